@@ -1,0 +1,13 @@
+#!/bin/sh
+# Lay the distribution's Python and the pinned tools out as cibuildwheel expects to find them.
+#
+#   install_tools.sh FOLDER     FOLDER has builder-requirements.txt and wheels/
+set -eu
+
+tag=$(python3 -c 'import sys; print("cp%d%d" % sys.version_info[:2])')
+home=/opt/python/$tag-$tag
+python3 -m venv "$home"
+"$home/bin/pip" install --quiet --no-index --find-links "$1/wheels" --require-hashes \
+    --only-binary :all: --disable-pip-version-check -r "$1/builder-requirements.txt"
+# cibuildwheel runs its own helpers with this one, whatever it builds for.
+ln -s "$tag-$tag" /opt/python/cp39-cp39

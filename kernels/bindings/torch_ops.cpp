@@ -1,0 +1,163 @@
+// PyTorch operators on top of fa_rocm.h, through PyTorch's stable ABI (TORCH_TARGET_VERSION 2.10).
+// The only file that includes PyTorch.
+//
+//   flash_attn_rocm::fwd          key CUDA, which is where ROCm's PyTorch dispatches
+//   flash_attn_rocm::explain      no tensors: "" when a kernel serves the call, else why not
+//   flash_attn_rocm::instances    no tensors: the registry as JSON
+//   flash_attn_rocm::device_arch  no tensors: a device's arch as the HIP runtime reports it
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/tensor.h>
+#include <torch/headeronly/core/DeviceType.h>
+#include <torch/headeronly/core/ScalarType.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <stdexcept>
+#include <string>
+
+#include "fa_rocm.h"
+
+// Not in every build of PyTorch, and its header declares it only under build macros.
+extern "C" __attribute__((weak)) AOTITorchError aoti_torch_get_current_cuda_stream(std::int32_t device,
+                                                                                   void** stream);
+
+namespace {
+
+using torch::headeronly::DeviceType;
+using torch::headeronly::ScalarType;
+using torch::stable::Tensor;
+
+fa_dtype dtype_of(const Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case ScalarType::Half: return FA_FP16;
+    case ScalarType::BFloat16: return FA_BF16;
+    case ScalarType::Float: return FA_FP32;
+    default: return FA_OTHER_DTYPE;
+  }
+}
+
+fa_tensor describe(const Tensor& tensor, const char* name) {
+  fa_tensor out{};
+  if (tensor.dim() > 4) throw std::runtime_error(std::string(name) + ": expected at most 4 dimensions");
+  out.data = const_cast<void*>(tensor.const_data_ptr());
+  out.dtype = dtype_of(tensor);
+  out.device = tensor.get_device_index();
+  out.dims = static_cast<std::int32_t>(tensor.dim());
+  const auto sizes = tensor.sizes();
+  const auto strides = tensor.strides();
+  std::copy(sizes.begin(), sizes.end(), out.size);
+  std::copy(strides.begin(), strides.end(), out.stride);
+  return out;
+}
+
+// PyTorch's current stream of the tensor's device. Tensors in host memory have none: they get the
+// default stream (that is how a stand-in HIP runtime is driven).
+void* stream_of(const Tensor& tensor) {
+  if (tensor.device().type() != DeviceType::CUDA) return nullptr;
+  if (aoti_torch_get_current_cuda_stream == nullptr) {
+    throw std::runtime_error(
+        "this PyTorch does not tell its current GPU stream (aoti_torch_get_current_cuda_stream is missing)\n"
+        "  next: install a ROCm build of PyTorch 2.10 or newer");
+  }
+  void* stream = nullptr;
+  if (aoti_torch_get_current_cuda_stream(tensor.get_device_index(), &stream) != AOTI_TORCH_SUCCESS) {
+    throw std::runtime_error("PyTorch could not tell the current stream of device " +
+                             std::to_string(tensor.get_device_index()));
+  }
+  return stream;
+}
+
+void require_ok(fa_status status, const fa_message& message) {
+  if (status != FA_OK) throw std::runtime_error(message.text);
+}
+
+void fwd(Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, double softmax_scale, bool causal) {
+  fa_fwd_call call{};
+  call.q = describe(q, "q");
+  call.k = describe(k, "k");
+  call.v = describe(v, "v");
+  call.out = describe(out, "out");
+  call.lse = describe(lse, "lse");
+  call.out.data = out.mutable_data_ptr();
+  call.lse.data = lse.mutable_data_ptr();
+  call.softmax_scale = static_cast<float>(softmax_scale);
+  call.causal = causal ? 1 : 0;
+  call.stream = stream_of(q);
+  fa_message message;
+  const fa_status status = fa_fwd(&call, &message);
+  require_ok(status, message);
+}
+
+std::string explain(std::string arch, std::string dtype, std::int64_t head_dim) {
+  fa_message message;
+  const int bounded = static_cast<int>(std::clamp<std::int64_t>(head_dim, -1, INT32_MAX));
+  const fa_status status = fa_explain(arch.c_str(), dtype.c_str(), bounded, &message);
+  if (status != FA_UNSUPPORTED) require_ok(status, message);
+  return message.text;
+}
+
+std::string instances() {
+  const char* text = fa_instances();
+  if (text == nullptr) throw std::bad_alloc();
+  return text;
+}
+
+std::string device_arch(std::int64_t device) {
+  fa_message message;
+  const fa_status status = fa_device_arch(static_cast<std::int32_t>(device), &message);
+  require_ok(status, message);
+  return message.text;
+}
+
+using Boxed = void (*)(StableIValue*, std::uint64_t, std::uint64_t);
+
+// No destructor runs for it at thread exit, and none while an exception passes.
+thread_local char failure[sizeof(fa_message::text)];
+
+void keep(const char* text) {
+  std::strncpy(failure, text, sizeof failure - 1);
+  failure[sizeof failure - 1] = '\0';
+}
+
+template <Boxed kernel>
+[[gnu::noinline]] bool succeeds(StableIValue* stack, std::uint64_t inputs, std::uint64_t outputs) noexcept {
+  try {
+    kernel(stack, inputs, outputs);
+    return true;
+  } catch (const std::exception& error) {
+    keep(error.what());
+  } catch (...) {
+    keep("an exception that is not a std::exception");
+  }
+  return false;
+}
+
+// This library has its own C++ runtime, so its exceptions must not reach PyTorch's: the exception that
+// Python sees is thrown by libtorch, and passes only this frame, which has nothing to destroy.
+template <Boxed kernel>
+void boxed(StableIValue* stack, std::uint64_t inputs, std::uint64_t outputs) {
+  if (!succeeds<kernel>(stack, inputs, outputs)) {
+    aoti_torch_check(false, "flash_attn_rocm", __FILE__, __LINE__, failure);
+  }
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY(flash_attn_rocm, library) {
+  library.def(
+      "fwd(Tensor q, Tensor k, Tensor v, Tensor(a!) out, Tensor(b!) lse, float softmax_scale, bool causal) "
+      "-> ()");
+  library.def("explain(str arch, str dtype, int head_dim) -> str");
+  library.def("instances() -> str");
+  library.def("device_arch(int device) -> str");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(flash_attn_rocm, CUDA, library) { library.impl("fwd", &boxed<TORCH_BOX(&fwd)>); }
+
+STABLE_TORCH_LIBRARY_IMPL(flash_attn_rocm, CompositeExplicitAutograd, library) {
+  library.impl("explain", &boxed<TORCH_BOX(&explain)>);
+  library.impl("instances", &boxed<TORCH_BOX(&instances)>);
+  library.impl("device_arch", &boxed<TORCH_BOX(&device_arch)>);
+}

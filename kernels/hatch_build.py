@@ -1,0 +1,223 @@
+"""Compiles the host library into the wheel, and gives the wheel its version.
+
+Hatchling calls both hooks.  What they need comes from the environment:
+
+    FA_DEVICE_CODE    folder with fatbin.S, registry.inc and the *.hipfb bundles they name
+    FA_ROCM_VERSION   the ROCm version of that device code, for example 7.2
+    FA_TORCH_INCLUDE  PyTorch's header folder; no PyTorch is needed
+    FA_HIP_INCLUDE    the folder that has hip/hip_runtime_api.h; optional where it is in a usual place
+
+The compiler is ``zig c++`` of the ziglang package: it targets glibc 2.28 and links its own C++ runtime, so
+that any builder image gives the same library.  The same inputs give the same bytes.
+"""
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
+
+LIBRARY = "flash_attn_rocm/_C/libflash_attn_rocm.so"
+WHEEL_TAG = "py3-none-linux_x86_64"
+TARGET = "x86_64-linux-gnu.2.28"
+TORCH_TARGET_VERSION = "0x020a000000000000"  # PyTorch 2.10, the floor that the package checks at import
+HIP_HEADER = Path("hip/hip_runtime_api.h")
+HIP_FOLDERS = (Path("/opt/rocm/include"), Path("/usr/include"))
+TORCH_HEADER = Path("torch/csrc/stable/library.h")
+CXX_FLAGS = (
+    "-std=c++17",
+    "-O2",
+    "-g0",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+)
+LINK_FLAGS = ("-shared", "-Wl,--no-as-needed", "-Wl,--build-id=none", "-Wl,-s")
+# Nothing of this library may meet another library's symbols: PyTorch loads it with RTLD_GLOBAL.
+VERSION_SCRIPT = "{ local: *; };\n"
+
+
+class BuildError(Exception):
+    """The library cannot be built; the message says what failed and what to do next."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What the library is built from besides this checkout."""
+
+    device_code: Path
+    rocm: str
+    torch_include: Path
+    hip_include: Path
+
+
+def read_inputs(environ: Mapping[str, str], hip_folders: tuple[Path, ...] = HIP_FOLDERS) -> Inputs:
+    """The checked environment; raises BuildError with all problems at once."""
+    device_code, torch_include = environ.get("FA_DEVICE_CODE", ""), environ.get("FA_TORCH_INCLUDE", "")
+    rocm = environ.get("FA_ROCM_VERSION", "")
+    chosen = environ.get("FA_HIP_INCLUDE", "")
+    candidates = (Path(chosen),) if chosen else hip_folders
+    hip_include = next((folder for folder in candidates if (folder / HIP_HEADER).is_file()), None)
+    problems = [
+        *_folder_problems("FA_DEVICE_CODE", device_code, "the device code", ("fatbin.S", "registry.inc")),
+        *_rocm_problems(rocm),
+        *_folder_problems("FA_TORCH_INCLUDE", torch_include, "PyTorch's headers", (str(TORCH_HEADER),)),
+    ]
+    if hip_include is None:
+        places = ", ".join(map(str, candidates))
+        problems.append(f"FA_HIP_INCLUDE: expected a folder with {HIP_HEADER}, found none at {places}")
+    if problems or hip_include is None:
+        lines = [
+            "the wheel cannot be built:",
+            *(f"  - {each}" for each in problems),
+            "  next: build through the pipeline (python -m wheel_builder build), which sets all of these",
+        ]
+        raise BuildError("\n".join(lines))
+    return Inputs(Path(device_code).resolve(), rocm, Path(torch_include).resolve(), hip_include.resolve())
+
+
+def _folder_problems(variable: str, value: str, what: str, files: tuple[str, ...]) -> list[str]:
+    if not value:
+        return [f"{variable}: expected the folder of {what}, found nothing"]
+    missing = [name for name in files if not (Path(value) / name).is_file()]
+    return [f"{variable}: expected {', '.join(missing)} in {value}, found none"] if missing else []
+
+
+def _rocm_problems(version: str) -> list[str]:
+    if re.fullmatch(r"\d+\.\d+(\.\d+)?", version):
+        return []
+    return [f"FA_ROCM_VERSION: expected a version such as 7.2, found {version!r}"]
+
+
+def compile_library(root: Path, inputs: Inputs, output: Path) -> None:
+    """Compile the checkout's host library at ``root`` to ``output``; raises BuildError."""
+    with _scratch(inputs) as scratch:
+        _run([*zig("cc"), *_link_stub(scratch)], root)
+        _run([*zig("cc"), *_assemble(inputs, scratch)], root)
+        _run([*zig("c++"), *_compile(root, inputs, scratch), "-o", str(output)], root)
+
+
+def zig(tool: str) -> list[str]:
+    """The command line that starts zig's ``cc`` or ``c++`` for the wheel's platform."""
+    return [sys.executable, "-m", "ziglang", tool, "-target", TARGET]
+
+
+@contextmanager
+def _scratch(inputs: Inputs) -> Iterator[Path]:
+    """A folder with a version script, an empty source for the stub and, of the HIP headers' folder,
+    only ``hip``: the rest of /usr/include is another C library's."""
+    with tempfile.TemporaryDirectory(prefix="flash-attn-rocm-") as name:
+        scratch = Path(name)
+        (scratch / "exports.map").write_text(VERSION_SCRIPT, encoding="utf-8")
+        (scratch / "stub.c").touch()
+        (scratch / "include").mkdir()
+        (scratch / "include/hip").symlink_to(inputs.hip_include / "hip")
+        yield scratch
+
+
+def _link_stub(scratch: Path) -> list[str]:
+    """An empty libtorch.so to link with: its name is all that the library records of it."""
+    stub = ["-O2", "-shared", "-Wl,-soname,libtorch.so", str(scratch / "stub.c")]
+    return [*stub, "-o", str(scratch / "libtorch.so")]
+
+
+def _assemble(inputs: Inputs, scratch: Path) -> list[str]:
+    # zig's cache does not see the files that .incbin reads: the digest in the command makes it see them.
+    digest = device_code_digest(inputs.device_code)
+    source = inputs.device_code / "fatbin.S"
+    return [
+        "-c",
+        f"-DFA_DEVICE_CODE_SHA256={digest}",
+        f"-I{inputs.device_code}",
+        str(source),
+        "-o",
+        str(scratch / "fatbin.o"),
+    ]
+
+
+def device_code_digest(folder: Path) -> str:
+    """One digest of the assembly file and of all bundles."""
+    digest = hashlib.sha256()
+    for file in sorted([folder / "fatbin.S", *folder.glob("*.hipfb")]):
+        digest.update(f"{file.name}\0{hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+def _compile(root: Path, inputs: Inputs, scratch: Path) -> list[str]:
+    sources = sorted([*root.glob("kernels/host/*.cpp"), *root.glob("kernels/bindings/*.cpp")])
+    # Paths end up in error messages (__FILE__); none of this machine may.
+    prefixes = {inputs.torch_include: "torch-include", inputs.device_code: "device-code", scratch: "scratch"}
+    bundles = sorted(inputs.device_code.glob("*.hipfb"))
+    return [
+        *CXX_FLAGS,
+        *LINK_FLAGS,
+        f"-DTORCH_TARGET_VERSION={TORCH_TARGET_VERSION}",
+        *(f"-DFA_BUNDLE_BYTES_{bundle.stem}={bundle.stat().st_size}" for bundle in bundles),
+        *(f"-ffile-prefix-map={path}={name}" for path, name in prefixes.items()),
+        "-Ikernels/host",
+        "-Ikernels/include",
+        f"-I{inputs.device_code}",
+        *("-isystem", str(scratch / "include"), "-isystem", str(inputs.torch_include)),
+        *(str(source.relative_to(root)) for source in sources),
+        str(scratch / "fatbin.o"),
+        f"-Wl,--version-script={scratch / 'exports.map'}",
+        f"-L{scratch}",
+        "-ltorch",
+    ]
+
+
+def _run(command: list[str], folder: Path) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        tail = "\n".join(f"  | {line}" for line in done.stderr.rstrip().splitlines()[-25:])
+        message = (
+            f"{' '.join(command)} ended with status {done.returncode}\n{tail}\n"
+            "  next: correct the first error above; if zig is missing, install the ziglang package into "
+            f"{sys.executable}"
+        )
+        raise BuildError(message)
+
+
+class WheelHook(BuildHookInterface[Any]):
+    """Adds the compiled library to the wheel."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
+        """Compile the library and tell hatchling where it belongs."""
+        inputs = read_inputs(os.environ)
+        self._output_folder = tempfile.TemporaryDirectory(prefix="flash-attn-rocm-")
+        output = Path(self._output_folder.name) / Path(LIBRARY).name
+        compile_library(Path(self.root), inputs, output)
+        build_data["pure_python"] = False
+        build_data["tag"] = WHEEL_TAG
+        build_data["force_include"][str(output)] = LIBRARY
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
+        """Remove the library, which is in the wheel now."""
+        self._output_folder.cleanup()
+
+
+class VersionHook(MetadataHookInterface):
+    """Gives the wheel the base version of pyproject.toml and the ROCm version as local label."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Set the version, after checking everything that the build needs."""
+        inputs = read_inputs(os.environ)
+        metadata["version"] = f"{base_version(Path(self.root) / 'pyproject.toml')}+rocm{inputs.rocm}"
+
+
+def base_version(pyproject: Path) -> str:
+    """``[tool.flash-attn-rocm] version``, the one place of the version."""
+    with pyproject.open("rb") as stream:
+        return str(tomllib.load(stream)["tool"]["flash-attn-rocm"]["version"])

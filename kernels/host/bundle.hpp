@@ -1,0 +1,18 @@
+// Reads clang's offload bundles: several archs' code objects in one block of memory.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace fa {
+
+struct Bytes {
+  const unsigned char* data;
+  std::size_t size;
+};
+
+// The code object for `gfx` ("gfx942") in an uncompressed bundle; it points into the bundle.
+// Throws FA_INTERNAL when the bundle is damaged or has no such code object.
+Bytes find_code_object(Bytes bundle, const std::string& gfx);
+
+}  // namespace fa

@@ -1,0 +1,27 @@
+// GPUs as the HIP runtime sees them.
+#pragma once
+
+#include <string>
+
+namespace fa {
+
+// `device`, or the current device for -1. Throws FA_NO_RUNTIME, FA_RUNTIME_ERROR.
+int resolve_device(int device);
+
+// gcnArchName, for example "gfx942:sramecc+:xnack-"; asked once per device.
+std::string device_arch(int device);
+
+// Makes `device` current and the former one again at the end.
+class DeviceGuard {
+ public:
+  explicit DeviceGuard(int device);
+  ~DeviceGuard();
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
+
+ private:
+  int former_ = -1;
+  bool changed_ = false;
+};
+
+}  // namespace fa

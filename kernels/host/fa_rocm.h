@@ -1,0 +1,73 @@
+/* The C interface of the host library: attention on AMD GPUs without any PyTorch type.
+ *
+ * Every function returns a status and, unless it is FA_OK, says in `message` what failed, what was
+ * expected and found, and what to do next. No C++ exception leaves. All functions may be called from
+ * any thread. No HIP runtime is needed to load the library or to call the functions that say so.
+ */
+#ifndef FA_ROCM_H
+#define FA_ROCM_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum fa_status {
+  FA_OK = 0,
+  FA_INVALID = 1,       /* the arguments break the function's contract */
+  FA_UNSUPPORTED = 2,   /* no kernel in this library serves the call */
+  FA_NO_RUNTIME = 3,    /* no HIP runtime in this process */
+  FA_RUNTIME_ERROR = 4, /* the HIP runtime reported an error */
+  FA_INTERNAL = 5       /* a defect of this library */
+} fa_status;
+
+typedef enum fa_dtype { FA_FP16 = 0, FA_BF16 = 1, FA_FP32 = 2, FA_OTHER_DTYPE = 3 } fa_dtype;
+
+typedef struct fa_message {
+  char text[4096]; /* UTF-8, ends with a zero byte; "" after FA_OK */
+} fa_message;
+
+/* A strided tensor: `dims` <= 4 sizes and strides, in elements. `device` -1 is the current device. */
+typedef struct fa_tensor {
+  void* data;
+  fa_dtype dtype;
+  int32_t device;
+  int32_t dims;
+  int64_t size[4];
+  int64_t stride[4];
+} fa_tensor;
+
+/* out = softmax(softmax_scale * q k^T + mask) v, and lse = its log-sum-exp (natural logarithm).
+ *
+ * q, out (batch, seqlen_q, nheads, headdim); k, v (batch, seqlen_k, nheads_k, headdim), all of one
+ * dtype FA_FP16 or FA_BF16, nheads a multiple of nheads_k, headdim contiguous, base addresses and the
+ * other strides multiples of 8 elements. lse (batch, nheads, seqlen_q) FA_FP32, contiguous.
+ * causal: row i attends to keys j <= i + seqlen_k - seqlen_q. Rows without a key: out 0, lse +infinity.
+ */
+typedef struct fa_fwd_call {
+  fa_tensor q, k, v, out, lse;
+  float softmax_scale;
+  int32_t causal;
+  void* stream; /* hipStream_t of q's device; NULL is the default stream */
+} fa_fwd_call;
+
+/* Queues the kernel on `stream` and returns without waiting for it. */
+fa_status fa_fwd(const fa_fwd_call* call, fa_message* message);
+
+/* FA_OK when a kernel serves this call, otherwise FA_UNSUPPORTED and why. Needs no HIP runtime.
+ * arch as the runtime reports it ("gfx942:sramecc+:xnack-") or bare; dtype "fp16" or "bf16". */
+fa_status fa_explain(const char* arch, const char* dtype, int32_t head_dim, fa_message* message);
+
+/* The kernels in this library as JSON: [{"name", "op", "dtype", "head_dim", "archs": [...]}, ...].
+ * Valid until the process ends. Needs no HIP runtime. NULL only when memory ran out. */
+const char* fa_instances(void);
+
+/* Writes the device's arch as the runtime reports it into `message` and returns FA_OK. */
+fa_status fa_device_arch(int32_t device, fa_message* message);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

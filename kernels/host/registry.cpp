@@ -1,0 +1,59 @@
+#include "registry.hpp"
+
+#include <algorithm>
+#include <string_view>
+
+// registry.inc and fatbin.S come from kernels/instances/bundle.py; the build hook defines the size of each
+// bundle as FA_BUNDLE_BYTES_<name>.
+#define FA_INSTANCE(op, dtype, head_dim, name, archs) \
+  extern "C" __attribute__((visibility("hidden"))) const unsigned char fa_bundle_##name[];
+#include "registry.inc"
+#undef FA_INSTANCE
+
+namespace fa {
+
+namespace {
+
+std::vector<std::string> split(std::string_view text) {
+  std::vector<std::string> parts;
+  while (!text.empty()) {
+    const std::size_t comma = std::min(text.find(','), text.size());
+    parts.emplace_back(text.substr(0, comma));
+    text.remove_prefix(std::min(comma + 1, text.size()));
+  }
+  return parts;
+}
+
+}  // namespace
+
+bool Instance::has(const std::string& gfx) const {
+  return std::find(archs.begin(), archs.end(), gfx) != archs.end();
+}
+
+const std::vector<Instance>& registry() {
+  static const std::vector<Instance> all = {
+#define FA_INSTANCE(op, dtype, head_dim, name, archs) \
+  {#op, #dtype, head_dim, #name, split(archs), Bytes{fa_bundle_##name, FA_BUNDLE_BYTES_##name}},
+#include "registry.inc"
+#undef FA_INSTANCE
+  };
+  return all;
+}
+
+std::vector<std::string> registered_archs() {
+  std::vector<std::string> archs;
+  for (const Instance& instance : registry()) {
+    for (const std::string& arch : instance.archs) {
+      if (std::find(archs.begin(), archs.end(), arch) == archs.end()) archs.push_back(arch);
+    }
+  }
+  return archs;
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+}  // namespace fa

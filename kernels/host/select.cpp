@@ -1,0 +1,52 @@
+#include "select.hpp"
+
+#include <algorithm>
+#include <map>
+
+namespace fa {
+
+namespace {
+
+std::string without_features(const std::string& arch) { return arch.substr(0, arch.find(':')); }
+
+bool contains(const std::vector<std::string>& words, const std::string& word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+// "fp16 with head_dim 64, 128; bf16 with head_dim 64"
+std::string offered(const std::string& op, const std::string& gfx) {
+  std::map<std::string, std::vector<std::string>> head_dims;
+  for (const Instance& each : registry()) {
+    if (each.op == op && each.has(gfx)) head_dims[each.dtype].push_back(std::to_string(each.head_dim));
+  }
+  std::string text;
+  for (const auto& [dtype, dims] : head_dims) {
+    text += (text.empty() ? "" : "; ") + dtype + " with head_dim " + joined(dims);
+  }
+  return text.empty() ? "none" : text;
+}
+
+std::string unknown_arch(const std::string& gfx) {
+  return "this wheel has no kernels for " + (gfx.empty() ? "an arch without a name" : gfx) +
+         ": it was built for " + joined(registered_archs());
+}
+
+std::string no_instance(const std::string& op, const std::string& gfx, const std::string& dtype,
+                        int head_dim) {
+  return "no " + op + " kernel for " + dtype + " with head_dim " + std::to_string(head_dim) + " on " + gfx +
+         ": this wheel has " + offered(op, gfx);
+}
+
+}  // namespace
+
+Selection select(const std::string& op, const std::string& arch, const std::string& dtype, int head_dim) {
+  const std::string gfx = without_features(arch);
+  if (!contains(registered_archs(), gfx)) return {nullptr, gfx, unknown_arch(gfx)};
+  for (const Instance& each : registry()) {
+    const bool same = each.op == op && each.dtype == dtype && each.head_dim == head_dim;
+    if (same && each.has(gfx)) return {&each, gfx, ""};
+  }
+  return {nullptr, gfx, no_instance(op, gfx, dtype, head_dim)};
+}
+
+}  // namespace fa

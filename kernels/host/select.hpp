@@ -1,0 +1,19 @@
+// The one place that decides whether a call is served, and by which instance.
+#pragma once
+
+#include <string>
+
+#include "registry.hpp"
+
+namespace fa {
+
+struct Selection {
+  const Instance* instance;  // null: not served
+  std::string gfx;           // the arch without its feature flags: "gfx942"
+  std::string reason;        // why not, in words; "" when served
+};
+
+// arch as the runtime reports it ("gfx942:sramecc+:xnack-") or bare; dtype by name ("fp16").
+Selection select(const std::string& op, const std::string& arch, const std::string& dtype, int head_dim);
+
+}  // namespace fa

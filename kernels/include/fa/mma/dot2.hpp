@@ -1,0 +1,41 @@
+// The matrix unit of an arch that has none: each lane multiplies its own row and columns.  fp16 takes
+// v_dot2_f32_f16; bf16 has no dot instruction here, so its two halves become fp32 (exactly) and FMAs.
+#pragma once
+
+#include "fa/mma/unit.hpp"
+
+namespace fa {
+
+template <Gfx kGfx, DType kDType>
+struct Unit<MatrixUnit::dot2, kGfx, kDType> : Layout<MatrixUnit::dot2> {
+  using A = u32x4;
+  struct B {
+    A column[kColumns];
+  };
+  using C = f32x4;
+
+  FA_DEVICE static void multiply(C& c, A a, const B& b) {
+#pragma unroll
+    for (int word = 0; word < 4; ++word) {
+#pragma unroll
+      for (int column = 0; column < kColumns; ++column) {
+        c[column] = dot(a[word], b.column[column][word], c[column]);
+      }
+    }
+  }
+
+  FA_DEVICE static void settle(C&) {}
+
+ private:
+  FA_DEVICE static float dot(uint32_t a, uint32_t b, float sum) {
+    if constexpr (kDType == DType::fp16) {
+      return __builtin_amdgcn_fdot2(__builtin_bit_cast(f16x2, a), __builtin_bit_cast(f16x2, b), sum, false);
+    } else {
+      return __builtin_fmaf(high(a), high(b), __builtin_fmaf(low(a), low(b), sum));
+    }
+  }
+  FA_DEVICE static float low(uint32_t pair) { return __builtin_bit_cast(float, pair << 16); }
+  FA_DEVICE static float high(uint32_t pair) { return __builtin_bit_cast(float, pair & 0xffff0000u); }
+};
+
+}  // namespace fa

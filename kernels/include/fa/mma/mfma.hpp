@@ -1,0 +1,55 @@
+// The matrix unit of CDNA: v_mfma_f32_32x32xK.  A lane's run of 8 elements is two instructions of 4
+// elements or, where bf16 has only the short form, four of 2; both operands take the same elements,
+// so the order in which k is contracted does not matter.
+#pragma once
+
+#include "fa/mma/unit.hpp"
+
+namespace fa {
+
+typedef _Float16 f16x4 __attribute__((ext_vector_type(4)));
+typedef short s16x2 __attribute__((ext_vector_type(2)));
+typedef short s16x4 __attribute__((ext_vector_type(4)));
+
+template <Gfx kGfx, DType kDType>
+struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
+  using A = u32x4;
+  struct B {
+    A column[1];
+  };
+  using C = f32x16;
+
+  FA_DEVICE static void multiply(C& c, A a, const B& b) {
+    constexpr bool kShort = kDType == DType::bf16 && traits(kGfx).bf16_k == 4;
+    if constexpr (kShort) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        c = __builtin_amdgcn_mfma_f32_32x32x4bf16(__builtin_bit_cast(s16x2, a[i]),
+                                                  __builtin_bit_cast(s16x2, b.column[0][i]), c, 0, 0, 0);
+      }
+    } else {
+      c = four(c, a.lo, b.column[0].lo);
+      c = four(c, a.hi, b.column[0].hi);
+    }
+  }
+
+  // Keeps `c` where matrix results live; emits nothing.  Where these are registers of their own, the
+  // compiler would otherwise hold c in ordinary ones from one product to the next and copy it to and fro,
+  // all 64 or 32 registers each tile, as soon as ordinary arithmetic touches c anywhere in the loop.
+  FA_DEVICE static void settle(C& c) {
+    if constexpr (traits(kGfx).separate_accumulators) asm volatile("" : "+a"(c));
+  }
+
+ private:
+  FA_DEVICE static C four(C c, u32x2 a, u32x2 b) {
+    if constexpr (kDType == DType::fp16) {
+      return __builtin_amdgcn_mfma_f32_32x32x8f16(__builtin_bit_cast(f16x4, a), __builtin_bit_cast(f16x4, b),
+                                                  c, 0, 0, 0);
+    } else {
+      return __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(__builtin_bit_cast(s16x4, a),
+                                                      __builtin_bit_cast(s16x4, b), c, 0, 0, 0);
+    }
+  }
+};
+
+}  // namespace fa

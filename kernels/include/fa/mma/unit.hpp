@@ -1,0 +1,46 @@
+// What the matrix units have in common: operand words and the conversion of fp32 pairs to them.
+#pragma once
+
+#include "fa/arch/device.hpp"
+#include "fa/arch/dtype.hpp"
+#include "fa/mma/layout.hpp"
+
+namespace fa {
+
+typedef _Float16 f16x2 __attribute__((ext_vector_type(2)));
+typedef __bf16 bf16x2 __attribute__((ext_vector_type(2)));
+
+// One matrix unit of an arch for one dtype: its Layout, the types A (words of one lane's run), B (one
+// A per column) and C (fp32), `multiply(c, a, b)`, and `settle(c)`, to be called before and after ordinary
+// arithmetic on a C that lives through a loop.
+template <MatrixUnit kUnit, Gfx kGfx, DType kDType>
+struct Unit;
+
+template <Gfx kGfx, DType kDType>
+using UnitOf = Unit<traits(kGfx).unit, kGfx, kDType>;
+
+// Two fp32 to two 16-bit elements, to nearest even; `low` comes first in memory.
+template <DType kDType>
+FA_DEVICE uint32_t pack(float low, float high) {
+  if constexpr (kDType == DType::fp16) {
+    return __builtin_bit_cast(uint32_t, f16x2{static_cast<_Float16>(low), static_cast<_Float16>(high)});
+  } else {
+    return __builtin_bit_cast(uint32_t, bf16x2{static_cast<__bf16>(low), static_cast<__bf16>(high)});
+  }
+}
+
+// As `pack`, for values whose NaNs need not survive: bf16 then takes 5 instructions instead of 11.
+template <DType kDType>
+FA_DEVICE uint32_t pack_numbers(float low, float high) {
+  if constexpr (kDType == DType::fp16) {
+    return pack<kDType>(low, high);
+  } else {
+    const auto rounded = [](float value) {
+      const uint32_t bits = __builtin_bit_cast(uint32_t, value);
+      return bits + (bits >> 16 & 1) + 0x7fff;
+    };
+    return __builtin_amdgcn_perm(rounded(high), rounded(low), 0x07060302);
+  }
+}
+
+}  // namespace fa

@@ -1,0 +1,87 @@
+// P^T, rounded to the dtype, as operand B of O^T += V^T * P^T.  Where a lane's scores already are the
+// operand it stays in registers; elsewhere it goes once through the wave's own part of LDS.
+#pragma once
+
+#include "fa/mma/unit.hpp"
+#include "fa/tile/lds_tile.hpp"
+
+namespace fa {
+
+template <class Unit, int kKeys, DType kDType, bool kResultIsOperand = Unit::kResultIsOperand>
+struct Probabilities;
+
+template <class Unit, int kKeys, DType kDType>
+struct Probabilities<Unit, kKeys, kDType, true> {
+  static constexpr int kLdsBytes = 0;
+  static constexpr int kSteps = kKeys / Unit::kK;
+  static constexpr int kUnroll = kSteps;
+
+  typename Unit::B step[kSteps];
+
+  FA_DEVICE Probabilities(LdsBytes, const typename Unit::C* p, int) {
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) {
+#pragma unroll
+      for (int word = 0; word < Unit::kRun / 2; ++word) {
+        const int f = i * Unit::kRun + word * 2;
+        step[i].column[0][word] = pack_numbers<kDType>(p[f / Unit::kRows][f % Unit::kRows],
+                                                       p[f / Unit::kRows][f % Unit::kRows + 1]);
+      }
+    }
+  }
+
+  FA_DEVICE typename Unit::B operand(int i) const { return step[i]; }
+};
+
+template <class Unit, int kKeys, DType kDType>
+struct Probabilities<Unit, kKeys, kDType, false> {
+  using Tile = LdsTile<Unit::kN, kKeys * 2, Unit::kN>;
+  static constexpr int kLdsBytes = Tile::kBytes;
+  static constexpr int kSteps = kKeys / Unit::kK;
+  static constexpr int kUnroll = Unit::kColumns == 1 ? kSteps : 1;
+  static constexpr int kHeld = kKeys / Unit::kM * Unit::kRows;  // keys of one column that a lane holds
+  static constexpr int kChunk = kHeld < 8 ? kHeld : 8;          // of these, consecutive
+  typedef uint32_t Words __attribute__((ext_vector_type(kChunk / 2)));
+
+  LdsBytes tile;
+  int lane;
+
+  FA_DEVICE Probabilities(LdsBytes tile, const typename Unit::C* p, int lane) : tile(tile), lane(lane) {
+    wave_barrier();
+#pragma unroll
+    for (int c = 0; c < Unit::kColumns; ++c) {
+#pragma unroll
+      for (int f = 0; f < kHeld; f += kChunk) {
+        const int key = Unit::held_begin(lane, kKeys) + Unit::held_step(f);
+        Tile::write(tile, Unit::column(lane, c), key / 8, key % 8 * 2, chunk(p, c, f));
+      }
+    }
+    wave_barrier();
+  }
+
+  FA_DEVICE typename Unit::B operand(int i) const {
+    typename Unit::B b;
+#pragma unroll
+    for (int c = 0; c < Unit::kColumns; ++c) {
+      b.column[c] = Tile::template read<typename Unit::A>(tile, Unit::column(lane, c),
+                                                          (i * Unit::kK + Unit::run_begin(lane)) / 8);
+    }
+    return b;
+  }
+
+ private:
+  FA_DEVICE static Words chunk(const typename Unit::C* p, int c, int first) {
+    Words words;
+#pragma unroll
+    for (int word = 0; word < kChunk / 2; ++word) {
+      words[word] =
+          pack_numbers<kDType>(element(p, c, first + word * 2), element(p, c, first + word * 2 + 1));
+    }
+    return words;
+  }
+  FA_DEVICE static float element(const typename Unit::C* p, int c, int f) {
+    return p[f / Unit::kRows][f % Unit::kRows * Unit::kColumns + c];
+  }
+};
+
+}  // namespace fa

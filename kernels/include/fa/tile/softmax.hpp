@@ -1,0 +1,120 @@
+// Online softmax of the columns of S^T in fp32: the running maximum, the running sum of the exponentials
+// before they are rounded, and the correction of O when a maximum rises.
+//
+// P = exp2(S * c + offset) with c = softmax_scale * log2(e) > 0 and offset = -c * maximum.  The maximum and
+// the offset are the same in all lanes of a column; each lane sums its own keys, joined at the end.
+#pragma once
+
+#include "fa/arch/device.hpp"
+
+namespace fa {
+
+template <class Unit, int kSteps>
+struct Softmax {
+  using C = typename Unit::C;
+  static constexpr int kColumns = Unit::kColumns;
+  static constexpr float kNone = -__builtin_inff();
+
+  float c;
+  float maximum[kColumns];
+  float offset[kColumns];
+  float sum[kColumns];
+
+  FA_DEVICE explicit Softmax(float c) : c(c) {
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column) {
+      maximum[column] = kNone;
+      offset[column] = 0;
+      sum[column] = 0;
+    }
+  }
+
+  // Takes the scores of kSteps * kM keys in and gives their exponentials back in place; kOut steps of O
+  // are rescaled.
+  template <int kOut>
+  FA_DEVICE void update(C* s, C* o, int lane) {
+    float highest[kColumns];
+    bool higher = false;
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column) {
+      highest[column] = own_maximum(s, column);
+      higher |= highest[column] > maximum[column];
+    }
+    // No lane holds a score above its column's maximum: the maximum stays as it is, exactly.
+    if (any_lane<Unit::kWave>(higher)) raise<kOut>(highest, o, lane);
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column) exponentiate(s, column);
+  }
+
+  // The sums of whole columns; every lane of a column gets it.
+  FA_DEVICE void join_sums(int lane) {
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column) {
+      sum[column] = across_lanes<Unit::kPeers>(sum[column], lane, [](float a, float b) { return a + b; });
+    }
+  }
+
+  // Natural logarithm of the sum of exp(softmax_scale * score); +inf for a column that sees no key.
+  FA_DEVICE float log_sum_exp(int column) const {
+    constexpr float kLn2 = 0.693147180559945309f;
+    return sum[column] == 0 ? __builtin_inff() : (__builtin_amdgcn_logf(sum[column]) - offset[column]) * kLn2;
+  }
+
+  FA_DEVICE float inverse_sum(int column) const {
+    return sum[column] == 0 ? 0 : __builtin_amdgcn_rcpf(sum[column]);
+  }
+
+ private:
+  FA_DEVICE static float own_maximum(const C* s, int column) {
+    float highest = s[0][column];
+#pragma unroll
+    for (int f = 1; f < kSteps * Unit::kRows; ++f) {
+      highest = __builtin_fmaxf(highest, s[f / Unit::kRows][f % Unit::kRows * kColumns + column]);
+    }
+    return highest;
+  }
+
+  template <int kOut>
+  FA_DEVICE void raise(const float* highest, C* o, int lane) {
+    C factors;
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column) {
+      const float factor = raise_column(column, highest[column], lane);
+#pragma unroll
+      for (int row = 0; row < Unit::kRows; ++row) factors[row * kColumns + column] = factor;
+    }
+#pragma unroll
+    for (int step = 0; step < kOut; ++step) {
+      Unit::settle(o[step]);
+      o[step] *= factors;
+      Unit::settle(o[step]);
+    }
+  }
+
+  // Returns what the column's earlier sums are to be multiplied with.
+  FA_DEVICE float raise_column(int column, float highest, int lane) {
+    const float seen =
+        across_lanes<Unit::kPeers>(highest, lane, [](float a, float b) { return __builtin_fmaxf(a, b); });
+    const bool first = maximum[column] == kNone;
+    maximum[column] = __builtin_fmaxf(maximum[column], seen);
+    // A column without a visible key keeps offset 0, so that exp2(-inf + offset) is 0 and not NaN.
+    const float raised = maximum[column] == kNone ? 0 : -maximum[column] * c;
+    // Sum and O are still 0 at the first key; exp2 could overflow there, and 0 * inf is NaN.
+    const float factor = first ? 0 : __builtin_amdgcn_exp2f(raised - offset[column]);
+    offset[column] = raised;
+    sum[column] *= factor;
+    return factor;
+  }
+
+  FA_DEVICE void exponentiate(C* s, int column) {
+#pragma unroll
+    for (int f = 0; f < kSteps * Unit::kRows; ++f) {
+      const int element = f % Unit::kRows * kColumns + column;
+      const float p = __builtin_amdgcn_exp2f(__builtin_fmaf(s[f / Unit::kRows][element], c, offset[column]));
+      s[f / Unit::kRows][element] = p;
+      sum[column] += p;
+    }
+  }
+};
+
+}  // namespace fa

@@ -1,0 +1,28 @@
+// From a wave's O^T in registers to out's rows.
+#pragma once
+
+#include "fa/mma/unit.hpp"
+
+namespace fa {
+
+// Writes column `column` of O^T, times `factor`, to the row of out that begins at `row`.
+template <class Unit, DType kDType, int kHeadDim>
+FA_DEVICE void store_column(const typename Unit::C* o, int column, float factor, char* row, int lane) {
+  constexpr int kHeld = kHeadDim / Unit::kM * Unit::kRows;
+  static_assert(kHeld % 8 == 0, "each lane holds whole 16-byte units of a row");
+  char* held = row + Unit::held_begin(lane, kHeadDim) * 2;
+#pragma unroll
+  for (int f = 0; f < kHeld; f += 8) {
+    u32x4 words;
+#pragma unroll
+    for (int word = 0; word < 4; ++word) {
+      const int low = f + word * 2, high = low + 1;
+      words[word] =
+          pack<kDType>(o[low / Unit::kRows][low % Unit::kRows * Unit::kColumns + column] * factor,
+                       o[high / Unit::kRows][high % Unit::kRows * Unit::kColumns + column] * factor);
+    }
+    *reinterpret_cast<u32x4*>(held + Unit::held_step(f) * 2) = words;
+  }
+}
+
+}  // namespace fa

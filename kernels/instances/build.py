@@ -1,0 +1,181 @@
+"""Compile the instances of one arch to code objects, and say what each kernel takes of the hardware.
+
+    python3 kernels/instances/build.py --arch gfx942 --out DIR [--llvm BIN] [--table FILE] [--jobs N]
+
+Runs inside the builder image; needs Python and clang, nothing else.  Leaves in DIR <name>.hsaco per instance
+that the table gives to the arch, and resources.json: {"arch", "cpu_seconds", "kernels": {name: Resources}}.
+The same sources and compiler give the same bytes.
+"""
+
+import argparse
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from generate import INCLUDE, TABLE, TableError, check_arch, load_table, served, write_sources
+
+DEFAULT_LLVM = "/usr/lib/llvm-22/bin"
+TAIL_LINES = 25
+COMPILE = (
+    "-x", "hip", "-std=c++17", "-O3", "-Wall", "-Wextra", "-Werror",
+    "--offload-device-only", "--no-gpu-bundle-output",
+    "-nogpuinc", "-nogpulib",  # the kernels use neither HIP headers nor device libraries
+    "-fuse-cuid=none",  # the default hashes a temporary path into the code object
+    # Arrays of accumulators must reach the register allocator as the vectors that they are; joined into one
+    # vector they are copied as a whole, and kernels of one arch take up to 40 registers more.
+    "-mllvm", "-disable-promote-alloca-to-vector",
+)  # fmt: skip
+
+
+class BuildError(Exception):
+    """One or more instances did not compile, or use what they may not."""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one kernel takes: registers of a lane (sgpr: of a wave), bytes of memory, lanes of a wave."""
+
+    vgpr: int
+    agpr: int
+    sgpr: int
+    vgpr_spills: int
+    sgpr_spills: int
+    scratch_bytes: int
+    lds_bytes: int
+    kernarg_bytes: int
+    wavefront_size: int
+    code_bytes: int
+
+
+METADATA = {
+    "vgpr": "vgpr_count",
+    "agpr": "agpr_count",
+    "sgpr": "sgpr_count",
+    "vgpr_spills": "vgpr_spill_count",
+    "sgpr_spills": "sgpr_spill_count",
+    "scratch_bytes": "private_segment_fixed_size",
+    "lds_bytes": "group_segment_fixed_size",
+    "kernarg_bytes": "kernarg_segment_size",
+    "wavefront_size": "wavefront_size",
+}
+FORBIDDEN = ("vgpr_spills", "sgpr_spills", "scratch_bytes")
+
+
+def compile_command(llvm: Path, arch: str, src: Path, out: Path) -> list[str]:
+    """The compiler's argument list for one instance and arch."""
+    maps = [f"-ffile-prefix-map={src.parent}=.", f"-ffile-prefix-map={INCLUDE}=include"]
+    return [
+        str(llvm / "clang++"), *COMPILE, f"--offload-arch={arch}", f"-I{INCLUDE}", *maps,
+        str(src), "-o", str(out),
+    ]  # fmt: skip
+
+
+def build(arch: str, out: Path, *, llvm: Path, table: Path, jobs: int) -> None:
+    """Compile what ``table`` gives to ``arch`` into ``out``.
+
+    Raises ``TableError`` (unknown arch, bad table) or ``BuildError`` with all failed instances.
+    """
+    check_arch(arch)
+    instances = served(load_table(table), [arch])
+    if not instances:
+        message = f"{table.name} has no instance for {arch}: nothing to compile"
+        raise BuildError(message)
+    out.mkdir(parents=True, exist_ok=True)
+    before = _cpu_seconds()
+    with tempfile.TemporaryDirectory(dir=out) as scratch:
+        sources = write_sources(instances, Path(scratch))
+        with ThreadPoolExecutor(jobs) as pool:
+            results = list(pool.map(lambda src: _compile(llvm, arch, src), sources))
+        failures = [result for result in results if isinstance(result, str)]
+        if failures:
+            raise BuildError("\n".join(failures))
+        for src in sources:
+            src.with_suffix(".hsaco").replace(out / f"{src.stem}.hsaco")
+    kernels = {i.name: asdict(r) for i, r in zip(instances, results, strict=True) if isinstance(r, Resources)}
+    _write_report(out, {"arch": arch, "cpu_seconds": round(_cpu_seconds() - before, 2), "kernels": kernels})
+
+
+def _write_report(out: Path, report: dict[str, object]) -> None:
+    partial = out / "resources.json.part"
+    partial.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    partial.replace(out / "resources.json")
+
+
+def _compile(llvm: Path, arch: str, src: Path) -> Resources | str:
+    """Compile one instance; what it takes, or what is wrong in words."""
+    code_object = src.with_suffix(".hsaco")
+    done = _run(compile_command(llvm, arch, src, code_object))
+    if done.returncode != 0:
+        return _failure(f"{src.stem} for {arch} does not compile", done.stderr)
+    notes = _run([str(llvm / "llvm-readelf"), "--notes", "--symbols", "--wide", str(code_object)])
+    if notes.returncode != 0:
+        return _failure(f"{src.stem} for {arch}: llvm-readelf cannot read the code object", notes.stderr)
+    kernels = re.findall(r"^\s*(?:- )?\.symbol:\s+'?([\w.]+)'?$", notes.stdout, re.MULTILINE)
+    if kernels != [f"{src.stem}.kd"]:
+        return f"{src.stem} for {arch}: the code object holds {kernels}, expected exactly that kernel"
+    resources = parse_resources(src.stem, notes.stdout)
+    wrong = [f"{key} = {getattr(resources, key)}" for key in FORBIDDEN if getattr(resources, key)]
+    if wrong:
+        advice = "lower its tile or waves_per_simd in fa/kernel/config.hpp"
+        return f"{src.stem} for {arch} may not spill, but has {', '.join(wrong)}; {advice}"
+    return resources
+
+
+def parse_resources(name: str, text: str) -> Resources:
+    """Read ``llvm-readelf --notes --symbols`` of a code object with the one kernel ``name``."""
+    values = {
+        key: int(value) for key, value in re.findall(r"^\s*(?:- )?\.(\w+):\s+(\d+)$", text, re.MULTILINE)
+    }
+    size = re.search(rf"^\s*\d+:\s+[0-9a-f]+\s+(\d+)\s+FUNC\s.*\s{re.escape(name)}$", text, re.MULTILINE)
+    if size is None:
+        message = f"{name}: no function of that name in the code object"
+        raise BuildError(message)
+    # agpr_count is only there on archs with AccVGPRs.
+    taken = {key: values[meta] if key != "agpr" else values.get(meta, 0) for key, meta in METADATA.items()}
+    return Resources(**taken, code_bytes=int(size.group(1)))
+
+
+def _failure(title: str, output: str) -> str:
+    return "\n".join([f"{title}:", *(f"  | {line}" for line in output.rstrip().splitlines()[-TAIL_LINES:])])
+
+
+def _run(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(argv, capture_output=True, text=True, errors="replace", check=False)
+    except FileNotFoundError as error:
+        message = f"{argv[0]}: no such program; --llvm names the folder of clang++ and llvm-readelf"
+        raise BuildError(message) from error
+
+
+def _cpu_seconds() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parse the command line, build, and print what is wrong; the exit status."""
+    parser = argparse.ArgumentParser(description="Compile the instances of one gfx arch.")
+    parser.add_argument("--arch", required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--llvm", type=Path, default=Path(os.environ.get("FA_LLVM", DEFAULT_LLVM)))
+    parser.add_argument("--table", type=Path, default=TABLE)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    args = parser.parse_args(argv)
+    try:
+        build(args.arch, args.out, llvm=args.llvm, table=args.table, jobs=args.jobs)
+    except (TableError, BuildError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

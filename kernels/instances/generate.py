@@ -1,0 +1,212 @@
+"""From the support table to what compiler, assembler and host registry read.
+
+Standard library only: this runs in the builder image, in the build hook of the wheel and in tests.
+"""
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+INCLUDE = Path(__file__).parents[1] / "include"
+TABLE = Path(__file__).with_name("table.toml")
+ROW_KEYS = ("op", "dtypes", "head_dims", "archs")
+# Per op, the header of its kernel and the macro in it that defines an instance.
+OPS = {"fwd": ("forward.hpp", "FA_FORWARD")}
+
+
+class TableError(Exception):
+    """The support table, or what is asked of it, is not right; ``problems`` are all of them."""
+
+    def __init__(self, title: str, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join([title, *(f"  - {problem}" for problem in self.problems)]))
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One kernel: an operation for one dtype and head dim, and the archs it exists for."""
+
+    op: str
+    dtype: str
+    head_dim: int
+    archs: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return f"fa_{self.op}_{self.dtype}_d{self.head_dim}"
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the headers have; a table may name nothing else."""
+
+    ops: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    head_dims: tuple[int, ...]
+    archs: tuple[str, ...]
+
+
+def known(include: Path = INCLUDE) -> Known:
+    """Read the known names from the headers that define them."""
+    return Known(
+        ops=tuple(OPS),
+        dtypes=_braces(include / "fa/arch/dtype.hpp", "enum class DType"),
+        head_dims=tuple(
+            int(text) for text in _braces(include / "fa/kernel/config.hpp", "int kFwdHeadDims[] =")
+        ),
+        archs=_braces(include / "fa/arch/gfx.hpp", "enum class Gfx"),
+    )
+
+
+def load_table(path: Path = TABLE) -> tuple[Instance, ...]:
+    """Read and check the support table.
+
+    Returns the instances in the table's order.  Raises ``TableError`` with every problem at once.
+    """
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        message = f"{path.name} cannot be read"
+        raise TableError(message, [str(error)]) from error
+    names = known()
+    problems = [f"unknown key {_quoted(key, ['kernels'])}" for key in table if key != "kernels"]
+    rows = table.get("kernels", [])
+    if not isinstance(rows, list) or not rows:
+        problems.append("no [[kernels]] row: at least one is needed")
+        rows = []
+    instances: list[Instance] = []
+    for number, row in enumerate(rows, start=1):
+        found = [f"row {number}: {problem}" for problem in _row_problems(row, names)]
+        problems += found
+        instances += [] if found else _row_instances(row)
+    problems += _duplicates(instances)
+    if problems:
+        message = f"{path.name} is not right"
+        raise TableError(message, problems)
+    return tuple(instances)
+
+
+def check_arch(arch: str) -> None:
+    """Raise ``TableError`` unless there are kernels for ``arch``."""
+    archs = known().archs
+    if arch not in archs:
+        hint = f"there are no kernels for {_quoted(arch, archs)}; known: {', '.join(archs)}"
+        advice = "how to add an arch: kernels/README.md"
+        message = "unknown arch"
+        raise TableError(message, [hint, advice])
+
+
+def served(instances: Iterable[Instance], archs: Sequence[str]) -> tuple[Instance, ...]:
+    """The instances that a build for ``archs`` has, each with only those of its archs."""
+    kept = (replace(i, archs=tuple(a for a in i.archs if a in archs)) for i in instances)
+    return tuple(i for i in kept if i.archs)
+
+
+def source(instance: Instance) -> str:
+    """The translation unit of one instance."""
+    header, macro = OPS[instance.op]
+    return (
+        f'#include "fa/kernel/{header}"\n\n'
+        f"{macro}({instance.name}, fa::DType::{instance.dtype}, {instance.head_dim})\n"
+    )
+
+
+def write_sources(instances: Iterable[Instance], out_dir: Path) -> tuple[Path, ...]:
+    """Write one translation unit per instance to ``out_dir``, which is made if it is not there."""
+    out_dir.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for instance in instances:
+        path = out_dir / f"{instance.name}.hip"
+        path.write_text(source(instance), encoding="utf-8")
+        paths.append(path)
+    return tuple(paths)
+
+
+def registry_inc(instances: Iterable[Instance], archs: Sequence[str]) -> str:
+    """The host registry's rows for a build for ``archs``: an instance none of them has gets no row."""
+    lines = ["// FA_INSTANCE(op, dtype, head_dim, name, archs with device code in this build)"]
+    lines += [
+        f'FA_INSTANCE({i.op}, {i.dtype}, {i.head_dim}, {i.name}, "{",".join(i.archs)}")'
+        for i in served(instances, archs)
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def fatbin_s(instances: Iterable[Instance]) -> str:
+    """Assembler source: the bundles ``<name>.hipfb`` one after the other in .hip_fatbin.
+
+    Each is at a multiple of 4096 and begins at the hidden symbol ``fa_bundle_<name>``.
+    """
+    lines = ['.section .hip_fatbin, "a", @progbits']
+    for i in instances:
+        symbol = f"fa_bundle_{i.name}"
+        lines += [".p2align 12", f".globl {symbol}", f".hidden {symbol}", f".type {symbol}, @object"]
+        lines += [f"{symbol}:", f'.incbin "{i.name}.hipfb"', f".size {symbol}, . - {symbol}"]
+    lines += ['.section .note.GNU-stack, "", @progbits']
+    return "\n".join(lines) + "\n"
+
+
+def _braces(header: Path, opening: str) -> tuple[str, ...]:
+    """The words between the braces that follow ``opening``."""
+    text = header.read_text(encoding="utf-8")
+    match = re.search(re.escape(opening) + r"\s*\{([^}]*)\}", text)
+    if match is None:
+        message = f"{header.name} is not as generate.py expects"
+        raise TableError(message, [f"no `{opening} {{...}}` in it"])
+    return tuple(word.strip() for word in match.group(1).split(",") if word.strip())
+
+
+def _row_problems(row: Any, names: Known) -> list[str]:  # noqa: ANN401  (whatever the TOML holds)
+    if not isinstance(row, dict):
+        return ["[[kernels]] expected, a table"]
+    problems = [f"unknown key {_quoted(key, ROW_KEYS)}" for key in row if key not in ROW_KEYS]
+    problems += [f"key {key!r} is missing" for key in ROW_KEYS if key not in row]
+    if "op" in row:
+        problems += _unknown("op", [row["op"]], names.ops)
+    for key, word, values in (
+        ("dtypes", "dtype", names.dtypes),
+        ("head_dims", "head dim", names.head_dims),
+        ("archs", "arch", names.archs),
+    ):
+        problems += _list_problems(key, word, row[key], values) if key in row else []
+    return problems
+
+
+def _list_problems(key: str, word: str, value: Any, names: Sequence[str | int]) -> list[str]:  # noqa: ANN401
+    if not isinstance(value, list) or not value:
+        return [f"{key} must be a list with at least one {word}"]
+    twice = sorted({str(v) for v in value if value.count(v) > 1})
+    return _unknown(word, value, names) + [f"{word} {v} stands there twice" for v in twice]
+
+
+def _unknown(word: str, values: Sequence[Any], names: Sequence[str | int]) -> list[str]:
+    allowed = ", ".join(str(name) for name in names)
+    return [
+        f"unknown {word} {_quoted(value, names)}; known: {allowed}"
+        for value in values
+        if value not in names or isinstance(value, bool)
+    ]
+
+
+def _quoted(value: object, names: Iterable[str | int]) -> str:
+    close = difflib.get_close_matches(str(value), [str(name) for name in names], n=1)
+    return f"{value!r}" + (f" (did you mean {close[0]}?)" if close else "")
+
+
+def _row_instances(row: dict[str, Any]) -> list[Instance]:
+    return [
+        Instance(row["op"], dtype, head_dim, tuple(row["archs"]))
+        for dtype in row["dtypes"]
+        for head_dim in row["head_dims"]
+    ]
+
+
+def _duplicates(instances: Sequence[Instance]) -> list[str]:
+    names = [instance.name for instance in instances]
+    return [
+        f"{name} comes from more than one row" for name in sorted({n for n in names if names.count(n) > 1})
+    ]

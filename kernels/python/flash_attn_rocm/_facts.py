@@ -1,0 +1,188 @@
+"""What this machine has, as the doctor needs to know it.  Only this module looks."""
+
+import grp
+import importlib
+import os
+import platform
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Literal
+
+from flash_attn_rocm import _requirements
+
+KfdState = Literal["absent", "denied", "open"]
+
+
+@dataclass(frozen=True)
+class Torch:
+    """The installed PyTorch; ``version`` is empty when there is none that imports."""
+
+    version: str = ""
+    rocm: str = ""
+    cuda: str = ""
+    problem: str = ""
+
+    @property
+    def build(self) -> str:
+        """``ROCm 7.2.53``, ``CUDA 12.8`` or ``CPU``."""
+        if self.rocm:
+            return f"ROCm {self.rocm}"
+        return f"CUDA {self.cuda}" if self.cuda else "CPU"
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """An AMD GPU.  ``reasons`` maps ``"fp16 head_dim 64"`` to why no kernel serves it, ``""`` if one does."""
+
+    index: int
+    name: str
+    arch: str
+    reasons: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything the report is made of.
+
+    ``hip_libraries`` are the files of the HIP runtime mapped into this process.  ``gpus`` are those that
+    PyTorch can use, ``driver_gpus`` those that the kernel driver lists.
+    """
+
+    system: str
+    machine: str
+    os_name: str
+    glibc: str
+    python: str
+    package: str
+    rocm: str
+    problem: str
+    torch: Torch
+    hip_libraries: tuple[str, ...]
+    kfd: KfdState
+    user_groups: tuple[str, ...]
+    archs: tuple[str, ...]
+    gpus: tuple[Gpu, ...]
+    driver_gpus: tuple[Gpu, ...]
+
+
+def collect(root: Path = Path("/")) -> Facts:
+    """Look at this machine; ``root`` is where its /dev, /proc and /sys begin."""
+    torch, module = _torch()
+    problem = _package_problem()
+    listed = driver_gpus(root / "sys/class/kfd/kfd/topology/nodes")
+    return Facts(
+        system=sys.platform,
+        machine=platform.machine(),
+        os_name=_os_name(),
+        glibc=platform.libc_ver()[1],
+        python=platform.python_version(),
+        package=_requirements.package_version(),
+        rocm=_requirements.wheel_rocm(),
+        problem=problem,
+        torch=torch,
+        hip_libraries=hip_libraries((root / "proc/self/maps").read_text(encoding="utf-8", errors="replace")),
+        kfd=kfd_state(root / "dev/kfd"),
+        user_groups=_user_groups(),
+        archs=() if problem else _archs(),
+        gpus=_torch_gpus(module) if module is not None and not problem else (),
+        driver_gpus=listed
+        if problem
+        else tuple(replace(gpu, reasons=gpu_reasons(gpu.arch)) for gpu in listed),
+    )
+
+
+def hip_libraries(maps: str) -> tuple[str, ...]:
+    """The HIP runtime's files in the text of /proc/<pid>/maps, each once."""
+    paths = [line.split(maxsplit=5)[5] for line in maps.splitlines() if "libamdhip64" in line]
+    return tuple(dict.fromkeys(paths))
+
+
+def kfd_state(device: Path) -> KfdState:
+    """Whether the compute driver's device file is there and may be opened by this user."""
+    if not device.exists():
+        return "absent"
+    return "open" if os.access(device, os.R_OK | os.W_OK) else "denied"
+
+
+def driver_gpus(nodes: Path) -> tuple[Gpu, ...]:
+    """The GPUs in the driver's topology; its other nodes are CPUs and have no gfx version."""
+    folders = sorted(nodes.glob("*"), key=lambda folder: int(folder.name)) if nodes.is_dir() else []
+    archs = [arch for folder in folders if (arch := _topology_arch(folder / "properties"))]
+    return tuple(Gpu(index, "AMD GPU", arch) for index, arch in enumerate(archs))
+
+
+def _topology_arch(properties: Path) -> str:
+    pairs = (line.split() for line in _read(properties).splitlines())
+    version = int(dict(pair for pair in pairs if len(pair) == 2).get("gfx_target_version", "0"))
+    # 90010 is gfx90a: major, then two digits each for minor and stepping, which names write in hex.
+    return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}" if version else ""
+
+
+def _torch() -> tuple[Torch, ModuleType | None]:
+    try:
+        module = _requirements.import_torch()
+    except ImportError as error:
+        return Torch(problem=str(error)), None
+    rocm, cuda = module.version.hip or "", module.version.cuda or ""
+    return Torch(version=module.__version__, rocm=rocm, cuda=cuda), module
+
+
+def _package_problem() -> str:
+    try:
+        _requirements.check()
+        importlib.import_module("flash_attn_rocm._library")
+    except ImportError as error:
+        return str(error)
+    return ""
+
+
+def _archs() -> tuple[str, ...]:
+    library = importlib.import_module("flash_attn_rocm._library")
+    return tuple(dict.fromkeys(arch for each in library.instances() for arch in each.archs))
+
+
+def _torch_gpus(torch: ModuleType) -> tuple[Gpu, ...]:
+    if not torch.version.hip:
+        return ()
+    return tuple(_torch_gpu(torch, index) for index in range(torch.cuda.device_count()))
+
+
+def _torch_gpu(torch: ModuleType, index: int) -> Gpu:
+    name = str(torch.cuda.get_device_name(index))
+    try:
+        arch = str(torch.ops.flash_attn_rocm.device_arch(index))
+    except RuntimeError as error:
+        return Gpu(index, name, "arch unknown", (("every kernel", str(error)),))
+    return Gpu(index, name, arch, gpu_reasons(arch))
+
+
+def gpu_reasons(arch: str) -> tuple[tuple[str, str], ...]:
+    """For each dtype and head dim of the wheel, why this arch has no kernel, or ``""``."""
+    library = importlib.import_module("flash_attn_rocm._library")
+    support = importlib.import_module("flash_attn_rocm._support")
+    wanted = dict.fromkeys((each.dtype, each.head_dim) for each in library.instances())
+    return tuple(
+        (f"{dtype} head_dim {head_dim}", support.is_supported(arch, dtype, head_dim).reason)
+        for dtype, head_dim in wanted
+    )
+
+
+def _os_name() -> str:
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME", platform.system())
+    except OSError:
+        return platform.system()
+
+
+def _user_groups() -> tuple[str, ...]:
+    known = {group.gr_gid: group.gr_name for group in grp.getgrall()}
+    return tuple(known.get(gid, str(gid)) for gid in os.getgroups())
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError:
+        return ""

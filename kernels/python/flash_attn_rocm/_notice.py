@@ -1,0 +1,59 @@
+"""What happens when no kernel serves a call: one warning for each reason, or an error in strict mode."""
+
+import os
+import warnings
+
+import torch
+
+STRICT_VARIABLE = "FLASH_ATTN_ROCM_STRICT"
+
+
+class FlashAttnFallbackWarning(UserWarning):
+    """No kernel serves a call, so the PyTorch implementation answers."""
+
+
+class FlashAttnUnsupportedError(RuntimeError):
+    """No kernel serves a call, and strict mode is on."""
+
+
+class _State:
+    strict: bool | None = None
+    warned: set[str] = set()  # noqa: RUF012 - the one instance is the class
+
+
+def set_strict(strict: bool | None) -> None:  # noqa: FBT001 - it reads well: set_strict(True)
+    """Raise instead of falling back (True), fall back (False), or do as the environment says (None).
+
+    The environment says strict when ``FLASH_ATTN_ROCM_STRICT`` is set and neither empty nor ``0``.
+    """
+    _State.strict = strict
+
+
+def is_strict() -> bool:
+    """Whether a call without a kernel raises."""
+    if _State.strict is not None:
+        return _State.strict
+    return os.environ.get(STRICT_VARIABLE, "") not in {"", "0"}
+
+
+@torch.compiler.assume_constant_result
+def fall_back(reason: str, stacklevel: int) -> bool:
+    """Warn once for each reason; in strict mode raise FlashAttnUnsupportedError.
+
+    Under torch.compile this happens while the graph is made.
+    """
+    if is_strict():
+        message = (
+            f"no kernel serves this call: {reason}\n"
+            f"  next: change the call, or let the PyTorch implementation answer: unset {STRICT_VARIABLE}, "
+            "flash_attn_rocm.set_strict(False)"
+        )
+        raise FlashAttnUnsupportedError(message)
+    if reason not in _State.warned:
+        _State.warned.add(reason)
+        message = (
+            f"the PyTorch implementation answers, because no kernel serves this call: {reason}. "
+            "It is slower; this is said once for each reason."
+        )
+        warnings.warn(message, FlashAttnFallbackWarning, stacklevel=stacklevel)
+    return True

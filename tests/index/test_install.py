@@ -1,0 +1,126 @@
+"""pip and uv install from the index, served over HTTP on loopback."""
+
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import uv
+
+from tests.index.conftest import serving
+from tests.wheels import project_wheel
+from wheel_builder.index import yank
+from wheel_builder.index_pages import JSON_TYPE
+from wheel_builder.stages.publish import publish
+from wheel_builder.store import sha256_file
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+NAME, VERSION = "flash-attn-demo", "1.0+rocm7.2"
+PIP = [sys.executable, "-m", "pip", "install"]
+UV = [uv.find_uv_bin(), "pip", "install", "--python", sys.executable]
+INSTALLERS = pytest.mark.parametrize("installer", [PIP, UV], ids=["pip", "uv"])
+
+
+@pytest.fixture
+def wheel(tmp_path):
+    return project_wheel(tmp_path, NAME, VERSION)
+
+
+@pytest.fixture
+def root(tmp_path, wheel):
+    publish([wheel], tmp_path / "index", "7.2", now=NOW)
+    return tmp_path / "index"
+
+
+def install(installer, url, env, target, *requirement):
+    command = [*installer, "--index-url", f"{url}/rocm7.2/simple/", "--target", str(target), *requirement]
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+
+
+@INSTALLERS
+def test_installs(root, any_handler, installer, clean_env, tmp_path):
+    with serving(root, any_handler) as (url, asked):
+        done = install(installer, url, clean_env, tmp_path / "target", NAME)
+
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "target" / "flash_attn_demo" / "__init__.py").read_text() == "VALUE = 42\n"
+    paths = [path for path, status in asked if status == 200]
+    metadata = next(i for i, path in enumerate(paths) if path.endswith(".whl.metadata"))
+    download = next(i for i, path in enumerate(paths) if path.endswith(".whl"))
+    assert metadata < download, "the metadata sidecar is to be read before the wheel"
+
+
+@INSTALLERS
+def test_installs_with_required_hashes(root, any_handler, installer, clean_env, tmp_path, wheel):
+    requirements = tmp_path / "requirements.txt"
+    requirements.write_text(f"{NAME}=={VERSION} --hash=sha256:{sha256_file(wheel)}\n")
+    with serving(root, any_handler) as (url, _):
+        done = install(
+            installer, url, clean_env, tmp_path / "target", "--require-hashes", "-r", str(requirements)
+        )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "target" / "flash_attn_demo").is_dir()
+
+
+@INSTALLERS
+def test_a_wheel_that_was_changed_on_the_server_is_not_installed(root, installer, clean_env, tmp_path, wheel):
+    served = root / "rocm7.2" / "simple" / NAME / wheel.name
+    served.write_bytes(project_wheel(tmp_path, NAME, VERSION, module=b"VALUE = 666\n").read_bytes())
+    with serving(root) as (url, _):
+        done = install(installer, url, clean_env, tmp_path / "target", NAME)
+    assert done.returncode != 0
+    assert "hash" in done.stderr.lower()
+
+
+@INSTALLERS
+def test_a_yanked_file_is_passed_over_unless_pinned(root, installer, clean_env, tmp_path):
+    newer = project_wheel(tmp_path, NAME, "2.0+rocm7.2", module=b"VALUE = 2\n")
+    publish([newer], root, "7.2", now=NOW)
+    yank(root, "7.2", newer.name, 'wrong "numbers" <on> gfx908', now=NOW)
+    with serving(root) as (url, _):
+        free = install(installer, url, clean_env, tmp_path / "free", NAME)
+        pinned = install(installer, url, clean_env, tmp_path / "pinned", f"{NAME}==2.0+rocm7.2")
+    assert (free.returncode, pinned.returncode) == (0, 0), free.stderr + pinned.stderr
+    assert value(tmp_path / "free") == "VALUE = 42\n"
+    assert value(tmp_path / "pinned") == "VALUE = 2\n"
+
+
+@INSTALLERS
+def test_a_file_for_another_python_is_passed_over(root, installer, clean_env, tmp_path):
+    publish([project_wheel(tmp_path, NAME, "3.0+rocm7.2", requires="<3")], root, "7.2", now=NOW)
+    with serving(root) as (url, _):
+        done = install(installer, url, clean_env, tmp_path / "target", NAME)
+    assert done.returncode == 0, done.stderr
+    assert value(tmp_path / "target") == "VALUE = 42\n"
+
+
+def value(target: Path) -> str:
+    return (target / "flash_attn_demo" / "__init__.py").read_text()
+
+
+def get(url, accept=""):
+    request = urllib.request.Request(url, headers={"Accept": accept})
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request) as answer:
+        return answer.headers["Content-Type"], answer.headers["Vary"], answer.read()
+
+
+def test_our_server_gives_each_client_its_kind_of_page(root):
+    simple = root / "rocm7.2" / "simple"
+    with serving(root) as (url, _):
+        for folder in ("", f"{NAME}/"):
+            page = f"{url}/rocm7.2/simple/{folder}"
+            html, as_json = simple / folder / "index.html", simple / folder / "index.json"
+            assert get(page) == ("text/html; charset=utf-8", "Accept", html.read_bytes())
+            assert get(page, f"{JSON_TYPE}, text/html;q=0.1") == (JSON_TYPE, "Accept", as_json.read_bytes())
+
+
+@pytest.mark.parametrize(
+    "path", ["/rocm7.2/", "/", "/rocm7.2/.lock", "/../secret", "/%2e%2e/secret", "/rocm7.2/%2elock"]
+)
+def test_our_server_shows_no_listings_and_nothing_hidden_or_outside(root, path):
+    (root.parent / "secret").write_text("secret")
+    with serving(root) as (url, _), pytest.raises(urllib.error.HTTPError, match="404"):
+        get(url + path)

@@ -1,0 +1,146 @@
+// Prints, as JSON, what the host-testable kernel headers say; test_layouts.py judges it.
+#include <stddef.h>
+#include <stdio.h>
+
+#include "fa/kernel/config.hpp"
+#include "fa/kernel/params.hpp"
+#include "fa/mma/layout.hpp"
+#include "fa/tile/mask.hpp"
+#include "fa/tile/swizzle.hpp"
+
+namespace {
+
+const char* separator(int i) { return i == 0 ? "" : ","; }
+
+template <class F>
+void array(const char* key, int count, F value) {
+  printf("\"%s\":[", key);
+  for (int i = 0; i < count; ++i) printf("%s%d", separator(i), value(i));
+  printf("]");
+}
+
+template <class F>
+void table(const char* key, int rows, int columns, F value) {
+  printf("\"%s\":[", key);
+  for (int i = 0; i < rows; ++i) {
+    printf("%s[", separator(i));
+    for (int j = 0; j < columns; ++j) printf("%s%d", separator(j), value(i, j));
+    printf("]");
+  }
+  printf("]");
+}
+
+template <class L>
+void tile(int rows) {
+  printf("\"%d\":{", rows);
+  array("slot_of_row", rows, [=](int row) { return L::slot_of_row(row, rows); });
+  printf(",");
+  table("held", L::kWave, rows / L::kM * L::kRows,
+        [=](int lane, int f) { return L::held_begin(lane, rows) + L::held_step(f); });
+  printf("}");
+}
+
+template <class L>
+void layout(const char* name) {
+  printf("\"%s\":{\"wave\":%d,\"m\":%d,\"n\":%d,\"k\":%d,\"run\":%d,\"columns\":%d,\"rows\":%d,\"peers\":%d,",
+         name, L::kWave, L::kM, L::kN, L::kK, L::kRun, L::kColumns, L::kRows, L::kPeers);
+  printf("\"result_is_operand\":%s,", L::kResultIsOperand ? "true" : "false");
+  array("a_row", L::kWave, [](int lane) { return L::a_row(lane); });
+  printf(",");
+  array("run_begin", L::kWave, [](int lane) { return L::run_begin(lane); });
+  printf(",");
+  table("column", L::kWave, L::kColumns, [](int lane, int c) { return L::column(lane, c); });
+  printf(",");
+  table("c_row", L::kWave, L::kRows, [](int lane, int r) { return L::c_row(lane, r); });
+  printf(",\"tiles\":{");
+  tile<L>(32);
+  printf(",");
+  tile<L>(64);
+  printf(",");
+  tile<L>(128);
+  printf("}}");
+}
+
+template <int kRows, int kRowBytes, int kPeriod>
+void swizzle(const char* comma) {
+  using S = fa::Swizzle<kRows, kRowBytes, kPeriod>;
+  printf("%s{\"rows\":%d,\"row_bytes\":%d,\"period\":%d,\"bytes\":%d,", comma, kRows, kRowBytes, kPeriod,
+         S::kBytes);
+  table("offset", kRows, S::kUnits, [](int row, int unit) { return S::offset(row, unit); });
+  printf("}");
+}
+
+void tiles_of_archs() {
+  const char* comma = "";
+  for (const fa::Gfx arch : fa::kAllGfx) {
+    for (const int head_dim : fa::kFwdHeadDims) {
+      const fa::FwdTile tile = fa::fwd_tile(arch, fa::DType::fp16, head_dim);
+      const fa::ArchTraits traits = fa::traits(arch);
+      printf("%s{\"arch\":\"%s\",\"head_dim\":%d,\"block_m\":%d,\"threads\":%d,\"wave\":%d}", comma,
+             fa::name(arch).data(), head_dim, tile.block_m, tile.threads, traits.wave);
+      comma = ",";
+    }
+  }
+}
+
+void visibility() {
+  const char* comma = "";
+  for (const int causal : {0, 1}) {
+    for (int q = 0; q < 6; ++q) {
+      for (int k = 0; k < 6; ++k) {
+        const fa::Visibility visible{q, k, causal != 0};
+        printf("%s{\"q\":%d,\"k\":%d,\"causal\":%d,", comma, q, k, causal);
+        array("end", q, [&](int row) { return visible.end(row); });
+        printf(",");
+        table("end_of_rows", 8, 4, [&](int first, int rows) { return visible.end_of_rows(first, rows + 1); });
+        printf("}");
+        comma = ",";
+      }
+    }
+  }
+}
+
+void names() {
+  const char* texts[] = {
+      "gfx908", "gfx942:sramecc+:xnack-", "gfx1030", "gfx1100:", "gfx90", "gfx9080", "gfx1101", ""};
+  const char* comma = "";
+  for (const char* text : texts) {
+    fa::Gfx arch{};
+    const bool known = fa::parse_gfx(text, &arch);
+    printf("%s[\"%s\",\"%s\"]", comma, text, known ? fa::name(arch).data() : "");
+    comma = ",";
+  }
+}
+
+}  // namespace
+
+int main() {
+  printf("{\"layouts\":{");
+  layout<fa::Layout<fa::MatrixUnit::mfma>>("mfma");
+  printf(",");
+  layout<fa::Layout<fa::MatrixUnit::wmma>>("wmma");
+  printf(",");
+  layout<fa::Layout<fa::MatrixUnit::dot2>>("dot2");
+  printf("},\"swizzles\":[");
+  swizzle<64, 64, 32>("");
+  swizzle<64, 128, 32>(",");
+  swizzle<64, 256, 32>(",");
+  swizzle<64, 64, 16>(",");
+  swizzle<64, 128, 16>(",");
+  swizzle<64, 256, 16>(",");
+  swizzle<64, 64, 8>(",");
+  swizzle<64, 128, 8>(",");
+  swizzle<64, 256, 8>(",");
+  printf("],\"tiles\":[");
+  tiles_of_archs();
+  printf("],\"visibility\":[");
+  visibility();
+  printf("],\"names\":[");
+  names();
+  using P = fa::FwdParams;
+  printf(
+      "],\"params\":{\"size\":%zu,\"q_batch\":%zu,\"o_head\":%zu,\"batch\":%zu,\"scale\":%zu,\"causal\":%zu}}"
+      "\n",
+      sizeof(P), offsetof(P, q_batch), offsetof(P, o_head), offsetof(P, batch), offsetof(P, scale),
+      offsetof(P, causal));
+}

@@ -1,0 +1,304 @@
+"""Register and LDS layouts, proved on the CPU: every element is held once, and products come out right.
+
+The expected tables of the matrix instructions are written down here once more, from AMD's published
+layouts, so that a mistake in the headers cannot agree with itself.
+"""
+
+import json
+import random
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).parents[2]
+UNITS = ["mfma", "wmma", "dot2"]
+
+
+@pytest.fixture(scope="session")
+def said(tmp_path_factory):
+    """What the headers say."""
+    program = tmp_path_factory.mktemp("layouts") / "layouts"
+    compiler = [sys.executable, "-m", "ziglang", "c++", "-target", "x86_64-linux-gnu.2.28"]
+    flags = ["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{CHECKOUT}/kernels/include"]
+    source = Path(__file__).with_name("layouts.cpp")
+    done = subprocess.run(
+        [*compiler, *flags, source, "-o", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(subprocess.run([program], capture_output=True, text=True, check=True).stdout)
+
+
+@pytest.fixture(params=UNITS)
+def unit(said, request):
+    return request.param, said["layouts"][request.param]
+
+
+def matrix(rows, columns, seed):
+    rng = random.Random(seed)
+    return [[rng.randint(-8, 8) for _ in range(columns)] for _ in range(rows)]
+
+
+def matmul(a, b):
+    return [
+        [sum(x * y for x, y in zip(row, column, strict=True)) for column in zip(*b, strict=True)] for row in a
+    ]
+
+
+# The instructions, from the published tables: A[i][k] (and B[k][j], its mirror image) of lane and element,
+# D[i][j] of lane and register.
+
+
+def mfma_32x32(width):
+    def a(lane, e):
+        return lane % 32, width * (lane // 32) + e
+
+    def d(lane, g):
+        return 8 * (g // 4) + 4 * (lane // 32) + g % 4, lane % 32
+
+    return {"lanes": 64, "m": 32, "n": 32, "k": 2 * width, "elements": width, "registers": 16, "a": a, "d": d}
+
+
+def wmma_16x16x16():
+    def a(lane, e):
+        return lane % 16, e
+
+    def d(lane, g):
+        return 2 * g + (lane >> 4), lane % 16
+
+    return {"lanes": 32, "m": 16, "n": 16, "k": 16, "elements": 16, "registers": 8, "a": a, "d": d}
+
+
+def run_instruction(instruction, a, b, c):
+    """``a`` and ``b``: [lane][element]; ``c``: [lane][register]; the new c."""
+    left = [[None] * instruction["k"] for _ in range(instruction["m"])]
+    right = [[None] * instruction["n"] for _ in range(instruction["k"])]
+    for lane, e in product(range(instruction["lanes"]), range(instruction["elements"])):
+        i, k = instruction["a"](lane, e)
+        # Where lanes replicate an element, what they hold must agree, or the hardware's result is undefined.
+        assert left[i][k] in (None, a[lane][e])
+        assert right[k][i] in (None, b[lane][e])
+        left[i][k], right[k][i] = a[lane][e], b[lane][e]
+    result = matmul(left, right)
+    return [
+        [
+            c[lane][g] + result[i][j]
+            for g, (i, j) in enumerate(instruction["d"](lane, g) for g in range(instruction["registers"]))
+        ]
+        for lane in range(instruction["lanes"])
+    ]
+
+
+def multiply(name, unit, a, b, c, width):
+    """One step as the headers' ``multiply`` does it: a [lane][run], b [lane][column][run], c [lane][flat]."""
+    if name == "dot2":
+        columns = range(unit["columns"])
+        return [
+            [c[lane][j] + sum(x * y for x, y in zip(a[lane], b[lane][j], strict=True)) for j in columns]
+            for lane in range(unit["wave"])
+        ]
+    instruction = wmma_16x16x16() if name == "wmma" else mfma_32x32(width)
+    for first in range(0, unit["run"], instruction["elements"]):
+        part = slice(first, first + instruction["elements"])
+        c = run_instruction(instruction, [x[part] for x in a], [x[0][part] for x in b], c)
+    return c
+
+
+def zeros(unit):
+    return [[0] * (unit["rows"] * unit["columns"]) for _ in range(unit["wave"])]
+
+
+def load_a(unit, rows):
+    """Every lane's run of operand A from ``rows``[m][k]."""
+    lanes = zip(unit["a_row"], unit["run_begin"], strict=True)
+    return [rows[row][begin : begin + unit["run"]] for row, begin in lanes]
+
+
+def load_b(unit, columns):
+    """Every lane's runs of operand B from ``columns``[n][k]."""
+    return [
+        [columns[j][begin : begin + unit["run"]] for j in held]
+        for held, begin in zip(unit["column"], unit["run_begin"], strict=True)
+    ]
+
+
+def widths(name):
+    return [4, 2] if name == "mfma" else [0]  # elements of a lane in one MFMA: fp16 and 1k bf16, short bf16
+
+
+def test_every_result_element_is_held_exactly_once(unit):
+    _, u = unit
+    held = [
+        (u["c_row"][lane][r], u["column"][lane][c])
+        for lane, r, c in product(range(u["wave"]), range(u["rows"]), range(u["columns"]))
+    ]
+    assert sorted(held) == sorted(product(range(u["m"]), range(u["n"])))
+
+
+def test_every_operand_element_is_held_the_same_number_of_times(unit):
+    _, u = unit
+    held = [
+        (u["a_row"][lane], u["run_begin"][lane] + e) for lane, e in product(range(u["wave"]), range(u["run"]))
+    ]
+    copies = u["wave"] * u["run"] // (u["m"] * u["k"])
+    assert sorted(held) == sorted(list(product(range(u["m"]), range(u["k"]))) * copies)
+
+
+def test_peers_hold_the_same_columns_and_no_other_lane_does(unit):
+    _, u = unit
+    for lane, other in product(range(u["wave"]), repeat=2):
+        same = u["column"][lane] == u["column"][other]
+        assert same == ((lane ^ other) & ~u["peers"] == 0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_step_is_a_matrix_product(unit, seed):
+    name, u = unit
+    a, b = matrix(u["m"], u["k"], seed), matrix(u["n"], u["k"], seed + 100)
+    expected = matmul(a, list(zip(*b, strict=True)))
+    for width in widths(name):
+        c = multiply(name, u, load_a(u, a), load_b(u, b), zeros(u), width)
+        for lane, r, j in product(range(u["wave"]), range(u["rows"]), range(u["columns"])):
+            assert c[lane][r * u["columns"] + j] == expected[u["c_row"][lane][r]][u["column"][lane][j]]
+
+
+@pytest.mark.parametrize("rows", [32, 64, 128])
+def test_the_slots_of_a_tile_are_a_permutation_that_gives_lanes_consecutive_rows(unit, rows):
+    _, u = unit
+    tile = u["tiles"][str(rows)]
+    slots = tile["slot_of_row"]
+    assert sorted(slots) == list(range(rows))
+    row_of_slot = {slot: row for row, slot in enumerate(slots)}
+    for lane in range(u["wave"]):
+        steps = product(range(rows // u["m"]), range(u["rows"]))
+        assert tile["held"][lane] == [row_of_slot[s * u["m"] + u["c_row"][lane][r]] for s, r in steps]
+        chunk = min(8, len(tile["held"][lane]))
+        for first in range(0, len(tile["held"][lane]), chunk):
+            begin = tile["held"][lane][first]
+            assert tile["held"][lane][first : first + chunk] == list(range(begin, begin + chunk))
+            assert begin % chunk == 0
+
+
+def in_slots(rows, tile):
+    lds = [None] * len(rows)
+    for row, values in enumerate(rows):
+        lds[tile["slot_of_row"][row]] = values
+    return lds
+
+
+def tile_product(name, u, lds, columns, length):
+    """``lds``[slot][k] times ``columns(first k)`` (all lanes' B): each lane's flat results."""
+    steps = [zeros(u) for _ in range(len(lds) // u["m"])]
+    for first, s in product(range(0, length, u["k"]), range(len(steps))):
+        block = [row[first : first + u["k"]] for row in lds[s * u["m"] : (s + 1) * u["m"]]]
+        steps[s] = multiply(name, u, load_a(u, block), columns(first), steps[s], widths(name)[0])
+    return [[x for step in steps for x in step[lane]] for lane in range(u["wave"])]
+
+
+def held_elements(u, tile):
+    """(lane, flat index in its results, column, row) of every element of a tile's product."""
+    for lane, c in product(range(u["wave"]), range(u["columns"])):
+        for f, row in enumerate(tile["held"][lane]):
+            yield lane, f * u["columns"] + c, u["column"][lane][c], row
+
+
+def as_operand(u, tile, results, keys):
+    """The results of the first product as operand B of the second, taken as the kernel takes them."""
+    if u["result_is_operand"]:
+        return lambda first: [[lane[first // u["k"] * u["run"] :][: u["run"]]] for lane in results]
+    columns = [[None] * keys for _ in range(u["n"])]
+    for lane, flat, column, key in held_elements(u, tile):
+        columns[column][key] = results[lane][flat]
+    return lambda first: load_b(u, [column[first : first + u["k"]] for column in columns])
+
+
+@pytest.mark.parametrize(("keys", "head_dim"), [(32, 64), (64, 64), (32, 128), (64, 128)])
+def test_two_chained_products_are_attention_without_softmax(unit, keys, head_dim):
+    """S^T = K Q^T and O^T = V^T S^T through the slots of LDS and the lanes' registers, as the kernel goes."""
+    name, u = unit
+    k, v, q = matrix(keys, head_dim, 1), matrix(keys, head_dim, 2), matrix(u["n"], head_dim, 3)
+    key_tile, d_tile = u["tiles"][str(keys)], u["tiles"][str(head_dim)]
+    v_transposed = [list(column) for column in zip(*v, strict=True)]
+
+    def queries(first):
+        return load_b(u, [row[first : first + u["k"]] for row in q])
+
+    scores = tile_product(name, u, in_slots(k, key_tile), queries, head_dim)
+    operand = as_operand(u, key_tile, scores, keys)
+    out = tile_product(name, u, in_slots(v_transposed, d_tile), operand, keys)
+    expected = matmul(matmul(q, list(zip(*k, strict=True))), v)
+    for lane, flat, row, d in held_elements(u, d_tile):
+        assert out[lane][flat] == expected[row][d]
+
+
+def test_a_result_of_another_unit_is_not_taken_for_an_operand(said):
+    """Only MFMA's result is its own operand: for the others the register order differs, so the test above
+    would fail if they claimed it."""
+    assert [name for name in UNITS if said["layouts"][name]["result_is_operand"]] == ["mfma"]
+    for name in ("wmma", "dot2"):
+        u = said["layouts"][name]
+        held = u["tiles"]["64"]["held"]
+        assert any(held[lane][0] != u["run_begin"][lane] for lane in range(u["wave"]))
+
+
+def test_a_swizzled_tile_is_a_permutation_within_each_row(said):
+    for tile in said["swizzles"]:
+        for row, offsets in enumerate(tile["offset"]):
+            begin = row * tile["row_bytes"]
+            assert sorted(offsets) == list(range(begin, begin + tile["row_bytes"], 16))
+        assert tile["bytes"] == tile["rows"] * tile["row_bytes"]
+
+
+def test_eight_lanes_on_consecutive_rows_touch_every_bank_once(said):
+    for tile in said["swizzles"]:
+        for first, unit in product(range(0, tile["rows"], 8), range(tile["row_bytes"] // 16)):
+            groups = {tile["offset"][row][unit] // 16 % 8 for row in range(first, first + 8)}
+            assert len(groups) == 8, (tile["row_bytes"], tile["period"], first, unit)
+
+
+def test_a_swizzle_repeats_with_its_period(said):
+    for tile in said["swizzles"]:
+        period, row_bytes = tile["period"], tile["row_bytes"]
+        for row in range(tile["rows"] - period):
+            moved = [offset + period * row_bytes for offset in tile["offset"][row]]
+            assert tile["offset"][row + period] == moved
+
+
+def test_visible_keys_are_those_of_the_definition(said):
+    for case in said["visibility"]:
+        q, k = case["q"], case["k"]
+        seen = [
+            sum(not case["causal"] or j <= i + k - q for j in range(k))  # bottom-right aligned
+            for i in range(q)
+        ]
+        assert case["end"] == seen, case
+        for first, rows in product(range(8), range(4)):
+            assert case["end_of_rows"][first][rows] == max(seen[first : first + rows + 1], default=0), case
+
+
+def test_only_whole_known_arch_names_are_accepted(said):
+    assert dict(said["names"]) == {
+        "gfx908": "gfx908",
+        "gfx942:sramecc+:xnack-": "gfx942",
+        "gfx1030": "gfx1030",
+        "gfx1100:": "gfx1100",
+        "gfx90": "",
+        "gfx9080": "",
+        "gfx1101": "",
+        "": "",
+    }
+
+
+def test_workgroups_are_whole_waves_of_at_most_1024_threads(said):
+    assert len(said["tiles"]) == 8
+    for tile in said["tiles"]:
+        assert tile["threads"] % tile["wave"] == 0
+        assert tile["threads"] <= 1024
+        assert tile["block_m"] > 0
+
+
+def test_the_argument_struct_has_the_documented_offsets(said):
+    expected = {"size": 168, "q_batch": 40, "o_head": 128, "batch": 136, "scale": 156, "causal": 160}
+    assert said["params"] == expected

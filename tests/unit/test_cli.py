@@ -1,0 +1,206 @@
+"""The command line: usage, exit codes, and words for failures and interrupts."""
+
+import json
+import os
+import signal
+import sys
+
+import pytest
+
+from wheel_builder import cli
+from wheel_builder.cli import (
+    COMMANDS,
+    Command,
+    error_text,
+    main,
+    run_options,
+    selection_options,
+    wheel_arguments,
+)
+from wheel_builder.errors import EngineError, WheelBuilderError
+
+
+def command(run, *options):
+    return [Command("work", "do some work", run, options)]
+
+
+def fail(error):
+    def run(args):
+        raise error
+
+    return command(run, run_options)
+
+
+def parsed(argv, *options):
+    seen = []
+    assert main(["work", *argv], command(seen.append, *options)) == 0
+    return seen[0]
+
+
+def test_without_a_command_there_is_help(capsys):
+    assert main([]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("usage: python -m wheel_builder")
+    for known in COMMANDS:
+        assert known.name in out
+        assert known.help in " ".join(out.split())
+
+
+@pytest.mark.parametrize("known", COMMANDS, ids=lambda known: known.name)
+def test_every_command_has_help(known, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main([known.name, "--help"])
+    assert caught.value.code == 0
+    assert known.help in capsys.readouterr().out
+
+
+def test_an_unknown_command_is_wrong_usage(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["plam"])
+    assert caught.value.code == 2
+    assert "'plam'" in capsys.readouterr().err
+
+
+def test_names_may_be_repeated_or_joined():
+    args = parsed(["--rocm", "7.2,6.4", "--rocm", "7.0", "--archs", "gfx908, gfx942"], selection_options)
+    assert args.rocm == ["7.2", "6.4", "7.0"]
+    assert args.archs == ["gfx908", "gfx942"]
+    assert not args.all
+
+
+def test_names_of_one_run_do_not_leak_into_the_next():
+    parsed(["--rocm", "7.0"], selection_options)
+    assert parsed([], selection_options).rocm == []
+
+
+def test_an_empty_name_is_wrong_usage(capsys):
+    with pytest.raises(SystemExit):
+        main(["work", "--archs", "gfx908,"], command(print, selection_options))
+    assert "expected names separated by commas, found 'gfx908,'" in capsys.readouterr().err
+
+
+def test_jobs_have_a_default_and_can_be_given():
+    assert parsed([], run_options).jobs >= 1
+    assert parsed(["--jobs", "7"], run_options).jobs == 7
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "two", "1.5"])
+def test_jobs_must_be_a_positive_whole_number(text, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["work", f"--jobs={text}"], command(print, run_options))
+    assert caught.value.code == 2
+    assert f"expected a whole number of at least 1, found '{text}'" in capsys.readouterr().err
+
+
+def test_wheels_are_paths():
+    assert [wheel.name for wheel in parsed(["dist/a.whl", "b.whl"], wheel_arguments).wheels] == [
+        "a.whl",
+        "b.whl",
+    ]
+
+
+def test_options_are_not_guessed_from_their_beginning(capsys):
+    with pytest.raises(SystemExit):
+        main(["work", "--dry"], command(print, run_options))
+    assert "--dry" in capsys.readouterr().err
+
+
+def test_a_failure_is_words_and_its_exit_code(capsys):
+    error = EngineError("no container engine answers", advice="start dockerd")
+    assert main(["work"], fail(error)) == EngineError.exit_code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "error: no container engine answers\n  next: start dockerd\n"
+
+
+def test_verbose_adds_the_traceback(capsys):
+    main(["work", "--verbose"], fail(EngineError("no engine")))
+    err = capsys.readouterr().err
+    assert err.startswith("Traceback")
+    assert err.endswith("error: no engine\n")
+
+
+def test_a_mistake_of_ours_keeps_its_traceback():
+    with pytest.raises(ZeroDivisionError):
+        main(["work"], fail(ZeroDivisionError()))
+
+
+def test_notes_stand_between_the_failure_and_the_advice():
+    error = WheelBuilderError("compile failed", advice="look at it")
+    error.add_note("  step: device code (3 of 9)")
+    assert error_text(error) == "error: compile failed\n  step: device code (3 of 9)\n  next: look at it"
+
+
+def test_a_failed_step_without_advice_says_that_a_rerun_goes_on():
+    error = WheelBuilderError("compile failed")
+    error.add_note("  step: device code (3 of 9)")
+    assert error_text(error).splitlines()[-1] == (
+        "  next: put this right and run the same command again; finished steps are kept"
+    )
+
+
+def test_ctrl_c_says_what_is_left(capsys):
+    assert main(["work"], fail(KeyboardInterrupt())) == 130
+    assert capsys.readouterr().err == (
+        "interrupted: nothing is left half done; run the same command again to go on\n"
+    )
+
+
+def test_kill_cleans_up_like_ctrl_c(capsys):
+    cleaned = []
+
+    def run(args):
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        finally:
+            cleaned.append(True)
+
+    before = signal.getsignal(signal.SIGTERM)
+    assert main(["work"], command(run)) == 130
+    assert cleaned == [True]
+    assert capsys.readouterr().err.startswith("interrupted:")
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_reader_that_went_away_is_no_traceback(tmp_path, monkeypatch):
+    stream = (tmp_path / "out").open("w")
+    monkeypatch.setattr(sys, "stdout", stream)
+    assert main(["work"], fail(BrokenPipeError())) == 141
+    stream.close()
+
+
+def test_plan_prints_a_table(capsys):
+    assert main(["plan"]) == 0
+    assert capsys.readouterr().out.startswith("job ")
+
+
+def test_plan_json_is_json(capsys):
+    assert main(["plan", "--json", "--rocm", "6.4"]) == 0
+    assert [job["id"] for job in json.loads(capsys.readouterr().out)["jobs"]] == ["rocm6.4"]
+
+
+def test_plan_github_keeps_reasons_out_of_the_output(capsys):
+    assert main(["plan", "--github", "--all"]) == 0
+    captured = capsys.readouterr()
+    assert [line.split("=")[0] for line in captured.out.splitlines()] == ["device", "wheel"]
+    assert captured.err.startswith("not built:\n")
+    assert "ROCm 5.7: no torch" in captured.err
+
+
+def test_plan_github_fails_without_rows(capsys):
+    assert main(["plan", "--github", "--rocm", "5.7"]) == 11
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("ROCm 5.7") == 1
+
+
+def test_plan_with_unknown_names_fails(capsys):
+    assert main(["plan", "--archs", "gfx110"]) == 11
+    assert "did you mean gfx1100?" in capsys.readouterr().err
+
+
+def test_a_bad_matrix_fails_with_its_own_code(tmp_path, monkeypatch, capsys):
+    (tmp_path / "matrix.yaml").write_text("archs: [\n")
+    monkeypatch.setattr(cli, "ROOT", tmp_path)
+    assert main(["plan"]) == 10
+    assert capsys.readouterr().err.startswith("error: ")

@@ -1,0 +1,268 @@
+import json
+import os
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+from html.parser import HTMLParser
+
+import pytest
+
+from wheel_builder.errors import PublishError
+from wheel_builder.index import (
+    NewFile,
+    add_file,
+    read_projects,
+    remove_parts,
+    verify_index,
+    write_pages,
+    yank,
+)
+from wheel_builder.index_pages import Entry, Record, project_pages, root_pages
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
+FILE = NewFile(
+    filename="demo-1.0+rocm7.2-py3-none-any.whl",
+    project="demo",
+    version="1.0+rocm7.2",
+    requires_python=">=3.10,<4",
+    data=b"wheel",
+    metadata=b"metadata",
+)
+ENTRY = Entry(FILE.to_record(NOW), None)
+
+
+class Links(HTMLParser):
+    """The attributes of every link on a page, and its meta tags."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.links = []
+        self.meta = {}
+        self.feed(page.decode())
+
+    def handle_starttag(self, tag, attributes):
+        if tag == "a":
+            self.links.append(dict(attributes))
+        if tag == "meta" and "name" in dict(attributes):
+            self.meta[dict(attributes)["name"]] = dict(attributes)["content"]
+
+
+def test_html_of_a_project():
+    page = Links(project_pages("demo", [ENTRY])["index.html"])
+    metadata = f"sha256={ENTRY.record.metadata_sha256}"
+
+    assert page.meta["pypi:repository-version"] == "1.1"
+    assert page.links == [
+        {
+            "href": f"demo-1.0%2Brocm7.2-py3-none-any.whl#sha256={ENTRY.record.sha256}",
+            "data-core-metadata": metadata,
+            "data-dist-info-metadata": metadata,
+            "data-requires-python": ">=3.10,<4",
+        }
+    ]
+
+
+def test_html_escapes_what_it_shows():
+    record = replace(ENTRY.record, filename='a-1-py3-none-"<b>&.whl', requires_python='>=3"<script>')
+    text = project_pages("demo", [Entry(record, '"><i>')])["index.html"].decode()
+
+    assert "<script>" not in text
+    assert "<i>" not in text
+    assert "<b>" not in text
+    (link,) = Links(text.encode()).links
+    assert (link["data-requires-python"], link["data-yanked"]) == ('>=3"<script>', '"><i>')
+
+
+def test_json_of_a_project():
+    document = json.loads(project_pages("demo", [ENTRY])["index.json"])
+    metadata = {"sha256": ENTRY.record.metadata_sha256}
+
+    assert document == {
+        "meta": {"api-version": "1.1"},
+        "name": "demo",
+        "versions": ["1.0+rocm7.2"],
+        "files": [
+            {
+                "filename": FILE.filename,
+                "url": "demo-1.0%2Brocm7.2-py3-none-any.whl",
+                "hashes": {"sha256": ENTRY.record.sha256},
+                "size": 5,
+                "upload-time": "2026-01-02T03:04:05.000678Z",
+                "core-metadata": metadata,
+                "dist-info-metadata": metadata,
+                "yanked": False,
+                "requires-python": ">=3.10,<4",
+            }
+        ],
+    }
+
+
+def test_without_requires_python_the_key_is_absent():
+    pages = project_pages("demo", [Entry(replace(ENTRY.record, requires_python=""), None)])
+    assert "requires-python" not in json.loads(pages["index.json"])["files"][0]
+    assert "data-requires-python" not in Links(pages["index.html"]).links[0]
+
+
+@pytest.mark.parametrize(("reason", "json_value"), [("broken", "broken"), ("", True)])
+def test_yanked(reason, json_value):
+    pages = project_pages("demo", [Entry(ENTRY.record, reason)])
+    assert json.loads(pages["index.json"])["files"][0]["yanked"] == json_value
+    assert Links(pages["index.html"]).links[0]["data-yanked"] == reason
+
+
+def test_root_pages():
+    pages = root_pages(["zeta", "demo"])
+    assert [link["href"] for link in Links(pages["index.html"]).links] == ["demo/", "zeta/"]
+    assert json.loads(pages["index.json"])["projects"] == [{"name": "demo"}, {"name": "zeta"}]
+
+
+def test_upload_time_is_in_utc():
+    east = NOW.astimezone(timezone(timedelta(hours=5)))
+    assert FILE.to_record(east).upload_time == "2026-01-02T03:04:05.000678Z"
+
+
+@pytest.fixture
+def simple(tmp_path):
+    """The folder ``simple`` of an index with one file."""
+    folder = tmp_path / "rocm7.2" / "simple"
+    assert add_file(folder, FILE, NOW)
+    write_pages(folder)
+    return folder
+
+
+def test_a_sound_index_has_no_faults(simple):
+    assert verify_index(simple.parent) == ()
+
+
+def test_adding_a_file_again_changes_nothing(simple):
+    before = contents(simple)
+    assert not add_file(simple, FILE, NOW + timedelta(days=1))
+    write_pages(simple)
+    assert contents(simple) == before
+
+
+def contents(folder):
+    return {
+        path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()
+    }
+
+
+def test_versions_are_in_order(simple):
+    for version in ("1.10", "1.9"):
+        add_file(simple, replace(FILE, version=version, filename=f"demo-{version}-py3-none-any.whl"), NOW)
+    assert [e.record.version for e in read_projects(simple)["demo"]] == ["1.0+rocm7.2", "1.9", "1.10"]
+
+
+def test_yank_marks_the_file_and_keeps_it(simple, tmp_path):
+    yank(tmp_path, "7.2", FILE.filename, "wrong numbers", now=NOW)
+    yank(tmp_path, "7.2", FILE.filename, "another reason", now=NOW)
+
+    assert read_projects(simple)["demo"][0].yanked == "wrong numbers"
+    assert b'data-yanked="wrong numbers"' in (simple / "demo" / "index.html").read_bytes()
+    assert (simple / "demo" / FILE.filename).read_bytes() == b"wheel"
+    assert verify_index(simple.parent) == ()
+
+
+def test_yank_of_what_is_not_there(simple, tmp_path):
+    with pytest.raises(
+        PublishError, match=r"other\.whl cannot be yanked\n  - no such file in the index of ROCm 7\.2"
+    ):
+        yank(tmp_path, "7.2", "other.whl", "reason", now=NOW)
+
+
+def test_parts_of_an_interrupted_publisher_go(simple):
+    part = simple / "demo" / f".{FILE.filename}.part"
+    part.write_bytes(b"wh")
+    remove_parts(simple)
+    assert not part.exists()
+    assert verify_index(simple.parent) == ()
+
+
+def damaged(simple, name, data):
+    """The faults after ``name`` got ``data`` for content, or was removed for None."""
+    path = simple / name
+    if data is None:
+        path.unlink()
+    else:
+        path.write_bytes(data)
+    return verify_index(simple.parent)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        (f"demo/{FILE.filename}", b"other", "its record says"),
+        (f"demo/{FILE.filename}", None, "missing, though its record is there"),
+        (f"demo/{FILE.filename}.metadata", b"other", "its record says"),
+        (f"demo/{FILE.filename}.metadata", None, "missing, though its record is there"),
+        ("demo/index.html", b"", "the page is not what the records say"),
+        ("demo/index.json", None, "the page is missing"),
+        ("index.html", b"", "the page is not what the records say"),
+        ("index.json", None, "the page is missing"),
+        ("demo/stray.whl", b"", "no record knows it"),
+    ],
+)
+def test_verify_explains_each_fault_and_publishing_again_heals(simple, name, data, words):
+    (fault,) = damaged(simple, name, data)
+    assert fault.startswith(f"{simple / name}: ")
+    assert words in fault
+    assert "publish the same wheels again" in fault
+
+    add_file(simple, FILE, NOW)
+    write_pages(simple)
+    assert verify_index(simple.parent) == () or name == "demo/stray.whl"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"filename": "x"}', json.dumps(FILE.to_record(NOW).__dict__ | {"size": "5"})],
+)
+def test_a_damaged_record_is_said_and_nothing_is_written(simple, text):
+    record = simple / "demo" / f"{FILE.filename}.record.json"
+    (fault,) = damaged(simple, f"demo/{record.name}", text.encode())
+    assert fault.startswith(f"{record}: ")
+    assert fault.endswith("restore these files from a copy of the index")
+    with pytest.raises(PublishError, match="records cannot be read"):
+        write_pages(simple)
+
+
+def test_a_record_of_another_file_is_damaged(simple):
+    name = f"demo/{FILE.filename}.record.json"
+    text = json.dumps(FILE.to_record(NOW).__dict__ | {"project": "other"})
+    (fault,) = damaged(simple, name, text.encode())
+    assert f"it is about other/{FILE.filename}" in fault
+
+
+def test_no_index(tmp_path):
+    assert verify_index(tmp_path) == (f"{tmp_path}/simple: there is no index; publish a wheel first",)
+
+
+def test_files_are_durable_before_they_get_their_name(simple, monkeypatch):
+    """Whatever is renamed into place was flushed to the disk before."""
+    events = []
+    fsync, replace_ = os.fsync, type(simple).replace
+    monkeypatch.setattr(
+        os, "fsync", lambda fd: (events.append(("sync", os.readlink(f"/proc/self/fd/{fd}"))), fsync(fd))
+    )
+    monkeypatch.setattr(
+        type(simple), "replace", lambda a, b: (events.append(("name", str(a))), replace_(a, b))
+    )
+
+    add_file(simple, replace(FILE, filename="demo-2-py3-none-any.whl", version="2"), NOW)
+
+    named = [index for index, (what, _) in enumerate(events) if what == "name"]
+    assert len(named) == 3
+    assert all(events[index - 1] == ("sync", events[index][1]) for index in named)
+    assert all(events[index + 1] == ("sync", str(simple / "demo")) for index in named)
+
+
+def test_records_hold_every_fact():
+    assert ENTRY.record == Record(
+        filename=FILE.filename,
+        project="demo",
+        version="1.0+rocm7.2",
+        requires_python=">=3.10,<4",
+        size=5,
+        sha256=FILE.sha256,
+        metadata_sha256=ENTRY.record.metadata_sha256,
+        upload_time="2026-01-02T03:04:05.000678Z",
+    )

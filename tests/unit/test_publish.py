@@ -1,0 +1,174 @@
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.wheels import DIST_INFO, good_files, project_wheel, write_wheel
+from wheel_builder.errors import CommandFailedError, PublishError
+from wheel_builder.index import verify_index
+from wheel_builder.process import Completed
+from wheel_builder.stages.publish import publish, upload
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+@pytest.fixture
+def root(tmp_path):
+    return tmp_path / "index"
+
+
+def test_publishes_what_pip_needs(tmp_path, root):
+    wheel = write_wheel(tmp_path)
+    published = publish([wheel], root, "7.2", now=NOW)
+
+    assert published.simple == root / "rocm7.2" / "simple"
+    assert (published.added, published.unchanged) == ((wheel.name,), ())
+    project = published.simple / "flash-attn-rocm"
+    assert (project / wheel.name).read_bytes() == wheel.read_bytes()
+    assert (project / f"{wheel.name}.metadata").read_bytes() == good_files()[f"{DIST_INFO}/METADATA"]
+    assert json.loads((project / "index.json").read_bytes())["files"][0]["requires-python"] == ">=3.10"
+    assert verify_index(root / "rocm7.2") == ()
+
+
+def test_the_same_file_again_is_nothing_to_do(tmp_path, root):
+    wheel = write_wheel(tmp_path)
+    publish([wheel], root, "7.2", now=NOW)
+    before = {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.name != ".lock"}
+
+    published = publish([wheel], root, "7.2", now=NOW + timedelta(days=1))
+
+    assert (published.added, published.unchanged) == ((), (wheel.name,))
+    assert {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.name != ".lock"} == before
+
+
+def test_another_content_under_a_published_name_is_refused(tmp_path, root):
+    publish([project_wheel(tmp_path, "demo", "1.0")], root, "7.2", now=NOW)
+    new = project_wheel(tmp_path, "demo", "1.1")
+    changed = project_wheel(tmp_path, "demo", "1.0", module=b"VALUE = 43\n")
+
+    with pytest.raises(PublishError) as caught:
+        publish([new, changed], root, "7.2", now=NOW)
+
+    (problem,) = caught.value.problems
+    assert problem.startswith(
+        "demo-1.0-py3-none-any.whl is published since 2026-01-02T03:04:05.000000Z with sha256 "
+    )
+    assert "a published file never changes; nothing was published" in caught.value.message
+    assert "raise the version" in caught.value.advice
+    assert not (root / "rocm7.2" / "simple" / "demo" / new.name).exists()
+    assert verify_index(root / "rocm7.2") == ()
+
+
+def test_what_an_interrupted_publisher_left_may_be_replaced(tmp_path, root):
+    wheel = project_wheel(tmp_path, "demo", "1.0")
+    left = root / "rocm7.2" / "simple" / "demo" / wheel.name
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"a wheel of an earlier build; no record, so nobody was told of it")
+    publish([wheel], root, "7.2", now=NOW)
+    assert verify_index(root / "rocm7.2") == ()
+
+
+def test_each_rocm_version_has_its_own_index(tmp_path, root):
+    wheel = project_wheel(tmp_path, "flash-attn", "2.8.3")
+    for rocm in ("6.4", "7.2"):
+        publish([wheel], root, rocm, now=NOW)
+    assert sorted(path.name for path in root.iterdir()) == ["rocm6.4", "rocm7.2"]
+
+
+def test_project_names_are_normalised(tmp_path, root):
+    wheel = project_wheel(tmp_path, "Flash.Attn", "1.0")
+    assert (publish([wheel], root, "7.2", now=NOW).simple / "flash-attn" / wheel.name).is_file()
+
+
+def test_all_that_is_not_fit_to_be_listed_is_said_at_once(tmp_path, root):
+    text = tmp_path / "text-1-py3-none-any.whl"
+    text.write_text("no wheel")
+    renamed = project_wheel(tmp_path, "demo", "1.0").rename(tmp_path / "other-1.0-py3-none-any.whl")
+    misplaced = project_wheel(tmp_path, "demo", "2.0+rocm6.4")
+    twice = tmp_path / "twice"
+    twice.mkdir()
+    pair = [project_wheel(tmp_path, "two", "1"), project_wheel(twice, "two", "1", module=b"")]
+
+    with pytest.raises(PublishError) as caught:
+        publish([text, renamed, misplaced, *pair], root, "7.2", now=NOW)
+
+    problems = caught.value.problems
+    assert problems[0].startswith("text-1-py3-none-any.whl: not a readable zip file")
+    assert problems[1].startswith("other-1.0-py3-none-any.whl: METADATA")
+    assert (
+        "demo-2.0+rocm6.4-py3-none-any.whl: it is for rocm6.4, but this is the index of rocm7.2" in problems
+    )
+    assert "two-1-py3-none-any.whl: given twice, with different content" in problems
+    assert not root.exists()
+
+
+def test_a_wheel_whose_metadata_is_about_another(tmp_path, root):
+    files = good_files()
+    files[f"{DIST_INFO}/METADATA"] = files[f"{DIST_INFO}/METADATA"].replace(
+        b"Name: flash-attn-rocm", b"Name: other"
+    )
+    with pytest.raises(PublishError, match=r"METADATA is about other 0\.1\.0\+rocm7\.2"):
+        publish([write_wheel(tmp_path, files)], root, "7.2", now=NOW)
+
+
+class Twine:
+    """A fake that records what was run and fails at ``fails`` with ``output``."""
+
+    def __init__(self, fails="", output=""):
+        self.fails = fails
+        self.output = output
+        self.commands = []
+
+    def __call__(self, argv, **_):
+        self.commands.append([str(part) for part in argv])
+        if argv[3] == self.fails:
+            raise CommandFailedError(self.output)
+        return Completed("", 0)
+
+
+def test_all_wheels_are_checked_before_the_first_is_uploaded(tmp_path):
+    twine = Twine()
+    upload([tmp_path / "a.whl", tmp_path / "b.whl"], "http://server/", log=tmp_path / "log", run=twine)
+
+    check, send = twine.commands
+    assert check[1:] == ["-m", "twine", "check", "--strict", str(tmp_path / "a.whl"), str(tmp_path / "b.whl")]
+    assert send[3] == "upload"
+    assert "--non-interactive" in send
+    assert send[-4:] == [
+        "--repository-url",
+        "http://server/",
+        str(tmp_path / "a.whl"),
+        str(tmp_path / "b.whl"),
+    ]
+
+
+def test_nothing_is_uploaded_when_a_check_fails(tmp_path):
+    twine = Twine("check", "bad readme")
+    with pytest.raises(
+        PublishError, match="twine check refuses the wheels; nothing was uploaded\n  - bad readme"
+    ):
+        upload([tmp_path / "a.whl"], "http://server/", log=tmp_path / "log", run=twine)
+    assert len(twine.commands) == 1
+
+
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        ("HTTPError: 409 Conflict from http://server/", "http://server/ already has one of these files"),
+        ("HTTPError: 400 Bad Request\n  |  Package already\n  |  exists!", "already has one of these files"),
+        ("HTTPError: 403 Forbidden", "does not accept the credentials\n.*\n  next: set TWINE_USERNAME"),
+        ("HTTPError: 500 Internal", "twine could not upload to http://server/"),
+    ],
+)
+def test_a_refused_upload_is_said_in_words(tmp_path, output, words):
+    with pytest.raises(PublishError, match=words):
+        upload([tmp_path / "a.whl"], "http://server/", log=tmp_path / "log", run=Twine("upload", output))
+
+
+def test_credentials_in_the_url_are_refused_and_not_shown(tmp_path):
+    twine = Twine()
+    with pytest.raises(PublishError) as caught:
+        upload([tmp_path / "a.whl"], "https://me:hunter2@server/", log=tmp_path / "log", run=twine)
+    assert "set TWINE_USERNAME and TWINE_PASSWORD instead" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+    assert twine.commands == []

@@ -1,0 +1,160 @@
+"""Stages with a fake engine: what they ask for, what they make of the answers."""
+
+import json
+
+import pytest
+
+from wheel_builder.errors import CommandFailedError, DeviceCodeError, VerifyError, WheelError
+from wheel_builder.model import Job, Package, Rocm
+from wheel_builder.process import Completed
+from wheel_builder.stages import device_code, verify, wheel
+from wheel_builder.store import Artifact, Store
+
+IMAGE = Artifact(path=None, manifest={"key": "k", "facts": {
+    "ref": "builder:7.2", "image_id": "sha256:1", "python_tag": "cp314-cp314"}}, reused=True)  # fmt: skip
+ROCM = Rocm("7.2", "debian", "debian:sid-slim", "/usr/lib/llvm-22/bin", ("gfx908",))
+PACKAGE = Package("2.10", "2.13.0", "0" * 64, "manylinux_2_28_x86_64", 12)
+
+
+class FakeEngine:
+    """Stands in for ``process.run``: notes each command and lets ``answer`` write to the writable mounts."""
+
+    def __init__(self, answer=lambda argv, folders: None, fails=False):
+        self.commands, self.answer, self.fails = [], answer, fails
+
+    def __call__(self, argv, *, log=None, env=None, cwd=None, check=True, advice=""):
+        argv = [str(part) for part in argv]
+        self.commands.append(argv)
+        if self.fails and argv[:2] == ["docker", "run"]:
+            message = "docker run ended with status 1\n  | error: no member named 'mfma'"
+            raise CommandFailedError(message)
+        flags = [argv[n + 1] for n, part in enumerate(argv) if part == "--mount"]
+        mounts = [dict(f.split("=", 1) for f in flag.split(",") if "=" in f) | {"flag": flag} for flag in flags]
+        self.answer(argv, {m["target"]: m["source"] for m in mounts if "readonly" not in m["flag"]})
+        return Completed("", 0)
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    root = tmp_path / "checkout"
+    for name in ("kernels/include/a.hpp", "kernels/instances/build.py", "tests/wheel/test_a.py", "wheel_builder/a.py"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(name)
+    (root / "pyproject.toml").write_text("[project]")
+    (root / "LICENSE").write_text("MIT")
+    return root
+
+
+def compiled(argv, folders):
+    from pathlib import Path
+
+    out = Path(folders["/out"])
+    (out / "fa_fwd_fp16_d64.hsaco").write_bytes(b"elf")
+    (out / "resources.json").write_text(json.dumps({"cpu_seconds": 1.5, "kernels": {}}))
+
+
+def compile_gfx908(checkout, store, engine):
+    return device_code.compile_arch(
+        "gfx908", image=IMAGE, checkout=checkout, store=store, jobs=2, log=checkout / "log", run=engine
+    )
+
+
+def test_device_code_is_compiled_without_network_or_root_and_only_once(checkout, tmp_path):
+    engine, store = FakeEngine(compiled), Store(tmp_path / "build")
+    first = compile_gfx908(checkout, store, engine)
+    second = compile_gfx908(checkout, store, engine)
+    [command] = engine.commands
+    assert command[command.index("--network") + 1] == "none"
+    assert command[command.index("--user") + 1] == "65534:65534"
+    assert first.facts == {"arch": "gfx908", "instances": ["fa_fwd_fp16_d64"], "cpu_seconds": 1.5, "code_bytes": 3}
+    assert second.reused
+
+
+def test_a_changed_kernel_is_compiled_again(checkout, tmp_path):
+    engine, store = FakeEngine(compiled), Store(tmp_path / "build")
+    compile_gfx908(checkout, store, engine)
+    (checkout / "kernels/include/a.hpp").write_text("changed")
+    assert not compile_gfx908(checkout, store, engine).reused
+
+
+def test_a_kernel_that_does_not_compile_is_shown_with_its_arch(checkout, tmp_path):
+    with pytest.raises(DeviceCodeError) as caught:
+        compile_gfx908(checkout, Store(tmp_path / "build"), FakeEngine(fails=True))
+    assert "the device code for gfx908 does not build" in str(caught.value)
+    assert "no member named 'mfma'" in str(caught.value)
+
+
+def build_wheel(checkout, store, engine, wheels):
+    code = compile_gfx908(checkout, store, FakeEngine(compiled))
+
+    def answer(argv, folders):
+        if "cibuildwheel" in argv:
+            from pathlib import Path
+
+            for name in wheels:
+                (Path(argv[argv.index("--output-dir") + 1]) / name).write_bytes(b"wheel")
+
+    engine.answer = answer
+    return wheel.build_wheel(
+        Job(ROCM, ("gfx908",)), PACKAGE, image=IMAGE, device_code=[code], checkout=checkout, store=store,
+        log=checkout / "log", run=engine,
+    )  # fmt: skip
+
+
+def test_the_wheel_stage_leaves_the_wheel_and_nothing_else(checkout, tmp_path):
+    built = build_wheel(checkout, Store(tmp_path / "build"), FakeEngine(), ["a-1-py3-none-any.whl"])
+    assert sorted(p.name for p in built.path.iterdir()) == ["a-1-py3-none-any.whl", "manifest.json"]
+    assert built.facts["bytes"] == 5
+
+
+@pytest.mark.parametrize("wheels", [[], ["a-1-py3-none-any.whl", "b-1-py3-none-any.whl"]])
+def test_not_exactly_one_wheel_is_an_error(checkout, tmp_path, wheels):
+    with pytest.raises(WheelError, match=f"left {len(wheels)} wheels, expected one"):
+        build_wheel(checkout, Store(tmp_path / "build"), FakeEngine(), wheels)
+
+
+def verified(junit):
+    def answer(argv, folders):
+        from pathlib import Path
+
+        (Path(folders["/out"]) / "junit.xml").write_text(junit)
+
+    return FakeEngine(answer)
+
+
+def verify_one(checkout, tmp_path, engine):
+    file = tmp_path / "a-1+rocm7.2-py3-none-any.whl"
+    file.write_bytes(b"wheel")
+    return verify.verify_wheel(
+        file, ["gfx908"], image=IMAGE, checkout=checkout, store=Store(tmp_path / "build"), log=tmp_path / "log",
+        run=engine,
+    )  # fmt: skip
+
+
+def suite(tests=3, failures=0, errors=0, skipped=0):
+    return (
+        f'<testsuites><testsuite tests="{tests}" failures="{failures}" errors="{errors}" skipped="{skipped}"/>'
+        "</testsuites>"
+    )
+
+
+def test_the_record_says_what_was_not_shown(checkout, tmp_path):
+    record = verify_one(checkout, tmp_path, verified(suite()))
+    shown = record.facts["archs"]["gfx908"]
+    assert shown["hardware"] == "not run on hardware"
+    assert shown["numerics"] == "not executed: neither on a GPU nor on an ISA emulator"
+    assert record.facts["tests"] == {"passed": 3}
+    assert json.loads((record.path / "record.json").read_text()) == record.facts
+
+
+@pytest.mark.parametrize("counts", [{"tests": 0}, {"failures": 1}, {"errors": 1}, {"skipped": 1}])
+def test_a_wheel_is_verified_only_when_every_test_ran_and_passed(checkout, tmp_path, counts):
+    with pytest.raises(VerifyError, match="did not all pass"):
+        verify_one(checkout, tmp_path, verified(suite(**counts)))
+
+
+def test_a_failing_test_is_shown_with_its_log(checkout, tmp_path):
+    with pytest.raises(VerifyError) as caught:
+        verify_one(checkout, tmp_path, FakeEngine(fails=True))
+    assert "failed its tests in the verify container" in str(caught.value)
+    assert str(tmp_path / "log") in str(caught.value)

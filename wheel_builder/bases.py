@@ -1,0 +1,100 @@
+"""Base images: what the engine has, else what a registry gives, else made here with mmdebstrap."""
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from wheel_builder import docker
+from wheel_builder.errors import ImageError
+from wheel_builder.process import Runner, run
+
+LABEL = "flash-attn-rocm.base"
+APT = Path("/etc/apt")
+OS_RELEASE = Path("/etc/os-release")
+
+
+@dataclass(frozen=True)
+class Base:
+    """An image to build from: the name the engine knows it by, its id, and how it came here."""
+
+    ref: str
+    id: str
+    origin: str
+
+
+def ensure_base(base: str, suite: str = "", *, log: Path, run: Runner = run) -> Base:
+    """The base image ``base``; when no registry gives it, one of Debian ``suite`` in its place.
+
+    Raises ``ImageError`` when neither is possible.
+    """
+    for ref, origin in ((base, "pulled"), (made_ref(suite), "mmdebstrap")):
+        if ref and (found := docker.inspect_image(ref, run=run)):
+            return Base(ref, found.id, origin)
+    if docker.try_pull(base, log=log, run=run):
+        return Base(base, _id(base, run), "pulled")
+    if not suite:
+        message = f"{base}: no registry gives this image, and it is not one that can be made here"
+        raise ImageError(message, advice=f"load it into the engine (docker load), or see {log} for the registry")
+    make_base(suite, log=log, run=run)
+    return Base(made_ref(suite), _id(made_ref(suite), run), "mmdebstrap")
+
+
+def make_base(suite: str, *, log: Path, run: Runner = run) -> None:
+    """Make the minimal image of a Debian suite, ``made_ref(suite)``, from this machine's archive.
+
+    Check-Valid-Until is off because a frozen archive is a good archive: the signature is still checked.
+    """
+    mirror = host_mirror()
+    with tempfile.TemporaryDirectory(prefix="flash-attn-rocm-base-") as folder:
+        tar = Path(folder) / f"{suite}.tar"
+        argv: list[str | Path] = ["mmdebstrap", "--variant=minbase", "--include=ca-certificates"]
+        argv += ["--aptopt=Acquire::Check-Valid-Until \"false\"", "--dpkgopt=force-unsafe-io", suite, tar]
+        advice = "install mmdebstrap and debian-archive-keyring; apt has to reach a Debian archive"
+        run([*argv, *([mirror] if mirror else [])], log=log, advice=advice)
+        docker.import_tar(tar, made_ref(suite), labels={LABEL: suite}, log=log, run=run)
+
+
+def made_ref(suite: str) -> str:
+    return f"flash-attn-rocm-base:{suite}" if suite else ""
+
+
+def host_mirror(apt: Path = APT, os_release: Path = OS_RELEASE) -> str:
+    """The Debian archive that this machine uses; empty (mmdebstrap's own default) if it is no Debian."""
+    release = os_release.read_text(encoding="utf-8").splitlines()
+    codename = next((line.partition("=")[2] for line in release if line.startswith("VERSION_CODENAME=")), "")
+    if "ID=debian" not in release or not codename:
+        return ""
+    files = (apt / "sources.list", *sorted((apt / "sources.list.d").glob("*")))
+    texts = (file.read_text(encoding="utf-8") for file in files if file.is_file())
+    return next((uri for text in texts if (uri := archive_uri(text, codename))), "")
+
+
+def archive_uri(sources: str, codename: str) -> str:
+    """The first HTTP archive that an apt source file, of either format, has ``codename`` and ``main`` from."""
+    for stanza in sources.split("\n\n"):
+        fields = dict(_field(line) for line in stanza.splitlines() if ":" in line and line[0] not in "# ")
+        if codename in fields.get("Suites", "").split() and "main" in fields.get("Components", "").split():
+            return _http(fields.get("URIs", "").split())
+    for line in sources.splitlines():
+        words = line.partition("[")[0].split() + line.rpartition("]")[2].split() if "[" in line else line.split()
+        if words[:1] == ["deb"] and words[2:3] == [codename] and "main" in words[3:]:
+            return _http(words[1:2])
+    return ""
+
+
+def _field(line: str) -> tuple[str, str]:
+    name, _, value = line.partition(":")
+    return name.strip(), value.strip()
+
+
+def _http(uris: list[str]) -> str:
+    return next((uri for uri in uris if urlsplit(uri).scheme in ("http", "https")), "")
+
+
+def _id(ref: str, run: Runner) -> str:
+    found = docker.inspect_image(ref, run=run)
+    if not found:
+        message = f"{ref}: the engine does not have the image that was just made"
+        raise ImageError(message, advice="is another process removing images? then run again")
+    return found.id

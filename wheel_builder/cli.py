@@ -1,0 +1,359 @@
+"""The command line: the only place that prints results and errors and sets exit codes.
+
+A subcommand is a function and a row in ``COMMANDS``.  Functions import what they need themselves:
+``repair`` runs in the builder image, which has none of the packages that the others use.
+"""
+
+import argparse
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import TextIOWrapper
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from wheel_builder.errors import WheelBuilderError
+from wheel_builder.machine import default_jobs, usable_cores, usable_memory
+from wheel_builder.model import Matrix, Plan, Selection
+
+if TYPE_CHECKING:
+    from wheel_builder.pipeline import Workplace
+
+ROOT = Path(__file__).resolve().parent.parent
+
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+Options = Callable[[argparse.ArgumentParser], None]
+
+
+@dataclass(frozen=True)
+class Command:
+    """One subcommand: its words, what it does, and the options and arguments that it takes."""
+
+    name: str
+    help: str
+    run: Callable[[argparse.Namespace], None]
+    options: tuple[Options, ...] = ()
+
+
+def selection_options(parser: argparse.ArgumentParser) -> None:
+    """Which wheels: ``--rocm``, ``--archs`` and ``--all``."""
+    group = parser.add_argument_group("what to build")
+    group.add_argument(
+        "--rocm",
+        type=_names,
+        action="extend",
+        default=[],
+        metavar="V[,V]",
+        help="ROCm versions, for example 7.2 (default: default_rocm of matrix.yaml)",
+    )
+    group.add_argument(
+        "--archs",
+        type=_names,
+        action="extend",
+        default=[],
+        metavar="A[,B]",
+        help="gfx archs, for example gfx942,gfx1100 (default: all of the ROCm version)",
+    )
+    group.add_argument("--all", action="store_true", help="every ROCm version that is built in CI")
+
+
+def run_options(parser: argparse.ArgumentParser) -> None:
+    """How to work: ``--jobs``, ``--dry-run`` and ``--verbose``."""
+    jobs = default_jobs(usable_cores(), usable_memory())
+    group = parser.add_argument_group("how to build")
+    group.add_argument(
+        "--jobs",
+        type=_positive,
+        default=jobs,
+        metavar="N",
+        help=f"compilers at a time (default here: {jobs})",
+    )
+    group.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
+    group.add_argument(
+        "--verbose", action="store_true", help="plain progress lines; a traceback with a failure"
+    )
+
+
+def wheel_arguments(parser: argparse.ArgumentParser) -> None:
+    """One or more wheels."""
+    parser.add_argument("wheels", nargs="+", type=Path, metavar="WHEEL")
+
+
+def main(argv: Sequence[str] | None = None, commands: Sequence[Command] | None = None) -> int:
+    """Run one subcommand; the exit code.  Without one, print what there is."""
+    parser = _parser(COMMANDS if commands is None else commands)
+    args = parser.parse_args(argv)
+    if isinstance(sys.stdout, TextIOWrapper):
+        # A terminal that cannot show a character must not end a build.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    if args.command is None:
+        parser.print_help()
+        return 0
+    return _guarded(args)
+
+
+def _guarded(args: argparse.Namespace) -> int:
+    try:
+        with _terminate_as_interrupt():
+            args.run(args)
+            sys.stdout.flush()
+    except WheelBuilderError as error:
+        if getattr(args, "verbose", False):
+            traceback.print_exc()
+        print(error_text(error), file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted: nothing is left half done; run the same command again to go on", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader is gone (head, less); Python would complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    return 0
+
+
+def error_text(error: WheelBuilderError) -> str:
+    """A failure for the terminal: what, where (the notes of ``progress``), and what to do next."""
+    notes: list[str] = getattr(error, "__notes__", [])
+    lines = [f"error: {error.message}", *notes]
+    if error.advice:
+        lines.append(f"  next: {error.advice}")
+    elif notes:
+        lines.append("  next: put this right and run the same command again; finished steps are kept")
+    return "\n".join(lines)
+
+
+def read_matrix() -> Matrix:
+    """The checkout's matrix.yaml."""
+    from wheel_builder.matrix import load_matrix
+
+    return load_matrix(ROOT / "matrix.yaml")
+
+
+def plan_of(args: argparse.Namespace) -> Plan:
+    """The plan for ``selection_options``."""
+    from wheel_builder.plan import plan
+
+    selection = Selection(rocm=tuple(args.rocm), archs=tuple(args.archs), all_rocm=args.all)
+    return plan(read_matrix(), selection)
+
+
+def _plan(args: argparse.Namespace) -> None:
+    from wheel_builder.plan import rejection_lines, to_github, to_json, to_table
+
+    plan = plan_of(args)
+    if args.github:
+        print(to_github(plan))
+        # Standard output goes to $GITHUB_OUTPUT; the reasons belong into the log.
+        print("\n".join(rejection_lines(plan)), file=sys.stderr)
+    else:
+        print(to_json(plan) if args.json else to_table(plan))
+
+
+def _plan_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--json", action="store_true", help="the whole plan as JSON")
+    group.add_argument(
+        "--github", action="store_true", help='lines for "$GITHUB_OUTPUT": the rows of the workflow matrices'
+    )
+
+
+def _release_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("where")
+    _index_option(group)
+    group.add_argument(
+        "--install-engine", action="store_true", help="install and start a container engine if none answers"
+    )
+    _torch_index_option(group)
+
+
+def _index_option(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--index", type=Path, default=ROOT / "dist" / "index", metavar="DIR", help="the index (default: dist/index)"
+    )
+
+
+def _torch_index_option(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--torch-index", default="", metavar="URL", help="where pip finds a CPU build of torch, besides its settings"
+    )
+
+
+def _release(args: argparse.Namespace) -> None:
+    from wheel_builder.machine import cpu_seconds
+    from wheel_builder.pipeline import planned, release
+    from wheel_builder.plan import jobs_to_build, to_table
+    from wheel_builder.summary import release_text
+
+    plan = plan_of(args)
+    if args.dry_run:
+        steps = planned(jobs_to_build(plan))
+        print(to_table(plan), *(f"[{n}/{len(steps)}] {step.title}" for n, step in enumerate(steps, 1)), sep="\n")
+        return
+    before = cpu_seconds()
+    released = release(plan, workplace(args), plain=args.verbose or None)
+    print(release_text(released, cpu_seconds() - before))
+
+
+def workplace(args: argparse.Namespace) -> "Workplace":
+    """Where a run of this checkout reads and writes."""
+    from wheel_builder.pipeline import Workplace
+
+    return Workplace(
+        checkout=ROOT,
+        build=ROOT / "build",
+        dist=ROOT / "dist",
+        index=args.index.absolute(),
+        jobs=args.jobs,
+        install_engine=args.install_engine,
+        torch_index=args.torch_index,
+    )
+
+
+def _stop_after(stage: str) -> Callable[[argparse.Namespace], None]:
+    """A command that runs the stages up to ``stage`` and prints where its results are."""
+
+    def command(args: argparse.Namespace) -> None:
+        from wheel_builder.pipeline import run_until
+
+        for path in run_until(stage, plan_of(args), workplace(args), plain=args.verbose or None):
+            print(path)
+
+    return command
+
+
+def _repair(args: argparse.Namespace) -> None:
+    from wheel_builder.stages.repair import repair_wheel
+
+    print(repair_wheel(args.wheel, args.dest, plat=args.plat))
+
+
+def _repair_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("wheel", type=Path, metavar="WHEEL")
+    parser.add_argument("dest", type=Path, metavar="DEST")
+    parser.add_argument("--plat", required=True, metavar="TAG", help="for example manylinux_2_28_x86_64")
+
+
+def _audit(args: argparse.Namespace) -> None:
+    from wheel_builder.pipeline import audit_file
+
+    for wheel in args.wheels:
+        print(audit_file(wheel, read_matrix(), ROOT).to_json(), end="")
+
+
+def _verify(args: argparse.Namespace) -> None:
+    from wheel_builder.pipeline import verify_files
+
+    for record in verify_files(args.wheels, read_matrix(), workplace(args), plain=args.verbose or None):
+        print(record.read_text(encoding="utf-8"), end="")
+
+
+def _publish(args: argparse.Namespace) -> None:
+    from wheel_builder.pipeline import publish_files
+
+    for simple in publish_files(args.wheels, read_matrix(), args.index.absolute(), ROOT):
+        print(simple.as_uri())
+
+
+def _upload(args: argparse.Namespace) -> None:
+    from wheel_builder.stages.publish import upload
+
+    upload(args.wheels, args.repository_url, log=ROOT / "build" / "logs" / "upload.log")
+    print(f"uploaded {len(args.wheels)} to {args.repository_url}")
+
+
+def _upload_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--repository-url", required=True, metavar="URL", help="credentials: twine's environment")
+
+
+def _serve(args: argparse.Namespace) -> None:
+    from wheel_builder.serve import make_server
+
+    with make_server(args.index.absolute(), args.port) as server:
+        print(f"serving {args.index} at http://{server.server_name}:{server.server_port}/ until Ctrl-C", flush=True)
+        server.serve_forever()
+
+
+def _serve_options(parser: argparse.ArgumentParser) -> None:
+    _index_option(parser)
+    parser.add_argument("--port", type=int, default=8000, metavar="N", help="0 picks a free one (default: 8000)")
+
+
+def _runtime_image(args: argparse.Namespace) -> None:
+    from wheel_builder.pipeline import runtime_images
+
+    for ref in runtime_images(plan_of(args), workplace(args), plain=args.verbose or None):
+        print(f"docker run {ref}")
+
+
+BUILD = (selection_options, run_options, _release_options)
+
+COMMANDS = (
+    Command("plan", "say what would be built, and what not and why", _plan, (selection_options, _plan_options)),
+    Command("release", "build, audit, verify, publish to a local index, and install from it", _release, BUILD),
+    Command("image", "build the builder images", _stop_after("image"), BUILD),
+    Command("device-code", "compile the device code", _stop_after("device-code"), BUILD),
+    Command("wheel", "build and repair the wheels", _stop_after("wheel"), BUILD),
+    Command("repair", "give a wheel its manylinux tag (runs in the builder image)", _repair, (_repair_options,)),
+    Command("audit", "refuse finished wheels that are not as planned", _audit, (wheel_arguments,)),
+    Command(
+        "verify", "test wheels in a fresh container", _verify, (wheel_arguments, run_options, _release_options)
+    ),
+    Command("publish", "add wheels to a static index", _publish, (wheel_arguments, _index_option)),
+    Command("upload", "upload wheels with twine", _upload, (wheel_arguments, _upload_options)),
+    Command("serve", "serve an index on loopback, to try it out", _serve, (_serve_options,)),
+    Command("runtime-image", "build rocm-fa:<version>, which holds the wheel", _runtime_image, BUILD),
+)
+
+
+def _parser(commands: Sequence[Command]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m wheel_builder",
+        description="Builds, checks and publishes the wheels that matrix.yaml describes.",
+        allow_abbrev=False,
+    )
+    parser.set_defaults(command=None)
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
+    for command in commands:
+        sub = subparsers.add_parser(
+            command.name, help=command.help, description=command.help, allow_abbrev=False
+        )
+        sub.set_defaults(run=command.run)
+        for add_options in command.options:
+            add_options(sub)
+    return parser
+
+
+def _names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        message = f"expected names separated by commas, found {text!r}"
+        raise argparse.ArgumentTypeError(message)
+    return names
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        message = f"expected a whole number of at least 1, found {text!r}"
+        raise argparse.ArgumentTypeError(message)
+    return int(text)
+
+
+@contextmanager
+def _terminate_as_interrupt() -> Iterator[None]:
+    """Let a plain ``kill`` clean up as Ctrl-C does."""
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,106 @@
+"""Every failure the pipeline reports, each with its own exit code.
+
+A message says what failed, what was expected and found, and what to do next.
+"""
+
+from collections.abc import Iterable
+
+
+class WheelBuilderError(Exception):
+    """Base of all failures with a message for the user; ``cli`` prints it without a traceback."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, advice: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.advice = advice
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  next: {self.advice}" if self.advice else self.message
+
+
+class ProblemsError(WheelBuilderError):
+    """Several problems of one kind, reported together."""
+
+    def __init__(self, title: str, problems: Iterable[str], *, advice: str = "") -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join([title, *(f"  - {p}" for p in self.problems)]), advice=advice)
+
+
+class MatrixError(ProblemsError):
+    """matrix.yaml does not say what it may say."""
+
+    exit_code = 10
+
+
+class SelectionError(ProblemsError):
+    """The command line asks for something that matrix.yaml does not have."""
+
+    exit_code = 11
+
+
+class ToolMissingError(WheelBuilderError):
+    """A program that a stage needs is not there or too old."""
+
+    exit_code = 20
+
+
+class CommandFailedError(WheelBuilderError):
+    """A program that a stage ran ended with an error."""
+
+    exit_code = 21
+
+
+class EngineError(WheelBuilderError):
+    """No container engine answers."""
+
+    exit_code = 22
+
+
+class ImageError(WheelBuilderError):
+    """An image could not be built, or the check inside it failed."""
+
+    exit_code = 30
+
+
+class DeviceCodeError(ProblemsError):
+    """Device code does not compile, or is not what the support table says."""
+
+    exit_code = 31
+
+
+class WheelError(WheelBuilderError):
+    """cibuildwheel did not leave exactly one wheel."""
+
+    exit_code = 32
+
+
+class RepairError(WheelBuilderError):
+    """auditwheel could not give the wheel its declared tag."""
+
+    exit_code = 33
+
+
+class AuditError(ProblemsError):
+    """The finished wheel breaks one or more audit rules."""
+
+    exit_code = 34
+
+
+class VerifyError(WheelBuilderError):
+    """The wheel failed its tests in the verify container."""
+
+    exit_code = 35
+
+
+class PublishError(ProblemsError):
+    """The index refuses what was to be published; nothing was changed."""
+
+    exit_code = 36
+
+
+class StoreError(WheelBuilderError):
+    """A stage's stored result is not what its manifest says."""
+
+    exit_code = 40

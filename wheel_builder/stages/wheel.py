@@ -1,0 +1,112 @@
+"""The wheel: device code and host library packed by cibuildwheel, repaired by auditwheel, in the builder image.
+
+In: a job, its image, its device code per arch.  Out: exactly one wheel with its final tag.
+cibuildwheel copies its whole working folder into the container, so it gets a folder with nothing but the inputs.
+"""
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from wheel_builder.docker import Mount, run_in
+from wheel_builder.errors import WheelError
+from wheel_builder.model import Job, Package
+from wheel_builder.process import Runner, run
+from wheel_builder.store import Artifact, Store, sha256_file, sha256_tree
+
+SOURCES = ("pyproject.toml", "LICENSE", "kernels", "wheel_builder")
+NOBODY = "65534:65534"
+# Times inside the archive say nothing about it; one constant keeps equal contents equal. 1980 is zip's first year.
+SOURCE_DATE_EPOCH = "315619200"
+
+
+def build_wheel(
+    job: Job,
+    package: Package,
+    *,
+    image: Artifact,
+    device_code: Sequence[Artifact],
+    checkout: Path,
+    store: Store,
+    log: Path,
+    run: Runner = run,
+) -> Artifact:
+    """Build and repair the job's wheel.  Facts: ``wheel`` (file name), ``sha256``, ``bytes``.
+
+    Raises ``CommandFailedError`` when cibuildwheel fails and ``WheelError`` when it does not leave one wheel.
+    """
+    inputs = {
+        "rocm": job.rocm.version,
+        "archs": list(job.archs),
+        "image": image.facts["image_id"],
+        "platform_tag": package.platform_tag,
+        "device_code": {str(code.facts["arch"]): code.manifest["files"] for code in device_code},
+        "sources": sha256_tree(checkout, [checkout / source for source in SOURCES]),
+    }
+
+    def make(out: Path) -> Mapping[str, Any]:
+        project = out / "project"
+        _stage_project(project, checkout, device_code)
+        _bundle(project, job, image=image, log=log, run=run)
+        _run_cibuildwheel(project, out, job, package, image=image, log=log, run=run)
+        shutil.rmtree(project)
+        wheel = _only_wheel(out, log)
+        return {"wheel": wheel.name, "sha256": sha256_file(wheel), "bytes": wheel.stat().st_size}
+
+    return store.get_or_make("wheel", inputs, make)
+
+
+def _stage_project(project: Path, checkout: Path, device_code: Sequence[Artifact]) -> None:
+    project.mkdir()
+    ignore = shutil.ignore_patterns("__pycache__")
+    for source in SOURCES:
+        if (checkout / source).is_dir():
+            shutil.copytree(checkout / source, project / source, ignore=ignore)
+        else:
+            shutil.copy2(checkout / source, project / source)
+    for code in device_code:
+        shutil.copytree(code.path, project / "device" / str(code.facts["arch"]))
+    (project / "bundled").mkdir()
+    (project / "bundled").chmod(0o777)
+
+
+def _bundle(project: Path, job: Job, *, image: Artifact, log: Path, run: Runner) -> None:
+    argv = ["python3", "/src/kernels/instances/bundle.py", "--device", "/src/device", "--out", "/out"]
+    mounts = [Mount(project, "/src"), Mount(project / "bundled", "/out", writable=True)]
+    run_in(image.facts["ref"], argv, mounts=mounts, user=NOBODY, log=log, run=run)
+
+
+def _run_cibuildwheel(
+    project: Path, out: Path, job: Job, package: Package, *, image: Artifact, log: Path, run: Runner
+) -> None:
+    interpreter, _, _abi = str(image.facts["python_tag"]).partition("-")
+    environment = {
+        "FA_DEVICE_CODE": "/project/bundled",
+        "FA_ROCM_VERSION": job.rocm.version,
+        "SOURCE_DATE_EPOCH": SOURCE_DATE_EPOCH,
+    }
+    repair = f"PYTHONPATH={{project}} python -m wheel_builder repair {{wheel}} {{dest_dir}} --plat {package.platform_tag}"
+    env = os.environ | {
+        "CIBW_BUILD": f"{interpreter}-manylinux_x86_64",
+        "CIBW_ARCHS": "x86_64",
+        "CIBW_MANYLINUX_X86_64_IMAGE": image.facts["ref"],
+        "CIBW_CONTAINER_ENGINE": "docker; create_args: --network=none; disable_host_mount: true",
+        "CIBW_BUILD_FRONTEND": "build; args: --no-isolation --skip-dependency-check",
+        "CIBW_ENVIRONMENT": " ".join(f"{name}={value}" for name, value in environment.items()),
+        "CIBW_REPAIR_WHEEL_COMMAND": repair,
+        "CIBW_AUDIT_COMMAND": "",
+        "CIBW_TEST_COMMAND": "",
+    }
+    argv = [sys.executable, "-m", "cibuildwheel", "--platform", "linux", "--output-dir", out.absolute()]
+    run(argv, env=env, cwd=project, log=log, advice="the log shows the step that failed")
+
+
+def _only_wheel(out: Path, log: Path) -> Path:
+    wheels = sorted(out.glob("*.whl"))
+    if len(wheels) != 1:
+        message = f"cibuildwheel left {len(wheels)} wheels, expected one: {[w.name for w in wheels]}"
+        raise WheelError(message, advice=f"read the log: {log}")
+    return wheels[0]

@@ -1,0 +1,31 @@
+"""What a release prints at its end; pure."""
+
+from collections.abc import Sequence
+
+from wheel_builder.pipeline import Released
+from wheel_builder.words import shown
+
+
+def release_text(released: Sequence[Released], machine_cpu_seconds: float) -> str:
+    """The wheels, what they cost, and the lines to type next."""
+    return "\n".join([*(_wheel_text(one) for one in released), _cost_text(machine_cpu_seconds)])
+
+
+def _wheel_text(one: Released) -> str:
+    per_arch = ", ".join(f"{arch} {seconds:.0f}" for arch, seconds in one.cpu_seconds.items())
+    lines = [
+        f"wheel     {shown(one.wheel)}",
+        f"size      {one.bytes} bytes",
+        f"sha256    {one.sha256}",
+        f"archs     {' '.join(one.job.archs)}",
+        f"compiled  in CPU-seconds: {per_arch}",
+        f"checked   installed from the index by pip in a fresh container: first result after "
+        f"{one.first_use['seconds_to_first_result']} s, on a CPU",
+        "          the device code was neither run on a GPU nor executed on an ISA emulator",
+        f"install   {one.install_line}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _cost_text(seconds: float) -> str:
+    return f"this run cost {seconds / 60:.1f} CPU-minutes on the whole machine"

@@ -1,0 +1,184 @@
+"""Open a finished wheel that nobody vouches for: a zip whose every claim is checked before use."""
+
+import base64
+import csv
+import hashlib
+import io
+import stat
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from email.errors import MessageError
+from email.parser import BytesParser
+from pathlib import Path, PurePosixPath
+
+from packaging.metadata import InvalidMetadata, Metadata
+from packaging.tags import Tag
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.version import Version
+
+from wheel_builder.errors import ProblemsError
+
+MIB = 1 << 20
+# Uncompressed offload bundles shrink to a sixth; beyond this no honest wheel of ours goes.
+MAX_EXPANSION = 32
+RECORD_HASH = "sha256"
+
+
+class WheelFileError(ProblemsError):
+    """The file is not a wheel that can be opened safely."""
+
+    exit_code = 43
+
+
+@dataclass(frozen=True)
+class WheelFile:
+    """A wheel in memory: ``files`` maps names inside to bytes; ``data`` is the whole file."""
+
+    path: Path
+    name: str
+    version: Version
+    tags: frozenset[Tag]
+    files: Mapping[str, bytes]
+    data: bytes
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.data).hexdigest()
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    @property
+    def dist_info(self) -> str:
+        """The folder that the file name promises, without a slash."""
+        return "-".join(self.path.name.split("-")[:2]) + ".dist-info"
+
+    @property
+    def metadata_bytes(self) -> bytes:
+        """METADATA; empty when there is none."""
+        return self.files.get(f"{self.dist_info}/METADATA", b"")
+
+
+def read_wheel(path: Path, *, max_mib: float) -> WheelFile:
+    """Read a wheel; raises ``WheelFileError`` with all that is wrong with its name or its zip structure.
+
+    ``max_mib`` is the budget of the packed file.  A file many times larger is not read at all, and
+    one that unpacks to more than ``MAX_EXPANSION`` times the budget is not unpacked.
+    """
+    limit = int(max_mib * MIB * MAX_EXPANSION)
+    try:
+        name, version, _, tags = parse_wheel_filename(path.name)
+        if path.stat().st_size > limit:
+            raise _refusal(path, [f"it has {path.stat().st_size} bytes; the most that is opened is {limit}"])
+        data = path.read_bytes()
+        files = _unpack(path, data, limit)
+    except InvalidWheelFilename as error:
+        raise _refusal(path, [f"not a wheel's file name: {error}"]) from error
+    except OSError as error:
+        raise _refusal(path, [f"cannot be read: {error}"]) from error
+    return WheelFile(path, name, version, tags, files, data)
+
+
+def read_metadata(wheel: WheelFile) -> Metadata:
+    """METADATA, checked against the core metadata specification; raises ``WheelFileError``."""
+    try:
+        return Metadata.from_email(wheel.metadata_bytes)
+    except* (InvalidMetadata, MessageError, ValueError) as errors:
+        problems = [f"METADATA: {error}" for error in _leaves(errors)]
+    raise _refusal(wheel.path, problems)
+
+
+def wheel_headers(wheel: WheelFile) -> Mapping[str, tuple[str, ...]]:
+    """The fields of the WHEEL file; empty when there is none."""
+    text = wheel.files.get(f"{wheel.dist_info}/WHEEL", b"")
+    message = BytesParser().parsebytes(text)
+    return {key: tuple(str(v) for v in message.get_all(key, [])) for key in message}
+
+
+def record_problems(wheel: WheelFile) -> Iterator[str]:
+    """Everything in which RECORD and the files differ."""
+    record = f"{wheel.dist_info}/RECORD"
+    if record not in wheel.files:
+        yield f"{record} is missing"
+        return
+    try:
+        rows = list(csv.reader(io.StringIO(wheel.files[record].decode("utf-8")), strict=True))
+    except (UnicodeDecodeError, csv.Error) as error:
+        yield f"{record} cannot be read: {error}"
+        return
+    listed = {row[0]: row for row in rows if row}
+    yield from (
+        f"{name} is listed {n} times" for name, n in Counter(r[0] for r in rows if r).items() if n > 1
+    )
+    yield from (
+        f"{name} is listed but not in the wheel" for name in sorted(listed.keys() - wheel.files.keys())
+    )
+    yield from (
+        f"{name} is in the wheel but not listed" for name in sorted(wheel.files.keys() - listed.keys())
+    )
+    for name in sorted(listed.keys() & wheel.files.keys() - {record}):
+        yield from _row_problems(listed[name], wheel.files[name])
+
+
+def _row_problems(row: list[str], data: bytes) -> Iterator[str]:
+    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
+    found, expected = row[1:], [f"{RECORD_HASH}={digest}", str(len(data))]
+    if found != expected:
+        yield f"{row[0]} is listed as {','.join(found) or 'nothing'}, but is {','.join(expected)}"
+
+
+def _unpack(path: Path, data: bytes, limit: int) -> dict[str, bytes]:
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            entries = archive.infolist()
+            if problems := list(_entry_problems(entries, limit)):
+                raise _refusal(path, problems)
+            return {entry.filename: archive.read(entry) for entry in entries if not entry.is_dir()}
+    # RuntimeError: encrypted; NotImplementedError: a compression that zipfile does not know.
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
+        raise _refusal(path, [f"not a readable zip file: {error}"]) from error
+
+
+def _entry_problems(entries: list[zipfile.ZipInfo], limit: int) -> Iterator[str]:
+    for name, count in Counter(entry.filename for entry in entries).items():
+        if count > 1:
+            yield f"{name!r} is in it {count} times"
+        if not _is_safe(name):
+            yield f"{name!r} is not a path inside the wheel"
+    for entry in entries:
+        kind = stat.S_IFMT(entry.external_attr >> 16)
+        if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+            yield f"{entry.filename!r} is not a regular file (a link or a device)"
+    total = sum(entry.file_size for entry in entries)
+    if total > limit:
+        yield f"it unpacks to {total} bytes; the most that is unpacked is {limit}"
+
+
+def _is_safe(name: str) -> bool:
+    parts = name.removesuffix("/").split("/")
+    return (
+        name.isprintable()
+        and not any(character in name for character in '\\:"')
+        and not PurePosixPath(name).is_absolute()
+        and all(part not in ("", ".", "..") for part in parts)
+    )
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
+
+
+def _refusal(path: Path, problems: list[str]) -> WheelFileError:
+    return WheelFileError(
+        f"{path.name}: not a wheel that can be opened safely",
+        problems,
+        advice="build the wheel again; do not install this file",
+    )
