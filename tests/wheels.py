@@ -153,7 +153,7 @@ def _symbol_tables(symbols: Sequence[Symbol], strings: _Strings) -> tuple[bytes,
 
 
 def code_object(arch: str, kernels: Sequence[str], *, flags: int | None = None) -> bytes:
-    """A code object for ``arch`` that offers ``kernels``; symbols are protected, as the compiler makes them."""
+    """A code object for ``arch`` that offers ``kernels``; protected symbols, as the compiler makes them."""
     symbols = tuple(Symbol(f"{k}{end}", defined=True, visibility=3) for k in kernels for end in ("", ".kd"))
     return ElfFile(machine=EM_AMDGPU, flags=E_FLAGS[arch] if flags is None else flags, symbols=symbols).data
 
@@ -266,6 +266,6 @@ def project_wheel(
     files = {
         f"{module_name}/__init__.py": module,
         f"{dist_info}/METADATA": metadata.encode(),
-        f"{dist_info}/WHEEL": b"Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{dist_info}/WHEEL": WHEEL.replace("false", "true").replace(PLATFORM, "any").encode(),
     }
     return write_wheel(folder, files, name=f"{module_name}-{version}-py3-none-any.whl")

@@ -17,11 +17,11 @@ import torch_abi_audit
 from packaging.version import Version
 
 from wheel_builder import elf, fatbin, wheelfile
-from wheel_builder.elf import Elf, ElfError, Undefined
-from wheel_builder.errors import AuditError
+from wheel_builder.elf import Elf, Undefined
+from wheel_builder.errors import AuditError, ElfError, WheelFileError
 from wheel_builder.fatbin import CodeObject
 from wheel_builder.foreign import is_foreign
-from wheel_builder.wheelfile import MIB, WheelFile, WheelFileError
+from wheel_builder.wheelfile import MIB, WheelFile
 
 PROJECT = "flash-attn-rocm"
 PACKAGE = "flash_attn_rocm"

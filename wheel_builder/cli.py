@@ -285,6 +285,34 @@ def _serve_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, default=8000, metavar="N", help="0 picks a free one (default: 8000)")
 
 
+def _yank(args: argparse.Namespace) -> None:
+    from datetime import UTC, datetime
+
+    from wheel_builder.index import yank
+
+    yank(args.index, args.rocm, args.file, args.reason, now=datetime.now(UTC))
+    print(f"{args.file} is yanked: pip takes it only when asked for this very version")
+
+
+def _yank_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="the published wheel's file name")
+    parser.add_argument("--rocm", required=True, metavar="V")
+    parser.add_argument("--reason", required=True, metavar="TEXT", help="users are shown it")
+    _index_option(parser)
+
+
+def _verify_index(args: argparse.Namespace) -> None:
+    from wheel_builder.errors import PublishError
+    from wheel_builder.index import verify_index
+
+    folders = sorted(folder for folder in args.index.glob("rocm*") if folder.is_dir())
+    faults = [f"{folder.name}: {fault}" for folder in folders for fault in verify_index(folder)]
+    if faults or not folders:
+        title = f"the index {args.index} has faults" if folders else f"{args.index} holds no index"
+        raise PublishError(title, faults, advice="publish the same wheels again: what is missing is completed")
+    print(f"{len(folders)} sound: {', '.join(folder.name for folder in folders)}")
+
+
 def _runtime_image(args: argparse.Namespace) -> None:
     from wheel_builder.pipeline import runtime_images
 
@@ -308,6 +336,8 @@ COMMANDS = (
     Command("publish", "add wheels to a static index", _publish, (wheel_arguments, _index_option)),
     Command("upload", "upload wheels with twine", _upload, (wheel_arguments, _upload_options)),
     Command("serve", "serve an index on loopback, to try it out", _serve, (_serve_options,)),
+    Command("verify-index", "hash every file of an index again", _verify_index, (_index_option,)),
+    Command("yank", "keep pip from choosing a published wheel", _yank, (_yank_options,)),
     Command("runtime-image", "build rocm-fa:<version>, which holds the wheel", _runtime_image, BUILD),
 )
 

@@ -13,19 +13,13 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection, GNUVerSymSection
 from elftools.elf.sections import Symbol, SymbolTableSection
 
-from wheel_builder.errors import WheelBuilderError
+from wheel_builder.errors import ElfError
 
 MAGIC = b"\x7fELF"
 VERNAUX_BYTES = 16  # the smallest version record: more records than fit into the file are a loop
 VERSION_INDEX_MASK = 0x7FFF
 
 T = TypeVar("T")
-
-
-class ElfError(WheelBuilderError):
-    """The bytes are not an ELF file that can be read."""
-
-    exit_code = 41
 
 
 @dataclass(frozen=True)

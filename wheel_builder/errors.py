@@ -104,3 +104,21 @@ class StoreError(WheelBuilderError):
     """A stage's stored result is not what its manifest says."""
 
     exit_code = 40
+
+
+class ElfError(WheelBuilderError):
+    """The bytes are not an ELF file that can be read."""
+
+    exit_code = 41
+
+
+class FatbinError(WheelBuilderError):
+    """The bytes are not a row of uncompressed offload bundles for AMD GPUs."""
+
+    exit_code = 42
+
+
+class WheelFileError(ProblemsError):
+    """The file is not a wheel that can be opened safely."""
+
+    exit_code = 43

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from wheel_builder.elf import Elf
-from wheel_builder.errors import WheelBuilderError
+from wheel_builder.errors import FatbinError
 
 SECTION = ".hip_fatbin"
 MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
@@ -39,12 +39,6 @@ MACH = {
     0x4E: "gfx1201",
     0x4F: "gfx950",
 }
-
-
-class FatbinError(WheelBuilderError):
-    """The bytes are not a row of uncompressed offload bundles for AMD GPUs."""
-
-    exit_code = 42
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,15 @@
 For trying an index out and for tests; a plain file server does as well, and gives HTML to everyone.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from email.message import Message
 from functools import partial
 from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 from pathlib import Path
+from threading import Thread
 from typing import BinaryIO
 from urllib.parse import unquote
 
@@ -30,6 +33,19 @@ def make_server(
         title = f"{index_root} cannot be served"
         raise PublishError(title, ["there is no such folder"], advice="publish a wheel first")
     return ThreadingHTTPServer((host, port), partial(handler or IndexHandler, directory=str(index_root)))
+
+
+@contextmanager
+def serving(index_root: Path) -> Iterator[str]:
+    """Serve ``index_root`` on a free loopback port for as long as the block runs; yields the URL without a slash."""
+    with make_server(index_root, 0, handler=_QuietHandler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://{LOOPBACK}:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def prefers_json(accept: str) -> bool:
@@ -61,6 +77,11 @@ class IndexHandler(SimpleHTTPRequestHandler):
 
     def list_directory(self, path: object) -> None:  # noqa: ARG002
         self.send_error(HTTPStatus.NOT_FOUND)
+
+
+class _QuietHandler(IndexHandler):
+    def log_message(self, *_: object) -> None:
+        """Say nothing: who asked is known."""
 
 
 def _range(text: str) -> tuple[str, float]:

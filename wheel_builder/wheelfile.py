@@ -19,18 +19,12 @@ from packaging.tags import Tag
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 
-from wheel_builder.errors import ProblemsError
+from wheel_builder.errors import WheelFileError
 
 MIB = 1 << 20
 # Uncompressed offload bundles shrink to a sixth; beyond this no honest wheel of ours goes.
 MAX_EXPANSION = 32
 RECORD_HASH = "sha256"
-
-
-class WheelFileError(ProblemsError):
-    """The file is not a wheel that can be opened safely."""
-
-    exit_code = 43
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from pathlib import Path
 from generate import INCLUDE, TABLE, TableError, check_arch, load_table, served, write_sources
 
 DEFAULT_LLVM = "/usr/lib/llvm-22/bin"
-TAIL_LINES = 25
+SHOWN_LINES = 25
 COMPILE = (
     "-x", "hip", "-std=c++17", "-O3", "-Wall", "-Wextra", "-Werror",
     "--offload-device-only", "--no-gpu-bundle-output",
@@ -144,7 +144,10 @@ def parse_resources(name: str, text: str) -> Resources:
 
 
 def _failure(title: str, output: str) -> str:
-    return "\n".join([f"{title}:", *(f"  | {line}" for line in output.rstrip().splitlines()[-TAIL_LINES:])])
+    """The title, and what the compiler said from its first error on."""
+    lines = output.rstrip().splitlines()
+    first = next((number for number, line in enumerate(lines) if "error:" in line), 0)
+    return "\n".join([f"{title}:", *(f"  | {line}" for line in lines[first : first + SHOWN_LINES])])
 
 
 def _run(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:

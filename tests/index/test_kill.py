@@ -104,7 +104,7 @@ def old_and_new(tmp_path):
 
 
 def killed_everywhere(old, action, root):
-    """Kill ``action`` before each of its lines in turn; yields once for each state in which the index is left."""
+    """Kill ``action`` before each of its lines in turn; yields once for each state that this leaves."""
     seen = set()
     for kill_at in range(1, 100_000):
         shutil.rmtree(root, ignore_errors=True)

@@ -58,10 +58,9 @@ def test_a_good_wheel_passes_and_is_described(tmp_path):
 
 def test_a_missing_arch(tmp_path):
     found = problems(tmp_path, device(fatbin(ARCHS[:3])))
-    assert found == [
-        "code-objects: found no code object for gfx1100; expected gfx1030, gfx1100, gfx908, gfx942; "
-        "build device code for it, or take it out of the plan"
-    ]
+    planned = "gfx1030, gfx1100, gfx908, gfx942"
+    advice = "build device code for it, or take it out of the plan"
+    assert found == [f"code-objects: found no code object for gfx1100; expected {planned}; {advice}"]
 
 
 def test_a_foreign_arch(tmp_path):
@@ -192,8 +191,9 @@ def test_leaked_symbols(tmp_path):
 def test_a_glibc_newer_than_the_tag(tmp_path):
     (found,) = problems(tmp_path, {LIBRARY: library_with(Symbol("memcpy", version="GLIBC_2.29"))})
     assert found.startswith(
-        "glibc: found memcpy@GLIBC_2.29; expected at most GLIBC_2.28; link with zig -target x86_64-linux-gnu.2.28"
+        "glibc: found memcpy@GLIBC_2.29; expected at most GLIBC_2.28; link with zig -target"
     )
+    assert found.endswith("x86_64-linux-gnu.2.28")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ import os
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -241,7 +242,9 @@ def test_files_are_durable_before_they_get_their_name(simple, monkeypatch):
     events = []
     fsync, replace_ = os.fsync, type(simple).replace
     monkeypatch.setattr(
-        os, "fsync", lambda fd: (events.append(("sync", os.readlink(f"/proc/self/fd/{fd}"))), fsync(fd))
+        os,
+        "fsync",
+        lambda fd: (events.append(("sync", str(Path(f"/proc/self/fd/{fd}").readlink()))), fsync(fd)),
     )
     monkeypatch.setattr(
         type(simple), "replace", lambda a, b: (events.append(("name", str(a))), replace_(a, b))

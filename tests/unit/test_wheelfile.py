@@ -127,7 +127,7 @@ def test_an_encrypted_entry_is_refused(tmp_path):
     data[6] |= 1
     data[data.index(b"PK\x01\x02") + 8] |= 1
     path.write_bytes(data)
-    with pytest.raises(WheelFileError, match="not a readable zip file: .*encrypted"):
+    with pytest.raises(WheelFileError, match=r"not a readable zip file: .*encrypted"):
         read_wheel(path, max_mib=1)
 
 
@@ -138,7 +138,7 @@ def test_a_name_that_is_no_wheels(tmp_path):
 
 
 def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(WheelFileError, match="cannot be read: .*No such file"):
+    with pytest.raises(WheelFileError, match=r"cannot be read: .*No such file"):
         read_wheel(tmp_path / "a-1-py3-none-any.whl", max_mib=1)
 
 

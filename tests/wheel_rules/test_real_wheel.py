@@ -17,9 +17,9 @@ import pytest
 from tests.wheels import DIST_INFO, EXPECTATION, PLATFORM, VERSION, WHEEL, good_files, write_wheel
 from wheel_builder.audit_rules import LIBRARY
 from wheel_builder.errors import AuditError, RepairError
-from wheel_builder.store import sha256_file
 from wheel_builder.stages.audit import audit_wheel
 from wheel_builder.stages.repair import repair_wheel
+from wheel_builder.store import sha256_file
 
 FATBIN = Path(__file__).parent.parent / "data" / "fatbin" / "two_instances.xz"
 HOST = """
@@ -28,8 +28,14 @@ extern int torch_library_impl(void);
 extern int hipModuleLoadData(void **, const void *) __attribute__((weak));
 extern const char device_code[];
 extern int extra(void);
-static int start(void *to) { return hipModuleLoadData ? hipModuleLoadData(to, device_code) : torch_library_impl(); }
+static int start(void *to) {
+  return hipModuleLoadData ? hipModuleLoadData(to, device_code) : torch_library_impl();
+}
 __attribute__((constructor)) static void load(void) { void *to; memset(&to, 0, sizeof to); start(&to); EXTRA }
+#ifdef NEWER  // came with glibc 2.17
+char *secure_getenv(const char *);
+__attribute__((constructor)) static void ask(void) { secure_getenv("HOME"); }
+#endif
 #ifdef LEAK
 int leaked(void) { return start(0); }
 #endif
@@ -121,13 +127,14 @@ def test_repair_leaves_the_library_untouched_and_is_reproducible(workshop, tmp_p
     assert sha256_file(one) == sha256_file(other)
     with zipfile.ZipFile(built) as before, zipfile.ZipFile(one) as after:
         assert after.read(LIBRARY) == before.read(LIBRARY)
-        assert sorted(after.namelist()) == sorted(before.namelist())
+        files = [name for name in after.namelist() if not name.endswith("/")]
+        assert sorted(files) == sorted(before.namelist())
 
 
 def problems(wheel, expectation=EXPECTATION):
     with pytest.raises(AuditError) as caught:
         audit_wheel(wheel, expectation)
-    return [line.split(";")[0] for line in caught.value.problems]
+    return [line.split("; ")[0] for line in caught.value.problems]
 
 
 def test_a_linked_hip_runtime_is_not_grafted_and_the_audit_refuses_the_need(workshop, tmp_path):
@@ -174,8 +181,8 @@ def test_a_runpath(workshop, tmp_path):
 
 
 def test_a_glibc_that_is_too_new_for_the_tag(workshop, tmp_path):
-    old = "manylinux_2_5_x86_64"
-    built = built_wheel(workshop, tmp_path)
+    old = "manylinux_2_12_x86_64"
+    built = built_wheel(workshop, tmp_path, "-DNEWER")
     with pytest.raises(
         RepairError, match=r"too-recent versioned symbols(.|\n)*next: link the library for the glibc of"
     ):
@@ -186,5 +193,5 @@ def test_an_arch_that_was_not_planned_in_real_device_code(workshop, tmp_path):
     wheel = repair_wheel(built_wheel(workshop, tmp_path), tmp_path / "out", plat=PLATFORM)
     planned = {arch: names for arch, names in EXPECTATION.kernels.items() if arch != "gfx1030"}
     assert problems(wheel, replace(EXPECTATION, kernels=planned)) == [
-        "code-objects: found a code object for gfx1030; expected gfx1100, gfx908, gfx942"
+        "code-objects: found a code object for gfx1030"
     ]

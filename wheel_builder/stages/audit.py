@@ -16,10 +16,9 @@ from wheel_builder.audit_rules import (
     dotted,
     torch_floor,
 )
-from wheel_builder.elf import ElfError
-from wheel_builder.errors import AuditError
-from wheel_builder.fatbin import CodeObject, FatbinError
-from wheel_builder.wheelfile import WheelFile, WheelFileError
+from wheel_builder.errors import AuditError, ElfError, FatbinError, WheelFileError
+from wheel_builder.fatbin import CodeObject
+from wheel_builder.wheelfile import WheelFile
 
 
 @dataclass(frozen=True)
@@ -64,14 +63,15 @@ def audit_wheel(wheel: Path, expectation: Expectation) -> AuditReport:
 
 def open_subject(wheel: WheelFile) -> Subject:
     """Read the library and its code objects; what cannot be read becomes a fault."""
-    library, devices, faults = None, (), ()
+    library: elf.Elf | None = None
     try:
         data = _library_bytes(wheel)
         library = elf.read_elf(data)
         devices = tuple(_device(code) for code in fatbin.read_fatbin(_fatbin_bytes(data)))
     except (ElfError, FatbinError) as error:
-        faults = (Finding(error.message, "a host library with device code", error.advice),)
-    return Subject(wheel, library, devices, faults)
+        fault = Finding(error.message, "a host library with device code", error.advice)
+        return Subject(wheel, library, (), (fault,))
+    return Subject(wheel, library, devices, ())
 
 
 def _library_bytes(wheel: WheelFile) -> bytes:

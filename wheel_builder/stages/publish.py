@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 from packaging.utils import canonicalize_name
 
 from wheel_builder import index
-from wheel_builder.errors import CommandFailedError, PublishError
+from wheel_builder.errors import CommandFailedError, PublishError, WheelFileError
 from wheel_builder.index import NewFile
 from wheel_builder.process import Runner, run
-from wheel_builder.wheelfile import WheelFile, WheelFileError, read_metadata, read_wheel
+from wheel_builder.wheelfile import WheelFile, read_metadata, read_wheel
 
 # The audit holds the budget; this only bounds what is read into memory.
 MAX_READ_MIB = 64.0

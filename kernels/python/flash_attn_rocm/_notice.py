@@ -3,7 +3,7 @@
 import os
 import warnings
 
-import torch
+from flash_attn_rocm._tracing import constant_when_traced
 
 STRICT_VARIABLE = "FLASH_ATTN_ROCM_STRICT"
 
@@ -36,7 +36,12 @@ def is_strict() -> bool:
     return os.environ.get(STRICT_VARIABLE, "") not in {"", "0"}
 
 
-@torch.compiler.assume_constant_result
+def forget_warnings() -> None:
+    """Warn again about reasons that were warned about."""
+    _State.warned.clear()
+
+
+@constant_when_traced
 def fall_back(reason: str, stacklevel: int) -> bool:
     """Warn once for each reason; in strict mode raise FlashAttnUnsupportedError.
 
@@ -50,10 +55,10 @@ def fall_back(reason: str, stacklevel: int) -> bool:
         )
         raise FlashAttnUnsupportedError(message)
     if reason not in _State.warned:
-        _State.warned.add(reason)
         message = (
             f"the PyTorch implementation answers, because no kernel serves this call: {reason}. "
             "It is slower; this is said once for each reason."
         )
         warnings.warn(message, FlashAttnFallbackWarning, stacklevel=stacklevel)
+        _State.warned.add(reason)
     return True

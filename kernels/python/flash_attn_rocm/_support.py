@@ -8,6 +8,7 @@ from torch import Tensor
 
 from flash_attn_rocm import _library  # noqa: F401 - registers the operators
 from flash_attn_rocm._options import DTYPES, Options, require, resolve
+from flash_attn_rocm._tracing import constant_when_traced
 
 ArchOf = Callable[[torch.device], str]
 
@@ -97,7 +98,7 @@ def _features_without_kernel(options: Options, *, alibi: bool) -> list[str]:
     return [name for name, is_asked in asked.items() if is_asked]
 
 
-@torch.compiler.assume_constant_result
+@constant_when_traced
 def _device_says(arch_of: ArchOf, device: torch.device, dtype: str, head_dim: int) -> str:
     return _registry_says(arch_of(device), dtype, int(head_dim))
 

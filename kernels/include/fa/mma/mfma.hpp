@@ -20,13 +20,9 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
   using C = f32x16;
 
   FA_DEVICE static void multiply(C& c, A a, const B& b) {
-    constexpr bool kShort = kDType == DType::bf16 && traits(kGfx).bf16_k == 4;
-    if constexpr (kShort) {
+    if constexpr (kDType == DType::bf16 && traits(kGfx).bf16_k == 4) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        c = __builtin_amdgcn_mfma_f32_32x32x4bf16(__builtin_bit_cast(s16x2, a[i]),
-                                                  __builtin_bit_cast(s16x2, b.column[0][i]), c, 0, 0, 0);
-      }
+      for (int i = 0; i < 4; ++i) c = two(c, a[i], b.column[0][i]);
     } else {
       c = four(c, a.lo, b.column[0].lo);
       c = four(c, a.hi, b.column[0].hi);
@@ -41,6 +37,11 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
   }
 
  private:
+  // The words come by value: __builtin_bit_cast of an element of a vector reads the vector's first.
+  FA_DEVICE static C two(C c, uint32_t a, uint32_t b) {
+    return __builtin_amdgcn_mfma_f32_32x32x4bf16(__builtin_bit_cast(s16x2, a), __builtin_bit_cast(s16x2, b),
+                                                 c, 0, 0, 0);
+  }
   FA_DEVICE static C four(C c, u32x2 a, u32x2 b) {
     if constexpr (kDType == DType::fp16) {
       return __builtin_amdgcn_mfma_f32_32x32x8f16(__builtin_bit_cast(f16x4, a), __builtin_bit_cast(f16x4, b),

@@ -1,0 +1,76 @@
+"""Compiling device code in the builder image: nothing here needs a GPU, and nothing runs on one."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from wheel_builder.docker import Mount, caller, run_in
+from wheel_builder.errors import CommandFailedError
+
+CHECKOUT = Path(__file__).parents[2]
+
+
+class Builder:
+    """The instance scripts of one kernels folder, run in the builder image without network."""
+
+    def __init__(self, image, kernels, scratch):
+        self.image, self.kernels, self.scratch = image, kernels, scratch
+        scratch.chmod(0o777)
+
+    def __call__(self, *argv):
+        """Run ``argv``; ``/src`` is the checkout's place, ``/out`` the scratch folder.  The log's text."""
+        log = self.scratch / "log"
+        mounts = [Mount(self.kernels, "/src/kernels"), Mount(self.scratch, "/out", writable=True)]
+        env = {"PYTHONDONTWRITEBYTECODE": "1"}
+        return run_in(self.image, argv, mounts=mounts, env=env, user=caller(), log=log).stdout
+
+    def build(self, arch, *more, out="device"):
+        """Compile for ``arch``; the folder with its code objects."""
+        self(
+            "python3", "/src/kernels/instances/build.py", "--arch", arch, "--out", f"/out/{out}/{arch}", *more
+        )
+        return self.scratch / out / arch
+
+    def bundle(self, *more, out="bundles"):
+        script = "/src/kernels/instances/bundle.py"
+        self("python3", script, "--device", "/out/device", "--out", f"/out/{out}", *more)
+        return self.scratch / out
+
+    def fails(self, call, *args, **kwargs):
+        """All that a call that must fail says."""
+        with pytest.raises(CommandFailedError):
+            call(*args, **kwargs)
+        return (self.scratch / "log").read_text()
+
+
+@pytest.fixture
+def builder(builder_image, tmp_path):
+    return Builder(builder_image, CHECKOUT / "kernels", tmp_path)
+
+
+@pytest.fixture
+def changed(builder_image, tmp_path):
+    """A builder for a copy of the kernels in which ``change(old, new)`` has replaced text of a header."""
+
+    def change(header, old, new):
+        kernels = tmp_path / "kernels"
+        shutil.copytree(CHECKOUT / "kernels", kernels, ignore=shutil.ignore_patterns("__pycache__"))
+        path = kernels / "include/fa" / header
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
+        (tmp_path / "scratch").mkdir()
+        return Builder(builder_image, kernels, tmp_path / "scratch")
+
+    return change
+
+
+@pytest.fixture(scope="session")
+def device(builder_image, tmp_path_factory):
+    """Everything the table has, compiled for each arch alone, and bundled."""
+    builder = Builder(builder_image, CHECKOUT / "kernels", tmp_path_factory.mktemp("device"))
+    for arch in ("gfx908", "gfx942", "gfx1030", "gfx1100"):
+        builder.build(arch)
+    builder.bundle()
+    return builder.scratch

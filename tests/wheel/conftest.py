@@ -1,0 +1,37 @@
+"""These tests run against the installed wheel, from a folder outside of the checkout, on CPU tensors.
+
+They need PyTorch, NumPy, pytest and the wheel; no GPU, no ROCm, no network.
+"""
+
+import pytest
+import torch
+
+from flash_attn_rocm import _notice
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "wheel: runs against an installed wheel, outside the checkout")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        item.add_marker(pytest.mark.wheel)
+
+
+@pytest.fixture(autouse=True)
+def fresh_state(monkeypatch):
+    """Every test starts with the seed, the strictness and the unsaid warnings of a new process."""
+    torch.manual_seed(0)
+    monkeypatch.delenv(_notice.STRICT_VARIABLE, raising=False)
+    _notice.set_strict(None)
+    _notice.forget_warnings()
+    yield
+    _notice.set_strict(None)
+
+
+@pytest.fixture
+def qkv():
+    """Small valid arguments: q (2, 5, 4, 64), k and v (2, 7, 2, 64), fp16."""
+    q = torch.randn(2, 5, 4, 64, dtype=torch.float16)
+    k, v = (torch.randn(2, 7, 2, 64, dtype=torch.float16) for _ in range(2))
+    return q, k, v

@@ -1,0 +1,269 @@
+"""The PyTorch implementation against attention in float64, on CPU tensors.
+
+The rule is upstream's: the largest error may be FACTOR times that of a plain low-precision implementation
+(2 for outputs, 3 for gradients), because that is what the dtype itself costs.  TINY covers cases in which the
+plain implementation happens to be exact; it is a hundredth of bf16's rounding step at 1.
+"""
+
+import inspect
+import itertools
+import math
+
+import pytest
+import torch
+
+from flash_attn_rocm import _reference, flash_attn_func
+
+FACTOR_OUT, FACTOR_GRADIENT, TINY = 2.0, 3.0, 4e-5
+DTYPES = [torch.float16, torch.bfloat16]
+SHAPES = {  # (batch, seqlen_q, seqlen_k, nheads, nheads_k, headdim)
+    "square": (2, 64, 64, 4, 4, 64),
+    "ragged_gqa": (2, 37, 101, 6, 2, 64),
+    "ragged_long_q": (1, 101, 37, 2, 1, 128),
+    "mqa_one_row": (3, 1, 50, 8, 1, 64),
+    "odd_headdim": (1, 33, 65, 3, 3, 40),
+}
+pytestmark = pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnFallbackWarning")
+
+
+def plain(q, k, v, *, causal=False, window=(-1, -1), softcap=0.0, slopes=None, scale=None):
+    """Attention as the textbook writes it, in the inputs' dtype; rows that see nothing give 0."""
+    group = q.shape[2] // k.shape[2]
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
+    scores = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if softcap:
+        scores = softcap * torch.tanh(scores / softcap)
+    rows, keys = torch.arange(q.shape[2])[:, None], torch.arange(k.shape[2])[None]
+    distance = keys - rows - (k.shape[2] - q.shape[2])
+    if slopes is not None:
+        per_head = slopes.expand(q.shape[0], q.shape[1])[..., None, None]
+        scores = scores - (per_head * distance.abs()).to(scores.dtype)
+    left, right = (w if 0 <= w < k.shape[2] else math.inf for w in window)
+    visible = (distance >= -left) & (distance <= (0 if causal else right))
+    masked = scores.masked_fill(~visible, -math.inf)
+    seen = visible.any(-1)[:, None]
+    probabilities = torch.where(seen, torch.softmax(masked, -1), torch.zeros((), dtype=q.dtype))
+    lse = torch.where(seen[:, 0], torch.logsumexp(masked, -1), math.inf)
+    return (probabilities @ v).transpose(1, 2), lse
+
+
+def inputs(shape, dtype, *, scale=1.0):
+    batch, seqlen_q, seqlen_k, nheads, nheads_k, head_dim = SHAPES[shape]
+    q = scale * torch.randn(batch, seqlen_q, nheads, head_dim)
+    k, v = (torch.randn(batch, seqlen_k, nheads_k, head_dim) for _ in range(2))
+    return tuple(x.to(dtype).requires_grad_() for x in (q, k, v))
+
+
+def run(attention, tensors, dtype, dout):
+    """Outputs and gradients of ``attention`` on copies of ``tensors`` in ``dtype``."""
+    leaves = [x.detach().to(dtype).requires_grad_() for x in tensors]
+    out = attention(*leaves)
+    out.backward(dout.to(dtype))
+    return [out.detach(), *(x.grad for x in leaves)]
+
+
+def assert_close_enough(ours, low, exact):
+    for name, factor, mine, theirs, truth in zip(
+        ("out", "dq", "dk", "dv"), (FACTOR_OUT, *[FACTOR_GRADIENT] * 3), ours, low, exact, strict=True
+    ):
+        error = (mine.double() - truth).abs().max().item()
+        allowed = factor * (theirs.double() - truth).abs().max().item() + TINY
+        assert error <= allowed, f"{name}: error {error}, allowed {allowed}"
+
+
+def check(tensors, *, ours, reference):
+    dtype = tensors[0].dtype
+    dout = torch.randn(tensors[0].shape, dtype=dtype)
+    exact = run(reference, tensors, torch.float64, dout)
+    low = run(reference, tensors, dtype, dout)
+    assert all(torch.isfinite(x).all() for x in exact)
+    assert_close_enough(run(ours, tensors, dtype, dout), low, exact)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_output_and_gradients(dtype, shape, causal):
+    check(
+        inputs(shape, dtype),
+        ours=lambda q, k, v: flash_attn_func(q, k, v, causal=causal),
+        reference=lambda q, k, v: plain(q, k, v, causal=causal)[0],
+    )
+
+
+@pytest.mark.parametrize("window", [(0, 0), (5, 3), (-1, 7), (7, -1), (1000, 2)])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("shape", ["ragged_gqa", "ragged_long_q"])
+def test_window(shape, causal, window):
+    check(
+        inputs(shape, torch.bfloat16),
+        ours=lambda q, k, v: flash_attn_func(q, k, v, causal=causal, window_size=window),
+        reference=lambda q, k, v: plain(q, k, v, causal=causal, window=window)[0],
+    )
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_softcap(causal):
+    check(
+        inputs("ragged_gqa", torch.float16, scale=4.0),
+        ours=lambda q, k, v: flash_attn_func(q, k, v, causal=causal, softcap=3.0),
+        reference=lambda q, k, v: plain(q, k, v, causal=causal, softcap=3.0)[0],
+    )
+
+
+@pytest.mark.parametrize("per_batch", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+def test_alibi(causal, per_batch):
+    slopes = torch.rand(2, 6) if per_batch else torch.rand(6)
+    check(
+        inputs("ragged_gqa", torch.float16),
+        ours=lambda q, k, v: flash_attn_func(q, k, v, causal=causal, alibi_slopes=slopes),
+        reference=lambda q, k, v: plain(q, k, v, causal=causal, slopes=slopes)[0],
+    )
+
+
+def test_softmax_scale():
+    check(
+        inputs("square", torch.float16),
+        ours=lambda q, k, v: flash_attn_func(q, k, v, softmax_scale=0.3),
+        reference=lambda q, k, v: plain(q, k, v, scale=0.3)[0],
+    )
+
+
+@pytest.mark.parametrize(("scores", "rows"), [(1, 512), (64, 7), (4096, 3)])
+def test_blocks_do_not_change_the_result(monkeypatch, scores, rows):
+    monkeypatch.setattr(_reference, "BLOCK_SCORES", scores)
+    monkeypatch.setattr(_reference, "BLOCK_ROWS", rows)
+    check(
+        inputs("ragged_gqa", torch.float16),
+        ours=lambda q, k, v: flash_attn_func(q, k, v, causal=True, window_size=(9, -1)),
+        reference=lambda q, k, v: plain(q, k, v, causal=True, window=(9, -1))[0],
+    )
+
+
+def test_views_and_autocast_give_the_same_bits():
+    q, k, v = (x.detach() for x in inputs("square", torch.bfloat16))
+    packed = torch.stack([q, k, v], dim=2)
+    expected = flash_attn_func(q, k, v)
+    assert torch.equal(flash_attn_func(*packed.unbind(2)), expected)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(flash_attn_func(q, k, v), expected)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("shape", ["ragged_gqa", "ragged_long_q"])
+def test_log_sum_exp(shape, causal):
+    q, k, v = (x.detach() for x in inputs(shape, torch.float16))
+    _, lse, probabilities = flash_attn_func(q, k, v, causal=causal, return_attn_probs=True)
+    exact = plain(q.double(), k.double(), v.double(), causal=causal)[1]
+    assert lse.shape == (q.shape[0], q.shape[2], q.shape[1])
+    assert lse.dtype == torch.float32
+    assert probabilities.numel() == 0
+    # fp32 arithmetic on exactly representable inputs: 128 products and one logarithm.
+    torch.testing.assert_close(lse.double(), exact, rtol=1e-5, atol=1e-5)
+
+
+def test_rows_that_see_no_key_are_zero_with_infinite_log_sum_exp():
+    q, k, v = inputs("ragged_long_q", torch.float16)
+    out, lse, _ = flash_attn_func(q, k, v, causal=True, return_attn_probs=True)
+    blind = q.shape[1] - k.shape[1]
+    assert (out[:, :blind] == 0).all()
+    assert (lse[:, :, :blind] == math.inf).all()
+    assert torch.isfinite(lse[:, :, blind:]).all()
+    out.sum().backward()
+    assert (q.grad[:, :blind] == 0).all()
+    assert all(torch.isfinite(x.grad).all() for x in (q, k, v))
+
+
+@pytest.mark.parametrize("empty", ["batch", "seqlen_q", "seqlen_k"])
+def test_empty_inputs(empty):
+    sizes = {"batch": 2, "seqlen_q": 3, "seqlen_k": 4} | {empty: 0}
+    q = torch.randn(sizes["batch"], sizes["seqlen_q"], 4, 64).half().requires_grad_()
+    k, v = (torch.randn(sizes["batch"], sizes["seqlen_k"], 2, 64).half().requires_grad_() for _ in range(2))
+    out, lse, _ = flash_attn_func(q, k, v, return_attn_probs=True)
+    out.sum().backward()
+    assert out.shape == q.shape
+    assert (out == 0).all()
+    assert (lse == math.inf).all()
+    assert all((x.grad == 0).all() for x in (q, k, v))
+
+
+def test_dropout_keeps_the_share_and_the_expectation():
+    q, k, v = (x.detach() for x in inputs("square", torch.float16))
+    out, lse, signed = flash_attn_func(q, k, v, dropout_p=0.3, return_attn_probs=True)
+    expected, exact_lse = plain(q.double(), k.double(), v.double())
+    torch.testing.assert_close(lse.double(), exact_lse, rtol=1e-5, atol=1e-5)
+    # 2 * 4 * 64 * 64 draws: five standard deviations of the dropped share are 0.013.
+    assert abs((signed < 0).float().mean().item() - 0.3) < 0.013
+    kept = (signed.double() * (signed > 0)).transpose(1, 2) / 0.7
+    rebuilt = torch.einsum("bqhk,bkhd->bqhd", kept, v.double())
+    # The probabilities are returned in fp16: half a step of 2**-11 each, and they sum to 1 / 0.7.
+    assert (out.double() - rebuilt).abs().max() < 2**-11 * (1 / 0.7) * v.abs().max().double() + 2**-10
+    assert not torch.allclose(out.double(), expected, atol=1e-3)
+
+
+def test_dropout_follows_the_seed():
+    q, k, v = (x.detach() for x in inputs("square", torch.float16))
+    results = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        results.append(flash_attn_func(q, k, v, dropout_p=0.5))
+    assert torch.equal(results[0], results[1])
+    assert not torch.equal(results[0], results[2])
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_dropout_gradients_use_the_mask_of_the_forward_pass(monkeypatch, causal):
+    monkeypatch.setattr(_reference, "BLOCK_ROWS", 16)
+    q, k, v = inputs("square", torch.bfloat16)
+    out, _, signed = flash_attn_func(q, k, v, dropout_p=0.4, causal=causal, return_attn_probs=True)
+    dout = torch.randn_like(out)
+    out.backward(dout)
+    keep = (signed > 0).double() / 0.6
+
+    def dropped(q, k, v):
+        scores = torch.einsum("bqhd,bkhd->bhqk", q, k) * 64**-0.5
+        if causal:
+            scores = scores.masked_fill(torch.ones(64, 64).triu(1).bool(), -math.inf)
+        return torch.einsum("bhqk,bkhd->bqhd", torch.softmax(scores, -1) * keep.to(q.dtype), v)
+
+    exact = run(dropped, (q, k, v), torch.float64, dout)
+    low = run(dropped, (q, k, v), torch.bfloat16, dout)
+    assert_close_enough([out.detach(), q.grad, k.grad, v.grad], low, exact)
+
+
+def test_memory_grows_with_the_length_and_not_with_its_square():
+    problem_blocks = [
+        _reference._Problem(
+            torch.empty(1, 1, length, 8),
+            torch.empty(1, length, 8),
+            torch.empty(1, length, 8),
+            None,
+            options,
+            0,
+        ).blocks()
+        for length, options in itertools.product(
+            (1 << 12, 1 << 16), [_reference.Options(1.0), _reference.Options(1.0, right=0)]
+        )
+    ]
+    for block in itertools.chain(*problem_blocks):
+        rows, keys = (part.stop - part.start for part in (block.rows, block.keys))
+        assert rows * keys <= _reference.BLOCK_SCORES
+
+
+def test_signature_is_that_of_flash_attn_2_8():
+    parameters = inspect.signature(flash_attn_func).parameters
+    defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
+    assert list(parameters)[:3] == ["q", "k", "v"]
+    assert list(defaults.items()) == [
+        ("dropout_p", 0.0),
+        ("softmax_scale", None),
+        ("causal", False),
+        ("window_size", (-1, -1)),
+        ("softcap", 0.0),
+        ("alibi_slopes", None),
+        ("deterministic", False),
+        ("return_attn_probs", False),
+    ]
+    assert {p.kind for p in parameters.values()} == {inspect.Parameter.POSITIONAL_OR_KEYWORD}

@@ -1,0 +1,125 @@
+"""The operators below the Python functions: their errors arrive in words, and they are well-formed."""
+
+import threading
+
+import pytest
+import torch
+from torch._C import DispatchKey, DispatchKeySet
+
+from flash_attn_rocm import _reference
+from flash_attn_rocm._options import Options
+
+NO_RUNTIME = "no HIP runtime in this process"
+
+
+def call(q, k, v, out, lse):
+    """The GPU implementation of the operator on host memory; without a HIP runtime it ends in an error."""
+    fwd = torch.ops.flash_attn_rocm.fwd.default
+    fwd.redispatch(DispatchKeySet(DispatchKey.CUDA), q, k, v, out, lse, 0.125, False)
+
+
+@pytest.fixture
+def tensors(qkv):
+    q, k, v = qkv
+    return {"q": q, "k": k, "v": v, "out": torch.empty_like(q), "lse": torch.empty(2, 4, 5)}
+
+
+def test_right_arguments_get_as_far_as_the_missing_runtime(tensors):
+    with pytest.raises(RuntimeError, match=NO_RUNTIME) as caught:
+        call(**tensors)
+    assert "next: install a ROCm build of PyTorch" in str(caught.value)
+
+
+def test_nothing_to_do_needs_no_runtime(tensors):
+    empty = {name: tensors[name][:, :0] for name in ("q", "out")}
+    call(**{**tensors, **empty, "lse": tensors["lse"][:, :, :0]})
+
+
+def test_device_arch_without_a_runtime():
+    with pytest.raises(RuntimeError, match=NO_RUNTIME):
+        torch.ops.flash_attn_rocm.device_arch(0)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("k", lambda t: t[0], "k: expected 4 dimensions, got shape (7, 2, 64)"),
+        ("v", lambda t: t.bfloat16(), "v: expected dtype fp16, got bf16"),
+        ("q", lambda t: t.double(), "q: expected dtype fp16 or bf16, got another dtype"),
+        ("lse", lambda t: t.half(), "lse: expected dtype fp32, got fp16"),
+        ("out", lambda t: t[:, :4], "out: expected shape (2, 5, 4, 64), got (2, 4, 4, 64)"),
+        ("k", lambda t: t[:1], "k: expected shape (2, 7, 2, 64), got (1, 7, 2, 64)"),
+        ("lse", lambda t: t.new_empty(2, 5, 4), "lse: expected shape (2, 4, 5), got (2, 5, 4)"),
+        ("lse", lambda t: t.new_empty(2, 5, 4).mT, "lse: expected a contiguous tensor"),
+        (
+            "q",
+            lambda t: t.new_empty(2, 5, 4, 65)[..., :64],
+            "q: expected a contiguous last dimension, a 16-byte",
+        ),
+        (
+            "q",
+            lambda t: t.new_empty(64 * 40 + 1)[1:].view(2, 5, 4, 64),
+            "q: expected a contiguous last dimension",
+        ),
+        ("v", lambda t: t.mT.contiguous().mT, "v: expected a contiguous last dimension"),
+    ],
+)
+def test_wrong_arguments(tensors, name, change, words):
+    with pytest.raises(RuntimeError, match="flash_attn_rocm::fwd cannot use its arguments:") as caught:
+        call(**{**tensors, name: change(tensors[name])})
+    assert words in str(caught.value)
+
+
+def test_too_many_dimensions(tensors):
+    with pytest.raises(RuntimeError, match="q: expected at most 4 dimensions"):
+        call(**{**tensors, "q": tensors["q"][None]})
+
+
+def test_rows_too_far_apart_for_the_kernels(tensors):
+    wide = torch.empty(64).half().as_strided((2, 1, 4, 64), (0, 1 << 24, 0, 1))
+    with pytest.raises(RuntimeError, match="k: expected a row stride below 16777216 elements, got 16777216"):
+        call(**{**tensors, "k": wide, "v": wide})
+
+
+def test_heads_that_do_not_divide(tensors):
+    odd = torch.empty(2, 7, 3, 64).half()
+    with pytest.raises(RuntimeError, match="q has 4 heads, which is not a multiple of k's 3"):
+        call(**{**tensors, "k": odd, "v": odd})
+
+
+def test_errors_in_many_threads_keep_their_own_words(tensors):
+    seen = {}
+
+    def provoke(index):
+        for _ in range(50):
+            try:
+                call(**{**tensors, "out": tensors["out"][:, :index]})
+            except RuntimeError as error:
+                seen.setdefault(index, set()).add(str(error))
+
+    threads = [threading.Thread(target=provoke, args=(index,)) for index in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {index: len(texts) for index, texts in seen.items()} == {0: 1, 1: 1, 2: 1, 3: 1}
+    assert all(f"got (2, {index}, 4, 64)" in next(iter(texts)) for index, texts in seen.items())
+
+
+def test_opcheck(tensors):
+    """Schema, fake kernel and tracing, with an implementation for host memory that only this test has."""
+
+    def on_host(q, k, v, out, lse, softmax_scale, causal):
+        options = Options(softmax_scale, right=0 if causal else -1)
+        found = _reference.forward(q, k, v, None, options, seed=0, want_probabilities=False)
+        out.copy_(found[0])
+        lse.copy_(found[1])
+
+    library = torch.library.Library("flash_attn_rocm", "IMPL")
+    library.impl("fwd", on_host, "CPU")
+    try:
+        found = torch.library.opcheck(torch.ops.flash_attn_rocm.fwd.default, (*tensors.values(), 0.125, True))
+    finally:
+        library._destroy()
+    assert set(found.values()) == {"SUCCESS"}
+    assert len(found) == 4

@@ -1,0 +1,144 @@
+"""Who answers: the registry decides, the reason is in words, one warning for each, an error in strict mode."""
+
+import json
+import warnings
+
+import pytest
+import torch
+
+import flash_attn_rocm
+from flash_attn_rocm import (
+    FlashAttnFallbackWarning,
+    FlashAttnUnsupportedError,
+    explain,
+    flash_attn_func,
+    is_supported,
+    set_strict,
+)
+from flash_attn_rocm._interface import attend
+from flash_attn_rocm._library import instances
+from flash_attn_rocm._options import resolve
+
+
+def archs():
+    return list(dict.fromkeys(arch for each in instances() for arch in each.archs))
+
+
+def test_the_registry_is_not_empty():
+    rows = json.loads(torch.ops.flash_attn_rocm.instances())
+    assert rows
+    assert all(row["name"] == f"fa_{row['op']}_{row['dtype']}_d{row['head_dim']}" for row in rows)
+    assert all(row["archs"] for row in rows)
+
+
+def test_every_instance_is_served_on_each_of_its_archs_and_on_no_other():
+    for each in instances():
+        for arch in archs():
+            assert is_supported(arch, each.dtype, each.head_dim).ok == (arch in each.archs)
+            assert is_supported(f"{arch}:sramecc+:xnack-", each.dtype, each.head_dim).ok == (
+                arch in each.archs
+            )
+
+
+def test_dtype_may_be_torchs():
+    arch = instances()[0].archs[0]
+    assert is_supported(arch, torch.float16, 64) == is_supported(arch, "fp16", 64)
+    assert "torch.float32" in is_supported(arch, torch.float32, 64).reason
+
+
+@pytest.mark.parametrize("arch", ["gfx1201", "gfx9", "gfx94", "gfx9421", "sm_90", ":xnack-"])
+def test_unknown_arch_names_the_wheels_archs(arch):
+    found = is_supported(arch, "fp16", 64)
+    assert not found
+    shown = arch.partition(":")[0] or "an arch without a name"
+    assert found.reason == f"this wheel has no kernels for {shown}: it was built for {', '.join(archs())}"
+
+
+@pytest.mark.parametrize(("dtype", "head_dim"), [("fp16", 96), ("fp32", 64), ("bf16", 0), ("bf16", 2**40)])
+def test_missing_instance_names_what_there_is(dtype, head_dim):
+    arch = instances()[0].archs[0]
+    reason = is_supported(arch, dtype, head_dim).reason
+    shown = min(head_dim, 2**31 - 1)
+    assert reason.startswith(f"no fwd kernel for {dtype} with head_dim {shown} on {arch}: this wheel has ")
+    for each in instances():
+        assert each.dtype in reason
+        assert str(each.head_dim) in reason
+
+
+def test_cpu_tensors_are_explained(qkv):
+    assert explain(*qkv).reason == "the tensors are on cpu, and kernels run on AMD GPUs"
+
+
+@pytest.mark.parametrize(
+    ("options", "feature"),
+    [
+        ({"dropout_p": 0.1}, "dropout_p > 0"),
+        ({"window_size": (2, -1)}, "window_size"),
+        ({"window_size": (-1, 2)}, "window_size"),
+        ({"softcap": 1.0}, "softcap"),
+        ({"alibi_slopes": torch.ones(4)}, "alibi_slopes"),
+    ],
+)
+def test_features_without_a_kernel(qkv, options, feature):
+    assert explain(*qkv, **options).reason == f"no kernel has {feature}"
+
+
+@pytest.mark.parametrize("window", [(-1, -1), (7, 7), (-1, 0)])
+def test_windows_that_hide_nothing_more_than_causal_are_no_feature(qkv, window):
+    assert "window_size" not in explain(*qkv, window_size=window).reason
+
+
+def test_one_warning_for_each_reason(qkv):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            flash_attn_func(*qkv)
+            flash_attn_func(*qkv, causal=True)
+            flash_attn_func(*qkv, softcap=1.0)
+    assert [each.category for each in caught] == [FlashAttnFallbackWarning] * 2
+    assert "the tensors are on cpu, and kernels run on AMD GPUs" in str(caught[0].message)
+    assert "no kernel has softcap" in str(caught[1].message)
+    assert {each.filename for each in caught} == {__file__}
+
+
+def test_strict_mode_raises_with_the_reason(qkv):
+    set_strict(True)
+    assert flash_attn_rocm.is_strict()
+    with pytest.raises(FlashAttnUnsupportedError, match="the tensors are on cpu") as caught:
+        flash_attn_func(*qkv)
+    assert "next:" in str(caught.value)
+
+
+@pytest.mark.parametrize(("value", "strict"), [("1", True), ("yes", True), ("0", False), ("", False)])
+def test_strict_mode_by_the_environment(monkeypatch, value, strict):
+    monkeypatch.setenv("FLASH_ATTN_ROCM_STRICT", value)
+    assert flash_attn_rocm.is_strict() is strict
+    set_strict(not strict)
+    assert flash_attn_rocm.is_strict() is not strict
+
+
+def attend_on(arch, q, k, v):
+    """The call as it goes on a device of this arch, up to the choice of who answers."""
+    options = resolve(q, k, softmax_scale=None, causal=True, window_size=(-1, -1), softcap=0.0, dropout_p=0.0)
+    return attend(q, k, v, None, options, want_probabilities=False, arch_of=lambda device: arch)
+
+
+def test_a_device_of_an_unsupported_arch_gets_the_reason_and_an_answer(qkv):
+    with pytest.warns(
+        FlashAttnFallbackWarning, match="this wheel has no kernels for gfx1201: it was built for"
+    ):
+        out, _, _ = attend_on("gfx1201", *qkv)
+    with pytest.warns(FlashAttnFallbackWarning, match="on cpu"):
+        assert torch.equal(out, flash_attn_func(*qkv, causal=True))
+
+
+def test_a_device_of_an_unsupported_arch_gets_the_reason_in_strict_mode(qkv):
+    set_strict(True)
+    with pytest.raises(FlashAttnUnsupportedError, match="this wheel has no kernels for gfx1201"):
+        attend_on("gfx1201", *qkv)
+
+
+def test_a_device_of_a_supported_arch_reaches_the_kernel_operator(qkv):
+    """On host memory the operator has no implementation, and that is the error: nothing fell back."""
+    with pytest.raises(NotImplementedError, match=r"flash_attn_rocm::fwd.*'CPU' backend"):
+        attend_on(instances()[0].archs[0], *qkv)
