@@ -3,8 +3,9 @@
 #
 #   install_packages.sh "[suite]:package,package [suite]:package ..."
 #
-# An empty suite is the image's own.  A suite that the image does not know yet is reached through a
-# copy of the image's first source with that suite's name in it, so that no archive is named here.
+# An empty suite is the image's own.  `suite:` prefers that suite for dependencies too; `suite+:` only adds
+# it to what the image knows, for packages of an older suite.  A suite that the image does not know yet is
+# reached through a copy of its first source with that suite's name in it, so that no archive is named here.
 # Check-Valid-Until is off because a frozen archive is a good archive: the signature is still checked.
 set -euf
 
@@ -57,11 +58,12 @@ add_suite() {
 
 for group in $groups; do
     suite=${group%%:*}
-    if [ -n "$suite" ]; then add_suite "$suite"; fi
+    if [ -n "$suite" ]; then add_suite "${suite%+}"; fi
 done
 apt update
 for group in $groups; do
     suite=${group%%:*}
+    case $suite in *+) suite= ;; esac
     # shellcheck disable=SC2046  # the list is meant to be split
     apt install ${suite:+-t "$suite"} $(echo "${group#*:}" | tr ',' ' ')
 done

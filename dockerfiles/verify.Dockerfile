@@ -13,8 +13,8 @@ RUN sh /usr/local/lib/flash-attn-rocm/install_packages.sh "${PACKAGES}"
 FROM system
 COPY install_venv.sh /usr/local/lib/flash-attn-rocm/
 COPY wheels /usr/local/lib/flash-attn-rocm/wheels
-RUN useradd --create-home --uid 1000 user && install --directory --owner user /opt/venv
-USER user
+RUN useradd --create-home --uid 10001 user && install --directory --owner user /opt/venv
+USER 10001
 RUN sh /usr/local/lib/flash-attn-rocm/install_venv.sh python3 torch numpy pytest
 ENV PATH=/opt/venv/bin:$PATH \
     LANG=C.UTF-8

@@ -14,7 +14,8 @@ warnings.simplefilter("ignore", flash_attn_rocm.FlashAttnFallbackWarning)
 q, k, v = (torch.randn(1, 33, heads, 64, dtype=torch.float16) for heads in (4, 2, 2))
 out = flash_attn_rocm.flash_attn_func(q, k, v, causal=True)
 want = torch.nn.functional.scaled_dot_product_attention(
-    *(x.transpose(1, 2).double() for x in (q, k, v)), is_causal=True, enable_gqa=True).transpose(1, 2)
+    *(x.transpose(1, 2).double() for x in (q, k, v)), is_causal=True, enable_gqa=True
+).transpose(1, 2)
 print(flash_attn_rocm.__version__, (out.double() - want).abs().max().item())
 """
 
@@ -26,7 +27,9 @@ def main(requirement: str, index_url: str) -> None:
         check=True, stdout=sys.stderr,
     )  # fmt: skip
     installed = time.monotonic()
-    done = subprocess.run([sys.executable, "-c", FIRST_CALL], check=True, capture_output=True, text=True, cwd="/")
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST_CALL], check=True, capture_output=True, text=True, cwd="/"
+    )
     version, error = done.stdout.split()
     result = {
         "version": version,

@@ -1,5 +1,6 @@
 """Base images: what the engine has, else what a registry gives, else made here with mmdebstrap."""
 
+import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +36,7 @@ def ensure_base(base: str, suite: str = "", *, log: Path, run: Runner = run) -> 
         return Base(base, _id(base, run), "pulled")
     if not suite:
         message = f"{base}: no registry gives this image, and it is not one that can be made here"
-        raise ImageError(message, advice=f"load it into the engine (docker load), or see {log} for the registry")
+        raise ImageError(message, advice=f"load it (docker load), or see what the registry said: {log}")
     make_base(suite, log=log, run=run)
     return Base(made_ref(suite), _id(made_ref(suite), run), "mmdebstrap")
 
@@ -49,7 +50,7 @@ def make_base(suite: str, *, log: Path, run: Runner = run) -> None:
     with tempfile.TemporaryDirectory(prefix="flash-attn-rocm-base-") as folder:
         tar = Path(folder) / f"{suite}.tar"
         argv: list[str | Path] = ["mmdebstrap", "--variant=minbase", "--include=ca-certificates"]
-        argv += ["--aptopt=Acquire::Check-Valid-Until \"false\"", "--dpkgopt=force-unsafe-io", suite, tar]
+        argv += ['--aptopt=Acquire::Check-Valid-Until "false"', "--dpkgopt=force-unsafe-io", suite, tar]
         advice = "install mmdebstrap and debian-archive-keyring; apt has to reach a Debian archive"
         run([*argv, *([mirror] if mirror else [])], log=log, advice=advice)
         docker.import_tar(tar, made_ref(suite), labels={LABEL: suite}, log=log, run=run)
@@ -71,13 +72,13 @@ def host_mirror(apt: Path = APT, os_release: Path = OS_RELEASE) -> str:
 
 
 def archive_uri(sources: str, codename: str) -> str:
-    """The first HTTP archive that an apt source file, of either format, has ``codename`` and ``main`` from."""
+    """The first HTTP archive from which an apt source file, of either format, has ``codename``'s main."""
     for stanza in sources.split("\n\n"):
         fields = dict(_field(line) for line in stanza.splitlines() if ":" in line and line[0] not in "# ")
         if codename in fields.get("Suites", "").split() and "main" in fields.get("Components", "").split():
             return _http(fields.get("URIs", "").split())
     for line in sources.splitlines():
-        words = line.partition("[")[0].split() + line.rpartition("]")[2].split() if "[" in line else line.split()
+        words = re.sub(r"\[.*?\]", "", line).split()
         if words[:1] == ["deb"] and words[2:3] == [codename] and "main" in words[3:]:
             return _http(words[1:2])
     return ""

@@ -175,13 +175,20 @@ def _release_options(parser: argparse.ArgumentParser) -> None:
 
 def _index_option(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
-        "--index", type=Path, default=ROOT / "dist" / "index", metavar="DIR", help="the index (default: dist/index)"
+        "--index",
+        type=Path,
+        default=ROOT / "dist" / "index",
+        metavar="DIR",
+        help="the index (default: dist/index)",
     )
 
 
 def _torch_index_option(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
-        "--torch-index", default="", metavar="URL", help="where pip finds a CPU build of torch, besides its settings"
+        "--torch-index",
+        default="",
+        metavar="URL",
+        help="where pip finds a CPU build of torch, besides its settings",
     )
 
 
@@ -194,7 +201,9 @@ def _release(args: argparse.Namespace) -> None:
     plan = plan_of(args)
     if args.dry_run:
         steps = planned(jobs_to_build(plan))
-        print(to_table(plan), *(f"[{n}/{len(steps)}] {step.title}" for n, step in enumerate(steps, 1)), sep="\n")
+        print(
+            to_table(plan), *(f"[{n}/{len(steps)}] {step.title}" for n, step in enumerate(steps, 1)), sep="\n"
+        )
         return
     before = cpu_seconds()
     released = release(plan, workplace(args), plain=args.verbose or None)
@@ -269,20 +278,27 @@ def _upload(args: argparse.Namespace) -> None:
 
 
 def _upload_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--repository-url", required=True, metavar="URL", help="credentials: twine's environment")
+    parser.add_argument(
+        "--repository-url", required=True, metavar="URL", help="credentials: twine's environment"
+    )
 
 
 def _serve(args: argparse.Namespace) -> None:
     from wheel_builder.serve import make_server
 
     with make_server(args.index.absolute(), args.port) as server:
-        print(f"serving {args.index} at http://{server.server_name}:{server.server_port}/ until Ctrl-C", flush=True)
+        print(
+            f"serving {args.index} at http://{server.server_name}:{server.server_port}/ until Ctrl-C",
+            flush=True,
+        )
         server.serve_forever()
 
 
 def _serve_options(parser: argparse.ArgumentParser) -> None:
     _index_option(parser)
-    parser.add_argument("--port", type=int, default=8000, metavar="N", help="0 picks a free one (default: 8000)")
+    parser.add_argument(
+        "--port", type=int, default=8000, metavar="N", help="0 picks a free one (default: 8000)"
+    )
 
 
 def _yank(args: argparse.Namespace) -> None:
@@ -309,7 +325,9 @@ def _verify_index(args: argparse.Namespace) -> None:
     faults = [f"{folder.name}: {fault}" for folder in folders for fault in verify_index(folder)]
     if faults or not folders:
         title = f"the index {args.index} has faults" if folders else f"{args.index} holds no index"
-        raise PublishError(title, faults, advice="publish the same wheels again: what is missing is completed")
+        raise PublishError(
+            title, faults, advice="publish the same wheels again: what is missing is completed"
+        )
     print(f"{len(folders)} sound: {', '.join(folder.name for folder in folders)}")
 
 
@@ -323,15 +341,24 @@ def _runtime_image(args: argparse.Namespace) -> None:
 BUILD = (selection_options, run_options, _release_options)
 
 COMMANDS = (
-    Command("plan", "say what would be built, and what not and why", _plan, (selection_options, _plan_options)),
-    Command("release", "build, audit, verify, publish to a local index, and install from it", _release, BUILD),
+    Command(
+        "plan", "say what would be built, and what not and why", _plan, (selection_options, _plan_options)
+    ),
+    Command(
+        "release", "build, audit, verify, publish to a local index, and install from it", _release, BUILD
+    ),
     Command("image", "build the builder images", _stop_after("image"), BUILD),
     Command("device-code", "compile the device code", _stop_after("device-code"), BUILD),
     Command("wheel", "build and repair the wheels", _stop_after("wheel"), BUILD),
-    Command("repair", "give a wheel its manylinux tag (runs in the builder image)", _repair, (_repair_options,)),
+    Command(
+        "repair", "give a wheel its manylinux tag (runs in the builder image)", _repair, (_repair_options,)
+    ),
     Command("audit", "refuse finished wheels that are not as planned", _audit, (wheel_arguments,)),
     Command(
-        "verify", "test wheels in a fresh container", _verify, (wheel_arguments, run_options, _release_options)
+        "verify",
+        "test wheels in a fresh container",
+        _verify,
+        (wheel_arguments, run_options, _release_options),
     ),
     Command("publish", "add wheels to a static index", _publish, (wheel_arguments, _index_option)),
     Command("upload", "upload wheels with twine", _upload, (wheel_arguments, _upload_options)),

@@ -82,6 +82,7 @@ def run_in(
     network: str = "none",
     user: str | None = None,
     workdir: str = "",
+    entrypoint: str = "",
     check: bool = True,
     log: Path | None = None,
     run: Runner = run,
@@ -96,6 +97,7 @@ def run_in(
     flags += ["--network", network, "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
     flags += ["--user", user] if user is not None else []
     flags += ["--workdir", workdir] if workdir else []
+    flags += ["--entrypoint", entrypoint] if entrypoint else []
     flags += [part for mount in mounts for part in ("--mount", mount.flag)]
     flags += [part for key, value in (env or {}).items() for part in ("--env", f"{key}={value}")]
     flags += [part for key in proxy_names(os.environ) if network != "none" for part in ("--env", key)]
@@ -145,7 +147,7 @@ def remove(ref: str, *, run: Runner = run) -> None:
 
 def remove_orphans(*, run: Runner = run) -> int:
     """Remove the containers of ``run_in`` calls whose process was killed; returns how many."""
-    form = '{{.ID}} {{.Label "%s"}}' % OWNER_LABEL
+    form = '{{.ID}} {{.Label "' + OWNER_LABEL + '"}}'
     listed = run(["docker", "ps", "--all", "--filter", f"label={OWNER_LABEL}", "--format", form]).stdout
     owners = dict(line.split() for line in listed.splitlines())
     orphans = [container for container, owner in owners.items() if not _alive(owner)]

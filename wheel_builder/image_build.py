@@ -5,17 +5,89 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wheel_builder import docker
+from wheel_builder import docker, hostenv, wheel_files
+from wheel_builder.bases import Base
 from wheel_builder.errors import CommandFailedError, ImageError
-from wheel_builder.process import Runner, run
+from wheel_builder.hostenv import HostSettings
+from wheel_builder.process import Runner
 from wheel_builder.store import Artifact, Store, key_of, sha256_file
 from wheel_builder.wheel_files import DOCKERFILES
 
 NOBODY = "65534:65534"
 PYTHON_PACKAGES = ("python3-venv", "ca-certificates")
+
+
+@dataclass(frozen=True)
+class ImageBuild:
+    """How one image is built.
+
+    ``python`` is the image's Python that the fetched wheels are for; ``torch_index`` an index to look for
+    torch at, besides pip's settings; ``host`` the settings for what is fetched, this machine's own when
+    None; ``fresh`` ignores cached layers.
+    """
+
+    dockerfile: str
+    ref: str
+    args: Mapping[str, str]
+    log: Path
+    run: Runner
+    python: str = "python3"
+    torch_index: str = ""
+    host: HostSettings | None = None
+    fresh: bool = False
+
+    def system(self, context: Path) -> str:
+        """Build stage ``system``, the distribution's packages, whose Python then fetches the wheels."""
+        ref = f"{self.ref}-system"
+        docker.build(
+            context,
+            self.dockerfile,
+            ref,
+            args=self.args,
+            target="system",
+            fresh=self.fresh,
+            log=self.log,
+            run=self.run,
+        )
+        return ref
+
+    def finish(self, context: Path, *, labels: Mapping[str, str] | None = None) -> None:
+        """Build the rest, on the layers of ``system``, under the image's name."""
+        args, log, run = self.args, self.log, self.run
+        docker.build(context, self.dockerfile, self.ref, args=args, labels=labels, log=log, run=run)
+
+    def fetch(self, system: str, wanted: Sequence[str], into: Path, *, files: Sequence[Path] = ()) -> None:
+        """Add to ``into`` what ``pip download`` gives the image's Python for the arguments ``wanted``."""
+        host = hostenv.read_host_settings(run=self.run) if self.host is None else self.host
+        argv = [self.python, *wanted, *self._index()]
+        wheel_files.fetch_wheels(system, argv, into, files=files, host=host, log=self.log, run=self.run)
+
+    def fetch_pinned(self, system: str, requirements: str, into: Path) -> None:
+        """Fetch the wheels of a list in ``dockerfiles/`` that has every version and hash."""
+        wanted = ["--no-deps", "--require-hashes", "--requirement", wheel_files.inside(requirements)]
+        self.fetch(system, wanted, into, files=[DOCKERFILES / requirements])
+
+    def fetch_torch(self, system: str, torch: str, into: Path) -> Path:
+        """Fetch the torch wheel for a requirement such as ``torch==2.13.0``, alone, and return it.
+
+        Raises ``ImageError`` for a CUDA build.
+        """
+        self.fetch(system, ["--no-deps", torch], into)
+        wheel = next(into.glob("torch-*.whl"))
+        wheel_files.refuse_cuda(wheel)
+        return wheel
+
+    def _index(self) -> list[str]:
+        return ["--extra-index-url", self.torch_index] if self.torch_index else []
+
+    def facts(self, base: Base) -> Mapping[str, Any]:
+        """What every image's manifest says."""
+        made = {"ref": base.ref, "image_id": base.id, "origin": base.origin}
+        return {**describe(self.ref, log=self.log, run=self.run), "base": made}
 
 
 def stored_image(
@@ -24,7 +96,7 @@ def stored_image(
     store: Store,
     make: Callable[[Path], Mapping[str, Any]],
     *,
-    run: Runner = run,
+    run: Runner,
 ) -> Artifact:
     """``store.get_or_make`` for a stage whose real result is in the engine: made again when gone there.
 
@@ -42,12 +114,19 @@ def file_digests(names: Sequence[str]) -> Mapping[str, str]:
 
 
 @contextmanager
-def context(names: Sequence[str]) -> Iterator[Path]:
-    """A folder with copies of files in ``dockerfiles/``, to be filled and built from."""
+def context(names: Sequence[str], what: str, log: Path) -> Iterator[Path]:
+    """A folder with copies of files in ``dockerfiles/``, to be filled and built from.
+
+    A command that fails meanwhile becomes an ``ImageError`` that begins with ``what``.
+    """
     with tempfile.TemporaryDirectory(prefix="flash-attn-rocm-context-") as folder:
         for name in names:
             shutil.copy(DOCKERFILES / name, folder)
-        yield Path(folder)
+        try:
+            yield Path(folder)
+        except CommandFailedError as error:
+            message = f"{what} does not build\n{error.message}"
+            raise ImageError(message, advice=error.advice or f"read the log: {log}") from error
 
 
 def tag_of(inputs: Mapping[str, Any]) -> str:
@@ -60,39 +139,30 @@ def package_groups(groups: Sequence[tuple[str, Sequence[str]]]) -> str:
     return " ".join(f"{suite}:{','.join(names)}" for suite, names in groups if names)
 
 
-@contextmanager
-def explained(what: str, log: Path) -> Iterator[None]:
-    """Turn a failed command into an ``ImageError`` that begins with ``what``."""
-    try:
-        yield
-    except CommandFailedError as error:
-        message = f"{what}\n{error.message}"
-        raise ImageError(message, advice=error.advice or f"read the log: {log}") from error
-
-
-def run_check(ref: str, argv: Sequence[str], what: str, *, log: Path, run: Runner = run) -> None:
+def run_check(ref: str, argv: Sequence[str], what: str, *, log: Path, run: Runner) -> None:
     """Run an image's own check in it, without network and rights; raises ``ImageError`` with its words."""
     done = docker.run_in(ref, argv, user=NOBODY, log=log, check=False, run=run)
-    if done.returncode != 0:
-        found = [line for line in done.stdout.splitlines() if line.startswith(f"{argv[0]}:")]
-        message = "\n".join([f"{what} is not fit for use", *(f"  - {line}" for line in found)])
-        raise ImageError(message, advice=f"correct the packages in matrix.yaml or the Dockerfile; log: {log}")
+    if done.returncode == 0:
+        return
+    found = [line for line in done.stdout.splitlines() if line.startswith(f"{argv[0]}:")]
+    message = "\n".join([f"{what} is not fit for use", *(f"  - {line}" for line in found or ["no answer"])])
+    raise ImageError(message, advice=f"correct the packages in matrix.yaml or the Dockerfile; log: {log}")
 
 
-def describe(ref: str, *, log: Path, run: Runner = run) -> Mapping[str, Any]:
+def describe(ref: str, *, log: Path, run: Runner) -> Mapping[str, Any]:
     """``ref``, ``image_id``, ``os`` and ``packages`` (name -> exact version) of a finished image."""
     info = docker.inspect_image(ref, run=run)
     if info is None:
         message = f"{ref}: the engine does not have the image that was just built"
         raise ImageError(message, advice="is another process removing images? then run again")
-    query = ["dpkg-query", "--show", "--showformat", "${Package} ${Version}\\n"]
-    lines = docker.run_in(ref, query, user=NOBODY, log=log, run=run).stdout.splitlines()
-    release = docker.run_in(ref, ["cat", "/etc/os-release"], user=NOBODY, log=log, run=run).stdout
+    query = ["--show", "--showformat", "${Package} ${Version}\\n"]
+    listed = docker.run_in(ref, query, entrypoint="dpkg-query", user=NOBODY, log=log, run=run).stdout
+    release = docker.run_in(ref, ["/etc/os-release"], entrypoint="cat", user=NOBODY, log=log, run=run).stdout
     return {
         "ref": ref,
         "image_id": info.id,
         "os": os_name(release),
-        "packages": dict(line.split() for line in lines),
+        "packages": dict(line.split() for line in listed.splitlines() if line),
     }
 
 

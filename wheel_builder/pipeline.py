@@ -45,7 +45,7 @@ VERIFY_IMAGE = Planned("verify image", weight=60)
 
 @dataclass(frozen=True)
 class Workplace:
-    """Where a run reads and writes, and how: ``build`` keeps the stages' results, ``dist`` the finished wheels."""
+    """Where a run reads and writes, and how: stages' results in ``build``, finished wheels in ``dist``."""
 
     checkout: Path
     build: Path
@@ -88,7 +88,7 @@ def release(plan: Plan, place: Workplace, *, plain: bool | None = None) -> tuple
         start_engine(place, progress)
         tester = verify_image(plan.package, place, progress)
         released = tuple(_release_job(job, plan.package, place, tester, progress) for job in jobs)
-    print(progress.summary(), file=sys.stderr)
+        print(progress.summary(), file=sys.stderr)  # noqa: T201  the progress' own last line
     return released
 
 
@@ -177,12 +177,13 @@ def job_of(file: Path, matrix: Matrix) -> Job:
     try:
         label = str(parse_wheel_filename(file.name)[1].local)
     except InvalidWheelFilename as error:
-        raise WheelError(f"{file.name} is not a wheel's file name", advice="name a .whl file") from error
+        message = f"{file.name} is not a wheel's file name"
+        raise WheelError(message, advice="name a .whl file") from error
     selection = Selection(rocm=(label.removeprefix("rocm"),))
     return jobs_to_build(make_plan(matrix, selection))[0]
 
 
-def progress_of(steps: Sequence[Planned], place: Workplace, plain: bool | None) -> Progress:
+def progress_of(steps: Sequence[Planned], place: Workplace, plain: bool | None) -> Progress:  # noqa: FBT001
     return Progress(steps, sys.stderr, place.build / "durations.json", plain=plain)
 
 
@@ -247,13 +248,24 @@ def compile_device_code(
 
 
 def build_wheel(
-    job: Job, package: Package, builder: Artifact, codes: Sequence[Artifact], place: Workplace, progress: Progress
+    job: Job,
+    package: Package,
+    builder: Artifact,
+    codes: Sequence[Artifact],
+    place: Workplace,
+    progress: Progress,
 ) -> Artifact:
     """The job's wheel, repaired."""
     log = place.log(f"wheel-{job.id}")
     with progress.step("wheel and repair", job=job.id, log=log) as step:
         made = wheel.build_wheel(
-            job, package, image=builder, device_code=codes, checkout=place.checkout, store=place.store, log=log
+            job,
+            package,
+            image=builder,
+            device_code=codes,
+            checkout=place.checkout,
+            store=place.store,
+            log=log,
         )
         return _told(step, made)
 

@@ -37,7 +37,7 @@ def make_server(
 
 @contextmanager
 def serving(index_root: Path) -> Iterator[str]:
-    """Serve ``index_root`` on a free loopback port for as long as the block runs; yields the URL without a slash."""
+    """Serve ``index_root`` on a free loopback port while the block runs; yields the URL without a slash."""
     with make_server(index_root, 0, handler=_QuietHandler) as server:
         thread = Thread(target=server.serve_forever)
         thread.start()

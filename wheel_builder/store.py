@@ -74,7 +74,7 @@ class Store:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _locked(path.with_suffix(".lock")):
             found = self.find(stage, inputs)
-            return found if found else self._make(path, stage, inputs, make)
+            return found or self._make(path, stage, inputs, make)
 
     def _make(
         self,
@@ -98,7 +98,7 @@ class Store:
             }
             text = json.dumps(manifest, indent=2, sort_keys=True)
             (aside / MANIFEST).write_text(text + "\n", encoding="utf-8")
-            os.rename(aside, path)
+            aside.rename(path)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
         return Artifact(path, json.loads(text), reused=False)

@@ -13,14 +13,14 @@ def release_text(released: Sequence[Released], machine_cpu_seconds: float) -> st
 
 def _wheel_text(one: Released) -> str:
     per_arch = ", ".join(f"{arch} {seconds:.0f}" for arch, seconds in one.cpu_seconds.items())
+    seconds = one.first_use["seconds_to_first_result"]
     lines = [
         f"wheel     {shown(one.wheel)}",
         f"size      {one.bytes} bytes",
         f"sha256    {one.sha256}",
         f"archs     {' '.join(one.job.archs)}",
         f"compiled  in CPU-seconds: {per_arch}",
-        f"checked   installed from the index by pip in a fresh container: first result after "
-        f"{one.first_use['seconds_to_first_result']} s, on a CPU",
+        f"checked   pip installed it from the index in a fresh container; first result (CPU) after {seconds} s",
         "          the device code was neither run on a GPU nor executed on an ISA emulator",
         f"install   {one.install_line}",
     ]

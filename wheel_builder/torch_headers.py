@@ -35,8 +35,7 @@ def fetch_headers(
             wheel = _download(package.torch_headers, Path(download), index, logs / "torch-headers.log", run)
             return extract_headers(wheel, folder / "include")
 
-    artifact = store.get_or_make("torch_headers", inputs, _checked(make, package))
-    return artifact
+    return store.get_or_make("torch-headers", inputs, _checked(make, package))
 
 
 def extract_headers(wheel: Path, into: Path) -> Mapping[str, Any]:
@@ -68,7 +67,8 @@ def closure(roots: Iterable[str], known: set[str], read: Callable[[str], bytes])
 
 
 def _download(version: str, folder: Path, index: str, log: Path, run: Runner) -> Path:
-    argv = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--dest", folder]
+    argv: list[str | Path] = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
+    argv += ["--dest", folder]
     argv += ["--python-version", PYTHON, "--platform", PLATFORM, "--disable-pip-version-check"]
     argv += ["--extra-index-url", index] if index else []
     advice = f"pip has to find torch {version} for Python {PYTHON}: pip config, or --torch-index URL"
@@ -83,7 +83,8 @@ def _checked(
         facts = make(folder)
         if facts["sha256"] != package.torch_headers_sha256:
             message = (
-                f"torch {package.torch_headers}: the stable headers of {facts['wheel']} are not the expected ones\n"
+                f"the stable headers of {facts['wheel']} are not the expected ones of torch "
+                f"{package.torch_headers}\n"
                 f"  expected {package.torch_headers_sha256}\n  found    {facts['sha256']}"
             )
             advice = "compare the release with another index; if it is right, change torch_headers_sha256"

@@ -15,32 +15,31 @@ from wheel_builder.hostenv import HostSettings
 from wheel_builder.process import Runner, run
 
 DOCKERFILES = Path(__file__).resolve().parents[1] / "dockerfiles"
-FETCH = "/run/fetch_wheels.sh"
+FETCH = "fetch_wheels.sh"
 
 
 def fetch_wheels(
     image: str,
-    wanted: Sequence[str],
+    argv: Sequence[str],
     into: Path,
     *,
     files: Sequence[Path] = (),
-    python: str = "python3",
     host: HostSettings,
     log: Path,
     run: Runner = run,
 ) -> None:
-    """Add to ``into`` what ``pip download`` gives ``python`` of the image for the arguments ``wanted``.
+    """Add to ``into`` what ``pip download`` gives for ``argv``: a Python of the image, then pip's arguments.
 
-    ``files`` (requirement lists) are at ``/run/files/<name>`` for it, ``into`` is at ``/wheels``.
+    ``files`` (requirement lists) are at ``inside(name)`` for it, ``into`` is at ``/wheels``.
     """
     with tempfile.TemporaryDirectory(prefix="flash-attn-rocm-host-") as folder:
         settings = hostenv.lay_out(host, Path(folder))
-        mounts = [docker.Mount(into, "/wheels", writable=True)]
-        mounts += [docker.Mount(DOCKERFILES / "fetch_wheels.sh", FETCH), *settings.mounts]
-        mounts += [docker.Mount(file, f"/run/files/{file.name}") for file in files]
+        mounts = [docker.Mount(into, "/wheels", writable=True), *settings.mounts]
+        mounts += [docker.Mount(DOCKERFILES / FETCH, inside(FETCH))]
+        mounts += [docker.Mount(file, inside(file.name)) for file in files]
         docker.run_in(
             image,
-            ["sh", FETCH, python, *wanted],
+            ["sh", inside(FETCH), *argv],
             mounts=mounts,
             env={**settings.env, "HOME": "/tmp"},  # noqa: S108  # a folder that any user of the container has
             network=settings.network,
@@ -50,29 +49,16 @@ def fetch_wheels(
         )
 
 
-def fetch_torch(
-    image: str,
-    torch: str,
-    into: Path,
-    *,
-    python: str = "python3",
-    index: str = "",
-    host: HostSettings,
-    log: Path,
-    run: Runner = run,
-) -> Path:
-    """Add the torch wheel for a requirement such as ``torch==2.13.0``, alone, and return it.
+def inside(name: str) -> str:
+    """Where the container of ``fetch_wheels`` finds a file."""
+    return f"/run/files/{name}"
 
-    ``index`` is looked at besides pip's own settings.  Raises ``ImageError`` for a CUDA build: it would
-    bring gigabytes that no AMD GPU can use.
-    """
-    argv = ["--no-deps", *(["--extra-index-url", index] if index else []), torch]
-    fetch_wheels(image, argv, into, python=python, host=host, log=log, run=run)
-    wheel = next(into.glob("torch-*.whl"))
+
+def refuse_cuda(wheel: Path) -> None:
+    """Raise ``ImageError`` for a CUDA build of torch: it brings gigabytes that no AMD GPU can use."""
     if needs := cuda_needs(requirements_of(wheel)):
         message = f"{wheel.name}: pip chose a CUDA build of torch; it needs {', '.join(needs[:3])}"
         raise ImageError(message, advice="name an index with CPU or ROCm builds: --torch-index URL")
-    return wheel
 
 
 def requirements_of(wheel: Path) -> tuple[str, ...]:

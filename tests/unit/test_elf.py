@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.wheels import GOOD_LIBRARY, ElfFile, Symbol, library
-from wheel_builder.errors import ElfError
 from wheel_builder.elf import Undefined, max_version, read_elf, section_bytes
+from wheel_builder.errors import ElfError
 
 DATA = GOOD_LIBRARY.data
 

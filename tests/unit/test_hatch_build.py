@@ -42,12 +42,14 @@ def test_a_complete_environment(environ, tmp_path):
 
 
 def test_all_problems_at_once(tmp_path):
-    assert refusal({}, hip_folders=(tmp_path / "one", tmp_path / "two")).splitlines() == [
+    places = (tmp_path / "one", tmp_path / "two")
+    listed = f"{places[0]}, {places[1]}"
+    assert refusal({}, hip_folders=places).splitlines() == [
         "the wheel cannot be built:",
         "  - FA_DEVICE_CODE: expected the folder of the device code, found nothing",
         "  - FA_ROCM_VERSION: expected a version such as 7.2, found ''",
         "  - FA_TORCH_INCLUDE: expected the folder of PyTorch's headers, found nothing",
-        f"  - FA_HIP_INCLUDE: expected a folder with hip/hip_runtime_api.h, found none at {tmp_path}/one, {tmp_path}/two",
+        f"  - FA_HIP_INCLUDE: expected a folder with {hatch_build.HIP_HEADER}, found none at {listed}",
         "  next: build through the pipeline (python -m wheel_builder build), which sets all of these",
     ]
 

@@ -1,6 +1,7 @@
 """Stages with a fake engine: what they ask for, what they make of the answers."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -29,7 +30,9 @@ class FakeEngine:
             message = "docker run ended with status 1\n  | error: no member named 'mfma'"
             raise CommandFailedError(message)
         flags = [argv[n + 1] for n, part in enumerate(argv) if part == "--mount"]
-        mounts = [dict(f.split("=", 1) for f in flag.split(",") if "=" in f) | {"flag": flag} for flag in flags]
+        mounts = [
+            dict(f.split("=", 1) for f in flag.split(",") if "=" in f) | {"flag": flag} for flag in flags
+        ]
         self.answer(argv, {m["target"]: m["source"] for m in mounts if "readonly" not in m["flag"]})
         return Completed("", 0)
 
@@ -37,7 +40,12 @@ class FakeEngine:
 @pytest.fixture
 def checkout(tmp_path):
     root = tmp_path / "checkout"
-    for name in ("kernels/include/a.hpp", "kernels/instances/build.py", "tests/wheel/test_a.py", "wheel_builder/a.py"):
+    for name in (
+        "kernels/include/a.hpp",
+        "kernels/instances/build.py",
+        "tests/wheel/test_a.py",
+        "wheel_builder/a.py",
+    ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(name)
     (root / "pyproject.toml").write_text("[project]")
@@ -46,8 +54,6 @@ def checkout(tmp_path):
 
 
 def compiled(argv, folders):
-    from pathlib import Path
-
     out = Path(folders["/out"])
     (out / "fa_fwd_fp16_d64.hsaco").write_bytes(b"elf")
     (out / "resources.json").write_text(json.dumps({"cpu_seconds": 1.5, "kernels": {}}))
@@ -66,7 +72,12 @@ def test_device_code_is_compiled_without_network_or_root_and_only_once(checkout,
     [command] = engine.commands
     assert command[command.index("--network") + 1] == "none"
     assert command[command.index("--user") + 1] == "65534:65534"
-    assert first.facts == {"arch": "gfx908", "instances": ["fa_fwd_fp16_d64"], "cpu_seconds": 1.5, "code_bytes": 3}
+    assert first.facts == {
+        "arch": "gfx908",
+        "instances": ["fa_fwd_fp16_d64"],
+        "cpu_seconds": 1.5,
+        "code_bytes": 3,
+    }
     assert second.reused
 
 
@@ -89,8 +100,6 @@ def build_wheel(checkout, store, engine, wheels):
 
     def answer(argv, folders):
         if "cibuildwheel" in argv:
-            from pathlib import Path
-
             for name in wheels:
                 (Path(argv[argv.index("--output-dir") + 1]) / name).write_bytes(b"wheel")
 
@@ -115,8 +124,6 @@ def test_not_exactly_one_wheel_is_an_error(checkout, tmp_path, wheels):
 
 def verified(junit):
     def answer(argv, folders):
-        from pathlib import Path
-
         (Path(folders["/out"]) / "junit.xml").write_text(junit)
 
     return FakeEngine(answer)
@@ -126,16 +133,14 @@ def verify_one(checkout, tmp_path, engine):
     file = tmp_path / "a-1+rocm7.2-py3-none-any.whl"
     file.write_bytes(b"wheel")
     return verify.verify_wheel(
-        file, ["gfx908"], image=IMAGE, checkout=checkout, store=Store(tmp_path / "build"), log=tmp_path / "log",
-        run=engine,
+        file, ["gfx908"], image=IMAGE, checkout=checkout,
+        store=Store(tmp_path / "build"), log=tmp_path / "log", run=engine,
     )  # fmt: skip
 
 
 def suite(tests=3, failures=0, errors=0, skipped=0):
-    return (
-        f'<testsuites><testsuite tests="{tests}" failures="{failures}" errors="{errors}" skipped="{skipped}"/>'
-        "</testsuites>"
-    )
+    counts = f'tests="{tests}" failures="{failures}" errors="{errors}" skipped="{skipped}"'
+    return f"<testsuites><testsuite {counts}/></testsuites>"
 
 
 def test_the_record_says_what_was_not_shown(checkout, tmp_path):

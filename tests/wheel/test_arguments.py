@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-
 from flash_attn_rocm import FlashAttnArgumentError, explain, flash_attn_func
 
 

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-
 from flash_attn_rocm import flash_attn_func
 
 pytestmark = [
@@ -14,8 +13,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize(("backend", "dynamic"), [("aot_eager", False), ("eager", True)])
 def test_one_graph(qkv, backend, dynamic):
     q, k, v = (x.requires_grad_() for x in qkv)
     torch.compiler.reset()

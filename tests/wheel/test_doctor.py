@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import pytest
-
 from flash_attn_rocm import _doctor, _facts
 from flash_attn_rocm._facts import Facts, Gpu, Torch
 

@@ -6,10 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import flash_attn_rocm
 import pytest
 import torch
-
-import flash_attn_rocm
 from flash_attn_rocm import _library, _requirements
 
 
@@ -67,13 +66,15 @@ def test_operator(name):
 
 def missing(name):
     def load():
-        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        message = f"No module named {name!r}"
+        raise ModuleNotFoundError(message, name=name)
 
     return load
 
 
 def broken():
-    raise OSError("libsomething.so.1: cannot open shared object file")
+    message = "libsomething.so.1: cannot open shared object file"
+    raise OSError(message)
 
 
 def test_no_torch():

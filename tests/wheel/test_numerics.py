@@ -11,7 +11,6 @@ import math
 
 import pytest
 import torch
-
 from flash_attn_rocm import _reference, flash_attn_func
 
 FACTOR_OUT, FACTOR_GRADIENT, TINY = 2.0, 3.0, 4e-5

@@ -1,12 +1,11 @@
-"""Who answers: the registry decides, the reason is in words, one warning for each, an error in strict mode."""
+"""Who answers: the registry decides, with a reason in words; one warning each, an error in strict mode."""
 
 import json
 import warnings
 
+import flash_attn_rocm
 import pytest
 import torch
-
-import flash_attn_rocm
 from flash_attn_rocm import (
     FlashAttnFallbackWarning,
     FlashAttnUnsupportedError,
@@ -142,3 +141,43 @@ def test_a_device_of_a_supported_arch_reaches_the_kernel_operator(qkv):
     """On host memory the operator has no implementation, and that is the error: nothing fell back."""
     with pytest.raises(NotImplementedError, match=r"flash_attn_rocm::fwd.*'CPU' backend"):
         attend_on(instances()[0].archs[0], *qkv)
+
+
+def test_the_kernel_path_gives_outputs_and_gradients_without_a_warning(qkv, host_fwd):
+    q, k, v = (x.requires_grad_() for x in qkv)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        out, lse, probabilities = attend_on(instances()[0].archs[0], q, k, v)
+    ((_, _, _, scale, causal),) = host_fwd
+    assert (scale, causal) == (64**-0.5, True)
+    found = torch.autograd.grad(out.sum(), (q, k, v))
+    with pytest.warns(FlashAttnFallbackWarning):
+        expected, expected_lse, _ = flash_attn_func(q, k, v, causal=True, return_attn_probs=True)
+    wanted = torch.autograd.grad(expected.sum(), (q, k, v))
+    assert torch.equal(out, expected)
+    assert torch.equal(lse, expected_lse)
+    assert probabilities.numel() == 0
+    assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("view", "copied"),
+    [
+        (lambda x: x, False),
+        (lambda x: torch.stack([x, x], dim=2)[:, :, 1], False),
+        (lambda x: x.transpose(1, 2).contiguous().transpose(1, 2), False),
+        (lambda x: torch.nn.functional.pad(x, (0, 1))[..., :64], True),
+        (lambda x: x.mT.contiguous().mT, True),
+        (lambda x: torch.cat([x.new_zeros(1), x.flatten()])[1:].view(x.shape), True),
+    ],
+)
+def test_a_kernel_gets_a_copy_only_of_what_it_cannot_read(qkv, host_fwd, view, copied):
+    q, k, v = (view(x) for x in qkv)
+    attend_on(instances()[0].archs[0], q, k, v)
+    (call,) = host_fwd
+    for given, passed in zip((q, k, v), call[:3], strict=True):
+        assert torch.equal(given, passed)
+        assert (given.data_ptr() != passed.data_ptr()) == copied
+        assert passed.stride(-1) == 1
+        assert all(stride % 8 == 0 for stride in passed.stride()[:-1])
+        assert passed.storage_offset() % 8 == 0

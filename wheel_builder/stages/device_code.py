@@ -44,7 +44,16 @@ def compile_arch(
 def _compile(
     arch: str, *, image: Artifact, checkout: Path, out: Path, jobs: int, log: Path, run: Runner
 ) -> None:
-    argv = ["python3", "/src/kernels/instances/build.py", "--arch", arch, "--out", "/out", "--jobs", str(jobs)]
+    argv = [
+        "python3",
+        "/src/kernels/instances/build.py",
+        "--arch",
+        arch,
+        "--out",
+        "/out",
+        "--jobs",
+        str(jobs),
+    ]
     mounts = [Mount(checkout / "kernels", "/src/kernels"), Mount(out, "/out", writable=True)]
     try:
         run_in(image.facts["ref"], argv, mounts=mounts, user=NOBODY, log=log, run=run)
@@ -57,7 +66,8 @@ def _facts(arch: str, out: Path) -> Mapping[str, Any]:
     resources = json.loads((out / RESOURCES).read_text(encoding="utf-8"))
     objects = sorted(out.glob("*.hsaco"))
     if not objects:
-        raise DeviceCodeError(f"the support table has no instance for {arch}", ["no code object was written"])
+        title = f"the support table has no instance for {arch}"
+        raise DeviceCodeError(title, ["no code object was written"])
     return {
         "arch": arch,
         "instances": [file.stem for file in objects],

@@ -27,7 +27,7 @@ def install_and_call(
     log: Path,
     run: Runner = run,
 ) -> Mapping[str, Any]:
-    """Install ``requirement`` from folder ``simple`` of ``index``, served on loopback, and call ``flash_attn_func`` once.
+    """Install ``requirement`` from ``simple`` in ``index``, served on loopback, and run attention once.
 
     Returns ``version``, ``max_error`` (against float64), ``install_seconds`` and ``seconds_to_first_result``.
     """

@@ -1,7 +1,7 @@
-"""Verify: the finished wheel in a container of another distribution, with CPU torch, without GPU, ROCm or network.
+"""Verify: the finished wheel in a container of another distribution, without GPU, ROCm or network.
 
-In: the wheel and the verify image.  Out: ``record.json``, which says per arch what was shown and what was not,
-and ``junit.xml``.  Raises ``VerifyError`` when a test fails or none ran.
+In: the wheel and the verify image.  Out: ``record.json``, which says per arch what was shown and what
+was not, and ``junit.xml``.  Raises ``VerifyError`` when a test fails or none ran.
 """
 
 import json
@@ -67,9 +67,7 @@ def verify_wheel(
     return store.get_or_make("verify", inputs, make)
 
 
-def _run_tests(
-    wheel: Path, *, image: Artifact, checkout: Path, out: Path, log: Path, run: Runner
-) -> None:
+def _run_tests(wheel: Path, *, image: Artifact, checkout: Path, out: Path, log: Path, run: Runner) -> None:
     folder = out / "wheel"
     folder.mkdir()
     shutil.copy2(wheel, folder)

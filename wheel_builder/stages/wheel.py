@@ -1,7 +1,8 @@
-"""The wheel: device code and host library packed by cibuildwheel, repaired by auditwheel, in the builder image.
+"""The wheel: device code and host library, packed by cibuildwheel and repaired by auditwheel.
 
 In: a job, its image, its device code per arch.  Out: exactly one wheel with its final tag.
-cibuildwheel copies its whole working folder into the container, so it gets a folder with nothing but the inputs.
+cibuildwheel copies its whole working folder into the container of the builder image, so it gets a folder with
+nothing but the inputs.
 """
 
 import os
@@ -19,7 +20,7 @@ from wheel_builder.store import Artifact, Store, sha256_file, sha256_tree
 
 SOURCES = ("pyproject.toml", "LICENSE", "kernels", "wheel_builder")
 NOBODY = "65534:65534"
-# Times inside the archive say nothing about it; one constant keeps equal contents equal. 1980 is zip's first year.
+# Times inside the archive say nothing about it; a constant keeps equal contents equal. Zip begins in 1980.
 SOURCE_DATE_EPOCH = "315619200"
 
 
@@ -50,7 +51,7 @@ def build_wheel(
     def make(out: Path) -> Mapping[str, Any]:
         project = out / "project"
         _stage_project(project, checkout, device_code)
-        _bundle(project, job, image=image, log=log, run=run)
+        _bundle(project, image=image, log=log, run=run)
         _run_cibuildwheel(project, out, job, package, image=image, log=log, run=run)
         shutil.rmtree(project)
         wheel = _only_wheel(out, log)
@@ -73,7 +74,7 @@ def _stage_project(project: Path, checkout: Path, device_code: Sequence[Artifact
     (project / "bundled").chmod(0o777)
 
 
-def _bundle(project: Path, job: Job, *, image: Artifact, log: Path, run: Runner) -> None:
+def _bundle(project: Path, *, image: Artifact, log: Path, run: Runner) -> None:
     argv = ["python3", "/src/kernels/instances/bundle.py", "--device", "/src/device", "--out", "/out"]
     mounts = [Mount(project, "/src"), Mount(project / "bundled", "/out", writable=True)]
     run_in(image.facts["ref"], argv, mounts=mounts, user=NOBODY, log=log, run=run)
@@ -88,7 +89,7 @@ def _run_cibuildwheel(
         "FA_ROCM_VERSION": job.rocm.version,
         "SOURCE_DATE_EPOCH": SOURCE_DATE_EPOCH,
     }
-    repair = f"PYTHONPATH={{project}} python -m wheel_builder repair {{wheel}} {{dest_dir}} --plat {package.platform_tag}"
+    repair = "PYTHONPATH={project} python -m wheel_builder repair {wheel} {dest_dir}"
     env = os.environ | {
         "CIBW_BUILD": f"{interpreter}-manylinux_x86_64",
         "CIBW_ARCHS": "x86_64",
@@ -96,11 +97,19 @@ def _run_cibuildwheel(
         "CIBW_CONTAINER_ENGINE": "docker; create_args: --network=none; disable_host_mount: true",
         "CIBW_BUILD_FRONTEND": "build; args: --no-isolation --skip-dependency-check",
         "CIBW_ENVIRONMENT": " ".join(f"{name}={value}" for name, value in environment.items()),
-        "CIBW_REPAIR_WHEEL_COMMAND": repair,
+        "CIBW_REPAIR_WHEEL_COMMAND": f"{repair} --plat {package.platform_tag}",
         "CIBW_AUDIT_COMMAND": "",
         "CIBW_TEST_COMMAND": "",
     }
-    argv = [sys.executable, "-m", "cibuildwheel", "--platform", "linux", "--output-dir", out.absolute()]
+    argv: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "cibuildwheel",
+        "--platform",
+        "linux",
+        "--output-dir",
+        out.absolute(),
+    ]
     run(argv, env=env, cwd=project, log=log, advice="the log shows the step that failed")
 
 

@@ -1,7 +1,7 @@
 // Dense forward attention: one workgroup computes a block of queries of one head, a wave a step's
 // columns of it, tile by tile of keys:
 //
-//   S^T = K * Q^T          lanes are queries, so maximum and sum of a query stay (almost) in one lane
+//   S^T = K * Q^T          lanes are queries: a query's scores stay in (almost) one lane
 //   P   = online softmax   fp32, in registers
 //   O^T += V^T * P^T       P^T is the result of the first product in its own layout
 //
@@ -163,8 +163,9 @@ struct Forward {
       const int left = end[c] - first - Unit::held_begin(lane, kKeys);
 #pragma unroll
       for (int f = 0; f < kScoreSteps * Unit::kRows; ++f) {
-        float& score = reinterpret_cast<float*>(&s[f / Unit::kRows])[f % Unit::kRows * Unit::kColumns + c];
-        if (Unit::held_step(f) >= left) score = -__builtin_inff();
+        typename Unit::C& step = s[f / Unit::kRows];
+        const int element = f % Unit::kRows * Unit::kColumns + c;
+        step[element] = Unit::held_step(f) < left ? step[element] : -__builtin_inff();
       }
     }
   }

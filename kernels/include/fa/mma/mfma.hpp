@@ -30,7 +30,7 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
   }
 
   // Keeps `c` where matrix results live; emits nothing.  Where these are registers of their own, the
-  // compiler would otherwise hold c in ordinary ones from one product to the next and copy it to and fro,
+  // compiler would otherwise hold c in ordinary ones from one product to the next and copy it back and forth,
   // all 64 or 32 registers each tile, as soon as ordinary arithmetic touches c anywhere in the loop.
   FA_DEVICE static void settle(C& c) {
     if constexpr (traits(kGfx).separate_accumulators) asm volatile("" : "+a"(c));

@@ -1,8 +1,11 @@
-// Online softmax of the columns of S^T in fp32: the running maximum, the running sum of the exponentials
-// before they are rounded, and the correction of O when a maximum rises.
+// Online softmax of the columns of S^T in fp32: the running sum of the exponentials before they are
+// rounded, and the correction of O when a column's scores rise.
 //
-// P = exp2(S * c + offset) with c = softmax_scale * log2(e) > 0 and offset = -c * maximum.  The maximum and
-// the offset are the same in all lanes of a column; each lane sums its own keys, joined at the end.
+// P = exp2(S * c + offset) with c = softmax_scale * log2(e) > 0 and offset = -c * (a score that was the
+// column's maximum).  The offset follows the maximum only when that has risen by more than kSlack: P is at
+// most 2^kSlack, which loses nothing in fp32 nor in the 16-bit types, and most tiles correct nothing and
+// exchange nothing between lanes.  Offset and limit are the same in all lanes of a column; each lane sums
+// its own keys, joined at the end.
 #pragma once
 
 #include "fa/arch/device.hpp"
@@ -15,15 +18,18 @@ struct Softmax {
   static constexpr int kColumns = Unit::kColumns;
   static constexpr float kNone = -__builtin_inff();
 
+  static constexpr float kSlack = 8;  // log2 of the largest P
+
   float c;
-  float maximum[kColumns];
+  float slack;            // kSlack in units of scores
+  float limit[kColumns];  // scores up to here need no correction; -inf before the first visible key
   float offset[kColumns];
   float sum[kColumns];
 
-  FA_DEVICE explicit Softmax(float c) : c(c) {
+  FA_DEVICE explicit Softmax(float c) : c(c), slack(kSlack * __builtin_amdgcn_rcpf(c)) {
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
-      maximum[column] = kNone;
+      limit[column] = kNone;
       offset[column] = 0;
       sum[column] = 0;
     }
@@ -38,9 +44,8 @@ struct Softmax {
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
       highest[column] = own_maximum(s, column);
-      higher |= highest[column] > maximum[column];
+      higher |= highest[column] > limit[column];
     }
-    // No lane holds a score above its column's maximum: the maximum stays as it is, exactly.
     if (any_lane<Unit::kWave>(higher)) raise<kOut>(highest, o, lane);
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) exponentiate(s, column);
@@ -92,15 +97,14 @@ struct Softmax {
   }
 
   // Returns what the column's earlier sums are to be multiplied with.
-  FA_DEVICE float raise_column(int column, float highest, int lane) {
-    const float seen =
-        across_lanes<Unit::kPeers>(highest, lane, [](float a, float b) { return __builtin_fmaxf(a, b); });
-    const bool first = maximum[column] == kNone;
-    maximum[column] = __builtin_fmaxf(maximum[column], seen);
-    // A column without a visible key keeps offset 0, so that exp2(-inf + offset) is 0 and not NaN.
-    const float raised = maximum[column] == kNone ? 0 : -maximum[column] * c;
+  FA_DEVICE float raise_column(int column, float own, int lane) {
+    const float highest =
+        across_lanes<Unit::kPeers>(own, lane, [](float a, float b) { return __builtin_fmaxf(a, b); });
+    if (!(highest > limit[column])) return 1;  // another column rose, or no key is visible yet
+    const float raised = -highest * c;
     // Sum and O are still 0 at the first key; exp2 could overflow there, and 0 * inf is NaN.
-    const float factor = first ? 0 : __builtin_amdgcn_exp2f(raised - offset[column]);
+    const float factor = limit[column] == kNone ? 0 : __builtin_amdgcn_exp2f(raised - offset[column]);
+    limit[column] = highest + slack;
     offset[column] = raised;
     sum[column] *= factor;
     return factor;

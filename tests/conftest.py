@@ -1,0 +1,82 @@
+"""What all rungs share.
+
+A rung that needs a container engine gets one through ``engine``: installed and started when this is root on
+Debian or Ubuntu, otherwise an error that says what is missing.  Nothing is skipped.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from wheel_builder.machine import default_jobs, usable_cores, usable_memory
+from wheel_builder.matrix import load_matrix
+from wheel_builder.model import Selection
+from wheel_builder.pipeline import Workplace
+from wheel_builder.plan import plan
+
+CHECKOUT = Path(__file__).parents[1]
+
+
+def pytest_addoption(parser):
+    parser.addoption("--full", action="store_true", help="also run what takes long (mark: full)")
+
+
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("--full"):
+        slow = [item for item in items if item.get_closest_marker("full")]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in slow]
+
+
+@pytest.fixture(scope="session")
+def place():
+    """The checkout's own workplace: results of earlier runs are used, as ``scripts/release`` does."""
+    return Workplace(
+        checkout=CHECKOUT,
+        build=CHECKOUT / "build",
+        dist=CHECKOUT / "dist",
+        index=CHECKOUT / "dist" / "index",
+        jobs=default_jobs(usable_cores(), usable_memory()),
+        install_engine=True,
+    )
+
+
+@pytest.fixture(scope="session")
+def job():
+    """The default job of matrix.yaml."""
+    return plan(load_matrix(CHECKOUT / "matrix.yaml"), Selection()).jobs[0]
+
+
+@pytest.fixture(scope="session")
+def package():
+    return load_matrix(CHECKOUT / "matrix.yaml").package
+
+
+@pytest.fixture(scope="session")
+def engine(place):
+    """A container engine that answers."""
+    from wheel_builder.engine import ensure_engine
+
+    return ensure_engine(install=True, log=place.log("engine"))
+
+
+@pytest.fixture(scope="session")
+def builder(engine, job, package, place):
+    """The default ROCm version's builder image, as a stage's result."""
+    from wheel_builder.stages.image import build_image
+
+    return build_image(job, package, place.store, logs=place.log("").parent)
+
+
+@pytest.fixture(scope="session")
+def builder_image(builder):
+    """The default ROCm version's builder image, by its name in the engine."""
+    return builder.facts["ref"]
+
+
+@pytest.fixture(scope="session")
+def verifier(engine, package, place):
+    """The image that wheels are verified in, as a stage's result."""
+    from wheel_builder.stages.image import build_verify_image
+
+    return build_verify_image(package, place.store, logs=place.log("").parent)

@@ -1,0 +1,43 @@
+import json
+import re
+import subprocess
+
+import pytest
+
+from tests.conftest import CHECKOUT
+
+
+class Release:
+    """One run of ``scripts/release`` as a user types it."""
+
+    def __init__(self, index, *more):
+        done = subprocess.run(
+            ["scripts/release", "--index", str(index), *more],
+            cwd=CHECKOUT, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        self.index, self.status, self.out, self.err = index, done.returncode, done.stdout, done.stderr
+
+    def says(self, word):
+        """The rest of the summary's line that begins with ``word``."""
+        [line] = re.findall(rf"^{word} +(.*)$", self.out, re.MULTILINE)
+        return line
+
+    @property
+    def wheel(self):
+        return CHECKOUT / self.says("wheel")
+
+
+@pytest.fixture(scope="session")
+def release(tmp_path_factory):
+    """The main job for the default ROCm version, into an index of its own."""
+    done = Release(tmp_path_factory.mktemp("index"))
+    assert done.status == 0, done.err
+    return done
+
+
+@pytest.fixture(scope="session")
+def record(release, place):
+    """The verify stage's record of the released wheel."""
+    records = [json.loads(p.read_text()) for p in (place.build / "verify").glob("*/record.json")]
+    [found] = [r for r in records if r["sha256"] == release.says("sha256")]
+    return found
