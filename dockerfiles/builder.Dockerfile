@@ -24,6 +24,8 @@ COPY warm_zig.cpp warm_zig.sh /usr/local/lib/flash-attn-rocm/
 ENV FA_TORCH_INCLUDE=/opt/torch-stable/include \
     ZIG_GLOBAL_CACHE_DIR=/opt/zig-cache \
     LANG=C.UTF-8
+ARG ZIG_FLAGS
+ENV FA_ZIG_FLAGS=${ZIG_FLAGS}
 RUN sh /usr/local/lib/flash-attn-rocm/warm_zig.sh /usr/local/lib/flash-attn-rocm/warm_zig.cpp
 
 ARG LLVM

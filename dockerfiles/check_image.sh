@@ -26,7 +26,7 @@ answers() {
 }
 
 check_settings() {
-    for name in FA_LLVM FA_TORCH_INCLUDE AUDITWHEEL_PLAT ZIG_GLOBAL_CACHE_DIR; do
+    for name in FA_LLVM FA_TORCH_INCLUDE FA_ZIG_FLAGS AUDITWHEEL_PLAT ZIG_GLOBAL_CACHE_DIR; do
         eval "value=\${$name:-}"
         if [ -z "$value" ]; then problem "the variable $name is not set"; fi
     done
@@ -74,8 +74,8 @@ check_host_library() {
 #include <string>
 extern "C" int length(const char* text) { return static_cast<int>(std::string(text).size()); }
 HOST
-    if "$tools/python" -m ziglang c++ -target x86_64-linux-gnu.2.28 -std=c++17 -O2 -shared -fPIC -fvisibility=hidden \
-        -DTORCH_TARGET_VERSION=0x020a000000000000 -I "$FA_TORCH_INCLUDE" "$work/host.cpp" -o "$work/host.so" \
+    # shellcheck disable=SC2086  # the flags are meant to be split
+    if "$tools/python" -m ziglang c++ $FA_ZIG_FLAGS -isystem "$FA_TORCH_INCLUDE" "$work/host.cpp" -o "$work/host.so" \
         >"$work/out" 2>&1; then
         echo "host library: links for glibc 2.28"
     else

@@ -1,10 +1,11 @@
 #!/bin/sh
-# Build zig's C++ library for the wheel's target once, into a cache that every user of the image can use.
+# Build zig's C++ library once, into a cache that every user of the image can use.  zig keeps one for each set of
+# flags, so these are the wheel's own: FA_ZIG_FLAGS is kernels/zig_flags.txt.
 #
 #   warm_zig.sh SOURCE
-set -eu
+set -euf
 
-/opt/python/cp39-cp39/bin/python -m ziglang c++ -target x86_64-linux-gnu.2.28 -std=c++17 -O2 -shared -fPIC \
-    -fvisibility=hidden -DTORCH_TARGET_VERSION=0x020a000000000000 -I "$FA_TORCH_INCLUDE" "$1" -o /tmp/warm.so
+# shellcheck disable=SC2086  # the flags are meant to be split
+/opt/python/cp39-cp39/bin/python -m ziglang c++ $FA_ZIG_FLAGS -isystem "$FA_TORCH_INCLUDE" "$1" -o /tmp/warm.so
 rm /tmp/warm.so
 chmod -R a+rwX "$ZIG_GLOBAL_CACHE_DIR"

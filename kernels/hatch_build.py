@@ -29,22 +29,13 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 LIBRARY = "flash_attn_rocm/_C/libflash_attn_rocm.so"
 WHEEL_TAG = "py3-none-linux_x86_64"
-TARGET = "x86_64-linux-gnu.2.28"
 TORCH_TARGET_VERSION = "0x020a000000000000"  # PyTorch 2.10, the floor that the package checks at import
 HIP_HEADER = Path("hip/hip_runtime_api.h")
 HIP_FOLDERS = (Path("/opt/rocm/include"), Path("/usr/include"))
 TORCH_HEADER = Path("torch/csrc/stable/library.h")
-CXX_FLAGS = (
-    "-std=c++17",
-    "-O2",
-    "-g0",
-    "-fPIC",
-    "-fvisibility=hidden",
-    "-Wall",
-    "-Wextra",
-    "-Werror",
-)
-LINK_FLAGS = ("-shared", "-Wl,--no-as-needed", "-Wl,--build-id=none", "-Wl,-s")
+# In a file of their own: the builder image compiles zig's C++ library for these very flags beforehand.
+ZIG_FLAGS = tuple(Path(__file__).with_name("zig_flags.txt").read_text(encoding="ascii").split())
+WARNINGS = ("-Wall", "-Wextra", "-Werror")
 # Nothing of this library may meet another library's symbols: PyTorch loads it with RTLD_GLOBAL.
 VERSION_SCRIPT = "{ local: *; };\n"
 
@@ -111,7 +102,7 @@ def compile_library(root: Path, inputs: Inputs, output: Path) -> None:
 
 def zig(tool: str) -> list[str]:
     """The command line that starts zig's ``cc`` or ``c++`` for the wheel's platform."""
-    return [sys.executable, "-m", "ziglang", tool, "-target", TARGET]
+    return [sys.executable, "-m", "ziglang", tool, *ZIG_FLAGS[:2]]
 
 
 @contextmanager
@@ -161,8 +152,8 @@ def _compile(root: Path, inputs: Inputs, scratch: Path) -> list[str]:
     prefixes = {inputs.torch_include: "torch-include", inputs.device_code: "device-code", scratch: "scratch"}
     bundles = sorted(inputs.device_code.glob("*.hipfb"))
     return [
-        *CXX_FLAGS,
-        *LINK_FLAGS,
+        *ZIG_FLAGS,
+        *WARNINGS,
         f"-DTORCH_TARGET_VERSION={TORCH_TARGET_VERSION}",
         *(f"-DFA_BUNDLE_BYTES_{bundle.stem}={bundle.stat().st_size}" for bundle in bundles),
         *(f"-ffile-prefix-map={path}={name}" for path, name in prefixes.items()),

@@ -20,7 +20,7 @@ def _wheel_text(one: Released) -> str:
         f"sha256    {one.sha256}",
         f"archs     {' '.join(one.job.archs)}",
         f"compiled  in CPU-seconds: {per_arch}",
-        f"checked   pip installed it from the index in a fresh container; first result (CPU) after {seconds} s",
+        f"checked   installed by pip in a fresh container; first result, on a CPU, after {seconds} s",
         "          the device code was neither run on a GPU nor executed on an ISA emulator",
         f"install   {one.install_line}",
     ]

@@ -11,7 +11,7 @@ from wheel_builder.errors import CommandFailedError
 CHECKOUT = Path(__file__).parents[2]
 
 
-class Builder:
+class Toolchain:
     """The instance scripts of one kernels folder, run in the builder image without network."""
 
     def __init__(self, image, kernels, scratch):
@@ -45,13 +45,13 @@ class Builder:
 
 
 @pytest.fixture
-def builder(builder_image, tmp_path):
-    return Builder(builder_image, CHECKOUT / "kernels", tmp_path)
+def toolchain(builder_image, tmp_path):
+    return Toolchain(builder_image, CHECKOUT / "kernels", tmp_path)
 
 
 @pytest.fixture
 def changed(builder_image, tmp_path):
-    """A builder for a copy of the kernels in which ``change(old, new)`` has replaced text of a header."""
+    """A toolchain on a copy of the kernels in which ``change(old, new)`` has replaced text of a header."""
 
     def change(header, old, new):
         kernels = tmp_path / "kernels"
@@ -61,7 +61,7 @@ def changed(builder_image, tmp_path):
         assert old in text
         path.write_text(text.replace(old, new))
         (tmp_path / "scratch").mkdir()
-        return Builder(builder_image, kernels, tmp_path / "scratch")
+        return Toolchain(builder_image, kernels, tmp_path / "scratch")
 
     return change
 
@@ -69,8 +69,8 @@ def changed(builder_image, tmp_path):
 @pytest.fixture(scope="session")
 def device(builder_image, tmp_path_factory):
     """Everything the table has, compiled for each arch alone, and bundled."""
-    builder = Builder(builder_image, CHECKOUT / "kernels", tmp_path_factory.mktemp("device"))
+    toolchain = Toolchain(builder_image, CHECKOUT / "kernels", tmp_path_factory.mktemp("device"))
     for arch in ("gfx908", "gfx942", "gfx1030", "gfx1100"):
-        builder.build(arch)
-    builder.bundle()
-    return builder.scratch
+        toolchain.build(arch)
+    toolchain.bundle()
+    return toolchain.scratch

@@ -71,86 +71,86 @@ def test_the_registry_names_exactly_the_kernels_that_the_code_objects_hold(devic
     assert sorted(p.stem for p in folder.glob("*.hipfb")) == sorted(NAMES)
 
 
-def compile_directly(builder, name, archs):
+def compile_directly(toolchain, name, archs):
     """One translation unit through the compiler's own driver, for all ``archs`` in one call."""
     _, _, dtype, head_dim = name.split("_")
     macro = f"FA_FORWARD({name}, fa::DType::{dtype}, {head_dim.removeprefix('d')})"
-    (builder.scratch / f"{name}.hip").write_text(f'#include "fa/kernel/forward.hpp"\n{macro}\n')
+    (toolchain.scratch / f"{name}.hip").write_text(f'#include "fa/kernel/forward.hpp"\n{macro}\n')
     flags = ["-x hip -std=c++17 -O3 -nogpuinc -nogpulib --offload-device-only -I/src/kernels/include"]
     flags += [f"--offload-arch={arch}" for arch in archs]
     compiler = '"${FA_LLVM:-/usr/lib/llvm-22/bin}"/clang++'
-    builder("sh", "-c", f"{compiler} {' '.join(flags)} /out/{name}.hip -o /out/all.hipfb")
+    toolchain("sh", "-c", f"{compiler} {' '.join(flags)} /out/{name}.hip -o /out/all.hipfb")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_all_archs_compile_in_one_device_pass(builder, name):
-    compile_directly(builder, name, ARCHS)
-    assert held(builder.scratch) == {(name, arch) for arch in ARCHS}
+def test_all_archs_compile_in_one_device_pass(toolchain, name):
+    compile_directly(toolchain, name, ARCHS)
+    assert held(toolchain.scratch) == {(name, arch) for arch in ARCHS}
 
 
-def test_an_instance_for_one_arch_leaves_the_others_as_they_are(builder):
+def test_an_instance_for_one_arch_leaves_the_others_as_they_are(toolchain):
     row = '[[kernels]]\nop = "fwd"\ndtypes = ["{}"]\nhead_dims = [64]\narchs = [{}]\n'
     everywhere = row.format("bf16", ", ".join(f'"{arch}"' for arch in ARCHS))
-    (builder.scratch / "table.toml").write_text(everywhere + row.format("fp16", '"gfx1100"'))
+    (toolchain.scratch / "table.toml").write_text(everywhere + row.format("fp16", '"gfx1100"'))
     table = ("--table", "/out/table.toml")
     for arch in ARCHS:
-        builder.build(arch, *table)
-    folder = builder.bundle(*table)
+        toolchain.build(arch, *table)
+    folder = toolchain.bundle(*table)
     expected = {("fa_fwd_bf16_d64", arch) for arch in ARCHS} | {("fa_fwd_fp16_d64", "gfx1100")}
     assert registry(folder) == held(folder) == expected
 
 
-def test_an_arch_without_a_row_is_said_to_have_none(builder):
+def test_an_arch_without_a_row_is_said_to_have_none(toolchain):
     text = '[[kernels]]\nop = "fwd"\ndtypes = ["fp16"]\nhead_dims = [64]\narchs = ["gfx1100"]\n'
-    (builder.scratch / "table.toml").write_text(text)
-    words = builder.fails(builder.build, "gfx942", "--table", "/out/table.toml")
+    (toolchain.scratch / "table.toml").write_text(text)
+    words = toolchain.fails(toolchain.build, "gfx942", "--table", "/out/table.toml")
     assert "table.toml has no instance for gfx942: nothing to compile" in words
 
 
-def test_a_bundle_for_some_archs_names_only_them(builder):
-    builder.build("gfx1030")
-    folder = builder.bundle()
+def test_a_bundle_for_some_archs_names_only_them(toolchain):
+    toolchain.build("gfx1030")
+    folder = toolchain.bundle()
     assert registry(folder) == held(folder) == {(name, "gfx1030") for name in NAMES}
 
 
-def test_an_unknown_arch_is_refused_in_words(builder):
-    words = builder.fails(builder.build, "gfx99999")
+def test_an_unknown_arch_is_refused_in_words(toolchain):
+    words = toolchain.fails(toolchain.build, "gfx99999")
     assert "there are no kernels for 'gfx99999'" in words
     assert "known: gfx908, gfx942, gfx1030, gfx1100" in words
 
 
-def test_an_arch_that_only_the_compiler_knows_is_refused_in_words(builder):
-    words = builder.fails(compile_directly, builder, "fa_fwd_fp16_d64", ["gfx1201"])
+def test_an_arch_that_only_the_compiler_knows_is_refused_in_words(toolchain):
+    words = toolchain.fails(compile_directly, toolchain, "fa_fwd_fp16_d64", ["gfx1201"])
     assert "flash-attn-rocm has no kernels for this arch; arch/gfx.hpp, arch/traits.hpp" in words
 
 
 def test_a_kernel_that_spills_is_refused(changed):
     wmma = "wmma: return {8, head_dim > 64 ? "
-    builder = changed("kernel/config.hpp", f"{wmma}32", f"{wmma}64")
-    words = builder.fails(builder.build, "gfx1100")
+    toolchain = changed("kernel/config.hpp", f"{wmma}32", f"{wmma}64")
+    words = toolchain.fails(toolchain.build, "gfx1100")
     assert "fa_fwd_fp16_d128 for gfx1100 may not spill, but has vgpr_spills = " in words
     assert "lower its tile or waves_per_simd in fa/kernel/config.hpp" in words
-    assert not list((builder.scratch / "device/gfx1100").glob("*.hsaco"))
+    assert not list((toolchain.scratch / "device/gfx1100").glob("*.hsaco"))
 
 
 def test_a_kernel_that_misses_its_occupancy_is_refused(changed):
-    builder = changed("kernel/config.hpp", "? 32 : 64, 2}", "? 32 : 64, 4}")
-    words = builder.fails(builder.build, "gfx942")
+    toolchain = changed("kernel/config.hpp", "? 32 : 64, 2}", "? 32 : 64, 4}")
+    words = toolchain.fails(toolchain.build, "gfx942")
     assert "fa_fwd_fp16_d128 for gfx942 does not compile:" in words
     assert "desired occupancy was 4" in words
 
 
 def test_a_compile_error_names_instance_and_arch_and_shows_the_compilers_words(changed):
-    builder = changed("kernel/forward.hpp", "softmax.join_sums(lane);", "softmax.join_sumz(lane);")
-    words = builder.fails(builder.build, "gfx1100")
+    toolchain = changed("kernel/forward.hpp", "softmax.join_sums(lane);", "softmax.join_sumz(lane);")
+    words = toolchain.fails(toolchain.build, "gfx1100")
     for name in NAMES:
         assert f"{name} for gfx1100 does not compile:" in words
     assert "no member named 'join_sumz'" in words
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-def test_the_same_sources_give_the_same_bytes(device, builder, arch):
-    again = builder.build(arch, "--jobs", "1", out="elsewhere/and/deeper")
+def test_the_same_sources_give_the_same_bytes(device, toolchain, arch):
+    again = toolchain.build(arch, "--jobs", "1", out="elsewhere/and/deeper")
     for name in NAMES:
         first, second = (folder / f"{name}.hsaco" for folder in (device / "device" / arch, again))
         assert hashlib.sha256(first.read_bytes()).digest() == hashlib.sha256(second.read_bytes()).digest()

@@ -26,6 +26,7 @@ from wheel_builder.model import Job, Package
 from wheel_builder.process import Runner, run
 from wheel_builder.store import Artifact, Store
 from wheel_builder.torch_headers import fetch_headers
+from wheel_builder.wheel_files import DOCKERFILES
 
 BUILDER_REQUIREMENTS = "builder-requirements.txt"
 BUILDER_FILES = (
@@ -37,6 +38,7 @@ BUILDER_FILES = (
     "warm_zig.cpp",
     "warm_zig.sh",
 )
+ZIG_FLAGS = DOCKERFILES.parent / "kernels" / "zig_flags.txt"
 VERIFY_REQUIREMENTS = "verify-requirements.txt"
 VERIFY_FILES = ("verify.Dockerfile", VERIFY_REQUIREMENTS, "install_packages.sh", "install_venv.sh")
 VERIFY_SUITE, VERIFY_BASE = "bookworm", "debian:bookworm-slim"
@@ -95,6 +97,7 @@ def builder_arguments(job: Job, package: Package) -> Mapping[str, str]:
         "PACKAGES": package_groups((*job.rocm.packages, ("", PYTHON_PACKAGES))),
         "LLVM": job.rocm.llvm,
         "PLATFORM_TAG": package.platform_tag,
+        "ZIG_FLAGS": " ".join(ZIG_FLAGS.read_text(encoding="ascii").split()),
     }
 
 

@@ -1,0 +1,121 @@
+"""Base images: found, pulled or made."""
+
+import json
+
+import pytest
+
+from wheel_builder.bases import Base, archive_uri, ensure_base, host_mirror, made_ref
+from wheel_builder.errors import CommandFailedError, ImageError
+from wheel_builder.process import Completed
+
+
+class FakeEngine:
+    """An engine with some images; ``registry`` are those that a pull gives."""
+
+    def __init__(self, images=(), registry=()):
+        self.images, self.registry, self.commands = set(images), set(registry), []
+
+    def __call__(self, argv, *, check=True, **kwargs):
+        argv = [str(part) for part in argv]
+        self.commands.append(argv)
+        if argv[:2] == ["docker", "images"]:
+            return Completed(f"id-of-{argv[-1]}\n" if argv[-1] in self.images else "", 0)
+        if argv[:3] == ["docker", "image", "inspect"]:
+            found = {"Id": argv[-1], "RepoDigests": [], "Config": {"Labels": {}}, "Created": ""}
+            return Completed(json.dumps(found), 0)
+        if "pull" in argv:
+            self.images |= self.registry & {argv[-1]}
+            return Completed("", 0 if argv[-1] in self.registry else 1)
+        if argv[:2] == ["docker", "import"]:
+            self.images.add(argv[-1])
+        if argv[0] == "mmdebstrap" and "nosuite" in argv:
+            raise CommandFailedError("mmdebstrap ended with status 25")
+        return Completed("", 0)
+
+    def programs(self):
+        return [" ".join(c[:2]) if c[0] == "docker" else c[0] for c in self.commands]
+
+
+def ensure(engine, base, suite, tmp_path):
+    return ensure_base(base, suite, log=tmp_path / "log", run=engine)
+
+
+def test_what_the_engine_has_is_used_without_asking_a_registry(tmp_path):
+    engine = FakeEngine(images=["debian:sid-slim"])
+    assert ensure(engine, "debian:sid-slim", "sid", tmp_path) == Base(
+        "debian:sid-slim", "id-of-debian:sid-slim", "pulled"
+    )
+    assert not any("pull" in command for command in engine.commands)
+
+
+def test_a_base_made_before_is_used_again(tmp_path):
+    engine = FakeEngine(images=[made_ref("sid")])
+    assert ensure(engine, "debian:sid-slim", "sid", tmp_path).origin == "mmdebstrap"
+    assert "mmdebstrap" not in engine.programs()
+
+
+def test_a_registry_comes_before_mmdebstrap(tmp_path):
+    engine = FakeEngine(registry=["debian:sid-slim"])
+    assert ensure(engine, "debian:sid-slim", "sid", tmp_path).ref == "debian:sid-slim"
+    assert "mmdebstrap" not in engine.programs()
+
+
+def test_without_a_registry_the_suite_is_made_from_a_frozen_archive_too(tmp_path):
+    engine = FakeEngine()
+    assert ensure(engine, "debian:sid-slim", "sid", tmp_path) == Base(
+        "flash-attn-rocm-base:sid", "id-of-flash-attn-rocm-base:sid", "mmdebstrap"
+    )
+    [made] = [command for command in engine.commands if command[0] == "mmdebstrap"]
+    assert '--aptopt=Acquire::Check-Valid-Until "false"' in made
+    assert "--variant=minbase" in made
+
+
+def test_a_vendor_image_cannot_be_made_here(tmp_path):
+    with pytest.raises(ImageError, match=r"vendor/rocm:7\.0: no registry gives this image.*\n.*docker load"):
+        ensure(FakeEngine(), "vendor/rocm:7.0", "", tmp_path)
+
+
+def test_a_suite_that_cannot_be_made_says_so(tmp_path):
+    with pytest.raises(CommandFailedError, match="mmdebstrap ended with status 25"):
+        ensure(FakeEngine(), "debian:nosuite", "nosuite", tmp_path)
+
+
+DEB822 = """\
+# the archive
+Types: deb
+URIs: http://archive.example/debian-security
+Suites: bookworm-security
+Components: main
+
+Types: deb
+# http://snapshot.example/archive
+URIs: http://archive.example/debian
+Suites: bookworm bookworm-updates
+Components: main contrib
+Signed-By: /usr/share/keyrings/a.gpg
+"""
+ONE_LINE = "# deb http://old/debian bookworm main\ndeb [arch=amd64 signed-by=/k] http://archive.example/debian bookworm main\n"
+
+
+@pytest.mark.parametrize("text", [DEB822, ONE_LINE])
+def test_the_archive_is_found_in_either_format(text):
+    assert archive_uri(text, "bookworm") == "http://archive.example/debian"
+
+
+@pytest.mark.parametrize("text", ["", "deb http://a/debian trixie main", "deb http://a/node bookworm nodejs"])
+def test_other_archives_are_not_taken_for_it(text):
+    assert archive_uri(text, "bookworm") == ""
+
+
+def test_an_archive_on_this_machines_disk_is_not_one_for_containers():
+    assert archive_uri("deb file:/srv/mirror bookworm main", "bookworm") == ""
+
+
+def test_only_a_debian_has_a_mirror_of_debian(tmp_path):
+    (tmp_path / "sources.list").write_text(ONE_LINE)
+    (tmp_path / "sources.list.d").mkdir()
+    release = tmp_path / "os-release"
+    release.write_text("ID=debian\nVERSION_CODENAME=bookworm\n")
+    assert host_mirror(tmp_path, release) == "http://archive.example/debian"
+    release.write_text("ID=ubuntu\nID_LIKE=debian\nVERSION_CODENAME=bookworm\n")
+    assert host_mirror(tmp_path, release) == ""

@@ -1,0 +1,107 @@
+import os
+
+import pytest
+
+from tests.conftest import CHECKOUT
+from wheel_builder.errors import DeviceCodeError, SelectionError, WheelError
+from wheel_builder.matrix import load_matrix
+from wheel_builder.pipeline import Released, expectation, job_of, newest_wheel, planned
+from wheel_builder.summary import release_text
+from wheel_builder.support_table import planned_kernels
+
+NAME = "flash_attn_rocm-0.1.0+rocm7.2-py3-none-manylinux_2_28_x86_64.whl"
+
+
+@pytest.fixture
+def matrix():
+    return load_matrix(CHECKOUT / "matrix.yaml")
+
+
+def test_the_steps_of_a_release_are_in_the_flows_order(job):
+    titles = [step.title for step in planned([job])]
+    assert titles == [
+        "container engine",
+        "verify image",
+        "rocm7.2 builder image",
+        "rocm7.2 device code gfx908",
+        "rocm7.2 device code gfx942",
+        "rocm7.2 device code gfx1030",
+        "rocm7.2 device code gfx1100",
+        "rocm7.2 wheel and repair",
+        "rocm7.2 audit",
+        "rocm7.2 verify",
+        "rocm7.2 publish",
+        "rocm7.2 install from the index",
+    ]
+
+
+def test_a_wheel_belongs_to_the_job_of_its_local_label(matrix):
+    assert job_of(CHECKOUT / NAME, matrix).rocm.version == "7.2"
+
+
+def test_a_wheel_of_an_unknown_rocm_version_is_refused(matrix):
+    with pytest.raises(SelectionError, match=r"unknown ROCm version '9\.9'"):
+        job_of(CHECKOUT / NAME.replace("7.2", "9.9"), matrix)
+
+
+def test_what_is_no_wheel_is_refused(matrix):
+    with pytest.raises(WheelError, match=r"notes\.txt is not a wheel's file name"):
+        job_of(CHECKOUT / "notes.txt", matrix)
+
+
+def test_the_newest_wheel_of_a_job_is_found(job, tmp_path):
+    for age, version in ((20, "0.2.0"), (10, "0.3.0")):
+        file = tmp_path / NAME.replace("0.1.0", version)
+        file.touch()
+        os.utime(file, (age, age))
+    (tmp_path / NAME.replace("7.2", "6.4")).touch()
+    assert newest_wheel(job, tmp_path).name == NAME.replace("0.1.0", "0.2.0")
+
+
+def test_no_finished_wheel_says_how_to_make_one(job, tmp_path):
+    with pytest.raises(WheelError, match=r"scripts/release --rocm 7\.2"):
+        newest_wheel(job, tmp_path)
+
+
+def test_the_audit_expects_the_plan_and_the_support_table(job, package):
+    expected = expectation(job, package, CHECKOUT)
+    assert set(expected.kernels) == set(job.archs)
+    assert all(expected.kernels[arch] for arch in job.archs)
+    assert expected.version == "0.1.0+rocm7.2"
+    assert expected.tag == "py3-none-manylinux_2_28_x86_64"
+
+
+def test_the_matrix_knows_exactly_the_archs_of_the_kernels(matrix):
+    kernels = planned_kernels(CHECKOUT, [arch.name for arch in matrix.archs])
+    assert all(kernels.values())
+
+
+def test_a_bad_support_table_is_an_error_with_all_its_problems(tmp_path):
+    instances = tmp_path / "kernels" / "instances"
+    instances.mkdir(parents=True)
+    (tmp_path / "kernels" / "include").symlink_to(CHECKOUT / "kernels" / "include")
+    (instances / "generate.py").write_text((CHECKOUT / "kernels/instances/generate.py").read_text())
+    (instances / "table.toml").write_text(
+        '[[kernels]]\nop = "fwd"\ndtypes = ["fp8"]\nhead_dims = [64]\narchs = ["gfx99999"]\n'
+    )
+    with pytest.raises(DeviceCodeError) as caught:
+        planned_kernels(tmp_path, ["gfx908"])
+    assert "fp8" in str(caught.value)
+    assert "gfx99999" in str(caught.value)
+
+
+def test_the_summary_has_all_that_a_user_needs(job, tmp_path):
+    one = Released(
+        job=job, wheel=tmp_path / NAME, bytes=300_000, sha256="ab" * 32,
+        cpu_seconds={"gfx908": 5.4, "gfx942": 4.6}, index_url="file:///index/rocm7.2/simple",
+        requirement="flash-attn-rocm==0.1.0+rocm7.2", first_use={"seconds_to_first_result": 3.2},
+    )  # fmt: skip
+    text = release_text([one], 90.0)
+    assert f"sha256    {'ab' * 32}" in text
+    assert "size      300000 bytes" in text
+    assert "archs     gfx908 gfx942 gfx1030 gfx1100" in text
+    assert "gfx908 5, gfx942 5" in text
+    assert "neither run on a GPU nor executed on an ISA emulator" in text
+    line = "pip install flash-attn-rocm==0.1.0+rocm7.2 --index-url file:///index/rocm7.2/simple"
+    assert line in text
+    assert "1.5 CPU-minutes" in text
