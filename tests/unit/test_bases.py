@@ -29,7 +29,8 @@ class FakeEngine:
         if argv[:2] == ["docker", "import"]:
             self.images.add(argv[-1])
         if argv[0] == "mmdebstrap" and "nosuite" in argv:
-            raise CommandFailedError("mmdebstrap ended with status 25")
+            message = "mmdebstrap ended with status 25"
+            raise CommandFailedError(message)
         return Completed("", 0)
 
     def programs(self):
@@ -94,7 +95,10 @@ Suites: bookworm bookworm-updates
 Components: main contrib
 Signed-By: /usr/share/keyrings/a.gpg
 """
-ONE_LINE = "# deb http://old/debian bookworm main\ndeb [arch=amd64 signed-by=/k] http://archive.example/debian bookworm main\n"
+ONE_LINE = """\
+# deb http://old/debian bookworm main
+deb [arch=amd64 signed-by=/k] http://archive.example/debian bookworm main
+"""
 
 
 @pytest.mark.parametrize("text", [DEB822, ONE_LINE])

@@ -74,7 +74,7 @@ def test_mounts_are_read_only_unless_asked_otherwise(tmp_path):
 
 
 def test_a_path_that_docker_cannot_mount_is_refused_in_words():
-    with pytest.raises(ImageError, match="a comma in the path.*\n.*move the checkout"):
+    with pytest.raises(ImageError, match=r"a comma in the path.*\n.*move the checkout"):
         docker.run_in("image", ["true"], mounts=[Mount(Path("/a,b"), "/src")], run=FakeRun())
 
 

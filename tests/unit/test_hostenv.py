@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 from wheel_builder import hostenv
-from wheel_builder.hostenv import NO_SETTINGS, HostSettings, has_own_ca, lay_out, network_for, parse_pip_config
+from wheel_builder.hostenv import (
+    NO_SETTINGS,
+    HostSettings,
+    has_own_ca,
+    lay_out,
+    network_for,
+    parse_pip_config,
+)
 from wheel_builder.process import Completed
 
 ONE = "-----BEGIN CERTIFICATE-----\nAAAA\nBBBB\n-----END CERTIFICATE-----\n"
@@ -23,7 +30,7 @@ def test_the_environment_beats_the_command_which_beats_global():
 
 
 def test_values_of_several_lines_and_quotes_are_understood():
-    listed = "global.extra-index-url=\"\\nhttps://a/simple\\nhttps://b/it's\"\n"
+    listed = 'global.extra-index-url="\\nhttps://a/simple\\nhttps://b/it\'s"\n'
     assert parse_pip_config(listed)["extra-index-url"].split() == ["https://a/simple", "https://b/it's"]
 
 

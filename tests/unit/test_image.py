@@ -49,19 +49,24 @@ def test_a_vendor_builder_gets_no_rocm():
 def test_a_dockerfile_copies_what_its_context_has_and_all_of_it(name):
     """The verify image's list is only read where the wheels are fetched; it is there for the key."""
     text = (DOCKERFILES / name).read_text()
-    copied = {word for line in re.findall(r"^COPY (?!--from)(.*)", text, re.M) for word in line.split()[:-1]}
+    copied = {
+        word for line in re.findall(r"^COPY (?!--from)(.*)", text, re.MULTILINE) for word in line.split()[:-1]
+    }
     assert copied - PREPARED == set(CONTEXTS[name]) - {name, image.VERIFY_REQUIREMENTS}
 
 
 @pytest.mark.parametrize("name", CONTEXTS)
 def test_a_dockerfile_takes_every_argument_it_is_given(name):
     text = (DOCKERFILES / name).read_text()
-    assert {"BASE", "PACKAGES"} <= set(re.findall(r"^ARG (\w+)", text, re.M))
+    assert {"BASE", "PACKAGES"} <= set(re.findall(r"^ARG (\w+)", text, re.MULTILINE))
 
 
 def test_the_builder_takes_the_arguments_of_the_job():
     text = (DOCKERFILES / "builder.Dockerfile").read_text()
-    assert set(re.findall(r"^ARG (\w+)", text, re.M)) == {"BASE", *builder_arguments(Job(ROCM, ()), PACKAGE)}
+    assert set(re.findall(r"^ARG (\w+)", text, re.MULTILINE)) == {
+        "BASE",
+        *builder_arguments(Job(ROCM, ()), PACKAGE),
+    }
 
 
 def test_no_build_uses_an_index_of_packages():

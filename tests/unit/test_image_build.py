@@ -7,7 +7,15 @@ import pytest
 
 from wheel_builder import image_build
 from wheel_builder.errors import CommandFailedError, ImageError
-from wheel_builder.image_build import context, file_digests, link_tree, os_name, package_groups, run_check, stored_image
+from wheel_builder.image_build import (
+    context,
+    file_digests,
+    link_tree,
+    os_name,
+    package_groups,
+    run_check,
+    stored_image,
+)
 from wheel_builder.process import Completed
 from wheel_builder.store import Store
 
@@ -54,7 +62,8 @@ def test_an_image_that_is_gone_from_the_engine_is_made_again(tmp_path):
 
 def test_a_build_that_fails_names_the_image_and_keeps_the_last_lines(tmp_path):
     with pytest.raises(ImageError) as caught, context((), "the builder image of ROCm 7.2", tmp_path / "log"):
-        raise CommandFailedError("docker build ended with status 100\n  | E: Unable to locate package hipcc")
+        message = "docker build ended with status 100\n  | E: Unable to locate package hipcc"
+        raise CommandFailedError(message)
     text = str(caught.value)
     assert text.startswith("the builder image of ROCm 7.2 does not build\ndocker build ended with status 100")
     assert "Unable to locate package hipcc" in text
@@ -71,7 +80,7 @@ def test_problems_of_the_check_are_the_message(tmp_path):
     said = "clang: 22\ncheck-image: zig's cache is cold\npython: 3\ncheck-image: bash is missing\n"
     engine = FakeEngine({}, said, 1)
     with pytest.raises(ImageError) as caught:
-        run_check("builder:1", ["check-image", "gfx908"], "the builder image", log=tmp_path / "log", run=engine)
+        run_check("builder:1", ["check-image"], "the builder image", log=tmp_path / "log", run=engine)
     assert str(caught.value).startswith(
         "the builder image is not fit for use\n"
         "  - check-image: zig's cache is cold\n  - check-image: bash is missing\n  next: "

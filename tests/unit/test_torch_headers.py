@@ -55,8 +55,9 @@ def package(digest):
 
 
 def test_headers_are_the_roots_and_all_they_include(tmp_path):
-    facts = extract_headers(make_wheel(tmp_path), tmp_path / "include")
-    found = sorted(f.relative_to(tmp_path / "include").as_posix() for f in (tmp_path / "include").rglob("*.h"))
+    include = tmp_path / "include"
+    facts = extract_headers(make_wheel(tmp_path), include)
+    found = sorted(file.relative_to(include).as_posix() for file in include.rglob("*.h"))
     assert found == EXPECTED
     assert (facts["files"], facts["wheel"]) == (5, NAME)
 

@@ -12,7 +12,8 @@ from wheel_builder.wheel_files import cuda_needs, fetch_wheels, refuse_cuda, req
 
 def torch_wheel(folder, *needs):
     path = folder / "torch-2.13.0-cp311-cp311-manylinux_2_28_x86_64.whl"
-    lines = ["Metadata-Version: 2.1", "Name: torch", "Version: 2.13.0", *(f"Requires-Dist: {n}" for n in needs)]
+    lines = ["Metadata-Version: 2.1", "Name: torch", "Version: 2.13.0"]
+    lines += [f"Requires-Dist: {need}" for need in needs]
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("torch-2.13.0.dist-info/METADATA", "\n".join(lines) + "\n")
     return path
@@ -26,8 +27,8 @@ def test_the_container_has_a_network_the_settings_and_the_callers_user(tmp_path)
         return Completed("", 0)
 
     host = HostSettings((("index-url", "https://mirror/simple"),))
-    lists = [tmp_path / "some-requirements.txt"]
-    fetch_wheels("image:1", ["python3", "numpy"], tmp_path, files=lists, host=host, log=tmp_path / "l", run=run)
+    lists, log = [tmp_path / "some-requirements.txt"], tmp_path / "log"
+    fetch_wheels("image:1", ["python3", "numpy"], tmp_path, files=lists, host=host, log=log, run=run)
     [argv] = commands
     mounts = [argv[n + 1] for n, part in enumerate(argv) if part == "--mount"]
     assert argv[argv.index("--network") + 1] == "bridge"
@@ -45,7 +46,7 @@ def test_a_cpu_build_of_torch_passes(tmp_path):
 
 def test_a_cuda_build_of_torch_is_refused_before_its_gigabytes_come(tmp_path):
     wheel = torch_wheel(tmp_path, "filelock", "nvidia-cublas-cu12==12.8; platform_system == 'Linux'")
-    with pytest.raises(ImageError, match=r"pip chose a CUDA build of torch; it needs nvidia-cublas-cu12==12\.8"):
+    with pytest.raises(ImageError, match=r"chose a CUDA build of torch; it needs nvidia-cublas-cu12==12\.8"):
         refuse_cuda(wheel)
 
 
