@@ -92,9 +92,12 @@ HOST
     esac
 }
 
+if [ "$#" -eq 0 ]; then
+    problem "no gfx arch was named; usage: check-image ARCH..."
+    exit 1
+fi
 check_settings
 check_tools
 check_device_code "$@"
 check_host_library
-if [ "$#" -eq 0 ]; then problem "no gfx arch was named; usage: check-image ARCH..."; fi
 [ "$problems" -eq 0 ]

@@ -64,7 +64,7 @@ def build(
     ``fresh`` ignores cached layers.  Proxy settings of this machine hold in the build; the engine
     keeps them out of the image.  Raises ``CommandFailedError``.
     """
-    argv: list[str | Path] = ["docker", "build", "--tag", tag, "--file", context / dockerfile]
+    argv: list[str | Path] = ["docker", "build", "--force-rm", "--tag", tag, "--file", context / dockerfile]
     argv += [part for name, value in args.items() for part in ("--build-arg", f"{name}={value}")]
     argv += [part for name in proxy_names(os.environ) for part in ("--build-arg", name)]
     argv += [part for name, value in (labels or {}).items() for part in ("--label", f"{name}={value}")]

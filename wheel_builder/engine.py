@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,8 +23,9 @@ MIN_ENGINE = (20, 10)
 PACKAGES = ("docker.io", "mmdebstrap", "debian-archive-keyring")
 # A package of its own in newer distributions, part of docker.io in older ones.
 CLIENT_PACKAGE = "docker-cli"
-PATIENCE = 120
 PAUSE_SECONDS = 0.5
+PATIENCE = 120  # pauses for a daemon that runs to answer
+GRACE = 10  # pauses for what was done to show
 DAEMON_LOG = "dockerd.log"
 PID_FILE = Path("/run/docker.pid")
 SOCKET = Path("/run/docker.sock")
@@ -98,11 +98,12 @@ def ensure_engine(*, install: bool, log: Path, run: Runner = run, machine: Machi
     }
     waited = 0
     while (step := next_step(facts := machine.look(), install=install)) is not Step.USE:
-        if step is Step.WAIT and waited < PATIENCE:
+        if act := acts.pop(step, None):
+            act()
+            waited = 0
+        elif waited < (PATIENCE if step is Step.WAIT else GRACE):
             waited += 1
             machine.pause()
-        elif act := acts.pop(step, None):
-            act()
         else:
             advice = f"its own words are in {log.with_name(DAEMON_LOG)} or the journal"
             raise EngineError(_silent(facts, step), advice=advice)
@@ -190,16 +191,8 @@ class ThisMachine:
     def start_daemon(self) -> None:
         # A daemon that was killed leaves its process id, and the next one refuses to start over it.
         PID_FILE.unlink(missing_ok=True)
-        self.daemon_log.parent.mkdir(parents=True, exist_ok=True)
-        with self.daemon_log.open("a", encoding="utf-8") as stream:
-            subprocess.Popen(
-                ["dockerd"],
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=stream,
-                start_new_session=True,
-                cwd="/",
-            )
+        # In a session of its own, so that Ctrl-C here does not end it.
+        self.run(["setsid", "--fork", "dockerd"], log=self.daemon_log, cwd=Path("/"))
 
     def pause(self) -> None:
         time.sleep(PAUSE_SECONDS)
@@ -259,4 +252,4 @@ def _silent(facts: Facts, step: Step) -> str:
         return f"dockerd (process {facts.daemon_pid}) runs, and did not answer for {seconds}"
     if step is Step.INSTALL:
         return "the container engine's packages were installed, and something of it is still not found"
-    return "the container engine was started, and ended at once"
+    return "the container engine was started, and is not there any more"

@@ -91,7 +91,7 @@ def test_a_daemon_that_runs_but_does_not_answer_is_waited_for_and_never_doubled(
 
 def test_a_daemon_that_ends_at_once_is_started_once_and_its_log_is_named():
     machine = FakeMachine(INSTALLED)
-    with pytest.raises(EngineError, match=r"was started, and ended at once\n.*logs/dockerd\.log"):
+    with pytest.raises(EngineError, match=r"was started, and is not there any more\n.*logs/dockerd\.log"):
         ensure(machine)
     assert machine.done == ["start_daemon"]
 

@@ -61,9 +61,9 @@ def test_an_image_that_is_gone_from_the_engine_is_made_again(tmp_path):
 
 
 def test_a_build_that_fails_names_the_image_and_keeps_the_last_lines(tmp_path):
+    failure = CommandFailedError("docker build ended with status 100\n  | E: Unable to locate package hipcc")
     with pytest.raises(ImageError) as caught, context((), "the builder image of ROCm 7.2", tmp_path / "log"):
-        message = "docker build ended with status 100\n  | E: Unable to locate package hipcc"
-        raise CommandFailedError(message)
+        raise failure
     text = str(caught.value)
     assert text.startswith("the builder image of ROCm 7.2 does not build\ndocker build ended with status 100")
     assert "Unable to locate package hipcc" in text

@@ -55,7 +55,8 @@ def build_runtime_image(
 
     ``python`` is ``Python()`` for Debian images and the image's own for vendor images when None; ``torch`` a
     requirement, the release of ``package.torch_headers`` when empty, looked for at ``torch_index`` too.
-    Facts: ``ref``, ``image_id``, ``os``, ``packages``, ``torch``, ``wheel``, ``sha256``, ``base``.
+    Facts: ``ref``, ``built_as`` (a name of this very build), ``image_id``, ``os``, ``packages``, ``torch``,
+    ``wheel``, ``sha256``, ``base``.
     Raises ``ImageError`` when it does not build.
     """
     log = logs / f"image-runtime-{job.id}.log"
@@ -98,7 +99,7 @@ def build_runtime_image(
         _check(ref, log, run)
         name = f"rocm-fa:{job.rocm.version}"
         run(["docker", "tag", ref, name], log=log)
-        facts = {**build.facts(base), "ref": name, "torch": found.name}
+        facts = {**build.facts(base), "ref": name, "built_as": ref, "torch": found.name}
         return {**facts, "wheel": wheel.name, "sha256": sha256_file(wheel)}
 
     return stored_image("runtime-image", inputs, store, make, run=run)
