@@ -104,8 +104,8 @@ def test_a_build_is_a_classic_build_with_sorted_facts():
         fresh=True, log=Path("log"), run=run,
     )  # fmt: skip
     assert run.last == [
-        "docker", "build", "--force-rm", "--tag", "tag:1", "--file", "/ctx/a.Dockerfile", "--build-arg", "BASE=sid",
-        "--label", "k=v", "--target", "system", "--no-cache", "/ctx",
+        "docker", "build", "--force-rm", "--tag", "tag:1", "--file", "/ctx/a.Dockerfile",
+        "--build-arg", "BASE=sid", "--label", "k=v", "--target", "system", "--no-cache", "/ctx",
     ]  # fmt: skip
     assert run.envs[0]["DOCKER_BUILDKIT"] == "0"
     assert run.envs[0]["PATH"] == os.environ["PATH"]
