@@ -164,13 +164,15 @@ def _plan_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _release_options(parser: argparse.ArgumentParser) -> None:
+def release_options(parser: argparse.ArgumentParser) -> None:
+    """``--index``, ``--install-engine``, ``--torch-index`` and ``--no-host-settings``."""
     group = parser.add_argument_group("where")
     _index_option(group)
     group.add_argument(
         "--install-engine", action="store_true", help="install and start a container engine if none answers"
     )
     _torch_index_option(group)
+    _host_settings_option(group)
 
 
 def _index_option(parser: argparse._ActionsContainer) -> None:
@@ -189,6 +191,14 @@ def _torch_index_option(parser: argparse._ActionsContainer) -> None:
         default="",
         metavar="URL",
         help="where pip finds a CPU build of torch, besides its settings",
+    )
+
+
+def _host_settings_option(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--no-host-settings",
+        action="store_true",
+        help="fetch packages without this machine's CA bundle and pip settings",
     )
 
 
@@ -212,6 +222,7 @@ def _release(args: argparse.Namespace) -> None:
 
 def workplace(args: argparse.Namespace) -> "Workplace":
     """Where a run of this checkout reads and writes."""
+    from wheel_builder.hostenv import NO_SETTINGS
     from wheel_builder.pipeline import Workplace
 
     return Workplace(
@@ -222,6 +233,7 @@ def workplace(args: argparse.Namespace) -> "Workplace":
         jobs=args.jobs,
         install_engine=args.install_engine,
         torch_index=args.torch_index,
+        host=NO_SETTINGS if args.no_host_settings else None,
     )
 
 
@@ -338,7 +350,7 @@ def _runtime_image(args: argparse.Namespace) -> None:
         print(f"docker run {ref}")
 
 
-BUILD = (selection_options, run_options, _release_options)
+BUILD = (selection_options, run_options, release_options)
 
 COMMANDS = (
     Command(
@@ -358,7 +370,7 @@ COMMANDS = (
         "verify",
         "test wheels in a fresh container",
         _verify,
-        (wheel_arguments, run_options, _release_options),
+        (wheel_arguments, run_options, release_options),
     ),
     Command("publish", "add wheels to a static index", _publish, (wheel_arguments, _index_option)),
     Command("upload", "upload wheels with twine", _upload, (wheel_arguments, _upload_options)),

@@ -162,6 +162,18 @@ def proxy_names(environ: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(n for name in names for n in (name, name.upper()) if environ.get(n))
 
 
+def owner_flag() -> str:
+    """The label for a container that another program creates for this process."""
+    return f"--label={OWNER_LABEL}={_owner()}"
+
+
+def remove_own(*, run: Runner = run) -> None:
+    """Remove this process's containers, those that another program created for it included."""
+    argv = ["docker", "ps", "--all", "--quiet", "--filter", f"label={OWNER_LABEL}={_owner()}"]
+    if own := run(argv, check=False).stdout.split():
+        run(["docker", "rm", "--force", "--volumes", *own], check=False)
+
+
 def _owner() -> str:
     return f"{os.getpid()}-{_start_time(os.getpid())}"
 

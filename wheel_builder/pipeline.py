@@ -20,6 +20,7 @@ from wheel_builder.audit_rules import Expectation
 from wheel_builder.docker import remove_orphans
 from wheel_builder.engine import ensure_engine
 from wheel_builder.errors import WheelError
+from wheel_builder.hostenv import HostSettings
 from wheel_builder.model import Job, Matrix, Package, Plan, Selection
 from wheel_builder.plan import jobs_to_build
 from wheel_builder.plan import plan as make_plan
@@ -54,6 +55,7 @@ class Workplace:
     jobs: int
     install_engine: bool = False
     torch_index: str = ""
+    host: HostSettings | None = None
 
     @property
     def store(self) -> Store:
@@ -157,7 +159,7 @@ def runtime_images(plan: Plan, place: Workplace, *, plain: bool | None = None) -
             with progress.step("runtime image", job=job.id, log=log) as step:
                 made = runtime_image.build_runtime_image(
                     job, wheels[job.id], place.store, package=plan.package, logs=log.parent,
-                    torch_index=place.torch_index,
+                    host=place.host, torch_index=place.torch_index,
                 )  # fmt: skip
                 refs.append(str(_told(step, made).facts["ref"]))
     return refs
@@ -220,7 +222,9 @@ def verify_image(package: Package, place: Workplace, progress: Progress) -> Arti
     """The image that wheels are verified in."""
     log = place.log("image-verify")
     with progress.step("verify image", log=log) as step:
-        made = image.build_verify_image(package, place.store, logs=log.parent, torch_index=place.torch_index)
+        made = image.build_verify_image(
+            package, place.store, logs=log.parent, host=place.host, torch_index=place.torch_index
+        )
         return _told(step, made)
 
 
@@ -228,7 +232,9 @@ def builder_image(job: Job, package: Package, place: Workplace, progress: Progre
     """The image that the job's code and wheel are built in."""
     log = place.log(f"image-{job.id}")
     with progress.step("builder image", job=job.id, log=log) as step:
-        made = image.build_image(job, package, place.store, logs=log.parent, torch_index=place.torch_index)
+        made = image.build_image(
+            job, package, place.store, logs=log.parent, host=place.host, torch_index=place.torch_index
+        )
         return _told(step, made)
 
 

@@ -18,6 +18,7 @@ from wheel_builder.cli import (
     wheel_arguments,
 )
 from wheel_builder.errors import EngineError, WheelBuilderError
+from wheel_builder.hostenv import NO_SETTINGS
 
 
 def command(run, *options):
@@ -204,3 +205,11 @@ def test_a_bad_matrix_fails_with_its_own_code(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(cli, "ROOT", tmp_path)
     assert main(["plan"]) == 10
     assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_the_hosts_settings_can_be_left_out(tmp_path):
+    seen = []
+    options = (cli.run_options, cli.release_options)
+    command = Command("show", "show the workplace", lambda args: seen.append(cli.workplace(args)), options)
+    assert main(["show"], [command]) == main(["show", "--no-host-settings"], [command]) == 0
+    assert [place.host for place in seen] == [None, NO_SETTINGS]

@@ -50,7 +50,7 @@ def test_all_problems_at_once(tmp_path):
         "  - FA_ROCM_VERSION: expected a version such as 7.2, found ''",
         "  - FA_TORCH_INCLUDE: expected the folder of PyTorch's headers, found nothing",
         f"  - FA_HIP_INCLUDE: expected a folder with {hatch_build.HIP_HEADER}, found none at {listed}",
-        "  next: build through the pipeline (python -m wheel_builder build), which sets all of these",
+        "  next: build through the pipeline (python -m wheel_builder wheel), which sets all of these",
     ]
 
 

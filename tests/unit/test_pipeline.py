@@ -2,6 +2,7 @@ import os
 
 import pytest
 
+from kernels import hatch_build
 from tests.conftest import CHECKOUT
 from wheel_builder.errors import DeviceCodeError, SelectionError, WheelError
 from wheel_builder.matrix import load_matrix
@@ -74,6 +75,19 @@ def test_the_audit_expects_the_plan_and_the_support_table(job, package):
 def test_the_matrix_knows_exactly_the_archs_of_the_kernels(matrix):
     kernels = planned_kernels(CHECKOUT, [arch.name for arch in matrix.archs])
     assert all(kernels.values())
+
+
+def test_the_wheel_is_compiled_for_the_torch_that_the_matrix_promises(package):
+    major, minor = map(int, package.torch_floor.split("."))
+    assert f"0x{major:02x}{minor:02x}000000000000" == hatch_build.TORCH_TARGET_VERSION
+
+
+def test_the_glibc_that_zig_targets_is_the_platform_tags(package):
+    [target] = [flag for flag in hatch_build.ZIG_FLAGS if flag.startswith("x86_64-linux-gnu.")]
+    assert (
+        package.platform_tag
+        == f"manylinux_{target.removeprefix('x86_64-linux-gnu.').replace('.', '_')}_x86_64"
+    )
 
 
 def test_a_bad_support_table_is_an_error_with_all_its_problems(tmp_path):

@@ -116,6 +116,30 @@ def test_the_wheel_stage_leaves_the_wheel_and_nothing_else(checkout, tmp_path):
     assert built.facts["bytes"] == 5
 
 
+@pytest.mark.parametrize(
+    "failure", [KeyboardInterrupt, CommandFailedError("cibuildwheel ended with status 1")]
+)
+def test_a_stopped_build_leaves_no_container_of_cibuildwheels(checkout, tmp_path, failure):
+    engine = FakeEngine()
+    asked = []
+
+    def run(argv, **kwargs):
+        asked.append([str(part) for part in argv])
+        if "cibuildwheel" in argv:
+            raise failure
+        if "ps" in argv:
+            return Completed("c0ffee\n", 0)
+        return engine(argv, **kwargs)
+
+    code = compile_gfx908(checkout, Store(tmp_path / "build"), FakeEngine(compiled))
+    with pytest.raises((KeyboardInterrupt, CommandFailedError)):
+        wheel.build_wheel(
+            Job(ROCM, ("gfx908",)), PACKAGE, image=IMAGE, device_code=[code], checkout=checkout,
+            store=Store(tmp_path / "build"), log=checkout / "log", run=run,
+        )  # fmt: skip
+    assert asked[-1] == ["docker", "rm", "--force", "--volumes", "c0ffee"]
+
+
 @pytest.mark.parametrize("wheels", [[], ["a-1-py3-none-any.whl", "b-1-py3-none-any.whl"]])
 def test_not_exactly_one_wheel_is_an_error(checkout, tmp_path, wheels):
     with pytest.raises(WheelError, match=f"left {len(wheels)} wheels, expected one"):

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from wheel_builder.docker import Mount, run_in
+from wheel_builder.docker import Mount, owner_flag, remove_own, run_in
 from wheel_builder.errors import WheelError
 from wheel_builder.model import Job, Package
 from wheel_builder.process import Runner, run
@@ -90,11 +90,12 @@ def _run_cibuildwheel(
         "SOURCE_DATE_EPOCH": SOURCE_DATE_EPOCH,
     }
     repair = "PYTHONPATH={project} python -m wheel_builder repair {wheel} {dest_dir}"
+    create_args = f"--network=none {owner_flag()}"
     env = os.environ | {
         "CIBW_BUILD": f"{interpreter}-manylinux_x86_64",
         "CIBW_ARCHS": "x86_64",
         "CIBW_MANYLINUX_X86_64_IMAGE": image.facts["ref"],
-        "CIBW_CONTAINER_ENGINE": "docker; create_args: --network=none; disable_host_mount: true",
+        "CIBW_CONTAINER_ENGINE": f"docker; create_args: {create_args}; disable_host_mount: true",
         "CIBW_BUILD_FRONTEND": "build; args: --no-isolation --skip-dependency-check",
         "CIBW_ENVIRONMENT": " ".join(f"{name}={value}" for name, value in environment.items()),
         "CIBW_REPAIR_WHEEL_COMMAND": f"{repair} --plat {package.platform_tag}",
@@ -110,7 +111,12 @@ def _run_cibuildwheel(
         "--output-dir",
         out.absolute(),
     ]
-    run(argv, env=env, cwd=project, log=log, advice="the log shows the step that failed")
+    try:
+        run(argv, env=env, cwd=project, log=log, advice="the log shows the step that failed")
+    except BaseException:
+        # Stopped, cibuildwheel cannot remove its container itself.
+        remove_own(run=run)
+        raise
 
 
 def _only_wheel(out: Path, log: Path) -> Path:
