@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wheel_builder import docker, hostenv, wheel_files
+from wheel_builder import docker, fetch, hostenv
 from wheel_builder.bases import Base
 from wheel_builder.errors import CommandFailedError, ImageError
+from wheel_builder.fetch import DOCKERFILES
 from wheel_builder.hostenv import HostSettings
 from wheel_builder.process import Runner
 from wheel_builder.store import Artifact, Store, key_of, sha256_file
-from wheel_builder.wheel_files import DOCKERFILES
 
 NOBODY = "65534:65534"
 PYTHON_PACKAGES = ("python3-venv", "ca-certificates")
@@ -64,11 +64,11 @@ class ImageBuild:
         """Add to ``into`` what ``pip download`` gives the image's Python for the arguments ``wanted``."""
         host = hostenv.read_host_settings(run=self.run) if self.host is None else self.host
         argv = [self.python, *wanted, *self._index()]
-        wheel_files.fetch_wheels(system, argv, into, files=files, host=host, log=self.log, run=self.run)
+        fetch.fetch_wheels(system, argv, into, files=files, host=host, log=self.log, run=self.run)
 
     def fetch_pinned(self, system: str, requirements: str, into: Path) -> None:
         """Fetch the wheels of a list in ``dockerfiles/`` that has every version and hash."""
-        wanted = ["--no-deps", "--require-hashes", "--requirement", wheel_files.inside(requirements)]
+        wanted = ["--no-deps", "--require-hashes", "--requirement", fetch.inside(requirements)]
         self.fetch(system, wanted, into, files=[DOCKERFILES / requirements])
 
     def fetch_torch(self, system: str, torch: str, into: Path) -> Path:
@@ -78,7 +78,7 @@ class ImageBuild:
         """
         self.fetch(system, ["--no-deps", torch], into)
         wheel = next(into.glob("torch-*.whl"))
-        wheel_files.refuse_cuda(wheel)
+        fetch.refuse_cuda(wheel)
         return wheel
 
     def _index(self) -> list[str]:

@@ -8,8 +8,8 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from wheel_builder.errors import CommandFailedError
+from wheel_builder.fetch import fetch_wheels
 from wheel_builder.hostenv import HostSettings
-from wheel_builder.wheel_files import fetch_wheels
 
 pytestmark = pytest.mark.container
 WANTED = ["python3", "--no-deps", "flash-attn-rocm==0.0.1+rocm7.2"]

@@ -10,6 +10,7 @@ from typing import Any
 
 from wheel_builder import docker
 from wheel_builder.bases import ensure_base
+from wheel_builder.fetch import DOCKERFILES
 from wheel_builder.hostenv import HostSettings
 from wheel_builder.image_build import (
     PYTHON_PACKAGES,
@@ -26,7 +27,6 @@ from wheel_builder.model import Job, Package
 from wheel_builder.process import Runner, run
 from wheel_builder.store import Artifact, Store
 from wheel_builder.torch_headers import fetch_headers
-from wheel_builder.wheel_files import DOCKERFILES
 
 BUILDER_REQUIREMENTS = "builder-requirements.txt"
 BUILDER_FILES = (

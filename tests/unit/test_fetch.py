@@ -5,9 +5,9 @@ import zipfile
 import pytest
 
 from wheel_builder.errors import ImageError
+from wheel_builder.fetch import cuda_needs, fetch_wheels, refuse_cuda, requirements_of
 from wheel_builder.hostenv import HostSettings
 from wheel_builder.process import Completed
-from wheel_builder.wheel_files import cuda_needs, fetch_wheels, refuse_cuda, requirements_of
 
 
 def torch_wheel(folder, *needs):
