@@ -75,6 +75,14 @@ def builder_image(builder):
 
 
 @pytest.fixture(scope="session")
+def emulator(builder, place):
+    """The emulator with its stand-in HIP runtime, as a stage's result."""
+    from wheel_builder.stages.standin import build_standin
+
+    return build_standin(builder, checkout=CHECKOUT, store=place.store, log=place.log("emulator"))
+
+
+@pytest.fixture(scope="session")
 def verifier(engine, package, place):
     """The image that wheels are verified in, as a stage's result."""
     from wheel_builder.stages.image import build_verify_image

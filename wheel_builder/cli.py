@@ -22,6 +22,7 @@ from wheel_builder.model import Matrix, Plan, Selection
 
 if TYPE_CHECKING:
     from wheel_builder.pipeline import Workplace
+    from wheel_builder.progress import Planned
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -210,14 +211,15 @@ def _release(args: argparse.Namespace) -> None:
 
     plan = plan_of(args)
     if args.dry_run:
-        steps = planned(jobs_to_build(plan))
-        print(
-            to_table(plan), *(f"[{n}/{len(steps)}] {step.title}" for n, step in enumerate(steps, 1)), sep="\n"
-        )
+        print(to_table(plan), *_numbered(planned(jobs_to_build(plan))), sep="\n")
         return
     before = cpu_seconds()
     released = release(plan, workplace(args), plain=args.verbose or None)
     print(release_text(released, cpu_seconds() - before))
+
+
+def _numbered(steps: "Sequence[Planned]") -> Iterator[str]:
+    return (f"[{number}/{len(steps)}] {step.title}" for number, step in enumerate(steps, 1))
 
 
 def workplace(args: argparse.Namespace) -> "Workplace":
@@ -269,10 +271,72 @@ def _audit(args: argparse.Namespace) -> None:
 
 
 def _verify(args: argparse.Namespace) -> None:
-    from wheel_builder.pipeline import verify_files
+    from wheel_builder.pipeline import job_of, planned_verification, verify_files
 
-    for record in verify_files(args.wheels, read_matrix(), workplace(args), plain=args.verbose or None):
+    if args.dry_run:
+        jobs = [job_of(file, read_matrix()) for file in args.wheels]
+        print(*_numbered(planned_verification(jobs)), sep="\n")
+        return
+    place, plain = workplace(args), args.verbose or None
+    for record in verify_files(args.wheels, read_matrix(), place, update=args.update, plain=plain):
         print(record.read_text(encoding="utf-8"), end="")
+
+
+def _verify_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--update",
+        action="store_true",
+        help="first write what the kernels take of the hardware into the golden file, for review",
+    )
+
+
+def _emulate(args: argparse.Namespace) -> None:
+    from wheel_builder.emulator.attention import Case
+    from wheel_builder.emulator.command import emulate, report
+    from wheel_builder.emulator.machine import Options as RunOptions
+    from wheel_builder.pipeline import emulator_workshop
+
+    case = Case(
+        args.dtype, args.head_dim, args.seqlen_q, args.seqlen_k, batch=args.batch, nheads=args.heads,
+        nheads_k=args.heads_k or args.heads, causal=args.causal, seed=args.seed,
+    )  # fmt: skip
+    options = RunOptions(checks=tuple(args.checks), seed=args.seed, threads=args.jobs)
+    if args.dry_run:
+        print(f"would run {case.kernel} of {args.source} for {args.arch}")
+        return
+    workshop = emulator_workshop(args.source, read_matrix(), workplace(args), plain=args.verbose or None)
+    emulated = emulate(args.source, args.arch, case, options, workshop)
+    print(report(emulated))
+    emulated.raise_unless_passed()
+
+
+def _emulate_options(parser: argparse.ArgumentParser) -> None:
+    from wheel_builder.emulator.formats import DTYPES
+    from wheel_builder.emulator.machine import ALL_CHECKS
+
+    parser.add_argument(
+        "source", type=_file, metavar="FILE", help="a wheel, an offload bundle or a code object"
+    )
+    group = parser.add_argument_group("which kernel, and how it is called")
+    group.add_argument("--arch", required=True, metavar="GFX", help="for example gfx1100")
+    group.add_argument("--dtype", choices=DTYPES, default=DTYPES[0], help=f"default: {DTYPES[0]}")
+    for name, default in (("head-dim", 64), ("seqlen-q", 128), ("seqlen-k", 128), ("batch", 1), ("heads", 1)):
+        group.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"default: {default}")
+    group.add_argument(
+        "--heads-k", type=int, metavar="N", help="heads of k and v (default: as many as --heads)"
+    )
+    group.add_argument("--causal", action="store_true", help="row i sees keys up to i + seqlen_k - seqlen_q")
+    group = parser.add_argument_group("how it is run")
+    group.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="of the tensors and of the order of execution"
+    )
+    group.add_argument(
+        "--checks",
+        type=_checks,
+        default=ALL_CHECKS,
+        metavar="A[,B]",
+        help=f"of {', '.join(ALL_CHECKS)}, or none (default: all); bounds are always checked",
+    )
 
 
 def _publish(args: argparse.Namespace) -> None:
@@ -350,6 +414,27 @@ def _runtime_image(args: argparse.Namespace) -> None:
         print(f"docker run {ref}")
 
 
+def _perf(args: argparse.Namespace) -> None:
+    from wheel_builder.perf.command import default_paths, perf
+
+    plan, place = plan_of(args), workplace(args)
+    paths = tuple(args.paths) or default_paths(plan, place)
+    if args.dry_run:
+        print(*paths, sep="\n")
+        return
+    print(perf(paths, plan, place, archs=args.archs, plain=args.verbose or None), end="")
+
+
+def _perf_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "paths",
+        nargs="*",
+        type=Path,
+        metavar="PATH",
+        help="wheels, code objects, or folders of .hsaco files (default: the newest finished wheel)",
+    )
+
+
 BUILD = (selection_options, run_options, release_options)
 
 COMMANDS = (
@@ -368,11 +453,23 @@ COMMANDS = (
     Command("audit", "refuse finished wheels that are not as planned", _audit, (wheel_arguments,)),
     Command(
         "verify",
-        "test wheels in a fresh container",
+        "static checks, tests in a fresh container, every kernel on an ISA emulator",
         _verify,
-        (wheel_arguments, run_options, release_options),
+        (wheel_arguments, _verify_options, run_options, release_options),
     ),
-    Command("publish", "add wheels to a static index", _publish, (wheel_arguments, _index_option)),
+    Command(
+        "emulate",
+        "run one kernel on the ISA emulator: errors, instruction counts, findings",
+        _emulate,
+        (_emulate_options, run_options, release_options),
+    ),
+    Command(
+        "perf",
+        "model kernels' speed from what they execute on an ISA emulator",
+        _perf,
+        (_perf_options, *BUILD),
+    ),
+    Command("publish", "add verified wheels to a static index", _publish, (wheel_arguments, _index_option)),
     Command("upload", "upload wheels with twine", _upload, (wheel_arguments, _upload_options)),
     Command("serve", "serve an index on loopback, to try it out", _serve, (_serve_options,)),
     Command("verify-index", "hash every file of an index again", _verify_index, (_index_option,)),
@@ -405,6 +502,23 @@ def _names(text: str) -> list[str]:
         message = f"expected names separated by commas, found {text!r}"
         raise argparse.ArgumentTypeError(message)
     return names
+
+
+def _checks(text: str) -> list[str]:
+    from wheel_builder.emulator.machine import ALL_CHECKS
+
+    names = [] if text == "none" else _names(text)
+    if unknown := [name for name in names if name not in ALL_CHECKS]:
+        message = f"expected some of {', '.join(ALL_CHECKS)}, or none; found {', '.join(unknown)}"
+        raise argparse.ArgumentTypeError(message)
+    return names
+
+
+def _file(text: str) -> Path:
+    if not (path := Path(text)).is_file():
+        message = f"there is no file {text!r}"
+        raise argparse.ArgumentTypeError(message)
+    return path
 
 
 def _positive(text: str) -> int:

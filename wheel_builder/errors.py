@@ -100,6 +100,12 @@ class PublishError(ProblemsError):
     exit_code = 36
 
 
+class StaticCheckError(ProblemsError):
+    """The disassembly of a wheel's kernels shows what must not be shipped."""
+
+    exit_code = 37
+
+
 class StoreError(WheelBuilderError):
     """A stage's stored result is not what its manifest says."""
 
@@ -122,3 +128,27 @@ class WheelFileError(ProblemsError):
     """The file is not a wheel that can be opened safely."""
 
     exit_code = 43
+
+
+class EmulatorBuildError(WheelBuilderError):
+    """The emulator's core does not compile, or is not the one that this Python was written for."""
+
+    exit_code = 44
+
+
+class EmulatorError(WheelBuilderError):
+    """A code object could not be loaded, or its execution had to stop."""
+
+    exit_code = 45
+
+
+class FindingsError(ProblemsError):
+    """An emulated kernel stopped, gave wrong numbers, or the sanitizers found errors in it."""
+
+    exit_code = 46
+
+
+class CaseError(ProblemsError):
+    """The shapes that a kernel is to be emulated with do not go together."""
+
+    exit_code = 48

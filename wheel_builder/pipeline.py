@@ -18,6 +18,9 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from wheel_builder.audit_rules import Expectation
 from wheel_builder.docker import remove_orphans
+from wheel_builder.emulator.binding import Core
+from wheel_builder.emulator.command import Workshop
+from wheel_builder.emulator.disassembly import ImageLlvm
 from wheel_builder.engine import ensure_engine
 from wheel_builder.errors import WheelError
 from wheel_builder.hostenv import HostSettings
@@ -25,17 +28,22 @@ from wheel_builder.model import Job, Matrix, Package, Plan, Selection
 from wheel_builder.plan import jobs_to_build
 from wheel_builder.plan import plan as make_plan
 from wheel_builder.progress import Planned, Progress, Step
+from wheel_builder.records import require_records, write_record
 from wheel_builder.stages import (
     audit,
     device_code,
+    emulated,
     first_use,
     image,
     publish,
     runtime_image,
+    standin,
+    static,
     verify,
     wheel,
 )
 from wheel_builder.stages.audit import AuditReport
+from wheel_builder.standin.container import LIBRARY
 from wheel_builder.store import Artifact, Store
 from wheel_builder.support_table import planned_kernels
 from wheel_builder.words import shown
@@ -77,6 +85,7 @@ class Released:
     index_url: str
     requirement: str
     first_use: Mapping[str, Any]
+    record: Mapping[str, Any]
 
     @property
     def install_line(self) -> str:
@@ -118,27 +127,36 @@ def audit_file(file: Path, matrix: Matrix, checkout: Path) -> AuditReport:
 
 
 def verify_files(
-    files: Sequence[Path], matrix: Matrix, place: Workplace, *, plain: bool | None = None
+    files: Sequence[Path],
+    matrix: Matrix,
+    place: Workplace,
+    *,
+    update: bool = False,
+    plain: bool | None = None,
 ) -> list[Path]:
-    """Audit and verify finished wheels; the paths of their records.  Raises the first failure."""
+    """Audit and verify finished wheels; the paths of their records.  Raises the first failure.
+
+    ``update`` puts what the wheels' kernels take into the golden file first.
+    """
     jobs = [job_of(file, matrix) for file in files]
-    steps = [Planned("verify", file.name, weight=20) for file in files]
     records = []
-    with progress_of([ENGINE, VERIFY_IMAGE, *steps], place, plain) as progress:
+    with progress_of(planned_verification(jobs), place, plain) as progress:
         start_engine(place, progress)
         tester = verify_image(matrix.package, place, progress)
         for file, job in zip(files, jobs, strict=True):
             audit.audit_wheel(file, expectation(job, matrix.package, place.checkout))
-            record = _verify(file, job, place, tester, progress, shown_as=file.name)
-            records.append(record.path / verify.RECORD)
+            builder = builder_image(job, matrix.package, place, progress)
+            record = _verify(file, job, place, builder, tester, progress, update=update)
+            records.append(write_record(file, record.facts))
     return records
 
 
 def publish_files(files: Sequence[Path], matrix: Matrix, index: Path, checkout: Path) -> list[Path]:
-    """Audit finished wheels, all before the first is published; the indexes that they are in then."""
+    """Audit finished wheels and ask for their records before the first is published; their indexes."""
     jobs = [job_of(file, matrix) for file in files]
     for file, job in zip(files, jobs, strict=True):
         audit.audit_wheel(file, expectation(job, matrix.package, checkout))
+    require_records({file: job.archs for file, job in zip(files, jobs, strict=True)})
     now = datetime.now(UTC)
     return [
         publish.publish([file], index, job.rocm.version, now=now).simple
@@ -163,6 +181,33 @@ def runtime_images(plan: Plan, place: Workplace, *, plain: bool | None = None) -
                 )  # fmt: skip
                 refs.append(str(_told(step, made).facts["ref"]))
     return refs
+
+
+def emulator_workshop(
+    source: Path, matrix: Matrix, place: Workplace, *, plain: bool | None = None
+) -> Workshop:
+    """What ``emulate`` needs for a wheel's kernels, or for a code object with the default ROCm version."""
+    job = (
+        job_of(source, matrix)
+        if source.suffix == ".whl"
+        else jobs_to_build(make_plan(matrix, Selection()))[0]
+    )
+    with progress_of([ENGINE, builder_step(job), emulator_step(job)], place, plain) as progress:
+        start_engine(place, progress)
+        builder = builder_image(job, matrix.package, place, progress)
+        emulator = build_emulator(job, builder, place, progress)
+    return Workshop(
+        Core(emulator.path / LIBRARY),
+        place.store,
+        llvm_of(job, builder),
+        place.checkout / "kernels" / "include",
+        place.log("").parent,
+    )
+
+
+def llvm_of(job: Job, builder: Artifact) -> ImageLlvm:
+    """The LLVM tools of the job's builder image."""
+    return ImageLlvm(str(builder.facts["ref"]), str(builder.facts["image_id"]), job.rocm.llvm)
 
 
 def newest_wheel(job: Job, dist: Path) -> Path:
@@ -194,18 +239,40 @@ def planned(jobs: Sequence[Job]) -> list[Planned]:
     return [ENGINE, VERIFY_IMAGE, *(step for job in jobs for step in _planned_job(job))]
 
 
+def planned_verification(jobs: Sequence[Job]) -> list[Planned]:
+    """The steps of ``verify_files`` in their order, for wheels of these jobs."""
+    steps = (step for job in jobs for step in (builder_step(job), *verify_steps(job)))
+    return [ENGINE, VERIFY_IMAGE, *steps]
+
+
 def _steps_until(stage: str, job: Job) -> Iterator[Planned]:
-    yield Planned("builder image", job.id, weight=200)
+    yield builder_step(job)
     if stage != "image":
         yield from (Planned(f"device code {arch}", job.id, weight=20) for arch in job.archs)
     if stage == "wheel":
         yield Planned("wheel and repair", job.id, weight=25)
 
 
+def builder_step(job: Job) -> Planned:
+    return Planned("builder image", job.id, weight=200)
+
+
+def emulator_step(job: Job) -> Planned:
+    return Planned("emulator", job.id, weight=100)
+
+
+def verify_steps(job: Job) -> Iterator[Planned]:
+    """The steps of verifying one of the job's wheels."""
+    yield emulator_step(job)
+    yield Planned("static checks", job.id, weight=20)
+    yield from (Planned(f"emulate {arch}", job.id, weight=60) for arch in job.archs)
+    yield Planned("verify", job.id, weight=90)
+
+
 def _planned_job(job: Job) -> Iterator[Planned]:
     yield from _steps_until("wheel", job)
     yield Planned("audit", job.id)
-    yield Planned("verify", job.id, weight=20)
+    yield from verify_steps(job)
     yield Planned("publish", job.id)
     yield Planned("install from the index", job.id, weight=10)
 
@@ -285,8 +352,8 @@ def _release_job(
     file = built.path / str(built.facts["wheel"])
     with progress.step("audit", job=job.id):
         audit.audit_wheel(file, expectation(job, package, place.checkout))
-    _verify(file, job, place, tester, progress, shown_as=job.id)
-    simple = _publish(file, job, place, progress)
+    record = _verify(file, job, place, builder, tester, progress)
+    simple = _publish(file, record, job, place, progress)
     version = file.name.split("-")[1]
     requirement = f"flash-attn-rocm=={version}"
     log = place.log(f"install-{job.id}")
@@ -303,27 +370,91 @@ def _release_job(
         index_url=simple.absolute().as_uri(),
         requirement=requirement,
         first_use=used,
+        record=record.facts,
     )
 
 
 def _verify(
-    file: Path, job: Job, place: Workplace, tester: Artifact, progress: Progress, *, shown_as: str
+    file: Path,
+    job: Job,
+    place: Workplace,
+    builder: Artifact,
+    tester: Artifact,
+    progress: Progress,
+    *,
+    update: bool = False,
 ) -> Artifact:
+    runtime = build_emulator(job, builder, place, progress)
+    checked, code = _static_checks(file, job, place, builder, runtime, progress, update=update)
+    shown = {arch: _emulate(file, arch, job, place, tester, runtime, code, progress) for arch in job.archs}
     log = place.log(f"verify-{job.id}")
-    with progress.step("verify", job=shown_as, log=log) as step:
+    with progress.step("verify", job=job.id, log=log) as step:
         record = verify.verify_wheel(
-            file, job.archs, image=tester, checkout=place.checkout, store=place.store, log=log
-        )
+            file, shown, static=checked, image=tester, standin=runtime, disassembly=code,
+            checkout=place.checkout, store=place.store, log=log,
+        )  # fmt: skip
         return _told(step, record)
 
 
-def _publish(file: Path, job: Job, place: Workplace, progress: Progress) -> Path:
+def _static_checks(
+    file: Path,
+    job: Job,
+    place: Workplace,
+    builder: Artifact,
+    emulator: Artifact,
+    progress: Progress,
+    *,
+    update: bool,
+) -> tuple[Artifact, Artifact]:
+    """What the checks found, and the wheel's disassembly."""
+    log = place.log(f"static-checks-{job.id}")
+    with progress.step("static checks", job=job.id, log=log) as step:
+        checked = static.check_static(
+            file, builder, checkout=place.checkout, store=place.store, log=log, update=update
+        )
+        code = static.disassemble_wheel(file, builder, store=place.store, log=log)
+        static.refuse_unimplemented(file.name, Core(emulator.path / LIBRARY), code)
+        return _told(step, checked), code
+
+
+def build_emulator(job: Job, builder: Artifact, place: Workplace, progress: Progress) -> Artifact:
+    """The emulator with its stand-in HIP runtime; its file is ``LIBRARY``."""
+    log = place.log(f"emulator-{job.id}")
+    with progress.step("emulator", job=job.id, log=log) as step:
+        made = standin.build_standin(builder, checkout=place.checkout, store=place.store, log=log)
+        return _told(step, made)
+
+
+def _emulate(
+    file: Path,
+    arch: str,
+    job: Job,
+    place: Workplace,
+    tester: Artifact,
+    runtime: Artifact,
+    code: Artifact,
+    progress: Progress,
+) -> Artifact:
+    log = place.log(f"emulate-{job.id}-{arch}")
+    kernels = planned_kernels(place.checkout, [arch])[arch]
+    with progress.step(f"emulate {arch}", job=job.id, log=log) as step:
+        shown = emulated.run_emulated(
+            file, arch, kernels, image=tester, standin=runtime, disassembly=code, checkout=place.checkout,
+            store=place.store, jobs=place.jobs, log=log,
+        )  # fmt: skip
+        return _told(step, shown)
+
+
+def _publish(file: Path, record: Artifact, job: Job, place: Workplace, progress: Progress) -> Path:
     with progress.step("publish", job=job.id) as step:
-        published = publish.publish([file], place.index, job.rocm.version, now=datetime.now(UTC))
+        place.dist.mkdir(parents=True, exist_ok=True)
+        finished = place.dist / file.name
+        shutil.copy2(file, finished)
+        write_record(finished, record.facts)
+        require_records({finished: job.archs})
+        published = publish.publish([finished], place.index, job.rocm.version, now=datetime.now(UTC))
         if not published.added:
             step.skipped("the index has this file")
-        place.dist.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(file, place.dist / file.name)
     return published.simple
 
 

@@ -1,6 +1,7 @@
 """What a release prints at its end; pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from wheel_builder.pipeline import Released
 from wheel_builder.words import shown
@@ -21,10 +22,20 @@ def _wheel_text(one: Released) -> str:
         f"archs     {' '.join(one.job.archs)}",
         f"compiled  in CPU-seconds: {per_arch}",
         f"checked   installed by pip in a fresh container; first result, on a CPU, after {seconds} s",
-        "          the device code was neither run on a GPU nor executed on an ISA emulator",
+        *_executed_lines({arch: one.record["archs"][arch] for arch in one.job.archs}),
         f"install   {one.install_line}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _executed_lines(archs: Mapping[str, Any]) -> Iterator[str]:
+    """What the emulator showed of each arch: launches, and the case nearest to what the rule allows."""
+    yield "executed  on an ISA emulator, not run on hardware; errors against float64, of what is allowed:"
+    for arch, found in archs.items():
+        nearest = [instance["nearest_to_its_bound"] for instance in found["instances"].values()]
+        used = max(case["error"] / case["allowed"] for case in nearest)
+        launches = sum(found["launches"].values())
+        yield f"          {arch} {launches} launches, at most {used:.0%}, no finding"
 
 
 def _cost_text(seconds: float) -> str:

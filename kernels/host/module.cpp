@@ -8,13 +8,25 @@ namespace fa {
 
 namespace {
 
-hipFunction_t load(int device, const std::string& gfx, const Instance& instance) {
-  const std::string where = instance.name + " on device " + std::to_string(device) + " (" + gfx + ")";
+using Key = std::pair<int, const Instance*>;
+
+// The value of `key`, made when there is none.
+template <typename Value, typename Make>
+Value kept(std::map<Key, Value>& all, const Key& key, Make make) {
+  const auto found = all.find(key);
+  return found != all.end() ? found->second : all.emplace(key, make()).first->second;
+}
+
+hipModule_t load_module(const std::string& gfx, const Instance& instance, const std::string& where) {
   const Bytes code = find_code_object(instance.bundle, gfx);
   hipModule_t module = nullptr;
   check(hipModuleLoadData(&module, code.data), "loading the code object of " + where,
         "the ROCm runtime or the driver may be older than this wheel: python -m flash_attn_rocm doctor shows "
         "both");
+  return module;
+}
+
+hipFunction_t find_function(hipModule_t module, const Instance& instance, const std::string& where) {
   hipFunction_t function = nullptr;
   check(hipModuleGetFunction(&function, module, instance.name.c_str()), "finding the kernel " + where,
         "the wheel is damaged: pip install --force-reinstall flash-attn-rocm");
@@ -24,15 +36,18 @@ hipFunction_t load(int device, const std::string& gfx, const Instance& instance)
 }  // namespace
 
 hipFunction_t loaded_kernel(int device, const std::string& gfx, const Instance& instance) {
-  using Key = std::pair<int, const Instance*>;
   static std::mutex mutex;
   // Never destroyed: at exit the HIP runtime may be gone before this library.
-  static auto& loaded = *new std::map<Key, hipFunction_t>;
+  static auto& modules = *new std::map<Key, hipModule_t>;
+  static auto& functions = *new std::map<Key, hipFunction_t>;
+  const std::string where = instance.name + " on device " + std::to_string(device) + " (" + gfx + ")";
   const std::lock_guard<std::mutex> lock(mutex);
   const Key key{device, &instance};
-  const auto found = loaded.find(key);
-  return found != loaded.end() ? found->second
-                               : loaded.emplace(key, load(device, gfx, instance)).first->second;
+  return kept(functions, key, [&] {
+    // Kept even where the function is not found: a call that fails again must not load it again.
+    hipModule_t module = kept(modules, key, [&] { return load_module(gfx, instance, where); });
+    return find_function(module, instance, where);
+  });
 }
 
 }  // namespace fa

@@ -3,8 +3,6 @@
 import hashlib
 import json
 import re
-import tomllib
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +13,6 @@ pytestmark = pytest.mark.device
 
 ARCHS = ["gfx908", "gfx942", "gfx1030", "gfx1100"]
 NAMES = ["fa_fwd_fp16_d64", "fa_fwd_fp16_d128", "fa_fwd_bf16_d64", "fa_fwd_bf16_d128"]
-GOLDEN = tomllib.loads(Path(__file__).with_name("golden").joinpath("resources.toml").read_text())
 ROW = re.compile(r'^FA_INSTANCE\((\w+), (\w+), (\d+), (\w+), "([\w,]+)"\)$', re.MULTILINE)
 
 
@@ -48,15 +45,13 @@ def test_each_arch_alone_has_exactly_the_tables_instances(device, arch):
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-def test_resources_are_within_the_golden_ones(device, arch):
+def test_resources_are_reported_for_every_kernel(device, arch):
+    """What they may be is in the golden file: test_static_checks.py."""
     report = json.loads((device / "device" / arch / "resources.json").read_text())
     assert report["arch"] == arch
     assert report["cpu_seconds"] > 0
-    assert set(report["kernels"]) == set(GOLDEN[arch]) == set(NAMES)
-    for name, taken in report["kernels"].items():
-        golden = GOLDEN[arch][name]
-        assert max(taken["vgpr"], taken["agpr"]) <= golden["vgpr"], (name, taken)
-        assert taken["lds_bytes"] == golden["lds_bytes"], (name, taken)
+    assert set(report["kernels"]) == set(NAMES)
+    for taken in report["kernels"].values():
         assert taken["vgpr_spills"] == taken["sgpr_spills"] == taken["scratch_bytes"] == 0
         assert taken["kernarg_bytes"] == 168  # FwdParams, and no hidden argument
         assert taken["wavefront_size"] == (64 if arch.startswith("gfx9") else 32)

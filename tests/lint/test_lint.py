@@ -9,7 +9,7 @@ import pytest
 
 CHECKOUT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
-SCRIPTS = ["scripts/lock", "scripts/release", "scripts/test", "scripts/venv", ".ci/run"]
+SCRIPTS = [*(f"scripts/{name}" for name in ("lock", "release", "test", "test-on-gpu", "venv")), ".ci/run"]
 
 
 def tracked(*patterns: str) -> list[str]:

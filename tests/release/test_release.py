@@ -3,6 +3,8 @@
 import hashlib
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import time
@@ -13,10 +15,13 @@ import pytest
 
 from tests.conftest import CHECKOUT
 from wheel_builder.docker import OWNER_LABEL
+from wheel_builder.errors import PublishError
 from wheel_builder.index import verify_index
 from wheel_builder.matrix import load_matrix
-from wheel_builder.pipeline import audit_file, build_wheel, compile_device_code
+from wheel_builder.pipeline import audit_file, build_wheel, compile_device_code, publish_files
 from wheel_builder.progress import Progress
+from wheel_builder.records import record_path
+from wheel_builder.support_table import planned_kernels
 
 from .conftest import Release
 
@@ -30,7 +35,9 @@ def test_the_summary_is_about_the_wheel_that_is_there(release):
     assert release.says("size") == f"{len(data)} bytes"
     assert release.says("sha256") == hashlib.sha256(data).hexdigest()
     assert release.says("archs").split() == ARCHS
-    assert "neither run on a GPU nor executed on an ISA emulator" in release.out
+    assert "executed  on an ISA emulator, not run on hardware" in release.out
+    for arch in ARCHS:
+        assert re.search(rf"^ +{arch} \d\.\de-\d\d in \d+ launches, no finding$", release.out, re.MULTILINE)
 
 
 def test_the_printed_line_installs_the_wheel(release, tmp_path):
@@ -50,10 +57,21 @@ def test_the_index_is_sound(release):
 
 def test_the_record_says_what_was_and_was_not_shown(record):
     assert list(record["archs"]) == ARCHS
-    for shown in record["archs"].values():
-        assert shown["numerics"] == "not executed: neither on a GPU nor on an ISA emulator"
-        assert shown["hardware"] == "not run on hardware"
-    assert record["tests"]["passed"] > 0
+    for arch, shown in record["archs"].items():
+        assert shown["numerics"] == "executed on an ISA emulator, not run on hardware"
+        assert shown["passed"] is True
+        assert shown["checks"] == ["uninit", "race", "barrier"]
+        assert set(shown["launches"]) == set(planned_kernels(CHECKOUT, [arch])[arch])
+    assert all(counts["passed"] > 0 for counts in record["tests"].values())
+
+
+def test_the_record_is_beside_the_wheel_and_publish_asks_for_it(release, record, tmp_path):
+    assert json.loads(record_path(release.wheel).read_text()) == record
+    alone = tmp_path / release.wheel.name
+    shutil.copy(release.wheel, alone)
+    with pytest.raises(PublishError, match=r"there is no .*\.record\.json beside it"):
+        publish_files([alone], load_matrix(CHECKOUT / "matrix.yaml"), tmp_path / "index", CHECKOUT)
+    assert not (tmp_path / "index").exists()
 
 
 def test_the_wheel_passes_the_audit_and_has_no_build_path_in_it(release):
@@ -74,6 +92,8 @@ def test_a_rerun_with_nothing_to_do_takes_seconds(release):
         "builder image",
         "device code gfx908",
         "wheel and repair",
+        "stand-in runtime",
+        *(f"emulate {arch}" for arch in ARCHS),
         "verify",
         "publish",
     ):

@@ -17,7 +17,7 @@ from wheel_builder.cli import (
     selection_options,
     wheel_arguments,
 )
-from wheel_builder.errors import EngineError, WheelBuilderError
+from wheel_builder.errors import CaseError, EngineError, WheelBuilderError
 from wheel_builder.hostenv import NO_SETTINGS
 
 
@@ -104,6 +104,16 @@ def test_options_are_not_guessed_from_their_beginning(capsys):
     with pytest.raises(SystemExit):
         main(["work", "--dry"], command(print, run_options))
     assert "--dry" in capsys.readouterr().err
+
+
+def test_a_dry_run_of_verify_says_the_steps_and_does_nothing(capsys, tmp_path):
+    wheel = tmp_path / "flash_attn_rocm-0.1.0+rocm7.2-py3-none-manylinux_2_28_x86_64.whl"
+    assert main(["verify", "--dry-run", str(wheel)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "[1/10] container engine"
+    assert "[6/10] rocm7.2 emulate gfx908" in lines
+    assert lines[-1] == "[10/10] rocm7.2 verify"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_failure_is_words_and_its_exit_code(capsys):
@@ -213,3 +223,36 @@ def test_the_hosts_settings_can_be_left_out(tmp_path):
     command = Command("show", "show the workplace", lambda args: seen.append(cli.workplace(args)), options)
     assert main(["show"], [command]) == main(["show", "--no-host-settings"], [command]) == 0
     assert [place.host for place in seen] == [None, NO_SETTINGS]
+
+
+def test_emulate_says_which_kernel_it_would_run(capsys):
+    argv = ["--dtype", "bf16", "--head-dim", "128", "--heads", "4", "--heads-k", "2"]
+    assert main(["emulate", __file__, "--arch", "gfx942", "--dry-run", *argv]) == 0
+    assert capsys.readouterr().out == f"would run fa_fwd_bf16_d128 of {__file__} for gfx942\n"
+
+
+def test_emulate_tells_all_that_is_wrong_with_the_shapes(capsys):
+    argv = ["--seqlen-q", "0", "--heads", "3", "--heads-k", "2"]
+    assert main(["emulate", __file__, "--arch", "gfx942", *argv]) == CaseError.exit_code
+    err = capsys.readouterr().err
+    assert "seqlen_q is 0, expected at least 1" in err
+    assert "nheads is 3, expected a multiple of nheads_k, which is 2" in err
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["nowhere.whl", "--arch", "gfx942"], "there is no file 'nowhere.whl'"),
+        ([__file__], "required: --arch"),
+        ([__file__, "--arch", "gfx942", "--dtype", "fp32"], "invalid choice: 'fp32'"),
+        (
+            [__file__, "--arch", "gfx942", "--checks", "race,bounds"],
+            "expected some of uninit, race, barrier, align, or none; found bounds",
+        ),
+    ],
+)
+def test_emulate_used_wrongly(argv, words, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["emulate", *argv])
+    assert caught.value.code == 2
+    assert words in " ".join(capsys.readouterr().err.split())

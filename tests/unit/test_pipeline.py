@@ -1,4 +1,5 @@
 import os
+import re
 
 import pytest
 
@@ -6,7 +7,7 @@ from kernels import hatch_build
 from tests.conftest import CHECKOUT
 from wheel_builder.errors import DeviceCodeError, SelectionError, WheelError
 from wheel_builder.matrix import load_matrix
-from wheel_builder.pipeline import Released, expectation, job_of, newest_wheel, planned
+from wheel_builder.pipeline import Released, expectation, job_of, newest_wheel, planned, planned_verification
 from wheel_builder.summary import release_text
 from wheel_builder.support_table import planned_kernels
 
@@ -30,10 +31,24 @@ def test_the_steps_of_a_release_are_in_the_flows_order(job):
         "rocm7.2 device code gfx1100",
         "rocm7.2 wheel and repair",
         "rocm7.2 audit",
+        "rocm7.2 emulator",
+        "rocm7.2 static checks",
+        "rocm7.2 emulate gfx908",
+        "rocm7.2 emulate gfx942",
+        "rocm7.2 emulate gfx1030",
+        "rocm7.2 emulate gfx1100",
         "rocm7.2 verify",
         "rocm7.2 publish",
         "rocm7.2 install from the index",
     ]
+
+
+def test_each_wheel_is_verified_with_the_steps_of_its_own_job(job):
+    steps = [(step.name, step.job) for step in planned_verification([job, job])]
+    assert steps[:2] == [("container engine", ""), ("verify image", "")]
+    assert steps[2:] == [*steps[2:10], *steps[2:10]]
+    assert steps[2] == ("builder image", job.id)
+    assert steps[9] == ("verify", job.id)
 
 
 def test_a_wheel_belongs_to_the_job_of_its_local_label(matrix):
@@ -105,17 +120,27 @@ def test_a_bad_support_table_is_an_error_with_all_its_problems(tmp_path):
 
 
 def test_the_summary_has_all_that_a_user_needs(job, tmp_path):
+    shown = {"launches": {"a": 170, "b": 171}, "instances": {
+        "a": {"nearest_to_its_bound": {"error": 5e-4, "allowed": 1e-3}},
+        "b": {"nearest_to_its_bound": {"error": 0.006, "allowed": 0.01}},
+    }}  # fmt: skip
     one = Released(
         job=job, wheel=tmp_path / NAME, bytes=300_000, sha256="ab" * 32,
         cpu_seconds={"gfx908": 5.4, "gfx942": 4.6}, index_url="file:///index/rocm7.2/simple",
         requirement="flash-attn-rocm==0.1.0+rocm7.2", first_use={"seconds_to_first_result": 3.2},
+        record={"archs": dict.fromkeys(sorted(job.archs), shown)},
     )  # fmt: skip
     text = release_text([one], 90.0)
     assert f"sha256    {'ab' * 32}" in text
     assert "size      300000 bytes" in text
     assert "archs     gfx908 gfx942 gfx1030 gfx1100" in text
     assert "gfx908 5, gfx942 5" in text
-    assert "neither run on a GPU nor executed on an ISA emulator" in text
+    assert (
+        "executed  on an ISA emulator, not run on hardware; errors against float64, of what is allowed:"
+        in text
+    )
+    executed = re.findall(r"(gfx\d+) 341 launches, at most 60%, no finding", text)
+    assert executed == list(job.archs)
     line = "pip install flash-attn-rocm==0.1.0+rocm7.2 --index-url file:///index/rocm7.2/simple"
     assert line in text
     assert "1.5 CPU-minutes" in text

@@ -13,6 +13,9 @@ from wheel_builder.store import Artifact, Store
 
 IMAGE = Artifact(path=None, manifest={"key": "k", "facts": {
     "ref": "builder:7.2", "image_id": "sha256:1", "python_tag": "cp314-cp314"}}, reused=True)  # fmt: skip
+STATIC = Artifact(
+    path=None, manifest={"key": "s", "facts": {"archs": {"gfx908": {}}, "differences": []}}, reused=True
+)
 ROCM = Rocm("7.2", "debian", "debian:sid-slim", "/usr/lib/llvm-22/bin", ("gfx908",))
 PACKAGE = Package("2.10", "2.13.0", "0" * 64, "manylinux_2_28_x86_64", 12)
 
@@ -44,6 +47,8 @@ def checkout(tmp_path):
         "kernels/include/a.hpp",
         "kernels/instances/build.py",
         "tests/wheel/test_a.py",
+        "tests/standin/test_a.py",
+        "wheel_builder/standin/control.py",
         "wheel_builder/a.py",
     ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -153,12 +158,23 @@ def verified(junit):
     return FakeEngine(answer)
 
 
+def emulated(arch, **changes):
+    """What the emulated suite of an arch left."""
+    how = "executed on an ISA emulator, not run on hardware"
+    facts = {"arch": arch, "how": how, "tests": {"passed": 9}, "checks": ["race"], "seed": 1,
+             "wave_instructions": 1000,
+             "instances": {"fa_fwd_fp16_d64": {"cases": 9, "worst_error": 0.001}},
+             "launches": {"fa_fwd_fp16_d64": 9}, "findings": []} | changes  # fmt: skip
+    return Artifact(path=None, manifest={"key": f"{arch}-key", "facts": facts}, reused=True)
+
+
 def verify_one(checkout, tmp_path, engine):
     file = tmp_path / "a-1+rocm7.2-py3-none-any.whl"
     file.write_bytes(b"wheel")
+    part = Artifact(path=tmp_path, manifest={"key": "part", "facts": {}}, reused=True)
     return verify.verify_wheel(
-        file, ["gfx908"], image=IMAGE, checkout=checkout,
-        store=Store(tmp_path / "build"), log=tmp_path / "log", run=engine,
+        file, {"gfx908": emulated("gfx908")}, static=STATIC, image=IMAGE, standin=part, disassembly=part,
+        checkout=checkout, store=Store(tmp_path / "build"), log=tmp_path / "log", run=engine,
     )  # fmt: skip
 
 
@@ -167,12 +183,13 @@ def suite(tests=3, failures=0, errors=0, skipped=0):
     return f"<testsuites><testsuite {counts}/></testsuites>"
 
 
-def test_the_record_says_what_was_not_shown(checkout, tmp_path):
+def test_the_record_says_what_was_shown_and_what_was_not(checkout, tmp_path):
     record = verify_one(checkout, tmp_path, verified(suite()))
     shown = record.facts["archs"]["gfx908"]
-    assert shown["hardware"] == "not run on hardware"
-    assert shown["numerics"] == "not executed: neither on a GPU nor on an ISA emulator"
-    assert record.facts["tests"] == {"passed": 3}
+    assert shown["numerics"] == "executed on an ISA emulator, not run on hardware"
+    assert shown["passed"] is True
+    assert shown["instances"]["fa_fwd_fp16_d64"] == {"cases": 9, "worst_error": 0.001}
+    assert record.facts["tests"] == {"tests/wheel": {"passed": 3}, "tests/standin": {"passed": 3}}
     assert json.loads((record.path / "record.json").read_text()) == record.facts
 
 
@@ -185,5 +202,5 @@ def test_a_wheel_is_verified_only_when_every_test_ran_and_passed(checkout, tmp_p
 def test_a_failing_test_is_shown_with_its_log(checkout, tmp_path):
     with pytest.raises(VerifyError) as caught:
         verify_one(checkout, tmp_path, FakeEngine(fails=True))
-    assert "failed its tests in the verify container" in str(caught.value)
+    assert "failed wheel's tests in the verify container" in str(caught.value)
     assert str(tmp_path / "log") in str(caught.value)

@@ -1,0 +1,128 @@
+"""The static checks on what the compiler makes: our kernels, and code with a planted mistake."""
+
+from pathlib import Path
+
+import pytest
+
+from wheel_builder.fatbin import CodeObject
+from wheel_builder.static_checks.check import check_listings
+from wheel_builder.static_checks.disassembly import Instruction, Kernel, parse_disassembly, parse_operation
+from wheel_builder.static_checks.golden import GOLDEN, parse_golden
+from wheel_builder.static_checks.hazards import check_hazards
+from wheel_builder.static_checks.listing import list_code, tools_in
+from wheel_builder.static_checks.matrix_use import TRAITS
+from wheel_builder.store import Store
+
+pytestmark = pytest.mark.device
+
+CHECKOUT = Path(__file__).parents[2]
+ARCHS = ["gfx908", "gfx942", "gfx1030", "gfx1100"]
+# Inline assembly, into which the compiler does not look when it keeps dependent instructions apart.
+PLANTED = r"""
+typedef _Float16 half4 __attribute__((ext_vector_type(4)));
+typedef _Float16 half16 __attribute__((ext_vector_type(16)));
+typedef float float4v __attribute__((ext_vector_type(4)));
+typedef float float8 __attribute__((ext_vector_type(8)));
+typedef float float16v __attribute__((ext_vector_type(16)));
+extern "C" __attribute__((amdgpu_kernel, device)) void
+planted(float* out, const half4* in, const half16* wide) {
+#if defined(__gfx908__)
+  float16v c = {}, d;
+  asm volatile("v_mfma_f32_32x32x8f16 %0, %1, %2, %3" : "=a"(d) : "v"(in[0]), "v"(in[1]), "a"(c));
+  for (int i = 0; i < 16; ++i) out[i] = d[i];
+#elif defined(__gfx942__)
+  float4v d;
+  asm volatile("v_mfma_f32_16x16x16_f16 %0, %1, %2, 0" : "=v"(d) : "v"(in[0]), "v"(in[1]));
+  for (int i = 0; i < 4; ++i) out[i] = d[i] * 2.0f;
+#else
+  float8 c = {}, d, e;
+  asm volatile("v_wmma_f32_16x16x16_f16 %0, %2, %3, %4\n v_wmma_f32_16x16x16_f16 %1, %0, %3, %4"
+               : "=&v"(d), "=&v"(e) : "v"(wide[0]), "v"(wide[1]), "v"(c));
+  for (int i = 0; i < 8; ++i) out[i] = e[i];
+#endif
+}
+"""
+
+
+@pytest.fixture(scope="session")
+def as_text(builder, tmp_path_factory):
+    """``as_text([(arch, file)])``: the text of code objects."""
+    store = Store(tmp_path_factory.mktemp("listings"))
+
+    def listings(files):
+        objects = [CodeObject(arch, file.read_bytes()) for arch, file in files]
+        return list_code(objects, tools=tools_in(builder), store=store, log=store.root / "log")
+
+    return listings
+
+
+@pytest.fixture(scope="session")
+def ours(device, as_text):
+    """The text of all our kernels."""
+    return as_text([(a, f) for a in ARCHS for f in sorted((device / "device" / a).glob("*.hsaco"))])
+
+
+def test_our_kernels_pass_every_check_and_take_what_was_reviewed(ours, job):
+    reviewed = parse_golden((CHECKOUT / GOLDEN).read_text())[job.rocm.version]
+    report = check_listings(
+        ours, rocm=job.rocm.version, reviewed=reviewed, traits=(CHECKOUT / TRAITS).read_text()
+    )
+    assert {arch: set(kernels) for arch, kernels in report.taken.items()} == {
+        a: set(reviewed[a]) for a in ARCHS
+    }
+    assert not report.findings, "\n".join(map(str, report.findings))
+
+
+def without_a_wait_state(kernel, number):
+    """The kernel with one wait state (on gfx1100: one wait for VALU results) less at that instruction."""
+    old = kernel.instructions[number]
+    text = f"s_nop {old.wait_states - 2}"
+    new = (Instruction(old.address, text, (parse_operation(text),)),) if old.wait_states > 1 else ()
+    return Kernel(kernel.name, (*kernel.instructions[:number], *new, *kernel.instructions[number + 1 :]))
+
+
+@pytest.mark.parametrize(
+    ("arch", "waiting"), [("gfx908", "s_nop"), ("gfx942", "s_nop"), ("gfx1100", "s_waitcnt_depctr")]
+)
+def test_every_wait_of_the_compilers_is_needed(ours, arch, waiting):
+    """The compiler inserts no more than its rules ask for: one less anywhere must be found."""
+    texts = [text.disassembly for text in ours if text.arch == arch]
+    kernels = [k for text in texts for k in parse_disassembly(text) if k.name.endswith("_d64")]
+    places = [(k, n) for k in kernels for n in k.reached if k.instructions[n].mnemonic == waiting]
+    assert len(places) >= len(kernels)
+    missed = [
+        str(k.instructions[n]) for k, n in places if not check_hazards(arch, without_a_wait_state(k, n))
+    ]
+    assert missed == []
+
+
+@pytest.fixture(scope="session")
+def planted(builder_image, as_text, tmp_path_factory):
+    """The planted kernel for those archs that have matrix instructions, by arch."""
+    from tests.device.conftest import Toolchain
+
+    archs = ["gfx908", "gfx942", "gfx1100"]
+    build = Toolchain(builder_image, CHECKOUT / "kernels", tmp_path_factory.mktemp("planted"))
+    (build.scratch / "planted.hip").write_text(PLANTED)
+    for arch in archs:
+        flags = "-x hip -O3 -nogpuinc -nogpulib --offload-device-only --no-gpu-bundle-output"
+        build(
+            "sh",
+            "-c",
+            f'"$FA_LLVM/clang++" {flags} --offload-arch={arch} /out/planted.hip -o /out/{arch}.hsaco',
+        )
+    texts = as_text([(arch, build.scratch / f"{arch}.hsaco") for arch in archs])
+    return {text.arch: parse_disassembly(text.disassembly)[0] for text in texts}
+
+
+@pytest.mark.parametrize(
+    ("arch", "how", "needs"),
+    [
+        ("gfx908", "reads the result of", "needs 18 wait states between them, has 0"),
+        ("gfx942", "reads the result of", "needs 7 wait states between them, has 1"),
+        ("gfx1100", "reads as A or B the D of", "needs 1 VALU instructions between them, has 0"),
+    ],
+)
+def test_a_matrix_instruction_in_inline_assembly_is_found(planted, arch, how, needs):
+    texts = [finding.text for finding in check_hazards(arch, planted[arch])]
+    assert any(how in text and needs in text for text in texts), texts

@@ -1,0 +1,198 @@
+"""Forward attention against float64, for every forward kernel that the wheel has for the arch.
+
+The rule: the largest error may be FACTOR times that of a plain PyTorch computation in the tensors' own
+dtype, because that is what the dtype itself costs, and SUM_ROUNDING times the largest value.
+"""
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import pytest
+import torch
+from conftest import FORWARD
+
+DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
+# Around the rows and columns of every tile and fragment: 16, 32, 64, 128.
+LENGTHS = (1, 15, 16, 17, 63, 64, 65, 113, 257)
+FACTOR = 2.0
+# What fp32 itself may lose in a sum of that many products, whose weights add up to 1: the plain computation
+# may happen to be exact, and then this is all that is allowed.
+SUM_ROUNDING = max(LENGTHS) * 2.0**-24
+# Relative, of fp32 arithmetic on exactly representable inputs: as many summands, and one logarithm.  Below 1
+# it is absolute: where the log-sum-exp crosses zero, its terms do not.
+LSE_TOLERANCE = 1e-5
+UNGROUPED = ((2, 2), (1, 1))  # (nheads, nheads_k)
+GROUPED = ((4, 2), (3, 1))
+BATCHES = (1, 2)
+# Of q, k and v.  Kernels put off rescaling while a row's maximum grows by little: 4 makes it grow by much.
+MAGNITUDES = (1.0, 1.0, 4.0)
+instances = pytest.mark.parametrize(("dtype", "head_dim"), FORWARD)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call; shapes as ``flash_attn_func`` has them."""
+
+    dtype: str
+    head_dim: int
+    seqlen_q: int
+    seqlen_k: int
+    causal: bool = False
+    batch: int = 1
+    heads: tuple = (2, 1)
+    layout: str = "contiguous"
+    scale: float | None = None
+    magnitude: float = 1.0
+
+    @property
+    def instance(self):
+        return f"fa_fwd_{self.dtype}_d{self.head_dim}"
+
+
+def contiguous(x):
+    return x.contiguous()
+
+
+def heads_first(x):
+    """As ``(batch, heads, rows, head_dim)`` in memory."""
+    return x.transpose(1, 2).contiguous().transpose(1, 2)
+
+
+def padded(x):
+    """Rows apart by 8 elements more than they are long."""
+    return torch.nn.functional.pad(x, (0, 8))[..., : x.shape[-1]]
+
+
+def packed(x):
+    """One of three tensors that lie interleaved, as a fused projection leaves them."""
+    return torch.stack([torch.zeros_like(x), x, torch.ones_like(x)], dim=2)[:, :, 1]
+
+
+def odd(x):
+    """Rows apart by an odd number of elements: the package has to copy."""
+    return torch.nn.functional.pad(x, (0, 1))[..., : x.shape[-1]]
+
+
+LAYOUTS = {f.__name__: f for f in (contiguous, heads_first, padded, packed, odd)}
+
+
+def grid():
+    """Every pair of lengths, causal and not, heads grouped and not; the rest changes from case to case."""
+    every = itertools.product(LENGTHS, LENGTHS, (False, True), (UNGROUPED, GROUPED))
+    for number, (seqlen_q, seqlen_k, causal, heads) in enumerate(every):
+        # Steps that have no common period: each choice meets nearly every combination of the others.
+        yield {
+            "seqlen_q": seqlen_q,
+            "seqlen_k": seqlen_k,
+            "causal": causal,
+            "heads": heads[number // 4 % len(heads)],
+            "batch": BATCHES[number // 7 % len(BATCHES)],
+            "layout": tuple(LAYOUTS)[number % len(LAYOUTS)],
+            "magnitude": MAGNITUDES[number // 5 % len(MAGNITUDES)],
+        }
+
+
+def words(changes):
+    causal = "causal" if changes["causal"] else "full"
+    nheads, nheads_k = changes["heads"]
+    sizes = f"{changes['seqlen_q']}x{changes['seqlen_k']}-{causal}-b{changes['batch']}"
+    return f"{sizes}-h{nheads}_{nheads_k}-{changes['layout']}-x{changes['magnitude']:g}"
+
+
+def inputs(case, device):
+    generator = torch.Generator().manual_seed(0)
+    nheads, nheads_k = case.heads
+    lay_out, dtype = LAYOUTS[case.layout], DTYPES[case.dtype]
+
+    def tensor(rows, heads):
+        values = torch.randn(case.batch, rows, heads, case.head_dim, generator=generator) * case.magnitude
+        return lay_out(values.to(dtype).to(device))
+
+    return tensor(case.seqlen_q, nheads), tensor(case.seqlen_k, nheads_k), tensor(case.seqlen_k, nheads_k)
+
+
+def plain(q, k, v, *, causal, scale):
+    """Attention as the textbook writes it, in the inputs' dtype; rows that see nothing give 0 and +inf."""
+    group = q.shape[2] // k.shape[2]
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
+    scores = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    rows, keys = (torch.arange(n, device=q.device) for n in (q.shape[2], k.shape[2]))
+    hidden = (keys[None] > rows[:, None] + k.shape[2] - q.shape[2]) & causal
+    blind = hidden.all(-1) if k.shape[2] else torch.ones_like(rows, dtype=torch.bool)
+    scores = scores.masked_fill(hidden, -math.inf)
+    probabilities = torch.softmax(scores, -1).masked_fill(blind[:, None], 0.0)
+    lse = torch.logsumexp(scores, -1).masked_fill(blind, math.inf)
+    return (probabilities @ v).transpose(1, 2), lse
+
+
+def check(target, shown, case):
+    q, k, v = inputs(case, target.device)
+    found, launches = target.attend(
+        q, k, v, causal=case.causal, softmax_scale=case.scale, return_attn_probs=True
+    )
+    out, lse = found[0].cpu(), found[1].cpu().double()
+    assert launches in (None, 1), "one call is one kernel"
+    host = [x.cpu() for x in (q, k, v)]
+    exact, exact_lse = plain(*(x.double() for x in host), causal=case.causal, scale=case.scale)
+    low, _ = plain(*host, causal=case.causal, scale=case.scale)
+    error = largest(out.double() - exact)
+    allowed = FACTOR * largest(low.double() - exact) + SUM_ROUNDING * largest(host[2])
+    shown.compared(case.instance, repr(case), error, allowed)
+    assert error <= allowed, f"out: error {error} against float64, allowed {allowed}"
+    blind = exact_lse == math.inf
+    assert (lse[blind] == math.inf).all(), "rows that see no key have log-sum-exp +inf"
+    assert (out.transpose(1, 2)[blind] == 0).all(), "rows that see no key are 0"
+    lse_error = largest(((lse - exact_lse) / exact_lse.abs().clamp(min=1.0))[~blind])
+    shown.compared_lse(case.instance, lse_error)
+    assert lse_error <= LSE_TOLERANCE, f"log-sum-exp: relative error {lse_error}"
+
+
+def largest(differences):
+    """The largest absolute value; NaN where there is one, so that it meets no bound."""
+    return differences.abs().max().item() if differences.numel() else 0.0
+
+
+@instances
+@pytest.mark.parametrize("changes", tuple(grid()), ids=words)
+def test_lengths_heads_batches_and_layouts(target, shown, dtype, head_dim, changes):
+    check(target, shown, Case(dtype, head_dim, **changes))
+
+
+@instances
+@pytest.mark.parametrize("scale", [0.01, 1.0])
+def test_softmax_scale(target, shown, dtype, head_dim, scale):
+    check(target, shown, Case(dtype, head_dim, 65, 113, causal=True, scale=scale))
+
+
+@instances
+@pytest.mark.parametrize("magnitude", [1e-3, 8.0])
+def test_scores_that_are_all_equal_or_far_apart(target, shown, dtype, head_dim, magnitude):
+    check(target, shown, Case(dtype, head_dim, 33, 129, magnitude=magnitude))
+
+
+@instances
+def test_no_keys(target, shown, dtype, head_dim):
+    check(target, shown, Case(dtype, head_dim, 17, 0))
+
+
+@instances
+@pytest.mark.parametrize("sizes", [{"batch": 0}, {"seqlen_q": 0}])
+def test_nothing_to_compute_launches_nothing(target, dtype, head_dim, sizes):
+    case = Case(dtype, head_dim, **{"seqlen_q": 3, "seqlen_k": 5, **sizes})
+    q, k, v = inputs(case, target.device)
+    out, launches = target.attend(q, k, v)
+    assert out.shape == q.shape
+    assert launches in (None, 0)
+
+
+@instances
+def test_the_same_call_gives_the_same_bits(target, dtype, head_dim):
+    q, k, v = inputs(Case(dtype, head_dim, 113, 257, causal=True), target.device)
+    (first, _), (second, _) = (target.attend(q, k, v, causal=True) for _ in range(2))
+    assert torch.equal(first, second)
+
+
+def test_every_forward_kernel_of_the_arch_was_asked_for():
+    assert FORWARD, "the wheel has no forward kernel for this arch"

@@ -1,0 +1,94 @@
+"""Device code of tests/emulator/data, compiled in the builder image and executed on the emulator."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from wheel_builder.docker import Mount, caller, run_in
+from wheel_builder.emulator.binding import Core
+from wheel_builder.emulator.command import Workshop
+from wheel_builder.emulator.disassembly import ImageLlvm, disassemble
+from wheel_builder.emulator.machine import load_machine
+from wheel_builder.stages.device_code import compile_arch
+from wheel_builder.standin.container import LIBRARY
+from wheel_builder.store import sha256_file
+
+DATA = Path(__file__).with_name("data")
+ARCHS = ("gfx908", "gfx942", "gfx1030", "gfx1100")
+FLAGS = "-x hip --offload-device-only --no-gpu-bundle-output -O3 -fuse-cuid=none"
+
+
+@pytest.fixture(scope="session")
+def core(emulator):
+    """The emulator's core, compiled from this checkout."""
+    return Core(emulator.path / LIBRARY)
+
+
+@pytest.fixture(scope="session")
+def llvm(builder, job):
+    return ImageLlvm(builder.facts["ref"], builder.facts["image_id"], job.rocm.llvm)
+
+
+@pytest.fixture(scope="session")
+def compiled(builder, job, place):
+    """``compiled("planted", arch)``: the code object of data/planted.hip, from the store if it is there."""
+
+    def compile_(name, arch):
+        source = DATA / f"{name}.hip"
+        inputs = {
+            "image": builder.facts["image_id"],
+            "source": sha256_file(source),
+            "arch": arch,
+            "flags": FLAGS,
+        }
+
+        def make(out):
+            clang = [f"{job.rocm.llvm}/clang++", *shlex.split(FLAGS), f"--offload-arch={arch}"]
+            mounts = [Mount(source, "/in.hip"), Mount(out, "/out", writable=True)]
+            argv = [*clang, "/in.hip", "-o", "/out/code.co"]
+            run_in(builder.facts["ref"], argv, mounts=mounts, user=caller(), env={"HOME": "/out"})
+            return {}
+
+        return place.store.get_or_make("emulator-test-code", inputs, make).path / "code.co"
+
+    return compile_
+
+
+@pytest.fixture(scope="session")
+def machines(core, llvm, compiled, place):
+    """``machines("planted", arch)``: that code object, loaded.  Loaded once."""
+    loaded = {}
+
+    def load(name, arch):
+        if (name, arch) not in loaded:
+            code = compiled(name, arch)
+            loaded[name, arch] = load_machine(core, code, disassemble(code, llvm, place.store))
+        return loaded[name, arch]
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def workshop(builder, core, job, place):
+    llvm = ImageLlvm(builder.facts["ref"], builder.facts["image_id"], job.rocm.llvm)
+    return Workshop(core, place.store, llvm, place.checkout / "kernels/include", place.log("").parent)
+
+
+@pytest.fixture(scope="session")
+def device_code(builder, place):
+    """``device_code(arch)``: the folder with the kernels of this checkout for an arch."""
+
+    def make(arch):
+        log = place.log(f"device-code-{arch}")
+        return compile_arch(
+            arch, image=builder, checkout=place.checkout, store=place.store, jobs=place.jobs, log=log
+        ).path
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def disassembled(llvm, place):
+    """``disassembled(code)``: the text of a code object's file."""
+    return lambda code: disassemble(code, llvm, place.store)

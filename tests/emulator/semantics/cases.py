@@ -1,0 +1,78 @@
+"""All lines of all tables, as cases of one arch."""
+
+import functools
+import re
+
+from tests.emulator.semantics import (
+    atomic_ops,
+    compare_ops,
+    control_ops,
+    division_ops,
+    dpp_ops,
+    dual_ops,
+    float_ops,
+    integer_ops,
+    lane_ops,
+    lds_ops,
+    mask_ops,
+    matrix_ops,
+    memory_ops,
+    packed_ops,
+    scalar_ops,
+)
+from tests.emulator.semantics.scalars import scalar_case
+from tests.emulator.semantics.table import Op, ScalarOp, spread
+from tests.emulator.semantics.vectors import vector_case
+
+TABLES = (
+    integer_ops,
+    float_ops,
+    packed_ops,
+    compare_ops,
+    division_ops,
+    scalar_ops,
+    lane_ops,
+    dpp_ops,
+    dual_ops,
+    mask_ops,
+    control_ops,
+    memory_ops,
+    lds_ops,
+    atomic_ops,
+    matrix_ops,
+)
+# Encodings of one mnemonic, as the disassembler names them.
+ENCODING = re.compile(r"_(e32|e64|e64_dpp|dpp|sdwa)$")
+
+
+@functools.cache
+def lines(arch):
+    return [line for table in TABLES for line in table.OPS if arch in spread(line.names)]
+
+
+def make(line, arch):
+    if isinstance(line, Op):
+        return vector_case(line, arch)
+    if isinstance(line, ScalarOp):
+        return scalar_case(line, arch)
+    return line.case(arch)
+
+
+def plain(line, arch):
+    """A line's mnemonic, encodings merged."""
+    return ENCODING.sub("", ENCODING.sub("", spread(line.names)[arch]))
+
+
+@functools.cache
+def of(arch):
+    """Cases by mnemonic."""
+    found = {}
+    for line in lines(arch):
+        found.setdefault(plain(line, arch), []).append(make(line, arch))
+    return found
+
+
+@functools.cache
+def tested(arch):
+    """Mnemonics with a vector."""
+    return {plain(line, arch) for line in lines(arch)}

@@ -1,0 +1,81 @@
+"""All snippets of an arch as one code object, assembled in the builder image and loaded into the emulator."""
+
+import functools
+from pathlib import Path
+
+import pytest
+
+from tests.emulator.semantics import cases
+from tests.emulator.semantics.machine import FEATURES, SnippetMachine
+from wheel_builder.docker import Mount, caller, run_in
+from wheel_builder.emulator.disassembly import disassemble
+from wheel_builder.emulator.machine import load_machine
+from wheel_builder.stages.device_code import compile_arch
+from wheel_builder.stages.static import disassemble_wheel
+
+CHECKOUT = Path(__file__).parents[3]
+
+ASSEMBLE = """set -e
+{llvm}/llvm-mc -triple=amdgcn-amd-amdhsa -mcpu={arch} {features} -filetype=obj /in.s -o /tmp/code.o
+{llvm}/ld.lld -shared /tmp/code.o -o /out/code.co
+"""
+
+
+@pytest.fixture(scope="session")
+def assembled(builder, job, place, core, llvm, tmp_path_factory):
+    """``assembled(text, arch)``: the code object of assembly text, loaded; kept in the store."""
+
+    def load(text, arch):
+        inputs = {"image": builder.facts["image_id"], "text": text, "arch": arch, "how": ASSEMBLE}
+        source = tmp_path_factory.mktemp(arch) / "in.s"
+        source.write_text(text)
+        script = ASSEMBLE.format(llvm=job.rocm.llvm, arch=arch, features=FEATURES[arch])
+
+        def make(out):
+            mounts = [Mount(source, "/in.s"), Mount(out, "/out", writable=True)]
+            run_in(builder.facts["ref"], ["sh", "-c", script], mounts=mounts, user=caller())
+            return {}
+
+        code = place.store.get_or_make("emulator-snippets", inputs, make).path / "code.co"
+        return load_machine(core, code, disassemble(code, llvm, place.store))
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def snippet_machine(assembled):
+    """``snippet_machine(arch)``: loaded once."""
+
+    @functools.cache
+    def load(arch):
+        return SnippetMachine(
+            arch, [case.snippet for some in cases.of(arch).values() for case in some], assembled
+        )
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def shipped(builder, core, llvm, place):
+    """``shipped(arch)``: code objects for an arch, loaded, by name: the wheels' in dist/, this checkout's."""
+    kept = {"store": place.store, "log": place.log("disassembly")}
+    finished = [disassemble_wheel(file, builder, **kept) for file in place.dist.glob("*.whl")]
+
+    def files(arch):
+        for number, wheel in enumerate(finished):
+            yield from ((f"wheel {number}: {code.stem}", code) for code in wheel.path.glob(f"{arch}-*.co"))
+        built = compile_arch(
+            arch, image=builder, checkout=CHECKOUT, store=place.store, jobs=place.jobs, log=place.log(arch)
+        )
+        yield from ((code.stem, code) for code in built.path.glob("*.hsaco"))
+
+    @functools.cache
+    def load(arch):
+        codes = dict(sorted(files(arch)))
+        assert codes, f"no code objects for {arch}"
+        return {
+            name: load_machine(core, code, disassemble(code, llvm, place.store))
+            for name, code in codes.items()
+        }
+
+    return load

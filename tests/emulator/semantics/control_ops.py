@@ -1,0 +1,125 @@
+"""Control flow: s40 tells which way was taken; what only steers the pipeline changes nothing."""
+
+from tests.emulator.semantics.snippets import Code
+
+SKIP = "s_mov_b32 s40, 0\n{set}\n{{x}} L{n}\ns_mov_b32 s40, 1\nL{n}:"
+
+
+def counted():
+    n = 0
+    while True:
+        n += 1
+        yield n
+
+
+NUMBER = counted()
+
+
+def branch(names, setup, taken, scalars=("s16", "s17")):
+    """``taken(wave)``: whether the instruction after the branch is skipped."""
+    text = SKIP.format(set=setup, n=next(NUMBER))
+    return Code(
+        names,
+        text,
+        lambda w: {"s40": not taken(w)},
+        (),
+        scalars,
+        values=lambda rng, r: rng.getrandbits(32) * rng.getrandbits(1),
+    )
+
+
+def vcc_of(wave):
+    return wave["s16"] | wave["s17"] << 32 if wave.lanes == 64 else wave["s16"]
+
+
+SET_VCC = "s_mov_b32 vcc_lo, s16\ns_mov_b32 vcc_hi, s17"
+LOOP = """s_mov_b32 s40, 0
+s_mov_b32 s41, 20
+Lback:
+s_add_u32 s40, s40, s41
+s_sub_u32 s41, s41, 1
+s_cmp_lg_u32 s41, 0
+{x} Lback"""
+GET_PC = """{x} s[40:41]
+Lpc:
+s_add_u32 s40, s40, Ltarget-Lpc
+s_addc_u32 s41, s41, 0
+s_mov_b32 s42, 1
+s_setpc_b64 s[40:41]
+s_mov_b32 s42, 2
+Ltarget:"""
+SET_PC = """s_getpc_b64 s[40:41]
+Lq:
+s_add_u32 s40, s40, Lr-Lq
+s_addc_u32 s41, s41, 0
+s_mov_b32 s42, 3
+{x} s[40:41]
+s_mov_b32 s42, 2
+Lr:"""
+# A call: s42 is 1, then 2 more in the function, then 4 more behind the call.
+SWAP_PC = """s_getpc_b64 s[40:41]
+Ls:
+s_add_u32 s40, s40, Lt-Ls
+s_addc_u32 s41, s41, 0
+s_mov_b32 s42, 1
+{x} s[44:45], s[40:41]
+s_add_u32 s42, s42, 4
+s_branch Lu
+Lt:
+s_add_u32 s42, s42, 2
+s_setpc_b64 s[44:45]
+Lu:"""
+CONTROL = [
+    branch("s_branch", "s_nop 0", lambda w: True),
+    branch("s_cbranch_scc0", "s_cmp_lg_u32 s16, 0", lambda w: w["s16"] == 0),
+    branch("s_cbranch_scc1", "s_cmp_lg_u32 s16, 0", lambda w: w["s16"] != 0),
+    branch("s_cbranch_vccz", SET_VCC, lambda w: vcc_of(w) == 0),
+    branch("s_cbranch_vccnz", SET_VCC, lambda w: vcc_of(w) != 0),
+    branch("s_cbranch_execz", "s_nop 0", lambda w: w.exec == 0),
+    branch("s_cbranch_execnz", "s_nop 0", lambda w: w.exec != 0),
+    # a loop: the sum 1..20 by a backward branch
+    Code(
+        "s_cbranch_scc1",
+        LOOP,
+        lambda w: {"s40": 210},
+    ),
+    Code(
+        "s_getpc_b64",
+        GET_PC,
+        lambda w: {"s42": 1},
+    ),
+    Code(
+        "s_setpc_b64",
+        SET_PC,
+        lambda w: {"s42": 3},
+    ),
+    Code(
+        "s_swappc_b64",
+        SWAP_PC,
+        lambda w: {"s42": 7},
+    ),
+    # one wave alone passes a barrier; what only steers the pipeline changes nothing
+    *(
+        Code(names, f"s_mov_b32 s40, 5\n{text}", lambda w: {"s40": 5, "v16": w["v16"]}, ("v16",))
+        for names, text in (
+            ("s_barrier", "{x}"),
+            ("s_nop", "{x} 3"),
+            ("s_waitcnt", "{x} vmcnt(0) lgkmcnt(0)"),
+            ("s_sleep", "{x} 1"),
+            ("s_setprio", "{x} 2"),
+            ("v_nop", "{x}"),
+            ("-/s_clause", "{x} 0x1\nv_mov_b32 v20, v16\nv_mov_b32 v21, v16"),
+            ("-/-/s_delay_alu", "{x} instid0(VALU_DEP_1)\nv_mov_b32 v20, v16"),
+            ("-/s_waitcnt_vscnt", "{x} null, 0x0"),
+            ("-/-/s_waitcnt_depctr", "{x} 0xfff"),
+            ("-/s_waitcnt_depctr/-", "{x} 0xffe3"),
+        )
+    ),
+    # the end, and padding behind a kernel: decoded, jumped over
+    Code("s_endpgm", "s_mov_b32 s40, 5\ns_branch Lend\n{x}\nLend:", lambda w: {"s40": 5}),
+    Code("-/s_code_end", "s_mov_b32 s40, 5\ns_branch Lafter\n{x}\nLafter:", lambda w: {"s40": 5}),
+    Code("-/-/s_sendmsg", "s_mov_b32 s40, 5\n{x} sendmsg(MSG_DEALLOC_VGPRS)", lambda w: {"s40": 5}),
+]
+
+
+OPS = CONTROL

@@ -1,0 +1,181 @@
+"""Snippets of machine code, assembled into one code object per arch and run on the emulator.
+
+A snippet's kernel loads registers from memory, runs the snippet's text and stores registers to memory; each
+workgroup, one wave, has its own data.  s[4:7] (input and output) and v0 (lane * 4) belong to the frame.
+"""
+
+import re
+import struct
+from dataclasses import dataclass, field
+
+from wheel_builder.emulator.machine import Launch, Options
+from wheel_builder.emulator.memory import Memory, pack_arguments
+
+ARCHS = ("gfx908", "gfx942", "gfx1030", "gfx1100")
+LANES = {"gfx908": 64, "gfx942": 64, "gfx1030": 32, "gfx1100": 32}
+# gfx1100's 16-bit operands are halves of registers (v1.l, v1.h), as the compiler uses them.
+FEATURES = {"gfx908": "", "gfx942": "", "gfx1030": "", "gfx1100": "-mattr=+real-true16"}
+SLOT = 256  # bytes of one register of a wave, wave32 or not
+STEP = SLOT // 4
+
+
+@dataclass(frozen=True)
+class Snippet:
+    """``text`` after loads of ``vectors`` and ``scalars``, before stores of ``outputs``: 32-bit registers."""
+
+    name: str
+    text: str
+    vectors: tuple[str, ...] = ()
+    scalars: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    lds: int = 0
+
+
+@dataclass(frozen=True)
+class Data:
+    """What one workgroup gets: ``vectors[register][lane]`` and ``scalars[register]``."""
+
+    vectors: dict[str, list[int]] = field(default_factory=dict)
+    scalars: dict[str, int] = field(default_factory=dict)
+
+
+def label(index):
+    return f"k{index}"
+
+
+def expand(text, arch):
+    """Mask registers by name: ``<40>`` is s[40:41] on wave64 and s40 on wave32, likewise <vcc> and <exec>."""
+    wide = LANES[arch] == 64
+
+    def one(match):
+        name = match[1]
+        if name.isdigit():
+            return f"s[{name}:{int(name) + 1}]" if wide else f"s{name}"
+        return name if wide else name + "_lo"
+
+    return re.sub(r"<(\w+)>", one, text)
+
+
+def body(snippet, arch):
+    next_slot = ["s_add_u32 s4, s4, 256", "s_addc_u32 s5, s5, 0"]
+    next_out = ["s_add_u32 s6, s6, 256", "s_addc_u32 s7, s7, 0"]
+    slots = len(snippet.vectors) + 1
+    lines = [
+        "s_load_dwordx4 s[4:7], s[0:1], 0x0",
+        "s_load_dwordx2 s[8:9], s[0:1], 0x10",
+        "s_waitcnt lgkmcnt(0)",
+        f"s_mul_i32 s3, s2, {slots * SLOT}",
+        "s_add_u32 s4, s4, s3",
+        "s_addc_u32 s5, s5, 0",
+        f"s_mul_i32 s3, s2, {len(snippet.outputs) * SLOT}",
+        "s_add_u32 s6, s6, s3",
+        "s_addc_u32 s7, s7, 0",
+        "v_lshlrev_b32 v0, 2, v0",
+    ]
+    for register in snippet.vectors:
+        to = register if register[0] == "v" else "v1"
+        lines += [f"global_load_dword {to}, v0, s[4:5]", "s_waitcnt vmcnt(0)", *next_slot]
+        if to != register:
+            lines += [f"v_accvgpr_write_b32 {register}, v1"]
+    for i, register in enumerate(snippet.scalars):
+        lines += [f"s_load_dword {register}, s[4:5], {4 * i}"]
+    lines += ["s_waitcnt lgkmcnt(0)", *snippet.text.strip().splitlines()]
+    special = [r for r in snippet.outputs if r.startswith(("exec", "scc"))]
+    # The text may leave EXEC and SCC in any state: saved before the stores need their own.
+    saved = {"scc": "s92", "exec_lo": "s93", "exec_hi": "s94"}
+    lines += ["s_cselect_b32 s92, 1, 0"] if "scc" in special else []
+    lines += [f"s_mov_b32 {saved[r]}, {r}" for r in special if r != "scc"]
+    lines += ["s_mov_b64 exec, -1" if LANES[arch] == 64 else "s_mov_b32 exec_lo, -1"]
+    for register in snippet.outputs:
+        source = register
+        if register[0] == "a":
+            lines += [f"v_accvgpr_read_b32 v1, {register}"]
+            source = "v1"
+        elif register[0] != "v" or register.startswith("vcc"):
+            lines += [f"v_mov_b32 v1, {saved.get(register, register)}"]
+            source = "v1"
+        lines += [f"global_store_dword v0, {source}, s[6:7]", *next_out]
+    return [*lines, "s_endpgm"]
+
+
+def descriptor(name, snippet, arch):
+    accum = [".amdhsa_accum_offset 128"] if arch == "gfx942" else []
+    wave32 = [f".amdhsa_wavefront_size32 {int(LANES[arch] == 32)}"] if arch in ("gfx1030", "gfx1100") else []
+    vgprs = 192 if arch == "gfx942" else 128
+    return [
+        f".amdhsa_kernel {name}",
+        ".amdhsa_float_denorm_mode_32 3",  # as HIP kernels run
+        ".amdhsa_user_sgpr_kernarg_segment_ptr 1",
+        ".amdhsa_system_sgpr_workgroup_id_x 1",
+        f".amdhsa_group_segment_fixed_size {snippet.lds}",
+        ".amdhsa_kernarg_size 24",
+        f".amdhsa_next_free_vgpr {vgprs}",
+        ".amdhsa_next_free_sgpr 96",
+        *accum,
+        *wave32,
+        ".end_amdhsa_kernel",
+    ]
+
+
+def metadata(name, snippet, arch):
+    size = LANES[arch]
+    return [
+        f"  - .name: {name}",
+        f"    .symbol: {name}.kd",
+        "    .kernarg_segment_size: 24",
+        "    .kernarg_segment_align: 8",
+        f"    .group_segment_fixed_size: {snippet.lds}",
+        "    .private_segment_fixed_size: 0",
+        f"    .wavefront_size: {size}",
+        "    .sgpr_count: 96",
+        "    .vgpr_count: 128",
+        f"    .max_flat_workgroup_size: {size}",
+    ]
+
+
+def assembly(snippets, arch):
+    """One source file with a kernel for each snippet."""
+    lines = [f'.amdgcn_target "amdgcn-amd-amdhsa--{arch}"', ".amdhsa_code_object_version 5", ".text"]
+    for i, snippet in enumerate(snippets):
+        name = label(i)
+        lines += [f".globl {name}", ".p2align 8", f".type {name},@function", f"{name}: ; {snippet.name}"]
+        lines += body(snippet, arch)
+        lines += [f".size {name}, . - {name}", '.section .rodata,"a"', ".p2align 6"]
+        lines += [*descriptor(name, snippet, arch), ".text"]
+    lines += [".amdgpu_metadata", "amdhsa.version: [1, 2]", "amdhsa.kernels:"]
+    for i, snippet in enumerate(snippets):
+        lines += metadata(label(i), snippet, arch)
+    return expand("\n".join([*lines, ".end_amdgpu_metadata"]), arch) + "\n"
+
+
+class SnippetMachine:
+    """One arch's emulator with the code of all snippets in it; ``load`` makes a machine of assembly text."""
+
+    def __init__(self, arch, snippets, load):
+        self.arch, self.lanes = arch, LANES[arch]
+        self.index = {snippet.name: i for i, snippet in enumerate(snippets)}
+        assert len(self.index) == len(snippets), "two snippets of one name"
+        self.machine = load(assembly(snippets, arch), arch)
+
+    def run(self, snippet, data, memory=b""):
+        """``outputs[group][register][lane]`` of one launch; ``memory`` is at s[8:9]."""
+        words = []
+        for group in data:
+            for register in snippet.vectors:
+                words += group.vectors[register] + [0] * (STEP - self.lanes)
+            scalars = [group.scalars[register] for register in snippet.scalars]
+            words += scalars + [0] * (STEP - len(scalars))
+        source = Memory.of(struct.pack(f"<{len(words)}I", *words), "input", readonly=True)
+        target = Memory.output(max(1, len(data) * len(snippet.outputs)) * SLOT, "output")
+        more = Memory.of(memory or bytes(16), "memory")
+        everything = (source, target, more)
+        launch = Launch((len(data), 1, 1), (self.lanes, 1, 1))
+        kernel = label(self.index[snippet.name])
+        # Only bounds: what a snippet reads may well be undefined, and all workgroups share one memory.
+        result = self.machine.run(kernel, launch, pack_arguments(everything), everything, Options(checks=()))
+        assert not result.error, result.error
+        result.raise_on_findings()
+        flat = struct.unpack(f"<{target.size // 4}I", target.read())
+        slots = [list(flat[i : i + self.lanes]) for i in range(0, len(flat), STEP)]
+        count = len(snippet.outputs)
+        return [dict(zip(snippet.outputs, slots[g * count :], strict=False)) for g in range(len(data))]

@@ -1,0 +1,171 @@
+"""Loads and stores of global memory.  Stores are read back with plain loads, which have lines too."""
+
+from tests.emulator.semantics import memory_frame as frame
+from tests.emulator.semantics.memory_frame import (
+    AFTER,
+    ALL,
+    ALL_ON,
+    AS_BEFORE,
+    BACKGROUND,
+    CELLS,
+    GFX9,
+    GFX10,
+    GFX11,
+    MEMORY,
+    RDNA,
+    SIZE,
+    WAIT,
+    fill,
+    names,
+    registers,
+    script,
+)  # fmt: skip
+from tests.emulator.semantics.snippets import Code, merged
+
+# name on gfx9 and gfx1030, name on gfx1100, bytes, how a short element fills the register
+LOADS = [
+    ("dword", "b32", 4, ""),
+    ("dwordx2", "b64", 8, ""),
+    ("dwordx3", "b96", 12, ""),
+    ("dwordx4", "b128", 16, ""),
+    ("ubyte", "u8", 1, "zero"),
+    ("sbyte", "i8", 1, "sign"),
+    ("ushort", "u16", 2, "zero"),
+    ("sshort", "i16", 2, "sign"),
+    ("ubyte_d16", "d16_u8", 1, "low zero"),
+    ("sbyte_d16", "d16_i8", 1, "low sign"),
+    ("short_d16", "d16_b16", 2, "low zero"),
+    ("ubyte_d16_hi", "d16_hi_u8", 1, "high zero"),
+    ("sbyte_d16_hi", "d16_hi_i8", 1, "high sign"),
+    ("short_d16_hi", "d16_hi_b16", 2, "high zero"),
+]
+# names, bytes, first bit of the register
+STORES = [
+    ("byte", "b8", 1, 0),
+    ("short", "b16", 2, 0),
+    ("dword", "b32", 4, 0),
+    ("dwordx2", "b64", 8, 0),
+    ("dwordx3", "b96", 12, 0),
+    ("dwordx4", "b128", 16, 0),
+    ("byte_d16_hi", "d16_hi_b8", 1, 16),
+    ("short_d16_hi", "d16_hi_b16", 2, 16),
+]
+
+
+def places():
+    """How families address memory: archs, prefix, text in front, operands, and what those add to v4."""
+    for columns in (GFX9, RDNA):
+        setup = frame.address64(columns)
+        yield columns, "global", [], "v4, DATA s[8:9] offset:4", 4
+        yield columns, "global", setup, "v[6:7], DATA off offset:-4", -4
+        yield columns, "flat", setup, "v[6:7] ,DATA", 0
+    for columns in (GFX9, GFX10, GFX11):
+        yield columns, "buffer", frame.resource(columns, SIZE), "DATA v4, s[12:15], s20 offen offset:4", 12
+
+
+def operands(template, data, *, load):
+    """A load names its destination first; a store its data after the address (buffers: in front)."""
+    if load:
+        return f"{data}, " + template.replace("DATA ", "").replace(" ,DATA", "")
+    return template.replace("DATA ", f"{data}, ").replace(" ,DATA", f", {data}")
+
+
+def address(size):
+    """Values for v4: aligned as the element, anywhere in memory; for other registers anything."""
+
+    def value(rng, register):
+        return rng.randrange(32, SIZE - 64, min(size, 4)) if register == "v4" else rng.getrandbits(32)
+
+    return value
+
+
+def load(place, row):
+    columns, family, setup, template, offset = place
+    old, new, size, how = row
+
+    def reference(wave):
+        return frame.loaded(wave, MEMORY, [at + offset for at in wave["v4"]], size, how)
+
+    words = max(1, size // 4)
+    access = "{x} " + operands(template, registers(16, words), load=True)
+    inputs = ("v4", *names(16, words))
+    text = script(setup, access, WAIT)
+    called = fill(columns, f"{family}_load_{old}", f"{family}_load_{new}")
+    return Code(called, text, reference, inputs, values=address(size), memory=MEMORY, groups=8)
+
+
+def store(place, row):
+    columns, family, setup, template, offset = place
+    old, new, size, shift = row
+    add = "v_add_u32" if columns == GFX9 else "v_add_nc_u32"
+    text = script(
+        ALL_ON,
+        CELLS,
+        [f"global_store_dword v4, {name}, s[8:9] offset:{4 * k}" for k, name in enumerate(BACKGROUND)],
+        WAIT,
+        "v_mov_b32 v5, v4",
+        f"{add} v4, {4 - offset}, v4",  # so that the second word is hit, whatever the operands add
+        AS_BEFORE,
+        setup,
+        "{x} " + operands(template, registers(8, max(1, size // 4)), load=False),
+        WAIT,
+        ALL_ON,
+        [f"global_load_dword {name}, v5, s[8:9] offset:{4 * k}" for k, name in enumerate(AFTER)],
+        WAIT,
+    )
+    called = fill(columns, f"{family}_store_{old}", f"{family}_store_{new}")
+    inputs = (*BACKGROUND, *names(8, 4))
+    return Code(called, text, frame.stored(size, shift), inputs, memory=MEMORY, groups=4)
+
+
+# ---- scalar loads: the address is s[8:9] + s16 + 32
+def scalar_load(kind, words, setup, operands_, archs=ALL):
+    old, new = kind
+
+    def reference(wave):
+        at = wave["s16"] % 512 // 4 * 4 + 32
+        return {f"s{40 + k}": frame.word(MEMORY, at + 4 * k) for k in range(words)}
+
+    target = "s40" if words == 1 else f"s[40:{39 + words}]"
+    text = script("s_and_b32 s16, s16, 0x1fc", setup, f"{{x}} {target}, {operands_}", WAIT)
+    return Code(fill(archs, old, new), text, reference, (), ("s16",), memory=MEMORY, groups=6)
+
+
+def scalar_loads():
+    moved = ["s_add_u32 s10, s8, s16", "s_addc_u32 s11, s9, 0"]
+    more = ["s_add_u32 s16, s16, 32"]
+    for size, bits in ((1, 32), (2, 64), (4, 128), (8, 256), (16, 512)):
+        old = "dword" if size == 1 else f"dwordx{size}"
+        plain = (f"s_load_{old}", f"s_load_b{bits}")
+        buffer = (f"s_buffer_load_{old}", f"s_buffer_load_b{bits}")
+        yield scalar_load(plain, size, moved, "s[10:11], 0x20")
+        yield scalar_load(plain, size, more, "s[8:9], s16")
+        yield scalar_load(buffer, size, [*frame.resource(GFX9, SIZE), *more], "s[12:15], s16")
+
+
+# ---- a buffer's own range check: loads outside give zero, dword by dword
+def out_of_range(columns):
+    def reference(wave):
+        out = {}
+        for k, name in enumerate(names(16, 4)):
+            ends = [8 + at + 4 * k for at in wave["v4"]]
+            new = [frame.word(MEMORY, end) if end + 4 <= 256 else 0 for end in ends]
+            out[name] = merged(wave, wave[name], new)
+        return out
+
+    def value(rng, register):
+        around = (0, 4, 200, 232, 236, 240, 244, 248, 252, 256, 1 << 20, 0x80000000)
+        return rng.choice(around) if register == "v4" else rng.getrandbits(32)
+
+    access = "{x} v[16:19], v4, s[12:15], s20 offen"
+    called = fill(columns, "buffer_load_dwordx4", "buffer_load_b128")
+    text = script(frame.resource(columns, 256), access, WAIT)
+    return Code(called, text, reference, ("v4", *names(16, 4)), values=value, memory=MEMORY)
+
+
+OPS = [
+    *(load(place, row) for place in places() for row in LOADS),
+    *(store(place, row) for place in places() for row in STORES),
+    *scalar_loads(),
+    *(out_of_range(columns) for columns in (GFX9, GFX10, GFX11)),
+]

@@ -1,0 +1,33 @@
+"""Two halves in one register."""
+
+from tests.emulator.semantics import exact
+from tests.emulator.semantics.operands import PAIR_F16, Kind
+
+E16 = exact.F16
+
+
+def pair(low, high):
+    return low & 0xFFFF | (high & 0xFFFF) << 16
+
+
+P = PAIR_F16
+
+
+def each(function, *words):
+    low = function(*(w & 0xFFFF for w in words))
+    return pair(low, function(*(w >> 16 for w in words)))
+
+
+def nans_alike(x):
+    """Packed results compare with one pattern for all NaNs of a half."""
+    return each(lambda h: E16.nan if E16.is_nan(h) else h, x)
+
+
+class Pair(Kind):
+    """Two halves in a register."""
+
+    def canonical(self, x):
+        return nans_alike(x)
+
+
+PF = Pair("2xf16", 32, PAIR_F16.edges)

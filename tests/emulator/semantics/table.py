@@ -1,0 +1,149 @@
+"""What a line of the instruction tables means.
+
+A mnemonic is written for gfx9/RDNA, gfx9/gfx1030/gfx1100 or for all four archs where it has several names;
+"-" is an arch without it.  A reference takes operands by name: a, b, c are the sources, d the old
+destination, n this lane's bit of the mask that is read, scc the flag before.  It gives the result, or
+(result, bit) where a mask or SCC is written too, or the bit alone where there is no result.
+"""
+
+import functools
+import inspect
+import itertools
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tests.emulator.semantics.machine import ARCHS, Data, Snippet
+from tests.emulator.semantics.operands import Kind
+
+# Rows of operand values.
+PAIRS, PAIRS_COMPARED, TRIPLES, RANDOM, CANCELLING = 1200, 400, 1000, 160, 300
+
+
+@functools.cache
+def spread(names):
+    """Mnemonic per arch."""
+    parts = names.split("/")
+    columns = {1: (0, 0, 0, 0), 2: (0, 0, 1, 1), 3: (0, 0, 1, 2), 4: (0, 1, 2, 3)}[len(parts)]
+    return {arch: parts[i] for arch, i in zip(ARCHS, columns, strict=True) if parts[i] != "-"}
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    """An element-wise vector instruction.
+
+    ``form`` is the text of the operands if it is not the usual one: {a} {b} {c} {d}, {ah} the high half of a
+    register, {sa} a scalar register, {m} the mask that is written and {n} the one that is read (``m`` and
+    ``n`` say which).  ``ulp``: how far from the nearest number a result may be.
+    """
+
+    names: str
+    result: Kind | None
+    sources: tuple[Kind, ...]
+    reference: Callable[..., Any]
+    form: str = ""
+    m: str = "<40>"
+    n: str = "<28>"
+    keeps_high_on_gfx9: bool = False
+    ulp: int = 0
+    writes_exec: bool = False
+    extra: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def operands(self):
+        return self.form or ", ".join("{" + x + "}" for x in "dabc"[: 1 + len(self.sources)])
+
+    def has(self, placeholder):
+        return "{" + placeholder + "}" in self.operands
+
+    @property
+    def kinds(self):
+        return dict(zip("abc", self.sources, strict=False)) | ({"d": self.result} if self.result else {})
+
+
+@dataclass(frozen=True, eq=False)
+class ScalarOp:
+    """A scalar instruction: result (or None) and SCC (None: kept)."""
+
+    names: str
+    result: Kind | None
+    sources: tuple[Kind, ...]
+    reference: Callable[..., Any]
+    form: str = ""
+    extra: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def operands(self):
+        keys = ("d" if self.result else "") + "abc"[: len(self.sources)]
+        return self.form or ", ".join("{" + x + "}" for x in keys)
+
+    @property
+    def kinds(self):
+        return dict(zip("abc", self.sources, strict=False)) | ({"d": self.result} if self.result else {})
+
+
+@dataclass(frozen=True)
+class Case:
+    """A snippet; ``make`` gives its data and ``check(outputs)``, which gives what is wrong in words."""
+
+    snippet: Snippet
+    make: Callable[[], tuple[list[Data], Callable[[list[dict[str, list[int]]]], list[str]]]]
+    memory: bytes = b""
+
+
+@functools.cache
+def arguments(reference, sources):
+    """Names of what a reference takes; functions with other names, such as ``min``, take the sources."""
+    try:
+        given = inspect.signature(reference).parameters.values()
+    except ValueError:  # a builtin
+        return tuple("abc"[:sources])
+    names = tuple(p.name for p in given if p.default is p.empty)
+    return names if set(names) <= {*"abcdn", "scc"} else tuple("abc"[:sources])
+
+
+def uses(op, what):
+    return what in arguments(op.reference, len(op.sources))
+
+
+def call(op, values):
+    """(result or None, bit or None) of a reference."""
+    return answer(op, *(values[name] for name in arguments(op.reference, len(op.sources))))
+
+
+@functools.lru_cache(maxsize=1 << 15)  # the rows are the same on all archs
+def answer(op, *values):
+    got = op.reference(*values)
+    if isinstance(got, tuple):
+        return got
+    return (got, None) if op.result else (None, got)
+
+
+def shown(op, values):
+    """The operands that a reference takes, in words."""
+    return ", ".join(f"{name}={values[name]:#x}" for name in arguments(op.reference, len(op.sources)))
+
+
+@functools.lru_cache(maxsize=64)
+def combinations(op, name):
+    """Rows of operand values: edges (of two operands with each other), random ones, and sums that cancel."""
+    rng, kinds = random.Random(name + op.operands), op.sources
+    rows = [(x,) for x in kinds[0].edges] if len(kinds) == 1 else []
+    if len(kinds) == 2:
+        rows = list(itertools.product(kinds[0].edges, kinds[1].edges))
+        rows = rng.sample(rows, min(len(rows), PAIRS if op.result else PAIRS_COMPARED))
+        rows += zip(kinds[0].edges, kinds[0].edges, strict=True) if kinds[0] is kinds[1] else ()
+    count = TRIPLES if len(kinds) == 3 else RANDOM
+    rows += [tuple(kind.value(rng) for kind in kinds) for _ in range(count)]
+    return [*rows, *op.extra, *cancelling(kinds, rng)]
+
+
+def cancelling(kinds, rng):
+    """a, b and about -a * b: where a fused operation shows."""
+    f = kinds[0].format if len(kinds) == 3 else None
+    if not f or any(kind.format != f for kind in kinds):
+        return
+    for _ in range(CANCELLING):
+        a, b = kinds[0].value(rng), kinds[1].value(rng)
+        yield a, b, f.neg(f.mul(a, b)) ^ rng.choice((0, 0, 1, 3, f.sign))

@@ -1,0 +1,20 @@
+"""Every mnemonic in use is implemented and has a vector.
+
+    python -m pytest tests/emulator/semantics -k coverage -s
+
+prints the figures per arch.  In use: what the finished wheels in dist/ hold, and what this checkout compiles.
+"""
+
+import pytest
+
+from tests.emulator.semantics.coverage import coverage
+from tests.emulator.semantics.machine import ARCHS
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_every_mnemonic_in_use_is_implemented_and_has_a_vector(arch, shipped):
+    found = coverage(arch, shipped(arch))
+    print(f"\n{found}; in {', '.join(shipped(arch))}")  # noqa: T201
+    assert not found.missing, "\n".join(found.missing)
+    lines = [f"{name}, in {found.used[name]}: no line in a table here" for name in found.untested]
+    assert not lines, "\n".join(lines)

@@ -1,0 +1,25 @@
+"""Every instruction against its definition: edge values in, the emulator's answer compared bit for bit."""
+
+import pytest
+
+from tests.emulator.semantics import cases
+from tests.emulator.semantics.machine import ARCHS
+
+SHOWN = 5
+
+
+def names():
+    """One test for each mnemonic and arch: all lines of it.  By mnemonic: archs share references' answers."""
+    both = ((arch, name) for arch in ARCHS for name in cases.tested(arch))
+    return sorted(both, key=lambda item: (item[1].replace("_", ""), item[0]))
+
+
+@pytest.mark.parametrize(("arch", "mnemonic"), names())
+def test_instruction_does_what_its_definition_says(arch, mnemonic, snippet_machine):
+    machine = snippet_machine(arch)
+    problems = []
+    for case in cases.of(arch)[mnemonic]:
+        data, check = case.make()
+        for problem in check(machine.run(case.snippet, data, case.memory))[:SHOWN]:
+            problems.append(f"{case.snippet.name}: {problem}")
+    assert not problems, "\n".join(problems)

@@ -1,0 +1,110 @@
+"""The shipped forward kernels, broken on purpose: the sanitizers and the numerics rule notice."""
+
+import re
+
+import pytest
+
+from wheel_builder.emulator.attention import Case, compare, make_call, run_call
+from wheel_builder.emulator.command import tile_of
+from wheel_builder.emulator.coverage import unimplemented
+from wheel_builder.emulator.machine import Machine, Options
+from wheel_builder.errors import EmulatorError
+
+ARCHS = ("gfx908", "gfx942", "gfx1030", "gfx1100")
+# More keys than a tile has, so that the loop over tiles comes around.
+CASE = Case("fp16", 64, 64, 257)
+
+
+@pytest.fixture(scope="session")
+def shipped(device_code, disassembled):
+    """``shipped(arch)``: the code object of ``CASE`` and its disassembly."""
+
+    def load(arch):
+        code = device_code(arch) / f"{CASE.kernel}.hsaco"
+        return code.read_bytes(), disassembled(code)
+
+    return load
+
+
+def executed(machine, arch, workshop):
+    call = make_call(CASE)
+    result = run_call(machine, call, tile_of(arch, CASE, workshop), Options())
+    return call, result
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_a_missing_barrier_is_a_race(core, shipped, workshop, arch):
+    code, text = shipped(arch)
+    barriers = [found.span() for found in re.finditer(r"(?<=\t)s_barrier\b", text)]
+    assert barriers, "the kernel has no barrier to remove"
+    for begin, end in barriers:
+        machine = Machine(core, code, f"{text[:begin]}s_nop 0{text[end:]}")
+        _, result = executed(machine, arch, workshop)
+        assert "lds-race" in result.kinds(), text[begin - 200 : end + 60]
+
+
+LEFT_OUT = {
+    "exponentials": r"v_exp_f32",
+    "stores to LDS": r"ds_(write|store)",
+    "products": r"v_(mfma|wmma|dot2)",
+}
+
+
+@pytest.mark.parametrize("what", LEFT_OUT)
+@pytest.mark.parametrize("arch", ARCHS)
+def test_instructions_left_out_are_noticed(core, shipped, workshop, arch, what):
+    code, text = shipped(arch)
+    changed, times = re.subn(rf"(?<=\t){LEFT_OUT[what]}.*?(?=//)", "s_nop 0 ", text)
+    assert times, f"the kernel has no {what}"
+    call, result = executed(Machine(core, code, changed), arch, workshop)
+    assert result.error or result.findings or compare(call).first
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_all_shipped_instructions_are_implemented(core, device_code, disassembled, arch):
+    texts = [disassembled(code) for code in sorted(device_code(arch).glob("*.hsaco"))]
+    assert len(texts) >= 4
+    assert unimplemented(core, {arch: texts}) == []
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_made_up_instructions_are_told_at_once_and_where_they_are(core, shipped, workshop, arch):
+    code, text = shipped(arch)
+    changed = re.sub(r"(?<=\t)v_exp_f32\w*", "v_frobnicate_f32", text)
+    changed = re.sub(r"(?<=\t)s_barrier\b", "s_wait_for_godot 3", changed)
+    times = len(re.findall(r"\tv_frobnicate_f32", changed))
+    found = unimplemented(core, {arch: [changed]})
+    assert [line.split(" at ")[0] for line in found] == [
+        f"{arch}: s_wait_for_godot",
+        f"{arch}: v_frobnicate_f32",
+    ]
+    assert found[0].startswith(f"{arch}: s_wait_for_godot at {CASE.kernel}+0x")
+    assert ", 's_wait_for_godot 3'" in found[0]
+    assert found[1].endswith(f", and {times - 1} more")
+
+    machine = Machine(core, code, changed)
+    _, result = executed(machine, arch, workshop)
+    place = re.escape(CASE.kernel)
+    assert re.match(
+        rf"kernel '{place}' at {place}\+0x[0-9a-f]+, '(v_frobnicate|s_wait_for).*': "
+        r"mnemonic '(v_frobnicate_f32|s_wait_for_godot)' is not implemented$",
+        result.error,
+    ), result.error
+
+
+def test_an_operand_that_cannot_be_decoded_is_told_with_the_rest(core):
+    text = (
+        "0000000000001600 <one>:\n"
+        "\tv_add_f32_e32 v1, q7, v2  // 000000001600: BF800000\n"
+        "\tv_frobnicate_f32 v1, v2  // 000000001604: BF800000\n"
+        "\ts_endpgm  // 000000001608: BF800000\n"
+    )
+    assert unimplemented(core, {"gfx942": [text]}) == [
+        "gfx942: v_add_f32_e32 at one+0x0, 'v_add_f32_e32 v1, q7, v2 (operand 'q7' is not known)'",
+        "gfx942: v_frobnicate_f32 at one+0x4, 'v_frobnicate_f32 v1, v2'",
+    ]
+
+
+def test_an_arch_that_the_emulator_does_not_have(core):
+    with pytest.raises(EmulatorError, match="arch 'gfx90a' is not one of gfx908, gfx942, gfx1030, gfx1100"):
+        unimplemented(core, {"gfx90a": ["\ts_endpgm  // 000000001608: BF800000\n"]})

@@ -1,0 +1,24 @@
+"""The emulator's reference is plain Python; PyTorch, where it is, gives the same bound."""
+
+import json
+
+import pytest
+
+from tests.emulator.conftest import DATA
+from wheel_builder.docker import Mount, run_in
+
+
+def test_the_plain_computation_errs_as_torch_does(verifier, place):
+    mounts = [
+        Mount(DATA / "plain_torch.py", "/plain_torch.py"),
+        Mount(place.checkout / "wheel_builder", "/src/wheel_builder"),
+    ]
+    env = {"PYTHONPATH": "/src", "PYTHONDONTWRITEBYTECODE": "1"}
+    found = json.loads(
+        run_in(verifier.facts["ref"], ["python", "/plain_torch.py"], mounts=mounts, env=env).stdout
+    )
+    assert len(found) == 8
+    for case, torch_error, our_error, apart in found:
+        assert apart < 1e-14, case
+        # torch adds up in float32, ours in float64: single elements are rounded the other way.
+        assert our_error == pytest.approx(torch_error, rel=0.02), case

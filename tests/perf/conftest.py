@@ -1,0 +1,127 @@
+"""Kernels to model: this checkout's, compiled in the builder image, and the peer in Triton.
+
+Nothing here needs a GPU, and nothing runs on one.
+"""
+
+import json
+import os
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from wheel_builder.emulator.binding import Core
+from wheel_builder.emulator.machine import Launch
+from wheel_builder.fatbin import CodeObject
+from wheel_builder.perf.command import Bench, model, subjects
+from wheel_builder.process import run
+from wheel_builder.stages.device_code import compile_arch
+from wheel_builder.standin.container import LIBRARY
+from wheel_builder.static_checks.listing import tools_in
+from wheel_builder.store import sha256_file
+
+HERE = Path(__file__).parent
+ARCHS = ("gfx908", "gfx942", "gfx1030", "gfx1100")
+# The last release that compiles for gfx1030 is older.
+TRITON = {"gfx908": "3.9.0", "gfx942": "3.9.0", "gfx1030": "3.8.0", "gfx1100": "3.9.0"}
+SOURCES = ("peer.py", "triton_attention.py")
+MAX_MIB = 100.0
+
+
+@pytest.fixture(scope="session")
+def bench(builder, emulator, place):
+    return Bench(Core(emulator.path / LIBRARY), tools_in(builder), place.store, place.log("listing"))
+
+
+@pytest.fixture(scope="session")
+def triton(place):
+    """``triton("3.9.0")``: a folder with that release, from the store if it is there."""
+
+    def install(release):
+        locked = HERE / f"triton-{release}.txt"
+        python = f"{sys.version_info.major}.{sys.version_info.minor}"
+        inputs = {"locked": sha256_file(locked), "python": python, "pip": version("pip")}
+
+        def make(out):
+            argv = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+            run([*argv, "--require-hashes", "--target", out, "-r", locked], log=place.log("triton"))
+            return {}
+
+        return place.store.get_or_make("triton", inputs, make).path
+
+    return install
+
+
+@pytest.fixture(scope="session")
+def peers(triton, place):
+    """``peers(arch)``: a folder with the peer's code objects and launches; causal ones in ``causal``."""
+
+    def build(arch):
+        package = triton(TRITON[arch])
+        sources = {name: sha256_file(HERE / name) for name in SOURCES}
+        inputs = {"sources": sources, "triton": package.name, "arch": arch}
+
+        def make(out):
+            # Nothing of the user's own Triton settings, and no cache between the two.
+            env = {name: value for name, value in os.environ.items() if not name.startswith("TRITON_")}
+            env |= {"PYTHONPATH": str(package), "TRITON_CACHE_DIR": str(out / "cache")}
+            argv = [sys.executable, HERE / "peer.py", "--arch", arch, "--out", out]
+            run(argv, env=env, log=place.log(f"triton-{arch}"))
+            return {}
+
+        return place.store.get_or_make("triton-peer", inputs, make).path
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def ours(builder, place):
+    """``ours(arch)``: the folder with this checkout's kernels."""
+
+    def compile_(arch):
+        log = place.log(f"device-code-{arch}")
+        kept = {"checkout": place.checkout, "store": place.store, "jobs": place.jobs}
+        return compile_arch(arch, image=builder, log=log, **kept).path
+
+    return compile_
+
+
+@pytest.fixture(scope="session")
+def modelled(bench):
+    """``modelled(folder)``: both models for all code objects right in a folder, once."""
+    known = {}
+
+    def rows(folder):
+        if folder not in known:
+            files = sorted(folder.glob("*.hsaco"))
+            known[folder] = [row for file in files for row in model(file, bench, max_mib=MAX_MIB)]
+        return known[folder]
+
+    return rows
+
+
+class Kernel:
+    """A kernel of the peer, to be run with any arguments; ``rows`` of its own tensors to a workgroup."""
+
+    def __init__(self, path, arch, bench):
+        self.machine = subjects((CodeObject(arch, path.read_bytes()),), bench)[0].machine
+        self.row = json.loads(path.with_name(f"{path.name}.launch.json").read_text())[0]
+        queries = self.row["arguments"][0]
+        self.rows = queries["shape"][1] // self.row["grid"][0]
+
+    def launch(self, seqlen):
+        return Launch((seqlen // self.rows, 1, 1), tuple(self.row["block"]), self.row["dynamic_lds"])
+
+
+@pytest.fixture(scope="session")
+def peer_kernel(peers, bench):
+    """``peer_kernel(arch, "fwd_fp16_d64")``: loaded once."""
+    known = {}
+
+    def load(arch, name):
+        if (arch, name) not in known:
+            known[arch, name] = Kernel(peers(arch) / f"{name}.hsaco", arch, bench)
+        return known[arch, name]
+
+    return load

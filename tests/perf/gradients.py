@@ -1,0 +1,43 @@
+"""Attention's gradients in plain Python: float64, and as plain operations in the tensors' type."""
+
+import math
+import operator
+
+from wheel_builder.emulator.formats import rounded
+
+
+def gradients(q, k, v, dout, scale, dtype=""):
+    """dq, dk and dv of one head from rows of numbers; with a dtype every tensor is rounded to it."""
+
+    def keep(rows):
+        return [rounded(row, dtype) for row in rows] if dtype else rows
+
+    scores = keep([[x * scale for x in row] for row in keep(product(q, k))])
+    weights = keep([softmax(row) for row in scores])
+    grown = keep(product(dout, v))
+    ds = keep([row_gradient(p, dp) for p, dp in zip(weights, grown, strict=True)])
+    ds = keep([[x * scale for x in row] for row in ds])
+    dq = keep(product(ds, columns(k)))
+    dk = keep(product(columns(ds), columns(q)))
+    return dq, dk, keep(product(columns(weights), columns(dout)))
+
+
+def product(rows, others):
+    """All dot products of a row with another."""
+    return [[sum(map(operator.mul, row, other)) for other in others] for row in rows]
+
+
+def columns(rows):
+    return list(zip(*rows, strict=True))
+
+
+def softmax(row):
+    top = max(row)
+    powers = [math.exp(x - top) for x in row]
+    total = math.fsum(powers)
+    return [x / total for x in powers]
+
+
+def row_gradient(weights, grown):
+    delta = sum(map(operator.mul, weights, grown))
+    return [p * (dp - delta) for p, dp in zip(weights, grown, strict=True)]

@@ -1,0 +1,222 @@
+"""Cross-compiles the Triton peer without a GPU: run by a Python that has the released triton, nothing else.
+
+    python peer.py --arch gfx942 --out DIR
+
+writes a code object and its launches (wheel_builder/perf/workload.py) for each kernel of ``plan``, and in
+folders ``counters`` and ``reference`` for each of ``counters_plan`` and ``reference_plan``.
+"""
+
+import argparse
+import json
+import math
+import sys
+import warnings
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from triton.compiler import compile as cross_compile
+
+sys.path.insert(0, str(Path(__file__).parent))
+import triton_attention
+
+SEQLEN = 512
+LOG2E = math.log2(math.e)
+KERNELS = {
+    "fwd": triton_attention.forward,
+    "bwd_delta": triton_attention.backward_delta,
+    "bwd_dkdv": triton_attention.backward_dkdv,
+    "bwd_dq": triton_attention.backward_dq,
+}
+# Products of rows x keys x head_dim that each kernel forms; fwd: QK, PV.
+PRODUCTS = {"fwd": 2, "bwd_delta": 0, "bwd_dkdv": 4, "bwd_dq": 3}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One kernel to compile: queries and keys of a tile, and warps; and the workgroups of it to model."""
+
+    op: str
+    head_dim: int
+    block_m: int
+    block_n: int
+    warps: int
+    dtype: str = "fp16"
+    causal: bool = False
+    seqlen: int = SEQLEN
+    workgroups: tuple[int, ...] = (0,)
+
+    @property
+    def rows(self) -> int:
+        """Of queries (for dK and dV: of keys) that a workgroup has."""
+        return self.block_n if self.op == "bwd_dkdv" else self.block_m
+
+    @property
+    def kind(self) -> str:
+        return f"{self.op} causal" if self.causal else self.op
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}_{self.dtype}_d{self.head_dim}".replace(" ", "_")
+
+    @property
+    def groups(self) -> int:
+        return self.seqlen // self.rows
+
+    def flop(self, workgroup: int) -> int:
+        """Useful FLOP of a workgroup."""
+        if self.op == "bwd_delta":
+            return 2 * self.rows * self.head_dim
+        whole = self.rows * self.seqlen
+        seen = (
+            self.rows * (self.rows * workgroup) + self.rows * (self.rows + 1) // 2 if self.causal else whole
+        )
+        return 2 * PRODUCTS[self.op] * seen * self.head_dim
+
+
+def plan(arch: str) -> list[Case]:
+    """The kernels for the table; of causal ones the last workgroup, whose rows see the most keys."""
+    dtypes, dims = ("fp16", "bf16"), (64, 128)
+    cases = [Case("fwd", d, *TILES["fwd"][arch][d], dtype=t) for t in dtypes for d in dims]
+    tiles = TILES["fwd causal"][arch]
+    causal = [Case("fwd", d, *tiles[d], dtype=t, causal=True) for t in dtypes for d in dims]
+    cases += [replace(case, workgroups=(case.groups - 1,)) for case in causal]
+    for op in ("bwd_delta", "bwd_dkdv", "bwd_dq"):
+        cases += [Case(op, d, *TILES[op][arch][d]) for d in dims]
+    return cases
+
+
+def counters_plan(arch: str) -> list[Case]:
+    """The kernels for the comparison with published counters: at AOTriton's tile sizes for gfx942."""
+    known = {"causal": True, "seqlen": 2048, "workgroups": (3, 15)}
+    tiles = {64: (128, 128, 4), 128: (128, 64, 4)}
+    return [Case("fwd", d, *tiles[d], **known) for d in (64, 128)] if arch == "gfx942" else []
+
+
+def reference_plan(arch: str) -> list[Case]:
+    """Forwards at the tiles of an independent emulator's figures (test_modelled.py)."""
+    return [Case("fwd", d, *tile) for d, tile in REFERENCE[arch].items()]
+
+
+# (block_m, block_n, warps) by head dim.
+REFERENCE = {
+    "gfx908": {64: (128, 64, 4), 128: (128, 64, 4)},
+    "gfx942": {64: (128, 64, 4), 128: (128, 64, 4)},
+    "gfx1030": {64: (128, 64, 8), 128: (32, 32, 8)},
+    "gfx1100": {64: (128, 64, 8), 128: (128, 64, 4)},
+}
+# Likewise: the best of a few by the schedule.
+TILES = {
+    "fwd": {
+        "gfx908": {64: (128, 32, 4), 128: (128, 64, 4)},
+        "gfx942": {64: (128, 64, 4), 128: (128, 32, 4)},
+        "gfx1030": {64: (32, 32, 4), 128: (32, 32, 8)},
+        "gfx1100": {64: (128, 64, 8), 128: (128, 32, 8)},
+    },
+    "fwd causal": {
+        "gfx908": {64: (128, 32, 4), 128: (128, 64, 4)},
+        "gfx942": {64: (64, 64, 2), 128: (64, 32, 2)},
+        "gfx1030": {64: (32, 32, 4), 128: (32, 32, 8)},
+        "gfx1100": {64: (64, 32, 4), 128: (64, 32, 4)},
+    },
+    "bwd_delta": {
+        "gfx908": {64: (64, 64, 4), 128: (64, 64, 4)},
+        "gfx942": {64: (64, 64, 4), 128: (64, 64, 4)},
+        "gfx1030": {64: (64, 64, 4), 128: (64, 64, 4)},
+        "gfx1100": {64: (64, 64, 4), 128: (64, 64, 4)},
+    },
+    "bwd_dkdv": {
+        "gfx908": {64: (32, 64, 2), 128: (64, 128, 4)},
+        "gfx942": {64: (32, 64, 2), 128: (32, 128, 4)},
+        "gfx1030": {64: (32, 32, 4), 128: (32, 32, 8)},
+        "gfx1100": {64: (16, 64, 4), 128: (16, 64, 4)},
+    },
+    "bwd_dq": {
+        "gfx908": {64: (128, 32, 4), 128: (128, 64, 4)},
+        "gfx942": {64: (128, 32, 4), 128: (128, 32, 4)},
+        "gfx1030": {64: (32, 32, 8), 128: (32, 32, 8)},
+        "gfx1100": {64: (128, 32, 8), 128: (64, 16, 4)},
+    },
+}  # fmt: skip
+
+
+def arguments(case: Case) -> list[dict]:
+    """The launch's arguments.  Without the forward's results, lse and delta have values of their size."""
+    n, d = case.seqlen, case.head_dim
+    scale = d**-0.5
+
+    def tensor(name, fill="normal", dtype=case.dtype, shape=(1, n, d)):
+        return {"name": name, "dtype": dtype, "shape": shape, "fill": fill}
+
+    def row(name, fill):
+        return tensor(name, fill, "fp32", (1, n))
+
+    sizes = [{"kind": "i32", "value": n}] * 2
+    scales = [{"kind": "f32", "value": scale * LOG2E}, {"kind": "f32", "value": scale}]
+    inputs = [tensor("q"), tensor("k"), tensor("v")]
+    known = [tensor("dout"), row("lse", math.log2(n) + 1), row("delta", 0.0)]
+    found = {
+        "fwd": [*inputs, tensor("out", "output"), row("lse", "output"), *sizes, scales[0]],
+        "bwd_delta": [tensor("out"), tensor("dout"), row("delta", "output"), sizes[0]],
+        "bwd_dkdv": [*inputs, *known, tensor("dk", "output"), tensor("dv", "output"), *sizes, *scales],
+        "bwd_dq": [*inputs, *known, tensor("dq", "output"), *sizes, *scales],
+    }[case.op]
+    return [*found, *HIDDEN]
+
+
+# Triton appends the addresses of a global and a profiling scratch buffer; neither is used.
+HIDDEN = [{"kind": "i64", "value": 0}] * 2
+POINTERS = {"fp16": "*fp16", "bf16": "*bf16", "fp32": "*fp32"}
+SCALARS = {"i32": "i32", "f32": "fp32"}
+
+
+def source(case: Case) -> ASTSource:
+    """The kernel with its types; addresses and lengths are multiples of 16."""
+    kernel, given = KERNELS[case.op], arguments(case)[: -len(HIDDEN)]
+    kinds = [POINTERS[a["dtype"]] if "name" in a else SCALARS[a["kind"]] for a in given]
+    constants = {"D": case.head_dim, "BLOCK_M": case.block_m, "BLOCK_N": case.block_n, "CAUSAL": case.causal}
+    constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
+    names = [name for name in kernel.arg_names if name not in constants]
+    signature = dict(zip(names, kinds, strict=True)) | dict.fromkeys(constants, "constexpr")
+    aligned = {(i,): [["tt.divisibility", 16]] for i, kind in enumerate(kinds) if kind != "fp32"}
+    return ASTSource(kernel, signature, constexprs=constants, attrs=aligned)
+
+
+def build(arch: str, case: Case, out: Path) -> None:
+    """Compile one case for ``arch`` into ``out``."""
+    wave = 64 if arch in ("gfx908", "gfx942") else 32
+    options = {"num_warps": case.warps, "num_stages": 1}
+    compiled = cross_compile(source(case), target=GPUTarget("hip", arch, wave), options=options)
+    launch = {
+        "label": f"triton {triton.__version__}, {case.block_m}x{case.block_n}, {case.warps} warps",
+        "kernel": compiled.metadata.name,
+        "op": case.kind,
+        "dtype": case.dtype,
+        "head_dim": case.head_dim,
+        "grid": [case.groups, 1, 1],
+        "block": [case.warps * wave, 1, 1],
+        "dynamic_lds": compiled.metadata.shared,
+        "arguments": arguments(case),
+    }
+    rows = [{**launch, "workgroup": group, "flop": case.flop(group)} for group in case.workgroups]
+    (out / f"{case.name}.hsaco").write_bytes(compiled.asm["hsaco"])
+    (out / f"{case.name}.hsaco.launch.json").write_text(json.dumps(rows, indent=1) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--arch", required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")
+    for name, cases in (("", plan), ("counters", counters_plan), ("reference", reference_plan)):
+        folder = args.out / name
+        folder.mkdir(parents=True, exist_ok=True)
+        for case in cases(args.arch):
+            build(args.arch, case, folder)
+
+
+if __name__ == "__main__":
+    main()

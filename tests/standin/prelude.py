@@ -1,0 +1,57 @@
+"""What every scenario begins with; ``shown`` is what it tells the test at its end."""
+
+import gc
+import json
+import sys
+import weakref
+from pathlib import Path
+
+import flash_attn_rocm
+import torch
+from flash_attn_rocm import flash_attn_func
+
+from wheel_builder.standin.control import StandIn, kernels_on_host_memory
+
+shown = {}
+flash_attn_rocm.set_strict(True)
+standin = StandIn()
+
+
+def qkv(rows=17, dtype=torch.float16, head_dim=64):
+    """q (1, rows, 4, head_dim), k and v (1, rows, 2, head_dim)."""
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(1, rows, n, head_dim, generator=generator).to(dtype) for n in (4, 2, 2)]
+
+
+def attend(*tensors):
+    with kernels_on_host_memory(standin):
+        return flash_attn_func(*(tensors or qkv()), causal=True)
+
+
+def words_of_failure(*tensors):
+    """The text of the RuntimeError that attention ends in."""
+    try:
+        attend(*tensors)
+    except RuntimeError as error:
+        return str(error)
+    message = "attention succeeded"
+    raise AssertionError(message)
+
+
+def resident_bytes():
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+def watch(tensors):
+    """References that do not keep the tensors alive."""
+    return [weakref.ref(x) for x in tensors]
+
+
+def alive(watched):
+    gc.collect()
+    return sum(ref() is not None for ref in watched)
+
+
+def tell():
+    sys.stdout.write(json.dumps(shown) + "\n")

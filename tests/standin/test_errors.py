@@ -1,0 +1,137 @@
+"""Each error of the HIP runtime arrives as a RuntimeError in words; nothing hangs, nothing is left behind."""
+
+import re
+
+import pytest
+
+FAILURES = {  # FA_STANDIN_FAIL and the words that the user reads
+    "hipGetDevice=999": "asking the HIP runtime for the current device failed: unknown error",
+    "hipGetDevicePropertiesR0600=101": "properties of device 0 failed: invalid device ordinal",
+    "hipModuleLoadData=2": "the code object of fa_fwd_fp16_d64 on device 0 (gfx942) failed: out of memory",
+    "hipModuleLoadData=209": "(gfx942) failed: no kernel image is available for execution on the device",
+    "hipModuleGetFunction=500": "fa_fwd_fp16_d64 on device 0 (gfx942) failed: named symbol not found",
+    "hipModuleLaunchKernel=1": "launching fa_fwd_fp16_d64 on device 0 (gfx942) failed: invalid argument",
+    "hipModuleLaunchKernel=2": "launching fa_fwd_fp16_d64 on device 0 (gfx942) failed: out of memory",
+    "hipModuleLaunchKernel=719": "fa_fwd_fp16_d64 on device 0 (gfx942) failed: unspecified launch failure",
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_a_failed_call_is_told_in_words_and_then_the_wheel_works_again(scenario, failure):
+    shown = scenario(
+        """
+shown["words"] = words_of_failure()
+standin.fail("")
+shown["finite"] = bool(torch.isfinite(attend()).all())
+""",
+        fail=failure,
+    )
+    assert FAILURES[failure] in shown["words"]
+    assert f"(HIP error {failure.partition('=')[2]})" in shown["words"]
+    assert "\n  next: " in shown["words"]
+    assert shown["finite"]
+
+
+def test_no_device(scenario):
+    words = scenario('shown["words"] = words_of_failure()', arch="")["words"]
+    assert "failed: no ROCm-capable device is detected" in words
+    assert "python -m flash_attn_rocm doctor" in words
+
+
+def test_an_arch_that_the_wheel_does_not_have_is_told_before_anything_is_loaded(scenario):
+    shown = scenario(
+        """
+shown["words"] = words_of_failure()
+shown["modules"] = standin.report().modules
+""",
+        arch="gfx1201",
+    )
+    assert "this wheel has no kernels for gfx1201: it was built for gfx908" in shown["words"]
+    assert shown["modules"] == 0
+
+
+def test_an_asynchronous_failure_is_reported_by_the_next_call(scenario):
+    shown = scenario(
+        """
+attend()
+standin.fail("async=700")
+attend()  # a queue tells nothing
+shown["words"] = words_of_failure()
+shown["again"] = words_of_failure()
+"""
+    )
+    expected = "an illegal memory access was encountered [stand-in: an earlier launch failed] (HIP error 700)"
+    assert expected in shown["words"]
+    assert expected in shown["again"]
+
+
+@pytest.mark.parametrize(
+    "failure",
+    ["hipModuleLoadData=2", "hipModuleGetFunction=500", "hipModuleLaunchKernel=719", "hipGetDevice=999"],
+)
+def test_failing_calls_leave_nothing_behind(scenario, failure):
+    shown = scenario(
+        f"""
+standin.fail({failure!r})
+tensors = qkv()
+watched = watch(tensors)
+for _ in range(20):
+    words_of_failure(*tensors)
+before, modules = resident_bytes(), standin.report().modules
+for _ in range(300):
+    words_of_failure(*tensors)
+shown["grown"] = resident_bytes() - before
+shown["modules_grown"] = standin.report().modules - modules
+del tensors
+shown["alive"] = alive(watched)
+"""
+    )
+    # 300 calls that each kept q, k, v or out (4.3 kB and more) would show as over a megabyte.
+    assert shown["grown"] < 1 << 20
+    assert shown["modules_grown"] == 0
+    assert shown["alive"] == 0
+
+
+def test_a_module_is_loaded_once_whatever_follows(scenario):
+    shown = scenario(
+        """
+for _ in range(3):
+    attend()
+shown["modules"] = standin.report().modules
+attend(*qkv(dtype=torch.bfloat16))
+shown["both"] = standin.report().modules
+"""
+    )
+    assert (shown["modules"], shown["both"]) == (1, 2)
+
+
+def test_threads_share_what_is_loaded(scenario):
+    shown = scenario(
+        """
+from concurrent.futures import ThreadPoolExecutor
+with kernels_on_host_memory(standin), ThreadPoolExecutor(4) as pool:
+    tensors = qkv()
+    calls = [pool.submit(torch.ops.flash_attn_rocm.device_arch, -1) for _ in range(8)]
+    shown["archs"] = sorted({call.result() for call in calls})
+attend()
+shown["modules"] = standin.report().modules
+"""
+    )
+    assert shown == {"archs": ["gfx942:sramecc+:xnack-"], "modules": 1}
+
+
+def test_each_device_runs_the_code_of_its_own_arch(scenario):
+    shown = scenario(
+        """
+outs = []
+for device in range(4):
+    standin.select(device)
+    outs.append(attend())
+shown["archs"] = [launch.arch for launch in standin.report().launches]
+shown["apart"] = max((out - outs[0]).abs().max().item() for out in outs)
+""",
+        arch="gfx908:sramecc+:xnack-,gfx942:sramecc+:xnack-,gfx1030,gfx1100",
+    )
+    assert [re.sub(":.*", "", arch) for arch in shown["archs"]] == ["gfx908", "gfx942", "gfx1030", "gfx1100"]
+    # The archs round P and sum up in different orders: a few steps of fp16 at 1.
+    assert shown["apart"] <= 2**-9

@@ -1,0 +1,87 @@
+"""Cases, and the comparison with float64, without a machine: the outputs are put there by hand."""
+
+import ctypes
+import math
+import struct
+
+import pytest
+
+from wheel_builder.emulator.attention import FACTOR, TINY, Case, compare, make_call
+from wheel_builder.emulator.formats import encode
+from wheel_builder.emulator.reference import attend, visible
+from wheel_builder.errors import CaseError
+
+
+def test_all_that_is_wrong_with_a_case_is_told_at_once():
+    with pytest.raises(CaseError) as caught:
+        Case("fp32", 64, 0, -1, nheads=3, nheads_k=2)
+    assert caught.value.problems == (
+        "seqlen_q is 0, expected at least 1",
+        "seqlen_k is -1, expected at least 0",
+        "nheads is 3, expected a multiple of nheads_k, which is 2",
+        "dtype is fp32, expected one of fp16, bf16",
+    )
+
+
+def test_a_case_names_its_kernel():
+    assert Case("bf16", 128, 1, 1).kernel == "fa_fwd_bf16_d128"
+
+
+def test_the_argument_structure_has_the_size_that_the_kernels_read():
+    assert len(make_call(Case("fp16", 64, 2, 3)).kernarg()) == 168
+
+
+def finished(case, change=0.0, lse_change=0.0):
+    """A call with the plain computation's output and the exact logsumexp, the first element of each moved."""
+    call = make_call(case)
+    q, k, v = (tensor.values() for tensor in (call.q, call.k, call.v))
+    out, lse = [], []
+    for row in range(case.seqlen_q):
+        seen = visible(row, case.seqlen_q, case.seqlen_k, causal=case.causal)
+        keys = [call.k.at(k, 0, j, 0) for j in range(seen)]
+        columns = list(zip(*(call.v.at(v, 0, j, 0) for j in range(seen)), strict=True))
+        given = (call.q.at(q, 0, row, 0), keys, columns or [()] * case.head_dim, case.scale)
+        out += attend(*given, case.dtype).out
+        lse.append(attend(*given).lse)
+    out[0] += change
+    lse[0] += lse_change
+    put(call.out.memory, encode(out, case.dtype))
+    put(call.lse, struct.pack(f"<{len(lse)}f", *lse))
+    return call
+
+
+def put(memory, data):
+    ctypes.memmove(memory.address, data, len(data))
+
+
+CASE = Case("fp16", 8, 3, 5, causal=True)
+
+
+def test_the_plain_computation_itself_passes():
+    numbers = compare(finished(CASE))
+    assert numbers.first is None
+    assert 0 < numbers.out_error <= numbers.out_allowed / FACTOR
+    assert numbers.out_allowed == pytest.approx(FACTOR * numbers.out_error + TINY["fp16"])
+
+
+def test_an_element_too_far_off_is_the_first_difference():
+    numbers = compare(finished(CASE, change=0.25))
+    assert (numbers.first.what, numbers.first.index) == ("out", (0, 0, 0, 0))
+    assert numbers.first.found - numbers.first.expected == pytest.approx(0.25, abs=1e-2)
+    assert numbers.out_error == pytest.approx(0.25, abs=1e-2)
+
+
+def test_a_logsumexp_too_far_off_is_a_difference():
+    numbers = compare(finished(CASE, lse_change=0.01))
+    assert (numbers.first.what, numbers.first.index) == ("lse", (0, 0, 0))
+
+
+def test_not_a_number_is_never_right():
+    numbers = compare(finished(CASE, change=math.nan))
+    assert numbers.first.what == "out"
+    assert numbers.out_error == math.inf
+
+
+def test_rows_that_see_no_key_are_zero_and_infinite():
+    numbers = compare(finished(Case("bf16", 8, 4, 2, causal=True)))
+    assert numbers.first is None

@@ -1,0 +1,95 @@
+"""A whole wheel, with a fake engine in place of the LLVM tools."""
+
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from tests.assembly import disassembly, notes
+from tests.unit.static_checks.tools import FakeTools
+from tests.wheels import ARCHS, KERNELS, good_files, write_wheel
+from wheel_builder.errors import DeviceCodeError
+from wheel_builder.static_checks import golden
+from wheel_builder.static_checks.check import check_listings, check_wheel, update_golden
+from wheel_builder.static_checks.listing import Listing, Tools
+from wheel_builder.static_checks.matrix_use import TRAITS
+from wheel_builder.store import Store
+
+CHECKOUT = Path(__file__).parents[3]
+TRAITS_TEXT = (CHECKOUT / TRAITS).read_text()
+MFMA = "v_mfma_f32_32x32x8_f16 v[16:31], v[0:1], v[2:3], v[16:31]"
+NAME = "fa_fwd_fp16_d64"
+
+
+def listing(*lines, **taken):
+    return Listing("gfx942", disassembly(*lines, "s_endpgm"), notes(**taken))
+
+
+def check(*listings, reviewed=None):
+    return check_listings(listings, rocm="7.2", reviewed=reviewed or {}, traits=TRAITS_TEXT)
+
+
+def reviewed(**changed):
+    entry = check(listing(MFMA)).taken["gfx942"][NAME]
+    return {"gfx942": {NAME: replace(entry, **changed)}}
+
+
+def test_what_a_kernel_takes():
+    entry = check(listing(MFMA)).taken["gfx942"][NAME]
+    assert entry == golden.Entry(
+        vgpr=138, agpr=0, sgpr=65, vgpr_spills=0, sgpr_spills=0, scratch_bytes=0, lds_bytes=16384,
+        code_bytes=4876, occupancy=3, matrix=1,
+    )  # fmt: skip
+
+
+def test_a_kernel_as_reviewed_has_no_finding():
+    assert check(listing(MFMA), reviewed=reviewed()).findings == ()
+
+
+def test_every_check_has_its_say():
+    lines = [MFMA, "v_mov_b32_e32 v9, v20", "scratch_load_dword v0, off, s0", MFMA.replace("_f16", "_bf16")]
+    report = check(listing(*lines), reviewed=reviewed())
+    assert [f.check for f in report.findings] == ["hazards", "matrix instructions", "scratch", "golden"]
+    assert {f.check for f in report.failures} == {"hazards", "matrix instructions", "scratch"}
+
+
+def test_scratch_that_was_reviewed_is_allowed():
+    code = listing(MFMA, "scratch_load_dword v0, off, s0", scratch_bytes=16)
+    assert check(code, reviewed=reviewed(scratch_bytes=16)).findings == ()
+
+
+def test_code_that_is_no_kernel_is_refused_in_words():
+    code = Listing("gfx942", disassembly("s_endpgm") + disassembly("s_endpgm", name="helper"), notes())
+    with pytest.raises(DeviceCodeError, match=r"found fa_fwd_fp16_d64, helper; expected fa_fwd_fp16_d64"):
+        check(code)
+
+
+def run_on(wheel, checkout, tools):
+    return check_wheel(
+        wheel,
+        tools=Tools(identity="sha256:1", image="builder:7.2"),
+        checkout=checkout,
+        store=Store(checkout / "build"),
+        max_mib=12,
+        log=checkout / "log",
+        run=tools,
+    )
+
+
+def test_a_wheels_code_objects_are_listed_once_and_checked(checkout, tmp_path):
+    wheel = write_wheel(tmp_path, good_files())
+    tools = FakeTools()
+    report = run_on(wheel, checkout, tools)
+    assert report.rocm == "7.2"
+    assert {(a, k) for a, kernels in report.taken.items() for k in kernels} == set(product(ARCHS, KERNELS))
+    assert [finding.check for finding in report.failures] == ["golden"] * len(ARCHS) * len(KERNELS)
+    update_golden(checkout, report)
+    assert run_on(wheel, checkout, tools).findings == ()
+    assert len(tools.commands) == 1
+
+
+def test_a_wheel_without_device_code_is_refused_in_words(checkout, tmp_path):
+    files = {name: data for name, data in good_files().items() if not name.endswith(".so")}
+    with pytest.raises(DeviceCodeError, match="has no device code"):
+        run_on(write_wheel(tmp_path, files), checkout, FakeTools())

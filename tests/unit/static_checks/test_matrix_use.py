@@ -1,0 +1,89 @@
+from pathlib import Path
+
+import pytest
+
+from tests.assembly import kernel
+from wheel_builder.errors import DeviceCodeError
+from wheel_builder.static_checks.matrix_use import TRAITS, Unit, check_matrix_use, parse_units
+
+UNITS = parse_units((Path(__file__).parents[3] / TRAITS).read_text())
+
+MFMA_16 = "v_mfma_f32_32x32x8_f16 v[16:31], v[0:1], v[2:3], v[16:31]"
+MFMA_BF = "v_mfma_f32_32x32x8_bf16 v[16:31], v[0:1], v[2:3], v[16:31]"
+MFMA_16_GFX908 = "v_mfma_f32_32x32x8f16 a[0:15], v[0:1], v[2:3], a[0:15]"
+MFMA_BF_GFX908 = "v_mfma_f32_32x32x4bf16 a[0:15], v0, v1, a[0:15]"
+WMMA_16 = "v_wmma_f32_16x16x16_f16 v[0:7], v[8:15], v[16:23], v[0:7]"
+WMMA_BF = "v_wmma_f32_16x16x16_bf16 v[0:7], v[8:15], v[16:23], v[0:7]"
+DOT2 = "v_dot2c_f32_f16 v0, v1, v2"
+FP16, BF16 = "fa_fwd_fp16_d64", "fa_fwd_bf16_d128"
+
+
+def texts(arch, name, *lines):
+    return [finding.text for finding in check_matrix_use(arch, kernel(*lines, name=name), UNITS[arch])]
+
+
+def test_the_kernels_own_table_is_read():
+    assert (UNITS["gfx908"], UNITS["gfx942"]) == (Unit("mfma", 4), Unit("mfma", 8))
+    assert (UNITS["gfx1030"], UNITS["gfx1100"]) == (Unit("dot2", 0), Unit("wmma", 0))
+
+
+def test_another_table_is_refused_in_words():
+    with pytest.raises(DeviceCodeError, match=r"traits\.hpp is not as matrix_use\.py expects"):
+        parse_units("struct ArchTraits {};")
+
+
+@pytest.mark.parametrize(
+    ("arch", "name", "line"),
+    [
+        ("gfx908", FP16, MFMA_16_GFX908),
+        ("gfx908", BF16, MFMA_BF_GFX908),
+        ("gfx942", FP16, MFMA_16),
+        ("gfx942", BF16, MFMA_BF),
+        ("gfx1030", FP16, DOT2),
+        ("gfx1030", BF16, "v_fmac_f32_e32 v0, v1, v2"),
+        ("gfx1100", FP16, WMMA_16),
+        ("gfx1100", BF16, WMMA_BF),
+    ],
+)
+def test_the_right_instruction(arch, name, line):
+    assert texts(arch, name, line) == []
+
+
+@pytest.mark.parametrize(
+    ("arch", "name", "line", "foreign"),
+    [
+        ("gfx942", FP16, MFMA_BF, "v_mfma_f32_32x32x8_bf16"),
+        ("gfx942", BF16, MFMA_16, "v_mfma_f32_32x32x8_f16"),
+        ("gfx942", FP16, "v_mfma_f32_32x32x2_f32 v[0:15], v16, v17, v[0:15]", "v_mfma_f32_32x32x2_f32"),
+        ("gfx908", FP16, MFMA_BF_GFX908, "v_mfma_f32_32x32x4bf16"),
+        ("gfx1100", FP16, WMMA_BF, "v_wmma_f32_16x16x16_bf16"),
+        ("gfx1100", FP16, WMMA_16.replace("f32_16", "f16_16", 1), "v_wmma_f16_16x16x16_f16"),
+        ("gfx1030", FP16, "v_dot2_f16_f16 v0, v1, v2, v3", "v_dot2_f16_f16"),
+    ],
+)
+def test_a_foreign_instruction_instead(arch, name, line, foreign):
+    missing, found = texts(arch, name, line)
+    assert missing.startswith("no matrix instruction of its type, expected ")
+    assert found.startswith(f"1 of {foreign}, expected ")
+
+
+def test_a_foreign_instruction_beside_the_right_one():
+    assert len(texts("gfx942", FP16, MFMA_16, "s_nop 15", MFMA_BF)) == 1
+
+
+def test_a_dot_product_where_none_is_expected():
+    assert texts("gfx1030", BF16, DOT2) == ["1 of v_dot2c_f32_f16, expected none"]
+
+
+def test_half_of_a_dual_issue_pair_counts():
+    (text,) = texts("gfx1100", FP16, WMMA_16, "v_dual_dot2acc_f32_f16 v8, v9, v10 :: v_dual_mov_b32 v11, v12")
+    assert text.startswith("1 of v_dual_dot2acc_f32_f16, expected v_wmma")
+
+
+def test_code_that_is_not_reached_does_not_count():
+    assert "no matrix instruction" in texts("gfx942", FP16, "s_endpgm", MFMA_16)[0]
+
+
+def test_a_name_that_is_no_instances_is_refused_in_words():
+    with pytest.raises(DeviceCodeError, match="k is not an instance's name"):
+        texts("gfx942", "k")

@@ -1,0 +1,42 @@
+"""The schedule against published counters: the arithmetic of whole launches."""
+
+import pytest
+
+from wheel_builder.perf.counters import (
+    BATCH_HEADS,
+    COMPUTE_UNITS,
+    Causal,
+    Line,
+    Published,
+    comparison,
+    device_busy,
+    through,
+)
+
+
+def test_a_line_goes_through_both_points():
+    line = through((1, 30.0), (3, 50.0))
+    assert (line.at(0), line.at(1), line.at(3)) == (20, 30, 50)
+
+
+def test_equal_workgroups_leave_the_last_round_half_empty():
+    kernel = Causal(rows=128, resident=1, clocks=Line(100, 0), matrix=Line(50, 0))
+    workgroups = 8 * BATCH_HEADS  # 2048 on 304 compute units: 7 rounds
+    assert device_busy(kernel, 1024) == pytest.approx(workgroups * 50 / (COMPUTE_UNITS * 700))
+
+
+def test_residents_share_a_compute_unit():
+    one = Causal(rows=128, resident=1, clocks=Line(100, 0), matrix=Line(50, 0))
+    two = Causal(rows=128, resident=2, clocks=Line(200, 0), matrix=Line(50, 0))
+    assert device_busy(two, 16384) == pytest.approx(device_busy(one, 16384), rel=0.01)
+
+
+def test_the_error_is_printed_with_its_sign():
+    kernel = Causal(rows=128, resident=1, clocks=Line(100, 0), matrix=Line(50, 0))
+    text = comparison([Published("Some", 64, ((1024, 0.24),))], {("Some", 64): kernel})
+    assert text.splitlines()[1].split() == ["Some", "d64", "1024", "0.24", "0.48", "+101%"]
+
+
+def test_what_is_not_modelled_is_listed_without_an_error():
+    text = comparison([Published("Other", 64, ((1024, 0.24),))], {})
+    assert text.splitlines()[1].split() == ["Other", "d64", "1024", "0.24", "-", "-"]

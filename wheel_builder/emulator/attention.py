@@ -1,0 +1,233 @@
+"""This project's forward kernel on the emulator, against float64.
+
+Numerics rule: for every element, |out - ref| <= 2 x max|lowprec - ref| + a tiny absolute term, where ref is
+float64 and lowprec a plain computation in the tensors' own type (see reference.py).
+"""
+
+import math
+import random
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from wheel_builder.emulator.formats import DTYPES, decode, encode
+from wheel_builder.emulator.machine import Launch, Machine, Options, Result
+from wheel_builder.emulator.memory import Memory
+from wheel_builder.emulator.reference import Attended, attend, visible
+from wheel_builder.errors import CaseError
+
+FACTOR = 2.0
+# Below the formats' resolution around the outputs' typical size: rounding of the very last bit.
+TINY = {"fp16": 1e-5, "bf16": 1e-4}
+# Float32 arithmetic over up to some thousand keys; the instructions for exp and log are good to 1 ulp.
+LSE_TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True)
+class Case:
+    """Shapes of one forward call; tensors (batch, seqlen, heads, head_dim), ``pad`` unused per head.
+
+    Raises ``CaseError`` with all that is wrong with them.
+    """
+
+    dtype: str
+    head_dim: int
+    seqlen_q: int
+    seqlen_k: int
+    batch: int = 1
+    nheads: int = 1
+    nheads_k: int = 1
+    causal: bool = False
+    pad: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if problems := list(self._problems()):
+            title = "no kernel can be called with these shapes"
+            raise CaseError(title, problems)
+
+    def _problems(self) -> Iterator[str]:
+        at_least_one = ("head_dim", "seqlen_q", "batch", "nheads", "nheads_k")
+        for name, least in (*((name, 1) for name in at_least_one), ("seqlen_k", 0), ("pad", 0)):
+            if (found := getattr(self, name)) < least:
+                yield f"{name} is {found}, expected at least {least}"
+        if self.nheads_k > 0 and self.nheads % self.nheads_k:
+            yield f"nheads is {self.nheads}, expected a multiple of nheads_k, which is {self.nheads_k}"
+        if self.dtype not in DTYPES:
+            yield f"dtype is {self.dtype}, expected one of {', '.join(DTYPES)}"
+
+    @property
+    def kernel(self) -> str:
+        return f"fa_fwd_{self.dtype}_d{self.head_dim}"
+
+    @property
+    def scale(self) -> float:
+        return float(self.head_dim**-0.5)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first element of ``what`` too far off; index (batch, row, head, element) or (batch, head, row)."""
+
+    what: str
+    index: tuple[int, ...]
+    found: float
+    expected: float
+    allowed: float
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Worst errors of a run against float64, ``allowed`` by the numerics rule, and the first difference."""
+
+    out_error: float
+    out_allowed: float
+    lse_error: float
+    first: Difference | None
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Queries and threads of one workgroup, as the kernel's config.hpp decides them."""
+
+    block_m: int
+    threads: int
+
+
+class Tensor:
+    """(batch, seqlen, heads, head_dim) of a 16-bit type in device memory."""
+
+    def __init__(self, name: str, case: Case, seqlen: int, heads: int, memory: Memory) -> None:
+        self.name, self.dtype, self.head_dim, self.memory = name, case.dtype, case.head_dim, memory
+        self.head = case.head_dim + case.pad
+        self.row = heads * self.head
+        self.batch = seqlen * self.row
+
+    def values(self) -> tuple[float, ...]:
+        return decode(self.memory.read(), self.dtype)
+
+    def at(self, values: Sequence[float], batch: int, row: int, head: int) -> Sequence[float]:
+        start = batch * self.batch + row * self.row + head * self.head
+        return values[start : start + self.head_dim]
+
+
+@dataclass(frozen=True)
+class Call:
+    """The tensors of a case in device memory."""
+
+    case: Case
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    out: Tensor
+    lse: Memory
+
+    @property
+    def memory(self) -> tuple[Memory, ...]:
+        return (*(tensor.memory for tensor in (self.q, self.k, self.v, self.out)), self.lse)
+
+    def kernarg(self) -> bytes:
+        """``fa::FwdParams`` of kernels/include/fa/kernel/params.hpp."""
+        case = self.case
+        strides = (s for t in (self.q, self.k, self.v, self.out) for s in (t.batch, t.row, t.head))
+        sizes = (case.batch, case.seqlen_q, case.seqlen_k, case.nheads, case.nheads_k)
+        addresses = (memory.address for memory in self.memory)
+        return struct.pack("<5Q12q5ifi4x", *addresses, *strides, *sizes, case.scale, case.causal)
+
+
+def make_call(case: Case) -> Call:
+    """Normally distributed q, k, v from the case's seed; out and lse that nobody has written."""
+    draw = random.Random(case.seed)  # noqa: S311  (test data, repeatable)
+
+    def tensor(name: str, seqlen: int, heads: int, *, given: bool) -> Tensor:
+        elements = case.batch * seqlen * heads * (case.head_dim + case.pad)
+        if given:
+            data = encode([draw.gauss(0.0, 1.0) for _ in range(elements)], case.dtype)
+            return Tensor(name, case, seqlen, heads, Memory.of(data, name, readonly=True))
+        return Tensor(name, case, seqlen, heads, Memory.output(2 * elements, name))
+
+    return Call(
+        case,
+        tensor("q", case.seqlen_q, case.nheads, given=True),
+        tensor("k", case.seqlen_k, case.nheads_k, given=True),
+        tensor("v", case.seqlen_k, case.nheads_k, given=True),
+        tensor("out", case.seqlen_q, case.nheads, given=False),
+        Memory.output(4 * case.batch * case.nheads * case.seqlen_q, "lse"),
+    )
+
+
+def run_call(machine: Machine, call: Call, tile: Tile, options: Options) -> Result:
+    """Run the whole grid of a case."""
+    case = call.case
+    grid = (-(-case.seqlen_q // tile.block_m), case.nheads, case.batch)
+    launch = Launch(grid, (tile.threads, 1, 1))
+    return machine.run(case.kernel, launch, call.kernarg(), call.memory, options)
+
+
+def compare(call: Call) -> Numbers:
+    """The outputs of a finished run against float64."""
+    out, lse = call.out.values(), call.lse.values("f")
+    exact, low = list(reference_rows(call, "")), list(reference_rows(call, call.case.dtype))
+    worst = max(
+        (
+            abs(a - b)
+            for (_, x), (_, y) in zip(exact, low, strict=True)
+            for a, b in zip(x.out, y.out, strict=True)
+        ),
+        default=0.0,
+    )
+    allowed = FACTOR * worst + TINY[call.case.dtype]
+    differences = [
+        difference
+        for (batch, head, row), want in exact
+        for difference in (
+            *_out_differences(call, out, (batch, row, head), want, allowed),
+            _lse_difference(call, lse, (batch, head, row), want),
+        )
+    ]
+    return Numbers(
+        out_error=max((_error(d) for d in differences if d.what == "out"), default=0.0),
+        out_allowed=allowed,
+        lse_error=max((_error(d) for d in differences if d.what == "lse"), default=0.0),
+        first=next((d for d in differences if not _error(d) <= d.allowed), None),
+    )
+
+
+def reference_rows(call: Call, dtype: str) -> Iterator[tuple[tuple[int, int, int], Attended]]:
+    """Reference of each row by (batch, head, row): float64, or with a ``dtype`` as ``attend`` does it."""
+    case = call.case
+    q, k, v = call.q.values(), call.k.values(), call.v.values()
+    group = case.nheads // case.nheads_k
+    for batch in range(case.batch):
+        for head in range(case.nheads):
+            keys = [call.k.at(k, batch, j, head // group) for j in range(case.seqlen_k)]
+            columns = list(
+                zip(*(call.v.at(v, batch, j, head // group) for j in range(case.seqlen_k)), strict=True)
+            )
+            for row in range(case.seqlen_q):
+                seen = visible(row, case.seqlen_q, case.seqlen_k, causal=case.causal)
+                cut = [column[:seen] for column in columns] if seen else [()] * case.head_dim
+                query = call.q.at(q, batch, row, head)
+                yield (batch, head, row), attend(query, keys[:seen], cut, case.scale, dtype)
+
+
+def _out_differences(
+    call: Call, out: Sequence[float], index: tuple[int, int, int], want: Attended, allowed: float
+) -> Iterator[Difference]:
+    for element, (found, expected) in enumerate(zip(call.out.at(out, *index), want.out, strict=True)):
+        yield Difference("out", (*index, element), found, expected, allowed)
+
+
+def _lse_difference(
+    call: Call, lse: Sequence[float], index: tuple[int, int, int], want: Attended
+) -> Difference:
+    batch, head, row = index
+    found = lse[(batch * call.case.nheads + head) * call.case.seqlen_q + row]
+    return Difference("lse", index, found, want.lse, LSE_TOLERANCE * max(1.0, abs(want.lse)))
+
+
+def _error(difference: Difference) -> float:
+    if difference.found == difference.expected:  # infinities among them
+        return 0.0
+    error = abs(difference.found - difference.expected)
+    return math.inf if math.isnan(error) else error

@@ -1,0 +1,129 @@
+"""``python -m wheel_builder emulate``: one kernel, chosen shapes; its numbers, instructions and findings."""
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from wheel_builder.emulator.attention import Case, Difference, Numbers, Tile, compare, make_call, run_call
+from wheel_builder.emulator.binding import Core
+from wheel_builder.emulator.coverage import summary
+from wheel_builder.emulator.disassembly import ImageLlvm, disassemble
+from wheel_builder.emulator.machine import Machine, Options, Result
+from wheel_builder.emulator.sources import code_object
+from wheel_builder.emulator.tile import forward_tile
+from wheel_builder.errors import EmulatorError, FindingsError
+from wheel_builder.store import Store
+
+NOT_A_GPU = "executed on an ISA emulator, not run on hardware"
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """What emulation needs beside the kernel: core, store, builder image, kernel headers, folder for logs."""
+
+    core: Core
+    store: Store
+    llvm: ImageLlvm
+    include: Path
+    logs: Path
+
+
+@dataclass(frozen=True)
+class Emulated:
+    """A finished run of one case; ``passed`` when numbers are within the rule and nothing was found."""
+
+    arch: str
+    case: Case
+    result: Result
+    numbers: Numbers | None
+
+    @property
+    def passed(self) -> bool:
+        return not self.problems()
+
+    def problems(self) -> list[str]:
+        """All that is wrong with the run."""
+        stopped = [f"it stopped: {self.result.error}"] if self.result.error else []
+        first = self.numbers.first if self.numbers else None
+        wrong = [f"first difference: {_difference(first)}"] if first else []
+        return [*stopped, *wrong, *map(str, self.result.findings)]
+
+    def raise_unless_passed(self) -> None:
+        """Raise ``FindingsError`` with all problems, or nothing."""
+        if problems := self.problems():
+            title = f"{self.case.kernel} on {self.arch} did not pass"
+            advice = (
+                "run it again with the same seed: it does the same; findings name function and instruction"
+            )
+            raise FindingsError(title, problems, advice=advice)
+
+
+def emulate(source: Path, arch: str, case: Case, options: Options, workshop: Workshop) -> Emulated:
+    """Run the forward kernel of ``case`` for ``arch`` out of a wheel, bundle or code object.
+
+    Raises ``EmulatorError`` when there is no such kernel or the emulator lacks one of its instructions; wrong
+    numbers and findings are in what is returned.
+    """
+    machine = open_machine(code_object(source, case.kernel, arch), case.kernel, workshop)
+    call = make_call(case)
+    result = run_call(machine, call, tile_of(arch, case, workshop), options)
+    return Emulated(arch, case, result, None if result.error else compare(call))
+
+
+def tile_of(arch: str, case: Case, workshop: Workshop) -> Tile:
+    """The case's tile, by the kernels' headers."""
+    log = workshop.logs / "emulator-tiles.log"
+    return forward_tile(
+        arch,
+        case.dtype,
+        case.head_dim,
+        image=workshop.llvm,
+        include=workshop.include,
+        store=workshop.store,
+        log=log,
+    )
+
+
+def open_machine(data: bytes, name: str, workshop: Workshop) -> Machine:
+    """A code object, loaded; raises ``EmulatorError`` listing the instructions that the emulator lacks."""
+    with tempfile.TemporaryDirectory(prefix="emulate-") as folder:
+        path = Path(folder) / f"{name}.co"
+        path.write_bytes(data)
+        text = disassemble(path, workshop.llvm, workshop.store)
+    machine = Machine(workshop.core, data, text)
+    if machine.missing:
+        message = "\n  - ".join([f"{name}: the emulator does not have", *summary(machine.missing)])
+        raise EmulatorError(message, advice="implement them in wheel_builder/emulator/core")
+    return machine
+
+
+def report(emulated: Emulated) -> str:
+    """What the command prints."""
+    return "\n".join(_lines(emulated))
+
+
+def _lines(emulated: Emulated) -> Iterator[str]:
+    case, result = emulated.case, emulated.result
+    shape = (
+        f"batch {case.batch}, seqlen {case.seqlen_q} x {case.seqlen_k}, heads {case.nheads}/{case.nheads_k}"
+    )
+    yield f"{case.kernel} on {emulated.arch}: {shape}{', causal' if case.causal else ''} ({NOT_A_GPU})"
+    if emulated.numbers:
+        yield from _number_lines(emulated.numbers)
+    yield f"  {result.executed:,} wave-instructions"
+    yield from (f"  {count:>14,} {kind}" for kind, count in result.by_class().items())
+    yield "  passed" if emulated.passed else "  FAILED"
+
+
+def _number_lines(numbers: Numbers) -> Iterator[str]:
+    share = numbers.out_error / numbers.out_allowed
+    rule = f"the rule allows {numbers.out_allowed:.3e}, {share:.0%} of it used"
+    yield f"  out: worst error {numbers.out_error:.3e} against float64; {rule}"
+    yield f"  lse: worst error {numbers.lse_error:.3e} against float64"
+    yield f"  first difference: {_difference(numbers.first) if numbers.first else 'none'}"
+
+
+def _difference(difference: Difference) -> str:
+    place = f"{difference.what}{list(difference.index)}"
+    return f"{place} is {difference.found!r}, expected {difference.expected!r} +- {difference.allowed:.3e}"

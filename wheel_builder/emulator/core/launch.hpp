@@ -1,0 +1,64 @@
+// A launch: what to run on what memory, and what came out.
+#pragma once
+#include <vector>
+
+#include "wave.hpp"
+
+namespace emu {
+struct Options {
+  u64 seed = 0;
+  u64 max_instructions = 1ull << 32;  // per wave; beyond it the loop counts as endless
+  u32 threads = 1;
+  u32 checks = 0;       // Check bits
+  u32 quantum = 256;    // at most so many instructions before another wave gets its turn
+  i64 only_group = -1;  // linear index of the only workgroup to run, or all
+  bool trace = false;
+  bool record = false;  // keep what each wave of only_group executed
+};
+
+struct Launch {
+  const Program* program = nullptr;
+  const KernelInfo* kernel = nullptr;
+  u32 grid[3] = {1, 1, 1}, block[3] = {1, 1, 1}, dynamic_lds = 0;
+  std::vector<u8> kernarg;
+  std::vector<Buffer> buffers;  // sorted by base
+  Options options;
+  Report report;
+  std::vector<u64> counts;        // executions per instruction
+  std::vector<u64> lanes_active;  // sum of active lanes per instruction
+  std::vector<u8> packet;         // dispatch packet, for kernels that read it
+  u8* image = nullptr;
+  std::vector<std::vector<u32>> recorded;  // per wave: instruction index | active lanes << 24
+  bool alone = false;  // workgroups run one after another: their atomics would make the order matter
+  u32 lds_size() const { return kernel->lds + dynamic_lds; }
+  bool check(Check c) const { return options.checks & static_cast<u32>(c); }
+};
+
+struct Group {
+  Launch* launch = nullptr;
+  u32 id[3] = {0, 0, 0}, linear = 0;
+  std::vector<u8> lds;
+  Report report;
+  std::vector<u8> lds_undefined;
+  std::vector<ByteHistory> lds_history;
+  Pages touched;           // global memory; of all workgroups so far where they run one after another
+  Letters lds_told, told;  // what atomics on LDS and global memory pass on
+  u64 last_page = ~0ull;
+  Page* page = nullptr;
+  std::vector<std::unique_ptr<Wave>> waves;
+  std::vector<u64> counts, active;
+};
+
+// What a workgroup leaves behind for the comparison of workgroups.
+struct GroupTrace {
+  u32 linear;
+  std::vector<Span> spans;
+};
+std::vector<Span> spans_of(const Group& g);
+void races_across(Launch& launch, std::vector<GroupTrace>& groups);
+
+inline u64 code_base(const Wave& w) { return reinterpret_cast<u64>(w.launch->image); }
+
+void run_launch(Launch& launch);
+u32 vgprs_allocated(const Program& program, const KernelInfo& kernel);
+}  // namespace emu

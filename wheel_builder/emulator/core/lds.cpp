@@ -1,0 +1,193 @@
+// LDS instructions. Cross-lane ones that merely share the encoding are in cross.cpp.
+#include "ops.hpp"
+#include "transfer.hpp"
+
+namespace emu {
+namespace {
+struct LdsPlace {
+  Wave& w;
+  const Inst& in;
+  const u32* address;
+  u32 offset;
+  u8* operator()(u32 lane, u32 more, u32 bytes, Mode mode) const {
+    return lds({w, in, lane}, address[lane] + offset + more, bytes, mode);
+  }
+};
+
+template <Load kKind, u32 kDwords>
+void ds_load(Wave& w, const Inst& in) {
+  alignas(64) u32 ta[kLanes];
+  load_lanes(w, in, kKind, kDwords, LdsPlace{w, in, read_raw(w, in.src[0], ta), static_cast<u32>(in.offset)});
+}
+template <u32 kBytes, bool kHi>
+void ds_store(Wave& w, const Inst& in) {
+  alignas(64) u32 ta[kLanes];
+  bool high = kHi || (in.src[1].flags & kHigh);
+  store_lanes(w, in.src[1], kBytes, high,
+              LdsPlace{w, in, read_raw(w, in.src[0], ta), static_cast<u32>(in.offset)});
+}
+// Two elements of 4 or 8 bytes at offsets in units of the element (times 64).
+template <u32 kDwords, u32 kScale>
+void ds_load2(Wave& w, const Inst& in) {
+  alignas(64) u32 ta[kLanes];
+  alignas(64) u32 copy[kLanes];
+  std::memcpy(copy, read_raw(w, in.src[0], ta), sizeof copy);  // the destination may overlap the address
+  constexpr u32 unit = kDwords * 4 * kScale;
+  Inst half = in;
+  load_lanes(w, half, Load::dwords, kDwords, LdsPlace{w, in, copy, static_cast<u32>(in.offset) * unit});
+  half.dst[0].index = static_cast<u16>(half.dst[0].index + kDwords);
+  load_lanes(w, half, Load::dwords, kDwords, LdsPlace{w, in, copy, static_cast<u32>(in.offset1) * unit});
+}
+template <u32 kDwords, u32 kScale>
+void ds_store2(Wave& w, const Inst& in) {
+  alignas(64) u32 ta[kLanes];
+  const u32* a = read_raw(w, in.src[0], ta);
+  constexpr u32 unit = kDwords * 4 * kScale;
+  store_lanes(w, in.src[1], kDwords * 4, false, LdsPlace{w, in, a, static_cast<u32>(in.offset) * unit});
+  store_lanes(w, in.src[2], kDwords * 4, false, LdsPlace{w, in, a, static_cast<u32>(in.offset1) * unit});
+}
+template <class T, class F>
+void ds_atomic(Wave& w, const Inst& in, bool returns, F f) {
+  alignas(64) u32 ta[kLanes];
+  LdsPlace place{w, in, read_raw(w, in.src[0], ta), static_cast<u32>(in.offset)};
+  const Operand* second = in.nsrc > 2 ? &in.src[2] : nullptr;
+  atomic_lanes<T>(w, in, in.src[1], second, returns, place, f);
+}
+template <class T>
+void ds_cmpstore(Wave& w, const Inst& in, bool returns, bool data_first) {
+  ds_atomic<T>(w, in, returns,
+               [=](T x, T a, T b) { return data_first ? (x == b ? a : x) : (x == a ? b : x); });
+}
+void ds_load_addtid(Wave& w, const Inst& in) {
+  alignas(64) u32 a[kLanes];
+  for (u32 i = 0; i < kLanes; ++i) a[i] = (w.s[kM0] & 0xffff) + 4 * i;
+  load_lanes(w, in, Load::dwords, 1, LdsPlace{w, in, a, static_cast<u32>(in.offset)});
+}
+
+constexpr Type kB = Type::b32;
+void add(Ops& t, const char* name, Handler h, u8 dsts) {
+  t.add({name, h, Class::lds, dsts, {kB}, 0, nullptr});
+}
+}  // namespace
+
+void add_lds(Ops& t) {
+  add(t, "ds_read_b32", ds_load<Load::dwords, 1>, 1);
+  add(t, "ds_read_b64", ds_load<Load::dwords, 2>, 1);
+  add(t, "ds_read_b96", ds_load<Load::dwords, 3>, 1);
+  add(t, "ds_read_b128", ds_load<Load::dwords, 4>, 1);
+  add(t, "ds_read_u8", ds_load<Load::u8_, 1>, 1);
+  add(t, "ds_read_i8", ds_load<Load::i8_, 1>, 1);
+  add(t, "ds_read_u16", ds_load<Load::u16_, 1>, 1);
+  add(t, "ds_read_i16", ds_load<Load::i16_, 1>, 1);
+  add(t, "ds_read_u8_d16", ds_load<Load::d16_u8, 1>, 1);
+  add(t, "ds_read_i8_d16", ds_load<Load::d16_i8, 1>, 1);
+  add(t, "ds_read_u16_d16", ds_load<Load::d16, 1>, 1);
+  add(t, "ds_read_u8_d16_hi", ds_load<Load::d16_hi_u8, 1>, 1);
+  add(t, "ds_read_i8_d16_hi", ds_load<Load::d16_hi_i8, 1>, 1);
+  add(t, "ds_read_u16_d16_hi", ds_load<Load::d16_hi, 1>, 1);
+  add(t, "ds_read2_b32", ds_load2<1, 1>, 1);
+  add(t, "ds_read2_b64", ds_load2<2, 1>, 1);
+  add(t, "ds_read2st64_b32", ds_load2<1, 64>, 1);
+  add(t, "ds_read2st64_b64", ds_load2<2, 64>, 1);
+  add(t, "ds_read_addtid_b32", ds_load_addtid, 1);
+  add(t, "ds_write_b8", ds_store<1, false>, 0);
+  add(t, "ds_write_b16", ds_store<2, false>, 0);
+  add(t, "ds_write_b32", ds_store<4, false>, 0);
+  add(t, "ds_write_b64", ds_store<8, false>, 0);
+  add(t, "ds_write_b96", ds_store<12, false>, 0);
+  add(t, "ds_write_b128", ds_store<16, false>, 0);
+  add(t, "ds_write_b8_d16_hi", ds_store<1, true>, 0);
+  add(t, "ds_write_b16_d16_hi", ds_store<2, true>, 0);
+  add(t, "ds_write2_b32", ds_store2<1, 1>, 0);
+  add(t, "ds_write2_b64", ds_store2<2, 1>, 0);
+  add(t, "ds_write2st64_b32", ds_store2<1, 64>, 0);
+  add(t, "ds_write2st64_b64", ds_store2<2, 64>, 0);
+  const char* renamed[][2] = {{"ds_load_b32", "ds_read_b32"},
+                              {"ds_load_b64", "ds_read_b64"},
+                              {"ds_load_b96", "ds_read_b96"},
+                              {"ds_load_b128", "ds_read_b128"},
+                              {"ds_load_u8", "ds_read_u8"},
+                              {"ds_load_i8", "ds_read_i8"},
+                              {"ds_load_u16", "ds_read_u16"},
+                              {"ds_load_i16", "ds_read_i16"},
+                              {"ds_load_u8_d16", "ds_read_u8_d16"},
+                              {"ds_load_i8_d16", "ds_read_i8_d16"},
+                              {"ds_load_u16_d16", "ds_read_u16_d16"},
+                              {"ds_load_u8_d16_hi", "ds_read_u8_d16_hi"},
+                              {"ds_load_i8_d16_hi", "ds_read_i8_d16_hi"},
+                              {"ds_load_u16_d16_hi", "ds_read_u16_d16_hi"},
+                              {"ds_load_2addr_b32", "ds_read2_b32"},
+                              {"ds_load_2addr_b64", "ds_read2_b64"},
+                              {"ds_load_2addr_stride64_b32", "ds_read2st64_b32"},
+                              {"ds_load_2addr_stride64_b64", "ds_read2st64_b64"},
+                              {"ds_store_b8", "ds_write_b8"},
+                              {"ds_store_b16", "ds_write_b16"},
+                              {"ds_store_b32", "ds_write_b32"},
+                              {"ds_store_b64", "ds_write_b64"},
+                              {"ds_store_b96", "ds_write_b96"},
+                              {"ds_store_b128", "ds_write_b128"},
+                              {"ds_store_b8_d16_hi", "ds_write_b8_d16_hi"},
+                              {"ds_store_b16_d16_hi", "ds_write_b16_d16_hi"},
+                              {"ds_store_2addr_b32", "ds_write2_b32"},
+                              {"ds_store_2addr_b64", "ds_write2_b64"},
+                              {"ds_store_2addr_stride64_b32", "ds_write2st64_b32"},
+                              {"ds_store_2addr_stride64_b64", "ds_write2st64_b64"}};
+  for (auto& r : renamed) t.alias(r[0], r[1]);
+
+#define ATOMIC(name, rtn, T, expr)                          \
+  add(                                                      \
+      t, #name,                                             \
+      [](Wave& w, const Inst& in) {                         \
+        ds_atomic<T>(w, in, false, [](T x, T a, T b) -> T { \
+          (void)b;                                          \
+          (void)x;                                          \
+          return expr;                                      \
+        });                                                 \
+      },                                                    \
+      0);                                                   \
+  add(                                                      \
+      t, #rtn,                                              \
+      [](Wave& w, const Inst& in) {                         \
+        ds_atomic<T>(w, in, true, [](T x, T a, T b) -> T {  \
+          (void)b;                                          \
+          (void)x;                                          \
+          return expr;                                      \
+        });                                                 \
+      },                                                    \
+      1);
+  ATOMIC(ds_add_u32, ds_add_rtn_u32, u32, x + a)
+  ATOMIC(ds_sub_u32, ds_sub_rtn_u32, u32, x - a)
+  ATOMIC(ds_rsub_u32, ds_rsub_rtn_u32, u32, a - x)
+  ATOMIC(ds_inc_u32, ds_inc_rtn_u32, u32, x >= a ? 0 : x + 1)
+  ATOMIC(ds_dec_u32, ds_dec_rtn_u32, u32, x == 0 || x > a ? a : x - 1)
+  ATOMIC(ds_min_i32, ds_min_rtn_i32, u32, static_cast<i32>(x) < static_cast<i32>(a) ? x : a)
+  ATOMIC(ds_max_i32, ds_max_rtn_i32, u32, static_cast<i32>(x) > static_cast<i32>(a) ? x : a)
+  ATOMIC(ds_min_u32, ds_min_rtn_u32, u32, x < a ? x : a)
+  ATOMIC(ds_max_u32, ds_max_rtn_u32, u32, x > a ? x : a)
+  ATOMIC(ds_and_b32, ds_and_rtn_b32, u32, x & a)
+  ATOMIC(ds_or_b32, ds_or_rtn_b32, u32, x | a)
+  ATOMIC(ds_xor_b32, ds_xor_rtn_b32, u32, x ^ a)
+  ATOMIC(ds_add_f32, ds_add_rtn_f32, u32, bits<u32>(bits<f32>(x) + bits<f32>(a)))
+  ATOMIC(ds_min_f32, ds_min_rtn_f32, u32, bits<u32>(pick_f32(bits<f32>(x), bits<f32>(a), false, true)))
+  ATOMIC(ds_max_f32, ds_max_rtn_f32, u32, bits<u32>(pick_f32(bits<f32>(x), bits<f32>(a), true, true)))
+  ATOMIC(ds_add_u64, ds_add_rtn_u64, u64, x + a)
+  ATOMIC(ds_or_b64, ds_or_rtn_b64, u64, x | a)
+  ATOMIC(ds_and_b64, ds_and_rtn_b64, u64, x & a)
+  ATOMIC(ds_add_f64, ds_add_rtn_f64, u64, bits<u64>(bits<f64>(x) + bits<f64>(a)))
+  add(
+      t, "ds_wrxchg_rtn_b32",
+      [](Wave& w, const Inst& in) { ds_atomic<u32>(w, in, true, [](u32, u32 a, u32) { return a; }); }, 1);
+  add(
+      t, "ds_wrxchg_rtn_b64",
+      [](Wave& w, const Inst& in) { ds_atomic<u64>(w, in, true, [](u64, u64 a, u64) { return a; }); }, 1);
+  t.alias("ds_storexchg_rtn_b32", "ds_wrxchg_rtn_b32");
+  t.alias("ds_storexchg_rtn_b64", "ds_wrxchg_rtn_b64");
+  // ds_cmpst: compare value first, then the new one; ds_cmpstore (gfx11): the other way round.
+  add(t, "ds_cmpst_b32", [](Wave& w, const Inst& in) { ds_cmpstore<u32>(w, in, false, false); }, 0);
+  add(t, "ds_cmpst_rtn_b32", [](Wave& w, const Inst& in) { ds_cmpstore<u32>(w, in, true, false); }, 1);
+  add(t, "ds_cmpst_rtn_b64", [](Wave& w, const Inst& in) { ds_cmpstore<u64>(w, in, true, false); }, 1);
+  add(t, "ds_cmpstore_b32", [](Wave& w, const Inst& in) { ds_cmpstore<u32>(w, in, false, true); }, 0);
+  add(t, "ds_cmpstore_rtn_b32", [](Wave& w, const Inst& in) { ds_cmpstore<u32>(w, in, true, true); }, 1);
+  add(t, "ds_cmpstore_rtn_b64", [](Wave& w, const Inst& in) { ds_cmpstore<u64>(w, in, true, true); }, 1);
+}
+}  // namespace emu

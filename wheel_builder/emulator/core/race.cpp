@@ -1,0 +1,197 @@
+// Races: two accesses to a byte, at least one a write, not both atomic, with nothing between them that orders
+// them. Barriers order the waves of a workgroup, atomics on the same address any two waves. Workgroups that
+// have no atomics run in parallel and are compared when all are done: nothing orders them.
+#include <algorithm>
+
+#include "memory.hpp"
+
+namespace emu {
+namespace {
+const char* name(Mode m) { return m == Mode::read ? "load" : m == Mode::write ? "store" : "atomic"; }
+
+bool same_wave(const Touch& a, const Touch& b) { return a.wave == b.wave && a.group == b.group; }
+bool unordered(const Wave& w, const Touch& before) {
+  return before.wave && !w.clock.knows(before.group, before.wave - 1u, before.time);
+}
+
+// The last touch of each of two waves.
+void remember(Touch (&slots)[2], const Touch& now) {
+  if (slots[0].wave && !same_wave(slots[0], now)) slots[1] = slots[0];
+  slots[0] = now;
+}
+const Touch* first_unordered(const Wave& w, const Touch (&slots)[2]) {
+  for (const Touch& t : slots)
+    if (unordered(w, t)) return &t;
+  return nullptr;
+}
+
+const Touch* conflict(const Wave& w, const ByteHistory& h, Mode mode, Mode& other) {
+  const Touch* t = unordered(w, h.write) ? &h.write : nullptr;
+  other = Mode::write;
+  if (!t && mode != Mode::read) {
+    t = first_unordered(w, h.read);
+    other = Mode::read;
+  }
+  if (!t && mode != Mode::atomic) {
+    t = first_unordered(w, h.atomic);
+    other = Mode::atomic;
+  }
+  return t;
+}
+
+std::string group_name(const Launch& l, u32 linear) {
+  return "workgroup (" + std::to_string(linear % l.grid[0]) + "," +
+         std::to_string(linear / l.grid[0] % l.grid[1]) + "," +
+         std::to_string(linear / l.grid[0] / l.grid[1]) + ")";
+}
+
+std::string describe(const Where& at, Mode mode, const Touch& before, Mode other) {
+  const Program& p = *at.w.program;
+  bool here = before.group == at.w.group->linear;
+  return std::string(name(mode)) + " conflicts with a " + name(other) + " by " +
+         (here ? "" : group_name(*at.w.launch, before.group) + " ") + "wave " +
+         std::to_string(before.wave - 1) + " lane " + std::to_string(before.lane) + " at " +
+         p.where(p.code[before.inst].address) +
+         (here ? " without a barrier or atomic between them" : " without an atomic between them");
+}
+
+void track(const Where& at, ByteHistory* const* bytes_at, u32 bytes, u64 address, Mode mode, const char* kind,
+           Letters& letters) {
+  Clock& clock = at.w.clock;
+  clock.step(at.w.executed);
+  Told* letter = mode == Mode::atomic ? &letters[address] : nullptr;
+  if (letter) clock.hear(*letter);
+  Touch now;
+  now.time = clock.now();
+  now.inst = at.w.pc;
+  now.group = at.w.group->linear;
+  now.wave = static_cast<u16>(at.w.index + 1);
+  now.lane = static_cast<u8>(at.lane);
+  bool reported = false;
+  for (u32 i = 0; i < bytes; ++i) {
+    ByteHistory& h = *bytes_at[i];
+    Mode other;
+    const Touch* t = reported ? nullptr : conflict(at.w, h, mode, other);
+    if (t) {
+      found(at, kind, address + i, describe(at, mode, *t, other));
+      reported = true;
+    }
+    if (mode == Mode::read) remember(h.read, now);
+    if (mode == Mode::write) h.write = now;
+    if (mode == Mode::atomic) remember(h.atomic, now);
+  }
+  if (letter) *letter = clock.tell(at.w.executed);
+}
+
+// The touches of one byte by workgroups so far, each the first of its sort.
+struct Seen {
+  u32 group = 0;  // plus one
+  Touch touch;
+};
+struct Across {
+  Seen write, read, atomic;
+};
+
+struct Merge {
+  Launch& l;
+  const GroupTrace& g;
+
+  void report(const Seen& seen, const char* other, const Touch& now, Mode mode, u64 address) {
+    const Program& p = *l.program;
+    Finding f;
+    f.kind = "global-race";
+    f.inst = now.inst;
+    f.address = address;
+    f.wave = now.wave - 1;
+    f.lane = now.lane;
+    f.group[0] = g.linear % l.grid[0];
+    f.group[1] = g.linear / l.grid[0] % l.grid[1];
+    f.group[2] = g.linear / l.grid[0] / l.grid[1];
+    f.detail = std::string(name(mode)) + " conflicts with a " + other + " by " +
+               group_name(l, seen.group - 1) + " at " + p.where(p.code[seen.touch.inst].address) +
+               "; nothing orders workgroups";
+    l.report.add(f);
+  }
+  void one(Mode mode, const Touch& now, const Across& a, u64 address) {
+    if (!now.wave) return;
+    if (a.write.group)
+      report(a.write, "store", now, mode, address);
+    else if (mode != Mode::read && a.read.group)
+      report(a.read, "load", now, mode, address);
+    else if (mode != Mode::atomic && a.atomic.group)
+      report(a.atomic, "atomic", now, mode, address);
+  }
+  void byte(Across& a, const Span& s, u64 address) {
+    one(Mode::write, s.write, a, address);
+    one(Mode::read, s.read, a, address);
+    one(Mode::atomic, s.atomic, a, address);
+    auto keep = [&](Seen& seen, const Touch& t) {
+      if (t.wave && !seen.group) seen = {g.linear + 1, t};
+    };
+    keep(a.write, s.write);
+    keep(a.read, s.read);
+    keep(a.atomic, s.atomic);
+  }
+};
+}  // namespace
+
+void track_lds(const Where& at, u32 address, u32 bytes, Mode mode) {
+  ByteHistory* h[64];
+  for (u32 i = 0; i < bytes; ++i) h[i] = at.w.group->lds_history.data() + address + i;
+  track(at, h, bytes, address, mode, "lds-race", at.w.group->lds_told);
+}
+
+void track_global(const Where& at, u64 address, u32 bytes, Mode mode) {
+  Group& g = *at.w.group;
+  ByteHistory* h[64];
+  for (u32 i = 0; i < bytes; ++i) {
+    u64 number = (address + i) / kPageBytes;
+    if (number != g.last_page) {
+      auto& slot = g.touched[number];
+      if (!slot) slot = std::make_unique<Page>();
+      g.page = slot.get();
+      g.last_page = number;
+    }
+    h[i] = &(*g.page)[(address + i) % kPageBytes];
+  }
+  track(at, h, bytes, address, mode, "global-race", g.told);
+}
+
+std::vector<Span> spans_of(const Group& g) {
+  std::vector<u64> numbers;
+  for (auto& kv : g.touched) numbers.push_back(kv.first);
+  std::sort(numbers.begin(), numbers.end());
+  std::vector<Span> out;
+  auto same = [](const Touch& a, const Touch& b) { return a.inst == b.inst && a.wave == b.wave; };
+  for (u64 number : numbers) {
+    const Page& page = *g.touched.at(number);
+    for (u32 i = 0; i < kPageBytes; ++i) {
+      const ByteHistory& h = page[i];
+      if (!h.write.wave && !h.read[0].wave && !h.atomic[0].wave) continue;
+      u64 address = number * kPageBytes + i;
+      if (!out.empty() && out.back().address + out.back().size == address &&
+          same(out.back().write, h.write) && same(out.back().read, h.read[0]) &&
+          same(out.back().atomic, h.atomic[0]))
+        ++out.back().size;
+      else
+        out.push_back({address, 1, h.write, h.read[0], h.atomic[0]});
+    }
+  }
+  return out;
+}
+
+// In the order of workgroup numbers, not of execution: the same findings whatever ran first.
+void races_across(Launch& l, std::vector<GroupTrace>& groups) {
+  std::sort(groups.begin(), groups.end(), [](auto& a, auto& b) { return a.linear < b.linear; });
+  std::unordered_map<u64, std::unique_ptr<std::array<Across, kPageBytes>>> memory;
+  for (const GroupTrace& g : groups) {
+    Merge merge{l, g};
+    for (const Span& s : g.spans)
+      for (u64 a = s.address; a < s.address + s.size; ++a) {
+        auto& page = memory[a / kPageBytes];
+        if (!page) page = std::make_unique<std::array<Across, kPageBytes>>();
+        merge.byte((*page)[a % kPageBytes], s, a);
+      }
+  }
+}
+}  // namespace emu

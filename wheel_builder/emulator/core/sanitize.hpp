@@ -1,0 +1,67 @@
+// What a run can find wrong with a kernel, and the shadow state that finding it takes.
+#pragma once
+#include <array>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "inst.hpp"
+
+namespace emu {
+enum class Check : u32 { uninit = 1, race = 2, barrier = 4, align = 8 };  // bounds are always checked
+
+struct Finding {
+  std::string kind, detail;
+  u32 inst = 0, group[3] = {0, 0, 0};
+  int wave = 0, lane = 0;
+  u64 address = 0, count = 0;
+};
+
+// Findings of one workgroup or of a whole run, one per (kind, instruction): the first, and how many.
+class Report {
+ public:
+  void add(const Finding& f, u64 count = 1) {
+    auto [slot, is_new] = found_.emplace(std::make_pair(f.kind, f.inst), f);
+    slot->second.count = (is_new ? 0 : slot->second.count) + count;
+  }
+  void add(const Report& other) {
+    for (auto& kv : other.found_) add(kv.second, kv.second.count);
+  }
+  const std::map<std::pair<std::string, u32>, Finding>& all() const { return found_; }
+
+ private:
+  std::map<std::pair<std::string, u32>, Finding> found_;
+};
+
+// The last access of one sort to a byte: workgroup, wave plus one (0 is nobody), that wave's time,
+// instruction.
+struct Touch {
+  u32 time = 0, inst = 0, group = 0;
+  u16 wave = 0;
+  u8 lane = 0;
+};
+// Two slots where accesses of several waves may stand beside each other: of the last wave and of one before
+// it.
+struct ByteHistory {
+  Touch write, read[2], atomic[2];
+};
+constexpr u32 kPageBytes = 64;
+using Page = std::array<ByteHistory, kPageBytes>;
+using Pages = std::unordered_map<u64, std::unique_ptr<Page>>;  // by address / kPageBytes
+
+// What one workgroup did to a run of bytes of global memory, for comparing workgroups when all are done.
+struct Span {
+  u64 address, size;
+  Touch write, read, atomic;
+};
+
+struct Buffer {
+  u64 base = 0, size = 0;
+  std::string name;
+  bool readonly = false, initialised = true;
+  bool shadowed = false;      // accesses take the slow road
+  std::vector<u8> undefined;  // per byte: not written since the start
+};
+}  // namespace emu

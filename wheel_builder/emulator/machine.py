@@ -1,0 +1,216 @@
+"""Loaded code objects, launches and what they found."""
+
+import ctypes
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from wheel_builder.emulator.binding import BufferRow, Core, LaunchRow
+from wheel_builder.emulator.memory import Memory
+from wheel_builder.errors import EmulatorError, FindingsError
+
+# As enum Check in core/sanitize.hpp.  Bounds and endless loops are always checked.
+CHECKS: Mapping[str, int] = {"uninit": 1, "race": 2, "barrier": 4, "align": 8}
+ALL_CHECKS = tuple(CHECKS)
+
+
+@dataclass(frozen=True)
+class KernelArgument:
+    """An explicit argument as the metadata has it; offset and size in bytes of the argument segment."""
+
+    name: str
+    kind: str
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel of a code object: sizes in bytes, counts of registers, threads of its largest workgroup."""
+
+    name: str
+    lds: int
+    scratch: int
+    kernarg: int
+    wave_size: int
+    vgprs: int
+    agprs: int
+    max_threads: int
+    arguments: tuple[KernelArgument, ...]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One error in a kernel, at its first appearance; ``count`` says how often it appeared.
+
+    ``at`` is function symbol and offset, ``lane`` is within the wave, ``address`` the memory address or 0.
+    """
+
+    kind: str
+    kernel: str
+    at: str
+    instruction: str
+    group: tuple[int, int, int]
+    wave: int
+    lane: int
+    address: int
+    detail: str
+    count: int
+
+    def __str__(self) -> str:
+        where = f"workgroup {self.group} wave {self.wave} lane {self.lane}"
+        times = "" if self.count == 1 else f" ({self.count} times)"
+        place = f"kernel {self.kernel} at {self.at}, '{self.instruction}', {where}"
+        return f"{self.kind}: {self.detail}; address {self.address:#x}; {place}{times}"
+
+
+@dataclass(frozen=True)
+class Count:
+    """Executions of one mnemonic: wave-instructions and active lanes over all of them."""
+
+    kind: str
+    executed: int
+    lanes: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """A run: ``executed`` wave-instructions, findings, counts by mnemonic, why it stopped early (or "")."""
+
+    executed: int
+    findings: tuple[Finding, ...]
+    counts: Mapping[str, Count]
+    error: str
+    recorded: tuple[Sequence[int], ...] = ()
+
+    def by_class(self) -> dict[str, int]:
+        """Wave-instructions by class (valu, trans, matrix, lds, vmem, ...), most frequent first."""
+        total: dict[str, int] = {}
+        for count in self.counts.values():
+            total[count.kind] = total.get(count.kind, 0) + count.executed
+        return dict(sorted(total.items(), key=lambda item: -item[1]))
+
+    def kinds(self) -> tuple[str, ...]:
+        return tuple(sorted({finding.kind for finding in self.findings}))
+
+    def raise_on_findings(self) -> None:
+        """Raise ``FindingsError`` with all findings, or nothing."""
+        if self.findings:
+            advice = "each names function, instruction and lane; run it again with the same seed"
+            title = "the kernel is not sound"
+            raise FindingsError(title, [str(finding) for finding in self.findings], advice=advice)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a kernel is started: ``grid`` in workgroups, ``block`` in threads, dynamic LDS in bytes."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    dynamic_lds: int = 0
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a run is done; the same options give the same run.
+
+    ``threads`` of the host run workgroups side by side; they change only what racing workgroups leave behind.
+    ``max_instructions`` per wave: beyond it a loop counts as endless.  ``only_group``: the index of the
+    one workgroup to run, or -1; ``record`` keeps what its waves execute.  ``quantum``: at most so many
+    instructions before another wave gets its turn.
+    """
+
+    checks: tuple[str, ...] = ALL_CHECKS
+    seed: int = 0
+    threads: int = 1
+    max_instructions: int = 1 << 26
+    quantum: int = 256
+    only_group: int = -1
+    trace: bool = False
+    record: bool = False
+
+
+class Machine:
+    """One code object, loaded and decoded.
+
+    ``missing``: instructions that the emulator does not have, with their places.  ``mnemonics``: their count
+    in the code.  ``program``: address and text of every instruction; what a run records are indices into it.
+    """
+
+    def __init__(self, core: Core, code_object: bytes, disassembly: str) -> None:
+        self._core, self._handle = core, core.load(code_object, disassembly)
+        if not self._handle:
+            raise EmulatorError(core.text(), advice="compile it for an arch that the emulator has")
+        described: dict[str, Any] = json.loads(core.describe(self._handle))
+        self.arch: str = described["arch"]
+        self.kernels = {row["name"]: _kernel(row) for row in described["kernels"]}
+        self.missing: tuple[str, ...] = tuple(described["missing"])
+        self.mnemonics: Mapping[str, int] = described["mnemonics"]
+        lines = (line.partition(" ") for line in core.program(self._handle).splitlines())
+        self.program = tuple((int(address, 16), text) for address, _, text in lines)
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", 0):
+            self._core.free(self._handle)
+
+    def run(
+        self,
+        kernel: str,
+        launch: Launch,
+        kernarg: bytes,
+        memory: Sequence[Memory],
+        options: Options | None = None,
+    ) -> Result:
+        """Run a whole grid.  ``memory`` is all that the kernel may touch beside its own LDS and scratch.
+
+        Findings do not raise.  ``Result.error`` says why a run stopped early: an endless loop, an instruction
+        that the emulator does not have, a launch that the device would refuse.
+        """
+        options = options or Options()
+        rows = (BufferRow * max(len(memory), 1))(*(_row(item) for item in memory))
+        holder = ctypes.create_string_buffer(kernarg, max(len(kernarg), 1))
+        row = _launch_row(kernel, launch, options)
+        row.kernarg, row.kernarg_size = ctypes.addressof(holder), len(kernarg)
+        row.buffers, row.buffer_count = rows, len(memory)
+        answer = json.loads(self._core.run(self._handle, row))
+        return _result(answer, self._core.recorded() if options.record else ())
+
+
+def load_machine(core: Core, code_object: Path, disassembly: str) -> Machine:
+    """The code object in a file."""
+    return Machine(core, code_object.read_bytes(), disassembly)
+
+
+def _row(memory: Memory) -> BufferRow:
+    return BufferRow(memory.address, memory.size, memory.name.encode(), memory.readonly, memory.initialised)
+
+
+def _launch_row(kernel: str, launch: Launch, options: Options) -> LaunchRow:
+    row = LaunchRow()
+    row.kernel = kernel.encode()
+    row.grid, row.block = launch.grid, launch.block
+    row.dynamic_lds = launch.dynamic_lds
+    row.checks = sum(CHECKS[name] for name in options.checks)
+    row.threads, row.seed, row.quantum = options.threads, options.seed, options.quantum
+    row.max_instructions, row.only_group = options.max_instructions, options.only_group
+    row.trace, row.record = options.trace, options.record
+    return row
+
+
+def _result(answer: dict[str, Any], recorded: tuple[Sequence[int], ...]) -> Result:
+    findings = tuple(_finding(row) for row in answer["findings"])
+    counts = {name: Count(row["class"], row["n"], row["lanes"]) for name, row in answer["counts"].items()}
+    return Result(answer["executed"], findings, counts, answer["error"] or "", recorded)
+
+
+def _kernel(row: dict[str, Any]) -> Kernel:
+    arguments = tuple(KernelArgument(*argument) for argument in row.pop("arguments"))
+    return Kernel(**row, arguments=arguments)
+
+
+def _finding(row: dict[str, Any]) -> Finding:
+    group = (row["group"][0], row["group"][1], row["group"][2])
+    names = ("kind", "kernel", "at", "instruction", "wave", "lane", "address", "detail", "count")
+    return Finding(group=group, **{name: row[name] for name in names})

@@ -1,0 +1,70 @@
+"""The busy bound: clocks that a compute unit's matrix units, VALUs and LDS need at least for one workgroup.
+
+No latency, no waiting, no memory traffic, no scalar instructions: a ceiling, and always labelled modelled.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from wheel_builder.perf import cost
+from wheel_builder.perf.numbers import numbers
+
+
+class Executed(Protocol):
+    """How often a mnemonic was executed: wave-instructions, and the active lanes of all of them together."""
+
+    @property
+    def executed(self) -> int: ...
+
+    @property
+    def lanes(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Clocks per compute unit of one workgroup; ``dot2`` is a part of ``valu``."""
+
+    matrix: float
+    valu: float
+    lds: float
+    dot2: float
+    overlap: bool
+
+    @property
+    def alu(self) -> float:
+        return max(self.matrix, self.valu) if self.overlap else self.matrix + self.valu
+
+    @property
+    def clocks(self) -> float:
+        return max(self.alu, self.lds)
+
+    @property
+    def matrix_busy(self) -> float:
+        return self.matrix / self.clocks
+
+    @property
+    def dot2_busy(self) -> float:
+        return self.dot2 / self.clocks
+
+
+def busy_bound(arch: str, counts: Mapping[str, Executed]) -> Bound:
+    """The bound from the executed instructions of one full workgroup, by mnemonic.
+
+    A dual-issue pair is one mnemonic, ``a :: b``.  Raises ``PerfError`` for an arch, a matrix instruction
+    or an LDS instruction without numbers.
+
+    """
+    machine = numbers(arch)
+    matrix = valu = dot2 = lds = 0
+    for name, count in counts.items():
+        if cost.is_matrix(name):
+            matrix += count.executed * cost.matrix_clocks(arch, name)
+        elif name.startswith("v_"):
+            clocks = count.executed * cost.valu_clocks(machine, name)
+            valu += clocks
+            dot2 += clocks if cost.is_dot2(name) else 0
+        elif name.startswith("ds_"):
+            lds += count.lanes * cost.lds_bytes(name)
+    simds = machine.simds
+    return Bound(matrix / simds, valu / simds, lds / machine.lds_bytes, dot2 / simds, machine.overlap)

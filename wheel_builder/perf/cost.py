@@ -1,0 +1,77 @@
+"""What one mnemonic costs, whatever its operands."""
+
+import re
+
+from wheel_builder.perf.errors import PerfError
+from wheel_builder.perf.numbers import Numbers
+from wheel_builder.static_checks.cdna import PASSES_GFX908, PASSES_GFX942, SHAPE
+from wheel_builder.static_checks.operations import MATRIX, TRANSCENDENTAL
+
+PASS = 4
+WMMA = 32
+PASSES = {"gfx908": PASSES_GFX908, "gfx942": PASSES_GFX942}
+DOT2 = re.compile(r"v_(dual_)?dot2(c|acc)?_f32_(f16|bf16)")
+SLOW = re.compile(r"v_(mul_(lo|hi)_[ui]32|mad_[ui]64_[ui]32|mul_lo_i32|\w+_f64)$")
+LDS_LANE = re.compile(r"ds_(swizzle|permute|bpermute)_b32$")
+LDS_WIDTH = re.compile(r"ds_(?P<name>\w+?)_(?P<type>[biuf])(?P<bits>8|16|32|64|96|128)(_|$)")
+LDS_TWO = re.compile(r"(read|write|load|store|wrxchg|storexchg)(2|_2addr)")
+VMEM_BITS = re.compile(r"_[biuf](8|16|32|64|96|128)(_|$)")
+VMEM_DWORDS = re.compile(r"_dword(x(?P<count>[234]|8|16))?$")
+VMEM_PARTS = {"byte": 1, "short": 2}
+
+
+def is_matrix(mnemonic: str) -> bool:
+    return MATRIX.match(mnemonic) is not None
+
+
+def is_dot2(mnemonic: str) -> bool:
+    """Whether it (of a dual-issue pair, a half) is a two-way dot product with a float sum."""
+    return DOT2.search(mnemonic) is not None
+
+
+def matrix_clocks(arch: str, mnemonic: str) -> int:
+    """Clocks that a matrix instruction takes its SIMD's matrix unit; raises ``PerfError`` when unknown."""
+    if mnemonic.startswith("v_wmma_") and "16x16x16" in mnemonic:
+        return WMMA
+    passes = PASSES.get(arch, {})
+    shape = SHAPE.match(mnemonic)
+    count = (passes.get(shape["shape"]) or passes.get(shape["tile"])) if shape else None
+    if count is None:
+        title = f"no passes are known for a matrix instruction of {arch}"
+        raise PerfError(title, [mnemonic], advice="add it to static_checks/cdna.py")
+    return PASS * count
+
+
+def valu_clocks(machine: Numbers, mnemonic: str) -> int:
+    """Clocks of a VALU instruction in the busy bound: only transcendentals are slower than the rest."""
+    return machine.transcendental if TRANSCENDENTAL.match(mnemonic) else machine.valu
+
+
+def lds_bytes(mnemonic: str) -> int:
+    """Bytes a lane that an LDS instruction moves; raises ``PerfError`` when its name does not tell."""
+    if LDS_LANE.match(mnemonic):
+        return 4
+    if match := LDS_WIDTH.match(mnemonic):
+        return int(match["bits"]) // 8 * (2 if LDS_TWO.match(match["name"]) else 1)
+    raise _unknown(mnemonic)
+
+
+def vmem_bytes(mnemonic: str) -> int:
+    """Bytes a lane that a global, buffer or scratch instruction moves; 0 for cache control."""
+    if not re.search(r"_(load|store|atomic)_", mnemonic):
+        return 0
+    if match := VMEM_DWORDS.search(mnemonic):
+        return 4 * int(match["count"] or 1)
+    for part, size in VMEM_PARTS.items():
+        if part in mnemonic:
+            return size
+    if match := VMEM_BITS.search(mnemonic):
+        return int(match.group(1)) // 8
+    if "_atomic_" in mnemonic:
+        return 8 if mnemonic.endswith("_x2") else 4
+    raise _unknown(mnemonic)
+
+
+def _unknown(mnemonic: str) -> PerfError:
+    title = "the width of a memory instruction is not known"
+    return PerfError(title, [mnemonic], advice="add it to perf/cost.py")

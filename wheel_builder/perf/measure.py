@@ -1,0 +1,106 @@
+"""From a code object and a workload to both models' figures."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from wheel_builder.emulator.machine import Machine, Options, Result
+from wheel_builder.emulator.memory import pack_arguments
+from wheel_builder.perf.bound import Bound, busy_bound
+from wheel_builder.perf.errors import PerfError
+from wheel_builder.perf.residency import resident_workgroups
+from wheel_builder.perf.schedule import Schedule, play
+from wheel_builder.perf.steps import Step, steps
+from wheel_builder.perf.workload import Workload
+from wheel_builder.static_checks.disassembly import parse_disassembly
+from wheel_builder.static_checks.resources import Resources, parse_notes
+
+INDEX = (1 << 24) - 1  # of an instruction in what a run records; active lanes are above
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A code object: loaded, and as the LLVM tools print it."""
+
+    machine: Machine
+    disassembly: str
+    notes: str
+
+
+@dataclass(frozen=True)
+class Modelled:
+    """One workgroup of one kernel under both models; ``executed`` wave-instructions, ``flop`` useful work.
+
+    ``workgroups``: how many the whole launch has.
+    """
+
+    arch: str
+    label: str
+    kernel: str
+    op: str
+    dtype: str
+    head_dim: int
+    executed: int
+    flop: int
+    workgroups: int
+    taken: Resources
+    bound: Bound
+    schedule: Schedule
+
+    @property
+    def bound_flop(self) -> float:
+        """FLOP per clock per compute unit by the busy bound."""
+        return self.flop / self.bound.clocks
+
+    @property
+    def schedule_flop(self) -> float:
+        """FLOP per clock per compute unit by the schedule."""
+        return self.flop / self.schedule.clocks_per_workgroup
+
+
+def measure(subject: Subject, workload: Workload) -> Modelled:
+    """Run one workgroup on the emulator and put it through both models.
+
+    Raises ``PerfError`` when the run stops early, or for something the models have no numbers for.
+    """
+    arch = subject.machine.arch
+    taken = parse_notes(subject.notes)[workload.kernel]
+    result = run(subject.machine, workload)
+    paths = _paths(subject, workload.kernel, result)
+    lds = workload.launch.dynamic_lds
+    resident = resident_workgroups(arch, taken, threads=prod(workload.launch.block), dynamic_lds=lds)
+    return Modelled(
+        arch=arch,
+        label=workload.label,
+        kernel=workload.kernel,
+        op=workload.op,
+        dtype=workload.dtype,
+        head_dim=workload.head_dim,
+        executed=result.executed,
+        flop=workload.flop(workload.memory),
+        workgroups=prod(workload.launch.grid),
+        taken=replace(taken, lds_bytes=taken.lds_bytes + lds),
+        bound=busy_bound(arch, result.counts),
+        schedule=play(arch, paths, resident),
+    )
+
+
+def run(machine: Machine, workload: Workload) -> Result:
+    """Execute the workload's workgroup and record it; raises ``PerfError`` unless it runs to its end."""
+    options = Options(checks=(), only_group=workload.workgroup, record=True)
+    arguments = pack_arguments(workload.arguments)
+    memory = tuple(workload.memory.values())
+    result = machine.run(workload.kernel, workload.launch, arguments, memory, options)
+    problems = [result.error] * bool(result.error) + [str(finding) for finding in result.findings]
+    if problems:
+        title = f"{workload.label}: {workload.kernel} did not run to its end"
+        raise PerfError(title, problems, advice="correct its launch's description, or the kernel")
+    return result
+
+
+def _paths(subject: Subject, kernel: str, result: Result) -> Sequence[Sequence[Step]]:
+    """Per wave, the steps that it executed."""
+    functions = {function.name: function for function in parse_disassembly(subject.disassembly)}
+    known: Mapping[int, Step] = steps(subject.machine.arch, functions[kernel].instructions)
+    program = subject.machine.program
+    return [[known[program[word & INDEX][0]] for word in wave] for wave in result.recorded]

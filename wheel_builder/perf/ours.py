@@ -1,0 +1,70 @@
+"""This project's kernels as workloads: workgroups without a row or key to spare."""
+
+import re
+
+from wheel_builder.emulator.attention import Case, make_call
+from wheel_builder.emulator.machine import Kernel, Launch
+from wheel_builder.perf.errors import PerfError
+from wheel_builder.perf.workload import SUFFIX, Memories, Workload
+
+LABEL = "flash-attn-rocm"
+SEQLEN = 512  # keys; and, without a mask, rows of queries of which one workgroup has a part
+NAME = re.compile(r"fa_fwd_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
+UNTOUCHED = b"\xa5" * 4  # of Memory.output
+
+
+def forward(kernel: Kernel, label: str = LABEL) -> Workload:
+    """The forward of one head without a mask; raises ``PerfError`` for another kernel.
+
+    How many rows a workgroup has is seen from what it wrote to ``lse``.
+    """
+    dtype, head_dim = _named(kernel)
+    case = Case(dtype, head_dim, SEQLEN, SEQLEN)
+    return _workload(kernel, label, "fwd", case)
+
+
+def causal_forward(kernel: Kernel, label: str = LABEL, *, rows: int) -> Workload:
+    """The last workgroup of a causal forward of ``SEQLEN`` queries and keys; ``rows``: of a workgroup."""
+    dtype, head_dim = _named(kernel)
+    # Causal is aligned at the bottom right: these rows see what the last ones of a longer launch see.
+    return _workload(kernel, label, "fwd causal", Case(dtype, head_dim, rows, SEQLEN, causal=True))
+
+
+def rows_of(flop: int, head_dim: int) -> int:
+    """Rows of a workgroup, from the useful FLOP of ``forward``."""
+    return flop // (4 * SEQLEN * head_dim)
+
+
+def _named(kernel: Kernel) -> tuple[str, int]:
+    match = NAME.match(kernel.name)
+    if match is None:
+        title = f"no workload for kernel {kernel.name}"
+        advice = f"a foreign code object needs FILE{SUFFIX} beside it (perf/workload.py), ours perf/ours.py"
+        raise PerfError(title, [f"expected a name like {NAME.pattern}"], advice=advice)
+    return match["dtype"], int(match["head_dim"])
+
+
+def _workload(kernel: Kernel, label: str, op: str, case: Case) -> Workload:
+    call = make_call(case)
+
+    def flop(after: Memories) -> int:
+        rows = _rows(after)
+        masked = rows * (rows - 1) // 2 if case.causal else 0
+        return 4 * (rows * SEQLEN - masked) * case.head_dim
+
+    return Workload(
+        label=label,
+        kernel=kernel.name,
+        op=op,
+        dtype=case.dtype,
+        head_dim=case.head_dim,
+        launch=Launch((1, 1, 1), (kernel.max_threads, 1, 1)),
+        arguments=(call.kernarg(),),
+        memory={memory.name: memory for memory in call.memory},
+        flop=flop,
+    )
+
+
+def _rows(memory: Memories) -> int:
+    raw = memory["lse"].read()
+    return sum(raw[at : at + 4] != UNTOUCHED for at in range(0, len(raw), 4))

@@ -1,0 +1,230 @@
+"""The schedule: the resident waves of a compute unit, issued in order, to the last clock.
+
+One workgroup's executed instructions are played by as many workgroups as fit, one after another in each
+place.  A wave issues its next instruction when the registers are ready, the counters it waits for are low
+enough and the port is free; among waves that could issue, the oldest goes first.  On RDNA the two compute
+units of a workgroup processor are played together, each pair of SIMDs with its own LDS and memory path.
+
+Deterministic: integers only, no random numbers.  Uncalibrated: for rankings and shares, always labelled
+modelled.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush, heappushpop
+
+from wheel_builder.perf.numbers import Numbers, numbers
+from wheel_builder.perf.steps import Port, Step
+
+Path = Sequence[Step]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """``workgroups`` ended after ``clocks`` on ``cus`` compute units, ``resident`` of them at a time.
+
+    ``matrix`` and ``dot2`` are in clocks of the ``simds`` of all these units together.
+    """
+
+    clocks: int
+    workgroups: int
+    resident: int
+    cus: int
+    simds: int
+    matrix: int
+    dot2: int
+    waves_per_simd: float
+
+    @property
+    def matrix_busy(self) -> float:
+        return self.matrix / (self.clocks * self.simds)
+
+    @property
+    def dot2_busy(self) -> float:
+        return self.dot2 / (self.clocks * self.simds)
+
+    @property
+    def clocks_in_place(self) -> float:
+        """Clocks from a workgroup's begin to the next one's in its place."""
+        return self.clocks * self.resident / self.workgroups
+
+    @property
+    def clocks_per_workgroup(self) -> float:
+        """Clocks of one compute unit."""
+        return self.clocks * self.cus / self.workgroups
+
+
+def play(arch: str, paths: Sequence[Path], resident: int, rounds: int = 2) -> Schedule:
+    """Play ``rounds`` workgroups in each of ``resident`` places; ``paths`` are the waves of one workgroup."""
+    machine = numbers(arch)
+    unit = _Unit(machine, paths, resident, rounds)
+    unit.run()
+    steps = [step for path in paths for step in path]
+    total = resident * rounds
+    return Schedule(
+        clocks=unit.clock,
+        workgroups=total,
+        resident=resident,
+        cus=machine.cus,
+        simds=machine.simds * machine.cus,
+        matrix=total * sum(step.busy for step in steps if step.port is Port.MATRIX),
+        dot2=total * sum(step.busy for step in steps if step.dot2),
+        waves_per_simd=resident * len(paths) / (machine.simds * machine.cus),
+    )
+
+
+@dataclass(slots=True)
+class _Wave:
+    age: int
+    simd: int
+    place: int
+    path: Path
+    ready: list[int]
+    matrix: list[int]  # by register, what ``ready`` was when a matrix instruction wrote it
+    counters: tuple[deque[int], ...] = field(default_factory=lambda: (deque(), deque(), deque()))
+    position: int = 0
+
+
+@dataclass
+class _Unit:
+    """What runs at one time on a compute unit, or on the two of a workgroup processor."""
+
+    machine: Numbers
+    paths: Sequence[Path]
+    resident: int
+    rounds: int
+    clock: int = 0
+    heap: list[tuple[int, int]] = field(default_factory=list)
+    waves: list[_Wave] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        simds = self.machine.simds * self.machine.cus
+        self.ports = {port: [0] * simds for port in Port}  # by SIMD, when each is free
+        self.lds, self.vmem = [0] * self.machine.cus, [0] * self.machine.cus
+        self.left = [self.rounds] * self.resident
+        self.running = [0] * self.resident
+        self.arrived: list[list[_Wave]] = [[] for _ in range(self.resident)]
+        used = [r for path in self.paths for s in path for r in (*s.reads, *s.writes, *s.sums)]
+        self.registers = max(used, default=-1) + 1
+
+    def run(self) -> None:
+        for place in range(self.resident):
+            self._start(place, 0)
+        heapify(self.heap)
+        while self.heap:
+            self._advance(*heappop(self.heap))
+        self.clock = max(self.clock, *(free for simds in self.ports.values() for free in simds))
+
+    def _start(self, place: int, time: int) -> None:
+        """Begin the next workgroup in a place, if there is one."""
+        if not self.left[place]:
+            return
+        self.left[place] -= 1
+        self.running[place] = len(self.paths)
+        simds = self.machine.simds * self.machine.cus
+        for number, path in enumerate(self.paths):
+            simd = (place * len(self.paths) + number) % simds
+            wave = _Wave(len(self.waves), simd, place, path, [0] * self.registers, [0] * self.registers)
+            self.waves.append(wave)
+            heappush(self.heap, (time, wave.age))
+
+    def _advance(self, time: int, age: int) -> None:
+        """From ``time``, issue instructions of the wave whose turn comes first, until one goes to sleep."""
+        while True:
+            wave = self.waves[age]
+            step = wave.path[wave.position]
+            following = self.ports[step.port][wave.simd]
+            if following <= time:
+                following = self._issue(wave, step, time)
+                if following < 0:
+                    return
+                wave.position += 1
+                following = self._ready(wave, following)
+            time, age = heappushpop(self.heap, (following, age))
+
+    def _ready(self, wave: _Wave, time: int) -> int:
+        """When registers and counters let the wave issue its next instruction, at ``time`` or later."""
+        step, ready = wave.path[wave.position], wave.ready
+        for register in step.reads:
+            if ready[register] > time:  # noqa: PLR1730 - max() takes three times as long, in the innermost loop
+                time = ready[register]
+        for register in step.sums:
+            chained = ready[register] == wave.matrix[register]
+            time = max(time, ready[register] - (self.machine.matrix_result if chained else 0))
+        for counter, left in step.waits:
+            pending = wave.counters[counter]
+            while len(pending) > left:
+                time = max(time, pending.popleft())
+        if step.counter >= 0:
+            time = self._room(wave.counters[step.counter], self.machine.depth[step.counter], time)
+        slot = self.machine.slot
+        return -(-time // slot) * slot
+
+    @staticmethod
+    def _room(pending: deque[int], depth: int, time: int) -> int:
+        """When the counter can be raised again: it counts to ``depth``."""
+        while pending and pending[0] <= time:
+            pending.popleft()
+        return pending.popleft() if len(pending) >= depth else time
+
+    def _issue(self, wave: _Wave, step: Step, time: int) -> int:
+        """Take the port at ``time``; when the wave may go on, or -1 if something else will wake it."""
+        port = step.port
+        if port is Port.BARRIER:
+            return self._barrier(wave, time + step.pause)
+        if port is Port.END:
+            return self._end(wave, time)
+        self._take(step, wave.simd, time)
+        at = time + step.result
+        for register in step.writes:
+            wave.ready[register] = at
+            if port is Port.MATRIX:
+                wave.matrix[register] = at
+        if step.counter >= 0:
+            wave.counters[step.counter].append(self._turn(wave, step, time) + step.latency)
+        return time + step.pause
+
+    def _take(self, step: Step, simd: int, time: int) -> None:
+        """Hold the ports that the instruction needs; a matrix instruction is issued through the VALU's."""
+        ports, end = self.ports, time + step.busy
+        if step.port is Port.VALU:
+            ports[Port.VALU][simd] = end
+            ports[Port.MATRIX][simd] = max(ports[Port.MATRIX][simd], end)
+        elif step.port is Port.MATRIX:
+            ports[Port.VALU][simd] = time + step.hold
+            ports[Port.MATRIX][simd] = end
+        elif step.port is Port.SALU:
+            ports[Port.SALU][simd] = end
+
+    def _turn(self, wave: _Wave, step: Step, time: int) -> int:
+        """When the memory path has moved the data; instructions queue for it without stopping their waves."""
+        if step.port is Port.SALU:
+            return time
+        path = self.lds if step.port is Port.LDS else self.vmem
+        cu = wave.simd // self.machine.simds
+        path[cu] = max(path[cu], time) + step.busy
+        return path[cu]
+
+    def _barrier(self, wave: _Wave, time: int) -> int:
+        arrived = self.arrived[wave.place]
+        wave.position += 1
+        arrived.append(wave)
+        if len(arrived) == self.running[wave.place]:
+            self._release(wave.place, time)
+        return -1
+
+    def _release(self, place: int, time: int) -> None:
+        for wave in self.arrived[place]:
+            heappush(self.heap, (self._ready(wave, time), wave.age))
+        self.arrived[place] = []
+
+    def _end(self, wave: _Wave, time: int) -> int:
+        self.clock = max(self.clock, time)
+        self.running[wave.place] -= 1
+        wave.ready, wave.matrix = [], []
+        if not self.running[wave.place]:
+            self._start(wave.place, time)
+        elif len(self.arrived[wave.place]) == self.running[wave.place]:
+            self._release(wave.place, time)
+        return -1

@@ -1,0 +1,183 @@
+"""A kernel's instructions as the schedule sees them: ports, clocks, registers and wait counters."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import partial
+
+from wheel_builder.perf import cost
+from wheel_builder.perf.errors import PerfError
+from wheel_builder.perf.numbers import Numbers, numbers
+from wheel_builder.static_checks.disassembly import Instruction
+from wheel_builder.static_checks.operations import TRANSCENDENTAL, Operation, registers
+
+COUNTERS = {"vmcnt": 0, "lgkmcnt": 1, "vscnt": 2}
+LOADS, LDS_AND_SCALARS, STORES = COUNTERS.values()
+WAITED = re.compile(r"(vmcnt|lgkmcnt)\((\d+)\)")
+MERGES = re.compile(r"v_(dual_)?(pk_)?(fmac|mac|dot\d+c|dot2acc|fma_mixhi|mad_mixhi|writelane|swap)_")
+SLEEP = 64  # clocks of s_sleep's unit
+FRONT_END = frozenset(
+    {"s_nop", "s_sleep", "s_delay_alu", "s_clause", "s_setprio", "s_inst_prefetch", "s_code_end", "s_sendmsg"}
+)
+
+
+class Port(IntEnum):
+    """What an instruction needs to itself when it is issued."""
+
+    NONE = 0
+    VALU = 1
+    MATRIX = 2
+    SALU = 3
+    LDS = 4
+    VMEM = 5
+    BARRIER = 6
+    END = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One instruction.  Registers are numbers; clocks count from its issue.
+
+    ``busy``: how long it holds its port.  ``hold``: how long a matrix instruction holds the VALU's port.
+    ``pause``: when the wave may issue again.  ``result``: when ``writes`` can be read.  ``sums``: registers
+    that it adds to, which a matrix instruction hands to the next without delay.  ``counter``: the wait
+    counter that it raises, for ``latency`` clocks beyond its turn; -1 for none.  ``waits``: counters, and how
+    much of each may be left.
+    """
+
+    port: Port
+    busy: int = 0
+    hold: int = 0
+    pause: int = 1
+    result: int = 0
+    reads: tuple[int, ...] = ()
+    sums: tuple[int, ...] = ()
+    writes: tuple[int, ...] = ()
+    counter: int = -1
+    latency: int = 0
+    waits: tuple[tuple[int, int], ...] = ()
+    dot2: bool = False
+
+
+def steps(arch: str, instructions: Iterable[Instruction]) -> Mapping[int, Step]:
+    """By address; raises ``PerfError`` for what the model has no numbers for."""
+    reader = _Reader(arch, numbers(arch), {})
+    return {instruction.address: reader.step(instruction) for instruction in instructions}
+
+
+@dataclass(frozen=True)
+class _Reader:
+    arch: str
+    machine: Numbers
+    registers: dict[str, int]
+
+    def step(self, instruction: Instruction) -> Step:
+        operation = instruction.first
+        if operation.is_matrix:
+            return self._matrix(operation)
+        if operation.kind == "valu":
+            return self._valu(instruction)
+        if operation.kind in ("lds", "vmem", "smem"):
+            return self._memory(instruction)
+        return self._scalar(instruction)
+
+    def _matrix(self, operation: Operation) -> Step:
+        clocks = cost.matrix_clocks(self.arch, operation.mnemonic)
+        target, first, second, start = operation.operands[:4]
+        chained = start == target
+        factors = [*registers(first), *registers(second)]
+        return Step(
+            Port.MATRIX,
+            busy=clocks,
+            hold=self.machine.matrix_issue or clocks,
+            pause=self.machine.slot,
+            result=clocks + self.machine.matrix_result,
+            reads=self._numbered([*factors, *([] if chained else registers(start))]),
+            sums=self._numbered(registers(target)),
+            writes=self._numbered(registers(target)),
+        )
+
+    def _valu(self, instruction: Instruction) -> Step:
+        machine, name = self.machine, instruction.mnemonic
+        busy, result = machine.valu, machine.valu_result
+        if TRANSCENDENTAL.match(name):
+            busy, result = machine.transcendental, machine.transcendental_result
+        elif cost.SLOW.match(name):
+            busy, result = machine.slow, max(machine.slow, machine.valu_result)
+        return Step(
+            Port.VALU,
+            busy=busy,
+            pause=machine.slot,
+            result=result,
+            reads=self._numbered(_read(instruction)),
+            writes=self._numbered(instruction.writes),
+            dot2=any(cost.is_dot2(operation.mnemonic) for operation in instruction.operations),
+        )
+
+    def _memory(self, instruction: Instruction) -> Step:
+        machine, name, kind = self.machine, instruction.mnemonic, instruction.first.kind
+        reads = self._numbered(instruction.reads)
+        step = partial(Step, pause=machine.slot, reads=reads)
+        if kind == "lds":
+            busy = -(-cost.lds_bytes(name) * machine.wave // machine.lds_bytes)
+            return step(Port.LDS, busy=busy, counter=LDS_AND_SCALARS, latency=machine.lds)
+        if kind == "smem":
+            return step(Port.SALU, busy=machine.slot, counter=LDS_AND_SCALARS, latency=machine.smem)
+        busy = max(-(-cost.vmem_bytes(name) * machine.wave // machine.vmem_bytes), machine.slot)
+        counter = STORES if "_store_" in name and self.arch.startswith("gfx1") else LOADS
+        return step(Port.VMEM, busy=busy, counter=counter, latency=machine.vmem)
+
+    def _scalar(self, instruction: Instruction) -> Step:
+        slot, name = self.machine.slot, instruction.mnemonic
+        if name.startswith("s_waitcnt"):
+            return Step(Port.NONE, pause=slot, waits=_waits(instruction))
+        if name in FRONT_END:
+            return Step(Port.NONE, pause=self._pause(instruction))
+        if name == "s_barrier":
+            return Step(Port.BARRIER, pause=self.machine.barrier)
+        if name == "s_endpgm":
+            return Step(Port.END)
+        reads, writes = self._numbered(instruction.reads), self._numbered(instruction.writes)
+        if name.startswith(("s_cbranch", "s_branch")):
+            return Step(Port.NONE, pause=self.machine.branch, reads=reads)
+        return Step(Port.SALU, slot, pause=slot, result=self.machine.salu_result, reads=reads, writes=writes)
+
+    def _pause(self, instruction: Instruction) -> int:
+        """How long an instruction without a port keeps the wave from issuing the next."""
+        slot, operands = self.machine.slot, instruction.first.operands
+        if instruction.mnemonic == "s_nop":
+            return slot * instruction.wait_states
+        return max(SLEEP * int(operands[0], 0), slot) if instruction.mnemonic == "s_sleep" else slot
+
+    def _numbered(self, names: Iterable[str]) -> tuple[int, ...]:
+        table = self.registers
+        return tuple(sorted({table.setdefault(name, len(table)) for name in names}))
+
+
+def _read(instruction: Instruction) -> frozenset[str]:
+    """What a VALU instruction reads, with the results that it adds to or keeps parts of."""
+    merges = any(MERGES.match(operation.mnemonic) for operation in instruction.operations)
+    return instruction.reads | instruction.writes if merges else instruction.reads
+
+
+def _waits(instruction: Instruction) -> tuple[tuple[int, int], ...]:
+    name, text = instruction.mnemonic, instruction.text
+    if name == "s_waitcnt":
+        return _all_named(instruction, [(COUNTERS[word], int(left)) for word, left in WAITED.findall(text)])
+    if name == "s_waitcnt_vscnt":
+        return ((STORES, int(instruction.first.operands[-1], 0)),)
+    if name == "s_waitcnt_depctr":
+        return ()
+    raise _unread(instruction)
+
+
+def _all_named(instruction: Instruction, found: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    if not found and "expcnt" not in instruction.text:
+        raise _unread(instruction)
+    return tuple(found)
+
+
+def _unread(instruction: Instruction) -> PerfError:
+    title = "a wait is not written as perf/steps.py reads it"
+    return PerfError(title, [str(instruction)], advice="expected vmcnt(n), lgkmcnt(n) or a count of stores")

@@ -1,0 +1,81 @@
+"""The figures of both models as text; every digit is repeatable."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from wheel_builder.perf.measure import Modelled
+
+TITLE = """\
+Modelled, not measured: instructions that one workgroup executed on an ISA emulator, under two models.
+Nothing was run on a GPU.  Read rankings and shares; these are no predictions of TFLOP/s.
+share: busy matrix units (on gfx1030: dot2 instructions' part of the VALU).  FLOP: useful ones, per clock and
+compute unit.  bound: a ceiling.  schedule: with latencies, waits and the waves that fit."""
+HEAD = (
+    "arch", "kernel", "of", "executed", "VGPR", "spills", "LDS", "waves/SIMD",
+    "bound share", "FLOP", "schedule share", "FLOP",
+)  # fmt: skip
+TOTAL = "bwd"  # all kernels of a backward together
+BACKWARD = "bwd_"
+FULL = "bwd_dkdv"
+# Of the five products that a backward needs, dK and dV's kernel forms four.
+USEFUL = 5 / 4
+
+
+def table(rows: Iterable[Modelled]) -> str:
+    """Title, header and a line each, by arch, kernel and maker; backwards also as a whole."""
+    ordered = sorted(rows, key=_order)
+    cells = [HEAD, *(_cells(row) for row in ordered), *_totals(ordered)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(HEAD))]
+    lines = (_line(line, widths) for line in cells)
+    return "\n".join([TITLE, "", *lines, ""])
+
+
+def _order(row: Modelled) -> tuple[str, str, str, int, str]:
+    return (row.arch, row.op, row.dtype, row.head_dim, row.label)
+
+
+def _cells(row: Modelled) -> tuple[str, ...]:
+    bound, schedule = row.bound, row.schedule
+    return (
+        row.arch,
+        f"{row.op} {row.dtype} d{row.head_dim}",
+        row.label,
+        str(row.executed),
+        str(row.taken.vgpr),
+        str(row.taken.vgpr_spills),
+        str(row.taken.lds_bytes),
+        f"{schedule.waves_per_simd:.1f}",
+        f"{max(bound.matrix_busy, bound.dot2_busy):.3f}",
+        f"{row.bound_flop:.0f}",
+        f"{max(schedule.matrix_busy, schedule.dot2_busy):.3f}",
+        f"{row.schedule_flop:.0f}",
+    )
+
+
+def _totals(rows: Sequence[Modelled]) -> Iterator[tuple[str, ...]]:
+    """Whole backwards: useful FLOP of all workgroups over the clocks of all workgroups of all kernels."""
+    for full in (row for row in rows if row.op == FULL):
+        parts = [row for row in rows if row.op.startswith(BACKWARD) and _family(row) == _family(full)]
+        useful = USEFUL * full.flop * full.workgroups
+        bound = sum(row.bound.clocks * row.workgroups for row in parts)
+        schedule = sum(row.schedule.clocks_per_workgroup * row.workgroups for row in parts)
+        name = f"{TOTAL} {full.dtype} d{full.head_dim}"
+        figures = ("", f"{useful / bound:.0f}", "", f"{useful / schedule:.0f}")
+        yield (full.arch, name, _maker(full), *[""] * 5, *figures)
+
+
+def _family(row: Modelled) -> tuple[str, str, int, str]:
+    return (row.arch, row.dtype, row.head_dim, _maker(row))
+
+
+def _maker(row: Modelled) -> str:
+    """The label without a tile's size."""
+    return row.label.partition(",")[0]
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    left = 3
+    padded = (
+        cell.ljust(width) if column < left else cell.rjust(width)
+        for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    )
+    return "  ".join(padded).rstrip()

@@ -1,0 +1,73 @@
+"""Verification records: what verify found out of a wheel, kept beside it, and what publish asks of it.
+
+A record travels with its wheel, so that a wheel which was verified on one machine can be published from
+another; it names the wheel by its content.
+"""
+
+import json
+import os
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from wheel_builder.errors import PublishError
+from wheel_builder.store import sha256_file
+
+SUFFIX = ".record.json"
+VERIFY_FIRST = "verify it first: python -m wheel_builder verify WHEEL"
+
+
+def record_path(wheel: Path) -> Path:
+    """Where the record of ``wheel`` is: beside it."""
+    return wheel.with_name(wheel.name + SUFFIX)
+
+
+def write_record(wheel: Path, record: Mapping[str, Any]) -> Path:
+    """Put ``record`` beside ``wheel``, whole or not at all; its path."""
+    path = record_path(wheel)
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    aside.replace(path)
+    return path
+
+
+def require_records(wheels: Mapping[Path, Collection[str]]) -> None:
+    """Raise ``PublishError`` unless each wheel has beside it a passing record for each of its archs.
+
+    ``wheels`` has for each file the archs whose code it holds.  All problems are told at once.
+    """
+    problems = [p for wheel, archs in wheels.items() for p in record_problems(wheel, archs)]
+    if problems:
+        title = (
+            "nothing was published: not every wheel has a passing verification record for each of its archs"
+        )
+        raise PublishError(title, problems, advice=VERIFY_FIRST)
+
+
+def record_problems(wheel: Path, archs: Collection[str]) -> Iterator[str]:
+    """What is wrong with the record beside ``wheel``."""
+    path = record_path(wheel)
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        found = {str(arch): shown for arch, shown in record["archs"].items()}
+        about = str(record["sha256"])
+    except FileNotFoundError:
+        yield f"{wheel.name}: there is no {path.name} beside it"
+        return
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        yield f"{path.name}: it is not a verification record ({type(error).__name__}: {error})"
+        return
+    if about != (digest := sha256_file(wheel)):
+        yield f"{path.name}: it is about a wheel with sha256 {about}, but the wheel's is {digest}"
+        return
+    yield from (f"{wheel.name}: {p}" for arch in archs for p in arch_problems(arch, found.get(arch)))
+
+
+def arch_problems(arch: str, shown: Any) -> Iterator[str]:  # noqa: ANN401 - read from a file
+    """What keeps a record from vouching for ``arch``; ``shown`` is what it says of it."""
+    if not isinstance(shown, dict):
+        yield f"{arch} was not verified"
+        return
+    yield from (f"{arch}: {finding}" for finding in shown.get("findings", ()))
+    if shown.get("passed") is not True or not shown.get("launches"):
+        yield f"{arch} did not pass: {shown.get('numerics', 'nothing was executed')}"

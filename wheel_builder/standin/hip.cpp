@@ -1,0 +1,94 @@
+// The entry points of the HIP runtime that the wheel's host library calls, and no others.
+#include "failure.hpp"
+#include "runtime.hpp"
+
+#include <cstring>
+#include <exception>
+
+namespace {
+
+using standin::Failure;
+using standin::Runtime;
+
+// Runs `action` as the HIP function `call`; no exception leaves.
+template <typename Action>
+hipError_t entered(const char* call, Action action) noexcept {
+  try {
+    Runtime::get().enter(call);
+    action(Runtime::get());
+    return hipSuccess;
+  } catch (const Failure& failure) {
+    return standin::remember(failure);
+  } catch (const std::bad_alloc&) {
+    return hipErrorOutOfMemory;
+  } catch (const std::exception& error) {
+    return standin::remember(Failure(hipErrorUnknown, error.what()));
+  }
+}
+
+template <typename T>
+T* required(T* pointer) {
+  if (pointer == nullptr) throw Failure(hipErrorInvalidValue, "a null pointer where a result belongs");
+  return pointer;
+}
+
+}  // namespace
+
+extern "C" {
+
+__attribute__((visibility("default"))) hipError_t hipGetDeviceCount(int* count) {
+  return entered(__func__, [&](Runtime& runtime) {
+    *required(count) = runtime.device_count();
+    if (*count == 0) throw Failure(hipErrorNoDevice, "FA_STANDIN_ARCH names no device");
+  });
+}
+
+__attribute__((visibility("default"))) hipError_t hipGetDevice(int* device) {
+  return entered(__func__, [&](Runtime& runtime) { *required(device) = runtime.current_device(); });
+}
+
+__attribute__((visibility("default"))) hipError_t hipSetDevice(int device) {
+  return entered(__func__, [&](Runtime& runtime) { runtime.set_device(device); });
+}
+
+// The header renames hipGetDeviceProperties to this, and the struct with it.
+__attribute__((visibility("default"))) hipError_t
+hipGetDevicePropertiesR0600(hipDeviceProp_tR0600* properties, int device) {
+  return entered(__func__, [&](Runtime& runtime) {
+    *required(properties) = {};
+    std::strncpy(properties->name, "stand-in: an ISA emulator, not a GPU", sizeof properties->name - 1);
+    std::strncpy(properties->gcnArchName, runtime.arch(device).c_str(), sizeof properties->gcnArchName - 1);
+  });
+}
+
+__attribute__((visibility("default"))) const char* hipGetErrorString(hipError_t error) {
+  return standin::words_for(error);
+}
+
+__attribute__((visibility("default"))) hipError_t hipModuleLoadData(hipModule_t* module, const void* image) {
+  return entered(__func__, [&](Runtime& runtime) {
+    *required(module) = reinterpret_cast<hipModule_t>(runtime.load(image));
+  });
+}
+
+__attribute__((visibility("default"))) hipError_t hipModuleGetFunction(hipFunction_t* function,
+                                                                       hipModule_t module, const char* name) {
+  return entered(__func__, [&](Runtime& runtime) {
+    auto* loaded = reinterpret_cast<standin::Module*>(module);
+    *required(function) = reinterpret_cast<hipFunction_t>(runtime.find(loaded, required(name)));
+  });
+}
+
+__attribute__((visibility("default"))) hipError_t
+hipModuleLaunchKernel(hipFunction_t function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                      unsigned block_x, unsigned block_y, unsigned block_z, unsigned dynamic_lds,
+                      hipStream_t stream, void** arguments, void** extra) {
+  return entered(__func__, [&](Runtime& runtime) {
+    if (stream != nullptr) throw Failure(hipErrorInvalidHandle, "the stand-in has only the default stream");
+    if (extra != nullptr) throw Failure(hipErrorNotSupported, "arguments in a packed buffer");
+    const auto* kernel = reinterpret_cast<const standin::Kernel*>(required(function));
+    runtime.launch({kernel, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, dynamic_lds, arguments});
+  });
+}
+
+}  // extern "C"

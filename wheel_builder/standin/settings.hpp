@@ -1,0 +1,41 @@
+// What the environment asks the stand-in to be.
+//
+//   FA_STANDIN_ARCH         gcnArchName of each device, between commas; empty or not set: no device
+//   FA_STANDIN_DISASSEMBLY  folder with a pair <name>.co (a code object) and <name>.s (llvm-objdump -d) for
+//                           every code object that may be loaded
+//   FA_STANDIN_FAIL         calls that fail, between commas: hipModuleLoadData=2 always, with that HIP error,
+//                           hipModuleLoadData=2@3 only the third time; async=700: every launch reports
+//                           success and does nothing, and the next call fails
+//   FA_STANDIN_SEED         order of waves and workgroups, content of registers and LDS (default 0)
+//   FA_STANDIN_THREADS      workgroups at a time (default 1)
+//   FA_STANDIN_CHECKS       sanitizers beside the bounds: uninit,race,barrier,align (default: none)
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace standin {
+
+constexpr const char* kAsync = "async";
+
+struct PlannedFailure {
+  std::string call;  // a HIP function, or kAsync
+  int error;
+  std::uint64_t only;  // the one time that it happens, counted from 1; 0 is every time
+};
+
+struct Settings {
+  std::vector<std::string> archs;
+  std::string disassembly;
+  std::vector<PlannedFailure> failures;
+  std::uint64_t seed = 0;
+  std::uint32_t threads = 1;
+  std::uint32_t checks = 0;  // bits of emu::Check
+};
+
+// Throws Failure (hipErrorNotInitialized) with everything that is wrong.
+Settings read_settings();
+std::vector<PlannedFailure> parse_failures(const std::string& text);
+
+}  // namespace standin

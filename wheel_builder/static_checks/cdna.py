@@ -1,0 +1,191 @@
+"""Wait states of gfx908 and gfx942.
+
+Numbers: required independent instructions and required software-inserted wait states in the CDNA1 and
+CDNA3 instruction set manuals; where LLVM's hazard recogniser asks for more, its.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+
+from wheel_builder.static_checks.disassembly import Instruction
+from wheel_builder.static_checks.operations import Registers, registers
+from wheel_builder.static_checks.pairs import Need, Pair, factors, result, summand
+
+SHAPE = re.compile(r"v_mfma_[fi]32_(?P<shape>(?P<tile>\d+x\d+)x\d+(?:_\d+b)?)_?[a-z]\w*$")
+# Passes (of four clocks) of a matrix instruction: on gfx908 by rows and columns, on gfx942 by shape.
+PASSES_GFX908 = {"4x4": 2, "16x16": 8, "32x32": 16}
+PASSES_GFX942 = {
+    **dict.fromkeys(("4x4x1_16b", "4x4x4_16b"), 2),
+    **dict.fromkeys(("16x16x8", "16x16x16", "16x16x32"), 4),
+    **dict.fromkeys(("16x16x1_4b", "16x16x4_4b", "16x16x4", "32x32x4", "32x32x8", "32x32x16"), 8),
+    **dict.fromkeys(("32x32x1_2b", "32x32x4_2b", "32x32x2"), 16),
+}
+REACH_GFX908 = 18
+REACH_GFX942 = 19
+# gfx908: wait states between a matrix instruction of so many passes and what follows it.
+MFMA_TO_ACC_READ = {2: 4, 8: 10, 16: 18}
+MFMA_TO_ACC_WRITE = {2: 1, 8: 7, 16: 15}
+MFMA_C_TO_ACC_WRITE = {2: 0, 8: 5, 16: 13}
+ACC_READ, ACC_WRITE = "v_accvgpr_read_b32", "v_accvgpr_write_b32"
+READS_LANE = ("v_readlane_b32", "v_readfirstlane_b32")
+LANES = (*READS_LANE, "v_writelane_b32")
+
+
+def mfma_fault(passes: Mapping[str, int]) -> Callable[[Instruction], str]:
+    """What is wrong with one matrix instruction by itself, in words; empty when nothing is."""
+
+    def fault(instruction: Instruction) -> str:
+        written = result(instruction)
+        if _passes(instruction, passes) is None:
+            return "no wait states are known for this instruction; add its passes to cdna.py"
+        if summand(instruction) != written and summand(instruction) & written:
+            return "its SrcC overlaps its result without being the same registers"
+        # Up to four registers are written when A and B have been read, more while they are.
+        if len(written) > 4 and factors(instruction) & written:
+            return "its SrcA or SrcB overlaps its result"
+        return ""
+
+    return fault
+
+
+def gfx908(pair: Pair) -> Iterator[Need]:
+    """What gfx908 needs between the two."""
+    if pair.first.first.is_matrix:
+        yield from _gfx908_after_mfma(pair)
+    elif pair.first.is_valu:
+        yield from _gfx9_after_valu(pair)
+        yield from _gfx908_after_valu(pair)
+    elif pair.second.is_valu and _stored(pair.first) & pair.second.writes & pair.live:
+        yield Need("overwrites the data of", 1)
+
+
+def gfx942(pair: Pair) -> Iterator[Need]:
+    """What gfx942 needs between the two."""
+    if pair.first.first.is_matrix:
+        yield from _gfx942_after_mfma(pair)
+    elif pair.first.is_valu:
+        yield from _gfx9_after_valu(pair)
+        yield from _gfx942_after_valu(pair)
+    elif pair.second.is_valu and _stored(pair.first) & pair.second.writes & pair.live:
+        yield Need("overwrites the data of", 2)
+
+
+def _stored(instruction: Instruction) -> Registers:
+    """A store's data where the next instruction may come too early: three registers or more."""
+    operation = instruction.first
+    if operation.kind != "vmem" or "_store_" not in operation.mnemonic:
+        return frozenset()
+    is_buffer = "buffer_" in operation.mnemonic
+    if is_buffer and registers(operation.operands[-1]):
+        return frozenset()  # an offset in an SGPR takes a further clock
+    data = frozenset(registers(operation.operands[0 if is_buffer else 1]))
+    return data if len(data) > 2 else frozenset()
+
+
+def _passes(instruction: Instruction, passes: Mapping[str, int]) -> int | None:
+    match = SHAPE.match(instruction.mnemonic)
+    return (passes.get(match["shape"]) or passes.get(match["tile"])) if match else None
+
+
+def _gfx9_after_valu(pair: Pair) -> Iterator[Need]:
+    second, scalars = pair.second, pair.passed - pair.passed_vectors - {"exec"}
+    if second.first.kind == "vmem" and scalars:
+        yield Need("reads the SGPR of", 5)
+    if second.mnemonic.startswith("v_div_fmas_") and "vcc" in pair.passed:
+        yield Need("reads the VCC of", 4)
+    if second.mnemonic in LANES and scalars:
+        yield Need("selects a lane by the SGPR of", 4)
+    if "_dpp" in second.text and pair.passed_vectors:
+        yield Need("reads lanes of the VGPR of", 2)
+    if "_dpp" in second.text and "exec" in pair.passed:
+        yield Need("reads lanes under the EXEC of", 5)
+
+
+def _gfx908_after_mfma(pair: Pair) -> Iterator[Need]:
+    passes = _passes(pair.first, PASSES_GFX908)
+    if passes is None:
+        return  # a fault of its own
+    second = pair.second
+    if second.first.is_matrix:
+        if pair.passed & factors(second):
+            yield Need("reads as SrcA or SrcB the result of", 4)
+        if pair.passed & summand(second) and summand(second) != result(pair.first):
+            yield Need("reads as SrcC a part of the result of", 2)
+    elif second.mnemonic == ACC_READ and pair.passed_vectors:
+        yield Need("reads the result of", MFMA_TO_ACC_READ[passes])
+    elif second.mnemonic == ACC_WRITE:
+        if pair.overwritten:
+            yield Need("overwrites the result of", MFMA_TO_ACC_WRITE[passes])
+        if summand(pair.first) & second.writes & pair.live:
+            yield Need("overwrites the SrcC of", MFMA_C_TO_ACC_WRITE[passes])
+
+
+def _gfx908_after_valu(pair: Pair) -> Iterator[Need]:
+    second, acc_written = pair.second, pair.first.mnemonic == ACC_WRITE
+    if second.first.is_matrix or second.mnemonic == ACC_WRITE:
+        if "exec" in pair.passed:
+            yield Need("runs under the EXEC of", 4)
+        if any(register[0] == "v" for register in pair.passed_vectors):
+            yield Need("reads the VGPR of", 2)
+    if acc_written and second.first.is_matrix:
+        if pair.passed & factors(second):
+            yield Need("reads as SrcA or SrcB the AccVGPR of", 3)
+        if pair.passed & summand(second):
+            yield Need("reads as SrcC the AccVGPR of", 1)
+    if acc_written and second.mnemonic == ACC_READ and pair.passed_vectors:
+        yield Need("reads the AccVGPR of", 3)
+    if second.is_memory and pair.first.mnemonic == ACC_READ and pair.passed_vectors:
+        yield Need("reads the VGPR of", 2)
+
+
+def _gfx942_after_mfma(pair: Pair) -> Iterator[Need]:
+    passes = _passes(pair.first, PASSES_GFX942)
+    if passes is None:
+        return  # a fault of its own
+    second, single = pair.second, _is_single(pair.first)
+    done = passes + (2 if single else 3)
+    if second.first.is_matrix:
+        if pair.passed & factors(second):
+            yield Need("reads as SrcA or SrcB the result of", done)
+        if pair.passed & summand(second):
+            yield from _gfx942_chained(pair, passes)
+        return
+    if pair.passed:
+        yield Need("reads the result of", done)
+    if pair.overwritten:
+        yield Need("overwrites the result of", done)
+    if summand(pair.first) & second.writes & pair.live and not single:
+        yield Need("overwrites the SrcC of", passes - 1)
+
+
+def _gfx942_chained(pair: Pair, passes: int) -> Iterator[Need]:
+    if summand(pair.second) == result(pair.first):
+        if passes == 2:
+            yield Need("adds to the result of", 2)
+    elif not _is_single(pair.first):
+        yield Need("reads as SrcC a part of the result of", passes + 1)
+    elif _is_single(pair.second):
+        yield Need("reads as SrcC a part of the result of", passes)
+
+
+def _is_single(instruction: Instruction) -> bool:
+    """Whether the factors are single precision: such instructions have a pipeline of their own."""
+    return instruction.mnemonic.endswith("_f32")
+
+
+def _gfx942_after_valu(pair: Pair) -> Iterator[Need]:
+    second = pair.second
+    if second.first.is_matrix:
+        if "exec" in pair.passed:
+            yield Need("runs under the EXEC of", 4)
+        if pair.passed_vectors:
+            yield Need("reads the VGPR of", 2)
+    elif second.is_valu:
+        if pair.passed - pair.passed_vectors - {"exec"}:
+            yield Need("reads the SGPR of", 2)
+        if pair.first.is_transcendental and not second.is_transcendental and pair.passed_vectors:
+            yield Need("reads the transcendental result of", 1)
+        if second.mnemonic in READS_LANE and pair.passed_vectors:
+            yield Need("reads a lane of the VGPR of", 1)
+        if second.mnemonic in LANES and "exec" in pair.passed:
+            yield Need("runs under the EXEC of", 4)

@@ -1,0 +1,129 @@
+"""All static checks over the code objects of a finished wheel."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from wheel_builder.audit_rules import LIBRARY
+from wheel_builder.elf import section_bytes
+from wheel_builder.errors import DeviceCodeError
+from wheel_builder.fatbin import SECTION, CodeObject, read_fatbin
+from wheel_builder.process import Runner, run
+from wheel_builder.static_checks import golden
+from wheel_builder.static_checks.disassembly import Kernel, parse_disassembly
+from wheel_builder.static_checks.findings import Finding
+from wheel_builder.static_checks.golden import Archs, Entry
+from wheel_builder.static_checks.hardware import occupancy
+from wheel_builder.static_checks.hazards import check_hazards
+from wheel_builder.static_checks.listing import Listing, Tools, list_code
+from wheel_builder.static_checks.matrix_use import (
+    TRAITS,
+    check_matrix_use,
+    matrix_instructions,
+    parse_units,
+)
+from wheel_builder.static_checks.resources import Resources, parse_notes
+from wheel_builder.static_checks.scratch import check_scratch
+from wheel_builder.store import Store
+from wheel_builder.wheelfile import WheelFile, read_wheel
+
+LOCAL_LABEL = "rocm"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the checks found; ``rocm`` is the wheel's version ("7.2"), ``taken`` what each kernel takes."""
+
+    rocm: str
+    taken: Archs
+    findings: tuple[Finding, ...]
+
+    @property
+    def failures(self) -> tuple[Finding, ...]:
+        """The findings that a wheel is refused for."""
+        return tuple(finding for finding in self.findings if finding.fails)
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """A kernel of one arch: its code, what its metadata say, and the number of its matrix instructions."""
+
+    arch: str
+    kernel: Kernel
+    resources: Resources
+
+    @property
+    def entry(self) -> Entry:
+        taken = self.resources
+        return Entry(
+            vgpr=taken.vgpr,
+            agpr=taken.agpr,
+            sgpr=taken.sgpr,
+            vgpr_spills=taken.vgpr_spills,
+            sgpr_spills=taken.sgpr_spills,
+            scratch_bytes=taken.scratch_bytes,
+            lds_bytes=taken.lds_bytes,
+            code_bytes=taken.code_bytes,
+            occupancy=occupancy(self.arch, taken),
+            matrix=matrix_instructions(self.kernel).total(),
+        )
+
+
+def check_wheel(
+    wheel: Path, *, tools: Tools, checkout: Path, store: Store, max_mib: float, log: Path, run: Runner = run
+) -> Report:
+    """Disassemble all code objects of ``wheel`` and run every check over them.
+
+    Raises ``WheelFileError``, ``ElfError`` or ``FatbinError`` for a wheel that cannot be read, and
+    ``DeviceCodeError`` for code that the checks do not understand.
+    """
+    content = read_wheel(wheel, max_mib=max_mib)
+    listings = list_code(code_objects(content), tools=tools, store=store, log=log, run=run)
+    known = golden.parse_golden((checkout / golden.GOLDEN).read_text(encoding="utf-8"))
+    traits = (checkout / TRAITS).read_text(encoding="utf-8")
+    rocm = (content.version.local or "").removeprefix(LOCAL_LABEL)
+    return check_listings(listings, rocm=rocm, reviewed=known.get(rocm, {}), traits=traits)
+
+
+def code_objects(wheel: WheelFile) -> tuple[CodeObject, ...]:
+    """The device code in a wheel's library; raises ``DeviceCodeError`` when there is none."""
+    library = wheel.files.get(LIBRARY, b"")
+    found = read_fatbin(section_bytes(library, SECTION) or b"") if library else ()
+    if not found:
+        title = f"{wheel.path.name} has no device code"
+        raise DeviceCodeError(title, [f"expected it in {LIBRARY}, section {SECTION}"])
+    return found
+
+
+def check_listings(listings: Sequence[Listing], *, rocm: str, reviewed: Archs, traits: str) -> Report:
+    """Every check over the text of code objects; ``reviewed``: the golden file's part for ``rocm``."""
+    subjects = [subject for listing in listings for subject in _subjects(listing)]
+    taken: dict[str, dict[str, Entry]] = {}
+    for subject in subjects:
+        taken.setdefault(subject.arch, {})[subject.kernel.name] = subject.entry
+    units = parse_units(traits)
+    findings: list[Finding] = []
+    for subject in subjects:
+        arch, kernel = subject.arch, subject.kernel
+        findings += check_hazards(arch, kernel)
+        findings += check_matrix_use(arch, kernel, units[arch])
+        expected = reviewed.get(arch, {}).get(kernel.name)
+        findings += check_scratch(arch, kernel) if expected is None or not expected.scratch_bytes else ()
+    return Report(rocm, taken, (*findings, *golden.differences(reviewed, taken)))
+
+
+def update_golden(checkout: Path, report: Report) -> None:
+    """Put what the wheel's kernels take into the golden file."""
+    path = checkout / golden.GOLDEN
+    known = golden.parse_golden(path.read_text(encoding="utf-8") if path.is_file() else "")
+    path.write_text(golden.updated(known, report.rocm, report.taken), encoding="utf-8")
+
+
+def _subjects(listing: Listing) -> list[_Subject]:
+    """The kernels of a code object; code that belongs to none is refused, as no check would see it."""
+    functions, resources = parse_disassembly(listing.disassembly), parse_notes(listing.notes)
+    if {function.name for function in functions} != set(resources):
+        found = ", ".join(sorted(function.name for function in functions))
+        title = f"the functions of a code object for {listing.arch} are not its kernels"
+        raise DeviceCodeError(title, [f"found {found}; expected {', '.join(sorted(resources))}"])
+    return [_Subject(listing.arch, function, resources[function.name]) for function in functions]

@@ -1,0 +1,81 @@
+"""Dependencies that the hardware does not wait for: code must keep the two instructions apart.
+
+The compiler does so, except around inline assembly, which it does not look into; an emulator cannot
+see it.  Every path through a kernel counts, around loops too.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from wheel_builder.errors import DeviceCodeError
+from wheel_builder.static_checks import cdna, rdna
+from wheel_builder.static_checks.disassembly import Instruction, Kernel
+from wheel_builder.static_checks.findings import Finding
+from wheel_builder.static_checks.pairs import Distance, Need, Pair, Rules, pairs_before
+
+CHECK = "hazards"
+
+
+@dataclass(frozen=True)
+class Target:
+    """One arch: its rules, how far they reach, and what is wrong with a matrix instruction by itself."""
+
+    rules: Rules
+    far: Callable[[Distance], bool]
+    fault: Callable[[Instruction], str]
+
+
+TARGETS: Mapping[str, Target] = {
+    "gfx908": Target(
+        cdna.gfx908, lambda d: d.states >= cdna.REACH_GFX908, cdna.mfma_fault(cdna.PASSES_GFX908)
+    ),
+    "gfx942": Target(
+        cdna.gfx942, lambda d: d.states >= cdna.REACH_GFX942, cdna.mfma_fault(cdna.PASSES_GFX942)
+    ),
+    "gfx1030": Target(rdna.gfx1030, lambda _: True, rdna.no_matrix),
+    "gfx1100": Target(rdna.gfx1100, lambda d: d.valus >= rdna.REACH_GFX1100, rdna.wmma_fault),
+}
+
+
+def check_hazards(arch: str, kernel: Kernel) -> tuple[Finding, ...]:
+    """Every dependency of ``kernel`` that is too close on some path, with the smallest distance found.
+
+    Raises ``DeviceCodeError`` for an arch without rules, and for code whose paths cannot be followed.
+    """
+    if arch not in TARGETS:
+        title = f"no dependency rules for {arch}"
+        raise DeviceCodeError(title, [f"known: {', '.join(TARGETS)}"], advice="add them to hazards.py")
+    target = TARGETS[arch]
+    texts = [*_faults(target, kernel), *_too_close(target, kernel)]
+    return tuple(Finding(CHECK, arch, kernel.name, text) for text in texts)
+
+
+def _faults(target: Target, kernel: Kernel) -> Iterator[str]:
+    for number in kernel.reached:
+        instruction = kernel.instructions[number]
+        if instruction.first.is_matrix and (fault := target.fault(instruction)):
+            yield f"{instruction}: {fault}"
+
+
+def _too_close(target: Target, kernel: Kernel) -> list[str]:
+    worst: dict[tuple[int, int, str], tuple[int, str]] = {}
+    for pair, need in _needs(target, kernel):
+        found, key = need.found(pair.distance), (pair.second.address, pair.first.address, need.how)
+        if found < need.required and (key not in worst or found < worst[key][0]):
+            worst[key] = found, _words(pair, need)
+    return [text for _, (_, text) in sorted(worst.items())]
+
+
+def _needs(target: Target, kernel: Kernel) -> Iterator[tuple[Pair, Need]]:
+    for number in kernel.reached:
+        second = kernel.instructions[number]
+        if second.is_valu or second.is_memory:
+            for pair in pairs_before(kernel, number, target.far):
+                yield from ((pair, need) for need in target.rules(pair))
+
+
+def _words(pair: Pair, need: Need) -> str:
+    return (
+        f"{pair.second} {need.how} {pair.first}: needs {need.required} {need.unit} between them, "
+        f"has {need.found(pair.distance)} on the shortest path"
+    )

@@ -1,0 +1,78 @@
+"""Which matrix instructions a kernel must have and may have, from the kernels' own table of archs."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from wheel_builder.errors import DeviceCodeError
+from wheel_builder.static_checks.disassembly import Kernel
+from wheel_builder.static_checks.findings import Finding
+
+CHECK = "matrix instructions"
+TRAITS = Path("kernels/include/fa/arch/traits.hpp")
+ROW = re.compile(
+    r"case Gfx::(?P<arch>\w+):\s*return \{(?:\w+,\s*){4}MatrixUnit::(?P<unit>\w+),\s*(?P<bf16_k>\d+),"
+)
+MATRIX = re.compile(r"v_(mfma|smfmac|wmma|swmmac|dot\d|dual_dot)")
+INSTANCE = re.compile(r"fa_[a-z0-9]+(?:_[a-z0-9]+)*_(?P<dtype>fp16|bf16)_d\d+")
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What multiplies matrices, and the contraction length of its 32x32 bf16 instruction (0: none)."""
+
+    kind: str
+    bf16_k: int
+
+
+def parse_units(traits: str) -> Mapping[str, Unit]:
+    """Per arch its matrix unit, from the text of ``traits.hpp``; raises ``DeviceCodeError`` without any."""
+    units = {m["arch"]: Unit(m["unit"], int(m["bf16_k"])) for m in ROW.finditer(traits)}
+    if not units:
+        title = f"{TRAITS.name} is not as matrix_use.py expects"
+        raise DeviceCodeError(title, ["no `case Gfx::...: return {..., MatrixUnit::...}` in it"])
+    return units
+
+
+def check_matrix_use(arch: str, kernel: Kernel, unit: Unit) -> tuple[Finding, ...]:
+    """The matrix instructions of the instance's dtype are there, and no others."""
+    texts = _problems(matrix_instructions(kernel), _expected(unit, _dtype(kernel.name)))
+    return tuple(Finding(CHECK, arch, kernel.name, text) for text in texts)
+
+
+def matrix_instructions(kernel: Kernel) -> Counter[str]:
+    """How often each matrix instruction stands in the kernel's code."""
+    reached = (kernel.instructions[number] for number in kernel.reached)
+    names = (operation.mnemonic for instruction in reached for operation in instruction.operations)
+    return Counter(name for name in names if MATRIX.match(name))
+
+
+def _problems(found: Counter[str], expected: str) -> Iterator[str]:
+    words = f"expected {expected}" if expected else "expected none"
+    if expected and not any(re.fullmatch(expected, name) for name in found):
+        yield f"no matrix instruction of its type, {words}"
+    for name, count in sorted(found.items()):
+        if not re.fullmatch(expected, name):
+            yield f"{count} of {name}, {words}"
+
+
+def _dtype(name: str) -> str:
+    match = INSTANCE.fullmatch(name)
+    if match is None:
+        title = f"{name} is not an instance's name"
+        raise DeviceCodeError(title, ["expected fa_<op>_<dtype>_d<head dim>"])
+    return match["dtype"]
+
+
+def _expected(unit: Unit, dtype: str) -> str:
+    """A pattern for the names; empty where the arch has no such instruction.  All accumulate in fp32."""
+    short = {"fp16": "f16", "bf16": "bf16"}[dtype]
+    if unit.kind == "mfma":
+        tiles = r"\d+x\d+x\d+" if dtype == "fp16" else f"(32x32x{unit.bf16_k}|16x16x{2 * unit.bf16_k})"
+        return f"v_mfma_f32_{tiles}_?{short}(_1k)?"
+    if unit.kind == "wmma":
+        return f"v_wmma_f32_16x16x16_{short}"
+    # RDNA2's two-term products have no bf16 form.
+    return "v_(dot2c?_f32_f16|dual_dot2acc_f32_f16)" if dtype == "fp16" else ""

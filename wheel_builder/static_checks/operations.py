@@ -1,0 +1,120 @@
+"""What one machine operation reads and writes, from its assembler text.
+
+Registers are named one by one: ``v5``, ``a0``, ``s12``, and ``vcc``, ``exec``, ``m0`` as wholes.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from wheel_builder.errors import DeviceCodeError
+
+Registers = frozenset[str]
+Kind = Literal["valu", "salu", "smem", "lds", "vmem"]
+
+ENCODING = re.compile(r"(_e32|_e64|_sdwa|_dpp8?)+$")
+REGISTER = re.compile(r"(?<![\w.])([vsa])(?:(\d+)|\[(\d+)(?::(\d+))?\])(?!\w)")
+SPECIAL = re.compile(r"(?<!\w)(vcc|exec|m0)(?:_lo|_hi)?(?!\w)")
+
+KINDS: tuple[tuple[str, Kind], ...] = (
+    (r"v_", "valu"),
+    (r"s_(buffer_)?(load|store|atomic|scratch)_|s_(dcache|gl1|mem)", "smem"),
+    (r"s_", "salu"),
+    (r"ds_", "lds"),
+    (r"t?buffer_|global_|flat_|scratch_|image_", "vmem"),
+)
+MATRIX = re.compile(r"v_(mfma|smfmac|wmma|swmmac)_")
+TRANSCENDENTAL = re.compile(r"v_(exp|log|rcp|rcp_iflag|rsq|sqrt|sin|cos)_(f16|f32|f64|bf16)$")
+
+NO_RESULT = re.compile(
+    r"v_nop$"
+    r"|s_(nop|waitcnt|wait_|branch|cbranch|endpgm|barrier|sendmsg|sleep|setprio|setreg|set_|cmp|bitcmp|clause|"
+    r"delay_alu|code_end|inst_prefetch|icache|ttrace|trap|sethalt|decperflevel|incperflevel|version|setpc|"
+    r"denorm_mode|round_mode|dcache|gl1|store|buffer_store|scratch_store)"
+    r"|(t?buffer|global|flat|scratch|image)_(store|wbinv|inv|wb|gl)"
+)
+LDS_RESULT = re.compile(
+    r"ds_(read|load|bpermute|permute|swizzle|append|consume|ordered|wrxchg|condxchg)|ds_\w+_rtn"
+)
+TWO_RESULTS = re.compile(
+    r"v_(add|sub|subrev|addc|subb|subbrev)(_co(_ci)?)?_u32$|v_mad_[ui]64_[ui]32$|v_div_scale|v_swap_"
+)
+ATOMIC = re.compile(r"\w+_atomic_")
+SAVES_EXEC = re.compile(r"s_\w+_saveexec_|s_\w+_wrexec_")
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation; of a dual-issue pair, one half.  ``mnemonic`` without its encoding suffix."""
+
+    mnemonic: str
+    operands: tuple[str, ...]
+    modifiers: str = ""
+
+    @cached_property
+    def kind(self) -> Kind:
+        for pattern, kind in KINDS:
+            if re.match(pattern, self.mnemonic):
+                return kind
+        message = f"unknown instruction {self.mnemonic!r}"
+        raise DeviceCodeError(
+            message, ["no kind of operation begins like this"], advice="add it to operations.py"
+        )
+
+    @cached_property
+    def is_matrix(self) -> bool:
+        return MATRIX.match(self.mnemonic) is not None
+
+    @cached_property
+    def writes(self) -> frozenset[str]:
+        """Registers it writes, EXEC by compare-and-mask included."""
+        written = [r for operand in self.operands[: self._results] for r in registers(operand)]
+        if self.mnemonic.startswith("v_cmpx") or SAVES_EXEC.match(self.mnemonic):
+            written.append("exec")
+        return frozenset(written)
+
+    @cached_property
+    def reads(self) -> frozenset[str]:
+        """Registers it reads, EXEC included where lanes are masked; results it merges into are left out."""
+        operands = self.operands[self._results :]
+        if ATOMIC.match(self.mnemonic) and self.kind == "vmem":
+            operands = self.operands
+        read = [r for operand in operands for r in registers(operand)]
+        if self.mnemonic.startswith("v_div_fmas_"):
+            read.append("vcc")
+        if self.kind not in ("salu", "smem"):
+            read.append("exec")
+        return frozenset(read)
+
+    @property
+    def _results(self) -> int:
+        """How many of the first operands it writes."""
+        if not self.operands or NO_RESULT.match(self.mnemonic):
+            return 0
+        if self.mnemonic.startswith("v_cmpx"):
+            return len(self.operands) - 2  # gfx9 also writes the mask to an SGPR pair, later archs only EXEC
+        if TWO_RESULTS.match(self.mnemonic):
+            return 2 if len(self.operands) > 3 or "swap" in self.mnemonic else 1
+        if self.kind == "lds":
+            return 1 if LDS_RESULT.match(self.mnemonic) else 0
+        if self.kind == "vmem":
+            return self._memory_results()
+        return 1
+
+    def _memory_results(self) -> int:
+        words = self.modifiers.split()
+        if "lds" in words or "_lds_" in self.mnemonic:
+            return 0  # straight to LDS
+        if ATOMIC.match(self.mnemonic):
+            return 1 if {"glc", "sc0"} & set(words) else 0
+        return 1
+
+
+def registers(operand: str) -> tuple[str, ...]:
+    """The registers that an operand names: ``v[2:3]`` is v2 and v3, ``-|v7|`` is v7, a number is none."""
+    found = [match.group(1) for match in SPECIAL.finditer(operand)]
+    for bank, single, first, last in REGISTER.findall(operand):
+        begin = int(single or first)
+        found += [f"{bank}{number}" for number in range(begin, int(last or begin) + 1)]
+    return tuple(found)

@@ -1,0 +1,126 @@
+"""Pairs of instructions on the paths through a kernel, and what lies between them.
+
+A register counts as the result of the last instruction that wrote it: an earlier writer had to be kept
+apart from that one.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from wheel_builder.static_checks.disassembly import Instruction, Kernel
+from wheel_builder.static_checks.operations import Registers, registers
+
+Unit = Literal["wait states", "VALU instructions"]
+
+# The first bit of s_waitcnt_depctr's highest field, which counts VALU results to come.
+VA_VDST = 12
+
+
+@dataclass(frozen=True)
+class Distance:
+    """What lies between two instructions on one path; ``settled``: something waited for VALU results."""
+
+    states: int = 0
+    valus: int = 0
+    transcendentals: int = 0
+    settled: bool = False
+
+    def after(self, instruction: Instruction) -> "Distance":
+        """The distance with one more instruction in between."""
+        return Distance(
+            self.states + instruction.wait_states,
+            self.valus + instruction.is_valu,
+            self.transcendentals + instruction.is_transcendental,
+            self.settled or waits_for_valu(instruction) or instruction.is_memory,
+        )
+
+
+def waits_for_valu(instruction: Instruction) -> bool:
+    """Whether it waits for all VALU results; the LLVM of ROCm 6.4 prints its fields as one number."""
+    if instruction.mnemonic != "s_waitcnt_depctr":
+        return False
+    counters = instruction.first.operands[0]
+    return int(counters, 0) >> VA_VDST == 0 if counters[0].isdigit() else "va_vdst(0)" in instruction.text
+
+
+@dataclass(frozen=True)
+class Need:
+    """What must lie between two instructions; ``how`` the second depends on the first, in words."""
+
+    how: str
+    required: int
+    unit: Unit = "wait states"
+
+    def found(self, distance: Distance) -> int:
+        return distance.states if self.unit == "wait states" else distance.valus
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two instructions on a path; ``live`` are the second's registers that nothing between them wrote."""
+
+    first: Instruction
+    second: Instruction
+    live: Registers
+    distance: Distance
+
+    @property
+    def passed(self) -> Registers:
+        """What the second instruction reads of the first's results."""
+        return self.first.writes & self.second.reads & self.live
+
+    @property
+    def overwritten(self) -> Registers:
+        return self.first.writes & self.second.writes & self.live
+
+    @property
+    def passed_vectors(self) -> Registers:
+        return frozenset(register for register in self.passed if is_vector(register))
+
+
+Rules = Callable[[Pair], Iterator[Need]]
+
+
+def pairs_before(kernel: Kernel, number: int, far: Callable[[Distance], bool]) -> Iterator[Pair]:
+    """Instruction ``number`` with each that comes before it on some path, until the distance is ``far``."""
+    second = kernel.instructions[number]
+    todo = [(before, Distance(), second.reads | second.writes) for before in kernel.predecessors[number]]
+    seen = set(todo)
+    while todo:
+        at, distance, live = todo.pop()
+        first = kernel.instructions[at]
+        yield Pair(first, second, live, distance)
+        live, distance = live - first.writes, distance.after(first)
+        if not live or far(distance):
+            continue
+        steps = {(before, distance, live) for before in kernel.predecessors[at]} - seen
+        seen |= steps
+        todo += steps
+
+
+def is_vector(register: str) -> bool:
+    """Whether it is a VGPR or an AccVGPR."""
+    return register[0] in "va" and register != "vcc"
+
+
+# A matrix instruction's operands
+
+
+def result(instruction: Instruction) -> Registers:
+    """D of a matrix instruction."""
+    return _operand(instruction, 0)
+
+
+def factors(instruction: Instruction) -> Registers:
+    """A and B of a matrix instruction."""
+    return _operand(instruction, 1) | _operand(instruction, 2)
+
+
+def summand(instruction: Instruction) -> Registers:
+    """C of a matrix instruction; empty for a number."""
+    return _operand(instruction, 3)
+
+
+def _operand(instruction: Instruction, number: int) -> Registers:
+    return frozenset(registers(instruction.first.operands[number]))
