@@ -11,8 +11,8 @@ import pytest
 from wheel_builder.machine import default_jobs, usable_cores, usable_memory
 from wheel_builder.matrix import load_matrix
 from wheel_builder.model import Selection
-from wheel_builder.pipeline import Workplace
 from wheel_builder.plan import plan
+from wheel_builder.workplace import Workplace
 
 CHECKOUT = Path(__file__).parents[1]
 

@@ -21,8 +21,8 @@ from wheel_builder.machine import default_jobs, usable_cores, usable_memory
 from wheel_builder.model import Matrix, Plan, Selection
 
 if TYPE_CHECKING:
-    from wheel_builder.pipeline import Workplace
     from wheel_builder.progress import Planned
+    from wheel_builder.workplace import Workplace
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -225,7 +225,7 @@ def _numbered(steps: "Sequence[Planned]") -> Iterator[str]:
 def workplace(args: argparse.Namespace) -> "Workplace":
     """Where a run of this checkout reads and writes."""
     from wheel_builder.hostenv import NO_SETTINGS
-    from wheel_builder.pipeline import Workplace
+    from wheel_builder.workplace import Workplace
 
     return Workplace(
         checkout=ROOT,
@@ -264,14 +264,14 @@ def _repair_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _audit(args: argparse.Namespace) -> None:
-    from wheel_builder.pipeline import audit_file
+    from wheel_builder.verification import audit_file
 
     for wheel in args.wheels:
         print(audit_file(wheel, read_matrix(), ROOT).to_json(), end="")
 
 
 def _verify(args: argparse.Namespace) -> None:
-    from wheel_builder.pipeline import job_of, planned_verification, verify_files
+    from wheel_builder.verification import job_of, planned_verification, verify_files
 
     if args.dry_run:
         jobs = [job_of(file, read_matrix()) for file in args.wheels]
@@ -294,7 +294,7 @@ def _emulate(args: argparse.Namespace) -> None:
     from wheel_builder.emulator.attention import Case
     from wheel_builder.emulator.command import emulate, report
     from wheel_builder.emulator.machine import Options as RunOptions
-    from wheel_builder.pipeline import emulator_workshop
+    from wheel_builder.verification import emulator_workshop
 
     case = Case(
         args.dtype, args.head_dim, args.seqlen_q, args.seqlen_k, batch=args.batch, nheads=args.heads,

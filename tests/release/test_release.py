@@ -18,10 +18,11 @@ from wheel_builder.docker import OWNER_LABEL
 from wheel_builder.errors import PublishError
 from wheel_builder.index import verify_index
 from wheel_builder.matrix import load_matrix
-from wheel_builder.pipeline import audit_file, build_wheel, compile_device_code, publish_files
+from wheel_builder.pipeline import build_wheel, compile_device_code, publish_files
 from wheel_builder.progress import Progress
 from wheel_builder.records import record_path
 from wheel_builder.support_table import planned_kernels
+from wheel_builder.verification import audit_file
 
 from .conftest import Release
 

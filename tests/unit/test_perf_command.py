@@ -14,10 +14,10 @@ from wheel_builder.model import Selection
 from wheel_builder.perf import command
 from wheel_builder.perf.command import Bench, model
 from wheel_builder.perf.errors import PerfError
-from wheel_builder.pipeline import Workplace
 from wheel_builder.plan import plan
 from wheel_builder.static_checks.listing import Tools
 from wheel_builder.store import Store
+from wheel_builder.workplace import Workplace
 
 
 @pytest.fixture

@@ -7,9 +7,10 @@ from kernels import hatch_build
 from tests.conftest import CHECKOUT
 from wheel_builder.errors import DeviceCodeError, SelectionError, WheelError
 from wheel_builder.matrix import load_matrix
-from wheel_builder.pipeline import Released, expectation, job_of, newest_wheel, planned, planned_verification
+from wheel_builder.pipeline import Released, newest_wheel, planned
 from wheel_builder.summary import release_text
 from wheel_builder.support_table import planned_kernels
+from wheel_builder.verification import expectation, job_of, planned_verification
 
 NAME = "flash_attn_rocm-0.1.0+rocm7.2-py3-none-manylinux_2_28_x86_64.whl"
 

@@ -14,24 +14,16 @@ from wheel_builder.perf.errors import PerfError
 from wheel_builder.perf.measure import Modelled, Subject, measure
 from wheel_builder.perf.table import table
 from wheel_builder.perf.workload import SUFFIX, Workload, read_workloads
-from wheel_builder.pipeline import (
-    ENGINE,
-    Workplace,
-    build_emulator,
-    builder_image,
-    builder_step,
-    emulator_step,
-    newest_wheel,
-    progress_of,
-    start_engine,
-)
+from wheel_builder.pipeline import newest_wheel
 from wheel_builder.plan import jobs_to_build
 from wheel_builder.progress import Planned, Progress
 from wheel_builder.standin.container import LIBRARY
 from wheel_builder.static_checks.check import code_objects
 from wheel_builder.static_checks.listing import Tools, list_code, tools_in
 from wheel_builder.store import Store
+from wheel_builder.verification import build_emulator, emulator_step
 from wheel_builder.wheelfile import read_wheel
+from wheel_builder.workplace import ENGINE, Workplace, builder_image, builder_step, progress_of, start_engine
 
 CODE_OBJECT = ".hsaco"
 
