@@ -7,18 +7,12 @@ import sys
 
 import pytest
 
-from wheel_builder import cli
-from wheel_builder.cli import (
-    COMMANDS,
-    Command,
-    error_text,
-    main,
-    run_options,
-    selection_options,
-    wheel_arguments,
-)
+from wheel_builder import commands
+from wheel_builder.cli import error_text, main
+from wheel_builder.commands import COMMANDS, Command, workplace
 from wheel_builder.errors import CaseError, EngineError, WheelBuilderError
 from wheel_builder.hostenv import NO_SETTINGS
+from wheel_builder.options import release_options, run_options, selection_options, wheel_arguments
 
 
 def command(run, *options):
@@ -212,15 +206,15 @@ def test_plan_with_unknown_names_fails(capsys):
 
 def test_a_bad_matrix_fails_with_its_own_code(tmp_path, monkeypatch, capsys):
     (tmp_path / "matrix.yaml").write_text("archs: [\n")
-    monkeypatch.setattr(cli, "ROOT", tmp_path)
+    monkeypatch.setattr(commands, "ROOT", tmp_path)
     assert main(["plan"]) == 10
     assert capsys.readouterr().err.startswith("error: ")
 
 
 def test_the_hosts_settings_can_be_left_out(tmp_path):
     seen = []
-    options = (cli.run_options, cli.release_options)
-    command = Command("show", "show the workplace", lambda args: seen.append(cli.workplace(args)), options)
+    options = (run_options, release_options)
+    command = Command("show", "show the workplace", lambda args: seen.append(workplace(args)), options)
     assert main(["show"], [command]) == main(["show", "--no-host-settings"], [command]) == 0
     assert [place.host for place in seen] == [None, NO_SETTINGS]
 

@@ -1,0 +1,350 @@
+"""What each subcommand does: a function and a row in ``COMMANDS``.
+
+Functions import what they need themselves: ``repair`` runs in the builder image, which has none of the
+packages that the others use.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from wheel_builder.model import Matrix, Plan, Selection
+
+if TYPE_CHECKING:
+    from wheel_builder.progress import Planned
+    from wheel_builder.workplace import Workplace
+
+from wheel_builder.options import (
+    ROOT,
+    existing_file,
+    index_option,
+    release_options,
+    run_options,
+    sanitizers,
+    selection_options,
+    wheel_arguments,
+)
+
+Options = Callable[[argparse.ArgumentParser], None]
+
+
+@dataclass(frozen=True)
+class Command:
+    """One subcommand: its words, what it does, and the options and arguments that it takes."""
+
+    name: str
+    help: str
+    run: Callable[[argparse.Namespace], None]
+    options: tuple[Options, ...] = ()
+
+
+def read_matrix() -> Matrix:
+    """The checkout's matrix.yaml."""
+    from wheel_builder.matrix import load_matrix
+
+    return load_matrix(ROOT / "matrix.yaml")
+
+
+def plan_of(args: argparse.Namespace) -> Plan:
+    """The plan for ``selection_options``."""
+    from wheel_builder.plan import plan
+
+    selection = Selection(rocm=tuple(args.rocm), archs=tuple(args.archs), all_rocm=args.all)
+    return plan(read_matrix(), selection)
+
+
+def _plan(args: argparse.Namespace) -> None:
+    from wheel_builder.plan import rejection_lines, to_github, to_json, to_table
+
+    plan = plan_of(args)
+    if args.github:
+        print(to_github(plan))
+        # Standard output goes to $GITHUB_OUTPUT; the reasons belong into the log.
+        print("\n".join(rejection_lines(plan)), file=sys.stderr)
+    else:
+        print(to_json(plan) if args.json else to_table(plan))
+
+
+def _plan_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--json", action="store_true", help="the whole plan as JSON")
+    group.add_argument(
+        "--github", action="store_true", help='lines for "$GITHUB_OUTPUT": the rows of the workflow matrices'
+    )
+
+
+def _release(args: argparse.Namespace) -> None:
+    from wheel_builder.machine import cpu_seconds
+    from wheel_builder.pipeline import planned, release
+    from wheel_builder.plan import jobs_to_build, to_table
+    from wheel_builder.summary import release_text
+
+    plan = plan_of(args)
+    if args.dry_run:
+        print(to_table(plan), *_numbered(planned(jobs_to_build(plan))), sep="\n")
+        return
+    before = cpu_seconds()
+    released = release(plan, workplace(args), plain=args.verbose or None)
+    print(release_text(released, cpu_seconds() - before))
+
+
+def _numbered(steps: "Sequence[Planned]") -> Iterator[str]:
+    return (f"[{number}/{len(steps)}] {step.title}" for number, step in enumerate(steps, 1))
+
+
+def workplace(args: argparse.Namespace) -> "Workplace":
+    """Where a run of this checkout reads and writes."""
+    from wheel_builder.hostenv import NO_SETTINGS
+    from wheel_builder.workplace import Workplace
+
+    return Workplace(
+        checkout=ROOT,
+        build=ROOT / "build",
+        dist=ROOT / "dist",
+        index=args.index.absolute(),
+        jobs=args.jobs,
+        install_engine=args.install_engine,
+        torch_index=args.torch_index,
+        host=NO_SETTINGS if args.no_host_settings else None,
+    )
+
+
+def _stop_after(stage: str) -> Callable[[argparse.Namespace], None]:
+    """A command that runs the stages up to ``stage`` and prints where its results are."""
+
+    def command(args: argparse.Namespace) -> None:
+        from wheel_builder.pipeline import run_until
+
+        for path in run_until(stage, plan_of(args), workplace(args), plain=args.verbose or None):
+            print(path)
+
+    return command
+
+
+def _repair(args: argparse.Namespace) -> None:
+    from wheel_builder.stages.repair import repair_wheel
+
+    print(repair_wheel(args.wheel, args.dest, plat=args.plat))
+
+
+def _repair_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("wheel", type=Path, metavar="WHEEL")
+    parser.add_argument("dest", type=Path, metavar="DEST")
+    parser.add_argument("--plat", required=True, metavar="TAG", help="for example manylinux_2_28_x86_64")
+
+
+def _audit(args: argparse.Namespace) -> None:
+    from wheel_builder.verification import audit_file
+
+    for wheel in args.wheels:
+        print(audit_file(wheel, read_matrix(), ROOT).to_json(), end="")
+
+
+def _verify(args: argparse.Namespace) -> None:
+    from wheel_builder.verification import job_of, planned_verification, verify_files
+
+    if args.dry_run:
+        jobs = [job_of(file, read_matrix()) for file in args.wheels]
+        print(*_numbered(planned_verification(jobs)), sep="\n")
+        return
+    place, plain = workplace(args), args.verbose or None
+    for record in verify_files(args.wheels, read_matrix(), place, update=args.update, plain=plain):
+        print(record.read_text(encoding="utf-8"), end="")
+
+
+def _verify_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--update",
+        action="store_true",
+        help="first write what the kernels take of the hardware into the golden file, for review",
+    )
+
+
+def _emulate(args: argparse.Namespace) -> None:
+    from wheel_builder.emulator.attention import Case
+    from wheel_builder.emulator.command import emulate, report
+    from wheel_builder.emulator.machine import Options as RunOptions
+    from wheel_builder.verification import emulator_workshop
+
+    case = Case(
+        args.dtype, args.head_dim, args.seqlen_q, args.seqlen_k, batch=args.batch, nheads=args.heads,
+        nheads_k=args.heads_k or args.heads, causal=args.causal, seed=args.seed,
+    )  # fmt: skip
+    options = RunOptions(checks=tuple(args.checks), seed=args.seed, threads=args.jobs)
+    if args.dry_run:
+        print(f"would run {case.kernel} of {args.source} for {args.arch}")
+        return
+    workshop = emulator_workshop(args.source, read_matrix(), workplace(args), plain=args.verbose or None)
+    emulated = emulate(args.source, args.arch, case, options, workshop)
+    print(report(emulated))
+    emulated.raise_unless_passed()
+
+
+def _emulate_options(parser: argparse.ArgumentParser) -> None:
+    from wheel_builder.emulator.formats import DTYPES
+    from wheel_builder.emulator.machine import ALL_CHECKS
+
+    parser.add_argument(
+        "source", type=existing_file, metavar="FILE", help="a wheel, an offload bundle or a code object"
+    )
+    group = parser.add_argument_group("which kernel, and how it is called")
+    group.add_argument("--arch", required=True, metavar="GFX", help="for example gfx1100")
+    group.add_argument("--dtype", choices=DTYPES, default=DTYPES[0], help=f"default: {DTYPES[0]}")
+    for name, default in (("head-dim", 64), ("seqlen-q", 128), ("seqlen-k", 128), ("batch", 1), ("heads", 1)):
+        group.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"default: {default}")
+    group.add_argument(
+        "--heads-k", type=int, metavar="N", help="heads of k and v (default: as many as --heads)"
+    )
+    group.add_argument("--causal", action="store_true", help="row i sees keys up to i + seqlen_k - seqlen_q")
+    group = parser.add_argument_group("how it is run")
+    group.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="of the tensors and of the order of execution"
+    )
+    group.add_argument(
+        "--checks",
+        type=sanitizers,
+        default=ALL_CHECKS,
+        metavar="A[,B]",
+        help=f"of {', '.join(ALL_CHECKS)}, or none (default: all); bounds are always checked",
+    )
+
+
+def _publish(args: argparse.Namespace) -> None:
+    from wheel_builder.pipeline import publish_files
+
+    for simple in publish_files(args.wheels, read_matrix(), args.index.absolute(), ROOT):
+        print(simple.as_uri())
+
+
+def _upload(args: argparse.Namespace) -> None:
+    from wheel_builder.stages.publish import upload
+
+    upload(args.wheels, args.repository_url, log=ROOT / "build" / "logs" / "upload.log")
+    print(f"uploaded {len(args.wheels)} to {args.repository_url}")
+
+
+def _upload_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--repository-url", required=True, metavar="URL", help="credentials: twine's environment"
+    )
+
+
+def _serve(args: argparse.Namespace) -> None:
+    from wheel_builder.serve import make_server
+
+    with make_server(args.index.absolute(), args.port) as server:
+        print(
+            f"serving {args.index} at http://{server.server_name}:{server.server_port}/ until Ctrl-C",
+            flush=True,
+        )
+        server.serve_forever()
+
+
+def _serve_options(parser: argparse.ArgumentParser) -> None:
+    index_option(parser)
+    parser.add_argument(
+        "--port", type=int, default=8000, metavar="N", help="0 picks a free one (default: 8000)"
+    )
+
+
+def _yank(args: argparse.Namespace) -> None:
+    from datetime import UTC, datetime
+
+    from wheel_builder.index import yank
+
+    yank(args.index, args.rocm, args.file, args.reason, now=datetime.now(UTC))
+    print(f"{args.file} is yanked: pip takes it only when asked for this very version")
+
+
+def _yank_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="the published wheel's file name")
+    parser.add_argument("--rocm", required=True, metavar="V")
+    parser.add_argument("--reason", required=True, metavar="TEXT", help="users are shown it")
+    index_option(parser)
+
+
+def _verify_index(args: argparse.Namespace) -> None:
+    from wheel_builder.errors import PublishError
+    from wheel_builder.index import verify_index
+
+    folders = sorted(folder for folder in args.index.glob("rocm*") if folder.is_dir())
+    faults = [f"{folder.name}: {fault}" for folder in folders for fault in verify_index(folder)]
+    if faults or not folders:
+        title = f"the index {args.index} has faults" if folders else f"{args.index} holds no index"
+        raise PublishError(
+            title, faults, advice="publish the same wheels again: what is missing is completed"
+        )
+    print(f"{len(folders)} sound: {', '.join(folder.name for folder in folders)}")
+
+
+def _runtime_image(args: argparse.Namespace) -> None:
+    from wheel_builder.pipeline import runtime_images
+
+    for ref in runtime_images(plan_of(args), workplace(args), plain=args.verbose or None):
+        print(f"docker run {ref}")
+
+
+def _perf(args: argparse.Namespace) -> None:
+    from wheel_builder.perf.command import default_paths, perf
+
+    plan, place = plan_of(args), workplace(args)
+    paths = tuple(args.paths) or default_paths(plan, place)
+    if args.dry_run:
+        print(*paths, sep="\n")
+        return
+    print(perf(paths, plan, place, archs=args.archs, plain=args.verbose or None), end="")
+
+
+def _perf_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "paths",
+        nargs="*",
+        type=Path,
+        metavar="PATH",
+        help="wheels, code objects, or folders of .hsaco files (default: the newest finished wheel)",
+    )
+
+
+BUILD = (selection_options, run_options, release_options)
+COMMANDS = (
+    Command(
+        "plan", "say what would be built, and what not and why", _plan, (selection_options, _plan_options)
+    ),
+    Command(
+        "release", "build, audit, verify, publish to a local index, and install from it", _release, BUILD
+    ),
+    Command("image", "build the builder images", _stop_after("image"), BUILD),
+    Command("device-code", "compile the device code", _stop_after("device-code"), BUILD),
+    Command("wheel", "build and repair the wheels", _stop_after("wheel"), BUILD),
+    Command(
+        "repair", "give a wheel its manylinux tag (runs in the builder image)", _repair, (_repair_options,)
+    ),
+    Command("audit", "refuse finished wheels that are not as planned", _audit, (wheel_arguments,)),
+    Command(
+        "verify",
+        "static checks, tests in a fresh container, every kernel on an ISA emulator",
+        _verify,
+        (wheel_arguments, _verify_options, run_options, release_options),
+    ),
+    Command(
+        "emulate",
+        "run one kernel on the ISA emulator: errors, instruction counts, findings",
+        _emulate,
+        (_emulate_options, run_options, release_options),
+    ),
+    Command(
+        "perf",
+        "model kernels' speed from what they execute on an ISA emulator",
+        _perf,
+        (_perf_options, *BUILD),
+    ),
+    Command("publish", "add verified wheels to a static index", _publish, (wheel_arguments, index_option)),
+    Command("upload", "upload wheels with twine", _upload, (wheel_arguments, _upload_options)),
+    Command("serve", "serve an index on loopback, to try it out", _serve, (_serve_options,)),
+    Command("verify-index", "hash every file of an index again", _verify_index, (index_option,)),
+    Command("yank", "keep pip from choosing a published wheel", _yank, (_yank_options,)),
+    Command("runtime-image", "build rocm-fa:<version>, which holds the wheel", _runtime_image, BUILD),
+)

@@ -1,0 +1,122 @@
+"""Options that several subcommands have, and how their values are read."""
+
+import argparse
+from pathlib import Path
+
+from wheel_builder.machine import default_jobs, usable_cores, usable_memory
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def selection_options(parser: argparse.ArgumentParser) -> None:
+    """Which wheels: ``--rocm``, ``--archs`` and ``--all``."""
+    group = parser.add_argument_group("what to build")
+    group.add_argument(
+        "--rocm",
+        type=names,
+        action="extend",
+        default=[],
+        metavar="V[,V]",
+        help="ROCm versions, for example 7.2 (default: default_rocm of matrix.yaml)",
+    )
+    group.add_argument(
+        "--archs",
+        type=names,
+        action="extend",
+        default=[],
+        metavar="A[,B]",
+        help="gfx archs, for example gfx942,gfx1100 (default: all of the ROCm version)",
+    )
+    group.add_argument("--all", action="store_true", help="every ROCm version that is built in CI")
+
+
+def run_options(parser: argparse.ArgumentParser) -> None:
+    """How to work: ``--jobs``, ``--dry-run`` and ``--verbose``."""
+    jobs = default_jobs(usable_cores(), usable_memory())
+    group = parser.add_argument_group("how to build")
+    group.add_argument(
+        "--jobs",
+        type=positive,
+        default=jobs,
+        metavar="N",
+        help=f"compilers at a time (default here: {jobs})",
+    )
+    group.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
+    group.add_argument(
+        "--verbose", action="store_true", help="plain progress lines; a traceback with a failure"
+    )
+
+
+def release_options(parser: argparse.ArgumentParser) -> None:
+    """``--index``, ``--install-engine``, ``--torch-index`` and ``--no-host-settings``."""
+    group = parser.add_argument_group("where")
+    index_option(group)
+    group.add_argument(
+        "--install-engine", action="store_true", help="install and start a container engine if none answers"
+    )
+    _torch_index_option(group)
+    _host_settings_option(group)
+
+
+def wheel_arguments(parser: argparse.ArgumentParser) -> None:
+    """One or more wheels."""
+    parser.add_argument("wheels", nargs="+", type=Path, metavar="WHEEL")
+
+
+def index_option(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--index",
+        type=Path,
+        default=ROOT / "dist" / "index",
+        metavar="DIR",
+        help="the index (default: dist/index)",
+    )
+
+
+def _torch_index_option(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--torch-index",
+        default="",
+        metavar="URL",
+        help="where pip finds a CPU build of torch, besides its settings",
+    )
+
+
+def _host_settings_option(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--no-host-settings",
+        action="store_true",
+        help="fetch packages without this machine's CA bundle and pip settings",
+    )
+
+
+def names(text: str) -> list[str]:
+    found = [name.strip() for name in text.split(",")]
+    if not all(found):
+        message = f"expected names separated by commas, found {text!r}"
+        raise argparse.ArgumentTypeError(message)
+    return found
+
+
+def sanitizers(text: str) -> list[str]:
+    from wheel_builder.emulator.machine import ALL_CHECKS
+
+    chosen = [] if text == "none" else names(text)
+    if unknown := [name for name in chosen if name not in ALL_CHECKS]:
+        message = f"expected some of {', '.join(ALL_CHECKS)}, or none; found {', '.join(unknown)}"
+        raise argparse.ArgumentTypeError(message)
+    return chosen
+
+
+def existing_file(text: str) -> Path:
+    if not (path := Path(text)).is_file():
+        message = f"there is no file {text!r}"
+        raise argparse.ArgumentTypeError(message)
+    return path
+
+
+def positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        message = f"expected a whole number of at least 1, found {text!r}"
+        raise argparse.ArgumentTypeError(message)
+    return int(text)
