@@ -5,11 +5,12 @@ They need PyTorch, NumPy, pytest and the wheel; no GPU, no ROCm, no network.
 
 import pytest
 import torch
-from flash_attn_rocm import _notice, _reference
-from flash_attn_rocm._options import Options
+from flash_attn_rocm import _kernels, _notice, _ops
+from flash_attn_rocm._options import Inputs, Options
 
 
 def pytest_configure(config):
+    torch.set_num_threads(1)  # the tensors are small: threads cost more than they give
     config.addinivalue_line("markers", "wheel: runs against an installed wheel, outside the checkout")
 
 
@@ -39,15 +40,18 @@ def qkv():
 
 @pytest.fixture
 def host_fwd():
-    """An implementation of the operator ``fwd`` for host memory, which only tests have; the calls it got."""
+    """``fwd`` of dense attention for host memory, which only tests have; the calls it got."""
     calls = []
 
-    def fwd(q, k, v, out, lse, softmax_scale, causal):
-        calls.append((q, k, v, softmax_scale, causal))
-        options = Options(softmax_scale, right=0 if causal else -1)
-        found = _reference.forward(q, k, v, None, options, seed=0, want_probabilities=False)
-        out.copy_(found[0])
-        lse.copy_(found[1])
+    def fwd(*arguments):
+        given = dict(zip(_kernels.ARGUMENTS, arguments, strict=True))
+        causal = given["causal"] if "causal" in given else given["window_right"] == 0
+        calls.append((given["q"], given["k"], given["v"], given["softmax_scale"], causal))
+        options = Options(given["softmax_scale"], window_right=0 if causal else -1)
+        inputs = Inputs(given["q"], given["k"], given["v"])
+        out, lse, _ = _ops.forward(inputs, options, None, want_probabilities=False)
+        given["out"].copy_(out)
+        given["lse"].copy_(lse)
 
     library = torch.library.Library("flash_attn_rocm", "IMPL")
     library.impl("fwd", fwd, "CPU")

@@ -30,14 +30,14 @@ def test_all_problems_at_once(qkv):
     ).splitlines()
     assert lines == [
         "flash_attn_func cannot use its arguments:",
-        "  - k: expected batch 2 and headdim 64 like q, got shape (1, 7, 2, 64)",
+        "  - k: expected batch 2 like q, got shape (1, 7, 2, 64)",
         "  - v: expected the shape of k, (1, 7, 2, 64), got (2, 7, 2, 64)",
-        "  - q: expected a number of heads that is a multiple of k's 2, got 3",
+        "  - q: expected a positive number of heads that is a multiple of k's 2, got 3",
         "  - v: expected dtype torch.float16 like q, got torch.float32",
-        "  - dropout_p: expected 0 <= dropout_p < 1, got 1.0",
-        "  - softcap: expected 0 (none) or a positive number, got -1.0",
         "  - alibi_slopes: expected shape (3,) or (2, 3), got (5,)",
         "  - alibi_slopes: expected dtype torch.float32, got torch.float64",
+        "  - dropout_p: expected 0 <= dropout_p < 1, got 1.0",
+        "  - softcap: expected 0 (none) or a positive number, got -1.0",
     ]
 
 

@@ -1,8 +1,8 @@
-"""torch.compile takes the function into one graph, forward and backward."""
+"""torch.compile takes every function into one graph, forward and backward, with sizes that change."""
 
 import pytest
 import torch
-from flash_attn_rocm import flash_attn_func
+from flash_attn_rocm import flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnFallbackWarning"),
@@ -13,19 +13,86 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize(("backend", "dynamic"), [("aot_eager", False), ("eager", True)])
-def test_one_graph(qkv, backend, dynamic):
-    q, k, v = (x.requires_grad_() for x in qkv)
+@pytest.fixture(autouse=True)
+def fresh_compiler():
     torch.compiler.reset()
+
+
+@pytest.mark.parametrize(("backend", "dynamic"), [("aot_eager", False), ("aot_eager", True), ("eager", True)])
+@pytest.mark.parametrize("options", [{"causal": True}, {"window_size": (3, 1), "softcap": 2.0}])
+def test_one_graph(qkv, backend, dynamic, options):
+    q, k, v = (x.requires_grad_() for x in qkv)
     compiled = torch.compile(
-        lambda q, k, v: flash_attn_func(q, k, v, causal=True),
-        fullgraph=True,
-        backend=backend,
-        dynamic=dynamic,
+        lambda q, k, v: flash_attn_func(q, k, v, **options), fullgraph=True, backend=backend, dynamic=dynamic
     )
-    expected = flash_attn_func(q, k, v, causal=True)
-    wanted = torch.autograd.grad(expected.sum(), (q, k, v))
-    out = compiled(q, k, v)
-    found = torch.autograd.grad(out.sum(), (q, k, v))
+    same(compiled(q, k, v), flash_attn_func(q, k, v, **options), (q, k, v))
+
+
+def same(out, expected, leaves):
+    found, wanted = (torch.autograd.grad(each.sum(), leaves) for each in (out, expected))
     assert torch.equal(out, expected)
     assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+
+
+def test_other_sizes_need_no_other_graph():
+    graphs = []
+
+    def backend(graph, _inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(flash_attn_func, fullgraph=True, backend=backend, dynamic=True)
+    for batch, rows, keys in ((2, 5, 7), (3, 11, 13), (4, 6, 9)):
+        q = torch.randn(batch, rows, 24, 32).half()  # no size is that of another dimension
+        k = torch.randn(batch, keys, 12, 32).half()
+        assert torch.equal(compiled(q, k, k), flash_attn_func(q, k, k))
+    assert len(graphs) == 1
+
+
+def test_ragged_sequences():
+    def attend(q, k, v, cu, most):
+        return flash_attn_varlen_func(q, k, v, cu, cu, most, most, causal=True)
+
+    compiled = torch.compile(attend, fullgraph=True, backend="aot_eager", dynamic=True)
+    for ends in ([0, 3, 7], [0, 5, 5, 11]):
+        leaves = tuple(torch.randn(ends[-1], 2, 32).half().requires_grad_() for _ in range(3))
+        cu = torch.tensor(ends, dtype=torch.int32)
+        same(compiled(*leaves, cu, 6), attend(*leaves, cu, 6), leaves)
+
+
+def test_one_tensor_may_be_several_arguments():
+    x = torch.randn(2, 5, 2, 32).half().requires_grad_()
+    compiled = torch.compile(lambda x: flash_attn_func(x, x, x), fullgraph=True, backend="aot_eager")
+    same(compiled(x), flash_attn_func(x, x, x), (x,))
+
+
+def test_dropout_draws_anew_in_each_call():
+    q = torch.randn(2, 33, 4, 32).half()
+    compiled = torch.compile(
+        lambda q: flash_attn_func(q, q, q, dropout_p=0.5), fullgraph=True, backend="aot_eager"
+    )
+    torch.manual_seed(3)
+    first, second = compiled(q), compiled(q)
+    assert not torch.equal(first, second)
+    torch.manual_seed(3)
+    assert torch.equal(first, compiled(q))
+
+
+def decode(q, k_cache, v_cache, new, angles, lengths):
+    cos, sin = angles
+    return flash_attn_with_kvcache(
+        q, k_cache, v_cache, *new, rotary_cos=cos, rotary_sin=sin, cache_seqlens=lengths, causal=True
+    )
+
+
+@pytest.mark.parametrize("lengths", [torch.tensor([3, 0, 7], dtype=torch.int32), 4])
+def test_a_cache_is_written_in_place(lengths):
+    compiled = torch.compile(decode, fullgraph=True, backend="aot_eager", dynamic=True)
+    angles = torch.randn(2, 30, 16).half().unbind()
+    for rows in (1, 3):
+        q, k, v = (torch.randn(3, rows, heads, 32).half() for heads in (4, 2, 2))
+        caches = [torch.randn(3, 20, 2, 32).half() for _ in range(2)]
+        copies = [cache.clone() for cache in caches]
+        wanted = decode(q, *copies, (k, v), angles, lengths)
+        assert torch.equal(compiled(q, *caches, (k, v), angles, lengths), wanted)
+        assert all(torch.equal(a, b) for a, b in zip(caches, copies, strict=True))

@@ -103,6 +103,59 @@ def test_errors_in_many_threads_keep_their_own_words(tensors):
     assert all(f"got (2, {index}, 4, 64)" in next(iter(texts)) for index, texts in seen.items())
 
 
+OPTIONS = (0.125, 5, 0, 0.0, 0.25, 5, 7)
+
+
+def integers(*values):
+    return torch.tensor(values, dtype=torch.int32)
+
+
+def dense(qkv):
+    return (*qkv, torch.rand(4), *[None] * 6)
+
+
+def packed(qkv):
+    q, k, v = (x.flatten(0, 1) for x in qkv)
+    return (q, k, v, None, integers(0, 5, 10), integers(0, 7, 14), *[None] * 4)
+
+
+def paged(qkv):
+    q, k, v = qkv
+    return (q, k, v, None, None, None, integers(7, 3), None, integers([1], [0]), None)
+
+
+@pytest.mark.parametrize("inputs", [dense, packed, paged])
+@pytest.mark.parametrize("want_probabilities", [False, True])
+def test_opcheck_of_the_implementation_in_pytorch(qkv, inputs, want_probabilities):
+    arguments = (*inputs(qkv), *OPTIONS, integers(1, 2).long(), want_probabilities)
+    found = torch.library.opcheck(torch.ops.flash_attn_rocm.reference_forward.default, arguments)
+    assert set(found.values()) == {"SUCCESS"}
+    assert len(found) == 4
+
+
+@pytest.mark.parametrize("inputs", [dense, packed])
+def test_opcheck_of_the_gradients(qkv, inputs):
+    given = inputs(qkv)
+    forward, backward = (
+        getattr(torch.ops.flash_attn_rocm, f"reference_{name}").default for name in ("forward", "backward")
+    )
+    state = integers(1, 2).long()
+    out, lse, _ = forward(*given, *OPTIONS, state, False)
+    found = torch.library.opcheck(backward, (out, out, lse, *given, *OPTIONS, state))
+    assert set(found.values()) == {"SUCCESS"}
+    assert len(found) == 4
+
+
+@pytest.mark.parametrize("angles", [(None, None), (torch.ones(9, 8).half(), torch.ones(9, 8).half())])
+def test_opcheck_of_appending(qkv, angles):
+    q, k, v = qkv
+    new = (k[:, :2].clone(), v[:, :2].clone())
+    arguments = (q, k, v, *new, *angles, integers(1, 4), integers(0, 1), None, integers(1, 0), True, True)
+    found = torch.library.opcheck(torch.ops.flash_attn_rocm.reference_append.default, arguments)
+    assert set(found.values()) == {"SUCCESS"}
+    assert len(found) == 4
+
+
 def test_opcheck(tensors, host_fwd):
     """Schema, fake kernel and tracing."""
     found = torch.library.opcheck(torch.ops.flash_attn_rocm.fwd.default, (*tensors.values(), 0.125, True))

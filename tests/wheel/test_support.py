@@ -9,6 +9,9 @@ import torch
 from flash_attn_rocm import (
     FlashAttnFallbackWarning,
     FlashAttnUnsupportedError,
+    _kernels,
+    _prepare,
+    _support,
     explain,
     flash_attn_func,
     is_supported,
@@ -16,7 +19,7 @@ from flash_attn_rocm import (
 )
 from flash_attn_rocm._interface import attend
 from flash_attn_rocm._library import instances
-from flash_attn_rocm._options import resolve
+from flash_attn_rocm._prepare import Rules
 
 
 def archs():
@@ -53,7 +56,7 @@ def test_unknown_arch_names_the_wheels_archs(arch):
     assert found.reason == f"this wheel has no kernels for {shown}: it was built for {', '.join(archs())}"
 
 
-@pytest.mark.parametrize(("dtype", "head_dim"), [("fp16", 96), ("fp32", 64), ("bf16", 0), ("bf16", 2**40)])
+@pytest.mark.parametrize(("dtype", "head_dim"), [("fp32", 64), ("bf16", 0), ("fp16", 257), ("bf16", 2**40)])
 def test_missing_instance_names_what_there_is(dtype, head_dim):
     arch = instances()[0].archs[0]
     reason = is_supported(arch, dtype, head_dim).reason
@@ -118,8 +121,8 @@ def test_strict_mode_by_the_environment(monkeypatch, value, strict):
 
 def attend_on(arch, q, k, v):
     """The call as it goes on a device of this arch, up to the choice of who answers."""
-    options = resolve(q, k, softmax_scale=None, causal=True, window_size=(-1, -1), softcap=0.0, dropout_p=0.0)
-    return attend(q, k, v, None, options, want_probabilities=False, arch_of=lambda device: arch)
+    rules = Rules(0.0, None, True, (-1, -1), 0.0, None)
+    return attend(*_prepare.dense(q, k, v, rules), arch_of=lambda device: arch)
 
 
 def test_a_device_of_an_unsupported_arch_gets_the_reason_and_an_answer(qkv):
@@ -181,3 +184,83 @@ def test_a_kernel_gets_a_copy_only_of_what_it_cannot_read(qkv, host_fwd, view, c
         assert passed.stride(-1) == 1
         assert all(stride % 8 == 0 for stride in passed.stride()[:-1])
         assert passed.storage_offset() % 8 == 0
+
+
+@pytest.mark.parametrize("head_dim", [8, 40, 59, 111])
+def test_other_head_dims_are_padded_to_a_kernels(host_fwd, head_dim):
+    """With zeros, which add nothing to a score, and with the scale of what was given."""
+    q, k, v = (torch.randn(2, rows, 2, head_dim).half().requires_grad_() for rows in (5, 7, 7))
+    arch = instances()[0].archs[0]
+    assert is_supported(arch, "fp16", head_dim)
+    out, lse, _ = attend_on(arch, q, k, v)
+    ((passed, _, _, scale, _),) = host_fwd
+    assert passed.shape[-1] in {each.head_dim for each in instances()}
+    assert passed.shape[-1] > head_dim
+    assert scale == head_dim**-0.5
+    assert out.shape == q.shape
+    assert out.is_contiguous()
+    with pytest.warns(FlashAttnFallbackWarning):
+        wanted, wanted_lse, _ = flash_attn_func(q, k, v, causal=True, return_attn_probs=True)
+    # The zeros change the order in which fp32 sums are made, no more.
+    torch.testing.assert_close(out, wanted, rtol=2**-10, atol=2**-12)
+    torch.testing.assert_close(lse, wanted_lse, rtol=1e-6, atol=1e-6)
+    found, expected = (torch.autograd.grad(each.sum(), (q, k, v)) for each in (out, wanted))
+    for mine, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=2**-9, atol=2**-10)
+
+
+def arguments_of(function):
+    """Small valid arguments."""
+    q, k = torch.randn(2, 3, 2, 64).half(), torch.randn(2, 5, 2, 64).half()
+    cu_q, cu_k = torch.tensor([0, 3, 6], dtype=torch.int32), torch.tensor([0, 5, 10], dtype=torch.int32)
+    packed_q, packed_k = q.flatten(0, 1), k.flatten(0, 1)
+    return {
+        "flash_attn_func": (q, k, k),
+        "flash_attn_qkvpacked_func": (torch.stack([q, q, q], 2),),
+        "flash_attn_kvpacked_func": (q, torch.stack([k, k], 2)),
+        "flash_attn_varlen_func": (packed_q, packed_k, packed_k, cu_q, cu_k, 3, 5),
+        "flash_attn_varlen_qkvpacked_func": (torch.stack([packed_q] * 3, 1), cu_q, 3),
+        "flash_attn_varlen_kvpacked_func": (packed_q, torch.stack([packed_k] * 2, 1), cu_q, cu_k, 3, 5),
+        "flash_attn_with_kvcache": (q, k, k.clone()),
+    }[function.__name__]
+
+
+FUNCTIONS = [
+    getattr(flash_attn_rocm, name) for name in flash_attn_rocm.__all__ if name.startswith("flash_attn_")
+]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_explain_is_for_every_function_and_computes_nothing(function):
+    arguments = arguments_of(function)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = explain(function, *arguments, causal=True)
+    assert not found
+    assert found.path == "pytorch"
+    assert found.reason
+    set_strict(True)
+    with pytest.raises(FlashAttnUnsupportedError) as caught:
+        function(*arguments, causal=True)
+    assert found.reason in str(caught.value)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_warnings_point_to_the_caller(function):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        function(*arguments_of(function))
+    assert [each.filename for each in caught] == [__file__]
+
+
+def test_explain_takes_only_what_the_function_takes(qkv):
+    with pytest.raises(TypeError, match="cache_seqlens"):
+        explain(*qkv, cache_seqlens=3)
+    with pytest.raises(TypeError, match=r"expected one of flash_attn_func, .*, got explain"):
+        explain(explain, *qkv)
+
+
+def test_features_name_fields_of_the_operator_or_have_no_kernel():
+    """The argument that says whether kernels have a feature must be one that the package passes."""
+    assert {row[2] for row in _support.FEATURES} <= {*_kernels.VALUES}
+    assert {*_kernels.ARGUMENTS} <= {*_kernels.VALUES}

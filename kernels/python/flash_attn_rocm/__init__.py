@@ -1,6 +1,6 @@
 """FlashAttention for AMD GPUs, with the interface of flash_attn 2.8.
 
-``flash_attn_func`` runs a prebuilt kernel where one serves the call (``explain`` says whether, and why
+The seven functions run a prebuilt kernel where one serves the call (``explain`` says whether, and why
 not) and otherwise a memory-lean PyTorch implementation with the same semantics, after one warning; in
 strict mode it raises instead.  ``python -m flash_attn_rocm doctor`` reports on the machine.
 """
@@ -9,7 +9,8 @@ from flash_attn_rocm import _requirements
 
 try:
     _requirements.check()
-    from flash_attn_rocm._interface import flash_attn_func
+    from flash_attn_rocm._explain import explain
+    from flash_attn_rocm._kvcache import flash_attn_with_kvcache
     from flash_attn_rocm._notice import (
         FlashAttnFallbackWarning,
         FlashAttnUnsupportedError,
@@ -17,7 +18,15 @@ try:
         set_strict,
     )
     from flash_attn_rocm._options import FlashAttnArgumentError
-    from flash_attn_rocm._support import Support, explain, is_supported
+    from flash_attn_rocm._support import Support, is_supported
+    from flash_attn_rocm.flash_attn_interface import (
+        flash_attn_func,
+        flash_attn_kvpacked_func,
+        flash_attn_qkvpacked_func,
+        flash_attn_varlen_func,
+        flash_attn_varlen_kvpacked_func,
+        flash_attn_varlen_qkvpacked_func,
+    )
 except ImportError:
     # The doctor is for machines where the package cannot work.
     if not _requirements.running_as_module():
@@ -33,6 +42,12 @@ __all__ = [
     "__version__",
     "explain",
     "flash_attn_func",
+    "flash_attn_kvpacked_func",
+    "flash_attn_qkvpacked_func",
+    "flash_attn_varlen_func",
+    "flash_attn_varlen_kvpacked_func",
+    "flash_attn_varlen_qkvpacked_func",
+    "flash_attn_with_kvcache",
     "is_strict",
     "is_supported",
     "set_strict",

@@ -1,7 +1,7 @@
-"""The arguments of attention: their rules, all problems at once, and their normal form."""
+"""The arguments of attention in their normal form, which every function is brought to."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,134 +14,91 @@ class FlashAttnArgumentError(ValueError):
     """The arguments break the function's rules; the message has all problems."""
 
 
-@dataclass(frozen=True)
-class Options:
-    """How to attend.
+class Inputs(NamedTuple):
+    """What attention reads; fields are named and shaped as those of the operator ``fwd``.
 
-    Row i, whose diagonal is d = i + seqlen_k - seqlen_q, sees the keys d - left <= j <= d + right;
-    -1 is no bound, so causal attention is left -1, right 0.
+    Dense: q (batch, seqlen_q, nheads, headdim), k and v (batch, seqlen_k, nheads_k, headdim).
+    Packed sequences, told by cu_seqlens_q (batch + 1): q (total_q, nheads, headdim), k and v (total_k,
+    nheads_k, headdim) cut by cu_seqlens_k (batch + 1).
+    With block_table (batch, max_blocks) k and v are (num_blocks, page, nheads_k, headdim).
+    Keys of sequence b begin at leftpad_k[b] and end before seqused_k[b]; cache_batch_idx[b] is its row in
+    a dense k and v.  Integers are int32.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    alibi_slopes: Tensor | None = None
+    cu_seqlens_q: Tensor | None = None
+    cu_seqlens_k: Tensor | None = None
+    seqused_k: Tensor | None = None
+    leftpad_k: Tensor | None = None
+    block_table: Tensor | None = None
+    cache_batch_idx: Tensor | None = None
+
+    @property
+    def batch(self) -> int:
+        """How many sequences there are."""
+        return self.q.shape[0] if self.cu_seqlens_q is None else self.cu_seqlens_q.shape[0] - 1
+
+    @property
+    def key_capacity(self) -> int:
+        """How many keys a sequence of a dense or paged cache can have."""
+        return self.k.shape[1] if self.block_table is None else self.block_table.shape[1] * self.k.shape[1]
+
+    @property
+    def lse_shape(self) -> tuple[int, ...]:
+        """(batch, nheads, seqlen_q), or (nheads, total_q) of packed sequences."""
+        *rows, nheads, _ = self.q.shape
+        return (*rows[:-1], nheads, rows[-1])
+
+
+class Options(NamedTuple):
+    """How to attend; fields are named as the arguments of the operator ``fwd``.
+
+    Row i, whose diagonal is d = i + seqlen_k - seqlen_q, sees the keys d - window_left <= j <= d +
+    window_right; -1 is no bound, so causal attention is (-1, 0).  The seqlens are those of the sequence; the
+    ``max_`` ones are the largest of all.
     """
 
     softmax_scale: float
-    left: int = -1
-    right: int = -1
+    window_left: int = -1
+    window_right: int = -1
     softcap: float = 0.0
     dropout_p: float = 0.0
+    max_seqlen_q: int = 0
+    max_seqlen_k: int = 0
 
     @property
     def causal(self) -> bool:
         """Whether the mask is causal and nothing else."""
-        return (self.left, self.right) == (-1, 0)
+        return (self.window_left, self.window_right) == (-1, 0)
 
     @property
     def windowed(self) -> bool:
         """Whether the mask is more than causal."""
-        return self.left >= 0 or self.right > 0
+        return self.window_left >= 0 or self.window_right > 0
 
 
 def resolve(
     q: Tensor,
-    k: Tensor,
     *,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
     softmax_scale: float | None,
     causal: bool,
     window_size: Sequence[int],
     softcap: float,
-    dropout_p: float,
+    dropout_p: float = 0.0,
 ) -> Options:
     """The normal form of checked arguments."""
-    left, right = (-1 if size < 0 or size >= k.shape[1] else size for size in window_size)
+    left, right = window_size
     return Options(
-        softmax_scale=q.shape[3] ** -0.5 if softmax_scale is None else softmax_scale,
-        left=left,
-        right=0 if causal else right,
+        softmax_scale=q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale,
+        window_left=left if 0 <= left < max_seqlen_k else -1,
+        window_right=0 if causal else right if 0 <= right < max_seqlen_k else -1,
         softcap=softcap,
         dropout_p=dropout_p,
+        max_seqlen_q=max_seqlen_q,
+        max_seqlen_k=max_seqlen_k,
     )
-
-
-def require(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    window_size: Sequence[int],
-    softcap: float,
-    dropout_p: float,
-    alibi_slopes: Tensor | None,
-) -> None:
-    """Raise FlashAttnArgumentError with everything that is wrong, each with expected and given."""
-    found = _dimension_problems(q, k, v) or _shape_problems(q, k, v)
-    found += _placement_problems(q, k, v)
-    found += _number_problems(window_size, softcap, dropout_p)
-    if alibi_slopes is not None and q.dim() == 4:
-        found += _alibi_problems(q, alibi_slopes)
-    if found:
-        message = "\n".join(["flash_attn_func cannot use its arguments:", *(f"  - {each}" for each in found)])
-        raise FlashAttnArgumentError(message)
-
-
-def _shape(tensor: Tensor) -> str:
-    return str(tuple(tensor.shape))
-
-
-def _dimension_problems(q: Tensor, k: Tensor, v: Tensor) -> list[str]:
-    names = {"q": "(batch, seqlen_q, nheads, headdim)"}
-    kv = "(batch, seqlen_k, nheads_k, headdim)"
-    return [
-        f"{name}: expected 4 dimensions {names.get(name, kv)}, got shape {_shape(tensor)}"
-        for name, tensor in (("q", q), ("k", k), ("v", v))
-        if tensor.dim() != 4
-    ]
-
-
-def _shape_problems(q: Tensor, k: Tensor, v: Tensor) -> list[str]:
-    batch, _, nheads, head_dim = q.shape
-    nheads_k = k.shape[2]
-    found = []
-    if not 0 < head_dim <= MAX_HEAD_DIM:
-        found.append(f"q: expected a headdim from 1 to {MAX_HEAD_DIM}, got {head_dim}")
-    if (k.shape[0], k.shape[3]) != (batch, head_dim):
-        found.append(f"k: expected batch {batch} and headdim {head_dim} like q, got shape {_shape(k)}")
-    if v.shape != k.shape:
-        found.append(f"v: expected the shape of k, {_shape(k)}, got {_shape(v)}")
-    if nheads_k == 0 or nheads % nheads_k:
-        found.append(f"q: expected a number of heads that is a multiple of k's {nheads_k}, got {nheads}")
-    return found
-
-
-def _placement_problems(q: Tensor, k: Tensor, v: Tensor) -> list[str]:
-    found = []
-    if q.dtype not in DTYPES:
-        found.append(f"q: expected dtype torch.float16 or torch.bfloat16, got {q.dtype}")
-    for name, tensor in (("k", k), ("v", v)):
-        if tensor.dtype != q.dtype:
-            found.append(f"{name}: expected dtype {q.dtype} like q, got {tensor.dtype}")
-        if tensor.device != q.device:
-            found.append(f"{name}: expected device {q.device} like q, got {tensor.device}")
-    return found
-
-
-def _number_problems(window_size: Sequence[int], softcap: float, dropout_p: float) -> list[str]:
-    found = []
-    if len(window_size) != 2:
-        found.append(f"window_size: expected (left, right), got {window_size}")
-    if not 0.0 <= dropout_p < 1.0:
-        found.append(f"dropout_p: expected 0 <= dropout_p < 1, got {dropout_p}")
-    if softcap < 0.0:
-        found.append(f"softcap: expected 0 (none) or a positive number, got {softcap}")
-    if softcap > 0.0 and dropout_p > 0.0:
-        found.append("softcap: cannot be combined with dropout_p > 0")
-    return found
-
-
-def _alibi_problems(q: Tensor, slopes: Tensor) -> list[str]:
-    batch, _, nheads, _ = q.shape
-    found = []
-    if tuple(slopes.shape) not in {(nheads,), (batch, nheads)}:
-        found.append(f"alibi_slopes: expected shape ({nheads},) or ({batch}, {nheads}), got {_shape(slopes)}")
-    if slopes.dtype != torch.float32:
-        found.append(f"alibi_slopes: expected dtype torch.float32, got {slopes.dtype}")
-    if slopes.device != q.device:
-        found.append(f"alibi_slopes: expected device {q.device} like q, got {slopes.device}")
-    return found

@@ -1,4 +1,4 @@
-"""Attention in PyTorch: every feature, any device, scores a block at a time.
+"""Dense attention in PyTorch: scores a block at a time, any device.  ``_ops`` brings every call to it.
 
 All arithmetic is in fp32.  Blocks are (batch x kv head) pairs times query rows, so that memory grows
 with the sequence length and not with its square.  The backward pass recomputes each block's
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from flash_attn_rocm import _philox
 from flash_attn_rocm._options import Options
 
 BLOCK_SCORES = 1 << 24  # fp32 scores of one block: 64 MiB
@@ -22,8 +23,15 @@ BLOCK_ROWS = 512  # enough rows for fast products, few enough for a causal mask 
 
 
 @dataclass(frozen=True)
+class Dropout:
+    """``state`` is the key (2,) of ``_philox``; ``batch`` is the number of the first sequence here."""
+
+    state: Tensor
+    batch: int
+
+
+@dataclass(frozen=True)
 class _Block:
-    index: int
     pairs: slice
     rows: slice
     keys: slice
@@ -33,12 +41,13 @@ class _Block:
 class _Problem:
     """The inputs in the inner layout; ``slopes`` is (pairs, group, 1, 1) or None."""
 
+    nheads_k: int
     q: Tensor
     k: Tensor
     v: Tensor
     slopes: Tensor | None
     options: Options
-    seed: int
+    dropout: Dropout | None
 
     def blocks(self) -> Iterator[_Block]:
         pairs, group, seqlen_q, _ = self.q.shape
@@ -46,15 +55,19 @@ class _Problem:
         row_step = max(1, min(seqlen_q, BLOCK_ROWS, BLOCK_SCORES // row_scores))
         pair_step = max(1, min(pairs, BLOCK_SCORES // (row_step * row_scores)))
         starts = ((p, r) for p in range(0, pairs, pair_step) for r in range(0, seqlen_q, row_step))
-        for index, (pair, row) in enumerate(starts):
+        for pair, row in starts:
             rows = slice(row, min(row + row_step, seqlen_q))
-            yield _Block(index, slice(pair, min(pair + pair_step, pairs)), rows, self._visible_keys(rows))
+            yield _Block(slice(pair, min(pair + pair_step, pairs)), rows, self._visible_keys(rows))
 
     def _visible_keys(self, rows: slice) -> slice:
         seqlen_q, seqlen_k = self.q.shape[2], self.k.shape[1]
         first, last = rows.start + seqlen_k - seqlen_q, rows.stop - 1 + seqlen_k - seqlen_q
-        begin = 0 if self.options.left < 0 else min(max(first - self.options.left, 0), seqlen_k)
-        end = seqlen_k if self.options.right < 0 else min(max(last + self.options.right + 1, 0), seqlen_k)
+        begin = 0 if self.options.window_left < 0 else min(max(first - self.options.window_left, 0), seqlen_k)
+        end = (
+            seqlen_k
+            if self.options.window_right < 0
+            else min(max(last + self.options.window_right + 1, 0), seqlen_k)
+        )
         return slice(begin, max(begin, end))
 
     def queries(self, block: _Block) -> Tensor:
@@ -67,7 +80,7 @@ class _Problem:
         capped = _product(q, k.transpose(1, 2)) * self.options.softmax_scale
         if self.options.softcap > 0.0:
             capped = self.options.softcap * torch.tanh(capped / self.options.softcap)
-        if self.slopes is None and self.options.left < 0 and self.options.right < 0:
+        if self.slopes is None and self.options.window_left < 0 and self.options.window_right < 0:
             return capped, capped
         distance = self._distance(block)
         biased = capped if self.slopes is None else capped - self.slopes[block.pairs] * distance.abs()
@@ -80,19 +93,27 @@ class _Problem:
 
     def _visible(self, distance: Tensor) -> Tensor:
         visible = torch.ones_like(distance, dtype=torch.bool)
-        if self.options.left >= 0:
-            visible &= distance >= -self.options.left
-        if self.options.right >= 0:
-            visible &= distance <= self.options.right
+        if self.options.window_left >= 0:
+            visible &= distance >= -self.options.window_left
+        if self.options.window_right >= 0:
+            visible &= distance <= self.options.window_right
         return visible
 
-    def kept(self, block: _Block, shape: torch.Size) -> Tensor | None:
+    def kept(self, block: _Block) -> Tensor | None:
         """Which probabilities dropout keeps; the same whenever it is asked."""
-        if self.options.dropout_p == 0.0:
+        if self.dropout is None:
             return None
-        generator = torch.Generator(self.q.device).manual_seed(self.seed + block.index)
-        random = torch.rand(shape, generator=generator, device=self.q.device)
-        return random >= self.options.dropout_p
+        group, device = self.q.shape[1], self.q.device
+        pairs = torch.arange(block.pairs.start, block.pairs.stop, device=device)[:, None, None, None]
+        members = torch.arange(group, device=device)[:, None, None]
+        return _philox.keep(
+            self.dropout.state,
+            self.options.dropout_p,
+            batches=self.dropout.batch + pairs // self.nheads_k,
+            heads=pairs % self.nheads_k * group + members,
+            rows=torch.arange(block.rows.start, block.rows.stop, device=device)[:, None],
+            columns=range(block.keys.start, block.keys.stop),
+        )
 
 
 def forward(
@@ -102,7 +123,7 @@ def forward(
     alibi_slopes: Tensor | None,
     options: Options,
     *,
-    seed: int,
+    dropout: Dropout | None,
     want_probabilities: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Attention of checked inputs.
@@ -112,7 +133,7 @@ def forward(
     negative where dropout dropped them: (batch, nheads, seqlen_q, seqlen_k) when wanted, else (0,).
     Rows without a visible key give out 0 and log-sum-exp +inf.
     """
-    problem = _problem(q, k, v, alibi_slopes, options, seed)
+    problem = _problem(q, k, v, alibi_slopes, options, dropout)
     pairs, group, seqlen_q, _ = problem.q.shape
     out = torch.empty_like(problem.q)
     lse = torch.empty((pairs, group, seqlen_q), dtype=torch.float32, device=q.device)
@@ -122,7 +143,7 @@ def forward(
             scores = problem.scores(block)[1]
             block_lse = _log_sum_exp(scores)
             probabilities = torch.exp(scores - block_lse[..., None])
-            kept = problem.kept(block, probabilities.shape)
+            kept = problem.kept(block)
             values = problem.v[block.pairs, block.keys].float()
             block_out = _product(_dropped(probabilities, kept, options), values)
             out[block.pairs, :, block.rows] = block_out.to(q.dtype)
@@ -145,10 +166,10 @@ def backward(
     alibi_slopes: Tensor | None,
     options: Options,
     *,
-    seed: int,
+    dropout: Dropout | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of q, k and v, in their shapes and dtype, from what the forward pass saw and returned."""
-    problem = _problem(q, k, v, alibi_slopes, options, seed)
+    problem = _problem(q, k, v, alibi_slopes, options, dropout)
     nheads_k = k.shape[2]
     grouped_dout, grouped_out = _grouped(dout, nheads_k), _grouped(out, nheads_k)
     grouped_lse = lse.view(problem.q.shape[:3])
@@ -162,7 +183,7 @@ def backward(
             block_dout = grouped_dout[where].float()
             capped, scores = problem.scores(block)
             probabilities = torch.exp(scores - grouped_lse[where][..., None])
-            kept = problem.kept(block, probabilities.shape)
+            kept = problem.kept(block)
             dv[seen] += _transposed_product(_dropped(probabilities, kept, options), block_dout)
             dp = _dropped(_product(block_dout, problem.v[seen].float().transpose(1, 2)), kept, options)
             delta = (block_dout * grouped_out[where].float()).sum(dim=-1, keepdim=True)
@@ -175,7 +196,7 @@ def backward(
 
 
 def _problem(
-    q: Tensor, k: Tensor, v: Tensor, alibi_slopes: Tensor | None, options: Options, seed: int
+    q: Tensor, k: Tensor, v: Tensor, alibi_slopes: Tensor | None, options: Options, dropout: Dropout | None
 ) -> _Problem:
     batch, _, nheads, _ = q.shape
     nheads_k = k.shape[2]
@@ -183,7 +204,7 @@ def _problem(
     if alibi_slopes is not None:
         each = alibi_slopes.expand(batch, nheads)
         slopes = each.reshape(batch * nheads_k, nheads // nheads_k, 1, 1)
-    return _Problem(_grouped(q, nheads_k), _flattened(k), _flattened(v), slopes, options, seed)
+    return _Problem(nheads_k, _grouped(q, nheads_k), _flattened(k), _flattened(v), slopes, options, dropout)
 
 
 def _grouped(q: Tensor, nheads_k: int) -> Tensor:
@@ -211,9 +232,9 @@ def _unflattened(flat: Tensor, k: Tensor) -> Tensor:
 
 
 def _log_sum_exp(scores: Tensor) -> Tensor:
-    """Over the keys; +inf where none is visible, so that exp(score - it) is 0 there."""
+    """Over the keys; +inf where none is visible, so that exp(score - it) is 0 there, and for NaN."""
     lse = torch.logsumexp(scores, dim=-1)
-    return lse.masked_fill(lse == -math.inf, math.inf)
+    return lse.masked_fill((lse == -math.inf) | lse.isnan(), math.inf)
 
 
 def _product(left: Tensor, right: Tensor) -> Tensor:

@@ -2,23 +2,43 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, lru_cache
 
 import torch
-from torch import Tensor
 
-from flash_attn_rocm import _library  # noqa: F401 - registers the operators
-from flash_attn_rocm._options import DTYPES, Options, require, resolve
+from flash_attn_rocm import _kernels
+from flash_attn_rocm._options import DTYPES, Inputs, Options
 from flash_attn_rocm._tracing import constant_when_traced
 
 ArchOf = Callable[[torch.device], str]
 
+# A row for each feature beyond dense (causal) attention: its name, whether a call asks for it, and the
+# argument that the operator ``fwd`` has when kernels have the feature.
+FEATURES: tuple[tuple[str, Callable[[Inputs, Options], bool], str], ...] = (
+    ("dropout_p > 0", lambda _, options: options.dropout_p > 0.0, "dropout_p"),
+    ("window_size", lambda _, options: options.windowed, "window_left"),
+    ("softcap", lambda _, options: options.softcap > 0.0, "softcap"),
+    ("alibi_slopes", lambda inputs, _: inputs.alibi_slopes is not None, "alibi_slopes"),
+    ("cu_seqlens", lambda inputs, _: inputs.cu_seqlens_q is not None, "cu_seqlens_q"),
+    ("cache_seqlens", lambda inputs, _: inputs.seqused_k is not None, "seqused_k"),
+    ("cache_leftpad", lambda inputs, _: inputs.leftpad_k is not None, "leftpad_k"),
+    ("block_table", lambda inputs, _: inputs.block_table is not None, "block_table"),
+    ("cache_batch_idx", lambda inputs, _: inputs.cache_batch_idx is not None, "cache_batch_idx"),
+)
+WITHOUT_KERNEL = tuple(row[:2] for row in FEATURES if row[2] not in _kernels.ARGUMENTS)
+
 
 @dataclass(frozen=True)
 class Support:
-    """Whether a kernel serves; ``reason`` says in words why not."""
+    """Whether a kernel serves; ``reason`` says in words why not, ``path`` who answers instead."""
 
     ok: bool
     reason: str = ""
+
+    @property
+    def path(self) -> str:
+        """``"kernel"`` or ``"pytorch"``."""
+        return "kernel" if self.ok else "pytorch"
 
     def __bool__(self) -> bool:
         return self.ok
@@ -34,68 +54,27 @@ def is_supported(arch: str, dtype: torch.dtype | str, head_dim: int) -> Support:
     return _support(_registry_says(arch, name, head_dim))
 
 
-def explain(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    dropout_p: float = 0.0,
-    *,
-    softmax_scale: float | None = None,
-    causal: bool = False,
-    window_size: tuple[int, int] = (-1, -1),
-    softcap: float = 0.0,
-    alibi_slopes: Tensor | None = None,
-) -> Support:
-    """Whether a kernel serves ``flash_attn_func`` with these arguments on this machine.
-
-    Raises FlashAttnArgumentError as ``flash_attn_func`` does.
-    """
-    require(
-        q,
-        k,
-        v,
-        window_size=window_size,
-        softcap=softcap,
-        dropout_p=dropout_p,
-        alibi_slopes=alibi_slopes,
-    )
-    options = resolve(
-        q,
-        k,
-        softmax_scale=softmax_scale,
-        causal=causal,
-        window_size=window_size,
-        softcap=softcap,
-        dropout_p=dropout_p,
-    )
-    return support_of(q, options, alibi=alibi_slopes is not None)
-
-
 def device_arch(device: torch.device) -> str:
     """The device's gfx arch as the HIP runtime reports it; a device without one raises RuntimeError."""
     return str(torch.ops.flash_attn_rocm.device_arch(device.index))
 
 
-def support_of(q: Tensor, options: Options, *, alibi: bool, arch_of: ArchOf | None = None) -> Support:
+@cache
+def _known_arch(device: torch.device) -> str:
+    return device_arch(device)
+
+
+def support_of(inputs: Inputs, options: Options, *, arch_of: ArchOf | None = None) -> Support:
     """Whether a kernel serves checked arguments; ``arch_of`` stands in for the machine's devices."""
-    features = _features_without_kernel(options, alibi=alibi)
+    features = [name for name, asked in WITHOUT_KERNEL if asked(inputs, options)]
     if features:
         return Support(ok=False, reason=f"no kernel has {', '.join(features)}")
+    q = inputs.q
     if arch_of is None and q.device.type != "cuda":
         return Support(ok=False, reason=f"the tensors are on {q.device.type}, and kernels run on AMD GPUs")
     if arch_of is None and torch.version.hip is None:
         return Support(ok=False, reason="this PyTorch is a CUDA build, and kernels need a ROCm build")
-    return _support(_device_says(arch_of or device_arch, q.device, DTYPES[q.dtype], q.shape[3]))
-
-
-def _features_without_kernel(options: Options, *, alibi: bool) -> list[str]:
-    asked = {
-        "dropout_p > 0": options.dropout_p > 0.0,
-        "window_size": options.windowed,
-        "softcap": options.softcap > 0.0,
-        "alibi_slopes": alibi,
-    }
-    return [name for name, is_asked in asked.items() if is_asked]
+    return _support(_device_says(arch_of or _known_arch, q.device, DTYPES[q.dtype], q.shape[-1]))
 
 
 @constant_when_traced
@@ -103,8 +82,9 @@ def _device_says(arch_of: ArchOf, device: torch.device, dtype: str, head_dim: in
     return _registry_says(arch_of(device), dtype, int(head_dim))
 
 
+@lru_cache(maxsize=1024)
 def _registry_says(arch: str, dtype: str, head_dim: int) -> str:
-    return str(torch.ops.flash_attn_rocm.explain(arch, dtype, head_dim))
+    return str(torch.ops.flash_attn_rocm.explain(arch, dtype, _kernels.padded_head_dim(head_dim)))
 
 
 def _support(reason: str) -> Support:

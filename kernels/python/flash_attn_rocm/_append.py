@@ -1,0 +1,120 @@
+"""Writing new keys and values into a cache, in place, and rotating queries and keys on the way."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from flash_attn_rocm._checks import refuse
+from flash_attn_rocm._ops import LIBRARY, NAMESPACE
+from flash_attn_rocm._options import Inputs, Options
+from flash_attn_rocm._rotary import rotate
+from flash_attn_rocm._sequences import parts
+
+APPEND = (
+    "reference_append(Tensor q, Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor k, Tensor v, "
+    "Tensor? rotary_cos, Tensor? rotary_sin, Tensor cache_seqlens, Tensor? cache_leftpad, "
+    "Tensor? block_table, Tensor? cache_batch_idx, bool rotary_interleaved, bool rotary_advances) "
+    "-> (Tensor, Tensor)"
+)
+
+
+NAME = "flash_attn_with_kvcache"
+
+
+class New(NamedTuple):
+    """What ``flash_attn_with_kvcache`` writes into the cache, as given and checked."""
+
+    k: Tensor
+    v: Tensor
+    cos: Tensor | None
+    sin: Tensor | None
+    interleaved: bool
+
+
+def append(inputs: Inputs, options: Options, new: New) -> Inputs:
+    """Write k and v behind the first seqused_k keys; the inputs with q rotated and the new lengths.
+
+    Raises FlashAttnArgumentError, before anything is written, when lengths or indices point out of tensors.
+    """
+    q, lengths = torch.ops.flash_attn_rocm.reference_append(
+        inputs.q, inputs.k, inputs.v, new.k, new.v, new.cos, new.sin, inputs.seqused_k, inputs.leftpad_k,
+        inputs.block_table, inputs.cache_batch_idx, bool(new.interleaved), options.causal or options.windowed,
+    )  # fmt: skip
+    return inputs._replace(q=inputs.q if new.cos is None else q, seqused_k=lengths)
+
+
+def _append(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cos: Tensor | None,
+    sin: Tensor | None,
+    begins: Tensor,
+    leftpad: Tensor | None,
+    block_table: Tensor | None,
+    batch_idx: Tensor | None,
+    interleaved: bool,  # noqa: FBT001 - the operator passes by position
+    advances: bool,  # noqa: FBT001
+) -> tuple[Tensor, Tensor]:
+    ends = begins + k.shape[1]
+    inputs = Inputs(
+        q, k_cache, v_cache, seqused_k=ends, leftpad_k=leftpad, block_table=block_table,
+        cache_batch_idx=batch_idx,
+    )  # fmt: skip
+    queries = begins[:, None] + torch.arange(q.shape[1], device=q.device) * int(advances)
+    keys = begins[:, None] + torch.arange(k.shape[1], device=q.device)
+    _require(inputs, begins, k.shape[1], queries, cos)
+    rotated = q.new_empty(0)
+    if cos is not None and sin is not None:
+        rotated = rotate(q, cos, sin, queries, interleaved=interleaved)
+        k = rotate(k, cos, sin, keys, interleaved=interleaved)
+    where = _where(inputs, keys)
+    k_cache[where] = k
+    v_cache[where] = v
+    return rotated, ends
+
+
+def _require(inputs: Inputs, begins: Tensor, rows: int, queries: Tensor, cos: Tensor | None) -> None:
+    capacity = inputs.key_capacity
+    problems = [
+        f"cache_seqlens: expected 0 to {capacity - rows}, so that {rows} new keys fit, got {begin}"
+        for begin in begins.tolist()
+        if not 0 <= begin <= capacity - rows
+    ]
+    refuse(NAME, problems)
+    parts(inputs, Options(1.0, max_seqlen_q=inputs.q.shape[1], max_seqlen_k=capacity))
+    if cos is not None:
+        last = max(int(queries.max()) if queries.numel() else -1, int(begins.max()) + rows - 1)
+        if last >= cos.shape[0]:
+            message = f"rotary_cos: expected {last + 1} rows for these cache_seqlens, got {cos.shape[0]}"
+            refuse(NAME, [message])
+    if inputs.cache_batch_idx is not None and rows:
+        cache_rows = inputs.cache_batch_idx.tolist()
+        if len(set(cache_rows)) != len(cache_rows):
+            message = f"cache_batch_idx: expected different rows when k is given, got {cache_rows}"
+            refuse(NAME, [message])
+
+
+def _where(inputs: Inputs, positions: Tensor) -> tuple[Tensor, Tensor]:
+    """Indices of the cache's first two dimensions, both (batch, rows)."""
+    if inputs.block_table is not None:
+        page = inputs.k.shape[1]
+        return inputs.block_table.gather(1, positions // page).long(), positions % page
+    rows = inputs.cache_batch_idx
+    if rows is None:
+        rows = torch.arange(inputs.batch, device=positions.device)
+    return rows[:, None].expand_as(positions).long(), positions
+
+
+def _append_fake(q: Tensor, *arguments: Tensor | None) -> tuple[Tensor, Tensor]:
+    *_, cos, _sin, begins = arguments[:7]
+    assert begins is not None, "the operator's schema says so"
+    return q.new_empty(0 if cos is None else q.shape), torch.empty_like(begins)
+
+
+LIBRARY.define(APPEND)
+LIBRARY.impl("reference_append", _append, "CompositeExplicitAutograd")
+torch.library.register_fake(f"{NAMESPACE}::reference_append", _append_fake, lib=LIBRARY)

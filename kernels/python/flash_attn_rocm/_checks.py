@@ -1,0 +1,181 @@
+"""The rules of the arguments, each with expected and given.  What only the values of tensors can tell is
+checked where the values are read (``_sequences``)."""
+
+from collections.abc import Iterator, Sequence
+from numbers import Real
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flash_attn_rocm._options import DTYPES, MAX_HEAD_DIM, FlashAttnArgumentError
+
+MAX_SPLITS = 128
+INT32_MAX = (1 << 31) - 1
+FLOAT_MAX = torch.finfo(torch.float32).max
+Named = dict[str, Any]
+NUMBERS = (float, int, torch.SymFloat, torch.SymInt, Real)
+INTEGERS = (int, torch.SymInt)
+PAIRS = (tuple, list)
+
+
+def refuse(function: str, problems: Sequence[str]) -> None:
+    """Raise FlashAttnArgumentError with all problems, if there are any."""
+    if problems:
+        lines = (f"  - {each}" for each in dict.fromkeys(problems))
+        raise FlashAttnArgumentError("\n".join([f"{function} cannot use its arguments:", *lines]))
+
+
+def tensors(named: Named, layouts: dict[str, str]) -> list[str]:
+    """Arguments that are no tensors, or have another number of dimensions than ``layouts`` names."""
+    found = []
+    for name, tensor in named.items():
+        layout = layouts[name]
+        dims = layout.count(",") + 1
+        if not isinstance(tensor, Tensor):
+            found.append(f"{name}: expected a tensor {layout}, got {type(tensor).__name__}")
+        elif tensor.dim() != dims:
+            found.append(f"{name}: expected {dims} dimensions {layout}, got shape {shape(tensor)}")
+    return found
+
+
+def heads(q: Tensor, k: Tensor, v: Tensor, names: Sequence[str] = ("q", "k", "v")) -> list[str]:
+    """What is wrong between q (…, nheads, headdim) and k and v (…, nheads_k, headdim)."""
+    q_name, k_name, v_name = names
+    nheads, head_dim = q.shape[-2:]
+    nheads_k = k.shape[-2]
+    found = []
+    if not 0 < head_dim <= MAX_HEAD_DIM:
+        found.append(f"{q_name}: expected a headdim from 1 to {MAX_HEAD_DIM}, got {head_dim}")
+    if k.shape[-1] != head_dim:
+        found.append(f"{k_name}: expected headdim {head_dim} like {q_name}, got shape {shape(k)}")
+    if v.shape != k.shape:
+        found.append(f"{v_name}: expected the shape of {k_name}, {shape(k)}, got {shape(v)}")
+    if nheads == 0 or nheads_k == 0 or nheads % nheads_k:
+        found.append(
+            f"{q_name}: expected a positive number of heads that is a multiple of {k_name}'s {nheads_k}, "
+            f"got {nheads}"
+        )
+    return found
+
+
+def placement(q_name: str, q: Tensor, others: Named) -> list[str]:
+    """q's dtype, and who has not q's dtype and device."""
+    found = []
+    if q.dtype not in DTYPES:
+        found.append(f"{q_name}: expected dtype torch.float16 or torch.bfloat16, got {q.dtype}")
+    for name, tensor in others.items():
+        if tensor.dtype != q.dtype:
+            found.append(f"{name}: expected dtype {q.dtype} like {q_name}, got {tensor.dtype}")
+        if tensor.device != q.device:
+            found.append(f"{name}: expected device {q.device} like {q_name}, got {tensor.device}")
+    return found
+
+
+def batches(q_name: str, q: Tensor, others: Named) -> list[str]:
+    """Who has not q's batch in front."""
+    return [
+        f"{name}: expected batch {q.shape[0]} like {q_name}, got shape {shape(tensor)}"
+        for name, tensor in others.items()
+        if tensor.shape[0] != q.shape[0]
+    ]
+
+
+def integers(named: Named, device: torch.device) -> list[str]:
+    """What is wrong with optional int32 tensors, each given with its expected shape (-1: any size)."""
+    found = []
+    for name, (tensor, sizes) in named.items():
+        if tensor is None:
+            continue
+        if not isinstance(tensor, Tensor):
+            found.append(f"{name}: expected a torch.int32 tensor, got {type(tensor).__name__}")
+            continue
+        if not _fits(tensor, sizes):
+            found.append(f"{name}: expected shape {_sizes(sizes)}, got {shape(tensor)}")
+        found += _kind(name, tensor, torch.int32, device)
+    return found
+
+
+def alibi(slopes: Any, batch: int, nheads: int, device: torch.device) -> list[str]:  # noqa: ANN401
+    """What is wrong with alibi_slopes."""
+    if slopes is None:
+        return []
+    if not isinstance(slopes, Tensor):
+        return [f"alibi_slopes: expected a torch.float32 tensor, got {type(slopes).__name__}"]
+    found = []
+    if tuple(slopes.shape) != (nheads,) and tuple(slopes.shape) != (batch, nheads):
+        found.append(f"alibi_slopes: expected shape ({nheads},) or ({batch}, {nheads}), got {shape(slopes)}")
+    return [*found, *_kind("alibi_slopes", slopes, torch.float32, device)]
+
+
+def numbers(
+    *,
+    window_size: Any,  # noqa: ANN401 - that it is what it should be is the question
+    softcap: Any,  # noqa: ANN401
+    softmax_scale: Any,  # noqa: ANN401
+    dropout_p: Any = 0.0,  # noqa: ANN401
+) -> list[str]:
+    """What is wrong with the arguments that are no tensors."""
+    found = []
+    if not _is_pair(window_size):
+        found.append(f"window_size: expected (left, right), got {window_size}")
+    if not (_is_number(dropout_p) and 0.0 <= dropout_p < 1.0):
+        found.append(f"dropout_p: expected 0 <= dropout_p < 1, got {dropout_p}")
+    if not (_is_number(softcap) and 0.0 <= softcap <= FLOAT_MAX):
+        found.append(f"softcap: expected 0 (none) or a positive number, got {softcap}")
+    if not (softmax_scale is None or (_is_number(softmax_scale) and abs(softmax_scale) <= FLOAT_MAX)):
+        found.append(f"softmax_scale: expected a finite number or None, got {softmax_scale}")
+    if not found and softcap > 0.0 and dropout_p > 0.0:
+        found.append("softcap: cannot be combined with dropout_p > 0")
+    return found
+
+
+def lengths(named: Named) -> list[str]:
+    """What is wrong with numbers of rows."""
+    return [
+        f"{name}: expected an integer from 0 to {INT32_MAX}, got {value}"
+        for name, value in named.items()
+        if not (_is_integer(value) and 0 <= value <= INT32_MAX)
+    ]
+
+
+def splits(num_splits: Any) -> list[str]:  # noqa: ANN401
+    """What is wrong with num_splits."""
+    if _is_integer(num_splits) and 0 <= num_splits <= MAX_SPLITS:
+        return []
+    return [f"num_splits: expected an integer from 0 (automatic) to {MAX_SPLITS}, got {num_splits}"]
+
+
+def shape(tensor: Tensor) -> str:
+    """As users write it."""
+    return str(tuple(tensor.shape))
+
+
+def _kind(name: str, tensor: Tensor, dtype: torch.dtype, device: torch.device) -> Iterator[str]:
+    if tensor.dtype != dtype:
+        yield f"{name}: expected dtype {dtype}, got {tensor.dtype}"
+    if tensor.device != device:
+        yield f"{name}: expected device {device} like q, got {tensor.device}"
+
+
+def _fits(tensor: Tensor, sizes: Sequence[int]) -> bool:
+    return tensor.dim() == len(sizes) and all(
+        want in {-1, have} for want, have in zip(sizes, tensor.shape, strict=True)
+    )
+
+
+def _sizes(sizes: Sequence[int]) -> str:
+    words = ", ".join("any" if size == -1 else str(size) for size in sizes)
+    return f"({words},)" if len(sizes) == 1 else f"({words})"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, NUMBERS)
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, INTEGERS) and not isinstance(value, bool)
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, PAIRS) and len(value) == 2 and all(map(_is_integer, value))

@@ -1,0 +1,49 @@
+"""Which path serves a call of any public function."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from flash_attn_rocm import _kvcache, _prepare
+from flash_attn_rocm import flash_attn_interface as interface
+from flash_attn_rocm._options import Inputs, Options
+from flash_attn_rocm._prepare import Rules
+from flash_attn_rocm._support import Support, support_of
+
+PREPARE: dict[Callable[..., Any], Callable[..., tuple[Inputs, Options]]] = {
+    interface.flash_attn_func: _prepare.dense,
+    interface.flash_attn_qkvpacked_func: _prepare.qkvpacked,
+    interface.flash_attn_kvpacked_func: _prepare.kvpacked,
+    interface.flash_attn_varlen_func: _prepare.varlen,
+    interface.flash_attn_varlen_qkvpacked_func: _prepare.varlen_qkvpacked,
+    interface.flash_attn_varlen_kvpacked_func: _prepare.varlen_kvpacked,
+    _kvcache.flash_attn_with_kvcache: _kvcache.prepare,
+}
+
+
+def explain(*arguments: Any, **options: Any) -> Support:  # noqa: ANN401 - those of any public function
+    """Which path serves a call on this machine, and why: ``explain(flash_attn_varlen_func, q, k, v, …)``.
+
+    Arguments are those of the function; without a function in front they are those of
+    ``flash_attn_func``.  Nothing is computed.  Raises FlashAttnArgumentError as the function does, but for
+    the lengths and indices that tensors hold, which are not read.
+    """
+    function, arguments = (
+        (arguments[0], arguments[1:])
+        if arguments and inspect.isfunction(arguments[0])
+        else (interface.flash_attn_func, arguments)
+    )
+    if function not in PREPARE:
+        names = ", ".join(each.__name__ for each in PREPARE)
+        message = f"explain: expected one of {names} first, got {function.__name__}"
+        raise TypeError(message)
+    bound = inspect.signature(function).bind(*arguments, **options)
+    bound.apply_defaults()
+    return support_of(*PREPARE[function](**_taken(PREPARE[function], bound.arguments)))
+
+
+def _taken(prepare: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
+    values = {name: given[name] for name in inspect.signature(prepare).parameters if name in given}
+    if "rules" in inspect.signature(prepare).parameters:
+        values["rules"] = Rules(*(given[name] for name in Rules._fields))
+    return values

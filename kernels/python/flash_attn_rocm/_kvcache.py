@@ -1,0 +1,183 @@
+"""``flash_attn_with_kvcache``: attention over a cache of keys and values, after appending to it."""
+# ruff: noqa: ANN401, FBT001, FBT002 - the signature is upstream's, and arguments are yet unchecked
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flash_attn_rocm import _append, _checks
+from flash_attn_rocm._interface import attend
+from flash_attn_rocm._options import Inputs, Options, resolve
+from flash_attn_rocm._prepare import DENSE_K, DENSE_Q, PAGED_K
+
+NEW = "(batch, seqlen_new, nheads_k, headdim)"
+ANGLES = "(seqlen_rotary, rotary_dim / 2)"
+ROTARY_STEP = 16
+
+
+def flash_attn_with_kvcache(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    k: Tensor | None = None,
+    v: Tensor | None = None,
+    rotary_cos: Tensor | None = None,
+    rotary_sin: Tensor | None = None,
+    cache_seqlens: int | Tensor | None = None,
+    cache_batch_idx: Tensor | None = None,
+    cache_leftpad: Tensor | None = None,
+    block_table: Tensor | None = None,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    rotary_interleaved: bool = True,
+    alibi_slopes: Tensor | None = None,
+    num_splits: int = 0,
+    return_softmax_lse: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Attention of q (batch, seqlen_q, nheads, headdim) over a cache, without gradients.
+
+    k_cache and v_cache are (batch_cache, seqlen_cache, nheads_k, headdim), of which sequence b has row
+    cache_batch_idx[b] (by default b), or with block_table (batch, max_blocks) int32 the blocks
+    (num_blocks, page, nheads_k, headdim).  cache_seqlens, an int or (batch,) int32, says how many keys are
+    there, by default all; the first cache_leftpad (batch,) int32 of them do not count.
+
+    k and v (batch, seqlen_new, nheads_k, headdim) are first written into the cache, in place, from
+    cache_seqlens on.  With rotary_cos and rotary_sin (seqlen_rotary, rotary_dim / 2) in q's dtype k is
+    rotated by its position in the cache, and q by cache_seqlens + i when ``causal`` or windowed, else by
+    cache_seqlens; rotary_dim is a multiple of 16.  ``rotary_interleaved`` pairs neighbours, otherwise
+    the halves of rotary_dim.  ``num_splits`` up to 128 is how many parts kernels cut the keys into, 0 as they
+    see fit; the answer is the same.  All else is as in ``flash_attn_func``.
+
+    Returns out like q; with ``return_softmax_lse`` also the log-sum-exp (batch, nheads, seqlen_q) fp32.
+    """
+    inputs, options = prepare(
+        q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, cache_seqlens, cache_batch_idx, cache_leftpad,
+        block_table, softmax_scale, causal, window_size, softcap, alibi_slopes, num_splits,
+    )  # fmt: skip
+    new = None if k is None or v is None else _append.New(k, v, rotary_cos, rotary_sin, rotary_interleaved)
+    out, lse = _answer(inputs, options, new)
+    return (out, lse) if return_softmax_lse else out
+
+
+def _answer(inputs: Inputs, options: Options, new: _append.New | None) -> tuple[Tensor, Tensor]:
+    with torch.no_grad():
+        if new is not None:
+            inputs = _append.append(inputs, options, new)
+        return attend(inputs, options)[:2]
+
+
+def prepare(
+    q: Any,
+    k_cache: Any,
+    v_cache: Any,
+    k: Any,
+    v: Any,
+    rotary_cos: Any,
+    rotary_sin: Any,
+    cache_seqlens: Any,
+    cache_batch_idx: Any,
+    cache_leftpad: Any,
+    block_table: Any,
+    softmax_scale: Any,
+    causal: Any,
+    window_size: Any,
+    softcap: Any,
+    alibi_slopes: Any,
+    num_splits: Any,
+) -> tuple[Inputs, Options]:
+    """Inputs whose seqused_k is cache_seqlens, before anything is appended."""
+    cache = DENSE_K if block_table is None else PAGED_K
+    given = {"q": (q, DENSE_Q), "k_cache": (k_cache, cache), "v_cache": (v_cache, cache)}
+    given |= {name: (x, NEW) for name, x in (("k", k), ("v", v)) if x is not None}
+    both = {"rotary_cos": rotary_cos, "rotary_sin": rotary_sin}
+    angles = {name: table for name, table in both.items() if table is not None}
+    given |= {name: (table, ANGLES) for name, table in angles.items()}
+    found = _checks.tensors(
+        {name: x for name, (x, _) in given.items()}, {name: layout for name, (_, layout) in given.items()}
+    )
+    found += _presence_problems(k, v, angles, cache_seqlens, cache_batch_idx, cache_leftpad, block_table)
+    found += _checks.numbers(window_size=window_size, softcap=softcap, softmax_scale=softmax_scale)
+    found += _checks.splits(num_splits)
+    _checks.refuse(_append.NAME, found)  # What follows looks into the tensors.
+    found = _checks.heads(q, k_cache, v_cache, ("q", "k_cache", "v_cache"))
+    found += _checks.placement("q", q, {name: x for name, (x, _) in given.items() if name != "q"})
+    found += _cache_problems(q, k_cache, k, v, cache_batch_idx, block_table)
+    batch, lengths = q.shape[0], cache_seqlens if isinstance(cache_seqlens, Tensor) else None
+    found += _checks.integers(
+        {
+            "cache_seqlens": (lengths, (batch,)),
+            "cache_batch_idx": (cache_batch_idx, (batch,)),
+            "cache_leftpad": (cache_leftpad, (batch,)),
+            "block_table": (block_table, (batch, -1)),
+        },
+        q.device,
+    )
+    found += _checks.alibi(alibi_slopes, batch, q.shape[2], q.device)
+    found += _rotary_problems(q, angles)
+    _checks.refuse(_append.NAME, found)
+    if cache_seqlens is not None and lengths is None:
+        lengths = torch.full((batch,), cache_seqlens, dtype=torch.int32, device=q.device)
+    inputs = Inputs(
+        q, k_cache, v_cache, alibi_slopes, seqused_k=lengths, leftpad_k=cache_leftpad,
+        block_table=block_table, cache_batch_idx=cache_batch_idx,
+    )  # fmt: skip
+    return inputs, resolve(
+        q, max_seqlen_q=q.shape[1], max_seqlen_k=inputs.key_capacity, softmax_scale=softmax_scale,
+        causal=causal, window_size=window_size, softcap=softcap,
+    )  # fmt: skip
+
+
+def _presence_problems(
+    k: Any, v: Any, angles: dict[str, Any], lengths: Any, batch_idx: Any, leftpad: Any, table: Any
+) -> list[str]:
+    rules = (
+        (k is not None and v is None, "v: expected beside k, got None"),
+        (v is not None and k is None, "k: expected beside v, got None"),
+        (k is not None and lengths is None, "cache_seqlens: expected when k is given, got None"),
+        (angles and "rotary_sin" not in angles, "rotary_sin: expected beside rotary_cos, got None"),
+        (angles and "rotary_cos" not in angles, "rotary_cos: expected beside rotary_sin, got None"),
+        (angles and k is None, "k: expected when rotary_cos is given, got None"),
+        (
+            table is not None and batch_idx is not None,
+            "cache_batch_idx: cannot be combined with block_table",
+        ),
+        (table is not None and leftpad is not None, "cache_leftpad: cannot be combined with block_table"),
+    )
+    found = [text for broken, text in rules if broken]
+    if lengths is not None and not isinstance(lengths, Tensor):
+        found += _checks.lengths({"cache_seqlens": lengths})
+    return found
+
+
+def _cache_problems(q: Tensor, k_cache: Tensor, k: Any, v: Any, batch_idx: Any, table: Any) -> list[str]:
+    found = []
+    if table is None and batch_idx is None and k_cache.shape[0] != q.shape[0]:
+        found.append(f"k_cache: expected batch {q.shape[0]} like q, got shape {_checks.shape(k_cache)}")
+    if k is None:
+        return found
+    wanted = (q.shape[0], k.shape[1], *k_cache.shape[2:])
+    for name, tensor in (("k", k), ("v", v)):
+        if tuple(tensor.shape) != wanted:
+            found.append(f"{name}: expected shape {wanted}, got {_checks.shape(tensor)}")
+    return found
+
+
+def _rotary_problems(q: Tensor, angles: dict[str, Tensor]) -> list[str]:
+    if not angles:
+        return []
+    cos, sin = angles["rotary_cos"], angles["rotary_sin"]
+    rotary_dim = 2 * cos.shape[1]
+    found = []
+    if rotary_dim % ROTARY_STEP or rotary_dim > q.shape[3]:
+        found.append(
+            f"rotary_cos: expected a rotary_dim that is a multiple of {ROTARY_STEP} up to the headdim "
+            f"{q.shape[3]}, got {rotary_dim}"
+        )
+    if sin.shape != cos.shape:
+        found.append(
+            f"rotary_sin: expected the shape of rotary_cos, {_checks.shape(cos)}, got {_checks.shape(sin)}"
+        )
+    return found

@@ -1,0 +1,143 @@
+"""The PyTorch implementation as operators, so that torch.compile takes each as one opaque call.
+
+They serve every feature on every device, and read lengths and indices to the host.
+"""
+
+import torch
+from torch import Tensor
+
+from flash_attn_rocm import _reference
+from flash_attn_rocm._options import Inputs, Options
+from flash_attn_rocm._reference import Dropout
+from flash_attn_rocm._sequences import Part, parts
+
+NAMESPACE = "flash_attn_rocm"
+INPUTS = (
+    "Tensor q, Tensor k, Tensor v, Tensor? alibi_slopes, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, "
+    "Tensor? seqused_k, Tensor? leftpad_k, Tensor? block_table, Tensor? cache_batch_idx"
+)
+OPTIONS = (
+    "float softmax_scale, SymInt window_left, SymInt window_right, float softcap, float dropout_p, "
+    "SymInt max_seqlen_q, SymInt max_seqlen_k"
+)
+FORWARD = (
+    f"reference_forward({INPUTS}, {OPTIONS}, Tensor? rng_state, bool want_probabilities) "
+    "-> (Tensor, Tensor, Tensor)"
+)
+BACKWARD = (
+    f"reference_backward(Tensor dout, Tensor out, Tensor lse, {INPUTS}, {OPTIONS}, Tensor? rng_state) "
+    "-> (Tensor, Tensor, Tensor)"
+)
+Three = tuple[Tensor, Tensor, Tensor]
+
+
+def forward(inputs: Inputs, options: Options, rng_state: Tensor | None, *, want_probabilities: bool) -> Three:
+    """out like q, the log-sum-exp, and the probabilities in q's dtype, negative where dropout dropped them:
+    (batch, nheads, max_seqlen_q, max_seqlen_k) when wanted, else (0,)."""
+    found: Three = torch.ops.flash_attn_rocm.reference_forward(
+        *inputs, *options, rng_state, want_probabilities
+    )
+    return found
+
+
+def backward(
+    dout: Tensor, out: Tensor, lse: Tensor, inputs: Inputs, options: Options, rng_state: Tensor | None
+) -> Three:
+    """Gradients of q, k and v, in their shapes and dtype."""
+    found: Three = torch.ops.flash_attn_rocm.reference_backward(dout, out, lse, *inputs, *options, rng_state)
+    return found
+
+
+def _forward(*arguments: object) -> Three:
+    inputs, options, (rng_state, want_probabilities) = _split(arguments)
+    out, lse = torch.zeros_like(inputs.q, memory_format=torch.contiguous_format), _new_lse(inputs)
+    lse.fill_(torch.inf)
+    signed = _new_probabilities(inputs, options, bool(want_probabilities)).zero_()
+    for part in parts(inputs, options):
+        some_out, some_lse, some = _reference.forward(
+            *_tensors_of(part, inputs),
+            options,
+            dropout=_dropout(part, options, rng_state),
+            want_probabilities=bool(want_probabilities),
+        )
+        part.rows_of(out).copy_(some_out)
+        part.lse_of(lse).copy_(some_lse)
+        if want_probabilities:
+            signed[part.sequences, :, : some.shape[2], : some.shape[3]] = some
+    return out, lse, signed
+
+
+def _backward(dout: Tensor, out: Tensor, lse: Tensor, *arguments: object) -> Three:
+    inputs, options, (rng_state,) = _split(arguments)
+    if inputs.block_table is not None:
+        message = (
+            "the gradient of attention over a paged cache (block_table) is not defined\n"
+            "  next: pass k and v without block_table, or call under torch.no_grad()"
+        )
+        raise RuntimeError(message)
+    gradients = dq, dk, dv = _empty_gradients(inputs)
+    for gradient in gradients:
+        gradient.zero_()
+    for part in parts(inputs, options):
+        some_dq, some_dk, some_dv = _reference.backward(
+            part.rows_of(dout),
+            *_tensors_of(part, inputs)[:3],
+            part.rows_of(out),
+            part.lse_of(lse),
+            part.slopes_of(inputs.alibi_slopes),
+            options,
+            dropout=_dropout(part, options, rng_state),
+        )
+        part.rows_of(dq).copy_(some_dq)
+        part.keys_of(dk).copy_(some_dk)
+        part.keys_of(dv).copy_(some_dv)
+    return gradients
+
+
+def _forward_fake(*arguments: object) -> Three:
+    inputs, options, (_, want_probabilities) = _split(arguments)
+    out = torch.empty_like(inputs.q, memory_format=torch.contiguous_format)
+    return out, _new_lse(inputs), _new_probabilities(inputs, options, bool(want_probabilities))
+
+
+def _backward_fake(_dout: Tensor, _out: Tensor, _lse: Tensor, *arguments: object) -> Three:
+    return _empty_gradients(_split(arguments)[0])
+
+
+def _split(arguments: tuple[object, ...]) -> tuple[Inputs, Options, tuple[object, ...]]:
+    return Inputs(*arguments[:10]), Options(*arguments[10:17]), arguments[17:]  # type: ignore[arg-type]
+
+
+def _tensors_of(part: Part, inputs: Inputs) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    k, v = part.keys_of(inputs.k), part.keys_of(inputs.v)
+    return part.rows_of(inputs.q), k, v, part.slopes_of(inputs.alibi_slopes)
+
+
+def _dropout(part: Part, options: Options, rng_state: object) -> Dropout | None:
+    if options.dropout_p == 0.0:
+        return None
+    assert isinstance(rng_state, Tensor), "dropout needs the generator's key"
+    return Dropout(rng_state, part.sequences.start)
+
+
+def _new_lse(inputs: Inputs) -> Tensor:
+    return inputs.q.new_empty(inputs.lse_shape, dtype=torch.float32)
+
+
+def _new_probabilities(inputs: Inputs, options: Options, wanted: bool) -> Tensor:  # noqa: FBT001
+    sizes = (inputs.batch, inputs.q.shape[-2], options.max_seqlen_q, options.max_seqlen_k) if wanted else (0,)
+    return inputs.q.new_empty(sizes)
+
+
+def _empty_gradients(inputs: Inputs) -> Three:
+    dq, dk, dv = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in inputs[:3])
+    return dq, dk, dv
+
+
+LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
+LIBRARY.define(FORWARD)
+LIBRARY.define(BACKWARD)
+LIBRARY.impl("reference_forward", _forward, "CompositeExplicitAutograd")
+LIBRARY.impl("reference_backward", _backward, "CompositeExplicitAutograd")
+torch.library.register_fake(f"{NAMESPACE}::reference_forward", _forward_fake, lib=LIBRARY)
+torch.library.register_fake(f"{NAMESPACE}::reference_backward", _backward_fake, lib=LIBRARY)

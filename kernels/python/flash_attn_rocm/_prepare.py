@@ -1,0 +1,192 @@
+"""From the arguments of each differentiable function to checked inputs and options."""
+
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from flash_attn_rocm import _checks
+from flash_attn_rocm._options import Inputs, Options, resolve
+
+DENSE_Q, DENSE_K = "(batch, seqlen_q, nheads, headdim)", "(batch, seqlen_k, nheads_k, headdim)"
+PACKED_Q, PACKED_K = "(total_q, nheads, headdim)", "(total_k, nheads_k, headdim)"
+PAGED_K = "(num_blocks, page, nheads_k, headdim)"
+Prepared = tuple[Inputs, Options]
+
+
+class Rules(NamedTuple):
+    """What the functions have in common, as given."""
+
+    dropout_p: Any
+    softmax_scale: Any
+    causal: Any
+    window_size: Any
+    softcap: Any
+    alibi_slopes: Any
+
+
+class _Names(NamedTuple):
+    """Of the function and its arguments, for messages."""
+
+    function: str
+    q: str = "q"
+    k: str = "k"
+    v: str = "v"
+    cu_q: str = "cu_seqlens_q"
+    cu_k: str = "cu_seqlens_k"
+    max_q: str = "max_seqlen_q"
+    max_k: str = "max_seqlen_k"
+
+
+def dense(q: Any, k: Any, v: Any, rules: Rules) -> Prepared:  # noqa: ANN401
+    """``flash_attn_func``."""
+    names = _Names("flash_attn_func")
+    problems = _checks.tensors({"q": q, "k": k, "v": v}, {"q": DENSE_Q, "k": DENSE_K, "v": DENSE_K})
+    return _dense(names, problems, q, k, v, rules)
+
+
+def qkvpacked(qkv: Any, rules: Rules) -> Prepared:  # noqa: ANN401
+    """``flash_attn_qkvpacked_func``."""
+    names = _Names("flash_attn_qkvpacked_func", "qkv", "qkv", "qkv")
+    problems = _unpackable("qkv", qkv, "(batch, seqlen, 3, nheads, headdim)")
+    q, k, v = (None, None, None) if problems else qkv.unbind(2)
+    return _dense(names, problems, q, k, v, rules)
+
+
+def kvpacked(q: Any, kv: Any, rules: Rules) -> Prepared:  # noqa: ANN401
+    """``flash_attn_kvpacked_func``."""
+    names = _Names("flash_attn_kvpacked_func", "q", "kv", "kv")
+    problems = _checks.tensors({"q": q}, {"q": DENSE_Q})
+    problems += _unpackable("kv", kv, "(batch, seqlen_k, 2, nheads_k, headdim)")
+    k, v = (None, None) if problems else kv.unbind(2)
+    return _dense(names, problems, q, k, v, rules)
+
+
+def varlen(
+    q: Any,  # noqa: ANN401
+    k: Any,  # noqa: ANN401
+    v: Any,  # noqa: ANN401
+    cu_seqlens_q: Any,  # noqa: ANN401
+    cu_seqlens_k: Any,  # noqa: ANN401
+    max_seqlen_q: Any,  # noqa: ANN401
+    max_seqlen_k: Any,  # noqa: ANN401
+    rules: Rules,
+    block_table: Any,  # noqa: ANN401
+) -> Prepared:
+    """``flash_attn_varlen_func``."""
+    names = _Names("flash_attn_varlen_func")
+    keys = PACKED_K if block_table is None else PAGED_K
+    problems = _checks.tensors({"q": q, "k": k, "v": v}, {"q": PACKED_Q, "k": keys, "v": keys})
+    cut = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
+    return _varlen(names, problems, q, k, v, cut, rules, block_table)
+
+
+def varlen_qkvpacked(qkv: Any, cu_seqlens: Any, max_seqlen: Any, rules: Rules) -> Prepared:  # noqa: ANN401
+    """``flash_attn_varlen_qkvpacked_func``."""
+    names = _Names(
+        "flash_attn_varlen_qkvpacked_func",
+        *("qkv",) * 3, *("cu_seqlens",) * 2, *("max_seqlen",) * 2,
+    )  # fmt: skip
+    problems = _unpackable("qkv", qkv, "(total, 3, nheads, headdim)")
+    q, k, v = (None, None, None) if problems else qkv.unbind(1)
+    return _varlen(names, problems, q, k, v, (cu_seqlens, cu_seqlens, max_seqlen, max_seqlen), rules)
+
+
+def varlen_kvpacked(
+    q: Any,  # noqa: ANN401
+    kv: Any,  # noqa: ANN401
+    cu_seqlens_q: Any,  # noqa: ANN401
+    cu_seqlens_k: Any,  # noqa: ANN401
+    max_seqlen_q: Any,  # noqa: ANN401
+    max_seqlen_k: Any,  # noqa: ANN401
+    rules: Rules,
+) -> Prepared:
+    """``flash_attn_varlen_kvpacked_func``."""
+    names = _Names("flash_attn_varlen_kvpacked_func", "q", "kv", "kv")
+    problems = _checks.tensors({"q": q}, {"q": PACKED_Q})
+    problems += _unpackable("kv", kv, "(total_k, 2, nheads_k, headdim)")
+    k, v = (None, None) if problems else kv.unbind(1)
+    return _varlen(names, problems, q, k, v, (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k), rules)
+
+
+def _unpackable(name: str, packed: Any, layout: str) -> list[str]:  # noqa: ANN401
+    found = _checks.tensors({name: packed}, {name: layout})
+    parts = 3 if ", 3," in layout else 2
+    if not found and packed.shape[-3] != parts:
+        found.append(f"{name}: expected shape {layout}, got {_checks.shape(packed)}")
+    return found
+
+
+def _dense(names: _Names, problems: list[str], q: Any, k: Any, v: Any, rules: Rules) -> Prepared:  # noqa: ANN401
+    if not problems:
+        problems += _checks.batches(names.q, q, {names.k: k})
+        problems += _common_problems(names, q, k, v, rules, q.shape[0])
+    problems += _number_problems(rules)
+    _checks.refuse(names.function, problems)
+    return Inputs(q, k, v, rules.alibi_slopes), _options(q, rules, q.shape[1], k.shape[1])
+
+
+def _varlen(
+    names: _Names,
+    problems: list[str],
+    q: Any,  # noqa: ANN401
+    k: Any,  # noqa: ANN401
+    v: Any,  # noqa: ANN401
+    cut: tuple[Any, Any, Any, Any],
+    rules: Rules,
+    block_table: Any = None,  # noqa: ANN401
+) -> Prepared:
+    cu_q, cu_k, max_q, max_k = (*cut[:2], _number(cut[2]), _number(cut[3]))
+    problems += _checks.lengths({names.max_q: max_q, names.max_k: max_k})
+    problems += _checks.tensors(
+        {names.cu_q: cu_q, names.cu_k: cu_k}, dict.fromkeys((names.cu_q, names.cu_k), "(batch + 1)")
+    )
+    if not problems:
+        batch = cu_q.shape[0] - 1
+        problems += [f"{names.cu_q}: expected at least one element, got shape (0,)"] if batch < 0 else []
+        problems += _checks.integers(
+            {
+                names.cu_q: (cu_q, (batch + 1,)),
+                names.cu_k: (cu_k, (batch + 1,)),
+                "block_table": (block_table, (batch, -1)),
+            },
+            q.device,
+        )
+        problems += _common_problems(names, q, k, v, rules, batch)
+    problems += _number_problems(rules)
+    _checks.refuse(names.function, problems)
+    inputs = Inputs(q, k, v, rules.alibi_slopes, cu_q, cu_k, block_table=block_table)
+    return inputs, _options(q, rules, max_q, max_k)
+
+
+def _common_problems(names: _Names, q: Tensor, k: Tensor, v: Tensor, rules: Rules, batch: int) -> list[str]:
+    found = _checks.heads(q, k, v, names[1:4])
+    found += _checks.placement(names.q, q, {names.k: k, names.v: v})
+    return found + _checks.alibi(rules.alibi_slopes, batch, q.shape[-2], q.device)
+
+
+def _number_problems(rules: Rules) -> list[str]:
+    return _checks.numbers(
+        window_size=rules.window_size,
+        softcap=rules.softcap,
+        softmax_scale=rules.softmax_scale,
+        dropout_p=rules.dropout_p,
+    )
+
+
+def _options(q: Tensor, rules: Rules, max_seqlen_q: int, max_seqlen_k: int) -> Options:
+    return resolve(
+        q,
+        max_seqlen_q=max_seqlen_q,
+        max_seqlen_k=max_seqlen_k,
+        softmax_scale=rules.softmax_scale,
+        causal=rules.causal,
+        window_size=rules.window_size,
+        softcap=rules.softcap,
+        dropout_p=rules.dropout_p,
+    )
+
+
+def _number(value: Any) -> Any:  # noqa: ANN401
+    """Callers pass lengths as tensors of one element, too."""
+    is_one = isinstance(value, Tensor) and value.numel() == 1 and not value.dtype.is_floating_point
+    return int(value) if is_one and not value.dtype.is_complex else value

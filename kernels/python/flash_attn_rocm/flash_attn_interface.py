@@ -1,0 +1,162 @@
+"""The functions of flash_attn 2.8 that have gradients, with its signatures.
+
+All compute softmax(softmax_scale * q k^T + mask) v for tensors on one device, all torch.float16 or all
+torch.bfloat16, with nheads a multiple of nheads_k and headdim <= 256.
+
+``softmax_scale`` is headdim ** -0.5 by default.  Row i has its diagonal at key i + seqlen_k - seqlen_q;
+``causal`` hides the keys after it, and ``window_size`` (left, right) those further than that from it (-1:
+no bound).  ``softcap`` > 0 makes scores softcap * tanh(score / softcap).  ``alibi_slopes`` (nheads,) or
+(batch, nheads) fp32 subtracts slope * distance from the diagonal.  ``dropout_p`` drops probabilities,
+seeded by torch.manual_seed.  ``deterministic`` asks for what is always so.
+
+They return out, shaped and typed like q; with ``return_attn_probs`` also the log-sum-exp fp32 (batch, nheads,
+seqlen_q), or (nheads, total_q) of packed sequences, and when dropout_p > 0 the probabilities (batch, nheads,
+max_seqlen_q, max_seqlen_k), negative where they were dropped (else an empty tensor).  Rows that see no key
+give out 0 and log-sum-exp +inf.
+
+The forward pass runs a kernel when one serves the call (see ``explain``), otherwise the PyTorch
+implementation, with one FlashAttnFallbackWarning for each reason.  The backward pass is always the PyTorch
+implementation; it recomputes the probabilities.  In strict mode a call without a kernel raises
+FlashAttnUnsupportedError.  Wrong arguments raise FlashAttnArgumentError with all problems.
+"""
+# ruff: noqa: ARG001, FBT001, FBT002 - the signatures are upstream's
+
+from typing import TypeAlias
+
+from torch import Tensor
+
+from flash_attn_rocm import _prepare
+from flash_attn_rocm._interface import attend
+from flash_attn_rocm._prepare import Prepared, Rules
+
+Answer: TypeAlias = Tensor | tuple[Tensor, Tensor, Tensor]
+
+
+def flash_attn_func(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+) -> Answer:
+    """q (batch, seqlen_q, nheads, headdim), k and v (batch, seqlen_k, nheads_k, headdim)."""
+    rules = Rules(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
+    return _answer(_prepare.dense(q, k, v, rules), return_attn_probs)
+
+
+def flash_attn_qkvpacked_func(
+    qkv: Tensor,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+) -> Answer:
+    """qkv (batch, seqlen, 3, nheads, headdim)."""
+    rules = Rules(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
+    return _answer(_prepare.qkvpacked(qkv, rules), return_attn_probs)
+
+
+def flash_attn_kvpacked_func(
+    q: Tensor,
+    kv: Tensor,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+) -> Answer:
+    """q (batch, seqlen_q, nheads, headdim), kv (batch, seqlen_k, 2, nheads_k, headdim)."""
+    rules = Rules(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
+    return _answer(_prepare.kvpacked(q, kv, rules), return_attn_probs)
+
+
+def flash_attn_varlen_func(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+    block_table: Tensor | None = None,
+) -> Answer:
+    """Sequences one after another: q (total_q, nheads, headdim), k and v (total_k, nheads_k, headdim).
+
+    Sequence b has the rows cu_seqlens_q[b] to cu_seqlens_q[b + 1] of q, and likewise of k and v: both
+    (batch + 1,) int32.  max_seqlen_q and max_seqlen_k are lengths that none exceeds.  With block_table
+    (batch, max_blocks) int32 k and v are the blocks of a paged cache, (num_blocks, page, nheads_k, headdim),
+    cu_seqlens_k gives the lengths only, and there is no backward pass.
+    """
+    rules = Rules(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
+    return _answer(
+        _prepare.varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, rules, block_table),
+        return_attn_probs,
+    )
+
+
+def flash_attn_varlen_qkvpacked_func(
+    qkv: Tensor,
+    cu_seqlens: Tensor,
+    max_seqlen: int,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+) -> Answer:
+    """qkv (total, 3, nheads, headdim); see ``flash_attn_varlen_func``."""
+    rules = Rules(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
+    return _answer(_prepare.varlen_qkvpacked(qkv, cu_seqlens, max_seqlen, rules), return_attn_probs)
+
+
+def flash_attn_varlen_kvpacked_func(
+    q: Tensor,
+    kv: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+) -> Answer:
+    """q (total_q, nheads, headdim), kv (total_k, 2, nheads_k, headdim); see ``flash_attn_varlen_func``."""
+    rules = Rules(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
+    return _answer(
+        _prepare.varlen_kvpacked(q, kv, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, rules),
+        return_attn_probs,
+    )
+
+
+def _answer(prepared: Prepared, return_attn_probs: bool) -> Answer:
+    answer = attend(*prepared, want_probabilities=return_attn_probs)
+    return answer if return_attn_probs else answer[0]

@@ -1,0 +1,32 @@
+"""The public functions have the names, parameters, order and defaults of flash_attn 2.8.
+
+``signatures.json`` was read from its source distribution; tests/release compares the two.
+"""
+
+import ast
+import inspect
+import json
+from pathlib import Path
+
+import flash_attn_rocm
+import pytest
+
+FUNCTIONS = json.loads(Path(__file__).with_name("signatures.json").read_text())["functions"]
+
+
+def test_there_are_seven():
+    mine = [name for name in flash_attn_rocm.__all__ if name.startswith("flash_attn_")]
+    assert sorted(mine) == sorted(FUNCTIONS)
+    assert len(mine) == 7
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_signature(name):
+    parameters = inspect.signature(getattr(flash_attn_rocm, name)).parameters.values()
+    wanted = [each.partition("=") for each in FUNCTIONS[name]]
+    assert [p.name for p in parameters] == [parameter for parameter, _, _ in wanted]
+    assert {p.kind for p in parameters} == {inspect.Parameter.POSITIONAL_OR_KEYWORD}
+    for parameter, (_, given, default) in zip(parameters, wanted, strict=True):
+        expected = ast.literal_eval(default) if given else inspect.Parameter.empty
+        assert parameter.default == expected
+        assert type(parameter.default) is type(expected)
