@@ -6,8 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _append, _checks
-from flash_attn_rocm._interface import attend
+from flash_attn_rocm import _append, _checks, _interface
 from flash_attn_rocm._options import Inputs, Options, resolve
 from flash_attn_rocm._prepare import DENSE_K, DENSE_Q, PAGED_K
 
@@ -66,7 +65,7 @@ def _answer(inputs: Inputs, options: Options, new: _append.New | None) -> tuple[
     with torch.no_grad():
         if new is not None:
             inputs = _append.append(inputs, options, new)
-        return attend(inputs, options)[:2]
+        return _interface.attend(inputs, options)[:2]
 
 
 def prepare(

@@ -25,8 +25,7 @@ from typing import TypeAlias
 
 from torch import Tensor
 
-from flash_attn_rocm import _prepare
-from flash_attn_rocm._interface import attend
+from flash_attn_rocm import _interface, _prepare
 from flash_attn_rocm._prepare import Prepared, Rules
 
 Answer: TypeAlias = Tensor | tuple[Tensor, Tensor, Tensor]
@@ -158,5 +157,5 @@ def flash_attn_varlen_kvpacked_func(
 
 
 def _answer(prepared: Prepared, return_attn_probs: bool) -> Answer:
-    answer = attend(*prepared, want_probabilities=return_attn_probs)
+    answer = _interface.attend(*prepared, want_probabilities=return_attn_probs)
     return answer if return_attn_probs else answer[0]
