@@ -2,10 +2,10 @@
 
     python -m tests.emulator.bench_speed [FOLDER]
 
-FOLDER has pairs of ``<arch>-<n>.co`` and ``.s``, as the pipeline leaves them in build/wheel-disassembly (the
-newest of those by default).  Two workgroups, 1024 keys, no mask; the best of some runs: without checks and
-with all of them, on one thread (in CPU time, so that other work on the machine does not count) and on two (in
-wall-clock time, so it does).
+After a release.  FOLDER has pairs of ``<arch>-<n>.co`` and ``.s``, as the pipeline leaves them in
+build/wheel-disassembly (the newest of those by default).  Two workgroups, 1024 keys, no mask; the best of
+some runs: without checks and with all of them, on one thread (in CPU time, so that other work on the machine
+does not count) and on two (in wall-clock time, so it does).
 """
 
 import sys
@@ -14,9 +14,8 @@ from pathlib import Path
 
 from wheel_builder.emulator.attention import Case, make_call
 from wheel_builder.emulator.binding import Core
-from wheel_builder.emulator.build import LIBRARY, build_core
 from wheel_builder.emulator.machine import ALL_CHECKS, Launch, Machine, Options
-from wheel_builder.store import Store
+from wheel_builder.standin.container import LIBRARY
 
 CHECKOUT = Path(__file__).parents[2]
 BUILD = CHECKOUT / "build"
@@ -29,8 +28,8 @@ SETTINGS = {
 }
 
 
-def newest():
-    folders = [path for path in (BUILD / "wheel-disassembly").glob("*") if path.is_dir()]
+def newest(stage):
+    folders = [path for path in (BUILD / stage).glob("*") if path.is_dir()]
     return max(folders, key=lambda path: path.stat().st_mtime)
 
 
@@ -51,9 +50,9 @@ def speed(machine, call, options):
 
 
 def main(folder=""):
-    core = Core(build_core(Store(BUILD), log=BUILD / "logs" / "emulator-core.log").path / LIBRARY)
+    core = Core(newest("standin") / LIBRARY)
     print("arch     kernel            wave-instructions, millions a second: " + "; ".join(SETTINGS))  # noqa: T201
-    for code in sorted(Path(folder or newest()).glob("*.co")):
+    for code in sorted(Path(folder or newest("wheel-disassembly")).glob("*.co")):
         machine = Machine(core, code.read_bytes(), code.with_suffix(".s").read_text())
         for kernel in sorted(machine.kernels):
             _, _, dtype, dim = kernel.split("_")

@@ -17,7 +17,14 @@ struct LdsPlace {
 template <Load kKind, u32 kDwords>
 void ds_load(Wave& w, const Inst& in) {
   alignas(64) u32 ta[kLanes];
-  load_lanes(w, in, kKind, kDwords, LdsPlace{w, in, read_raw(w, in.src[0], ta), static_cast<u32>(in.offset)});
+  const u32* address = read_raw(w, in.src[0], ta);
+  const u32 offset = static_cast<u32>(in.offset);
+  if (kKind == Load::dwords && unchecked(w, in)) {
+    const Spread s = spread(w, address, offset);
+    if (u64{s.most} + 4 * kDwords <= w.lds_size && !(s.bits & 3))
+      return gather<kDwords>(w, in.dst[0], w.lds, address, offset);
+  }
+  load_lanes(w, in, kKind, kDwords, LdsPlace{w, in, address, offset});
 }
 template <u32 kBytes, bool kHi>
 void ds_store(Wave& w, const Inst& in) {

@@ -1,6 +1,10 @@
 // Loads, stores and atomics of a lane, shared by LDS, global, buffer and scratch instructions. A place is a
 // function (lane, byte offset from the lane's address, bytes, mode) -> pointer or null.
 #pragma once
+#include <immintrin.h>
+
+#include <algorithm>
+
 #include "memory.hpp"
 
 namespace emu {
@@ -64,6 +68,47 @@ inline void load_lanes(Wave& w, const Inst& in, Load kind, u32 dwords, Place pla
   }
   deliver(w, in, kind, dwords, out);
   if (w.shadow) shadow_load(w, in, dwords, any, [&](Wave& s) { deliver(s, in, kind, dwords, undefined); });
+}
+
+// The short road for loads of dwords: nothing is checked or followed, and no lane is switched off.
+inline bool unchecked(const Wave& w, const Inst& in) {
+  const u64 everyone = w.n == 64 ? ~u64{0} : 0xffffffffu;
+  return !w.shadow && !w.launch->options.checks && w.exec == everyone && in.dst[0].kind == Kind::vgpr;
+}
+// What all lanes' offsets have in common: the largest and, or-ed, their bits.
+struct Spread {
+  u32 least = ~0u, most = 0, bits = 0;
+};
+inline Spread spread(const Wave& w, const u32* offset, u32 more) {
+  Spread s;
+  for (u32 i = 0; i < w.n; ++i) {
+    const u32 x = offset[i] + more;
+    s.least = std::min(s.least, x);
+    s.most = std::max(s.most, x);
+    s.bits |= x;
+  }
+  return s;
+}
+// Dwords at base + offset + more of every lane into the destination, four lanes at a time. The destination
+// may be the offsets' own register: a lane's is read before it is written.
+template <u32 kDwords>
+inline void gather(Wave& w, const Operand& dst, const u8* base, const u32* offset, u32 more) {
+  u32(*d)[kLanes] = w.v + dst.index;
+  for (u32 i = 0; i < w.n; i += 4) {
+    const u8* p[4];
+    for (u32 k = 0; k < 4; ++k) p[k] = base + (offset[i + k] + more);
+    if constexpr (kDwords == 4) {
+      __m128 x[4];
+      for (u32 k = 0; k < 4; ++k) x[k] = _mm_loadu_ps(reinterpret_cast<const f32*>(p[k]));
+      _MM_TRANSPOSE4_PS(x[0], x[1], x[2], x[3]);
+      for (u32 k = 0; k < 4; ++k) _mm_storeu_ps(reinterpret_cast<f32*>(d[k] + i), x[k]);
+    } else {
+      u32 x[4][kDwords];
+      for (u32 k = 0; k < 4; ++k) std::memcpy(x[k], p[k], sizeof x[k]);
+      for (u32 k = 0; k < 4; ++k)
+        for (u32 n = 0; n < kDwords; ++n) d[n][i + k] = x[k][n];
+    }
+  }
 }
 
 // bytes per lane: 1, 2 (optionally from the high half) or dwords

@@ -97,6 +97,15 @@ struct BufferPlace {
     u64 limit = stride ? static_cast<u64>(records) * stride : records;
     return a + soffset + bytes <= limit;
   }
+  // Where offsets count from, if every lane's bytes are there for sure; else null.
+  const u8* common(u32 bytes) const {
+    const Spread s = spread(w, offset, 0);
+    const u64 from = base + soffset;
+    const Buffer* b = w.last_buffer;
+    if (is_scratch || !inside(s.most, bytes) || !b || b->shadowed || ((s.bits | from) & 3)) return nullptr;
+    const bool held = from + s.least >= b->base && from + s.most + bytes <= b->base + b->size;
+    return held ? reinterpret_cast<const u8*>(from) : nullptr;
+  }
   u8* operator()(u32 lane, u32 more, u32 bytes, Mode mode) const {
     u64 a = static_cast<u64>(offset[lane]) + more;
     if (is_scratch) return scratch({w, in, lane}, a + soffset, bytes, mode);
@@ -116,6 +125,10 @@ Positions positions(bool has_data) {
 template <class P, Load kKind, u32 kDwords>
 void load(Wave& w, const Inst& in) {
   P place(w, in, P::positions(false));
+  if constexpr (std::is_same<P, BufferPlace>::value && kKind == Load::dwords) {
+    const u8* from = unchecked(w, in) ? place.common(4 * kDwords) : nullptr;
+    if (from) return gather<kDwords>(w, in.dst[0], from, place.offset, 0);
+  }
   if constexpr (std::is_same<P, BufferPlace>::value && kDwords > 1) {
     Inst one = in;
     for (u32 d = 0; d < kDwords; ++d) {
