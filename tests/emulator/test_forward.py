@@ -6,7 +6,7 @@ import pytest
 
 from wheel_builder.emulator.attention import Case, compare, make_call, run_call
 from wheel_builder.emulator.command import emulate, open_machine, report, tile_of
-from wheel_builder.emulator.machine import Options
+from wheel_builder.emulator.machine import ALL_CHECKS, Options
 
 ARCHS = ("gfx908", "gfx942", "gfx1030", "gfx1100")
 # Query and key lengths around the tiles' edges, with and without causal mask and grouped heads.
@@ -32,6 +32,22 @@ def test_forward(workshop, device_code, arch, dtype, head_dim, shape):
     case = Case(dtype, head_dim, **shape)
     emulated = emulate(device_code(arch) / f"{case.kernel}.hsaco", arch, case, Options(seed=1), workshop)
     assert emulated.passed, report(emulated)
+
+
+@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+@pytest.mark.parametrize("arch", ARCHS)
+def test_without_checks_the_bytes_are_the_same(workshop, device_code, arch, dtype, head_dim):
+    """Loads that nothing checks take a shorter road."""
+    case = Case(dtype, head_dim, 113, 257, nheads=2, causal=True)
+    code = (device_code(arch) / f"{case.kernel}.hsaco").read_bytes()
+    machine, tile = open_machine(code, case.kernel, workshop), tile_of(arch, case, workshop)
+    found = []
+    for checks in (ALL_CHECKS, ()):
+        call = make_call(case)
+        run_call(machine, call, tile, Options(checks=checks))
+        found.append((call.out.memory.read(), call.lse.read()))
+    assert found[0] == found[1]
 
 
 def test_a_wrong_number_is_the_first_difference(workshop, device_code):
