@@ -38,7 +38,7 @@ def test_the_summary_is_about_the_wheel_that_is_there(release):
     assert release.says("archs").split() == ARCHS
     assert "executed  on an ISA emulator, not run on hardware" in release.out
     for arch in ARCHS:
-        assert re.search(rf"^ +{arch} \d\.\de-\d\d in \d+ launches, no finding$", release.out, re.MULTILINE)
+        assert re.search(rf"^ +{arch} \d+ launches, at most \d+%, no finding$", release.out, re.MULTILINE)
 
 
 def test_the_printed_line_installs_the_wheel(release, tmp_path):
@@ -93,7 +93,8 @@ def test_a_rerun_with_nothing_to_do_takes_seconds(release):
         "builder image",
         "device code gfx908",
         "wheel and repair",
-        "stand-in runtime",
+        "emulator",
+        "static checks",
         *(f"emulate {arch}" for arch in ARCHS),
         "verify",
         "publish",
