@@ -148,6 +148,12 @@ class FindingsError(ProblemsError):
     exit_code = 46
 
 
+class PerfError(ProblemsError):
+    """An instruction, an arch or a launch that the models have no numbers for."""
+
+    exit_code = 47
+
+
 class CaseError(ProblemsError):
     """The shapes that a kernel is to be emulated with do not go together."""
 

@@ -3,8 +3,8 @@
 import pytest
 
 from wheel_builder.emulator.machine import Count
+from wheel_builder.errors import PerfError
 from wheel_builder.perf.bound import busy_bound
-from wheel_builder.perf.errors import PerfError
 
 
 def counts(**executed):

@@ -7,14 +7,13 @@ import pytest
 
 from tests.assembly import disassembly, notes
 from wheel_builder.cli import main
-from wheel_builder.errors import ElfError
+from wheel_builder.errors import ElfError, PerfError
 from wheel_builder.fatbin import CodeObject
 from wheel_builder.matrix import load_matrix
 from wheel_builder.model import Selection
 from wheel_builder.options import ROOT
 from wheel_builder.perf import command
 from wheel_builder.perf.command import Bench, model
-from wheel_builder.perf.errors import PerfError
 from wheel_builder.plan import plan
 from wheel_builder.static_checks.listing import Tools
 from wheel_builder.store import Store

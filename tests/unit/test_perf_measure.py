@@ -4,7 +4,7 @@ import pytest
 
 from tests.assembly import START, disassembly, notes
 from wheel_builder.emulator.machine import Count, Launch, Result
-from wheel_builder.perf.errors import PerfError
+from wheel_builder.errors import PerfError
 from wheel_builder.perf.measure import Subject, measure
 from wheel_builder.perf.table import table
 from wheel_builder.perf.workload import Workload

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.assembly import notes
-from wheel_builder.perf.errors import PerfError
+from wheel_builder.errors import PerfError
 from wheel_builder.perf.residency import resident_workgroups
 from wheel_builder.static_checks.resources import parse_notes
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.assembly import kernel
-from wheel_builder.perf.errors import PerfError
+from wheel_builder.errors import PerfError
 from wheel_builder.perf.schedule import play
 from wheel_builder.perf.steps import steps
 

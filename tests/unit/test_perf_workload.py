@@ -8,8 +8,8 @@ import pytest
 
 from wheel_builder.emulator.machine import Kernel
 from wheel_builder.emulator.memory import pack_arguments
+from wheel_builder.errors import PerfError
 from wheel_builder.perf import ours
-from wheel_builder.perf.errors import PerfError
 from wheel_builder.perf.workload import SUFFIX, Tensor, encoded, filled, read_workloads
 
 ROW = {

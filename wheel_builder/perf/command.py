@@ -7,10 +7,10 @@ from pathlib import Path
 from wheel_builder.elf import read_elf
 from wheel_builder.emulator.binding import Core
 from wheel_builder.emulator.machine import Machine
+from wheel_builder.errors import PerfError
 from wheel_builder.fatbin import CodeObject, machine_arch
 from wheel_builder.model import Job, Plan
 from wheel_builder.perf import ours
-from wheel_builder.perf.errors import PerfError
 from wheel_builder.perf.measure import Modelled, Subject, measure
 from wheel_builder.perf.table import table
 from wheel_builder.perf.workload import SUFFIX, Workload, read_workloads

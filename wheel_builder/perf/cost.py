@@ -2,7 +2,7 @@
 
 import re
 
-from wheel_builder.perf.errors import PerfError
+from wheel_builder.errors import PerfError
 from wheel_builder.perf.numbers import Numbers
 from wheel_builder.static_checks.cdna import PASSES_GFX908, PASSES_GFX942, SHAPE
 from wheel_builder.static_checks.operations import MATRIX, TRANSCENDENTAL

@@ -6,8 +6,8 @@ from math import prod
 
 from wheel_builder.emulator.machine import Machine, Options, Result
 from wheel_builder.emulator.memory import pack_arguments
+from wheel_builder.errors import PerfError
 from wheel_builder.perf.bound import Bound, busy_bound
-from wheel_builder.perf.errors import PerfError
 from wheel_builder.perf.residency import resident_workgroups
 from wheel_builder.perf.schedule import Schedule, play
 from wheel_builder.perf.steps import Step, steps

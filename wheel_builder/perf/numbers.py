@@ -25,7 +25,7 @@ the GPU.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from wheel_builder.perf.errors import PerfError
+from wheel_builder.errors import PerfError
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import re
 
 from wheel_builder.emulator.attention import Case, make_call
 from wheel_builder.emulator.machine import Kernel, Launch
-from wheel_builder.perf.errors import PerfError
+from wheel_builder.errors import PerfError
 from wheel_builder.perf.workload import SUFFIX, Memories, Workload
 
 LABEL = "flash-attn-rocm"

@@ -1,6 +1,6 @@
 """How many workgroups of a kernel a compute unit (on RDNA: a workgroup processor) holds at once."""
 
-from wheel_builder.perf.errors import PerfError
+from wheel_builder.errors import PerfError
 from wheel_builder.static_checks.hardware import HARDWARE
 from wheel_builder.static_checks.resources import Resources
 

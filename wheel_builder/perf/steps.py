@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 
+from wheel_builder.errors import PerfError
 from wheel_builder.perf import cost
-from wheel_builder.perf.errors import PerfError
 from wheel_builder.perf.numbers import Numbers, numbers
 from wheel_builder.static_checks.disassembly import Instruction
 from wheel_builder.static_checks.operations import TRANSCENDENTAL, Operation, registers

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from wheel_builder.emulator.formats import DTYPES, encode
 from wheel_builder.emulator.machine import Launch
 from wheel_builder.emulator.memory import Argument, Memory, Scalar
-from wheel_builder.perf.errors import PerfError
+from wheel_builder.errors import PerfError
 
 SUFFIX = ".launch.json"
 BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "i32": 4}
