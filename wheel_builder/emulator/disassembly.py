@@ -3,7 +3,6 @@
 LLVM's own decoder is used instead of one of ours: encodings differ on each arch, its text does not.
 """
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,6 @@ from wheel_builder.store import Store, key_of, sha256_file
 STAGE = "disassembly"
 TEXT = "disassembly.s"
 OPTIONS = ("--disassemble",)
-LLVM_VARIABLE = "FA_LLVM"
 
 
 class Llvm(Protocol):
@@ -27,21 +25,6 @@ class Llvm(Protocol):
     def identity(self) -> str: ...
 
     def objdump(self, code_object: Path, *options: str) -> str: ...
-
-
-@dataclass(frozen=True)
-class LocalLlvm:
-    """The LLVM tools in a folder of this machine."""
-
-    folder: Path
-    run: Runner = run
-
-    @property
-    def identity(self) -> str:
-        return self.run([self.folder / "llvm-objdump", "--version"]).stdout
-
-    def objdump(self, code_object: Path, *options: str) -> str:
-        return self.run([self.folder / "llvm-objdump", *options, code_object]).stdout
 
 
 @dataclass(frozen=True)
@@ -61,16 +44,6 @@ class ImageLlvm:
         argv = [f"{self.folder}/llvm-objdump", *options, "/in.co"]
         mounts = [Mount(code_object, "/in.co")]
         return run_in(self.ref, argv, mounts=mounts, user=caller(), run=self.run).stdout
-
-
-def llvm_of(image: ImageLlvm | None, environ: Mapping[str, str] = os.environ) -> Llvm:
-    """The folder that ``FA_LLVM`` names, as inside a builder image; else the image; else an error."""
-    if folder := environ.get(LLVM_VARIABLE):
-        return LocalLlvm(Path(folder))
-    if image is not None:
-        return image
-    message = f"no llvm-objdump: {LLVM_VARIABLE} is not set and no builder image is given"
-    raise EmulatorError(message, advice=f"set {LLVM_VARIABLE} to a folder with LLVM 22's tools")
 
 
 def disassemble(code_object: Path, llvm: Llvm, store: Store) -> str:

@@ -1,14 +1,10 @@
-"""Which llvm-objdump is used, and that its text is kept."""
-
-from pathlib import Path
+"""The text of llvm-objdump is kept, and what it cannot read is named."""
 
 import pytest
 
-from wheel_builder.emulator.disassembly import ImageLlvm, LocalLlvm, disassemble, llvm_of
+from wheel_builder.emulator.disassembly import disassemble
 from wheel_builder.errors import CommandFailedError, EmulatorError
 from wheel_builder.store import Store
-
-IMAGE = ImageLlvm("builder:1", "sha256:1", "/llvm/bin")
 
 
 class FakeLlvm:
@@ -22,17 +18,6 @@ class FakeLlvm:
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
-
-
-def test_a_folder_in_the_environment_goes_before_the_image():
-    assert llvm_of(IMAGE, {"FA_LLVM": "/llvm"}) == LocalLlvm(Path("/llvm"))
-    assert llvm_of(IMAGE, {}) is IMAGE
-
-
-def test_without_either_it_says_what_to_set():
-    with pytest.raises(EmulatorError) as caught:
-        llvm_of(None, {})
-    assert "set FA_LLVM to a folder" in str(caught.value)
 
 
 def test_a_text_is_made_once(tmp_path):
