@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -34,6 +35,7 @@ fa_dtype dtype_of(const Tensor& tensor) {
     case ScalarType::Half: return FA_FP16;
     case ScalarType::BFloat16: return FA_BF16;
     case ScalarType::Float: return FA_FP32;
+    case ScalarType::Int: return FA_INT32;
     default: return FA_OTHER_DTYPE;
   }
 }
@@ -73,7 +75,19 @@ void require_ok(fa_status status, const fa_message& message) {
   if (status != FA_OK) throw std::runtime_error(message.text);
 }
 
-void fwd(Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, double softmax_scale, bool causal) {
+// An argument that is not there has no dimensions.
+fa_tensor describe(const std::optional<Tensor>& tensor, const char* name) {
+  if (!tensor.has_value()) return fa_tensor{};
+  const fa_tensor out = describe(*tensor, name);
+  if (out.dims == 0) throw std::runtime_error(std::string(name) + ": expected at least 1 dimension");
+  return out;
+}
+
+void fwd(Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, std::optional<Tensor> alibi_slopes,
+         std::optional<Tensor> cu_seqlens_q, std::optional<Tensor> cu_seqlens_k,
+         std::optional<Tensor> seqused_k, std::optional<Tensor> leftpad_k, std::optional<Tensor> block_table,
+         std::int64_t max_seqlen_q, std::int64_t max_seqlen_k, double softmax_scale, std::int64_t window_left,
+         std::int64_t window_right, double softcap) {
   fa_fwd_call call{};
   call.q = describe(q, "q");
   call.k = describe(k, "k");
@@ -82,8 +96,18 @@ void fwd(Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, double softmax_sc
   call.lse = describe(lse, "lse");
   call.out.data = out.mutable_data_ptr();
   call.lse.data = lse.mutable_data_ptr();
+  call.alibi_slopes = describe(alibi_slopes, "alibi_slopes");
+  call.cu_seqlens_q = describe(cu_seqlens_q, "cu_seqlens_q");
+  call.cu_seqlens_k = describe(cu_seqlens_k, "cu_seqlens_k");
+  call.seqused_k = describe(seqused_k, "seqused_k");
+  call.leftpad_k = describe(leftpad_k, "leftpad_k");
+  call.block_table = describe(block_table, "block_table");
+  call.max_seqlen_q = max_seqlen_q;
+  call.max_seqlen_k = max_seqlen_k;
   call.softmax_scale = static_cast<float>(softmax_scale);
-  call.causal = causal ? 1 : 0;
+  call.softcap = static_cast<float>(softcap);
+  call.window_left = window_left;
+  call.window_right = window_right;
   call.stream = stream_of(q);
   fa_message message;
   const fa_status status = fa_fwd(&call, &message);
@@ -147,8 +171,10 @@ void boxed(StableIValue* stack, std::uint64_t inputs, std::uint64_t outputs) {
 
 STABLE_TORCH_LIBRARY(flash_attn_rocm, library) {
   library.def(
-      "fwd(Tensor q, Tensor k, Tensor v, Tensor(a!) out, Tensor(b!) lse, float softmax_scale, bool causal) "
-      "-> ()");
+      "fwd(Tensor q, Tensor k, Tensor v, Tensor(a!) out, Tensor(b!) lse, Tensor? alibi_slopes, "
+      "Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? seqused_k, Tensor? leftpad_k, "
+      "Tensor? block_table, int max_seqlen_q, int max_seqlen_k, float softmax_scale, int window_left, "
+      "int window_right, float softcap) -> ()");
   library.def("explain(str arch, str dtype, int head_dim) -> str");
   library.def("instances() -> str");
   library.def("device_arch(int device) -> str");

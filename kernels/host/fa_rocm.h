@@ -22,7 +22,7 @@ typedef enum fa_status {
   FA_INTERNAL = 5       /* a defect of this library */
 } fa_status;
 
-typedef enum fa_dtype { FA_FP16 = 0, FA_BF16 = 1, FA_FP32 = 2, FA_OTHER_DTYPE = 3 } fa_dtype;
+typedef enum fa_dtype { FA_FP16 = 0, FA_BF16 = 1, FA_FP32 = 2, FA_OTHER_DTYPE = 3, FA_INT32 = 4 } fa_dtype;
 
 typedef struct fa_message {
   char text[4096]; /* UTF-8, ends with a zero byte; "" after FA_OK */
@@ -38,17 +38,37 @@ typedef struct fa_tensor {
   int64_t stride[4];
 } fa_tensor;
 
-/* out = softmax(softmax_scale * q k^T + mask) v, and lse = its log-sum-exp (natural logarithm).
+/* out = softmax(scores) v, and lse = the log-sum-exp of the scores (natural logarithm).
  *
  * q, out (batch, seqlen_q, nheads, headdim); k, v (batch, seqlen_k, nheads_k, headdim), all of one
  * dtype FA_FP16 or FA_BF16, nheads a multiple of nheads_k, headdim contiguous, base addresses and the
  * other strides multiples of 8 elements. lse (batch, nheads, seqlen_q) FA_FP32, contiguous.
- * causal: row i attends to keys j <= i + seqlen_k - seqlen_q. Rows without a key: out 0, lse +infinity.
+ *
+ * Scores are softmax_scale * q k^T; then softcap * tanh(score / softcap) unless softcap is 0; then minus
+ * alibi slope * distance from the diagonal. The diagonal is aligned bottom-right, with each sequence's own
+ * lengths: row i is at key i + seqlen_k - seqlen_q. It attends to the keys from window_left before that one
+ * to window_right after it; -1 is no bound, and causal is window_right 0. Rows without a key: out 0, lse
+ * +infinity.
+ *
+ * Optional, absent where dims is 0; all on q's device and contiguous in their last dimension:
+ *   alibi_slopes  FA_FP32 (nheads) or (batch, nheads)
+ *   cu_seqlens_q  FA_INT32 (batch + 1): q and out are (total_q, nheads, headdim), lse (nheads, total_q), and
+ *                 sequence b is rows cu[b] to cu[b + 1]; max_seqlen_q is the longest
+ *   cu_seqlens_k  FA_INT32 (batch + 1), only with cu_seqlens_q: likewise k and v (total_k, nheads_k, headdim)
+ *   seqused_k     FA_INT32 (batch): keys of a sequence in use, counted from its first
+ *   leftpad_k     FA_INT32 (batch): keys before the first in use; not with block_table
+ *   block_table   FA_INT32 (batch, blocks): k and v are (num_blocks, page, nheads_k, headdim), page a
+ * multiple of 16, and key j of a sequence is row j % page of block table[j / page]; its length is seqused_k,
+ * or the difference of cu_seqlens_k, or all its pages Their values are read by the kernel only. Those that
+ * lead out of the tensors are cut off there.
  */
 typedef struct fa_fwd_call {
   fa_tensor q, k, v, out, lse;
+  fa_tensor alibi_slopes, cu_seqlens_q, cu_seqlens_k, seqused_k, leftpad_k, block_table;
+  int64_t max_seqlen_q, max_seqlen_k; /* with cu_seqlens_q and cu_seqlens_k */
   float softmax_scale;
-  int32_t causal;
+  float softcap;
+  int64_t window_left, window_right;
   void* stream; /* hipStream_t of q's device; NULL is the default stream */
 } fa_fwd_call;
 

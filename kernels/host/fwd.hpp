@@ -1,4 +1,4 @@
-// Dense forward attention: checks the call, selects the kernel, queues it.
+// Forward attention: checks the call, selects the kernel, queues it.
 #pragma once
 
 #include "fa_rocm.h"

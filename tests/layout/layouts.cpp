@@ -4,6 +4,7 @@
 
 #include "fa/kernel/config.hpp"
 #include "fa/kernel/params.hpp"
+#include "fa/kernel/sequence.hpp"
 #include "fa/mma/layout.hpp"
 #include "fa/tile/mask.hpp"
 #include "fa/tile/swizzle.hpp"
@@ -57,7 +58,13 @@ void layout(const char* name) {
   printf(",");
   tile<L>(64);
   printf(",");
+  tile<L>(96);
+  printf(",");
   tile<L>(128);
+  printf(",");
+  tile<L>(192);
+  printf(",");
+  tile<L>(256);
   printf("}}");
 }
 
@@ -85,17 +92,43 @@ void tiles_of_archs() {
 
 void visibility() {
   const char* comma = "";
-  for (const int causal : {0, 1}) {
-    for (int q = 0; q < 6; ++q) {
-      for (int k = 0; k < 6; ++k) {
-        const fa::Visibility visible{q, k, causal != 0};
-        printf("%s{\"q\":%d,\"k\":%d,\"causal\":%d,", comma, q, k, causal);
-        array("end", q, [&](int row) { return visible.end(row); });
-        printf(",");
-        table("end_of_rows", 8, 4, [&](int first, int rows) { return visible.end_of_rows(first, rows + 1); });
-        printf("}");
-        comma = ",";
+  for (int left = -1; left < 3; ++left) {
+    for (int right = -1; right < 3; ++right) {
+      for (int q = 0; q < 6; ++q) {
+        for (int k = 0; k < 6; ++k) {
+          const fa::Visibility visible{q, k, left, right};
+          printf("%s{\"q\":%d,\"k\":%d,\"left\":%d,\"right\":%d,", comma, q, k, left, right);
+          array("begin", q, [&](int row) { return visible.begin(row); });
+          printf(",");
+          array("end", q, [&](int row) { return visible.end(row); });
+          printf(",");
+          table("end_of_rows", 8, 4,
+                [&](int first, int rows) { return visible.end_of_rows(first, rows + 1); });
+          printf("}");
+          comma = ",";
+        }
       }
+    }
+  }
+}
+
+// Sequences of a ragged batch: cu_seqlens as given, lengths cut to what there is.
+void sequences() {
+  const int32_t cu_q[] = {0, 3, 3, 8, 4, 99}, cu_k[] = {2, 5, 5, 1, -7, 50}, used[] = {1, 9, 0, -4, 6},
+                pad[] = {0, 1, 2, 3, 4}, table[1] = {};
+  const char* comma = "";
+  for (int mode = 0; mode < 16; ++mode) {
+    fa::FwdParams p{};
+    p.seqlen_q = 5, p.seqlen_k = 12, p.rows_q = 10, p.rows_k = 12;
+    if (mode & 1) p.cu_seqlens_q = cu_q, p.cu_seqlens_k = cu_k;
+    if (mode & 2) p.seqused_k = used;
+    if (mode & 4) p.leftpad_k = pad;
+    if (mode & 8) p.block_table = table;
+    for (int b = 0; b < 5; ++b) {
+      const fa::Sequence s = fa::sequence(p, b);
+      printf("%s{\"mode\":%d,\"batch\":%d,\"q\":[%d,%d],\"k\":[%d,%d]}", comma, mode, b, s.q_first,
+             s.seqlen_q, s.k_first, s.seqlen_k);
+      comma = ",";
     }
   }
 }
@@ -123,6 +156,12 @@ int main() {
   layout<fa::Layout<fa::MatrixUnit::dot2>>("dot2");
   printf("},\"swizzles\":[");
   swizzle<64, 64, 32>("");
+  swizzle<64, 192, 32>(",");
+  swizzle<32, 384, 32>(",");
+  swizzle<16, 192, 16>(",");
+  swizzle<16, 384, 16>(",");
+  swizzle<16, 384, 8>(",");
+  swizzle<32, 512, 32>(",");
   swizzle<64, 128, 32>(",");
   swizzle<64, 256, 32>(",");
   swizzle<64, 64, 16>(",");
@@ -135,12 +174,13 @@ int main() {
   tiles_of_archs();
   printf("],\"visibility\":[");
   visibility();
+  printf("],\"sequences\":[");
+  sequences();
   printf("],\"names\":[");
   names();
   using P = fa::FwdParams;
-  printf(
-      "],\"params\":{\"size\":%zu,\"q_batch\":%zu,\"o_head\":%zu,\"batch\":%zu,\"scale\":%zu,\"causal\":%zu}}"
-      "\n",
-      sizeof(P), offsetof(P, q_batch), offsetof(P, o_head), offsetof(P, batch), offsetof(P, scale),
-      offsetof(P, causal));
+  printf("],\"params\":{\"size\":%zu,\"block_table\":%zu,\"q_batch\":%zu,\"lse_batch\":%zu,", sizeof(P),
+         offsetof(P, block_table), offsetof(P, q_batch), offsetof(P, lse_batch));
+  printf("\"seqlen_q\":%zu,\"window_left\":%zu,\"scale\":%zu,\"softcap\":%zu}}\n", offsetof(P, seqlen_q),
+         offsetof(P, window_left), offsetof(P, scale), offsetof(P, softcap));
 }

@@ -164,7 +164,7 @@ def test_a_step_is_a_matrix_product(unit, seed):
             assert c[lane][r * u["columns"] + j] == expected[u["c_row"][lane][r]][u["column"][lane][j]]
 
 
-@pytest.mark.parametrize("rows", [32, 64, 128])
+@pytest.mark.parametrize("rows", [32, 64, 96, 128, 192, 256])
 def test_the_slots_of_a_tile_are_a_permutation_that_gives_lanes_consecutive_rows(unit, rows):
     _, u = unit
     tile = u["tiles"][str(rows)]
@@ -174,7 +174,7 @@ def test_the_slots_of_a_tile_are_a_permutation_that_gives_lanes_consecutive_rows
     for lane in range(u["wave"]):
         steps = product(range(rows // u["m"]), range(u["rows"]))
         assert tile["held"][lane] == [row_of_slot[s * u["m"] + u["c_row"][lane][r]] for s, r in steps]
-        chunk = min(8, len(tile["held"][lane]))
+        chunk = 8 if len(tile["held"][lane]) % 8 == 0 else 4
         for first in range(0, len(tile["held"][lane]), chunk):
             begin = tile["held"][lane][first]
             assert tile["held"][lane][first : first + chunk] == list(range(begin, begin + chunk))
@@ -214,7 +214,9 @@ def as_operand(u, tile, results, keys):
     return lambda first: load_b(u, [column[first : first + u["k"]] for column in columns])
 
 
-@pytest.mark.parametrize(("keys", "head_dim"), [(32, 64), (64, 64), (32, 128), (64, 128)])
+@pytest.mark.parametrize(
+    ("keys", "head_dim"), [(32, 64), (64, 64), (64, 32), (32, 96), (32, 128), (64, 128), (32, 192), (32, 256)]
+)
 def test_two_chained_products_are_attention_without_softmax(unit, keys, head_dim):
     """S^T = K Q^T and O^T = V^T S^T through the slots of LDS and the lanes' registers, as the kernel goes."""
     name, u = unit
@@ -268,14 +270,35 @@ def test_a_swizzle_repeats_with_its_period(said):
 
 def test_visible_keys_are_those_of_the_definition(said):
     for case in said["visibility"]:
-        q, k = case["q"], case["k"]
+        q, k, left, right = case["q"], case["k"], case["left"], case["right"]
         seen = [
-            sum(not case["causal"] or j <= i + k - q for j in range(k))  # bottom-right aligned
+            {
+                j
+                for j in range(k)  # bottom-right aligned
+                if (left < 0 or j >= i + k - q - left) and (right < 0 or j <= i + k - q + right)
+            }
             for i in range(q)
         ]
-        assert case["end"] == seen, case
+        assert [set(range(*bounds)) for bounds in zip(case["begin"], case["end"], strict=True)] == seen, case
         for first, rows in product(range(8), range(4)):
-            assert case["end_of_rows"][first][rows] == max(seen[first : first + rows + 1], default=0), case
+            ends = case["end"][first : first + rows + 1]
+            assert case["end_of_rows"][first][rows] == (ends[-1] if ends else 0), case
+        for bound in ("begin", "end"):
+            assert case[bound] == sorted(case[bound]), "a bound never falls from one row to the next"
+
+
+def test_sequences_of_a_ragged_batch_never_leave_the_tensors(said):
+    found = {(case["mode"], case["batch"]): (case["q"], case["k"]) for case in said["sequences"]}
+    assert found[0, 0] == ([0, 5], [0, 12])  # dense: the whole batch entry
+    assert found[1, 0] == ([0, 3], [2, 3])
+    assert found[1, 1] == ([3, 0], [5, 0])  # empty sequences
+    assert found[3, 0] == ([0, 3], [2, 1])  # seqused_k
+    assert found[6, 1] == ([0, 5], [1, 8])  # dense with seqused_k and leftpad_k
+    assert found[9, 0] == ([0, 3], [0, 3])  # pages: cu_seqlens_k gives lengths only
+    for (q_first, q_rows), (k_first, k_rows) in found.values():
+        assert 0 <= q_first <= q_first + q_rows <= 10
+        assert q_rows <= 5
+        assert 0 <= k_first <= k_first + k_rows <= 12
 
 
 def test_only_whole_known_arch_names_are_accepted(said):
@@ -292,7 +315,7 @@ def test_only_whole_known_arch_names_are_accepted(said):
 
 
 def test_workgroups_are_whole_waves_of_at_most_1024_threads(said):
-    assert len(said["tiles"]) == 8
+    assert len(said["tiles"]) == 24
     for tile in said["tiles"]:
         assert tile["threads"] % tile["wave"] == 0
         assert tile["threads"] <= 1024
@@ -300,5 +323,14 @@ def test_workgroups_are_whole_waves_of_at_most_1024_threads(said):
 
 
 def test_the_argument_struct_has_the_documented_offsets(said):
-    expected = {"size": 168, "q_batch": 40, "o_head": 128, "batch": 136, "scale": 156, "causal": 160}
+    expected = {
+        "size": 264,
+        "block_table": 80,
+        "q_batch": 88,
+        "lse_batch": 184,
+        "seqlen_q": 216,
+        "window_left": 248,
+        "scale": 256,
+        "softcap": 260,
+    }
     assert said["params"] == expected

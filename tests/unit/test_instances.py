@@ -46,8 +46,10 @@ def problems(generate, tmp_path):
 def test_the_table_of_the_project_is_right(generate):
     instances = generate.load_table()
     assert {i.name for i in instances} == {
-        "fa_fwd_fp16_d64", "fa_fwd_fp16_d128", "fa_fwd_bf16_d64", "fa_fwd_bf16_d128",
-    }  # fmt: skip
+        f"fa_fwd_{dtype}_d{head_dim}"
+        for dtype in ("fp16", "bf16")
+        for head_dim in (32, 64, 96, 128, 192, 256)
+    }
     assert all(i.archs == generate.known().archs for i in instances)
 
 
@@ -55,7 +57,7 @@ def test_known_names_come_from_the_headers(generate):
     names = generate.known()
     assert names.archs == ("gfx908", "gfx942", "gfx1030", "gfx1100")
     assert names.dtypes == ("fp16", "bf16")
-    assert names.head_dims == (64, 128)
+    assert names.head_dims == (32, 64, 96, 128, 192, 256)
     assert names.ops == ("fwd",)
 
 
@@ -69,7 +71,7 @@ def test_a_header_that_lost_its_enum_is_named(generate, tmp_path):
 def test_all_problems_are_reported_at_once_with_their_row(problems):
     found = problems(
         "version = 1\n"
-        '[[kernels]]\nop = "fwdd"\ndtypes = ["fp16", "fp32"]\nhead_dims = [64, 96, true]\narch = ["gfx942"]\n'
+        '[[kernels]]\nop = "fwdd"\ndtypes = ["fp16", "fp32"]\nhead_dims = [64, 80, true]\narch = ["gfx942"]\n'
         '[[kernels]]\nop = "fwd"\ndtypes = []\nhead_dims = 64\narchs = ["gfx110", "gfx908", "gfx908"]\n'
     )
     assert found == (
@@ -78,8 +80,8 @@ def test_all_problems_are_reported_at_once_with_their_row(problems):
         "row 1: key 'archs' is missing",
         "row 1: unknown op 'fwdd' (did you mean fwd?); known: fwd",
         "row 1: unknown dtype 'fp32'; known: fp16, bf16",
-        "row 1: unknown head dim 96; known: 64, 128",
-        "row 1: unknown head dim True; known: 64, 128",
+        "row 1: unknown head dim 80; known: 32, 64, 96, 128, 192, 256",
+        "row 1: unknown head dim True; known: 32, 64, 96, 128, 192, 256",
         "row 2: dtypes must be a list with at least one dtype",
         "row 2: head_dims must be a list with at least one head dim",
         "row 2: unknown arch 'gfx110' (did you mean gfx1100?); known: gfx908, gfx942, gfx1030, gfx1100",

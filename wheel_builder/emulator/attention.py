@@ -21,6 +21,10 @@ FACTOR = 2.0
 TINY = {"fp16": 1e-5, "bf16": 1e-4}
 # Float32 arithmetic over up to some thousand keys; the instructions for exp and log are good to 1 ulp.
 LSE_TOLERANCE = 1e-4
+# Of fa::FwdParams: five tensors, six optional ones, strides, sizes, scale and softcap.
+KERNARG = "<11Q16q10i2f"
+NO_TENSORS = (0,) * 6
+NO_WINDOW = -1
 
 
 @dataclass(frozen=True)
@@ -127,12 +131,19 @@ class Call:
         return (*(tensor.memory for tensor in (self.q, self.k, self.v, self.out)), self.lse)
 
     def kernarg(self) -> bytes:
-        """``fa::FwdParams`` of kernels/include/fa/kernel/params.hpp."""
+        """``fa::FwdParams`` of kernels/include/fa/kernel/params.hpp: dense, no optional tensor."""
         case = self.case
         strides = (s for t in (self.q, self.k, self.v, self.out) for s in (t.batch, t.row, t.head))
-        sizes = (case.batch, case.seqlen_q, case.seqlen_k, case.nheads, case.nheads_k)
+        lse = (case.nheads * case.seqlen_q, case.seqlen_q)
+        rows = (case.seqlen_q, case.seqlen_k) * 2
+        heads = (case.nheads, case.nheads_k)
+        window = (NO_WINDOW, 0 if case.causal else NO_WINDOW)
         addresses = (memory.address for memory in self.memory)
-        return struct.pack("<5Q12q5ifi4x", *addresses, *strides, *sizes, case.scale, case.causal)
+        pages, softcap = (0, 0), 0.0
+        return struct.pack(
+            KERNARG, *addresses, *NO_TENSORS, *strides, *lse, 0, 0, *rows, *pages, *heads, *window,
+            case.scale, softcap,
+        )  # fmt: skip
 
 
 def make_call(case: Case) -> Call:

@@ -27,6 +27,10 @@ ARCH_VARIABLE = "FA_STANDIN_ARCH"
 CURRENT_DEVICE = -1
 FUNCTIONS = ("fa_standin_buffer", "fa_standin_fail", "fa_standin_forget_buffers", "fa_standin_report")
 READONLY, WRITTEN = True, False
+# Of the operator ``fwd``, in its order, after q, k, v, out, lse.
+OPTIONAL_TENSORS = (
+    "alibi_slopes", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "leftpad_k", "block_table",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -134,23 +138,16 @@ def kernels_on_host_memory(standin: StandIn) -> Iterator[None]:
 
 
 def _fwd_on(standin: StandIn) -> Any:  # noqa: ANN401 - torch wants the operator's own signature
-    def fwd(
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        out: Tensor,
-        lse: Tensor,
-        softmax_scale: float,
-        causal: bool,  # noqa: FBT001
-    ) -> None:
+    def fwd(q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, *rest: Any) -> None:  # noqa: ANN401
+        optional = dict(zip(OPTIONAL_TENSORS, rest, strict=False))
         tensors = {
             "q": (q, READONLY), "k": (k, READONLY), "v": (v, READONLY),
             "out": (out, WRITTEN), "lse": (lse, WRITTEN),
+            **{name: (tensor, READONLY) for name, tensor in optional.items() if tensor is not None},
         }  # fmt: skip
         with standin.memory(tensors):
             shipped = torch.ops.flash_attn_rocm.fwd.default
-            keys = DispatchKeySet(DispatchKey.CUDA)
-            shipped.redispatch(keys, q, k, v, out, lse, softmax_scale, causal)
+            shipped.redispatch(DispatchKeySet(DispatchKey.CUDA), q, k, v, out, lse, *rest)
 
     return fwd
 

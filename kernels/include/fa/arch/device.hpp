@@ -19,6 +19,22 @@ using LdsBytes = __attribute__((address_space(3))) char*;
 
 // A value that is the same in all lanes, moved to where the compiler knows it.
 FA_DEVICE int uniform(int value) { return __builtin_amdgcn_readfirstlane(value); }
+FA_DEVICE float uniform(float value) {
+  return __builtin_bit_cast(float, uniform(__builtin_bit_cast(int, value)));
+}
+
+// A value whose users stay where they are: what follows from it is not computed before the loop and kept in
+// registers through it.  `here` is for values that differ between lanes, `here_uniform` for those that do
+// not.
+template <class T>
+FA_DEVICE T here(T value) {
+  asm volatile("" : "+v"(value));
+  return value;
+}
+FA_DEVICE int here_uniform(int value) {
+  asm volatile("" : "+s"(value));
+  return value;
+}
 
 // Orders the LDS accesses of all waves of the workgroup; leaves global loads in flight.
 FA_DEVICE void workgroup_barrier() {

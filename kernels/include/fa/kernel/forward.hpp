@@ -1,19 +1,21 @@
-// Dense forward attention: one workgroup computes a block of queries of one head, a wave a step's
+// Forward attention: one workgroup computes a block of queries of one head, a wave a step's
 // columns of it, tile by tile of keys:
 //
 //   S^T = K * Q^T          lanes are queries: a query's scores stay in (almost) one lane
 //   P   = online softmax   fp32, in registers
 //   O^T += V^T * P^T       P^T is the result of the first product in its own layout
 //
-// While a tile is computed from LDS the next one is on its way from global memory to registers.
+// Windows, softcap, ALiBi, ragged batches and pages are branches that a whole wave takes or not.
 #pragma once
 
 #include "fa/arch/current.hpp"
 #include "fa/kernel/config.hpp"
 #include "fa/kernel/params.hpp"
+#include "fa/kernel/sequence.hpp"
 #include "fa/mma/dot2.hpp"
 #include "fa/mma/mfma.hpp"
 #include "fa/mma/wmma.hpp"
+#include "fa/tile/bias.hpp"
 #include "fa/tile/mask.hpp"
 #include "fa/tile/probabilities.hpp"
 #include "fa/tile/query.hpp"
@@ -23,13 +25,14 @@
 
 namespace fa {
 
-template <Gfx kGfx, DType kDType, int kHeadDim>
+// kFeatured: softcap, ALiBi and pages, whose code would take registers from the loop that needs none of it.
+template <Gfx kGfx, DType kDType, int kHeadDim, bool kFeatured>
 struct Forward {
   static_assert(is_fwd_head_dim(kHeadDim),
                 "head dims of the forward kernel: kFwdHeadDims in kernel/config.hpp");
 
   static constexpr ArchTraits kTraits = traits(kGfx);
-  static constexpr FwdConfig kConfig = fwd_config(kGfx, kDType, kHeadDim);
+  static constexpr FwdConfig kConfig = fwd_config(kGfx, kDType, kHeadDim, kFeatured);
   static constexpr FwdTile kTile = fwd_tile(kGfx, kDType, kHeadDim);
   static constexpr int kKeys = kConfig.keys;
   static constexpr int kRowBytes = kHeadDim * 2;
@@ -37,14 +40,14 @@ struct Forward {
   using Unit = UnitOf<kGfx, kDType>;
   using Keys = KeyStage<Unit, kKeys, kHeadDim, kTile.threads>;
   using Values = ValueStage<Unit, kKeys, kHeadDim, kTile.threads>;
-  using Query = typename QueryOf<Unit, kHeadDim>::type;
+  using Q = Query<Unit, kHeadDim, kConfig.query_steps>;
   using P = Probabilities<Unit, kKeys, kDType>;
   using TileWindow = Window<kKeys, kRowBytes, kTraits.buffer_word3>;
   using QueryWindow = Window<Unit::kN, kRowBytes, kTraits.buffer_word3>;
 
   static constexpr int kScoreSteps = kKeys / Unit::kM;
   static constexpr int kOutSteps = kHeadDim / Unit::kM;
-  static constexpr int kWaveLds = Query::kLdsBytes + P::kLdsBytes;
+  static constexpr int kWaveLds = Q::kLdsBytes + P::kLdsBytes;
   static constexpr int kLdsBytes = Keys::Tile::kBytes + Values::Tile::kBytes + kConfig.waves * kWaveLds;
   static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
 
@@ -52,82 +55,186 @@ struct Forward {
   using Out = typename Unit::C[kOutSteps];
 
   FA_DEVICE static void run(const FwdParams& params, LdsBytes lds) {
-    const int thread = __builtin_amdgcn_workitem_id_x();
-    const int lane = thread % Unit::kWave;
-    const int wave = uniform(thread / Unit::kWave);
-    const int head = __builtin_amdgcn_workgroup_id_y();
-    const int batch = __builtin_amdgcn_workgroup_id_z();
+    const Sequence found = fa::sequence(params, __builtin_amdgcn_workgroup_id_z());
+    const Sequence sequence{uniform(found.q_first), uniform(found.seqlen_q), uniform(found.k_first),
+                            uniform(found.seqlen_k)};
     const int block_row = __builtin_amdgcn_workgroup_id_x() * kTile.block_m;
+    if (block_row < sequence.seqlen_q) Forward(params, sequence, lds).attend(block_row);
+  }
+
+ private:
+  // The keys that the block's tiles run through, those that the wave sees, and those that all its rows see.
+  struct Tiles {
+    int begin, end;
+    int wave_begin, wave_end;
+    int unmasked_begin, unmasked_end;
+
+    FA_DEVICE bool seen(int first) const { return first < wave_end && first + kKeys > wave_begin; }
+  };
+
+  // K or V of one sequence and head.
+  struct Source {
+    Matrix matrix;
+    int64_t page_bytes;
+  };
+
+  const FwdParams& params;
+  const Sequence sequence;
+  const int batch, head, thread, lane, wave;
+  const Visibility visible;
+  const LdsBytes k_tile, v_tile, wave_lds;
+
+  FA_DEVICE Forward(const FwdParams& params, const Sequence& sequence, LdsBytes lds)
+      : params(params),
+        sequence(sequence),
+        batch(__builtin_amdgcn_workgroup_id_z()),
+        head(__builtin_amdgcn_workgroup_id_y()),
+        thread(__builtin_amdgcn_workitem_id_x()),
+        lane(thread % Unit::kWave),
+        wave(uniform(thread / Unit::kWave)),
+        visible{sequence.seqlen_q, sequence.seqlen_k, params.window_left, params.window_right},
+        k_tile(lds),
+        v_tile(lds + Keys::Tile::kBytes),
+        wave_lds(v_tile + Values::Tile::kBytes + wave * kWaveLds) {}
+
+  FA_DEVICE void attend(int block_row) const {
     const int wave_row = block_row + wave * Unit::kN;
+    const Tiles tiles = tiles_of(block_row, wave_row);
+    const Bias bias{__builtin_fabsf(params.scale), params.softcap, slope()};
+    const bool biased = kFeatured && uniform(static_cast<int>(bias.any())) != 0;
+    const float scale = params.scale == 0 ? 1 : __builtin_fabsf(params.scale);
+    Softmax<Unit, kScoreSteps> softmax(biased ? 1 : scale * Bias::kLog2e);
+    Out o = {};
+    if (tiles.begin < tiles.end) {
+      const Source k = source(params.k, params.k_batch, params.k_head, params.k_row);
+      const Source v = source(params.v, params.v_batch, params.v_head, params.v_row);
+      const Q query(wave_lds, QueryWindow(query_matrix(), wave_row), QuerySign(params.scale), lane);
+      const auto scores = [&](Scores& s, int first) {
+        add_scores(s, query);
+        if (biased) {
+          bias.template apply<Unit, kKeys>(s, first, lane, [&](int c) {
+            return visible.diagonal(wave_row + here(Unit::column(lane, c)));
+          });
+        }
+        if (first < tiles.unmasked_begin) mask_begin(s, first, wave_row);
+        if (first + kKeys > tiles.unmasked_end) mask_end(s, first, wave_row);
+        softmax.template update<kOutSteps>(s, o, lane);
+      };
+      if constexpr (kConfig.one_stage) {
+        one_stage(tiles, k, v, o, scores);
+      } else {
+        two_stages(tiles, k, v, o, scores);
+      }
+    }
+    store_rows(wave_row, o, softmax);
+  }
 
-    const int head_k = head / (params.nheads / params.nheads_k);
-    const Matrix q =
-        matrix(params.q, batch, params.q_batch, head, params.q_head, params.q_row, params.seqlen_q);
-    const Matrix k =
-        matrix(params.k, batch, params.k_batch, head_k, params.k_head, params.k_row, params.seqlen_k);
-    const Matrix v =
-        matrix(params.v, batch, params.v_batch, head_k, params.v_head, params.v_row, params.seqlen_k);
+  FA_DEVICE Tiles tiles_of(int block_row, int wave_row) const {
+    return {visible.begin(block_row) / kKeys * kKeys,
+            visible.end_of_rows(block_row, kTile.block_m),
+            visible.begin(wave_row),
+            visible.end_of_rows(wave_row, Unit::kN),
+            visible.begin(wave_row + Unit::kN - 1),
+            visible.end(wave_row)};
+  }
 
-    const LdsBytes k_tile = lds;
-    const LdsBytes v_tile = k_tile + Keys::Tile::kBytes;
-    const LdsBytes wave_lds = v_tile + Values::Tile::kBytes + wave * kWaveLds;
-
-    const Visibility visible{params.seqlen_q, params.seqlen_k, params.causal != 0};
-    const int block_end = visible.end_of_rows(block_row, kTile.block_m);
-    const int wave_end = visible.end_of_rows(wave_row, Unit::kN);
-    const int unmasked_end = visible.end(wave_row);
-    int end[Unit::kColumns];
-#pragma unroll
-    for (int c = 0; c < Unit::kColumns; ++c) end[c] = visible.end(wave_row + Unit::column(lane, c));
-
+  // The next tile's K and V are on their way while a tile is computed.
+  template <class MakeScores>
+  FA_DEVICE void two_stages(const Tiles& tiles, const Source& k, const Source& v, Out& o,
+                            const MakeScores& scores) const {
     Keys next_k;
     Values next_v;
-    next_k.load(TileWindow(k, 0), thread);
-    next_v.load(TileWindow(v, 0), thread);
-
-    const Query query(wave_lds, QueryWindow(q, wave_row), QuerySign(params.scale), lane);
-    constexpr float kLog2e = 1.44269504088896341f;
-    Softmax<Unit, kScoreSteps> softmax(params.scale == 0 ? 1 : __builtin_fabsf(params.scale) * kLog2e);
-    Out o = {};
-
-    for (int first = 0; first < block_end; first += kKeys) {
+    load(next_k, k, tiles.begin);
+    load(next_v, v, tiles.begin);
+    for (int first = tiles.begin; first < tiles.end; first += kKeys) {
       workgroup_barrier();  // all waves are done with the last tile
       next_k.store(k_tile, thread);
       next_v.store(v_tile, thread);
       workgroup_barrier();
-      next_k.load(TileWindow(k, first + kKeys), thread);
-      next_v.load(TileWindow(v, first + kKeys), thread);
-      if (first < wave_end) {
+      load(next_k, k, first + kKeys);
+      load(next_v, v, first + kKeys);
+      if (tiles.seen(first)) {
         Scores s = {};
-        add_scores(s, k_tile, query, lane);
-        if (first + kKeys > unmasked_end) mask(s, first, end, lane);
-        softmax.template update<kOutSteps>(s, o, lane);
-        const P p(wave_lds + Query::kLdsBytes, s, lane);
-        add_values(o, v_tile, p, lane);
+        scores(s, first);
+        const P p(wave_lds + Q::kLdsBytes, s, lane);
+        add_values(o, p);
       }
-    }
-
-    softmax.join_sums(lane);
-#pragma unroll
-    for (int step = 0; step < kOutSteps; ++step) Unit::settle(o[step]);
-#pragma unroll
-    for (int c = 0; c < Unit::kColumns; ++c) {
-      const int row = wave_row + Unit::column(lane, c);
-      if (row < params.seqlen_q) store(params, batch, head, row, o, softmax, c, lane);
     }
   }
 
- private:
-  FA_DEVICE static Matrix matrix(const void* base, int batch, int64_t batch_stride, int head,
-                                 int64_t head_stride, int64_t row_stride, int rows) {
-    return {static_cast<const char*>(base) + (batch * batch_stride + head * head_stride) * 2, row_stride * 2,
-            rows};
+  // V is on its way during the first product, the next K during the second.
+  template <class MakeScores>
+  FA_DEVICE void one_stage(const Tiles& tiles, const Source& k, const Source& v, Out& o,
+                           const MakeScores& scores) const {
+    {
+      Keys next_k;
+      load(next_k, k, tiles.begin);
+      next_k.store(k_tile, thread);
+    }
+    workgroup_barrier();
+    for (int first = tiles.begin; first < tiles.end; first += kKeys) {
+      Values next_v;
+      load(next_v, v, first);
+      Scores s = {};
+      scores(s, first);
+      const P p(wave_lds + Q::kLdsBytes, s, lane);
+      next_v.store(v_tile, mover());
+      workgroup_barrier();
+      Keys next_k;
+      load(next_k, k, first + kKeys);
+      add_values(o, p);
+      next_k.store(k_tile, mover());
+      workgroup_barrier();
+    }
+  }
+
+  FA_DEVICE Source source(const void* base, int64_t batch_stride, int64_t head_stride,
+                          int64_t row_stride) const {
+    const bool paged = kFeatured && params.block_table != nullptr;
+    const bool ragged = params.cu_seqlens_k != nullptr;
+    const int head_k = uniform(head / (params.nheads / params.nheads_k));
+    const int64_t offset = (paged || ragged ? 0 : batch * batch_stride) + head_k * head_stride +
+                           (paged ? 0 : sequence.k_first * row_stride);
+    return {{static_cast<const char*>(base) + offset * 2, row_stride * 2, sequence.seqlen_k},
+            batch_stride * 2};
+  }
+
+  // The thread as it moves tiles.  Where registers are short, its addresses are computed for each tile.
+  FA_DEVICE int mover() const { return kFeatured ? here(thread) : thread; }
+
+  template <class Stage>
+  FA_DEVICE void load(Stage& stage, const Source& source, int first) const {
+    if (!kFeatured || params.block_table == nullptr) {
+      stage.load(TileWindow(source.matrix, first), mover());
+    } else {
+      const PagedMatrix matrix{source.matrix.base,  source.matrix.row_bytes,
+                               source.page_bytes,   params.block_table + batch * params.table_batch,
+                               source.matrix.rows,  here_uniform(params.page),
+                               params.num_pages - 1};
+      stage.load(PagedWindow{matrix, first}, mover());
+    }
+  }
+
+  FA_DEVICE int64_t batch_offset(int64_t batch_stride) const {
+    return params.cu_seqlens_q == nullptr ? batch * batch_stride : 0;
+  }
+
+  FA_DEVICE Matrix query_matrix() const {
+    const int64_t offset =
+        batch_offset(params.q_batch) + head * params.q_head + sequence.q_first * params.q_row;
+    return {static_cast<const char*>(params.q) + offset * 2, params.q_row * 2, sequence.seqlen_q};
+  }
+
+  FA_DEVICE float slope() const {
+    return !kFeatured || params.alibi_slopes == nullptr
+               ? 0
+               : uniform(params.alibi_slopes[batch * params.alibi_batch + head]);
   }
 
   // S^T += K * Q^T.
-  FA_DEVICE static void add_scores(Scores& s, LdsBytes k_tile, const Query& query, int lane) {
-#pragma unroll Query::kUnroll
-    for (int i = 0; i < Query::kSteps; ++i) {
+  FA_DEVICE void add_scores(Scores& s, const Q& query) const {
+#pragma unroll Q::kUnroll
+    for (int i = 0; i < Q::kSteps; ++i) {
       const typename Unit::B q = query.operand(i);
       const int unit = (i * Unit::kK + Unit::run_begin(lane)) / 8;
 #pragma unroll
@@ -136,12 +243,13 @@ struct Forward {
             s[step],
             Keys::Tile::template read<typename Unit::A>(k_tile, step * Unit::kM + Unit::a_row(lane), unit),
             q);
+        end_of_step(i * kScoreSteps + step);
       }
     }
   }
 
   // O^T += V^T * P^T.
-  FA_DEVICE static void add_values(Out& o, LdsBytes v_tile, const P& p, int lane) {
+  FA_DEVICE void add_values(Out& o, const P& p) const {
 #pragma unroll P::kUnroll
     for (int i = 0; i < P::kSteps; ++i) {
       const typename Unit::B b = p.operand(i);
@@ -152,36 +260,81 @@ struct Forward {
             o[step],
             Values::Tile::template read<typename Unit::A>(v_tile, step * Unit::kM + Unit::a_row(lane), unit),
             b);
+        end_of_step(step);
       }
     }
   }
 
-  // Scores of keys from end[column] on become -inf.
-  FA_DEVICE static void mask(Scores& s, int first, const int* end, int lane) {
+  FA_DEVICE static void end_of_step(int step) {
+    if constexpr (kConfig.ahead != 0) {
+      if (step % kConfig.ahead == kConfig.ahead - 1) __builtin_amdgcn_sched_barrier(0);
+    }
+  }
+
+  // Scores of keys from end(row) on become -inf.
+  FA_DEVICE void mask_end(Scores& s, int first, int wave_row) const {
 #pragma unroll
     for (int c = 0; c < Unit::kColumns; ++c) {
-      const int left = end[c] - first - Unit::held_begin(lane, kKeys);
+      const int left =
+          visible.end(wave_row + here(Unit::column(lane, c))) - first - Unit::held_begin(lane, kKeys);
+      mask(s, c, [=](int key) { return key < left; });
+    }
+  }
+
+  // Scores of keys before begin(row) become -inf.
+  FA_DEVICE void mask_begin(Scores& s, int first, int wave_row) const {
 #pragma unroll
-      for (int f = 0; f < kScoreSteps * Unit::kRows; ++f) {
-        typename Unit::C& step = s[f / Unit::kRows];
-        const int element = f % Unit::kRows * Unit::kColumns + c;
-        step[element] = Unit::held_step(f) < left ? step[element] : -__builtin_inff();
-      }
+    for (int c = 0; c < Unit::kColumns; ++c) {
+      const int left =
+          visible.begin(wave_row + here(Unit::column(lane, c))) - first - Unit::held_begin(lane, kKeys);
+      mask(s, c, [=](int key) { return key >= left; });
+    }
+  }
+
+  template <class Seen>
+  FA_DEVICE static void mask(Scores& s, int c, Seen seen) {
+#pragma unroll
+    for (int f = 0; f < kScoreSteps * Unit::kRows; ++f) {
+      typename Unit::C& step = s[f / Unit::kRows];
+      const int element = f % Unit::kRows * Unit::kColumns + c;
+      step[element] = seen(Unit::held_step(f)) ? step[element] : -__builtin_inff();
     }
   }
 
   template <class State>
-  FA_DEVICE static void store(const FwdParams& params, int batch, int head, int row, const Out& o,
-                              const State& softmax, int c, int lane) {
+  FA_DEVICE void store_rows(int wave_row, Out& o, State& softmax) const {
+    softmax.join_sums(lane);
+#pragma unroll
+    for (int step = 0; step < kOutSteps; ++step) Unit::settle(o[step]);
+#pragma unroll
+    for (int c = 0; c < Unit::kColumns; ++c) {
+      const int row = wave_row + Unit::column(lane, c);
+      if (row < sequence.seqlen_q) store_row(row, o, softmax, c);
+    }
+  }
+
+  template <class State>
+  FA_DEVICE void store_row(int row, const Out& o, const State& softmax, int c) const {
+    const int64_t at = sequence.q_first + row;
     char* out = static_cast<char*>(params.out) +
-                (batch * params.o_batch + head * params.o_head + row * params.o_row) * 2;
+                (batch_offset(params.o_batch) + head * params.o_head + at * params.o_row) * 2;
     store_column<Unit, kDType, kHeadDim>(o, c, softmax.inverse_sum(c), out, lane);
     if (Unit::held_begin(lane, kKeys) == 0) {
-      const int64_t head_row = static_cast<int64_t>(batch) * params.nheads + head;
-      params.lse[head_row * params.seqlen_q + row] = softmax.log_sum_exp(c);
+      params.lse[batch_offset(params.lse_batch) + head * params.lse_head + at] = softmax.log_sum_exp(c);
     }
   }
 };
+
+// The arguments where the hardware has put them.
+using Arguments = __attribute__((address_space(4))) const FwdParams*;
+FA_DEVICE Arguments kernel_arguments() { return (Arguments)__builtin_amdgcn_kernarg_segment_ptr(); }
+
+// The same arguments, which the compiler takes for others: of two loops it would otherwise load all that any
+// of them needs before both, more than there are scalar registers.
+FA_DEVICE const FwdParams& once_more(Arguments arguments) {
+  asm volatile("" : "+s"(arguments));
+  return *(const FwdParams*)arguments;
+}
 
 // Defines the kernel `name`.
 #define FA_FORWARD(name, dtype, head_dim)                                                                    \
@@ -190,9 +343,16 @@ struct Forward {
                                              fa::fwd_tile(fa::kCurrentGfx, dtype, head_dim).threads)))       \
   __attribute__((amdgpu_waves_per_eu(fa::fwd_config(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void \
   name(const fa::FwdParams params) {                                                                         \
-    using Kernel = fa::Forward<fa::kCurrentGfx, dtype, head_dim>;                                            \
-    __attribute__((shared, aligned(16))) static char lds[Kernel::kLdsBytes];                                 \
-    Kernel::run(params, (fa::LdsBytes)lds);                                                                  \
+    const fa::Arguments arguments = fa::kernel_arguments();                                                  \
+    using Plain = fa::Forward<fa::kCurrentGfx, dtype, head_dim, false>;                                      \
+    using Featured = fa::Forward<fa::kCurrentGfx, dtype, head_dim, true>;                                    \
+    __attribute__((shared, aligned(16))) static char lds[fa::larger(Plain::kLdsBytes, Featured::kLdsBytes)]; \
+    if (fa::featured(params)) {                                                                              \
+      Featured::run(fa::once_more(arguments), (fa::LdsBytes)lds);                                            \
+      asm volatile("; keeps the ends of the two apart, which must not share registers");                     \
+    } else {                                                                                                 \
+      Plain::run(params, (fa::LdsBytes)lds);                                                                 \
+    }                                                                                                        \
   }
 
 }  // namespace fa

@@ -5,29 +5,70 @@
 
 namespace fa {
 
-// Dense forward attention, passed by value as the only argument of every fa_fwd_* kernel.
-//   q, out  (batch, seqlen_q, nheads, head_dim);  k, v  (batch, seqlen_k, nheads_k, head_dim), nheads %
-//   nheads_k == 0 lse     (batch, nheads, seqlen_q) fp32 contiguous, natural logarithm; +inf where a query
-//   sees no key (out is 0 there)
+// Forward attention, passed by value as the only argument of every fa_fwd_* kernel.
+//
+//   q, out  (batch, seqlen_q, nheads, head_dim);  k, v (batch, seqlen_k, nheads_k, head_dim)
+//   lse     (batch, nheads, seqlen_q) fp32 by its strides, rows contiguous, natural logarithm; +inf where a
+//           query sees no key (out is 0 there)
+//
+// Ragged batches, each independent of the others; a null pointer turns it off:
+//   cu_seqlens_q, cu_seqlens_k (batch + 1)  sequence b has rows cu[b] to cu[b + 1] of q (k, v), whose batch
+//                                           stride is 0; seqlen_q is then the longest sequence
+//   block_table (batch, table_batch)        key j of a sequence is row j % page of page table[j / page] of
+//                                           k and v (num_pages, page, nheads_k, head_dim); k_batch and
+//                                           v_batch are the strides of pages; page is a multiple of 16
+//   seqused_k (batch)                       keys in use, where fewer than there are
+//   leftpad_k (batch)                       the first keys of a sequence, not used; never with block_table
+// Whatever these hold, no address outside of the tensors is touched: lengths and page numbers are cut to
+// rows_q, rows_k (rows of q, and of k and v, all sequences together), seqlen_k and num_pages.
+//
+// Scores: scale * q.k, then softcap * tanh(score / softcap) unless softcap is 0, then minus
+// alibi_slopes[b * alibi_batch + head] * distance to the diagonal unless alibi_slopes is null.
+// The diagonal is aligned to the bottom right corner: query i is at key i + keys - queries.  It sees
+// window_left keys before that one and window_right after it; kNoWindow is no bound.
+//
 // Device pointers and strides (in elements) are multiples of 8 elements; the last dimension has stride 1.  k
-// and v are not read when seqlen_k is 0.  Row strides are below kMaxRowStride. Grid: x = ceil(seqlen_q /
-// block_m), y = nheads, z = batch; block x = threads (fwd_tile in kernel/config.hpp).
+// and v are not read where there are no keys.  Row strides are below kMaxRowStride, lengths at most
+// kMaxLength.  Grid: x = ceil(seqlen_q / block_m), y = nheads, z = batch; block x = threads (fwd_tile in
+// kernel/config.hpp).
 struct FwdParams {
   const void* q;
   const void* k;
   const void* v;
   void* out;
   float* lse;
+  const float* alibi_slopes;
+  const int32_t* cu_seqlens_q;
+  const int32_t* cu_seqlens_k;
+  const int32_t* seqused_k;
+  const int32_t* leftpad_k;
+  const int32_t* block_table;
   int64_t q_batch, q_row, q_head;
   int64_t k_batch, k_row, k_head;
   int64_t v_batch, v_row, v_head;
   int64_t o_batch, o_row, o_head;
-  int32_t batch, seqlen_q, seqlen_k, nheads, nheads_k;
-  float scale;     // softmax_scale; scores are scale * q.k
-  int32_t causal;  // 0 or 1, bottom-right aligned: query i sees keys j <= i + seqlen_k - seqlen_q
+  int64_t lse_batch, lse_head;
+  int64_t table_batch, alibi_batch;
+  int32_t seqlen_q, seqlen_k;  // most queries and keys of a sequence
+  int32_t rows_q, rows_k;
+  int32_t page, num_pages;
+  int32_t nheads, nheads_k;
+  int32_t window_left, window_right;
+  float scale;  // softmax_scale
+  float softcap;
 };
+
+// Whether a call takes the loop that has all features, or the plain one.
+constexpr bool featured(const FwdParams& p) {
+  return p.alibi_slopes != nullptr || p.softcap != 0 || p.block_table != nullptr;
+}
+
+inline constexpr int32_t kNoWindow = -1;
 
 // A tile's rows are addressed with 32 bits from the tile's first: 64 rows of 2-byte elements.
 inline constexpr int64_t kMaxRowStride = int64_t{1} << 24;
+
+// Sums of two lengths, or of a length and a window, and a block of rows are 32 bits wide.
+inline constexpr int64_t kMaxLength = (int64_t{1} << 30) - 4096;
 
 }  // namespace fa

@@ -1,5 +1,5 @@
-// A wave's rows of Q as operand B of S^T = K * Q^T: held in registers, or, where a lane needs several
-// columns and so too many registers, in the wave's own part of LDS.
+// A wave's rows of Q as operand B of S^T = K * Q^T: the first steps held in registers, the others, where
+// that would take too many, in the wave's own part of LDS.
 #pragma once
 
 #include "fa/mma/unit.hpp"
@@ -22,24 +22,21 @@ struct QuerySign {
   }
 };
 
-template <class Unit, int kHeadDim>
+// Steps kFirst to kFirst + kSteps of the contraction.
+template <class Unit, int kFirst, int kSteps>
 struct QueryInRegisters {
-  static constexpr int kLdsBytes = 0;
-  static constexpr int kSteps = kHeadDim / Unit::kK;
-  static constexpr int kUnroll = kSteps;
-
   typename Unit::B step[kSteps];
 
   template <class Window>
-  FA_DEVICE QueryInRegisters(LdsBytes, const Window& window, QuerySign sign, int lane) {
+  FA_DEVICE void load(const Window& window, QuerySign sign, int lane) {
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {
-      const int byte = (i * Unit::kK + Unit::run_begin(lane)) * 2;
+      const int byte = ((kFirst + i) * Unit::kK + Unit::run_begin(lane)) * 2;
       step[i].column[0] = sign.apply(read<typename Unit::A>(window, Unit::column(lane, 0), byte));
     }
   }
 
-  FA_DEVICE typename Unit::B operand(int i) const { return step[i]; }
+  FA_DEVICE typename Unit::B operand(int i) const { return step[i - kFirst]; }
 
  private:
   template <class A, class Window>
@@ -55,47 +52,74 @@ struct QueryInRegisters {
   }
 };
 
-template <class Unit, int kHeadDim>
+template <class Unit, int kFirst, int kSteps>
 struct QueryInLds {
-  using Tile = LdsTile<Unit::kN, kHeadDim * 2, Unit::kN>;
-  static constexpr int kLdsBytes = Tile::kBytes;
-  static constexpr int kSteps = kHeadDim / Unit::kK;
-  static constexpr int kUnroll = 2;
-
-  LdsBytes tile;
-  int lane;
+  using Tile = LdsTile<Unit::kN, kSteps * Unit::kK * 2, Unit::kN>;
 
   template <class Window>
-  FA_DEVICE QueryInLds(LdsBytes tile, const Window& window, QuerySign sign, int lane)
-      : tile(tile), lane(lane) {
+  FA_DEVICE static void load(LdsBytes tile, const Window& window, QuerySign sign, int lane) {
+    constexpr int kPieces = Unit::kN * Tile::kUnits;
+    static_assert(kPieces % Unit::kWave == 0, "every lane moves the same number of units");
 #pragma unroll
-    for (int i = 0; i < Unit::kN * Tile::kUnits / Unit::kWave; ++i) {
+    for (int i = 0; i < kPieces / Unit::kWave; ++i) {
       const int index = lane + i * Unit::kWave;
       const int row = index / Tile::kUnits, unit = index % Tile::kUnits;
-      Tile::write(tile, row, unit, 0, sign.apply(window.template read<u32x4>(row, unit * 16)));
+      const int byte = kFirst * Unit::kK * 2 + unit * 16;
+      Tile::write(tile, row, unit, 0, sign.apply(window.template read<u32x4>(row, byte)));
     }
     wave_barrier();
   }
 
-  FA_DEVICE typename Unit::B operand(int i) const {
+  FA_DEVICE static typename Unit::B operand(LdsBytes tile, int i, int lane) {
     typename Unit::B b;
 #pragma unroll
     for (int c = 0; c < Unit::kColumns; ++c) {
-      b.column[c] = Tile::template read<typename Unit::A>(tile, Unit::column(lane, c),
-                                                          (i * Unit::kK + Unit::run_begin(lane)) / 8);
+      b.column[c] = Tile::template read<typename Unit::A>(
+          tile, Unit::column(lane, c), ((i - kFirst) * Unit::kK + Unit::run_begin(lane)) / 8);
     }
     return b;
   }
 };
 
-template <class Unit, int kHeadDim, bool kOneColumn = Unit::kColumns == 1>
-struct QueryOf {
-  using type = QueryInRegisters<Unit, kHeadDim>;
+template <class Unit, int kFirst>
+struct QueryInRegisters<Unit, kFirst, 0> {
+  template <class Window>
+  FA_DEVICE void load(const Window&, QuerySign, int) {}
+  FA_DEVICE typename Unit::B operand(int) const { return {}; }
 };
 
-template <class Unit, int kHeadDim>
-struct QueryOf<Unit, kHeadDim, false> {
-  using type = QueryInLds<Unit, kHeadDim>;
+template <class Unit, int kFirst>
+struct QueryInLds<Unit, kFirst, 0> {
+  struct Tile {
+    static constexpr int kBytes = 0;
+  };
+  template <class Window>
+  FA_DEVICE static void load(LdsBytes, const Window&, QuerySign, int) {}
+  FA_DEVICE static typename Unit::B operand(LdsBytes, int, int) { return {}; }
+};
+
+template <class Unit, int kHeadDim, int kInRegisters>
+struct Query {
+  static constexpr int kSteps = kHeadDim / Unit::kK;
+  // Steps in LDS need no copy of the code for each.
+  static constexpr int kUnroll = kInRegisters == 0 ? 2 : kSteps;
+  using Held = QueryInRegisters<Unit, 0, kInRegisters>;
+  using Rest = QueryInLds<Unit, kInRegisters, kSteps - kInRegisters>;
+  static constexpr int kLdsBytes = Rest::Tile::kBytes;
+
+  Held held;
+  LdsBytes tile;
+  int lane;
+
+  template <class Window>
+  FA_DEVICE Query(LdsBytes tile, const Window& window, QuerySign sign, int lane) : tile(tile), lane(lane) {
+    held.load(window, sign, lane);
+    Rest::load(tile, window, sign, lane);
+  }
+
+  FA_DEVICE typename Unit::B operand(int i) const {
+    return i < kInRegisters ? held.operand(i) : Rest::operand(tile, i, lane);
+  }
 };
 
 }  // namespace fa

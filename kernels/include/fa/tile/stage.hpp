@@ -7,69 +7,89 @@
 
 namespace fa {
 
+// Calls `action(i, index)` for the pieces of `kPieces` that a thread has: its i-th has that index.  Where
+// threads are left over at the end, they are whole waves.
+template <int kPieces, int kThreads, int kWave, class Action>
+FA_DEVICE void for_pieces(int thread, Action action) {
+  static_assert(kPieces % kWave == 0, "whole waves have nothing to do");
+#pragma unroll
+  for (int i = 0; i * kThreads < kPieces; ++i) {
+    if ((i + 1) * kThreads <= kPieces || uniform(thread) < kPieces - i * kThreads) {
+      action(i, thread + i * kThreads);
+    }
+  }
+}
+
 // K as it is: row `key` of the tile goes to LDS row slot_of_row(key).
 template <class Layout, int kKeys, int kHeadDim, int kThreads>
 struct KeyStage {
   using Tile = LdsTile<kKeys, kHeadDim * 2, Layout::kM>;
-  static constexpr int kLoads = kKeys * Tile::kUnits / kThreads;
-  static_assert(kLoads * kThreads == kKeys * Tile::kUnits, "every thread moves the same number of units");
+  static constexpr int kPieces = kKeys * Tile::kUnits;
+  static constexpr int kLoads = (kPieces + kThreads - 1) / kThreads;
 
   u32x4 unit[kLoads];
 
-  template <class Window>
-  FA_DEVICE void load(const Window& window, int thread) {
-#pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
-      const int index = thread + i * kThreads;
-      unit[i] = window.template read<u32x4>(index / Tile::kUnits, index % Tile::kUnits * 16);
-    }
+  template <class Source>
+  FA_DEVICE void load(const Source& source, int thread) {
+    for_pieces<kPieces, kThreads, Layout::kWave>(thread, [&](int i, int index) {
+      const int row = index / Tile::kUnits;
+      unit[i] = source.template read<u32x4>(source.group(row), row, index % Tile::kUnits * 16);
+    });
   }
 
   FA_DEVICE void store(LdsBytes tile, int thread) const {
-#pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
-      const int index = thread + i * kThreads;
+    for_pieces<kPieces, kThreads, Layout::kWave>(thread, [&](int i, int index) {
       Tile::write(tile, Layout::slot_of_row(index / Tile::kUnits, kKeys), index % Tile::kUnits, 0, unit[i]);
-    }
+    });
   }
 };
 
 // V transposed: LDS row slot_of_row(d) holds element d of all keys of the tile, so that a lane reads
-// consecutive keys at once.  A thread turns a block of 4 keys by kWidth elements.
+// consecutive keys at once.  A thread turns blocks of 4 keys by kWidth elements.
 template <class Layout, int kKeys, int kHeadDim, int kThreads>
 struct ValueStage {
   using Tile = LdsTile<kHeadDim, kKeys * 2, Layout::kM>;
-  static constexpr int kWidth = kKeys * kHeadDim / 4 / kThreads;
-  static_assert(kWidth == 2 || kWidth == 4 || kWidth == 8, "a thread reads 4, 8 or 16 bytes of each key");
+  // As narrow as leaves every thread one block, so that none waits; 4, 8 or 16 bytes of each key.
+  static constexpr int kFair = kKeys * kHeadDim / 4 / kThreads;
+  static constexpr int kWidth = kFair <= 2 ? 2 : kFair <= 4 ? 4 : 8;
   static constexpr int kBlocks = kHeadDim / kWidth;
+  static constexpr int kPieces = kKeys / 4 * kBlocks;
+  static constexpr int kLoads = (kPieces + kThreads - 1) / kThreads;
   typedef uint32_t Words __attribute__((ext_vector_type(kWidth / 2)));
 
-  Words key[4];
+  Words key[kLoads][4];
 
-  template <class Window>
-  FA_DEVICE void load(const Window& window, int thread) {
+  template <class Source>
+  FA_DEVICE void load(const Source& source, int thread) {
+    for_pieces<kPieces, kThreads, Layout::kWave>(thread, [&](int i, int index) {
+      const int row = index / kBlocks * 4;
+      const typename Source::Group group = source.group(row);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      key[i] = window.template read<Words>(thread / kBlocks * 4 + i, thread % kBlocks * kWidth * 2);
-    }
+      for (int j = 0; j < 4; ++j) {
+        key[i][j] = source.template read<Words>(group, row + j, index % kBlocks * kWidth * 2);
+      }
+    });
   }
 
   FA_DEVICE void store(LdsBytes tile, int thread) const {
     constexpr uint32_t kLow = 0x05040100, kHigh = 0x07060302;
+    for_pieces<kPieces, kThreads, Layout::kWave>(thread, [&](int i, int index) {
 #pragma unroll
-    for (int word = 0; word < kWidth / 2; ++word) {
-      store_element(tile, thread, word * 2, kLow);
-      store_element(tile, thread, word * 2 + 1, kHigh);
-    }
+      for (int word = 0; word < kWidth / 2; ++word) {
+        store_element(tile, key[i], index, word * 2, kLow);
+        store_element(tile, key[i], index, word * 2 + 1, kHigh);
+      }
+    });
   }
 
  private:
-  FA_DEVICE void store_element(LdsBytes tile, int thread, int element, uint32_t half) const {
+  FA_DEVICE static void store_element(LdsBytes tile, const Words* key, int index, int element,
+                                      uint32_t half) {
     const int word = element / 2;
     const u32x2 keys = {__builtin_amdgcn_perm(key[1][word], key[0][word], half),
                         __builtin_amdgcn_perm(key[3][word], key[2][word], half)};
-    const int block = thread / kBlocks;
-    const int d = thread % kBlocks * kWidth + element;
+    const int block = index / kBlocks;
+    const int d = index % kBlocks * kWidth + element;
     Tile::write(tile, Layout::slot_of_row(d, kHeadDim), block / 2, block % 2 * 8, keys);
   }
 };

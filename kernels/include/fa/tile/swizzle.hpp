@@ -9,17 +9,25 @@ template <int kRows, int kRowBytes, int kPeriod>
 struct Swizzle {
   static constexpr int kUnits = kRowBytes / 16;
   static constexpr int kBytes = kRows * kRowBytes;
-  static_assert(kRowBytes % 16 == 0 && (kUnits & (kUnits - 1)) == 0, "a row is a power of two of units");
+  static constexpr int kSpan = (kUnits & -kUnits) < 8 ? kUnits & -kUnits : 8;  // units that change places
+  static_assert(kRowBytes % 16 == 0 && kUnits * kRowBytes % 64 == 0,
+                "eight rows can be spread over the banks");
   static_assert(kPeriod >= 8 && kRows % kPeriod == 0, "a tile is whole periods of at least 8 rows");
 
   static constexpr int permutation(int row) {
-    constexpr int kSpan = kUnits < 8 ? kUnits : 8;
     const int group = row % kPeriod / (8 / kSpan);
     return (group ^ group / kSpan) % kSpan;
   }
 
-  // Byte offset of a unit.
-  static constexpr int offset(int row, int unit) { return row * kRowBytes + (unit ^ permutation(row)) * 16; }
+  // Byte offset of a unit.  Of long rows the compiler finds the constant distances between units only when it
+  // is told, and keeps a register for each; of short ones it does, and the shorter form is the faster one.
+  static constexpr int offset(int row, int unit) {
+    if constexpr (kUnits <= 16 && (kUnits & (kUnits - 1)) == 0) {
+      return row * kRowBytes + (unit ^ permutation(row)) * 16;
+    } else {
+      return row * kRowBytes + (unit % kSpan ^ permutation(row)) * 16 + unit / kSpan * (kSpan * 16);
+    }
+  }
 };
 
 }  // namespace fa

@@ -1,5 +1,5 @@
-// Rows of a matrix in global memory, read through a buffer resource: what lies beyond the last row
-// reads as zero and touches no memory, so ragged tiles need no code of their own.
+// Rows of a matrix in global memory, as tiles read them.  A source gives a tile's rows in groups of kGroup
+// aligned ones: `group(row)` says where the group of a row is, `read` takes bytes from one of its rows.
 #pragma once
 
 #include "fa/arch/device.hpp"
@@ -13,10 +13,13 @@ struct Matrix {
   int rows;
 };
 
-// Up to kRows rows of a matrix from row `first` on.  Offsets inside are 32 bits wide: kRows * row_bytes <
-// 2^32 (kernel/params.hpp, kMaxRowStride).
+// Up to kRows rows of a matrix from row `first` on, read through a buffer resource: what lies beyond the
+// matrix's last row reads as zero and touches no memory, so ragged tiles need no code of their own.  Offsets
+// inside are 32 bits wide: kRows * row_bytes < 2^32 (kernel/params.hpp, kMaxRowStride).
 template <int kRows, int kRowBytes, uint32_t kWord3>
 struct Window {
+  struct Group {};
+
   __amdgpu_buffer_rsrc_t resource;
   uint32_t row_bytes;
 
@@ -26,6 +29,13 @@ struct Window {
     const uint32_t bytes = rows > 0 ? (rows - 1) * row_bytes + kRowBytes : 0;
     const char* base = matrix.base + first * matrix.row_bytes;
     resource = __builtin_amdgcn_make_buffer_rsrc(const_cast<char*>(base), 0, static_cast<int>(bytes), kWord3);
+  }
+
+  FA_DEVICE Group group(int) const { return {}; }
+
+  template <class T>
+  FA_DEVICE T read(Group, int row, int byte) const {
+    return read<T>(row, byte);
   }
 
   template <class T>
@@ -39,6 +49,46 @@ struct Window {
       return __builtin_bit_cast(T, __builtin_amdgcn_raw_buffer_load_b128(resource, offset, 0, 0));
     }
   }
+};
+
+// A matrix whose rows are scattered over pages of `page` rows, a multiple of 16: row j is row j % page of
+// page table[j / page].  Pages beyond the last are read as the last; there is at least one row and one page.
+struct PagedMatrix {
+  const char* base;
+  int64_t row_bytes;
+  int64_t page_bytes;
+  const int32_t* table;
+  int rows;
+  int page;
+  int last_page;
+};
+
+// The rows of a paged matrix from row `first`, a multiple of 16, on.  Rows beyond the matrix's last read as
+// the last: what is there may be anything, NaN among it, and is nobody's.
+struct PagedWindow {
+  struct Group {
+    const char* page;
+    int first;  // row of the matrix that the page begins with
+  };
+
+  PagedMatrix matrix;
+  int first;
+
+  FA_DEVICE Group group(int row) const {
+    const unsigned index = static_cast<unsigned>(inside(row)) / static_cast<unsigned>(matrix.page);
+    const unsigned last = static_cast<unsigned>(matrix.last_page);
+    const unsigned found = static_cast<unsigned>(matrix.table[index]);
+    const int64_t page = found < last ? found : last;
+    return {matrix.base + page * matrix.page_bytes, static_cast<int>(index) * matrix.page};
+  }
+
+  template <class T>
+  FA_DEVICE T read(Group group, int row, int byte) const {
+    return *reinterpret_cast<const T*>(group.page + (inside(row) - group.first) * matrix.row_bytes + byte);
+  }
+
+ private:
+  FA_DEVICE int inside(int row) const { return first + row < matrix.rows ? first + row : matrix.rows - 1; }
 };
 
 }  // namespace fa

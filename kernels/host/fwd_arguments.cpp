@@ -1,0 +1,224 @@
+#include "fwd_arguments.hpp"
+
+#include <cmath>
+#include <string>
+
+#include "problems.hpp"
+
+namespace fa {
+
+namespace {
+
+constexpr std::int64_t kMaxGridYZ = 65535;  // HIP's limit for the grid's second and third dimension
+constexpr std::int64_t kMaxPages = INT32_MAX;
+constexpr std::int64_t kPageMultiple = 16;
+
+bool given(const fa_tensor& tensor) { return tensor.dims > 0; }
+
+// What the shapes of a call mean.
+struct Sizes {
+  bool ragged_q, ragged_k, paged;
+  std::int64_t batch, seqlen_q, rows_q, nheads, head_dim;
+  std::int64_t seqlen_k, rows_k, nheads_k;
+  std::int64_t page, num_pages;
+};
+
+Sizes sizes_of(const fa_fwd_call& call) {
+  Sizes s{};
+  s.paged = given(call.block_table);
+  s.ragged_q = given(call.cu_seqlens_q);
+  s.ragged_k = given(call.cu_seqlens_k) && !s.paged;
+  const int q = s.ragged_q ? 0 : 1, k = s.ragged_k ? 0 : 1;
+  s.batch = s.ragged_q ? call.cu_seqlens_q.size[0] - 1 : call.q.size[0];
+  s.rows_q = call.q.size[q], s.nheads = call.q.size[q + 1], s.head_dim = call.q.size[q + 2];
+  s.seqlen_q = s.ragged_q ? call.max_seqlen_q : s.rows_q;
+  s.nheads_k = call.k.size[k + 1];
+  if (s.paged) {
+    s.num_pages = call.k.size[0], s.page = call.k.size[1];
+    const std::int64_t blocks = call.block_table.size[1];
+    s.seqlen_k = blocks > 0 && s.page > kMaxLength / blocks ? kMaxLength + 1 : blocks * s.page;
+    if (s.num_pages == 0) s.seqlen_k = 0;
+  } else {
+    s.rows_k = call.k.size[k];
+    s.seqlen_k = s.rows_k;
+  }
+  return s;
+}
+
+void require_dims_and_types(const fa_fwd_call& call) {
+  Problems problems;
+  const bool paged = given(call.block_table);
+  const fa_dtype dtype = call.q.dtype;
+  problems.add_unless(dtype == FA_FP16 || dtype == FA_BF16, [&] {
+    return std::string("q: expected dtype fp16 or bf16, got ") + dtype_name(dtype);
+  });
+  const int q_dims = given(call.cu_seqlens_q) ? 3 : 4;
+  const int k_dims = given(call.cu_seqlens_k) && !paged ? 3 : 4;
+  problems.expect_dims({"q", call.q}, q_dims);
+  problems.expect_dims({"out", call.out}, q_dims);
+  problems.expect_dims({"k", call.k}, k_dims);
+  problems.expect_dims({"v", call.v}, k_dims);
+  for (const Named& each : {Named{"k", call.k}, Named{"v", call.v}, Named{"out", call.out}}) {
+    problems.expect_dtype(each, dtype);
+    problems.expect_device(each, call.q.device);
+  }
+  problems.expect_dims({"lse", call.lse}, q_dims - 1);
+  problems.expect_dtype({"lse", call.lse}, FA_FP32);
+  problems.expect_device({"lse", call.lse}, call.q.device);
+  if (given(call.alibi_slopes)) {
+    const Named slopes{"alibi_slopes", call.alibi_slopes};
+    if (call.alibi_slopes.dims != 1) problems.expect_dims(slopes, 2);
+    problems.expect_dtype(slopes, FA_FP32);
+    problems.expect_device(slopes, call.q.device);
+  }
+  for (const Named& each : {Named{"cu_seqlens_q", call.cu_seqlens_q},
+                            Named{"cu_seqlens_k", call.cu_seqlens_k}, Named{"seqused_k", call.seqused_k},
+                            Named{"leftpad_k", call.leftpad_k}, Named{"block_table", call.block_table}}) {
+    if (!given(each.tensor)) continue;
+    problems.expect_dims(each, &each.tensor == &call.block_table ? 2 : 1);
+    problems.expect_dtype(each, FA_INT32);
+    problems.expect_device(each, call.q.device);
+  }
+  problems.add_unless(!given(call.cu_seqlens_k) || given(call.cu_seqlens_q),
+                      [] { return std::string("cu_seqlens_k: expected only together with cu_seqlens_q"); });
+  problems.add_unless(!given(call.cu_seqlens_q) || given(call.cu_seqlens_k) || paged, [] {
+    return std::string("cu_seqlens_q: expected only together with cu_seqlens_k or block_table");
+  });
+  problems.add_unless(!given(call.leftpad_k) || !paged,
+                      [] { return std::string("leftpad_k: expected none together with block_table"); });
+  problems.raise_if_any();
+}
+
+void require_shapes(const fa_fwd_call& call, const Sizes& s) {
+  Problems problems;
+  Shape q = shape(call.q), k = shape(call.k), lse{s.batch, s.nheads, s.rows_q};
+  k.back() = s.head_dim;
+  if (!s.ragged_k && !s.paged) k.front() = s.batch;
+  if (s.ragged_q) lse.erase(lse.begin());
+  problems.expect_shape({"k", call.k}, k);
+  problems.expect_shape({"v", call.v}, k);
+  problems.expect_shape({"out", call.out}, q);
+  problems.expect_shape({"lse", call.lse}, lse);
+  const auto optional = [&](const Named& named, const Shape& sizes) {
+    if (given(named.tensor)) problems.expect_shape(named, sizes);
+  };
+  problems.add_unless(!s.ragged_q || s.batch >= 0,
+                      [] { return std::string("cu_seqlens_q: expected shape (batch + 1), got shape (0)"); });
+  optional({"cu_seqlens_k", call.cu_seqlens_k}, {s.batch + 1});
+  optional({"seqused_k", call.seqused_k}, {s.batch});
+  optional({"leftpad_k", call.leftpad_k}, {s.batch});
+  if (s.paged) optional({"block_table", call.block_table}, {s.batch, call.block_table.size[1]});
+  if (call.alibi_slopes.dims == 1) optional({"alibi_slopes", call.alibi_slopes}, {s.nheads});
+  if (call.alibi_slopes.dims == 2) optional({"alibi_slopes", call.alibi_slopes}, {s.batch, s.nheads});
+  problems.add_unless(s.nheads_k > 0 ? s.nheads % s.nheads_k == 0 : s.nheads == 0, [&] {
+    return "q: expected a number of heads that is a multiple of k's, which has " +
+           std::to_string(s.nheads_k) + ", got " + std::to_string(s.nheads);
+  });
+  problems.add_unless(!s.paged || (s.page > 0 && s.page % kPageMultiple == 0), [&] {
+    return "k: expected pages of a multiple of " + std::to_string(kPageMultiple) + " rows, got " +
+           std::to_string(s.page);
+  });
+  problems.raise_if_any();
+}
+
+void require_limits(const fa_fwd_call& call, const Sizes& s) {
+  Problems problems;
+  problems.expect_at_most("batch", s.batch, kMaxGridYZ);
+  problems.expect_at_most("nheads", s.nheads, kMaxGridYZ);
+  problems.expect_at_most("rows of q", s.rows_q, kMaxLength);
+  problems.expect_at_most("rows of k", s.rows_k, kMaxLength);
+  problems.expect_at_most("pages", s.num_pages, kMaxPages);
+  problems.expect_at_most("keys of a sequence's pages", s.seqlen_k, kMaxLength);
+  problems.add_unless(s.seqlen_q >= 0,
+                      [&] { return "max_seqlen_q: expected at least 0, got " + std::to_string(s.seqlen_q); });
+  problems.add_unless(std::isfinite(call.softmax_scale), [&] {
+    return "softmax_scale: expected a finite number, got " + std::to_string(call.softmax_scale);
+  });
+  problems.add_unless(std::isfinite(call.softcap) && call.softcap >= 0, [&] {
+    return "softcap: expected 0 (none) or a positive number, got " + std::to_string(call.softcap);
+  });
+  for (const Named& each :
+       {Named{"q", call.q}, Named{"k", call.k}, Named{"v", call.v}, Named{"out", call.out}}) {
+    problems.expect_readable(each);
+  }
+  for (const Named& each : {Named{"lse", call.lse}, Named{"cu_seqlens_q", call.cu_seqlens_q},
+                            Named{"cu_seqlens_k", call.cu_seqlens_k}, Named{"seqused_k", call.seqused_k},
+                            Named{"leftpad_k", call.leftpad_k}}) {
+    problems.expect_contiguous(each);
+  }
+  for (const Named& each :
+       {Named{"alibi_slopes", call.alibi_slopes}, Named{"block_table", call.block_table}}) {
+    problems.add_unless(!given(each.tensor) || each.tensor.stride[each.tensor.dims - 1] == 1,
+                        [&] { return std::string(each.name) + ": expected a contiguous last dimension"; });
+  }
+  problems.raise_if_any();
+}
+
+// A window that reaches as far as any sequence is none.
+std::int32_t window(std::int64_t keys) {
+  return keys < 0 || keys >= kMaxLength ? kNoWindow : static_cast<std::int32_t>(keys);
+}
+
+template <class T>
+const T* data(const fa_tensor& tensor) {
+  return given(tensor) ? static_cast<const T*>(tensor.data) : nullptr;
+}
+
+struct Strides {
+  std::int64_t batch, row, head;
+};
+
+Strides strides(const fa_tensor& t) {
+  return {t.dims == 4 ? t.stride[0] : 0, t.stride[t.dims - 3], t.stride[t.dims - 2]};
+}
+
+void set_tensors(FwdParams& p, const fa_fwd_call& call) {
+  p.q = call.q.data, p.k = call.k.data, p.v = call.v.data, p.out = call.out.data;
+  p.lse = static_cast<float*>(call.lse.data);
+  p.alibi_slopes = data<float>(call.alibi_slopes);
+  p.cu_seqlens_q = data<std::int32_t>(call.cu_seqlens_q);
+  p.cu_seqlens_k = data<std::int32_t>(call.cu_seqlens_k);
+  p.seqused_k = data<std::int32_t>(call.seqused_k);
+  p.leftpad_k = data<std::int32_t>(call.leftpad_k);
+  p.block_table = data<std::int32_t>(call.block_table);
+  const Strides q = strides(call.q), k = strides(call.k), v = strides(call.v), o = strides(call.out);
+  p.q_batch = q.batch, p.q_row = q.row, p.q_head = q.head;
+  p.k_batch = k.batch, p.k_row = k.row, p.k_head = k.head;
+  p.v_batch = v.batch, p.v_row = v.row, p.v_head = v.head;
+  p.o_batch = o.batch, p.o_row = o.row, p.o_head = o.head;
+  p.table_batch = call.block_table.stride[0];
+  p.alibi_batch = call.alibi_slopes.dims == 2 ? call.alibi_slopes.stride[0] : 0;
+}
+
+void set_sizes(FwdParams& p, const Sizes& s) {
+  p.seqlen_q = static_cast<std::int32_t>(s.seqlen_q < s.rows_q ? s.seqlen_q : s.rows_q);
+  p.seqlen_k = static_cast<std::int32_t>(s.seqlen_k);
+  p.rows_q = static_cast<std::int32_t>(s.rows_q);
+  p.rows_k = static_cast<std::int32_t>(s.rows_k);
+  p.page = static_cast<std::int32_t>(s.page);
+  p.num_pages = static_cast<std::int32_t>(s.num_pages);
+  p.nheads = static_cast<std::int32_t>(s.nheads);
+  p.nheads_k = static_cast<std::int32_t>(s.nheads_k);
+  p.lse_head = s.rows_q;
+  p.lse_batch = s.ragged_q ? 0 : s.nheads * s.rows_q;
+}
+
+}  // namespace
+
+FwdArguments fwd_arguments(const fa_fwd_call& call) {
+  require_dims_and_types(call);
+  const Sizes sizes = sizes_of(call);
+  require_shapes(call, sizes);
+  require_limits(call, sizes);
+  FwdArguments arguments{FwdParams{}, sizes.batch};
+  FwdParams& params = arguments.params;
+  set_tensors(params, call);
+  set_sizes(params, sizes);
+  params.window_left = window(call.window_left);
+  params.window_right = window(call.window_right);
+  params.scale = call.softmax_scale;
+  params.softcap = call.softcap;
+  return arguments;
+}
+
+}  // namespace fa

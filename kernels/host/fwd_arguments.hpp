@@ -1,0 +1,20 @@
+// The arguments of a forward call: checked, and as the kernel takes them.
+#pragma once
+
+#include <cstdint>
+
+#include "fa/kernel/params.hpp"
+#include "fa_rocm.h"
+
+namespace fa {
+
+// A call that keeps its contract, as a launch needs it.
+struct FwdArguments {
+  FwdParams params;
+  std::int64_t batch;
+};
+
+// Throws FA_INVALID with everything that is wrong with the call.
+FwdArguments fwd_arguments(const fa_fwd_call& call);
+
+}  // namespace fa

@@ -1,0 +1,110 @@
+#include "problems.hpp"
+
+#include "error.hpp"
+#include "fa/kernel/params.hpp"
+#include "registry.hpp"
+
+namespace fa {
+
+namespace {
+
+constexpr std::int64_t kAlignment = 8;  // elements: 16 bytes of a 16-bit dtype
+
+// As PyTorch sees it: without elements every tensor is contiguous, and a dimension of one has any stride.
+bool contiguous(const fa_tensor& t) {
+  bool dense = true;
+  std::int64_t elements = 1;
+  for (int i = t.dims - 1; i >= 0; --i) {
+    dense = dense && (t.size[i] == 1 || t.stride[i] == elements);
+    elements *= t.size[i];
+  }
+  return dense || elements == 0;
+}
+
+// The row stride is that of the last dimension but two: heads and their elements come after it.
+std::int64_t row_stride(const fa_tensor& t) { return t.stride[t.dims - 3]; }
+
+bool aligned(const fa_tensor& t) {
+  bool good = reinterpret_cast<std::uintptr_t>(t.data) % (2 * kAlignment) == 0 && t.stride[t.dims - 1] == 1;
+  for (int i = 0; i < t.dims - 1; ++i) good = good && t.stride[i] % kAlignment == 0;
+  return good;
+}
+
+}  // namespace
+
+const char* dtype_name(fa_dtype dtype) {
+  switch (dtype) {
+    case FA_FP16: return "fp16";
+    case FA_BF16: return "bf16";
+    case FA_FP32: return "fp32";
+    case FA_INT32: return "int32";
+    default: return "another dtype";
+  }
+}
+
+std::string words(const Shape& sizes) {
+  std::vector<std::string> parts;
+  for (const std::int64_t size : sizes) parts.push_back(std::to_string(size));
+  return "(" + joined(parts) + ")";
+}
+
+Shape shape(const fa_tensor& tensor) { return Shape(tensor.size, tensor.size + tensor.dims); }
+
+void Problems::expect_dims(const Named& named, int dims) {
+  add_unless(named.tensor.dims == dims, [&] {
+    return std::string(named.name) + ": expected " + std::to_string(dims) + " dimensions, got shape " +
+           words(shape(named.tensor));
+  });
+}
+
+void Problems::expect_dtype(const Named& named, fa_dtype dtype) {
+  add_unless(named.tensor.dtype == dtype, [&] {
+    return std::string(named.name) + ": expected dtype " + dtype_name(dtype) + ", got " +
+           dtype_name(named.tensor.dtype);
+  });
+}
+
+void Problems::expect_shape(const Named& named, const Shape& sizes) {
+  add_unless(shape(named.tensor) == sizes, [&] {
+    return std::string(named.name) + ": expected shape " + words(sizes) + ", got shape " +
+           words(shape(named.tensor));
+  });
+}
+
+void Problems::expect_device(const Named& named, int device) {
+  add_unless(named.tensor.device == device, [&] {
+    return std::string(named.name) + ": expected device " + std::to_string(device) + " like q, got " +
+           std::to_string(named.tensor.device);
+  });
+}
+
+void Problems::expect_at_most(const char* what, std::int64_t value, std::int64_t most) {
+  add_unless(value <= most, [&] {
+    return std::string(what) + ": expected at most " + std::to_string(most) + ", got " +
+           std::to_string(value);
+  });
+}
+
+void Problems::expect_contiguous(const Named& named) {
+  add_unless(contiguous(named.tensor),
+             [&] { return std::string(named.name) + ": expected a contiguous tensor"; });
+}
+
+void Problems::expect_readable(const Named& named) {
+  add_unless(aligned(named.tensor), [&] {
+    return std::string(named.name) +
+           ": expected a contiguous last dimension, a 16-byte aligned address and other strides that are "
+           "multiples of 8 elements";
+  });
+  const std::int64_t stride = row_stride(named.tensor);
+  add_unless(stride >= 0 && stride < kMaxRowStride, [&] {
+    return std::string(named.name) + ": expected a row stride of at least 0 and below " +
+           std::to_string(kMaxRowStride) + " elements, got " + std::to_string(stride);
+  });
+}
+
+void Problems::raise_if_any() const {
+  if (!text_.empty()) throw Error(FA_INVALID, "flash_attn_rocm::fwd cannot use its arguments:" + text_);
+}
+
+}  // namespace fa

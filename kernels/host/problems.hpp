@@ -1,0 +1,47 @@
+// Collects what is wrong with a call: each argument by name, what is expected of it and what was given.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fa_rocm.h"
+
+namespace fa {
+
+struct Named {
+  const char* name;
+  const fa_tensor& tensor;
+};
+
+using Shape = std::vector<std::int64_t>;
+
+const char* dtype_name(fa_dtype dtype);
+std::string words(const Shape& sizes);  // "(2, 128)"
+Shape shape(const fa_tensor& tensor);
+
+class Problems {
+ public:
+  // `text` is called only where it is needed: most calls are right, and a launch waits for the check.
+  template <class Text>
+  void add_unless(bool good, Text text) {
+    if (!good) text_ += "\n  - " + text();
+  }
+
+  void expect_dims(const Named& named, int dims);
+  void expect_dtype(const Named& named, fa_dtype dtype);
+  void expect_shape(const Named& named, const Shape& sizes);
+  void expect_device(const Named& named, int device);
+  void expect_at_most(const char* what, std::int64_t value, std::int64_t most);
+  void expect_contiguous(const Named& named);
+  // As kernels read rows of heads: in 16-byte units, a tile of rows with 32-bit offsets.
+  void expect_readable(const Named& named);
+
+  // Throws FA_INVALID with all of them.
+  void raise_if_any() const;
+
+ private:
+  std::string text_;
+};
+
+}  // namespace fa

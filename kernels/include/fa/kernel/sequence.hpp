@@ -1,0 +1,42 @@
+// Where one sequence of a batch lies in the tensors.  Host-testable.
+#pragma once
+
+#include "fa/kernel/params.hpp"
+
+namespace fa {
+
+struct Sequence {
+  int q_first, seqlen_q;  // rows of q from the batch's base on
+  int k_first, seqlen_k;  // rows of k and v likewise; with a block table, of the sequence's pages
+};
+
+constexpr int cut(int value, int low, int high) { return value < low ? low : value > high ? high : value; }
+
+// Values in device memory are not trusted: what leads out of the tensors is cut off.
+constexpr Sequence sequence(const FwdParams& p, int batch) {
+  Sequence s{0, p.seqlen_q, 0, p.seqlen_k};
+  if (p.cu_seqlens_q != nullptr) {
+    s.q_first = cut(p.cu_seqlens_q[batch], 0, p.rows_q);
+    const int end = cut(p.cu_seqlens_q[batch + 1], s.q_first, p.rows_q);
+    s.seqlen_q = cut(end - s.q_first, 0, p.seqlen_q);
+  }
+  if (p.cu_seqlens_k != nullptr) {
+    const int first = cut(p.cu_seqlens_k[batch], 0, kMaxLength);
+    const int length = cut(p.cu_seqlens_k[batch + 1], first, kMaxLength) - first;
+    if (p.block_table == nullptr) {
+      s.k_first = first < p.rows_k ? first : p.rows_k;
+      s.seqlen_k = cut(length, 0, p.rows_k - s.k_first);
+    } else if (p.seqused_k == nullptr) {
+      s.seqlen_k = cut(length, 0, p.seqlen_k);
+    }
+  }
+  if (p.seqused_k != nullptr) s.seqlen_k = cut(p.seqused_k[batch], 0, s.seqlen_k);
+  if (p.leftpad_k != nullptr) {
+    const int padding = cut(p.leftpad_k[batch], 0, s.seqlen_k);
+    s.k_first += padding;
+    s.seqlen_k -= padding;
+  }
+  return s;
+}
+
+}  // namespace fa
