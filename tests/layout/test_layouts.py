@@ -324,13 +324,13 @@ def test_workgroups_are_whole_waves_of_at_most_1024_threads(said):
 
 def test_the_argument_struct_has_the_documented_offsets(said):
     expected = {
-        "size": 264,
+        "size": 320,
         "block_table": 80,
-        "q_batch": 88,
-        "lse_batch": 184,
-        "seqlen_q": 216,
-        "window_left": 248,
-        "scale": 256,
-        "softcap": 260,
+        "q_batch": 120,
+        "lse_batch": 216,
+        "seqlen_q": 256,
+        "window_left": 296,
+        "scale": 304,
+        "softcap": 308,
     }
     assert said["params"] == expected

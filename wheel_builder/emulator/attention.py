@@ -21,9 +21,10 @@ FACTOR = 2.0
 TINY = {"fp16": 1e-5, "bf16": 1e-4}
 # Float32 arithmetic over up to some thousand keys; the instructions for exp and log are good to 1 ulp.
 LSE_TOLERANCE = 1e-4
-# Of fa::FwdParams: five tensors, six optional ones, strides, sizes, scale and softcap.
-KERNARG = "<11Q16q10i2f"
-NO_TENSORS = (0,) * 6
+# Of fa::FwdParams: five tensors, ten optional ones, strides, sizes, scale, softcap and dropout.
+KERNARG = "<15Q17q12i2fIf"
+NO_TENSORS = (0,) * 10
+NO_SPLITS, NO_DROPOUT = 1, (0, 1.0)
 NO_WINDOW = -1
 
 
@@ -141,8 +142,8 @@ class Call:
         addresses = (memory.address for memory in self.memory)
         pages, softcap = (0, 0), 0.0
         return struct.pack(
-            KERNARG, *addresses, *NO_TENSORS, *strides, *lse, 0, 0, *rows, *pages, *heads, *window,
-            case.scale, softcap,
+            KERNARG, *addresses, *NO_TENSORS, *strides, *lse, 0, 0, 0, *rows, *pages, case.batch, NO_SPLITS,
+            *heads, *window, case.scale, softcap, *NO_DROPOUT,
         )  # fmt: skip
 
 

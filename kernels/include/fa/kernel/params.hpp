@@ -19,13 +19,22 @@ namespace fa {
 //                                           v_batch are the strides of pages; page is a multiple of 16
 //   seqused_k (batch)                       keys in use, where fewer than there are
 //   leftpad_k (batch)                       the first keys of a sequence, not used; never with block_table
+//   cache_batch_idx (batch)                 sequence b's place in k's and v's batch of batch_k; dense only
 // Whatever these hold, no address outside of the tensors is touched: lengths and page numbers are cut to
-// rows_q, rows_k (rows of q, and of k and v, all sequences together), seqlen_k and num_pages.
+// rows_q, rows_k (rows of q, and of k and v, all sequences together), seqlen_k, batch_k and num_pages.
 //
 // Scores: scale * q.k, then softcap * tanh(score / softcap) unless softcap is 0, then minus
 // alibi_slopes[b * alibi_batch + head] * distance to the diagonal unless alibi_slopes is null.
 // The diagonal is aligned to the bottom right corner: query i is at key i + keys - queries.  It sees
 // window_left keys before that one and window_right after it; kNoWindow is no bound.
+//
+// Dropout: of the probability of (batch, head, row, column), row and column counted from the sequence's first
+// query and first key in use, the word is number column % 4 of the four that Philox4x32-10 gives for the counter
+// (column / 4, row, head, batch) and the key rng_state (2), each below 2^32.  The log-sum-exp is that without
+// dropout.
+//
+// Splits: each part of the keys gives out and log-sum-exp of its own in fp32, partial_out (splits, lse's shape,
+// head_dim) and partial_lse (splits, lse's shape), log-sum-exp -inf where it sees no key; fa_combine_* joins them.
 //
 // Device pointers and strides (in elements) are multiples of 8 elements; the last dimension has stride 1.  k
 // and v are not read where there are no keys.  Row strides are below kMaxRowStride, lengths at most
@@ -43,19 +52,28 @@ struct FwdParams {
   const int32_t* seqused_k;
   const int32_t* leftpad_k;
   const int32_t* block_table;
+  const int32_t* cache_batch_idx;
+  const int64_t* rng_state;
+  float* partial_out;
+  float* partial_lse;
   int64_t q_batch, q_row, q_head;
   int64_t k_batch, k_row, k_head;
   int64_t v_batch, v_row, v_head;
   int64_t o_batch, o_row, o_head;
   int64_t lse_batch, lse_head;
   int64_t table_batch, alibi_batch;
+  int64_t partial_split;  // elements of lse: from one split's part of partial_lse to the next's
   int32_t seqlen_q, seqlen_k;  // most queries and keys of a sequence
   int32_t rows_q, rows_k;
   int32_t page, num_pages;
+  int32_t batch_k;
+  int32_t splits;  // parts that the keys of a sequence are cut into; 1: none
   int32_t nheads, nheads_k;
   int32_t window_left, window_right;
   float scale;  // softmax_scale
   float softcap;
+  uint32_t dropout_below;  // a probability is dropped when its word is below this; 0: no dropout
+  float dropout_scale;     // 1 / (1 - dropout_p), of the probabilities that are kept
 };
 
 // Whether a call takes the loop that has all features, or the plain one.
