@@ -50,8 +50,10 @@ class Sequence:
 
 
 def attention(q, k, v, rules, slopes=None):
-    """out (rows, heads, headdim) and the log-sum-exp (heads, rows) in the inputs' dtype; rows that see nothing
-    give 0 and +inf."""
+    """out (rows, heads, headdim) and the log-sum-exp (heads, rows) in the inputs' dtype.
+
+    Rows that see nothing give 0 and +inf.
+    """
     group = q.shape[1] // k.shape[1]
     q, k, v = (x.transpose(0, 1) for x in (q, k, v))
     k, v = k.repeat_interleave(group, dim=0), v.repeat_interleave(group, dim=0)
