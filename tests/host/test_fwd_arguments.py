@@ -210,7 +210,13 @@ def test_one_element_has_any_stride(taken):
 SLOPES_STEP = "alibi_slopes: expected a contiguous last dimension"
 INTEGERS = ("seqused_k", "leftpad_k", "cache_batch_idx")
 WRONG = [
-    (dense(q=tensor("fp32", 2, 5, 4, 64)), "q: expected dtype fp16 or bf16, got fp32"),
+    (
+        dense(
+            q=tensor("fp32", 2, 5, 4, 64), out=tensor("fp32", 2, 5, 4, 64),
+            k=tensor("fp32", 2, 7, 2, 64), v=tensor("fp32", 2, 7, 2, 64),
+        ),
+        "q: expected dtype fp16 or bf16, got fp32",
+    ),
     (dense(q=tensor("fp16", 5, 4, 64)), "q: expected 4 dimensions, got shape (5, 4, 64)"),
     (dense(q=tensor("fp16", 1, 2, 5, 4, 64)), "q: expected 4 dimensions, got shape (1, 2, 5, 4, 64)"),
     (packed(k=tensor("fp16", 1, 7, 2, 64)), "k: expected 3 dimensions, got shape (1, 7, 2, 64)"),
@@ -235,12 +241,17 @@ WRONG = [
         (dense(**{name: tensor("int32", 2, strides=(2,))}), f"{name}: expected a contiguous tensor")
         for name in INTEGERS
     ),
-    (dense(cu_seqlens_k=tensor("int32", 3)), "cu_seqlens_k: expected only together with cu_seqlens_q"),
+    (
+        dense(
+            cu_seqlens_k=tensor("int32", 3), k=tensor("fp16", 7, 2, 64), v=tensor("fp16", 7, 2, 64),
+        ),
+        "cu_seqlens_k: expected only together with cu_seqlens_q",
+    ),
     (
         packed(cu_seqlens_k=tensor("int32"), k=tensor("fp16", 2, 7, 2, 64), v=tensor("fp16", 2, 7, 2, 64)),
         "cu_seqlens_q: expected only together with cu_seqlens_k or block_table",
     ),
-    (packed(cu_seqlens_q=tensor("int32", 0)), "cu_seqlens_q: expected shape (batch + 1), got shape (0)"),
+    (packed(cu_seqlens_q=tensor("int32", 0), cu_seqlens_k=tensor("int32", 0)), "cu_seqlens_q: expected shape (batch + 1), got shape (0)"),
     (packed(cu_seqlens_k=tensor("int32", 4)), "cu_seqlens_k: expected shape (3), got shape (4)"),
     (packed(max_seqlen_q=-1), "max_seqlen_q: expected at least 0, got -1"),
     (packed(lse=tensor("fp32", 5, 4)), "lse: expected shape (4, 5), got shape (5, 4)"),
@@ -255,7 +266,7 @@ WRONG = [
     ),
     (paged(page=24), "k: expected pages of a multiple of 16 rows, got 24"),
     (paged(page=0), "k: expected pages of a multiple of 16 rows, got 0"),
-    (dense(block_table=tensor("int32", 3, 2)), "block_table: expected shape (2, 2), got shape (3, 2)"),
+    (paged() | {"block_table": tensor("int32", 3, 2)}, "block_table: expected shape (2, 2), got shape (3, 2)"),
     (dense(block_table=tensor("int32", 2)), "block_table: expected 2 dimensions, got shape (2)"),
     (
         paged(blocks=2**30),
@@ -269,7 +280,7 @@ WRONG = [
         dense(k=tensor("fp16", 2, 7, 0, 64), v=tensor("fp16", 2, 7, 0, 64)),
         "q: expected a number of heads that is a multiple of k's, which has 0, got 4",
     ),
-    (dense(dropout_p=1.0), "dropout_p: expected at least 0 and below 1, got 1.000000"),
+    (dense(dropout_p=1.0, rng_state=tensor("int64", 2)), "dropout_p: expected at least 0 and below 1, got 1.000000"),
     (dense(dropout_p=-0.5), "dropout_p: expected at least 0 and below 1, got -0.500000"),
     (dense(dropout_p=math.nan), "dropout_p: expected at least 0 and below 1, got nan"),
     (dense(dropout_p=0.5), "rng_state: expected together with dropout_p > 0"),
