@@ -77,7 +77,8 @@ struct Append {
     const bool rotates = part != kValues && params.cos != nullptr && unit * kWidth < params.rotary_half;
     const bool halves = rotates && !params.interleaved;
     const int first = halves ? unit * kWidth : unit * 2 * kWidth;
-    const int second = first + (halves ? params.rotary_half : kWidth);
+    // Opaque: the compiler would join two elements to one access, which need not be aligned.
+    const int second = here(first + (halves ? params.rotary_half : kWidth));
     Chunk a = load(from + first), b = a;
     const bool has_second = second < params.head_dim;
     if (has_second) b = load(from + second);
