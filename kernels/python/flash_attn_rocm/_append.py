@@ -32,11 +32,13 @@ class New(NamedTuple):
     interleaved: bool
 
 
-def append(inputs: Inputs, options: Options, new: New) -> Inputs:
+def append(inputs: Inputs, options: Options, new: New, *, by_kernel: bool) -> Inputs:
     """Write k and v behind the first seqused_k keys; the inputs with q rotated and the new lengths.
 
-    Raises FlashAttnArgumentError, before anything is written, when lengths or indices point out of tensors.
+    Where no kernel does it, FlashAttnArgumentError is raised, before anything is written, when lengths or
+    indices point out of tensors; kernels, which do not wait for the values, write nothing there.
     """
+    del by_kernel  # TODO
     q, lengths = torch.ops.flash_attn_rocm.reference_append(
         inputs.q, inputs.k, inputs.v, new.k, new.v, new.cos, new.sin, inputs.seqused_k, inputs.leftpad_k,
         inputs.block_table, inputs.cache_batch_idx, bool(new.interleaved), options.causal or options.windowed,
