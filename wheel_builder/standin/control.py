@@ -15,11 +15,10 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
-from flash_attn_rocm import _interface
+from flash_attn_rocm import _support
 from torch import Tensor
 from torch._C import DispatchKey, DispatchKeySet
 
@@ -128,15 +127,14 @@ def span_bytes(tensor: Tensor) -> int:
 @contextmanager
 def kernels_on_host_memory(standin: StandIn) -> Iterator[None]:
     """Inside the ``with`` block ``flash_attn_func`` on CPU tensors goes the way of GPU tensors."""
-    attend = _interface.attend
-    _interface.attend = partial(attend, arch_of=_arch_of_current_device)
+    _support.Machine.host_memory_arch = _arch_of_current_device
     library = torch.library.Library("flash_attn_rocm", "IMPL")
     library.impl("fwd", _fwd_on(standin), "CPU")
     library.impl("append", _append_on(standin), "CPU")
     try:
         yield
     finally:
-        _interface.attend = attend
+        _support.Machine.host_memory_arch = None
         library._destroy()  # noqa: SLF001 - torch has no public way to take an implementation back
 
 
@@ -174,7 +172,7 @@ def _append_on(standin: StandIn) -> Any:  # noqa: ANN401
     return append
 
 
-def _arch_of_current_device(_device: torch.device) -> str:
+def _arch_of_current_device() -> str:
     return str(torch.ops.flash_attn_rocm.device_arch(CURRENT_DEVICE))
 
 
