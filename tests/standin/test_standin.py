@@ -54,6 +54,7 @@ WRONG_SETTINGS = {
     "checks": ("races", "FA_STANDIN_CHECKS: 'races' is no check"),
     "fail": ("hipModuleLoadData", "expected call=error or call=error@time"),
     "seed": ("one", "FA_STANDIN_SEED: expected a whole number, found 'one'"),
+    "launch": ("no", "FA_STANDIN_LAUNCH: expected execute or skip, found 'no'"),
 }
 
 

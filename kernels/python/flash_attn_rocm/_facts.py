@@ -165,8 +165,9 @@ def gpu_reasons(arch: str) -> tuple[tuple[str, str], ...]:
     forward = (each for each in library.instances() if each.op == "fwd")
     wanted = dict.fromkeys((each.dtype, each.head_dim) for each in forward)
     return tuple(
-        (f"{dtype} head_dim {head_dim}", support.is_supported(arch, dtype, head_dim).reason)
+        (f"{dtype} head_dim {head_dim}", "" if found.ok else found.reason)
         for dtype, head_dim in wanted
+        for found in (support.is_supported(arch, dtype, head_dim),)
     )
 
 
