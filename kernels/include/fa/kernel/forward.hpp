@@ -16,6 +16,7 @@
 #include "fa/mma/mfma.hpp"
 #include "fa/mma/wmma.hpp"
 #include "fa/tile/bias.hpp"
+#include "fa/tile/dropout.hpp"
 #include "fa/tile/mask.hpp"
 #include "fa/tile/probabilities.hpp"
 #include "fa/tile/query.hpp"
@@ -25,7 +26,7 @@
 
 namespace fa {
 
-// kFeatured: softcap, ALiBi and pages, whose code would take registers from the loop that needs none of it.
+// kFeatured: softcap, ALiBi, pages and dropout, whose code would take registers from the loop that needs none of it.
 template <Gfx kGfx, DType kDType, int kHeadDim, bool kFeatured>
 struct Forward {
   static_assert(is_fwd_head_dim(kHeadDim),
@@ -102,6 +103,7 @@ struct Forward {
     const Tiles tiles = tiles_of(block_row, wave_row);
     const Bias bias{__builtin_fabsf(params.scale), params.softcap, slope()};
     const bool biased = kFeatured && uniform(static_cast<int>(bias.any())) != 0;
+    const Dropout dropout = dropout_of();
     const float scale = params.scale == 0 ? 1 : __builtin_fabsf(params.scale);
     Softmax<Unit, kScoreSteps> softmax(biased ? 1 : scale * Bias::kLog2e);
     Out o = {};
@@ -119,6 +121,11 @@ struct Forward {
         if (first < tiles.unmasked_begin) mask_begin(s, first, wave_row);
         if (first + kKeys > tiles.unmasked_end) mask_end(s, first, wave_row);
         softmax.template update<kOutSteps>(s, o, lane);
+        if (kFeatured && dropout.any()) {
+          dropout.template apply<Unit, kKeys>(s, first, lane, [&](int c, int group) {
+            return dropout_words(dropout.key, batch, head, wave_row + here(Unit::column(lane, c)), group);
+          });
+        }
       };
       if constexpr (kConfig.one_stage) {
         one_stage(tiles, k, v, o, scores);
@@ -231,6 +238,14 @@ struct Forward {
                : uniform(params.alibi_slopes[batch * params.alibi_batch + head]);
   }
 
+  FA_DEVICE Dropout dropout_of() const {
+    if (!kFeatured || params.dropout_below == 0) return {0, {0, 0}};
+    const auto word = [&](int i) {
+      return static_cast<uint32_t>(uniform(static_cast<int>(params.rng_state[i])));
+    };
+    return {params.dropout_below, {word(0), word(1)}};
+  }
+
   // S^T += K * Q^T.
   FA_DEVICE void add_scores(Scores& s, const Q& query) const {
 #pragma unroll Q::kUnroll
@@ -318,7 +333,8 @@ struct Forward {
     const int64_t at = sequence.q_first + row;
     char* out = static_cast<char*>(params.out) +
                 (batch_offset(params.o_batch) + head * params.o_head + at * params.o_row) * 2;
-    store_column<Unit, kDType, kHeadDim>(o, c, softmax.inverse_sum(c), out, lane);
+    const float kept = kFeatured && params.dropout_below != 0 ? params.dropout_scale : 1;
+    store_column<Unit, kDType, kHeadDim>(o, c, softmax.inverse_sum(c) * kept, out, lane);
     if (Unit::held_begin(lane, kKeys) == 0) {
       params.lse[batch_offset(params.lse_batch) + head * params.lse_head + at] = softmax.log_sum_exp(c);
     }

@@ -78,7 +78,7 @@ struct FwdParams {
 
 // Whether a call takes the loop that has all features, or the plain one.
 constexpr bool featured(const FwdParams& p) {
-  return p.alibi_slopes != nullptr || p.softcap != 0 || p.block_table != nullptr;
+  return p.alibi_slopes != nullptr || p.softcap != 0 || p.block_table != nullptr || p.dropout_below != 0;
 }
 
 inline constexpr int32_t kNoWindow = -1;
