@@ -28,7 +28,10 @@ class Op(NamedTuple):
     per_head_dim: bool = True
 
 
-OPS = {"fwd": Op("forward.hpp", "FA_FORWARD")}
+OPS = {
+    "fwd": Op("forward.hpp", "FA_FORWARD"),
+    "reference": Op("reference.hpp", "FA_REFERENCE", per_head_dim=False),
+}
 
 
 class TableError(Exception):

@@ -76,4 +76,12 @@ constexpr FwdTile fwd_tile(Gfx arch, DType dtype, int head_dim) {
   return {};
 }
 
+// The plain kernel, fa_reference_*: a wave computes a row.
+inline constexpr int kReferenceHeadDim = 256;
+
+constexpr FwdTile reference_tile(Gfx arch) { return {1, traits(arch).wave}; }
+
+// Workgroups that go through a sequence's rows: enough for every device, and few enough for a grid.
+constexpr int reference_blocks(int seqlen_q) { return seqlen_q < 1 << 20 ? seqlen_q : 1 << 20; }
+
 }  // namespace fa
