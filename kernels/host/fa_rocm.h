@@ -22,20 +22,30 @@ typedef enum fa_status {
   FA_INTERNAL = 5       /* a defect of this library */
 } fa_status;
 
-typedef enum fa_dtype { FA_FP16 = 0, FA_BF16 = 1, FA_FP32 = 2, FA_OTHER_DTYPE = 3, FA_INT32 = 4 } fa_dtype;
+typedef enum fa_dtype {
+  FA_FP16 = 0,
+  FA_BF16 = 1,
+  FA_FP32 = 2,
+  FA_OTHER_DTYPE = 3,
+  FA_INT32 = 4,
+  FA_INT64 = 5
+} fa_dtype;
 
 typedef struct fa_message {
   char text[4096]; /* UTF-8, ends with a zero byte; "" after FA_OK */
 } fa_message;
 
-/* A strided tensor: `dims` <= 4 sizes and strides, in elements. `device` -1 is the current device. */
+#define FA_MAX_DIMS 5
+
+/* A strided tensor: `dims` <= FA_MAX_DIMS sizes and strides, in elements. `device` -1 is the current device.
+ */
 typedef struct fa_tensor {
   void* data;
   fa_dtype dtype;
   int32_t device;
   int32_t dims;
-  int64_t size[4];
-  int64_t stride[4];
+  int64_t size[FA_MAX_DIMS];
+  int64_t stride[FA_MAX_DIMS];
 } fa_tensor;
 
 /* out = softmax(scores) v, and lse = the log-sum-exp of the scores (natural logarithm).
@@ -58,17 +68,26 @@ typedef struct fa_tensor {
  *   seqused_k     FA_INT32 (batch): keys of a sequence in use, counted from its first
  *   leftpad_k     FA_INT32 (batch): keys before the first in use; not with block_table
  *   block_table   FA_INT32 (batch, blocks): k and v are (num_blocks, page, nheads_k, headdim), page a
- * multiple of 16, and key j of a sequence is row j % page of block table[j / page]; its length is seqused_k,
- * or the difference of cu_seqlens_k, or all its pages Their values are read by the kernel only. Those that
- * lead out of the tensors are cut off there.
+ *                 multiple of 16, and key j of a sequence is row j % page of block table[j / page]; its
+ * length is seqused_k, or the difference of cu_seqlens_k, or all its pages cache_batch_idx  FA_INT32 (batch):
+ * sequence b has row cache_batch_idx[b] of k and v, whose batch may then be another than q's; only with dense
+ * k and v rng_state     FA_INT64 (2), each below 2^32: the key of the generator that says what dropout drops;
+ * given when dropout_p > 0 and only then partial_out, partial_lse  FA_FP32 (splits, lse's shape, headdim) and
+ * (splits, lse's shape), contiguous: where each of splits > 1 parts of the keys leaves its result; given
+ * together Their values are read by the kernel only. Those that lead out of the tensors are cut off there.
+ *
+ * dropout_p in [0, 1) is the share of probabilities that dropout drops; those kept grow by 1 / (1 -
+ * dropout_p).
  */
 typedef struct fa_fwd_call {
   fa_tensor q, k, v, out, lse;
   fa_tensor alibi_slopes, cu_seqlens_q, cu_seqlens_k, seqused_k, leftpad_k, block_table;
+  fa_tensor cache_batch_idx, rng_state, partial_out, partial_lse;
   int64_t max_seqlen_q, max_seqlen_k; /* with cu_seqlens_q and cu_seqlens_k */
   float softmax_scale;
   float softcap;
   int64_t window_left, window_right;
+  double dropout_p;
   void* stream; /* hipStream_t of q's device; NULL is the default stream */
 } fa_fwd_call;
 

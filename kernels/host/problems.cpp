@@ -38,6 +38,7 @@ const char* dtype_name(fa_dtype dtype) {
     case FA_BF16: return "bf16";
     case FA_FP32: return "fp32";
     case FA_INT32: return "int32";
+    case FA_INT64: return "int64";
     default: return "another dtype";
   }
 }

@@ -29,8 +29,10 @@ FUNCTIONS = ("fa_standin_buffer", "fa_standin_fail", "fa_standin_forget_buffers"
 READONLY, WRITTEN = True, False
 # Of the operator ``fwd``, in its order, after q, k, v, out, lse.
 OPTIONAL_TENSORS = (
-    "alibi_slopes", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "leftpad_k", "block_table",
+    "alibi_slopes", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "leftpad_k", "block_table", "cache_batch_idx",
+    "rng_state", "partial_out", "partial_lse",
 )  # fmt: skip
+WRITTEN_OPTIONALS = frozenset({"partial_out", "partial_lse"})
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,10 @@ def _fwd_on(standin: StandIn) -> Any:  # noqa: ANN401 - torch wants the operator
         tensors = {
             "q": (q, READONLY), "k": (k, READONLY), "v": (v, READONLY),
             "out": (out, WRITTEN), "lse": (lse, WRITTEN),
-            **{name: (tensor, READONLY) for name, tensor in optional.items() if tensor is not None},
+            **{
+                name: (tensor, name not in WRITTEN_OPTIONALS)
+                for name, tensor in optional.items() if tensor is not None
+            },
         }  # fmt: skip
         with standin.memory(tensors):
             shipped = torch.ops.flash_attn_rocm.fwd.default

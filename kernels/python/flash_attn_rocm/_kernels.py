@@ -17,7 +17,9 @@ FWD = torch.ops.flash_attn_rocm.fwd.default
 # What the operator takes, in its order; a feature that it has no argument for is one that no kernel has.
 ARGUMENTS = tuple(argument.name for argument in FWD._schema.arguments)  # noqa: SLF001 - the only way to ask
 # The same from the values that ``forward`` has; those without an argument of the same name are left out.
-VALUES = (*Inputs._fields, *Options._fields, "out", "lse", "causal")
+VALUES = (*Inputs._fields, *Options._fields, "out", "lse", "rng_state", "partial_out", "partial_lse")
+# Arguments of the operator that the library refuses: no kernel has these yet.
+REFUSED = frozenset({"dropout_p"})
 IN_ORDER = itemgetter(*(VALUES.index(name) for name in ARGUMENTS))
 HEAD_DIMS = tuple(sorted({each.head_dim for each in _library.instances() if each.op == "fwd"}))
 
@@ -39,7 +41,7 @@ def forward(inputs: Inputs, options: Options) -> tuple[Tensor, Tensor]:
     q, k, v = readable(q), readable(k), readable(v)
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     lse = torch.empty(inputs.lse_shape, dtype=torch.float32, device=q.device)
-    FWD(*IN_ORDER((q, k, v, *inputs[3:], *options, out, lse, options.causal)))
+    FWD(*IN_ORDER((q, k, v, *inputs[3:], *options, out, lse, None, None, None)))
     return (out[..., :head_dim].contiguous() if missing else out), lse
 
 

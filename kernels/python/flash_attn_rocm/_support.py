@@ -25,7 +25,9 @@ FEATURES: tuple[tuple[str, Callable[[Inputs, Options], bool], str], ...] = (
     ("block_table", lambda inputs, _: inputs.block_table is not None, "block_table"),
     ("cache_batch_idx", lambda inputs, _: inputs.cache_batch_idx is not None, "cache_batch_idx"),
 )
-WITHOUT_KERNEL = tuple(row[:2] for row in FEATURES if row[2] not in _kernels.ARGUMENTS)
+WITHOUT_KERNEL = tuple(
+    row[:2] for row in FEATURES if row[2] not in _kernels.ARGUMENTS or row[2] in _kernels.REFUSED
+)
 
 
 @dataclass(frozen=True)

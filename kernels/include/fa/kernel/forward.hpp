@@ -193,8 +193,9 @@ struct Forward {
     const bool paged = kFeatured && params.block_table != nullptr;
     const bool ragged = params.cu_seqlens_k != nullptr;
     const int head_k = uniform(head / (params.nheads / params.nheads_k));
-    const int64_t offset = (paged || ragged ? 0 : batch * batch_stride) + head_k * head_stride +
-                           (paged ? 0 : sequence.k_first * row_stride);
+    const int64_t place = paged || ragged ? 0 : uniform(place_in_cache(params, batch));
+    const int64_t offset =
+        place * batch_stride + head_k * head_stride + (paged ? 0 : sequence.k_first * row_stride);
     return {{static_cast<const char*>(base) + offset * 2, row_stride * 2, sequence.seqlen_k},
             batch_stride * 2};
   }
