@@ -28,7 +28,11 @@ class Op(NamedTuple):
     per_head_dim: bool = True
 
 
-OPS = {"fwd": Op("forward.hpp", "FA_FORWARD")}
+OPS = {
+    "fwd": Op("forward.hpp", "FA_FORWARD"),
+    "decode": Op("forward.hpp", "FA_DECODE"),
+    "combine": Op("combine.hpp", "FA_COMBINE", per_head_dim=False),
+}
 
 
 class TableError(Exception):
