@@ -65,8 +65,7 @@ struct Combine {
     for (int other = 1; other < groups; ++other) o += lds[other * columns + column];
     store(o * (sum == 0 ? 0 : __builtin_amdgcn_rcpf(sum)), column);
     if (column == 0) {
-      params.lse[lse_at] =
-          sum == 0 ? __builtin_inff() : reference + __builtin_amdgcn_logf(sum) * kLn2;
+      params.lse[lse_at] = sum == 0 ? __builtin_inff() : reference + __builtin_amdgcn_logf(sum) * kLn2;
     }
   }
 
@@ -97,13 +96,13 @@ struct Combine {
 };
 
 // Defines the kernel `name`.
-#define FA_COMBINE(name, dtype)                                                                            \
-  extern "C" __attribute__((global))                                                                       \
-  __attribute__((amdgpu_flat_work_group_size(fa::kCombineThreads, fa::kCombineThreads))) void name(        \
-      const fa::CombineParams params) {                                                                    \
-    using Kernel = fa::Combine<fa::kCurrentGfx, dtype>;                                                    \
-    __attribute__((shared, aligned(16))) static char lds[Kernel::kLdsBytes];                               \
-    Kernel::run(params, (fa::LdsBytes)lds);                                                                \
+#define FA_COMBINE(name, dtype)                                                               \
+  extern "C" __attribute__((global))                                                          \
+  __attribute__((amdgpu_flat_work_group_size(fa::kCombineThreads, fa::kCombineThreads))) void \
+  name(const fa::CombineParams params) {                                                      \
+    using Kernel = fa::Combine<fa::kCurrentGfx, dtype>;                                       \
+    __attribute__((shared, aligned(16))) static char lds[Kernel::kLdsBytes];                  \
+    Kernel::run(params, (fa::LdsBytes)lds);                                                   \
   }
 
 }  // namespace fa

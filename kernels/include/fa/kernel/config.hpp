@@ -11,8 +11,8 @@ namespace fa {
 // Head dims that the forward kernel is written for; instances/generate.py reads them here.
 inline constexpr int kFwdHeadDims[] = {32, 64, 96, 128, 192, 256};
 
-// What the columns of a workgroup are: queries of one head, or, for decode, queries of all heads of q that share
-// a head of k and v.  Packed row r is head r % group of query r / group.
+// What the columns of a workgroup are: queries of one head, or, for decode, queries of all heads of q that
+// share a head of k and v.  Packed row r is head r % group of query r / group.
 enum class Rows { queries, packed };
 
 constexpr int larger(int a, int b) { return a > b ? a : b; }
@@ -61,8 +61,9 @@ constexpr FwdConfig fwd_config(Gfx arch, DType dtype, int head_dim, bool feature
   return {};
 }
 
-// Tuning of the decode kernel, whose workgroup has one step's columns of rows: each wave computes all scores of
-// a tile, and its own part of head_dim of the output.  Few waves repeat less, many hold less and hide more.
+// Tuning of the decode kernel, whose workgroup has one step's columns of rows: each wave computes all scores
+// of a tile, and its own part of head_dim of the output.  Few waves repeat less, many hold less and hide
+// more.
 constexpr FwdConfig decode_config(Gfx arch, DType dtype, int head_dim, bool featured = false) {
   const int keys = head_dim <= 64 ? 64 : 32;
   const bool large = head_dim > 128;
@@ -112,12 +113,9 @@ constexpr FwdTile fwd_tile(Gfx arch, DType dtype, int head_dim) {
 constexpr FwdTile decode_tile(Gfx arch, DType dtype, int head_dim) {
   const int waves = decode_config(arch, dtype, head_dim).waves;
   switch (traits(arch).unit) {
-    case MatrixUnit::mfma:
-      return {Layout<MatrixUnit::mfma>::kN, waves * Layout<MatrixUnit::mfma>::kWave};
-    case MatrixUnit::wmma:
-      return {Layout<MatrixUnit::wmma>::kN, waves * Layout<MatrixUnit::wmma>::kWave};
-    case MatrixUnit::dot2:
-      return {Layout<MatrixUnit::dot2>::kN, waves * Layout<MatrixUnit::dot2>::kWave};
+    case MatrixUnit::mfma: return {Layout<MatrixUnit::mfma>::kN, waves * Layout<MatrixUnit::mfma>::kWave};
+    case MatrixUnit::wmma: return {Layout<MatrixUnit::wmma>::kN, waves * Layout<MatrixUnit::wmma>::kWave};
+    case MatrixUnit::dot2: return {Layout<MatrixUnit::dot2>::kN, waves * Layout<MatrixUnit::dot2>::kWave};
   }
   return {};
 }

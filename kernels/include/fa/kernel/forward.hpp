@@ -36,8 +36,8 @@ FA_DEVICE const FwdParams& once_more(Arguments arguments) {
   return *(const FwdParams*)arguments;
 }
 
-// Rows::packed is decode: a workgroup has one step's rows of a head of k and v, and a part of the keys; its waves
-// all compute the same scores, and a part of head_dim each.
+// Rows::packed is decode: a workgroup has one step's rows of a head of k and v, and a part of the keys; its
+// waves all compute the same scores, and a part of head_dim each.
 //
 // kFeatured: softcap, ALiBi and pages, whose code would take registers from the loop that needs none of it.
 template <Gfx kGfx, DType kDType, int kHeadDim, bool kFeatured, Rows kRows = Rows::queries>
@@ -135,9 +135,7 @@ struct Forward {
   FA_DEVICE int query_of(int row) const {
     return kPacked ? static_cast<int>(static_cast<unsigned>(row) / static_cast<unsigned>(group)) : row;
   }
-  FA_DEVICE int head_of(int row) const {
-    return kPacked ? head * group + row - query_of(row) * group : head;
-  }
+  FA_DEVICE int head_of(int row) const { return kPacked ? head * group + row - query_of(row) * group : head; }
 
   FA_DEVICE void attend(int block_row) const {
     const int wave_row = kPacked ? block_row : block_row + wave * Unit::kN;
@@ -178,8 +176,9 @@ struct Forward {
   FA_DEVICE Q query_of_block(int wave_row) const {
     const QuerySign sign(params.scale);
     if constexpr (kPacked) {
-      const PackedWindow window{query_matrix().base, params.q_row * 2, params.q_head * 2, group, wave_row,
-                                sequence.seqlen_q * group};
+      const PackedWindow window{
+          query_matrix().base,      params.q_row * 2, params.q_head * 2, group, wave_row,
+          sequence.seqlen_q * group};
       return Q(k_tile + kTilesLds, window, sign, lane, wave == 0);
     } else {
       return Q(wave_lds, QueryWindow(query_matrix(), wave_row), sign, lane);
@@ -218,8 +217,8 @@ struct Forward {
     const int past = rows - block_row < Unit::kN ? rows : block_row + Unit::kN;
     const int first = uniform(query_of(block_row)), last = uniform(query_of(past - 1));
     const int begin = visible.begin(first), end = visible.end(last);
-    const Part tiles = part_of(begin / kKeys, (end + kKeys - 1) / kKeys,
-                               part_of_grid(params, group), params.splits);
+    const Part tiles =
+        part_of(begin / kKeys, (end + kKeys - 1) / kKeys, part_of_grid(params, group), params.splits);
     const int tiles_end = tiles.end * kKeys;
     return {tiles.begin * kKeys, tiles_end < end ? tiles_end : end, begin, end, visible.begin(last),
             visible.end(first)};
@@ -292,8 +291,7 @@ struct Forward {
     const int64_t place = paged || ragged ? 0 : uniform(place_in_cache(params, batch));
     const int64_t offset =
         place * batch_stride + head_k * head_stride + (paged ? 0 : sequence.k_first * row_stride);
-    return {{static_cast<const char*>(base) + offset * 2, row_stride * 2, rows},
-            batch_stride * 2};
+    return {{static_cast<const char*>(base) + offset * 2, row_stride * 2, rows}, batch_stride * 2};
   }
 
   // The thread as it moves tiles.  Where registers are short, its addresses are computed for each tile.
@@ -367,8 +365,8 @@ struct Forward {
   FA_DEVICE void mask_end(Scores& s, int first, int wave_row) const {
 #pragma unroll
     for (int c = 0; c < Unit::kColumns; ++c) {
-      const int left =
-          visible.end(query_of(wave_row + here(Unit::column(lane, c)))) - first - Unit::held_begin(lane, kKeys);
+      const int left = visible.end(query_of(wave_row + here(Unit::column(lane, c)))) - first -
+                       Unit::held_begin(lane, kKeys);
       mask(s, c, [=](int key) { return key < left; });
     }
   }
@@ -377,8 +375,8 @@ struct Forward {
   FA_DEVICE void mask_begin(Scores& s, int first, int wave_row) const {
 #pragma unroll
     for (int c = 0; c < Unit::kColumns; ++c) {
-      const int left =
-          visible.begin(query_of(wave_row + here(Unit::column(lane, c)))) - first - Unit::held_begin(lane, kKeys);
+      const int left = visible.begin(query_of(wave_row + here(Unit::column(lane, c)))) - first -
+                       Unit::held_begin(lane, kKeys);
       mask(s, c, [=](int key) { return key >= left; });
     }
   }

@@ -29,19 +29,19 @@ namespace fa {
 // window_left keys before that one and window_right after it; kNoWindow is no bound.
 //
 // Dropout: of the probability of (batch, head, row, column), row and column counted from the sequence's first
-// query and first key in use, the word is number column % 4 of the four that Philox4x32-10 gives for the counter
-// (column / 4, row, head, batch) and the key rng_state (2), each below 2^32.  The log-sum-exp is that without
-// dropout.
+// query and first key in use, the word is number column % 4 of the four that Philox4x32-10 gives for the
+// counter (column / 4, row, head, batch) and the key rng_state (2), each below 2^32.  The log-sum-exp is that
+// without dropout.
 //
-// Splits, of fa_decode_* only: each part of the keys gives out and log-sum-exp of its own in fp32, partial_out
-// (splits, lse's shape, head_dim) and partial_lse (splits, lse's shape).  Where a row sees no key of a part its
-// log-sum-exp is -inf, and nothing is written to partial_out.  fa_combine_* joins them.
+// Splits, of fa_decode_* only: each part of the keys gives out and log-sum-exp of its own in fp32,
+// partial_out (splits, lse's shape, head_dim) and partial_lse (splits, lse's shape).  Where a row sees no key
+// of a part its log-sum-exp is -inf, and nothing is written to partial_out.  fa_combine_* joins them.
 //
 // Device pointers and strides (in elements) are multiples of 8 elements; the last dimension has stride 1.  k
 // and v are not read where there are no keys.  Row strides are below kMaxRowStride, lengths at most
 // kMaxLength.  Grid: x = ceil(seqlen_q / block_m), y = nheads, z = batch; block x = threads (fwd_tile in
-// kernel/config.hpp).  Of fa_decode_*: x = ceil(seqlen_q * nheads / nheads_k / block_m) * splits, y = nheads_k,
-// z = batch (decode_tile); seqlen_q * nheads / nheads_k is at most kMaxLength.
+// kernel/config.hpp).  Of fa_decode_*: x = ceil(seqlen_q * nheads / nheads_k / block_m) * splits, y =
+// nheads_k, z = batch (decode_tile); seqlen_q * nheads / nheads_k is at most kMaxLength.
 struct FwdParams {
   const void* q;
   const void* k;
@@ -64,7 +64,7 @@ struct FwdParams {
   int64_t o_batch, o_row, o_head;
   int64_t lse_batch, lse_head;
   int64_t table_batch, alibi_batch;
-  int64_t partial_split;  // elements of lse: from one split's part of partial_lse to the next's
+  int64_t partial_split;       // elements of lse: from one split's part of partial_lse to the next's
   int32_t seqlen_q, seqlen_k;  // most queries and keys of a sequence
   int32_t rows_q, rows_k;
   int32_t page, num_pages;
@@ -78,9 +78,9 @@ struct FwdParams {
   float dropout_scale;     // 1 / (1 - dropout_p), of the probabilities that are kept
 };
 
-// The only argument of every fa_combine_* kernel: out and lse of the rows of a FwdParams whose keys were cut into
-// parts, from what the parts gave.  Fields as there; head_dim is a multiple of 4 and at most 4 * kCombineThreads.
-// Grid: x = seqlen_q, y = nheads, z = batch; block x = kCombineThreads (kernel/config.hpp).
+// The only argument of every fa_combine_* kernel: out and lse of the rows of a FwdParams whose keys were cut
+// into parts, from what the parts gave.  Fields as there; head_dim is a multiple of 4 and at most 4 *
+// kCombineThreads. Grid: x = seqlen_q, y = nheads, z = batch; block x = kCombineThreads (kernel/config.hpp).
 struct CombineParams {
   const float* partial_out;
   const float* partial_lse;

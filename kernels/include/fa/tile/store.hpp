@@ -11,8 +11,8 @@ FA_DEVICE float held_element(const typename Unit::C* o, int column, int f) {
   return o[f / Unit::kRows][f % Unit::kRows * Unit::kColumns + column];
 }
 
-// Writes column `column` of O^T, times `factor`, to the row of out that begins at `row`: of the row's steps the
-// kSteps from `first` on.
+// Writes column `column` of O^T, times `factor`, to the row of out that begins at `row`: of the row's steps
+// the kSteps from `first` on.
 template <class Unit, DType kDType, int kHeadDim, int kSteps = kHeadDim / Unit::kM>
 FA_DEVICE void store_column(const typename Unit::C* o, int column, float factor, char* row, int lane,
                             int first = 0) {

@@ -51,8 +51,8 @@ struct Window {
   }
 };
 
-// Rows from `first` on of several heads, packed: row r of all is head r % group of query r / group.  Rows beyond
-// the last read as the last.
+// Rows from `first` on of several heads, packed: row r of all is head r % group of query r / group.  Rows
+// beyond the last read as the last.
 struct PackedWindow {
   const char* base;
   int64_t row_bytes, head_bytes;
