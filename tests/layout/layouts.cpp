@@ -81,10 +81,30 @@ void tiles_of_archs() {
   const char* comma = "";
   for (const fa::Gfx arch : fa::kAllGfx) {
     for (const int head_dim : fa::kFwdHeadDims) {
-      const fa::FwdTile tile = fa::fwd_tile(arch, fa::DType::fp16, head_dim);
       const fa::ArchTraits traits = fa::traits(arch);
-      printf("%s{\"arch\":\"%s\",\"head_dim\":%d,\"block_m\":%d,\"threads\":%d,\"wave\":%d}", comma,
-             fa::name(arch).data(), head_dim, tile.block_m, tile.threads, traits.wave);
+      for (const bool decode : {false, true}) {
+        const fa::FwdTile tile = decode ? fa::decode_tile(arch, fa::DType::fp16, head_dim)
+                                        : fa::fwd_tile(arch, fa::DType::fp16, head_dim);
+        printf("%s{\"arch\":\"%s\",\"decode\":%d,\"head_dim\":%d,", comma, fa::name(arch).data(), decode,
+               head_dim);
+        printf("\"block_m\":%d,\"threads\":%d,\"wave\":%d}", tile.block_m, tile.threads, traits.wave);
+        comma = ",";
+      }
+    }
+  }
+}
+
+// Some tiles [3, 3 + length) cut into parts.
+void parts() {
+  const char* comma = "";
+  for (int length = -1; length < 9; ++length) {
+    for (int count = 0; count < 12; ++count) {
+      printf("%s{\"length\":%d,\"count\":%d,", comma, length, count);
+      table("parts", count > 0 ? count : 1, 2, [&](int part, int end) {
+        const fa::Part found = fa::part_of(3, 3 + length, part, count);
+        return end ? found.end : found.begin;
+      });
+      printf("}");
       comma = ",";
     }
   }
@@ -176,11 +196,17 @@ int main() {
   visibility();
   printf("],\"sequences\":[");
   sequences();
-  printf("],\"names\":[");
+  printf("],\"parts\":[");
+  parts();
+  const fa::Part last = fa::part_of(0, 1 << 26, 65534, 65535);
+  printf("],\"last_of_many\":[%d,%d],\"names\":[", last.begin, last.end);
   names();
   using P = fa::FwdParams;
   printf("],\"params\":{\"size\":%zu,\"block_table\":%zu,\"q_batch\":%zu,\"lse_batch\":%zu,", sizeof(P),
          offsetof(P, block_table), offsetof(P, q_batch), offsetof(P, lse_batch));
-  printf("\"seqlen_q\":%zu,\"window_left\":%zu,\"scale\":%zu,\"softcap\":%zu}}\n", offsetof(P, seqlen_q),
+  printf("\"seqlen_q\":%zu,\"window_left\":%zu,\"scale\":%zu,\"softcap\":%zu},", offsetof(P, seqlen_q),
          offsetof(P, window_left), offsetof(P, scale), offsetof(P, softcap));
+  using C = fa::CombineParams;
+  printf("\"combine_params\":{\"size\":%zu,\"cu_seqlens_q\":%zu,\"o_batch\":%zu,\"splits\":%zu}}\n",
+         sizeof(C), offsetof(C, cu_seqlens_q), offsetof(C, o_batch), offsetof(C, splits));
 }

@@ -301,6 +301,21 @@ def test_sequences_of_a_ragged_batch_never_leave_the_tensors(said):
         assert 0 <= k_first <= k_first + k_rows <= 12
 
 
+def test_decode_blocks_are_one_step_of_columns(said):
+    blocks = {tile["arch"]: tile["block_m"] for tile in said["tiles"] if tile["decode"]}
+    assert blocks == {"gfx908": 32, "gfx942": 32, "gfx1030": 16, "gfx1100": 16}
+
+
+def test_parts_are_in_order_without_gap_and_as_equal_as_they_can_be(said):
+    for case in said["parts"]:
+        parts, length = case["parts"], max(case["length"], 0)
+        assert [tile for part in parts for tile in range(*part)] == list(range(3, 3 + length)), case
+        sizes = [max(end - begin, 0) for begin, end in parts]
+        # Nothing is cut where there is nothing; else every part knows its place even where it is empty.
+        assert max(sizes) - min(sizes) <= 1 or case["count"] <= 1, case
+    assert said["last_of_many"] == [2**26 - 1024, 2**26]
+
+
 def test_only_whole_known_arch_names_are_accepted(said):
     assert dict(said["names"]) == {
         "gfx908": "gfx908",
@@ -315,7 +330,7 @@ def test_only_whole_known_arch_names_are_accepted(said):
 
 
 def test_workgroups_are_whole_waves_of_at_most_1024_threads(said):
-    assert len(said["tiles"]) == 24
+    assert len(said["tiles"]) == 2 * 24
     for tile in said["tiles"]:
         assert tile["threads"] % tile["wave"] == 0
         assert tile["threads"] <= 1024
@@ -334,3 +349,4 @@ def test_the_argument_struct_has_the_documented_offsets(said):
         "softcap": 308,
     }
     assert said["params"] == expected
+    assert said["combine_params"] == {"size": 104, "cu_seqlens_q": 32, "o_batch": 48, "splits": 96}
