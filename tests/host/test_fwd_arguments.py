@@ -21,7 +21,9 @@ def program(tmp_path_factory):
     (folder / "registry.inc").touch()  # no kernel: nothing here asks for one
     compiler = [sys.executable, "-m", "ziglang", "c++", "-target", "x86_64-linux-gnu.2.28"]
     includes = [f"-I{CHECKOUT / path}" for path in ("kernels/host", "kernels/include")]
-    flags = ["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", *includes, f"-I{folder}"]
+    # What reads the registry's rows has none to read.
+    flags = ["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function"]
+    flags += [*includes, f"-I{folder}"]
     sources = [Path(__file__).with_name("fwd_arguments.cpp")]
     sources += [CHECKOUT / "kernels/host" / name for name in SOURCES]
     done = subprocess.run(
