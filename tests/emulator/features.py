@@ -64,9 +64,7 @@ class Tensor:
         self.address = self.space.take(2 * (last + self.shape[3] + self.skew)) + 2 * self.skew
         size = 2 * self.shape[3]
         for index in itertools.product(*map(range, self.shape[:3])):
-            place = Placed(
-                self._at(index), size, self.name, readonly=self.given, initialised=self.given
-            )
+            place = Placed(self._at(index), size, self.name, readonly=self.given, initialised=self.given)
             self.rows.setdefault(place.address, place)
 
     def _at(self, index):

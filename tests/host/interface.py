@@ -84,9 +84,7 @@ def compile_library(folder):
     include = [HOST, CHECKOUT / "kernels/include", folder, Path(__file__).with_name("runtime")]
     sources = [*sorted(HOST.glob("*.cpp")), Path(__file__).with_name("runtime.cpp"), folder / "fatbin.o"]
     library = folder / "libinterface.so"
-    run(
-        [*zig, "c++", *target, *FLAGS, *sizes, *(f"-I{each}" for each in include), *sources, "-o", library]
-    )
+    run([*zig, "c++", *target, *FLAGS, *sizes, *(f"-I{each}" for each in include), *sources, "-o", library])
     return library
 
 

@@ -316,6 +316,10 @@ def test_parts_are_in_order_without_gap_and_as_equal_as_they_can_be(said):
     assert said["last_of_many"] == [2**26 - 1024, 2**26]
 
 
+def test_places_in_a_cache_never_leave_it(said):
+    assert said["places"] == {"without": [0, 1], "by_index": [0, 2, 1, 2, 0, 2, 0]}
+
+
 def test_only_whole_known_arch_names_are_accepted(said):
     assert dict(said["names"]) == {
         "gfx908": "gfx908",

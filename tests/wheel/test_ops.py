@@ -99,7 +99,7 @@ def test_rows_too_far_apart_for_the_kernels(tensors):
 
 def test_heads_that_do_not_divide(tensors):
     odd = torch.empty(2, 7, 3, 64).half()
-    with pytest.raises(RuntimeError, match="q: expected a number of heads .* k's, which has 3, got 4"):
+    with pytest.raises(RuntimeError, match=r"q: expected a number of heads .* k's, which has 3, got 4"):
         call(**{**tensors, "k": odd, "v": odd})
 
 
