@@ -2,6 +2,7 @@
 // The only file that includes PyTorch.
 //
 //   flash_attn_rocm::fwd          key CUDA, which is where ROCm's PyTorch dispatches
+//   flash_attn_rocm::append       key CUDA: new keys and values into a cache
 //   flash_attn_rocm::explain      no tensors: "" when a kernel serves the call, else why not
 //   flash_attn_rocm::instances    no tensors: the registry as JSON
 //   flash_attn_rocm::device_arch  no tensors: a device's arch as the HIP runtime reports it
@@ -129,6 +130,30 @@ void fwd(Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, std::optional<Ten
   require_ok(status, message);
 }
 
+void append(Tensor q, Tensor k_cache, Tensor v_cache, Tensor k, Tensor v, std::optional<Tensor> cos,
+            std::optional<Tensor> sin, Tensor cache_seqlens, std::optional<Tensor> block_table,
+            std::optional<Tensor> cache_batch_idx, std::optional<Tensor> q_out, bool interleaved,
+            bool advances) {
+  fa_append_call call{};
+  call.q = describe(q, "q");
+  call.k_cache = describe_written(k_cache, "k_cache");
+  call.v_cache = describe_written(v_cache, "v_cache");
+  call.k = describe(k, "k");
+  call.v = describe(v, "v");
+  call.cos = describe(cos, "cos");
+  call.sin = describe(sin, "sin");
+  call.cache_seqlens = describe(cache_seqlens, "cache_seqlens");
+  call.block_table = describe(block_table, "block_table");
+  call.cache_batch_idx = describe(cache_batch_idx, "cache_batch_idx");
+  call.q_out = describe_written(q_out, "q_out");
+  call.interleaved = interleaved;
+  call.advances = advances;
+  call.stream = stream_of(q);
+  fa_message message;
+  const fa_status status = fa_append(&call, &message);
+  require_ok(status, message);
+}
+
 std::string explain(std::string arch, std::string dtype, std::int64_t head_dim) {
   fa_message message;
   const int bounded = static_cast<int>(std::clamp<std::int64_t>(head_dim, -1, INT32_MAX));
@@ -191,12 +216,19 @@ STABLE_TORCH_LIBRARY(flash_attn_rocm, library) {
       "Tensor? block_table, Tensor? cache_batch_idx, Tensor? rng_state, Tensor(c!)? partial_out, "
       "Tensor(d!)? partial_lse, SymInt max_seqlen_q, SymInt max_seqlen_k, float softmax_scale, "
       "SymInt window_left, SymInt window_right, float softcap, float dropout_p) -> ()");
+  library.def(
+      "append(Tensor q, Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor k, Tensor v, Tensor? cos, "
+      "Tensor? sin, Tensor cache_seqlens, Tensor? block_table, Tensor? cache_batch_idx, "
+      "Tensor(c!)? q_out, bool interleaved, bool advances) -> ()");
   library.def("explain(str arch, str dtype, int head_dim) -> str");
   library.def("instances() -> str");
   library.def("device_arch(int device) -> str");
 }
 
-STABLE_TORCH_LIBRARY_IMPL(flash_attn_rocm, CUDA, library) { library.impl("fwd", &boxed<TORCH_BOX(&fwd)>); }
+STABLE_TORCH_LIBRARY_IMPL(flash_attn_rocm, CUDA, library) {
+  library.impl("fwd", &boxed<TORCH_BOX(&fwd)>);
+  library.impl("append", &boxed<TORCH_BOX(&append)>);
+}
 
 STABLE_TORCH_LIBRARY_IMPL(flash_attn_rocm, CompositeExplicitAutograd, library) {
   library.impl("explain", &boxed<TORCH_BOX(&explain)>);

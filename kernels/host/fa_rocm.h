@@ -94,6 +94,38 @@ typedef struct fa_fwd_call {
 /* Queues the kernel on `stream` and returns without waiting for it. */
 fa_status fa_fwd(const fa_fwd_call* call, fa_message* message);
 
+/* Writes k and v (batch, seqlen_new, nheads_k, headdim), new keys and values, into k_cache and v_cache in place,
+ * and on the way rotates k, and q (batch, seqlen_q, nheads, headdim) to q_out, which is shaped like it.
+ *
+ * Caches are (batch_cache, seqlen_cache, nheads_k, headdim), of which sequence b has row b, or
+ * cache_batch_idx[b], FA_INT32 (batch), where that is given; or with block_table, FA_INT32 (batch, blocks),
+ * (num_blocks, page, nheads_k, headdim), page a multiple of 16. Key i of sequence b goes to position
+ * cache_seqlens[b] + i, FA_INT32 (batch); with block_table that is row position % page of block
+ * table[position / page]. Padding on the left of a sequence's keys counts among its positions.
+ *
+ * cos and sin (seqlen_rotary, rotary_dim / 2), rotary_dim at most headdim, given together with q_out: pairs of
+ * the first rotary_dim elements, neighbours when `interleaved`, otherwise the halves, are rotated in fp32 by the
+ * row of the key's position; those of q's row i by row cache_seqlens[b] + i when `advances`, otherwise by
+ * row cache_seqlens[b]. Without them q is not read.
+ *
+ * All but the integers are of one dtype FA_FP16 or FA_BF16, headdim up to 256 and contiguous, with any other
+ * strides; 16-byte aligned rows are faster. No two elements that are written may share memory.
+ *
+ * Integers are read by the kernel only. Keys whose position, block or row is not in the cache are not written;
+ * positions outside of cos and sin take their nearest row. Which of two keys of one place stays is open.
+ *
+ * q_out, cos, sin, block_table and cache_batch_idx are absent where dims is 0.
+ */
+typedef struct fa_append_call {
+  fa_tensor q, k_cache, v_cache, k, v;
+  fa_tensor cos, sin, cache_seqlens, block_table, cache_batch_idx, q_out;
+  int32_t interleaved, advances; /* 0 or 1 */
+  void* stream;                  /* hipStream_t of q's device; NULL is the default stream */
+} fa_append_call;
+
+/* Queues the kernel on `stream` and returns without waiting for it. */
+fa_status fa_append(const fa_append_call* call, fa_message* message);
+
 /* FA_OK when a kernel serves this call, otherwise FA_UNSUPPORTED and why. Needs no HIP runtime.
  * arch as the runtime reports it ("gfx942:sramecc+:xnack-") or bare; dtype "fp16" or "bf16". */
 fa_status fa_explain(const char* arch, const char* dtype, int32_t head_dim, fa_message* message);

@@ -40,6 +40,7 @@ def arch_of_target():
 ARCH = arch_of_target()
 # What the wheel has for this arch; a test for each.
 FORWARD = sorted({(i.dtype, i.head_dim) for i in instances() if i.op == "fwd" and ARCH in i.archs})
+APPEND = sorted({i.dtype for i in instances() if i.op == "append" and ARCH in i.archs})
 
 
 @dataclass

@@ -5,8 +5,8 @@ two seams are opened from outside, and everything else is the shipped code, from
 machine code:
 
 - the question for a device's arch, which the package asks of its own operator, is asked for host memory too;
-- the operator ``fwd`` gets an implementation for host memory that registers the tensors as the memory that
-  the kernel may touch, and passes the call on to the shipped implementation for GPUs.
+- the operators ``fwd`` and ``append`` get an implementation for host memory that registers the tensors as the
+  memory that the kernel may touch, and passes the call on to the shipped implementation for GPUs.
 """
 
 import ctypes
@@ -130,6 +130,7 @@ def kernels_on_host_memory(standin: StandIn) -> Iterator[None]:
     _support.Machine.host_memory_arch = _arch_of_current_device
     library = torch.library.Library("flash_attn_rocm", "IMPL")
     library.impl("fwd", _fwd_on(standin), "CPU")
+    library.impl("append", _append_on(standin), "CPU")
     try:
         yield
     finally:
@@ -153,6 +154,22 @@ def _fwd_on(standin: StandIn) -> Any:  # noqa: ANN401 - torch wants the operator
             shipped.redispatch(DispatchKeySet(DispatchKey.CUDA), q, k, v, out, lse, *rest)
 
     return fwd
+
+
+def _append_on(standin: StandIn) -> Any:  # noqa: ANN401
+    shipped = torch.ops.flash_attn_rocm.append.default
+    rows = [(each.name, each.is_write) for each in shipped._schema.arguments]  # noqa: SLF001 - no other way
+
+    def append(*arguments: Any) -> None:  # noqa: ANN401
+        tensors = {
+            name: (value, WRITTEN if written else READONLY)
+            for (name, written), value in zip(rows, arguments, strict=True)
+            if isinstance(value, Tensor)
+        }
+        with standin.memory(tensors):
+            shipped.redispatch(DispatchKeySet(DispatchKey.CUDA), *arguments)
+
+    return append
 
 
 def _arch_of_current_device() -> str:

@@ -39,7 +39,7 @@ struct Append {
 
   FA_DEVICE void all_rows() const {
     const int thread = __builtin_amdgcn_workitem_id_x();
-    const int units = (params.head_dim + 2 * kWidth - 1) / (2 * kWidth);
+    const int units = append_units(params.head_dim, kWidth);
     const int together = kAppendThreads / units;  // heads' rows at once
     if (thread >= together * units) return;
     const int heads = part == kQueries ? params.nheads : params.nheads_k;
@@ -77,7 +77,8 @@ struct Append {
     const bool rotates = part != kValues && params.cos != nullptr && unit * kWidth < params.rotary_half;
     const bool halves = rotates && !params.interleaved;
     const int first = halves ? unit * kWidth : unit * 2 * kWidth;
-    const int second = first + (halves ? params.rotary_half : kWidth);
+    // Opaque: the compiler would join two elements to one access, which need not be aligned.
+    const int second = here(first + (halves ? params.rotary_half : kWidth));
     Chunk a = load(from + first), b = a;
     const bool has_second = second < params.head_dim;
     if (has_second) b = load(from + second);
@@ -137,7 +138,7 @@ FA_DEVICE const AppendParams& append_arguments() {
   __attribute__((amdgpu_flat_work_group_size(fa::kAppendThreads, fa::kAppendThreads))) void \
   name(const fa::AppendParams params) {                                                     \
     if (params.vectors) {                                                                   \
-      fa::Append<dtype, 8>::run(fa::append_arguments());                                    \
+      fa::Append<dtype, fa::kAppendWidth>::run(fa::append_arguments());                     \
     } else {                                                                                \
       fa::Append<dtype, 1>::run(fa::append_arguments());                                    \
     }                                                                                       \

@@ -29,12 +29,13 @@ namespace fa {
 // window_left keys before that one and window_right after it; kNoWindow is no bound.
 //
 // Dropout: of the probability of (batch, head, row, column), row and column counted from the sequence's first
-// query and first key in use, the word is number column % 4 of the four that Philox4x32-10 gives for the counter
-// (column / 4, row, head, batch) and the key rng_state (2), each below 2^32.  The log-sum-exp is that without
-// dropout.
+// query and first key in use, the word is number column % 4 of the four that Philox4x32-10 gives for the
+// counter (column / 4, row, head, batch) and the key rng_state (2), each below 2^32.  The log-sum-exp is that
+// without dropout.
 //
-// Splits: each part of the keys gives out and log-sum-exp of its own in fp32, partial_out (splits, lse's shape,
-// head_dim) and partial_lse (splits, lse's shape), log-sum-exp -inf where it sees no key; fa_combine_* joins them.
+// Splits: each part of the keys gives out and log-sum-exp of its own in fp32, partial_out (splits, lse's
+// shape, head_dim) and partial_lse (splits, lse's shape), log-sum-exp -inf where it sees no key; fa_combine_*
+// joins them.
 //
 // Device pointers and strides (in elements) are multiples of 8 elements; the last dimension has stride 1.  k
 // and v are not read where there are no keys.  Row strides are below kMaxRowStride, lengths at most
@@ -62,7 +63,7 @@ struct FwdParams {
   int64_t o_batch, o_row, o_head;
   int64_t lse_batch, lse_head;
   int64_t table_batch, alibi_batch;
-  int64_t partial_split;  // elements of lse: from one split's part of partial_lse to the next's
+  int64_t partial_split;       // elements of lse: from one split's part of partial_lse to the next's
   int32_t seqlen_q, seqlen_k;  // most queries and keys of a sequence
   int32_t rows_q, rows_k;
   int32_t page, num_pages;
@@ -128,6 +129,12 @@ struct AppendParams {
 };
 
 inline constexpr int32_t kAppendThreads = 256;
+inline constexpr int32_t kAppendWidth = 8;  // elements that are moved at once where `vectors`
+
+// Threads that move a head's row, each twice `width` elements.
+constexpr int32_t append_units(int32_t head_dim, int32_t width) {
+  return (head_dim + 2 * width - 1) / (2 * width);
+}
 
 // Whether a call takes the loop that has all features, or the plain one.
 constexpr bool featured(const FwdParams& p) {
