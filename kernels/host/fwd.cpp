@@ -30,7 +30,6 @@ FwdTile tile_of(const Selection& selection) {
 
 // What the arguments have room for, and no kernel of this library does.
 void require_served(const FwdParams& params) {
-  if (params.dropout_below != 0) throw Error(FA_UNSUPPORTED, "no fwd kernel has dropout_p > 0");
   if (params.splits > 1) throw Error(FA_UNSUPPORTED, "no fwd kernel cuts the keys into parts");
 }
 

@@ -31,6 +31,7 @@ class Op(NamedTuple):
 OPS = {
     "fwd": Op("forward.hpp", "FA_FORWARD"),
     "append": Op("append.hpp", "FA_APPEND", per_head_dim=False),
+    "reference": Op("reference.hpp", "FA_REFERENCE", per_head_dim=False),
 }
 
 

@@ -136,9 +136,19 @@ constexpr int32_t append_units(int32_t head_dim, int32_t width) {
   return (head_dim + 2 * width - 1) / (2 * width);
 }
 
+// Plain forward attention, the only argument of every fa_reference_* kernel.  Head dims from 1 to 256;
+// pointers and strides are multiples of one element, the last dimension has stride 1, and there is no bound
+// on row strides.  Keys are not cut into parts.  Grid: x = blocks, which go through the rows, y = nheads, z =
+// batch; block x = threads (reference_tile in kernel/config.hpp).
+struct ReferenceParams {
+  FwdParams fwd;
+  int32_t head_dim;
+  int32_t blocks;
+};
+
 // Whether a call takes the loop that has all features, or the plain one.
 constexpr bool featured(const FwdParams& p) {
-  return p.alibi_slopes != nullptr || p.softcap != 0 || p.block_table != nullptr;
+  return p.alibi_slopes != nullptr || p.softcap != 0 || p.block_table != nullptr || p.dropout_below != 0;
 }
 
 inline constexpr int32_t kNoWindow = -1;

@@ -21,12 +21,11 @@ struct Softmax {
   static constexpr float kSlack = 8;  // log2 of the largest P
 
   float c;
-  float slack;            // kSlack in units of scores
   float limit[kColumns];  // scores up to here need no correction; -inf before the first visible key
   float offset[kColumns];
   float sum[kColumns];
 
-  FA_DEVICE explicit Softmax(float c) : c(c), slack(kSlack * __builtin_amdgcn_rcpf(c)) {
+  FA_DEVICE explicit Softmax(float c) : c(c) {
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
       limit[column] = kNone;
@@ -104,7 +103,7 @@ struct Softmax {
     const float raised = -highest * c;
     // Sum and O are still 0 at the first key; exp2 could overflow there, and 0 * inf is NaN.
     const float factor = limit[column] == kNone ? 0 : __builtin_amdgcn_exp2f(raised - offset[column]);
-    limit[column] = highest + slack;
+    limit[column] = highest + kSlack * __builtin_amdgcn_rcpf(here(c));
     offset[column] = raised;
     sum[column] *= factor;
     return factor;
