@@ -133,6 +133,17 @@ void sequences() {
   }
 }
 
+// Places in a cache of three rows.
+void places() {
+  const int32_t index[] = {0, 2, 1, 3, -1, INT32_MAX, INT32_MIN};
+  fa::FwdParams p{};
+  p.batch_k = 3;
+  array("without", 2, [&](int batch) { return fa::place_in_cache(p, batch); });
+  p.cache_batch_idx = index;
+  printf(",");
+  array("by_index", 7, [&](int batch) { return fa::place_in_cache(p, batch); });
+}
+
 void names() {
   const char* texts[] = {
       "gfx908", "gfx942:sramecc+:xnack-", "gfx1030", "gfx1100:", "gfx90", "gfx9080", "gfx1101", ""};
@@ -176,7 +187,9 @@ int main() {
   visibility();
   printf("],\"sequences\":[");
   sequences();
-  printf("],\"names\":[");
+  printf("],\"places\":{");
+  places();
+  printf("},\"names\":[");
   names();
   using P = fa::FwdParams;
   printf("],\"params\":{\"size\":%zu,\"block_table\":%zu,\"q_batch\":%zu,\"lse_batch\":%zu,", sizeof(P),

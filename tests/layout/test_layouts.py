@@ -301,6 +301,10 @@ def test_sequences_of_a_ragged_batch_never_leave_the_tensors(said):
         assert 0 <= k_first <= k_first + k_rows <= 12
 
 
+def test_places_in_a_cache_never_leave_it(said):
+    assert said["places"] == {"without": [0, 1], "by_index": [0, 2, 1, 2, 0, 2, 0]}
+
+
 def test_only_whole_known_arch_names_are_accepted(said):
     assert dict(said["names"]) == {
         "gfx908": "gfx908",
