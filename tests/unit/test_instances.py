@@ -49,7 +49,7 @@ def test_the_table_of_the_project_is_right(generate):
         f"fa_fwd_{dtype}_d{head_dim}"
         for dtype in ("fp16", "bf16")
         for head_dim in (32, 64, 96, 128, 192, 256)
-    }
+    } | {"fa_reference_fp16", "fa_reference_bf16"}
     assert all(i.archs == generate.known().archs for i in instances)
 
 
@@ -84,7 +84,7 @@ def test_known_names_come_from_the_headers(generate):
     assert names.archs == ("gfx908", "gfx942", "gfx1030", "gfx1100")
     assert names.dtypes == ("fp16", "bf16")
     assert names.head_dims == (32, 64, 96, 128, 192, 256)
-    assert names.ops == ("fwd",)
+    assert names.ops == ("fwd", "reference")
 
 
 def test_a_header_that_lost_its_enum_is_named(generate, tmp_path):
@@ -94,7 +94,7 @@ def test_a_header_that_lost_its_enum_is_named(generate, tmp_path):
         generate.known(tmp_path)
 
 
-def test_all_problems_are_reported_at_once_with_their_row(problems):
+def test_all_problems_are_reported_at_once_with_their_row(generate, problems):
     found = problems(
         "version = 1\n"
         '[[kernels]]\nop = "fwdd"\ndtypes = ["fp16", "fp32"]\nhead_dims = [64, 80, true]\narch = ["gfx942"]\n'
@@ -104,7 +104,7 @@ def test_all_problems_are_reported_at_once_with_their_row(problems):
         "unknown key 'version'",
         "row 1: unknown key 'arch' (did you mean archs?)",
         "row 1: key 'archs' is missing",
-        "row 1: unknown op 'fwdd' (did you mean fwd?); known: fwd",
+        f"row 1: unknown op 'fwdd' (did you mean fwd?); known: {', '.join(generate.OPS)}",
         "row 1: unknown dtype 'fp32'; known: fp16, bf16",
         "row 1: unknown head dim 80; known: 32, 64, 96, 128, 192, 256",
         "row 1: unknown head dim True; known: 32, 64, 96, 128, 192, 256",
