@@ -77,7 +77,12 @@ def test_decode_of_one_sequence_with_32k_keys_fills_the_largest_device(plans, ar
     units = LARGEST[arch]
     cases = [
         Request(
-            arch=arch, dtype=dtype, head_dim=head_dim, nheads=nheads_k * group, nheads_k=nheads_k, compute_units=units
+            arch=arch,
+            dtype=dtype,
+            head_dim=head_dim,
+            nheads=nheads_k * group,
+            nheads_k=nheads_k,
+            compute_units=units,
         )
         for dtype, head_dim, nheads_k, group in product(
             ("fp16", "bf16"), (32, 64, 96, 128, 192, 256), range(1, 33), (1, 2, 8)
@@ -142,7 +147,12 @@ def test_what_was_planned_is_planned_again_when_it_is_wanted(plans):
         for q, k, h in product((1, 16, 17), (0, 1, 63, 100, 32768), (1, 8))
     ]
     first = plans(asked)
-    again = plans([replace(each, num_splits=plan.splits, compute_units=0) for each, plan in zip(asked, first, strict=True)])
+    again = plans(
+        [
+            replace(each, num_splits=plan.splits, compute_units=0)
+            for each, plan in zip(asked, first, strict=True)
+        ]
+    )
     assert [plan[:2] for plan in again] == [plan[:2] for plan in first]
 
 

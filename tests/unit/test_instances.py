@@ -150,7 +150,9 @@ def test_one_translation_unit_per_instance(generate, tmp_path):
     text = (tmp_path / "new/fa_fwd_bf16_d128.hip").read_text()
     assert text == '#include "fa/kernel/forward.hpp"\n\nFA_FORWARD(fa_fwd_bf16_d128, fa::DType::bf16, 128)\n'
     text = (tmp_path / "new/fa_decode_bf16_d128.hip").read_text()
-    assert text == '#include "fa/kernel/forward.hpp"\n\nFA_DECODE(fa_decode_bf16_d128, fa::DType::bf16, 128)\n'
+    assert (
+        text == '#include "fa/kernel/forward.hpp"\n\nFA_DECODE(fa_decode_bf16_d128, fa::DType::bf16, 128)\n'
+    )
     text = (tmp_path / "new/fa_combine_bf16.hip").read_text()
     assert text == '#include "fa/kernel/combine.hpp"\n\nFA_COMBINE(fa_combine_bf16, fa::DType::bf16)\n'
 
