@@ -69,18 +69,32 @@ void require_plannable(const fa_plan_call& call) {
   }
 }
 
-// An arch and a dtype that this library has kernels for.
 fa::PlanRequest plan_request(const fa_plan_call& call) {
   require_plannable(call);
   fa::Gfx arch{};
   fa::DType dtype{};
-  const fa::Selection any = fa::select("fwd", call.arch, call.dtype, fa::kFwdHeadDims[0]);
-  if (!fa::parse_gfx(call.arch, &arch) || !fa::parse_dtype(call.dtype, &dtype) || any.instance == nullptr) {
-    throw fa::Error(FA_UNSUPPORTED, any.reason);
+  if (!fa::parse_gfx(call.arch, &arch) || !fa::parse_dtype(call.dtype, &dtype)) {
+    throw fa::Error(FA_UNSUPPORTED, fa::select("fwd", call.arch, call.dtype, 0).reason);
   }
   return {
       arch,        dtype,         call.head_dim,      call.batch,      call.max_seqlen_q, call.max_seqlen_k,
       call.nheads, call.nheads_k, call.compute_units, call.num_splits, call.dropout != 0, call.aligned != 0};
+}
+
+// Throws FA_UNSUPPORTED unless this library has the kernels of the plan.
+void require_kernels(const fa::Plan& plan, const fa_plan_call& call) {
+  const auto selected = [&](const char* op) {
+    return fa::select(op, call.arch, call.dtype, static_cast<int>(call.head_dim));
+  };
+  const fa::Selection fwd = selected("fwd");
+  const bool served = plan.path == fa::Path::reference ? selected("reference").instance != nullptr
+                      : plan.path == fa::Path::split   ? selected("decode").instance != nullptr
+                                                       : fwd.instance != nullptr;
+  if (served) return;
+  throw fa::Error(FA_UNSUPPORTED, fwd.instance == nullptr
+                                      ? fwd.reason
+                                      : "this wheel has no kernel for the path " +
+                                            std::string(fa::name(plan.path)) + ": " + plan.reason);
 }
 
 fa_path path_of(fa::Path path) {
@@ -113,6 +127,7 @@ fa_status fa_explain(const char* arch, const char* dtype, int32_t head_dim, fa_m
 fa_status fa_plan(const fa_plan_call* call, fa_plan_result* result, fa_message* message) {
   return guarded(message, [&] {
     const fa::Plan plan = fa::plan(plan_request(*call));
+    require_kernels(plan, *call);
     *result = {path_of(plan.path), plan.splits};
     write(message, plan.reason.c_str());
   });
