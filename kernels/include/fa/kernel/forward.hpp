@@ -105,6 +105,8 @@ struct Forward {
     const float scale = params.scale == 0 ? 1 : __builtin_fabsf(params.scale);
     Softmax<Unit, kScoreSteps> softmax(biased ? 1 : scale * Bias::kLog2e);
     Out o = {};
+#pragma unroll
+    for (int step = 0; step < kOutSteps; ++step) Unit::settle(o[step]);
     if (tiles.begin < tiles.end) {
       const Source k = source(params.k, params.k_batch, params.k_head, params.k_row);
       const Source v = source(params.v, params.v_batch, params.v_head, params.v_row);

@@ -33,7 +33,11 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
   // compiler would otherwise hold c in ordinary ones from one product to the next and copy it back and forth,
   // all 64 or 32 registers each tile, as soon as ordinary arithmetic touches c anywhere in the loop.
   FA_DEVICE static void settle(C& c) {
-    if constexpr (traits(kGfx).separate_accumulators) asm volatile("" : "+a"(c));
+    if constexpr (traits(kGfx).separate_accumulators) {
+      asm volatile("" : "+a"(c));
+    } else {
+      asm volatile("" : "+v"(c));
+    }
   }
 
  private:
