@@ -19,6 +19,8 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
   };
   using C = f32x16;
 
+  static constexpr bool kPackedFp32 = traits(kGfx).packed_fp32;
+
   FA_DEVICE static void multiply(C& c, A a, const B& b) {
     if constexpr (kDType == DType::bf16 && traits(kGfx).bf16_k == 4) {
 #pragma unroll

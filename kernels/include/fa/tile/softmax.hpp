@@ -43,7 +43,7 @@ struct Softmax {
     bool higher = false;
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
-      highest[column] = own_maximum(s, column);
+      highest[column] = own_maximum(limit[column], s, column);
       higher |= highest[column] > limit[column];
     }
     if (any_lane<Unit::kWave>(higher)) raise<kOut>(highest, o, lane);
@@ -70,10 +70,10 @@ struct Softmax {
   }
 
  private:
-  FA_DEVICE static float own_maximum(const C* s, int column) {
-    float highest = s[0][column];
+  // From the limit on: a maximum of three takes no more instructions for it.
+  FA_DEVICE static float own_maximum(float highest, const C* s, int column) {
 #pragma unroll
-    for (int f = 1; f < kSteps * Unit::kRows; ++f) {
+    for (int f = 0; f < kSteps * Unit::kRows; ++f) {
       highest = __builtin_fmaxf(highest, s[f / Unit::kRows][f % Unit::kRows * kColumns + column]);
     }
     return highest;
@@ -111,13 +111,41 @@ struct Softmax {
   }
 
   FA_DEVICE void exponentiate(C* s, int column) {
+    if constexpr (Unit::kPackedFp32) {
+      exponentiate_pairs(s);
+    } else {
 #pragma unroll
-    for (int f = 0; f < kSteps * Unit::kRows; ++f) {
-      const int element = f % Unit::kRows * kColumns + column;
-      const float p = __builtin_amdgcn_exp2f(__builtin_fmaf(s[f / Unit::kRows][element], c, offset[column]));
-      s[f / Unit::kRows][element] = p;
-      sum[column] += p;
+      for (int f = 0; f < kSteps * Unit::kRows; ++f) {
+        const int element = f % Unit::kRows * kColumns + column;
+        const float p =
+            __builtin_amdgcn_exp2f(__builtin_fmaf(s[f / Unit::kRows][element], c, offset[column]));
+        s[f / Unit::kRows][element] = p;
+        sum[column] += p;
+      }
     }
+  }
+
+  // Two neighbours at once, and two sums.
+  FA_DEVICE void exponentiate_pairs(C* s) {
+    static_assert(kColumns == 1, "neighbours belong to one column");
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      s[step] = __builtin_elementwise_fma(s[step], C(c), C(offset[0]));
+    }
+    // Beside a matrix instruction the compiler would take the pairs apart again.
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) Unit::settle(s[step]);
+    f32x2 sums = {sum[0], 0};
+#pragma unroll
+    for (int f = 0; f < kSteps * Unit::kRows; f += 2) {
+      C& step = s[f / Unit::kRows];
+      const int low = f % Unit::kRows, high = low + 1;
+      const f32x2 p = {__builtin_amdgcn_exp2f(step[low]), __builtin_amdgcn_exp2f(step[high])};
+      step[low] = p[0];
+      step[high] = p[1];
+      sums += p;
+    }
+    sum[0] = sums[0] + sums[1];
   }
 };
 
