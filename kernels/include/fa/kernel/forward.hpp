@@ -241,10 +241,10 @@ struct Forward {
       const int unit = (i * Unit::kK + Unit::run_begin(lane)) / 8;
 #pragma unroll
       for (int step = 0; step < kScoreSteps; ++step) {
-        Unit::multiply(
-            s[step],
-            Keys::Tile::template read<typename Unit::A>(k_tile, step * Unit::kM + Unit::a_row(lane), unit),
-            q);
+        Unit::multiply(s[step],
+                       Keys::Tile::template read<typename Unit::A>(Keys::Tile::period(k_tile, step),
+                                                                   Unit::a_row(lane), unit),
+                       q);
         end_of_step(i * kScoreSteps + step);
       }
     }
@@ -258,10 +258,10 @@ struct Forward {
       const int unit = (i * Unit::kK + Unit::run_begin(lane)) / 8;
 #pragma unroll
       for (int step = 0; step < kOutSteps; ++step) {
-        Unit::multiply(
-            o[step],
-            Values::Tile::template read<typename Unit::A>(v_tile, step * Unit::kM + Unit::a_row(lane), unit),
-            b);
+        Unit::multiply(o[step],
+                       Values::Tile::template read<typename Unit::A>(Values::Tile::period(v_tile, step),
+                                                                     Unit::a_row(lane), unit),
+                       b);
         end_of_step(step);
       }
     }
