@@ -151,6 +151,8 @@ struct Forward {
     const float scale = params.scale == 0 ? 1 : __builtin_fabsf(params.scale);
     Softmax<Unit, kScoreSteps> softmax(biased ? 1 : scale * Bias::kLog2e);
     Out o = {};
+#pragma unroll
+    for (int step = 0; step < kOutSteps; ++step) Unit::settle(o[step]);
     if (tiles.begin < tiles.end) {
       // Beyond the last tile of a part nothing is read.
       const int rows = kPacked ? tiles.end : sequence.seqlen_k;
@@ -354,8 +356,9 @@ struct Forward {
       const int unit = (i * Unit::kK + Unit::run_begin(lane)) / 8;
 #pragma unroll
       for (int step = 0; step < kScoreSteps; ++step) {
-        Unit::multiply(s[step],
-                       Keys::Tile::template read<typename Unit::A>(k_tile, step * Unit::kM + row, unit), q);
+        Unit::multiply(
+            s[step], Keys::Tile::template read<typename Unit::A>(Keys::Tile::period(k_tile, step), row, unit),
+            q);
         end_of_step(i * kScoreSteps + step);
       }
     }
@@ -370,10 +373,10 @@ struct Forward {
       const int unit = (i * Unit::kK + Unit::run_begin(lane)) / 8;
 #pragma unroll
       for (int step = 0; step < kOutSteps; ++step) {
-        Unit::multiply(
-            o[step],
-            Values::Tile::template read<typename Unit::A>(tile, step * Unit::kM + Unit::a_row(lane), unit),
-            b);
+        Unit::multiply(o[step],
+                       Values::Tile::template read<typename Unit::A>(Values::Tile::period(tile, step),
+                                                                     Unit::a_row(lane), unit),
+                       b);
         end_of_step(step);
       }
     }
