@@ -73,6 +73,9 @@ CombineParams combine_params(const FwdParams& p, int head_dim) {
 
 void decode(const FwdArguments& call, const std::string& dtype, int head_dim, const Place& place) {
   const FwdParams& p = call.params;
+  if (p.seqlen_q > kMaxLength / (p.nheads / p.nheads_k)) {
+    throw Error(FA_UNSUPPORTED, "q: " + std::to_string(p.seqlen_q) + " rows are more than can be packed");
+  }
   const Selection first = served("decode", dtype, head_dim, place);
   if (p.splits <= 1) return launch(first, decode_grid(call, tile_of(first)), p, place);
   const Selection second = served("combine", dtype, 0, place);

@@ -26,8 +26,8 @@ ARCH_VARIABLE = "FA_STANDIN_ARCH"
 CURRENT_DEVICE = -1
 FUNCTIONS = ("fa_standin_buffer", "fa_standin_fail", "fa_standin_forget_buffers", "fa_standin_report")
 READONLY, WRITTEN = True, False
-# What one kernel of a call leaves for the next.  The stand-in knows of writes within a launch only: these count as
-# written, and are NaN beforehand, so that reading what nobody wrote shows in the result.
+# What one kernel of a call leaves for the next.  The stand-in knows of writes within a launch only: these
+# count as written, and are NaN beforehand, so that reading what nobody wrote shows in the result.
 BETWEEN = ("partial_out", "partial_lse")
 # Of the operator ``fwd``, in its order, after q, k, v, out, lse.
 OPTIONAL_TENSORS = (
