@@ -94,9 +94,8 @@ typedef struct fa_fwd_call {
 /* Queues the kernel on `stream` and returns without waiting for it. */
 fa_status fa_fwd(const fa_fwd_call* call, fa_message* message);
 
-/* Writes k and v (batch, seqlen_new, nheads_k, headdim), new keys and values, into k_cache and v_cache in
- * place, and on the way rotates k, and q (batch, seqlen_q, nheads, headdim) to q_out, which is shaped like
- * it.
+/* Writes k and v (batch, seqlen_new, nheads_k, headdim), new keys and values, into k_cache and v_cache, in
+ * place, and on the way rotates k, and q (batch, seqlen_q, nheads, headdim) to q_out, shaped like it.
  *
  * Caches are (batch_cache, seqlen_cache, nheads_k, headdim), of which sequence b has row b, or
  * cache_batch_idx[b], FA_INT32 (batch), where that is given; or with block_table, FA_INT32 (batch, blocks),

@@ -1,7 +1,7 @@
 """Forward calls with what attention.py's lack: any strides, windows, dropout, cache rows and pages.
 
-Every row of a tensor is memory of its own, wherever its strides put it, so a kernel that reads one element too
-far, or computes an address with too few bits, is found out.  The expected numbers are plain Python in float64.
+Every row of a tensor is memory of its own, wherever its strides put it, so a kernel that reads one element
+too far, or computes an address with too few bits, is found out.  Expected numbers: plain Python, float64.
 """
 
 import ctypes

@@ -87,7 +87,7 @@ def compile_library(folder):
     instances = made.load_table()
     sizes = []
     for each in instances:
-        data = bundle({arch: b"code" for arch in each.archs})
+        data = bundle(dict.fromkeys(each.archs, b"code"))
         (folder / f"{each.name}.hipfb").write_bytes(data)
         sizes.append(f"-DFA_BUNDLE_BYTES_{each.name}={len(data)}")
     archs = sorted({arch for each in instances for arch in each.archs})

@@ -7,6 +7,7 @@
 #include "fa/kernel/sequence.hpp"
 #include "fa/mma/layout.hpp"
 #include "fa/tile/mask.hpp"
+#include "fa/tile/philox.hpp"
 #include "fa/tile/swizzle.hpp"
 
 namespace {
@@ -164,6 +165,21 @@ void places() {
   array("by_index", 7, [&](int batch) { return fa::place_in_cache(p, batch); });
 }
 
+// Random123's inputs; and the words of a place among the probabilities.
+void philox() {
+  const fa::PhiloxWords counters[] = {
+      {{0, 0, 0, 0}}, {{~0u, ~0u, ~0u, ~0u}}, {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}}};
+  const fa::PhiloxKey keys[] = {{0, 0}, {~0u, ~0u}, {0xa4093822, 0x299f31d0}};
+  for (int i = 0; i < 3; ++i) {
+    const fa::PhiloxWords w = fa::philox(counters[i], keys[i]);
+    printf("\"%08x %08x %08x %08x\",", w.word[0], w.word[1], w.word[2], w.word[3]);
+  }
+  constexpr fa::PhiloxWords placed = fa::dropout_words({5, 6}, 4, 3, 2, 1);
+  constexpr fa::PhiloxWords same = fa::philox({{1, 2, 3, 4}}, {5, 6});
+  static_assert(placed.word[0] == same.word[0] && placed.word[3] == same.word[3], "group, row, head, batch");
+  printf("\"\"");
+}
+
 void names() {
   const char* texts[] = {
       "gfx908", "gfx942:sramecc+:xnack-", "gfx1030", "gfx1100:", "gfx90", "gfx9080", "gfx1101", ""};
@@ -212,11 +228,15 @@ int main() {
   const fa::Part last = fa::part_of(0, 1 << 26, 65534, 65535);
   printf("],\"last_of_many\":[%d,%d],\"places\":{", last.begin, last.end);
   places();
-  printf("},\"names\":[");
+  printf("},\"philox\":[");
+  philox();
+  printf("],\"names\":[");
   names();
   using P = fa::FwdParams;
   printf("],\"params\":{\"size\":%zu,\"block_table\":%zu,\"q_batch\":%zu,\"lse_batch\":%zu,", sizeof(P),
          offsetof(P, block_table), offsetof(P, q_batch), offsetof(P, lse_batch));
+  printf("\"reference\":[%zu,%zu,%zu],", sizeof(fa::ReferenceParams), offsetof(fa::ReferenceParams, head_dim),
+         offsetof(fa::ReferenceParams, blocks));
   printf("\"seqlen_q\":%zu,\"window_left\":%zu,\"scale\":%zu,\"softcap\":%zu},", offsetof(P, seqlen_q),
          offsetof(P, window_left), offsetof(P, scale), offsetof(P, softcap));
   using C = fa::CombineParams;

@@ -287,6 +287,15 @@ def test_visible_keys_are_those_of_the_definition(said):
             assert case[bound] == sorted(case[bound]), "a bound never falls from one row to the next"
 
 
+def test_philox_gives_the_published_answers(said):
+    """Known answers of Random123 for philox4x32 with 10 rounds."""
+    assert said["philox"][:3] == [
+        "6627e8d5 e169c58d bc57ac4c 9b00dbd8",
+        "408f276d 41c83b0e a20bc7c6 6d5451fd",
+        "d16cfe09 94fdcceb 5001e420 24126ea1",
+    ]
+
+
 def test_sequences_of_a_ragged_batch_never_leave_the_tensors(said):
     found = {(case["mode"], case["batch"]): (case["q"], case["k"]) for case in said["sequences"]}
     assert found[0, 0] == ([0, 5], [0, 12])  # dense: the whole batch entry
@@ -351,6 +360,7 @@ def test_the_argument_struct_has_the_documented_offsets(said):
         "window_left": 296,
         "scale": 304,
         "softcap": 308,
+        "reference": [328, 320, 324],
     }
     assert said["params"] == expected
     assert said["combine_params"] == {"size": 104, "cu_seqlens_q": 32, "o_batch": 48, "splits": 96}

@@ -151,6 +151,8 @@ struct Forward {
     const float scale = params.scale == 0 ? 1 : __builtin_fabsf(params.scale);
     Softmax<Unit, kScoreSteps> softmax(biased ? 1 : scale * Bias::kLog2e);
     Out o = {};
+#pragma unroll
+    for (int step = 0; step < kOutSteps; ++step) Unit::settle(o[step]);
     if (tiles.begin < tiles.end) {
       // Beyond the last tile of a part nothing is read.
       const int rows = kPacked ? tiles.end : sequence.seqlen_k;
@@ -306,7 +308,7 @@ struct Forward {
   FA_DEVICE int mover() const { return kFeatured ? here(thread) : thread; }
 
   // The lane as it reads tiles, likewise.
-  FA_DEVICE int reader() const { return kFeatured ? here(lane) & (Unit::kWave - 1) : lane; }
+  FA_DEVICE int reader() const { return kFeatured ? here(lane) : lane; }
 
   template <class Stage>
   FA_DEVICE void load(Stage& stage, const Source& source, int first) const {
@@ -340,7 +342,7 @@ struct Forward {
   }
 
   FA_DEVICE uint32_t kept_bits(const Drop& dropout, int first, int wave_row) const {
-    return dropout.kept(first, reader(), [&](int c, int group) {
+    return dropout.kept(first, reader(), [&](int c, unsigned group) {
       return dropout_words(dropout.key, batch, head, wave_row + Unit::column(reader(), c), group);
     });
   }
@@ -354,8 +356,9 @@ struct Forward {
       const int unit = (i * Unit::kK + Unit::run_begin(lane)) / 8;
 #pragma unroll
       for (int step = 0; step < kScoreSteps; ++step) {
-        Unit::multiply(s[step],
-                       Keys::Tile::template read<typename Unit::A>(k_tile, step * Unit::kM + row, unit), q);
+        Unit::multiply(
+            s[step], Keys::Tile::template read<typename Unit::A>(Keys::Tile::period(k_tile, step), row, unit),
+            q);
         end_of_step(i * kScoreSteps + step);
       }
     }
@@ -370,10 +373,10 @@ struct Forward {
       const int unit = (i * Unit::kK + Unit::run_begin(lane)) / 8;
 #pragma unroll
       for (int step = 0; step < kOutSteps; ++step) {
-        Unit::multiply(
-            o[step],
-            Values::Tile::template read<typename Unit::A>(tile, step * Unit::kM + Unit::a_row(lane), unit),
-            b);
+        Unit::multiply(o[step],
+                       Values::Tile::template read<typename Unit::A>(Values::Tile::period(tile, step),
+                                                                     Unit::a_row(lane), unit),
+                       b);
         end_of_step(step);
       }
     }

@@ -19,6 +19,8 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
   };
   using C = f32x16;
 
+  static constexpr bool kPackedFp32 = traits(kGfx).packed_fp32;
+
   FA_DEVICE static void multiply(C& c, A a, const B& b) {
     if constexpr (kDType == DType::bf16 && traits(kGfx).bf16_k == 4) {
 #pragma unroll
@@ -29,11 +31,31 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
     }
   }
 
+  // Two positive fp32 to two elements, to nearest; their NaNs need not survive.
+  FA_DEVICE static uint32_t pack_positive(float low, float high) {
+    if constexpr (kDType == DType::fp16) {
+      // A factor that the compiler does not know makes it multiply and round into one half of a register:
+      // two instructions, and none to join the halves.
+      float one = 1;
+      asm("" : "+s"(one));
+      return pack<kDType>(low * one, high * one);
+    } else {
+      // Half a unit is added to both at once: of positive numbers no carry reaches the upper one.
+      const uint64_t rounded = __builtin_bit_cast(uint64_t, f32x2{low, high}) + 0x0000800000008000;
+      return __builtin_amdgcn_perm(static_cast<uint32_t>(rounded >> 32), static_cast<uint32_t>(rounded),
+                                   0x07060302);
+    }
+  }
+
   // Keeps `c` where matrix results live; emits nothing.  Where these are registers of their own, the
   // compiler would otherwise hold c in ordinary ones from one product to the next and copy it back and forth,
   // all 64 or 32 registers each tile, as soon as ordinary arithmetic touches c anywhere in the loop.
   FA_DEVICE static void settle(C& c) {
-    if constexpr (traits(kGfx).separate_accumulators) asm volatile("" : "+a"(c));
+    if constexpr (traits(kGfx).separate_accumulators) {
+      asm volatile("" : "+a"(c));
+    } else {
+      asm volatile("" : "+v"(c));
+    }
   }
 
  private:

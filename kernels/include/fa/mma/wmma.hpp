@@ -16,6 +16,8 @@ struct Unit<MatrixUnit::wmma, kGfx, kDType> : Layout<MatrixUnit::wmma> {
   };
   using C = f32x8;
 
+  static constexpr bool kPackedFp32 = traits(kGfx).packed_fp32;
+
   FA_DEVICE static void multiply(C& c, A a, const B& b) {
     if constexpr (kDType == DType::fp16) {
       c = __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(__builtin_bit_cast(f16x16, a),

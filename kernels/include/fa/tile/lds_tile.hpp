@@ -10,6 +10,9 @@ template <int kRows, int kRowBytes, int kPeriod>
 struct LdsTile : Swizzle<kRows, kRowBytes, kPeriod> {
   using LdsTile::Swizzle::offset;
 
+  // The tile from a multiple of kPeriod rows on, in which rows are permuted alike.
+  FA_DEVICE static LdsBytes period(LdsBytes tile, int index) { return tile + index * kPeriod * kRowBytes; }
+
   template <class T>
   FA_DEVICE static void write(LdsBytes tile, int row, int unit, int byte, T value) {
     *reinterpret_cast<__attribute__((address_space(3))) T*>(tile + offset(row, unit) + byte) = value;

@@ -24,8 +24,8 @@ struct Probabilities<Unit, kKeys, kDType, true> {
 #pragma unroll
       for (int word = 0; word < Unit::kRun / 2; ++word) {
         const int f = i * Unit::kRun + word * 2;
-        step[i].column[0][word] = pack_numbers<kDType>(p[f / Unit::kRows][f % Unit::kRows],
-                                                       p[f / Unit::kRows][f % Unit::kRows + 1]);
+        step[i].column[0][word] =
+            Unit::pack_positive(p[f / Unit::kRows][f % Unit::kRows], p[f / Unit::kRows][f % Unit::kRows + 1]);
       }
     }
   }

@@ -11,14 +11,16 @@ namespace fa {
 // What softmax_scale does to Q so that the kernel may take its scale to be positive: a negative one
 // turns the sign of Q, zero makes Q zero.  Exact.
 struct QuerySign {
+  bool same;
   uint32_t keep;
   uint32_t flip;
 
-  FA_DEVICE explicit QuerySign(float scale) : keep(scale == 0 ? 0 : ~0u), flip(scale < 0 ? 0x80008000u : 0) {}
+  FA_DEVICE explicit QuerySign(float scale)
+      : same(scale > 0), keep(scale == 0 ? 0 : ~0u), flip(scale < 0 ? 0x80008000u : 0) {}
 
   template <class T>
   FA_DEVICE T apply(T words) const {
-    return (words & keep) ^ flip;
+    return same ? words : (words & keep) ^ flip;
   }
 };
 

@@ -1,11 +1,14 @@
 // Online softmax of the columns of S^T in fp32: the running sum of the exponentials before they are
 // rounded, and the correction of O when a column's scores rise.
 //
-// P = exp2(S * c + offset) with c = softmax_scale * log2(e) > 0 and offset = -c * (a score that was the
-// column's maximum).  The offset follows the maximum only when that has risen by more than kSlack: P is at
-// most 2^kSlack, which loses nothing in fp32 nor in the 16-bit types, and most tiles correct nothing and
-// exchange nothing between lanes.  Offset and limit are the same in all lanes of a column; each lane sums
-// its own keys, joined at the end.
+// P = exp2(S * c + offset) with c = softmax_scale * log2(e) > 0 and offset = -c * top, top a score that was
+// the column's maximum.  It follows the maximum only when that has risen by more than kSlack: P is at most
+// 2^kSlack, which loses nothing in fp32 nor in the 16-bit types, and most tiles correct nothing and exchange
+// nothing between lanes.  Top and offset are the same in all lanes of a column; each lane sums its own keys,
+// joined at the end.
+//
+// The offset is rounded, and of a large one the P of the maximum is not 1: it is rounded on its way to O but
+// not in the sum.  Where that could change a 16-bit output (`far`), P = exp2((S - top) * c + 0).
 #pragma once
 
 #include "fa/arch/device.hpp"
@@ -20,15 +23,19 @@ struct Softmax {
 
   static constexpr float kSlack = 8;  // log2 of the largest P
 
+  static constexpr float kFar = 1024;  // the offset from which on top is subtracted first; error below: 2^-15
+
   float c;
-  float limit[kColumns];  // scores up to here need no correction; -inf before the first visible key
+  float slack;  // kSlack in units of scores
+  bool far = false;
+  float top[kColumns];  // -inf before the first visible key
   float offset[kColumns];
   float sum[kColumns];
 
-  FA_DEVICE explicit Softmax(float c) : c(c) {
+  FA_DEVICE explicit Softmax(float c) : c(c), slack(kSlack * __builtin_amdgcn_rcpf(c)) {
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
-      limit[column] = kNone;
+      top[column] = kNone;
       offset[column] = 0;
       sum[column] = 0;
     }
@@ -42,10 +49,11 @@ struct Softmax {
     bool higher = false;
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
-      highest[column] = own_maximum(s, column);
-      higher |= highest[column] > limit[column];
+      highest[column] = own_maximum(top[column], s, column);
+      higher |= highest[column] > top[column] + slack;
     }
     if (any_lane<Unit::kWave>(higher)) raise<kOut>(highest, o, lane);
+    if (far) subtract_top(s);
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) exponentiate(s, column);
   }
@@ -63,7 +71,8 @@ struct Softmax {
   // Natural logarithm of the sum of exp(softmax_scale * score); +inf for a column that sees no key.
   FA_DEVICE float log_sum_exp(int column) const {
     constexpr float kLn2 = 0.693147180559945309f;
-    return sum[column] == 0 ? __builtin_inff() : (__builtin_amdgcn_logf(sum[column]) - offset[column]) * kLn2;
+    return sum[column] == 0 ? __builtin_inff()
+                            : (__builtin_amdgcn_logf(sum[column]) + top[column] * c) * kLn2;
   }
 
   FA_DEVICE float inverse_sum(int column) const {
@@ -71,10 +80,10 @@ struct Softmax {
   }
 
  private:
-  FA_DEVICE static float own_maximum(const C* s, int column) {
-    float highest = s[0][column];
+  // From top on: a maximum of three takes no more instructions for it.
+  FA_DEVICE static float own_maximum(float highest, const C* s, int column) {
 #pragma unroll
-    for (int f = 1; f < kSteps * Unit::kRows; ++f) {
+    for (int f = 0; f < kSteps * Unit::kRows; ++f) {
       highest = __builtin_fmaxf(highest, s[f / Unit::kRows][f % Unit::kRows * kColumns + column]);
     }
     return highest;
@@ -83,12 +92,17 @@ struct Softmax {
   template <int kOut>
   FA_DEVICE void raise(const float* highest, C* o, int lane) {
     C factors;
+    bool large = far;
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
       const float factor = raise_column(column, highest[column], lane);
+      large |= offset[column] > kFar || offset[column] < -kFar;
 #pragma unroll
       for (int row = 0; row < Unit::kRows; ++row) factors[row * kColumns + column] = factor;
     }
+    far = any_lane<Unit::kWave>(large);
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column) offset[column] = far ? 0 : offset[column];
 #pragma unroll
     for (int step = 0; step < kOut; ++step) {
       Unit::settle(o[step]);
@@ -101,24 +115,63 @@ struct Softmax {
   FA_DEVICE float raise_column(int column, float own, int lane) {
     const float highest =
         across_lanes<Unit::kPeers>(own, lane, [](float a, float b) { return __builtin_fmaxf(a, b); });
-    if (!(highest > limit[column])) return 1;  // another column rose, or no key is visible yet
-    const float raised = -highest * c;
-    // Sum and O are still 0 at the first key; exp2 could overflow there, and 0 * inf is NaN.
-    const float factor = limit[column] == kNone ? 0 : __builtin_amdgcn_exp2f(raised - offset[column]);
-    limit[column] = highest + kSlack * __builtin_amdgcn_rcpf(here(c));
-    offset[column] = raised;
+    if (!(highest > top[column] + slack)) return 1;  // another column rose, or no key is visible yet
+    // 0 at the first key.
+    const float factor = __builtin_amdgcn_exp2f((top[column] - highest) * c);
+    top[column] = highest;
+    offset[column] = -highest * c;
     sum[column] *= factor;
     return factor;
   }
 
-  FA_DEVICE void exponentiate(C* s, int column) {
+  FA_DEVICE void subtract_top(C* s) const {
 #pragma unroll
-    for (int f = 0; f < kSteps * Unit::kRows; ++f) {
-      const int element = f % Unit::kRows * kColumns + column;
-      const float p = __builtin_amdgcn_exp2f(__builtin_fmaf(s[f / Unit::kRows][element], c, offset[column]));
-      s[f / Unit::kRows][element] = p;
-      sum[column] += p;
+    for (int column = 0; column < kColumns; ++column) {
+      const float reference = top[column] == kNone ? 0 : top[column];
+#pragma unroll
+      for (int f = 0; f < kSteps * Unit::kRows; ++f) {
+        s[f / Unit::kRows][f % Unit::kRows * kColumns + column] -= reference;
+      }
     }
+  }
+
+  FA_DEVICE void exponentiate(C* s, int column) {
+    if constexpr (Unit::kPackedFp32) {
+      exponentiate_pairs(s);
+    } else {
+#pragma unroll
+      for (int f = 0; f < kSteps * Unit::kRows; ++f) {
+        const int element = f % Unit::kRows * kColumns + column;
+        const float p =
+            __builtin_amdgcn_exp2f(__builtin_fmaf(s[f / Unit::kRows][element], c, offset[column]));
+        s[f / Unit::kRows][element] = p;
+        sum[column] += p;
+      }
+    }
+  }
+
+  // Two neighbours at once, and two sums.
+  FA_DEVICE void exponentiate_pairs(C* s) {
+    static_assert(kColumns == 1, "neighbours belong to one column");
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      s[step] = __builtin_elementwise_fma(s[step], C(c), C(offset[0]));
+    }
+    // Beside a matrix instruction the compiler would take the pairs apart again.
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) Unit::settle(s[step]);
+    f32x2 sums;
+#pragma unroll
+    for (int f = 0; f < kSteps * Unit::kRows; f += 2) {
+      C& step = s[f / Unit::kRows];
+      const int low = f % Unit::kRows, high = low + 1;
+      const f32x2 p = {__builtin_amdgcn_exp2f(step[low]), __builtin_amdgcn_exp2f(step[high])};
+      step[low] = p[0];
+      step[high] = p[1];
+      sums = f == 0 ? p : sums + p;
+    }
+    sum[0] += sums[0];
+    sum[0] += sums[1];
   }
 };
 

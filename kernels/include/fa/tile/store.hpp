@@ -20,14 +20,16 @@ FA_DEVICE void store_column(const typename Unit::C* o, int column, float factor,
   constexpr int kChunk = kHeld % 8 == 0 ? 8 : 4;  // consecutive elements, written at once
   static_assert(kHeld % kChunk == 0, "each lane holds whole chunks of a row");
   typedef uint32_t Words __attribute__((ext_vector_type(kChunk / 2)));
+  // A NaN survives `pack_numbers` here: it is the hardware's own or that of a 16-bit input, and has no low
+  // bits that rounding could carry from.
   char* held = row + (Unit::held_begin(lane, kHeadDim) + Unit::held_step(first * Unit::kRows)) * 2;
 #pragma unroll
   for (int f = 0; f < kHeld; f += kChunk) {
     Words words;
 #pragma unroll
     for (int word = 0; word < kChunk / 2; ++word) {
-      words[word] = pack<kDType>(held_element<Unit>(o, column, f + word * 2) * factor,
-                                 held_element<Unit>(o, column, f + word * 2 + 1) * factor);
+      words[word] = pack_numbers<kDType>(held_element<Unit>(o, column, f + word * 2) * factor,
+                                         held_element<Unit>(o, column, f + word * 2 + 1) * factor);
     }
     *reinterpret_cast<Words*>(held + Unit::held_step(f) * 2) = words;
   }
