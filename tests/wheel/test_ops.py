@@ -91,13 +91,15 @@ def test_too_few_dimensions(tensors, name):
 
 def test_rows_too_far_apart_for_the_kernels(tensors):
     wide = torch.empty(64).half().as_strided((2, 1, 4, 64), (0, 1 << 24, 0, 1))
-    with pytest.raises(RuntimeError, match="row stride of at least 0 and below 16777216 elements, got 16777216"):
+    with pytest.raises(
+        RuntimeError, match="row stride of at least 0 and below 16777216 elements, got 16777216"
+    ):
         call(**{**tensors, "k": wide, "v": wide})
 
 
 def test_heads_that_do_not_divide(tensors):
     odd = torch.empty(2, 7, 3, 64).half()
-    with pytest.raises(RuntimeError, match="q: expected a number of heads .* k's, which has 3, got 4"):
+    with pytest.raises(RuntimeError, match=r"q: expected a number of heads .* k's, which has 3, got 4"):
         call(**{**tensors, "k": odd, "v": odd})
 
 
