@@ -211,7 +211,7 @@ struct Forward {
   FA_DEVICE int mover() const { return kFeatured ? here(thread) : thread; }
 
   // The lane as it reads tiles, likewise.
-  FA_DEVICE int reader() const { return kFeatured ? here(lane) : lane; }
+  FA_DEVICE int reader() const { return kFeatured ? here(lane) & (Unit::kWave - 1) : lane; }
 
   template <class Stage>
   FA_DEVICE void load(Stage& stage, const Source& source, int first) const {
@@ -251,8 +251,8 @@ struct Forward {
   }
 
   FA_DEVICE uint32_t kept_bits(const Drop& dropout, int first, int wave_row) const {
-    return dropout.kept(first, here(lane), [&](int c, int group) {
-      return dropout_words(dropout.key, batch, head, wave_row + Unit::column(here(lane), c), group);
+    return dropout.kept(first, reader(), [&](int c, int group) {
+      return dropout_words(dropout.key, batch, head, wave_row + Unit::column(reader(), c), group);
     });
   }
 

@@ -48,8 +48,9 @@ struct Dropout {
       for (int f = 0; f < kHeld; ++f) {
         typename Unit::C& step = p[f / Unit::kRows];
         const int element = f % Unit::kRows * Unit::kColumns + c;
+        const float value = here(step[element]);  // not inside of the bit_cast: that would take element 0
         const int all = static_cast<int>(bits << (32 - kBits + c * kHeld + f)) >> 31;
-        step[element] = __builtin_bit_cast(float, __builtin_bit_cast(int, step[element]) & all);
+        step[element] = __builtin_bit_cast(float, __builtin_bit_cast(int, value) & all);
       }
     }
   }
