@@ -75,6 +75,21 @@ void require_partials(const fa_fwd_call& call, int q_dims, Problems& problems) {
   }
 }
 
+void require_well_formed(const fa_fwd_call& call) {
+  Problems problems;
+  for (const Named& each :
+       {Named{"q", call.q}, Named{"k", call.k}, Named{"v", call.v}, Named{"out", call.out},
+        Named{"lse", call.lse}, Named{"alibi_slopes", call.alibi_slopes},
+        Named{"cu_seqlens_q", call.cu_seqlens_q}, Named{"cu_seqlens_k", call.cu_seqlens_k},
+        Named{"seqused_k", call.seqused_k}, Named{"leftpad_k", call.leftpad_k},
+        Named{"block_table", call.block_table}, Named{"cache_batch_idx", call.cache_batch_idx},
+        Named{"rng_state", call.rng_state}, Named{"partial_out", call.partial_out},
+        Named{"partial_lse", call.partial_lse}}) {
+    problems.expect_well_formed(each);
+  }
+  problems.raise_if_any();
+}
+
 void require_dims_and_types(const fa_fwd_call& call) {
   Problems problems;
   const bool paged = given(call.block_table);
@@ -276,6 +291,7 @@ void set_dropout(FwdParams& p, double dropout_p) {
 }  // namespace
 
 FwdArguments fwd_arguments(const fa_fwd_call& call) {
+  require_well_formed(call);
   require_dims_and_types(call);
   const Sizes sizes = sizes_of(call);
   require_shapes(call, sizes);

@@ -19,6 +19,8 @@ SUM_ROUNDING = MOST_KEYS * 2.0**-24
 # Relative, of fp32 arithmetic on exactly representable inputs: as many summands, and one logarithm.  Below 1
 # it is absolute: where the log-sum-exp crosses zero, its terms do not.
 LSE_TOLERANCE = 1e-5
+# A score is a sum whose terms may cancel: relative to the sum of their magnitudes, one rounding of fp32.
+SCORE_ROUNDING = 2.0**-24
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ def attention(q, k, v, rules, slopes=None):
 
 def judge(shown, instance, case, sequences, rules):
     """Hold all sequences of one call to the rule; what was found goes into the record."""
-    errors, plain_errors, values, lse_errors = [0.0], [0.0], [0.0], [0.0]
+    errors, plain_errors, values, lse_shares = [0.0], [0.0], [0.0], [0.0]
     for each in sequences:
         out, lse = each.out.cpu(), each.lse.cpu().double()
         low = [x.cpu() for x in (each.q, each.k, each.v)]
@@ -92,13 +94,25 @@ def judge(shown, instance, case, sequences, rules):
         blind = exact_lse == math.inf
         assert (lse[blind] == math.inf).all(), "rows that see no key have log-sum-exp +inf"
         assert (out.transpose(0, 1)[blind] == 0).all(), "rows that see no key are 0"
-        lse_errors.append(largest(((lse - exact_lse) / exact_lse.abs().clamp(min=1.0))[~blind]))
-    error, lse_error = worst(errors), worst(lse_errors)
+        lse_allowed = LSE_TOLERANCE * exact_lse.abs().clamp(min=1.0) + SCORE_ROUNDING * magnitude(
+            *low[:2], rules
+        )
+        lse_shares.append(largest(((lse - exact_lse) / lse_allowed)[~blind]))
+    error, lse_share = worst(errors), worst(lse_shares)
     allowed = FACTOR * max(plain_errors) + SUM_ROUNDING * max(values)
     shown.compared(instance, case, error, allowed)
     assert error <= allowed, f"out: error {error} against float64, allowed {allowed}"
-    shown.compared_lse(instance, lse_error)
-    assert lse_error <= LSE_TOLERANCE, f"log-sum-exp: relative error {lse_error}"
+    shown.compared_lse(instance, lse_share * LSE_TOLERANCE)
+    assert lse_share <= 1, f"log-sum-exp: {lse_share} times the error that is allowed"
+
+
+def magnitude(q, k, rules):
+    """The largest sum of the magnitudes of a score's terms."""
+    scale = q.shape[-1] ** -0.5 if rules.scale is None else abs(rules.scale)
+    heads = zip(q.unbind(1), k.repeat_interleave(q.shape[1] // k.shape[1], dim=1).unbind(1), strict=True)
+    return max(
+        (largest(one.abs().double() @ other.abs().double().T) * scale for one, other in heads), default=0.0
+    )
 
 
 def largest(differences):
