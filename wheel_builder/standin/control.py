@@ -28,8 +28,8 @@ FUNCTIONS = ("fa_standin_buffer", "fa_standin_fail", "fa_standin_forget_buffers"
 READONLY, WRITTEN = True, False
 # Of the operator ``fwd``, in its order, after q, k, v, out, lse.
 OPTIONAL_TENSORS = (
-    "alibi_slopes", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "leftpad_k", "block_table", "cache_batch_idx",
-    "rng_state", "partial_out", "partial_lse",
+    "alibi_slopes", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "leftpad_k", "block_table",
+    "cache_batch_idx", "rng_state", "partial_out", "partial_lse",
 )  # fmt: skip
 WRITTEN_OPTIONALS = frozenset({"partial_out", "partial_lse"})
 
