@@ -2,6 +2,7 @@
 // The only file that includes PyTorch.
 //
 //   flash_attn_rocm::fwd          key CUDA, which is where ROCm's PyTorch dispatches
+//   flash_attn_rocm::append       key CUDA: new keys and values into a cache
 //   flash_attn_rocm::explain      no tensors: "" when a kernel serves the call, else why not
 //   flash_attn_rocm::instances    no tensors: the registry as JSON
 //   flash_attn_rocm::device_arch  no tensors: a device's arch as the HIP runtime reports it
@@ -36,13 +37,17 @@ fa_dtype dtype_of(const Tensor& tensor) {
     case ScalarType::BFloat16: return FA_BF16;
     case ScalarType::Float: return FA_FP32;
     case ScalarType::Int: return FA_INT32;
+    case ScalarType::Long: return FA_INT64;
     default: return FA_OTHER_DTYPE;
   }
 }
 
 fa_tensor describe(const Tensor& tensor, const char* name) {
   fa_tensor out{};
-  if (tensor.dim() > 4) throw std::runtime_error(std::string(name) + ": expected at most 4 dimensions");
+  if (tensor.dim() > FA_MAX_DIMS) {
+    throw std::runtime_error(std::string(name) + ": expected at most " + std::to_string(FA_MAX_DIMS) +
+                             " dimensions, got " + std::to_string(tensor.dim()));
+  }
   out.data = const_cast<void*>(tensor.const_data_ptr());
   out.dtype = dtype_of(tensor);
   out.device = tensor.get_device_index();
@@ -83,34 +88,69 @@ fa_tensor describe(const std::optional<Tensor>& tensor, const char* name) {
   return out;
 }
 
+fa_tensor describe_written(const std::optional<Tensor>& tensor, const char* name) {
+  fa_tensor described = describe(tensor, name);
+  if (tensor.has_value()) described.data = tensor->mutable_data_ptr();
+  return described;
+}
+
 void fwd(Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, std::optional<Tensor> alibi_slopes,
          std::optional<Tensor> cu_seqlens_q, std::optional<Tensor> cu_seqlens_k,
          std::optional<Tensor> seqused_k, std::optional<Tensor> leftpad_k, std::optional<Tensor> block_table,
-         std::int64_t max_seqlen_q, std::int64_t max_seqlen_k, double softmax_scale, std::int64_t window_left,
-         std::int64_t window_right, double softcap) {
+         std::optional<Tensor> cache_batch_idx, std::optional<Tensor> rng_state,
+         std::optional<Tensor> partial_out, std::optional<Tensor> partial_lse, std::int64_t max_seqlen_q,
+         std::int64_t max_seqlen_k, double softmax_scale, std::int64_t window_left, std::int64_t window_right,
+         double softcap, double dropout_p) {
   fa_fwd_call call{};
   call.q = describe(q, "q");
   call.k = describe(k, "k");
   call.v = describe(v, "v");
-  call.out = describe(out, "out");
-  call.lse = describe(lse, "lse");
-  call.out.data = out.mutable_data_ptr();
-  call.lse.data = lse.mutable_data_ptr();
+  call.out = describe_written(out, "out");
+  call.lse = describe_written(lse, "lse");
   call.alibi_slopes = describe(alibi_slopes, "alibi_slopes");
   call.cu_seqlens_q = describe(cu_seqlens_q, "cu_seqlens_q");
   call.cu_seqlens_k = describe(cu_seqlens_k, "cu_seqlens_k");
   call.seqused_k = describe(seqused_k, "seqused_k");
   call.leftpad_k = describe(leftpad_k, "leftpad_k");
   call.block_table = describe(block_table, "block_table");
+  call.cache_batch_idx = describe(cache_batch_idx, "cache_batch_idx");
+  call.rng_state = describe(rng_state, "rng_state");
+  call.partial_out = describe_written(partial_out, "partial_out");
+  call.partial_lse = describe_written(partial_lse, "partial_lse");
   call.max_seqlen_q = max_seqlen_q;
   call.max_seqlen_k = max_seqlen_k;
   call.softmax_scale = static_cast<float>(softmax_scale);
   call.softcap = static_cast<float>(softcap);
   call.window_left = window_left;
   call.window_right = window_right;
+  call.dropout_p = dropout_p;
   call.stream = stream_of(q);
   fa_message message;
   const fa_status status = fa_fwd(&call, &message);
+  require_ok(status, message);
+}
+
+void append(Tensor q, Tensor k_cache, Tensor v_cache, Tensor k, Tensor v, std::optional<Tensor> cos,
+            std::optional<Tensor> sin, Tensor cache_seqlens, std::optional<Tensor> block_table,
+            std::optional<Tensor> cache_batch_idx, std::optional<Tensor> q_out, bool interleaved,
+            bool advances) {
+  fa_append_call call{};
+  call.q = describe(q, "q");
+  call.k_cache = describe_written(k_cache, "k_cache");
+  call.v_cache = describe_written(v_cache, "v_cache");
+  call.k = describe(k, "k");
+  call.v = describe(v, "v");
+  call.cos = describe(cos, "cos");
+  call.sin = describe(sin, "sin");
+  call.cache_seqlens = describe(cache_seqlens, "cache_seqlens");
+  call.block_table = describe(block_table, "block_table");
+  call.cache_batch_idx = describe(cache_batch_idx, "cache_batch_idx");
+  call.q_out = describe_written(q_out, "q_out");
+  call.interleaved = interleaved;
+  call.advances = advances;
+  call.stream = stream_of(q);
+  fa_message message;
+  const fa_status status = fa_append(&call, &message);
   require_ok(status, message);
 }
 
@@ -173,14 +213,22 @@ STABLE_TORCH_LIBRARY(flash_attn_rocm, library) {
   library.def(
       "fwd(Tensor q, Tensor k, Tensor v, Tensor(a!) out, Tensor(b!) lse, Tensor? alibi_slopes, "
       "Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? seqused_k, Tensor? leftpad_k, "
-      "Tensor? block_table, int max_seqlen_q, int max_seqlen_k, float softmax_scale, int window_left, "
-      "int window_right, float softcap) -> ()");
+      "Tensor? block_table, Tensor? cache_batch_idx, Tensor? rng_state, Tensor(c!)? partial_out, "
+      "Tensor(d!)? partial_lse, SymInt max_seqlen_q, SymInt max_seqlen_k, float softmax_scale, "
+      "SymInt window_left, SymInt window_right, float softcap, float dropout_p) -> ()");
+  library.def(
+      "append(Tensor q, Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor k, Tensor v, Tensor? cos, "
+      "Tensor? sin, Tensor cache_seqlens, Tensor? block_table, Tensor? cache_batch_idx, "
+      "Tensor(c!)? q_out, bool interleaved, bool advances) -> ()");
   library.def("explain(str arch, str dtype, int head_dim) -> str");
   library.def("instances() -> str");
   library.def("device_arch(int device) -> str");
 }
 
-STABLE_TORCH_LIBRARY_IMPL(flash_attn_rocm, CUDA, library) { library.impl("fwd", &boxed<TORCH_BOX(&fwd)>); }
+STABLE_TORCH_LIBRARY_IMPL(flash_attn_rocm, CUDA, library) {
+  library.impl("fwd", &boxed<TORCH_BOX(&fwd)>);
+  library.impl("append", &boxed<TORCH_BOX(&append)>);
+}
 
 STABLE_TORCH_LIBRARY_IMPL(flash_attn_rocm, CompositeExplicitAutograd, library) {
   library.impl("explain", &boxed<TORCH_BOX(&explain)>);

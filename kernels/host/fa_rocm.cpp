@@ -6,6 +6,7 @@
 #include <exception>
 #include <string>
 
+#include "append.hpp"
 #include "device.hpp"
 #include "error.hpp"
 #include "fwd.hpp"
@@ -54,6 +55,10 @@ std::string json_of_registry() {
 
 fa_status fa_fwd(const fa_fwd_call* call, fa_message* message) {
   return guarded(message, [&] { fa::fwd(*call); });
+}
+
+fa_status fa_append(const fa_append_call* call, fa_message* message) {
+  return guarded(message, [&] { fa::append(*call); });
 }
 
 fa_status fa_explain(const char* arch, const char* dtype, int32_t head_dim, fa_message* message) {

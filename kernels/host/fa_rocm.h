@@ -22,20 +22,30 @@ typedef enum fa_status {
   FA_INTERNAL = 5       /* a defect of this library */
 } fa_status;
 
-typedef enum fa_dtype { FA_FP16 = 0, FA_BF16 = 1, FA_FP32 = 2, FA_OTHER_DTYPE = 3, FA_INT32 = 4 } fa_dtype;
+typedef enum fa_dtype {
+  FA_FP16 = 0,
+  FA_BF16 = 1,
+  FA_FP32 = 2,
+  FA_OTHER_DTYPE = 3,
+  FA_INT32 = 4,
+  FA_INT64 = 5
+} fa_dtype;
 
 typedef struct fa_message {
   char text[4096]; /* UTF-8, ends with a zero byte; "" after FA_OK */
 } fa_message;
 
-/* A strided tensor: `dims` <= 4 sizes and strides, in elements. `device` -1 is the current device. */
+#define FA_MAX_DIMS 5
+
+/* A strided tensor: `dims` <= FA_MAX_DIMS sizes and strides, in elements. `device` -1 is the current device.
+ */
 typedef struct fa_tensor {
   void* data;
   fa_dtype dtype;
   int32_t device;
   int32_t dims;
-  int64_t size[4];
-  int64_t stride[4];
+  int64_t size[FA_MAX_DIMS];
+  int64_t stride[FA_MAX_DIMS];
 } fa_tensor;
 
 /* out = softmax(scores) v, and lse = the log-sum-exp of the scores (natural logarithm).
@@ -58,22 +68,63 @@ typedef struct fa_tensor {
  *   seqused_k     FA_INT32 (batch): keys of a sequence in use, counted from its first
  *   leftpad_k     FA_INT32 (batch): keys before the first in use; not with block_table
  *   block_table   FA_INT32 (batch, blocks): k and v are (num_blocks, page, nheads_k, headdim), page a
- * multiple of 16, and key j of a sequence is row j % page of block table[j / page]; its length is seqused_k,
- * or the difference of cu_seqlens_k, or all its pages Their values are read by the kernel only. Those that
- * lead out of the tensors are cut off there.
+ *                 multiple of 16, and key j of a sequence is row j % page of block table[j / page]; its
+ * length is seqused_k, or the difference of cu_seqlens_k, or all its pages cache_batch_idx  FA_INT32 (batch):
+ * sequence b has row cache_batch_idx[b] of k and v, whose batch may then be another than q's; only with dense
+ * k and v rng_state     FA_INT64 (2), each below 2^32: the key of the generator that says what dropout drops;
+ * given when dropout_p > 0 and only then partial_out, partial_lse  FA_FP32 (splits, lse's shape, headdim) and
+ * (splits, lse's shape), contiguous: where each of splits > 1 parts of the keys leaves its result; given
+ * together Their values are read by the kernel only. Those that lead out of the tensors are cut off there.
+ *
+ * dropout_p in [0, 1) is the share of probabilities that dropout drops; those kept grow by 1 / (1 -
+ * dropout_p).
  */
 typedef struct fa_fwd_call {
   fa_tensor q, k, v, out, lse;
   fa_tensor alibi_slopes, cu_seqlens_q, cu_seqlens_k, seqused_k, leftpad_k, block_table;
+  fa_tensor cache_batch_idx, rng_state, partial_out, partial_lse;
   int64_t max_seqlen_q, max_seqlen_k; /* with cu_seqlens_q and cu_seqlens_k */
   float softmax_scale;
   float softcap;
   int64_t window_left, window_right;
+  double dropout_p;
   void* stream; /* hipStream_t of q's device; NULL is the default stream */
 } fa_fwd_call;
 
 /* Queues the kernel on `stream` and returns without waiting for it. */
 fa_status fa_fwd(const fa_fwd_call* call, fa_message* message);
+
+/* Writes k and v (batch, seqlen_new, nheads_k, headdim), new keys and values, into k_cache and v_cache in place,
+ * and on the way rotates k, and q (batch, seqlen_q, nheads, headdim) to q_out, which is shaped like it.
+ *
+ * Caches are (batch_cache, seqlen_cache, nheads_k, headdim), of which sequence b has row b, or
+ * cache_batch_idx[b], FA_INT32 (batch), where that is given; or with block_table, FA_INT32 (batch, blocks),
+ * (num_blocks, page, nheads_k, headdim), page a multiple of 16. Key i of sequence b goes to position
+ * cache_seqlens[b] + i, FA_INT32 (batch); with block_table that is row position % page of block
+ * table[position / page]. Padding on the left of a sequence's keys counts among its positions.
+ *
+ * cos and sin (seqlen_rotary, rotary_dim / 2), rotary_dim at most headdim, given together with q_out: pairs of
+ * the first rotary_dim elements, neighbours when `interleaved`, otherwise the halves, are rotated in fp32 by the
+ * row of the key's position; those of q's row i by row cache_seqlens[b] + i when `advances`, otherwise by
+ * row cache_seqlens[b]. Without them q is not read.
+ *
+ * All but the integers are of one dtype FA_FP16 or FA_BF16, headdim up to 256 and contiguous, with any other
+ * strides; 16-byte aligned rows are faster. No two elements that are written may share memory.
+ *
+ * Integers are read by the kernel only. Keys whose position, block or row is not in the cache are not written;
+ * positions outside of cos and sin take their nearest row. Which of two keys of one place stays is open.
+ *
+ * q_out, cos, sin, block_table and cache_batch_idx are absent where dims is 0.
+ */
+typedef struct fa_append_call {
+  fa_tensor q, k_cache, v_cache, k, v;
+  fa_tensor cos, sin, cache_seqlens, block_table, cache_batch_idx, q_out;
+  int32_t interleaved, advances; /* 0 or 1 */
+  void* stream;                  /* hipStream_t of q's device; NULL is the default stream */
+} fa_append_call;
+
+/* Queues the kernel on `stream` and returns without waiting for it. */
+fa_status fa_append(const fa_append_call* call, fa_message* message);
 
 /* FA_OK when a kernel serves this call, otherwise FA_UNSUPPORTED and why. Needs no HIP runtime.
  * arch as the runtime reports it ("gfx942:sramecc+:xnack-") or bare; dtype "fp16" or "bf16". */

@@ -28,14 +28,26 @@ FwdTile tile_of(const Selection& selection) {
   return fwd_tile(gfx, dtype, selection.instance->head_dim);
 }
 
-void launch(hipFunction_t kernel, const FwdTile& tile, FwdArguments call, hipStream_t stream,
-            const std::string& what) {
-  const auto blocks = (static_cast<std::int64_t>(call.params.seqlen_q) + tile.block_m - 1) / tile.block_m;
+// What the arguments have room for, and no kernel of this library does.
+void require_served(const FwdParams& params) {
+  if (params.splits > 1) throw Error(FA_UNSUPPORTED, "no fwd kernel cuts the keys into parts");
+}
+
+// HIP counts a launch's threads in each direction with 32 bits.
+unsigned grid_x(const FwdParams& params, const FwdTile& tile) {
+  const auto blocks = (static_cast<std::int64_t>(params.seqlen_q) + tile.block_m - 1) / tile.block_m;
+  if (blocks * tile.threads > UINT32_MAX) {
+    throw Error(FA_UNSUPPORTED,
+                "q: " + std::to_string(params.seqlen_q) + " rows are more than one launch takes");
+  }
+  return static_cast<unsigned>(blocks);
+}
+
+hipError_t launch(hipFunction_t kernel, const FwdTile& tile, FwdArguments call, hipStream_t stream) {
   void* arguments[] = {&call.params};
-  check(hipModuleLaunchKernel(kernel, static_cast<unsigned>(blocks),
-                              static_cast<unsigned>(call.params.nheads), static_cast<unsigned>(call.batch),
-                              static_cast<unsigned>(tile.threads), 1, 1, 0, stream, arguments, nullptr),
-        "launching " + what, "AMD_LOG_LEVEL=3 in the environment makes the HIP runtime say more");
+  return hipModuleLaunchKernel(kernel, grid_x(call.params, tile), static_cast<unsigned>(call.params.nheads),
+                               static_cast<unsigned>(call.batch), static_cast<unsigned>(tile.threads), 1, 1,
+                               0, stream, arguments, nullptr);
 }
 
 }  // namespace
@@ -49,9 +61,15 @@ void fwd(const fa_fwd_call& call) {
   const Selection selection = select("fwd", device_arch(device), dtype_name(call.q.dtype),
                                      static_cast<int>(call.q.size[call.q.dims - 1]));
   if (selection.instance == nullptr) throw Error(FA_UNSUPPORTED, selection.reason);
+  require_served(params);
   const hipFunction_t kernel = loaded_kernel(device, selection.gfx, *selection.instance);
-  launch(kernel, tile_of(selection), arguments, static_cast<hipStream_t>(call.stream),
-         selection.instance->name + " on device " + std::to_string(device) + " (" + selection.gfx + ")");
+  const hipError_t error =
+      launch(kernel, tile_of(selection), arguments, static_cast<hipStream_t>(call.stream));
+  if (error == hipSuccess) return;
+  check(error,
+        "launching " + selection.instance->name + " on device " + std::to_string(device) + " (" +
+            selection.gfx + ")",
+        "AMD_LOG_LEVEL=3 in the environment makes the HIP runtime say more");
 }
 
 }  // namespace fa

@@ -12,6 +12,8 @@ namespace {
 constexpr std::int64_t kMaxGridYZ = 65535;  // HIP's limit for the grid's second and third dimension
 constexpr std::int64_t kMaxPages = INT32_MAX;
 constexpr std::int64_t kPageMultiple = 16;
+constexpr std::int64_t kMaxSplits = 65535;
+constexpr std::uintptr_t kPartialAlignment = 16;  // bytes
 
 bool given(const fa_tensor& tensor) { return tensor.dims > 0; }
 
@@ -19,7 +21,7 @@ bool given(const fa_tensor& tensor) { return tensor.dims > 0; }
 struct Sizes {
   bool ragged_q, ragged_k, paged;
   std::int64_t batch, seqlen_q, rows_q, nheads, head_dim;
-  std::int64_t seqlen_k, rows_k, nheads_k;
+  std::int64_t batch_k, seqlen_k, rows_k, nheads_k;
   std::int64_t page, num_pages;
 };
 
@@ -33,6 +35,7 @@ Sizes sizes_of(const fa_fwd_call& call) {
   s.rows_q = call.q.size[q], s.nheads = call.q.size[q + 1], s.head_dim = call.q.size[q + 2];
   s.seqlen_q = s.ragged_q ? call.max_seqlen_q : s.rows_q;
   s.nheads_k = call.k.size[k + 1];
+  s.batch_k = s.ragged_k || s.paged ? s.batch : call.k.size[0];
   if (s.paged) {
     s.num_pages = call.k.size[0], s.page = call.k.size[1];
     const std::int64_t blocks = call.block_table.size[1];
@@ -40,9 +43,51 @@ Sizes sizes_of(const fa_fwd_call& call) {
     if (s.num_pages == 0) s.seqlen_k = 0;
   } else {
     s.rows_k = call.k.size[k];
-    s.seqlen_k = s.rows_k;
+    s.seqlen_k = s.batch_k > 0 ? s.rows_k : 0;
   }
   return s;
+}
+
+void require_dropout(const fa_fwd_call& call, Problems& problems) {
+  const Named state{"rng_state", call.rng_state};
+  problems.add_unless(call.dropout_p >= 0 && call.dropout_p < 1, [&] {
+    return "dropout_p: expected at least 0 and below 1, got " + std::to_string(call.dropout_p);
+  });
+  problems.add_unless(given(state.tensor) == (call.dropout_p > 0), [&] {
+    return std::string(given(state.tensor) ? "rng_state: expected none without dropout_p > 0"
+                                           : "rng_state: expected together with dropout_p > 0");
+  });
+  if (!given(state.tensor)) return;
+  problems.expect_dims(state, 1);
+  problems.expect_dtype(state, FA_INT64);
+  problems.expect_device(state, call.q.device);
+}
+
+void require_partials(const fa_fwd_call& call, int q_dims, Problems& problems) {
+  const Named out{"partial_out", call.partial_out}, lse{"partial_lse", call.partial_lse};
+  problems.add_unless(given(out.tensor) == given(lse.tensor),
+                      [] { return std::string("partial_out, partial_lse: expected both or none"); });
+  for (const Named& each : {out, lse}) {
+    if (!given(each.tensor)) continue;
+    problems.expect_dims(each, &each.tensor == &call.partial_out ? q_dims + 1 : q_dims);
+    problems.expect_dtype(each, FA_FP32);
+    problems.expect_device(each, call.q.device);
+  }
+}
+
+void require_well_formed(const fa_fwd_call& call) {
+  Problems problems;
+  for (const Named& each :
+       {Named{"q", call.q}, Named{"k", call.k}, Named{"v", call.v}, Named{"out", call.out},
+        Named{"lse", call.lse}, Named{"alibi_slopes", call.alibi_slopes},
+        Named{"cu_seqlens_q", call.cu_seqlens_q}, Named{"cu_seqlens_k", call.cu_seqlens_k},
+        Named{"seqused_k", call.seqused_k}, Named{"leftpad_k", call.leftpad_k},
+        Named{"block_table", call.block_table}, Named{"cache_batch_idx", call.cache_batch_idx},
+        Named{"rng_state", call.rng_state}, Named{"partial_out", call.partial_out},
+        Named{"partial_lse", call.partial_lse}}) {
+    problems.expect_well_formed(each);
+  }
+  problems.raise_if_any();
 }
 
 void require_dims_and_types(const fa_fwd_call& call) {
@@ -71,9 +116,10 @@ void require_dims_and_types(const fa_fwd_call& call) {
     problems.expect_dtype(slopes, FA_FP32);
     problems.expect_device(slopes, call.q.device);
   }
-  for (const Named& each : {Named{"cu_seqlens_q", call.cu_seqlens_q},
-                            Named{"cu_seqlens_k", call.cu_seqlens_k}, Named{"seqused_k", call.seqused_k},
-                            Named{"leftpad_k", call.leftpad_k}, Named{"block_table", call.block_table}}) {
+  for (const Named& each :
+       {Named{"cu_seqlens_q", call.cu_seqlens_q}, Named{"cu_seqlens_k", call.cu_seqlens_k},
+        Named{"seqused_k", call.seqused_k}, Named{"leftpad_k", call.leftpad_k},
+        Named{"block_table", call.block_table}, Named{"cache_batch_idx", call.cache_batch_idx}}) {
     if (!given(each.tensor)) continue;
     problems.expect_dims(each, &each.tensor == &call.block_table ? 2 : 1);
     problems.expect_dtype(each, FA_INT32);
@@ -86,6 +132,11 @@ void require_dims_and_types(const fa_fwd_call& call) {
   });
   problems.add_unless(!given(call.leftpad_k) || !paged,
                       [] { return std::string("leftpad_k: expected none together with block_table"); });
+  problems.add_unless(!given(call.cache_batch_idx) || (!paged && !given(call.cu_seqlens_k)), [] {
+    return std::string("cache_batch_idx: expected none together with block_table or cu_seqlens_k");
+  });
+  require_dropout(call, problems);
+  require_partials(call, q_dims, problems);
   problems.raise_if_any();
 }
 
@@ -93,7 +144,7 @@ void require_shapes(const fa_fwd_call& call, const Sizes& s) {
   Problems problems;
   Shape q = shape(call.q), k = shape(call.k), lse{s.batch, s.nheads, s.rows_q};
   k.back() = s.head_dim;
-  if (!s.ragged_k && !s.paged) k.front() = s.batch;
+  if (!s.ragged_k && !s.paged && !given(call.cache_batch_idx)) k.front() = s.batch;
   if (s.ragged_q) lse.erase(lse.begin());
   problems.expect_shape({"k", call.k}, k);
   problems.expect_shape({"v", call.v}, k);
@@ -107,6 +158,13 @@ void require_shapes(const fa_fwd_call& call, const Sizes& s) {
   optional({"cu_seqlens_k", call.cu_seqlens_k}, {s.batch + 1});
   optional({"seqused_k", call.seqused_k}, {s.batch});
   optional({"leftpad_k", call.leftpad_k}, {s.batch});
+  optional({"cache_batch_idx", call.cache_batch_idx}, {s.batch});
+  optional({"rng_state", call.rng_state}, {2});
+  Shape partial = lse;
+  partial.insert(partial.begin(), call.partial_lse.size[0]);
+  optional({"partial_lse", call.partial_lse}, partial);
+  partial.push_back(s.head_dim);
+  optional({"partial_out", call.partial_out}, partial);
   if (s.paged) optional({"block_table", call.block_table}, {s.batch, call.block_table.size[1]});
   if (call.alibi_slopes.dims == 1) optional({"alibi_slopes", call.alibi_slopes}, {s.nheads});
   if (call.alibi_slopes.dims == 2) optional({"alibi_slopes", call.alibi_slopes}, {s.batch, s.nheads});
@@ -129,6 +187,15 @@ void require_limits(const fa_fwd_call& call, const Sizes& s) {
   problems.expect_at_most("rows of k", s.rows_k, kMaxLength);
   problems.expect_at_most("pages", s.num_pages, kMaxPages);
   problems.expect_at_most("keys of a sequence's pages", s.seqlen_k, kMaxLength);
+  problems.expect_at_most("batch of k", s.batch_k, kMaxLength);
+  if (given(call.partial_lse)) {
+    const std::int64_t splits = call.partial_lse.size[0];
+    problems.add_unless(splits >= 1,
+                        [] { return std::string("partial_lse: expected at least 1 split, got 0"); });
+    problems.expect_at_most("splits", splits, kMaxSplits);
+    problems.add_unless(reinterpret_cast<std::uintptr_t>(call.partial_out.data) % kPartialAlignment == 0,
+                        [] { return std::string("partial_out: expected a 16-byte aligned address"); });
+  }
   problems.add_unless(s.seqlen_q >= 0,
                       [&] { return "max_seqlen_q: expected at least 0, got " + std::to_string(s.seqlen_q); });
   problems.add_unless(std::isfinite(call.softmax_scale), [&] {
@@ -141,14 +208,18 @@ void require_limits(const fa_fwd_call& call, const Sizes& s) {
        {Named{"q", call.q}, Named{"k", call.k}, Named{"v", call.v}, Named{"out", call.out}}) {
     problems.expect_readable(each);
   }
-  for (const Named& each : {Named{"lse", call.lse}, Named{"cu_seqlens_q", call.cu_seqlens_q},
-                            Named{"cu_seqlens_k", call.cu_seqlens_k}, Named{"seqused_k", call.seqused_k},
-                            Named{"leftpad_k", call.leftpad_k}}) {
+  for (const Named& each :
+       {Named{"lse", call.lse}, Named{"cu_seqlens_q", call.cu_seqlens_q},
+        Named{"cu_seqlens_k", call.cu_seqlens_k}, Named{"seqused_k", call.seqused_k},
+        Named{"leftpad_k", call.leftpad_k}, Named{"cache_batch_idx", call.cache_batch_idx},
+        Named{"rng_state", call.rng_state}, Named{"partial_out", call.partial_out},
+        Named{"partial_lse", call.partial_lse}}) {
     problems.expect_contiguous(each);
   }
   for (const Named& each :
        {Named{"alibi_slopes", call.alibi_slopes}, Named{"block_table", call.block_table}}) {
-    problems.add_unless(!given(each.tensor) || each.tensor.stride[each.tensor.dims - 1] == 1,
+    const int last = each.tensor.dims - 1;
+    problems.add_unless(last < 0 || each.tensor.stride[last] == 1 || each.tensor.size[last] <= 1,
                         [&] { return std::string(each.name) + ": expected a contiguous last dimension"; });
   }
   problems.raise_if_any();
@@ -163,6 +234,8 @@ template <class T>
 const T* data(const fa_tensor& tensor) {
   return given(tensor) ? static_cast<const T*>(tensor.data) : nullptr;
 }
+
+float* written(const fa_tensor& tensor) { return given(tensor) ? static_cast<float*>(tensor.data) : nullptr; }
 
 struct Strides {
   std::int64_t batch, row, head;
@@ -181,6 +254,10 @@ void set_tensors(FwdParams& p, const fa_fwd_call& call) {
   p.seqused_k = data<std::int32_t>(call.seqused_k);
   p.leftpad_k = data<std::int32_t>(call.leftpad_k);
   p.block_table = data<std::int32_t>(call.block_table);
+  p.cache_batch_idx = data<std::int32_t>(call.cache_batch_idx);
+  p.rng_state = data<std::int64_t>(call.rng_state);
+  p.partial_out = written(call.partial_out);
+  p.partial_lse = written(call.partial_lse);
   const Strides q = strides(call.q), k = strides(call.k), v = strides(call.v), o = strides(call.out);
   p.q_batch = q.batch, p.q_row = q.row, p.q_head = q.head;
   p.k_batch = k.batch, p.k_row = k.row, p.k_head = k.head;
@@ -197,15 +274,24 @@ void set_sizes(FwdParams& p, const Sizes& s) {
   p.rows_k = static_cast<std::int32_t>(s.rows_k);
   p.page = static_cast<std::int32_t>(s.page);
   p.num_pages = static_cast<std::int32_t>(s.num_pages);
+  p.batch_k = static_cast<std::int32_t>(s.batch_k);
   p.nheads = static_cast<std::int32_t>(s.nheads);
   p.nheads_k = static_cast<std::int32_t>(s.nheads_k);
   p.lse_head = s.rows_q;
   p.lse_batch = s.ragged_q ? 0 : s.nheads * s.rows_q;
+  p.partial_split = (s.ragged_q ? 1 : s.batch) * s.nheads * s.rows_q;
+}
+
+// In double, and truncated, as the package's Python computes it: both have to drop the same.
+void set_dropout(FwdParams& p, double dropout_p) {
+  p.dropout_below = static_cast<std::uint32_t>(dropout_p * 4294967296.0);
+  p.dropout_scale = static_cast<float>(1 / (1 - dropout_p));
 }
 
 }  // namespace
 
 FwdArguments fwd_arguments(const fa_fwd_call& call) {
+  require_well_formed(call);
   require_dims_and_types(call);
   const Sizes sizes = sizes_of(call);
   require_shapes(call, sizes);
@@ -218,6 +304,8 @@ FwdArguments fwd_arguments(const fa_fwd_call& call) {
   params.window_right = window(call.window_right);
   params.scale = call.softmax_scale;
   params.softcap = call.softcap;
+  params.splits = given(call.partial_lse) ? static_cast<std::int32_t>(call.partial_lse.size[0]) : 1;
+  set_dropout(params, call.dropout_p);
   return arguments;
 }
 

@@ -1,5 +1,7 @@
 #include "problems.hpp"
 
+#include <algorithm>
+
 #include "error.hpp"
 #include "fa/kernel/params.hpp"
 #include "registry.hpp"
@@ -30,6 +32,19 @@ bool aligned(const fa_tensor& t) {
   return good;
 }
 
+// Whether the first and last element of a tensor that is not empty are within what 64-bit offsets, and the
+// memory of a machine, can be.
+bool addressable(const fa_tensor& t) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 46;
+  bool good = true;
+  for (int i = 0; i < t.dims; ++i) {
+    std::int64_t offset = 0;
+    good = good && !__builtin_mul_overflow(t.size[i] - 1, t.stride[i], &offset);
+    good = good && offset >= -kMost && offset <= kMost;
+  }
+  return good;
+}
+
 }  // namespace
 
 const char* dtype_name(fa_dtype dtype) {
@@ -38,6 +53,7 @@ const char* dtype_name(fa_dtype dtype) {
     case FA_BF16: return "bf16";
     case FA_FP32: return "fp32";
     case FA_INT32: return "int32";
+    case FA_INT64: return "int64";
     default: return "another dtype";
   }
 }
@@ -103,8 +119,32 @@ void Problems::expect_readable(const Named& named) {
   });
 }
 
-void Problems::raise_if_any() const {
-  if (!text_.empty()) throw Error(FA_INVALID, "flash_attn_rocm::fwd cannot use its arguments:" + text_);
+void Problems::expect_well_formed(const Named& named) {
+  const fa_tensor& t = named.tensor;
+  if (t.dims < 0 || t.dims > FA_MAX_DIMS) {
+    return add_unless(false, [&] {
+      return std::string(named.name) + ": expected 0 to " + std::to_string(FA_MAX_DIMS) +
+             " dimensions, got " + std::to_string(t.dims);
+    });
+  }
+  const Shape sizes = shape(t);
+  if (std::any_of(sizes.begin(), sizes.end(), [](std::int64_t size) { return size < 0; })) {
+    return add_unless(false, [&] {
+      return std::string(named.name) + ": expected sizes of at least 0, got shape " + words(sizes);
+    });
+  }
+  const bool empty = t.dims == 0 || std::count(sizes.begin(), sizes.end(), 0) > 0;
+  add_unless(empty || addressable(t), [&] {
+    return std::string(named.name) + ": expected elements at most 2^46 apart, got shape " + words(sizes) +
+           " with strides " + words(Shape(t.stride, t.stride + t.dims));
+  });
+  add_unless(empty || t.data != nullptr,
+             [&] { return std::string(named.name) + ": expected the address of its elements, got null"; });
+}
+
+void Problems::raise_if_any(const char* function) const {
+  if (text_.empty()) return;
+  throw Error(FA_INVALID, "flash_attn_rocm::" + std::string(function) + " cannot use its arguments:" + text_);
 }
 
 }  // namespace fa

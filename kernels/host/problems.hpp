@@ -37,8 +37,11 @@ class Problems {
   // As kernels read rows of heads: in 16-byte units, a tile of rows with 32-bit offsets.
   void expect_readable(const Named& named);
 
-  // Throws FA_INVALID with all of them.
-  void raise_if_any() const;
+  // Sizes, strides and an address that the other checks can count with.
+  void expect_well_formed(const Named& named);
+
+  // Throws FA_INVALID with all of them; `function` is what cannot use its arguments.
+  void raise_if_any(const char* function = "fwd") const;
 
  private:
   std::string text_;

@@ -8,11 +8,13 @@
 
 namespace fa {
 
+inline constexpr int kAnyHeadDim = 0;
+
 // One kernel for one op, dtype and head dim, with a code object for each of `archs`.
 struct Instance {
   std::string op;
   std::string dtype;
-  int head_dim;
+  int head_dim;      // kAnyHeadDim: given at run time
   std::string name;  // also the kernel's symbol
   std::vector<std::string> archs;
   Bytes bundle;

@@ -21,7 +21,9 @@ std::string offered(const std::string& op, const std::string& gfx) {
   }
   std::string text;
   for (const auto& [dtype, dims] : head_dims) {
-    text += (text.empty() ? "" : "; ") + dtype + " with head_dim " + joined(dims);
+    const bool any = dims.front() == std::to_string(kAnyHeadDim);
+    text +=
+        (text.empty() ? "" : "; ") + dtype + (any ? " with any head_dim" : " with head_dim " + joined(dims));
   }
   return text.empty() ? "none" : text;
 }
@@ -43,7 +45,8 @@ Selection select(const std::string& op, const std::string& arch, const std::stri
   const std::string gfx = without_features(arch);
   if (!contains(registered_archs(), gfx)) return {nullptr, gfx, unknown_arch(gfx)};
   for (const Instance& each : registry()) {
-    const bool same = each.op == op && each.dtype == dtype && each.head_dim == head_dim;
+    const bool fits = each.head_dim == head_dim || each.head_dim == kAnyHeadDim;
+    const bool same = each.op == op && each.dtype == dtype && fits;
     if (same && each.has(gfx)) return {&each, gfx, ""};
   }
   return {nullptr, gfx, no_instance(op, gfx, dtype, head_dim)};

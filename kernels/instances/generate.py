@@ -9,13 +9,30 @@ import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 INCLUDE = Path(__file__).parents[1] / "include"
 TABLE = Path(__file__).with_name("table.toml")
 ROW_KEYS = ("op", "dtypes", "head_dims", "archs")
-# Per op, the header of its kernel and the macro in it that defines an instance.
-OPS = {"fwd": ("forward.hpp", "FA_FORWARD")}
+ANY_HEAD_DIM = 0
+
+
+class Op(NamedTuple):
+    """The header of an operation's kernels and the macro in it that defines one.
+
+    Kernels that are not ``per_head_dim`` take the head dim at run time: one instance per dtype.
+    """
+
+    header: str
+    macro: str
+    per_head_dim: bool = True
+
+
+OPS = {
+    "fwd": Op("forward.hpp", "FA_FORWARD"),
+    "append": Op("append.hpp", "FA_APPEND", per_head_dim=False),
+    "reference": Op("reference.hpp", "FA_REFERENCE", per_head_dim=False),
+}
 
 
 class TableError(Exception):
@@ -28,7 +45,7 @@ class TableError(Exception):
 
 @dataclass(frozen=True)
 class Instance:
-    """One kernel: an operation for one dtype and head dim, and the archs it exists for."""
+    """One kernel: an operation for one dtype and head dim, or any head dim, and the archs it exists for."""
 
     op: str
     dtype: str
@@ -37,7 +54,8 @@ class Instance:
 
     @property
     def name(self) -> str:
-        return f"fa_{self.op}_{self.dtype}_d{self.head_dim}"
+        end = "" if self.head_dim == ANY_HEAD_DIM else f"_d{self.head_dim}"
+        return f"fa_{self.op}_{self.dtype}{end}"
 
 
 @dataclass(frozen=True)
@@ -108,11 +126,10 @@ def served(instances: Iterable[Instance], archs: Sequence[str]) -> tuple[Instanc
 
 def source(instance: Instance) -> str:
     """The translation unit of one instance."""
-    header, macro = OPS[instance.op]
-    return (
-        f'#include "fa/kernel/{header}"\n\n'
-        f"{macro}({instance.name}, fa::DType::{instance.dtype}, {instance.head_dim})\n"
-    )
+    op = OPS[instance.op]
+    arguments = [instance.name, f"fa::DType::{instance.dtype}"]
+    arguments += [str(instance.head_dim)] if op.per_head_dim else []
+    return f'#include "fa/kernel/{op.header}"\n\n{op.macro}({", ".join(arguments)})\n'
 
 
 def write_sources(instances: Iterable[Instance], out_dir: Path) -> tuple[Path, ...]:
@@ -164,7 +181,11 @@ def _row_problems(row: Any, names: Known) -> list[str]:  # noqa: ANN401  (whatev
     if not isinstance(row, dict):
         return ["[[kernels]] expected, a table"]
     problems = [f"unknown key {_quoted(key, ROW_KEYS)}" for key in row if key not in ROW_KEYS]
-    problems += [f"key {key!r} is missing" for key in ROW_KEYS if key not in row]
+    runtime = any(row.get("op") == name and not op.per_head_dim for name, op in OPS.items())
+    needed = [key for key in ROW_KEYS if not (runtime and key == "head_dims")]
+    problems += [f"key {key!r} is missing" for key in needed if key not in row]
+    if runtime and "head_dims" in row:
+        problems += [f"head_dims: kernels of {row['op']!r} take any head dim"]
     if "op" in row:
         problems += _unknown("op", [row["op"]], names.ops)
     for key, word, values in (
@@ -201,7 +222,7 @@ def _row_instances(row: dict[str, Any]) -> list[Instance]:
     return [
         Instance(row["op"], dtype, head_dim, tuple(row["archs"]))
         for dtype in row["dtypes"]
-        for head_dim in row["head_dims"]
+        for head_dim in row.get("head_dims", [ANY_HEAD_DIM])
     ]
 
 

@@ -40,6 +40,7 @@ def arch_of_target():
 ARCH = arch_of_target()
 # What the wheel has for this arch; a test for each.
 FORWARD = sorted({(i.dtype, i.head_dim) for i in instances() if i.op == "fwd" and ARCH in i.archs})
+APPEND = sorted({i.dtype for i in instances() if i.op == "append" and ARCH in i.archs})
 
 
 @dataclass
@@ -112,9 +113,9 @@ class Target:
     def __init__(self, standin, shown):
         self.device, self.standin, self.shown = torch.device("cuda" if ON_GPU else "cpu"), standin, shown
 
-    def attend(self, *args, **kwargs):
-        """``flash_attn_func``, and how many launches it made."""
-        result = flash_attn_rocm.flash_attn_func(*args, **kwargs)
+    def attend(self, function, *args, **kwargs):
+        """What a public function gives, and how many launches it made."""
+        result = function(*args, **kwargs)
         if self.standin is None:
             torch.cuda.synchronize()
             return result, None

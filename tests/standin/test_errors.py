@@ -50,6 +50,30 @@ shown["modules"] = standin.report().modules
     assert shown["modules"] == 0
 
 
+NOT_SERVED = {
+    "dropout_p=0.5, rng_state=torch.zeros(2, dtype=torch.int64)": "no fwd kernel has dropout_p > 0",
+    "partial_out=torch.empty(2, 1, 4, 17, 64), partial_lse=torch.empty(2, 1, 4, 17)": (
+        "no fwd kernel cuts the keys into parts"
+    ),
+}
+
+
+@pytest.mark.parametrize("more", NOT_SERVED)
+def test_what_no_kernel_has_is_refused_and_nothing_is_launched(scenario, more):
+    shown = scenario(
+        f"""
+q, k, v = qkv()
+try:
+    dense_fwd(q, k, v, torch.empty_like(q), torch.empty(1, 4, 17), {more})
+except RuntimeError as error:
+    shown["words"] = str(error)
+shown["launches"] = len(standin.report().launches)
+"""
+    )
+    assert NOT_SERVED[more] in shown["words"]
+    assert shown["launches"] == 0
+
+
 def test_an_asynchronous_failure_is_reported_by_the_next_call(scenario):
     shown = scenario(
         """

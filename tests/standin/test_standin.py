@@ -6,14 +6,12 @@ import pytest
 def test_memory_that_is_not_a_tensors_is_out_of_bounds(scenario):
     shown = scenario(
         """
-from torch._C import DispatchKey, DispatchKeySet
 q, k, v = qkv(rows=33)
 out, lse = torch.empty_like(q), torch.empty(1, 4, 33)
 short = {"q": (q, True), "k": (k[:, :32], True), "v": (v, True), "out": (out, False), "lse": (lse, False)}
-fwd = torch.ops.flash_attn_rocm.fwd.default
 try:
     with standin.memory(short):
-        fwd.redispatch(DispatchKeySet(DispatchKey.CUDA), q, k, v, out, lse, 0.125, False)
+        dense_fwd(q, k, v, out, lse)
 except RuntimeError as error:
     shown["words"] = str(error)
 [launch] = standin.report().launches
@@ -29,14 +27,12 @@ shown["findings"] = len(launch.findings)
 def test_a_store_to_what_the_kernel_only_reads_is_seen(scenario):
     shown = scenario(
         """
-from torch._C import DispatchKey, DispatchKeySet
 q, k, v = qkv()
 out, lse = torch.empty_like(q), torch.empty(1, 4, 17)
 all_readonly = {name: (x, True) for name, x in zip(["q", "k", "v", "out", "lse"], [q, k, v, out, lse])}
 try:
     with standin.memory(all_readonly):
-        fwd = torch.ops.flash_attn_rocm.fwd.default
-        fwd.redispatch(DispatchKeySet(DispatchKey.CUDA), q, k, v, out, lse, 0.125, False)
+        dense_fwd(q, k, v, out, lse)
 except RuntimeError as error:
     shown["words"] = str(error)
 """
@@ -58,6 +54,7 @@ WRONG_SETTINGS = {
     "checks": ("races", "FA_STANDIN_CHECKS: 'races' is no check"),
     "fail": ("hipModuleLoadData", "expected call=error or call=error@time"),
     "seed": ("one", "FA_STANDIN_SEED: expected a whole number, found 'one'"),
+    "launch": ("no", "FA_STANDIN_LAUNCH: expected execute or skip, found 'no'"),
 }
 
 

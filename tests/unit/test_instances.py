@@ -53,6 +53,32 @@ def test_the_table_of_the_project_is_right(generate):
     assert all(i.archs == generate.known().archs for i in instances)
 
 
+@pytest.fixture
+def spread(generate, monkeypatch):
+    """An op whose kernels take any head dim."""
+    monkeypatch.setitem(generate.OPS, "spread", generate.Op("spread.hpp", "FA_SPREAD", per_head_dim=False))
+
+
+ANY_ROW = '[[kernels]]\nop = "spread"\ndtypes = ["bf16"]\narchs = ["gfx942"]\n'
+
+
+def test_kernels_for_any_head_dim_are_one_per_dtype(generate, spread, tmp_path):
+    path = tmp_path / "table.toml"
+    path.write_text(ANY_ROW)
+    (instance,) = generate.load_table(path)
+    assert (instance.name, instance.head_dim) == ("fa_spread_bf16", generate.ANY_HEAD_DIM)
+    assert generate.source(instance).endswith("\n\nFA_SPREAD(fa_spread_bf16, fa::DType::bf16)\n")
+    assert 'FA_INSTANCE(spread, bf16, 0, fa_spread_bf16, "gfx942")' in generate.registry_inc(
+        [instance], ["gfx942"]
+    )
+
+
+def test_kernels_for_any_head_dim_have_no_list_of_them(problems, spread):
+    assert problems(ANY_ROW + "head_dims = [64]\n") == (
+        "row 1: head_dims: kernels of 'spread' take any head dim",
+    )
+
+
 def test_known_names_come_from_the_headers(generate):
     names = generate.known()
     assert names.archs == ("gfx908", "gfx942", "gfx1030", "gfx1100")

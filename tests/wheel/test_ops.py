@@ -4,15 +4,25 @@ import threading
 
 import pytest
 import torch
+from flash_attn_rocm import _kernels
 from torch._C import DispatchKey, DispatchKeySet
 
 NO_RUNTIME = "no HIP runtime in this process"
+NUMBERS = {
+    "max_seqlen_q": 5, "max_seqlen_k": 7, "softmax_scale": 0.125, "window_left": -1, "window_right": -1,
+    "softcap": 0.0, "dropout_p": 0.0,
+}  # fmt: skip
 
 
-def call(q, k, v, out, lse):
+def in_order(given):
+    """The operator's arguments; tensors that are not given are none."""
+    return [given.get(name, NUMBERS.get(name)) for name in _kernels.ARGUMENTS]
+
+
+def call(**given):
     """The GPU implementation of the operator on host memory; without a HIP runtime it ends in an error."""
     fwd = torch.ops.flash_attn_rocm.fwd.default
-    fwd.redispatch(DispatchKeySet(DispatchKey.CUDA), q, k, v, out, lse, 0.125, False)
+    fwd.redispatch(DispatchKeySet(DispatchKey.CUDA), *in_order(given))
 
 
 @pytest.fixture
@@ -44,9 +54,9 @@ def test_device_arch_without_a_runtime():
         ("v", lambda t: t.bfloat16(), "v: expected dtype fp16, got bf16"),
         ("q", lambda t: t.double(), "q: expected dtype fp16 or bf16, got another dtype"),
         ("lse", lambda t: t.half(), "lse: expected dtype fp32, got fp16"),
-        ("out", lambda t: t[:, :4], "out: expected shape (2, 5, 4, 64), got (2, 4, 4, 64)"),
-        ("k", lambda t: t[:1], "k: expected shape (2, 7, 2, 64), got (1, 7, 2, 64)"),
-        ("lse", lambda t: t.new_empty(2, 5, 4), "lse: expected shape (2, 4, 5), got (2, 5, 4)"),
+        ("out", lambda t: t[:, :4], "out: expected shape (2, 5, 4, 64), got shape (2, 4, 4, 64)"),
+        ("k", lambda t: t[:1], "k: expected shape (2, 7, 2, 64), got shape (1, 7, 2, 64)"),
+        ("lse", lambda t: t.new_empty(2, 5, 4), "lse: expected shape (2, 4, 5), got shape (2, 5, 4)"),
         ("lse", lambda t: t.new_empty(2, 5, 4).mT, "lse: expected a contiguous tensor"),
         (
             "q",
@@ -68,19 +78,28 @@ def test_wrong_arguments(tensors, name, change, words):
 
 
 def test_too_many_dimensions(tensors):
-    with pytest.raises(RuntimeError, match="q: expected at most 4 dimensions"):
-        call(**{**tensors, "q": tensors["q"][None]})
+    with pytest.raises(RuntimeError, match="q: expected at most 5 dimensions, got 6"):
+        call(**{**tensors, "q": tensors["q"][None, None]})
+
+
+@pytest.mark.parametrize("name", ["q", "out", "alibi_slopes", "partial_lse"])
+def test_too_few_dimensions(tensors, name):
+    words = f"{name}: expected " + ("4 dimensions" if name == "q" else "at least 1 dimension")
+    with pytest.raises(RuntimeError, match=words):
+        call(**{**tensors, name: torch.tensor(1.0)})
 
 
 def test_rows_too_far_apart_for_the_kernels(tensors):
     wide = torch.empty(64).half().as_strided((2, 1, 4, 64), (0, 1 << 24, 0, 1))
-    with pytest.raises(RuntimeError, match="k: expected a row stride below 16777216 elements, got 16777216"):
+    with pytest.raises(
+        RuntimeError, match="row stride of at least 0 and below 16777216 elements, got 16777216"
+    ):
         call(**{**tensors, "k": wide, "v": wide})
 
 
 def test_heads_that_do_not_divide(tensors):
     odd = torch.empty(2, 7, 3, 64).half()
-    with pytest.raises(RuntimeError, match="q has 4 heads, which is not a multiple of k's 3"):
+    with pytest.raises(RuntimeError, match="q: expected a number of heads .* k's, which has 3, got 4"):
         call(**{**tensors, "k": odd, "v": odd})
 
 
@@ -100,7 +119,31 @@ def test_errors_in_many_threads_keep_their_own_words(tensors):
     for thread in threads:
         thread.join()
     assert {index: len(texts) for index, texts in seen.items()} == {0: 1, 1: 1, 2: 1, 3: 1}
-    assert all(f"got (2, {index}, 4, 64)" in next(iter(texts)) for index, texts in seen.items())
+    assert all(f"got shape (2, {index}, 4, 64)" in next(iter(texts)) for index, texts in seen.items())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("dropout_p", 1.0, "dropout_p: expected at least 0 and below 1, got 1.0"),
+        ("dropout_p", 0.5, "rng_state: expected together with dropout_p > 0"),
+        ("rng_state", torch.zeros(2).long(), "rng_state: expected none without dropout_p > 0"),
+        ("seqused_k", torch.zeros(3).int(), "seqused_k: expected shape (2), got shape (3)"),
+        ("cache_batch_idx", torch.zeros(2).long(), "cache_batch_idx: expected dtype int32, got int64"),
+        ("partial_lse", torch.zeros(2, 2, 4, 5), "partial_out, partial_lse: expected both or none"),
+        ("softcap", -1.0, "softcap: expected 0 (none) or a positive number, got -1.0"),
+    ],
+)
+def test_optional_arguments_arrive_under_their_names(tensors, name, value, words):
+    with pytest.raises(RuntimeError, match="flash_attn_rocm::fwd cannot use its arguments:") as caught:
+        call(**{**tensors, name: value})
+    assert words in str(caught.value)
+
+
+def test_a_cache_may_have_another_batch_than_q(tensors):
+    cache = {name: tensors[name][:1] for name in ("k", "v")}
+    with pytest.raises(RuntimeError, match=NO_RUNTIME):
+        call(**{**tensors, **cache, "cache_batch_idx": torch.zeros(2).int()})
 
 
 OPTIONS = (0.125, 5, 0, 0.0, 0.25, 5, 7)
@@ -158,7 +201,7 @@ def test_opcheck_of_appending(qkv, angles):
 
 def test_opcheck(tensors, host_fwd):
     """Schema, fake kernel and tracing."""
-    found = torch.library.opcheck(torch.ops.flash_attn_rocm.fwd.default, (*tensors.values(), 0.125, True))
+    found = torch.library.opcheck(torch.ops.flash_attn_rocm.fwd.default, tuple(in_order(tensors)))
     assert set(found.values()) == {"SUCCESS"}
     assert len(found) == 4
     assert host_fwd

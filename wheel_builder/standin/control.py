@@ -5,8 +5,8 @@ two seams are opened from outside, and everything else is the shipped code, from
 machine code:
 
 - the question for a device's arch, which the package asks of its own operator, is asked for host memory too;
-- the operator ``fwd`` gets an implementation for host memory that registers the tensors as the memory that
-  the kernel may touch, and passes the call on to the shipped implementation for GPUs.
+- the operators ``fwd`` and ``append`` get an implementation for host memory that registers the tensors as the
+  memory that the kernel may touch, and passes the call on to the shipped implementation for GPUs.
 """
 
 import ctypes
@@ -15,11 +15,10 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
-from flash_attn_rocm import _interface
+from flash_attn_rocm import _support
 from torch import Tensor
 from torch._C import DispatchKey, DispatchKeySet
 
@@ -29,8 +28,10 @@ FUNCTIONS = ("fa_standin_buffer", "fa_standin_fail", "fa_standin_forget_buffers"
 READONLY, WRITTEN = True, False
 # Of the operator ``fwd``, in its order, after q, k, v, out, lse.
 OPTIONAL_TENSORS = (
-    "alibi_slopes", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "leftpad_k", "block_table",
+    "alibi_slopes", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "leftpad_k", "block_table", "cache_batch_idx",
+    "rng_state", "partial_out", "partial_lse",
 )  # fmt: skip
+WRITTEN_OPTIONALS = frozenset({"partial_out", "partial_lse"})
 
 
 @dataclass(frozen=True)
@@ -126,14 +127,14 @@ def span_bytes(tensor: Tensor) -> int:
 @contextmanager
 def kernels_on_host_memory(standin: StandIn) -> Iterator[None]:
     """Inside the ``with`` block ``flash_attn_func`` on CPU tensors goes the way of GPU tensors."""
-    attend = _interface.attend
-    _interface.attend = partial(attend, arch_of=_arch_of_current_device)
+    _support.Machine.host_memory_arch = _arch_of_current_device
     library = torch.library.Library("flash_attn_rocm", "IMPL")
     library.impl("fwd", _fwd_on(standin), "CPU")
+    library.impl("append", _append_on(standin), "CPU")
     try:
         yield
     finally:
-        _interface.attend = attend
+        _support.Machine.host_memory_arch = None
         library._destroy()  # noqa: SLF001 - torch has no public way to take an implementation back
 
 
@@ -143,7 +144,10 @@ def _fwd_on(standin: StandIn) -> Any:  # noqa: ANN401 - torch wants the operator
         tensors = {
             "q": (q, READONLY), "k": (k, READONLY), "v": (v, READONLY),
             "out": (out, WRITTEN), "lse": (lse, WRITTEN),
-            **{name: (tensor, READONLY) for name, tensor in optional.items() if tensor is not None},
+            **{
+                name: (tensor, name not in WRITTEN_OPTIONALS)
+                for name, tensor in optional.items() if tensor is not None
+            },
         }  # fmt: skip
         with standin.memory(tensors):
             shipped = torch.ops.flash_attn_rocm.fwd.default
@@ -152,7 +156,23 @@ def _fwd_on(standin: StandIn) -> Any:  # noqa: ANN401 - torch wants the operator
     return fwd
 
 
-def _arch_of_current_device(_device: torch.device) -> str:
+def _append_on(standin: StandIn) -> Any:  # noqa: ANN401
+    shipped = torch.ops.flash_attn_rocm.append.default
+    rows = [(each.name, each.is_write) for each in shipped._schema.arguments]  # noqa: SLF001 - no other way
+
+    def append(*arguments: Any) -> None:  # noqa: ANN401
+        tensors = {
+            name: (value, WRITTEN if written else READONLY)
+            for (name, written), value in zip(rows, arguments, strict=True)
+            if isinstance(value, Tensor)
+        }
+        with standin.memory(tensors):
+            shipped.redispatch(DispatchKeySet(DispatchKey.CUDA), *arguments)
+
+    return append
+
+
+def _arch_of_current_device() -> str:
     return str(torch.ops.flash_attn_rocm.device_arch(CURRENT_DEVICE))
 
 

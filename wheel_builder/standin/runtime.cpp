@@ -131,6 +131,7 @@ void Runtime::launch(const Request& request) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (due(kAsync, &pending_)) return;
   }
+  if (settings_.skips_launches) return;
   const std::lock_guard<std::mutex> one_stream(running_);
   const std::string problems = run(request);
   if (!problems.empty()) throw Failure(hipErrorLaunchFailure, problems);

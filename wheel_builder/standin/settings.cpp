@@ -53,6 +53,13 @@ std::uint32_t parse_checks(const std::string& text) {
   return checks;
 }
 
+bool parse_launch(const std::string& text) {
+  if (text != "" && text != "execute" && text != "skip") {
+    refuse("FA_STANDIN_LAUNCH: expected execute or skip, found '" + text + "'");
+  }
+  return text == "skip";
+}
+
 PlannedFailure parse_failure(const std::string& text) {
   const std::string what = "a failure ('" + text + "', expected call=error or call=error@time)";
   const std::size_t equals = text.find('='), at = text.find('@');
@@ -78,6 +85,7 @@ Settings read_settings() {
   settings.seed = number_or("FA_STANDIN_SEED", 0);
   settings.threads = static_cast<std::uint32_t>(number_or("FA_STANDIN_THREADS", 1));
   settings.checks = parse_checks(environment("FA_STANDIN_CHECKS"));
+  settings.skips_launches = parse_launch(environment("FA_STANDIN_LAUNCH"));
   return settings;
 }
 

@@ -9,6 +9,8 @@
 //   FA_STANDIN_SEED         order of waves and workgroups, content of registers and LDS (default 0)
 //   FA_STANDIN_THREADS      workgroups at a time (default 1)
 //   FA_STANDIN_CHECKS       sanitizers beside the bounds: uninit,race,barrier,align (default: none)
+//   FA_STANDIN_LAUNCH       execute (default), or skip: launches are checked and do nothing, for measuring
+//                           what comes before them
 #pragma once
 
 #include <cstdint>
@@ -32,6 +34,7 @@ struct Settings {
   std::uint64_t seed = 0;
   std::uint32_t threads = 1;
   std::uint32_t checks = 0;  // bits of emu::Check
+  bool skips_launches = false;
 };
 
 // Throws Failure (hipErrorNotInitialized) with everything that is wrong.

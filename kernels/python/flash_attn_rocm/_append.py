@@ -18,8 +18,8 @@ APPEND = (
     "-> (Tensor, Tensor)"
 )
 
-
 NAME = "flash_attn_with_kvcache"
+KERNEL = torch.ops.flash_attn_rocm.append.default
 
 
 class New(NamedTuple):
@@ -32,16 +32,43 @@ class New(NamedTuple):
     interleaved: bool
 
 
-def append(inputs: Inputs, options: Options, new: New) -> Inputs:
+def append(inputs: Inputs, options: Options, new: New, *, by_kernel: bool) -> Inputs:
     """Write k and v behind the first seqused_k keys; the inputs with q rotated and the new lengths.
 
-    Raises FlashAttnArgumentError, before anything is written, when lengths or indices point out of tensors.
+    ``by_kernel`` nothing is read to the host: keys that lengths or indices put outside of the cache are not
+    written, and positions outside of the angles take the nearest.  Otherwise FlashAttnArgumentError is raised
+    for them, before anything is written.
     """
+    advances = options.causal or options.windowed
+    if by_kernel and _has_rows(inputs.k) and _has_rows(inputs.v):
+        return _by_kernel(inputs, new, advances)
     q, lengths = torch.ops.flash_attn_rocm.reference_append(
         inputs.q, inputs.k, inputs.v, new.k, new.v, new.cos, new.sin, inputs.seqused_k, inputs.leftpad_k,
-        inputs.block_table, inputs.cache_batch_idx, bool(new.interleaved), options.causal or options.windowed,
+        inputs.block_table, inputs.cache_batch_idx, bool(new.interleaved), advances,
     )  # fmt: skip
     return inputs._replace(q=inputs.q if new.cos is None else q, seqused_k=lengths)
+
+
+def _by_kernel(inputs: Inputs, new: New, advances: bool) -> Inputs:  # noqa: FBT001
+    lengths = inputs.seqused_k
+    assert lengths is not None, "checked beside k"
+    q = inputs.q
+    rotated = None if new.cos is None else torch.empty(q.shape, dtype=q.dtype, device=q.device)
+    KERNEL(
+        _rows(q), inputs.k, inputs.v, _rows(new.k), _rows(new.v), _rows(new.cos), _rows(new.sin),
+        _rows(lengths), _rows(inputs.block_table), _rows(inputs.cache_batch_idx), rotated,
+        bool(new.interleaved), advances,
+    )  # fmt: skip
+    return inputs._replace(q=q if rotated is None else rotated, seqused_k=lengths + new.k.shape[1])
+
+
+def _has_rows(tensor: Tensor) -> bool:
+    return tensor.shape[-1] == 1 or tensor.stride(-1) == 1
+
+
+def _rows(tensor: Tensor | None) -> Tensor | None:
+    """The tensor, or a copy of it with rows that the kernel can read."""
+    return tensor if tensor is None or _has_rows(tensor) else tensor.contiguous()
 
 
 def _append(
@@ -118,3 +145,8 @@ def _append_fake(q: Tensor, *arguments: Tensor | None) -> tuple[Tensor, Tensor]:
 LIBRARY.define(APPEND)
 LIBRARY.impl("reference_append", _append, "CompositeExplicitAutograd")
 torch.library.register_fake(f"{NAMESPACE}::reference_append", _append_fake, lib=LIBRARY)
+
+
+@torch.library.register_fake(f"{NAMESPACE}::append")
+def _kernel_fake(*_arguments: object) -> None:
+    """Writes into its arguments and returns nothing, so there is no shape to infer."""

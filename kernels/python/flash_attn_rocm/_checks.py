@@ -11,6 +11,7 @@ from torch import Tensor
 from flash_attn_rocm._options import DTYPES, MAX_HEAD_DIM, FlashAttnArgumentError
 
 MAX_SPLITS = 128
+PAGE_STEP = 16
 INT32_MAX = (1 << 31) - 1
 FLOAT_MAX = torch.finfo(torch.float32).max
 Named = dict[str, Any]
@@ -70,6 +71,14 @@ def placement(q_name: str, q: Tensor, others: Named) -> list[str]:
         if tensor.device != q.device:
             found.append(f"{name}: expected device {q.device} like {q_name}, got {tensor.device}")
     return found
+
+
+def pages(name: str, cache: Tensor) -> list[str]:
+    """What is wrong with a paged cache's pages."""
+    page = cache.shape[1]
+    if page and page % PAGE_STEP == 0:
+        return []
+    return [f"{name}: expected pages of a multiple of {PAGE_STEP} rows, got {page}"]
 
 
 def batches(q_name: str, q: Tensor, others: Named) -> list[str]:

@@ -1,7 +1,7 @@
 """Which path serves a call of any public function."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from flash_attn_rocm import _kvcache, _prepare
@@ -39,11 +39,14 @@ def explain(*arguments: Any, **options: Any) -> Support:  # noqa: ANN401 - those
         raise TypeError(message)
     bound = inspect.signature(function).bind(*arguments, **options)
     bound.apply_defaults()
-    return support_of(*PREPARE[function](**_taken(PREPARE[function], bound.arguments)))
+    inputs, found = PREPARE[function](*_in_order(PREPARE[function], bound.arguments))
+    want_probabilities = bool(bound.arguments.get("return_attn_probs"))
+    return support_of(inputs, found, want_probabilities=want_probabilities)
 
 
-def _taken(prepare: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
-    values = {name: given[name] for name in inspect.signature(prepare).parameters if name in given}
-    if "rules" in inspect.signature(prepare).parameters:
-        values["rules"] = Rules(*(given[name] for name in Rules._fields))
-    return values
+def _in_order(prepare: Callable[..., Any], given: dict[str, Any]) -> Iterator[Any]:
+    for parameter in inspect.signature(prepare).parameters.values():
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            yield from (given[name] for name in Rules._fields)
+        else:
+            yield given[parameter.name]

@@ -162,10 +162,12 @@ def gpu_reasons(arch: str) -> tuple[tuple[str, str], ...]:
     """For each dtype and head dim of the wheel, why this arch has no kernel, or ``""``."""
     library = importlib.import_module("flash_attn_rocm._library")
     support = importlib.import_module("flash_attn_rocm._support")
-    wanted = dict.fromkeys((each.dtype, each.head_dim) for each in library.instances())
+    forward = (each for each in library.instances() if each.op == "fwd")
+    wanted = dict.fromkeys((each.dtype, each.head_dim) for each in forward)
     return tuple(
-        (f"{dtype} head_dim {head_dim}", support.is_supported(arch, dtype, head_dim).reason)
+        (f"{dtype} head_dim {head_dim}", "" if found.ok else found.reason)
         for dtype, head_dim in wanted
+        for found in (support.is_supported(arch, dtype, head_dim),)
     )
 
 

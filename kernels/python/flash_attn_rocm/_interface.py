@@ -1,39 +1,63 @@
 """Who answers a call, a kernel or the PyTorch implementation, and its connection to autograd."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from flash_attn_rocm import _kernels, _ops, _philox
+from flash_attn_rocm import _kernels, _ops, _philox, _recall
 from flash_attn_rocm._notice import fall_back
 from flash_attn_rocm._options import Inputs, Options
-from flash_attn_rocm._support import ArchOf, support_of
+from flash_attn_rocm._support import device_of, unserved
 
 Three = tuple[Tensor, Tensor, Tensor]
 CALLERS = 5  # from the warning to the line that called the public function
 
 
-def attend(
-    inputs: Inputs, options: Options, *, want_probabilities: bool = False, arch_of: ArchOf | None = None
-) -> Three:
-    """Differentiable attention of checked arguments; ``arch_of`` stands in for the machine's devices.
+class Function(NamedTuple):
+    """How a public function reads its arguments, which are tensors first and then numbers.
+
+    ``prepare`` checks them all; ``unpack`` takes the tensors of a call that was like a checked one.
+    """
+
+    prepare: Callable[..., tuple[Inputs, Options]]
+    unpack: Callable[..., Inputs]
+
+
+def call(
+    function: Function, tensors: tuple[Any, ...], numbers: tuple[Any, ...], want_probabilities: bool
+) -> Tensor | Three:
+    """out, and when wanted the log-sum-exp and the probabilities; ``numbers`` end in window_size."""
+    key = _recall.signature(function.unpack, tensors, numbers)
+    if (found := _recall.recall(key)) and not (want_probabilities and found.options.dropout_p):
+        out, lse = _recall.answer(found, function.unpack(*tensors))
+        return (out, lse, out.new_empty(0)) if want_probabilities else out
+    inputs, options = function.prepare(*tensors, *numbers)
+    answer = attend(inputs, options, want_probabilities=want_probabilities)
+    if key is not None and not unserved(inputs, options):
+        _recall.remember(key, function.unpack, inputs, options)
+    return answer if want_probabilities else answer[0]
+
+
+def attend(inputs: Inputs, options: Options, *, want_probabilities: bool = False) -> Three:
+    """Differentiable attention of checked arguments.
 
     Returns out like q, the log-sum-exp (batch, nheads, seqlen_q) fp32, (nheads, total_q) of packed
     sequences, and with dropout when wanted the probabilities, otherwise an empty tensor.
     """
-    support = support_of(inputs, options, arch_of=arch_of)
-    if not support.ok:
-        fall_back(support.reason, stacklevel=CALLERS)
+    reason = unserved(inputs, options, want_probabilities=want_probabilities)
+    if reason:
+        fall_back(reason, stacklevel=CALLERS)
     drops = options.dropout_p > 0.0
     state = _philox.new_state(inputs.q.device) if drops else None
     want = want_probabilities and drops
     q, k, v = inputs[:3]
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        found: Three = _Attention.apply(options, state, support.ok, want, *_distinct(inputs))
+        found: Three = _Attention.apply(options, state, not reason, want, *_distinct(inputs))
         return found
-    return _forward(inputs, options, state, by_kernel=support.ok, want_probabilities=want)
+    return _forward(inputs, options, state, by_kernel=not reason, want_probabilities=want)
 
 
 def _distinct(inputs: Inputs) -> Inputs:
@@ -52,7 +76,8 @@ def _forward(
     inputs: Inputs, options: Options, state: Tensor | None, *, by_kernel: bool, want_probabilities: bool
 ) -> Three:
     if by_kernel:
-        return *_kernels.forward(inputs, options), inputs.q.new_empty(0)
+        device = device_of(inputs.q.device)
+        return *_kernels.forward(inputs, options, state, device), inputs.q.new_empty(0)
     return _ops.forward(inputs, options, state, want_probabilities=want_probabilities)
 
 

@@ -1,54 +1,65 @@
-"""The operator ``fwd``, which launches kernels: what it can read, and the call itself."""
-
-from operator import itemgetter
+"""The operator ``fwd``, which launches kernels, and around it the operator ``forward``, which torch.compile
+takes as one opaque call: how a call is cut and what is copied is decided when it runs."""
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
-from flash_attn_rocm import _library
+from flash_attn_rocm import _ops
+from flash_attn_rocm._layout import Device, choose, readable
 from flash_attn_rocm._options import Inputs, Options
 
-# In elements (kernels/include/fa/kernel/params.hpp; the library checks it again).
-ALIGNMENT = 8
-ROW_STRIDE_END = 1 << 24
-
 FWD = torch.ops.flash_attn_rocm.fwd.default
-# What the operator takes, in its order; a feature that it has no argument for is one that no kernel has.
-ARGUMENTS = tuple(argument.name for argument in FWD._schema.arguments)  # noqa: SLF001 - the only way to ask
-# The same from the values that ``forward`` has; those without an argument of the same name are left out.
-VALUES = (*Inputs._fields, *Options._fields, "out", "lse", "causal")
-IN_ORDER = itemgetter(*(VALUES.index(name) for name in ARGUMENTS))
-HEAD_DIMS = tuple(sorted({each.head_dim for each in _library.instances() if each.op == "fwd"}))
+FORWARD = (
+    f"forward({_ops.INPUTS}, {_ops.OPTIONS}, Tensor? rng_state, str arch, int compute_units) "
+    "-> (Tensor, Tensor)"
+)
+Two = tuple[Tensor, Tensor]
 
 
-def padded_head_dim(head_dim: int) -> int:
-    """The head dim of the smallest kernel that holds ``head_dim``; itself when none does."""
-    if head_dim <= 0:
-        return head_dim
-    return next((each for each in HEAD_DIMS if each >= head_dim), head_dim)
-
-
-def forward(inputs: Inputs, options: Options) -> tuple[Tensor, Tensor]:
+def forward(inputs: Inputs, options: Options, rng_state: Tensor | None, device: Device) -> Two:
     """out like q, contiguous, and the log-sum-exp."""
+    found: Two = torch.ops.flash_attn_rocm.forward(*inputs, *options, rng_state, *device)
+    return found
+
+
+def launch(
+    inputs: Inputs, options: Options, rng_state: Tensor | None, lse_shape: tuple[int, ...], splits: int
+) -> Two:
+    """The same of inputs that a kernel can read as they are; ``splits`` is the plan's."""
+    q, k, v, slopes, cu_q, cu_k, used, leftpad, table, batch_idx = inputs
+    scale, left, right, softcap, dropout_p, max_q, max_k, _ = options
+    out = torch.empty_like(q, memory_format=torch.contiguous_format)
+    lse = q.new_empty(lse_shape, dtype=torch.float32)
+    partial_out = partial_lse = None
+    if splits > 1:
+        partial_out = lse.new_empty((splits, *lse_shape, q.shape[-1]))
+        partial_lse = lse.new_empty((splits, *lse_shape))
+    FWD(
+        q, k, v, out, lse, slopes, cu_q, cu_k, used, leftpad, table, batch_idx, rng_state, partial_out,
+        partial_lse, max_q, max_k, scale, left, right, softcap, dropout_p,
+    )  # fmt: skip
+    return out, lse
+
+
+def _forward(*arguments: object) -> Two:
+    inputs, options, (rng_state, arch, units) = _ops.split(arguments)
+    assert isinstance(arch, str), "the operator's schema says so"
+    assert isinstance(units, int), "the operator's schema says so"
+    layout = choose(inputs, options, Device(arch, units))
+    if not layout.plan.path:
+        raise RuntimeError(layout.plan.reason)
+    q, k, v = (readable(tensor, layout) for tensor in inputs[:3])
+    state = rng_state if isinstance(rng_state, Tensor) else None
+    out, lse = launch(Inputs(q, k, v, *inputs[3:]), options, state, inputs.lse_shape, layout.plan.splits)
     head_dim = inputs.q.shape[-1]
-    missing = padded_head_dim(head_dim) - head_dim
-    q, k, v = inputs[:3]
-    if missing:
-        q, k, v = pad(q, (0, missing)), pad(k, (0, missing)), pad(v, (0, missing))
-    q, k, v = readable(q), readable(k), readable(v)
-    out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-    lse = torch.empty(inputs.lse_shape, dtype=torch.float32, device=q.device)
-    FWD(*IN_ORDER((q, k, v, *inputs[3:], *options, out, lse, options.causal)))
-    return (out[..., :head_dim].contiguous() if missing else out), lse
+    return (out if out.shape[-1] == head_dim else out[..., :head_dim].contiguous()), lse
 
 
-def readable(tensor: Tensor) -> Tensor:
-    """The tensor, or a contiguous copy of it when a kernel could not read its rows."""
-    *steps, last = tensor.stride()
-    aligned = last == 1 and tensor.storage_offset() % ALIGNMENT == 0
-    for step in steps:
-        aligned = aligned and step % ALIGNMENT == 0
-    if aligned and steps[-2] < ROW_STRIDE_END:
-        return tensor
-    return tensor.clone(memory_format=torch.contiguous_format)
+def _forward_fake(*arguments: object) -> Two:
+    inputs = _ops.split(arguments)[0]
+    return torch.empty_like(inputs.q, memory_format=torch.contiguous_format), _ops.new_lse(inputs)
+
+
+_ops.LIBRARY.define(FORWARD)
+_ops.LIBRARY.impl("forward", _forward, "CompositeExplicitAutograd")
+torch.library.register_fake(f"{_ops.NAMESPACE}::forward", _forward_fake, lib=_ops.LIBRARY)

@@ -18,7 +18,7 @@ INPUTS = (
 )
 OPTIONS = (
     "float softmax_scale, SymInt window_left, SymInt window_right, float softcap, float dropout_p, "
-    "SymInt max_seqlen_q, SymInt max_seqlen_k"
+    "SymInt max_seqlen_q, SymInt max_seqlen_k, SymInt num_splits"
 )
 FORWARD = (
     f"reference_forward({INPUTS}, {OPTIONS}, Tensor? rng_state, bool want_probabilities) "
@@ -28,6 +28,7 @@ BACKWARD = (
     f"reference_backward(Tensor dout, Tensor out, Tensor lse, {INPUTS}, {OPTIONS}, Tensor? rng_state) "
     "-> (Tensor, Tensor, Tensor)"
 )
+FIELDS = len(Inputs._fields) + len(Options._fields)
 Three = tuple[Tensor, Tensor, Tensor]
 
 
@@ -49,8 +50,8 @@ def backward(
 
 
 def _forward(*arguments: object) -> Three:
-    inputs, options, (rng_state, want_probabilities) = _split(arguments)
-    out, lse = torch.zeros_like(inputs.q, memory_format=torch.contiguous_format), _new_lse(inputs)
+    inputs, options, (rng_state, want_probabilities) = split(arguments)
+    out, lse = torch.zeros_like(inputs.q, memory_format=torch.contiguous_format), new_lse(inputs)
     lse.fill_(torch.inf)
     signed = _new_probabilities(inputs, options, bool(want_probabilities)).zero_()
     for part in parts(inputs, options):
@@ -68,7 +69,7 @@ def _forward(*arguments: object) -> Three:
 
 
 def _backward(dout: Tensor, out: Tensor, lse: Tensor, *arguments: object) -> Three:
-    inputs, options, (rng_state,) = _split(arguments)
+    inputs, options, (rng_state,) = split(arguments)
     if inputs.block_table is not None:
         message = (
             "the gradient of attention over a paged cache (block_table) is not defined\n"
@@ -95,17 +96,19 @@ def _backward(dout: Tensor, out: Tensor, lse: Tensor, *arguments: object) -> Thr
 
 
 def _forward_fake(*arguments: object) -> Three:
-    inputs, options, (_, want_probabilities) = _split(arguments)
+    inputs, options, (_, want_probabilities) = split(arguments)
     out = torch.empty_like(inputs.q, memory_format=torch.contiguous_format)
-    return out, _new_lse(inputs), _new_probabilities(inputs, options, bool(want_probabilities))
+    return out, new_lse(inputs), _new_probabilities(inputs, options, bool(want_probabilities))
 
 
 def _backward_fake(_dout: Tensor, _out: Tensor, _lse: Tensor, *arguments: object) -> Three:
-    return _empty_gradients(_split(arguments)[0])
+    return _empty_gradients(split(arguments)[0])
 
 
-def _split(arguments: tuple[object, ...]) -> tuple[Inputs, Options, tuple[object, ...]]:
-    return Inputs(*arguments[:10]), Options(*arguments[10:17]), arguments[17:]  # type: ignore[arg-type]
+def split(arguments: tuple[object, ...]) -> tuple[Inputs, Options, tuple[object, ...]]:
+    """An operator's arguments, of which INPUTS and OPTIONS come first."""
+    options = Options(*arguments[len(Inputs._fields) : FIELDS])  # type: ignore[arg-type]
+    return Inputs(*arguments[: len(Inputs._fields)]), options, arguments[FIELDS:]  # type: ignore[arg-type]
 
 
 def _tensors_of(part: Part, inputs: Inputs) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
@@ -120,7 +123,8 @@ def _dropout(part: Part, options: Options, rng_state: object) -> Dropout | None:
     return Dropout(rng_state, part.sequences.start)
 
 
-def _new_lse(inputs: Inputs) -> Tensor:
+def new_lse(inputs: Inputs) -> Tensor:
+    """Memory for the log-sum-exp."""
     return inputs.q.new_empty(inputs.lse_shape, dtype=torch.float32)
 
 

@@ -58,7 +58,8 @@ class Options(NamedTuple):
 
     Row i, whose diagonal is d = i + seqlen_k - seqlen_q, sees the keys d - window_left <= j <= d +
     window_right; -1 is no bound, so causal attention is (-1, 0).  The seqlens are those of the sequence; the
-    ``max_`` ones are the largest of all.
+    ``max_`` ones are the largest of all.  ``num_splits`` is how many parts the keys are cut into, 0 for as many
+    as fill the device; the answer is the same.
     """
 
     softmax_scale: float
@@ -68,6 +69,7 @@ class Options(NamedTuple):
     dropout_p: float = 0.0
     max_seqlen_q: int = 0
     max_seqlen_k: int = 0
+    num_splits: int = 0
 
     @property
     def causal(self) -> bool:
@@ -90,6 +92,7 @@ def resolve(
     window_size: Sequence[int],
     softcap: float,
     dropout_p: float = 0.0,
+    num_splits: int = 0,
 ) -> Options:
     """The normal form of checked arguments."""
     left, right = window_size
@@ -101,4 +104,5 @@ def resolve(
         dropout_p=dropout_p,
         max_seqlen_q=max_seqlen_q,
         max_seqlen_k=max_seqlen_k,
+        num_splits=num_splits,
     )

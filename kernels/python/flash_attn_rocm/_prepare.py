@@ -14,14 +14,13 @@ Prepared = tuple[Inputs, Options]
 
 
 class Rules(NamedTuple):
-    """What the functions have in common, as given."""
+    """What the functions have in common after their tensors, as given."""
 
     dropout_p: Any
     softmax_scale: Any
     causal: Any
-    window_size: Any
     softcap: Any
-    alibi_slopes: Any
+    window_size: Any
 
 
 class _Names(NamedTuple):
@@ -37,28 +36,28 @@ class _Names(NamedTuple):
     max_k: str = "max_seqlen_k"
 
 
-def dense(q: Any, k: Any, v: Any, rules: Rules) -> Prepared:  # noqa: ANN401
+def dense(q: Any, k: Any, v: Any, alibi_slopes: Any, *rules: Any) -> Prepared:  # noqa: ANN401
     """``flash_attn_func``."""
     names = _Names("flash_attn_func")
     problems = _checks.tensors({"q": q, "k": k, "v": v}, {"q": DENSE_Q, "k": DENSE_K, "v": DENSE_K})
-    return _dense(names, problems, q, k, v, rules)
+    return _dense(names, problems, q, k, v, alibi_slopes, Rules(*rules))
 
 
-def qkvpacked(qkv: Any, rules: Rules) -> Prepared:  # noqa: ANN401
+def qkvpacked(qkv: Any, alibi_slopes: Any, *rules: Any) -> Prepared:  # noqa: ANN401
     """``flash_attn_qkvpacked_func``."""
     names = _Names("flash_attn_qkvpacked_func", "qkv", "qkv", "qkv")
     problems = _unpackable("qkv", qkv, "(batch, seqlen, 3, nheads, headdim)")
     q, k, v = (None, None, None) if problems else qkv.unbind(2)
-    return _dense(names, problems, q, k, v, rules)
+    return _dense(names, problems, q, k, v, alibi_slopes, Rules(*rules))
 
 
-def kvpacked(q: Any, kv: Any, rules: Rules) -> Prepared:  # noqa: ANN401
+def kvpacked(q: Any, kv: Any, alibi_slopes: Any, *rules: Any) -> Prepared:  # noqa: ANN401
     """``flash_attn_kvpacked_func``."""
     names = _Names("flash_attn_kvpacked_func", "q", "kv", "kv")
     problems = _checks.tensors({"q": q}, {"q": DENSE_Q})
     problems += _unpackable("kv", kv, "(batch, seqlen_k, 2, nheads_k, headdim)")
     k, v = (None, None) if problems else kv.unbind(2)
-    return _dense(names, problems, q, k, v, rules)
+    return _dense(names, problems, q, k, v, alibi_slopes, Rules(*rules))
 
 
 def varlen(
@@ -67,20 +66,27 @@ def varlen(
     v: Any,  # noqa: ANN401
     cu_seqlens_q: Any,  # noqa: ANN401
     cu_seqlens_k: Any,  # noqa: ANN401
+    block_table: Any,  # noqa: ANN401
+    alibi_slopes: Any,  # noqa: ANN401
     max_seqlen_q: Any,  # noqa: ANN401
     max_seqlen_k: Any,  # noqa: ANN401
-    rules: Rules,
-    block_table: Any,  # noqa: ANN401
+    *rules: Any,  # noqa: ANN401
 ) -> Prepared:
     """``flash_attn_varlen_func``."""
     names = _Names("flash_attn_varlen_func")
     keys = PACKED_K if block_table is None else PAGED_K
     problems = _checks.tensors({"q": q, "k": k, "v": v}, {"q": PACKED_Q, "k": keys, "v": keys})
     cut = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
-    return _varlen(names, problems, q, k, v, cut, rules, block_table)
+    return _varlen(names, problems, q, k, v, cut, alibi_slopes, Rules(*rules), block_table)
 
 
-def varlen_qkvpacked(qkv: Any, cu_seqlens: Any, max_seqlen: Any, rules: Rules) -> Prepared:  # noqa: ANN401
+def varlen_qkvpacked(
+    qkv: Any,  # noqa: ANN401
+    cu_seqlens: Any,  # noqa: ANN401
+    alibi_slopes: Any,  # noqa: ANN401
+    max_seqlen: Any,  # noqa: ANN401
+    *rules: Any,  # noqa: ANN401
+) -> Prepared:
     """``flash_attn_varlen_qkvpacked_func``."""
     names = _Names(
         "flash_attn_varlen_qkvpacked_func",
@@ -88,7 +94,8 @@ def varlen_qkvpacked(qkv: Any, cu_seqlens: Any, max_seqlen: Any, rules: Rules) -
     )  # fmt: skip
     problems = _unpackable("qkv", qkv, "(total, 3, nheads, headdim)")
     q, k, v = (None, None, None) if problems else qkv.unbind(1)
-    return _varlen(names, problems, q, k, v, (cu_seqlens, cu_seqlens, max_seqlen, max_seqlen), rules)
+    cut = (cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
+    return _varlen(names, problems, q, k, v, cut, alibi_slopes, Rules(*rules))
 
 
 def varlen_kvpacked(
@@ -96,16 +103,18 @@ def varlen_kvpacked(
     kv: Any,  # noqa: ANN401
     cu_seqlens_q: Any,  # noqa: ANN401
     cu_seqlens_k: Any,  # noqa: ANN401
+    alibi_slopes: Any,  # noqa: ANN401
     max_seqlen_q: Any,  # noqa: ANN401
     max_seqlen_k: Any,  # noqa: ANN401
-    rules: Rules,
+    *rules: Any,  # noqa: ANN401
 ) -> Prepared:
     """``flash_attn_varlen_kvpacked_func``."""
     names = _Names("flash_attn_varlen_kvpacked_func", "q", "kv", "kv")
     problems = _checks.tensors({"q": q}, {"q": PACKED_Q})
     problems += _unpackable("kv", kv, "(total_k, 2, nheads_k, headdim)")
     k, v = (None, None) if problems else kv.unbind(1)
-    return _varlen(names, problems, q, k, v, (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k), rules)
+    cut = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
+    return _varlen(names, problems, q, k, v, cut, alibi_slopes, Rules(*rules))
 
 
 def _unpackable(name: str, packed: Any, layout: str) -> list[str]:  # noqa: ANN401
@@ -116,13 +125,21 @@ def _unpackable(name: str, packed: Any, layout: str) -> list[str]:  # noqa: ANN4
     return found
 
 
-def _dense(names: _Names, problems: list[str], q: Any, k: Any, v: Any, rules: Rules) -> Prepared:  # noqa: ANN401
+def _dense(
+    names: _Names,
+    problems: list[str],
+    q: Any,  # noqa: ANN401
+    k: Any,  # noqa: ANN401
+    v: Any,  # noqa: ANN401
+    alibi_slopes: Any,  # noqa: ANN401
+    rules: Rules,
+) -> Prepared:
     if not problems:
         problems += _checks.batches(names.q, q, {names.k: k})
-        problems += _common_problems(names, q, k, v, rules, q.shape[0])
+        problems += _common_problems(names, q, k, v, alibi_slopes, q.shape[0])
     problems += _number_problems(rules)
     _checks.refuse(names.function, problems)
-    return Inputs(q, k, v, rules.alibi_slopes), _options(q, rules, q.shape[1], k.shape[1])
+    return Inputs(q, k, v, alibi_slopes), _options(q, rules, q.shape[1], k.shape[1])
 
 
 def _varlen(
@@ -132,6 +149,7 @@ def _varlen(
     k: Any,  # noqa: ANN401
     v: Any,  # noqa: ANN401
     cut: tuple[Any, Any, Any, Any],
+    alibi_slopes: Any,  # noqa: ANN401
     rules: Rules,
     block_table: Any = None,  # noqa: ANN401
 ) -> Prepared:
@@ -151,17 +169,26 @@ def _varlen(
             },
             q.device,
         )
-        problems += _common_problems(names, q, k, v, rules, batch)
+        problems += _common_problems(names, q, k, v, alibi_slopes, batch)
+        if block_table is not None:
+            problems += _checks.pages(names.k, k)
     problems += _number_problems(rules)
     _checks.refuse(names.function, problems)
-    inputs = Inputs(q, k, v, rules.alibi_slopes, cu_q, cu_k, block_table=block_table)
+    inputs = Inputs(q, k, v, alibi_slopes, cu_q, cu_k, block_table=block_table)
     return inputs, _options(q, rules, max_q, max_k)
 
 
-def _common_problems(names: _Names, q: Tensor, k: Tensor, v: Tensor, rules: Rules, batch: int) -> list[str]:
+def _common_problems(
+    names: _Names,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    alibi_slopes: Any,  # noqa: ANN401
+    batch: int,
+) -> list[str]:
     found = _checks.heads(q, k, v, names[1:4])
     found += _checks.placement(names.q, q, {names.k: k, names.v: v})
-    return found + _checks.alibi(rules.alibi_slopes, batch, q.shape[-2], q.device)
+    return found + _checks.alibi(alibi_slopes, batch, q.shape[-2], q.device)
 
 
 def _number_problems(rules: Rules) -> list[str]:

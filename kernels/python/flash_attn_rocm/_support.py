@@ -1,4 +1,4 @@
-"""Which calls a kernel serves.  The library's registry decides; here its answer is asked for."""
+"""Whether a kernel serves a call, and which: what dispatch goes by and what users are told."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,86 +6,95 @@ from functools import cache, lru_cache
 
 import torch
 
-from flash_attn_rocm import _kernels
+from flash_attn_rocm import _layout, _plan
+from flash_attn_rocm._layout import Device
 from flash_attn_rocm._options import DTYPES, Inputs, Options
 from flash_attn_rocm._tracing import constant_when_traced
 
-ArchOf = Callable[[torch.device], str]
+PYTORCH = "pytorch"
 
-# A row for each feature beyond dense (causal) attention: its name, whether a call asks for it, and the
-# argument that the operator ``fwd`` has when kernels have the feature.
-FEATURES: tuple[tuple[str, Callable[[Inputs, Options], bool], str], ...] = (
-    ("dropout_p > 0", lambda _, options: options.dropout_p > 0.0, "dropout_p"),
-    ("window_size", lambda _, options: options.windowed, "window_left"),
-    ("softcap", lambda _, options: options.softcap > 0.0, "softcap"),
-    ("alibi_slopes", lambda inputs, _: inputs.alibi_slopes is not None, "alibi_slopes"),
-    ("cu_seqlens", lambda inputs, _: inputs.cu_seqlens_q is not None, "cu_seqlens_q"),
-    ("cache_seqlens", lambda inputs, _: inputs.seqused_k is not None, "seqused_k"),
-    ("cache_leftpad", lambda inputs, _: inputs.leftpad_k is not None, "leftpad_k"),
-    ("block_table", lambda inputs, _: inputs.block_table is not None, "block_table"),
-    ("cache_batch_idx", lambda inputs, _: inputs.cache_batch_idx is not None, "cache_batch_idx"),
-)
-WITHOUT_KERNEL = tuple(row[:2] for row in FEATURES if row[2] not in _kernels.ARGUMENTS)
+
+class Machine:
+    """``host_memory_arch`` tells the arch of kernels that run on host memory; only tests have such."""
+
+    host_memory_arch: Callable[[], str] | None = None
 
 
 @dataclass(frozen=True)
 class Support:
-    """Whether a kernel serves; ``reason`` says in words why not, ``path`` who answers instead."""
+    """Whether a kernel serves; ``reason`` says in words why this path, or why no kernel does.
+
+    ``path`` is ``"matrix"``, ``"tiled"``, ``"split"`` or ``"reference"``, or ``"pytorch"`` where the PyTorch
+    implementation answers; ``splits`` is how many parts the keys are cut into.
+    """
 
     ok: bool
     reason: str = ""
-
-    @property
-    def path(self) -> str:
-        """``"kernel"`` or ``"pytorch"``."""
-        return "kernel" if self.ok else "pytorch"
+    path: str = PYTORCH
+    splits: int = 1
 
     def __bool__(self) -> bool:
         return self.ok
 
 
 def is_supported(arch: str, dtype: torch.dtype | str, head_dim: int) -> Support:
-    """Whether this wheel has a forward kernel for a gfx arch, dtype and head dim.
+    """Whether this wheel has a forward kernel for a gfx arch, dtype and head dim, which then serves calls of
+    all sizes; the path is that of a long query.
 
     ``arch`` is a name such as ``gfx942`` or ``gfx942:sramecc+:xnack-``; ``dtype`` is torch.float16,
     torch.bfloat16 or ``"fp16"``, ``"bf16"``.  Needs no GPU.
     """
     name = dtype if isinstance(dtype, str) else DTYPES.get(dtype, str(dtype))
-    return _support(_registry_says(arch, name, head_dim))
+    return _support(_plan.typical(arch, name, head_dim))
 
 
-def device_arch(device: torch.device) -> str:
-    """The device's gfx arch as the HIP runtime reports it; a device without one raises RuntimeError."""
-    return str(torch.ops.flash_attn_rocm.device_arch(device.index))
+def unserved(inputs: Inputs, options: Options, *, want_probabilities: bool = False) -> str:
+    """Why no kernel serves checked arguments, or "".
+
+    Independent of sizes, so that a graph of torch.compile is good for all of them.
+    """
+    q, drops = inputs.q, options.dropout_p > 0.0
+    if Machine.host_memory_arch is None and q.device.type != "cuda":
+        return f"the tensors are on {q.device.type}, and kernels run on AMD GPUs"
+    if Machine.host_memory_arch is None and torch.version.hip is None:
+        return "this PyTorch is a CUDA build, and kernels need a ROCm build"
+    if want_probabilities and drops:
+        return "kernels do not return the probabilities (return_attn_probs with dropout_p > 0)"
+    return _unserved(q.device, DTYPES[q.dtype], q.shape[-1], drops)
 
 
-@cache
-def _known_arch(device: torch.device) -> str:
-    return device_arch(device)
-
-
-def support_of(inputs: Inputs, options: Options, *, arch_of: ArchOf | None = None) -> Support:
-    """Whether a kernel serves checked arguments; ``arch_of`` stands in for the machine's devices."""
-    features = [name for name, asked in WITHOUT_KERNEL if asked(inputs, options)]
-    if features:
-        return Support(ok=False, reason=f"no kernel has {', '.join(features)}")
-    q = inputs.q
-    if arch_of is None and q.device.type != "cuda":
-        return Support(ok=False, reason=f"the tensors are on {q.device.type}, and kernels run on AMD GPUs")
-    if arch_of is None and torch.version.hip is None:
-        return Support(ok=False, reason="this PyTorch is a CUDA build, and kernels need a ROCm build")
-    return _support(_device_says(arch_of or _known_arch, q.device, DTYPES[q.dtype], q.shape[-1]))
+def support_of(inputs: Inputs, options: Options, *, want_probabilities: bool = False) -> Support:
+    """Who serves checked arguments."""
+    reason = unserved(inputs, options, want_probabilities=want_probabilities)
+    if reason:
+        return Support(ok=False, reason=reason)
+    return _support(_layout.choose(inputs, options, device_of(inputs.q.device)).plan)
 
 
 @constant_when_traced
-def _device_says(arch_of: ArchOf, device: torch.device, dtype: str, head_dim: int) -> str:
-    return _registry_says(arch_of(device), dtype, int(head_dim))
+def device_of(device: torch.device) -> Device:
+    """What plans depend on; a device without an arch raises RuntimeError."""
+    if Machine.host_memory_arch is not None:
+        return Device(Machine.host_memory_arch(), 0)
+    return _device_of(device)
+
+
+@cache
+def _device_of(device: torch.device) -> Device:
+    arch = str(torch.ops.flash_attn_rocm.device_arch(device.index))
+    return Device(arch, torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+@constant_when_traced
+def _unserved(device: torch.device, dtype: str, head_dim: int, dropout: bool) -> str:  # noqa: FBT001
+    return _reason(device_of(device).arch, dtype, int(head_dim), dropout)
 
 
 @lru_cache(maxsize=1024)
-def _registry_says(arch: str, dtype: str, head_dim: int) -> str:
-    return str(torch.ops.flash_attn_rocm.explain(arch, dtype, _kernels.padded_head_dim(head_dim)))
+def _reason(arch: str, dtype: str, head_dim: int, dropout: bool) -> str:  # noqa: FBT001
+    found = _plan.typical(arch, dtype, head_dim, dropout=dropout)
+    return "" if found.path else found.reason
 
 
-def _support(reason: str) -> Support:
-    return Support(ok=not reason, reason=reason)
+def _support(found: _plan.Plan) -> Support:
+    return Support(bool(found.path), found.reason, found.path or PYTORCH, found.splits)

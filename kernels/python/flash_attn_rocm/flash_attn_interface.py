@@ -25,10 +25,30 @@ from typing import TypeAlias
 
 from torch import Tensor
 
-from flash_attn_rocm import _interface, _prepare
-from flash_attn_rocm._prepare import Prepared, Rules
+from flash_attn_rocm import _prepare
+from flash_attn_rocm._interface import Function, call
+from flash_attn_rocm._options import Inputs
 
 Answer: TypeAlias = Tensor | tuple[Tensor, Tensor, Tensor]
+
+
+def _varlen(
+    q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, table: Tensor | None, slopes: Tensor | None
+) -> Inputs:
+    return Inputs(q, k, v, slopes, cu_q, cu_k, block_table=table)
+
+
+DENSE = Function(_prepare.dense, Inputs)
+QKVPACKED = Function(_prepare.qkvpacked, lambda qkv, slopes: Inputs(*qkv.unbind(2), slopes))
+KVPACKED = Function(_prepare.kvpacked, lambda q, kv, slopes: Inputs(q, *kv.unbind(2), slopes))
+VARLEN = Function(_prepare.varlen, _varlen)
+VARLEN_QKVPACKED = Function(
+    _prepare.varlen_qkvpacked, lambda qkv, cu, slopes: Inputs(*qkv.unbind(1), slopes, cu, cu)
+)
+VARLEN_KVPACKED = Function(
+    _prepare.varlen_kvpacked,
+    lambda q, kv, cu_q, cu_k, slopes: Inputs(q, *kv.unbind(1), slopes, cu_q, cu_k),
+)
 
 
 def flash_attn_func(
@@ -45,8 +65,9 @@ def flash_attn_func(
     return_attn_probs: bool = False,
 ) -> Answer:
     """q (batch, seqlen_q, nheads, headdim), k and v (batch, seqlen_k, nheads_k, headdim)."""
-    rules = Rules(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
-    return _answer(_prepare.dense(q, k, v, rules), return_attn_probs)
+    tensors = (q, k, v, alibi_slopes)
+    numbers = (dropout_p, softmax_scale, causal, softcap, window_size)
+    return call(DENSE, tensors, numbers, return_attn_probs)
 
 
 def flash_attn_qkvpacked_func(
@@ -61,8 +82,9 @@ def flash_attn_qkvpacked_func(
     return_attn_probs: bool = False,
 ) -> Answer:
     """qkv (batch, seqlen, 3, nheads, headdim)."""
-    rules = Rules(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
-    return _answer(_prepare.qkvpacked(qkv, rules), return_attn_probs)
+    tensors = (qkv, alibi_slopes)
+    numbers = (dropout_p, softmax_scale, causal, softcap, window_size)
+    return call(QKVPACKED, tensors, numbers, return_attn_probs)
 
 
 def flash_attn_kvpacked_func(
@@ -78,8 +100,9 @@ def flash_attn_kvpacked_func(
     return_attn_probs: bool = False,
 ) -> Answer:
     """q (batch, seqlen_q, nheads, headdim), kv (batch, seqlen_k, 2, nheads_k, headdim)."""
-    rules = Rules(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
-    return _answer(_prepare.kvpacked(q, kv, rules), return_attn_probs)
+    tensors = (q, kv, alibi_slopes)
+    numbers = (dropout_p, softmax_scale, causal, softcap, window_size)
+    return call(KVPACKED, tensors, numbers, return_attn_probs)
 
 
 def flash_attn_varlen_func(
@@ -107,11 +130,9 @@ def flash_attn_varlen_func(
     (batch, max_blocks) int32 k and v are the blocks of a paged cache, (num_blocks, page, nheads_k, headdim),
     cu_seqlens_k gives the lengths only, and there is no backward pass.
     """
-    rules = Rules(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
-    return _answer(
-        _prepare.varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, rules, block_table),
-        return_attn_probs,
-    )
+    tensors = (q, k, v, cu_seqlens_q, cu_seqlens_k, block_table, alibi_slopes)
+    numbers = (max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, causal, softcap, window_size)
+    return call(VARLEN, tensors, numbers, return_attn_probs)
 
 
 def flash_attn_varlen_qkvpacked_func(
@@ -128,8 +149,9 @@ def flash_attn_varlen_qkvpacked_func(
     return_attn_probs: bool = False,
 ) -> Answer:
     """qkv (total, 3, nheads, headdim); see ``flash_attn_varlen_func``."""
-    rules = Rules(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
-    return _answer(_prepare.varlen_qkvpacked(qkv, cu_seqlens, max_seqlen, rules), return_attn_probs)
+    tensors = (qkv, cu_seqlens, alibi_slopes)
+    numbers = (max_seqlen, dropout_p, softmax_scale, causal, softcap, window_size)
+    return call(VARLEN_QKVPACKED, tensors, numbers, return_attn_probs)
 
 
 def flash_attn_varlen_kvpacked_func(
@@ -149,13 +171,6 @@ def flash_attn_varlen_kvpacked_func(
     return_attn_probs: bool = False,
 ) -> Answer:
     """q (total_q, nheads, headdim), kv (total_k, 2, nheads_k, headdim); see ``flash_attn_varlen_func``."""
-    rules = Rules(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
-    return _answer(
-        _prepare.varlen_kvpacked(q, kv, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, rules),
-        return_attn_probs,
-    )
-
-
-def _answer(prepared: Prepared, return_attn_probs: bool) -> Answer:
-    answer = _interface.attend(*prepared, want_probabilities=return_attn_probs)
-    return answer if return_attn_probs else answer[0]
+    tensors = (q, kv, cu_seqlens_q, cu_seqlens_k, alibi_slopes)
+    numbers = (max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, causal, softcap, window_size)
+    return call(VARLEN_KVPACKED, tensors, numbers, return_attn_probs)

@@ -49,6 +49,11 @@ def test_the_right_instruction(arch, name, line):
     assert texts(arch, name, line) == []
 
 
+def test_a_kernel_for_any_head_dim_has_no_tiles_to_multiply():
+    assert texts("gfx942", "fa_append_fp16", "v_fma_f32 v0, v1, v2, v3") == []
+    assert texts("gfx942", "fa_append_fp16", MFMA_16) == ["1 of v_mfma_f32_32x32x8_f16, expected none"]
+
+
 @pytest.mark.parametrize(
     ("arch", "name", "line", "foreign"),
     [

@@ -47,7 +47,7 @@ constexpr FwdConfig fwd_config(Gfx arch, DType dtype, int head_dim, bool feature
       if (featured && head_dim > 64 && !large) return {8, 16, 6, steps, true, 0};
       const bool one_stage = featured || (head_dim == 128 && dtype == DType::bf16);
       if (!large) return {8, head_dim > 64 ? 32 : 64, 6, steps, one_stage, head_dim > 96 ? 4 : 0};
-      if (head_dim <= 192) return {8, 16, 1, 6, false, 4};
+      if (head_dim <= 192) return {8, 16, 1, featured ? 5 : 6, false, 4};
       return {8, 16, 1, 5, true, 0};
     }
     case MatrixUnit::dot2:
@@ -75,5 +75,13 @@ constexpr FwdTile fwd_tile(Gfx arch, DType dtype, int head_dim) {
   }
   return {};
 }
+
+// The plain kernel, fa_reference_*: a wave computes a row.
+inline constexpr int kReferenceHeadDim = 256;
+
+constexpr FwdTile reference_tile(Gfx arch) { return {1, traits(arch).wave}; }
+
+// Workgroups that go through a sequence's rows: enough for every device, and few enough for a grid.
+constexpr int reference_blocks(int seqlen_q) { return seqlen_q < 1 << 20 ? seqlen_q : 1 << 20; }
 
 }  // namespace fa

@@ -16,6 +16,7 @@
 #include "fa/mma/mfma.hpp"
 #include "fa/mma/wmma.hpp"
 #include "fa/tile/bias.hpp"
+#include "fa/tile/dropout.hpp"
 #include "fa/tile/mask.hpp"
 #include "fa/tile/probabilities.hpp"
 #include "fa/tile/query.hpp"
@@ -25,7 +26,8 @@
 
 namespace fa {
 
-// kFeatured: softcap, ALiBi and pages, whose code would take registers from the loop that needs none of it.
+// kFeatured: softcap, ALiBi, pages and dropout, whose code would take registers from the loop that needs none
+// of it.
 template <Gfx kGfx, DType kDType, int kHeadDim, bool kFeatured>
 struct Forward {
   static_assert(is_fwd_head_dim(kHeadDim),
@@ -42,6 +44,7 @@ struct Forward {
   using Values = ValueStage<Unit, kKeys, kHeadDim, kTile.threads>;
   using Q = Query<Unit, kHeadDim, kConfig.query_steps>;
   using P = Probabilities<Unit, kKeys, kDType>;
+  using Drop = Dropout<Unit, kKeys>;
   using TileWindow = Window<kKeys, kRowBytes, kTraits.buffer_word3>;
   using QueryWindow = Window<Unit::kN, kRowBytes, kTraits.buffer_word3>;
 
@@ -102,6 +105,7 @@ struct Forward {
     const Tiles tiles = tiles_of(block_row, wave_row);
     const Bias bias{__builtin_fabsf(params.scale), params.softcap, slope()};
     const bool biased = kFeatured && uniform(static_cast<int>(bias.any())) != 0;
+    const Drop dropout = dropout_of();
     const float scale = params.scale == 0 ? 1 : __builtin_fabsf(params.scale);
     Softmax<Unit, kScoreSteps> softmax(biased ? 1 : scale * Bias::kLog2e);
     Out o = {};
@@ -112,6 +116,8 @@ struct Forward {
       const Source v = source(params.v, params.v_batch, params.v_head, params.v_row);
       const Q query(wave_lds, QueryWindow(query_matrix(), wave_row), QuerySign(params.scale), lane);
       const auto scores = [&](Scores& s, int first) {
+        const bool dropping = kFeatured && dropout.any();
+        const uint32_t kept = dropping ? kept_bits(dropout, first, wave_row) : 0;
         add_scores(s, query);
         if (biased) {
           bias.template apply<Unit, kKeys>(s, first, lane, [&](int c) {
@@ -121,6 +127,7 @@ struct Forward {
         if (first < tiles.unmasked_begin) mask_begin(s, first, wave_row);
         if (first + kKeys > tiles.unmasked_end) mask_end(s, first, wave_row);
         softmax.template update<kOutSteps>(s, o, lane);
+        if (dropping) Drop::apply(s, kept);
       };
       if constexpr (kConfig.one_stage) {
         one_stage(tiles, k, v, o, scores);
@@ -195,14 +202,18 @@ struct Forward {
     const bool paged = kFeatured && params.block_table != nullptr;
     const bool ragged = params.cu_seqlens_k != nullptr;
     const int head_k = uniform(head / (params.nheads / params.nheads_k));
-    const int64_t offset = (paged || ragged ? 0 : batch * batch_stride) + head_k * head_stride +
-                           (paged ? 0 : sequence.k_first * row_stride);
+    const int64_t place = paged || ragged ? 0 : uniform(place_in_cache(params, batch));
+    const int64_t offset =
+        place * batch_stride + head_k * head_stride + (paged ? 0 : sequence.k_first * row_stride);
     return {{static_cast<const char*>(base) + offset * 2, row_stride * 2, sequence.seqlen_k},
             batch_stride * 2};
   }
 
   // The thread as it moves tiles.  Where registers are short, its addresses are computed for each tile.
   FA_DEVICE int mover() const { return kFeatured ? here(thread) : thread; }
+
+  // The lane as it reads tiles, likewise.
+  FA_DEVICE int reader() const { return kFeatured ? here(lane) & (Unit::kWave - 1) : lane; }
 
   template <class Stage>
   FA_DEVICE void load(Stage& stage, const Source& source, int first) const {
@@ -233,18 +244,32 @@ struct Forward {
                : uniform(params.alibi_slopes[batch * params.alibi_batch + head]);
   }
 
+  FA_DEVICE Drop dropout_of() const {
+    if (!kFeatured || params.dropout_below == 0) return {0, {0, 0}};
+    const auto word = [&](int i) {
+      return static_cast<uint32_t>(uniform(static_cast<int>(params.rng_state[i])));
+    };
+    return {params.dropout_below, {word(0), word(1)}};
+  }
+
+  FA_DEVICE uint32_t kept_bits(const Drop& dropout, int first, int wave_row) const {
+    return dropout.kept(first, reader(), [&](int c, int group) {
+      return dropout_words(dropout.key, batch, head, wave_row + Unit::column(reader(), c), group);
+    });
+  }
+
   // S^T += K * Q^T.
   FA_DEVICE void add_scores(Scores& s, const Q& query) const {
+    const int row = Unit::a_row(reader());
 #pragma unroll Q::kUnroll
     for (int i = 0; i < Q::kSteps; ++i) {
       const typename Unit::B q = query.operand(i);
       const int unit = (i * Unit::kK + Unit::run_begin(lane)) / 8;
 #pragma unroll
       for (int step = 0; step < kScoreSteps; ++step) {
-        Unit::multiply(s[step],
-                       Keys::Tile::template read<typename Unit::A>(Keys::Tile::period(k_tile, step),
-                                                                   Unit::a_row(lane), unit),
-                       q);
+        Unit::multiply(
+            s[step], Keys::Tile::template read<typename Unit::A>(Keys::Tile::period(k_tile, step), row, unit),
+            q);
         end_of_step(i * kScoreSteps + step);
       }
     }
@@ -320,7 +345,8 @@ struct Forward {
     const int64_t at = sequence.q_first + row;
     char* out = static_cast<char*>(params.out) +
                 (batch_offset(params.o_batch) + head * params.o_head + at * params.o_row) * 2;
-    store_column<Unit, kDType, kHeadDim>(o, c, softmax.inverse_sum(c), out, lane);
+    const float kept = kFeatured && params.dropout_below != 0 ? params.dropout_scale : 1;
+    store_column<Unit, kDType, kHeadDim>(o, c, softmax.inverse_sum(c) * kept, out, lane);
     if (Unit::held_begin(lane, kKeys) == 0) {
       params.lse[batch_offset(params.lse_batch) + head * params.lse_head + at] = softmax.log_sum_exp(c);
     }

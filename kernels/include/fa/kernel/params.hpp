@@ -29,12 +29,13 @@ namespace fa {
 // window_left keys before that one and window_right after it; kNoWindow is no bound.
 //
 // Dropout: of the probability of (batch, head, row, column), row and column counted from the sequence's first
-// query and first key in use, the word is number column % 4 of the four that Philox4x32-10 gives for the counter
-// (column / 4, row, head, batch) and the key rng_state (2), each below 2^32.  The log-sum-exp is that without
-// dropout.
+// query and first key in use, the word is number column % 4 of the four that Philox4x32-10 gives for the
+// counter (column / 4, row, head, batch) and the key rng_state (2), each below 2^32.  The log-sum-exp is that
+// without dropout.
 //
-// Splits: each part of the keys gives out and log-sum-exp of its own in fp32, partial_out (splits, lse's shape,
-// head_dim) and partial_lse (splits, lse's shape), log-sum-exp -inf where it sees no key; fa_combine_* joins them.
+// Splits: each part of the keys gives out and log-sum-exp of its own in fp32, partial_out (splits, lse's
+// shape, head_dim) and partial_lse (splits, lse's shape), log-sum-exp -inf where it sees no key; fa_combine_*
+// joins them.
 //
 // Device pointers and strides (in elements) are multiples of 8 elements; the last dimension has stride 1.  k
 // and v are not read where there are no keys.  Row strides are below kMaxRowStride, lengths at most
@@ -62,7 +63,7 @@ struct FwdParams {
   int64_t o_batch, o_row, o_head;
   int64_t lse_batch, lse_head;
   int64_t table_batch, alibi_batch;
-  int64_t partial_split;  // elements of lse: from one split's part of partial_lse to the next's
+  int64_t partial_split;       // elements of lse: from one split's part of partial_lse to the next's
   int32_t seqlen_q, seqlen_k;  // most queries and keys of a sequence
   int32_t rows_q, rows_k;
   int32_t page, num_pages;
@@ -76,9 +77,78 @@ struct FwdParams {
   float dropout_scale;     // 1 / (1 - dropout_p), of the probabilities that are kept
 };
 
+// Of the heads' rows that fa_append_* moves: from q to its rotated copy, from k and v to the caches.
+struct AppendTensor {
+  const void* from;
+  void* to;
+  int64_t from_batch, from_row, from_head;
+  int64_t to_batch, to_row, to_head;  // of a paged cache to_batch is the stride of pages
+};
+
+// Writing new keys and values into a cache, in place, the only argument of every fa_append_* kernel.
+//
+//   q     (batch, rows_q, nheads, head_dim) to the like; null pointers where q is not rotated
+//   k, v  (batch, rows_new, nheads_k, head_dim) to dense (batch_cache, capacity, nheads_k, head_dim)
+//         caches, or pages (batch_cache, page, nheads_k, head_dim); capacity is then table pages * page
+//
+// New key i of sequence b gets position cache_seqlens[b] + i: row of the cache's place b, or
+// cache_batch_idx[b] where given, or row position % page of page block_table[position / page] where given.
+// Padding to the left of the keys changes nothing: positions count from the cache's first row.
+//
+// Rotation, unless cos is null: pairs of the first 2 * rotary_half elements of k, which are neighbours when
+// interleaved, else element j and j + rotary_half, by the angle j of row `position` of cos and sin
+// (rotary_rows, rotary_half).  Likewise q's row i, at position cache_seqlens[b] + (advances ? i : 0).  In
+// fp32 without fused multiply-adds, rounded once to nearest even; other elements keep their bits.
+//
+// Values in device memory are not trusted: a key whose position, page or place is not in the cache is not
+// written, and a position beyond rotary_rows takes the last row, one before 0 the first.
+//
+// Strides in elements, of any sign; the last dimension has stride 1.  `vectors`: all pointers are multiples
+// of 16 bytes, and all strides, head_dim and rotary_half multiples of 8 elements.  rows * heads is at most
+// kMaxLength.  Grid: x = blocks, any number from 1 on, y = batch, z = 2 (k, v) or 3 (k, v, q); block x =
+// kAppendThreads.
+struct AppendParams {
+  AppendTensor tensors[3];  // k, v, q
+  const void* cos;
+  const void* sin;
+  const int32_t* cache_seqlens;
+  const int32_t* block_table;
+  const int32_t* cache_batch_idx;
+  int64_t cos_row, sin_row;
+  int64_t table_batch;
+  int32_t rows_new, rows_q;
+  int32_t nheads, nheads_k;
+  int32_t head_dim;
+  int32_t rotary_half, rotary_rows;
+  int32_t interleaved, advances;  // 0 or 1
+  int32_t capacity;
+  int32_t batch_cache;
+  int32_t page;  // 0: dense
+  int32_t blocks;
+  int32_t vectors;  // 0 or 1
+};
+
+inline constexpr int32_t kAppendThreads = 256;
+inline constexpr int32_t kAppendWidth = 8;  // elements that are moved at once where `vectors`
+
+// Threads that move a head's row, each twice `width` elements.
+constexpr int32_t append_units(int32_t head_dim, int32_t width) {
+  return (head_dim + 2 * width - 1) / (2 * width);
+}
+
+// Plain forward attention, the only argument of every fa_reference_* kernel.  Head dims from 1 to 256;
+// pointers and strides are multiples of one element, the last dimension has stride 1, and there is no bound
+// on row strides.  Keys are not cut into parts.  Grid: x = blocks, which go through the rows, y = nheads, z =
+// batch; block x = threads (reference_tile in kernel/config.hpp).
+struct ReferenceParams {
+  FwdParams fwd;
+  int32_t head_dim;
+  int32_t blocks;
+};
+
 // Whether a call takes the loop that has all features, or the plain one.
 constexpr bool featured(const FwdParams& p) {
-  return p.alibi_slopes != nullptr || p.softcap != 0 || p.block_table != nullptr;
+  return p.alibi_slopes != nullptr || p.softcap != 0 || p.block_table != nullptr || p.dropout_below != 0;
 }
 
 inline constexpr int32_t kNoWindow = -1;

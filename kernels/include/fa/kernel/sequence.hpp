@@ -39,4 +39,9 @@ constexpr Sequence sequence(const FwdParams& p, int batch) {
   return s;
 }
 
+// The sequence's place in the batch of k and v.
+constexpr int place_in_cache(const FwdParams& p, int batch) {
+  return p.cache_batch_idx == nullptr ? batch : cut(p.cache_batch_idx[batch], 0, p.batch_k - 1);
+}
+
 }  // namespace fa

@@ -1,0 +1,147 @@
+// Writes new keys and values into a cache, in place; rotates keys and queries on the way.
+#pragma once
+
+#include "fa/arch/current.hpp"
+#include "fa/arch/device.hpp"
+#include "fa/arch/dtype.hpp"
+#include "fa/kernel/params.hpp"
+
+namespace fa {
+
+template <DType kDType>
+struct ElementOf {
+  using Type = _Float16;
+};
+template <>
+struct ElementOf<DType::bf16> {
+  using Type = __bf16;
+};
+
+// A thread moves a unit of 2 * kWidth elements of a head's row: neighbours, or kWidth of each rotated half.
+template <DType kDType, int kWidth>
+struct Append {
+  using Element = typename ElementOf<kDType>::Type;
+  typedef uint16_t Chunk __attribute__((ext_vector_type(kWidth)));  // bits: what is not rotated keeps them
+
+  const AppendParams& params;
+  const int batch, part;
+  const AppendTensor& tensor;
+  const int begin;
+
+  FA_DEVICE static void run(const AppendParams& params) {
+    const int part = __builtin_amdgcn_workgroup_id_z();
+    const int batch = __builtin_amdgcn_workgroup_id_y();
+    Append{params, batch, part, params.tensors[part], params.cache_seqlens[batch]}.all_rows();
+  }
+
+ private:
+  static constexpr int kValues = 1, kQueries = 2;  // parts
+
+  FA_DEVICE void all_rows() const {
+    const int thread = __builtin_amdgcn_workitem_id_x();
+    const int units = append_units(params.head_dim, kWidth);
+    const int together = kAppendThreads / units;  // heads' rows at once
+    if (thread >= together * units) return;
+    const int heads = part == kQueries ? params.nheads : params.nheads_k;
+    const int count = (part == kQueries ? params.rows_q : params.rows_new) * heads;
+    const int first = static_cast<int>(__builtin_amdgcn_workgroup_id_x()) * together + thread / units;
+    for (int i = first; i < count; i += params.blocks * together) one(i / heads, i % heads, thread % units);
+  }
+
+  FA_DEVICE void one(int row, int head, int unit) const {
+    const int64_t position = int64_t{begin} + (part == kQueries && !params.advances ? 0 : row);
+    int64_t place = batch, to_row = row;
+    if (part != kQueries && !locate(position, place, to_row)) return;
+    const uint16_t* from = static_cast<const uint16_t*>(tensor.from) + batch * tensor.from_batch +
+                           row * tensor.from_row + head * tensor.from_head;
+    uint16_t* to = static_cast<uint16_t*>(tensor.to) + place * tensor.to_batch + to_row * tensor.to_row +
+                   head * tensor.to_head;
+    move(from, to, unit, position);
+  }
+
+  // Where the key of a position is in the cache; false where that is outside.
+  FA_DEVICE bool locate(int64_t position, int64_t& place, int64_t& row) const {
+    if (position < 0 || position >= params.capacity) return false;
+    row = position;
+    if (params.block_table != nullptr) {
+      const int at = static_cast<int>(position);
+      place = params.block_table[batch * params.table_batch + at / params.page];
+      row = at % params.page;
+    } else if (params.cache_batch_idx != nullptr) {
+      place = params.cache_batch_idx[batch];
+    }
+    return place >= 0 && place < params.batch_cache;
+  }
+
+  FA_DEVICE void move(const uint16_t* from, uint16_t* to, int unit, int64_t position) const {
+    const bool rotates = part != kValues && params.cos != nullptr && unit * kWidth < params.rotary_half;
+    const bool halves = rotates && !params.interleaved;
+    const int first = halves ? unit * kWidth : unit * 2 * kWidth;
+    // Opaque: the compiler would join two elements to one access, which need not be aligned.
+    const int second = here(first + (halves ? params.rotary_half : kWidth));
+    Chunk a = load(from + first), b = a;
+    const bool has_second = second < params.head_dim;
+    if (has_second) b = load(from + second);
+    if (rotates) rotate(a, b, unit, position);
+    store(to + first, a);
+    if (has_second) store(to + second, b);
+  }
+
+  FA_DEVICE void rotate(Chunk& a, Chunk& b, int unit, int64_t position) const {
+    const int64_t last = params.rotary_rows - 1;
+    const int64_t row = position < 0 ? 0 : position > last ? last : position;
+    const Chunk cos = load(static_cast<const uint16_t*>(params.cos) + row * params.cos_row + unit * kWidth);
+    const Chunk sin = load(static_cast<const uint16_t*>(params.sin) + row * params.sin_row + unit * kWidth);
+    uint16_t x[2 * kWidth];
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) x[j] = a[j], x[kWidth + j] = b[j];
+    if (params.interleaved) {
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) turn(x[2 * j], x[2 * j + 1], cos[j], sin[j]);
+    } else {
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) turn(x[j], x[kWidth + j], cos[j], sin[j]);
+    }
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) a[j] = x[j], b[j] = x[kWidth + j];
+  }
+
+  FA_DEVICE static void turn(uint16_t& first, uint16_t& second, uint16_t cos, uint16_t sin) {
+#pragma clang fp contract(off)  // the same bits as PyTorch's operators, one after the other
+    const float x = number(first), y = number(second), c = number(cos), s = number(sin);
+    first = bits(x * c - y * s);
+    second = bits(y * c + x * s);
+  }
+
+  FA_DEVICE static float number(uint16_t bits) {
+    return static_cast<float>(__builtin_bit_cast(Element, bits));
+  }
+  FA_DEVICE static uint16_t bits(float number) {
+    return __builtin_bit_cast(uint16_t, static_cast<Element>(number));
+  }
+  FA_DEVICE static Chunk load(const uint16_t* from) { return *reinterpret_cast<const Chunk*>(from); }
+  FA_DEVICE static void store(uint16_t* to, Chunk chunk) { *reinterpret_cast<Chunk*>(to) = chunk; }
+};
+
+// The arguments where the hardware has put them.  The two forms must not take them for the same: what either
+// needs would be loaded before both, more than there are scalar registers.
+FA_DEVICE const AppendParams& append_arguments() {
+  auto arguments =
+      (__attribute__((address_space(4))) const AppendParams*)__builtin_amdgcn_kernarg_segment_ptr();
+  asm volatile("" : "+s"(arguments));
+  return *(const AppendParams*)arguments;
+}
+
+// Defines the kernel `name`.
+#define FA_APPEND(name, dtype)                                                              \
+  extern "C" __attribute__((global))                                                        \
+  __attribute__((amdgpu_flat_work_group_size(fa::kAppendThreads, fa::kAppendThreads))) void \
+  name(const fa::AppendParams params) {                                                     \
+    if (params.vectors) {                                                                   \
+      fa::Append<dtype, fa::kAppendWidth>::run(fa::append_arguments());                     \
+    } else {                                                                                \
+      fa::Append<dtype, 1>::run(fa::append_arguments());                                    \
+    }                                                                                       \
+  }
+
+}  // namespace fa

@@ -1,0 +1,64 @@
+// What dropout does to the probabilities of a tile, between their sum and their rounding: those whose word is
+// below a bound become 0.  The others are scaled with the whole row, at the end.
+#pragma once
+
+#include "fa/arch/device.hpp"
+#include "fa/tile/philox.hpp"
+
+namespace fa {
+
+// Which of a lane's probabilities are kept is one bit of each, found before there are any scores, when the
+// generator takes registers that are free.
+template <class Unit, int kKeys>
+struct Dropout {
+  static constexpr int kHeld = kKeys / Unit::kM * Unit::kRows;  // keys of one column that a lane holds
+  static constexpr int kPart = kHeld < 4 ? kHeld : 4;           // of these, those of one group of 4 keys
+  static constexpr int kBits = kHeld * Unit::kColumns;
+  static_assert(kBits <= 32, "the bits of a lane's probabilities fit into one register");
+  static_assert(kPart == 4 || kPart == 2, "a lane holds a group of keys, or half of one");
+
+  uint32_t below;  // 0: none
+  PhiloxKey key;
+
+  FA_DEVICE bool any() const { return below != 0; }
+
+  // The bits of the tile whose first key is `first`; `words(column, group)` are those of the lane's column at
+  // keys 4 * group and the three after it.
+  template <class Words>
+  FA_DEVICE uint32_t kept(int first, int lane, Words words) const {
+    const int begin = first + Unit::held_begin(lane, kKeys);
+    uint32_t bits = 0;
+#pragma unroll
+    for (int c = 0; c < Unit::kColumns; ++c) {
+#pragma unroll
+      for (int f = 0; f < kHeld; f += kPart) {
+        const int key = begin + Unit::held_step(f);
+        const PhiloxWords found = words(c, key / 4);
+#pragma unroll
+        for (int i = 0; i < kPart; ++i) bits = bits + bits + (word(found, key, i) >= below ? 1 : 0);
+      }
+    }
+    return bits;
+  }
+
+  FA_DEVICE static void apply(typename Unit::C* p, uint32_t bits) {
+#pragma unroll
+    for (int c = 0; c < Unit::kColumns; ++c) {
+#pragma unroll
+      for (int f = 0; f < kHeld; ++f) {
+        typename Unit::C& step = p[f / Unit::kRows];
+        const int element = f % Unit::kRows * Unit::kColumns + c;
+        const float value = here(step[element]);  // not inside of the bit_cast: that would take element 0
+        const int all = static_cast<int>(bits << (32 - kBits + c * kHeld + f)) >> 31;
+        step[element] = __builtin_bit_cast(float, __builtin_bit_cast(int, value) & all);
+      }
+    }
+  }
+
+ private:
+  FA_DEVICE static uint32_t word(const PhiloxWords& found, int key, int i) {
+    return kPart == 2 && key % 4 != 0 ? found.word[i + 2] : found.word[i];
+  }
+};
+
+}  // namespace fa

@@ -1,0 +1,80 @@
+"""Which tensors kernels can read as they are, and which have to be copied first."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from flash_attn_rocm._options import DTYPES, Inputs, Options
+from flash_attn_rocm._plan import Plan, padded_head_dim, plan
+
+# In elements, and in bytes (kernels/include/fa/kernel/params.hpp; the library checks it again).
+ALIGNMENT, ADDRESS_ALIGNMENT = 8, 16
+ROW_STRIDE_END = 1 << 24
+REFERENCE = "reference"
+
+
+class Device(NamedTuple):
+    """What plans depend on: the gfx arch, and how many compute units there are to fill (0: not known)."""
+
+    arch: str
+    compute_units: int
+
+
+class Layout(NamedTuple):
+    """The plan, and the head dim that q, k and v are padded to before it, 0 for tensors as they are."""
+
+    plan: Plan
+    head_dim: int
+
+    @property
+    def as_it_is(self) -> bool:
+        """Whether a kernel reads the tensors without a copy."""
+        return bool(self.plan.path) and self.head_dim == 0
+
+
+def choose(inputs: Inputs, options: Options, device: Device) -> Layout:
+    """A cache is copied only where no kernel reads it as it is; anything else is copied to suit the faster
+    kernels."""
+    head_dim = inputs.q.shape[-1]
+    padded = padded_head_dim(head_dim)
+    as_it_is = padded == head_dim and all(map(is_aligned, inputs[:3]))
+    if not as_it_is and (inputs.seqused_k is not None or inputs.block_table is not None):
+        found = _plan(inputs, options, device, head_dim, aligned=False)
+        if found.path == REFERENCE and all(map(has_rows, inputs[1:3])):
+            return Layout(found, 0)
+    return Layout(_plan(inputs, options, device, padded, aligned=True), 0 if as_it_is else padded)
+
+
+def readable(tensor: Tensor, layout: Layout) -> Tensor:
+    """The tensor, or a copy that the layout's path can read."""
+    if layout.plan.path == REFERENCE and layout.head_dim == 0:
+        return tensor if has_rows(tensor) else tensor.contiguous()
+    if missing := layout.head_dim and layout.head_dim - tensor.shape[-1]:
+        tensor = pad(tensor, (0, missing))
+    return tensor if is_aligned(tensor) else tensor.clone(memory_format=torch.contiguous_format)
+
+
+def is_aligned(tensor: Tensor) -> bool:
+    """Whether the kernels for one head dim can read the rows."""
+    *steps, last = tensor.stride()
+    return (
+        last == 1
+        and all(step % ALIGNMENT == 0 for step in steps)
+        and tensor.data_ptr() % ADDRESS_ALIGNMENT == 0
+        and steps[-2] < ROW_STRIDE_END
+    )
+
+
+def has_rows(tensor: Tensor) -> bool:
+    """Whether the kernels for any head dim can read the rows."""
+    return tensor.stride(-1) == 1
+
+
+def _plan(inputs: Inputs, options: Options, device: Device, head_dim: int, *, aligned: bool) -> Plan:
+    return plan(
+        device.arch, DTYPES[inputs.q.dtype], head_dim, inputs.batch, options.max_seqlen_q, options.max_seqlen_k,
+        inputs.q.shape[-2], inputs.k.shape[-2], device.compute_units, options.num_splits,
+        options.dropout_p > 0.0, aligned,
+    )  # fmt: skip

@@ -1,0 +1,65 @@
+"""Which path serves a call, and into how many parts it cuts the keys.  The library's registry says what there
+is; this is the only place that the package asks."""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+
+from flash_attn_rocm import _library
+
+# Kernels for one head dim each; others take any.
+HEAD_DIMS = tuple(sorted({each.head_dim for each in _library.instances() if each.op == "fwd"}))
+TILED_ARCHS = ("gfx1030",)
+NO_DROPOUT = "no fwd kernel has dropout_p > 0"
+TYPICAL_LENGTH = 128
+
+
+class Plan(NamedTuple):
+    """``path`` is matrix, tiled, split or reference, or "" when no kernel serves; ``reason`` says why."""
+
+    path: str
+    splits: int
+    reason: str
+
+
+@lru_cache(maxsize=4096)
+def plan(  # noqa: PLR0913 - what the library decides by
+    arch: str,
+    dtype: str,
+    head_dim: int,
+    batch: int,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    nheads: int,
+    nheads_k: int,
+    compute_units: int,
+    num_splits: int,
+    dropout: bool,  # noqa: FBT001 - in the order of the library's operator
+    aligned: bool,  # noqa: FBT001
+) -> Plan:
+    """What the library decides; ``aligned`` when all strides and addresses are multiples of 8 elements."""
+    del batch, max_seqlen_q, max_seqlen_k, nheads, nheads_k, compute_units, num_splits
+    name = arch.partition(":")[0]
+    reason = str(torch.ops.flash_attn_rocm.explain(arch, dtype, head_dim))
+    if not reason and not aligned:
+        reason = "no fwd kernel reads rows that are not 16-byte aligned"
+    if not reason and dropout:
+        reason = NO_DROPOUT
+    if reason:
+        return Plan("", 1, reason)
+    path = "tiled" if name in TILED_ARCHS else "matrix"
+    return Plan(path, 1, f"{name} has a kernel for {dtype} with head_dim {head_dim}")
+
+
+def typical(arch: str, dtype: str, head_dim: int, *, dropout: bool = False) -> Plan:
+    """Of a call of some size: whether a kernel serves does not depend on sizes."""
+    padded, rows = padded_head_dim(head_dim), TYPICAL_LENGTH
+    return plan(arch, dtype, padded, 1, rows, rows, 1, 1, 0, 0, dropout, True)  # noqa: FBT003
+
+
+def padded_head_dim(head_dim: int) -> int:
+    """The head dim of the smallest kernel that holds ``head_dim``; itself when none does."""
+    if head_dim <= 0:
+        return head_dim
+    return next((each for each in HEAD_DIMS if each >= head_dim), head_dim)

@@ -1,0 +1,86 @@
+"""Calls like an earlier one go straight to their kernel.
+
+Checking arguments, choosing a path and a layout depend on what arguments look like, never on what tensors
+hold.  So what was decided is kept under everything that it depends on, and the next layer's call, which looks
+the same, does not pay for it again.  Only what needs neither copies nor gradients is kept.
+"""
+
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from flash_attn_rocm import _kernels, _philox
+from flash_attn_rocm._layout import ADDRESS_ALIGNMENT, choose
+from flash_attn_rocm._options import Inputs, Options
+from flash_attn_rocm._support import Machine, device_of
+
+MOST = 2048  # decisions, of some hundred bytes each
+ADDRESS_BITS = ADDRESS_ALIGNMENT - 1
+PLAIN = frozenset({bool, float, int, tuple, type(None)})
+Unpack = Callable[..., Inputs]
+
+
+class Decision(NamedTuple):
+    """``unpack`` makes Inputs of the tensors that were given; the rest is what was found out about them."""
+
+    unpack: Unpack
+    options: Options
+    lse_shape: tuple[int, ...]
+    splits: int
+
+
+_decisions: dict[Hashable, Decision] = {}
+
+
+def signature(unpack: Unpack, tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> Hashable:
+    """Everything that a decision depends on, or None for calls whose decision is not kept.
+
+    ``numbers`` are the arguments that are no tensors, and end in window_size.  Their types are in it, because
+    1 == 1.0 == True, and only some of these are right.
+    """
+    window = numbers[-1]
+    if torch.compiler.is_compiling() or type(window) is not tuple:
+        return None
+    types = tuple(map(type, numbers + window))
+    if not PLAIN.issuperset(types):
+        return None
+    key: list[Any] = [unpack, Machine.host_memory_arch, numbers, types]
+    try:
+        for x in tensors:
+            if x is None:
+                key.append(None)
+            elif type(x) is not Tensor or x.requires_grad:
+                return None
+            else:
+                key += (x.shape, x.stride(), x.dtype, x.device, x.data_ptr() & ADDRESS_BITS)
+    except RuntimeError:  # a tensor without memory
+        return None
+    return tuple(key)
+
+
+def recall(key: Hashable) -> Decision | None:
+    """What was decided about the calls with this signature."""
+    return None if key is None else _decisions.get(key)
+
+
+def remember(key: Hashable, unpack: Unpack, inputs: Inputs, options: Options) -> None:
+    """Keep what is decided about calls with this signature, which a kernel serves."""
+    layout = choose(inputs, options, device_of(inputs.q.device))
+    if key is None or not layout.as_it_is:
+        return
+    if len(_decisions) >= MOST:
+        _decisions.clear()
+    _decisions[key] = Decision(unpack, options, inputs.lse_shape, layout.plan.splits)
+
+
+def forget() -> None:
+    """Decide about every call anew."""
+    _decisions.clear()
+
+
+def answer(found: Decision, inputs: Inputs) -> tuple[Tensor, Tensor]:
+    """out and the log-sum-exp of inputs about which was decided."""
+    state = _philox.new_state(inputs[0].device) if found.options.dropout_p > 0.0 else None
+    return _kernels.launch(inputs, found.options, state, found.lse_shape, found.splits)

@@ -1,0 +1,120 @@
+"""Calls of the C interface with anything in them: fuzzed_calls.py LIBRARY.
+
+Each ends in a status and, unless it is FA_OK, in words; what would be launched is within the hardware's
+limits.  test_interface.py runs this in a process of its own: undefined behaviour kills it.
+"""
+
+import faulthandler
+import sys
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.host.interface import (
+    FP32,
+    INT32,
+    INTERNAL,
+    MOST_DIMS,
+    OK,
+    AppendCall,
+    FaTensor,
+    FwdCall,
+    Library,
+    tensor,
+)
+
+SOME = settings(
+    max_examples=4000, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+)
+MOST_GRID_YZ, MOST_THREADS_X, MOST_BLOCK = 65535, 2**32 - 1, 1024
+EDGES = [0, 1, 2, 3, 8, 16, 64, 2**16, 2**24, 2**30, 2**31 - 1, 2**31, 2**32, 2**40, 2**46, 2**62, 2**63 - 1]
+integers = st.one_of(st.sampled_from(EDGES + [-each for each in EDGES] + [-(2**63)]), st.integers(-9, 300))
+LIBRARY = Library(sys.argv[1])
+
+
+def forward(**more):
+    q, k, v, out = (tensor([2, n, h, 64]) for n, h in ((5, 4), (7, 2), (7, 2), (5, 4)))
+    call = {"q": q, "k": k, "v": v, "out": out, "lse": tensor([2, 4, 5], FP32)}
+    rules = {"softmax_scale": 0.125, "window_left": -1, "window_right": -1}
+    return FwdCall(**call | rules | more)
+
+
+def packed():
+    cu = {name: tensor([3], INT32) for name in ("cu_seqlens_q", "cu_seqlens_k")}
+    q, k, v, out = (tensor([n, h, 64]) for n, h in ((10, 4), (14, 2), (14, 2), (10, 4)))
+    sizes = {"lse": tensor([4, 10], FP32), "max_seqlen_q": 5, "max_seqlen_k": 7}
+    return forward(q=q, k=k, v=v, out=out, **sizes, **cu)
+
+
+def paged():
+    pages = {name: tensor([9, 16, 2, 64]) for name in ("k", "v")}
+    return forward(**pages, block_table=tensor([2, 3], INT32), seqused_k=tensor([2], INT32))
+
+
+def append(**more):
+    new = {name: tensor([2, 3, 2, 64]) for name in ("k", "v")}
+    caches = {name: tensor([2, 32, 2, 64]) for name in ("k_cache", "v_cache")}
+    q, lengths = tensor([2, 5, 4, 64]), tensor([2], INT32)
+    return AppendCall(**{"q": q, "cache_seqlens": lengths} | new | caches | more)
+
+
+def rotary():
+    angles = {name: tensor([40, 16]) for name in ("cos", "sin")}
+    return append(**angles, q_out=tensor([2, 5, 4, 64]), cache_batch_idx=tensor([2], INT32))
+
+
+def append_to_pages():
+    return append(block_table=tensor([2, 2], INT32))
+
+
+@st.composite
+def changed(draw, call):
+    """The call with a few changes."""
+    for _ in range(draw(st.integers(0, 4))):
+        name = draw(st.sampled_from([name for name, _ in call._fields_ if name != "stream"]))
+        field = getattr(call, name)
+        if isinstance(field, FaTensor):
+            change(draw, field)
+        elif isinstance(field, float):
+            setattr(call, name, draw(st.floats(width=32)))
+        else:
+            setattr(call, name, draw(integers))
+    return call
+
+
+def change(draw, field):
+    what = draw(st.sampled_from(["size", "size", "stride", "stride", "data", "dtype", "device", "dims"]))
+    if what in {"size", "stride"}:
+        place = draw(st.integers(0, MOST_DIMS - 1))
+        getattr(field, what)[place] = draw(integers)
+    elif what == "data":
+        field.data = draw(st.sampled_from([None, 1, 2, 8, 2**64 - 2]))
+    else:
+        setattr(field, what, draw(st.one_of(st.integers(-2, 7), st.sampled_from([-(2**31), 2**31 - 1]))))
+
+
+CALLS = [forward, packed, paged, append, rotary, append_to_pages]
+calls = st.sampled_from(CALLS).flatmap(lambda make: changed(make()))
+
+
+@SOME
+@given(calls)
+def answers(call):
+    status, words, launch = LIBRARY.call(call)
+    assert OK <= status < INTERNAL, words
+    assert bool(words) == (status != OK)
+    if status != OK or launch is None:
+        return
+    grid, block = list(launch.grid), list(launch.block)
+    assert min(grid + block) >= 1, (grid, block)
+    assert max(grid[1:]) <= MOST_GRID_YZ, grid
+    assert grid[0] * block[0] <= MOST_THREADS_X, (grid, block)
+    assert block[0] * block[1] * block[2] <= MOST_BLOCK, block
+
+
+if __name__ == "__main__":
+    faulthandler.enable()
+    for make in CALLS:
+        status, words, launch = LIBRARY.call(make())
+        assert status == OK, words
+        assert launch is not None, "the calls that are changed are right to begin with"
+    answers()

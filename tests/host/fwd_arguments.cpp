@@ -1,0 +1,115 @@
+// fwd_arguments from the command line: reads one call from standard input, prints what the kernel would get
+// as JSON, or "error <status>" and the words.  Lines:
+//
+//   tensor NAME DTYPE DEVICE ADDRESS DIMS SIZE... STRIDE...      number NAME VALUE
+#include "fwd_arguments.hpp"
+
+#include <cstdint>
+#include <cstdio>
+#include <iostream>
+#include <map>
+#include <string>
+
+#include "error.hpp"
+
+namespace {
+
+std::map<std::string, fa_tensor*> tensors(fa_fwd_call& call) {
+  return {{"q", &call.q},
+          {"k", &call.k},
+          {"v", &call.v},
+          {"out", &call.out},
+          {"lse", &call.lse},
+          {"alibi_slopes", &call.alibi_slopes},
+          {"cu_seqlens_q", &call.cu_seqlens_q},
+          {"cu_seqlens_k", &call.cu_seqlens_k},
+          {"seqused_k", &call.seqused_k},
+          {"leftpad_k", &call.leftpad_k},
+          {"block_table", &call.block_table},
+          {"cache_batch_idx", &call.cache_batch_idx},
+          {"rng_state", &call.rng_state},
+          {"partial_out", &call.partial_out},
+          {"partial_lse", &call.partial_lse}};
+}
+
+fa_tensor read_tensor() {
+  fa_tensor tensor{};
+  int dtype = 0;
+  std::uintptr_t address = 0;
+  std::cin >> dtype >> tensor.device >> address >> tensor.dims;
+  tensor.dtype = static_cast<fa_dtype>(dtype);
+  tensor.data = reinterpret_cast<void*>(address);
+  for (int i = 0; i < tensor.dims; ++i) std::cin >> tensor.size[i];
+  for (int i = 0; i < tensor.dims; ++i) std::cin >> tensor.stride[i];
+  return tensor;
+}
+
+void set_number(fa_fwd_call& call, const std::string& name, double value) {
+  const std::map<std::string, std::int64_t*> whole = {{"max_seqlen_q", &call.max_seqlen_q},
+                                                      {"max_seqlen_k", &call.max_seqlen_k},
+                                                      {"window_left", &call.window_left},
+                                                      {"window_right", &call.window_right}};
+  if (whole.count(name) != 0) *whole.at(name) = static_cast<std::int64_t>(value);
+  if (name == "softmax_scale") call.softmax_scale = static_cast<float>(value);
+  if (name == "softcap") call.softcap = static_cast<float>(value);
+  if (name == "dropout_p") call.dropout_p = value;
+}
+
+fa_fwd_call read_call() {
+  fa_fwd_call call{};
+  const auto places = tensors(call);
+  std::string kind, name;
+  while (std::cin >> kind >> name) {
+    if (kind == "tensor") {
+      *places.at(name) = read_tensor();
+    } else {
+      // Not >>, which does not take nan and inf.
+      std::string value;
+      std::cin >> value;
+      set_number(call, name, std::stod(value));
+    }
+  }
+  return call;
+}
+
+void print(const fa::FwdArguments& arguments) {
+  const fa::FwdParams& p = arguments.params;
+  const std::map<std::string, double> numbers = {
+      {"batch", static_cast<double>(arguments.batch)},
+      {"q_batch", static_cast<double>(p.q_batch)},
+      {"k_batch", static_cast<double>(p.k_batch)},
+      {"lse_batch", static_cast<double>(p.lse_batch)},
+      {"lse_head", static_cast<double>(p.lse_head)},
+      {"table_batch", static_cast<double>(p.table_batch)},
+      {"alibi_batch", static_cast<double>(p.alibi_batch)},
+      {"partial_split", static_cast<double>(p.partial_split)},
+      {"seqlen_q", p.seqlen_q},
+      {"seqlen_k", p.seqlen_k},
+      {"rows_q", p.rows_q},
+      {"rows_k", p.rows_k},
+      {"page", p.page},
+      {"num_pages", p.num_pages},
+      {"batch_k", p.batch_k},
+      {"splits", p.splits},
+      {"window_left", p.window_left},
+      {"window_right", p.window_right},
+      {"dropout_below", p.dropout_below},
+      {"dropout_scale", p.dropout_scale},
+  };
+  const char* separator = "{";
+  for (const auto& [name, value] : numbers) {
+    std::printf("%s\"%s\": %.17g", separator, name.c_str(), value);
+    separator = ", ";
+  }
+  std::printf("}\n");
+}
+
+}  // namespace
+
+int main() {
+  try {
+    print(fa::fwd_arguments(read_call()));
+  } catch (const fa::Error& error) {
+    std::printf("error %d\n%s\n", error.status, error.what());
+  }
+}

@@ -1,0 +1,122 @@
+"""The C interface of kernels/host in this process, compiled with a HIP runtime that launches nothing.
+
+Undefined behaviour is compiled into traps.  Structures are read from fa_rocm.h.
+"""
+
+import ctypes
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.host.test_bundle import bundle
+
+CHECKOUT = Path(__file__).parents[2]
+HOST = CHECKOUT / "kernels/host"
+HEADER = HOST / "fa_rocm.h"
+OK, INVALID, UNSUPPORTED, NO_RUNTIME, RUNTIME_ERROR, INTERNAL = range(6)
+FP16, BF16, FP32, OTHER, INT32, INT64 = range(6)
+KINDS = {
+    "void*": ctypes.c_void_p,
+    "fa_dtype": ctypes.c_int,
+    "int32_t": ctypes.c_int32,
+    "int64_t": ctypes.c_int64,
+    "float": ctypes.c_float,
+    "double": ctypes.c_double,
+}
+FLAGS = (
+    "-std=c++17", "-O1", "-shared", "-fPIC", "-fsanitize=undefined", "-fsanitize-trap=undefined",
+    "-Wall", "-Wextra", "-Werror",
+)  # fmt: skip
+
+
+def structure(name):
+    """A structure of the header; arrays have FA_MAX_DIMS elements."""
+    text = re.sub(r"/\*.*?\*/", "", HEADER.read_text(), flags=re.DOTALL)
+    most = int(re.search(r"#define FA_MAX_DIMS (\d+)", text)[1])
+    body = re.search(rf"typedef struct {name} {{([^}}]*)}}", text)[1]
+    fields = []
+    for kind, names in re.findall(r"([\w]+\*?)\s+([^;]+);", body):
+        for each in re.split(r",\s*", names):
+            base = KINDS[kind]
+            fields.append((each.partition("[")[0], base * most if "[" in each else base))
+    return type(name, (ctypes.Structure,), {"_fields_": fields})
+
+
+FaTensor = structure("fa_tensor")
+MOST_DIMS = FaTensor.size.size // 8
+KINDS["fa_tensor"] = FaTensor
+FwdCall, AppendCall = structure("fa_fwd_call"), structure("fa_append_call")
+
+
+class Message(ctypes.Structure):
+    _fields_ = (("text", ctypes.c_char * 4096),)
+
+
+class Launch(ctypes.Structure):
+    _fields_ = (("count", ctypes.c_uint64), ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3))
+
+
+def generate():
+    spec = importlib.util.spec_from_file_location("generate", CHECKOUT / "kernels/instances/generate.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["generate"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def compile_library(folder):
+    """The library with the support table's instances, whose code objects are a few bytes each."""
+    made = generate()
+    instances = made.load_table()
+    sizes = []
+    for each in instances:
+        data = bundle({arch: b"code" for arch in each.archs})
+        (folder / f"{each.name}.hipfb").write_bytes(data)
+        sizes.append(f"-DFA_BUNDLE_BYTES_{each.name}={len(data)}")
+    archs = sorted({arch for each in instances for arch in each.archs})
+    (folder / "registry.inc").write_text(made.registry_inc(instances, archs))
+    (folder / "fatbin.S").write_text(made.fatbin_s(instances))
+    zig = [sys.executable, "-m", "ziglang"]
+    target = ["-target", "x86_64-linux-gnu.2.28"]
+    run([*zig, "cc", *target, "-c", f"-I{folder}", folder / "fatbin.S", "-o", folder / "fatbin.o"])
+    include = [HOST, CHECKOUT / "kernels/include", folder, Path(__file__).with_name("runtime")]
+    sources = [*sorted(HOST.glob("*.cpp")), Path(__file__).with_name("runtime.cpp"), folder / "fatbin.o"]
+    library = folder / "libinterface.so"
+    run(
+        [*zig, "c++", *target, *FLAGS, *sizes, *(f"-I{each}" for each in include), *sources, "-o", library]
+    )
+    return library
+
+
+def run(command):
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+class Library:
+    """``call`` returns status, words and the launch that it made, if any."""
+
+    def __init__(self, path):
+        self._library = ctypes.CDLL(str(path))
+        self._library.fake_launch.restype = ctypes.POINTER(Launch)
+        self._message = Message()
+
+    def call(self, arguments):
+        function = {FwdCall: self._library.fa_fwd, AppendCall: self._library.fa_append}[type(arguments)]
+        launch = self._library.fake_launch().contents
+        before = launch.count
+        status = function(ctypes.byref(arguments), ctypes.byref(self._message))
+        launched = launch if launch.count > before else None
+        return status, self._message.text.decode(), launched
+
+
+def tensor(sizes, dtype=FP16, *, data=1 << 20, strides=None, device=0):
+    """As ``fa_tensor``, contiguous unless ``strides`` are given; no dimensions: not given."""
+    found = FaTensor(data=data, dtype=dtype, device=device, dims=len(sizes))
+    step = 1
+    for i in reversed(range(len(sizes))):
+        found.size[i], found.stride[i] = sizes[i], step if strides is None else strides[i]
+        step *= max(sizes[i], 1)
+    return found
