@@ -61,7 +61,10 @@ struct Forward {
     const Sequence found = fa::sequence(params, __builtin_amdgcn_workgroup_id_z());
     const Sequence sequence{uniform(found.q_first), uniform(found.seqlen_q), uniform(found.k_first),
                             uniform(found.seqlen_k)};
-    const int block_row = __builtin_amdgcn_workgroup_id_x() * kTile.block_m;
+    // The last blocks, which see the most keys where right is limited, begin first.
+    const int last = (params.seqlen_q - 1) / kTile.block_m;
+    const int index = __builtin_amdgcn_workgroup_id_x();
+    const int block_row = (params.window_right < 0 ? index : last - index) * kTile.block_m;
     if (block_row < sequence.seqlen_q) Forward(params, sequence, lds).attend(block_row);
   }
 
