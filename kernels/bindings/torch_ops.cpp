@@ -4,7 +4,9 @@
 //   flash_attn_rocm::fwd          key CUDA, which is where ROCm's PyTorch dispatches
 //   flash_attn_rocm::append       key CUDA: new keys and values into a cache
 //   flash_attn_rocm::explain      no tensors: "" when a kernel serves the call, else why not
+//   flash_attn_rocm::plan         no tensors: "<path> <splits> <why>", or "unsupported 0 <why>"
 //   flash_attn_rocm::instances    no tensors: the registry as JSON
+//   flash_attn_rocm::compute_units  no tensors: how many a device has
 //   flash_attn_rocm::device_arch  no tensors: a device's arch as the HIP runtime reports it
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/tensor.h>
@@ -162,6 +164,28 @@ std::string explain(std::string arch, std::string dtype, std::int64_t head_dim) 
   return message.text;
 }
 
+std::string plan(std::string arch, std::string dtype, std::int64_t head_dim, std::int64_t batch,
+                 std::int64_t max_seqlen_q, std::int64_t max_seqlen_k, std::int64_t nheads,
+                 std::int64_t nheads_k, std::int64_t compute_units, std::int64_t num_splits, bool dropout,
+                 bool aligned) {
+  const fa_plan_call call{arch.c_str(), dtype.c_str(), head_dim,      batch,      max_seqlen_q, max_seqlen_k,
+                          nheads,       nheads_k,      compute_units, num_splits, dropout,      aligned};
+  fa_plan_result result{};
+  fa_message message;
+  const fa_status status = fa_plan(&call, &result, &message);
+  if (status == FA_UNSUPPORTED) return std::string("unsupported 0 ") + message.text;
+  require_ok(status, message);
+  constexpr const char* kPaths[] = {"matrix", "tiled", "split", "reference"};
+  return std::string(kPaths[result.path]) + " " + std::to_string(result.splits) + " " + message.text;
+}
+
+std::int64_t compute_units(std::int64_t device) {
+  fa_message message;
+  std::int32_t units = 0;
+  require_ok(fa_device_compute_units(static_cast<std::int32_t>(device), &units, &message), message);
+  return units;
+}
+
 std::string instances() {
   const char* text = fa_instances();
   if (text == nullptr) throw std::bad_alloc();
@@ -221,6 +245,10 @@ STABLE_TORCH_LIBRARY(flash_attn_rocm, library) {
       "Tensor? sin, Tensor cache_seqlens, Tensor? block_table, Tensor? cache_batch_idx, "
       "Tensor(c!)? q_out, bool interleaved, bool advances) -> ()");
   library.def("explain(str arch, str dtype, int head_dim) -> str");
+  library.def(
+      "plan(str arch, str dtype, int head_dim, int batch, int max_seqlen_q, int max_seqlen_k, int nheads, "
+      "int nheads_k, int compute_units, int num_splits, bool dropout, bool aligned) -> str");
+  library.def("compute_units(int device) -> int");
   library.def("instances() -> str");
   library.def("device_arch(int device) -> str");
 }
@@ -232,6 +260,8 @@ STABLE_TORCH_LIBRARY_IMPL(flash_attn_rocm, CUDA, library) {
 
 STABLE_TORCH_LIBRARY_IMPL(flash_attn_rocm, CompositeExplicitAutograd, library) {
   library.impl("explain", &boxed<TORCH_BOX(&explain)>);
+  library.impl("plan", &boxed<TORCH_BOX(&plan)>);
+  library.impl("compute_units", &boxed<TORCH_BOX(&compute_units)>);
   library.impl("instances", &boxed<TORCH_BOX(&instances)>);
   library.impl("device_arch", &boxed<TORCH_BOX(&device_arch)>);
 }

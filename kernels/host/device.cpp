@@ -18,6 +18,33 @@ std::string ask_arch(int device) {
   return properties.gcnArchName;
 }
 
+// Not the number in the device's properties: on archs that run a workgroup on a pair of compute units that
+// one counts the pairs.
+int ask_compute_units(int device) {
+  int units = 0;
+  check(hipDeviceGetAttribute(&units, hipDeviceAttributePhysicalMultiProcessorCount, device),
+        "asking the HIP runtime for the compute units of device " + std::to_string(device), kAskDoctor);
+  return units;
+}
+
+// The value for a device, asked for once.
+template <typename Value>
+class Known {
+ public:
+  explicit Known(Value (*ask)(int)) : ask_(ask) {}
+
+  Value of(int device) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = values_.find(device);
+    return found != values_.end() ? found->second : values_.emplace(device, ask_(device)).first->second;
+  }
+
+ private:
+  Value (*ask_)(int);
+  std::mutex mutex_;
+  std::map<int, Value> values_;
+};
+
 int current_device() {
   int device = -1;
   check(hipGetDevice(&device), "asking the HIP runtime for the current device", kAskDoctor);
@@ -33,11 +60,14 @@ int resolve_device(int device) {
 
 std::string device_arch(int device) {
   require_runtime();
-  static std::mutex mutex;
-  static std::map<int, std::string> known;
-  const std::lock_guard<std::mutex> lock(mutex);
-  const auto found = known.find(device);
-  return found != known.end() ? found->second : known.emplace(device, ask_arch(device)).first->second;
+  static Known<std::string> known(ask_arch);
+  return known.of(device);
+}
+
+int device_compute_units(int device) {
+  require_runtime();
+  static Known<int> known(ask_compute_units);
+  return known.of(device);
 }
 
 DeviceGuard::DeviceGuard(int device) : former_(current_device()) {

@@ -11,6 +11,9 @@ int resolve_device(int device);
 // gcnArchName, for example "gfx942:sramecc+:xnack-"; asked once per device.
 std::string device_arch(int device);
 
+// Compute units of the device; asked once per device.
+int device_compute_units(int device);
+
 // Makes `device` current and the former one again at the end.
 class DeviceGuard {
  public:

@@ -9,7 +9,11 @@
 #include "append.hpp"
 #include "device.hpp"
 #include "error.hpp"
+#include "fa/arch/dtype.hpp"
+#include "fa/arch/gfx.hpp"
+#include "fa/kernel/config.hpp"
 #include "fwd.hpp"
+#include "plan.hpp"
 #include "registry.hpp"
 #include "select.hpp"
 
@@ -51,6 +55,58 @@ std::string json_of_registry() {
   return "[" + rows + "]";
 }
 
+void require_plannable(const fa_plan_call& call) {
+  const std::int64_t counts[] = {call.head_dim, call.batch,         call.max_seqlen_q, call.max_seqlen_k,
+                                 call.nheads,   call.compute_units, call.num_splits,   call.nheads_k};
+  for (const std::int64_t count : counts) {
+    if (count < 0 || count > INT32_MAX) {
+      throw fa::Error(FA_INVALID, "plan: expected counts from 0 to 2^31 - 1, got " + std::to_string(count));
+    }
+  }
+  if (call.nheads_k > 0 ? call.nheads % call.nheads_k != 0 : call.nheads != 0) {
+    throw fa::Error(FA_INVALID, "plan: expected nheads to be a multiple of nheads_k, which is " +
+                                    std::to_string(call.nheads_k) + ", got " + std::to_string(call.nheads));
+  }
+}
+
+fa::PlanRequest plan_request(const fa_plan_call& call) {
+  require_plannable(call);
+  fa::Gfx arch{};
+  fa::DType dtype{};
+  if (!fa::parse_gfx(call.arch, &arch) || !fa::parse_dtype(call.dtype, &dtype)) {
+    throw fa::Error(FA_UNSUPPORTED, fa::select("fwd", call.arch, call.dtype, 0).reason);
+  }
+  return {
+      arch,        dtype,         call.head_dim,      call.batch,      call.max_seqlen_q, call.max_seqlen_k,
+      call.nheads, call.nheads_k, call.compute_units, call.num_splits, call.dropout != 0, call.aligned != 0};
+}
+
+// Throws FA_UNSUPPORTED unless this library has the kernels of the plan.
+void require_kernels(const fa::Plan& plan, const fa_plan_call& call) {
+  const auto selected = [&](const char* op) {
+    return fa::select(op, call.arch, call.dtype, static_cast<int>(call.head_dim));
+  };
+  const fa::Selection fwd = selected("fwd");
+  const bool served = plan.path == fa::Path::reference ? selected("reference").instance != nullptr
+                      : plan.path == fa::Path::split   ? selected("decode").instance != nullptr
+                                                       : fwd.instance != nullptr;
+  if (served) return;
+  throw fa::Error(FA_UNSUPPORTED, fwd.instance == nullptr
+                                      ? fwd.reason
+                                      : "this wheel has no kernel for the path " +
+                                            std::string(fa::name(plan.path)) + ": " + plan.reason);
+}
+
+fa_path path_of(fa::Path path) {
+  switch (path) {
+    case fa::Path::matrix: return FA_PATH_MATRIX;
+    case fa::Path::tiled: return FA_PATH_TILED;
+    case fa::Path::split: return FA_PATH_SPLIT;
+    case fa::Path::reference: return FA_PATH_REFERENCE;
+  }
+  throw fa::Error(FA_INTERNAL, "a path without a name");
+}
+
 }  // namespace
 
 fa_status fa_fwd(const fa_fwd_call* call, fa_message* message) {
@@ -68,6 +124,15 @@ fa_status fa_explain(const char* arch, const char* dtype, int32_t head_dim, fa_m
   });
 }
 
+fa_status fa_plan(const fa_plan_call* call, fa_plan_result* result, fa_message* message) {
+  return guarded(message, [&] {
+    const fa::Plan plan = fa::plan(plan_request(*call));
+    require_kernels(plan, *call);
+    *result = {path_of(plan.path), plan.splits};
+    write(message, plan.reason.c_str());
+  });
+}
+
 const char* fa_instances(void) {
   try {
     static const std::string text = json_of_registry();
@@ -75,6 +140,10 @@ const char* fa_instances(void) {
   } catch (...) {
     return nullptr;
   }
+}
+
+fa_status fa_device_compute_units(int32_t device, int32_t* units, fa_message* message) {
+  return guarded(message, [&] { *units = fa::device_compute_units(fa::resolve_device(device)); });
 }
 
 fa_status fa_device_arch(int32_t device, fa_message* message) {

@@ -32,7 +32,7 @@ typedef enum fa_dtype {
 } fa_dtype;
 
 typedef struct fa_message {
-  char text[4096]; /* UTF-8, ends with a zero byte; "" after FA_OK */
+  char text[4096]; /* UTF-8, ends with a zero byte; "" after FA_OK, unless the function says otherwise */
 } fa_message;
 
 #define FA_MAX_DIMS 5
@@ -94,8 +94,8 @@ typedef struct fa_fwd_call {
 /* Queues the kernel on `stream` and returns without waiting for it. */
 fa_status fa_fwd(const fa_fwd_call* call, fa_message* message);
 
-/* Writes k and v (batch, seqlen_new, nheads_k, headdim), new keys and values, into k_cache and v_cache in place,
- * and on the way rotates k, and q (batch, seqlen_q, nheads, headdim) to q_out, which is shaped like it.
+/* Writes k and v (batch, seqlen_new, nheads_k, headdim), new keys and values, into k_cache and v_cache, in
+ * place, and on the way rotates k, and q (batch, seqlen_q, nheads, headdim) to q_out, shaped like it.
  *
  * Caches are (batch_cache, seqlen_cache, nheads_k, headdim), of which sequence b has row b, or
  * cache_batch_idx[b], FA_INT32 (batch), where that is given; or with block_table, FA_INT32 (batch, blocks),
@@ -103,16 +103,17 @@ fa_status fa_fwd(const fa_fwd_call* call, fa_message* message);
  * cache_seqlens[b] + i, FA_INT32 (batch); with block_table that is row position % page of block
  * table[position / page]. Padding on the left of a sequence's keys counts among its positions.
  *
- * cos and sin (seqlen_rotary, rotary_dim / 2), rotary_dim at most headdim, given together with q_out: pairs of
- * the first rotary_dim elements, neighbours when `interleaved`, otherwise the halves, are rotated in fp32 by the
- * row of the key's position; those of q's row i by row cache_seqlens[b] + i when `advances`, otherwise by
- * row cache_seqlens[b]. Without them q is not read.
+ * cos and sin (seqlen_rotary, rotary_dim / 2), rotary_dim at most headdim, given together with q_out: pairs
+ * of the first rotary_dim elements, neighbours when `interleaved`, otherwise the halves, are rotated in fp32
+ * by the row of the key's position; those of q's row i by row cache_seqlens[b] + i when `advances`, otherwise
+ * by row cache_seqlens[b]. Without them q is not read.
  *
  * All but the integers are of one dtype FA_FP16 or FA_BF16, headdim up to 256 and contiguous, with any other
  * strides; 16-byte aligned rows are faster. No two elements that are written may share memory.
  *
- * Integers are read by the kernel only. Keys whose position, block or row is not in the cache are not written;
- * positions outside of cos and sin take their nearest row. Which of two keys of one place stays is open.
+ * Integers are read by the kernel only. Keys whose position, block or row is not in the cache are not
+ * written; positions outside of cos and sin take their nearest row. Which of two keys of one place stays is
+ * open.
  *
  * q_out, cos, sin, block_table and cache_batch_idx are absent where dims is 0.
  */
@@ -126,6 +127,35 @@ typedef struct fa_append_call {
 /* Queues the kernel on `stream` and returns without waiting for it. */
 fa_status fa_append(const fa_append_call* call, fa_message* message);
 
+typedef enum fa_path {
+  FA_PATH_MATRIX = 0,
+  FA_PATH_TILED = 1,    /* prefill on an arch without matrix instructions */
+  FA_PATH_SPLIT = 2,    /* few queries; keys cut into parts */
+  FA_PATH_REFERENCE = 3 /* any head dim, strides and alignment */
+} fa_path;
+
+/* What of a forward call its path and the parts of its keys depend on. Names as for fa_explain. With
+ * `aligned` addresses and strides are those that fa_fwd_call wants; `num_splits` 0 leaves the number of parts
+ * to the library, which needs `compute_units` of the device for it. */
+typedef struct fa_plan_call {
+  const char* arch;
+  const char* dtype;
+  int64_t head_dim;
+  int64_t batch, max_seqlen_q, max_seqlen_k, nheads, nheads_k;
+  int64_t compute_units;
+  int64_t num_splits;
+  int32_t dropout; /* 0 or 1 */
+  int32_t aligned; /* 0 or 1 */
+} fa_plan_call;
+
+typedef struct fa_plan_result {
+  fa_path path;
+  int32_t splits; /* above 1: fa_fwd wants partial_out and partial_lse with as many parts */
+} fa_plan_result;
+
+/* How fa_fwd computes a call, and in `message` why. Needs no HIP runtime. FA_UNSUPPORTED: not at all. */
+fa_status fa_plan(const fa_plan_call* call, fa_plan_result* result, fa_message* message);
+
 /* FA_OK when a kernel serves this call, otherwise FA_UNSUPPORTED and why. Needs no HIP runtime.
  * arch as the runtime reports it ("gfx942:sramecc+:xnack-") or bare; dtype "fp16" or "bf16". */
 fa_status fa_explain(const char* arch, const char* dtype, int32_t head_dim, fa_message* message);
@@ -133,6 +163,9 @@ fa_status fa_explain(const char* arch, const char* dtype, int32_t head_dim, fa_m
 /* The kernels in this library as JSON: [{"name", "op", "dtype", "head_dim", "archs": [...]}, ...].
  * Valid until the process ends. Needs no HIP runtime. NULL only when memory ran out. */
 const char* fa_instances(void);
+
+/* How many compute units the device has. */
+fa_status fa_device_compute_units(int32_t device, int32_t* units, fa_message* message);
 
 /* Writes the device's arch as the runtime reports it into `message` and returns FA_OK. */
 fa_status fa_device_arch(int32_t device, fa_message* message);

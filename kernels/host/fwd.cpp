@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "decode.hpp"
 #include "device.hpp"
 #include "error.hpp"
 #include "fa/arch/dtype.hpp"
@@ -11,6 +12,7 @@
 #include "fwd_arguments.hpp"
 #include "hip.hpp"
 #include "module.hpp"
+#include "plan.hpp"
 #include "problems.hpp"
 #include "select.hpp"
 
@@ -26,11 +28,6 @@ FwdTile tile_of(const Selection& selection) {
                                  ", and kernels/include/fa/arch lacks one of them");
   }
   return fwd_tile(gfx, dtype, selection.instance->head_dim);
-}
-
-// What the arguments have room for, and no kernel of this library does.
-void require_served(const FwdParams& params) {
-  if (params.splits > 1) throw Error(FA_UNSUPPORTED, "no fwd kernel cuts the keys into parts");
 }
 
 // HIP counts a launch's threads in each direction with 32 bits.
@@ -50,6 +47,21 @@ hipError_t launch(hipFunction_t kernel, const FwdTile& tile, FwdArguments call, 
                                0, stream, arguments, nullptr);
 }
 
+// A call that brings room for parts wants as many; the path of another does not depend on the device.
+Path path_of(const FwdArguments& arguments, const Selection& selection) {
+  const FwdParams& p = arguments.params;
+  Gfx gfx{};
+  DType dtype{};
+  parse_gfx(selection.gfx, &gfx), parse_dtype(selection.instance->dtype, &dtype);
+  const bool dropout = p.dropout_below != 0;
+  if (p.splits > 1 && dropout) throw Error(FA_INVALID, "partial_out: expected none together with dropout_p");
+  if (p.splits > 1) return Path::split;
+  const int head_dim = selection.instance->head_dim;
+  return plan({gfx, dtype, head_dim, arguments.batch, p.seqlen_q, p.seqlen_k, p.nheads, p.nheads_k, 0, 1,
+               dropout, true})
+      .path;
+}
+
 }  // namespace
 
 void fwd(const fa_fwd_call& call) {
@@ -61,7 +73,10 @@ void fwd(const fa_fwd_call& call) {
   const Selection selection = select("fwd", device_arch(device), dtype_name(call.q.dtype),
                                      static_cast<int>(call.q.size[call.q.dims - 1]));
   if (selection.instance == nullptr) throw Error(FA_UNSUPPORTED, selection.reason);
-  require_served(params);
+  if (path_of(arguments, selection) == Path::split) {
+    return decode(arguments, selection.instance->dtype, selection.instance->head_dim,
+                  {device, selection.gfx, static_cast<hipStream_t>(call.stream)});
+  }
   const hipFunction_t kernel = loaded_kernel(device, selection.gfx, *selection.instance);
   const hipError_t error =
       launch(kernel, tile_of(selection), arguments, static_cast<hipStream_t>(call.stream));

@@ -7,9 +7,10 @@ namespace fa {
 namespace {
 
 bool runtime_is_there() {
-  return hipGetDevice != nullptr && hipGetDeviceCount != nullptr && hipGetDevicePropertiesR0600 != nullptr &&
-         hipGetErrorString != nullptr && hipModuleGetFunction != nullptr &&
-         hipModuleLaunchKernel != nullptr && hipModuleLoadData != nullptr && hipSetDevice != nullptr;
+  return hipDeviceGetAttribute != nullptr && hipGetDevice != nullptr && hipGetDeviceCount != nullptr &&
+         hipGetDevicePropertiesR0600 != nullptr && hipGetErrorString != nullptr &&
+         hipModuleGetFunction != nullptr && hipModuleLaunchKernel != nullptr &&
+         hipModuleLoadData != nullptr && hipSetDevice != nullptr;
 }
 
 }  // namespace

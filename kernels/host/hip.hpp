@@ -10,6 +10,7 @@
 
 #include <string>
 
+#pragma weak hipDeviceGetAttribute
 #pragma weak hipGetDevice
 #pragma weak hipGetDeviceCount
 #pragma weak hipGetDevicePropertiesR0600

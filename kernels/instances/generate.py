@@ -32,6 +32,8 @@ OPS = {
     "fwd": Op("forward.hpp", "FA_FORWARD"),
     "append": Op("append.hpp", "FA_APPEND", per_head_dim=False),
     "reference": Op("reference.hpp", "FA_REFERENCE", per_head_dim=False),
+    "decode": Op("forward.hpp", "FA_DECODE"),
+    "combine": Op("combine.hpp", "FA_COMBINE", per_head_dim=False),
 }
 
 

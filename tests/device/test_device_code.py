@@ -13,7 +13,11 @@ pytestmark = pytest.mark.device
 
 ARCHS = ["gfx908", "gfx942", "gfx1030", "gfx1100"]
 HEAD_DIMS = [32, 64, 96, 128, 192, 256]
-NAMES = [f"fa_fwd_{dtype}_d{head_dim}" for dtype in ("fp16", "bf16") for head_dim in HEAD_DIMS]
+DTYPES = ["fp16", "bf16"]
+FORWARD = [f"fa_fwd_{dtype}_d{head_dim}" for dtype in DTYPES for head_dim in HEAD_DIMS]
+DECODE = [f"fa_decode_{dtype}_d{head_dim}" for dtype in DTYPES for head_dim in HEAD_DIMS]
+COMBINE = [f"fa_combine_{dtype}" for dtype in DTYPES]
+NAMES = FORWARD + DECODE + COMBINE
 ROW = re.compile(r'^FA_INSTANCE\((\w+), (\w+), (\d+), (\w+), "([\w,]+)"\)$', re.MULTILINE)
 
 
@@ -21,7 +25,7 @@ def registry(folder):
     """{(kernel, arch)} that a registry names."""
     rows = ROW.findall((folder / "registry.inc").read_text())
     for op, dtype, head_dim, name, _ in rows:
-        assert name == f"fa_{op}_{dtype}_d{head_dim}"
+        assert name == f"fa_{op}_{dtype}" + (f"_d{head_dim}" if head_dim != "0" else "")
     return {(name, arch) for *_, name, archs in rows for arch in archs.split(",")}
 
 
@@ -52,9 +56,10 @@ def test_resources_are_reported_for_every_kernel(device, arch):
     assert report["arch"] == arch
     assert report["cpu_seconds"] > 0
     assert set(report["kernels"]) == set(NAMES)
-    for taken in report["kernels"].values():
+    for name, taken in report["kernels"].items():
         assert taken["vgpr_spills"] == taken["sgpr_spills"] == taken["scratch_bytes"] == 0
-        assert taken["kernarg_bytes"] == 320  # FwdParams, and no hidden argument
+        # FwdParams or CombineParams, and no hidden argument.
+        assert taken["kernarg_bytes"] == (104 if name in COMBINE else 320)
         assert taken["wavefront_size"] == (64 if arch.startswith("gfx9") else 32)
         # Two loops, of which a launch takes one; the instruction cache has 32 KiB.
         assert 0 < taken["code_bytes"] < 64 * 1024
@@ -70,9 +75,12 @@ def test_the_registry_names_exactly_the_kernels_that_the_code_objects_hold(devic
 
 def compile_directly(toolchain, name, archs):
     """One translation unit through the compiler's own driver, for all ``archs`` in one call."""
-    _, _, dtype, head_dim = name.split("_")
-    macro = f"FA_FORWARD({name}, fa::DType::{dtype}, {head_dim.removeprefix('d')})"
-    (toolchain.scratch / f"{name}.hip").write_text(f'#include "fa/kernel/forward.hpp"\n{macro}\n')
+    _, op, dtype, *head_dim = name.split("_")
+    header = "combine.hpp" if op == "combine" else "forward.hpp"
+    macro = {"fwd": "FA_FORWARD", "decode": "FA_DECODE", "combine": "FA_COMBINE"}[op]
+    arguments = ", ".join([name, f"fa::DType::{dtype}", *(text.removeprefix("d") for text in head_dim)])
+    text = f'#include "fa/kernel/{header}"\n{macro}({arguments})\n'
+    (toolchain.scratch / f"{name}.hip").write_text(text)
     flags = ["-x hip -std=c++17 -O3 -nogpuinc -nogpulib --offload-device-only -I/src/kernels/include"]
     flags += [f"--offload-arch={arch}" for arch in archs]
     compiler = '"${FA_LLVM:-/usr/lib/llvm-22/bin}"/clang++'
@@ -140,7 +148,7 @@ def test_a_kernel_that_misses_its_occupancy_is_refused(changed):
 def test_a_compile_error_names_instance_and_arch_and_shows_the_compilers_words(changed):
     toolchain = changed("kernel/forward.hpp", "softmax.join_sums(lane);", "softmax.join_sumz(lane);")
     words = toolchain.fails(toolchain.build, "gfx1100")
-    for name in NAMES:
+    for name in FORWARD + DECODE:
         assert f"{name} for gfx1100 does not compile:" in words
     assert "no member named 'join_sumz'" in words
 

@@ -1,7 +1,7 @@
 """Forward calls with what attention.py's lack: any strides, windows, dropout, cache rows and pages.
 
-Every row of a tensor is memory of its own, wherever its strides put it, so a kernel that reads one element too
-far, or computes an address with too few bits, is found out.  The expected numbers are plain Python in float64.
+Every row of a tensor is memory of its own, wherever its strides put it, so a kernel that reads one element
+too far, or computes an address with too few bits, is found out.  Expected numbers: plain Python, float64.
 """
 
 import ctypes
@@ -64,9 +64,7 @@ class Tensor:
         self.address = self.space.take(2 * (last + self.shape[3] + self.skew)) + 2 * self.skew
         size = 2 * self.shape[3]
         for index in itertools.product(*map(range, self.shape[:3])):
-            place = Placed(
-                self._at(index), size, self.name, readonly=self.given, initialised=self.given
-            )
+            place = Placed(self._at(index), size, self.name, readonly=self.given, initialised=self.given)
             self.rows.setdefault(place.address, place)
 
     def _at(self, index):

@@ -12,6 +12,10 @@ DTYPES = ("fp16", "bf16")
 FAR = (1 << 31) + 3  # elements: more than 2^32 bytes, and aligned to nothing
 
 
+def far_batches(_, shape):
+    return FAR, *contiguous(shape)[1:]
+
+
 @pytest.fixture(scope="module")
 def machines(core, device_code, disassembled):
     loaded = {}
@@ -89,10 +93,10 @@ def test_rows_of_a_cache(run):
 
 
 def test_a_far_row_of_a_cache(run):
-    run(Call("fp16", 16, 1, 3, batch=2, cache_rows=(2, 1), cache_size=3, layout=_far_batches))
+    run(Call("fp16", 16, 1, 3, batch=2, cache_rows=(2, 1), cache_size=3, layout=far_batches))
 
 
-@pytest.mark.parametrize("layout", [None, lambda name, shape: _far_batches(name, shape)])
+@pytest.mark.parametrize("layout", [None, far_batches])
 def test_pages(run, layout):
     pages = ((3, 0, 2), (1, 1, 4))
     run(Call("bf16", 16, 3, 0, batch=2, nheads=2, right=0, page=16, pages=pages, num_pages=5, layout=layout))
@@ -101,8 +105,3 @@ def test_pages(run, layout):
 @pytest.mark.parametrize("p", [1e-9, 0.17, 0.999])
 def test_dropout(run, p):
     run(Call("fp16", 24, 9, 75, batch=2, nheads=4, nheads_k=2, right=0, dropout_p=p))
-
-
-def _far_batches(name, shape):
-    _, row, head = contiguous(shape)
-    return FAR, row, head

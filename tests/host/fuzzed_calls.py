@@ -9,6 +9,7 @@ import sys
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from tests.host.interface import (
     FP32,
     INT32,
@@ -23,7 +24,7 @@ from tests.host.interface import (
 )
 
 SOME = settings(
-    max_examples=4000, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=1500, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )
 MOST_GRID_YZ, MOST_THREADS_X, MOST_BLOCK = 65535, 2**32 - 1, 1024
 EDGES = [0, 1, 2, 3, 8, 16, 64, 2**16, 2**24, 2**30, 2**31 - 1, 2**31, 2**32, 2**40, 2**46, 2**62, 2**63 - 1]

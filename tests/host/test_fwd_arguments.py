@@ -21,7 +21,9 @@ def program(tmp_path_factory):
     (folder / "registry.inc").touch()  # no kernel: nothing here asks for one
     compiler = [sys.executable, "-m", "ziglang", "c++", "-target", "x86_64-linux-gnu.2.28"]
     includes = [f"-I{CHECKOUT / path}" for path in ("kernels/host", "kernels/include")]
-    flags = ["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", *includes, f"-I{folder}"]
+    # What reads the registry's rows has none to read.
+    flags = ["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function"]
+    flags += [*includes, f"-I{folder}"]
     sources = [Path(__file__).with_name("fwd_arguments.cpp")]
     sources += [CHECKOUT / "kernels/host" / name for name in SOURCES]
     done = subprocess.run(
@@ -251,7 +253,10 @@ WRONG = [
         packed(cu_seqlens_k=tensor("int32"), k=tensor("fp16", 2, 7, 2, 64), v=tensor("fp16", 2, 7, 2, 64)),
         "cu_seqlens_q: expected only together with cu_seqlens_k or block_table",
     ),
-    (packed(cu_seqlens_q=tensor("int32", 0), cu_seqlens_k=tensor("int32", 0)), "cu_seqlens_q: expected shape (batch + 1), got shape (0)"),
+    (
+        packed(cu_seqlens_q=tensor("int32", 0), cu_seqlens_k=tensor("int32", 0)),
+        "cu_seqlens_q: expected shape (batch + 1), got shape (0)",
+    ),
     (packed(cu_seqlens_k=tensor("int32", 4)), "cu_seqlens_k: expected shape (3), got shape (4)"),
     (packed(max_seqlen_q=-1), "max_seqlen_q: expected at least 0, got -1"),
     (packed(lse=tensor("fp32", 5, 4)), "lse: expected shape (4, 5), got shape (5, 4)"),
@@ -266,7 +271,10 @@ WRONG = [
     ),
     (paged(page=24), "k: expected pages of a multiple of 16 rows, got 24"),
     (paged(page=0), "k: expected pages of a multiple of 16 rows, got 0"),
-    (paged() | {"block_table": tensor("int32", 3, 2)}, "block_table: expected shape (2, 2), got shape (3, 2)"),
+    (
+        paged() | {"block_table": tensor("int32", 3, 2)},
+        "block_table: expected shape (2, 2), got shape (3, 2)",
+    ),
     (dense(block_table=tensor("int32", 2)), "block_table: expected 2 dimensions, got shape (2)"),
     (
         paged(blocks=2**30),
@@ -280,7 +288,10 @@ WRONG = [
         dense(k=tensor("fp16", 2, 7, 0, 64), v=tensor("fp16", 2, 7, 0, 64)),
         "q: expected a number of heads that is a multiple of k's, which has 0, got 4",
     ),
-    (dense(dropout_p=1.0, rng_state=tensor("int64", 2)), "dropout_p: expected at least 0 and below 1, got 1.000000"),
+    (
+        dense(dropout_p=1.0, rng_state=tensor("int64", 2)),
+        "dropout_p: expected at least 0 and below 1, got 1.000000",
+    ),
     (dense(dropout_p=-0.5), "dropout_p: expected at least 0 and below 1, got -0.500000"),
     (dense(dropout_p=math.nan), "dropout_p: expected at least 0 and below 1, got nan"),
     (dense(dropout_p=0.5), "rng_state: expected together with dropout_p > 0"),

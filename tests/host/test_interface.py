@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+
 from tests.host.interface import (
     BF16,
     CHECKOUT,

@@ -7,6 +7,7 @@
 #include "fa/kernel/sequence.hpp"
 #include "fa/mma/layout.hpp"
 #include "fa/tile/mask.hpp"
+#include "fa/tile/philox.hpp"
 #include "fa/tile/swizzle.hpp"
 
 namespace {
@@ -81,10 +82,30 @@ void tiles_of_archs() {
   const char* comma = "";
   for (const fa::Gfx arch : fa::kAllGfx) {
     for (const int head_dim : fa::kFwdHeadDims) {
-      const fa::FwdTile tile = fa::fwd_tile(arch, fa::DType::fp16, head_dim);
       const fa::ArchTraits traits = fa::traits(arch);
-      printf("%s{\"arch\":\"%s\",\"head_dim\":%d,\"block_m\":%d,\"threads\":%d,\"wave\":%d}", comma,
-             fa::name(arch).data(), head_dim, tile.block_m, tile.threads, traits.wave);
+      for (const bool decode : {false, true}) {
+        const fa::FwdTile tile = decode ? fa::decode_tile(arch, fa::DType::fp16, head_dim)
+                                        : fa::fwd_tile(arch, fa::DType::fp16, head_dim);
+        printf("%s{\"arch\":\"%s\",\"decode\":%d,\"head_dim\":%d,", comma, fa::name(arch).data(), decode,
+               head_dim);
+        printf("\"block_m\":%d,\"threads\":%d,\"wave\":%d}", tile.block_m, tile.threads, traits.wave);
+        comma = ",";
+      }
+    }
+  }
+}
+
+// Some tiles [3, 3 + length) cut into parts.
+void parts() {
+  const char* comma = "";
+  for (int length = -1; length < 9; ++length) {
+    for (int count = 0; count < 12; ++count) {
+      printf("%s{\"length\":%d,\"count\":%d,", comma, length, count);
+      table("parts", count > 0 ? count : 1, 2, [&](int part, int end) {
+        const fa::Part found = fa::part_of(3, 3 + length, part, count);
+        return end ? found.end : found.begin;
+      });
+      printf("}");
       comma = ",";
     }
   }
@@ -133,6 +154,32 @@ void sequences() {
   }
 }
 
+// Places in a cache of three rows.
+void places() {
+  const int32_t index[] = {0, 2, 1, 3, -1, INT32_MAX, INT32_MIN};
+  fa::FwdParams p{};
+  p.batch_k = 3;
+  array("without", 2, [&](int batch) { return fa::place_in_cache(p, batch); });
+  p.cache_batch_idx = index;
+  printf(",");
+  array("by_index", 7, [&](int batch) { return fa::place_in_cache(p, batch); });
+}
+
+// Random123's inputs; and the words of a place among the probabilities.
+void philox() {
+  const fa::PhiloxWords counters[] = {
+      {{0, 0, 0, 0}}, {{~0u, ~0u, ~0u, ~0u}}, {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}}};
+  const fa::PhiloxKey keys[] = {{0, 0}, {~0u, ~0u}, {0xa4093822, 0x299f31d0}};
+  for (int i = 0; i < 3; ++i) {
+    const fa::PhiloxWords w = fa::philox(counters[i], keys[i]);
+    printf("\"%08x %08x %08x %08x\",", w.word[0], w.word[1], w.word[2], w.word[3]);
+  }
+  constexpr fa::PhiloxWords placed = fa::dropout_words({5, 6}, 4, 3, 2, 1);
+  constexpr fa::PhiloxWords same = fa::philox({{1, 2, 3, 4}}, {5, 6});
+  static_assert(placed.word[0] == same.word[0] && placed.word[3] == same.word[3], "group, row, head, batch");
+  printf("\"\"");
+}
+
 void names() {
   const char* texts[] = {
       "gfx908", "gfx942:sramecc+:xnack-", "gfx1030", "gfx1100:", "gfx90", "gfx9080", "gfx1101", ""};
@@ -176,11 +223,23 @@ int main() {
   visibility();
   printf("],\"sequences\":[");
   sequences();
+  printf("],\"parts\":[");
+  parts();
+  const fa::Part last = fa::part_of(0, 1 << 26, 65534, 65535);
+  printf("],\"last_of_many\":[%d,%d],\"places\":{", last.begin, last.end);
+  places();
+  printf("},\"philox\":[");
+  philox();
   printf("],\"names\":[");
   names();
   using P = fa::FwdParams;
   printf("],\"params\":{\"size\":%zu,\"block_table\":%zu,\"q_batch\":%zu,\"lse_batch\":%zu,", sizeof(P),
          offsetof(P, block_table), offsetof(P, q_batch), offsetof(P, lse_batch));
-  printf("\"seqlen_q\":%zu,\"window_left\":%zu,\"scale\":%zu,\"softcap\":%zu}}\n", offsetof(P, seqlen_q),
+  printf("\"reference\":[%zu,%zu,%zu],", sizeof(fa::ReferenceParams), offsetof(fa::ReferenceParams, head_dim),
+         offsetof(fa::ReferenceParams, blocks));
+  printf("\"seqlen_q\":%zu,\"window_left\":%zu,\"scale\":%zu,\"softcap\":%zu},", offsetof(P, seqlen_q),
          offsetof(P, window_left), offsetof(P, scale), offsetof(P, softcap));
+  using C = fa::CombineParams;
+  printf("\"combine_params\":{\"size\":%zu,\"cu_seqlens_q\":%zu,\"o_batch\":%zu,\"splits\":%zu}}\n",
+         sizeof(C), offsetof(C, cu_seqlens_q), offsetof(C, o_batch), offsetof(C, splits));
 }

@@ -287,6 +287,15 @@ def test_visible_keys_are_those_of_the_definition(said):
             assert case[bound] == sorted(case[bound]), "a bound never falls from one row to the next"
 
 
+def test_philox_gives_the_published_answers(said):
+    """Known answers of Random123 for philox4x32 with 10 rounds."""
+    assert said["philox"][:3] == [
+        "6627e8d5 e169c58d bc57ac4c 9b00dbd8",
+        "408f276d 41c83b0e a20bc7c6 6d5451fd",
+        "d16cfe09 94fdcceb 5001e420 24126ea1",
+    ]
+
+
 def test_sequences_of_a_ragged_batch_never_leave_the_tensors(said):
     found = {(case["mode"], case["batch"]): (case["q"], case["k"]) for case in said["sequences"]}
     assert found[0, 0] == ([0, 5], [0, 12])  # dense: the whole batch entry
@@ -299,6 +308,25 @@ def test_sequences_of_a_ragged_batch_never_leave_the_tensors(said):
         assert 0 <= q_first <= q_first + q_rows <= 10
         assert q_rows <= 5
         assert 0 <= k_first <= k_first + k_rows <= 12
+
+
+def test_decode_blocks_are_one_step_of_columns(said):
+    blocks = {tile["arch"]: tile["block_m"] for tile in said["tiles"] if tile["decode"]}
+    assert blocks == {"gfx908": 32, "gfx942": 32, "gfx1030": 16, "gfx1100": 16}
+
+
+def test_parts_are_in_order_without_gap_and_as_equal_as_they_can_be(said):
+    for case in said["parts"]:
+        parts, length = case["parts"], max(case["length"], 0)
+        assert [tile for part in parts for tile in range(*part)] == list(range(3, 3 + length)), case
+        sizes = [max(end - begin, 0) for begin, end in parts]
+        # Nothing is cut where there is nothing; else every part knows its place even where it is empty.
+        assert max(sizes) - min(sizes) <= 1 or case["count"] <= 1, case
+    assert said["last_of_many"] == [2**26 - 1024, 2**26]
+
+
+def test_places_in_a_cache_never_leave_it(said):
+    assert said["places"] == {"without": [0, 1], "by_index": [0, 2, 1, 2, 0, 2, 0]}
 
 
 def test_only_whole_known_arch_names_are_accepted(said):
@@ -315,7 +343,7 @@ def test_only_whole_known_arch_names_are_accepted(said):
 
 
 def test_workgroups_are_whole_waves_of_at_most_1024_threads(said):
-    assert len(said["tiles"]) == 24
+    assert len(said["tiles"]) == 2 * 24
     for tile in said["tiles"]:
         assert tile["threads"] % tile["wave"] == 0
         assert tile["threads"] <= 1024
@@ -332,5 +360,7 @@ def test_the_argument_struct_has_the_documented_offsets(said):
         "window_left": 296,
         "scale": 304,
         "softcap": 308,
+        "reference": [328, 320, 324],
     }
     assert said["params"] == expected
+    assert said["combine_params"] == {"size": 104, "cu_seqlens_q": 32, "o_batch": 48, "splits": 96}

@@ -45,10 +45,12 @@ def problems(generate, tmp_path):
 
 def test_the_table_of_the_project_is_right(generate):
     instances = generate.load_table()
+    head_dims = (32, 64, 96, 128, 192, 256)
+    of_head_dims = [f"{op}_{{}}_d{head_dim}" for op in ("fwd", "decode") for head_dim in head_dims]
     assert {i.name for i in instances} == {
-        f"fa_fwd_{dtype}_d{head_dim}"
+        f"fa_{each.format(dtype)}"
         for dtype in ("fp16", "bf16")
-        for head_dim in (32, 64, 96, 128, 192, 256)
+        for each in (*of_head_dims, "append_{}", "reference_{}", "combine_{}")
     }
     assert all(i.archs == generate.known().archs for i in instances)
 
@@ -84,7 +86,7 @@ def test_known_names_come_from_the_headers(generate):
     assert names.archs == ("gfx908", "gfx942", "gfx1030", "gfx1100")
     assert names.dtypes == ("fp16", "bf16")
     assert names.head_dims == (32, 64, 96, 128, 192, 256)
-    assert names.ops == ("fwd",)
+    assert names.ops == ("fwd", "append", "reference", "decode", "combine")
 
 
 def test_a_header_that_lost_its_enum_is_named(generate, tmp_path):
@@ -104,7 +106,7 @@ def test_all_problems_are_reported_at_once_with_their_row(problems):
         "unknown key 'version'",
         "row 1: unknown key 'arch' (did you mean archs?)",
         "row 1: key 'archs' is missing",
-        "row 1: unknown op 'fwdd' (did you mean fwd?); known: fwd",
+        "row 1: unknown op 'fwdd' (did you mean fwd?); known: fwd, append, reference, decode, combine",
         "row 1: unknown dtype 'fp32'; known: fp16, bf16",
         "row 1: unknown head dim 80; known: 32, 64, 96, 128, 192, 256",
         "row 1: unknown head dim True; known: 32, 64, 96, 128, 192, 256",
@@ -148,6 +150,12 @@ def test_one_translation_unit_per_instance(generate, tmp_path):
     assert sorted(p.name for p in paths) == sorted(f"{i.name}.hip" for i in generate.load_table())
     text = (tmp_path / "new/fa_fwd_bf16_d128.hip").read_text()
     assert text == '#include "fa/kernel/forward.hpp"\n\nFA_FORWARD(fa_fwd_bf16_d128, fa::DType::bf16, 128)\n'
+    text = (tmp_path / "new/fa_decode_bf16_d128.hip").read_text()
+    assert (
+        text == '#include "fa/kernel/forward.hpp"\n\nFA_DECODE(fa_decode_bf16_d128, fa::DType::bf16, 128)\n'
+    )
+    text = (tmp_path / "new/fa_combine_bf16.hip").read_text()
+    assert text == '#include "fa/kernel/combine.hpp"\n\nFA_COMBINE(fa_combine_bf16, fa::DType::bf16)\n'
 
 
 def test_the_registry_has_a_row_per_instance_with_the_archs_of_the_build(generate):

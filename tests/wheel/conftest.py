@@ -5,8 +5,10 @@ They need PyTorch, NumPy, pytest and the wheel; no GPU, no ROCm, no network.
 
 import pytest
 import torch
-from flash_attn_rocm import _kernels, _notice, _ops
+from flash_attn_rocm import _notice, _ops, _recall, _support
 from flash_attn_rocm._options import Inputs, Options
+
+FWD_ARGUMENTS = tuple(each.name for each in torch.ops.flash_attn_rocm.fwd.default._schema.arguments)
 
 
 def pytest_configure(config):
@@ -26,6 +28,7 @@ def fresh_state(monkeypatch):
     monkeypatch.delenv(_notice.STRICT_VARIABLE, raising=False)
     _notice.set_strict(None)
     _notice.forget_warnings()
+    _recall.forget()
     yield
     _notice.set_strict(None)
 
@@ -39,17 +42,26 @@ def qkv():
 
 
 @pytest.fixture
+def kernels_on(monkeypatch):
+    """``kernels_on(arch)``: from then on tensors in host memory go the way of a device of that arch."""
+
+    def choose(arch):
+        monkeypatch.setattr(_support.Machine, "host_memory_arch", staticmethod(lambda: arch))
+
+    return choose
+
+
+@pytest.fixture
 def host_fwd():
-    """``fwd`` of dense attention for host memory, which only tests have; the calls it got."""
+    """``fwd`` for host memory, which only tests have; the arguments of each call it got, by their names."""
     calls = []
 
     def fwd(*arguments):
-        given = dict(zip(_kernels.ARGUMENTS, arguments, strict=True))
-        causal = given["causal"] if "causal" in given else given["window_right"] == 0
-        calls.append((given["q"], given["k"], given["v"], given["softmax_scale"], causal))
-        options = Options(given["softmax_scale"], window_right=0 if causal else -1)
-        inputs = Inputs(given["q"], given["k"], given["v"])
-        out, lse, _ = _ops.forward(inputs, options, None, want_probabilities=False)
+        given = dict(zip(FWD_ARGUMENTS, arguments, strict=True))
+        calls.append(given)
+        inputs = Inputs(*(given[name] for name in Inputs._fields))
+        options = Options(**{name: given[name] for name in Options._fields if name in given})
+        out, lse, _ = _ops.forward(inputs, options, given["rng_state"], want_probabilities=False)
         given["out"].copy_(out)
         given["lse"].copy_(lse)
 

@@ -80,7 +80,10 @@ def test_wrong_arguments(rotary, name, change, words):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"cos": torch.ones(9, 33).half(), "sin": torch.ones(9, 33).half()}, "cos: expected a rotary_dim / 2"),
+        (
+            {"cos": torch.ones(9, 33).half(), "sin": torch.ones(9, 33).half()},
+            "cos: expected a rotary_dim / 2",
+        ),
         ({"cos": torch.ones(0, 16).half(), "sin": torch.ones(0, 16).half()}, "cos: expected at least 1 row"),
         ({"cache_batch_idx": torch.zeros(3, **INT32)}, "cache_batch_idx: expected shape (2), got shape (3)"),
         (
@@ -164,9 +167,7 @@ def test_the_kernels_way_gives_what_the_other_gives(request, host_append, argume
 
 def test_a_cache_without_rows_is_appended_to_by_pytorch(tensors, host_append):
     tensors["v_cache"] = tensors["v_cache"].mT.contiguous().mT
-    inputs = Inputs(
-        tensors["q"], tensors["k_cache"], tensors["v_cache"], seqused_k=tensors["cache_seqlens"]
-    )
+    inputs = Inputs(tensors["q"], tensors["k_cache"], tensors["v_cache"], seqused_k=tensors["cache_seqlens"])
     new = _append.New(tensors["k"], tensors["v"], None, None, interleaved=True)
     _append.append(inputs, Options(1.0), new, by_kernel=True)
     assert not host_append

@@ -28,6 +28,36 @@ def test_one_graph(qkv, backend, dynamic, options):
     same(compiled(q, k, v), flash_attn_func(q, k, v, **options), (q, k, v))
 
 
+@pytest.mark.parametrize("head_dim", [64, 40])
+def test_the_kernels_are_one_operator_of_the_graph_and_planned_when_it_runs(host_fwd, kernels_on, head_dim):
+    kernels_on("gfx942")
+    graphs = []
+
+    def backend(graph, _inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(
+        lambda q, k: flash_attn_func(q, k, k, causal=True), fullgraph=True, backend=backend, dynamic=True
+    )
+    for batch, rows, keys in ((2, 5, 7), (3, 11, 13), (4, 6, 9)):
+        q, k = torch.randn(batch, rows, 24, head_dim).half(), torch.randn(batch, keys, 12, head_dim).half()
+        out = compiled(q, k)
+        assert torch.equal(out, flash_attn_func(q, k, k, causal=True))
+    assert len(graphs) == 1
+    called = [str(node.target) for node in graphs[0].graph.nodes if "flash_attn_rocm" in str(node.target)]
+    assert called == ["flash_attn_rocm.forward"]
+    assert len(host_fwd) == 6
+
+
+def test_a_graph_with_gradients_through_the_kernels(qkv, host_fwd, kernels_on):
+    kernels_on("gfx942")
+    q, k, v = (x.requires_grad_() for x in qkv)
+    compiled = torch.compile(flash_attn_func, fullgraph=True, backend="aot_eager", dynamic=True)
+    same(compiled(q, k, v, causal=True), flash_attn_func(q, k, v, causal=True), (q, k, v))
+    assert host_fwd
+
+
 def same(out, expected, leaves):
     found, wanted = (torch.autograd.grad(each.sum(), leaves) for each in (out, expected))
     assert torch.equal(out, expected)

@@ -11,7 +11,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 from exact import FACTOR_OUT, TINY, largest, plain
-from flash_attn_rocm import FlashAttnArgumentError, flash_attn_with_kvcache
+from flash_attn_rocm import FlashAttnArgumentError, _layout, explain, flash_attn_with_kvcache
+from flash_attn_rocm._plan import Plan
 
 PARAMETERS = {
     "dtype": [torch.float16, torch.bfloat16],
@@ -213,6 +214,7 @@ def broken(**change):
 
 
 INT = {"dtype": torch.int32}
+PAGES = {name: torch.zeros(2, 32, 2, 32).half() for name in ("k_cache", "v_cache")}
 
 
 @pytest.mark.parametrize(
@@ -256,8 +258,12 @@ INT = {"dtype": torch.int32}
             "rotary_cos: expected dtype torch.float16 like q, got torch.float32",
         ),
         (
-            {"block_table": torch.tensor([[0], [2]], **INT)},
+            {"block_table": torch.tensor([[0], [2]], **INT)} | PAGES,
             "block_table: expected indices of the cache's blocks",
+        ),
+        (
+            {"block_table": torch.zeros(2, 1, **INT)},
+            "k_cache: expected pages of a multiple of 16 rows, got 20",
         ),
         ({"block_table": torch.tensor([0, 1], **INT)}, "block_table: expected shape (2, any), got (2,)"),
         (
@@ -274,3 +280,78 @@ def test_wrong_arguments(change, words):
 def test_all_problems_at_once():
     lines = broken(cache_seqlens=None, v=None, num_splits=-1, softcap=-2.0).splitlines()
     assert len(lines) == 5
+
+
+SETUPS = {
+    "rows": {"cache_seqlens": torch.tensor([3, 9], **INT), "cache_batch_idx": torch.tensor([2, 0], **INT)},
+    "leftpad": {
+        "cache_seqlens": 7, "cache_leftpad": torch.tensor([2, 0], **INT), "num_splits": 4,
+        "cache_batch_idx": torch.tensor([0, 1], **INT),
+    },
+    "pages": {"cache_seqlens": torch.tensor([3, 9], **INT), "block_table": torch.tensor([[2], [0]], **INT)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SETUPS)
+@pytest.mark.parametrize("head_dim", [64, 40])
+def test_kernels_are_given_all_that_they_need(host_fwd, kernels_on, name, head_dim):
+    """Of the kernels' side only the operator is replaced: the answers are those of the PyTorch side."""
+    q, new = torch.randn(2, 3, 4, head_dim).half(), torch.randn(2, 2, 2, head_dim).half()
+    cache = torch.randn(3, 16, 2, head_dim).half()
+
+    def attended():
+        k_cache, v_cache = cache.clone(), cache.flip(1).clone()
+        answer = flash_attn_with_kvcache(
+            q, k_cache, v_cache, new, new, causal=True, return_softmax_lse=True, **SETUPS[name]
+        )
+        return (*answer, k_cache, v_cache)
+
+    wanted = attended()
+    kernels_on("gfx942")
+    for _ in range(2):
+        for mine, theirs in zip(attended(), wanted, strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=2**-10, atol=2**-12)
+    assert len(host_fwd) == 2
+
+
+@pytest.mark.parametrize("there_is", [True, False])
+def test_a_cache_is_not_copied_where_a_kernel_reads_it_as_it_is(host_fwd, kernels_on, monkeypatch, there_is):
+    """Head dim 40 has no kernel of its own: the plain one, where the wheel has it, takes any."""
+    real = _layout.plan
+
+    def plan(arch, dtype, head_dim, *rest):
+        if head_dim == 40 and there_is:
+            return Plan("reference", 1, "it takes any head dim")
+        return real(arch, dtype, head_dim, *rest)
+
+    monkeypatch.setattr(_layout, "plan", plan)
+    kernels_on("gfx942")
+    q, cache = torch.randn(1, 1, 2, 40).half(), torch.randn(1, 16, 2, 40).half()
+    out = flash_attn_with_kvcache(q, cache, cache, cache_seqlens=5)
+    (call,) = host_fwd
+    assert (call["k"].data_ptr() == call["v"].data_ptr() == cache.data_ptr()) == there_is
+    assert explain(flash_attn_with_kvcache, q, cache, cache, cache_seqlens=5).path == (
+        "reference" if there_is else "matrix"
+    )
+    assert out.shape == q.shape
+
+
+def test_splits_get_memory_for_their_parts(host_fwd, kernels_on, monkeypatch):
+    asked = []
+
+    def plan(*arguments):
+        asked.append(arguments)
+        return Plan("split", 3, "few queries")
+
+    monkeypatch.setattr(_layout, "plan", plan)
+    kernels_on("gfx942")
+    q, cache = torch.randn(2, 1, 4, 64).half(), torch.randn(2, 48, 2, 64).half()
+    for _ in range(2):
+        flash_attn_with_kvcache(q, cache, cache, num_splits=3)
+    assert asked == [("gfx942", "fp16", 64, 2, 1, 48, 4, 2, 0, 3, False, True)] * len(asked)
+    for call in host_fwd:
+        assert call["partial_out"].shape == (3, 2, 4, 1, 64)
+        assert call["partial_lse"].shape == (3, 2, 4, 1)
+        assert call["partial_out"].dtype == call["partial_lse"].dtype == torch.float32
+    found = explain(flash_attn_with_kvcache, q, cache, cache, num_splits=3)
+    assert (found.path, found.splits, found.reason) == ("split", 3, "few queries")

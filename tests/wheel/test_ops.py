@@ -4,7 +4,7 @@ import threading
 
 import pytest
 import torch
-from flash_attn_rocm import _kernels
+from conftest import FWD_ARGUMENTS
 from torch._C import DispatchKey, DispatchKeySet
 
 NO_RUNTIME = "no HIP runtime in this process"
@@ -16,7 +16,7 @@ NUMBERS = {
 
 def in_order(given):
     """The operator's arguments; tensors that are not given are none."""
-    return [given.get(name, NUMBERS.get(name)) for name in _kernels.ARGUMENTS]
+    return [given.get(name, NUMBERS.get(name)) for name in FWD_ARGUMENTS]
 
 
 def call(**given):
@@ -99,7 +99,7 @@ def test_rows_too_far_apart_for_the_kernels(tensors):
 
 def test_heads_that_do_not_divide(tensors):
     odd = torch.empty(2, 7, 3, 64).half()
-    with pytest.raises(RuntimeError, match="q: expected a number of heads .* k's, which has 3, got 4"):
+    with pytest.raises(RuntimeError, match=r"q: expected a number of heads .* k's, which has 3, got 4"):
         call(**{**tensors, "k": odd, "v": odd})
 
 
@@ -146,7 +146,7 @@ def test_a_cache_may_have_another_batch_than_q(tensors):
         call(**{**tensors, **cache, "cache_batch_idx": torch.zeros(2).int()})
 
 
-OPTIONS = (0.125, 5, 0, 0.0, 0.25, 5, 7)
+OPTIONS = (0.125, 5, 0, 0.0, 0.25, 5, 7, 0)
 
 
 def integers(*values):
@@ -165,6 +165,20 @@ def packed(qkv):
 def paged(qkv):
     q, k, v = qkv
     return (q, k, v, None, None, None, integers(7, 3), None, integers([1], [0]), None)
+
+
+@pytest.mark.parametrize("inputs", [dense, packed, paged])
+@pytest.mark.parametrize("head_dim", [64, 40])
+def test_opcheck_of_the_kernels_operator(qkv, host_fwd, inputs, head_dim):
+    """Which plans, copies and allocates; it is what torch.compile sees of the kernels."""
+    q, k, v, *rest = inputs(qkv)
+    tensors = (*(x[..., :head_dim] for x in (q, k, v)), *rest)
+    options = (*OPTIONS[:4], 0.0, *OPTIONS[5:])
+    arguments = (*tensors, *options, None, "gfx942", 304)
+    found = torch.library.opcheck(torch.ops.flash_attn_rocm.forward.default, arguments)
+    assert set(found.values()) == {"SUCCESS"}
+    assert len(found) == 4
+    assert host_fwd
 
 
 @pytest.mark.parametrize("inputs", [dense, packed, paged])

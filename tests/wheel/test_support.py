@@ -9,17 +9,13 @@ import torch
 from flash_attn_rocm import (
     FlashAttnFallbackWarning,
     FlashAttnUnsupportedError,
-    _kernels,
-    _prepare,
-    _support,
+    _recall,
     explain,
     flash_attn_func,
     is_supported,
     set_strict,
 )
-from flash_attn_rocm._interface import attend
 from flash_attn_rocm._library import instances
-from flash_attn_rocm._prepare import Rules
 
 
 def archs():
@@ -71,28 +67,15 @@ def test_cpu_tensors_are_explained(qkv):
     assert explain(*qkv).reason == "the tensors are on cpu, and kernels run on AMD GPUs"
 
 
-def test_features_without_a_kernel(qkv):
-    assert explain(*qkv, dropout_p=0.1).reason == "no kernel has dropout_p > 0"
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"window_size": (2, -1)}, {"window_size": (-1, 2)}, {"softcap": 1.0}, {"alibi_slopes": torch.ones(4)}],
-)
-def test_features_that_kernels_have(qkv, options):
-    assert "no kernel has" not in explain(*qkv, **options).reason
-
-
 def test_one_warning_for_each_reason(qkv):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(3):
             flash_attn_func(*qkv)
             flash_attn_func(*qkv, causal=True)
-            flash_attn_func(*qkv, dropout_p=0.1)
-    assert [each.category for each in caught] == [FlashAttnFallbackWarning] * 2
+            flash_attn_func(*qkv, softcap=1.0)
+    assert [each.category for each in caught] == [FlashAttnFallbackWarning]
     assert "the tensors are on cpu, and kernels run on AMD GPUs" in str(caught[0].message)
-    assert "no kernel has dropout_p > 0" in str(caught[1].message)
     assert {each.filename for each in caught} == {__file__}
 
 
@@ -112,48 +95,79 @@ def test_strict_mode_by_the_environment(monkeypatch, value, strict):
     assert flash_attn_rocm.is_strict() is not strict
 
 
-def attend_on(arch, q, k, v):
-    """The call as it goes on a device of this arch, up to the choice of who answers."""
-    rules = Rules(0.0, None, True, (-1, -1), 0.0, None)
-    return attend(*_prepare.dense(q, k, v, rules), arch_of=lambda device: arch)
+def arch_with_kernels():
+    return instances()[0].archs[0]
 
 
-def test_a_device_of_an_unsupported_arch_gets_the_reason_and_an_answer(qkv):
+def test_a_device_of_an_unsupported_arch_gets_the_reason_and_an_answer(qkv, kernels_on):
+    with pytest.warns(FlashAttnFallbackWarning, match="on cpu"):
+        expected = flash_attn_func(*qkv, causal=True)
+    kernels_on("gfx1201")
     with pytest.warns(
         FlashAttnFallbackWarning, match="this wheel has no kernels for gfx1201: it was built for"
     ):
-        out, _, _ = attend_on("gfx1201", *qkv)
-    with pytest.warns(FlashAttnFallbackWarning, match="on cpu"):
-        assert torch.equal(out, flash_attn_func(*qkv, causal=True))
+        assert torch.equal(flash_attn_func(*qkv, causal=True), expected)
 
 
-def test_a_device_of_an_unsupported_arch_gets_the_reason_in_strict_mode(qkv):
+def test_a_device_of_an_unsupported_arch_gets_the_reason_in_strict_mode(qkv, kernels_on):
     set_strict(True)
+    kernels_on("gfx1201")
     with pytest.raises(FlashAttnUnsupportedError, match="this wheel has no kernels for gfx1201"):
-        attend_on("gfx1201", *qkv)
+        flash_attn_func(*qkv)
 
 
-def test_a_device_of_a_supported_arch_reaches_the_kernel_operator(qkv):
+def test_a_device_of_a_supported_arch_reaches_the_kernel_operator(qkv, kernels_on):
     """On host memory the operator has no implementation, and that is the error: nothing fell back."""
+    kernels_on(arch_with_kernels())
     with pytest.raises(NotImplementedError, match=r"flash_attn_rocm::fwd.*'CPU' backend"):
-        attend_on(instances()[0].archs[0], *qkv)
+        flash_attn_func(*qkv)
 
 
-def test_the_kernel_path_gives_outputs_and_gradients_without_a_warning(qkv, host_fwd):
+def test_the_kernel_path_gives_outputs_and_gradients_without_a_warning(qkv, host_fwd, kernels_on):
     q, k, v = (x.requires_grad_() for x in qkv)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        out, lse, probabilities = attend_on(instances()[0].archs[0], q, k, v)
-    ((_, _, _, scale, causal),) = host_fwd
-    assert (scale, causal) == (64**-0.5, True)
-    found = torch.autograd.grad(out.sum(), (q, k, v))
     with pytest.warns(FlashAttnFallbackWarning):
         expected, expected_lse, _ = flash_attn_func(q, k, v, causal=True, return_attn_probs=True)
+    kernels_on(arch_with_kernels())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        out, lse, probabilities = flash_attn_func(q, k, v, causal=True, return_attn_probs=True)
+    (given,) = host_fwd
+    assert (given["softmax_scale"], given["window_left"], given["window_right"]) == (64**-0.5, -1, 0)
+    found = torch.autograd.grad(out.sum(), (q, k, v))
     wanted = torch.autograd.grad(expected.sum(), (q, k, v))
     assert torch.equal(out, expected)
     assert torch.equal(lse, expected_lse)
     assert probabilities.numel() == 0
     assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+
+
+def test_probabilities_after_dropout_stay_with_the_implementation_in_pytorch(qkv, kernels_on):
+    kernels_on(arch_with_kernels())
+    options = {"dropout_p": 0.5, "return_attn_probs": True}
+    found = explain(*qkv, **options)
+    assert found.path == "pytorch"
+    assert found.reason == "kernels do not return the probabilities (return_attn_probs with dropout_p > 0)"
+    with pytest.warns(FlashAttnFallbackWarning, match="kernels do not return the probabilities"):
+        assert flash_attn_func(*qkv, **options)[2].shape == (2, 4, 5, 7)
+
+
+def test_explain_and_is_supported_agree_with_who_answers(qkv, host_fwd, kernels_on):
+    for arch in (*archs(), "gfx1201"):
+        kernels_on(arch)
+        _recall.forget()
+        before = len(host_fwd)
+        found = explain(*qkv)
+        set_strict(not found.ok)
+        if found.ok:
+            flash_attn_func(*qkv)
+            assert found.path in {"matrix", "tiled", "split", "reference"}
+            assert arch in found.reason
+        else:
+            with pytest.raises(FlashAttnUnsupportedError):
+                flash_attn_func(*qkv)
+            assert found.path == "pytorch"
+        assert len(host_fwd) - before == found.ok
+        assert is_supported(arch, torch.float16, 64).ok == found.ok
 
 
 @pytest.mark.parametrize(
@@ -167,11 +181,12 @@ def test_the_kernel_path_gives_outputs_and_gradients_without_a_warning(qkv, host
         (lambda x: torch.cat([x.new_zeros(1), x.flatten()])[1:].view(x.shape), True),
     ],
 )
-def test_a_kernel_gets_a_copy_only_of_what_it_cannot_read(qkv, host_fwd, view, copied):
+def test_a_kernel_gets_a_copy_only_of_what_it_cannot_read(qkv, host_fwd, kernels_on, view, copied):
     q, k, v = (view(x) for x in qkv)
-    attend_on(instances()[0].archs[0], q, k, v)
+    kernels_on(arch_with_kernels())
+    flash_attn_func(q, k, v)
     (call,) = host_fwd
-    for given, passed in zip((q, k, v), call[:3], strict=True):
+    for given, passed in zip((q, k, v), (call["q"], call["k"], call["v"]), strict=True):
         assert torch.equal(given, passed)
         assert (given.data_ptr() != passed.data_ptr()) == copied
         assert passed.stride(-1) == 1
@@ -180,20 +195,21 @@ def test_a_kernel_gets_a_copy_only_of_what_it_cannot_read(qkv, host_fwd, view, c
 
 
 @pytest.mark.parametrize("head_dim", [8, 40, 59, 111])
-def test_other_head_dims_are_padded_to_a_kernels(host_fwd, head_dim):
+def test_other_head_dims_are_padded_to_a_kernels(host_fwd, kernels_on, head_dim):
     """With zeros, which add nothing to a score, and with the scale of what was given."""
     q, k, v = (torch.randn(2, rows, 2, head_dim).half().requires_grad_() for rows in (5, 7, 7))
-    arch = instances()[0].archs[0]
-    assert is_supported(arch, "fp16", head_dim)
-    out, lse, _ = attend_on(arch, q, k, v)
-    ((passed, _, _, scale, _),) = host_fwd
-    assert passed.shape[-1] in {each.head_dim for each in instances()}
-    assert passed.shape[-1] > head_dim
-    assert scale == head_dim**-0.5
-    assert out.shape == q.shape
-    assert out.is_contiguous()
     with pytest.warns(FlashAttnFallbackWarning):
         wanted, wanted_lse, _ = flash_attn_func(q, k, v, causal=True, return_attn_probs=True)
+    arch = arch_with_kernels()
+    kernels_on(arch)
+    assert is_supported(arch, "fp16", head_dim)
+    out, lse, _ = flash_attn_func(q, k, v, causal=True, return_attn_probs=True)
+    (call,) = host_fwd
+    assert call["q"].shape[-1] in {each.head_dim for each in instances()}
+    assert call["q"].shape[-1] > head_dim
+    assert call["softmax_scale"] == head_dim**-0.5
+    assert out.shape == q.shape
+    assert out.is_contiguous()
     # The zeros change the order in which fp32 sums are made, no more.
     torch.testing.assert_close(out, wanted, rtol=2**-10, atol=2**-12)
     torch.testing.assert_close(lse, wanted_lse, rtol=1e-6, atol=1e-6)
@@ -251,9 +267,3 @@ def test_explain_takes_only_what_the_function_takes(qkv):
         explain(*qkv, cache_seqlens=3)
     with pytest.raises(TypeError, match=r"expected one of flash_attn_func, .*, got explain"):
         explain(explain, *qkv)
-
-
-def test_features_name_fields_of_the_operator_or_have_no_kernel():
-    """The argument that says whether kernels have a feature must be one that the package passes."""
-    assert {row[2] for row in _support.FEATURES} <= {*_kernels.VALUES}
-    assert {*_kernels.ARGUMENTS} <= {*_kernels.VALUES}

@@ -26,10 +26,13 @@ ARCH_VARIABLE = "FA_STANDIN_ARCH"
 CURRENT_DEVICE = -1
 FUNCTIONS = ("fa_standin_buffer", "fa_standin_fail", "fa_standin_forget_buffers", "fa_standin_report")
 READONLY, WRITTEN = True, False
+# What one kernel of a call leaves for the next.  The stand-in knows of writes within a launch only: these count as
+# written, and are NaN beforehand, so that reading what nobody wrote shows in the result.
+BETWEEN = ("partial_out", "partial_lse")
 # Of the operator ``fwd``, in its order, after q, k, v, out, lse.
 OPTIONAL_TENSORS = (
-    "alibi_slopes", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "leftpad_k", "block_table", "cache_batch_idx",
-    "rng_state", "partial_out", "partial_lse",
+    "alibi_slopes", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "leftpad_k", "block_table",
+    "cache_batch_idx", "rng_state", "partial_out", "partial_lse",
 )  # fmt: skip
 WRITTEN_OPTIONALS = frozenset({"partial_out", "partial_lse"})
 
@@ -100,7 +103,11 @@ class StandIn:
         for name, (tensor, readonly) in tensors.items():
             self._told(
                 self._library.fa_standin_buffer(
-                    tensor.data_ptr(), span_bytes(tensor), name.encode(), readonly, readonly
+                    tensor.data_ptr(),
+                    span_bytes(tensor),
+                    name.encode(),
+                    readonly,
+                    readonly or name in BETWEEN,
                 )
             )
         try:
@@ -149,6 +156,9 @@ def _fwd_on(standin: StandIn) -> Any:  # noqa: ANN401 - torch wants the operator
                 for name, tensor in optional.items() if tensor is not None
             },
         }  # fmt: skip
+        for name in BETWEEN:
+            if optional.get(name) is not None:
+                optional[name].fill_(torch.nan)
         with standin.memory(tensors):
             shipped = torch.ops.flash_attn_rocm.fwd.default
             shipped.redispatch(DispatchKeySet(DispatchKey.CUDA), q, k, v, out, lse, *rest)

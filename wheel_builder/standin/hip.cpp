@@ -61,6 +61,17 @@ hipGetDevicePropertiesR0600(hipDeviceProp_tR0600* properties, int device) {
   });
 }
 
+__attribute__((visibility("default"))) hipError_t hipDeviceGetAttribute(int* value,
+                                                                        hipDeviceAttribute_t attribute,
+                                                                        int device) {
+  return entered(__func__, [&](Runtime& runtime) {
+    if (attribute != hipDeviceAttributePhysicalMultiProcessorCount) {
+      throw Failure(hipErrorInvalidValue, "attribute " + std::to_string(attribute) + " is not known here");
+    }
+    *required(value) = runtime.compute_units(device);
+  });
+}
+
 __attribute__((visibility("default"))) const char* hipGetErrorString(hipError_t error) {
   return standin::words_for(error);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 
 #include "code.hpp"
 #include "record.hpp"
@@ -87,6 +88,15 @@ void Runtime::require(int device) const {
 const std::string& Runtime::arch(int device) const {
   require(device);
   return settings_.archs[static_cast<std::size_t>(device)];
+}
+
+int Runtime::compute_units(int device) const {
+  static const auto& known =
+      *new std::map<std::string, int>{{"gfx908", 120}, {"gfx942", 304}, {"gfx1030", 80}, {"gfx1100", 96}};
+  const std::string& name = arch(device);
+  const auto found = known.find(name.substr(0, name.find(':')));
+  if (found == known.end()) throw Failure(hipErrorInvalidDevice, "how large " + name + " is, is not known");
+  return found->second;
 }
 
 int Runtime::current_device() const {

@@ -45,6 +45,7 @@ class Runtime {
 
   int device_count() const { return static_cast<int>(settings_.archs.size()); }
   const std::string& arch(int device) const;
+  int compute_units(int device) const;  // of the largest device of its arch
   int current_device() const;
   void set_device(int device);
 

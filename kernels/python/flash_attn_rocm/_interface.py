@@ -32,7 +32,7 @@ def call(
     """out, and when wanted the log-sum-exp and the probabilities; ``numbers`` end in window_size."""
     key = _recall.signature(function.unpack, tensors, numbers)
     if (found := _recall.recall(key)) and not (want_probabilities and found.options.dropout_p):
-        out, lse = _recall.answer(found, function.unpack(*tensors))
+        out, lse = _recall.answer(found, tensors)
         return (out, lse, out.new_empty(0)) if want_probabilities else out
     inputs, options = function.prepare(*tensors, *numbers)
     answer = attend(inputs, options, want_probabilities=want_probabilities)

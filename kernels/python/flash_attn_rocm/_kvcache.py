@@ -69,7 +69,7 @@ def _answer(tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> tuple[Tensor,
     key = _recall.signature(_unpack, tensors, numbers)
     if found := _recall.recall(key):
         inputs = _unpack(*tensors)
-        return _recall.answer(found, _appended(inputs, found.options, tensors, numbers, by_kernel=True))
+        return _recall.launched(found, _appended(inputs, found.options, tensors, numbers, by_kernel=True))
     inputs, options = prepare(*tensors, *numbers)
     served = not unserved(inputs, options)
     answer = attend(_appended(inputs, options, tensors, numbers, by_kernel=served), options)

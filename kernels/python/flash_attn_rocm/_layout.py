@@ -38,7 +38,7 @@ def choose(inputs: Inputs, options: Options, device: Device) -> Layout:
     """A cache is copied only where no kernel reads it as it is; anything else is copied to suit the faster
     kernels."""
     head_dim = inputs.q.shape[-1]
-    padded = padded_head_dim(head_dim)
+    padded = padded_head_dim(device.arch, DTYPES[inputs.q.dtype], head_dim)
     as_it_is = padded == head_dim and all(map(is_aligned, inputs[:3]))
     if not as_it_is and (inputs.seqused_k is not None or inputs.block_table is not None):
         found = _plan(inputs, options, device, head_dim, aligned=False)

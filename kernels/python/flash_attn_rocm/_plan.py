@@ -8,8 +8,6 @@ import torch
 
 from flash_attn_rocm import _library
 
-# Kernels for one head dim each; others take any.
-HEAD_DIMS = tuple(sorted({each.head_dim for each in _library.instances() if each.op == "fwd"}))
 TILED_ARCHS = ("gfx1030",)
 NO_DROPOUT = "no fwd kernel has dropout_p > 0"
 TYPICAL_LENGTH = 128
@@ -54,12 +52,17 @@ def plan(  # noqa: PLR0913 - what the library decides by
 
 def typical(arch: str, dtype: str, head_dim: int, *, dropout: bool = False) -> Plan:
     """Of a call of some size: whether a kernel serves does not depend on sizes."""
-    padded, rows = padded_head_dim(head_dim), TYPICAL_LENGTH
+    padded, rows = padded_head_dim(arch, dtype, head_dim), TYPICAL_LENGTH
     return plan(arch, dtype, padded, 1, rows, rows, 1, 1, 0, 0, dropout, True)  # noqa: FBT003
 
 
-def padded_head_dim(head_dim: int) -> int:
+@lru_cache(maxsize=1024)
+def padded_head_dim(arch: str, dtype: str, head_dim: int) -> int:
     """The head dim of the smallest kernel that holds ``head_dim``; itself when none does."""
-    if head_dim <= 0:
-        return head_dim
-    return next((each for each in HEAD_DIMS if each >= head_dim), head_dim)
+    name = arch.partition(":")[0]
+    there_are = (
+        each.head_dim
+        for each in _library.instances()
+        if each.op == "fwd" and each.dtype == dtype and name in each.archs
+    )
+    return min((each for each in there_are if each >= head_dim > 0), default=head_dim)

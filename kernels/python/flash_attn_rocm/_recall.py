@@ -80,7 +80,12 @@ def forget() -> None:
     _decisions.clear()
 
 
-def answer(found: Decision, inputs: Inputs) -> tuple[Tensor, Tensor]:
-    """out and the log-sum-exp of inputs about which was decided."""
+def answer(found: Decision, tensors: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
+    """out and the log-sum-exp of a call that this was decided about."""
+    return launched(found, found.unpack(*tensors))
+
+
+def launched(found: Decision, inputs: Inputs) -> tuple[Tensor, Tensor]:
+    """The same of its inputs."""
     state = _philox.new_state(inputs[0].device) if found.options.dropout_p > 0.0 else None
     return _kernels.launch(inputs, found.options, state, found.lse_shape, found.splits)

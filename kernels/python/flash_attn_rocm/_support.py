@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 
 import torch
 
 from flash_attn_rocm import _layout, _plan
 from flash_attn_rocm._layout import Device
-from flash_attn_rocm._options import DTYPES, Inputs, Options
+from flash_attn_rocm._options import DTYPES, MAX_HEAD_DIM, Inputs, Options
 from flash_attn_rocm._tracing import constant_when_traced
 
 PYTORCH = "pytorch"
@@ -53,14 +53,16 @@ def unserved(inputs: Inputs, options: Options, *, want_probabilities: bool = Fal
 
     Independent of sizes, so that a graph of torch.compile is good for all of them.
     """
-    q, drops = inputs.q, options.dropout_p > 0.0
+    q = inputs.q
+    # A branch, because torch.compile may know dropout_p only as a symbol.
+    drops = True if options.dropout_p > 0.0 else False  # noqa: SIM210
     if Machine.host_memory_arch is None and q.device.type != "cuda":
         return f"the tensors are on {q.device.type}, and kernels run on AMD GPUs"
     if Machine.host_memory_arch is None and torch.version.hip is None:
         return "this PyTorch is a CUDA build, and kernels need a ROCm build"
     if want_probabilities and drops:
         return "kernels do not return the probabilities (return_attn_probs with dropout_p > 0)"
-    return _unserved(q.device, DTYPES[q.dtype], q.shape[-1], drops)
+    return _reasons(q.device, DTYPES[q.dtype], drops)[q.shape[-1]]
 
 
 def support_of(inputs: Inputs, options: Options, *, want_probabilities: bool = False) -> Support:
@@ -86,14 +88,15 @@ def _device_of(device: torch.device) -> Device:
 
 
 @constant_when_traced
-def _unserved(device: torch.device, dtype: str, head_dim: int, dropout: bool) -> str:  # noqa: FBT001
-    return _reason(device_of(device).arch, dtype, int(head_dim), dropout)
+def _reasons(device: torch.device, dtype: str, dropout: bool) -> tuple[str, ...]:  # noqa: FBT001
+    """By head dim, which torch.compile may only know as a symbol."""
+    return _reasons_on(device_of(device).arch, dtype, dropout)
 
 
-@lru_cache(maxsize=1024)
-def _reason(arch: str, dtype: str, head_dim: int, dropout: bool) -> str:  # noqa: FBT001
-    found = _plan.typical(arch, dtype, head_dim, dropout=dropout)
-    return "" if found.path else found.reason
+@cache
+def _reasons_on(arch: str, dtype: str, dropout: bool) -> tuple[str, ...]:  # noqa: FBT001
+    plans = (_plan.typical(arch, dtype, head_dim, dropout=dropout) for head_dim in range(MAX_HEAD_DIM + 1))
+    return tuple("" if each.path else each.reason for each in plans)
 
 
 def _support(found: _plan.Plan) -> Support:

@@ -11,6 +11,10 @@ namespace fa {
 // Head dims that the forward kernel is written for; instances/generate.py reads them here.
 inline constexpr int kFwdHeadDims[] = {32, 64, 96, 128, 192, 256};
 
+// What the columns of a workgroup are: queries of one head, or, for decode, queries of all heads of q that
+// share a head of k and v.  Packed row r is head r % group of query r / group.
+enum class Rows { queries, packed };
+
 constexpr int larger(int a, int b) { return a > b ? a : b; }
 
 constexpr bool is_fwd_head_dim(int head_dim) {
@@ -47,7 +51,7 @@ constexpr FwdConfig fwd_config(Gfx arch, DType dtype, int head_dim, bool feature
       if (featured && head_dim > 64 && !large) return {8, 16, 6, steps, true, 0};
       const bool one_stage = featured || (head_dim == 128 && dtype == DType::bf16);
       if (!large) return {8, head_dim > 64 ? 32 : 64, 6, steps, one_stage, head_dim > 96 ? 4 : 0};
-      if (head_dim <= 192) return {8, 16, 1, featured ? 5 : 6, false, 4};
+      if (head_dim <= 192) return {8, 16, 1, featured ? 4 : 6, false, 4};
       return {8, 16, 1, 5, true, 0};
     }
     case MatrixUnit::dot2:
@@ -57,7 +61,37 @@ constexpr FwdConfig fwd_config(Gfx arch, DType dtype, int head_dim, bool feature
   return {};
 }
 
-// Queries and threads of one workgroup.
+// Tuning of the decode kernel, whose workgroup has one step's columns of rows: each wave computes all scores
+// of a tile, and its own part of head_dim of the output.  Few waves repeat less, many hold less and hide
+// more.
+constexpr FwdConfig decode_config(Gfx arch, DType dtype, int head_dim, bool featured = false) {
+  const int keys = head_dim <= 64 ? 64 : 32;
+  const bool large = head_dim > 128;
+  switch (traits(arch).unit) {
+    case MatrixUnit::mfma: {
+      const int steps = head_dim / Layout<MatrixUnit::mfma>::kK;
+      if (head_dim == 256) return {4, keys, 2, steps, featured, 0};
+      const bool slow = traits(arch).bf16_k == 4 && head_dim == 128;
+      return {slow ? 2 : head_dim / 32, keys, 2, steps, featured, 0};
+    }
+    case MatrixUnit::wmma: {
+      const int steps = head_dim / Layout<MatrixUnit::wmma>::kK;
+      if (large) return {head_dim / 32, 16, 4, steps / 2, featured, 4};
+      return {head_dim / 32, 32, 4, steps, featured, head_dim > 96 ? 4 : 0};
+    }
+    case MatrixUnit::dot2: {
+      // Unpacked bf16 scores take as long as memory does where four waves repeat them.
+      const bool halved = dtype == DType::bf16 && head_dim >= 128;
+      return {head_dim / (halved ? 64 : 32), 32, halved ? 2 : 4, 0, featured, 4};
+    }
+  }
+  return {};
+}
+
+// Threads of a workgroup of the kernel that joins the parts of a decode.
+inline constexpr int kCombineThreads = 256;
+
+// Rows of queries (packed ones for decode) and threads of one workgroup.
 struct FwdTile {
   int block_m;
   int threads;
@@ -83,5 +117,15 @@ constexpr FwdTile reference_tile(Gfx arch) { return {1, traits(arch).wave}; }
 
 // Workgroups that go through a sequence's rows: enough for every device, and few enough for a grid.
 constexpr int reference_blocks(int seqlen_q) { return seqlen_q < 1 << 20 ? seqlen_q : 1 << 20; }
+
+constexpr FwdTile decode_tile(Gfx arch, DType dtype, int head_dim) {
+  const int waves = decode_config(arch, dtype, head_dim).waves;
+  switch (traits(arch).unit) {
+    case MatrixUnit::mfma: return {Layout<MatrixUnit::mfma>::kN, waves * Layout<MatrixUnit::mfma>::kWave};
+    case MatrixUnit::wmma: return {Layout<MatrixUnit::wmma>::kN, waves * Layout<MatrixUnit::wmma>::kWave};
+    case MatrixUnit::dot2: return {Layout<MatrixUnit::dot2>::kN, waves * Layout<MatrixUnit::dot2>::kWave};
+  }
+  return {};
+}
 
 }  // namespace fa

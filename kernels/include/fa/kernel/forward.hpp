@@ -26,16 +26,34 @@
 
 namespace fa {
 
+// The arguments where the hardware has put them.
+using Arguments = __attribute__((address_space(4))) const FwdParams*;
+FA_DEVICE Arguments kernel_arguments() { return (Arguments)__builtin_amdgcn_kernarg_segment_ptr(); }
+
+// The same arguments, which the compiler takes for others: of two loops it would otherwise load all that any
+// of them needs before both, more than there are scalar registers.
+FA_DEVICE const FwdParams& once_more(Arguments arguments) {
+  asm volatile("" : "+s"(arguments));
+  return *(const FwdParams*)arguments;
+}
+
+// Rows::packed is decode: a workgroup has one step's rows of a head of k and v, and a part of the keys; its
+// waves all compute the same scores, and a part of head_dim each.
+//
 // kFeatured: softcap, ALiBi, pages and dropout, whose code would take registers from the loop that needs none
-// of it.
-template <Gfx kGfx, DType kDType, int kHeadDim, bool kFeatured>
+// of it.  Decode has no dropout.
+template <Gfx kGfx, DType kDType, int kHeadDim, bool kFeatured, Rows kRows = Rows::queries>
 struct Forward {
   static_assert(is_fwd_head_dim(kHeadDim),
                 "head dims of the forward kernel: kFwdHeadDims in kernel/config.hpp");
 
   static constexpr ArchTraits kTraits = traits(kGfx);
-  static constexpr FwdConfig kConfig = fwd_config(kGfx, kDType, kHeadDim, kFeatured);
-  static constexpr FwdTile kTile = fwd_tile(kGfx, kDType, kHeadDim);
+  static constexpr bool kPacked = kRows == Rows::packed;
+  static constexpr bool kDrops = kFeatured && !kPacked;
+  static constexpr FwdConfig kConfig = kPacked ? decode_config(kGfx, kDType, kHeadDim, kFeatured)
+                                               : fwd_config(kGfx, kDType, kHeadDim, kFeatured);
+  static constexpr FwdTile kTile =
+      kPacked ? decode_tile(kGfx, kDType, kHeadDim) : fwd_tile(kGfx, kDType, kHeadDim);
   static constexpr int kKeys = kConfig.keys;
   static constexpr int kRowBytes = kHeadDim * 2;
 
@@ -49,9 +67,12 @@ struct Forward {
   using QueryWindow = Window<Unit::kN, kRowBytes, kTraits.buffer_word3>;
 
   static constexpr int kScoreSteps = kKeys / Unit::kM;
-  static constexpr int kOutSteps = kHeadDim / Unit::kM;
-  static constexpr int kWaveLds = Q::kLdsBytes + P::kLdsBytes;
-  static constexpr int kLdsBytes = Keys::Tile::kBytes + Values::Tile::kBytes + kConfig.waves * kWaveLds;
+  static constexpr int kOutSteps = kHeadDim / Unit::kM / (kPacked ? kConfig.waves : 1);
+  static_assert(!kPacked || kOutSteps * Unit::kM * kConfig.waves == kHeadDim, "a wave has whole steps");
+  static constexpr int kWaveQueries = kPacked ? 0 : Q::kLdsBytes;  // packed rows are those of all waves
+  static constexpr int kWaveLds = kWaveQueries + P::kLdsBytes;
+  static constexpr int kTilesLds = Keys::Tile::kBytes + Values::Tile::kBytes;
+  static constexpr int kLdsBytes = kTilesLds + Q::kLdsBytes - kWaveQueries + kConfig.waves * kWaveLds;
   static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
 
   using Scores = typename Unit::C[kScoreSteps];
@@ -61,11 +82,9 @@ struct Forward {
     const Sequence found = fa::sequence(params, __builtin_amdgcn_workgroup_id_z());
     const Sequence sequence{uniform(found.q_first), uniform(found.seqlen_q), uniform(found.k_first),
                             uniform(found.seqlen_k)};
-    // The last blocks, which see the most keys where right is limited, begin first.
-    const int last = (params.seqlen_q - 1) / kTile.block_m;
-    const int index = __builtin_amdgcn_workgroup_id_x();
-    const int block_row = (params.window_right < 0 ? index : last - index) * kTile.block_m;
-    if (block_row < sequence.seqlen_q) Forward(params, sequence, lds).attend(block_row);
+    const Forward forward(params, sequence, lds);
+    const int block_row = forward.block() * kTile.block_m;
+    if (block_row < sequence.seqlen_q * forward.group) forward.attend(block_row);
   }
 
  private:
@@ -86,7 +105,8 @@ struct Forward {
 
   const FwdParams& params;
   const Sequence sequence;
-  const int batch, head, thread, lane, wave;
+  const int batch, head, thread, lane, wave;  // head: of k and v where rows are packed
+  const int group;                            // heads of q that are packed
   const Visibility visible;
   const LdsBytes k_tile, v_tile, wave_lds;
 
@@ -98,15 +118,36 @@ struct Forward {
         thread(__builtin_amdgcn_workitem_id_x()),
         lane(thread % Unit::kWave),
         wave(uniform(thread / Unit::kWave)),
+        group(kPacked ? uniform(params.nheads / params.nheads_k) : 1),
         visible{sequence.seqlen_q, sequence.seqlen_k, params.window_left, params.window_right},
         k_tile(lds),
         v_tile(lds + Keys::Tile::kBytes),
-        wave_lds(v_tile + Values::Tile::kBytes + wave * kWaveLds) {}
+        wave_lds(lds + kLdsBytes - (kConfig.waves - wave) * kWaveLds) {}
+
+  // Blocks of rows that the longest sequence has; the grid has as many for each part of the keys.
+  FA_DEVICE static int blocks(const FwdParams& params, int group) {
+    return blocks_of_rows(params.seqlen_q * group, kTile.block_m);
+  }
+  // The last blocks, which see the most keys where right is limited, begin first.
+  FA_DEVICE int block() const {
+    const int x = __builtin_amdgcn_workgroup_id_x();
+    if (kPacked) return uniform(x % blocks(params, group));
+    return params.window_right < 0 ? x : blocks(params, 1) - 1 - x;
+  }
+  FA_DEVICE static int part_of_grid(const FwdParams& params, int group) {
+    const int x = __builtin_amdgcn_workgroup_id_x();
+    return params.splits > 1 ? uniform(x / blocks(params, group)) : 0;
+  }
+  FA_DEVICE int query_of(int row) const {
+    return kPacked ? static_cast<int>(static_cast<unsigned>(row) / static_cast<unsigned>(group)) : row;
+  }
+  FA_DEVICE int head_of(int row) const { return kPacked ? head * group + row - query_of(row) * group : head; }
 
   FA_DEVICE void attend(int block_row) const {
-    const int wave_row = block_row + wave * Unit::kN;
-    const Tiles tiles = tiles_of(block_row, wave_row);
-    const Bias bias{__builtin_fabsf(params.scale), params.softcap, slope()};
+    const int wave_row = kPacked ? block_row : block_row + wave * Unit::kN;
+    const Tiles tiles = kPacked ? tiles_of_part(block_row) : tiles_of(block_row, wave_row);
+    const Slopes slopes(*this, wave_row);
+    const Bias bias{__builtin_fabsf(params.scale), params.softcap, slopes.any()};
     const bool biased = kFeatured && uniform(static_cast<int>(bias.any())) != 0;
     const Drop dropout = dropout_of();
     const float scale = params.scale == 0 ? 1 : __builtin_fabsf(params.scale);
@@ -115,17 +156,20 @@ struct Forward {
 #pragma unroll
     for (int step = 0; step < kOutSteps; ++step) Unit::settle(o[step]);
     if (tiles.begin < tiles.end) {
-      const Source k = source(params.k, params.k_batch, params.k_head, params.k_row);
-      const Source v = source(params.v, params.v_batch, params.v_head, params.v_row);
-      const Q query(wave_lds, QueryWindow(query_matrix(), wave_row), QuerySign(params.scale), lane);
+      // Beyond the last tile of a part nothing is read.
+      const int rows = kPacked ? tiles.end : sequence.seqlen_k;
+      const Source k = source(params.k, params.k_batch, params.k_head, params.k_row, rows);
+      const Source v = source(params.v, params.v_batch, params.v_head, params.v_row, rows);
+      const Q query = query_of_block(wave_row);
       const auto scores = [&](Scores& s, int first) {
-        const bool dropping = kFeatured && dropout.any();
+        const bool dropping = kDrops && dropout.any();
         const uint32_t kept = dropping ? kept_bits(dropout, first, wave_row) : 0;
         add_scores(s, query);
         if (biased) {
-          bias.template apply<Unit, kKeys>(s, first, lane, [&](int c) {
-            return visible.diagonal(wave_row + here(Unit::column(lane, c)));
-          });
+          bias.template apply<Unit, kKeys>(
+              s, first, lane,
+              [&](int c) { return visible.diagonal(query_of(wave_row + here(Unit::column(lane, c)))); },
+              [&](int c) { return slopes.of(c); });
         }
         if (first < tiles.unmasked_begin) mask_begin(s, first, wave_row);
         if (first + kKeys > tiles.unmasked_end) mask_end(s, first, wave_row);
@@ -139,6 +183,57 @@ struct Forward {
       }
     }
     store_rows(wave_row, o, softmax);
+  }
+
+  FA_DEVICE Q query_of_block(int wave_row) const {
+    const QuerySign sign(params.scale);
+    if constexpr (kPacked) {
+      const PackedWindow window{
+          query_matrix().base,      params.q_row * 2, params.q_head * 2, group, wave_row,
+          sequence.seqlen_q * group};
+      return Q(k_tile + kTilesLds, window, sign, lane, wave == 0);
+    } else {
+      return Q(wave_lds, QueryWindow(query_matrix(), wave_row), sign, lane);
+    }
+  }
+
+  // ALiBi slopes of a wave's columns.
+  struct Slopes {
+    static constexpr int kCount = kPacked ? Unit::kColumns : 1;
+    float slope[kCount];
+    bool given;
+
+    FA_DEVICE Slopes(const Forward& f, int wave_row) : slope{}, given(false) {
+      if (!kFeatured || f.params.alibi_slopes == nullptr) return;
+      const float* slopes = f.params.alibi_slopes + f.batch * f.params.alibi_batch;
+      if constexpr (kPacked) {
+        given = true;
+        const int last = f.sequence.seqlen_q * f.group - 1;
+#pragma unroll
+        for (int c = 0; c < kCount; ++c) {
+          const int row = wave_row + Unit::column(f.lane, c);
+          slope[c] = slopes[f.head_of(row < last ? row : last)];
+        }
+      } else {
+        slope[0] = uniform(slopes[f.head]);
+        given = slope[0] != 0;
+      }
+    }
+    FA_DEVICE bool any() const { return given; }
+    FA_DEVICE float of(int c) const { return slope[kPacked ? c : 0]; }
+  };
+
+  // Of the tiles that the block's rows see, those of the workgroup's part.
+  FA_DEVICE Tiles tiles_of_part(int block_row) const {
+    const int rows = sequence.seqlen_q * group;
+    const int past = rows - block_row < Unit::kN ? rows : block_row + Unit::kN;
+    const int first = uniform(query_of(block_row)), last = uniform(query_of(past - 1));
+    const int begin = visible.begin(first), end = visible.end(last);
+    const Part tiles =
+        part_of(begin / kKeys, (end + kKeys - 1) / kKeys, part_of_grid(params, group), params.splits);
+    const int tiles_end = tiles.end * kKeys;
+    return {tiles.begin * kKeys, tiles_end < end ? tiles_end : end, begin, end, visible.begin(last),
+            visible.end(first)};
   }
 
   FA_DEVICE Tiles tiles_of(int block_row, int wave_row) const {
@@ -168,7 +263,7 @@ struct Forward {
       if (tiles.seen(first)) {
         Scores s = {};
         scores(s, first);
-        const P p(wave_lds + Q::kLdsBytes, s, lane);
+        const P p(wave_lds + kWaveQueries, s, lane);
         add_values(o, p);
       }
     }
@@ -189,7 +284,7 @@ struct Forward {
       load(next_v, v, first);
       Scores s = {};
       scores(s, first);
-      const P p(wave_lds + Q::kLdsBytes, s, lane);
+      const P p(wave_lds + kWaveQueries, s, lane);
       next_v.store(v_tile, mover());
       workgroup_barrier();
       Keys next_k;
@@ -200,23 +295,22 @@ struct Forward {
     }
   }
 
-  FA_DEVICE Source source(const void* base, int64_t batch_stride, int64_t head_stride,
-                          int64_t row_stride) const {
+  FA_DEVICE Source source(const void* base, int64_t batch_stride, int64_t head_stride, int64_t row_stride,
+                          int rows) const {
     const bool paged = kFeatured && params.block_table != nullptr;
     const bool ragged = params.cu_seqlens_k != nullptr;
-    const int head_k = uniform(head / (params.nheads / params.nheads_k));
+    const int head_k = kPacked ? head : uniform(head / (params.nheads / params.nheads_k));
     const int64_t place = paged || ragged ? 0 : uniform(place_in_cache(params, batch));
     const int64_t offset =
         place * batch_stride + head_k * head_stride + (paged ? 0 : sequence.k_first * row_stride);
-    return {{static_cast<const char*>(base) + offset * 2, row_stride * 2, sequence.seqlen_k},
-            batch_stride * 2};
+    return {{static_cast<const char*>(base) + offset * 2, row_stride * 2, rows}, batch_stride * 2};
   }
 
   // The thread as it moves tiles.  Where registers are short, its addresses are computed for each tile.
   FA_DEVICE int mover() const { return kFeatured ? here(thread) : thread; }
 
   // The lane as it reads tiles, likewise.
-  FA_DEVICE int reader() const { return kFeatured ? here(lane) & (Unit::kWave - 1) : lane; }
+  FA_DEVICE int reader() const { return kFeatured ? here(lane) : lane; }
 
   template <class Stage>
   FA_DEVICE void load(Stage& stage, const Source& source, int first) const {
@@ -237,18 +331,12 @@ struct Forward {
 
   FA_DEVICE Matrix query_matrix() const {
     const int64_t offset =
-        batch_offset(params.q_batch) + head * params.q_head + sequence.q_first * params.q_row;
+        batch_offset(params.q_batch) + head * group * params.q_head + sequence.q_first * params.q_row;
     return {static_cast<const char*>(params.q) + offset * 2, params.q_row * 2, sequence.seqlen_q};
   }
 
-  FA_DEVICE float slope() const {
-    return !kFeatured || params.alibi_slopes == nullptr
-               ? 0
-               : uniform(params.alibi_slopes[batch * params.alibi_batch + head]);
-  }
-
   FA_DEVICE Drop dropout_of() const {
-    if (!kFeatured || params.dropout_below == 0) return {0, {0, 0}};
+    if (!kDrops || params.dropout_below == 0) return {0, {0, 0}};
     const auto word = [&](int i) {
       return static_cast<uint32_t>(uniform(static_cast<int>(params.rng_state[i])));
     };
@@ -256,7 +344,7 @@ struct Forward {
   }
 
   FA_DEVICE uint32_t kept_bits(const Drop& dropout, int first, int wave_row) const {
-    return dropout.kept(first, reader(), [&](int c, int group) {
+    return dropout.kept(first, reader(), [&](int c, unsigned group) {
       return dropout_words(dropout.key, batch, head, wave_row + Unit::column(reader(), c), group);
     });
   }
@@ -283,11 +371,12 @@ struct Forward {
 #pragma unroll P::kUnroll
     for (int i = 0; i < P::kSteps; ++i) {
       const typename Unit::B b = p.operand(i);
+      const LdsBytes tile = v_tile + first_out_step() * Unit::kM * kKeys * 2;
       const int unit = (i * Unit::kK + Unit::run_begin(lane)) / 8;
 #pragma unroll
       for (int step = 0; step < kOutSteps; ++step) {
         Unit::multiply(o[step],
-                       Values::Tile::template read<typename Unit::A>(Values::Tile::period(v_tile, step),
+                       Values::Tile::template read<typename Unit::A>(Values::Tile::period(tile, step),
                                                                      Unit::a_row(lane), unit),
                        b);
         end_of_step(step);
@@ -305,8 +394,8 @@ struct Forward {
   FA_DEVICE void mask_end(Scores& s, int first, int wave_row) const {
 #pragma unroll
     for (int c = 0; c < Unit::kColumns; ++c) {
-      const int left =
-          visible.end(wave_row + here(Unit::column(lane, c))) - first - Unit::held_begin(lane, kKeys);
+      const int left = visible.end(query_of(wave_row + here(Unit::column(lane, c)))) - first -
+                       Unit::held_begin(lane, kKeys);
       mask(s, c, [=](int key) { return key < left; });
     }
   }
@@ -315,8 +404,8 @@ struct Forward {
   FA_DEVICE void mask_begin(Scores& s, int first, int wave_row) const {
 #pragma unroll
     for (int c = 0; c < Unit::kColumns; ++c) {
-      const int left =
-          visible.begin(wave_row + here(Unit::column(lane, c))) - first - Unit::held_begin(lane, kKeys);
+      const int left = visible.begin(query_of(wave_row + here(Unit::column(lane, c)))) - first -
+                       Unit::held_begin(lane, kKeys);
       mask(s, c, [=](int key) { return key >= left; });
     }
   }
@@ -339,44 +428,51 @@ struct Forward {
 #pragma unroll
     for (int c = 0; c < Unit::kColumns; ++c) {
       const int row = wave_row + Unit::column(lane, c);
-      if (row < sequence.seqlen_q) store_row(row, o, softmax, c);
+      if (row < sequence.seqlen_q * group) store_row(row, o, softmax, c);
     }
   }
 
   template <class State>
   FA_DEVICE void store_row(int row, const Out& o, const State& softmax, int c) const {
-    const int64_t at = sequence.q_first + row;
-    char* out = static_cast<char*>(params.out) +
-                (batch_offset(params.o_batch) + head * params.o_head + at * params.o_row) * 2;
-    const float kept = kFeatured && params.dropout_below != 0 ? params.dropout_scale : 1;
-    store_column<Unit, kDType, kHeadDim>(o, c, softmax.inverse_sum(c) * kept, out, lane);
-    if (Unit::held_begin(lane, kKeys) == 0) {
-      params.lse[batch_offset(params.lse_batch) + head * params.lse_head + at] = softmax.log_sum_exp(c);
+    // Loaded here, so that they take no scalar registers through the loop.
+    const FwdParams& params = kPacked ? once_more(kernel_arguments()) : this->params;
+    const int64_t at = sequence.q_first + query_of(row);
+    const int head_q = head_of(row);
+    const int64_t in_batch = params.cu_seqlens_q == nullptr ? batch : 0;
+    const int64_t lse_at = in_batch * params.lse_batch + head_q * params.lse_head + at;
+    const bool stores_lse = Unit::held_begin(lane, kKeys) == 0 && (!kPacked || wave == 0);
+    if (kPacked && params.splits > 1) {
+      const int64_t partial = part_of_grid(params, group) * params.partial_split + lse_at;
+      if (stores_lse) {
+        params.partial_lse[partial] = softmax.sees_a_key(c) ? softmax.log_sum_exp(c) : -__builtin_inff();
+      }
+      if (!softmax.sees_a_key(c)) return;
+      float* out = params.partial_out + partial * kHeadDim;
+      store_column_fp32<Unit, kHeadDim, kOutSteps>(o, c, softmax.inverse_sum(c), out, lane, first_out_step());
+      return;
     }
+    char* out = static_cast<char*>(params.out) +
+                (in_batch * params.o_batch + head_q * params.o_head + at * params.o_row) * 2;
+    const float kept = kDrops && params.dropout_below != 0 ? params.dropout_scale : 1;
+    store_column<Unit, kDType, kHeadDim, kOutSteps>(o, c, softmax.inverse_sum(c) * kept, out, lane,
+                                                    first_out_step());
+    if (stores_lse) params.lse[lse_at] = softmax.log_sum_exp(c);
   }
+
+  // Of the steps of head_dim, the wave's first.
+  FA_DEVICE int first_out_step() const { return kPacked ? wave * kOutSteps : 0; }
 };
 
-// The arguments where the hardware has put them.
-using Arguments = __attribute__((address_space(4))) const FwdParams*;
-FA_DEVICE Arguments kernel_arguments() { return (Arguments)__builtin_amdgcn_kernarg_segment_ptr(); }
-
-// The same arguments, which the compiler takes for others: of two loops it would otherwise load all that any
-// of them needs before both, more than there are scalar registers.
-FA_DEVICE const FwdParams& once_more(Arguments arguments) {
-  asm volatile("" : "+s"(arguments));
-  return *(const FwdParams*)arguments;
-}
-
-// Defines the kernel `name`.
-#define FA_FORWARD(name, dtype, head_dim)                                                                    \
+// Defines the kernel `name` for one kind of rows, divided as these two of config.hpp say.
+#define FA_FORWARD_KERNEL(name, dtype, head_dim, rows, config_of, tile_of)                                   \
   extern "C" __attribute__((global))                                                                         \
-  __attribute__((amdgpu_flat_work_group_size(fa::fwd_tile(fa::kCurrentGfx, dtype, head_dim).threads,         \
-                                             fa::fwd_tile(fa::kCurrentGfx, dtype, head_dim).threads)))       \
-  __attribute__((amdgpu_waves_per_eu(fa::fwd_config(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void \
+  __attribute__((amdgpu_flat_work_group_size(tile_of(fa::kCurrentGfx, dtype, head_dim).threads,              \
+                                             tile_of(fa::kCurrentGfx, dtype, head_dim).threads)))            \
+  __attribute__((amdgpu_waves_per_eu(config_of(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void      \
   name(const fa::FwdParams params) {                                                                         \
     const fa::Arguments arguments = fa::kernel_arguments();                                                  \
-    using Plain = fa::Forward<fa::kCurrentGfx, dtype, head_dim, false>;                                      \
-    using Featured = fa::Forward<fa::kCurrentGfx, dtype, head_dim, true>;                                    \
+    using Plain = fa::Forward<fa::kCurrentGfx, dtype, head_dim, false, rows>;                                \
+    using Featured = fa::Forward<fa::kCurrentGfx, dtype, head_dim, true, rows>;                              \
     __attribute__((shared, aligned(16))) static char lds[fa::larger(Plain::kLdsBytes, Featured::kLdsBytes)]; \
     if (fa::featured(params)) {                                                                              \
       Featured::run(fa::once_more(arguments), (fa::LdsBytes)lds);                                            \
@@ -385,5 +481,10 @@ FA_DEVICE const FwdParams& once_more(Arguments arguments) {
       Plain::run(params, (fa::LdsBytes)lds);                                                                 \
     }                                                                                                        \
   }
+
+#define FA_FORWARD(name, dtype, head_dim) \
+  FA_FORWARD_KERNEL(name, dtype, head_dim, fa::Rows::queries, fa::fwd_config, fa::fwd_tile)
+#define FA_DECODE(name, dtype, head_dim) \
+  FA_FORWARD_KERNEL(name, dtype, head_dim, fa::Rows::packed, fa::decode_config, fa::decode_tile)
 
 }  // namespace fa

@@ -36,11 +36,15 @@ namespace fa {
 // Splits: each part of the keys gives out and log-sum-exp of its own in fp32, partial_out (splits, lse's
 // shape, head_dim) and partial_lse (splits, lse's shape), log-sum-exp -inf where it sees no key; fa_combine_*
 // joins them.
+// Splits, of fa_decode_* only: each part of the keys gives out and log-sum-exp of its own in fp32,
+// partial_out (splits, lse's shape, head_dim) and partial_lse (splits, lse's shape).  Where a row sees no key
+// of a part its log-sum-exp is -inf, and nothing is written to partial_out.  fa_combine_* joins them.
 //
 // Device pointers and strides (in elements) are multiples of 8 elements; the last dimension has stride 1.  k
 // and v are not read where there are no keys.  Row strides are below kMaxRowStride, lengths at most
 // kMaxLength.  Grid: x = ceil(seqlen_q / block_m), y = nheads, z = batch; block x = threads (fwd_tile in
-// kernel/config.hpp).
+// kernel/config.hpp).  Of fa_decode_*: x = ceil(seqlen_q * nheads / nheads_k / block_m) * splits, y =
+// nheads_k, z = batch (decode_tile); seqlen_q * nheads / nheads_k is at most kMaxLength.
 struct FwdParams {
   const void* q;
   const void* k;
@@ -144,6 +148,22 @@ struct ReferenceParams {
   FwdParams fwd;
   int32_t head_dim;
   int32_t blocks;
+};
+
+// The only argument of every fa_combine_* kernel: out and lse of the rows of a FwdParams whose keys were cut
+// into parts, from what the parts gave.  Fields as there; head_dim is a multiple of 4 and at most 4 *
+// kCombineThreads. Grid: x = seqlen_q, y = nheads, z = batch; block x = kCombineThreads (kernel/config.hpp).
+struct CombineParams {
+  const float* partial_out;
+  const float* partial_lse;
+  void* out;
+  float* lse;
+  const int32_t* cu_seqlens_q;
+  int64_t partial_split;
+  int64_t o_batch, o_row, o_head;
+  int64_t lse_batch, lse_head;
+  int32_t seqlen_q, rows_q;
+  int32_t splits, head_dim;
 };
 
 // Whether a call takes the loop that has all features, or the plain one.

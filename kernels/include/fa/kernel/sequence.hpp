@@ -12,14 +12,22 @@ struct Sequence {
 
 constexpr int cut(int value, int low, int high) { return value < low ? low : value > high ? high : value; }
 
-// Values in device memory are not trusted: what leads out of the tensors is cut off.
-constexpr Sequence sequence(const FwdParams& p, int batch) {
-  Sequence s{0, p.seqlen_q, 0, p.seqlen_k};
+// A sequence with its queries, and no keys yet; of FwdParams or CombineParams.
+template <class Params>
+constexpr Sequence queries(const Params& p, int batch) {
+  Sequence s{0, p.seqlen_q, 0, 0};
   if (p.cu_seqlens_q != nullptr) {
     s.q_first = cut(p.cu_seqlens_q[batch], 0, p.rows_q);
     const int end = cut(p.cu_seqlens_q[batch + 1], s.q_first, p.rows_q);
     s.seqlen_q = cut(end - s.q_first, 0, p.seqlen_q);
   }
+  return s;
+}
+
+// Values in device memory are not trusted: what leads out of the tensors is cut off.
+constexpr Sequence sequence(const FwdParams& p, int batch) {
+  Sequence s = queries(p, batch);
+  s.seqlen_k = p.seqlen_k;
   if (p.cu_seqlens_k != nullptr) {
     const int first = cut(p.cu_seqlens_k[batch], 0, kMaxLength);
     const int length = cut(p.cu_seqlens_k[batch + 1], first, kMaxLength) - first;
@@ -37,6 +45,20 @@ constexpr Sequence sequence(const FwdParams& p, int batch) {
     s.seqlen_k -= padding;
   }
   return s;
+}
+
+constexpr int blocks_of_rows(int rows, int block) { return rows / block + (rows % block != 0); }
+
+// Part number `part` of [begin, end) cut into `parts` as equal as they can be; none where there are fewer.
+struct Part {
+  int begin, end;
+};
+
+constexpr Part part_of(int begin, int end, int part, int parts) {
+  if (parts <= 1 || end <= begin) return {begin, end};
+  const int each = (end - begin) / parts, more = (end - begin) % parts;
+  const int first = begin + part * each + (part < more ? part : more);
+  return {first, first + each + (part < more ? 1 : 0)};
 }
 
 // The sequence's place in the batch of k and v.

@@ -26,21 +26,21 @@ struct Bias {
 
   float scale;    // softmax_scale, positive
   float softcap;  // 0: none
-  float slope;    // 0: none
+  bool sloped;    // ALiBi
 
-  FA_DEVICE bool any() const { return softcap != 0 || slope != 0; }
+  FA_DEVICE bool any() const { return softcap != 0 || sloped; }
 
-  // `first` is the tile's first key, `diagonal(column)` the key at no distance from the column's query.
-  template <class Unit, int kKeys, class Diagonal>
-  FA_DEVICE void apply(typename Unit::C* s, int first, int lane, Diagonal diagonal) const {
+  // `first` is the tile's first key, `diagonal(column)` the key at no distance from the column's query, and
+  // `slope(column)` what a key loses for each key of distance.
+  template <class Unit, int kKeys, class Diagonal, class Slope>
+  FA_DEVICE void apply(typename Unit::C* s, int first, int lane, Diagonal diagonal, Slope slope) const {
     if (softcap != 0) {
       const float inner = scale / softcap, outer = softcap * kLog2e;
       each<Unit, kKeys>(s, [&](float x, int, int) { return tanh_of(x * inner) * outer; });
     } else {
       each<Unit, kKeys>(s, [&](float x, int, int) { return x * (scale * kLog2e); });
     }
-    if (slope != 0) {
-      const float steepness = slope * kLog2e;
+    if (sloped) {
       float start[Unit::kColumns];
 #pragma unroll
       for (int c = 0; c < Unit::kColumns; ++c) {
@@ -48,7 +48,7 @@ struct Bias {
       }
       each<Unit, kKeys>(s, [&](float x, int c, int f) {
         const float distance = start[c] + static_cast<float>(Unit::held_step(f));
-        return __builtin_fmaf(-steepness, __builtin_fabsf(distance), x);
+        return __builtin_fmaf(-slope(c) * kLog2e, __builtin_fabsf(distance), x);
       });
     }
   }

@@ -33,7 +33,7 @@ struct Dropout {
 #pragma unroll
       for (int f = 0; f < kHeld; f += kPart) {
         const int key = begin + Unit::held_step(f);
-        const PhiloxWords found = words(c, key / 4);
+        const PhiloxWords found = words(c, static_cast<unsigned>(key) / 4);
 #pragma unroll
         for (int i = 0; i < kPart; ++i) bits = bits + bits + (word(found, key, i) >= below ? 1 : 0);
       }
@@ -57,7 +57,7 @@ struct Dropout {
 
  private:
   FA_DEVICE static uint32_t word(const PhiloxWords& found, int key, int i) {
-    return kPart == 2 && key % 4 != 0 ? found.word[i + 2] : found.word[i];
+    return kPart == 2 && (key & 2) != 0 ? found.word[i + 2] : found.word[i];
   }
 };
 

@@ -31,10 +31,9 @@ constexpr PhiloxWords philox(PhiloxWords counter, PhiloxKey key) {
 }
 
 // The words of the probabilities of (batch, head, row) at columns 4 * group to 4 * group + 3.
-constexpr PhiloxWords dropout_words(PhiloxKey key, int batch, int head, int row, int group) {
-  return philox({{static_cast<uint32_t>(group), static_cast<uint32_t>(row), static_cast<uint32_t>(head),
-                  static_cast<uint32_t>(batch)}},
-                key);
+constexpr PhiloxWords dropout_words(PhiloxKey key, int batch, int head, int row, unsigned group) {
+  return philox(
+      {{group, static_cast<uint32_t>(row), static_cast<uint32_t>(head), static_cast<uint32_t>(batch)}}, key);
 }
 
 }  // namespace fa

@@ -113,10 +113,12 @@ struct Query {
   LdsBytes tile;
   int lane;
 
+  // Of waves that share the tile one fills it, to be followed by a barrier.
   template <class Window>
-  FA_DEVICE Query(LdsBytes tile, const Window& window, QuerySign sign, int lane) : tile(tile), lane(lane) {
+  FA_DEVICE Query(LdsBytes tile, const Window& window, QuerySign sign, int lane, bool fills = true)
+      : tile(tile), lane(lane) {
     held.load(window, sign, lane);
-    Rest::load(tile, window, sign, lane);
+    if (fills) Rest::load(tile, window, sign, lane);
   }
 
   FA_DEVICE typename Unit::B operand(int i) const {

@@ -66,6 +66,8 @@ struct Softmax {
     }
   }
 
+  FA_DEVICE bool sees_a_key(int column) const { return sum[column] != 0; }
+
   // Natural logarithm of the sum of exp(softmax_scale * score); +inf for a column that sees no key.
   FA_DEVICE float log_sum_exp(int column) const {
     constexpr float kLn2 = 0.693147180559945309f;

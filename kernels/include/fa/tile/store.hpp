@@ -5,27 +5,49 @@
 
 namespace fa {
 
-// Writes column `column` of O^T, times `factor`, to the row of out that begins at `row`.
-template <class Unit, DType kDType, int kHeadDim>
-FA_DEVICE void store_column(const typename Unit::C* o, int column, float factor, char* row, int lane) {
-  constexpr int kHeld = kHeadDim / Unit::kM * Unit::kRows;
+// Element `f` of a lane's part of column `column` of O^T.
+template <class Unit>
+FA_DEVICE float held_element(const typename Unit::C* o, int column, int f) {
+  return o[f / Unit::kRows][f % Unit::kRows * Unit::kColumns + column];
+}
+
+// Writes column `column` of O^T, times `factor`, to the row of out that begins at `row`: of the row's steps
+// the kSteps from `first` on.
+template <class Unit, DType kDType, int kHeadDim, int kSteps = kHeadDim / Unit::kM>
+FA_DEVICE void store_column(const typename Unit::C* o, int column, float factor, char* row, int lane,
+                            int first = 0) {
+  constexpr int kHeld = kSteps * Unit::kRows;
   constexpr int kChunk = kHeld % 8 == 0 ? 8 : 4;  // consecutive elements, written at once
   static_assert(kHeld % kChunk == 0, "each lane holds whole chunks of a row");
   typedef uint32_t Words __attribute__((ext_vector_type(kChunk / 2)));
   // A NaN survives `pack_numbers` here: it is the hardware's own or that of a 16-bit input, and has no low
   // bits that rounding could carry from.
-  char* held = row + Unit::held_begin(lane, kHeadDim) * 2;
+  char* held = row + (Unit::held_begin(lane, kHeadDim) + Unit::held_step(first * Unit::kRows)) * 2;
 #pragma unroll
   for (int f = 0; f < kHeld; f += kChunk) {
     Words words;
 #pragma unroll
     for (int word = 0; word < kChunk / 2; ++word) {
-      const int low = f + word * 2, high = low + 1;
-      words[word] =
-          pack_numbers<kDType>(o[low / Unit::kRows][low % Unit::kRows * Unit::kColumns + column] * factor,
-                               o[high / Unit::kRows][high % Unit::kRows * Unit::kColumns + column] * factor);
+      words[word] = pack_numbers<kDType>(held_element<Unit>(o, column, f + word * 2) * factor,
+                                         held_element<Unit>(o, column, f + word * 2 + 1) * factor);
     }
     *reinterpret_cast<Words*>(held + Unit::held_step(f) * 2) = words;
+  }
+}
+
+// The same in fp32.
+template <class Unit, int kHeadDim, int kSteps>
+FA_DEVICE void store_column_fp32(const typename Unit::C* o, int column, float factor, float* row, int lane,
+                                 int first) {
+  constexpr int kHeld = kSteps * Unit::kRows;
+  static_assert(kHeld % 4 == 0, "each lane holds whole chunks of a row");
+  float* held = row + Unit::held_begin(lane, kHeadDim) + Unit::held_step(first * Unit::kRows);
+#pragma unroll
+  for (int f = 0; f < kHeld; f += 4) {
+    f32x4 four;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) four[i] = held_element<Unit>(o, column, f + i) * factor;
+    *reinterpret_cast<f32x4*>(held + Unit::held_step(f)) = four;
   }
 }
 

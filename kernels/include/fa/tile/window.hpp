@@ -51,6 +51,22 @@ struct Window {
   }
 };
 
+// Rows from `first` on of several heads, packed: row r of all is head r % group of query r / group.  Rows
+// beyond the last read as the last.
+struct PackedWindow {
+  const char* base;
+  int64_t row_bytes, head_bytes;
+  int group, first, rows;
+
+  template <class T>
+  FA_DEVICE T read(int row, int byte) const {
+    const unsigned packed = static_cast<unsigned>(first + row < rows ? first + row : rows - 1);
+    const unsigned query = packed / static_cast<unsigned>(group);
+    const unsigned head = packed - query * static_cast<unsigned>(group);
+    return *reinterpret_cast<const T*>(base + query * row_bytes + head * head_bytes + byte);
+  }
+};
+
 // A matrix whose rows are scattered over pages of `page` rows, a multiple of 16: row j is row j % page of
 // page table[j / page].  Pages beyond the last are read as the last; there is at least one row and one page.
 struct PagedMatrix {

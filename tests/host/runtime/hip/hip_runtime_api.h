@@ -1,4 +1,4 @@
-// What the host library uses of HIP's header, for runtime.cpp, which stands in for the runtime in these tests.
+// What the host library uses of HIP's header. runtime.cpp stands in for the runtime in these tests.
 #pragma once
 
 enum hipError_t { hipSuccess = 0, hipErrorInvalidValue = 1 };

@@ -1,0 +1,100 @@
+#include "plan.hpp"
+
+#include <algorithm>
+
+#include "fa/arch/traits.hpp"
+#include "fa/kernel/config.hpp"
+#include "fa/kernel/params.hpp"
+
+namespace fa {
+
+namespace {
+
+constexpr double kFilled = 0.9;  // of the compute units, over all rounds of workgroups, counts as all
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0); }
+
+std::string count(std::int64_t n, const char* what) {
+  return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
+}
+
+// The share of the compute units that have a workgroup, over all rounds.
+double filled(std::int64_t workgroups, std::int64_t units) {
+  return static_cast<double>(workgroups) / static_cast<double>(ceil_div(workgroups, units) * units);
+}
+
+// The fewest parts that fill the device, or, where none does, fill it most.
+std::int64_t splits_to_fill(std::int64_t workgroups, std::int64_t units, std::int64_t most) {
+  if (static_cast<double>(workgroups) >= kFilled * static_cast<double>(units)) return 1;
+  double best = 0;
+  for (std::int64_t s = 1; s <= most; ++s) best = std::max(best, filled(workgroups * s, units));
+  std::int64_t splits = 1;
+  while (filled(workgroups * splits, units) < std::min(best, kFilled)) ++splits;
+  return splits;
+}
+
+std::int64_t workgroups_of(const PlanRequest& r) {
+  const std::int64_t rows = r.max_seqlen_q * (r.nheads / r.nheads_k);
+  const int block = decode_tile(r.arch, r.dtype, static_cast<int>(r.head_dim)).block_m;
+  return r.batch * r.nheads_k * ceil_div(rows, block);
+}
+
+std::int64_t most_splits(const PlanRequest& r, std::int64_t keys) {
+  return std::clamp(ceil_div(r.max_seqlen_k, keys), std::int64_t{1}, kMaxSplits);
+}
+
+Plan whole(const PlanRequest& r, const std::string& why) {
+  const bool matrix = traits(r.arch).unit != MatrixUnit::dot2;
+  return {matrix ? Path::matrix : Path::tiled, 1, why};
+}
+
+Plan split(const PlanRequest& r, std::int64_t splits, const std::string& why) {
+  std::string words = count(r.max_seqlen_q, "row") + " of " + count(r.nheads / r.nheads_k, "head") +
+                      " packed for each head of keys; " + why;
+  return {Path::split, static_cast<std::int32_t>(splits), words};
+}
+
+Plan automatic(const PlanRequest& r) {
+  const std::int64_t workgroups = workgroups_of(r);
+  const std::int64_t splits =
+      workgroups == 0 || r.compute_units < 1
+          ? 1
+          : splits_to_fill(workgroups, r.compute_units, most_splits(r, kMinKeysOfSplit));
+  return split(r, splits,
+               count(r.max_seqlen_k, "key") + " in " + count(splits, "part") + " give " +
+                   count(workgroups * splits, "workgroup") + " for " +
+                   count(r.compute_units, "compute unit"));
+}
+
+Plan requested(const PlanRequest& r, bool few) {
+  const std::int64_t keys = decode_config(r.arch, r.dtype, static_cast<int>(r.head_dim)).keys;
+  const std::int64_t splits = std::min(r.num_splits, most_splits(r, keys));
+  if (splits == 1 && !few) return whole(r, count(r.max_seqlen_q, "query row") + ", keys not split");
+  return split(r, splits,
+               count(r.num_splits, "part") + " wanted, " + std::to_string(splits) + " used for " +
+                   count(r.max_seqlen_k, "key"));
+}
+
+}  // namespace
+
+Plan plan(const PlanRequest& r) {
+  if (r.head_dim > INT32_MAX || !is_fwd_head_dim(static_cast<int>(r.head_dim))) {
+    return {Path::reference, 1, "no other kernel has head_dim " + std::to_string(r.head_dim)};
+  }
+  if (!r.aligned) {
+    return {Path::reference, 1,
+            "an address or a stride is not a multiple of 8 elements, or too large, for the other kernels"};
+  }
+  if (r.dropout) return whole(r, "dropout: keys are not split");
+  if (r.nheads_k == 0 || r.max_seqlen_q == 0 || r.batch == 0) return whole(r, "nothing to compute");
+  const bool few = r.max_seqlen_q <= kFewQueries;
+  if (r.max_seqlen_q > kMaxLength / (r.nheads / r.nheads_k)) {
+    return whole(r, "more rows than can be packed");
+  }
+  if (r.num_splits > 0) return requested(r, few);
+  if (few) return automatic(r);
+  return whole(r, count(r.max_seqlen_q, "query row") + ": more than " + std::to_string(kFewQueries) +
+                      " fill the waves of a workgroup");
+}
+
+}  // namespace fa

@@ -1,0 +1,59 @@
+// The one place that chooses how a forward call is computed.  Pure: dispatch, is_supported and explain ask
+// it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "fa/arch/dtype.hpp"
+#include "fa/arch/gfx.hpp"
+
+namespace fa {
+
+enum class Path {
+  matrix,     // fa_fwd_* on matrix instructions
+  tiled,      // fa_fwd_* on an arch that has none
+  split,      // fa_decode_*: few queries, the heads that share keys packed, the keys cut into parts
+  reference,  // fa_reference_*: any head dim, strides and alignment
+};
+
+constexpr std::string_view name(Path path) {
+  switch (path) {
+    case Path::matrix: return "matrix";
+    case Path::tiled: return "tiled";
+    case Path::split: return "split";
+    case Path::reference: return "reference";
+  }
+  return {};
+}
+
+// What of a call the choice depends on.  Counts are not negative; nheads is a multiple of nheads_k.
+struct PlanRequest {
+  Gfx arch;
+  DType dtype;
+  std::int64_t head_dim;
+  std::int64_t batch, max_seqlen_q, max_seqlen_k, nheads, nheads_k;
+  std::int64_t compute_units;  // of the device; matters for an automatic number of splits only
+  std::int64_t num_splits;     // wanted; 0: automatic
+  bool dropout;
+  bool aligned;  // pointers and strides are as FwdParams wants them
+};
+
+struct Plan {
+  Path path;
+  std::int32_t splits;  // parts that the keys are cut into; above 1 only on the split path
+  std::string reason;
+};
+
+// Queries of a sequence that are few: more fill the matrix kernel's waves.
+inline constexpr std::int64_t kFewQueries = 16;
+
+// Of an automatic choice: 32768 keys of one head fill the largest device, and no part is shorter than what
+// the join of the parts is worth.
+inline constexpr std::int64_t kMaxSplits = 512;
+inline constexpr std::int64_t kMinKeysOfSplit = 64;
+
+Plan plan(const PlanRequest& request);
+
+}  // namespace fa

@@ -1,0 +1,22 @@
+"""Upstream's own tests of the public functions at sizes for an emulator (see tests/upstream.py).
+
+A few cases stand for all; with FA_FULL=1 in the environment it is all of them.
+"""
+
+import os
+
+import pytest
+import upstream
+from conftest import FORWARD
+
+FULL = os.environ.get("FA_FULL", "") not in {"", "0"}
+
+
+@pytest.mark.parametrize("case", upstream.cases(full=FULL), ids=str)
+def test_upstreams_cases(target, shown, case):
+    outcome = upstream.run(
+        case, target.device, lambda function, *given, **options: target.attend(function, *given, **options)[0]
+    )
+    padded = min(d for dtype, d in FORWARD if dtype == case.dtype and d >= case.head_dim)
+    shown.compared(f"fa_fwd_{case.dtype}_d{padded}", str(case), outcome.error, outcome.allowed)
+    assert not outcome.wrong

@@ -1,0 +1,195 @@
+"""The one place that chooses a forward call's path and the parts of its keys."""
+
+import math
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+CHECKOUT = Path(__file__).parents[2]
+LARGEST = {"gfx908": 120, "gfx942": 304, "gfx1030": 80, "gfx1100": 96}  # compute units
+ROWS = {"gfx908": 32, "gfx942": 32, "gfx1030": 16, "gfx1100": 16}  # packed rows of a workgroup
+MOST = 512
+
+
+@dataclass(frozen=True)
+class Request:
+    """A forward call as the planner sees it; decode with 32k keys unless told."""
+
+    arch: str = "gfx942"
+    dtype: str = "fp16"
+    head_dim: int = 128
+    batch: int = 1
+    max_seqlen_q: int = 1
+    max_seqlen_k: int = 32768
+    nheads: int = 8
+    nheads_k: int = 8
+    compute_units: int = 304
+    num_splits: int = 0
+    dropout: bool = False
+    aligned: bool = True
+
+    def line(self) -> str:
+        values = (int(v) if isinstance(v, bool) else v for v in vars(self).values())
+        return " ".join(map(str, values))
+
+
+class Plan(NamedTuple):
+    path: str
+    splits: int
+    reason: str
+
+
+@pytest.fixture(scope="session")
+def plans(tmp_path_factory):
+    """The plans of a list of requests."""
+    program = tmp_path_factory.mktemp("plans") / "plans"
+    compiler = [sys.executable, "-m", "ziglang", "c++", "-target", "x86_64-linux-gnu.2.28"]
+    flags = ["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{CHECKOUT}/kernels/host"]
+    flags.append(f"-I{CHECKOUT}/kernels/include")
+    sources = [Path(__file__).with_name("plans.cpp"), CHECKOUT / "kernels/host/plan.cpp"]
+    done = subprocess.run(
+        [*compiler, *flags, *sources, "-o", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+    def ask(requests):
+        lines = "\n".join(request.line() for request in requests)
+        done = subprocess.run([program], input=lines, capture_output=True, text=True, check=True)
+        found = [line.split(" ", 2) for line in done.stdout.splitlines()]
+        assert len(found) == len(requests)
+        return [Plan(path, int(splits), reason) for path, splits, reason in found]
+
+    return ask
+
+
+def share_of_units(workgroups, units):
+    """Of the compute units, those with a workgroup, over all rounds of workgroups."""
+    return workgroups / (math.ceil(workgroups / units) * units)
+
+
+@pytest.mark.parametrize("arch", LARGEST)
+def test_decode_of_one_sequence_with_32k_keys_fills_the_largest_device(plans, arch):
+    units = LARGEST[arch]
+    cases = [
+        Request(
+            arch=arch,
+            dtype=dtype,
+            head_dim=head_dim,
+            nheads=nheads_k * group,
+            nheads_k=nheads_k,
+            compute_units=units,
+        )
+        for dtype, head_dim, nheads_k, group in product(
+            ("fp16", "bf16"), (32, 64, 96, 128, 192, 256), range(1, 33), (1, 2, 8)
+        )
+    ]
+    for case, plan in zip(cases, plans(cases), strict=True):
+        assert plan.path == "split"
+        assert share_of_units(case.nheads_k * plan.splits, units) >= 0.9, (case, plan)
+        assert plan.splits <= MOST
+
+
+@pytest.mark.parametrize("arch", LARGEST)
+def test_no_fewer_parts_would_fill_as_much(plans, arch):
+    units = LARGEST[arch]
+    cases = [
+        Request(arch=arch, batch=batch, nheads=heads, nheads_k=heads, max_seqlen_k=keys, compute_units=units)
+        for batch, heads, keys in product((1, 2, 5), (1, 3, 7, 16), (1, 64, 65, 500, 4096, 32768))
+    ]
+    for case, plan in zip(cases, plans(cases), strict=True):
+        workgroups = case.batch * case.nheads_k
+        shares = [share_of_units(workgroups * s, units) for s in range(1, -(-case.max_seqlen_k // 64) + 1)]
+        enough = min(0.9, max(shares[:MOST]))
+        if workgroups >= 0.9 * units:
+            assert plan.splits == 1
+        else:
+            assert plan.splits == next(s for s, share in enumerate(shares, start=1) if share >= enough)
+
+
+def test_a_device_that_is_full_anyway_gets_no_parts(plans):
+    [full, few] = plans([Request(batch=64), Request(batch=64, nheads_k=1)])
+    assert (full.path, full.splits) == ("split", 1)
+    assert few.splits > 1
+
+
+def test_short_queries_are_packed_and_long_ones_are_not(plans):
+    by_arch = {"gfx908": "matrix", "gfx942": "matrix", "gfx1030": "tiled", "gfx1100": "matrix"}
+    for arch, whole in by_arch.items():
+        asked = [Request(arch=arch, max_seqlen_q=n) for n in (1, 2, 3, 15, 16, 17, 4096)]
+        assert [plan.path for plan in plans(asked)] == ["split"] * 5 + [whole] * 2
+
+
+def test_every_block_of_packed_rows_counts_as_a_workgroup(plans):
+    for arch, rows in ROWS.items():
+        base = Request(arch=arch, nheads=8, nheads_k=1, compute_units=LARGEST[arch])
+        one, two = plans([replace(base, max_seqlen_q=rows // 8), replace(base, max_seqlen_q=rows // 8 + 1)])
+        assert f" {one.splits} workgroups" in one.reason
+        assert f" {two.splits * 2} workgroups" in two.reason
+        assert one.splits > two.splits
+
+
+def test_a_wanted_number_of_parts_is_taken_as_far_as_there_are_tiles(plans):
+    wanted = Request(max_seqlen_k=100, num_splits=3)
+    found = plans([wanted, replace(wanted, num_splits=9), replace(wanted, max_seqlen_k=0)])
+    assert [(plan.path, plan.splits) for plan in found] == [("split", 3), ("split", 4), ("split", 1)]
+    assert found[1].reason.endswith("9 parts wanted, 4 used for 100 keys")
+    assert plans([replace(wanted, max_seqlen_k=10**6, num_splits=10**6)])[0].splits == MOST
+
+
+def test_what_was_planned_is_planned_again_when_it_is_wanted(plans):
+    asked = [
+        Request(max_seqlen_q=q, max_seqlen_k=k, nheads=h, nheads_k=1)
+        for q, k, h in product((1, 16, 17), (0, 1, 63, 100, 32768), (1, 8))
+    ]
+    first = plans(asked)
+    again = plans(
+        [
+            replace(each, num_splits=plan.splits, compute_units=0)
+            for each, plan in zip(asked, first, strict=True)
+        ]
+    )
+    assert [plan[:2] for plan in again] == [plan[:2] for plan in first]
+
+
+def test_long_queries_are_split_only_when_that_is_wanted(plans):
+    long = Request(max_seqlen_q=4096)
+    found = plans([long, replace(long, num_splits=1), replace(long, num_splits=4)])
+    assert [(plan.path, plan.splits) for plan in found] == [("matrix", 1), ("matrix", 1), ("split", 4)]
+
+
+def test_dropout_is_never_split(plans):
+    found = plans([Request(dropout=True), Request(dropout=True, num_splits=4, arch="gfx1030")])
+    assert [tuple(plan) for plan in found] == [
+        ("matrix", 1, "dropout: keys are not split"),
+        ("tiled", 1, "dropout: keys are not split"),
+    ]
+
+
+def test_what_the_fast_kernels_do_not_take_goes_to_the_reference(plans):
+    found = plans([Request(head_dim=80), Request(aligned=False), Request(head_dim=2**40)])
+    assert [(plan.path, plan.splits) for plan in found] == [("reference", 1)] * 3
+    assert found[0].reason == "no other kernel has head_dim 80"
+    assert "not a multiple of 8 elements" in found[1].reason
+
+
+def test_nothing_to_compute_needs_no_parts(plans):
+    empty = [Request(batch=0), Request(max_seqlen_q=0), Request(nheads=0, nheads_k=0)]
+    assert [tuple(plan) for plan in plans(empty)] == [("matrix", 1, "nothing to compute")] * 3
+
+
+def test_more_packed_rows_than_32_bits_are_not_packed(plans):
+    [plan] = plans([Request(max_seqlen_q=2**29, nheads=8, nheads_k=1, num_splits=4)])
+    assert tuple(plan) == ("matrix", 1, "more rows than can be packed")
+
+
+def test_the_reason_counts_in_words(plans):
+    [plan] = plans([Request(max_seqlen_q=3, nheads=32, nheads_k=8)])
+    assert plan.reason == (
+        "3 rows of 4 heads packed for each head of keys; 32768 keys in 35 parts give 280 workgroups for 304 "
+        "compute units"
+    )
