@@ -1,10 +1,9 @@
-"""Upstream flash_attn's own tests at sizes for an emulator: their parameters, and how a case is run and judged.
+"""Upstream flash_attn's own tests at sizes for an emulator: their parameters, how a case is run and judged.
 
-The parameter lists are those of upstream's tests of each function; lengths above 257 are brought down with
-their distance to a multiple of 64 kept, batches and heads are fewer.  The product of the options is too large,
-upstream's too: every function meets every head dim and pair of lengths, and the other options go round with
-steps that have no common period.  The rule is upstream's for its CUDA kernels: the largest error is at most FACTOR times
-that of plain PyTorch in the tensors' dtype.
+The parameter lists are those of upstream's tests of each function, with lengths above 288 brought down, and
+fewer batches and heads.  As their product is too large, every function meets every head dim and pair of
+lengths, and the other options go round with steps that have no common period.  The rule is upstream's for its
+CUDA kernels: the largest error is at most FACTOR times that of plain PyTorch in the tensors' dtype.
 
 Both suites use it: tests/wheel for the implementation in PyTorch, tests/emulated for kernels.
 """
@@ -21,7 +20,7 @@ from flash_attn_rocm import _philox
 from torch import Tensor
 
 FACTOR = 2.0
-# What fp32 may lose in a sum of the most keys here, whose weights add up to 1: plain PyTorch may happen to be exact.
+# What fp32 may lose in a sum of the most keys here, whose weights add up to 1: plain PyTorch may be exact.
 SUM_ROUNDING = 512 * 2.0**-24
 LSE_TOLERANCE = 1e-5
 QUICK_STEP = 31  # of all cases; no factor of any of the lists
@@ -31,9 +30,30 @@ DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 HEAD_DIMS = (32, 40, 59, 64, 80, 96, 111, 128, 160, 192, 224, 256)
 CACHE_HEAD_DIMS = (32, 59, 64, 80, 128, 256)
 LENGTHS = (97, 128, 200, 192, 256, 257)
-PAIRS = ((113, 203), (128, 217), (113, 211), (108, 256), (128, 256), (256, 128), (256, 256), (255, 256), (256, 255))
+PAIRS = (
+    (113, 203),
+    (128, 217),
+    (113, 211),
+    (108, 256),
+    (128, 256),
+    (256, 128),
+    (256, 256),
+    (255, 256),
+    (256, 255),
+)
 RAGGED_PAIRS = ((1, 147), *PAIRS)
-CACHE_PAIRS = ((1, 128), (1, 211), (3, 256), (64, 160), (64, 256), (3, 159), (16, 288), (1, 272), (16, 272), (128, 128))
+CACHE_PAIRS = (
+    (1, 128),
+    (1, 211),
+    (3, 256),
+    (64, 160),
+    (64, 256),
+    (3, 159),
+    (16, 288),
+    (1, 272),
+    (16, 272),
+    (128, 128),
+)
 HEADS = ((3, 3), (3, 1), (4, 2))  # as many of k and v, one, some
 PAGES = (None, 256, 16)
 
@@ -61,7 +81,11 @@ class Case:
     leftpad: bool = False
 
     def __str__(self) -> str:
-        options = [name for name in ("causal", "local", "alibi", "new", "batch_idx", "leftpad") if getattr(self, name)]
+        options = [
+            name
+            for name in ("causal", "local", "alibi", "new", "batch_idx", "leftpad")
+            if getattr(self, name)
+        ]
         options += [f"{name}{value}" for name in ("softcap", "dropout_p", "splits", "rotary", "page")
                     if (value := getattr(self, name))]  # fmt: skip
         sizes = f"{self.lengths[0]}x{self.lengths[1]}-d{self.head_dim}-h{self.heads[0]}_{self.heads[1]}"
@@ -100,8 +124,9 @@ def _cache_cases() -> Iterator[Case]:
         new, page = number % 2 == 1, PAGES[number % 3]
         yield Case(
             "kvcache", dtype, head_dim, lengths, heads=HEADS[number % 3], causal=number % 5 in {1, 2, 4},
-            local=number % 7 in {0, 3}, alibi=number % 11 in {1, 5}, splits=(0, 1, 3)[number % 13 % 3], new=new,
-            rotary=(0.0, 0.5, 1.0)[number % 17 % 3] if new else 0.0, interleaved=number % 19 % 2 == 1, page=page,
+            local=number % 7 in {0, 3}, alibi=number % 11 in {1, 5}, splits=(0, 1, 3)[number % 13 % 3],
+            new=new, rotary=(0.0, 0.5, 1.0)[number % 17 % 3] if new else 0.0,
+            interleaved=number % 19 % 2 == 1, page=page,
             batch_idx=page is None and number % 23 % 2 == 1, leftpad=page is None and number % 29 % 2 == 1,
         )  # fmt: skip
 
@@ -143,7 +168,9 @@ class Setup:
         most_q, most_k = case.lengths
         left, right = self.draw(0, most_k), self.draw(0, most_k)
         self.window = (left, right) if case.local else (-1, -1)
-        self.slopes = torch.rand(self.batch, case.heads[0], generator=self.generator) * 0.3 if case.alibi else None
+        self.slopes = (
+            torch.rand(self.batch, case.heads[0], generator=self.generator) * 0.3 if case.alibi else None
+        )
         self.rows = [most_q] * self.batch
         self.keys = [most_k] * self.batch
         if case.function.startswith("varlen"):
@@ -293,11 +320,13 @@ def _angles(setup: Setup, most: int) -> tuple[Tensor, Tensor] | None:
     return torch.cos(angle).to(dtype).to(setup.device), torch.sin(angle).to(dtype).to(setup.device)
 
 
-def _turned(x: Tensor, angles: tuple[Tensor, Tensor], positions: Tensor, interleaved: bool) -> Tensor:  # noqa: FBT001
+def _turned(x: Tensor, angles: tuple[Tensor, Tensor], positions: Tensor, interleaved: bool) -> Tensor:
     c, s = (table[positions].float()[:, None] for table in angles)
     half = c.shape[-1]
     some = x[..., : 2 * half].float()
-    first, second = (some[..., 0::2], some[..., 1::2]) if interleaved else (some[..., :half], some[..., half:])
+    first, second = (
+        (some[..., 0::2], some[..., 1::2]) if interleaved else (some[..., :half], some[..., half:])
+    )
     a, b = first * c - second * s, first * s + second * c
     mixed = torch.stack([a, b], -1).flatten(-2) if interleaved else torch.cat([a, b], -1)
     return torch.cat([mixed.to(x.dtype), x[..., 2 * half :]], -1)
@@ -328,7 +357,9 @@ def plain(part: Part, case: Case, window: tuple[int, int], dtype: torch.dtype) -
     probabilities = torch.softmax(scores, -1).masked_fill(blind[:, None], 0.0)
     if part.kept is not None:
         probabilities = probabilities * part.kept / (1.0 - case.dropout_p)
-    return (probabilities.to(dtype) @ v).transpose(0, 1), torch.logsumexp(scores, -1).masked_fill(blind, math.inf)
+    return (probabilities.to(dtype) @ v).transpose(0, 1), torch.logsumexp(scores, -1).masked_fill(
+        blind, math.inf
+    )
 
 
 def _judge(case: Case, setup: Setup, parts: Sequence[Part]) -> Outcome:

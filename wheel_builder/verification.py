@@ -5,6 +5,7 @@
 Results are in the record that lies beside the wheel afterwards.
 """
 
+import os
 import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -212,5 +213,6 @@ def _emulate(
         shown = emulated.run_emulated(
             file, arch, kernels, image=tester, standin=runtime, disassembly=code, checkout=place.checkout,
             store=place.store, jobs=place.jobs, log=log,
+            full=os.environ.get(emulated.FULL, "") not in {"", "0"},
         )  # fmt: skip
         return told(step, shown)

@@ -1,9 +1,10 @@
 """Time that a call takes before its kernel is launched, of the installed wheel: a benchmark, not a test.
 
-    FA_STANDIN_ARCH=gfx942 FA_STANDIN_DISASSEMBLY=folder FA_STANDIN_LAUNCH=skip LD_PRELOAD=libamdhip64.so.7 \\
-        PYTHONPATH=checkout python tests/standin/bench_overhead.py
+    python -m tests.standin.run_bench [WHEEL]
 
-Or, which makes all of that for the newest wheel in dist: ``python -m tests.standin.overhead``.
+runs this in the verify container, after a release.  Elsewhere it needs the wheel and PyTorch, and
+
+    FA_STANDIN_ARCH=gfx942 FA_STANDIN_DISASSEMBLY=folder FA_STANDIN_LAUNCH=skip LD_PRELOAD=libamdhip64.so.7
 
 The stand-in HIP runtime checks each launch and returns at once.  Everything else is the shipped code on host
 memory: the Python function, the memory for its results, the operator, and the host library up to
@@ -18,7 +19,13 @@ from functools import partial
 
 import flash_attn_rocm
 import torch
-from flash_attn_rocm import _kernels, _support, flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache
+from flash_attn_rocm import (
+    _kernels,
+    _support,
+    flash_attn_func,
+    flash_attn_varlen_func,
+    flash_attn_with_kvcache,
+)
 from torch._C import DispatchKey, DispatchKeySet
 
 RUNS, CALLS = 1500, 20
@@ -54,9 +61,10 @@ def calls():
     q, k, v = (torch.randn(1, 1, 4, 64).half() for _ in range(3))
     cache, lengths = torch.randn(1, 32, 4, 64).half(), torch.tensor([4], dtype=torch.int32)
     ends = torch.tensor([0, 1], dtype=torch.int32)
+    rows = (q[0], k[0], v[0])
     return {
         "flash_attn_func": lambda: flash_attn_func(q, k, v, causal=True),
-        "flash_attn_varlen_func": lambda: flash_attn_varlen_func(q[0], k[0], v[0], ends, ends, 1, 1),
+        "flash_attn_varlen_func": lambda: flash_attn_varlen_func(*rows, ends, ends, 1, 1),
         "flash_attn_with_kvcache": lambda: flash_attn_with_kvcache(q, cache, cache, cache_seqlens=lengths),
     }
 

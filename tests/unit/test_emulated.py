@@ -16,7 +16,7 @@ KERNELS = ("fa_fwd_bf16_d64", "fa_fwd_fp16_d64")
 @pytest.fixture
 def checkout(tmp_path):
     root = tmp_path / "checkout"
-    for name in ("tests/emulated/test_a.py", "wheel_builder/standin/control.py"):
+    for name in ("tests/emulated/test_a.py", "tests/upstream.py", "wheel_builder/standin/control.py"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(name)
     return root
@@ -39,12 +39,13 @@ def answering(found):
     return FakeEngine(answer)
 
 
-def emulate(checkout, tmp_path, engine, *, arch="gfx942", standin="standin"):
+def emulate(checkout, tmp_path, engine, *, arch="gfx942", standin="standin", full=False):
     file = tmp_path / "a-1+rocm7.2-py3-none-any.whl"
     file.write_bytes(b"wheel")
     return emulated.run_emulated(
         file, arch, KERNELS, image=IMAGE, standin=part(tmp_path, standin), disassembly=part(tmp_path, "code"),
-        checkout=checkout, store=Store(tmp_path / "build"), jobs=2, log=tmp_path / "log", run=engine,
+        checkout=checkout, store=Store(tmp_path / "build"), jobs=2, log=tmp_path / "log", full=full,
+        run=engine,
     )  # fmt: skip
 
 
@@ -59,13 +60,21 @@ def test_the_suite_runs_on_the_arch_with_sanitizers_and_without_network(checkout
     assert shown.facts == record(tests={"passed": 3})
 
 
-def test_only_the_control_module_of_the_checkout_is_in_the_container(checkout, tmp_path):
+def test_the_full_suite_is_another_result(checkout, tmp_path):
+    engine = answering(record())
+    emulate(checkout, tmp_path, engine)
+    assert not emulate(checkout, tmp_path, engine, full=True).reused
+    assert ["FA_FULL=1" in command for command in engine.commands] == [False, True]
+
+
+def test_only_what_the_suite_needs_of_the_checkout_is_in_the_container(checkout, tmp_path):
     engine = answering(record())
     emulate(checkout, tmp_path, engine)
     mounted = [part for part in engine.commands[0] if part.startswith("type=bind")]
     from_checkout = sorted(m.split("source=")[1].split(",")[0] for m in mounted if str(checkout) in m)
     assert from_checkout == [
-        str(checkout / "tests/emulated"), str(checkout / "wheel_builder/standin/control.py"),
+        str(checkout / "tests/emulated"), str(checkout / "tests/upstream.py"),
+        str(checkout / "wheel_builder/standin/control.py"),
     ]  # fmt: skip
 
 

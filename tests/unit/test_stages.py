@@ -48,6 +48,7 @@ def checkout(tmp_path):
         "kernels/instances/build.py",
         "tests/wheel/test_a.py",
         "tests/standin/test_a.py",
+        "tests/upstream.py",
         "wheel_builder/standin/control.py",
         "wheel_builder/a.py",
     ):

@@ -53,7 +53,8 @@ def kernels_on(monkeypatch):
 
 @pytest.fixture
 def host_fwd():
-    """``fwd`` for host memory, which only tests have; the arguments of each call it got, by their names."""
+    """``fwd`` and ``append`` for host memory, which only tests have; the arguments of each call that ``fwd``
+    got, by their names."""
     calls = []
 
     def fwd(*arguments):
@@ -65,7 +66,15 @@ def host_fwd():
         given["out"].copy_(out)
         given["lse"].copy_(lse)
 
+    def append(*arguments):
+        *tensors, q_out, interleaved, advances = arguments
+        before = (*tensors[:8], None, *tensors[8:], interleaved, advances)
+        rotated, _ = torch.ops.flash_attn_rocm.reference_append(*before)
+        if q_out is not None:
+            q_out.copy_(rotated)
+
     library = torch.library.Library("flash_attn_rocm", "IMPL")
     library.impl("fwd", fwd, "CPU")
+    library.impl("append", append, "CPU")
     yield calls
     library._destroy()

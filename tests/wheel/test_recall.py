@@ -107,9 +107,7 @@ def test_other_values_of_tensors_are_seen(host_fwd, kernels_on):
     for ends in ([0, 3, 8], [0, 5, 8]):
         cu = ints(*ends)
         out = flash_attn_varlen_func(q, k, v, cu, ints(0, 4, 9), 5, 5)
-        assert torch.equal(
-            out[: ends[1]], flash_attn_func(q[None, : ends[1]], k[None, :4], v[None, :4])[0]
-        )
+        assert torch.equal(out[: ends[1]], flash_attn_func(q[None, : ends[1]], k[None, :4], v[None, :4])[0])
 
 
 def test_an_int_of_cache_seqlens_may_change(host_fwd, kernels_on, checks):

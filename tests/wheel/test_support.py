@@ -9,6 +9,7 @@ import torch
 from flash_attn_rocm import (
     FlashAttnFallbackWarning,
     FlashAttnUnsupportedError,
+    _plan,
     _recall,
     explain,
     flash_attn_func,
@@ -16,6 +17,12 @@ from flash_attn_rocm import (
     set_strict,
 )
 from flash_attn_rocm._library import instances
+from flash_attn_rocm._plan import Plan
+
+
+def forward():
+    """The kernels for one head dim each."""
+    return [each for each in instances() if each.op == "fwd"]
 
 
 def archs():
@@ -25,12 +32,14 @@ def archs():
 def test_the_registry_is_not_empty():
     rows = json.loads(torch.ops.flash_attn_rocm.instances())
     assert rows
-    assert all(row["name"] == f"fa_{row['op']}_{row['dtype']}_d{row['head_dim']}" for row in rows)
+    for row in rows:
+        head_dim = f"_d{row['head_dim']}" if row["head_dim"] else ""  # 0: any
+        assert row["name"] == f"fa_{row['op']}_{row['dtype']}{head_dim}"
     assert all(row["archs"] for row in rows)
 
 
 def test_every_instance_is_served_on_each_of_its_archs_and_on_no_other():
-    for each in instances():
+    for each in forward():
         for arch in archs():
             assert is_supported(arch, each.dtype, each.head_dim).ok == (arch in each.archs)
             assert is_supported(f"{arch}:sramecc+:xnack-", each.dtype, each.head_dim).ok == (
@@ -58,7 +67,7 @@ def test_missing_instance_names_what_there_is(dtype, head_dim):
     reason = is_supported(arch, dtype, head_dim).reason
     shown = min(head_dim, 2**31 - 1)
     assert reason.startswith(f"no fwd kernel for {dtype} with head_dim {shown} on {arch}: this wheel has ")
-    for each in instances():
+    for each in forward():
         assert each.dtype in reason
         assert str(each.head_dim) in reason
 
@@ -161,7 +170,7 @@ def test_explain_and_is_supported_agree_with_who_answers(qkv, host_fwd, kernels_
         if found.ok:
             flash_attn_func(*qkv)
             assert found.path in {"matrix", "tiled", "split", "reference"}
-            assert arch in found.reason
+            assert found.reason
         else:
             with pytest.raises(FlashAttnUnsupportedError):
                 flash_attn_func(*qkv)
@@ -216,6 +225,22 @@ def test_other_head_dims_are_padded_to_a_kernels(host_fwd, kernels_on, head_dim)
     found, expected = (torch.autograd.grad(each.sum(), (q, k, v)) for each in (out, wanted))
     for mine, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=2**-9, atol=2**-10)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("split 7 32768 keys in 7 parts", Plan("split", 7, "32768 keys in 7 parts")),
+        ("unsupported 0 no kernel for it", Plan("", 1, "no kernel for it")),
+    ],
+)
+def test_the_librarys_plan_is_taken(monkeypatch, answer, expected):
+    monkeypatch.setattr(_plan, "PLAN", lambda *_question: answer)
+    _plan.plan.cache_clear()
+    try:
+        assert _plan.plan("gfx942", "fp16", 64, 1, 1, 32768, 8, 1, 304, 0, False, True) == expected
+    finally:
+        _plan.plan.cache_clear()
 
 
 def arguments_of(function):

@@ -22,7 +22,7 @@ def test_the_rule_refuses_what_is_wrong():
 
     def attend_wrongly(function, *arguments, **options):
         out, *rest = function(*arguments, **options)
-        return out * 1.01, *rest
+        return out * 1.05, *rest
 
     assert not case.dropout_p
     assert "out: error" in upstream.run(case, torch.device("cpu"), attend_wrongly).wrong
@@ -31,7 +31,18 @@ def test_the_rule_refuses_what_is_wrong():
 def test_every_option_is_met():
     every = upstream.cases(full=True)
     assert len(set(map(str, every))) <= len(every)
-    for name in ("causal", "local", "alibi", "softcap", "dropout_p", "splits", "rotary", "page", "batch_idx", "leftpad"):
+    for name in (
+        "causal",
+        "local",
+        "alibi",
+        "softcap",
+        "dropout_p",
+        "splits",
+        "rotary",
+        "page",
+        "batch_idx",
+        "leftpad",
+    ):
         assert len({getattr(case, name) for case in every}) > 1, name
     few = upstream.cases(full=False)
     assert {case.function for case in few} == {case.function for case in every}

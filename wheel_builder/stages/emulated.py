@@ -12,7 +12,7 @@ from typing import Any
 
 from wheel_builder.errors import VerifyError
 from wheel_builder.process import Runner, run
-from wheel_builder.standin.container import CONTROL, standin_suite
+from wheel_builder.standin.container import CONTROL, SHARED, standin_suite
 from wheel_builder.store import Artifact, Store, sha256_file, sha256_tree
 from wheel_builder.wheel_tests import run_suite
 
@@ -20,6 +20,7 @@ TESTS = "tests/emulated"
 RECORD = "record.json"
 CHECKS = "uninit,race,barrier"
 SEED = "1"
+FULL = "FA_FULL"  # read by the tests, and from the environment of ``verify``
 # AMD's runtime names these devices with their feature flags.
 DEVICES = {"gfx908": "gfx908:sramecc+:xnack-", "gfx942": "gfx942:sramecc+:xnack-"}
 
@@ -36,13 +37,18 @@ def run_emulated(
     store: Store,
     jobs: int,
     log: Path,
+    full: bool = False,
     run: Runner = run,
 ) -> Artifact:
-    """Run ``tests/emulated`` for ``arch``; ``kernels`` are those that have to run.  Facts are the record."""
+    """Run ``tests/emulated`` for ``arch``; ``kernels`` are those that have to run.  Facts are the record.
+
+    ``full`` runs all of upstream's cases instead of a few.
+    """
     settings = {
         "FA_STANDIN_ARCH": DEVICES.get(arch, arch),
         "FA_STANDIN_CHECKS": CHECKS,
         "FA_STANDIN_SEED": SEED,
+        **({FULL: "1"} if full else {}),
     }
     inputs = {
         "wheel": sha256_file(wheel),
@@ -52,7 +58,7 @@ def run_emulated(
         "standin": standin.key,
         "disassembly": disassembly.key,
         "settings": settings,
-        "tests": sha256_tree(checkout, [checkout / TESTS, checkout / CONTROL]),
+        "tests": sha256_tree(checkout, [checkout / path for path in (TESTS, CONTROL, SHARED)]),
     }
 
     def make(out: Path) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from wheel_builder.process import Runner, run
-from wheel_builder.standin.container import CONTROL, standin_suite
+from wheel_builder.standin.container import CONTROL, PYTHON, SHARED, shared_mount, standin_suite
 from wheel_builder.store import Artifact, Store, sha256_file, sha256_tree
 from wheel_builder.wheel_tests import Suite, run_suite
 
@@ -47,10 +47,10 @@ def verify_wheel(
         "image": image.facts["image_id"],
         "standin": standin.key,
         "disassembly": disassembly.key,
-        "tests": sha256_tree(checkout, [checkout / path for path in (TESTS, ERROR_TESTS, CONTROL)]),
+        "tests": sha256_tree(checkout, [checkout / path for path in (TESTS, ERROR_TESTS, CONTROL, SHARED)]),
     }
     suites = {
-        TESTS: Suite(checkout / TESTS),
+        TESTS: Suite(checkout / TESTS, (shared_mount(checkout),), (("PYTHONPATH", PYTHON),)),
         # Each scenario preloads the stand-in into a process of its own.
         ERROR_TESTS: standin_suite(
             checkout / ERROR_TESTS, standin=standin, disassembly=disassembly, checkout=checkout, preload=False

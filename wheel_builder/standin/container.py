@@ -9,6 +9,8 @@ from wheel_builder.wheel_tests import Suite
 
 LIBRARY = "libamdhip64.so.7"
 CONTROL = "wheel_builder/standin/control.py"
+SHARED = "tests/upstream.py"  # what tests of several suites import
+PYTHON = "/python"  # where they find it
 LIBRARY_INSIDE = f"/standin/{LIBRARY}"
 
 
@@ -23,16 +25,23 @@ def standin_suite(
 ) -> Suite:
     """``tests`` with the stand-in at hand, and in their own process when ``preload`` is set.
 
-    Of the checkout only the control module is there: the package that is tested is the installed one.
+    Of the checkout only the control module and what suites share is there: the package that is tested is the
+    installed one.
     """
     own = {
         "FA_STANDIN_DISASSEMBLY": "/disassembly",
         "FA_STANDIN_LIBRARY": LIBRARY_INSIDE,
-        "PYTHONPATH": "/python",
+        "PYTHONPATH": PYTHON,
     }
     mounts = (
         Mount(standin.path, "/standin"),
         Mount(disassembly.path, "/disassembly"),
-        Mount(checkout / CONTROL, f"/python/{CONTROL}"),
+        Mount(checkout / CONTROL, f"{PYTHON}/{CONTROL}"),
+        shared_mount(checkout),
     )
     return Suite(tests, mounts, tuple({**own, **(env or {})}.items()), LIBRARY_INSIDE if preload else "")
+
+
+def shared_mount(checkout: Path) -> Mount:
+    """What suites share, for Python to find."""
+    return Mount(checkout / SHARED, f"{PYTHON}/{Path(SHARED).name}")

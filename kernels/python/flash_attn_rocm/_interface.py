@@ -27,7 +27,10 @@ class Function(NamedTuple):
 
 
 def call(
-    function: Function, tensors: tuple[Any, ...], numbers: tuple[Any, ...], want_probabilities: bool
+    function: Function,
+    tensors: tuple[Any, ...],
+    numbers: tuple[Any, ...],
+    want_probabilities: bool,  # noqa: FBT001
 ) -> Tensor | Three:
     """out, and when wanted the log-sum-exp and the probabilities; ``numbers`` end in window_size."""
     key = _recall.signature(function.unpack, tensors, numbers)

@@ -9,6 +9,8 @@ from flash_attn_rocm._layout import Device, choose, readable
 from flash_attn_rocm._options import Inputs, Options
 
 FWD = torch.ops.flash_attn_rocm.fwd.default
+# What it takes, in its order.
+ARGUMENTS = tuple(argument.name for argument in FWD._schema.arguments)  # noqa: SLF001 - the only way to ask
 FORWARD = (
     f"forward({_ops.INPUTS}, {_ops.OPTIONS}, Tensor? rng_state, str arch, int compute_units) "
     "-> (Tensor, Tensor)"

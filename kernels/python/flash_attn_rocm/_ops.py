@@ -108,7 +108,7 @@ def _backward_fake(_dout: Tensor, _out: Tensor, _lse: Tensor, *arguments: object
 def split(arguments: tuple[object, ...]) -> tuple[Inputs, Options, tuple[object, ...]]:
     """An operator's arguments, of which INPUTS and OPTIONS come first."""
     options = Options(*arguments[len(Inputs._fields) : FIELDS])  # type: ignore[arg-type]
-    return Inputs(*arguments[: len(Inputs._fields)]), options, arguments[FIELDS:]  # type: ignore[arg-type]
+    return Inputs(*arguments[: len(Inputs._fields)]), options, arguments[FIELDS:]
 
 
 def _tensors_of(part: Part, inputs: Inputs) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:

@@ -58,8 +58,8 @@ class Options(NamedTuple):
 
     Row i, whose diagonal is d = i + seqlen_k - seqlen_q, sees the keys d - window_left <= j <= d +
     window_right; -1 is no bound, so causal attention is (-1, 0).  The seqlens are those of the sequence; the
-    ``max_`` ones are the largest of all.  ``num_splits`` is how many parts the keys are cut into, 0 for as many
-    as fill the device; the answer is the same.
+    ``max_`` ones are the largest of all.  ``num_splits`` is how many parts the keys are cut into, 0 for as
+    many as fill the device; the answer is the same.
     """
 
     softmax_scale: float

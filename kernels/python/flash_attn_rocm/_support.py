@@ -15,9 +15,11 @@ PYTORCH = "pytorch"
 
 
 class Machine:
-    """``host_memory_arch`` tells the arch of kernels that run on host memory; only tests have such."""
+    """``host_memory_arch`` tells the arch of kernels that run on host memory, which only tests have, and
+    ``host_memory_units`` how many compute units there are to fill."""
 
     host_memory_arch: Callable[[], str] | None = None
+    host_memory_units: int = 0
 
 
 @dataclass(frozen=True)
@@ -77,14 +79,15 @@ def support_of(inputs: Inputs, options: Options, *, want_probabilities: bool = F
 def device_of(device: torch.device) -> Device:
     """What plans depend on; a device without an arch raises RuntimeError."""
     if Machine.host_memory_arch is not None:
-        return Device(Machine.host_memory_arch(), 0)
+        return Device(Machine.host_memory_arch(), Machine.host_memory_units)
     return _device_of(device)
 
 
 @cache
 def _device_of(device: torch.device) -> Device:
     arch = str(torch.ops.flash_attn_rocm.device_arch(device.index))
-    return Device(arch, torch.cuda.get_device_properties(device).multi_processor_count)
+    units = getattr(torch.ops.flash_attn_rocm, "compute_units", None)
+    return Device(arch, 0 if units is None else int(units(device.index)))
 
 
 @constant_when_traced

@@ -32,23 +32,38 @@ from flash_attn_rocm._options import Inputs
 Answer: TypeAlias = Tensor | tuple[Tensor, Tensor, Tensor]
 
 
+def _qkvpacked(qkv: Tensor, slopes: Tensor | None) -> Inputs:
+    q, k, v = qkv.unbind(2)
+    return Inputs(q, k, v, slopes)
+
+
+def _kvpacked(q: Tensor, kv: Tensor, slopes: Tensor | None) -> Inputs:
+    k, v = kv.unbind(2)
+    return Inputs(q, k, v, slopes)
+
+
 def _varlen(
     q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, table: Tensor | None, slopes: Tensor | None
 ) -> Inputs:
     return Inputs(q, k, v, slopes, cu_q, cu_k, block_table=table)
 
 
+def _varlen_qkvpacked(qkv: Tensor, cu: Tensor, slopes: Tensor | None) -> Inputs:
+    q, k, v = qkv.unbind(1)
+    return Inputs(q, k, v, slopes, cu, cu)
+
+
+def _varlen_kvpacked(q: Tensor, kv: Tensor, cu_q: Tensor, cu_k: Tensor, slopes: Tensor | None) -> Inputs:
+    k, v = kv.unbind(1)
+    return Inputs(q, k, v, slopes, cu_q, cu_k)
+
+
 DENSE = Function(_prepare.dense, Inputs)
-QKVPACKED = Function(_prepare.qkvpacked, lambda qkv, slopes: Inputs(*qkv.unbind(2), slopes))
-KVPACKED = Function(_prepare.kvpacked, lambda q, kv, slopes: Inputs(q, *kv.unbind(2), slopes))
+QKVPACKED = Function(_prepare.qkvpacked, _qkvpacked)
+KVPACKED = Function(_prepare.kvpacked, _kvpacked)
 VARLEN = Function(_prepare.varlen, _varlen)
-VARLEN_QKVPACKED = Function(
-    _prepare.varlen_qkvpacked, lambda qkv, cu, slopes: Inputs(*qkv.unbind(1), slopes, cu, cu)
-)
-VARLEN_KVPACKED = Function(
-    _prepare.varlen_kvpacked,
-    lambda q, kv, cu_q, cu_k, slopes: Inputs(q, *kv.unbind(1), slopes, cu_q, cu_k),
-)
+VARLEN_QKVPACKED = Function(_prepare.varlen_qkvpacked, _varlen_qkvpacked)
+VARLEN_KVPACKED = Function(_prepare.varlen_kvpacked, _varlen_kvpacked)
 
 
 def flash_attn_func(

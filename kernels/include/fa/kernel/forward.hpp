@@ -128,9 +128,11 @@ struct Forward {
   FA_DEVICE static int blocks(const FwdParams& params, int group) {
     return blocks_of_rows(params.seqlen_q * group, kTile.block_m);
   }
+  // The last blocks, which see the most keys where right is limited, begin first.
   FA_DEVICE int block() const {
     const int x = __builtin_amdgcn_workgroup_id_x();
-    return kPacked ? uniform(x % blocks(params, group)) : x;
+    if (kPacked) return uniform(x % blocks(params, group));
+    return params.window_right < 0 ? x : blocks(params, 1) - 1 - x;
   }
   FA_DEVICE static int part_of_grid(const FwdParams& params, int group) {
     const int x = __builtin_amdgcn_workgroup_id_x();

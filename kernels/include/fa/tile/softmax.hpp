@@ -26,13 +26,13 @@ struct Softmax {
   static constexpr float kFar = 1024;  // the offset from which on top is subtracted first; error below: 2^-15
 
   float c;
-  float slack;  // kSlack in units of scores
+  float slack;  // kSlack in units of scores; in a scalar register
   bool far = false;
   float top[kColumns];  // -inf before the first visible key
   float offset[kColumns];
   float sum[kColumns];
 
-  FA_DEVICE explicit Softmax(float c) : c(c), slack(kSlack * __builtin_amdgcn_rcpf(c)) {
+  FA_DEVICE explicit Softmax(float c) : c(uniform(c)), slack(uniform(kSlack * __builtin_amdgcn_rcpf(c))) {
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
       top[column] = kNone;

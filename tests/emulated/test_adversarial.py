@@ -1,0 +1,93 @@
+"""Forward attention on inputs made to hurt an online softmax, held to the rule of all others (rule.py)."""
+
+import math
+
+import pytest
+import torch
+from conftest import FORWARD
+from flash_attn_rocm import flash_attn_func
+from rule import DTYPES, Rules, Sequence, judge
+
+ROWS, KEYS = 33, 200
+SPIKE = KEYS // 3
+instances = pytest.mark.parametrize(("dtype", "head_dim"), FORWARD)
+
+
+def normal(rows, head_dim, seed):
+    return torch.randn(rows, 1, head_dim, generator=torch.Generator().manual_seed(seed))
+
+
+def along(scores, head_dim):
+    """q and k with all rows of q alike: with softmax_scale 1 key j has about ``scores[j]``.
+
+    The largest is spread evenly over q and k, which keeps fp16 from overflowing.
+    """
+    size = math.sqrt(max(scores.abs().max().item(), 1.0) / head_dim)
+    q = torch.full((ROWS, 1, head_dim), size)
+    return q, (scores / (size * head_dim))[:, None, None] + normal(len(scores), head_dim, 1) * 2e-3
+
+
+def alone(score):
+    scores = torch.zeros(KEYS)
+    scores[SPIKE] = score
+    return scores
+
+
+FAR = torch.arange(KEYS)
+# By name the scores of the keys.  Exponentials and rescaling are in powers of two: a rescale waits for 8.
+SCORES = {
+    "every key rises by less than a rescale waits for": FAR * 0.08,
+    "every second key calls for a rescale": FAR * 5.0,
+    "every key falls": FAR * -5.0,
+    "all are equal": torch.zeros(KEYS),
+    "all are far below zero": torch.full((KEYS,), -6000.0),
+    "their sum is near 1": torch.full((KEYS,), -math.log(KEYS)),
+    "one dominates": alone(90.0),
+    "one is alone": alone(1000.0),
+    # From here on scale * score cannot be rounded without a trace in an fp16 output.
+    "one is alone and large": alone(6000.0),
+    "one is alone and very large": alone(40000.0),
+}
+
+
+def attend(target, shown, dtype, head_dim, name, rules, inputs):
+    q, k, v = (x.to(DTYPES[dtype]).to(target.device) for x in inputs)
+    (out, lse, _), _ = target.attend(
+        flash_attn_func, q[None], k[None], v[None], return_attn_probs=True, **rules.arguments
+    )
+    judge(shown, f"fa_fwd_{dtype}_d{head_dim}", name, [Sequence(q, k, v, out[0], lse[0])], rules)
+
+
+@instances
+@pytest.mark.parametrize("right", [-1, 0])
+@pytest.mark.parametrize("name", SCORES)
+def test_scores(target, shown, dtype, head_dim, name, right):
+    inputs = *along(SCORES[name], head_dim), normal(KEYS, head_dim, 2)
+    attend(target, shown, dtype, head_dim, name, Rules(scale=1.0, right=right), inputs)
+
+
+@instances
+@pytest.mark.parametrize("right", [-1, 0])
+def test_scores_eight_times_as_large(target, shown, dtype, head_dim, right):
+    inputs = [normal(rows, head_dim, seed) * 8**0.5 for seed, rows in enumerate((ROWS, KEYS, KEYS))]
+    attend(target, shown, dtype, head_dim, "8 times", Rules(right=right), inputs)
+
+
+@instances
+def test_each_row_has_a_spike_of_its_own(target, shown, dtype, head_dim):
+    q, k, v = (normal(rows, head_dim, seed) for seed, rows in enumerate((ROWS, KEYS, KEYS)))
+    k[::6][:ROWS] = q * 6
+    attend(target, shown, dtype, head_dim, "spikes", Rules(), (q, k, v))
+
+
+@instances
+def test_nan_in_v_is_in_its_column_only(target, dtype, head_dim):
+    """With every pattern of a NaN that might be lost in rounding."""
+    q, k, v = (normal(n, head_dim, i).to(DTYPES[dtype])[None] for i, n in enumerate((ROWS, KEYS, KEYS)))
+    for column, bits in enumerate((0x7FFF, -1, 0x7FF0, 0x7FC1)):
+        v.view(torch.int16)[0, SPIKE, 0, 2 * column] = bits
+    assert v[0, SPIKE, 0, :8:2].isnan().all()
+    out, _ = target.attend(flash_attn_func, *(x.to(target.device) for x in (q, k, v)))
+    found = out.cpu().isnan()
+    assert found[..., :8:2].all()
+    assert found.sum() == 4 * ROWS
