@@ -1,7 +1,6 @@
 // The C interface: the only place where the core's exceptions end.
 #include "fa_rocm.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <exception>
@@ -54,8 +53,8 @@ std::string json_of_registry() {
 }
 
 void require_plannable(const fa_plan_call& call) {
-  const std::int64_t counts[] = {call.head_dim, call.batch,         call.max_seqlen_q, call.max_seqlen_k,
-                                 call.nheads,   call.compute_units, call.num_splits,   call.nheads_k};
+  const std::int64_t counts[] = {call.batch,    call.max_seqlen_q,  call.max_seqlen_k, call.nheads,
+                                 call.nheads_k, call.compute_units, call.num_splits};
   for (const std::int64_t count : counts) {
     if (count < 0 || count > INT32_MAX) {
       throw fa::Error(FA_INVALID, "plan: expected counts from 0 to 2^31 - 1, got " + std::to_string(count));
@@ -109,8 +108,7 @@ fa_status fa_append(const fa_append_call* call, fa_message* message) {
 }
 
 fa_status fa_explain(const char* arch, const char* dtype, int32_t head_dim, fa_message* message) {
-  return guarded(message,
-                 [&] { static_cast<void>(served_plan(typical(arch, dtype, std::max(head_dim, 0)))); });
+  return guarded(message, [&] { static_cast<void>(served_plan(typical(arch, dtype, head_dim))); });
 }
 
 fa_status fa_plan(const fa_plan_call* call, fa_plan_result* result, fa_message* message) {

@@ -78,7 +78,7 @@ Plan requested(const PlanRequest& r, bool few) {
 }  // namespace
 
 Plan plan(const PlanRequest& r) {
-  if (r.head_dim > INT32_MAX || !is_fwd_head_dim(static_cast<int>(r.head_dim))) {
+  if (r.head_dim < 0 || r.head_dim > INT32_MAX || !is_fwd_head_dim(static_cast<int>(r.head_dim))) {
     return {Path::reference, 1, "no other kernel has head_dim " + std::to_string(r.head_dim)};
   }
   if (!r.aligned) {

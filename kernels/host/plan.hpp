@@ -28,7 +28,8 @@ constexpr std::string_view name(Path path) {
   return {};
 }
 
-// What of a call the choice depends on.  Counts are not negative; nheads is a multiple of nheads_k.
+// What of a call the choice depends on.  Counts, of which head_dim is none, are not negative; nheads is a
+// multiple of nheads_k.
 struct PlanRequest {
   Gfx arch;
   DType dtype;

@@ -181,7 +181,7 @@ TOO_MANY = [
     (attention(LONG, 4096, heads=(4, 1), **parts(16, rows=LONG)), f"and this call needs {LONG} x 4 x 2"),
     (
         attention(LONG, 2**20, **parts(512, rows=LONG)),
-        f"65535 x 65535 workgroups in a launch, and this call needs {LONG} x 4 x 2\n  next: cut the call into",
+        f"65535 x 65535 workgroups in a launch, and this call needs {LONG} x 4 x 2\n  next: cut the call",
     ),
     (attention(300, head_dim=257), "no fwd kernel for fp16 with head_dim 257 on gfx942: this wheel has bf16"),
     (
@@ -230,6 +230,8 @@ def test_plans(library, call, found):
             UNSUPPORTED,
             "no fwd kernel for fp16 with head_dim 257 on gfx942: this wheel",
         ),
+        (plan_call(head_dim=2**40), UNSUPPORTED, "no fwd kernel for fp16 with head_dim 2147483647 on gfx942"),
+        (plan_call(head_dim=-(2**40)), UNSUPPORTED, "no fwd kernel for fp16 with head_dim -1 on gfx942: this"),
         (plan_call(head_dim=0), UNSUPPORTED, ", and a reference kernel for any head_dim from 1 to 256"),
         (plan_call(arch=b"gfx90a"), UNSUPPORTED, "this wheel has no kernels for gfx90a: it was built for"),
         (plan_call(dtype=b"fp32"), UNSUPPORTED, "no fwd kernel for fp32 with head_dim 64 on gfx942: this"),
