@@ -16,6 +16,7 @@
 #include "fa/mma/mfma.hpp"
 #include "fa/mma/wmma.hpp"
 #include "fa/tile/bias.hpp"
+#include "fa/tile/folded_softmax.hpp"
 #include "fa/tile/mask.hpp"
 #include "fa/tile/probabilities.hpp"
 #include "fa/tile/query.hpp"
@@ -24,6 +25,16 @@
 #include "fa/tile/store.hpp"
 
 namespace fa {
+
+// The softmax for a unit: what there is to save differs.  kBegun: nothing happens to the scores before it.
+template <class Unit, int kSteps, bool kBegun, bool kFolded = Unit::kFoldsShift>
+struct StateOf {
+  using Type = Softmax<Unit, kSteps>;
+};
+template <class Unit, int kSteps, bool kBegun>
+struct StateOf<Unit, kSteps, kBegun, true> {
+  using Type = FoldedSoftmax<Unit, kSteps, kBegun>;
+};
 
 // kFeatured: softcap, ALiBi and pages, whose code would take registers from the loop that needs none of it.
 template <Gfx kGfx, DType kDType, int kHeadDim, bool kFeatured>
@@ -51,6 +62,7 @@ struct Forward {
   static constexpr int kLdsBytes = Keys::Tile::kBytes + Values::Tile::kBytes + kConfig.waves * kWaveLds;
   static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
 
+  using State = typename StateOf<Unit, kScoreSteps, !kFeatured>::Type;
   using Scores = typename Unit::C[kScoreSteps];
   using Out = typename Unit::C[kOutSteps];
 
@@ -103,13 +115,14 @@ struct Forward {
     const Bias bias{__builtin_fabsf(params.scale), params.softcap, slope()};
     const bool biased = kFeatured && uniform(static_cast<int>(bias.any())) != 0;
     const float scale = params.scale == 0 ? 1 : __builtin_fabsf(params.scale);
-    Softmax<Unit, kScoreSteps> softmax(biased ? 1 : scale * Bias::kLog2e);
+    State softmax(biased ? 1 : scale * Bias::kLog2e);
     Out o = {};
     if (tiles.begin < tiles.end) {
       const Source k = source(params.k, params.k_batch, params.k_head, params.k_row);
       const Source v = source(params.v, params.v_batch, params.v_head, params.v_row);
       const Q query(wave_lds, QueryWindow(query_matrix(), wave_row), QuerySign(params.scale), lane);
       const auto scores = [&](Scores& s, int first) {
+        softmax.begin(s);
         add_scores(s, query);
         if (biased) {
           bias.template apply<Unit, kKeys>(s, first, lane, [&](int c) {
@@ -154,7 +167,7 @@ struct Forward {
       load(next_k, k, first + kKeys);
       load(next_v, v, first + kKeys);
       if (tiles.seen(first)) {
-        Scores s = {};
+        Scores s;
         scores(s, first);
         const P p(wave_lds + Q::kLdsBytes, s, lane);
         add_values(o, p);
@@ -175,7 +188,7 @@ struct Forward {
     for (int first = tiles.begin; first < tiles.end; first += kKeys) {
       Values next_v;
       load(next_v, v, first);
-      Scores s = {};
+      Scores s;
       scores(s, first);
       const P p(wave_lds + Q::kLdsBytes, s, lane);
       next_v.store(v_tile, mover());

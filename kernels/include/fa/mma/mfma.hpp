@@ -18,6 +18,7 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
     A column[1];
   };
   using C = f32x16;
+  static constexpr bool kFoldsShift = false;
 
   FA_DEVICE static void multiply(C& c, A a, const B& b) {
     if constexpr (kDType == DType::bf16 && traits(kGfx).bf16_k == 4) {

@@ -75,7 +75,7 @@ struct Probabilities<Unit, kKeys, kDType, false> {
 #pragma unroll
     for (int word = 0; word < kChunk / 2; ++word) {
       words[word] =
-          pack_numbers<kDType>(element(p, c, first + word * 2), element(p, c, first + word * 2 + 1));
+          Unit::pack_p(element(p, c, first + word * 2), element(p, c, first + word * 2 + 1));
     }
     return words;
   }
