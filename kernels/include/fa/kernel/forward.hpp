@@ -307,10 +307,14 @@ struct Forward {
   template <class Seen>
   FA_DEVICE static void mask(Scores& s, int c, Seen seen) {
 #pragma unroll
-    for (int f = 0; f < kScoreSteps * Unit::kRows; ++f) {
-      typename Unit::C& step = s[f / Unit::kRows];
-      const int element = f % Unit::kRows * Unit::kColumns + c;
-      step[element] = seen(Unit::held_step(f)) ? step[element] : -__builtin_inff();
+    for (int step = 0; step < kScoreSteps; ++step) {
+      Unit::hold(s[step]);
+#pragma unroll
+      for (int row = 0; row < Unit::kRows; ++row) {
+        float& score = reinterpret_cast<float*>(&s[step])[row * Unit::kColumns + c];
+        score = seen(Unit::held_step(step * Unit::kRows + row)) ? score : -__builtin_inff();
+      }
+      Unit::hold(s[step]);
     }
   }
 

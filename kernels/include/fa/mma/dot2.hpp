@@ -25,6 +25,7 @@ struct Unit<MatrixUnit::dot2, kGfx, kDType> : Layout<MatrixUnit::dot2> {
   }
 
   FA_DEVICE static void settle(C&) {}
+  FA_DEVICE static void hold(C&) {}
 
   // P is made kGain times as large before it is cut off to fp16, so that the error has no bias and 1 stays 1.
   static constexpr bool kFoldsShift = true;

@@ -36,6 +36,7 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
   FA_DEVICE static void settle(C& c) {
     if constexpr (traits(kGfx).separate_accumulators) asm volatile("" : "+a"(c));
   }
+  FA_DEVICE static void hold(C&) {}
 
  private:
   // The words come by value: __builtin_bit_cast of an element of a vector reads the vector's first.

@@ -26,7 +26,8 @@ struct Unit<MatrixUnit::wmma, kGfx, kDType> : Layout<MatrixUnit::wmma> {
     }
   }
 
-  FA_DEVICE static void settle(C&) {}
+  FA_DEVICE static void settle(C& c) { hold(c); }
+  FA_DEVICE static void hold(C& c) { c = here(c); }
 
   // P is made kGain times as large before it is cut off to fp16, so that the error has no bias and 1 stays 1.
   static constexpr bool kFoldsShift = true;

@@ -29,7 +29,7 @@ struct FoldedSoftmax {
   float sum[kColumns];
   int unseen;  // not 0 before the first visible key of any column; the same in all lanes
 
-  FA_DEVICE explicit FoldedSoftmax(float c) : c(c), gain(0), shift{}, unseen(1) {
+  FA_DEVICE explicit FoldedSoftmax(float c) : c(uniform(c)), gain(0), shift{}, unseen(1) {
     // Of a scale so small that this matters all P are equal.
     if constexpr (Unit::kGain != 1) {
       gain = __builtin_fminf(__builtin_log2f(Unit::kGain) * __builtin_amdgcn_rcpf(c), 1e30f);
@@ -54,9 +54,9 @@ struct FoldedSoftmax {
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) s[step] += shift;
     }
-    if (unseen != 0) raise<kOut>(s, o, lane);
     C p[kSteps];
     float added[kColumns];
+    if (unseen != 0) raise<kOut>(s, o, lane);
     exponentiate(s, p, added);
     if (any_lane<Unit::kWave>(largest(added) > kHighest)) {
       raise<kOut>(s, o, lane);
@@ -97,17 +97,25 @@ struct FoldedSoftmax {
     return found;
   }
 
+  // Products, exponentials and sums each at once: neighbours of one kind can be issued as pairs.
   FA_DEVICE void exponentiate(const C* s, C* p, float* added) const {
-    constexpr int kChains = kColumns == 1 && kElements % 4 == 0 ? 4 : 1;  // independent, for dual issue
+    constexpr int kChains = kColumns == 1 ? 4 : 1;
+    static_assert(kElements % kChains == 0, "chains are equally long");
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) p[step] = s[step] * c;
+    __builtin_amdgcn_sched_barrier(0);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+      for (int i = 0; i < Unit::kRows * kColumns; ++i) p[step][i] = __builtin_amdgcn_exp2f(p[step][i]);
+    }
+    __builtin_amdgcn_sched_barrier(0);
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
       float chain[kChains];
 #pragma unroll
       for (int f = 0; f < kElements; ++f) {
-        float& one = reinterpret_cast<float*>(&p[f / Unit::kRows])[element(f, column)];
-        one = __builtin_amdgcn_exp2f(one);
+        const float one = p[f / Unit::kRows][element(f, column)];
         chain[f % kChains] = f < kChains ? one : chain[f % kChains] + one;
       }
 #pragma unroll
@@ -145,16 +153,24 @@ struct FoldedSoftmax {
         const int at = element(row, column);
         moved[at] = by;
         factors[at] = factor;
-        // Apart, so that the product can begin with them where they are.
-        shift[at] = here(to);
+        shift[at] = to;
       }
     }
-    unseen = any_lane<Unit::kWave>(none);
+    Unit::settle(shift);
+    unseen = static_cast<int>(__builtin_amdgcn_ballot_w32(none));
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) s[step] += moved;
+    for (int step = 0; step < kSteps; ++step) {
+      Unit::settle(s[step]);
+      s[step] += moved;
+      Unit::settle(s[step]);
+    }
     if (any_lane<Unit::kWave>(correct)) {
 #pragma unroll
-      for (int step = 0; step < kOut; ++step) o[step] *= factors;
+      for (int step = 0; step < kOut; ++step) {
+        Unit::settle(o[step]);
+        o[step] *= factors;
+        Unit::settle(o[step]);
+      }
     }
   }
 };
