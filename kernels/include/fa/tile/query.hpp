@@ -16,6 +16,9 @@ struct QuerySign {
 
   FA_DEVICE explicit QuerySign(float scale) : keep(scale == 0 ? 0 : ~0u), flip(scale < 0 ? 0x80008000u : 0) {}
 
+  // Whether Q stays as it is; the same in all lanes.
+  FA_DEVICE bool none() const { return (~keep | flip) == 0; }
+
   template <class T>
   FA_DEVICE T apply(T words) const {
     return (words & keep) ^ flip;
@@ -32,8 +35,11 @@ struct QueryInRegisters {
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {
       const int byte = ((kFirst + i) * Unit::kK + Unit::run_begin(lane)) * 2;
-      step[i].column[0] = sign.apply(read<typename Unit::A>(window, Unit::column(lane, 0), byte));
+      step[i].column[0] = read<typename Unit::A>(window, Unit::column(lane, 0), byte);
     }
+    if (sign.none()) return;
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) step[i].column[0] = here(sign.apply(here(step[i].column[0])));
   }
 
   FA_DEVICE typename Unit::B operand(int i) const { return step[i - kFirst]; }
