@@ -99,7 +99,7 @@ struct FoldedSoftmax {
 
   // Products, exponentials and sums each at once: neighbours of one kind can be issued as pairs.
   FA_DEVICE void exponentiate(const C* s, C* p, float* added) const {
-    constexpr int kChains = kColumns == 1 ? 4 : 1;
+    constexpr int kChains = kColumns == 1 ? 2 : 1;
     static_assert(kElements % kChains == 0, "chains are equally long");
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) p[step] = s[step] * c;
