@@ -22,7 +22,7 @@ struct Swizzle {
   // Byte offset of a unit.  Of long rows the compiler finds the constant distances between units only when it
   // is told, and keeps a register for each; of short ones it does, and the shorter form is the faster one.
   static constexpr int offset(int row, int unit) {
-    if constexpr (kUnits <= 16 && (kUnits & (kUnits - 1)) == 0) {
+    if constexpr (kUnits <= 8) {
       return row * kRowBytes + (unit ^ permutation(row)) * 16;
     } else {
       return row * kRowBytes + (unit % kSpan ^ permutation(row)) * 16 + unit / kSpan * (kSpan * 16);
