@@ -29,17 +29,9 @@ struct Unit<MatrixUnit::wmma, kGfx, kDType> : Layout<MatrixUnit::wmma> {
   FA_DEVICE static void settle(C& c) { hold(c); }
   FA_DEVICE static void hold(C& c) { c = here(c); }
 
-  // P is made kGain times as large before it is cut off to fp16, so that the error has no bias and 1 stays 1.
   static constexpr bool kFoldsShift = true;
-  static constexpr float kGain = kDType == DType::fp16 ? 1.00035f : 1;
-
-  FA_DEVICE static uint32_t pack_p(float low, float high) {
-    if constexpr (kDType == DType::fp16) {
-      return __builtin_bit_cast(uint32_t, __builtin_amdgcn_cvt_pkrtz(low, high));
-    } else {
-      return pack_half_up(low, high);
-    }
-  }
+  static constexpr float kGain = kCutGain<kDType>;
+  FA_DEVICE static uint32_t pack_p(float low, float high) { return cut<kDType>(low, high); }
 };
 
 }  // namespace fa
