@@ -77,13 +77,8 @@ struct QueryInLds {
   }
 
   FA_DEVICE static typename Unit::B operand(LdsBytes tile, int i, int lane) {
-    typename Unit::B b;
-#pragma unroll
-    for (int c = 0; c < Unit::kColumns; ++c) {
-      b.column[c] = Tile::template read<typename Unit::A>(
-          tile, Unit::column(lane, c), ((i - kFirst) * Unit::kK + Unit::run_begin(lane)) / 8);
-    }
-    return b;
+    const int unit = ((i - kFirst) * Unit::kK + Unit::run_begin(lane)) / 8;
+    return read_columns<Unit, Tile>(tile, lane, unit);
   }
 };
 
@@ -107,8 +102,8 @@ struct QueryInLds<Unit, kFirst, 0> {
 template <class Unit, int kHeadDim, int kInRegisters>
 struct Query {
   static constexpr int kSteps = kHeadDim / Unit::kK;
-  // Steps in LDS need no copy of the code for each.
-  static constexpr int kUnroll = kInRegisters == 0 ? 2 : kSteps;
+  // Steps in LDS need no copy of the code for each where there are many.
+  static constexpr int kUnroll = kInRegisters == 0 && kHeadDim > 128 ? 2 : kSteps;
   using Held = QueryInRegisters<Unit, 0, kInRegisters>;
   using Rest = QueryInLds<Unit, kInRegisters, kSteps - kInRegisters>;
   static constexpr int kLdsBytes = Rest::Tile::kBytes;
