@@ -252,10 +252,13 @@ struct Forward {
       const int unit = (i * Unit::kK + Unit::run_begin(lane)) / 8;
 #pragma unroll
       for (int step = 0; step < kScoreSteps; ++step) {
-        Unit::multiply(
-            s[step],
-            Keys::Tile::template read<typename Unit::A>(k_tile, step * Unit::kM + Unit::a_row(lane), unit),
-            q);
+        const auto k =
+            Keys::Tile::template read<typename Unit::A>(k_tile, step * Unit::kM + Unit::a_row(lane), unit);
+        if (i == 0) {
+          Unit::multiply_first(s[step], k, q);
+        } else {
+          Unit::multiply(s[step], k, q);
+        }
         end_of_step(i * kScoreSteps + step);
       }
     }

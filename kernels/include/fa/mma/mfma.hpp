@@ -36,6 +36,8 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
   FA_DEVICE static void settle(C& c) {
     if constexpr (traits(kGfx).separate_accumulators) asm volatile("" : "+a"(c));
   }
+  FA_DEVICE static void multiply_first(C& c, A a, const B& b) { multiply(c, a, b); }
+
   FA_DEVICE static void hold(C&) {}
 
  private:

@@ -26,6 +26,8 @@ struct Unit<MatrixUnit::wmma, kGfx, kDType> : Layout<MatrixUnit::wmma> {
     }
   }
 
+  FA_DEVICE static void multiply_first(C& c, A a, const B& b) { multiply(c, a, b); }
+
   FA_DEVICE static void settle(C& c) { hold(c); }
   FA_DEVICE static void hold(C& c) { c = here(c); }
 
