@@ -18,6 +18,7 @@
 #include "fa/tile/bias.hpp"
 #include "fa/tile/folded_softmax.hpp"
 #include "fa/tile/mask.hpp"
+#include "fa/tile/narrow.hpp"
 #include "fa/tile/probabilities.hpp"
 #include "fa/tile/query.hpp"
 #include "fa/tile/softmax.hpp"
@@ -36,6 +37,15 @@ struct StateOf<Unit, kSteps, kBegun, true> {
   using Type = FoldedSoftmax<Unit, kSteps, kBegun>;
 };
 
+template <bool kNarrow>
+struct ConvertOf {
+  using Type = AsTheyAre;
+};
+template <>
+struct ConvertOf<true> {
+  using Type = Narrow;
+};
+
 // kFeatured: softcap, ALiBi and pages, whose code would take registers from the loop that needs none of it.
 template <Gfx kGfx, DType kDType, int kHeadDim, bool kFeatured>
 struct Forward {
@@ -48,7 +58,12 @@ struct Forward {
   static constexpr int kKeys = kConfig.keys;
   static constexpr int kRowBytes = kHeadDim * 2;
 
-  using Unit = UnitOf<kGfx, kDType>;
+  // bf16 where only fp16 has a matrix unit: as fp16, and once more by the featured loop, which is exact for
+  // any values, if not all of them can be that.
+  static constexpr bool kNarrow = !kFeatured && kDType == DType::bf16 && kTraits.unit == MatrixUnit::dot2;
+  using Convert = typename ConvertOf<kNarrow>::Type;
+
+  using Unit = UnitOf<kGfx, kNarrow ? DType::fp16 : kDType>;
   using Keys = KeyStage<Unit, kKeys, kHeadDim, kTile.threads>;
   using Values = ValueStage<Unit, kKeys, kHeadDim, kTile.threads>;
   using Q = Query<Unit, kHeadDim, kConfig.query_steps>;
@@ -63,15 +78,20 @@ struct Forward {
   static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
 
   using State = typename StateOf<Unit, kScoreSteps, !kFeatured>::Type;
+  // What one is of what the products give.
+  static constexpr float kOutUnit = kNarrow ? 1.0f / (1 << kNarrowScale) : 1;
+  static constexpr float kScoreUnit = kOutUnit * kOutUnit;
+
   using Scores = typename Unit::C[kScoreSteps];
   using Out = typename Unit::C[kOutSteps];
 
-  FA_DEVICE static void run(const FwdParams& params, LdsBytes lds) {
+  // False: nothing is written, because not all values could be converted.  The same for all threads.
+  FA_DEVICE static bool run(const FwdParams& params, LdsBytes lds) {
     const Sequence found = fa::sequence(params, __builtin_amdgcn_workgroup_id_z());
     const Sequence sequence{uniform(found.q_first), uniform(found.seqlen_q), uniform(found.k_first),
                             uniform(found.seqlen_k)};
     const int block_row = __builtin_amdgcn_workgroup_id_x() * kTile.block_m;
-    if (block_row < sequence.seqlen_q) Forward(params, sequence, lds).attend(block_row);
+    return block_row >= sequence.seqlen_q || Forward(params, sequence, lds).attend(block_row);
   }
 
  private:
@@ -109,18 +129,19 @@ struct Forward {
         v_tile(lds + Keys::Tile::kBytes),
         wave_lds(v_tile + Values::Tile::kBytes + wave * kWaveLds) {}
 
-  FA_DEVICE void attend(int block_row) const {
+  FA_DEVICE bool attend(int block_row) const {
     const int wave_row = block_row + wave * Unit::kN;
     const Tiles tiles = tiles_of(block_row, wave_row);
     const Bias bias{__builtin_fabsf(params.scale), params.softcap, slope()};
     const bool biased = kFeatured && uniform(static_cast<int>(bias.any())) != 0;
     const float scale = params.scale == 0 ? 1 : __builtin_fabsf(params.scale);
-    State softmax(biased ? 1 : scale * Bias::kLog2e);
+    State softmax((biased ? 1 : scale * Bias::kLog2e) * kScoreUnit);
+    Convert convert;
     Out o = {};
     if (tiles.begin < tiles.end) {
       const Source k = source(params.k, params.k_batch, params.k_head, params.k_row);
       const Source v = source(params.v, params.v_batch, params.v_head, params.v_row);
-      const Q query(wave_lds, QueryWindow(query_matrix(), wave_row), QuerySign(params.scale), lane);
+      const Q query(wave_lds, QueryWindow(query_matrix(), wave_row), QuerySign(params.scale), convert, lane);
       const auto scores = [&](Scores& s, int first) {
         softmax.begin(s);
         add_scores(s, query);
@@ -134,12 +155,27 @@ struct Forward {
         softmax.template update<kOutSteps>(s, o, lane);
       };
       if constexpr (kConfig.one_stage) {
-        one_stage(tiles, k, v, o, scores);
+        one_stage(tiles, k, v, o, convert, scores);
       } else {
-        two_stages(tiles, k, v, o, scores);
+        two_stages(tiles, k, v, o, convert, scores);
       }
     }
+    if (kNarrow && !all_threads(convert.exact())) return false;
     store_rows(wave_row, o, softmax);
+    return true;
+  }
+
+  // Whether a condition holds for all threads; ends the use of LDS.
+  FA_DEVICE bool all_threads(bool condition) const {
+    using Flag = __attribute__((address_space(3))) int*;
+    const Flag flags = (Flag)k_tile;
+    workgroup_barrier();
+    const int failed = any_lane<Unit::kWave>(!condition);
+    flags[wave] = failed;
+    workgroup_barrier();
+    const bool any = any_lane<Unit::kWave>(flags[lane % kConfig.waves] != 0);
+    workgroup_barrier();
+    return !any;
   }
 
   FA_DEVICE Tiles tiles_of(int block_row, int wave_row) const {
@@ -154,15 +190,15 @@ struct Forward {
   // The next tile's K and V are on their way while a tile is computed.
   template <class MakeScores>
   FA_DEVICE void two_stages(const Tiles& tiles, const Source& k, const Source& v, Out& o,
-                            const MakeScores& scores) const {
+                            Convert& convert, const MakeScores& scores) const {
     Keys next_k;
     Values next_v;
     load(next_k, k, tiles.begin);
     load(next_v, v, tiles.begin);
     for (int first = tiles.begin; first < tiles.end; first += kKeys) {
       workgroup_barrier();  // all waves are done with the last tile
-      next_k.store(k_tile, thread);
-      next_v.store(v_tile, thread);
+      next_k.store(k_tile, convert, thread);
+      next_v.store(v_tile, convert, thread);
       workgroup_barrier();
       load(next_k, k, first + kKeys);
       load(next_v, v, first + kKeys);
@@ -178,11 +214,11 @@ struct Forward {
   // V is on its way during the first product, the next K during the second.
   template <class MakeScores>
   FA_DEVICE void one_stage(const Tiles& tiles, const Source& k, const Source& v, Out& o,
-                           const MakeScores& scores) const {
+                           Convert& convert, const MakeScores& scores) const {
     {
       Keys next_k;
       load(next_k, k, tiles.begin);
-      next_k.store(k_tile, thread);
+      next_k.store(k_tile, convert, thread);
     }
     workgroup_barrier();
     for (int first = tiles.begin; first < tiles.end; first += kKeys) {
@@ -191,12 +227,12 @@ struct Forward {
       Scores s;
       scores(s, first);
       const P p(wave_lds + Q::kLdsBytes, s, lane);
-      next_v.store(v_tile, mover());
+      next_v.store(v_tile, convert, mover());
       workgroup_barrier();
       Keys next_k;
       load(next_k, k, first + kKeys);
       add_values(o, p);
-      next_k.store(k_tile, mover());
+      next_k.store(k_tile, convert, mover());
       workgroup_barrier();
     }
   }
@@ -338,7 +374,7 @@ struct Forward {
     const int64_t at = sequence.q_first + row;
     char* out = static_cast<char*>(params.out) +
                 (batch_offset(params.o_batch) + head * params.o_head + at * params.o_row) * 2;
-    store_column<Unit, kDType, kHeadDim>(o, c, softmax.inverse_sum(c), out, lane);
+    store_column<Unit, kDType, kHeadDim>(o, c, softmax.inverse_sum(c) * kOutUnit, out, lane);
     if (Unit::held_begin(lane, kKeys) == 0) {
       params.lse[batch_offset(params.lse_batch) + head * params.lse_head + at] = softmax.log_sum_exp(c);
     }
@@ -367,11 +403,9 @@ FA_DEVICE const FwdParams& once_more(Arguments arguments) {
     using Plain = fa::Forward<fa::kCurrentGfx, dtype, head_dim, false>;                                      \
     using Featured = fa::Forward<fa::kCurrentGfx, dtype, head_dim, true>;                                    \
     __attribute__((shared, aligned(16))) static char lds[fa::larger(Plain::kLdsBytes, Featured::kLdsBytes)]; \
-    if (fa::featured(params)) {                                                                              \
+    if (fa::featured(params) || !Plain::run(params, (fa::LdsBytes)lds)) {                                    \
       Featured::run(fa::once_more(arguments), (fa::LdsBytes)lds);                                            \
       asm volatile("; keeps the ends of the two apart, which must not share registers");                     \
-    } else {                                                                                                 \
-      Plain::run(params, (fa::LdsBytes)lds);                                                                 \
     }                                                                                                        \
   }
 

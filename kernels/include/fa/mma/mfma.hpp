@@ -18,6 +18,7 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
     A column[1];
   };
   using C = f32x16;
+  static constexpr bool kShort = true;
   static constexpr bool kFoldsShift = false;
 
   FA_DEVICE static void multiply(C& c, A a, const B& b) {

@@ -38,7 +38,7 @@ struct Probabilities<Unit, kKeys, kDType, false> {
   using Tile = LdsTile<Unit::kN, kKeys * 2, Unit::kN>;
   static constexpr int kLdsBytes = Tile::kBytes;
   static constexpr int kSteps = kKeys / Unit::kK;
-  static constexpr int kUnroll = kSteps;
+  static constexpr int kUnroll = Unit::kShort ? kSteps : 1;
   static constexpr int kHeld = kKeys / Unit::kM * Unit::kRows;  // keys of one column that a lane holds
   static constexpr int kChunk = kHeld < 8 ? kHeld : 8;          // of these, consecutive
   typedef uint32_t Words __attribute__((ext_vector_type(kChunk / 2)));

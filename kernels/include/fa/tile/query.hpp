@@ -62,8 +62,8 @@ template <class Unit, int kFirst, int kSteps>
 struct QueryInLds {
   using Tile = LdsTile<Unit::kN, kSteps * Unit::kK * 2, Unit::kN>;
 
-  template <class Window>
-  FA_DEVICE static void load(LdsBytes tile, const Window& window, QuerySign sign, int lane) {
+  template <class Window, class Convert>
+  FA_DEVICE static void load(LdsBytes tile, const Window& window, QuerySign sign, Convert& convert, int lane) {
     constexpr int kPieces = Unit::kN * Tile::kUnits;
     static_assert(kPieces % Unit::kWave == 0, "every lane moves the same number of units");
 #pragma unroll
@@ -71,7 +71,7 @@ struct QueryInLds {
       const int index = lane + i * Unit::kWave;
       const int row = index / Tile::kUnits, unit = index % Tile::kUnits;
       const int byte = kFirst * Unit::kK * 2 + unit * 16;
-      Tile::write(tile, row, unit, 0, sign.apply(window.template read<u32x4>(row, byte)));
+      Tile::write(tile, row, unit, 0, convert(sign.apply(window.template read<u32x4>(row, byte))));
     }
     wave_barrier();
   }
@@ -94,8 +94,8 @@ struct QueryInLds<Unit, kFirst, 0> {
   struct Tile {
     static constexpr int kBytes = 0;
   };
-  template <class Window>
-  FA_DEVICE static void load(LdsBytes, const Window&, QuerySign, int) {}
+  template <class Window, class Convert>
+  FA_DEVICE static void load(LdsBytes, const Window&, QuerySign, Convert&, int) {}
   FA_DEVICE static typename Unit::B operand(LdsBytes, int, int) { return {}; }
 };
 
@@ -103,7 +103,7 @@ template <class Unit, int kHeadDim, int kInRegisters>
 struct Query {
   static constexpr int kSteps = kHeadDim / Unit::kK;
   // Steps in LDS need no copy of the code for each where there are many.
-  static constexpr int kUnroll = kInRegisters == 0 && kHeadDim > 128 ? 2 : kSteps;
+  static constexpr int kUnroll = kInRegisters == 0 && (kHeadDim > 128 || !Unit::kShort) ? 2 : kSteps;
   using Held = QueryInRegisters<Unit, 0, kInRegisters>;
   using Rest = QueryInLds<Unit, kInRegisters, kSteps - kInRegisters>;
   static constexpr int kLdsBytes = Rest::Tile::kBytes;
@@ -112,10 +112,11 @@ struct Query {
   LdsBytes tile;
   int lane;
 
-  template <class Window>
-  FA_DEVICE Query(LdsBytes tile, const Window& window, QuerySign sign, int lane) : tile(tile), lane(lane) {
+  template <class Window, class Convert>
+  FA_DEVICE Query(LdsBytes tile, const Window& window, QuerySign sign, Convert& convert, int lane)
+      : tile(tile), lane(lane) {
     held.load(window, sign, lane);
-    Rest::load(tile, window, sign, lane);
+    Rest::load(tile, window, sign, convert, lane);
   }
 
   FA_DEVICE typename Unit::B operand(int i) const {
