@@ -7,6 +7,7 @@
 #include "fa/kernel/sequence.hpp"
 #include "fa/mma/layout.hpp"
 #include "fa/tile/mask.hpp"
+#include "fa/tile/narrow_range.hpp"
 #include "fa/tile/swizzle.hpp"
 
 namespace {

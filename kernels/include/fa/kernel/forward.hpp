@@ -78,6 +78,9 @@ struct Forward {
   static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
 
   using State = typename StateOf<Unit, kScoreSteps, !kFeatured>::Type;
+  // Of head dims 96 and 192 an unrolled loop's loads take more registers than there are.
+  static constexpr bool kUnrolls = kTraits.unit != MatrixUnit::dot2 || (kHeadDim & (kHeadDim - 1)) == 0;
+
   // What one is of what the products give.
   static constexpr float kOutUnit = kNarrow ? 1.0f / (1 << kNarrowScale) : 1;
   static constexpr float kScoreUnit = kOutUnit * kOutUnit;
@@ -282,7 +285,7 @@ struct Forward {
 
   // S^T += K * Q^T.
   FA_DEVICE void add_scores(Scores& s, const Q& query) const {
-#pragma unroll Q::kUnroll
+#pragma unroll kUnrolls ? Q::kUnroll : 2
     for (int i = 0; i < Q::kSteps; ++i) {
       const typename Unit::B q = query.operand(i);
       const int unit = (i * Unit::kK + Unit::run_begin(lane)) / 8;
@@ -302,7 +305,7 @@ struct Forward {
 
   // O^T += V^T * P^T.
   FA_DEVICE void add_values(Out& o, const P& p) const {
-#pragma unroll P::kUnroll
+#pragma unroll kUnrolls ? P::kUnroll : 1
     for (int i = 0; i < P::kSteps; ++i) {
       const typename Unit::B b = p.operand(i);
       const int unit = (i * Unit::kK + Unit::run_begin(lane)) / 8;
