@@ -75,6 +75,9 @@ void swizzle(const char* comma) {
   printf("%s{\"rows\":%d,\"row_bytes\":%d,\"period\":%d,\"bytes\":%d,", comma, kRows, kRowBytes, kPeriod,
          S::kBytes);
   table("offset", kRows, S::kUnits, [](int row, int unit) { return S::offset(row, unit); });
+  printf(",");
+  table("offset_next", kRows, S::kUnits,
+        [](int row, int unit) { return S::offset_next(row & ~3, row & 3, unit); });
   printf("}");
 }
 
@@ -163,6 +166,10 @@ int main() {
   swizzle<16, 384, 16>(",");
   swizzle<16, 384, 8>(",");
   swizzle<32, 512, 32>(",");
+  swizzle<16, 64, 16>(",");
+  swizzle<16, 128, 16>(",");
+  swizzle<16, 256, 16>(",");
+  swizzle<16, 512, 16>(",");
   swizzle<64, 128, 32>(",");
   swizzle<64, 256, 32>(",");
   swizzle<64, 64, 16>(",");
@@ -177,7 +184,9 @@ int main() {
   visibility();
   printf("],\"sequences\":[");
   sequences();
-  printf("],\"names\":[");
+  printf("],\"narrow_scale\":%d,", fa::kNarrowScale);
+  array("narrows", 1 << 16, [](int bits) { return fa::narrows(static_cast<uint16_t>(bits)) ? 1 : 0; });
+  printf(",\"names\":[");
   names();
   using P = fa::FwdParams;
   printf("],\"params\":{\"size\":%zu,\"block_table\":%zu,\"q_batch\":%zu,\"lse_batch\":%zu,", sizeof(P),

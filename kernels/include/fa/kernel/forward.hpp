@@ -192,8 +192,8 @@ struct Forward {
 
   // The next tile's K and V are on their way while a tile is computed.
   template <class MakeScores>
-  FA_DEVICE void two_stages(const Tiles& tiles, const Source& k, const Source& v, Out& o,
-                            Convert& convert, const MakeScores& scores) const {
+  FA_DEVICE void two_stages(const Tiles& tiles, const Source& k, const Source& v, Out& o, Convert& convert,
+                            const MakeScores& scores) const {
     Keys next_k;
     Values next_v;
     load(next_k, k, tiles.begin);
@@ -216,8 +216,8 @@ struct Forward {
 
   // V is on its way during the first product, the next K during the second.
   template <class MakeScores>
-  FA_DEVICE void one_stage(const Tiles& tiles, const Source& k, const Source& v, Out& o,
-                           Convert& convert, const MakeScores& scores) const {
+  FA_DEVICE void one_stage(const Tiles& tiles, const Source& k, const Source& v, Out& o, Convert& convert,
+                           const MakeScores& scores) const {
     {
       Keys next_k;
       load(next_k, k, tiles.begin);

@@ -28,7 +28,8 @@ struct Unit<MatrixUnit::dot2, kGfx, kDType> : Layout<MatrixUnit::dot2> {
   // compiler would copy it there; here the first product is v_dot2, which need not.
   FA_DEVICE static void multiply_first(C& c, A a, const B& b) {
 #pragma unroll
-    for (int column = 0; column < kColumns; ++column) c[column] = dot_apart(a[0], b.column[column][0], c[column]);
+    for (int column = 0; column < kColumns; ++column)
+      c[column] = dot_apart(a[0], b.column[column][0], c[column]);
 #pragma unroll
     for (int word = 1; word < 4; ++word) {
 #pragma unroll

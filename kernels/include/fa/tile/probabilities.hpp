@@ -68,8 +68,7 @@ struct Probabilities<Unit, kKeys, kDType, false> {
     Words words;
 #pragma unroll
     for (int word = 0; word < kChunk / 2; ++word) {
-      words[word] =
-          Unit::pack_p(element(p, c, first + word * 2), element(p, c, first + word * 2 + 1));
+      words[word] = Unit::pack_p(element(p, c, first + word * 2), element(p, c, first + word * 2 + 1));
     }
     return words;
   }

@@ -63,7 +63,8 @@ struct QueryInLds {
   using Tile = LdsTile<Unit::kN, kSteps * Unit::kK * 2, Unit::kN>;
 
   template <class Window, class Convert>
-  FA_DEVICE static void load(LdsBytes tile, const Window& window, QuerySign sign, Convert& convert, int lane) {
+  FA_DEVICE static void load(LdsBytes tile, const Window& window, QuerySign sign, Convert& convert,
+                             int lane) {
     constexpr int kPieces = Unit::kN * Tile::kUnits;
     static_assert(kPieces % Unit::kWave == 0, "every lane moves the same number of units");
 #pragma unroll

@@ -24,7 +24,8 @@ FA_DEVICE void store_column(const typename Unit::C* o, int column, float factor,
   char* held = row + Unit::held_begin(lane, kHeadDim) * 2;
   float values[kHeld];
 #pragma unroll
-  for (int f = 0; f < kHeld; ++f) values[f] = o[f / Unit::kRows][f % Unit::kRows * Unit::kColumns + column] * factor;
+  for (int f = 0; f < kHeld; ++f)
+    values[f] = o[f / Unit::kRows][f % Unit::kRows * Unit::kColumns + column] * factor;
   const auto store = [&](auto pack_pair) {
 #pragma unroll
     for (int f = 0; f < kHeld; f += kChunk) {
