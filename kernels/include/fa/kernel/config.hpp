@@ -49,7 +49,7 @@ constexpr FwdConfig fwd_config(Gfx arch, DType, int head_dim, bool featured = fa
     case MatrixUnit::wmma: {
       const int steps = head_dim / Layout<MatrixUnit::wmma>::kK;
       if (featured && head_dim > 64 && !large) return {8, 16, 6, steps, true, 0};
-      const bool one_stage = featured || head_dim == 128;
+      const bool one_stage = featured;
       if (!large) return {8, head_dim > 64 ? 32 : 64, 6, steps, one_stage, head_dim > 96 ? 4 : 0};
       if (head_dim <= 192) return {8, 16, 1, featured ? 4 : 6, false, 4};
       return {8, 16, 1, 5, true, 0};

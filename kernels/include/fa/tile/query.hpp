@@ -69,7 +69,9 @@ struct QueryInLds {
     static_assert(kPieces % Unit::kWave == 0, "every lane moves the same number of units");
 #pragma unroll
     for (int i = 0; i < kPieces / Unit::kWave; ++i) {
-      const int index = lane + i * Unit::kWave;
+      // Opaque where a division is needed: else it is done in 16 bits, in halves of registers.
+      const int own = (Tile::kUnits & (Tile::kUnits - 1)) == 0 ? lane : here(lane);
+      const int index = own + i * Unit::kWave;
       const int row = index / Tile::kUnits, unit = index % Tile::kUnits;
       const int byte = kFirst * Unit::kK * 2 + unit * 16;
       Tile::write(tile, row, unit, 0, convert(sign.apply(window.template read<u32x4>(row, byte))));
