@@ -63,11 +63,11 @@ void require_well_formed(const fa_append_call& call) {
 
 void require_dims_and_types(const fa_append_call& call) {
   Problems problems;
-  const fa_dtype dtype = call.q.dtype;
+  const std::int32_t dtype = call.q.dtype;
   problems.add_unless(dtype == FA_FP16 || dtype == FA_BF16, [&] {
     return std::string("q: expected dtype fp16 or bf16, got ") + dtype_name(dtype);
   });
-  const auto expect = [&](const Expected& each, fa_dtype wanted) {
+  const auto expect = [&](const Expected& each, std::int32_t wanted) {
     problems.expect_dims(each.named, each.dims);
     problems.expect_dtype(each.named, wanted);
     problems.expect_device(each.named, call.q.device);
@@ -129,17 +129,6 @@ void require_shapes(const fa_append_call& call, const Sizes& s) {
 // No stride moves past fewer than two elements.
 bool moves(const fa_tensor& t, int dimension) { return t.size[dimension] > 1; }
 
-void expect_elements(Problems& problems, const Named& named, std::uintptr_t bytes) {
-  const fa_tensor& t = named.tensor;
-  const int last = t.dims - 1;
-  problems.add_unless(!moves(t, last) || t.stride[last] == 1,
-                      [&] { return std::string(named.name) + ": expected a contiguous last dimension"; });
-  problems.add_unless(reinterpret_cast<std::uintptr_t>(t.data) % bytes == 0, [&] {
-    return std::string(named.name) + ": expected an address that is a multiple of its elements' " +
-           std::to_string(bytes) + " bytes";
-  });
-}
-
 void expect_own_memory(Problems& problems, const Named& named) {
   bool own = true;
   for (int i = 0; i < named.tensor.dims; ++i) own &= !moves(named.tensor, i) || named.tensor.stride[i] != 0;
@@ -159,12 +148,12 @@ void require_limits(const fa_append_call& call, const Sizes& s) {
   for (const Named& each : {Named{"q", call.q}, Named{"k_cache", call.k_cache},
                             Named{"v_cache", call.v_cache}, Named{"k", call.k}, Named{"v", call.v},
                             Named{"cos", call.cos}, Named{"sin", call.sin}, Named{"q_out", call.q_out}}) {
-    if (given(each.tensor)) expect_elements(problems, each, sizeof(std::uint16_t));
+    if (given(each.tensor)) problems.expect_elements(each, sizeof(std::uint16_t));
   }
   for (const Named& each :
        {Named{"cache_seqlens", call.cache_seqlens}, Named{"block_table", call.block_table},
         Named{"cache_batch_idx", call.cache_batch_idx}}) {
-    if (given(each.tensor)) expect_elements(problems, each, sizeof(std::int32_t));
+    if (given(each.tensor)) problems.expect_elements(each, sizeof(std::int32_t));
   }
   for (const Named& each :
        {Named{"k_cache", call.k_cache}, Named{"v_cache", call.v_cache}, Named{"q_out", call.q_out}}) {

@@ -1,6 +1,7 @@
 // The C interface: the only place where the core's exceptions end.
 #include "fa_rocm.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <exception>
@@ -9,13 +10,10 @@
 #include "append.hpp"
 #include "device.hpp"
 #include "error.hpp"
-#include "fa/arch/dtype.hpp"
-#include "fa/arch/gfx.hpp"
-#include "fa/kernel/config.hpp"
 #include "fwd.hpp"
+#include "fwd_plan.hpp"
 #include "plan.hpp"
 #include "registry.hpp"
-#include "select.hpp"
 
 namespace {
 
@@ -69,32 +67,25 @@ void require_plannable(const fa_plan_call& call) {
   }
 }
 
-fa::PlanRequest plan_request(const fa_plan_call& call) {
+// The plan of a call that this library has kernels for.
+fa::Plan served_plan(const fa_plan_call& call) {
   require_plannable(call);
-  fa::Gfx arch{};
-  fa::DType dtype{};
-  if (!fa::parse_gfx(call.arch, &arch) || !fa::parse_dtype(call.dtype, &dtype)) {
-    throw fa::Error(FA_UNSUPPORTED, fa::select("fwd", call.arch, call.dtype, 0).reason);
-  }
-  return {
-      arch,        dtype,         call.head_dim,      call.batch,      call.max_seqlen_q, call.max_seqlen_k,
-      call.nheads, call.nheads_k, call.compute_units, call.num_splits, call.dropout != 0, call.aligned != 0};
+  const fa::Kind kind = fa::served_kind(call.arch, call.dtype, call.head_dim);
+  const fa::Plan plan = fa::plan({kind.arch, kind.dtype, call.head_dim, call.batch, call.max_seqlen_q,
+                                  call.max_seqlen_k, call.nheads, call.nheads_k, call.compute_units,
+                                  call.num_splits, call.dropout != 0, call.aligned != 0});
+  fa::served_kernel(plan.path, kind, call.head_dim);
+  return plan;
 }
 
-// Throws FA_UNSUPPORTED unless this library has the kernels of the plan.
-void require_kernels(const fa::Plan& plan, const fa_plan_call& call) {
-  const auto selected = [&](const char* op) {
-    return fa::select(op, call.arch, call.dtype, static_cast<int>(call.head_dim));
-  };
-  const fa::Selection fwd = selected("fwd");
-  const bool served = plan.path == fa::Path::reference ? selected("reference").instance != nullptr
-                      : plan.path == fa::Path::split   ? selected("decode").instance != nullptr
-                                                       : fwd.instance != nullptr;
-  if (served) return;
-  throw fa::Error(FA_UNSUPPORTED, fwd.instance == nullptr
-                                      ? fwd.reason
-                                      : "this wheel has no kernel for the path " +
-                                            std::string(fa::name(plan.path)) + ": " + plan.reason);
+// A call of some size: whether one is served does not depend on sizes.
+fa_plan_call typical(const char* arch, const char* dtype, std::int32_t head_dim) {
+  fa_plan_call call{};
+  call.arch = arch, call.dtype = dtype, call.head_dim = head_dim;
+  call.batch = call.nheads = call.nheads_k = 1;
+  call.max_seqlen_q = call.max_seqlen_k = 128;
+  call.aligned = 1;
+  return call;
 }
 
 fa_path path_of(fa::Path path) {
@@ -118,16 +109,13 @@ fa_status fa_append(const fa_append_call* call, fa_message* message) {
 }
 
 fa_status fa_explain(const char* arch, const char* dtype, int32_t head_dim, fa_message* message) {
-  return guarded(message, [&] {
-    const fa::Selection selection = fa::select("fwd", arch, dtype, head_dim);
-    if (selection.instance == nullptr) throw fa::Error(FA_UNSUPPORTED, selection.reason);
-  });
+  return guarded(message,
+                 [&] { static_cast<void>(served_plan(typical(arch, dtype, std::max(head_dim, 0)))); });
 }
 
 fa_status fa_plan(const fa_plan_call* call, fa_plan_result* result, fa_message* message) {
   return guarded(message, [&] {
-    const fa::Plan plan = fa::plan(plan_request(*call));
-    require_kernels(plan, *call);
+    const fa::Plan plan = served_plan(*call);
     *result = {path_of(plan.path), plan.splits};
     write(message, plan.reason.c_str());
   });

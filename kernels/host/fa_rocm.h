@@ -41,7 +41,7 @@ typedef struct fa_message {
  */
 typedef struct fa_tensor {
   void* data;
-  fa_dtype dtype;
+  int32_t dtype; /* of fa_dtype */
   int32_t device;
   int32_t dims;
   int64_t size[FA_MAX_DIMS];

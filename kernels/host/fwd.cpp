@@ -6,85 +6,63 @@
 #include "decode.hpp"
 #include "device.hpp"
 #include "error.hpp"
-#include "fa/arch/dtype.hpp"
-#include "fa/arch/gfx.hpp"
 #include "fa/kernel/config.hpp"
 #include "fwd_arguments.hpp"
-#include "hip.hpp"
-#include "module.hpp"
-#include "plan.hpp"
+#include "fwd_plan.hpp"
+#include "launch.hpp"
 #include "problems.hpp"
-#include "select.hpp"
+#include "reference.hpp"
 
 namespace fa {
 
 namespace {
 
-FwdTile tile_of(const Selection& selection) {
-  Gfx gfx{};
-  DType dtype{};
-  if (!parse_gfx(selection.gfx, &gfx) || !parse_dtype(selection.instance->dtype, &dtype)) {
-    throw Error(FA_INTERNAL, "the registry names " + selection.gfx + " and " + selection.instance->dtype +
-                                 ", and kernels/include/fa/arch lacks one of them");
-  }
-  return fwd_tile(gfx, dtype, selection.instance->head_dim);
+PlanRequest request_of(const fa_fwd_call& call, const FwdArguments& a, const Kind& kind) {
+  const FwdParams& p = a.params;
+  PlanRequest r{};
+  r.arch = kind.arch, r.dtype = kind.dtype, r.head_dim = a.head_dim;
+  r.batch = a.batch, r.max_seqlen_q = a.max_seqlen_q, r.max_seqlen_k = a.max_seqlen_k;
+  r.nheads = p.nheads, r.nheads_k = p.nheads_k;
+  r.num_splits = p.splits;  // chosen before there was room for them
+  r.dropout = call.dropout_p > 0, r.aligned = a.aligned;
+  return r;
 }
 
-// HIP counts a launch's threads in each direction with 32 bits.
-unsigned grid_x(const FwdParams& params, const FwdTile& tile) {
-  const auto blocks = (static_cast<std::int64_t>(params.seqlen_q) + tile.block_m - 1) / tile.block_m;
-  if (blocks * tile.threads > UINT32_MAX) {
-    throw Error(FA_UNSUPPORTED,
-                "q: " + std::to_string(params.seqlen_q) + " rows are more than one launch takes");
-  }
-  return static_cast<unsigned>(blocks);
+void require_planned_parts(const Plan& plan, int splits) {
+  if (plan.splits == splits) return;
+  const std::string wanted = plan.splits == 1 ? "none" : std::to_string(plan.splits) + " parts";
+  throw Error(FA_INVALID,
+              "flash_attn_rocm::fwd cannot use its arguments:\n  - partial_out, partial_lse: expected " +
+                  wanted + ", as plan says of this call (" + plan.reason + "), got " +
+                  std::to_string(splits) + " parts");
 }
 
-hipError_t launch(hipFunction_t kernel, const FwdTile& tile, FwdArguments call, hipStream_t stream) {
-  void* arguments[] = {&call.params};
-  return hipModuleLaunchKernel(kernel, grid_x(call.params, tile), static_cast<unsigned>(call.params.nheads),
-                               static_cast<unsigned>(call.batch), static_cast<unsigned>(tile.threads), 1, 1,
-                               0, stream, arguments, nullptr);
-}
-
-// A call that brings room for parts wants as many; the path of another does not depend on the device.
-Path path_of(const FwdArguments& arguments, const Selection& selection) {
-  const FwdParams& p = arguments.params;
-  Gfx gfx{};
-  DType dtype{};
-  parse_gfx(selection.gfx, &gfx), parse_dtype(selection.instance->dtype, &dtype);
-  const bool dropout = p.dropout_below != 0;
-  if (p.splits > 1 && dropout) throw Error(FA_INVALID, "partial_out: expected none together with dropout_p");
-  if (p.splits > 1) return Path::split;
-  const int head_dim = selection.instance->head_dim;
-  return plan({gfx, dtype, head_dim, arguments.batch, p.seqlen_q, p.seqlen_k, p.nheads, p.nheads_k, 0, 1,
-               dropout, true})
-      .path;
+void launch_whole(const FwdArguments& call, const Selection& selection, const Kind& kind,
+                  const Place& place) {
+  const FwdTile tile = fwd_tile(kind.arch, kind.dtype, selection.instance->head_dim);
+  const FwdParams& p = call.params;
+  const std::int64_t blocks = (static_cast<std::int64_t>(p.seqlen_q) + tile.block_m - 1) / tile.block_m;
+  launch(selection, {blocks, p.nheads, call.batch, tile.threads}, p, place);
 }
 
 }  // namespace
 
 void fwd(const fa_fwd_call& call) {
   const FwdArguments arguments = fwd_arguments(call);
-  const FwdParams& params = arguments.params;
-  if (arguments.batch == 0 || params.seqlen_q == 0 || params.nheads == 0) return;
+  if (arguments.batch == 0 || arguments.params.seqlen_q == 0 || arguments.params.nheads == 0) return;
   const int device = resolve_device(call.q.device);
   const DeviceGuard guard(device);
-  const Selection selection = select("fwd", device_arch(device), dtype_name(call.q.dtype),
-                                     static_cast<int>(call.q.size[call.q.dims - 1]));
-  if (selection.instance == nullptr) throw Error(FA_UNSUPPORTED, selection.reason);
-  if (path_of(arguments, selection) == Path::split) {
-    return decode(arguments, selection.instance->dtype, selection.instance->head_dim,
-                  {device, selection.gfx, static_cast<hipStream_t>(call.stream)});
+  const Place place{device, device_arch(device), static_cast<hipStream_t>(call.stream)};
+  const Kind kind = served_kind(place.arch, dtype_name(call.q.dtype), arguments.head_dim);
+  const Plan plan = fa::plan(request_of(call, arguments, kind));
+  const Selection selection = served_kernel(plan.path, kind, arguments.head_dim);
+  require_planned_parts(plan, arguments.params.splits);
+  switch (plan.path) {
+    case Path::matrix:
+    case Path::tiled: return launch_whole(arguments, selection, kind, place);
+    case Path::split: return decode(arguments, selection, kind, place);
+    case Path::reference: return launch_reference(arguments, selection, kind, place);
   }
-  const hipFunction_t kernel = loaded_kernel(device, selection.gfx, *selection.instance);
-  const hipError_t error =
-      launch(kernel, tile_of(selection), arguments, static_cast<hipStream_t>(call.stream));
-  if (error == hipSuccess) return;
-  check(error,
-        "launching " + selection.instance->name + " on device " + std::to_string(device) + " (" +
-            selection.gfx + ")",
-        "AMD_LOG_LEVEL=3 in the environment makes the HIP runtime say more");
 }
 
 }  // namespace fa

@@ -14,6 +14,7 @@ constexpr std::int64_t kMaxPages = INT32_MAX;
 constexpr std::int64_t kPageMultiple = 16;
 constexpr std::int64_t kMaxSplits = 65535;
 constexpr std::uintptr_t kPartialAlignment = 16;  // bytes
+constexpr std::uintptr_t kElementBytes = 2;
 
 bool given(const fa_tensor& tensor) { return tensor.dims > 0; }
 
@@ -93,7 +94,7 @@ void require_well_formed(const fa_fwd_call& call) {
 void require_dims_and_types(const fa_fwd_call& call) {
   Problems problems;
   const bool paged = given(call.block_table);
-  const fa_dtype dtype = call.q.dtype;
+  const std::int32_t dtype = call.q.dtype;
   problems.add_unless(dtype == FA_FP16 || dtype == FA_BF16, [&] {
     return std::string("q: expected dtype fp16 or bf16, got ") + dtype_name(dtype);
   });
@@ -204,9 +205,12 @@ void require_limits(const fa_fwd_call& call, const Sizes& s) {
   problems.add_unless(std::isfinite(call.softcap) && call.softcap >= 0, [&] {
     return "softcap: expected 0 (none) or a positive number, got " + std::to_string(call.softcap);
   });
+  problems.add_unless(!given(call.cu_seqlens_k) || call.max_seqlen_k >= 0, [&] {
+    return "max_seqlen_k: expected at least 0, got " + std::to_string(call.max_seqlen_k);
+  });
   for (const Named& each :
        {Named{"q", call.q}, Named{"k", call.k}, Named{"v", call.v}, Named{"out", call.out}}) {
-    problems.expect_readable(each);
+    problems.expect_elements(each, kElementBytes);
   }
   for (const Named& each :
        {Named{"lse", call.lse}, Named{"cu_seqlens_q", call.cu_seqlens_q},
@@ -296,7 +300,11 @@ FwdArguments fwd_arguments(const fa_fwd_call& call) {
   const Sizes sizes = sizes_of(call);
   require_shapes(call, sizes);
   require_limits(call, sizes);
-  FwdArguments arguments{FwdParams{}, sizes.batch};
+  FwdArguments arguments{};
+  arguments.batch = sizes.batch, arguments.head_dim = sizes.head_dim;
+  arguments.max_seqlen_q = sizes.seqlen_q;
+  arguments.max_seqlen_k = given(call.cu_seqlens_k) ? call.max_seqlen_k : sizes.seqlen_k;
+  arguments.aligned = aligned(call.q) && aligned(call.k) && aligned(call.v) && aligned(call.out);
   FwdParams& params = arguments.params;
   set_tensors(params, call);
   set_sizes(params, sizes);

@@ -23,15 +23,6 @@ bool contiguous(const fa_tensor& t) {
   return dense || elements == 0;
 }
 
-// The row stride is that of the last dimension but two: heads and their elements come after it.
-std::int64_t row_stride(const fa_tensor& t) { return t.stride[t.dims - 3]; }
-
-bool aligned(const fa_tensor& t) {
-  bool good = reinterpret_cast<std::uintptr_t>(t.data) % (2 * kAlignment) == 0 && t.stride[t.dims - 1] == 1;
-  for (int i = 0; i < t.dims - 1; ++i) good = good && t.stride[i] % kAlignment == 0;
-  return good;
-}
-
 // Whether the first and last element of a tensor that is not empty are within what 64-bit offsets, and the
 // memory of a machine, can be.
 bool addressable(const fa_tensor& t) {
@@ -47,7 +38,7 @@ bool addressable(const fa_tensor& t) {
 
 }  // namespace
 
-const char* dtype_name(fa_dtype dtype) {
+const char* dtype_name(std::int32_t dtype) {
   switch (dtype) {
     case FA_FP16: return "fp16";
     case FA_BF16: return "bf16";
@@ -66,6 +57,13 @@ std::string words(const Shape& sizes) {
 
 Shape shape(const fa_tensor& tensor) { return Shape(tensor.size, tensor.size + tensor.dims); }
 
+bool aligned(const fa_tensor& t) {
+  const std::int64_t row = t.stride[t.dims - 3];  // heads and their elements come after it
+  bool good = reinterpret_cast<std::uintptr_t>(t.data) % (2 * kAlignment) == 0 && t.stride[t.dims - 1] == 1;
+  for (int i = 0; i < t.dims - 1; ++i) good = good && t.stride[i] % kAlignment == 0;
+  return good && row >= 0 && row < kMaxRowStride;
+}
+
 void Problems::expect_dims(const Named& named, int dims) {
   add_unless(named.tensor.dims == dims, [&] {
     return std::string(named.name) + ": expected " + std::to_string(dims) + " dimensions, got shape " +
@@ -73,7 +71,7 @@ void Problems::expect_dims(const Named& named, int dims) {
   });
 }
 
-void Problems::expect_dtype(const Named& named, fa_dtype dtype) {
+void Problems::expect_dtype(const Named& named, std::int32_t dtype) {
   add_unless(named.tensor.dtype == dtype, [&] {
     return std::string(named.name) + ": expected dtype " + dtype_name(dtype) + ", got " +
            dtype_name(named.tensor.dtype);
@@ -106,16 +104,15 @@ void Problems::expect_contiguous(const Named& named) {
              [&] { return std::string(named.name) + ": expected a contiguous tensor"; });
 }
 
-void Problems::expect_readable(const Named& named) {
-  add_unless(aligned(named.tensor), [&] {
-    return std::string(named.name) +
-           ": expected a contiguous last dimension, a 16-byte aligned address and other strides that are "
-           "multiples of 8 elements";
-  });
-  const std::int64_t stride = row_stride(named.tensor);
-  add_unless(stride >= 0 && stride < kMaxRowStride, [&] {
-    return std::string(named.name) + ": expected a row stride of at least 0 and below " +
-           std::to_string(kMaxRowStride) + " elements, got " + std::to_string(stride);
+void Problems::expect_elements(const Named& named, std::uintptr_t bytes) {
+  const fa_tensor& t = named.tensor;
+  const int last = t.dims - 1;
+  // No stride moves past fewer than two elements.
+  add_unless(t.size[last] <= 1 || t.stride[last] == 1,
+             [&] { return std::string(named.name) + ": expected a contiguous last dimension"; });
+  add_unless(reinterpret_cast<std::uintptr_t>(t.data) % bytes == 0, [&] {
+    return std::string(named.name) + ": expected an address that is a multiple of its elements' " +
+           std::to_string(bytes) + " bytes";
   });
 }
 

@@ -16,9 +16,13 @@ struct Named {
 
 using Shape = std::vector<std::int64_t>;
 
-const char* dtype_name(fa_dtype dtype);
+const char* dtype_name(std::int32_t dtype);
 std::string words(const Shape& sizes);  // "(2, 128)"
 Shape shape(const fa_tensor& tensor);
+
+// Whether the kernels for one head dim can read rows of heads, which they do in 16-byte units and, a tile of
+// rows at a time, with 32-bit offsets.
+bool aligned(const fa_tensor& tensor);
 
 class Problems {
  public:
@@ -29,13 +33,13 @@ class Problems {
   }
 
   void expect_dims(const Named& named, int dims);
-  void expect_dtype(const Named& named, fa_dtype dtype);
+  void expect_dtype(const Named& named, std::int32_t dtype);
   void expect_shape(const Named& named, const Shape& sizes);
   void expect_device(const Named& named, int device);
   void expect_at_most(const char* what, std::int64_t value, std::int64_t most);
   void expect_contiguous(const Named& named);
-  // As kernels read rows of heads: in 16-byte units, a tile of rows with 32-bit offsets.
-  void expect_readable(const Named& named);
+  // A contiguous last dimension, and an address that is a multiple of the elements' bytes.
+  void expect_elements(const Named& named, std::uintptr_t bytes);
 
   // Sizes, strides and an address that the other checks can count with.
   void expect_well_formed(const Named& named);

@@ -2,14 +2,14 @@
 #pragma once
 
 #include "fwd_arguments.hpp"
-#include "hip.hpp"
-#include "select.hpp"
+#include "fwd_plan.hpp"
+#include "launch.hpp"
 
 namespace fa {
 
-// Queues the selected fa_reference_* kernel on a stream of `device`, which is current. The call has at least
-// one sequence, row and head; its keys are not cut into parts. Throws FA_RUNTIME_ERROR, FA_INTERNAL.
-void launch_reference(const FwdArguments& call, int head_dim, const Selection& selection, int device,
-                      hipStream_t stream);
+// Queues the selected fa_reference_* kernel. The call has at least one sequence, row and head, a head dim of
+// at most kReferenceHeadDim, and no parts of the keys. Throws as launch does.
+void launch_reference(const FwdArguments& call, const Selection& selection, const Kind& kind,
+                      const Place& place);
 
 }  // namespace fa

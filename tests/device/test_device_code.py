@@ -14,10 +14,17 @@ pytestmark = pytest.mark.device
 ARCHS = ["gfx908", "gfx942", "gfx1030", "gfx1100"]
 HEAD_DIMS = [32, 64, 96, 128, 192, 256]
 DTYPES = ["fp16", "bf16"]
-FORWARD = [f"fa_fwd_{dtype}_d{head_dim}" for dtype in DTYPES for head_dim in HEAD_DIMS]
-DECODE = [f"fa_decode_{dtype}_d{head_dim}" for dtype in DTYPES for head_dim in HEAD_DIMS]
-COMBINE = [f"fa_combine_{dtype}" for dtype in DTYPES]
-NAMES = FORWARD + DECODE + COMBINE
+# Bytes of its argument, by op, in the table's order; those for one head dim each come with a list of them.
+KERNARG = {"fwd": 320, "append": 312, "reference": 328, "decode": 320, "combine": 104}
+TILED = ("fwd", "decode")
+NAMES = [
+    f"fa_{op}_{dtype}{end}"
+    for op in KERNARG
+    for dtype in DTYPES
+    for end in ([f"_d{head_dim}" for head_dim in HEAD_DIMS] if op in TILED else [""])
+]
+# One of each kind is enough where what is shown does not depend on the head dim.
+SOME = [name for name in NAMES if name.endswith(("_d64", *DTYPES))]
 ROW = re.compile(r'^FA_INSTANCE\((\w+), (\w+), (\d+), (\w+), "([\w,]+)"\)$', re.MULTILINE)
 
 
@@ -58,8 +65,7 @@ def test_resources_are_reported_for_every_kernel(device, arch):
     assert set(report["kernels"]) == set(NAMES)
     for name, taken in report["kernels"].items():
         assert taken["vgpr_spills"] == taken["sgpr_spills"] == taken["scratch_bytes"] == 0
-        # FwdParams or CombineParams, and no hidden argument.
-        assert taken["kernarg_bytes"] == (104 if name in COMBINE else 320)
+        assert taken["kernarg_bytes"] == KERNARG[name.split("_")[1]], "a struct, and no hidden argument"
         assert taken["wavefront_size"] == (64 if arch.startswith("gfx9") else 32)
         # Two loops, of which a launch takes one; the instruction cache has 32 KiB.
         assert 0 < taken["code_bytes"] < 64 * 1024
@@ -75,29 +81,33 @@ def test_the_registry_names_exactly_the_kernels_that_the_code_objects_hold(devic
 
 def compile_directly(toolchain, name, archs):
     """One translation unit through the compiler's own driver, for all ``archs`` in one call."""
-    _, op, dtype, *head_dim = name.split("_")
-    header = "combine.hpp" if op == "combine" else "forward.hpp"
-    macro = {"fwd": "FA_FORWARD", "decode": "FA_DECODE", "combine": "FA_COMBINE"}[op]
-    arguments = ", ".join([name, f"fa::DType::{dtype}", *(text.removeprefix("d") for text in head_dim)])
-    text = f'#include "fa/kernel/{header}"\n{macro}({arguments})\n'
-    (toolchain.scratch / f"{name}.hip").write_text(text)
+    script = "/src/kernels/instances/generate.py"
+    write = f"import runpy; g = runpy.run_path({script!r}); by_name = {{i.name: i for i in g['load_table']()}}"
+    write += f"; print(g['source'](by_name[{name!r}]))"
     flags = ["-x hip -std=c++17 -O3 -nogpuinc -nogpulib --offload-device-only -I/src/kernels/include"]
     flags += [f"--offload-arch={arch}" for arch in archs]
     compiler = '"${FA_LLVM:-/usr/lib/llvm-22/bin}"/clang++'
-    toolchain("sh", "-c", f"{compiler} {' '.join(flags)} /out/{name}.hip -o /out/all.hipfb")
+    source = f"/out/{name}.hip"
+    compile_ = f"{compiler} {' '.join(flags)} {source} -o /out/all.hipfb"
+    toolchain("sh", "-ec", f'python3 -c "$1" > {source}; {compile_}', "sh", write)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SOME)
 def test_all_archs_compile_in_one_device_pass(toolchain, name):
     compile_directly(toolchain, name, ARCHS)
     assert held(toolchain.scratch) == {(name, arch) for arch in ARCHS}
 
 
+def table_of(toolchain, *rows):
+    """The option for a support table of (op, dtype, head dim, archs) with the given rows."""
+    text = '[[kernels]]\nop = "{}"\ndtypes = ["{}"]\nhead_dims = [{}]\narchs = {}\n'
+    rows = [text.format(*row, json.dumps(archs)) for *row, archs in rows]
+    (toolchain.scratch / "table.toml").write_text("".join(rows))
+    return ("--table", "/out/table.toml")
+
+
 def test_an_instance_for_one_arch_leaves_the_others_as_they_are(toolchain):
-    row = '[[kernels]]\nop = "fwd"\ndtypes = ["{}"]\nhead_dims = [64]\narchs = [{}]\n'
-    everywhere = row.format("bf16", ", ".join(f'"{arch}"' for arch in ARCHS))
-    (toolchain.scratch / "table.toml").write_text(everywhere + row.format("fp16", '"gfx1100"'))
-    table = ("--table", "/out/table.toml")
+    table = table_of(toolchain, ("fwd", "bf16", 64, ARCHS), ("fwd", "fp16", 64, ["gfx1100"]))
     for arch in ARCHS:
         toolchain.build(arch, *table)
     folder = toolchain.bundle(*table)
@@ -106,16 +116,17 @@ def test_an_instance_for_one_arch_leaves_the_others_as_they_are(toolchain):
 
 
 def test_an_arch_without_a_row_is_said_to_have_none(toolchain):
-    text = '[[kernels]]\nop = "fwd"\ndtypes = ["fp16"]\nhead_dims = [64]\narchs = ["gfx1100"]\n'
-    (toolchain.scratch / "table.toml").write_text(text)
-    words = toolchain.fails(toolchain.build, "gfx942", "--table", "/out/table.toml")
+    table = table_of(toolchain, ("fwd", "fp16", 64, ["gfx1100"]))
+    words = toolchain.fails(toolchain.build, "gfx942", *table)
     assert "table.toml has no instance for gfx942: nothing to compile" in words
 
 
 def test_a_bundle_for_some_archs_names_only_them(toolchain):
-    toolchain.build("gfx1030")
-    folder = toolchain.bundle()
-    assert registry(folder) == held(folder) == {(name, "gfx1030") for name in NAMES}
+    table = table_of(toolchain, ("fwd", "bf16", 64, ARCHS), ("decode", "fp16", 32, ARCHS))
+    toolchain.build("gfx1030", *table)
+    folder = toolchain.bundle(*table)
+    expected = {("fa_fwd_bf16_d64", "gfx1030"), ("fa_decode_fp16_d32", "gfx1030")}
+    assert registry(folder) == held(folder) == expected
 
 
 def test_an_unknown_arch_is_refused_in_words(toolchain):
@@ -129,26 +140,36 @@ def test_an_arch_that_only_the_compiler_knows_is_refused_in_words(toolchain):
     assert "flash-attn-rocm has no kernels for this arch; arch/gfx.hpp, arch/traits.hpp" in words
 
 
+CONFIG = "constexpr FwdConfig fwd_config(Gfx arch, DType dtype, int head_dim, bool featured = false) {\n"
+
+
+def with_config(changed, arch, config):
+    """A toolchain in which head dim 128 of an arch has this FwdConfig, and a table of one instance of it."""
+    chosen = f"  if (arch == Gfx::{arch} && head_dim == 128) return {config};\n"
+    toolchain = changed("kernel/config.hpp", CONFIG, CONFIG + chosen)
+    return toolchain, table_of(toolchain, ("fwd", "fp16", 128, ARCHS))
+
+
 def test_a_kernel_that_spills_is_refused(changed):
-    wide = "return {8, head_dim > 64 ? {}, 6, steps"
-    toolchain = changed("kernel/config.hpp", wide.replace("{}", "32 : 64"), wide.replace("{}", "64 : 64"))
-    words = toolchain.fails(toolchain.build, "gfx1100")
+    toolchain, table = with_config(changed, "gfx1100", "{8, 64, 6, 8, featured, 0}")
+    words = toolchain.fails(toolchain.build, "gfx1100", *table)
     assert "fa_fwd_fp16_d128 for gfx1100 may not spill, but has vgpr_spills = " in words
     assert "lower its tile or waves_per_simd in fa/kernel/config.hpp" in words
     assert not list((toolchain.scratch / "device/gfx1100").glob("*.hsaco"))
 
 
 def test_a_kernel_that_misses_its_occupancy_is_refused(changed):
-    toolchain = changed("kernel/config.hpp", "? 32 : 64, 2, steps", "? 32 : 64, 4, steps")
-    words = toolchain.fails(toolchain.build, "gfx942")
+    toolchain, table = with_config(changed, "gfx942", "{4, 64, 4, 16, featured, 0}")
+    words = toolchain.fails(toolchain.build, "gfx942", *table)
     assert "fa_fwd_fp16_d128 for gfx942 does not compile:" in words
     assert "desired occupancy was 4" in words
 
 
 def test_a_compile_error_names_instance_and_arch_and_shows_the_compilers_words(changed):
     toolchain = changed("kernel/forward.hpp", "softmax.join_sums(lane);", "softmax.join_sumz(lane);")
-    words = toolchain.fails(toolchain.build, "gfx1100")
-    for name in FORWARD + DECODE:
+    table = table_of(toolchain, ("fwd", "fp16", 64, ARCHS), ("decode", "bf16", 128, ARCHS))
+    words = toolchain.fails(toolchain.build, "gfx1100", *table)
+    for name in ("fa_fwd_fp16_d64", "fa_decode_bf16_d128"):
         assert f"{name} for gfx1100 does not compile:" in words
     assert "no member named 'join_sumz'" in words
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.host.interface import (
     FP32,
     INT32,
+    INT64,
     INTERNAL,
     MOST_DIMS,
     OK,
@@ -37,6 +38,23 @@ def forward(**more):
     call = {"q": q, "k": k, "v": v, "out": out, "lse": tensor([2, 4, 5], FP32)}
     rules = {"softmax_scale": 0.125, "window_left": -1, "window_right": -1}
     return FwdCall(**call | rules | more)
+
+
+def long():
+    q = {name: tensor([2, 5000, 4, 64]) for name in ("q", "out")}
+    return forward(**q, lse=tensor([2, 4, 5000], FP32), dropout_p=0.5, rng_state=tensor([2], INT64))
+
+
+def in_parts():
+    cache = {name: tensor([2, 300, 2, 64]) for name in ("k", "v")}
+    return forward(
+        **cache, partial_out=tensor([3, 2, 4, 5, 64], FP32), partial_lse=tensor([3, 2, 4, 5], FP32)
+    )
+
+
+def any_head_dim():
+    q, k, v, out = (tensor([2, n, h, 80]) for n, h in ((5, 4), (7, 2), (7, 2), (5, 4)))
+    return forward(q=q, k=k, v=v, out=out)
 
 
 def packed():
@@ -93,29 +111,28 @@ def change(draw, field):
         setattr(field, what, draw(st.one_of(st.integers(-2, 7), st.sampled_from([-(2**31), 2**31 - 1]))))
 
 
-CALLS = [forward, packed, paged, append, rotary, append_to_pages]
+CALLS = [forward, long, in_parts, any_head_dim, packed, paged, append, rotary, append_to_pages]
 calls = st.sampled_from(CALLS).flatmap(lambda make: changed(make()))
 
 
 @SOME
 @given(calls)
 def answers(call):
-    status, words, launch = LIBRARY.call(call)
+    status, words, launches = LIBRARY.call(call)
     assert OK <= status < INTERNAL, words
     assert bool(words) == (status != OK)
-    if status != OK or launch is None:
-        return
-    grid, block = list(launch.grid), list(launch.block)
-    assert min(grid + block) >= 1, (grid, block)
-    assert max(grid[1:]) <= MOST_GRID_YZ, grid
-    assert grid[0] * block[0] <= MOST_THREADS_X, (grid, block)
-    assert block[0] * block[1] * block[2] <= MOST_BLOCK, block
+    assert status == OK or not launches
+    for _, grid, block in launches:
+        assert min(grid + block) >= 1, (grid, block)
+        assert max(grid[1:]) <= MOST_GRID_YZ, grid
+        assert grid[0] * block[0] <= MOST_THREADS_X, (grid, block)
+        assert block[0] * block[1] * block[2] <= MOST_BLOCK, block
 
 
 if __name__ == "__main__":
     faulthandler.enable()
     for make in CALLS:
-        status, words, launch = LIBRARY.call(make())
+        status, words, launches = LIBRARY.call(make())
         assert status == OK, words
-        assert launch is not None, "the calls that are changed are right to begin with"
+        assert launches, "the calls that are changed are right to begin with"
     answers()

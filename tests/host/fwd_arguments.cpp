@@ -34,10 +34,8 @@ std::map<std::string, fa_tensor*> tensors(fa_fwd_call& call) {
 
 fa_tensor read_tensor() {
   fa_tensor tensor{};
-  int dtype = 0;
   std::uintptr_t address = 0;
-  std::cin >> dtype >> tensor.device >> address >> tensor.dims;
-  tensor.dtype = static_cast<fa_dtype>(dtype);
+  std::cin >> tensor.dtype >> tensor.device >> address >> tensor.dims;
   tensor.data = reinterpret_cast<void*>(address);
   for (int i = 0; i < tensor.dims; ++i) std::cin >> tensor.size[i];
   for (int i = 0; i < tensor.dims; ++i) std::cin >> tensor.stride[i];
@@ -76,6 +74,10 @@ void print(const fa::FwdArguments& arguments) {
   const fa::FwdParams& p = arguments.params;
   const std::map<std::string, double> numbers = {
       {"batch", static_cast<double>(arguments.batch)},
+      {"head_dim", static_cast<double>(arguments.head_dim)},
+      {"max_seqlen_q", static_cast<double>(arguments.max_seqlen_q)},
+      {"max_seqlen_k", static_cast<double>(arguments.max_seqlen_k)},
+      {"aligned", arguments.aligned},
       {"q_batch", static_cast<double>(p.q_batch)},
       {"k_batch", static_cast<double>(p.k_batch)},
       {"lse_batch", static_cast<double>(p.lse_batch)},

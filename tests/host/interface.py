@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.host.test_bundle import bundle
 
@@ -24,10 +25,11 @@ KINDS = {
     "int64_t": ctypes.c_int64,
     "float": ctypes.c_float,
     "double": ctypes.c_double,
+    "char*": ctypes.c_char_p,
+    "fa_path": ctypes.c_int,
 }
 FLAGS = (
     "-std=c++17", "-O1", "-shared", "-fPIC", "-fsanitize=undefined", "-fsanitize-trap=undefined",
-    "-fno-sanitize=enum",  # a C caller may put any number there; the library compares it with those it knows
     "-Wall", "-Wextra", "-Werror",
 )  # fmt: skip
 
@@ -38,7 +40,7 @@ def structure(name):
     most = int(re.search(r"#define FA_MAX_DIMS (\d+)", text)[1])
     body = re.search(rf"typedef struct {name} {{([^}}]*)}}", text)[1]
     fields = []
-    for kind, names in re.findall(r"([\w]+\*?)\s+([^;]+);", body):
+    for kind, names in re.findall(r"(?:const )?([\w]+\*?)\s+([^;]+);", body):
         for each in re.split(r",\s*", names):
             base = KINDS[kind]
             fields.append((each.partition("[")[0], base * most if "[" in each else base))
@@ -49,14 +51,26 @@ FaTensor = structure("fa_tensor")
 MOST_DIMS = FaTensor.size.size // 8
 KINDS["fa_tensor"] = FaTensor
 FwdCall, AppendCall = structure("fa_fwd_call"), structure("fa_append_call")
+PlanCall, PlanResult = structure("fa_plan_call"), structure("fa_plan_result")
+PATHS = ("matrix", "tiled", "split", "reference")
 
 
 class Message(ctypes.Structure):
     _fields_ = (("text", ctypes.c_char * 4096),)
 
 
-class Launch(ctypes.Structure):
-    _fields_ = (("count", ctypes.c_uint64), ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3))
+class _Launch(ctypes.Structure):
+    _fields_ = (("kernel", ctypes.c_char * 64), ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3))
+
+
+class _Launches(ctypes.Structure):
+    _fields_ = (("count", ctypes.c_uint64), ("newest", _Launch * 4))
+
+
+class Launch(NamedTuple):
+    kernel: str
+    grid: tuple
+    block: tuple
 
 
 def generate():
@@ -95,20 +109,36 @@ def run(command):
 
 
 class Library:
-    """``call`` returns status, words and the launch that it made, if any."""
+    """``call`` returns status, words and the launches that it made."""
 
     def __init__(self, path):
         self._library = ctypes.CDLL(str(path))
-        self._library.fake_launch.restype = ctypes.POINTER(Launch)
+        self._library.fake_launches.restype = ctypes.POINTER(_Launches)
         self._message = Message()
 
     def call(self, arguments):
         function = {FwdCall: self._library.fa_fwd, AppendCall: self._library.fa_append}[type(arguments)]
-        launch = self._library.fake_launch().contents
-        before = launch.count
+        launches = self._library.fake_launches().contents
+        before = launches.count
         status = function(ctypes.byref(arguments), ctypes.byref(self._message))
-        launched = launch if launch.count > before else None
-        return status, self._message.text.decode(), launched
+        made = [launches.newest[i % 4] for i in range(before, launches.count)]
+        found = [Launch(each.kernel.decode(), tuple(each.grid), tuple(each.block)) for each in made]
+        return status, self._message.text.decode(), found
+
+    def plan(self, arguments):
+        """Status, path, splits, and the words."""
+        result = PlanResult()
+        status = self._library.fa_plan(
+            ctypes.byref(arguments), ctypes.byref(result), ctypes.byref(self._message)
+        )
+        return status, PATHS[result.path], result.splits, self._message.text.decode()
+
+    def explain(self, arch, dtype, head_dim):
+        """Status and words."""
+        status = self._library.fa_explain(
+            arch.encode(), dtype.encode(), head_dim, ctypes.byref(self._message)
+        )
+        return status, self._message.text.decode()
 
 
 def tensor(sizes, dtype=FP16, *, data=1 << 20, strides=None, device=0):

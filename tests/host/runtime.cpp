@@ -2,21 +2,40 @@
 #include <hip/hip_runtime_api.h>
 
 #include <cstring>
+#include <map>
+#include <string>
 
 namespace {
 
 constexpr int kDevices = 2;
 
+constexpr int kKept = 4, kMostName = 64;
+
 struct Launch {
-  unsigned long long count;
+  char kernel[kMostName];
   unsigned grid[3], block[3];
-} last;
+};
+
+// The newest are in turn at the places of `newest`.
+struct Launches {
+  unsigned long long count;
+  Launch newest[kKept];
+} launches;
 
 }  // namespace
 
+struct Function {
+  std::string name;
+};
+
 extern "C" {
 
-__attribute__((visibility("default"))) const Launch* fake_launch() { return &last; }
+__attribute__((visibility("default"))) const Launches* fake_launches() { return &launches; }
+
+hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t, int device) {
+  *value = 304;
+  return device < kDevices ? hipSuccess : hipErrorInvalidValue;
+}
 
 hipError_t hipGetDevice(int* device) {
   *device = 0;
@@ -36,15 +55,18 @@ hipError_t hipGetDevicePropertiesR0600(hipDeviceProp_tR0600* properties, int dev
 
 const char* hipGetErrorString(hipError_t) { return "invalid argument"; }
 
-hipError_t hipModuleGetFunction(hipFunction_t* function, hipModule_t, const char*) {
-  *function = nullptr;
+hipError_t hipModuleGetFunction(hipFunction_t* function, hipModule_t, const char* name) {
+  static std::map<std::string, Function> all;
+  *function = &all.try_emplace(name, Function{name}).first->second;
   return hipSuccess;
 }
 
-hipError_t hipModuleLaunchKernel(hipFunction_t, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+hipError_t hipModuleLaunchKernel(hipFunction_t function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                                  unsigned block_x, unsigned block_y, unsigned block_z, unsigned, hipStream_t,
                                  void**, void**) {
-  last = {last.count + 1, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}};
+  Launch& launch = launches.newest[launches.count++ % kKept];
+  launch = {{}, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}};
+  function->name.copy(launch.kernel, kMostName - 1);
   return hipSuccess;
 }
 

@@ -259,6 +259,7 @@ WRONG = [
     ),
     (packed(cu_seqlens_k=tensor("int32", 4)), "cu_seqlens_k: expected shape (3), got shape (4)"),
     (packed(max_seqlen_q=-1), "max_seqlen_q: expected at least 0, got -1"),
+    (packed(max_seqlen_k=-1), "max_seqlen_k: expected at least 0, got -1"),
     (packed(lse=tensor("fp32", 5, 4)), "lse: expected shape (4, 5), got shape (5, 4)"),
     (paged(leftpad_k=tensor("int32", 2)), "leftpad_k: expected none together with block_table"),
     (
@@ -359,30 +360,46 @@ def test_one_mistake_is_told_and_nothing_else(refused, call, words):
     assert words in refused(call)
 
 
-READABLE = (
-    "q: expected a contiguous last dimension, a 16-byte aligned address and other strides that are multiples "
-    "of 8 elements"
-)
-
-
 @pytest.mark.parametrize(
-    "q",
+    ("q", "aligned"),
     [
-        tensor("fp16", 2, 5, 4, 64, address=4104),
-        tensor("fp16", 2, 5, 4, 64, strides=(1280, 256, 1, 4)),
-        tensor("fp16", 2, 5, 4, 64, strides=(1285, 257, 64, 1)),
-        tensor("fp16", 2, 5, 4, 64, strides=(1284, 256, 64, 1)),
+        (tensor("fp16", 2, 5, 4, 64), True),
+        (tensor("fp16", 2, 5, 4, 64, strides=(0, (1 << 24) - 8, 64, 1)), True),
+        (tensor("fp16", 2, 5, 4, 64, address=4104), False),
+        (tensor("fp16", 2, 5, 4, 64, strides=(1285, 257, 64, 1)), False),
+        (tensor("fp16", 2, 5, 4, 64, strides=(1284, 256, 64, 1)), False),
+        (tensor("fp16", 2, 5, 4, 64, strides=(0, 1 << 24, 64, 1)), False),
+        (tensor("fp16", 2, 5, 4, 64, strides=(0, -8, 64, 1)), False),
     ],
 )
-def test_rows_that_kernels_cannot_read(refused, q):
-    assert refused(dense(q=q)) == [READABLE]
+@pytest.mark.parametrize("name", ["q", "out"])
+def test_rows_that_not_all_kernels_can_read(taken, name, q, aligned):
+    assert taken(dense(**{name: q}))["aligned"] == aligned
 
 
-@pytest.mark.parametrize("stride", [1 << 24, -8])
-def test_rows_too_far_apart(refused, stride):
-    far = tensor("fp16", 2, 5, 4, 64, strides=(0, stride, 64, 1))
-    words = f"q: expected a row stride of at least 0 and below {1 << 24} elements, got {stride}"
-    assert refused(dense(q=far)) == [words]
+@pytest.mark.parametrize("name", ["q", "k", "v", "out"])
+def test_elements_that_no_kernel_can_read(refused, name):
+    sizes = dense()[name]["sizes"]
+    step = f"{name}: expected a contiguous last dimension"
+    odd = f"{name}: expected an address that is a multiple of its elements' 2 bytes"
+    assert refused(dense(**{name: tensor("fp16", *sizes, strides=(1280, 256, 1, 4), address=4097)})) == [
+        step,
+        odd,
+    ]
+
+
+def test_a_single_element_of_the_last_dimension_has_any_stride(taken):
+    one, kv = tensor("fp16", 2, 5, 4, 1, strides=(20, 4, 1, 7)), tensor("fp16", 2, 7, 2, 1)
+    found = taken(dense(q=one, out=one, k=kv, v=kv))
+    assert (found["head_dim"], found["aligned"]) == (1, False)
+
+
+def test_lengths_are_those_that_the_caller_plans_with(taken):
+    found = taken(packed(max_seqlen_q=2**40, max_seqlen_k=2**40))
+    assert (found["max_seqlen_q"], found["max_seqlen_k"]) == (2**40, 2**40)
+    found = taken(dense(max_seqlen_q=2**40, max_seqlen_k=2**40))
+    assert (found["max_seqlen_q"], found["max_seqlen_k"]) == (5, 7)
+    assert taken(paged())["max_seqlen_k"] == 48
 
 
 def test_all_mistakes_are_told_at_once(refused):

@@ -10,12 +10,15 @@ from tests.host.interface import (
     CHECKOUT,
     FP32,
     INT32,
+    INT64,
     INVALID,
     MOST_DIMS,
     OK,
+    UNSUPPORTED,
     AppendCall,
     FwdCall,
     Library,
+    PlanCall,
     compile_library,
     tensor,
 )
@@ -69,15 +72,179 @@ def forward(**changes):
     ],
 )
 def test_launches_of_append(library, call, grid):
-    status, words, launch = library.call(call)
-    assert (status, words) == (OK, "")
-    assert tuple(launch.grid) == grid
-    assert tuple(launch.block) == (256, 1, 1)
+    assert library.call(call) == (OK, "", [("fa_append_fp16", grid, (256, 1, 1))])
 
 
 def test_nothing_to_append_launches_nothing(library):
     nothing = {name: tensor([2, 0, 2, 64]) for name in ("k", "v")}
-    assert library.call(append(**nothing)) == (OK, "", None)
+    assert library.call(append(**nothing)) == (OK, "", [])
+
+
+def attention(rows=5, keys=7, *, heads=(4, 2), head_dim=64, **changes):
+    """A forward call of batch 2."""
+    q = {name: tensor([2, rows, heads[0], head_dim]) for name in ("q", "out")}
+    kv = {name: tensor([2, keys, heads[1], head_dim]) for name in ("k", "v")}
+    return forward(**q | kv | {"lse": tensor([2, heads[0], rows], FP32)} | changes)
+
+
+def parts(splits, rows=5, nheads=4, head_dim=64):
+    lse = [splits, 2, nheads, rows]
+    return {"partial_out": tensor([*lse, head_dim], FP32), "partial_lse": tensor(lse, FP32)}
+
+
+def odd(name, *, rows=5, keys=7, nheads=4, nheads_k=2, head_dim=64):
+    """q, k, v or out with strides that are not multiples of 8 elements."""
+    sizes = [2, rows, nheads, head_dim] if name in {"q", "out"} else [2, keys, nheads_k, head_dim]
+    row = sizes[2] * (head_dim + 1)
+    return {name: tensor(sizes, strides=(sizes[1] * row, row, head_dim + 1, 1))}
+
+
+DROPS = {"dropout_p": 0.5, "rng_state": tensor([2], INT64)}
+REFERENCE = [("fa_reference_fp16", (5, 4, 2), (64, 1, 1))]
+FAR_ROWS = {"k": tensor([2, 7, 2, 64], strides=(2**28, 2**24, 64, 1))}
+BACK = {"q": tensor([2, 5, 4, 64], strides=(1280, -256, 64, 1))}
+PACKED = {
+    **{name: tensor([300, 4, 64]) for name in ("q", "out")},
+    **{name: tensor([500, 2, 64]) for name in ("k", "v")},
+    **{name: tensor([3], INT32) for name in ("cu_seqlens_q", "cu_seqlens_k")},
+    "lse": tensor([4, 300], FP32),
+}
+
+
+# On gfx942 a workgroup of fa_fwd_* has 128 rows, and one of fa_decode_* 32 packed ones.
+@pytest.mark.parametrize(
+    ("call", "launches"),
+    [
+        (attention(17), [("fa_fwd_fp16_d64", (1, 4, 2), (256, 1, 1))]),
+        (attention(300), [("fa_fwd_fp16_d64", (3, 4, 2), (256, 1, 1))]),
+        (attention(5, **DROPS), [("fa_fwd_fp16_d64", (1, 4, 2), (256, 1, 1))]),
+        (attention(5), [("fa_decode_fp16_d64", (1, 2, 2), (128, 1, 1))]),
+        (attention(16, heads=(8, 2)), [("fa_decode_fp16_d64", (2, 2, 2), (128, 1, 1))]),
+        (attention(5, **parts(1)), [("fa_decode_fp16_d64", (1, 2, 2), (128, 1, 1))]),
+        (
+            attention(5, 300, **parts(3)),
+            [("fa_decode_fp16_d64", (3, 2, 2), (128, 1, 1)), ("fa_combine_fp16", (5, 4, 2), (256, 1, 1))],
+        ),
+        (
+            attention(300, 300, **parts(2, rows=300)),
+            [("fa_decode_fp16_d64", (38, 2, 2), (128, 1, 1)), ("fa_combine_fp16", (300, 4, 2), (256, 1, 1))],
+        ),
+        (attention(head_dim=80), REFERENCE),
+        (attention(head_dim=1), REFERENCE),
+        (attention(head_dim=80, **DROPS), REFERENCE),
+        *((attention(**odd(name)), REFERENCE) for name in ("q", "k", "v", "out")),
+        (attention(q=tensor([2, 5, 4, 64], data=2**20 + 8)), REFERENCE),
+        (attention(**FAR_ROWS), REFERENCE),
+        (attention(**BACK), REFERENCE),
+        # The longest sequence is what the caller says, wherever the sequences end.
+        (
+            forward(**PACKED, max_seqlen_q=3, max_seqlen_k=7),
+            [("fa_decode_fp16_d64", (1, 2, 2), (128, 1, 1))],
+        ),
+        (
+            forward(**PACKED, max_seqlen_q=2**40, max_seqlen_k=2**40),
+            [("fa_fwd_fp16_d64", (3, 4, 2), (256, 1, 1))],
+        ),
+    ],
+)
+def test_kernels_of_the_paths(library, call, launches):
+    assert library.call(call) == (OK, "", launches)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (attention(17, **parts(2, rows=17)), "expected none, as plan says of this call (17 query rows, keys"),
+        (attention(5, **parts(2)), "expected none, as plan says of this call (5 rows of 2 heads packed for"),
+        (attention(5, 300, **parts(9)), "expected 5 parts, as plan says of this call ("),
+        (attention(5, 300, **parts(3), **DROPS), "as plan says of this call (dropout: keys are not split),"),
+        (attention(5, 300, head_dim=80, **parts(3, head_dim=80)), "(no other kernel has head_dim 80), got 3"),
+        (attention(5, 300, **odd("k", keys=300), **parts(3)), "(an address or a stride is not a multiple"),
+        (forward(**PACKED, max_seqlen_q=3, max_seqlen_k=-1), "max_seqlen_k: expected at least 0, got -1"),
+        (attention(q=tensor([2, 5, 4, 64], data=1)), "q: expected an address that is a multiple of its elem"),
+        (
+            attention(q=tensor([2, 5, 4, 64], strides=(1280, 256, 1, 4))),
+            "q: expected a contiguous last dimension",
+        ),
+    ],
+)
+def test_calls_that_no_path_takes(library, call, words):
+    status, found, launches = library.call(call)
+    assert (status, launches) == (INVALID, [])
+    assert "flash_attn_rocm::fwd cannot use its arguments:\n  - " in found
+    assert words in found
+
+
+LONG = 2**25
+TOO_MANY = [
+    (attention(LONG, 4096, **parts(16, rows=LONG)), "fa_combine_fp16 on gfx942: expected at most 16777215 x"),
+    (attention(LONG, 4096, heads=(4, 1), **parts(16, rows=LONG)), f"and this call needs {LONG} x 4 x 2"),
+    (
+        attention(LONG, 2**20, **parts(512, rows=LONG)),
+        f"fa_combine_fp16 on gfx942: expected at most 16777215 x 65535 x 65535 workgroups in a launch, and this "
+        f"call needs {LONG} x 4 x 2\n  next: cut the call into several, by rows, heads or sequences",
+    ),
+    (attention(300, head_dim=257), "no fwd kernel for fp16 with head_dim 257 on gfx942: this wheel has bf16"),
+    (attention(300, head_dim=0), "; fp16 with head_dim 32, 64, 96, 128, 192, 256, and a reference kernel for"),
+]
+
+
+@pytest.mark.parametrize(("call", "words"), TOO_MANY)
+def test_more_than_a_launch_takes(library, call, words):
+    status, found, launches = library.call(call)
+    assert (status, launches) == (UNSUPPORTED, [])
+    assert words in found
+
+
+def plan_call(**changes):
+    sizes = {"head_dim": 64, "batch": 2, "max_seqlen_q": 5, "max_seqlen_k": 7, "nheads": 4, "nheads_k": 2}
+    names = {"arch": b"gfx942:sramecc+:xnack-", "dtype": b"fp16", "aligned": 1}
+    return PlanCall(**sizes | names | changes)
+
+
+@pytest.mark.parametrize(
+    ("call", "found"),
+    [
+        (plan_call(), (OK, "split", 1)),
+        (plan_call(max_seqlen_q=300), (OK, "matrix", 1)),
+        (plan_call(max_seqlen_q=300, arch=b"gfx1030"), (OK, "tiled", 1)),
+        (plan_call(max_seqlen_k=32768, compute_units=304), (OK, "split", 69)),
+        (plan_call(max_seqlen_k=32768, num_splits=3), (OK, "split", 3)),
+        (plan_call(head_dim=80), (OK, "reference", 1)),
+        (plan_call(aligned=0), (OK, "reference", 1)),
+    ],
+)
+def test_plans(library, call, found):
+    status, path, splits, words = library.plan(call)
+    assert (status, path, splits) == found
+    assert words
+
+
+@pytest.mark.parametrize(
+    ("call", "status", "words"),
+    [
+        (plan_call(head_dim=257), UNSUPPORTED, "no fwd kernel for fp16 with head_dim 257 on gfx942: this wheel"),
+        (plan_call(head_dim=0), UNSUPPORTED, ", and a reference kernel for any head_dim from 1 to 256"),
+        (plan_call(arch=b"gfx90a"), UNSUPPORTED, "this wheel has no kernels for gfx90a: it was built for"),
+        (plan_call(dtype=b"fp32"), UNSUPPORTED, "no fwd kernel for fp32 with head_dim 64 on gfx942: this"),
+        (plan_call(nheads=3), INVALID, "plan: expected nheads to be a multiple of nheads_k, which is 2, got 3"),
+        (plan_call(batch=-1), INVALID, "plan: expected counts from 0 to 2^31 - 1, got -1"),
+    ],
+)
+def test_what_cannot_be_planned(library, call, status, words):
+    found = library.plan(call)
+    assert found[0] == status
+    assert words in found[3]
+
+
+def test_every_head_dim_up_to_256_is_served(library):
+    for arch in ("gfx908", "gfx942", "gfx1030", "gfx1100"):
+        assert {library.explain(arch, "bf16", n) for n in range(1, 257)} == {(OK, "")}
+    words = ", and a reference kernel for any head_dim from 1 to 256"
+    for head_dim in (-1, 0, 257):
+        status, found = library.explain("gfx942", "bf16", head_dim)
+        assert status == UNSUPPORTED
+        assert found.endswith(words)
 
 
 FAR = (2**40, 2**46, 64, 1)
@@ -111,9 +278,9 @@ FAR = (2**40, 2**46, 64, 1)
     ],
 )
 def test_wrong_arguments(library, call, words):
-    status, found, launch = library.call(call)
+    status, found, launches = library.call(call)
     assert status == INVALID
-    assert launch is None
+    assert launches == []
     assert " cannot use its arguments:\n  - " in found
     assert words in found
 

@@ -15,6 +15,7 @@ from wheel_builder.emulator.binding import Core
 from wheel_builder.emulator.machine import Launch
 from wheel_builder.fatbin import CodeObject
 from wheel_builder.perf.command import Bench, model, subjects
+from wheel_builder.perf.ours import has_workload
 from wheel_builder.process import run
 from wheel_builder.stages.device_code import compile_arch
 from wheel_builder.standin.container import LIBRARY
@@ -97,6 +98,7 @@ def modelled(bench):
     def rows(folder):
         if folder not in known:
             files = sorted(file for file in folder.glob("*.hsaco") if file.stem.endswith(HEAD_DIMS))
+            files = [file for file in files if has_workload(file.stem)]
             known[folder] = [row for file in files for row in model(file, bench, max_mib=MAX_MIB)]
         return known[folder]
 

@@ -106,3 +106,10 @@ def test_a_kernel_without_a_workload_is_refused():
     with pytest.raises(PerfError, match="no workload for kernel other") as refusal:
         ours.forward(kernel("other"))
     assert f"needs FILE{SUFFIX} beside it" in str(refusal.value)
+
+
+def test_kernels_that_memory_bounds_have_no_workload_and_foreign_ones_are_to_be_refused():
+    names = ("fa_fwd_fp16_d64", "fa_decode_fp16_d64", "fa_append_bf16", "fa_reference_fp16", "fa_combine_bf16")
+    assert [ours.has_workload(name) for name in names] == [True, False, False, False, False]
+    assert ours.has_workload("fa_decode_fp32_d64")
+    assert ours.has_workload("other")

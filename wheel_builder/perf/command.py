@@ -121,7 +121,10 @@ def _foreign(file: Path, subject: Subject) -> Iterator[Modelled]:
 
 
 def _ours(label: str, subject: Subject) -> Iterator[Modelled]:
-    for kernel in subject.machine.kernels.values():
+    """Kernels without a workload are left out."""
+    for name, kernel in subject.machine.kernels.items():
+        if not ours.has_workload(name):
+            continue
         whole = _measured(subject, ours.forward(kernel, label))
         yield whole
         rows = ours.rows_of(whole.flop, whole.head_dim)

@@ -10,7 +10,14 @@ from wheel_builder.perf.workload import SUFFIX, Memories, Workload
 LABEL = "flash-attn-rocm"
 SEQLEN = 512  # keys; and, without a mask, rows of queries of which one workgroup has a part
 NAME = re.compile(r"fa_fwd_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
+# Not modelled: memory bounds them, of which the models know nothing; and the plain kernel.
+OTHER = re.compile(r"fa_(append|combine|decode|reference)_(fp16|bf16)(_d\d+)?$")
 UNTOUCHED = b"\xa5" * 4  # of Memory.output
+
+
+def has_workload(kernel_name: str) -> bool:
+    """Whether a kernel is to be modelled; kernels that are none of ours are, to be refused in words."""
+    return OTHER.match(kernel_name) is None
 
 
 def forward(kernel: Kernel, label: str = LABEL) -> Workload:

@@ -8,8 +8,10 @@ struct hipDeviceProp_tR0600 {
 using hipModule_t = struct Module*;
 using hipFunction_t = struct Function*;
 using hipStream_t = struct Stream*;
+enum hipDeviceAttribute_t { hipDeviceAttributePhysicalMultiProcessorCount = 1 };
 
 extern "C" {
+hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t attribute, int device);
 hipError_t hipGetDevice(int* device);
 hipError_t hipGetDeviceCount(int* count);
 hipError_t hipGetDevicePropertiesR0600(hipDeviceProp_tR0600* properties, int device);

@@ -1,0 +1,27 @@
+// What the plan of a forward call needs of this library's registry: whether there are kernels for it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "fa/arch/dtype.hpp"
+#include "fa/arch/gfx.hpp"
+#include "plan.hpp"
+#include "select.hpp"
+
+namespace fa {
+
+// An arch and a dtype that the library has forward kernels for.
+struct Kind {
+  Gfx arch;
+  DType dtype;
+};
+
+// arch as the runtime reports it or bare; dtype by name. Throws FA_UNSUPPORTED with the reason, in which the
+// head dim is named.
+Kind served_kind(const std::string& arch, const std::string& dtype, std::int64_t head_dim);
+
+// The kernel of a path. Throws FA_UNSUPPORTED where there is none for the head dim.
+Selection served_kernel(Path path, const Kind& kind, std::int64_t head_dim);
+
+}  // namespace fa

@@ -1,0 +1,45 @@
+#include "launch.hpp"
+
+#include "error.hpp"
+#include "module.hpp"
+
+namespace fa {
+
+namespace {
+
+// HIP counts a launch's threads in each direction with 32 bits; in y and z the hardware's limit is lower.
+constexpr std::int64_t kMostThreads = UINT32_MAX;
+constexpr std::int64_t kMostGridYZ = 65535;
+
+}  // namespace
+
+Selection served(const std::string& op, const std::string& dtype, int head_dim, const Place& place) {
+  Selection selection = select(op, place.arch, dtype, head_dim);
+  if (selection.instance == nullptr) throw Error(FA_UNSUPPORTED, selection.reason);
+  return selection;
+}
+
+void require_launchable(const Selection& selection, const Grid& grid) {
+  if (grid.x <= kMostThreads / grid.threads && grid.y <= kMostGridYZ && grid.z <= kMostGridYZ) return;
+  throw Error(FA_UNSUPPORTED, selection.instance->name + " on " + selection.gfx + ": expected at most " +
+                                  std::to_string(kMostThreads / grid.threads) + " x " +
+                                  std::to_string(kMostGridYZ) + " x " + std::to_string(kMostGridYZ) +
+                                  " workgroups in a launch, and this call needs " + std::to_string(grid.x) +
+                                  " x " + std::to_string(grid.y) + " x " + std::to_string(grid.z) +
+                                  "\n  next: cut the call into several, by rows, heads or sequences");
+}
+
+void launch_bytes(const Selection& selection, const Grid& grid, void* params, const Place& place) {
+  require_launchable(selection, grid);
+  const hipFunction_t kernel = loaded_kernel(place.device, selection.gfx, *selection.instance);
+  const hipError_t error = hipModuleLaunchKernel(
+      kernel, static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y), static_cast<unsigned>(grid.z),
+      static_cast<unsigned>(grid.threads), 1, 1, 0, place.stream, &params, nullptr);
+  if (error == hipSuccess) return;
+  check(error,
+        "launching " + selection.instance->name + " on device " + std::to_string(place.device) + " (" +
+            selection.gfx + ")",
+        "AMD_LOG_LEVEL=3 in the environment makes the HIP runtime say more");
+}
+
+}  // namespace fa
