@@ -81,9 +81,11 @@ def test_the_registry_names_exactly_the_kernels_that_the_code_objects_hold(devic
 
 def compile_directly(toolchain, name, archs):
     """One translation unit through the compiler's own driver, for all ``archs`` in one call."""
-    script = "/src/kernels/instances/generate.py"
-    write = f"import runpy; g = runpy.run_path({script!r}); by_name = {{i.name: i for i in g['load_table']()}}"
-    write += f"; print(g['source'](by_name[{name!r}]))"
+    write = f"""
+import runpy
+generate = runpy.run_path("/src/kernels/instances/generate.py")
+print(*(generate["source"](each) for each in generate["load_table"]() if each.name == "{name}"))
+"""
     flags = ["-x hip -std=c++17 -O3 -nogpuinc -nogpulib --offload-device-only -I/src/kernels/include"]
     flags += [f"--offload-arch={arch}" for arch in archs]
     compiler = '"${FA_LLVM:-/usr/lib/llvm-22/bin}"/clang++'

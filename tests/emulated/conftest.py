@@ -38,8 +38,10 @@ def arch_of_target():
 
 
 ARCH = arch_of_target()
+ATTENDING = ("fa_fwd_", "fa_decode_", "fa_reference_")
 # What the wheel has for this arch; a test for each.
 FORWARD = sorted({(i.dtype, i.head_dim) for i in instances() if i.op == "fwd" and ARCH in i.archs})
+DECODE = sorted({(i.dtype, i.head_dim) for i in instances() if i.op == "decode" and ARCH in i.archs})
 APPEND = sorted({i.dtype for i in instances() if i.op == "append" and ARCH in i.archs})
 
 
@@ -112,16 +114,22 @@ class Target:
 
     def __init__(self, standin, shown):
         self.device, self.standin, self.shown = torch.device("cuda" if ON_GPU else "cpu"), standin, shown
+        self.kernels = ()
 
     def attend(self, function, *args, **kwargs):
-        """What a public function gives, and how many launches it made."""
+        """What a function gives, and the kernels that it launched: None where nobody tells."""
         result = function(*args, **kwargs)
         if self.standin is None:
             torch.cuda.synchronize()
             return result, None
         launches = self.standin.report().launches
         self.shown.launched(launches)
-        return result, len(launches)
+        self.kernels = tuple(launch.kernel for launch in launches)
+        return result, self.kernels
+
+    def answering(self, forward):
+        """The kernel that the last answer is from, as far as somebody tells; ``forward`` where not."""
+        return next((name for name in self.kernels if name.startswith(ATTENDING)), forward)
 
 
 @pytest.fixture(scope="session")

@@ -41,7 +41,7 @@ class Rules:
 @dataclass(frozen=True)
 class Sequence:
     """One sequence of a call and what came out: q, out (rows, heads, headdim), k, v (keys, heads_k, headdim),
-    lse (heads, rows), slopes (heads)."""
+    lse (heads, rows), slopes (heads); ``kept`` (heads, rows, keys), what remains of the probabilities."""
 
     q: Tensor
     k: Tensor
@@ -49,9 +49,10 @@ class Sequence:
     out: Tensor
     lse: Tensor
     slopes: Tensor | None = None
+    kept: Tensor | None = None
 
 
-def attention(q, k, v, rules, slopes=None):
+def attention(q, k, v, rules, slopes=None, kept=None):
     """out (rows, heads, headdim) and the log-sum-exp (heads, rows) in the inputs' dtype.
 
     Rows that see nothing give 0 and +inf.
@@ -75,6 +76,8 @@ def attention(q, k, v, rules, slopes=None):
     blind = hidden.all(-1) if len(keys) else torch.ones(len(rows), dtype=torch.bool)
     scores = scores.masked_fill(hidden, -math.inf)
     probabilities = torch.softmax(scores, -1).masked_fill(blind[:, None], 0.0).to(v.dtype)
+    if kept is not None:
+        probabilities = probabilities * kept.to(v.dtype)
     lse = torch.logsumexp(scores, -1).masked_fill(blind, math.inf)
     return (probabilities @ v).transpose(0, 1), lse
 
@@ -86,8 +89,8 @@ def judge(shown, instance, case, sequences, rules):
         out, lse = each.out.cpu(), each.lse.cpu().double()
         low = [x.cpu() for x in (each.q, each.k, each.v)]
         slopes = None if each.slopes is None else each.slopes.cpu()
-        exact, exact_lse = attention(*(x.double() for x in low), rules, slopes)
-        plain, _ = attention(*low, rules, slopes)
+        exact, exact_lse = attention(*(x.double() for x in low), rules, slopes, each.kept)
+        plain, _ = attention(*low, rules, slopes, each.kept)
         errors.append(largest(out.double() - exact))
         plain_errors.append(largest(plain.double() - exact))
         values.append(largest(low[2]))

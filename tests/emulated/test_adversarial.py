@@ -55,7 +55,8 @@ def attend(target, shown, dtype, head_dim, name, rules, inputs):
     (out, lse, _), _ = target.attend(
         flash_attn_func, q[None], k[None], v[None], return_attn_probs=True, **rules.arguments
     )
-    judge(shown, f"fa_fwd_{dtype}_d{head_dim}", name, [Sequence(q, k, v, out[0], lse[0])], rules)
+    instance = target.answering(f"fa_fwd_{dtype}_d{head_dim}")
+    judge(shown, instance, name, [Sequence(q, k, v, out[0], lse[0])], rules)
 
 
 @instances
