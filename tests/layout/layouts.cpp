@@ -7,6 +7,7 @@
 #include "fa/kernel/sequence.hpp"
 #include "fa/mma/layout.hpp"
 #include "fa/tile/mask.hpp"
+#include "fa/tile/narrow_range.hpp"
 #include "fa/tile/philox.hpp"
 #include "fa/tile/swizzle.hpp"
 
@@ -75,6 +76,9 @@ void swizzle(const char* comma) {
   printf("%s{\"rows\":%d,\"row_bytes\":%d,\"period\":%d,\"bytes\":%d,", comma, kRows, kRowBytes, kPeriod,
          S::kBytes);
   table("offset", kRows, S::kUnits, [](int row, int unit) { return S::offset(row, unit); });
+  printf(",");
+  table("offset_next", kRows, S::kUnits,
+        [](int row, int unit) { return S::offset_next(row & ~3, row & 3, unit); });
   printf("}");
 }
 
@@ -209,6 +213,10 @@ int main() {
   swizzle<16, 384, 16>(",");
   swizzle<16, 384, 8>(",");
   swizzle<32, 512, 32>(",");
+  swizzle<16, 64, 16>(",");
+  swizzle<16, 128, 16>(",");
+  swizzle<16, 256, 16>(",");
+  swizzle<16, 512, 16>(",");
   swizzle<64, 128, 32>(",");
   swizzle<64, 256, 32>(",");
   swizzle<64, 64, 16>(",");
@@ -230,7 +238,9 @@ int main() {
   places();
   printf("},\"philox\":[");
   philox();
-  printf("],\"names\":[");
+  printf("],\"narrow_scale\":%d,", fa::kNarrowScale);
+  array("narrows", 1 << 16, [](int bits) { return fa::narrows(static_cast<uint16_t>(bits)) ? 1 : 0; });
+  printf(",\"names\":[");
   names();
   using P = fa::FwdParams;
   printf("],\"params\":{\"size\":%zu,\"block_table\":%zu,\"q_batch\":%zu,\"lse_batch\":%zu,", sizeof(P),

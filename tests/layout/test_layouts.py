@@ -6,6 +6,7 @@ layouts, so that a mistake in the headers cannot agree with itself.
 
 import json
 import random
+import struct
 import subprocess
 import sys
 from itertools import product
@@ -266,6 +267,21 @@ def test_a_swizzle_repeats_with_its_period(said):
         for row in range(tile["rows"] - period):
             moved = [offset + period * row_bytes for offset in tile["offset"][row]]
             assert tile["offset"][row + period] == moved
+
+
+def test_a_row_next_to_a_multiple_of_four_is_found_from_that_one(said):
+    for tile in said["swizzles"]:
+        assert tile["offset_next"] == tile["offset"], tile
+
+
+def test_bf16_is_taken_for_fp16_only_where_that_is_exact(said):
+    scale = 2.0 ** said["narrow_scale"]
+    for bits, accepted in enumerate(said["narrows"]):
+        (value,) = struct.unpack("<f", struct.pack("<HH", 0, bits))
+        inside = value == 0 or 2.0**-25 <= abs(value) < 2.0**8
+        assert bool(accepted) == inside, hex(bits)
+        if accepted:
+            assert struct.unpack("<e", struct.pack("<e", value * scale)) == (value * scale,)
 
 
 def test_visible_keys_are_those_of_the_definition(said):

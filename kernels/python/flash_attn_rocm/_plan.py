@@ -8,9 +8,8 @@ import torch
 
 from flash_attn_rocm import _library
 
-PLAN = getattr(torch.ops.flash_attn_rocm, "plan", None)
+PLAN = torch.ops.flash_attn_rocm.plan.default
 UNSUPPORTED = "unsupported"
-TILED_ARCHS = ("gfx1030",)
 TYPICAL_LENGTH = 128
 
 
@@ -38,26 +37,12 @@ def plan(
     aligned: bool,  # noqa: FBT001
 ) -> Plan:
     """What the library decides; ``aligned`` when all strides and addresses are multiples of 8 elements."""
-    if PLAN is None:
-        return _one_part(arch, dtype, head_dim, aligned=aligned)
     answer = PLAN(
         arch, dtype, head_dim, batch, max_seqlen_q, max_seqlen_k, nheads, nheads_k, compute_units, num_splits,
         dropout, aligned,
     )  # fmt: skip
     path, splits, reason = str(answer).split(" ", 2)
     return Plan("", 1, reason) if path == UNSUPPORTED else Plan(path, int(splits), reason)
-
-
-def _one_part(arch: str, dtype: str, head_dim: int, *, aligned: bool) -> Plan:
-    """For a library without the operator: what its registry says, and keys in one part."""
-    name = arch.partition(":")[0]
-    reason = str(torch.ops.flash_attn_rocm.explain(arch, dtype, head_dim))
-    if not reason and not aligned:
-        reason = "no fwd kernel reads rows that are not 16-byte aligned"
-    if reason:
-        return Plan("", 1, reason)
-    path = "tiled" if name in TILED_ARCHS else "matrix"
-    return Plan(path, 1, f"{name} has a kernel for {dtype} with head_dim {head_dim}")
 
 
 def typical(arch: str, dtype: str, head_dim: int, *, dropout: bool = False) -> Plan:

@@ -86,8 +86,7 @@ def device_of(device: torch.device) -> Device:
 @cache
 def _device_of(device: torch.device) -> Device:
     arch = str(torch.ops.flash_attn_rocm.device_arch(device.index))
-    units = getattr(torch.ops.flash_attn_rocm, "compute_units", None)
-    return Device(arch, 0 if units is None else int(units(device.index)))
+    return Device(arch, int(torch.ops.flash_attn_rocm.compute_units(device.index)))
 
 
 @constant_when_traced

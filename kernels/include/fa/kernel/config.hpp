@@ -35,7 +35,7 @@ struct FwdConfig {
 };
 
 // `featured`: of the loop that has all features; waves and their queries are those of the plain one.
-constexpr FwdConfig fwd_config(Gfx arch, DType dtype, int head_dim, bool featured = false) {
+constexpr FwdConfig fwd_config(Gfx arch, DType, int head_dim, bool featured = false) {
   const bool large = head_dim > 128;
   switch (traits(arch).unit) {
     case MatrixUnit::mfma: {
@@ -49,13 +49,13 @@ constexpr FwdConfig fwd_config(Gfx arch, DType dtype, int head_dim, bool feature
     case MatrixUnit::wmma: {
       const int steps = head_dim / Layout<MatrixUnit::wmma>::kK;
       if (featured && head_dim > 64 && !large) return {8, 16, 6, steps, true, 0};
-      const bool one_stage = featured || (head_dim == 128 && dtype == DType::bf16);
+      const bool one_stage = featured;
       if (!large) return {8, head_dim > 64 ? 32 : 64, 6, steps, one_stage, head_dim > 96 ? 4 : 0};
       if (head_dim <= 192) return {8, 16, 1, featured ? 4 : 6, false, 4};
       return {8, 16, 1, 5, true, 0};
     }
     case MatrixUnit::dot2:
-      if (!large) return {8, head_dim > 64 ? 32 : 64, 1, 0, featured, 0};
+      if (!large) return {8, head_dim > 64 ? 32 : 64, 4, 0, featured, 0};
       return {head_dim > 192 ? 4 : 8, 16, 1, 0, true, head_dim > 192 ? 1 : 0};
   }
   return {};

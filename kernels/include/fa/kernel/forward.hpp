@@ -17,7 +17,9 @@
 #include "fa/mma/wmma.hpp"
 #include "fa/tile/bias.hpp"
 #include "fa/tile/dropout.hpp"
+#include "fa/tile/folded_softmax.hpp"
 #include "fa/tile/mask.hpp"
+#include "fa/tile/narrow.hpp"
 #include "fa/tile/probabilities.hpp"
 #include "fa/tile/query.hpp"
 #include "fa/tile/softmax.hpp"
@@ -36,6 +38,25 @@ FA_DEVICE const FwdParams& once_more(Arguments arguments) {
   asm volatile("" : "+s"(arguments));
   return *(const FwdParams*)arguments;
 }
+
+// The softmax for a unit: what there is to save differs.  kBegun: nothing happens to the scores before it.
+template <class Unit, int kSteps, bool kBegun, bool kFolded = Unit::kFoldsShift>
+struct StateOf {
+  using Type = Softmax<Unit, kSteps>;
+};
+template <class Unit, int kSteps, bool kBegun>
+struct StateOf<Unit, kSteps, kBegun, true> {
+  using Type = FoldedSoftmax<Unit, kSteps, kBegun>;
+};
+
+template <bool kNarrow>
+struct ConvertOf {
+  using Type = AsTheyAre;
+};
+template <>
+struct ConvertOf<true> {
+  using Type = Narrow;
+};
 
 // Rows::packed is decode: a workgroup has one step's rows of a head of k and v, and a part of the keys; its
 // waves all compute the same scores, and a part of head_dim each.
@@ -57,7 +78,13 @@ struct Forward {
   static constexpr int kKeys = kConfig.keys;
   static constexpr int kRowBytes = kHeadDim * 2;
 
-  using Unit = UnitOf<kGfx, kDType>;
+  // bf16 where only fp16 has a matrix unit: as fp16, and once more by the featured loop, which is exact for
+  // any values, if not all of them can be that.
+  static constexpr bool kNarrow =
+      !kFeatured && !kPacked && kDType == DType::bf16 && kTraits.unit == MatrixUnit::dot2;
+  using Convert = typename ConvertOf<kNarrow>::Type;
+
+  using Unit = UnitOf<kGfx, kNarrow ? DType::fp16 : kDType>;
   using Keys = KeyStage<Unit, kKeys, kHeadDim, kTile.threads>;
   using Values = ValueStage<Unit, kKeys, kHeadDim, kTile.threads>;
   using Q = Query<Unit, kHeadDim, kConfig.query_steps>;
@@ -75,16 +102,25 @@ struct Forward {
   static constexpr int kLdsBytes = kTilesLds + Q::kLdsBytes - kWaveQueries + kConfig.waves * kWaveLds;
   static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
 
+  using State = typename StateOf<Unit, kScoreSteps, !kFeatured>::Type;
+  // Of head dims 96 and 192 an unrolled loop's loads take more registers than there are.
+  static constexpr bool kUnrolls = kTraits.unit != MatrixUnit::dot2 || (kHeadDim & (kHeadDim - 1)) == 0;
+
+  // What one is of what the products give.
+  static constexpr float kOutUnit = kNarrow ? 1.0f / (1 << kNarrowScale) : 1;
+  static constexpr float kScoreUnit = kOutUnit * kOutUnit;
+
   using Scores = typename Unit::C[kScoreSteps];
   using Out = typename Unit::C[kOutSteps];
 
-  FA_DEVICE static void run(const FwdParams& params, LdsBytes lds) {
+  // False: nothing is written, because not all values could be converted.  The same for all threads.
+  FA_DEVICE static bool run(const FwdParams& params, LdsBytes lds) {
     const Sequence found = fa::sequence(params, __builtin_amdgcn_workgroup_id_z());
     const Sequence sequence{uniform(found.q_first), uniform(found.seqlen_q), uniform(found.k_first),
                             uniform(found.seqlen_k)};
     const Forward forward(params, sequence, lds);
     const int block_row = forward.block() * kTile.block_m;
-    if (block_row < sequence.seqlen_q * forward.group) forward.attend(block_row);
+    return block_row >= sequence.seqlen_q * forward.group || forward.attend(block_row);
   }
 
  private:
@@ -143,7 +179,7 @@ struct Forward {
   }
   FA_DEVICE int head_of(int row) const { return kPacked ? head * group + row - query_of(row) * group : head; }
 
-  FA_DEVICE void attend(int block_row) const {
+  FA_DEVICE bool attend(int block_row) const {
     const int wave_row = kPacked ? block_row : block_row + wave * Unit::kN;
     const Tiles tiles = kPacked ? tiles_of_part(block_row) : tiles_of(block_row, wave_row);
     const Slopes slopes(*this, wave_row);
@@ -151,7 +187,8 @@ struct Forward {
     const bool biased = kFeatured && uniform(static_cast<int>(bias.any())) != 0;
     const Drop dropout = dropout_of();
     const float scale = params.scale == 0 ? 1 : __builtin_fabsf(params.scale);
-    Softmax<Unit, kScoreSteps> softmax(biased ? 1 : scale * Bias::kLog2e);
+    State softmax((biased ? 1 : scale * Bias::kLog2e) * kScoreUnit);
+    Convert convert;
     Out o = {};
 #pragma unroll
     for (int step = 0; step < kOutSteps; ++step) Unit::settle(o[step]);
@@ -160,10 +197,11 @@ struct Forward {
       const int rows = kPacked ? tiles.end : sequence.seqlen_k;
       const Source k = source(params.k, params.k_batch, params.k_head, params.k_row, rows);
       const Source v = source(params.v, params.v_batch, params.v_head, params.v_row, rows);
-      const Q query = query_of_block(wave_row);
+      const Q query = query_of_block(wave_row, convert);
       const auto scores = [&](Scores& s, int first) {
         const bool dropping = kDrops && dropout.any();
         const uint32_t kept = dropping ? kept_bits(dropout, first, wave_row) : 0;
+        softmax.begin(s);
         add_scores(s, query);
         if (biased) {
           bias.template apply<Unit, kKeys>(
@@ -177,23 +215,38 @@ struct Forward {
         if (dropping) Drop::apply(s, kept);
       };
       if constexpr (kConfig.one_stage) {
-        one_stage(tiles, k, v, o, scores);
+        one_stage(tiles, k, v, o, convert, scores);
       } else {
-        two_stages(tiles, k, v, o, scores);
+        two_stages(tiles, k, v, o, convert, scores);
       }
     }
+    if (kNarrow && !all_threads(convert.exact())) return false;
     store_rows(wave_row, o, softmax);
+    return true;
   }
 
-  FA_DEVICE Q query_of_block(int wave_row) const {
+  // Whether a condition holds for all threads; ends the use of LDS.
+  FA_DEVICE bool all_threads(bool condition) const {
+    using Flag = __attribute__((address_space(3))) int*;
+    const Flag flags = (Flag)k_tile;
+    workgroup_barrier();
+    const int failed = any_lane<Unit::kWave>(!condition);
+    flags[wave] = failed;
+    workgroup_barrier();
+    const bool any = any_lane<Unit::kWave>(flags[lane % kConfig.waves] != 0);
+    workgroup_barrier();
+    return !any;
+  }
+
+  FA_DEVICE Q query_of_block(int wave_row, Convert& convert) const {
     const QuerySign sign(params.scale);
     if constexpr (kPacked) {
       const PackedWindow window{
           query_matrix().base,      params.q_row * 2, params.q_head * 2, group, wave_row,
           sequence.seqlen_q * group};
-      return Q(k_tile + kTilesLds, window, sign, lane, wave == 0);
+      return Q(k_tile + kTilesLds, window, sign, convert, lane, wave == 0);
     } else {
-      return Q(wave_lds, QueryWindow(query_matrix(), wave_row), sign, lane);
+      return Q(wave_lds, QueryWindow(query_matrix(), wave_row), sign, convert, lane);
     }
   }
 
@@ -247,7 +300,7 @@ struct Forward {
 
   // The next tile's K and V are on their way while a tile is computed.
   template <class MakeScores>
-  FA_DEVICE void two_stages(const Tiles& tiles, const Source& k, const Source& v, Out& o,
+  FA_DEVICE void two_stages(const Tiles& tiles, const Source& k, const Source& v, Out& o, Convert& convert,
                             const MakeScores& scores) const {
     Keys next_k;
     Values next_v;
@@ -255,13 +308,13 @@ struct Forward {
     load(next_v, v, tiles.begin);
     for (int first = tiles.begin; first < tiles.end; first += kKeys) {
       workgroup_barrier();  // all waves are done with the last tile
-      next_k.store(k_tile, thread);
-      next_v.store(v_tile, thread);
+      next_k.store(k_tile, convert, thread);
+      next_v.store(v_tile, convert, thread);
       workgroup_barrier();
       load(next_k, k, first + kKeys);
       load(next_v, v, first + kKeys);
       if (tiles.seen(first)) {
-        Scores s = {};
+        Scores s;
         scores(s, first);
         const P p(wave_lds + kWaveQueries, s, lane);
         add_values(o, p);
@@ -271,26 +324,26 @@ struct Forward {
 
   // V is on its way during the first product, the next K during the second.
   template <class MakeScores>
-  FA_DEVICE void one_stage(const Tiles& tiles, const Source& k, const Source& v, Out& o,
+  FA_DEVICE void one_stage(const Tiles& tiles, const Source& k, const Source& v, Out& o, Convert& convert,
                            const MakeScores& scores) const {
     {
       Keys next_k;
       load(next_k, k, tiles.begin);
-      next_k.store(k_tile, thread);
+      next_k.store(k_tile, convert, thread);
     }
     workgroup_barrier();
     for (int first = tiles.begin; first < tiles.end; first += kKeys) {
       Values next_v;
       load(next_v, v, first);
-      Scores s = {};
+      Scores s;
       scores(s, first);
       const P p(wave_lds + kWaveQueries, s, lane);
-      next_v.store(v_tile, mover());
+      next_v.store(v_tile, convert, mover());
       workgroup_barrier();
       Keys next_k;
       load(next_k, k, first + kKeys);
       add_values(o, p);
-      next_k.store(k_tile, mover());
+      next_k.store(k_tile, convert, mover());
       workgroup_barrier();
     }
   }
@@ -352,15 +405,19 @@ struct Forward {
   // S^T += K * Q^T.
   FA_DEVICE void add_scores(Scores& s, const Q& query) const {
     const int row = Unit::a_row(reader());
-#pragma unroll Q::kUnroll
+#pragma unroll kUnrolls ? Q::kUnroll : 2
     for (int i = 0; i < Q::kSteps; ++i) {
       const typename Unit::B q = query.operand(i);
       const int unit = (i * Unit::kK + Unit::run_begin(lane)) / 8;
 #pragma unroll
       for (int step = 0; step < kScoreSteps; ++step) {
-        Unit::multiply(
-            s[step], Keys::Tile::template read<typename Unit::A>(Keys::Tile::period(k_tile, step), row, unit),
-            q);
+        const auto k =
+            Keys::Tile::template read<typename Unit::A>(Keys::Tile::period(k_tile, step), row, unit);
+        if (i == 0) {
+          Unit::multiply_first(s[step], k, q);
+        } else {
+          Unit::multiply(s[step], k, q);
+        }
         end_of_step(i * kScoreSteps + step);
       }
     }
@@ -368,7 +425,7 @@ struct Forward {
 
   // O^T += V^T * P^T.
   FA_DEVICE void add_values(Out& o, const P& p) const {
-#pragma unroll P::kUnroll
+#pragma unroll kUnrolls ? P::kUnroll : 1
     for (int i = 0; i < P::kSteps; ++i) {
       const typename Unit::B b = p.operand(i);
       const LdsBytes tile = v_tile + first_out_step() * Unit::kM * kKeys * 2;
@@ -413,10 +470,14 @@ struct Forward {
   template <class Seen>
   FA_DEVICE static void mask(Scores& s, int c, Seen seen) {
 #pragma unroll
-    for (int f = 0; f < kScoreSteps * Unit::kRows; ++f) {
-      typename Unit::C& step = s[f / Unit::kRows];
-      const int element = f % Unit::kRows * Unit::kColumns + c;
-      step[element] = seen(Unit::held_step(f)) ? step[element] : -__builtin_inff();
+    for (int step = 0; step < kScoreSteps; ++step) {
+      Unit::hold(s[step]);
+#pragma unroll
+      for (int row = 0; row < Unit::kRows; ++row) {
+        float& score = reinterpret_cast<float*>(&s[step])[row * Unit::kColumns + c];
+        score = seen(Unit::held_step(step * Unit::kRows + row)) ? score : -__builtin_inff();
+      }
+      Unit::hold(s[step]);
     }
   }
 
@@ -454,8 +515,8 @@ struct Forward {
     char* out = static_cast<char*>(params.out) +
                 (in_batch * params.o_batch + head_q * params.o_head + at * params.o_row) * 2;
     const float kept = kDrops && params.dropout_below != 0 ? params.dropout_scale : 1;
-    store_column<Unit, kDType, kHeadDim, kOutSteps>(o, c, softmax.inverse_sum(c) * kept, out, lane,
-                                                    first_out_step());
+    store_column<Unit, kDType, kHeadDim, kOutSteps>(o, c, softmax.inverse_sum(c) * (kOutUnit * kept), out,
+                                                    lane, first_out_step());
     if (stores_lse) params.lse[lse_at] = softmax.log_sum_exp(c);
   }
 
@@ -474,11 +535,9 @@ struct Forward {
     using Plain = fa::Forward<fa::kCurrentGfx, dtype, head_dim, false, rows>;                                \
     using Featured = fa::Forward<fa::kCurrentGfx, dtype, head_dim, true, rows>;                              \
     __attribute__((shared, aligned(16))) static char lds[fa::larger(Plain::kLdsBytes, Featured::kLdsBytes)]; \
-    if (fa::featured(params)) {                                                                              \
+    if (fa::featured(params) || !Plain::run(params, (fa::LdsBytes)lds)) {                                    \
       Featured::run(fa::once_more(arguments), (fa::LdsBytes)lds);                                            \
       asm volatile("; keeps the ends of the two apart, which must not share registers");                     \
-    } else {                                                                                                 \
-      Plain::run(params, (fa::LdsBytes)lds);                                                                 \
     }                                                                                                        \
   }
 

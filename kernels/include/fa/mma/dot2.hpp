@@ -26,7 +26,28 @@ struct Unit<MatrixUnit::dot2, kGfx, kDType> : Layout<MatrixUnit::dot2> {
     }
   }
 
+  // Where c comes from several products' common beginning.  For v_dot2c, which adds to its own register, the
+  // compiler would copy it there; here the first product is v_dot2, which need not.
+  FA_DEVICE static void multiply_first(C& c, A a, const B& b) {
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column)
+      c[column] = dot_apart(a[0], b.column[column][0], c[column]);
+#pragma unroll
+    for (int word = 1; word < 4; ++word) {
+#pragma unroll
+      for (int column = 0; column < kColumns; ++column) {
+        c[column] = dot(a[word], b.column[column][word], c[column]);
+      }
+    }
+  }
+
   FA_DEVICE static void settle(C&) {}
+  FA_DEVICE static void hold(C&) {}
+
+  static constexpr bool kFoldsShift = true;
+  static constexpr bool kShort = kDType == DType::fp16;  // a step is few enough instructions to unroll loops
+  static constexpr float kGain = kCutGain<kDType>;
+  FA_DEVICE static uint32_t pack_p(float low, float high) { return cut<kDType>(low, high); }
 
  private:
   FA_DEVICE static float dot(uint32_t a, uint32_t b, float sum) {
@@ -34,6 +55,15 @@ struct Unit<MatrixUnit::dot2, kGfx, kDType> : Layout<MatrixUnit::dot2> {
       return __builtin_amdgcn_fdot2(__builtin_bit_cast(f16x2, a), __builtin_bit_cast(f16x2, b), sum, false);
     } else {
       return __builtin_fmaf(high(a), high(b), __builtin_fmaf(low(a), low(b), sum));
+    }
+  }
+  FA_DEVICE static float dot_apart(uint32_t a, uint32_t b, float sum) {
+    if constexpr (kDType == DType::fp16) {
+      float result;
+      asm("v_dot2_f32_f16 %0, %1, %2, %3" : "=v"(result) : "v"(a), "v"(b), "v"(sum));
+      return result;
+    } else {
+      return dot(a, b, sum);
     }
   }
   FA_DEVICE static float low(uint32_t pair) { return __builtin_bit_cast(float, pair << 16); }

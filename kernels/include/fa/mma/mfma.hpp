@@ -18,6 +18,8 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
     A column[1];
   };
   using C = f32x16;
+  static constexpr bool kShort = true;
+  static constexpr bool kFoldsShift = false;
 
   static constexpr bool kPackedFp32 = traits(kGfx).packed_fp32;
 
@@ -57,6 +59,9 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
       asm volatile("" : "+v"(c));
     }
   }
+  FA_DEVICE static void multiply_first(C& c, A a, const B& b) { multiply(c, a, b); }
+
+  FA_DEVICE static void hold(C&) {}
 
  private:
   // The words come by value: __builtin_bit_cast of an element of a vector reads the vector's first.

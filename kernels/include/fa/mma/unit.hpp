@@ -29,6 +29,22 @@ FA_DEVICE uint32_t pack(float low, float high) {
   }
 }
 
+// Two fp32 to two 16-bit elements, the bits that do not fit cut off: one instruction.  Of values that are
+// kCutGain times too large the error has no bias (the gain is the mean, over all mantissas, of what is cut
+// off), is at most 1.3 times that of rounding, and 1 stays 1.
+template <DType kDType>
+inline constexpr float kCutGain = kDType == DType::fp16 ? 1.00035f : 1.00282f;
+
+template <DType kDType>
+FA_DEVICE uint32_t cut(float low, float high) {
+  if constexpr (kDType == DType::fp16) {
+    return __builtin_bit_cast(uint32_t, __builtin_amdgcn_cvt_pkrtz(low, high));
+  } else {
+    return __builtin_amdgcn_perm(__builtin_bit_cast(uint32_t, high), __builtin_bit_cast(uint32_t, low),
+                                 0x07060302);
+  }
+}
+
 // As `pack`, for values whose NaNs need not survive: bf16 then takes 5 instructions instead of 11.
 template <DType kDType>
 FA_DEVICE uint32_t pack_numbers(float low, float high) {

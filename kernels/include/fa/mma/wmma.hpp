@@ -28,7 +28,15 @@ struct Unit<MatrixUnit::wmma, kGfx, kDType> : Layout<MatrixUnit::wmma> {
     }
   }
 
-  FA_DEVICE static void settle(C&) {}
+  FA_DEVICE static void multiply_first(C& c, A a, const B& b) { multiply(c, a, b); }
+
+  FA_DEVICE static void settle(C& c) { hold(c); }
+  FA_DEVICE static void hold(C& c) { c = here(c); }
+
+  static constexpr bool kShort = true;
+  static constexpr bool kFoldsShift = true;
+  static constexpr float kGain = kCutGain<kDType>;
+  FA_DEVICE static uint32_t pack_p(float low, float high) { return cut<kDType>(low, high); }
 };
 
 }  // namespace fa

@@ -57,7 +57,13 @@ struct Dropout {
 
  private:
   FA_DEVICE static uint32_t word(const PhiloxWords& found, int key, int i) {
-    return kPart == 2 && (key & 2) != 0 ? found.word[i + 2] : found.word[i];
+    if constexpr (kPart == 4) {
+      return found.word[i];
+    } else {
+      // The compiler would take it for one word at an address of the lane's own, in scratch memory.
+      const uint32_t low = here(found.word[i]), high = here(found.word[i + 2]);
+      return (key & 2) != 0 ? high : low;
+    }
   }
 };
 

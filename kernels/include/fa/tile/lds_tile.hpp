@@ -9,6 +9,7 @@ namespace fa {
 template <int kRows, int kRowBytes, int kPeriod>
 struct LdsTile : Swizzle<kRows, kRowBytes, kPeriod> {
   using LdsTile::Swizzle::offset;
+  using LdsTile::Swizzle::offset_next;
 
   // The tile from a multiple of kPeriod rows on, in which rows are permuted alike.
   FA_DEVICE static LdsBytes period(LdsBytes tile, int index) { return tile + index * kPeriod * kRowBytes; }
@@ -16,6 +17,13 @@ struct LdsTile : Swizzle<kRows, kRowBytes, kPeriod> {
   template <class T>
   FA_DEVICE static void write(LdsBytes tile, int row, int unit, int byte, T value) {
     *reinterpret_cast<__attribute__((address_space(3))) T*>(tile + offset(row, unit) + byte) = value;
+  }
+
+  // One unit of row `row + next` (tile/swizzle.hpp).
+  template <class A>
+  FA_DEVICE static A read_next(LdsBytes tile, int row, int next, int unit) {
+    static_assert(sizeof(A) == sizeof(u32x4), "one unit");
+    return *reinterpret_cast<__attribute__((address_space(3))) A*>(tile + offset_next(row, next, unit));
   }
 
   // A run of elements that begins at a unit: one unit, or two where A is twice as long.
@@ -31,5 +39,21 @@ struct LdsTile : Swizzle<kRows, kRowBytes, kPeriod> {
     }
   }
 };
+
+// A unit of each of a lane's columns, which are rows of the tile.
+template <class Unit, class Tile>
+FA_DEVICE typename Unit::B read_columns(LdsBytes tile, int lane, int unit) {
+  typename Unit::B b;
+#pragma unroll
+  for (int c = 0; c < Unit::kColumns; ++c) {
+    if constexpr (Unit::kColumns == 1) {
+      b.column[c] = Tile::template read<typename Unit::A>(tile, Unit::column(lane, c), unit);
+    } else {
+      static_assert(Unit::kColumns == 4 && Unit::column(0, 0) % 4 == 0 && Unit::column(0, 3) == 3);
+      b.column[c] = Tile::template read_next<typename Unit::A>(tile, Unit::column(lane, 0), c, unit);
+    }
+  }
+  return b;
+}
 
 }  // namespace fa

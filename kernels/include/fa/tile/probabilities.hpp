@@ -38,7 +38,7 @@ struct Probabilities<Unit, kKeys, kDType, false> {
   using Tile = LdsTile<Unit::kN, kKeys * 2, Unit::kN>;
   static constexpr int kLdsBytes = Tile::kBytes;
   static constexpr int kSteps = kKeys / Unit::kK;
-  static constexpr int kUnroll = Unit::kColumns == 1 ? kSteps : 1;
+  static constexpr int kUnroll = Unit::kShort ? kSteps : 1;
   static constexpr int kHeld = kKeys / Unit::kM * Unit::kRows;  // keys of one column that a lane holds
   static constexpr int kChunk = kHeld < 8 ? kHeld : 8;          // of these, consecutive
   typedef uint32_t Words __attribute__((ext_vector_type(kChunk / 2)));
@@ -60,13 +60,7 @@ struct Probabilities<Unit, kKeys, kDType, false> {
   }
 
   FA_DEVICE typename Unit::B operand(int i) const {
-    typename Unit::B b;
-#pragma unroll
-    for (int c = 0; c < Unit::kColumns; ++c) {
-      b.column[c] = Tile::template read<typename Unit::A>(tile, Unit::column(lane, c),
-                                                          (i * Unit::kK + Unit::run_begin(lane)) / 8);
-    }
-    return b;
+    return read_columns<Unit, Tile>(tile, lane, (i * Unit::kK + Unit::run_begin(lane)) / 8);
   }
 
  private:
@@ -74,8 +68,7 @@ struct Probabilities<Unit, kKeys, kDType, false> {
     Words words;
 #pragma unroll
     for (int word = 0; word < kChunk / 2; ++word) {
-      words[word] =
-          pack_numbers<kDType>(element(p, c, first + word * 2), element(p, c, first + word * 2 + 1));
+      words[word] = Unit::pack_p(element(p, c, first + word * 2), element(p, c, first + word * 2 + 1));
     }
     return words;
   }

@@ -11,16 +11,17 @@ namespace fa {
 // What softmax_scale does to Q so that the kernel may take its scale to be positive: a negative one
 // turns the sign of Q, zero makes Q zero.  Exact.
 struct QuerySign {
-  bool same;
   uint32_t keep;
   uint32_t flip;
 
-  FA_DEVICE explicit QuerySign(float scale)
-      : same(scale > 0), keep(scale == 0 ? 0 : ~0u), flip(scale < 0 ? 0x80008000u : 0) {}
+  FA_DEVICE explicit QuerySign(float scale) : keep(scale == 0 ? 0 : ~0u), flip(scale < 0 ? 0x80008000u : 0) {}
+
+  // Whether Q stays as it is; the same in all lanes.
+  FA_DEVICE bool none() const { return (~keep | flip) == 0; }
 
   template <class T>
   FA_DEVICE T apply(T words) const {
-    return same ? words : (words & keep) ^ flip;
+    return (words & keep) ^ flip;
   }
 };
 
@@ -34,8 +35,11 @@ struct QueryInRegisters {
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {
       const int byte = ((kFirst + i) * Unit::kK + Unit::run_begin(lane)) * 2;
-      step[i].column[0] = sign.apply(read<typename Unit::A>(window, Unit::column(lane, 0), byte));
+      step[i].column[0] = read<typename Unit::A>(window, Unit::column(lane, 0), byte);
     }
+    if (sign.none()) return;
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) step[i].column[0] = here(sign.apply(here(step[i].column[0])));
   }
 
   FA_DEVICE typename Unit::B operand(int i) const { return step[i - kFirst]; }
@@ -58,28 +62,26 @@ template <class Unit, int kFirst, int kSteps>
 struct QueryInLds {
   using Tile = LdsTile<Unit::kN, kSteps * Unit::kK * 2, Unit::kN>;
 
-  template <class Window>
-  FA_DEVICE static void load(LdsBytes tile, const Window& window, QuerySign sign, int lane) {
+  template <class Window, class Convert>
+  FA_DEVICE static void load(LdsBytes tile, const Window& window, QuerySign sign, Convert& convert,
+                             int lane) {
     constexpr int kPieces = Unit::kN * Tile::kUnits;
     static_assert(kPieces % Unit::kWave == 0, "every lane moves the same number of units");
 #pragma unroll
     for (int i = 0; i < kPieces / Unit::kWave; ++i) {
-      const int index = lane + i * Unit::kWave;
+      // Opaque where a division is needed: else it is done in 16 bits, in halves of registers.
+      const int own = (Tile::kUnits & (Tile::kUnits - 1)) == 0 ? lane : here(lane);
+      const int index = own + i * Unit::kWave;
       const int row = index / Tile::kUnits, unit = index % Tile::kUnits;
       const int byte = kFirst * Unit::kK * 2 + unit * 16;
-      Tile::write(tile, row, unit, 0, sign.apply(window.template read<u32x4>(row, byte)));
+      Tile::write(tile, row, unit, 0, convert(sign.apply(window.template read<u32x4>(row, byte))));
     }
     wave_barrier();
   }
 
   FA_DEVICE static typename Unit::B operand(LdsBytes tile, int i, int lane) {
-    typename Unit::B b;
-#pragma unroll
-    for (int c = 0; c < Unit::kColumns; ++c) {
-      b.column[c] = Tile::template read<typename Unit::A>(
-          tile, Unit::column(lane, c), ((i - kFirst) * Unit::kK + Unit::run_begin(lane)) / 8);
-    }
-    return b;
+    const int unit = ((i - kFirst) * Unit::kK + Unit::run_begin(lane)) / 8;
+    return read_columns<Unit, Tile>(tile, lane, unit);
   }
 };
 
@@ -95,16 +97,16 @@ struct QueryInLds<Unit, kFirst, 0> {
   struct Tile {
     static constexpr int kBytes = 0;
   };
-  template <class Window>
-  FA_DEVICE static void load(LdsBytes, const Window&, QuerySign, int) {}
+  template <class Window, class Convert>
+  FA_DEVICE static void load(LdsBytes, const Window&, QuerySign, Convert&, int) {}
   FA_DEVICE static typename Unit::B operand(LdsBytes, int, int) { return {}; }
 };
 
 template <class Unit, int kHeadDim, int kInRegisters>
 struct Query {
   static constexpr int kSteps = kHeadDim / Unit::kK;
-  // Steps in LDS need no copy of the code for each.
-  static constexpr int kUnroll = kInRegisters == 0 ? 2 : kSteps;
+  // Steps in LDS need no copy of the code for each where there are many.
+  static constexpr int kUnroll = kInRegisters == 0 && (kHeadDim > 128 || !Unit::kShort) ? 2 : kSteps;
   using Held = QueryInRegisters<Unit, 0, kInRegisters>;
   using Rest = QueryInLds<Unit, kInRegisters, kSteps - kInRegisters>;
   static constexpr int kLdsBytes = Rest::Tile::kBytes;
@@ -114,11 +116,12 @@ struct Query {
   int lane;
 
   // Of waves that share the tile one fills it, to be followed by a barrier.
-  template <class Window>
-  FA_DEVICE Query(LdsBytes tile, const Window& window, QuerySign sign, int lane, bool fills = true)
+  template <class Window, class Convert>
+  FA_DEVICE Query(LdsBytes tile, const Window& window, QuerySign sign, Convert& convert, int lane,
+                  bool fills = true)
       : tile(tile), lane(lane) {
     held.load(window, sign, lane);
-    if (fills) Rest::load(tile, window, sign, lane);
+    if (fills) Rest::load(tile, window, sign, convert, lane);
   }
 
   FA_DEVICE typename Unit::B operand(int i) const {

@@ -41,6 +41,11 @@ struct Softmax {
     }
   }
 
+  FA_DEVICE static void begin(C* s) {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) s[step] = C{};
+  }
+
   // Takes the scores of kSteps * kM keys in and gives their exponentials back in place; kOut steps of O
   // are rescaled.
   template <int kOut>

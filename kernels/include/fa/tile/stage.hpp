@@ -37,9 +37,11 @@ struct KeyStage {
     });
   }
 
-  FA_DEVICE void store(LdsBytes tile, int thread) const {
+  template <class Convert>
+  FA_DEVICE void store(LdsBytes tile, Convert& convert, int thread) const {
     for_pieces<kPieces, kThreads, Layout::kWave>(thread, [&](int i, int index) {
-      Tile::write(tile, Layout::slot_of_row(index / Tile::kUnits, kKeys), index % Tile::kUnits, 0, unit[i]);
+      Tile::write(tile, Layout::slot_of_row(index / Tile::kUnits, kKeys), index % Tile::kUnits, 0,
+                  convert(unit[i]));
     });
   }
 };
@@ -71,13 +73,15 @@ struct ValueStage {
     });
   }
 
-  FA_DEVICE void store(LdsBytes tile, int thread) const {
+  template <class Convert>
+  FA_DEVICE void store(LdsBytes tile, Convert& convert, int thread) const {
     constexpr uint32_t kLow = 0x05040100, kHigh = 0x07060302;
     for_pieces<kPieces, kThreads, Layout::kWave>(thread, [&](int i, int index) {
+      const Words rows[4] = {convert(key[i][0]), convert(key[i][1]), convert(key[i][2]), convert(key[i][3])};
 #pragma unroll
       for (int word = 0; word < kWidth / 2; ++word) {
-        store_element(tile, key[i], index, word * 2, kLow);
-        store_element(tile, key[i], index, word * 2 + 1, kHigh);
+        store_element(tile, rows, index, word * 2, kLow);
+        store_element(tile, rows, index, word * 2 + 1, kHigh);
       }
     });
   }

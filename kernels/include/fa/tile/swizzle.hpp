@@ -19,10 +19,16 @@ struct Swizzle {
     return (group ^ group / kSpan) % kSpan;
   }
 
+  // Byte offset of a unit of row `row + next`, where `row` is a multiple of 4 and `next` below 4: among such
+  // rows a unit's place is another unit's place in the first.
+  static constexpr int offset_next(int row, int next, int unit) {
+    return offset(row, unit ^ permutation(next)) + next * kRowBytes;
+  }
+
   // Byte offset of a unit.  Of long rows the compiler finds the constant distances between units only when it
   // is told, and keeps a register for each; of short ones it does, and the shorter form is the faster one.
   static constexpr int offset(int row, int unit) {
-    if constexpr (kUnits <= 16 && (kUnits & (kUnits - 1)) == 0) {
+    if constexpr (kUnits <= 8) {
       return row * kRowBytes + (unit ^ permutation(row)) * 16;
     } else {
       return row * kRowBytes + (unit % kSpan ^ permutation(row)) * 16 + unit / kSpan * (kSpan * 16);

@@ -1,0 +1,180 @@
+// Online softmax of the columns of S^T for units whose product may begin with any number: S begins with
+// the column's shift, so P = exp2(S * c) needs no subtraction.  fp32; c = softmax_scale * log2(e) > 0.
+//
+// No maximum is taken while things go well: the sum of a tile's exponentials, needed anyway, tells when
+// scores have risen too far above the shift (a P that overflowed makes it inf).  Only then, and before a
+// column's first visible key, the maximum is found, the shift follows it, O and sum are corrected and the
+// tile's exponentials taken once more.  P stays below kHighest, which loses nothing in fp32 nor in the
+// 16-bit types.  Shift and floor are the same in all lanes of a column; each lane sums its own keys, joined
+// at the end.
+#pragma once
+
+#include "fa/arch/device.hpp"
+
+namespace fa {
+
+// kBegun: S begins with the shift; else it begins with 0, for scores that are changed before softmax.
+template <class Unit, int kSteps, bool kBegun>
+struct FoldedSoftmax {
+  using C = typename Unit::C;
+  static constexpr int kColumns = Unit::kColumns;
+  static constexpr int kElements = kSteps * Unit::kRows;  // of a column
+  static constexpr float kNone = -__builtin_inff();
+  static constexpr float kHighest = 1024;  // sum of a lane's P of one tile
+
+  float c;
+  float gain;             // log2(Unit::kGain) in units of scores
+  C shift;                // minus the score whose exponential is Unit::kGain
+  float floor[kColumns];  // a maximum above this moves the shift: 0, or -inf before the first visible key
+  float sum[kColumns];
+  int unseen;  // not 0 before the first visible key of any column; the same in all lanes
+
+  FA_DEVICE explicit FoldedSoftmax(float c) : c(uniform(c)), gain(0), shift{}, unseen(1) {
+    // Of a scale so small that this matters all P are equal.
+    if constexpr (Unit::kGain != 1) {
+      gain = __builtin_fminf(__builtin_log2f(Unit::kGain) * __builtin_amdgcn_rcpf(c), 1e30f);
+    }
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column) {
+      floor[column] = kNone;
+      sum[column] = 0;
+    }
+  }
+
+  FA_DEVICE void begin(C* s) const {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) s[step] = kBegun ? shift : C{};
+  }
+
+  // Takes the scores of kSteps * kM keys in and gives their exponentials back in place; kOut steps of O
+  // are rescaled.
+  template <int kOut>
+  FA_DEVICE void update(C* s, C* o, int lane) {
+    if constexpr (!kBegun) {
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) s[step] += shift;
+    }
+    C p[kSteps];
+    float added[kColumns];
+    if (unseen != 0) raise<kOut>(s, o, lane);
+    exponentiate(s, p, added);
+    if (any_lane<Unit::kWave>(largest(added) > kHighest)) {
+      raise<kOut>(s, o, lane);
+      exponentiate(s, p, added);
+    }
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column) sum[column] += added[column];
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) s[step] = p[step];
+  }
+
+  // The sums of whole columns; every lane of a column gets it.
+  FA_DEVICE void join_sums(int lane) {
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column) {
+      sum[column] = across_lanes<Unit::kPeers>(sum[column], lane, [](float a, float b) { return a + b; });
+    }
+  }
+
+  FA_DEVICE bool sees_a_key(int column) const { return sum[column] != 0; }
+
+  // Natural logarithm of the sum of exp(softmax_scale * score); +inf for a column that sees no key.
+  FA_DEVICE float log_sum_exp(int column) const {
+    constexpr float kLn2 = 0.693147180559945309f;
+    return sum[column] == 0 ? __builtin_inff()
+                            : (__builtin_amdgcn_logf(sum[column]) - shift[column] * c) * kLn2;
+  }
+
+  FA_DEVICE float inverse_sum(int column) const {
+    return sum[column] == 0 ? 0 : Unit::kGain * __builtin_amdgcn_rcpf(sum[column]);
+  }
+
+ private:
+  FA_DEVICE static int element(int f, int column) { return f % Unit::kRows * kColumns + column; }
+
+  FA_DEVICE static float largest(const float* values) {
+    float found = values[0];
+#pragma unroll
+    for (int column = 1; column < kColumns; ++column) found = __builtin_fmaxf(found, values[column]);
+    return found;
+  }
+
+  // Products, exponentials and sums each at once: neighbours of one kind can be issued as pairs.
+  FA_DEVICE void exponentiate(const C* s, C* p, float* added) const {
+    constexpr int kChains = kColumns == 1 ? 2 : 1;
+    static_assert(kElements % kChains == 0, "chains are equally long");
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) p[step] = s[step] * c;
+    __builtin_amdgcn_sched_barrier(0);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+      for (int i = 0; i < Unit::kRows * kColumns; ++i) p[step][i] = __builtin_amdgcn_exp2f(p[step][i]);
+    }
+    __builtin_amdgcn_sched_barrier(0);
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column) {
+      float chain[kChains];
+#pragma unroll
+      for (int f = 0; f < kElements; ++f) {
+        const float one = p[f / Unit::kRows][element(f, column)];
+        chain[f % kChains] = f < kChains ? one : chain[f % kChains] + one;
+      }
+#pragma unroll
+      for (int half = kChains / 2; half > 0; half /= 2) {
+#pragma unroll
+        for (int i = 0; i < half; ++i) chain[i] += chain[i + half];
+      }
+      added[column] = chain[0];
+    }
+  }
+
+  // Moves the shift to the maximum where that is above the floor, and s, O and sum with it.
+  template <int kOut>
+  FA_DEVICE void raise(C* s, C* o, int lane) {
+    C moved, factors;
+    bool correct = false, none = false;
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column) {
+      float own = s[0][column];
+#pragma unroll
+      for (int f = 1; f < kElements; ++f) own = __builtin_fmaxf(own, s[f / Unit::kRows][element(f, column)]);
+      const float highest =
+          across_lanes<Unit::kPeers>(own, lane, [](float a, float b) { return __builtin_fmaxf(a, b); });
+      const bool rises = highest > floor[column], first = floor[column] == kNone;
+      const float to = rises ? shift[column] + (gain - highest) : shift[column];
+      const float by = to - shift[column];
+      // Sum and O are still 0 at the first key; exp2 could overflow there, and 0 * inf is NaN.
+      const float factor = rises && !first ? __builtin_amdgcn_exp2f(by * c) : 1;
+      correct |= rises && !first;
+      none |= first && !rises;
+      sum[column] *= factor;
+      if (rises) floor[column] = 0;
+#pragma unroll
+      for (int row = 0; row < Unit::kRows; ++row) {
+        const int at = element(row, column);
+        moved[at] = by;
+        factors[at] = factor;
+        shift[at] = to;
+      }
+    }
+    Unit::settle(shift);
+    unseen = static_cast<int>(__builtin_amdgcn_ballot_w32(none));
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      Unit::settle(s[step]);
+      s[step] += moved;
+      Unit::settle(s[step]);
+    }
+    if (any_lane<Unit::kWave>(correct)) {
+#pragma unroll
+      for (int step = 0; step < kOut; ++step) {
+        Unit::settle(o[step]);
+        o[step] *= factors;
+        Unit::settle(o[step]);
+      }
+    }
+  }
+};
+
+}  // namespace fa

@@ -1,0 +1,24 @@
+// Which bf16 values are fp16 values when scaled (narrow.hpp has the proof).  Host-testable.
+#pragma once
+
+#include <stdint.h>
+
+namespace fa {
+
+inline constexpr int kNarrowScale = 8;  // log2
+
+// Magnitudes of bf16, as bits: the smallest but 0 that is accepted, and the first that is too large.
+inline constexpr int kNarrowLeast = (127 - 25) << 7;
+inline constexpr int kNarrowEnd = (127 + 8) << 7;
+
+// Of some values' magnitudes minus 1, modulo 2^16: the smallest as unsigned, the largest as signed numbers.
+constexpr bool narrowed_exactly(uint16_t least, int16_t most) {
+  return least >= kNarrowLeast - 1 && most < kNarrowEnd - 1;
+}
+
+constexpr bool narrows(uint16_t bits) {
+  const uint16_t below = static_cast<uint16_t>((bits & 0x7fff) - 1);
+  return narrowed_exactly(below, static_cast<int16_t>(below));
+}
+
+}  // namespace fa
