@@ -231,7 +231,11 @@ def test_plans(library, call, found):
             "no fwd kernel for fp16 with head_dim 257 on gfx942: this wheel",
         ),
         (plan_call(head_dim=2**40), UNSUPPORTED, "no fwd kernel for fp16 with head_dim 2147483647 on gfx942"),
-        (plan_call(head_dim=-(2**40)), UNSUPPORTED, "no fwd kernel for fp16 with head_dim -1 on gfx942: this"),
+        (
+            plan_call(head_dim=-(2**40)),
+            UNSUPPORTED,
+            "no fwd kernel for fp16 with head_dim -1 on gfx942: this",
+        ),
         (plan_call(head_dim=0), UNSUPPORTED, ", and a reference kernel for any head_dim from 1 to 256"),
         (plan_call(arch=b"gfx90a"), UNSUPPORTED, "this wheel has no kernels for gfx90a: it was built for"),
         (plan_call(dtype=b"fp32"), UNSUPPORTED, "no fwd kernel for fp32 with head_dim 64 on gfx942: this"),

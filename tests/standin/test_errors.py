@@ -50,10 +50,11 @@ shown["modules"] = standin.report().modules
     assert shown["modules"] == 0
 
 
+PARTS = "partial_out=torch.empty(2, 1, 4, 17, 64), partial_lse=torch.empty(2, 1, 4, 17)"
 NOT_SERVED = {
-    "dropout_p=0.5, rng_state=torch.zeros(2, dtype=torch.int64)": "no fwd kernel has dropout_p > 0",
-    "partial_out=torch.empty(2, 1, 4, 17, 64), partial_lse=torch.empty(2, 1, 4, 17)": (
-        "no fwd kernel cuts the keys into parts"
+    PARTS: "partial_out, partial_lse: expected none, as plan says of this call (17 query rows, keys not split)",
+    f"{PARTS}, dropout_p=0.5, rng_state=torch.zeros(2, dtype=torch.int64)": (
+        "expected none, as plan says of this call (dropout: keys are not split), got 2 parts"
     ),
 }
 
