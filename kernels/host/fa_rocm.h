@@ -51,8 +51,10 @@ typedef struct fa_tensor {
 /* out = softmax(scores) v, and lse = the log-sum-exp of the scores (natural logarithm).
  *
  * q, out (batch, seqlen_q, nheads, headdim); k, v (batch, seqlen_k, nheads_k, headdim), all of one
- * dtype FA_FP16 or FA_BF16, nheads a multiple of nheads_k, headdim contiguous, base addresses and the
- * other strides multiples of 8 elements. lse (batch, nheads, seqlen_q) FA_FP32, contiguous.
+ * dtype FA_FP16 or FA_BF16, nheads a multiple of nheads_k, headdim from 1 to 256 and contiguous. Where base
+ * addresses and the other strides are multiples of 8 elements, and rows less than 2^24 elements apart, the
+ * kernels for one head dim can read them; otherwise the plain one does (fa_plan). lse (batch, nheads,
+ * seqlen_q) FA_FP32, contiguous.
  *
  * Scores are softmax_scale * q k^T; then softcap * tanh(score / softcap) unless softcap is 0; then minus
  * alibi slope * distance from the diagonal. The diagonal is aligned bottom-right, with each sequence's own
@@ -69,12 +71,16 @@ typedef struct fa_tensor {
  *   leftpad_k     FA_INT32 (batch): keys before the first in use; not with block_table
  *   block_table   FA_INT32 (batch, blocks): k and v are (num_blocks, page, nheads_k, headdim), page a
  *                 multiple of 16, and key j of a sequence is row j % page of block table[j / page]; its
- * length is seqused_k, or the difference of cu_seqlens_k, or all its pages cache_batch_idx  FA_INT32 (batch):
- * sequence b has row cache_batch_idx[b] of k and v, whose batch may then be another than q's; only with dense
- * k and v rng_state     FA_INT64 (2), each below 2^32: the key of the generator that says what dropout drops;
- * given when dropout_p > 0 and only then partial_out, partial_lse  FA_FP32 (splits, lse's shape, headdim) and
- * (splits, lse's shape), contiguous: where each of splits > 1 parts of the keys leaves its result; given
- * together Their values are read by the kernel only. Those that lead out of the tensors are cut off there.
+ *                 length is seqused_k, or the difference of cu_seqlens_k, or all its pages
+ *   cache_batch_idx  FA_INT32 (batch): sequence b has row cache_batch_idx[b] of k and v, whose batch may
+ *                 then be another than q's; only with dense k and v
+ *   rng_state     FA_INT64 (2), each below 2^32: the key of the generator that says what dropout drops;
+ *                 given when dropout_p > 0 and only then
+ *   partial_out, partial_lse  FA_FP32 (splits, lse's shape, headdim) and (splits, lse's shape), contiguous:
+ *                 where each part of the keys leaves its result; given together, when fa_plan says so of the
+ *                 call with num_splits = splits, and with as many parts
+ *
+ * The values of integers are read by the kernel only. Those that lead out of the tensors are cut off there.
  *
  * dropout_p in [0, 1) is the share of probabilities that dropout drops; those kept grow by 1 / (1 -
  * dropout_p).

@@ -52,7 +52,7 @@ shown["modules"] = standin.report().modules
 
 PARTS = "partial_out=torch.empty(2, 1, 4, 17, 64), partial_lse=torch.empty(2, 1, 4, 17)"
 NOT_SERVED = {
-    PARTS: "partial_out, partial_lse: expected none, as plan says of this call (17 query rows, keys not split)",
+    PARTS: "partial_lse: expected none, as plan says of this call (17 query rows, keys not split)",
     f"{PARTS}, dropout_p=0.5, rng_state=torch.zeros(2, dtype=torch.int64)": (
         "expected none, as plan says of this call (dropout: keys are not split), got 2 parts"
     ),
