@@ -4,6 +4,7 @@ A message says what failed, what was expected and found, and what to do next.
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 
 class WheelBuilderError(Exception):
@@ -18,6 +19,16 @@ class WheelBuilderError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}\n  next: {self.advice}" if self.advice else self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Errors of other processes arrive whole, whatever their constructors take."""
+        return _restored, (type(self), self.args), self.__dict__
+
+
+def _restored(kind: type[WheelBuilderError], args: tuple[Any, ...]) -> WheelBuilderError:
+    error = kind.__new__(kind)
+    error.args = args
+    return error
 
 
 class ProblemsError(WheelBuilderError):

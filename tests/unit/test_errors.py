@@ -1,11 +1,12 @@
 """Failures: their texts and exit codes."""
 
 import inspect
+import pickle
 
 import pytest
 
 from wheel_builder import errors
-from wheel_builder.errors import ProblemsError, WheelBuilderError
+from wheel_builder.errors import DeviceCodeError, ProblemsError, WheelBuilderError
 
 CLASSES = [
     value
@@ -45,3 +46,10 @@ def test_problems_are_listed_together():
     error = ProblemsError("two things", (p for p in ["one", "other"]), advice="look")
     assert error.problems == ("one", "other")
     assert str(error) == "two things\n  - one\n  - other\n  next: look"
+
+
+def test_errors_of_other_processes_arrive_whole():
+    sent = DeviceCodeError("the checks do not understand a kernel", ["one", "two"], advice="read it")
+    found = pickle.loads(pickle.dumps(sent))  # noqa: S301  our own bytes
+    assert type(found) is DeviceCodeError
+    assert (str(found), found.problems) == (str(sent), sent.problems)

@@ -1,7 +1,9 @@
 """All static checks over the code objects of a finished wheel."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from wheel_builder.audit_rules import LIBRARY
@@ -18,6 +20,7 @@ from wheel_builder.static_checks.hazards import check_hazards
 from wheel_builder.static_checks.listing import Listing, Tools, list_code
 from wheel_builder.static_checks.matrix_use import (
     TRAITS,
+    Unit,
     check_matrix_use,
     matrix_instructions,
     parse_units,
@@ -69,6 +72,16 @@ class _Subject:
         )
 
 
+@dataclass(frozen=True)
+class _Checked:
+    """What the checks of one kernel for one arch found, and what it takes."""
+
+    arch: str
+    name: str
+    entry: Entry
+    findings: tuple[Finding, ...]
+
+
 def check_wheel(
     wheel: Path, *, tools: Tools, checkout: Path, store: Store, max_mib: float, log: Path, run: Runner = run
 ) -> Report:
@@ -97,19 +110,25 @@ def code_objects(wheel: WheelFile) -> tuple[CodeObject, ...]:
 
 def check_listings(listings: Sequence[Listing], *, rocm: str, reviewed: Archs, traits: str) -> Report:
     """Every check over the text of code objects; ``reviewed``: the golden file's part for ``rocm``."""
-    subjects = [subject for listing in listings for subject in _subjects(listing)]
+    check = partial(_check_listing, reviewed=reviewed, units=parse_units(traits))
+    with ProcessPoolExecutor() as pool:
+        checked = [each for found in pool.map(check, listings) for each in found]
     taken: dict[str, dict[str, Entry]] = {}
-    for subject in subjects:
-        taken.setdefault(subject.arch, {})[subject.kernel.name] = subject.entry
-    units = parse_units(traits)
-    findings: list[Finding] = []
-    for subject in subjects:
+    for each in checked:
+        taken.setdefault(each.arch, {})[each.name] = each.entry
+    findings = [finding for each in checked for finding in each.findings]
+    return Report(rocm, taken, (*findings, *golden.differences(reviewed, taken)))
+
+
+def _check_listing(listing: Listing, *, reviewed: Archs, units: Mapping[str, Unit]) -> list[_Checked]:
+    checked = []
+    for subject in _subjects(listing):
         arch, kernel = subject.arch, subject.kernel
-        findings += check_hazards(arch, kernel)
-        findings += check_matrix_use(arch, kernel, units[arch])
+        findings = [*check_hazards(arch, kernel), *check_matrix_use(arch, kernel, units[arch])]
         expected = reviewed.get(arch, {}).get(kernel.name)
         findings += check_scratch(arch, kernel) if expected is None or not expected.scratch_bytes else ()
-    return Report(rocm, taken, (*findings, *golden.differences(reviewed, taken)))
+        checked.append(_Checked(arch, kernel.name, subject.entry, tuple(findings)))
+    return checked
 
 
 def update_golden(checkout: Path, report: Report) -> None:

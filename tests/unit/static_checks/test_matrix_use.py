@@ -76,8 +76,10 @@ def test_a_foreign_instruction_beside_the_right_one():
     assert len(texts("gfx942", FP16, MFMA_16, "s_nop 15", MFMA_BF)) == 1
 
 
-def test_a_dot_product_where_none_is_expected():
-    assert texts("gfx1030", BF16, DOT2) == ["1 of v_dot2c_f32_f16, expected none"]
+def test_bf16_may_be_multiplied_as_fp16_where_the_unit_has_no_bf16():
+    assert texts("gfx1030", BF16, DOT2) == []
+    (text,) = texts("gfx1030", BF16, "v_dot2_f16_f16 v0, v1, v2, v3")
+    assert text.startswith("1 of v_dot2_f16_f16, expected ")
 
 
 def test_half_of_a_dual_issue_pair_counts():
