@@ -110,6 +110,7 @@ UNWRITTEN = {
     "sgpr_decides": ({}, "undefined-branch"),
     "vgpr_partly_written": ({}, "undefined-store"),
     "address_unwritten": ({}, "undefined-address"),
+    "undefined_part_counts": ({"out": 7 * N}, "undefined-store"),
 }
 
 
@@ -126,6 +127,11 @@ def test_a_partly_written_register_is_found_in_the_other_lanes(machine):
     assert found.lane == 0
     per_instruction = machine.kernels["vgpr_partly_written"].wave_size // 2
     assert found.count == N // (2 * per_instruction) * per_instruction
+
+
+def test_undefined_bits_get_through_each_instruction_that_uses_them(machine):
+    found = run(machine, "undefined_part_counts", out=7 * N).findings
+    assert [f.kind for f in found] == ["undefined-store"] * 7
 
 
 def test_unwritten_lds_is_found_in_the_lane_that_reads_it(machine):
@@ -210,6 +216,7 @@ MENDED = {
     "sgpr_decides": ("registers_written", {}),
     "address_unwritten": ("moved_only", {}),
     "vgpr_partly_written": ("vgpr_wholly_written", {}),
+    "undefined_part_counts": ("undefined_part_does_not_count", {"out": 7 * N}),
     "agpr_unwritten": ("agpr_written", {}),
     "lds_race": ("lds_sound", TWO_WAVES),
     "lds_race_write": ("lds_rounds_sound", TWO_WAVES),

@@ -123,6 +123,34 @@ KERNEL void moved_only(const float* in, float* out, int n) {
   int z = i < 32 ? x : i;
   if (i < n) out[i] = in[y] + (i < 32 ? 0 : z);
 }
+// Bits of a register that nothing has written, and what an instruction makes of the others.  The bits from
+// `FROM` on are undefined; the lower 24 of each result are stored, by an instruction of their own.
+#define STORE_PART(INSTRUCTION)                                                                  \
+  {                                                                                              \
+    int y;                                                                                       \
+    asm volatile(INSTRUCTION : "=v"(y) : "v"(x), "v"(i), "v"(0x1ff), "v"(2), "v"(0xff) : "v81"); \
+    ((volatile int*)out)[at += 64] = y & 0xffffff;                                               \
+  }
+#if defined(__gfx1100__)
+#define STORE_PART_OF_HALF \
+  STORE_PART("v_mov_b32 v81, %1\n\tv_and_b16 v81.l, v81.h, %5.l\n\tv_and_b32 %0, %5, v81")
+#else
+#define STORE_PART_OF_HALF STORE_PART("v_mul_u32_u24 %0, %1, %2")
+#endif
+#define PARTS(NAME, FROM)                                                            \
+  KERNEL void NAME(const float* in, float* out, int n) {                             \
+    int i = threadIdx.x, at = i - 64, x;                                             \
+    asm volatile("v_lshl_or_b32 %0, v80, " #FROM ", %1" : "=v"(x) : "v"(i) : "v80"); \
+    STORE_PART("v_and_or_b32 %0, %1, %3, %2")                                        \
+    STORE_PART("v_lshl_add_u32 %0, %1, %4, %2")                                      \
+    STORE_PART("v_add_lshl_u32 %0, %1, %2, %4")                                      \
+    STORE_PART("v_xad_u32 %0, %1, %2, %3")                                           \
+    STORE_PART("v_mul_u32_u24 %0, %1, %2")                                           \
+    STORE_PART("v_mad_u32_u24 %0, %1, %2, %3")                                       \
+    STORE_PART_OF_HALF                                                               \
+  }
+PARTS(undefined_part_counts, 8)
+PARTS(undefined_part_does_not_count, 24)
 KERNEL void registers_written(const float* in, float* out, int n) {
   int i = threadIdx.x, x;
   float y;

@@ -15,7 +15,7 @@ enum class Way : u8 {
   any,      // one undefined source bit that matters makes the lane's (or scalar's) whole result undefined
   move,     // bits are moved about: the instruction itself, run on the undefined bits, says where to
   merge,    // bit by bit, undefined where a source is
-  both,     // and: undefined unless one source has a defined 0 there
+  both,     // and: undefined unless one source has a defined 0 there; and_or
   choose,   // cndmask
   select,   // s_cselect
   compare,  // any, into a bit of a lane mask
@@ -32,7 +32,9 @@ enum class Way : u8 {
 
 struct Rule {
   Way way = Way::any;
-  u8 data = 0xff;  // move: sources that are data; the others say how, and are taken as they are
+  u8 data = 0xff;          // move: sources that are data; the others say how, and are taken as they are
+  u8 shift = 0xff;         // carry: the source that says how far the sum of those before it is shifted
+  bool factors24 = false;  // carry: of the first two sources only 24 bits count
   bool sets_scc = false;
   bool scc_is_nonzero = false;
   bool needs_result = false;
@@ -110,8 +112,9 @@ const std::map<std::string, u8>& moves() {  // data sources as a mask
 // sum.
 const std::set<std::string>& carries() {
   static const std::set<std::string> s = {
-      "v_add_u32",     "v_sub_u32",    "v_subrev_u32", "v_add3_u32",      "v_mul_lo_u32",  "v_mad_u64_u32",
-      "v_mad_i64_i32", "v_add_nc_u32", "v_sub_nc_u32", "v_subrev_nc_u32", "v_mul_u32_u24", "v_mad_u32_u24"};
+      "v_add_u32",      "v_sub_u32",      "v_subrev_u32", "v_add3_u32",      "v_mul_lo_u32",  "v_mad_u64_u32",
+      "v_mad_i64_i32",  "v_add_nc_u32",   "v_sub_nc_u32", "v_subrev_nc_u32", "v_mul_u32_u24", "v_mad_u32_u24",
+      "v_lshl_add_u32", "v_add_lshl_u32", "v_xad_u32",    "v_lshl_add_u64"};
   return s;
 }
 
@@ -156,13 +159,17 @@ Rule vector_rule(const OpInfo& op) {
   auto it = moves().find(n);
   if (it != moves().end())
     r.way = Way::move, r.data = it->second;
-  else if (n == "v_and_b32" || n == "v_and_b16")
+  else if (n == "v_and_b32" || n == "v_and_b16" || n == "v_and_or_b32")
     r.way = Way::both;
   else if (n == "v_xor_b32" || n == "v_xnor_b32" || n == "v_not_b32" || n == "v_xor3_b32" ||
            n == "v_xor_b16" || n == "v_not_b16")
     r.way = Way::merge;
   else if (carries().count(n))
-    r.way = Way::carry;
+    r.way = Way::carry,
+    r.shift = begins(n, "v_lshl_add") ? 1
+              : n == "v_add_lshl_u32" ? 2
+                                      : 0xff,
+    r.factors24 = has(n, "_u24");
   else if (begins(n, "v_cndmask"))
     r.way = Way::choose;
   else if (begins(n, "v_cmp"))
@@ -304,19 +311,34 @@ void vector_merge(Wave& s, const Inst& in) {
   if (in.op->flags & kStore16) return commit16(s, in, out);
   commit(s, in.dst[0], out);
 }
+// The real value of a source, where DPP and SDWA have not changed it.
+const u32* value(const Wave& s, const Operand& o, u32* tmp) {
+  return o.kind == Kind::lanes ? nullptr : read_raw(*s.real, o, tmp);
+}
+// Undefined bits of a source of a sum, which may be 64 bits long.
+void gather_addend(const Wave& s, const Inst& in, u32 k, u64* out) {
+  alignas(64) u32 t[kLanes];
+  u32 mask = g_rules[in.flow].factors24 && k < 2 ? 0xffffffu : ~0u;
+  const u32* p = undefined(s, in.src[k], t);
+  lanes(s, [&](u32 i) { out[i] |= p[i] & mask; });
+  if (!is_wide(source_type(in, k))) return;
+  p = undefined(s, in.src[k], t, 1);
+  lanes(s, [&](u32 i) { out[i] |= static_cast<u64>(p[i]) << 32; });
+}
+void shift_addends(const Wave& s, const Inst& in, u32 k, u64* out) {
+  alignas(64) u32 ta[kLanes], tu[kLanes];
+  u32 counts = in.dst[0].width > 1 ? 7 : 31;
+  const u32 *by = value(s, in.src[k], ta), *open = undefined(s, in.src[k], tu);
+  lanes(s, [&](u32 i) { out[i] = !by || open[i] & counts ? ~0ull : out[i] << (by[i] & counts); });
+}
 void vector_carry(Wave& s, const Inst& in) {
-  alignas(64) u32 lo[kLanes] = {0}, hi[kLanes] = {0}, t[kLanes];
-  for (u32 k = 0; k < in.nsrc; ++k) {
-    const u32* p = undefined(s, in.src[k], t);
-    lanes(s, [&](u32 i) { lo[i] |= p[i]; });
-    if (!is_wide(source_type(in, k))) continue;
-    p = undefined(s, in.src[k], t, 1);
-    lanes(s, [&](u32 i) { hi[i] |= p[i]; });
-  }
+  alignas(64) u64 bits[kLanes] = {0};
+  alignas(64) u32 lo[kLanes], hi[kLanes];
+  for (u32 k = 0; k < in.nsrc; ++k)
+    k == g_rules[in.flow].shift ? shift_addends(s, in, k, bits) : gather_addend(s, in, k, bits);
   u64 over = 0;
   for (u32 i = 0; i < s.n; ++i) {
-    u64 x = lo[i] | static_cast<u64>(hi[i]) << 32;
-    x |= 0 - (x & (0 - x));
+    u64 x = bits[i] | (0 - (bits[i] & (0 - bits[i])));
     over |= static_cast<u64>(x != 0) << i;
     lo[i] = static_cast<u32>(x);
     hi[i] = static_cast<u32>(x >> 32);
@@ -325,16 +347,19 @@ void vector_carry(Wave& s, const Inst& in) {
   if (in.dst[0].width > 1) commit(s, in.dst[0], hi, 1);
   if (in.ndst > 1) write_mask(s, in.dst[1], over & s.exec);
 }
-// The real value of a source, where DPP and SDWA have not changed it.
-const u32* value(const Wave& s, const Operand& o, u32* tmp) {
-  return o.kind == Kind::lanes ? nullptr : read_raw(*s.real, o, tmp);
-}
 void vector_both(Wave& s, const Inst& in) {
-  alignas(64) u32 ta[kLanes], tb[kLanes], sa[kLanes], sb[kLanes], out[kLanes];
+  alignas(64) u32 ta[kLanes], tb[kLanes], sa[kLanes], sb[kLanes], sc[kLanes], out[kLanes];
   const u32 *a = value(s, in.src[0], ta), *b = value(s, in.src[1], tb);
-  if (!a || !b || is_half(source_type(in, 0))) return vector_merge(s, in);
+  if (!a || !b) return vector_merge(s, in);
   const u32 *ua = undefined(s, in.src[0], sa), *ub = undefined(s, in.src[1], sb);
-  lanes(s, [&](u32 i) { out[i] = (ua[i] & ub[i]) | (ua[i] & b[i]) | (ub[i] & a[i]); });
+  const u32* uc = in.nsrc > 2 ? undefined(s, in.src[2], sc) : g_zeros;
+  bool half = in.op->flags & kStore16;
+  u32 ha = half && in.src[0].flags & kHigh ? 16 : 0, hb = half && in.src[1].flags & kHigh ? 16 : 0;
+  lanes(s, [&](u32 i) {
+    u32 x = ua[i] >> ha, y = ub[i] >> hb;
+    out[i] = (x & y) | (x & b[i] >> hb) | (y & a[i] >> ha) | uc[i];
+  });
+  if (half) return commit16(s, in, out);
   commit(s, in.dst[0], out);
 }
 void vector_choose(Wave& s, const Inst& in) {
