@@ -85,10 +85,12 @@ struct Forward {
   using Convert = typename ConvertOf<kNarrow>::Type;
 
   using Unit = UnitOf<kGfx, kNarrow ? DType::fp16 : kDType>;
-  using Keys = KeyStage<Unit, kKeys, kHeadDim, kTile.threads>;
-  using Values = ValueStage<Unit, kKeys, kHeadDim, kTile.threads>;
-  using Q = Query<Unit, kHeadDim, kConfig.query_steps>;
-  using P = Probabilities<Unit, kKeys, kDType>;
+  // Tiles of long rows and many of them do not fit with padding; MFMA's loops have no use for its registers.
+  static constexpr bool kPadded = !kPacked && kTraits.unit != MatrixUnit::mfma && kHeadDim <= 128;
+  using Keys = KeyStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded>;
+  using Values = ValueStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded>;
+  using Q = Query<Unit, kHeadDim, kConfig.query_steps, kPadded>;
+  using P = Probabilities<Unit, kKeys, kDType, kPadded>;
   using Drop = Dropout<Unit, kKeys>;
   using TileWindow = Window<kKeys, kRowBytes, kTraits.buffer_word3>;
   using QueryWindow = Window<Unit::kN, kRowBytes, kTraits.buffer_word3>;
@@ -352,7 +354,9 @@ struct Forward {
                           int rows) const {
     const bool paged = kFeatured && params.block_table != nullptr;
     const bool ragged = params.cu_seqlens_k != nullptr;
-    const int head_k = kPacked ? head : uniform(head / (params.nheads / params.nheads_k));
+    const int head_k = kPacked || params.nheads == params.nheads_k
+                           ? head
+                           : uniform(head / (params.nheads / params.nheads_k));
     const int64_t place = paged || ragged ? 0 : uniform(place_in_cache(params, batch));
     const int64_t offset =
         place * batch_stride + head_k * head_stride + (paged ? 0 : sequence.k_first * row_stride);
@@ -428,7 +432,7 @@ struct Forward {
 #pragma unroll kUnrolls ? P::kUnroll : 1
     for (int i = 0; i < P::kSteps; ++i) {
       const typename Unit::B b = p.operand(i);
-      const LdsBytes tile = v_tile + first_out_step() * Unit::kM * kKeys * 2;
+      const LdsBytes tile = Values::Tile::period(v_tile, first_out_step());
       const int unit = (i * Unit::kK + Unit::run_begin(lane)) / 8;
 #pragma unroll
       for (int step = 0; step < kOutSteps; ++step) {
