@@ -94,6 +94,7 @@ struct Forward {
   using Drop = Dropout<Unit, kKeys>;
   using TileWindow = Window<kKeys, kRowBytes, kTraits.buffer_word3>;
   using QueryWindow = Window<Unit::kN, kRowBytes, kTraits.buffer_word3>;
+  using SumWindow = Window<Unit::kN, sizeof(float), kTraits.buffer_word3>;
 
   static constexpr int kScoreSteps = kKeys / Unit::kM;
   static constexpr int kOutSteps = kHeadDim / Unit::kM / (kPacked ? kConfig.waves : 1);
@@ -493,20 +494,43 @@ struct Forward {
 #pragma unroll
     for (int c = 0; c < Unit::kColumns; ++c) {
       const int row = wave_row + Unit::column(lane, c);
-      if (row < sequence.seqlen_q * group) store_row(row, o, softmax, c);
+      if constexpr (kPacked) {
+        if (row < sequence.seqlen_q * group) store_packed_row(row, o, softmax, c);
+      }
+    }
+    if constexpr (!kPacked) store_queries(wave_row, o, softmax);
+  }
+
+  template <class State>
+  FA_DEVICE void store_queries(int wave_row, const Out& o, const State& softmax) const {
+    const int64_t in_batch = params.cu_seqlens_q == nullptr ? batch : 0;
+    const int64_t out_at = in_batch * params.o_batch + head * params.o_head + sequence.q_first * params.o_row;
+    const int64_t lse_at = in_batch * params.lse_batch + head * params.lse_head + sequence.q_first;
+    char* const out_base = static_cast<char*>(params.out) + out_at * 2;
+    const char* const lse_base = reinterpret_cast<const char*>(params.lse + lse_at);
+    const QueryWindow out({out_base, params.o_row * 2, sequence.seqlen_q}, wave_row);
+    const SumWindow lse({lse_base, sizeof(float), sequence.seqlen_q}, wave_row);
+    const float kept = kDrops && params.dropout_below != 0 ? params.dropout_scale : 1;
+#pragma unroll
+    for (int c = 0; c < Unit::kColumns; ++c) {
+      const int column = Unit::column(lane, c);
+      store_column<Unit, kDType, kHeadDim, kOutSteps>(
+          o, c, softmax.inverse_sum(c) * (kOutUnit * kept), lane, 0,
+          [&](int byte, auto words) { out.write(column, byte, words); });
+      if (Unit::held_begin(lane, kKeys) == 0) lse.write(column, 0, softmax.log_sum_exp(c));
     }
   }
 
   template <class State>
-  FA_DEVICE void store_row(int row, const Out& o, const State& softmax, int c) const {
+  FA_DEVICE void store_packed_row(int row, const Out& o, const State& softmax, int c) const {
     // Loaded here, so that they take no scalar registers through the loop.
-    const FwdParams& params = kPacked ? once_more(kernel_arguments()) : this->params;
+    const FwdParams& params = once_more(kernel_arguments());
     const int64_t at = sequence.q_first + query_of(row);
     const int head_q = head_of(row);
     const int64_t in_batch = params.cu_seqlens_q == nullptr ? batch : 0;
     const int64_t lse_at = in_batch * params.lse_batch + head_q * params.lse_head + at;
-    const bool stores_lse = Unit::held_begin(lane, kKeys) == 0 && (!kPacked || wave == 0);
-    if (kPacked && params.splits > 1) {
+    const bool stores_lse = Unit::held_begin(lane, kKeys) == 0 && wave == 0;
+    if (params.splits > 1) {
       const int64_t partial = part_of_grid(params, group) * params.partial_split + lse_at;
       if (stores_lse) {
         params.partial_lse[partial] = softmax.sees_a_key(c) ? softmax.log_sum_exp(c) : -__builtin_inff();
@@ -518,9 +542,9 @@ struct Forward {
     }
     char* out = static_cast<char*>(params.out) +
                 (in_batch * params.o_batch + head_q * params.o_head + at * params.o_row) * 2;
-    const float kept = kDrops && params.dropout_below != 0 ? params.dropout_scale : 1;
-    store_column<Unit, kDType, kHeadDim, kOutSteps>(o, c, softmax.inverse_sum(c) * (kOutUnit * kept), out,
-                                                    lane, first_out_step());
+    store_column<Unit, kDType, kHeadDim, kOutSteps>(
+        o, c, softmax.inverse_sum(c), lane, first_out_step(),
+        [=](int byte, auto words) { *reinterpret_cast<decltype(words)*>(out + byte) = words; });
     if (stores_lse) params.lse[lse_at] = softmax.log_sum_exp(c);
   }
 
