@@ -189,7 +189,7 @@ struct Forward {
     const Bias bias{__builtin_fabsf(params.scale), params.softcap, slopes.any()};
     const bool biased = kFeatured && uniform(static_cast<int>(bias.any())) != 0;
     const Drop dropout = dropout_of();
-    const float scale = params.scale == 0 ? 1 : __builtin_fabsf(params.scale);
+    const float scale = is_zero(params.scale) ? 1 : __builtin_fabsf(params.scale);
     State softmax((biased ? 1 : scale * Bias::kLog2e) * kScoreUnit);
     Convert convert;
     Out o = {};
@@ -491,14 +491,15 @@ struct Forward {
     softmax.join_sums(lane);
 #pragma unroll
     for (int step = 0; step < kOutSteps; ++step) Unit::settle(o[step]);
+    if constexpr (kPacked) {
 #pragma unroll
-    for (int c = 0; c < Unit::kColumns; ++c) {
-      const int row = wave_row + Unit::column(lane, c);
-      if constexpr (kPacked) {
+      for (int c = 0; c < Unit::kColumns; ++c) {
+        const int row = wave_row + Unit::column(lane, c);
         if (row < sequence.seqlen_q * group) store_packed_row(row, o, softmax, c);
       }
+    } else {
+      store_queries(wave_row, o, softmax);
     }
-    if constexpr (!kPacked) store_queries(wave_row, o, softmax);
   }
 
   template <class State>

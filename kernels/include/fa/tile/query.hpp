@@ -14,7 +14,8 @@ struct QuerySign {
   uint32_t keep;
   uint32_t flip;
 
-  FA_DEVICE explicit QuerySign(float scale) : keep(scale == 0 ? 0 : ~0u), flip(scale < 0 ? 0x80008000u : 0) {}
+  FA_DEVICE explicit QuerySign(float scale)
+      : keep(is_zero(scale) ? 0 : ~0u), flip(has_sign(scale) && !is_zero(scale) ? 0x80008000u : 0) {}
 
   // Whether Q stays as it is; the same in all lanes.
   FA_DEVICE bool none() const { return (~keep | flip) == 0; }
