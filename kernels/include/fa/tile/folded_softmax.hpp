@@ -19,6 +19,8 @@ struct FoldedSoftmax {
   using C = typename Unit::C;
   static constexpr int kColumns = Unit::kColumns;
   static constexpr int kElements = kSteps * Unit::kRows;  // of a column
+  // Instructions issued in pairs take their operands from different registers.
+  static constexpr int kCopies = kColumns == 1 ? 2 : 1;
   static constexpr float kNone = -__builtin_inff();
   static constexpr float kHighest = 1024;  // sum of a lane's P of one tile
 
@@ -132,7 +134,8 @@ struct FoldedSoftmax {
   // Moves the shift to the maximum where that is above the floor, and s, O and sum with it.
   template <int kOut>
   FA_DEVICE void raise(C* s, C* o, int lane) {
-    C moved, factors;
+    C factors;
+    float moved[kCopies][kColumns], to[kCopies][kColumns];
     bool correct = false, none = false;
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
@@ -142,8 +145,8 @@ struct FoldedSoftmax {
       const float highest =
           across_lanes<Unit::kPeers>(own, lane, [](float a, float b) { return __builtin_fmaxf(a, b); });
       const bool rises = highest > floor[column], first = floor[column] == kNone;
-      const float to = rises ? shift[column] + (gain - highest) : shift[column];
-      const float by = to - shift[column];
+      const float target = rises ? shift[column] + (gain - highest) : shift[column];
+      const float by = target - shift[column];
       // Sum and O are still 0 at the first key; exp2 could overflow there, and 0 * inf is NaN.
       const float factor = rises && !first ? __builtin_amdgcn_exp2f(by * c) : 1;
       correct |= rises && !first;
@@ -151,11 +154,15 @@ struct FoldedSoftmax {
       sum[column] *= factor;
       if (rises) floor[column] = 0;
 #pragma unroll
+      for (int copy = 0; copy < kCopies; ++copy) {
+        moved[copy][column] = copy == 0 ? by : here(by);
+        to[copy][column] = copy == 0 ? target : here(target);
+      }
+#pragma unroll
       for (int row = 0; row < Unit::kRows; ++row) {
         const int at = element(row, column);
-        moved[at] = by;
         factors[at] = factor;
-        shift[at] = to;
+        shift[at] = to[row % kCopies][column];
       }
     }
     Unit::settle(shift);
@@ -163,7 +170,10 @@ struct FoldedSoftmax {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       Unit::settle(s[step]);
-      s[step] += moved;
+#pragma unroll
+      for (int i = 0; i < Unit::kRows * kColumns; ++i) {
+        s[step][i] += moved[i / kColumns % kCopies][i % kColumns];
+      }
       Unit::settle(s[step]);
     }
     if (any_lane<Unit::kWave>(correct)) {
