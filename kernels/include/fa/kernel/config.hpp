@@ -48,7 +48,7 @@ constexpr FwdConfig fwd_config(Gfx arch, DType, int head_dim, bool featured = fa
     }
     case MatrixUnit::wmma: {
       const int steps = head_dim / Layout<MatrixUnit::wmma>::kK;
-      if (featured && head_dim > 64 && !large) return {8, 16, 6, steps, true, 0};
+      if (featured && head_dim > 32 && !large) return {8, head_dim > 64 ? 16 : 32, 6, steps, true, 0};
       const bool one_stage = featured;
       if (!large) return {8, head_dim > 64 ? 32 : 64, 6, steps, one_stage, head_dim > 96 ? 4 : 0};
       if (head_dim <= 192) return {8, 16, 1, featured ? 4 : 6, false, 4};
@@ -70,7 +70,7 @@ constexpr FwdConfig decode_config(Gfx arch, DType dtype, int head_dim, bool feat
   switch (traits(arch).unit) {
     case MatrixUnit::mfma: {
       const int steps = head_dim / Layout<MatrixUnit::mfma>::kK;
-      if (head_dim == 256) return {4, keys, 2, steps, featured, 0};
+      if (head_dim == 256) return {4, keys, 2, 12, featured, 0};
       const bool slow = traits(arch).bf16_k == 4 && head_dim == 128;
       return {slow ? 2 : head_dim / 32, keys, 2, steps, featured, 0};
     }

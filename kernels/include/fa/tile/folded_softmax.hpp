@@ -24,18 +24,18 @@ struct FoldedSoftmax {
   static constexpr float kNone = -__builtin_inff();
   static constexpr float kHighest = 1024;  // sum of a lane's P of one tile
 
+  FA_DEVICE static float log2_gain() { return __builtin_log2f(Unit::kGain); }  // folded by the compiler
+  // The shift from which on a score that begins with it is too coarse: the P of the maximum would not be
+  // Unit::kGain, and is rounded on its way to O but not in the sum.
+  static constexpr float kFar = 1024;
+
   float c;
-  float gain;             // log2(Unit::kGain) in units of scores
   C shift;                // minus the score whose exponential is Unit::kGain
   float floor[kColumns];  // a maximum above this moves the shift: 0, or -inf before the first visible key
   float sum[kColumns];
   int unseen;  // not 0 before the first visible key of any column; the same in all lanes
 
-  FA_DEVICE explicit FoldedSoftmax(float c) : c(uniform(c)), gain(0), shift{}, unseen(1) {
-    // Of a scale so small that this matters all P are equal.
-    if constexpr (Unit::kGain != 1) {
-      gain = __builtin_fminf(__builtin_log2f(Unit::kGain) * __builtin_amdgcn_rcpf(c), 1e30f);
-    }
+  FA_DEVICE explicit FoldedSoftmax(float c) : c(uniform(c)), shift{}, unseen(1) {
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
       floor[column] = kNone;
@@ -52,10 +52,6 @@ struct FoldedSoftmax {
   // are rescaled.
   template <int kOut>
   FA_DEVICE void update(C* s, C* o, int lane) {
-    if constexpr (!kBegun) {
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step) s[step] += shift;
-    }
     C p[kSteps];
     float added[kColumns];
     if (unseen != 0) raise<kOut>(s, o, lane);
@@ -78,13 +74,22 @@ struct FoldedSoftmax {
     }
   }
 
+  // Whether the scores were as good as they would be with a shift that is subtracted afterwards.
+  FA_DEVICE bool exact() const {
+    if constexpr (!kBegun) return true;
+    bool near = true;
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column) near &= __builtin_fabsf(shift[column] * c) <= kFar;
+    return near;
+  }
+
   FA_DEVICE bool sees_a_key(int column) const { return sum[column] != 0; }
 
   // Natural logarithm of the sum of exp(softmax_scale * score); +inf for a column that sees no key.
   FA_DEVICE float log_sum_exp(int column) const {
     constexpr float kLn2 = 0.693147180559945309f;
     return sum[column] == 0 ? __builtin_inff()
-                            : (__builtin_amdgcn_logf(sum[column]) - shift[column] * c) * kLn2;
+                            : (__builtin_amdgcn_logf(sum[column]) - log2_gain() - shift[column] * c) * kLn2;
   }
 
   FA_DEVICE float inverse_sum(int column) const {
@@ -106,7 +111,9 @@ struct FoldedSoftmax {
     constexpr int kChains = kColumns == 1 ? 2 : 1;
     static_assert(kElements % kChains == 0, "chains are equally long");
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) p[step] = s[step] * c;
+    for (int step = 0; step < kSteps; ++step) {
+      p[step] = __builtin_elementwise_fma(kBegun ? s[step] : s[step] + shift, C(c), C(log2_gain()));
+    }
     __builtin_amdgcn_sched_barrier(0);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
@@ -131,7 +138,7 @@ struct FoldedSoftmax {
     }
   }
 
-  // Moves the shift to the maximum where that is above the floor, and s, O and sum with it.
+  // Moves the shift to the maximum where that is above the floor, and O, sum and scores that begin with it.
   template <int kOut>
   FA_DEVICE void raise(C* s, C* o, int lane) {
     C factors;
@@ -144,8 +151,10 @@ struct FoldedSoftmax {
       for (int f = 1; f < kElements; ++f) own = __builtin_fmaxf(own, s[f / Unit::kRows][element(f, column)]);
       const float highest =
           across_lanes<Unit::kPeers>(own, lane, [](float a, float b) { return __builtin_fmaxf(a, b); });
-      const bool rises = highest > floor[column], first = floor[column] == kNone;
-      const float target = rises ? shift[column] + (gain - highest) : shift[column];
+      const bool rises = (kBegun ? highest : highest + shift[column]) > floor[column];
+      const bool first = floor[column] == kNone;
+      const float raised = kBegun ? shift[column] - highest : -highest;
+      const float target = rises ? raised : shift[column];
       const float by = target - shift[column];
       // Sum and O are still 0 at the first key; exp2 could overflow there, and 0 * inf is NaN.
       const float factor = rises && !first ? __builtin_amdgcn_exp2f(by * c) : 1;
@@ -168,7 +177,7 @@ struct FoldedSoftmax {
     Unit::settle(shift);
     unseen = static_cast<int>(__builtin_amdgcn_ballot_w32(none));
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; kBegun && step < kSteps; ++step) {
       Unit::settle(s[step]);
 #pragma unroll
       for (int i = 0; i < Unit::kRows * kColumns; ++i) {
