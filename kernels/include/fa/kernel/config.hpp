@@ -70,7 +70,7 @@ constexpr FwdConfig decode_config(Gfx arch, DType dtype, int head_dim, bool feat
   switch (traits(arch).unit) {
     case MatrixUnit::mfma: {
       const int steps = head_dim / Layout<MatrixUnit::mfma>::kK;
-      if (head_dim == 256) return {4, keys, 2, 12, featured, 0};
+      if (head_dim == 256) return {4, keys, traits(arch).separate_accumulators ? 1 : 2, steps, featured, 0};
       const bool slow = traits(arch).bf16_k == 4 && head_dim == 128;
       return {slow ? 2 : head_dim / 32, keys, 2, steps, featured, 0};
     }

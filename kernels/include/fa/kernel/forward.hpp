@@ -85,16 +85,13 @@ struct Forward {
   using Convert = typename ConvertOf<kNarrow>::Type;
 
   using Unit = UnitOf<kGfx, kNarrow ? DType::fp16 : kDType>;
-  // Tiles of long rows and many of them do not fit with padding; MFMA's loops have no use for its registers.
-  static constexpr bool kPadded = !kPacked && kTraits.unit != MatrixUnit::mfma && kHeadDim <= 128;
-  using Keys = KeyStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded>;
-  using Values = ValueStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded>;
-  using Q = Query<Unit, kHeadDim, kConfig.query_steps, kPadded>;
-  using P = Probabilities<Unit, kKeys, kDType, kPadded>;
+  using Keys = KeyStage<Unit, kKeys, kHeadDim, kTile.threads>;
+  using Values = ValueStage<Unit, kKeys, kHeadDim, kTile.threads>;
+  using Q = Query<Unit, kHeadDim, kConfig.query_steps>;
+  using P = Probabilities<Unit, kKeys, kDType>;
   using Drop = Dropout<Unit, kKeys>;
   using TileWindow = Window<kKeys, kRowBytes, kTraits.buffer_word3>;
   using QueryWindow = Window<Unit::kN, kRowBytes, kTraits.buffer_word3>;
-  using SumWindow = Window<Unit::kN, sizeof(float), kTraits.buffer_word3>;
 
   static constexpr int kScoreSteps = kKeys / Unit::kM;
   static constexpr int kOutSteps = kHeadDim / Unit::kM / (kPacked ? kConfig.waves : 1);
@@ -192,7 +189,7 @@ struct Forward {
     const Bias bias{__builtin_fabsf(params.scale), params.softcap, slopes.any()};
     const bool biased = kFeatured && uniform(static_cast<int>(bias.any())) != 0;
     const Drop dropout = dropout_of();
-    const float scale = is_zero(params.scale) ? 1 : __builtin_fabsf(params.scale);
+    const float scale = params.scale == 0 ? 1 : __builtin_fabsf(params.scale);
     State softmax((biased ? 1 : scale * Bias::kLog2e) * kScoreUnit);
     Convert convert;
     Out o = {};
@@ -358,9 +355,7 @@ struct Forward {
                           int rows) const {
     const bool paged = kFeatured && params.block_table != nullptr;
     const bool ragged = params.cu_seqlens_k != nullptr;
-    const int head_k = kPacked || params.nheads == params.nheads_k
-                           ? head
-                           : uniform(head / (params.nheads / params.nheads_k));
+    const int head_k = kPacked ? head : uniform(head / (params.nheads / params.nheads_k));
     const int64_t place = paged || ragged ? 0 : uniform(place_in_cache(params, batch));
     const int64_t offset =
         place * batch_stride + head_k * head_stride + (paged ? 0 : sequence.k_first * row_stride);
@@ -436,7 +431,7 @@ struct Forward {
 #pragma unroll kUnrolls ? P::kUnroll : 1
     for (int i = 0; i < P::kSteps; ++i) {
       const typename Unit::B b = p.operand(i);
-      const LdsBytes tile = Values::Tile::period(v_tile, first_out_step());
+      const LdsBytes tile = v_tile + first_out_step() * Unit::kM * kKeys * 2;
       const int unit = (i * Unit::kK + Unit::run_begin(lane)) / 8;
 #pragma unroll
       for (int step = 0; step < kOutSteps; ++step) {
@@ -494,47 +489,23 @@ struct Forward {
     softmax.join_sums(lane);
 #pragma unroll
     for (int step = 0; step < kOutSteps; ++step) Unit::settle(o[step]);
-    if constexpr (kPacked) {
-#pragma unroll
-      for (int c = 0; c < Unit::kColumns; ++c) {
-        const int row = wave_row + Unit::column(lane, c);
-        if (row < sequence.seqlen_q * group) store_packed_row(row, o, softmax, c);
-      }
-    } else {
-      store_queries(wave_row, o, softmax);
-    }
-  }
-
-  template <class State>
-  FA_DEVICE void store_queries(int wave_row, const Out& o, const State& softmax) const {
-    const int64_t in_batch = params.cu_seqlens_q == nullptr ? batch : 0;
-    const int64_t out_at = in_batch * params.o_batch + head * params.o_head + sequence.q_first * params.o_row;
-    const int64_t lse_at = in_batch * params.lse_batch + head * params.lse_head + sequence.q_first;
-    char* const out_base = static_cast<char*>(params.out) + out_at * 2;
-    const char* const lse_base = reinterpret_cast<const char*>(params.lse + lse_at);
-    const QueryWindow out({out_base, params.o_row * 2, sequence.seqlen_q}, wave_row);
-    const SumWindow lse({lse_base, sizeof(float), sequence.seqlen_q}, wave_row);
-    const float kept = kDrops && params.dropout_below != 0 ? params.dropout_scale : 1;
 #pragma unroll
     for (int c = 0; c < Unit::kColumns; ++c) {
-      const int column = Unit::column(lane, c);
-      store_column<Unit, kDType, kHeadDim, kOutSteps>(
-          o, c, softmax.inverse_sum(c) * (kOutUnit * kept), lane, 0,
-          [&](int byte, auto words) { out.write(column, byte, words); });
-      if (Unit::held_begin(lane, kKeys) == 0) lse.write(column, 0, softmax.log_sum_exp(c));
+      const int row = wave_row + Unit::column(lane, c);
+      if (row < sequence.seqlen_q * group) store_row(row, o, softmax, c);
     }
   }
 
   template <class State>
-  FA_DEVICE void store_packed_row(int row, const Out& o, const State& softmax, int c) const {
+  FA_DEVICE void store_row(int row, const Out& o, const State& softmax, int c) const {
     // Loaded here, so that they take no scalar registers through the loop.
-    const FwdParams& params = once_more(kernel_arguments());
+    const FwdParams& params = kPacked ? once_more(kernel_arguments()) : this->params;
     const int64_t at = sequence.q_first + query_of(row);
     const int head_q = head_of(row);
     const int64_t in_batch = params.cu_seqlens_q == nullptr ? batch : 0;
     const int64_t lse_at = in_batch * params.lse_batch + head_q * params.lse_head + at;
-    const bool stores_lse = Unit::held_begin(lane, kKeys) == 0 && wave == 0;
-    if (params.splits > 1) {
+    const bool stores_lse = Unit::held_begin(lane, kKeys) == 0 && (!kPacked || wave == 0);
+    if (kPacked && params.splits > 1) {
       const int64_t partial = part_of_grid(params, group) * params.partial_split + lse_at;
       if (stores_lse) {
         params.partial_lse[partial] = softmax.sees_a_key(c) ? softmax.log_sum_exp(c) : -__builtin_inff();
@@ -546,9 +517,9 @@ struct Forward {
     }
     char* out = static_cast<char*>(params.out) +
                 (in_batch * params.o_batch + head_q * params.o_head + at * params.o_row) * 2;
-    store_column<Unit, kDType, kHeadDim, kOutSteps>(
-        o, c, softmax.inverse_sum(c), lane, first_out_step(),
-        [=](int byte, auto words) { *reinterpret_cast<decltype(words)*>(out + byte) = words; });
+    const float kept = kDrops && params.dropout_below != 0 ? params.dropout_scale : 1;
+    store_column<Unit, kDType, kHeadDim, kOutSteps>(o, c, softmax.inverse_sum(c) * (kOutUnit * kept), out,
+                                                    lane, first_out_step());
     if (stores_lse) params.lse[lse_at] = softmax.log_sum_exp(c);
   }
 

@@ -19,8 +19,6 @@ struct FoldedSoftmax {
   using C = typename Unit::C;
   static constexpr int kColumns = Unit::kColumns;
   static constexpr int kElements = kSteps * Unit::kRows;  // of a column
-  // Instructions issued in pairs take their operands from different registers.
-  static constexpr int kCopies = kColumns == 1 ? 2 : 1;
   static constexpr float kNone = -__builtin_inff();
   static constexpr float kHighest = 1024;  // sum of a lane's P of one tile
 
@@ -141,8 +139,7 @@ struct FoldedSoftmax {
   // Moves the shift to the maximum where that is above the floor, and O, sum and scores that begin with it.
   template <int kOut>
   FA_DEVICE void raise(C* s, C* o, int lane) {
-    C factors;
-    float moved[kCopies][kColumns], to[kCopies][kColumns];
+    C moved, factors;
     bool correct = false, none = false;
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
@@ -154,8 +151,8 @@ struct FoldedSoftmax {
       const bool rises = (kBegun ? highest : highest + shift[column]) > floor[column];
       const bool first = floor[column] == kNone;
       const float raised = kBegun ? shift[column] - highest : -highest;
-      const float target = rises ? raised : shift[column];
-      const float by = target - shift[column];
+      const float to = rises ? raised : shift[column];
+      const float by = to - shift[column];
       // Sum and O are still 0 at the first key; exp2 could overflow there, and 0 * inf is NaN.
       const float factor = rises && !first ? __builtin_amdgcn_exp2f(by * c) : 1;
       correct |= rises && !first;
@@ -163,15 +160,11 @@ struct FoldedSoftmax {
       sum[column] *= factor;
       if (rises) floor[column] = 0;
 #pragma unroll
-      for (int copy = 0; copy < kCopies; ++copy) {
-        moved[copy][column] = copy == 0 ? by : here(by);
-        to[copy][column] = copy == 0 ? target : here(target);
-      }
-#pragma unroll
       for (int row = 0; row < Unit::kRows; ++row) {
         const int at = element(row, column);
+        moved[at] = by;
         factors[at] = factor;
-        shift[at] = to[row % kCopies][column];
+        shift[at] = to;
       }
     }
     Unit::settle(shift);
@@ -179,10 +172,7 @@ struct FoldedSoftmax {
 #pragma unroll
     for (int step = 0; kBegun && step < kSteps; ++step) {
       Unit::settle(s[step]);
-#pragma unroll
-      for (int i = 0; i < Unit::kRows * kColumns; ++i) {
-        s[step][i] += moved[i / kColumns % kCopies][i % kColumns];
-      }
+      s[step] += moved;
       Unit::settle(s[step]);
     }
     if (any_lane<Unit::kWave>(correct)) {
