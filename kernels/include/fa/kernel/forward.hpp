@@ -106,9 +106,6 @@ struct Forward {
   // Of head dims 96 and 192 an unrolled loop's loads take more registers than there are.
   static constexpr bool kUnrolls = kTraits.unit != MatrixUnit::dot2 || (kHeadDim & (kHeadDim - 1)) == 0;
 
-  // Where the plain loop may lose what the featured one does not, all rows of the block are computed again.
-  static constexpr bool kJudged = !kFeatured && (kNarrow || Unit::kFoldsShift);
-
   // What one is of what the products give.
   static constexpr float kOutUnit = kNarrow ? 1.0f / (1 << kNarrowScale) : 1;
   static constexpr float kScoreUnit = kOutUnit * kOutUnit;
@@ -223,7 +220,7 @@ struct Forward {
         two_stages(tiles, k, v, o, convert, scores);
       }
     }
-    if (kJudged && !all_threads(convert.exact() && softmax.exact())) return false;
+    if (kNarrow && !all_threads(convert.exact())) return false;
     store_rows(wave_row, o, softmax);
     return true;
   }

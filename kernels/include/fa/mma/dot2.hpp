@@ -47,6 +47,7 @@ struct Unit<MatrixUnit::dot2, kGfx, kDType> : Layout<MatrixUnit::dot2> {
   static constexpr bool kFoldsShift = true;
   static constexpr bool kShort = kDType == DType::fp16;  // a step is few enough instructions to unroll loops
   static constexpr float kGain = kCutGain<kDType>;
+  static constexpr DType kCut = kDType;
   FA_DEVICE static uint32_t pack_p(float low, float high) { return cut<kDType>(low, high); }
 
  private:

@@ -35,6 +35,13 @@ FA_DEVICE uint32_t pack(float low, float high) {
 template <DType kDType>
 inline constexpr float kCutGain = kDType == DType::fp16 ? 1.00035f : 1.00282f;
 
+// One of them as fp32.
+template <DType kDType>
+FA_DEVICE float cut_one(float value) {
+  constexpr uint32_t kKept = kDType == DType::fp16 ? 0xffffe000 : 0xffff0000;
+  return __builtin_bit_cast(float, __builtin_bit_cast(uint32_t, value) & kKept);
+}
+
 template <DType kDType>
 FA_DEVICE uint32_t cut(float low, float high) {
   if constexpr (kDType == DType::fp16) {

@@ -36,6 +36,7 @@ struct Unit<MatrixUnit::wmma, kGfx, kDType> : Layout<MatrixUnit::wmma> {
   static constexpr bool kShort = true;
   static constexpr bool kFoldsShift = true;
   static constexpr float kGain = kCutGain<kDType>;
+  static constexpr DType kCut = kDType;
   FA_DEVICE static uint32_t pack_p(float low, float high) { return cut<kDType>(low, high); }
 };
 

@@ -7,6 +7,10 @@
 // tile's exponentials taken once more.  P stays below kHighest, which loses nothing in fp32 nor in the
 // 16-bit types.  Shift and floor are the same in all lanes of a column; each lane sums its own keys, joined
 // at the end.
+//
+// A shift is rounded, and beside a large one (`far`) the P of the maximum is not the one that is meant: cut
+// off on its way to O but not in the sum it could change a 16-bit output.  There the sum is that of the cut
+// P.
 #pragma once
 
 #include "fa/arch/device.hpp"
@@ -22,18 +26,21 @@ struct FoldedSoftmax {
   static constexpr float kNone = -__builtin_inff();
   static constexpr float kHighest = 1024;  // sum of a lane's P of one tile
 
-  FA_DEVICE static float log2_gain() { return __builtin_log2f(Unit::kGain); }  // folded by the compiler
-  // The shift from which on a score that begins with it is too coarse: the P of the maximum would not be
-  // Unit::kGain, and is rounded on its way to O but not in the sum.
-  static constexpr float kFar = 1024;
+  static constexpr float kFar = 1024;  // the shift from which on P is cut before its sum; error below: 2^-13
 
   float c;
+  bool far = false;       // the same in all lanes
+  float gain;             // log2(Unit::kGain) in units of scores
   C shift;                // minus the score whose exponential is Unit::kGain
   float floor[kColumns];  // a maximum above this moves the shift: 0, or -inf before the first visible key
   float sum[kColumns];
   int unseen;  // not 0 before the first visible key of any column; the same in all lanes
 
-  FA_DEVICE explicit FoldedSoftmax(float c) : c(uniform(c)), shift{}, unseen(1) {
+  FA_DEVICE explicit FoldedSoftmax(float c) : c(uniform(c)), gain(0), shift{}, unseen(1) {
+    // Of a scale so small that this matters all P are equal.
+    if constexpr (Unit::kGain != 1) {
+      gain = __builtin_fminf(__builtin_log2f(Unit::kGain) * __builtin_amdgcn_rcpf(c), 1e30f);
+    }
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
       floor[column] = kNone;
@@ -50,6 +57,10 @@ struct FoldedSoftmax {
   // are rescaled.
   template <int kOut>
   FA_DEVICE void update(C* s, C* o, int lane) {
+    if constexpr (!kBegun) {
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) s[step] += shift;
+    }
     C p[kSteps];
     float added[kColumns];
     if (unseen != 0) raise<kOut>(s, o, lane);
@@ -72,29 +83,23 @@ struct FoldedSoftmax {
     }
   }
 
-  // Whether the scores were as good as they would be with a shift that is subtracted afterwards.
-  FA_DEVICE bool exact() const {
-    if constexpr (!kBegun) return true;
-    bool near = true;
-#pragma unroll
-    for (int column = 0; column < kColumns; ++column) near &= __builtin_fabsf(shift[column] * c) <= kFar;
-    return near;
-  }
-
   FA_DEVICE bool sees_a_key(int column) const { return sum[column] != 0; }
 
   // Natural logarithm of the sum of exp(softmax_scale * score); +inf for a column that sees no key.
   FA_DEVICE float log_sum_exp(int column) const {
     constexpr float kLn2 = 0.693147180559945309f;
     return sum[column] == 0 ? __builtin_inff()
-                            : (__builtin_amdgcn_logf(sum[column]) - log2_gain() - shift[column] * c) * kLn2;
+                            : (__builtin_amdgcn_logf(sum[column]) + cut_off() - shift[column] * c) * kLn2;
   }
 
   FA_DEVICE float inverse_sum(int column) const {
-    return sum[column] == 0 ? 0 : Unit::kGain * __builtin_amdgcn_rcpf(sum[column]);
+    return sum[column] == 0 ? 0 : (far ? 1 : Unit::kGain) * __builtin_amdgcn_rcpf(sum[column]);
   }
 
  private:
+  // What a sum of cut P lacks on average, log2.
+  FA_DEVICE float cut_off() const { return far ? __builtin_log2f(Unit::kGain) : 0; }
+
   FA_DEVICE static int element(int f, int column) { return f % Unit::kRows * kColumns + column; }
 
   FA_DEVICE static float largest(const float* values) {
@@ -109,14 +114,19 @@ struct FoldedSoftmax {
     constexpr int kChains = kColumns == 1 ? 2 : 1;
     static_assert(kElements % kChains == 0, "chains are equally long");
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      p[step] = __builtin_elementwise_fma(kBegun ? s[step] : s[step] + shift, C(c), C(log2_gain()));
-    }
+    for (int step = 0; step < kSteps; ++step) p[step] = s[step] * c;
     __builtin_amdgcn_sched_barrier(0);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
       for (int i = 0; i < Unit::kRows * kColumns; ++i) p[step][i] = __builtin_amdgcn_exp2f(p[step][i]);
+    }
+    if (far) {
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+        for (int i = 0; i < Unit::kRows * kColumns; ++i) p[step][i] = cut_one<Unit::kCut>(here(p[step][i]));
+      }
     }
     __builtin_amdgcn_sched_barrier(0);
 #pragma unroll
@@ -136,11 +146,11 @@ struct FoldedSoftmax {
     }
   }
 
-  // Moves the shift to the maximum where that is above the floor, and O, sum and scores that begin with it.
+  // Moves the shift to the maximum where that is above the floor, and s, O and sum with it.
   template <int kOut>
   FA_DEVICE void raise(C* s, C* o, int lane) {
     C moved, factors;
-    bool correct = false, none = false;
+    bool correct = false, none = false, large = false;
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
       float own = s[0][column];
@@ -148,10 +158,8 @@ struct FoldedSoftmax {
       for (int f = 1; f < kElements; ++f) own = __builtin_fmaxf(own, s[f / Unit::kRows][element(f, column)]);
       const float highest =
           across_lanes<Unit::kPeers>(own, lane, [](float a, float b) { return __builtin_fmaxf(a, b); });
-      const bool rises = (kBegun ? highest : highest + shift[column]) > floor[column];
-      const bool first = floor[column] == kNone;
-      const float raised = kBegun ? shift[column] - highest : -highest;
-      const float to = rises ? raised : shift[column];
+      const bool rises = highest > floor[column], first = floor[column] == kNone;
+      const float to = rises ? shift[column] + (gain - highest) : shift[column];
       const float by = to - shift[column];
       // Sum and O are still 0 at the first key; exp2 could overflow there, and 0 * inf is NaN.
       const float factor = rises && !first ? __builtin_amdgcn_exp2f(by * c) : 1;
@@ -159,6 +167,7 @@ struct FoldedSoftmax {
       none |= first && !rises;
       sum[column] *= factor;
       if (rises) floor[column] = 0;
+      large |= !(__builtin_fabsf(to * c) <= kFar);
 #pragma unroll
       for (int row = 0; row < Unit::kRows; ++row) {
         const int at = element(row, column);
@@ -167,10 +176,11 @@ struct FoldedSoftmax {
         shift[at] = to;
       }
     }
+    far = any_lane<Unit::kWave>(large);
     Unit::settle(shift);
     unseen = static_cast<int>(__builtin_amdgcn_ballot_w32(none));
 #pragma unroll
-    for (int step = 0; kBegun && step < kSteps; ++step) {
+    for (int step = 0; step < kSteps; ++step) {
       Unit::settle(s[step]);
       s[step] += moved;
       Unit::settle(s[step]);

@@ -71,8 +71,6 @@ struct Softmax {
     }
   }
 
-  FA_DEVICE static bool exact() { return true; }
-
   FA_DEVICE bool sees_a_key(int column) const { return sum[column] != 0; }
 
   // Natural logarithm of the sum of exp(softmax_scale * score); +inf for a column that sees no key.
