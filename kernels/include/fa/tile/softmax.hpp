@@ -32,7 +32,7 @@ struct Softmax {
   float offset[kColumns];
   float sum[kColumns];
 
-  FA_DEVICE explicit Softmax(float c) : c(uniform(c)), slack(uniform(kSlack * __builtin_amdgcn_rcpf(c))) {
+  FA_DEVICE explicit Softmax(float c) : c(c), slack(uniform(kSlack * __builtin_amdgcn_rcpf(c))) {
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
       top[column] = kNone;
