@@ -28,7 +28,7 @@ def test_a_case_names_its_kernel():
 
 
 def test_the_argument_structure_has_the_size_that_the_kernels_read():
-    assert len(make_call(Case("fp16", 64, 2, 3)).kernarg()) == 168
+    assert len(make_call(Case("fp16", 64, 2, 3)).kernarg()) == 320
 
 
 def finished(case, change=0.0, lse_change=0.0):
