@@ -44,6 +44,11 @@ struct Softmax {
   FA_DEVICE static void begin(C* s) {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) s[step] = C{};
+#if __clang_major__ < 22
+    // Older compilers make these zeros a constant summand, and where there is one step let its result overlap
+    // a factor, which the instruction still reads when it begins to write.
+    if constexpr (kSteps == 1) Unit::settle(s[0]);
+#endif
   }
 
   // Takes the scores of kSteps * kM keys in and gives their exponentials back in place; kOut steps of O
