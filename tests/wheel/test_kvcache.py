@@ -314,24 +314,14 @@ def test_kernels_are_given_all_that_they_need(host_fwd, kernels_on, name, head_d
     assert len(host_fwd) == 2
 
 
-@pytest.mark.parametrize("there_is", [True, False])
-def test_a_cache_is_not_copied_where_a_kernel_reads_it_as_it_is(host_fwd, kernels_on, monkeypatch, there_is):
-    """Head dim 40 has no kernel of its own: the plain one, where the wheel has it, takes any."""
-    real = _layout.plan
-
-    def plan(arch, dtype, head_dim, *rest):
-        if head_dim == 40 and there_is:
-            return Plan("reference", 1, "it takes any head dim")
-        return real(arch, dtype, head_dim, *rest)
-
-    monkeypatch.setattr(_layout, "plan", plan)
+def test_a_cache_is_not_copied_where_a_kernel_reads_it_as_it_is(host_fwd, kernels_on):
+    """Head dim 40 has no kernel of its own: the plain one takes any."""
     kernels_on("gfx942")
     q, cache = torch.randn(1, 1, 2, 40).half(), torch.randn(1, 16, 2, 40).half()
     out = flash_attn_with_kvcache(q, cache, cache, cache_seqlens=5)
     (call,) = host_fwd
-    assert (call["k"].data_ptr() == call["v"].data_ptr() == cache.data_ptr()) == there_is
-    found = explain(flash_attn_with_kvcache, q, cache, cache, cache_seqlens=5)
-    assert (found.path == "reference") == there_is
+    assert call["k"].data_ptr() == call["v"].data_ptr() == cache.data_ptr()
+    assert explain(flash_attn_with_kvcache, q, cache, cache, cache_seqlens=5).path == "reference"
     assert out.shape == q.shape
 
 
