@@ -109,6 +109,7 @@ CONTROL = [
             ("s_setprio", "{x} 2"),
             ("v_nop", "{x}"),
             ("-/s_clause", "{x} 0x1\nv_mov_b32 v20, v16\nv_mov_b32 v21, v16"),
+            ("-/s_inst_prefetch/s_set_inst_prefetch_distance", "{x} 0x1"),
             ("-/-/s_delay_alu", "{x} instid0(VALU_DEP_1)\nv_mov_b32 v20, v16"),
             ("-/s_waitcnt_vscnt", "{x} null, 0x0"),
             ("-/-/s_waitcnt_depctr", "{x} 0xfff"),

@@ -41,6 +41,9 @@ HALVES = {
     "v_dual_max_f32 {d}, {a}, {b}": lambda a, b, d: on(F32.max, a, b),
     "v_dual_min_f32 {d}, {a}, {b}": lambda a, b, d: on(F32.min, a, b),
     "v_dual_fmac_f32 {d}, {a}, {b}": lambda a, b, d: on(F32.fma, a, b, d),
+    "v_dual_fmaak_f32 {d}, {a}, {b}, 0x40490fdb": lambda a, b, d: on(
+        lambda x, y: F32.fma(x, y, 0x40490FDB), a, b
+    ),
     "v_dual_cndmask_b32 {d}, {a}, {b}": lambda a, b, d: vcc_choice(a, b),
 }
 ONLY_SECOND = {
