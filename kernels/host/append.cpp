@@ -14,7 +14,7 @@ void append(const fa_append_call& call) {
   const int device = resolve_device(call.q.device);
   const DeviceGuard guard(device);
   const Place place{device, device_arch(device), static_cast<hipStream_t>(call.stream)};
-  const Selection selection = served("append", dtype_name(call.q.dtype), params.head_dim, place);
+  const Selection selection = served("append", place.arch, dtype_name(call.q.dtype), params.head_dim);
   launch(selection, {params.blocks, arguments.batch, arguments.parts, kAppendThreads}, params, place);
 }
 

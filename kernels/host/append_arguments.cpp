@@ -10,13 +10,9 @@ namespace fa {
 namespace {
 
 constexpr const char* kFunction = "append";
-constexpr std::int64_t kMaxBatch = 65535;  // HIP's limit for the grid's second dimension
 constexpr std::int64_t kMaxHeadDim = 256;
 constexpr std::int64_t kMaxPlaces = INT32_MAX;
-constexpr std::int64_t kPageMultiple = 16;
 constexpr std::int64_t kMostBlocks = 1 << 16;  // fills every GPU; a kernel's blocks take turns at more rows
-
-bool given(const fa_tensor& tensor) { return tensor.dims > 0; }
 
 // What the shapes of a call mean.
 struct Sizes {
@@ -138,7 +134,7 @@ void expect_own_memory(Problems& problems, const Named& named) {
 
 void require_limits(const fa_append_call& call, const Sizes& s) {
   Problems problems;
-  problems.expect_at_most("batch", s.batch, kMaxBatch);
+  problems.expect_at_most("batch", s.batch, kMaxGridYZ);
   problems.expect_at_most("rows of k times its heads", product(s.rows_new, s.nheads_k, kMaxLength),
                           kMaxLength);
   problems.expect_at_most("rows of q times its heads", product(s.rows_q, s.nheads, kMaxLength), kMaxLength);

@@ -34,7 +34,7 @@ void decode(const FwdArguments& call, const Selection& selection, const Kind& ki
   const int head_dim = selection.instance->head_dim;
   const Grid grid = decode_grid(call, decode_tile(kind.arch, kind.dtype, head_dim));
   if (p.splits <= 1) return launch(selection, grid, p, place);
-  const Selection combine = served("combine", selection.instance->dtype, kAnyHeadDim, place);
+  const Selection combine = served("combine", place.arch, selection.instance->dtype, kAnyHeadDim);
   const Grid rows{p.seqlen_q, p.nheads, call.batch, kCombineThreads};
   require_launchable(combine, rows);
   launch(selection, grid, p, place);

@@ -9,14 +9,10 @@ namespace fa {
 
 namespace {
 
-constexpr std::int64_t kMaxGridYZ = 65535;  // HIP's limit for the grid's second and third dimension
 constexpr std::int64_t kMaxPages = INT32_MAX;
-constexpr std::int64_t kPageMultiple = 16;
 constexpr std::int64_t kMaxSplits = 65535;
 constexpr std::uintptr_t kPartialAlignment = 16;  // bytes
 constexpr std::uintptr_t kElementBytes = 2;
-
-bool given(const fa_tensor& tensor) { return tensor.dims > 0; }
 
 // What the shapes of a call mean.
 struct Sizes {

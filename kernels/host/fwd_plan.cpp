@@ -23,16 +23,11 @@ int bounded(std::int64_t head_dim) {
   return static_cast<int>(std::clamp<std::int64_t>(head_dim, -1, INT32_MAX));
 }
 
-Selection required(const Selection& selection) {
-  if (selection.instance == nullptr) throw Error(FA_UNSUPPORTED, selection.reason);
-  return selection;
-}
-
 }  // namespace
 
 Kind served_kind(const std::string& arch, const std::string& dtype, std::int64_t head_dim) {
   const Selection any = select("fwd", arch, dtype, kFwdHeadDims[0]);
-  if (any.instance == nullptr) required(select("fwd", arch, dtype, bounded(head_dim)));
+  if (any.instance == nullptr) served("fwd", arch, dtype, bounded(head_dim));
   Kind kind{};
   if (parse_gfx(any.gfx, &kind.arch) && parse_dtype(dtype, &kind.dtype)) return kind;
   throw Error(FA_INTERNAL, "the registry names " + any.gfx + " and " + dtype +
@@ -46,7 +41,7 @@ Selection served_kernel(Path path, const Kind& kind, std::int64_t head_dim) {
                                     ", and a reference kernel for any head_dim from 1 to " +
                                     std::to_string(kReferenceHeadDim));
   }
-  return required(select(op_of(path), arch, dtype, static_cast<int>(head_dim)));
+  return served(op_of(path), arch, dtype, static_cast<int>(head_dim));
 }
 
 }  // namespace fa

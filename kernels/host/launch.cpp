@@ -2,6 +2,7 @@
 
 #include "error.hpp"
 #include "module.hpp"
+#include "problems.hpp"
 
 namespace fa {
 
@@ -9,21 +10,14 @@ namespace {
 
 // HIP counts a launch's threads in each direction with 32 bits; in y and z the hardware's limit is lower.
 constexpr std::int64_t kMostThreads = UINT32_MAX;
-constexpr std::int64_t kMostGridYZ = 65535;
 
 }  // namespace
 
-Selection served(const std::string& op, const std::string& dtype, int head_dim, const Place& place) {
-  Selection selection = select(op, place.arch, dtype, head_dim);
-  if (selection.instance == nullptr) throw Error(FA_UNSUPPORTED, selection.reason);
-  return selection;
-}
-
 void require_launchable(const Selection& selection, const Grid& grid) {
-  if (grid.x <= kMostThreads / grid.threads && grid.y <= kMostGridYZ && grid.z <= kMostGridYZ) return;
+  if (grid.x <= kMostThreads / grid.threads && grid.y <= kMaxGridYZ && grid.z <= kMaxGridYZ) return;
   throw Error(FA_UNSUPPORTED, selection.instance->name + " on " + selection.gfx + ": expected at most " +
                                   std::to_string(kMostThreads / grid.threads) + " x " +
-                                  std::to_string(kMostGridYZ) + " x " + std::to_string(kMostGridYZ) +
+                                  std::to_string(kMaxGridYZ) + " x " + std::to_string(kMaxGridYZ) +
                                   " workgroups in a launch, and this call needs " + std::to_string(grid.x) +
                                   " x " + std::to_string(grid.y) + " x " + std::to_string(grid.z) +
                                   "\n  next: cut the call into several, by rows, heads or sequences");

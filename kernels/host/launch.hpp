@@ -22,9 +22,6 @@ struct Grid {
   int threads;
 };
 
-// The selected kernel. Throws FA_UNSUPPORTED where this library has none for the call.
-Selection served(const std::string& op, const std::string& dtype, int head_dim, const Place& place);
-
 // Throws FA_UNSUPPORTED where the grid is more than a launch takes.
 void require_launchable(const Selection& selection, const Grid& grid);
 

@@ -9,6 +9,12 @@
 
 namespace fa {
 
+inline constexpr std::int64_t kMaxGridYZ = 65535;  // HIP's limit for the grid's second and third dimension
+inline constexpr std::int64_t kPageMultiple = 16;  // rows of a page
+
+// Of an argument that may be absent.
+inline bool given(const fa_tensor& tensor) { return tensor.dims > 0; }
+
 struct Named {
   const char* name;
   const fa_tensor& tensor;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "error.hpp"
+
 namespace fa {
 
 namespace {
@@ -50,6 +52,12 @@ Selection select(const std::string& op, const std::string& arch, const std::stri
     if (same && each.has(gfx)) return {&each, gfx, ""};
   }
   return {nullptr, gfx, no_instance(op, gfx, dtype, head_dim)};
+}
+
+Selection served(const std::string& op, const std::string& arch, const std::string& dtype, int head_dim) {
+  Selection selection = select(op, arch, dtype, head_dim);
+  if (selection.instance == nullptr) throw Error(FA_UNSUPPORTED, selection.reason);
+  return selection;
 }
 
 }  // namespace fa

@@ -16,4 +16,7 @@ struct Selection {
 // arch as the runtime reports it ("gfx942:sramecc+:xnack-") or bare; dtype by name ("fp16").
 Selection select(const std::string& op, const std::string& arch, const std::string& dtype, int head_dim);
 
+// The same; throws FA_UNSUPPORTED with the reason where there is none.
+Selection served(const std::string& op, const std::string& arch, const std::string& dtype, int head_dim);
+
 }  // namespace fa
