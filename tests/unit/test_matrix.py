@@ -270,6 +270,14 @@ ONE_CHANGE = {
         ("  - {name: gfx1100,", "  - {name: gfx908, devices: again}\n  - {name: gfx1100,"),
         "10: archs[1].name: 'gfx908' stands twice; the first is on line 9",
     ),
+    "an arch that is built and not built": (
+        ("rocm:\n", "other_archs:\n  - {name: gfx908, devices: MI100, reason: none}\nrocm:\n"),
+        "12: other_archs[0].name: 'gfx908' stands under archs too; remove one",
+    ),
+    "an arch that is not built, without a reason": (
+        ("rocm:\n", 'other_archs:\n  - {name: gfx906, devices: MI50, reason: " "}\nrocm:\n'),
+        "12: other_archs[0].reason: expected one line of text, found ' '",
+    ),
     "a version twice": (
         (
             "exclude:\n",
