@@ -11,6 +11,7 @@ import pytest
 import uv
 
 from tests.index.conftest import serving
+from tests.catalogues import CATALOGUE
 from tests.wheels import project_wheel
 from wheel_builder.index import yank
 from wheel_builder.index_pages import JSON_TYPE
@@ -31,7 +32,7 @@ def wheel(tmp_path):
 
 @pytest.fixture
 def root(tmp_path, wheel):
-    publish([wheel], tmp_path / "index", "7.2", now=NOW)
+    publish([wheel], tmp_path / "index", "7.2", catalogue=CATALOGUE, now=NOW)
     return tmp_path / "index"
 
 
@@ -78,8 +79,8 @@ def test_a_wheel_that_was_changed_on_the_server_is_not_installed(root, installer
 @INSTALLERS
 def test_a_yanked_file_is_passed_over_unless_pinned(root, installer, clean_env, tmp_path):
     newer = project_wheel(tmp_path, NAME, "2.0+rocm7.2", module=b"VALUE = 2\n")
-    publish([newer], root, "7.2", now=NOW)
-    yank(root, "7.2", newer.name, 'wrong "numbers" <on> gfx908', now=NOW)
+    publish([newer], root, "7.2", catalogue=CATALOGUE, now=NOW)
+    yank(root, "7.2", newer.name, 'wrong "numbers" <on> gfx908', catalogue=CATALOGUE, now=NOW)
     with serving(root) as (url, _):
         free = install(installer, url, clean_env, tmp_path / "free", NAME)
         pinned = install(installer, url, clean_env, tmp_path / "pinned", f"{NAME}==2.0+rocm7.2")
@@ -90,7 +91,13 @@ def test_a_yanked_file_is_passed_over_unless_pinned(root, installer, clean_env, 
 
 @INSTALLERS
 def test_a_file_for_another_python_is_passed_over(root, installer, clean_env, tmp_path):
-    publish([project_wheel(tmp_path, NAME, "3.0+rocm7.2", requires="<3")], root, "7.2", now=NOW)
+    publish(
+        [project_wheel(tmp_path, NAME, "3.0+rocm7.2", requires="<3")],
+        root,
+        "7.2",
+        catalogue=CATALOGUE,
+        now=NOW,
+    )
     with serving(root) as (url, _):
         done = install(installer, url, clean_env, tmp_path / "target", NAME)
     assert done.returncode == 0, done.stderr

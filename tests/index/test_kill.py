@@ -12,9 +12,11 @@ from urllib.parse import unquote, urldefrag
 import pytest
 
 from tests.index.conftest import serving
+from tests.catalogues import CATALOGUE
 from tests.wheels import project_wheel
 from wheel_builder import index, index_pages
-from wheel_builder.index import verify_index, yank
+from wheel_builder.index import yank
+from wheel_builder.index_check import verify_index
 from wheel_builder.stages.publish import publish
 from wheel_builder.store import sha256_file
 
@@ -99,7 +101,7 @@ def old_and_new(tmp_path):
         tmp_path / "old",
         [project_wheel(tmp_path, "demo", "2.0"), project_wheel(tmp_path, "other", "1.0")],
     )
-    publish([project_wheel(tmp_path, "demo", "1.0")], old, "7.2", now=NOW)
+    publish([project_wheel(tmp_path, "demo", "1.0")], old, "7.2", catalogue=CATALOGUE, now=NOW)
     return old, new
 
 
@@ -131,13 +133,13 @@ def test_killed_while_adding_to_an_index(old_and_new, tmp_path, clean_env):
     root, seen = tmp_path / "index", {}
     simple = root / "rocm7.2" / "simple"
 
-    for _ in killed_everywhere(old, lambda: publish(new, root, "7.2", now=NOW), root):
+    for _ in killed_everywhere(old, lambda: publish(new, root, "7.2", catalogue=CATALOGUE, now=NOW), root):
         check_what_clients_see(simple)
         pages = frozenset(file for file in files_of(simple) if file[0].endswith((".html", "index.json")))
         if pages not in seen:
             seen[pages] = pip_downloads(root, clean_env, tmp_path / "got")
-        publish(new, root, "7.2", now=NOW)
-        assert verify_index(root / "rocm7.2") == ()
+        publish(new, root, "7.2", catalogue=CATALOGUE, now=NOW)
+        assert verify_index(root) == ()
         assert [e.record.version for e in index.read_projects(simple)["demo"]] == ["1.0", "2.0"]
 
     # The project has two pages, the other project two, the root two; each is new at some moment.
@@ -159,28 +161,33 @@ def pip_downloads(root, env, folder):
 def test_killed_while_making_the_first_index(old_and_new, tmp_path):
     _, new = old_and_new
     root = tmp_path / "index"
-    for _ in killed_everywhere(None, lambda: publish(new, root, "7.2", now=NOW), root):
+    for _ in killed_everywhere(None, lambda: publish(new, root, "7.2", catalogue=CATALOGUE, now=NOW), root):
         check_what_clients_see(root / "rocm7.2" / "simple")
-        publish(new, root, "7.2", now=NOW)
-        assert verify_index(root / "rocm7.2") == ()
+        publish(new, root, "7.2", catalogue=CATALOGUE, now=NOW)
+        assert verify_index(root) == ()
 
 
 def test_killed_while_yanking(old_and_new, tmp_path):
     old, _ = old_and_new
     root, name = tmp_path / "index", "demo-1.0-py3-none-any.whl"
-    for _ in killed_everywhere(old, lambda: yank(root, "7.2", name, "broken", now=NOW), root):
+    for _ in killed_everywhere(
+        old, lambda: yank(root, "7.2", name, "broken", catalogue=CATALOGUE, now=NOW), root
+    ):
         check_what_clients_see(root / "rocm7.2" / "simple")
-        yank(root, "7.2", name, "broken", now=NOW)
-        assert verify_index(root / "rocm7.2") == ()
+        yank(root, "7.2", name, "broken", catalogue=CATALOGUE, now=NOW)
+        assert verify_index(root) == ()
         assert index.read_projects(root / "rocm7.2" / "simple")["demo"][0].yanked == "broken"
 
 
 def test_publishers_at_the_same_time_wait_for_each_other(tmp_path):
     root = tmp_path / "index"
     wheels = [project_wheel(tmp_path, "demo", f"{number}.0") for number in range(12)]
-    children = [in_child(lambda wheel=wheel: publish([wheel], root, "7.2", now=NOW)) for wheel in wheels]
+    children = [
+        in_child(lambda wheel=wheel: publish([wheel], root, "7.2", catalogue=CATALOGUE, now=NOW))
+        for wheel in wheels
+    ]
 
     assert [exit_status(child) for child in children] == [0] * len(wheels)
-    assert verify_index(root / "rocm7.2") == ()
+    assert verify_index(root) == ()
     page = json.loads((root / "rocm7.2" / "simple" / "demo" / index_pages.JSON_PAGE).read_text())
     assert page["versions"] == [f"{number}.0" for number in range(12)]

@@ -122,7 +122,7 @@ def test_the_title_counts_and_the_advice_says_where_to_look(tmp_path, monkeypatc
 NO_PACKAGE = "expected a Debian package such as clang-22 or hipcc=7.0.2-1"
 NO_TEXT = "without quotes is no text to YAML (7.10 would become 7.1)"
 ROW_KEYS = "version, provider, base, llvm, archs, suite, packages, built_in_ci, note"
-TOP_KEYS = "default_rocm, package, archs, rocm, exclude"
+TOP_KEYS = "default_rocm, package, archs, rocm, exclude, other_archs"
 
 ONE_CHANGE = {
     "an unknown key": (
