@@ -413,6 +413,6 @@ def test_a_disk_that_fails_is_told_in_words(tmp_path):
     assert str(caught.value) == (
         f"the index {tmp_path} could not be written to the end; what clients see of it is sound\n"
         "  - a.whl: No space left on device\n"
-        "  next: make room or mend the disk, then publish the same wheels again: it completes what is missing "
-        "and changes nothing else"
+        "  next: make room or mend the disk, then publish the same wheels again: "
+        "it completes what is missing and changes nothing else"
     )

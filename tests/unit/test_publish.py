@@ -92,7 +92,7 @@ def test_a_name_may_not_have_another_content_in_another_rocm_version(tmp_path, r
 
 @pytest.mark.parametrize("rocm", ["../7.2", "7", "7.2/..", ""])
 def test_what_is_no_rocm_version_is_no_folder(tmp_path, root, rocm):
-    with pytest.raises(PublishError, match="is no ROCm version, expected one such as 7.2"):
+    with pytest.raises(PublishError, match=r"is no ROCm version, expected one such as 7\.2"):
         publish([project_wheel(tmp_path, "demo", "1.0")], root, rocm, catalogue=CATALOGUE, now=NOW)
     assert not root.exists()
 
