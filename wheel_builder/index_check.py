@@ -10,8 +10,9 @@ from wheel_builder import index
 from wheel_builder.catalogue import Catalogue
 from wheel_builder.durable import PART_SUFFIX
 from wheel_builder.finder import DATA_FILE
-from wheel_builder.index import Contents, beside, sha256
-from wheel_builder.index_pages import Entry
+from wheel_builder.index import beside, sha256
+from wheel_builder.index_pages import ATTACHMENTS, Entry
+from wheel_builder.offers import Contents, finder_pages_of, simple_pages
 
 RESTORE = "restore it from a copy of the index"
 REWRITE = "write the pages again: python -m wheel_builder index pages"
@@ -34,9 +35,9 @@ def _faults(root: Path, contents: Contents, damaged: tuple[str, ...]) -> Iterato
     if damaged:
         # What the pages should say is not known.
         return
-    pages = index.simple_pages(contents)
+    pages = simple_pages(contents)
     try:
-        pages |= index.finder_pages_of(contents, _catalogue(root))
+        pages |= finder_pages_of(contents, _catalogue(root))
     except (OSError, ValueError, KeyError, TypeError) as error:
         yield f"{root / DATA_FILE}: it cannot be read ({type(error).__name__}); {REWRITE}"
     yield from _page_faults(root, pages)
@@ -63,12 +64,12 @@ def _file_faults(path: Path, entry: Entry) -> Iterator[str]:
     yield from _hash_faults(path, record.sha256, record.size)
     yield from _hash_faults(beside(path, index.METADATA_SUFFIX), record.metadata_sha256)
     for kind, digest in record.attachments.items():
-        yield from _hash_faults(beside(path, index.ATTACHMENTS[kind]), digest)
+        yield from _hash_faults(beside(path, ATTACHMENTS[kind]), digest)
 
 
 def _files_of(path: Path, entry: Entry) -> Iterator[Path]:
     yield path
-    attached = (index.ATTACHMENTS[kind] for kind in entry.record.attachments)
+    attached = (ATTACHMENTS[kind] for kind in entry.record.attachments)
     for suffix in (index.METADATA_SUFFIX, index.RECORD_SUFFIX, index.YANK_SUFFIX, *attached):
         yield beside(path, suffix)
 

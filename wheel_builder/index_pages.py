@@ -11,6 +11,8 @@ API_VERSION = "1.1"
 JSON_TYPE = "application/vnd.pypi.simple.v1+json"
 HTML_PAGE = "index.html"
 JSON_PAGE = "index.json"
+# What may be published beside a wheel, by kind: the end of its file's name.
+ATTACHMENTS = {"verification": ".verification.json", "provenance": ".provenance.json"}
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ was built with; the index then offers it for them too.  What limits that list, a
 libamdhip64 and finds HIP in the process:
 
 - the runtime has to have every function that the library calls; hipGetDevicePropertiesR0600 came with 6.0;
-- its loader has to know the code objects' version, which the compiler chose (version 6 with LLVM 20 on);
+- its loader has to know the code objects' version, which the compiler chose (6 in today's wheels);
 - a torch that the wheel supports has to exist for it.
 """
 

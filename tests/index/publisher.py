@@ -27,6 +27,15 @@ def do_yank(root, file, rocm):
     yank(root, rocm, file, "broken", catalogue=CATALOGUE, now=NOW)
 
 
+def outcome(wheel, root):
+    """What became of publishing ``wheel``, in words."""
+    try:
+        do_publish(root, [wheel], "7.2")
+    except PublishError as error:
+        return error.message
+    return "published"
+
+
 def child(order):
     killer = ctypes.CDLL(None)
     action, root = globals()[f"do_{order.pop('do')}"], Path(order.pop("root"))

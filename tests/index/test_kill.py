@@ -19,7 +19,7 @@ import pytest
 
 from tests.catalogues import CATALOGUE
 from tests.index.conftest import serving
-from tests.index.publisher import NOW
+from tests.index.publisher import NOW, outcome
 from tests.wheels import VERSION, project_wheel, write_wheel
 from wheel_builder.errors import PublishError
 from wheel_builder.index import read_contents
@@ -267,12 +267,31 @@ def test_a_disk_that_is_full_from_any_write_on(publisher, old, new, tmp_path):
         assert verify_index(root) == ()
 
 
+def processes(count):
+    context = multiprocessing.get_context("forkserver")
+    return concurrent.futures.ProcessPoolExecutor(count, mp_context=context)
+
+
+def test_of_publishers_with_one_name_for_different_files_one_wins(tmp_path):
+    wheels = []
+    for number in range(6):
+        (folder := tmp_path / str(number)).mkdir()
+        wheels.append(project_wheel(folder, "demo", "1.0", module=f"VALUE = {number}\n".encode()))
+    with processes(6) as pool:
+        outcomes = list(pool.map(outcome, wheels, [tmp_path / "index"] * 6))
+
+    assert outcomes.count("published") == 1
+    assert sum("a published file never changes" in words for words in outcomes) == 5
+    (entry,) = read_contents(tmp_path / "index")["7.2"]["demo"]
+    assert entry.record.sha256 == sha256_file(wheels[outcomes.index("published")])
+    assert verify_index(tmp_path / "index") == ()
+
+
 def test_publishers_at_the_same_time_wait_for_each_other(publisher, tmp_path, new):
     """Twelve at once for three ROCm versions, and one that is killed among them."""
     root = tmp_path / "index"
     wheels = {f"{number}.0": ("7.2", "7.1", "6.4")[number % 3] for number in range(12)}
-    context = multiprocessing.get_context("forkserver")
-    with concurrent.futures.ProcessPoolExecutor(12, mp_context=context) as pool:
+    with processes(12) as pool:
         done = [
             pool.submit(
                 publish, [project_wheel(tmp_path, "demo", version)], root, rocm, catalogue=CATALOGUE, now=NOW

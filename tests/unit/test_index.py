@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from html.parser import HTMLParser
 from pathlib import Path
-from urllib.parse import unquote
 
 import pytest
 
@@ -18,8 +17,6 @@ from wheel_builder.index import (
     NewFile,
     add_file,
     changing,
-    everything,
-    offered,
     read_contents,
     write_pages,
     yank,
@@ -145,10 +142,6 @@ def root_of(simple):
     return simple.parent.parent
 
 
-def test_a_sound_index_has_no_faults(simple):
-    assert verify_index(root_of(simple)) == ()
-
-
 def test_adding_a_file_again_changes_nothing(simple):
     before = contents(simple)
     assert not add_file(simple, FILE, NOW + timedelta(days=1))
@@ -197,110 +190,6 @@ def test_parts_of_an_interrupted_publisher_go(simple):
     assert verify_index(root_of(simple)) == ()
 
 
-def damaged(simple, name, data):
-    """The faults after ``name`` got ``data`` for content, or was removed for None."""
-    path = (simple / name).resolve()
-    if data is None:
-        path.unlink()
-    else:
-        path.write_bytes(data)
-    return verify_index(root_of(simple))
-
-
-@pytest.mark.parametrize(
-    ("name", "data", "words"),
-    [
-        (f"demo/{FILE.filename}.verification.json", b"[]", "its record says"),
-        (f"demo/{FILE.filename}.verification.json", None, "missing, though its record is there"),
-        (f"demo/{FILE.filename}", b"other", "its record says"),
-        (f"demo/{FILE.filename}", None, "missing, though its record is there"),
-        (f"demo/{FILE.filename}.metadata", b"other", "its record says"),
-        (f"demo/{FILE.filename}.metadata", None, "missing, though its record is there"),
-        ("demo/index.html", b"", "the page is not what the records say"),
-        ("demo/index.json", None, "the page is missing"),
-        ("index.html", b"", "the page is not what the records say"),
-        ("index.json", None, "the page is missing"),
-        ("../../simple/demo/index.html", b"", "the page is not what the records say"),
-        ("../../simple/index.json", None, "the page is missing"),
-        ("../../index.html", b"", "the page is not what the records say"),
-        ("../../wheels.json", None, "it cannot be read (FileNotFoundError)"),
-        ("../../wheels.json", b"{}", "it cannot be read (KeyError)"),
-        ("demo/stray.whl", b"", "no record knows it"),
-        (f"demo/.{FILE.filename}.part", b"whe", "an interrupted publisher left it"),
-    ],
-)
-def test_verify_explains_each_fault_and_publishing_again_heals(simple, name, data, words):
-    (fault,) = damaged(simple, name, data)
-    assert fault.startswith(f"{(simple / name).resolve()}: ")
-    assert words in fault
-    assert "publish the same wheels again" in fault or "python -m wheel_builder index pages" in fault
-
-    with changing(root_of(simple)):
-        remove_parts(root_of(simple))
-        add_file(simple, FILE, NOW)
-        write_pages(root_of(simple), CATALOGUE)
-    assert verify_index(root_of(simple)) == () or name == "demo/stray.whl"
-
-
-def test_a_wheel_that_was_cut_off_is_called_so(simple):
-    (fault,) = damaged(simple, f"demo/{FILE.filename}", b"whe")
-    assert "3 bytes of 5: it was cut off" in fault
-
-
-def test_all_faults_are_told_at_once(simple):
-    add_file(simple, replace(FILE, version="2", filename="demo-2-py3-none-any.whl"), NOW)
-    (simple / "demo" / "demo-2-py3-none-any.whl.record.json").write_text("{")
-    (simple / "demo" / FILE.filename).unlink()
-    faults = verify_index(root_of(simple))
-    assert len(faults) == 2
-    assert "restore it from a copy of the index" in faults[0]
-    assert "missing, though its record is there" in faults[1]
-
-
-def test_what_verify_compares_the_page_with_is_what_it_was_made_with(simple):
-    write_pages(root_of(simple), replace(CATALOGUE, gpus=CATALOGUE.gpus[:1]))
-    assert verify_index(root_of(simple)) == ()
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "[]",
-        "{}",
-        '{"filename": "x"}',
-        *(
-            json.dumps(FILE.to_record(NOW).__dict__ | change)
-            for change in (
-                {"size": "5"},
-                {"version": "one"},
-                {"serves": ["7.1/../.."]},
-                {"attachments": {"other": ""}},
-                {"more": 1},
-            )
-        ),
-    ],
-)
-def test_a_damaged_record_is_said_and_nothing_is_written(simple, text):
-    record = simple / "demo" / f"{FILE.filename}.record.json"
-    (fault,) = damaged(simple, f"demo/{record.name}", text.encode())
-    assert fault.startswith(f"{record}: ")
-    assert fault.endswith("restore it from a copy of the index")
-    with pytest.raises(PublishError, match="records cannot be read"):
-        write_pages(root_of(simple), CATALOGUE)
-
-
-def test_a_record_of_another_file_is_damaged(simple):
-    name = f"demo/{FILE.filename}.record.json"
-    text = json.dumps(FILE.to_record(NOW).__dict__ | {"project": "other"})
-    (fault,) = damaged(simple, name, text.encode())
-    assert f"it is about other/{FILE.filename}" in fault
-
-
-def test_no_index(tmp_path):
-    assert verify_index(tmp_path) == (f"{tmp_path}: there is no index; publish a wheel first",)
-
-
 def test_files_are_durable_before_they_get_their_name(simple, monkeypatch):
     """Whatever is renamed into place was flushed to the disk before."""
     events = []
@@ -336,61 +225,6 @@ def test_records_hold_every_fact():
         verified={"gfx908": "executed on an ISA emulator"},
         attachments={"verification": hashlib.sha256(b"{}").hexdigest()},
     )
-
-
-def file_of(version, **changes):
-    return replace(FILE, version=version, filename=f"demo-{version}-py3-none-any.whl", **changes)
-
-
-def hrefs(root, page):
-    """Where the links of a page lead, as files below the root, and their sha256."""
-    for link in Links((root / page).read_bytes()).links:
-        target, _, fragment = link["href"].partition("#sha256=")
-        yield (root / page).parent.joinpath(unquote(target)).resolve().relative_to(root).as_posix(), fragment
-
-
-def test_the_root_offers_the_files_of_every_rocm_version(tmp_path):
-    files = {"6.4": file_of("1.0+rocm6.4", serves=()), "7.2": file_of("1.0+rocm7.2", serves=())}
-    for rocm, file in files.items():
-        add_file(tmp_path / f"rocm{rocm}" / "simple", file, NOW)
-    write_pages(tmp_path, CATALOGUE)
-
-    expected = [(f"rocm{rocm}/simple/demo/{file.filename}", file.sha256) for rocm, file in files.items()]
-    assert list(hrefs(tmp_path, "simple/demo/index.html")) == expected
-    document = json.loads((tmp_path / "simple/demo/index.json").read_bytes())
-    assert document["versions"] == ["1.0+rocm6.4", "1.0+rocm7.2"]
-    assert [file["url"] for file in document["files"]] == [
-        "../../" + path.replace("+", "%2B") for path, _ in expected
-    ]
-    assert json.loads((tmp_path / "simple/index.json").read_bytes())["projects"] == [{"name": "demo"}]
-
-
-def test_a_file_in_two_versions_stands_once_in_the_root_and_a_yank_counts(tmp_path):
-    for rocm in ("6.4", "7.2"):
-        add_file(tmp_path / f"rocm{rocm}" / "simple", file_of("1.0", serves=()), NOW)
-    yank(tmp_path, "7.2", "demo-1.0-py3-none-any.whl", "broken", catalogue=CATALOGUE, now=NOW)
-
-    (entry,) = everything(read_contents(tmp_path))["demo"]
-    assert entry.yanked == "broken"
-    assert offered(read_contents(tmp_path), "6.4")["demo"][0].yanked is None
-
-
-def test_a_wheel_is_offered_for_the_runtimes_that_it_serves(tmp_path):
-    add_file(tmp_path / "rocm7.2/simple", file_of("1.0+rocm7.2", serves=("7.1", "6.4")), NOW)
-    add_file(tmp_path / "rocm6.4/simple", file_of("1.0+rocm6.4", serves=()), NOW)
-    write_pages(tmp_path, CATALOGUE)
-
-    (link,) = hrefs(tmp_path, "rocm7.1/simple/demo/index.html")
-    assert link == ("rocm7.2/simple/demo/demo-1.0+rocm7.2-py3-none-any.whl", FILE.sha256)
-    assert [e.record.version for e in offered(read_contents(tmp_path), "6.4")["demo"]] == ["1.0+rocm6.4"]
-    assert verify_index(tmp_path) == ()
-
-
-def test_a_later_public_version_is_offered_beside_an_own_older_one(tmp_path):
-    add_file(tmp_path / "rocm7.2/simple", file_of("2.0+rocm7.2", serves=("6.4",)), NOW)
-    add_file(tmp_path / "rocm6.4/simple", file_of("1.0+rocm6.4", serves=()), NOW)
-    found = [e.record.version for e in offered(read_contents(tmp_path), "6.4")["demo"]]
-    assert found == ["1.0+rocm6.4", "2.0+rocm7.2"]
 
 
 def test_an_index_of_the_first_release_is_read(simple):

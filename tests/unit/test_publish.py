@@ -165,6 +165,8 @@ def test_project_names_are_normalised(tmp_path, root):
 def test_all_that_is_not_fit_to_be_listed_is_said_at_once(tmp_path, root):
     text = tmp_path / "text-1-py3-none-any.whl"
     text.write_text("no wheel")
+    cut = project_wheel(tmp_path, "cut", "1.0")
+    cut.write_bytes(cut.read_bytes()[:-40])
     renamed = project_wheel(tmp_path, "demo", "1.0").rename(tmp_path / "other-1.0-py3-none-any.whl")
     misplaced = project_wheel(tmp_path, "demo", "2.0+rocm6.4")
     twice = tmp_path / "twice"
@@ -172,7 +174,7 @@ def test_all_that_is_not_fit_to_be_listed_is_said_at_once(tmp_path, root):
     pair = [project_wheel(tmp_path, "two", "1"), project_wheel(twice, "two", "1", module=b"")]
 
     with pytest.raises(PublishError) as caught:
-        publish([text, renamed, misplaced, *pair], root, "7.2", catalogue=CATALOGUE, now=NOW)
+        publish([text, renamed, misplaced, *pair, cut], root, "7.2", catalogue=CATALOGUE, now=NOW)
 
     problems = caught.value.problems
     assert problems[0].startswith("text-1-py3-none-any.whl: not a readable zip file")
@@ -181,6 +183,7 @@ def test_all_that_is_not_fit_to_be_listed_is_said_at_once(tmp_path, root):
         "demo-2.0+rocm6.4-py3-none-any.whl: it is for rocm6.4, but this is the index of rocm7.2" in problems
     )
     assert "two-1-py3-none-any.whl: given twice, with different content" in problems
+    assert problems[-1].startswith("cut-1.0-py3-none-any.whl: not a readable zip file")
     assert not root.exists()
 
 

@@ -24,7 +24,15 @@ def html_page(finder: Finder) -> bytes:
     body = element(
         "body",
         element("header", element("h1", TITLE), element("p", *_introduction())),
-        element("main", _form(finder, rows), _answer(), _table(rows), _rocm(finder), _torch(finder)),
+        element(
+            "main",
+            _form(finder, rows),
+            _answer(),
+            _table(rows),
+            _rocm(finder),
+            _torch(finder),
+            _withdrawn(finder),
+        ),
         _inline("script", _resource("finder.js")),
     )
     return f"<!DOCTYPE html>\n{element('html', _head(), body, lang='en')}\n".encode()
@@ -45,7 +53,7 @@ def commands(rocm: str, wheel: Wheel) -> dict[str, str]:
     lines = (
         f"pip install {requirement}",
         f"uv pip install {requirement}",
-        f"docker run {devices} rocm-fa:{rocm}",
+        f"docker run {devices} rocm-fa:{wheel.rocm}",
     )
     return dict(zip(TOOLS, lines, strict=True))
 
@@ -153,7 +161,7 @@ def _served(arch: str, rocm: str, wheel: Wheel, text: str) -> Iterator[Html]:
         yield element("pre", element("code", line), data_tool=tool)
     yield element(
         "p",
-        f"The image is made from the wheel: python -m wheel_builder runtime-image --rocm {rocm}",
+        f"The image is made from the wheel: python -m wheel_builder runtime-image --rocm {wheel.rocm}",
         data_tool="Docker",
     )
     if rocm != wheel.rocm:
@@ -192,6 +200,14 @@ def _rocm(finder: Finder) -> Html:
 def _torch(finder: Finder) -> Html:
     lines = (element("li", f"torch {name}: {note}.") for name, _, note in torch_notes(finder))
     return joined(element("h2", "PyTorch releases"), element("ul", *lines))
+
+
+def _withdrawn(finder: Finder) -> Html:
+    yanked = [wheel for wheel in finder.wheels if wheel.yanked is not None]
+    if not yanked:
+        return Html()
+    lines = (element("li", f"{wheel.filename}: {wheel.yanked or 'no reason was given'}") for wheel in yanked)
+    return joined(element("h2", "Withdrawn wheels"), element("ul", *lines))
 
 
 def _inline(name: str, text: str) -> Html:

@@ -38,6 +38,13 @@ def test_it_says_what_is_known_of_each_wheel():
     assert "ROCm 5.7: no torch runs on it." in text
 
 
+def test_withdrawn_wheels_are_named_with_the_reason():
+    text = html(wheel(), wheel("0.2.0+rocm7.2", yanked="wrong <numbers>"))
+    assert "flash_attn_rocm-0.2.0+rocm7.2-py3-none-any.whl: wrong &lt;numbers&gt;" in text
+    assert "flash-attn-rocm==0.2.0" not in text
+    assert "Withdrawn wheels" not in html(wheel())
+
+
 def test_its_data_is_there_for_programs():
     document = json.loads(pages(wheel())["wheels.json"])
     assert document["schema"] == 1
