@@ -77,6 +77,7 @@ def _plan_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _release(args: argparse.Namespace) -> None:
+    from wheel_builder.catalogue import catalogue_of
     from wheel_builder.machine import cpu_seconds
     from wheel_builder.pipeline import planned, release
     from wheel_builder.plan import jobs_to_build, to_table
@@ -87,7 +88,8 @@ def _release(args: argparse.Namespace) -> None:
         print(to_table(plan), *_numbered(planned(jobs_to_build(plan))), sep="\n")
         return
     before = cpu_seconds()
-    released = release(plan, workplace(args), plain=args.verbose or None)
+    catalogue = catalogue_of(read_matrix())
+    released = release(plan, workplace(args), catalogue=catalogue, plain=args.verbose or None)
     print(release_text(released, cpu_seconds() - before))
 
 
@@ -253,9 +255,11 @@ def _serve_options(parser: argparse.ArgumentParser) -> None:
 def _yank(args: argparse.Namespace) -> None:
     from datetime import UTC, datetime
 
+    from wheel_builder.catalogue import catalogue_of
     from wheel_builder.index import yank
 
-    yank(args.index, args.rocm, args.file, args.reason, now=datetime.now(UTC))
+    catalogue = catalogue_of(read_matrix())
+    yank(args.index, args.rocm, args.file, args.reason, catalogue=catalogue, now=datetime.now(UTC))
     print(f"{args.file} is yanked: pip takes it only when asked for this very version")
 
 
@@ -266,18 +270,36 @@ def _yank_options(parser: argparse.ArgumentParser) -> None:
     index_option(parser)
 
 
-def _verify_index(args: argparse.Namespace) -> None:
-    from wheel_builder.errors import PublishError
-    from wheel_builder.index import verify_index
+def _index(args: argparse.Namespace) -> None:
+    {"verify": _verify_index, "pages": _write_pages}[args.action](args.index)
 
-    folders = sorted(folder for folder in args.index.glob("rocm*") if folder.is_dir())
-    faults = [f"{folder.name}: {fault}" for folder in folders for fault in verify_index(folder)]
-    if faults or not folders:
-        title = f"the index {args.index} has faults" if folders else f"{args.index} holds no index"
-        raise PublishError(
-            title, faults, advice="publish the same wheels again: what is missing is completed"
-        )
-    print(f"{len(folders)} sound: {', '.join(folder.name for folder in folders)}")
+
+def _verify_index(root: Path) -> None:
+    from wheel_builder.errors import PublishError
+    from wheel_builder.index_check import verify_index
+
+    if faults := verify_index(root):
+        title = f"the index {root} has {len(faults)} fault{'s' if len(faults) > 1 else ''}"
+        raise PublishError(title, faults, advice="do what each line says, then verify again")
+    print(f"{root} is sound: every file has its hash, every page says what the records say")
+
+
+def _write_pages(root: Path) -> None:
+    from wheel_builder.catalogue import catalogue_of
+    from wheel_builder.index import changing, write_pages
+
+    with changing(root):
+        write_pages(root, catalogue_of(read_matrix()))
+    print((root / "index.html").absolute().as_uri())
+
+
+def _index_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "action",
+        choices=("verify", "pages"),
+        help="verify: hash every file again and compare every page; pages: write them again from the records",
+    )
+    index_option(parser)
 
 
 def _runtime_image(args: argparse.Namespace) -> None:
@@ -344,7 +366,7 @@ COMMANDS = (
     Command("publish", "add verified wheels to a static index", _publish, (wheel_arguments, index_option)),
     Command("upload", "upload wheels with twine", _upload, (wheel_arguments, _upload_options)),
     Command("serve", "serve an index on loopback, to try it out", _serve, (_serve_options,)),
-    Command("verify-index", "hash every file of an index again", _verify_index, (index_option,)),
+    Command("index", "verify an index, or write its pages again", _index, (_index_options,)),
     Command("yank", "keep pip from choosing a published wheel", _yank, (_yank_options,)),
     Command("runtime-image", "build rocm-fa:<version>, which holds the wheel", _runtime_image, BUILD),
 )

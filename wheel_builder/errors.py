@@ -106,7 +106,7 @@ class VerifyError(WheelBuilderError):
 
 
 class PublishError(ProblemsError):
-    """The index refuses what was to be published; nothing was changed."""
+    """The index refuses what was to be published, could not be written, or has faults."""
 
     exit_code = 36
 

@@ -1,42 +1,53 @@
 """A static package index: one folder per ROCm version, pages made from append-only records.
 
-    <root>/rocm7.2/simple/index.html, index.json                the projects
+    <root>/simple/index.html, index.json                        the projects of all ROCm versions
+    <root>/simple/<project>/index.html, index.json              their files, which are where they are:
+    <root>/rocm7.2/simple/index.html, index.json                the projects of one ROCm version
     <root>/rocm7.2/simple/<project>/index.html, index.json      its files
     <root>/rocm7.2/simple/<project>/<file>.whl                  a wheel
                                     <file>.whl.metadata         its METADATA (PEP 658)
+                                    <file>.whl.verification.json, <file>.whl.provenance.json
                                     <file>.whl.record.json      the facts about it; never changed
                                     <file>.whl.yanked.json      that it is yanked, when and why
+    <root>/wheels.json, index.html                              the page where users find their wheel
 
 A file is published when its record is there; pages say what the records say.  Everything is written
-aside and renamed, in the order wheel, metadata, record, pages of the project, pages of the root: a
-kill at any moment leaves pages whose links hold, and publishing again completes the rest.
+aside and renamed, in the order wheel, metadata, what is attached, record, pages from the files up to
+the root: a kill at any moment leaves pages whose links hold, and publishing again completes the rest.
 """
 
 import fcntl
 import hashlib
 import json
-import os
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 from packaging.version import Version
+from pydantic import TypeAdapter, ValidationError
 
+from wheel_builder.catalogue import Catalogue
+from wheel_builder.durable import ensure, make_folder
 from wheel_builder.errors import PublishError
-from wheel_builder.index_pages import Entry, Record, json_bytes, project_pages, root_pages
+from wheel_builder.index_pages import ATTACHMENTS, Entry, Record, json_bytes
+from wheel_builder.offers import Contents, finder_pages_of, in_order, simple_pages
 
 METADATA_SUFFIX = ".metadata"
 RECORD_SUFFIX = ".record.json"
 YANK_SUFFIX = ".yanked.json"
-PART_SUFFIX = ".part"
+LOCK = ".lock"
+ROCM_VERSION = re.compile(r"\d{1,2}\.\d{1,2}")
 RETRY = "publish the same wheels again: it completes what is missing and changes nothing else"
+
+_RECORD = TypeAdapter(Record)
 
 
 @dataclass(frozen=True)
 class NewFile:
-    """A wheel to be published, with its METADATA."""
+    """A wheel to be published, with its METADATA; ``attachments`` are contents by kind."""
 
     filename: str
     project: str
@@ -44,10 +55,13 @@ class NewFile:
     requires_python: str
     data: bytes
     metadata: bytes
+    serves: tuple[str, ...] = ()
+    verified: Mapping[str, str] = field(default_factory=dict)
+    attachments: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
     def sha256(self) -> str:
-        return _sha256(self.data)
+        return sha256(self.data)
 
     def to_record(self, now: datetime) -> Record:
         return Record(
@@ -57,179 +71,136 @@ class NewFile:
             requires_python=self.requires_python,
             size=len(self.data),
             sha256=self.sha256,
-            metadata_sha256=_sha256(self.metadata),
+            metadata_sha256=sha256(self.metadata),
             upload_time=now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            serves=self.serves,
+            verified=self.verified,
+            attachments={kind: sha256(data) for kind, data in self.attachments.items()},
         )
 
 
-def folder_of(root: Path, rocm: str) -> Path:
-    """The folder that holds ROCm ``rocm``'s index."""
-    return root / f"rocm{rocm}"
+def simple_of(root: Path, rocm: str) -> Path:
+    """The folder that ``--index-url`` names for ROCm ``rocm``."""
+    return root / f"rocm{rocm}" / "simple"
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Keep other publishers out of ``folder``; waits for one that is at work."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        yield
+def changing(root: Path) -> Iterator[None]:
+    """Keep other publishers out of the index, waiting for one that is at work; ``OSError`` gets its words."""
+    try:
+        make_folder(root)
+        with (root / LOCK).open("w") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            yield
+    except OSError as error:
+        title = f"the index {root} could not be written to the end; what clients see of it is sound"
+        problem = f"{error.filename or root}: {error.strerror or error}"
+        raise PublishError(title, [problem], advice=f"make room or mend the disk, then {RETRY}") from error
 
 
 def add_file(simple: Path, file: NewFile, now: datetime) -> bool:
     """Publish ``file``; False when it was there.  The caller holds the lock and knows the name is free."""
-    project = simple / file.project
-    project.mkdir(parents=True, exist_ok=True)
-    record = project / f"{file.filename}{RECORD_SUFFIX}"
-    is_new = not record.exists()
-    _ensure(project / file.filename, file.data)
-    _ensure(project / f"{file.filename}{METADATA_SUFFIX}", file.metadata)
-    if is_new:
-        _ensure(record, json_bytes(asdict(file.to_record(now))))
-    return is_new
+    path = simple / file.project / file.filename
+    record = beside(path, RECORD_SUFFIX)
+    published = _read_entry(record).record if record.exists() else None
+    ensure(path, file.data)
+    ensure(beside(path, METADATA_SUFFIX), file.metadata)
+    for kind, data in file.attachments.items():
+        # A later verification of the same wheel does not replace what was published with it.
+        if published is None or published.attachments.get(kind) == sha256(data):
+            ensure(beside(path, ATTACHMENTS[kind]), data)
+    if published is None:
+        ensure(record, json_bytes(asdict(file.to_record(now))))
+    return published is None
 
 
-def yank(root: Path, rocm: str, filename: str, reason: str, *, now: datetime) -> None:
+def yank(root: Path, rocm: str, filename: str, reason: str, *, catalogue: Catalogue, now: datetime) -> None:
     """Tell installers to leave a published file alone unless it is pinned (PEP 592); it stays where it is."""
-    simple = folder_of(root, rocm) / "simple"
-    with locked(simple.parent):
-        records = [
-            path for path in simple.glob(f"*/*{RECORD_SUFFIX}") if path.name == filename + RECORD_SUFFIX
-        ]
+    simple = simple_of(root, rocm)
+    with changing(root):
+        records = [path for path in _records(simple) if path.name == filename + RECORD_SUFFIX]
         if not records:
             title = f"{filename} cannot be yanked"
             problem = f"no such file in the index of ROCm {rocm}"
             raise PublishError(title, [problem], advice=f"see the names in {simple}")
         mark = records[0].with_name(filename + YANK_SUFFIX)
         if not mark.exists():
-            _ensure(mark, json_bytes({"reason": reason, "time": now.astimezone(UTC).isoformat()}))
-        write_pages(simple)
+            ensure(mark, json_bytes({"reason": reason, "time": now.astimezone(UTC).isoformat()}))
+        write_pages(root, catalogue)
 
 
-def write_pages(simple: Path) -> None:
-    """Make every page say what the records say; the caller holds the lock."""
-    projects = read_projects(simple)
-    for project, entries in projects.items():
-        for name, page in project_pages(project, entries).items():
-            _ensure(simple / project / name, page)
-    for name, page in root_pages(projects).items():
-        _ensure(simple / name, page)
+# Pages
 
 
-def remove_parts(simple: Path) -> None:
-    """Remove what an interrupted publisher was writing aside; the caller holds the lock."""
-    for part in simple.rglob(f".*{PART_SUFFIX}"):
-        part.unlink()
+def write_pages(root: Path, catalogue: Catalogue) -> None:
+    """Make every page say what the records and ``catalogue`` say; the caller holds the lock."""
+    contents = read_contents(root)
+    for name, page in (simple_pages(contents) | finder_pages_of(contents, catalogue)).items():
+        ensure(root / name, page)
 
 
-def read_projects(simple: Path) -> dict[str, tuple[Entry, ...]]:
-    """All published files by project, oldest version first; raises ``PublishError`` for damaged records."""
-    projects: dict[str, list[Entry]] = {}
-    problems = []
-    for path in sorted(simple.glob(f"*/*{RECORD_SUFFIX}")):
-        try:
-            entry = _read_entry(path)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            problems.append(f"{path}: {error}")
-        else:
-            projects.setdefault(path.parent.name, []).append(entry)
+# Reading
+
+
+def read_contents(root: Path) -> Contents:
+    """All published files; raises ``PublishError`` with every damaged record."""
+    contents, problems = read_what_can_be_read(root)
     if problems:
-        title = f"{simple}: records cannot be read"
+        title = f"{root}: records cannot be read"
         raise PublishError(title, problems, advice="restore these files from a copy of the index")
-    return {
-        project: tuple(sorted(entries, key=lambda e: (Version(e.record.version), e.record.filename)))
-        for project, entries in sorted(projects.items())
-    }
+    return contents
+
+
+def read_what_can_be_read(root: Path) -> tuple[Contents, tuple[str, ...]]:
+    """The published files whose records can be read, and what is wrong with the other records."""
+    contents: dict[str, dict[str, list[Entry]]] = {}
+    problems = []
+    for simple in sorted(root.glob("rocm*/simple")):
+        rocm = simple.parent.name.removeprefix("rocm")
+        for path in _records(simple):
+            try:
+                entry = _read_entry(path)
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                problems.append(f"{path}: {_words(error)}")
+            else:
+                contents.setdefault(rocm, {}).setdefault(path.parent.name, []).append(entry)
+    return {rocm: in_order(projects) for rocm, projects in contents.items()}, tuple(problems)
+
+
+def beside(path: Path, suffix: str) -> Path:
+    """The file that belongs to the wheel ``path``."""
+    return path.with_name(path.name + suffix)
+
+
+def _records(simple: Path) -> list[Path]:
+    return sorted(simple.glob(f"*/*{RECORD_SUFFIX}"))
 
 
 def _read_entry(path: Path) -> Entry:
-    record = Record(**json.loads(path.read_text(encoding="utf-8")))
-    for field, kind in Record.__annotations__.items():
-        if not isinstance(value := getattr(record, field), kind):
-            message = f"{field} is {value!r}, expected {kind.__name__}"
-            raise ValueError(message)  # noqa: TRY004
+    record = _RECORD.validate_json(path.read_bytes(), strict=True, extra="forbid")
     if (record.project, f"{record.filename}{RECORD_SUFFIX}") != (path.parent.name, path.name):
         message = f"it is about {record.project}/{record.filename}"
+        raise ValueError(message)
+    if strange := [rocm for rocm in record.serves if not ROCM_VERSION.fullmatch(rocm)]:
+        message = f"serves has {strange[0]!r}, expected ROCm versions such as 7.2"
+        raise ValueError(message)
+    if unknown := sorted(record.attachments.keys() - ATTACHMENTS.keys()):
+        message = f"attachments has {unknown[0]!r}, expected some of {', '.join(ATTACHMENTS)}"
         raise ValueError(message)
     Version(record.version)
     mark = path.with_name(record.filename + YANK_SUFFIX)
     return Entry(record, str(json.loads(mark.read_bytes())["reason"]) if mark.exists() else None)
 
 
-# Check
+def _words(error: Exception) -> str:
+    if not isinstance(error, ValidationError):
+        return str(error)
+    found = (
+        (".".join(map(str, one["loc"])), one["msg"])
+        for one in error.errors(include_url=False, include_input=False)
+    )
+    return "; ".join(f"{where}: {what}" if where else what for where, what in found)
 
 
-def verify_index(folder: Path) -> tuple[str, ...]:
-    """Hash everything in one ROCm version's folder; each fault in words with what to do, () when sound."""
-    simple = folder / "simple"
-    if not simple.is_dir():
-        return (f"{simple}: there is no index; publish a wheel first",)
-    try:
-        projects = read_projects(simple)
-    except PublishError as error:
-        return tuple(f"{problem}; {error.advice}" for problem in error.problems)
-    return tuple(_faults(simple, projects))
-
-
-def _faults(simple: Path, projects: Mapping[str, Sequence[Entry]]) -> Iterator[str]:
-    known = {simple / name for name in root_pages(projects)}
-    yield from _page_faults(simple, root_pages(projects))
-    for project, entries in projects.items():
-        pages = project_pages(project, entries)
-        known |= {simple / project / name for name in pages}
-        yield from _page_faults(simple / project, pages)
-        for entry in entries:
-            record, path = entry.record, simple / project / entry.record.filename
-            known |= {
-                path,
-                *(path.with_name(path.name + s) for s in (METADATA_SUFFIX, RECORD_SUFFIX, YANK_SUFFIX)),
-            }
-            yield from _hash_faults(path, record.sha256)
-            yield from _hash_faults(path.with_name(path.name + METADATA_SUFFIX), record.metadata_sha256)
-    for path in sorted(set(simple.rglob("*")) - known):
-        if path.is_file():
-            yield f"{path}: no record knows it, it is not published; {RETRY}, or remove it"
-
-
-def _page_faults(folder: Path, pages: Mapping[str, bytes]) -> Iterator[str]:
-    for name, page in pages.items():
-        path = folder / name
-        if not path.is_file():
-            yield f"{path}: the page is missing; {RETRY}"
-        elif path.read_bytes() != page:
-            yield f"{path}: the page is not what the records say; {RETRY}"
-
-
-def _hash_faults(path: Path, expected: str) -> Iterator[str]:
-    if not path.is_file():
-        yield f"{path}: missing, though its record is there; {RETRY}"
-    elif (found := _sha256(path.read_bytes())) != expected:
-        yield f"{path}: sha256 is {found}, its record says {expected}; {RETRY}"
-
-
-# Files
-
-
-def _ensure(path: Path, data: bytes) -> None:
-    """Let ``path`` hold ``data``, durably; at no moment does it hold anything between the old and the new."""
-    if path.is_file() and path.read_bytes() == data:
-        return
-    aside = path.with_name(f".{path.name}{PART_SUFFIX}")
-    with aside.open("wb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-    aside.replace(path)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _sha256(data: bytes) -> str:
+def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()

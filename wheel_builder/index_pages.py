@@ -3,7 +3,7 @@
 import html
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
@@ -11,11 +11,17 @@ API_VERSION = "1.1"
 JSON_TYPE = "application/vnd.pypi.simple.v1+json"
 HTML_PAGE = "index.html"
 JSON_PAGE = "index.json"
+# What may be published beside a wheel, by kind: the end of its file's name.
+ATTACHMENTS = {"verification": ".verification.json", "provenance": ".provenance.json"}
 
 
 @dataclass(frozen=True)
 class Record:
-    """One published file; ``upload_time`` is RFC 3339 in UTC, ``project`` is the normalised name."""
+    """One published file; ``upload_time`` is RFC 3339 in UTC, ``project`` is the normalised name.
+
+    ``serves`` has the ROCm versions whose runtimes it was loaded under besides its own, ``verified`` for each
+    arch what was shown of it in words, ``attachments`` the sha256 of each file published beside it, by kind.
+    """
 
     filename: str
     project: str
@@ -25,24 +31,34 @@ class Record:
     sha256: str
     metadata_sha256: str
     upload_time: str
+    serves: tuple[str, ...] = ()
+    verified: Mapping[str, str] = field(default_factory=dict)
+    attachments: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A record as the pages show it: ``yanked`` is the reason, None for a file in good standing."""
+    """A record as a page shows it.
+
+    ``yanked`` is the reason, None for a file in good standing; ``folder`` leads from the page to the file:
+    "" or a relative URL with a slash at its end.
+    """
 
     record: Record
     yanked: str | None
+    folder: str = ""
+
+    @property
+    def url(self) -> str:
+        """Relative to the page."""
+        return self.folder + quote(self.record.filename)
 
 
 def project_pages(project: str, entries: Sequence[Entry]) -> dict[str, bytes]:
     """The pages of one project: file name -> content."""
     versions = list(dict.fromkeys(entry.record.version for entry in entries))
     document = _document(name=project, versions=versions, files=[_json_file(entry) for entry in entries])
-    links = (
-        _link(quote(e.record.filename) + f"#sha256={e.record.sha256}", e.record.filename, _flags(e))
-        for e in entries
-    )
+    links = (_link(f"{e.url}#sha256={e.record.sha256}", e.record.filename, _flags(e)) for e in entries)
     return {HTML_PAGE: _html(f"Links for {project}", links), JSON_PAGE: json_bytes(document)}
 
 
@@ -64,7 +80,7 @@ def _json_file(entry: Entry) -> dict[str, Any]:
     yanked = False if entry.yanked is None else entry.yanked or True
     return {
         "filename": record.filename,
-        "url": quote(record.filename),
+        "url": entry.url,
         "hashes": {"sha256": record.sha256},
         "size": record.size,
         "upload-time": record.upload_time,

@@ -19,7 +19,7 @@ from pydantic_core import ErrorDetails
 
 from wheel_builder.document import Document, Key, Problem, read_document
 from wheel_builder.errors import MatrixError
-from wheel_builder.model import Arch, Exclude, Matrix, Package, Rocm
+from wheel_builder.model import Arch, Exclude, Matrix, OtherArch, Package, Rocm
 from wheel_builder.words import unknown
 
 MAX_WHEEL_MIB = 1024
@@ -28,6 +28,7 @@ _KEYS: Mapping[Key, type] = {
     (): Matrix,
     ("package",): Package,
     ("archs", "*"): Arch,
+    ("other_archs", "*"): OtherArch,
     ("rocm", "*"): Rocm,
     ("exclude", "*"): Exclude,
 }
@@ -43,6 +44,7 @@ _EXPECTED = {
 
 _VERSION = (r"\d{1,2}\.\d{1,2}", 'a version such as "7.2"')
 _SUITE = (r"[a-z][a-z0-9-]*", "the name of a Debian suite such as sid")
+_ARCH = (r"gfx[1-9][0-9a-f]{2,3}", "an arch such as gfx1100")
 _LINE = (r"(?=.*\S)[^\x00-\x1f\x7f-\x9f]+", "one line of text")
 _FORMATS: Mapping[tuple[str, ...], tuple[str, str]] = {
     ("default_rocm",): _VERSION,
@@ -50,8 +52,11 @@ _FORMATS: Mapping[tuple[str, ...], tuple[str, str]] = {
     ("package", "torch_headers"): (r"\d+\.\d+\.\d+", 'a release such as "2.13.0"'),
     ("package", "torch_headers_sha256"): (r"[0-9a-f]{64}", "64 lowercase hexadecimal digits"),
     ("package", "platform_tag"): (r"manylinux_2_\d{1,2}_x86_64", "a tag such as manylinux_2_28_x86_64"),
-    ("archs", "*", "name"): (r"gfx[1-9][0-9a-f]{2,3}", "an arch such as gfx1100"),
+    ("archs", "*", "name"): _ARCH,
     ("archs", "*", "devices"): _LINE,
+    ("other_archs", "*", "name"): _ARCH,
+    ("other_archs", "*", "devices"): _LINE,
+    ("other_archs", "*", "reason"): _LINE,
     ("rocm", "*", "version"): _VERSION,
     ("rocm", "*", "base"): (
         r"[a-z0-9][A-Za-z0-9._/-]*(:[0-9]+/[A-Za-z0-9._/-]+)?(:[A-Za-z0-9_][A-Za-z0-9._-]*)?(@sha256:[0-9a-f]{64})?",
@@ -80,6 +85,7 @@ _NOT_EMPTY = (
 
 _UNIQUE = (
     ("archs", "*", "name"),
+    ("other_archs", "*", "name"),
     ("rocm", "*", "version"),
     ("rocm", "*", "archs", "*"),
     ("rocm", "*", "packages", "*", "*"),
@@ -219,6 +225,13 @@ def _unknown_problems(document: Document) -> Iterator[Problem]:
                 yield Problem(key, unknown(kind, text, known))
 
 
+def _other_arch_problems(document: Document) -> Iterator[Problem]:
+    built = [text for _, text in document.texts("archs", "*", "name")]
+    for key, text in document.texts("other_archs", "*", "name"):
+        if text in built:
+            yield Problem(key, f"{text!r} stands under archs too; remove one")
+
+
 def _provider_problems(document: Document) -> Iterator[Problem]:
     for key, row in document.find("rocm", "*"):
         if not isinstance(row, dict):
@@ -281,6 +294,7 @@ _RULES: tuple[Callable[[Document], Iterator[Problem]], ...] = (
     _empty_problems,
     _duplicate_problems,
     _unknown_problems,
+    _other_arch_problems,
     _provider_problems,
     _exclude_problems,
     _default_problems,

@@ -15,6 +15,15 @@ class Arch:
 
 
 @dataclass(frozen=True)
+class OtherArch:
+    """A gfx arch that no wheel holds code for, and why."""
+
+    name: str
+    devices: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class Rocm:
     """One ROCm version and the image that its wheel is built in.
 
@@ -63,6 +72,7 @@ class Matrix:
     archs: tuple[Arch, ...]
     rocm: tuple[Rocm, ...]
     exclude: tuple[Exclude, ...]
+    other_archs: tuple[OtherArch, ...] = ()
 
 
 @dataclass(frozen=True)

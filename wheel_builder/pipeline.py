@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from wheel_builder.catalogue import Catalogue, catalogue_of
 from wheel_builder.errors import WheelError
 from wheel_builder.model import Job, Matrix, Package, Plan
 from wheel_builder.plan import jobs_to_build
@@ -61,13 +62,15 @@ class Released:
         return f"pip install {self.requirement} --index-url {self.index_url}"
 
 
-def release(plan: Plan, place: Workplace, *, plain: bool | None = None) -> tuple[Released, ...]:
+def release(
+    plan: Plan, place: Workplace, *, catalogue: Catalogue, plain: bool | None = None
+) -> tuple[Released, ...]:
     """Run all jobs of the plan, one after another.  Raises the error of the first stage that fails."""
     jobs = jobs_to_build(plan)
     with progress_of(planned(jobs), place, plain) as progress:
         start_engine(place, progress)
         tester = verify_image(plan.package, place, progress)
-        released = tuple(_release_job(job, plan.package, place, tester, progress) for job in jobs)
+        released = tuple(_release_job(job, plan.package, place, tester, catalogue, progress) for job in jobs)
         print(progress.summary(), file=sys.stderr)  # noqa: T201  the progress' own last line
     return released
 
@@ -98,7 +101,7 @@ def publish_files(files: Sequence[Path], matrix: Matrix, index: Path, checkout: 
     require_records({file: job.archs for file, job in zip(files, jobs, strict=True)})
     now = datetime.now(UTC)
     return [
-        publish.publish([file], index, job.rocm.version, now=now).simple
+        publish.publish([file], index, job.rocm.version, catalogue=catalogue_of(matrix), now=now).simple
         for file, job in zip(files, jobs, strict=True)
     ]
 
@@ -191,7 +194,7 @@ def build_wheel(
 
 
 def _release_job(
-    job: Job, package: Package, place: Workplace, tester: Artifact, progress: Progress
+    job: Job, package: Package, place: Workplace, tester: Artifact, catalogue: Catalogue, progress: Progress
 ) -> Released:
     builder = builder_image(job, package, place, progress)
     codes = compile_device_code(job, builder, place, progress)
@@ -200,7 +203,7 @@ def _release_job(
     with progress.step("audit", job=job.id):
         audit.audit_wheel(file, expectation(job, package, place.checkout))
     record = verify_one(file, job, place, builder, tester, progress)
-    simple = _publish(file, record, job, place, progress)
+    simple = _publish(file, record, job, place, catalogue, progress)
     version = file.name.split("-")[1]
     requirement = f"flash-attn-rocm=={version}"
     log = place.log(f"install-{job.id}")
@@ -221,14 +224,18 @@ def _release_job(
     )
 
 
-def _publish(file: Path, record: Artifact, job: Job, place: Workplace, progress: Progress) -> Path:
+def _publish(
+    file: Path, record: Artifact, job: Job, place: Workplace, catalogue: Catalogue, progress: Progress
+) -> Path:
     with progress.step("publish", job=job.id) as step:
         place.dist.mkdir(parents=True, exist_ok=True)
         finished = place.dist / file.name
         shutil.copy2(file, finished)
         write_record(finished, record.facts)
         require_records({finished: job.archs})
-        published = publish.publish([finished], place.index, job.rocm.version, now=datetime.now(UTC))
+        published = publish.publish(
+            [finished], place.index, job.rocm.version, catalogue=catalogue, now=datetime.now(UTC)
+        )
         if not published.added:
             step.skipped("the index has this file")
     return published.simple

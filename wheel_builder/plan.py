@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from wheel_builder.errors import SelectionError
-from wheel_builder.model import Job, Matrix, Plan, Rejection, Rocm, Selection
+from wheel_builder.model import Arch, Job, Matrix, OtherArch, Plan, Rejection, Rocm, Selection
 from wheel_builder.words import unknown
 
 
@@ -110,9 +110,13 @@ def _check_names(matrix: Matrix, selection: Selection) -> None:
 
 def _unknown_arch(matrix: Matrix, name: str, archs: list[str]) -> str:
     # Three letters such as MI3 or XTX would match half of the list.
-    devices = [arch.name for arch in matrix.archs if len(name) > 3 and name.lower() in arch.devices.lower()]
+    every: list[Arch | OtherArch] = [*matrix.archs, *matrix.other_archs]
+    devices = [arch.name for arch in every if len(name) > 3 and name.lower() in arch.devices.lower()]
     if devices:
         return f"{name!r} is the name of a device; its arch is {' or '.join(devices)}"
+    for other in matrix.other_archs:
+        if other.name == name:
+            return f"nothing is built for {name}: {other.reason}"
     return unknown("arch", name, archs)
 
 

@@ -2,6 +2,14 @@
 
 A record travels with its wheel, so that a wheel which was verified on one machine can be published from
 another; it names the wheel by its content.
+
+``serves`` in a record lists the ROCm versions whose runtimes the wheel was loaded under, besides the one it
+was built with; the index then offers it for them too.  What limits that list, as the wheel links no
+libamdhip64 and finds HIP in the process:
+
+- the runtime has to have every function that the library calls; hipGetDevicePropertiesR0600 came with 6.0;
+- its loader has to know the code objects' version, which the compiler chose (6 in today's wheels);
+- a torch that the wheel supports has to exist for it.
 """
 
 import json
@@ -14,12 +22,18 @@ from wheel_builder.errors import PublishError
 from wheel_builder.store import sha256_file
 
 SUFFIX = ".record.json"
+PROVENANCE_SUFFIX = ".provenance.json"
 VERIFY_FIRST = "verify it first: python -m wheel_builder verify WHEEL"
 
 
 def record_path(wheel: Path) -> Path:
     """Where the record of ``wheel`` is: beside it."""
     return wheel.with_name(wheel.name + SUFFIX)
+
+
+def provenance_path(wheel: Path) -> Path:
+    """Where the provenance statement of ``wheel`` is, if it has one: beside it."""
+    return wheel.with_name(wheel.name + PROVENANCE_SUFFIX)
 
 
 def write_record(wheel: Path, record: Mapping[str, Any]) -> Path:

@@ -69,7 +69,8 @@ class IndexHandler(SimpleHTTPRequestHandler):
 
     def guess_type(self, path: object) -> str:
         kinds = {HTML_PAGE: "text/html; charset=utf-8", JSON_PAGE: JSON_TYPE}
-        return kinds.get(Path(str(path)).name, "application/octet-stream")
+        other = "application/json" if str(path).endswith(".json") else "application/octet-stream"
+        return kinds.get(Path(str(path)).name, other)
 
     def end_headers(self) -> None:
         self.send_header("Vary", "Accept")

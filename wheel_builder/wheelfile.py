@@ -20,10 +20,14 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 
 from wheel_builder.errors import WheelFileError
+from wheel_builder.ziplayout import METHODS, layout_problems
 
 MIB = 1 << 20
 # Uncompressed offload bundles shrink to a sixth; beyond this no honest wheel of ours goes.
 MAX_EXPANSION = 32
+MAX_ENTRIES = 10_000
+# What file systems take for one part of a path, and more than an honest whole path has.
+MAX_NAME_BYTES, MAX_PATH_BYTES = 255, 1000
 RECORD_HASH = "sha256"
 
 
@@ -129,36 +133,70 @@ def _unpack(path: Path, data: bytes, limit: int) -> dict[str, bytes]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             entries = archive.infolist()
-            if problems := list(_entry_problems(entries, limit)):
+            problems = [
+                *_entry_problems(entries, limit),
+                *layout_problems(data, entries, archive.start_dir),
+            ]
+            if problems:
                 raise _refusal(path, problems)
-            return {entry.filename: archive.read(entry) for entry in entries if not entry.is_dir()}
+            return {entry.filename: _read_entry(archive, entry) for entry in entries if not entry.is_dir()}
     # RuntimeError: encrypted; NotImplementedError: a compression that zipfile does not know.
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
         raise _refusal(path, [f"not a readable zip file: {error}"]) from error
 
 
+def _read_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
+    # Asking for the promised size bounds what is unpacked; without it zipfile unpacks all there is at once.
+    with archive.open(entry) as stream:
+        data = stream.read(entry.file_size)
+    if len(data) != entry.file_size:
+        message = f"{entry.filename!r} holds {len(data)} bytes, not {entry.file_size}"
+        raise zipfile.BadZipFile(message)
+    return data
+
+
 def _entry_problems(entries: list[zipfile.ZipInfo], limit: int) -> Iterator[str]:
-    for name, count in Counter(entry.filename for entry in entries).items():
-        if count > 1:
-            yield f"{name!r} is in it {count} times"
-        if not _is_safe(name):
-            yield f"{name!r} is not a path inside the wheel"
+    if len(entries) > MAX_ENTRIES:
+        yield f"it has {len(entries)} entries; the most that is unpacked is {MAX_ENTRIES}"
+        return
+    yield from _name_problems(entries)
     for entry in entries:
         kind = stat.S_IFMT(entry.external_attr >> 16)
         if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
             yield f"{entry.filename!r} is not a regular file (a link or a device)"
+        if entry.compress_type not in METHODS:
+            expected = " or ".join(METHODS.values())
+            yield f"{entry.filename!r} is packed with method {entry.compress_type}, expected {expected}"
+        if entry.filename.endswith("/") and entry.file_size:
+            yield f"{entry.filename!r} is a folder with {entry.file_size} bytes in it"
     total = sum(entry.file_size for entry in entries)
     if total > limit:
         yield f"it unpacks to {total} bytes; the most that is unpacked is {limit}"
+
+
+def _name_problems(entries: list[zipfile.ZipInfo]) -> Iterator[str]:
+    counts = Counter(entry.filename for entry in entries)
+    yield from (f"{name!r} is in it {count} times" for name, count in counts.items() if count > 1)
+    for entry in entries:
+        if entry.filename != entry.orig_filename:
+            yield f"{entry.orig_filename!r} is read as {entry.filename!r}"
+    if unsafe := [name for name in counts if not _is_safe(name)]:
+        yield from (f"{name[:MAX_PATH_BYTES]!r} is not a path inside the wheel" for name in unsafe)
+        return
+    files = {name for name in counts if not name.endswith("/")}
+    folders = {str(folder) for name in counts for folder in PurePosixPath(name).parents}
+    folders |= {name.removesuffix("/") for name in counts if name.endswith("/")}
+    yield from (f"{name!r} is both a file and a folder" for name in sorted(files & folders))
 
 
 def _is_safe(name: str) -> bool:
     parts = name.removesuffix("/").split("/")
     return (
         name.isprintable()
+        and len(name.encode()) <= MAX_PATH_BYTES
         and not any(character in name for character in '\\:"')
         and not PurePosixPath(name).is_absolute()
-        and all(part not in ("", ".", "..") for part in parts)
+        and all(part not in ("", ".", "..") and len(part.encode()) <= MAX_NAME_BYTES for part in parts)
     )
 
 

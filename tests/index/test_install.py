@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 import uv
 
+from tests.catalogues import CATALOGUE
 from tests.index.conftest import serving
 from tests.wheels import project_wheel
 from wheel_builder.index import yank
 from wheel_builder.index_pages import JSON_TYPE
+from wheel_builder.records import write_record
 from wheel_builder.stages.publish import publish
 from wheel_builder.store import sha256_file
 
@@ -31,12 +33,12 @@ def wheel(tmp_path):
 
 @pytest.fixture
 def root(tmp_path, wheel):
-    publish([wheel], tmp_path / "index", "7.2", now=NOW)
+    publish([wheel], tmp_path / "index", "7.2", catalogue=CATALOGUE, now=NOW)
     return tmp_path / "index"
 
 
-def install(installer, url, env, target, *requirement):
-    command = [*installer, "--index-url", f"{url}/rocm7.2/simple/", "--target", str(target), *requirement]
+def install(installer, url, env, target, *requirement, simple="rocm7.2/simple/"):
+    command = [*installer, "--index-url", f"{url}/{simple}", "--target", str(target), *requirement]
     return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
 
 
@@ -78,8 +80,8 @@ def test_a_wheel_that_was_changed_on_the_server_is_not_installed(root, installer
 @INSTALLERS
 def test_a_yanked_file_is_passed_over_unless_pinned(root, installer, clean_env, tmp_path):
     newer = project_wheel(tmp_path, NAME, "2.0+rocm7.2", module=b"VALUE = 2\n")
-    publish([newer], root, "7.2", now=NOW)
-    yank(root, "7.2", newer.name, 'wrong "numbers" <on> gfx908', now=NOW)
+    publish([newer], root, "7.2", catalogue=CATALOGUE, now=NOW)
+    yank(root, "7.2", newer.name, 'wrong "numbers" <on> gfx908', catalogue=CATALOGUE, now=NOW)
     with serving(root) as (url, _):
         free = install(installer, url, clean_env, tmp_path / "free", NAME)
         pinned = install(installer, url, clean_env, tmp_path / "pinned", f"{NAME}==2.0+rocm7.2")
@@ -90,11 +92,42 @@ def test_a_yanked_file_is_passed_over_unless_pinned(root, installer, clean_env, 
 
 @INSTALLERS
 def test_a_file_for_another_python_is_passed_over(root, installer, clean_env, tmp_path):
-    publish([project_wheel(tmp_path, NAME, "3.0+rocm7.2", requires="<3")], root, "7.2", now=NOW)
+    publish(
+        [project_wheel(tmp_path, NAME, "3.0+rocm7.2", requires="<3")],
+        root,
+        "7.2",
+        catalogue=CATALOGUE,
+        now=NOW,
+    )
     with serving(root) as (url, _):
         done = install(installer, url, clean_env, tmp_path / "target", NAME)
     assert done.returncode == 0, done.stderr
     assert value(tmp_path / "target") == "VALUE = 42\n"
+
+
+@INSTALLERS
+def test_installs_from_the_root_of_all_rocm_versions(root, any_handler, installer, clean_env, tmp_path):
+    older = project_wheel(tmp_path, NAME, "1.0+rocm6.4", module=b"VALUE = 64\n")
+    publish([older], root, "6.4", catalogue=CATALOGUE, now=NOW)
+    with serving(root, any_handler) as (url, _):
+        newest = install(installer, url, clean_env, tmp_path / "newest", NAME, simple="simple/")
+        pinned = install(
+            installer, url, clean_env, tmp_path / "pinned", f"{NAME}==1.0+rocm6.4", simple="simple/"
+        )
+    assert (newest.returncode, pinned.returncode) == (0, 0), newest.stderr + pinned.stderr
+    assert value(tmp_path / "newest") == "VALUE = 42\n"
+    assert value(tmp_path / "pinned") == "VALUE = 64\n"
+
+
+@INSTALLERS
+def test_installs_for_another_runtime_that_a_wheel_serves(root, any_handler, installer, clean_env, tmp_path):
+    wheel = project_wheel(tmp_path, NAME, "2.0+rocm7.2", module=b"VALUE = 2\n")
+    write_record(wheel, {"sha256": sha256_file(wheel), "archs": {}, "serves": ["7.1"]})
+    publish([wheel], root, "7.2", catalogue=CATALOGUE, now=NOW)
+    with serving(root, any_handler) as (url, _):
+        done = install(installer, url, clean_env, tmp_path / "target", NAME, simple="rocm7.1/simple/")
+    assert done.returncode == 0, done.stderr
+    assert value(tmp_path / "target") == "VALUE = 2\n"
 
 
 def value(target: Path) -> str:
@@ -117,8 +150,18 @@ def test_our_server_gives_each_client_its_kind_of_page(root):
             assert get(page, f"{JSON_TYPE}, text/html;q=0.1") == (JSON_TYPE, "Accept", as_json.read_bytes())
 
 
+def test_our_server_shows_the_page_to_everyone(root):
+    with serving(root) as (url, _):
+        for accept in ("", JSON_TYPE):
+            assert get(f"{url}/", accept)[::2] == (
+                "text/html; charset=utf-8",
+                (root / "index.html").read_bytes(),
+            )
+        assert get(f"{url}/wheels.json")[0] == "application/json"
+
+
 @pytest.mark.parametrize(
-    "path", ["/rocm7.2/", "/", "/rocm7.2/.lock", "/../secret", "/%2e%2e/secret", "/rocm7.2/%2elock"]
+    "path", ["/rocm7.2/", "/.lock", "/%2elock", "/../secret", "/%2e%2e/secret", "/rocm7.2/simple/.x"]
 )
 def test_our_server_shows_no_listings_and_nothing_hidden_or_outside(root, path):
     (root.parent / "secret").write_text("secret")

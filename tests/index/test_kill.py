@@ -1,123 +1,187 @@
-"""A publisher that is killed at any moment leaves a valid index, and publishing again completes it."""
+"""A publisher that is killed at any write, or whose disk is full, leaves a valid index.
 
+Publishing again completes it.
+"""
+
+import concurrent.futures
 import json
+import multiprocessing
 import os
+import re
 import shutil
 import subprocess
 import sys
-from datetime import UTC, datetime
 from html.parser import HTMLParser
+from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
 import pytest
 
+from tests.catalogues import CATALOGUE
 from tests.index.conftest import serving
-from tests.wheels import project_wheel
-from wheel_builder import index, index_pages
-from wheel_builder.index import verify_index, yank
+from tests.index.publisher import NOW, outcome
+from tests.wheels import VERSION, project_wheel, write_wheel
+from wheel_builder.errors import PublishError
+from wheel_builder.index import read_contents
+from wheel_builder.index_check import verify_index
+from wheel_builder.records import write_record
 from wheel_builder.stages.publish import publish
 from wheel_builder.store import sha256_file
 
-NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-KILLED = 86
+CHECKOUT = Path(__file__).parents[2]
+KILLED = -9
+SHOWN = {"numerics": "executed on an ISA emulator", "launches": {"a": 1}, "findings": [], "passed": True}
 
 
-def in_child(action, *, kill_at=0):
-    """Run ``action`` in a child that dies, without any clean-up, before the ``kill_at``-th line of index.py.
+class Publisher:
+    """Runs publishers one at a time; ``trace`` has the calls of the last one that change the file system."""
 
-    Returns the child's pid; with 0 it is not killed.
-    """
-    if pid := os.fork():
-        return pid
-    lines = 0
+    def __init__(self, process, folder):
+        self.process = process
+        self.file = folder / "trace"
 
-    def trace(frame, event, _):
-        nonlocal lines
-        if frame.f_code.co_filename != index.__file__:
-            return None
-        if event == "line":
-            lines += 1
-            if lines == kill_at:
-                os._exit(KILLED)
-        return trace
+    def __call__(self, root, do, *, kill_at=0, full_at=0, **arguments):
+        order = {"root": str(root), "do": do, "kill_at": kill_at, "full_at": full_at, "trace": str(self.file)}
+        self.process.stdin.write(json.dumps(order | arguments) + "\n")
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline())
 
-    status = 1
-    try:
-        sys.settrace(trace if kill_at else None)
-        action()
-        status = 0
-    finally:
-        os._exit(status)
+    @property
+    def trace(self):
+        return [tuple(line.split(" ", 1)) for line in self.file.read_text().splitlines()]
 
 
-def exit_status(pid):
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+@pytest.fixture(scope="module")
+def publisher(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("publisher")
+    killer = folder / "killer.so"
+    command = [sys.executable, "-m", "ziglang", "cc", "-O1", "-shared", "-fPIC", "-o", str(killer)]
+    subprocess.run([*command, str(CHECKOUT / "tests/index/killer.c")], check=True, cwd=folder)
+    with (
+        (folder / "errors").open("w+") as errors,
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.index.publisher"],
+            cwd=CHECKOUT,
+            env=os.environ | {"LD_PRELOAD": str(killer)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        ) as process,
+    ):
+        yield Publisher(process, folder)
+        process.stdin.close()
+        assert process.wait() == 0
+        errors.seek(0)
+        assert "Traceback" not in errors.read()
 
 
 class Links(HTMLParser):
     def __init__(self, page):
         super().__init__()
-        self.hrefs = []
-        self.attributes = []
+        self.links = []
         self.feed(page)
 
     def handle_starttag(self, tag, attributes):
         if tag == "a":
-            self.attributes.append(dict(attributes))
+            self.links.append(dict(attributes))
 
 
-def check_what_clients_see(simple):
+def check_what_clients_see(root):
     """Every page can be read, and every file, hash and sidecar that it names is right."""
-    for page in (simple / "index.html", simple / "index.json"):
-        if page.exists():
+    for simple in root.glob("**/simple"):
+        for page in filter(Path.exists, (simple / "index.html", simple / "index.json")):
             for project in projects_on(page):
                 assert (simple / project / page.name).is_file()
-    for page in simple.glob("*/index.html"):
-        for link in Links(page.read_text()).attributes:
-            name, fragment = urldefrag(link["href"])
-            file = page.parent / unquote(name)
-            assert fragment == f"sha256={sha256_file(file)}"
-            sidecar = file.with_name(file.name + ".metadata")
-            assert link["data-core-metadata"] == f"sha256={sha256_file(sidecar)}"
-    for page in simple.glob("*/index.json"):
-        for entry in json.loads(page.read_text())["files"]:
-            file = page.parent / unquote(entry["url"])
-            assert entry["hashes"]["sha256"] == sha256_file(file)
-            assert entry["size"] == file.stat().st_size
+        for page in simple.glob("*/index.html"):
+            check_html(page)
+        for page in simple.glob("*/index.json"):
+            check_json(page)
+    check_finder(root)
+
+
+def check_html(page):
+    for link in Links(page.read_text()).links:
+        name, fragment = urldefrag(link["href"])
+        file = page.parent / unquote(name)
+        assert fragment == f"sha256={sha256_file(file)}"
+        sidecar = file.with_name(file.name + ".metadata")
+        assert link["data-core-metadata"] == f"sha256={sha256_file(sidecar)}"
+
+
+def check_json(page):
+    for entry in json.loads(page.read_text())["files"]:
+        file = page.parent / unquote(entry["url"])
+        assert entry["hashes"]["sha256"] == sha256_file(file)
+        assert entry["size"] == file.stat().st_size
+
+
+def check_finder(root):
+    if (root / "wheels.json").exists():
+        for wheel in json.loads((root / "wheels.json").read_text())["wheels"]:
+            assert sha256_file(root / unquote(wheel["url"])) == wheel["sha256"]
+    if (root / "index.html").exists():
+        links = Links((root / "index.html").read_text()).links
+        assert all((root / unquote(link["href"])).is_file() for link in links)
 
 
 def projects_on(page):
     if page.suffix == ".json":
         return [project["name"] for project in json.loads(page.read_text())["projects"]]
-    return [link["href"].rstrip("/") for link in Links(page.read_text()).attributes]
+    return [link["href"].rstrip("/") for link in Links(page.read_text()).links]
 
 
 @pytest.fixture
-def old_and_new(tmp_path):
-    """An index with one file, and the wheels of the next publication: a new version and a new project."""
-    old, new = (
-        tmp_path / "old",
-        [project_wheel(tmp_path, "demo", "2.0"), project_wheel(tmp_path, "other", "1.0")],
-    )
-    publish([project_wheel(tmp_path, "demo", "1.0")], old, "7.2", now=NOW)
-    return old, new
+def old(tmp_path):
+    """An index with one file."""
+    publish([project_wheel(tmp_path, "demo", "1.0")], tmp_path / "old", "7.2", catalogue=CATALOGUE, now=NOW)
+    return tmp_path / "old"
 
 
-def killed_everywhere(old, action, root):
-    """Kill ``action`` before each of its lines in turn; yields once for each state that this leaves."""
+@pytest.fixture
+def new(tmp_path):
+    """The next publication: a new version, and a new project with a record that serves another runtime."""
+    ours = write_wheel(tmp_path)
+    write_record(ours, {"sha256": sha256_file(ours), "archs": {"gfx908": SHOWN}, "serves": ["7.1"]})
+    wheels = [project_wheel(tmp_path, "demo", "2.0"), ours]
+    return {"wheels": [str(wheel) for wheel in wheels], "rocm": "7.2"}
+
+
+def everywhere(publisher, old, root, do, *, of="kill_at", status=KILLED, **arguments):
+    """Kill at each call in turn, or let the disk be full from there; yields for each state that is left."""
     seen = set()
-    for kill_at in range(1, 100_000):
+    for number in range(1, 10_000):
         shutil.rmtree(root, ignore_errors=True)
         if old:
             shutil.copytree(old, root)
-        status = exit_status(in_child(action, kill_at=kill_at))
-        if status == 0:
+        found = publisher(root, do, **{of: number}, **arguments)
+        if found == 0:
+            check_that_nothing_was_missed(publisher.trace, old, root, number - 1)
             return
-        assert status == KILLED
+        assert found == status
         if (state := files_of(root)) not in seen:
             seen.add(state)
-            yield kill_at
+            yield number
     pytest.fail("the publisher never came to its end")
+
+
+def check_that_nothing_was_missed(trace, old, root, count):
+    """Each call was one at which it was killed, and whatever is new in the index came by such a call."""
+    assert len(trace) == count
+    before = files_of(old) if old else frozenset()
+    changed = {str(root / name) for name, _ in files_of(root) - before}
+    renamed = [path for what, path in trace if what == "rename"]
+    assert changed - {str(root / ".lock")} == set(renamed)
+    assert len(renamed) == len(set(renamed)), "nothing is written twice"
+    for path in renamed:
+        aside = f"{Path(path).parent}/.{Path(path).name}.part"
+        at = trace.index(("rename", path))
+        assert trace[at - 4 : at] == [
+            ("open", aside), ("write", aside), ("half-written", aside), ("fsync", aside)
+        ]  # fmt: skip
+        assert trace[at + 1] == ("fsync", str(Path(path).parent))
+    made = [path for what, path in trace if what == "mkdir"]
+    assert all(trace[trace.index(("mkdir", path)) + 1] == ("fsync", str(Path(path).parent)) for path in made)
 
 
 def files_of(folder):
@@ -126,22 +190,25 @@ def files_of(folder):
     )
 
 
-def test_killed_while_adding_to_an_index(old_and_new, tmp_path, clean_env):
-    old, new = old_and_new
-    root, seen = tmp_path / "index", {}
-    simple = root / "rocm7.2" / "simple"
+def versions(root, project="demo"):
+    return [entry.record.version for entry in read_contents(root)["7.2"][project]]
 
-    for _ in killed_everywhere(old, lambda: publish(new, root, "7.2", now=NOW), root):
-        check_what_clients_see(simple)
-        pages = frozenset(file for file in files_of(simple) if file[0].endswith((".html", "index.json")))
+
+def test_killed_while_adding_to_an_index(publisher, old, new, tmp_path, clean_env):
+    root, seen = tmp_path / "index", {}
+    for _ in everywhere(publisher, old, root, "publish", **new):
+        check_what_clients_see(root)
+        assert "1.0" in versions(root)
+        pages = frozenset(file for file in files_of(root) if re.search(r"index\.(html|json)$", file[0]))
         if pages not in seen:
             seen[pages] = pip_downloads(root, clean_env, tmp_path / "got")
-        publish(new, root, "7.2", now=NOW)
-        assert verify_index(root / "rocm7.2") == ()
-        assert [e.record.version for e in index.read_projects(simple)["demo"]] == ["1.0", "2.0"]
+        assert publisher(root, "publish", **new) == 0
+        assert verify_index(root) == ()
+        assert versions(root) == ["1.0", "2.0"]
+        assert versions(root, "flash-attn-rocm") == [VERSION]
 
-    # The project has two pages, the other project two, the root two; each is new at some moment.
-    assert len(seen) >= 6
+    # Two pages for each project in two indexes, ours also for the other runtime, and three lists of projects.
+    assert len(seen) >= 16
     assert set(seen.values()) == {"demo-1.0-py3-none-any.whl", "demo-2.0-py3-none-any.whl"}
 
 
@@ -156,31 +223,89 @@ def pip_downloads(root, env, folder):
     return file.name
 
 
-def test_killed_while_making_the_first_index(old_and_new, tmp_path):
-    _, new = old_and_new
+def test_killed_while_making_the_first_index(publisher, new, tmp_path):
+    """And another publisher, who knows nothing of these wheels, comes before they are published again."""
+    root, other = tmp_path / "index", [str(project_wheel(tmp_path, "other", "1.0"))]
+    for _ in everywhere(publisher, None, root, "publish", **new):
+        check_what_clients_see(root)
+        assert publisher(root, "publish", wheels=other, rocm="7.2") == 0
+        check_what_clients_see(root)
+        assert publisher(root, "publish", **new) == 0
+        assert verify_index(root) == ()
+
+
+def test_killed_while_yanking(publisher, old, tmp_path):
+    root, order = tmp_path / "index", {"file": "demo-1.0-py3-none-any.whl", "rocm": "7.2"}
+    for _ in everywhere(publisher, old, root, "yank", **order):
+        check_what_clients_see(root)
+        assert publisher(root, "yank", **order) == 0
+        assert verify_index(root) == ()
+        assert read_contents(root)["7.2"]["demo"][0].yanked == "broken"
+
+
+def test_killed_while_cleaning_up_after_a_killed_one(publisher, old, new, tmp_path):
+    half = tmp_path / "half"
+    shutil.copytree(old, half)
+    assert publisher(half, "publish", kill_at=5, **new) == KILLED
+    assert list(half.rglob("*.part"))
+    for number in range(1, 12):
+        root = tmp_path / f"index-{number}"
+        shutil.copytree(half, root)
+        assert publisher(root, "publish", kill_at=number, **new) == KILLED
+        check_what_clients_see(root)
+        assert publisher(root, "publish", **new) == 0
+        assert verify_index(root) == ()
+
+
+def test_a_disk_that_is_full_from_any_write_on(publisher, old, new, tmp_path):
     root = tmp_path / "index"
-    for _ in killed_everywhere(None, lambda: publish(new, root, "7.2", now=NOW), root):
-        check_what_clients_see(root / "rocm7.2" / "simple")
-        publish(new, root, "7.2", now=NOW)
-        assert verify_index(root / "rocm7.2") == ()
+    for _ in everywhere(publisher, old, root, "publish", of="full_at", status=PublishError.exit_code, **new):
+        check_what_clients_see(root)
+        assert "1.0" in versions(root)
+        assert not list(root.rglob("*.part")), "what was half written takes up room"
+        assert publisher(root, "publish", **new) == 0
+        assert verify_index(root) == ()
 
 
-def test_killed_while_yanking(old_and_new, tmp_path):
-    old, _ = old_and_new
-    root, name = tmp_path / "index", "demo-1.0-py3-none-any.whl"
-    for _ in killed_everywhere(old, lambda: yank(root, "7.2", name, "broken", now=NOW), root):
-        check_what_clients_see(root / "rocm7.2" / "simple")
-        yank(root, "7.2", name, "broken", now=NOW)
-        assert verify_index(root / "rocm7.2") == ()
-        assert index.read_projects(root / "rocm7.2" / "simple")["demo"][0].yanked == "broken"
+def processes(count):
+    context = multiprocessing.get_context("forkserver")
+    return concurrent.futures.ProcessPoolExecutor(count, mp_context=context)
 
 
-def test_publishers_at_the_same_time_wait_for_each_other(tmp_path):
+def test_of_publishers_with_one_name_for_different_files_one_wins(tmp_path):
+    wheels = []
+    for number in range(6):
+        (folder := tmp_path / str(number)).mkdir()
+        wheels.append(project_wheel(folder, "demo", "1.0", module=f"VALUE = {number}\n".encode()))
+    with processes(6) as pool:
+        outcomes = list(pool.map(outcome, wheels, [tmp_path / "index"] * 6))
+
+    assert outcomes.count("published") == 1
+    assert sum("a published file never changes" in words for words in outcomes) == 5
+    (entry,) = read_contents(tmp_path / "index")["7.2"]["demo"]
+    assert entry.record.sha256 == sha256_file(wheels[outcomes.index("published")])
+    assert verify_index(tmp_path / "index") == ()
+
+
+def test_publishers_at_the_same_time_wait_for_each_other(publisher, tmp_path, new):
+    """Twelve at once for three ROCm versions, and one that is killed among them."""
     root = tmp_path / "index"
-    wheels = [project_wheel(tmp_path, "demo", f"{number}.0") for number in range(12)]
-    children = [in_child(lambda wheel=wheel: publish([wheel], root, "7.2", now=NOW)) for wheel in wheels]
+    wheels = {f"{number}.0": ("7.2", "7.1", "6.4")[number % 3] for number in range(12)}
+    with processes(12) as pool:
+        done = [
+            pool.submit(
+                publish, [project_wheel(tmp_path, "demo", version)], root, rocm, catalogue=CATALOGUE, now=NOW
+            )
+            for version, rocm in wheels.items()
+        ]
+        assert publisher(root, "publish", kill_at=9, **new) == KILLED
+        assert all(one.result().added for one in done)
 
-    assert [exit_status(child) for child in children] == [0] * len(wheels)
-    assert verify_index(root / "rocm7.2") == ()
-    page = json.loads((root / "rocm7.2" / "simple" / "demo" / index_pages.JSON_PAGE).read_text())
-    assert page["versions"] == [f"{number}.0" for number in range(12)]
+    assert publisher(root, "publish", **new) == 0
+    assert verify_index(root) == ()
+    everything = json.loads((root / "simple" / "demo" / "index.json").read_text())
+    assert everything["versions"] == list(wheels)
+    for rocm in set(wheels.values()):
+        page = json.loads((root / f"rocm{rocm}" / "simple" / "demo" / "index.json").read_text())
+        own = [version for version in wheels if wheels[version] == rocm]
+        assert [v for v in page["versions"] if v in own] == own

@@ -122,7 +122,7 @@ def test_the_title_counts_and_the_advice_says_where_to_look(tmp_path, monkeypatc
 NO_PACKAGE = "expected a Debian package such as clang-22 or hipcc=7.0.2-1"
 NO_TEXT = "without quotes is no text to YAML (7.10 would become 7.1)"
 ROW_KEYS = "version, provider, base, llvm, archs, suite, packages, built_in_ci, note"
-TOP_KEYS = "default_rocm, package, archs, rocm, exclude"
+TOP_KEYS = "default_rocm, package, archs, rocm, exclude, other_archs"
 
 ONE_CHANGE = {
     "an unknown key": (
@@ -269,6 +269,14 @@ ONE_CHANGE = {
     "an arch row twice": (
         ("  - {name: gfx1100,", "  - {name: gfx908, devices: again}\n  - {name: gfx1100,"),
         "10: archs[1].name: 'gfx908' stands twice; the first is on line 9",
+    ),
+    "an arch that is built and not built": (
+        ("rocm:\n", "other_archs:\n  - {name: gfx908, devices: MI100, reason: none}\nrocm:\n"),
+        "12: other_archs[0].name: 'gfx908' stands under archs too; remove one",
+    ),
+    "an arch that is not built, without a reason": (
+        ("rocm:\n", 'other_archs:\n  - {name: gfx906, devices: MI50, reason: " "}\nrocm:\n'),
+        "12: other_archs[0].reason: expected one line of text, found ' '",
     ),
     "a version twice": (
         (

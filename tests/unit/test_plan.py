@@ -8,7 +8,7 @@ import pytest
 
 from wheel_builder.errors import SelectionError
 from wheel_builder.matrix import load_matrix
-from wheel_builder.model import Arch, Exclude, Matrix, Package, Rejection, Rocm, Selection
+from wheel_builder.model import Arch, Exclude, Matrix, OtherArch, Package, Rejection, Rocm, Selection
 from wheel_builder.plan import (
     device_rows,
     jobs_to_build,
@@ -110,6 +110,14 @@ def test_unknown_names_are_all_reported_at_once():
         "  - --archs: 'radeon' is the name of a device; its arch is gfx1100\n"
         "  next: `plan --all` shows what there is"
     )
+
+
+def test_an_arch_that_nothing_is_built_for_has_its_reason():
+    matrix = replace(MATRIX, other_archs=(OtherArch("gfx906", "Radeon VII", "there is no kernel"),))
+    with pytest.raises(SelectionError) as caught:
+        plan(matrix, Selection(archs=("gfx906", "Radeon VII")))
+    assert "--archs: nothing is built for gfx906: there is no kernel" in str(caught.value)
+    assert "--archs: 'Radeon VII' is the name of a device; its arch is gfx906" in str(caught.value)
 
 
 def test_a_name_that_several_archs_share_names_them_all():

@@ -1,13 +1,18 @@
 import json
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.wheels import DIST_INFO, good_files, project_wheel, write_wheel
+from tests.catalogues import CATALOGUE
+from tests.wheels import DIST_INFO, good_files, project_wheel, record_text, write_wheel
 from wheel_builder.errors import CommandFailedError, PublishError
-from wheel_builder.index import verify_index
+from wheel_builder.index import beside, read_contents
+from wheel_builder.index_check import verify_index
 from wheel_builder.process import Completed
+from wheel_builder.records import provenance_path, record_path, write_record
 from wheel_builder.stages.publish import publish, upload
+from wheel_builder.store import sha256_file
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -19,7 +24,7 @@ def root(tmp_path):
 
 def test_publishes_what_pip_needs(tmp_path, root):
     wheel = write_wheel(tmp_path)
-    published = publish([wheel], root, "7.2", now=NOW)
+    published = publish([wheel], root, "7.2", catalogue=CATALOGUE, now=NOW)
 
     assert published.simple == root / "rocm7.2" / "simple"
     assert (published.added, published.unchanged) == ((wheel.name,), ())
@@ -27,27 +32,27 @@ def test_publishes_what_pip_needs(tmp_path, root):
     assert (project / wheel.name).read_bytes() == wheel.read_bytes()
     assert (project / f"{wheel.name}.metadata").read_bytes() == good_files()[f"{DIST_INFO}/METADATA"]
     assert json.loads((project / "index.json").read_bytes())["files"][0]["requires-python"] == ">=3.10"
-    assert verify_index(root / "rocm7.2") == ()
+    assert verify_index(root) == ()
 
 
 def test_the_same_file_again_is_nothing_to_do(tmp_path, root):
     wheel = write_wheel(tmp_path)
-    publish([wheel], root, "7.2", now=NOW)
+    publish([wheel], root, "7.2", catalogue=CATALOGUE, now=NOW)
     before = {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.name != ".lock"}
 
-    published = publish([wheel], root, "7.2", now=NOW + timedelta(days=1))
+    published = publish([wheel], root, "7.2", catalogue=CATALOGUE, now=NOW + timedelta(days=1))
 
     assert (published.added, published.unchanged) == ((), (wheel.name,))
     assert {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.name != ".lock"} == before
 
 
 def test_another_content_under_a_published_name_is_refused(tmp_path, root):
-    publish([project_wheel(tmp_path, "demo", "1.0")], root, "7.2", now=NOW)
+    publish([project_wheel(tmp_path, "demo", "1.0")], root, "7.2", catalogue=CATALOGUE, now=NOW)
     new = project_wheel(tmp_path, "demo", "1.1")
     changed = project_wheel(tmp_path, "demo", "1.0", module=b"VALUE = 43\n")
 
     with pytest.raises(PublishError) as caught:
-        publish([new, changed], root, "7.2", now=NOW)
+        publish([new, changed], root, "7.2", catalogue=CATALOGUE, now=NOW)
 
     (problem,) = caught.value.problems
     assert problem.startswith(
@@ -56,7 +61,7 @@ def test_another_content_under_a_published_name_is_refused(tmp_path, root):
     assert "a published file never changes; nothing was published" in caught.value.message
     assert "raise the version" in caught.value.advice
     assert not (root / "rocm7.2" / "simple" / "demo" / new.name).exists()
-    assert verify_index(root / "rocm7.2") == ()
+    assert verify_index(root) == ()
 
 
 def test_what_an_interrupted_publisher_left_may_be_replaced(tmp_path, root):
@@ -64,25 +69,104 @@ def test_what_an_interrupted_publisher_left_may_be_replaced(tmp_path, root):
     left = root / "rocm7.2" / "simple" / "demo" / wheel.name
     left.parent.mkdir(parents=True)
     left.write_bytes(b"a wheel of an earlier build; no record, so nobody was told of it")
-    publish([wheel], root, "7.2", now=NOW)
-    assert verify_index(root / "rocm7.2") == ()
+    publish([wheel], root, "7.2", catalogue=CATALOGUE, now=NOW)
+    assert verify_index(root) == ()
 
 
 def test_each_rocm_version_has_its_own_index(tmp_path, root):
     wheel = project_wheel(tmp_path, "flash-attn", "2.8.3")
     for rocm in ("6.4", "7.2"):
-        publish([wheel], root, rocm, now=NOW)
-    assert sorted(path.name for path in root.iterdir()) == ["rocm6.4", "rocm7.2"]
+        publish([wheel], root, rocm, catalogue=CATALOGUE, now=NOW)
+    for rocm in ("6.4", "7.2"):
+        assert (root / f"rocm{rocm}" / "simple" / "flash-attn" / wheel.name).is_file()
+    assert verify_index(root) == ()
+
+
+def test_a_name_may_not_have_another_content_in_another_rocm_version(tmp_path, root):
+    """The root offers every file under its one name."""
+    publish([project_wheel(tmp_path, "demo", "1.0")], root, "6.4", catalogue=CATALOGUE, now=NOW)
+    changed = project_wheel(tmp_path, "demo", "1.0", module=b"VALUE = 43\n")
+    with pytest.raises(PublishError, match="a published file never changes"):
+        publish([changed], root, "7.2", catalogue=CATALOGUE, now=NOW)
+
+
+@pytest.mark.parametrize("rocm", ["../7.2", "7", "7.2/..", ""])
+def test_what_is_no_rocm_version_is_no_folder(tmp_path, root, rocm):
+    with pytest.raises(PublishError, match=r"is no ROCm version, expected one such as 7\.2"):
+        publish([project_wheel(tmp_path, "demo", "1.0")], root, rocm, catalogue=CATALOGUE, now=NOW)
+    assert not root.exists()
+
+
+NUMERICS = "executed on an ISA emulator, not run on hardware"
+
+
+def verified(wheel, **changes):
+    """``wheel`` with a verification record beside it."""
+    shown = {"numerics": NUMERICS, "launches": {"a": 30, "b": 12}, "findings": [], "passed": True}
+    write_record(wheel, {"sha256": sha256_file(wheel), "archs": {"gfx908": shown}} | changes)
+    return wheel
+
+
+def test_the_record_and_the_statement_beside_a_wheel_are_published_with_it(tmp_path, root):
+    wheel = verified(write_wheel(tmp_path), serves=["7.1"])
+    provenance_path(wheel).write_text("{}")
+    simple = publish([wheel], root, "7.2", catalogue=CATALOGUE, now=NOW).simple
+
+    published = simple / "flash-attn-rocm" / wheel.name
+    assert beside(published, ".verification.json").read_bytes() == record_path(wheel).read_bytes()
+    assert beside(published, ".provenance.json").read_bytes() == b"{}"
+    (entry,) = read_contents(root)["7.2"]["flash-attn-rocm"]
+    assert entry.record.serves == ("7.1",)
+    assert entry.record.verified == {
+        "gfx908": f"{NUMERICS}; 42 launches of 2 kernels compared with float64, no finding"
+    }
+    assert verify_index(root) == ()
+
+
+def test_a_later_verification_does_not_change_what_was_published(tmp_path, root):
+    wheel = verified(write_wheel(tmp_path))
+    publish([wheel], root, "7.2", catalogue=CATALOGUE, now=NOW)
+    before = read_contents(root)
+    published = publish([verified(wheel, more=1)], root, "7.2", catalogue=CATALOGUE, now=NOW)
+    assert published.unchanged == (wheel.name,)
+    assert read_contents(root) == before
+    assert verify_index(root) == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"sha256": "0"}, "it is about a wheel with sha256 0, but the wheel's is"),
+        ({"archs": []}, "it is not a verification record"),
+        ({"archs": {"gfx908": {}}}, "it is not a verification record"),
+        ({"serves": ["7.1", "../x"]}, "serves has '../x', expected ROCm versions such as 7.2"),
+        ({"serves": 7}, "it is not a verification record"),
+    ],
+)
+def test_a_wrong_record_beside_a_wheel_is_refused(tmp_path, root, changes, words):
+    with pytest.raises(PublishError, match=re.escape(words)):
+        publish([verified(write_wheel(tmp_path), **changes)], root, "7.2", catalogue=CATALOGUE, now=NOW)
+    assert not root.exists()
+
+
+def test_a_wheel_whose_record_is_wrong_is_refused(tmp_path, root):
+    record = record_text(good_files() | {"flash_attn_rocm/__init__.py": b"other"})
+    with pytest.raises(PublishError, match=r"flash_attn_rocm/__init__\.py is listed as sha256="):
+        publish([write_wheel(tmp_path, record=record)], root, "7.2", catalogue=CATALOGUE, now=NOW)
 
 
 def test_project_names_are_normalised(tmp_path, root):
     wheel = project_wheel(tmp_path, "Flash.Attn", "1.0")
-    assert (publish([wheel], root, "7.2", now=NOW).simple / "flash-attn" / wheel.name).is_file()
+    assert (
+        publish([wheel], root, "7.2", catalogue=CATALOGUE, now=NOW).simple / "flash-attn" / wheel.name
+    ).is_file()
 
 
 def test_all_that_is_not_fit_to_be_listed_is_said_at_once(tmp_path, root):
     text = tmp_path / "text-1-py3-none-any.whl"
     text.write_text("no wheel")
+    cut = project_wheel(tmp_path, "cut", "1.0")
+    cut.write_bytes(cut.read_bytes()[:-40])
     renamed = project_wheel(tmp_path, "demo", "1.0").rename(tmp_path / "other-1.0-py3-none-any.whl")
     misplaced = project_wheel(tmp_path, "demo", "2.0+rocm6.4")
     twice = tmp_path / "twice"
@@ -90,7 +174,7 @@ def test_all_that_is_not_fit_to_be_listed_is_said_at_once(tmp_path, root):
     pair = [project_wheel(tmp_path, "two", "1"), project_wheel(twice, "two", "1", module=b"")]
 
     with pytest.raises(PublishError) as caught:
-        publish([text, renamed, misplaced, *pair], root, "7.2", now=NOW)
+        publish([text, renamed, misplaced, *pair, cut], root, "7.2", catalogue=CATALOGUE, now=NOW)
 
     problems = caught.value.problems
     assert problems[0].startswith("text-1-py3-none-any.whl: not a readable zip file")
@@ -99,6 +183,7 @@ def test_all_that_is_not_fit_to_be_listed_is_said_at_once(tmp_path, root):
         "demo-2.0+rocm6.4-py3-none-any.whl: it is for rocm6.4, but this is the index of rocm7.2" in problems
     )
     assert "two-1-py3-none-any.whl: given twice, with different content" in problems
+    assert problems[-1].startswith("cut-1.0-py3-none-any.whl: not a readable zip file")
     assert not root.exists()
 
 
@@ -108,7 +193,7 @@ def test_a_wheel_whose_metadata_is_about_another(tmp_path, root):
         b"Name: flash-attn-rocm", b"Name: other"
     )
     with pytest.raises(PublishError, match=r"METADATA is about other 0\.1\.0\+rocm7\.2"):
-        publish([write_wheel(tmp_path, files)], root, "7.2", now=NOW)
+        publish([write_wheel(tmp_path, files)], root, "7.2", catalogue=CATALOGUE, now=NOW)
 
 
 class Twine:

@@ -1,20 +1,25 @@
 """Put finished wheels where users get them: the static index, or any upload server through twine."""
 
+import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from packaging.utils import canonicalize_name
 
 from wheel_builder import index
+from wheel_builder.catalogue import Catalogue
+from wheel_builder.durable import remove_parts
 from wheel_builder.errors import CommandFailedError, PublishError, WheelFileError
 from wheel_builder.index import NewFile
 from wheel_builder.process import Runner, run
-from wheel_builder.wheelfile import WheelFile, read_metadata, read_wheel
+from wheel_builder.records import provenance_path, record_path
+from wheel_builder.wheelfile import WheelFile, read_metadata, read_wheel, record_problems
 
 # The audit holds the budget; this only bounds what is read into memory.
 MAX_READ_MIB = 64.0
@@ -29,21 +34,23 @@ class Published:
     unchanged: tuple[str, ...]
 
 
-def publish(wheels: Sequence[Path], index_root: Path, rocm: str, *, now: datetime) -> Published:
+def publish(
+    wheels: Sequence[Path], index_root: Path, rocm: str, *, catalogue: Catalogue, now: datetime
+) -> Published:
     """Add ``wheels`` to the index of ROCm ``rocm`` below ``index_root``; ``now`` is their upload time.
 
-    A file that is there with the same content stays as it is.  Raises ``PublishError``, before
-    anything is changed, when a name is taken by another content or a wheel is not fit to be listed.
+    The verification record and the provenance statement beside a wheel are published with it.  A file
+    that is there with the same content stays as it is.  Raises ``PublishError``: before anything is
+    changed when a name is taken by another content or a wheel is not fit to be listed, later when the
+    disk fails.
     """
     files = _read_all(wheels, rocm)
-    folder = index.folder_of(index_root, rocm)
-    simple = folder / "simple"
-    with index.locked(folder):
-        _refuse_other_content(simple, files)
-        simple.mkdir(parents=True, exist_ok=True)
-        index.remove_parts(simple)
+    simple = index.simple_of(index_root, rocm)
+    with index.changing(index_root):
+        _refuse_other_content(index_root, files)
+        remove_parts(index_root)
         added = {file.filename for file in files if index.add_file(simple, file, now)}
-        index.write_pages(simple)
+        index.write_pages(index_root, catalogue)
     names = [file.filename for file in files]
     return Published(simple, tuple(n for n in names if n in added), tuple(n for n in names if n not in added))
 
@@ -72,6 +79,8 @@ def upload(wheels: Sequence[Path], repository_url: str, *, log: Path, run: Runne
 def _read_all(wheels: Sequence[Path], rocm: str) -> tuple[NewFile, ...]:
     files: dict[str, NewFile] = {}
     problems = []
+    if not index.ROCM_VERSION.fullmatch(rocm):
+        problems.append(f"{rocm!r} is no ROCm version, expected one such as 7.2")
     for path in wheels:
         try:
             wheel = read_wheel(path, max_mib=MAX_READ_MIB)
@@ -90,9 +99,17 @@ def _read_all(wheels: Sequence[Path], rocm: str) -> tuple[NewFile, ...]:
 
 def _new_file(wheel: WheelFile) -> NewFile:
     metadata = read_metadata(wheel)
+    problems = list(record_problems(wheel))
     if (canonicalize_name(metadata.name), metadata.version) != (wheel.name, wheel.version):
-        problem = f"METADATA is about {metadata.name} {metadata.version}"
-        raise WheelFileError(wheel.path.name, [problem], advice="build the wheel again")
+        problems.append(f"METADATA is about {metadata.name} {metadata.version}")
+    attachments = dict(_attachments(wheel.path))
+    serves: tuple[str, ...] = ()
+    verified: dict[str, str] = {}
+    if "verification" in attachments:
+        serves, verified, faults = _verification(wheel, attachments["verification"])
+        problems += faults
+    if problems:
+        raise WheelFileError(wheel.path.name, problems, advice="build the wheel again")
     return NewFile(
         filename=wheel.path.name,
         project=wheel.name,
@@ -100,6 +117,45 @@ def _new_file(wheel: WheelFile) -> NewFile:
         requires_python=str(metadata.requires_python or ""),
         data=wheel.data,
         metadata=wheel.metadata_bytes,
+        serves=serves,
+        verified=verified,
+        attachments=attachments,
+    )
+
+
+def _attachments(wheel: Path) -> Iterator[tuple[str, bytes]]:
+    for kind, path in (("verification", record_path(wheel)), ("provenance", provenance_path(wheel))):
+        if path.is_file():
+            yield kind, path.read_bytes()
+
+
+def _verification(wheel: WheelFile, text: bytes) -> tuple[tuple[str, ...], dict[str, str], list[str]]:
+    """The ROCm versions served and what was shown of each arch, by the record; and what is wrong with it."""
+    name = record_path(wheel.path).name
+    try:
+        record = json.loads(text)
+        serves = tuple(map(str, record.get("serves", ())))
+        verified = {str(arch): words_of(shown) for arch, shown in record["archs"].items()}
+        about = record["sha256"]
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        return (), {}, [f"{name}: it is not a verification record ({type(error).__name__}: {error})"]
+    problems = [
+        f"{name}: serves has {each!r}, expected ROCm versions such as 7.2"
+        for each in serves
+        if not index.ROCM_VERSION.fullmatch(each)
+    ]
+    if about != wheel.sha256:
+        problems.append(f"{name}: it is about a wheel with sha256 {about}, but the wheel's is {wheel.sha256}")
+    return serves, verified, problems
+
+
+def words_of(shown: Mapping[str, Any]) -> str:
+    """What a verification record says of one arch, for people: its own words, and how much was run."""
+    launches = sum(shown["launches"].values())
+    kernels, findings = len(shown["launches"]), len(shown["findings"])
+    return (
+        f"{shown['numerics']}; {launches} launches of {kernels} kernels compared with float64, "
+        f"{findings or 'no'} finding{'s' if findings > 1 else ''}"
     )
 
 
@@ -110,9 +166,15 @@ def _misplaced(wheel: WheelFile, rocm: str) -> list[str]:
     return [f"{wheel.path.name}: it is for {label}, but this is the index of rocm{rocm}"]
 
 
-def _refuse_other_content(simple: Path, files: Sequence[NewFile]) -> None:
-    projects = index.read_projects(simple)
-    known = {e.record.filename: e.record for entries in projects.values() for e in entries}
+def _refuse_other_content(root: Path, files: Sequence[NewFile]) -> None:
+    # Over all ROCm versions: the root offers every file under its one name.
+    contents = index.read_contents(root)
+    known = {
+        entry.record.filename: entry.record
+        for projects in contents.values()
+        for entries in projects.values()
+        for entry in entries
+    }
     problems = [
         f"{file.filename} is published since {record.upload_time} with sha256 {record.sha256}; "
         f"the new file has {file.sha256}"

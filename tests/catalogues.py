@@ -1,0 +1,13 @@
+"""What an index in a test says of GPUs and ROCm versions."""
+
+from wheel_builder.catalogue import Catalogue, Gpu, MissingRocm, Torch
+
+CATALOGUE = Catalogue(
+    gpus=(
+        Gpu("gfx908", ("Instinct MI100",)),
+        Gpu("gfx1100", ("Radeon RX 7900 XTX", "Radeon PRO W7900")),
+        Gpu("gfx906", ("Radeon VII",), "there is no kernel for it"),
+    ),
+    missing_rocm=(MissingRocm("5.7", "no torch runs on it"),),
+    torch=Torch("2.10", "2.13.0"),
+)

@@ -1,0 +1,101 @@
+"""A headless Chromium from the distribution, and an index whose page it opens."""
+
+import os
+import shutil
+from datetime import UTC, datetime
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+from tests.wheels import METADATA, VERSION, WHEEL, write_wheel
+from wheel_builder.catalogue import catalogue_of
+from wheel_builder.engine import APT
+from wheel_builder.matrix import load_matrix
+from wheel_builder.process import run
+from wheel_builder.records import provenance_path, write_record
+from wheel_builder.serve import serving
+from wheel_builder.stages.publish import publish
+from wheel_builder.store import sha256_file
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+NUMERICS = "executed on an ISA emulator, not run on hardware"
+SCHEMES = ("light", "dark")
+
+
+@pytest.fixture(scope="session")
+def chromium(place):
+    """The browser's path; installed from the distribution when this is root on Debian or Ubuntu."""
+    if found := shutil.which("chromium"):
+        return found
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        pytest.fail("chromium is not installed\n  next: sudo apt-get install chromium fonts-dejavu-core")
+    log, env = place.log("chromium"), {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    run([*APT, "update"], log=log, env=env, advice="apt has to reach its archive")
+    run([*APT, "install", "--no-install-recommends", "chromium", "fonts-dejavu-core"], log=log, env=env)
+    return shutil.which("chromium")
+
+
+@pytest.fixture(scope="session")
+def browser(chromium):
+    # Root in a container has no user namespaces to build Chromium's sandbox from; the page is our own.
+    options = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=options)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def root(tmp_path_factory, place):
+    """An index with a wheel for ROCm 7.2, which also serves 7.1, and one for 6.4, by our matrix.yaml."""
+    folder = tmp_path_factory.mktemp("page")
+    matrix = load_matrix(place.checkout / "matrix.yaml")
+    for rocm, serves in (("7.2", ["7.1"]), ("6.4", [])):
+        wheel = product_wheel(folder, rocm)
+        archs = {
+            arch.name: {"numerics": NUMERICS, "launches": {"a": 42}, "findings": []} for arch in matrix.archs
+        }
+        write_record(wheel, {"sha256": sha256_file(wheel), "archs": archs, "serves": serves})
+        if rocm == "7.2":
+            provenance_path(wheel).write_text("{}")
+        publish([wheel], folder / "index", rocm, catalogue=catalogue_of(matrix), now=NOW)
+    return folder / "index"
+
+
+def product_wheel(folder, rocm):
+    """A wheel of the product's name for a ROCm version."""
+    version = f"0.1.0+rocm{rocm}"
+    info = f"flash_attn_rocm-{version}.dist-info"
+    files = {
+        f"{info}/METADATA": METADATA.replace(VERSION, version).encode(),
+        f"{info}/WHEEL": WHEEL.encode(),
+    }
+    return write_wheel(folder, files, name=f"flash_attn_rocm-{version}-py3-none-manylinux_2_28_x86_64.whl")
+
+
+@pytest.fixture(scope="session")
+def address(root):
+    with serving(root) as url:
+        yield url
+
+
+@pytest.fixture
+def open_page(browser, address):
+    """``open_page(**context)`` opens the page; what it asked for and complained of is checked at the end."""
+    contexts, asked, complaints = [], [], []
+
+    def opened(**options):
+        context = browser.new_context(**options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(f"{address}/")
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert set(asked) <= {f"{address}/"}
+    assert complaints == []

@@ -1,0 +1,255 @@
+"""The page where users find their wheel, in a real browser."""
+
+import re
+
+import pytest
+
+from tests.page.conftest import NUMERICS, SCHEMES
+from wheel_builder.matrix import load_matrix
+
+CONTRAST = """() => {
+  // Of every text that is shown: the ratio of WCAG 2 between its colour and the first ground behind it.
+  const rgb = (text) => text.match(/[\\d.]+/g).map(Number);
+  const light = (text) => {
+    const linear = (x) => x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4;
+    const [r, g, b] = rgb(text).map((x) => linear(x / 255));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ratio = (a, b) => (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+  const ground = (node) => {
+    for (; node; node = node.parentElement) {
+      const [, , , alpha = 1] = rgb(getComputedStyle(node).backgroundColor);
+      if (alpha > 0) return getComputedStyle(node).backgroundColor;
+    }
+    throw new Error("no ground");
+  };
+  const found = [];
+  for (const node of document.querySelectorAll("body *")) {
+    if (!node.checkVisibility()) continue;
+    if ([...node.childNodes].some((x) => x.nodeType === 3 && x.data.trim())) {
+      const contrast = ratio(light(getComputedStyle(node).color), light(ground(node)));
+      found.push({name: node.tagName, text: node.textContent.slice(0, 40), ratio: contrast});
+    }
+    if (node.matches("select, button, td, th")) {
+      const line = ratio(light(getComputedStyle(node).borderTopColor), light(ground(node.parentElement)));
+      found.push({name: node.tagName + " border", text: "", ratio: line});
+    }
+  }
+  return found;
+}"""
+
+
+@pytest.fixture(scope="session")
+def matrix(place):
+    return load_matrix(place.checkout / "matrix.yaml")
+
+
+def test_without_javascript_everything_can_be_read(open_page, matrix):
+    page = open_page(java_script_enabled=False)
+    assert page.locator("form").is_hidden()
+    text = page.inner_text("main")
+    for arch in matrix.archs:
+        row = page.locator("tbody tr", has=page.get_by_role("cell", name=arch.name, exact=True)).first
+        assert row.is_visible()
+        assert f"Verified for {arch.name}: {NUMERICS}; 42 launches" in row.inner_text()
+        assert (
+            "pip install flash-attn-rocm==0.1.0+rocm7.2 --index-url INDEX/rocm7.2/simple/" in row.inner_text()
+        )
+    for other in matrix.other_archs:
+        assert other.reason in text
+        assert other.name in text
+    assert "ROCm 5.7: no torch that the wheel supports" in text
+    assert "write the address of the folder that this page is in" in page.inner_text("header")
+
+
+def test_nothing_is_called_tested_on_a_gpu(open_page):
+    text = open_page().inner_text("body").lower()
+    assert not re.search(r"tested on (a |an )?(amd )?(gpu|hardware)", text)
+    assert NUMERICS.lower() in text
+
+
+def choose(page, **choices):
+    for name, value in choices.items():
+        page.select_option(f"#{name}", label=value)
+    return page.inner_text("#answer")
+
+
+def test_a_marketing_name_gives_the_command(open_page, address):
+    page = open_page()
+    assert page.locator("#answer").is_hidden()
+    text = choose(page, gpu="Radeon RX 7900 XTX")
+    assert "Radeon RX 7900 XTX: your command" in text
+    assert f"pip install flash-attn-rocm==0.1.0+rocm7.2 --index-url {address}/rocm7.2/simple/" in text
+    assert f"Verified for gfx1100: {NUMERICS}" in text
+    assert "torch 2.13: the wheel's tests were run with the CPU build of torch 2.13.0." in text
+    assert "docker run" not in text
+    shown = page.locator("tbody tr:visible")
+    assert shown.count() == 1
+    assert "gfx1100" in shown.inner_text()
+
+
+@pytest.mark.parametrize(
+    ("tool", "line"),
+    [
+        ("uv", "uv pip install flash-attn-rocm==0.1.0+rocm6.4 --index-url {}/rocm6.4/simple/"),
+        (
+            "Docker",
+            "docker run --device /dev/kfd --device /dev/dri --group-add video --group-add render rocm-fa:6.4",
+        ),
+    ],
+)
+def test_other_tools(open_page, address, tool, line):
+    text = choose(open_page(), gpu="gfx908", rocm="6.4", tool=tool)
+    assert line.format(address) in text
+    assert ("runtime-image --rocm 6.4" in text) == (tool == "Docker")
+
+
+def test_a_runtime_that_another_wheel_serves(open_page, address):
+    text = choose(open_page(), gpu="Instinct MI300X", rocm="7.1")
+    assert f"pip install flash-attn-rocm==0.1.0+rocm7.2 --index-url {address}/rocm7.1/simple/" in text
+    assert "It was built with ROCm 7.2, and also loaded under the runtime of ROCm 7.1." in text
+
+
+@pytest.mark.parametrize(
+    ("choices", "reason"),
+    [
+        ({"gpu": "Radeon VII"}, "Not served: there is no kernel for its mix of 64-lane waves"),
+        ({"gpu": "gfx90a", "rocm": "5.7, no wheel"}, "Not served: it does not load the code of gfx908"),
+        ({"gpu": "gfx908", "rocm": "5.7, no wheel"}, "Not served with ROCm 5.7: no torch that the wheel"),
+        ({"gpu": "gfx908", "torch": "older than 2.10"}, "the wheel needs torch 2.10 or newer"),
+    ],
+)
+def test_what_is_not_served_has_its_reason_and_no_command(open_page, choices, reason):
+    text = choose(open_page(), **choices)
+    assert reason in text
+    assert "no wheel" in text
+    assert "install" not in text
+
+
+def test_every_gpu_gives_an_answer(open_page, matrix):
+    page = open_page()
+    options = page.locator("#gpu option").all_inner_texts()
+    assert len(options) > 80
+    served = {arch.name for arch in matrix.archs}
+    for option in options[1:]:
+        text = choose(page, gpu=option)
+        arch = page.input_value("#gpu")
+        assert ("your command" in text) == (arch in served), option
+
+
+def test_links_lead_to_what_was_published(open_page, address, root):
+    page = open_page()
+    choose(page, gpu="gfx942")
+    links = page.locator("#answer a")
+    names = {link.inner_text(): link.get_attribute("href") for link in links.all()}
+    assert list(names)[1:] == ["verification record", "provenance statement"]
+    for target in names.values():
+        assert page.request.get(f"{address}/{target}").ok
+    (wheel,) = root.glob("rocm7.2/simple/*/*.whl")
+    assert page.request.get(f"{address}/{next(iter(names.values()))}").body() == wheel.read_bytes()
+    choose(page, rocm="6.4")
+    assert "no provenance statement was published with it" in page.inner_text("#answer")
+
+
+def test_copy_puts_the_command_on_the_clipboard(open_page):
+    page = open_page(permissions=["clipboard-read", "clipboard-write"])
+    choose(page, gpu="gfx942")
+    page.get_by_role("button", name="Copy").click()
+    page.get_by_role("button", name="Copied").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()") == page.inner_text("#answer pre")
+
+
+def test_without_a_clipboard_the_command_is_selected(open_page):
+    page = open_page()
+    page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('denied')); }")
+    choose(page, gpu="gfx942")
+    page.get_by_role("button", name="Copy").click()
+    page.get_by_role("button", name="Selected").wait_for()
+    assert page.evaluate("String(getSelection())") == page.inner_text("#answer pre")
+
+
+def test_the_keyboard_is_enough(open_page):
+    page = open_page()
+    typed = {"gpu": "gfx908", "rocm": "6.4", "torch": "2.12", "tool": "uv"}
+    for name, text in typed.items():
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.id") == name
+        page.keyboard.type(text)
+    assert "gfx908: your command" in page.inner_text("#answer")
+    assert "uv pip install flash-attn-rocm==0.1.0+rocm6.4" in page.inner_text("#answer")
+    assert "torch 2.12: not run with this torch" in page.inner_text("#answer")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Copy"
+    outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert outline == "solid"
+
+
+def test_screen_readers_are_told(open_page):
+    page = open_page()
+    for label in ("GPU", "ROCm", "torch", "Tool"):
+        assert page.get_by_label(label, exact=True).count() == 1
+    answer = page.locator("#answer")
+    assert (answer.get_attribute("aria-live"), answer.get_attribute("aria-atomic")) == ("polite", "true")
+    assert page.get_by_role("heading", level=1).count() == 1
+    assert page.get_by_role("columnheader").count() == 4
+    assert page.get_attribute("html", "lang") == "en"
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_contrast_is_enough(open_page, scheme):
+    """WCAG 2 AA: 4.5 for text, 3 for the borders of what can be used."""
+    page = open_page(color_scheme=scheme)
+    for gpu in ("gfx942", "gfx906"):
+        choose(page, gpu=gpu)
+        found = page.evaluate(CONTRAST)
+        assert {each["name"] for each in found} >= {"H1", "H2", "P", "LABEL", "TH", "TD", "SELECT border"}
+        low = [each for each in found if each["ratio"] < (3 if each["name"].endswith("border") else 4.5)]
+        assert low == []
+
+
+def test_light_and_dark_differ(open_page):
+    grounds = [
+        open_page(color_scheme=scheme).evaluate("getComputedStyle(document.body).backgroundColor")
+        for scheme in SCHEMES
+    ]
+    assert grounds == ["rgb(255, 255, 255)", "rgb(20, 23, 26)"]
+
+
+@pytest.mark.parametrize("width", [320, 1280])
+def test_nothing_is_cut_off(open_page, width):
+    """At 320 pixels, which is 1280 at 400 %, only the table scrolls sideways."""
+    page = open_page(viewport={"width": width, "height": 900})
+    choose(page, gpu="gfx942")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_screenshots(open_page, place, scheme):
+    """For people to look at: build/page/*.png."""
+    page = open_page(color_scheme=scheme, viewport={"width": 1100, "height": 900})
+    for name, gpu in (("served", "Radeon RX 7900 XTX"), ("not-served", "Radeon VII")):
+        choose(page, gpu=gpu)
+        shot = place.build / "page" / f"{name}-{scheme}.png"
+        assert page.screenshot(path=shot).startswith(b"\x89PNG")
+
+
+def test_the_content_policy_stops_what_is_not_ours(browser, address):
+    """Also scripts and styles that somebody got into the page."""
+    context = browser.new_context()
+    page = context.new_page()
+    refused = []
+    page.on("console", lambda message: refused.append(message.text))
+    page.goto(f"{address}/")
+    page.evaluate("""() => {
+        const script = document.createElement("script");
+        script.textContent = "window.planted = true";
+        document.body.append(script);
+        const image = document.createElement("img");
+        image.src = "/planted.png";
+        document.body.append(image);
+        document.body.setAttribute("onclick", "window.planted = true");
+        document.body.click();
+    }""")
+    assert page.evaluate("window.planted") is None
+    assert len([text for text in refused if "Content Security Policy" in text]) >= 2
+    context.close()
