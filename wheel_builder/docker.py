@@ -139,6 +139,19 @@ def try_pull(ref: str, *, log: Path, seconds: int = PULL_SECONDS, run: Runner = 
     return run(argv, log=log, check=False).returncode == 0
 
 
+def save(ref: str, file: Path, *, log: Path, run: Runner = run) -> None:
+    """Write an image, with its name, to ``file``."""
+    aside = file.with_name(f".{file.name}")
+    run(["docker", "save", "--output", aside, ref], log=log)
+    aside.replace(file)
+
+
+def load(file: Path, *, log: Path, run: Runner = run) -> None:
+    """Give the engine what ``save`` wrote."""
+    advice = "is the file complete? fetch it again"
+    run(["docker", "load", "--quiet", "--input", file], log=log, advice=advice)
+
+
 def remove(ref: str, *, run: Runner = run) -> None:
     """Remove an image's name; the image too when it was the last one.  Not there is fine."""
     if inspect_image(ref, run=run):

@@ -78,9 +78,8 @@ def release(
 def run_until(stage: str, plan: Plan, place: Workplace, *, plain: bool | None = None) -> list[Path]:
     """Run all jobs of the plan up to ``stage`` ("image", "device-code" or "wheel"); the results' folders."""
     jobs = jobs_to_build(plan)
-    build_steps = [step for job in jobs for step in _steps_until(stage, job)]
     results: list[Path] = []
-    with progress_of([ENGINE, *build_steps], place, plain) as progress:
+    with progress_of(planned_until(stage, jobs), place, plain) as progress:
         start_engine(place, progress)
         for job in jobs:
             builder = builder_image(job, plan.package, place, progress)
@@ -137,6 +136,11 @@ def newest_wheel(job: Job, dist: Path) -> Path:
 def planned(jobs: Sequence[Job]) -> list[Planned]:
     """The steps of ``release`` in their order; weights are rough seconds on two cores."""
     return [ENGINE, VERIFY_IMAGE, *(step for job in jobs for step in _planned_job(job))]
+
+
+def planned_until(stage: str, jobs: Sequence[Job]) -> list[Planned]:
+    """The steps of ``run_until`` in their order."""
+    return [ENGINE, *(step for job in jobs for step in _steps_until(stage, job))]
 
 
 def _steps_until(stage: str, job: Job) -> Iterator[Planned]:

@@ -64,18 +64,11 @@ def build_image(
     log = logs / f"image-{job.id}.log"
     headers = fetch_headers(package, store, index=torch_index, logs=logs, run=run)
     args = builder_arguments(job, package)
-    inputs = {
-        "base": job.rocm.base,
-        "suite": job.rocm.suite,
-        "args": args,
-        "archs": list(job.rocm.archs),
-        "headers": headers.facts["sha256"],
-        "files": file_digests(BUILDER_FILES),
-    }
+    inputs = builder_inputs(job, package)
 
     def make(_: Path) -> Mapping[str, Any]:
         base = ensure_base(job.rocm.base, job.rocm.suite, log=log, run=run)
-        ref = f"flash-attn-rocm-builder:{job.rocm.version}-{tag_of(inputs)}"
+        ref = f"flash-attn-rocm-builder:{builder_key(job, package)}"
         full = {**args, "BASE": base.ref}
         build = ImageBuild("builder.Dockerfile", ref, full, log, run, host=host, fresh=fresh)
         what = f"the builder image of ROCm {job.rocm.version}"
@@ -89,6 +82,24 @@ def build_image(
         return {**build.facts(base), "python_tag": python.stdout.strip()}
 
     return stored_image("image", inputs, store, make, run=run)
+
+
+def builder_inputs(job: Job, package: Package) -> Mapping[str, Any]:
+    """What goes into the builder image of a job, known before anything is fetched."""
+    return {
+        "base": job.rocm.base,
+        "suite": job.rocm.suite,
+        "args": builder_arguments(job, package),
+        "archs": list(job.rocm.archs),
+        # Other headers than these are refused.
+        "headers": package.torch_headers_sha256,
+        "files": file_digests(BUILDER_FILES),
+    }
+
+
+def builder_key(job: Job, package: Package) -> str:
+    """A name for the content of a job's builder image, for caches of it."""
+    return f"{job.rocm.version}-{tag_of(builder_inputs(job, package))}"
 
 
 def builder_arguments(job: Job, package: Package) -> Mapping[str, str]:
