@@ -351,6 +351,31 @@ def _runtime_image(args: argparse.Namespace) -> None:
         print(f"docker run {ref}")
 
 
+def _drift(args: argparse.Namespace) -> None:
+    from wheel_builder.drift import packages_of, rebuilt_drift, refuse_drift, rocm_drift, torch_drift
+    from wheel_builder.pipeline import run_until
+    from wheel_builder.plan import jobs_to_build
+
+    plan, place = plan_of(args), workplace(args)
+    images = run_until("image", plan, place, plain=args.verbose or None)
+    findings = torch_drift(plan.package)
+    for job, image in zip(jobs_to_build(plan), images, strict=True):
+        findings += rocm_drift(job.rocm, packages_of(image))
+    if args.rebuilt:
+        findings += rebuilt_drift(sorted(args.rebuilt.glob("*.whl")), place.index)
+    refuse_drift(findings)
+    print("nothing has moved: torch, ROCm and the published wheels are as matrix.yaml has them")
+
+
+def _drift_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--rebuilt",
+        type=Path,
+        metavar="DIR",
+        help="wheels that were just built, to compare with those in the index",
+    )
+
+
 def _perf(args: argparse.Namespace) -> None:
     from wheel_builder.perf.command import default_paths, perf
 
@@ -414,6 +439,12 @@ COMMANDS = (
         "model kernels' speed from what they execute on an ISA emulator",
         _perf,
         (_perf_options, *BUILD),
+    ),
+    Command(
+        "drift",
+        "say whether upstream or a rebuilt wheel has moved away from what is planned and published",
+        _drift,
+        (_drift_options, *BUILD),
     ),
     Command("publish", "add verified wheels to a static index", _publish, (wheel_arguments, index_option)),
     Command("upload", "upload wheels with twine", _upload, (wheel_arguments, _upload_options)),
