@@ -353,10 +353,13 @@ def _runtime_image(args: argparse.Namespace) -> None:
 
 def _drift(args: argparse.Namespace) -> None:
     from wheel_builder.drift import packages_of, rebuilt_drift, refuse_drift, rocm_drift, torch_drift
-    from wheel_builder.pipeline import run_until
+    from wheel_builder.pipeline import planned_until, run_until
     from wheel_builder.plan import jobs_to_build
 
     plan, place = plan_of(args), workplace(args)
+    if args.dry_run:
+        print(*_numbered(planned_until("image", jobs_to_build(plan))), sep="\n")
+        return
     images = run_until("image", plan, place, plain=args.verbose or None)
     findings = torch_drift(plan.package)
     for job, image in zip(jobs_to_build(plan), images, strict=True):
@@ -442,7 +445,7 @@ COMMANDS = (
     ),
     Command(
         "drift",
-        "say whether upstream or a rebuilt wheel has moved away from what is planned and published",
+        "say what has moved: torch, ROCm's packages, rebuilt wheels",
         _drift,
         (_drift_options, *BUILD),
     ),

@@ -47,10 +47,8 @@ def rocm_drift(rocm: Rocm, packages: Mapping[str, str]) -> list[str]:
     found = re.sub(r"^\d+:", "", packages[HIP])
     if re.match(rf"{re.escape(rocm.version)}(?!\d)", found):
         return []
-    return [
-        f"the image of ROCm {rocm.version} has {HIP} {found}: pin the packages in matrix.yaml, or name the row "
-        "after what it builds now"
-    ]
+    advice = "pin the packages in matrix.yaml, or name the row after what it builds now"
+    return [f"the image of ROCm {rocm.version} has {HIP} {found}: {advice}"]
 
 
 def rebuilt_drift(rebuilt: Sequence[Path], index: Path) -> list[str]:
