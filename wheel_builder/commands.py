@@ -345,10 +345,20 @@ def _index_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _runtime_image(args: argparse.Namespace) -> None:
-    from wheel_builder.pipeline import runtime_images
+    from wheel_builder.image_size import size_text
+    from wheel_builder.pipeline import planned_images, runtime_images
+    from wheel_builder.plan import jobs_to_build
 
-    for ref in runtime_images(plan_of(args), workplace(args), plain=args.verbose or None):
-        print(f"docker run {ref}")
+    plan, place, plain = plan_of(args), workplace(args), args.verbose or None
+    if args.dry_run:
+        print(*_numbered(planned_images(jobs_to_build(plan))), sep="\n")
+        return
+    for image in runtime_images(plan, place, slim=args.slim, plain=plain):
+        print(f"size      {size_text(image.facts['size'])}", f"docker run {image.facts['ref']}", sep="\n")
+
+
+def _runtime_image_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--slim", action="store_true", help="rocm-fa:<version>-slim, which has no torch")
 
 
 def _drift(args: argparse.Namespace) -> None:
@@ -454,5 +464,10 @@ COMMANDS = (
     Command("serve", "serve an index on loopback, to try it out", _serve, (_serve_options,)),
     Command("index", "verify an index, or write its pages again", _index, (_index_options,)),
     Command("yank", "keep pip from choosing a published wheel", _yank, (_yank_options,)),
-    Command("runtime-image", "build rocm-fa:<version>, which holds the wheel", _runtime_image, BUILD),
+    Command(
+        "runtime-image",
+        "build rocm-fa:<version>, which holds the wheel",
+        _runtime_image,
+        (_runtime_image_options, *BUILD),
+    ),
 )

@@ -39,12 +39,16 @@ class Mount:
 
 @dataclass(frozen=True)
 class ImageInfo:
-    """What the engine says of an image; ``digests`` are those of the registry it came from."""
+    """What the engine says of an image.
+
+    ``digests`` are those of the registry it came from, ``size`` the bytes of all its layers, unpacked.
+    """
 
     id: str
     digests: tuple[str, ...]
     labels: Mapping[str, str]
     created: str
+    size: int
 
 
 def build(
@@ -124,6 +128,7 @@ def inspect_image(ref: str, *, run: Runner = run) -> ImageInfo | None:
         digests=tuple(found["RepoDigests"] or ()),
         labels=found["Config"]["Labels"] or {},
         created=found["Created"],
+        size=found["Size"],
     )
 
 
