@@ -7,7 +7,8 @@ that started them was killed.
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -17,6 +18,8 @@ from wheel_builder.process import Completed, Runner, run
 
 OWNER_LABEL = "flash-attn-rocm.owner"
 PULL_SECONDS = 600
+# A user without rights, in every image.
+NOBODY = "65534:65534"
 PROC = Path("/proc")
 
 
@@ -115,6 +118,14 @@ def run_in(
 def caller() -> str:
     """This process's user and group, for ``run_in``: what it writes to a mount belongs to the caller."""
     return f"{os.getuid()}:{os.getgid()}"
+
+
+@contextmanager
+def open_to_all(folder: Path) -> Iterator[None]:
+    """Let ``NOBODY`` write to ``folder``, an empty one of a stage, for a while."""
+    folder.chmod(0o777)
+    yield
+    folder.chmod(0o755)
 
 
 def inspect_image(ref: str, *, run: Runner = run) -> ImageInfo | None:

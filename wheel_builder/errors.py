@@ -163,4 +163,4 @@ class CaseError(ProblemsError):
 class DriftError(ProblemsError):
     """Upstream has moved away from matrix.yaml, or a published wheel no longer comes out the same."""
 
-    exit_code = 49
+    exit_code = 52

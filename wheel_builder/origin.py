@@ -8,14 +8,14 @@ from wheel_builder.process import Runner, run
 
 
 @dataclass(frozen=True)
-class Source:
+class Origin:
     """``url`` is empty when the repository has no public address; ``revision`` when there is no git."""
 
     url: str = ""
     revision: str = ""
 
 
-def read_source(checkout: Path, *, run: Runner = run) -> Source:
+def read_origin(checkout: Path, *, run: Runner = run) -> Origin:
     """The origin and the commit of ``checkout``; the commit ends in "-changed" when files differ from it."""
 
     def git(*argv: str) -> str:
@@ -24,7 +24,7 @@ def read_source(checkout: Path, *, run: Runner = run) -> Source:
 
     commit = git("rev-parse", "HEAD")
     changed = "-changed" if commit and git("status", "--porcelain") else ""
-    return Source(public_url(git("remote", "get-url", "origin")), f"{commit}{changed}")
+    return Origin(public_url(git("remote", "get-url", "origin")), f"{commit}{changed}")
 
 
 def public_url(remote: str) -> str:
