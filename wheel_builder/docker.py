@@ -21,6 +21,8 @@ PULL_SECONDS = 600
 # A user without rights, in every image.
 NOBODY = "65534:65534"
 PROC = Path("/proc")
+# What has a meaning in the value of docker's option --mount.
+UNMOUNTABLE = {",": "a comma", '"': "a quotation mark", "\n": "a line break", "\r": "a line break"}
 
 
 @dataclass(frozen=True)
@@ -33,9 +35,10 @@ class Mount:
 
     @property
     def flag(self) -> str:
-        if "," in f"{self.source}{self.target}":
-            message = f"{self.source}: a comma in the path; the container engine cannot mount it"
-            raise ImageError(message, advice="move the checkout to a path without commas")
+        path = f"{self.source}{self.target}"
+        if found := next((name for sign, name in UNMOUNTABLE.items() if sign in path), ""):
+            message = f"{str(self.source)!r}: {found} in the path; the container engine cannot mount it"
+            raise ImageError(message, advice="move the checkout to a path without commas and quotation marks")
         mode = "" if self.writable else ",readonly"
         return f"type=bind,source={self.source.absolute()},target={self.target}{mode}"
 

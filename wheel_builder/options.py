@@ -2,6 +2,7 @@
 
 import argparse
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from wheel_builder.machine import default_jobs, usable_cores, usable_memory
 
@@ -114,6 +115,7 @@ def index_option(parser: argparse._ActionsContainer) -> None:
 def _torch_index_option(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--torch-index",
+        type=public_url,
         default="",
         metavar="URL",
         help="where pip finds a CPU build of torch, besides its settings",
@@ -144,6 +146,14 @@ def sanitizers(text: str) -> list[str]:
         message = f"expected some of {', '.join(ALL_CHECKS)}, or none; found {', '.join(unknown)}"
         raise argparse.ArgumentTypeError(message)
     return chosen
+
+
+def public_url(text: str) -> str:
+    """A URL without a password: command lines are logged, and stored results name what they came from."""
+    if "@" in urlsplit(text).netloc:
+        message = "the URL has a user or password, which logs would show; put them into pip's settings"
+        raise argparse.ArgumentTypeError(message)
+    return text
 
 
 def existing_file(text: str) -> Path:

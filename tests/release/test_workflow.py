@@ -124,11 +124,13 @@ def wheel(runner, cached):
     return wheel
 
 
+@pytest.mark.full
 def test_jobs_that_share_nothing_but_artefacts_make_the_wheel(wheel, runner):
     assert wheel.name.startswith("flash_attn_rocm-")
     assert set(runner.artefacts) >= {"image-rocm7.2", "device-code-rocm7.2-gfx1030", "wheel-rocm7.2"}
 
 
+@pytest.mark.full
 def test_the_audit_holds_it_to_the_archs_that_were_asked_for(wheel):
     command = [sys.executable, "-m", "wheel_builder", "audit", wheel]
     subprocess.run([*command, "--archs", "gfx1030"], cwd=CHECKOUT, check=True, capture_output=True)

@@ -87,6 +87,15 @@ def test_a_dry_run_of_a_stage_only_says_what_would_be_done(stage, capsys):
     assert len(said) == steps
 
 
+@pytest.mark.parametrize("url", ["https://user:planted@host/simple", "https://planted@host/simple"])
+def test_a_password_in_a_url_is_refused_before_anything_is_logged(url, capsys):
+    with pytest.raises(SystemExit):
+        main(["work", "--torch-index", url], command(print, release_options))
+    said = capsys.readouterr().err
+    assert "has a user or password, which logs would show; put them into pip's settings" in said
+    assert "planted" not in said
+
+
 def test_an_empty_name_is_wrong_usage(capsys):
     with pytest.raises(SystemExit):
         main(["work", "--archs", "gfx908,"], command(print, selection_options))

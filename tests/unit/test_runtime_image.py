@@ -10,8 +10,8 @@ from wheel_builder.errors import ImageError
 from wheel_builder.image_size import MIB, refuse_too_large, size_text
 from wheel_builder.matrix import load_matrix
 from wheel_builder.model import Job, Rocm
-from wheel_builder.process import Completed
 from wheel_builder.origin import Origin, public_url, read_origin
+from wheel_builder.process import Completed
 from wheel_builder.stages.runtime_image import BASE_PYTHON, Python, Recipe, _check, labels, runtime_packages
 
 VENDOR = Rocm("7.0", "vendor", "vendor/rocm:7.0", "/opt/rocm/llvm/bin", ("gfx908",))

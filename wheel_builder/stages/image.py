@@ -78,7 +78,9 @@ def build_image(
             link_tree(headers.path, folder / "torch-stable")
             build.finish(folder)
         run_check(ref, ["check-image", *job.rocm.archs], what, log=log, run=run)
-        python = docker.run_in(ref, ["readlink", "/opt/python/cp39-cp39"], log=log, run=run)
+        python = docker.run_in(
+            ref, ["readlink", "/opt/python/cp39-cp39"], user=docker.NOBODY, log=log, run=run
+        )
         return {**build.facts(base), "python_tag": python.stdout.strip()}
 
     return stored_image("image", inputs, store, make, run=run)
@@ -155,7 +157,7 @@ def build_verify_image(
 
 def _builder_wheels(build: ImageBuild, system: str, store: Store) -> Artifact:
     """The builder's pinned Python tools; stored, since hashes make them the same from everywhere."""
-    said = docker.run_in(system, ["python3", "--version"], run=build.run).stdout
+    said = docker.run_in(system, ["python3", "--version"], user=docker.NOBODY, run=build.run).stdout
     python = said.split()[-1].rpartition(".")[0]
     inputs = {"files": file_digests([BUILDER_REQUIREMENTS]), "python": python}
 

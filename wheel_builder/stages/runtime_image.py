@@ -18,8 +18,8 @@ from wheel_builder.hostenv import HostSettings
 from wheel_builder.image_build import ImageBuild, context, file_digests, package_groups, stored_image, tag_of
 from wheel_builder.image_size import measure, refuse_too_large
 from wheel_builder.model import Job, Package, Rocm
-from wheel_builder.process import Runner, run
 from wheel_builder.origin import Origin, read_origin
+from wheel_builder.process import Runner, run
 from wheel_builder.store import Artifact, Store, sha256_file
 
 FILES = (
