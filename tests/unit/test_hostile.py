@@ -26,7 +26,8 @@ from wheel_builder.verification import job_of
 MATRIX = CHECKOUT / "matrix.yaml"
 HOSTILE = (
     "$(touch planted)", "`touch planted`", "a;touch planted", "a&&touch", "a|touch", 'a"b', "a'b", "a\nb",
-    "../../planted", "<script>planted()</script>", "--planted", "a b", "a\x00b", "a\\b", "\N{FULLWIDTH DIGIT SEVEN}.2", "",
+    "../../planted", "<script>planted()</script>", "--planted", "a b", "a\x00b", "a\\b", "",
+    "\N{FULLWIDTH DIGIT SEVEN}.2",
 )  # fmt: skip
 # Every value that reaches a command line, a Dockerfile, a path or a workflow; what people only read is free.
 PLACES = (
