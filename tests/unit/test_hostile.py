@@ -9,8 +9,9 @@ import pytest
 import yaml
 
 from tests.conftest import CHECKOUT
+from wheel_builder.cli import main
 from wheel_builder.docker import Mount, build, run_in
-from wheel_builder.errors import ImageError, MatrixError, WheelError
+from wheel_builder.errors import ImageError, MatrixError, SelectionError, WheelError
 from wheel_builder.fatbin import CodeObject
 from wheel_builder.matrix import load_matrix
 from wheel_builder.model import Job, Package, Plan, Rocm
@@ -165,3 +166,11 @@ def test_labels_take_names_as_they_are(tmp_path):
     file.write_bytes(b"")
     job = Job(load_matrix(MATRIX).rocm[0], ("gfx908",))
     assert labels(job, file, "", Origin())["flash-attn-rocm.wheel"] == file.name
+
+
+@pytest.mark.parametrize(
+    "value", [value for value in HOSTILE if value and not value.startswith("-")], ids=ascii
+)
+def test_what_a_form_sends_is_a_known_name_or_refused(value, capsys):
+    assert main(["plan", "--github", "--rocm", "default", "--archs", value]) == SelectionError.exit_code
+    assert capsys.readouterr().out == ""
