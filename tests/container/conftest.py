@@ -39,7 +39,7 @@ def tiny_wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tiny")
     name, info = "flash_attn_rocm-0.0.1+rocm7.2", "flash_attn_rocm-0.0.1+rocm7.2.dist-info"
     files = {
-        "flash_attn_rocm/__init__.py": "import torch\n",
+        "flash_attn_rocm/__init__.py": "",
         "flash_attn_rocm/__main__.py": "print('the tiny doctor')\n",
         f"{info}/METADATA": "Metadata-Version: 2.1\nName: flash-attn-rocm\nVersion: 0.0.1+rocm7.2\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",

@@ -98,6 +98,8 @@ def _run_cibuildwheel(
         "CIBW_MANYLINUX_X86_64_IMAGE": image.facts["ref"],
         "CIBW_CONTAINER_ENGINE": f"docker; create_args: {create_args}; disable_host_mount: true",
         "CIBW_BUILD_FRONTEND": "build; args: --no-isolation --skip-dependency-check",
+        # Nothing is installed for the build; its constraints would be written where only root may.
+        "CIBW_DEPENDENCY_VERSIONS": "latest",
         "CIBW_ENVIRONMENT": " ".join(f"{name}={value}" for name, value in environment.items()),
         "CIBW_REPAIR_WHEEL_COMMAND": f"{repair} --plat {package.platform_tag}",
         "CIBW_AUDIT_COMMAND": "",
