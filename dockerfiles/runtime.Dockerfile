@@ -1,24 +1,30 @@
-# rocm-fa:<ROCm version>: the HIP runtime, Python, torch and the finished wheel, for a user without rights.
+# rocm-fa:<ROCm version>: the HIP runtime, Python, torch and the finished wheel, for a user without rights;
+# rocm-fa:<ROCm version>-slim, without torch, to be given the torch that is to be tested with.
 #
-# The context is prepared by wheel_builder/stages/runtime_image.py; `wheels/` holds torch and what it needs,
-# fetched by stage `system` with the host's own pip settings, and the finished wheel.  Stage `venv` installs
-# them without any index, so nothing of the host's settings can stay in a layer.
+# The context is prepared by wheel_builder/stages/runtime_image.py; `wheels/` holds the finished wheel and, but
+# for slim, torch and what it needs, fetched by stage `system` with the host's own pip settings.  Stage `venv`
+# installs them without any index, so nothing of the host's settings can stay in a layer.
 
 ARG BASE
 # hadolint ignore=DL3006
 FROM ${BASE} AS system
 ARG PACKAGES
-COPY install_packages.sh /usr/local/lib/flash-attn-rocm/
-RUN sh /usr/local/lib/flash-attn-rocm/install_packages.sh "${PACKAGES}"
+COPY install_packages.sh forget_documents.sh /usr/local/lib/flash-attn-rocm/
+# One layer: what a later one removes still counts.
+RUN sh /usr/local/lib/flash-attn-rocm/install_packages.sh "${PACKAGES}" && \
+    sh /usr/local/lib/flash-attn-rocm/forget_documents.sh
 
 FROM system AS venv
 ARG PYTHON
+ARG MODULES
 COPY install_venv.sh /usr/local/lib/flash-attn-rocm/
 COPY wheels /usr/local/lib/flash-attn-rocm/wheels
-RUN sh /usr/local/lib/flash-attn-rocm/install_venv.sh "${PYTHON}" torch numpy flash_attn_rocm
+# hadolint ignore=SC2086  # the modules are meant to be split
+RUN sh /usr/local/lib/flash-attn-rocm/install_venv.sh "${PYTHON}" ${MODULES}
 
 FROM system
 COPY runtime_entrypoint.sh /usr/local/bin/rocm-fa
+COPY runtime_healthy.sh /usr/local/bin/rocm-fa-healthy
 RUN useradd --create-home --uid 10001 user
 COPY --from=venv /opt/venv /opt/venv
 ENV PATH=/opt/venv/bin:$PATH \
@@ -26,5 +32,4 @@ ENV PATH=/opt/venv/bin:$PATH \
 USER 10001
 WORKDIR /home/user
 ENTRYPOINT ["rocm-fa"]
-# Healthy means usable: the wheel and torch load.  Whether a GPU is there is the doctor's business.
-HEALTHCHECK --interval=5m --timeout=60s --start-period=30s CMD ["python", "-c", "import flash_attn_rocm"]
+HEALTHCHECK --interval=5m --timeout=60s --start-period=30s CMD ["rocm-fa-healthy"]

@@ -7,6 +7,7 @@ packages that the others use.
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 
 from wheel_builder.options import (
     ROOT,
+    destination_option,
     existing_file,
+    handover_options,
+    held_archs_option,
     index_option,
     release_options,
     run_options,
@@ -29,6 +33,8 @@ from wheel_builder.options import (
 )
 
 Options = Callable[[argparse.ArgumentParser], None]
+# Words for what no option would ask for: a form has to send something.
+ALL, DEFAULT = "all", "default"
 
 
 @dataclass(frozen=True)
@@ -52,8 +58,14 @@ def plan_of(args: argparse.Namespace) -> Plan:
     """The plan for ``selection_options``."""
     from wheel_builder.plan import plan
 
-    selection = Selection(rocm=tuple(args.rocm), archs=tuple(args.archs), all_rocm=args.all)
+    rocm = tuple(version for version in args.rocm if version not in (ALL, DEFAULT))
+    selection = Selection(rocm=rocm, archs=wanted_archs(args), all_rocm=args.all or ALL in args.rocm)
     return plan(read_matrix(), selection)
+
+
+def wanted_archs(args: argparse.Namespace) -> tuple[str, ...]:
+    """The archs that the command line names; none when it says all."""
+    return () if ALL in args.archs else tuple(args.archs)
 
 
 def _plan(args: argparse.Namespace) -> None:
@@ -61,7 +73,9 @@ def _plan(args: argparse.Namespace) -> None:
 
     plan = plan_of(args)
     if args.github:
-        print(to_github(plan))
+        from wheel_builder.stages.image import builder_key
+
+        print(to_github(plan, {job.id: builder_key(job, plan.package) for job in plan.jobs}))
         # Standard output goes to $GITHUB_OUTPUT; the reasons belong into the log.
         print("\n".join(rejection_lines(plan)), file=sys.stderr)
     else:
@@ -118,12 +132,35 @@ def _stop_after(stage: str) -> Callable[[argparse.Namespace], None]:
     """A command that runs the stages up to ``stage`` and prints where its results are."""
 
     def command(args: argparse.Namespace) -> None:
-        from wheel_builder.pipeline import run_until
+        from wheel_builder.handover import copy_wheels
+        from wheel_builder.pipeline import planned_until, run_until
+        from wheel_builder.plan import jobs_to_build
 
-        for path in run_until(stage, plan_of(args), workplace(args), plain=args.verbose or None):
-            print(path)
+        plan, place = plan_of(args), workplace(args)
+        if args.dry_run:
+            print(*_numbered(planned_until(stage, jobs_to_build(plan))), sep="\n")
+            return
+        with handing_over(args, place):
+            made = run_until(stage, plan, place, plain=args.verbose or None)
+        print(*(copy_wheels(made, to) if (to := getattr(args, "to", None)) else made), sep="\n")
 
     return command
+
+
+@contextmanager
+def handing_over(args: argparse.Namespace, place: "Workplace") -> Iterator[None]:
+    """Before a run, take what other machines gave; after it, give what it used."""
+    from wheel_builder.engine import ensure_engine
+    from wheel_builder.handover import give, holds_images, take
+
+    log = place.log("handover")
+    if holds_images(args.take):
+        ensure_engine(install=place.install_engine, log=place.log("engine"))
+    for folder in args.take:
+        take(folder, place.store, log=log)
+    yield
+    if args.give:
+        give(place.used, args.give, taken=args.take, log=log)
 
 
 def _repair(args: argparse.Namespace) -> None:
@@ -142,18 +179,23 @@ def _audit(args: argparse.Namespace) -> None:
     from wheel_builder.verification import audit_file
 
     for wheel in args.wheels:
-        print(audit_file(wheel, read_matrix(), ROOT).to_json(), end="")
+        print(audit_file(wheel, read_matrix(), ROOT, wanted_archs(args)).to_json(), end="")
 
 
 def _verify(args: argparse.Namespace) -> None:
     from wheel_builder.verification import job_of, planned_verification, verify_files
 
+    archs = wanted_archs(args)
     if args.dry_run:
-        jobs = [job_of(file, read_matrix()) for file in args.wheels]
+        jobs = [job_of(file, read_matrix(), archs) for file in args.wheels]
         print(*_numbered(planned_verification(jobs)), sep="\n")
         return
     place, plain = workplace(args), args.verbose or None
-    for record in verify_files(args.wheels, read_matrix(), place, update=args.update, plain=plain):
+    with handing_over(args, place):
+        records = verify_files(
+            args.wheels, read_matrix(), place, archs=archs, update=args.update, plain=plain
+        )
+    for record in records:
         print(record.read_text(encoding="utf-8"), end="")
 
 
@@ -303,10 +345,48 @@ def _index_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _runtime_image(args: argparse.Namespace) -> None:
-    from wheel_builder.pipeline import runtime_images
+    from wheel_builder.image_size import size_text
+    from wheel_builder.pipeline import planned_images, runtime_images
+    from wheel_builder.plan import jobs_to_build
 
-    for ref in runtime_images(plan_of(args), workplace(args), plain=args.verbose or None):
-        print(f"docker run {ref}")
+    plan, place, plain = plan_of(args), workplace(args), args.verbose or None
+    if args.dry_run:
+        print(*_numbered(planned_images(jobs_to_build(plan))), sep="\n")
+        return
+    for image in runtime_images(plan, place, slim=args.slim, plain=plain):
+        print(f"size      {size_text(image.facts['size'])}", f"docker run {image.facts['ref']}", sep="\n")
+
+
+def _runtime_image_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--slim", action="store_true", help="rocm-fa:<version>-slim, which has no torch")
+
+
+def _drift(args: argparse.Namespace) -> None:
+    from wheel_builder.drift import packages_of, rebuilt_drift, refuse_drift, rocm_drift, torch_drift
+    from wheel_builder.pipeline import planned_until, run_until
+    from wheel_builder.plan import jobs_to_build
+
+    plan, place = plan_of(args), workplace(args)
+    if args.dry_run:
+        print(*_numbered(planned_until("image", jobs_to_build(plan))), sep="\n")
+        return
+    images = run_until("image", plan, place, plain=args.verbose or None)
+    findings = torch_drift(plan.package)
+    for job, image in zip(jobs_to_build(plan), images, strict=True):
+        findings += rocm_drift(job.rocm, packages_of(image))
+    if args.rebuilt:
+        findings += rebuilt_drift(sorted(args.rebuilt.glob("*.whl")), place.index)
+    refuse_drift(findings)
+    print("nothing has moved: torch, ROCm and the published wheels are as matrix.yaml has them")
+
+
+def _drift_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--rebuilt",
+        type=Path,
+        metavar="DIR",
+        help="wheels that were just built, to compare with those in the index",
+    )
 
 
 def _perf(args: argparse.Namespace) -> None:
@@ -338,18 +418,28 @@ COMMANDS = (
     Command(
         "release", "build, audit, verify, publish to a local index, and install from it", _release, BUILD
     ),
-    Command("image", "build the builder images", _stop_after("image"), BUILD),
-    Command("device-code", "compile the device code", _stop_after("device-code"), BUILD),
-    Command("wheel", "build and repair the wheels", _stop_after("wheel"), BUILD),
+    Command("image", "build the builder images", _stop_after("image"), (*BUILD, handover_options)),
+    Command("device-code", "compile the device code", _stop_after("device-code"), (*BUILD, handover_options)),
+    Command(
+        "wheel",
+        "build and repair the wheels",
+        _stop_after("wheel"),
+        (destination_option, *BUILD, handover_options),
+    ),
     Command(
         "repair", "give a wheel its manylinux tag (runs in the builder image)", _repair, (_repair_options,)
     ),
-    Command("audit", "refuse finished wheels that are not as planned", _audit, (wheel_arguments,)),
+    Command(
+        "audit",
+        "refuse finished wheels that are not as planned",
+        _audit,
+        (wheel_arguments, held_archs_option),
+    ),
     Command(
         "verify",
         "static checks, tests in a fresh container, every kernel on an ISA emulator",
         _verify,
-        (wheel_arguments, _verify_options, run_options, release_options),
+        (wheel_arguments, held_archs_option, _verify_options, run_options, release_options, handover_options),
     ),
     Command(
         "emulate",
@@ -363,10 +453,21 @@ COMMANDS = (
         _perf,
         (_perf_options, *BUILD),
     ),
+    Command(
+        "drift",
+        "say what has moved: torch, ROCm's packages, rebuilt wheels",
+        _drift,
+        (_drift_options, *BUILD),
+    ),
     Command("publish", "add verified wheels to a static index", _publish, (wheel_arguments, index_option)),
     Command("upload", "upload wheels with twine", _upload, (wheel_arguments, _upload_options)),
     Command("serve", "serve an index on loopback, to try it out", _serve, (_serve_options,)),
     Command("index", "verify an index, or write its pages again", _index, (_index_options,)),
     Command("yank", "keep pip from choosing a published wheel", _yank, (_yank_options,)),
-    Command("runtime-image", "build rocm-fa:<version>, which holds the wheel", _runtime_image, BUILD),
+    Command(
+        "runtime-image",
+        "build rocm-fa:<version>, which holds the wheel",
+        _runtime_image,
+        (_runtime_image_options, *BUILD),
+    ),
 )

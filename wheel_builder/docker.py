@@ -7,7 +7,8 @@ that started them was killed.
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -17,7 +18,11 @@ from wheel_builder.process import Completed, Runner, run
 
 OWNER_LABEL = "flash-attn-rocm.owner"
 PULL_SECONDS = 600
+# A user without rights, in every image.
+NOBODY = "65534:65534"
 PROC = Path("/proc")
+# What has a meaning in the value of docker's option --mount.
+UNMOUNTABLE = {",": "a comma", '"': "a quotation mark", "\n": "a line break", "\r": "a line break"}
 
 
 @dataclass(frozen=True)
@@ -30,21 +35,26 @@ class Mount:
 
     @property
     def flag(self) -> str:
-        if "," in f"{self.source}{self.target}":
-            message = f"{self.source}: a comma in the path; the container engine cannot mount it"
-            raise ImageError(message, advice="move the checkout to a path without commas")
+        path = f"{self.source}{self.target}"
+        if found := next((name for sign, name in UNMOUNTABLE.items() if sign in path), ""):
+            message = f"{str(self.source)!r}: {found} in the path; the container engine cannot mount it"
+            raise ImageError(message, advice="move the checkout to a path without commas and quotation marks")
         mode = "" if self.writable else ",readonly"
         return f"type=bind,source={self.source.absolute()},target={self.target}{mode}"
 
 
 @dataclass(frozen=True)
 class ImageInfo:
-    """What the engine says of an image; ``digests`` are those of the registry it came from."""
+    """What the engine says of an image.
+
+    ``digests`` are those of the registry it came from, ``size`` the bytes of all its layers, unpacked.
+    """
 
     id: str
     digests: tuple[str, ...]
     labels: Mapping[str, str]
     created: str
+    size: int
 
 
 def build(
@@ -113,6 +123,14 @@ def caller() -> str:
     return f"{os.getuid()}:{os.getgid()}"
 
 
+@contextmanager
+def open_to_all(folder: Path) -> Iterator[None]:
+    """Let ``NOBODY`` write to ``folder``, an empty one of a stage, for a while."""
+    folder.chmod(0o777)
+    yield
+    folder.chmod(0o755)
+
+
 def inspect_image(ref: str, *, run: Runner = run) -> ImageInfo | None:
     """What the engine has under this name, or None; raises ``CommandFailedError`` without an engine."""
     ids = run(["docker", "images", "--quiet", "--no-trunc", ref]).stdout.split()
@@ -124,6 +142,7 @@ def inspect_image(ref: str, *, run: Runner = run) -> ImageInfo | None:
         digests=tuple(found["RepoDigests"] or ()),
         labels=found["Config"]["Labels"] or {},
         created=found["Created"],
+        size=found["Size"],
     )
 
 
@@ -137,6 +156,19 @@ def try_pull(ref: str, *, log: Path, seconds: int = PULL_SECONDS, run: Runner = 
     """Whether a registry gave the image within ``seconds``; that none answers is not an error."""
     argv = ["timeout", "--kill-after=5", str(seconds), "docker", "pull", "--quiet", ref]
     return run(argv, log=log, check=False).returncode == 0
+
+
+def save(ref: str, file: Path, *, log: Path, run: Runner = run) -> None:
+    """Write an image, with its name, to ``file``."""
+    aside = file.with_name(f".{file.name}")
+    run(["docker", "save", "--output", aside, ref], log=log)
+    aside.replace(file)
+
+
+def load(file: Path, *, log: Path, run: Runner = run) -> None:
+    """Give the engine what ``save`` wrote."""
+    advice = "is the file complete? fetch it again"
+    run(["docker", "load", "--quiet", "--input", file], log=log, advice=advice)
 
 
 def remove(ref: str, *, run: Runner = run) -> None:

@@ -169,3 +169,9 @@ class CaseError(ProblemsError):
     """The shapes that a kernel is to be emulated with do not go together."""
 
     exit_code = 48
+
+
+class DriftError(ProblemsError):
+    """Upstream has moved away from matrix.yaml, or a published wheel no longer comes out the same."""
+
+    exit_code = 52

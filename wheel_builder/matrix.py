@@ -179,10 +179,10 @@ def _kind(value: object) -> str:
 def _format_problems(document: Document) -> Iterator[Problem]:
     for pattern, (form, expected) in _FORMATS.items():
         for key, value in document.find(*pattern):
-            if isinstance(value, str) and not re.fullmatch(form, value):
+            if isinstance(value, str) and not re.fullmatch(form, value, re.ASCII):
                 yield Problem(key, f"expected {expected}, found {value!r}")
     for key, _ in document.find("rocm", "*", "packages", "*"):
-        if isinstance(key[-1], str) and not re.fullmatch(_SUITE[0], key[-1]):
+        if isinstance(key[-1], str) and not re.fullmatch(_SUITE[0], key[-1], re.ASCII):
             yield Problem(key, f"expected {_SUITE[1]}, found {key[-1]!r}")
     for key, value in document.find("package", "max_wheel_mib"):
         if isinstance(value, float) and not 0 < value <= MAX_WHEEL_MIB:

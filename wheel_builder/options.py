@@ -2,6 +2,7 @@
 
 import argparse
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from wheel_builder.machine import default_jobs, usable_cores, usable_memory
 
@@ -17,7 +18,7 @@ def selection_options(parser: argparse.ArgumentParser) -> None:
         action="extend",
         default=[],
         metavar="V[,V]",
-        help="ROCm versions, for example 7.2 (default: default_rocm of matrix.yaml)",
+        help="ROCm versions, for example 7.2, or all, or default: default_rocm of matrix.yaml",
     )
     group.add_argument(
         "--archs",
@@ -25,9 +26,11 @@ def selection_options(parser: argparse.ArgumentParser) -> None:
         action="extend",
         default=[],
         metavar="A[,B]",
-        help="gfx archs, for example gfx942,gfx1100 (default: all of the ROCm version)",
+        help="gfx archs, for example gfx942,gfx1100, or all of the ROCm version, which is the default",
     )
-    group.add_argument("--all", action="store_true", help="every ROCm version that is built in CI")
+    group.add_argument(
+        "--all", action="store_true", help="every ROCm version that is built in CI; the same as --rocm all"
+    )
 
 
 def run_options(parser: argparse.ArgumentParser) -> None:
@@ -58,6 +61,42 @@ def release_options(parser: argparse.ArgumentParser) -> None:
     _host_settings_option(group)
 
 
+def handover_options(parser: argparse.ArgumentParser) -> None:
+    """``--take`` and ``--give``: results of another machine, and for another machine."""
+    group = parser.add_argument_group("from and for another machine")
+    group.add_argument(
+        "--take",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="first take the results that --give left here; an empty or missing folder is fine",
+    )
+    group.add_argument(
+        "--give",
+        type=Path,
+        metavar="DIR",
+        help="put the results that were used, but not taken, here; images too",
+    )
+
+
+def destination_option(parser: argparse.ArgumentParser) -> None:
+    """``--to``: where finished wheels are copied."""
+    parser.add_argument("--to", type=Path, metavar="DIR", help="copy the wheels here; verify them next")
+
+
+def held_archs_option(parser: argparse.ArgumentParser) -> None:
+    """``--archs`` for finished wheels."""
+    parser.add_argument(
+        "--archs",
+        type=names,
+        action="extend",
+        default=[],
+        metavar="A[,B]",
+        help="what the wheels were built for, if not all archs of their ROCm version",
+    )
+
+
 def wheel_arguments(parser: argparse.ArgumentParser) -> None:
     """One or more wheels."""
     parser.add_argument("wheels", nargs="+", type=Path, metavar="WHEEL")
@@ -76,6 +115,7 @@ def index_option(parser: argparse._ActionsContainer) -> None:
 def _torch_index_option(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--torch-index",
+        type=public_url,
         default="",
         metavar="URL",
         help="where pip finds a CPU build of torch, besides its settings",
@@ -106,6 +146,14 @@ def sanitizers(text: str) -> list[str]:
         message = f"expected some of {', '.join(ALL_CHECKS)}, or none; found {', '.join(unknown)}"
         raise argparse.ArgumentTypeError(message)
     return chosen
+
+
+def public_url(text: str) -> str:
+    """A URL without a password: command lines are logged, and stored results name what they came from."""
+    if "@" in urlsplit(text).netloc:
+        message = "the URL has a user or password, which logs would show; put them into pip's settings"
+        raise argparse.ArgumentTypeError(message)
+    return text
 
 
 def existing_file(text: str) -> Path:

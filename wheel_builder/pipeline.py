@@ -78,9 +78,8 @@ def release(
 def run_until(stage: str, plan: Plan, place: Workplace, *, plain: bool | None = None) -> list[Path]:
     """Run all jobs of the plan up to ``stage`` ("image", "device-code" or "wheel"); the results' folders."""
     jobs = jobs_to_build(plan)
-    build_steps = [step for job in jobs for step in _steps_until(stage, job)]
     results: list[Path] = []
-    with progress_of([ENGINE, *build_steps], place, plain) as progress:
+    with progress_of(planned_until(stage, jobs), place, plain) as progress:
         start_engine(place, progress)
         for job in jobs:
             builder = builder_image(job, plan.package, place, progress)
@@ -106,23 +105,29 @@ def publish_files(files: Sequence[Path], matrix: Matrix, index: Path, checkout: 
     ]
 
 
-def runtime_images(plan: Plan, place: Workplace, *, plain: bool | None = None) -> list[str]:
-    """The runtime image of each job, from its finished wheel in ``dist``; the names to run."""
+def runtime_images(
+    plan: Plan, place: Workplace, *, slim: bool = False, plain: bool | None = None
+) -> list[Artifact]:
+    """The runtime image of each job, from its finished wheel in ``dist``."""
     jobs = jobs_to_build(plan)
     wheels = {job.id: newest_wheel(job, place.dist) for job in jobs}
-    steps = [Planned("runtime image", job.id, weight=90) for job in jobs]
-    refs = []
-    with progress_of([ENGINE, *steps], place, plain) as progress:
+    images = []
+    with progress_of(planned_images(jobs), place, plain) as progress:
         start_engine(place, progress)
         for job in jobs:
-            log = place.log(f"image-runtime-{job.id}")
+            log = place.log(f"image-runtime-{job.rocm.version}{'-slim' if slim else ''}")
             with progress.step("runtime image", job=job.id, log=log) as step:
                 made = runtime_image.build_runtime_image(
-                    job, wheels[job.id], place.store, package=plan.package, logs=log.parent,
-                    host=place.host, torch_index=place.torch_index,
+                    job, wheels[job.id], place.store, package=plan.package, checkout=place.checkout,
+                    logs=log.parent, slim=slim, host=place.host, torch_index=place.torch_index,
                 )  # fmt: skip
-                refs.append(str(told(step, made).facts["ref"]))
-    return refs
+                images.append(told(step, made))
+    return images
+
+
+def planned_images(jobs: Sequence[Job]) -> list[Planned]:
+    """The steps of ``runtime_images`` in their order."""
+    return [ENGINE, *(Planned("runtime image", job.id, weight=90) for job in jobs)]
 
 
 def newest_wheel(job: Job, dist: Path) -> Path:
@@ -137,6 +142,11 @@ def newest_wheel(job: Job, dist: Path) -> Path:
 def planned(jobs: Sequence[Job]) -> list[Planned]:
     """The steps of ``release`` in their order; weights are rough seconds on two cores."""
     return [ENGINE, VERIFY_IMAGE, *(step for job in jobs for step in _planned_job(job))]
+
+
+def planned_until(stage: str, jobs: Sequence[Job]) -> list[Planned]:
+    """The steps of ``run_until`` in their order."""
+    return [ENGINE, *(step for job in jobs for step in _steps_until(stage, job))]
 
 
 def _steps_until(stage: str, job: Job) -> Iterator[Planned]:

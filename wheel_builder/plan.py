@@ -4,7 +4,7 @@ A combination that is not built is a result too: it is in ``Plan.rejected`` with
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 
 from wheel_builder.errors import SelectionError
@@ -55,13 +55,19 @@ def wheel_rows(plan: Plan) -> list[dict[str, str]]:
     return [{"job": job.id, "rocm": job.rocm.version, "archs": ",".join(job.archs)} for job in plan.jobs]
 
 
-def to_github(plan: Plan) -> str:
+def image_rows(plan: Plan, keys: Mapping[str, str]) -> list[dict[str, str]]:
+    """Rows of the workflow matrix that makes builder images; ``image`` is the name of its content."""
+    return [{"job": job.id, "rocm": job.rocm.version, "image": keys[job.id]} for job in plan.jobs]
+
+
+def to_github(plan: Plan, keys: Mapping[str, str]) -> str:
     """Lines for ``$GITHUB_OUTPUT``; each value is what ``strategy.matrix`` takes after ``fromJSON``.
 
+    ``keys`` has for each job's id a name of its builder image's content.
     Raises ``SelectionError`` when there are no jobs, which a workflow matrix cannot be.
     """
     jobs_to_build(plan)
-    rows = {"device": device_rows(plan), "wheel": wheel_rows(plan)}
+    rows = {"image": image_rows(plan, keys), "device": device_rows(plan), "wheel": wheel_rows(plan)}
     return "\n".join(
         f"{name}={json.dumps({'include': include}, separators=(',', ':'))}" for name, include in rows.items()
     )

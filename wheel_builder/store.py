@@ -47,10 +47,14 @@ class Artifact:
 
 
 class Store:
-    """All results of one checkout, under ``root`` (``build/`` by default)."""
+    """All results of one checkout, under ``root`` (``build/`` by default).
 
-    def __init__(self, root: Path) -> None:
+    Each result that was asked for is added to ``used``.
+    """
+
+    def __init__(self, root: Path, used: list[Artifact] | None = None) -> None:
         self.root = root
+        self.used = [] if used is None else used
 
     def find(self, stage: str, inputs: Mapping[str, Any]) -> Artifact | None:
         """The stored result for these inputs, or None."""
@@ -73,8 +77,32 @@ class Store:
         path = self._folder(stage, inputs)
         path.parent.mkdir(parents=True, exist_ok=True)
         with _locked(path.with_suffix(".lock")):
-            found = self.find(stage, inputs)
-            return found or self._make(path, stage, inputs, make)
+            result = self.find(stage, inputs) or self._make(path, stage, inputs, make)
+        self.used.append(result)
+        return result
+
+    def adopt(self, stage: str, folder: Path) -> None:
+        """Move in a result that another machine's store made, unless it is here already.
+
+        Raises ``StoreError`` when its files are not those of its manifest, or it is of another stage.
+        """
+        try:
+            manifest = _read_manifest(folder)
+            expected = key_of({"stage": stage, "inputs": manifest["inputs"]})
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            message = f"{folder.name}: no result of stage {stage}: {error}"
+            raise StoreError(message, advice="give it again from where it was made") from error
+        if folder.name != expected or manifest["key"] != expected:
+            message = f"{folder.name}: no result of stage {stage}, whose name would be {expected}"
+            raise StoreError(message, advice="give it again from where it was made")
+        path = self.root / stage / expected
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(path.with_suffix(".lock")):
+            if not (path / MANIFEST).is_file():
+                aside = path.with_name(f".{path.name}-taken")
+                shutil.rmtree(aside, ignore_errors=True)
+                shutil.copytree(folder, aside)
+                aside.rename(path)
 
     def _make(
         self,

@@ -69,14 +69,15 @@ def verify_files(
     matrix: Matrix,
     place: Workplace,
     *,
+    archs: Sequence[str] = (),
     update: bool = False,
     plain: bool | None = None,
 ) -> list[Path]:
     """Audit and verify finished wheels; the paths of their records.  Raises the first failure.
 
-    ``update`` puts what the wheels' kernels take into the golden file first.
+    ``archs`` as in ``job_of``; ``update`` puts what the wheels' kernels take into the golden file first.
     """
-    jobs = [job_of(file, matrix) for file in files]
+    jobs = [job_of(file, matrix, archs) for file in files]
     records = []
     with progress_of(planned_verification(jobs), place, plain) as progress:
         start_engine(place, progress)
@@ -89,9 +90,9 @@ def verify_files(
     return records
 
 
-def audit_file(file: Path, matrix: Matrix, checkout: Path) -> AuditReport:
-    """Audit a finished wheel of the checkout's matrix; raises ``AuditError``."""
-    return audit.audit_wheel(file, expectation(job_of(file, matrix), matrix.package, checkout))
+def audit_file(file: Path, matrix: Matrix, checkout: Path, archs: Sequence[str] = ()) -> AuditReport:
+    """Audit a finished wheel of the checkout's matrix, ``archs`` as in ``job_of``; raises ``AuditError``."""
+    return audit.audit_wheel(file, expectation(job_of(file, matrix, archs), matrix.package, checkout))
 
 
 def emulator_workshop(
@@ -121,14 +122,17 @@ def llvm_of(job: Job, builder: Artifact) -> ImageLlvm:
     return ImageLlvm(str(builder.facts["ref"]), str(builder.facts["image_id"]), job.rocm.llvm)
 
 
-def job_of(file: Path, matrix: Matrix) -> Job:
-    """The job that a finished wheel belongs to, by the local label of its version: all archs of its ROCm."""
+def job_of(file: Path, matrix: Matrix, archs: Sequence[str] = ()) -> Job:
+    """The job that a finished wheel belongs to, by the local label of its version.
+
+    ``archs`` are those that it was built for; empty: all of its ROCm version.
+    """
     try:
         label = str(parse_wheel_filename(file.name)[1].local)
     except InvalidWheelFilename as error:
         message = f"{file.name} is not a wheel's file name"
         raise WheelError(message, advice="name a .whl file") from error
-    selection = Selection(rocm=(label.removeprefix("rocm"),))
+    selection = Selection(rocm=(label.removeprefix("rocm"),), archs=tuple(archs))
     return jobs_to_build(make_plan(matrix, selection))[0]
 
 

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from wheel_builder.docker import remove_orphans
@@ -21,7 +21,10 @@ VERIFY_IMAGE = Planned("verify image", weight=60)
 
 @dataclass(frozen=True)
 class Workplace:
-    """Where a run reads and writes, and how: stages' results in ``build``, finished wheels in ``dist``."""
+    """Where a run reads and writes, and how: stages' results in ``build``, finished wheels in ``dist``.
+
+    ``used`` are the results that the run made or found.
+    """
 
     checkout: Path
     build: Path
@@ -31,10 +34,11 @@ class Workplace:
     install_engine: bool = False
     torch_index: str = ""
     host: HostSettings | None = None
+    used: list[Artifact] = field(default_factory=list)
 
     @property
     def store(self) -> Store:
-        return Store(self.build)
+        return Store(self.build, self.used)
 
     def log(self, name: str) -> Path:
         return self.build / "logs" / f"{name}.log"

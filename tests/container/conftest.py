@@ -11,7 +11,15 @@ from wheel_builder import docker
 from wheel_builder.hostenv import CA_FILES, read_host_settings
 
 DATA = Path(__file__).parent / "data"
-MARKS = ("mark-of-the-host-in-ca", "mark-of-the-host.invalid", "mark-of-the-host-folder")
+# The last two are secrets: a password in one of pip's settings, and a variable of the environment.
+MARKS = (
+    "mark-of-the-host-in-ca",
+    "mark-of-the-host.invalid",
+    "mark-of-the-host-folder",
+    "planted-in-pip",
+    "planted-in-environment",
+)
+SECRETS = MARKS[-2:]
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +39,7 @@ def tiny_wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tiny")
     name, info = "flash_attn_rocm-0.0.1+rocm7.2", "flash_attn_rocm-0.0.1+rocm7.2.dist-info"
     files = {
-        "flash_attn_rocm/__init__.py": "import torch\n",
+        "flash_attn_rocm/__init__.py": "",
         "flash_attn_rocm/__main__.py": "print('the tiny doctor')\n",
         f"{info}/METADATA": "Metadata-Version: 2.1\nName: flash-attn-rocm\nVersion: 0.0.1+rocm7.2\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
@@ -43,15 +51,25 @@ def tiny_wheel(tmp_path_factory):
     return folder / f"{name}-py3-none-any.whl"
 
 
+@pytest.fixture
+def planted(monkeypatch):
+    """A secret in the environment, as a publisher's machine has one."""
+    for name in ("TWINE_PASSWORD", "GH_TOKEN", "PIP_PLANTED"):
+        monkeypatch.setenv(name, SECRETS[1])
+
+
 @pytest.fixture(scope="session")
 def marked_host(tmp_path_factory):
     """This machine's settings, which work, with a mark in each kind of them."""
-    ca, host, folder = MARKS
+    ca, host, folder, password, _ = MARKS
     here = read_host_settings()
     wheels = tmp_path_factory.mktemp("links") / folder
     wheels.mkdir()
     pip = dict(here.pip)
-    pip["find-links"] = f"{pip.get('find-links', '')} {wheels}"
+    # Nothing listens there: pip says so, and goes on without it.
+    nowhere = f"http://user:{password}@{host}/wheels"
+    pip["find-links"] = f"{pip.get('find-links', '')} {wheels} {nowhere}"
+    pip["retries"] = "0"
     pip["trusted-host"] = f"{pip.get('trusted-host', '')} {host}"
     bundle = here.ca_bundle or next(Path(f).read_text() for f in CA_FILES if Path(f).is_file())
     return replace(here, pip=tuple(pip.items()), ca_bundle=f"# {ca}\n{bundle}")

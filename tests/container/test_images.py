@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.conftest import CHECKOUT
 from wheel_builder import docker
 from wheel_builder.errors import ImageError
 from wheel_builder.image_build import NOBODY, run_check
@@ -14,7 +15,7 @@ from wheel_builder.stages.image import build_image
 from wheel_builder.stages.runtime_image import build_runtime_image
 from wheel_builder.store import Store
 
-from .conftest import MARKS, found_in_image
+from .conftest import MARKS, SECRETS, found_in_image
 
 pytestmark = pytest.mark.container
 
@@ -107,7 +108,7 @@ def test_the_builder_image_builds_from_an_empty_state(job, package, marked_host,
 
 
 def test_nothing_of_the_hosts_settings_is_in_the_image_for_users(
-    job, package, tiny_wheel, marked_host, tmp_path, engine
+    job, package, tiny_wheel, marked_host, planted, tmp_path, engine
 ):
     """The entrypoint's text is the control: it must be found where the marks must not."""
     rocm = replace(job.rocm, version=f"{job.rocm.version}-test")
@@ -116,13 +117,20 @@ def test_nothing_of_the_hosts_settings_is_in_the_image_for_users(
         tiny_wheel,
         Store(tmp_path / "build"),
         package=package,
-        logs=tmp_path,
+        checkout=CHECKOUT,
+        logs=tmp_path / "logs",
+        slim=True,
         host=marked_host,
     ).facts
     control = "python -m flash_attn_rocm doctor"
     try:
         assert docker.run_in(made["ref"], []).stdout == "the tiny doctor\n"
         assert found_in_image(made["ref"], (*MARKS, control)) == {control}
+        stored = "".join(file.read_text() for file in (tmp_path / "build").rglob("manifest.json"))
+        logged = "".join(file.read_text() for file in (tmp_path / "logs").iterdir())
+        assert "docker run" in logged
+        assert "mark-of-the-host.invalid" in logged  # pip does say where it looked
+        assert not [secret for secret in SECRETS if secret in stored + logged]
     finally:
         for ref in (made["ref"], made["built_as"], f"{made['built_as']}-system"):
             docker.remove(ref)

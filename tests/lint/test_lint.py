@@ -9,7 +9,11 @@ import pytest
 
 CHECKOUT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
-SCRIPTS = [*(f"scripts/{name}" for name in ("lock", "release", "test", "test-on-gpu", "venv")), ".ci/run"]
+SCRIPTS = [
+    *(f"scripts/{name}" for name in ("lock", "release", "test", "test-on-gpu", "venv")),
+    ".ci/run",
+    ".ci/index-branch",
+]
 
 
 def tracked(*patterns: str) -> list[str]:
@@ -58,3 +62,20 @@ def test_hadolint():
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_scripts_can_be_run(script):
     assert (CHECKOUT / script).stat().st_mode & 0o111, f"chmod +x {script}"
+
+
+def test_actionlint():
+    # It finds shellcheck by PATH.
+    lint("actionlint", "-shellcheck", shutil.which("shellcheck", path=str(BIN)) or "shellcheck")
+
+
+def test_zizmor():
+    lint(
+        "zizmor",
+        "--offline",
+        "--no-progress",
+        "--quiet",
+        "--persona=pedantic",
+        "--strict-collection",
+        ".github",
+    )

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from tests.page.conftest import NUMERICS, SCHEMES
+from wheel_builder.finder.page import DEVICES
 from wheel_builder.matrix import load_matrix
 
 CONTRAST = """() => {
@@ -94,7 +95,7 @@ def test_a_marketing_name_gives_the_command(open_page, address):
         ("uv", "uv pip install flash-attn-rocm==0.1.0+rocm6.4 --index-url {}/rocm6.4/simple/"),
         (
             "Docker",
-            "docker run --device /dev/kfd --device /dev/dri --group-add video --group-add render rocm-fa:6.4",
+            f"docker run {DEVICES} rocm-fa:6.4",
         ),
     ],
 )

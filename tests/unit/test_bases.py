@@ -21,7 +21,7 @@ class FakeEngine:
         if argv[:2] == ["docker", "images"]:
             return Completed(f"id-of-{argv[-1]}\n" if argv[-1] in self.images else "", 0)
         if argv[:3] == ["docker", "image", "inspect"]:
-            found = {"Id": argv[-1], "RepoDigests": [], "Config": {"Labels": {}}, "Created": ""}
+            found = {"Id": argv[-1], "RepoDigests": [], "Config": {"Labels": {}}, "Created": "", "Size": 1}
             return Completed(json.dumps(found), 0)
         if "pull" in argv:
             self.images |= self.registry & {argv[-1]}

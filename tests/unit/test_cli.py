@@ -9,7 +9,7 @@ import pytest
 
 from wheel_builder import commands
 from wheel_builder.cli import error_text, main
-from wheel_builder.commands import COMMANDS, Command, workplace
+from wheel_builder.commands import COMMANDS, Command, plan_of, workplace
 from wheel_builder.errors import CaseError, EngineError, WheelBuilderError
 from wheel_builder.hostenv import NO_SETTINGS
 from wheel_builder.options import release_options, run_options, selection_options, wheel_arguments
@@ -66,6 +66,34 @@ def test_names_may_be_repeated_or_joined():
 def test_names_of_one_run_do_not_leak_into_the_next():
     parsed(["--rocm", "7.0"], selection_options)
     assert parsed([], selection_options).rocm == []
+
+
+def test_a_form_can_say_that_it_wants_nothing_special():
+    every = plan_of(parsed(["--rocm", "all", "--archs", "all"], selection_options))
+    assert every == plan_of(parsed(["--all"], selection_options))
+    usual = plan_of(parsed(["--rocm", "default", "--archs", "all"], selection_options))
+    assert usual == plan_of(parsed([], selection_options))
+    assert plan_of(parsed(["--rocm", "default", "--archs", "gfx908"], selection_options)).jobs[0].archs == (
+        "gfx908",
+    )
+
+
+@pytest.mark.parametrize("stage", ["image", "device-code", "wheel"])
+def test_a_dry_run_of_a_stage_only_says_what_would_be_done(stage, capsys):
+    assert main([stage, "--dry-run", "--archs", "gfx908"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    steps = {"image": 2, "device-code": 3, "wheel": 4}[stage]
+    assert said[:2] == [f"[1/{steps}] container engine", f"[2/{steps}] rocm7.2 builder image"]
+    assert len(said) == steps
+
+
+@pytest.mark.parametrize("url", ["https://user:planted@host/simple", "https://planted@host/simple"])
+def test_a_password_in_a_url_is_refused_before_anything_is_logged(url, capsys):
+    with pytest.raises(SystemExit):
+        main(["work", "--torch-index", url], command(print, release_options))
+    said = capsys.readouterr().err
+    assert "has a user or password, which logs would show; put them into pip's settings" in said
+    assert "planted" not in said
 
 
 def test_an_empty_name_is_wrong_usage(capsys):
@@ -187,7 +215,7 @@ def test_plan_json_is_json(capsys):
 def test_plan_github_keeps_reasons_out_of_the_output(capsys):
     assert main(["plan", "--github", "--all"]) == 0
     captured = capsys.readouterr()
-    assert [line.split("=")[0] for line in captured.out.splitlines()] == ["device", "wheel"]
+    assert [line.split("=")[0] for line in captured.out.splitlines()] == ["image", "device", "wheel"]
     assert captured.err.startswith("not built:\n")
     assert "ROCm 5.7: no torch" in captured.err
 

@@ -114,9 +114,10 @@ def test_a_build_is_a_classic_build_with_sorted_facts():
 def test_an_image_is_described_or_none():
     found = {
         "Id": "sha256:1", "RepoDigests": None, "Config": {"Labels": None}, "Created": "2026-01-01T00:00:00Z",
+        "Size": 7,
     }  # fmt: skip
     info = docker.inspect_image("a:1", run=FakeRun(images="sha256:1\n", inspect=json.dumps(found)))
-    assert info == docker.ImageInfo("sha256:1", (), {}, "2026-01-01T00:00:00Z")
+    assert info == docker.ImageInfo("sha256:1", (), {}, "2026-01-01T00:00:00Z", 7)
     assert docker.inspect_image("a:1", run=FakeRun(images="")) is None
 
 

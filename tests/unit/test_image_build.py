@@ -31,7 +31,7 @@ class FakeEngine:
         if argv[:2] == ["docker", "images"]:
             return Completed(self.images.get(argv[-1], ""), 0)
         if argv[:3] == ["docker", "image", "inspect"]:
-            found = {"Id": argv[-1], "RepoDigests": [], "Config": {"Labels": {}}, "Created": ""}
+            found = {"Id": argv[-1], "RepoDigests": [], "Config": {"Labels": {}}, "Created": "", "Size": 1}
             return Completed(json.dumps(found), 0)
         return Completed(self.said, self.status)
 

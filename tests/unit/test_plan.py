@@ -11,6 +11,7 @@ from wheel_builder.matrix import load_matrix
 from wheel_builder.model import Arch, Exclude, Matrix, OtherArch, Package, Rejection, Rocm, Selection
 from wheel_builder.plan import (
     device_rows,
+    image_rows,
     jobs_to_build,
     plan,
     rejection_lines,
@@ -160,10 +161,21 @@ def test_wheel_rows_have_the_archs_as_the_command_line_takes_them():
     assert wheel_rows(again) == rows
 
 
+# What the builder images of all versions are made of, by job.
+KEYS = {f"rocm{rocm.version}": f"{rocm.version}-key" for rocm in MATRIX.rocm}
+
+
+def test_image_rows_name_the_content_of_the_image():
+    assert image_rows(plan(MATRIX, Selection()), KEYS) == [
+        {"job": "rocm7.2", "rocm": "7.2", "image": "7.2-key"}
+    ]
+
+
 def test_github_lines_are_one_line_of_json_each():
     made = plan(MATRIX, Selection(all_rocm=True))
-    lines = dict(line.split("=", 1) for line in to_github(made).splitlines())
+    lines = dict(line.split("=", 1) for line in to_github(made, KEYS).splitlines())
     assert {name: json.loads(text) for name, text in lines.items()} == {
+        "image": {"include": image_rows(made, KEYS)},
         "device": {"include": device_rows(made)},
         "wheel": {"include": wheel_rows(made)},
     }
@@ -171,7 +183,7 @@ def test_github_lines_are_one_line_of_json_each():
 
 def test_github_refuses_an_empty_matrix():
     with pytest.raises(SelectionError, match="nothing to build"):
-        to_github(plan(MATRIX, Selection(rocm=("5.7",))))
+        to_github(plan(MATRIX, Selection(rocm=("5.7",))), KEYS)
 
 
 def test_json_has_jobs_with_ids_and_the_rejected():

@@ -3,11 +3,16 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
+from tests.conftest import CHECKOUT
 from wheel_builder.errors import ImageError
+from wheel_builder.image_size import MIB, refuse_too_large, size_text
+from wheel_builder.matrix import load_matrix
 from wheel_builder.model import Job, Rocm
+from wheel_builder.origin import Origin, public_url, read_origin
 from wheel_builder.process import Completed
-from wheel_builder.stages.runtime_image import BASE_PYTHON, Python, _check, labels, runtime_packages
+from wheel_builder.stages.runtime_image import BASE_PYTHON, Python, Recipe, _check, labels, runtime_packages
 
 VENDOR = Rocm("7.0", "vendor", "vendor/rocm:7.0", "/opt/rocm/llvm/bin", ("gfx908",))
 
@@ -42,12 +47,94 @@ def test_packages_without_hip_are_refused():
 def test_labels_say_which_wheel_is_inside(tmp_path):
     wheel = tmp_path / "flash_attn_rocm-0.1.0+rocm7.0-py3-none-manylinux_2_28_x86_64.whl"
     wheel.write_bytes(b"wheel")
-    found = labels(Job(VENDOR, ("gfx908",)), wheel, Path("torch-2.13.0+cpu.whl"))
+    source = Origin("https://forge/project", "c0ffee")
+    found = labels(Job(VENDOR, ("gfx908",)), wheel, "torch-2.13.0+cpu.whl", source)
     assert found["org.opencontainers.image.version"] == "0.1.0+rocm7.0"
     assert found["flash-attn-rocm.wheel.sha256"] == (
         "ba59926159d2aa256eb8739b8da7e2b574b960e1202c6d624cbe981cef996c91"
     )
     assert found["flash-attn-rocm.archs"] == "gfx908"
+    assert found["flash-attn-rocm.torch"] == "torch-2.13.0+cpu.whl"
+    assert found["org.opencontainers.image.source"] == "https://forge/project"
+    assert found["org.opencontainers.image.revision"] == "c0ffee"
+
+
+def test_what_is_not_known_has_no_label(tmp_path):
+    wheel = tmp_path / "flash_attn_rocm-0.1.0+rocm7.0-py3-none-manylinux_2_28_x86_64.whl"
+    wheel.write_bytes(b"wheel")
+    found = labels(Job(VENDOR, ("gfx908",)), wheel, "", Origin())
+    assert not {"org.opencontainers.image.source", "flash-attn-rocm.torch"} & set(found)
+    assert all(found.values())
+
+
+def test_the_slim_image_differs_by_its_name_and_has_no_torch_to_load(tmp_path):
+    wheel = tmp_path / "a.whl"
+    wheel.write_bytes(b"wheel")
+    whole, slim = (
+        Recipe(Job(VENDOR, ("gfx908",)), wheel, BASE_PYTHON, torch, "") for torch in ("torch==2.13.0", "")
+    )
+    assert (whole.version, slim.version) == ("7.0", "7.0-slim")
+    assert (whole.arguments["MODULES"], slim.arguments["MODULES"]) == ("torch numpy flash_attn_rocm", "")
+    assert whole.inputs != slim.inputs
+
+
+@pytest.mark.parametrize(
+    ("remote", "url"),
+    [
+        ("https://forge/project.git", "https://forge/project.git"),
+        ("https://user:planted@forge:8443/project?token=planted#planted", "https://forge:8443/project"),
+        ("/srv/project", ""),
+        ("git@forge:project", ""),
+        ("http://user:planted@forge/project", ""),
+        ("", ""),
+    ],
+)
+def test_only_a_public_address_is_told_and_never_a_credential(remote, url):
+    assert public_url(remote) == url
+
+
+def test_a_changed_checkout_says_so():
+    def git(status):
+        said = {"rev-parse": "c0ffee\n", "status": status, "remote": "https://forge/project\n"}
+        return lambda argv, **kwargs: Completed(said[argv[3]], 0)
+
+    assert read_origin(Path("checkout"), run=git("")) == Origin("https://forge/project", "c0ffee")
+    assert read_origin(Path("checkout"), run=git(" M a\n")).revision == "c0ffee-changed"
+
+
+def test_a_folder_without_git_has_no_source():
+    assert read_origin(Path("checkout"), run=lambda argv, **kwargs: Completed("fatal", 128)) == Origin()
+
+
+def sized(above):
+    return {"bytes": (900 + above) * MIB, "base": 120 * MIB, "torch": 780 * MIB, "above": above * MIB}
+
+
+def test_an_image_within_its_budget_is_taken():
+    refuse_too_large("rocm-fa:7.2", sized(400))
+    assert size_text(sized(400)) == "1300 MiB: base 120, torch 780, all else 400"
+
+
+def test_an_image_over_its_budget_is_refused_in_words():
+    with pytest.raises(ImageError) as caught:
+        refuse_too_large("rocm-fa:7.2", sized(401))
+    assert str(caught.value).splitlines() == [
+        "rocm-fa:7.2 has 401 MiB above its base and torch; the budget is 400",
+        "  found 1301 MiB: base 120, torch 780, all else 401",
+        *str(caught.value).splitlines()[2:],
+    ]
+    assert "docker history rocm-fa:7.2" in str(caught.value)
+
+
+def test_the_compose_example_names_the_devices_and_their_groups_by_number():
+    text = (CHECKOUT / "dockerfiles" / "compose.yaml").read_text()
+    service = yaml.safe_load(text)["services"]["rocm-fa"]
+    default = load_matrix(CHECKOUT / "matrix.yaml").default_rocm
+    assert service["image"] == f"rocm-fa:${{ROCM:-{default}}}"
+    assert service["devices"] == ["/dev/kfd", "/dev/dri"]
+    assert [group.partition(":?")[0] for group in service["group_add"]] == ["${KFD_GROUP", "${RENDER_GROUP"]
+    assert "privileged" not in service
+    assert service["cap_drop"] == ["ALL"]
 
 
 def test_an_image_whose_doctor_fails_is_refused(tmp_path):

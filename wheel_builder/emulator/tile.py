@@ -7,7 +7,7 @@ import struct
 from collections.abc import Mapping
 from pathlib import Path
 
-from wheel_builder.docker import Mount, caller, run_in
+from wheel_builder.docker import NOBODY, Mount, open_to_all, run_in
 from wheel_builder.elf import section_bytes
 from wheel_builder.emulator.attention import Tile
 from wheel_builder.emulator.disassembly import ImageLlvm
@@ -62,7 +62,8 @@ def forward_tile(
         (out / "tiles.cpp").write_text(PROGRAM, encoding="utf-8")
         mounts = [Mount(include, "/include"), Mount(out, "/out", writable=True)]
         argv = [*COMPILER, "-std=c++20", "-O2", "-I/include", "-c", "/out/tiles.cpp", "-o", f"/out/{OBJECT}"]
-        run_in(image.ref, argv, mounts=mounts, user=caller(), log=log, run=run)
+        with open_to_all(out):
+            run_in(image.ref, argv, mounts=mounts, user=NOBODY, log=log, run=run)
         return {}
 
     inputs = {"headers": sha256_tree(include, [include]), "program": PROGRAM, "image": image.image_id}

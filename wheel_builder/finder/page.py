@@ -11,6 +11,11 @@ from wheel_builder.finder.html import Html, element, joined, void
 INDEX = "INDEX"  # in commands; the script puts the page's own address there
 TOOLS = ("pip", "uv", "Docker")
 TITLE = f"Find your {PROJECT} wheel"
+# Groups by number: the image has no group "render", and elsewhere such names have other numbers.
+DEVICES = (
+    "--device /dev/kfd --device /dev/dri "
+    "--group-add $(stat -c %g /dev/kfd) --group-add $(stat -c %g /dev/dri/renderD128)"
+)
 EMULATED = (
     "What was verified is said for each GPU in the words of its verification record. Where it says "
     "“executed on an ISA emulator”, the wheel's machine code was run by a program that imitates the GPU's "
@@ -49,11 +54,10 @@ def content_policy() -> str:
 def commands(rocm: str, wheel: Wheel) -> dict[str, str]:
     """What to type, by tool."""
     requirement = f"{PROJECT}=={wheel.version} --index-url {INDEX}/rocm{rocm}/simple/"
-    devices = "--device /dev/kfd --device /dev/dri --group-add video --group-add render"
     lines = (
         f"pip install {requirement}",
         f"uv pip install {requirement}",
-        f"docker run {devices} rocm-fa:{wheel.rocm}",
+        f"docker run {DEVICES} rocm-fa:{wheel.rocm}",
     )
     return dict(zip(TOOLS, lines, strict=True))
 

@@ -64,18 +64,11 @@ def build_image(
     log = logs / f"image-{job.id}.log"
     headers = fetch_headers(package, store, index=torch_index, logs=logs, run=run)
     args = builder_arguments(job, package)
-    inputs = {
-        "base": job.rocm.base,
-        "suite": job.rocm.suite,
-        "args": args,
-        "archs": list(job.rocm.archs),
-        "headers": headers.facts["sha256"],
-        "files": file_digests(BUILDER_FILES),
-    }
+    inputs = builder_inputs(job, package)
 
     def make(_: Path) -> Mapping[str, Any]:
         base = ensure_base(job.rocm.base, job.rocm.suite, log=log, run=run)
-        ref = f"flash-attn-rocm-builder:{job.rocm.version}-{tag_of(inputs)}"
+        ref = f"flash-attn-rocm-builder:{builder_key(job, package)}"
         full = {**args, "BASE": base.ref}
         build = ImageBuild("builder.Dockerfile", ref, full, log, run, host=host, fresh=fresh)
         what = f"the builder image of ROCm {job.rocm.version}"
@@ -85,10 +78,30 @@ def build_image(
             link_tree(headers.path, folder / "torch-stable")
             build.finish(folder)
         run_check(ref, ["check-image", *job.rocm.archs], what, log=log, run=run)
-        python = docker.run_in(ref, ["readlink", "/opt/python/cp39-cp39"], log=log, run=run)
+        python = docker.run_in(
+            ref, ["readlink", "/opt/python/cp39-cp39"], user=docker.NOBODY, log=log, run=run
+        )
         return {**build.facts(base), "python_tag": python.stdout.strip()}
 
     return stored_image("image", inputs, store, make, run=run)
+
+
+def builder_inputs(job: Job, package: Package) -> Mapping[str, Any]:
+    """What goes into the builder image of a job, known before anything is fetched."""
+    return {
+        "base": job.rocm.base,
+        "suite": job.rocm.suite,
+        "args": builder_arguments(job, package),
+        "archs": list(job.rocm.archs),
+        # Other headers than these are refused.
+        "headers": package.torch_headers_sha256,
+        "files": file_digests(BUILDER_FILES),
+    }
+
+
+def builder_key(job: Job, package: Package) -> str:
+    """A name for the content of a job's builder image, for caches of it."""
+    return f"{job.rocm.version}-{tag_of(builder_inputs(job, package))}"
 
 
 def builder_arguments(job: Job, package: Package) -> Mapping[str, str]:
@@ -144,7 +157,7 @@ def build_verify_image(
 
 def _builder_wheels(build: ImageBuild, system: str, store: Store) -> Artifact:
     """The builder's pinned Python tools; stored, since hashes make them the same from everywhere."""
-    said = docker.run_in(system, ["python3", "--version"], run=build.run).stdout
+    said = docker.run_in(system, ["python3", "--version"], user=docker.NOBODY, run=build.run).stdout
     python = said.split()[-1].rpartition(".")[0]
     inputs = {"files": file_digests([BUILDER_REQUIREMENTS]), "python": python}
 

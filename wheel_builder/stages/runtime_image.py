@@ -1,7 +1,8 @@
-"""Runtime image: ``rocm-fa:<ROCm version>``, which holds the HIP runtime, torch and the finished wheel.
+"""Runtime images: ``rocm-fa:<ROCm version>``, which holds the HIP runtime, torch and the finished wheel, and
+``rocm-fa:<ROCm version>-slim``, which has no torch and is given the one to test with.
 
 In: a job and its finished wheel.  Out: an image whose ``docker run`` prints the doctor's report, or runs the
-command that it is given, as a user without rights.
+command that it is given, as a user without rights; what it weighs is in its facts and within the budget.
 """
 
 import shutil
@@ -11,16 +12,26 @@ from pathlib import Path
 from typing import Any
 
 from wheel_builder import docker
-from wheel_builder.bases import ensure_base
+from wheel_builder.bases import Base, ensure_base
 from wheel_builder.errors import ImageError
 from wheel_builder.hostenv import HostSettings
 from wheel_builder.image_build import ImageBuild, context, file_digests, package_groups, stored_image, tag_of
+from wheel_builder.image_size import measure, refuse_too_large
 from wheel_builder.model import Job, Package, Rocm
+from wheel_builder.origin import Origin, read_origin
 from wheel_builder.process import Runner, run
 from wheel_builder.store import Artifact, Store, sha256_file
 
-FILES = ("runtime.Dockerfile", "install_packages.sh", "install_venv.sh", "runtime_entrypoint.sh")
+FILES = (
+    "runtime.Dockerfile",
+    "forget_documents.sh",
+    "install_packages.sh",
+    "install_venv.sh",
+    "runtime_entrypoint.sh",
+    "runtime_healthy.sh",
+)
 HIP_HEADERS = "libamdhip64-dev"
+HEALTHY = "rocm-fa-healthy"
 
 
 @dataclass(frozen=True)
@@ -37,72 +48,106 @@ class Python:
 BASE_PYTHON = Python(program="python3", suite="")
 
 
+@dataclass(frozen=True)
+class Recipe:
+    """What a runtime image is made of; ``torch`` is a requirement, empty for the slim image."""
+
+    job: Job
+    wheel: Path
+    python: Python
+    torch: str
+    torch_index: str
+
+    @property
+    def version(self) -> str:
+        """The tag of the finished image."""
+        return self.job.rocm.version + ("" if self.torch else "-slim")
+
+    @property
+    def arguments(self) -> Mapping[str, str]:
+        modules = "torch numpy flash_attn_rocm" if self.torch else ""
+        packages = runtime_packages(self.job.rocm, self.python)
+        return {"PACKAGES": packages, "PYTHON": self.python.program, "MODULES": modules}
+
+    @property
+    def inputs(self) -> Mapping[str, Any]:
+        return {
+            "base": self.job.rocm.base,
+            "suite": self.job.rocm.suite,
+            "args": self.arguments,
+            "python": asdict(self.python),
+            "torch": self.torch,
+            "torch_index": self.torch_index,
+            "wheel": {"name": self.wheel.name, "sha256": sha256_file(self.wheel)},
+            "files": file_digests(FILES),
+        }
+
+
 def build_runtime_image(
     job: Job,
     wheel: Path,
     store: Store,
     *,
     package: Package,
+    checkout: Path,
     logs: Path,
+    slim: bool = False,
     python: Python | None = None,
-    torch: str = "",
     torch_index: str = "",
     host: HostSettings | None = None,
     fresh: bool = False,
     run: Runner = run,
 ) -> Artifact:
-    """The runtime image of the job's ROCm version with this wheel in it, named ``rocm-fa:<version>``.
+    """The runtime image of the job's ROCm version with this wheel in it.
 
-    ``python`` is ``Python()`` for Debian images and the image's own for vendor images when None; ``torch`` a
-    requirement, the release of ``package.torch_headers`` when empty, looked for at ``torch_index`` too.
+    Its labels name the origin and commit of ``checkout``.
+    ``python`` is ``Python()`` for Debian images and the image's own for vendor images when None; torch is the
+    release of ``package.torch_headers``, looked for at ``torch_index`` too.
     Facts: ``ref``, ``built_as`` (a name of this very build), ``image_id``, ``os``, ``packages``, ``torch``,
-    ``wheel``, ``sha256``, ``base``.
-    Raises ``ImageError`` when it does not build.
+    ``wheel``, ``sha256``, ``base``, and ``size`` as ``image_size.measure`` gives it.
+    Raises ``ImageError`` when it does not build, does not work, or is over its budget.
     """
-    log = logs / f"image-runtime-{job.id}.log"
-    python = python or (BASE_PYTHON if job.rocm.provider == "vendor" else Python())
-    torch = torch or f"torch=={package.torch_headers}"
-    args = {"PACKAGES": runtime_packages(job.rocm, python), "PYTHON": python.program}
-    inputs = {
-        "base": job.rocm.base,
-        "suite": job.rocm.suite,
-        "args": args,
-        "python": asdict(python),
-        "torch": torch,
-        "torch_index": torch_index,
-        "wheel": {"name": wheel.name, "sha256": sha256_file(wheel)},
-        "files": file_digests(FILES),
-    }
+    own = BASE_PYTHON if job.rocm.provider == "vendor" else Python()
+    torch = "" if slim else f"torch=={package.torch_headers}"
+    recipe = Recipe(job, wheel, python or own, torch, torch_index)
+    log = logs / f"image-runtime-{recipe.version}.log"
 
     def make(_: Path) -> Mapping[str, Any]:
         base = ensure_base(job.rocm.base, job.rocm.suite, log=log, run=run)
-        ref = f"flash-attn-rocm-runtime:{job.rocm.version}-{tag_of(inputs)}"
+        ref = f"flash-attn-rocm-runtime:{job.rocm.version}-{tag_of(recipe.inputs)}"
+        args = {**recipe.arguments, "BASE": base.ref}
         build = ImageBuild(
-            "runtime.Dockerfile",
-            ref,
-            {**args, "BASE": base.ref},
-            log,
-            run,
-            python=python.program,
-            torch_index=torch_index,
-            host=host,
-            fresh=fresh,
-        )
-        with context(FILES, f"the runtime image of ROCm {job.rocm.version}", log) as folder:
-            wheels = folder / "wheels"
-            wheels.mkdir()
-            system = build.system(folder)
-            found = build.fetch_torch(system, torch, wheels)
-            build.fetch(system, [f"/wheels/{found.name}", "numpy", "pip"], wheels)
-            shutil.copy2(wheel, wheels)
-            build.finish(folder, labels=labels(job, wheel, found))
-        _check(ref, log, run)
-        name = f"rocm-fa:{job.rocm.version}"
-        run(["docker", "tag", ref, name], log=log)
-        facts = {**build.facts(base), "ref": name, "built_as": ref, "torch": found.name}
-        return {**facts, "wheel": wheel.name, "sha256": sha256_file(wheel)}
+            "runtime.Dockerfile", ref, args, log, run, python=recipe.python.program, torch_index=torch_index,
+            host=host, fresh=fresh,
+        )  # fmt: skip
+        torch_wheel = _build(build, recipe, read_origin(checkout, run=run))
+        return _finish(build, base, recipe, torch_wheel)
 
-    return stored_image("runtime-image", inputs, store, make, run=run)
+    return stored_image("runtime-image", recipe.inputs, store, make, run=run)
+
+
+def _build(build: ImageBuild, recipe: Recipe, origin: Origin) -> str:
+    """Build the image from what its own Python fetches; the name of torch's wheel, empty for slim."""
+    with context(FILES, f"the runtime image {recipe.version}", build.log) as folder:
+        wheels = folder / "wheels"
+        wheels.mkdir()
+        system = build.system(folder)
+        name = build.fetch_torch(system, recipe.torch, wheels).name if recipe.torch else ""
+        build.fetch(system, ["pip", *([f"/wheels/{name}", "numpy"] if name else [])], wheels)
+        shutil.copy2(recipe.wheel, wheels)
+        build.finish(folder, labels=labels(recipe.job, recipe.wheel, name, origin))
+    return name
+
+
+def _finish(build: ImageBuild, base: Base, recipe: Recipe, torch_wheel: str) -> Mapping[str, Any]:
+    """Check the image, weigh it, and give it the name that users type."""
+    _check(build.ref, build.log, build.run)
+    size = measure(build.ref, base.ref, log=build.log, run=build.run)
+    refuse_too_large(build.ref, size)
+    name = f"rocm-fa:{recipe.version}"
+    build.run(["docker", "tag", build.ref, name], log=build.log)
+    facts = {**build.facts(base), "ref": name, "built_as": build.ref, "torch": torch_wheel, "size": size}
+    return {**facts, "wheel": recipe.wheel.name, "sha256": sha256_file(recipe.wheel)}
 
 
 def runtime_packages(rocm: Rocm, python: Python) -> str:
@@ -124,24 +169,30 @@ def runtime_packages(rocm: Rocm, python: Python) -> str:
     return package_groups([*hip, ("", ("python3-venv", *own))])
 
 
-def labels(job: Job, wheel: Path, torch: Path) -> Mapping[str, str]:
-    """The image's labels: what is in it, by the names that the OCI gives them where it has some."""
-    return {
+def labels(job: Job, wheel: Path, torch: str, origin: Origin) -> Mapping[str, str]:
+    """The image's labels: what is in it, by the names that the OCI gives them where it has some.
+
+    What is not known, such as a public address of the sources, has no label.
+    """
+    found = {
         "org.opencontainers.image.title": f"rocm-fa {job.rocm.version}",
-        "org.opencontainers.image.description": "FlashAttention for AMD GPUs, with the HIP runtime and torch",
+        "org.opencontainers.image.description": "FlashAttention for AMD GPUs, with the HIP runtime",
         "org.opencontainers.image.version": wheel.name.split("-")[1],
         "org.opencontainers.image.licenses": "MIT",
+        "org.opencontainers.image.source": origin.url,
+        "org.opencontainers.image.revision": origin.revision,
         "flash-attn-rocm.rocm": job.rocm.version,
         "flash-attn-rocm.archs": ",".join(job.archs),
         "flash-attn-rocm.wheel": wheel.name,
         "flash-attn-rocm.wheel.sha256": sha256_file(wheel),
-        "flash-attn-rocm.torch": torch.name,
+        "flash-attn-rocm.torch": torch,
     }
+    return {key: value for key, value in found.items() if value}
 
 
 def _check(ref: str, log: Path, run: Runner) -> None:
-    """The doctor answers, and so does a command, as the image's own user and without network."""
-    for argv in ([], ["python", "-c", "import flash_attn_rocm"]):
+    """The doctor answers, and it is healthy, as the image's own user and without network."""
+    for argv in ([], [HEALTHY]):
         done = docker.run_in(ref, argv, log=log, check=False, run=run)
         if done.returncode != 0:
             said = (done.stdout.strip().splitlines() or ["nothing"])[-1]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from wheel_builder.docker import Mount, caller, run_in
+from wheel_builder.docker import NOBODY, Mount, open_to_all, run_in
 from wheel_builder.errors import CommandFailedError, EmulatorBuildError
 from wheel_builder.process import Runner, run
 from wheel_builder.standin.container import LIBRARY
@@ -59,7 +59,8 @@ def build_standin(
         argv = ["sh", "-c", COMPILE, "compile", *FLAGS]
         mounts = [Mount(checkout / s, f"/src/{s}") for s in SOURCES] + [Mount(out, "/out", writable=True)]
         try:
-            run_in(builder.facts["ref"], argv, mounts=mounts, user=caller(), log=log, run=run)
+            with open_to_all(out):
+                run_in(builder.facts["ref"], argv, mounts=mounts, user=NOBODY, log=log, run=run)
         except CommandFailedError as error:
             message = f"the emulator does not compile\n{error.message}"
             raise EmulatorBuildError(message, advice=f"correct the first error in {log}") from error

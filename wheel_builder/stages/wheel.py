@@ -12,14 +12,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from wheel_builder.docker import Mount, owner_flag, remove_own, run_in
+from wheel_builder.docker import NOBODY, Mount, owner_flag, remove_own, run_in
 from wheel_builder.errors import WheelError
 from wheel_builder.model import Job, Package
 from wheel_builder.process import Runner, run
 from wheel_builder.store import Artifact, Store, sha256_file, sha256_tree
 
 SOURCES = ("pyproject.toml", "LICENSE", "kernels", "wheel_builder")
-NOBODY = "65534:65534"
+# What run_in gives its containers, for the one that cibuildwheel makes; the project in it is a copy.
+CONFINED = f"--network=none --user={NOBODY} --cap-drop=ALL --security-opt=no-new-privileges"
 # Times inside the archive say nothing about it; a constant keeps equal contents equal. Zip begins in 1980.
 SOURCE_DATE_EPOCH = "315619200"
 
@@ -90,13 +91,15 @@ def _run_cibuildwheel(
         "SOURCE_DATE_EPOCH": SOURCE_DATE_EPOCH,
     }
     repair = "PYTHONPATH={project} python -m wheel_builder repair {wheel} {dest_dir}"
-    create_args = f"--network=none {owner_flag()}"
+    create_args = f"{CONFINED} {owner_flag()}"
     env = os.environ | {
         "CIBW_BUILD": f"{interpreter}-manylinux_x86_64",
         "CIBW_ARCHS": "x86_64",
         "CIBW_MANYLINUX_X86_64_IMAGE": image.facts["ref"],
         "CIBW_CONTAINER_ENGINE": f"docker; create_args: {create_args}; disable_host_mount: true",
         "CIBW_BUILD_FRONTEND": "build; args: --no-isolation --skip-dependency-check",
+        # Nothing is installed for the build; its constraints would be written where only root may.
+        "CIBW_DEPENDENCY_VERSIONS": "latest",
         "CIBW_ENVIRONMENT": " ".join(f"{name}={value}" for name, value in environment.items()),
         "CIBW_REPAIR_WHEEL_COMMAND": f"{repair} --plat {package.platform_tag}",
         "CIBW_AUDIT_COMMAND": "",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wheel_builder.docker import Mount, caller, run_in
+from wheel_builder.docker import NOBODY, Mount, open_to_all, run_in
 from wheel_builder.fatbin import CodeObject
 from wheel_builder.process import Runner, run
 from wheel_builder.store import Artifact, Store
@@ -85,7 +85,8 @@ def list_code(
 def _run(archs: Sequence[str], out: Path, *, tools: Tools, log: Path, run: Runner) -> None:
     if tools.image:
         argv, mounts = ["sh", "-c", SCRIPT, "sh", "/out", *archs], [Mount(out, "/out", writable=True)]
-        run_in(tools.image, argv, mounts=mounts, user=caller(), log=log, run=run)
+        with open_to_all(out):
+            run_in(tools.image, argv, mounts=mounts, user=NOBODY, log=log, run=run)
     else:
         env = {**os.environ, "FA_LLVM": tools.folder}
         run(["sh", "-c", SCRIPT, "sh", str(out), *archs], log=log, env=env)

@@ -1,0 +1,164 @@
+"""The release workflow, run: each job's commands in a checkout of its own, with only what jobs hand on.
+
+What GitHub's actions do for a job (artefacts, cache) is done here as simply as possible.
+"""
+
+import fnmatch
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import CHECKOUT
+from tests.workflows import filled, job_of
+from wheel_builder.handover import give
+from wheel_builder.stages.image import build_image
+from wheel_builder.store import Store
+
+pytestmark = pytest.mark.container
+LEFT_OUT = ("checkout@", "attest-build-provenance@", "upload-pages-artifact@")
+
+
+class Runner:
+    """Runs jobs of release.yml; ``artefacts`` and ``cache`` are folders by name."""
+
+    def __init__(self, root, values):
+        self.root, self.values = root, values
+        self.artefacts, self.cache, self.outputs = {}, {}, {}
+        self.remote = root / "remote"
+        subprocess.run(["git", "init", "--quiet", "--bare", self.remote], check=True)
+
+    def run(self, name, row=None):
+        """Run a job; the folder that it worked in."""
+        values = self.values | {f"matrix.{key}": value for key, value in (row or {}).items()}
+        folder = self._checkout(f"{name}-{len(list(self.root.iterdir()))}")
+        for step in job_of("release.yml", name).steps:
+            if "run" in step:
+                self._command(step, folder, values)
+            elif not any(action in step["uses"] for action in LEFT_OUT):
+                self._action(step, folder, values)
+        return folder
+
+    def _checkout(self, name):
+        listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+        files = subprocess.run(listed, cwd=CHECKOUT, check=True, capture_output=True, text=True).stdout
+        folder = self.root / name
+        for file in filter(None, files.split("\0")):
+            if (CHECKOUT / file).is_file():
+                (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(CHECKOUT / file, folder / file)
+        (folder / ".venv").symlink_to(sys.prefix)
+        subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
+        subprocess.run(["git", "remote", "add", "origin", self.remote], cwd=folder, check=True)
+        return folder
+
+    def _command(self, step, folder, values):
+        if step["run"].startswith("scripts/venv "):
+            return  # the tools are those that run this test
+        env = {key: filled(str(value), values) for key, value in step.get("env", {}).items()}
+        output = folder / "github-output"
+        done = subprocess.run(
+            ["bash", "-e", "-c", step["run"]],
+            cwd=folder, env=os.environ | env | {"GITHUB_OUTPUT": str(output)},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{step['run']}\n{done.stdout}{done.stderr}"
+        if output.exists():
+            lines = (line.partition("=") for line in output.read_text().splitlines())
+            self.outputs |= {key: json.loads(value)["include"] for key, _, value in lines}
+
+    def _action(self, step, folder, values):
+        given = {key: filled(str(value), values) for key, value in step["with"].items()}
+        here = folder / given["path"]
+        if "upload-artifact@" in step["uses"]:
+            assert any(here.iterdir())
+            self.artefacts[given["name"]] = here
+        elif "download-artifact@" in step["uses"]:
+            names = fnmatch.filter(self.artefacts, given.get("name") or given["pattern"])
+            assert names
+            for name in names:
+                _link(self.artefacts[name], here)
+        else:
+            assert "cache@" in step["uses"]
+            if found := self.cache.get(given["key"]):
+                _link(found, here)
+
+
+def _link(source, target):
+    shutil.copytree(source, target, copy_function=os.link, dirs_exist_ok=True)
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory):
+    values = {"inputs.rocm": "default", "inputs.archs": "gfx1030", "github.token": ""}
+    return Runner(tmp_path_factory.mktemp("runner"), values)
+
+
+@pytest.fixture(scope="module")
+def cached(runner, engine, job, package, place, tmp_path_factory):
+    """The cache of a run before, which built the builder image from the same content."""
+    folder, store = tmp_path_factory.mktemp("cached"), Store(place.build)
+    build_image(job, package, store, logs=place.log("").parent)
+    give(store.used, folder, log=place.log("handover"))
+    runner.run("plan")
+    [row] = runner.outputs["image"]
+    runner.cache[f"builder-{row['image']}"] = folder
+    return row
+
+
+@pytest.fixture(scope="module")
+def wheel(runner, cached):
+    """The one wheel that jobs image, device-code and wheel make of the plan."""
+    image = runner.run("image", cached)
+    assert not (image / "build" / "builder-wheels").exists(), "the cached image was built again"
+    for row in runner.outputs["device"]:
+        runner.run("device-code", row)
+    [row] = runner.outputs["wheel"]
+    folder = runner.run("wheel", row)
+    log = folder / "build" / "logs" / f"device-code-{row['job']}-gfx1030.log"
+    assert not log.exists(), "the wheel's job compiled device code again"
+    [wheel] = (folder / "finished").glob("*.whl")
+    return wheel
+
+
+@pytest.mark.full
+def test_jobs_that_share_nothing_but_artefacts_make_the_wheel(wheel, runner):
+    assert wheel.name.startswith("flash_attn_rocm-")
+    assert set(runner.artefacts) >= {"image-rocm7.2", "device-code-rocm7.2-gfx1030", "wheel-rocm7.2"}
+
+
+@pytest.mark.full
+def test_the_audit_holds_it_to_the_archs_that_were_asked_for(wheel):
+    command = [sys.executable, "-m", "wheel_builder", "audit", wheel]
+    subprocess.run([*command, "--archs", "gfx1030"], cwd=CHECKOUT, check=True, capture_output=True)
+    refused = subprocess.run(command, cwd=CHECKOUT, check=False, capture_output=True, text=True)
+    assert refused.returncode == 34
+    assert "gfx908" in refused.stderr
+
+
+@pytest.mark.full
+def test_it_is_verified_where_nothing_else_is(wheel, runner):
+    [row] = runner.outputs["wheel"]
+    folder = runner.run("verify", row)
+    [record] = (folder / "finished").glob("*.whl.record.json")
+    assert list(json.loads(record.read_text())["archs"]) == ["gfx1030"]
+
+
+def test_the_released_wheels_are_published_to_the_branch(runner, release, engine):
+    wheel = release.wheel
+    verified = runner.root / "verified"
+    verified.mkdir()
+    for file in wheel.parent.glob(f"{wheel.name}*"):
+        shutil.copy2(file, verified)
+    runner.artefacts["verified-rocm7.2"] = verified
+    rehearsed = runner.run("rehearse")
+    listed = ["git", "ls-tree", "-r", "--name-only", "index"]
+    assert subprocess.run(listed, cwd=runner.remote, check=False, capture_output=True).returncode != 0
+    published = runner.run("publish")
+    files = subprocess.run(listed, cwd=runner.remote, check=True, capture_output=True, text=True).stdout
+    assert f"rocm7.2/simple/flash-attn-rocm/{wheel.name}" in files.splitlines()
+    for folder in (rehearsed, published):
+        assert (folder / "index" / "index.html").is_file()
