@@ -1,10 +1,11 @@
-"""Compiles the host library into the wheel, and gives the wheel its version.
+"""Compiles the host library into the wheel, and gives the wheel its version and its SBOM.
 
 Hatchling calls both hooks.  What they need comes from the environment:
 
     FA_DEVICE_CODE    folder with fatbin.S, registry.inc and the *.hipfb bundles they name
     FA_ROCM_VERSION   the ROCm version of that device code, for example 7.2
     FA_TORCH_INCLUDE  PyTorch's header folder; no PyTorch is needed
+    FA_SBOM           the wheel's bill of materials, a CycloneDX file (*.cdx.json)
     FA_HIP_INCLUDE    the folder that has hip/hip_runtime_api.h; optional where it is in a usual place
 
 The compiler is ``zig c++`` of the ziglang package: it targets glibc 2.28 and links its own C++ runtime, so
@@ -52,12 +53,13 @@ class Inputs:
     rocm: str
     torch_include: Path
     hip_include: Path
+    sbom: Path
 
 
 def read_inputs(environ: Mapping[str, str], hip_folders: tuple[Path, ...] = HIP_FOLDERS) -> Inputs:
     """The checked environment; raises BuildError with all problems at once."""
     device_code, torch_include = environ.get("FA_DEVICE_CODE", ""), environ.get("FA_TORCH_INCLUDE", "")
-    rocm = environ.get("FA_ROCM_VERSION", "")
+    rocm, sbom = environ.get("FA_ROCM_VERSION", ""), environ.get("FA_SBOM", "")
     chosen = environ.get("FA_HIP_INCLUDE", "")
     candidates = (Path(chosen),) if chosen else hip_folders
     hip_include = next((folder for folder in candidates if (folder / HIP_HEADER).is_file()), None)
@@ -65,6 +67,7 @@ def read_inputs(environ: Mapping[str, str], hip_folders: tuple[Path, ...] = HIP_
         *_folder_problems("FA_DEVICE_CODE", device_code, "the device code", ("fatbin.S", "registry.inc")),
         *_rocm_problems(rocm),
         *_folder_problems("FA_TORCH_INCLUDE", torch_include, "PyTorch's headers", (str(TORCH_HEADER),)),
+        *_sbom_problems(sbom),
     ]
     if hip_include is None:
         places = ", ".join(map(str, candidates))
@@ -76,7 +79,13 @@ def read_inputs(environ: Mapping[str, str], hip_folders: tuple[Path, ...] = HIP_
             "  next: build through the pipeline (python -m wheel_builder wheel), which sets all of these",
         ]
         raise BuildError("\n".join(lines))
-    return Inputs(Path(device_code).resolve(), rocm, Path(torch_include).resolve(), hip_include.resolve())
+    return Inputs(
+        Path(device_code).resolve(),
+        rocm,
+        Path(torch_include).resolve(),
+        hip_include.resolve(),
+        Path(sbom).resolve(),
+    )
 
 
 def _folder_problems(variable: str, value: str, what: str, files: tuple[str, ...]) -> list[str]:
@@ -90,6 +99,12 @@ def _rocm_problems(version: str) -> list[str]:
     if re.fullmatch(r"\d+\.\d+(\.\d+)?", version):
         return []
     return [f"FA_ROCM_VERSION: expected a version such as 7.2, found {version!r}"]
+
+
+def _sbom_problems(value: str) -> list[str]:
+    if value.endswith(".cdx.json") and Path(value).is_file():
+        return []
+    return [f"FA_SBOM: expected a file *.cdx.json, found {value or 'nothing'}"]
 
 
 def compile_library(root: Path, inputs: Inputs, output: Path) -> None:
@@ -193,6 +208,7 @@ class WheelHook(BuildHookInterface[Any]):
         build_data["pure_python"] = False
         build_data["tag"] = WHEEL_TAG
         build_data["force_include"][str(output)] = LIBRARY
+        build_data["sbom_files"].append(str(inputs.sbom))
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
         """Remove the library, which is in the wheel now."""

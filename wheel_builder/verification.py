@@ -142,6 +142,7 @@ def expectation(job: Job, package: Package, checkout: Path) -> Expectation:
         requires_python=project["project"]["requires-python"],
         torch_floor=package.torch_floor,
         max_mib=package.max_wheel_mib,
+        torch_headers=package.torch_headers,
     )
 
 

@@ -18,11 +18,13 @@ def environ(tmp_path):
         write(tmp_path / name, name)
     write(tmp_path / "torch" / hatch_build.TORCH_HEADER)
     write(tmp_path / "hip" / hatch_build.HIP_HEADER)
+    write(tmp_path / "a.cdx.json")
     return {
         "FA_DEVICE_CODE": str(tmp_path / "code"),
         "FA_ROCM_VERSION": "7.2",
         "FA_TORCH_INCLUDE": str(tmp_path / "torch"),
         "FA_HIP_INCLUDE": str(tmp_path / "hip"),
+        "FA_SBOM": str(tmp_path / "a.cdx.json"),
     }
 
 
@@ -38,7 +40,9 @@ def refusal(environ, **options):
 
 
 def test_a_complete_environment(environ, tmp_path):
-    assert read_inputs(environ) == Inputs(tmp_path / "code", "7.2", tmp_path / "torch", tmp_path / "hip")
+    assert read_inputs(environ) == Inputs(
+        tmp_path / "code", "7.2", tmp_path / "torch", tmp_path / "hip", tmp_path / "a.cdx.json"
+    )
 
 
 def test_all_problems_at_once(tmp_path):
@@ -49,6 +53,7 @@ def test_all_problems_at_once(tmp_path):
         "  - FA_DEVICE_CODE: expected the folder of the device code, found nothing",
         "  - FA_ROCM_VERSION: expected a version such as 7.2, found ''",
         "  - FA_TORCH_INCLUDE: expected the folder of PyTorch's headers, found nothing",
+        "  - FA_SBOM: expected a file *.cdx.json, found nothing",
         f"  - FA_HIP_INCLUDE: expected a folder with {hatch_build.HIP_HEADER}, found none at {listed}",
         "  next: build through the pipeline (python -m wheel_builder wheel), which sets all of these",
     ]
@@ -59,6 +64,7 @@ def test_all_problems_at_once(tmp_path):
     [
         ("code/registry.inc", "FA_DEVICE_CODE: expected registry.inc in "),
         ("code/fatbin.S", "FA_DEVICE_CODE: expected fatbin.S in "),
+        ("a.cdx.json", "FA_SBOM: expected a file *.cdx.json, found /"),
         ("torch/torch/csrc/stable/library.h", "FA_TORCH_INCLUDE: expected torch/csrc/stable/library.h in "),
         (
             "hip/hip/hip_runtime_api.h",

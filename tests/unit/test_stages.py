@@ -12,7 +12,9 @@ from wheel_builder.stages import device_code, verify, wheel
 from wheel_builder.store import Artifact, Store
 
 IMAGE = Artifact(path=None, manifest={"key": "k", "facts": {
-    "ref": "builder:7.2", "image_id": "sha256:1", "python_tag": "cp314-cp314"}}, reused=True)  # fmt: skip
+    "ref": "builder:7.2", "image_id": "sha256:1", "python_tag": "cp314-cp314", "os": "Debian GNU/Linux",
+    "packages": {"clang-22": "1:22.1.8-3"}, "python_packages": {"ziglang": "0.17.0"},
+    "libcxx": "21.1.0"}}, reused=True)  # fmt: skip
 STATIC = Artifact(
     path=None, manifest={"key": "s", "facts": {"archs": {"gfx908": {}}, "differences": []}}, reused=True
 )
@@ -53,7 +55,7 @@ def checkout(tmp_path):
     ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(name)
-    (root / "pyproject.toml").write_text("[project]")
+    (root / "pyproject.toml").write_text('[tool.flash-attn-rocm]\nversion = "0.1.0"\n')
     (root / "LICENSE").write_text("MIT")
     return root
 

@@ -5,14 +5,16 @@ In: the builder image, an arch, the kernel sources.  Out: ``<instance>.hsaco`` p
 """
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from wheel_builder.docker import Mount, run_in
+from wheel_builder.docker import Mount, caller, run_in
 from wheel_builder.errors import CommandFailedError, DeviceCodeError
+from wheel_builder.packages import compiler_packages
 from wheel_builder.process import Runner, run
-from wheel_builder.store import Artifact, Store, sha256_tree
+from wheel_builder.store import Artifact, Store, key_of, sha256_tree
 
 SOURCES = ("kernels/include", "kernels/instances")
 RESOURCES = "resources.json"
@@ -20,11 +22,21 @@ NOBODY = "65534:65534"
 
 
 def compile_arch(
-    arch: str, *, image: Artifact, checkout: Path, store: Store, jobs: int, log: Path, run: Runner = run
+    arch: str,
+    *,
+    image: Artifact,
+    checkout: Path,
+    store: Store,
+    jobs: int,
+    log: Path,
+    cache: Path | None = None,
+    run: Runner = run,
 ) -> Artifact:
     """Compile all instances of ``arch``; raises ``DeviceCodeError`` with the compiler's last lines.
 
-    Facts: ``arch``, ``instances`` (names), ``cpu_seconds``, ``code_bytes``.
+    ``cache`` is a folder where ccache keeps what it compiled, for other runs and machines.
+    Facts: ``arch``, ``instances`` (names), ``cpu_seconds``, ``code_bytes`` and, with a cache, ``cache``
+    (``hits``, ``misses``).
     """
     inputs = {
         "arch": arch,
@@ -34,7 +46,7 @@ def compile_arch(
 
     def make(out: Path) -> Mapping[str, Any]:
         out.chmod(0o777)
-        _compile(arch, image=image, checkout=checkout, out=out, jobs=jobs, log=log, run=run)
+        _compile(arch, image=image, checkout=checkout, out=out, jobs=jobs, log=log, cache=cache, run=run)
         out.chmod(0o755)
         return _facts(arch, out)
 
@@ -42,7 +54,15 @@ def compile_arch(
 
 
 def _compile(
-    arch: str, *, image: Artifact, checkout: Path, out: Path, jobs: int, log: Path, run: Runner
+    arch: str,
+    *,
+    image: Artifact,
+    checkout: Path,
+    out: Path,
+    jobs: int,
+    log: Path,
+    cache: Path | None,
+    run: Runner,
 ) -> None:
     argv = [
         "python3",
@@ -55,11 +75,31 @@ def _compile(
         str(jobs),
     ]
     mounts = [Mount(checkout / "kernels", "/src/kernels"), Mount(out, "/out", writable=True)]
+    env, user = {}, NOBODY
+    if cache:
+        argv += ["--cache", "/cache"]
+        mounts.append(Mount(cache, "/cache", writable=True))
+        env = {"CCACHE_COMPILERCHECK": f"string:{compiler_id(image.facts)}"}
+        user = _owner_of(cache)
     try:
-        run_in(image.facts["ref"], argv, mounts=mounts, user=NOBODY, log=log, run=run)
+        run_in(image.facts["ref"], argv, mounts=mounts, env=env, user=user, log=log, run=run)
     except CommandFailedError as error:
         title = f"the device code for {arch} does not build"
         raise DeviceCodeError(title, [error.message], advice="mend the kernel and run again") from error
+
+
+def compiler_id(facts: Mapping[str, Any]) -> str:
+    """What tells the compilers of two images apart: their packages' exact versions, wherever they were built."""
+    return key_of(compiler_packages(facts["packages"]))
+
+
+def _owner_of(cache: Path) -> str:
+    """Make the folder where needed; who writes to it inside: nobody else on this machine can."""
+    if not cache.is_dir():
+        cache.mkdir(parents=True)
+        if os.getuid() == 0:
+            os.chown(cache, *map(int, NOBODY.split(":")))
+    return NOBODY if os.getuid() == 0 else caller()
 
 
 def _facts(arch: str, out: Path) -> Mapping[str, Any]:
@@ -73,4 +113,5 @@ def _facts(arch: str, out: Path) -> Mapping[str, Any]:
         "instances": [file.stem for file in objects],
         "cpu_seconds": resources["cpu_seconds"],
         "code_bytes": sum(file.stat().st_size for file in objects),
+        **({"cache": resources["cache"]} if "cache" in resources else {}),
     }
