@@ -21,6 +21,7 @@ from wheel_builder.options import (
     ROOT,
     existing_file,
     index_option,
+    jobs_option,
     release_options,
     run_options,
     sanitizers,
@@ -111,6 +112,7 @@ def workplace(args: argparse.Namespace) -> "Workplace":
         install_engine=args.install_engine,
         torch_index=args.torch_index,
         host=NO_SETTINGS if args.no_host_settings else None,
+        cache=None if args.no_cache else args.cache.absolute(),
     )
 
 
@@ -163,6 +165,22 @@ def _verify_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="first write what the kernels take of the hardware into the golden file, for review",
     )
+
+
+def _verify_provenance(args: argparse.Namespace) -> None:
+    from wheel_builder.attest import verify_provenance
+
+    for wheel in args.wheels:
+        print(f"wheel      {wheel}", verify_provenance(wheel, ROOT), sep="\n")
+
+
+def _rebuild(args: argparse.Namespace) -> None:
+    from wheel_builder.rebuild import rebuild
+
+    for wheel in args.wheels:
+        rebuilt = rebuild(wheel, ROOT, jobs=args.jobs, log=ROOT / "build" / "logs" / "rebuild.log")
+        print(f"{rebuilt.wheel}: built again from commit {rebuilt.commit}, bit for bit the same file")
+        print(f"sha256     {rebuilt.sha256}", f"built in   {rebuilt.image}", sep="\n")
 
 
 def _emulate(args: argparse.Namespace) -> None:
@@ -350,6 +368,18 @@ COMMANDS = (
         "static checks, tests in a fresh container, every kernel on an ISA emulator",
         _verify,
         (wheel_arguments, _verify_options, run_options, release_options),
+    ),
+    Command(
+        "verify-provenance",
+        "check a wheel, its statement, record, SBOM and sources against each other",
+        _verify_provenance,
+        (wheel_arguments,),
+    ),
+    Command(
+        "rebuild",
+        "build a wheel again from its statement and compare bit for bit",
+        _rebuild,
+        (wheel_arguments, jobs_option),
     ),
     Command(
         "emulate",

@@ -5,6 +5,7 @@
 This module hands the results of one stage to the next and shows each as a step; the stages do the work.
 """
 
+import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,12 +14,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from wheel_builder.attest import finished_at, write_provenance
 from wheel_builder.catalogue import Catalogue, catalogue_of
 from wheel_builder.errors import WheelError
 from wheel_builder.model import Job, Matrix, Package, Plan
 from wheel_builder.plan import jobs_to_build
 from wheel_builder.progress import Planned, Progress
+from wheel_builder.provenance import Provenance, make_provenance, run_details
 from wheel_builder.records import require_records, write_record
+from wheel_builder.source import read_source
 from wheel_builder.stages import (
     audit,
     device_code,
@@ -88,7 +92,10 @@ def run_until(stage: str, plan: Plan, place: Workplace, *, plain: bool | None = 
             if stage != "image":
                 made = list(compile_device_code(job, builder, place, progress))
             if stage == "wheel":
-                made = [build_wheel(job, plan.package, builder, made, place, progress)]
+                codes = made
+                made = [build_wheel(job, plan.package, builder, codes, place, progress)]
+                provenance = provenance_of(job, plan.package, builder, codes, made[0], place)
+                write_provenance(made[0].path / provenance.wheel, provenance)
             results += [artifact.path for artifact in made]
     return results
 
@@ -164,7 +171,13 @@ def compile_device_code(
         log = place.log(f"device-code-{job.id}-{arch}")
         with progress.step(f"device code {arch}", job=job.id, log=log) as step:
             code = device_code.compile_arch(
-                arch, image=builder, checkout=place.checkout, store=place.store, jobs=place.jobs, log=log
+                arch,
+                image=builder,
+                checkout=place.checkout,
+                store=place.store,
+                jobs=place.jobs,
+                log=log,
+                cache=place.cache,
             )
             codes.append(told(step, code))
     return tuple(codes)
@@ -191,6 +204,22 @@ def build_wheel(
             log=log,
         )
         return told(step, made)
+
+
+def provenance_of(
+    job: Job, package: Package, builder: Artifact, codes: Sequence[Artifact], built: Artifact, place: Workplace
+) -> Provenance:
+    """The statement about a wheel that was built from the checkout as it is now."""
+    return make_provenance(
+        job,
+        package,
+        read_source(place.checkout),
+        version=wheel.wheel_version(job, place.checkout),
+        image=builder,
+        device_code=codes,
+        wheel=built,
+        run=run_details(os.environ, finished_at(built)),
+    )
 
 
 def _release_job(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
+from wheel_builder.attest import refresh_provenance
 from wheel_builder.audit_rules import Expectation
 from wheel_builder.emulator.binding import Core
 from wheel_builder.emulator.command import Workshop
@@ -85,6 +86,7 @@ def verify_files(
             builder = builder_image(job, matrix.package, place, progress)
             record = verify_one(file, job, place, builder, tester, progress, update=update)
             records.append(write_record(file, record.facts))
+            refresh_provenance(file)
     return records
 
 

@@ -21,7 +21,10 @@ VERIFY_IMAGE = Planned("verify image", weight=60)
 
 @dataclass(frozen=True)
 class Workplace:
-    """Where a run reads and writes, and how: stages' results in ``build``, finished wheels in ``dist``."""
+    """Where a run reads and writes, and how: stages' results in ``build``, finished wheels in ``dist``.
+
+    ``cache`` is where compilers keep what they made, for other runs and machines; none is used when None.
+    """
 
     checkout: Path
     build: Path
@@ -31,6 +34,7 @@ class Workplace:
     install_engine: bool = False
     torch_index: str = ""
     host: HostSettings | None = None
+    cache: Path | None = None
 
     @property
     def store(self) -> Store:
