@@ -158,7 +158,9 @@ def code_object(arch: str, kernels: Sequence[str], *, flags: int | None = None) 
     """A code object for ``arch`` that offers ``kernels``; protected symbols, as the compiler makes them."""
     symbols = tuple(Symbol(f"{k}{end}", defined=True, visibility=3) for k in kernels for end in ("", ".kd"))
     return ElfFile(
-        machine=EM_AMDGPU, flags=E_FLAGS[arch] if flags is None else flags, symbols=symbols,
+        machine=EM_AMDGPU,
+        flags=E_FLAGS[arch] if flags is None else flags,
+        symbols=symbols,
         sections={".comment": b"clang version 22.1.8\0"},
     ).data
 

@@ -51,7 +51,9 @@ def verify_provenance(wheel: Path, checkout: Path) -> str:
     problems = list(provenance_problems(found, facts_of(content, found, checkout)))
     if problems:
         title = f"{wheel.name} and its provenance do not agree"
-        raise ProvenanceError(title, problems, advice="do not install it; fetch wheel and statement again, or build it")
+        raise ProvenanceError(
+            title, problems, advice="do not install it; fetch wheel and statement again, or build it"
+        )
     lines = [
         f"agrees     {ALL_IN_WORDS}",
         f"commit     {found.commit}",

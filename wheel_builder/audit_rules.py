@@ -166,7 +166,7 @@ def metadata(subject: Subject, expectation: Expectation) -> Iterator[Finding]:
 
 
 def sbom(subject: Subject, expectation: Expectation) -> Iterator[Finding]:
-    """The SBOM is there and agrees with version, torch headers and the compiler that the code objects name."""
+    """The SBOM is there, and agrees with version, torch headers and the compiler that code objects name."""
     found = sbom_check.find(subject.wheel.files, subject.wheel.dist_info)
     if subject.faults:
         return  # what the code objects say cannot be read

@@ -22,6 +22,7 @@ from wheel_builder.options import (
     existing_file,
     index_option,
     jobs_option,
+    names,
     release_options,
     run_options,
     sanitizers,
@@ -79,6 +80,8 @@ def _plan_options(parser: argparse.ArgumentParser) -> None:
 
 def _release(args: argparse.Namespace) -> None:
     from wheel_builder.catalogue import catalogue_of
+    from wheel_builder.coverage import coverage_of, raise_failures, write_coverage
+    from wheel_builder.coverage import to_table as coverage_table
     from wheel_builder.machine import cpu_seconds
     from wheel_builder.pipeline import planned, release
     from wheel_builder.plan import jobs_to_build, to_table
@@ -90,8 +93,14 @@ def _release(args: argparse.Namespace) -> None:
         return
     before = cpu_seconds()
     catalogue = catalogue_of(read_matrix())
-    released = release(plan, workplace(args), catalogue=catalogue, plain=args.verbose or None)
-    print(release_text(released, cpu_seconds() - before))
+    place = workplace(args)
+    attempts = release(plan, place, catalogue=catalogue, plain=args.verbose or None)
+    coverage = coverage_of(plan, attempts)
+    print(
+        release_text([one.released for one in attempts if one.released], cpu_seconds() - before), end="\n\n"
+    )
+    print(coverage_table(coverage), *write_coverage(coverage, place.dist), sep="\n")
+    raise_failures(attempts)
 
 
 def _numbered(steps: "Sequence[Planned]") -> Iterator[str]:
@@ -155,7 +164,9 @@ def _verify(args: argparse.Namespace) -> None:
         print(*_numbered(planned_verification(jobs)), sep="\n")
         return
     place, plain = workplace(args), args.verbose or None
-    for record in verify_files(args.wheels, read_matrix(), place, update=args.update, plain=plain):
+    for record in verify_files(
+        args.wheels, read_matrix(), place, update=args.update, others=args.runtimes, plain=plain
+    ):
         print(record.read_text(encoding="utf-8"), end="")
 
 
@@ -164,6 +175,14 @@ def _verify_options(parser: argparse.ArgumentParser) -> None:
         "--update",
         action="store_true",
         help="first write what the kernels take of the hardware into the golden file, for review",
+    )
+    parser.add_argument(
+        "--runtimes",
+        type=names,
+        action="extend",
+        default=[],
+        metavar="V[,V]",
+        help="also load it under these ROCm versions' runtimes; the index offers it where that works",
     )
 
 

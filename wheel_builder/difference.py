@@ -1,4 +1,4 @@
-"""Where two wheels that should be the same first differ: which member, and in an ELF file which section; pure."""
+"""Where two wheels that should be the same first differ: which member, and which section of it; pure."""
 
 import io
 import zipfile
@@ -31,7 +31,9 @@ def _differences(one: WheelFile, other: WheelFile) -> Iterator[str]:
             yield f"{name}: {member_difference(one.files[name], other.files[name])}"
     yield from (f"{name} is only in the new wheel" for name in other.files if name not in one.files)
     # RECORD follows from the others; alone, it is the difference.
-    yield from (f"{n}: {byte_difference(one.files[n], other.files[n])}" for n in one.files if n.endswith("/RECORD"))
+    for name in one.files:
+        if name.endswith("/RECORD") and one.files[name] != other.files[name]:
+            yield f"{name}: {byte_difference(one.files[name], other.files[name])}"
     yield from _archive_differences(one.data, other.data)
 
 
@@ -43,15 +45,21 @@ def member_difference(one: bytes, other: bytes) -> str:
         mine, yours = one.decode().splitlines(), other.decode().splitlines()
     except (UnicodeDecodeError, ElfError, FatbinError):
         return byte_difference(one, other)
-    number = next((n for n, (a, b) in enumerate(zip(mine, yours, strict=False)) if a != b), min(len(mine), len(yours)))
+    number = next(
+        (n for n, (a, b) in enumerate(zip(mine, yours, strict=False)) if a != b), min(len(mine), len(yours))
+    )
     was, now = (lines[number] if number < len(lines) else "nothing" for lines in (mine, yours))
     return f"line {number + 1} was {was.strip()[:200]!r} and is {now.strip()[:200]!r}"
 
 
 def byte_difference(one: bytes, other: bytes) -> str:
     """The first byte that differs."""
-    at = next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
-    return f"byte {at} of {len(one)} differs" + (f"; the new one has {len(other)}" if len(one) != len(other) else "")
+    at = next(
+        (n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+    )
+    return f"byte {at} of {len(one)} differs" + (
+        f"; the new one has {len(other)}" if len(one) != len(other) else ""
+    )
 
 
 def _elf_difference(one: bytes, other: bytes) -> str:

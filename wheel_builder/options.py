@@ -53,7 +53,7 @@ def jobs_option(parser: argparse._ActionsContainer) -> None:
 
 
 def release_options(parser: argparse.ArgumentParser) -> None:
-    """``--index``, ``--install-engine``, ``--cache``, ``--no-cache``, ``--torch-index`` and ``--no-host-settings``."""
+    """``--index``, ``--install-engine``, the compiler cache, ``--torch-index`` and ``--no-host-settings``."""
     group = parser.add_argument_group("where")
     index_option(group)
     group.add_argument(

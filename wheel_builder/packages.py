@@ -12,6 +12,6 @@ COMPILER = re.compile(
 
 
 def compiler_packages(packages: Mapping[str, str]) -> dict[str, str]:
-    """Those of ``packages`` (name -> version) that decide what is compiled; all when none is known by name."""
+    """Those of ``packages`` (name -> version) that decide what is compiled; all when none is known."""
     known = {name: version for name, version in sorted(packages.items()) if COMPILER.fullmatch(name)}
     return known or dict(sorted(packages.items()))

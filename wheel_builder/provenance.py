@@ -1,8 +1,8 @@
 """Provenance: what a wheel was made from and how, as an in-toto statement with SLSA's v1 predicate.
 
-``make_provenance`` is pure; the statement lies beside the wheel (``records.provenance_path``) and is published
-with it.  All but ``runDetails`` is the same for the same inputs.  A statement is only what somebody wrote; who
-that was is shown by a signature over it, which is made in CI and not here.
+``make_provenance`` is pure; the statement lies beside the wheel (``records.provenance_path``) and is
+published with it.  All but ``runDetails`` is the same for the same inputs.  A statement is only what somebody
+wrote; who that was is shown by a signature over it, which is made in CI and not here.
 """
 
 import json
@@ -24,7 +24,8 @@ PREDICATE = "https://slsa.dev/provenance/v1"
 BUILD_TYPE = "urn:flash-attn-rocm:wheel-builder:1"
 LOCAL = "urn:flash-attn-rocm:builder:a-machine-of-its-user"
 SOURCE, SOURCE_TREE, IMAGE, BASE, HEADERS, ZIG, TOOLS = (
-    "source", "source-tree", "builder-image", "base-image", "torch-headers", "ziglang", "builder-requirements",
+    "source", "source-tree", "builder-image", "base-image", "torch-headers", "ziglang",
+    "builder-requirements",
 )  # fmt: skip
 WHEEL_MANIFEST = "wheel-manifest"
 REQUIREMENTS = "builder-requirements.txt"
@@ -99,7 +100,9 @@ class Provenance:
                 },
                 "runDetails": {
                     "builder": {"id": self.run.builder},
-                    "metadata": _filled({"invocationId": self.run.invocation, "finishedOn": self.run.finished}),
+                    "metadata": _filled(
+                        {"invocationId": self.run.invocation, "finishedOn": self.run.finished}
+                    ),
                     "byproducts": [_resource_json(one) for one in self.byproducts],
                 },
             },
@@ -225,7 +228,9 @@ def _environment(package: Package, image: Artifact) -> tuple[Resource, ...]:
     return (
         Resource(IMAGE, _digest(facts["image_id"]), annotations={"ref": facts["ref"], **inside}),
         Resource(BASE, _digest(base["image_id"]), annotations={"ref": base["ref"], "origin": base["origin"]}),
-        Resource(HEADERS, {"sha256": package.torch_headers_sha256}, f"pkg:pypi/torch@{package.torch_headers}"),
+        Resource(
+            HEADERS, {"sha256": package.torch_headers_sha256}, f"pkg:pypi/torch@{package.torch_headers}"
+        ),
         Resource(ZIG, uri=f"pkg:pypi/ziglang@{zig}"),
         Resource(TOOLS, {"sha256": image.manifest["inputs"]["files"][REQUIREMENTS]}),
     )

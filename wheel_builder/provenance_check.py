@@ -28,8 +28,9 @@ SIGNATURES = (".sigstore.json", ".sigstore", ".intoto.jsonl")
 class Facts:
     """What the wheel itself says, and what lies beside it.
 
-    ``sbom`` is None when there is none that can be read, ``record_sha256`` is empty without a record, ``record``
-    is what the record says of the wheel's sha256, and ``tree`` None when the commit is not in the checkout.
+    ``sbom`` is None when there is none that can be read, ``record_sha256`` is empty without a record,
+    ``record`` is what the record says of the wheel's sha256, and ``tree`` None when the commit is not in the
+    checkout.
     """
 
     name: str
@@ -55,7 +56,7 @@ def _file_problems(found: Provenance, facts: Facts) -> Iterator[str]:
     if found.wheel != facts.name:
         yield f"file: the statement is about {found.wheel}, but this is {facts.name}"
     if found.sha256 != facts.sha256:
-        yield f"file: the statement is about a wheel with sha256 {found.sha256}, but the wheel's is {facts.sha256}"
+        yield f"file: the statement is about sha256 {found.sha256}, but the wheel's is {facts.sha256}"
     if found.version != facts.version:
         yield f"file: the statement says version {found.version}, but the wheel is {facts.version}"
     if not facts.version.endswith(f"+rocm{found.rocm}"):
@@ -66,11 +67,13 @@ def _file_problems(found: Provenance, facts: Facts) -> Iterator[str]:
 
 
 def _record_problems(found: Provenance, facts: Facts) -> Iterator[str]:
-    said = next((one.digest.get("sha256", "") for one in found.byproducts if one.name == facts.record_name), "")
+    said = next(
+        (one.digest.get("sha256", "") for one in found.byproducts if one.name == facts.record_name), ""
+    )
     if not facts.record_sha256:
         yield f"record: there is no {facts.record_name} beside the wheel"
     elif not said:
-        yield "record: the statement names no verification record, so the wheel was not verified when it was written"
+        yield "record: the statement names none, so the wheel was not verified when it was written"
     elif said != facts.record_sha256:
         yield f"record: the statement says sha256 {said}, but the file's is {facts.record_sha256}"
     if facts.record_sha256 and facts.record != facts.sha256:
@@ -84,10 +87,11 @@ def _sbom_problems(found: Provenance, facts: Facts) -> Iterator[str]:
     named = versions(facts.sbom)
     for name, version in _stated_versions(found).items():
         if named.get(name) != version:
-            yield f"SBOM: it says {name} {named.get(name, 'nothing')}, but the statement {version or 'nothing'}"
+            said = named.get(name, "nothing")
+            yield f"SBOM: it says {name} {said}, but the statement {version or 'nothing'}"
     said = found.dependency(p.SOURCE).annotations.get("content_sha256", "")
-    if source_digest(facts.sbom) != said:
-        yield f"SBOM: it says sources with sha256 {source_digest(facts.sbom)}, but the statement {said or 'none'}"
+    if (sources := source_digest(facts.sbom)) != said:
+        yield f"SBOM: it says sources with sha256 {sources}, but the statement {said or 'none'}"
 
 
 def _stated_versions(found: Provenance) -> dict[str, str]:
@@ -118,14 +122,14 @@ def _recipe_problems(found: Provenance, facts: Facts) -> Iterator[str]:
 def _tree_problems(found: Provenance, tree: Tree) -> Iterator[str]:
     said = found.dependency(p.SOURCE_TREE).digest.get("sha256", "none")
     if said != tree.sources:
-        yield f"recipe: the statement says sources with sha256 {said}, but those of its commit have {tree.sources}"
+        yield f"recipe: it says sources with sha256 {said}, but those of its commit have {tree.sources}"
     content = found.dependency(p.SOURCE).annotations.get("content_sha256", "none")
     if content != tree.content:
-        yield f"recipe: the wheel's own sources have sha256 {content}, but those of its commit have {tree.content}"
+        yield f"recipe: it says kernels with sha256 {content}, but those of its commit have {tree.content}"
 
 
 def signature_words(beside: Iterator[str]) -> str:
-    """What can be said of a signature without checking one; ``beside`` are names of files beside the wheel."""
+    """What can be said of a signature without checking one; ``beside`` are the files beside the wheel."""
     bundles = sorted(name for name in beside if name.endswith(SIGNATURES))
     return UNCHECKED.format(name=bundles[0]) if bundles else UNSIGNED
 

@@ -1,8 +1,8 @@
 """Build a published wheel again from its provenance statement, and compare bit for bit.
 
 The commit's own pipeline does it, in a git worktree of that commit: nothing of this checkout but its stored
-builder image takes part, and no compiler cache.  When the engine has the statement's image it is used; otherwise
-one is built with the statement's package versions, as far as the archives still have them.
+builder image takes part, and no compiler cache.  When the engine has the statement's image it is used;
+otherwise one is built with the statement's package versions, as far as the archives still have them.
 """
 
 import json
@@ -19,9 +19,9 @@ from typing import Any
 from wheel_builder.difference import first_difference
 from wheel_builder.docker import inspect_image
 from wheel_builder.errors import CommandFailedError, RebuildError
+from wheel_builder.process import Runner, run
 from wheel_builder.provenance import IMAGE, SOURCE, Provenance, read_provenance
 from wheel_builder.records import provenance_path
-from wheel_builder.process import Runner, run
 from wheel_builder.source import has_commit
 from wheel_builder.wheelfile import WheelFile, read_wheel
 
@@ -47,7 +47,9 @@ def rebuild(wheel: Path, checkout: Path, *, jobs: int, log: Path, run: Runner = 
     old = read_wheel(wheel, max_mib=MAX_READ_MIB)
     if problems := list(obstacles(found, old, known=has_commit(checkout, found.commit, run=run))):
         title = f"{wheel.name} cannot be built again from its statement"
-        raise RebuildError(title, problems, advice="python -m wheel_builder verify-provenance says what agrees")
+        raise RebuildError(
+            title, problems, advice="python -m wheel_builder verify-provenance says what agrees"
+        )
     with _worktree(checkout, found.commit, run) as tree:
         _provide_image(found, checkout, tree, run)
         new = read_wheel(_build(found, tree, jobs=jobs, log=log, run=run), max_mib=MAX_READ_MIB)
@@ -66,7 +68,8 @@ def obstacles(found: Provenance, wheel: WheelFile, *, known: bool) -> Iterator[s
         yield f"the statement is about a wheel with sha256 {found.sha256}, but the wheel's is {wheel.sha256}"
     source = found.dependency(SOURCE).annotations
     if source.get("dirty", True):
-        yield f"its sources differed from their commit: {', '.join(source.get('changed', ())) or 'unknown files'}"
+        changed = ", ".join(source.get("changed", ())) or "unknown files"
+        yield f"its sources differed from their commit: {changed}"
     if not found.commit:
         yield "the statement names no commit"
     elif not known:
@@ -75,7 +78,9 @@ def obstacles(found: Provenance, wheel: WheelFile, *, known: bool) -> Iterator[s
 
 def pin_packages(matrix: str, rocm: str, packages: Mapping[str, str]) -> str:
     """The text of matrix.yaml with the exact version of each package in the row of ``rocm``."""
-    row = re.search(rf'^  - version: "{re.escape(rocm)}"$.*?(?=^  - |^\S|\Z)', matrix, re.MULTILINE | re.DOTALL)
+    row = re.search(
+        rf'^  - version: "{re.escape(rocm)}"$.*?(?=^  - |^\S|\Z)', matrix, re.MULTILINE | re.DOTALL
+    )
     if row is None:
         return matrix
 
@@ -96,7 +101,9 @@ def image_words(found: Provenance, used: Mapping[str, Any]) -> str:
     differences = list(image_differences(found, used))
     if not differences:
         return "an image built anew, whose packages are all of the statement's versions"
-    return f"an image built anew, in which {len(differences)} packages differ: {'; '.join(differences[:NAMED])}"
+    return (
+        f"an image built anew, in which {len(differences)} packages differ: {'; '.join(differences[:NAMED])}"
+    )
 
 
 def image_differences(found: Provenance, used: Mapping[str, Any]) -> Iterator[str]:
@@ -111,7 +118,7 @@ def image_differences(found: Provenance, used: Mapping[str, Any]) -> Iterator[st
 
 @contextmanager
 def _worktree(checkout: Path, commit: str, run: Runner) -> Iterator[Path]:
-    git = ["git", "-C", checkout, "worktree"]
+    git: list[str | Path] = ["git", "-C", checkout, "worktree"]
     with tempfile.TemporaryDirectory(prefix="flash-attn-rocm-rebuild-") as folder:
         tree = Path(folder) / "checkout"
         run([*git, "add", "--detach", tree, commit])
@@ -138,11 +145,22 @@ def _provide_image(found: Provenance, checkout: Path, tree: Path, run: Runner) -
             shutil.copytree(checkout / "build" / "image" / key, tree / "build" / "image" / key)
             return
     matrix = tree / "matrix.yaml"
-    matrix.write_text(pin_packages(matrix.read_text(encoding="utf-8"), found.rocm, found.packages), encoding="utf-8")
+    matrix.write_text(
+        pin_packages(matrix.read_text(encoding="utf-8"), found.rocm, found.packages), encoding="utf-8"
+    )
 
 
 def _build(found: Provenance, tree: Path, *, jobs: int, log: Path, run: Runner) -> Path:
-    argv = [sys.executable, "-m", "wheel_builder", "wheel", "--rocm", found.rocm, "--archs", ",".join(found.archs)]
+    argv = [
+        sys.executable,
+        "-m",
+        "wheel_builder",
+        "wheel",
+        "--rocm",
+        found.rocm,
+        "--archs",
+        ",".join(found.archs),
+    ]
     try:
         run([*argv, "--jobs", str(jobs), "--no-cache", "--verbose"], cwd=tree, log=log)
     except CommandFailedError as error:

@@ -31,9 +31,9 @@ LICENCES = {
 class Materials:
     """What a wheel is made of.
 
-    ``sources`` is the sha256 over the sources that go into it; ``system`` the image's PRETTY_NAME; ``packages``
-    its packages (name -> version); ``libcxx`` the release of the C++ library that zig links in; ``torch`` the
-    release of the stable headers and ``torch_sha256`` the sha256 over them.
+    ``sources`` is the sha256 over the sources that go into it; ``system`` the image's PRETTY_NAME;
+    ``packages`` its packages (name -> version); ``libcxx`` the release of the C++ library that zig links in;
+    ``torch`` the release of the stable headers and ``torch_sha256`` the sha256 over them.
     """
 
     version: str
@@ -91,7 +91,10 @@ def versions(document: Mapping[str, Any]) -> dict[str, str]:
 def source_digest(document: Mapping[str, Any]) -> str:
     """The sha256 over the sources, as the SBOM says it; empty when it does not."""
     hashes = [
-        h for part in document["components"] if part["name"] == f"{NAME} sources" for h in part.get("hashes", ())
+        h
+        for part in document["components"]
+        if part["name"] == f"{NAME} sources"
+        for h in part.get("hashes", ())
     ]
     return str(hashes[0]["content"]) if hashes else ""
 
@@ -138,5 +141,5 @@ def _pypi(name: str, version: str) -> str:
 
 
 def _package_url(system: str, name: str, version: str) -> str:
-    vendor = system.split()[0].lower()
+    vendor = system.split(maxsplit=1)[0].lower()
     return f"pkg:deb/{vendor}/{quote(name)}@{quote(version, safe='.-_~:')}?arch=amd64"

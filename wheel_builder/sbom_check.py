@@ -1,4 +1,4 @@
-"""Whether a wheel's SBOM is there, says what is in the wheel, and says nothing that changes by itself; pure."""
+"""Whether a wheel's SBOM is there, says what is in the wheel, and nothing that changes by itself; pure."""
 
 import json
 import re
@@ -21,7 +21,7 @@ def find(files: Mapping[str, bytes], dist_info: str) -> dict[str, bytes]:
 
 def read(data: bytes) -> dict[str, Any]:
     """A SBOM's document; raises ``ValueError`` with what is wrong with its form."""
-    document = json.loads(data)
+    document: dict[str, Any] = json.loads(data)
     try:
         if (document["bomFormat"], document["specVersion"]) != ("CycloneDX", sbom.SPEC_VERSION):
             message = f"{document['bomFormat']} {document['specVersion']}, not CycloneDX {sbom.SPEC_VERSION}"
@@ -38,7 +38,7 @@ def read(data: bytes) -> dict[str, Any]:
 def sbom_problems(
     found: Mapping[str, bytes], *, version: str, torch: str, compilers: Collection[str]
 ) -> Iterator[str]:
-    """What is wrong with the wheel's SBOMs; ``compilers`` are the clang releases that its code objects name."""
+    """What is wrong with the wheel's SBOMs; ``compilers`` are the clang releases that code objects name."""
     if set(found) != {sbom.FILE}:
         yield f"{', '.join(sorted(found)) or 'no SBOM'} in {FOLDER}/, expected {sbom.FILE}"
         return

@@ -35,7 +35,7 @@ class Source:
 
 def read_source(checkout: Path, *, run: Runner = run) -> Source:
     """What git and the files of ``checkout`` say."""
-    git = ["git", "-C", checkout]
+    git: list[str | Path] = ["git", "-C", checkout]
     head = run([*git, "rev-parse", "--verify", "--quiet", "HEAD"], check=False)
     commit = head.stdout.strip() if head.returncode == 0 else ""
     listed = [*git, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--ignored"]

@@ -7,8 +7,9 @@ Runs inside the builder image; needs Python and clang, nothing else.  Leaves in 
 that the table gives to the arch, and resources.json: {"arch", "cpu_seconds", "kernels": {name: Resources}}.
 The same sources and compiler give the same bytes.
 
-With --cache, ccache keeps code objects in DIR, which machines may share, and resources.json has "cache": {"hits",
-"misses"}.  What tells compilers apart is CCACHE_COMPILERCHECK.  Whoever can write to DIR decides what is shipped.
+With --cache, ccache keeps code objects in DIR, which machines may share, and resources.json has "cache":
+{"hits", "misses"}.  What tells compilers apart is CCACHE_COMPILERCHECK.  Whoever can write to DIR decides
+what is shipped.
 """
 
 import argparse
@@ -105,7 +106,9 @@ class Ccache:
         if printed.returncode != 0:
             message = f"ccache does not say what it did: {printed.stderr.strip()}"
             raise BuildError(message)
-        counts = {name: int(value) for name, value in re.findall(r"^(\w+)\t(\d+)$", printed.stdout, re.MULTILINE)}
+        counts = {
+            name: int(value) for name, value in re.findall(r"^(\w+)\t(\d+)$", printed.stdout, re.MULTILINE)
+        }
         hits = counts["direct_cache_hit"] + counts["preprocessed_cache_hit"]
         return {"hits": hits, "misses": counts["cache_miss"]}
 

@@ -66,10 +66,19 @@ def part(document, name):
 @pytest.mark.parametrize(
     ("edit", "words"),
     [
-        (lambda d: d.update(serialNumber="urn:uuid:1"), "serialNumber in it, which differs from build to build"),
+        (
+            lambda d: d.update(serialNumber="urn:uuid:1"),
+            "serialNumber in it, which differs from build to build",
+        ),
         (lambda d: d["metadata"].update(timestamp="2026"), "timestamp in it, which differs"),
-        (lambda d: d["metadata"]["component"].update(version="9"), "it is about version 9, but the wheel is 0.1"),
-        (lambda d: part(d, "torch").update(version="2.12.0"), "it says torch 2.12.0, but headers of torch 2.13.0"),
+        (
+            lambda d: d["metadata"]["component"].update(version="9"),
+            "it is about version 9, but the wheel is 0.1",
+        ),
+        (
+            lambda d: part(d, "torch").update(version="2.12.0"),
+            "it says torch 2.12.0, but headers of torch 2.13.0",
+        ),
         (lambda d: part(d, "libc++").update(name="libstdc++"), "it does not name libc++ and its version"),
         (lambda d: part(d, "flash-attn-rocm sources").pop("hashes"), "it has no sha256 of the sources"),
         (

@@ -89,7 +89,7 @@ def _compile(
 
 
 def compiler_id(facts: Mapping[str, Any]) -> str:
-    """What tells the compilers of two images apart: their packages' exact versions, wherever they were built."""
+    """What tells the compilers of two images apart: the exact versions of their packages."""
     return key_of(compiler_packages(facts["packages"]))
 
 
