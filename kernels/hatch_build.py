@@ -15,6 +15,7 @@ that any builder image gives the same library.  The same inputs give the same by
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -36,6 +37,7 @@ HIP_FOLDERS = (Path("/opt/rocm/include"), Path("/usr/include"))
 TORCH_HEADER = Path("torch/csrc/stable/library.h")
 # In a file of their own: the builder image compiles zig's C++ library for these very flags beforehand.
 ZIG_FLAGS = tuple(Path(__file__).with_name("zig_flags.txt").read_text(encoding="ascii").split())
+SCRATCH = ".build"
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
 # Nothing of this library may meet another library's symbols: PyTorch loads it with RTLD_GLOBAL.
 VERSION_SCRIPT = "{ local: *; };\n"
@@ -109,7 +111,7 @@ def _sbom_problems(value: str) -> list[str]:
 
 def compile_library(root: Path, inputs: Inputs, output: Path) -> None:
     """Compile the checkout's host library at ``root`` to ``output``; raises BuildError."""
-    with _scratch(inputs) as scratch:
+    with _scratch(root, inputs) as scratch:
         _run([*zig("cc"), *_link_stub(scratch)], root)
         _run([*zig("cc"), *_assemble(inputs, scratch)], root)
         _run([*zig("c++"), *_compile(root, inputs, scratch), "-o", str(output)], root)
@@ -121,22 +123,28 @@ def zig(tool: str) -> list[str]:
 
 
 @contextmanager
-def _scratch(inputs: Inputs) -> Iterator[Path]:
+def _scratch(root: Path, inputs: Inputs) -> Iterator[Path]:
     """A folder with a version script, an empty source for the stub and, of the HIP headers' folder,
-    only ``hip``: the rest of /usr/include is another C library's."""
-    with tempfile.TemporaryDirectory(prefix="flash-attn-rocm-") as name:
-        scratch = Path(name)
+    only ``hip``: the rest of /usr/include is another C library's.  Always of the same name, because zig's
+    cache takes paths in its arguments for part of the input."""
+    scratch = root / SCRATCH
+    shutil.rmtree(scratch, ignore_errors=True)
+    (scratch / "include").mkdir(parents=True)
+    try:
         (scratch / "exports.map").write_text(VERSION_SCRIPT, encoding="utf-8")
         (scratch / "stub.c").touch()
-        (scratch / "include").mkdir()
         (scratch / "include/hip").symlink_to(inputs.hip_include / "hip")
         yield scratch
+    finally:
+        shutil.rmtree(scratch)
 
 
 def _link_stub(scratch: Path) -> list[str]:
     """An empty libtorch.so to link with: its name is all that the library records of it."""
-    stub = ["-O2", "-shared", "-Wl,-soname,libtorch.so", str(scratch / "stub.c")]
-    return [*stub, "-o", str(scratch / "libtorch.so")]
+    # The library's own flags: zig's cache holds the runtime of no others.
+    flags = [flag for flag in ZIG_FLAGS[2:] if not flag.startswith("-std=")]
+    stub = ["-Wl,-soname,libtorch.so", str(scratch / "stub.c")]
+    return [*flags, *stub, "-o", str(scratch / "libtorch.so")]
 
 
 def _assemble(inputs: Inputs, scratch: Path) -> list[str]:

@@ -238,6 +238,7 @@ def build_wheel(
             checkout=place.checkout,
             store=place.store,
             log=log,
+            cache=place.cache,
         )
         return told(step, made)
 

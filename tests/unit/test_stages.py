@@ -95,7 +95,7 @@ def test_a_cache_is_mounted_and_told_which_compiler_it_is(checkout, tmp_path):
         log=tmp_path / "log", cache=cache, run=engine,
     )  # fmt: skip
     [command] = engine.commands
-    assert f"type=bind,source={cache},target=/cache" in command
+    assert f"type=bind,source={cache}/device,target=/cache" in command
     assert command[-2:] == ["--cache", "/cache"]
     assert f"CCACHE_COMPILERCHECK=string:{device_code.compiler_id(IMAGE.facts)}" in command
     other = {**IMAGE.facts, "packages": {"clang-22": "1:22.1.8-4"}}

@@ -78,9 +78,9 @@ def _compile(
     env, user = {}, NOBODY
     if cache:
         argv += ["--cache", "/cache"]
-        mounts.append(Mount(cache, "/cache", writable=True))
+        user = _owner_of(cache / "device")
+        mounts.append(Mount(cache / "device", "/cache", writable=True))
         env = {"CCACHE_COMPILERCHECK": f"string:{compiler_id(image.facts)}"}
-        user = _owner_of(cache)
     try:
         run_in(image.facts["ref"], argv, mounts=mounts, env=env, user=user, log=log, run=run)
     except CommandFailedError as error:

@@ -6,6 +6,7 @@ nothing but the inputs.
 """
 
 import os
+import shlex
 import shutil
 import sys
 import tomllib
@@ -25,6 +26,7 @@ SOURCES = ("pyproject.toml", "LICENSE", "kernels", "wheel_builder")
 # What the wheel is made of; the rest of SOURCES only works on it.
 CONTENT = ("kernels", "LICENSE")
 NOBODY = "65534:65534"
+ZIG_CACHE = "/zig-cache"
 # Times inside the archive say nothing about it; a constant keeps equal contents equal. Zip begins in 1980.
 SOURCE_DATE_EPOCH = "315619200"
 
@@ -38,9 +40,12 @@ def build_wheel(
     checkout: Path,
     store: Store,
     log: Path,
+    cache: Path | None = None,
     run: Runner = run,
 ) -> Artifact:
     """Build and repair the job's wheel.  Facts: ``wheel`` (file name), ``sha256``, ``bytes``.
+
+    ``cache`` is a folder where zig keeps what it compiled, for other runs and machines.
 
     Raises ``CommandFailedError`` when cibuildwheel fails and ``WheelError`` when it does not leave one wheel.
     """
@@ -58,7 +63,7 @@ def build_wheel(
         _stage_project(project, checkout, device_code)
         (project / SBOM).write_text(_sbom(job, package, image, checkout), encoding="utf-8")
         _bundle(project, image=image, log=log, run=run)
-        _run_cibuildwheel(project, out, job, package, image=image, log=log, run=run)
+        _run_cibuildwheel(project, out, job, package, image=image, cache=cache, log=log, run=run)
         shutil.rmtree(project)
         wheel = _only_wheel(out, log)
         return {"wheel": wheel.name, "sha256": sha256_file(wheel), "bytes": wheel.stat().st_size}
@@ -105,7 +110,15 @@ def _bundle(project: Path, *, image: Artifact, log: Path, run: Runner) -> None:
 
 
 def _run_cibuildwheel(
-    project: Path, out: Path, job: Job, package: Package, *, image: Artifact, log: Path, run: Runner
+    project: Path,
+    out: Path,
+    job: Job,
+    package: Package,
+    *,
+    image: Artifact,
+    cache: Path | None,
+    log: Path,
+    run: Runner,
 ) -> None:
     interpreter, _, _abi = str(image.facts["python_tag"]).partition("-")
     environment = {
@@ -116,6 +129,11 @@ def _run_cibuildwheel(
     }
     repair = "PYTHONPATH={project} python -m wheel_builder repair {wheel} {dest_dir}"
     create_args = f"--network=none {owner_flag()}"
+    if cache:
+        folder = cache / "zig"
+        folder.mkdir(parents=True, exist_ok=True)
+        create_args += f" --mount {shlex.quote(Mount(folder, ZIG_CACHE, writable=True).flag)}"
+        environment["ZIG_LOCAL_CACHE_DIR"] = ZIG_CACHE
     env = os.environ | {
         "CIBW_BUILD": f"{interpreter}-manylinux_x86_64",
         "CIBW_ARCHS": "x86_64",
