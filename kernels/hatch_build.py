@@ -6,6 +6,7 @@ Hatchling calls both hooks.  What they need comes from the environment:
     FA_ROCM_VERSION   the ROCm version of that device code, for example 7.2
     FA_TORCH_INCLUDE  PyTorch's header folder; no PyTorch is needed
     FA_SBOM           the wheel's bill of materials, a CycloneDX file (*.cdx.json)
+    FA_CACHE          where ccache keeps objects, for other builds; optional
     FA_HIP_INCLUDE    the folder that has hip/hip_runtime_api.h; optional where it is in a usual place
 
 The compiler is ``zig c++`` of the ziglang package: it targets glibc 2.28 and links its own C++ runtime, so
@@ -15,12 +16,14 @@ that any builder image gives the same library.  The same inputs give the same by
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +59,7 @@ class Inputs:
     torch_include: Path
     hip_include: Path
     sbom: Path
+    cache: Path | None = None
 
 
 def read_inputs(environ: Mapping[str, str], hip_folders: tuple[Path, ...] = HIP_FOLDERS) -> Inputs:
@@ -87,6 +91,7 @@ def read_inputs(environ: Mapping[str, str], hip_folders: tuple[Path, ...] = HIP_
         Path(torch_include).resolve(),
         hip_include.resolve(),
         Path(sbom).resolve(),
+        Path(cache).resolve() if (cache := environ.get("FA_CACHE", "")) else None,
     )
 
 
@@ -114,7 +119,33 @@ def compile_library(root: Path, inputs: Inputs, output: Path) -> None:
     with _scratch(root, inputs) as scratch:
         _run([*zig("cc"), *_link_stub(scratch)], root)
         _run([*zig("cc"), *_assemble(inputs, scratch)], root)
-        _run([*zig("c++"), *_compile(root, inputs, scratch), "-o", str(output)], root)
+        compiler, env = _compiler(inputs, scratch)
+        sources = sorted([*root.glob("kernels/host/*.cpp"), *root.glob("kernels/bindings/*.cpp")])
+        objects = [scratch / f"{source.stem}.o" for source in sources]
+        commands = [
+            [*compiler, *_compile(inputs, scratch), str(source.relative_to(root)), "-o", str(made)]
+            for source, made in zip(sources, objects, strict=True)
+        ]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(lambda command: _run(command, root, env), commands))
+        _run([*zig("c++"), *_link(objects, scratch), "-o", str(output)], root)
+
+
+def _compiler(inputs: Inputs, scratch: Path) -> tuple[list[str], dict[str, str]]:
+    """The compiler's command line and environment; with a cache, ccache around zig."""
+    if inputs.cache is None:
+        return zig("c++"), {}
+    # ccache wants one program; what tells compilers apart is CCACHE_COMPILERCHECK.
+    program = scratch / "clang++"
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(zig("c++"))} "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
+    env = {
+        "CCACHE_DIR": str(scratch / "ccache"),
+        "CCACHE_REMOTE_STORAGE": f"file:{inputs.cache}",
+        "CCACHE_REMOTE_ONLY": "true",
+        "CCACHE_COMPILERTYPE": "clang",
+    }
+    return ["ccache", str(program)], env
 
 
 def zig(tool: str) -> list[str]:
@@ -125,8 +156,8 @@ def zig(tool: str) -> list[str]:
 @contextmanager
 def _scratch(root: Path, inputs: Inputs) -> Iterator[Path]:
     """A folder with a version script, an empty source for the stub and, of the HIP headers' folder,
-    only ``hip``: the rest of /usr/include is another C library's.  Always of the same name, because zig's
-    cache takes paths in its arguments for part of the input."""
+    only ``hip``: the rest of /usr/include is another C library's.  Always of the same name, because a
+    compiler cache takes paths in arguments for part of the input."""
     scratch = root / SCRATCH
     shutil.rmtree(scratch, ignore_errors=True)
     (scratch / "include").mkdir(parents=True)
@@ -169,13 +200,12 @@ def device_code_digest(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _compile(root: Path, inputs: Inputs, scratch: Path) -> list[str]:
-    sources = sorted([*root.glob("kernels/host/*.cpp"), *root.glob("kernels/bindings/*.cpp")])
+def _compile(inputs: Inputs, scratch: Path) -> list[str]:
     # Paths end up in error messages (__FILE__); none of this machine may.
     prefixes = {inputs.torch_include: "torch-include", inputs.device_code: "device-code", scratch: "scratch"}
     bundles = sorted(inputs.device_code.glob("*.hipfb"))
     return [
-        *ZIG_FLAGS,
+        *(flag for flag in ZIG_FLAGS if flag != "-shared" and not flag.startswith("-Wl,")),
         *WARNINGS,
         f"-DTORCH_TARGET_VERSION={TORCH_TARGET_VERSION}",
         *(f"-DFA_BUNDLE_BYTES_{bundle.stem}={bundle.stat().st_size}" for bundle in bundles),
@@ -184,7 +214,14 @@ def _compile(root: Path, inputs: Inputs, scratch: Path) -> list[str]:
         "-Ikernels/include",
         f"-I{inputs.device_code}",
         *("-isystem", str(scratch / "include"), "-isystem", str(inputs.torch_include)),
-        *(str(source.relative_to(root)) for source in sources),
+        "-c",
+    ]
+
+
+def _link(objects: list[Path], scratch: Path) -> list[str]:
+    return [
+        *ZIG_FLAGS,
+        *map(str, objects),
         str(scratch / "fatbin.o"),
         f"-Wl,--version-script={scratch / 'exports.map'}",
         f"-L{scratch}",
@@ -192,8 +229,9 @@ def _compile(root: Path, inputs: Inputs, scratch: Path) -> list[str]:
     ]
 
 
-def _run(command: list[str], folder: Path) -> None:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+def _run(command: list[str], folder: Path, env: Mapping[str, str] | None = None) -> None:
+    environ = {**os.environ, **(env or {})}
+    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         tail = "\n".join(f"  | {line}" for line in done.stderr.rstrip().splitlines()[-25:])
         message = (

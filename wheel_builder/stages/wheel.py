@@ -26,7 +26,7 @@ SOURCES = ("pyproject.toml", "LICENSE", "kernels", "wheel_builder")
 # What the wheel is made of; the rest of SOURCES only works on it.
 CONTENT = ("kernels", "LICENSE")
 NOBODY = "65534:65534"
-ZIG_CACHE = "/zig-cache"
+CACHE = "/cache"
 # Times inside the archive say nothing about it; a constant keeps equal contents equal. Zip begins in 1980.
 SOURCE_DATE_EPOCH = "315619200"
 
@@ -45,7 +45,7 @@ def build_wheel(
 ) -> Artifact:
     """Build and repair the job's wheel.  Facts: ``wheel`` (file name), ``sha256``, ``bytes``.
 
-    ``cache`` is a folder where zig keeps what it compiled, for other runs and machines.
+    ``cache`` is a folder where ccache keeps what was compiled, for other runs and machines.
 
     Raises ``CommandFailedError`` when cibuildwheel fails and ``WheelError`` when it does not leave one wheel.
     """
@@ -130,10 +130,11 @@ def _run_cibuildwheel(
     repair = "PYTHONPATH={project} python -m wheel_builder repair {wheel} {dest_dir}"
     create_args = f"--network=none {owner_flag()}"
     if cache:
-        folder = cache / "zig"
+        folder = cache / "host"
         folder.mkdir(parents=True, exist_ok=True)
-        create_args += f" --mount {shlex.quote(Mount(folder, ZIG_CACHE, writable=True).flag)}"
-        environment["ZIG_LOCAL_CACHE_DIR"] = ZIG_CACHE
+        create_args += f" --mount {shlex.quote(Mount(folder, CACHE, writable=True).flag)}"
+        zig = image.facts["python_packages"]["ziglang"]
+        environment |= {"FA_CACHE": CACHE, "CCACHE_COMPILERCHECK": f"string:ziglang-{zig}"}
     env = os.environ | {
         "CIBW_BUILD": f"{interpreter}-manylinux_x86_64",
         "CIBW_ARCHS": "x86_64",
