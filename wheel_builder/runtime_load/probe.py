@@ -118,4 +118,4 @@ def code_object_version(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    pass
+    sys.stdout.write(json.dumps(main(sys.argv[1], json.loads(sys.argv[2]))) + "\n")
