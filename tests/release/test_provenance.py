@@ -39,6 +39,12 @@ def test_the_sbom_in_the_wheel_is_valid(release):
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
 
 
+def test_the_library_was_loaded_beside_the_real_runtime(record):
+    assert record["runtimes"]["7.2"].startswith("loaded with libamdhip64-7 ")
+    assert "no code was loaded to a device" in record["runtimes"]["7.2"]
+    assert record["serves"] == []  # nothing else was built in this run
+
+
 def test_the_statement_agrees_with_all_there_is(release, statement):
     """In a checkout with changes that is the one fault, and it is told."""
     if is_clean():

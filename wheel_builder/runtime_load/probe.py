@@ -8,8 +8,10 @@ and clang.
 """
 
 import ctypes
+import json
 import os
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
