@@ -43,7 +43,7 @@ def main(library: str, functions: dict[str, list[str]]) -> dict[str, object]:
         return {
             "runtime": str(Path(runtime).resolve()),
             "functions": {name: defined_in(hip, name) for name in functions["hip"]},
-            "instances": len(instances.splitlines()) if not failed else 0,
+            "instances": len(json.loads(instances)) if not failed else 0,
             "answer": call(torch, "device_arch", 0)[1],
             "code_object_version": code_object_version(Path(name)),
         }
