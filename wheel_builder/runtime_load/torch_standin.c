@@ -63,7 +63,8 @@ int32_t torch_delete_string(struct string* handle) {
   return 0;
 }
 
-void aoti_torch_check(_Bool holds, const char* function, const char* file, uint32_t line, const char* message) {
+void aoti_torch_check(_Bool holds, const char* function, const char* file, uint32_t line,
+                      const char* message) {
   (void)function, (void)file, (void)line;
   if (!holds) strncpy(failure, message, sizeof failure - 1);
 }
