@@ -6,11 +6,13 @@ from html.parser import HTMLParser
 
 import pytest
 
+from wheel_builder import pipeline
 from wheel_builder.coverage import coverage_of, raise_failures, to_html, to_json, to_table, write_coverage
 from wheel_builder.errors import DeviceCodeError, ReleaseError, VerifyError
 from wheel_builder.model import Job, Package, Plan, Rejection, Rocm
 from wheel_builder.pipeline import Attempt
 from wheel_builder.store import Artifact
+from wheel_builder.workplace import Workplace
 
 EMULATED = "executed on an ISA emulator, not run on hardware"
 ARCHS = ("gfx908", "gfx942")
@@ -134,3 +136,28 @@ def test_a_failed_job_lets_the_others_go_on():
     assert attempt.failure.message == "failed"
     with pytest.raises(KeyboardInterrupt), attempt.going_on():
         raise KeyboardInterrupt
+
+
+def test_a_release_builds_and_publishes_the_other_jobs_after_one_failed(monkeypatch, tmp_path):
+    package = Package("2.10", "2.13.0", "0" * 64, "manylinux_2_28_x86_64", 12)
+    finished = []
+
+    def build(attempt, *_):
+        if attempt.job.rocm.version == "7.2":
+            title = "the device code does not build"
+            raise DeviceCodeError(title, [])
+        attempt.builder = attempt.wheel = BUILT
+        attempt.audited = True
+
+    def finish(attempt, *rest):
+        finished.append((attempt.job.rocm.version, [one.rocm.version for one in rest[3]]))
+
+    monkeypatch.setattr(pipeline, "start_engine", lambda *_: None)
+    monkeypatch.setattr(pipeline, "verify_image", lambda *_: BUILT)
+    monkeypatch.setattr(pipeline, "_build", build)
+    monkeypatch.setattr(pipeline, "_finish", finish)
+    place = Workplace(tmp_path, tmp_path / "build", tmp_path / "dist", tmp_path / "index", jobs=1)
+    jobs = Plan((job("7.2"), job("6.4")), (), package)
+    attempts = pipeline.release(jobs, place, catalogue=None, plain=True)
+    assert [bool(attempt.failure) for attempt in attempts] == [True, False]
+    assert finished[-1] == ("6.4", ["6.4"])
