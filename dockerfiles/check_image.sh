@@ -39,7 +39,7 @@ check_tools() {
     for tool in clang++ ld.lld llvm-readelf llvm-objdump clang-offload-bundler; do
         answers "$tool" "$FA_LLVM/$tool" --version
     done
-    for tool in auditwheel patchelf; do answers "$tool" "$tool" --version; done
+    for tool in auditwheel patchelf ccache; do answers "$tool" "$tool" --version; done
     answers python "$tools/python" --version
     answers pip "$tools/pip" --version
     for module in build virtualenv; do answers "$module" "$tools/python" -m "$module" --version; done

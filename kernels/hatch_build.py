@@ -1,10 +1,12 @@
-"""Compiles the host library into the wheel, and gives the wheel its version.
+"""Compiles the host library into the wheel, and gives the wheel its version and its SBOM.
 
 Hatchling calls both hooks.  What they need comes from the environment:
 
     FA_DEVICE_CODE    folder with fatbin.S, registry.inc and the *.hipfb bundles they name
     FA_ROCM_VERSION   the ROCm version of that device code, for example 7.2
     FA_TORCH_INCLUDE  PyTorch's header folder; no PyTorch is needed
+    FA_SBOM           the wheel's bill of materials, a CycloneDX file (*.cdx.json)
+    FA_CACHE          where ccache keeps objects, for other builds; optional
     FA_HIP_INCLUDE    the folder that has hip/hip_runtime_api.h; optional where it is in a usual place
 
 The compiler is ``zig c++`` of the ziglang package: it targets glibc 2.28 and links its own C++ runtime, so
@@ -14,11 +16,14 @@ that any builder image gives the same library.  The same inputs give the same by
 import hashlib
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +40,7 @@ HIP_FOLDERS = (Path("/opt/rocm/include"), Path("/usr/include"))
 TORCH_HEADER = Path("torch/csrc/stable/library.h")
 # In a file of their own: the builder image compiles zig's C++ library for these very flags beforehand.
 ZIG_FLAGS = tuple(Path(__file__).with_name("zig_flags.txt").read_text(encoding="ascii").split())
+SCRATCH = ".build"
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
 # Nothing of this library may meet another library's symbols: PyTorch loads it with RTLD_GLOBAL.
 VERSION_SCRIPT = "{ local: *; };\n"
@@ -52,12 +58,14 @@ class Inputs:
     rocm: str
     torch_include: Path
     hip_include: Path
+    sbom: Path
+    cache: Path | None = None
 
 
 def read_inputs(environ: Mapping[str, str], hip_folders: tuple[Path, ...] = HIP_FOLDERS) -> Inputs:
     """The checked environment; raises BuildError with all problems at once."""
     device_code, torch_include = environ.get("FA_DEVICE_CODE", ""), environ.get("FA_TORCH_INCLUDE", "")
-    rocm = environ.get("FA_ROCM_VERSION", "")
+    rocm, sbom = environ.get("FA_ROCM_VERSION", ""), environ.get("FA_SBOM", "")
     chosen = environ.get("FA_HIP_INCLUDE", "")
     candidates = (Path(chosen),) if chosen else hip_folders
     hip_include = next((folder for folder in candidates if (folder / HIP_HEADER).is_file()), None)
@@ -65,6 +73,7 @@ def read_inputs(environ: Mapping[str, str], hip_folders: tuple[Path, ...] = HIP_
         *_folder_problems("FA_DEVICE_CODE", device_code, "the device code", ("fatbin.S", "registry.inc")),
         *_rocm_problems(rocm),
         *_folder_problems("FA_TORCH_INCLUDE", torch_include, "PyTorch's headers", (str(TORCH_HEADER),)),
+        *_sbom_problems(sbom),
     ]
     if hip_include is None:
         places = ", ".join(map(str, candidates))
@@ -76,7 +85,14 @@ def read_inputs(environ: Mapping[str, str], hip_folders: tuple[Path, ...] = HIP_
             "  next: build through the pipeline (python -m wheel_builder wheel), which sets all of these",
         ]
         raise BuildError("\n".join(lines))
-    return Inputs(Path(device_code).resolve(), rocm, Path(torch_include).resolve(), hip_include.resolve())
+    return Inputs(
+        Path(device_code).resolve(),
+        rocm,
+        Path(torch_include).resolve(),
+        hip_include.resolve(),
+        Path(sbom).resolve(),
+        Path(cache).resolve() if (cache := environ.get("FA_CACHE", "")) else None,
+    )
 
 
 def _folder_problems(variable: str, value: str, what: str, files: tuple[str, ...]) -> list[str]:
@@ -92,12 +108,44 @@ def _rocm_problems(version: str) -> list[str]:
     return [f"FA_ROCM_VERSION: expected a version such as 7.2, found {version!r}"]
 
 
+def _sbom_problems(value: str) -> list[str]:
+    if value.endswith(".cdx.json") and Path(value).is_file():
+        return []
+    return [f"FA_SBOM: expected a file *.cdx.json, found {value or 'nothing'}"]
+
+
 def compile_library(root: Path, inputs: Inputs, output: Path) -> None:
     """Compile the checkout's host library at ``root`` to ``output``; raises BuildError."""
-    with _scratch(inputs) as scratch:
+    with _scratch(root, inputs) as scratch:
         _run([*zig("cc"), *_link_stub(scratch)], root)
         _run([*zig("cc"), *_assemble(inputs, scratch)], root)
-        _run([*zig("c++"), *_compile(root, inputs, scratch), "-o", str(output)], root)
+        compiler, env = _compiler(inputs, scratch)
+        sources = sorted([*root.glob("kernels/host/*.cpp"), *root.glob("kernels/bindings/*.cpp")])
+        objects = [scratch / f"{source.stem}.o" for source in sources]
+        commands = [
+            [*compiler, *_compile(inputs, scratch), str(source.relative_to(root)), "-o", str(made)]
+            for source, made in zip(sources, objects, strict=True)
+        ]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(lambda command: _run(command, root, env), commands))
+        _run([*zig("c++"), *_link(objects, scratch), "-o", str(output)], root)
+
+
+def _compiler(inputs: Inputs, scratch: Path) -> tuple[list[str], dict[str, str]]:
+    """The compiler's command line and environment; with a cache, ccache around zig."""
+    if inputs.cache is None:
+        return zig("c++"), {}
+    # ccache wants one program; what tells compilers apart is CCACHE_COMPILERCHECK.
+    program = scratch / "clang++"
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(zig("c++"))} "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
+    env = {
+        "CCACHE_DIR": str(scratch / "ccache"),
+        "CCACHE_REMOTE_STORAGE": f"file:{inputs.cache}",
+        "CCACHE_REMOTE_ONLY": "true",
+        "CCACHE_COMPILERTYPE": "clang",
+    }
+    return ["ccache", str(program)], env
 
 
 def zig(tool: str) -> list[str]:
@@ -106,22 +154,28 @@ def zig(tool: str) -> list[str]:
 
 
 @contextmanager
-def _scratch(inputs: Inputs) -> Iterator[Path]:
+def _scratch(root: Path, inputs: Inputs) -> Iterator[Path]:
     """A folder with a version script, an empty source for the stub and, of the HIP headers' folder,
-    only ``hip``: the rest of /usr/include is another C library's."""
-    with tempfile.TemporaryDirectory(prefix="flash-attn-rocm-") as name:
-        scratch = Path(name)
+    only ``hip``: the rest of /usr/include is another C library's.  Always of the same name, because a
+    compiler cache takes paths in arguments for part of the input."""
+    scratch = root / SCRATCH
+    shutil.rmtree(scratch, ignore_errors=True)
+    (scratch / "include").mkdir(parents=True)
+    try:
         (scratch / "exports.map").write_text(VERSION_SCRIPT, encoding="utf-8")
         (scratch / "stub.c").touch()
-        (scratch / "include").mkdir()
         (scratch / "include/hip").symlink_to(inputs.hip_include / "hip")
         yield scratch
+    finally:
+        shutil.rmtree(scratch)
 
 
 def _link_stub(scratch: Path) -> list[str]:
     """An empty libtorch.so to link with: its name is all that the library records of it."""
-    stub = ["-O2", "-shared", "-Wl,-soname,libtorch.so", str(scratch / "stub.c")]
-    return [*stub, "-o", str(scratch / "libtorch.so")]
+    # The library's own flags: zig's cache holds the runtime of no others.
+    flags = [flag for flag in ZIG_FLAGS[2:] if not flag.startswith("-std=")]
+    stub = ["-Wl,-soname,libtorch.so", str(scratch / "stub.c")]
+    return [*flags, *stub, "-o", str(scratch / "libtorch.so")]
 
 
 def _assemble(inputs: Inputs, scratch: Path) -> list[str]:
@@ -146,13 +200,12 @@ def device_code_digest(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _compile(root: Path, inputs: Inputs, scratch: Path) -> list[str]:
-    sources = sorted([*root.glob("kernels/host/*.cpp"), *root.glob("kernels/bindings/*.cpp")])
+def _compile(inputs: Inputs, scratch: Path) -> list[str]:
     # Paths end up in error messages (__FILE__); none of this machine may.
     prefixes = {inputs.torch_include: "torch-include", inputs.device_code: "device-code", scratch: "scratch"}
     bundles = sorted(inputs.device_code.glob("*.hipfb"))
     return [
-        *ZIG_FLAGS,
+        *(flag for flag in ZIG_FLAGS if flag != "-shared" and not flag.startswith("-Wl,")),
         *WARNINGS,
         f"-DTORCH_TARGET_VERSION={TORCH_TARGET_VERSION}",
         *(f"-DFA_BUNDLE_BYTES_{bundle.stem}={bundle.stat().st_size}" for bundle in bundles),
@@ -161,7 +214,14 @@ def _compile(root: Path, inputs: Inputs, scratch: Path) -> list[str]:
         "-Ikernels/include",
         f"-I{inputs.device_code}",
         *("-isystem", str(scratch / "include"), "-isystem", str(inputs.torch_include)),
-        *(str(source.relative_to(root)) for source in sources),
+        "-c",
+    ]
+
+
+def _link(objects: list[Path], scratch: Path) -> list[str]:
+    return [
+        *ZIG_FLAGS,
+        *map(str, objects),
         str(scratch / "fatbin.o"),
         f"-Wl,--version-script={scratch / 'exports.map'}",
         f"-L{scratch}",
@@ -169,8 +229,9 @@ def _compile(root: Path, inputs: Inputs, scratch: Path) -> list[str]:
     ]
 
 
-def _run(command: list[str], folder: Path) -> None:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+def _run(command: list[str], folder: Path, env: Mapping[str, str] | None = None) -> None:
+    environ = {**os.environ, **(env or {})}
+    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         tail = "\n".join(f"  | {line}" for line in done.stderr.rstrip().splitlines()[-25:])
         message = (
@@ -193,6 +254,7 @@ class WheelHook(BuildHookInterface[Any]):
         build_data["pure_python"] = False
         build_data["tag"] = WHEEL_TAG
         build_data["force_include"][str(output)] = LIBRARY
+        build_data["sbom_files"].append(str(inputs.sbom))
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
         """Remove the library, which is in the wheel now."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from wheel_builder.audit_rules import LIBRARY, Expectation
+from wheel_builder.sbom import FILE, Materials, sbom_text
 
 EM_X86_64, EM_AMDGPU = 62, 224
 E_FLAGS = {"gfx908": 0x530, "gfx942": 0x54C, "gfx1030": 0x36, "gfx1100": 0x41}
@@ -30,6 +31,7 @@ EXPECTATION = Expectation(
     requires_python=">=3.10",
     torch_floor="2.10",
     max_mib=1.0,
+    torch_headers="2.13.0",
 )
 
 
@@ -155,7 +157,12 @@ def _symbol_tables(symbols: Sequence[Symbol], strings: _Strings) -> tuple[bytes,
 def code_object(arch: str, kernels: Sequence[str], *, flags: int | None = None) -> bytes:
     """A code object for ``arch`` that offers ``kernels``; protected symbols, as the compiler makes them."""
     symbols = tuple(Symbol(f"{k}{end}", defined=True, visibility=3) for k in kernels for end in ("", ".kd"))
-    return ElfFile(machine=EM_AMDGPU, flags=E_FLAGS[arch] if flags is None else flags, symbols=symbols).data
+    return ElfFile(
+        machine=EM_AMDGPU,
+        flags=E_FLAGS[arch] if flags is None else flags,
+        symbols=symbols,
+        sections={".comment": b"clang version 22.1.8\0"},
+    ).data
 
 
 def bundle(code_objects: Mapping[str, bytes]) -> bytes:
@@ -205,6 +212,22 @@ def library_with(*symbols: Symbol) -> bytes:
     return library(symbols=GOOD_LIBRARY.symbols + symbols)
 
 
+MATERIALS = Materials(
+    version=VERSION,
+    sources="5" * 64,
+    system="Debian GNU/Linux forky/sid",
+    packages={"clang-22": "1:22.1.8-3", "hipcc": "7.2.4+dfsg-1~exp1", "bash": "5.3-4"},
+    zig="0.17.0",
+    libcxx="22.1.8",
+    torch=EXPECTATION.torch_headers,
+    torch_sha256="7" * 64,
+)
+# What the builder image's manifest says of it.
+BUILDER_FACTS = {
+    "ref": "builder", "image_id": "sha256:1", "python_tag": "cp314-cp314", "os": MATERIALS.system,
+    "packages": MATERIALS.packages, "python_packages": {"ziglang": MATERIALS.zig}, "libcxx": MATERIALS.libcxx,
+}  # fmt: skip
+SBOM = f"{DIST_INFO}/sboms/{FILE}"
 METADATA = f"""\
 Metadata-Version: 2.4
 Name: flash-attn-rocm
@@ -225,6 +248,7 @@ def good_files() -> dict[str, bytes]:
         LIBRARY: GOOD_LIBRARY.data,
         f"{DIST_INFO}/METADATA": METADATA.encode(),
         f"{DIST_INFO}/WHEEL": WHEEL.encode(),
+        SBOM: sbom_text(MATERIALS).encode(),
     }
 
 

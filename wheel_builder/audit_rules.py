@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 import torch_abi_audit
 from packaging.version import Version
 
-from wheel_builder import elf, fatbin, wheelfile
+from wheel_builder import elf, fatbin, sbom_check, wheelfile
 from wheel_builder.elf import Elf, Undefined
 from wheel_builder.errors import AuditError, ElfError, WheelFileError
 from wheel_builder.fatbin import CodeObject
@@ -49,6 +49,7 @@ class Expectation:
     requires_python: str
     torch_floor: str
     max_mib: float
+    torch_headers: str
     needed: frozenset[str] = GLIBC_LIBRARIES | {TORCH_LIBRARY}
 
     @property
@@ -162,6 +163,18 @@ def metadata(subject: Subject, expectation: Expectation) -> Iterator[Finding]:
         if re.match(r"(pytorch-)?(torch|triton)\b", requirement.name, re.IGNORECASE):
             advice = "remove it: it would pull a CUDA build over the user's ROCm one"
             yield Finding(f"Requires-Dist: {requirement}", "no torch", advice)
+
+
+def sbom(subject: Subject, expectation: Expectation) -> Iterator[Finding]:
+    """The SBOM is there, and agrees with version, torch headers and the compiler that code objects name."""
+    found = sbom_check.find(subject.wheel.files, subject.wheel.dist_info)
+    if subject.faults:
+        return  # what the code objects say cannot be read
+    compilers = {release for device in subject.devices for release in fatbin.compilers(device.code.data)}
+    for problem in sbom_check.sbom_problems(
+        found, version=expectation.version, torch=expectation.torch_headers, compilers=compilers
+    ):
+        yield Finding(problem, "the SBOM that the wheel stage writes", "build the wheel again")
 
 
 def wheel_tag(subject: Subject, expectation: Expectation) -> Iterator[Finding]:
@@ -334,6 +347,7 @@ RULES: Mapping[str, Rule] = {
     "contents": contents,
     "record": record,
     "metadata": metadata,
+    "sbom": sbom,
     "wheel-tag": wheel_tag,
     "foreign-libraries": foreign_libraries,
     "only-library": only_library,

@@ -25,6 +25,8 @@ from wheel_builder.options import (
     handover_options,
     held_archs_option,
     index_option,
+    jobs_option,
+    names,
     release_options,
     run_options,
     sanitizers,
@@ -92,6 +94,8 @@ def _plan_options(parser: argparse.ArgumentParser) -> None:
 
 def _release(args: argparse.Namespace) -> None:
     from wheel_builder.catalogue import catalogue_of
+    from wheel_builder.coverage import coverage_of, raise_failures, write_coverage
+    from wheel_builder.coverage import to_table as coverage_table
     from wheel_builder.machine import cpu_seconds
     from wheel_builder.pipeline import planned, release
     from wheel_builder.plan import jobs_to_build, to_table
@@ -103,8 +107,14 @@ def _release(args: argparse.Namespace) -> None:
         return
     before = cpu_seconds()
     catalogue = catalogue_of(read_matrix())
-    released = release(plan, workplace(args), catalogue=catalogue, plain=args.verbose or None)
-    print(release_text(released, cpu_seconds() - before))
+    place = workplace(args)
+    attempts = release(plan, place, catalogue=catalogue, plain=args.verbose or None)
+    coverage = coverage_of(plan, attempts)
+    print(
+        release_text([one.released for one in attempts if one.released], cpu_seconds() - before), end="\n\n"
+    )
+    print(coverage_table(coverage), *write_coverage(coverage, place.dist), sep="\n")
+    raise_failures(attempts)
 
 
 def _numbered(steps: "Sequence[Planned]") -> Iterator[str]:
@@ -125,6 +135,7 @@ def workplace(args: argparse.Namespace) -> "Workplace":
         install_engine=args.install_engine,
         torch_index=args.torch_index,
         host=NO_SETTINGS if args.no_host_settings else None,
+        cache=None if args.no_cache else args.cache.absolute(),
     )
 
 
@@ -193,8 +204,9 @@ def _verify(args: argparse.Namespace) -> None:
     place, plain = workplace(args), args.verbose or None
     with handing_over(args, place):
         records = verify_files(
-            args.wheels, read_matrix(), place, archs=archs, update=args.update, plain=plain
-        )
+            args.wheels, read_matrix(), place,
+            archs=archs, update=args.update, others=args.runtimes, plain=plain,
+        )  # fmt: skip
     for record in records:
         print(record.read_text(encoding="utf-8"), end="")
 
@@ -205,6 +217,30 @@ def _verify_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="first write what the kernels take of the hardware into the golden file, for review",
     )
+    parser.add_argument(
+        "--runtimes",
+        type=names,
+        action="extend",
+        default=[],
+        metavar="V[,V]",
+        help="also load it under these ROCm versions' runtimes; the index offers it where that works",
+    )
+
+
+def _verify_provenance(args: argparse.Namespace) -> None:
+    from wheel_builder.attest import verify_provenance
+
+    for wheel in args.wheels:
+        print(f"wheel      {wheel}", verify_provenance(wheel, ROOT), sep="\n")
+
+
+def _rebuild(args: argparse.Namespace) -> None:
+    from wheel_builder.rebuild import rebuild
+
+    for wheel in args.wheels:
+        rebuilt = rebuild(wheel, ROOT, jobs=args.jobs, log=ROOT / "build" / "logs" / "rebuild.log")
+        print(f"{rebuilt.wheel}: built again from commit {rebuilt.commit}, bit for bit the same file")
+        print(f"sha256     {rebuilt.sha256}", f"built in   {rebuilt.image}", sep="\n")
 
 
 def _emulate(args: argparse.Namespace) -> None:
@@ -440,6 +476,18 @@ COMMANDS = (
         "static checks, tests in a fresh container, every kernel on an ISA emulator",
         _verify,
         (wheel_arguments, held_archs_option, _verify_options, run_options, release_options, handover_options),
+    ),
+    Command(
+        "verify-provenance",
+        "check a wheel, its statement, record, SBOM and sources against each other",
+        _verify_provenance,
+        (wheel_arguments,),
+    ),
+    Command(
+        "rebuild",
+        "build a wheel again from its statement and compare bit for bit",
+        _rebuild,
+        (wheel_arguments, jobs_option),
     ),
     Command(
         "emulate",

@@ -171,6 +171,24 @@ class CaseError(ProblemsError):
     exit_code = 48
 
 
+class ProvenanceError(ProblemsError):
+    """A wheel's provenance statement is missing, or does not agree with the wheel."""
+
+    exit_code = 49
+
+
+class RebuildError(ProblemsError):
+    """A wheel cannot be built again from its statement, or the new one is not the same."""
+
+    exit_code = 50
+
+
+class ReleaseError(ProblemsError):
+    """One or more jobs of a release failed; the others were carried out."""
+
+    exit_code = 51
+
+
 class DriftError(ProblemsError):
     """Upstream has moved away from matrix.yaml, or a published wheel no longer comes out the same."""
 

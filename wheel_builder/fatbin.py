@@ -7,12 +7,13 @@ A ``.hip_fatbin`` section is a row of bundles, each beginning at a multiple of 4
 Input is untrusted: every number is checked before it is used.
 """
 
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from wheel_builder.elf import Elf
+from wheel_builder.elf import Elf, section_bytes
 from wheel_builder.errors import FatbinError
 
 SECTION = ".hip_fatbin"
@@ -54,6 +55,12 @@ class _Entry:
     target: str
     begin: int
     end: int
+
+
+def compilers(code_object: bytes) -> frozenset[str]:
+    """The releases of clang that a code object says it was compiled by, such as 22.1.8."""
+    comment = section_bytes(code_object, ".comment") or b""
+    return frozenset(found.decode() for found in re.findall(rb"clang version (\d+\.\d+\.\d+)", comment))
 
 
 def read_fatbin(data: bytes) -> tuple[CodeObject, ...]:

@@ -35,28 +35,34 @@ def selection_options(parser: argparse.ArgumentParser) -> None:
 
 def run_options(parser: argparse.ArgumentParser) -> None:
     """How to work: ``--jobs``, ``--dry-run`` and ``--verbose``."""
-    jobs = default_jobs(usable_cores(), usable_memory())
     group = parser.add_argument_group("how to build")
-    group.add_argument(
-        "--jobs",
-        type=positive,
-        default=jobs,
-        metavar="N",
-        help=f"compilers at a time (default here: {jobs})",
-    )
+    jobs_option(group)
     group.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
     group.add_argument(
         "--verbose", action="store_true", help="plain progress lines; a traceback with a failure"
     )
 
 
+def jobs_option(parser: argparse._ActionsContainer) -> None:
+    """``--jobs``."""
+    jobs = default_jobs(usable_cores(), usable_memory())
+    parser.add_argument(
+        "--jobs",
+        type=positive,
+        default=jobs,
+        metavar="N",
+        help=f"compilers at a time (default here: {jobs})",
+    )
+
+
 def release_options(parser: argparse.ArgumentParser) -> None:
-    """``--index``, ``--install-engine``, ``--torch-index`` and ``--no-host-settings``."""
+    """``--index``, ``--install-engine``, the compiler cache, ``--torch-index`` and ``--no-host-settings``."""
     group = parser.add_argument_group("where")
     index_option(group)
     group.add_argument(
         "--install-engine", action="store_true", help="install and start a container engine if none answers"
     )
+    _cache_options(group)
     _torch_index_option(group)
     _host_settings_option(group)
 
@@ -110,6 +116,18 @@ def index_option(parser: argparse._ActionsContainer) -> None:
         metavar="DIR",
         help="the index (default: dist/index)",
     )
+
+
+def _cache_options(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        default=ROOT / "build" / "ccache",
+        metavar="DIR",
+        help="where ccache keeps device code; machines may share it, and trust who writes to it "
+        "(default: build/ccache)",
+    )
+    parser.add_argument("--no-cache", action="store_true", help="compile without ccache")
 
 
 def _torch_index_option(parser: argparse._ActionsContainer) -> None:

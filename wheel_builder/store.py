@@ -135,10 +135,10 @@ class Store:
         return self.root / stage / key_of({"stage": stage, "inputs": inputs})
 
 
-def key_of(value: Mapping[str, Any]) -> str:
-    """A short name for a JSON-able value; equal values have equal names."""
+def key_of(value: Mapping[str, Any], *, length: int = KEY_LENGTH) -> str:
+    """A short name for a JSON-able value; equal values have equal names.  ``length`` 64 is a whole sha256."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:KEY_LENGTH]
+    return hashlib.sha256(text.encode()).hexdigest()[:length]
 
 
 def sha256_file(path: Path) -> str:

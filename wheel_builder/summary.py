@@ -21,11 +21,19 @@ def _wheel_text(one: Released) -> str:
         f"sha256    {one.sha256}",
         f"archs     {' '.join(one.job.archs)}",
         f"compiled  in CPU-seconds: {per_arch}",
+        *_cache_lines(one.cache),
         f"checked   installed by pip in a fresh container; first result, on a CPU, after {seconds} s",
         *_executed_lines({arch: one.record["archs"][arch] for arch in one.job.archs}),
         f"install   {one.install_line}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _cache_lines(cache: tuple[int, int]) -> Iterator[str]:
+    """How much of what this run compiled the compiler cache had."""
+    hits, total = cache[0], sum(cache)
+    if total:
+        yield f"cache     had {hits} of {total} code objects ({hits / total:.0%})"
 
 
 def _executed_lines(archs: Mapping[str, Any]) -> Iterator[str]:

@@ -7,11 +7,13 @@ Results are in the record that lies beside the wheel afterwards.
 
 import os
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
+from wheel_builder.attest import refresh_provenance
 from wheel_builder.audit_rules import Expectation
 from wheel_builder.emulator.binding import Core
 from wheel_builder.emulator.command import Workshop
@@ -25,6 +27,7 @@ from wheel_builder.records import write_record
 from wheel_builder.stages import (
     audit,
     emulated,
+    runtimes,
     standin,
     static,
     verify,
@@ -55,13 +58,14 @@ def verify_steps(job: Job) -> Iterator[Planned]:
     yield emulator_step(job)
     yield Planned("static checks", job.id, weight=20)
     yield from (Planned(f"emulate {arch}", job.id, weight=60) for arch in job.archs)
+    yield Planned("load under HIP runtimes", job.id, weight=5)
     yield Planned("verify", job.id, weight=90)
 
 
-def planned_verification(jobs: Sequence[Job]) -> list[Planned]:
-    """The steps of ``verify_files`` in their order, for wheels of these jobs."""
+def planned_verification(jobs: Sequence[Job], others: Sequence[Job] = ()) -> list[Planned]:
+    """The steps of ``verify_files`` in their order, for wheels of these jobs; ``others`` as there."""
     steps = (step for job in jobs for step in (builder_step(job), *verify_steps(job)))
-    return [ENGINE, VERIFY_IMAGE, *steps]
+    return [ENGINE, VERIFY_IMAGE, *map(builder_step, others), *steps]
 
 
 def verify_files(
@@ -71,22 +75,28 @@ def verify_files(
     *,
     archs: Sequence[str] = (),
     update: bool = False,
+    others: Sequence[str] = (),
     plain: bool | None = None,
 ) -> list[Path]:
     """Audit and verify finished wheels; the paths of their records.  Raises the first failure.
 
-    ``archs`` as in ``job_of``; ``update`` puts what the wheels' kernels take into the golden file first.
+    ``archs`` as in ``job_of``; ``update`` puts what the wheels' kernels take into the golden file first;
+    ``others`` are ROCm versions whose runtimes the wheels are loaded under, besides their own.
     """
     jobs = [job_of(file, matrix, archs) for file in files]
+    more = jobs_to_build(make_plan(matrix, Selection(rocm=tuple(others)))) if others else ()
     records = []
-    with progress_of(planned_verification(jobs), place, plain) as progress:
+    with progress_of(planned_verification(jobs, more), place, plain) as progress:
         start_engine(place, progress)
         tester = verify_image(matrix.package, place, progress)
+        images = {job: builder_image(job, matrix.package, place, progress) for job in more}
         for file, job in zip(files, jobs, strict=True):
             audit.audit_wheel(file, expectation(job, matrix.package, place.checkout))
             builder = builder_image(job, matrix.package, place, progress)
-            record = verify_one(file, job, place, builder, tester, progress, update=update)
+            elsewhere = {other: image for other, image in images.items() if other.rocm != job.rocm}
+            record = verify_one(file, job, place, builder, tester, progress, others=elsewhere, update=update)
             records.append(write_record(file, record.facts))
+            refresh_provenance(file)
     return records
 
 
@@ -147,6 +157,7 @@ def expectation(job: Job, package: Package, checkout: Path) -> Expectation:
         requires_python=project["project"]["requires-python"],
         torch_floor=package.torch_floor,
         max_mib=package.max_wheel_mib,
+        torch_headers=package.torch_headers,
     )
 
 
@@ -158,16 +169,22 @@ def verify_one(
     tester: Artifact,
     progress: Progress,
     *,
+    others: Mapping[Job, Artifact] = MappingProxyType({}),
     update: bool = False,
 ) -> Artifact:
+    """Everything that verify shows of a wheel; the record.
+
+    ``others`` are the builder images of other jobs, whose runtimes it is loaded under too.
+    """
     runtime = build_emulator(job, builder, place, progress)
     checked, code = _static_checks(file, job, place, builder, runtime, progress, update=update)
     shown = {arch: _emulate(file, arch, job, place, tester, runtime, code, progress) for arch in job.archs}
+    loads = _load(file, {job: builder, **others}, job, place, progress)
     log = place.log(f"verify-{job.id}")
     with progress.step("verify", job=job.id, log=log) as step:
         record = verify.verify_wheel(
-            file, shown, static=checked, image=tester, standin=runtime, disassembly=code,
-            checkout=place.checkout, store=place.store, log=log,
+            file, shown, static=checked, rocm=job.rocm.version, image=tester, standin=runtime,
+            disassembly=code, runtimes=loads, checkout=place.checkout, store=place.store, log=log,
         )  # fmt: skip
         return told(step, record)
 
@@ -191,6 +208,21 @@ def _static_checks(
         code = static.disassemble_wheel(file, builder, store=place.store, log=log)
         static.refuse_unimplemented(file.name, Core(emulator.path / LIBRARY), code)
         return told(step, checked), code
+
+
+def _load(
+    file: Path, images: Mapping[Job, Artifact], own: Job, place: Workplace, progress: Progress
+) -> Mapping[str, Artifact]:
+    """What loading the wheel beside the runtime of each image showed, by ROCm version."""
+    log = place.log(f"load-{own.id}")
+    with progress.step("load under HIP runtimes", job=own.id, log=log) as step:
+        loads = {
+            job.rocm.version: runtimes.load_wheel(file, job, image=image, store=place.store, log=log)
+            for job, image in images.items()
+        }
+        if all(load.reused for load in loads.values()):
+            step.skipped("unchanged")
+        return loads
 
 
 def build_emulator(job: Job, builder: Artifact, place: Workplace, progress: Progress) -> Artifact:

@@ -20,9 +20,11 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 
 from wheel_builder.errors import WheelFileError
-from wheel_builder.ziplayout import METHODS, layout_problems
+from wheel_builder.ziplayout import METHODS, ends_itself, layout_problems
 
 MIB = 1 << 20
+# The audit holds the budget; this only bounds what is read into memory.
+MAX_READ_MIB = 64.0
 # Uncompressed offload bundles shrink to a sixth; beyond this no honest wheel of ours goes.
 MAX_EXPANSION = 32
 MAX_ENTRIES = 10_000
@@ -139,18 +141,23 @@ def _unpack(path: Path, data: bytes, limit: int) -> dict[str, bytes]:
             ]
             if problems:
                 raise _refusal(path, problems)
-            return {entry.filename: _read_entry(archive, entry) for entry in entries if not entry.is_dir()}
+            return {
+                entry.filename: _read_entry(archive, entry, data) for entry in entries if not entry.is_dir()
+            }
     # RuntimeError: encrypted; NotImplementedError: a compression that zipfile does not know.
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
         raise _refusal(path, [f"not a readable zip file: {error}"]) from error
 
 
-def _read_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
+def _read_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, packed: bytes) -> bytes:
     # Asking for the promised size bounds what is unpacked; without it zipfile unpacks all there is at once.
     with archive.open(entry) as stream:
         data = stream.read(entry.file_size)
     if len(data) != entry.file_size:
         message = f"{entry.filename!r} holds {len(data)} bytes, not {entry.file_size}"
+        raise zipfile.BadZipFile(message)
+    if not ends_itself(packed, entry):
+        message = f"{entry.filename!r} is packed into a stream that does not end where the directory says"
         raise zipfile.BadZipFile(message)
     return data
 

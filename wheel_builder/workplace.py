@@ -23,6 +23,7 @@ VERIFY_IMAGE = Planned("verify image", weight=60)
 class Workplace:
     """Where a run reads and writes, and how: stages' results in ``build``, finished wheels in ``dist``.
 
+    ``cache`` is where compilers keep what they made, for other runs and machines; none is used when None.
     ``used`` are the results that the run made or found.
     """
 
@@ -34,6 +35,7 @@ class Workplace:
     install_engine: bool = False
     torch_index: str = ""
     host: HostSettings | None = None
+    cache: Path | None = None
     used: list[Artifact] = field(default_factory=list)
 
     @property

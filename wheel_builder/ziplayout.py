@@ -5,6 +5,7 @@ differ, or bytes belong to neither, what one program checked is not what another
 """
 
 import struct
+import zlib
 from collections.abc import Iterator, Sequence
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipInfo
 
@@ -34,6 +35,16 @@ def layout_problems(data: bytes, entries: Sequence[ZipInfo], directory: int) -> 
         position = _after_descriptor(entry, end, entries, directory)
     if position != directory:
         yield f"its directory begins at byte {directory}, where {position} was expected"
+
+
+def ends_itself(data: bytes, entry: ZipInfo) -> bool:
+    """Whether a packed entry has its own end where the directory says; not all programs insist."""
+    if entry.compress_type != ZIP_DEFLATED:
+        return True
+    end, _ = _read_local(data, entry)
+    stream = zlib.decompressobj(-zlib.MAX_WBITS)
+    stream.decompress(data[end - entry.compress_size : end], entry.file_size + 1)
+    return stream.eof and not stream.unused_data
 
 
 def _read_local(data: bytes, entry: ZipInfo) -> tuple[int, list[str]]:

@@ -1,10 +1,15 @@
 """Compile the instances of one arch to code objects, and say what each kernel takes of the hardware.
 
     python3 kernels/instances/build.py --arch gfx942 --out DIR [--llvm BIN] [--table FILE] [--jobs N]
+                                    [--cache DIR]
 
 Runs inside the builder image; needs Python and clang, nothing else.  Leaves in DIR <name>.hsaco per instance
 that the table gives to the arch, and resources.json: {"arch", "cpu_seconds", "kernels": {name: Resources}}.
 The same sources and compiler give the same bytes.
+
+With --cache, ccache keeps code objects in DIR, which machines may share, and resources.json has "cache":
+{"hits", "misses"}.  What tells compilers apart is CCACHE_COMPILERCHECK.  Whoever can write to DIR decides
+what is shipped.
 """
 
 import argparse
@@ -12,11 +17,12 @@ import json
 import os
 import re
 import resource
+import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -25,7 +31,7 @@ from generate import INCLUDE, TABLE, Instance, TableError, check_arch, load_tabl
 DEFAULT_LLVM = "/usr/lib/llvm-22/bin"
 SHOWN_LINES = 25
 COMPILE = (
-    "-x", "hip", "-std=c++17", "-O3", "-Wall", "-Wextra", "-Werror",
+    "-c", "-x", "hip", "-std=c++17", "-O3", "-Wall", "-Wextra", "-Werror",
     "--offload-device-only", "--no-gpu-bundle-output",
     "-nogpuinc", "-nogpulib",  # the kernels use neither HIP headers nor device libraries
     "-fuse-cuid=none",  # the default hashes a temporary path into the code object
@@ -80,8 +86,37 @@ def compile_command(llvm: Path, arch: str, src: Path, out: Path) -> list[str]:
     ]  # fmt: skip
 
 
-def build(arch: str, out: Path, *, llvm: Path, table: Path, jobs: int) -> None:
-    """Compile what ``table`` gives to ``arch`` into ``out``.
+@dataclass(frozen=True)
+class Ccache:
+    """ccache with everything in a shared folder; its counters are in ``own``, so they are this run's."""
+
+    folder: Path
+    own: Path
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "CCACHE_DIR": str(self.own),
+            "CCACHE_REMOTE_STORAGE": f"file:{self.folder}",
+            "CCACHE_REMOTE_ONLY": "true",
+        }
+
+    def hit_rate(self) -> Mapping[str, int]:
+        """How many compilations the folder had, and how many it had not."""
+        printed = _run(["ccache", "--print-stats"], self.env)
+        if printed.returncode != 0:
+            message = f"ccache does not say what it did: {printed.stderr.strip()}"
+            raise BuildError(message)
+        counts = {
+            name: int(value) for name, value in re.findall(r"^(\w+)\t(\d+)$", printed.stdout, re.MULTILINE)
+        }
+        hits = counts["direct_cache_hit"] + counts["preprocessed_cache_hit"]
+        return {"hits": hits, "misses": counts["cache_miss"]}
+
+
+def build(arch: str, out: Path, *, llvm: Path, table: Path, jobs: int, cache: Path | None = None) -> None:
+    """Compile what ``table`` gives to ``arch`` into ``out``, with ccache when there is a ``cache``.
 
     Raises ``TableError`` (unknown arch, bad table) or ``BuildError`` with all failed instances.
     """
@@ -92,17 +127,32 @@ def build(arch: str, out: Path, *, llvm: Path, table: Path, jobs: int) -> None:
         raise BuildError(message)
     out.mkdir(parents=True, exist_ok=True)
     before = _cpu_seconds()
-    with tempfile.TemporaryDirectory(dir=out) as scratch:
-        sources = write_sources(instances, Path(scratch))
+    with _scratch(out) as scratch:
+        ccache = Ccache(cache, scratch / "ccache") if cache else None
+        sources = write_sources(instances, scratch)
         with ThreadPoolExecutor(jobs) as pool:
-            results = list(pool.map(lambda i, src: _compile(llvm, arch, i, src), instances, sources))
+            results = list(pool.map(lambda i, src: _compile(llvm, arch, i, src, ccache), instances, sources))
         failures = [result for result in results if isinstance(result, str)]
         if failures:
             raise BuildError("\n".join(failures))
         for src in sources:
             src.with_suffix(".hsaco").replace(out / f"{src.stem}.hsaco")
+        hit_rate = {"cache": ccache.hit_rate()} if ccache else {}
     kernels = {i.name: asdict(r) for i, r in zip(instances, results, strict=True) if isinstance(r, Resources)}
-    _write_report(out, {"arch": arch, "cpu_seconds": round(_cpu_seconds() - before, 2), "kernels": kernels})
+    seconds = round(_cpu_seconds() - before, 2)
+    _write_report(out, {"arch": arch, "cpu_seconds": seconds, **hit_rate, "kernels": kernels})
+
+
+@contextmanager
+def _scratch(out: Path) -> Iterator[Path]:
+    """A folder below ``out`` whose name is always the same: ccache sees the sources' paths."""
+    scratch = out / ".sources"
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
+    try:
+        yield scratch
+    finally:
+        shutil.rmtree(scratch)
 
 
 def _write_report(out: Path, report: dict[str, object]) -> None:
@@ -111,10 +161,11 @@ def _write_report(out: Path, report: dict[str, object]) -> None:
     partial.replace(out / "resources.json")
 
 
-def _compile(llvm: Path, arch: str, instance: Instance, src: Path) -> Resources | str:
+def _compile(llvm: Path, arch: str, instance: Instance, src: Path, ccache: Ccache | None) -> Resources | str:
     """Compile one instance; what it takes, or what is wrong in words."""
     code_object = src.with_suffix(".hsaco")
-    done = _run(compile_command(llvm, arch, src, code_object))
+    command = compile_command(llvm, arch, src, code_object)
+    done = _run(["ccache", *command], ccache.env) if ccache else _run(command)
     if done.returncode != 0:
         return _failure(f"{src.stem} for {arch} does not compile", done.stderr)
     notes = _run([str(llvm / "llvm-readelf"), "--notes", "--symbols", "--wide", str(code_object)])
@@ -152,9 +203,9 @@ def _failure(title: str, output: str) -> str:
     return "\n".join([f"{title}:", *(f"  | {line}" for line in lines[first : first + SHOWN_LINES])])
 
 
-def _run(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def _run(argv: Sequence[str], env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     try:
-        return subprocess.run(argv, capture_output=True, text=True, errors="replace", check=False)
+        return subprocess.run(argv, env=env, capture_output=True, text=True, errors="replace", check=False)
     except FileNotFoundError as error:
         message = f"{argv[0]}: no such program; --llvm names the folder of clang++ and llvm-readelf"
         raise BuildError(message) from error
@@ -173,9 +224,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--llvm", type=Path, default=Path(os.environ.get("FA_LLVM", DEFAULT_LLVM)))
     parser.add_argument("--table", type=Path, default=TABLE)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--cache", type=Path)
     args = parser.parse_args(argv)
     try:
-        build(args.arch, args.out, llvm=args.llvm, table=args.table, jobs=args.jobs)
+        build(args.arch, args.out, llvm=args.llvm, table=args.table, jobs=args.jobs, cache=args.cache)
     except (TableError, BuildError) as error:
         sys.stderr.write(f"{error}\n")
         return 1

@@ -13,6 +13,7 @@ from tests.wheels import (
     KERNELS,
     METADATA,
     PLATFORM,
+    SBOM,
     VERSION,
     WHEEL,
     ElfFile,
@@ -54,6 +55,15 @@ def test_a_good_wheel_passes_and_is_described(tmp_path):
     assert report["rules"] == ["archive", *RULES]
     assert len(report["sha256"]) == 64
     assert all(size > 0 for size in report["code_bytes"].values())
+
+
+def test_no_sbom(tmp_path):
+    files = good_files()
+    del files[SBOM]
+    with pytest.raises(AuditError) as caught:
+        audit_wheel(write_wheel(tmp_path, files), EXPECTATION)
+    [problem] = caught.value.problems
+    assert problem.startswith("sbom: found no SBOM in sboms/, expected flash-attn-rocm.cdx.json")
 
 
 def test_a_missing_arch(tmp_path):

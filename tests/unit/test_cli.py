@@ -132,9 +132,9 @@ def test_a_dry_run_of_verify_says_the_steps_and_does_nothing(capsys, tmp_path):
     wheel = tmp_path / "flash_attn_rocm-0.1.0+rocm7.2-py3-none-manylinux_2_28_x86_64.whl"
     assert main(["verify", "--dry-run", str(wheel)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "[1/10] container engine"
-    assert "[6/10] rocm7.2 emulate gfx908" in lines
-    assert lines[-1] == "[10/10] rocm7.2 verify"
+    assert lines[0] == "[1/11] container engine"
+    assert "[6/11] rocm7.2 emulate gfx908" in lines
+    assert lines[-1] == "[11/11] rocm7.2 verify"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import CHECKOUT
+from tests.wheels import ARCHS, BUILDER_FACTS, write_wheel
 from wheel_builder import docker, fetch
 from wheel_builder.emulator.disassembly import ImageLlvm
 from wheel_builder.emulator.tile import forward_tile
@@ -20,15 +21,14 @@ from wheel_builder.image_build import describe, run_check
 from wheel_builder.image_size import measure
 from wheel_builder.model import Job, Package, Rocm
 from wheel_builder.process import Completed
-from wheel_builder.stages import device_code, first_use, runtime_image, standin, wheel
+from wheel_builder.stages import device_code, first_use, runtime_image, runtimes, standin, wheel
 from wheel_builder.static_checks.listing import Tools, list_code
 from wheel_builder.store import Artifact, Store
 from wheel_builder.wheel_tests import Suite, run_suite
 
 ROCM = Rocm("7.2", "vendor", "vendor/rocm:7.2", "/llvm", ("gfx908",))
 PACKAGE = Package("2.10", "2.13.0", "0" * 64, "manylinux_2_28_x86_64", 12)
-FACTS = {"ref": "builder", "image_id": "sha256:1", "python_tag": "cp314-cp314"}
-IMAGE = Artifact(CHECKOUT, {"key": "k", "facts": FACTS}, reused=True)
+IMAGE = Artifact(CHECKOUT, {"key": "k", "facts": BUILDER_FACTS}, reused=True)
 # Folders that a container may write to, by their names inside.
 WRITABLE = {"/out", "/wheels"}
 ITSELF = Path("wheel_builder/docker.py")
@@ -64,6 +64,11 @@ def in_wheel(tmp, run):
         Job(ROCM, ("gfx908",)), PACKAGE, image=IMAGE, device_code=[], checkout=CHECKOUT, store=Store(tmp),
         log=tmp / "log", run=run,
     )  # fmt: skip
+
+
+def in_runtimes(tmp, run):
+    job = Job(ROCM, ARCHS)
+    runtimes.load_wheel(write_wheel(tmp), job, image=IMAGE, store=Store(tmp), log=tmp / "log", run=run)
 
 
 def in_standin(tmp, run):
@@ -110,6 +115,7 @@ def in_disassembly(tmp, run):
 NAMED_USER = {
     "stages/device_code.py": in_device_code,
     "stages/wheel.py": in_wheel,
+    "stages/runtimes.py": in_runtimes,
     "stages/standin.py": in_standin,
     "static_checks/listing.py": in_listing,
     "emulator/tile.py": in_tile,

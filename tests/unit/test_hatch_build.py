@@ -18,11 +18,13 @@ def environ(tmp_path):
         write(tmp_path / name, name)
     write(tmp_path / "torch" / hatch_build.TORCH_HEADER)
     write(tmp_path / "hip" / hatch_build.HIP_HEADER)
+    write(tmp_path / "a.cdx.json")
     return {
         "FA_DEVICE_CODE": str(tmp_path / "code"),
         "FA_ROCM_VERSION": "7.2",
         "FA_TORCH_INCLUDE": str(tmp_path / "torch"),
         "FA_HIP_INCLUDE": str(tmp_path / "hip"),
+        "FA_SBOM": str(tmp_path / "a.cdx.json"),
     }
 
 
@@ -38,7 +40,9 @@ def refusal(environ, **options):
 
 
 def test_a_complete_environment(environ, tmp_path):
-    assert read_inputs(environ) == Inputs(tmp_path / "code", "7.2", tmp_path / "torch", tmp_path / "hip")
+    assert read_inputs(environ) == Inputs(
+        tmp_path / "code", "7.2", tmp_path / "torch", tmp_path / "hip", tmp_path / "a.cdx.json"
+    )
 
 
 def test_all_problems_at_once(tmp_path):
@@ -49,6 +53,7 @@ def test_all_problems_at_once(tmp_path):
         "  - FA_DEVICE_CODE: expected the folder of the device code, found nothing",
         "  - FA_ROCM_VERSION: expected a version such as 7.2, found ''",
         "  - FA_TORCH_INCLUDE: expected the folder of PyTorch's headers, found nothing",
+        "  - FA_SBOM: expected a file *.cdx.json, found nothing",
         f"  - FA_HIP_INCLUDE: expected a folder with {hatch_build.HIP_HEADER}, found none at {listed}",
         "  next: build through the pipeline (python -m wheel_builder wheel), which sets all of these",
     ]
@@ -59,6 +64,7 @@ def test_all_problems_at_once(tmp_path):
     [
         ("code/registry.inc", "FA_DEVICE_CODE: expected registry.inc in "),
         ("code/fatbin.S", "FA_DEVICE_CODE: expected fatbin.S in "),
+        ("a.cdx.json", "FA_SBOM: expected a file *.cdx.json, found /"),
         ("torch/torch/csrc/stable/library.h", "FA_TORCH_INCLUDE: expected torch/csrc/stable/library.h in "),
         (
             "hip/hip/hip_runtime_api.h",
@@ -97,15 +103,27 @@ def test_the_digest_sees_every_bundle_and_name(environ, tmp_path):
 
 
 def test_the_compiler_is_told_the_decisions(environ, tmp_path):
-    command = hatch_build._compile(CHECKOUT, read_inputs(environ), tmp_path)
-    for flag in ("-std=c++17", "-O2", "-g0", "-fvisibility=hidden", "-ltorch", "-Wl,--build-id=none"):
-        assert flag in command
+    command = hatch_build._compile(read_inputs(environ), tmp_path)
+    assert {"-std=c++17", "-O2", "-g0", "-fvisibility=hidden", "-c"} <= {*command}
+    link = hatch_build._link([tmp_path / "a.o"], tmp_path)
+    assert {"-shared", "-ltorch", "-Wl,--build-id=none", str(tmp_path / "a.o")} <= {*link}
     assert "-DTORCH_TARGET_VERSION=0x020a000000000000" in command
     assert "-DFA_BUNDLE_BYTES_a=12" in command
-    assert "kernels/bindings/torch_ops.cpp" in command
-    assert "kernels/host/fa_rocm.cpp" in command
-    assert not [flag for flag in command if "amdhip" in flag]
+    assert not [flag for flag in (*command, *link) if "amdhip" in flag]
     assert hatch_build.zig("c++")[-2:] == ["-target", "x86_64-linux-gnu.2.28"]
+
+
+def test_without_a_cache_the_compiler_is_zig_itself(environ, tmp_path):
+    assert hatch_build._compiler(read_inputs(environ), tmp_path) == (hatch_build.zig("c++"), {})
+
+
+def test_with_a_cache_ccache_is_around_it(environ, tmp_path):
+    inputs = read_inputs({**environ, "FA_CACHE": str(tmp_path / "cache")})
+    command, env = hatch_build._compiler(inputs, tmp_path)
+    assert command == ["ccache", str(tmp_path / "clang++")]
+    assert "-m ziglang c++ -target x86_64-linux-gnu.2.28" in (tmp_path / "clang++").read_text()
+    assert env["CCACHE_REMOTE_STORAGE"] == f"file:{tmp_path / 'cache'}"
+    assert env["CCACHE_REMOTE_ONLY"] == "true"
 
 
 def test_the_version_has_one_place(tmp_path):

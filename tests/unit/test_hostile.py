@@ -2,22 +2,25 @@
 
 import json
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
+from cibuildwheel.oci_container import OCIContainerEngineConfig
 
 from tests.conftest import CHECKOUT
+from tests.wheels import BUILDER_FACTS
 from wheel_builder.cli import main
 from wheel_builder.docker import Mount, build, run_in
 from wheel_builder.errors import ImageError, MatrixError, SelectionError, WheelError
 from wheel_builder.fatbin import CodeObject
 from wheel_builder.matrix import load_matrix
 from wheel_builder.model import Job, Package, Plan, Rocm
-from wheel_builder.origin import Origin
 from wheel_builder.plan import to_github
 from wheel_builder.process import Completed
+from wheel_builder.source import Source
 from wheel_builder.stages import wheel
 from wheel_builder.stages.runtime_image import labels
 from wheel_builder.static_checks.listing import SCRIPT, Tools, list_code
@@ -122,28 +125,31 @@ def test_archs_of_a_wheel_are_arguments_of_the_script_not_part_of_it(tmp_path):
     assert '--mcpu="$arch"' in SCRIPT
 
 
-def test_a_checkouts_path_is_in_none_of_cibuildwheels_settings(tmp_path):
+def test_a_checkouts_path_is_one_word_of_cibuildwheels_settings(tmp_path):
     """They are split by a shell's rules."""
-    checkout = tmp_path / "$(touch planted) 'a'"
+    checkout = tmp_path / "$(touch planted) 'a'; disable_host_mount: false"
     for name in ("kernels", "wheel_builder"):
         (checkout / name).mkdir(parents=True)
         (checkout / name / "a").touch()
-    for name in ("pyproject.toml", "LICENSE"):
-        (checkout / name).touch()
-    facts = {"ref": "builder", "image_id": "sha256:1", "python_tag": "cp314-cp314"}
-    image = Artifact(tmp_path, {"key": "k", "facts": facts}, reused=True)
+    (checkout / "LICENSE").touch()
+    shutil.copy(CHECKOUT / "pyproject.toml", checkout)
+    image = Artifact(tmp_path, {"key": "k", "facts": BUILDER_FACTS}, reused=True)
     rocm = Rocm("7.2", "debian", "debian:sid-slim", "/llvm", ("gfx908",))
     package = Package("2.10", "2.13.0", "0" * 64, "manylinux_2_28_x86_64", 12)
     run = Noted()
     with pytest.raises(WheelError, match="left 0 wheels"):
         wheel.build_wheel(
             Job(rocm, ("gfx908",)), package, image=image, device_code=[], checkout=checkout,
-            store=Store(checkout / "build"), log=tmp_path / "log", run=run,
+            store=Store(checkout / "build"), log=tmp_path / "log", cache=checkout / "cache", run=run,
         )  # fmt: skip
     settings = {name: value for name, value in run.envs[-1].items() if name.startswith("CIBW_")}
+    engine = OCIContainerEngineConfig.from_config_string(settings.pop("CIBW_CONTAINER_ENGINE"))
+    assert engine.disable_host_mount
+    [mount] = [arg for arg in engine.create_args if "planted" in arg]
+    assert mount == f"type=bind,source={checkout}/cache/host/objects,target=/cache"
     assert settings
     assert not [value for value in settings.values() if "planted" in value]
-    assert set(run.envs[-1]) - set(settings) <= set(os.environ)
+    assert set(run.envs[-1]) - {*settings, "CIBW_CONTAINER_ENGINE"} <= set(os.environ)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +171,7 @@ def test_labels_take_names_as_they_are(tmp_path):
     file = tmp_path / 'a-1"$(touch planted)-py3-none-any.whl'
     file.write_bytes(b"")
     job = Job(load_matrix(MATRIX).rocm[0], ("gfx908",))
-    assert labels(job, file, "", Origin())["flash-attn-rocm.wheel"] == file.name
+    assert labels(job, file, "", Source("", "", (), ""))["flash-attn-rocm.wheel"] == file.name
 
 
 @pytest.mark.parametrize(

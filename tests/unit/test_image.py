@@ -33,7 +33,7 @@ PREPARED = {"wheels", "torch-stable"}
 def test_a_debian_builder_gets_its_packages_by_suite_and_python_from_its_own():
     assert builder_arguments(Job(ROCM, ROCM.archs), PACKAGE) == {
         "PACKAGES": "sid:clang-22 experimental:hipcc,libamdhip64-dev=7.2.4-1~exp2 "
-        ":python3-venv,ca-certificates",
+        ":python3-venv,ca-certificates,ccache",
         "LLVM": "/usr/lib/llvm-22/bin",
         "PLATFORM_TAG": "manylinux_2_28_x86_64",
         "ZIG_FLAGS": " ".join(image.ZIG_FLAGS.read_text().split()),
@@ -42,7 +42,7 @@ def test_a_debian_builder_gets_its_packages_by_suite_and_python_from_its_own():
 
 def test_a_vendor_builder_gets_no_rocm():
     args = builder_arguments(Job(VENDOR, VENDOR.archs), PACKAGE)
-    assert args["PACKAGES"] == ":python3-venv,ca-certificates"
+    assert args["PACKAGES"] == ":python3-venv,ca-certificates,ccache"
 
 
 @pytest.mark.parametrize("name", CONTEXTS)

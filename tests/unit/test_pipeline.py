@@ -38,6 +38,7 @@ def test_the_steps_of_a_release_are_in_the_flows_order(job):
         "rocm7.2 emulate gfx942",
         "rocm7.2 emulate gfx1030",
         "rocm7.2 emulate gfx1100",
+        "rocm7.2 load under HIP runtimes",
         "rocm7.2 verify",
         "rocm7.2 publish",
         "rocm7.2 install from the index",
@@ -47,9 +48,9 @@ def test_the_steps_of_a_release_are_in_the_flows_order(job):
 def test_each_wheel_is_verified_with_the_steps_of_its_own_job(job):
     steps = [(step.name, step.job) for step in planned_verification([job, job])]
     assert steps[:2] == [("container engine", ""), ("verify image", "")]
-    assert steps[2:] == [*steps[2:10], *steps[2:10]]
+    assert steps[2:] == [*steps[2:11], *steps[2:11]]
     assert steps[2] == ("builder image", job.id)
-    assert steps[9] == ("verify", job.id)
+    assert steps[10] == ("verify", job.id)
 
 
 def test_a_wheel_belongs_to_the_job_of_its_local_label(matrix):
@@ -127,7 +128,7 @@ def test_the_summary_has_all_that_a_user_needs(job, tmp_path):
     }}  # fmt: skip
     one = Released(
         job=job, wheel=tmp_path / NAME, bytes=300_000, sha256="ab" * 32,
-        cpu_seconds={"gfx908": 5.4, "gfx942": 4.6}, index_url="file:///index/rocm7.2/simple",
+        cpu_seconds={"gfx908": 5.4, "gfx942": 4.6}, cache=(51, 1), index_url="file:///index/rocm7.2/simple",
         requirement="flash-attn-rocm==0.1.0+rocm7.2", first_use={"seconds_to_first_result": 3.2},
         record={"archs": dict.fromkeys(sorted(job.archs), shown)},
     )  # fmt: skip
@@ -136,6 +137,7 @@ def test_the_summary_has_all_that_a_user_needs(job, tmp_path):
     assert "size      300000 bytes" in text
     assert "archs     gfx908 gfx942 gfx1030 gfx1100" in text
     assert "gfx908 5, gfx942 5" in text
+    assert "cache     had 51 of 52 code objects (98%)" in text
     assert (
         "executed  on an ISA emulator, not run on hardware; errors against float64, of what is allowed:"
         in text

@@ -1,7 +1,5 @@
 """The runtime image's decisions; building it is tests/container's."""
 
-from pathlib import Path
-
 import pytest
 import yaml
 
@@ -10,8 +8,8 @@ from wheel_builder.errors import ImageError
 from wheel_builder.image_size import MIB, refuse_too_large, size_text
 from wheel_builder.matrix import load_matrix
 from wheel_builder.model import Job, Rocm
-from wheel_builder.origin import Origin, public_url, read_origin
 from wheel_builder.process import Completed
+from wheel_builder.source import Source, read_source
 from wheel_builder.stages.runtime_image import BASE_PYTHON, Python, Recipe, _check, labels, runtime_packages
 
 VENDOR = Rocm("7.0", "vendor", "vendor/rocm:7.0", "/opt/rocm/llvm/bin", ("gfx908",))
@@ -47,7 +45,7 @@ def test_packages_without_hip_are_refused():
 def test_labels_say_which_wheel_is_inside(tmp_path):
     wheel = tmp_path / "flash_attn_rocm-0.1.0+rocm7.0-py3-none-manylinux_2_28_x86_64.whl"
     wheel.write_bytes(b"wheel")
-    source = Origin("https://forge/project", "c0ffee")
+    source = Source("c0ffee", "git+https://forge/project", (), "")
     found = labels(Job(VENDOR, ("gfx908",)), wheel, "torch-2.13.0+cpu.whl", source)
     assert found["org.opencontainers.image.version"] == "0.1.0+rocm7.0"
     assert found["flash-attn-rocm.wheel.sha256"] == (
@@ -62,7 +60,7 @@ def test_labels_say_which_wheel_is_inside(tmp_path):
 def test_what_is_not_known_has_no_label(tmp_path):
     wheel = tmp_path / "flash_attn_rocm-0.1.0+rocm7.0-py3-none-manylinux_2_28_x86_64.whl"
     wheel.write_bytes(b"wheel")
-    found = labels(Job(VENDOR, ("gfx908",)), wheel, "", Origin())
+    found = labels(Job(VENDOR, ("gfx908",)), wheel, "", Source("", "", (), ""))
     assert not {"org.opencontainers.image.source", "flash-attn-rocm.torch"} & set(found)
     assert all(found.values())
 
@@ -78,32 +76,19 @@ def test_the_slim_image_differs_by_its_name_and_has_no_torch_to_load(tmp_path):
     assert whole.inputs != slim.inputs
 
 
-@pytest.mark.parametrize(
-    ("remote", "url"),
-    [
-        ("https://forge/project.git", "https://forge/project.git"),
-        ("https://user:planted@forge:8443/project?token=planted#planted", "https://forge:8443/project"),
-        ("/srv/project", ""),
-        ("git@forge:project", ""),
-        ("http://user:planted@forge/project", ""),
-        ("", ""),
-    ],
-)
-def test_only_a_public_address_is_told_and_never_a_credential(remote, url):
-    assert public_url(remote) == url
-
-
 def test_a_changed_checkout_says_so():
     def git(status):
         said = {"rev-parse": "c0ffee\n", "status": status, "remote": "https://forge/project\n"}
         return lambda argv, **kwargs: Completed(said[argv[3]], 0)
 
-    assert read_origin(Path("checkout"), run=git("")) == Origin("https://forge/project", "c0ffee")
-    assert read_origin(Path("checkout"), run=git(" M a\n")).revision == "c0ffee-changed"
+    clean = read_source(CHECKOUT, run=git(""))
+    assert (clean.url, clean.revision) == ("https://forge/project", "c0ffee")
+    assert read_source(CHECKOUT, run=git(" M kernels/a\0")).revision == "c0ffee-changed"
 
 
 def test_a_folder_without_git_has_no_source():
-    assert read_origin(Path("checkout"), run=lambda argv, **kwargs: Completed("fatal", 128)) == Origin()
+    found = read_source(CHECKOUT, run=lambda argv, **kwargs: Completed("fatal", 128))
+    assert (found.url, found.revision) == ("", "")
 
 
 def sized(above):

@@ -1,6 +1,7 @@
 """Stages with a fake engine: what they ask for, what they make of the answers."""
 
 import json
+import stat
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ from wheel_builder.stages import device_code, verify, wheel
 from wheel_builder.store import Artifact, Store
 
 IMAGE = Artifact(path=None, manifest={"key": "k", "facts": {
-    "ref": "builder:7.2", "image_id": "sha256:1", "python_tag": "cp314-cp314"}}, reused=True)  # fmt: skip
+    "ref": "builder:7.2", "image_id": "sha256:1", "python_tag": "cp314-cp314", "os": "Debian GNU/Linux",
+    "packages": {"clang-22": "1:22.1.8-3"}, "python_packages": {"ziglang": "0.17.0"},
+    "libcxx": "21.1.0"}}, reused=True)  # fmt: skip
 STATIC = Artifact(
     path=None, manifest={"key": "s", "facts": {"archs": {"gfx908": {}}, "differences": []}}, reused=True
 )
@@ -54,7 +57,7 @@ def checkout(tmp_path):
     ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(name)
-    (root / "pyproject.toml").write_text("[project]")
+    (root / "pyproject.toml").write_text('[tool.flash-attn-rocm]\nversion = "0.1.0"\n')
     (root / "LICENSE").write_text("MIT")
     return root
 
@@ -85,6 +88,25 @@ def test_device_code_is_compiled_without_network_or_root_and_only_once(checkout,
         "code_bytes": 3,
     }
     assert second.reused
+
+
+def test_a_cache_is_mounted_and_told_which_compiler_it_is(checkout, tmp_path):
+    engine, cache = FakeEngine(compiled), tmp_path / "cache"
+    device_code.compile_arch(
+        "gfx908", image=IMAGE, checkout=checkout, store=Store(tmp_path / "build"), jobs=2,
+        log=tmp_path / "log", cache=cache, run=engine,
+    )  # fmt: skip
+    [command] = engine.commands
+    assert f"type=bind,source={cache}/device/objects,target=/cache" in command
+    assert command[-2:] == ["--cache", "/cache"]
+    # Nobody writes there, and only the caller's containers can be nobody there.
+    assert stat.S_IMODE((cache / "device").stat().st_mode) == 0o700
+    assert stat.S_IMODE((cache / "device" / "objects").stat().st_mode) == 0o777
+    assert f"CCACHE_COMPILERCHECK=string:{device_code.compiler_id(IMAGE.facts)}" in command
+    other = {**IMAGE.facts, "packages": {"clang-22": "1:22.1.8-4"}}
+    assert device_code.compiler_id(other) != device_code.compiler_id(IMAGE.facts)
+    same = {**IMAGE.facts, "image_id": "sha256:2", "packages": {"clang-22": "1:22.1.8-3", "bash": "5"}}
+    assert device_code.compiler_id(same) == device_code.compiler_id(IMAGE.facts)
 
 
 def test_a_changed_kernel_is_compiled_again(checkout, tmp_path):
@@ -169,12 +191,20 @@ def emulated(arch, **changes):
     return Artifact(path=None, manifest={"key": f"{arch}-key", "facts": facts}, reused=True)
 
 
-def verify_one(checkout, tmp_path, engine):
+def loaded(rocm, *problems):
+    """What loading the wheel under a runtime left."""
+    found = None if problems else {"functions": {"hipGetDevice": "libamdhip64.so.7"}}
+    facts = {"rocm": rocm, "package": "libamdhip64-7 7.2.4", "found": found, "problems": list(problems)}
+    return Artifact(path=None, manifest={"key": f"{rocm}-load", "facts": facts}, reused=True)
+
+
+def verify_one(checkout, tmp_path, engine, runtimes=None):
     file = tmp_path / "a-1+rocm7.2-py3-none-any.whl"
     file.write_bytes(b"wheel")
     part = Artifact(path=tmp_path, manifest={"key": "part", "facts": {}}, reused=True)
     return verify.verify_wheel(
-        file, {"gfx908": emulated("gfx908")}, static=STATIC, image=IMAGE, standin=part, disassembly=part,
+        file, {"gfx908": emulated("gfx908")}, static=STATIC, rocm="7.2", image=IMAGE, standin=part,
+        disassembly=part, runtimes={"7.2": loaded("7.2"), "6.4": loaded("6.4"), **(runtimes or {})},
         checkout=checkout, store=Store(tmp_path / "build"), log=tmp_path / "log", run=engine,
     )  # fmt: skip
 
@@ -192,6 +222,24 @@ def test_the_record_says_what_was_shown_and_what_was_not(checkout, tmp_path):
     assert shown["instances"]["fa_fwd_fp16_d64"] == {"cases": 9, "worst_error": 0.001}
     assert record.facts["tests"] == {"tests/wheel": {"passed": 3}, "tests/standin": {"passed": 3}}
     assert json.loads((record.path / "record.json").read_text()) == record.facts
+
+
+def test_the_record_says_which_runtimes_the_wheel_serves(checkout, tmp_path):
+    old = loaded("5.7", "hipGetDevicePropertiesR0600 is not in its libamdhip64")
+    record = verify_one(checkout, tmp_path, verified(suite()), {"5.7": old}).facts
+    assert record["serves"] == ["6.4"]
+    assert record["runtimes"]["6.4"] == (
+        "loaded with libamdhip64-7 7.2.4 and without GPU: the runtime has all 1 functions and answers "
+        "through the library; no code was loaded to a device"
+    )
+    assert record["runtimes"]["5.7"].startswith(
+        "not offered for ROCm 5.7: hipGetDevicePropertiesR0600 is not"
+    )
+
+
+def test_a_wheel_that_does_not_load_under_its_own_runtime_is_refused(checkout, tmp_path):
+    with pytest.raises(VerifyError, match=r"does not load under ROCm 7\.2\n  - it names no kernel"):
+        verify_one(checkout, tmp_path, verified(suite()), {"7.2": loaded("7.2", "it names no kernel")})
 
 
 @pytest.mark.parametrize("counts", [{"tests": 0}, {"failures": 1}, {"errors": 1}, {"skipped": 1}])

@@ -121,6 +121,18 @@ def test_a_file_that_is_cut_off_is_refused(tmp_path, size):
         read_wheel(path, max_mib=1)
 
 
+def test_a_packed_entry_without_an_end_of_its_own_is_refused(tmp_path):
+    """Its bytes are all there and have the right sum: zipfile takes it, zlib's one-shot call does not."""
+    path = write_wheel(tmp_path)
+    data = bytearray(path.read_bytes())
+    name, extra = struct.unpack_from("<HH", data, 26)
+    data[30 + name + extra] &= ~1  # deflate's mark of the last block
+    path.write_bytes(data)
+    assert zipfile.ZipFile(path).read("flash_attn_rocm/__init__.py")
+    with pytest.raises(WheelFileError, match="does not end where the directory says"):
+        read_wheel(path, max_mib=1)
+
+
 def test_an_encrypted_entry_is_refused(tmp_path):
     path = write_wheel(tmp_path)
     data = bytearray(path.read_bytes())

@@ -9,22 +9,32 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from wheel_builder.docker import Mount, run_in
+from wheel_builder.docker import NOBODY, Mount, open_cache, open_to_all, run_in
 from wheel_builder.errors import CommandFailedError, DeviceCodeError
+from wheel_builder.packages import compiler_packages
 from wheel_builder.process import Runner, run
-from wheel_builder.store import Artifact, Store, sha256_tree
+from wheel_builder.store import Artifact, Store, key_of, sha256_tree
 
 SOURCES = ("kernels/include", "kernels/instances")
 RESOURCES = "resources.json"
-NOBODY = "65534:65534"
 
 
 def compile_arch(
-    arch: str, *, image: Artifact, checkout: Path, store: Store, jobs: int, log: Path, run: Runner = run
+    arch: str,
+    *,
+    image: Artifact,
+    checkout: Path,
+    store: Store,
+    jobs: int,
+    log: Path,
+    cache: Path | None = None,
+    run: Runner = run,
 ) -> Artifact:
     """Compile all instances of ``arch``; raises ``DeviceCodeError`` with the compiler's last lines.
 
-    Facts: ``arch``, ``instances`` (names), ``cpu_seconds``, ``code_bytes``.
+    ``cache`` is a folder where ccache keeps what it compiled, for other runs and machines.
+    Facts: ``arch``, ``instances`` (names), ``cpu_seconds``, ``code_bytes`` and, with a cache, ``cache``
+    (``hits``, ``misses``).
     """
     inputs = {
         "arch": arch,
@@ -33,16 +43,23 @@ def compile_arch(
     }
 
     def make(out: Path) -> Mapping[str, Any]:
-        out.chmod(0o777)
-        _compile(arch, image=image, checkout=checkout, out=out, jobs=jobs, log=log, run=run)
-        out.chmod(0o755)
+        with open_to_all(out):
+            _compile(arch, image=image, checkout=checkout, out=out, jobs=jobs, log=log, cache=cache, run=run)
         return _facts(arch, out)
 
     return store.get_or_make("device-code", inputs, make)
 
 
 def _compile(
-    arch: str, *, image: Artifact, checkout: Path, out: Path, jobs: int, log: Path, run: Runner
+    arch: str,
+    *,
+    image: Artifact,
+    checkout: Path,
+    out: Path,
+    jobs: int,
+    log: Path,
+    cache: Path | None,
+    run: Runner,
 ) -> None:
     argv = [
         "python3",
@@ -55,11 +72,21 @@ def _compile(
         str(jobs),
     ]
     mounts = [Mount(checkout / "kernels", "/src/kernels"), Mount(out, "/out", writable=True)]
+    env = {}
+    if cache:
+        argv += ["--cache", "/cache"]
+        mounts.append(Mount(open_cache(cache / "device"), "/cache", writable=True))
+        env = {"CCACHE_COMPILERCHECK": f"string:{compiler_id(image.facts)}"}
     try:
-        run_in(image.facts["ref"], argv, mounts=mounts, user=NOBODY, log=log, run=run)
+        run_in(image.facts["ref"], argv, mounts=mounts, env=env, user=NOBODY, log=log, run=run)
     except CommandFailedError as error:
         title = f"the device code for {arch} does not build"
         raise DeviceCodeError(title, [error.message], advice="mend the kernel and run again") from error
+
+
+def compiler_id(facts: Mapping[str, Any]) -> str:
+    """What tells the compilers of two images apart: the exact versions of their packages."""
+    return key_of(compiler_packages(facts["packages"]))
 
 
 def _facts(arch: str, out: Path) -> Mapping[str, Any]:
@@ -73,4 +100,5 @@ def _facts(arch: str, out: Path) -> Mapping[str, Any]:
         "instances": [file.stem for file in objects],
         "cpu_seconds": resources["cpu_seconds"],
         "code_bytes": sum(file.stat().st_size for file in objects),
+        **({"cache": resources["cache"]} if "cache" in resources else {}),
     }

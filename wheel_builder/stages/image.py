@@ -4,6 +4,7 @@ In: a job (ROCm version, archs) and what every wheel promises.  Out: an image in
 inside, and a manifest with its name, id, and the exact versions of all packages in it.
 """
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from wheel_builder.store import Artifact, Store
 from wheel_builder.torch_headers import fetch_headers
 
 BUILDER_REQUIREMENTS = "builder-requirements.txt"
+BUILDER_PACKAGES = (*PYTHON_PACKAGES, "ccache")
 BUILDER_FILES = (
     "builder.Dockerfile",
     BUILDER_REQUIREMENTS,
@@ -38,7 +40,18 @@ BUILDER_FILES = (
     "warm_zig.cpp",
     "warm_zig.sh",
 )
+# cibuildwheel finds the image's Python here, whichever version it is.
+INTERPRETER = "/opt/python/cp39-cp39"
 ZIG_FLAGS = DOCKERFILES.parent / "kernels" / "zig_flags.txt"
+LIST_TOOLS = """
+import importlib.metadata, json, pathlib, re, ziglang
+config = pathlib.Path(ziglang.__file__).parent / "lib/libcxx/include/__config"
+number = int(re.search(r"_LIBCPP_VERSION +([0-9]+)", config.read_text())[1])
+print(json.dumps({
+    "python_packages": {found.name: found.version for found in importlib.metadata.distributions()},
+    "libcxx": f"{number // 10000}.{number // 100 % 100}.{number % 100}",
+}))
+"""
 VERIFY_REQUIREMENTS = "verify-requirements.txt"
 VERIFY_FILES = ("verify.Dockerfile", VERIFY_REQUIREMENTS, "install_packages.sh", "install_venv.sh")
 VERIFY_SUITE, VERIFY_BASE = "bookworm", "debian:bookworm-slim"
@@ -57,7 +70,8 @@ def build_image(
 ) -> Artifact:
     """The builder image of the job's ROCm version; built when the engine does not have it.
 
-    Facts: ``ref``, ``image_id``, ``os``, ``packages``, ``python_tag`` (``cp314-cp314``), ``base``.
+    Facts: ``ref``, ``image_id``, ``os``, ``packages``, ``python_tag`` (``cp314-cp314``), ``base``,
+    ``python_packages`` (name -> version), ``libcxx`` (the release of zig's C++ library).
     ``host`` and ``fresh`` as in ``ImageBuild``.  Raises ``ImageError`` when the image does not build or its
     check fails.
     """
@@ -78,10 +92,11 @@ def build_image(
             link_tree(headers.path, folder / "torch-stable")
             build.finish(folder)
         run_check(ref, ["check-image", *job.rocm.archs], what, log=log, run=run)
-        python = docker.run_in(
-            ref, ["readlink", "/opt/python/cp39-cp39"], user=docker.NOBODY, log=log, run=run
+        python, tools = (
+            docker.run_in(ref, argv, user=docker.NOBODY, log=log, run=run).stdout
+            for argv in (["readlink", INTERPRETER], [f"{INTERPRETER}/bin/python", "-c", LIST_TOOLS])
         )
-        return {**build.facts(base), "python_tag": python.stdout.strip()}
+        return {**build.facts(base), **json.loads(tools), "python_tag": python.strip()}
 
     return stored_image("image", inputs, store, make, run=run)
 
@@ -107,7 +122,7 @@ def builder_key(job: Job, package: Package) -> str:
 def builder_arguments(job: Job, package: Package) -> Mapping[str, str]:
     """The build arguments that tell ROCm versions and providers apart; the base comes with the build."""
     return {
-        "PACKAGES": package_groups((*job.rocm.packages, ("", PYTHON_PACKAGES))),
+        "PACKAGES": package_groups((*job.rocm.packages, ("", BUILDER_PACKAGES))),
         "LLVM": job.rocm.llvm,
         "PLATFORM_TAG": package.platform_tag,
         "ZIG_FLAGS": " ".join(ZIG_FLAGS.read_text(encoding="ascii").split()),

@@ -19,10 +19,7 @@ from wheel_builder.errors import CommandFailedError, PublishError, WheelFileErro
 from wheel_builder.index import NewFile
 from wheel_builder.process import Runner, run
 from wheel_builder.records import provenance_path, record_path
-from wheel_builder.wheelfile import WheelFile, read_metadata, read_wheel, record_problems
-
-# The audit holds the budget; this only bounds what is read into memory.
-MAX_READ_MIB = 64.0
+from wheel_builder.wheelfile import MAX_READ_MIB, WheelFile, read_metadata, read_wheel, record_problems
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from wheel_builder.hostenv import HostSettings
 from wheel_builder.image_build import ImageBuild, context, file_digests, package_groups, stored_image, tag_of
 from wheel_builder.image_size import measure, refuse_too_large
 from wheel_builder.model import Job, Package, Rocm
-from wheel_builder.origin import Origin, read_origin
 from wheel_builder.process import Runner, run
+from wheel_builder.source import Source, read_source
 from wheel_builder.store import Artifact, Store, sha256_file
 
 FILES = (
@@ -100,7 +100,7 @@ def build_runtime_image(
 ) -> Artifact:
     """The runtime image of the job's ROCm version with this wheel in it.
 
-    Its labels name the origin and commit of ``checkout``.
+    Its labels name the address and commit of ``checkout``.
     ``python`` is ``Python()`` for Debian images and the image's own for vendor images when None; torch is the
     release of ``package.torch_headers``, looked for at ``torch_index`` too.
     Facts: ``ref``, ``built_as`` (a name of this very build), ``image_id``, ``os``, ``packages``, ``torch``,
@@ -120,13 +120,13 @@ def build_runtime_image(
             "runtime.Dockerfile", ref, args, log, run, python=recipe.python.program, torch_index=torch_index,
             host=host, fresh=fresh,
         )  # fmt: skip
-        torch_wheel = _build(build, recipe, read_origin(checkout, run=run))
+        torch_wheel = _build(build, recipe, read_source(checkout, run=run))
         return _finish(build, base, recipe, torch_wheel)
 
     return stored_image("runtime-image", recipe.inputs, store, make, run=run)
 
 
-def _build(build: ImageBuild, recipe: Recipe, origin: Origin) -> str:
+def _build(build: ImageBuild, recipe: Recipe, source: Source) -> str:
     """Build the image from what its own Python fetches; the name of torch's wheel, empty for slim."""
     with context(FILES, f"the runtime image {recipe.version}", build.log) as folder:
         wheels = folder / "wheels"
@@ -135,7 +135,7 @@ def _build(build: ImageBuild, recipe: Recipe, origin: Origin) -> str:
         name = build.fetch_torch(system, recipe.torch, wheels).name if recipe.torch else ""
         build.fetch(system, ["pip", *([f"/wheels/{name}", "numpy"] if name else [])], wheels)
         shutil.copy2(recipe.wheel, wheels)
-        build.finish(folder, labels=labels(recipe.job, recipe.wheel, name, origin))
+        build.finish(folder, labels=labels(recipe.job, recipe.wheel, name, source))
     return name
 
 
@@ -169,7 +169,7 @@ def runtime_packages(rocm: Rocm, python: Python) -> str:
     return package_groups([*hip, ("", ("python3-venv", *own))])
 
 
-def labels(job: Job, wheel: Path, torch: str, origin: Origin) -> Mapping[str, str]:
+def labels(job: Job, wheel: Path, torch: str, source: Source) -> Mapping[str, str]:
     """The image's labels: what is in it, by the names that the OCI gives them where it has some.
 
     What is not known, such as a public address of the sources, has no label.
@@ -179,8 +179,8 @@ def labels(job: Job, wheel: Path, torch: str, origin: Origin) -> Mapping[str, st
         "org.opencontainers.image.description": "FlashAttention for AMD GPUs, with the HIP runtime",
         "org.opencontainers.image.version": wheel.name.split("-")[1],
         "org.opencontainers.image.licenses": "MIT",
-        "org.opencontainers.image.source": origin.url,
-        "org.opencontainers.image.revision": origin.revision,
+        "org.opencontainers.image.source": source.url,
+        "org.opencontainers.image.revision": source.revision,
         "flash-attn-rocm.rocm": job.rocm.version,
         "flash-attn-rocm.archs": ",".join(job.archs),
         "flash-attn-rocm.wheel": wheel.name,

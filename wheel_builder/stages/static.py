@@ -24,11 +24,10 @@ from wheel_builder.static_checks.golden import GOLDEN
 from wheel_builder.static_checks.listing import list_code, tools_in
 from wheel_builder.static_checks.matrix_use import TRAITS
 from wheel_builder.store import Artifact, Store, sha256_file, sha256_tree
-from wheel_builder.wheelfile import read_wheel
+from wheel_builder.wheelfile import MAX_READ_MIB, read_wheel
 
 RECORD = "report.json"
 # The audit holds the wheel's budget; this only bounds what is read into memory.
-MAX_READ_MIB = 64.0
 PROGRAM = Path(static_checks.__file__).parent
 
 

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from wheel_builder.errors import VerifyError
 from wheel_builder.process import Runner, run
+from wheel_builder.runtime_rules import serves, words
 from wheel_builder.standin.container import CONTROL, PYTHON, SHARED, shared_mount, standin_suite
 from wheel_builder.store import Artifact, Store, sha256_file, sha256_tree
 from wheel_builder.wheel_tests import Suite, run_suite
@@ -25,9 +27,11 @@ def verify_wheel(
     emulated: Mapping[str, Artifact],
     *,
     static: Artifact,
+    rocm: str,
     image: Artifact,
     standin: Artifact,
     disassembly: Artifact,
+    runtimes: Mapping[str, Artifact],
     checkout: Path,
     store: Store,
     log: Path,
@@ -36,8 +40,10 @@ def verify_wheel(
     """Run ``tests/wheel`` and ``tests/standin`` against the wheel, and sum up with what the emulator showed.
 
     ``emulated`` has for each arch the result of its emulated suite, ``static`` what the static checks
-    found.  Facts are the record: ``wheel``, ``sha256``, ``tests`` (counts by suite), ``differences`` (from
-    the reviewed resources) and ``archs`` (what was shown for each).
+    found, ``runtimes`` by ROCm version what loading under its runtime showed, its own, ``rocm``, included.
+    Facts are the record: ``wheel``, ``sha256``, ``tests`` (counts by suite), ``differences`` (from the
+    reviewed resources), ``archs`` (what was shown for each), ``runtimes`` (likewise, in words) and ``serves``
+    (ROCm versions besides the wheel's own).
     """
     inputs = {
         "wheel": wheel.name,
@@ -47,8 +53,14 @@ def verify_wheel(
         "image": image.facts["image_id"],
         "standin": standin.key,
         "disassembly": disassembly.key,
+        "runtimes": {rocm: load.key for rocm, load in runtimes.items()},
         "tests": sha256_tree(checkout, [checkout / path for path in (TESTS, ERROR_TESTS, CONTROL, SHARED)]),
     }
+    if problems := runtimes[rocm].facts["problems"]:
+        message = "\n".join(
+            [f"{wheel.name} does not load under ROCm {rocm}", *(f"  - {each}" for each in problems)]
+        )
+        raise VerifyError(message, advice="read the log of the step that loads it")
     suites = {
         TESTS: Suite(checkout / TESTS, (shared_mount(checkout),), (("PYTHONPATH", PYTHON),)),
         # Each scenario preloads the stand-in into a process of its own.
@@ -71,6 +83,8 @@ def verify_wheel(
             "tests": counts,
             "differences": static.facts["differences"],
             "archs": archs,
+            "runtimes": {rocm: words(load.facts) for rocm, load in runtimes.items()},
+            "serves": serves(runtimes, rocm),
         }
         (out / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
         return record

@@ -6,21 +6,28 @@ nothing but the inputs.
 """
 
 import os
+import shlex
 import shutil
 import sys
+import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from wheel_builder.docker import NOBODY, Mount, owner_flag, remove_own, run_in
+from wheel_builder.docker import NOBODY, Mount, open_cache, owner_flag, remove_own, run_in
 from wheel_builder.errors import WheelError
 from wheel_builder.model import Job, Package
 from wheel_builder.process import Runner, run
+from wheel_builder.sbom import FILE as SBOM
+from wheel_builder.sbom import materials_of, sbom_text
 from wheel_builder.store import Artifact, Store, sha256_file, sha256_tree
 
 SOURCES = ("pyproject.toml", "LICENSE", "kernels", "wheel_builder")
+# What the wheel is made of; the rest of SOURCES only works on it.
+CONTENT = ("kernels", "LICENSE")
 # What run_in gives its containers, for the one that cibuildwheel makes; the project in it is a copy.
 CONFINED = f"--network=none --user={NOBODY} --cap-drop=ALL --security-opt=no-new-privileges"
+CACHE = "/cache"
 # Times inside the archive say nothing about it; a constant keeps equal contents equal. Zip begins in 1980.
 SOURCE_DATE_EPOCH = "315619200"
 
@@ -34,9 +41,12 @@ def build_wheel(
     checkout: Path,
     store: Store,
     log: Path,
+    cache: Path | None = None,
     run: Runner = run,
 ) -> Artifact:
     """Build and repair the job's wheel.  Facts: ``wheel`` (file name), ``sha256``, ``bytes``.
+
+    ``cache`` is a folder where ccache keeps what was compiled, for other runs and machines.
 
     Raises ``CommandFailedError`` when cibuildwheel fails and ``WheelError`` when it does not leave one wheel.
     """
@@ -52,13 +62,32 @@ def build_wheel(
     def make(out: Path) -> Mapping[str, Any]:
         project = out / "project"
         _stage_project(project, checkout, device_code)
+        (project / SBOM).write_text(_sbom(job, package, image, checkout), encoding="utf-8")
         _bundle(project, image=image, log=log, run=run)
-        _run_cibuildwheel(project, out, job, package, image=image, log=log, run=run)
+        _run_cibuildwheel(project, out, job, package, image=image, cache=cache, log=log, run=run)
         shutil.rmtree(project)
         wheel = _only_wheel(out, log)
         return {"wheel": wheel.name, "sha256": sha256_file(wheel), "bytes": wheel.stat().st_size}
 
     return store.get_or_make("wheel", inputs, make)
+
+
+def wheel_version(job: Job, checkout: Path) -> str:
+    """The wheel's version: ``[tool.flash-attn-rocm] version`` and the ROCm version as local label."""
+    project = tomllib.loads((checkout / "pyproject.toml").read_text(encoding="utf-8"))
+    return f"{project['tool']['flash-attn-rocm']['version']}+{job.id}"
+
+
+def content_digest(checkout: Path) -> str:
+    """The sha256 over the sources that go into wheels, as SBOM and provenance say it."""
+    return sha256_tree(checkout, [checkout / path for path in CONTENT])
+
+
+def _sbom(job: Job, package: Package, image: Artifact, checkout: Path) -> str:
+    version, sources = wheel_version(job, checkout), content_digest(checkout)
+    return sbom_text(
+        materials_of(version, sources, image.facts, package.torch_headers, package.torch_headers_sha256)
+    )
 
 
 def _stage_project(project: Path, checkout: Path, device_code: Sequence[Artifact]) -> None:
@@ -82,16 +111,30 @@ def _bundle(project: Path, *, image: Artifact, log: Path, run: Runner) -> None:
 
 
 def _run_cibuildwheel(
-    project: Path, out: Path, job: Job, package: Package, *, image: Artifact, log: Path, run: Runner
+    project: Path,
+    out: Path,
+    job: Job,
+    package: Package,
+    *,
+    image: Artifact,
+    cache: Path | None,
+    log: Path,
+    run: Runner,
 ) -> None:
     interpreter, _, _abi = str(image.facts["python_tag"]).partition("-")
     environment = {
         "FA_DEVICE_CODE": "/project/bundled",
         "FA_ROCM_VERSION": job.rocm.version,
+        "FA_SBOM": f"/project/{SBOM}",
         "SOURCE_DATE_EPOCH": SOURCE_DATE_EPOCH,
     }
     repair = "PYTHONPATH={project} python -m wheel_builder repair {wheel} {dest_dir}"
     create_args = f"{CONFINED} {owner_flag()}"
+    if cache:
+        folder = open_cache(cache / "host")
+        create_args += f" --mount {shlex.quote(Mount(folder, CACHE, writable=True).flag)}"
+        zig = image.facts["python_packages"]["ziglang"]
+        environment |= {"FA_CACHE": CACHE, "CCACHE_COMPILERCHECK": f"string:ziglang-{zig}"}
     env = os.environ | {
         "CIBW_BUILD": f"{interpreter}-manylinux_x86_64",
         "CIBW_ARCHS": "x86_64",

@@ -1,0 +1,87 @@
+"""The released wheel's SBOM and statement, and the wheel built once more from its statement."""
+
+import json
+import shutil
+import subprocess
+
+import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+
+from tests.conftest import CHECKOUT
+from wheel_builder.attest import verify_provenance
+from wheel_builder.errors import ProvenanceError, RebuildError
+from wheel_builder.provenance import read_provenance
+from wheel_builder.rebuild import rebuild
+from wheel_builder.records import provenance_path, record_path
+from wheel_builder.sbom import FILE
+from wheel_builder.wheelfile import read_wheel
+
+pytestmark = pytest.mark.container
+CHANGED = "recipe: it was built from sources that differ from their commit"
+
+
+@pytest.fixture
+def statement(release):
+    return read_provenance(provenance_path(release.wheel))
+
+
+def is_clean():
+    """Whether the checkout's sources are its commit's, as a statement asks for."""
+    argv = ["git", "status", "--porcelain", "--", "kernels", "wheel_builder", "dockerfiles", "matrix.yaml"]
+    argv += ["pyproject.toml", "LICENSE"]
+    return not subprocess.run(argv, cwd=CHECKOUT, check=True, capture_output=True, text=True).stdout
+
+
+def test_the_sbom_in_the_wheel_is_valid(release):
+    wheel = read_wheel(release.wheel, max_mib=64)
+    text = wheel.files[f"{wheel.dist_info}/sboms/{FILE}"].decode()
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+
+
+def test_the_library_was_loaded_beside_the_real_runtime(record):
+    assert record["runtimes"]["7.2"].startswith("loaded with libamdhip64-7 ")
+    assert "no code was loaded to a device" in record["runtimes"]["7.2"]
+    assert record["serves"] == []  # nothing else was built in this run
+
+
+def test_the_statement_agrees_with_all_there_is(release, statement):
+    """In a checkout with changes that is the one fault, and it is told."""
+    if is_clean():
+        said = verify_provenance(release.wheel, CHECKOUT)
+        assert f"commit     {statement.commit}" in said
+        assert "signature  none beside the wheel" in said
+    else:
+        with pytest.raises(ProvenanceError, match=CHANGED):
+            verify_provenance(release.wheel, CHECKOUT)
+
+
+def test_the_statement_is_published_with_the_wheel(release):
+    [published] = release.index.glob("*/simple/*/*.provenance.json")
+    assert json.loads(published.read_text()) == json.loads(provenance_path(release.wheel).read_text())
+
+
+def test_a_changed_wheel_is_found_out(release, tmp_path):
+    copy = tmp_path / release.wheel.name
+    for path in (release.wheel, record_path(release.wheel), provenance_path(release.wheel)):
+        shutil.copy(path, tmp_path)
+    copy.write_bytes(copy.read_bytes()[:-1] + b"\1")
+    with pytest.raises(ProvenanceError) as caught:
+        verify_provenance(copy, CHECKOUT)
+    assert "file: the statement is about sha256" in str(caught.value)
+
+
+@pytest.mark.full
+def test_a_rebuild_from_the_statement_is_the_same_bit_for_bit(release, statement, tmp_path):
+    if not is_clean():
+        with pytest.raises(RebuildError, match="its sources differed from their commit"):
+            rebuild(release.wheel, CHECKOUT, jobs=2, log=tmp_path / "log")
+        return
+    rebuilt = rebuild(release.wheel, CHECKOUT, jobs=2, log=tmp_path / "log")
+    assert rebuilt.sha256 == release.says("sha256")
+    assert rebuilt.commit == statement.commit
+    assert rebuilt.image.startswith("the statement's own image")
+    listed = subprocess.run(
+        ["git", "worktree", "list"], cwd=CHECKOUT, check=True, capture_output=True, text=True
+    )
+    assert "flash-attn-rocm-rebuild-" not in listed.stdout

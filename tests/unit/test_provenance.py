@@ -1,0 +1,282 @@
+"""Statements: their form, what they rest on, and every disagreement with the wheel in words."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from tests.conftest import CHECKOUT
+from tests.wheels import ARCHS, MATERIALS, ROCM, VERSION, good_files, write_wheel
+from wheel_builder.attest import facts_of, refresh_provenance, verify_provenance, write_provenance
+from wheel_builder.errors import ProvenanceError
+from wheel_builder.model import Job, Package, Rocm
+from wheel_builder.provenance import (
+    LOCAL,
+    Resource,
+    RunDetails,
+    code_digest,
+    make_provenance,
+    parse_provenance,
+    read_provenance,
+    run_details,
+)
+from wheel_builder.provenance_check import provenance_problems, signature_words
+from wheel_builder.records import provenance_path, record_path, write_record
+from wheel_builder.sbom import sbom
+from wheel_builder.source import Source, Tree, changed_files, read_flags, remote_uri
+from wheel_builder.store import Artifact, sha256_file
+from wheel_builder.wheelfile import read_wheel
+
+COMMIT = "c0ffee" * 6 + "c0ff"
+TREE = Tree(content=MATERIALS.sources, sources="4" * 64)
+SOURCE = Source(COMMIT, "", (), MATERIALS.sources, {"device": ("-O3",), "host": ("-O2",)})
+PACKAGE = Package("2.10", MATERIALS.torch, MATERIALS.torch_sha256, "manylinux_2_28_x86_64", 12)
+JOB = Job(Rocm(ROCM, "debian", "debian:sid-slim", "/usr/lib/llvm-22/bin", ARCHS), ARCHS)
+IMAGE = Artifact(
+    path=None,
+    manifest={
+        "key": "i",
+        "inputs": {"files": {"builder-requirements.txt": "9" * 64}},
+        "facts": {
+            "ref": "builder:7.2", "image_id": f"sha256:{'1' * 64}", "os": MATERIALS.system,
+            "packages": dict(MATERIALS.packages), "python_packages": {"ziglang": MATERIALS.zig},
+            "libcxx": MATERIALS.libcxx,
+            "base": {"ref": "base:sid", "image_id": f"sha256:{'2' * 64}", "origin": "mmdebstrap"},
+        },
+    },
+    reused=True,
+)  # fmt: skip
+
+
+def code(arch, seconds=1.0):
+    files = {"fa_fwd_fp16_d64.hsaco": "3" * 64, "resources.json": str(seconds)}
+    return Artifact(None, {"key": arch, "files": files, "facts": {"arch": arch}}, reused=True)
+
+
+@pytest.fixture
+def wheel(tmp_path):
+    """A good wheel with its record; the stored result that it came from is beside it."""
+    file = write_wheel(tmp_path)
+    write_record(file, {"sha256": sha256_file(file), "archs": {}})
+    return file
+
+
+@pytest.fixture
+def made(wheel, tmp_path):
+    """The wheel's statement, as the release makes it."""
+    facts = {"wheel": wheel.name, "sha256": sha256_file(wheel)}
+    built = Artifact(tmp_path, {"key": "w", "inputs": {"sources": TREE.sources}, "facts": facts}, reused=True)
+    (tmp_path / "manifest.json").write_text("{}")
+    return make_provenance(
+        JOB, PACKAGE, SOURCE, version=VERSION, image=IMAGE, device_code=[code(a) for a in ARCHS], wheel=built,
+        run=RunDetails(LOCAL, "2026-11-21T10:00:00Z"),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def written(wheel, made):
+    write_provenance(wheel, made)
+    return read_provenance(provenance_path(wheel))
+
+
+def problems(wheel, found, **changes):
+    facts = facts_of(read_wheel(wheel, max_mib=64), found, CHECKOUT)
+    return list(provenance_problems(found, replace(facts, **{"tree": TREE, **changes})))
+
+
+def test_a_statement_has_the_form_of_in_toto_and_slsa(wheel, made):
+    statement = json.loads(write_provenance(wheel, made).read_text())
+    assert statement["_type"] == "https://in-toto.io/Statement/v1"
+    assert statement["predicateType"] == "https://slsa.dev/provenance/v1"
+    assert statement["subject"] == [{"name": wheel.name, "digest": {"sha256": sha256_file(wheel)}}]
+    definition = statement["predicate"]["buildDefinition"]
+    assert definition["externalParameters"] == {"rocm": ROCM, "archs": list(ARCHS), "version": VERSION}
+    named = {one["name"]: one for one in definition["resolvedDependencies"]}
+    assert named["source"]["digest"] == {"gitCommit": COMMIT}
+    assert named["source"]["annotations"] == {"dirty": False, "content_sha256": MATERIALS.sources}
+    assert named["builder-image"]["digest"] == {"sha256": "1" * 64}
+    assert named["builder-image"]["annotations"]["packages"] == dict(MATERIALS.packages)
+    assert named["base-image"]["digest"] == {"sha256": "2" * 64}
+    assert named["torch-headers"]["digest"] == {"sha256": MATERIALS.torch_sha256}
+    assert named["ziglang"]["uri"] == f"pkg:pypi/ziglang@{MATERIALS.zig}"
+    assert definition["internalParameters"]["flags"] == {"device": ["-O3"], "host": ["-O2"]}
+    byproducts = {one["name"]: one["digest"] for one in statement["predicate"]["runDetails"]["byproducts"]}
+    assert byproducts[record_path(wheel).name] == {"sha256": sha256_file(record_path(wheel))}
+    # No resource without something to know it by.
+    assert all(one.get("uri") or one.get("digest") for one in definition["resolvedDependencies"])
+
+
+def test_what_is_written_is_read_back(wheel, made):
+    assert parse_provenance(made.to_json()).to_json() == made.to_json()
+    assert made.to_json() == made.to_json()
+
+
+def test_how_long_a_compiler_took_is_not_in_the_statement():
+    assert code_digest(code("gfx908", 1.0)) == code_digest(code("gfx908", 2.0))
+
+
+def test_a_sound_statement_agrees_with_everything(wheel, written):
+    assert problems(wheel, written) == []
+
+
+def test_another_record_is_told_and_can_be_taken_up(wheel, written):
+    write_record(wheel, {"sha256": sha256_file(wheel), "archs": {"gfx908": {}}})
+    [problem] = problems(wheel, written)
+    assert problem.startswith("record: the statement says sha256 ")
+    refresh_provenance(wheel)
+    assert problems(wheel, read_provenance(provenance_path(wheel))) == []
+
+
+def test_a_wheel_without_statement_gets_none_by_refreshing(wheel):
+    refresh_provenance(wheel)
+    assert not provenance_path(wheel).exists()
+
+
+def test_all_faults_of_a_foreign_wheel_at_once(wheel, written):
+    files = good_files()
+    files["flash_attn_rocm/__init__.py"] = b"import os\n"
+    write_wheel(wheel.parent, files)
+    found = [problem.partition(":")[0] for problem in problems(wheel, written)]
+    assert found == ["file", "record"]
+
+
+def with_source(found, **annotations):
+    source = replace(found.dependency("source"), annotations=annotations)
+    return replace(found, dependencies=(source, *found.dependencies[1:]))
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (lambda p: replace(p, sha256="0" * 64), "file: the statement is about sha256 0000"),
+        (lambda p: replace(p, wheel="b.whl"), "file: the statement is about b.whl, but this is flash_attn"),
+        (
+            lambda p: replace(p, version="9+rocm7.2"),
+            "file: the statement says version 9+rocm7.2, but the wheel is",
+        ),
+        (
+            lambda p: replace(p, rocm="6.4"),
+            "file: the statement says ROCm 6.4, but the wheel is 0.1.0+rocm7.2",
+        ),
+        (
+            lambda p: replace(p, archs=("gfx908",)),
+            "file: the statement says archs gfx908, but the wheel holds",
+        ),
+        (
+            lambda p: replace(p, byproducts=()),
+            "record: the statement names none, so the wheel was not verified",
+        ),
+        (
+            lambda p: with_source(p, dirty=True, changed=["kernels/a"], content_sha256=MATERIALS.sources),
+            "recipe: it was built from sources that differ from their commit: kernels/a",
+        ),
+        (
+            lambda p: replace(p, dependencies=p.dependencies[1:]),
+            "recipe: the statement names no commit, so nobody can build the wheel again",
+        ),
+        (
+            lambda p: replace(
+                p, dependencies=(*p.dependencies[:1], Resource("source-tree"), *p.dependencies[2:])
+            ),
+            "recipe: it says sources with sha256 none, but those of its commit have 4444",
+        ),
+        (lambda p: replace(p, parameters={}), "recipe: the statement does not say the compilers' flags"),
+    ],
+)
+def test_each_disagreement_is_told(wheel, written, edit, words):
+    assert any(problem.startswith(words) for problem in problems(wheel, edit(written)))
+
+
+def test_a_sbom_that_says_something_else(wheel, written):
+    document = sbom(replace(MATERIALS, zig="0.16.0", sources="6" * 64))
+    found = problems(wheel, written, sbom=document)
+    assert found[0] == "SBOM: it says ziglang 0.16.0, but the statement 0.17.0"
+    assert found[1].startswith("SBOM: it says sources with sha256 6666")
+    assert problems(wheel, written, sbom=None) == ["SBOM: the wheel has none that can be read"]
+
+
+def test_a_missing_record_and_an_unknown_commit(wheel, written):
+    assert problems(wheel, written, record_sha256="", tree=None) == [
+        f"record: there is no {wheel.name}.record.json beside the wheel",
+        f"recipe: this checkout does not have commit {COMMIT}; git fetch, then verify again",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "JSONDecodeError"),
+        ("[]", "TypeError"),
+        ("{}", "KeyError: 'predicate'"),
+        (('{"predicate": {"buildDefinition": {"buildType": 1}, "runDetails": {}},'
+         ' "_type": 1, "predicateType": 2}'), "its types are 1, 2, 1; expected https://in-toto.io/Statement/v1"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_no_statement(wheel, text, words):
+    provenance_path(wheel).write_text(text)
+    with pytest.raises(ProvenanceError) as caught:
+        verify_provenance(wheel, CHECKOUT)
+    assert words in str(caught.value)
+
+
+def test_a_value_of_the_wrong_kind_is_named(wheel, made):
+    statement = json.loads(made.to_json())
+    statement["predicate"]["buildDefinition"]["externalParameters"]["archs"] = "gfx908"
+    statement["predicate"]["buildDefinition"]["externalParameters"]["more"] = 1
+    provenance_path(wheel).write_text(json.dumps(statement))
+    with pytest.raises(ProvenanceError) as caught:
+        read_provenance(provenance_path(wheel))
+    assert "archs: " in str(caught.value)
+    assert "more: " in str(caught.value)
+
+
+def test_no_statement(wheel):
+    with pytest.raises(ProvenanceError, match=r"there is no .*\.provenance\.json beside the wheel"):
+        verify_provenance(wheel, CHECKOUT)
+
+
+def test_a_signature_is_never_claimed():
+    assert "none beside the wheel" in signature_words(iter(["a.whl", "a.whl.record.json"]))
+    found = signature_words(iter(["a.whl", "a.whl.sigstore.json"]))
+    assert "a.whl.sigstore.json is beside the wheel and was not checked here" in found
+    assert "gh attestation verify" in found
+
+
+def test_ci_is_named_by_its_workflow_and_run():
+    runner = {
+        "GITHUB_ACTIONS": "true", "GITHUB_SERVER_URL": "https://github.test", "GITHUB_REPOSITORY": "o/r",
+        "GITHUB_RUN_ID": "7", "GITHUB_WORKFLOW_REF": "o/r/.github/workflows/release.yml@refs/heads/main",
+    }  # fmt: skip
+    found = run_details(runner, "now")
+    assert found.builder == "https://github.test/o/r/.github/workflows/release.yml@refs/heads/main"
+    assert found.invocation == "https://github.test/o/r/actions/runs/7/attempts/1"
+    assert run_details({}, "now").builder == LOCAL
+
+
+# Sources
+
+
+def test_changed_files_are_those_of_git_without_caches():
+    status = " M kernels/a.hpp\0?? kernels/b c.txt\0!! kernels/__pycache__/a.pyc\0"
+    assert changed_files(status) == ("kernels/a.hpp", "kernels/b c.txt")
+    assert changed_files("") == ()
+
+
+@pytest.mark.parametrize(
+    ("url", "uri"),
+    [
+        ("https://user:secret@host.test/o/r.git", "git+https://host.test/o/r.git"),
+        ("https://user:planted@forge:8443/r?token=planted#planted", "git+https://forge:8443/r"),
+        ("ssh://git@host.test:22/o/r", "git+ssh://host.test:22/o/r"),
+        ("/home/somebody/checkout", ""),
+        ("git@host.test:o/r", ""),
+    ],
+)
+def test_a_remote_without_credentials_or_paths_of_this_machine(url, uri):
+    assert remote_uri(url) == uri
+
+
+def test_the_flags_are_those_of_the_build_scripts():
+    flags = read_flags(CHECKOUT)
+    assert "-fuse-cuid=none" in flags["device"]
+    assert flags["host"][:2] == ("-target", "x86_64-linux-gnu.2.28")

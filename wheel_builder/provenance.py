@@ -1,0 +1,249 @@
+"""Provenance: what a wheel was made from and how, as an in-toto statement with SLSA's v1 predicate.
+
+``make_provenance`` is pure; the statement lies beside the wheel (``records.provenance_path``) and is
+published with it.  All but ``runDetails`` is the same for the same inputs.  A statement is only what somebody
+wrote; who that was is shown by a signature over it, which is made in CI and not here.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from wheel_builder.errors import ProvenanceError
+from wheel_builder.model import Job, Package
+from wheel_builder.packages import compiler_packages
+from wheel_builder.source import Source
+from wheel_builder.store import Artifact, key_of, sha256_file
+
+STATEMENT = "https://in-toto.io/Statement/v1"
+PREDICATE = "https://slsa.dev/provenance/v1"
+BUILD_TYPE = "urn:flash-attn-rocm:wheel-builder:1"
+LOCAL = "urn:flash-attn-rocm:builder:a-machine-of-its-user"
+SOURCE, SOURCE_TREE, IMAGE, BASE, HEADERS, ZIG, TOOLS = (
+    "source", "source-tree", "builder-image", "base-image", "torch-headers", "ziglang",
+    "builder-requirements",
+)  # fmt: skip
+WHEEL_MANIFEST = "wheel-manifest"
+REQUIREMENTS = "builder-requirements.txt"
+
+
+@dataclass(frozen=True)
+class Resource:
+    """Something that took part, or came out as well (SLSA's ResourceDescriptor)."""
+
+    name: str
+    digest: Mapping[str, str] = field(default_factory=dict)
+    uri: str = ""
+    annotations: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RunDetails:
+    """Who built and when; ``invocation`` names the CI's run, empty elsewhere."""
+
+    builder: str
+    finished: str
+    invocation: str = ""
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """The statement's content: ``dependencies`` and ``byproducts`` by name."""
+
+    wheel: str
+    sha256: str
+    rocm: str
+    archs: tuple[str, ...]
+    version: str
+    parameters: Mapping[str, Any]
+    dependencies: tuple[Resource, ...]
+    byproducts: tuple[Resource, ...]
+    run: RunDetails
+
+    def dependency(self, name: str) -> Resource:
+        return next((one for one in self.dependencies if one.name == name), Resource(name))
+
+    @property
+    def packages(self) -> Mapping[str, str]:
+        """The builder image's packages: name -> exact version."""
+        found: Mapping[str, str] = self.dependency(IMAGE).annotations.get("packages", {})
+        return found
+
+    @property
+    def commit(self) -> str:
+        return self.dependency(SOURCE).digest.get("gitCommit", "")
+
+    def with_byproduct(self, resource: Resource) -> "Provenance":
+        """With ``resource`` in place of one of its name."""
+        others = (one for one in self.byproducts if one.name != resource.name)
+        return replace(self, byproducts=(*others, resource))
+
+    def to_json(self) -> str:
+        statement = {
+            "_type": STATEMENT,
+            "subject": [{"name": self.wheel, "digest": {"sha256": self.sha256}}],
+            "predicateType": PREDICATE,
+            "predicate": {
+                "buildDefinition": {
+                    "buildType": BUILD_TYPE,
+                    "externalParameters": {
+                        "rocm": self.rocm,
+                        "archs": list(self.archs),
+                        "version": self.version,
+                    },
+                    "internalParameters": self.parameters,
+                    "resolvedDependencies": [_resource_json(one) for one in self.dependencies],
+                },
+                "runDetails": {
+                    "builder": {"id": self.run.builder},
+                    "metadata": _filled(
+                        {"invocationId": self.run.invocation, "finishedOn": self.run.finished}
+                    ),
+                    "byproducts": [_resource_json(one) for one in self.byproducts],
+                },
+            },
+        }
+        return json.dumps(statement, indent=2) + "\n"
+
+
+def make_provenance(
+    job: Job,
+    package: Package,
+    source: Source,
+    *,
+    version: str,
+    image: Artifact,
+    device_code: Sequence[Artifact],
+    wheel: Artifact,
+    run: RunDetails,
+) -> Provenance:
+    """The statement about a wheel, from what its stages stored; without a verification record yet."""
+    return Provenance(
+        wheel=str(wheel.facts["wheel"]),
+        sha256=str(wheel.facts["sha256"]),
+        rocm=job.rocm.version,
+        archs=job.archs,
+        version=version,
+        parameters={
+            "flags": {arch: list(flags) for arch, flags in source.flags.items()},
+            "llvm": job.rocm.llvm,
+            "platform_tag": package.platform_tag,
+            "source_date_epoch": source.source_date_epoch,
+        },
+        dependencies=(*_sources(source, wheel), *_environment(package, image)),
+        byproducts=(
+            *(Resource(f"device-code-{c.facts['arch']}", {"sha256": code_digest(c)}) for c in device_code),
+            Resource(WHEEL_MANIFEST, {"sha256": sha256_file(wheel.path / "manifest.json")}),
+        ),
+        run=run,
+    )
+
+
+def code_digest(code: Artifact) -> str:
+    """One sha256 over an arch's code objects, without the report that says how long they took."""
+    files = {name: digest for name, digest in code.manifest["files"].items() if name.endswith(".hsaco")}
+    return key_of(files, length=64)
+
+
+def run_details(environ: Mapping[str, str], finished: str) -> RunDetails:
+    """Of GitHub's CI when ``environ`` is that of its runner, of a plain machine otherwise."""
+    if environ.get("GITHUB_ACTIONS") != "true":
+        return RunDetails(LOCAL, finished)
+    server, repository = environ["GITHUB_SERVER_URL"], environ["GITHUB_REPOSITORY"]
+    run = f"{environ['GITHUB_RUN_ID']}/attempts/{environ.get('GITHUB_RUN_ATTEMPT', '1')}"
+    builder = f"{server}/{environ['GITHUB_WORKFLOW_REF']}"
+    return RunDetails(builder, finished, f"{server}/{repository}/actions/runs/{run}")
+
+
+def read_provenance(path: Path) -> Provenance:
+    """The statement in a file that nobody vouches for; raises ``ProvenanceError`` with what is wrong."""
+    title = f"{path.name} is not a provenance statement of this pipeline"
+    advice = "write it again: python -m wheel_builder release; or fetch the file once more"
+    try:
+        return parse_provenance(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        missing = f"there is no {path.name} beside the wheel"
+        raise ProvenanceError(missing, [f"{path} is not there"], advice=advice) from error
+    except ValidationError as error:
+        lines = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_url=False)]
+        raise ProvenanceError(title, lines, advice=advice) from error
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ProvenanceError(title, [f"{type(error).__name__}: {error}"], advice=advice) from error
+
+
+def parse_provenance(text: str) -> Provenance:
+    """The reverse of ``Provenance.to_json``; raises ``ValueError``, ``KeyError`` or ``TypeError``."""
+    statement = json.loads(text)
+    definition, details = (statement["predicate"][key] for key in ("buildDefinition", "runDetails"))
+    found = (statement["_type"], statement["predicateType"], definition["buildType"])
+    if found != (expected := (STATEMENT, PREDICATE, BUILD_TYPE)):
+        message = f"its types are {', '.join(map(str, found))}; expected {', '.join(expected)}"
+        raise ValueError(message)
+    [subject] = statement["subject"]
+    metadata = details["metadata"]
+    content = {
+        "wheel": subject["name"],
+        "sha256": subject["digest"]["sha256"],
+        **definition["externalParameters"],
+        "parameters": definition["internalParameters"],
+        "dependencies": definition["resolvedDependencies"],
+        "byproducts": details["byproducts"],
+        "run": {
+            "builder": details["builder"]["id"],
+            "finished": metadata["finishedOn"],
+            "invocation": metadata.get("invocationId", ""),
+        },
+    }
+    # JSON to JSON: strict, but with lists for tuples.
+    return _PROVENANCE.validate_json(json.dumps(content), strict=True, extra="forbid")
+
+
+_PROVENANCE = TypeAdapter(Provenance)
+
+
+def _sources(source: Source, wheel: Artifact) -> tuple[Resource, ...]:
+    changed = {"dirty": True, "changed": list(source.changed)} if source.changed else {"dirty": False}
+    commit = {"gitCommit": source.commit} if source.commit else {}
+    annotations = {**changed, "content_sha256": source.content}
+    return (
+        Resource(SOURCE, commit, source.uri, annotations),
+        Resource(SOURCE_TREE, {"sha256": str(wheel.manifest["inputs"]["sources"])}),
+    )
+
+
+def _environment(package: Package, image: Artifact) -> tuple[Resource, ...]:
+    facts, base = image.facts, image.facts["base"]
+    inside = {
+        "os": facts["os"],
+        "libcxx": facts["libcxx"],
+        "compiler": compiler_packages(facts["packages"]),
+        "packages": dict(facts["packages"]),
+        "python_packages": dict(sorted(facts["python_packages"].items())),
+    }
+    zig = facts["python_packages"]["ziglang"]
+    return (
+        Resource(IMAGE, _digest(facts["image_id"]), annotations={"ref": facts["ref"], **inside}),
+        Resource(BASE, _digest(base["image_id"]), annotations={"ref": base["ref"], "origin": base["origin"]}),
+        Resource(
+            HEADERS, {"sha256": package.torch_headers_sha256}, f"pkg:pypi/torch@{package.torch_headers}"
+        ),
+        Resource(ZIG, uri=f"pkg:pypi/ziglang@{zig}"),
+        Resource(TOOLS, {"sha256": image.manifest["inputs"]["files"][REQUIREMENTS]}),
+    )
+
+
+def _digest(image_id: str) -> dict[str, str]:
+    algorithm, _, value = image_id.partition(":")
+    return {algorithm: value}
+
+
+def _resource_json(resource: Resource) -> dict[str, Any]:
+    return _filled(asdict(resource))
+
+
+def _filled(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value}

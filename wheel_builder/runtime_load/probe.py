@@ -1,0 +1,123 @@
+"""Inside a builder image: load the wheel's library beside the image's real libamdhip64, and call it.
+
+    python3 probe.py LIBRARY FUNCTIONS      FUNCTIONS is JSON: {"hip": [...], "torch": [...]}
+
+Prints JSON: where each HIP function was found, the runtime's file, how many kernels the library names, what
+the runtime answered through it, and the code object version of this image's compiler.  Needs Python
+and clang.
+"""
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).parent
+OWN = (HERE / "torch_standin.c").read_text(encoding="ascii")
+ABI_VERSION_BYTE = 8  # EI_ABIVERSION in an ELF header
+KERNEL = 'extern "C" __attribute__((global)) void nothing() {}\n'
+
+
+class Found(ctypes.Structure):
+    """Dl_info of dladdr."""
+
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("name", ctypes.c_char_p),
+        ("at", ctypes.c_void_p),
+    )
+
+
+def main(library: str, functions: dict[str, list[str]]) -> dict[str, object]:
+    """What was shown; raises ``OSError`` when something cannot be loaded."""
+    with tempfile.TemporaryDirectory() as name:
+        torch = ctypes.CDLL(str(build_torch(Path(name), functions["torch"])), mode=ctypes.RTLD_GLOBAL)
+        runtime = find_runtime()
+        hip = ctypes.CDLL(runtime, mode=ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(library, mode=os.RTLD_NOW | os.RTLD_GLOBAL)
+        failed, instances = call(torch, "instances")
+        return {
+            "runtime": str(Path(runtime).resolve()),
+            "functions": {name: defined_in(hip, name) for name in functions["hip"]},
+            "instances": len(json.loads(instances)) if not failed else 0,
+            "answer": call(torch, "device_arch", 0)[1],
+            "code_object_version": code_object_version(Path(name)),
+        }
+
+
+def build_torch(folder: Path, names: list[str]) -> Path:
+    """A libtorch.so that has these functions."""
+    rest = [name for name in names if f" {name}(" not in OWN]
+    (folder / "rest.c").write_text("".join(f"long {name}(void) {{ return 0; }}\n" for name in rest))
+    out = folder / "libtorch.so"
+    clang = [
+        f"{os.environ['FA_LLVM']}/clang",
+        "-shared",
+        "-fPIC",
+        "-O1",
+        "-Wl,-soname,libtorch.so",
+        "-o",
+        str(out),
+    ]
+    subprocess.run([*clang, str(HERE / "torch_standin.c"), str(folder / "rest.c")], check=True)
+    return out
+
+
+def find_runtime() -> str:
+    """The image's libamdhip64, by the name that the linker's cache or ROCm's folder has."""
+    listed = subprocess.run(["/sbin/ldconfig", "-p"], check=True, capture_output=True, text=True).stdout
+    found = [line.split(" => ")[1] for line in listed.splitlines() if "libamdhip64.so." in line]
+    found += [str(path) for path in Path("/opt/rocm/lib").glob("libamdhip64.so.?")]
+    if not found:
+        message = "this image has no libamdhip64"
+        raise OSError(message)
+    return found[0]
+
+
+def defined_in(hip: ctypes.CDLL, name: str) -> str:
+    """The file that has the function; empty when the runtime does not have it."""
+    try:
+        function = getattr(hip, name)
+    except AttributeError:
+        return ""
+    found = Found()
+    dladdr = ctypes.CDLL(None).dladdr
+    dladdr(ctypes.cast(function, ctypes.c_void_p), ctypes.byref(found))
+    return Path(found.file.decode()).name
+
+
+def call(torch: ctypes.CDLL, name: str, *arguments: int) -> tuple[bool, str]:
+    """Call an operator of the library: whether it failed, and what it said."""
+    torch.standin_call.restype = ctypes.c_char_p
+    failed = ctypes.c_int()
+    argument = ctypes.c_uint64(arguments[0] if arguments else 0)
+    said = torch.standin_call(name.encode(), argument, len(arguments), ctypes.byref(failed))
+    if said is None:
+        message = f"the library did not register {name}"
+        raise OSError(message)
+    return bool(failed.value), said.decode()
+
+
+def code_object_version(folder: Path) -> int:
+    """The ABI version in the header of what this image's compiler writes."""
+    source, out = folder / "nothing.hip", folder / "nothing.hsaco"
+    source.write_text(KERNEL)
+    flags = [
+        "-x",
+        "hip",
+        "--offload-device-only",
+        "--no-gpu-bundle-output",
+        "--offload-arch=gfx942",
+        "-nogpuinc",
+    ]
+    clang = [f"{os.environ['FA_LLVM']}/clang++", *flags, "-nogpulib", str(source), "-o", str(out)]
+    subprocess.run(clang, check=True)
+    return out.read_bytes()[ABI_VERSION_BYTE]
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(main(sys.argv[1], json.loads(sys.argv[2]))) + "\n")

@@ -1,0 +1,116 @@
+"""Where a build's sources come from: the commit, what differs from it, and the sources of another commit."""
+
+import ast
+import re
+import tarfile
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+from wheel_builder.process import Runner, run
+from wheel_builder.stages.wheel import SOURCE_DATE_EPOCH, SOURCES, content_digest
+from wheel_builder.store import sha256_tree
+
+# What wheels and their builder images come from.
+PATHS = (*SOURCES, "dockerfiles", "matrix.yaml")
+COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+
+
+@dataclass(frozen=True)
+class Source:
+    """``changed`` are files that differ from the commit; ``content`` is ``content_digest``.
+
+    ``commit`` is empty outside git; ``uri`` is where the commit can be fetched, empty when unknown.
+    """
+
+    commit: str
+    uri: str
+    changed: tuple[str, ...]
+    content: str
+    flags: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    source_date_epoch: str = SOURCE_DATE_EPOCH
+
+    @property
+    def url(self) -> str:
+        """``uri`` for a browser."""
+        return self.uri.removeprefix("git+")
+
+    @property
+    def revision(self) -> str:
+        """The commit, and a word when files differ from it."""
+        return f"{self.commit}-changed" if self.commit and self.changed else self.commit
+
+
+def read_source(checkout: Path, *, run: Runner = run) -> Source:
+    """What git and the files of ``checkout`` say."""
+    git: list[str | Path] = ["git", "-C", checkout]
+    head = run([*git, "rev-parse", "--verify", "--quiet", "HEAD"], check=False)
+    commit = head.stdout.strip() if head.returncode == 0 else ""
+    listed = [*git, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--ignored"]
+    status = run([*listed, "--", *PATHS]).stdout if commit else ""
+    remote = run([*git, "remote", "get-url", "origin"], check=False)
+    return Source(
+        commit=commit,
+        uri=remote_uri(remote.stdout.strip()) if remote.returncode == 0 else "",
+        changed=changed_files(status),
+        content=content_digest(checkout),
+        flags=read_flags(checkout),
+    )
+
+
+def changed_files(status: str) -> tuple[str, ...]:
+    """The files of ``git status --porcelain -z``, ignored ones too, without Python's caches."""
+    names = (entry[3:] for entry in status.split("\0") if entry)
+    return tuple(sorted(name for name in names if "__pycache__" not in name.split("/")))
+
+
+def remote_uri(url: str) -> str:
+    """A remote's URL as SLSA writes it, without what may be a credential; empty for a folder's path."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https", "ssh", "git") or not parts.hostname:
+        return ""
+    host = parts.hostname + (f":{parts.port}" if parts.port else "")
+    return "git+" + urlunsplit((parts.scheme, host, parts.path, "", ""))
+
+
+def read_flags(checkout: Path) -> Mapping[str, tuple[str, ...]]:
+    """The compilers' flags: ``device`` from the kernels' build script, ``host`` from zig's file."""
+    script = ast.parse((checkout / "kernels/instances/build.py").read_text(encoding="utf-8"))
+    values = {
+        target.id: node.value
+        for node in script.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    host = (checkout / "kernels/zig_flags.txt").read_text(encoding="ascii").split()
+    return {"device": tuple(ast.literal_eval(values["COMPILE"])), "host": tuple(host)}
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The sources of a commit: ``content`` as in ``Source``, ``sources`` the digest that keys wheels."""
+
+    content: str
+    sources: str
+
+
+def read_tree(checkout: Path, commit: str, *, run: Runner = run) -> Tree | None:
+    """The digests of a commit's sources; None when ``checkout`` does not have the commit."""
+    if not has_commit(checkout, commit, run=run):
+        return None
+    with tempfile.TemporaryDirectory(prefix="flash-attn-rocm-") as name:
+        archive, root = Path(name) / "sources.tar", Path(name) / "sources"
+        run(["git", "-C", checkout, "archive", "--output", archive, commit, "--", *SOURCES])
+        with tarfile.open(archive) as tar:
+            tar.extractall(root, filter="data")
+        return Tree(content_digest(root), sha256_tree(root, [root / path for path in SOURCES]))
+
+
+def has_commit(checkout: Path, commit: str, *, run: Runner = run) -> bool:
+    """Whether the repository of ``checkout`` has the commit; a name that is no commit's is not there."""
+    if not COMMIT.fullmatch(commit):
+        return False
+    return run(["git", "-C", checkout, "cat-file", "-e", f"{commit}^{{commit}}"], check=False).returncode == 0
