@@ -21,9 +21,9 @@ from wheel_builder.elf import Elf, Undefined
 from wheel_builder.errors import AuditError, ElfError, WheelFileError
 from wheel_builder.fatbin import CodeObject
 from wheel_builder.foreign import is_foreign
+from wheel_builder.model import PROJECT
 from wheel_builder.wheelfile import MIB, WheelFile
 
-PROJECT = "flash-attn-rocm"
 PACKAGE = "flash_attn_rocm"
 LIBRARY = f"{PACKAGE}/_C/libflash_attn_rocm.so"
 TORCH_LIBRARY = "libtorch.so"

@@ -194,12 +194,12 @@ def _audit(args: argparse.Namespace) -> None:
 
 
 def _verify(args: argparse.Namespace) -> None:
-    from wheel_builder.verification import job_of, planned_verification, verify_files
+    from wheel_builder.verification import job_of, jobs_of, planned_verification, verify_files
 
     archs = wanted_archs(args)
     if args.dry_run:
         jobs = [job_of(file, read_matrix(), archs) for file in args.wheels]
-        print(*_numbered(planned_verification(jobs)), sep="\n")
+        print(*_numbered(planned_verification(jobs, jobs_of(args.runtimes, read_matrix()))), sep="\n")
         return
     place, plain = workplace(args), args.verbose or None
     with handing_over(args, place):
@@ -234,13 +234,42 @@ def _verify_provenance(args: argparse.Namespace) -> None:
         print(f"wheel      {wheel}", verify_provenance(wheel, ROOT), sep="\n")
 
 
+def published_wheels(args: argparse.Namespace) -> Iterator[Path]:
+    """The newest wheel of each ROCm version that ``_rebuild_options`` ask for; says where there is none."""
+    from wheel_builder.index import newest_wheel
+
+    for rocm in args.published:
+        if found := newest_wheel(args.index, rocm):
+            yield found
+        else:
+            print(f"{args.index} has no wheel of ROCm {rocm} that is not yanked")
+
+
 def _rebuild(args: argparse.Namespace) -> None:
+    from wheel_builder.errors import WheelError
     from wheel_builder.rebuild import rebuild
 
-    for wheel in args.wheels:
+    if not (args.wheels or args.published):
+        message = "no wheel is named"
+        raise WheelError(message, advice="name a .whl file, or ROCm versions with --published")
+    for wheel in [*args.wheels, *published_wheels(args)]:
         rebuilt = rebuild(wheel, ROOT, jobs=args.jobs, log=ROOT / "build" / "logs" / "rebuild.log")
         print(f"{rebuilt.wheel}: built again from commit {rebuilt.commit}, bit for bit the same file")
         print(f"sha256     {rebuilt.sha256}", f"built in   {rebuilt.image}", sep="\n")
+
+
+def _rebuild_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("wheels", nargs="*", type=Path, metavar="WHEEL")
+    parser.add_argument(
+        "--published",
+        type=names,
+        action="extend",
+        default=[],
+        metavar="V[,V]",
+        help="also the newest wheel in the index of each of these ROCm versions",
+    )
+    index_option(parser)
+    jobs_option(parser)
 
 
 def _emulate(args: argparse.Namespace) -> None:
@@ -398,7 +427,7 @@ def _runtime_image_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _drift(args: argparse.Namespace) -> None:
-    from wheel_builder.drift import packages_of, rebuilt_drift, refuse_drift, rocm_drift, torch_drift
+    from wheel_builder.drift import packages_of, refuse_drift, rocm_drift, torch_drift
     from wheel_builder.pipeline import planned_until, run_until
     from wheel_builder.plan import jobs_to_build
 
@@ -410,19 +439,8 @@ def _drift(args: argparse.Namespace) -> None:
     findings = torch_drift(plan.package)
     for job, image in zip(jobs_to_build(plan), images, strict=True):
         findings += rocm_drift(job.rocm, packages_of(image))
-    if args.rebuilt:
-        findings += rebuilt_drift(sorted(args.rebuilt.glob("*.whl")), place.index)
     refuse_drift(findings)
-    print("nothing has moved: torch, ROCm and the published wheels are as matrix.yaml has them")
-
-
-def _drift_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--rebuilt",
-        type=Path,
-        metavar="DIR",
-        help="wheels that were just built, to compare with those in the index",
-    )
+    print("nothing has moved: torch and ROCm are as matrix.yaml has them")
 
 
 def _perf(args: argparse.Namespace) -> None:
@@ -487,7 +505,7 @@ COMMANDS = (
         "rebuild",
         "build a wheel again from its statement and compare bit for bit",
         _rebuild,
-        (wheel_arguments, jobs_option),
+        (_rebuild_options,),
     ),
     Command(
         "emulate",
@@ -503,9 +521,9 @@ COMMANDS = (
     ),
     Command(
         "drift",
-        "say what has moved: torch, ROCm's packages, rebuilt wheels",
+        "say what has moved away from matrix.yaml: torch, ROCm's packages",
         _drift,
-        (_drift_options, *BUILD),
+        BUILD,
     ),
     Command("publish", "add verified wheels to a static index", _publish, (wheel_arguments, index_option)),
     Command("upload", "upload wheels with twine", _upload, (wheel_arguments, _upload_options)),

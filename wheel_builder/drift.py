@@ -1,4 +1,4 @@
-"""What has moved since matrix.yaml was written: torch, the distribution's ROCm, and the published wheels.
+"""What has moved since matrix.yaml was written: torch, and the distribution's ROCm.
 
 Each function returns findings as text, none if all is as it was; what cannot be known is no finding.
 """
@@ -14,7 +14,7 @@ from packaging.version import InvalidVersion, Version
 from wheel_builder.errors import DriftError
 from wheel_builder.model import Package, Rocm
 from wheel_builder.process import Runner, run
-from wheel_builder.store import MANIFEST, sha256_file
+from wheel_builder.store import MANIFEST
 
 # Debian's package whose version is that of the HIP runtime, which names the ROCm version.
 HIP = "libamdhip64-dev"
@@ -51,11 +51,6 @@ def rocm_drift(rocm: Rocm, packages: Mapping[str, str]) -> list[str]:
     return [f"the image of ROCm {rocm.version} has {HIP} {found}: {advice}"]
 
 
-def rebuilt_drift(rebuilt: Sequence[Path], index: Path) -> list[str]:
-    """Which of the wheels that were just built differ from those of the same name in the index."""
-    return [finding for wheel in rebuilt for finding in _differences(wheel, index)]
-
-
 def packages_of(image: Path) -> Mapping[str, str]:
     """The packages that a stored image's manifest lists."""
     facts = json.loads((image / MANIFEST).read_text(encoding="utf-8"))["facts"]
@@ -66,7 +61,7 @@ def packages_of(image: Path) -> Mapping[str, str]:
 def refuse_drift(findings: Sequence[str]) -> None:
     """Raise ``DriftError`` with all findings, if there are any."""
     if findings:
-        title = "what wheels are built from, or what was built, has moved"
+        title = "what wheels are built from has moved"
         raise DriftError(title, findings, advice="decide for each line; nothing that is published changes")
 
 
@@ -78,13 +73,3 @@ def _versions(text: str) -> Iterator[Version]:
             continue
         if not version.is_prerelease:
             yield Version(version.public)
-
-
-def _differences(wheel: Path, index: Path) -> Iterator[str]:
-    for published in sorted(index.glob(f"rocm*/simple/*/{wheel.name}")):
-        mine, theirs = sha256_file(wheel), sha256_file(published)
-        if mine != theirs:
-            yield (
-                f"{wheel.name}, built again, is not what was published: sha256 {mine[:16]}…, published "
-                f"{theirs[:16]}…; sources or packages of the image have changed, so raise the version"
-            )

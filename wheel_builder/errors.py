@@ -190,6 +190,6 @@ class ReleaseError(ProblemsError):
 
 
 class DriftError(ProblemsError):
-    """Upstream has moved away from matrix.yaml, or a published wheel no longer comes out the same."""
+    """Upstream has moved away from matrix.yaml."""
 
     exit_code = 52

@@ -91,6 +91,8 @@ def _unpack(file: Path, store: Store) -> None:
 
 
 def copy_wheels(results: Iterable[Path], folder: Path) -> list[Path]:
-    """Copy the wheels of results' folders to ``folder``; where they are then."""
+    """Copy the wheels of results' folders, and what lies beside each, to ``folder``; where the wheels are."""
     folder.mkdir(parents=True, exist_ok=True)
-    return [Path(shutil.copy2(file, folder)) for result in results for file in sorted(result.glob("*.whl"))]
+    files = [file for result in results for file in sorted(result.glob("*.whl*"))]
+    copies = [Path(shutil.copy2(file, folder)) for file in files]
+    return [copy for copy in copies if copy.suffix == ".whl"]

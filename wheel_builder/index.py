@@ -33,6 +33,7 @@ from wheel_builder.catalogue import Catalogue
 from wheel_builder.durable import ensure, make_folder
 from wheel_builder.errors import PublishError
 from wheel_builder.index_pages import ATTACHMENTS, Entry, Record, json_bytes
+from wheel_builder.model import PROJECT
 from wheel_builder.offers import Contents, finder_pages_of, in_order, simple_pages
 
 METADATA_SUFFIX = ".metadata"
@@ -165,6 +166,13 @@ def read_what_can_be_read(root: Path) -> tuple[Contents, tuple[str, ...]]:
             else:
                 contents.setdefault(rocm, {}).setdefault(path.parent.name, []).append(entry)
     return {rocm: in_order(projects) for rocm, projects in contents.items()}, tuple(problems)
+
+
+def newest_wheel(root: Path, rocm: str) -> Path | None:
+    """The newest wheel of ours that was built with ``rocm`` and is not yanked."""
+    entries = read_contents(root).get(rocm, {}).get(PROJECT, ())
+    names = [entry.record.filename for entry in entries if entry.yanked is None]
+    return simple_of(root, rocm) / PROJECT / names[-1] if names else None
 
 
 def beside(path: Path, suffix: str) -> Path:

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Provider = Literal["debian", "vendor"]
+# The name of the distribution on every index.
+PROJECT = "flash-attn-rocm"
 
 
 @dataclass(frozen=True)

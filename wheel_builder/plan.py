@@ -51,8 +51,12 @@ def device_rows(plan: Plan) -> list[dict[str, str]]:
 
 
 def wheel_rows(plan: Plan) -> list[dict[str, str]]:
-    """Rows of the workflow matrix that makes wheels; ``archs`` is what ``--archs`` takes."""
-    return [{"job": job.id, "rocm": job.rocm.version, "archs": ",".join(job.archs)} for job in plan.jobs]
+    """Rows of the workflow matrix that makes wheels; ``archs`` and ``runtimes`` are options of ours."""
+    runtimes = ",".join(job.rocm.version for job in plan.jobs)
+    return [
+        {"job": job.id, "rocm": job.rocm.version, "archs": ",".join(job.archs), "runtimes": runtimes}
+        for job in plan.jobs
+    ]
 
 
 def image_rows(plan: Plan, keys: Mapping[str, str]) -> list[dict[str, str]]:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+from wheel_builder.model import PROJECT
 from wheel_builder.packages import compiler_packages
 
-NAME = "flash-attn-rocm"
-FILE = f"{NAME}.cdx.json"
+FILE = f"{PROJECT}.cdx.json"
 SPEC_VERSION = "1.6"
 LLVM_LICENCE = "Apache-2.0 WITH LLVM-exception"
 # By the beginning of a package's name; an expression of SPDX.
@@ -68,7 +68,7 @@ def sbom_text(materials: Materials) -> str:
 def sbom(materials: Materials) -> dict[str, Any]:
     """The SBOM.  Scope ``required`` is in the wheel, ``excluded`` only took part in making it."""
     product = {
-        **_component("application", NAME, materials.version, "MIT", _pypi(NAME, materials.version)),
+        **_component("application", PROJECT, materials.version, "MIT", _pypi(PROJECT, materials.version)),
         "description": "FlashAttention for AMD GPUs",
     }
     parts = sorted(_parts(materials), key=lambda part: str(part["bom-ref"]))
@@ -93,7 +93,7 @@ def source_digest(document: Mapping[str, Any]) -> str:
     hashes = [
         h
         for part in document["components"]
-        if part["name"] == f"{NAME} sources"
+        if part["name"] == f"{PROJECT} sources"
         for h in part.get("hashes", ())
     ]
     return str(hashes[0]["content"]) if hashes else ""
@@ -101,7 +101,11 @@ def source_digest(document: Mapping[str, Any]) -> str:
 
 def _parts(materials: Materials) -> Iterator[dict[str, Any]]:
     own = _component(
-        "library", f"{NAME} sources", materials.version, "MIT", f"{_pypi(NAME, materials.version)}#kernels"
+        "library",
+        f"{PROJECT} sources",
+        materials.version,
+        "MIT",
+        f"{_pypi(PROJECT, materials.version)}#kernels",
     )
     yield {**own, "scope": "required", "hashes": [{"alg": "SHA-256", "content": materials.sources}]}
     libcxx = f"pkg:github/llvm/llvm-project@llvmorg-{materials.libcxx}#libcxx"
@@ -115,7 +119,7 @@ def _parts(materials: Materials) -> Iterator[dict[str, Any]]:
         **torch,
         "scope": "required",
         "description": "only its stable headers are compiled in; the user brings the library",
-        "properties": [{"name": f"{NAME}:headers-sha256", "value": materials.torch_sha256}],
+        "properties": [{"name": f"{PROJECT}:headers-sha256", "value": materials.torch_sha256}],
     }
     zig = _component("application", "ziglang", materials.zig, "MIT", _pypi("ziglang", materials.zig))
     yield {**zig, "scope": "excluded", "description": "compiles and links the host library"}

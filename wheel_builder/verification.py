@@ -84,7 +84,7 @@ def verify_files(
     ``others`` are ROCm versions whose runtimes the wheels are loaded under, besides their own.
     """
     jobs = [job_of(file, matrix, archs) for file in files]
-    more = jobs_to_build(make_plan(matrix, Selection(rocm=tuple(others)))) if others else ()
+    more = jobs_of(others, matrix)
     records = []
     with progress_of(planned_verification(jobs, more), place, plain) as progress:
         start_engine(place, progress)
@@ -144,6 +144,11 @@ def job_of(file: Path, matrix: Matrix, archs: Sequence[str] = ()) -> Job:
         raise WheelError(message, advice="name a .whl file") from error
     selection = Selection(rocm=(label.removeprefix("rocm"),), archs=tuple(archs))
     return jobs_to_build(make_plan(matrix, selection))[0]
+
+
+def jobs_of(rocm: Sequence[str], matrix: Matrix) -> tuple[Job, ...]:
+    """The jobs of these ROCm versions with all their archs; raises ``SelectionError`` for unknown ones."""
+    return jobs_to_build(make_plan(matrix, Selection(rocm=tuple(rocm)))) if rocm else ()
 
 
 def expectation(job: Job, package: Package, checkout: Path) -> Expectation:

@@ -53,6 +53,11 @@ class Runner:
         (folder / ".venv").symlink_to(sys.prefix)
         subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
         subprocess.run(["git", "remote", "add", "origin", self.remote], cwd=folder, check=True)
+        # The same commit in each: statements name it.
+        subprocess.run(["git", "add", "--all"], cwd=folder, check=True)
+        who = ["-c", "user.name=test", "-c", "user.email=test@localhost"]
+        env = os.environ | {"GIT_AUTHOR_DATE": "@0 +0000", "GIT_COMMITTER_DATE": "@0 +0000"}
+        subprocess.run(["git", *who, "commit", "--quiet", "--message=test"], cwd=folder, env=env, check=True)
         return folder
 
     def _command(self, step, folder, values):

@@ -10,7 +10,7 @@ import pytest
 from wheel_builder import commands
 from wheel_builder.cli import error_text, main
 from wheel_builder.commands import COMMANDS, Command, plan_of, workplace
-from wheel_builder.errors import CaseError, EngineError, WheelBuilderError
+from wheel_builder.errors import CaseError, EngineError, WheelBuilderError, WheelError
 from wheel_builder.hostenv import NO_SETTINGS
 from wheel_builder.options import release_options, run_options, selection_options, wheel_arguments
 
@@ -278,3 +278,21 @@ def test_emulate_used_wrongly(argv, words, capsys):
         main(["emulate", *argv])
     assert caught.value.code == 2
     assert words in " ".join(capsys.readouterr().err.split())
+
+
+def test_rebuild_of_an_index_without_wheels_says_so(capsys, tmp_path):
+    assert main(["rebuild", "--published", "7.2,6.4", "--index", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"{tmp_path} has no wheel of ROCm {rocm} that is not yanked" for rocm in ("7.2", "6.4")
+    ]
+
+
+def test_rebuild_of_nothing_is_refused(capsys):
+    assert main(["rebuild"]) == WheelError.exit_code
+    assert "no wheel is named" in capsys.readouterr().err
+
+
+def test_a_dry_run_of_verify_has_the_images_of_other_runtimes(capsys, tmp_path):
+    wheel = tmp_path / "flash_attn_rocm-0.1.0+rocm7.2-py3-none-manylinux_2_28_x86_64.whl"
+    assert main(["verify", "--dry-run", "--runtimes", "6.4", str(wheel)]) == 0
+    assert "rocm6.4 builder image" in capsys.readouterr().out

@@ -150,10 +150,11 @@ def test_an_archive_without_a_result_is_refused(there, tmp_path):
         take(folder, there, log=tmp_path / "log")
 
 
-def test_only_wheels_are_copied(tmp_path):
+def test_wheels_are_copied_with_their_statements_and_nothing_else(tmp_path):
     (tmp_path / "result").mkdir()
-    for name in ("a-1-py3-none-any.whl", "manifest.json"):
+    wheel, statement = "a-1-py3-none-any.whl", "a-1-py3-none-any.whl.provenance.json"
+    for name in (wheel, statement, "manifest.json"):
         (tmp_path / "result" / name).write_text(name)
     [copied] = copy_wheels([tmp_path / "result"], tmp_path / "to")
-    assert copied == tmp_path / "to" / "a-1-py3-none-any.whl"
-    assert [path.name for path in (tmp_path / "to").iterdir()] == ["a-1-py3-none-any.whl"]
+    assert copied == tmp_path / "to" / wheel
+    assert {path.name for path in (tmp_path / "to").iterdir()} == {wheel, statement}

@@ -17,6 +17,7 @@ from wheel_builder.index import (
     NewFile,
     add_file,
     changing,
+    newest_wheel,
     read_contents,
     write_pages,
     yank,
@@ -180,6 +181,18 @@ def test_yank_of_what_is_not_there(simple, tmp_path):
         PublishError, match=r"other\.whl cannot be yanked\n  - no such file in the index of ROCm 7\.2"
     ):
         yank(tmp_path, "7.2", "other.whl", "reason", catalogue=CATALOGUE, now=NOW)
+
+
+def test_the_newest_wheel_is_ours_of_that_rocm_and_not_yanked(simple, tmp_path):
+    assert newest_wheel(tmp_path, "7.2") is None
+    for version in ("1.10", "1.9", "1.11"):
+        name = f"flash_attn_rocm-{version}-py3-none-any.whl"
+        add_file(simple, replace(FILE, project="flash-attn-rocm", version=version, filename=name), NOW)
+    yank(tmp_path, "7.2", name, "wrong numbers", catalogue=CATALOGUE, now=NOW)
+    found = newest_wheel(tmp_path, "7.2")
+    assert found == simple / "flash-attn-rocm" / "flash_attn_rocm-1.10-py3-none-any.whl"
+    assert found.is_file()
+    assert newest_wheel(tmp_path, "6.4") is None
 
 
 def test_parts_of_an_interrupted_publisher_go(simple):

@@ -155,10 +155,11 @@ def test_device_rows_are_one_for_each_version_and_arch():
 
 def test_wheel_rows_have_the_archs_as_the_command_line_takes_them():
     rows = wheel_rows(plan(MATRIX, Selection()))
-    assert rows == [{"job": "rocm7.2", "rocm": "7.2", "archs": "gfx908,gfx942,gfx1100"}]
+    assert rows == [{"job": "rocm7.2", "rocm": "7.2", "archs": "gfx908,gfx942,gfx1100", "runtimes": "7.2"}]
     row = rows[0]
     again = plan(MATRIX, Selection(rocm=(row["rocm"],), archs=tuple(row["archs"].split(","))))
     assert wheel_rows(again) == rows
+    assert {row["runtimes"] for row in wheel_rows(plan(MATRIX, Selection(all_rocm=True)))} == {"7.2,6.4"}
 
 
 # What the builder images of all versions are made of, by job.

@@ -9,8 +9,8 @@ from packaging.version import Version
 
 from wheel_builder.catalogue import Catalogue, Gpu
 from wheel_builder.index_pages import Entry
+from wheel_builder.model import PROJECT
 
-PROJECT = "flash-attn-rocm"
 SCHEMA = 1
 
 

@@ -5,8 +5,9 @@ import hashlib
 from collections.abc import Iterator
 from importlib.resources import files
 
-from wheel_builder.finder.data import PROJECT, Answer, Finder, Wheel, answers, torch_notes
+from wheel_builder.finder.data import Answer, Finder, Wheel, answers, torch_notes
 from wheel_builder.finder.html import Html, element, joined, void
+from wheel_builder.model import PROJECT
 
 INDEX = "INDEX"  # in commands; the script puts the page's own address there
 TOOLS = ("pip", "uv", "Docker")
