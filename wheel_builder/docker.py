@@ -131,20 +131,6 @@ def open_to_all(folder: Path) -> Iterator[None]:
     folder.chmod(0o755)
 
 
-def open_cache(folder: Path) -> Path:
-    """A folder in ``folder`` that ``NOBODY`` can write to, to mount; made where it is not there.
-
-    Nobody else on this machine reaches it: ``folder`` is made the caller's alone.
-    """
-    inside = folder / "objects"
-    if not inside.is_dir():
-        folder.mkdir(parents=True, exist_ok=True)
-        folder.chmod(0o700)
-        inside.mkdir()
-        inside.chmod(0o777)
-    return inside
-
-
 def inspect_image(ref: str, *, run: Runner = run) -> ImageInfo | None:
     """What the engine has under this name, or None; raises ``CommandFailedError`` without an engine."""
     ids = run(["docker", "images", "--quiet", "--no-trunc", ref]).stdout.split()

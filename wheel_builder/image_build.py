@@ -17,7 +17,6 @@ from wheel_builder.hostenv import HostSettings
 from wheel_builder.process import Runner
 from wheel_builder.store import Artifact, Store, key_of, sha256_file
 
-NOBODY = "65534:65534"
 PYTHON_PACKAGES = ("python3-venv", "ca-certificates")
 
 
@@ -141,7 +140,7 @@ def package_groups(groups: Sequence[tuple[str, Sequence[str]]]) -> str:
 
 def run_check(ref: str, argv: Sequence[str], what: str, *, log: Path, run: Runner) -> None:
     """Run an image's own check in it, without network and rights; raises ``ImageError`` with its words."""
-    done = docker.run_in(ref, argv, user=NOBODY, log=log, check=False, run=run)
+    done = docker.run_in(ref, argv, user=docker.NOBODY, log=log, check=False, run=run)
     if done.returncode == 0:
         return
     found = [line for line in done.stdout.splitlines() if line.startswith(f"{argv[0]}:")]
@@ -156,8 +155,10 @@ def describe(ref: str, *, log: Path, run: Runner) -> Mapping[str, Any]:
         message = f"{ref}: the engine does not have the image that was just built"
         raise ImageError(message, advice="is another process removing images? then run again")
     query = ["--show", "--showformat", "${Package} ${Version}\\n"]
-    listed = docker.run_in(ref, query, entrypoint="dpkg-query", user=NOBODY, log=log, run=run).stdout
-    release = docker.run_in(ref, ["/etc/os-release"], entrypoint="cat", user=NOBODY, log=log, run=run).stdout
+    listed = docker.run_in(ref, query, entrypoint="dpkg-query", user=docker.NOBODY, log=log, run=run).stdout
+    release = docker.run_in(
+        ref, ["/etc/os-release"], entrypoint="cat", user=docker.NOBODY, log=log, run=run
+    ).stdout
     return {
         "ref": ref,
         "image_id": info.id,

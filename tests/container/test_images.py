@@ -7,8 +7,9 @@ import pytest
 
 from tests.conftest import CHECKOUT
 from wheel_builder import docker
+from wheel_builder.docker import NOBODY
 from wheel_builder.errors import ImageError
-from wheel_builder.image_build import NOBODY, run_check
+from wheel_builder.image_build import run_check
 from wheel_builder.model import Rocm
 from wheel_builder.process import run
 from wheel_builder.stages.image import build_image

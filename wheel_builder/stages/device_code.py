@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from wheel_builder.docker import NOBODY, Mount, open_cache, open_to_all, run_in
+from wheel_builder.compiler_cache import CACHE, cache_mount, cache_settings
+from wheel_builder.docker import NOBODY, Mount, open_to_all, run_in
 from wheel_builder.errors import CommandFailedError, DeviceCodeError
 from wheel_builder.packages import compiler_packages
 from wheel_builder.process import Runner, run
@@ -72,11 +73,11 @@ def _compile(
         str(jobs),
     ]
     mounts = [Mount(checkout / "kernels", "/src/kernels"), Mount(out, "/out", writable=True)]
-    env = {}
+    env: Mapping[str, str] = {}
     if cache:
-        argv += ["--cache", "/cache"]
-        mounts.append(Mount(open_cache(cache / "device"), "/cache", writable=True))
-        env = {"CCACHE_COMPILERCHECK": f"string:{compiler_id(image.facts)}"}
+        argv += ["--cache", CACHE]
+        mounts.append(cache_mount(cache / "device"))
+        env = cache_settings(compiler_id(image.facts))
     try:
         run_in(image.facts["ref"], argv, mounts=mounts, env=env, user=NOBODY, log=log, run=run)
     except CommandFailedError as error:

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from wheel_builder.docker import NOBODY, Mount, open_cache, owner_flag, remove_own, run_in
+from wheel_builder.compiler_cache import CACHE, cache_mount, cache_settings
+from wheel_builder.docker import NOBODY, Mount, owner_flag, remove_own, run_in
 from wheel_builder.errors import WheelError
 from wheel_builder.model import Job, Package
 from wheel_builder.process import Runner, run
@@ -27,7 +28,6 @@ SOURCES = ("pyproject.toml", "LICENSE", "kernels", "wheel_builder")
 CONTENT = ("kernels", "LICENSE")
 # What run_in gives its containers, for the one that cibuildwheel makes; the project in it is a copy.
 CONFINED = f"--network=none --user={NOBODY} --cap-drop=ALL --security-opt=no-new-privileges"
-CACHE = "/cache"
 # Times inside the archive say nothing about it; a constant keeps equal contents equal. Zip begins in 1980.
 SOURCE_DATE_EPOCH = "315619200"
 
@@ -131,10 +131,9 @@ def _run_cibuildwheel(
     repair = "PYTHONPATH={project} python -m wheel_builder repair {wheel} {dest_dir}"
     create_args = f"{CONFINED} {owner_flag()}"
     if cache:
-        folder = open_cache(cache / "host")
-        create_args += f" --mount {shlex.quote(Mount(folder, CACHE, writable=True).flag)}"
+        create_args += f" --mount {shlex.quote(cache_mount(cache / 'host').flag)}"
         zig = image.facts["python_packages"]["ziglang"]
-        environment |= {"FA_CACHE": CACHE, "CCACHE_COMPILERCHECK": f"string:ziglang-{zig}"}
+        environment |= {"FA_CACHE": CACHE, **cache_settings(f"ziglang-{zig}")}
     env = os.environ | {
         "CIBW_BUILD": f"{interpreter}-manylinux_x86_64",
         "CIBW_ARCHS": "x86_64",
