@@ -517,7 +517,9 @@ struct Forward {
     const float kept = kDrops && params.dropout_below != 0 ? params.dropout_scale : 1;
     store_column<Unit, kDType, kHeadDim, kOutSteps>(o, c, softmax.inverse_sum(c) * (kOutUnit * kept), out,
                                                     lane, first_out_step());
-    if (stores_lse) params.lse[lse_at] = softmax.log_sum_exp(c);
+    if (!stores_lse) return;
+    const float lse = softmax.log_sum_exp(c);
+    params.lse[lse_at] = lse == lse ? lse : __builtin_inff();
   }
 
   // Of the steps of head_dim, the wave's first.
