@@ -56,7 +56,7 @@ class Instruction:
 
     @cached_property
     def touches(self) -> frozenset[str]:
-        """What another instruction may depend on: EXEC only where it is written, for almost all read it."""
+        """What a later instruction may depend on; of EXEC only that it was written."""
         return self.writes | (self.reads - {"exec"})
 
     @cached_property

@@ -85,7 +85,7 @@ def pairs_before(kernel: Kernel, number: int, far: Callable[[Distance], bool]) -
     """Instruction ``number`` with each before it on some path that names one of its live registers, until the
     distance is ``far``."""
     second = kernel.instructions[number]
-    todo = [(before, Distance(), second.touches) for before in kernel.predecessors[number]]
+    todo = [(before, Distance(), second.reads | second.writes) for before in kernel.predecessors[number]]
     met = set(todo)
     while todo:
         at, distance, live = todo.pop()
