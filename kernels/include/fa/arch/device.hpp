@@ -24,6 +24,10 @@ FA_DEVICE float uniform(float value) {
   return __builtin_bit_cast(float, uniform(__builtin_bit_cast(int, value)));
 }
 
+// Of a value that is the same in all lanes; in scalar registers, which have no fp32 arithmetic everywhere.
+FA_DEVICE bool is_zero(float value) { return __builtin_bit_cast(uint32_t, value) << 1 == 0; }
+FA_DEVICE bool has_sign(float value) { return __builtin_bit_cast(int, value) < 0; }
+
 // A value whose users stay where they are: what follows from it is not computed before the loop and kept in
 // registers through it.  `here` is for values that differ between lanes, `here_uniform` for those that do
 // not.

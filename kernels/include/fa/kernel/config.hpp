@@ -32,6 +32,8 @@ struct FwdConfig {
   int query_steps;     // steps of Q that are held in registers; the others are in LDS
   bool one_stage;      // K and V on their way to LDS share registers: fewer, and less time to hide latency
   int ahead;           // matrix steps whose operands the compiler may load at once; 0: as many as it likes
+  // Fewer instructions outside of the products, for LDS (padded tiles) and registers (values kept twice).
+  bool lean = false;
 };
 
 // `featured`: of the loop that has all features; waves and their queries are those of the plain one.
@@ -48,14 +50,14 @@ constexpr FwdConfig fwd_config(Gfx arch, DType, int head_dim, bool featured = fa
     }
     case MatrixUnit::wmma: {
       const int steps = head_dim / Layout<MatrixUnit::wmma>::kK;
-      if (featured && head_dim > 32 && !large) return {8, head_dim > 64 ? 16 : 32, 6, steps, true, 0};
+      if (featured && head_dim > 32 && !large) return {8, head_dim > 64 ? 16 : 32, 6, steps, true, 0, true};
       const bool one_stage = featured;
-      if (!large) return {8, head_dim > 64 ? 32 : 64, 6, steps, one_stage, head_dim > 96 ? 4 : 0};
+      if (!large) return {8, head_dim > 64 ? 32 : 64, 6, steps, one_stage, head_dim > 96 ? 4 : 0, true};
       if (head_dim <= 192) return {8, 16, 1, featured ? 4 : 6, false, 4};
       return {8, 16, 1, 5, true, 0};
     }
     case MatrixUnit::dot2:
-      if (!large) return {8, head_dim > 64 ? 32 : 64, 4, 0, featured, 0};
+      if (!large) return {8, head_dim > 64 ? 32 : 64, 4, 0, featured, 0, true};
       return {head_dim > 192 ? 4 : 8, 16, 1, 0, true, head_dim > 192 ? 1 : 0};
   }
   return {};

@@ -18,7 +18,9 @@
 namespace fa {
 
 // kBegun: S begins with the shift; else it begins with 0, for scores that are changed before softmax.
-template <class Unit, int kSteps, bool kBegun>
+// kPaired: some values are kept twice, because instructions issued in pairs take their operands from different
+// registers.
+template <class Unit, int kSteps, bool kBegun, bool kPaired>
 struct FoldedSoftmax {
   using C = typename Unit::C;
   static constexpr int kColumns = Unit::kColumns;
@@ -168,12 +170,13 @@ struct FoldedSoftmax {
       sum[column] *= factor;
       if (rises) floor[column] = 0;
       large |= !(__builtin_fabsf(to * c) <= kFar);
+      const float by_again = kPaired ? here(by) : by, to_again = kPaired ? here(to) : to;
 #pragma unroll
       for (int row = 0; row < Unit::kRows; ++row) {
         const int at = element(row, column);
-        moved[at] = by;
+        moved[at] = row % 2 == 0 ? by : by_again;
         factors[at] = factor;
-        shift[at] = to;
+        shift[at] = row % 2 == 0 ? to : to_again;
       }
     }
     far = any_lane<Unit::kWave>(large);

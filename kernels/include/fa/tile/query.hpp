@@ -14,7 +14,7 @@ struct QuerySign {
   uint32_t keep;
   uint32_t flip;
 
-  FA_DEVICE explicit QuerySign(float scale) : keep(scale == 0 ? 0 : ~0u), flip(scale < 0 ? 0x80008000u : 0) {}
+  FA_DEVICE QuerySign(bool zero, bool negative) : keep(zero ? 0 : ~0u), flip(negative ? 0x80008000u : 0) {}
 
   // Whether Q stays as it is; the same in all lanes.
   FA_DEVICE bool none() const { return (~keep | flip) == 0; }
@@ -58,9 +58,9 @@ struct QueryInRegisters {
   }
 };
 
-template <class Unit, int kFirst, int kSteps>
+template <class Unit, int kFirst, int kSteps, bool kPadded>
 struct QueryInLds {
-  using Tile = LdsTile<Unit::kN, kSteps * Unit::kK * 2, Unit::kN>;
+  using Tile = LdsTile<Unit::kN, kSteps * Unit::kK * 2, Unit::kN, kPadded>;
 
   template <class Window, class Convert>
   FA_DEVICE static void load(LdsBytes tile, const Window& window, QuerySign sign, Convert& convert,
@@ -92,8 +92,8 @@ struct QueryInRegisters<Unit, kFirst, 0> {
   FA_DEVICE typename Unit::B operand(int) const { return {}; }
 };
 
-template <class Unit, int kFirst>
-struct QueryInLds<Unit, kFirst, 0> {
+template <class Unit, int kFirst, bool kPadded>
+struct QueryInLds<Unit, kFirst, 0, kPadded> {
   struct Tile {
     static constexpr int kBytes = 0;
   };
@@ -102,13 +102,13 @@ struct QueryInLds<Unit, kFirst, 0> {
   FA_DEVICE static typename Unit::B operand(LdsBytes, int, int) { return {}; }
 };
 
-template <class Unit, int kHeadDim, int kInRegisters>
+template <class Unit, int kHeadDim, int kInRegisters, bool kPadded>
 struct Query {
   static constexpr int kSteps = kHeadDim / Unit::kK;
   // Steps in LDS need no copy of the code for each where there are many.
   static constexpr int kUnroll = kInRegisters == 0 && (kHeadDim > 128 || !Unit::kShort) ? 2 : kSteps;
   using Held = QueryInRegisters<Unit, 0, kInRegisters>;
-  using Rest = QueryInLds<Unit, kInRegisters, kSteps - kInRegisters>;
+  using Rest = QueryInLds<Unit, kInRegisters, kSteps - kInRegisters, kPadded>;
   static constexpr int kLdsBytes = Rest::Tile::kBytes;
 
   Held held;

@@ -21,9 +21,9 @@ FA_DEVICE void for_pieces(int thread, Action action) {
 }
 
 // K as it is: row `key` of the tile goes to LDS row slot_of_row(key).
-template <class Layout, int kKeys, int kHeadDim, int kThreads>
+template <class Layout, int kKeys, int kHeadDim, int kThreads, bool kPadded>
 struct KeyStage {
-  using Tile = LdsTile<kKeys, kHeadDim * 2, Layout::kM>;
+  using Tile = LdsTile<kKeys, kHeadDim * 2, Layout::kM, kPadded>;
   static constexpr int kPieces = kKeys * Tile::kUnits;
   static constexpr int kLoads = (kPieces + kThreads - 1) / kThreads;
 
@@ -48,9 +48,9 @@ struct KeyStage {
 
 // V transposed: LDS row slot_of_row(d) holds element d of all keys of the tile, so that a lane reads
 // consecutive keys at once.  A thread turns blocks of 4 keys by kWidth elements.
-template <class Layout, int kKeys, int kHeadDim, int kThreads>
+template <class Layout, int kKeys, int kHeadDim, int kThreads, bool kPadded>
 struct ValueStage {
-  using Tile = LdsTile<kHeadDim, kKeys * 2, Layout::kM>;
+  using Tile = LdsTile<kHeadDim, kKeys * 2, Layout::kM, kPadded>;
   // As narrow as leaves every thread one block, so that none waits; 4, 8 or 16 bytes of each key.
   static constexpr int kFair = kKeys * kHeadDim / 4 / kThreads;
   static constexpr int kWidth = kFair <= 2 ? 2 : kFair <= 4 ? 4 : 8;
