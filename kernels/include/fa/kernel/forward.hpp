@@ -240,7 +240,7 @@ struct Forward {
   }
 
   FA_DEVICE Q query_of_block(int wave_row, Convert& convert) const {
-    const QuerySign sign(scale_is_zero(), scale_is_negative());
+    const QuerySign sign = kConfig.lean ? QuerySign::told_by_bits(params.scale) : QuerySign(params.scale);
     if constexpr (kPacked) {
       const PackedWindow window{
           query_matrix().base,      params.q_row * 2, params.q_head * 2, group, wave_row,
@@ -382,9 +382,6 @@ struct Forward {
   }
 
   FA_DEVICE bool scale_is_zero() const { return kConfig.lean ? is_zero(params.scale) : params.scale == 0; }
-  FA_DEVICE bool scale_is_negative() const {
-    return kConfig.lean ? has_sign(params.scale) && !is_zero(params.scale) : params.scale < 0;
-  }
 
   FA_DEVICE int64_t batch_offset(int64_t batch_stride) const {
     return params.cu_seqlens_q == nullptr ? batch * batch_stride : 0;
@@ -520,9 +517,10 @@ struct Forward {
     for (int c = 0; c < Unit::kColumns; ++c) {
       const int column = Unit::column(lane, c);
       if (wave_row + column >= sequence.seqlen_q) continue;
-      store_column<Unit, kDType, kHeadDim, kOutSteps>(
-          o, c, softmax.inverse_sum(c) * (kOutUnit * kept), lane, 0,
-          [&](int byte, auto words) { out.write(column, byte, words); });
+      const int held = held_byte<Unit, kHeadDim>(lane, 0);
+      store_column<Unit, kDType, kOutSteps>(
+          o, c, softmax.inverse_sum(c) * (kOutUnit * kept),
+          [&](int byte, auto words) { out.write(column, held + byte, words); });
       if (Unit::held_begin(lane, kKeys) == 0) lse.write(column, 0, softmax.log_sum_exp(c));
     }
   }
@@ -549,9 +547,11 @@ struct Forward {
     char* out = static_cast<char*>(params.out) +
                 (in_batch * params.o_batch + head_q * params.o_head + at * params.o_row) * 2;
     const float kept = kDrops && params.dropout_below != 0 ? params.dropout_scale : 1;
-    store_column<Unit, kDType, kHeadDim, kOutSteps>(
-        o, c, softmax.inverse_sum(c) * (kOutUnit * kept), lane, first_out_step(),
-        [=](int byte, auto words) { *reinterpret_cast<decltype(words)*>(out + byte) = words; });
+    const float factor = softmax.inverse_sum(c) * (kOutUnit * kept);
+    char* held = out + held_byte<Unit, kHeadDim>(lane, first_out_step());
+    store_column<Unit, kDType, kOutSteps>(o, c, factor, [=](int byte, auto words) {
+      *reinterpret_cast<decltype(words)*>(held + byte) = words;
+    });
     if (stores_lse) params.lse[lse_at] = softmax.log_sum_exp(c);
   }
 

@@ -14,7 +14,15 @@ struct QuerySign {
   uint32_t keep;
   uint32_t flip;
 
-  FA_DEVICE QuerySign(bool zero, bool negative) : keep(zero ? 0 : ~0u), flip(negative ? 0x80008000u : 0) {}
+  FA_DEVICE explicit QuerySign(float scale) : keep(scale == 0 ? 0 : ~0u), flip(scale < 0 ? 0x80008000u : 0) {}
+
+  // The same, found in scalar registers.
+  FA_DEVICE static QuerySign told_by_bits(float scale) {
+    QuerySign sign(1);
+    if (is_zero(scale)) sign.keep = 0;
+    if (has_sign(scale) && !is_zero(scale)) sign.flip = 0x80008000u;
+    return sign;
+  }
 
   // Whether Q stays as it is; the same in all lanes.
   FA_DEVICE bool none() const { return (~keep | flip) == 0; }
