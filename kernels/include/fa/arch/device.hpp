@@ -24,10 +24,6 @@ FA_DEVICE float uniform(float value) {
   return __builtin_bit_cast(float, uniform(__builtin_bit_cast(int, value)));
 }
 
-// Of a value that is the same in all lanes; in scalar registers, which have no fp32 arithmetic everywhere.
-FA_DEVICE bool is_zero(float value) { return __builtin_bit_cast(uint32_t, value) << 1 == 0; }
-FA_DEVICE bool has_sign(float value) { return __builtin_bit_cast(int, value) < 0; }
-
 // A value whose users stay where they are: what follows from it is not computed before the loop and kept in
 // registers through it.  `here` is for values that differ between lanes, `here_uniform` for those that do
 // not.
@@ -40,6 +36,10 @@ FA_DEVICE int here_uniform(int value) {
   asm volatile("" : "+s"(value));
   return value;
 }
+
+// Of a value that is the same in all lanes; in scalar registers, which have no fp32 arithmetic everywhere.
+// Opaque, because the compiler would make a comparison of numbers of it.
+FA_DEVICE bool is_zero(float value) { return here_uniform(__builtin_bit_cast(int, value)) << 1 == 0; }
 
 // Orders the LDS accesses of all waves of the workgroup; leaves global loads in flight.
 FA_DEVICE void workgroup_barrier() {

@@ -356,10 +356,15 @@ struct Forward {
     const int head_k = kPacked || (kConfig.lean && params.nheads == params.nheads_k)
                            ? head
                            : uniform(head / (params.nheads / params.nheads_k));
-    const int64_t place = paged || ragged ? 0 : uniform(place_in_cache(params, batch));
+    const int64_t place = paged || ragged ? 0 : place_of_sequence();
     const int64_t offset =
         place * batch_stride + head_k * head_stride + (paged ? 0 : sequence.k_first * row_stride);
     return {{static_cast<const char*>(base) + offset * 2, row_stride * 2, rows}, batch_stride * 2};
+  }
+
+  FA_DEVICE int place_of_sequence() const {
+    if (kConfig.lean && params.cache_batch_idx == nullptr) return batch;
+    return uniform(place_in_cache(params, batch));
   }
 
   // The thread as it moves tiles.  Where registers are short, its addresses are computed for each tile.

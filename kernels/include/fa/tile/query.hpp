@@ -18,9 +18,13 @@ struct QuerySign {
 
   // The same, found in scalar registers.
   FA_DEVICE static QuerySign told_by_bits(float scale) {
+    const uint32_t bits = __builtin_bit_cast(uint32_t, scale), size = bits << 1;
+    // Its highest bit says that the scale is not zero.  Opaque: else it becomes a condition of lanes.
+    const int sized = here_uniform(static_cast<int>(size | -size));
+    const uint32_t turned = bits & sized & 0x80000000u;
     QuerySign sign(1);
-    if (is_zero(scale)) sign.keep = 0;
-    if (has_sign(scale) && !is_zero(scale)) sign.flip = 0x80008000u;
+    sign.keep = sized >> 31;
+    sign.flip = turned | turned >> 16;
     return sign;
   }
 
