@@ -50,10 +50,11 @@ constexpr FwdConfig fwd_config(Gfx arch, DType, int head_dim, bool featured = fa
     }
     case MatrixUnit::wmma: {
       const int steps = head_dim / Layout<MatrixUnit::wmma>::kK;
-      if (featured && head_dim > 32 && !large) return {8, head_dim > 64 ? 16 : 32, 6, steps, true, 0, true};
+      const bool lean = head_dim != 96;  // whose loop it would cost a wave
+      if (featured && head_dim > 32 && !large) return {8, head_dim > 64 ? 16 : 32, 6, steps, true, 0, lean};
       const bool one_stage = featured;
       if (head_dim == 64) return {8, 32, 10, steps, one_stage, 0, true};
-      if (!large) return {8, head_dim > 64 ? 32 : 64, 6, steps, one_stage, head_dim > 96 ? 4 : 0, true};
+      if (!large) return {8, head_dim > 64 ? 32 : 64, 6, steps, one_stage, head_dim > 96 ? 4 : 0, lean};
       if (head_dim <= 192) return {8, 16, 1, featured ? 4 : 6, false, 4};
       return {8, 16, 1, 5, true, 0};
     }

@@ -18,8 +18,8 @@
 namespace fa {
 
 // kBegun: S begins with the shift; else it begins with 0, for scores that are changed before softmax.
-// kPaired: some values are kept twice, because instructions issued in pairs take their operands from different
-// registers.
+// kPaired: some values are kept twice, because instructions issued in pairs take their operands from
+// different registers.
 template <class Unit, int kSteps, bool kBegun, bool kPaired>
 struct FoldedSoftmax {
   using C = typename Unit::C;
@@ -154,8 +154,8 @@ struct FoldedSoftmax {
   template <int kOut, bool kFirst>
   FA_DEVICE void raise(C* s, C* o, int lane) {
     C moved, factors;
-    bool correct = false, large = false;
-    uint32_t none = 0;
+    bool correct = false, none = false, large = false;
+    uint32_t lanes = 0;
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
       float own = s[0][column];
@@ -170,7 +170,8 @@ struct FoldedSoftmax {
       // Sum and O are still 0 at the first key; exp2 could overflow there, and 0 * inf is NaN.
       const float factor = !kFirst && rises && !first ? __builtin_amdgcn_exp2f(by * c) : 1;
       correct |= rises && !first;
-      none |= __builtin_amdgcn_ballot_w32(first) & ~__builtin_amdgcn_ballot_w32(above);
+      none |= first && !rises;
+      lanes |= __builtin_amdgcn_ballot_w32(first) & ~__builtin_amdgcn_ballot_w32(above);
       sum[column] *= factor;
       if (rises) floor[column] = 0;
       large |= !(__builtin_fabsf(to * c) <= kFar);
@@ -185,7 +186,7 @@ struct FoldedSoftmax {
     }
     far = any_lane<Unit::kWave>(large);
     Unit::settle(shift);
-    unseen = static_cast<int>(none);
+    unseen = static_cast<int>(kPaired ? lanes : __builtin_amdgcn_ballot_w32(none));
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       Unit::settle(s[step]);

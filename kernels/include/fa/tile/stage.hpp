@@ -46,7 +46,8 @@ struct KeyStage {
     for_pieces<kPieces, kThreads, Layout::kWave>(thread, [&](int i, int index) {
       const int first = kNear ? thread : index;
       Tile::write(Tile::period(tile, kNear ? i * (kApart / Layout::kM) : 0),
-                  Layout::slot_of_row(first / Tile::kUnits, kKeys), first % Tile::kUnits, 0, convert(unit[i]));
+                  Layout::slot_of_row(first / Tile::kUnits, kKeys), first % Tile::kUnits, 0,
+                  convert(unit[i]));
     });
   }
 };
