@@ -59,7 +59,7 @@ constexpr FwdConfig fwd_config(Gfx arch, DType, int head_dim, bool featured = fa
       return {8, 16, 1, 5, true, 0};
     }
     case MatrixUnit::dot2:
-      if (!large) return {8, head_dim > 64 ? 32 : 64, 4, 0, featured, 0, true};
+      if (!large) return {8, head_dim > 64 ? 32 : 64, 4, 0, featured, 0, head_dim > 32};
       return {head_dim > 192 ? 4 : 8, 16, 1, 0, true, head_dim > 192 ? 1 : 0};
   }
   return {};
