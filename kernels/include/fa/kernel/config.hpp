@@ -37,7 +37,7 @@ struct FwdConfig {
 };
 
 // `featured`: of the loop that has all features; waves and their queries are those of the plain one.
-constexpr FwdConfig fwd_config(Gfx arch, DType, int head_dim, bool featured = false) {
+constexpr FwdConfig fwd_config(Gfx arch, DType dtype, int head_dim, bool featured = false) {
   const bool large = head_dim > 128;
   switch (traits(arch).unit) {
     case MatrixUnit::mfma: {
@@ -58,9 +58,12 @@ constexpr FwdConfig fwd_config(Gfx arch, DType, int head_dim, bool featured = fa
       if (head_dim <= 192) return {8, 16, 1, featured ? 4 : 6, false, 4};
       return {8, 16, 1, 5, true, 0};
     }
-    case MatrixUnit::dot2:
-      if (!large) return {8, head_dim > 64 ? 32 : 64, 4, 0, featured, 0, head_dim > 32};
+    case MatrixUnit::dot2: {
+      // Head dim 32 would lose a wave, bf16 of 128 spill.
+      const bool lean = head_dim > 32 && (head_dim < 128 || dtype == DType::fp16);
+      if (!large) return {8, head_dim > 64 ? 32 : 64, 4, 0, featured, 0, lean};
       return {head_dim > 192 ? 4 : 8, 16, 1, 0, true, head_dim > 192 ? 1 : 0};
+    }
   }
   return {};
 }
