@@ -142,7 +142,7 @@ def test_an_arch_that_only_the_compiler_knows_is_refused_in_words(toolchain):
     assert "flash-attn-rocm has no kernels for this arch; arch/gfx.hpp, arch/traits.hpp" in words
 
 
-CONFIG = "constexpr FwdConfig fwd_config(Gfx arch, DType, int head_dim, bool featured = false) {\n"
+CONFIG = "constexpr FwdConfig fwd_config(Gfx arch, DType dtype, int head_dim, bool featured = false) {\n"
 
 
 def with_config(changed, arch, config):
