@@ -7,6 +7,7 @@ import pytest
 
 from wheel_builder.docker import Mount, caller, run_in
 from wheel_builder.errors import CommandFailedError
+from wheel_builder.stages.device_code import compile_arch
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -67,10 +68,18 @@ def changed(builder_image, tmp_path):
 
 
 @pytest.fixture(scope="session")
-def device(builder_image, tmp_path_factory):
-    """Everything the table has, compiled for each arch alone, and bundled."""
-    toolchain = Toolchain(builder_image, CHECKOUT / "kernels", tmp_path_factory.mktemp("device"))
+def device(builder, place, tmp_path_factory):
+    """Everything the table has, compiled for each arch alone as a release does, and bundled."""
+    toolchain = Toolchain(builder.facts["ref"], CHECKOUT / "kernels", tmp_path_factory.mktemp("device"))
     for arch in ("gfx908", "gfx942", "gfx1030", "gfx1100"):
-        toolchain.build(arch)
+        compiled = compile_arch(
+            arch,
+            image=builder,
+            checkout=CHECKOUT,
+            store=place.store,
+            jobs=place.jobs,
+            log=place.log(f"device-code-{arch}"),
+        )
+        shutil.copytree(compiled.path, toolchain.scratch / "device" / arch)
     toolchain.bundle()
     return toolchain.scratch

@@ -4,8 +4,8 @@ import math
 
 import pytest
 import torch
-from conftest import FORWARD
-from flash_attn_rocm import flash_attn_func
+from conftest import DECODE, FORWARD
+from flash_attn_rocm import flash_attn_func, flash_attn_with_kvcache
 from rule import DTYPES, Rules, Sequence, judge
 
 ROWS, KEYS = 33, 200
@@ -92,3 +92,48 @@ def test_nan_in_v_is_in_its_column_only(target, dtype, head_dim):
     found = out.cpu().isnan()
     assert found[..., :8:2].all()
     assert found.sum() == 4 * ROWS
+
+
+def with_bad_keys(head_dim, dtype, rows):
+    """One key of each head has an element that is no number: +inf, -inf and NaN."""
+    bad = torch.tensor([math.inf, -math.inf, math.nan])
+    q, k, v = (normal(n, 3 * head_dim, i).view(1, n, 3, head_dim) for i, n in enumerate((rows, KEYS, KEYS)))
+    k[0, SPIKE, :, 0] = bad
+    return [x.to(DTYPES[dtype]) for x in (q, k, v)]
+
+
+def by_the_formula(q, k, v):
+    """out and log-sum-exp of upstream's formula in float64: fmax passes over NaN, and a sum that is NaN gives
+    +inf (flash_attn 2.8, csrc/flash_attn/src/softmax.h, normalize_softmax_lse)."""
+    q, k, v = (x.double().transpose(1, 2) for x in (q, k, v))
+    scores = q @ k.mT * q.shape[-1] ** -0.5
+    highest = scores.nan_to_num(nan=-math.inf, posinf=math.inf, neginf=-math.inf).amax(-1, keepdim=True)
+    p = torch.exp(scores - highest)
+    total = p.sum(-1)
+    lse = torch.where(total.isnan(), math.inf, highest[..., 0] + total.log())
+    return ((p @ v) / total[..., None]).transpose(1, 2), lse
+
+
+def has_no_number_where_the_formula_has_none(out, lse, inputs):
+    wanted, wanted_lse = by_the_formula(*inputs)
+    assert 0 < wanted.isnan().sum() < wanted.numel()
+    assert torch.equal(out.cpu().isnan(), wanted.isnan())
+    assert torch.equal(lse.cpu() == math.inf, wanted_lse == math.inf)
+    assert not lse.isnan().any()
+
+
+@instances
+def test_infinite_keys_and_nan(target, dtype, head_dim):
+    inputs = with_bad_keys(head_dim, dtype, ROWS)
+    there = (x.to(target.device) for x in inputs)
+    (out, lse, _), _ = target.attend(flash_attn_func, *there, return_attn_probs=True)
+    has_no_number_where_the_formula_has_none(out, lse, inputs)
+
+
+@pytest.mark.parametrize("splits", [1, 2])
+@pytest.mark.parametrize(("dtype", "head_dim"), DECODE)
+def test_infinite_keys_and_nan_in_parts(target, dtype, head_dim, splits):
+    inputs = with_bad_keys(head_dim, dtype, 5)
+    there = (x.to(target.device) for x in inputs)
+    (out, lse), _ = target.attend(flash_attn_with_kvcache, *there, num_splits=splits, return_softmax_lse=True)
+    has_no_number_where_the_formula_has_none(out, lse, inputs)

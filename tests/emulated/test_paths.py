@@ -6,7 +6,7 @@ Which kernels ran is what the stand-in HIP runtime tells; on a GPU only the answ
 import pytest
 import torch
 from conftest import ARCH, DECODE, FORWARD
-from flash_attn_rocm import _philox, flash_attn_func, flash_attn_with_kvcache
+from flash_attn_rocm import _philox, _recall, _support, flash_attn_func, flash_attn_with_kvcache
 from rule import DTYPES, Rules, Sequence, judge
 
 FWD = torch.ops.flash_attn_rocm.fwd.default
@@ -70,6 +70,24 @@ def test_keys_in_parts(target, shown, dtype, head_dim, splits):
     in_use = [[x[b, :length] for b, length in enumerate(lengths)] for x in (k, v)]
     expected = (f"fa_decode_{dtype}_d{head_dim}", f"fa_combine_{dtype}")
     check(shown, target, f"{splits} parts {heads}", expected, q, *in_use, out, lse, CAUSAL)
+
+
+@pytest.fixture
+def compute_units(target, monkeypatch):
+    """There are many to fill; a GPU has its own."""
+    monkeypatch.setattr(_support.Machine, "host_memory_units", UNITS)
+    _recall.forget()
+    yield
+    _recall.forget()
+
+
+@pytest.mark.usefixtures("compute_units")
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_keys_in_as_many_parts_as_fill_the_device(target, shown, dtype):
+    q, k, v = tensors(target, dtype, 64, 2, 300, (4, 2))
+    (out, lse, _), _ = target.attend(flash_attn_func, q, k, v, causal=True, return_attn_probs=True)
+    expected = (f"fa_decode_{dtype}_d64", f"fa_combine_{dtype}")
+    check(shown, target, "parts of its own choice", expected, q, k, v, out, lse, CAUSAL)
 
 
 def test_long_queries_in_parts(target, shown):

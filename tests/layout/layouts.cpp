@@ -70,11 +70,11 @@ void layout(const char* name) {
   printf("}}");
 }
 
-template <int kRows, int kRowBytes, int kPeriod>
+template <int kRows, int kRowBytes, int kPeriod, bool kPadded = false>
 void swizzle(const char* comma) {
-  using S = fa::Swizzle<kRows, kRowBytes, kPeriod>;
-  printf("%s{\"rows\":%d,\"row_bytes\":%d,\"period\":%d,\"bytes\":%d,", comma, kRows, kRowBytes, kPeriod,
-         S::kBytes);
+  using S = fa::Swizzle<kRows, kRowBytes, kPeriod, kPadded>;
+  printf("%s{\"rows\":%d,\"row_bytes\":%d,\"stride\":%d,\"period\":%d,\"bytes\":%d,", comma, kRows, kRowBytes,
+         S::kStride, kPeriod, S::kBytes);
   table("offset", kRows, S::kUnits, [](int row, int unit) { return S::offset(row, unit); });
   printf(",");
   table("offset_next", kRows, S::kUnits,
@@ -225,6 +225,10 @@ int main() {
   swizzle<64, 64, 8>(",");
   swizzle<64, 128, 8>(",");
   swizzle<64, 256, 8>(",");
+  swizzle<64, 128, 16, true>(",");
+  swizzle<32, 256, 8, true>(",");
+  swizzle<128, 64, 16, true>(",");
+  swizzle<32, 192, 16, true>(",");
   printf("],\"tiles\":[");
   tiles_of_archs();
   printf("],\"visibility\":[");

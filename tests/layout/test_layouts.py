@@ -249,9 +249,9 @@ def test_a_result_of_another_unit_is_not_taken_for_an_operand(said):
 def test_a_swizzled_tile_is_a_permutation_within_each_row(said):
     for tile in said["swizzles"]:
         for row, offsets in enumerate(tile["offset"]):
-            begin = row * tile["row_bytes"]
+            begin = row * tile["stride"]
             assert sorted(offsets) == list(range(begin, begin + tile["row_bytes"], 16))
-        assert tile["bytes"] == tile["rows"] * tile["row_bytes"]
+        assert tile["bytes"] == tile["rows"] * tile["stride"]
 
 
 def test_eight_lanes_on_consecutive_rows_touch_every_bank_once(said):
@@ -263,9 +263,9 @@ def test_eight_lanes_on_consecutive_rows_touch_every_bank_once(said):
 
 def test_a_swizzle_repeats_with_its_period(said):
     for tile in said["swizzles"]:
-        period, row_bytes = tile["period"], tile["row_bytes"]
+        period, stride = tile["period"], tile["stride"]
         for row in range(tile["rows"] - period):
-            moved = [offset + period * row_bytes for offset in tile["offset"][row]]
+            moved = [offset + period * stride for offset in tile["offset"][row]]
             assert tile["offset"][row + period] == moved
 
 

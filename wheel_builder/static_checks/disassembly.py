@@ -55,6 +55,11 @@ class Instruction:
         return frozenset().union(*(operation.reads for operation in self.operations))
 
     @cached_property
+    def touches(self) -> frozenset[str]:
+        """What a later instruction may depend on; of EXEC only that it was written."""
+        return self.writes | (self.reads - {"exec"})
+
+    @cached_property
     def wait_states(self) -> int:
         """Wait states that pass with it: one, and as many more as ``s_nop`` asks for."""
         return int(self.first.operands[0], 0) + 1 if self.mnemonic == "s_nop" else 1

@@ -6,7 +6,7 @@ apart from that one.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from wheel_builder.static_checks.disassembly import Instruction, Kernel
 from wheel_builder.static_checks.operations import Registers, registers
@@ -17,8 +17,7 @@ Unit = Literal["wait states", "VALU instructions"]
 VA_VDST = 12
 
 
-@dataclass(frozen=True)
-class Distance:
+class Distance(NamedTuple):
     """What lies between two instructions on one path; ``settled``: something waited for VALU results."""
 
     states: int = 0
@@ -83,19 +82,24 @@ Rules = Callable[[Pair], Iterator[Need]]
 
 
 def pairs_before(kernel: Kernel, number: int, far: Callable[[Distance], bool]) -> Iterator[Pair]:
-    """Instruction ``number`` with each that comes before it on some path, until the distance is ``far``."""
+    """Instruction ``number`` with each before it on some path that names one of its live registers, until the
+    distance is ``far``."""
     second = kernel.instructions[number]
     todo = [(before, Distance(), second.reads | second.writes) for before in kernel.predecessors[number]]
-    seen = set(todo)
+    met = set(todo)
     while todo:
         at, distance, live = todo.pop()
         first = kernel.instructions[at]
-        yield Pair(first, second, live, distance)
-        live, distance = live - first.writes, distance.after(first)
+        if not live.isdisjoint(first.touches):
+            yield Pair(first, second, live, distance)
+            live -= first.writes
+        distance = distance.after(first)
         if not live or far(distance):
             continue
-        steps = {(before, distance, live) for before in kernel.predecessors[at]} - seen
-        seen |= steps
+        steps = [(before, distance, live) for before in kernel.predecessors[at]]
+        if len(steps) > 1:  # Only there can paths have met.
+            steps = [step for step in steps if step not in met]
+            met.update(steps)
         todo += steps
 
 

@@ -60,22 +60,22 @@ def flash_attn_with_kvcache(
         cache_leftpad, block_table, alibi_slopes,
     )  # fmt: skip
     numbers = (rotary_interleaved, softmax_scale, causal, softcap, num_splits, window_size)
-    with torch.no_grad():
-        out, lse = _answer(tensors, numbers)
+    out, lse = _answer(tensors, numbers)
     return (out, lse) if return_softmax_lse else out
 
 
 def _answer(tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
     key = _recall.signature(_unpack, tensors, numbers)
-    if found := _recall.recall(key):
+    if found := _recall.recall(key):  # Then no tensor requires a gradient.
         inputs = _unpack(*tensors)
         return _recall.launched(found, _appended(inputs, found.options, tensors, numbers, by_kernel=True))
-    inputs, options = prepare(*tensors, *numbers)
-    served = not unserved(inputs, options)
-    answer = attend(_appended(inputs, options, tensors, numbers, by_kernel=served), options)
-    if served:
-        _recall.remember(key, _unpack, inputs, options)
-    return answer[:2]
+    with torch.no_grad():
+        inputs, options = prepare(*tensors, *numbers)
+        served = not unserved(inputs, options)
+        answer = attend(_appended(inputs, options, tensors, numbers, by_kernel=served), options)
+        if served:
+            _recall.remember(key, _unpack, inputs, options)
+        return answer[:2]
 
 
 def _appended(

@@ -37,6 +37,10 @@ FA_DEVICE int here_uniform(int value) {
   return value;
 }
 
+// Of a value that is the same in all lanes; in scalar registers, which have no fp32 arithmetic everywhere.
+// Opaque, because the compiler would make a comparison of numbers of it.
+FA_DEVICE bool is_zero(float value) { return here_uniform(__builtin_bit_cast(int, value)) << 1 == 0; }
+
 // Orders the LDS accesses of all waves of the workgroup; leaves global loads in flight.
 FA_DEVICE void workgroup_barrier() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");

@@ -65,7 +65,7 @@ struct Combine {
     for (int other = 1; other < groups; ++other) o += lds[other * columns + column];
     store(o * (sum == 0 ? 0 : __builtin_amdgcn_rcpf(sum)), column);
     if (column == 0) {
-      params.lse[lse_at] = sum == 0 ? __builtin_inff() : reference + __builtin_amdgcn_logf(sum) * kLn2;
+      params.lse[lse_at] = sum > 0 ? reference + __builtin_amdgcn_logf(sum) * kLn2 : __builtin_inff();
     }
   }
 

@@ -32,10 +32,12 @@ struct FwdConfig {
   int query_steps;     // steps of Q that are held in registers; the others are in LDS
   bool one_stage;      // K and V on their way to LDS share registers: fewer, and less time to hide latency
   int ahead;           // matrix steps whose operands the compiler may load at once; 0: as many as it likes
+  // Fewer instructions outside of the products, for LDS (padded tiles) and registers (values kept twice).
+  bool lean = false;
 };
 
 // `featured`: of the loop that has all features; waves and their queries are those of the plain one.
-constexpr FwdConfig fwd_config(Gfx arch, DType, int head_dim, bool featured = false) {
+constexpr FwdConfig fwd_config(Gfx arch, DType dtype, int head_dim, bool featured = false) {
   const bool large = head_dim > 128;
   switch (traits(arch).unit) {
     case MatrixUnit::mfma: {
@@ -48,15 +50,20 @@ constexpr FwdConfig fwd_config(Gfx arch, DType, int head_dim, bool featured = fa
     }
     case MatrixUnit::wmma: {
       const int steps = head_dim / Layout<MatrixUnit::wmma>::kK;
-      if (featured && head_dim > 32 && !large) return {8, head_dim > 64 ? 16 : 32, 6, steps, true, 0};
+      const bool lean = head_dim != 96;  // whose loop it would cost a wave
+      if (featured && head_dim > 32 && !large) return {8, head_dim > 64 ? 16 : 32, 6, steps, true, 0, lean};
       const bool one_stage = featured;
-      if (!large) return {8, head_dim > 64 ? 32 : 64, 6, steps, one_stage, head_dim > 96 ? 4 : 0};
+      if (head_dim == 64) return {8, 32, 10, steps, one_stage, 0, true};
+      if (!large) return {8, head_dim > 64 ? 32 : 64, 6, steps, one_stage, head_dim > 96 ? 4 : 0, lean};
       if (head_dim <= 192) return {8, 16, 1, featured ? 4 : 6, false, 4};
       return {8, 16, 1, 5, true, 0};
     }
-    case MatrixUnit::dot2:
-      if (!large) return {8, head_dim > 64 ? 32 : 64, 4, 0, featured, 0};
+    case MatrixUnit::dot2: {
+      // Head dim 32 would lose a wave, bf16 of 128 spill.
+      const bool lean = head_dim > 32 && (head_dim < 128 || dtype == DType::fp16);
+      if (!large) return {8, head_dim > 64 ? 32 : 64, 4, 0, featured, 0, lean};
       return {head_dim > 192 ? 4 : 8, 16, 1, 0, true, head_dim > 192 ? 1 : 0};
+    }
   }
   return {};
 }

@@ -40,13 +40,13 @@ FA_DEVICE const FwdParams& once_more(Arguments arguments) {
 }
 
 // The softmax for a unit: what there is to save differs.  kBegun: nothing happens to the scores before it.
-template <class Unit, int kSteps, bool kBegun, bool kFolded = Unit::kFoldsShift>
+template <class Unit, int kSteps, bool kBegun, bool kPaired, bool kFolded = Unit::kFoldsShift>
 struct StateOf {
   using Type = Softmax<Unit, kSteps>;
 };
-template <class Unit, int kSteps, bool kBegun>
-struct StateOf<Unit, kSteps, kBegun, true> {
-  using Type = FoldedSoftmax<Unit, kSteps, kBegun>;
+template <class Unit, int kSteps, bool kBegun, bool kPaired>
+struct StateOf<Unit, kSteps, kBegun, kPaired, true> {
+  using Type = FoldedSoftmax<Unit, kSteps, kBegun, kPaired>;
 };
 
 template <bool kNarrow>
@@ -85,13 +85,14 @@ struct Forward {
   using Convert = typename ConvertOf<kNarrow>::Type;
 
   using Unit = UnitOf<kGfx, kNarrow ? DType::fp16 : kDType>;
-  using Keys = KeyStage<Unit, kKeys, kHeadDim, kTile.threads>;
-  using Values = ValueStage<Unit, kKeys, kHeadDim, kTile.threads>;
-  using Q = Query<Unit, kHeadDim, kConfig.query_steps>;
-  using P = Probabilities<Unit, kKeys, kDType>;
+  using Keys = KeyStage<Unit, kKeys, kHeadDim, kTile.threads, kConfig.lean>;
+  using Values = ValueStage<Unit, kKeys, kHeadDim, kTile.threads, kConfig.lean>;
+  using Q = Query<Unit, kHeadDim, kConfig.query_steps, kConfig.lean>;
+  using P = Probabilities<Unit, kKeys, kDType, kConfig.lean>;
   using Drop = Dropout<Unit, kKeys>;
   using TileWindow = Window<kKeys, kRowBytes, kTraits.buffer_word3>;
   using QueryWindow = Window<Unit::kN, kRowBytes, kTraits.buffer_word3>;
+  using SumWindow = Window<Unit::kN, sizeof(float), kTraits.buffer_word3>;
 
   static constexpr int kScoreSteps = kKeys / Unit::kM;
   static constexpr int kOutSteps = kHeadDim / Unit::kM / (kPacked ? kConfig.waves : 1);
@@ -102,7 +103,7 @@ struct Forward {
   static constexpr int kLdsBytes = kTilesLds + Q::kLdsBytes - kWaveQueries + kConfig.waves * kWaveLds;
   static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
 
-  using State = typename StateOf<Unit, kScoreSteps, !kFeatured>::Type;
+  using State = typename StateOf<Unit, kScoreSteps, !kFeatured, kConfig.lean>::Type;
   // Of head dims 96 and 192 an unrolled loop's loads take more registers than there are.
   static constexpr bool kUnrolls = kTraits.unit != MatrixUnit::dot2 || (kHeadDim & (kHeadDim - 1)) == 0;
 
@@ -186,7 +187,7 @@ struct Forward {
     const Bias bias{__builtin_fabsf(params.scale), params.softcap, slopes.any()};
     const bool biased = kFeatured && uniform(static_cast<int>(bias.any())) != 0;
     const Drop dropout = dropout_of();
-    const float scale = params.scale == 0 ? 1 : __builtin_fabsf(params.scale);
+    const float scale = scale_is_zero() ? 1 : __builtin_fabsf(params.scale);
     State softmax((biased ? 1 : scale * Bias::kLog2e) * kScoreUnit);
     Convert convert;
     Out o = {};
@@ -239,7 +240,7 @@ struct Forward {
   }
 
   FA_DEVICE Q query_of_block(int wave_row, Convert& convert) const {
-    const QuerySign sign(params.scale);
+    const QuerySign sign = kConfig.lean ? QuerySign::told_by_bits(params.scale) : QuerySign(params.scale);
     if constexpr (kPacked) {
       const PackedWindow window{
           query_matrix().base,      params.q_row * 2, params.q_head * 2, group, wave_row,
@@ -352,11 +353,18 @@ struct Forward {
                           int rows) const {
     const bool paged = kFeatured && params.block_table != nullptr;
     const bool ragged = params.cu_seqlens_k != nullptr;
-    const int head_k = kPacked ? head : uniform(head / (params.nheads / params.nheads_k));
-    const int64_t place = paged || ragged ? 0 : uniform(place_in_cache(params, batch));
+    const int head_k = kPacked || (kConfig.lean && params.nheads == params.nheads_k)
+                           ? head
+                           : uniform(head / (params.nheads / params.nheads_k));
+    const int64_t place = paged || ragged ? 0 : place_of_sequence();
     const int64_t offset =
         place * batch_stride + head_k * head_stride + (paged ? 0 : sequence.k_first * row_stride);
     return {{static_cast<const char*>(base) + offset * 2, row_stride * 2, rows}, batch_stride * 2};
+  }
+
+  FA_DEVICE int place_of_sequence() const {
+    if (kConfig.lean && params.cache_batch_idx == nullptr) return batch;
+    return uniform(place_in_cache(params, batch));
   }
 
   // The thread as it moves tiles.  Where registers are short, its addresses are computed for each tile.
@@ -377,6 +385,8 @@ struct Forward {
       stage.load(PagedWindow{matrix, first}, mover());
     }
   }
+
+  FA_DEVICE bool scale_is_zero() const { return kConfig.lean ? is_zero(params.scale) : params.scale == 0; }
 
   FA_DEVICE int64_t batch_offset(int64_t batch_stride) const {
     return params.cu_seqlens_q == nullptr ? batch * batch_stride : 0;
@@ -428,7 +438,7 @@ struct Forward {
 #pragma unroll kUnrolls ? P::kUnroll : 1
     for (int i = 0; i < P::kSteps; ++i) {
       const typename Unit::B b = p.operand(i);
-      const LdsBytes tile = v_tile + first_out_step() * Unit::kM * kKeys * 2;
+      const LdsBytes tile = Values::Tile::period(v_tile, first_out_step());
       const int unit = (i * Unit::kK + Unit::run_begin(lane)) / 8;
 #pragma unroll
       for (int step = 0; step < kOutSteps; ++step) {
@@ -486,10 +496,37 @@ struct Forward {
     softmax.join_sums(lane);
 #pragma unroll
     for (int step = 0; step < kOutSteps; ++step) Unit::settle(o[step]);
+    if constexpr (kConfig.lean) {
+      store_near(wave_row, o, softmax);
+    } else {
+#pragma unroll
+      for (int c = 0; c < Unit::kColumns; ++c) {
+        const int row = wave_row + Unit::column(lane, c);
+        if (row < sequence.seqlen_q * group) store_row(row, o, softmax, c);
+      }
+    }
+  }
+
+  // Rows of queries, by offsets of 32 bits from the wave's first.
+  template <class State>
+  FA_DEVICE void store_near(int wave_row, const Out& o, const State& softmax) const {
+    const int64_t in_batch = params.cu_seqlens_q == nullptr ? batch : 0;
+    const int64_t out_at = in_batch * params.o_batch + head * params.o_head + sequence.q_first * params.o_row;
+    const int64_t lse_at = in_batch * params.lse_batch + head * params.lse_head + sequence.q_first;
+    char* const out_base = static_cast<char*>(params.out) + out_at * 2;
+    const char* const lse_base = reinterpret_cast<const char*>(params.lse + lse_at);
+    const QueryWindow out({out_base, params.o_row * 2, sequence.seqlen_q}, wave_row);
+    const SumWindow lse({lse_base, sizeof(float), sequence.seqlen_q}, wave_row);
+    const float kept = kDrops && params.dropout_below != 0 ? params.dropout_scale : 1;
 #pragma unroll
     for (int c = 0; c < Unit::kColumns; ++c) {
-      const int row = wave_row + Unit::column(lane, c);
-      if (row < sequence.seqlen_q * group) store_row(row, o, softmax, c);
+      const int column = Unit::column(lane, c);
+      if (wave_row + column >= sequence.seqlen_q) continue;
+      const int held = held_byte<Unit, kHeadDim>(lane, 0);
+      store_column<Unit, kDType, kOutSteps>(
+          o, c, softmax.inverse_sum(c) * (kOutUnit * kept),
+          [&](int byte, auto words) { out.write(column, held + byte, words); });
+      if (Unit::held_begin(lane, kKeys) == 0) lse.write(column, 0, reported(softmax.log_sum_exp(c)));
     }
   }
 
@@ -515,10 +552,16 @@ struct Forward {
     char* out = static_cast<char*>(params.out) +
                 (in_batch * params.o_batch + head_q * params.o_head + at * params.o_row) * 2;
     const float kept = kDrops && params.dropout_below != 0 ? params.dropout_scale : 1;
-    store_column<Unit, kDType, kHeadDim, kOutSteps>(o, c, softmax.inverse_sum(c) * (kOutUnit * kept), out,
-                                                    lane, first_out_step());
-    if (stores_lse) params.lse[lse_at] = softmax.log_sum_exp(c);
+    const float factor = softmax.inverse_sum(c) * (kOutUnit * kept);
+    char* held = out + held_byte<Unit, kHeadDim>(lane, first_out_step());
+    store_column<Unit, kDType, kOutSteps>(o, c, factor, [=](int byte, auto words) {
+      *reinterpret_cast<decltype(words)*>(held + byte) = words;
+    });
+    if (stores_lse) params.lse[lse_at] = reported(softmax.log_sum_exp(c));
   }
+
+  // Upstream reports +inf where scores are NaN, too.
+  FA_DEVICE static float reported(float lse) { return lse == lse ? lse : __builtin_inff(); }
 
   // Of the steps of head_dim, the wave's first.
   FA_DEVICE int first_out_step() const { return kPacked ? wave * kOutSteps : 0; }

@@ -18,7 +18,9 @@
 namespace fa {
 
 // kBegun: S begins with the shift; else it begins with 0, for scores that are changed before softmax.
-template <class Unit, int kSteps, bool kBegun>
+// kPaired: some values are kept twice, because instructions issued in pairs take their operands from
+// different registers.
+template <class Unit, int kSteps, bool kBegun, bool kPaired>
 struct FoldedSoftmax {
   using C = typename Unit::C;
   static constexpr int kColumns = Unit::kColumns;
@@ -46,6 +48,7 @@ struct FoldedSoftmax {
       floor[column] = kNone;
       sum[column] = 0;
     }
+    if constexpr (kPaired) Unit::settle(shift);
   }
 
   FA_DEVICE void begin(C* s) const {
@@ -63,10 +66,10 @@ struct FoldedSoftmax {
     }
     C p[kSteps];
     float added[kColumns];
-    if (unseen != 0) raise<kOut>(s, o, lane);
+    if (unseen != 0) raise<kOut, kPaired>(s, o, lane);
     exponentiate(s, p, added);
     if (any_lane<Unit::kWave>(largest(added) > kHighest)) {
-      raise<kOut>(s, o, lane);
+      raise<kOut, false>(s, o, lane);
       exponentiate(s, p, added);
     }
 #pragma unroll
@@ -146,11 +149,13 @@ struct FoldedSoftmax {
     }
   }
 
-  // Moves the shift to the maximum where that is above the floor, and s, O and sum with it.
-  template <int kOut>
+  // Moves the shift to the maximum where that is above the floor, and s, O and sum with it.  kFirst: only of
+  // columns without a key so far, whose O and sum are 0.
+  template <int kOut, bool kFirst>
   FA_DEVICE void raise(C* s, C* o, int lane) {
     C moved, factors;
     bool correct = false, none = false, large = false;
+    uint32_t lanes = 0;
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
       float own = s[0][column];
@@ -158,34 +163,37 @@ struct FoldedSoftmax {
       for (int f = 1; f < kElements; ++f) own = __builtin_fmaxf(own, s[f / Unit::kRows][element(f, column)]);
       const float highest =
           across_lanes<Unit::kPeers>(own, lane, [](float a, float b) { return __builtin_fmaxf(a, b); });
-      const bool rises = highest > floor[column], first = floor[column] == kNone;
+      const bool first = floor[column] == kNone, above = highest > floor[column];
+      const bool rises = kFirst ? first && above : above;
       const float to = rises ? shift[column] + (gain - highest) : shift[column];
       const float by = to - shift[column];
       // Sum and O are still 0 at the first key; exp2 could overflow there, and 0 * inf is NaN.
-      const float factor = rises && !first ? __builtin_amdgcn_exp2f(by * c) : 1;
+      const float factor = !kFirst && rises && !first ? __builtin_amdgcn_exp2f(by * c) : 1;
       correct |= rises && !first;
       none |= first && !rises;
+      lanes |= __builtin_amdgcn_ballot_w32(first) & ~__builtin_amdgcn_ballot_w32(above);
       sum[column] *= factor;
       if (rises) floor[column] = 0;
       large |= !(__builtin_fabsf(to * c) <= kFar);
+      const float by_again = kPaired ? here(by) : by, to_again = kPaired ? here(to) : to;
 #pragma unroll
       for (int row = 0; row < Unit::kRows; ++row) {
         const int at = element(row, column);
-        moved[at] = by;
+        moved[at] = row % 2 == 0 ? by : by_again;
         factors[at] = factor;
-        shift[at] = to;
+        shift[at] = row % 2 == 0 ? to : to_again;
       }
     }
     far = any_lane<Unit::kWave>(large);
     Unit::settle(shift);
-    unseen = static_cast<int>(__builtin_amdgcn_ballot_w32(none));
+    unseen = static_cast<int>(kPaired ? lanes : __builtin_amdgcn_ballot_w32(none));
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       Unit::settle(s[step]);
       s[step] += moved;
       Unit::settle(s[step]);
     }
-    if (any_lane<Unit::kWave>(correct)) {
+    if (!kFirst && any_lane<Unit::kWave>(correct)) {
 #pragma unroll
       for (int step = 0; step < kOut; ++step) {
         Unit::settle(o[step]);

@@ -6,13 +6,15 @@
 
 namespace fa {
 
-template <int kRows, int kRowBytes, int kPeriod>
-struct LdsTile : Swizzle<kRows, kRowBytes, kPeriod> {
+template <int kRows, int kRowBytes, int kPeriod, bool kPadded = false>
+struct LdsTile : Swizzle<kRows, kRowBytes, kPeriod, kPadded> {
   using LdsTile::Swizzle::offset;
   using LdsTile::Swizzle::offset_next;
 
   // The tile from a multiple of kPeriod rows on, in which rows are permuted alike.
-  FA_DEVICE static LdsBytes period(LdsBytes tile, int index) { return tile + index * kPeriod * kRowBytes; }
+  FA_DEVICE static LdsBytes period(LdsBytes tile, int index) {
+    return tile + index * kPeriod * LdsTile::kStride;
+  }
 
   template <class T>
   FA_DEVICE static void write(LdsBytes tile, int row, int unit, int byte, T value) {

@@ -7,11 +7,11 @@
 
 namespace fa {
 
-template <class Unit, int kKeys, DType kDType, bool kResultIsOperand = Unit::kResultIsOperand>
+template <class Unit, int kKeys, DType kDType, bool kPadded, bool kResultIsOperand = Unit::kResultIsOperand>
 struct Probabilities;
 
-template <class Unit, int kKeys, DType kDType>
-struct Probabilities<Unit, kKeys, kDType, true> {
+template <class Unit, int kKeys, DType kDType, bool kPadded>
+struct Probabilities<Unit, kKeys, kDType, kPadded, true> {
   static constexpr int kLdsBytes = 0;
   static constexpr int kSteps = kKeys / Unit::kK;
   static constexpr int kUnroll = kSteps;
@@ -33,9 +33,9 @@ struct Probabilities<Unit, kKeys, kDType, true> {
   FA_DEVICE typename Unit::B operand(int i) const { return step[i]; }
 };
 
-template <class Unit, int kKeys, DType kDType>
-struct Probabilities<Unit, kKeys, kDType, false> {
-  using Tile = LdsTile<Unit::kN, kKeys * 2, Unit::kN>;
+template <class Unit, int kKeys, DType kDType, bool kPadded>
+struct Probabilities<Unit, kKeys, kDType, kPadded, false> {
+  using Tile = LdsTile<Unit::kN, kKeys * 2, Unit::kN, kPadded>;
   static constexpr int kLdsBytes = Tile::kBytes;
   static constexpr int kSteps = kKeys / Unit::kK;
   static constexpr int kUnroll = Unit::kShort ? kSteps : 1;

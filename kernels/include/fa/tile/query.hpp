@@ -16,6 +16,18 @@ struct QuerySign {
 
   FA_DEVICE explicit QuerySign(float scale) : keep(scale == 0 ? 0 : ~0u), flip(scale < 0 ? 0x80008000u : 0) {}
 
+  // The same, found in scalar registers.
+  FA_DEVICE static QuerySign told_by_bits(float scale) {
+    const uint32_t bits = __builtin_bit_cast(uint32_t, scale), size = bits << 1;
+    // Its highest bit says that the scale is not zero.  Opaque: else it becomes a condition of lanes.
+    const int sized = here_uniform(static_cast<int>(size | -size));
+    const uint32_t turned = bits & sized & 0x80000000u;
+    QuerySign sign(1);
+    sign.keep = sized >> 31;
+    sign.flip = turned | turned >> 16;
+    return sign;
+  }
+
   // Whether Q stays as it is; the same in all lanes.
   FA_DEVICE bool none() const { return (~keep | flip) == 0; }
 
@@ -58,9 +70,9 @@ struct QueryInRegisters {
   }
 };
 
-template <class Unit, int kFirst, int kSteps>
+template <class Unit, int kFirst, int kSteps, bool kPadded>
 struct QueryInLds {
-  using Tile = LdsTile<Unit::kN, kSteps * Unit::kK * 2, Unit::kN>;
+  using Tile = LdsTile<Unit::kN, kSteps * Unit::kK * 2, Unit::kN, kPadded>;
 
   template <class Window, class Convert>
   FA_DEVICE static void load(LdsBytes tile, const Window& window, QuerySign sign, Convert& convert,
@@ -92,8 +104,8 @@ struct QueryInRegisters<Unit, kFirst, 0> {
   FA_DEVICE typename Unit::B operand(int) const { return {}; }
 };
 
-template <class Unit, int kFirst>
-struct QueryInLds<Unit, kFirst, 0> {
+template <class Unit, int kFirst, bool kPadded>
+struct QueryInLds<Unit, kFirst, 0, kPadded> {
   struct Tile {
     static constexpr int kBytes = 0;
   };
@@ -102,13 +114,13 @@ struct QueryInLds<Unit, kFirst, 0> {
   FA_DEVICE static typename Unit::B operand(LdsBytes, int, int) { return {}; }
 };
 
-template <class Unit, int kHeadDim, int kInRegisters>
+template <class Unit, int kHeadDim, int kInRegisters, bool kPadded>
 struct Query {
   static constexpr int kSteps = kHeadDim / Unit::kK;
   // Steps in LDS need no copy of the code for each where there are many.
   static constexpr int kUnroll = kInRegisters == 0 && (kHeadDim > 128 || !Unit::kShort) ? 2 : kSteps;
   using Held = QueryInRegisters<Unit, 0, kInRegisters>;
-  using Rest = QueryInLds<Unit, kInRegisters, kSteps - kInRegisters>;
+  using Rest = QueryInLds<Unit, kInRegisters, kSteps - kInRegisters, kPadded>;
   static constexpr int kLdsBytes = Rest::Tile::kBytes;
 
   Held held;

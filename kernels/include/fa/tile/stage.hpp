@@ -21,18 +21,22 @@ FA_DEVICE void for_pieces(int thread, Action action) {
 }
 
 // K as it is: row `key` of the tile goes to LDS row slot_of_row(key).
-template <class Layout, int kKeys, int kHeadDim, int kThreads>
+template <class Layout, int kKeys, int kHeadDim, int kThreads, bool kPadded>
 struct KeyStage {
-  using Tile = LdsTile<kKeys, kHeadDim * 2, Layout::kM>;
+  using Tile = LdsTile<kKeys, kHeadDim * 2, Layout::kM, kPadded>;
   static constexpr int kPieces = kKeys * Tile::kUnits;
   static constexpr int kLoads = (kPieces + kThreads - 1) / kThreads;
+  // A thread's pieces are one unit of rows that are whole periods of slots apart: one address for all.
+  static constexpr int kApart = kThreads / Tile::kUnits;
+  static constexpr bool kNear = kPadded && kThreads % Tile::kUnits == 0 && kApart % Layout::kM == 0 &&
+                                Layout::slot_of_row(Layout::kM, kKeys) == Layout::kM;
 
   u32x4 unit[kLoads];
 
   template <class Source>
   FA_DEVICE void load(const Source& source, int thread) {
     for_pieces<kPieces, kThreads, Layout::kWave>(thread, [&](int i, int index) {
-      const int row = index / Tile::kUnits;
+      const int row = kNear ? thread / Tile::kUnits + i * kApart : index / Tile::kUnits;
       unit[i] = source.template read<u32x4>(source.group(row), row, index % Tile::kUnits * 16);
     });
   }
@@ -40,7 +44,9 @@ struct KeyStage {
   template <class Convert>
   FA_DEVICE void store(LdsBytes tile, Convert& convert, int thread) const {
     for_pieces<kPieces, kThreads, Layout::kWave>(thread, [&](int i, int index) {
-      Tile::write(tile, Layout::slot_of_row(index / Tile::kUnits, kKeys), index % Tile::kUnits, 0,
+      const int first = kNear ? thread : index;
+      Tile::write(Tile::period(tile, kNear ? i * (kApart / Layout::kM) : 0),
+                  Layout::slot_of_row(first / Tile::kUnits, kKeys), first % Tile::kUnits, 0,
                   convert(unit[i]));
     });
   }
@@ -48,9 +54,9 @@ struct KeyStage {
 
 // V transposed: LDS row slot_of_row(d) holds element d of all keys of the tile, so that a lane reads
 // consecutive keys at once.  A thread turns blocks of 4 keys by kWidth elements.
-template <class Layout, int kKeys, int kHeadDim, int kThreads>
+template <class Layout, int kKeys, int kHeadDim, int kThreads, bool kPadded>
 struct ValueStage {
-  using Tile = LdsTile<kHeadDim, kKeys * 2, Layout::kM>;
+  using Tile = LdsTile<kHeadDim, kKeys * 2, Layout::kM, kPadded>;
   // As narrow as leaves every thread one block, so that none waits; 4, 8 or 16 bytes of each key.
   static constexpr int kFair = kKeys * kHeadDim / 4 / kThreads;
   static constexpr int kWidth = kFair <= 2 ? 2 : kFair <= 4 ? 4 : 8;

@@ -11,18 +11,22 @@ FA_DEVICE float held_element(const typename Unit::C* o, int column, int f) {
   return o[f / Unit::kRows][f % Unit::kRows * Unit::kColumns + column];
 }
 
-// Writes column `column` of O^T, times `factor`, to the row of out that begins at `row`: of the row's steps
-// the kSteps from `first` on.
-template <class Unit, DType kDType, int kHeadDim, int kSteps = kHeadDim / Unit::kM>
-FA_DEVICE void store_column(const typename Unit::C* o, int column, float factor, char* row, int lane,
-                            int first = 0) {
+// Where in a row of out a lane's part of it begins, in bytes: of the row's steps those from `first` on.
+template <class Unit, int kHeadDim>
+FA_DEVICE int held_byte(int lane, int first) {
+  return (Unit::held_begin(lane, kHeadDim) + Unit::held_step(first * Unit::kRows)) * 2;
+}
+
+// Writes kSteps steps of column `column` of O^T, times `factor`: `write(byte, words)` takes consecutive
+// elements and where they begin after the first.
+template <class Unit, DType kDType, int kSteps, class Write>
+FA_DEVICE void store_column(const typename Unit::C* o, int column, float factor, Write write) {
   constexpr int kHeld = kSteps * Unit::kRows;
   constexpr int kChunk = kHeld % 8 == 0 ? 8 : 4;  // consecutive elements, written at once
   static_assert(kHeld % kChunk == 0, "each lane holds whole chunks of a row");
   typedef uint32_t Words __attribute__((ext_vector_type(kChunk / 2)));
   // A NaN survives `pack_numbers` here: it is the hardware's own or that of a 16-bit input, and has no low
   // bits that rounding could carry from.
-  char* held = row + (Unit::held_begin(lane, kHeadDim) + Unit::held_step(first * Unit::kRows)) * 2;
 #pragma unroll
   for (int f = 0; f < kHeld; f += kChunk) {
     Words words;
@@ -31,7 +35,7 @@ FA_DEVICE void store_column(const typename Unit::C* o, int column, float factor,
       words[word] = pack_numbers<kDType>(held_element<Unit>(o, column, f + word * 2) * factor,
                                          held_element<Unit>(o, column, f + word * 2 + 1) * factor);
     }
-    *reinterpret_cast<Words*>(held + Unit::held_step(f) * 2) = words;
+    write(Unit::held_step(f) * 2, words);
   }
 }
 

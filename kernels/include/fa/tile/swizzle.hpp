@@ -1,20 +1,26 @@
 // Where a 16-byte unit of a row sits in an LDS tile: each row's units are permuted (XOR) so that eight
 // lanes which access one unit of eight consecutive rows touch every bank once.  The permutation repeats
 // with kPeriod rows, so that a distance of kPeriod rows is a constant.  Host-testable.
+//
+// kPadded: no permutation, but rows that are an odd number of units apart, which spreads them alike.  Takes
+// a unit per row, and one address for all of a lane's units instead of one for each.
 #pragma once
 
 namespace fa {
 
-template <int kRows, int kRowBytes, int kPeriod>
+template <int kRows, int kRowBytes, int kPeriod, bool kPadded = false>
 struct Swizzle {
   static constexpr int kUnits = kRowBytes / 16;
-  static constexpr int kBytes = kRows * kRowBytes;
+  static constexpr int kStride = kRowBytes + (kPadded ? 16 : 0);  // bytes from row to row
+  static constexpr int kBytes = kRows * kStride;
   static constexpr int kSpan = (kUnits & -kUnits) < 8 ? kUnits & -kUnits : 8;  // units that change places
   static_assert(kRowBytes % 16 == 0 && kUnits * kRowBytes % 64 == 0,
                 "eight rows can be spread over the banks");
+  static_assert(!kPadded || kUnits % 2 == 0, "a unit more makes their number odd");
   static_assert(kPeriod >= 8 && kRows % kPeriod == 0, "a tile is whole periods of at least 8 rows");
 
   static constexpr int permutation(int row) {
+    if constexpr (kPadded) return 0;
     const int group = row % kPeriod / (8 / kSpan);
     return (group ^ group / kSpan) % kSpan;
   }
@@ -22,13 +28,15 @@ struct Swizzle {
   // Byte offset of a unit of row `row + next`, where `row` is a multiple of 4 and `next` below 4: among such
   // rows a unit's place is another unit's place in the first.
   static constexpr int offset_next(int row, int next, int unit) {
-    return offset(row, unit ^ permutation(next)) + next * kRowBytes;
+    return offset(row, unit ^ permutation(next)) + next * kStride;
   }
 
   // Byte offset of a unit.  Of long rows the compiler finds the constant distances between units only when it
   // is told, and keeps a register for each; of short ones it does, and the shorter form is the faster one.
   static constexpr int offset(int row, int unit) {
-    if constexpr (kUnits <= 8) {
+    if constexpr (kPadded) {
+      return row * kStride + unit * 16;
+    } else if constexpr (kUnits <= 8) {
       return row * kRowBytes + (unit ^ permutation(row)) * 16;
     } else {
       return row * kRowBytes + (unit % kSpan ^ permutation(row)) * 16 + unit / kSpan * (kSpan * 16);

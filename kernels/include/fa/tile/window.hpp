@@ -13,8 +13,8 @@ struct Matrix {
   int rows;
 };
 
-// Up to kRows rows of a matrix from row `first` on, read through a buffer resource: what lies beyond the
-// matrix's last row reads as zero and touches no memory, so ragged tiles need no code of their own.  Offsets
+// Up to kRows rows of a matrix from row `first` on, accessed through a buffer resource: what lies beyond the
+// matrix's last row reads as zero and is not written, so ragged tiles need no code of their own.  Offsets
 // inside are 32 bits wide: kRows * row_bytes < 2^32 (kernel/params.hpp, kMaxRowStride).
 template <int kRows, int kRowBytes, uint32_t kWord3>
 struct Window {
@@ -47,6 +47,18 @@ struct Window {
       return __builtin_bit_cast(T, __builtin_amdgcn_raw_buffer_load_b64(resource, offset, 0, 0));
     } else {
       return __builtin_bit_cast(T, __builtin_amdgcn_raw_buffer_load_b128(resource, offset, 0, 0));
+    }
+  }
+
+  template <class T>
+  FA_DEVICE void write(int row, int byte, T value) const {
+    const int offset = static_cast<int>(row * row_bytes + byte);
+    if constexpr (sizeof(T) == 4) {
+      __builtin_amdgcn_raw_buffer_store_b32(__builtin_bit_cast(uint32_t, value), resource, offset, 0, 0);
+    } else if constexpr (sizeof(T) == 8) {
+      __builtin_amdgcn_raw_buffer_store_b64(__builtin_bit_cast(u32x2, value), resource, offset, 0, 0);
+    } else {
+      __builtin_amdgcn_raw_buffer_store_b128(__builtin_bit_cast(u32x4, value), resource, offset, 0, 0);
     }
   }
 };
