@@ -15,6 +15,9 @@ from wheel_builder.plan import plan
 from wheel_builder.workplace import Workplace
 
 CHECKOUT = Path(__file__).parents[1]
+# With ``--numprocesses 2 --dist loadgroup`` these run one after the other, beside all others: they look at
+# which containers and files are there.
+ENGINE_RUNGS = ("container", "device", "release")
 
 
 def pytest_addoption(parser):
@@ -26,6 +29,9 @@ def pytest_collection_modifyitems(config, items):
         slow = [item for item in items if item.get_closest_marker("full")]
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if item not in slow]
+    for item in items:
+        rung = item.path.relative_to(CHECKOUT / "tests").parts[0]
+        item.add_marker(pytest.mark.xdist_group("engine" if rung in ENGINE_RUNGS else "rest"))
 
 
 @pytest.fixture(scope="session")
@@ -54,10 +60,14 @@ def package():
 
 @pytest.fixture(scope="session")
 def engine(place):
-    """A container engine that answers."""
+    """A container engine that answers; of several processes one installs it."""
     from wheel_builder.engine import ensure_engine
+    from wheel_builder.store import locked
 
-    return ensure_engine(install=True, log=place.log("engine"))
+    log = place.log("engine")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with locked(log.with_suffix(".lock")):
+        return ensure_engine(install=True, log=log)
 
 
 @pytest.fixture(scope="session")

@@ -76,7 +76,7 @@ class Store:
         """
         path = self._folder(stage, inputs)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(path.with_suffix(".lock")):
+        with locked(path.with_suffix(".lock")):
             result = self.find(stage, inputs) or self._make(path, stage, inputs, make)
         self.used.append(result)
         return result
@@ -97,7 +97,7 @@ class Store:
             raise StoreError(message, advice="give it again from where it was made")
         path = self.root / stage / expected
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(path.with_suffix(".lock")):
+        with locked(path.with_suffix(".lock")):
             if not (path / MANIFEST).is_file():
                 aside = path.with_name(f".{path.name}-taken")
                 shutil.rmtree(aside, ignore_errors=True)
@@ -184,7 +184,8 @@ def _read_manifest(path: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
+    """Only one process at a time is inside; ``path`` is a file in a folder that is there."""
     with path.open("w") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         yield
