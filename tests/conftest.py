@@ -7,6 +7,7 @@ Debian or Ubuntu, otherwise an error that says what is missing.  Nothing is skip
 from pathlib import Path
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from wheel_builder.machine import default_jobs, usable_cores, usable_memory
 from wheel_builder.matrix import load_matrix
@@ -15,8 +16,7 @@ from wheel_builder.plan import plan
 from wheel_builder.workplace import Workplace
 
 CHECKOUT = Path(__file__).parents[1]
-# With ``--numprocesses 2 --dist loadgroup`` these run one after the other, beside all others: they look at
-# which containers and files are there.
+# One after the other: they look at which containers and files there are.
 ENGINE_RUNGS = ("container", "device", "release")
 
 
@@ -29,9 +29,17 @@ def pytest_collection_modifyitems(config, items):
         slow = [item for item in items if item.get_closest_marker("full")]
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if item not in slow]
-    for item in items:
-        rung = item.path.relative_to(CHECKOUT / "tests").parts[0]
-        item.add_marker(pytest.mark.xdist_group("engine" if rung in ENGINE_RUNGS else "rest"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """With ``--numprocesses 2`` one process takes ``ENGINE_RUNGS`` and the other all else."""
+
+    class TwoParts(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return "engine" if Path(nodeid).parts[1] in ENGINE_RUNGS else "rest"
+
+    return TwoParts(config, log)
 
 
 @pytest.fixture(scope="session")
