@@ -2,6 +2,7 @@
 
 import re
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -13,6 +14,10 @@ from wheel_builder.process import Runner, run
 LABEL = "flash-attn-rocm.base"
 APT = Path("/etc/apt")
 OS_RELEASE = Path("/etc/os-release")
+PASSWORDS = (
+    "let this machine's apt read the password from /etc/apt/auth.conf.d instead (man apt_auth.conf); what images "
+    "are made from has to be an archive that asks for none, or load the base image (docker load)"
+)
 
 
 @dataclass(frozen=True)
@@ -61,27 +66,42 @@ def made_ref(suite: str) -> str:
 
 
 def host_mirror(apt: Path = APT, os_release: Path = OS_RELEASE) -> str:
-    """The Debian archive that this machine uses; empty (mmdebstrap's own default) if it is no Debian."""
+    """The Debian archive that this machine uses; empty (mmdebstrap's own default) if it is no Debian.
+
+    It stands in logs and in the images, so one whose address has a user or password is passed over; raises
+    ``ImageError`` when there is no other.
+    """
     release = os_release.read_text(encoding="utf-8").splitlines()
     codename = next((line.partition("=")[2] for line in release if line.startswith("VERSION_CODENAME=")), "")
     if "ID=debian" not in release or not codename:
         return ""
     files = (apt / "sources.list", *sorted((apt / "sources.list.d").glob("*")))
     texts = (file.read_text(encoding="utf-8") for file in files if file.is_file())
-    return next((uri for text in texts if (uri := archive_uri(text, codename))), "")
+    secret = ""
+    for uri in (uri for text in texts for uri in archive_uris(text, codename)):
+        if "@" not in uri:
+            return uri
+        secret = secret or uri
+    if secret:
+        host = secret.rpartition("@")[2]
+        message = (
+            f"this machine's apt sources have {codename} only from {host} with a user or password in the "
+            "address, which logs and images would show; expected an address without"
+        )
+        raise ImageError(message, advice=PASSWORDS)
+    return ""
 
 
-def archive_uri(sources: str, codename: str) -> str:
-    """The first HTTP archive from which an apt source file, of either format, has ``codename``'s main."""
+def archive_uris(sources: str, codename: str) -> Iterator[str]:
+    """The HTTP archives from which an apt source file, of either format, has ``codename``'s main."""
     for stanza in sources.split("\n\n"):
         fields = dict(_field(line) for line in stanza.splitlines() if ":" in line and line[0] not in "# ")
         if codename in fields.get("Suites", "").split() and "main" in fields.get("Components", "").split():
-            return _http(fields.get("URIs", "").split())
+            yield from _http(fields.get("URIs", "").split())
     for line in sources.splitlines():
         words = re.sub(r"\[.*?\]", "", line).split()
         if words[:1] == ["deb"] and words[2:3] == [codename] and "main" in words[3:]:
-            return _http(words[1:2])
-    return ""
+            yield from _http(words[1:2])
 
 
 def _field(line: str) -> tuple[str, str]:
@@ -89,8 +109,8 @@ def _field(line: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def _http(uris: list[str]) -> str:
-    return next((uri for uri in uris if urlsplit(uri).scheme in ("http", "https")), "")
+def _http(uris: list[str]) -> list[str]:
+    return [uri for uri in uris if urlsplit(uri).scheme in ("http", "https")]
 
 
 def _id(ref: str, run: Runner) -> str:

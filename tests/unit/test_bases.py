@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from wheel_builder.bases import Base, archive_uri, ensure_base, host_mirror, made_ref
+from wheel_builder import bases
+from wheel_builder.bases import Base, archive_uris, ensure_base, host_mirror, made_ref
 from wheel_builder.errors import CommandFailedError, ImageError
 from wheel_builder.process import Completed
 
@@ -103,16 +104,16 @@ deb [arch=amd64 signed-by=/k] http://archive.example/debian bookworm main
 
 @pytest.mark.parametrize("text", [DEB822, ONE_LINE])
 def test_the_archive_is_found_in_either_format(text):
-    assert archive_uri(text, "bookworm") == "http://archive.example/debian"
+    assert list(archive_uris(text, "bookworm")) == ["http://archive.example/debian"]
 
 
 @pytest.mark.parametrize("text", ["", "deb http://a/debian trixie main", "deb http://a/node bookworm nodejs"])
 def test_other_archives_are_not_taken_for_it(text):
-    assert archive_uri(text, "bookworm") == ""
+    assert list(archive_uris(text, "bookworm")) == []
 
 
 def test_an_archive_on_this_machines_disk_is_not_one_for_containers():
-    assert archive_uri("deb file:/srv/mirror bookworm main", "bookworm") == ""
+    assert list(archive_uris("deb file:/srv/mirror bookworm main", "bookworm")) == []
 
 
 def test_only_a_debian_has_a_mirror_of_debian(tmp_path):
@@ -123,3 +124,43 @@ def test_only_a_debian_has_a_mirror_of_debian(tmp_path):
     assert host_mirror(tmp_path, release) == "http://archive.example/debian"
     release.write_text("ID=ubuntu\nID_LIKE=debian\nVERSION_CODENAME=bookworm\n")
     assert host_mirror(tmp_path, release) == ""
+
+
+PLANTED = (
+    "deb https://user:planted@mirror.example/debian bookworm main\n",
+    "deb https://planted@mirror.example/debian bookworm main\n",
+    # What a URL parser takes for the beginning of a fragment, apt takes for a part of the password.
+    "deb https://user:plan#ted@mirror.example/debian bookworm main\n",
+    "Types: deb\nURIs: https://user:planted@mirror.example/debian\nSuites: bookworm\nComponents: main\n",
+)
+
+
+def planted(tmp_path, monkeypatch, sources):
+    """Let this machine be a Debian with these apt sources."""
+    (tmp_path / "sources.list").write_text(sources)
+    (tmp_path / "os-release").write_text("ID=debian\nVERSION_CODENAME=bookworm\n")
+    monkeypatch.setattr(bases, "host_mirror", lambda: host_mirror(tmp_path, tmp_path / "os-release"))
+
+
+@pytest.mark.parametrize("sources", PLANTED)
+def test_a_password_of_the_hosts_archive_gets_into_no_command_and_no_image(sources, tmp_path, monkeypatch):
+    planted(tmp_path, monkeypatch, sources)
+    engine = FakeEngine()
+    with pytest.raises(ImageError) as caught:
+        ensure(engine, "debian:sid-slim", "sid", tmp_path)
+    said = str(caught.value)
+    assert "only from mirror.example/debian with a user or password in the address" in said
+    assert "expected an address without\n  next: " in said
+    assert "/etc/apt/auth.conf.d" in said
+    assert not {"mmdebstrap", "docker import"} & set(engine.programs())
+    assert "plan" not in said
+    assert "ted@" not in f"{said} {engine.commands}"
+
+
+@pytest.mark.parametrize("sources", PLANTED)
+def test_an_archive_without_a_password_comes_before_one_with(sources, tmp_path, monkeypatch):
+    planted(tmp_path, monkeypatch, sources + "\n" + ONE_LINE)
+    engine = FakeEngine()
+    ensure(engine, "debian:sid-slim", "sid", tmp_path)
+    [made] = [command for command in engine.commands if command[0] == "mmdebstrap"]
+    assert made[-1] == "http://archive.example/debian"
