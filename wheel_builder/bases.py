@@ -15,8 +15,8 @@ LABEL = "flash-attn-rocm.base"
 APT = Path("/etc/apt")
 OS_RELEASE = Path("/etc/os-release")
 PASSWORDS = (
-    "let this machine's apt read the password from /etc/apt/auth.conf.d instead (man apt_auth.conf); what images "
-    "are made from has to be an archive that asks for none, or load the base image (docker load)"
+    "let this machine's apt read the password from /etc/apt/auth.conf.d instead (man apt_auth.conf); what "
+    "images are made from has to be an archive that asks for none, or load the base image (docker load)"
 )
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from io import TextIOWrapper
 
 from wheel_builder.commands import COMMANDS, Command
-from wheel_builder.errors import WheelBuilderError
+from wheel_builder.errors import FilesError, WheelBuilderError
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
@@ -35,10 +35,7 @@ def _guarded(args: argparse.Namespace) -> int:
             args.run(args)
             sys.stdout.flush()
     except WheelBuilderError as error:
-        if getattr(args, "verbose", False):
-            traceback.print_exc()
-        print(error_text(error), file=sys.stderr)
-        return error.exit_code
+        return _failed(error, args)
     except KeyboardInterrupt:
         print("interrupted: nothing is left half done; run the same command again to go on", file=sys.stderr)
         return INTERRUPTED
@@ -46,7 +43,16 @@ def _guarded(args: argparse.Namespace) -> int:
         # The reader is gone (head, less); Python would complain once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
+    except OSError as error:
+        return _failed(FilesError.of(error), args)
     return 0
+
+
+def _failed(error: WheelBuilderError, args: argparse.Namespace) -> int:
+    if getattr(args, "verbose", False):
+        traceback.print_exc()
+    print(error_text(error), file=sys.stderr)
+    return error.exit_code
 
 
 def error_text(error: WheelBuilderError) -> str:

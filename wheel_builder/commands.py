@@ -113,7 +113,9 @@ def _release(args: argparse.Namespace) -> None:
     print(
         release_text([one.released for one in attempts if one.released], cpu_seconds() - before), end="\n\n"
     )
-    print(coverage_table(coverage), *write_coverage(coverage, place.dist), sep="\n")
+    # Before anything is written: a full disk does not keep the table from whoever waits for it.
+    print(coverage_table(coverage), flush=True)
+    print(*write_coverage(coverage, place.dist), sep="\n")
     raise_failures(attempts)
 
 

@@ -9,7 +9,8 @@ PART_SUFFIX = ".part"
 def ensure(path: Path, data: bytes) -> None:
     """Let ``path`` hold ``data``, durably; at no moment does it hold anything between the old and the new.
 
-    Missing folders are made.  Raises ``OSError``, and leaves nothing behind that takes up space.
+    Missing folders are made.  Raises ``OSError`` with ``filename``, and leaves nothing behind that takes up
+    space.
     """
     if path.is_file() and path.read_bytes() == data:
         return
@@ -21,7 +22,9 @@ def ensure(path: Path, data: bytes) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         aside.replace(path)
-    except OSError:
+    except OSError as error:
+        # A write that finds the disk full does not say which file it was for.
+        error.filename = error.filename or str(path)
         aside.unlink(missing_ok=True)
         raise
     _sync_folder(path.parent)

@@ -6,6 +6,10 @@ A message says what failed, what was expected and found, and what to do next.
 from collections.abc import Iterable
 from typing import Any
 
+FILES_ADVICE = (
+    "make room (df -h) or give this user the rights, then run the same command again; finished steps are kept"
+)
+
 
 class WheelBuilderError(Exception):
     """Base of all failures with a message for the user; ``cli`` prints it without a traceback."""
@@ -193,3 +197,19 @@ class DriftError(ProblemsError):
     """Upstream has moved away from matrix.yaml."""
 
     exit_code = 52
+
+
+class FilesError(WheelBuilderError):
+    """The operating system refused to read or write a file: a full disk, missing rights."""
+
+    exit_code = 53
+
+    @classmethod
+    def of(cls, error: OSError) -> "FilesError":
+        """The same failure in words, with its notes."""
+        where = f"{error.filename}: " if error.filename is not None else ""
+        message = f"{where}expected to read or write a file, found: {error.strerror or error}"
+        made = cls(message, advice=FILES_ADVICE)
+        for note in getattr(error, "__notes__", []):
+            made.add_note(note)
+        return made

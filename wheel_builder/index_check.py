@@ -14,6 +14,7 @@ from wheel_builder.index import beside, sha256
 from wheel_builder.index_pages import ATTACHMENTS, Entry
 from wheel_builder.offers import Contents, finder_pages_of, simple_pages
 
+READABLE = "give this user the right to read it or mend the disk"
 RESTORE = "restore it from a copy of the index"
 REWRITE = "write the pages again: python -m wheel_builder index pages"
 _CATALOGUE = TypeAdapter(Catalogue)
@@ -75,11 +76,14 @@ def _files_of(path: Path, entry: Entry) -> Iterator[Path]:
 
 
 def _hash_faults(path: Path, expected: str, size: int | None = None) -> Iterator[str]:
-    if not path.is_file():
-        yield f"{path}: missing, though its record is there; {index.RETRY}"
+    try:
+        data = _content(path)
+    except OSError as error:
+        yield f"{path}: it cannot be read ({error.strerror}); {READABLE}, or {RESTORE}"
         return
-    data = path.read_bytes()
-    if (found := sha256(data)) != expected:
+    if data is None:
+        yield f"{path}: missing, though its record is there; {index.RETRY}"
+    elif (found := sha256(data)) != expected:
         cut = f" and {len(data)} bytes of {size}: it was cut off" if size and len(data) < size else ""
         yield f"{path}: sha256 is {found}{cut}, its record says {expected}; {index.RETRY}"
 
@@ -87,10 +91,20 @@ def _hash_faults(path: Path, expected: str, size: int | None = None) -> Iterator
 def _page_faults(root: Path, pages: Mapping[str, bytes]) -> Iterator[str]:
     for name, page in pages.items():
         path = root / name
-        if not path.is_file():
+        try:
+            data = _content(path)
+        except OSError as error:
+            yield f"{path}: the page cannot be read ({error.strerror}); {READABLE}, or {REWRITE}"
+            continue
+        if data is None:
             yield f"{path}: the page is missing; {REWRITE}"
-        elif path.read_bytes() != page:
+        elif data != page:
             yield f"{path}: the page is not what the records say; {REWRITE}"
+
+
+def _content(path: Path) -> bytes | None:
+    """What is in the file, None when it is not there; raises ``OSError``."""
+    return path.read_bytes() if path.is_file() else None
 
 
 def _stray_faults(root: Path, known: set[Path]) -> Iterator[str]:

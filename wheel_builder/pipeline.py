@@ -6,7 +6,6 @@ This module hands the results of one stage to the next and shows each as a step;
 """
 
 import os
-import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,8 @@ from typing import Any
 
 from wheel_builder.attest import finished_at, write_provenance
 from wheel_builder.catalogue import Catalogue, catalogue_of
-from wheel_builder.errors import WheelBuilderError, WheelError
+from wheel_builder.durable import ensure
+from wheel_builder.errors import FilesError, WheelBuilderError, WheelError
 from wheel_builder.model import Job, Matrix, Package, Plan
 from wheel_builder.plan import jobs_to_build
 from wheel_builder.progress import Planned, Progress
@@ -92,6 +92,11 @@ class Attempt:
             yield
         except WheelBuilderError as error:
             self.failure = error
+        except BrokenPipeError:
+            # Nobody reads what the run says any more: that ends all of it.
+            raise
+        except OSError as error:
+            self.failure = FilesError.of(error)
 
 
 def release(
@@ -351,9 +356,8 @@ def _publish(
     progress: Progress,
 ) -> Path:
     with progress.step("publish", job=job.id) as step:
-        place.dist.mkdir(parents=True, exist_ok=True)
         finished = place.dist / file.name
-        shutil.copy2(file, finished)
+        ensure(finished, file.read_bytes())
         write_record(finished, record.facts)
         write_provenance(finished, provenance)
         require_records({finished: job.archs})

@@ -164,7 +164,7 @@ class Progress:
         except BaseException as error:
             verb = "failed" if isinstance(error, Exception) else "interrupted"
             self._end(step, verb)
-            if isinstance(error, WheelBuilderError):
+            if isinstance(error, WheelBuilderError | OSError):
                 error.add_note(failure_note(step, str(error), last_lines(log)))
             raise
         self._end(step, "done")

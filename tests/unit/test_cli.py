@@ -1,5 +1,6 @@
 """The command line: usage, exit codes, and words for failures and interrupts."""
 
+import errno
 import json
 import os
 import signal
@@ -10,7 +11,7 @@ import pytest
 from wheel_builder import commands
 from wheel_builder.cli import error_text, main
 from wheel_builder.commands import COMMANDS, Command, plan_of, workplace
-from wheel_builder.errors import CaseError, EngineError, WheelBuilderError, WheelError
+from wheel_builder.errors import CaseError, EngineError, FilesError, WheelBuilderError, WheelError
 from wheel_builder.hostenv import NO_SETTINGS
 from wheel_builder.options import release_options, run_options, selection_options, wheel_arguments
 
@@ -144,6 +145,18 @@ def test_a_failure_is_words_and_its_exit_code(capsys):
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err == "error: no container engine answers\n  next: start dockerd\n"
+
+
+def test_a_full_disk_is_words_with_the_path_and_an_exit_code_of_its_own(capsys):
+    error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "dist/coverage.json")
+    assert main(["work"], fail(error)) == FilesError.exit_code
+    assert capsys.readouterr().err == (
+        "error: dist/coverage.json: expected to read or write a file, found: No space left on device\n"
+        "  next: make room (df -h) or give this user the rights, then run the same command again; "
+        "finished steps are kept\n"
+    )
+    main(["work", "--verbose"], fail(error))
+    assert capsys.readouterr().err.startswith("Traceback")
 
 
 def test_verbose_adds_the_traceback(capsys):

@@ -1,6 +1,8 @@
 """The end of a release: a table as text, JSON and HTML, and the failures of some jobs among several."""
 
+import errno
 import json
+import os
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -8,7 +10,7 @@ import pytest
 
 from wheel_builder import pipeline
 from wheel_builder.coverage import coverage_of, raise_failures, to_html, to_json, to_table, write_coverage
-from wheel_builder.errors import DeviceCodeError, ReleaseError, VerifyError
+from wheel_builder.errors import DeviceCodeError, FilesError, ReleaseError, VerifyError
 from wheel_builder.model import Job, Package, Plan, Rejection, Rocm
 from wheel_builder.pipeline import Attempt
 from wheel_builder.store import Artifact
@@ -136,6 +138,22 @@ def test_a_failed_job_lets_the_others_go_on():
     assert attempt.failure.message == "failed"
     with pytest.raises(KeyboardInterrupt), attempt.going_on():
         raise KeyboardInterrupt
+
+
+def test_a_full_disk_ends_its_job_and_no_other():
+    attempt = Attempt(job("7.2"))
+    with attempt.going_on():
+        error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "dist/a.whl")
+        error.add_note("  step: publish (9 of 20), job rocm7.2")
+        raise error
+    assert isinstance(attempt.failure, FilesError)
+    assert attempt.failure.message == (
+        "dist/a.whl: expected to read or write a file, found: No space left on device"
+    )
+    assert attempt.failure.advice.startswith("make room (df -h)")
+    assert attempt.failure.__notes__ == ["  step: publish (9 of 20), job rocm7.2"]
+    with pytest.raises(BrokenPipeError), attempt.going_on():
+        raise BrokenPipeError
 
 
 def test_a_release_builds_and_publishes_the_other_jobs_after_one_failed(monkeypatch, tmp_path):

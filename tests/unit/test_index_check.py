@@ -76,6 +76,23 @@ def test_a_wheel_that_was_cut_off_is_called_so(simple):
     assert "2 bytes of 5: it was cut off" in fault
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (f"demo/{FILE.filename}", "it cannot be read (Input/output error)"),
+        ("demo/index.html", "the page cannot be read (Input/output error)"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_a_fault_and_no_traceback(simple, name, words):
+    (simple / name).unlink()
+    # The kernel has nothing at its beginning, whoever reads.
+    (simple / name).symlink_to("/proc/self/mem")
+    (fault,) = verify_index(root_of(simple))
+    assert fault.startswith(
+        f"{simple / name}: {words}; give this user the right to read it or mend the disk, or "
+    )
+
+
 def test_all_faults_are_told_at_once(simple):
     add_file(simple, replace(FILE, version="2", filename="demo-2-py3-none-any.whl"), NOW)
     (simple / "demo" / "demo-2-py3-none-any.whl.record.json").write_text("{")

@@ -1,5 +1,6 @@
 import os
 import re
+from contextlib import contextmanager
 
 import pytest
 
@@ -7,10 +8,11 @@ from kernels import hatch_build
 from tests.conftest import CHECKOUT
 from wheel_builder.errors import DeviceCodeError, SelectionError, WheelError
 from wheel_builder.matrix import load_matrix
-from wheel_builder.pipeline import Released, newest_wheel, planned
+from wheel_builder.pipeline import Released, _publish, newest_wheel, planned
 from wheel_builder.summary import release_text
 from wheel_builder.support_table import planned_kernels
 from wheel_builder.verification import expectation, job_of, planned_verification
+from wheel_builder.workplace import Workplace
 
 NAME = "flash_attn_rocm-0.1.0+rocm7.2-py3-none-manylinux_2_28_x86_64.whl"
 
@@ -79,6 +81,33 @@ def test_the_newest_wheel_of_a_job_is_found(job, tmp_path):
 def test_no_finished_wheel_says_how_to_make_one(job, tmp_path):
     with pytest.raises(WheelError, match=r"scripts/release --rocm 7\.2"):
         newest_wheel(job, tmp_path)
+
+
+class Steps:
+    """Stands in for the progress of a run."""
+
+    @contextmanager
+    def step(self, name, **_):
+        yield name
+
+
+@pytest.mark.parametrize("before", [None, b"an older build of the same name"])
+def test_a_wheel_is_in_dist_as_a_whole_or_not_at_all(before, job, tmp_path):
+    (tmp_path / "store").mkdir()
+    built = tmp_path / "store" / NAME
+    built.write_bytes(b"wheel")
+    place = Workplace(tmp_path, tmp_path / "build", tmp_path / "dist", tmp_path / "index", jobs=1)
+    place.dist.mkdir()
+    finished = place.dist / NAME
+    if before:
+        finished.write_bytes(before)
+    # Where the copy is written first, every write finds the disk full.
+    (place.dist / f".{NAME}.part").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        _publish(built, None, None, job, place, None, Steps())
+    assert caught.value.filename == str(finished)
+    assert (finished.read_bytes() if finished.exists() else None) == before
+    assert [file.name for file in place.dist.iterdir()] == ([NAME] if before else [])
 
 
 def test_the_audit_expects_the_plan_and_the_support_table(job, package):

@@ -115,7 +115,8 @@ def test_other_steps_of_the_history_are_kept(history, clock):
     assert read_history(history) == {"rocm6.4 image": 30.0, "rocm7.2 audit": 2.0}
 
 
-def test_a_failure_gets_a_note_and_its_line(history, clock, tmp_path):
+@pytest.mark.parametrize("error", [EngineError("no compiler"), OSError("no compiler")])
+def test_a_failure_gets_a_note_and_its_line(error, history, clock, tmp_path):
     log = tmp_path / "d.log"
     log.write_text("compiling\nfatal error: no such file\n")
     note = (
@@ -128,8 +129,8 @@ def test_a_failure_gets_a_note_and_its_line(history, clock, tmp_path):
     def work(progress):
         with progress.step("image", job="rocm7.2"):
             pass
-        with pytest.raises(EngineError) as caught:
-            fail_in(progress, "device code gfx942", EngineError("no compiler"), log, lambda: clock.tick(12))
+        with pytest.raises(type(error)) as caught:
+            fail_in(progress, "device code gfx942", error, log, lambda: clock.tick(12))
         assert caught.value.__notes__ == [note]
 
     lines = run_plain(history, clock, work)
