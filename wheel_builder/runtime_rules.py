@@ -15,6 +15,9 @@ def runtime_problems(
     found: Mapping[str, Any], versions: Collection[int], archs: Collection[str], job: Job
 ) -> Iterator[str]:
     """Why a wheel does not serve a runtime; ``versions`` are those of its code objects' ABI."""
+    if "refused" in found:
+        yield f"it cannot be loaded there: {found['refused']}"
+        return
     for name, file in sorted(found["functions"].items()):
         if not file.startswith(RUNTIME):
             yield f"{name} is not in its libamdhip64" + (f" but in {file}" if file else "")

@@ -1,5 +1,7 @@
 """Under which runtimes a wheel is offered, by what loading it there showed."""
 
+import os
+
 import pytest
 
 from wheel_builder.model import Job, Rocm
@@ -49,6 +51,27 @@ def test_a_runtime_that_has_all_and_answers_is_served():
 )
 def test_each_reason_not_to_serve_is_told(changes, words):
     assert problems(**changes) == [words]
+
+
+def test_a_library_that_its_loader_refuses_serves_nothing():
+    refused = {"refused": "libx.so: cannot open shared object file"}
+    assert list(runtime_problems(refused, (4,), ("gfx908",), JOB)) == [
+        "it cannot be loaded there: libx.so: cannot open shared object file"
+    ]
+
+
+def test_the_probe_answers_that_the_loader_refuses_a_library(monkeypatch):
+    def main(library, functions):
+        return probe.load(library, os.RTLD_NOW)
+
+    monkeypatch.setattr(probe, "main", main)
+    assert "cannot open shared object file" in probe.answer("/nowhere.so", {})["refused"]
+
+
+def test_a_compiler_that_the_image_lacks_is_no_answer(monkeypatch):
+    monkeypatch.setenv("FA_LLVM", "/nowhere")
+    with pytest.raises(FileNotFoundError):
+        probe.answer("/library.so", {"hip": [], "torch": []})
 
 
 def test_the_runtimes_package_is_named():

@@ -3,8 +3,9 @@
     python3 probe.py LIBRARY FUNCTIONS      FUNCTIONS is JSON: {"hip": [...], "torch": [...]}
 
 Prints JSON: where each HIP function was found, the runtime's file, how many kernels the library names, what
-the runtime answered through it, and the code object version of this image's compiler.  Needs Python
-and clang.
+the runtime answered through it, and the code object version of this image's compiler; or only ``refused``,
+why the library cannot be loaded there.  Any other failure ends it with a traceback and is no answer.  Needs
+Python and clang.
 """
 
 import ctypes
@@ -21,6 +22,10 @@ ABI_VERSION_BYTE = 8  # EI_ABIVERSION in an ELF header
 KERNEL = 'extern "C" __attribute__((global)) void nothing() {}\n'
 
 
+class RefusedError(Exception):
+    """The image's runtime and the library do not go together."""
+
+
 class Found(ctypes.Structure):
     """Dl_info of dladdr."""
 
@@ -33,12 +38,12 @@ class Found(ctypes.Structure):
 
 
 def main(library: str, functions: dict[str, list[str]]) -> dict[str, object]:
-    """What was shown; raises ``OSError`` when something cannot be loaded."""
+    """What was shown; raises ``RefusedError`` when the runtime or the library cannot be loaded."""
     with tempfile.TemporaryDirectory() as name:
         torch = ctypes.CDLL(str(build_torch(Path(name), functions["torch"])), mode=ctypes.RTLD_GLOBAL)
         runtime = find_runtime()
-        hip = ctypes.CDLL(runtime, mode=ctypes.RTLD_GLOBAL)
-        ctypes.CDLL(library, mode=os.RTLD_NOW | os.RTLD_GLOBAL)
+        hip = load(runtime, ctypes.RTLD_GLOBAL)
+        load(library, os.RTLD_NOW | os.RTLD_GLOBAL)
         failed, instances = call(torch, "instances")
         return {
             "runtime": str(Path(runtime).resolve()),
@@ -47,6 +52,14 @@ def main(library: str, functions: dict[str, list[str]]) -> dict[str, object]:
             "answer": call(torch, "device_arch", 0)[1],
             "code_object_version": code_object_version(Path(name)),
         }
+
+
+def load(file: str, mode: int) -> ctypes.CDLL:
+    """The library, loaded; raises ``RefusedError`` with the loader's words."""
+    try:
+        return ctypes.CDLL(file, mode=mode)
+    except OSError as error:
+        raise RefusedError(str(error)) from error
 
 
 def build_torch(folder: Path, names: list[str]) -> Path:
@@ -74,7 +87,7 @@ def find_runtime() -> str:
     found += [str(path) for path in Path("/opt/rocm/lib").glob("libamdhip64.so.?")]
     if not found:
         message = "this image has no libamdhip64"
-        raise OSError(message)
+        raise RefusedError(message)
     return found[0]
 
 
@@ -98,7 +111,7 @@ def call(torch: ctypes.CDLL, name: str, *arguments: int) -> tuple[bool, str]:
     said = torch.standin_call(name.encode(), argument, len(arguments), ctypes.byref(failed))
     if said is None:
         message = f"the library did not register {name}"
-        raise OSError(message)
+        raise RefusedError(message)
     return bool(failed.value), said.decode()
 
 
@@ -119,5 +132,13 @@ def code_object_version(folder: Path) -> int:
     return out.read_bytes()[ABI_VERSION_BYTE]
 
 
+def answer(library: str, functions: dict[str, list[str]]) -> dict[str, object]:
+    """What ``main`` showed, or why the library cannot be loaded."""
+    try:
+        return main(library, functions)
+    except RefusedError as error:
+        return {"refused": str(error)}
+
+
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(main(sys.argv[1], json.loads(sys.argv[2]))) + "\n")
+    sys.stdout.write(json.dumps(answer(sys.argv[1], json.loads(sys.argv[2]))) + "\n")

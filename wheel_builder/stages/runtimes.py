@@ -15,7 +15,7 @@ from wheel_builder import fatbin, runtime_load
 from wheel_builder.audit_rules import HIP_FUNCTION, LIBRARY, TORCH_SHIM
 from wheel_builder.docker import NOBODY, Mount, run_in
 from wheel_builder.elf import read_elf, section_bytes
-from wheel_builder.errors import CommandFailedError
+from wheel_builder.errors import VerifyError
 from wheel_builder.model import Job
 from wheel_builder.process import Runner, run
 from wheel_builder.runtime_rules import runtime_package, runtime_problems
@@ -31,8 +31,9 @@ def load_wheel(
 ) -> Artifact:
     """Load the wheel in ``image``, the builder image of ``job``, whose runtime is asked.
 
-    Facts: ``rocm``, ``package`` (the runtime's), ``found`` (what the probe printed, None when it failed) and
-    ``problems``, why the wheel does not serve this runtime; none when it does.
+    Facts: ``rocm``, ``package`` (the runtime's), ``found`` (what the probe printed) and ``problems``, why the
+    wheel does not serve this runtime; none when it does.  Raises ``VerifyError``, and stores nothing, when
+    the probe gave no answer.
     """
     content = read_wheel(wheel, max_mib=MAX_READ_MIB)
     inputs = {
@@ -45,10 +46,10 @@ def load_wheel(
         library = out / Path(LIBRARY).name
         library.write_bytes(content.files[LIBRARY])
         codes = fatbin.read_fatbin(section_bytes(content.files[LIBRARY], fatbin.SECTION) or b"")
-        found, error = _probe(library, image, log, run)
+        found = _probe(library, job, image, log, run)
         versions = {code.data[ABI_VERSION_BYTE] for code in codes}
         archs = {code.arch for code in codes}
-        problems = [error] if found is None else list(runtime_problems(found, versions, archs, job))
+        problems = list(runtime_problems(found, versions, archs, job))
         return {
             "rocm": job.rocm.version,
             "package": runtime_package(image.facts["packages"]),
@@ -59,7 +60,7 @@ def load_wheel(
     return store.get_or_make("runtime", {**inputs, "archs": list(job.archs)}, make)
 
 
-def _probe(library: Path, image: Artifact, log: Path, run: Runner) -> tuple[Mapping[str, Any] | None, str]:
+def _probe(library: Path, job: Job, image: Artifact, log: Path, run: Runner) -> Mapping[str, Any]:
     undefined = read_elf(library.read_bytes()).undefined
     functions = {
         "hip": [symbol.name for symbol in undefined if HIP_FUNCTION.fullmatch(symbol.name)],
@@ -67,9 +68,23 @@ def _probe(library: Path, image: Artifact, log: Path, run: Runner) -> tuple[Mapp
     }
     argv = ["python3", "/probe/probe.py", f"/library/{library.name}", json.dumps(functions)]
     mounts = [Mount(PROBE, "/probe"), Mount(library.parent, "/library")]
+    done = run_in(image.facts["ref"], argv, mounts=mounts, user=NOBODY, check=False, log=log, run=run)
+    said = (done.stdout.strip().splitlines() or ["nothing"])[-1]
+    if done.returncode != 0:
+        raise _no_answer(job, f"status {done.returncode} and {said!r}", log)
     try:
-        done = run_in(image.facts["ref"], argv, mounts=mounts, user=NOBODY, log=log, run=run)
-    except CommandFailedError as error:
-        return None, f"it cannot be loaded there: {error.message.splitlines()[-2].strip(' |')}"
-    printed: Mapping[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return printed, ""
+        printed: Mapping[str, Any] = json.loads(said)
+    except ValueError as error:
+        raise _no_answer(job, f"status 0 and {said!r}", log) from error
+    return printed
+
+
+def _no_answer(job: Job, found: str, log: Path) -> VerifyError:
+    message = (
+        f"whether the library loads beside the runtime of ROCm {job.rocm.version} was not found out; "
+        f"expected the probe's answer, found {found}"
+    )
+    advice = (
+        f"nothing was stored: read {log}, put it right (the engine? memory?) and run the same command again"
+    )
+    return VerifyError(message, advice=advice)
