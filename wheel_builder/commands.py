@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wheel_builder.model import Matrix, Plan, Selection
+from wheel_builder.model import Job, Matrix, Plan, Selection
 
 if TYPE_CHECKING:
     from wheel_builder.progress import Planned
@@ -414,17 +414,42 @@ def _index_options(parser: argparse.ArgumentParser) -> None:
 def _runtime_image(args: argparse.Namespace) -> None:
     from wheel_builder.image_size import size_text
     from wheel_builder.pipeline import planned_images, runtime_images
-    from wheel_builder.plan import jobs_to_build
 
-    plan, place, plain = plan_of(args), workplace(args), args.verbose or None
+    jobs, place, plain = image_jobs(args), workplace(args), args.verbose or None
     if args.dry_run:
-        print(*_numbered(planned_images(jobs_to_build(plan))), sep="\n")
+        print(*_numbered(planned_images(jobs)), sep="\n")
         return
-    for image in runtime_images(plan, place, slim=args.slim, plain=plain):
+    package = read_matrix().package
+    for image in runtime_images(jobs, package, place, wheel=args.wheel, slim=args.slim, plain=plain):
         print(f"size      {size_text(image.facts['size'])}", f"docker run {image.facts['ref']}", sep="\n")
 
 
+def image_jobs(args: argparse.Namespace) -> tuple[Job, ...]:
+    """The jobs that runtime images are made for: the named wheel's, else those of ``selection_options``."""
+    from wheel_builder.errors import SelectionError
+    from wheel_builder.plan import jobs_to_build
+    from wheel_builder.verification import job_of
+
+    if args.wheel is None:
+        return jobs_to_build(plan_of(args))
+    job = job_of(args.wheel, read_matrix(), wanted_archs(args))
+    if others := [*(("all",) if args.all else ()), *(v for v in args.rocm if v != job.rocm.version)]:
+        title = "the image's ROCm version is its wheel's"
+        problem = (
+            f"expected {job.rocm.version}, which {args.wheel.name} is for; found --rocm {','.join(others)}"
+        )
+        raise SelectionError(title, [problem], advice="leave --rocm and --all out, or name another wheel")
+    return (job,)
+
+
 def _runtime_image_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "wheel",
+        nargs="?",
+        type=existing_file,
+        metavar="WHEEL",
+        help="a finished wheel, such as a published one (default: the newest of each ROCm version in dist)",
+    )
     parser.add_argument("--slim", action="store_true", help="rocm-fa:<version>-slim, which has no torch")
 
 

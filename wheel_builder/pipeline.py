@@ -155,11 +155,16 @@ def publish_files(files: Sequence[Path], matrix: Matrix, index: Path, checkout: 
 
 
 def runtime_images(
-    plan: Plan, place: Workplace, *, slim: bool = False, plain: bool | None = None
+    jobs: Sequence[Job],
+    package: Package,
+    place: Workplace,
+    *,
+    wheel: Path | None = None,
+    slim: bool = False,
+    plain: bool | None = None,
 ) -> list[Artifact]:
-    """The runtime image of each job, from its finished wheel in ``dist``."""
-    jobs = jobs_to_build(plan)
-    wheels = {job.id: newest_wheel(job, place.dist) for job in jobs}
+    """The runtime image of each job, from ``wheel`` or from the job's newest finished wheel in ``dist``."""
+    wheels = {job.id: wheel or newest_wheel(job, place.dist) for job in jobs}
     images = []
     with progress_of(planned_images(jobs), place, plain) as progress:
         start_engine(place, progress)
@@ -167,7 +172,7 @@ def runtime_images(
             log = place.log(f"image-runtime-{job.rocm.version}{'-slim' if slim else ''}")
             with progress.step("runtime image", job=job.id, log=log) as step:
                 made = runtime_image.build_runtime_image(
-                    job, wheels[job.id], place.store, package=plan.package, checkout=place.checkout,
+                    job, wheels[job.id], place.store, package=package, checkout=place.checkout,
                     logs=log.parent, slim=slim, host=place.host, torch_index=place.torch_index,
                 )  # fmt: skip
                 images.append(told(step, made))
@@ -184,7 +189,8 @@ def newest_wheel(job: Job, dist: Path) -> Path:
     wheels = sorted(dist.glob(f"*+{job.id}-*.whl"), key=lambda file: file.stat().st_mtime)
     if not wheels:
         message = f"there is no finished wheel for {job.id} in {shown(dist)}"
-        raise WheelError(message, advice=f"make it first: scripts/release --rocm {job.rocm.version}")
+        advice = f"make it first: scripts/release --rocm {job.rocm.version}; or name a published one"
+        raise WheelError(message, advice=advice)
     return wheels[-1]
 
 

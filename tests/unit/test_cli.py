@@ -5,15 +5,24 @@ import json
 import os
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 
-from wheel_builder import commands
+from wheel_builder import commands, pipeline
 from wheel_builder.cli import error_text, main
 from wheel_builder.commands import COMMANDS, Command, plan_of, workplace
-from wheel_builder.errors import CaseError, EngineError, FilesError, WheelBuilderError, WheelError
+from wheel_builder.errors import (
+    CaseError,
+    EngineError,
+    FilesError,
+    SelectionError,
+    WheelBuilderError,
+    WheelError,
+)
 from wheel_builder.hostenv import NO_SETTINGS
 from wheel_builder.options import release_options, run_options, selection_options, wheel_arguments
+from wheel_builder.pipeline import Attempt
 
 
 def command(run, *options):
@@ -157,6 +166,20 @@ def test_a_full_disk_is_words_with_the_path_and_an_exit_code_of_its_own(capsys):
     )
     main(["work", "--verbose"], fail(error))
     assert capsys.readouterr().err.startswith("Traceback")
+
+
+def test_a_full_disk_does_not_keep_the_coverage_table_from_the_terminal(tmp_path, monkeypatch, capsys):
+    (tmp_path / "matrix.yaml").symlink_to(commands.ROOT / "matrix.yaml")
+    (tmp_path / "dist").mkdir()
+    (tmp_path / "dist" / ".coverage.json.part").symlink_to("/dev/full")
+    monkeypatch.setattr(commands, "ROOT", tmp_path)
+    failed = Attempt(plan_of(parsed([], selection_options)).jobs[0], failure=EngineError("no engine"))
+    monkeypatch.setattr(pipeline, "release", lambda *_, **__: (failed,))
+    assert main(["release"]) == FilesError.exit_code
+    captured = capsys.readouterr()
+    assert "ROCm 7.2 failed: no engine" in captured.out
+    assert f"error: {tmp_path / 'dist' / 'coverage.json'}: " in captured.err
+    assert "found: No space left on device" in captured.err
 
 
 def test_verbose_adds_the_traceback(capsys):
@@ -309,3 +332,44 @@ def test_a_dry_run_of_verify_has_the_images_of_other_runtimes(capsys, tmp_path):
     wheel = tmp_path / "flash_attn_rocm-0.1.0+rocm7.2-py3-none-manylinux_2_28_x86_64.whl"
     assert main(["verify", "--dry-run", "--runtimes", "6.4", str(wheel)]) == 0
     assert "rocm6.4 builder image" in capsys.readouterr().out
+
+
+def published(tmp_path, rocm="6.4"):
+    """A file with the name of a published wheel."""
+    wheel = tmp_path / f"flash_attn_rocm-0.1.0+rocm{rocm}-py3-none-manylinux_2_28_x86_64.whl"
+    wheel.touch()
+    return str(wheel)
+
+
+def test_a_runtime_image_can_be_made_of_a_published_wheel(capsys, tmp_path):
+    assert main(["runtime-image", "--dry-run", published(tmp_path)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "[1/2] container engine", "[2/2] rocm6.4 runtime image",
+    ]  # fmt: skip
+
+
+def test_the_named_wheel_is_the_one_in_the_image(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        pipeline, "runtime_images", lambda jobs, *_, **kwargs: seen.append((jobs, kwargs)) or []
+    )
+    wheel = published(tmp_path)
+    assert main(["runtime-image", "--rocm", "6.4", wheel]) == main(["runtime-image"]) == 0
+    assert [([job.id for job in jobs], kwargs["wheel"]) for jobs, kwargs in seen] == [
+        (["rocm6.4"], Path(wheel)), (["rocm7.2"], None),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("option", "found"), [(["--rocm", "7.2"], "7.2"), (["--all"], "all")])
+def test_a_wheel_and_another_rocm_version_do_not_go_together(option, found, capsys, tmp_path):
+    assert main(["runtime-image", *option, published(tmp_path)]) == SelectionError.exit_code
+    said = capsys.readouterr().err
+    assert "the image's ROCm version is its wheel's" in said
+    assert f"-py3-none-manylinux_2_28_x86_64.whl is for; found --rocm {found}" in said
+    assert "next: leave --rocm and --all out, or name another wheel" in said
+
+
+def test_a_runtime_image_of_no_file_is_wrong_usage(capsys):
+    with pytest.raises(SystemExit):
+        main(["runtime-image", "nowhere.whl"])
+    assert "there is no file 'nowhere.whl'" in capsys.readouterr().err

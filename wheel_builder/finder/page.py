@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import shlex
 from collections.abc import Iterator
 from importlib.resources import files
 
@@ -16,6 +17,11 @@ TITLE = f"Find your {PROJECT} wheel"
 DEVICES = (
     "--device /dev/kfd --device /dev/dri "
     "--group-add $(stat -c %g /dev/kfd) --group-add $(stat -c %g /dev/dri/renderD128)"
+)
+IMAGE = (
+    "No registry has the image: the first two commands make it, once, from the published wheel; nothing of "
+    "the wheel is compiled. Type them in a checkout of the project, after scripts/venv "
+    "wheel_builder/requirements.txt."
 )
 EMULATED = (
     "What was verified is said for each GPU in the words of its verification record. Where it says "
@@ -53,13 +59,14 @@ def content_policy() -> str:
 
 
 def commands(rocm: str, wheel: Wheel) -> dict[str, str]:
-    """What to type, by tool."""
+    """What to type, by tool; a line for each command."""
     requirement = f"{PROJECT}=={wheel.version} --index-url {INDEX}/rocm{rocm}/simple/"
-    lines = (
-        f"pip install {requirement}",
-        f"uv pip install {requirement}",
+    image = (
+        f"pip download --no-deps {requirement}",
+        f".venv/bin/python -m wheel_builder runtime-image {shlex.quote(wheel.filename)}",
         f"docker run {DEVICES} rocm-fa:{wheel.rocm}",
     )
+    lines = (f"pip install {requirement}", f"uv pip install {requirement}", "\n".join(image))
     return dict(zip(TOOLS, lines, strict=True))
 
 
@@ -164,11 +171,7 @@ def _row(row: Answer) -> Html:
 def _served(arch: str, rocm: str, wheel: Wheel, text: str) -> Iterator[Html]:
     for tool, line in commands(rocm, wheel).items():
         yield element("pre", element("code", line), data_tool=tool)
-    yield element(
-        "p",
-        f"The image is made from the wheel: python -m wheel_builder runtime-image --rocm {wheel.rocm}",
-        data_tool="Docker",
-    )
+    yield element("p", IMAGE, data_tool="Docker")
     if rocm != wheel.rocm:
         yield element(
             "p", f"It was built with ROCm {wheel.rocm}, and also loaded under the runtime of ROCm {rocm}."

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import re
+import shlex
 from dataclasses import replace
 from importlib.resources import files
 
@@ -13,6 +14,8 @@ from tests.catalogues import CATALOGUE
 from tests.unit.finder.test_data import EMULATED, wheel
 from tests.unit.finder.test_html import Parsed
 from wheel_builder.catalogue import Gpu, MissingRocm
+from wheel_builder.cli import _parser
+from wheel_builder.commands import COMMANDS, image_jobs
 from wheel_builder.finder import finder_pages
 from wheel_builder.finder.data import make_finder
 from wheel_builder.finder.page import DEVICES, commands, content_policy
@@ -110,5 +113,39 @@ def test_the_script_is_small_and_makes_no_markup_from_text():
 
 @pytest.mark.parametrize("version", ["0.1.0+rocm7.2", "1.0rc1+rocm7.2"])
 def test_commands_have_nothing_that_a_shell_would_take(version):
-    for line in commands("7.2", wheel(version)).values():
-        assert re.fullmatch(r"[\w .+/:=-]+", line.replace(DEVICES, ""))
+    for lines in commands("7.2", wheel(version)).values():
+        for line in lines.splitlines():
+            assert re.fullmatch(r"[\w .+/:=-]+", line.replace(DEVICES, ""))
+
+
+def test_a_file_name_is_one_word_for_a_shell():
+    line = commands("7.2", wheel(filename="flash_attn_rocm-0.1.0+rocm7.2-$(planted)-py3-none-any.whl"))[
+        "Docker"
+    ]
+    assert "runtime-image 'flash_attn_rocm-0.1.0+rocm7.2-$(planted)-py3-none-any.whl'\n" in line
+
+
+def test_docker_makes_the_image_from_the_published_wheel_before_it_is_run(tmp_path, monkeypatch):
+    served = wheel()
+    fetch, make, start = commands("7.2", served)["Docker"].splitlines()
+    assert fetch == "pip download --no-deps flash-attn-rocm==0.1.0+rocm7.2 --index-url INDEX/rocm7.2/simple/"
+    assert make == f".venv/bin/python -m wheel_builder runtime-image {served.filename}"
+    assert start == f"docker run {DEVICES} rocm-fa:7.2"
+    # The line is one that the command line takes, and its image is the one that is then run.
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / served.filename).touch()
+    args = _parser(COMMANDS).parse_args(shlex.split(make)[3:])
+    assert [job.rocm.version for job in image_jobs(args)] == ["7.2"]
+
+
+def test_the_page_says_that_no_registry_has_the_image():
+    text = html(wheel())
+    assert f"\n.venv/bin/python -m wheel_builder runtime-image {wheel().filename}\ndocker run " in text
+    assert "No registry has the image: the first two commands make it, once, from the published wheel" in text
+
+
+def test_a_wheel_of_another_rocm_version_gives_that_versions_image():
+    lines = commands("7.1", wheel(serves=("7.1",)))["Docker"].splitlines()
+    assert "INDEX/rocm7.1/simple/" in lines[0]
+    assert "+rocm7.2-" in lines[1]
+    assert lines[2].endswith(" rocm-fa:7.2")
