@@ -15,7 +15,8 @@ from wheel_builder.words import shown
 
 SCHEMA = 1
 RERUN = "put these right and run the same command again; finished steps are kept"
-ON_HARDWARE = "run on hardware"
+# A release has no step that runs on a GPU; what scripts/test-on-gpu notes does not say which wheel it ran.
+NO_GPU = "run on hardware: none, no AMD GPU took part"
 HEADINGS = (
     "ROCm",
     "built",
@@ -23,7 +24,7 @@ HEADINGS = (
     "executed on an ISA emulator",
     "run on hardware",
     "published",
-    "serves",
+    "loads under",
 )
 STYLE = (
     ":root{color-scheme:light dark;font-family:system-ui,sans-serif}body{margin:2rem}"
@@ -36,8 +37,9 @@ STYLE = (
 class Row:
     """One wheel of the plan.
 
-    ``emulated`` and ``hardware`` are the archs whose kernels were executed there; ``serves`` the runtimes
-    that the index offers it for; ``failure`` what stopped the job, empty when nothing did.
+    ``emulated`` are the archs whose kernels were executed on the ISA emulator; ``serves`` the ROCm versions
+    under whose runtimes it loads, of which the index leaves out those that have a wheel of their own of its
+    public version; ``failure`` what stopped the job, empty when nothing did.
     """
 
     rocm: str
@@ -45,7 +47,6 @@ class Row:
     built: bool
     audited: bool
     emulated: tuple[str, ...]
-    hardware: tuple[str, ...]
     published: bool
     serves: tuple[str, ...]
     failure: str = ""
@@ -73,7 +74,7 @@ def coverage_of(plan: Plan, attempts: Sequence[Attempt]) -> Coverage:
 
 
 def to_json(coverage: Coverage) -> str:
-    return json.dumps({"schema": SCHEMA, **asdict(coverage)}, indent=2) + "\n"
+    return json.dumps({"schema": SCHEMA, "note": NO_GPU, **asdict(coverage)}, indent=2) + "\n"
 
 
 def to_table(coverage: Coverage) -> str:
@@ -81,6 +82,7 @@ def to_table(coverage: Coverage) -> str:
     rows = [HEADINGS, *(_cells(row) for row in coverage.rows)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    lines.append(NO_GPU)
     lines += [f"ROCm {row.rocm} failed: {row.failure}" for row in coverage.rows if row.failure]
     lines += [f"not built: {_not_built(one)}" for one in coverage.not_built]
     return "\n".join(line.rstrip() for line in lines)
@@ -103,6 +105,7 @@ def to_html(coverage: Coverage) -> str:
     ]
     missing = [element("li", _not_built(one)) for one in coverage.not_built]
     left_out = joined(element("h2", "Not built"), element("ul", *missing)) if missing else Html("")
+    said = element("p", NO_GPU)
     page = element(
         "html",
         element(
@@ -112,7 +115,7 @@ def to_html(coverage: Coverage) -> str:
             element("title", "Release coverage"),
             element("style", Html(STYLE)),
         ),
-        element("body", element("main", element("h1", "Release coverage"), table, *failed, left_out)),
+        element("body", element("main", element("h1", "Release coverage"), table, said, *failed, left_out)),
         lang="en",
     )
     return f"<!doctype html>\n{page}\n"
@@ -120,17 +123,13 @@ def to_html(coverage: Coverage) -> str:
 
 def _row(attempt: Attempt) -> Row:
     archs: Mapping[str, Any] = attempt.record["archs"] if attempt.record else {}
-    passed = {arch: str(found["numerics"]) for arch, found in archs.items() if found["passed"]}
-    # A record's words for the emulator deny hardware: "..., not run on hardware".
-    hardware = tuple(arch for arch, how in passed.items() if how.startswith(ON_HARDWARE))
     own = attempt.job.rocm.version
     return Row(
         rocm=own,
         archs=attempt.job.archs,
         built=attempt.wheel is not None,
         audited=attempt.audited,
-        emulated=tuple(arch for arch in passed if arch not in hardware),
-        hardware=hardware,
+        emulated=tuple(arch for arch, found in archs.items() if found["passed"]),
         published=attempt.published is not None,
         serves=(own, *attempt.record["serves"]) if attempt.record else (),
         failure=attempt.failure.message if attempt.failure else "",
@@ -139,7 +138,7 @@ def _row(attempt: Attempt) -> Row:
 
 def _cells(row: Row) -> tuple[str, ...]:
     total = len(row.archs)
-    counts = (f"{len(row.emulated)} of {total} archs", f"{len(row.hardware)} of {total} archs")
+    counts = (f"{len(row.emulated)} of {total} archs", f"0 of {total} archs")
     serves = " ".join(row.serves) or "none"
     return (row.rocm, _yes(row.built), _yes(row.audited), *counts, _yes(row.published), serves)
 

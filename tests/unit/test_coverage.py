@@ -31,7 +31,7 @@ def shown(how=EMULATED, **changes):
 
 @pytest.fixture
 def attempts(tmp_path):
-    record = {"archs": {"gfx908": shown(), "gfx942": shown("run on hardware")}, "serves": ["6.4"]}
+    record = {"archs": {"gfx908": shown(), "gfx942": shown(passed=False)}, "serves": ["6.4"]}
     good = Attempt(job("7.2"), wheel=BUILT, audited=True, record=record, published=tmp_path)
     bad = Attempt(job("6.4"), failure=DeviceCodeError("<no> code", ["one & two"]))
     return good, bad
@@ -44,16 +44,22 @@ def coverage(attempts):
     return coverage_of(Plan((job("7.2"), job("6.4")), rejected, package), attempts)
 
 
-def test_emulator_and_hardware_are_two_columns(coverage):
+def test_a_row_is_how_far_its_job_came(coverage):
     good, bad = coverage.rows
-    assert (good.emulated, good.hardware, good.serves) == (("gfx908",), ("gfx942",), ("7.2", "6.4"))
+    assert (good.emulated, good.serves) == (("gfx908",), ("7.2", "6.4"))
     assert (bad.built, bad.audited, bad.emulated, bad.published, bad.serves) == (False, False, (), False, ())
 
 
-def test_what_was_emulated_was_not_run_on_hardware(attempts, coverage):
+def test_no_arch_counts_as_run_on_hardware_and_all_forms_say_that_no_gpu_took_part(attempts):
     record = {"archs": dict.fromkeys(ARCHS, shown()), "serves": []}
-    [row] = coverage_of(Plan((), (), None), [replace(attempts[0], record=record)]).rows
-    assert (row.emulated, row.hardware) == (ARCHS, ())
+    coverage = coverage_of(Plan((), (), None), [replace(attempts[0], record=record)])
+    words = "run on hardware: none, no AMD GPU took part"
+    assert to_table(coverage).splitlines()[1:] == [
+        "7.2   yes    yes      2 of 2 archs                 0 of 2 archs     yes        7.2", words,
+    ]  # fmt: skip
+    assert f"<p>{words}</p>" in to_html(coverage)
+    assert json.loads(to_json(coverage))["note"] == words
+    assert "hardware" not in json.loads(to_json(coverage))["rows"][0]
 
 
 def test_an_arch_with_findings_counts_nowhere(attempts):
@@ -64,9 +70,10 @@ def test_an_arch_with_findings_counts_nowhere(attempts):
 
 def test_the_table(coverage):
     assert to_table(coverage).splitlines() == [
-        "ROCm  built  audited  executed on an ISA emulator  run on hardware  published  serves",
-        "7.2   yes    yes      1 of 2 archs                 1 of 2 archs     yes        7.2 6.4",
+        "ROCm  built  audited  executed on an ISA emulator  run on hardware  published  loads under",
+        "7.2   yes    yes      1 of 2 archs                 0 of 2 archs     yes        7.2 6.4",
         "6.4   no     no       0 of 2 archs                 0 of 2 archs     no         none",
+        "run on hardware: none, no AMD GPU took part",
         "ROCm 6.4 failed: <no> code",
         "  - one & two",
         "not built: ROCm 5.7: no torch runs on it",

@@ -122,6 +122,16 @@ def test_the_compose_example_names_the_devices_and_their_groups_by_number():
     assert service["cap_drop"] == ["ALL"]
 
 
+def test_the_compose_examples_work_is_where_its_head_says():
+    file = CHECKOUT / "dockerfiles" / "compose.yaml"
+    [volume] = yaml.safe_load(file.read_text())["services"]["rocm-fa"]["volumes"]
+    source, target, mode = volume.split(":")
+    # Relative paths are the file's: without --project-directory, compose starts from its folder.
+    assert (file.parent / source).resolve() == CHECKOUT / "work"
+    assert (target, mode) == ("/mnt/work", "ro")
+    assert "in the checkout's work/" in file.read_text()
+
+
 def test_an_image_whose_doctor_fails_is_refused(tmp_path):
     def run(argv, **kwargs):
         return Completed("Traceback\nImportError: no torch\n", 1)
