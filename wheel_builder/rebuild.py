@@ -28,6 +28,8 @@ from wheel_builder.wheelfile import MAX_READ_MIB, WheelFile, read_wheel
 # Kept by content and checked when they are read: the network is not asked for them again.
 FETCHED = ("torch-headers", "builder-wheels")
 NAMED = 6
+# A package in a list of matrix.yaml, with the quotes and the version that it may have there.
+WORD = re.compile(r"""(?P<quote>["']?)(?P<name>[a-z0-9][a-z0-9+.-]+)(=[^\s,"'\]]+)?(?P=quote)""")
 
 
 @dataclass(frozen=True)
@@ -84,12 +86,10 @@ def pin_packages(matrix: str, rocm: str, packages: Mapping[str, str]) -> str:
         return matrix
 
     def pinned(match: re.Match[str]) -> str:
-        name = match[0]
-        return f'"{name}={packages[name]}"' if name in packages else name
+        name = match["name"]
+        return f'"{name}={packages[name]}"' if name in packages else match[0]
 
-    lists = re.sub(
-        r"(?<=: )\[[^\]]*\]", lambda found: re.sub(r"[a-z0-9][a-z0-9+.-]+", pinned, found[0]), row[0]
-    )
+    lists = re.sub(r"(?<=: )\[[^\]]*\]", lambda found: WORD.sub(pinned, found[0]), row[0])
     return matrix[: row.start()] + lists + matrix[row.end() :]
 
 

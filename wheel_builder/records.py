@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from wheel_builder.errors import PublishError
+from wheel_builder.index_pages import ATTACHMENTS, RECORD_SUFFIX
 from wheel_builder.store import sha256_file
 
-SUFFIX = ".record.json"
-PROVENANCE_SUFFIX = ".provenance.json"
+SUFFIX = ATTACHMENTS["verification"]
+PROVENANCE_SUFFIX = ATTACHMENTS["provenance"]
 VERIFY_FIRST = "verify it first: python -m wheel_builder verify WHEEL"
 
 
@@ -37,12 +38,28 @@ def provenance_path(wheel: Path) -> Path:
 
 
 def write_record(wheel: Path, record: Mapping[str, Any]) -> Path:
-    """Put ``record`` beside ``wheel``, whole or not at all; its path."""
+    """Put ``record`` beside ``wheel``, whole or not at all; its path.
+
+    Raises ``PublishError`` for a wheel in an index.
+    """
+    refuse_published([wheel])
     path = record_path(wheel)
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     aside.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     aside.replace(path)
     return path
+
+
+def refuse_published(wheels: Collection[Path]) -> None:
+    """Raise ``PublishError`` when one of ``wheels`` lies in an index, where nothing beside it may change."""
+    problems = [
+        f"{wheel} is a file of an index"
+        for wheel in map(Path.absolute, wheels)
+        if wheel.parent.parent.name == "simple" and wheel.with_name(wheel.name + RECORD_SUFFIX).exists()
+    ]
+    if problems:
+        title = "what is published beside a wheel never changes; nothing was written"
+        raise PublishError(title, problems, advice="copy the wheel to a folder of its own and name it there")
 
 
 def require_records(wheels: Mapping[Path, Collection[str]]) -> None:

@@ -197,7 +197,7 @@ def test_a_sbom_that_says_something_else(wheel, written):
 
 def test_a_missing_record_and_an_unknown_commit(wheel, written):
     assert problems(wheel, written, record_sha256="", tree=None) == [
-        f"record: there is no {wheel.name}.record.json beside the wheel",
+        f"record: there is no {wheel.name}.verification.json beside the wheel",
         f"recipe: this checkout does not have commit {COMMIT}; git fetch, then verify again",
     ]
 
@@ -236,7 +236,7 @@ def test_no_statement(wheel):
 
 
 def test_a_signature_is_never_claimed():
-    assert "none beside the wheel" in signature_words(iter(["a.whl", "a.whl.record.json"]))
+    assert "none beside the wheel" in signature_words(iter(["a.whl", "a.whl.verification.json"]))
     found = signature_words(iter(["a.whl", "a.whl.sigstore.json"]))
     assert "a.whl.sigstore.json is beside the wheel and was not checked here" in found
     assert "gh attestation verify" in found

@@ -55,7 +55,7 @@ def test_a_record_may_be_about_more_archs_than_the_wheel_has(wheel):
 
 
 def test_a_wheel_without_a_record(wheel):
-    assert f"{wheel.name}: there is no {wheel.name}.record.json beside it" in words(wheel)
+    assert f"{wheel.name}: there is no {wheel.name}.verification.json beside it" in words(wheel)
 
 
 def test_a_record_of_another_wheel(wheel):
