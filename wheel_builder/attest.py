@@ -1,9 +1,10 @@
 """A wheel's provenance statement as a file: writing it after verify, and checking all that it says."""
 
-import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from pydantic_core import from_json
 
 from wheel_builder import sbom, sbom_check
 from wheel_builder.durable import ensure
@@ -91,6 +92,6 @@ def _read_sbom(wheel: WheelFile) -> dict[str, Any] | None:
 
 def _subject_of(record: Path) -> str:
     try:
-        return str(json.loads(record.read_text(encoding="utf-8"))["sha256"])
+        return str(from_json(record.read_bytes())["sha256"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""

@@ -47,7 +47,10 @@ def offered(contents: Contents, rocm: str) -> Projects:
     """
     own = contents.get(rocm, {})
     mine = {
-        (project, Version(e.record.version).public) for project in own for e in own[project] if e.yanked is None
+        (project, Version(e.record.version).public)
+        for project in own
+        for e in own[project]
+        if e.yanked is None
     }
     found = {project: list(entries) for project, entries in own.items()}
     for home, projects in contents.items():

@@ -65,8 +65,7 @@ def rebuild(wheel: Path, checkout: Path, *, jobs: int, log: Path, run: Runner = 
 
 def obstacles(found: Provenance, wheel: WheelFile, *, known: bool) -> Iterator[str]:
     """Why a rebuild would show nothing."""
-    if found.sha256 != wheel.sha256:
-        yield f"the statement is about a wheel with sha256 {found.sha256}, but the wheel's is {wheel.sha256}"
+    yield from found.subject_problems(wheel.path.name, wheel.sha256)
     source = found.dependency(SOURCE).annotations
     if source.get("dirty", True):
         changed = ", ".join(source.get("changed", ())) or "unknown files"
