@@ -160,6 +160,11 @@ def headers_uri(release: str) -> str:
     return f"pkg:pypi/torch@{release}"
 
 
+def zig_uri(release: str) -> str:
+    """Zig as a package URL."""
+    return f"pkg:pypi/ziglang@{release}"
+
+
 def code_digest(code: Artifact) -> str:
     """One sha256 over an arch's code objects, without the report that says how long they took."""
     files = {name: digest for name, digest in code.manifest["files"].items() if name.endswith(".hsaco")}
@@ -246,12 +251,11 @@ def _environment(package: Package, image: Artifact) -> tuple[Resource, ...]:
         "packages": dict(facts["packages"]),
         "python_packages": dict(sorted(facts["python_packages"].items())),
     }
-    zig = facts["python_packages"]["ziglang"]
     return (
         Resource(IMAGE, _digest(facts["image_id"]), annotations={"ref": facts["ref"], **inside}),
         Resource(BASE, _digest(base["image_id"]), annotations={"ref": base["ref"], "origin": base["origin"]}),
         Resource(HEADERS, {"sha256": package.torch_headers_sha256}, headers_uri(package.torch_headers)),
-        Resource(ZIG, uri=f"pkg:pypi/ziglang@{zig}"),
+        Resource(ZIG, uri=zig_uri(facts["python_packages"]["ziglang"])),
         Resource(TOOLS, {"sha256": image.manifest["inputs"]["files"][REQUIREMENTS]}),
     )
 

@@ -135,6 +135,7 @@ def _parameter_problems(found: Provenance, recipe: Recipe) -> Iterator[str]:
         **rest,
         p.HEADERS: [headers.uri, headers.digest.get("sha256", "")],
         p.TOOLS: tools.digest.get("sha256", ""),
+        p.ZIG: found.dependency(p.ZIG).uri,
     }
     planned = {
         **{f"{kind} flags": list(words) for kind, words in recipe.flags.items()},
@@ -143,6 +144,7 @@ def _parameter_problems(found: Provenance, recipe: Recipe) -> Iterator[str]:
         "source_date_epoch": recipe.source_date_epoch,
         p.HEADERS: [p.headers_uri(recipe.torch_headers), recipe.torch_headers_sha256],
         p.TOOLS: recipe.requirements,
+        p.ZIG: p.zig_uri(recipe.zig),
     }
     for name in [*planned, *sorted(said.keys() - planned.keys())]:
         if (was := said.get(name)) != (expected := planned.get(name)):

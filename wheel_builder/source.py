@@ -102,7 +102,7 @@ def _constant(script: Path, name: str) -> Any:  # noqa: ANN401 - whatever a lite
 class Recipe:
     """How sources are built, as they say it; ``llvm`` by ROCm version, digests are sha256.
 
-    ``requirements`` is the digest of what is installed into builder images.
+    ``requirements`` is the digest of what is installed into builder images, ``zig`` the release among it.
     """
 
     flags: Mapping[str, Sequence[str]]
@@ -112,6 +112,15 @@ class Recipe:
     torch_headers: str
     torch_headers_sha256: str
     requirements: str
+    zig: str
+
+
+def _pinned(requirements: str, name: str) -> str:
+    found = re.search(rf"^{re.escape(name)}==(\S+)", requirements, re.MULTILINE)
+    if found is None:
+        message = f"{REQUIREMENTS} does not pin {name}"
+        raise ValueError(message)
+    return found[1]
 
 
 def read_recipe(checkout: Path) -> Recipe:
@@ -129,6 +138,7 @@ def read_recipe(checkout: Path) -> Recipe:
         torch_headers=matrix.package.torch_headers,
         torch_headers_sha256=matrix.package.torch_headers_sha256,
         requirements=sha256_file(checkout / REQUIREMENTS),
+        zig=_pinned((checkout / REQUIREMENTS).read_text(encoding="utf-8"), "ziglang"),
     )
 
 

@@ -50,6 +50,7 @@ RECIPE = Recipe(
     flags=SOURCE.flags, llvm={ROCM: "/usr/lib/llvm-22/bin", "6.4": "/usr/lib/llvm-21/bin"},
     platform_tag="manylinux_2_28_x86_64", source_date_epoch=SOURCE.source_date_epoch,
     torch_headers=MATERIALS.torch, torch_headers_sha256=MATERIALS.torch_sha256, requirements="9" * 64,
+    zig=MATERIALS.zig,
 )  # fmt: skip
 TREE = Tree(content=MATERIALS.sources, sources="4" * 64, recipe=RECIPE)
 PACKAGE = Package("2.10", MATERIALS.torch, MATERIALS.torch_sha256, "manylinux_2_28_x86_64", 12)
@@ -235,6 +236,10 @@ def with_source(found, **annotations):
             "recipe: it says torch-headers nothing, but those of its commit are pkg:pypi/torch@2.13.0 7777",
         ),
         (
+            lambda p: replace(p, dependencies=tuple(d for d in p.dependencies if d.name != "ziglang")),
+            "recipe: it says ziglang nothing, but those of its commit are pkg:pypi/ziglang@0.17.0",
+        ),
+        (
             lambda p: replace(p, dependencies=p.dependencies[:-1]),
             "recipe: it says builder-requirements nothing, but those of its commit are 9999",
         ),
@@ -404,6 +409,7 @@ def test_the_recipe_is_what_the_sources_say():
     assert found.llvm == {row.version: row.llvm for row in matrix.rocm}
     assert found.source_date_epoch == SOURCE.source_date_epoch
     assert found.requirements == sha256_file(CHECKOUT / "dockerfiles/builder-requirements.txt")
+    assert f"ziglang=={found.zig} " in (CHECKOUT / "dockerfiles/builder-requirements.txt").read_text()
     assert (found.torch_headers, found.torch_headers_sha256) == (
         matrix.package.torch_headers, matrix.package.torch_headers_sha256,
     )  # fmt: skip
