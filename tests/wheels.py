@@ -12,7 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from wheel_builder.attest import write_provenance
 from wheel_builder.audit_rules import LIBRARY, Expectation
+from wheel_builder.provenance import LOCAL, Provenance, RunDetails
 from wheel_builder.sbom import FILE, Materials, sbom_text
 
 EM_X86_64, EM_AMDGPU = 62, 224
@@ -278,6 +280,22 @@ def record_text(files: Mapping[str, bytes], dist_info: str = DIST_INFO) -> bytes
         digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
         rows.append(f"{name},sha256={digest},{len(data)}\n")
     return "".join([*rows, f"{dist_info}/RECORD,,\n"]).encode()
+
+
+def write_statement(wheel: Path, /, **changes: object) -> Path:
+    """Write a statement beside ``wheel`` that names it, and its record when there is one; its path."""
+    found = Provenance(
+        wheel=wheel.name,
+        sha256=hashlib.sha256(wheel.read_bytes()).hexdigest(),
+        rocm=ROCM,
+        archs=ARCHS,
+        version=VERSION,
+        parameters={},
+        dependencies=(),
+        byproducts=(),
+        run=RunDetails(LOCAL, "2026-11-21T10:00:00Z"),
+    )
+    return write_provenance(wheel, replace(found, **changes))
 
 
 def project_wheel(

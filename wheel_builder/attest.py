@@ -1,16 +1,17 @@
 """A wheel's provenance statement as a file: writing it after verify, and checking all that it says."""
 
-import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from pydantic_core import from_json
 
 from wheel_builder import sbom, sbom_check
 from wheel_builder.durable import ensure
 from wheel_builder.errors import ProvenanceError
 from wheel_builder.provenance import Provenance, Resource, read_provenance
 from wheel_builder.provenance_check import ALL_IN_WORDS, Facts, provenance_problems, signature_words
-from wheel_builder.records import provenance_path, record_path
+from wheel_builder.records import provenance_path, record_path, refuse_published
 from wheel_builder.source import read_tree
 from wheel_builder.stages.audit import open_subject
 from wheel_builder.store import Artifact, sha256_file
@@ -18,7 +19,11 @@ from wheel_builder.wheelfile import MAX_READ_MIB, WheelFile, read_wheel
 
 
 def write_provenance(wheel: Path, provenance: Provenance) -> Path:
-    """Put the statement beside ``wheel``, with the digest of the record that lies there; its path."""
+    """Put the statement beside ``wheel``, with the digest of the record that lies there; its path.
+
+    Raises ``PublishError`` for a wheel in an index.
+    """
+    refuse_published([wheel])
     record = record_path(wheel)
     if record.is_file():
         provenance = provenance.with_byproduct(Resource(record.name, {"sha256": sha256_file(record)}))
@@ -87,6 +92,6 @@ def _read_sbom(wheel: WheelFile) -> dict[str, Any] | None:
 
 def _subject_of(record: Path) -> str:
     try:
-        return str(json.loads(record.read_text(encoding="utf-8"))["sha256"])
+        return str(from_json(record.read_bytes())["sha256"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""

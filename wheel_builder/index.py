@@ -32,12 +32,11 @@ from pydantic import TypeAdapter, ValidationError
 from wheel_builder.catalogue import Catalogue
 from wheel_builder.durable import ensure, make_folder
 from wheel_builder.errors import PublishError
-from wheel_builder.index_pages import ATTACHMENTS, Entry, Record, json_bytes
+from wheel_builder.index_pages import ATTACHMENTS, RECORD_SUFFIX, Entry, Record, json_bytes
 from wheel_builder.model import PROJECT
 from wheel_builder.offers import Contents, finder_pages_of, in_order, simple_pages
 
 METADATA_SUFFIX = ".metadata"
-RECORD_SUFFIX = ".record.json"
 YANK_SUFFIX = ".yanked.json"
 LOCK = ".lock"
 ROCM_VERSION = re.compile(r"\d{1,2}\.\d{1,2}")

@@ -11,7 +11,7 @@ from wheel_builder.catalogue import Catalogue
 from wheel_builder.durable import PART_SUFFIX
 from wheel_builder.finder import DATA_FILE
 from wheel_builder.index import beside, sha256
-from wheel_builder.index_pages import ATTACHMENTS, Entry
+from wheel_builder.index_pages import ATTACHMENTS, RECORD_SUFFIX, Entry
 from wheel_builder.offers import Contents, finder_pages_of, simple_pages
 
 READABLE = "give this user the right to read it or mend the disk"
@@ -71,7 +71,7 @@ def _file_faults(path: Path, entry: Entry) -> Iterator[str]:
 def _files_of(path: Path, entry: Entry) -> Iterator[Path]:
     yield path
     attached = (ATTACHMENTS[kind] for kind in entry.record.attachments)
-    for suffix in (index.METADATA_SUFFIX, index.RECORD_SUFFIX, index.YANK_SUFFIX, *attached):
+    for suffix in (index.METADATA_SUFFIX, RECORD_SUFFIX, index.YANK_SUFFIX, *attached):
         yield beside(path, suffix)
 
 

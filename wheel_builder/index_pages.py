@@ -11,8 +11,10 @@ API_VERSION = "1.1"
 JSON_TYPE = "application/vnd.pypi.simple.v1+json"
 HTML_PAGE = "index.html"
 JSON_PAGE = "index.json"
-# What may be published beside a wheel, by kind: the end of its file's name.
+# What may be published beside a wheel, by kind: the end of its file's name, in an index and elsewhere.
 ATTACHMENTS = {"verification": ".verification.json", "provenance": ".provenance.json"}
+# The index's own facts about a published wheel.
+RECORD_SUFFIX = ".record.json"
 
 
 @dataclass(frozen=True)

@@ -42,11 +42,16 @@ def runtimes(contents: Contents) -> set[str]:
 def offered(contents: Contents, rocm: str) -> Projects:
     """What the index of ``rocm`` offers: its own files, and those of other versions that serve it.
 
-    A file of another version is left out where there is an own one of the same public version, because
-    installers would take the one with the higher local label.
+    A file of another version is left out where there is an own one of the same public version in good
+    standing, because installers would take the one with the higher local label.
     """
     own = contents.get(rocm, {})
-    mine = {(project, Version(e.record.version).public) for project in own for e in own[project]}
+    mine = {
+        (project, Version(e.record.version).public)
+        for project in own
+        for e in own[project]
+        if e.yanked is None
+    }
     found = {project: list(entries) for project, entries in own.items()}
     for home, projects in contents.items():
         for project, entries in projects.items():

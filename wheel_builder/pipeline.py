@@ -22,7 +22,7 @@ from wheel_builder.model import Job, Matrix, Package, Plan
 from wheel_builder.plan import jobs_to_build
 from wheel_builder.progress import Planned, Progress
 from wheel_builder.provenance import Provenance, make_provenance, run_details
-from wheel_builder.records import require_records, write_record
+from wheel_builder.records import require_attachments, write_record
 from wheel_builder.source import read_source
 from wheel_builder.stages import (
     audit,
@@ -142,16 +142,16 @@ def run_until(stage: str, plan: Plan, place: Workplace, *, plain: bool | None = 
 
 
 def publish_files(files: Sequence[Path], matrix: Matrix, index: Path, checkout: Path) -> list[Path]:
-    """Audit finished wheels and ask for their records before the first is published; their indexes."""
+    """Audit finished wheels and ask for what lies beside them, then publish all or none; their indexes."""
     jobs = [job_of(file, matrix) for file in files]
     for file, job in zip(files, jobs, strict=True):
         audit.audit_wheel(file, expectation(job, matrix.package, checkout))
-    require_records({file: job.archs for file, job in zip(files, jobs, strict=True)})
-    now = datetime.now(UTC)
-    return [
-        publish.publish([file], index, job.rocm.version, catalogue=catalogue_of(matrix), now=now).simple
-        for file, job in zip(files, jobs, strict=True)
-    ]
+    require_attachments({file: job.archs for file, job in zip(files, jobs, strict=True)})
+    wheels: dict[str, list[Path]] = {}
+    for file, job in zip(files, jobs, strict=True):
+        wheels.setdefault(job.rocm.version, []).append(file)
+    published = publish.publish_all(wheels, index, catalogue=catalogue_of(matrix), now=datetime.now(UTC))
+    return [published[job.rocm.version].simple for job in jobs]
 
 
 def runtime_images(
@@ -366,7 +366,7 @@ def _publish(
         ensure(finished, file.read_bytes())
         write_record(finished, record.facts)
         write_provenance(finished, provenance)
-        require_records({finished: job.archs})
+        require_attachments({finished: job.archs})
         published = publish.publish(
             [finished], place.index, job.rocm.version, catalogue=catalogue, now=datetime.now(UTC)
         )

@@ -6,17 +6,18 @@ wrote; who that was is shown by a signature over it, which is made in CI and not
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from wheel_builder.errors import ProvenanceError
 from wheel_builder.model import Job, Package
 from wheel_builder.packages import compiler_packages
 from wheel_builder.source import Source
+from wheel_builder.statement import Descriptor, Statement
 from wheel_builder.store import Artifact, key_of, sha256_file
 
 STATEMENT = "https://in-toto.io/Statement/v1"
@@ -29,6 +30,7 @@ SOURCE, SOURCE_TREE, IMAGE, BASE, HEADERS, ZIG, TOOLS = (
 )  # fmt: skip
 WHEEL_MANIFEST = "wheel-manifest"
 REQUIREMENTS = "builder-requirements.txt"
+WRITE_AGAIN = "write it again: python -m wheel_builder release; or fetch the file once more"
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,16 @@ class Provenance:
     @property
     def commit(self) -> str:
         return self.dependency(SOURCE).digest.get("gitCommit", "")
+
+    def byproduct(self, name: str) -> Resource:
+        return next((one for one in self.byproducts if one.name == name), Resource(name))
+
+    def subject_problems(self, wheel: str, sha256: str) -> Iterator[str]:
+        """Why this is not about the file called ``wheel`` with that content."""
+        if self.wheel != wheel:
+            yield f"the statement is about {self.wheel}, but this is {wheel}"
+        if self.sha256 != sha256:
+            yield f"the statement is about a wheel with sha256 {self.sha256}, but the wheel's is {sha256}"
 
     def with_byproduct(self, resource: Resource) -> "Provenance":
         """With ``resource`` in place of one of its name."""
@@ -143,6 +155,16 @@ def make_provenance(
     )
 
 
+def headers_uri(release: str) -> str:
+    """Torch's headers as a package URL."""
+    return f"pkg:pypi/torch@{release}"
+
+
+def zig_uri(release: str) -> str:
+    """Zig as a package URL."""
+    return f"pkg:pypi/ziglang@{release}"
+
+
 def code_digest(code: Artifact) -> str:
     """One sha256 over an arch's code objects, without the report that says how long they took."""
     files = {name: digest for name, digest in code.manifest["files"].items() if name.endswith(".hsaco")}
@@ -161,48 +183,53 @@ def run_details(environ: Mapping[str, str], finished: str) -> RunDetails:
 
 def read_provenance(path: Path) -> Provenance:
     """The statement in a file that nobody vouches for; raises ``ProvenanceError`` with what is wrong."""
-    title = f"{path.name} is not a provenance statement of this pipeline"
-    advice = "write it again: python -m wheel_builder release; or fetch the file once more"
     try:
-        return parse_provenance(path.read_text(encoding="utf-8"))
+        data = path.read_bytes()
     except FileNotFoundError as error:
         missing = f"there is no {path.name} beside the wheel"
-        raise ProvenanceError(missing, [f"{path} is not there"], advice=advice) from error
+        raise ProvenanceError(missing, [f"{path} is not there"], advice=WRITE_AGAIN) from error
+    except OSError as error:
+        title = f"{path.name} cannot be read"
+        raise ProvenanceError(title, [f"{path}: {error.strerror or error}"], advice=WRITE_AGAIN) from error
+    return parse_provenance(data, path.name)
+
+
+def parse_provenance(data: bytes, name: str) -> Provenance:
+    """The reverse of ``Provenance.to_json`` for a file called ``name``; raises ``ProvenanceError``."""
+    title = f"{name} is not a provenance statement of this pipeline"
+    try:
+        statement = Statement.model_validate_json(data)
     except ValidationError as error:
-        lines = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_url=False)]
-        raise ProvenanceError(title, lines, advice=advice) from error
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ProvenanceError(title, [f"{type(error).__name__}: {error}"], advice=advice) from error
+        found = error.errors(include_url=False, include_input=False)
+        lines = [": ".join(filter(None, (".".join(map(str, one["loc"])), one["msg"]))) for one in found]
+        raise ProvenanceError(title, lines, advice=WRITE_AGAIN) from error
+    types = (statement.type, statement.predicate_type, statement.predicate.build_definition.build_type)
+    if types != (expected := (STATEMENT, PREDICATE, BUILD_TYPE)):
+        problem = f"its types are {', '.join(types)}; expected {', '.join(expected)}"
+        raise ProvenanceError(title, [problem], advice=WRITE_AGAIN)
+    return _from_statement(statement)
 
 
-def parse_provenance(text: str) -> Provenance:
-    """The reverse of ``Provenance.to_json``; raises ``ValueError``, ``KeyError`` or ``TypeError``."""
-    statement = json.loads(text)
-    definition, details = (statement["predicate"][key] for key in ("buildDefinition", "runDetails"))
-    found = (statement["_type"], statement["predicateType"], definition["buildType"])
-    if found != (expected := (STATEMENT, PREDICATE, BUILD_TYPE)):
-        message = f"its types are {', '.join(map(str, found))}; expected {', '.join(expected)}"
-        raise ValueError(message)
-    [subject] = statement["subject"]
-    metadata = details["metadata"]
-    content = {
-        "wheel": subject["name"],
-        "sha256": subject["digest"]["sha256"],
-        **definition["externalParameters"],
-        "parameters": definition["internalParameters"],
-        "dependencies": definition["resolvedDependencies"],
-        "byproducts": details["byproducts"],
-        "run": {
-            "builder": details["builder"]["id"],
-            "finished": metadata["finishedOn"],
-            "invocation": metadata.get("invocationId", ""),
-        },
-    }
-    # JSON to JSON: strict, but with lists for tuples.
-    return _PROVENANCE.validate_json(json.dumps(content), strict=True, extra="forbid")
+def _from_statement(statement: Statement) -> Provenance:
+    [subject] = statement.subject
+    definition, details = statement.predicate.build_definition, statement.predicate.run_details
+    external = definition.external_parameters
+    return Provenance(
+        wheel=subject.name,
+        sha256=subject.digest.sha256,
+        rocm=external.rocm,
+        archs=tuple(external.archs),
+        version=external.version,
+        parameters=definition.internal_parameters.model_dump(exclude_unset=True),
+        dependencies=tuple(map(_from_descriptor, definition.resolved_dependencies)),
+        byproducts=tuple(map(_from_descriptor, details.byproducts)),
+        run=RunDetails(details.builder.id, details.metadata.finished_on, details.metadata.invocation_id),
+    )
 
 
-_PROVENANCE = TypeAdapter(Provenance)
+def _from_descriptor(found: Descriptor) -> Resource:
+    annotations = found.annotations.model_dump(exclude_unset=True)
+    return Resource(found.name, found.digest, found.uri, annotations)
 
 
 def _sources(source: Source, wheel: Artifact) -> tuple[Resource, ...]:
@@ -224,14 +251,11 @@ def _environment(package: Package, image: Artifact) -> tuple[Resource, ...]:
         "packages": dict(facts["packages"]),
         "python_packages": dict(sorted(facts["python_packages"].items())),
     }
-    zig = facts["python_packages"]["ziglang"]
     return (
         Resource(IMAGE, _digest(facts["image_id"]), annotations={"ref": facts["ref"], **inside}),
         Resource(BASE, _digest(base["image_id"]), annotations={"ref": base["ref"], "origin": base["origin"]}),
-        Resource(
-            HEADERS, {"sha256": package.torch_headers_sha256}, f"pkg:pypi/torch@{package.torch_headers}"
-        ),
-        Resource(ZIG, uri=f"pkg:pypi/ziglang@{zig}"),
+        Resource(HEADERS, {"sha256": package.torch_headers_sha256}, headers_uri(package.torch_headers)),
+        Resource(ZIG, uri=zig_uri(facts["python_packages"]["ziglang"])),
         Resource(TOOLS, {"sha256": image.manifest["inputs"]["files"][REQUIREMENTS]}),
     )
 

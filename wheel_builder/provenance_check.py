@@ -1,17 +1,17 @@
 """Whether a wheel, its statement, its verification record, its SBOM and the sources agree; pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from wheel_builder import provenance as p
 from wheel_builder.provenance import Provenance
 from wheel_builder.sbom import source_digest, versions
-from wheel_builder.source import Tree
+from wheel_builder.source import Recipe, Tree
 
 ALL_IN_WORDS = (
-    "the file is the statement's, the record and the SBOM are the file's, and the commit's sources are "
-    "those that it was built from"
+    "the file is the statement's, the record and the SBOM are the file's, and the commit's sources and "
+    "their flags and settings are those that it was built from"
 )
 UNSIGNED = (
     "signature  none beside the wheel: nothing here shows who wrote the statement\n"
@@ -21,6 +21,7 @@ UNCHECKED = (
     "signature  {name} is beside the wheel and was not checked here\n"
     "           check it: gh attestation verify WHEEL --bundle {name} --repo OWNER/REPOSITORY"
 )
+THERE = "verify it with the commit's own pipeline"
 SIGNATURES = (".sigstore.json", ".sigstore", ".intoto.jsonl")
 
 
@@ -53,10 +54,7 @@ def provenance_problems(found: Provenance, facts: Facts) -> Iterator[str]:
 
 
 def _file_problems(found: Provenance, facts: Facts) -> Iterator[str]:
-    if found.wheel != facts.name:
-        yield f"file: the statement is about {found.wheel}, but this is {facts.name}"
-    if found.sha256 != facts.sha256:
-        yield f"file: the statement is about sha256 {found.sha256}, but the wheel's is {facts.sha256}"
+    yield from (f"file: {problem}" for problem in found.subject_problems(facts.name, facts.sha256))
     if found.version != facts.version:
         yield f"file: the statement says version {found.version}, but the wheel is {facts.version}"
     if not facts.version.endswith(f"+rocm{found.rocm}"):
@@ -67,9 +65,7 @@ def _file_problems(found: Provenance, facts: Facts) -> Iterator[str]:
 
 
 def _record_problems(found: Provenance, facts: Facts) -> Iterator[str]:
-    said = next(
-        (one.digest.get("sha256", "") for one in found.byproducts if one.name == facts.record_name), ""
-    )
+    said = found.byproduct(facts.record_name).digest.get("sha256", "")
     if not facts.record_sha256:
         yield f"record: there is no {facts.record_name} beside the wheel"
     elif not said:
@@ -114,9 +110,6 @@ def _recipe_problems(found: Provenance, facts: Facts) -> Iterator[str]:
         yield from _tree_problems(found, facts.tree)
     if not found.packages:
         yield "recipe: the statement does not name the packages of the builder image"
-    flags = found.parameters.get("flags")
-    if not isinstance(flags, dict) or not all(flags.get(kind) for kind in ("device", "host")):
-        yield "recipe: the statement does not say the compilers' flags"
 
 
 def _tree_problems(found: Provenance, tree: Tree) -> Iterator[str]:
@@ -126,12 +119,46 @@ def _tree_problems(found: Provenance, tree: Tree) -> Iterator[str]:
     content = found.dependency(p.SOURCE).annotations.get("content_sha256", "none")
     if content != tree.content:
         yield f"recipe: it says kernels with sha256 {content}, but those of its commit have {tree.content}"
+    if isinstance(tree.recipe, str):
+        yield f"recipe: that of its commit cannot be read by this version ({tree.recipe}); {THERE}"
+    else:
+        yield from _parameter_problems(found, tree.recipe)
+
+
+def _parameter_problems(found: Provenance, recipe: Recipe) -> Iterator[str]:
+    """What the statement says of the build besides its commit, where the commit's sources determine it."""
+    headers, tools = found.dependency(p.HEADERS), found.dependency(p.TOOLS)
+    flags = {f"{kind} flags": list(words) for kind, words in found.parameters.get("flags", {}).items()}
+    rest = {name: value for name, value in found.parameters.items() if name != "flags"}
+    said = {
+        **flags,
+        **rest,
+        p.HEADERS: [headers.uri, headers.digest.get("sha256", "")],
+        p.TOOLS: tools.digest.get("sha256", ""),
+        p.ZIG: found.dependency(p.ZIG).uri,
+    }
+    planned = {
+        **{f"{kind} flags": list(words) for kind, words in recipe.flags.items()},
+        "llvm": recipe.llvm.get(found.rocm, ""),
+        "platform_tag": recipe.platform_tag,
+        "source_date_epoch": recipe.source_date_epoch,
+        p.HEADERS: [p.headers_uri(recipe.torch_headers), recipe.torch_headers_sha256],
+        p.TOOLS: recipe.requirements,
+        p.ZIG: p.zig_uri(recipe.zig),
+    }
+    for name in [*planned, *sorted(said.keys() - planned.keys())]:
+        if (was := said.get(name)) != (expected := planned.get(name)):
+            yield f"recipe: it says {name} {_text(was)}, but those of its commit are {_text(expected)}"
 
 
 def signature_words(beside: Iterator[str]) -> str:
     """What can be said of a signature without checking one; ``beside`` are the files beside the wheel."""
     bundles = sorted(name for name in beside if name.endswith(SIGNATURES))
     return UNCHECKED.format(name=bundles[0]) if bundles else UNSIGNED
+
+
+def _text(value: str | Sequence[str] | None) -> str:
+    return (value if isinstance(value, str) else " ".join(filter(None, value or ()))) or "nothing"
 
 
 def _list(names: frozenset[str] | tuple[str, ...]) -> str:

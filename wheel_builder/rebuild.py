@@ -28,6 +28,8 @@ from wheel_builder.wheelfile import MAX_READ_MIB, WheelFile, read_wheel
 # Kept by content and checked when they are read: the network is not asked for them again.
 FETCHED = ("torch-headers", "builder-wheels")
 NAMED = 6
+# A package in a list of matrix.yaml, with the quotes and the version that it may have there.
+WORD = re.compile(r"""(?P<quote>["']?)(?P<name>[a-z0-9][a-z0-9+.-]+)(=[^\s,"'\]]+)?(?P=quote)""")
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,7 @@ def rebuild(wheel: Path, checkout: Path, *, jobs: int, log: Path, run: Runner = 
 
 def obstacles(found: Provenance, wheel: WheelFile, *, known: bool) -> Iterator[str]:
     """Why a rebuild would show nothing."""
-    if found.sha256 != wheel.sha256:
-        yield f"the statement is about a wheel with sha256 {found.sha256}, but the wheel's is {wheel.sha256}"
+    yield from found.subject_problems(wheel.path.name, wheel.sha256)
     source = found.dependency(SOURCE).annotations
     if source.get("dirty", True):
         changed = ", ".join(source.get("changed", ())) or "unknown files"
@@ -84,12 +85,10 @@ def pin_packages(matrix: str, rocm: str, packages: Mapping[str, str]) -> str:
         return matrix
 
     def pinned(match: re.Match[str]) -> str:
-        name = match[0]
-        return f'"{name}={packages[name]}"' if name in packages else name
+        name = match["name"]
+        return f'"{name}={packages[name]}"' if name in packages else match[0]
 
-    lists = re.sub(
-        r"(?<=: )\[[^\]]*\]", lambda found: re.sub(r"[a-z0-9][a-z0-9+.-]+", pinned, found[0]), row[0]
-    )
+    lists = re.sub(r"(?<=: )\[[^\]]*\]", lambda found: WORD.sub(pinned, found[0]), row[0])
     return matrix[: row.start()] + lists + matrix[row.end() :]
 
 

@@ -1,7 +1,7 @@
-"""Verification records: what verify found out of a wheel, kept beside it, and what publish asks of it.
+"""What lies beside a wheel: the record of what verify found out of it, and its provenance statement.
 
 A record travels with its wheel, so that a wheel which was verified on one machine can be published from
-another; it names the wheel by its content.
+another; it names the wheel by its content.  ``publish`` asks for both files.
 
 ``serves`` in a record lists the ROCm versions whose runtimes the wheel was loaded under, besides the one it
 was built with; the index then offers it for them too.  What limits that list, as the wheel links no
@@ -18,12 +18,19 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from wheel_builder.errors import PublishError
+from pydantic_core import from_json
+
+from wheel_builder.errors import ProvenanceError, PublishError
+from wheel_builder.index_pages import ATTACHMENTS, RECORD_SUFFIX
+from wheel_builder.provenance import parse_provenance
 from wheel_builder.store import sha256_file
 
-SUFFIX = ".record.json"
-PROVENANCE_SUFFIX = ".provenance.json"
-VERIFY_FIRST = "verify it first: python -m wheel_builder verify WHEEL"
+SUFFIX = ATTACHMENTS["verification"]
+PROVENANCE_SUFFIX = ATTACHMENTS["provenance"]
+VERIFY_FIRST = (
+    "verify it first: python -m wheel_builder verify WHEEL; only a build writes the statement: "
+    "python -m wheel_builder wheel"
+)
 
 
 def record_path(wheel: Path) -> Path:
@@ -37,7 +44,11 @@ def provenance_path(wheel: Path) -> Path:
 
 
 def write_record(wheel: Path, record: Mapping[str, Any]) -> Path:
-    """Put ``record`` beside ``wheel``, whole or not at all; its path."""
+    """Put ``record`` beside ``wheel``, whole or not at all; its path.
+
+    Raises ``PublishError`` for a wheel in an index.
+    """
+    refuse_published([wheel])
     path = record_path(wheel)
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     aside.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
@@ -45,24 +56,66 @@ def write_record(wheel: Path, record: Mapping[str, Any]) -> Path:
     return path
 
 
-def require_records(wheels: Mapping[Path, Collection[str]]) -> None:
-    """Raise ``PublishError`` unless each wheel has beside it a passing record for each of its archs.
+def refuse_published(wheels: Collection[Path]) -> None:
+    """Raise ``PublishError`` when one of ``wheels`` lies in an index, where nothing beside it may change."""
+    problems = [
+        f"{wheel} is a file of an index"
+        for wheel in map(Path.absolute, wheels)
+        if wheel.parent.parent.name == "simple" and wheel.with_name(wheel.name + RECORD_SUFFIX).exists()
+    ]
+    if problems:
+        title = "what is published beside a wheel never changes; nothing was written"
+        raise PublishError(title, problems, advice="copy the wheel to a folder of its own and name it there")
 
-    ``wheels`` has for each file the archs whose code it holds.  All problems are told at once.
+
+def require_attachments(wheels: Mapping[Path, Collection[str]]) -> None:
+    """Raise ``PublishError`` unless each wheel has beside it a passing record and a statement about it.
+
+    ``wheels`` has for each file the archs whose code it holds; the record has to pass for each of them.
+    All problems are told at once.
     """
-    problems = [p for wheel, archs in wheels.items() for p in record_problems(wheel, archs)]
+    problems = [
+        problem
+        for wheel, archs in wheels.items()
+        for problem in (*record_problems(wheel, archs), *missing_statement(wheel))
+    ]
     if problems:
         title = (
-            "nothing was published: not every wheel has a passing verification record for each of its archs"
+            "nothing was published: not every wheel has a passing verification record for each of its archs "
+            "and a provenance statement"
         )
         raise PublishError(title, problems, advice=VERIFY_FIRST)
+
+
+def missing_statement(wheel: Path) -> Iterator[str]:
+    """What is wrong with the provenance statement beside ``wheel``."""
+    path, record = provenance_path(wheel), record_path(wheel)
+    if not path.is_file():
+        yield f"{wheel.name}: there is no {path.name} beside it"
+        return
+    recorded = sha256_file(record) if record.is_file() else ""
+    yield from statement_problems(path.read_bytes(), wheel, sha256_file(wheel), recorded)
+
+
+def statement_problems(data: bytes, wheel: Path, sha256: str, recorded: str) -> Iterator[str]:
+    """Why ``data`` is no statement about ``wheel`` and its record; ``recorded`` is the record's sha256."""
+    name = provenance_path(wheel).name
+    try:
+        found = parse_provenance(data, name)
+    except ProvenanceError as error:
+        yield from (f"{name}: it is not a provenance statement ({problem})" for problem in error.problems)
+        return
+    yield from (f"{name}: {problem}" for problem in found.subject_problems(wheel.name, sha256))
+    said = found.byproduct(record_path(wheel).name).digest.get("sha256", "")
+    if recorded and said != recorded:
+        yield f"{name}: it names a record with sha256 {said or 'none'}, but the record's is {recorded}"
 
 
 def record_problems(wheel: Path, archs: Collection[str]) -> Iterator[str]:
     """What is wrong with the record beside ``wheel``."""
     path = record_path(wheel)
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = from_json(path.read_bytes())
         found = {str(arch): shown for arch, shown in record["archs"].items()}
         about = str(record["sha256"])
     except FileNotFoundError:
@@ -82,6 +135,7 @@ def arch_problems(arch: str, shown: Any) -> Iterator[str]:  # noqa: ANN401 - rea
     if not isinstance(shown, dict):
         yield f"{arch} was not verified"
         return
-    yield from (f"{arch}: {finding}" for finding in shown.get("findings", ()))
+    findings = shown.get("findings", [])
+    yield from (f"{arch}: {finding}" for finding in (findings if isinstance(findings, list) else [findings]))
     if shown.get("passed") is not True or not shown.get("launches"):
         yield f"{arch} did not pass: {shown.get('numerics', 'nothing was executed')}"

@@ -1,9 +1,10 @@
 """Whether a wheel's SBOM is there, says what is in the wheel, and nothing that changes by itself; pure."""
 
-import json
 import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
+
+from pydantic_core import from_json
 
 from wheel_builder import sbom
 
@@ -21,7 +22,7 @@ def find(files: Mapping[str, bytes], dist_info: str) -> dict[str, bytes]:
 
 def read(data: bytes) -> dict[str, Any]:
     """A SBOM's document; raises ``ValueError`` with what is wrong with its form."""
-    document: dict[str, Any] = json.loads(data)
+    document: dict[str, Any] = from_json(data)
     try:
         if (document["bomFormat"], document["specVersion"]) != ("CycloneDX", sbom.SPEC_VERSION):
             message = f"{document['bomFormat']} {document['specVersion']}, not CycloneDX {sbom.SPEC_VERSION}"

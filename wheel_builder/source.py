@@ -7,14 +7,18 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from wheel_builder.errors import MatrixError
+from wheel_builder.matrix import load_matrix
 from wheel_builder.process import Runner, run
 from wheel_builder.stages.wheel import SOURCE_DATE_EPOCH, SOURCES, content_digest
-from wheel_builder.store import sha256_tree
+from wheel_builder.store import sha256_file, sha256_tree
 
 # What wheels and their builder images come from.
-PATHS = (*SOURCES, "dockerfiles", "matrix.yaml")
+MATRIX, REQUIREMENTS = "matrix.yaml", "dockerfiles/builder-requirements.txt"
+PATHS = (*SOURCES, "dockerfiles", MATRIX)
 COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 
 
@@ -77,36 +81,100 @@ def remote_uri(url: str) -> str:
 
 def read_flags(checkout: Path) -> Mapping[str, tuple[str, ...]]:
     """The compilers' flags: ``device`` from the kernels' build script, ``host`` from zig's file."""
-    script = ast.parse((checkout / "kernels/instances/build.py").read_text(encoding="utf-8"))
+    device = _constant(checkout / "kernels/instances/build.py", "COMPILE")
+    host = (checkout / "kernels/zig_flags.txt").read_text(encoding="ascii").split()
+    return {"device": tuple(device), "host": tuple(host)}
+
+
+def _constant(script: Path, name: str) -> Any:  # noqa: ANN401 - whatever a literal is
+    """The literal that a module assigns to ``name``, without running the module."""
     values = {
         target.id: node.value
-        for node in script.body
+        for node in ast.parse(script.read_text(encoding="utf-8")).body
         if isinstance(node, ast.Assign)
         for target in node.targets
         if isinstance(target, ast.Name)
     }
-    host = (checkout / "kernels/zig_flags.txt").read_text(encoding="ascii").split()
-    return {"device": tuple(ast.literal_eval(values["COMPILE"])), "host": tuple(host)}
+    return ast.literal_eval(values[name])
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How sources are built, as they say it; ``llvm`` by ROCm version, digests are sha256.
+
+    ``requirements`` is the digest of what is installed into builder images, ``zig`` the release among it.
+    """
+
+    flags: Mapping[str, Sequence[str]]
+    llvm: Mapping[str, str]
+    platform_tag: str
+    source_date_epoch: str
+    torch_headers: str
+    torch_headers_sha256: str
+    requirements: str
+    zig: str
+
+
+def _pinned(requirements: str, name: str) -> str:
+    found = re.search(rf"^{re.escape(name)}==(\S+)", requirements, re.MULTILINE)
+    if found is None:
+        message = f"{REQUIREMENTS} does not pin {name}"
+        raise ValueError(message)
+    return found[1]
+
+
+def read_recipe(checkout: Path) -> Recipe:
+    """The recipe of the sources in a folder.
+
+    Raises ``MatrixError``, ``OSError``, ``LookupError``, ``SyntaxError``, ``TypeError`` or ``ValueError``
+    where they have another form than this version's.
+    """
+    matrix = load_matrix(checkout / MATRIX)
+    return Recipe(
+        flags=read_flags(checkout),
+        llvm={row.version: row.llvm for row in matrix.rocm},
+        platform_tag=matrix.package.platform_tag,
+        source_date_epoch=str(_constant(checkout / "wheel_builder/stages/wheel.py", "SOURCE_DATE_EPOCH")),
+        torch_headers=matrix.package.torch_headers,
+        torch_headers_sha256=matrix.package.torch_headers_sha256,
+        requirements=sha256_file(checkout / REQUIREMENTS),
+        zig=_pinned((checkout / REQUIREMENTS).read_text(encoding="utf-8"), "ziglang"),
+    )
 
 
 @dataclass(frozen=True)
 class Tree:
-    """The sources of a commit: ``content`` as in ``Source``, ``sources`` the digest that keys wheels."""
+    """The sources of a commit: ``content`` as in ``Source``, ``sources`` the digest that keys wheels.
+
+    ``recipe`` is in words why it cannot be read when the commit's sources have another form than these.
+    """
 
     content: str
     sources: str
+    recipe: Recipe | str
 
 
 def read_tree(checkout: Path, commit: str, *, run: Runner = run) -> Tree | None:
-    """The digests of a commit's sources; None when ``checkout`` does not have the commit."""
+    """What a commit's sources say; None when ``checkout`` does not have the commit."""
     if not has_commit(checkout, commit, run=run):
         return None
     with tempfile.TemporaryDirectory(prefix="flash-attn-rocm-") as name:
         archive, root = Path(name) / "sources.tar", Path(name) / "sources"
-        run(["git", "-C", checkout, "archive", "--output", archive, commit, "--", *SOURCES])
+        run(["git", "-C", checkout, "archive", "--output", archive, commit, "--", *PATHS])
         with tarfile.open(archive) as tar:
             tar.extractall(root, filter="data")
-        return Tree(content_digest(root), sha256_tree(root, [root / path for path in SOURCES]))
+        sources = sha256_tree(root, [root / path for path in SOURCES])
+        return Tree(content_digest(root), sources, _recipe_or_reason(root))
+
+
+def _recipe_or_reason(root: Path) -> Recipe | str:
+    try:
+        return read_recipe(root)
+    except MatrixError as error:
+        reason = error.message.replace("\n  - ", "; ")
+    except (OSError, LookupError, SyntaxError, TypeError, ValueError) as error:
+        reason = f"{type(error).__name__}: {error}"
+    return reason.replace(f"{root}/", "")
 
 
 def has_commit(checkout: Path, commit: str, *, run: Runner = run) -> bool:

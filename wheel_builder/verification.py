@@ -23,7 +23,7 @@ from wheel_builder.model import Job, Matrix, Package, Selection
 from wheel_builder.plan import jobs_to_build
 from wheel_builder.plan import plan as make_plan
 from wheel_builder.progress import Planned, Progress
-from wheel_builder.records import write_record
+from wheel_builder.records import refuse_published, write_record
 from wheel_builder.stages import (
     audit,
     emulated,
@@ -79,10 +79,12 @@ def verify_files(
     plain: bool | None = None,
 ) -> list[Path]:
     """Audit and verify finished wheels; the paths of their records.  Raises the first failure.
+    No file may lie in an index.
 
     ``archs`` as in ``job_of``; ``update`` puts what the wheels' kernels take into the golden file first;
     ``others`` are ROCm versions whose runtimes the wheels are loaded under, besides their own.
     """
+    refuse_published(files)
     jobs = [job_of(file, matrix, archs) for file in files]
     more = jobs_of(others, matrix)
     records = []

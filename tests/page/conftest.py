@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 import pytest
 from playwright.sync_api import sync_playwright
 
-from tests.wheels import METADATA, VERSION, WHEEL, write_wheel
+from tests.wheels import METADATA, VERSION, WHEEL, write_statement, write_wheel
 from wheel_builder.catalogue import catalogue_of
 from wheel_builder.engine import APT
 from wheel_builder.matrix import load_matrix
 from wheel_builder.process import run
-from wheel_builder.records import provenance_path, write_record
+from wheel_builder.records import write_record
 from wheel_builder.serve import serving
 from wheel_builder.stages.publish import publish
 from wheel_builder.store import sha256_file
@@ -57,7 +57,7 @@ def root(tmp_path_factory, place):
         }
         write_record(wheel, {"sha256": sha256_file(wheel), "archs": archs, "serves": serves})
         if rocm == "7.2":
-            provenance_path(wheel).write_text("{}")
+            write_statement(wheel)
         publish([wheel], folder / "index", rocm, catalogue=catalogue_of(matrix), now=NOW)
     return folder / "index"
 

@@ -68,7 +68,7 @@ def test_a_changed_wheel_is_found_out(release, tmp_path):
     copy.write_bytes(copy.read_bytes()[:-1] + b"\1")
     with pytest.raises(ProvenanceError) as caught:
         verify_provenance(copy, CHECKOUT)
-    assert "file: the statement is about sha256" in str(caught.value)
+    assert "file: the statement is about a wheel with sha256" in str(caught.value)
 
 
 @pytest.mark.full

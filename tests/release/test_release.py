@@ -70,7 +70,7 @@ def test_the_record_is_beside_the_wheel_and_publish_asks_for_it(release, record,
     assert json.loads(record_path(release.wheel).read_text()) == record
     alone = tmp_path / release.wheel.name
     shutil.copy(release.wheel, alone)
-    with pytest.raises(PublishError, match=r"there is no .*\.record\.json beside it"):
+    with pytest.raises(PublishError, match=r"there is no .*\.verification\.json beside it"):
         publish_files([alone], load_matrix(CHECKOUT / "matrix.yaml"), tmp_path / "index", CHECKOUT)
     assert not (tmp_path / "index").exists()
 

@@ -148,7 +148,7 @@ def test_the_audit_holds_it_to_the_archs_that_were_asked_for(wheel):
 def test_it_is_verified_where_nothing_else_is(wheel, runner):
     [row] = runner.outputs["wheel"]
     folder = runner.run("verify", row)
-    [record] = (folder / "finished").glob("*.whl.record.json")
+    [record] = (folder / "finished").glob("*.whl.verification.json")
     assert list(json.loads(record.read_text())["archs"]) == ["gfx1030"]
 
 

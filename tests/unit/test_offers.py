@@ -1,14 +1,21 @@
 """Which files each folder of an index offers."""
 
+import html
+import itertools
 import json
+import re
 from dataclasses import replace
 from urllib.parse import unquote
+
+import pytest
 
 from tests.catalogues import CATALOGUE
 from tests.unit.test_index import FILE, NOW, Links
 from wheel_builder.index import add_file, read_contents, write_pages, yank
 from wheel_builder.index_check import verify_index
-from wheel_builder.offers import everything, offered
+from wheel_builder.index_pages import Entry
+from wheel_builder.model import PROJECT
+from wheel_builder.offers import everything, finder_pages_of, offered, simple_pages
 
 
 def file_of(version, **changes):
@@ -64,3 +71,52 @@ def test_a_later_public_version_is_offered_beside_an_own_older_one(tmp_path):
     add_file(tmp_path / "rocm6.4/simple", file_of("1.0+rocm6.4", serves=()), NOW)
     found = [e.record.version for e in offered(read_contents(tmp_path), "6.4")["demo"]]
     assert found == ["1.0+rocm6.4", "2.0+rocm7.2"]
+
+
+def ours(version, rocm, serves, *, yanked):
+    """A published wheel of the product."""
+    name = f"flash_attn_rocm-{version}+rocm{rocm}-py3-none-any.whl"
+    file = replace(FILE, project=PROJECT, filename=name, version=f"{version}+rocm{rocm}", serves=serves)
+    return Entry(replace(file, verified={"gfx908": "executed"}).to_record(NOW), "broken" if yanked else None)
+
+
+def installs(page):
+    """The ROCm version and the requirement of each pip and uv command on the page."""
+    lines = re.findall(r"<code>((?:uv )?pip install [^<]*)</code>", page.decode())
+    for line in map(html.unescape, lines):
+        found = re.search(r"install (\S+)==(\S+) --index-url \S+/rocm([^/]+)/simple/$", line)
+        yield found[1], found[2], found[3]
+
+
+YANKS = tuple(itertools.product((False, True), repeat=4))
+
+
+@pytest.mark.parametrize("yanks", YANKS)
+def test_every_command_on_the_page_names_a_file_that_its_index_lists(yanks):
+    """After a yank of 0.1.0+rocm7.2 the page named 0.1.0+rocm6.4, which /rocm7.2/simple did not list."""
+    contents = {
+        "6.4": {PROJECT: (ours("0.1.0", "6.4", ("7.2", "7.1"), yanked=yanks[0]),)},
+        "7.2": {
+            PROJECT: (
+                ours("0.1.0", "7.2", ("7.1",), yanked=yanks[1]),
+                ours("0.2.0", "7.2", ("6.4",), yanked=yanks[2]),
+            )
+        },
+        "7.0": {PROJECT: (ours("0.2.0", "7.0", ("7.2", "6.4"), yanked=yanks[3]),)},
+    }
+    pages = simple_pages(contents)
+    found = list(installs(finder_pages_of(contents, CATALOGUE)["index.html"]))
+    assert bool(found) == (not all(yanks))
+    for project, version, rocm in found:
+        files = json.loads(pages[f"rocm{rocm}/simple/{project}/index.json"])["files"]
+        standing = {file["filename"] for file in files if file["yanked"] is False}
+        assert f"flash_attn_rocm-{version}-py3-none-any.whl" in standing
+
+
+def test_a_yanked_file_stays_listed_beside_the_one_that_takes_its_place():
+    contents = {
+        "6.4": {PROJECT: (ours("0.1.0", "6.4", ("7.2",), yanked=False),)},
+        "7.2": {PROJECT: (ours("0.1.0", "7.2", (), yanked=True),)},
+    }
+    found = {entry.record.version: entry.yanked for entry in offered(contents, "7.2")[PROJECT]}
+    assert found == {"0.1.0+rocm6.4": None, "0.1.0+rocm7.2": "broken"}

@@ -1,17 +1,38 @@
 import os
 import re
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
 from kernels import hatch_build
 from tests.conftest import CHECKOUT
-from wheel_builder.errors import DeviceCodeError, SelectionError, WheelError
+from tests.wheels import (
+    ARCHS,
+    BASE_VERSION,
+    LIBRARY,
+    MATERIALS,
+    PLATFORM,
+    SBOM,
+    VERSION,
+    bundle,
+    code_object,
+    good_files,
+    library,
+    write_statement,
+    write_wheel,
+)
+from wheel_builder.errors import DeviceCodeError, PublishError, SelectionError, WheelError
+from wheel_builder.index import read_contents
+from wheel_builder.index_check import verify_index
 from wheel_builder.matrix import load_matrix
-from wheel_builder.pipeline import Released, _publish, newest_wheel, planned
+from wheel_builder.pipeline import Released, _publish, newest_wheel, planned, publish_files
+from wheel_builder.records import provenance_path, write_record
+from wheel_builder.sbom import sbom_text
+from wheel_builder.store import sha256_file
 from wheel_builder.summary import release_text
 from wheel_builder.support_table import planned_kernels
-from wheel_builder.verification import expectation, job_of, planned_verification
+from wheel_builder.verification import expectation, job_of, planned_verification, verify_files
 from wheel_builder.workplace import Workplace
 
 NAME = "flash_attn_rocm-0.1.0+rocm7.2-py3-none-manylinux_2_28_x86_64.whl"
@@ -176,3 +197,75 @@ def test_the_summary_has_all_that_a_user_needs(job, tmp_path):
     line = "pip install flash-attn-rocm==0.1.0+rocm7.2 --index-url file:///index/rocm7.2/simple"
     assert line in text
     assert "1.5 CPU-minutes" in text
+
+
+# Publishing finished wheels
+
+
+def finished_wheel(folder, rocm, module=b""):
+    """A wheel that passes the audit, with its record and statement."""
+    kernels = planned_kernels(CHECKOUT, ARCHS)
+    names = sorted({name for group in kernels.values() for name in group})
+    code = [bundle({a: code_object(a, [name]) for a in ARCHS if name in kernels[a]}) for name in names]
+    version = f"{BASE_VERSION}+rocm{rocm}"
+    files = {name: data.replace(VERSION.encode(), version.encode()) for name, data in good_files().items()}
+    files |= {
+        LIBRARY: library(sections={".hip_fatbin": b"".join(code)}),
+        "flash_attn_rocm/__init__.py": module,
+    }
+    files[SBOM] = sbom_text(replace(MATERIALS, version=version)).encode()
+    files = {name.replace(VERSION, version): data for name, data in files.items()}
+    wheel = write_wheel(folder, files, name=f"flash_attn_rocm-{version}-py3-none-{PLATFORM}.whl")
+    shown = {"numerics": "executed", "launches": {"a": 1}, "findings": [], "passed": True}
+    write_record(wheel, {"sha256": sha256_file(wheel), "archs": dict.fromkeys(ARCHS, shown)})
+    write_statement(wheel, rocm=rocm, version=version)
+    return wheel
+
+
+def published_names(root):
+    return {
+        entry.record.filename
+        for projects in read_contents(root).values()
+        for entries in projects.values()
+        for entry in entries
+    }
+
+
+def test_files_of_several_rocm_versions_are_published_each_to_its_index(tmp_path, matrix):
+    files = [finished_wheel(tmp_path, rocm) for rocm in ("7.2", "6.4")]
+    root = tmp_path / "index"
+    found = publish_files(files, matrix, root, CHECKOUT)
+    assert found == [root / "rocm7.2/simple", root / "rocm6.4/simple"]
+    assert published_names(root) == {file.name for file in files}
+    assert verify_index(root) == ()
+
+
+def test_files_are_published_all_or_none(tmp_path, matrix):
+    """``publish A B`` published A, and said of B that nothing was published."""
+    root = tmp_path / "index"
+    publish_files([finished_wheel(tmp_path, "7.2")], matrix, root, CHECKOUT)
+    files = [finished_wheel(tmp_path, "6.4"), finished_wheel(tmp_path, "7.2", b"changed")]
+    with pytest.raises(PublishError, match="a published file never changes; nothing was published"):
+        publish_files(files, matrix, root, CHECKOUT)
+    assert published_names(root) == {files[1].name}
+    assert not (root / "rocm6.4").exists()
+
+
+def test_a_file_without_a_statement_keeps_all_from_being_published(tmp_path, matrix):
+    files = [finished_wheel(tmp_path, rocm) for rocm in ("6.4", "7.2")]
+    provenance_path(files[1]).unlink()
+    with pytest.raises(PublishError) as caught:
+        publish_files(files, matrix, tmp_path / "index", CHECKOUT)
+    assert caught.value.problems == (
+        f"{files[1].name}: there is no {files[1].name}.provenance.json beside it",
+    )
+    assert not (tmp_path / "index").exists()
+
+
+def test_a_file_of_an_index_is_not_verified_in_its_place(tmp_path, matrix):
+    """Its record would be written there; it is refused before anything is started."""
+    [simple] = publish_files([finished_wheel(tmp_path, "7.2")], matrix, tmp_path / "index", CHECKOUT)
+    [published] = simple.glob("*/*.whl")
+    with pytest.raises(PublishError, match=r"is a file of an index\n  next: copy the wheel"):
+        verify_files([published], matrix, None)
+    assert verify_index(tmp_path / "index") == ()

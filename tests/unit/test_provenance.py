@@ -1,17 +1,24 @@
 """Statements: their form, what they rest on, and every disagreement with the wheel in words."""
 
+import io
 import json
+import tarfile
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
+from tests.catalogues import CATALOGUE
 from tests.conftest import CHECKOUT
 from tests.wheels import ARCHS, MATERIALS, ROCM, VERSION, good_files, write_wheel
 from wheel_builder.attest import facts_of, refresh_provenance, verify_provenance, write_provenance
 from wheel_builder.errors import ProvenanceError
+from wheel_builder.matrix import load_matrix
 from wheel_builder.model import Job, Package, Rocm
+from wheel_builder.process import Completed
 from wheel_builder.provenance import (
     LOCAL,
+    PREDICATE,
     Resource,
     RunDetails,
     code_digest,
@@ -23,13 +30,29 @@ from wheel_builder.provenance import (
 from wheel_builder.provenance_check import provenance_problems, signature_words
 from wheel_builder.records import provenance_path, record_path, write_record
 from wheel_builder.sbom import sbom
-from wheel_builder.source import Source, Tree, changed_files, read_flags, remote_uri
+from wheel_builder.source import (
+    Recipe,
+    Source,
+    Tree,
+    changed_files,
+    read_flags,
+    read_recipe,
+    read_tree,
+    remote_uri,
+)
+from wheel_builder.stages.publish import publish
 from wheel_builder.store import Artifact, sha256_file
 from wheel_builder.wheelfile import read_wheel
 
 COMMIT = "c0ffee" * 6 + "c0ff"
-TREE = Tree(content=MATERIALS.sources, sources="4" * 64)
 SOURCE = Source(COMMIT, "", (), MATERIALS.sources, {"device": ("-O3",), "host": ("-O2",)})
+RECIPE = Recipe(
+    flags=SOURCE.flags, llvm={ROCM: "/usr/lib/llvm-22/bin", "6.4": "/usr/lib/llvm-21/bin"},
+    platform_tag="manylinux_2_28_x86_64", source_date_epoch=SOURCE.source_date_epoch,
+    torch_headers=MATERIALS.torch, torch_headers_sha256=MATERIALS.torch_sha256, requirements="9" * 64,
+    zig=MATERIALS.zig,
+)  # fmt: skip
+TREE = Tree(content=MATERIALS.sources, sources="4" * 64, recipe=RECIPE)
 PACKAGE = Package("2.10", MATERIALS.torch, MATERIALS.torch_sha256, "manylinux_2_28_x86_64", 12)
 JOB = Job(Rocm(ROCM, "debian", "debian:sid-slim", "/usr/lib/llvm-22/bin", ARCHS), ARCHS)
 IMAGE = Artifact(
@@ -107,7 +130,7 @@ def test_a_statement_has_the_form_of_in_toto_and_slsa(wheel, made):
 
 
 def test_what_is_written_is_read_back(wheel, made):
-    assert parse_provenance(made.to_json()).to_json() == made.to_json()
+    assert parse_provenance(made.to_json().encode(), "a").to_json() == made.to_json()
     assert made.to_json() == made.to_json()
 
 
@@ -140,6 +163,10 @@ def test_all_faults_of_a_foreign_wheel_at_once(wheel, written):
     assert found == ["file", "record"]
 
 
+def with_parameters(found, **changes):
+    return replace(found, parameters={**found.parameters, **changes})
+
+
 def with_source(found, **annotations):
     source = replace(found.dependency("source"), annotations=annotations)
     return replace(found, dependencies=(source, *found.dependencies[1:]))
@@ -148,7 +175,7 @@ def with_source(found, **annotations):
 @pytest.mark.parametrize(
     ("edit", "words"),
     [
-        (lambda p: replace(p, sha256="0" * 64), "file: the statement is about sha256 0000"),
+        (lambda p: replace(p, sha256="0" * 64), "file: the statement is about a wheel with sha256 0000"),
         (lambda p: replace(p, wheel="b.whl"), "file: the statement is about b.whl, but this is flash_attn"),
         (
             lambda p: replace(p, version="9+rocm7.2"),
@@ -180,7 +207,42 @@ def with_source(found, **annotations):
             ),
             "recipe: it says sources with sha256 none, but those of its commit have 4444",
         ),
-        (lambda p: replace(p, parameters={}), "recipe: the statement does not say the compilers' flags"),
+        (
+            lambda p: replace(p, parameters={}),
+            "recipe: it says device flags nothing, but those of its commit are -O3",
+        ),
+        (
+            lambda p: with_parameters(p, flags={"device": ["-O0"], "host": ["-O2"]}),
+            "recipe: it says device flags -O0, but those of its commit are -O3",
+        ),
+        (
+            lambda p: with_parameters(p, flags={"device": ["-O3"], "host": ["-O2"], "more": ["-x"]}),
+            "recipe: it says more flags -x, but those of its commit are nothing",
+        ),
+        (
+            lambda p: with_parameters(p, llvm="/usr/lib/llvm-21/bin"),
+            "recipe: it says llvm /usr/lib/llvm-21/bin, but those of its commit are /usr/lib/llvm-22/bin",
+        ),
+        (
+            lambda p: with_parameters(p, platform_tag="linux_x86_64"),
+            "recipe: it says platform_tag linux_x86_64, but those of its commit are manylinux_2_28_x86_64",
+        ),
+        (
+            lambda p: with_parameters(p, source_date_epoch="1"),
+            "recipe: it says source_date_epoch 1, but those of its commit are 315619200",
+        ),
+        (
+            lambda p: replace(p, dependencies=tuple(d for d in p.dependencies if d.name != "torch-headers")),
+            "recipe: it says torch-headers nothing, but those of its commit are pkg:pypi/torch@2.13.0 7777",
+        ),
+        (
+            lambda p: replace(p, dependencies=tuple(d for d in p.dependencies if d.name != "ziglang")),
+            "recipe: it says ziglang nothing, but those of its commit are pkg:pypi/ziglang@0.17.0",
+        ),
+        (
+            lambda p: replace(p, dependencies=p.dependencies[:-1]),
+            "recipe: it says builder-requirements nothing, but those of its commit are 9999",
+        ),
     ],
 )
 def test_each_disagreement_is_told(wheel, written, edit, words):
@@ -197,7 +259,7 @@ def test_a_sbom_that_says_something_else(wheel, written):
 
 def test_a_missing_record_and_an_unknown_commit(wheel, written):
     assert problems(wheel, written, record_sha256="", tree=None) == [
-        f"record: there is no {wheel.name}.record.json beside the wheel",
+        f"record: there is no {wheel.name}.verification.json beside the wheel",
         f"recipe: this checkout does not have commit {COMMIT}; git fetch, then verify again",
     ]
 
@@ -205,13 +267,13 @@ def test_a_missing_record_and_an_unknown_commit(wheel, written):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{", "JSONDecodeError"),
-        ("[]", "TypeError"),
-        ("{}", "KeyError: 'predicate'"),
-        (('{"predicate": {"buildDefinition": {"buildType": 1}, "runDetails": {}},'
-         ' "_type": 1, "predicateType": 2}'), "its types are 1, 2, 1; expected https://in-toto.io/Statement/v1"),
+        ("{", "Invalid JSON: EOF while parsing an object"),
+        ("[" * 100_000, "Invalid JSON: recursion limit exceeded"),
+        ("[]", "Input should be an object"),
+        ("{}", "predicate: Field required"),
+        ('{"_type": 1, "predicateType": []}', "predicateType: Input should be a valid string"),
     ],
-)  # fmt: skip
+)
 def test_a_file_that_is_no_statement(wheel, text, words):
     provenance_path(wheel).write_text(text)
     with pytest.raises(ProvenanceError) as caught:
@@ -230,13 +292,72 @@ def test_a_value_of_the_wrong_kind_is_named(wheel, made):
     assert "more: " in str(caught.value)
 
 
+def test_a_statement_of_another_type_is_told(wheel, made):
+    with pytest.raises(ProvenanceError, match=r"its types are https://in-toto\.io/Statement/v1, other, urn:"):
+        parse_provenance(made.to_json().replace(PREDICATE, "other").encode(), "a")
+
+
+DEFINITION = ("predicate", "buildDefinition")
+DEPENDENCIES = (*DEFINITION, "resolvedDependencies")
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "words"),
+    [
+        # It took the place of the subject's name and digest.
+        ((*DEFINITION, "externalParameters", "wheel"), "b.whl", "externalParameters.wheel: Extra inputs"),
+        ((*DEFINITION, "externalParameters", "sha256"), "0" * 64, "externalParameters.sha256: Extra inputs"),
+        # These ended with a TypeError.
+        ((*DEPENDENCIES, 2, "annotations", "compiler"), 5, "2.annotations.compiler: Input should be"),
+        ((*DEPENDENCIES, 2, "annotations", "packages"), ["a"], "2.annotations.packages: Input should be"),
+        ((*DEPENDENCIES, 0, "annotations", "changed"), 5, "0.annotations.changed: Input should be"),
+        ((*DEPENDENCIES, 0, "annotations", "changed"), [5], "0.annotations.changed.0: Input should be"),
+        ((*DEFINITION, "internalParameters", "flags"), ["-O3"], "internalParameters.flags: Input should be"),
+        # Into matrix.yaml, and from there into commands.
+        (
+            (*DEPENDENCIES, 2, "annotations", "packages", "hipcc"), '1"; rm -r',
+            "annotations.packages.hipcc: String should match",
+        ),
+        ((*DEPENDENCIES, 1, "name"), "source", "once, but source stands there again"),
+        (("subject",), [], "subject: List should have at least 1 item"),
+    ],
+)  # fmt: skip
+def test_a_statement_is_read_strictly(made, place, value, words):
+    statement = json.loads(made.to_json())
+    inside = statement
+    for step in place[:-1]:
+        inside = inside[step]
+    inside[place[-1]] = value
+    with pytest.raises(ProvenanceError) as caught:
+        parse_provenance(json.dumps(statement).encode(), "a.whl.provenance.json")
+    assert "a.whl.provenance.json is not a provenance statement of this pipeline" in str(caught.value)
+    assert words in str(caught.value)
+
+
+def test_a_published_file_agrees_with_what_is_published_beside_it(wheel, written, tmp_path):
+    """The index called the record by another name, so that no published wheel could pass."""
+    write_record(wheel, {"sha256": sha256_file(wheel), "archs": {}})
+    write_provenance(wheel, written)
+    simple = publish([wheel], tmp_path / "index", "7.2", catalogue=CATALOGUE, now=datetime.now(UTC)).simple
+    published = simple / "flash-attn-rocm" / wheel.name
+    assert problems(published, read_provenance(provenance_path(published))) == []
+
+
+def test_a_commit_whose_recipe_has_another_form_is_told(wheel, written):
+    [problem] = problems(wheel, written, tree=replace(TREE, recipe="no such file: matrix.yaml"))
+    assert problem == (
+        "recipe: that of its commit cannot be read by this version (no such file: matrix.yaml); "
+        "verify it with the commit's own pipeline"
+    )
+
+
 def test_no_statement(wheel):
     with pytest.raises(ProvenanceError, match=r"there is no .*\.provenance\.json beside the wheel"):
         verify_provenance(wheel, CHECKOUT)
 
 
 def test_a_signature_is_never_claimed():
-    assert "none beside the wheel" in signature_words(iter(["a.whl", "a.whl.record.json"]))
+    assert "none beside the wheel" in signature_words(iter(["a.whl", "a.whl.verification.json"]))
     found = signature_words(iter(["a.whl", "a.whl.sigstore.json"]))
     assert "a.whl.sigstore.json is beside the wheel and was not checked here" in found
     assert "gh attestation verify" in found
@@ -280,3 +401,34 @@ def test_the_flags_are_those_of_the_build_scripts():
     flags = read_flags(CHECKOUT)
     assert "-fuse-cuid=none" in flags["device"]
     assert flags["host"][:2] == ("-target", "x86_64-linux-gnu.2.28")
+
+
+def test_the_recipe_is_what_the_sources_say():
+    found, matrix = read_recipe(CHECKOUT), load_matrix(CHECKOUT / "matrix.yaml")
+    assert found.flags == read_flags(CHECKOUT)
+    assert found.llvm == {row.version: row.llvm for row in matrix.rocm}
+    assert found.source_date_epoch == SOURCE.source_date_epoch
+    assert found.requirements == sha256_file(CHECKOUT / "dockerfiles/builder-requirements.txt")
+    assert f"ziglang=={found.zig} " in (CHECKOUT / "dockerfiles/builder-requirements.txt").read_text()
+    assert (found.torch_headers, found.torch_headers_sha256) == (
+        matrix.package.torch_headers, matrix.package.torch_headers_sha256,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("matrix", [None, "rocm: 5\n"])
+def test_a_commit_of_another_form_has_no_recipe_but_a_reason(tmp_path, matrix):
+    """The digests of its sources are read all the same."""
+    files = {"pyproject.toml": "", "LICENSE": "", "kernels/a": "", "wheel_builder/a": ""}
+    files |= {} if matrix is None else {"matrix.yaml": matrix}
+
+    def run(argv, **_):
+        if "archive" in argv:
+            with tarfile.open(argv[argv.index("--output") + 1], "w") as tar:
+                for name, text in files.items():
+                    tar.addfile(tarfile.TarInfo(name), io.BytesIO(text.encode()))
+        return Completed("", 0)
+
+    found = read_tree(tmp_path, COMMIT, run=run)
+    assert len(found.content) == len(found.sources) == 64
+    assert "matrix.yaml" in found.recipe
+    assert "flash-attn-rocm-" not in found.recipe

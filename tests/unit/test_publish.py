@@ -5,13 +5,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.catalogues import CATALOGUE
-from tests.wheels import DIST_INFO, good_files, project_wheel, record_text, write_wheel
+from tests.wheels import DIST_INFO, good_files, project_wheel, record_text, write_statement, write_wheel
 from wheel_builder.errors import CommandFailedError, PublishError
 from wheel_builder.index import beside, read_contents
 from wheel_builder.index_check import verify_index
 from wheel_builder.process import Completed
 from wheel_builder.records import provenance_path, record_path, write_record
-from wheel_builder.stages.publish import publish, upload
+from wheel_builder.stages.publish import publish, publish_all, upload
 from wheel_builder.store import sha256_file
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -109,12 +109,12 @@ def verified(wheel, **changes):
 
 def test_the_record_and_the_statement_beside_a_wheel_are_published_with_it(tmp_path, root):
     wheel = verified(write_wheel(tmp_path), serves=["7.1"])
-    provenance_path(wheel).write_text("{}")
+    write_statement(wheel)
     simple = publish([wheel], root, "7.2", catalogue=CATALOGUE, now=NOW).simple
 
     published = simple / "flash-attn-rocm" / wheel.name
     assert beside(published, ".verification.json").read_bytes() == record_path(wheel).read_bytes()
-    assert beside(published, ".provenance.json").read_bytes() == b"{}"
+    assert beside(published, ".provenance.json").read_bytes() == provenance_path(wheel).read_bytes()
     (entry,) = read_contents(root)["7.2"]["flash-attn-rocm"]
     assert entry.record.serves == ("7.1",)
     assert entry.record.verified == {
@@ -146,6 +146,68 @@ def test_a_later_verification_does_not_change_what_was_published(tmp_path, root)
 def test_a_wrong_record_beside_a_wheel_is_refused(tmp_path, root, changes, words):
     with pytest.raises(PublishError, match=re.escape(words)):
         publish([verified(write_wheel(tmp_path), **changes)], root, "7.2", catalogue=CATALOGUE, now=NOW)
+    assert not root.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{}", "it is not a provenance statement (_type: Field required)"),
+        ("[" * 100_000, "it is not a provenance statement (Invalid JSON: recursion limit exceeded"),
+    ],
+)
+def test_what_is_no_statement_is_refused(tmp_path, root, text, words):
+    """It was published unread, and could never be replaced."""
+    wheel = verified(write_wheel(tmp_path))
+    provenance_path(wheel).write_text(text)
+    with pytest.raises(PublishError, match=re.escape(f"{wheel.name}.provenance.json: {words}")):
+        publish([wheel], root, "7.2", catalogue=CATALOGUE, now=NOW)
+    assert not root.exists()
+
+
+@pytest.mark.parametrize("changes", [{"wheel": "b.whl"}, {"sha256": "0" * 64}])
+def test_a_statement_about_another_wheel_is_refused(tmp_path, root, changes):
+    wheel = verified(write_wheel(tmp_path))
+    write_statement(wheel, **changes)
+    with pytest.raises(PublishError, match=r"provenance\.json: the statement is about "):
+        publish([wheel], root, "7.2", catalogue=CATALOGUE, now=NOW)
+    assert not root.exists()
+
+
+def test_a_record_that_is_nested_too_deep_is_refused(tmp_path, root):
+    wheel = write_wheel(tmp_path)
+    record_path(wheel).write_text("[" * 100_000)
+    with pytest.raises(PublishError, match="it is not a verification record"):
+        publish([wheel], root, "7.2", catalogue=CATALOGUE, now=NOW)
+
+
+def test_wheels_of_several_rocm_versions_are_published_all_or_none(tmp_path, root):
+    """The first was published before the second was refused with "nothing was published"."""
+    publish([project_wheel(tmp_path, "demo", "1.0+rocm7.2")], root, "7.2", catalogue=CATALOGUE, now=NOW)
+    before = read_contents(root)
+    new = project_wheel(tmp_path, "demo", "1.0+rocm6.4")
+    changed = project_wheel(tmp_path, "demo", "1.0+rocm7.2", module=b"VALUE = 43\n")
+    with pytest.raises(PublishError, match="nothing was published"):
+        publish_all({"6.4": [new], "7.2": [changed]}, root, catalogue=CATALOGUE, now=NOW)
+    assert read_contents(root) == before
+    assert not (root / "rocm6.4").exists()
+    assert verify_index(root) == ()
+
+    newer = project_wheel(tmp_path, "demo", "1.1+rocm7.2")
+    published = publish_all({"6.4": [new], "7.2": [newer]}, root, catalogue=CATALOGUE, now=NOW)
+    assert {rocm: found.added for rocm, found in published.items()} == {
+        "6.4": (new.name,), "7.2": (newer.name,),
+    }  # fmt: skip
+    assert verify_index(root) == ()
+
+
+def test_one_name_with_two_contents_in_two_rocm_versions_is_refused(tmp_path, root):
+    (tmp_path / "other").mkdir()
+    pair = [
+        project_wheel(tmp_path, "demo", "1.0"), project_wheel(tmp_path / "other", "demo", "1.0", module=b""),
+    ]  # fmt: skip
+    with pytest.raises(PublishError, match="given twice, with different content"):
+        publish_all({"6.4": pair[:1], "7.2": pair[1:]}, root, catalogue=CATALOGUE, now=NOW)
     assert not root.exists()
 
 

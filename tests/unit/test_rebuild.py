@@ -59,6 +59,14 @@ def test_packages_of_the_one_row_are_pinned_and_the_file_stays_a_matrix(tmp_path
     assert rows["6.4"]["sid"] == tuple(before[3]["packages"]["sid"])
 
 
+@pytest.mark.parametrize("row", ["hipcc=7.2.3-1", '"hipcc=7.2.3-1"', "'hipcc=1:7.2.3~rc1-1'", '"hipcc"'])
+def test_a_package_that_the_row_pins_gets_the_statements_version(row):
+    """It once became ``name=version=version``, in two pairs of quotes."""
+    text = f'rocm:\n  - version: "7.2"\n    packages:\n      sid: [{row}, lld-22, "bashful=1"]\n'
+    found = yaml.safe_load(pin_packages(text, "7.2", PACKAGES))
+    assert found["rocm"][0]["packages"]["sid"] == ["hipcc=7.2.4+dfsg-1~exp1", "lld-22", "bashful=1"]
+
+
 def test_an_unknown_rocm_version_pins_nothing():
     text = (CHECKOUT / "matrix.yaml").read_text()
     assert pin_packages(text, "9.9", PACKAGES) == text

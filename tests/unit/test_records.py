@@ -2,11 +2,25 @@
 
 import hashlib
 import json
+from datetime import UTC, datetime
 
 import pytest
 
+from tests.catalogues import CATALOGUE
+from tests.wheels import write_statement, write_wheel
 from wheel_builder.errors import PublishError
-from wheel_builder.records import record_path, require_records, write_record
+from wheel_builder.index_check import verify_index
+from wheel_builder.index_pages import ATTACHMENTS, RECORD_SUFFIX
+from wheel_builder.records import (
+    PROVENANCE_SUFFIX,
+    SUFFIX,
+    provenance_path,
+    record_path,
+    require_attachments,
+    write_record,
+)
+from wheel_builder.stages.publish import publish
+from wheel_builder.store import sha256_file
 
 ARCHS = ("gfx908", "gfx942")
 NUMERICS = "executed on an ISA emulator, not run on hardware"
@@ -37,7 +51,7 @@ def record(**archs):
 
 def words(wheel):
     with pytest.raises(PublishError) as caught:
-        require_records({wheel: ARCHS})
+        require_attachments({wheel: ARCHS})
     text = str(caught.value)
     assert text.startswith("nothing was published: not every wheel has a passing verification record")
     assert "next: verify it first: python -m wheel_builder verify" in text
@@ -46,16 +60,18 @@ def words(wheel):
 
 def test_a_wheel_with_a_passing_record_for_each_arch_may_be_published(wheel):
     write_record(wheel, record())
-    require_records({wheel: ARCHS})
+    write_statement(wheel)
+    require_attachments({wheel: ARCHS})
 
 
 def test_a_record_may_be_about_more_archs_than_the_wheel_has(wheel):
     write_record(wheel, record(gfx1030=shown(passed=False)))
-    require_records({wheel: ARCHS})
+    write_statement(wheel)
+    require_attachments({wheel: ARCHS})
 
 
 def test_a_wheel_without_a_record(wheel):
-    assert f"{wheel.name}: there is no {wheel.name}.record.json beside it" in words(wheel)
+    assert f"{wheel.name}: there is no {wheel.name}.verification.json beside it" in words(wheel)
 
 
 def test_a_record_of_another_wheel(wheel):
@@ -98,13 +114,84 @@ def test_findings_are_told(wheel):
     assert "gfx942: lds-race: store conflicts with a read" in words(wheel)
 
 
+@pytest.mark.parametrize("findings", [5, None, "x", {"a": 1}])
+def test_findings_of_another_form_are_told_too(wheel, findings):
+    """Only a list was expected, and a number ended with a TypeError."""
+    write_record(wheel, record(gfx942=shown(findings=findings)))
+    assert f"gfx942: {findings}" in words(wheel)
+
+
+# Statements
+
+
+def test_a_wheel_without_a_statement_is_not_published(wheel):
+    write_record(wheel, record())
+    text = words(wheel)
+    assert f"{wheel.name}: there is no {wheel.name}.provenance.json beside it" in text
+    assert "only a build writes the statement: python -m wheel_builder wheel" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"wheel": "b.whl"}, "the statement is about b.whl, but this is a-1+rocm7.2-py3-none-any.whl"),
+        ({"sha256": "0" * 64}, f"the statement is about a wheel with sha256 {'0' * 64}, but the wheel's is"),
+    ],
+)
+def test_a_statement_about_another_wheel_is_not_published(wheel, changes, told):
+    write_record(wheel, record())
+    write_statement(wheel, **changes)
+    assert f"{wheel.name}.provenance.json: {told}" in words(wheel)
+
+
+def test_a_statement_about_another_record_is_not_published(wheel):
+    write_record(wheel, record())
+    write_statement(wheel)
+    write_record(wheel, record(more=shown()))
+    assert f"{wheel.name}.provenance.json: it names a record with sha256" in words(wheel)
+
+
+def test_what_is_no_statement_is_not_published(wheel):
+    """It was published unread once."""
+    write_record(wheel, record())
+    provenance_path(wheel).write_text("{}")
+    assert f"{wheel.name}.provenance.json: it is not a provenance statement (_type: " in words(wheel)
+
+
+# In an index
+
+
+def test_beside_a_wheel_in_an_index_nothing_is_written(tmp_path):
+    """A verification there overwrote the index's own record, which ended all publishing."""
+    wheel = write_wheel(tmp_path)
+    write_record(wheel, {"sha256": sha256_file(wheel), "archs": {}})
+    write_statement(wheel)
+    root = tmp_path / "index"
+    simple = publish([wheel], root, "7.2", catalogue=CATALOGUE, now=datetime.now(UTC)).simple
+    published = simple / "flash-attn-rocm" / wheel.name
+    for write in (lambda: write_record(published, {"archs": {}}), lambda: write_statement(published)):
+        with pytest.raises(PublishError) as caught:
+            write()
+        assert f"{published} is a file of an index" in str(caught.value)
+        assert "next: copy the wheel to a folder of its own and name it there" in str(caught.value)
+    assert verify_index(root) == ()
+    assert publish([wheel], root, "7.2", catalogue=CATALOGUE, now=datetime.now(UTC)).unchanged == (
+        wheel.name,
+    )
+
+
+def test_no_file_of_a_wheel_has_the_name_of_the_indexes_record():
+    assert RECORD_SUFFIX not in {SUFFIX, PROVENANCE_SUFFIX}
+    assert set(ATTACHMENTS.values()) == {SUFFIX, PROVENANCE_SUFFIX}
+
+
 def test_all_problems_of_all_wheels_are_told_at_once(wheel, tmp_path):
     write_record(wheel, record(gfx908=shown(passed=False), gfx942=shown(launches={})))
     other = tmp_path / "b-1+rocm7.2-py3-none-any.whl"
     other.write_bytes(b"other")
     with pytest.raises(PublishError) as caught:
-        require_records({wheel: ARCHS, other: ARCHS})
-    assert len(caught.value.problems) == 3
+        require_attachments({wheel: ARCHS, other: ARCHS})
+    assert len(caught.value.problems) == 5
 
 
 def test_a_record_is_replaced_as_a_whole(wheel, tmp_path):

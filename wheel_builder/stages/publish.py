@@ -1,6 +1,5 @@
 """Put finished wheels where users get them: the static index, or any upload server through twine."""
 
-import json
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from packaging.utils import canonicalize_name
+from pydantic_core import from_json
 
 from wheel_builder import index
 from wheel_builder.catalogue import Catalogue
@@ -18,7 +18,7 @@ from wheel_builder.durable import remove_parts
 from wheel_builder.errors import CommandFailedError, PublishError, WheelFileError
 from wheel_builder.index import NewFile
 from wheel_builder.process import Runner, run
-from wheel_builder.records import provenance_path, record_path
+from wheel_builder.records import provenance_path, record_path, statement_problems
 from wheel_builder.wheelfile import MAX_READ_MIB, WheelFile, read_metadata, read_wheel, record_problems
 
 
@@ -34,22 +34,37 @@ class Published:
 def publish(
     wheels: Sequence[Path], index_root: Path, rocm: str, *, catalogue: Catalogue, now: datetime
 ) -> Published:
-    """Add ``wheels`` to the index of ROCm ``rocm`` below ``index_root``; ``now`` is their upload time.
+    """``publish_all`` for wheels of one ROCm version."""
+    return publish_all({rocm: wheels}, index_root, catalogue=catalogue, now=now)[rocm]
+
+
+def publish_all(
+    wheels: Mapping[str, Sequence[Path]], index_root: Path, *, catalogue: Catalogue, now: datetime
+) -> Mapping[str, Published]:
+    """Add ``wheels``, by ROCm version, to their indexes below ``index_root``; ``now`` is their upload time.
 
     The verification record and the provenance statement beside a wheel are published with it.  A file
     that is there with the same content stays as it is.  Raises ``PublishError``: before anything is
     changed when a name is taken by another content or a wheel is not fit to be listed, later when the
     disk fails.
     """
-    files = _read_all(wheels, rocm)
-    simple = index.simple_of(index_root, rocm)
+    files = _read_all(wheels)
     with index.changing(index_root):
-        _refuse_other_content(index_root, files)
+        _refuse_other_content(index_root, [file for group in files.values() for file in group])
         remove_parts(index_root)
-        added = {file.filename for file in files if index.add_file(simple, file, now)}
+        published = {rocm: _add(group, index_root, rocm, now) for rocm, group in files.items()}
         index.write_pages(index_root, catalogue)
-    names = [file.filename for file in files]
-    return Published(simple, tuple(n for n in names if n in added), tuple(n for n in names if n not in added))
+    return published
+
+
+def _add(files: Sequence[NewFile], index_root: Path, rocm: str, now: datetime) -> Published:
+    simple = index.simple_of(index_root, rocm)
+    added = {file.filename: index.add_file(simple, file, now) for file in files}
+    return Published(
+        simple,
+        tuple(name for name, new in added.items() if new),
+        tuple(name for name, new in added.items() if not new),
+    )
 
 
 def upload(wheels: Sequence[Path], repository_url: str, *, log: Path, run: Runner = run) -> None:
@@ -73,12 +88,15 @@ def upload(wheels: Sequence[Path], repository_url: str, *, log: Path, run: Runne
         raise _upload_error(error, repository_url) from error
 
 
-def _read_all(wheels: Sequence[Path], rocm: str) -> tuple[NewFile, ...]:
-    files: dict[str, NewFile] = {}
-    problems = []
-    if not index.ROCM_VERSION.fullmatch(rocm):
-        problems.append(f"{rocm!r} is no ROCm version, expected one such as 7.2")
-    for path in wheels:
+def _read_all(wheels: Mapping[str, Sequence[Path]]) -> Mapping[str, tuple[NewFile, ...]]:
+    known: dict[str, NewFile] = {}
+    files: dict[str, dict[str, NewFile]] = {rocm: {} for rocm in wheels}
+    problems = [
+        f"{rocm!r} is no ROCm version, expected one such as 7.2"
+        for rocm in wheels
+        if not index.ROCM_VERSION.fullmatch(rocm)
+    ]
+    for rocm, path in [(rocm, path) for rocm, paths in wheels.items() for path in paths]:
         try:
             wheel = read_wheel(path, max_mib=MAX_READ_MIB)
             file = _new_file(wheel)
@@ -86,12 +104,13 @@ def _read_all(wheels: Sequence[Path], rocm: str) -> tuple[NewFile, ...]:
             problems += [f"{path.name}: {problem}" for problem in error.problems]
             continue
         problems += _misplaced(wheel, rocm)
-        if files.setdefault(file.filename, file) != file:
+        files[rocm][file.filename] = file
+        if known.setdefault(file.filename, file) != file:
             problems.append(f"{path.name}: given twice, with different content")
     if problems:
-        title = f"nothing was published to the index of ROCm {rocm}"
+        title = f"nothing was published to the index of ROCm {', '.join(wheels)}"
         raise PublishError(title, problems, advice="publish wheels that the audit let pass")
-    return tuple(files.values())
+    return {rocm: tuple(group.values()) for rocm, group in files.items()}
 
 
 def _new_file(wheel: WheelFile) -> NewFile:
@@ -105,6 +124,10 @@ def _new_file(wheel: WheelFile) -> NewFile:
     if "verification" in attachments:
         serves, verified, faults = _verification(wheel, attachments["verification"])
         problems += faults
+    if "provenance" in attachments:
+        record = attachments.get("verification")
+        recorded = index.sha256(record) if record is not None else ""
+        problems += statement_problems(attachments["provenance"], wheel.path, wheel.sha256, recorded)
     if problems:
         raise WheelFileError(wheel.path.name, problems, advice="build the wheel again")
     return NewFile(
@@ -130,7 +153,7 @@ def _verification(wheel: WheelFile, text: bytes) -> tuple[tuple[str, ...], dict[
     """The ROCm versions served and what was shown of each arch, by the record; and what is wrong with it."""
     name = record_path(wheel.path).name
     try:
-        record = json.loads(text)
+        record = from_json(text)
         serves = tuple(map(str, record.get("serves", ())))
         verified = {str(arch): words_of(shown) for arch, shown in record["archs"].items()}
         about = record["sha256"]
