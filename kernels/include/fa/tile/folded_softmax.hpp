@@ -181,7 +181,7 @@ struct FoldedSoftmax {
       none |= first && !rises;
       lanes |= __builtin_amdgcn_ballot_w32(first) & ~__builtin_amdgcn_ballot_w32(above);
       const bool was_far = is_far(column), is_now = is_far_at(to);
-      sum[column] *= factor * (was_far == is_now ? 1 : is_now ? 1 / Unit::kGain : Unit::kGain);
+      if (!kFirst) sum[column] *= factor * (was_far == is_now ? 1 : is_now ? 1 / Unit::kGain : Unit::kGain);
       if (rises) floor[column] = 0;
       large |= is_now;
       const float by_again = kPaired ? here(by) : by, to_again = kPaired ? here(to) : to;
