@@ -82,6 +82,16 @@ def test_each_row_has_a_spike_of_its_own(target, shown, dtype, head_dim):
 
 
 @instances
+def test_a_row_beside_one_of_large_scores(target, shown, dtype, head_dim):
+    """Which become large after some tiles: rows of one wave share no more than their code."""
+    q, k, v = (normal(rows, head_dim, seed) for seed, rows in enumerate((ROWS, KEYS, KEYS)))
+    q[..., 0], k[:, 0, 0] = 0, 128 * (torch.arange(KEYS) >= 64)
+    q[0] = 0
+    q[0, 0, 0] = 64
+    attend(target, shown, dtype, head_dim, "beside large scores", Rules(scale=0.125), (q, k, v))
+
+
+@instances
 def test_nan_in_v_is_in_its_column_only(target, dtype, head_dim):
     """With every pattern of a NaN that might be lost in rounding."""
     q, k, v = (normal(n, head_dim, i).to(DTYPES[dtype])[None] for i, n in enumerate((ROWS, KEYS, KEYS)))

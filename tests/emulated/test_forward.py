@@ -132,7 +132,7 @@ def test_lengths_heads_batches_and_layouts(target, shown, dtype, head_dim, chang
 
 
 @instances
-@pytest.mark.parametrize("scale", [0.01, 1.0])
+@pytest.mark.parametrize("scale", [0.01, 1.0, -0.3, 0.0])
 def test_softmax_scale(target, shown, dtype, head_dim, scale):
     check(target, shown, Case(dtype, head_dim, 65, 113, causal=True, scale=scale))
 

@@ -16,6 +16,9 @@ Unit = Literal["wait states", "VALU instructions"]
 # The first bit of s_waitcnt_depctr's highest field, which counts VALU results to come.
 VA_VDST = 12
 
+# Wait states, more than any rule asks for: counting on, a loop would never give the same distance again.
+ENOUGH = 64
+
 
 class Distance(NamedTuple):
     """What lies between two instructions on one path; ``settled``: something waited for VALU results."""
@@ -28,7 +31,7 @@ class Distance(NamedTuple):
     def after(self, instruction: Instruction) -> "Distance":
         """The distance with one more instruction in between."""
         return Distance(
-            self.states + instruction.wait_states,
+            min(self.states + instruction.wait_states, ENOUGH),
             self.valus + instruction.is_valu,
             self.transcendentals + instruction.is_transcendental,
             self.settled or waits_for_valu(instruction) or instruction.is_memory,

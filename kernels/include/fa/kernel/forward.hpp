@@ -102,6 +102,7 @@ struct Forward {
   static constexpr int kTilesLds = Keys::Tile::kBytes + Values::Tile::kBytes;
   static constexpr int kLdsBytes = kTilesLds + Q::kLdsBytes - kWaveQueries + kConfig.waves * kWaveLds;
   static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
+  static_assert(!kPacked || !kConfig.lean, "packed rows are not near each other");
 
   using State = typename StateOf<Unit, kScoreSteps, !kFeatured, kConfig.lean>::Type;
   // Of head dims 96 and 192 an unrolled loop's loads take more registers than there are.

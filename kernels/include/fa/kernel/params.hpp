@@ -9,7 +9,7 @@ namespace fa {
 //
 //   q, out  (batch, seqlen_q, nheads, head_dim);  k, v (batch, seqlen_k, nheads_k, head_dim)
 //   lse     (batch, nheads, seqlen_q) fp32 by its strides, rows contiguous, natural logarithm; +inf where a
-//           query sees no key (out is 0 there)
+//           query sees no key (out is 0 there), and where a score is NaN or +inf (out is NaN there)
 //
 // Ragged batches, each independent of the others; a null pointer turns it off:
 //   cu_seqlens_q, cu_seqlens_k (batch + 1)  sequence b has rows cu[b] to cu[b + 1] of q (k, v), whose batch
@@ -33,9 +33,6 @@ namespace fa {
 // counter (column / 4, row, head, batch) and the key rng_state (2), each below 2^32.  The log-sum-exp is that
 // without dropout.
 //
-// Splits: each part of the keys gives out and log-sum-exp of its own in fp32, partial_out (splits, lse's
-// shape, head_dim) and partial_lse (splits, lse's shape), log-sum-exp -inf where it sees no key; fa_combine_*
-// joins them.
 // Splits, of fa_decode_* only: each part of the keys gives out and log-sum-exp of its own in fp32,
 // partial_out (splits, lse's shape, head_dim) and partial_lse (splits, lse's shape).  Where a row sees no key
 // of a part its log-sum-exp is -inf, and nothing is written to partial_out.  fa_combine_* joins them.

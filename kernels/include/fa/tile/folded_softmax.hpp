@@ -8,9 +8,9 @@
 // 16-bit types.  Shift and floor are the same in all lanes of a column; each lane sums its own keys, joined
 // at the end.
 //
-// A shift is rounded, and beside a large one (`far`) the P of the maximum is not the one that is meant: cut
-// off on its way to O but not in the sum it could change a 16-bit output.  There the sum is that of the cut
-// P.
+// A shift is rounded, and beside a large one (`is_far`) the P of the maximum is not the one that is meant:
+// cut off on its way to O but not in the sum it could change a 16-bit output.  There the sum is that of the
+// cut P, which lacks too much for the log-sum-exp of a column whose shift is small.
 #pragma once
 
 #include "fa/arch/device.hpp"
@@ -31,7 +31,7 @@ struct FoldedSoftmax {
   static constexpr float kFar = 1024;  // the shift from which on P is cut before its sum; error below: 2^-13
 
   float c;
-  bool far = false;       // the same in all lanes
+  bool far = false;       // of any column; the same in all lanes
   float gain;             // log2(Unit::kGain) in units of scores
   C shift;                // minus the score whose exponential is Unit::kGain
   float floor[kColumns];  // a maximum above this moves the shift: 0, or -inf before the first visible key
@@ -91,17 +91,22 @@ struct FoldedSoftmax {
   // Natural logarithm of the sum of exp(softmax_scale * score); +inf for a column that sees no key.
   FA_DEVICE float log_sum_exp(int column) const {
     constexpr float kLn2 = 0.693147180559945309f;
-    return sum[column] == 0 ? __builtin_inff()
-                            : (__builtin_amdgcn_logf(sum[column]) + cut_off() - shift[column] * c) * kLn2;
+    return sum[column] == 0
+               ? __builtin_inff()
+               : (__builtin_amdgcn_logf(sum[column]) + cut_off(column) - shift[column] * c) * kLn2;
   }
 
   FA_DEVICE float inverse_sum(int column) const {
-    return sum[column] == 0 ? 0 : (far ? 1 : Unit::kGain) * __builtin_amdgcn_rcpf(sum[column]);
+    return sum[column] == 0 ? 0 : (is_far(column) ? 1 : Unit::kGain) * __builtin_amdgcn_rcpf(sum[column]);
   }
 
  private:
+  FA_DEVICE bool is_far_at(float shift) const { return !(__builtin_fabsf(shift * c) <= kFar); }
+
+  FA_DEVICE bool is_far(int column) const { return is_far_at(shift[column]); }
+
   // What a sum of cut P lacks on average, log2.
-  FA_DEVICE float cut_off() const { return far ? __builtin_log2f(Unit::kGain) : 0; }
+  FA_DEVICE float cut_off(int column) const { return is_far(column) ? __builtin_log2f(Unit::kGain) : 0; }
 
   FA_DEVICE static int element(int f, int column) { return f % Unit::kRows * kColumns + column; }
 
@@ -128,7 +133,10 @@ struct FoldedSoftmax {
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
-        for (int i = 0; i < Unit::kRows * kColumns; ++i) p[step][i] = cut_one<Unit::kCut>(here(p[step][i]));
+        for (int i = 0; i < Unit::kRows * kColumns; ++i) {
+          const float cut = cut_one<Unit::kCut>(here(p[step][i]));
+          p[step][i] = is_far(i % kColumns) ? cut : p[step][i];
+        }
       }
     }
     __builtin_amdgcn_sched_barrier(0);
@@ -172,9 +180,10 @@ struct FoldedSoftmax {
       correct |= rises && !first;
       none |= first && !rises;
       lanes |= __builtin_amdgcn_ballot_w32(first) & ~__builtin_amdgcn_ballot_w32(above);
-      sum[column] *= factor;
+      const bool was_far = is_far(column), is_now = is_far_at(to);
+      if (!kFirst) sum[column] *= factor * (was_far == is_now ? 1 : is_now ? 1 / Unit::kGain : Unit::kGain);
       if (rises) floor[column] = 0;
-      large |= !(__builtin_fabsf(to * c) <= kFar);
+      large |= is_now;
       const float by_again = kPaired ? here(by) : by, to_again = kPaired ? here(to) : to;
 #pragma unroll
       for (int row = 0; row < Unit::kRows; ++row) {
