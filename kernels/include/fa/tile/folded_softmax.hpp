@@ -78,11 +78,15 @@ struct FoldedSoftmax {
     for (int step = 0; step < kSteps; ++step) s[step] = p[step];
   }
 
-  // The sums of whole columns; every lane of a column gets it.
+  // The sums of whole columns; every lane of a column gets it.  All are of uncut P then.
   FA_DEVICE void join_sums(int lane) {
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
       sum[column] = across_lanes<Unit::kPeers>(sum[column], lane, [](float a, float b) { return a + b; });
+    }
+    if (far) {
+#pragma unroll
+      for (int column = 0; column < kColumns; ++column) sum[column] *= is_far(column) ? Unit::kGain : 1;
     }
   }
 
@@ -91,22 +95,18 @@ struct FoldedSoftmax {
   // Natural logarithm of the sum of exp(softmax_scale * score); +inf for a column that sees no key.
   FA_DEVICE float log_sum_exp(int column) const {
     constexpr float kLn2 = 0.693147180559945309f;
-    return sum[column] == 0
-               ? __builtin_inff()
-               : (__builtin_amdgcn_logf(sum[column]) + cut_off(column) - shift[column] * c) * kLn2;
+    return sum[column] == 0 ? __builtin_inff()
+                            : (__builtin_amdgcn_logf(sum[column]) - shift[column] * c) * kLn2;
   }
 
   FA_DEVICE float inverse_sum(int column) const {
-    return sum[column] == 0 ? 0 : (is_far(column) ? 1 : Unit::kGain) * __builtin_amdgcn_rcpf(sum[column]);
+    return sum[column] == 0 ? 0 : Unit::kGain * __builtin_amdgcn_rcpf(sum[column]);
   }
 
  private:
   FA_DEVICE bool is_far_at(float shift) const { return !(__builtin_fabsf(shift * c) <= kFar); }
 
   FA_DEVICE bool is_far(int column) const { return is_far_at(shift[column]); }
-
-  // What a sum of cut P lacks on average, log2.
-  FA_DEVICE float cut_off(int column) const { return is_far(column) ? __builtin_log2f(Unit::kGain) : 0; }
 
   FA_DEVICE static int element(int f, int column) { return f % Unit::kRows * kColumns + column; }
 
