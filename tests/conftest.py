@@ -4,6 +4,7 @@ A rung that needs a container engine gets one through ``engine``: installed and 
 Debian or Ubuntu, otherwise an error that says what is missing.  Nothing is skipped.
 """
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,11 @@ ENGINE_RUNGS = ("container", "device", "release")
 
 def pytest_addoption(parser):
     parser.addoption("--full", action="store_true", help="also run what takes long (mark: full)")
+
+
+def pytest_configure():
+    # What a shell starts in the background ignores Ctrl-C, and so would the processes that tests interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config, items):
