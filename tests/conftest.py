@@ -99,6 +99,19 @@ def builder_image(builder):
 
 
 @pytest.fixture(scope="session")
+def device_code(builder, place):
+    """``device_code(arch)``: the folder with this checkout's kernels for an arch."""
+    from wheel_builder.stages.device_code import compile_arch
+
+    def make(arch):
+        log = place.log(f"device-code-{arch}")
+        kept = {"checkout": place.checkout, "store": place.store, "jobs": place.jobs}
+        return compile_arch(arch, image=builder, log=log, **kept).path
+
+    return make
+
+
+@pytest.fixture(scope="session")
 def emulator(builder, place):
     """The emulator with its stand-in HIP runtime, as a stage's result."""
     from wheel_builder.stages.standin import build_standin

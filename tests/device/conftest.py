@@ -7,7 +7,6 @@ import pytest
 
 from wheel_builder.docker import Mount, caller, run_in
 from wheel_builder.errors import CommandFailedError
-from wheel_builder.stages.device_code import compile_arch
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -68,18 +67,10 @@ def changed(builder_image, tmp_path):
 
 
 @pytest.fixture(scope="session")
-def device(builder, place, tmp_path_factory):
+def device(builder_image, device_code, tmp_path_factory):
     """Everything the table has, compiled for each arch alone as a release does, and bundled."""
-    toolchain = Toolchain(builder.facts["ref"], CHECKOUT / "kernels", tmp_path_factory.mktemp("device"))
+    toolchain = Toolchain(builder_image, CHECKOUT / "kernels", tmp_path_factory.mktemp("device"))
     for arch in ("gfx908", "gfx942", "gfx1030", "gfx1100"):
-        compiled = compile_arch(
-            arch,
-            image=builder,
-            checkout=CHECKOUT,
-            store=place.store,
-            jobs=place.jobs,
-            log=place.log(f"device-code-{arch}"),
-        )
-        shutil.copytree(compiled.path, toolchain.scratch / "device" / arch)
+        shutil.copytree(device_code(arch), toolchain.scratch / "device" / arch)
     toolchain.bundle()
     return toolchain.scratch

@@ -10,7 +10,6 @@ from wheel_builder.emulator.binding import Core
 from wheel_builder.emulator.command import Workshop
 from wheel_builder.emulator.disassembly import ImageLlvm, disassemble
 from wheel_builder.emulator.machine import load_machine
-from wheel_builder.stages.device_code import compile_arch
 from wheel_builder.standin.container import LIBRARY
 from wheel_builder.store import sha256_file
 
@@ -73,19 +72,6 @@ def machines(core, llvm, compiled, place):
 def workshop(builder, core, job, place):
     llvm = ImageLlvm(builder.facts["ref"], builder.facts["image_id"], job.rocm.llvm)
     return Workshop(core, place.store, llvm, place.checkout / "kernels/include", place.log("").parent)
-
-
-@pytest.fixture(scope="session")
-def device_code(builder, place):
-    """``device_code(arch)``: the folder with the kernels of this checkout for an arch."""
-
-    def make(arch):
-        log = place.log(f"device-code-{arch}")
-        return compile_arch(
-            arch, image=builder, checkout=place.checkout, store=place.store, jobs=place.jobs, log=log
-        ).path
-
-    return make
 
 
 @pytest.fixture(scope="session")

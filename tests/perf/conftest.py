@@ -17,7 +17,6 @@ from wheel_builder.fatbin import CodeObject
 from wheel_builder.perf.command import Bench, model, subjects
 from wheel_builder.perf.ours import has_workload
 from wheel_builder.process import run
-from wheel_builder.stages.device_code import compile_arch
 from wheel_builder.standin.container import LIBRARY
 from wheel_builder.static_checks.listing import tools_in
 from wheel_builder.store import sha256_file
@@ -76,18 +75,6 @@ def peers(triton, place):
         return place.store.get_or_make("triton-peer", inputs, make).path
 
     return build
-
-
-@pytest.fixture(scope="session")
-def ours(builder, place):
-    """``ours(arch)``: the folder with this checkout's kernels."""
-
-    def compile_(arch):
-        log = place.log(f"device-code-{arch}")
-        kept = {"checkout": place.checkout, "store": place.store, "jobs": place.jobs}
-        return compile_arch(arch, image=builder, log=log, **kept).path
-
-    return compile_
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import CHECKOUT
+from tests.noted import Noted
 from tests.wheels import ARCHS, BUILDER_FACTS, write_wheel
 from wheel_builder import docker, fetch
 from wheel_builder.emulator.disassembly import ImageLlvm
@@ -20,7 +21,6 @@ from wheel_builder.hostenv import NO_SETTINGS
 from wheel_builder.image_build import describe, run_check
 from wheel_builder.image_size import measure
 from wheel_builder.model import Job, Package, Rocm
-from wheel_builder.process import Completed
 from wheel_builder.stages import device_code, first_use, runtime_image, runtimes, standin, wheel
 from wheel_builder.static_checks.listing import Tools, list_code
 from wheel_builder.store import Artifact, Store
@@ -32,25 +32,6 @@ IMAGE = Artifact(CHECKOUT, {"key": "k", "facts": BUILDER_FACTS}, reused=True)
 # Folders that a container may write to, by their names inside.
 WRITABLE = {"/out", "/wheels"}
 ITSELF = Path("wheel_builder/docker.py")
-
-
-class Noted:
-    """Stands in for ``process.run``: every program says what an image's inspection says."""
-
-    def __init__(self):
-        self.commands, self.envs = [], []
-
-    def __call__(self, argv, *, env=None, **kwargs):
-        self.commands.append([str(part) for part in argv])
-        self.envs.append(env or {})
-        inspected = (
-            '{"Id": "sha256:1", "RepoDigests": [], "Config": {"Labels": {}}, "Created": "", "Size": 1}'
-        )
-        return Completed("sha256:1" if "images" in argv else inspected, 0)
-
-    @property
-    def containers(self):
-        return [command for command in self.commands if command[:2] == ["docker", "run"]]
 
 
 def in_device_code(tmp, run):

@@ -11,6 +11,7 @@ import yaml
 from cibuildwheel.oci_container import OCIContainerEngineConfig
 
 from tests.conftest import CHECKOUT
+from tests.noted import Noted
 from tests.wheels import BUILDER_FACTS
 from wheel_builder.cli import main
 from wheel_builder.docker import Mount, build, run_in
@@ -19,7 +20,6 @@ from wheel_builder.fatbin import CodeObject
 from wheel_builder.matrix import load_matrix
 from wheel_builder.model import Job, Package, Plan, Rocm
 from wheel_builder.plan import to_github
-from wheel_builder.process import Completed
 from wheel_builder.source import Source
 from wheel_builder.stages import wheel
 from wheel_builder.stages.runtime_image import labels
@@ -42,18 +42,6 @@ PLACES = (
     ("exclude", 0, "rocm"),
 )  # fmt: skip
 READ_BY_PEOPLE = {"devices", "reason", "note"}
-
-
-class Noted:
-    """Stands in for ``process.run``."""
-
-    def __init__(self):
-        self.commands, self.envs = [], []
-
-    def __call__(self, argv, *, env=None, **kwargs):
-        self.commands.append([str(part) for part in argv])
-        self.envs.append(env or {})
-        return Completed("", 0)
 
 
 @pytest.mark.parametrize("value", HOSTILE, ids=ascii)

@@ -61,20 +61,10 @@ def verify_wheel(
             [f"{wheel.name} does not load under ROCm {rocm}", *(f"  - {each}" for each in problems)]
         )
         raise VerifyError(message, advice="read the log of the step that loads it")
-    suites = {
-        TESTS: Suite(checkout / TESTS, (shared_mount(checkout),), (("PYTHONPATH", PYTHON),)),
-        # Each scenario preloads the stand-in into a process of its own.
-        ERROR_TESTS: standin_suite(
-            checkout / ERROR_TESTS, standin=standin, disassembly=disassembly, checkout=checkout, preload=False
-        ),
-    }
 
     def make(out: Path) -> Mapping[str, Any]:
-        counts = {}
-        for name, suite in suites.items():
-            folder = out / Path(name).name
-            folder.mkdir()
-            counts[name] = run_suite(wheel, suite, image=image, out=folder, log=log, run=run)
+        suites = _suites(checkout, standin=standin, disassembly=disassembly)
+        counts = _run_suites(wheel, suites, image=image, out=out, log=log, run=run)
         taken = static.facts["archs"]
         archs = {arch: what_was_shown(shown.facts, taken[arch]) for arch, shown in emulated.items()}
         record = {
@@ -90,6 +80,29 @@ def verify_wheel(
         return record
 
     return store.get_or_make("verify", inputs, make)
+
+
+def _suites(checkout: Path, *, standin: Artifact, disassembly: Artifact) -> Mapping[str, Suite]:
+    """What is run in the installed wheel, by the tests' folder."""
+    return {
+        TESTS: Suite(checkout / TESTS, (shared_mount(checkout),), (("PYTHONPATH", PYTHON),)),
+        # Each scenario preloads the stand-in into a process of its own.
+        ERROR_TESTS: standin_suite(
+            checkout / ERROR_TESTS, standin=standin, disassembly=disassembly, checkout=checkout, preload=False
+        ),
+    }
+
+
+def _run_suites(
+    wheel: Path, suites: Mapping[str, Suite], *, image: Artifact, out: Path, log: Path, run: Runner
+) -> Mapping[str, Any]:
+    """Each suite's counts; what it leaves is in a folder of ``out``."""
+    counts = {}
+    for name, suite in suites.items():
+        folder = out / Path(name).name
+        folder.mkdir()
+        counts[name] = run_suite(wheel, suite, image=image, out=folder, log=log, run=run)
+    return counts
 
 
 def what_was_shown(emulated: Mapping[str, Any], resources: Mapping[str, Any]) -> Mapping[str, Any]:

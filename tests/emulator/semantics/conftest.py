@@ -1,7 +1,6 @@
 """All snippets of an arch as one code object, assembled in the builder image and loaded into the emulator."""
 
 import functools
-from pathlib import Path
 
 import pytest
 
@@ -10,10 +9,7 @@ from tests.emulator.semantics.machine import FEATURES, SnippetMachine
 from wheel_builder.docker import Mount, caller, run_in
 from wheel_builder.emulator.disassembly import disassemble
 from wheel_builder.emulator.machine import load_machine
-from wheel_builder.stages.device_code import compile_arch
 from wheel_builder.stages.static import disassemble_wheel
-
-CHECKOUT = Path(__file__).parents[3]
 
 ASSEMBLE = """set -e
 {llvm}/llvm-mc -triple=amdgcn-amd-amdhsa -mcpu={arch} {features} -filetype=obj /in.s -o /tmp/code.o
@@ -56,7 +52,7 @@ def snippet_machine(assembled):
 
 
 @pytest.fixture(scope="session")
-def shipped(builder, core, llvm, place):
+def shipped(builder, core, device_code, llvm, place):
     """``shipped(arch)``: code objects for an arch, loaded, by name: the wheels' in dist/, this checkout's."""
     kept = {"store": place.store, "log": place.log("disassembly")}
     finished = [disassemble_wheel(file, builder, **kept) for file in place.dist.glob("*.whl")]
@@ -64,10 +60,7 @@ def shipped(builder, core, llvm, place):
     def files(arch):
         for number, wheel in enumerate(finished):
             yield from ((f"wheel {number}: {code.stem}", code) for code in wheel.path.glob(f"{arch}-*.co"))
-        built = compile_arch(
-            arch, image=builder, checkout=CHECKOUT, store=place.store, jobs=place.jobs, log=place.log(arch)
-        )
-        yield from ((code.stem, code) for code in built.path.glob("*.hsaco"))
+        yield from ((code.stem, code) for code in device_code(arch).glob("*.hsaco"))
 
     @functools.cache
     def load(arch):
