@@ -34,6 +34,9 @@ struct FwdConfig {
   int ahead;           // matrix steps whose operands the compiler may load at once; 0: as many as it likes
   // Fewer instructions outside of the products, for LDS (padded tiles) and registers (values kept twice).
   bool lean = false;
+  // Matrix steps that operands are read before they are needed, while K is replaced as soon as the first
+  // product is done with it and V during that product; 0: as the compiler likes, and both at once.
+  int early = 0;
 };
 
 // `featured`: of the loop that has all features; waves and their queries are those of the plain one.
@@ -52,9 +55,8 @@ constexpr FwdConfig fwd_config(Gfx arch, DType dtype, int head_dim, bool feature
       const int steps = head_dim / Layout<MatrixUnit::wmma>::kK;
       const bool lean = head_dim != 96;  // whose loop it would cost a wave
       if (featured && head_dim > 32 && !large) return {8, head_dim > 64 ? 16 : 32, 6, steps, true, 0, lean};
-      const bool one_stage = featured;
-      if (head_dim == 64) return {8, 32, 10, steps, one_stage, 0, true};
-      if (!large) return {8, head_dim > 64 ? 32 : 64, 6, steps, one_stage, head_dim > 96 ? 4 : 0, lean};
+      if (head_dim == 64) return {8, 32, 10, steps, false, 0, true, 1};
+      if (!large) return {8, head_dim > 64 ? 32 : 64, 6, steps, featured, 0, lean, lean && !featured ? 1 : 0};
       if (head_dim <= 192) return {8, 16, 1, featured ? 4 : 6, false, 4};
       return {8, 16, 1, 5, true, 0};
     }

@@ -17,6 +17,7 @@
 #include "fa/mma/wmma.hpp"
 #include "fa/tile/bias.hpp"
 #include "fa/tile/dropout.hpp"
+#include "fa/tile/early.hpp"
 #include "fa/tile/folded_softmax.hpp"
 #include "fa/tile/mask.hpp"
 #include "fa/tile/narrow.hpp"
@@ -88,7 +89,7 @@ struct Forward {
   using Keys = KeyStage<Unit, kKeys, kHeadDim, kTile.threads, kConfig.lean>;
   using Values = ValueStage<Unit, kKeys, kHeadDim, kTile.threads, kConfig.lean>;
   using Q = Query<Unit, kHeadDim, kConfig.query_steps, kConfig.lean>;
-  using P = Probabilities<Unit, kKeys, kDType, kConfig.lean>;
+  using P = Probabilities<Unit, kKeys, kDType, kConfig.lean, kConfig.early != 0>;
   using Drop = Dropout<Unit, kKeys>;
   using TileWindow = Window<kKeys, kRowBytes, kTraits.buffer_word3>;
   using QueryWindow = Window<Unit::kN, kRowBytes, kTraits.buffer_word3>;
@@ -112,6 +113,7 @@ struct Forward {
   static constexpr float kOutUnit = kNarrow ? 1.0f / (1 << kNarrowScale) : 1;
   static constexpr float kScoreUnit = kOutUnit * kOutUnit;
 
+  using Operands = Early<typename Unit::A, kConfig.early>;
   using Scores = typename Unit::C[kScoreSteps];
   using Out = typename Unit::C[kOutSteps];
 
@@ -200,11 +202,13 @@ struct Forward {
       const Source k = source(params.k, params.k_batch, params.k_head, params.k_row, rows);
       const Source v = source(params.v, params.v_batch, params.v_head, params.v_row, rows);
       const Q query = query_of_block(wave_row, convert);
-      const auto scores = [&](Scores& s, int first) {
+      // `then` is called when the wave is done with K.
+      const auto scores = [&](Scores& s, int first, const Operands& begun, const auto& then) {
         const bool dropping = kDrops && dropout.any();
         const uint32_t kept = dropping ? kept_bits(dropout, first, wave_row) : 0;
         softmax.begin(s);
-        add_scores(s, query);
+        add_scores(s, query, begun);
+        then();
         if (biased) {
           bias.template apply<Unit, kKeys>(
               s, first, lane,
@@ -218,6 +222,8 @@ struct Forward {
       };
       if constexpr (kConfig.one_stage) {
         one_stage(tiles, k, v, o, convert, scores);
+      } else if constexpr (kConfig.early != 0) {
+        in_turn(tiles, k, v, o, convert, scores);
       } else {
         two_stages(tiles, k, v, o, convert, scores);
       }
@@ -304,6 +310,7 @@ struct Forward {
   template <class MakeScores>
   FA_DEVICE void two_stages(const Tiles& tiles, const Source& k, const Source& v, Out& o, Convert& convert,
                             const MakeScores& scores) const {
+    const typename P::Place place(wave_lds + kWaveQueries, lane);
     Keys next_k;
     Values next_v;
     load(next_k, k, tiles.begin);
@@ -317,10 +324,45 @@ struct Forward {
       load(next_v, v, first + kKeys);
       if (tiles.seen(first)) {
         Scores s;
-        scores(s, first);
-        const P p(wave_lds + kWaveQueries, s, lane);
+        scores(s, first, begin_scores(), [] {});
+        const P p(place, s);
         add_values(o, p);
       }
+    }
+  }
+
+  // Likewise; V is replaced while the first product begins and K when it ends, so that no wave waits at a
+  // barrier for what it has just stored.
+  template <class MakeScores>
+  FA_DEVICE void in_turn(const Tiles& tiles, const Source& k, const Source& v, Out& o, Convert& convert,
+                         const MakeScores& scores) const {
+    const typename P::Place place(wave_lds + kWaveQueries, lane);
+    Keys next_k;
+    Values next_v;
+    load(next_k, k, tiles.begin);
+    load(next_v, v, tiles.begin);
+    next_k.store(k_tile, convert, thread);
+    load(next_k, k, tiles.begin + kKeys);
+    const LdsBytes k_place = here(Keys::place(k_tile, thread));
+    workgroup_barrier();
+    for (int first = tiles.begin; first < tiles.end; first += kKeys) {
+      const Operands begun = begin_scores();
+      next_v.store(v_tile, convert, thread);
+      load(next_v, v, first + kKeys);
+      const auto replace_k = [&] {
+        workgroup_barrier();  // all waves are done with K, and V is there
+        next_k.store_from(k_place, convert, thread);
+      };
+      if (tiles.seen(first)) {
+        Scores s;
+        scores(s, first, begun, replace_k);
+        const P p(place, s);
+        add_values(o, p);
+      } else {
+        replace_k();
+      }
+      load(next_k, k, first + 2 * kKeys);
+      workgroup_barrier();  // all waves are done with V, and K is there
     }
   }
 
@@ -328,6 +370,7 @@ struct Forward {
   template <class MakeScores>
   FA_DEVICE void one_stage(const Tiles& tiles, const Source& k, const Source& v, Out& o, Convert& convert,
                            const MakeScores& scores) const {
+    const typename P::Place place(wave_lds + kWaveQueries, lane);
     {
       Keys next_k;
       load(next_k, k, tiles.begin);
@@ -338,8 +381,8 @@ struct Forward {
       Values next_v;
       load(next_v, v, first);
       Scores s;
-      scores(s, first);
-      const P p(wave_lds + kWaveQueries, s, lane);
+      scores(s, first, begin_scores(), [] {});
+      const P p(place, s);
       next_v.store(v_tile, convert, mover());
       workgroup_barrier();
       Keys next_k;
@@ -413,8 +456,27 @@ struct Forward {
     });
   }
 
+  // The operand of K for a step of the first product, which begins with all keys of the first run of k.
+  FA_DEVICE typename Unit::A key_operand(int n) const {
+    const int unit = (n / kScoreSteps * Unit::kK + Unit::run_begin(lane)) / 8;
+    return Keys::Tile::template read<typename Unit::A>(Keys::Tile::period(k_tile, n % kScoreSteps),
+                                                       Unit::a_row(reader()), unit);
+  }
+
+  FA_DEVICE Operands begin_scores() const {
+    return Operands([&](int n) { return key_operand(n); });
+  }
+
   // S^T += K * Q^T.
-  FA_DEVICE void add_scores(Scores& s, const Q& query) const {
+  FA_DEVICE void add_scores(Scores& s, const Q& query, const Operands& begun) const {
+    if constexpr (kConfig.early != 0) {
+      begun.template run<Q::kSteps * kScoreSteps>([&](int n) { return key_operand(n); },
+                                                  [&](int n, typename Unit::A k) {
+                                                    Unit::multiply(s[n % kScoreSteps], k,
+                                                                   query.operand(n / kScoreSteps));
+                                                  });
+      return;
+    }
     const int row = Unit::a_row(reader());
 #pragma unroll kUnrolls ? Q::kUnroll : 2
     for (int i = 0; i < Q::kSteps; ++i) {
@@ -436,6 +498,20 @@ struct Forward {
 
   // O^T += V^T * P^T.
   FA_DEVICE void add_values(Out& o, const P& p) const {
+    if constexpr (kConfig.early != 0) {
+      const LdsBytes tile = Values::Tile::period(v_tile, first_out_step());
+      typename Unit::B b[P::kSteps];
+      const auto value = [&](int n) {
+        const int i = n / kOutSteps;
+        if (n % kOutSteps == 0) b[i] = p.operand(i);
+        return Values::Tile::template read<typename Unit::A>(Values::Tile::period(tile, n % kOutSteps),
+                                                             Unit::a_row(lane),
+                                                             (i * Unit::kK + Unit::run_begin(lane)) / 8);
+      };
+      Operands(value).template run<P::kSteps * kOutSteps>(
+          value, [&](int n, typename Unit::A v) { Unit::multiply(o[n % kOutSteps], v, b[n / kOutSteps]); });
+      return;
+    }
 #pragma unroll kUnrolls ? P::kUnroll : 1
     for (int i = 0; i < P::kSteps; ++i) {
       const typename Unit::B b = p.operand(i);

@@ -18,8 +18,8 @@
 namespace fa {
 
 // kBegun: S begins with the shift; else it begins with 0, for scores that are changed before softmax.
-// kPaired: some values are kept twice, because instructions issued in pairs take their operands from
-// different registers.
+// kPaired: some values are kept twice or beside each other, because instructions issued in pairs take their
+// operands from registers of different banks.
 template <class Unit, int kSteps, bool kBegun, bool kPaired>
 struct FoldedSoftmax {
   using C = typename Unit::C;
@@ -31,12 +31,12 @@ struct FoldedSoftmax {
   static constexpr float kFar = 1024;  // the shift from which on P is cut before its sum; error below: 2^-13
 
   float c;
-  bool far = false;       // of any column; the same in all lanes
   float gain;             // log2(Unit::kGain) in units of scores
   C shift;                // minus the score whose exponential is Unit::kGain
   float floor[kColumns];  // a maximum above this moves the shift: 0, or -inf before the first visible key
   float sum[kColumns];
-  int unseen;  // not 0 before the first visible key of any column; the same in all lanes
+  int unseen;                   // not 0 before the first visible key of any column; the same in all lanes
+  uint32_t far[kColumns] = {};  // a bit per lane, so that the loop compares nothing
 
   FA_DEVICE explicit FoldedSoftmax(float c) : c(uniform(c)), gain(0), shift{}, unseen(1) {
     // Of a scale so small that this matters all P are equal.
@@ -84,7 +84,7 @@ struct FoldedSoftmax {
     for (int column = 0; column < kColumns; ++column) {
       sum[column] = across_lanes<Unit::kPeers>(sum[column], lane, [](float a, float b) { return a + b; });
     }
-    if (far) {
+    if (any_is_far()) {
 #pragma unroll
       for (int column = 0; column < kColumns; ++column) sum[column] *= is_far(column) ? Unit::kGain : 1;
     }
@@ -106,7 +106,18 @@ struct FoldedSoftmax {
  private:
   FA_DEVICE bool is_far_at(float shift) const { return !(__builtin_fabsf(shift * c) <= kFar); }
 
-  FA_DEVICE bool is_far(int column) const { return is_far_at(shift[column]); }
+  FA_DEVICE bool is_far(int column) const {
+    const unsigned lane = __builtin_amdgcn_mbcnt_lo(here_uniform(-1), 0);
+    return (far[column] >> lane & 1) != 0;
+  }
+
+  // The same in all lanes.
+  FA_DEVICE bool any_is_far() const {
+    uint32_t any = 0;
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column) any |= far[column];
+    return any != 0;
+  }
 
   FA_DEVICE static int element(int f, int column) { return f % Unit::kRows * kColumns + column; }
 
@@ -122,20 +133,26 @@ struct FoldedSoftmax {
     constexpr int kChains = kColumns == 1 ? 2 : 1;
     static_assert(kElements % kChains == 0, "chains are equally long");
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) p[step] = s[step] * c;
+    for (int step = 0; step < kSteps; ++step) {
+      p[step] = s[step] * c;
+      if constexpr (kPaired) Unit::settle(p[step]);
+    }
     __builtin_amdgcn_sched_barrier(0);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
       for (int i = 0; i < Unit::kRows * kColumns; ++i) p[step][i] = __builtin_amdgcn_exp2f(p[step][i]);
     }
-    if (far) {
+    if (any_is_far()) {
+      bool cuts[kColumns];
+#pragma unroll
+      for (int column = 0; column < kColumns; ++column) cuts[column] = is_far(column);
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
         for (int i = 0; i < Unit::kRows * kColumns; ++i) {
           const float cut = cut_one<Unit::kCut>(here(p[step][i]));
-          p[step][i] = is_far(i % kColumns) ? cut : p[step][i];
+          p[step][i] = cuts[i % kColumns] ? cut : p[step][i];
         }
       }
     }
@@ -162,8 +179,8 @@ struct FoldedSoftmax {
   template <int kOut, bool kFirst>
   FA_DEVICE void raise(C* s, C* o, int lane) {
     C moved, factors;
-    bool correct = false, none = false, large = false;
-    uint32_t lanes = 0;
+    bool correct = false;
+    uint32_t blind = 0;
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
       float own = s[0][column];
@@ -178,12 +195,11 @@ struct FoldedSoftmax {
       // Sum and O are still 0 at the first key; exp2 could overflow there, and 0 * inf is NaN.
       const float factor = !kFirst && rises && !first ? __builtin_amdgcn_exp2f(by * c) : 1;
       correct |= rises && !first;
-      none |= first && !rises;
-      lanes |= __builtin_amdgcn_ballot_w32(first) & ~__builtin_amdgcn_ballot_w32(above);
+      blind |= __builtin_amdgcn_ballot_w32(first) & ~__builtin_amdgcn_ballot_w32(above);
       const bool was_far = is_far(column), is_now = is_far_at(to);
       if (!kFirst) sum[column] *= factor * (was_far == is_now ? 1 : is_now ? 1 / Unit::kGain : Unit::kGain);
       if (rises) floor[column] = 0;
-      large |= is_now;
+      far[column] = __builtin_amdgcn_ballot_w32(is_now);
       const float by_again = kPaired ? here(by) : by, to_again = kPaired ? here(to) : to;
 #pragma unroll
       for (int row = 0; row < Unit::kRows; ++row) {
@@ -193,9 +209,8 @@ struct FoldedSoftmax {
         shift[at] = row % 2 == 0 ? to : to_again;
       }
     }
-    far = any_lane<Unit::kWave>(large);
     Unit::settle(shift);
-    unseen = static_cast<int>(kPaired ? lanes : __builtin_amdgcn_ballot_w32(none));
+    unseen = static_cast<int>(blind);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       Unit::settle(s[step]);

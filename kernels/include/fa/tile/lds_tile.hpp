@@ -21,6 +21,14 @@ struct LdsTile : Swizzle<kRows, kRowBytes, kPeriod, kPadded> {
     *reinterpret_cast<__attribute__((address_space(3))) T*>(tile + offset(row, unit) + byte) = value;
   }
 
+  // 16 bits.  Atomic, because the compiler would join neighbours in registers first, which takes more
+  // instructions than are saved.
+  FA_DEVICE static void write_half(LdsBytes tile, int row, int unit, int byte, uint32_t value) {
+    using Half = __attribute__((address_space(3))) uint16_t*;
+    __hip_atomic_store(reinterpret_cast<Half>(tile + offset(row, unit) + byte), static_cast<uint16_t>(value),
+                       __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WAVEFRONT);
+  }
+
   // One unit of row `row + next` (tile/swizzle.hpp).
   template <class A>
   FA_DEVICE static A read_next(LdsBytes tile, int row, int next, int unit) {

@@ -7,18 +7,25 @@
 
 namespace fa {
 
-template <class Unit, int kKeys, DType kDType, bool kPadded, bool kResultIsOperand = Unit::kResultIsOperand>
+// kKept: of padded tiles, where a lane writes and reads stays in registers through a loop, instead of being
+// computed for each tile.
+template <class Unit, int kKeys, DType kDType, bool kPadded, bool kKept,
+          bool kResultIsOperand = Unit::kResultIsOperand>
 struct Probabilities;
 
-template <class Unit, int kKeys, DType kDType, bool kPadded>
-struct Probabilities<Unit, kKeys, kDType, kPadded, true> {
+template <class Unit, int kKeys, DType kDType, bool kPadded, bool kKept>
+struct Probabilities<Unit, kKeys, kDType, kPadded, kKept, true> {
   static constexpr int kLdsBytes = 0;
   static constexpr int kSteps = kKeys / Unit::kK;
   static constexpr int kUnroll = kSteps;
 
+  struct Place {
+    FA_DEVICE Place(LdsBytes, int) {}
+  };
+
   typename Unit::B step[kSteps];
 
-  FA_DEVICE Probabilities(LdsBytes, const typename Unit::C* p, int) {
+  FA_DEVICE Probabilities(Place, const typename Unit::C* p) {
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {
 #pragma unroll
@@ -33,8 +40,8 @@ struct Probabilities<Unit, kKeys, kDType, kPadded, true> {
   FA_DEVICE typename Unit::B operand(int i) const { return step[i]; }
 };
 
-template <class Unit, int kKeys, DType kDType, bool kPadded>
-struct Probabilities<Unit, kKeys, kDType, kPadded, false> {
+template <class Unit, int kKeys, DType kDType, bool kPadded, bool kKept>
+struct Probabilities<Unit, kKeys, kDType, kPadded, kKept, false> {
   using Tile = LdsTile<Unit::kN, kKeys * 2, Unit::kN, kPadded>;
   static constexpr int kLdsBytes = Tile::kBytes;
   static constexpr int kSteps = kKeys / Unit::kK;
@@ -43,24 +50,46 @@ struct Probabilities<Unit, kKeys, kDType, kPadded, false> {
   static constexpr int kChunk = kHeld < 8 ? kHeld : 8;          // of these, consecutive
   typedef uint32_t Words __attribute__((ext_vector_type(kChunk / 2)));
 
-  LdsBytes tile;
-  int lane;
+  // Where a lane writes and reads.  In padded tiles all is at constant distances from where its first
+  // column's keys, its own and all of them, begin.
+  struct Place {
+    LdsBytes tile, own, all;
+    int lane;
 
-  FA_DEVICE Probabilities(LdsBytes tile, const typename Unit::C* p, int lane) : tile(tile), lane(lane) {
+    FA_DEVICE Place(LdsBytes tile, int lane) : tile(tile), own(tile), all(tile), lane(lane) {
+      if constexpr (kKept) {
+        static_assert(kPadded, "distances are constant");
+        const LdsBytes column = tile + Tile::offset(Unit::column(lane, 0), 0);
+        own = here(column + Unit::held_begin(lane, kKeys) * 2);
+        all = here(column + Unit::run_begin(lane) * 2);
+      }
+    }
+
+    FA_DEVICE void write(int c, int f, Words words) const {
+      if constexpr (kKept) {
+        Tile::write(own, c, 0, Unit::held_step(f) * 2, words);
+      } else {
+        const int key = Unit::held_begin(lane, kKeys) + Unit::held_step(f);
+        Tile::write(tile, Unit::column(lane, c), key / 8, key % 8 * 2, words);
+      }
+    }
+  };
+
+  Place place;
+
+  FA_DEVICE Probabilities(const Place& place, const typename Unit::C* p) : place(place) {
     wave_barrier();
 #pragma unroll
     for (int c = 0; c < Unit::kColumns; ++c) {
 #pragma unroll
-      for (int f = 0; f < kHeld; f += kChunk) {
-        const int key = Unit::held_begin(lane, kKeys) + Unit::held_step(f);
-        Tile::write(tile, Unit::column(lane, c), key / 8, key % 8 * 2, chunk(p, c, f));
-      }
+      for (int f = 0; f < kHeld; f += kChunk) place.write(c, f, chunk(p, c, f));
     }
     wave_barrier();
   }
 
   FA_DEVICE typename Unit::B operand(int i) const {
-    return read_columns<Unit, Tile>(tile, lane, (i * Unit::kK + Unit::run_begin(lane)) / 8);
+    if constexpr (kKept) return read_columns<Unit, Tile>(place.all, 0, i * Unit::kK / 8);
+    return read_columns<Unit, Tile>(place.tile, place.lane, (i * Unit::kK + Unit::run_begin(place.lane)) / 8);
   }
 
  private:

@@ -44,11 +44,32 @@ struct KeyStage {
   template <class Convert>
   FA_DEVICE void store(LdsBytes tile, Convert& convert, int thread) const {
     for_pieces<kPieces, kThreads, Layout::kWave>(thread, [&](int i, int index) {
-      const int first = kNear ? thread : index;
-      Tile::write(Tile::period(tile, kNear ? i * (kApart / Layout::kM) : 0),
-                  Layout::slot_of_row(first / Tile::kUnits, kKeys), first % Tile::kUnits, 0,
-                  convert(unit[i]));
+      if constexpr (kNear) {
+        store_near(place(tile, thread), convert, i);
+      } else {
+        *reinterpret_cast<Piece>(place(tile, index)) = convert(unit[i]);
+      }
     });
+  }
+
+  // Where a thread's first piece goes.
+  FA_DEVICE static LdsBytes place(LdsBytes tile, int thread) {
+    return tile + Tile::offset(Layout::slot_of_row(thread / Tile::kUnits, kKeys), thread % Tile::kUnits);
+  }
+
+  // As `store`, all at constant distances from there.
+  template <class Convert>
+  FA_DEVICE void store_from(LdsBytes place, Convert& convert, int thread) const {
+    static_assert(kNear, "one address for all");
+    for_pieces<kPieces, kThreads, Layout::kWave>(thread, [&](int i, int) { store_near(place, convert, i); });
+  }
+
+ private:
+  using Piece = __attribute__((address_space(3))) u32x4*;
+
+  template <class Convert>
+  FA_DEVICE void store_near(LdsBytes place, Convert& convert, int i) const {
+    *reinterpret_cast<Piece>(Tile::period(place, i * (kApart / Layout::kM))) = convert(unit[i]);
   }
 };
 
@@ -64,6 +85,10 @@ struct ValueStage {
   static constexpr int kPieces = kKeys / 4 * kBlocks;
   static constexpr int kLoads = (kPieces + kThreads - 1) / kThreads;
   typedef uint32_t Words __attribute__((ext_vector_type(kWidth / 2)));
+
+  static constexpr uint32_t kLow = 0x05040100, kHigh = 0x07060302;  // of two words, for v_perm
+  // The stores turn the blocks: four times as many LDS instructions, and none of the VALU.
+  static constexpr bool kByHalves = kPadded && Layout::kStoresHalves;
 
   Words key[kLoads][4];
 
@@ -81,7 +106,6 @@ struct ValueStage {
 
   template <class Convert>
   FA_DEVICE void store(LdsBytes tile, Convert& convert, int thread) const {
-    constexpr uint32_t kLow = 0x05040100, kHigh = 0x07060302;
     for_pieces<kPieces, kThreads, Layout::kWave>(thread, [&](int i, int index) {
       const Words rows[4] = {convert(key[i][0]), convert(key[i][1]), convert(key[i][2]), convert(key[i][3])};
 #pragma unroll
@@ -96,11 +120,20 @@ struct ValueStage {
   FA_DEVICE static void store_element(LdsBytes tile, const Words* key, int index, int element,
                                       uint32_t half) {
     const int word = element / 2;
-    const u32x2 keys = {__builtin_amdgcn_perm(key[1][word], key[0][word], half),
-                        __builtin_amdgcn_perm(key[3][word], key[2][word], half)};
     const int block = index / kBlocks;
     const int d = index % kBlocks * kWidth + element;
-    Tile::write(tile, Layout::slot_of_row(d, kHeadDim), block / 2, block % 2 * 8, keys);
+    const int row = Layout::slot_of_row(d, kHeadDim);
+    if constexpr (kByHalves) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const uint32_t bits = key[j][word] >> (half == kLow ? 0 : 16);
+        Tile::write_half(tile, row, block / 2, (block % 2 * 4 + j) * 2, bits);
+      }
+    } else {
+      const u32x2 keys = {__builtin_amdgcn_perm(key[1][word], key[0][word], half),
+                          __builtin_amdgcn_perm(key[3][word], key[2][word], half)};
+      Tile::write(tile, row, block / 2, block % 2 * 8, keys);
+    }
   }
 };
 

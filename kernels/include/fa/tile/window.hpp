@@ -26,7 +26,8 @@ struct Window {
   FA_DEVICE Window(const Matrix& matrix, int first) : row_bytes(static_cast<uint32_t>(matrix.row_bytes)) {
     const int left = matrix.rows - first;
     const int rows = left < kRows ? left : kRows;
-    const uint32_t bytes = rows > 0 ? (rows - 1) * row_bytes + kRowBytes : 0;
+    const int all = here_uniform(static_cast<int>((rows - 1) * row_bytes + kRowBytes));
+    const uint32_t bytes = rows > 0 ? all : 0;
     const char* base = matrix.base + first * matrix.row_bytes;
     resource = __builtin_amdgcn_make_buffer_rsrc(const_cast<char*>(base), 0, static_cast<int>(bytes), kWord3);
   }
