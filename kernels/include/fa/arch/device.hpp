@@ -37,6 +37,14 @@ FA_DEVICE int here_uniform(int value) {
   return value;
 }
 
+// Registers with whatever they hold: a value that is not read, and that no copies are made for.
+template <class T>
+FA_DEVICE T anything() {
+  T value;
+  asm volatile("" : "=v"(value));
+  return value;
+}
+
 // Of a value that is the same in all lanes; in scalar registers, which have no fp32 arithmetic everywhere.
 // Opaque, because the compiler would make a comparison of numbers of it.
 FA_DEVICE bool is_zero(float value) { return here_uniform(__builtin_bit_cast(int, value)) << 1 == 0; }

@@ -202,13 +202,11 @@ struct Forward {
       const Source k = source(params.k, params.k_batch, params.k_head, params.k_row, rows);
       const Source v = source(params.v, params.v_batch, params.v_head, params.v_row, rows);
       const Q query = query_of_block(wave_row, convert);
-      // `then` is called when the wave is done with K.
-      const auto scores = [&](Scores& s, int first, const Operands& begun, const auto& then) {
-        const bool dropping = kDrops && dropout.any();
-        const uint32_t kept = dropping ? kept_bits(dropout, first, wave_row) : 0;
+      const auto products = [&](Scores& s, const Operands& begun) {
         softmax.begin(s);
         add_scores(s, query, begun);
-        then();
+      };
+      const auto weights = [&](Scores& s, int first) {
         if (biased) {
           bias.template apply<Unit, kKeys>(
               s, first, lane,
@@ -218,12 +216,18 @@ struct Forward {
         if (first < tiles.unmasked_begin) mask_begin(s, first, wave_row);
         if (first + kKeys > tiles.unmasked_end) mask_end(s, first, wave_row);
         softmax.template update<kOutSteps>(s, o, lane);
+      };
+      const auto scores = [&](Scores& s, int first) {
+        const bool dropping = kDrops && dropout.any();
+        const uint32_t kept = dropping ? kept_bits(dropout, first, wave_row) : 0;
+        products(s, begin_scores());
+        weights(s, first);
         if (dropping) Drop::apply(s, kept);
       };
       if constexpr (kConfig.one_stage) {
         one_stage(tiles, k, v, o, convert, scores);
       } else if constexpr (kConfig.early != 0) {
-        in_turn(tiles, k, v, o, convert, scores);
+        in_turn(tiles, k, v, o, convert, products, weights);
       } else {
         two_stages(tiles, k, v, o, convert, scores);
       }
@@ -324,7 +328,7 @@ struct Forward {
       load(next_v, v, first + kKeys);
       if (tiles.seen(first)) {
         Scores s;
-        scores(s, first, begin_scores(), [] {});
+        scores(s, first);
         const P p(place, s);
         add_values(o, p);
       }
@@ -333,9 +337,10 @@ struct Forward {
 
   // Likewise; V is replaced while the first product begins and K when it ends, so that no wave waits at a
   // barrier for what it has just stored.
-  template <class MakeScores>
+  template <class Products, class Weights>
   FA_DEVICE void in_turn(const Tiles& tiles, const Source& k, const Source& v, Out& o, Convert& convert,
-                         const MakeScores& scores) const {
+                         const Products& products, const Weights& weights) const {
+    static_assert(!kDrops, "what is dropped would have to be found before the products");
     const typename P::Place place(wave_lds + kWaveQueries, lane);
     Keys next_k;
     Values next_v;
@@ -349,17 +354,16 @@ struct Forward {
       const Operands begun = begin_scores();
       next_v.store(v_tile, convert, thread);
       load(next_v, v, first + kKeys);
-      const auto replace_k = [&] {
-        workgroup_barrier();  // all waves are done with K, and V is there
-        next_k.store_from(k_place, convert, thread);
-      };
-      if (tiles.seen(first)) {
-        Scores s;
-        scores(s, first, begun, replace_k);
+      Scores s;
+#pragma unroll
+      for (int step = 0; step < kScoreSteps; ++step) s[step] = anything<typename Unit::C>();
+      if (tiles.seen(first)) products(s, begun);
+      workgroup_barrier();  // all waves are done with K, and V is there
+      next_k.store_from(k_place, convert, thread);
+      if (tiles.seen(here_uniform(first))) {
+        weights(s, first);
         const P p(place, s);
         add_values(o, p);
-      } else {
-        replace_k();
       }
       load(next_k, k, first + 2 * kKeys);
       workgroup_barrier();  // all waves are done with V, and K is there
@@ -381,7 +385,7 @@ struct Forward {
       Values next_v;
       load(next_v, v, first);
       Scores s;
-      scores(s, first, begin_scores(), [] {});
+      scores(s, first);
       const P p(place, s);
       next_v.store(v_tile, convert, mover());
       workgroup_barrier();
