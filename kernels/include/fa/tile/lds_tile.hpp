@@ -25,8 +25,8 @@ struct LdsTile : Swizzle<kRows, kRowBytes, kPeriod, kPadded> {
   // instructions than are saved.
   FA_DEVICE static void write_half(LdsBytes tile, int row, int unit, int byte, uint32_t value) {
     using Half = __attribute__((address_space(3))) uint16_t*;
-    __hip_atomic_store(reinterpret_cast<Half>(tile + offset(row, unit) + byte), static_cast<uint16_t>(value),
-                       __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WAVEFRONT);
+    __scoped_atomic_store_n(reinterpret_cast<Half>(tile + offset(row, unit) + byte),
+                            static_cast<uint16_t>(value), __ATOMIC_RELAXED, __MEMORY_SCOPE_WVFRNT);
   }
 
   // One unit of row `row + next` (tile/swizzle.hpp).
