@@ -41,6 +41,12 @@ def same(found, name, folder):
     assert found == wanted, f"the figures changed; if that is meant: cp {new} {GOLDEN / name}"
 
 
+def the(rows, op, dtype, head_dim):
+    """The one row of a kernel."""
+    (row,) = (row for row in rows if (row.op, row.dtype, row.head_dim) == (op, dtype, head_dim))
+    return row
+
+
 @pytest.mark.parametrize("arch", ARCHS)
 def test_figures_of_one_kernel(bench, device_code, arch):
     """What the normal run has time for: the rest is with --full."""
@@ -66,9 +72,8 @@ def test_figures(modelled, peers, device_code, arch, tmp_path):
 @pytest.mark.parametrize("arch", ARCHS)
 def test_forwards_beat_the_peer(modelled, peers, device_code, arch, dtype, head_dim, op):
     """By a quarter in the schedule; by the busy bound they are at least as good."""
-    wanted = (op, dtype, head_dim)
-    (mine,) = (row for row in modelled(device_code(arch)) if (row.op, row.dtype, row.head_dim) == wanted)
-    (theirs,) = (row for row in modelled(peers(arch)) if (row.op, row.dtype, row.head_dim) == wanted)
+    mine = the(modelled(device_code(arch)), op, dtype, head_dim)
+    theirs = the(modelled(peers(arch)), op, dtype, head_dim)
     assert mine.schedule_flop >= 1.25 * theirs.schedule_flop
     assert mine.bound_flop >= theirs.bound_flop
 
@@ -76,8 +81,7 @@ def test_forwards_beat_the_peer(modelled, peers, device_code, arch, dtype, head_
 @pytest.mark.full
 @pytest.mark.parametrize(("arch", "dtype", "head_dim"), TARGETS)
 def test_forwards_reach_their_targets(modelled, device_code, arch, dtype, head_dim):
-    wanted = ("fwd", dtype, head_dim)
-    (row,) = (row for row in modelled(device_code(arch)) if (row.op, row.dtype, row.head_dim) == wanted)
+    row = the(modelled(device_code(arch)), "fwd", dtype, head_dim)
     assert row.bound_flop >= TARGETS[arch, dtype, head_dim]
 
 
@@ -95,9 +99,7 @@ def test_the_busy_bound_agrees_with_another_emulator(modelled, peers, arch, head
 @pytest.mark.parametrize(("arch", "head_dim"), [("gfx1100", 128), ("gfx1030", 64)])
 def test_the_schedule_sees_spills_that_the_busy_bound_does_not(modelled, peers, arch, head_dim):
     """The peer at its best tile, with hardly any, against a tile with hundreds of them."""
-    (best,) = (
-        row for row in modelled(peers(arch)) if (row.op, row.dtype, row.head_dim) == ("fwd", "fp16", head_dim)
-    )
+    best = the(modelled(peers(arch)), "fwd", "fp16", head_dim)
     (spilling,) = (row for row in modelled(peers(arch) / "reference") if row.head_dim == head_dim)
     assert best.taken.vgpr_spills < 10 < 300 < spilling.taken.vgpr_spills
     assert spilling.bound_flop > best.bound_flop
