@@ -1,7 +1,7 @@
 # The builder image of one ROCm version: ROCm's compiler, torch's stable headers, and the Python tools
 # that cibuildwheel and auditwheel need, for every ROCm version and either provider.
 #
-# The context is prepared by wheel_builder/stages/image.py: this folder's files, `wheels/` (the Python
+# The context is prepared by wheel_builder/images/stages.py: this folder's files, `wheels/` (the Python
 # tools, fetched by stage `system` with the host's own pip settings) and `torch-stable/` (torch's headers).
 # Nothing here uses an index, so nothing of the host's settings can stay in a layer.
 

@@ -1,7 +1,7 @@
 # rocm-fa:<ROCm version>: the HIP runtime, Python, torch and the finished wheel, for a user without rights;
 # rocm-fa:<ROCm version>-slim, without torch, to be given the torch that is to be tested with.
 #
-# The context is prepared by wheel_builder/stages/runtime_image.py; `wheels/` holds the finished wheel and, but
+# The context is prepared by wheel_builder/build/runtime_image.py; `wheels/` holds the finished wheel and, but
 # for slim, torch and what it needs, fetched by stage `system` with the host's own pip settings.  Stage `venv`
 # installs them without any index, so nothing of the host's settings can stay in a layer.
 

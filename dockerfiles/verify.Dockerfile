@@ -1,7 +1,7 @@
 # The image in which a finished wheel is verified: another distribution than the builder's, CPU torch,
 # neither GPU nor ROCm, and a user without rights, as on a machine of a user.
 #
-# The context is prepared by wheel_builder/stages/image.py; `wheels/` was fetched by stage `system`.
+# The context is prepared by wheel_builder/images/stages.py; `wheels/` was fetched by stage `system`.
 
 ARG BASE
 # hadolint ignore=DL3006

@@ -1,4 +1,4 @@
-"""Text as the LLVM tools print it, from lines of assembler; for tests of what reads it."""
+"""Text as the LLVM tools print it, made from lines of assembler, for tests of the parsers."""
 
 from wheel_builder.static_checks.disassembly import parse_disassembly
 
@@ -44,7 +44,7 @@ TAKEN = {
 
 
 def disassembly(*lines, name="fa_fwd_fp16_d64"):
-    """What ``llvm-objdump -d`` prints of a function whose instructions are ``lines``, of four bytes each."""
+    """The output of ``llvm-objdump -d`` for a function with the instructions ``lines``, four bytes each."""
     text = [f"\n/in/{name}.hsaco:\tfile format elf64-amdgpu\n", "Disassembly of section .text:\n"]
     text += [f"{START:016x} <{name}>:"]
     text += [f"\t{line:<58} // {START + 4 * n:012X}: BF800000" for n, line in enumerate(lines)]
@@ -52,11 +52,11 @@ def disassembly(*lines, name="fa_fwd_fp16_d64"):
 
 
 def kernel(*lines, name="fa_fwd_fp16_d64"):
-    """The parsed function; ``s_endpgm`` comes behind ``lines``."""
+    """The parsed function; ``s_endpgm`` follows ``lines``."""
     (found,) = parse_disassembly(disassembly(*lines, "s_endpgm", name=name))
     return found
 
 
 def notes(name="fa_fwd_fp16_d64", **changed):
-    """What ``llvm-readelf --notes --symbols --wide`` prints of a code object with that kernel."""
+    """The output of ``llvm-readelf --notes --symbols --wide`` for a code object with that kernel."""
     return METADATA.format(name=name, **{**TAKEN, **changed})

@@ -1,6 +1,6 @@
-"""What an index in a test says of GPUs and ROCm versions."""
+"""The GPUs and ROCm versions of an index in tests."""
 
-from wheel_builder.catalogue import Catalogue, Gpu, MissingRocm, Torch
+from wheel_builder.matrix.catalogue import Catalogue, Gpu, MissingRocm, Torch
 
 CATALOGUE = Catalogue(
     gpus=(

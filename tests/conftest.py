@@ -1,24 +1,28 @@
-"""What all rungs share.
+"""Shared by all folders of tests.
 
-A rung that needs a container engine gets one through ``engine``: installed and started when this is root on
-Debian or Ubuntu, otherwise an error that says what is missing.  Nothing is skipped.
+Tests that need a container engine get one through ``engine``: installed and started when the tests run as
+root on Debian or Ubuntu, otherwise an error says what is missing.  Nothing is skipped.
 """
 
 import signal
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from wheel_builder.machine import default_jobs, usable_cores, usable_memory
-from wheel_builder.matrix import load_matrix
-from wheel_builder.model import Selection
-from wheel_builder.plan import plan
-from wheel_builder.workplace import Workplace
+from wheel_builder.base.machine import default_jobs, usable_cores, usable_memory
+from wheel_builder.base.store import locked
+from wheel_builder.matrix.model import Selection
+from wheel_builder.matrix.plan import plan
+from wheel_builder.matrix.reading import load_matrix
+from wheel_builder.pipeline.context import RunContext
 
 CHECKOUT = Path(__file__).parents[1]
-# One after the other: they look at which containers and files there are.
-ENGINE_RUNGS = ("container", "device", "release")
+# One process makes images and the release; these tests also check which containers and files exist.
+CHAIN = ("tests/container", "tests/release/test_release.py")
+# These need the chain's results, so they come last instead of waiting.
+AFTER = ("tests/device", "tests/emulator", "tests/perf", "tests/release")
 
 
 def pytest_addoption(parser):
@@ -26,7 +30,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure():
-    # What a shell starts in the background ignores Ctrl-C, and so would the processes that tests interrupt.
+    # A shell's background processes ignore Ctrl-C, and so would the processes that tests interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -34,24 +38,33 @@ def pytest_collection_modifyitems(config, items):
     if not config.getoption("--full"):
         slow = [item for item in items if item.get_closest_marker("full")]
         config.hook.pytest_deselected(items=slow)
-        items[:] = [item for item in items if item not in slow]
+        items[:] = [item for item in items if not item.get_closest_marker("full")]
+    items.sort(key=lambda item: turn(item.nodeid))
+
+
+def turn(nodeid):
+    """The order of files: the chain, then files that do not need it, then the rest."""
+    if nodeid.startswith(CHAIN):
+        return 0
+    return next((2 + place for place, folder in enumerate(AFTER) if nodeid.startswith(folder)), 1)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """With ``--numprocesses 2`` one process takes ``ENGINE_RUNGS`` and the other all else."""
+    """With ``--numprocesses 2`` one process takes the chain; whichever is free takes the next file."""
 
-    class TwoParts(LoadScopeScheduling):
+    class Files(LoadScopeScheduling):
         def _split_scope(self, nodeid):
-            return "engine" if Path(nodeid).parts[1] in ENGINE_RUNGS else "rest"
+            return "chain" if nodeid.startswith(CHAIN) else nodeid.partition("::")[0]
 
-    return TwoParts(config, log)
+    config.option.loadscopereorder = False  # else files with more tests come first
+    return Files(config, log)
 
 
 @pytest.fixture(scope="session")
-def place():
-    """The checkout's own workplace: results of earlier runs are used, as ``scripts/release`` does."""
-    return Workplace(
+def context():
+    """The checkout's own run context, which reuses results of earlier runs as ``scripts/release`` does."""
+    return RunContext(
         checkout=CHECKOUT,
         build=CHECKOUT / "build",
         dist=CHECKOUT / "dist",
@@ -72,24 +85,30 @@ def package():
     return load_matrix(CHECKOUT / "matrix.yaml").package
 
 
-@pytest.fixture(scope="session")
-def engine(place):
-    """A container engine that answers; of several processes one installs it."""
-    from wheel_builder.engine import ensure_engine
-    from wheel_builder.store import locked
-
-    log = place.log("engine")
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with locked(log.with_suffix(".lock")):
-        return ensure_engine(install=True, log=log)
+@contextmanager
+def alone(what):
+    """A lock: only one test process at a time is inside ``alone("release")``."""
+    lock = CHECKOUT / "build" / "logs" / f"{what}.lock"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with locked(lock):
+        yield
 
 
 @pytest.fixture(scope="session")
-def builder(engine, job, package, place):
+def engine(context):
+    """A container engine that answers."""
+    from wheel_builder.images.engine import ensure_engine
+
+    with alone("apt"):  # which does not wait for another apt
+        return ensure_engine(install=True, log=context.log("engine"))
+
+
+@pytest.fixture(scope="session")
+def builder(engine, job, package, context):
     """The default ROCm version's builder image, as a stage's result."""
-    from wheel_builder.stages.image import build_image
+    from wheel_builder.images.stages import build_image
 
-    return build_image(job, package, place.store, logs=place.log("").parent)
+    return build_image(job, package, context.store, logs=context.log("").parent)
 
 
 @pytest.fixture(scope="session")
@@ -99,29 +118,29 @@ def builder_image(builder):
 
 
 @pytest.fixture(scope="session")
-def device_code(builder, place):
+def device_code(builder, context):
     """``device_code(arch)``: the folder with this checkout's kernels for an arch."""
-    from wheel_builder.stages.device_code import compile_arch
+    from wheel_builder.build.device_code import compile_arch
 
     def make(arch):
-        log = place.log(f"device-code-{arch}")
-        kept = {"checkout": place.checkout, "store": place.store, "jobs": place.jobs}
+        log = context.log(f"device-code-{arch}")
+        kept = {"checkout": context.checkout, "store": context.store, "jobs": context.jobs}
         return compile_arch(arch, image=builder, log=log, **kept).path
 
     return make
 
 
 @pytest.fixture(scope="session")
-def emulator(builder, place):
-    """The emulator with its stand-in HIP runtime, as a stage's result."""
-    from wheel_builder.stages.standin import build_standin
+def emulator(builder, context):
+    """The emulator with its fake HIP runtime, as a stage's result."""
+    from wheel_builder.fake_hip.stage import build_fake_hip
 
-    return build_standin(builder, checkout=CHECKOUT, store=place.store, log=place.log("emulator"))
+    return build_fake_hip(builder, checkout=CHECKOUT, store=context.store, log=context.log("emulator"))
 
 
 @pytest.fixture(scope="session")
-def verifier(engine, package, place):
-    """The image that wheels are verified in, as a stage's result."""
-    from wheel_builder.stages.image import build_verify_image
+def verifier(engine, package, context):
+    """The verify image, as a stage's result."""
+    from wheel_builder.images.stages import build_verify_image
 
-    return build_verify_image(package, place.store, logs=place.log("").parent)
+    return build_verify_image(package, context.store, logs=context.log("").parent)

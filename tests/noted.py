@@ -1,10 +1,10 @@
-"""A runner that starts nothing and notes what it was asked for."""
+"""A runner that starts nothing and records its commands."""
 
-from wheel_builder.process import Completed
+from wheel_builder.base.process import Completed
 
 
 class Noted:
-    """Stands in for ``process.run``: every program says what an image's inspection says."""
+    """A fake ``process.run``: every program prints what inspecting an image prints."""
 
     def __init__(self):
         self.commands, self.envs = [], []

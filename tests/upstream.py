@@ -2,10 +2,10 @@
 
 The parameter lists are those of upstream's tests of each function, with lengths above 288 brought down, and
 fewer batches and heads.  As their product is too large, every function meets every head dim and pair of
-lengths, and the other options go round with steps that have no common period.  The rule is upstream's for its
-CUDA kernels: the largest error is at most FACTOR times that of plain PyTorch in the tensors' dtype.
+lengths, and the other options cycle with steps that have no common period.  Results are held to the rule of
+all others (tests/textbook.py).
 
-Both suites use it: tests/wheel for the implementation in PyTorch, tests/emulated for kernels.
+Both suites use it: tests/wheel for the PyTorch implementation, tests/numerics for kernels.
 """
 
 import itertools
@@ -17,16 +17,13 @@ from typing import Any
 import flash_attn_rocm as fa
 import torch
 from flash_attn_rocm import _philox
+from textbook import DTYPES, Rules, Verdict, judge
+from textbook import Sequence as Part
 from torch import Tensor
 
-FACTOR = 2.0
-# What fp32 may lose in a sum of the most keys here, whose weights add up to 1: plain PyTorch may be exact.
-SUM_ROUNDING = 512 * 2.0**-24
-LSE_TOLERANCE = 1e-5
-QUICK_STEP = 31  # of all cases; no factor of any of the lists
+QUICK_STEP = 31  # of all cases; shares no factor with the length of any list
 DROPOUT = 0.17
 SEED = 7
-DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 HEAD_DIMS = (32, 40, 59, 64, 80, 96, 111, 128, 160, 192, 224, 256)
 CACHE_HEAD_DIMS = (32, 59, 64, 80, 128, 256)
 LENGTHS = (97, 128, 200, 192, 256, 257)
@@ -54,13 +51,13 @@ CACHE_PAIRS = (
     (16, 272),
     (128, 128),
 )
-HEADS = ((3, 3), (3, 1), (4, 2))  # as many of k and v, one, some
+HEADS = ((3, 3), (3, 1), (4, 2))  # heads of k and v: as many, one, some
 PAGES = (None, 256, 16)
 
 
 @dataclass(frozen=True)
 class Case:
-    """One call of a public function; lengths are the largest ones where sequences differ."""
+    """One call of a public function; where sequences differ, lengths are the largest."""
 
     function: str
     dtype: str
@@ -93,7 +90,7 @@ class Case:
 
 
 def cases(*, full: bool, step: int = QUICK_STEP) -> tuple[Case, ...]:
-    """All of them, or the few that stand for them."""
+    """All cases, or the few that represent them."""
     every = tuple(dict.fromkeys([*_attention_cases(), *_cache_cases()]))
     return every if full else every[::step]
 
@@ -131,35 +128,11 @@ def _cache_cases() -> Iterator[Case]:
         )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Part:
-    """One sequence and what came out: q, out (rows, heads, headdim), k, v (keys, heads_k, headdim), lse
-    (heads, rows), slopes (heads), kept (heads, rows, keys)."""
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    out: Tensor
-    lse: Tensor
-    slopes: Tensor | None
-    kept: Tensor | None = None
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a case showed: the largest errors, what was allowed, and why it is wrong, or ""."""
-
-    error: float
-    allowed: float
-    lse_error: float
-    wrong: str
-
-
 Attend = Callable[..., Any]
 
 
 class Setup:
-    """The case's tensors, on the device that it is run on, and its call."""
+    """The case's tensors, on the device under test, and its call."""
 
     def __init__(self, case: Case, device: torch.device) -> None:
         self.case, self.device = case, device
@@ -198,11 +171,11 @@ class Setup:
         return None if self.slopes is None else self.slopes[b]
 
 
-def run(case: Case, device: torch.device, attend: Attend) -> Outcome:
+def run(case: Case, device: torch.device, attend: Attend) -> Verdict:
     """``attend(function, *arguments, **options)`` calls a public function."""
     setup = Setup(case, device)
     parts = (_run_cache if case.function == "kvcache" else _run_attention)(setup, attend)
-    return _judge(case, setup, [*parts])
+    return judge(parts, _rules(setup))
 
 
 def _run_attention(setup: Setup, attend: Attend) -> Iterator[Part]:
@@ -228,7 +201,7 @@ def _run_attention(setup: Setup, attend: Attend) -> Iterator[Part]:
         arguments = (join(q), *keys)
         arguments += (cu_q, cu_k, max(setup.rows), max(setup.keys)) if ragged else ()
     name = "flash_attn_func" if case.function == "dense" else f"flash_attn_{case.function}_func"
-    # Kernels do not return the probabilities; without them the log-sum-exp is not returned either.
+    # Kernels do not return the probabilities, and the log-sum-exp is only returned together with them.
     wants_lse = not case.dropout_p
     torch.manual_seed(SEED)
     answer = attend(
@@ -241,7 +214,7 @@ def _run_attention(setup: Setup, attend: Attend) -> Iterator[Part]:
     begin = 0
     for b, rows in enumerate(setup.rows):
         some = out[begin : begin + rows] if ragged else out[b]
-        some_lse = torch.empty(0) if lse is None else lse[:, begin : begin + rows] if ragged else lse[b]
+        some_lse = None if lse is None else lse[:, begin : begin + rows] if ragged else lse[b]
         kept = _kept(case, state, b, rows, setup.keys[b]) if case.dropout_p else None
         yield Part(q[b], k[b], v[b], some, some_lse, setup.slopes_of(b), kept)
         begin += rows
@@ -266,7 +239,7 @@ def _paged(setup: Setup, *tensors: Sequence[Tensor]) -> tuple[Tensor, tuple[Tens
 
 
 def _run_cache(setup: Setup, attend: Attend) -> Iterator[Part]:
-    """What is appended, and how it is turned, is checked by the suites' own tests; here it is seen in out."""
+    """The suites' own tests check what is appended and how it is rotated; here only out shows it."""
     case = setup.case
     rows, most = case.lengths
     nheads, nheads_k = case.heads
@@ -333,64 +306,14 @@ def _turned(x: Tensor, angles: tuple[Tensor, Tensor], positions: Tensor, interle
 
 
 def _kept(case: Case, state: Tensor, b: int, rows: int, keys: int) -> Tensor:
-    return _philox.keep(
+    kept = _philox.keep(
         state, case.dropout_p, batches=torch.tensor(b), heads=torch.arange(case.heads[0])[:, None, None],
         rows=torch.arange(rows)[:, None], columns=range(keys),
     )  # fmt: skip
+    return kept / (1.0 - case.dropout_p)
 
 
-def plain(part: Part, case: Case, window: tuple[int, int], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """out (rows, heads, headdim) and the log-sum-exp (heads, rows), as the textbook writes them, in dtype."""
-    group = part.q.shape[1] // part.k.shape[1]
-    q, k, v = (x.cpu().to(dtype).transpose(0, 1) for x in (part.q, part.k, part.v))
-    k, v = k.repeat_interleave(group, 0), v.repeat_interleave(group, 0)
-    scores = q @ k.transpose(1, 2) * case.head_dim**-0.5
-    if case.softcap:
-        scores = case.softcap * torch.tanh(scores / case.softcap)
-    ahead = torch.arange(k.shape[1]) - torch.arange(q.shape[1])[:, None] - (k.shape[1] - q.shape[1])
-    if part.slopes is not None:
-        scores = scores - (part.slopes[:, None, None] * ahead.abs()).to(dtype)
-    left, right = (math.inf if n < 0 else n for n in window)
-    seen = (ahead >= -left) & (ahead <= (0 if case.causal else right))
-    blind = ~seen.any(-1)
-    scores = scores.masked_fill(~seen, -math.inf)
-    probabilities = torch.softmax(scores, -1).masked_fill(blind[:, None], 0.0)
-    if part.kept is not None:
-        probabilities = probabilities * part.kept / (1.0 - case.dropout_p)
-    return (probabilities.to(dtype) @ v).transpose(0, 1), torch.logsumexp(scores, -1).masked_fill(
-        blind, math.inf
-    )
-
-
-def _judge(case: Case, setup: Setup, parts: Sequence[Part]) -> Outcome:
-    errors, plain_errors, lse_errors, values = [0.0], [0.0], [0.0], [0.0]
-    window = tuple(n if n < max(setup.keys) else -1 for n in setup.window)
-    wrong = ""
-    for part in parts:
-        exact, exact_lse = plain(part, case, window, torch.float64)  # type: ignore[arg-type]
-        low, _ = plain(part, case, window, DTYPES[case.dtype])  # type: ignore[arg-type]
-        out, lse = part.out.cpu().double(), part.lse.cpu().double()
-        errors.append(_largest(out - exact))
-        plain_errors.append(_largest(low.double() - exact))
-        values.append(_largest(part.v))
-        if not lse.numel():
-            continue
-        blind = exact_lse == math.inf
-        if not ((lse == math.inf) == blind).all() or (out.transpose(0, 1)[blind] != 0).any():
-            wrong = "rows that see no key, and only these, are 0 and have log-sum-exp +inf"
-        lse_errors.append(_largest(((lse - exact_lse) / exact_lse.abs().clamp(min=1.0))[~blind]))
-    error, lse_error = _worst(errors), _worst(lse_errors)
-    allowed = FACTOR * max(plain_errors) + SUM_ROUNDING * max(values)
-    if not error <= allowed:
-        wrong = f"out: error {error} against float64, allowed {allowed}"
-    elif not lse_error <= LSE_TOLERANCE:
-        wrong = f"log-sum-exp: relative error {lse_error}"
-    return Outcome(error, allowed, lse_error, wrong)
-
-
-def _largest(differences: Tensor) -> float:
-    return differences.abs().max().item() if differences.numel() else 0.0
-
-
-def _worst(errors: Sequence[float]) -> float:
-    return math.nan if any(map(math.isnan, errors)) else max(errors)
+def _rules(setup: Setup) -> Rules:
+    """A window as wide as the longest keys does not bound anything."""
+    left, right = (n if n < max(setup.keys) else -1 for n in setup.window)
+    return Rules(left, 0 if setup.case.causal else right, setup.case.softcap)

@@ -1,7 +1,7 @@
 """Small wheels for tests, good and bad: real zip files, real (if tiny) ELF files, real offload bundles.
 
-The ELF files hold what the pipeline reads (header, dynamic section, dynamic symbols with versions, the
-device code's section) and no code: nothing can load them.
+The ELF files hold what the pipeline reads (header, dynamic section, dynamic symbols with versions, the device
+code's section) and no code, so they cannot be loaded.
 """
 
 import base64
@@ -12,28 +12,46 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from wheel_builder.attest import write_provenance
-from wheel_builder.audit_rules import LIBRARY, Expectation
-from wheel_builder.provenance import LOCAL, Provenance, RunDetails
-from wheel_builder.sbom import FILE, Materials, sbom_text
+from wheel_builder.audit.rules import Expectation
+from wheel_builder.base.archs import known_archs
+from wheel_builder.build.product import Product
+from wheel_builder.build.sbom import FILE, Materials, sbom_text
+from wheel_builder.files.library import LIBRARY
+from wheel_builder.provenance.attest import write_provenance
+from wheel_builder.provenance.provenance import LOCAL, Provenance, RunDetails
 
 EM_X86_64, EM_AMDGPU = 62, 224
-E_FLAGS = {"gfx908": 0x530, "gfx942": 0x54C, "gfx1030": 0x36, "gfx1100": 0x41}
-ARCHS = tuple(E_FLAGS)
+# With the flags "any" for sramecc and xnack where an arch has them.
+E_FLAGS = {a.name: a.elf_machine | (0x500 if ":" in a.device_name else 0) for a in known_archs().values()}
+ARCHS = ("gfx908", "gfx942", "gfx1030", "gfx1100")  # of these wheels, independent of the product's own
 KERNELS = ("fa_fwd_bf16_d64", "fa_fwd_fp16_d64")
 BASE_VERSION, ROCM, PLATFORM = "0.1.0", "7.2", "manylinux_2_28_x86_64"
 VERSION = f"{BASE_VERSION}+rocm{ROCM}"
 DIST_INFO = f"flash_attn_rocm-{VERSION}.dist-info"
 
+MODULE = b"VALUE = 42\n"
+README = b"A wheel for tests.\n"
+# What the sources of these wheels would say.
+PRODUCT = Product(
+    files={"flash_attn_rocm/__init__.py": hashlib.sha256(MODULE).hexdigest()},
+    licenses={},
+    fields={
+        "Name": ("flash-attn-rocm",),
+        "Summary": ("a wheel for tests",),
+        "Requires-Python": (">=3.10",),
+        "Description-Content-Type": ("text/markdown",),
+    },
+    readme=README,
+)
 EXPECTATION = Expectation(
     kernels={arch: frozenset(KERNELS) for arch in ARCHS},
     rocm=ROCM,
     base_version=BASE_VERSION,
     platform_tag=PLATFORM,
-    requires_python=">=3.10",
     torch_floor="2.10",
     max_mib=1.0,
     torch_headers="2.13.0",
+    product=PRODUCT,
 )
 
 
@@ -50,7 +68,7 @@ class Symbol:
 
 @dataclass(frozen=True)
 class ElfFile:
-    """What a test ELF file says; ``data`` writes it."""
+    """The content of a test ELF file; ``data`` encodes it."""
 
     machine: int = EM_X86_64
     flags: int = 0
@@ -60,6 +78,9 @@ class ElfFile:
     rpath: str = ""
     symbols: tuple[Symbol, ...] = ()
     sections: Mapping[str, bytes] = field(default_factory=dict)
+    kind: int = 3
+    load_flags: int = 4
+    stack_flags: int | None = 6  # None: no PT_GNU_STACK
 
     @property
     def data(self) -> bytes:
@@ -74,14 +95,29 @@ class ElfFile:
             (".dynsym", 11, 1, 1, 24, symbols),
             (".gnu.version", 0x6FFFFFFF, 2, 0, 2, versym),
             (".gnu.version_r", 0x6FFFFFFE, 1, families, 0, verneed),
-            (".dynamic", 6, 1, 0, 16, b"".join(struct.pack("<QQ", *tag) for tag in [*dynamic, (0, 0)])),
+            (".dynamic", 6, 1, 0, 16, self._dynamic(dynamic, strings, symbols)),
             *((name, 1, 0, 0, 0, content) for name, content in self.sections.items()),
         ]
         return self._assemble(tables)
 
+    @property
+    def _start(self) -> int:
+        """Where sections begin: after the header, PT_LOAD, PT_DYNAMIC and PT_GNU_STACK."""
+        return 64 + 56 * (2 + (self.stack_flags is not None))
+
+    def _dynamic(self, tags: Sequence[tuple[int, int]], strings: "_Strings", symbols: bytes) -> bytes:
+        # The file is loaded as it is, so addresses are offsets; the first section are the strings.
+        after = self._start + -(-len(strings.data) // 8) * 8
+        return b"".join(struct.pack("<QQ", *tag) for tag in [*tags, (5, self._start), (6, after), (0, 0)])
+
+    def _segments(self, size: int, dynamic: tuple[int, int]) -> bytes:
+        rows = [(1, self.load_flags, 0, size), (2, 6, *dynamic)]
+        rows += [(0x6474E551, self.stack_flags, 0, 0)] if self.stack_flags is not None else []
+        return b"".join(struct.pack("<IIQQQQQQ", k, f, at, at, at, n, n, 8) for k, f, at, n in rows)
+
     def _assemble(self, tables: Sequence[tuple[str, int, int, int, int, bytes]]) -> bytes:
         names = _Strings()
-        body, headers = b"", [bytes(64)]
+        body, headers, start, places = b"", [bytes(64)], self._start, {}
         for name, kind, link, info, entry, content in tables:
             headers.append(
                 struct.pack(
@@ -90,7 +126,7 @@ class ElfFile:
                     kind,
                     0,
                     0,
-                    64 + len(body),
+                    start + len(body),
                     len(content),
                     link,
                     info,
@@ -98,10 +134,11 @@ class ElfFile:
                     entry,
                 )
             )
+            places[name] = (start + len(body), len(content))
             body += content + bytes(-len(content) % 8)
         name_of_names = names.add(".shstrtab")
         headers.append(
-            struct.pack("<IIQQQQIIQQ", name_of_names, 3, 0, 0, 64 + len(body), len(names.data), 0, 0, 1, 0)
+            struct.pack("<IIQQQQIIQQ", name_of_names, 3, 0, 0, start + len(body), len(names.data), 0, 0, 1, 0)
         )
         body += names.data + bytes(-len(names.data) % 8)
         ident = (
@@ -109,21 +146,22 @@ class ElfFile:
         )
         header = struct.pack(
             "<HHIQQQIHHHHHH",
-            3,
+            self.kind,
             self.machine,
             1,
             0,
-            0,
-            64 + len(body),
+            64,
+            start + len(body),
             self.flags,
             64,
             56,
-            0,
+            (start - 64) // 56,
             64,
             len(headers),
             len(headers) - 1,
         )
-        return ident + header + body + b"".join(headers)
+        segments = self._segments(start + len(body), places[".dynamic"])
+        return ident + header + segments + body + b"".join(headers)
 
 
 class _Strings:
@@ -157,7 +195,7 @@ def _symbol_tables(symbols: Sequence[Symbol], strings: _Strings) -> tuple[bytes,
 
 
 def code_object(arch: str, kernels: Sequence[str], *, flags: int | None = None) -> bytes:
-    """A code object for ``arch`` that offers ``kernels``; protected symbols, as the compiler makes them."""
+    """A code object for ``arch`` with ``kernels``; protected symbols, as the compiler makes them."""
     symbols = tuple(Symbol(f"{k}{end}", defined=True, visibility=3) for k in kernels for end in ("", ".kd"))
     return ElfFile(
         machine=EM_AMDGPU,
@@ -224,7 +262,7 @@ MATERIALS = Materials(
     torch=EXPECTATION.torch_headers,
     torch_sha256="7" * 64,
 )
-# What the builder image's manifest says of it.
+# The builder image's facts, as in its manifest.
 BUILDER_FACTS = {
     "ref": "builder", "image_id": "sha256:1", "python_tag": "cp314-cp314", "os": MATERIALS.system,
     "packages": MATERIALS.packages, "python_packages": {"ziglang": MATERIALS.zig}, "libcxx": MATERIALS.libcxx,
@@ -244,9 +282,9 @@ WHEEL = f"Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: false\nTag: py3
 
 
 def good_files() -> dict[str, bytes]:
-    """What a good wheel holds, without RECORD."""
+    """The files of a good wheel, without RECORD."""
     return {
-        "flash_attn_rocm/__init__.py": b"VALUE = 42\n",
+        "flash_attn_rocm/__init__.py": MODULE,
         LIBRARY: GOOD_LIBRARY.data,
         f"{DIST_INFO}/METADATA": METADATA.encode(),
         f"{DIST_INFO}/WHEEL": WHEEL.encode(),
@@ -261,7 +299,7 @@ def write_wheel(
     name: str = f"flash_attn_rocm-{VERSION}-py3-none-{PLATFORM}.whl",
     record: bytes | None = None,
 ) -> Path:
-    """Write a wheel with ``files`` and, unless one is given, a true RECORD."""
+    """Write a wheel with ``files`` and, unless one is given, a correct RECORD."""
     files = good_files() if files is None else files
     dist_info = "-".join(name.split("-")[:2]) + ".dist-info"
     path = folder / name
@@ -274,7 +312,7 @@ def write_wheel(
 
 
 def record_text(files: Mapping[str, bytes], dist_info: str = DIST_INFO) -> bytes:
-    """A true RECORD for ``files``."""
+    """A correct RECORD for ``files``."""
     rows = []
     for name, data in files.items():
         digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")

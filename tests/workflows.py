@@ -1,4 +1,4 @@
-"""The workflows of .github as values, for tests that hold them against the command line or run them."""
+"""The workflows of .github as values, for tests that compare them with the command line or run them."""
 
 import re
 import shlex
@@ -27,7 +27,7 @@ class Job:
 
     @property
     def rows(self) -> str:
-        """The output of job ``plan`` that this job's matrix is made of; empty without a matrix."""
+        """The output of job ``plan`` that feeds this job's matrix; empty without a matrix."""
         matrix = self.body.get("strategy", {}).get("matrix", "")
         found = re.fullmatch(r"\$\{\{ fromJSON\(needs\.plan\.outputs\.(\w+)\) \}\}", matrix)
         assert found or not matrix, f"{self}: a matrix that plan does not make: {matrix}"
@@ -38,7 +38,7 @@ class Job:
 
 
 def load(name: str) -> dict[str, Any]:
-    """A workflow; its triggers are under "on", which YAML 1.1 takes for a truth value."""
+    """A workflow; its triggers are under "on", which YAML 1.1 reads as a boolean."""
     document = yaml.safe_load((FOLDER / name).read_text())
     return document | {"on": document[True]}
 
@@ -56,12 +56,12 @@ def job_of(workflow: str, name: str) -> Job:
 
 
 def filled(text: str, values: dict[str, str]) -> str:
-    """The text with its expressions' values; a KeyError for one that is not among them."""
+    """The text with its expressions replaced by their values; raises KeyError for an unknown one."""
     return EXPRESSION.sub(lambda found: values[found[1]], text)
 
 
 def words(line: str, env: dict[str, str]) -> list[str]:
-    """The words of a run line, its redirection to the step's outputs left out."""
+    """The words of a run line, without its redirection to the step's outputs."""
     quoted = {name: shlex.quote(value) for name, value in env.items()}
     text = re.sub(r'"\$(\w+)"', lambda found: quoted[found[1]], line.removesuffix(OUTPUT))
     return shlex.split(text)

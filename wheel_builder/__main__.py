@@ -2,6 +2,6 @@
 
 import sys
 
-from wheel_builder.cli import main
+from wheel_builder.cli.main import main
 
 sys.exit(main())

@@ -6,6 +6,7 @@
 //   flash_attn_rocm::explain      no tensors: "" when a kernel serves the call, else why not
 //   flash_attn_rocm::plan         no tensors: "<path> <splits> <why>", or "unsupported 0 <why>"
 //   flash_attn_rocm::instances    no tensors: the registry as JSON
+//   flash_attn_rocm::limits       no tensors: what kernels can take, as JSON
 //   flash_attn_rocm::compute_units  no tensors: how many a device has
 //   flash_attn_rocm::device_arch  no tensors: a device's arch as the HIP runtime reports it
 #include <torch/csrc/stable/library.h>
@@ -62,7 +63,7 @@ fa_tensor describe(const Tensor& tensor, const char* name) {
 }
 
 // PyTorch's current stream of the tensor's device. Tensors in host memory have none: they get the
-// default stream (that is how a stand-in HIP runtime is driven).
+// default stream (that is how a fake HIP runtime is driven).
 void* stream_of(const Tensor& tensor) {
   if (tensor.device().type() != DeviceType::CUDA) return nullptr;
   if (aoti_torch_get_current_cuda_stream == nullptr) {
@@ -192,6 +193,12 @@ std::string instances() {
   return text;
 }
 
+std::string limits() {
+  const char* text = fa_limits();
+  if (text == nullptr) throw std::bad_alloc();
+  return text;
+}
+
 std::string device_arch(std::int64_t device) {
   fa_message message;
   const fa_status status = fa_device_arch(static_cast<std::int32_t>(device), &message);
@@ -201,7 +208,7 @@ std::string device_arch(std::int64_t device) {
 
 using Boxed = void (*)(StableIValue*, std::uint64_t, std::uint64_t);
 
-// No destructor runs for it at thread exit, and none while an exception passes.
+// A plain array: nothing to destroy at thread exit or while an exception passes.
 thread_local char failure[sizeof(fa_message::text)];
 
 void keep(const char* text) {
@@ -250,6 +257,7 @@ STABLE_TORCH_LIBRARY(flash_attn_rocm, library) {
       "int nheads_k, int compute_units, int num_splits, bool dropout, bool aligned) -> str");
   library.def("compute_units(int device) -> int");
   library.def("instances() -> str");
+  library.def("limits() -> str");
   library.def("device_arch(int device) -> str");
 }
 
@@ -263,5 +271,6 @@ STABLE_TORCH_LIBRARY_IMPL(flash_attn_rocm, CompositeExplicitAutograd, library) {
   library.impl("plan", &boxed<TORCH_BOX(&plan)>);
   library.impl("compute_units", &boxed<TORCH_BOX(&compute_units)>);
   library.impl("instances", &boxed<TORCH_BOX(&instances)>);
+  library.impl("limits", &boxed<TORCH_BOX(&limits)>);
   library.impl("device_arch", &boxed<TORCH_BOX(&device_arch)>);
 }

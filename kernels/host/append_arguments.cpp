@@ -12,7 +12,7 @@ namespace {
 constexpr const char* kFunction = "append";
 constexpr std::int64_t kMaxHeadDim = 256;
 constexpr std::int64_t kMaxPlaces = INT32_MAX;
-constexpr std::int64_t kMostBlocks = 1 << 16;  // fills every GPU; a kernel's blocks take turns at more rows
+constexpr std::int64_t kMostBlocks = 1 << 16;  // fills every GPU; with more rows each block does several
 
 // What the shapes of a call mean.
 struct Sizes {
@@ -122,7 +122,7 @@ void require_shapes(const fa_append_call& call, const Sizes& s) {
   problems.raise_if_any(kFunction);
 }
 
-// No stride moves past fewer than two elements.
+// The stride of a dimension of one is never used.
 bool moves(const fa_tensor& t, int dimension) { return t.size[dimension] > 1; }
 
 void expect_own_memory(Problems& problems, const Named& named) {

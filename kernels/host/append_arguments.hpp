@@ -8,7 +8,7 @@
 
 namespace fa {
 
-// A call that keeps its contract, as a launch needs it.
+// A valid call, as a launch needs it.
 struct AppendArguments {
   AppendParams params;
   std::int64_t batch;

@@ -8,7 +8,7 @@
 namespace fa {
 
 // Queues the selected fa_decode_* kernel and, where params.splits > 1, fa_combine_*.
-// Throws as launch does, before anything is queued where it is the grid.
+// Throws as launch does; a grid that is too large is refused before anything is queued.
 void decode(const FwdArguments& call, const Selection& selection, const Kind& kind, const Place& place);
 
 }  // namespace fa

@@ -18,8 +18,8 @@ std::string ask_arch(int device) {
   return properties.gcnArchName;
 }
 
-// Not the number in the device's properties: on archs that run a workgroup on a pair of compute units that
-// one counts the pairs.
+// Not the number in the device's properties, which counts pairs on archs that run a workgroup on two compute
+// units.
 int ask_compute_units(int device) {
   int units = 0;
   check(hipDeviceGetAttribute(&units, hipDeviceAttributePhysicalMultiProcessorCount, device),
@@ -27,7 +27,7 @@ int ask_compute_units(int device) {
   return units;
 }
 
-// The value for a device, asked for once.
+// The value for a device, fetched once.
 template <typename Value>
 class Known {
  public:

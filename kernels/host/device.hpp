@@ -14,7 +14,7 @@ std::string device_arch(int device);
 // Compute units of the device; asked once per device.
 int device_compute_units(int device);
 
-// Makes `device` current and the former one again at the end.
+// Makes `device` current, and restores the former one at the end.
 class DeviceGuard {
  public:
   explicit DeviceGuard(int device);

@@ -9,6 +9,7 @@
 #include "append.hpp"
 #include "device.hpp"
 #include "error.hpp"
+#include "fa/kernel/params.hpp"
 #include "fwd.hpp"
 #include "fwd_plan.hpp"
 #include "plan.hpp"
@@ -52,6 +53,13 @@ std::string json_of_registry() {
   return "[" + rows + "]";
 }
 
+std::string json_of_limits() {
+  return R"({"head_dim": )" + std::to_string(fa::kMaxHeadDim) + R"(, "splits": )" +
+         std::to_string(fa::kMaxSplits) + R"(, "row_stride": )" + std::to_string(fa::kMaxRowStride) +
+         R"(, "alignment": )" + std::to_string(fa::kAlignedElements) + R"(, "page": )" +
+         std::to_string(fa::kPageMultiple) + "}";
+}
+
 void require_plannable(const fa_plan_call& call) {
   const std::int64_t counts[] = {call.batch,    call.max_seqlen_q,  call.max_seqlen_k, call.nheads,
                                  call.nheads_k, call.compute_units, call.num_splits};
@@ -70,14 +78,14 @@ void require_plannable(const fa_plan_call& call) {
 fa::Plan served_plan(const fa_plan_call& call) {
   require_plannable(call);
   const fa::Kind kind = fa::served_kind(call.arch, call.dtype, call.head_dim);
-  const fa::Plan plan = fa::plan({kind.arch, kind.dtype, call.head_dim, call.batch, call.max_seqlen_q,
-                                  call.max_seqlen_k, call.nheads, call.nheads_k, call.compute_units,
-                                  call.num_splits, call.dropout != 0, call.aligned != 0});
+  const fa::Plan plan = fa::plan({kind.arch, kind.dtype, call.head_dim, kind.exact, call.batch,
+                                  call.max_seqlen_q, call.max_seqlen_k, call.nheads, call.nheads_k,
+                                  call.compute_units, call.num_splits, call.dropout != 0, call.aligned != 0});
   fa::served_kernel(plan.path, kind, call.head_dim);
   return plan;
 }
 
-// A call of some size: whether one is served does not depend on sizes.
+// A typical call: whether a kernel serves does not depend on sizes.
 fa_plan_call typical(const char* arch, const char* dtype, std::int32_t head_dim) {
   fa_plan_call call{};
   call.arch = arch, call.dtype = dtype, call.head_dim = head_dim;
@@ -122,6 +130,15 @@ fa_status fa_plan(const fa_plan_call* call, fa_plan_result* result, fa_message* 
 const char* fa_instances(void) {
   try {
     static const std::string text = json_of_registry();
+    return text.c_str();
+  } catch (...) {
+    return nullptr;
+  }
+}
+
+const char* fa_limits(void) {
+  try {
+    static const std::string text = json_of_limits();
     return text.c_str();
   } catch (...) {
     return nullptr;

@@ -53,7 +53,7 @@ typedef struct fa_tensor {
  * q, out (batch, seqlen_q, nheads, headdim); k, v (batch, seqlen_k, nheads_k, headdim), all of one
  * dtype FA_FP16 or FA_BF16, nheads a multiple of nheads_k, headdim from 1 to 256 and contiguous. Where base
  * addresses and the other strides are multiples of 8 elements, and rows less than 2^24 elements apart, the
- * kernels for one head dim can read them; otherwise the plain one does (fa_plan). lse (batch, nheads,
+ * kernels for one head dim can read them; otherwise the reference kernel does (fa_plan). lse (batch, nheads,
  * seqlen_q) FA_FP32, contiguous.
  *
  * Scores are softmax_scale * q k^T; then softcap * tanh(score / softcap) unless softcap is 0; then minus
@@ -169,6 +169,12 @@ fa_status fa_explain(const char* arch, const char* dtype, int32_t head_dim, fa_m
 /* The kernels in this library as JSON: [{"name", "op", "dtype", "head_dim", "archs": [...]}, ...].
  * Valid until the process ends. Needs no HIP runtime. NULL only when memory ran out. */
 const char* fa_instances(void);
+
+/* What the kernels can take, as JSON of whole numbers: "head_dim", the largest; "splits", the most parts of
+ * the keys; "row_stride", which rows have to stay below, in elements; "alignment" of addresses and strides,
+ * in elements; "page", of which the rows of a page are a multiple. Valid until the process ends. Needs no HIP
+ * runtime. NULL only when memory ran out. */
+const char* fa_limits(void);
 
 /* How many compute units the device has. */
 fa_status fa_device_compute_units(int32_t device, int32_t* units, fa_message* message);

@@ -20,10 +20,10 @@ namespace {
 PlanRequest request_of(const fa_fwd_call& call, const FwdArguments& a, const Kind& kind) {
   const FwdParams& p = a.params;
   PlanRequest r{};
-  r.arch = kind.arch, r.dtype = kind.dtype, r.head_dim = a.head_dim;
+  r.arch = kind.arch, r.dtype = kind.dtype, r.head_dim = a.head_dim, r.exact = kind.exact;
   r.batch = a.batch, r.max_seqlen_q = a.max_seqlen_q, r.max_seqlen_k = a.max_seqlen_k;
   r.nheads = p.nheads, r.nheads_k = p.nheads_k;
-  r.num_splits = p.splits;  // chosen before there was room for them
+  r.num_splits = p.splits;  // the caller planned first, and then made room for the parts
   r.dropout = call.dropout_p > 0, r.aligned = a.aligned;
   return r;
 }

@@ -10,7 +10,6 @@ namespace fa {
 namespace {
 
 constexpr std::int64_t kMaxPages = INT32_MAX;
-constexpr std::int64_t kMaxSplits = 65535;
 constexpr std::uintptr_t kPartialAlignment = 16;  // bytes
 constexpr std::uintptr_t kElementBytes = 2;
 
@@ -225,7 +224,7 @@ void require_limits(const fa_fwd_call& call, const Sizes& s) {
   problems.raise_if_any();
 }
 
-// A window that reaches as far as any sequence is none.
+// A window at least as wide as every sequence is no bound.
 std::int32_t window(std::int64_t keys) {
   return keys < 0 || keys >= kMaxLength ? kNoWindow : static_cast<std::int32_t>(keys);
 }
@@ -282,7 +281,7 @@ void set_sizes(FwdParams& p, const Sizes& s) {
   p.partial_split = (s.ragged_q ? 1 : s.batch) * s.nheads * s.rows_q;
 }
 
-// In double, and truncated, as the package's Python computes it: both have to drop the same.
+// In double and truncated, as _philox.py computes it: both must drop the same probabilities.
 void set_dropout(FwdParams& p, double dropout_p) {
   p.dropout_below = static_cast<std::uint32_t>(dropout_p * 4294967296.0);
   p.dropout_scale = static_cast<float>(1 / (1 - dropout_p));

@@ -8,11 +8,11 @@
 
 namespace fa {
 
-// A call that keeps its contract, as a launch needs it.
+// A valid call, as a launch needs it.
 struct FwdArguments {
   FwdParams params;
   std::int64_t batch, head_dim;
-  std::int64_t max_seqlen_q, max_seqlen_k;  // as the caller says; those of params are cut to what there is
+  std::int64_t max_seqlen_q, max_seqlen_k;  // as given; those of params are cut to the tensors
   bool aligned;                             // q, k, v and out are as FwdParams wants them
 };
 

@@ -26,20 +26,25 @@ int bounded(std::int64_t head_dim) {
 }  // namespace
 
 Kind served_kind(const std::string& arch, const std::string& dtype, std::int64_t head_dim) {
-  const Selection any = select("fwd", arch, dtype, kFwdHeadDims[0]);
-  if (any.instance == nullptr) served("fwd", arch, dtype, bounded(head_dim));
+  const Selection found = select("fwd", arch, dtype, bounded(head_dim));
+  const auto& all = registry();
+  const bool known = std::any_of(all.begin(), all.end(), [&](const Instance& each) {
+    return each.op == "fwd" && each.dtype == dtype && each.has(found.gfx);
+  });
+  if (!known) throw Error(FA_UNSUPPORTED, found.reason);
   Kind kind{};
-  if (parse_gfx(any.gfx, &kind.arch) && parse_dtype(dtype, &kind.dtype)) return kind;
-  throw Error(FA_INTERNAL, "the registry names " + any.gfx + " and " + dtype +
+  kind.exact = found.instance != nullptr;
+  if (parse_gfx(found.gfx, &kind.arch) && parse_dtype(dtype, &kind.dtype)) return kind;
+  throw Error(FA_INTERNAL, "the registry names " + found.gfx + " and " + dtype +
                                ", and kernels/include/fa/arch lacks one of them");
 }
 
 Selection served_kernel(Path path, const Kind& kind, std::int64_t head_dim) {
   const std::string arch(name(kind.arch)), dtype(name(kind.dtype));
-  if (head_dim < 1 || head_dim > kReferenceHeadDim) {
+  if (head_dim < 1 || head_dim > kMaxHeadDim) {
     throw Error(FA_UNSUPPORTED, select("fwd", arch, dtype, bounded(head_dim)).reason +
                                     ", and a reference kernel for any head_dim from 1 to " +
-                                    std::to_string(kReferenceHeadDim));
+                                    std::to_string(kMaxHeadDim));
   }
   return served(op_of(path), arch, dtype, static_cast<int>(head_dim));
 }

@@ -1,4 +1,4 @@
-// What the plan of a forward call needs of this library's registry: whether there are kernels for it.
+// What the plan of a forward call needs from the registry: which kernels there are.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,11 @@ namespace fa {
 struct Kind {
   Gfx arch;
   DType dtype;
+  bool exact;  // one of them is for exactly the head dim asked for
 };
 
-// arch as the runtime reports it or bare; dtype by name. Throws FA_UNSUPPORTED with the reason, in which the
-// head dim is named.
+// arch as the runtime reports it or bare; dtype by name. Throws FA_UNSUPPORTED with a reason that names the
+// head dim.
 Kind served_kind(const std::string& arch, const std::string& dtype, std::int64_t head_dim);
 
 // The kernel of a path. Throws FA_UNSUPPORTED where there is none for the head dim.

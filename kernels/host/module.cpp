@@ -10,7 +10,7 @@ namespace {
 
 using Key = std::pair<int, const Instance*>;
 
-// The value of `key`, made when there is none.
+// The value of `key`, made on first use.
 template <typename Value, typename Make>
 Value kept(std::map<Key, Value>& all, const Key& key, Make make) {
   const auto found = all.find(key);
@@ -44,7 +44,7 @@ hipFunction_t loaded_kernel(int device, const std::string& gfx, const Instance& 
   const std::lock_guard<std::mutex> lock(mutex);
   const Key key{device, &instance};
   return kept(functions, key, [&] {
-    // Kept even where the function is not found: a call that fails again must not load it again.
+    // Kept even if the function is missing: the next failing call must not load it again.
     hipModule_t module = kept(modules, key, [&] { return load_module(gfx, instance, where); });
     return find_function(module, instance, where);
   });

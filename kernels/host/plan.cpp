@@ -10,7 +10,7 @@ namespace fa {
 
 namespace {
 
-constexpr double kFilled = 0.9;  // of the compute units, over all rounds of workgroups, counts as all
+constexpr double kFilled = 0.9;  // share of busy compute units, over all rounds, that counts as full
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0); }
 
@@ -18,12 +18,12 @@ std::string count(std::int64_t n, const char* what) {
   return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
 }
 
-// The share of the compute units that have a workgroup, over all rounds.
+// The share of compute units that are busy, over all rounds of workgroups.
 double filled(std::int64_t workgroups, std::int64_t units) {
   return static_cast<double>(workgroups) / static_cast<double>(ceil_div(workgroups, units) * units);
 }
 
-// The fewest parts that fill the device, or, where none does, fill it most.
+// The fewest parts that fill the device, or fill it most where no number does.
 std::int64_t splits_to_fill(std::int64_t workgroups, std::int64_t units, std::int64_t most) {
   if (static_cast<double>(workgroups) >= kFilled * static_cast<double>(units)) return 1;
   double best = 0;
@@ -78,7 +78,7 @@ Plan requested(const PlanRequest& r, bool few) {
 }  // namespace
 
 Plan plan(const PlanRequest& r) {
-  if (r.head_dim < 0 || r.head_dim > INT32_MAX || !is_fwd_head_dim(static_cast<int>(r.head_dim))) {
+  if (!r.exact) {
     return {Path::reference, 1, "no other kernel has head_dim " + std::to_string(r.head_dim)};
   }
   if (!r.aligned) {

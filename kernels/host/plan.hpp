@@ -28,14 +28,15 @@ constexpr std::string_view name(Path path) {
   return {};
 }
 
-// What of a call the choice depends on.  Counts, of which head_dim is none, are not negative; nheads is a
-// multiple of nheads_k.
+// What the choice depends on.  Counts are not negative (head_dim may be anything); nheads is a multiple of
+// nheads_k.
 struct PlanRequest {
   Gfx arch;
   DType dtype;
   std::int64_t head_dim;
+  bool exact;  // there is a kernel for exactly this head_dim
   std::int64_t batch, max_seqlen_q, max_seqlen_k, nheads, nheads_k;
-  std::int64_t compute_units;  // of the device; matters for an automatic number of splits only
+  std::int64_t compute_units;  // of the device; only used for an automatic number of splits
   std::int64_t num_splits;     // wanted; 0: automatic
   bool dropout;
   bool aligned;  // pointers and strides are as FwdParams wants them
@@ -47,12 +48,10 @@ struct Plan {
   std::string reason;
 };
 
-// Queries of a sequence that are few: more fill the matrix kernel's waves.
+// Up to this many queries of a sequence are few: more fill the waves of a workgroup by themselves.
 inline constexpr std::int64_t kFewQueries = 16;
 
-// Of an automatic choice: 32768 keys of one head fill the largest device, and no part is shorter than what
-// the join of the parts is worth.
-inline constexpr std::int64_t kMaxSplits = 512;
+// Keys of a part in an automatic choice: joining shorter ones takes longer than they save.
 inline constexpr std::int64_t kMinKeysOfSplit = 64;
 
 Plan plan(const PlanRequest& request);

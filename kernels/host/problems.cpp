@@ -10,8 +10,6 @@ namespace fa {
 
 namespace {
 
-constexpr std::int64_t kAlignment = 8;  // elements: 16 bytes of a 16-bit dtype
-
 // As PyTorch sees it: without elements every tensor is contiguous, and a dimension of one has any stride.
 bool contiguous(const fa_tensor& t) {
   bool dense = true;
@@ -23,8 +21,7 @@ bool contiguous(const fa_tensor& t) {
   return dense || elements == 0;
 }
 
-// Whether the first and last element of a tensor that is not empty are within what 64-bit offsets, and the
-// memory of a machine, can be.
+// Whether a non-empty tensor's first and last element lie within 64-bit offsets and a machine's memory.
 bool addressable(const fa_tensor& t) {
   constexpr std::int64_t kMost = std::int64_t{1} << 46;
   bool good = true;
@@ -58,9 +55,10 @@ std::string words(const Shape& sizes) {
 Shape shape(const fa_tensor& tensor) { return Shape(tensor.size, tensor.size + tensor.dims); }
 
 bool aligned(const fa_tensor& t) {
-  const std::int64_t row = t.stride[t.dims - 3];  // heads and their elements come after it
-  bool good = reinterpret_cast<std::uintptr_t>(t.data) % (2 * kAlignment) == 0 && t.stride[t.dims - 1] == 1;
-  for (int i = 0; i < t.dims - 1; ++i) good = good && t.stride[i] % kAlignment == 0;
+  const std::int64_t row = t.stride[t.dims - 3];  // rows; then come heads and their elements
+  bool good =
+      reinterpret_cast<std::uintptr_t>(t.data) % (2 * kAlignedElements) == 0 && t.stride[t.dims - 1] == 1;
+  for (int i = 0; i < t.dims - 1; ++i) good = good && t.stride[i] % kAlignedElements == 0;
   return good && row >= 0 && row < kMaxRowStride;
 }
 
@@ -107,7 +105,7 @@ void Problems::expect_contiguous(const Named& named) {
 void Problems::expect_elements(const Named& named, std::uintptr_t bytes) {
   const fa_tensor& t = named.tensor;
   const int last = t.dims - 1;
-  // No stride moves past fewer than two elements.
+  // The stride of a dimension of one is never used.
   add_unless(t.size[last] <= 1 || t.stride[last] == 1,
              [&] { return std::string(named.name) + ": expected a contiguous last dimension"; });
   add_unless(reinterpret_cast<std::uintptr_t>(t.data) % bytes == 0, [&] {

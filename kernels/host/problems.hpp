@@ -10,9 +10,8 @@
 namespace fa {
 
 inline constexpr std::int64_t kMaxGridYZ = 65535;  // HIP's limit for the grid's second and third dimension
-inline constexpr std::int64_t kPageMultiple = 16;  // rows of a page
 
-// Of an argument that may be absent.
+// Whether an optional argument is there.
 inline bool given(const fa_tensor& tensor) { return tensor.dims > 0; }
 
 struct Named {
@@ -32,7 +31,7 @@ bool aligned(const fa_tensor& tensor);
 
 class Problems {
  public:
-  // `text` is called only where it is needed: most calls are right, and a launch waits for the check.
+  // `text` is called only on failure: most calls are right, and every launch waits for the checks.
   template <class Text>
   void add_unless(bool good, Text text) {
     if (!good) text_ += "\n  - " + text();
@@ -47,7 +46,7 @@ class Problems {
   // A contiguous last dimension, and an address that is a multiple of the elements' bytes.
   void expect_elements(const Named& named, std::uintptr_t bytes);
 
-  // Sizes, strides and an address that the other checks can count with.
+  // Sizes, strides and address are small enough for the arithmetic of the other checks.
   void expect_well_formed(const Named& named);
 
   // Throws FA_INVALID with all of them; `function` is what cannot use its arguments.

@@ -4,12 +4,11 @@
 #include <map>
 
 #include "error.hpp"
+#include "fa/arch/gfx.hpp"
 
 namespace fa {
 
 namespace {
-
-std::string without_features(const std::string& arch) { return arch.substr(0, arch.find(':')); }
 
 bool contains(const std::vector<std::string>& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
@@ -44,7 +43,7 @@ std::string no_instance(const std::string& op, const std::string& gfx, const std
 }  // namespace
 
 Selection select(const std::string& op, const std::string& arch, const std::string& dtype, int head_dim) {
-  const std::string gfx = without_features(arch);
+  const std::string gfx(without_features(arch));
   if (!contains(registered_archs(), gfx)) return {nullptr, gfx, unknown_arch(gfx)};
   for (const Instance& each : registry()) {
     const bool fits = each.head_dim == head_dim || each.head_dim == kAnyHeadDim;

@@ -42,7 +42,7 @@ COMPILE = (
 
 
 class BuildError(Exception):
-    """One or more instances did not compile, or use what they may not."""
+    """One or more instances did not compile, or use more than they may."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Ccache:
         }
 
     def hit_rate(self) -> Mapping[str, int]:
-        """How many compilations the folder had, and how many it had not."""
+        """How many compilations the cache had, and how many it lacked."""
         printed = _run(["ccache", "--print-stats"], self.env)
         if printed.returncode != 0:
             message = f"ccache does not say what it did: {printed.stderr.strip()}"
@@ -145,7 +145,7 @@ def build(arch: str, out: Path, *, llvm: Path, table: Path, jobs: int, cache: Pa
 
 @contextmanager
 def _scratch(out: Path) -> Iterator[Path]:
-    """A folder below ``out`` whose name is always the same: ccache sees the sources' paths."""
+    """A folder below ``out`` with a fixed name, because ccache hashes the sources' paths."""
     scratch = out / ".sources"
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
@@ -162,7 +162,7 @@ def _write_report(out: Path, report: dict[str, object]) -> None:
 
 
 def _compile(llvm: Path, arch: str, instance: Instance, src: Path, ccache: Ccache | None) -> Resources | str:
-    """Compile one instance; what it takes, or what is wrong in words."""
+    """Compile one instance; returns what it takes, or what is wrong."""
     code_object = src.with_suffix(".hsaco")
     command = compile_command(llvm, arch, src, code_object)
     done = _run(["ccache", *command], ccache.env) if ccache else _run(command)

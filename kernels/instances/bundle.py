@@ -43,7 +43,7 @@ def bundle_command(llvm: Path, code_objects: Mapping[str, Path], out: Path) -> l
 def bundle(device: Path, out: Path, *, llvm: Path, table: Path) -> None:
     """Bundle what ``device`` holds.
 
-    Raises ``TableError`` (a folder is no known arch, a bad table) or ``BuildError`` when code objects and
+    Raises ``TableError`` (an unknown arch, or a bad table) or ``BuildError`` when code objects and
     table do not agree, or the bundler fails.
     """
     archs = [folder.name for folder in sorted(device.iterdir()) if folder.is_dir()]

@@ -1,4 +1,4 @@
-"""From the support table to what compiler, assembler and host registry read.
+"""Generates from the support table what compiler, assembler and host registry read.
 
 Standard library only: this runs in the builder image, in the build hook of the wheel and in tests.
 """
@@ -38,7 +38,7 @@ OPS = {
 
 
 class TableError(Exception):
-    """The support table, or what is asked of it, is not right; ``problems`` are all of them."""
+    """The support table, or a request to it, is wrong; ``problems`` has everything."""
 
     def __init__(self, title: str, problems: Iterable[str]) -> None:
         self.problems = tuple(problems)
@@ -66,7 +66,6 @@ class Known:
 
     ops: tuple[str, ...]
     dtypes: tuple[str, ...]
-    head_dims: tuple[int, ...]
     archs: tuple[str, ...]
 
 
@@ -75,10 +74,7 @@ def known(include: Path = INCLUDE) -> Known:
     return Known(
         ops=tuple(OPS),
         dtypes=_braces(include / "fa/arch/dtype.hpp", "enum class DType"),
-        head_dims=tuple(
-            int(text) for text in _braces(include / "fa/kernel/config.hpp", "int kFwdHeadDims[] =")
-        ),
-        archs=_braces(include / "fa/arch/gfx.hpp", "enum class Gfx"),
+        archs=_archs(include / "fa/arch/archs.inc"),
     )
 
 
@@ -115,7 +111,7 @@ def check_arch(arch: str) -> None:
     archs = known().archs
     if arch not in archs:
         hint = f"there are no kernels for {_quoted(arch, archs)}; known: {', '.join(archs)}"
-        advice = "how to add an arch: kernels/README.md"
+        advice = "how to add an arch: CONTRIBUTING.md"
         message = "unknown arch"
         raise TableError(message, [hint, advice])
 
@@ -146,7 +142,7 @@ def write_sources(instances: Iterable[Instance], out_dir: Path) -> tuple[Path, .
 
 
 def registry_inc(instances: Iterable[Instance], archs: Sequence[str]) -> str:
-    """The host registry's rows for a build for ``archs``: an instance none of them has gets no row."""
+    """The host registry's rows for a build for ``archs``; an instance without any of them has no row."""
     lines = ["// FA_INSTANCE(op, dtype, head_dim, name, archs with device code in this build)"]
     lines += [
         f'FA_INSTANCE({i.op}, {i.dtype}, {i.head_dim}, {i.name}, "{",".join(i.archs)}")'
@@ -179,6 +175,15 @@ def _braces(header: Path, opening: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in match.group(1).split(",") if word.strip())
 
 
+def _archs(table: Path) -> tuple[str, ...]:
+    """The archs of the kernels' table, in its order."""
+    names = re.findall(r"^FA_ARCH\((\w+),", table.read_text(encoding="utf-8"), re.MULTILINE)
+    if not names:
+        message = f"{table.name} is not as generate.py expects"
+        raise TableError(message, ["no `FA_ARCH(name, ...)` in it"])
+    return tuple(names)
+
+
 def _row_problems(row: Any, names: Known) -> list[str]:  # noqa: ANN401  (whatever the TOML holds)
     if not isinstance(row, dict):
         return ["[[kernels]] expected, a table"]
@@ -192,18 +197,30 @@ def _row_problems(row: Any, names: Known) -> list[str]:  # noqa: ANN401  (whatev
         problems += _unknown("op", [row["op"]], names.ops)
     for key, word, values in (
         ("dtypes", "dtype", names.dtypes),
-        ("head_dims", "head dim", names.head_dims),
         ("archs", "arch", names.archs),
     ):
         problems += _list_problems(key, word, row[key], values) if key in row else []
+    if "head_dims" in row and not runtime:
+        problems += _head_dim_problems(row["head_dims"])
     return problems
+
+
+def _head_dim_problems(value: Any) -> list[str]:  # noqa: ANN401
+    """What is wrong with a list of head dims; those a kernel cannot have are refused when it is compiled."""
+    if not isinstance(value, list) or not value:
+        return ["head_dims must be a list with at least one head dim"]
+    wrong = [v for v in value if not isinstance(v, int) or isinstance(v, bool) or v < 1]
+    return [f"head dim {v!r} is not a positive whole number" for v in wrong] + _twice("head dim", value)
 
 
 def _list_problems(key: str, word: str, value: Any, names: Sequence[str | int]) -> list[str]:  # noqa: ANN401
     if not isinstance(value, list) or not value:
         return [f"{key} must be a list with at least one {word}"]
-    twice = sorted({str(v) for v in value if value.count(v) > 1})
-    return _unknown(word, value, names) + [f"{word} {v} stands there twice" for v in twice]
+    return _unknown(word, value, names) + _twice(word, value)
+
+
+def _twice(word: str, value: list[Any]) -> list[str]:
+    return [f"{word} {v} stands there twice" for v in sorted({str(v) for v in value if value.count(v) > 1})]
 
 
 def _unknown(word: str, values: Sequence[Any], names: Sequence[str | int]) -> list[str]:

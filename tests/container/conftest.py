@@ -1,4 +1,4 @@
-"""Images and wheels that the container tests make for themselves."""
+"""Images and wheels made for the container tests."""
 
 import subprocess
 import zipfile
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from wheel_builder import docker
-from wheel_builder.hostenv import CA_FILES, read_host_settings
+from wheel_builder.images import docker
+from wheel_builder.images.hostenv import CA_FILES, read_host_settings
 
 DATA = Path(__file__).parent / "data"
 # The last two are secrets: a password in one of pip's settings, and a variable of the environment.
@@ -23,8 +23,8 @@ SECRETS = MARKS[-2:]
 
 
 @pytest.fixture(scope="session")
-def logs(place):
-    return place.log("").parent / "tests"
+def logs(context):
+    return context.log("").parent / "tests"
 
 
 @pytest.fixture(scope="session")
@@ -60,13 +60,13 @@ def planted(monkeypatch):
 
 @pytest.fixture(scope="session")
 def marked_host(tmp_path_factory):
-    """This machine's settings, which work, with a mark in each kind of them."""
+    """This machine's settings, still working, with a marker in each kind of setting."""
     ca, host, folder, password, _ = MARKS
     here = read_host_settings()
     wheels = tmp_path_factory.mktemp("links") / folder
     wheels.mkdir()
     pip = dict(here.pip)
-    # Nothing listens there: pip says so, and goes on without it.
+    # Nothing listens there; pip warns and continues without it.
     nowhere = f"http://user:{password}@{host}/wheels"
     pip["find-links"] = f"{pip.get('find-links', '')} {wheels} {nowhere}"
     pip["retries"] = "0"
@@ -94,7 +94,7 @@ def image_of(logs, tmp_path):
 
 
 def found_in_image(ref, words):
-    """Those ``words`` that are in any layer of an image, deleted files included, or in its history."""
+    """The ``words`` found in any layer of an image, deleted files included, or in its history."""
     longest = max(map(len, words))
     found, tail = set(), b""
     with subprocess.Popen(["docker", "save", ref], stdout=subprocess.PIPE) as saved:

@@ -1,4 +1,4 @@
-"""What ``run_in`` promises of containers, in a real one."""
+"""What ``run_in`` promises, checked in a real container."""
 
 import os
 import signal
@@ -9,8 +9,9 @@ import time
 import pytest
 
 from tests.conftest import CHECKOUT
-from wheel_builder.bases import ensure_base
-from wheel_builder.docker import (
+from wheel_builder.base.errors import CommandFailedError
+from wheel_builder.images.bases import ensure_base
+from wheel_builder.images.docker import (
     OWNER_LABEL,
     Mount,
     caller,
@@ -19,12 +20,11 @@ from wheel_builder.docker import (
     run_in,
     try_pull,
 )
-from wheel_builder.errors import CommandFailedError
 
 pytestmark = pytest.mark.container
 SLEEPER = """
 import sys
-from wheel_builder.docker import run_in
+from wheel_builder.images.docker import run_in
 run_in(sys.argv[1], ["sleep", "600"])
 """
 

@@ -7,9 +7,9 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from wheel_builder.errors import CommandFailedError
-from wheel_builder.fetch import fetch_wheels
-from wheel_builder.hostenv import HostSettings
+from wheel_builder.base.errors import CommandFailedError
+from wheel_builder.images.fetch import fetch_wheels
+from wheel_builder.images.hostenv import HostSettings
 
 pytestmark = pytest.mark.container
 WANTED = ["python3", "--no-deps", "flash-attn-rocm==0.0.1+rocm7.2"]
@@ -17,7 +17,7 @@ WANTED = ["python3", "--no-deps", "flash-attn-rocm==0.0.1+rocm7.2"]
 
 @pytest.fixture
 def index(tmp_path, tiny_wheel):
-    """A folder ``simple`` whose links lead to a folder beside it, as many local indexes have it."""
+    """A folder ``simple`` whose links lead to a folder beside it, as in many local indexes."""
     page = tmp_path / "pypi/simple/flash-attn-rocm/index.html"
     page.parent.mkdir(parents=True)
     (tmp_path / "pypi/files").mkdir()

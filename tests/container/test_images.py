@@ -1,4 +1,4 @@
-"""The images, really built: their contents, their check, and what must not be in them."""
+"""The real images: their contents, their check, and what must not be in them."""
 
 import re
 from dataclasses import replace
@@ -6,15 +6,15 @@ from dataclasses import replace
 import pytest
 
 from tests.conftest import CHECKOUT
-from wheel_builder import docker
-from wheel_builder.docker import NOBODY
-from wheel_builder.errors import ImageError
-from wheel_builder.image_build import run_check
-from wheel_builder.model import Rocm
-from wheel_builder.process import run
-from wheel_builder.stages.image import build_image
-from wheel_builder.stages.runtime_image import build_runtime_image
-from wheel_builder.store import Store
+from wheel_builder.base.errors import ImageError
+from wheel_builder.base.process import run
+from wheel_builder.base.store import Store
+from wheel_builder.build.runtime_image import build_runtime_image
+from wheel_builder.images import docker
+from wheel_builder.images.build import run_check
+from wheel_builder.images.docker import NOBODY
+from wheel_builder.images.stages import build_image
+from wheel_builder.matrix.model import Rocm
 
 from .conftest import MARKS, SECRETS, found_in_image
 
@@ -32,8 +32,8 @@ def test_the_builder_image_has_the_rocm_of_its_row(builder, job):
     assert builder.facts["base"]["origin"] in {"pulled", "mmdebstrap"}
 
 
-def test_the_builder_image_is_built_once(builder, job, package, place):
-    again = build_image(job, package, place.store, logs=place.log("").parent)
+def test_the_builder_image_is_built_once(builder, job, package, context):
+    again = build_image(job, package, context.store, logs=context.log("").parent)
     assert again.reused
     assert again.facts["image_id"] == builder.facts["image_id"]
 
@@ -77,7 +77,7 @@ def test_a_package_that_does_not_exist_is_named(job, package, tmp_path, engine):
 
 
 def test_a_vendor_image_becomes_a_builder(system_image, job, package, image_of, tmp_path):
-    """The provider for images that already have /opt/rocm: nothing of ROCm is installed."""
+    """For images that already have /opt/rocm, no ROCm packages are installed."""
     base = image_of("vendor", "flash-attn-rocm-test:vendor", BASE=system_image, LLVM=job.rocm.llvm)
     vendor = Rocm("7.2-vendor", "vendor", base, "/opt/rocm/llvm/bin", job.archs)
     made = build_image(replace(job, rocm=vendor), package, Store(tmp_path / "build"), logs=tmp_path).facts
@@ -111,7 +111,7 @@ def test_the_builder_image_builds_from_an_empty_state(job, package, marked_host,
 def test_nothing_of_the_hosts_settings_is_in_the_image_for_users(
     job, package, tiny_wheel, marked_host, planted, tmp_path, engine
 ):
-    """The entrypoint's text is the control: it must be found where the marks must not."""
+    """The entrypoint's text is the control: the search must find it, and must not find the marks."""
     rocm = replace(job.rocm, version=f"{job.rocm.version}-test")
     made = build_runtime_image(
         replace(job, rocm=rocm),
@@ -130,7 +130,7 @@ def test_nothing_of_the_hosts_settings_is_in_the_image_for_users(
         stored = "".join(file.read_text() for file in (tmp_path / "build").rglob("manifest.json"))
         logged = "".join(file.read_text() for file in (tmp_path / "logs").iterdir())
         assert "docker run" in logged
-        assert "mark-of-the-host.invalid" in logged  # pip does say where it looked
+        assert "mark-of-the-host.invalid" in logged  # pip does print where it looked
         assert not [secret for secret in SECRETS if secret in stored + logged]
     finally:
         for ref in (made["ref"], made["built_as"], f"{made['built_as']}-system"):

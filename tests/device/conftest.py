@@ -1,12 +1,13 @@
-"""Compiling device code in the builder image: nothing here needs a GPU, and nothing runs on one."""
+"""Compiles device code in the builder image; nothing here needs or uses a GPU."""
 
 import shutil
 from pathlib import Path
 
 import pytest
 
-from wheel_builder.docker import Mount, caller, run_in
-from wheel_builder.errors import CommandFailedError
+from wheel_builder.base.archs import known_archs
+from wheel_builder.base.errors import CommandFailedError
+from wheel_builder.images.docker import Mount, caller, run_in
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -19,14 +20,14 @@ class Toolchain:
         scratch.chmod(0o777)
 
     def __call__(self, *argv):
-        """Run ``argv``; ``/src`` is the checkout's place, ``/out`` the scratch folder.  The log's text."""
+        """Run ``argv`` with the checkout at ``/src`` and a scratch folder at ``/out``; the log's text."""
         log = self.scratch / "log"
         mounts = [Mount(self.kernels, "/src/kernels"), Mount(self.scratch, "/out", writable=True)]
         env = {"PYTHONDONTWRITEBYTECODE": "1"}
         return run_in(self.image, argv, mounts=mounts, env=env, user=caller(), log=log).stdout
 
     def build(self, arch, *more, out="device"):
-        """Compile for ``arch``; the folder with its code objects."""
+        """Compile for ``arch``; returns the folder with its code objects."""
         self(
             "python3", "/src/kernels/instances/build.py", "--arch", arch, "--out", f"/out/{out}/{arch}", *more
         )
@@ -38,7 +39,7 @@ class Toolchain:
         return self.scratch / out
 
     def fails(self, call, *args, **kwargs):
-        """All that a call that must fail says."""
+        """The output of a call that must fail."""
         with pytest.raises(CommandFailedError):
             call(*args, **kwargs)
         return (self.scratch / "log").read_text()
@@ -70,7 +71,7 @@ def changed(builder_image, tmp_path):
 def device(builder_image, device_code, tmp_path_factory):
     """Everything the table has, compiled for each arch alone as a release does, and bundled."""
     toolchain = Toolchain(builder_image, CHECKOUT / "kernels", tmp_path_factory.mktemp("device"))
-    for arch in ("gfx908", "gfx942", "gfx1030", "gfx1100"):
+    for arch in known_archs():
         shutil.copytree(device_code(arch), toolchain.scratch / "device" / arch)
     toolchain.bundle()
     return toolchain.scratch

@@ -1,4 +1,4 @@
-"""Every instance compiles for each arch alone and for all together; the registry names what there is."""
+"""Every instance compiles for each arch alone and for all together, and the registry names every one."""
 
 import hashlib
 import json
@@ -6,25 +6,30 @@ import re
 
 import pytest
 
-from wheel_builder.elf import read_elf
-from wheel_builder.fatbin import kernels, machine_arch, read_fatbin
+from wheel_builder.base.archs import known_archs
+from wheel_builder.emulator.params import layout
+from wheel_builder.files.elf import read_elf
+from wheel_builder.files.fatbin import kernels, machine_arch, read_fatbin
 
 pytestmark = pytest.mark.device
 
-ARCHS = ["gfx908", "gfx942", "gfx1030", "gfx1100"]
+ARCHS = list(known_archs())
 HEAD_DIMS = [32, 64, 96, 128, 192, 256]
 DTYPES = ["fp16", "bf16"]
-# Bytes of its argument, by op, in the table's order; those for one head dim each come with a list of them.
-KERNARG = {"fwd": 320, "append": 312, "reference": 328, "decode": 320, "combine": 104}
+# Each kernel's only argument, by op in the table's order.
+STRUCTS = {
+    "fwd": "FwdParams", "append": "AppendParams", "reference": "ReferenceParams", "decode": "FwdParams",
+    "combine": "CombineParams",
+}  # fmt: skip
 TILED = ("fwd", "decode")
 NAMES = [
     f"fa_{op}_{dtype}{end}"
-    for op in KERNARG
+    for op in STRUCTS
     for dtype in DTYPES
     for end in ([f"_d{head_dim}" for head_dim in HEAD_DIMS] if op in TILED else [""])
 ]
-# One of each kind is enough where what is shown does not depend on the head dim.
-SOME = [name for name in NAMES if name.endswith(("_d64", *DTYPES))]
+# One of each kind is enough for checks that depend on neither dtype nor head dim.
+SOME = [f"fa_{op}_fp16{'_d64' if op in TILED else ''}" for op in STRUCTS]
 ROW = re.compile(r'^FA_INSTANCE\((\w+), (\w+), (\d+), (\w+), "([\w,]+)"\)$', re.MULTILINE)
 
 
@@ -37,7 +42,7 @@ def registry(folder):
 
 
 def held(folder):
-    """{(kernel, arch)} that the code objects in a folder's bundles hold, as their ELF headers say."""
+    """{(kernel, arch)} of the code objects in a folder's bundles, from their ELF headers."""
     found = set()
     for path in folder.glob("*.hipfb"):
         for code_object in read_fatbin(path.read_bytes()):
@@ -58,16 +63,18 @@ def test_each_arch_alone_has_exactly_the_tables_instances(device, arch):
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_resources_are_reported_for_every_kernel(device, arch):
-    """What they may be is in the golden file: test_static_checks.py."""
+    """Their limits are in the golden file: test_static_checks.py."""
     report = json.loads((device / "device" / arch / "resources.json").read_text())
     assert report["arch"] == arch
     assert report["cpu_seconds"] > 0
     assert set(report["kernels"]) == set(NAMES)
     for name, taken in report["kernels"].items():
         assert taken["vgpr_spills"] == taken["sgpr_spills"] == taken["scratch_bytes"] == 0
-        assert taken["kernarg_bytes"] == KERNARG[name.split("_")[1]], "a struct, and no hidden argument"
-        assert taken["wavefront_size"] == (64 if arch.startswith("gfx9") else 32)
-        # Two loops, of which a launch takes one; the instruction cache has 32 KiB.
+        assert taken["kernarg_bytes"] == layout(STRUCTS[name.split("_")[1]]).size, (
+            "a struct, and no hidden argument"
+        )
+        assert taken["wavefront_size"] == known_archs()[arch].wave
+        # A kernel has two loops, and a launch runs one; the instruction cache has 32 KiB.
         assert 0 < taken["code_bytes"] < 64 * 1024
 
 
@@ -139,7 +146,7 @@ def test_an_unknown_arch_is_refused_in_words(toolchain):
 
 def test_an_arch_that_only_the_compiler_knows_is_refused_in_words(toolchain):
     words = toolchain.fails(compile_directly, toolchain, "fa_fwd_fp16_d64", ["gfx1201"])
-    assert "flash-attn-rocm has no kernels for this arch; arch/gfx.hpp, arch/traits.hpp" in words
+    assert "flash-attn-rocm has no kernels for this arch; arch/archs.inc lists" in words
 
 
 CONFIG = "constexpr FwdConfig fwd_config(Gfx arch, DType dtype, int head_dim, bool featured = false) {\n"
@@ -153,7 +160,8 @@ def with_config(changed, arch, config):
 
 
 def test_a_kernel_that_spills_is_refused(changed):
-    toolchain, table = with_config(changed, "gfx1100", "{8, 32, 8, 8, featured, 0}")
+    config = "{.waves = 8, .keys = 32, .waves_per_simd = 8, .query_steps = 8}"
+    toolchain, table = with_config(changed, "gfx1100", config)
     words = toolchain.fails(toolchain.build, "gfx1100", *table)
     assert "fa_fwd_fp16_d128 for gfx1100 may not spill, but has vgpr_spills = " in words
     assert "lower its tile or waves_per_simd in fa/kernel/config.hpp" in words
@@ -161,14 +169,15 @@ def test_a_kernel_that_spills_is_refused(changed):
 
 
 def test_a_kernel_that_misses_its_occupancy_is_refused(changed):
-    toolchain, table = with_config(changed, "gfx942", "{4, 64, 4, 8, featured, 0}")
+    config = "{.waves = 4, .keys = 64, .waves_per_simd = 4, .query_steps = 8}"
+    toolchain, table = with_config(changed, "gfx942", config)
     words = toolchain.fails(toolchain.build, "gfx942", *table)
     assert "fa_fwd_fp16_d128 for gfx942 does not compile:" in words
     assert "desired occupancy was 4" in words
 
 
 def test_a_compile_error_names_instance_and_arch_and_shows_the_compilers_words(changed):
-    toolchain = changed("kernel/forward.hpp", "softmax.join_sums(lane);", "softmax.join_sumz(lane);")
+    toolchain = changed("kernel/epilogue.hpp", "softmax.join_sums(", "softmax.join_sumz(")
     table = table_of(toolchain, ("fwd", "fp16", 64, ARCHS), ("decode", "bf16", 128, ARCHS))
     words = toolchain.fails(toolchain.build, "gfx1100", *table)
     for name in ("fa_fwd_fp16_d64", "fa_decode_bf16_d128"):
@@ -176,9 +185,9 @@ def test_a_compile_error_names_instance_and_arch_and_shows_the_compilers_words(c
     assert "no member named 'join_sumz'" in words
 
 
-@pytest.mark.parametrize("arch", ARCHS)
-def test_the_same_sources_give_the_same_bytes(device, toolchain, arch):
-    """Elsewhere, one at a time, and among other ones."""
+def test_the_same_sources_give_the_same_bytes(device, toolchain):
+    """Compiled in another folder, alone and among others; tests/release does the same with whole archs."""
+    arch = "gfx1100"
     table = table_of(toolchain, *((op, dtype, 64, ARCHS) for op in TILED for dtype in DTYPES))
     again = toolchain.build(arch, *table, "--jobs", "1", out="elsewhere/and/deeper")
     built = sorted(again.glob("*.hsaco"))

@@ -1,11 +1,11 @@
-"""Wave-instructions a second of the finished wheel's forward kernels: a benchmark, not a test.
+"""Wave-instructions per second of the finished wheel's forward kernels: a benchmark, not a test.
 
     python -m tests.emulator.bench_speed [FOLDER]
 
-After a release.  FOLDER has pairs of ``<arch>-<n>.co`` and ``.s``, as the pipeline leaves them in
-build/wheel-disassembly (the newest of those by default).  Two workgroups, 1024 keys, no mask; the best of
-as many runs as 0.3 s have time for: without checks and with all of them, on one thread (in CPU time, so that
-other work on the machine does not count) and on two (in wall-clock time, so it does).
+Run it after a release.  FOLDER has pairs of ``<arch>-<n>.co`` and ``.s``, as the pipeline leaves them in
+build/wheel-disassembly (by default the newest there).  Two workgroups, 1024 keys, no mask; the best of as
+many runs as fit into 0.3 s: without checks and with all of them, on one thread (in CPU time, so that other
+work on the machine does not count) and on two (in wall-clock time, so it does).
 """
 
 import sys
@@ -15,7 +15,7 @@ from pathlib import Path
 from wheel_builder.emulator.attention import Case, make_call
 from wheel_builder.emulator.binding import Core
 from wheel_builder.emulator.machine import ALL_CHECKS, Launch, Machine, Options
-from wheel_builder.standin.container import LIBRARY
+from wheel_builder.fake_hip.container import LIBRARY
 
 CHECKOUT = Path(__file__).parents[2]
 BUILD = CHECKOUT / "build"
@@ -51,7 +51,7 @@ def speed(machine, call, options):
 
 
 def main(folder=""):
-    core = Core(newest("standin") / LIBRARY)
+    core = Core(newest("fake_hip") / LIBRARY)
     print("arch     kernel            wave-instructions, millions a second: " + "; ".join(SETTINGS))  # noqa: T201
     for code in sorted(Path(folder or newest("wheel-disassembly")).glob("*.co")):
         machine = Machine(core, code.read_bytes(), code.with_suffix(".s").read_text())

@@ -5,16 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from wheel_builder.docker import Mount, caller, run_in
+from wheel_builder.base.archs import known_archs
+from wheel_builder.base.store import sha256_file
 from wheel_builder.emulator.binding import Core
 from wheel_builder.emulator.command import Workshop
-from wheel_builder.emulator.disassembly import ImageLlvm, disassemble
 from wheel_builder.emulator.machine import load_machine
-from wheel_builder.standin.container import LIBRARY
-from wheel_builder.store import sha256_file
+from wheel_builder.fake_hip.container import LIBRARY
+from wheel_builder.images.docker import Mount, caller, run_in
+from wheel_builder.images.listing import disassemble, tools_in
 
 DATA = Path(__file__).with_name("data")
-ARCHS = ("gfx908", "gfx942", "gfx1030", "gfx1100")
+ARCHS = tuple(known_archs())
 FLAGS = "-x hip --offload-device-only --no-gpu-bundle-output -O3 -fuse-cuid=none"
 
 
@@ -25,12 +26,7 @@ def core(emulator):
 
 
 @pytest.fixture(scope="session")
-def llvm(builder, job):
-    return ImageLlvm(builder.facts["ref"], builder.facts["image_id"], job.rocm.llvm)
-
-
-@pytest.fixture(scope="session")
-def compiled(builder, job, place):
+def compiled(builder, job, context):
     """``compiled("planted", arch)``: the code object of data/planted.hip, from the store if it is there."""
 
     def compile_(name, arch):
@@ -49,32 +45,33 @@ def compiled(builder, job, place):
             run_in(builder.facts["ref"], argv, mounts=mounts, user=caller(), env={"HOME": "/out"})
             return {}
 
-        return place.store.get_or_make("emulator-test-code", inputs, make).path / "code.co"
+        return context.store.get_or_make("emulator-test-code", inputs, make).path / "code.co"
 
     return compile_
 
 
 @pytest.fixture(scope="session")
-def machines(core, llvm, compiled, place):
+def machines(core, disassembled, compiled):
     """``machines("planted", arch)``: that code object, loaded.  Loaded once."""
     loaded = {}
 
     def load(name, arch):
         if (name, arch) not in loaded:
             code = compiled(name, arch)
-            loaded[name, arch] = load_machine(core, code, disassemble(code, llvm, place.store))
+            loaded[name, arch] = load_machine(core, code, disassembled(code))
         return loaded[name, arch]
 
     return load
 
 
 @pytest.fixture(scope="session")
-def workshop(builder, core, job, place):
-    llvm = ImageLlvm(builder.facts["ref"], builder.facts["image_id"], job.rocm.llvm)
-    return Workshop(core, place.store, llvm, place.checkout / "kernels/include", place.log("").parent)
+def workshop(builder, core, context):
+    include, logs = context.checkout / "kernels/include", context.log("").parent
+    return Workshop(core, context.store, tools_in(builder), include, logs)
 
 
 @pytest.fixture(scope="session")
-def disassembled(llvm, place):
+def disassembled(builder, context):
     """``disassembled(code)``: the text of a code object's file."""
-    return lambda code: disassemble(code, llvm, place.store)
+    kept = {"store": context.store, "log": context.log("disassembly")}
+    return lambda code: disassemble(code.read_bytes(), tools=tools_in(builder), **kept)

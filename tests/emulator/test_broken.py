@@ -4,14 +4,15 @@ import re
 
 import pytest
 
+from wheel_builder.base.archs import known_archs
+from wheel_builder.base.errors import EmulatorError
 from wheel_builder.emulator.attention import Case, compare, make_call, run_call
 from wheel_builder.emulator.command import tile_of
 from wheel_builder.emulator.coverage import unimplemented
 from wheel_builder.emulator.machine import Machine, Options
-from wheel_builder.errors import EmulatorError
 
-ARCHS = ("gfx908", "gfx942", "gfx1030", "gfx1100")
-# More keys than a tile has, so that the loop over tiles comes around.
+ARCHS = tuple(known_archs())
+# More keys than a tile, so that the loop over tiles runs more than once.
 CASE = Case("fp16", 64, 64, 257)
 
 

@@ -1,23 +1,24 @@
-"""``python -m wheel_builder emulate`` and the README's example, as they are typed."""
+"""``python -m wheel_builder emulate`` and the README's example, as a user types them."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from wheel_builder import cli
+from wheel_builder.base.archs import known_archs
+from wheel_builder.cli.main import main as cli
 from wheel_builder.emulator import command
-from wheel_builder.standin.container import LIBRARY
+from wheel_builder.fake_hip.container import LIBRARY
 
 README = Path(command.__file__).with_name("README.md")
 
 
-@pytest.mark.parametrize("arch", ["gfx908", "gfx942", "gfx1030", "gfx1100"])
+@pytest.mark.parametrize("arch", known_archs())
 def test_emulate_runs_a_code_object(builder, device_code, arch, capsys):
     code = device_code(arch) / "fa_fwd_bf16_d64.hsaco"
     case = {"dtype": "bf16", "seqlen-q": 17, "seqlen-k": 65, "heads": 4, "heads-k": 2, "seed": 2}
     shape = ["--causal", *(f"--{name}={value}" for name, value in case.items())]
-    assert cli.main(["emulate", str(code), "--arch", arch, *shape]) == 0
+    assert cli(["emulate", str(code), "--arch", arch, *shape]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(f"fa_fwd_bf16_d64 on {arch}: batch 1, seqlen 17 x 65, heads 4/2, causal")
     assert re.match(r"  out: worst error \d\.\d+e-0[2-4] against float64; the rule allows \d\.", lines[1])
@@ -30,10 +31,10 @@ def test_emulate_runs_a_code_object(builder, device_code, arch, capsys):
 
 def test_emulate_says_what_there_is_instead(builder, device_code, capsys):
     code = device_code("gfx942") / "fa_fwd_fp16_d64.hsaco"
-    assert cli.main(["emulate", str(code), "--arch", "gfx942", "--head-dim", "96"]) == 45
+    assert cli(["emulate", str(code), "--arch", "gfx942", "--head-dim", "96"]) == 45
     err = capsys.readouterr().err
     assert "no kernel fa_fwd_fp16_d96 for gfx942; for gfx942 it has fa_fwd_fp16_d64" in err
-    assert cli.main(["emulate", str(code), "--arch", "gfx1030"]) == 45
+    assert cli(["emulate", str(code), "--arch", "gfx1030"]) == 45
     assert "no kernel fa_fwd_fp16_d64 for gfx1030; it has kernels for gfx942" in capsys.readouterr().err
 
 

@@ -1,45 +1,24 @@
-"""The shipped forward kernels, executed with all sanitizers on: right numbers, and nothing found."""
+"""Running one forward kernel: its options, and the comparison with float64.
+
+tests/numerics shows what the wheel's kernels compute, from the public functions down.
+"""
 
 from dataclasses import replace
 
 import pytest
 
+from wheel_builder.base.archs import known_archs
 from wheel_builder.emulator.attention import Case, compare, make_call, run_call
-from wheel_builder.emulator.command import emulate, open_machine, report, tile_of
+from wheel_builder.emulator.command import open_machine, tile_of
 from wheel_builder.emulator.machine import ALL_CHECKS, Options
 
-ARCHS = ("gfx908", "gfx942", "gfx1030", "gfx1100")
-# Query and key lengths around the tiles' edges, with and without causal mask and grouped heads.
-SHAPES = (
-    {"seqlen_q": 1, "seqlen_k": 257, "nheads": 2, "causal": True},
-    {"seqlen_q": 15, "seqlen_k": 16, "nheads": 2},
-    {"seqlen_q": 16, "seqlen_k": 15, "nheads": 2, "causal": True},
-    {"seqlen_q": 17, "seqlen_k": 17, "nheads": 2, "causal": True},
-    {"seqlen_q": 63, "seqlen_k": 65, "nheads": 2, "nheads_k": 2, "causal": True},
-    {"seqlen_q": 64, "seqlen_k": 64, "nheads": 2},
-    {"seqlen_q": 65, "seqlen_k": 63, "nheads": 2, "causal": True},
-    {"seqlen_q": 113, "seqlen_k": 1, "nheads": 2},
-    {"seqlen_q": 257, "seqlen_k": 113, "nheads": 2, "causal": True},
-    {"seqlen_q": 113, "seqlen_k": 257, "nheads": 4, "nheads_k": 2, "causal": True},
-)
+ARCHS = tuple(known_archs())
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda s: f"{s['seqlen_q']}x{s['seqlen_k']}")
-@pytest.mark.parametrize("head_dim", [64, 128])
-@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 @pytest.mark.parametrize("arch", ARCHS)
-def test_forward(workshop, device_code, arch, dtype, head_dim, shape):
-    case = Case(dtype, head_dim, **shape)
-    emulated = emulate(device_code(arch) / f"{case.kernel}.hsaco", arch, case, Options(seed=1), workshop)
-    assert emulated.passed, report(emulated)
-
-
-@pytest.mark.parametrize("head_dim", [64, 128])
-@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
-@pytest.mark.parametrize("arch", ARCHS)
-def test_without_checks_the_bytes_are_the_same(workshop, device_code, arch, dtype, head_dim):
-    """Loads that nothing checks take a shorter road."""
-    case = Case(dtype, head_dim, 113, 257, nheads=2, causal=True)
+def test_without_checks_the_bytes_are_the_same(workshop, device_code, arch):
+    """Unchecked loads take a faster path."""
+    case = Case("fp16", 64, 33, 97, nheads=2, causal=True)
     code = (device_code(arch) / f"{case.kernel}.hsaco").read_bytes()
     machine, tile = open_machine(code, case.kernel, workshop), tile_of(arch, case, workshop)
     found = []
@@ -51,7 +30,7 @@ def test_without_checks_the_bytes_are_the_same(workshop, device_code, arch, dtyp
 
 
 def test_a_wrong_number_is_the_first_difference(workshop, device_code):
-    """The comparison itself: with another scale than the reference's, it fails and says where."""
+    """The comparison itself: with a scale that differs from the reference's, it fails and says where."""
 
     class Wrong(Case):
         @property

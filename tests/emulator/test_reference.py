@@ -1,17 +1,17 @@
-"""The emulator's reference is plain Python; PyTorch, where it is, gives the same bound."""
+"""The emulator's expected values come from plain Python; PyTorch gives the same bound."""
 
 import json
 
 import pytest
 
 from tests.emulator.conftest import DATA
-from wheel_builder.docker import Mount, run_in
+from wheel_builder.images.docker import Mount, run_in
 
 
-def test_the_plain_computation_errs_as_torch_does(verifier, place):
+def test_the_plain_computation_errs_as_torch_does(verifier, context):
     mounts = [
         Mount(DATA / "plain_torch.py", "/plain_torch.py"),
-        Mount(place.checkout / "wheel_builder", "/src/wheel_builder"),
+        Mount(context.checkout / "wheel_builder", "/src/wheel_builder"),
     ]
     env = {"PYTHONPATH": "/src", "PYTHONDONTWRITEBYTECODE": "1"}
     found = json.loads(

@@ -1,14 +1,16 @@
-"""Each sanitizer with a planted bug to catch on all archs, and sound twins that it must leave alone."""
+"""Each sanitizer catches a planted bug on all archs and accepts a correct twin of it."""
 
 import ctypes
+import re
 import struct
 
 import pytest
 
+from wheel_builder.base.archs import known_archs
 from wheel_builder.emulator.machine import ALL_CHECKS, Launch, Options
 from wheel_builder.emulator.memory import Memory, i32, pack_arguments
 
-ARCHS = ("gfx908", "gfx942", "gfx1030", "gfx1100")
+ARCHS = tuple(known_archs())
 N = 64
 
 
@@ -44,8 +46,8 @@ def zeros(words):
 def run(machine, kernel, *, given=None, out=None, groups=1, threads=N, n=None, lds=0, **options):
     """Run ``kernel(in, out, n)``.
 
-    ``given``: words of ``in``, else as many floats as threads.  ``out``: how many words, all zero, else as
-    many as threads that nobody has written.  ``n``: else the threads.
+    ``given``: words of ``in``; by default a float per thread.  ``out``: number of words, all zero; by default
+    an unwritten one per thread.  ``n``: by default the number of threads.
     """
     given = indices(*given) if isinstance(given, tuple) else given or floats(threads)
     out = zeros(out) if isinstance(out, int) else out or Memory.output(4 * threads, "out")
@@ -108,6 +110,7 @@ UNWRITTEN = {
     "vgpr_unwritten": ({}, "undefined-store"),
     "sgpr_unwritten": ({}, "undefined-store"),
     "sgpr_decides": ({}, "undefined-branch"),
+    "vcc_decides": ({}, "undefined-branch"),
     "vgpr_partly_written": ({}, "undefined-store"),
     "address_unwritten": ({}, "undefined-address"),
     "undefined_part_counts": ({"out": 7 * N}, "undefined-store"),
@@ -167,7 +170,7 @@ RACES = {
 @pytest.mark.parametrize("kernel", RACES)
 def test_races(machine, kernel, seed):
     how, kind, words = RACES[kernel]
-    # What a race leaves unwritten for one wave may be found too, wherever it gets in some order.
+    # In some orders a race leaves words unwritten for a wave, so findings about those are allowed too.
     races = [f for f in run(machine, kernel, **how, seed=seed).findings if f.kind != "undefined-store"]
     assert {f.kind for f in races} == {kind}
     found = races[0]
@@ -197,8 +200,16 @@ def test_an_endless_loop_stops_and_says_where(machine):
     assert "endless-loop" in result.kinds()
 
 
+def test_a_launch_that_takes_too_long_stops_and_says_where(machine):
+    result = run(machine, "endless", max_instructions=1 << 40, max_seconds=0.2)
+    words = r"kernel 'endless', group \(0,0,0\) wave \d+: more than 0.2 s of processor time, now at endless"
+    assert re.search(words, result.error)
+    finding = next(finding for finding in result.findings if finding.kind == "time-limit")
+    assert finding.detail == "more than 0.2 s of processor time"
+
+
 TWO_WAVES = {"threads": 128, "lds": 512}
-# Each kernel with an error, and the same mended: another kernel, or other arguments for the same one.
+# Each kernel with an error, and its correct twin: another kernel, or the same with other arguments.
 MENDED = {
     "global_overrun": ("global_sound", {}),
     "global_underrun": ("global_sound", {}),
@@ -214,6 +225,7 @@ MENDED = {
     "vgpr_unwritten": ("registers_written", {}),
     "sgpr_unwritten": ("registers_written", {}),
     "sgpr_decides": ("registers_written", {}),
+    "vcc_decides": ("vcc_written", {}),
     "address_unwritten": ("moved_only", {}),
     "vgpr_partly_written": ("vgpr_wholly_written", {}),
     "undefined_part_counts": ("undefined_part_does_not_count", {"out": 7 * N}),
@@ -275,7 +287,7 @@ REPEATED = {
     "last_group_in_haste": {"groups": 5, "threads": 128, "lds": 4},
     "global_atomics": {"groups": 6},
 }
-# Their workgroups store to the same addresses: what is left there with several host threads is open.
+# Their workgroups store to the same addresses, so the result with several host threads is not determined.
 RACING_STORES = {"global_race_groups", "lds_race"}
 
 
@@ -283,7 +295,7 @@ RACING_STORES = {"global_race_groups", "lds_race"}
 @pytest.mark.parametrize("kernel", REPEATED)
 def test_the_same_seed_gives_the_same_run(machine, kernel, threads_of_host):
     how = {"threads": N, "lds": 0, **REPEATED[kernel]}
-    # The same memory each time: addresses are part of findings.
+    # The same memory each time, because findings contain addresses.
     given = Memory.of(bytes(4 * 6 * how["threads"]), "in", readonly=True)
     out = zeros(7 * how["threads"])
     kernarg = pack_arguments([given, out, i32(how.get("n", how["threads"]))])

@@ -1,4 +1,4 @@
-"""Calls of the C interface with anything in them: fuzzed_calls.py LIBRARY.
+"""Calls the C interface with random arguments: fuzzed_calls.py LIBRARY.
 
 Each ends in a status and, unless it is FA_OK, in words; what would be launched is within the hardware's
 limits.  test_interface.py runs this in a process of its own: undefined behaviour kills it.

@@ -5,15 +5,15 @@ Undefined behaviour is compiled into traps.  Structures are read from fa_rocm.h.
 
 import ctypes
 import importlib.util
+import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.host.test_bundle import bundle
+from tests.programs import CHECKOUT, compile_program, zig
 
-CHECKOUT = Path(__file__).parents[2]
 HOST = CHECKOUT / "kernels/host"
 HEADER = HOST / "fa_rocm.h"
 OK, INVALID, UNSUPPORTED, NO_RUNTIME, RUNTIME_ERROR, INTERNAL = range(6)
@@ -28,10 +28,6 @@ KINDS = {
     "char*": ctypes.c_char_p,
     "fa_path": ctypes.c_int,
 }
-FLAGS = (
-    "-std=c++17", "-O1", "-shared", "-fPIC", "-fsanitize=undefined", "-fsanitize-trap=undefined",
-    "-Wall", "-Wextra", "-Werror",
-)  # fmt: skip
 
 
 def structure(name):
@@ -93,19 +89,11 @@ def compile_library(folder):
     archs = sorted({arch for each in instances for arch in each.archs})
     (folder / "registry.inc").write_text(made.registry_inc(instances, archs))
     (folder / "fatbin.S").write_text(made.fatbin_s(instances))
-    zig = [sys.executable, "-m", "ziglang"]
-    target = ["-target", "x86_64-linux-gnu.2.28"]
-    run([*zig, "cc", *target, "-c", f"-I{folder}", folder / "fatbin.S", "-o", folder / "fatbin.o"])
-    include = [HOST, CHECKOUT / "kernels/include", folder, Path(__file__).with_name("runtime")]
+    zig("cc", "-c", f"-I{folder}", folder / "fatbin.S", "-o", folder / "fatbin.o")
+    include = [f"-I{folder}", f"-I{Path(__file__).with_name('runtime')}"]
     sources = [*sorted(HOST.glob("*.cpp")), Path(__file__).with_name("runtime.cpp"), folder / "fatbin.o"]
-    library = folder / "libinterface.so"
-    run([*zig, "c++", *target, *FLAGS, *sizes, *(f"-I{each}" for each in include), *sources, "-o", library])
-    return library
-
-
-def run(command):
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    flags = ("-shared", "-fPIC", "-fsanitize=undefined", "-fsanitize-trap=undefined")
+    return compile_program(folder / "libinterface.so", *flags, *sizes, *include, *sources)
 
 
 class Library:
@@ -132,6 +120,11 @@ class Library:
             ctypes.byref(arguments), ctypes.byref(result), ctypes.byref(self._message)
         )
         return status, PATHS[result.path], result.splits, self._message.text.decode()
+
+    def limits(self):
+        """What kernels can take, by name."""
+        self._library.fa_limits.restype = ctypes.c_char_p
+        return json.loads(self._library.fa_limits())
 
     def explain(self, arch, dtype, head_dim):
         """Status and words."""

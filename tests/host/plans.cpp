@@ -2,6 +2,7 @@
 #include <iostream>
 #include <string>
 
+#include "fa/kernel/config.hpp"
 #include "plan.hpp"
 
 int main() {
@@ -10,6 +11,7 @@ int main() {
   while (std::cin >> arch >> dtype >> r.head_dim >> r.batch >> r.max_seqlen_q >> r.max_seqlen_k >> r.nheads >>
          r.nheads_k >> r.compute_units >> r.num_splits >> r.dropout >> r.aligned) {
     if (!fa::parse_gfx(arch, &r.arch) || !fa::parse_dtype(dtype, &r.dtype)) return 1;
+    r.exact = fa::is_fwd_head_dim(static_cast<int>(r.head_dim));
     const fa::Plan plan = fa::plan(r);
     std::cout << fa::name(plan.path) << " " << plan.splits << " " << plan.reason << "\n";
   }

@@ -1,28 +1,21 @@
-"""The host library's reader of offload bundles: right bundles are read, damaged ones are refused in words."""
+"""The host library's reader of offload bundles: it reads good ones and refuses damaged ones with a reason."""
 
 import struct
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-CHECKOUT = Path(__file__).parents[2]
+from tests.programs import CHECKOUT, compile_program
+
 MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
 TARGETS = {"gfx908": b"first", "gfx90": b"second one", "gfx942": b""}
 
 
 @pytest.fixture(scope="session")
 def reader(tmp_path_factory):
-    program = tmp_path_factory.mktemp("bundles") / "bundles"
-    compiler = [sys.executable, "-m", "ziglang", "c++", "-target", "x86_64-linux-gnu.2.28"]
-    flags = ["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{CHECKOUT}/kernels/host"]
-    sources = [Path(__file__).with_name("bundles.cpp"), CHECKOUT / "kernels/host/bundle.cpp"]
-    done = subprocess.run(
-        [*compiler, *flags, *sources, "-o", program], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return program
+    sources = (Path(__file__).with_name("bundles.cpp"), CHECKOUT / "kernels/host/bundle.cpp")
+    return compile_program(tmp_path_factory.mktemp("bundles") / "bundles", *sources)
 
 
 @pytest.fixture

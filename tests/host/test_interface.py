@@ -1,5 +1,6 @@
 """The C interface: any arguments give a status and words, and a launch only what the hardware can do."""
 
+import re
 import subprocess
 import sys
 
@@ -20,8 +21,10 @@ from tests.host.interface import (
     Library,
     PlanCall,
     compile_library,
+    generate,
     tensor,
 )
+from wheel_builder.base.archs import known_archs
 
 
 @pytest.fixture(scope="session")
@@ -136,7 +139,7 @@ PACKED = {
         (attention(q=tensor([2, 5, 4, 64], data=2**20 + 8)), REFERENCE),
         (attention(**FAR_ROWS), REFERENCE),
         (attention(**BACK), REFERENCE),
-        # The longest sequence is what the caller says, wherever the sequences end.
+        # The longest sequence is taken from the caller, not from where the sequences end.
         (
             forward(**PACKED, max_seqlen_q=3, max_seqlen_k=7),
             [("fa_decode_fp16_d64", (1, 2, 2), (128, 1, 1))],
@@ -253,8 +256,32 @@ def test_what_cannot_be_planned(library, call, status, words):
     assert words in found[3]
 
 
+def test_the_limits_are_those_of_the_headers(library):
+    text = (CHECKOUT / "kernels/include/fa/kernel/params.hpp").read_text()
+    names = {
+        "head_dim": "kMaxHeadDim", "splits": "kMaxSplits", "row_stride": "kMaxRowStride",
+        "alignment": "kAlignedElements", "page": "kPageMultiple",
+    }  # fmt: skip
+    values = {
+        name: re.search(rf"int(?:32|64)_t {constant} = (.+);", text)[1] for name, constant in names.items()
+    }
+    assert values.pop("row_stride") == "int64_t{1} << 24"
+    found = library.limits()
+    assert found.pop("row_stride") == 1 << 24
+    assert found == {name: int(value) for name, value in values.items()}
+
+
+def test_the_reference_kernel_takes_what_the_table_lacks(library):
+    """The registry decides, and the support table makes it: there is no other list of head dims."""
+    there = {each.head_dim for each in generate().load_table() if each.op == "fwd"}
+    for head_dim in range(1, library.limits()["head_dim"] + 1):
+        status, path, _, words = library.plan(plan_call(head_dim=head_dim))
+        assert status == OK, words
+        assert (path == "reference") == (head_dim not in there), head_dim
+
+
 def test_every_head_dim_up_to_256_is_served(library):
-    for arch in ("gfx908", "gfx942", "gfx1030", "gfx1100"):
+    for arch in known_archs():
         assert {library.explain(arch, "bf16", n) for n in range(1, 257)} == {(OK, "")}
     words = ", and a reference kernel for any head_dim from 1 to 256"
     for head_dim in (-1, 0, 257):

@@ -1,8 +1,8 @@
 """The one place that chooses a forward call's path and the parts of its keys."""
 
 import math
+import re
 import subprocess
-import sys
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -10,10 +10,14 @@ from typing import NamedTuple
 
 import pytest
 
-CHECKOUT = Path(__file__).parents[2]
-LARGEST = {"gfx908": 120, "gfx942": 304, "gfx1030": 80, "gfx1100": 96}  # compute units
-ROWS = {"gfx908": 32, "gfx942": 32, "gfx1030": 16, "gfx1100": 16}  # packed rows of a workgroup
-MOST = 512
+from tests.programs import CHECKOUT, compile_program
+from wheel_builder.base.archs import known_archs
+
+LARGEST = {arch.name: arch.compute_units for arch in known_archs().values()}
+# Packed rows of a workgroup.
+ROWS = {arch.name: {"mfma": 32, "wmma": 16, "dot2": 16}[arch.unit] for arch in known_archs().values()}
+MAX_SPLITS = re.compile(r"int64_t kMaxSplits = (\d+);")
+MOST = int(MAX_SPLITS.search((CHECKOUT / "kernels/include/fa/kernel/params.hpp").read_text())[1])
 
 
 @dataclass(frozen=True)
@@ -47,15 +51,8 @@ class Plan(NamedTuple):
 @pytest.fixture(scope="session")
 def plans(tmp_path_factory):
     """The plans of a list of requests."""
-    program = tmp_path_factory.mktemp("plans") / "plans"
-    compiler = [sys.executable, "-m", "ziglang", "c++", "-target", "x86_64-linux-gnu.2.28"]
-    flags = ["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{CHECKOUT}/kernels/host"]
-    flags.append(f"-I{CHECKOUT}/kernels/include")
-    sources = [Path(__file__).with_name("plans.cpp"), CHECKOUT / "kernels/host/plan.cpp"]
-    done = subprocess.run(
-        [*compiler, *flags, *sources, "-o", program], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    sources = (Path(__file__).with_name("plans.cpp"), CHECKOUT / "kernels/host/plan.cpp")
+    program = compile_program(tmp_path_factory.mktemp("plans") / "plans", *sources)
 
     def ask(requests):
         lines = "\n".join(request.line() for request in requests)
@@ -68,7 +65,7 @@ def plans(tmp_path_factory):
 
 
 def share_of_units(workgroups, units):
-    """Of the compute units, those with a workgroup, over all rounds of workgroups."""
+    """The share of compute units that are busy, over all rounds of workgroups."""
     return workgroups / (math.ceil(workgroups / units) * units)
 
 
@@ -118,8 +115,8 @@ def test_a_device_that_is_full_anyway_gets_no_parts(plans):
 
 
 def test_short_queries_are_packed_and_long_ones_are_not(plans):
-    by_arch = {"gfx908": "matrix", "gfx942": "matrix", "gfx1030": "tiled", "gfx1100": "matrix"}
-    for arch, whole in by_arch.items():
+    for arch, hardware in known_archs().items():
+        whole = "tiled" if hardware.unit == "dot2" else "matrix"
         asked = [Request(arch=arch, max_seqlen_q=n) for n in (1, 2, 3, 15, 16, 17, 4096)]
         assert [plan.path for plan in plans(asked)] == ["split"] * 5 + [whole] * 2
 

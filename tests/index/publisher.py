@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.catalogues import CATALOGUE
-from wheel_builder.errors import PublishError
-from wheel_builder.index import yank
-from wheel_builder.stages.publish import publish
+from wheel_builder.base.errors import PublishError
+from wheel_builder.index.folder import yank
+from wheel_builder.index.publish import publish
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -28,7 +28,7 @@ def do_yank(root, file, rocm):
 
 
 def outcome(wheel, root):
-    """What became of publishing ``wheel``, in words."""
+    """The outcome of publishing ``wheel``, in words."""
     try:
         do_publish(root, [wheel], "7.2")
     except PublishError as error:

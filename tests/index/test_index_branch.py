@@ -1,4 +1,4 @@
-"""The published index as a branch: nothing is lost, nothing is rewritten, no credential stays anywhere."""
+"""The published index as a branch: nothing is lost or rewritten, and no credential is left behind."""
 
 import os
 import shutil

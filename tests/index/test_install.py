@@ -13,11 +13,11 @@ import uv
 from tests.catalogues import CATALOGUE
 from tests.index.conftest import serving
 from tests.wheels import project_wheel
-from wheel_builder.index import yank
-from wheel_builder.index_pages import JSON_TYPE
-from wheel_builder.records import write_record
-from wheel_builder.stages.publish import publish
-from wheel_builder.store import sha256_file
+from wheel_builder.base.store import sha256_file
+from wheel_builder.index.folder import yank
+from wheel_builder.index.pages import JSON_TYPE
+from wheel_builder.index.publish import publish
+from wheel_builder.provenance.records import write_record
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 NAME, VERSION = "flash-attn-demo", "1.0+rocm7.2"

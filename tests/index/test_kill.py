@@ -21,12 +21,12 @@ from tests.catalogues import CATALOGUE
 from tests.index.conftest import serving
 from tests.index.publisher import NOW, outcome
 from tests.wheels import VERSION, project_wheel, write_wheel
-from wheel_builder.errors import PublishError
-from wheel_builder.index import read_contents
-from wheel_builder.index_check import verify_index
-from wheel_builder.records import write_record
-from wheel_builder.stages.publish import publish
-from wheel_builder.store import sha256_file
+from wheel_builder.base.errors import PublishError
+from wheel_builder.base.store import sha256_file
+from wheel_builder.index.check import verify_index
+from wheel_builder.index.folder import read_contents
+from wheel_builder.index.publish import publish
+from wheel_builder.provenance.records import write_record
 
 CHECKOUT = Path(__file__).parents[2]
 KILLED = -9
@@ -166,7 +166,7 @@ def everywhere(publisher, old, root, do, *, of="kill_at", status=KILLED, **argum
 
 
 def check_that_nothing_was_missed(trace, old, root, count):
-    """Each call was one at which it was killed, and whatever is new in the index came by such a call."""
+    """It was killed at each call, and everything new in the index came from such a call."""
     assert len(trace) == count
     before = files_of(old) if old else frozenset()
     changed = {str(root / name) for name, _ in files_of(root) - before}
@@ -224,7 +224,7 @@ def pip_downloads(root, env, folder):
 
 
 def test_killed_while_making_the_first_index(publisher, new, tmp_path):
-    """And another publisher, who knows nothing of these wheels, comes before they are published again."""
+    """Another publisher, who knows nothing of these wheels, comes before they are published again."""
     root, other = tmp_path / "index", [str(project_wheel(tmp_path, "other", "1.0"))]
     for _ in everywhere(publisher, None, root, "publish", **new):
         check_what_clients_see(root)
@@ -269,6 +269,7 @@ def test_a_disk_that_is_full_from_any_write_on(publisher, old, new, tmp_path):
 
 def processes(count):
     context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.index.publisher"])  # imported once, not by each process
     return concurrent.futures.ProcessPoolExecutor(count, mp_context=context)
 
 

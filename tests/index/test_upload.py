@@ -10,8 +10,8 @@ import urllib.request
 import pytest
 
 from tests.wheels import project_wheel
-from wheel_builder.errors import PublishError
-from wheel_builder.stages.publish import upload
+from wheel_builder.base.errors import PublishError
+from wheel_builder.index.publish import upload
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-// Prints, as JSON, what the host-testable kernel headers say; test_layouts.py judges it.
+// Prints, as JSON, the values of the host-testable kernel headers; test_layouts.py judges them.
 #include <stddef.h>
 #include <stdio.h>
 
@@ -85,7 +85,8 @@ void swizzle(const char* comma) {
 void tiles_of_archs() {
   const char* comma = "";
   for (const fa::Gfx arch : fa::kAllGfx) {
-    for (const int head_dim : fa::kFwdHeadDims) {
+    for (int head_dim = 1; head_dim <= fa::kMaxHeadDim; ++head_dim) {
+      if (!fa::is_fwd_head_dim(head_dim)) continue;
       const fa::ArchTraits traits = fa::traits(arch);
       for (const bool decode : {false, true}) {
         const fa::FwdTile tile = decode ? fa::decode_tile(arch, fa::DType::fp16, head_dim)
@@ -99,7 +100,7 @@ void tiles_of_archs() {
   }
 }
 
-// Some tiles [3, 3 + length) cut into parts.
+// Tiles [3, 3 + length) cut into parts.
 void parts() {
   const char* comma = "";
   for (int length = -1; length < 9; ++length) {
@@ -137,7 +138,7 @@ void visibility() {
   }
 }
 
-// Sequences of a ragged batch: cu_seqlens as given, lengths cut to what there is.
+// Sequences of a ragged batch: cu_seqlens as given, lengths clamped to the tensors.
 void sequences() {
   const int32_t cu_q[] = {0, 3, 3, 8, 4, 99}, cu_k[] = {2, 5, 5, 1, -7, 50}, used[] = {1, 9, 0, -4, 6},
                 pad[] = {0, 1, 2, 3, 4}, table[1] = {};
@@ -169,7 +170,7 @@ void places() {
   array("by_index", 7, [&](int batch) { return fa::place_in_cache(p, batch); });
 }
 
-// Random123's inputs; and the words of a place among the probabilities.
+// Random123's inputs, and the words for one position among the probabilities.
 void philox() {
   const fa::PhiloxWords counters[] = {
       {{0, 0, 0, 0}}, {{~0u, ~0u, ~0u, ~0u}}, {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}}};
@@ -237,7 +238,7 @@ int main() {
   sequences();
   printf("],\"parts\":[");
   parts();
-  const fa::Part last = fa::part_of(0, 1 << 26, 65534, 65535);
+  const fa::Part last = fa::part_of(0, 1 << 26, fa::kMaxSplits - 1, fa::kMaxSplits);
   printf("],\"last_of_many\":[%d,%d],\"places\":{", last.begin, last.end);
   places();
   printf("},\"philox\":[");
@@ -246,14 +247,5 @@ int main() {
   array("narrows", 1 << 16, [](int bits) { return fa::narrows(static_cast<uint16_t>(bits)) ? 1 : 0; });
   printf(",\"names\":[");
   names();
-  using P = fa::FwdParams;
-  printf("],\"params\":{\"size\":%zu,\"block_table\":%zu,\"q_batch\":%zu,\"lse_batch\":%zu,", sizeof(P),
-         offsetof(P, block_table), offsetof(P, q_batch), offsetof(P, lse_batch));
-  printf("\"reference\":[%zu,%zu,%zu],", sizeof(fa::ReferenceParams), offsetof(fa::ReferenceParams, head_dim),
-         offsetof(fa::ReferenceParams, blocks));
-  printf("\"seqlen_q\":%zu,\"window_left\":%zu,\"scale\":%zu,\"softcap\":%zu},", offsetof(P, seqlen_q),
-         offsetof(P, window_left), offsetof(P, scale), offsetof(P, softcap));
-  using C = fa::CombineParams;
-  printf("\"combine_params\":{\"size\":%zu,\"cu_seqlens_q\":%zu,\"o_batch\":%zu,\"splits\":%zu}}\n",
-         sizeof(C), offsetof(C, cu_seqlens_q), offsetof(C, o_batch), offsetof(C, splits));
+  printf("]}\n");
 }

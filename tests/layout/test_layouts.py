@@ -1,34 +1,30 @@
-"""Register and LDS layouts, proved on the CPU: every element is held once, and products come out right.
+"""Register and LDS layouts, proved on the CPU: every element is held once, and products are right.
 
-The expected tables of the matrix instructions are written down here once more, from AMD's published
-layouts, so that a mistake in the headers cannot agree with itself.
+The expected tables of the matrix instructions are written here again, from AMD's published layouts, so that a
+mistake in the headers cannot confirm itself.
 """
 
 import json
 import random
 import struct
 import subprocess
-import sys
 from itertools import product
 from pathlib import Path
 
 import pytest
 
-CHECKOUT = Path(__file__).parents[2]
+from tests.programs import CHECKOUT, TARGET, ZIG, compile_program
+from wheel_builder.base.archs import known_archs
+from wheel_builder.emulator.params import HEADER, parse
+
 UNITS = ["mfma", "wmma", "dot2"]
 
 
 @pytest.fixture(scope="session")
 def said(tmp_path_factory):
-    """What the headers say."""
-    program = tmp_path_factory.mktemp("layouts") / "layouts"
-    compiler = [sys.executable, "-m", "ziglang", "c++", "-target", "x86_64-linux-gnu.2.28"]
-    flags = ["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{CHECKOUT}/kernels/include"]
+    """The headers' values."""
     source = Path(__file__).with_name("layouts.cpp")
-    done = subprocess.run(
-        [*compiler, *flags, source, "-o", program], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    program = compile_program(tmp_path_factory.mktemp("layouts") / "layouts", source)
     return json.loads(subprocess.run([program], capture_output=True, text=True, check=True).stdout)
 
 
@@ -48,8 +44,8 @@ def matmul(a, b):
     ]
 
 
-# The instructions, from the published tables: A[i][k] (and B[k][j], its mirror image) of lane and element,
-# D[i][j] of lane and register.
+# The instructions, from the published tables: A[i][k] (and B[k][j], its mirror image) for a lane and element,
+# D[i][j] for a lane and register.
 
 
 def mfma_32x32(width):
@@ -73,12 +69,12 @@ def wmma_16x16x16():
 
 
 def run_instruction(instruction, a, b, c):
-    """``a`` and ``b``: [lane][element]; ``c``: [lane][register]; the new c."""
+    """``a`` and ``b``: [lane][element]; ``c``: [lane][register]; returns the new c."""
     left = [[None] * instruction["k"] for _ in range(instruction["m"])]
     right = [[None] * instruction["n"] for _ in range(instruction["k"])]
     for lane, e in product(range(instruction["lanes"]), range(instruction["elements"])):
         i, k = instruction["a"](lane, e)
-        # Where lanes replicate an element, what they hold must agree, or the hardware's result is undefined.
+        # Lanes that replicate an element must hold the same value, or the hardware's result is undefined.
         assert left[i][k] in (None, a[lane][e])
         assert right[k][i] in (None, b[lane][e])
         left[i][k], right[k][i] = a[lane][e], b[lane][e]
@@ -93,7 +89,7 @@ def run_instruction(instruction, a, b, c):
 
 
 def multiply(name, unit, a, b, c, width):
-    """One step as the headers' ``multiply`` does it: a [lane][run], b [lane][column][run], c [lane][flat]."""
+    """One step like the headers' ``multiply``: a [lane][run], b [lane][column][run], c [lane][flat]."""
     if name == "dot2":
         columns = range(unit["columns"])
         return [
@@ -126,7 +122,7 @@ def load_b(unit, columns):
 
 
 def widths(name):
-    return [4, 2] if name == "mfma" else [0]  # elements of a lane in one MFMA: fp16 and 1k bf16, short bf16
+    return [4, 2] if name == "mfma" else [0]  # elements per lane in one MFMA: fp16 and 1k bf16, short bf16
 
 
 def test_every_result_element_is_held_exactly_once(unit):
@@ -206,7 +202,7 @@ def held_elements(u, tile):
 
 
 def as_operand(u, tile, results, keys):
-    """The results of the first product as operand B of the second, taken as the kernel takes them."""
+    """The results of the first product as operand B of the second, read as the kernel reads them."""
     if u["result_is_operand"]:
         return lambda first: [[lane[first // u["k"] * u["run"] :][: u["run"]]] for lane in results]
     columns = [[None] * keys for _ in range(u["n"])]
@@ -219,7 +215,7 @@ def as_operand(u, tile, results, keys):
     ("keys", "head_dim"), [(32, 64), (64, 64), (64, 32), (32, 96), (32, 128), (64, 128), (32, 192), (32, 256)]
 )
 def test_two_chained_products_are_attention_without_softmax(unit, keys, head_dim):
-    """S^T = K Q^T and O^T = V^T S^T through the slots of LDS and the lanes' registers, as the kernel goes."""
+    """S^T = K Q^T and O^T = V^T S^T through LDS slots and lanes' registers, as in the kernel."""
     name, u = unit
     k, v, q = matrix(keys, head_dim, 1), matrix(keys, head_dim, 2), matrix(u["n"], head_dim, 3)
     key_tile, d_tile = u["tiles"][str(keys)], u["tiles"][str(head_dim)]
@@ -237,8 +233,7 @@ def test_two_chained_products_are_attention_without_softmax(unit, keys, head_dim
 
 
 def test_a_result_of_another_unit_is_not_taken_for_an_operand(said):
-    """Only MFMA's result is its own operand: for the others the register order differs, so the test above
-    would fail if they claimed it."""
+    """Only MFMA's result has an operand's register order; claimed by others, it would fail the test above."""
     assert [name for name in UNITS if said["layouts"][name]["result_is_operand"]] == ["mfma"]
     for name in ("wmma", "dot2"):
         u = said["layouts"][name]
@@ -304,7 +299,7 @@ def test_visible_keys_are_those_of_the_definition(said):
 
 
 def test_philox_gives_the_published_answers(said):
-    """Known answers of Random123 for philox4x32 with 10 rounds."""
+    """Random123's known answers for philox4x32 with 10 rounds."""
     assert said["philox"][:3] == [
         "6627e8d5 e169c58d bc57ac4c 9b00dbd8",
         "408f276d 41c83b0e a20bc7c6 6d5451fd",
@@ -328,7 +323,8 @@ def test_sequences_of_a_ragged_batch_never_leave_the_tensors(said):
 
 def test_decode_blocks_are_one_step_of_columns(said):
     blocks = {tile["arch"]: tile["block_m"] for tile in said["tiles"] if tile["decode"]}
-    assert blocks == {"gfx908": 32, "gfx942": 32, "gfx1030": 16, "gfx1100": 16}
+    columns = {"mfma": 32, "wmma": 16, "dot2": 16}
+    assert blocks == {arch.name: columns[arch.unit] for arch in known_archs().values()}
 
 
 def test_parts_are_in_order_without_gap_and_as_equal_as_they_can_be(said):
@@ -336,9 +332,9 @@ def test_parts_are_in_order_without_gap_and_as_equal_as_they_can_be(said):
         parts, length = case["parts"], max(case["length"], 0)
         assert [tile for part in parts for tile in range(*part)] == list(range(3, 3 + length)), case
         sizes = [max(end - begin, 0) for begin, end in parts]
-        # Nothing is cut where there is nothing; else every part knows its place even where it is empty.
+        # Without tiles nothing is cut; otherwise even an empty part has its position.
         assert max(sizes) - min(sizes) <= 1 or case["count"] <= 1, case
-    assert said["last_of_many"] == [2**26 - 1024, 2**26]
+    assert said["last_of_many"] == [2**26 - 2**17, 2**26]
 
 
 def test_places_in_a_cache_never_leave_it(said):
@@ -366,17 +362,44 @@ def test_workgroups_are_whole_waves_of_at_most_1024_threads(said):
         assert tile["block_m"] > 0
 
 
-def test_the_argument_struct_has_the_documented_offsets(said):
-    expected = {
-        "size": 320,
-        "block_table": 80,
-        "q_batch": 120,
-        "lse_batch": 216,
-        "seqlen_q": 256,
-        "window_left": 296,
-        "scale": 304,
-        "softcap": 308,
-        "reference": [328, 320, 324],
-    }
-    assert said["params"] == expected
-    assert said["combine_params"] == {"size": 104, "cu_seqlens_q": 32, "o_batch": 48, "splits": 96}
+# The C++ type of each scalar, by its ``struct`` letter.
+CPP_TYPES = {"Q": "const volatile void*", "q": "int64_t", "i": "int32_t", "I": "uint32_t", "f": "float"}
+
+
+def asserted(layouts):
+    """C++ that compiles only if structs and scalars have the sizes, offsets and types of ``layouts``."""
+    yield '#include <cstddef>\n#include <type_traits>\n#include "fa/kernel/params.hpp"\nusing namespace fa;'
+    for each in layouts.values():
+        yield f"static_assert(sizeof({each.name}) == {each.size});"
+        for scalar in each.scalars:
+            yield f"static_assert(offsetof({each.name}, {scalar.name}) == {scalar.offset});"
+            declared = f"decltype((({each.name}*)nullptr)->{scalar.name})"
+            same = "is_convertible_v" if scalar.kind == "Q" else "is_same_v"
+            plain = f"std::remove_reference_t<{declared}>"
+            yield f"static_assert(std::{same}<{plain}, {CPP_TYPES[scalar.kind]}>);"
+
+
+def compiles(text, folder):
+    source = folder / "params.cpp"
+    source.write_text(text)
+    command = [*ZIG, "c++", *TARGET, "-std=c++17"]
+    include = f"-I{CHECKOUT}/kernels/include"
+    flags = ["-Wno-invalid-offsetof", include, "-c", source, "-o", folder / "params.o"]
+    return subprocess.run([*command, *flags], capture_output=True, text=True, check=False)
+
+
+def test_the_argument_structs_that_python_packs_are_the_compilers(tmp_path):
+    layouts = parse(HEADER.read_text())
+    assert {"FwdParams", "AppendParams", "ReferenceParams", "CombineParams"} < set(layouts)
+    done = compiles("\n".join(asserted(layouts)), tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_field_that_has_moved_does_not_compile(tmp_path):
+    """The check itself: as if Python had read a header with two fields swapped."""
+    text = HEADER.read_text()
+    moved = text.replace("int32_t page, num_pages;", "int32_t num_pages, page;", 1)
+    assert moved != text
+    done = compiles("\n".join(asserted(parse(moved))), tmp_path)
+    assert done.returncode != 0
+    assert "offsetof(FwdParams, page)" in done.stderr

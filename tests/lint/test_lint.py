@@ -1,4 +1,4 @@
-"""The tree passes its linters; each failure shows the tool's own words and the command that mends it."""
+"""The tree passes its linters; a failure shows the command and the tool's output."""
 
 import shutil
 import subprocess

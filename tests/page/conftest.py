@@ -7,15 +7,16 @@ from datetime import UTC, datetime
 import pytest
 from playwright.sync_api import sync_playwright
 
+from tests.conftest import alone
 from tests.wheels import METADATA, VERSION, WHEEL, write_statement, write_wheel
-from wheel_builder.catalogue import catalogue_of
-from wheel_builder.engine import APT
-from wheel_builder.matrix import load_matrix
-from wheel_builder.process import run
-from wheel_builder.records import write_record
-from wheel_builder.serve import serving
-from wheel_builder.stages.publish import publish
-from wheel_builder.store import sha256_file
+from wheel_builder.base.process import run
+from wheel_builder.base.store import sha256_file
+from wheel_builder.images.engine import APT
+from wheel_builder.index.publish import publish
+from wheel_builder.index.serve import serving
+from wheel_builder.matrix.catalogue import catalogue_of
+from wheel_builder.matrix.reading import load_matrix
+from wheel_builder.provenance.records import write_record
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 NUMERICS = "executed on an ISA emulator, not run on hardware"
@@ -23,15 +24,16 @@ SCHEMES = ("light", "dark")
 
 
 @pytest.fixture(scope="session")
-def chromium(place):
+def chromium(context):
     """The browser's path; installed from the distribution when this is root on Debian or Ubuntu."""
     if found := shutil.which("chromium"):
         return found
     if os.geteuid() != 0 or not shutil.which("apt-get"):
         pytest.fail("chromium is not installed\n  next: sudo apt-get install chromium fonts-dejavu-core")
-    log, env = place.log("chromium"), {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    run([*APT, "update"], log=log, env=env, advice="apt has to reach its archive")
-    run([*APT, "install", "--no-install-recommends", "chromium", "fonts-dejavu-core"], log=log, env=env)
+    log, env = context.log("chromium"), {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    with alone("apt"):
+        run([*APT, "update"], log=log, env=env, advice="apt has to reach its archive")
+        run([*APT, "install", "--no-install-recommends", "chromium", "fonts-dejavu-core"], log=log, env=env)
     return shutil.which("chromium")
 
 
@@ -46,10 +48,10 @@ def browser(chromium):
 
 
 @pytest.fixture(scope="session")
-def root(tmp_path_factory, place):
+def root(tmp_path_factory, context):
     """An index with a wheel for ROCm 7.2, which also serves 7.1, and one for 6.4, by our matrix.yaml."""
     folder = tmp_path_factory.mktemp("page")
-    matrix = load_matrix(place.checkout / "matrix.yaml")
+    matrix = load_matrix(context.checkout / "matrix.yaml")
     for rocm, serves in (("7.2", ["7.1"]), ("6.4", [])):
         wheel = product_wheel(folder, rocm)
         archs = {
@@ -81,7 +83,7 @@ def address(root):
 
 @pytest.fixture
 def open_page(browser, address):
-    """``open_page(**context)`` opens the page; what it asked for and complained of is checked at the end."""
+    """``open_page(**context)`` opens the page; its requests and errors are checked at the end."""
     contexts, asked, complaints = [], [], []
 
     def opened(**options):

@@ -5,8 +5,8 @@ import re
 import pytest
 
 from tests.page.conftest import NUMERICS, SCHEMES
-from wheel_builder.finder.page import DEVICES
-from wheel_builder.matrix import load_matrix
+from wheel_builder.index.finder.page import DEVICES
+from wheel_builder.matrix.reading import load_matrix
 
 CONTRAST = """() => {
   // Of every text that is shown: the ratio of WCAG 2 between its colour and the first ground behind it.
@@ -41,8 +41,8 @@ CONTRAST = """() => {
 
 
 @pytest.fixture(scope="session")
-def matrix(place):
-    return load_matrix(place.checkout / "matrix.yaml")
+def matrix(context):
+    return load_matrix(context.checkout / "matrix.yaml")
 
 
 def test_without_javascript_everything_can_be_read(open_page, matrix):
@@ -226,17 +226,17 @@ def test_nothing_is_cut_off(open_page, width):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_screenshots(open_page, place, scheme):
+def test_screenshots(open_page, context, scheme):
     """For people to look at: build/page/*.png."""
     page = open_page(color_scheme=scheme, viewport={"width": 1100, "height": 900})
     for name, gpu in (("served", "Radeon RX 7900 XTX"), ("not-served", "Radeon VII")):
         choose(page, gpu=gpu)
-        shot = place.build / "page" / f"{name}-{scheme}.png"
+        shot = context.build / "page" / f"{name}-{scheme}.png"
         assert page.screenshot(path=shot).startswith(b"\x89PNG")
 
 
 def test_the_content_policy_stops_what_is_not_ours(browser, address):
-    """Also scripts and styles that somebody got into the page."""
+    """Including scripts and styles that were injected into the page."""
     context = browser.new_context()
     page = context.new_page()
     refused = []

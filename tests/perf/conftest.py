@@ -1,6 +1,6 @@
 """Kernels to model: this checkout's, compiled in the builder image, and the peer in Triton.
 
-Nothing here needs a GPU, and nothing runs on one.
+Nothing here needs or uses a GPU.
 """
 
 import json
@@ -11,33 +11,34 @@ from pathlib import Path
 
 import pytest
 
+from wheel_builder.base.archs import known_archs
+from wheel_builder.base.process import run
+from wheel_builder.base.store import sha256_file
 from wheel_builder.emulator.binding import Core
 from wheel_builder.emulator.machine import Launch
-from wheel_builder.fatbin import CodeObject
-from wheel_builder.perf.command import Bench, model, subjects
+from wheel_builder.fake_hip.container import LIBRARY
+from wheel_builder.files.fatbin import CodeObject
+from wheel_builder.images.listing import tools_in
 from wheel_builder.perf.ours import has_workload
-from wheel_builder.process import run
-from wheel_builder.standin.container import LIBRARY
-from wheel_builder.static_checks.listing import tools_in
-from wheel_builder.store import sha256_file
+from wheel_builder.pipeline.perf import Bench, model, subjects
 
 HERE = Path(__file__).parent
-ARCHS = ("gfx908", "gfx942", "gfx1030", "gfx1100")
+ARCHS = tuple(known_archs())
 # The last release that compiles for gfx1030 is older.
 TRITON = {"gfx908": "3.9.0", "gfx942": "3.9.0", "gfx1030": "3.8.0", "gfx1100": "3.9.0"}
 SOURCES = ("peer.py", "triton_attention.py")
 MAX_MIB = 100.0
-# What the peer has, too; others of ours would take several times as long.
+# Those that the peer has too; our other kernels would take several times as long.
 HEAD_DIMS = ("_d64", "_d128")
 
 
 @pytest.fixture(scope="session")
-def bench(builder, emulator, place):
-    return Bench(Core(emulator.path / LIBRARY), tools_in(builder), place.store, place.log("listing"))
+def bench(builder, emulator, context):
+    return Bench(Core(emulator.path / LIBRARY), tools_in(builder), context.store, context.log("listing"))
 
 
 @pytest.fixture(scope="session")
-def triton(place):
+def triton(context):
     """``triton("3.9.0")``: a folder with that release, from the store if it is there."""
 
     def install(release):
@@ -47,16 +48,16 @@ def triton(place):
 
         def make(out):
             argv = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-            run([*argv, "--require-hashes", "--target", out, "-r", locked], log=place.log("triton"))
+            run([*argv, "--require-hashes", "--target", out, "-r", locked], log=context.log("triton"))
             return {}
 
-        return place.store.get_or_make("triton", inputs, make).path
+        return context.store.get_or_make("triton", inputs, make).path
 
     return install
 
 
 @pytest.fixture(scope="session")
-def peers(triton, place):
+def peers(triton, context):
     """``peers(arch)``: a folder with the peer's code objects and launches; causal ones in ``causal``."""
 
     def build(arch):
@@ -65,21 +66,21 @@ def peers(triton, place):
         inputs = {"sources": sources, "triton": package.name, "arch": arch}
 
         def make(out):
-            # Nothing of the user's own Triton settings, and no cache between the two.
+            # None of the user's own Triton settings, and no cache shared between the releases.
             env = {name: value for name, value in os.environ.items() if not name.startswith("TRITON_")}
             env |= {"PYTHONPATH": str(package), "TRITON_CACHE_DIR": str(out / "cache")}
             argv = [sys.executable, HERE / "peer.py", "--arch", arch, "--out", out]
-            run(argv, env=env, log=place.log(f"triton-{arch}"))
+            run(argv, env=env, log=context.log(f"triton-{arch}"))
             return {}
 
-        return place.store.get_or_make("triton-peer", inputs, make).path
+        return context.store.get_or_make("triton-peer", inputs, make).path
 
     return build
 
 
 @pytest.fixture(scope="session")
 def modelled(bench):
-    """``modelled(folder)``: both models for the code objects of ``HEAD_DIMS`` right in a folder, once."""
+    """``modelled(folder)``: both models for a folder's own code objects of ``HEAD_DIMS``; cached."""
     known = {}
 
     def rows(folder):
@@ -93,7 +94,7 @@ def modelled(bench):
 
 
 class Kernel:
-    """A kernel of the peer, to be run with any arguments; ``rows`` of its own tensors to a workgroup."""
+    """A kernel of the peer, for any arguments; a workgroup has ``rows`` of its own tensors."""
 
     def __init__(self, path, arch, bench):
         self.machine = subjects((CodeObject(arch, path.read_bytes()),), bench)[0].machine

@@ -1,4 +1,4 @@
-"""Attention's gradients in plain Python: float64, and as plain operations in the tensors' type."""
+"""Attention's gradients in plain Python: float64, and rounded like plain operations of the tensors' type."""
 
 import math
 import operator
@@ -7,7 +7,7 @@ from wheel_builder.emulator.formats import rounded
 
 
 def gradients(q, k, v, dout, scale, dtype=""):
-    """dq, dk and dv of one head from rows of numbers; with a dtype every tensor is rounded to it."""
+    """dq, dk and dv of one head, from lists of rows; with a dtype every tensor is rounded to it."""
 
     def keep(rows):
         return [rounded(row, dtype) for row in rows] if dtype else rows
@@ -23,7 +23,7 @@ def gradients(q, k, v, dout, scale, dtype=""):
 
 
 def product(rows, others):
-    """All dot products of a row with another."""
+    """All dot products of the rows of one with the rows of the other."""
     return [[sum(map(operator.mul, row, other)) for other in others] for row in rows]
 
 

@@ -1,4 +1,4 @@
-"""Cross-compiles the Triton peer without a GPU: run by a Python that has the released triton, nothing else.
+"""Cross-compiles the Triton peer without a GPU; the Python that runs it needs only the released triton.
 
     python peer.py --arch gfx942 --out DIR
 
@@ -36,7 +36,7 @@ PRODUCTS = {"fwd": 2, "bwd_delta": 0, "bwd_dkdv": 4, "bwd_dq": 3}
 
 @dataclass(frozen=True)
 class Case:
-    """One kernel to compile: queries and keys of a tile, and warps; and the workgroups of it to model."""
+    """One kernel to compile: its tile's queries and keys, its warps, and the workgroups to model."""
 
     op: str
     head_dim: int
@@ -50,7 +50,7 @@ class Case:
 
     @property
     def rows(self) -> int:
-        """Of queries (for dK and dV: of keys) that a workgroup has."""
+        """Rows of queries (for dK and dV: of keys) per workgroup."""
         return self.block_n if self.op == "bwd_dkdv" else self.block_m
 
     @property
@@ -77,7 +77,7 @@ class Case:
 
 
 def plan(arch: str) -> list[Case]:
-    """The kernels for the table; of causal ones the last workgroup, whose rows see the most keys."""
+    """The kernels for the table; for causal ones the last workgroup, whose rows see the most keys."""
     dtypes, dims = ("fp16", "bf16"), (64, 128)
     cases = [Case("fwd", d, *TILES["fwd"][arch][d], dtype=t) for t in dtypes for d in dims]
     tiles = TILES["fwd causal"][arch]
@@ -143,7 +143,7 @@ TILES = {
 
 
 def arguments(case: Case) -> list[dict]:
-    """The launch's arguments.  Without the forward's results, lse and delta have values of their size."""
+    """The launch's arguments.  lse and delta are no forward's, but values of a realistic size."""
     n, d = case.seqlen, case.head_dim
     scale = d**-0.5
 

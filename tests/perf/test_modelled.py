@@ -1,13 +1,13 @@
-"""The modelled figures, to the digit: our kernels beside the peer's, and the model's own error."""
+"""The modelled figures, exact to the digit: our kernels beside the peer's, and the model's own error."""
 
 from pathlib import Path
 
 import pytest
 
 from tests.perf.conftest import ARCHS, MAX_MIB
-from wheel_builder.perf.command import model
 from wheel_builder.perf.counters import NOT_MODELLED, PUBLISHED, Causal, comparison, through
 from wheel_builder.perf.table import table
+from wheel_builder.pipeline.perf import model
 
 # The launches for counters in peer.py: keys, and the tiles of queries that are modelled.
 SEQLEN, TILES = 2048, (3, 15)
@@ -19,7 +19,7 @@ REFERENCE = {
     ("gfx1030", 64): (245_396, 186), ("gfx1030", 128): (112_975, 181),
     ("gfx1100", 64): (35_412, 352), ("gfx1100", 128): (65_096, 393),
 }  # fmt: skip
-# What forwards are to reach: FLOP per clock and compute unit by the busy bound.
+# The target for forwards: FLOP per clock and compute unit by the busy bound.
 TARGETS = {
     ("gfx908", "fp16", 64): 1015, ("gfx908", "fp16", 128): 1015,
     ("gfx908", "bf16", 64): 505, ("gfx908", "bf16", 128): 505,
@@ -34,7 +34,7 @@ GOLDEN = Path(__file__).with_name("golden")
 
 
 def same(found, name, folder):
-    """Whether the text is the golden file's; if not, says where the new text is."""
+    """Check that the text is the golden file's; if not, the failure says where the new text is."""
     new = folder / name
     new.write_text(found)
     wanted = (GOLDEN / name).read_text() if (GOLDEN / name).exists() else ""
@@ -42,14 +42,14 @@ def same(found, name, folder):
 
 
 def the(rows, op, dtype, head_dim):
-    """The one row of a kernel."""
+    """A kernel's only row."""
     (row,) = (row for row in rows if (row.op, row.dtype, row.head_dim) == (op, dtype, head_dim))
     return row
 
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_figures_of_one_kernel(bench, device_code, arch):
-    """What the normal run has time for: the rest is with --full."""
+    """The normal run has time for one kernel of each arch; --full has the rest."""
     rows = [
         row.split() for row in table(model(device_code(arch) / QUICK, bench, max_mib=MAX_MIB)).splitlines()
     ]
@@ -71,7 +71,7 @@ def test_figures(modelled, peers, device_code, arch, tmp_path):
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 @pytest.mark.parametrize("arch", ARCHS)
 def test_forwards_beat_the_peer(modelled, peers, device_code, arch, dtype, head_dim, op):
-    """By a quarter in the schedule; by the busy bound they are at least as good."""
+    """By a quarter in the schedule; in the busy bound they are at least as good."""
     mine = the(modelled(device_code(arch)), op, dtype, head_dim)
     theirs = the(modelled(peers(arch)), op, dtype, head_dim)
     assert mine.schedule_flop >= 1.25 * theirs.schedule_flop
@@ -88,7 +88,7 @@ def test_forwards_reach_their_targets(modelled, device_code, arch, dtype, head_d
 @pytest.mark.full
 @pytest.mark.parametrize(("arch", "head_dim"), REFERENCE)
 def test_the_busy_bound_agrees_with_another_emulator(modelled, peers, arch, head_dim):
-    """Within what two texts of one algorithm differ by: 7 % of instructions (spills), 2 % of the bound."""
+    """Two implementations of one algorithm may differ: 7 % of instructions (spills), 2 % of the bound."""
     (row,) = (row for row in modelled(peers(arch) / "reference") if row.head_dim == head_dim)
     executed, flop = REFERENCE[arch, head_dim]
     assert row.executed == pytest.approx(executed, rel=0.07)
@@ -98,7 +98,7 @@ def test_the_busy_bound_agrees_with_another_emulator(modelled, peers, arch, head
 @pytest.mark.full
 @pytest.mark.parametrize(("arch", "head_dim"), [("gfx1100", 128), ("gfx1030", 64)])
 def test_the_schedule_sees_spills_that_the_busy_bound_does_not(modelled, peers, arch, head_dim):
-    """The peer at its best tile, with hardly any, against a tile with hundreds of them."""
+    """The peer at its best tile, with hardly any spills, against a tile with hundreds."""
     best = the(modelled(peers(arch)), "fwd", "fp16", head_dim)
     (spilling,) = (row for row in modelled(peers(arch) / "reference") if row.head_dim == head_dim)
     assert best.taken.vgpr_spills < 10 < 300 < spilling.taken.vgpr_spills
@@ -118,7 +118,7 @@ def test_the_error_against_published_counters(modelled, peers, tmp_path):
 
 
 def causal(near, far):
-    """A kernel from two of its workgroups, those of ``TILES``."""
+    """A causal kernel, from the two workgroups in ``TILES``."""
     rows = tuple(zip(TILES, (near, far), strict=True))
     return Causal(
         rows=SEQLEN // near.workgroups,

@@ -1,6 +1,6 @@
-"""The peer computes attention and its gradients: executed on an ISA emulator, on no GPU, against float64.
+"""The peer computes attention and its gradients: executed on an ISA emulator, not on a GPU, against float64.
 
-Numerics rule: |out - ref| <= factor x max|lowprec - ref| + a tiny absolute term.
+Held to the numerics rule of our own kernels (wheel_builder/emulator/rule.py).
 """
 
 import functools
@@ -10,14 +10,13 @@ import random
 import pytest
 
 from tests.perf.conftest import ARCHS
-from tests.perf.gradients import columns, gradients
-from wheel_builder.emulator.attention import FACTOR, TINY
+from tests.perf.gradients import columns, gradients, product
 from wheel_builder.emulator.formats import decode, encode, rounded
 from wheel_builder.emulator.machine import Options
 from wheel_builder.emulator.memory import Memory, f32, i32, memories, pack_arguments
 from wheel_builder.emulator.reference import attend, dot
+from wheel_builder.emulator.rule import GRADIENT_FACTOR, OUT_FACTOR, WEIGHT_ROUNDINGS, allowed
 
-GRADIENT_FACTOR = 3.0
 SEQLEN = 128  # a multiple of every tile, and at least two tiles of keys
 LOG2E = math.log2(math.e)
 HIDDEN = (b"\0" * 8, b"\0" * 8)  # addresses of Triton's own scratch buffers, unused
@@ -25,7 +24,7 @@ HIDDEN = (b"\0" * 8, b"\0" * 8)  # addresses of Triton's own scratch buffers, un
 
 @functools.cache
 def tensors(dtype, head_dim):
-    """q, k, v and dout as rows of numbers that the dtype has."""
+    """q, k, v and dout as rows of numbers that the dtype can represent."""
     draw = random.Random(7)
 
     def rows():
@@ -43,7 +42,7 @@ def output(head_dim, name):
 
 
 def call(kernel, *arguments):
-    """Run the whole grid; whatever the emulator finds wrong fails the test."""
+    """Run the whole grid; any finding of the emulator fails the test."""
     packed = pack_arguments([*arguments, *HIDDEN])
     options = Options(checks=("race", "barrier"))
     result = kernel.machine.run(
@@ -53,12 +52,21 @@ def call(kernel, *arguments):
     result.raise_on_findings()
 
 
-def check(found, exact, low, dtype, factor):
-    """``found`` memory against rows of numbers."""
+def check(found, exact, low, dtype, **rule):
+    """Compare ``found`` memory with rows of numbers."""
     exact, low = ([x for row in rows for x in row] for rows in (exact, low))
-    allowed = factor * max(map(abs, map(float.__sub__, exact, low))) + TINY[dtype]
-    worst = max(abs(a - b) for a, b in zip(decode(found.read(), dtype), exact, strict=True))
-    assert worst <= allowed
+    plain, worst = (max(map(abs, map(float.__sub__, exact, x))) for x in (low, decode(found.read(), dtype)))
+    assert worst <= allowed(plain, **rule)
+
+
+def largest(rows):
+    return max(abs(x) for row in rows for x in row)
+
+
+def gradient_sizes(q, k, v, dout, scale):
+    """What the weights of dq, dk and dv multiply, at most."""
+    dp = largest(product(*([[abs(x) for x in row] for row in rows] for rows in (dout, v)))) * scale
+    return dp * largest(k), dp * largest(q), largest(dout)
 
 
 @functools.cache
@@ -93,7 +101,8 @@ def test_forward(peer_kernel, arch, causal, dtype, head_dim):
     name = "fwd_causal" if causal else "fwd"
     out, lse = forward(peer_kernel(arch, f"{name}_{dtype}_d{head_dim}"), dtype, head_dim)
     exact, low = (forward_reference(dtype, head_dim, causal, which) for which in (False, True))
-    check(out, [row.out for row in exact], [row.out for row in low], dtype, FACTOR)
+    rule = {"terms": SEQLEN, "largest": largest(tensors(dtype, head_dim)[2]), "factor": OUT_FACTOR}
+    check(out, [row.out for row in exact], [row.out for row in low], dtype, **rule)
     assert lse.values("f") == pytest.approx([row.lse * LOG2E for row in exact], rel=1e-5)
 
 
@@ -113,8 +122,9 @@ def test_backward(peer_kernel, arch, head_dim):
     call(peer_kernel(arch, f"bwd_dkdv_{dtype}_d{head_dim}"), q, k, v, dout, lse, delta, dk, dv, *sizes)
     call(peer_kernel(arch, f"bwd_dq_{dtype}_d{head_dim}"), q, k, v, dout, lse, delta, dq, *sizes)
     exact, low = (gradient_reference(dtype, head_dim, which) for which in (False, True))
-    for found, want, plain in zip((dq, dk, dv), exact, low, strict=True):
-        check(found, want, plain, dtype, GRADIENT_FACTOR)
+    sizes = gradient_sizes(*tensors(dtype, head_dim), scale)
+    for found, want, plain, size in zip((dq, dk, dv), exact, low, sizes, strict=True):
+        check(found, want, plain, dtype, terms=WEIGHT_ROUNDINGS, largest=size, factor=GRADIENT_FACTOR)
 
 
 def test_the_gradients_are_those_of_finite_differences():

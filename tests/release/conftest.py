@@ -4,17 +4,18 @@ import subprocess
 
 import pytest
 
-from tests.conftest import CHECKOUT
+from tests.conftest import CHECKOUT, alone
 
 
 class Release:
-    """One run of ``scripts/release`` as a user types it."""
+    """A run of ``scripts/release`` as a user types it."""
 
     def __init__(self, index, *more):
-        done = subprocess.run(
-            ["scripts/release", "--index", str(index), *more],
-            cwd=CHECKOUT, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        with alone("release"):  # two would write the same files of dist/ at once
+            done = subprocess.run(
+                ["scripts/release", "--index", str(index), *more],
+                cwd=CHECKOUT, capture_output=True, text=True, check=False,
+            )  # fmt: skip
         self.index, self.status, self.out, self.err = index, done.returncode, done.stdout, done.stderr
 
     def says(self, word):
@@ -36,8 +37,8 @@ def release(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def record(release, place):
+def record(release, context):
     """The verify stage's record of the released wheel."""
-    records = [json.loads(p.read_text()) for p in (place.build / "verify").glob("*/record.json")]
+    records = [json.loads(p.read_text()) for p in (context.build / "verify").glob("*/record.json")]
     [found] = [r for r in records if r["sha256"] == release.says("sha256")]
     return found

@@ -1,13 +1,13 @@
-"""A command line with one command, which compiles device code into a folder: the test interrupts it."""
+"""A command line whose only command compiles device code into a folder; the test interrupts it."""
 
 import sys
 from pathlib import Path
 
 from tests.conftest import CHECKOUT
-from wheel_builder.cli import Command
-from wheel_builder.cli import main as cli_main
-from wheel_builder.stages.device_code import compile_arch
-from wheel_builder.store import Artifact, Store
+from wheel_builder.base.store import Artifact, Store
+from wheel_builder.build.device_code import compile_arch
+from wheel_builder.cli.main import Command
+from wheel_builder.cli.main import main as cli_main
 
 
 def main():

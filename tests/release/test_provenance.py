@@ -9,13 +9,13 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 from tests.conftest import CHECKOUT
-from wheel_builder.attest import verify_provenance
-from wheel_builder.errors import ProvenanceError, RebuildError
-from wheel_builder.provenance import read_provenance
-from wheel_builder.rebuild import rebuild
-from wheel_builder.records import provenance_path, record_path
-from wheel_builder.sbom import FILE
-from wheel_builder.wheelfile import read_wheel
+from wheel_builder.base.errors import ProvenanceError, RebuildError
+from wheel_builder.build.sbom import FILE
+from wheel_builder.files.wheelfile import read_wheel
+from wheel_builder.provenance.attest import verify_provenance
+from wheel_builder.provenance.provenance import read_provenance
+from wheel_builder.provenance.rebuild import rebuild
+from wheel_builder.provenance.records import provenance_path, record_path
 
 pytestmark = pytest.mark.container
 CHANGED = "recipe: it was built from sources that differ from their commit"
@@ -27,7 +27,7 @@ def statement(release):
 
 
 def is_clean():
-    """Whether the checkout's sources are its commit's, as a statement asks for."""
+    """Whether the checkout has no changes to the sources that a statement covers."""
     argv = ["git", "status", "--porcelain", "--", "kernels", "wheel_builder", "dockerfiles", "matrix.yaml"]
     argv += ["pyproject.toml", "LICENSE"]
     return not subprocess.run(argv, cwd=CHECKOUT, check=True, capture_output=True, text=True).stdout
@@ -46,7 +46,7 @@ def test_the_library_was_loaded_beside_the_real_runtime(record):
 
 
 def test_the_statement_agrees_with_all_there_is(release, statement):
-    """In a checkout with changes that is the one fault, and it is told."""
+    """In a checkout with changes, these are the only fault reported."""
     if is_clean():
         said = verify_provenance(release.wheel, CHECKOUT)
         assert f"commit     {statement.commit}" in said

@@ -1,4 +1,4 @@
-"""The main job end to end: ``scripts/release`` on real input, what it says, leaves, and does again."""
+"""The main job end to end: ``scripts/release`` on real input: its output, its files, and a second run."""
 
 import hashlib
 import json
@@ -14,20 +14,21 @@ from dataclasses import replace
 import pytest
 
 from tests.conftest import CHECKOUT
-from wheel_builder.docker import OWNER_LABEL
-from wheel_builder.errors import PublishError
-from wheel_builder.index_check import verify_index
-from wheel_builder.matrix import load_matrix
-from wheel_builder.pipeline import build_wheel, compile_device_code, publish_files
-from wheel_builder.progress import Progress
-from wheel_builder.records import record_path
-from wheel_builder.support_table import planned_kernels
-from wheel_builder.verification import audit_file
+from wheel_builder.base.archs import known_archs
+from wheel_builder.base.errors import PublishError
+from wheel_builder.images.docker import OWNER_LABEL
+from wheel_builder.index.check import verify_index
+from wheel_builder.matrix.reading import load_matrix
+from wheel_builder.matrix.support_table import planned_kernels
+from wheel_builder.pipeline.progress import Progress
+from wheel_builder.pipeline.release import build_wheel, compile_device_code, publish_files
+from wheel_builder.pipeline.verification import audit_file
+from wheel_builder.provenance.records import record_path
 
 from .conftest import Release
 
 pytestmark = pytest.mark.container
-ARCHS = ["gfx908", "gfx942", "gfx1030", "gfx1100"]
+ARCHS = list(known_archs())
 
 
 def test_the_summary_is_about_the_wheel_that_is_there(release):
@@ -42,7 +43,7 @@ def test_the_summary_is_about_the_wheel_that_is_there(release):
 
 
 def test_the_printed_line_installs_the_wheel(release, tmp_path):
-    """pip takes the line as printed; --target keeps this environment as it is."""
+    """pip accepts the line as printed; --target leaves this environment unchanged."""
     pip, verb, *rest = release.says("install").split()
     assert (pip, verb) == ("pip", "install")
     subprocess.run(
@@ -100,7 +101,7 @@ def test_a_rerun_with_nothing_to_do_takes_seconds(release):
         "publish",
     ):
         assert f"{step} … skipped" in again.err
-    # Not a benchmark: a stage that ran again would take more than this on any machine.
+    # Not a benchmark: a stage that ran again would take longer than this on any machine.
     assert time.monotonic() - begin < 60
 
 
@@ -118,19 +119,22 @@ def test_a_wrong_name_is_refused_in_words(tmp_path):
     assert "unknown arch 'gfx110': did you mean gfx1100?" in wrong.err
 
 
-def test_two_clean_builds_give_the_same_wheel(release, builder, job, package, place, tmp_path):
-    """Device code and wheel made once more from nothing, in another folder."""
-    other = replace(place, build=tmp_path / "build")
+def test_two_clean_builds_give_the_same_wheel(release, builder, job, package, context, tmp_path, request):
+    """The wheel made once more from nothing, in another folder; device code of all archs with --full only."""
+    other = replace(context, build=tmp_path / "build")
+    archs = job.archs if request.config.getoption("--full") else ("gfx942", "gfx1100")
     with (tmp_path / "progress").open("w") as stream, Progress([], stream, tmp_path / "history") as progress:
-        codes = compile_device_code(job, builder, other, progress)
-        built = build_wheel(job, package, builder, codes, other, progress)
-    assert not any(code.reused for code in (*codes, built))
+        again = compile_device_code(replace(job, archs=archs), builder, other, progress)
+        codes = dict(zip(job.archs, compile_device_code(job, builder, context, progress), strict=True))
+        codes |= dict(zip(archs, again, strict=True))
+        built = build_wheel(job, package, builder, tuple(codes.values()), other, progress)
+    assert not any(code.reused for code in (*again, built))
     assert built.facts["sha256"] == release.says("sha256")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_build_leaves_nothing_half_done(builder, tmp_path, number):
-    """The compiler is stopped in its container; the stage's folder is gone and the container too."""
+    """The compiler is stopped in its container; the stage's folder and the container are gone afterwards."""
     build = tmp_path / "build"
     code = "from tests.release import interrupted; interrupted.main()"
     child = subprocess.Popen(

@@ -7,8 +7,8 @@ import subprocess
 import pytest
 
 from tests.conftest import CHECKOUT
-from wheel_builder.image_size import BUDGET_MIB, MIB
-from wheel_builder.stages.runtime_image import build_runtime_image
+from wheel_builder.build.runtime_image import build_runtime_image
+from wheel_builder.images.size import BUDGET_MIB, MIB
 
 pytestmark = pytest.mark.container
 ATTEND = """
@@ -19,23 +19,23 @@ print(tuple(flash_attn_rocm.flash_attn_func(q, q, q).shape))
 """
 
 
-def built(release, job, package, place, *, slim):
-    logs = place.log("image-runtime").parent
+def built(release, job, package, context, *, slim):
+    logs = context.log("image-runtime").parent
     return build_runtime_image(
-        job, release.wheel, place.store, package=package, checkout=CHECKOUT, logs=logs, slim=slim
+        job, release.wheel, context.store, package=package, checkout=CHECKOUT, logs=logs, slim=slim
     ).facts
 
 
 @pytest.fixture(scope="module")
-def image(release, job, package, place):
+def image(release, job, package, context):
     """The runtime image's facts."""
-    return built(release, job, package, place, slim=False)
+    return built(release, job, package, context, slim=False)
 
 
 @pytest.fixture(scope="module")
-def slim(release, job, package, place):
+def slim(release, job, package, context):
     """The facts of the image without torch."""
-    return built(release, job, package, place, slim=True)
+    return built(release, job, package, context, slim=True)
 
 
 def docker_run(image, *argv):
@@ -99,7 +99,7 @@ def test_it_is_healthy_by_its_own_check(kind, request):
 
 
 def test_a_damaged_wheel_is_not_healthy(image):
-    """The check imports the wheel: here a module of the same name without content stands before it."""
+    """The check imports the wheel: here an empty module of the same name shadows it."""
     damage = "mkdir -p /tmp/flash_attn_rocm; echo 'raise ImportError' >/tmp/flash_attn_rocm/__init__.py"
     argv = ["sh", "-c", f"{damage}; PYTHONPATH=/tmp rocm-fa-healthy"]
     done = subprocess.run(
@@ -116,7 +116,7 @@ def test_the_slim_image_has_no_torch_and_says_so(slim):
 
 
 def test_the_groups_of_devices_are_given_as_numbers(image):
-    """As the compose example and the README do: names of groups differ, or are missing in the image."""
+    """As in the compose example and the README, because group names differ or are missing in the image."""
     argv = [
         "docker",
         "run",

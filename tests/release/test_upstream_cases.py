@@ -1,4 +1,4 @@
-"""All of upstream's cases on the emulator, on every arch, which takes long (see tests/upstream.py)."""
+"""All of upstream's cases on the emulator, on every arch, which takes a long time (see tests/upstream.py)."""
 
 import os
 import subprocess

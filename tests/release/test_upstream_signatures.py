@@ -1,4 +1,4 @@
-"""The signatures that the wheel's tests know are those of the published source distribution."""
+"""The signatures in the wheel's tests are those of the published source distribution."""
 
 import ast
 import json
@@ -31,7 +31,7 @@ def parameters(arguments):
 def published(tmp_path):
     """The module of upstream's source distribution, which pip unpacks and which is not built.
 
-    To learn the metadata pip runs its setup.py, which may fail, as it wants PyTorch: what was unpacked stays.
+    For the metadata pip runs its setup.py, which may fail because it needs PyTorch; the unpacked files stay.
     """
     version = json.loads(TABLE.read_text())["flash_attn"]
     argv = [

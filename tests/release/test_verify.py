@@ -1,4 +1,4 @@
-"""What the release's verification rests on, shown on the released wheel itself."""
+"""The assumptions of the release's verification, checked on the released wheel."""
 
 import re
 import zipfile
@@ -9,20 +9,21 @@ import pytest
 
 from tests.conftest import CHECKOUT
 from tests.wheels import write_wheel
-from wheel_builder.audit_rules import LIBRARY as HOST_LIBRARY
-from wheel_builder.elf import read_elf
-from wheel_builder.errors import VerifyError
-from wheel_builder.stages.emulated import run_emulated
-from wheel_builder.stages.static import disassemble_wheel
-from wheel_builder.standin.container import LIBRARY
-from wheel_builder.support_table import planned_kernels
-from wheel_builder.wheelfile import read_wheel
+from wheel_builder.base.archs import known_archs
+from wheel_builder.base.errors import VerifyError
+from wheel_builder.fake_hip.container import LIBRARY
+from wheel_builder.files.elf import read_elf
+from wheel_builder.files.library import LIBRARY as HOST_LIBRARY
+from wheel_builder.files.wheelfile import read_wheel
+from wheel_builder.matrix.support_table import planned_kernels
+from wheel_builder.static_checks.stage import disassemble_wheel
+from wheel_builder.verify.numerics import run_emulated
 
 pytestmark = pytest.mark.container
-ARCHS = ["gfx908", "gfx942", "gfx1030", "gfx1100"]
-CONTROLS = ("fa_standin_", "emu_")
-# Words without which no library could ask for its own tests.
-WORDS_OF_TESTS = (b"standin", b"stand-in", b"emulat", b"pytest", b"unittest", b"FA_TEST")
+ARCHS = list(known_archs())
+CONTROLS = ("fa_fake_hip_", "emu_")
+# A library that recognises tests would have to contain one of these words.
+WORDS_OF_TESTS = (b"fake_hip", b"fake HIP runtime", b"emulat", b"pytest", b"unittest", b"FA_TEST")
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def host_library(release):
         return archive.read(HOST_LIBRARY)
 
 
-def test_the_standin_has_exactly_the_entry_points_that_the_library_calls(host_library, emulator):
+def test_the_fake_hip_has_exactly_the_entry_points_that_the_library_calls(host_library, emulator):
     exported = read_elf((emulator.path / LIBRARY).read_bytes()).exported
     called = [symbol for symbol in read_elf(host_library).undefined if symbol.name.startswith("hip")]
     assert all(symbol.weak for symbol in called)
@@ -45,7 +46,7 @@ def test_the_shipped_library_holds_no_test_branch(host_library):
 
 @dataclass(frozen=True)
 class Damage:
-    """The first instruction that matches becomes another one of the same length."""
+    """Replaces the first instruction that matches by another of the same length."""
 
     instruction: str
     edit: Callable[[bytes], bytes]
@@ -62,7 +63,7 @@ INSTRUCTION = re.compile(r"// 0000(\w{8}): ([0-9A-F ]+)$")
 
 
 def damaged(wheel, arch, damage, disassembly, folder):
-    """A wheel like ``wheel`` in which the damage is done to the first of the arch's code objects."""
+    """A copy of ``wheel`` with the damage done to the first of the arch's code objects."""
     files = dict(read_wheel(wheel, max_mib=64).files)
     code, listing = next(
         (path.read_bytes(), path.with_suffix(".s").read_text())
@@ -74,7 +75,7 @@ def damaged(wheel, arch, damage, disassembly, folder):
     after = damage.edit(before)
     assert after != before
     assert len(after) == len(before)
-    # Kernels lie in the file as in memory, 0x1000 apart: the page of the segment before them.
+    # Code is in the file as in memory, but 0x1000 lower: the page of the segment before it.
     at = int(address, 16) - 0x1000
     assert code[at : at + len(before)] == before
     edited = code[:at] + after + code[at + len(before) :]
@@ -87,20 +88,22 @@ def damaged(wheel, arch, damage, disassembly, folder):
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize(
     "damage",
-    # The first shows in few cases on some archs: minutes.
+    # On some archs few cases reveal the first damage, which takes minutes.
     [pytest.param(name, marks=[pytest.mark.full] if "exponential" in name else []) for name in DAMAGES],
 )
 def test_a_wheel_with_one_wrong_instruction_does_not_pass(
-    release, arch, damage, builder, verifier, emulator, place, tmp_path
+    release, arch, damage, builder, verifier, emulator, context, tmp_path
 ):
     log = tmp_path / "log"
-    kept = {"store": place.store, "log": log}
+    kept = {"store": context.store, "log": log}
     sound = disassemble_wheel(release.wheel, builder, **kept)
     wheel = damaged(release.wheel, arch, DAMAGES[damage], sound, tmp_path)
-    with pytest.raises(VerifyError, match="failed emulated's tests in the verify container"):
+    with pytest.raises(VerifyError, match="failed numerics's tests in the verify container"):
         run_emulated(
             wheel, arch, planned_kernels(CHECKOUT, [arch])[arch], image=verifier,
-            standin=emulator, disassembly=disassemble_wheel(wheel, builder, **kept),
-            checkout=place.checkout, jobs=place.jobs, **kept,
+            fake_hip=emulator, disassembly=disassemble_wheel(wheel, builder, **kept),
+            checkout=context.checkout, jobs=context.jobs, most_failures=1, **kept,
         )  # fmt: skip
-    assert re.search(r"against float64, allowed|\[stand-in: \w+-race|\[stand-in: uninit", log.read_text())
+    assert re.search(
+        r"against float64, allowed|\[fake HIP runtime: \w+-race|\[fake HIP runtime: uninit", log.read_text()
+    )

@@ -1,6 +1,6 @@
-"""The release workflow, run: each job's commands in a checkout of its own, with only what jobs hand on.
+"""The release workflow's jobs, each run in its own checkout with only what earlier jobs hand on.
 
-What GitHub's actions do for a job (artefacts, cache) is done here as simply as possible.
+Artefacts and cache, which GitHub's actions provide, are folders here.
 """
 
 import fnmatch
@@ -14,9 +14,9 @@ import pytest
 
 from tests.conftest import CHECKOUT
 from tests.workflows import filled, job_of
-from wheel_builder.handover import give
-from wheel_builder.stages.image import build_image
-from wheel_builder.store import Store
+from wheel_builder.base.store import Store
+from wheel_builder.images.handover import give
+from wheel_builder.images.stages import build_image
 
 pytestmark = pytest.mark.container
 LEFT_OUT = ("checkout@", "attest-build-provenance@", "upload-pages-artifact@")
@@ -32,7 +32,7 @@ class Runner:
         subprocess.run(["git", "init", "--quiet", "--bare", self.remote], check=True)
 
     def run(self, name, row=None):
-        """Run a job; the folder that it worked in."""
+        """Run a job; returns its working folder."""
         values = self.values | {f"matrix.{key}": value for key, value in (row or {}).items()}
         folder = self._checkout(f"{name}-{len(list(self.root.iterdir()))}")
         for step in job_of("release.yml", name).steps:
@@ -43,26 +43,28 @@ class Runner:
         return folder
 
     def _checkout(self, name):
-        listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
-        files = subprocess.run(listed, cwd=CHECKOUT, check=True, capture_output=True, text=True).stdout
         folder = self.root / name
-        for file in filter(None, files.split("\0")):
-            if (CHECKOUT / file).is_file():
-                (folder / file).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(CHECKOUT / file, folder / file)
+        subprocess.run(["git", "clone", "--quiet", CHECKOUT, folder], check=True)
+        subprocess.run(["git", "remote", "set-url", "origin", self.remote], cwd=folder, check=True)
         (folder / ".venv").symlink_to(sys.prefix)
-        subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
-        subprocess.run(["git", "remote", "add", "origin", self.remote], cwd=folder, check=True)
-        # The same commit in each: statements name it.
-        subprocess.run(["git", "add", "--all"], cwd=folder, check=True)
-        who = ["-c", "user.name=test", "-c", "user.email=test@localhost"]
-        env = os.environ | {"GIT_AUTHOR_DATE": "@0 +0000", "GIT_COMMITTER_DATE": "@0 +0000"}
-        subprocess.run(["git", *who, "commit", "--quiet", "--message=test"], cwd=folder, env=env, check=True)
+        if changed := changed_files():
+            for file in changed:
+                (folder / file).unlink(missing_ok=True)
+                if (CHECKOUT / file).is_file():
+                    (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy2(CHECKOUT / file, folder / file)
+            # The same commit in each checkout, because statements name it.
+            subprocess.run(["git", "add", "--all"], cwd=folder, check=True)
+            who = ["-c", "user.name=test", "-c", "user.email=test@localhost"]
+            env = os.environ | {"GIT_AUTHOR_DATE": "@0 +0000", "GIT_COMMITTER_DATE": "@0 +0000"}
+            subprocess.run(
+                ["git", *who, "commit", "--quiet", "--message=test"], cwd=folder, env=env, check=True
+            )
         return folder
 
     def _command(self, step, folder, values):
         if step["run"].startswith("scripts/venv "):
-            return  # the tools are those that run this test
+            return  # the tools that run this test
         env = {key: filled(str(value), values) for key, value in step.get("env", {}).items()}
         output = folder / "github-output"
         done = subprocess.run(
@@ -92,6 +94,17 @@ class Runner:
                 _link(found, here)
 
 
+def changed_files():
+    """Files of the checkout that are not as its commit has them."""
+    listed = ["git", "ls-files", "--modified", "--deleted", "--others", "--exclude-standard", "-z"]
+    staged = ["git", "diff", "--cached", "--name-only", "--no-renames", "-z", "HEAD"]
+    found = (
+        subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True, text=True).stdout
+        for command in (listed, staged)
+    )
+    return sorted({file for files in found for file in files.split("\0") if file})
+
+
 def _link(source, target):
     shutil.copytree(source, target, copy_function=os.link, dirs_exist_ok=True)
 
@@ -103,11 +116,11 @@ def runner(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def cached(runner, engine, job, package, place, tmp_path_factory):
-    """The cache of a run before, which built the builder image from the same content."""
-    folder, store = tmp_path_factory.mktemp("cached"), Store(place.build)
-    build_image(job, package, store, logs=place.log("").parent)
-    give(store.used, folder, log=place.log("handover"))
+def cached(runner, engine, job, package, context, tmp_path_factory):
+    """The cache of an earlier run, which built the builder image from the same content."""
+    folder, store = tmp_path_factory.mktemp("cached"), Store(context.build)
+    build_image(job, package, store, logs=context.log("").parent)
+    give(store.used, folder, log=context.log("handover"))
     runner.run("plan")
     [row] = runner.outputs["image"]
     runner.cache[f"builder-{row['image']}"] = folder
@@ -116,7 +129,7 @@ def cached(runner, engine, job, package, place, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def wheel(runner, cached):
-    """The one wheel that jobs image, device-code and wheel make of the plan."""
+    """The wheel that the jobs image, device-code and wheel make from the plan."""
     image = runner.run("image", cached)
     assert not (image / "build" / "builder-wheels").exists(), "the cached image was built again"
     for row in runner.outputs["device"]:
@@ -159,6 +172,10 @@ def test_the_released_wheels_are_published_to_the_branch(runner, release, engine
     for file in wheel.parent.glob(f"{wheel.name}*"):
         shutil.copy2(file, verified)
     runner.artefacts["verified-rocm7.2"] = verified
+    if changed_files():
+        with pytest.raises(AssertionError, match="build it from a commit without changes"):
+            runner.run("rehearse")
+        return
     rehearsed = runner.run("rehearse")
     listed = ["git", "ls-tree", "-r", "--name-only", "index"]
     assert subprocess.run(listed, cwd=runner.remote, check=False, capture_output=True).returncode != 0

@@ -1,4 +1,4 @@
-"""The workflows against the command line and the plan: what they run exists, what they use is made."""
+"""The workflows against the command line and the plan: what they run and use exists."""
 
 import argparse
 import json
@@ -19,11 +19,11 @@ from tests.workflows import (
     load,
     words,
 )
-from wheel_builder.cli import _parser
-from wheel_builder.commands import COMMANDS
-from wheel_builder.matrix import load_matrix
-from wheel_builder.model import Selection
-from wheel_builder.plan import plan, to_github
+from wheel_builder.cli.commands import commands_for
+from wheel_builder.cli.main import _parser
+from wheel_builder.matrix.model import Selection
+from wheel_builder.matrix.plan import plan, to_github
+from wheel_builder.matrix.reading import load_matrix
 
 JOBS = all_jobs()
 FILES = sorted(file.name for file in FOLDER.glob("*.yml"))
@@ -47,6 +47,7 @@ OTHERS = (
     r"sudo -H bash \.ci/run",
     r"sudo -H scripts/test --full",
     r"scripts/test-on-gpu",
+    r"\.venv/bin/python -m tests\.mutation --of-the-day --count \d+",
     r"\.ci/index-branch (get|keep) index",
 )
 
@@ -91,7 +92,7 @@ def test_a_run_line_is_one_of_ours(job, step):
         program = command[{"bash": 3, "scripts/test": 2}.get(command[2], 0) if command[0] == "sudo" else 0]
         assert os.access(CHECKOUT / program, os.X_OK)
         return
-    args = _parser(COMMANDS).parse_args(command[3:])
+    args = _parser(commands_for([])).parse_args(command[3:])
     assert isinstance(args, argparse.Namespace)
     assert args.command == command[3]
 

@@ -23,7 +23,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True)
 def fresh_state(monkeypatch):
-    """Every test starts with the seed, the strictness and the unsaid warnings of a new process."""
+    """Every test starts like a new process: same seed, default strictness, no warning given yet."""
     torch.manual_seed(0)
     monkeypatch.delenv(_notice.STRICT_VARIABLE, raising=False)
     _notice.set_strict(None)
@@ -43,7 +43,7 @@ def qkv():
 
 @pytest.fixture
 def kernels_on(monkeypatch):
-    """``kernels_on(arch)``: from then on tensors in host memory go the way of a device of that arch."""
+    """``kernels_on(arch)``: from then on host memory is treated like the memory of a GPU of that arch."""
 
     def choose(arch):
         monkeypatch.setattr(_support.Machine, "host_memory_arch", staticmethod(lambda: arch))
@@ -69,7 +69,7 @@ def host_fwd():
     def append(*arguments):
         *tensors, q_out, interleaved, advances = arguments
         before = (*tensors[:8], None, *tensors[8:], interleaved, advances)
-        rotated, _ = torch.ops.flash_attn_rocm.reference_append(*before)
+        rotated, _ = torch.ops.flash_attn_rocm.pytorch_append(*before)
         if q_out is not None:
             q_out.copy_(rotated)
 

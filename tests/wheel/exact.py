@@ -1,47 +1,31 @@
-"""Attention in float64 and in plain low precision, written for the tests alone, and the rule that compares.
+"""Functions of batches and their gradients in float64 and in low precision, held to the numerics rule.
 
-The rule is upstream's: the largest error may be FACTOR times that of a plain low-precision implementation
-(2 for outputs, 3 for gradients), because that is what the dtype itself costs.  TINY covers cases in which the
-plain implementation happens to be exact; it is a hundredth of bf16's rounding step at 1.
+The textbook's attention is that of tests/textbook.py, the numbers are those of
+wheel_builder/emulator/rule.py: outputs 2 times, gradients 3 times what the plain computation loses.
 """
 
-import math
-
+import textbook
 import torch
 
-FACTOR_OUT, FACTOR_GRADIENT, TINY = 2.0, 3.0, 4e-5
+from wheel_builder.emulator.rule import GRADIENT_FACTOR, OUT_FACTOR, WEIGHT_ROUNDINGS, allowed
+
+RULES = textbook.Rules()
 
 
 def plain(
     q, k, v, *, causal=False, window=(-1, -1), softcap=0.0, slopes=None, scale=None, kept=None, most=None
 ):
-    """Attention as the textbook writes it, in the inputs' dtype; rows that see nothing give 0.
+    """out and the log-sum-exp of the textbook's attention in the inputs' dtype.
 
     q (batch, seqlen_q, nheads, headdim), k and v (batch, seqlen_k, nheads_k, headdim); ``kept`` (batch,
     nheads, seqlen_q, seqlen_k) multiplies the probabilities; ``most`` is the longest seqlen_k, from which on
-    a window has no bound.  Returns out and the log-sum-exp.
+    a window has no bound.
     """
-    group = q.shape[2] // k.shape[2]
-    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-    k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
-    scores = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
-    if softcap:
-        scores = softcap * torch.tanh(scores / softcap)
-    rows, keys = torch.arange(q.shape[2])[:, None], torch.arange(k.shape[2])[None]
-    distance = keys - rows - (k.shape[2] - q.shape[2])
-    if slopes is not None:
-        per_head = slopes.expand(q.shape[0], q.shape[1])[..., None, None]
-        scores = scores - (per_head * distance.abs()).to(scores.dtype)
-    limit = k.shape[2] if most is None else most
-    left, right = (w if 0 <= w < limit else math.inf for w in window)
-    visible = (distance >= -left) & (distance <= (0 if causal else right))
-    masked = scores.masked_fill(~visible, -math.inf)
-    seen = visible.any(-1)[:, None]
-    probabilities = torch.where(seen, torch.softmax(masked, -1), torch.zeros((), dtype=q.dtype))
-    if kept is not None:
-        probabilities = probabilities * kept.to(q.dtype)
-    lse = torch.where(seen[:, 0], torch.logsumexp(masked, -1), math.inf)
-    return (probabilities @ v).transpose(1, 2), lse
+    limit = k.shape[1] if most is None else most
+    left, right = (bound if 0 <= bound < limit else -1 for bound in window)
+    rules = textbook.Rules(left, 0 if causal else right, softcap, scale)
+    of_batch = None if slopes is None else slopes.expand(q.shape[0], q.shape[2])
+    return textbook.attention(q, k, v, rules, of_batch, kept)
 
 
 def run(attention, tensors, dtype, dout):
@@ -52,21 +36,38 @@ def run(attention, tensors, dtype, dout):
     return [out.detach(), *(x.grad for x in leaves)]
 
 
-def assert_close_enough(ours, low, exact):
-    """Outputs and then, if there are more, gradients."""
+def assert_close_enough(ours, low, exact, tensors, dout):
+    """Outputs and then, if there are more, gradients; of ``tensors`` q, k and v, and of ``dout``."""
     assert len(ours) == len(low) == len(exact) in {1, 2, 3, 4}
-    for name, factor, mine, theirs, truth in zip(
-        ("out", "dq", "dk", "dv"), (FACTOR_OUT, *[FACTOR_GRADIENT] * 3), ours, low, exact, strict=False
+    names = ("out", "dq", "dk", "dv")
+    bounds = (OUT_FACTOR, *[GRADIENT_FACTOR] * 3), sums(tensors, dout)
+    for name, factor, (terms, size), mine, theirs, truth in zip(
+        names, *bounds, ours, low, exact, strict=False
     ):
         assert mine.shape == truth.shape, name
         assert torch.isfinite(mine).all(), name
-        error, allowed = largest(mine, truth), factor * largest(theirs, truth) + TINY
-        assert error <= allowed, f"{name}: error {error}, allowed {allowed}"
+        error = largest(mine, truth)
+        bound = allowed(largest(theirs, truth), terms=terms, largest=size, factor=factor)
+        assert error <= bound, f"{name}: error {error}, allowed {bound}"
+
+
+def sums(tensors, dout):
+    """What fp32 may lose of out, dq, dk and dv: roundings, and of which magnitude."""
+    q, k, v, dout = (x.detach().double().abs() for x in (*tensors, dout))
+    dp = (dout.flatten(0, -2) @ v.flatten(0, -2).T).max() if dout.numel() and v.numel() else 0.0
+    q_most, k_most, v_most, dout_most = (textbook.largest(x) for x in (q, k, v, dout))
+    of_scores = float(dp) * q.shape[-1] ** -0.5
+    return (
+        (k.shape[-3], v_most),
+        (WEIGHT_ROUNDINGS, of_scores * k_most),
+        (WEIGHT_ROUNDINGS, of_scores * q_most),
+        (WEIGHT_ROUNDINGS, dout_most),
+    )
 
 
 def largest(found, truth):
     """The largest error; no element has none."""
-    return (found.double() - truth).abs().max().item() if truth.numel() else 0.0
+    return textbook.largest(found.double() - truth)
 
 
 def check(tensors, *, ours, reference):
@@ -75,4 +76,13 @@ def check(tensors, *, ours, reference):
     exact = run(reference, tensors, torch.float64, dout)
     low = run(reference, tensors, dtype, dout)
     assert all(torch.isfinite(x).all() for x in exact)
-    assert_close_enough(run(ours, tensors, dtype, dout), low, exact)
+    assert_close_enough(run(ours, tensors, dtype, dout), low, exact, tensors, dout)
+
+
+def assert_log_sum_exp(found, exact, tensors, rules=RULES):
+    """``found`` and ``exact`` are alike in shape; ``tensors`` are q and k."""
+    q, k = (x.detach().flatten(0, -3) for x in tensors)
+    size = textbook.magnitude(q, k, rules)
+    assert found.shape == exact.shape
+    shares = textbook.lse_shares(found, exact, size)
+    assert textbook.worst([0.0, *shares]) <= 1

@@ -121,7 +121,7 @@ def host_append():
     def append(*arguments):
         given = dict(zip(ARGUMENTS, arguments, strict=True))
         calls.append({name for name, value in given.items() if value is not None})
-        rotated, _ = torch.ops.flash_attn_rocm.reference_append(
+        rotated, _ = torch.ops.flash_attn_rocm.pytorch_append(
             *arguments[:8], None, *arguments[8:10], *arguments[11:]
         )
         if given["q_out"] is not None:
@@ -157,7 +157,7 @@ def appended(given, *, by_kernel, options):
 @pytest.mark.parametrize("options", [Options(1.0), Options(1.0, window_right=0), Options(1.0, window_left=3)])
 def test_the_kernels_way_gives_what_the_other_gives(request, host_append, arguments, options):
     given = request.getfixturevalue(arguments)
-    # Rows that the kernel could not read, and integers with holes between them.
+    # Rows that the kernel cannot read, and integers that are not contiguous.
     given["k"] = given["k"].mT.contiguous().mT
     given["cache_seqlens"] = given["cache_seqlens"].repeat_interleave(2)[::2]
     one, other = (appended(given, by_kernel=each, options=options) for each in (True, False))

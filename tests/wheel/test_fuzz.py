@@ -34,7 +34,7 @@ APPENDS = {fa.flash_attn_with_kvcache}
 
 
 def often(usual, odd):
-    """Mostly what is right, so that examples get past the first check: one in twenty is odd."""
+    """Mostly valid values, so that examples get past the first check; one in twenty is odd."""
     return st.integers(0, 19).flatmap(lambda number: odd if number == 7 else usual)
 
 
@@ -99,7 +99,7 @@ dropout = st.fixed_dictionaries(
 
 
 def told(function, arguments, options):
-    """What a call shows: its results, or its error's text."""
+    """What a call returns: its results, or its error's text."""
     torch.manual_seed(0)
     copies = [x.clone() if isinstance(x, torch.Tensor) and function in APPENDS else x for x in arguments]
     try:
@@ -116,7 +116,7 @@ def same(found, expected):
     if isinstance(expected, str):
         assert found == expected
         return
-    # Padding to a kernel's head dim changes the order of fp32 sums.
+    # Padding to a kernel's head dim changes the order in which fp32 sums are taken.
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=2**-7, atol=2**-9, equal_nan=True)
 
@@ -137,7 +137,7 @@ def answers(function, q, arguments, options):
 
 @pytest.fixture(autouse=True)
 def both_sides(host_fwd):
-    """Kernels' side included."""
+    """The same, on the kernels' side too."""
     yield
     Machine.host_memory_arch = None
 
@@ -298,7 +298,7 @@ USUAL = {
 @SOME
 @given(operands)
 def test_the_librarys_operator_refuses_in_words(given):
-    """There is no HIP runtime here, so that all that is not refused before ends in that."""
+    """There is no HIP runtime here: whatever is not refused earlier ends in that error."""
     fwd = torch.ops.flash_attn_rocm.fwd.default
     arguments = [given.get(name, USUAL.get(name)) for name in FWD_ARGUMENTS]
     if not all(isinstance(x, torch.Tensor) for x in arguments[:5]) or any(

@@ -1,7 +1,7 @@
 """Attention over a cache, dense and paged, after appending to it, against float64, on CPU tensors.
 
-The parameters are those of upstream's test of the function, at small sizes.  They are drawn at random, as
-their product is too large; which ones does not change from run to run.
+The parameters are those of upstream's test of the function, at small sizes.  Their product is too
+large, so they are drawn at random, the same ones in every run.
 """
 
 import itertools
@@ -10,9 +10,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from exact import FACTOR_OUT, TINY, largest, plain
+from exact import largest, plain
 from flash_attn_rocm import FlashAttnArgumentError, _layout, explain, flash_attn_with_kvcache
 from flash_attn_rocm._plan import Plan
+
+from wheel_builder.emulator import rule
 
 PARAMETERS = {
     "dtype": [torch.float16, torch.bfloat16],
@@ -173,10 +175,11 @@ def test_against_float64(case):
         rules = {"causal": case.causal, "window": window, "slopes": slopes, "most": setup.capacity}
         exact, exact_lse = plain(q[None], k[None, keys], v[None, keys], **rules)
         low = plain(*(x.to(case.dtype)[None] for x in (q, k[keys], v[keys])), **rules)[0]
-        assert largest(out[b : b + 1], exact) <= FACTOR_OUT * largest(low, exact) + TINY
+        bound = rule.allowed(largest(low, exact), terms=k.shape[0], largest=v.abs().max().item())
+        assert largest(out[b : b + 1], exact) <= bound
         # q and k are rounded to the dtype when they are rotated: a relative eps each of scores up to 40.
-        slack = 80 * torch.finfo(case.dtype).eps if case.rotary else 1e-5
-        torch.testing.assert_close(lse[b : b + 1].double(), exact_lse, rtol=1e-5, atol=slack)
+        slack = 80 * torch.finfo(case.dtype).eps if case.rotary else rule.LSE_RELATIVE
+        torch.testing.assert_close(lse[b : b + 1].double(), exact_lse, rtol=rule.LSE_RELATIVE, atol=slack)
         for mask in touched:
             setup.logical(mask, b)[begin:end] = True
             if setup.page:
@@ -243,7 +246,7 @@ PAGES = {name: torch.zeros(2, 32, 2, 32).half() for name in ("k_cache", "v_cache
             {"cache_leftpad": torch.tensor([0, 7], **INT)},
             "cache_leftpad: expected 0 to the sequence's 6 keys, got 7",
         ),
-        ({"num_splits": 129}, "num_splits: expected an integer from 0 (automatic) to 128, got 129"),
+        ({"num_splits": 513}, "num_splits: expected an integer from 0 (automatic) to 512, got 513"),
         ({"rotary_cos": torch.ones(20, 8).half()}, "rotary_sin: expected beside rotary_cos, got None"),
         (
             {"rotary_cos": torch.ones(20, 4).half(), "rotary_sin": torch.ones(20, 5).half()},
@@ -295,7 +298,7 @@ SETUPS = {
 @pytest.mark.parametrize("name", SETUPS)
 @pytest.mark.parametrize("head_dim", [64, 40])
 def test_kernels_are_given_all_that_they_need(host_fwd, kernels_on, name, head_dim):
-    """Of the kernels' side only the operator is replaced: the answers are those of the PyTorch side."""
+    """Only the kernel operator is replaced: the answers must equal those of the PyTorch implementation."""
     q, new = torch.randn(2, 3, 4, head_dim).half(), torch.randn(2, 2, 2, head_dim).half()
     cache = torch.randn(3, 16, 2, head_dim).half()
 
@@ -315,7 +318,7 @@ def test_kernels_are_given_all_that_they_need(host_fwd, kernels_on, name, head_d
 
 
 def test_a_cache_is_not_copied_where_a_kernel_reads_it_as_it_is(host_fwd, kernels_on):
-    """Head dim 40 has no kernel of its own: the plain one takes any."""
+    """Head dim 40 has no kernel of its own: the reference kernel takes it."""
     kernels_on("gfx942")
     q, cache = torch.randn(1, 1, 2, 40).half(), torch.randn(1, 16, 2, 40).half()
     out = flash_attn_with_kvcache(q, cache, cache, cache_seqlens=5)

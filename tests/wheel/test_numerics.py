@@ -2,11 +2,15 @@
 
 import itertools
 import math
+from contextlib import nullcontext
 
 import pytest
+import textbook
 import torch
-from exact import assert_close_enough, check, plain, run
-from flash_attn_rocm import _reference, flash_attn_func
+from exact import assert_close_enough, assert_log_sum_exp, check, largest, plain, run, sums
+from flash_attn_rocm import _pytorch, flash_attn_func
+
+from wheel_builder.emulator.rule import GRADIENT_FACTOR, OUT_FACTOR, allowed, lse_allowed
 
 DTYPES = [torch.float16, torch.bfloat16]
 SHAPES = {  # (batch, seqlen_q, seqlen_k, nheads, nheads_k, headdim)
@@ -78,8 +82,8 @@ def test_softmax_scale():
 
 @pytest.mark.parametrize(("scores", "rows"), [(1, 512), (256, 7), (4096, 3)])
 def test_blocks_do_not_change_the_result(monkeypatch, scores, rows):
-    monkeypatch.setattr(_reference, "BLOCK_SCORES", scores)
-    monkeypatch.setattr(_reference, "BLOCK_ROWS", rows)
+    monkeypatch.setattr(_pytorch, "BLOCK_SCORES", scores)
+    monkeypatch.setattr(_pytorch, "BLOCK_ROWS", rows)
     check(
         inputs("ragged_gqa", torch.float16),
         ours=lambda q, k, v: flash_attn_func(q, k, v, causal=True, window_size=(9, -1)),
@@ -105,8 +109,7 @@ def test_log_sum_exp(shape, causal):
     assert lse.shape == (q.shape[0], q.shape[2], q.shape[1])
     assert lse.dtype == torch.float32
     assert probabilities.numel() == 0
-    # fp32 arithmetic on exactly representable inputs: 128 products and one logarithm.
-    torch.testing.assert_close(lse.double(), exact, rtol=1e-5, atol=1e-5)
+    assert_log_sum_exp(lse, exact, (q, k))
 
 
 def test_rows_that_see_no_key_are_zero_with_infinite_log_sum_exp():
@@ -138,7 +141,7 @@ def test_dropout_keeps_the_share_and_the_expectation():
     q, k, v = (x.detach() for x in inputs("square", torch.float16))
     out, lse, signed = flash_attn_func(q, k, v, dropout_p=0.3, return_attn_probs=True)
     expected, exact_lse = plain(q.double(), k.double(), v.double())
-    torch.testing.assert_close(lse.double(), exact_lse, rtol=1e-5, atol=1e-5)
+    assert_log_sum_exp(lse, exact_lse, (q, k))
     # 2 * 4 * 64 * 64 draws: five standard deviations of the dropped share are 0.013.
     assert abs((signed < 0).float().mean().item() - 0.3) < 0.013
     kept = (signed.double() * (signed > 0)).transpose(1, 2) / 0.7
@@ -160,7 +163,7 @@ def test_dropout_follows_the_seed():
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_dropout_gradients_use_the_mask_of_the_forward_pass(monkeypatch, causal):
-    monkeypatch.setattr(_reference, "BLOCK_ROWS", 16)
+    monkeypatch.setattr(_pytorch, "BLOCK_ROWS", 16)
     q, k, v = inputs("square", torch.bfloat16)
     out, _, signed = flash_attn_func(q, k, v, dropout_p=0.4, causal=causal, return_attn_probs=True)
     dout = torch.randn_like(out)
@@ -175,12 +178,12 @@ def test_dropout_gradients_use_the_mask_of_the_forward_pass(monkeypatch, causal)
 
     exact = run(dropped, (q, k, v), torch.float64, dout)
     low = run(dropped, (q, k, v), torch.bfloat16, dout)
-    assert_close_enough([out.detach(), q.grad, k.grad, v.grad], low, exact)
+    assert_close_enough([out.detach(), q.grad, k.grad, v.grad], low, exact, (q, k, v), dout)
 
 
 def test_memory_grows_with_the_length_and_not_with_its_square():
     problem_blocks = [
-        _reference._Problem(
+        _pytorch._Problem(
             1,
             *(torch.empty(1, *size) for size in ((1, length, 8), (length, 8), (length, 8))),
             None,
@@ -188,9 +191,38 @@ def test_memory_grows_with_the_length_and_not_with_its_square():
             None,
         ).blocks()
         for length, options in itertools.product(
-            (1 << 12, 1 << 16), [_reference.Options(1.0), _reference.Options(1.0, window_right=0)]
+            (1 << 12, 1 << 16), [_pytorch.Options(1.0), _pytorch.Options(1.0, window_right=0)]
         )
     ]
     for block in itertools.chain(*problem_blocks):
         rows, keys = (part.stop - part.start for part in (block.rows, block.keys))
-        assert rows * keys <= _reference.BLOCK_SCORES
+        assert rows * keys <= _pytorch.BLOCK_SCORES
+
+
+@pytest.mark.parametrize("name", ["out", "dq", "dk", "dv"])
+def test_the_rule_refuses_an_error_just_beyond_it(name):
+    """A planted error: the largest that the rule allows, and a little more."""
+    tensors = inputs("ragged_gqa", torch.float16)
+    dout = torch.randn_like(tensors[0])
+    exact = run(lambda q, k, v: plain(q, k, v)[0], tensors, torch.float64, dout)
+    low = run(lambda q, k, v: plain(q, k, v)[0], tensors, torch.float16, dout)
+    number = ("out", "dq", "dk", "dv").index(name)
+    terms, size = sums(tensors, dout)[number]
+    factor = GRADIENT_FACTOR if number else OUT_FACTOR
+    bound = allowed(largest(low[number], exact[number]), terms=terms, largest=size, factor=factor)
+    for times, right in ((0.99, True), (1.01, False)):
+        found = [x.clone() for x in exact]
+        found[number][0, 0, 0, 5] += times * bound
+        with nullcontext() if right else pytest.raises(AssertionError, match=f"{name}: error"):
+            assert_close_enough(found, low, exact, tensors, dout)
+
+
+@pytest.mark.parametrize(("times", "right"), [(0.99, True), (1.01, False)])
+def test_the_rule_refuses_a_log_sum_exp_just_beyond_it(times, right):
+    q, k, v = (x.detach() for x in inputs("ragged_gqa", torch.float16))
+    exact = plain(q.double(), k.double(), v.double())[1]
+    found = exact.clone()
+    size = textbook.magnitude(q.flatten(0, 1), k.flatten(0, 1), textbook.Rules())
+    found[1, 2, 3] += times * lse_allowed(exact[1, 2, 3].item(), size)
+    with nullcontext() if right else pytest.raises(AssertionError):
+        assert_log_sum_exp(found, exact, (q, k))

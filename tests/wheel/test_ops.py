@@ -15,7 +15,7 @@ NUMBERS = {
 
 
 def in_order(given):
-    """The operator's arguments; tensors that are not given are none."""
+    """The operator's arguments in order; tensors that are not given are None."""
     return [given.get(name, NUMBERS.get(name)) for name in FWD_ARGUMENTS]
 
 
@@ -166,7 +166,7 @@ def paged(qkv):
 @pytest.mark.parametrize("inputs", [dense, packed, paged])
 @pytest.mark.parametrize("head_dim", [64, 40])
 def test_opcheck_of_the_kernels_operator(qkv, host_fwd, inputs, head_dim):
-    """Which plans, copies and allocates; it is what torch.compile sees of the kernels."""
+    """``forward`` plans, copies and allocates; it is what torch.compile sees of the kernels."""
     q, k, v, *rest = inputs(qkv)
     tensors = (*(x[..., :head_dim] for x in (q, k, v)), *rest)
     options = (*OPTIONS[:4], 0.0, *OPTIONS[5:])
@@ -181,7 +181,7 @@ def test_opcheck_of_the_kernels_operator(qkv, host_fwd, inputs, head_dim):
 @pytest.mark.parametrize("want_probabilities", [False, True])
 def test_opcheck_of_the_implementation_in_pytorch(qkv, inputs, want_probabilities):
     arguments = (*inputs(qkv), *OPTIONS, integers(1, 2).long(), want_probabilities)
-    found = torch.library.opcheck(torch.ops.flash_attn_rocm.reference_forward.default, arguments)
+    found = torch.library.opcheck(torch.ops.flash_attn_rocm.pytorch_forward.default, arguments)
     assert set(found.values()) == {"SUCCESS"}
     assert len(found) == 4
 
@@ -190,7 +190,7 @@ def test_opcheck_of_the_implementation_in_pytorch(qkv, inputs, want_probabilitie
 def test_opcheck_of_the_gradients(qkv, inputs):
     given = inputs(qkv)
     forward, backward = (
-        getattr(torch.ops.flash_attn_rocm, f"reference_{name}").default for name in ("forward", "backward")
+        getattr(torch.ops.flash_attn_rocm, f"pytorch_{name}").default for name in ("forward", "backward")
     )
     state = integers(1, 2).long()
     out, lse, _ = forward(*given, *OPTIONS, state, False)
@@ -204,7 +204,7 @@ def test_opcheck_of_appending(qkv, angles):
     q, k, v = qkv
     new = (k[:, :2].clone(), v[:, :2].clone())
     arguments = (q, k, v, *new, *angles, integers(1, 4), integers(0, 1), None, integers(1, 0), True, True)
-    found = torch.library.opcheck(torch.ops.flash_attn_rocm.reference_append.default, arguments)
+    found = torch.library.opcheck(torch.ops.flash_attn_rocm.pytorch_append.default, arguments)
     assert set(found.values()) == {"SUCCESS"}
     assert len(found) == 4
 

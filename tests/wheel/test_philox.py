@@ -1,4 +1,4 @@
-"""The generator of dropout: published answers, and independence of how it is asked."""
+"""Dropout's generator: it gives the published answers, however the work is cut."""
 
 import pytest
 import torch

@@ -123,7 +123,7 @@ def test_an_int_of_cache_seqlens_may_change(host_fwd, kernels_on, checks):
 @pytest.mark.parametrize(
     "change",
     [
-        {"dropout_p": False},  # equal to 0.0, and right: only not the same call
+        {"dropout_p": False},  # equal to 0.0 and valid, but not the same call
         {"softmax_scale": 1},
         {"causal": 1},
         {"window_size": (-1, -1.0)},

@@ -21,7 +21,7 @@ from flash_attn_rocm._plan import Plan
 
 
 def forward():
-    """The kernels for one head dim each."""
+    """The kernels that are for one head dim."""
     return [each for each in instances() if each.op == "fwd"]
 
 
@@ -205,7 +205,7 @@ def test_a_kernel_gets_a_copy_only_of_what_it_cannot_read(qkv, host_fwd, kernels
 
 @pytest.mark.parametrize("head_dim", [8, 40, 59, 111])
 def test_other_head_dims_are_padded_to_a_kernels(host_fwd, kernels_on, head_dim):
-    """With zeros, which add nothing to a score, and with the scale of what was given."""
+    """Padded with zeros, which add nothing to a score; the scale is that of the given head dim."""
     q, k, v = (torch.randn(2, rows, 2, head_dim).half().requires_grad_() for rows in (5, 7, 7))
     with pytest.warns(FlashAttnFallbackWarning):
         wanted, wanted_lse, _ = flash_attn_func(q, k, v, causal=True, return_attn_probs=True)
@@ -219,7 +219,7 @@ def test_other_head_dims_are_padded_to_a_kernels(host_fwd, kernels_on, head_dim)
     assert call["softmax_scale"] == head_dim**-0.5
     assert out.shape == q.shape
     assert out.is_contiguous()
-    # The zeros change the order in which fp32 sums are made, no more.
+    # The zeros only change the order in which fp32 sums are taken.
     torch.testing.assert_close(out, wanted, rtol=2**-10, atol=2**-12)
     torch.testing.assert_close(lse, wanted_lse, rtol=1e-6, atol=1e-6)
     found, expected = (torch.autograd.grad(each.sum(), (q, k, v)) for each in (out, wanted))

@@ -1,8 +1,13 @@
-"""Some of upstream's own tests, at small sizes, on the implementation in PyTorch (see tests/upstream.py)."""
+"""Some of upstream's own tests, at small sizes, on the PyTorch implementation (see tests/upstream.py)."""
+
+from dataclasses import replace
 
 import pytest
 import torch
 import upstream
+from textbook import Rules, Sequence, attention, judge, magnitude
+
+from wheel_builder.emulator.rule import lse_allowed
 
 pytestmark = pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnFallbackWarning")
 STEP = 23
@@ -25,7 +30,36 @@ def test_the_rule_refuses_what_is_wrong():
         return out * 1.05, *rest
 
     assert not case.dropout_p
-    assert "out: error" in upstream.run(case, torch.device("cpu"), attend_wrongly).wrong
+    assert "out: error" in upstream.run(case, torch.device("cpu"), attend_wrongly).wrong[0]
+
+
+def sequence(dtype=torch.float16):
+    q, k, v = (torch.randn(n, 2, 32).to(dtype) for n in (5, 9, 9))
+    exact, lse = attention(q.double(), k.double(), v.double(), Rules())
+    return Sequence(q, k, v, exact, lse)
+
+
+@pytest.mark.parametrize(("times", "right"), [(0.99, True), (1.01, False)])
+def test_a_planted_error_just_beyond_the_rule_is_refused(times, right):
+    exact = sequence()
+    bound = judge([exact], Rules()).allowed
+    out, lse = exact.out.clone(), exact.lse.clone()
+    out[3, 1, 7] += times * bound
+    lse[1, 2] += times * lse_allowed(lse[1, 2].item(), magnitude(exact.q, exact.k, Rules()))
+    for wrong, changed in (("out: error", {"out": out}), ("log-sum-exp", {"lse": lse})):
+        found = judge([replace(exact, **changed)], Rules()).wrong
+        assert list(found) == [] if right else found[0].startswith(wrong)
+
+
+def test_a_kernel_that_rounds_once_may_not_be_a_step_of_the_dtype_off():
+    exact = sequence()
+    right = replace(exact, out=exact.out.half())
+    assert judge([right], Rules(), rounded_once=True).wrong == ()
+    out = right.out.clone()
+    out.view(torch.int16)[3, 1, 7] += 1
+    assert (
+        "times what rounding may do" in judge([replace(exact, out=out)], Rules(), rounded_once=True).wrong[0]
+    )
 
 
 def test_every_option_is_met():

@@ -1,6 +1,6 @@
-"""The same rules on what the real tools make: a library linked by zig, repaired by auditwheel.
+"""The audit's rules on a real wheel: a library linked by zig, repaired by auditwheel.
 
-The device code is what the compiler made (tests/data/fatbin); nothing of it is executed.
+Its device code is real compiler output (tests/data/fatbin); none of it is executed.
 """
 
 import lzma
@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from tests.wheels import DIST_INFO, EXPECTATION, PLATFORM, VERSION, WHEEL, good_files, write_wheel
-from wheel_builder.audit_rules import LIBRARY
-from wheel_builder.errors import AuditError, RepairError
-from wheel_builder.stages.audit import audit_wheel
-from wheel_builder.stages.repair import repair_wheel
-from wheel_builder.store import sha256_file
+from wheel_builder.audit.stage import audit_wheel
+from wheel_builder.base.errors import AuditError, RepairError
+from wheel_builder.base.store import sha256_file
+from wheel_builder.build.repair import repair_wheel
+from wheel_builder.files.library import LIBRARY
 
 FATBIN = Path(__file__).parent.parent / "data" / "fatbin" / "two_instances.xz"
 HOST = """
@@ -67,7 +67,7 @@ def zig(folder, *arguments):
 
 @pytest.fixture(scope="session")
 def workshop(tmp_path_factory):
-    """A folder with the sources, a stand-in libtorch.so, and a stand-in HIP runtime with its usual SONAME."""
+    """A folder with the sources, a stub libtorch.so, and a fake HIP runtime with its usual SONAME."""
     folder = tmp_path_factory.mktemp("workshop")
     (folder / "fatbin").write_bytes(lzma.decompress(FATBIN.read_bytes()))
     (folder / "host.c").write_text(HOST)

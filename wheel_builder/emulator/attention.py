@@ -1,36 +1,24 @@
-"""This project's forward kernel on the emulator, against float64.
-
-Numerics rule: for every element, |out - ref| <= 2 x max|lowprec - ref| + a tiny absolute term, where ref is
-float64 and lowprec a plain computation in the tensors' own type (see reference.py).
-"""
+"""This project's forward kernel on the emulator, held to the numerics rule (rule.py)."""
 
 import math
 import random
-import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from wheel_builder.base.errors import CaseError
 from wheel_builder.emulator.formats import DTYPES, decode, encode
 from wheel_builder.emulator.machine import Launch, Machine, Options, Result
 from wheel_builder.emulator.memory import Memory
+from wheel_builder.emulator.params import layout
 from wheel_builder.emulator.reference import Attended, attend, visible
-from wheel_builder.errors import CaseError
+from wheel_builder.emulator.rule import allowed, lse_allowed
 
-FACTOR = 2.0
-# Below the formats' resolution around the outputs' typical size: rounding of the very last bit.
-TINY = {"fp16": 1e-5, "bf16": 1e-4}
-# Float32 arithmetic over up to some thousand keys; the instructions for exp and log are good to 1 ulp.
-LSE_TOLERANCE = 1e-4
-# Of fa::FwdParams: five tensors, ten optional ones, strides, sizes, scale, softcap and dropout.
-KERNARG = "<15Q17q12i2fIf"
-NO_TENSORS = (0,) * 10
-NO_SPLITS, NO_DROPOUT = 1, (0, 1.0)
 NO_WINDOW = -1
 
 
 @dataclass(frozen=True)
 class Case:
-    """Shapes of one forward call; tensors (batch, seqlen, heads, head_dim), ``pad`` unused per head.
+    """Shapes of one forward call; tensors (batch, seqlen, heads, head_dim), ``pad`` unused elements per head.
 
     Raises ``CaseError`` with all that is wrong with them.
     """
@@ -72,7 +60,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Difference:
-    """The first element of ``what`` too far off; index (batch, row, head, element) or (batch, head, row)."""
+    """The first wrong element of ``what``; index (batch, row, head, element) or (batch, head, row)."""
 
     what: str
     index: tuple[int, ...]
@@ -83,7 +71,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Numbers:
-    """Worst errors of a run against float64, ``allowed`` by the numerics rule, and the first difference."""
+    """A run's worst errors against float64, those that the numerics rule allows, and the first difference."""
 
     out_error: float
     out_allowed: float
@@ -132,23 +120,33 @@ class Call:
         return (*(tensor.memory for tensor in (self.q, self.k, self.v, self.out)), self.lse)
 
     def kernarg(self) -> bytes:
-        """``fa::FwdParams`` of kernels/include/fa/kernel/params.hpp: dense, no optional tensor."""
+        """``fa::FwdParams``: dense, no optional tensor."""
         case = self.case
-        strides = (s for t in (self.q, self.k, self.v, self.out) for s in (t.batch, t.row, t.head))
-        lse = (case.nheads * case.seqlen_q, case.seqlen_q)
-        rows = (case.seqlen_q, case.seqlen_k) * 2
-        heads = (case.nheads, case.nheads_k)
-        window = (NO_WINDOW, 0 if case.causal else NO_WINDOW)
-        addresses = (memory.address for memory in self.memory)
-        pages, softcap = (0, 0), 0.0
-        return struct.pack(
-            KERNARG, *addresses, *NO_TENSORS, *strides, *lse, 0, 0, 0, *rows, *pages, case.batch, NO_SPLITS,
-            *heads, *window, case.scale, softcap, *NO_DROPOUT,
+        tensors = {"q": self.q, "k": self.k, "v": self.v, "o": self.out}
+        strides = {
+            f"{name}_{dimension}": getattr(tensor, dimension)
+            for name, tensor in tensors.items()
+            for dimension in ("batch", "row", "head")
+        }
+        addresses = {
+            name: memory.address
+            for name, memory in zip(("q", "k", "v", "out", "lse"), self.memory, strict=True)
+        }
+        return layout("FwdParams").pack(
+            {
+                **addresses, **strides,
+                "lse_batch": case.nheads * case.seqlen_q, "lse_head": case.seqlen_q,
+                "seqlen_q": case.seqlen_q, "seqlen_k": case.seqlen_k,
+                "rows_q": case.seqlen_q, "rows_k": case.seqlen_k,
+                "batch_k": case.batch, "splits": 1, "nheads": case.nheads, "nheads_k": case.nheads_k,
+                "window_left": NO_WINDOW, "window_right": 0 if case.causal else NO_WINDOW,
+                "scale": case.scale, "dropout_scale": 1.0,
+            }
         )  # fmt: skip
 
 
 def make_call(case: Case) -> Call:
-    """Normally distributed q, k, v from the case's seed; out and lse that nobody has written."""
+    """Normally distributed q, k, v from the case's seed; out and lse unwritten."""
     draw = random.Random(case.seed)  # noqa: S311  (test data, repeatable)
 
     def tensor(name: str, seqlen: int, heads: int, *, given: bool) -> Tensor:
@@ -177,7 +175,7 @@ def run_call(machine: Machine, call: Call, tile: Tile, options: Options) -> Resu
 
 
 def compare(call: Call) -> Numbers:
-    """The outputs of a finished run against float64."""
+    """Compare the outputs of a finished run with float64."""
     out, lse = call.out.values(), call.lse.values("f")
     exact, low = list(reference_rows(call, "")), list(reference_rows(call, call.case.dtype))
     worst = max(
@@ -188,25 +186,26 @@ def compare(call: Call) -> Numbers:
         ),
         default=0.0,
     )
-    allowed = FACTOR * worst + TINY[call.case.dtype]
+    bound = allowed(worst, terms=call.case.seqlen_k, largest=max(map(abs, call.v.values()), default=0.0))
+    magnitude = max((row.magnitude for _, row in exact), default=0.0)
     differences = [
         difference
         for (batch, head, row), want in exact
         for difference in (
-            *_out_differences(call, out, (batch, row, head), want, allowed),
-            _lse_difference(call, lse, (batch, head, row), want),
+            *_out_differences(call, out, (batch, row, head), want, bound),
+            _lse_difference(call, lse, (batch, head, row), want, magnitude),
         )
     ]
     return Numbers(
         out_error=max((_error(d) for d in differences if d.what == "out"), default=0.0),
-        out_allowed=allowed,
+        out_allowed=bound,
         lse_error=max((_error(d) for d in differences if d.what == "lse"), default=0.0),
         first=next((d for d in differences if not _error(d) <= d.allowed), None),
     )
 
 
 def reference_rows(call: Call, dtype: str) -> Iterator[tuple[tuple[int, int, int], Attended]]:
-    """Reference of each row by (batch, head, row): float64, or with a ``dtype`` as ``attend`` does it."""
+    """Expected row by (batch, head, row): in float64, or with a ``dtype`` rounded as ``attend`` does."""
     case = call.case
     q, k, v = call.q.values(), call.k.values(), call.v.values()
     group = case.nheads // case.nheads_k
@@ -224,18 +223,18 @@ def reference_rows(call: Call, dtype: str) -> Iterator[tuple[tuple[int, int, int
 
 
 def _out_differences(
-    call: Call, out: Sequence[float], index: tuple[int, int, int], want: Attended, allowed: float
+    call: Call, out: Sequence[float], index: tuple[int, int, int], want: Attended, bound: float
 ) -> Iterator[Difference]:
     for element, (found, expected) in enumerate(zip(call.out.at(out, *index), want.out, strict=True)):
-        yield Difference("out", (*index, element), found, expected, allowed)
+        yield Difference("out", (*index, element), found, expected, bound)
 
 
 def _lse_difference(
-    call: Call, lse: Sequence[float], index: tuple[int, int, int], want: Attended
+    call: Call, lse: Sequence[float], index: tuple[int, int, int], want: Attended, magnitude: float
 ) -> Difference:
     batch, head, row = index
     found = lse[(batch * call.case.nheads + head) * call.case.seqlen_q + row]
-    return Difference("lse", index, found, want.lse, LSE_TOLERANCE * max(1.0, abs(want.lse)))
+    return Difference("lse", index, found, want.lse, lse_allowed(want.lse, magnitude))
 
 
 def _error(difference: Difference) -> float:

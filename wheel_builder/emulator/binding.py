@@ -5,10 +5,10 @@ from array import array
 from collections.abc import Sequence
 from pathlib import Path
 
-from wheel_builder.errors import EmulatorBuildError, EmulatorError
+from wheel_builder.base.errors import EmulatorBuildError, EmulatorError
 
-# Has to be the number in core/capi.cpp.
-INTERFACE = 3
+# Must equal the number in core/capi.cpp.
+INTERFACE = 4
 
 
 class BufferRow(ctypes.Structure):
@@ -36,6 +36,7 @@ class LaunchRow(ctypes.Structure):
         ("kernarg_size", ctypes.c_uint64),
         ("seed", ctypes.c_uint64),
         ("max_instructions", ctypes.c_uint64),
+        ("max_seconds", ctypes.c_double),
         ("only_group", ctypes.c_int64),
         ("kernarg", ctypes.c_void_p),
         ("buffers", ctypes.POINTER(BufferRow)),
@@ -43,7 +44,7 @@ class LaunchRow(ctypes.Structure):
 
 
 class Core:
-    """The loaded library; every function returns text or a handle, never raises."""
+    """The loaded library; every function returns text or a handle and never raises."""
 
     def __init__(self, path: Path) -> None:
         self._library = ctypes.CDLL(str(path))
@@ -63,7 +64,7 @@ class Core:
             raise EmulatorBuildError(message, advice="binding.py and core/capi.cpp differ; change both")
 
     def load(self, code_object: bytes, disassembly: str) -> int:
-        """A handle; 0 means an error, which ``text`` tells."""
+        """A handle; 0 means an error, described by ``text``."""
         handle = self._library.emu_load(code_object, len(code_object), disassembly.encode())
         return int(handle or 0)
 
@@ -77,7 +78,7 @@ class Core:
         return self._text(self._library.emu_run(handle, ctypes.byref(launch)))
 
     def recorded(self) -> tuple[Sequence[int], ...]:
-        """Per wave of the last recorded run, what it executed: instruction index | active lanes << 24."""
+        """What each wave of the last recorded run executed: instruction index | active lanes << 24."""
         waves: list[Sequence[int]] = []
         size = ctypes.c_uint64()
         while data := self._library.emu_recorded(len(waves), ctypes.byref(size)):
@@ -92,7 +93,7 @@ class Core:
         return self._text(self._library.emu_text())
 
     def missing(self, arch: str, disassembly: str) -> tuple[str, ...]:
-        """``mnemonic: place: instruction`` for all in the text that the emulator does not have."""
+        """``mnemonic: place: instruction`` for every instruction in the text that the emulator lacks."""
         found = self._library.emu_missing(arch.encode(), disassembly.encode())
         if found is None:
             raise EmulatorError(

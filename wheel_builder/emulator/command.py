@@ -1,37 +1,36 @@
 """``python -m wheel_builder emulate``: one kernel, chosen shapes; its numbers, instructions and findings."""
 
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from wheel_builder.base.errors import EmulatorError, FindingsError
+from wheel_builder.base.store import Store
 from wheel_builder.emulator.attention import Case, Difference, Numbers, Tile, compare, make_call, run_call
 from wheel_builder.emulator.binding import Core
 from wheel_builder.emulator.coverage import summary
-from wheel_builder.emulator.disassembly import ImageLlvm, disassemble
 from wheel_builder.emulator.machine import Machine, Options, Result
 from wheel_builder.emulator.sources import code_object
 from wheel_builder.emulator.tile import forward_tile
-from wheel_builder.errors import EmulatorError, FindingsError
-from wheel_builder.store import Store
+from wheel_builder.images.listing import Tools, disassemble
 
 NOT_A_GPU = "executed on an ISA emulator, not run on hardware"
 
 
 @dataclass(frozen=True)
 class Workshop:
-    """What emulation needs beside the kernel: core, store, builder image, kernel headers, folder for logs."""
+    """What emulation needs besides the kernel: core, store, builder image, kernel headers, log folder."""
 
     core: Core
     store: Store
-    llvm: ImageLlvm
+    tools: Tools
     include: Path
     logs: Path
 
 
 @dataclass(frozen=True)
 class Emulated:
-    """A finished run of one case; ``passed`` when numbers are within the rule and nothing was found."""
+    """A finished run of one case; ``passed`` when the numbers keep the rule and there are no findings."""
 
     arch: str
     case: Case
@@ -43,7 +42,7 @@ class Emulated:
         return not self.problems()
 
     def problems(self) -> list[str]:
-        """All that is wrong with the run."""
+        """Everything that is wrong with the run."""
         stopped = [f"it stopped: {self.result.error}"] if self.result.error else []
         first = self.numbers.first if self.numbers else None
         wrong = [f"first difference: {_difference(first)}"] if first else []
@@ -63,7 +62,7 @@ def emulate(source: Path, arch: str, case: Case, options: Options, workshop: Wor
     """Run the forward kernel of ``case`` for ``arch`` out of a wheel, bundle or code object.
 
     Raises ``EmulatorError`` when there is no such kernel or the emulator lacks one of its instructions; wrong
-    numbers and findings are in what is returned.
+    numbers and findings are part of the result.
     """
     machine = open_machine(code_object(source, case.kernel, arch), case.kernel, workshop)
     call = make_call(case)
@@ -72,13 +71,13 @@ def emulate(source: Path, arch: str, case: Case, options: Options, workshop: Wor
 
 
 def tile_of(arch: str, case: Case, workshop: Workshop) -> Tile:
-    """The case's tile, by the kernels' headers."""
+    """The case's tile, from the kernels' headers."""
     log = workshop.logs / "emulator-tiles.log"
     return forward_tile(
         arch,
         case.dtype,
         case.head_dim,
-        image=workshop.llvm,
+        tools=workshop.tools,
         include=workshop.include,
         store=workshop.store,
         log=log,
@@ -86,11 +85,9 @@ def tile_of(arch: str, case: Case, workshop: Workshop) -> Tile:
 
 
 def open_machine(data: bytes, name: str, workshop: Workshop) -> Machine:
-    """A code object, loaded; raises ``EmulatorError`` listing the instructions that the emulator lacks."""
-    with tempfile.TemporaryDirectory(prefix="emulate-") as folder:
-        path = Path(folder) / f"{name}.co"
-        path.write_bytes(data)
-        text = disassemble(path, workshop.llvm, workshop.store)
+    """Load a code object; raises ``EmulatorError`` listing the instructions that the emulator lacks."""
+    log = workshop.logs / "emulator-disassembly.log"
+    text = disassemble(data, tools=workshop.tools, store=workshop.store, log=log)
     machine = Machine(workshop.core, data, text)
     if machine.missing:
         message = "\n  - ".join([f"{name}: the emulator does not have", *summary(machine.missing)])
@@ -99,7 +96,7 @@ def open_machine(data: bytes, name: str, workshop: Workshop) -> Machine:
 
 
 def report(emulated: Emulated) -> str:
-    """What the command prints."""
+    """The text that the command prints."""
     return "\n".join(_lines(emulated))
 
 

@@ -1,4 +1,4 @@
-"""Which instructions of device code the emulator does not have: told before anything runs, all at once."""
+"""Instructions of device code that the emulator lacks, all reported before anything runs."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -8,8 +8,8 @@ from wheel_builder.emulator.binding import Core
 def unimplemented(core: Core, disassemblies: Mapping[str, Iterable[str]]) -> list[str]:
     """A line for each mnemonic in the texts of ``llvm-objdump --disassemble``, by arch, that is missing.
 
-    Every kernel in the texts counts, whether it will run or not; no line means that all is implemented.
-    Raises ``EmulatorError`` for an arch that the emulator does not have.
+    Every kernel in the texts counts, whether it will run or not; no lines mean that all are implemented.
+    Raises ``EmulatorError`` for an arch that the emulator does not know.
     """
     return [
         f"{arch}: {line}"

@@ -22,7 +22,7 @@ def decode(data: bytes, dtype: str) -> tuple[float, ...]:
 
 
 def rounded(values: Sequence[float], dtype: str) -> tuple[float, ...]:
-    """What is left of values that are stored as ``dtype``."""
+    """The values after rounding to ``dtype``."""
     return decode(encode(values, dtype), dtype)
 
 

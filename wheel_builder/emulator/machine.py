@@ -1,4 +1,4 @@
-"""Loaded code objects, launches and what they found."""
+"""Loaded code objects, launches and their results."""
 
 import ctypes
 import json
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from wheel_builder.base.errors import EmulatorError, FindingsError
 from wheel_builder.emulator.binding import BufferRow, Core, LaunchRow
 from wheel_builder.emulator.memory import Memory
-from wheel_builder.errors import EmulatorError, FindingsError
 
 # As enum Check in core/sanitize.hpp.  Bounds and endless loops are always checked.
 CHECKS: Mapping[str, int] = {"uninit": 1, "race": 2, "barrier": 4, "align": 8}
@@ -43,7 +43,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Finding:
-    """One error in a kernel, at its first appearance; ``count`` says how often it appeared.
+    """One error in a kernel, at its first occurrence; ``count`` is the number of occurrences.
 
     ``at`` is function symbol and offset, ``lane`` is within the wave, ``address`` the memory address or 0.
     """
@@ -105,7 +105,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Launch:
-    """How a kernel is started: ``grid`` in workgroups, ``block`` in threads, dynamic LDS in bytes."""
+    """A kernel's launch: ``grid`` in workgroups, ``block`` in threads, dynamic LDS in bytes."""
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
@@ -114,18 +114,20 @@ class Launch:
 
 @dataclass(frozen=True)
 class Options:
-    """How a run is done; the same options give the same run.
+    """Options of a run; the same options give the same run.
 
-    ``threads`` of the host run workgroups side by side; they change only what racing workgroups leave behind.
-    ``max_instructions`` per wave: beyond it a loop counts as endless.  ``only_group``: the index of the
-    one workgroup to run, or -1; ``record`` keeps what its waves execute.  ``quantum``: at most so many
-    instructions before another wave gets its turn.
+    ``threads`` is how many host threads run workgroups; it changes only what racing workgroups leave behind.
+    ``max_instructions`` per wave: beyond it a loop counts as endless.  ``max_seconds`` of processor time for
+    the whole launch, over all threads, 0 for no limit: the run stops there with the finding ``time-limit``.
+    ``only_group``: the index of the one workgroup to run, or -1; ``record`` keeps what its waves execute.
+    ``quantum``: the most instructions before another wave gets its turn.
     """
 
     checks: tuple[str, ...] = ALL_CHECKS
     seed: int = 0
     threads: int = 1
     max_instructions: int = 1 << 26
+    max_seconds: float = 600.0
     quantum: int = 256
     only_group: int = -1
     trace: bool = False
@@ -135,8 +137,8 @@ class Options:
 class Machine:
     """One code object, loaded and decoded.
 
-    ``missing``: instructions that the emulator does not have, with their places.  ``mnemonics``: their count
-    in the code.  ``program``: address and text of every instruction; what a run records are indices into it.
+    ``missing``: instructions that the emulator lacks, with their places.  ``mnemonics``: their count
+    in the code.  ``program``: address and text of every instruction; a run records indices into it.
     """
 
     def __init__(self, core: Core, code_object: bytes, disassembly: str) -> None:
@@ -163,7 +165,7 @@ class Machine:
         memory: Sequence[Memory],
         options: Options | None = None,
     ) -> Result:
-        """Run a whole grid.  ``memory`` is all that the kernel may touch beside its own LDS and scratch.
+        """Run a whole grid.  ``memory`` is all that the kernel may access besides its own LDS and scratch.
 
         Findings do not raise.  ``Result.error`` says why a run stopped early: an endless loop, an instruction
         that the emulator does not have, a launch that the device would refuse.
@@ -179,7 +181,7 @@ class Machine:
 
 
 def load_machine(core: Core, code_object: Path, disassembly: str) -> Machine:
-    """The code object in a file."""
+    """Load the code object in a file."""
     return Machine(core, code_object.read_bytes(), disassembly)
 
 
@@ -194,7 +196,8 @@ def _launch_row(kernel: str, launch: Launch, options: Options) -> LaunchRow:
     row.dynamic_lds = launch.dynamic_lds
     row.checks = sum(CHECKS[name] for name in options.checks)
     row.threads, row.seed, row.quantum = options.threads, options.seed, options.quantum
-    row.max_instructions, row.only_group = options.max_instructions, options.only_group
+    row.max_instructions, row.max_seconds = options.max_instructions, options.max_seconds
+    row.only_group = options.only_group
     row.trace, row.record = options.trace, options.record
     return row
 

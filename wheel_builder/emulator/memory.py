@@ -1,11 +1,11 @@
-"""Device memory: host bytes with guard zones around them, so that an access one byte too far is seen."""
+"""Device memory: host bytes with guard zones around them, which reveal an access one byte too far."""
 
 import ctypes
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-# Nothing is registered in the guard zones: what lands there is out of bounds, whoever allocated next to it.
+# Guard zones are never registered: an access there is out of bounds, whatever is allocated next to it.
 GUARD = 1 << 16
 ALIGNMENT = 256  # of hipMalloc
 
@@ -13,8 +13,8 @@ ALIGNMENT = 256  # of hipMalloc
 class Memory:
     """``size`` bytes of device memory, 256-aligned.
 
-    ``readonly``: a store of the kernel is an error.  ``initialised``: may the kernel read it before it
-    has written it.  ``skew`` moves the start off its alignment, in bytes.
+    ``readonly``: a store of the kernel is an error.  ``initialised``: the kernel may read it before writing
+    it.  ``skew`` moves the start off its alignment, in bytes.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Memory:
 
     @classmethod
     def output(cls, size: int, name: str) -> "Memory":
-        """Memory that nobody has written: filled with 0xA5, and reading it is an error."""
+        """Unwritten memory: filled with 0xA5, and reading it is an error."""
         memory = cls(size, name, initialised=False)
         ctypes.memset(memory.address, 0xA5, size)
         return memory

@@ -1,7 +1,7 @@
-"""Attention in plain Python: float64, and as a plain computation in the tensors' own type would give it.
+"""Attention in plain Python: in float64, and rounded like a plain computation in the tensors' own type.
 
-Not PyTorch, which the pipeline's environment does not have: the answer is not to depend on what is installed.
-The second rounds where PyTorch's operations store a tensor; tests/emulator compares it with PyTorch's own.
+The pipeline's environment has no PyTorch, and the answer must not depend on what is installed. The rounded
+form rounds wherever PyTorch's operations store a tensor; tests/emulator compares it with PyTorch's own.
 """
 
 import math
@@ -16,10 +16,14 @@ Row = Sequence[float]
 
 @dataclass(frozen=True)
 class Attended:
-    """One row of the output (head_dim numbers) and its logsumexp; a row that sees no key is 0 and +inf."""
+    """One row of the output (head_dim numbers) and its log-sum-exp; a row that sees no key is 0 and +inf.
+
+    ``magnitude`` is the largest sum of the magnitudes of a score's terms.
+    """
 
     out: Row
     lse: float
+    magnitude: float = 0.0
 
 
 def attend(
@@ -27,8 +31,8 @@ def attend(
 ) -> Attended:
     """Attention of one query row over the keys that it sees.
 
-    ``columns`` are the columns of V over the same keys.  With a ``dtype``, scores, probabilities, output are
-    each rounded to it, as plain tensor operations do.
+    ``columns`` are the columns of V over the same keys.  With a ``dtype``, scores, probabilities and output
+    are rounded to it, as plain tensor operations do.
     """
     if not keys:
         return Attended([0.0] * len(columns), math.inf)
@@ -41,7 +45,9 @@ def attend(
     powers = [math.exp(score - top) for score in scores]
     total = math.fsum(powers)
     weights = keep([power / total for power in powers])
-    return Attended(keep([dot(weights, column) for column in columns]), math.log(total) + top)
+    sizes = [abs(x) for x in query]
+    magnitude = max(dot(sizes, [abs(x) for x in key]) for key in keys) * abs(scale)
+    return Attended(keep([dot(weights, column) for column in columns]), math.log(total) + top, magnitude)
 
 
 def dot(one: Row, other: Row) -> float:

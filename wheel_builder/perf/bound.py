@@ -1,18 +1,19 @@
-"""The busy bound: clocks that a compute unit's matrix units, VALUs and LDS need at least for one workgroup.
+"""The busy bound: the least clocks that a compute unit's matrix units, VALUs and LDS need for one workgroup.
 
-No latency, no waiting, no memory traffic, no scalar instructions: a ceiling, and always labelled modelled.
+Ignores latency, waiting, memory traffic and scalar instructions: a ceiling, always labelled modelled.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from wheel_builder.base.archs import arch_named
 from wheel_builder.perf import cost
 from wheel_builder.perf.numbers import numbers
 
 
 class Executed(Protocol):
-    """How often a mnemonic was executed: wave-instructions, and the active lanes of all of them together."""
+    """How often a mnemonic was executed: wave-instructions, and the sum of their active lanes."""
 
     @property
     def executed(self) -> int: ...
@@ -51,8 +52,8 @@ class Bound:
 def busy_bound(arch: str, counts: Mapping[str, Executed]) -> Bound:
     """The bound from the executed instructions of one full workgroup, by mnemonic.
 
-    A dual-issue pair is one mnemonic, ``a :: b``.  Raises ``PerfError`` for an arch, a matrix instruction
-    or an LDS instruction without numbers.
+    A dual-issue pair counts as one mnemonic, ``a :: b``.  Raises ``PerfError`` for an arch, a matrix
+    instruction or an LDS instruction without numbers.
 
     """
     machine = numbers(arch)
@@ -66,5 +67,5 @@ def busy_bound(arch: str, counts: Mapping[str, Executed]) -> Bound:
             dot2 += clocks if cost.is_dot2(name) else 0
         elif name.startswith("ds_"):
             lds += count.lanes * cost.lds_bytes(name)
-    simds = machine.simds
+    simds = arch_named(arch).simds
     return Bound(matrix / simds, valu / simds, lds / machine.lds_bytes, dot2 / simds, machine.overlap)

@@ -1,15 +1,14 @@
-"""What one mnemonic costs, whatever its operands."""
+"""The cost of one mnemonic, independent of its operands."""
 
 import re
 
-from wheel_builder.errors import PerfError
+from wheel_builder.base.errors import PerfError
 from wheel_builder.perf.numbers import Numbers
-from wheel_builder.static_checks.cdna import PASSES_GFX908, PASSES_GFX942, SHAPE
+from wheel_builder.static_checks.cdna import PASSES, SHAPE
 from wheel_builder.static_checks.operations import MATRIX, TRANSCENDENTAL
 
 PASS = 4
 WMMA = 32
-PASSES = {"gfx908": PASSES_GFX908, "gfx942": PASSES_GFX942}
 DOT2 = re.compile(r"v_(dual_)?dot2(c|acc)?_f32_(f16|bf16)")
 SLOW = re.compile(r"v_(mul_(lo|hi)_[ui]32|mad_[ui]64_[ui]32|mul_lo_i32|\w+_f64)$")
 LDS_LANE = re.compile(r"ds_(swizzle|permute|bpermute)_b32$")
@@ -25,12 +24,12 @@ def is_matrix(mnemonic: str) -> bool:
 
 
 def is_dot2(mnemonic: str) -> bool:
-    """Whether it (of a dual-issue pair, a half) is a two-way dot product with a float sum."""
+    """Whether the mnemonic (or a half of a dual-issue pair) is a two-way dot product with a float sum."""
     return DOT2.search(mnemonic) is not None
 
 
 def matrix_clocks(arch: str, mnemonic: str) -> int:
-    """Clocks that a matrix instruction takes its SIMD's matrix unit; raises ``PerfError`` when unknown."""
+    """Clocks that a matrix instruction occupies its SIMD's matrix unit; raises ``PerfError`` when unknown."""
     if mnemonic.startswith("v_wmma_") and "16x16x16" in mnemonic:
         return WMMA
     passes = PASSES.get(arch, {})
@@ -43,12 +42,12 @@ def matrix_clocks(arch: str, mnemonic: str) -> int:
 
 
 def valu_clocks(machine: Numbers, mnemonic: str) -> int:
-    """Clocks of a VALU instruction in the busy bound: only transcendentals are slower than the rest."""
+    """Clocks of a VALU instruction in the busy bound, where only transcendentals are slower than the rest."""
     return machine.transcendental if TRANSCENDENTAL.match(mnemonic) else machine.valu
 
 
 def lds_bytes(mnemonic: str) -> int:
-    """Bytes a lane that an LDS instruction moves; raises ``PerfError`` when its name does not tell."""
+    """Bytes that an LDS instruction moves per lane; raises ``PerfError`` when its name does not tell."""
     if LDS_LANE.match(mnemonic):
         return 4
     if match := LDS_WIDTH.match(mnemonic):
@@ -57,7 +56,7 @@ def lds_bytes(mnemonic: str) -> int:
 
 
 def vmem_bytes(mnemonic: str) -> int:
-    """Bytes a lane that a global, buffer or scratch instruction moves; 0 for cache control."""
+    """Bytes that a global, buffer or scratch instruction moves per lane; 0 for cache control."""
     if not re.search(r"_(load|store|atomic)_", mnemonic):
         return 0
     if match := VMEM_DWORDS.search(mnemonic):

@@ -1,11 +1,11 @@
-"""The schedule against hardware counters that others published: how far off it is, said openly.
+"""The schedule compared with published hardware counters: how far off it is.
 
 Published: rocprof's MfmaUtil on an MI300X, causal forwards of 16 batches and 16 heads at 1024 and 16384
 queries and keys (attn-dsl-bench, counters_v1.csv).  Modelled: this checkout's own Triton forward, which is
-not the kernel that they ran, at the tile sizes that are known of theirs.
+not the kernel that they ran, at their known tile sizes.
 
-Clocks of a causal workgroup grow by the same amount with each tile of queries: two of them give the line.
-The GPU hands workgroups, in order, to whatever place is free first.
+Clocks of a causal workgroup grow by the same amount with each tile of queries, so two tiles give the line.
+The GPU assigns workgroups, in order, to whichever slot is free first.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ PUBLISHED = (
     Published("PyTorch SDPA (AOTriton)", 128, ((1024, 0.16), (16384, 0.31))),
     Published("PyTorch SDPA (AOTriton)", 64, ((1024, 0.13), (16384, 0.27))),
 )
-# Their kernels are not here to be run: assembly of another project.
+# Their kernels cannot be run here: they are another project's assembly.
 NOT_MODELLED = (
     Published("AITER", 128, ((1024, 0.42), (16384, 0.72))),
     Published("AITER", 64, ((1024, 0.19), (16384, 0.42))),
@@ -39,7 +39,7 @@ NOT_MODELLED = (
 
 @dataclass(frozen=True)
 class Line:
-    """Something of a causal workgroup: ``first`` for tile 0, and ``step`` more for each tile of queries."""
+    """A causal workgroup's quantity: ``first`` for tile 0, and ``step`` more for each tile of queries."""
 
     first: float
     step: float
@@ -49,14 +49,14 @@ class Line:
 
 
 def through(near: tuple[int, float], far: tuple[int, float]) -> Line:
-    """The line through two (tile, value)."""
+    """The line through two (tile, value) points."""
     step = (far[1] - near[1]) / (far[0] - near[0])
     return Line(near[1] - step * near[0], step)
 
 
 @dataclass(frozen=True)
 class Causal:
-    """A causal forward: ``clocks`` of a workgroup in its place, ``matrix`` clocks of it on each SIMD."""
+    """A causal forward: ``clocks`` that a workgroup holds its slot, ``matrix`` clocks of it on each SIMD."""
 
     rows: int
     resident: int
@@ -76,9 +76,9 @@ def device_busy(kernel: Causal, seqlen: int) -> float:
 
 
 def comparison(published: Sequence[Published], modelled: Mapping[tuple[str, int], Causal]) -> str:
-    """Published and modelled shares and the model's error, a line each; ``modelled`` by what and head dim.
+    """Published and modelled shares and the model's error, a line each; ``modelled`` by kernel and head dim.
 
-    What is not in ``modelled`` is listed without them.
+    Entries missing from ``modelled`` are listed with the published share only.
     """
     lines = [f"{'MfmaUtil on MI300X, causal':<32}{'seqlen':>8}{'published':>11}{'modelled':>10}{'error':>8}"]
     for entry in published:

@@ -1,12 +1,12 @@
-"""From a code object and a workload to both models' figures."""
+"""Turns a code object and a workload into both models' figures."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from wheel_builder.base.errors import PerfError
 from wheel_builder.emulator.machine import Machine, Options, Result
 from wheel_builder.emulator.memory import pack_arguments
-from wheel_builder.errors import PerfError
 from wheel_builder.perf.bound import Bound, busy_bound
 from wheel_builder.perf.residency import resident_workgroups
 from wheel_builder.perf.schedule import Schedule, play
@@ -15,12 +15,12 @@ from wheel_builder.perf.workload import Workload
 from wheel_builder.static_checks.disassembly import parse_disassembly
 from wheel_builder.static_checks.resources import Resources, parse_notes
 
-INDEX = (1 << 24) - 1  # of an instruction in what a run records; active lanes are above
+INDEX = (1 << 24) - 1  # of the instruction's index in a run's record; active lanes are in the bits above
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A code object: loaded, and as the LLVM tools print it."""
+    """A code object: loaded, and as text from the LLVM tools."""
 
     machine: Machine
     disassembly: str
@@ -59,9 +59,9 @@ class Modelled:
 
 
 def measure(subject: Subject, workload: Workload) -> Modelled:
-    """Run one workgroup on the emulator and put it through both models.
+    """Run one workgroup on the emulator and apply both models to it.
 
-    Raises ``PerfError`` when the run stops early, or for something the models have no numbers for.
+    Raises ``PerfError`` when the run stops early, or when the models lack a number.
     """
     arch = subject.machine.arch
     taken = parse_notes(subject.notes)[workload.kernel]
@@ -99,7 +99,7 @@ def run(machine: Machine, workload: Workload) -> Result:
 
 
 def _paths(subject: Subject, kernel: str, result: Result) -> Sequence[Sequence[Step]]:
-    """Per wave, the steps that it executed."""
+    """For each wave, the steps that it executed."""
     functions = {function.name: function for function in parse_disassembly(subject.disassembly)}
     known: Mapping[int, Step] = steps(subject.machine.arch, functions[kernel].instructions)
     program = subject.machine.program

@@ -1,12 +1,12 @@
-"""What the models know of each arch: rates for the busy bound, and latencies for the schedule.
+"""The models' numbers for each arch: rates for the busy bound, and latencies for the schedule.
 
 Everything is in clocks.  Where a number comes from:
 
 - Rates of MFMA, WMMA, VALU and transcendentals, LDS bytes a clock, and what may run beside what: the
   CDNA1, CDNA3 and RDNA3 instruction set manuals and AMD's matrix instruction calculator.
 - ``matrix_result``: the manuals' dependency wait states (CDNA3 table of required independent
-  instructions, CDNA1 of software-inserted wait states) and one slot more, which is also what LLVM's
-  scheduling model says.
+  instructions, CDNA1 of software-inserted wait states) plus one slot, which agrees with LLVM's scheduling
+  model.
 - RDNA ``valu_result``, ``salu_result``, ``lds`` and ``branch`` latencies: published measurements on a
   Radeon PRO W7900 (gfx1100; Hardcode84's calibration notes: dependent VALU 3.9 to 5, SALU 3.1, LDS load
   47, branch 12). gfx1030 is assumed to be the same.
@@ -25,25 +25,23 @@ the GPU.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from wheel_builder.errors import PerfError
+from wheel_builder.base.errors import PerfError
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """One arch.  ``slot``: clocks between two issue slots of a wave.  ``cus``: compute units that share
-    waves.
+    """One arch's rates and latencies; its numbers of units are in the kernels' table of archs.
+
+    ``slot``: clocks between two issue slots of a wave.
     """
 
-    wave: int
-    simds: int  # of a compute unit
-    cus: int
     slot: int
     valu: int
     transcendental: int
     slow: int  # a 32-bit integer multiplication
     overlap: bool  # matrix instructions run beside VALU instructions of other waves
     matrix_issue: int  # clocks of the VALU's port that a matrix instruction takes; 0: all of its own
-    matrix_result: int  # from the end of a matrix instruction to its result in anything but its own sum
+    matrix_result: int  # clocks after a matrix instruction until anything but its own sum can read the result
     valu_result: int
     transcendental_result: int
     salu_result: int
@@ -59,9 +57,6 @@ class Numbers:
 
 def _gfx9(matrix_issue: int, matrix_result: int) -> Numbers:
     return Numbers(
-        wave=64,
-        simds=4,
-        cus=1,
         slot=4,
         valu=4,
         transcendental=16,
@@ -83,9 +78,6 @@ def _gfx9(matrix_issue: int, matrix_result: int) -> Numbers:
 
 def _rdna(*, overlap: bool) -> Numbers:
     return Numbers(
-        wave=32,
-        simds=2,
-        cus=2,
         slot=1,
         valu=1,
         transcendental=4,

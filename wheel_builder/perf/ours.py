@@ -1,29 +1,29 @@
-"""This project's kernels as workloads: workgroups without a row or key to spare."""
+"""This project's kernels as workloads: workgroups in which every row and key is used."""
 
 import re
 
+from wheel_builder.base.errors import PerfError
 from wheel_builder.emulator.attention import Case, make_call
 from wheel_builder.emulator.machine import Kernel, Launch
-from wheel_builder.errors import PerfError
 from wheel_builder.perf.workload import SUFFIX, Memories, Workload
 
 LABEL = "flash-attn-rocm"
-SEQLEN = 512  # keys; and, without a mask, rows of queries of which one workgroup has a part
+SEQLEN = 512  # keys; and, without a mask, rows of queries, of which one workgroup has a part
 NAME = re.compile(r"fa_fwd_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
-# Not modelled: memory bounds them, of which the models know nothing; and the plain kernel.
+# Not modelled: kernels bound by memory, which the models do not cover, and the reference kernel.
 OTHER = re.compile(r"fa_(append|combine|decode|reference)_(fp16|bf16)(_d\d+)?$")
 UNTOUCHED = b"\xa5" * 4  # of Memory.output
 
 
 def has_workload(kernel_name: str) -> bool:
-    """Whether a kernel is to be modelled; kernels that are none of ours are, to be refused in words."""
+    """Whether to model a kernel; true for foreign kernels too, so that they are refused in words."""
     return OTHER.match(kernel_name) is None
 
 
 def forward(kernel: Kernel, label: str = LABEL) -> Workload:
     """The forward of one head without a mask; raises ``PerfError`` for another kernel.
 
-    How many rows a workgroup has is seen from what it wrote to ``lse``.
+    The number of a workgroup's rows follows from what it wrote to ``lse``.
     """
     dtype, head_dim = _named(kernel)
     case = Case(dtype, head_dim, SEQLEN, SEQLEN)
@@ -33,7 +33,8 @@ def forward(kernel: Kernel, label: str = LABEL) -> Workload:
 def causal_forward(kernel: Kernel, label: str = LABEL, *, rows: int) -> Workload:
     """The last workgroup of a causal forward of ``SEQLEN`` queries and keys; ``rows``: of a workgroup."""
     dtype, head_dim = _named(kernel)
-    # Causal is aligned at the bottom right: these rows see what the last ones of a longer launch see.
+    # The causal mask is aligned to the bottom right: these rows see what the last ones of a longer launch
+    # see.
     return _workload(kernel, label, "fwd causal", Case(dtype, head_dim, rows, SEQLEN, causal=True))
 
 

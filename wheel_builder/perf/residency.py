@@ -1,23 +1,19 @@
 """How many workgroups of a kernel a compute unit (on RDNA: a workgroup processor) holds at once."""
 
-from wheel_builder.errors import PerfError
-from wheel_builder.static_checks.hardware import HARDWARE
+from wheel_builder.base.archs import arch_named
+from wheel_builder.base.errors import PerfError
+from wheel_builder.static_checks.hardware import workgroups
 from wheel_builder.static_checks.resources import Resources
 
 
 def resident_workgroups(arch: str, taken: Resources, *, threads: int, dynamic_lds: int = 0) -> int:
     """Workgroups of ``threads`` threads that fit at once, by registers, LDS and waves.
 
-    Raises ``PerfError`` when not even one does.
+    Raises ``PerfError`` when not even one fits.
     """
-    hardware = HARDWARE[arch]
-    waves = min(hardware.waves, hardware.vgprs.shares(taken.vgpr))
-    if hardware.sgprs:
-        waves = min(waves, hardware.sgprs.shares(taken.sgpr))
-    group = -(-threads // taken.wave)
-    found = min(waves * hardware.simds // group, hardware.lds.shares(taken.lds_bytes + dynamic_lds))
+    waves, lds = -(-threads // taken.wave), taken.lds_bytes + dynamic_lds
+    found = workgroups(arch_named(arch), taken, waves=waves, lds_bytes=lds)
     if found < 1:
-        lds = taken.lds_bytes + dynamic_lds
         title = f"a workgroup does not fit on {arch}"
-        raise PerfError(title, [f"{group} waves with {taken.vgpr} VGPRs each, {lds} bytes of LDS"])
+        raise PerfError(title, [f"{waves} waves with {taken.vgpr} VGPRs each, {lds} bytes of LDS"])
     return found

@@ -1,7 +1,7 @@
-"""The schedule: the resident waves of a compute unit, issued in order, to the last clock.
+"""The schedule: a clock-by-clock model of a compute unit's resident waves, issued in order.
 
-One workgroup's executed instructions are played by as many workgroups as fit, one after another in each
-place.  A wave issues its next instruction when the registers are ready, the counters it waits for are low
+As many workgroups as fit, one after another in each slot, replay the instructions that one workgroup
+executed.  A wave issues its next instruction when the registers are ready, the counters it waits for are low
 enough and the port is free; among waves that could issue, the oldest goes first.  On RDNA the two compute
 units of a workgroup processor are played together, each pair of SIMDs with its own LDS and memory path.
 
@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heappushpop
 
+from wheel_builder.base.archs import Arch, arch_named
 from wheel_builder.perf.numbers import Numbers, numbers
 from wheel_builder.perf.steps import Port, Step
 
@@ -22,9 +23,9 @@ Path = Sequence[Step]
 
 @dataclass(frozen=True)
 class Schedule:
-    """``workgroups`` ended after ``clocks`` on ``cus`` compute units, ``resident`` of them at a time.
+    """``workgroups`` finished in ``clocks`` on ``cus`` compute units, ``resident`` of them at a time.
 
-    ``matrix`` and ``dot2`` are in clocks of the ``simds`` of all these units together.
+    ``matrix`` and ``dot2`` are clocks summed over all ``simds`` of these units.
     """
 
     clocks: int
@@ -46,19 +47,19 @@ class Schedule:
 
     @property
     def clocks_in_place(self) -> float:
-        """Clocks from a workgroup's begin to the next one's in its place."""
+        """Clocks from a workgroup's start to the next one's in the same slot."""
         return self.clocks * self.resident / self.workgroups
 
     @property
     def clocks_per_workgroup(self) -> float:
-        """Clocks of one compute unit."""
+        """Clocks of one compute unit per workgroup."""
         return self.clocks * self.cus / self.workgroups
 
 
 def play(arch: str, paths: Sequence[Path], resident: int, rounds: int = 2) -> Schedule:
-    """Play ``rounds`` workgroups in each of ``resident`` places; ``paths`` are the waves of one workgroup."""
-    machine = numbers(arch)
-    unit = _Unit(machine, paths, resident, rounds)
+    """Play ``rounds`` workgroups in each of ``resident`` slots; ``paths`` are the waves of one workgroup."""
+    hardware = arch_named(arch)
+    unit = _Unit(hardware, numbers(arch), paths, resident, rounds)
     unit.run()
     steps = [step for path in paths for step in path]
     total = resident * rounds
@@ -66,11 +67,11 @@ def play(arch: str, paths: Sequence[Path], resident: int, rounds: int = 2) -> Sc
         clocks=unit.clock,
         workgroups=total,
         resident=resident,
-        cus=machine.cus,
-        simds=machine.simds * machine.cus,
+        cus=hardware.cus_of_workgroup,
+        simds=unit.simds,
         matrix=total * sum(step.busy for step in steps if step.port is Port.MATRIX),
         dot2=total * sum(step.busy for step in steps if step.dot2),
-        waves_per_simd=resident * len(paths) / (machine.simds * machine.cus),
+        waves_per_simd=resident * len(paths) / unit.simds,
     )
 
 
@@ -81,15 +82,16 @@ class _Wave:
     place: int
     path: Path
     ready: list[int]
-    matrix: list[int]  # by register, what ``ready`` was when a matrix instruction wrote it
+    matrix: list[int]  # by register, the value of ``ready`` when a matrix instruction wrote it
     counters: tuple[deque[int], ...] = field(default_factory=lambda: (deque(), deque(), deque()))
     position: int = 0
 
 
 @dataclass
 class _Unit:
-    """What runs at one time on a compute unit, or on the two of a workgroup processor."""
+    """Everything that runs at a time on one compute unit, or on the two of a workgroup processor."""
 
+    hardware: Arch
     machine: Numbers
     paths: Sequence[Path]
     resident: int
@@ -99,9 +101,10 @@ class _Unit:
     waves: list[_Wave] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        simds = self.machine.simds * self.machine.cus
-        self.ports = {port: [0] * simds for port in Port}  # by SIMD, when each is free
-        self.lds, self.vmem = [0] * self.machine.cus, [0] * self.machine.cus
+        cus = self.hardware.cus_of_workgroup
+        self.simds = self.hardware.simds * cus
+        self.ports = {port: [0] * self.simds for port in Port}  # by SIMD, when each is free
+        self.lds, self.vmem = [0] * cus, [0] * cus
         self.left = [self.rounds] * self.resident
         self.running = [0] * self.resident
         self.arrived: list[list[_Wave]] = [[] for _ in range(self.resident)]
@@ -117,20 +120,19 @@ class _Unit:
         self.clock = max(self.clock, *(free for simds in self.ports.values() for free in simds))
 
     def _start(self, place: int, time: int) -> None:
-        """Begin the next workgroup in a place, if there is one."""
+        """Start the next workgroup in a slot, if there is one."""
         if not self.left[place]:
             return
         self.left[place] -= 1
         self.running[place] = len(self.paths)
-        simds = self.machine.simds * self.machine.cus
         for number, path in enumerate(self.paths):
-            simd = (place * len(self.paths) + number) % simds
+            simd = (place * len(self.paths) + number) % self.simds
             wave = _Wave(len(self.waves), simd, place, path, [0] * self.registers, [0] * self.registers)
             self.waves.append(wave)
             heappush(self.heap, (time, wave.age))
 
     def _advance(self, time: int, age: int) -> None:
-        """From ``time``, issue instructions of the wave whose turn comes first, until one goes to sleep."""
+        """From ``time`` on, issue instructions, always of the wave due first, until one goes to sleep."""
         while True:
             wave = self.waves[age]
             step = wave.path[wave.position]
@@ -144,7 +146,7 @@ class _Unit:
             time, age = heappushpop(self.heap, (following, age))
 
     def _ready(self, wave: _Wave, time: int) -> int:
-        """When registers and counters let the wave issue its next instruction, at ``time`` or later."""
+        """When registers and counters let the wave issue its next instruction; ``time`` at the earliest."""
         step, ready = wave.path[wave.position], wave.ready
         for register in step.reads:
             if ready[register] > time:  # noqa: PLR1730 - max() takes three times as long, in the innermost loop
@@ -169,7 +171,7 @@ class _Unit:
         return pending.popleft() if len(pending) >= depth else time
 
     def _issue(self, wave: _Wave, step: Step, time: int) -> int:
-        """Take the port at ``time``; when the wave may go on, or -1 if something else will wake it."""
+        """Take the port at ``time``; the clock when the wave may go on, or -1 if another event wakes it."""
         port = step.port
         if port is Port.BARRIER:
             return self._barrier(wave, time + step.pause)
@@ -186,7 +188,7 @@ class _Unit:
         return time + step.pause
 
     def _take(self, step: Step, simd: int, time: int) -> None:
-        """Hold the ports that the instruction needs; a matrix instruction is issued through the VALU's."""
+        """Hold the ports that the instruction needs; matrix instructions also take the VALU's."""
         ports, end = self.ports, time + step.busy
         if step.port is Port.VALU:
             ports[Port.VALU][simd] = end
@@ -198,11 +200,11 @@ class _Unit:
             ports[Port.SALU][simd] = end
 
     def _turn(self, wave: _Wave, step: Step, time: int) -> int:
-        """When the memory path has moved the data; instructions queue for it without stopping their waves."""
+        """When the memory path has moved the data; queued instructions do not stop their waves."""
         if step.port is Port.SALU:
             return time
         path = self.lds if step.port is Port.LDS else self.vmem
-        cu = wave.simd // self.machine.simds
+        cu = wave.simd // self.hardware.simds
         path[cu] = max(path[cu], time) + step.busy
         return path[cu]
 

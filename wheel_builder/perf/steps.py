@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 
-from wheel_builder.errors import PerfError
+from wheel_builder.base.archs import Arch, arch_named
+from wheel_builder.base.errors import PerfError
 from wheel_builder.perf import cost
 from wheel_builder.perf.numbers import Numbers, numbers
 from wheel_builder.static_checks.disassembly import Instruction
@@ -23,7 +24,7 @@ FRONT_END = frozenset(
 
 
 class Port(IntEnum):
-    """What an instruction needs to itself when it is issued."""
+    """The issue port that an instruction needs exclusively."""
 
     NONE = 0
     VALU = 1
@@ -41,7 +42,7 @@ class Step:
 
     ``busy``: how long it holds its port.  ``hold``: how long a matrix instruction holds the VALU's port.
     ``pause``: when the wave may issue again.  ``result``: when ``writes`` can be read.  ``sums``: registers
-    that it adds to, which a matrix instruction hands to the next without delay.  ``counter``: the wait
+    that it adds to, which one matrix instruction forwards to the next without delay.  ``counter``: the wait
     counter that it raises, for ``latency`` clocks beyond its turn; -1 for none.  ``waits``: counters, and how
     much of each may be left.
     """
@@ -61,14 +62,14 @@ class Step:
 
 
 def steps(arch: str, instructions: Iterable[Instruction]) -> Mapping[int, Step]:
-    """By address; raises ``PerfError`` for what the model has no numbers for."""
-    reader = _Reader(arch, numbers(arch), {})
+    """The steps by address; raises ``PerfError`` for instructions without numbers."""
+    reader = _Reader(arch_named(arch), numbers(arch), {})
     return {instruction.address: reader.step(instruction) for instruction in instructions}
 
 
 @dataclass(frozen=True)
 class _Reader:
-    arch: str
+    arch: Arch
     machine: Numbers
     registers: dict[str, int]
 
@@ -83,7 +84,7 @@ class _Reader:
         return self._scalar(instruction)
 
     def _matrix(self, operation: Operation) -> Step:
-        clocks = cost.matrix_clocks(self.arch, operation.mnemonic)
+        clocks = cost.matrix_clocks(self.arch.name, operation.mnemonic)
         target, first, second, start = operation.operands[:4]
         chained = start == target
         factors = [*registers(first), *registers(second)]
@@ -120,12 +121,12 @@ class _Reader:
         reads = self._numbered(instruction.reads)
         step = partial(Step, pause=machine.slot, reads=reads)
         if kind == "lds":
-            busy = -(-cost.lds_bytes(name) * machine.wave // machine.lds_bytes)
+            busy = -(-cost.lds_bytes(name) * self.arch.wave // machine.lds_bytes)
             return step(Port.LDS, busy=busy, counter=LDS_AND_SCALARS, latency=machine.lds)
         if kind == "smem":
             return step(Port.SALU, busy=machine.slot, counter=LDS_AND_SCALARS, latency=machine.smem)
-        busy = max(-(-cost.vmem_bytes(name) * machine.wave // machine.vmem_bytes), machine.slot)
-        counter = STORES if "_store_" in name and self.arch.startswith("gfx1") else LOADS
+        busy = max(-(-cost.vmem_bytes(name) * self.arch.wave // machine.vmem_bytes), machine.slot)
+        counter = STORES if "_store_" in name and self.arch.family == "rdna" else LOADS
         return step(Port.VMEM, busy=busy, counter=counter, latency=machine.vmem)
 
     def _scalar(self, instruction: Instruction) -> Step:
@@ -144,7 +145,7 @@ class _Reader:
         return Step(Port.SALU, slot, pause=slot, result=self.machine.salu_result, reads=reads, writes=writes)
 
     def _pause(self, instruction: Instruction) -> int:
-        """How long an instruction without a port keeps the wave from issuing the next."""
+        """How long an instruction without a port delays the wave's next one."""
         slot, operands = self.machine.slot, instruction.first.operands
         if instruction.mnemonic == "s_nop":
             return slot * instruction.wait_states
@@ -156,7 +157,7 @@ class _Reader:
 
 
 def _read(instruction: Instruction) -> frozenset[str]:
-    """What a VALU instruction reads, with the results that it adds to or keeps parts of."""
+    """What a VALU instruction reads, including destinations that it adds to or keeps in part."""
     merges = any(MERGES.match(operation.mnemonic) for operation in instruction.operations)
     return instruction.reads | instruction.writes if merges else instruction.reads
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from wheel_builder.base.words import aligned
 from wheel_builder.perf.measure import Modelled
 
 TITLE = """\
@@ -21,12 +22,10 @@ USEFUL = 5 / 4
 
 
 def table(rows: Iterable[Modelled]) -> str:
-    """Title, header and a line each, by arch, kernel and maker; backwards also as a whole."""
+    """Title, header and a line per kernel, by arch, kernel and maker; backwards also as a whole."""
     ordered = sorted(rows, key=_order)
     cells = [HEAD, *(_cells(row) for row in ordered), *_totals(ordered)]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(HEAD))]
-    lines = (_line(line, widths) for line in cells)
-    return "\n".join([TITLE, "", *lines, ""])
+    return "\n".join([TITLE, "", *aligned(cells, left=3), ""])
 
 
 def _order(row: Modelled) -> tuple[str, str, str, int, str]:
@@ -70,12 +69,3 @@ def _family(row: Modelled) -> tuple[str, str, int, str]:
 def _maker(row: Modelled) -> str:
     """The label without a tile's size."""
     return row.label.partition(",")[0]
-
-
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    left = 3
-    padded = (
-        cell.ljust(width) if column < left else cell.rjust(width)
-        for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
-    )
-    return "  ".join(padded).rstrip()

@@ -1,4 +1,4 @@
-"""What is run to be modelled: one workgroup of one launch of one kernel, and what useful work it does.
+"""What is run for the models: one workgroup of one kernel's launch, and its useful work.
 
 A foreign kernel comes with a ``<code object>.launch.json`` beside it, which ``read_workloads`` reads:
 
@@ -20,10 +20,10 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from wheel_builder.base.errors import PerfError
 from wheel_builder.emulator.formats import DTYPES, encode
 from wheel_builder.emulator.machine import Launch
 from wheel_builder.emulator.memory import Argument, Memory, Scalar
-from wheel_builder.errors import PerfError
 
 SUFFIX = ".launch.json"
 BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "i32": 4}
@@ -35,7 +35,7 @@ Memories = Mapping[str, Memory]
 
 
 class Tensor(BaseModel):
-    """A contiguous tensor; ``fill``: "normal" numbers, one number everywhere, or "output" (never written)."""
+    """A contiguous tensor; ``fill``: "normal" numbers, one number everywhere, or "output" (unwritten)."""
 
     model_config = STRICT
     name: str
@@ -53,7 +53,7 @@ class Number(BaseModel):
 
 
 class Described(BaseModel):
-    """One entry of a launch file; ``workgroup`` is a linear index, ``flop`` the useful work of that one."""
+    """One entry of a launch file; ``workgroup`` is a linear index, ``flop`` that workgroup's useful work."""
 
     model_config = STRICT
     label: str
@@ -71,7 +71,7 @@ class Described(BaseModel):
 
 @dataclass(frozen=True)
 class Workload:
-    """``memory`` by name is what ``arguments`` point to; ``flop`` is told after the run."""
+    """``memory``, by name, is what ``arguments`` point to; ``flop`` is computed after the run."""
 
     label: str
     kernel: str

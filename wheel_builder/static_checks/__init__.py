@@ -1,5 +1,5 @@
-"""Static checks of shipped machine code: what can be said of a kernel without executing it.
+"""Static checks of shipped machine code, without executing it.
 
 ``check.check_wheel`` runs them all over a finished wheel.  The text of ``llvm-objdump`` and
-``llvm-readelf`` comes from ``listing``; everything that decides is a pure function over that text.
+``llvm-readelf`` comes from ``images.listing``; everything that decides is a pure function over that text.
 """

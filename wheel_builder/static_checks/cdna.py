@@ -1,7 +1,7 @@
 """Wait states of gfx908 and gfx942.
 
 Numbers: required independent instructions and required software-inserted wait states in the CDNA1 and
-CDNA3 instruction set manuals; where LLVM's hazard recogniser asks for more, its.
+CDNA3 instruction set manuals; where LLVM's hazard recogniser asks for more, LLVM's numbers.
 """
 
 import re
@@ -13,16 +13,18 @@ from wheel_builder.static_checks.pairs import Need, Pair, factors, result, summa
 
 SHAPE = re.compile(r"v_mfma_[fi]32_(?P<shape>(?P<tile>\d+x\d+)x\d+(?:_\d+b)?)_?[a-z]\w*$")
 # Passes (of four clocks) of a matrix instruction: on gfx908 by rows and columns, on gfx942 by shape.
-PASSES_GFX908 = {"4x4": 2, "16x16": 8, "32x32": 16}
-PASSES_GFX942 = {
-    **dict.fromkeys(("4x4x1_16b", "4x4x4_16b"), 2),
-    **dict.fromkeys(("16x16x8", "16x16x16", "16x16x32"), 4),
-    **dict.fromkeys(("16x16x1_4b", "16x16x4_4b", "16x16x4", "32x32x4", "32x32x8", "32x32x16"), 8),
-    **dict.fromkeys(("32x32x1_2b", "32x32x4_2b", "32x32x2"), 16),
+PASSES = {
+    "gfx908": {"4x4": 2, "16x16": 8, "32x32": 16},
+    "gfx942": {
+        **dict.fromkeys(("4x4x1_16b", "4x4x4_16b"), 2),
+        **dict.fromkeys(("16x16x8", "16x16x16", "16x16x32"), 4),
+        **dict.fromkeys(("16x16x1_4b", "16x16x4_4b", "16x16x4", "32x32x4", "32x32x8", "32x32x16"), 8),
+        **dict.fromkeys(("32x32x1_2b", "32x32x4_2b", "32x32x2"), 16),
+    },
 }
 REACH_GFX908 = 18
 REACH_GFX942 = 19
-# gfx908: wait states between a matrix instruction of so many passes and what follows it.
+# gfx908: passes of a matrix instruction -> wait states until what follows it.
 MFMA_TO_ACC_READ = {2: 4, 8: 10, 16: 18}
 MFMA_TO_ACC_WRITE = {2: 1, 8: 7, 16: 15}
 MFMA_C_TO_ACC_WRITE = {2: 0, 8: 5, 16: 13}
@@ -40,7 +42,7 @@ def mfma_fault(passes: Mapping[str, int]) -> Callable[[Instruction], str]:
             return "no wait states are known for this instruction; add its passes to cdna.py"
         if summand(instruction) != written and summand(instruction) & written:
             return "its SrcC overlaps its result without being the same registers"
-        # Up to four registers are written when A and B have been read, more while they are.
+        # Up to four result registers are written after A and B have been read, more of them during the reads.
         if len(written) > 4 and factors(instruction) & written:
             return "its SrcA or SrcB overlaps its result"
         return ""
@@ -49,7 +51,7 @@ def mfma_fault(passes: Mapping[str, int]) -> Callable[[Instruction], str]:
 
 
 def gfx908(pair: Pair) -> Iterator[Need]:
-    """What gfx908 needs between the two."""
+    """The wait states that gfx908 needs within the pair."""
     if pair.first.first.is_matrix:
         yield from _gfx908_after_mfma(pair)
     elif pair.first.is_valu:
@@ -60,7 +62,7 @@ def gfx908(pair: Pair) -> Iterator[Need]:
 
 
 def gfx942(pair: Pair) -> Iterator[Need]:
-    """What gfx942 needs between the two."""
+    """The wait states that gfx942 needs within the pair."""
     if pair.first.first.is_matrix:
         yield from _gfx942_after_mfma(pair)
     elif pair.first.is_valu:
@@ -71,7 +73,7 @@ def gfx942(pair: Pair) -> Iterator[Need]:
 
 
 def _stored(instruction: Instruction) -> Registers:
-    """A store's data where the next instruction may come too early: three registers or more."""
+    """The data registers of a store of three or more, which the next instruction may overwrite too early."""
     operation = instruction.first
     if operation.kind != "vmem" or "_store_" not in operation.mnemonic:
         return frozenset()
@@ -102,7 +104,7 @@ def _gfx9_after_valu(pair: Pair) -> Iterator[Need]:
 
 
 def _gfx908_after_mfma(pair: Pair) -> Iterator[Need]:
-    passes = _passes(pair.first, PASSES_GFX908)
+    passes = _passes(pair.first, PASSES["gfx908"])
     if passes is None:
         return  # a fault of its own
     second = pair.second
@@ -139,7 +141,7 @@ def _gfx908_after_valu(pair: Pair) -> Iterator[Need]:
 
 
 def _gfx942_after_mfma(pair: Pair) -> Iterator[Need]:
-    passes = _passes(pair.first, PASSES_GFX942)
+    passes = _passes(pair.first, PASSES["gfx942"])
     if passes is None:
         return  # a fault of its own
     second, single = pair.second, _is_single(pair.first)

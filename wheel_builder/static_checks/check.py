@@ -1,34 +1,27 @@
 """All static checks over the code objects of a finished wheel."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from wheel_builder.audit_rules import LIBRARY
-from wheel_builder.elf import section_bytes
-from wheel_builder.errors import DeviceCodeError
-from wheel_builder.fatbin import SECTION, CodeObject, read_fatbin
-from wheel_builder.process import Runner, run
+from wheel_builder.base.errors import DeviceCodeError
+from wheel_builder.base.process import Runner, run
+from wheel_builder.base.store import Store
+from wheel_builder.files.library import device_code
+from wheel_builder.files.wheelfile import read_wheel
+from wheel_builder.images.listing import Listing, Tools, list_code
 from wheel_builder.static_checks import golden
 from wheel_builder.static_checks.disassembly import Kernel, parse_disassembly
 from wheel_builder.static_checks.findings import Finding
 from wheel_builder.static_checks.golden import Archs, Entry
 from wheel_builder.static_checks.hardware import occupancy
 from wheel_builder.static_checks.hazards import check_hazards
-from wheel_builder.static_checks.listing import Listing, Tools, list_code
-from wheel_builder.static_checks.matrix_use import (
-    TRAITS,
-    Unit,
-    check_matrix_use,
-    matrix_instructions,
-    parse_units,
-)
+from wheel_builder.static_checks.matrix_use import check_matrix_use, matrix_instructions
 from wheel_builder.static_checks.resources import Resources, parse_notes
 from wheel_builder.static_checks.scratch import check_scratch
-from wheel_builder.store import Store
-from wheel_builder.wheelfile import WheelFile, read_wheel
+from wheel_builder.static_checks.waits import check_waits
 
 LOCAL_LABEL = "rocm"
 
@@ -43,13 +36,13 @@ class Report:
 
     @property
     def failures(self) -> tuple[Finding, ...]:
-        """The findings that a wheel is refused for."""
+        """The findings for which a wheel is refused."""
         return tuple(finding for finding in self.findings if finding.fails)
 
 
 @dataclass(frozen=True)
 class _Subject:
-    """A kernel of one arch: its code, what its metadata say, and the number of its matrix instructions."""
+    """A kernel of one arch: its code, its metadata, and its number of matrix instructions."""
 
     arch: str
     kernel: Kernel
@@ -73,8 +66,8 @@ class _Subject:
 
 
 @dataclass(frozen=True)
-class _Checked:
-    """What the checks of one kernel for one arch found, and what it takes."""
+class Checked:
+    """One kernel for one arch: the checks' findings and its resources."""
 
     arch: str
     name: str
@@ -87,30 +80,19 @@ def check_wheel(
 ) -> Report:
     """Disassemble all code objects of ``wheel`` and run every check over them.
 
-    Raises ``WheelFileError``, ``ElfError`` or ``FatbinError`` for a wheel that cannot be read, and
-    ``DeviceCodeError`` for code that the checks do not understand.
+    Raises ``WheelFileError``, ``ElfError`` or ``FatbinError`` for a wheel that cannot be read or has no
+    device code, and ``DeviceCodeError`` for code that the checks cannot interpret.
     """
     content = read_wheel(wheel, max_mib=max_mib)
-    listings = list_code(code_objects(content), tools=tools, store=store, log=log, run=run)
+    listings = list_code(device_code(content), tools=tools, store=store, log=log, run=run)
     known = golden.parse_golden((checkout / golden.GOLDEN).read_text(encoding="utf-8"))
-    traits = (checkout / TRAITS).read_text(encoding="utf-8")
     rocm = (content.version.local or "").removeprefix(LOCAL_LABEL)
-    return check_listings(listings, rocm=rocm, reviewed=known.get(rocm, {}), traits=traits)
+    return check_listings(listings, rocm=rocm, reviewed=known.get(rocm, {}))
 
 
-def code_objects(wheel: WheelFile) -> tuple[CodeObject, ...]:
-    """The device code in a wheel's library; raises ``DeviceCodeError`` when there is none."""
-    library = wheel.files.get(LIBRARY, b"")
-    found = read_fatbin(section_bytes(library, SECTION) or b"") if library else ()
-    if not found:
-        title = f"{wheel.path.name} has no device code"
-        raise DeviceCodeError(title, [f"expected it in {LIBRARY}, section {SECTION}"])
-    return found
-
-
-def check_listings(listings: Sequence[Listing], *, rocm: str, reviewed: Archs, traits: str) -> Report:
-    """Every check over the text of code objects; ``reviewed``: the golden file's part for ``rocm``."""
-    check = partial(_check_listing, reviewed=reviewed, units=parse_units(traits))
+def check_listings(listings: Sequence[Listing], *, rocm: str, reviewed: Archs) -> Report:
+    """Run every check on the text of code objects; ``reviewed`` is the golden file's part for ``rocm``."""
+    check = partial(check_listing, reviewed=reviewed)
     with ProcessPoolExecutor() as pool:
         checked = [each for found in pool.map(check, listings) for each in found]
     taken: dict[str, dict[str, Entry]] = {}
@@ -120,26 +102,27 @@ def check_listings(listings: Sequence[Listing], *, rocm: str, reviewed: Archs, t
     return Report(rocm, taken, (*findings, *golden.differences(reviewed, taken)))
 
 
-def _check_listing(listing: Listing, *, reviewed: Archs, units: Mapping[str, Unit]) -> list[_Checked]:
+def check_listing(listing: Listing, *, reviewed: Archs) -> list[Checked]:
+    """Run the checks that need only this code object; arguments as for ``check_listings``."""
     checked = []
     for subject in _subjects(listing):
         arch, kernel = subject.arch, subject.kernel
-        findings = [*check_hazards(arch, kernel), *check_matrix_use(arch, kernel, units[arch])]
+        findings = [*check_hazards(arch, kernel), *check_waits(arch, kernel), *check_matrix_use(arch, kernel)]
         expected = reviewed.get(arch, {}).get(kernel.name)
         findings += check_scratch(arch, kernel) if expected is None or not expected.scratch_bytes else ()
-        checked.append(_Checked(arch, kernel.name, subject.entry, tuple(findings)))
+        checked.append(Checked(arch, kernel.name, subject.entry, tuple(findings)))
     return checked
 
 
 def update_golden(checkout: Path, report: Report) -> None:
-    """Put what the wheel's kernels take into the golden file."""
+    """Write the resources of the wheel's kernels into the golden file."""
     path = checkout / golden.GOLDEN
     known = golden.parse_golden(path.read_text(encoding="utf-8") if path.is_file() else "")
     path.write_text(golden.updated(known, report.rocm, report.taken), encoding="utf-8")
 
 
 def _subjects(listing: Listing) -> list[_Subject]:
-    """The kernels of a code object; code that belongs to none is refused, as no check would see it."""
+    """The kernels of a code object; code outside all kernels is refused, as no check would see it."""
     functions, resources = parse_disassembly(listing.disassembly), parse_notes(listing.notes)
     if {function.name for function in functions} != set(resources):
         found = ", ".join(sorted(function.name for function in functions))

@@ -1,11 +1,11 @@
-"""The text of ``llvm-objdump -d`` as kernels of instructions, and the paths through them."""
+"""Parses the text of ``llvm-objdump -d`` into kernels, their instructions, and the paths through them."""
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from wheel_builder.errors import DeviceCodeError
+from wheel_builder.base.errors import DeviceCodeError
 from wheel_builder.static_checks.operations import ENCODING, TRANSCENDENTAL, Operation
 
 HEADER = re.compile(r"^([0-9a-f]+) <([^>]+)>:$")
@@ -48,20 +48,20 @@ class Instruction:
 
     @cached_property
     def writes(self) -> frozenset[str]:
-        return frozenset().union(*(operation.writes for operation in self.operations))
+        return self.first.writes.union(*(operation.writes for operation in self.operations[1:]))
 
     @cached_property
     def reads(self) -> frozenset[str]:
-        return frozenset().union(*(operation.reads for operation in self.operations))
+        return self.first.reads.union(*(operation.reads for operation in self.operations[1:]))
 
     @cached_property
     def touches(self) -> frozenset[str]:
-        """What a later instruction may depend on; of EXEC only that it was written."""
+        """Registers on which a later instruction may depend; EXEC only when written."""
         return self.writes | (self.reads - {"exec"})
 
     @cached_property
     def wait_states(self) -> int:
-        """Wait states that pass with it: one, and as many more as ``s_nop`` asks for."""
+        """Wait states that the instruction provides: one, plus those that ``s_nop`` asks for."""
         return int(self.first.operands[0], 0) + 1 if self.mnemonic == "s_nop" else 1
 
     def __str__(self) -> str:
@@ -70,16 +70,16 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A function's instructions in the order of their addresses, alignment behind them included."""
+    """A function's instructions in order of address, including the padding after them."""
 
     name: str
     instructions: tuple[Instruction, ...]
 
     @cached_property
     def predecessors(self) -> tuple[tuple[int, ...], ...]:
-        """For each instruction the numbers of those that can come right before it.
+        """For each instruction, the numbers of those that can run right before it.
 
-        Code that no path reaches has none and counts as nobody's predecessor.
+        Unreachable code has none and is no instruction's predecessor.
 
         Raises ``DeviceCodeError`` for jumps whose target is not in the text: paths would be missing.
         """
@@ -96,7 +96,7 @@ class Kernel:
 
     @cached_property
     def reached(self) -> tuple[int, ...]:
-        """The numbers of the instructions that some path reaches."""
+        """The numbers of the reachable instructions."""
         return tuple(n for n in range(len(self.instructions)) if n == 0 or self.predecessors[n])
 
     @cached_property
@@ -122,9 +122,9 @@ class Kernel:
 
 
 def parse_disassembly(text: str) -> tuple[Kernel, ...]:
-    """The functions in what ``llvm-objdump -d`` printed.
+    """The functions in the output of ``llvm-objdump -d``.
 
-    Raises ``DeviceCodeError`` with every line that is not understood.
+    Raises ``DeviceCodeError`` with every line that cannot be parsed.
     """
     functions: dict[str, list[Instruction]] = {}
     problems: list[str] = []
@@ -143,7 +143,7 @@ def parse_disassembly(text: str) -> tuple[Kernel, ...]:
 
 
 def parse_operation(text: str) -> Operation:
-    """One operation: a mnemonic, operands between commas, and modifiers behind the last of them."""
+    """Parse one operation: a mnemonic, operands separated by commas, and modifiers after the last one."""
     mnemonic, _, rest = text.strip().partition(" ")
     operands: list[str] = []
     modifiers: list[str] = []
@@ -165,7 +165,7 @@ def _instruction(match: re.Match[str]) -> Instruction:
 
 
 def _split(text: str) -> Iterator[str]:
-    """Parts between those commas that stand in no brackets."""
+    """Split at commas outside brackets."""
     depth, begin = 0, 0
     for position, character in enumerate(text):
         depth += (character in "[(") - (character in "])")

@@ -1,11 +1,11 @@
-"""What a static check has to say of one kernel."""
+"""A static check's finding about one kernel."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Finding:
-    """``fails`` is false for what a reader should know but no wheel is refused for."""
+    """``fails`` is false for findings that are reported but do not refuse a wheel."""
 
     check: str
     arch: str

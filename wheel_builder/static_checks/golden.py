@@ -1,4 +1,4 @@
-"""What each kernel took when somebody last looked: the reviewed file, and what differs from it.
+"""The golden file, each kernel's resources as last reviewed, and the differences from it.
 
 One table per ROCm version and arch, one line per kernel.  ``updated`` rewrites it; the diff is for review.
 """
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from wheel_builder.errors import DeviceCodeError
+from wheel_builder.base.errors import DeviceCodeError
 from wheel_builder.static_checks.findings import Finding
 
 CHECK = "golden"
@@ -44,7 +44,7 @@ MORE_IS_WORSE = ("vgpr_spills", "sgpr_spills", "scratch_bytes")
 
 
 def parse_golden(text: str) -> Mapping[str, Archs]:
-    """ROCm version -> arch -> kernel -> what it took; raises ``DeviceCodeError`` with all that is wrong."""
+    """ROCm version -> arch -> kernel -> resources; raises ``DeviceCodeError`` with all that is wrong."""
     title, names = f"{GOLDEN.name} is not right", {field.name for field in fields(Entry)}
     try:
         table = tomllib.loads(text)
@@ -71,7 +71,7 @@ def parse_golden(text: str) -> Mapping[str, Archs]:
 
 
 def differences(golden: Archs, found: Archs) -> tuple[Finding, ...]:
-    """What differs in the archs that were found; those of ``golden`` that were not looked at are left out."""
+    """The differences, for the archs in what was found; other archs of ``golden`` are ignored."""
     return tuple(
         finding
         for arch, kernels in sorted(found.items())
@@ -81,7 +81,7 @@ def differences(golden: Archs, found: Archs) -> tuple[Finding, ...]:
 
 
 def updated(golden: Mapping[str, Archs], rocm: str, found: Archs) -> str:
-    """The file's new text: what was found replaces what was there of the same version and arch."""
+    """The file's new text: what was found replaces the tables of the same version and arch."""
     everything = {**golden, rocm: {**golden.get(rocm, {}), **found}}
     lines = [HEADER]
     for version, archs in sorted(everything.items()):

@@ -1,64 +1,41 @@
-"""How many waves of a kernel fit on a SIMD, per arch.
+"""How many waves of a kernel fit on a SIMD, and how many workgroups on what runs them."""
 
-Numbers: LLVM's AMDGPU target (register files and how they are handed out) and the instruction set
-manuals (LDS).
-"""
-
-from collections.abc import Mapping
-from dataclasses import dataclass
-
-from wheel_builder.errors import DeviceCodeError
+from wheel_builder.base.archs import Arch, arch_named
+from wheel_builder.base.errors import DeviceCodeError
 from wheel_builder.static_checks.resources import Resources
 
 
-@dataclass(frozen=True)
-class Pool:
-    """What is shared, and the step in which it is handed out."""
-
-    size: int
-    step: int
-
-    def shares(self, wanted: int) -> int:
-        """How many can have ``wanted`` each; as many as like when nothing is wanted."""
-        return self.size // (-(-wanted // self.step) * self.step) if wanted else self.size
-
-
-@dataclass(frozen=True)
-class Hardware:
-    """One arch: registers of a SIMD (``vgprs``: of each lane) and waves it holds, and LDS bytes and SIMDs of
-    what a workgroup runs on: a compute unit, on RDNA the two of a workgroup processor."""
-
-    vgprs: Pool
-    sgprs: Pool | None
-    waves: int
-    lds: Pool
-    simds: int
-
-
-HARDWARE: Mapping[str, Hardware] = {
-    "gfx908": Hardware(Pool(256, 4), Pool(800, 16), 10, Pool(65536, 512), 4),
-    "gfx942": Hardware(Pool(512, 8), Pool(800, 16), 8, Pool(65536, 512), 4),
-    "gfx1030": Hardware(Pool(1024, 16), None, 16, Pool(131072, 512), 4),
-    "gfx1100": Hardware(Pool(1536, 24), None, 16, Pool(131072, 1024), 4),
-}
-
-
 def occupancy(arch: str, resources: Resources) -> int:
-    """Waves of the kernel on each SIMD at most, by registers, LDS and its largest workgroup.
+    """The most waves of the kernel on each SIMD, limited by registers, LDS and its largest workgroup.
 
-    Raises ``DeviceCodeError`` for an arch that is not in the table, and for RDNA code compiled for one
-    compute unit instead of a workgroup processor.
+    Raises ``ArchError`` for an arch that the table does not have, and ``DeviceCodeError`` for RDNA code
+    compiled for one compute unit instead of a workgroup processor.
     """
-    if arch not in HARDWARE:
-        title = f"no numbers for the hardware of {arch}"
-        raise DeviceCodeError(title, [f"known: {', '.join(HARDWARE)}"], advice="add them to hardware.py")
-    if arch.startswith("gfx1") and not resources.workgroup_processor:
+    hardware = arch_named(arch)
+    if hardware.cus_of_workgroup > 1 and not resources.workgroup_processor:
         title = f"a kernel for {arch} is compiled for one compute unit (-mcumode)"
         raise DeviceCodeError(title, ["its occupancy is not known here"], advice="compile without -mcumode")
-    hardware = HARDWARE[arch]
-    waves = min(hardware.waves, hardware.vgprs.shares(resources.vgpr))
-    if hardware.sgprs:
-        waves = min(waves, hardware.sgprs.shares(resources.sgpr))
     group = -(-resources.workgroup // resources.wave)
-    groups = min(waves * hardware.simds // group, hardware.lds.shares(resources.lds_bytes))
-    return groups * group // hardware.simds
+    groups = workgroups(hardware, resources, waves=group, lds_bytes=resources.lds_bytes)
+    return groups * group // (hardware.simds * hardware.cus_of_workgroup)
+
+
+def workgroups(hardware: Arch, taken: Resources, *, waves: int, lds_bytes: int) -> int:
+    """How many workgroups with this many waves and bytes of LDS a compute unit (on RDNA a workgroup
+    processor) holds at once.
+    """
+    cus = hardware.cus_of_workgroup
+    per_simd = hardware.waves_per_simd
+    if taken.vgpr:
+        per_simd = min(per_simd, hardware.vgprs // _granules(taken.vgpr, hardware.vgpr_granule))
+    if hardware.sgprs and taken.sgpr:
+        per_simd = min(per_simd, hardware.sgprs // _granules(taken.sgpr, hardware.sgpr_granule))
+    groups = per_simd * hardware.simds * cus // waves
+    if lds_bytes:
+        groups = min(groups, hardware.lds_bytes * cus // _granules(lds_bytes, hardware.lds_granule))
+    return groups
+
+
+def _granules(wanted: int, granule: int) -> int:
+    """``wanted``, rounded up to the allocation granule."""
+    return -(-wanted // granule) * granule

@@ -1,13 +1,13 @@
-"""Dependencies that the hardware does not wait for: code must keep the two instructions apart.
+"""Hazards: dependencies that the hardware does not wait for, so code must keep the two instructions apart.
 
-The compiler does so, except around inline assembly, which it does not look into; an emulator cannot
-see it.  Every path through a kernel counts, around loops too.
+The compiler does so, except around inline assembly, which it does not analyse; an emulator cannot see a
+mistake.  Every path through a kernel is checked, loops included.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from wheel_builder.errors import DeviceCodeError
+from wheel_builder.base.errors import DeviceCodeError
 from wheel_builder.static_checks import cdna, rdna
 from wheel_builder.static_checks.disassembly import Instruction, Kernel
 from wheel_builder.static_checks.findings import Finding
@@ -18,7 +18,7 @@ CHECK = "hazards"
 
 @dataclass(frozen=True)
 class Target:
-    """One arch: its rules, how far they reach, and what is wrong with a matrix instruction by itself."""
+    """One arch: its rules, how far they reach, and the check of a matrix instruction by itself."""
 
     rules: Rules
     far: Callable[[Distance], bool]
@@ -27,10 +27,10 @@ class Target:
 
 TARGETS: Mapping[str, Target] = {
     "gfx908": Target(
-        cdna.gfx908, lambda d: d.states >= cdna.REACH_GFX908, cdna.mfma_fault(cdna.PASSES_GFX908)
+        cdna.gfx908, lambda d: d.states >= cdna.REACH_GFX908, cdna.mfma_fault(cdna.PASSES["gfx908"])
     ),
     "gfx942": Target(
-        cdna.gfx942, lambda d: d.states >= cdna.REACH_GFX942, cdna.mfma_fault(cdna.PASSES_GFX942)
+        cdna.gfx942, lambda d: d.states >= cdna.REACH_GFX942, cdna.mfma_fault(cdna.PASSES["gfx942"])
     ),
     "gfx1030": Target(rdna.gfx1030, lambda _: True, rdna.no_matrix),
     "gfx1100": Target(rdna.gfx1100, lambda d: d.valus >= rdna.REACH_GFX1100, rdna.wmma_fault),
@@ -38,7 +38,7 @@ TARGETS: Mapping[str, Target] = {
 
 
 def check_hazards(arch: str, kernel: Kernel) -> tuple[Finding, ...]:
-    """Every dependency of ``kernel`` that is too close on some path, with the smallest distance found.
+    """Every dependency in ``kernel`` that is too close on some path, with the smallest distance found.
 
     Raises ``DeviceCodeError`` for an arch without rules, and for code whose paths cannot be followed.
     """

@@ -1,58 +1,35 @@
-"""Which matrix instructions a kernel must have and may have, from the kernels' own table of archs."""
+"""Which matrix instructions a kernel must and may have, from the kernels' own table of archs."""
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator
 
-from wheel_builder.errors import DeviceCodeError
+from wheel_builder.base.archs import Arch, arch_named
+from wheel_builder.base.errors import DeviceCodeError
 from wheel_builder.static_checks.disassembly import Kernel
 from wheel_builder.static_checks.findings import Finding
 
 CHECK = "matrix instructions"
-TRAITS = Path("kernels/include/fa/arch/traits.hpp")
-ROW = re.compile(
-    r"case Gfx::(?P<arch>\w+):\s*return \{(?:\w+,\s*){4}MatrixUnit::(?P<unit>\w+),\s*(?P<bf16_k>\d+),"
-)
 MATRIX = re.compile(r"v_(mfma|smfmac|wmma|swmmac|dot\d|dual_dot)")
 INSTANCE = re.compile(r"fa_[a-z0-9]+(?:_[a-z0-9]+)*_(?P<dtype>fp16|bf16)(?P<head_dim>_d\d+)?")
 
 
-@dataclass(frozen=True)
-class Unit:
-    """What multiplies matrices, and the contraction length of its 32x32 bf16 instruction (0: none)."""
-
-    kind: str
-    bf16_k: int
-
-    def has(self, dtype: str) -> bool:
-        """Whether it multiplies the dtype itself.  RDNA2's two-term products have no bf16 form: kernels may
-        turn bf16 into fp16 where that is exact (kernels/include/fa/tile/narrow.hpp)."""
-        return dtype != "bf16" or self.kind != "dot2"
-
-
-def parse_units(traits: str) -> Mapping[str, Unit]:
-    """Per arch its matrix unit, from the text of ``traits.hpp``; raises ``DeviceCodeError`` without any."""
-    units = {m["arch"]: Unit(m["unit"], int(m["bf16_k"])) for m in ROW.finditer(traits)}
-    if not units:
-        title = f"{TRAITS.name} is not as matrix_use.py expects"
-        raise DeviceCodeError(title, ["no `case Gfx::...: return {..., MatrixUnit::...}` in it"])
-    return units
-
-
-def check_matrix_use(arch: str, kernel: Kernel, unit: Unit) -> tuple[Finding, ...]:
+def check_matrix_use(arch: str, kernel: Kernel) -> tuple[Finding, ...]:
     """The matrix instructions of the instance's dtype are there, and no others.
 
-    Kernels for any head dim have none: their sizes are not known to the compiler.
+    Kernels for any head dim have none, because the compiler does not know their sizes.
     """
     dtype = _dtype_of_tiles(kernel.name)
-    texts = _problems(matrix_instructions(kernel), _expected(unit, dtype), needed=unit.has(dtype))
+    hardware = arch_named(arch)
+    # RDNA2's two-term products have no bf16 form: kernels may turn bf16 into fp16 where that is exact
+    # (kernels/include/fa/tile/narrow.hpp).
+    needed = dtype != "bf16" or hardware.unit != "dot2"
+    texts = _problems(matrix_instructions(kernel), _expected(hardware, dtype), needed=needed)
     return tuple(Finding(CHECK, arch, kernel.name, text) for text in texts)
 
 
 def matrix_instructions(kernel: Kernel) -> Counter[str]:
-    """How often each matrix instruction stands in the kernel's code."""
+    """Each matrix instruction in the kernel's code, with its count."""
     reached = (kernel.instructions[number] for number in kernel.reached)
     names = (operation.mnemonic for instruction in reached for operation in instruction.operations)
     return Counter(name for name in names if MATRIX.match(name))
@@ -76,14 +53,14 @@ def _dtype_of_tiles(name: str) -> str:
     return match["dtype"] if match["head_dim"] else ""
 
 
-def _expected(unit: Unit, dtype: str) -> str:
+def _expected(arch: Arch, dtype: str) -> str:
     """A pattern for the names; empty where the arch has no such instruction.  All accumulate in fp32."""
     if not dtype:
         return ""
     short = {"fp16": "f16", "bf16": "bf16"}[dtype]
-    if unit.kind == "mfma":
-        tiles = r"\d+x\d+x\d+" if dtype == "fp16" else f"(32x32x{unit.bf16_k}|16x16x{2 * unit.bf16_k})"
+    if arch.unit == "mfma":
+        tiles = r"\d+x\d+x\d+" if dtype == "fp16" else f"(32x32x{arch.bf16_k}|16x16x{2 * arch.bf16_k})"
         return f"v_mfma_f32_{tiles}_?{short}(_1k)?"
-    if unit.kind == "wmma":
+    if arch.unit == "wmma":
         return f"v_wmma_f32_16x16x16_{short}"
     return "v_(dot2c?_f32_f16|dual_dot2acc_f32_f16)"

@@ -1,14 +1,15 @@
-"""What one machine operation reads and writes, from its assembler text.
+"""The registers that one machine operation reads and writes, from its assembler text.
 
 Registers are named one by one: ``v5``, ``a0``, ``s12``, and ``vcc``, ``exec``, ``m0`` as wholes.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Literal
 
-from wheel_builder.errors import DeviceCodeError
+from wheel_builder.base.errors import DeviceCodeError
 
 Registers = frozenset[str]
 Kind = Literal["valu", "salu", "smem", "lds", "vmem"]
@@ -52,15 +53,9 @@ class Operation:
     operands: tuple[str, ...]
     modifiers: str = ""
 
-    @cached_property
+    @property
     def kind(self) -> Kind:
-        for pattern, kind in KINDS:
-            if re.match(pattern, self.mnemonic):
-                return kind
-        message = f"unknown instruction {self.mnemonic!r}"
-        raise DeviceCodeError(
-            message, ["no kind of operation begins like this"], advice="add it to operations.py"
-        )
+        return _kind(self.mnemonic)
 
     @cached_property
     def is_matrix(self) -> bool:
@@ -81,7 +76,7 @@ class Operation:
         if ATOMIC.match(self.mnemonic) and self.kind == "vmem":
             operands = self.operands
         read = [r for operand in operands for r in registers(operand)]
-        if self.mnemonic.startswith("v_div_fmas_"):
+        if self.mnemonic.startswith(("v_div_fmas_", "v_dual_cndmask_")):
             read.append("vcc")
         if self.kind not in ("salu", "smem"):
             read.append("exec")
@@ -89,30 +84,50 @@ class Operation:
 
     @property
     def _results(self) -> int:
-        """How many of the first operands it writes."""
-        if not self.operands or NO_RESULT.match(self.mnemonic):
-            return 0
-        if self.mnemonic.startswith("v_cmpx"):
-            return len(self.operands) - 2  # gfx9 also writes the mask to an SGPR pair, later archs only EXEC
-        if TWO_RESULTS.match(self.mnemonic):
-            return 2 if len(self.operands) > 3 or "swap" in self.mnemonic else 1
-        if self.kind == "lds":
-            return 1 if LDS_RESULT.match(self.mnemonic) else 0
-        if self.kind == "vmem":
-            return self._memory_results()
-        return 1
-
-    def _memory_results(self) -> int:
-        words = self.modifiers.split()
-        if "lds" in words or "_lds_" in self.mnemonic:
-            return 0  # straight to LDS
-        if ATOMIC.match(self.mnemonic):
-            return 1 if {"glc", "sc0"} & set(words) else 0
-        return 1
+        return _results(self.mnemonic, len(self.operands), self.modifiers)
 
 
+# Cached, because kernels repeat mnemonics and operands.
+
+
+@cache
+def _kind(mnemonic: str) -> Kind:
+    for pattern, kind in KINDS:
+        if re.match(pattern, mnemonic):
+            return kind
+    message = f"unknown instruction {mnemonic!r}"
+    raise DeviceCodeError(
+        message, ["no kind of operation begins like this"], advice="add it to operations.py"
+    )
+
+
+@cache
+def _results(mnemonic: str, operands: int, modifiers: str) -> int:
+    """How many leading operands it writes."""
+    if not operands or NO_RESULT.match(mnemonic):
+        return 0
+    if mnemonic.startswith("v_cmpx"):
+        return operands - 2  # gfx9 also writes the mask to an SGPR pair, later archs only EXEC
+    if TWO_RESULTS.match(mnemonic):
+        return 2 if operands > 3 or "swap" in mnemonic else 1
+    if _kind(mnemonic) == "lds":
+        return 1 if LDS_RESULT.match(mnemonic) else 0
+    if _kind(mnemonic) == "vmem":
+        return _memory_results(mnemonic, modifiers.split())
+    return 1
+
+
+def _memory_results(mnemonic: str, modifiers: Sequence[str]) -> int:
+    if "lds" in modifiers or "_lds_" in mnemonic:
+        return 0  # straight to LDS
+    if ATOMIC.match(mnemonic):
+        return 1 if {"glc", "sc0"} & set(modifiers) else 0
+    return 1
+
+
+@cache
 def registers(operand: str) -> tuple[str, ...]:
-    """The registers that an operand names: ``v[2:3]`` is v2 and v3, ``-|v7|`` is v7, a number is none."""
+    """The registers that an operand names: ``v[2:3]`` is v2 and v3, ``-|v7|`` is v7, a number names none."""
     found = [match.group(1) for match in SPECIAL.finditer(operand)]
     for bank, single, first, last in REGISTER.findall(operand):
         begin = int(single or first)

@@ -1,7 +1,7 @@
 """Pairs of instructions on the paths through a kernel, and what lies between them.
 
-A register counts as the result of the last instruction that wrote it: an earlier writer had to be kept
-apart from that one.
+A register counts as the result of the last instruction that wrote it: an earlier writer has its own distance
+to keep from that one.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,12 +16,13 @@ Unit = Literal["wait states", "VALU instructions"]
 # The first bit of s_waitcnt_depctr's highest field, which counts VALU results to come.
 VA_VDST = 12
 
-# Wait states, more than any rule asks for: counting on, a loop would never give the same distance again.
+# Wait states, more than any rule asks for: counting stops here, or paths around a loop would never repeat a
+# distance.
 ENOUGH = 64
 
 
 class Distance(NamedTuple):
-    """What lies between two instructions on one path; ``settled``: something waited for VALU results."""
+    """What lies between two instructions on one path; ``settled``: VALU results were waited for."""
 
     states: int = 0
     valus: int = 0
@@ -48,7 +49,7 @@ def waits_for_valu(instruction: Instruction) -> bool:
 
 @dataclass(frozen=True)
 class Need:
-    """What must lie between two instructions; ``how`` the second depends on the first, in words."""
+    """The required distance of two instructions; ``how`` the second depends on the first, in words."""
 
     how: str
     required: int
@@ -85,8 +86,7 @@ Rules = Callable[[Pair], Iterator[Need]]
 
 
 def pairs_before(kernel: Kernel, number: int, far: Callable[[Distance], bool]) -> Iterator[Pair]:
-    """Instruction ``number`` with each before it on some path that names one of its live registers, until the
-    distance is ``far``."""
+    """Instruction ``number`` paired with earlier ones on some path that name one of its live registers."""
     second = kernel.instructions[number]
     todo = [(before, Distance(), second.reads | second.writes) for before in kernel.predecessors[number]]
     met = set(todo)
@@ -100,7 +100,7 @@ def pairs_before(kernel: Kernel, number: int, far: Callable[[Distance], bool]) -
         if not live or far(distance):
             continue
         steps = [(before, distance, live) for before in kernel.predecessors[at]]
-        if len(steps) > 1:  # Only there can paths have met.
+        if len(steps) > 1:  # Only here can paths meet.
             steps = [step for step in steps if step not in met]
             met.update(steps)
         todo += steps

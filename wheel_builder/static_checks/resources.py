@@ -1,4 +1,4 @@
-"""What a kernel takes of the hardware, from ``llvm-readelf --notes --symbols --wide``."""
+"""A kernel's hardware resources, from ``llvm-readelf --notes --symbols --wide``."""
 
 import re
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from wheel_builder.errors import DeviceCodeError
+from wheel_builder.base.errors import DeviceCodeError
 
 METADATA = re.compile(r"^\s*---\n(.*?)^\.\.\.$", re.DOTALL | re.MULTILINE)
 FUNCTION = re.compile(r"^\s*\d+:\s+[0-9a-f]+\s+(\d+)\s+FUNC\s.*\s(\S+)$", re.MULTILINE)
@@ -15,9 +15,10 @@ FUNCTION = re.compile(r"^\s*\d+:\s+[0-9a-f]+\s+(\d+)\s+FUNC\s.*\s(\S+)$", re.MUL
 
 @dataclass(frozen=True)
 class Resources:
-    """Registers of a lane (``sgpr``: of a wave), bytes of memory, threads of a workgroup and of a wave.
+    """Registers per lane (``sgpr``: per wave), bytes of memory, threads of a workgroup and of a wave.
 
-    ``vgpr`` is what a lane gets: AccVGPRs included where they come from the same file, else the larger.
+    ``vgpr`` is what a lane is allocated: VGPRs plus AccVGPRs where both share a register file, else the
+    larger number.
     """
 
     vgpr: int
@@ -48,7 +49,7 @@ KEYS = {
 
 
 def parse_notes(text: str) -> Mapping[str, Resources]:
-    """Per kernel of a code object what it takes; raises ``DeviceCodeError`` with all that is missing."""
+    """The resources of each kernel of a code object; raises ``DeviceCodeError`` with all that is missing."""
     match = METADATA.search(text)
     try:
         metadata = yaml.safe_load(match.group(1)) if match else {}

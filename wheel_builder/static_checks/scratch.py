@@ -29,5 +29,5 @@ def _touches(instruction: Instruction, written: Registers) -> Iterator[str]:
     if "buffer_" in mnemonic and instruction.first.kind == "vmem":
         resource = [o for o in instruction.first.operands if len(registers(o)) == 4 and o.startswith("s[")]
         if any(not set(registers(operand)) <= written for operand in resource):
-            # A kernel makes its own buffers; the only one that it finds made is the private segment's.
+            # A kernel builds its own buffer resources; the only one set up for it is the private segment's.
             yield "reads or writes scratch memory: its buffer is one that the kernel was started with"

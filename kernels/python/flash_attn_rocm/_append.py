@@ -12,7 +12,7 @@ from flash_attn_rocm._rotary import rotate
 from flash_attn_rocm._sequences import parts
 
 APPEND = (
-    "reference_append(Tensor q, Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor k, Tensor v, "
+    "pytorch_append(Tensor q, Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor k, Tensor v, "
     "Tensor? rotary_cos, Tensor? rotary_sin, Tensor cache_seqlens, Tensor? cache_leftpad, "
     "Tensor? block_table, Tensor? cache_batch_idx, bool rotary_interleaved, bool rotary_advances) "
     "-> (Tensor, Tensor)"
@@ -35,14 +35,14 @@ class New(NamedTuple):
 def append(inputs: Inputs, options: Options, new: New, *, by_kernel: bool) -> Inputs:
     """Write k and v behind the first seqused_k keys; the inputs with q rotated and the new lengths.
 
-    ``by_kernel`` nothing is read to the host: keys that lengths or indices put outside of the cache are not
+    ``by_kernel`` no tensor is read on the host: keys that lengths or indices put outside of the cache are not
     written, and positions outside of the angles take the nearest.  Otherwise FlashAttnArgumentError is raised
     for them, before anything is written.
     """
     advances = options.causal or options.windowed
     if by_kernel and _has_rows(inputs.k) and _has_rows(inputs.v):
         return _by_kernel(inputs, new, advances)
-    q, lengths = torch.ops.flash_attn_rocm.reference_append(
+    q, lengths = torch.ops.flash_attn_rocm.pytorch_append(
         inputs.q, inputs.k, inputs.v, new.k, new.v, new.cos, new.sin, inputs.seqused_k, inputs.leftpad_k,
         inputs.block_table, inputs.cache_batch_idx, bool(new.interleaved), advances,
     )  # fmt: skip
@@ -67,7 +67,7 @@ def _has_rows(tensor: Tensor) -> bool:
 
 
 def _rows(tensor: Tensor | None) -> Tensor | None:
-    """The tensor, or a copy of it with rows that the kernel can read."""
+    """The tensor, or a copy whose rows the kernel can read."""
     return tensor if tensor is None or _has_rows(tensor) else tensor.contiguous()
 
 
@@ -126,7 +126,7 @@ def _require(inputs: Inputs, begins: Tensor, rows: int, queries: Tensor, cos: Te
 
 
 def _where(inputs: Inputs, positions: Tensor) -> tuple[Tensor, Tensor]:
-    """Indices of the cache's first two dimensions, both (batch, rows)."""
+    """Where each new row goes: indices into the cache's first two dimensions, both (batch, rows)."""
     if inputs.block_table is not None:
         page = inputs.k.shape[1]
         return inputs.block_table.gather(1, positions // page).long(), positions % page
@@ -143,8 +143,8 @@ def _append_fake(q: Tensor, *arguments: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 LIBRARY.define(APPEND)
-LIBRARY.impl("reference_append", _append, "CompositeExplicitAutograd")
-torch.library.register_fake(f"{NAMESPACE}::reference_append", _append_fake, lib=LIBRARY)
+LIBRARY.impl("pytorch_append", _append, "CompositeExplicitAutograd")
+torch.library.register_fake(f"{NAMESPACE}::pytorch_append", _append_fake, lib=LIBRARY)
 
 
 @torch.library.register_fake(f"{NAMESPACE}::append")

@@ -1,5 +1,6 @@
-"""The rules of the arguments, each with expected and given.  What only the values of tensors can tell is
-checked where the values are read (``_sequences``)."""
+"""Checks of arguments; every problem says what was expected and what was given.
+
+What depends on the values in tensors is checked where they are read (``_sequences``)."""
 
 from collections.abc import Iterator, Sequence
 from numbers import Real
@@ -8,10 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flash_attn_rocm._options import DTYPES, MAX_HEAD_DIM, FlashAttnArgumentError
+from flash_attn_rocm._library import LIMITS
+from flash_attn_rocm._options import DTYPES, FlashAttnArgumentError
 
-MAX_SPLITS = 128
-PAGE_STEP = 16
 INT32_MAX = (1 << 31) - 1
 FLOAT_MAX = torch.finfo(torch.float32).max
 Named = dict[str, Any]
@@ -28,7 +28,7 @@ def refuse(function: str, problems: Sequence[str]) -> None:
 
 
 def tensors(named: Named, layouts: dict[str, str]) -> list[str]:
-    """Arguments that are no tensors, or have another number of dimensions than ``layouts`` names."""
+    """Which arguments are not tensors, or lack the dimensions that ``layouts`` names."""
     found = []
     for name, tensor in named.items():
         layout = layouts[name]
@@ -46,8 +46,8 @@ def heads(q: Tensor, k: Tensor, v: Tensor, names: Sequence[str] = ("q", "k", "v"
     nheads, head_dim = q.shape[-2:]
     nheads_k = k.shape[-2]
     found = []
-    if not 0 < head_dim <= MAX_HEAD_DIM:
-        found.append(f"{q_name}: expected a headdim from 1 to {MAX_HEAD_DIM}, got {head_dim}")
+    if not 0 < head_dim <= LIMITS.head_dim:
+        found.append(f"{q_name}: expected a headdim from 1 to {LIMITS.head_dim}, got {head_dim}")
     if k.shape[-1] != head_dim:
         found.append(f"{k_name}: expected headdim {head_dim} like {q_name}, got shape {shape(k)}")
     if v.shape != k.shape:
@@ -61,7 +61,7 @@ def heads(q: Tensor, k: Tensor, v: Tensor, names: Sequence[str] = ("q", "k", "v"
 
 
 def placement(q_name: str, q: Tensor, others: Named) -> list[str]:
-    """q's dtype, and who has not q's dtype and device."""
+    """Whether q has a dtype that we serve, and all others have q's dtype and device."""
     found = []
     if q.dtype not in DTYPES:
         found.append(f"{q_name}: expected dtype torch.float16 or torch.bfloat16, got {q.dtype}")
@@ -76,13 +76,13 @@ def placement(q_name: str, q: Tensor, others: Named) -> list[str]:
 def pages(name: str, cache: Tensor) -> list[str]:
     """What is wrong with a paged cache's pages."""
     page = cache.shape[1]
-    if page and page % PAGE_STEP == 0:
+    if page and page % LIMITS.page == 0:
         return []
-    return [f"{name}: expected pages of a multiple of {PAGE_STEP} rows, got {page}"]
+    return [f"{name}: expected pages of a multiple of {LIMITS.page} rows, got {page}"]
 
 
 def batches(q_name: str, q: Tensor, others: Named) -> list[str]:
-    """Who has not q's batch in front."""
+    """Which arguments do not begin with q's batch dimension."""
     return [
         f"{name}: expected batch {q.shape[0]} like {q_name}, got shape {shape(tensor)}"
         for name, tensor in others.items()
@@ -124,7 +124,7 @@ def numbers(
     softmax_scale: Any,  # noqa: ANN401
     dropout_p: Any = 0.0,  # noqa: ANN401
 ) -> list[str]:
-    """What is wrong with the arguments that are no tensors."""
+    """What is wrong with the arguments that are not tensors."""
     found = []
     if not _is_pair(window_size):
         found.append(f"window_size: expected (left, right), got {window_size}")
@@ -140,7 +140,7 @@ def numbers(
 
 
 def lengths(named: Named) -> list[str]:
-    """What is wrong with numbers of rows."""
+    """What is wrong with lengths."""
     return [
         f"{name}: expected an integer from 0 to {INT32_MAX}, got {value}"
         for name, value in named.items()
@@ -150,13 +150,13 @@ def lengths(named: Named) -> list[str]:
 
 def splits(num_splits: Any) -> list[str]:  # noqa: ANN401
     """What is wrong with num_splits."""
-    if _is_integer(num_splits) and 0 <= num_splits <= MAX_SPLITS:
+    if _is_integer(num_splits) and 0 <= num_splits <= LIMITS.splits:
         return []
-    return [f"num_splits: expected an integer from 0 (automatic) to {MAX_SPLITS}, got {num_splits}"]
+    return [f"num_splits: expected an integer from 0 (automatic) to {LIMITS.splits}, got {num_splits}"]
 
 
 def shape(tensor: Tensor) -> str:
-    """As users write it."""
+    """A tensor's shape as users write it."""
     return str(tuple(tensor.shape))
 
 

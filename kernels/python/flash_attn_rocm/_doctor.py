@@ -1,4 +1,4 @@
-"""From facts about a machine to a report in words; looks at nothing itself."""
+"""Turns facts about a machine into a report.  It does not look at the machine itself."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ NOT_RUN = "These kernels were not run on hardware by the project's CI, which has
 
 @dataclass(frozen=True)
 class Report:
-    """``findings`` are (what, value) pairs; ``ready`` says whether a kernel would serve on some GPU here."""
+    """``findings`` are (what, value) pairs; ``ready``: kernels can run on a GPU of this machine."""
 
     findings: tuple[tuple[str, str], ...]
     advice: tuple[str, ...]
@@ -142,7 +142,7 @@ def _major(version: str) -> str:
 
 
 def _gpu_advice(facts: Facts) -> list[str]:
-    """Why GPUs are not served, and what then happens."""
+    """Why GPUs are not served, and what happens instead."""
     return [
         f"GPU {gpu.index}: {gpu.reasons[0][1]}; the PyTorch implementation answers there"
         for gpu in facts.gpus or facts.driver_gpus

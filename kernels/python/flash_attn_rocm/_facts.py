@@ -1,4 +1,4 @@
-"""What this machine has, as the doctor needs to know it.  Only this module looks."""
+"""What the doctor needs to know about this machine.  Only this module looks at it."""
 
 import grp
 import importlib
@@ -17,7 +17,7 @@ KfdState = Literal["absent", "denied", "open"]
 
 @dataclass(frozen=True)
 class Torch:
-    """The installed PyTorch; ``version`` is empty when there is none that imports."""
+    """The installed PyTorch; ``version`` is empty when none can be imported."""
 
     version: str = ""
     rocm: str = ""
@@ -100,7 +100,7 @@ def hip_libraries(maps: str) -> tuple[str, ...]:
 
 
 def kfd_state(device: Path) -> KfdState:
-    """Whether the compute driver's device file is there and may be opened by this user."""
+    """Whether the compute driver's device file exists and this user may open it."""
     if not device.exists():
         return "absent"
     return "open" if os.access(device, os.R_OK | os.W_OK) else "denied"

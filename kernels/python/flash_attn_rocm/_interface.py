@@ -1,4 +1,4 @@
-"""Who answers a call, a kernel or the PyTorch implementation, and its connection to autograd."""
+"""Sends a call to a kernel or to the PyTorch implementation, and connects it to autograd."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -17,9 +17,9 @@ CALLERS = 5  # from the warning to the line that called the public function
 
 
 class Function(NamedTuple):
-    """How a public function reads its arguments, which are tensors first and then numbers.
+    """How a public function reads its arguments: tensors first, then numbers.
 
-    ``prepare`` checks them all; ``unpack`` takes the tensors of a call that was like a checked one.
+    ``prepare`` checks everything; ``unpack`` only sorts the tensors of a call like one checked before.
     """
 
     prepare: Callable[..., tuple[Inputs, Options]]
@@ -64,7 +64,7 @@ def attend(inputs: Inputs, options: Options, *, want_probabilities: bool = False
 
 
 def _distinct(inputs: Inputs) -> Inputs:
-    """torch.compile does not take a function of autograd that gets one tensor twice; views are two."""
+    """Distinct views: torch.compile rejects an autograd function that is given the same tensor twice."""
     q, k, v, cu_k = inputs.q, inputs.k, inputs.v, inputs.cu_seqlens_k
     if v is q or v is k:
         inputs = inputs._replace(v=v.view_as(v))

@@ -9,7 +9,7 @@ from flash_attn_rocm._layout import Device, choose, readable
 from flash_attn_rocm._options import Inputs, Options
 
 FWD = torch.ops.flash_attn_rocm.fwd.default
-# What it takes, in its order.
+# Its arguments, in order.
 ARGUMENTS = tuple(argument.name for argument in FWD._schema.arguments)  # noqa: SLF001 - the only way to ask
 FORWARD = (
     f"forward({_ops.INPUTS}, {_ops.OPTIONS}, Tensor? rng_state, str arch, int compute_units) "
@@ -27,7 +27,7 @@ def forward(inputs: Inputs, options: Options, rng_state: Tensor | None, device: 
 def launch(
     inputs: Inputs, options: Options, rng_state: Tensor | None, lse_shape: tuple[int, ...], splits: int
 ) -> Two:
-    """The same of inputs that a kernel can read as they are; ``splits`` is the plan's."""
+    """The same for inputs that a kernel can read as they are; ``splits`` comes from the plan."""
     q, k, v, slopes, cu_q, cu_k, used, leftpad, table, batch_idx = inputs
     scale, left, right, softcap, dropout_p, max_q, max_k, _ = options
     out = torch.empty_like(q, memory_format=torch.contiguous_format)

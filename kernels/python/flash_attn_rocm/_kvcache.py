@@ -50,7 +50,7 @@ def flash_attn_with_kvcache(
     cache_seqlens on.  With rotary_cos and rotary_sin (seqlen_rotary, rotary_dim / 2) in q's dtype k is
     rotated by its position in the cache, and q by cache_seqlens + i when ``causal`` or windowed, else by
     cache_seqlens; rotary_dim is a multiple of 16.  ``rotary_interleaved`` pairs neighbours, otherwise
-    the halves of rotary_dim.  ``num_splits`` up to 128 is how many parts kernels cut the keys into, 0 as they
+    the halves of rotary_dim.  ``num_splits`` up to 512 is how many parts kernels cut the keys into, 0 as they
     see fit; the answer is the same.  All else is as in ``flash_attn_func``.
 
     Returns out like q; with ``return_softmax_lse`` also the log-sum-exp (batch, nheads, seqlen_q) fp32.
@@ -66,7 +66,7 @@ def flash_attn_with_kvcache(
 
 def _answer(tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
     key = _recall.signature(_unpack, tensors, numbers)
-    if found := _recall.recall(key):  # Then no tensor requires a gradient.
+    if found := _recall.recall(key):  # A recalled call has no tensor that requires a gradient.
         inputs = _unpack(*tensors)
         return _recall.launched(found, _appended(inputs, found.options, tensors, numbers, by_kernel=True))
     with torch.no_grad():
@@ -81,7 +81,7 @@ def _answer(tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> tuple[Tensor,
 def _appended(
     inputs: Inputs, options: Options, tensors: tuple[Any, ...], numbers: tuple[Any, ...], *, by_kernel: bool
 ) -> Inputs:
-    """The inputs after k and v, if given, were written to the cache."""
+    """The inputs after writing k and v, if given, into the cache."""
     k, v, cos, sin = tensors[3:7]
     if k is None:
         return inputs
@@ -94,7 +94,7 @@ def _unpack(q: Any, k_cache: Any, v_cache: Any, *rest: Any) -> Inputs:
 
 
 def _lengths(q: Any, cache_seqlens: Any) -> Any:
-    """As a tensor, if it is a right number; it changes with every step of decoding, and decides nothing."""
+    """A valid number as a tensor: it changes with every step of decoding, and no decision depends on it."""
     if type(cache_seqlens) is int and 0 <= cache_seqlens <= _checks.INT32_MAX and isinstance(q, Tensor):
         return torch.full(q.shape[:1], cache_seqlens, dtype=torch.int32, device=q.device)
     return cache_seqlens
@@ -134,7 +134,7 @@ def prepare(
     found += _presence_problems(k, v, angles, cache_seqlens, cache_batch_idx, cache_leftpad, block_table)
     found += _checks.numbers(window_size=window_size, softcap=softcap, softmax_scale=softmax_scale)
     found += _checks.splits(num_splits)
-    _checks.refuse(NAME, found)  # What follows looks into the tensors.
+    _checks.refuse(NAME, found)  # The checks below read the tensors.
     found = _checks.heads(q, k_cache, v_cache, ("q", "k_cache", "v_cache"))
     found += _checks.placement("q", q, {name: x for name, (x, _) in given.items() if name != "q"})
     found += _cache_problems(q, k_cache, k, v, cache_batch_idx, block_table)

@@ -1,4 +1,4 @@
-"""Which tensors kernels can read as they are, and which have to be copied first."""
+"""Which tensors kernels can read as they are, and which must be copied first."""
 
 from typing import NamedTuple
 
@@ -6,24 +6,23 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from flash_attn_rocm._library import LIMITS
 from flash_attn_rocm._options import DTYPES, Inputs, Options
 from flash_attn_rocm._plan import Plan, padded_head_dim, plan
 
-# In elements, and in bytes (kernels/include/fa/kernel/params.hpp; the library checks it again).
-ALIGNMENT, ADDRESS_ALIGNMENT = 8, 16
-ROW_STRIDE_END = 1 << 24
+ADDRESS_ALIGNMENT = LIMITS.alignment * 2  # bytes: kernels' dtypes have 2
 REFERENCE = "reference"
 
 
 class Device(NamedTuple):
-    """What plans depend on: the gfx arch, and how many compute units there are to fill (0: not known)."""
+    """What a plan needs to know of a device: its gfx arch and number of compute units (0: unknown)."""
 
     arch: str
     compute_units: int
 
 
 class Layout(NamedTuple):
-    """The plan, and the head dim that q, k and v are padded to before it, 0 for tensors as they are."""
+    """The plan, and the head dim that q, k and v are first padded to; 0 where they are used as they are."""
 
     plan: Plan
     head_dim: int
@@ -35,8 +34,8 @@ class Layout(NamedTuple):
 
 
 def choose(inputs: Inputs, options: Options, device: Device) -> Layout:
-    """A cache is copied only where no kernel reads it as it is; anything else is copied to suit the faster
-    kernels."""
+    """How to run the call: a cache is copied only if no kernel can read it in place, other tensors whenever
+    that allows a faster kernel."""
     head_dim = inputs.q.shape[-1]
     padded = padded_head_dim(device.arch, DTYPES[inputs.q.dtype], head_dim)
     as_it_is = padded == head_dim and all(map(is_aligned, inputs[:3]))
@@ -61,9 +60,9 @@ def is_aligned(tensor: Tensor) -> bool:
     *steps, last = tensor.stride()
     return (
         last == 1
-        and all(step % ALIGNMENT == 0 for step in steps)
+        and all(step % LIMITS.alignment == 0 for step in steps)
         and tensor.data_ptr() % ADDRESS_ALIGNMENT == 0
-        and steps[-2] < ROW_STRIDE_END
+        and steps[-2] < LIMITS.row_stride
     )
 
 

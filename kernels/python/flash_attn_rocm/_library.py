@@ -7,6 +7,7 @@ first launched on a device.
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -16,13 +17,28 @@ REINSTALL = "pip install --force-reinstall --no-deps flash-attn-rocm"
 
 @dataclass(frozen=True)
 class Instance:
-    """One kernel of the wheel and the archs that it exists for."""
+    """One kernel of the wheel, and the archs it was built for."""
 
     name: str
     op: str
     dtype: str
     head_dim: int
     archs: tuple[str, ...]
+
+
+class Limits(NamedTuple):
+    """What kernels can take.
+
+    ``head_dim`` is the largest, ``splits`` the most parts of the keys.  In elements: row strides are below
+    ``row_stride``, addresses and strides multiples of ``alignment``.  The rows of a page are a multiple of
+    ``page``.
+    """
+
+    head_dim: int
+    splits: int
+    row_stride: int
+    alignment: int
+    page: int
 
 
 def load(path: Path) -> None:
@@ -41,12 +57,18 @@ def load(path: Path) -> None:
 
 
 def instances() -> tuple[Instance, ...]:
-    """What the wheel holds, as the library's registry says."""
+    """The kernels of this wheel, from the library's registry."""
     rows = json.loads(torch.ops.flash_attn_rocm.instances())
     return tuple(Instance(**{**row, "archs": tuple(row["archs"])}) for row in rows)
 
 
+def limits() -> Limits:
+    """The kernels' limits, as the library's headers have them."""
+    return Limits(**json.loads(torch.ops.flash_attn_rocm.limits()))
+
+
 load(LIBRARY)
+LIMITS = limits()
 
 
 @torch.library.register_fake("flash_attn_rocm::fwd")

@@ -22,7 +22,7 @@ class _State:
 
 
 def set_strict(strict: bool | None) -> None:  # noqa: FBT001 - it reads well: set_strict(True)
-    """Raise instead of falling back (True), fall back (False), or do as the environment says (None).
+    """Raise instead of falling back (True), fall back (False), or follow the environment (None).
 
     The environment says strict when ``FLASH_ATTN_ROCM_STRICT`` is set and neither empty nor ``0``.
     """

@@ -1,14 +1,14 @@
 """The PyTorch implementation as operators, so that torch.compile takes each as one opaque call.
 
-They serve every feature on every device, and read lengths and indices to the host.
+They serve every feature on every device, and read lengths and indices on the host.
 """
 
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _reference
+from flash_attn_rocm import _pytorch
 from flash_attn_rocm._options import Inputs, Options
-from flash_attn_rocm._reference import Dropout
+from flash_attn_rocm._pytorch import Dropout
 from flash_attn_rocm._sequences import Part, parts
 
 NAMESPACE = "flash_attn_rocm"
@@ -21,11 +21,11 @@ OPTIONS = (
     "SymInt max_seqlen_q, SymInt max_seqlen_k, SymInt num_splits"
 )
 FORWARD = (
-    f"reference_forward({INPUTS}, {OPTIONS}, Tensor? rng_state, bool want_probabilities) "
+    f"pytorch_forward({INPUTS}, {OPTIONS}, Tensor? rng_state, bool want_probabilities) "
     "-> (Tensor, Tensor, Tensor)"
 )
 BACKWARD = (
-    f"reference_backward(Tensor dout, Tensor out, Tensor lse, {INPUTS}, {OPTIONS}, Tensor? rng_state) "
+    f"pytorch_backward(Tensor dout, Tensor out, Tensor lse, {INPUTS}, {OPTIONS}, Tensor? rng_state) "
     "-> (Tensor, Tensor, Tensor)"
 )
 FIELDS = len(Inputs._fields) + len(Options._fields)
@@ -35,9 +35,7 @@ Three = tuple[Tensor, Tensor, Tensor]
 def forward(inputs: Inputs, options: Options, rng_state: Tensor | None, *, want_probabilities: bool) -> Three:
     """out like q, the log-sum-exp, and the probabilities in q's dtype, negative where dropout dropped them:
     (batch, nheads, max_seqlen_q, max_seqlen_k) when wanted, else (0,)."""
-    found: Three = torch.ops.flash_attn_rocm.reference_forward(
-        *inputs, *options, rng_state, want_probabilities
-    )
+    found: Three = torch.ops.flash_attn_rocm.pytorch_forward(*inputs, *options, rng_state, want_probabilities)
     return found
 
 
@@ -45,7 +43,7 @@ def backward(
     dout: Tensor, out: Tensor, lse: Tensor, inputs: Inputs, options: Options, rng_state: Tensor | None
 ) -> Three:
     """Gradients of q, k and v, in their shapes and dtype."""
-    found: Three = torch.ops.flash_attn_rocm.reference_backward(dout, out, lse, *inputs, *options, rng_state)
+    found: Three = torch.ops.flash_attn_rocm.pytorch_backward(dout, out, lse, *inputs, *options, rng_state)
     return found
 
 
@@ -55,7 +53,7 @@ def _forward(*arguments: object) -> Three:
     lse.fill_(torch.inf)
     signed = _new_probabilities(inputs, options, bool(want_probabilities)).zero_()
     for part in parts(inputs, options):
-        some_out, some_lse, some = _reference.forward(
+        some_out, some_lse, some = _pytorch.forward(
             *_tensors_of(part, inputs),
             options,
             dropout=_dropout(part, options, rng_state),
@@ -80,7 +78,7 @@ def _backward(dout: Tensor, out: Tensor, lse: Tensor, *arguments: object) -> Thr
     for gradient in gradients:
         gradient.zero_()
     for part in parts(inputs, options):
-        some_dq, some_dk, some_dv = _reference.backward(
+        some_dq, some_dk, some_dv = _pytorch.backward(
             part.rows_of(dout),
             *_tensors_of(part, inputs)[:3],
             part.rows_of(out),
@@ -106,7 +104,7 @@ def _backward_fake(_dout: Tensor, _out: Tensor, _lse: Tensor, *arguments: object
 
 
 def split(arguments: tuple[object, ...]) -> tuple[Inputs, Options, tuple[object, ...]]:
-    """An operator's arguments, of which INPUTS and OPTIONS come first."""
+    """Splits an operator's arguments into INPUTS, OPTIONS and the rest."""
     options = Options(*arguments[len(Inputs._fields) : FIELDS])  # type: ignore[arg-type]
     return Inputs(*arguments[: len(Inputs._fields)]), options, arguments[FIELDS:]
 
@@ -124,7 +122,7 @@ def _dropout(part: Part, options: Options, rng_state: object) -> Dropout | None:
 
 
 def new_lse(inputs: Inputs) -> Tensor:
-    """Memory for the log-sum-exp."""
+    """Uninitialised memory for the log-sum-exp."""
     return inputs.q.new_empty(inputs.lse_shape, dtype=torch.float32)
 
 
@@ -141,7 +139,7 @@ def _empty_gradients(inputs: Inputs) -> Three:
 LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
 LIBRARY.define(FORWARD)
 LIBRARY.define(BACKWARD)
-LIBRARY.impl("reference_forward", _forward, "CompositeExplicitAutograd")
-LIBRARY.impl("reference_backward", _backward, "CompositeExplicitAutograd")
-torch.library.register_fake(f"{NAMESPACE}::reference_forward", _forward_fake, lib=LIBRARY)
-torch.library.register_fake(f"{NAMESPACE}::reference_backward", _backward_fake, lib=LIBRARY)
+LIBRARY.impl("pytorch_forward", _forward, "CompositeExplicitAutograd")
+LIBRARY.impl("pytorch_backward", _backward, "CompositeExplicitAutograd")
+torch.library.register_fake(f"{NAMESPACE}::pytorch_forward", _forward_fake, lib=LIBRARY)
+torch.library.register_fake(f"{NAMESPACE}::pytorch_backward", _backward_fake, lib=LIBRARY)

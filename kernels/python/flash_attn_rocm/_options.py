@@ -1,4 +1,4 @@
-"""The arguments of attention in their normal form, which every function is brought to."""
+"""The arguments of attention in one normal form, whichever function was called."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
-MAX_HEAD_DIM = 256
 
 
 class FlashAttnArgumentError(ValueError):
@@ -18,7 +17,7 @@ class Inputs(NamedTuple):
     """What attention reads; fields are named and shaped as those of the operator ``fwd``.
 
     Dense: q (batch, seqlen_q, nheads, headdim), k and v (batch, seqlen_k, nheads_k, headdim).
-    Packed sequences, told by cu_seqlens_q (batch + 1): q (total_q, nheads, headdim), k and v (total_k,
+    Packed sequences, when cu_seqlens_q (batch + 1) is given: q (total_q, nheads, headdim), k and v (total_k,
     nheads_k, headdim) cut by cu_seqlens_k (batch + 1).
     With block_table (batch, max_blocks) k and v are (num_blocks, page, nheads_k, headdim).
     Keys of sequence b begin at leftpad_k[b] and end before seqused_k[b]; cache_batch_idx[b] is its row in
@@ -57,9 +56,9 @@ class Options(NamedTuple):
     """How to attend; fields are named as the arguments of the operator ``fwd``.
 
     Row i, whose diagonal is d = i + seqlen_k - seqlen_q, sees the keys d - window_left <= j <= d +
-    window_right; -1 is no bound, so causal attention is (-1, 0).  The seqlens are those of the sequence; the
-    ``max_`` ones are the largest of all.  ``num_splits`` is how many parts the keys are cut into, 0 for as
-    many as fill the device; the answer is the same.
+    window_right; -1 is no bound, so causal attention is (-1, 0).  The seqlens are those of the sequence, the
+    ``max_`` ones the largest of the batch.  ``num_splits`` is the number of parts that the keys are cut into;
+    0 fills the device.  It does not change the answer.
     """
 
     softmax_scale: float

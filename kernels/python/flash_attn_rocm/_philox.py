@@ -49,6 +49,6 @@ def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: Tensor) -> tuple
 
 
 def _product(multiplier: int, word: Tensor) -> tuple[Tensor, Tensor]:
-    # It may exceed int64, which then holds it modulo 2**64: the same 64 bits.
+    # The product may overflow int64, which wraps: the 64 bits are still right.
     product = word * multiplier
     return (product >> 32) & WORD, product & WORD

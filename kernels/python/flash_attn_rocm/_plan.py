@@ -1,5 +1,7 @@
-"""Which path serves a call, and into how many parts it cuts the keys.  The library's registry says what there
-is; this is the only place that the package asks."""
+"""Asks the library which path serves a call, and how many parts the keys are cut into.
+
+This is the only place in the package that asks.
+"""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -46,14 +48,14 @@ def plan(
 
 
 def typical(arch: str, dtype: str, head_dim: int, *, dropout: bool = False) -> Plan:
-    """Of a call of some size: whether a kernel serves does not depend on sizes."""
+    """The plan of a typical call: whether a kernel serves does not depend on sizes."""
     padded, rows = padded_head_dim(arch, dtype, head_dim), TYPICAL_LENGTH
     return plan(arch, dtype, padded, 1, rows, rows, 1, 1, 0, 0, dropout, True)  # noqa: FBT003
 
 
 @lru_cache(maxsize=1024)
 def padded_head_dim(arch: str, dtype: str, head_dim: int) -> int:
-    """The head dim of the smallest kernel that holds ``head_dim``; itself when none does."""
+    """The smallest head dim of a kernel that is at least ``head_dim``; ``head_dim`` when there is none."""
     name = arch.partition(":")[0]
     there_are = (
         each.head_dim

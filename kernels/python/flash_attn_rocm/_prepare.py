@@ -14,7 +14,7 @@ Prepared = tuple[Inputs, Options]
 
 
 class Rules(NamedTuple):
-    """What the functions have in common after their tensors, as given."""
+    """The arguments after the tensors, which all functions share, as given."""
 
     dropout_p: Any
     softmax_scale: Any
@@ -24,7 +24,7 @@ class Rules(NamedTuple):
 
 
 class _Names(NamedTuple):
-    """Of the function and its arguments, for messages."""
+    """Names of the function and its arguments, for messages."""
 
     function: str
     q: str = "q"
@@ -214,6 +214,6 @@ def _options(q: Tensor, rules: Rules, max_seqlen_q: int, max_seqlen_k: int) -> O
 
 
 def _number(value: Any) -> Any:  # noqa: ANN401
-    """Callers pass lengths as tensors of one element, too."""
+    """A length, which callers may also pass as a tensor of one element."""
     is_one = isinstance(value, Tensor) and value.numel() == 1 and not value.dtype.is_floating_point
     return int(value) if is_one and not value.dtype.is_complex else value

@@ -1,8 +1,8 @@
 """Calls like an earlier one go straight to their kernel.
 
-Checking arguments, choosing a path and a layout depend on what arguments look like, never on what tensors
-hold.  So what was decided is kept under everything that it depends on, and the next layer's call, which looks
-the same, does not pay for it again.  Only what needs neither copies nor gradients is kept.
+Checking arguments and choosing path and layout depend on shapes, strides, types and numbers, never on values
+in tensors.  So each decision is kept under everything that it depends on: the next layer's call, which looks
+the same, does not pay for it again.  Only calls without copies and gradients are kept.
 """
 
 from collections.abc import Callable, Hashable
@@ -16,14 +16,14 @@ from flash_attn_rocm._layout import ADDRESS_ALIGNMENT, choose
 from flash_attn_rocm._options import Inputs, Options
 from flash_attn_rocm._support import Machine, device_of
 
-MOST = 2048  # decisions, of some hundred bytes each
+MOST = 2048  # decisions of a few hundred bytes each
 ADDRESS_BITS = ADDRESS_ALIGNMENT - 1
 PLAIN = frozenset({bool, float, int, tuple, type(None)})
 Unpack = Callable[..., Inputs]
 
 
 class Decision(NamedTuple):
-    """``unpack`` makes Inputs of the tensors that were given; the rest is what was found out about them."""
+    """``unpack`` turns the given tensors into Inputs; the rest is what was decided for them."""
 
     unpack: Unpack
     options: Options
@@ -76,16 +76,16 @@ def remember(key: Hashable, unpack: Unpack, inputs: Inputs, options: Options) ->
 
 
 def forget() -> None:
-    """Decide about every call anew."""
+    """Forget all decisions."""
     _decisions.clear()
 
 
 def answer(found: Decision, tensors: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
-    """out and the log-sum-exp of a call that this was decided about."""
+    """out and the log-sum-exp of a call, by the decision made for its signature."""
     return launched(found, found.unpack(*tensors))
 
 
 def launched(found: Decision, inputs: Inputs) -> tuple[Tensor, Tensor]:
-    """The same of its inputs."""
+    """The same, from its inputs."""
     state = _philox.new_state(inputs[0].device) if found.options.dropout_p > 0.0 else None
     return _kernels.launch(inputs, found.options, state, found.lse_shape, found.splits)

@@ -84,7 +84,7 @@ def check() -> None:
 
 def running_as_module() -> bool:
     """Whether Python was started as ``python -m flash_attn_rocm``."""
-    # While -m looks for its module, sys.argv[0] is "-m".
+    # Python sets sys.argv[0] to "-m" while it looks for the module.
     return sys.argv[:1] == ["-m"] and any(word.endswith("flash_attn_rocm") for word in sys.orig_argv)
 
 

@@ -1,4 +1,4 @@
-"""Which rows and keys belong to each sequence: lengths are read to the host, checked and made dense parts."""
+"""Cuts a batch into dense parts: reads lengths and indices on the host and checks them."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -47,7 +47,7 @@ class Part(NamedTuple):
 
 
 class _Values(NamedTuple):
-    """What the tensors of integers say; empty for those that are not there."""
+    """The integer tensors' values; empty where there is no tensor."""
 
     cu_q: list[int]
     cu_k: list[int]
@@ -58,7 +58,7 @@ class _Values(NamedTuple):
 
 
 class _Sequence(NamedTuple):
-    """Its queries are the rows begin to end; its keys begin to end after ``base``, where ``room`` is."""
+    """One sequence: where its queries begin and end, and its keys after ``base``, which has ``room`` rows."""
 
     rows: slice
     base: int

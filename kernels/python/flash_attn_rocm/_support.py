@@ -1,4 +1,4 @@
-"""Whether a kernel serves a call, and which: what dispatch goes by and what users are told."""
+"""Whether and how a kernel serves a call: used by dispatch, and told to users."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,7 +8,8 @@ import torch
 
 from flash_attn_rocm import _layout, _plan
 from flash_attn_rocm._layout import Device
-from flash_attn_rocm._options import DTYPES, MAX_HEAD_DIM, Inputs, Options
+from flash_attn_rocm._library import LIMITS
+from flash_attn_rocm._options import DTYPES, Inputs, Options
 from flash_attn_rocm._tracing import constant_when_traced
 
 PYTORCH = "pytorch"
@@ -68,7 +69,7 @@ def unserved(inputs: Inputs, options: Options, *, want_probabilities: bool = Fal
 
 
 def support_of(inputs: Inputs, options: Options, *, want_probabilities: bool = False) -> Support:
-    """Who serves checked arguments."""
+    """How checked arguments are served."""
     reason = unserved(inputs, options, want_probabilities=want_probabilities)
     if reason:
         return Support(ok=False, reason=reason)
@@ -77,7 +78,7 @@ def support_of(inputs: Inputs, options: Options, *, want_probabilities: bool = F
 
 @constant_when_traced
 def device_of(device: torch.device) -> Device:
-    """What plans depend on; a device without an arch raises RuntimeError."""
+    """What a plan needs of a tensor's device; raises RuntimeError for a device without an arch."""
     if Machine.host_memory_arch is not None:
         return Device(Machine.host_memory_arch(), Machine.host_memory_units)
     return _device_of(device)
@@ -91,13 +92,13 @@ def _device_of(device: torch.device) -> Device:
 
 @constant_when_traced
 def _reasons(device: torch.device, dtype: str, dropout: bool) -> tuple[str, ...]:  # noqa: FBT001
-    """By head dim, which torch.compile may only know as a symbol."""
+    """Reasons for each head dim: torch.compile may know head_dim only as a symbol."""
     return _reasons_on(device_of(device).arch, dtype, dropout)
 
 
 @cache
 def _reasons_on(arch: str, dtype: str, dropout: bool) -> tuple[str, ...]:  # noqa: FBT001
-    plans = (_plan.typical(arch, dtype, head_dim, dropout=dropout) for head_dim in range(MAX_HEAD_DIM + 1))
+    plans = (_plan.typical(arch, dtype, head_dim, dropout=dropout) for head_dim in range(LIMITS.head_dim + 1))
     return tuple("" if each.path else each.reason for each in plans)
 
 

@@ -1,4 +1,4 @@
-# A stand-in for a vendor's image: ROCm where vendors put it, under /opt/rocm, and nothing of ours.
+# A model of a vendor's image: ROCm where vendors put it, under /opt/rocm, and nothing of ours.
 # BASE has Debian's ROCm packages.
 
 ARG BASE

@@ -1,4 +1,4 @@
-"""In a container with torch: the errors that the numerics rule is made of, ours and torch's, as JSON."""
+"""Runs in a container with torch: the errors behind the numerics rule, ours and torch's, as JSON."""
 
 import json
 import math
@@ -27,7 +27,7 @@ def attend(q, k, v, case):
 
 
 def errors(case):
-    """Worst errors of torch and of the emulator's reference against float64, and how far float64 is apart."""
+    """Worst errors of torch and of attend() against float64, and the largest difference of their float64."""
     call = make_call(case)
     q = tensor(call.q, case, case.seqlen_q, case.nheads)
     k, v = (tensor(operand, case, case.seqlen_k, case.nheads_k) for operand in (call.k, call.v))

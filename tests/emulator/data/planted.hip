@@ -100,6 +100,14 @@ KERNEL void sgpr_decides(const float* in, float* out, int n) {
   else
     out[i] = 0;
 }
+KERNEL void vcc_decides(const float* in, float* out, int n) {
+  int i = threadIdx.x;
+  asm volatile("s_mov_b32 vcc_lo, s77\n\ts_mov_b32 vcc_hi, s77\n\ts_cbranch_vccnz L%=\n\ts_nop 0\nL%=:"
+               :
+               :
+               : "s77", "vcc");
+  if (i < n) out[i] = in[i];
+}
 // Written under half of EXEC only.
 KERNEL void vgpr_partly_written(const float* in, float* out, int n) {
   int i = threadIdx.x;
@@ -157,6 +165,14 @@ KERNEL void registers_written(const float* in, float* out, int n) {
   asm volatile("v_mov_b32 v77, %1\n\tv_add_f32 %0, %1, v77" : "=v"(y) : "v"(in[i]) : "v77");
   asm volatile("s_mov_b32 s77, %1\n\ts_add_i32 %0, %1, s77" : "=s"(x) : "s"(n) : "s77", "scc");
   if (x > n && i < n) out[i] = y + x;
+}
+KERNEL void vcc_written(const float* in, float* out, int n) {
+  int i = threadIdx.x;
+  asm volatile("s_mov_b32 vcc_lo, %0\n\ts_mov_b32 vcc_hi, %0\n\ts_cbranch_vccnz L%=\n\ts_nop 0\nL%=:"
+               :
+               : "s"(n)
+               : "vcc");
+  if (i < n) out[i] = in[i];
 }
 KERNEL void vgpr_wholly_written(const float* in, float* out, int n) {
   int i = threadIdx.x;

@@ -1,4 +1,4 @@
-"""Atomics of global memory, flat addresses, buffers and LDS: memory after, and the old value returned."""
+"""Atomics on global memory, flat addresses, buffers and LDS: the memory after, and the old value returned."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ def larger(width):
 
 @dataclass(frozen=True)
 class Row:
-    """Names in global memory (gfx9 and gfx1030; gfx1100) and in LDS; x is memory's value, a the data."""
+    """Names for global memory (gfx9 and gfx1030; gfx1100) and for LDS; x is memory's value, a the data."""
 
     old: str
     new: str
@@ -79,13 +79,13 @@ ROWS = [
 
 
 def near(rng, register):
-    """Values of which many are equal or next to each other."""
+    """Values, many of them equal or adjacent."""
     few = (0, 1, 5, 6, 7, M32, 0x80000000, 0x7FFFFFFF, rng.getrandbits(32))
     return rng.choice(few) if register[0] == "v" else rng.getrandbits(32)
 
 
 def code(called, access, width, function, *, returns=False, values=near, frame_=GLOBAL):
-    """v20.. is in memory before, v8.. is the data; v30.. is read back, v16.. is what was returned."""
+    """v20.. is in memory before, v8.. is the data; v30.. is read back, v16.. is the returned value."""
     words = width // 32
     put, get = frame_
 
@@ -171,7 +171,7 @@ FLOATS = [
 
 
 def among(width, edges):
-    """Values for registers; of a double's words the high one decides and the low one is any."""
+    """Values for registers; a double's high word is chosen, and its low word is arbitrary."""
 
     def value(rng, register):
         high_word = width == 64 and int(register[1:]) % 2 if register[0] == "v" else 0

@@ -50,9 +50,10 @@ def lines(arch):
     return [line for table in TABLES for line in table.OPS if arch in spread(line.names)]
 
 
-def make(line, arch):
+def make(line, arch, every=1):
+    """``every``: of that many waves of an ``Op`` one is computed."""
     if isinstance(line, Op):
-        return vector_case(line, arch)
+        return vector_case(line, arch, every)
     if isinstance(line, ScalarOp):
         return scalar_case(line, arch)
     return line.case(arch)

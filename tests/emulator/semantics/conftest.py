@@ -6,10 +6,9 @@ import pytest
 
 from tests.emulator.semantics import cases
 from tests.emulator.semantics.machine import FEATURES, SnippetMachine
-from wheel_builder.docker import Mount, caller, run_in
-from wheel_builder.emulator.disassembly import disassemble
 from wheel_builder.emulator.machine import load_machine
-from wheel_builder.stages.static import disassemble_wheel
+from wheel_builder.images.docker import Mount, caller, run_in
+from wheel_builder.static_checks.stage import disassemble_wheel
 
 ASSEMBLE = """set -e
 {llvm}/llvm-mc -triple=amdgcn-amd-amdhsa -mcpu={arch} {features} -filetype=obj /in.s -o /tmp/code.o
@@ -18,7 +17,7 @@ ASSEMBLE = """set -e
 
 
 @pytest.fixture(scope="session")
-def assembled(builder, job, place, core, llvm, tmp_path_factory):
+def assembled(builder, job, context, core, disassembled, tmp_path_factory):
     """``assembled(text, arch)``: the code object of assembly text, loaded; kept in the store."""
 
     def load(text, arch):
@@ -32,8 +31,8 @@ def assembled(builder, job, place, core, llvm, tmp_path_factory):
             run_in(builder.facts["ref"], ["sh", "-c", script], mounts=mounts, user=caller())
             return {}
 
-        code = place.store.get_or_make("emulator-snippets", inputs, make).path / "code.co"
-        return load_machine(core, code, disassemble(code, llvm, place.store))
+        code = context.store.get_or_make("emulator-snippets", inputs, make).path / "code.co"
+        return load_machine(core, code, disassembled(code))
 
     return load
 
@@ -52,10 +51,10 @@ def snippet_machine(assembled):
 
 
 @pytest.fixture(scope="session")
-def shipped(builder, core, device_code, llvm, place):
+def shipped(builder, core, device_code, disassembled, context):
     """``shipped(arch)``: code objects for an arch, loaded, by name: the wheels' in dist/, this checkout's."""
-    kept = {"store": place.store, "log": place.log("disassembly")}
-    finished = [disassemble_wheel(file, builder, **kept) for file in place.dist.glob("*.whl")]
+    kept = {"store": context.store, "log": context.log("disassembly")}
+    finished = [disassemble_wheel(file, builder, **kept) for file in context.dist.glob("*.whl")]
 
     def files(arch):
         for number, wheel in enumerate(finished):
@@ -66,9 +65,6 @@ def shipped(builder, core, device_code, llvm, place):
     def load(arch):
         codes = dict(sorted(files(arch)))
         assert codes, f"no code objects for {arch}"
-        return {
-            name: load_machine(core, code, disassemble(code, llvm, place.store))
-            for name, code in codes.items()
-        }
+        return {name: load_machine(core, code, disassembled(code)) for name, code in codes.items()}
 
     return load

@@ -1,4 +1,4 @@
-"""Control flow: s40 tells which way was taken; what only steers the pipeline changes nothing."""
+"""Control flow: s40 tells which path was taken; pure pipeline control changes nothing."""
 
 from tests.emulator.semantics.snippets import Code
 
@@ -56,7 +56,7 @@ s_mov_b32 s42, 3
 {x} s[40:41]
 s_mov_b32 s42, 2
 Lr:"""
-# A call: s42 is 1, then 2 more in the function, then 4 more behind the call.
+# A call: s42 is 1, then 2 more in the function, then 4 more after the call.
 SWAP_PC = """s_getpc_b64 s[40:41]
 Ls:
 s_add_u32 s40, s40, Lt-Ls
@@ -98,7 +98,16 @@ CONTROL = [
         SWAP_PC,
         lambda w: {"s42": 7},
     ),
-    # one wave alone passes a barrier; what only steers the pipeline changes nothing
+    # the same at a barrier of the device, where it waits for no other wave
+    Code(
+        "ds_gws_barrier",
+        "s_mov_b32 m0, 0x50000\ns_mov_b32 s40, 5\n{x} v16 offset:2 gds\ns_waitcnt lgkmcnt(0)",
+        lambda w: {"s40": 5, "v16": w["v16"]},
+        ("v16",),
+        values=lambda rng, r: 0,
+        full_exec=True,
+    ),
+    # a lone wave passes a barrier; instructions that only control the pipeline change nothing
     *(
         Code(names, f"s_mov_b32 s40, 5\n{text}", lambda w: {"s40": 5, "v16": w["v16"]}, ("v16",))
         for names, text in (
@@ -116,7 +125,7 @@ CONTROL = [
             ("-/s_waitcnt_depctr/-", "{x} 0xffe3"),
         )
     ),
-    # the end, and padding behind a kernel: decoded, jumped over
+    # the end, and padding after a kernel: decoded, jumped over
     Code("s_endpgm", "s_mov_b32 s40, 5\ns_branch Lend\n{x}\nLend:", lambda w: {"s40": 5}),
     Code("-/s_code_end", "s_mov_b32 s40, 5\ns_branch Lafter\n{x}\nLafter:", lambda w: {"s40": 5}),
     Code("-/-/s_sendmsg", "s_mov_b32 s40, 5\n{x} sendmsg(MSG_DEALLOC_VGPRS)", lambda w: {"s40": 5}),

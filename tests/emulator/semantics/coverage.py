@@ -1,4 +1,4 @@
-"""Which mnemonics kernels use, which of them the emulator has, and which have a vector here."""
+"""Which mnemonics kernels use, which of those the emulator implements, and which have a vector here."""
 
 import re
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from tests.emulator.semantics import cases
 
 @dataclass(frozen=True)
 class Coverage:
-    """Of one arch: ``used`` is mnemonic to the first kernel with it, ``missing`` what has no semantics."""
+    """One arch: ``used`` maps each mnemonic to the first kernel with it; ``missing`` have no semantics."""
 
     arch: str
     used: dict[str, str]

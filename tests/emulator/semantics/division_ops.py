@@ -1,9 +1,9 @@
 """The steps of a division: scale, fused multiply-add with correction, fixup (which float_ops has).
 
 v_div_scale moves operands so that no step over- or underflows, and says in VCC that the quotient has to be
-moved back.  What a division needs of that is tested here: the whole sequence, as the compiler emits it, gives
-the correctly rounded quotient.  Operands stay within 2^-60..2^60 (2^-500..2^500), beside zeros, infinities
-and NaN: what the hardware does for quotients near the formats' limits is not told by the ISA's text.
+moved back.  What a division needs from that is tested here: the whole sequence, as the compiler emits it,
+gives the correctly rounded quotient.  Operands stay within 2^-60..2^60 (2^-500..2^500), plus zeros,
+infinities and NaN: the ISA text does not say what the hardware does for quotients near the formats' limits.
 """
 
 import random
@@ -49,7 +49,7 @@ def moderate(kind, limit):
 
 
 class Chosen(Kind):
-    """Only the edges, no other bits."""
+    """Edge values only, no random bits."""
 
     def value(self, rng):
         return rng.choice(self.edges)

@@ -32,10 +32,25 @@ DPP_RDNA = {
     "row_xmask:6": lambda i: i ^ 6,
     "dpp8:[7,6,5,4,3,2,1,0]": lambda i: i // 8 * 8 + 7 - i % 8,
 }
-# Broadcasts of a row's last lane act on the following rows that row_mask leaves.
+
+
+# Broadcasts, limited by row_mask: lane 15 of each row to the next row, lane 31 to the upper two rows.
+def row_before(i):
+    return i // ROW * ROW - 1 if i >= ROW else None
+
+
+def lower_half(i):
+    return 31 if i >= 32 else None
+
+
+def in_rows(source, mask):
+    return lambda i: source(i) if mask >> i // ROW & 1 else None
+
+
 BROADCAST = {
-    "row_bcast:15 row_mask:0xa": lambda i: i // ROW * ROW - 1 if i // ROW % 2 else None,
-    "row_bcast:31 row_mask:0xc": lambda i: 31 if i >= 32 else None,
+    f"{control} row_mask:{mask:#x}": in_rows(source, mask)
+    for control, source in (("row_bcast:15", row_before), ("row_bcast:31", lower_half))
+    for mask in (0xA, 0xC, 0xE, 0x6, 0xF)
 }
 
 

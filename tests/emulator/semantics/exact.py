@@ -1,6 +1,6 @@
 """Number formats in exact arithmetic: every result is computed as a fraction and rounded once.
 
-Values are bit patterns (ints).  The emulator's C++ is compared with this, which knows nothing of it.
+Values are bit patterns (ints).  The emulator's C++ is compared with this independent code.
 Finite numbers are integers times a power of two, which is a lot faster than fractions.
 """
 
@@ -72,7 +72,7 @@ class Format:
         x = Fraction(x)
         exponent = -(x.denominator.bit_length() - 1)
         if x.denominator != 1 << -exponent:
-            # Not a binary fraction: enough bits to tell a tie, and one that says that more follow.
+            # Not a binary fraction: enough bits to recognise a tie, plus a sticky bit for the rest.
             exponent = floor_log2(abs(x)) - self.mantissa_bits - 2
             whole = int(abs(x) / Fraction(2) ** exponent) << 1 | 1
             return self.round_parts(-whole if x < 0 else whole, exponent - 1, toward_zero=toward_zero)
@@ -140,7 +140,7 @@ class Format:
         return a | 1 << (self.mantissa_bits - 1) if self.is_nan(a) else a
 
     def pick(self, a, b, *, largest):
-        """Maximum or minimum in IEEE mode: a number beats a quiet NaN, a signalling NaN all, -0 < +0."""
+        """Maximum or minimum in IEEE mode: numbers beat quiet NaNs, signalling NaNs beat all, -0 < +0."""
         for x in (a, b):
             if self.is_signalling(x):
                 return self.quiet(x)
@@ -182,7 +182,7 @@ class Format:
 
 @functools.lru_cache(maxsize=1 << 16)
 def value(f: Format, x) -> Value:
-    """What a bit pattern means."""
+    """The value of a bit pattern."""
     if f.is_nan(x):
         return float("nan")
     if x & f.inf == f.inf:

@@ -1,5 +1,7 @@
 """Vector instructions on integers and bits."""
 
+import struct
+
 from tests.emulator.semantics.operands import SHIFT, SHIFT16, U16, U32, U64, F, H, signed
 from tests.emulator.semantics.table import Op
 
@@ -36,7 +38,7 @@ def trailing(x):
 
 
 def field(x, offset, width, sign):
-    """A bit field as the ISA cuts it: 5-bit offset and width; above the register is zero or the sign."""
+    """A bit field as the ISA extracts it: 5-bit offset and width; beyond the register are zeros or signs."""
     offset, width = offset % 32, width % 32
     x = signed(x) if sign else x
     cut = (x >> offset) & ((1 << width) - 1)
@@ -73,6 +75,11 @@ def carry(total):
     return total, not 0 <= total <= M32
 
 
+# Three pairs of words; between them every two of the eight bytes have different signs.
+SIGNED_BYTES = tuple(
+    struct.unpack(">II", bytes(3 * i | 0x80 * (i >> row & 1) for i in range(8))) for row in range(3)
+)
+
 BITS = [
     Op("v_mov_b32", U32, ONE, lambda a: a),
     Op("v_mov_b32", U32, ONE, lambda a: a, "{d}, {sa}"),
@@ -98,7 +105,7 @@ BITS = [
         U32,
         THREE,
         permute_bytes,
-        extra=tuple((0x80FF7F01, 0x00FE8102, s * 0x01010101) for s in range(20)),
+        extra=tuple((a, b, s * 0x01010101) for a, b in SIGNED_BYTES for s in range(20)),
     ),
     Op("-/v_perm_b32", U32, TWO, lambda a, b: permute_bytes(a, b, 0x7060302), "{d}, {a}, {b}, 0x7060302"),
     Op("v_alignbit_b32", U32, (U32, U32, SHIFT), lambda a, b, c: (a << 32 | b) >> c % 32),

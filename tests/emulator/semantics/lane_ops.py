@@ -139,8 +139,54 @@ CROSS = [
 ]
 
 
+ROW_OF_FOUR = ("v4", "v5", "v6", "v7")
+
+
+def picked(wave):
+    """v16 is the register that s16 picks of the four."""
+    return {"v16": merged(wave, wave["v16"], wave[ROW_OF_FOUR[wave["s16"] & 3]])}
+
+
+def placed(wave):
+    """v16 goes to the register that s16 picks of the four."""
+    to = ROW_OF_FOUR[wave["s16"] & 3]
+    return {r: merged(wave, wave[r], wave["v16"]) if r == to else wave[r] for r in ROW_OF_FOUR}
+
+
+def picked_and_placed(wave):
+    """The register that s16 picks of the four goes to the one as far behind v8."""
+    to = f"v{8 + (wave['s16'] & 3)}"
+    source = wave[ROW_OF_FOUR[wave["s16"] & 3]]
+    return {r: merged(wave, wave[r], source) if r == to else wave[r] for r in ("v8", "v9", "v10", "v11")}
+
+
+INDEX = "s_and_b32 s40, s16, 3\n"
+ON = "s_set_gpr_idx_on s40, gpr_idx"
+OFF = "\ns_set_gpr_idx_off"
+V16 = (*ROW_OF_FOUR, "v16")
+EIGHT = (*ROW_OF_FOUR, "v8", "v9", "v10", "v11")
+INDEXED = [
+    Code(f"{name}/-", INDEX + text + OFF, reference, V16, ("s16",))
+    for name, text, reference in (
+        ("s_set_gpr_idx_on", "{x} s40, gpr_idx(SRC0)\nv_mov_b32 v16, v4", picked),
+        ("s_set_gpr_idx_on", "{x} s40, gpr_idx(DST)\nv_mov_b32 v4, v16", placed),
+        (
+            "s_set_gpr_idx_idx",
+            f"s_mov_b32 s41, 9\n{ON.replace('s40', 's41')}(SRC0)\n{{x}} s40\nv_mov_b32 v16, v4",
+            picked,
+        ),
+        ("s_set_gpr_idx_mode", f"{ON}(SRC0)\n{{x}} gpr_idx(DST)\nv_mov_b32 v4, v16", placed),
+        ("s_set_gpr_idx_off", f"{ON}(SRC0)\nv_mov_b32 v16, v4\n{{x}}\nv_mov_b32 v20, v7", picked),
+    )
+] + [
+    Code("-/v_movrels_b32", f"{INDEX}s_mov_b32 m0, s40\n{{x}} v16, v4", picked, V16, ("s16",)),
+    Code("-/v_movreld_b32", f"{INDEX}s_mov_b32 m0, s40\n{{x}} v4, v16", placed, V16, ("s16",)),
+    Code("-/v_movrelsd_b32", f"{INDEX}s_mov_b32 m0, s40\n{{x}} v8, v4", picked_and_placed, EIGHT, ("s16",)),
+]
+
+
 class LaneOrder:
-    """A permutation of the lanes, again and again: ds_permute's order of equal targets is not published."""
+    """Always a permutation of the lanes: ds_permute's order for equal targets is not published."""
 
     def __init__(self):
         self.i = 0
@@ -152,4 +198,4 @@ class LaneOrder:
 
 LANE = {"v8": LaneOrder()}
 
-OPS = CROSS
+OPS = CROSS + INDEXED

@@ -1,4 +1,4 @@
-"""LDS loads and stores.  Those of one dword prepare and read back for the others, and have lines too."""
+"""LDS loads and stores.  Dword accesses prepare and read back for the others, and have lines too."""
 
 from tests.emulator.semantics import memory_frame as frame
 from tests.emulator.semantics.memory_frame import (
@@ -53,7 +53,7 @@ def called(old, new):
 
 
 def load(row):
-    """The cell of any lane is read; v6 names it."""
+    """Each lane reads the cell of an arbitrary lane, which v6 names."""
     name, size, how = row
     offset = 0 if size > 4 else 4 + size % 4
 
@@ -87,7 +87,7 @@ def load(row):
 
 def store(row):
     name, size, shift = row
-    # Wide ones have to be aligned: the cells start four bytes in front of a multiple of 16.
+    # Wide accesses must be aligned: the cells start four bytes before a multiple of 16.
     cells = [*CELLS, "v_or_b32 v4, 28, v4"] if size > 4 else CELLS
     access = "{x} v4, " + f"{registers(8, max(1, size // 4))} offset:4"
     text = script(ALL_ON, cells, WRITE_BACKGROUND, WAIT, AS_BEFORE, access, WAIT, ALL_ON, READ_AFTER, WAIT)

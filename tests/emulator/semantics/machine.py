@@ -8,11 +8,13 @@ import re
 import struct
 from dataclasses import dataclass, field
 
+from wheel_builder.base.archs import arch_named
 from wheel_builder.emulator.machine import Launch, Options
 from wheel_builder.emulator.memory import Memory, pack_arguments
 
+# One arch of each instruction set: the columns of the tables in this folder.
 ARCHS = ("gfx908", "gfx942", "gfx1030", "gfx1100")
-LANES = {"gfx908": 64, "gfx942": 64, "gfx1030": 32, "gfx1100": 32}
+LANES = {arch: arch_named(arch).wave for arch in ARCHS}
 # gfx1100's 16-bit operands are halves of registers (v1.l, v1.h), as the compiler uses them.
 FEATURES = {"gfx908": "", "gfx942": "", "gfx1030": "", "gfx1100": "-mattr=+real-true16"}
 SLOT = 256  # bytes of one register of a wave, wave32 or not
@@ -33,7 +35,7 @@ class Snippet:
 
 @dataclass(frozen=True)
 class Data:
-    """What one workgroup gets: ``vectors[register][lane]`` and ``scalars[register]``."""
+    """One workgroup's inputs: ``vectors[register][lane]`` and ``scalars[register]``."""
 
     vectors: dict[str, list[int]] = field(default_factory=dict)
     scalars: dict[str, int] = field(default_factory=dict)
@@ -81,7 +83,7 @@ def body(snippet, arch):
         lines += [f"s_load_dword {register}, s[4:5], {4 * i}"]
     lines += ["s_waitcnt lgkmcnt(0)", *snippet.text.strip().splitlines()]
     special = [r for r in snippet.outputs if r.startswith(("exec", "scc"))]
-    # The text may leave EXEC and SCC in any state: saved before the stores need their own.
+    # The text may leave EXEC and SCC in any state; they are saved before the stores set their own.
     saved = {"scc": "s92", "exec_lo": "s93", "exec_hi": "s94"}
     lines += ["s_cselect_b32 s92, 1, 0"] if "scc" in special else []
     lines += [f"s_mov_b32 {saved[r]}, {r}" for r in special if r != "scc"]
@@ -171,7 +173,7 @@ class SnippetMachine:
         everything = (source, target, more)
         launch = Launch((len(data), 1, 1), (self.lanes, 1, 1))
         kernel = label(self.index[snippet.name])
-        # Only bounds: what a snippet reads may well be undefined, and all workgroups share one memory.
+        # Bounds checks only: snippets may read undefined values, and all workgroups share one memory.
         result = self.machine.run(kernel, launch, pack_arguments(everything), everything, Options(checks=()))
         assert not result.error, result.error
         result.raise_on_findings()

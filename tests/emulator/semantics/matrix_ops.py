@@ -3,7 +3,7 @@
 Three kinds of values.  Small integers: every partial sum is exact, so any order of additions gives the same
 bits, and a wrong layout cannot hide.  Powers of two and specials (infinities, NaN, denormals, signed zeros).
 Random values: the hardware's rounding between products is not published, so a result may differ from the
-exact sum by what as many f32 roundings as there are products (and one for the accumulator) can make of it.
+exact sum by one f32 rounding for each product and one for the accumulator.
 """
 
 import functools
@@ -20,11 +20,10 @@ from tests.emulator.semantics.table import Case, spread
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the elements of a matrix instruction lie.
+    """Which lane and element of a matrix instruction holds which matrix element.
 
     ``a(lane, e)`` is (block, i, k) of a lane's element e, ``b(lane, e)`` (block, j, k), ``d(lane, g)``
-    (block, i, j) of register g.  Sources hold ``per_lane`` elements, two to a register, or one if they are
-    f32.
+    (block, i, j) of register g.  Sources hold ``per_lane`` elements, two to a register, or one for f32.
     """
 
     m: int
@@ -159,7 +158,7 @@ def exact_sum(f, out, row, column, c):
             products.append((m * n, e + g))
             zeros_negative = zeros_negative and negative and not m * n
         else:
-            # the other factor of an infinity: itself special, or a number that must not be zero
+            # the factor of an infinity: itself special, or a number that must not be zero
             nan = v != v or w != w or (v is None and not m) or (w is None and not n)
             special += float("nan") if nan else -INF if negative else INF
     v, negative, m, e = parsed(out, c)
@@ -182,7 +181,7 @@ def close(op, got, want):
     if got & out.inf == out.inf:
         return False
     whole, exponent = out.parts(got)
-    low = min(exponent, want.exponent - 64, -200)  # all that follows is whole in these units
+    low = min(exponent, want.exponent - 64, -200)  # everything below is an integer in these units
     up = want.exponent - low
     # A rounding per product and one for the accumulator, each half an ulp of at most the sum of magnitudes,
     # or the smallest denormal.
@@ -195,7 +194,7 @@ def close(op, got, want):
 
 # Registers of A, B and (unless the instruction works in place) C and D; C and D are AccVGPRs on gfx908.
 A, B, C = 32, 48, 64
-UPPER = 0xABCD  # of registers whose low halves are a half-width C; the destination has another there
+UPPER = 0xABCD  # upper halves of the registers of a half-width C; the destination's differ
 OTHER = 0x1234
 
 
@@ -223,7 +222,7 @@ class Variant:
 
     @property
     def names(self):
-        """gfx908 takes no constant there."""
+        """gfx908 does not accept a constant there."""
         names = spread(self.op.names) | ({"gfx908": "-"} if self.accumulator == "constant" else {})
         return "/".join(names.get(arch, "-") for arch in ARCHS)
 
@@ -246,7 +245,7 @@ class Variant:
         instruction = f"{spread(self.op.names)[arch]} " + ", ".join(
             [many(d[0][0], int(d[0][1:]), count), *operands]
         )
-        # EXEC has no say in an MFMA: it runs with a few lanes on.  WMMA demands all of them.
+        # MFMA ignores EXEC, so it runs with a few active lanes.  WMMA requires all of them.
         mask = "" if arch == "gfx1100" else f"s_mov_b{LANES[arch]} <exec>, 5\n"
         text = f"{mask}s_nop 7\n{instruction}\n" + "s_nop 7\n" * 3
         sources = [f"v{base + i}" for base in (A, B) for i in range(words)]
@@ -255,7 +254,7 @@ class Variant:
 
     @functools.cached_property
     def makers(self):
-        """Kinds of values; where only the accumulator's place differs, fewer."""
+        """Kinds of values; fewer where only the accumulator's place differs."""
         everything = (small_integers, small_integers, special, special, any_number)
         return everything if self.accumulator == "registers" else (small_integers, special)
 

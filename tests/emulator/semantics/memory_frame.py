@@ -1,4 +1,4 @@
-"""What the tables of loads, stores, LDS and atomics share.
+"""Shared by the tables of loads, stores, LDS and atomics.
 
 s[8:9] points to the bytes of ``MEMORY``.  Every lane has a cell of 64 bytes of its own where it writes.
 """
@@ -32,7 +32,7 @@ def script(*parts):
 
 
 def fill(pattern, old, new):
-    """``pattern`` of archs, each with the name that it uses: gfx1100 has the new one."""
+    """``pattern`` with each arch's own name: gfx1100 has the new one."""
     parts = pattern.split("/")
     parts = [parts[min(i, len(parts) - 1)] for i in range(3)]
     return "/".join(part.format(name) for part, name in zip(parts, (old, old, new), strict=True))
@@ -85,7 +85,7 @@ def element(arch, raw, how, old):
 
 
 def loaded(wave, data, addresses, size, how):
-    """v16 and on after a load of ``size`` bytes of ``data`` at each lane's address."""
+    """The registers from v16 on, after a load of ``size`` bytes of ``data`` at each lane's address."""
     out = {}
     for k, name in enumerate(names(16, max(1, size // 4))):
         new = []
@@ -96,7 +96,7 @@ def loaded(wave, data, addresses, size, how):
 
 
 def stored(size, shift):
-    """The words of ``BACKGROUND`` in the lane's cell after a store of v8.. to the second and following ones.
+    """The words of a lane's cell, ``BACKGROUND`` before, after a store of v8.. from the second word on.
 
     ``shift``: the first bit of v8 that is stored.
     """

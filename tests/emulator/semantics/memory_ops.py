@@ -1,4 +1,4 @@
-"""Loads and stores of global memory.  Stores are read back with plain loads, which have lines too."""
+"""Loads and stores of global memory.  Stores are read back with plain loads, which are tested too."""
 
 from tests.emulator.semantics import memory_frame as frame
 from tests.emulator.semantics.memory_frame import (
@@ -53,7 +53,7 @@ STORES = [
 
 
 def places():
-    """How families address memory: archs, prefix, text in front, operands, and what those add to v4."""
+    """How each family addresses memory: archs, prefix, preceding text, operands, and what those add to v4."""
     for columns in (GFX9, RDNA):
         setup = frame.address64(columns)
         yield columns, "global", [], "v4, DATA s[8:9] offset:4", 4
@@ -64,14 +64,14 @@ def places():
 
 
 def operands(template, data, *, load):
-    """A load names its destination first; a store its data after the address (buffers: in front)."""
+    """A load names its destination first; a store names its data after the address (buffers: before it)."""
     if load:
         return f"{data}, " + template.replace("DATA ", "").replace(" ,DATA", "")
     return template.replace("DATA ", f"{data}, ").replace(" ,DATA", f", {data}")
 
 
 def address(size):
-    """Values for v4: aligned as the element, anywhere in memory; for other registers anything."""
+    """Values for v4: anywhere in memory, aligned to the element; arbitrary for other registers."""
 
     def value(rng, register):
         return rng.randrange(32, SIZE - 64, min(size, 4)) if register == "v4" else rng.getrandbits(32)

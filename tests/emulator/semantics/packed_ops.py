@@ -7,6 +7,7 @@ from tests.emulator.semantics import exact
 from tests.emulator.semantics.exact import convert
 from tests.emulator.semantics.float_ops import on_top
 from tests.emulator.semantics.operands import (
+    NUMBERS,
     PAIR_B16,
     PAIR_F16,
     PAIR_F32,
@@ -18,6 +19,7 @@ from tests.emulator.semantics.operands import (
     signed,
 )
 from tests.emulator.semantics.pairs import PF, P, each, nans_alike, pair
+from tests.emulator.semantics.snippets import Code, merged
 from tests.emulator.semantics.table import Op
 
 E16, E32, EB = exact.F16, exact.F32, exact.BF16
@@ -120,7 +122,7 @@ def mixed(a, b, c, target, select=(False, False, False), high=(False, False, Fal
 
 
 class MixedHalf(Kind):
-    """A half next to one that has to stay: only NaNs of the written one are alike."""
+    """A written half beside one that must stay: only the written one's NaNs are interchangeable."""
 
     def canonical(self, x):
         return nans_alike(x)
@@ -128,7 +130,34 @@ class MixedHalf(Kind):
 
 MH = MixedHalf("f16 in place", 32, PAIR_F16.edges)
 FFF, PPP = (F, F, F), (P, P, P)
+LITERAL = 0x3C00BE00  # halves 1.0 and -1.5
+NO_NAN = 0xBBFFBBFF  # neither as f32 nor as halves, and no infinity
 ALL_HALF = {"select": (True, True, True), "high": (False, True, False)}
+
+
+def half_constant(half):
+    return lambda a, b: mixed(a, b, half, E32, select=(False, True, True))
+
+
+def literal(select, high):
+    """Its encoding, for RDNA: the assembler takes no 32-bit literals here, the hardware does."""
+    first = 0xCC200000 | 20 | sum(h << 11 + k for k, h in enumerate(high)) | select[2] << 14
+    second = 256 + 16 | 256 + 17 << 9 | 255 << 18 | select[0] << 27 | select[1] << 28
+
+    def reference(w):
+        lanes = zip(w["v16"], w["v17"], strict=True)
+        result = [mixed(a, b, LITERAL, E32, select, high) for a, b in lanes]
+        return {"v20": merged(w, w["v20"], result)}
+
+    return Code(
+        "-/v_fma_mix_f32",
+        f".long {first:#x}, {second:#x}, {LITERAL:#x} ; {{x}} v20, v16, v17, {LITERAL:#x}",
+        reference,
+        ("v16", "v17", "v20"),
+        values=lambda rng, r: NO_NAN & (rng.choice(NUMBERS) if rng.random() < 0.3 else rng.getrandbits(32)),
+    )
+
+
 MIX = [
     Op("v_fma_mix_f32", F, FFF, lambda a, b, c: mixed(a, b, c, E32)),
     Op(
@@ -145,6 +174,17 @@ MIX = [
         lambda a, b, c: mixed(E32.neg(a), b, E32.abs(c), E32, select=(False, True, False)),
         "{d}, -{a}, {b}, |{c}| op_sel_hi:[0,1,0]",
     ),
+    # an inline constant: its float, or the same number as a half; an integer's low bits
+    *(
+        Op("v_fma_mix_f32", F, (F, P), half_constant(half), f"{{d}}, {{a}}, {{b}}, {text} op_sel_hi:[0,1,1]")
+        for text, half in (("1.0", 0x3C00), ("-4.0", 0xC400), ("0.15915494", 0x3118), ("3", 3), ("0", 0))
+    ),
+    Op("v_fma_mix_f32", F, (F, F), lambda a, b: mixed(a, b, 0x40800000, E32), "{d}, {a}, {b}, 4.0"),
+    # a literal: whole as f32, or a half of it
+    literal((False, False, False), (False, False, False)),
+    literal((False, True, True), (False, False, False)),
+    literal((False, True, True), (False, False, True)),
+    literal((True, False, True), (True, False, True)),
     Op("v_fma_mixlo_f16", MH, FFF, lambda a, b, c, d: mixed(a, b, c, E16) | d & 0xFFFF0000),
     Op("v_fma_mixhi_f16", MH, FFF, lambda a, b, c, d: mixed(a, b, c, E16) << 16 | d & 0xFFFF),
     Op(

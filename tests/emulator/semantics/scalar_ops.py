@@ -50,7 +50,7 @@ def signed_sum(a, b):
 
 
 def chosen(function):
-    """Minimum or maximum: SCC says that the first operand was taken."""
+    """Minimum or maximum: SCC tells whether the first operand was taken."""
 
     def reference(a, b):
         take = function(a, b)
@@ -84,7 +84,7 @@ CONSTANTS = (0x1234, 0x8001, 0xFFFF, 3)
 
 
 def literal(x, is_signed):
-    """How the assembler wants a 16-bit constant."""
+    """A 16-bit constant as the assembler expects it."""
     return f"{simm(x) if is_signed else x:#x}"
 
 
@@ -97,12 +97,12 @@ ARITHMETIC = [
     ScalarOp("s_sub_i32", U32, TWO, lambda a, b: (a - b, not -(2**31) <= signed(a) - signed(b) < 2**31)),
     ScalarOp("s_min_i32", U32, TWO, chosen(lambda a, b: signed(a) < signed(b))),
     ScalarOp("s_min_u32", U32, TWO, chosen(lambda a, b: a < b)),
-    ScalarOp("s_max_i32", U32, TWO, chosen(lambda a, b: signed(a) > signed(b))),
-    ScalarOp("s_max_u32", U32, TWO, chosen(lambda a, b: a > b)),
+    ScalarOp("s_max_i32", U32, TWO, chosen(lambda a, b: signed(a) >= signed(b))),
+    ScalarOp("s_max_u32", U32, TWO, chosen(lambda a, b: a >= b)),
     ScalarOp("s_mul_i32", U32, TWO, lambda a, b: a * b),
     ScalarOp("s_mul_hi_u32", U32, TWO, lambda a, b: a * b >> 32),
     ScalarOp("s_mul_hi_i32", U32, TWO, lambda a, b: signed(a) * signed(b) >> 32),
-    ScalarOp("s_absdiff_i32", U32, TWO, lambda a, b: (abs(signed(a) - signed(b)), a != b)),
+    ScalarOp("s_absdiff_i32", U32, TWO, lambda a, b: (abs(signed(a - b)), a != b)),
     ScalarOp("s_abs_i32", U32, ONE, lambda a: (abs(signed(a)), a != 0)),
     *(ScalarOp(f"s_lshl{n}_add_u32", U32, TWO, shifted_add(n)) for n in (1, 2, 3, 4)),
     *(ScalarOp("s_movk_i32", U32, (), lambda k=k: simm(k), f"{{d}}, {literal(k, True)}") for k in CONSTANTS),

@@ -1,4 +1,4 @@
-"""A test that is some lines of assembly: text, inputs, and what the outputs must be, for a whole wave."""
+"""A test as lines of assembly: text, inputs, and the expected outputs, for a whole wave."""
 
 import random
 from collections.abc import Callable
@@ -13,7 +13,7 @@ M32 = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class Wave:
-    """What a reference sees of a wave: its input registers by name, and EXEC."""
+    """A wave as references see it: its input registers by name, and EXEC."""
 
     arch: str
     lanes: int
@@ -38,7 +38,7 @@ class Code:
 
     ``{x}`` in the text stands for the arch's mnemonic; EXEC is set from s[30:31] before it.  A lane that is
     None in a list is not compared.  Each of the ``groups`` is one wave with ``values(rng, register)`` in its
-    inputs; all lanes of some are on, no lane of one is.
+    inputs; some have all lanes active, one has none.
     """
 
     names: str
@@ -92,5 +92,5 @@ def differences(wave, wanted, out):
 
 
 def merged(wave, old, new):
-    """``new`` in the lanes that are on, ``old`` in the others."""
+    """``new`` in active lanes, ``old`` in the others."""
     return [n if wave.active(i) else o for i, (o, n) in enumerate(zip(old, new, strict=True))]

@@ -1,4 +1,4 @@
-"""What a line of the instruction tables means.
+"""The meaning of a line in the instruction tables.
 
 A mnemonic is written for gfx9/RDNA, gfx9/gfx1030/gfx1100 or for all four archs where it has several names;
 "-" is an arch without it.  A reference takes operands by name: a, b, c are the sources, d the old
@@ -35,7 +35,7 @@ class Op:
 
     ``form`` is the text of the operands if it is not the usual one: {a} {b} {c} {d}, {ah} the high half of a
     register, {sa} a scalar register, {m} the mask that is written and {n} the one that is read (``m`` and
-    ``n`` say which).  ``ulp``: how far from the nearest number a result may be.
+    ``n`` say which).  ``ulp``: how far a result may be from the nearest number.
     """
 
     names: str
@@ -85,7 +85,7 @@ class ScalarOp:
 
 @dataclass(frozen=True)
 class Case:
-    """A snippet; ``make`` gives its data and ``check(outputs)``, which gives what is wrong in words."""
+    """A snippet; ``make`` returns its data and ``check(outputs)``, which tells in words what is wrong."""
 
     snippet: Snippet
     make: Callable[[], tuple[list[Data], Callable[[list[dict[str, list[int]]]], list[str]]]]
@@ -94,7 +94,7 @@ class Case:
 
 @functools.cache
 def arguments(reference, sources):
-    """Names of what a reference takes; functions with other names, such as ``min``, take the sources."""
+    """Names of a reference's arguments; functions with other names, such as ``min``, take the sources."""
     try:
         given = inspect.signature(reference).parameters.values()
     except ValueError:  # a builtin
@@ -140,7 +140,7 @@ def combinations(op, name):
 
 
 def cancelling(kinds, rng):
-    """a, b and about -a * b: where a fused operation shows."""
+    """a, b and about -a * b, which reveal whether an operation is fused."""
     f = kinds[0].format if len(kinds) == 3 else None
     if not f or any(kind.format != f for kind in kinds):
         return

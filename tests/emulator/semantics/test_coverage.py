@@ -2,7 +2,7 @@
 
     python -m pytest tests/emulator/semantics -k coverage -s
 
-prints the figures per arch.  In use: what the finished wheels in dist/ hold, and what this checkout compiles.
+prints the figures per arch.  In use: by the finished wheels in dist/ and by what this checkout compiles.
 """
 
 import pytest

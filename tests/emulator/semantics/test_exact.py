@@ -1,4 +1,4 @@
-"""The exact arithmetic against what this machine's own floating point does."""
+"""The exact arithmetic against this machine's floating point."""
 
 import operator
 import random
@@ -23,7 +23,7 @@ def bits_of(f, x):
     order, whole, real = CODES[f]
     try:
         return struct.unpack(order + whole, struct.pack(order + real, x))[0]
-    except OverflowError:  # Python's way to say that a finite number becomes an infinity
+    except OverflowError:  # Python's report that a finite number becomes an infinity
         return OVERFLOWS[f] | (f.sign if x < 0 else 0)
 
 

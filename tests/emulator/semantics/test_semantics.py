@@ -9,7 +9,7 @@ SHOWN = 5
 
 
 def names():
-    """One test for each mnemonic and arch: all lines of it.  By mnemonic: archs share references' answers."""
+    """One test per mnemonic and arch, with all its lines.  By mnemonic: archs share references' results."""
     both = ((arch, name) for arch in ARCHS for name in cases.tested(arch))
     return sorted(both, key=lambda item: (item[1].replace("_", ""), item[0]))
 

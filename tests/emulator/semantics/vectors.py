@@ -74,7 +74,7 @@ def old_destination(op, rng):
 
 
 def groups_of(op, name, lanes, rng):
-    """The rows spread over waves; all lanes of the first are on.  Scalar operands are the same in all."""
+    """The rows spread over waves; all lanes of the first are active.  Scalar operands are uniform."""
     rows = combinations(op, name)
     uniform = any(op.has("s" + key) for key in "abc")
     chunks = [[row] * lanes for row in rows[:64]] if uniform else list(split(rows, lanes, rng))
@@ -96,7 +96,7 @@ def is_high(op, key):
 
 
 def register_column(op, key, word, values, rng):
-    """One register of an operand in all lanes; the half that a 16-bit operand does not use holds anything."""
+    """One register of an operand in all lanes; the unused half of a 16-bit operand is arbitrary."""
     column = [lane[key] >> (32 * word) & M32 for lane in values]
     if op.kinds[key].width != 16 or key == "d":
         return column
@@ -119,7 +119,7 @@ def data_of(op, group, rng):
 
 # ---- output
 def expected(op, arch, lane):
-    """(destination or None, mask bit) of a lane that is on."""
+    """(destination or None, mask bit) of an active lane."""
     result, bit = call(op, lane)
     if result is None:
         return None, bool(bit)
@@ -132,7 +132,7 @@ def expected(op, arch, lane):
 
 
 def same(op, got, want):
-    """Whether a destination, all words of it, is right."""
+    """Whether all words of a destination are right."""
     if op.result.width == 16:
         low, high = (got ^ want) & 0xFFFF, (got ^ want) >> 16
         untouched = low if is_high(op, "d") else high
@@ -146,11 +146,11 @@ def same_number(op, got, want):
     f = op.result.format
     if not op.ulp or f.is_nan(got) or f.is_nan(want):
         return got == want
-    return abs(got - want) <= op.ulp  # bit patterns of one sign are in the numbers' order
+    return abs(got - want) <= op.ulp  # bit patterns of one sign are ordered like the numbers
 
 
 def check_lane(op, arch, lane, got, *, on):
-    """What is wrong with a destination, or nothing."""
+    """What is wrong with a destination, or an empty text."""
     if not on:
         old = lane["d"] & ((1 << 32 * op.result.words) - 1)
         return f"a lane that is off changed from {old:#x} to {got:#x}" if got != old else ""
@@ -172,11 +172,13 @@ def check_group(op, arch, group, out):
             yield f"{register} bit {i}: {shown(op, group.values[shift + i])}" if wrong >> i & 1 else ""
 
 
-def vector_case(op: Op, arch):
+def vector_case(op: Op, arch, every=1):
+    """``every``: of that many waves one is computed."""
+
     def make():
         name = spread(op.names)[arch]
         rng = random.Random(arch + name + op.operands)
-        groups = list(groups_of(op, name, LANES[arch], rng))
+        groups = list(groups_of(op, name, LANES[arch], rng))[::every]
 
         def check(outputs):
             both = zip(groups, outputs, strict=True)

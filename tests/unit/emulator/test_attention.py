@@ -6,10 +6,12 @@ import struct
 
 import pytest
 
-from wheel_builder.emulator.attention import FACTOR, TINY, Case, compare, make_call
+from wheel_builder.base.errors import CaseError
+from wheel_builder.emulator.attention import Case, compare, make_call, reference_rows
 from wheel_builder.emulator.formats import encode
+from wheel_builder.emulator.params import layout
 from wheel_builder.emulator.reference import attend, visible
-from wheel_builder.errors import CaseError
+from wheel_builder.emulator.rule import OUT_FACTOR, allowed, lse_allowed
 
 
 def test_all_that_is_wrong_with_a_case_is_told_at_once():
@@ -28,7 +30,7 @@ def test_a_case_names_its_kernel():
 
 
 def test_the_argument_structure_has_the_size_that_the_kernels_read():
-    assert len(make_call(Case("fp16", 64, 2, 3)).kernarg()) == 320
+    assert len(make_call(Case("fp16", 64, 2, 3)).kernarg()) == layout("FwdParams").size
 
 
 def finished(case, change=0.0, lse_change=0.0):
@@ -60,8 +62,7 @@ CASE = Case("fp16", 8, 3, 5, causal=True)
 def test_the_plain_computation_itself_passes():
     numbers = compare(finished(CASE))
     assert numbers.first is None
-    assert 0 < numbers.out_error <= numbers.out_allowed / FACTOR
-    assert numbers.out_allowed == pytest.approx(FACTOR * numbers.out_error + TINY["fp16"])
+    assert 0 < numbers.out_error <= numbers.out_allowed / OUT_FACTOR
 
 
 def test_an_element_too_far_off_is_the_first_difference():
@@ -71,9 +72,32 @@ def test_an_element_too_far_off_is_the_first_difference():
     assert numbers.out_error == pytest.approx(0.25, abs=1e-2)
 
 
-def test_a_logsumexp_too_far_off_is_a_difference():
-    numbers = compare(finished(CASE, lse_change=0.01))
-    assert (numbers.first.what, numbers.first.index) == ("lse", (0, 0, 0))
+@pytest.mark.parametrize(("times", "right"), [(0.9, True), (1.1, False)])
+def test_a_log_sum_exp_just_beyond_the_rule_is_a_difference(times, right):
+    """The first row sees 3 of 5 keys."""
+    call = finished(CASE)
+    rows = [row for _, row in reference_rows(call, "")]
+    bound = lse_allowed(rows[0].lse, max(row.magnitude for row in rows))
+    first = compare(finished(CASE, lse_change=times * bound)).first
+    assert right == (first is None)
+    assert right or (first.what, first.index) == ("lse", (0, 0, 0))
+
+
+def one_key(change):
+    """Of one key, whose plain computation is exact: the output is v."""
+    call = finished(Case("bf16", 8, 1, 1))
+    out = list(call.v.values())
+    out[3] = change(out[3])
+    put(call.out.memory, encode(out, "bf16"))
+    return compare(call), max(map(abs, call.v.values()))
+
+
+def test_where_the_plain_computation_is_exact_one_step_of_the_dtype_is_too_much():
+    numbers, largest = one_key(lambda x: x)
+    assert numbers.first is None
+    assert numbers.out_allowed == allowed(0.0, terms=1, largest=largest)
+    numbers, _ = one_key(lambda x: x * (1 + 2.0**-7))
+    assert (numbers.first.what, numbers.first.index) == ("out", (0, 0, 0, 3))
 
 
 def test_not_a_number_is_never_right():

@@ -9,15 +9,13 @@ import pytest
 from tests.assembly import disassembly, notes
 from tests.unit.static_checks.tools import FakeTools
 from tests.wheels import ARCHS, KERNELS, good_files, write_wheel
-from wheel_builder.errors import DeviceCodeError
+from wheel_builder.base.errors import DeviceCodeError, ElfError
+from wheel_builder.base.store import Store
+from wheel_builder.images.listing import Listing, Tools
 from wheel_builder.static_checks import golden
 from wheel_builder.static_checks.check import check_listings, check_wheel, update_golden
-from wheel_builder.static_checks.listing import Listing, Tools
-from wheel_builder.static_checks.matrix_use import TRAITS
-from wheel_builder.store import Store
 
 CHECKOUT = Path(__file__).parents[3]
-TRAITS_TEXT = (CHECKOUT / TRAITS).read_text()
 MFMA = "v_mfma_f32_32x32x8_f16 v[16:31], v[0:1], v[2:3], v[16:31]"
 NAME = "fa_fwd_fp16_d64"
 
@@ -27,7 +25,7 @@ def listing(*lines, **taken):
 
 
 def check(*listings, reviewed=None):
-    return check_listings(listings, rocm="7.2", reviewed=reviewed or {}, traits=TRAITS_TEXT)
+    return check_listings(listings, rocm="7.2", reviewed=reviewed or {})
 
 
 def reviewed(**changed):
@@ -48,10 +46,12 @@ def test_a_kernel_as_reviewed_has_no_finding():
 
 
 def test_every_check_has_its_say():
-    lines = [MFMA, "v_mov_b32_e32 v9, v20", "scratch_load_dword v0, off, s0", MFMA.replace("_f16", "_bf16")]
+    scratch = ["scratch_load_dword v8, off, s0", "v_mov_b32_e32 v8, 0"]
+    lines = [MFMA, "v_mov_b32_e32 v9, v20", *scratch, MFMA.replace("_f16", "_bf16")]
     report = check(listing(*lines), reviewed=reviewed())
-    assert [f.check for f in report.findings] == ["hazards", "matrix instructions", "scratch", "golden"]
-    assert {f.check for f in report.failures} == {"hazards", "matrix instructions", "scratch"}
+    checks = ["hazards", "waits", "matrix instructions", "scratch"]
+    assert [f.check for f in report.findings] == [*checks, "golden"]
+    assert [f.check for f in report.failures] == checks
 
 
 def test_scratch_that_was_reviewed_is_allowed():
@@ -91,5 +91,5 @@ def test_a_wheels_code_objects_are_listed_once_and_checked(checkout, tmp_path):
 
 def test_a_wheel_without_device_code_is_refused_in_words(checkout, tmp_path):
     files = {name: data for name, data in good_files().items() if not name.endswith(".so")}
-    with pytest.raises(DeviceCodeError, match="has no device code"):
+    with pytest.raises(ElfError, match=r"there is no flash_attn_rocm/_C/libflash_attn_rocm\.so"):
         run_on(write_wheel(tmp_path, files), checkout, FakeTools())

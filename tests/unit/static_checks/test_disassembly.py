@@ -1,7 +1,7 @@
 import pytest
 
 from tests.assembly import START, disassembly, kernel
-from wheel_builder.errors import DeviceCodeError
+from wheel_builder.base.errors import DeviceCodeError
 from wheel_builder.static_checks.disassembly import parse_disassembly
 
 

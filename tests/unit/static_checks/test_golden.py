@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from wheel_builder.errors import DeviceCodeError
+from wheel_builder.base.errors import DeviceCodeError
 from wheel_builder.static_checks.golden import GOLDEN, Entry, differences, parse_golden, updated
 
 ENTRY = Entry(152, 0, 80, 0, 0, 0, 16384, 5092, 3, 32)

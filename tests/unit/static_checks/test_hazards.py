@@ -3,7 +3,7 @@
 import pytest
 
 from tests.assembly import kernel
-from wheel_builder.errors import DeviceCodeError
+from wheel_builder.base.errors import DeviceCodeError
 from wheel_builder.static_checks.hazards import check_hazards
 
 M908 = "v_mfma_f32_32x32x8f16 a[0:15], v[0:1], v[2:3], a[0:15]"

@@ -1,12 +1,8 @@
-from pathlib import Path
-
 import pytest
 
 from tests.assembly import kernel
-from wheel_builder.errors import DeviceCodeError
-from wheel_builder.static_checks.matrix_use import TRAITS, Unit, check_matrix_use, parse_units
-
-UNITS = parse_units((Path(__file__).parents[3] / TRAITS).read_text())
+from wheel_builder.base.errors import ArchError, DeviceCodeError
+from wheel_builder.static_checks.matrix_use import check_matrix_use
 
 MFMA_16 = "v_mfma_f32_32x32x8_f16 v[16:31], v[0:1], v[2:3], v[16:31]"
 MFMA_BF = "v_mfma_f32_32x32x8_bf16 v[16:31], v[0:1], v[2:3], v[16:31]"
@@ -19,17 +15,12 @@ FP16, BF16 = "fa_fwd_fp16_d64", "fa_fwd_bf16_d128"
 
 
 def texts(arch, name, *lines):
-    return [finding.text for finding in check_matrix_use(arch, kernel(*lines, name=name), UNITS[arch])]
+    return [finding.text for finding in check_matrix_use(arch, kernel(*lines, name=name))]
 
 
-def test_the_kernels_own_table_is_read():
-    assert (UNITS["gfx908"], UNITS["gfx942"]) == (Unit("mfma", 4), Unit("mfma", 8))
-    assert (UNITS["gfx1030"], UNITS["gfx1100"]) == (Unit("dot2", 0), Unit("wmma", 0))
-
-
-def test_another_table_is_refused_in_words():
-    with pytest.raises(DeviceCodeError, match=r"traits\.hpp is not as matrix_use\.py expects"):
-        parse_units("struct ArchTraits {};")
+def test_an_arch_that_the_table_does_not_have_is_refused():
+    with pytest.raises(ArchError, match="nothing is known of gfx1201"):
+        texts("gfx1201", FP16, WMMA_16)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 import pytest
 
-from wheel_builder.errors import DeviceCodeError
+from wheel_builder.base.errors import DeviceCodeError
 from wheel_builder.static_checks.disassembly import parse_operation
 from wheel_builder.static_checks.operations import registers
 

@@ -1,7 +1,7 @@
 import pytest
 
 from tests.assembly import notes
-from wheel_builder.errors import DeviceCodeError
+from wheel_builder.base.errors import ArchError, DeviceCodeError
 from wheel_builder.static_checks.hardware import occupancy
 from wheel_builder.static_checks.resources import parse_notes
 
@@ -71,7 +71,7 @@ def test_occupancy(arch, resources, waves):
 
 
 def test_an_unknown_arch_has_no_occupancy():
-    with pytest.raises(DeviceCodeError, match="no numbers for the hardware of gfx1201"):
+    with pytest.raises(ArchError, match="nothing is known of gfx1201"):
         occupancy("gfx1201", taken())
 
 

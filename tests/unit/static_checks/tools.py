@@ -1,10 +1,10 @@
-"""The LLVM tools' stand-in for tests of what reads their text."""
+"""The LLVM tools' fake for tests of what reads their text."""
 
 from pathlib import Path
 
 from tests.assembly import disassembly, notes
 from tests.wheels import ARCHS, KERNELS
-from wheel_builder.process import Completed
+from wheel_builder.base.process import Completed
 
 CODE = {
     "gfx908": "v_mfma_f32_32x32x{k}{type} a[0:15], v[0:1], v[2:3], a[0:15]",

@@ -1,4 +1,4 @@
-// The C interface that the Python front (and others) use. Results and errors are text; JSON where structured.
+// The C interface, for Python and others. Results and errors are text; JSON where structured.
 #include <cstdio>
 #include <map>
 #include <sstream>
@@ -20,6 +20,7 @@ struct EmuLaunch {
   u32 grid[3], block[3];
   u32 dynamic_lds, threads, checks, quantum, trace, record, buffer_count;
   u64 kernarg_size, seed, max_instructions;
+  f64 max_seconds;
   i64 only_group;
   const void* kernarg;
   const EmuBuffer* buffers;
@@ -47,15 +48,16 @@ const char* class_name(Class c) {
   return names[static_cast<int>(c)];
 }
 
-const char* const kArchs[] = {"gfx908", "gfx942", "gfx1030", "gfx1100"};
-
 Gfx gfx_of(const std::string& arch) {
-  for (int i = 0; i < 4; ++i)
-    if (arch == kArchs[i]) return static_cast<Gfx>(i);
-  throw Error("arch '" + arch + "' is not one of gfx908, gfx942, gfx1030, gfx1100");
+  std::string known;
+  for (const Gfx gfx : fa::kAllGfx) {
+    if (fa::name(gfx) == arch) return gfx;
+    known += (known.empty() ? "" : ", ") + std::string(fa::name(gfx));
+  }
+  throw Error("arch '" + arch + "' is not one of " + known);
 }
 
-// Functions as the disassembly's headings have them: "0000000000001600 <name>:".
+// Functions, from the disassembly's headings: "0000000000001600 <name>:".
 std::vector<Symbol> headings(const std::string& disassembly) {
   std::vector<Symbol> found;
   std::istringstream text(disassembly);
@@ -131,8 +133,8 @@ std::string result_json(const Launch& l, const std::string& error) {
 extern "C" {
 #define EMU_API __attribute__((visibility("default")))
 
-// The number of this interface: Python refuses another.
-EMU_API u32 emu_interface() { return 3; }
+// The version of this interface: Python refuses any other.
+EMU_API u32 emu_interface() { return 4; }
 
 EMU_API const char* emu_text() { return g_text.c_str(); }
 
@@ -153,7 +155,7 @@ EMU_API void emu_free(void* program) { delete static_cast<Program*>(program); }
 // JSON: arch, kernels, instructions that the emulator does not know, mnemonics in use.
 EMU_API const char* emu_describe(const void* handle) {
   const Program& p = *static_cast<const Program*>(handle);
-  std::string out = std::string("{\"arch\": \"") + kArchs[static_cast<int>(p.gfx)] + "\", \"kernels\": [";
+  std::string out = std::string("{\"arch\": \"") + std::string(fa::name(p.gfx)) + "\", \"kernels\": [";
   for (size_t i = 0; i < p.kernels.size(); ++i) {
     const KernelInfo& k = p.kernels[i];
     out += (i ? ", " : "") + std::string("{\"name\": ") + quote(k.name) +
@@ -180,8 +182,8 @@ EMU_API const char* emu_describe(const void* handle) {
   return g_text.c_str();
 }
 
-// A line for each instruction of a disassembly that the emulator does not have; null with the reason in
-// emu_text() for an arch that it does not have.
+// A line for each instruction of a disassembly that the emulator lacks; null, with the reason in emu_text(),
+// for an unknown arch.
 EMU_API const char* emu_missing(const char* arch, const char* disassembly) {
   try {
     Program p;
@@ -203,7 +205,7 @@ EMU_API const char* emu_mnemonics() {
   return g_text.c_str();
 }
 
-// What a wave of the last recorded launch executed: instruction index | active lanes << 24; null behind the
+// What a wave of the last recorded launch executed: instruction index | active lanes << 24; null after the
 // last wave.
 EMU_API const u32* emu_recorded(u32 wave, u64* size) {
   if (wave >= g_recorded.size()) return nullptr;
@@ -247,6 +249,7 @@ EMU_API const char* emu_run(const void* handle, const EmuLaunch* d) {
     l.options.record = d->record && d->only_group >= 0;
     l.options.only_group = d->only_group;
     if (d->max_instructions) l.options.max_instructions = d->max_instructions;
+    l.options.max_seconds = d->max_seconds;
     for (u32 i = 0; i < d->buffer_count; ++i) {
       const EmuBuffer& b = d->buffers[i];
       Buffer own;

@@ -33,8 +33,7 @@ void Clock::advance() {
   told_.reset();
 }
 
-bool Clock::knows(u32 group, u32 wave, u32 time) const {
-  if (group == group_) return time <= known_[wave];
+bool Clock::knows_other(u32 group, u32 wave, u32 time) const {
   if (!others_) return false;
   auto it = others_->find(group);
   return it != others_->end() && time <= it->second[wave];

@@ -1,4 +1,4 @@
-// What a wave knows of other waves' past, as vector clocks. A barrier passes it on to all waves of the
+// What a wave knows about other waves' past, as vector clocks. A barrier passes it on to all waves of the
 // workgroup, an atomic to whoever does an atomic on the same address later.
 #pragma once
 #include <array>
@@ -21,18 +21,21 @@ using Letters = std::unordered_map<u64, Told>;  // what atomics have left at add
 class Clock {
  public:
   void start(u32 group, u32 wave);
-  // Has to be called before an access: what is done after telling is later than what was told.
+  // Must be called before an access: accesses after passing a clock on are later than that clock.
   void step(u64 instruction) {
     if (told_ && told_at_ != instruction) advance();
   }
   void advance();
   u32 now() const { return known_[wave_]; }
-  bool knows(u32 group, u32 wave, u32 time) const;
+  bool knows(u32 group, u32 wave, u32 time) const {
+    return group == group_ ? time <= known_[wave] : knows_other(group, wave, time);
+  }
   void hear(const Told& what);
   void hear(const Clock& other);  // of the same workgroup
   Told tell(u64 instruction);
 
  private:
+  bool knows_other(u32 group, u32 wave, u32 time) const;
   void hear_others(const std::shared_ptr<const Others>& what);
   Times known_{};  // of the waves of its workgroup; its own is its time
   std::shared_ptr<const Others> others_;

@@ -1,4 +1,4 @@
-// v_cmp and v_cmpx. A macro line gives all comparisons of one lane type.
+// v_cmp and v_cmpx. One macro line defines all comparisons of one lane type.
 #include "ops.hpp"
 
 namespace emu {
@@ -39,7 +39,8 @@ void classify(Wave& w, const Inst& in, bool x, F f) {
          1,                                             \
          {LT::type},                                    \
          kIntClamp,                                     \
-         nullptr});
+         nullptr})                                      \
+      .follows(x ? flow::compare_exec : flow::compare);
 #define CMP(op, suffix, LT, expr) \
   CMP1(v_cmp_, false, op, suffix, LT, expr) CMP1(v_cmpx_, true, op, suffix, LT, expr)
 #define CMP_FLOAT(suffix, LT)             \
@@ -71,9 +72,11 @@ void classify(Wave& w, const Inst& in, bool x, F f) {
   CMP(t, suffix, LT, true)
 #define CLASS(suffix, LT, types, f)                                                              \
   t.add({"v_cmp_class_" #suffix, [](Wave& w, const Inst& in) { classify<LT>(w, in, false, f); }, \
-         Class::valu, 1, types, 0, nullptr});                                                    \
+         Class::valu, 1, types, 0, nullptr})                                                     \
+      .follows(flow::compare);                                                                   \
   t.add({"v_cmpx_class_" #suffix, [](Wave& w, const Inst& in) { classify<LT>(w, in, true, f); }, \
-         Class::valu, 1, types, 0, nullptr});
+         Class::valu, 1, types, 0, nullptr})                                                     \
+      .follows(flow::compare_exec);
 u32 bits_class_f32(f32 x) { return class_f32(bits<u32>(x)); }
 u32 bits_class_f64(f64 x) { return class_f64(bits<u64>(x)); }
 }  // namespace

@@ -1,6 +1,7 @@
 // Instructions that move data between lanes or between register files, and the DPP, SDWA and VOPD wrappers.
 #include "decode.hpp"
 #include "launch.hpp"
+#include "memory.hpp"
 #include "ops.hpp"
 
 namespace emu {
@@ -35,7 +36,7 @@ void mbcnt(Wave& w, const Inst& in, bool high) {
   commit(w, in.dst[0], d);
 }
 
-// Lane i of a row of 16 reads the lane of its own (or the other) row that a nibble of src1:src2 names.
+// Lane i of a row of 16 reads the lane of its own (or the other) row that nibble i of src1:src2 names.
 void permlane16(Wave& w, const Inst& in, u32 other_row) {
   alignas(64) u32 ta[kLanes], tb[kLanes], tc[kLanes], d[kLanes];
   const u32 *a = U32::load(w, in.src[0], ta), *lo = U32::load(w, in.src[1], tb),
@@ -124,7 +125,7 @@ u32 merge(u32 old, u32 x, DstSel sel, u8 unused) {
 }
 }  // namespace
 
-// Source 0 comes from other lanes; lanes without a source keep their result, or see zero.
+// Source 0 comes from other lanes; lanes without a source keep their old result, or read zero.
 void run_dpp(Wave& w, const Inst& in) {
   const Dpp& d = *in.dpp;
   alignas(64) u32 raw[2][kLanes], moved[2 * kLanes], saved[kLanes];
@@ -143,7 +144,7 @@ void run_dpp(Wave& w, const Inst& in) {
   std::memcpy(saved, w.em, sizeof saved);
   w.exec = old_exec & enabled;
   w.expand();
-  in.inner(w, one);
+  operate(w, one);
   w.exec = old_exec;
   std::memcpy(w.em, saved, sizeof saved);
 }
@@ -162,10 +163,10 @@ void run_sdwa(Wave& w, const Inst& in) {
     o.flags &= static_cast<u8>(~kHigh);
   }
   bool vector_dst = in.ndst && in.dst[0].kind == Kind::vgpr && s.dst != DstSel::dword;
-  if (!vector_dst) return in.inner(w, one);
+  if (!vector_dst) return operate(w, one);
   one.dst[0].kind = Kind::lanes;
   one.dst[0].lanes = out;
-  in.inner(w, one);
+  operate(w, one);
   const u32* old = w.v[in.dst[0].index];
   for (u32 i = 0; i < w.n; ++i) out[i] = merge(old[i], out[i], s.dst, s.unused);
   commit(w, in.dst[0], out);
@@ -177,9 +178,27 @@ void run_dual(Wave& w, const Inst& in) {
   Inst first = in;
   first.dst[0].kind = Kind::lanes;
   first.dst[0].lanes = out;
-  in.inner(w, first);
-  in.dual->run(w, *in.dual);
+  operate(w, first);
+  operate(w, *in.dual);
   commit(w, in.dst[0], out);
+}
+
+Inst indexed(Wave& w, const Inst& in) {
+  Inst out = in;
+  const u32 which = in.aux & kMovrel ? in.aux >> kMovrelShift & 15 : w.s[kM0] >> 12 & 15;
+  auto move = [&](Operand& o) {
+    if (o.kind != Kind::vgpr || o.index >= kAcc) return;
+    const u32 to = o.index + (w.s[kM0] & 0xff);
+    if (to + o.width > kAcc) fail(w, in, "M0 moves a register beyond v255");
+    o.index = static_cast<u16>(to);
+  };
+  if (in.op->cls != Class::valu && in.op->cls != Class::trans) return out;
+  if (in.aux & kMovrel && w.shadow && w.shadow->s[kM0])
+    found({w, in, 0}, "undefined-address", 0, "the register depends on bits that nothing has computed");
+  for (u32 k = 0; k < 3 && k < in.nsrc; ++k)
+    if (which >> k & 1) move(out.src[k]);
+  if (which & kMovesDst && in.ndst) move(out.dst[0]);
+  return out;
 }
 
 void run_missing(Wave& w, const Inst& in) {
@@ -187,25 +206,38 @@ void run_missing(Wave& w, const Inst& in) {
 }
 
 void add_cross(Ops& t) {
-  auto add = [&](const char* name, Handler h, Class c, u8 dsts, u32 flags = 0) {
-    t.add({name, h, c, dsts, {Type::b32}, flags, nullptr});
+  auto add = [&](const char* name, Handler h, Class c, u8 dsts, u32 flags = 0) -> OpInfo& {
+    return t.add({name, h, c, dsts, {Type::b32}, flags, nullptr});
   };
-  add("v_readfirstlane_b32", readfirstlane, Class::valu, 1);
-  add("v_readlane_b32", readlane, Class::valu, 1);
-  add("v_writelane_b32", writelane, Class::valu, 1);
-  add("v_swap_b32", swap, Class::valu, 2);
+  add("v_readfirstlane_b32", readfirstlane, Class::valu, 1).follows(flow::moves<>);
+  add("v_readlane_b32", readlane, Class::valu, 1).follows(flow::moves<>);
+  add("v_writelane_b32", writelane, Class::valu, 1).follows(flow::moves<>);
+  add("v_swap_b32", swap, Class::valu, 2).follows(flow::moves<0b11>);
   add("v_mbcnt_lo_u32_b32", [](Wave& w, const Inst& in) { mbcnt(w, in, false); }, Class::valu, 1);
   add("v_mbcnt_hi_u32_b32", [](Wave& w, const Inst& in) { mbcnt(w, in, true); }, Class::valu, 1);
-  add("v_permlane16_b32", [](Wave& w, const Inst& in) { permlane16(w, in, 0); }, Class::valu, 1, kOpSelBits);
   add(
-      "v_permlanex16_b32", [](Wave& w, const Inst& in) { permlane16(w, in, 16); }, Class::valu, 1,
-      kOpSelBits);
-  add("v_permlane64_b32", permlane64, Class::valu, 1);
-  add("ds_bpermute_b32", bpermute, Class::lds, 1);
-  add("ds_permute_b32", permute, Class::lds, 1);
-  t.add({"ds_swizzle_b32", swizzle, Class::lds, 1, {Type::b32}, 0, bind_swizzle});
-  V1(v_accvgpr_read_b32, U32, U32, a);
-  V1(v_accvgpr_write_b32, U32, U32, a);
-  V1(v_accvgpr_mov_b32, U32, U32, a);
+      "v_permlane16_b32", [](Wave& w, const Inst& in) { permlane16(w, in, 0); }, Class::valu, 1, kOpSelBits)
+      .follows(flow::moves<>);
+  add(
+      "v_permlanex16_b32", [](Wave& w, const Inst& in) { permlane16(w, in, 16); }, Class::valu, 1, kOpSelBits)
+      .follows(flow::moves<>);
+  auto relative = [&](const char* name, void (*bind)(Program&, Inst&, const std::string&)) {
+    auto copy = [](Wave& w, const Inst& in) { map1<U32, U32>(w, in, [](u32 a) { return a; }); };
+    t.add({name, copy, Class::valu, 1, {Type::b32}, 0, bind}).follows(flow::moves<>);
+  };
+  relative("v_movrels_b32",
+           [](Program&, Inst& in, const std::string&) { in.aux = kMovrel | kMovesSrc0 << kMovrelShift; });
+  relative("v_movreld_b32",
+           [](Program&, Inst& in, const std::string&) { in.aux = kMovrel | kMovesDst << kMovrelShift; });
+  relative("v_movrelsd_b32", [](Program&, Inst& in, const std::string&) {
+    in.aux = kMovrel | (kMovesSrc0 | kMovesDst) << kMovrelShift;
+  });
+  add("v_permlane64_b32", permlane64, Class::valu, 1).follows(flow::moves<>);
+  add("ds_bpermute_b32", bpermute, Class::lds, 1).follows(flow::moves<0b10>);
+  add("ds_permute_b32", permute, Class::lds, 1).follows(flow::moves<0b10>);
+  t.add({"ds_swizzle_b32", swizzle, Class::lds, 1, {Type::b32}, 0, bind_swizzle}).follows(flow::moves<>);
+  V1(v_accvgpr_read_b32, U32, U32, a).follows(flow::moves<>);
+  V1(v_accvgpr_write_b32, U32, U32, a).follows(flow::moves<>);
+  V1(v_accvgpr_mov_b32, U32, U32, a).follows(flow::moves<>);
 }
 }  // namespace emu

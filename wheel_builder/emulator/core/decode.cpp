@@ -3,84 +3,11 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "operand.hpp"
+#include "syntax.hpp"
+
 namespace emu {
 namespace {
-using Strings = std::vector<std::string>;
-
-bool starts(const std::string& s, const char* p) { return s.rfind(p, 0) == 0; }
-bool ends(const std::string& s, const std::string& p) {
-  return s.size() >= p.size() && s.compare(s.size() - p.size(), p.size(), p) == 0;
-}
-std::string trim(const std::string& s) {
-  size_t a = s.find_first_not_of(" \t"), b = s.find_last_not_of(" \t\r\n");
-  return a == std::string::npos ? "" : s.substr(a, b - a + 1);
-}
-// Splits at a separator outside brackets.
-Strings split(const std::string& s, char sep) {
-  Strings out;
-  std::string cur;
-  int depth = 0;
-  for (char c : s) {
-    if (c == '[' || c == '(') ++depth;
-    if (c == ']' || c == ')') --depth;
-    if (c == sep && depth == 0) {
-      out.push_back(trim(cur));
-      cur.clear();
-    } else {
-      cur += c;
-    }
-  }
-  if (!trim(cur).empty()) out.push_back(trim(cur));
-  return out;
-}
-std::vector<int> numbers(const std::string& list) {  // "[1,0,3]"
-  std::vector<int> out;
-  for (auto& s : split(list.substr(1, list.size() - 2), ',')) out.push_back(std::atoi(s.c_str()));
-  return out;
-}
-bool is_number(const std::string& s) {
-  size_t i = s[0] == '-' ? 1 : 0;
-  return i < s.size() && s[i] >= '0' && s[i] <= '9';
-}
-
-u64 constant(const std::string& s, Type type) {
-  bool hex = starts(s, "0x") || starts(s, "-0x");
-  bool fp = !hex && s.find('.') != std::string::npos;
-  bool wide = type == Type::b64 || type == Type::f64;
-  if (fp) {
-    f64 d = std::strtod(s.c_str(), nullptr);
-    if (wide) return bits<u64>(d);
-    f32 f = std::strtof(s.c_str(), nullptr);
-    if (type == Type::b16 || type == Type::f16 || type == Type::pk16 || type == Type::pkf16)
-      return float_to_half(f);
-    return bits<u32>(f);
-  }
-  u64 x = s[0] == '-' ? 0 - std::strtoull(s.c_str() + 1, nullptr, 0) : std::strtoull(s.c_str(), nullptr, 0);
-  if (type == Type::f64 && hex && (x >> 32) == 0) return x << 32;
-  if (type == Type::b16 || type == Type::f16) return x & 0xffff;
-  return wide ? x : x & 0xffffffffu;
-}
-
-struct Named {
-  const char* name;
-  u16 index;
-  u8 width;
-};
-constexpr Named kNames[] = {{"vcc", kVcc, 2},
-                            {"vcc_lo", kVcc, 1},
-                            {"vcc_hi", kVcc + 1, 1},
-                            {"exec", kExec, 2},
-                            {"exec_lo", kExec, 1},
-                            {"exec_hi", kExec + 1, 1},
-                            {"m0", kM0, 1},
-                            {"null", kNull, 1},
-                            {"flat_scratch", 102, 2},
-                            {"flat_scratch_lo", 102, 1},
-                            {"flat_scratch_hi", 103, 1},
-                            {"xnack_mask", 104, 2},
-                            {"xnack_mask_lo", 104, 1},
-                            {"xnack_mask_hi", 105, 1}};
-
 struct Decoder {
   Program& prog;
   Inst in;
@@ -89,116 +16,15 @@ struct Decoder {
   std::vector<int> op_sel, op_sel_hi, neg_lo, neg_hi;
   Dpp d;
   Sdwa sd;
-  int row_mask = 15, bank_mask = 15, broadcast_rows = 0;
+  int row_mask = 15, bank_mask = 15;
+  bool broadcast = false;
 
   [[noreturn]] void bad(const std::string& what) { throw Error(what); }
-
-  u32* broadcast(u64 value) {
-    prog.pool.emplace_back(new u32[2 * kLanes + 16]);
-    u32* p = prog.pool.back().get();
-    while (reinterpret_cast<std::uintptr_t>(p) % 64) ++p;
-    for (int i = 0; i < kLanes; ++i) {
-      p[i] = static_cast<u32>(value);
-      p[i + kLanes] = static_cast<u32>(value >> 32);
-    }
-    return p;
-  }
-  void set_constant(Operand& o, u64 value) {
-    o.kind = Kind::constant;
-    o.value = value;
-    o.lanes = broadcast(value);
-  }
-
-  bool register_range(const std::string& s, Operand& o) {  // v1 v[1:2] a.. s.. ttmp..
-    size_t letters = 0;
-    while (letters < s.size() && s[letters] >= 'a' && s[letters] <= 'z') ++letters;
-    std::string bank = s.substr(0, letters), rest = s.substr(letters);
-    int base = bank == "v" ? 0 : bank == "a" ? kAcc : bank == "s" ? 0 : bank == "ttmp" ? 108 : -1;
-    if (base < 0 || rest.empty()) return false;
-    int lo, hi;
-    if (rest[0] == '[') {
-      lo = std::atoi(rest.c_str() + 1);
-      size_t colon = rest.find(':');
-      hi = colon == std::string::npos ? lo : std::atoi(rest.c_str() + colon + 1);
-    } else if (rest[0] >= '0' && rest[0] <= '9') {
-      lo = hi = std::atoi(rest.c_str());
-    } else {
-      return false;
-    }
-    if (ends(rest, ".h")) o.flags |= kHigh;
-    o.kind = bank == "v" || bank == "a" ? Kind::vgpr : Kind::sgpr;
-    o.index = static_cast<u16>(base + lo);
-    o.width = static_cast<u8>(hi - lo + 1);
-    return true;
-  }
-
-  Operand operand(std::string s, Type type) {
-    Operand o;
-    for (bool again = true; again;) {
-      again = false;
-      if (s[0] == '-' && !is_number(s)) {
-        o.flags ^= kNeg;
-        s = s.substr(1);
-        again = true;
-      } else if (s[0] == '|') {
-        o.flags |= kAbs;
-        s = s.substr(1, s.size() - 2);
-        again = true;
-      } else if (starts(s, "sext(")) {
-        o.flags |= kSext;
-        s = s.substr(5, s.size() - 6);
-        again = true;
-      } else if (starts(s, "neg(")) {
-        o.flags ^= kNeg;
-        s = s.substr(4, s.size() - 5);
-        again = true;
-      } else if (starts(s, "abs(")) {
-        o.flags |= kAbs;
-        s = s.substr(4, s.size() - 5);
-        again = true;
-      } else if (starts(s, "lit(")) {
-        s = s.substr(4, s.size() - 5);
-        again = true;
-      } else if (starts(s, "lit64(")) {
-        s = s.substr(6, s.size() - 7);
-        again = true;
-      }
-    }
-    if (s == "off") return o;
-    for (auto& n : kNames)
-      if (s == n.name) {
-        o.kind = Kind::sgpr;
-        o.index = n.index;
-        o.width = n.width;
-        return o;
-      }
-    if (s == "scc" || s == "src_scc")
-      o.kind = Kind::scc;
-    else if (s == "src_vccz")
-      o.kind = Kind::vccz;
-    else if (s == "src_execz")
-      o.kind = Kind::execz;
-    else if (s == "src_shared_base")
-      set_constant(o, kSharedBase);
-    else if (s == "src_shared_limit")
-      set_constant(o, kSharedBase + 0xffffffffu);
-    else if (s == "src_private_base")
-      set_constant(o, kPrivateBase);
-    else if (s == "src_private_limit")
-      set_constant(o, kPrivateBase + 0xffffffffu);
-    else if (starts(s, "hwreg("))
-      set_constant(o, in.words[0] & 0xffff);
-    else if (is_number(s))
-      set_constant(o, constant(s, type));
-    else if (!register_range(s, o))
-      bad("operand '" + s + "' is not known");
-    return o;
-  }
 
   // ---- modifiers
   void dpp_source(const std::string& name, int n) {
     dpp = true;
-    if (name == "row_bcast") broadcast_rows = n == 15 ? 0xa : 0xc;
+    broadcast |= name == "row_bcast";
     for (int i = 0; i < kLanes; ++i) {
       int row = i & ~15, in_row = i & 15, src = -1;
       if (name == "row_shl")
@@ -264,6 +90,8 @@ struct Decoder {
       flag(kLds);
     else if (name == "glc" || name == "sc0")
       flag(kGlc);
+    else if (name == "gds" && in.op->cls == Class::barrier)
+      return;
     else if (name == "slc" || name == "dlc" || name == "sc1" || name == "nt")
       return;
     else if (name == "clamp")
@@ -335,20 +163,10 @@ struct Decoder {
     if (!neg_lo.empty() || !neg_hi.empty()) bad("neg_lo/neg_hi on an instruction that is not packed");
   }
 
-  Type source_type(size_t i) {
-    Type t = in.op->src[0];
-    for (size_t k = 1; k <= i && k < 5; ++k)
-      if (in.op->src[k] != Type::any) t = in.op->src[k];
-    return t == Type::any ? Type::b32 : t;
-  }
-
   void wrap() {
-    if (dpp || sdwa) in.inner = in.run;
+    in.wrapped = dpp || sdwa;
     if (dpp) {
-      // Which rows a broadcast reaches is told in two ways; where both agree is all that compilers use.
-      if (broadcast_rows && row_mask & ~broadcast_rows)
-        bad("row_bcast with a row_mask beyond the rows that certainly receive (0xa for 15, 0xc for 31)");
-      if (broadcast_rows && !prog.gfx9()) bad("row_bcast exists on gfx9 only");
+      if (broadcast && !prog.gfx9()) bad("row_bcast exists on gfx9 only");
       for (int i = 0; i < kLanes; ++i)
         if (!(row_mask >> (i / 16) & 1) || !(bank_mask >> (i / 4 % 4) & 1)) d.enabled &= ~(1ull << i);
       in.dpp = std::make_shared<Dpp>(d);
@@ -371,8 +189,8 @@ struct Decoder {
   }
 
   void missing(const std::string& mnemonic) {
-    auto* placeholder =
-        new OpInfo{strdup(mnemonic.c_str()), run_missing, Class::salu, 0, {}, kNoOperands, nullptr};
+    auto* placeholder = new OpInfo{
+        strdup(mnemonic.c_str()), run_missing, Class::salu, 0, {}, kNoOperands, nullptr, flow::defined};
     prog.missing_ops.push_back(placeholder);
     in.op = placeholder;
     in.run = run_missing;
@@ -411,11 +229,11 @@ struct Decoder {
     if (parts.size() < dsts) bad("too few operands");
     for (size_t i = 0; i < parts.size(); ++i) {
       if (i < dsts) {
-        in.dst[in.ndst++] = operand(parts[i], Type::b32);
+        in.dst[in.ndst++] = parse_operand(prog, in, parts[i], Type::b32);
       } else {
         if (in.nsrc == 5) bad("too many operands");
-        Type type = source_type(in.nsrc);
-        in.src[in.nsrc++] = operand(parts[i], type);
+        Type type = source_type(*in.op, in.nsrc);
+        in.src[in.nsrc++] = parse_operand(prog, in, parts[i], type);
       }
     }
     if (op->flags & kDstIsSrc) {
@@ -435,11 +253,10 @@ struct Decoder {
 
 Inst decode_one(Program& prog, const std::string& text, u64 address, const u32* words, u32 size) {
   auto make = [&](const std::string& s, bool dual) {
-    Decoder dec{prog, {}, text, false, false, {}, {}, {}, {}, {}, {}, 15, 15, 0};
+    Decoder dec{prog, {}, text, false, false, {}, {}, {}, {}, {}, {}, 15, 15, false};
     dec.in.address = address;
     dec.in.size = size;
-    dec.in.words[0] = words[0];
-    dec.in.words[1] = words[1];
+    std::copy(words, words + 3, dec.in.words);
     if (dual) dec.in.dual = std::make_shared<Inst>();
     dec.instruction(s);
     return dec.in;
@@ -451,17 +268,17 @@ Inst decode_one(Program& prog, const std::string& text, u64 address, const u32* 
   Inst in = make(base(x), true);
   in.dual = std::make_shared<Inst>(make(base(y), true));
   in.dual->dual = nullptr;
-  in.inner = in.run;
+  in.wrapped = true;
   in.run = run_dual;
   return in;
 }
 
-// What cannot be decoded is one more missing instruction: all of them are told at once, and running it fails.
+// An undecodable instruction counts as missing: all are reported at once, and running one fails.
 Inst decode_or_note(Program& prog, const std::string& text, u64 address, const u32* words, u32 size) {
   try {
     return decode_one(prog, text, address, words, size);
   } catch (const Error& e) {
-    Decoder dec{prog, {}, text + " (" + e.what() + ")", false, false, {}, {}, {}, {}, {}, {}, 15, 15, 0};
+    Decoder dec{prog, {}, text + " (" + e.what() + ")", false, false, {}, {}, {}, {}, {}, {}, 15, 15, false};
     dec.in.address = address;
     dec.in.size = size;
     dec.missing(text.substr(0, text.find_first_of(" \t")));
@@ -483,12 +300,12 @@ void decode(const std::string& disassembly, Program& prog) {
     const char* p = line.c_str() + comment + 2;
     char* q;
     u64 address = std::strtoull(p, &q, 16);
-    u32 words[2] = {0, 0}, n = 0;
-    for (++q; *q == ' ';) {
+    u32 words[3] = {0, 0, 0}, n = 0;
+    for (q += *q == ':'; *q == ' ';) {
       char* r;
       u64 x = std::strtoull(q, &r, 16);
       if (r - q != 9) break;  // a blank and eight digits; "<symbol>" ends the list
-      if (n < 2) words[n] = static_cast<u32>(x);
+      if (n < 3) words[n] = static_cast<u32>(x);
       ++n;
       q = r;
     }
@@ -513,6 +330,7 @@ const Ops& ops() {
   static const Ops table = [] {
     Ops t;
     add_salu(t);
+    add_control(t);
     add_smem(t);
     add_valu_int(t);
     add_valu_float(t);

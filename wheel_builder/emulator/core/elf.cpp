@@ -1,235 +1,193 @@
 #include "elf.hpp"
 
 #include <algorithm>
-#include <map>
+#include <unordered_set>
+
+#include "metadata.hpp"
 
 namespace emu {
 namespace {
-struct Reader {
-  const u8* p;
-  size_t n;
-  template <class T>
-  T at(u64 off) const {
-    if (off + sizeof(T) > n) throw Error("ELF: truncated at offset " + std::to_string(off));
-    T t;
-    std::memcpy(&t, p + off, sizeof t);
-    return t;
-  }
-  std::string text(u64 off) const {
-    std::string s;
-    while (at<char>(off)) s += at<char>(off++);
-    return s;
-  }
-};
+constexpr u64 kEhdrSize = 64, kPhdrSize = 56, kShdrSize = 64, kSymSize = 24, kRelaSize = 24;
+constexpr u32 kLoad = 1, kNote = 4, kSymtab = 2, kRela = 4, kDynsym = 11, kMetadataNote = 32;
+constexpr u16 kAmdgpu = 224, kReservedSection = 0xff00;
+// Far above any real code object: no number in a file can ask for more memory.
+constexpr u64 kMaxImage = 256ull << 20, kMaxNames = 64ull << 20;
+constexpr u64 kImageSlack = 256;
+const std::string kDescriptorSuffix = ".kd";
 
-// ---- metadata: MessagePack, only the shapes that the notes use
-struct Value {
-  u64 num = 0;
-  std::string str;
-  std::vector<Value> list;
-  std::map<std::string, Value> map;
-  const Value* get(const char* key) const {
-    auto it = map.find(key);
-    return it == map.end() ? nullptr : &it->second;
-  }
-};
-struct MsgPack {
-  const u8* p;
-  const u8* end;
-  u64 big(int n) {
-    u64 v = 0;
-    if (p + n > end) throw Error("metadata note: truncated");
-    while (n--) v = v << 8 | *p++;
-    return v;
-  }
-  std::string str(u64 n) {
-    if (p + n > end) throw Error("metadata note: truncated");
-    std::string s(reinterpret_cast<const char*>(p), n);
-    p += n;
-    return s;
-  }
-  Value array(u64 n) {
-    Value v;
-    while (n--) v.list.push_back(value());
-    return v;
-  }
-  Value dict(u64 n) {
-    Value v;
-    while (n--) {
-      Value k = value();
-      v.map[k.str] = value();
-    }
-    return v;
-  }
-  Value value() {
-    Value v;
-    u64 t = big(1);
-    if (t < 0x80)
-      v.num = t;
-    else if (t < 0x90)
-      return dict(t & 15);
-    else if (t < 0xa0)
-      return array(t & 15);
-    else if (t < 0xc0)
-      v.str = str(t & 31);
-    else if (t >= 0xe0)
-      v.num = static_cast<u64>(static_cast<i64>(static_cast<i8>(t)));
-    else
-      switch (t) {
-        case 0xc0:
-        case 0xc2: break;
-        case 0xc3: v.num = 1; break;
-        case 0xc4:
-        case 0xd9: v.str = str(big(1)); break;
-        case 0xc5:
-        case 0xda: v.str = str(big(2)); break;
-        case 0xc6:
-        case 0xdb: v.str = str(big(4)); break;
-        case 0xcc:
-        case 0xd0: v.num = big(1); break;
-        case 0xcd:
-        case 0xd1: v.num = big(2); break;
-        case 0xce:
-        case 0xd2: v.num = big(4); break;
-        case 0xcf:
-        case 0xd3: v.num = big(8); break;
-        case 0xdc: return array(big(2));
-        case 0xdd: return array(big(4));
-        case 0xde: return dict(big(2));
-        case 0xdf: return dict(big(4));
-        default: throw Error("metadata note: MessagePack type " + std::to_string(t) + " is not known");
-      }
-    return v;
-  }
-};
-
-void read_notes(const Reader& r, u64 off, u64 size, Value& meta) {
-  u64 end = off + size;
-  while (off + 12 <= end) {
-    u32 namesz = r.at<u32>(off), descsz = r.at<u32>(off + 4), type = r.at<u32>(off + 8);
-    u64 desc = off + 12 + ((namesz + 3) & ~3u);
-    if (type == 32 && desc + descsz <= r.n) {
-      MsgPack m{r.p + desc, r.p + desc + descsz};
-      meta = m.value();
-    }
-    off = desc + ((descsz + 3) & ~3u);
-  }
+// The text at `offset`, up to its zero byte.
+std::string text_at(const Bytes& file, u64 offset) {
+  file.require(offset, 1, "a name");
+  const void* end = std::memchr(file.p + offset, 0, file.n - offset);
+  if (!end) throw Error("ELF: the name at " + std::to_string(offset) + " has no end");
+  return reinterpret_cast<const char*>(file.p + offset);
 }
 
-void describe(const Value& meta, KernelInfo& k) {
-  const Value* list = meta.get("amdhsa.kernels");
-  if (!list) return;
-  for (const Value& m : list->list) {
-    const Value* sym = m.get(".symbol");
-    if (!sym || sym->str != k.name + ".kd") continue;
-    auto num = [&](const char* key, u32 other) {
-      auto* v = m.get(key);
-      return v ? static_cast<u32>(v->num) : other;
-    };
-    k.wave_size = num(".wavefront_size", 64);
-    k.vgprs = num(".vgpr_count", 0);
-    k.agprs = num(".agpr_count", 0);
-    k.max_threads = num(".max_flat_workgroup_size", 1024);
-    const Value* args = m.get(".args");
-    if (!args) continue;
-    for (const Value& a : args->list) {
-      const Value* kind = a.get(".value_kind");
-      if (!kind) continue;
-      if (kind->str.rfind("hidden_", 0) != 0) {
-        const Value* name = a.get(".name");
-        k.args.push_back({static_cast<u32>(a.get(".offset")->num), static_cast<u32>(a.get(".size")->num),
-                          name ? name->str : "", kind->str});
-        continue;
-      }
-      k.hidden.push_back(
-          {kind->str, static_cast<u32>(a.get(".offset")->num), static_cast<u32>(a.get(".size")->num)});
-    }
+u32 aligned(u64 size) { return static_cast<u32>(-size & 3); }
+
+// The metadata of the notes in this segment replaces any read before.
+void read_notes(const Bytes& file, u64 offset, u64 size, Value& metadata) {
+  file.require(offset, size, "a note segment");
+  const Bytes notes{file.p + offset, size, "the note segment"};
+  for (u64 at = 0; notes.has(at, 12);) {
+    u64 name = notes.at<u32>(at, "a note"), bytes = notes.at<u32>(at + 4, "a note");
+    u32 type = notes.at<u32>(at + 8, "a note");
+    u64 content = at + 12 + name + aligned(name);
+    notes.require(content, bytes, "a note");
+    if (type == kMetadataNote) metadata = read_metadata({notes.p + content, bytes, "the note"});
+    at = content + bytes + aligned(bytes);
   }
 }
 
 Gfx gfx_of(u32 flags) {
-  switch (flags & 0xff) {
-    case 0x30: return Gfx::gfx908;
-    case 0x4c: return Gfx::gfx942;
-    case 0x36: return Gfx::gfx1030;
-    case 0x41: return Gfx::gfx1100;
+  const int machine = static_cast<int>(flags & 0xff);
+  std::string known;
+  for (const Gfx gfx : fa::kAllGfx) {
+    if (fa::traits(gfx).elf_machine == machine) return gfx;
+    known += (known.empty() ? "" : ", ") + std::string(fa::name(gfx));
   }
-  throw Error("ELF: machine number " + std::to_string(flags & 0xff) +
-              " is none of gfx908, gfx942, gfx1030, gfx1100");
+  throw Error("ELF: machine number " + std::to_string(machine) + " is none of " + known);
 }
 
-KernelInfo read_descriptor(const Reader& image, const Symbol& kd) {
+// Magic, class, byte order, machine and the sizes of table entries.
+void check_header(const Bytes& file) {
+  const u8 magic[] = {0x7f, 'E', 'L', 'F', 2, 1};
+  if (!file.has(0, kEhdrSize) || std::memcmp(file.p, magic, sizeof magic) != 0 ||
+      file.at<u16>(18, "the header") != kAmdgpu)
+    throw Error("not an AMDGPU ELF64 file (an offload bundle has to be unbundled first)");
+  auto entry_size = [&](u64 count_at, u64 size_at, u64 expected, const char* table) {
+    u16 found = file.at<u16>(size_at, table);
+    if (file.at<u16>(count_at, table) && found != expected)
+      throw Error(std::string("ELF: ") + table + " of " + std::to_string(found) + " bytes, expected " +
+                  std::to_string(expected));
+  };
+  entry_size(56, 54, kPhdrSize, "program headers");
+  entry_size(60, 58, kShdrSize, "section headers");
+}
+
+void load_segment(const Bytes& file, u64 header, Program& prog) {
+  u64 offset = file.at<u64>(header + 8, "a segment"), address = file.at<u64>(header + 16, "a segment"),
+      in_file = file.at<u64>(header + 32, "a segment"), in_memory = file.at<u64>(header + 40, "a segment");
+  file.require(offset, in_file, "a segment");
+  if (in_file > in_memory)
+    throw Error("ELF: a segment has " + std::to_string(in_file) +
+                " bytes in the file, expected at most its " + std::to_string(in_memory) + " in memory");
+  if (in_memory > kMaxImage || address > kMaxImage - in_memory)
+    throw Error("ELF: a segment of " + std::to_string(in_memory) + " bytes at address " +
+                std::to_string(address) + "; the emulator loads up to " + std::to_string(kMaxImage) +
+                " bytes");
+  if (prog.image.size() < address + in_memory) prog.image.resize(address + in_memory + kImageSlack);
+  if (in_file) std::memcpy(prog.image.data() + address, file.p + offset, in_file);
+}
+
+Value load_segments(const Bytes& file, Program& prog) {
+  Value metadata;
+  u64 headers = file.at<u64>(32, "the header");
+  u16 count = file.at<u16>(56, "the header");
+  file.require(headers, count * kPhdrSize, "the table of program headers");
+  for (u64 header = headers; header < headers + count * kPhdrSize; header += kPhdrSize) {
+    u32 type = file.at<u32>(header, "a segment");
+    if (type == kLoad) load_segment(file, header, prog);
+    if (type == kNote)
+      read_notes(file, file.at<u64>(header + 8, "a segment"), file.at<u64>(header + 32, "a segment"),
+                 metadata);
+  }
+  return metadata;
+}
+
+void refuse_relocations(const Bytes& file, u64 offset, u64 size) {
+  file.require(offset, size, "a table of relocations");
+  if (size < kRelaSize) return;
+  u32 type = static_cast<u32>(file.at<u64>(offset + 8, "a relocation"));
+  throw Error("ELF: relocation of type " + std::to_string(type) + " at " +
+              std::to_string(file.at<u64>(offset, "a relocation")) +
+              " is not supported; only code objects without dynamic relocations can be run");
+}
+
+struct SymbolReader {
+  const Bytes& file;
+  Program& prog;
+  std::unordered_set<std::string> seen = {};
+  u64 name_bytes = 0;
+
+  // One symbol table, with names from the string table at `names`.
+  void table(u64 offset, u64 size, u64 names) {
+    file.require(offset, size, "a symbol table");
+    for (u64 at = offset; at + kSymSize <= offset + size; at += kSymSize) symbol(at, names);
+  }
+  void symbol(u64 at, u64 names) {
+    u16 section = file.at<u16>(at + 6, "a symbol");
+    if (section == 0 || section >= kReservedSection) return;
+    u32 name = file.at<u32>(at, "a symbol");
+    file.require(names, name, "a string table");
+    Symbol s{text_at(file, names + name), file.at<u64>(at + 8, "a symbol"),
+             file.at<u64>(at + 16, "a symbol")};
+    // Names may share their ends, so a small file could have gigabytes of them.
+    name_bytes += s.name.size();
+    if (name_bytes > kMaxNames)
+      throw Error("ELF: names of symbols with over " + std::to_string(kMaxNames) + " bytes in all");
+    if (!s.name.empty() && seen.insert(s.name).second) prog.symbols.push_back(std::move(s));
+  }
+};
+
+void read_sections(const Bytes& file, Program& prog) {
+  u64 headers = file.at<u64>(40, "the header");
+  u16 count = file.at<u16>(60, "the header");
+  file.require(headers, count * kShdrSize, "the table of section headers");
+  SymbolReader symbols{file, prog};
+  std::unordered_set<u32> had;
+  for (u64 header = headers; header < headers + count * kShdrSize; header += kShdrSize) {
+    u32 type = file.at<u32>(header + 4, "a section"), link = file.at<u32>(header + 40, "a section");
+    u64 offset = file.at<u64>(header + 24, "a section"), size = file.at<u64>(header + 32, "a section");
+    if (type == kRela) refuse_relocations(file, offset, size);
+    if (type != kSymtab && type != kDynsym) continue;
+    if (!had.insert(type).second) throw Error("ELF: two symbol tables of one type, expected one");
+    if (link >= count)
+      throw Error("ELF: a symbol table takes its names from section " + std::to_string(link) +
+                  "; the file has " + std::to_string(count));
+    symbols.table(offset, size, file.at<u64>(headers + kShdrSize * link + 24, "a section"));
+  }
+}
+
+bool is_descriptor(const Symbol& s) {
+  size_t n = kDescriptorSuffix.size();
+  return s.name.size() > n && s.name.compare(s.name.size() - n, n, kDescriptorSuffix) == 0;
+}
+
+KernelInfo read_descriptor(const Bytes& image, const Symbol& symbol) {
+  const char* part = "a kernel descriptor";
+  u64 a = symbol.address;
+  image.require(a, 64, part);
   KernelInfo k;
-  u64 a = kd.address;
-  k.name = kd.name.substr(0, kd.name.size() - 3);
-  k.lds = image.at<u32>(a);
-  k.scratch = image.at<u32>(a + 4);
-  k.kernarg = image.at<u32>(a + 8);
-  k.entry = a + static_cast<u64>(image.at<i64>(a + 16));
-  k.rsrc3 = image.at<u32>(a + 44);
-  k.rsrc1 = image.at<u32>(a + 48);
-  k.rsrc2 = image.at<u32>(a + 52);
-  k.properties = image.at<u16>(a + 56);
-  k.preload = image.at<u16>(a + 58);
+  k.name = symbol.name.substr(0, symbol.name.size() - kDescriptorSuffix.size());
+  k.lds = image.at<u32>(a, part);
+  k.scratch = image.at<u32>(a + 4, part);
+  k.kernarg = image.at<u32>(a + 8, part);
+  k.entry = a + image.at<u64>(a + 16, part);
+  k.rsrc3 = image.at<u32>(a + 44, part);
+  k.rsrc1 = image.at<u32>(a + 48, part);
+  k.rsrc2 = image.at<u32>(a + 52, part);
+  k.properties = image.at<u16>(a + 56, part);
+  k.preload = image.at<u16>(a + 58, part);
   k.dynamic_stack = k.properties >> 11 & 1;
   return k;
-}
-
-void relocate(const Reader& r, u64 off, u64 size, Program& prog) {
-  for (u64 o = off; o + 24 <= off + size; o += 24) {
-    u32 type = static_cast<u32>(r.at<u64>(o + 8));
-    throw Error("ELF: relocation of type " + std::to_string(type) + " at " + std::to_string(r.at<u64>(o)) +
-                " is not supported; only code objects without dynamic relocations can be run");
-  }
-  (void)prog;
 }
 }  // namespace
 
 void read_elf(const u8* data, size_t size, Program& prog) {
-  Reader r{data, size};
-  if (size < 64 ||
-      std::memcmp(data,
-                  "\x7f"
-                  "ELF\2\1",
-                  6) != 0 ||
-      r.at<u16>(18) != 224)
-    throw Error("not an AMDGPU ELF64 file (an offload bundle has to be unbundled first)");
-  prog.gfx = gfx_of(r.at<u32>(48));
-  u64 phoff = r.at<u64>(32), shoff = r.at<u64>(40);
-  Value meta;
-  for (int i = 0; i < r.at<u16>(56); ++i) {
-    u64 ph = phoff + 56u * static_cast<u64>(i);
-    u32 type = r.at<u32>(ph);
-    u64 off = r.at<u64>(ph + 8), va = r.at<u64>(ph + 16), filesz = r.at<u64>(ph + 32),
-        memsz = r.at<u64>(ph + 40);
-    if (type == 1) {
-      if (prog.image.size() < va + memsz) prog.image.resize(va + memsz + 256);
-      if (off + filesz > size) throw Error("ELF: segment outside the file");
-      std::memcpy(prog.image.data() + va, data + off, filesz);
-    }
-    if (type == 4) read_notes(r, off, filesz, meta);
+  const Bytes file{data, size, "the file"};
+  check_header(file);
+  prog.gfx = gfx_of(file.at<u32>(48, "the header"));
+  const Value metadata = load_segments(file, prog);
+  read_sections(file, prog);
+  const auto kernels = kernels_of(metadata);
+  const Bytes image{prog.image.data(), prog.image.size(), "the loaded image"};
+  for (const Symbol& s : prog.symbols) {
+    if (!is_descriptor(s)) continue;
+    prog.kernels.push_back(read_descriptor(image, s));
+    auto described = kernels.find(s.name);
+    if (described != kernels.end()) describe(*described->second, prog.gfx, prog.kernels.back());
   }
-  Reader image{prog.image.data(), prog.image.size()};
-  for (int i = 0; i < r.at<u16>(60); ++i) {
-    u64 sh = shoff + 64u * static_cast<u64>(i);
-    u32 type = r.at<u32>(sh + 4);
-    u64 off = r.at<u64>(sh + 24), bytes = r.at<u64>(sh + 32);
-    if (type == 4) relocate(r, off, bytes, prog);
-    if (type != 2 && type != 11) continue;
-    u64 str = r.at<u64>(shoff + 64u * r.at<u32>(sh + 40) + 24);
-    for (u64 o = off; o + 24 <= off + bytes; o += 24) {
-      Symbol s{r.text(str + r.at<u32>(o)), r.at<u64>(o + 8), r.at<u64>(o + 16)};
-      if (s.name.empty() || r.at<u16>(o + 6) == 0 || r.at<u16>(o + 6) >= 0xff00) continue;
-      auto same = [&](const Symbol& t) { return t.name == s.name; };
-      if (std::find_if(prog.symbols.begin(), prog.symbols.end(), same) == prog.symbols.end())
-        prog.symbols.push_back(s);
-    }
-  }
-  for (const Symbol& s : prog.symbols)
-    if (s.name.size() > 3 && s.name.compare(s.name.size() - 3, 3, ".kd") == 0) {
-      prog.kernels.push_back(read_descriptor(image, s));
-      describe(meta, prog.kernels.back());
-    }
   std::sort(prog.symbols.begin(), prog.symbols.end(), [](auto& a, auto& b) { return a.address < b.address; });
 }
 
@@ -242,8 +200,8 @@ const KernelInfo* Program::kernel(const std::string& name) const {
 std::string Program::where(u64 address) const {
   const Symbol* best = nullptr;
   for (auto& s : symbols)
-    if (s.address <= address && address < s.address + std::max<u64>(s.size, 1) &&
-        s.name.find(".kd") == std::string::npos)
+    if (s.address <= address && address - s.address < std::max<u64>(s.size, 1) &&
+        s.name.find(kDescriptorSuffix) == std::string::npos)
       best = &s;
   char buf[64];
   std::snprintf(buf, sizeof buf, "+0x%llx",

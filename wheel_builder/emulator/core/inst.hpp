@@ -2,11 +2,11 @@
 // modifiers.
 #pragma once
 #include <memory>
-#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "fa/arch/traits.hpp"
 #include "types.hpp"
 
 namespace emu {
@@ -15,7 +15,7 @@ struct Inst;
 struct Program;
 using Handler = void (*)(Wave&, const Inst&);
 
-enum class Gfx : u8 { gfx908, gfx942, gfx1030, gfx1100 };
+using fa::Gfx;
 
 // Registers live in two arrays. Vector: v0.. at 0, a0.. at 256. Scalar: SGPRs at 0, the special ones below.
 constexpr int kAcc = 256, kVgprs = 512;
@@ -39,8 +39,8 @@ struct Operand {
                          // Kind::constant: the same, pre-broadcast
 };
 
-// How constants in a source position are spelled out in bits.
-enum class Type : u8 { any, b32, f32, b16, f16, b64, f64, pk16, pkf16 };
+// How a constant in a source position becomes bits.
+enum class Type : u8 { any, b32, f32, b16, f16, b64, f64, pk16, pkf16, mask };  // mask: a bit per lane
 
 enum class Class : u8 { salu, valu, trans, matrix, lds, vmem, smem, scratch, branch, barrier, wait, end };
 enum OpFlag : u32 {
@@ -48,12 +48,16 @@ enum OpFlag : u32 {
   kKeepHigh = 2,      // a 16-bit result leaves the other half alone on gfx9 too
   kIntClamp = 4,      // handles `clamp` itself
   kNoOperands = 8,    // text behind the mnemonic is not parsed
-  kImplicitVcc = 16,  // VOPD halves leave vcc out of the text
+  kImplicitVcc = 16,  // VOPD halves omit vcc from the text
   kPacked = 32,       // op_sel/op_sel_hi/neg_lo/neg_hi are per half
   kMix = 64,          // op_sel_hi chooses f16 sources (v_fma_mix*)
   kNoDst = 128,       // all register operands are sources (stores)
   kStore16 = 256,     // result is 16 bits wide
   kOpSelBits = 512,   // op_sel is not a half selection (permlane)
+  kReadsVcc = 1024,   // beside its operands
+  kReadsScc = 2048,
+  kSetsScc = 4096,
+  kSccNonzero = 8192,  // SCC is whether the result is not zero
 };
 
 struct OpInfo {
@@ -64,7 +68,19 @@ struct OpInfo {
   Type src[5];  // types of the sources, last one repeats
   u32 flags;
   void (*bind)(Program&, Inst&, const std::string& text);  // after parsing, derives what the handler needs
+  Handler flow = nullptr;  // what it does to undefined bits (flow.hpp); Ops::add sets the usual ones
+  OpInfo& follows(Handler h) {
+    flow = h;
+    return *this;
+  }
 };
+// The type of source k: the last one named repeats.
+inline Type source_type(const OpInfo& op, size_t k) {
+  Type t = op.src[0];
+  for (size_t i = 1; i <= k && i < 5; ++i)
+    if (op.src[i] != Type::any) t = op.src[i];
+  return t;
+}
 
 enum class DstSel : u8 { byte0, byte1, byte2, byte3, word0, word1, dword };
 struct Dpp {
@@ -89,11 +105,10 @@ struct Inst {
   u32 aux = 0;     // per class: cache/addressing bits, MFMA shape, simm16, ...
   u32 target = 0;  // branch: index of the instruction
   u64 address = 0;
-  u32 words[2] = {0, 0};
+  u32 words[3] = {0, 0, 0};
   u32 size = 4;
-  u16 flow = 0;             // how undefined bits travel through it (shadow.cpp)
-  u32 text = 0;             // line number in Program::lines
-  Handler inner = nullptr;  // wrapped by DPP/SDWA/VOPD
+  u32 text = 0;          // line number in Program::lines
+  bool wrapped = false;  // `run` is the wrapper of DPP, SDWA or VOPD
   std::shared_ptr<Dpp> dpp;
   std::shared_ptr<Sdwa> sdwa;
   std::shared_ptr<Inst> dual;  // VOPD: the second half (this one is the first)
@@ -127,7 +142,7 @@ struct KernelInfo {
   u32 wave_size = 64, vgprs = 0, agprs = 0, max_threads = 1024;
   bool dynamic_stack = false;
   std::vector<HiddenArg> hidden;
-  std::vector<Argument> args;  // explicit ones, where the metadata has them
+  std::vector<Argument> args;  // explicit ones, if the metadata has them
 };
 
 struct Symbol {
@@ -136,7 +151,7 @@ struct Symbol {
 };
 
 struct Program {
-  Gfx gfx = Gfx::gfx908;
+  Gfx gfx{};
   std::vector<Inst> code;
   std::vector<std::string> lines;
   std::unordered_map<u64, u32> at;  // address -> index
@@ -146,9 +161,9 @@ struct Program {
   std::vector<std::unique_ptr<u32[]>> pool;
   std::vector<std::string> missing;        // "mnemonic: kernel+address: text"
   std::vector<const OpInfo*> missing_ops;  // owned placeholders
-  std::vector<Inst> shadow_code;           // as code, for undefined bits; made when asked for
-  std::mutex shadow_mutex;
-  bool gfx9() const { return gfx == Gfx::gfx908 || gfx == Gfx::gfx942; }
+  bool gfx9() const { return fa::traits(gfx).family == fa::Family::cdna; }
+  // Work item ids are packed in v0, not in a register each.
+  bool packed_ids() const { return fa::traits(gfx).packed_work_item_ids; }
   const KernelInfo* kernel(const std::string& name) const;
   std::string where(u64 address) const;  // "symbol+0x10"
 };

@@ -1,4 +1,4 @@
-// A launch: what to run on what memory, and what came out.
+// A launch: what to run, on which memory, and the outcome.
 #pragma once
 #include <vector>
 
@@ -7,10 +7,11 @@
 namespace emu {
 struct Options {
   u64 seed = 0;
-  u64 max_instructions = 1ull << 32;  // per wave; beyond it the loop counts as endless
+  u64 max_instructions = 1ull << 32;  // per wave; beyond it a loop counts as endless
+  f64 max_seconds = 0;                // processor time of a launch, over all its threads; 0 is no limit
   u32 threads = 1;
   u32 checks = 0;       // Check bits
-  u32 quantum = 256;    // at most so many instructions before another wave gets its turn
+  u32 quantum = 256;    // most instructions before another wave gets its turn
   i64 only_group = -1;  // linear index of the only workgroup to run, or all
   bool trace = false;
   bool record = false;  // keep what each wave of only_group executed
@@ -29,8 +30,8 @@ struct Launch {
   std::vector<u8> packet;         // dispatch packet, for kernels that read it
   u8* image = nullptr;
   std::vector<std::vector<u32>> recorded;  // per wave: instruction index | active lanes << 24
-  bool alone = false;  // workgroups run one after another: their atomics would make the order matter
-  u32 lds_size() const { return kernel->lds + dynamic_lds; }
+  bool alone = false;  // workgroups run one after another, because atomics make their order matter
+  u64 lds_size() const { return static_cast<u64>(kernel->lds) + dynamic_lds; }
   bool check(Check c) const { return options.checks & static_cast<u32>(c); }
 };
 
@@ -40,16 +41,17 @@ struct Group {
   std::vector<u8> lds;
   Report report;
   std::vector<u8> lds_undefined;
-  std::vector<ByteHistory> lds_history;
+  std::vector<DwordHistory> lds_history;
   Pages touched;           // global memory; of all workgroups so far where they run one after another
-  Letters lds_told, told;  // what atomics on LDS and global memory pass on
+  Letters lds_told, told;  // clocks that atomics on LDS and global memory pass on
   u64 last_page = ~0ull;
   Page* page = nullptr;
   std::vector<std::unique_ptr<Wave>> waves;
   std::vector<u64> counts, active;
+  std::unordered_map<u32, std::vector<Wave*>> global_barriers;  // who waits, by resource
 };
 
-// What a workgroup leaves behind for the comparison of workgroups.
+// A workgroup's part in the comparison of workgroups.
 struct GroupTrace {
   u32 linear;
   std::vector<Span> spans;

@@ -1,6 +1,6 @@
 // Transcendentals. The hardware's are within 1 ulp; these are computed in double and rounded once, which is
 // well inside that. As on the hardware, f32 exp/log/rcp/rsq/sqrt take denormal inputs as zero and flush
-// denormal results to zero (the compiler emits its own scaling around them), so a kernel that leans on
+// denormal results to zero (the compiler emits its own scaling around them), so a kernel that relies on
 // denormals there shows it here.
 #pragma once
 #include "types.hpp"
@@ -91,7 +91,7 @@ inline f32 pick_f32(f32 a, f32 b, bool max, bool ieee) {
 inline f64 pick_f64(f64 a, f64 b, bool max, bool ieee) {
   return pick<f64, u64, 0x7ff0000000000000ull, 0x0008000000000000ull>(a, b, max, ieee);
 }
-// min/max on half bits, so that signalling NaNs survive up to here.
+// min/max on half bits, so that signalling NaNs survive until here.
 inline u32 pick_f16(u32 a, u32 b, bool max, bool ieee) {
   auto nan = [](u32 x) { return (x & 0x7fffu) > 0x7c00u; };
   auto snan = [&](u32 x) { return nan(x) && !(x & 0x200u); };

@@ -1,6 +1,6 @@
-// MFMA and WMMA. Products and sums are f32 FMAs in ascending k (what the hardware rounds in between is not
-// published; f16 and bf16 products are exact in f32). Layouts: see the table in facts (ROCm matrix
-// calculator, CDNA3 ISA 7.1.4, RDNA3 7.9).
+// MFMA and WMMA. Products and sums are f32 FMAs in ascending k (the hardware's intermediate rounding is not
+// published; f16 and bf16 products are exact in f32). Layouts: ROCm matrix calculator, CDNA3 ISA 7.1.4, RDNA3
+// 7.9.
 #include "launch.hpp"
 #include "memory.hpp"
 #include "ops.hpp"
@@ -54,7 +54,66 @@ inline void rows_fma(f32* const* acc, const f32* const* a, const f32* const* b, 
 }
 constexpr u32 rows_at_once(u32 n) { return n == 32 ? 2 : 4; }
 
-// The accumulator's registers become the destination's, which then is worked on in place.
+// Where a row of the result starts: its elements are in consecutive lanes of one register.
+struct RowStart {
+  u32 reg, lane;
+};
+template <u32 kM>
+constexpr RowStart mfma_row(u32 block, u32 row) {
+  if (kM == 4) return {row, block * 4};
+  return {block * (kM * kM / 64) + row / (256 / kM) * 4 + row % 4, row / 4 % (64 / kM) * kM};
+}
+constexpr RowStart wmma_row(u32 groups, u32 row) { return {row / groups, row % groups * 16}; }
+constexpr u32 groups_of(u32 m, u32 blocks) { return 64 / m / blocks > 0 ? 64 / m / blocks : 1; }
+
+// ---- undefined bits: one in a row of A taints that row of the result, one in a column of B that column.
+u64 undefined_lanes(const Wave& s, const Operand& o) {
+  alignas(64) u32 t[kLanes];
+  u64 m = 0;
+  for (u32 d = 0; d < o.width; ++d) {
+    const u32* p = flow::undefined(s, o, t, d);
+    for (u32 i = 0; i < s.n; ++i) m |= static_cast<u64>(p[i] != 0) << i;
+  }
+  return m;
+}
+// Rows (or columns) held by any of `groups` runs of m lanes, starting at lane `first`.
+u32 fold(u64 lanes, u32 first, u32 m, u32 groups) {
+  u32 rows = 0;
+  for (u32 g = 0; g < groups; ++g) rows |= static_cast<u32>(lanes >> (first + g * m) & ((1ull << m) - 1));
+  return rows;
+}
+void undefined_accumulator(Wave& s, const Inst& in) {
+  alignas(64) u32 t[32][kLanes];
+  const Operand& c = in.src[2];
+  for (u32 r = 0; r < in.dst[0].width; ++r)
+    std::memcpy(t[r], flow::undefined(s, c, t[r], c.kind == Kind::vgpr ? r : 0), sizeof t[r]);
+  for (u32 r = 0; r < in.dst[0].width; ++r)
+    lanes(s, [&](u32 i) { s.v[in.dst[0].index + r][i] = t[r][i] ? ~0u : 0; });
+}
+void undefined_row(Wave& s, const Inst& in, RowStart at, u32 m, bool row, u32 columns) {
+  u32* out = s.v[in.dst[0].index + at.reg] + at.lane;
+  for (u32 j = 0; j < m; ++j)
+    if (row || columns >> j & 1) out[j] = ~0u;
+}
+template <u32 kM, u32 kBlocks>
+void mfma_flow(Wave& s, const Inst& in) {
+  constexpr u32 kGroups = groups_of(kM, kBlocks);
+  const u64 a = undefined_lanes(s, in.src[0]), b = undefined_lanes(s, in.src[1]);
+  undefined_accumulator(s, in);
+  for (u32 block = 0; block < kBlocks; ++block) {
+    const u32 first = block * kGroups * kM, rows = fold(a, first, kM, kGroups),
+              columns = fold(b, first, kM, kGroups);
+    for (u32 i = 0; i < kM; ++i) undefined_row(s, in, mfma_row<kM>(block, i), kM, rows >> i & 1, columns);
+  }
+}
+void wmma_flow(Wave& s, const Inst& in) {
+  const u32 groups = s.n / 16, rows = fold(undefined_lanes(s, in.src[0]), 0, 16, groups),
+            columns = fold(undefined_lanes(s, in.src[1]), 0, 16, groups);
+  undefined_accumulator(s, in);
+  for (u32 i = 0; i < 16; ++i) undefined_row(s, in, wmma_row(groups, i), 16, rows >> i & 1, columns);
+}
+
+// The accumulator is copied to the destination, which is then updated in place.
 void copy_accumulator(Wave& w, const Inst& in, u32 regs) {
   u32(*to)[kLanes] = w.v + in.dst[0].index;
   const Operand& c = in.src[2];
@@ -69,7 +128,7 @@ void copy_accumulator(Wave& w, const Inst& in, u32 regs) {
 // operand is a run of kM lanes of one element, and a row of the result a run of kM lanes of one register.
 template <u32 kM, u32 kK, u32 kBlocks, El kType>
 void mfma(Wave& w, const Inst& in) {
-  constexpr u32 kGroups = 64 / kM / kBlocks > 0 ? 64 / kM / kBlocks : 1, kPer = kK / kGroups;
+  constexpr u32 kGroups = groups_of(kM, kBlocks), kPer = kK / kGroups;
   constexpr u32 kRegs = kM * kM * kBlocks / 64, kRows = rows_at_once(kM);
   alignas(64) f32 a[kPer][kLanes], b[kPer][kLanes];
   for (u32 e = 0; e < kPer; ++e) {
@@ -86,16 +145,17 @@ void mfma(Wave& w, const Inst& in) {
       pb[k] = b[k % kPer] + lane;
     }
     for (u32 i = 0; i < kM; i += kRows) {
-      u32 reg = kM == 4 ? i : block * (kM * kM / 64) + i / (256 / kM) * 4 + i % 4;
-      u32 lane = kM == 4 ? block * 4 : i / 4 % (64 / kM) * kM;
       f32* acc[kRows];
-      for (u32 r = 0; r < kRows; ++r) acc[r] = d[reg + r] + lane;
+      for (u32 r = 0; r < kRows; ++r) {
+        const RowStart at = mfma_row<kM>(block, i + r);
+        acc[r] = d[at.reg] + at.lane;
+      }
       rows_fma<kM, kK, kRows>(acc, pa, pb, i);
     }
   }
 }
 
-// Every lane l and l+16 (and l+32, l+48 on wave64) have to hold the same row of A and column of B.
+// Lanes l and l+16 (and l+32, l+48 on wave64) must hold the same row of A and column of B.
 void check_replication(Wave& w, const Inst& in) {
   for (u32 k = 0; k < 2; ++k)
     for (u32 r = 0; r < 8; ++r) {
@@ -143,7 +203,10 @@ void wmma(Wave& w, const Inst& in) {
   }
   for (u32 i = 0; i < 16; i += 4) {
     f32* acc[4];
-    for (u32 r = 0; r < 4; ++r) acc[r] = d[(i + r) / groups] + (i + r) % groups * 16;
+    for (u32 r = 0; r < 4; ++r) {
+      const RowStart at = wmma_row(groups, i + r);
+      acc[r] = d[at.reg] + at.lane;
+    }
     rows_fma<16, 16, 4>(acc, pa, pb, i);
   }
   for (u32 r = 0; kHalfOut && r < regs; ++r) {
@@ -161,32 +224,34 @@ void bind_wmma(Program&, Inst& in, const std::string& text) {
       throw Error("WMMA with negated operands is not implemented: " + text);
 }
 
-void add(Ops& t, const char* name, Handler h) {
-  t.add({name, h, Class::matrix, 1, {Type::b32, Type::b32, Type::f32}, 0, nullptr});
+template <u32 kM, u32 kK, u32 kBlocks, El kType>
+void add(Ops& t, const char* name) {
+  t.add({name, mfma<kM, kK, kBlocks, kType>, Class::matrix, 1, {Type::b32, Type::b32, Type::f32}, 0, nullptr})
+      .follows(mfma_flow<kM, kBlocks>);
 }
 }  // namespace
 
 void add_matrix(Ops& t) {
-  add(t, "v_mfma_f32_32x32x1f32", mfma<32, 1, 2, El::f32_>);
-  add(t, "v_mfma_f32_16x16x1f32", mfma<16, 1, 4, El::f32_>);
-  add(t, "v_mfma_f32_4x4x1f32", mfma<4, 1, 16, El::f32_>);
-  add(t, "v_mfma_f32_32x32x2f32", mfma<32, 2, 1, El::f32_>);
-  add(t, "v_mfma_f32_16x16x4f32", mfma<16, 4, 1, El::f32_>);
-  add(t, "v_mfma_f32_32x32x4f16", mfma<32, 4, 2, El::f16_>);
-  add(t, "v_mfma_f32_16x16x4f16", mfma<16, 4, 4, El::f16_>);
-  add(t, "v_mfma_f32_4x4x4f16", mfma<4, 4, 16, El::f16_>);
-  add(t, "v_mfma_f32_32x32x8f16", mfma<32, 8, 1, El::f16_>);
-  add(t, "v_mfma_f32_16x16x16f16", mfma<16, 16, 1, El::f16_>);
-  add(t, "v_mfma_f32_32x32x2bf16", mfma<32, 2, 2, El::bf16_>);
-  add(t, "v_mfma_f32_16x16x2bf16", mfma<16, 2, 4, El::bf16_>);
-  add(t, "v_mfma_f32_4x4x2bf16", mfma<4, 2, 16, El::bf16_>);
-  add(t, "v_mfma_f32_32x32x4bf16", mfma<32, 4, 1, El::bf16_>);
-  add(t, "v_mfma_f32_16x16x8bf16", mfma<16, 8, 1, El::bf16_>);
-  add(t, "v_mfma_f32_32x32x4bf16_1k", mfma<32, 4, 2, El::bf16_>);
-  add(t, "v_mfma_f32_16x16x4bf16_1k", mfma<16, 4, 4, El::bf16_>);
-  add(t, "v_mfma_f32_4x4x4bf16_1k", mfma<4, 4, 16, El::bf16_>);
-  add(t, "v_mfma_f32_32x32x8bf16_1k", mfma<32, 8, 1, El::bf16_>);
-  add(t, "v_mfma_f32_16x16x16bf16_1k", mfma<16, 16, 1, El::bf16_>);
+  add<32, 1, 2, El::f32_>(t, "v_mfma_f32_32x32x1f32");
+  add<16, 1, 4, El::f32_>(t, "v_mfma_f32_16x16x1f32");
+  add<4, 1, 16, El::f32_>(t, "v_mfma_f32_4x4x1f32");
+  add<32, 2, 1, El::f32_>(t, "v_mfma_f32_32x32x2f32");
+  add<16, 4, 1, El::f32_>(t, "v_mfma_f32_16x16x4f32");
+  add<32, 4, 2, El::f16_>(t, "v_mfma_f32_32x32x4f16");
+  add<16, 4, 4, El::f16_>(t, "v_mfma_f32_16x16x4f16");
+  add<4, 4, 16, El::f16_>(t, "v_mfma_f32_4x4x4f16");
+  add<32, 8, 1, El::f16_>(t, "v_mfma_f32_32x32x8f16");
+  add<16, 16, 1, El::f16_>(t, "v_mfma_f32_16x16x16f16");
+  add<32, 2, 2, El::bf16_>(t, "v_mfma_f32_32x32x2bf16");
+  add<16, 2, 4, El::bf16_>(t, "v_mfma_f32_16x16x2bf16");
+  add<4, 2, 16, El::bf16_>(t, "v_mfma_f32_4x4x2bf16");
+  add<32, 4, 1, El::bf16_>(t, "v_mfma_f32_32x32x4bf16");
+  add<16, 8, 1, El::bf16_>(t, "v_mfma_f32_16x16x8bf16");
+  add<32, 4, 2, El::bf16_>(t, "v_mfma_f32_32x32x4bf16_1k");
+  add<16, 4, 4, El::bf16_>(t, "v_mfma_f32_16x16x4bf16_1k");
+  add<4, 4, 16, El::bf16_>(t, "v_mfma_f32_4x4x4bf16_1k");
+  add<32, 8, 1, El::bf16_>(t, "v_mfma_f32_32x32x8bf16_1k");
+  add<16, 16, 1, El::bf16_>(t, "v_mfma_f32_16x16x16bf16_1k");
   const char* renamed[][2] = {{"v_mfma_f32_32x32x1_2b_f32", "v_mfma_f32_32x32x1f32"},
                               {"v_mfma_f32_16x16x1_4b_f32", "v_mfma_f32_16x16x1f32"},
                               {"v_mfma_f32_4x4x1_16b_f32", "v_mfma_f32_4x4x1f32"},
@@ -204,7 +269,7 @@ void add_matrix(Ops& t) {
                               {"v_mfma_f32_16x16x16_bf16", "v_mfma_f32_16x16x16bf16_1k"}};
   for (auto& r : renamed) t.alias(r[0], r[1]);
   auto wm = [&](const char* name, Handler h, Type c = Type::f32) {
-    t.add({name, h, Class::matrix, 1, {Type::b32, Type::b32, c}, kOpSelBits, bind_wmma});
+    t.add({name, h, Class::matrix, 1, {Type::b32, Type::b32, c}, kOpSelBits, bind_wmma}).follows(wmma_flow);
   };
   wm("v_wmma_f32_16x16x16_f16", wmma<El::f16_, false>);
   wm("v_wmma_f32_16x16x16_bf16", wmma<El::bf16_, false>);

@@ -32,7 +32,7 @@ std::string nearest(const Launch& l, u64 address) {
 }
 
 // The hardware is set to allow unaligned loads and stores; in a kernel whose source has only aligned types
-// they are an error all the same. Atomics must always be aligned.
+// they are still an error. Atomics must always be aligned.
 void check_alignment(const Where& at, u64 address, u32 bytes, Mode mode, const char* kind) {
   if (!(address & alignment_mask(bytes))) return;
   if (mode != Mode::atomic && !at.w.launch->check(Check::align)) return;
@@ -41,8 +41,8 @@ void check_alignment(const Where& at, u64 address, u32 bytes, Mode mode, const c
             std::to_string(alignment_mask(bytes) + 1));
 }
 
-// Which of these bytes nothing has written; what a store or atomic leaves undefined. A store of undefined
-// data is no error yet, except to global memory (see global_slow).
+// Which of these bytes are unwritten, and what a store or atomic leaves undefined. Storing undefined data is
+// not an error yet, except to global memory (see global_slow).
 void track_definedness(const Where& at, u8* undefined, u32 bytes, Mode mode) {
   u64 mask = 0, stored = mode == Mode::read ? 0 : at.w.stored_undefined;
   for (u32 i = 0; i < bytes; ++i) {
@@ -96,7 +96,7 @@ u8* global_slow(const Where& at, u64 address, u32 bytes, Mode mode) {
       found(at, "undefined-store", address,
             std::string(verb(mode)) + " to buffer '" + b->name + "' of data that nothing has computed" +
                 origin(at.w));
-    // The bytes are the launch's, the buffer itself is shared and constant.
+    // The bytes belong to the launch; the buffer itself is shared and constant.
     track_definedness(at, const_cast<u8*>(b->undefined.data()) + (address - b->base), bytes, mode);
     if (mode == Mode::atomic && at.w.undefined_bytes)
       found(at, "global-uninitialised", address,
@@ -124,7 +124,7 @@ u8* lds_slow(const Where& at, u32 address, u32 bytes, Mode mode) {
 }
 
 u8* scratch_slow(const Where& at, u64 address, u32 bytes, Mode mode) {
-  if (address + bytes > at.w.scratch_size) {
+  if (address > at.w.scratch_size || bytes > at.w.scratch_size - address) {
     found(at, "scratch-out-of-bounds", address,
           std::string(verb(mode)) + " of " + std::to_string(bytes) + " bytes, a lane has " +
               std::to_string(at.w.scratch_size) + " bytes");

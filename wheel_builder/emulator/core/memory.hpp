@@ -1,5 +1,5 @@
-// Checked access to global memory, LDS and scratch. A bad access is recorded and behaves as on the hardware's
-// bounds checks: loads give zero, stores are dropped.
+// Checked access to global memory, LDS and scratch. A bad access is recorded and then behaves as under the
+// hardware's bounds checks: loads give zero, stores are dropped.
 #pragma once
 #include <utility>
 
@@ -14,7 +14,7 @@ struct Where {
   u32 lane;
 };
 
-// An element up to a dword to its own size, everything else to a dword.
+// Elements up to a dword are aligned to their own size, everything else to a dword.
 inline u32 alignment_mask(u32 bytes) { return bytes < 4 ? bytes - 1 : 3; }
 
 u8* global_slow(const Where& at, u64 address, u32 bytes, Mode mode);
@@ -39,12 +39,13 @@ inline u8* lds(const Where& at, u32 address, u32 bytes, Mode mode) {
 // address: offset in the lane's private memory
 inline u8* scratch(const Where& at, u64 address, u32 bytes, Mode mode) {
   u32 align = alignment_mask(bytes);
-  if (address + bytes <= at.w.scratch_size && !(address & align) && !at.w.launch->options.checks)
+  if (address <= at.w.scratch_size && bytes <= at.w.scratch_size - address && !(address & align) &&
+      !at.w.launch->options.checks)
     return at.w.scratch.data() + static_cast<size_t>(at.lane) * at.w.scratch_size + address;
   return scratch_slow(at, address, bytes, mode);
 }
 
-// A mask of four bytes as one of bits.
+// A mask of four bytes as a mask of bits.
 inline u32 bytes_to_bits(u64 mask) {
   u32 out = 0;
   for (u32 i = 0; i < 4; ++i) out |= mask >> i & 1 ? 0xffu << (8 * i) : 0;
@@ -52,8 +53,7 @@ inline u32 bytes_to_bits(u64 mask) {
 }
 // Undefined bytes of the data that a lane is about to store.
 u64 undefined_data(const Wave& w, const Operand& data, u32 bytes, bool high, u32 lane);
-// After a load: `deliver` writes the undefined bits of the destination, unless there are none before and
-// after.
+// After a load: `deliver` writes the destination's undefined bits, unless there are none before and after.
 void clear_shadow(Wave& shadow, const Operand& dst, u32 dwords);
 void update_dirty(Wave& shadow, const Operand& dst, u32 dwords);
 bool is_dirty(const Wave& shadow, const Operand& o, u32 dwords);

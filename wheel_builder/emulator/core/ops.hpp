@@ -3,15 +3,19 @@
 #include <deque>
 #include <unordered_map>
 
+#include "flow.hpp"
 #include "inst.hpp"
 #include "wave.hpp"
 
 namespace emu {
 class Ops {
  public:
-  void add(const OpInfo& info) {
-    if (!by_name_.emplace(info.name, info).second)
-      throw Error(std::string("mnemonic twice in the table: ") + info.name);
+  // A line that does not say what undefined bits do gets the usual flow of its class.
+  OpInfo& add(const OpInfo& info) {
+    auto [slot, is_new] = by_name_.emplace(info.name, info);
+    if (!is_new) throw Error(std::string("mnemonic twice in the table: ") + info.name);
+    if (!info.flow) slot->second.flow = usual_flow(info.cls);
+    return slot->second;
   }
   void alias(const char* name, const char* of) {
     OpInfo copy = by_name_.at(of);
@@ -26,10 +30,23 @@ class Ops {
   const std::unordered_map<std::string, OpInfo>& all() const { return by_name_; }
 
  private:
+  static Handler usual_flow(Class c) {
+    switch (c) {
+      case Class::valu:
+      case Class::trans: return flow::any;
+      case Class::salu: return flow::scalar;
+      case Class::lds: return flow::lds_address;
+      case Class::vmem:
+      case Class::scratch:
+      case Class::smem: return flow::address<>;
+      default: return flow::defined;
+    }
+  }
   std::unordered_map<std::string, OpInfo> by_name_;
 };
 
 void add_salu(Ops&);
+void add_control(Ops&);
 void add_smem(Ops&);
 void add_valu_int(Ops&);
 void add_valu_float(Ops&);
@@ -61,6 +78,18 @@ void add_vmem(Ops&);
 #define V3F(name, cls, D, A, B, C, flags, expr)                 \
   EMU_OP(name, cls, EMU_LIST(A::type, B::type, C::type), flags, \
          (map3<D, A, B, C>(w, in, [&](A::T a, B::T b, C::T c) -> D::T { return expr; }));)
+// Bitwise lines: the flow of undefined bits follows from the expression.
+#define EMU_BITS(expr)                                    \
+  [](Wave& s, const Inst& in) {                           \
+    flow::bitwise(s, in, [](u32 a, u32 b, u32 c) -> u32 { \
+      (void)b;                                            \
+      (void)c;                                            \
+      return expr;                                        \
+    });                                                   \
+  }
+#define BITS1(name, T, flags, expr) V1F(name, valu, T, T, flags, expr).follows(EMU_BITS(expr))
+#define BITS2(name, T, flags, expr) V2F(name, valu, T, T, T, flags, expr).follows(EMU_BITS(expr))
+#define BITS3(name, T, flags, expr) V3F(name, valu, T, T, T, T, flags, expr).follows(EMU_BITS(expr))
 #define V1(name, D, A, expr) V1F(name, valu, D, A, 0, expr)
 #define V2(name, D, A, B, expr) V2F(name, valu, D, A, B, 0, expr)
 #define V3(name, D, A, B, C, expr) V3F(name, valu, D, A, B, C, 0, expr)

@@ -1,6 +1,7 @@
 // Packed (two results per lane), mixed precision and dot product instructions.
 #include <algorithm>
 
+#include "operand.hpp"
 #include "ops.hpp"
 
 namespace emu {
@@ -83,7 +84,7 @@ void pk_mov(Wave& w, const Inst& in) {
   commit(w, in.dst[0], d1, 1);
 }
 void bind_pk32(Program&, Inst& in,
-               const std::string& text) {  // what op_sel_hi does to a constant is not documented
+               const std::string& text) {  // op_sel_hi's effect on a constant is not documented
   for (u32 k = 0; k < in.nsrc; ++k)
     if (in.src[k].kind == Kind::constant && in.src[k].value && (in.src[k].flags & kHighHi))
       throw Error("packed f32 with a constant and op_sel_hi=1 is not supported: " + text);
@@ -104,12 +105,28 @@ void fma_mix(Wave& w, const Inst& in) {
   else
     F32::store(w, in, d);
 }
-void bind_mix(Program&, Inst& in, const std::string& text) {
+// Source fields of the encoding (VOP3P): which constant an operand is.
+constexpr u32 kLiteral = 255, kFirstFloat = 240, kLastFloat = 248;
+u32 source_field(const Inst& in, u32 k) { return in.words[1] >> 9 * k & 0x1ff; }
+
+// A literal is a dword that has halves, and the disassembler's text has only its low one. An inline constant
+// that is read as a half is spelled out as one.
+void mix_constant(Program& p, Inst& in, u32 k, const std::string& text) {
+  Operand& o = in.src[k];
+  const u32 field = source_field(in, k);
+  if (field == kLiteral) return set_constant(p, o, in.words[2]);
+  if (!(o.flags & kHighHi) || !o.value) return;
+  if (o.flags & kHigh)
+    throw Error("what the upper half of an inline constant holds in mixed precision is not documented: " +
+                text);
+  if (field >= kFirstFloat && field <= kLastFloat)
+    set_constant(p, o, float_to_half(bits<f32>(static_cast<u32>(o.value))));
+}
+void bind_mix(Program& p, Inst& in, const std::string& text) {
   for (u32 k = 0; k < in.nsrc; ++k) {
     u8& f = in.src[k].flags;
     if (f & kNegHi) f = static_cast<u8>((f & ~kNegHi) | kAbs);  // neg_hi of a mix instruction is |x|
-    if (in.src[k].kind == Kind::constant && in.src[k].value && (f & kHighHi))
-      throw Error("mixed precision with a constant half is not supported: " + text);
+    if (in.src[k].kind == Kind::constant) mix_constant(p, in, k, text);
   }
 }
 void bind_mixhi(Program& p, Inst& in, const std::string& text) {
@@ -162,7 +179,8 @@ u32 sat_i16(i64 x, bool c) { return static_cast<u32>(!c ? x : x < -32768 ? -3276
          1,                                            \
          {Type::pkf16},                                \
          kPacked,                                      \
-         nullptr});
+         nullptr})                                     \
+      .follows(flow::packed);
 #define PKI(name, fp, expr)                                        \
   t.add({#name,                                                    \
          [](Wave& w, const Inst& in) {                             \
@@ -176,7 +194,8 @@ u32 sat_i16(i64 x, bool c) { return static_cast<u32>(!c ? x : x < -32768 ? -3276
          1,                                                        \
          {fp ? Type::pkf16 : Type::pk16},                          \
          kPacked | kIntClamp,                                      \
-         nullptr});
+         nullptr})                                                 \
+      .follows(flow::packed);
 #define PK32(name, expr)                               \
   t.add({#name,                                        \
          [](Wave& w, const Inst& in) {                 \
@@ -189,7 +208,8 @@ u32 sat_i16(i64 x, bool c) { return static_cast<u32>(!c ? x : x < -32768 ? -3276
          1,                                            \
          {Type::f32},                                  \
          kPacked,                                      \
-         bind_pk32});
+         bind_pk32})                                   \
+      .follows(flow::packed_f32);
 }  // namespace
 
 void add_packed(Ops& t) {
@@ -215,7 +235,7 @@ void add_packed(Ops& t) {
   PK32(v_pk_add_f32, a + b)
   PK32(v_pk_mul_f32, a * b)
   PK32(v_pk_fma_f32, __builtin_fmaf(a, b, c))
-  t.add({"v_pk_mov_b32", pk_mov, Class::valu, 1, {Type::b32}, kPacked, nullptr});
+  t.add({"v_pk_mov_b32", pk_mov, Class::valu, 1, {Type::b32}, kPacked, nullptr}).follows(flow::moves<0b11>);
   t.add({"v_fma_mix_f32", fma_mix<false>, Class::valu, 1, {Type::f32}, kMix, bind_mix});
   t.add(
       {"v_fma_mixlo_f16", fma_mix<true>, Class::valu, 1, {Type::f32}, kMix | kKeepHigh | kStore16, bind_mix});

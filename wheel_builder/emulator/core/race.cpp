@@ -1,6 +1,6 @@
-// Races: two accesses to a byte, at least one a write, not both atomic, with nothing between them that orders
-// them. Barriers order the waves of a workgroup, atomics on the same address any two waves. Workgroups that
-// have no atomics run in parallel and are compared when all are done: nothing orders them.
+// Races: two unordered accesses to a byte, at least one a write, not both atomic. Barriers order the waves of
+// a workgroup; atomics on the same address order any two waves. Workgroups without atomics run in parallel
+// and are compared at the end: nothing orders them.
 #include <algorithm>
 
 #include "memory.hpp"
@@ -14,7 +14,7 @@ bool unordered(const Wave& w, const Touch& before) {
   return before.wave && !w.clock.knows(before.group, before.wave - 1u, before.time);
 }
 
-// The last touch of each of two waves.
+// The last access of each of two waves.
 void remember(Touch (&slots)[2], const Touch& now) {
   if (slots[0].wave && !same_wave(slots[0], now)) slots[1] = slots[0];
   slots[0] = now;
@@ -55,35 +55,50 @@ std::string describe(const Where& at, Mode mode, const Touch& before, Mode other
          (here ? " without a barrier or atomic between them" : " without an atomic between them");
 }
 
-void track(const Where& at, ByteHistory* const* bytes_at, u32 bytes, u64 address, Mode mode, const char* kind,
-           Letters& letters) {
-  Clock& clock = at.w.clock;
-  clock.step(at.w.executed);
-  Told* letter = mode == Mode::atomic ? &letters[address] : nullptr;
-  if (letter) clock.hear(*letter);
+// One access, dword by dword; a conflict is reported at its first byte.
+struct Access {
+  const Where& at;
+  Mode mode;
+  const char* kind;
   Touch now;
-  now.time = clock.now();
-  now.inst = at.w.pc;
-  now.group = at.w.group->linear;
-  now.wave = static_cast<u16>(at.w.index + 1);
-  now.lane = static_cast<u8>(at.lane);
   bool reported = false;
-  for (u32 i = 0; i < bytes; ++i) {
-    ByteHistory& h = *bytes_at[i];
+
+  void touch(ByteHistory& h, u64 address) {
     Mode other;
     const Touch* t = reported ? nullptr : conflict(at.w, h, mode, other);
     if (t) {
-      found(at, kind, address + i, describe(at, mode, *t, other));
+      found(at, kind, address, describe(at, mode, *t, other));
       reported = true;
     }
     if (mode == Mode::read) remember(h.read, now);
     if (mode == Mode::write) h.write = now;
     if (mode == Mode::atomic) remember(h.atomic, now);
   }
+  void touch(DwordHistory& h, u64 address, u32 bytes) {
+    if (bytes == 4 && !h.bytes) return touch(h.all, address);
+    for (u32 i = 0; i < bytes; ++i) touch(h.split()[(address + i) & 3], address + i);
+  }
+};
+
+template <class F>
+void track(const Where& at, u64 address, u32 bytes, Mode mode, const char* kind, Letters& letters,
+           F dword_at) {
+  Clock& clock = at.w.clock;
+  clock.step(at.w.executed);
+  Told* letter = mode == Mode::atomic ? &letters[address] : nullptr;
+  if (letter) clock.hear(*letter);
+  const Touch now{clock.now(), at.w.pc, at.w.group->linear, static_cast<u16>(at.w.index + 1),
+                  static_cast<u8>(at.lane)};
+  Access access{at, mode, kind, now};
+  for (u64 a = address, end = address + bytes; a < end;) {
+    const u32 n = static_cast<u32>(std::min<u64>(4 - (a & 3), end - a));
+    access.touch(dword_at(a), a, n);
+    a += n;
+  }
   if (letter) *letter = clock.tell(at.w.executed);
 }
 
-// The touches of one byte by workgroups so far, each the first of its sort.
+// The accesses to one byte by workgroups so far, the first of each kind.
 struct Seen {
   u32 group = 0;  // plus one
   Touch touch;
@@ -136,25 +151,22 @@ struct Merge {
 }  // namespace
 
 void track_lds(const Where& at, u32 address, u32 bytes, Mode mode) {
-  ByteHistory* h[64];
-  for (u32 i = 0; i < bytes; ++i) h[i] = at.w.group->lds_history.data() + address + i;
-  track(at, h, bytes, address, mode, "lds-race", at.w.group->lds_told);
+  Group& g = *at.w.group;
+  track(at, address, bytes, mode, "lds-race", g.lds_told,
+        [&](u64 a) -> DwordHistory& { return g.lds_history[a / 4]; });
 }
 
 void track_global(const Where& at, u64 address, u32 bytes, Mode mode) {
   Group& g = *at.w.group;
-  ByteHistory* h[64];
-  for (u32 i = 0; i < bytes; ++i) {
-    u64 number = (address + i) / kPageBytes;
-    if (number != g.last_page) {
+  track(at, address, bytes, mode, "global-race", g.told, [&](u64 a) -> DwordHistory& {
+    if (const u64 number = a / kPageBytes; number != g.last_page) {
       auto& slot = g.touched[number];
       if (!slot) slot = std::make_unique<Page>();
       g.page = slot.get();
       g.last_page = number;
     }
-    h[i] = &(*g.page)[(address + i) % kPageBytes];
-  }
-  track(at, h, bytes, address, mode, "global-race", g.told);
+    return (*g.page)[a % kPageBytes / 4];
+  });
 }
 
 std::vector<Span> spans_of(const Group& g) {
@@ -163,24 +175,26 @@ std::vector<Span> spans_of(const Group& g) {
   std::sort(numbers.begin(), numbers.end());
   std::vector<Span> out;
   auto same = [](const Touch& a, const Touch& b) { return a.inst == b.inst && a.wave == b.wave; };
+  auto add = [&](u64 address, u32 size, const ByteHistory& h) {
+    if (!h.write.wave && !h.read[0].wave && !h.atomic[0].wave) return;
+    if (!out.empty() && out.back().address + out.back().size == address && same(out.back().write, h.write) &&
+        same(out.back().read, h.read[0]) && same(out.back().atomic, h.atomic[0]))
+      out.back().size += size;
+    else
+      out.push_back({address, size, h.write, h.read[0], h.atomic[0]});
+  };
   for (u64 number : numbers) {
-    const Page& page = *g.touched.at(number);
-    for (u32 i = 0; i < kPageBytes; ++i) {
-      const ByteHistory& h = page[i];
-      if (!h.write.wave && !h.read[0].wave && !h.atomic[0].wave) continue;
-      u64 address = number * kPageBytes + i;
-      if (!out.empty() && out.back().address + out.back().size == address &&
-          same(out.back().write, h.write) && same(out.back().read, h.read[0]) &&
-          same(out.back().atomic, h.atomic[0]))
-        ++out.back().size;
-      else
-        out.push_back({address, 1, h.write, h.read[0], h.atomic[0]});
+    u64 address = number * kPageBytes;
+    for (const DwordHistory& h : *g.touched.at(number)) {
+      if (!h.bytes) add(address, 4, h.all);
+      for (u32 i = 0; h.bytes && i < 4; ++i) add(address + i, 1, (*h.bytes)[i]);
+      address += 4;
     }
   }
   return out;
 }
 
-// In the order of workgroup numbers, not of execution: the same findings whatever ran first.
+// In order of workgroup number, not of execution, so the findings do not depend on the schedule.
 void races_across(Launch& l, std::vector<GroupTrace>& groups) {
   std::sort(groups.begin(), groups.end(), [](auto& a, auto& b) { return a.linear < b.linear; });
   std::unordered_map<u64, std::unique_ptr<std::array<Across, kPageBytes>>> memory;

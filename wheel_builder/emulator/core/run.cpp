@@ -7,6 +7,9 @@
 #include <random>
 #include <thread>
 
+#include <time.h>
+
+#include "decode.hpp"
 #include "setup.hpp"
 #include "shadow.hpp"
 
@@ -23,19 +26,71 @@ std::string describe(const Group& g) {
          ")";
 }
 
+std::string seconds(f64 count) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g s", count);
+  return text;
+}
+
 void trace(const Wave& w, const Inst& in) {
   std::fprintf(stderr, "w%u %s  %s\n", w.index, w.program->where(in.address).c_str(),
                w.program->lines[in.text].c_str());
+}
+
+u64 thread_nanoseconds() {
+  timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<u64>(now.tv_sec) * 1000000000u + static_cast<u64>(now.tv_nsec);
+}
+
+// One host thread's share of its launch's processor time; `spent` is the sum over all threads.
+class Meter {
+ public:
+  Meter(std::atomic<u64>& spent, f64 max_seconds)
+      : spent_(spent), limit_(max_seconds * 1e9), last_(limit_ > 0 ? thread_nanoseconds() : 0) {}
+  // Called once a turn. Reads the clock in few turns, because that takes as long as some instructions.
+  bool over_limit() {
+    if (!(limit_ > 0) || ++turns_ % kTurns) return false;
+    u64 now = thread_nanoseconds();
+    spent_ += now - last_;
+    last_ = now;
+    return static_cast<f64>(spent_) > limit_;
+  }
+
+ private:
+  static constexpr u32 kTurns = 64;
+  std::atomic<u64>& spent_;
+  f64 limit_;
+  u64 last_;
+  u32 turns_ = 0;
+};
+
+// Stops the launch: a finding at the wave's next instruction, and an error with the same text.
+[[noreturn]] void stop(const Wave& w, u32 inst, const char* kind, const std::string& what) {
+  Finding f;
+  f.kind = kind;
+  f.inst = inst;
+  std::copy(w.group->id, w.group->id + 3, f.group);
+  f.wave = static_cast<int>(w.index);
+  f.detail = what;
+  w.group->report.add(f);
+  const Program& p = *w.program;
+  throw Error("kernel '" + w.launch->kernel->name + "', " + describe(*w.group) + " wave " +
+              std::to_string(w.index) + ": " + what + ", now at " + p.where(p.code[inst].address));
 }
 
 // Up to `quantum` instructions of one wave. Shadow checks are compiled out of the plain version.
 template <bool kChecked>
 void run_wave(Wave& w, u64 quantum, u64* counts, u64* active) {
   const Inst* code = w.program->code.data();
+  const size_t size = w.program->code.size();
   u64 limit = w.launch->options.max_instructions;
+  Inst moved;
   for (; quantum && w.state == State::running; --quantum) {
+    if (w.next >= size) fail(w, code[w.pc], "the code ends behind it, without s_endpgm");
     w.pc = w.next++;
-    const Inst& in = code[w.pc];
+    const bool moves = (w.mode & kGprIndexed) | (code[w.pc].aux & kMovrel);
+    const Inst& in = moves ? moved = indexed(w, code[w.pc]) : code[w.pc];
     ++counts[w.pc];
     active[w.pc] += static_cast<u64>(__builtin_popcountll(w.exec));
     if (kChecked) {
@@ -45,18 +100,9 @@ void run_wave(Wave& w, u64 quantum, u64* counts, u64* active) {
     }
     in.run(w, in);
     if (kChecked && w.launch->check(Check::uninit)) shadow_result(w, in);
-    if (++w.executed > limit) {
-      Finding f;
-      f.kind = "endless-loop";
-      f.inst = w.pc;
-      std::copy(w.group->id, w.group->id + 3, f.group);
-      f.wave = static_cast<int>(w.index);
-      f.detail = "more than " + std::to_string(limit) + " instructions in one wave";
-      w.group->report.add(f);
-      throw Error("kernel '" + w.launch->kernel->name + "', " + describe(*w.group) + " wave " +
-                  std::to_string(w.index) + ": endless loop? more than " + std::to_string(limit) +
-                  " instructions, now at " + w.program->where(in.address));
-    }
+    if (++w.executed > limit)
+      stop(w, w.pc, "endless-loop",
+           "endless loop? more than " + std::to_string(limit) + " instructions in one wave");
   }
 }
 
@@ -70,7 +116,7 @@ void barrier_finding(Group& g, const Wave& w, const std::string& detail) {
   g.report.add(f);
 }
 
-// What a wave did before a barrier, or before its end, is known to all that leave the barrier.
+// All waves that leave a barrier know what each did before the barrier, or before its end.
 void pass_on(Group& g) {
   Clock all = g.waves[0]->clock;
   for (auto& w : g.waves) all.hear(w->clock);
@@ -80,7 +126,7 @@ void pass_on(Group& g) {
   }
 }
 
-// All waves wait or have ended: let the waiting ones go on.
+// All waves are waiting or have ended: let the waiting ones go on.
 void release_barrier(Group& g) {
   const Wave* first = nullptr;
   bool some_done = false;
@@ -105,7 +151,14 @@ void release_barrier(Group& g) {
   if (g.launch->check(Check::race)) pass_on(g);
 }
 
-void run_group(Group& g, u64 seed) {
+// With no wave left to run: one that waits at a resource does so for ever.
+void refuse_deadlock(const Group& g) {
+  for (auto& w : g.waves)
+    if (w->state == State::global_barrier)
+      fail(*w, w->program->code[w->pc], "waits for waves that do not come; those of other workgroups cannot");
+}
+
+void run_group(Group& g, u64 seed, Meter& meter) {
   Launch& l = *g.launch;
   start_group(g, seed);
   std::mt19937_64 rng(seed ^ 0x9e3779b97f4a7c15ull);
@@ -119,11 +172,14 @@ void run_group(Group& g, u64 seed) {
       waiting |= w->state == State::barrier;
     }
     if (ready.empty()) {
+      refuse_deadlock(g);
       if (!waiting) break;
       release_barrier(g);
       continue;
     }
     Wave& w = *ready[rng() % ready.size()];
+    if (meter.over_limit())
+      stop(w, w.pc, "time-limit", "more than " + seconds(l.options.max_seconds) + " of processor time");
     u64 quantum = 1 + rng() % l.options.quantum;
     if (checked)
       run_wave<true>(w, quantum, g.counts.data(), g.active.data());
@@ -132,7 +188,7 @@ void run_group(Group& g, u64 seed) {
   }
 }
 
-// What became of one workgroup, at its place in the order of execution.
+// The outcome of one workgroup, at its position in the order of execution.
 struct Outcome {
   Report report;
   GroupTrace trace;
@@ -144,6 +200,7 @@ struct Worker {
   const std::vector<u32>& order;
   std::vector<Outcome>& outcomes;
   std::atomic<size_t>& next;
+  std::atomic<u64>& spent;
   std::mutex& mutex;
 
   void operator()() {
@@ -151,20 +208,21 @@ struct Worker {
     g.launch = &l;
     g.counts.assign(l.program->code.size(), 0);
     g.active.assign(l.program->code.size(), 0);
-    for (size_t i; (i = next++) < order.size();) one(g, i);
+    Meter meter(spent, l.options.max_seconds);
+    for (size_t i; (i = next++) < order.size();) one(g, i, meter);
     std::lock_guard<std::mutex> lock(mutex);
     for (size_t i = 0; i < g.counts.size(); ++i) {
       l.counts[i] += g.counts[i];
       l.lanes_active[i] += g.active[i];
     }
   }
-  void one(Group& g, size_t i) {
+  void one(Group& g, size_t i, Meter& meter) {
     g.linear = order[i];
     g.id[0] = g.linear % l.grid[0];
     g.id[1] = g.linear / l.grid[0] % l.grid[1];
     g.id[2] = g.linear / l.grid[0] / l.grid[1];
     try {
-      run_group(g, l.options.seed * 0x100000001b3ull + g.linear);
+      run_group(g, l.options.seed * 0x100000001b3ull + g.linear, meter);
     } catch (...) {
       outcomes[i].error = std::current_exception();
       next = order.size();
@@ -174,7 +232,7 @@ struct Worker {
   }
 };
 
-// Up to the first workgroup that failed: those behind it may or may not have run.
+// Up to the first workgroup that failed: later ones may or may not have run.
 void collect(Launch& l, std::vector<Outcome>& outcomes) {
   std::vector<GroupTrace> traces;
   for (Outcome& o : outcomes) {
@@ -190,14 +248,16 @@ void run_launch(Launch& l) {
   prepare_launch(l);
   std::vector<u32> order;
   u64 total = static_cast<u64>(l.grid[0]) * l.grid[1] * l.grid[2];
-  for (u64 i = 0; i < total; ++i)
-    if (l.options.only_group < 0 || static_cast<u64>(l.options.only_group) == i)
-      order.push_back(static_cast<u32>(i));
+  if (l.options.only_group < 0)
+    for (u64 i = 0; i < total; ++i) order.push_back(static_cast<u32>(i));
+  else if (static_cast<u64>(l.options.only_group) < total)
+    order.push_back(static_cast<u32>(l.options.only_group));
   std::shuffle(order.begin(), order.end(), std::mt19937_64(l.options.seed));
   std::vector<Outcome> outcomes(order.size());
   std::atomic<size_t> next{0};
+  std::atomic<u64> spent{0};
   std::mutex mutex;
-  Worker worker{l, order, outcomes, next, mutex};
+  Worker worker{l, order, outcomes, next, spent, mutex};
   std::vector<std::thread> threads;
   u64 wanted = l.alone ? 1 : std::min<u64>(l.options.threads, order.size());
   for (u64 i = 1; i < wanted; ++i) threads.emplace_back(worker);

@@ -1,4 +1,4 @@
-// What a run can find wrong with a kernel, and the shadow state that finding it takes.
+// The errors that a run can find in a kernel, and the shadow state for finding them.
 #pragma once
 #include <array>
 #include <map>
@@ -19,7 +19,7 @@ struct Finding {
   u64 address = 0, count = 0;
 };
 
-// Findings of one workgroup or of a whole run, one per (kind, instruction): the first, and how many.
+// Findings of one workgroup or of a whole run, one per (kind, instruction): the first, with a count.
 class Report {
  public:
   void add(const Finding& f, u64 count = 1) {
@@ -35,23 +35,33 @@ class Report {
   std::map<std::pair<std::string, u32>, Finding> found_;
 };
 
-// The last access of one sort to a byte: workgroup, wave plus one (0 is nobody), that wave's time,
-// instruction.
+// The last access of one kind to a byte: workgroup, wave plus one (0: none), that wave's time, instruction.
 struct Touch {
   u32 time = 0, inst = 0, group = 0;
   u16 wave = 0;
   u8 lane = 0;
 };
-// Two slots where accesses of several waves may stand beside each other: of the last wave and of one before
-// it.
+// Two slots, for the last wave and an earlier one, because accesses of several waves may coexist.
 struct ByteHistory {
   Touch write, read[2], atomic[2];
 };
-constexpr u32 kPageBytes = 64;
-using Page = std::array<ByteHistory, kPageBytes>;
+// Four bytes share one history until an access to some of them separates them.
+struct DwordHistory {
+  ByteHistory all;
+  std::unique_ptr<std::array<ByteHistory, 4>> bytes;
+  std::array<ByteHistory, 4>& split() {
+    if (!bytes) {
+      bytes = std::make_unique<std::array<ByteHistory, 4>>();
+      bytes->fill(all);
+    }
+    return *bytes;
+  }
+};
+constexpr u32 kPageBytes = 256;
+using Page = std::array<DwordHistory, kPageBytes / 4>;
 using Pages = std::unordered_map<u64, std::unique_ptr<Page>>;  // by address / kPageBytes
 
-// What one workgroup did to a run of bytes of global memory, for comparing workgroups when all are done.
+// One workgroup's accesses to a run of bytes of global memory, for comparing workgroups at the end.
 struct Span {
   u64 address, size;
   Touch write, read, atomic;
@@ -61,7 +71,7 @@ struct Buffer {
   u64 base = 0, size = 0;
   std::string name;
   bool readonly = false, initialised = true;
-  bool shadowed = false;      // accesses take the slow road
-  std::vector<u8> undefined;  // per byte: not written since the start
+  bool shadowed = false;      // accesses take the slow path
+  std::vector<u8> undefined;  // per byte: unwritten since the start
 };
 }  // namespace emu

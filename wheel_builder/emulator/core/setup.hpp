@@ -3,7 +3,9 @@
 #include "launch.hpp"
 
 namespace emu {
-void prepare_launch(
-    Launch& launch);  // kernarg with hidden arguments, dispatch packet, image; checks the launch
+// Throws Error with all that is wrong with the launch's sizes.
+void check_launch(const Launch& launch);
+// Checks the launch; makes kernarg with hidden arguments, dispatch packet, image.
+void prepare_launch(Launch& launch);
 void start_group(Group& group, u64 seed);
 }  // namespace emu

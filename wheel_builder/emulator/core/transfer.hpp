@@ -23,7 +23,7 @@ inline u32 load_bytes(Load kind, u32 dwords) {
     default: return 2;
   }
 }
-// Sign extension of what was loaded; of undefined bits, the sign's one.
+// Sign extension of loaded data; for undefined bits, of the sign's bit.
 inline u32 extend(Load kind, u32 x) {
   switch (kind) {
     case Load::i8_: return static_cast<u32>(static_cast<i32>(static_cast<i8>(x)));
@@ -33,7 +33,7 @@ inline u32 extend(Load kind, u32 x) {
     default: return x;
   }
 }
-// Loaded words of all lanes into the destination, of a wave or of its shadow.
+// Writes all lanes' loaded words to the destination, of a wave or of its shadow.
 inline void deliver(Wave& w, const Inst& in, Load kind, u32 dwords, const u32 (*out)[kLanes]) {
   if (kind < Load::d16_u8) {
     for (u32 d = 0; d < dwords; ++d) commit(w, in.dst[0], out[d], d);
@@ -70,12 +70,12 @@ inline void load_lanes(Wave& w, const Inst& in, Load kind, u32 dwords, Place pla
   if (w.shadow) shadow_load(w, in, dwords, any, [&](Wave& s) { deliver(s, in, kind, dwords, undefined); });
 }
 
-// The short road for loads of dwords: nothing is checked or followed, and no lane is switched off.
+// The fast path for dword loads: no checks, no shadow, all lanes active.
 inline bool unchecked(const Wave& w, const Inst& in) {
   const u64 everyone = w.n == 64 ? ~u64{0} : 0xffffffffu;
   return !w.shadow && !w.launch->options.checks && w.exec == everyone && in.dst[0].kind == Kind::vgpr;
 }
-// What all lanes' offsets have in common: the largest and, or-ed, their bits.
+// Summary of all lanes' offsets: the largest, and the OR of all.
 struct Spread {
   u32 least = ~0u, most = 0, bits = 0;
 };
@@ -89,8 +89,8 @@ inline Spread spread(const Wave& w, const u32* offset, u32 more) {
   }
   return s;
 }
-// Dwords at base + offset + more of every lane into the destination, four lanes at a time. The destination
-// may be the offsets' own register: a lane's is read before it is written.
+// Loads the dwords at base + offset + more of every lane into the destination, four lanes at a time. The
+// destination may be the offsets' register: each lane's offset is read before it is overwritten.
 template <u32 kDwords>
 inline void gather(Wave& w, const Operand& dst, const u8* base, const u32* offset, u32 more) {
   u32(*d)[kLanes] = w.v + dst.index;
@@ -132,7 +132,7 @@ inline void store_lanes(Wave& w, const Operand& data, u32 bytes, bool high, Plac
   }
 }
 
-// old = f(old, data, compare), atomically; the old value goes to the destination where one is asked for.
+// old = f(old, data, compare), atomically; the old value goes to the destination, if there is one.
 template <class T, class Place, class F>
 inline void atomic_lanes(Wave& w, const Inst& in, const Operand& data, const Operand* second, bool returns,
                          Place place, F f) {

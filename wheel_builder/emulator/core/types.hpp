@@ -44,7 +44,7 @@ inline u32 float_to_bf16(f32 f) {
   return (u + 0x7fff + ((u >> 16) & 1)) >> 16;
 }
 
-// Lane arrays of halves (16 bits of each element, the upper ones where asked) to floats and back; n is a
+// Lane arrays of halves (16 bits of each element, optionally the upper ones) to floats and back; n is a
 // multiple of 8.
 inline void halves_to_floats(const u32* h, f32* f, int n, bool upper = false) {
   __m128i shift = _mm_cvtsi32_si128(upper ? 16 : 0);
@@ -62,8 +62,8 @@ inline void floats_to_halves(const f32* f, u32* h, int n) {
   }
 }
 
-// a*b+c of three halves, in float bits such that one further rounding to half is the correctly rounded
-// result: the product is exact in float, the sum is rounded to odd.
+// a*b+c of three halves as float bits that round once more to the correctly rounded half: the product is
+// exact in float, and the sum is rounded to odd.
 inline f32 half_fma_odd(f32 a, f32 b, f32 c) {
   f32 p = a * b, s = p + c;
   f32 bb = s - p, err = (p - (s - bb)) + (c - bb);

@@ -100,7 +100,7 @@ void add_valu_double(Ops& t) {
   V1F(v_rsq_f64, trans, F64, F64, 0, 1.0 / std::sqrt(a));
   V1F(v_sqrt_f64, trans, F64, F64, 0, std::sqrt(a));
   t.add({"v_div_scale_f64", h_div_scale, Class::valu, 2, {Type::f64}, 0, nullptr});
-  t.add({"v_div_fmas_f64", h_div_fmas, Class::valu, 1, {Type::f64}, 0, nullptr});
+  t.add({"v_div_fmas_f64", h_div_fmas, Class::valu, 1, {Type::f64}, kReadsVcc, nullptr});
   V3(v_div_fixup_f64, F64, F64, F64, F64, div_fixup(a, b, c));
   V1(v_cvt_f64_f32, F64, F32, static_cast<f64>(a));
   V1(v_cvt_f32_f64, F32, F64, static_cast<f32>(a));

@@ -127,7 +127,7 @@ void add_arithmetic(Ops& t) {
   V1(v_frexp_mant_f32, F32, F32, frexp_mant(a));
   V1(v_frexp_exp_i32_f32, I32, F32, frexp_exp(a));
   t.add({"v_div_scale_f32", h_div_scale, Class::valu, 2, {Type::f32}, 0, nullptr});
-  t.add({"v_div_fmas_f32", h_div_fmas, Class::valu, 1, {Type::f32}, 0, nullptr});
+  t.add({"v_div_fmas_f32", h_div_fmas, Class::valu, 1, {Type::f32}, kReadsVcc, nullptr});
   V3(v_div_fixup_f32, F32, F32, F32, F32, div_fixup(a, b, c));
 }
 
@@ -155,13 +155,16 @@ void add_conversions(Ops& t) {
   V1(v_cvt_f32_ubyte3, F32, U32, static_cast<f32>(a >> 24));
   V1(v_cvt_f32_f16, F32, F16, a);
   V1F(v_cvt_f16_f32, valu, F16, F32, kStore16, a);
-  V2(v_cvt_pkrtz_f16_f32, U32, F32, F32, float_to_half_rtz(a) | float_to_half_rtz(b) << 16);
-  V2(v_cvt_pknorm_i16_f32, U32, F32, F32, norm16(a, true) | norm16(b, true) << 16);
-  V2(v_cvt_pknorm_u16_f32, U32, F32, F32, norm16(a, false) | norm16(b, false) << 16);
-  V2(v_cvt_pk_u16_u32, U32, U32, U32, std::min(a, 0xffffu) | std::min(b, 0xffffu) << 16);
+  V2(v_cvt_pkrtz_f16_f32, U32, F32, F32, float_to_half_rtz(a) | float_to_half_rtz(b) << 16)
+      .follows(flow::cvt_pair);
+  V2(v_cvt_pknorm_i16_f32, U32, F32, F32, norm16(a, true) | norm16(b, true) << 16).follows(flow::cvt_pair);
+  V2(v_cvt_pknorm_u16_f32, U32, F32, F32, norm16(a, false) | norm16(b, false) << 16).follows(flow::cvt_pair);
+  V2(v_cvt_pk_u16_u32, U32, U32, U32, std::min(a, 0xffffu) | std::min(b, 0xffffu) << 16)
+      .follows(flow::cvt_pair);
   V2(v_cvt_pk_i16_i32, U32, I32, I32,
      (static_cast<u32>(std::max(-32768, std::min(32767, a))) & 0xffffu) |
-         static_cast<u32>(std::max(-32768, std::min(32767, b))) << 16);
+         static_cast<u32>(std::max(-32768, std::min(32767, b))) << 16)
+      .follows(flow::cvt_pair);
   V3(v_cvt_pk_u8_f32, U32, F32, U32, U32,
      (c & ~(0xffu << (8 * (b & 3)))) | static_cast<u32>(std::fmin(std::fmax(std::nearbyint(a), 0.0f), 255.0f))
                                            << (8 * (b & 3)));

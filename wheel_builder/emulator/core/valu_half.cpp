@@ -82,6 +82,6 @@ void add_valu_half(Ops& t) {
   V1F(v_cvt_f16_i16, valu, F16, I16, k, static_cast<f32>(a));
   V1F(v_cvt_u16_f16, valu, U16, F16, k, satu16(a));
   V1F(v_cvt_i16_f16, valu, I16, F16, k, sat16(a));
-  V2(v_pack_b32_f16, U32, H16, H16, a | b << 16);
+  V2(v_pack_b32_f16, U32, H16, H16, a | b << 16).follows(flow::moves<0b11>);
 }
 }  // namespace emu

@@ -66,7 +66,7 @@ i32 clamp_i16(i32 x, bool clamp) { return !clamp ? x : x > 32767 ? 32767 : x < -
 i32 s(u32 x) { return static_cast<i32>(x); }
 i64 wide(u32 x) { return static_cast<i32>(x); }
 
-// Sum with carries: per-lane carry out to a mask, carry in from one.
+// Sum with carries: per-lane carry out to one mask, carry in from another.
 template <class F>
 void carry_op(Wave& w, const Inst& in, bool with_carry, F f) {
   alignas(64) u32 ta[kLanes], tb[kLanes], d[kLanes], carry[kLanes];
@@ -88,11 +88,7 @@ void carry_op(Wave& w, const Inst& in, bool with_carry, F f) {
              return expr;                                   \
            });                                              \
          },                                                 \
-         Class::valu,                                       \
-         2,                                                 \
-         {Type::b32},                                       \
-         kIntClamp,                                         \
-         nullptr});
+         Class::valu, 2, EMU_LIST(Type::b32, Type::b32, Type::mask), kIntClamp, nullptr});
 
 template <class T, class W>
 void mad64(Wave& w, const Inst& in) {
@@ -128,43 +124,50 @@ void cndmask16(Wave& w, const Inst& in) {
 }
 
 void add_logic(Ops& t) {
-  V1(v_mov_b32, U32, U32, a);
-  V1(v_mov_b64, U64, U64, a);
-  V1(v_not_b32, U32, U32, ~a);
-  V1(v_bfrev_b32, U32, U32, reverse_bits(a));
+  V1(v_mov_b32, U32, U32, a).follows(flow::moves<>);
+  V1(v_mov_b64, U64, U64, a).follows(flow::moves<>);
+  BITS1(v_not_b32, U32, 0, ~a);
+  V1(v_bfrev_b32, U32, U32, reverse_bits(a)).follows(flow::moves<>);
   V1(v_ffbh_u32, U32, U32, leading_zeros(a));
   V1(v_ffbl_b32, U32, U32, trailing_zeros(a));
   V1(v_ffbh_i32, U32, U32, leading_signs(a));
-  V2(v_and_b32, U32, U32, U32, a & b);
-  V2(v_or_b32, U32, U32, U32, a | b);
-  V2(v_xor_b32, U32, U32, U32, a ^ b);
-  V2(v_xnor_b32, U32, U32, U32, ~(a ^ b));
-  V3(v_and_or_b32, U32, U32, U32, U32, (a & b) | c);
-  V3(v_or3_b32, U32, U32, U32, U32, a | b | c);
-  V3(v_xor3_b32, U32, U32, U32, U32, a ^ b ^ c);
-  V3(v_bfi_b32, U32, U32, U32, U32, (a & b) | (~a & c));
-  V3(v_bfe_u32, U32, U32, U32, U32, bfe_u(a, b, c));
-  V3(v_bfe_i32, U32, U32, U32, U32, bfe_i(a, b, c));
+  BITS2(v_and_b32, U32, 0, a & b);
+  V2(v_or_b32, U32, U32, U32, a | b).follows(flow::moves<0b11>);
+  BITS2(v_xor_b32, U32, 0, a ^ b);
+  BITS2(v_xnor_b32, U32, 0, ~(a ^ b));
+  V3(v_and_or_b32, U32, U32, U32, U32, (a & b) | c).follows(EMU_BITS((a & b) ^ c));  // as an OR
+  V3(v_or3_b32, U32, U32, U32, U32, a | b | c).follows(flow::moves<0b111>);
+  BITS3(v_xor3_b32, U32, 0, a ^ b ^ c);
+  V3(v_bfi_b32, U32, U32, U32, U32, (a & b) | (~a & c)).follows(flow::moves<0b110>);
+  V3(v_bfe_u32, U32, U32, U32, U32, bfe_u(a, b, c)).follows(flow::moves<>);
+  V3(v_bfe_i32, U32, U32, U32, U32, bfe_i(a, b, c)).follows(flow::moves<>);
   V2(v_bfm_b32, U32, U32, U32, ((1u << (a & 31)) - 1) << (b & 31));
-  V3(v_perm_b32, U32, U32, U32, U32, perm(a, b, c));
-  V3(v_alignbit_b32, U32, U32, U32, U32, static_cast<u32>((static_cast<u64>(a) << 32 | b) >> (c & 31)));
-  V3(v_alignbyte_b32, U32, U32, U32, U32, static_cast<u32>((static_cast<u64>(a) << 32 | b) >> (8 * (c & 3))));
-  V2(v_lshlrev_b32, U32, U32, U32, b << (a & 31));
-  V2(v_lshrrev_b32, U32, U32, U32, b >> (a & 31));
-  V2(v_ashrrev_i32, U32, U32, U32, static_cast<u32>(s(b) >> (a & 31)));
-  V2(v_lshlrev_b64, U64, U32, U64, b << (a & 63));
-  V2(v_lshrrev_b64, U64, U32, U64, b >> (a & 63));
-  V2(v_ashrrev_i64, I64, U32, I64, b >> (a & 63));
-  V3(v_lshl_or_b32, U32, U32, U32, U32, a << (b & 31) | c);
+  V3(v_perm_b32, U32, U32, U32, U32, perm(a, b, c)).follows(flow::byte_permute);
+  V3(v_alignbit_b32, U32, U32, U32, U32, static_cast<u32>((static_cast<u64>(a) << 32 | b) >> (c & 31)))
+      .follows(flow::moves<0b11>);
+  V3(v_alignbyte_b32, U32, U32, U32, U32, static_cast<u32>((static_cast<u64>(a) << 32 | b) >> (8 * (c & 3))))
+      .follows(flow::moves<0b11>);
+  V2(v_lshlrev_b32, U32, U32, U32, b << (a & 31)).follows(flow::moves<0b10>);
+  V2(v_lshrrev_b32, U32, U32, U32, b >> (a & 31)).follows(flow::moves<0b10>);
+  V2(v_ashrrev_i32, U32, U32, U32, static_cast<u32>(s(b) >> (a & 31))).follows(flow::moves<0b10>);
+  V2(v_lshlrev_b64, U64, U32, U64, b << (a & 63)).follows(flow::moves<0b10>);
+  V2(v_lshrrev_b64, U64, U32, U64, b >> (a & 63)).follows(flow::moves<0b10>);
+  V2(v_ashrrev_i64, I64, U32, I64, b >> (a & 63)).follows(flow::moves<0b10>);
+  V3(v_lshl_or_b32, U32, U32, U32, U32, a << (b & 31) | c).follows(flow::moves<0b101>);
   V2(v_bcnt_u32_b32, U32, U32, U32, static_cast<u32>(__builtin_popcount(a)) + b);
-  t.add({"v_cndmask_b32", cndmask, Class::valu, 1, {Type::f32, Type::f32, Type::b32}, kImplicitVcc, nullptr});
-  t.add({"v_cndmask_b16", cndmask16, Class::valu, 1, {Type::f16, Type::f16, Type::b32}, kStore16, nullptr});
+  t.add({"v_cndmask_b32", cndmask, Class::valu, 1, {Type::f32, Type::f32, Type::mask}, kImplicitVcc, nullptr})
+      .follows(flow::choose);
+  t.add({"v_cndmask_b16", cndmask16, Class::valu, 1, {Type::f16, Type::f16, Type::mask}, kStore16, nullptr})
+      .follows(flow::choose);
 }
 
 void add_arithmetic(Ops& t) {
-  V2F(v_add_u32, valu, U32, U32, U32, kIntClamp, clamp_u32(static_cast<u64>(a) + b, in.clamp));
-  V2F(v_sub_u32, valu, U32, U32, U32, kIntClamp, clamp_u32(static_cast<u64>(a) - b, in.clamp));
-  V2F(v_subrev_u32, valu, U32, U32, U32, kIntClamp, clamp_u32(static_cast<u64>(b) - a, in.clamp));
+  V2F(v_add_u32, valu, U32, U32, U32, kIntClamp, clamp_u32(static_cast<u64>(a) + b, in.clamp))
+      .follows(flow::carry<>);
+  V2F(v_sub_u32, valu, U32, U32, U32, kIntClamp, clamp_u32(static_cast<u64>(a) - b, in.clamp))
+      .follows(flow::carry<>);
+  V2F(v_subrev_u32, valu, U32, U32, U32, kIntClamp, clamp_u32(static_cast<u64>(b) - a, in.clamp))
+      .follows(flow::carry<>);
   V2F(v_add_i32, valu, U32, U32, U32, kIntClamp, clamp_i32(wide(a) + wide(b), in.clamp));
   V2F(v_sub_i32, valu, U32, U32, U32, kIntClamp, clamp_i32(wide(a) - wide(b), in.clamp));
   CARRY(v_add_co_u32, false, a + b)
@@ -173,27 +176,31 @@ void add_arithmetic(Ops& t) {
   CARRY(v_addc_co_u32, true, a + b + c)
   CARRY(v_subb_co_u32, true, a - b - c)
   CARRY(v_subbrev_co_u32, true, b - a - c)
-  V3(v_add3_u32, U32, U32, U32, U32, a + b + c);
-  V3(v_lshl_add_u32, U32, U32, U32, U32, (a << (b & 31)) + c);
-  V3(v_add_lshl_u32, U32, U32, U32, U32, (a + b) << (c & 31));
-  V3(v_xad_u32, U32, U32, U32, U32, (a ^ b) + c);
-  V3(v_lshl_add_u64, U64, U64, U32, U64, (a << (b & 7)) + c);
-  V2(v_mul_lo_u32, U32, U32, U32, a * b);
+  V3(v_add3_u32, U32, U32, U32, U32, a + b + c).follows(flow::carry<>);
+  V3(v_lshl_add_u32, U32, U32, U32, U32, (a << (b & 31)) + c).follows(flow::carry<1>);
+  V3(v_add_lshl_u32, U32, U32, U32, U32, (a + b) << (c & 31)).follows(flow::carry<2>);
+  V3(v_xad_u32, U32, U32, U32, U32, (a ^ b) + c).follows(flow::carry<>);
+  V3(v_lshl_add_u64, U64, U64, U32, U64, (a << (b & 7)) + c).follows(flow::carry<1>);
+  V2(v_mul_lo_u32, U32, U32, U32, a * b).follows(flow::carry<>);
   V2(v_mul_hi_u32, U32, U32, U32, static_cast<u32>(static_cast<u64>(a) * b >> 32));
   V2(v_mul_hi_i32, U32, U32, U32, static_cast<u32>(wide(a) * wide(b) >> 32));
-  V2(v_mul_u32_u24, U32, U32, U32, (a & 0xffffffu) * (b & 0xffffffu));
+  V2(v_mul_u32_u24, U32, U32, U32, (a & 0xffffffu) * (b & 0xffffffu))
+      .follows((flow::carry<flow::kNoShift, 24>));
   V2(v_mul_i32_i24, U32, U32, U32, static_cast<u32>(signed24(a)) * static_cast<u32>(signed24(b)));
   V2(v_mul_hi_u32_u24, U32, U32, U32,
      static_cast<u32>(static_cast<u64>(a & 0xffffffu) * (b & 0xffffffu) >> 32));
   V2(v_mul_hi_i32_i24, U32, U32, U32, static_cast<u32>(static_cast<i64>(signed24(a)) * signed24(b) >> 32));
   V3F(v_mad_u32_u24, valu, U32, U32, U32, U32, kIntClamp,
-      clamp_u32(static_cast<u64>(a & 0xffffffu) * (b & 0xffffffu) + c, in.clamp));
+      clamp_u32(static_cast<u64>(a & 0xffffffu) * (b & 0xffffffu) + c, in.clamp))
+      .follows((flow::carry<flow::kNoShift, 24>));
   V3F(v_mad_i32_i24, valu, U32, U32, U32, U32, kIntClamp,
       clamp_i32(static_cast<i64>(signed24(a)) * signed24(b) + s(c), in.clamp));
   V3(v_mad_u32_u16, U32, U16, U16, U32, a * b + c);
   V3(v_mad_i32_i16, I32, I16, I16, I32, static_cast<i32>(static_cast<u32>(a * b) + static_cast<u32>(c)));
-  t.add({"v_mad_u64_u32", mad64<u32, u64>, Class::valu, 2, {Type::b32, Type::b32, Type::b64}, 0, nullptr});
-  t.add({"v_mad_i64_i32", mad64<i32, i64>, Class::valu, 2, {Type::b32, Type::b32, Type::b64}, 0, nullptr});
+  t.add({"v_mad_u64_u32", mad64<u32, u64>, Class::valu, 2, {Type::b32, Type::b32, Type::b64}, 0, nullptr})
+      .follows(flow::carry<>);
+  t.add({"v_mad_i64_i32", mad64<i32, i64>, Class::valu, 2, {Type::b32, Type::b32, Type::b64}, 0, nullptr})
+      .follows(flow::carry<>);
   V2(v_min_u32, U32, U32, U32, a < b ? a : b);
   V2(v_max_u32, U32, U32, U32, a > b ? a : b);
   V2(v_min_i32, I32, I32, I32, a < b ? a : b);
@@ -220,18 +227,18 @@ void add_short(Ops& t) {
   V3F(v_mad_u16, valu, U16, U16, U16, U16, kIntClamp | kStore16 | kKeepHigh,
       in.clamp && static_cast<u64>(a) * b + c > 0xffffu ? 0xffffu : (a * b + c) & 0xffffu);
   V3F(v_mad_i16, valu, I16, I16, I16, I16, kIntClamp | kStore16 | kKeepHigh, clamp_i16(a * b + c, in.clamp));
-  V2F(v_lshlrev_b16, valu, U16, U16, U16, kStore16, b << (a & 15) & 0xffffu);
-  V2F(v_lshrrev_b16, valu, U16, U16, U16, kStore16, b >> (a & 15));
-  V2F(v_ashrrev_i16, valu, I16, U16, I16, kStore16, b >> (a & 15));
+  V2F(v_lshlrev_b16, valu, U16, U16, U16, kStore16, b << (a & 15) & 0xffffu).follows(flow::moves<0b10>);
+  V2F(v_lshrrev_b16, valu, U16, U16, U16, kStore16, b >> (a & 15)).follows(flow::moves<0b10>);
+  V2F(v_ashrrev_i16, valu, I16, U16, I16, kStore16, b >> (a & 15)).follows(flow::moves<0b10>);
   V2F(v_min_u16, valu, U16, U16, U16, kStore16, a < b ? a : b);
   V2F(v_max_u16, valu, U16, U16, U16, kStore16, a > b ? a : b);
   V2F(v_min_i16, valu, I16, I16, I16, kStore16, a < b ? a : b);
   V2F(v_max_i16, valu, I16, I16, I16, kStore16, a > b ? a : b);
-  V2F(v_and_b16, valu, U16, U16, U16, kStore16, a & b);
-  V2F(v_or_b16, valu, U16, U16, U16, kStore16, a | b);
-  V2F(v_xor_b16, valu, U16, U16, U16, kStore16, a ^ b);
-  V1F(v_not_b16, valu, U16, U16, kStore16, ~a & 0xffffu);
-  V1F(v_mov_b16, valu, H16, H16, kStore16, a);
+  BITS2(v_and_b16, U16, kStore16, a & b);
+  V2F(v_or_b16, valu, U16, U16, U16, kStore16, a | b).follows(flow::moves<0b11>);
+  BITS2(v_xor_b16, U16, kStore16, a ^ b);
+  BITS1(v_not_b16, U16, kStore16, ~a & 0xffffu);
+  V1F(v_mov_b16, valu, H16, H16, kStore16, a).follows(flow::moves<>);
   V3F(v_min3_u16, valu, U16, U16, U16, U16, kStore16 | kKeepHigh, std::min(std::min(a, b), c));
   V3F(v_max3_u16, valu, U16, U16, U16, U16, kStore16 | kKeepHigh, std::max(std::max(a, b), c));
   V3F(v_min3_i16, valu, I16, I16, I16, I16, kStore16 | kKeepHigh, std::min(std::min(a, b), c));

@@ -1,5 +1,5 @@
-// Global, flat, scratch and buffer instructions. A family says how it finds a lane's bytes; loads, stores and
-// atomics are the same for all of them (transfer.hpp).
+// Global, flat, scratch and buffer instructions. A family defines how to find a lane's bytes; loads, stores
+// and atomics are the same for all of them (transfer.hpp).
 #include <string>
 
 #include "ops.hpp"
@@ -17,7 +17,7 @@ struct GlobalPlace {
   Wave& w;
   const Inst& in;
   alignas(64) u64 address[kLanes];
-  static Positions positions(bool has_data) { return {0, 1, has_data ? 2u : 1u}; }
+  static constexpr Positions positions(bool has_data) { return {0, 1, has_data ? 2u : 1u}; }
   GlobalPlace(Wave& wave, const Inst& inst, const Positions& p) : w(wave), in(inst) {
     const Operand& s = in.src[p.scalar];
     i64 offset = in.offset;
@@ -38,7 +38,7 @@ struct GlobalPlace {
 };
 
 struct FlatPlace : GlobalPlace {
-  static Positions positions(bool) { return {0, 1, 5}; }
+  static constexpr Positions positions(bool) { return {0, 1, 5}; }
   using GlobalPlace::GlobalPlace;
   u8* operator()(u32 lane, u32 more, u32 bytes, Mode mode) const {
     u64 a = address[lane] + more;
@@ -52,7 +52,7 @@ struct ScratchPlace {
   Wave& w;
   const Inst& in;
   alignas(64) u32 address[kLanes];
-  static Positions positions(bool has_data) { return {0, 1, has_data ? 2u : 1u}; }
+  static constexpr Positions positions(bool has_data) { return {0, 1, has_data ? 2u : 1u}; }
   ScratchPlace(Wave& wave, const Inst& inst, const Positions& p) : w(wave), in(inst) {
     u32 base = static_cast<u32>(in.offset);
     if (in.src[p.scalar].kind != Kind::none) base += read_s32(w, in.src[p.scalar]);
@@ -73,7 +73,7 @@ struct BufferPlace {
   u64 base;
   u32 records, soffset, stride;
   bool is_scratch;
-  static Positions positions(bool has_data) { return {has_data ? 1u : 0u, 0, has_data ? 2u : 1u}; }
+  static constexpr Positions positions(bool has_data) { return {has_data ? 1u : 0u, 0, has_data ? 2u : 1u}; }
   BufferPlace(Wave& wave, const Inst& inst, const Positions& p) : w(wave), in(inst) {
     const u32* r = w.s + in.src[p.scalar].index;
     base = r[0] | static_cast<u64>(r[1] & 0xffff) << 32;
@@ -97,7 +97,7 @@ struct BufferPlace {
     u64 limit = stride ? static_cast<u64>(records) * stride : records;
     return a + soffset + bytes <= limit;
   }
-  // Where offsets count from, if every lane's bytes are there for sure; else null.
+  // The base of all offsets, if every lane's bytes are certainly in bounds; else null.
   const u8* common(u32 bytes) const {
     const Spread s = spread(w, offset, 0);
     const u64 from = base + soffset;
@@ -109,17 +109,11 @@ struct BufferPlace {
   u8* operator()(u32 lane, u32 more, u32 bytes, Mode mode) const {
     u64 a = static_cast<u64>(offset[lane]) + more;
     if (is_scratch) return scratch({w, in, lane}, a + soffset, bytes, mode);
-    // Range checking is the resource's own, and per dword: a partly covered access takes the slow road in
-    // load/store.
+    // The resource checks its own range per dword: a partly covered access takes the slow path in load/store.
     if (!inside(a, bytes)) return nullptr;
     return global({w, in, lane}, base + soffset + a, bytes, mode);
   }
 };
-
-template <class P>
-Positions positions(bool has_data) {
-  return P::positions(has_data);
-}
 
 // Buffer accesses that the resource covers in part are served dword by dword.
 template <class P, Load kKind, u32 kDwords>
@@ -183,6 +177,15 @@ void atomic(Wave& w, const Inst& in, bool compare, F f) {
   atomic_lanes<T>(w, in, copy, compare ? &copy : nullptr, returns, place, f);
 }
 
+template <class P>
+void atomic_flow(Wave& s, const Inst& in) {
+  constexpr bool kIsBuffer = std::is_same<P, BufferPlace>::value;
+  if (kIsBuffer && in.ndst)
+    flow::address<>(s, in);
+  else
+    flow::address<P::positions(true).data>(s, in);
+}
+
 const char* keep(const std::string& s) {
   static std::deque<std::string> names;
   names.push_back(s);
@@ -191,11 +194,13 @@ const char* keep(const std::string& s) {
 
 template <class P>
 void add_family(Ops& t, const std::string& family, Class cls) {
-  auto add = [&](const char* old_name, const char* new_name, Handler h, u8 dsts) {
+  auto add = [&](const char* old_name, const char* new_name, Handler h, u8 dsts,
+                 Handler flow = flow::address<>) {
     for (const char* n : {old_name, new_name})
       if (n && !t.find(family + "_" + n))
-        t.add({keep(family + "_" + n), h, cls, dsts, {Type::b32}, 0, nullptr});
+        t.add({keep(family + "_" + n), h, cls, dsts, {Type::b32}, 0, nullptr}).follows(flow);
   };
+  constexpr Handler stored = flow::address<P::positions(true).data>, updated = atomic_flow<P>;
   constexpr Load D = Load::dwords;
   add(
       "load_dword", "load_b32",
@@ -219,14 +224,14 @@ void add_family(Ops& t, const std::string& family, Class cls) {
   add("load_ubyte_d16_hi", "load_d16_hi_u8", load<P, Load::d16_hi_u8, 1>, 1);
   add("load_sbyte_d16_hi", "load_d16_hi_i8", load<P, Load::d16_hi_i8, 1>, 1);
   add("load_short_d16_hi", "load_d16_hi_b16", load<P, Load::d16_hi, 1>, 1);
-  add("store_byte", "store_b8", store<P, 1, false>, 0);
-  add("store_short", "store_b16", store<P, 2, false>, 0);
-  add("store_dword", "store_b32", store<P, 4, false>, 0);
-  add("store_dwordx2", "store_b64", store<P, 8, false>, 0);
-  add("store_dwordx3", "store_b96", store<P, 12, false>, 0);
-  add("store_dwordx4", "store_b128", store<P, 16, false>, 0);
-  add("store_byte_d16_hi", "store_d16_hi_b8", store<P, 1, true>, 0);
-  add("store_short_d16_hi", "store_d16_hi_b16", store<P, 2, true>, 0);
+  add("store_byte", "store_b8", store<P, 1, false>, 0, stored);
+  add("store_short", "store_b16", store<P, 2, false>, 0, stored);
+  add("store_dword", "store_b32", store<P, 4, false>, 0, stored);
+  add("store_dwordx2", "store_b64", store<P, 8, false>, 0, stored);
+  add("store_dwordx3", "store_b96", store<P, 12, false>, 0, stored);
+  add("store_dwordx4", "store_b128", store<P, 16, false>, 0, stored);
+  add("store_byte_d16_hi", "store_d16_hi_b8", store<P, 1, true>, 0, stored);
+  add("store_short_d16_hi", "store_d16_hi_b16", store<P, 2, true>, 0, stored);
   if (cls == Class::scratch) return;
 #define ROW(name, T, expr)                                  \
   add(                                                      \
@@ -238,7 +243,7 @@ void add_family(Ops& t, const std::string& family, Class cls) {
           return expr;                                      \
         });                                                 \
       },                                                    \
-      0);
+      0, updated);
   EMU_ATOMICS(ROW)
 #undef ROW
   add(
@@ -246,13 +251,13 @@ void add_family(Ops& t, const std::string& family, Class cls) {
       [](Wave& w, const Inst& in) {
         atomic<P, u32>(w, in, true, [](u32 x, u32 a, u32 b) { return x == b ? a : x; });
       },
-      0);
+      0, updated);
   add(
       "atomic_cmpswap_x2", "atomic_cmpswap_b64",
       [](Wave& w, const Inst& in) {
         atomic<P, u64>(w, in, true, [](u64 x, u64 a, u64 b) { return x == b ? a : x; });
       },
-      0);
+      0, updated);
   const char* renamed[][2] = {
       {"add_u32", "add"},     {"sub_u32", "sub"},     {"min_i32", "smin"},    {"min_u32", "umin"},
       {"max_i32", "smax"},    {"max_u32", "umax"},    {"and_b32", "and"},     {"or_b32", "or"},

@@ -12,11 +12,11 @@ namespace emu {
 struct Launch;
 struct Group;
 
-enum class State : u8 { running, barrier, done };
+enum class State : u8 { running, barrier, global_barrier, done };
 
 struct alignas(64) Wave {
   alignas(64) u32 v[kVgprs][kLanes];
-  alignas(64) u32 em[kLanes];  // EXEC (or what DPP leaves of it), a lane's word all ones or zero
+  alignas(64) u32 em[kLanes];  // EXEC (or the part that DPP leaves), each lane's word all ones or zero
   u32 s[kSgprs];
   u64 exec = 0;  // the same as em, as bits
   u64 all = 0;   // lanes that exist
@@ -34,10 +34,10 @@ struct alignas(64) Wave {
   std::vector<u8> scratch, scratch_undefined;  // [lane][scratch_size]
   u32 scratch_size = 0;
   const Buffer* last_buffer = nullptr;
-  u64 undefined_bytes = 0;  // of the last access: bytes that nothing has written. Whoever reads it clears it.
+  u64 undefined_bytes = 0;   // of the last access: unwritten bytes. The reader clears it.
   u64 stored_undefined = 0;  // of the next store: bytes whose data is undefined
-  Clock clock;               // what orders its accesses and those of other waves
-  u32 origin = 0;            // plus one: the last load of LDS or scratch that nothing has written
+  Clock clock;               // orders its accesses and those of other waves
+  u32 origin = 0;            // plus one: the last load of unwritten LDS or scratch
   std::vector<u32>* record = nullptr;
   // Undefined bits of all registers, as another wave with the same EXEC; and the way back.
   std::unique_ptr<Wave> shadow;
@@ -55,6 +55,9 @@ struct alignas(64) Wave {
     for (u32 i = 0; i < 32; ++i) em[i + 32] = 0u - ((static_cast<u32>(exec >> 32) >> i) & 1u);
   }
 };
+
+// Executes the instruction on a wave, or on its undefined bits if `w` is a shadow.
+inline void operate(Wave& w, const Inst& in) { (w.real ? in.op->flow : in.op->run)(w, in); }
 
 [[noreturn]] void fail(const Wave& w, const Inst& in,
                        const std::string& what);  // names kernel, address, instruction
@@ -83,6 +86,9 @@ inline u64 read_s64(const Wave& w, const Operand& o) {
   if (o.kind == Kind::sgpr && o.index != kNull)
     return w.s[o.index] | static_cast<u64>(w.s[o.index + 1]) << 32;
   return o.kind == Kind::constant ? o.value : read_s32(w, o);
+}
+inline u64 read_scalar(const Wave& w, const Operand& o) {  // as wide as it is
+  return o.kind == Kind::sgpr && o.width == 1 ? read_s32(w, o) : read_s64(w, o);
 }
 inline u64 read_mask(const Wave& w, const Operand& o) {  // a lane mask: one or two SGPRs
   return (w.n == 32 ? read_s32(w, o) : read_s64(w, o)) & w.all;
@@ -122,7 +128,7 @@ inline void commit(Wave& w, const Operand& o, const u32* x, u32 dword = 0) {
     std::memcpy(o.lanes + dword * kLanes, x, w.n * 4);
   }
 }
-// A 16-bit result into the half that the operand names; what happens to the other half differs by arch.
+// A 16-bit result into the half that the operand names; the effect on the other half differs by arch.
 inline void commit16(Wave& w, const Inst& in, const u32* x) {
   const Operand& o = in.dst[0];
   if (o.kind != Kind::vgpr) return commit(w, o, x);
@@ -143,7 +149,7 @@ inline F modify(F x, u8 omod, bool clamp, bool dx10) {
   return x;
 }
 
-// ---- lane types: how a handler's value type is loaded and stored.
+// ---- lane types: how handlers load and store their value types.
 struct U32 {
   using T = u32;
   static constexpr Type type = Type::b32;

@@ -5,17 +5,19 @@
 
 namespace fa {
 
-#if defined(__gfx908__)
-inline constexpr Gfx kCurrentGfx = Gfx::gfx908;
-#elif defined(__gfx942__)
-inline constexpr Gfx kCurrentGfx = Gfx::gfx942;
-#elif defined(__gfx1030__)
-inline constexpr Gfx kCurrentGfx = Gfx::gfx1030;
-#elif defined(__gfx1100__)
-inline constexpr Gfx kCurrentGfx = Gfx::gfx1100;
-#else
-#error \
-    "flash-attn-rocm has no kernels for this arch; arch/gfx.hpp, arch/traits.hpp and arch/current.hpp list those it has"
-#endif
+struct CurrentGfx {
+  bool known;
+  Gfx arch;
+};
+
+constexpr CurrentGfx current_gfx() {
+  Gfx arch{};
+  const bool known = parse_gfx(__amdgcn_processor__, &arch);
+  return {known, arch};
+}
+static_assert(current_gfx().known,
+              "flash-attn-rocm has no kernels for this arch; arch/archs.inc lists those it has");
+
+inline constexpr Gfx kCurrentGfx = current_gfx().arch;
 
 }  // namespace fa

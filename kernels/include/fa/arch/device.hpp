@@ -18,15 +18,14 @@ typedef float f32x16 __attribute__((ext_vector_type(16)));
 
 using LdsBytes = __attribute__((address_space(3))) char*;
 
-// A value that is the same in all lanes, moved to where the compiler knows it.
+// A value that is the same in all lanes, moved to a scalar register, where the compiler knows that.
 FA_DEVICE int uniform(int value) { return __builtin_amdgcn_readfirstlane(value); }
 FA_DEVICE float uniform(float value) {
   return __builtin_bit_cast(float, uniform(__builtin_bit_cast(int, value)));
 }
 
-// A value whose users stay where they are: what follows from it is not computed before the loop and kept in
-// registers through it.  `here` is for values that differ between lanes, `here_uniform` for those that do
-// not.
+// Hides a value from the optimiser, so that what is computed from it is not hoisted out of a loop and kept in
+// registers.  `here` is for values that differ between lanes, `here_uniform` for those that do not.
 template <class T>
 FA_DEVICE T here(T value) {
   asm volatile("" : "+v"(value));
@@ -37,7 +36,7 @@ FA_DEVICE int here_uniform(int value) {
   return value;
 }
 
-// Registers with whatever they hold: a value that is not read, and that no copies are made for.
+// An undefined value: registers with whatever they hold, at the cost of no instruction.
 template <class T>
 FA_DEVICE T anything() {
   T value;
@@ -45,8 +44,8 @@ FA_DEVICE T anything() {
   return value;
 }
 
-// Of a value that is the same in all lanes; in scalar registers, which have no fp32 arithmetic everywhere.
-// Opaque, because the compiler would make a comparison of numbers of it.
+// For a value that is the same in all lanes: an integer comparison in scalar registers, which have no fp32
+// arithmetic on most archs.  Opaque, or the compiler turns it back into a comparison of floats.
 FA_DEVICE bool is_zero(float value) { return here_uniform(__builtin_bit_cast(int, value)) << 1 == 0; }
 
 // Orders the LDS accesses of all waves of the workgroup; leaves global loads in flight.
@@ -83,7 +82,7 @@ FA_DEVICE float lane_xor(float value, int lane) {
   }
 }
 
-// Combines the values of all lanes whose numbers differ in bits of kPeers only; each of them gets it.
+// Combines the values of the lanes whose numbers differ only in bits of kPeers; each of them gets the result.
 template <int kPeers, class Combine>
 FA_DEVICE float across_lanes(float value, int lane, Combine combine) {
   if constexpr (kPeers == 0) {

@@ -1,4 +1,4 @@
-// What each gfx arch can do.  The one table; kernels ask it for a capability, never for an arch.
+// What each gfx arch can do: the fields of archs.inc.  Kernels ask for a capability, never for an arch.
 // Host and device.
 #pragma once
 
@@ -8,6 +8,11 @@
 
 namespace fa {
 
+enum class Family {
+  cdna,  // gfx9's encoding, waves of 64 lanes, workgroups on one compute unit
+  rdna,  // the encoding of gfx10 and later, waves of 32 lanes, workgroups on two compute units
+};
+
 enum class MatrixUnit {
   mfma,  // CDNA: matrix instructions over 64 lanes
   wmma,  // RDNA3: matrix instructions over 32 lanes
@@ -15,25 +20,47 @@ enum class MatrixUnit {
 };
 
 struct ArchTraits {
-  int wave;       // lanes of a wave
-  int lds_bytes;  // most LDS that one workgroup may have
-  int simds;      // SIMDs of a compute unit
-  int vgprs;      // most vector registers of a wave (with AccVGPRs where they are separate)
+  int elf_machine;          // EF_AMDGPU_MACH: the low byte of e_flags in a code object's ELF header
+  const char* device_name;  // what AMD's runtime calls such a GPU, with its feature flags
+  int compute_units;        // of the largest GPU
+
+  // What instructions there are.
+  Family family;
   MatrixUnit unit;
   int bf16_k;  // contraction length of the 32x32 bf16 matrix instruction; 0 where there is none
   bool separate_accumulators;  // matrix results live in registers of their own (AccVGPRs) only
   bool packed_fp32;            // fp32 multiply, add and fma of two neighbours at once
   uint32_t buffer_word3;  // format word of a raw buffer resource: 32-bit elements, offsets checked as bytes
+
+  // What runs a workgroup.  Granules are the steps in which something is handed out.
+  int wave;              // lanes of a wave
+  int simds;             // of a compute unit
+  int cus_of_workgroup;  // compute units that share a workgroup's waves: 1, or 2 of a workgroup processor
+  int waves_per_simd;    // that a SIMD holds at most
+  int vgprs;             // of a SIMD, a lane (where AccVGPRs are separate, without them)
+  int vgpr_granule;
+  int vgpr_encoding_granule;  // in which a kernel's descriptor counts
+  int sgprs;                  // of a SIMD; 0: every wave has all it can name
+  int sgpr_granule;
+  int lds_bytes;  // of a compute unit, and the most that one workgroup may have
+  int lds_granule;
+
+  // How a launch sets up registers.
+  bool architected_flat_scratch;  // the address of private memory is no kernel argument
+  bool packed_work_item_ids;      // x, y and z share v0
 };
 
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wc++20-designator"
 constexpr ArchTraits traits(Gfx arch) {
   switch (arch) {
-    case Gfx::gfx908: return {64, 65536, 4, 512, MatrixUnit::mfma, 4, true, false, 0x00027000};
-    case Gfx::gfx942: return {64, 65536, 4, 512, MatrixUnit::mfma, 8, false, true, 0x00027000};
-    case Gfx::gfx1030: return {32, 65536, 2, 256, MatrixUnit::dot2, 0, false, false, 0x31014000};
-    case Gfx::gfx1100: return {32, 65536, 2, 256, MatrixUnit::wmma, 0, false, false, 0x31004000};
+#define FA_ARCH(arch, ...) \
+  case Gfx::arch: return {__VA_ARGS__};
+#include "fa/arch/archs.inc"
+#undef FA_ARCH
   }
   return {};
 }
+#pragma clang diagnostic pop
 
 }  // namespace fa

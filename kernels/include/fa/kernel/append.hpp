@@ -123,8 +123,8 @@ struct Append {
   FA_DEVICE static void store(uint16_t* to, Chunk chunk) { *reinterpret_cast<Chunk*>(to) = chunk; }
 };
 
-// The arguments where the hardware has put them.  The two forms must not take them for the same: what either
-// needs would be loaded before both, more than there are scalar registers.
+// The kernel's arguments, behind a pointer that the compiler cannot recognise.  Otherwise it loads what both
+// forms need before either, which takes more scalar registers than there are.
 FA_DEVICE const AppendParams& append_arguments() {
   auto arguments =
       (__attribute__((address_space(4))) const AppendParams*)__builtin_amdgcn_kernarg_segment_ptr();

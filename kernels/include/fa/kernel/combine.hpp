@@ -1,4 +1,5 @@
-// Joins what the parts of the keys gave: one workgroup per row, a group of threads per part in turn.
+// Joins the results of the parts of the keys: one workgroup per row, in which groups of threads take parts in
+// turn.
 //
 //   lse = log(sum of exp(lse of a part)),  out = sum of exp(lse of a part - lse) * out of the part
 #pragma once
@@ -47,9 +48,9 @@ struct Combine {
 
   FA_DEVICE void join(LdsFloats lds) const {
     const float highest = highest_lse();
-    // All parts are -inf, and exp(-inf - -inf) would be NaN.
-    const float reference = highest == kNone ? 0 : highest;
-    const float sum = sum_of_parts(reference);
+    // Where all parts are -inf, exp(-inf - -inf) would be NaN.
+    const float shift = highest == kNone ? 0 : highest;
+    const float sum = sum_of_parts(shift);
     const int columns = params.head_dim / kWidth, groups = kCombineThreads / columns;
     const int group = thread / columns, column = thread - group * columns;
     f32x4 o = {};
@@ -57,7 +58,7 @@ struct Combine {
       const float lse = lse_of(part);
       if (lse == kNone) continue;  // nothing was written there
       const float* from = params.partial_out + (part * params.partial_split + lse_at) * params.head_dim;
-      o += *reinterpret_cast<const f32x4*>(from + column * kWidth) * exp(lse - reference);
+      o += *reinterpret_cast<const f32x4*>(from + column * kWidth) * exp(lse - shift);
     }
     lds[thread] = o;
     workgroup_barrier();
@@ -65,13 +66,13 @@ struct Combine {
     for (int other = 1; other < groups; ++other) o += lds[other * columns + column];
     store(o * (sum == 0 ? 0 : __builtin_amdgcn_rcpf(sum)), column);
     if (column == 0) {
-      params.lse[lse_at] = sum > 0 ? reference + __builtin_amdgcn_logf(sum) * kLn2 : __builtin_inff();
+      params.lse[lse_at] = sum > 0 ? shift + __builtin_amdgcn_logf(sum) * kLn2 : __builtin_inff();
     }
   }
 
   FA_DEVICE static float exp(float x) { return __builtin_amdgcn_exp2f(x * kLog2e); }
 
-  // Every wave goes through all parts: waves have nothing to tell each other.
+  // Every wave reads all parts, so that waves exchange nothing.
   FA_DEVICE float highest_lse() const {
     float highest = kNone;
     const int lane = thread % kWave;
@@ -81,10 +82,10 @@ struct Combine {
     return across_lanes<kWave - 1>(highest, lane, [](float a, float b) { return __builtin_fmaxf(a, b); });
   }
 
-  FA_DEVICE float sum_of_parts(float reference) const {
+  FA_DEVICE float sum_of_parts(float shift) const {
     float sum = 0;
     const int lane = thread % kWave;
-    for (int part = lane; part < params.splits; part += kWave) sum += exp(lse_of(part) - reference);
+    for (int part = lane; part < params.splits; part += kWave) sum += exp(lse_of(part) - shift);
     return across_lanes<kWave - 1>(sum, lane, [](float a, float b) { return a + b; });
   }
 

@@ -4,12 +4,10 @@
 
 #include "fa/arch/dtype.hpp"
 #include "fa/arch/traits.hpp"
+#include "fa/kernel/params.hpp"
 #include "fa/mma/layout.hpp"
 
 namespace fa {
-
-// Head dims that the forward kernel is written for; instances/generate.py reads them here.
-inline constexpr int kFwdHeadDims[] = {32, 64, 96, 128, 192, 256};
 
 // What the columns of a workgroup are: queries of one head, or, for decode, queries of all heads of q that
 // share a head of k and v.  Packed row r is head r % group of query r / group.
@@ -17,81 +15,156 @@ enum class Rows { queries, packed };
 
 constexpr int larger(int a, int b) { return a > b ? a : b; }
 
+// Head dims that the forward kernel can be instantiated for.  Which of them there are kernels for is decided
+// in instances/table.toml alone.
 constexpr bool is_fwd_head_dim(int head_dim) {
-  for (const int known : kFwdHeadDims) {
-    if (head_dim == known) return true;
-  }
-  return false;
+  return head_dim > 0 && head_dim <= kMaxHeadDim && head_dim % (head_dim > 128 ? 64 : 32) == 0;
 }
+
+// When K and V move into LDS while tiles are computed (kernel/schedule.hpp).
+enum class Schedule {
+  two_stages,  // the next K and V are loaded during a tile, into registers of their own
+  one_stage,   // K and V share registers: fewer, and less time to hide latency
+  pipelined,   // as two_stages; K is replaced right after the first product, V during it
+};
 
 // Tuning of the forward kernel.  Changes speed, registers and LDS, never results.
 struct FwdConfig {
-  int waves;           // waves of a workgroup; each has one step's columns of queries
-  int keys;            // keys of a K/V tile
-  int waves_per_simd;  // what the compiler must leave registers for
-  int query_steps;     // steps of Q that are held in registers; the others are in LDS
-  bool one_stage;      // K and V on their way to LDS share registers: fewer, and less time to hide latency
-  int ahead;           // matrix steps whose operands the compiler may load at once; 0: as many as it likes
-  // Fewer instructions outside of the products, for LDS (padded tiles) and registers (values kept twice).
-  bool lean = false;
-  // Matrix steps that operands are read before they are needed, while K is replaced as soon as the first
-  // product is done with it and V during that product; 0: as the compiler likes, and both at once.
-  int early = 0;
+  int waves;            // waves of a workgroup; each has one step's columns of queries
+  int keys;             // keys of a K/V tile
+  int waves_per_simd;   // what the compiler must leave registers for
+  int query_steps = 0;  // steps of Q held in registers; the others are in LDS
+  Schedule schedule = Schedule::two_stages;
+  int steps_at_once = 0;  // matrix steps whose operands the compiler may load at once; 0: no limit
+  int prefetch = 0;       // matrix steps that operands are read ahead of their use; 0: as the compiler likes
+
+  // Each saves instructions outside of the products, for LDS or registers.
+  bool padded_tiles = false;  // LDS rows are padded, not permuted: one address for all of a lane's units
+  bool dual_issue = false;    // softmax keeps values twice, so that instructions can be issued in pairs
+  bool scalar_scale = false;  // sign and zero of softmax_scale are tested in scalar registers
+  bool identity_shortcuts = false;  // without GQA no division, without cache_batch_idx no lookup
+  bool buffer_stores = false;       // out and lse are stored through buffer resources, by 32-bit offsets
 };
+
+// `config` with all of these, if `yes`: head dims up to 128 on RDNA that have LDS and registers to spare.
+constexpr FwdConfig with_savings(FwdConfig config, bool yes) {
+  config.padded_tiles = config.dual_issue = config.scalar_scale = yes;
+  config.identity_shortcuts = config.buffer_stores = yes;
+  return config;
+}
+
+constexpr FwdConfig fwd_config_mfma(ArchTraits traits, int head_dim, bool featured) {
+  const bool separate = traits.separate_accumulators;
+  const int keys = separate ? 32 : 64;
+  const int steps = head_dim / Layout<MatrixUnit::mfma>::kK;
+  const Schedule schedule = featured ? Schedule::one_stage : Schedule::two_stages;
+  if (head_dim <= 128) {
+    return {.waves = 4,
+            .keys = keys,
+            .waves_per_simd = head_dim <= 64 ? 3 : 2,
+            .query_steps = steps,
+            .schedule = schedule};
+  }
+  if (separate && head_dim > 192) {
+    return {
+        .waves = 4, .keys = 32, .waves_per_simd = 1, .query_steps = steps, .schedule = Schedule::one_stage};
+  }
+  return {.waves = 8,
+          .keys = 32,
+          .waves_per_simd = 2,
+          .query_steps = head_dim > 192 ? 12 : 8,
+          .schedule = Schedule::one_stage};
+}
+
+constexpr FwdConfig fwd_config_wmma(int head_dim, bool featured) {
+  const int steps = head_dim / Layout<MatrixUnit::wmma>::kK;
+  if (head_dim > 192) {
+    return {.waves = 8, .keys = 16, .waves_per_simd = 1, .query_steps = 5, .schedule = Schedule::one_stage};
+  }
+  if (head_dim > 128) {
+    return {.waves = 8, .keys = 16, .waves_per_simd = 1, .query_steps = featured ? 4 : 6, .steps_at_once = 4};
+  }
+  const bool saves = head_dim != 96;  // it would cost the loop of 96 a wave
+  if (featured) {
+    const int keys = head_dim > 64 ? 16 : head_dim > 32 ? 32 : 64;
+    return with_savings({.waves = 8,
+                         .keys = keys,
+                         .waves_per_simd = 6,
+                         .query_steps = steps,
+                         .schedule = Schedule::one_stage},
+                        saves);
+  }
+  if (!saves) return {.waves = 8, .keys = 32, .waves_per_simd = 6, .query_steps = steps};
+  return with_savings({.waves = 8,
+                       .keys = head_dim > 32 ? 32 : 64,
+                       .waves_per_simd = head_dim == 64 ? 10 : 6,
+                       .query_steps = steps,
+                       .schedule = Schedule::pipelined,
+                       .prefetch = 1},
+                      true);
+}
+
+constexpr FwdConfig fwd_config_dot2(DType dtype, int head_dim, bool featured) {
+  if (head_dim > 192) {
+    return {.waves = 4, .keys = 16, .waves_per_simd = 1, .schedule = Schedule::one_stage, .steps_at_once = 1};
+  }
+  if (head_dim > 128) {
+    return {.waves = 8, .keys = 16, .waves_per_simd = 1, .schedule = Schedule::one_stage};
+  }
+  // Head dim 32 would lose a wave, and bf16 of 128 would spill.
+  const bool saves = head_dim > 32 && (head_dim < 128 || dtype == DType::fp16);
+  return with_savings({.waves = 8,
+                       .keys = head_dim > 64 ? 32 : 64,
+                       .waves_per_simd = 4,
+                       .schedule = featured ? Schedule::one_stage : Schedule::two_stages},
+                      saves);
+}
 
 // `featured`: of the loop that has all features; waves and their queries are those of the plain one.
 constexpr FwdConfig fwd_config(Gfx arch, DType dtype, int head_dim, bool featured = false) {
-  const bool large = head_dim > 128;
   switch (traits(arch).unit) {
-    case MatrixUnit::mfma: {
-      const int steps = head_dim / Layout<MatrixUnit::mfma>::kK;
-      const bool separate = traits(arch).separate_accumulators;
-      if (head_dim <= 64) return {4, separate ? 32 : 64, 3, steps, featured, 0};
-      if (!large) return {4, separate ? 32 : 64, 2, steps, featured, 0};
-      if (separate && head_dim > 192) return {4, 32, 1, steps, true, 0};
-      return {8, 32, 2, head_dim > 192 ? 12 : 8, true, 0};
-    }
-    case MatrixUnit::wmma: {
-      const int steps = head_dim / Layout<MatrixUnit::wmma>::kK;
-      const bool lean = head_dim != 96;  // whose loop it would cost a wave
-      if (featured && head_dim > 32 && !large) return {8, head_dim > 64 ? 16 : 32, 6, steps, true, 0, lean};
-      if (head_dim == 64) return {8, 32, 10, steps, false, 0, true, 1};
-      if (!large) return {8, head_dim > 64 ? 32 : 64, 6, steps, featured, 0, lean, lean && !featured ? 1 : 0};
-      if (head_dim <= 192) return {8, 16, 1, featured ? 4 : 6, false, 4};
-      return {8, 16, 1, 5, true, 0};
-    }
-    case MatrixUnit::dot2: {
-      // Head dim 32 would lose a wave, bf16 of 128 spill.
-      const bool lean = head_dim > 32 && (head_dim < 128 || dtype == DType::fp16);
-      if (!large) return {8, head_dim > 64 ? 32 : 64, 4, 0, featured, 0, lean};
-      return {head_dim > 192 ? 4 : 8, 16, 1, 0, true, head_dim > 192 ? 1 : 0};
-    }
+    case MatrixUnit::mfma: return fwd_config_mfma(traits(arch), head_dim, featured);
+    case MatrixUnit::wmma: return fwd_config_wmma(head_dim, featured);
+    case MatrixUnit::dot2: return fwd_config_dot2(dtype, head_dim, featured);
   }
   return {};
 }
 
 // Tuning of the decode kernel, whose workgroup has one step's columns of rows: each wave computes all scores
-// of a tile, and its own part of head_dim of the output.  Few waves repeat less, many hold less and hide
-// more.
+// of a tile, and its own part of head_dim of the output.  Few waves repeat less work; many hold less each and
+// hide more latency.
 constexpr FwdConfig decode_config(Gfx arch, DType dtype, int head_dim, bool featured = false) {
-  const int keys = head_dim <= 64 ? 64 : 32;
-  const bool large = head_dim > 128;
+  const Schedule schedule = featured ? Schedule::one_stage : Schedule::two_stages;
   switch (traits(arch).unit) {
     case MatrixUnit::mfma: {
-      const int steps = head_dim / Layout<MatrixUnit::mfma>::kK;
-      if (head_dim == 256) return {4, keys, traits(arch).separate_accumulators ? 1 : 2, steps, featured, 0};
       const bool slow = traits(arch).bf16_k == 4 && head_dim == 128;
-      return {slow ? 2 : head_dim / 32, keys, 2, steps, featured, 0};
+      const bool whole = head_dim == 256 && traits(arch).separate_accumulators;
+      return {.waves = slow              ? 2
+                       : head_dim == 256 ? 4
+                                         : head_dim / 32,
+              .keys = head_dim <= 64 ? 64 : 32,
+              .waves_per_simd = whole ? 1 : 2,
+              .query_steps = head_dim / Layout<MatrixUnit::mfma>::kK,
+              .schedule = schedule};
     }
     case MatrixUnit::wmma: {
+      const bool large = head_dim > 128;
       const int steps = head_dim / Layout<MatrixUnit::wmma>::kK;
-      if (large) return {head_dim / 32, 16, 4, steps / 2, featured, 4};
-      return {head_dim / 32, 32, 4, steps, featured, head_dim > 96 ? 4 : 0};
+      return {.waves = head_dim / 32,
+              .keys = large ? 16 : 32,
+              .waves_per_simd = 4,
+              .query_steps = large ? steps / 2 : steps,
+              .schedule = schedule,
+              .steps_at_once = head_dim > 96 ? 4 : 0};
     }
     case MatrixUnit::dot2: {
-      // Unpacked bf16 scores take as long as memory does where four waves repeat them.
+      // Scores of unpacked bf16 take as long as memory does where four waves repeat them.
       const bool halved = dtype == DType::bf16 && head_dim >= 128;
-      return {head_dim / (halved ? 64 : 32), 32, halved ? 2 : 4, 0, featured, 4};
+      return {.waves = head_dim / (halved ? 64 : 32),
+              .keys = 32,
+              .waves_per_simd = halved ? 2 : 4,
+              .schedule = schedule,
+              .steps_at_once = 4};
     }
   }
   return {};
@@ -106,35 +179,29 @@ struct FwdTile {
   int threads;
 };
 
-constexpr FwdTile fwd_tile(Gfx arch, DType dtype, int head_dim) {
-  const int waves = fwd_config(arch, dtype, head_dim).waves;
-  switch (traits(arch).unit) {
-    case MatrixUnit::mfma:
-      return {waves * Layout<MatrixUnit::mfma>::kN, waves * Layout<MatrixUnit::mfma>::kWave};
-    case MatrixUnit::wmma:
-      return {waves * Layout<MatrixUnit::wmma>::kN, waves * Layout<MatrixUnit::wmma>::kWave};
-    case MatrixUnit::dot2:
-      return {waves * Layout<MatrixUnit::dot2>::kN, waves * Layout<MatrixUnit::dot2>::kWave};
+constexpr int step_columns(MatrixUnit unit) {
+  switch (unit) {
+    case MatrixUnit::mfma: return Layout<MatrixUnit::mfma>::kN;
+    case MatrixUnit::wmma: return Layout<MatrixUnit::wmma>::kN;
+    case MatrixUnit::dot2: return Layout<MatrixUnit::dot2>::kN;
   }
-  return {};
+  return 0;
 }
 
-// The plain kernel, fa_reference_*: a wave computes a row.
-inline constexpr int kReferenceHeadDim = 256;
+constexpr FwdTile fwd_tile(Gfx arch, DType dtype, int head_dim) {
+  const int waves = fwd_config(arch, dtype, head_dim).waves;
+  return {waves * step_columns(traits(arch).unit), waves * traits(arch).wave};
+}
 
+constexpr FwdTile decode_tile(Gfx arch, DType dtype, int head_dim) {
+  const int waves = decode_config(arch, dtype, head_dim).waves;
+  return {step_columns(traits(arch).unit), waves * traits(arch).wave};
+}
+
+// The reference kernel, fa_reference_*: a wave computes a row.
 constexpr FwdTile reference_tile(Gfx arch) { return {1, traits(arch).wave}; }
 
 // Workgroups that go through a sequence's rows: enough for every device, and few enough for a grid.
 constexpr int reference_blocks(int seqlen_q) { return seqlen_q < 1 << 20 ? seqlen_q : 1 << 20; }
-
-constexpr FwdTile decode_tile(Gfx arch, DType dtype, int head_dim) {
-  const int waves = decode_config(arch, dtype, head_dim).waves;
-  switch (traits(arch).unit) {
-    case MatrixUnit::mfma: return {Layout<MatrixUnit::mfma>::kN, waves * Layout<MatrixUnit::mfma>::kWave};
-    case MatrixUnit::wmma: return {Layout<MatrixUnit::wmma>::kN, waves * Layout<MatrixUnit::wmma>::kWave};
-    case MatrixUnit::dot2: return {Layout<MatrixUnit::dot2>::kN, waves * Layout<MatrixUnit::dot2>::kWave};
-  }
-  return {};
-}
 
 }  // namespace fa

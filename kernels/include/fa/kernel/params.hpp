@@ -78,7 +78,7 @@ struct FwdParams {
   float dropout_scale;     // 1 / (1 - dropout_p), of the probabilities that are kept
 };
 
-// Of the heads' rows that fa_append_* moves: from q to its rotated copy, from k and v to the caches.
+// What fa_append_* moves: rows of q to their rotated copy, rows of k and v into the caches.
 struct AppendTensor {
   const void* from;
   void* to;
@@ -88,7 +88,7 @@ struct AppendTensor {
 
 // Writing new keys and values into a cache, in place, the only argument of every fa_append_* kernel.
 //
-//   q     (batch, rows_q, nheads, head_dim) to the like; null pointers where q is not rotated
+//   q     (batch, rows_q, nheads, head_dim) to the same shape; null pointers where q is not rotated
 //   k, v  (batch, rows_new, nheads_k, head_dim) to dense (batch_cache, capacity, nheads_k, head_dim)
 //         caches, or pages (batch_cache, page, nheads_k, head_dim); capacity is then table pages * page
 //
@@ -137,10 +137,10 @@ constexpr int32_t append_units(int32_t head_dim, int32_t width) {
   return (head_dim + 2 * width - 1) / (2 * width);
 }
 
-// Plain forward attention, the only argument of every fa_reference_* kernel.  Head dims from 1 to 256;
-// pointers and strides are multiples of one element, the last dimension has stride 1, and there is no bound
-// on row strides.  Keys are not cut into parts.  Grid: x = blocks, which go through the rows, y = nheads, z =
-// batch; block x = threads (reference_tile in kernel/config.hpp).
+// Forward attention, the only argument of every fa_reference_* kernel.  Head dims from 1 to
+// kMaxHeadDim; pointers and strides are multiples of one element, the last dimension has stride 1, and there
+// is no bound on row strides.  Keys are not cut into parts.  Grid: x = blocks, which go through the rows, y =
+// nheads, z = batch; block x = threads (reference_tile in kernel/config.hpp).
 struct ReferenceParams {
   FwdParams fwd;
   int32_t head_dim;
@@ -169,6 +169,19 @@ constexpr bool featured(const FwdParams& p) {
 }
 
 inline constexpr int32_t kNoWindow = -1;
+
+// The largest head dim of any kernel.
+inline constexpr int32_t kMaxHeadDim = 256;
+
+// Parts that the keys of a sequence may be cut into: 32768 keys of one head, in the shortest parts of an
+// automatic choice, fill the largest device.
+inline constexpr int64_t kMaxSplits = 512;
+
+// Pointers and strides of the kernels for one head dim are multiples of this many elements.
+inline constexpr int64_t kAlignedElements = 8;
+
+// Rows of a page of a paged cache are a multiple of this.
+inline constexpr int64_t kPageMultiple = 16;
 
 // A tile's rows are addressed with 32 bits from the tile's first: 64 rows of 2-byte elements.
 inline constexpr int64_t kMaxRowStride = int64_t{1} << 24;

@@ -1,11 +1,11 @@
-// Plain forward attention, for what no other kernel takes: a wave computes one query of one head in three
-// passes over the keys that it sees.
+// The reference kernel: slow forward attention, for what no other kernel takes.  A wave computes one query of
+// one head in three passes over the keys that it sees.
 //
 //   1. maximum of the scores          lanes are keys
 //   2. sum of their exponentials      lanes are keys
 //   3. weighted sum of the values     lanes are elements of the head dim
 //
-// Scores are computed anew in each pass, and everything is fp32.  Any head dim up to kReferenceHeadDim, any
+// Scores are computed anew in each pass, and everything is fp32.  Any head dim up to kMaxHeadDim, any
 // strides, rows aligned to elements only; all offsets have 64 bits.
 #pragma once
 
@@ -21,7 +21,7 @@
 
 namespace fa {
 
-// A sum that keeps what rounding takes from it (Kahan).
+// A sum that keeps what rounding loses (Kahan).
 struct ExactSum {
   float value = 0, rest = 0;
 
@@ -34,14 +34,14 @@ struct ExactSum {
   }
 };
 
-// The arguments where the hardware has put them.
+// The kernel's arguments in the constant address space.
 using ReferenceArguments = __attribute__((address_space(4))) const ReferenceParams*;
 
 template <Gfx kGfx, DType kDType>
 struct Reference {
   static constexpr int kWave = traits(kGfx).wave;
-  static constexpr int kElements = kReferenceHeadDim / kWave;  // of the head dim, those of a lane
-  static constexpr int kLdsFloats = kReferenceHeadDim + kWave;
+  static constexpr int kElements = kMaxHeadDim / kWave;  // of the head dim, those of a lane
+  static constexpr int kLdsFloats = kMaxHeadDim + kWave;
   static constexpr float kLog2e = 1.44269504088896341f, kLn2 = 0.693147180559945309f;
 
   using Lds = __attribute__((address_space(3))) float*;
@@ -76,14 +76,14 @@ struct Reference {
         visible{sequence.seqlen_q, sequence.seqlen_k, params.window_left, params.window_right},
         lds(lds),
         q(lds),
-        weights(lds + kReferenceHeadDim) {}
+        weights(lds + kMaxHeadDim) {}
 
   FA_DEVICE static const FwdParams& fwd_of(ReferenceArguments arguments) {
     return ((const ReferenceParams*)arguments)->fwd;
   }
 
-  // The same, with arguments that the compiler takes for others: what all passes need of them together is
-  // more than there are scalar registers.
+  // The same with its arguments behind a pointer that the compiler cannot recognise: all passes together need
+  // more of them than there are scalar registers.
   FA_DEVICE Reference again() const {
     ReferenceArguments same = arguments;
     asm volatile("" : "+s"(same));
@@ -111,7 +111,7 @@ struct Reference {
     for (int key = visible.begin(row) + lane; key < visible.end(row); key += kWave)
       highest = __builtin_fmaxf(highest, score(key));
     highest = over_lanes(highest, [](float a, float b) { return __builtin_fmaxf(a, b); });
-    // All are -inf: their exponentials are to be 0 and not NaN.
+    // Where all are -inf, their exponentials must be 0 and not NaN.
     return highest == -__builtin_inff() ? 0 : highest;
   }
 
@@ -142,7 +142,7 @@ struct Reference {
     }
   }
 
-  // Adds the values of kWave keys from `begin` on, each times its weight.
+  // Adds the values of kWave keys from `begin` on, each multiplied by its weight.
   FA_DEVICE void add_values(ExactSum* total, float highest, int begin) const {
     const int left = visible.end(row) - begin, count = left < kWave ? left : kWave;
     wave_barrier();  // the weights before these have been read

@@ -12,7 +12,7 @@ struct Sequence {
 
 constexpr int cut(int value, int low, int high) { return value < low ? low : value > high ? high : value; }
 
-// A sequence with its queries, and no keys yet; of FwdParams or CombineParams.
+// The queries of a sequence, without its keys; Params is FwdParams or CombineParams.
 template <class Params>
 constexpr Sequence queries(const Params& p, int batch) {
   Sequence s{0, p.seqlen_q, 0, 0};
@@ -24,7 +24,7 @@ constexpr Sequence queries(const Params& p, int batch) {
   return s;
 }
 
-// Values in device memory are not trusted: what leads out of the tensors is cut off.
+// Values in device memory are not trusted: they are clamped to what the tensors hold.
 constexpr Sequence sequence(const FwdParams& p, int batch) {
   Sequence s = queries(p, batch);
   s.seqlen_k = p.seqlen_k;
@@ -49,7 +49,7 @@ constexpr Sequence sequence(const FwdParams& p, int batch) {
 
 constexpr int blocks_of_rows(int rows, int block) { return rows / block + (rows % block != 0); }
 
-// Part number `part` of [begin, end) cut into `parts` as equal as they can be; none where there are fewer.
+// Part number `part` of [begin, end) cut into `parts` nearly equal ones; empty where there are too few.
 struct Part {
   int begin, end;
 };

@@ -1,5 +1,6 @@
-// The matrix unit of an arch that has none: each lane multiplies its own row and columns.  fp16 takes
-// v_dot2_f32_f16; bf16 has no dot instruction here, so its two halves become fp32 (exactly) and FMAs.
+// Matrix steps on an arch without a matrix unit: each lane multiplies its own row and columns.  fp16 uses
+// v_dot2_f32_f16; bf16 has no dot instruction here, so a pair is unpacked to fp32 (exactly) and takes two
+// FMAs.
 #pragma once
 
 #include "fa/mma/unit.hpp"
@@ -26,8 +27,8 @@ struct Unit<MatrixUnit::dot2, kGfx, kDType> : Layout<MatrixUnit::dot2> {
     }
   }
 
-  // Where c comes from several products' common beginning.  For v_dot2c, which adds to its own register, the
-  // compiler would copy it there; here the first product is v_dot2, which need not.
+  // For a c that several products start from.  v_dot2c adds to its own register, so the compiler would copy c
+  // into it first; v_dot2 needs no copy.
   FA_DEVICE static void multiply_first(C& c, A a, const B& b) {
 #pragma unroll
     for (int column = 0; column < kColumns; ++column)

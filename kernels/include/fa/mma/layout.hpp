@@ -26,7 +26,7 @@ struct Layout<MatrixUnit::mfma> {
   static constexpr int kWave = 64, kM = 32, kN = 32, kK = 16;
   static constexpr int kRun = 8, kColumns = 1, kRows = 16, kPeers = 32;
   static constexpr bool kResultIsOperand = true;  // each lane's C already is the B that it needs next
-  static constexpr bool kStoresHalves = false;    // the compiler stores either half of a register as it is
+  static constexpr bool kStoresHalves = false;    // whether either half of a register can be stored
 
   static constexpr int a_row(int lane) { return lane % 32; }
   static constexpr int run_begin(int lane) { return lane / 32 * 8; }

@@ -33,25 +33,25 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
     }
   }
 
-  // Two positive fp32 to two elements, to nearest; their NaNs need not survive.
+  // Rounds two positive fp32 to nearest; NaNs need not survive.
   FA_DEVICE static uint32_t pack_positive(float low, float high) {
     if constexpr (kDType == DType::fp16) {
-      // A factor that the compiler does not know makes it multiply and round into one half of a register:
+      // Multiplying by a factor that the compiler does not know makes it round into one half of a register:
       // two instructions, and none to join the halves.
       float one = 1;
       asm("" : "+s"(one));
       return pack<kDType>(low * one, high * one);
     } else {
-      // Half a unit is added to both at once: of positive numbers no carry reaches the upper one.
+      // Adds half a unit to both at once: with positive numbers no carry reaches the upper one.
       const uint64_t rounded = __builtin_bit_cast(uint64_t, f32x2{low, high}) + 0x0000800000008000;
       return __builtin_amdgcn_perm(static_cast<uint32_t>(rounded >> 32), static_cast<uint32_t>(rounded),
                                    0x07060302);
     }
   }
 
-  // Keeps `c` where matrix results live; emits nothing.  Where these are registers of their own, the
-  // compiler would otherwise hold c in ordinary ones from one product to the next and copy it back and forth,
-  // all 64 or 32 registers each tile, as soon as ordinary arithmetic touches c anywhere in the loop.
+  // Keeps `c` in the registers of matrix results; emits nothing.  Where those are separate (AccVGPRs) and
+  // ordinary arithmetic touches c anywhere in a loop, the compiler would otherwise keep c in ordinary
+  // registers and copy all 32 or 64 of them back and forth for every tile.
   FA_DEVICE static void settle(C& c) {
     if constexpr (traits(kGfx).separate_accumulators) {
       asm volatile("" : "+a"(c));
@@ -64,7 +64,7 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
   FA_DEVICE static void hold(C&) {}
 
  private:
-  // The words come by value: __builtin_bit_cast of an element of a vector reads the vector's first.
+  // By value: __builtin_bit_cast of an element of a vector reads the vector's first element.
   FA_DEVICE static C two(C c, uint32_t a, uint32_t b) {
     return __builtin_amdgcn_mfma_f32_32x32x4bf16(__builtin_bit_cast(s16x2, a), __builtin_bit_cast(s16x2, b),
                                                  c, 0, 0, 0);

@@ -29,13 +29,13 @@ FA_DEVICE uint32_t pack(float low, float high) {
   }
 }
 
-// Two fp32 to two 16-bit elements, the bits that do not fit cut off: one instruction.  Of values that are
-// kCutGain times too large the error has no bias (the gain is the mean, over all mantissas, of what is cut
-// off), is at most 1.3 times that of rounding, and 1 stays 1.
+// `cut` truncates two fp32 to two 16-bit elements, in one instruction.  Values made kCutGain times too large
+// beforehand have no bias after it (the gain is the mean loss over all mantissas), an error at most 1.3 times
+// that of rounding, and 1 stays 1.
 template <DType kDType>
 inline constexpr float kCutGain = kDType == DType::fp16 ? 1.00035f : 1.00282f;
 
-// One of them as fp32.
+// One truncated element, as fp32.
 template <DType kDType>
 FA_DEVICE float cut_one(float value) {
   constexpr uint32_t kKept = kDType == DType::fp16 ? 0xffffe000 : 0xffff0000;

@@ -5,7 +5,7 @@
 
 namespace fa {
 
-// tanh with a relative error of some units in the last place at every magnitude; NaN stays NaN.
+// tanh with a relative error of a few units in the last place at every magnitude; NaN stays NaN.
 FA_DEVICE float tanh_of(float x) {
   constexpr float kLog2e = 1.44269504088896341f;
   const float t = __builtin_amdgcn_exp2f(__builtin_fabsf(x) * (-2 * kLog2e));
@@ -30,8 +30,8 @@ struct Bias {
 
   FA_DEVICE bool any() const { return softcap != 0 || sloped; }
 
-  // `first` is the tile's first key, `diagonal(column)` the key at no distance from the column's query, and
-  // `slope(column)` what a key loses for each key of distance.
+  // `first` is the tile's first key, `diagonal(column)` the key at distance 0 from the column's query, and
+  // `slope(column)` what a score loses per key of distance.
   template <class Unit, int kKeys, class Diagonal, class Slope>
   FA_DEVICE void apply(typename Unit::C* s, int first, int lane, Diagonal diagonal, Slope slope) const {
     if (softcap != 0) {

@@ -1,5 +1,5 @@
-// What dropout does to the probabilities of a tile, between their sum and their rounding: those whose word is
-// below a bound become 0.  The others are scaled with the whole row, at the end.
+// Dropout of a tile's probabilities, after they are summed and before they are rounded: those whose random
+// word is below a bound become 0.  The others are scaled with the whole row, at the end.
 #pragma once
 
 #include "fa/arch/device.hpp"
@@ -7,8 +7,8 @@
 
 namespace fa {
 
-// Which of a lane's probabilities are kept is one bit of each, found before there are any scores, when the
-// generator takes registers that are free.
+// One bit per probability of a lane says whether it is kept.  The bits are found before the scores, while the
+// registers that the generator needs are free.
 template <class Unit, int kKeys>
 struct Dropout {
   static constexpr int kHeld = kKeys / Unit::kM * Unit::kRows;  // keys of one column that a lane holds
@@ -48,7 +48,7 @@ struct Dropout {
       for (int f = 0; f < kHeld; ++f) {
         typename Unit::C& step = p[f / Unit::kRows];
         const int element = f % Unit::kRows * Unit::kColumns + c;
-        const float value = here(step[element]);  // not inside of the bit_cast: that would take element 0
+        const float value = here(step[element]);  // outside of the bit_cast, which would take element 0
         const int all = static_cast<int>(bits << (32 - kBits + c * kHeld + f)) >> 31;
         step[element] = __builtin_bit_cast(float, __builtin_bit_cast(int, value) & all);
       }
@@ -60,7 +60,7 @@ struct Dropout {
     if constexpr (kPart == 4) {
       return found.word[i];
     } else {
-      // The compiler would take it for one word at an address of the lane's own, in scratch memory.
+      // Opaque: the compiler would index the words per lane, in scratch memory.
       const uint32_t low = here(found.word[i]), high = here(found.word[i + 2]);
       return (key & 2) != 0 ? high : low;
     }

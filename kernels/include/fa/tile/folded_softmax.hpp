@@ -1,26 +1,25 @@
-// Online softmax of the columns of S^T for units whose product may begin with any number: S begins with
-// the column's shift, so P = exp2(S * c) needs no subtraction.  fp32; c = softmax_scale * log2(e) > 0.
+// Online softmax of the columns of S^T for units whose product can start from any number: S starts from the
+// column's shift, so P = exp2(S * c) needs no subtraction.  fp32; c = softmax_scale * log2(e) > 0.
 //
-// No maximum is taken while things go well: the sum of a tile's exponentials, needed anyway, tells when
-// scores have risen too far above the shift (a P that overflowed makes it inf).  Only then, and before a
-// column's first visible key, the maximum is found, the shift follows it, O and sum are corrected and the
-// tile's exponentials taken once more.  P stays below kHighest, which loses nothing in fp32 nor in the
-// 16-bit types.  Shift and floor are the same in all lanes of a column; each lane sums its own keys, joined
-// at the end.
+// Most tiles need no maximum: the sum of a tile's exponentials, needed anyway, shows when scores have risen
+// too far above the shift (a P that overflows makes it inf).  Only then, and at a column's first visible key,
+// the maximum is found, the shift moves to it, O and the sum are corrected and the tile's exponentials taken
+// again.  P stays below kHighest, which loses nothing in fp32 or the 16-bit types.  Shift and floor are the
+// same in all lanes of a column; each lane sums its own keys, and the sums are joined at the end.
 //
-// A shift is rounded, and beside a large one (`is_far`) the P of the maximum is not the one that is meant:
-// cut off on its way to O but not in the sum it could change a 16-bit output.  There the sum is that of the
-// cut P, which lacks too much for the log-sum-exp of a column whose shift is small.
+// A large shift (`is_far`) is rounded so coarsely that the P of the maximum is off: truncated on its way to O
+// but not in the sum, it could change a 16-bit output.  There the truncated P are summed.  With a small shift
+// that would make the log-sum-exp too inaccurate.
 #pragma once
 
 #include "fa/arch/device.hpp"
 
 namespace fa {
 
-// kBegun: S begins with the shift; else it begins with 0, for scores that are changed before softmax.
-// kPaired: some values are kept twice or beside each other, because instructions issued in pairs take their
-// operands from registers of different banks.
-template <class Unit, int kSteps, bool kBegun, bool kPaired>
+// kStartsShifted: S starts from the shift; else from 0, for scores that change before softmax. kDualIssue:
+// some values are kept twice or in neighbouring registers, because instructions issued in pairs take their
+// operands from different register banks.
+template <class Unit, int kSteps, bool kStartsShifted, bool kDualIssue>
 struct FoldedSoftmax {
   using C = typename Unit::C;
   static constexpr int kColumns = Unit::kColumns;
@@ -28,7 +27,7 @@ struct FoldedSoftmax {
   static constexpr float kNone = -__builtin_inff();
   static constexpr float kHighest = 1024;  // sum of a lane's P of one tile
 
-  static constexpr float kFar = 1024;  // the shift from which on P is cut before its sum; error below: 2^-13
+  static constexpr float kFar = 1024;  // shifts beyond this sum truncated P; error below it: 2^-13
 
   float c;
   float gain;             // log2(Unit::kGain) in units of scores
@@ -39,7 +38,7 @@ struct FoldedSoftmax {
   uint32_t far[kColumns] = {};  // a bit per lane, so that the loop compares nothing
 
   FA_DEVICE explicit FoldedSoftmax(float c) : c(uniform(c)), gain(0), shift{}, unseen(1) {
-    // Of a scale so small that this matters all P are equal.
+    // The bound matters only where the scale is so small that all P are equal.
     if constexpr (Unit::kGain != 1) {
       gain = __builtin_fminf(__builtin_log2f(Unit::kGain) * __builtin_amdgcn_rcpf(c), 1e30f);
     }
@@ -48,25 +47,25 @@ struct FoldedSoftmax {
       floor[column] = kNone;
       sum[column] = 0;
     }
-    if constexpr (kPaired) Unit::settle(shift);
+    if constexpr (kDualIssue) Unit::settle(shift);
   }
 
   FA_DEVICE void begin(C* s) const {
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) s[step] = kBegun ? shift : C{};
+    for (int step = 0; step < kSteps; ++step) s[step] = kStartsShifted ? shift : C{};
   }
 
   // Takes the scores of kSteps * kM keys in and gives their exponentials back in place; kOut steps of O
   // are rescaled.
   template <int kOut>
   FA_DEVICE void update(C* s, C* o, int lane) {
-    if constexpr (!kBegun) {
+    if constexpr (!kStartsShifted) {
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) s[step] += shift;
     }
     C p[kSteps];
     float added[kColumns];
-    if (unseen != 0) raise<kOut, kPaired>(s, o, lane);
+    if (unseen != 0) raise<kOut, kDualIssue>(s, o, lane);
     exponentiate(s, p, added);
     if (any_lane<Unit::kWave>(largest(added) > kHighest)) {
       raise<kOut, false>(s, o, lane);
@@ -78,7 +77,8 @@ struct FoldedSoftmax {
     for (int step = 0; step < kSteps; ++step) s[step] = p[step];
   }
 
-  // The sums of whole columns; every lane of a column gets it.  All are of uncut P then.
+  // Sums over whole columns, in every lane of the column; afterwards all are of P as it was before
+  // truncation.
   FA_DEVICE void join_sums(int lane) {
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
@@ -128,14 +128,14 @@ struct FoldedSoftmax {
     return found;
   }
 
-  // Products, exponentials and sums each at once: neighbours of one kind can be issued as pairs.
+  // Products, then exponentials, then sums: neighbours of one kind can be issued in pairs.
   FA_DEVICE void exponentiate(const C* s, C* p, float* added) const {
     constexpr int kChains = kColumns == 1 ? 2 : 1;
     static_assert(kElements % kChains == 0, "chains are equally long");
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       p[step] = s[step] * c;
-      if constexpr (kPaired) Unit::settle(p[step]);
+      if constexpr (kDualIssue) Unit::settle(p[step]);
     }
     __builtin_amdgcn_sched_barrier(0);
 #pragma unroll
@@ -174,7 +174,7 @@ struct FoldedSoftmax {
     }
   }
 
-  // Moves the shift to the maximum where that is above the floor, and s, O and sum with it.  kFirst: only of
+  // Moves the shift to the maximum where that is above the floor, and s, O and sum with it.  kFirst: only in
   // columns without a key so far, whose O and sum are 0.
   template <int kOut, bool kFirst>
   FA_DEVICE void raise(C* s, C* o, int lane) {
@@ -200,7 +200,7 @@ struct FoldedSoftmax {
       if (!kFirst) sum[column] *= factor * (was_far == is_now ? 1 : is_now ? 1 / Unit::kGain : Unit::kGain);
       if (rises) floor[column] = 0;
       far[column] = __builtin_amdgcn_ballot_w32(is_now);
-      const float by_again = kPaired ? here(by) : by, to_again = kPaired ? here(to) : to;
+      const float by_again = kDualIssue ? here(by) : by, to_again = kDualIssue ? here(to) : to;
 #pragma unroll
       for (int row = 0; row < Unit::kRows; ++row) {
         const int at = element(row, column);

@@ -11,7 +11,7 @@ struct LdsTile : Swizzle<kRows, kRowBytes, kPeriod, kPadded> {
   using LdsTile::Swizzle::offset;
   using LdsTile::Swizzle::offset_next;
 
-  // The tile from a multiple of kPeriod rows on, in which rows are permuted alike.
+  // The tile from row index * kPeriod on; its rows are permuted like those from row 0 on.
   FA_DEVICE static LdsBytes period(LdsBytes tile, int index) {
     return tile + index * kPeriod * LdsTile::kStride;
   }
@@ -21,8 +21,8 @@ struct LdsTile : Swizzle<kRows, kRowBytes, kPeriod, kPadded> {
     *reinterpret_cast<__attribute__((address_space(3))) T*>(tile + offset(row, unit) + byte) = value;
   }
 
-  // 16 bits.  Atomic, because the compiler would join neighbours in registers first, which takes more
-  // instructions than are saved.
+  // 16 bits.  Atomic, or the compiler first joins neighbours in registers, which costs more instructions than
+  // it saves.
   FA_DEVICE static void write_half(LdsBytes tile, int row, int unit, int byte, uint32_t value) {
     using Half = __attribute__((address_space(3))) uint16_t*;
     __scoped_atomic_store_n(reinterpret_cast<Half>(tile + offset(row, unit) + byte),

@@ -18,8 +18,8 @@
 
 namespace fa {
 
-// Elements as they are.
-struct AsTheyAre {
+// Passes elements through.
+struct Unchanged {
   template <class Words>
   FA_DEVICE Words operator()(Words words) {
     return words;
@@ -27,12 +27,12 @@ struct AsTheyAre {
   FA_DEVICE bool exact() const { return true; }
 };
 
-// Pairs of bf16 to pairs of fp16.  Keeps the range of all it has seen, and judges at the end.
+// Converts pairs of bf16 to fp16; `exact` judges all of them at the end, by the range that they had.
 struct Narrow {
   typedef uint16_t u16x2 __attribute__((ext_vector_type(2)));
   typedef int16_t s16x2 __attribute__((ext_vector_type(2)));
 
-  // Of magnitude - 1 modulo 2^16, which makes 0 the largest number without sign, and with sign the smallest.
+  // The range of magnitude - 1 modulo 2^16, so that 0 is the largest unsigned and the smallest signed number.
   u16x2 least = {0xffff, 0xffff};
   s16x2 most = {-1, -1};
 

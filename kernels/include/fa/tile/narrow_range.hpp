@@ -7,11 +7,11 @@ namespace fa {
 
 inline constexpr int kNarrowScale = 8;  // log2
 
-// Magnitudes of bf16, as bits: the smallest but 0 that is accepted, and the first that is too large.
+// Magnitudes of bf16, as bits: the smallest that is accepted (apart from 0), and the first that is too large.
 inline constexpr int kNarrowLeast = (127 - 25) << 7;
 inline constexpr int kNarrowEnd = (127 + 8) << 7;
 
-// Of some values' magnitudes minus 1, modulo 2^16: the smallest as unsigned, the largest as signed numbers.
+// Judges values by their magnitudes minus 1, modulo 2^16: the smallest unsigned and the largest signed one.
 constexpr bool narrowed_exactly(uint16_t least, int16_t most) {
   return least >= kNarrowLeast - 1 && most < kNarrowEnd - 1;
 }

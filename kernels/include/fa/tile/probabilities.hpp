@@ -1,5 +1,5 @@
 // P^T, rounded to the dtype, as operand B of O^T += V^T * P^T.  Where a lane's scores already are the
-// operand it stays in registers; elsewhere it goes once through the wave's own part of LDS.
+// operand, it stays in registers; elsewhere it passes once through the wave's own part of LDS.
 #pragma once
 
 #include "fa/mma/unit.hpp"
@@ -7,8 +7,8 @@
 
 namespace fa {
 
-// kKept: of padded tiles, where a lane writes and reads stays in registers through a loop, instead of being
-// computed for each tile.
+// kKept: a lane's addresses stay in registers through the loop instead of being computed for each tile;
+// padded tiles only.
 template <class Unit, int kKeys, DType kDType, bool kPadded, bool kKept,
           bool kResultIsOperand = Unit::kResultIsOperand>
 struct Probabilities;
@@ -50,8 +50,8 @@ struct Probabilities<Unit, kKeys, kDType, kPadded, kKept, false> {
   static constexpr int kChunk = kHeld < 8 ? kHeld : 8;          // of these, consecutive
   typedef uint32_t Words __attribute__((ext_vector_type(kChunk / 2)));
 
-  // Where a lane writes and reads.  In padded tiles all is at constant distances from where its first
-  // column's keys, its own and all of them, begin.
+  // Where a lane writes and reads.  With kKept all addresses are at constant distances from two: where the
+  // keys of its first column begin, those that it holds (`own`) and all of them (`all`).
   struct Place {
     LdsBytes tile, own, all;
     int lane;

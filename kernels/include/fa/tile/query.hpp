@@ -4,12 +4,12 @@
 
 #include "fa/mma/unit.hpp"
 #include "fa/tile/lds_tile.hpp"
-#include "fa/tile/window.hpp"
+#include "fa/tile/view.hpp"
 
 namespace fa {
 
-// What softmax_scale does to Q so that the kernel may take its scale to be positive: a negative one
-// turns the sign of Q, zero makes Q zero.  Exact.
+// Applies the sign of softmax_scale to Q, so that the kernel can treat its scale as positive: a negative one
+// flips the sign of Q, zero makes Q zero.  Exact.
 struct QuerySign {
   uint32_t keep;
   uint32_t flip;
@@ -17,9 +17,9 @@ struct QuerySign {
   FA_DEVICE explicit QuerySign(float scale) : keep(scale == 0 ? 0 : ~0u), flip(scale < 0 ? 0x80008000u : 0) {}
 
   // The same, found in scalar registers.
-  FA_DEVICE static QuerySign told_by_bits(float scale) {
+  FA_DEVICE static QuerySign from_bits(float scale) {
     const uint32_t bits = __builtin_bit_cast(uint32_t, scale), size = bits << 1;
-    // Its highest bit says that the scale is not zero.  Opaque: else it becomes a condition of lanes.
+    // Its top bit says that the scale is not zero.  Opaque, or it becomes a comparison in vector registers.
     const int sized = here_uniform(static_cast<int>(size | -size));
     const uint32_t turned = bits & sized & 0x80000000u;
     QuerySign sign(1);
@@ -42,12 +42,12 @@ template <class Unit, int kFirst, int kSteps>
 struct QueryInRegisters {
   typename Unit::B step[kSteps];
 
-  template <class Window>
-  FA_DEVICE void load(const Window& window, QuerySign sign, int lane) {
+  template <class View>
+  FA_DEVICE void load(const View& view, QuerySign sign, int lane) {
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {
       const int byte = ((kFirst + i) * Unit::kK + Unit::run_begin(lane)) * 2;
-      step[i].column[0] = read<typename Unit::A>(window, Unit::column(lane, 0), byte);
+      step[i].column[0] = read<typename Unit::A>(view, Unit::column(lane, 0), byte);
     }
     if (sign.none()) return;
 #pragma unroll
@@ -57,14 +57,14 @@ struct QueryInRegisters {
   FA_DEVICE typename Unit::B operand(int i) const { return step[i - kFirst]; }
 
  private:
-  template <class A, class Window>
-  FA_DEVICE static A read(const Window& window, int row, int byte) {
+  template <class A, class View>
+  FA_DEVICE static A read(const View& view, int row, int byte) {
     if constexpr (sizeof(A) == sizeof(u32x4)) {
-      return window.template read<A>(row, byte);
+      return view.template read<A>(row, byte);
     } else {
       A run;
-      run.lo = window.template read<u32x4>(row, byte);
-      run.hi = window.template read<u32x4>(row, byte + 16);
+      run.lo = view.template read<u32x4>(row, byte);
+      run.hi = view.template read<u32x4>(row, byte + 16);
       return run;
     }
   }
@@ -74,19 +74,18 @@ template <class Unit, int kFirst, int kSteps, bool kPadded>
 struct QueryInLds {
   using Tile = LdsTile<Unit::kN, kSteps * Unit::kK * 2, Unit::kN, kPadded>;
 
-  template <class Window, class Convert>
-  FA_DEVICE static void load(LdsBytes tile, const Window& window, QuerySign sign, Convert& convert,
-                             int lane) {
+  template <class View, class Convert>
+  FA_DEVICE static void load(LdsBytes tile, const View& view, QuerySign sign, Convert& convert, int lane) {
     constexpr int kPieces = Unit::kN * Tile::kUnits;
     static_assert(kPieces % Unit::kWave == 0, "every lane moves the same number of units");
 #pragma unroll
     for (int i = 0; i < kPieces / Unit::kWave; ++i) {
-      // Opaque where a division is needed: else it is done in 16 bits, in halves of registers.
+      // Opaque before a division, which is otherwise done on 16-bit halves of registers.
       const int own = (Tile::kUnits & (Tile::kUnits - 1)) == 0 ? lane : here(lane);
       const int index = own + i * Unit::kWave;
       const int row = index / Tile::kUnits, unit = index % Tile::kUnits;
       const int byte = kFirst * Unit::kK * 2 + unit * 16;
-      Tile::write(tile, row, unit, 0, convert(sign.apply(window.template read<u32x4>(row, byte))));
+      Tile::write(tile, row, unit, 0, convert(sign.apply(view.template read<u32x4>(row, byte))));
     }
     wave_barrier();
   }
@@ -99,8 +98,8 @@ struct QueryInLds {
 
 template <class Unit, int kFirst>
 struct QueryInRegisters<Unit, kFirst, 0> {
-  template <class Window>
-  FA_DEVICE void load(const Window&, QuerySign, int) {}
+  template <class View>
+  FA_DEVICE void load(const View&, QuerySign, int) {}
   FA_DEVICE typename Unit::B operand(int) const { return {}; }
 };
 
@@ -109,15 +108,15 @@ struct QueryInLds<Unit, kFirst, 0, kPadded> {
   struct Tile {
     static constexpr int kBytes = 0;
   };
-  template <class Window, class Convert>
-  FA_DEVICE static void load(LdsBytes, const Window&, QuerySign, Convert&, int) {}
+  template <class View, class Convert>
+  FA_DEVICE static void load(LdsBytes, const View&, QuerySign, Convert&, int) {}
   FA_DEVICE static typename Unit::B operand(LdsBytes, int, int) { return {}; }
 };
 
 template <class Unit, int kHeadDim, int kInRegisters, bool kPadded>
 struct Query {
   static constexpr int kSteps = kHeadDim / Unit::kK;
-  // Steps in LDS need no copy of the code for each where there are many.
+  // Where all steps are in LDS and the code of each is long, they share it.
   static constexpr int kUnroll = kInRegisters == 0 && (kHeadDim > 128 || !Unit::kShort) ? 2 : kSteps;
   using Held = QueryInRegisters<Unit, 0, kInRegisters>;
   using Rest = QueryInLds<Unit, kInRegisters, kSteps - kInRegisters, kPadded>;
@@ -127,13 +126,13 @@ struct Query {
   LdsBytes tile;
   int lane;
 
-  // Of waves that share the tile one fills it, to be followed by a barrier.
-  template <class Window, class Convert>
-  FA_DEVICE Query(LdsBytes tile, const Window& window, QuerySign sign, Convert& convert, int lane,
+  // Of several waves that share the tile only one fills it; a barrier must follow.
+  template <class View, class Convert>
+  FA_DEVICE Query(LdsBytes tile, const View& view, QuerySign sign, Convert& convert, int lane,
                   bool fills = true)
       : tile(tile), lane(lane) {
-    held.load(window, sign, lane);
-    if (fills) Rest::load(tile, window, sign, convert, lane);
+    held.load(view, sign, lane);
+    if (fills) Rest::load(tile, view, sign, convert, lane);
   }
 
   FA_DEVICE typename Unit::B operand(int i) const {

@@ -1,5 +1,5 @@
-// Online softmax of the columns of S^T in fp32: the running sum of the exponentials before they are
-// rounded, and the correction of O when a column's scores rise.
+// Online softmax of the columns of S^T in fp32: the running sum of the unrounded exponentials, and the
+// correction of O when a column's scores rise.
 //
 // P = exp2(S * c + offset) with c = softmax_scale * log2(e) > 0 and offset = -c * top, top a score that was
 // the column's maximum.  It follows the maximum only when that has risen by more than kSlack: P is at most
@@ -7,8 +7,8 @@
 // nothing between lanes.  Top and offset are the same in all lanes of a column; each lane sums its own keys,
 // joined at the end.
 //
-// The offset is rounded, and of a large one the P of the maximum is not 1: it is rounded on its way to O but
-// not in the sum.  Where that could change a 16-bit output (`far`), P = exp2((S - top) * c + 0).
+// A large offset is rounded so coarsely that the P of the maximum is not 1, and P is rounded on its way to O
+// but not in the sum.  Where that could change a 16-bit output (`far`), P = exp2((S - top) * c + 0).
 #pragma once
 
 #include "fa/arch/device.hpp"
@@ -23,7 +23,7 @@ struct Softmax {
 
   static constexpr float kSlack = 8;  // log2 of the largest P
 
-  static constexpr float kFar = 1024;  // the offset from which on top is subtracted first; error below: 2^-15
+  static constexpr float kFar = 1024;  // offsets beyond this subtract top first; error below it: 2^-15
 
   float c;
   float slack;  // kSlack in units of scores; in a scalar register
@@ -45,8 +45,8 @@ struct Softmax {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) s[step] = C{};
 #if __clang_major__ < 22
-    // Older compilers make these zeros a constant summand, and where there is one step let its result overlap
-    // a factor, which the instruction still reads when it begins to write.
+    // Older compilers pass these zeros as a constant and, where there is one step, let its result overlap an
+    // operand that the instruction still reads when it begins to write.
     if constexpr (kSteps == 1) Unit::settle(s[0]);
 #endif
   }
@@ -68,7 +68,7 @@ struct Softmax {
     for (int column = 0; column < kColumns; ++column) exponentiate(s, column);
   }
 
-  // The sums of whole columns; every lane of a column gets it.
+  // Sums over whole columns, in every lane of the column.
   FA_DEVICE void join_sums(int lane) {
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
@@ -90,7 +90,7 @@ struct Softmax {
   }
 
  private:
-  // From top on: a maximum of three takes no more instructions for it.
+  // Starts from `highest`, which a maximum of three takes along at no cost.
   FA_DEVICE static float own_maximum(float highest, const C* s, int column) {
 #pragma unroll
     for (int f = 0; f < kSteps * Unit::kRows; ++f) {
@@ -121,7 +121,7 @@ struct Softmax {
     }
   }
 
-  // Returns what the column's earlier sums are to be multiplied with.
+  // Returns the factor for the column's earlier sums.
   FA_DEVICE float raise_column(int column, float own, int lane) {
     const float highest =
         across_lanes<Unit::kPeers>(own, lane, [](float a, float b) { return __builtin_fmaxf(a, b); });
@@ -137,10 +137,10 @@ struct Softmax {
   FA_DEVICE void subtract_top(C* s) const {
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
-      const float reference = top[column] == kNone ? 0 : top[column];
+      const float subtracted = top[column] == kNone ? 0 : top[column];
 #pragma unroll
       for (int f = 0; f < kSteps * Unit::kRows; ++f) {
-        s[f / Unit::kRows][f % Unit::kRows * kColumns + column] -= reference;
+        s[f / Unit::kRows][f % Unit::kRows * kColumns + column] -= subtracted;
       }
     }
   }
@@ -160,14 +160,14 @@ struct Softmax {
     }
   }
 
-  // Two neighbours at once, and two sums.
+  // Two neighbours at a time, into two sums.
   FA_DEVICE void exponentiate_pairs(C* s) {
     static_assert(kColumns == 1, "neighbours belong to one column");
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       s[step] = __builtin_elementwise_fma(s[step], C(c), C(offset[0]));
     }
-    // Beside a matrix instruction the compiler would take the pairs apart again.
+    // Near a matrix instruction the compiler would split the pairs again.
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) Unit::settle(s[step]);
     f32x2 sums;

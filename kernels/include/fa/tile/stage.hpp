@@ -1,14 +1,14 @@
-// The way of a K or V tile from global memory through registers into LDS, shared by all threads of a
-// workgroup.  `load` begins it, `store` ends it; the time between hides the memory latency.
+// Moves a K or V tile from global memory through registers into LDS, shared out among all threads of a
+// workgroup. `load` begins, `store` ends; the work between them hides the memory latency.
 #pragma once
 
 #include "fa/tile/lds_tile.hpp"
-#include "fa/tile/window.hpp"
+#include "fa/tile/view.hpp"
 
 namespace fa {
 
-// Calls `action(i, index)` for the pieces of `kPieces` that a thread has: its i-th has that index.  Where
-// threads are left over at the end, they are whole waves.
+// Calls `action(i, index)` for each of a thread's pieces; its i-th is number `index` of kPieces.  Threads
+// that have one piece fewer are whole waves.
 template <int kPieces, int kThreads, int kWave, class Action>
 FA_DEVICE void for_pieces(int thread, Action action) {
   static_assert(kPieces % kWave == 0, "whole waves have nothing to do");
@@ -20,13 +20,13 @@ FA_DEVICE void for_pieces(int thread, Action action) {
   }
 }
 
-// K as it is: row `key` of the tile goes to LDS row slot_of_row(key).
+// K, not transposed: row `key` of the tile goes to LDS row slot_of_row(key).
 template <class Layout, int kKeys, int kHeadDim, int kThreads, bool kPadded>
 struct KeyStage {
   using Tile = LdsTile<kKeys, kHeadDim * 2, Layout::kM, kPadded>;
   static constexpr int kPieces = kKeys * Tile::kUnits;
   static constexpr int kLoads = (kPieces + kThreads - 1) / kThreads;
-  // A thread's pieces are one unit of rows that are whole periods of slots apart: one address for all.
+  // A thread's pieces are the same unit of rows that are whole periods apart: one address serves all.
   static constexpr int kApart = kThreads / Tile::kUnits;
   static constexpr bool kNear = kPadded && kThreads % Tile::kUnits == 0 && kApart % Layout::kM == 0 &&
                                 Layout::slot_of_row(Layout::kM, kKeys) == Layout::kM;
@@ -45,9 +45,13 @@ struct KeyStage {
   FA_DEVICE void store(LdsBytes tile, Convert& convert, int thread) const {
     for_pieces<kPieces, kThreads, Layout::kWave>(thread, [&](int i, int index) {
       if constexpr (kNear) {
-        store_near(place(tile, thread), convert, i);
+        const LdsBytes first = place(tile, thread);
+        const u32x4 words = convert(unit[i]);
+        Tile::write(Tile::period(first, i * (kApart / Layout::kM)), 0, 0, 0, words);
       } else {
-        *reinterpret_cast<Piece>(place(tile, index)) = convert(unit[i]);
+        const u32x4 words = convert(unit[i]);
+        const int row = Layout::slot_of_row(index / Tile::kUnits, kKeys);
+        Tile::write(tile, row, index % Tile::kUnits, 0, words);
       }
     });
   }
@@ -57,19 +61,14 @@ struct KeyStage {
     return tile + Tile::offset(Layout::slot_of_row(thread / Tile::kUnits, kKeys), thread % Tile::kUnits);
   }
 
-  // As `store`, all at constant distances from there.
+  // As `store`: all pieces are at constant distances from the first.
   template <class Convert>
   FA_DEVICE void store_from(LdsBytes place, Convert& convert, int thread) const {
     static_assert(kNear, "one address for all");
-    for_pieces<kPieces, kThreads, Layout::kWave>(thread, [&](int i, int) { store_near(place, convert, i); });
-  }
-
- private:
-  using Piece = __attribute__((address_space(3))) u32x4*;
-
-  template <class Convert>
-  FA_DEVICE void store_near(LdsBytes place, Convert& convert, int i) const {
-    *reinterpret_cast<Piece>(Tile::period(place, i * (kApart / Layout::kM))) = convert(unit[i]);
+    for_pieces<kPieces, kThreads, Layout::kWave>(thread, [&](int i, int) {
+      const u32x4 words = convert(unit[i]);
+      Tile::write(Tile::period(place, i * (kApart / Layout::kM)), 0, 0, 0, words);
+    });
   }
 };
 
@@ -78,7 +77,7 @@ struct KeyStage {
 template <class Layout, int kKeys, int kHeadDim, int kThreads, bool kPadded>
 struct ValueStage {
   using Tile = LdsTile<kHeadDim, kKeys * 2, Layout::kM, kPadded>;
-  // As narrow as leaves every thread one block, so that none waits; 4, 8 or 16 bytes of each key.
+  // A block's elements of each key, 4, 8 or 16 bytes: so few that as many threads as possible have a block.
   static constexpr int kFair = kKeys * kHeadDim / 4 / kThreads;
   static constexpr int kWidth = kFair <= 2 ? 2 : kFair <= 4 ? 4 : 8;
   static constexpr int kBlocks = kHeadDim / kWidth;
@@ -86,8 +85,9 @@ struct ValueStage {
   static constexpr int kLoads = (kPieces + kThreads - 1) / kThreads;
   typedef uint32_t Words __attribute__((ext_vector_type(kWidth / 2)));
 
-  static constexpr uint32_t kLow = 0x05040100, kHigh = 0x07060302;  // of two words, for v_perm
-  // The stores turn the blocks: four times as many LDS instructions, and none of the VALU.
+  static constexpr uint32_t kLow = 0x05040100,
+                            kHigh = 0x07060302;  // selectors of v_perm: which halves of two words
+  // 16-bit stores transpose the blocks: four times the LDS instructions, and none of the VALU.
   static constexpr bool kByHalves = kPadded && Layout::kStoresHalves;
 
   Words key[kLoads][4];

@@ -2,8 +2,8 @@
 // lanes which access one unit of eight consecutive rows touch every bank once.  The permutation repeats
 // with kPeriod rows, so that a distance of kPeriod rows is a constant.  Host-testable.
 //
-// kPadded: no permutation, but rows that are an odd number of units apart, which spreads them alike.  Takes
-// a unit per row, and one address for all of a lane's units instead of one for each.
+// kPadded: no permutation; rows are an odd number of units apart, which spreads them as well.  Costs a unit
+// per row; one address serves all of a lane's units, instead of one for each.
 #pragma once
 
 namespace fa {
@@ -25,14 +25,15 @@ struct Swizzle {
     return (group ^ group / kSpan) % kSpan;
   }
 
-  // Byte offset of a unit of row `row + next`, where `row` is a multiple of 4 and `next` below 4: among such
-  // rows a unit's place is another unit's place in the first.
+  // Byte offset of a unit of row `row + next`, where `row` is a multiple of 4 and `next` below 4: it sits
+  // where another unit sits in row `row`.
   static constexpr int offset_next(int row, int next, int unit) {
     return offset(row, unit ^ permutation(next)) + next * kStride;
   }
 
-  // Byte offset of a unit.  Of long rows the compiler finds the constant distances between units only when it
-  // is told, and keeps a register for each; of short ones it does, and the shorter form is the faster one.
+  // Byte offset of a unit.  In long rows the compiler sees that the distances between units are constant only
+  // in this form, and otherwise keeps a register for each; in short rows it sees it, and the shorter form is
+  // faster.
   static constexpr int offset(int row, int unit) {
     if constexpr (kPadded) {
       return row * kStride + unit * 16;

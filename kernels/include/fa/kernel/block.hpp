@@ -1,0 +1,206 @@
+// What one workgroup of the forward kernel works on: the types and constants that follow from its config,
+// its place in the grid, and the keys that its rows see.
+//
+// With Rows::packed (decode) a workgroup has one step's rows of a head of k and v, and a part of the keys:
+// its waves all compute the same scores, and each computes its own part of head_dim of the output.
+#pragma once
+
+#include "fa/arch/device.hpp"
+#include "fa/kernel/config.hpp"
+#include "fa/kernel/params.hpp"
+#include "fa/kernel/sequence.hpp"
+#include "fa/mma/dot2.hpp"
+#include "fa/mma/mfma.hpp"
+#include "fa/mma/wmma.hpp"
+#include "fa/tile/dropout.hpp"
+#include "fa/tile/folded_softmax.hpp"
+#include "fa/tile/mask.hpp"
+#include "fa/tile/narrow.hpp"
+#include "fa/tile/prefetch.hpp"
+#include "fa/tile/probabilities.hpp"
+#include "fa/tile/query.hpp"
+#include "fa/tile/softmax.hpp"
+#include "fa/tile/stage.hpp"
+#include "fa/tile/view.hpp"
+
+namespace fa {
+
+// The kernel's arguments in the constant address space.
+using Arguments = __attribute__((address_space(4))) const FwdParams*;
+FA_DEVICE Arguments kernel_arguments() { return (Arguments)__builtin_amdgcn_kernarg_segment_ptr(); }
+
+// The same arguments behind a pointer that the compiler cannot recognise.  Otherwise it loads what two loops
+// need before the first of them, which takes more scalar registers than there are.
+FA_DEVICE const FwdParams& reloaded(Arguments arguments) {
+  asm volatile("" : "+s"(arguments));
+  return *(const FwdParams*)arguments;
+}
+
+// The softmax that suits a unit.  kStartsShifted: nothing changes the scores before it.
+template <class Unit, int kSteps, bool kStartsShifted, bool kDualIssue, bool kFolded = Unit::kFoldsShift>
+struct SoftmaxOf {
+  using Type = Softmax<Unit, kSteps>;
+};
+template <class Unit, int kSteps, bool kStartsShifted, bool kDualIssue>
+struct SoftmaxOf<Unit, kSteps, kStartsShifted, kDualIssue, true> {
+  using Type = FoldedSoftmax<Unit, kSteps, kStartsShifted, kDualIssue>;
+};
+
+template <bool kNarrow>
+struct ConvertOf {
+  using Type = Unchanged;
+};
+template <>
+struct ConvertOf<true> {
+  using Type = Narrow;
+};
+
+// kWithFeatures: softcap, ALiBi, pages and dropout, whose code would take registers from the loop that needs
+// none of it.  Decode has no dropout.
+template <Gfx kGfx, DType kElement, int kDim, bool kWithFeatures, Rows kRows>
+struct Block {
+  static_assert(is_fwd_head_dim(kDim),
+                "head dims of the forward kernel: is_fwd_head_dim in kernel/config.hpp");
+
+  static constexpr DType kDType = kElement;
+  static constexpr int kHeadDim = kDim;
+  static constexpr bool kFeatured = kWithFeatures;
+  static constexpr ArchTraits kTraits = traits(kGfx);
+  static constexpr bool kPacked = kRows == Rows::packed;
+  static constexpr bool kDrops = kFeatured && !kPacked;
+  static constexpr FwdConfig kConfig = kPacked ? decode_config(kGfx, kDType, kHeadDim, kFeatured)
+                                               : fwd_config(kGfx, kDType, kHeadDim, kFeatured);
+  static constexpr FwdTile kTile =
+      kPacked ? decode_tile(kGfx, kDType, kHeadDim) : fwd_tile(kGfx, kDType, kHeadDim);
+  static constexpr int kKeys = kConfig.keys;
+  static constexpr int kRowBytes = kHeadDim * 2;
+
+  // The unit multiplies fp16 only, and bf16 is narrowed to it.  If that is not exact for all values loaded,
+  // the featured loop computes the rows again in fp32.
+  static constexpr bool kNarrow =
+      !kFeatured && !kPacked && kDType == DType::bf16 && kTraits.unit == MatrixUnit::dot2;
+  using Convert = typename ConvertOf<kNarrow>::Type;
+  // Undoes the scaling of narrowed values in V, and in the products of Q and K.
+  static constexpr float kOutUnit = kNarrow ? 1.0f / (1 << kNarrowScale) : 1;
+  static constexpr float kScoreUnit = kOutUnit * kOutUnit;
+
+  static constexpr bool kPadded = kConfig.padded_tiles;
+  using Unit = UnitOf<kGfx, kNarrow ? DType::fp16 : kDType>;
+  using Keys = KeyStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded>;
+  using Values = ValueStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded>;
+  using Q = Query<Unit, kHeadDim, kConfig.query_steps, kPadded>;
+  using P = Probabilities<Unit, kKeys, kDType, kPadded, kConfig.schedule == Schedule::pipelined>;
+  using Drop = Dropout<Unit, kKeys>;
+  using TileView = BufferView<kKeys, kRowBytes, kTraits.buffer_word3>;
+  using QueryView = BufferView<Unit::kN, kRowBytes, kTraits.buffer_word3>;
+  using LseView = BufferView<Unit::kN, sizeof(float), kTraits.buffer_word3>;
+
+  static constexpr int kScoreSteps = kKeys / Unit::kM;
+  static constexpr int kOutSteps = kHeadDim / Unit::kM / (kPacked ? kConfig.waves : 1);
+  static_assert(!kPacked || kOutSteps * Unit::kM * kConfig.waves == kHeadDim, "a wave has whole steps");
+  static_assert(!kPacked || !kConfig.buffer_stores, "packed rows are too far apart for 32-bit offsets");
+  static_assert((kConfig.schedule == Schedule::pipelined) == (kConfig.prefetch != 0),
+                "the pipelined schedule, and no other, prefetches operands");
+  using Softmax = typename SoftmaxOf<Unit, kScoreSteps, !kFeatured, kConfig.dual_issue>::Type;
+  using Operands = Prefetch<typename Unit::A, kConfig.prefetch>;
+  using Scores = typename Unit::C[kScoreSteps];
+  using Out = typename Unit::C[kOutSteps];
+  // Unrolled, the loads of head dims 96 and 192 take more registers than there are.
+  static constexpr bool kUnrolls = kTraits.unit != MatrixUnit::dot2 || (kHeadDim & (kHeadDim - 1)) == 0;
+
+  // LDS: K tile, V tile, packed Q (shared by all waves), then each wave's own Q and P.
+  static constexpr int kWaveQueryLds = kPacked ? 0 : Q::kLdsBytes;
+  static constexpr int kWaveLds = kWaveQueryLds + P::kLdsBytes;
+  static constexpr int kTilesLds = Keys::Tile::kBytes + Values::Tile::kBytes;
+  static constexpr int kLdsBytes = kTilesLds + Q::kLdsBytes - kWaveQueryLds + kConfig.waves * kWaveLds;
+  static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
+
+  // Keys [begin, end) of the block's tiles, those that the wave sees, and those that all its rows see.
+  struct Tiles {
+    int begin, end;
+    int wave_begin, wave_end;
+    int unmasked_begin, unmasked_end;
+
+    FA_DEVICE bool seen(int first) const { return first < wave_end && first + kKeys > wave_begin; }
+  };
+
+  const FwdParams& params;
+  const Sequence sequence;
+  const int batch, head, thread, lane, wave;  // head: of k and v where rows are packed
+  const int group;                            // heads of q that are packed
+  const Visibility visible;
+  const LdsBytes k_tile, v_tile, wave_lds;
+
+  FA_DEVICE Block(const FwdParams& params, const Sequence& sequence, LdsBytes lds)
+      : params(params),
+        sequence(sequence),
+        batch(__builtin_amdgcn_workgroup_id_z()),
+        head(__builtin_amdgcn_workgroup_id_y()),
+        thread(__builtin_amdgcn_workitem_id_x()),
+        lane(thread % Unit::kWave),
+        wave(uniform(thread / Unit::kWave)),
+        group(kPacked ? uniform(params.nheads / params.nheads_k) : 1),
+        visible{sequence.seqlen_q, sequence.seqlen_k, params.window_left, params.window_right},
+        k_tile(lds),
+        v_tile(lds + Keys::Tile::kBytes),
+        wave_lds(lds + kLdsBytes - (kConfig.waves - wave) * kWaveLds) {}
+
+  FA_DEVICE int first_row() const { return row_block() * kTile.block_m; }
+  FA_DEVICE int rows() const { return sequence.seqlen_q * group; }
+  FA_DEVICE int query_of(int row) const {
+    return kPacked ? static_cast<int>(static_cast<unsigned>(row) / static_cast<unsigned>(group)) : row;
+  }
+  FA_DEVICE int head_of(int row) const { return kPacked ? head * group + row - query_of(row) * group : head; }
+
+  // The workgroup's part of the keys; `params` are the arguments, perhaps reloaded.
+  FA_DEVICE int part(const FwdParams& params) const {
+    const int x = __builtin_amdgcn_workgroup_id_x();
+    return params.splits > 1 ? uniform(x / row_blocks(params)) : 0;
+  }
+
+  FA_DEVICE Tiles tiles(int block_row, int wave_row) const {
+    return kPacked ? tiles_of_part(block_row) : tiles_of_rows(block_row, wave_row);
+  }
+
+  // The first of the wave's steps of head_dim.
+  FA_DEVICE int first_out_step() const { return kPacked ? wave * kOutSteps : 0; }
+
+  // The thread that moves tiles and the lane that reads them.  Where registers are short, their addresses are
+  // computed for each tile anew.
+  FA_DEVICE int mover() const { return kFeatured ? here(thread) : thread; }
+  FA_DEVICE int reader() const { return kFeatured ? here(lane) : lane; }
+
+ private:
+  // Blocks of rows of the longest sequence; the grid has as many for each part of the keys.
+  FA_DEVICE int row_blocks(const FwdParams& params) const {
+    return blocks_of_rows(params.seqlen_q * group, kTile.block_m);
+  }
+
+  // The last blocks begin first: they see the most keys where the window's right side is limited.
+  FA_DEVICE int row_block() const {
+    const int x = __builtin_amdgcn_workgroup_id_x();
+    if (kPacked) return uniform(x % row_blocks(params));
+    return params.window_right < 0 ? x : row_blocks(params) - 1 - x;
+  }
+
+  FA_DEVICE Tiles tiles_of_part(int block_row) const {
+    const int past = rows() - block_row < Unit::kN ? rows() : block_row + Unit::kN;
+    const int first = uniform(query_of(block_row)), last = uniform(query_of(past - 1));
+    const int begin = visible.begin(first), end = visible.end(last);
+    const Part tiles = part_of(begin / kKeys, (end + kKeys - 1) / kKeys, part(params), params.splits);
+    const int tiles_end = tiles.end * kKeys;
+    return {tiles.begin * kKeys, tiles_end < end ? tiles_end : end, begin, end, visible.begin(last),
+            visible.end(first)};
+  }
+
+  FA_DEVICE Tiles tiles_of_rows(int block_row, int wave_row) const {
+    return {visible.begin(block_row) / kKeys * kKeys,
+            visible.end_of_rows(block_row, kTile.block_m),
+            visible.begin(wave_row),
+            visible.end_of_rows(wave_row, Unit::kN),
+            visible.begin(wave_row + Unit::kN - 1),
+            visible.end(wave_row)};
+  }
+};
+
+}  // namespace fa

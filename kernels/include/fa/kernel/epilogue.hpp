@@ -1,0 +1,99 @@
+// The end of a block: O divided by the sums of P becomes rows of out, and the log-sum-exp is written.
+#pragma once
+
+#include "fa/kernel/block.hpp"
+#include "fa/tile/store.hpp"
+
+namespace fa {
+
+// Upstream reports +inf also where scores are NaN.
+FA_DEVICE float reported_lse(float lse) { return lse == lse ? lse : __builtin_inff(); }
+
+// Rows of queries, by 32-bit offsets from the wave's first.
+template <class B>
+FA_DEVICE void store_by_buffer(const B& block, int wave_row, const typename B::Out& o,
+                               const typename B::Softmax& softmax) {
+  using Unit = typename B::Unit;
+  const FwdParams& params = block.params;
+  const Sequence& sequence = block.sequence;
+  const int64_t in_batch = params.cu_seqlens_q == nullptr ? block.batch : 0;
+  const int64_t out_at =
+      in_batch * params.o_batch + block.head * params.o_head + sequence.q_first * params.o_row;
+  const int64_t lse_at = in_batch * params.lse_batch + block.head * params.lse_head + sequence.q_first;
+  char* const out_base = static_cast<char*>(params.out) + out_at * 2;
+  const char* const lse_base = reinterpret_cast<const char*>(params.lse + lse_at);
+  const typename B::QueryView out({out_base, params.o_row * 2, sequence.seqlen_q}, wave_row);
+  const typename B::LseView lse({lse_base, sizeof(float), sequence.seqlen_q}, wave_row);
+  const float kept = B::kDrops && params.dropout_below != 0 ? params.dropout_scale : 1;
+#pragma unroll
+  for (int c = 0; c < Unit::kColumns; ++c) {
+    const int column = Unit::column(block.lane, c);
+    if (wave_row + column >= sequence.seqlen_q) continue;
+    const int held = held_byte<Unit, B::kHeadDim>(block.lane, 0);
+    store_column<Unit, B::kDType, B::kOutSteps>(
+        o, c, softmax.inverse_sum(c) * (B::kOutUnit * kept), softmax.sees_a_key(c),
+        [&](int byte, auto words) { out.write(column, held + byte, words); });
+    if (Unit::held_begin(block.lane, B::kKeys) == 0) {
+      lse.write(column, 0, reported_lse(softmax.log_sum_exp(c)));
+    }
+  }
+}
+
+// A row of one part of the keys, in fp32; fa_combine_* joins the parts.
+template <class B>
+FA_DEVICE void store_partial(const B& block, const FwdParams& params, int64_t lse_at, bool stores_lse,
+                             const typename B::Out& o, const typename B::Softmax& softmax, int c) {
+  const int64_t partial = block.part(params) * params.partial_split + lse_at;
+  if (stores_lse) {
+    params.partial_lse[partial] = softmax.sees_a_key(c) ? softmax.log_sum_exp(c) : -__builtin_inff();
+  }
+  if (!softmax.sees_a_key(c)) return;
+  float* out = params.partial_out + partial * B::kHeadDim;
+  store_column_fp32<typename B::Unit, B::kHeadDim, B::kOutSteps>(o, c, softmax.inverse_sum(c), out,
+                                                                 block.lane, block.first_out_step());
+}
+
+template <class B>
+FA_DEVICE void store_row(const B& block, int row, const typename B::Out& o,
+                         const typename B::Softmax& softmax, int c) {
+  using Unit = typename B::Unit;
+  // Loaded here, so that they take no scalar registers through the loop.
+  const FwdParams& params = B::kPacked ? reloaded(kernel_arguments()) : block.params;
+  const int64_t at = block.sequence.q_first + block.query_of(row);
+  const int head_q = block.head_of(row);
+  const int64_t in_batch = params.cu_seqlens_q == nullptr ? block.batch : 0;
+  const int64_t lse_at = in_batch * params.lse_batch + head_q * params.lse_head + at;
+  const bool stores_lse = Unit::held_begin(block.lane, B::kKeys) == 0 && (!B::kPacked || block.wave == 0);
+  if (B::kPacked && params.splits > 1) {
+    store_partial(block, params, lse_at, stores_lse, o, softmax, c);
+    return;
+  }
+  char* out = static_cast<char*>(params.out) +
+              (in_batch * params.o_batch + head_q * params.o_head + at * params.o_row) * 2;
+  const float kept = B::kDrops && params.dropout_below != 0 ? params.dropout_scale : 1;
+  const float factor = softmax.inverse_sum(c) * (B::kOutUnit * kept);
+  char* held = out + held_byte<Unit, B::kHeadDim>(block.lane, block.first_out_step());
+  store_column<Unit, B::kDType, B::kOutSteps>(o, c, factor, softmax.sees_a_key(c), [=](int byte, auto words) {
+    *reinterpret_cast<decltype(words)*>(held + byte) = words;
+  });
+  if (stores_lse) params.lse[lse_at] = reported_lse(softmax.log_sum_exp(c));
+}
+
+template <class B>
+FA_DEVICE void store_rows(const B& block, int wave_row, typename B::Out& o, typename B::Softmax& softmax) {
+  using Unit = typename B::Unit;
+  softmax.join_sums(block.lane);
+#pragma unroll
+  for (int step = 0; step < B::kOutSteps; ++step) Unit::settle(o[step]);
+  if constexpr (B::kConfig.buffer_stores) {
+    store_by_buffer(block, wave_row, o, softmax);
+  } else {
+#pragma unroll
+    for (int c = 0; c < Unit::kColumns; ++c) {
+      const int row = wave_row + Unit::column(block.lane, c);
+      if (row < block.rows()) store_row(block, row, o, softmax, c);
+    }
+  }
+}
+
+}  // namespace fa

@@ -1,0 +1,149 @@
+// The two products of a tile, from operands in LDS and registers, and the mask between them.
+#pragma once
+
+#include "fa/kernel/block.hpp"
+
+namespace fa {
+
+// Where a lane's part of step i of the contraction begins, in units of 16 bytes.
+template <class Unit>
+FA_DEVICE int contraction_unit(int i, int lane) {
+  return (i * Unit::kK + Unit::run_begin(lane)) / 8;
+}
+
+// Operand A of step `step` of S^T, at step i of the contraction.
+template <class B>
+FA_DEVICE typename B::Unit::A key_operand(const B& block, int row, int i, int step) {
+  return B::Keys::Tile::template read<typename B::Unit::A>(B::Keys::Tile::period(block.k_tile, step), row,
+                                                           contraction_unit<typename B::Unit>(i, block.lane));
+}
+
+// Operand A of step `step` of O^T; `tile` begins with the wave's first step.
+template <class B>
+FA_DEVICE typename B::Unit::A value_operand(const B& block, LdsBytes tile, int i, int step) {
+  return B::Values::Tile::template read<typename B::Unit::A>(
+      B::Values::Tile::period(tile, step), B::Unit::a_row(block.lane),
+      contraction_unit<typename B::Unit>(i, block.lane));
+}
+
+// Operand number n of the first product: all steps of S^T, then the next of the contraction.
+template <class B>
+FA_DEVICE typename B::Unit::A nth_key_operand(const B& block, int n) {
+  return key_operand(block, B::Unit::a_row(block.reader()), n / B::kScoreSteps, n % B::kScoreSteps);
+}
+
+template <class B>
+FA_DEVICE typename B::Operands prefetch_keys(const B& block) {
+  return typename B::Operands([&](int n) { return nth_key_operand(block, n); });
+}
+
+// Keeps the compiler from loading the operands of more steps at once than the config says.
+template <class B>
+FA_DEVICE void end_of_step(int step) {
+  if constexpr (B::kConfig.steps_at_once != 0) {
+    if (step % B::kConfig.steps_at_once == B::kConfig.steps_at_once - 1) __builtin_amdgcn_sched_barrier(0);
+  }
+}
+
+// S^T += K * Q^T.
+template <class B>
+FA_DEVICE void add_scores(const B& block, typename B::Scores& s, const typename B::Q& query,
+                          const typename B::Operands& prefetched) {
+  using Unit = typename B::Unit;
+  constexpr int kSteps = B::Q::kSteps;
+  if constexpr (B::kConfig.prefetch != 0) {
+    prefetched.template run<kSteps * B::kScoreSteps>([&](int n) { return nth_key_operand(block, n); },
+                                                     [&](int n, typename Unit::A k) {
+                                                       Unit::multiply(s[n % B::kScoreSteps], k,
+                                                                      query.operand(n / B::kScoreSteps));
+                                                     });
+    return;
+  }
+  const int row = Unit::a_row(block.reader());
+#pragma unroll B::kUnrolls ? B::Q::kUnroll : 2
+  for (int i = 0; i < kSteps; ++i) {
+    const typename Unit::B q = query.operand(i);
+#pragma unroll
+    for (int step = 0; step < B::kScoreSteps; ++step) {
+      const auto k = key_operand(block, row, i, step);
+      if (i == 0) {
+        Unit::multiply_first(s[step], k, q);
+      } else {
+        Unit::multiply(s[step], k, q);
+      }
+      end_of_step<B>(i * B::kScoreSteps + step);
+    }
+  }
+}
+
+// O^T += V^T * P^T.
+template <class B>
+FA_DEVICE void add_values(const B& block, typename B::Out& o, const typename B::P& p) {
+  using Unit = typename B::Unit;
+  constexpr int kSteps = B::P::kSteps;
+  if constexpr (B::kConfig.prefetch != 0) {
+    const LdsBytes tile = B::Values::Tile::period(block.v_tile, block.first_out_step());
+    typename Unit::B b[kSteps];
+    const auto read = [&](int n) {
+      const int i = n / B::kOutSteps;
+      if (n % B::kOutSteps == 0) b[i] = p.operand(i);
+      return value_operand(block, tile, i, n % B::kOutSteps);
+    };
+    typename B::Operands(read).template run<kSteps * B::kOutSteps>(read, [&](int n, typename Unit::A v) {
+      Unit::multiply(o[n % B::kOutSteps], v, b[n / B::kOutSteps]);
+    });
+    return;
+  }
+#pragma unroll B::kUnrolls ? B::P::kUnroll : 1
+  for (int i = 0; i < kSteps; ++i) {
+    const typename Unit::B b = p.operand(i);
+    const LdsBytes tile = B::Values::Tile::period(block.v_tile, block.first_out_step());
+#pragma unroll
+    for (int step = 0; step < B::kOutSteps; ++step) {
+      Unit::multiply(o[step], value_operand(block, tile, i, step), b);
+      end_of_step<B>(step);
+    }
+  }
+}
+
+// Scores of column c become -inf where not `seen(key)`, `key` counted from the lane's first.
+template <class B, class Seen>
+FA_DEVICE void mask_column(typename B::Scores& s, int c, Seen seen) {
+  using Unit = typename B::Unit;
+#pragma unroll
+  for (int step = 0; step < B::kScoreSteps; ++step) {
+    Unit::hold(s[step]);
+#pragma unroll
+    for (int row = 0; row < Unit::kRows; ++row) {
+      float& score = reinterpret_cast<float*>(&s[step])[row * Unit::kColumns + c];
+      score = seen(Unit::held_step(step * Unit::kRows + row)) ? score : -__builtin_inff();
+    }
+    Unit::hold(s[step]);
+  }
+}
+
+// Hides keys before begin(query) of each row.
+template <class B>
+FA_DEVICE void mask_begin(const B& block, typename B::Scores& s, int first, int wave_row) {
+  using Unit = typename B::Unit;
+#pragma unroll
+  for (int c = 0; c < Unit::kColumns; ++c) {
+    const int query = block.query_of(wave_row + here(Unit::column(block.lane, c)));
+    const int left = block.visible.begin(query) - first - Unit::held_begin(block.lane, B::kKeys);
+    mask_column<B>(s, c, [=](int key) { return key >= left; });
+  }
+}
+
+// Hides keys from end(query) of each row on.
+template <class B>
+FA_DEVICE void mask_end(const B& block, typename B::Scores& s, int first, int wave_row) {
+  using Unit = typename B::Unit;
+#pragma unroll
+  for (int c = 0; c < Unit::kColumns; ++c) {
+    const int query = block.query_of(wave_row + here(Unit::column(block.lane, c)));
+    const int left = block.visible.end(query) - first - Unit::held_begin(block.lane, B::kKeys);
+    mask_column<B>(s, c, [=](int key) { return key < left; });
+  }
+}
+
+}  // namespace fa

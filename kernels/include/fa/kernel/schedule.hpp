@@ -1,0 +1,99 @@
+// When K and V move from global memory through registers into LDS while tiles are computed: the three
+// schedules of FwdConfig::schedule.
+#pragma once
+
+#include "fa/kernel/products.hpp"
+#include "fa/kernel/source.hpp"
+
+namespace fa {
+
+// `scores(s, first)` computes the probabilities of the tile whose first key is `first`.  The next K and V are
+// loaded meanwhile.
+template <class B, class MakeScores>
+FA_DEVICE void two_stages(const B& block, const typename B::Tiles& tiles, const Source& k, const Source& v,
+                          typename B::Out& o, typename B::Convert& convert, const MakeScores& scores) {
+  const typename B::P::Place place(block.wave_lds + B::kWaveQueryLds, block.lane);
+  typename B::Keys next_k;
+  typename B::Values next_v;
+  load(block, next_k, k, tiles.begin);
+  load(block, next_v, v, tiles.begin);
+  for (int first = tiles.begin; first < tiles.end; first += B::kKeys) {
+    workgroup_barrier();  // all waves are done with the last tile
+    next_k.store(block.k_tile, convert, block.thread);
+    next_v.store(block.v_tile, convert, block.thread);
+    workgroup_barrier();
+    load(block, next_k, k, first + B::kKeys);
+    load(block, next_v, v, first + B::kKeys);
+    if (tiles.seen(first)) {
+      typename B::Scores s;
+      scores(s, first);
+      const typename B::P p(place, s);
+      add_values(block, o, p);
+    }
+  }
+}
+
+// V is loaded during the first product, the next K during the second.
+template <class B, class MakeScores>
+FA_DEVICE void one_stage(const B& block, const typename B::Tiles& tiles, const Source& k, const Source& v,
+                         typename B::Out& o, typename B::Convert& convert, const MakeScores& scores) {
+  const typename B::P::Place place(block.wave_lds + B::kWaveQueryLds, block.lane);
+  {
+    typename B::Keys next_k;
+    load(block, next_k, k, tiles.begin);
+    next_k.store(block.k_tile, convert, block.thread);
+  }
+  workgroup_barrier();
+  for (int first = tiles.begin; first < tiles.end; first += B::kKeys) {
+    typename B::Values next_v;
+    load(block, next_v, v, first);
+    typename B::Scores s;
+    scores(s, first);
+    const typename B::P p(place, s);
+    next_v.store(block.v_tile, convert, block.mover());
+    workgroup_barrier();
+    typename B::Keys next_k;
+    load(block, next_k, k, first + B::kKeys);
+    add_values(block, o, p);
+    next_k.store(block.k_tile, convert, block.mover());
+    workgroup_barrier();
+  }
+}
+
+// V is stored while the first product begins and K when it ends, so that no wave waits at a barrier for its
+// own stores.  `products` and `weights` are the two halves of the other schedules' `scores`.
+template <class B, class Products, class Weights>
+FA_DEVICE void pipelined(const B& block, const typename B::Tiles& tiles, const Source& k, const Source& v,
+                         typename B::Out& o, typename B::Convert& convert, const Products& products,
+                         const Weights& weights) {
+  static_assert(!B::kDrops, "dropout's bits would have to be found before the products");
+  const typename B::P::Place place(block.wave_lds + B::kWaveQueryLds, block.lane);
+  typename B::Keys next_k;
+  typename B::Values next_v;
+  load(block, next_k, k, tiles.begin);
+  load(block, next_v, v, tiles.begin);
+  next_k.store(block.k_tile, convert, block.thread);
+  load(block, next_k, k, tiles.begin + B::kKeys);
+  const LdsBytes k_place = here(B::Keys::place(block.k_tile, block.thread));
+  workgroup_barrier();
+  for (int first = tiles.begin; first < tiles.end; first += B::kKeys) {
+    const typename B::Operands prefetched = prefetch_keys(block);
+    next_v.store(block.v_tile, convert, block.thread);
+    load(block, next_v, v, first + B::kKeys);
+    typename B::Scores s;
+#pragma unroll
+    for (int step = 0; step < B::kScoreSteps; ++step) s[step] = anything<typename B::Unit::C>();
+    if (tiles.seen(first)) products(s, prefetched);
+    workgroup_barrier();  // all waves are done with K, and V is there
+    next_k.store_from(k_place, convert, block.thread);
+    if (tiles.seen(here_uniform(first))) {
+      weights(s, first);
+      const typename B::P p(place, s);
+      add_values(block, o, p);
+    }
+    load(block, next_k, k, first + 2 * B::kKeys);
+    workgroup_barrier();  // all waves are done with V, and K is there
+  }
+}
+
+}  // namespace fa

@@ -1,0 +1,253 @@
+"""The PyTorch implementation of dense attention, on any device, one block of scores at a time.
+
+``_ops`` brings every call into this form.
+
+All arithmetic is in fp32.  Blocks are (batch x kv head) pairs times query rows, so that memory grows
+with the sequence length and not with its square.  The backward pass recomputes each block's
+probabilities from the log-sum-exp, whoever computed that; it also serves the kernels.
+
+Inside, queries are grouped by the kv head that they read: (pairs, group, seqlen_q, headdim), and keys
+and values are (pairs, seqlen_k, headdim), with pairs = batch * nheads_k, group = nheads / nheads_k.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from flash_attn_rocm import _philox
+from flash_attn_rocm._options import Options
+
+BLOCK_SCORES = 1 << 24  # fp32 scores of one block: 64 MiB
+BLOCK_ROWS = 512  # enough rows for fast products, few enough for a causal mask to skip keys
+
+
+@dataclass(frozen=True)
+class Dropout:
+    """``state`` is the key (2,) of ``_philox``; ``batch`` is the first sequence's index."""
+
+    state: Tensor
+    batch: int
+
+
+@dataclass(frozen=True)
+class _Block:
+    pairs: slice
+    rows: slice
+    keys: slice
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """The inputs in the inner layout; ``slopes`` is (pairs, group, 1, 1) or None."""
+
+    nheads_k: int
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    slopes: Tensor | None
+    options: Options
+    dropout: Dropout | None
+
+    def blocks(self) -> Iterator[_Block]:
+        pairs, group, seqlen_q, _ = self.q.shape
+        row_scores = max(1, group * self.k.shape[1])
+        row_step = max(1, min(seqlen_q, BLOCK_ROWS, BLOCK_SCORES // row_scores))
+        pair_step = max(1, min(pairs, BLOCK_SCORES // (row_step * row_scores)))
+        starts = ((p, r) for p in range(0, pairs, pair_step) for r in range(0, seqlen_q, row_step))
+        for pair, row in starts:
+            rows = slice(row, min(row + row_step, seqlen_q))
+            yield _Block(slice(pair, min(pair + pair_step, pairs)), rows, self._visible_keys(rows))
+
+    def _visible_keys(self, rows: slice) -> slice:
+        seqlen_q, seqlen_k = self.q.shape[2], self.k.shape[1]
+        first, last = rows.start + seqlen_k - seqlen_q, rows.stop - 1 + seqlen_k - seqlen_q
+        begin = 0 if self.options.window_left < 0 else min(max(first - self.options.window_left, 0), seqlen_k)
+        end = (
+            seqlen_k
+            if self.options.window_right < 0
+            else min(max(last + self.options.window_right + 1, 0), seqlen_k)
+        )
+        return slice(begin, max(begin, end))
+
+    def queries(self, block: _Block) -> Tensor:
+        return self.q[block.pairs, :, block.rows].float()
+
+    def scores(self, block: _Block) -> tuple[Tensor, Tensor]:
+        """Softcapped scores without and with bias and mask, both (pairs, group, rows, keys)."""
+        q = self.queries(block)
+        k = self.k[block.pairs, block.keys].float()
+        capped = _product(q, k.transpose(1, 2)) * self.options.softmax_scale
+        if self.options.softcap > 0.0:
+            capped = self.options.softcap * torch.tanh(capped / self.options.softcap)
+        if self.slopes is None and self.options.window_left < 0 and self.options.window_right < 0:
+            return capped, capped
+        distance = self._distance(block)
+        biased = capped if self.slopes is None else capped - self.slopes[block.pairs] * distance.abs()
+        return capped, biased.masked_fill(~self._visible(distance), -math.inf)
+
+    def _distance(self, block: _Block) -> Tensor:
+        rows = torch.arange(block.rows.start, block.rows.stop, device=self.q.device)
+        keys = torch.arange(block.keys.start, block.keys.stop, device=self.q.device)
+        return keys[None, :] - (rows[:, None] + self.k.shape[1] - self.q.shape[2])
+
+    def _visible(self, distance: Tensor) -> Tensor:
+        visible = torch.ones_like(distance, dtype=torch.bool)
+        if self.options.window_left >= 0:
+            visible &= distance >= -self.options.window_left
+        if self.options.window_right >= 0:
+            visible &= distance <= self.options.window_right
+        return visible
+
+    def kept(self, block: _Block) -> Tensor | None:
+        """Which probabilities dropout keeps; the same in every pass."""
+        if self.dropout is None:
+            return None
+        group, device = self.q.shape[1], self.q.device
+        pairs = torch.arange(block.pairs.start, block.pairs.stop, device=device)[:, None, None, None]
+        members = torch.arange(group, device=device)[:, None, None]
+        return _philox.keep(
+            self.dropout.state,
+            self.options.dropout_p,
+            batches=self.dropout.batch + pairs // self.nheads_k,
+            heads=pairs % self.nheads_k * group + members,
+            rows=torch.arange(block.rows.start, block.rows.stop, device=device)[:, None],
+            columns=range(block.keys.start, block.keys.stop),
+        )
+
+
+def forward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    alibi_slopes: Tensor | None,
+    options: Options,
+    *,
+    dropout: Dropout | None,
+    want_probabilities: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Attention of checked inputs.
+
+    q (batch, seqlen_q, nheads, headdim), k and v (batch, seqlen_k, nheads_k, headdim), one dtype.
+    Returns out like q, log-sum-exp (batch, nheads, seqlen_q) fp32, and the probabilities in q's dtype,
+    negative where dropout dropped them: (batch, nheads, seqlen_q, seqlen_k) when wanted, else (0,).
+    Rows without a visible key give out 0 and log-sum-exp +inf.
+    """
+    problem = _problem(q, k, v, alibi_slopes, options, dropout)
+    pairs, group, seqlen_q, _ = problem.q.shape
+    out = torch.empty_like(problem.q)
+    lse = torch.empty((pairs, group, seqlen_q), dtype=torch.float32, device=q.device)
+    signed = q.new_zeros((pairs, group, seqlen_q, k.shape[1])) if want_probabilities else None
+    with torch.autocast(q.device.type, enabled=False):
+        for block in problem.blocks():
+            scores = problem.scores(block)[1]
+            block_lse = _log_sum_exp(scores)
+            probabilities = torch.exp(scores - block_lse[..., None])
+            kept = problem.kept(block)
+            values = problem.v[block.pairs, block.keys].float()
+            block_out = _product(_dropped(probabilities, kept, options), values)
+            out[block.pairs, :, block.rows] = block_out.to(q.dtype)
+            lse[block.pairs, :, block.rows] = block_lse
+            if signed is not None:
+                signs = probabilities if kept is None else torch.where(kept, probabilities, -probabilities)
+                signed[block.pairs, :, block.rows, block.keys] = signs.to(q.dtype)
+    heads = (q.shape[0], q.shape[2], seqlen_q)
+    all_signed = q.new_empty(0) if signed is None else signed.view(*heads, k.shape[1])
+    return _ungrouped(out, q), lse.view(heads), all_signed
+
+
+def backward(
+    dout: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    alibi_slopes: Tensor | None,
+    options: Options,
+    *,
+    dropout: Dropout | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of q, k and v, in their shapes and dtype, from what the forward pass saw and returned."""
+    problem = _problem(q, k, v, alibi_slopes, options, dropout)
+    nheads_k = k.shape[2]
+    grouped_dout, grouped_out = _grouped(dout, nheads_k), _grouped(out, nheads_k)
+    grouped_lse = lse.view(problem.q.shape[:3])
+    dq = torch.empty_like(problem.q)
+    dk = torch.zeros_like(problem.k, dtype=torch.float32)
+    dv = torch.zeros_like(problem.v, dtype=torch.float32)
+    with torch.autocast(q.device.type, enabled=False):
+        for block in problem.blocks():
+            where = (block.pairs, slice(None), block.rows)
+            seen = (block.pairs, block.keys)
+            block_dout = grouped_dout[where].float()
+            capped, scores = problem.scores(block)
+            probabilities = torch.exp(scores - grouped_lse[where][..., None])
+            kept = problem.kept(block)
+            dv[seen] += _transposed_product(_dropped(probabilities, kept, options), block_dout)
+            dp = _dropped(_product(block_dout, problem.v[seen].float().transpose(1, 2)), kept, options)
+            delta = (block_dout * grouped_out[where].float()).sum(dim=-1, keepdim=True)
+            ds = probabilities * (dp - delta) * options.softmax_scale
+            if options.softcap > 0.0:
+                ds = ds * (1.0 - (capped / options.softcap) ** 2)
+            dq[where] = _product(ds, problem.k[seen].float()).to(q.dtype)
+            dk[seen] += _transposed_product(ds, problem.queries(block))
+    return _ungrouped(dq, q), _unflattened(dk, k), _unflattened(dv, v)
+
+
+def _problem(
+    q: Tensor, k: Tensor, v: Tensor, alibi_slopes: Tensor | None, options: Options, dropout: Dropout | None
+) -> _Problem:
+    batch, _, nheads, _ = q.shape
+    nheads_k = k.shape[2]
+    slopes = None
+    if alibi_slopes is not None:
+        each = alibi_slopes.expand(batch, nheads)
+        slopes = each.reshape(batch * nheads_k, nheads // nheads_k, 1, 1)
+    return _Problem(nheads_k, _grouped(q, nheads_k), _flattened(k), _flattened(v), slopes, options, dropout)
+
+
+def _grouped(q: Tensor, nheads_k: int) -> Tensor:
+    """(batch, seqlen_q, nheads, headdim) to (pairs, group, seqlen_q, headdim)."""
+    batch, seqlen_q, nheads, head_dim = q.shape
+    split = q.reshape(batch, seqlen_q, nheads_k, nheads // nheads_k, head_dim)
+    return split.permute(0, 2, 3, 1, 4).flatten(0, 1)
+
+
+def _ungrouped(grouped: Tensor, q: Tensor) -> Tensor:
+    """The reverse of ``_grouped``, contiguous, in q's shape."""
+    batch, seqlen_q, nheads, head_dim = q.shape
+    return grouped.reshape(batch, nheads, seqlen_q, head_dim).transpose(1, 2).contiguous()
+
+
+def _flattened(k: Tensor) -> Tensor:
+    """(batch, seqlen_k, nheads_k, headdim) to (pairs, seqlen_k, headdim)."""
+    return k.transpose(1, 2).flatten(0, 1)
+
+
+def _unflattened(flat: Tensor, k: Tensor) -> Tensor:
+    """The reverse of ``_flattened``, contiguous, in k's shape and dtype."""
+    batch, seqlen_k, nheads_k, head_dim = k.shape
+    return flat.reshape(batch, nheads_k, seqlen_k, head_dim).transpose(1, 2).to(k.dtype).contiguous()
+
+
+def _log_sum_exp(scores: Tensor) -> Tensor:
+    """Over the keys; +inf where none is visible, so that exp(score - it) is 0 there, and for NaN."""
+    lse = torch.logsumexp(scores, dim=-1)
+    return lse.masked_fill((lse == -math.inf) | lse.isnan(), math.inf)
+
+
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    """(pairs, group, rows, n) times (pairs, n, m) to (pairs, group, rows, m)."""
+    return torch.bmm(left.flatten(1, 2), right).view(*left.shape[:3], right.shape[2])
+
+
+def _transposed_product(left: Tensor, right: Tensor) -> Tensor:
+    """(pairs, group, rows, n) and (pairs, group, rows, m) to (pairs, n, m): sums over group and rows."""
+    return torch.bmm(left.flatten(1, 2).transpose(1, 2), right.flatten(1, 2))
+
+
+def _dropped(values: Tensor, kept: Tensor | None, options: Options) -> Tensor:
+    return values if kept is None else values * kept / (1.0 - options.dropout_p)

@@ -1,0 +1,173 @@
+"""Chooses calls for tests/numerics by the instructions they execute, and writes tests/numerics/chosen.json.
+
+    python -m tests.choose [--count N] [--archs A,B] [WHEEL]
+
+From N random calls of each kernel (tests/numerics/drawn.py) it picks a set that executes every instruction
+and uses every feature that any of the N does, at a low total of executed instructions.  WHEEL, by default the
+newest in dist, is a release's, with its disassembly in the store.
+"""
+
+import argparse
+import functools
+import itertools
+import json
+import operator
+import os
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+
+from wheel_builder.base.archs import known_archs
+from wheel_builder.fake_hip.container import CONTROL, LIBRARY, LIBRARY_INSIDE, PYTHON, shared_mounts
+from wheel_builder.images.docker import Mount, run_in
+
+# How many calls cover each instruction and feature, if so many can: one may hide an error that another
+# reveals.
+TIMES = 2
+SCORING = frozenset(
+    {"window on the left", "window on the right", "causal", "softcap", "ALiBi", "dropout", "parts"}
+)
+CHECKOUT = Path(__file__).parents[1]
+BUILD = CHECKOUT / "build"
+CHOSEN = CHECKOUT / "tests" / "numerics" / "chosen.json"
+RUN = """
+python -m pip install --no-index --no-deps --quiet /wheel/*.whl
+LD_PRELOAD=$PRELOAD python /tests/candidates.py $COUNT /out/candidates.json
+"""
+
+
+def choose(calls, times=TIMES):
+    """The calls to run: whatever any call covers is covered by ``times`` of them, or by all that do if there
+    are fewer.
+
+    A call covers its features, the pairs that ``combined`` makes of them and, in each kernel that it
+    launches, the instructions that it executes.
+    """
+    taken = []
+    for kernel in dict.fromkeys(call["kernel"] for call in calls):
+        own = [call for call in calls if call["kernel"] == kernel]
+        shows = masks(own)
+        for _ in range(times):
+            numbers = once(shows, [call["executed"] for call in own])
+            taken += (own[number] for number in numbers)
+            shows = [0 if number in numbers else each for number, each in enumerate(shows)]
+    return sorted(taken, key=lambda call: (call["kernel"], call["number"]))
+
+
+def masks(calls):
+    """For each call, what it covers as bits of a number."""
+    combinations = [combined(call["features"]) for call in calls]
+    features = sorted(set().union(*combinations))
+    widths = defaultdict(int)
+    for call in calls:
+        for kernel, digits in call["ran"].items():
+            widths[kernel] = max(widths[kernel], int(digits, 16).bit_length())
+    return [mask(call, own, features, widths) for call, own in zip(calls, combinations, strict=True)]
+
+
+def combined(features):
+    """``features``, and each pair of those that work on scores.
+
+    Both ways of a branch may lead through the same instructions: which way is wrong shows only where two
+    features meet, such as a window's edge in a tile with ALiBi.
+    """
+    pairs = itertools.combinations(sorted(SCORING.intersection(features)), 2)
+    return {*features, *(f"{one} with {other}" for one, other in pairs)}
+
+
+def mask(call, own, features, widths):
+    bits = sum(1 << place for place, feature in enumerate(features) if feature in own)
+    for kernel, width in sorted(widths.items()):
+        bits = bits << width | int(call["ran"].get(kernel, "0"), 16)
+    return bits
+
+
+def once(shows, costs):
+    """Numbers of calls that together cover what all of ``shows`` do, at low cost."""
+    missing = functools.reduce(operator.or_, shows, 0)
+    taken = []
+    while missing:
+        best = max(range(len(shows)), key=lambda n: (shows[n] & missing).bit_count() / max(costs[n], 1))
+        taken.append(best)
+        missing &= ~shows[best]
+    return without_needless(taken, shows)
+
+
+def without_needless(taken, shows):
+    """``taken`` without calls that add no coverage; calls taken last are examined first."""
+    kept = list(taken)
+    for number in reversed(taken):
+        others = functools.reduce(operator.or_, (shows[each] for each in kept if each != number), 0)
+        if not shows[number] & ~others:
+            kept.remove(number)
+    return kept
+
+
+def candidates(wheel, arch, count, out):
+    """Run ``candidates.py`` in the verify container; returns its findings."""
+    env = {
+        "FA_FAKE_HIP_ARCH": known_archs()[arch].device_name, "FA_FAKE_HIP_DISASSEMBLY": "/disassembly",
+        "FA_FAKE_HIP_THREADS": str(os.cpu_count()), "PYTHONPATH": PYTHON, "PRELOAD": LIBRARY_INSIDE,
+        "COUNT": str(count), "PYTHONDONTWRITEBYTECODE": "1",
+    }  # fmt: skip
+    mounts = (
+        Mount(wheel, f"/wheel/{wheel.name}"),
+        Mount(newest((BUILD / "fake_hip").glob(f"*/{LIBRARY}")).parent, "/fake_hip"),
+        Mount(newest(each for each in (BUILD / "wheel-disassembly").glob("*/")), "/disassembly"),
+        Mount(CHECKOUT / CONTROL, f"{PYTHON}/{CONTROL}"),
+        *shared_mounts(CHECKOUT),
+        Mount(CHECKOUT / "tests" / "numerics", "/tests"),
+        Mount(out, "/out", writable=True),
+    )
+    image = json.loads((newest((BUILD / "verify-image").glob("*/manifest.json"))).read_text())["facts"]["ref"]
+    run_in(image, ["sh", "-euc", RUN], mounts=mounts, env=env, log=BUILD / "logs" / f"candidates-{arch}.log")
+    return json.loads((out / "candidates.json").read_text())
+
+
+def newest(paths):
+    return max(paths, key=lambda path: path.stat().st_mtime)
+
+
+def report(found, taken):
+    """The share of each kernel that the chosen calls execute, and the calls with a wrong answer."""
+    ran = defaultdict(int)
+    for call in taken:
+        for kernel, digits in call["ran"].items():
+            ran[kernel] |= int(digits, 16)
+    for kernel, size in found["kernels"].items():
+        yield f"{found['arch']} {kernel}: {ran[kernel].bit_count()} of {size} instructions"
+    for call in found["calls"]:
+        if call["failure"]:
+            yield f"WRONG {call['kernel']} {call['number']}: {call['failure']}"
+
+
+def by_kernel(taken):
+    numbers = defaultdict(list)
+    for call in taken:
+        numbers[call["kernel"]].append(call["number"])
+    return dict(numbers)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("wheel", nargs="?", type=Path)
+    parser.add_argument("--count", type=int, default=32)
+    parser.add_argument("--archs", default=",".join(known_archs()))
+    args = parser.parse_args()
+    wheel = args.wheel or newest((CHECKOUT / "dist").glob("*.whl"))
+    numbers = json.loads(CHOSEN.read_text()) if CHOSEN.exists() else {}
+    for arch in args.archs.split(","):
+        with tempfile.TemporaryDirectory() as name:
+            out = Path(name)
+            out.chmod(0o777)
+            found = candidates(wheel, arch, args.count, out)
+        taken = choose(found["calls"])
+        print(*report(found, taken), sep="\n")  # noqa: T201
+        numbers[arch] = by_kernel(taken)
+        CHOSEN.write_text(json.dumps(numbers, indent=1, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Time of a call up to its kernel's launch, for the installed wheel: a benchmark, not a test.
+
+    python -m tests.fake_hip.run_bench [WHEEL]
+
+runs this in the verify container, after a release.  Elsewhere it needs the wheel and PyTorch, and
+
+    FA_FAKE_HIP_ARCH=gfx942 FA_FAKE_HIP_DISASSEMBLY=folder FA_FAKE_HIP_LAUNCH=skip LD_PRELOAD=libamdhip64.so.7
+
+The fake HIP runtime checks each launch and returns at once.  Everything else is the shipped code on host
+memory: the Python function, the memory for its results, the operator, and the host library up to
+hipModuleLaunchKernel.  Two things differ from a GPU: memory comes from PyTorch's CPU allocator, and the
+operator's GPU implementation is called directly, because PyTorch would look for one for host memory.  The
+figure is the minimum of many short runs, because other work on the machine only adds time.
+"""
+
+import sys
+import time
+from functools import partial
+
+import flash_attn_rocm
+import torch
+from flash_attn_rocm import (
+    _kernels,
+    _support,
+    flash_attn_func,
+    flash_attn_varlen_func,
+    flash_attn_with_kvcache,
+)
+from torch._C import DispatchKey, DispatchKeySet
+
+RUNS, CALLS = 1500, 20
+LIMIT = 20.0  # microseconds, of a dense call without gradients
+
+
+def microseconds(function):
+    """Of one call."""
+    least = float("inf")
+    for _ in range(RUNS):
+        start = time.perf_counter()
+        for _ in range(CALLS):
+            function()
+        least = min(least, time.perf_counter() - start)
+    return least / CALLS * 1e6
+
+
+def use_host_memory():
+    """Treat tensors in host memory like a GPU's, with nothing in between."""
+    arch = str(torch.ops.flash_attn_rocm.device_arch(-1))
+    _support.Machine.host_memory_arch = staticmethod(lambda: arch)
+    gpu = DispatchKeySet(DispatchKey.CUDA)
+    shipped = torch.ops.flash_attn_rocm.fwd.default
+    _kernels.FWD = partial(shipped.redispatch, gpu)
+    # The first call of each kind takes the long path, through PyTorch's dispatcher.
+    library = torch.library.Library("flash_attn_rocm", "IMPL")
+    library.impl("fwd", lambda *arguments: shipped.redispatch(gpu, *arguments), "CPU")
+    return library
+
+
+def calls():
+    """The measured calls by name."""
+    q, k, v = (torch.randn(1, 1, 4, 64).half() for _ in range(3))
+    cache, lengths = torch.randn(1, 32, 4, 64).half(), torch.tensor([4], dtype=torch.int32)
+    ends = torch.tensor([0, 1], dtype=torch.int32)
+    rows = (q[0], k[0], v[0])
+    return {
+        "flash_attn_func": lambda: flash_attn_func(q, k, v, causal=True),
+        "flash_attn_varlen_func": lambda: flash_attn_varlen_func(*rows, ends, ends, 1, 1),
+        "flash_attn_with_kvcache": lambda: flash_attn_with_kvcache(q, cache, cache, cache_seqlens=lengths),
+    }
+
+
+def main():
+    torch.set_num_threads(1)
+    flash_attn_rocm.set_strict(True)
+    library = use_host_memory()
+    found = {name: microseconds(call) for name, call in calls().items()}
+    library._destroy()
+    for name, time_taken in found.items():
+        print(f"{name:<24} {time_taken:6.1f} us before its kernel is launched")  # noqa: T201
+    return 0 if found["flash_attn_func"] <= LIMIT else f"expected at most {LIMIT} us of flash_attn_func"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,108 @@
+"""Wheels that pass the audit and agree with a commit, with record and statement: nothing in them runs."""
+
+from dataclasses import replace
+from functools import cache
+
+from tests.checkouts import commit_all, copy_sources
+from tests.conftest import CHECKOUT
+from tests.wheels import (
+    BASE_VERSION,
+    DIST_INFO,
+    MATERIALS,
+    PLATFORM,
+    SBOM,
+    VERSION,
+    WHEEL,
+    bundle,
+    code_object,
+    library,
+    write_statement,
+    write_wheel,
+)
+from wheel_builder.base.archs import known_archs
+from wheel_builder.base.store import sha256_file
+from wheel_builder.build.product import read_product
+from wheel_builder.build.sbom import sbom_text
+from wheel_builder.files.library import LIBRARY
+from wheel_builder.matrix.support_table import planned_kernels
+from wheel_builder.provenance import provenance as p
+from wheel_builder.provenance.commit import read_tree
+from wheel_builder.provenance.records import write_record
+from wheel_builder.provenance.statement import Annotations, Resource
+
+NUMERICS = "executed on an ISA emulator, not run on hardware"
+OTHERS = ("matrix.yaml", "dockerfiles/builder-requirements.txt", "kernels/include/fa/arch/archs.inc")
+
+
+def repository(root):
+    """A repository with what decides of wheels, in ``root``; its commit."""
+    copy_sources(root)
+    for name in OTHERS:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes((CHECKOUT / name).read_bytes())
+    return commit_all(root)
+
+
+def finished_files(root, commit, rocm="7.2"):
+    """What a wheel of the commit holds, with device code for all archs; RECORD is missing."""
+    version, tree = f"{BASE_VERSION}+rocm{rocm}", read_tree(root, commit)
+    product, recipe = read_product(root), tree.recipe
+    package = root / "kernels/python"
+    archs, headers = tuple(known_archs()), {"Metadata-Version": ("2.4",), "Version": (version,)}
+    kernels = planned_kernels(root, archs)
+    names = sorted({name for group in kernels.values() for name in group})
+    code = [bundle({a: code_object(a, [name]) for a in archs if name in kernels[a]}) for name in names]
+    lines = [f"{name}: {value}" for name, values in (headers | product.fields).items() for value in values]
+    materials = replace(
+        MATERIALS, version=version, sources=tree.content, torch=recipe.torch_headers, zig=recipe.zig
+    )
+    files = {name: (package / name).read_bytes() for name in product.files}
+    files |= {f"{DIST_INFO}/licenses/{name}": (root / name).read_bytes() for name in product.licenses}
+    files |= {
+        LIBRARY: library(sections={".hip_fatbin": b"".join(code)}),
+        f"{DIST_INFO}/METADATA": "\n".join([*lines, "", ""]).encode() + product.readme,
+        f"{DIST_INFO}/WHEEL": WHEEL.encode(),
+        SBOM: sbom_text(materials).encode(),
+    }
+    return {name.replace(VERSION, version): data for name, data in files.items()}
+
+
+def finished_wheel(folder, root, commit, rocm="7.2", files=None, edit=bytes):
+    """A wheel of the commit of ``root`` with its record and statement; ``files`` and ``edit`` change it."""
+    version, archs = f"{BASE_VERSION}+rocm{rocm}", tuple(known_archs())
+    name = f"flash_attn_rocm-{version}-py3-none-{PLATFORM}.whl"
+    wheel = write_wheel(folder, finished_files(root, commit, rocm) if files is None else files, name=name)
+    wheel.write_bytes(edit(wheel.read_bytes()))
+    shown = {"numerics": NUMERICS, "launches": {"a": 1}, "findings": [], "passed": True}
+    write_record(wheel, {"sha256": sha256_file(wheel), "archs": dict.fromkeys(archs, shown)})
+    write_statement(wheel, rocm=rocm, version=version, archs=archs, **recipe_of(root, commit, rocm))
+    return wheel
+
+
+@cache
+def recipe_of(root, commit, rocm):
+    """Parameters and dependencies of a statement, as the commit says them."""
+    tree = read_tree(root, commit)
+    recipe = tree.recipe
+    image = {"compiler": dict(MATERIALS.packages), "packages": dict(MATERIALS.packages)}
+    image["compiler"].pop("bash")
+    return {
+        "parameters": {
+            "flags": {kind: list(flags) for kind, flags in recipe.flags.items()}, "llvm": recipe.llvm[rocm],
+            "platform_tag": recipe.platform_tag, "source_date_epoch": recipe.source_date_epoch,
+        },
+        "dependencies": (
+            Resource(
+                name=p.SOURCE, digest={"gitCommit": commit},
+                annotations=Annotations(dirty=False, content_sha256=tree.content),
+            ),
+            Resource(name=p.SOURCE_TREE, digest={"sha256": tree.sources}),
+            Resource(name=p.IMAGE, annotations=Annotations(libcxx=MATERIALS.libcxx, **image)),
+            Resource(
+                name=p.HEADERS, uri=p.headers_uri(recipe.torch_headers),
+                digest={"sha256": recipe.torch_headers_sha256},
+            ),
+            Resource(name=p.ZIG, uri=p.zig_uri(recipe.zig)),
+            Resource(name=p.TOOLS, digest={"sha256": recipe.requirements}),
+        ),
+    }  # fmt: skip

@@ -1,0 +1,37 @@
+"""A run's rows as text."""
+
+from collections import Counter
+
+KILLED, NOT_JUDGED, SURVIVED = "killed", "not judged", "survived"
+COLUMNS = "{:<8} {:<10} {:>7} {:>7} {:>9} {:>11} {:>7}  {}"
+
+
+def score(rows):
+    """The share of judged mutants that were killed; 1 if none was judged."""
+    judged = [row for row in rows if row["verdict"] != NOT_JUDGED]
+    return sum(row["verdict"] == KILLED for row in judged) / len(judged) if judged else 1.0
+
+
+def below(rows, least):
+    """The archs whose score is below ``least``."""
+    archs = sorted({row["arch"] for row in rows})
+    return [arch for arch in archs if score([row for row in rows if row["arch"] == arch]) < least]
+
+
+def as_text(rows):
+    """The table by arch and kind, the kills of each check, and each mutant that nothing killed."""
+    archs = sorted({row["arch"] for row in rows})
+    groups = [*sorted({(row["arch"], row["kind"]) for row in rows}), *((arch, "all") for arch in archs)]
+    lines = [COLUMNS.format("arch", "kind", "mutants", "killed", SURVIVED, NOT_JUDGED, "score", "killed by")]
+    lines += [_line(arch, kind, [row for row in rows if row["arch"] == arch and kind in (row["kind"], "all")])
+              for arch, kind in groups]  # fmt: skip
+    rest = [f"{row['verdict']}: {row['name']} ({row['words']})" for row in rows if row["verdict"] != KILLED]
+    return "\n".join([*lines, *sorted(rest, reverse=True)])
+
+
+def _line(arch, kind, rows):
+    verdicts = Counter(row["verdict"] for row in rows)
+    by = Counter(row["by"] for row in rows if row["verdict"] == KILLED).most_common()
+    killers = ", ".join(f"{name} {count}" for name, count in by)
+    numbers = (len(rows), verdicts[KILLED], verdicts[SURVIVED], verdicts[NOT_JUDGED])
+    return COLUMNS.format(arch, kind, *numbers, f"{score(rows):.1%}", killers)

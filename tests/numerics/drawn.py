@@ -1,0 +1,359 @@
+"""Calls with random combinations of features; a call can be made again from its kernel and its number.
+
+A call goes to the operator itself, so the kernel under test answers it, whichever kernel a public function
+would have chosen.  ``test_drawn.py`` runs the calls that ``choose.py`` picked by what they execute.
+"""
+
+import itertools
+import math
+import mmap
+import random
+from dataclasses import dataclass, replace
+
+import torch
+from conftest import ARCH
+from flash_attn_rocm import _philox
+from rule import DTYPES, Rules, Sequence
+
+FWD = torch.ops.flash_attn_rocm.fwd.default
+ARGUMENTS = tuple(argument.name for argument in FWD._schema.arguments)
+UNITS = 96
+FEW = 16  # as many queries go to decode
+# Around the rows and columns of every tile and fragment, and enough keys for more than one pass of a loop.
+MANY_ROWS = (17, 31, 33, 64, 65, 113, 129, 150)
+FEW_ROWS = (1, 2, 3, 5, 15, 16)
+KEYS = (1, 5, 16, 17, 31, 33, 63, 64, 65, 97, 128, 129, 161, 200, 257, 300)
+REFERENCE_HEAD_DIMS = (1, 8, 24, 40, 59, 64, 80, 128, 255)
+HEADS = ((1, 1), (2, 2), (2, 1), (3, 1), (4, 2), (6, 2))
+PAGES = (16, 48, 64, 256)
+SPLITS = (2, 3, 5, 9)
+MANY_SPLITS, MANY_KEYS = 67, 2400  # more parts than a wave has lanes
+WINDOWS = ((-1, -1), (-1, 0), (-1, 0), (5, 0), (0, 0), (33, 7), (-1, 16), (70, -1), (0, 60), (-1, 100))
+SOFTCAPS = (1.0, 5.0, 30.0)
+LAYOUTS = ("contiguous", "padded", "heads first")
+# Sequences, or pages of a cache, more than 2^32 elements apart: both halves of a stride count.
+FAR = "far"
+FAR_STRIDE = (1 << 32) + 8
+FAR_SHARE = 0.8  # of the calls that could have them
+# How k and v are stored.
+STORES = ("dense", "dense", "in use", "left padded", "rows by index", "packed", "paged", "paged packed")
+MAGNITUDES = (1.0, 4.0, 8.0)
+# Scores that are hard for an online softmax, as a function of a key's position among n.
+PATTERNS = {
+    "rising": lambda j, n: 0.08 * j,
+    "rising steeply": lambda j, n: 5.0 * j,
+    "falling": lambda j, n: -5.0 * j,
+    "one-hot": lambda j, n: 1000.0 * (j == n // 3),
+    "far below zero": lambda j, n: torch.full_like(j, -6000.0),
+}
+NO_NUMBERS = (math.inf, -math.inf, math.nan)
+NOISE = 2e-3
+# Fills memory of k and v that belongs to no sequence, so that reading it gives a wrong result.
+UNUSED = math.nan
+MAP_NORESERVE = 0x4000  # of Linux; Python's mmap names it from 3.13 on
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """``op`` is fwd, decode or reference; a reference kernel takes each case's head dim, and has 0 here."""
+
+    op: str
+    dtype: str
+    head_dim: int = 0
+
+    def __str__(self):
+        return f"fa_{self.op}_{self.dtype}" + (f"_d{self.head_dim}" if self.head_dim else "")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call; ``rows`` and ``keys`` of each sequence, ``splits`` wanted, ``values`` of q and k."""
+
+    kernel: Kernel
+    head_dim: int
+    rows: tuple
+    keys: tuple
+    heads: tuple
+    store: str
+    page: int
+    layout: str
+    window: tuple
+    softcap: float
+    alibi: str
+    dropout: float
+    splits: int
+    values: str | float
+    scale: float | None
+    seed: int
+
+    @property
+    def ragged(self):
+        return self.store.endswith("packed")
+
+    @property
+    def features(self):
+        """Names of the kernel's features that the call uses."""
+        left, right = self.window
+        seen = {
+            "window on the left": left >= 0,
+            "window on the right": right > 0,
+            "causal": right == 0,
+            "softcap": bool(self.softcap),
+            "ALiBi": bool(self.alibi),
+            "dropout": bool(self.dropout),
+            "parts": self.splits > 1,
+            "grouped heads": self.heads[0] > self.heads[1],
+            "paged": self.store.startswith("paged"),
+            "left padded": self.store == "left padded",
+            "part in use": self.store == "in use",
+            "rows by index": self.store == "rows by index",
+            "ragged": self.ragged,
+            "an empty sequence": self.ragged and 0 in self.rows,
+            "a sequence without keys": 0 in self.keys,
+            "far strides": self.layout == FAR,
+            f"values {self.values}": True,
+        }
+        return {name for name, used in seen.items() if used}
+
+
+def served(kernel):
+    """The features with which every kernel of this kind has to be tested."""
+    every = {
+        "window on the left", "window on the right", "causal", "softcap", "ALiBi", "grouped heads", "paged",
+        "left padded", "part in use", "rows by index", "ragged", "an empty sequence",
+        "a sequence without keys", "far strides",
+        *(f"values {each}" for each in (*MAGNITUDES, *PATTERNS, "infinite")),
+    }  # fmt: skip
+    return every | {"decode": {"parts"}}.get(kernel.op, {"dropout"})
+
+
+def draw(kernel, number):
+    """Case ``number`` of a kernel, always the same."""
+    chance = random.Random(f"{kernel} {number}")  # a text, because Python's hashes differ between runs
+    some = chance.choice
+    store = some(STORES)
+    rows_of = {"fwd": MANY_ROWS, "decode": FEW_ROWS}.get(kernel.op, MANY_ROWS[:5] + FEW_ROWS)
+    ragged = store.endswith("packed")
+    batch = some((2, 3, 4)) if ragged else some((1, 2, 3))
+    rows = [some(rows_of) for _ in range(batch)] if ragged else [some(rows_of)] * batch
+    keys = [some(KEYS) for _ in range(batch)]
+    if ragged and chance.random() < 0.5:
+        rows[chance.randrange(1, batch)] = 0
+    if store != "dense" and chance.random() < 0.3:
+        keys[chance.randrange(batch)] = 0
+    if store in ("dense", "rows by index"):
+        keys = [keys[0]] * batch
+    many = kernel.op == "decode" and store in ("dense", "paged packed") and chance.random() < 0.3
+    if many:
+        rows, keys = [1], [MANY_KEYS]
+    plain = chance.random() < 0.4
+    head_dim = kernel.head_dim or some(REFERENCE_HEAD_DIMS)
+    values = some((*MAGNITUDES, *PATTERNS, "infinite"))
+    features = {
+        "softcap": 0.0 if plain or values == "infinite" else some((0.0, *SOFTCAPS)),
+        "alibi": "" if plain else some(("", "heads", "batch")),
+        "dropout": 0.0 if plain or kernel.op == "decode" else some((0.0, 0.0, 0.5, 0.17)),
+        "splits": MANY_SPLITS if many else some((1, *SPLITS)) if kernel.op == "decode" else 1,
+    }
+    patterned = isinstance(values, str) and values != "infinite"
+    case = Case(
+        kernel, head_dim, tuple(rows), tuple(keys), some(HEADS), store, some(PAGES), some(LAYOUTS),
+        some(WINDOWS), **features, values=values, scale=1.0 if patterned else some((None, None, 0.3, -0.2)),
+        seed=chance.randrange(2**31),
+    )  # fmt: skip
+    if kernel.op == "reference" and head_dim % 8 == 0:
+        return replace(case, layout="odd")
+    apart = case.layout in ("contiguous", "padded") and not ragged and len(rows) > 1
+    far = apart and random.Random(f"{kernel} {number} far").random() < FAR_SHARE
+    return replace(case, layout=FAR) if far else case
+
+
+def far_apart(x):
+    """``x`` with FAR_STRIDE between its sequences or pages; memory that nobody touches costs nothing."""
+    elements = max(len(x) - 1, 0) * FAR_STRIDE + x[:1].numel()
+    if not elements:
+        return x
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
+    memory = torch.frombuffer(mmap.mmap(-1, elements * x.element_size(), flags=flags), dtype=x.dtype)
+    return memory.as_strided(x.shape, (FAR_STRIDE, *x.stride()[1:])).copy_(x)
+
+
+class Call:
+    """The tensors of a case: a list entry per sequence, and the operator's arguments."""
+
+    def __init__(self, case, device):
+        self.case, self.device = case, device
+        self.dtype = DTYPES[case.kernel.dtype]
+        self.generator = torch.Generator().manual_seed(case.seed)
+        self.q, self.k, self.v = [], [], []
+        for rows, keys in zip(case.rows, case.keys, strict=True):
+            q, k = self.queries_and_keys(rows, keys)
+            self.q.append(q), self.k.append(k), self.v.append(self.normal(keys, case.heads[1]))
+        self.rules = Rules(*case.window, softcap=case.softcap, scale=case.scale)
+        self.slopes = self.slopes_of()
+
+    def normal(self, rows, heads):
+        size = (rows, heads, self.case.head_dim)
+        return torch.randn(*size, generator=self.generator).to(self.dtype)
+
+    def queries_and_keys(self, rows, keys):
+        case = self.case
+        q, k = self.normal(rows, case.heads[0]), self.normal(keys, case.heads[1])
+        if case.values == "infinite":
+            if keys:
+                k[keys // 3, case.seed % case.heads[1], 0] = NO_NUMBERS[case.seed % 3]
+            return q, k
+        if not isinstance(case.values, str):
+            return (x * case.values**0.5 for x in (q, k))
+        scores = PATTERNS[case.values](torch.arange(keys, dtype=torch.float32), keys)
+        # The largest is spread evenly over q and k, which keeps fp16 from overflowing.
+        most = max(scores.abs().max().item() if keys else 0.0, 1.0)
+        size = math.sqrt(most / case.head_dim)
+        along = (scores / (size * case.head_dim))[:, None, None] + k.float() * NOISE
+        return torch.full_like(q, size), along.to(self.dtype)
+
+    def slopes_of(self):
+        nheads = self.case.heads[0]
+        sizes = {"heads": (nheads,), "batch": (len(self.case.rows), nheads)}.get(self.case.alibi)
+        return None if sizes is None else torch.rand(*sizes, generator=self.generator)
+
+    def laid_out(self, x):
+        """``x`` on the device in the case's layout."""
+        x = x.to(self.device)
+        if self.case.layout == FAR and x.dim() == 4 and self.device.type == "cpu":
+            return far_apart(x)
+        if self.case.layout == "heads first":
+            return x.transpose(-3, -2).contiguous().transpose(-3, -2)
+        wider = {"padded": 8, "odd": 1}.get(self.case.layout, 0)
+        return torch.nn.functional.pad(x, (0, wider))[..., : x.shape[-1]]
+
+    def integers(self, values):
+        return torch.tensor(values, dtype=torch.int32, device=self.device)
+
+    def store(self):
+        """k and v as the case stores them, and the integers that say how."""
+        caches, options = getattr(self, f"_{self.case.store.replace(' ', '_')}")()
+        return [self.laid_out(x) for x in caches], options
+
+    def cache(self, rows, count=None):
+        """Two unwritten caches of ``count`` sequences."""
+        count = len(self.case.keys) if count is None else count
+        size = (count, rows, self.case.heads[1], self.case.head_dim)
+        return torch.full(size, UNUSED, dtype=self.dtype), torch.full(size, UNUSED, dtype=self.dtype)
+
+    def _dense(self):
+        return (torch.stack(self.k), torch.stack(self.v)), {}
+
+    def _in_use(self):
+        return self._left_padded(lambda _: 0)
+
+    def _left_padded(self, padding=None):
+        first = [(padding or (lambda n: (n + 1) * 7))(n) for n in range(len(self.k))]
+        lengths = [start + len(k) for start, k in zip(first, self.k, strict=True)]
+        caches = self.cache(max(lengths) + 9)
+        for cache, each in zip(caches, (self.k, self.v), strict=True):
+            for b, (start, x) in enumerate(zip(first, each, strict=True)):
+                cache[b, start : start + len(x)] = x
+        options = {"seqused_k": self.integers(lengths)}
+        return caches, options if padding else {**options, "leftpad_k": self.integers(first)}
+
+    def _rows_by_index(self):
+        caches = self.cache(len(self.k[0]), len(self.k) + 2)
+        places = torch.randperm(len(self.k) + 2, generator=self.generator)[: len(self.k)].tolist()
+        for cache, each in zip(caches, (self.k, self.v), strict=True):
+            for place, x in zip(places, each, strict=True):
+                cache[place] = x
+        return caches, {"cache_batch_idx": self.integers(places)}
+
+    def _packed(self):
+        return (torch.cat(self.k), torch.cat(self.v)), {"cu_seqlens_k": self.sums(self.case.keys)}
+
+    def _paged_packed(self):
+        caches, options = self._paged()
+        return caches, {"block_table": options["block_table"], "cu_seqlens_k": self.sums(self.case.keys)}
+
+    def _paged(self):
+        page = self.case.page
+        blocks = [-(-len(k) // page) for k in self.k]
+        caches = self.cache(page, sum(blocks) + 2)
+        order = torch.randperm(sum(blocks) + 2, generator=self.generator).split([*blocks, 2])
+        table = torch.full((len(blocks), max(1, *blocks)), -1, dtype=torch.int32)
+        for b, pages in enumerate(order[:-1]):
+            table[b, : len(pages)] = pages
+            for cache, x in zip(caches, (self.k[b], self.v[b]), strict=True):
+                for number, place in enumerate(pages.tolist()):
+                    part = x[number * page : (number + 1) * page]
+                    cache[place, : len(part)] = part
+        options = {"block_table": table.to(self.device), "seqused_k": self.integers(self.case.keys)}
+        return caches, options
+
+    def sums(self, lengths):
+        return self.integers([0, *itertools.accumulate(lengths)])
+
+    def weights(self, state):
+        """Dropout's factors for each sequence's probabilities."""
+        case = self.case
+        if not case.dropout:
+            return [None] * len(case.rows)
+        heads = torch.arange(case.heads[0])[:, None, None]
+        return [
+            _philox.keep(
+                state.cpu(), case.dropout, batches=torch.tensor(b), heads=heads,
+                rows=torch.arange(rows)[:, None], columns=range(keys),
+            ) / (1 - case.dropout)
+            for b, (rows, keys) in enumerate(zip(case.rows, case.keys, strict=True))
+        ]  # fmt: skip
+
+    def parts(self, lse, keys):
+        """Memory for the parts of the keys, as many as the plan makes for the wanted number."""
+        case = self.case
+        if case.splits == 1:
+            return {}
+        answer = torch.ops.flash_attn_rocm.plan(
+            ARCH, case.kernel.dtype, case.head_dim, len(case.rows), max(case.rows), keys, *case.heads, UNITS,
+            case.splits, False, True,
+        )  # fmt: skip
+        splits = int(answer.split(" ", 2)[1])
+        if splits == 1:
+            return {}
+        return {
+            "partial_out": lse.new_empty(splits, *lse.shape, case.head_dim),
+            "partial_lse": lse.new_empty(splits, *lse.shape),
+        }
+
+    def run(self, target):
+        """Launch it; returns its sequences with their results."""
+        case = self.case
+        q = self.laid_out(torch.cat(self.q) if case.ragged else torch.stack(self.q))
+        (k, v), stored = self.store()
+        # The emulator keeps a byte for each of the results that nobody wrote: they stay together.
+        steps = torch.empty(q.shape).stride() if case.layout == FAR else q.stride()
+        out = torch.empty_strided(q.shape, steps, dtype=q.dtype, device=self.device)
+        rows = sum(case.rows) if case.ragged else case.rows[0]
+        shape = (case.heads[0], rows) if case.ragged else (len(case.rows), case.heads[0], rows)
+        lse = torch.empty(shape, device=self.device)
+        longest = max(case.keys)
+        if "cu_seqlens_k" not in stored:
+            longest = stored["block_table"].shape[1] * case.page if "block_table" in stored else k.shape[1]
+        state = torch.tensor([case.seed, 0x89ABCDEF], device=self.device)
+        given = {
+            "q": q, "k": k, "v": v, "out": out, "lse": lse, **stored, **self.parts(lse, longest),
+            "alibi_slopes": None if self.slopes is None else self.slopes.to(self.device),
+            "cu_seqlens_q": self.sums(case.rows) if case.ragged else None,
+            "rng_state": state if case.dropout else None,
+            "max_seqlen_q": max(case.rows), "max_seqlen_k": max(case.keys),
+            "softmax_scale": case.head_dim**-0.5 if case.scale is None else case.scale,
+            "window_left": case.window[0], "window_right": case.window[1], "softcap": case.softcap,
+            "dropout_p": case.dropout,
+        }  # fmt: skip
+        target.attend(FWD, *(given.get(name) for name in ARGUMENTS))
+        return self.sequences(out, lse, self.weights(state))
+
+    def sequences(self, out, lse, weights):
+        rows = self.case.rows
+        outs = out.split(rows) if self.case.ragged else out
+        sums = lse.split(rows, dim=1) if self.case.ragged else lse
+        slopes = [None] * len(rows) if self.slopes is None else self.slopes.expand(len(rows), -1)
+        return [
+            Sequence(*each) for each in zip(self.q, self.k, self.v, outs, sums, slopes, weights, strict=True)
+        ]

@@ -1,0 +1,163 @@
+"""Forward attention on inputs that are hard for an online softmax, held to the same rule (rule.py)."""
+
+import math
+
+import pytest
+import torch
+from conftest import DECODE, FORWARD
+from flash_attn_rocm import flash_attn_func, flash_attn_with_kvcache
+from rule import DTYPES, Rules, Sequence, judge
+
+ROWS, KEYS = 33, 200
+SPIKE = KEYS // 3
+instances = pytest.mark.parametrize(("dtype", "head_dim"), FORWARD)
+
+
+def normal(rows, head_dim, seed):
+    return torch.randn(rows, 1, head_dim, generator=torch.Generator().manual_seed(seed))
+
+
+def along(scores, head_dim):
+    """q and k with all rows of q alike: with softmax_scale 1 key j has about ``scores[j]``.
+
+    The largest is spread evenly over q and k, which keeps fp16 from overflowing.
+    """
+    size = math.sqrt(max(scores.abs().max().item(), 1.0) / head_dim)
+    q = torch.full((ROWS, 1, head_dim), size)
+    return q, (scores / (size * head_dim))[:, None, None] + normal(len(scores), head_dim, 1) * 2e-3
+
+
+def alone(score):
+    scores = torch.zeros(KEYS)
+    scores[SPIKE] = score
+    return scores
+
+
+FAR = torch.arange(KEYS)
+# The keys' scores by name.  Exponentials and rescaling are in powers of two: a rescale waits for 8.
+SCORES = {
+    "every key rises by less than a rescale waits for": FAR * 0.08,
+    "every second key calls for a rescale": FAR * 5.0,
+    "every key falls": FAR * -5.0,
+    "all are equal": torch.zeros(KEYS),
+    "all are far below zero": torch.full((KEYS,), -6000.0),
+    "their sum is near 1": torch.full((KEYS,), -math.log(KEYS)),
+    "one dominates": alone(90.0),
+    "one is alone": alone(1000.0),
+    # From here on, rounding of scale * score shows in an fp16 output.
+    "one is alone and large": alone(6000.0),
+    "one is alone and very large": alone(40000.0),
+}
+
+
+def attend(target, shown, dtype, head_dim, name, rules, inputs):
+    q, k, v = (x.to(DTYPES[dtype]).to(target.device) for x in inputs)
+    (out, lse, _), _ = target.attend(
+        flash_attn_func, q[None], k[None], v[None], return_attn_probs=True, **rules.arguments
+    )
+    instance = target.answering(f"fa_fwd_{dtype}_d{head_dim}")
+    judge(shown, instance, name, [Sequence(q, k, v, out[0], lse[0])], rules)
+
+
+@instances
+@pytest.mark.parametrize("right", [-1, 0])
+@pytest.mark.parametrize("name", SCORES)
+def test_scores(target, shown, dtype, head_dim, name, right):
+    inputs = *along(SCORES[name], head_dim), normal(KEYS, head_dim, 2)
+    attend(target, shown, dtype, head_dim, name, Rules(scale=1.0, right=right), inputs)
+
+
+@instances
+@pytest.mark.parametrize("right", [-1, 0])
+def test_scores_eight_times_as_large(target, shown, dtype, head_dim, right):
+    inputs = [normal(rows, head_dim, seed) * 8**0.5 for seed, rows in enumerate((ROWS, KEYS, KEYS))]
+    attend(target, shown, dtype, head_dim, "8 times", Rules(right=right), inputs)
+
+
+@instances
+def test_each_row_has_a_spike_of_its_own(target, shown, dtype, head_dim):
+    q, k, v = (normal(rows, head_dim, seed) for seed, rows in enumerate((ROWS, KEYS, KEYS)))
+    k[::6][:ROWS] = q * 6
+    attend(target, shown, dtype, head_dim, "spikes", Rules(), (q, k, v))
+
+
+@instances
+def test_a_row_beside_one_of_large_scores(target, shown, dtype, head_dim):
+    """Its scores become large after some tiles; rows of one wave share only their code."""
+    q, k, v = (normal(rows, head_dim, seed) for seed, rows in enumerate((ROWS, KEYS, KEYS)))
+    q[..., 0], k[:, 0, 0] = 0, 128 * (torch.arange(KEYS) >= 64)
+    q[0] = 0
+    q[0, 0, 0] = 64
+    attend(target, shown, dtype, head_dim, "beside large scores", Rules(scale=0.125), (q, k, v))
+
+
+@instances
+def test_nan_in_v_is_in_its_column_only(target, dtype, head_dim):
+    """With every NaN pattern that rounding might lose."""
+    q, k, v = (normal(n, head_dim, i).to(DTYPES[dtype])[None] for i, n in enumerate((ROWS, KEYS, KEYS)))
+    for column, bits in enumerate((0x7FFF, -1, 0x7FF0, 0x7FC1)):
+        v.view(torch.int16)[0, SPIKE, 0, 2 * column] = bits
+    assert v[0, SPIKE, 0, :8:2].isnan().all()
+    out, _ = target.attend(flash_attn_func, *(x.to(target.device) for x in (q, k, v)))
+    found = out.cpu().isnan()
+    assert found[..., :8:2].all()
+    assert found.sum() == 4 * ROWS
+
+
+@instances
+@pytest.mark.parametrize(("op", "rows"), [("fwd", ROWS), ("decode", 8)])
+def test_a_row_without_keys_is_0_beside_nan_in_v(target, dtype, head_dim, op, rows):
+    """Its wave multiplies the tile's V for the rows below it."""
+    blind = 5
+    q, k = (normal(n, head_dim, n).to(DTYPES[dtype])[None] for n in (rows, rows - blind))
+    there = (x.to(target.device) for x in (q, k, torch.full_like(k, math.nan)))
+    (out, lse, _), kernels = target.attend(flash_attn_func, *there, causal=True, return_attn_probs=True)
+    assert kernels is None or kernels == (f"fa_{op}_{dtype}_d{head_dim}",)
+    assert (out[:, :blind] == 0).all()
+    assert (lse[..., :blind] == math.inf).all()
+    assert out[:, blind:].isnan().all()
+
+
+def with_bad_keys(head_dim, dtype, rows):
+    """One key of each head has a non-finite element: +inf, -inf or NaN."""
+    bad = torch.tensor([math.inf, -math.inf, math.nan])
+    q, k, v = (normal(n, 3 * head_dim, i).view(1, n, 3, head_dim) for i, n in enumerate((rows, KEYS, KEYS)))
+    k[0, SPIKE, :, 0] = bad
+    return [x.to(DTYPES[dtype]) for x in (q, k, v)]
+
+
+def by_the_formula(q, k, v):
+    """out and log-sum-exp of upstream's formula in float64: fmax ignores NaN, and a NaN sum gives
+    +inf (flash_attn 2.8, csrc/flash_attn/src/softmax.h, normalize_softmax_lse)."""
+    q, k, v = (x.double().transpose(1, 2) for x in (q, k, v))
+    scores = q @ k.mT * q.shape[-1] ** -0.5
+    highest = scores.nan_to_num(nan=-math.inf, posinf=math.inf, neginf=-math.inf).amax(-1, keepdim=True)
+    p = torch.exp(scores - highest)
+    total = p.sum(-1)
+    lse = torch.where(total.isnan(), math.inf, highest[..., 0] + total.log())
+    return ((p @ v) / total[..., None]).transpose(1, 2), lse
+
+
+def has_no_number_where_the_formula_has_none(out, lse, inputs):
+    wanted, wanted_lse = by_the_formula(*inputs)
+    assert 0 < wanted.isnan().sum() < wanted.numel()
+    assert torch.equal(out.cpu().isnan(), wanted.isnan())
+    assert torch.equal(lse.cpu() == math.inf, wanted_lse == math.inf)
+    assert not lse.isnan().any()
+
+
+@instances
+def test_infinite_keys_and_nan(target, dtype, head_dim):
+    inputs = with_bad_keys(head_dim, dtype, ROWS)
+    there = (x.to(target.device) for x in inputs)
+    (out, lse, _), _ = target.attend(flash_attn_func, *there, return_attn_probs=True)
+    has_no_number_where_the_formula_has_none(out, lse, inputs)
+
+
+@pytest.mark.parametrize("splits", [1, 2])
+@pytest.mark.parametrize(("dtype", "head_dim"), DECODE)
+def test_infinite_keys_and_nan_in_parts(target, dtype, head_dim, splits):
+    inputs = with_bad_keys(head_dim, dtype, 5)
+    there = (x.to(target.device) for x in inputs)
+    (out, lse), _ = target.attend(flash_attn_with_kvcache, *there, num_splits=splits, return_softmax_lse=True)
+    has_no_number_where_the_formula_has_none(out, lse, inputs)

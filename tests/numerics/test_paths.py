@@ -1,0 +1,277 @@
+"""Each call takes the path that the plan names, and its answers are right (see rule.py).
+
+The fake HIP runtime tells which kernels ran; on a GPU only the answers are judged.
+"""
+
+import pytest
+import torch
+from conftest import ARCH, DECODE, FORWARD
+from flash_attn_rocm import _philox, _recall, _support, flash_attn_func, flash_attn_with_kvcache
+from rule import DTYPES, Rules, Sequence, judge
+
+FWD = torch.ops.flash_attn_rocm.fwd.default
+ARGUMENTS = tuple(argument.name for argument in FWD._schema.arguments)
+ROWS = (1, 3, 15)
+HEADS = ((4, 1), (3, 3), (6, 2))
+CAUSAL = Rules(right=0)
+UNITS = 96
+
+
+def tensors(target, dtype, head_dim, rows, keys, heads, *, batch=1, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    sizes = ((rows, heads[0]), (keys, heads[1]), (keys, heads[1]))
+    values = (torch.randn(batch, n, h, head_dim, generator=generator) for n, h in sizes)
+    return [x.to(DTYPES[dtype]).to(target.device) for x in values]
+
+
+def check(shown, target, case, expected, q, k, v, out, lse, rules, kept=None):
+    """Check the last call's kernels and each of its sequences."""
+    assert target.fake_hip is None or target.kernels == expected
+    each = kept or [None] * len(q)
+    sequences = [Sequence(*one[:5], kept=one[5]) for one in zip(q, k, v, out, lse, each, strict=True)]
+    judge(shown, target.answering(expected[0]), case, sequences, rules)
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize(("dtype", "head_dim"), DECODE)
+def test_few_queries(target, shown, dtype, head_dim, rows):
+    heads = HEADS[(ROWS.index(rows) + DECODE.index((dtype, head_dim))) % len(HEADS)]
+    q, k, v = tensors(target, dtype, head_dim, rows, 77, heads)
+    (out, lse, _), _ = target.attend(flash_attn_func, q, k, v, causal=True, return_attn_probs=True)
+    expected = (f"fa_decode_{dtype}_d{head_dim}",)
+    check(shown, target, f"{rows} rows {heads}", expected, q, k, v, out, lse, CAUSAL)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_prompts_of_three_tokens_differ_in_their_answers(target, shown, dtype):
+    """As many queries as keys, on each path that takes so few of them."""
+    q, k, v = tensors(target, dtype, 64, 3, 3, (4, 2), batch=2)
+    (out, lse, _), _ = target.attend(flash_attn_func, q, k, v, causal=True, return_attn_probs=True)
+    check(shown, target, "prompt", (f"fa_decode_{dtype}_d64",), q, k, v, out, lse, CAUSAL)
+    assert torch.equal(out[:, 0], v.repeat_interleave(2, dim=2)[:, 0]), "a first token attends to itself only"
+    assert not torch.equal(out[0, 1:], out[1, 1:])
+    again, more = new_results(q)
+    target.attend(launch, *odd(q, k, v), again, more, window_right=0)
+    check(shown, target, "prompt", (f"fa_reference_{dtype}",), q, k, v, again, more, CAUSAL)
+
+
+@pytest.mark.parametrize("splits", [2, 5])
+@pytest.mark.parametrize(("dtype", "head_dim"), DECODE)
+def test_keys_in_parts(target, shown, dtype, head_dim, splits):
+    """The second sequence has fewer tiles of keys than there are parts."""
+    lengths = (290, 40)
+    heads = HEADS[DECODE.index((dtype, head_dim)) % len(HEADS)]
+    q, k, v = tensors(target, dtype, head_dim, 2, 300, heads, batch=2)
+    used = torch.tensor(lengths, dtype=torch.int32, device=target.device)
+    (out, lse), _ = target.attend(
+        flash_attn_with_kvcache, q, k, v, cache_seqlens=used, causal=True, num_splits=splits,
+        return_softmax_lse=True,
+    )  # fmt: skip
+    in_use = [[x[b, :length] for b, length in enumerate(lengths)] for x in (k, v)]
+    expected = (f"fa_decode_{dtype}_d{head_dim}", f"fa_combine_{dtype}")
+    check(shown, target, f"{splits} parts {heads}", expected, q, *in_use, out, lse, CAUSAL)
+
+
+@pytest.fixture
+def compute_units(target, monkeypatch):
+    """Enough to need many parts; a real GPU has its own number."""
+    monkeypatch.setattr(_support.Machine, "host_memory_units", UNITS)
+    _recall.forget()
+    yield
+    _recall.forget()
+
+
+@pytest.mark.usefixtures("compute_units")
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_keys_in_as_many_parts_as_fill_the_device(target, shown, dtype):
+    q, k, v = tensors(target, dtype, 64, 2, 300, (4, 2))
+    (out, lse, _), _ = target.attend(flash_attn_func, q, k, v, causal=True, return_attn_probs=True)
+    expected = (f"fa_decode_{dtype}_d64", f"fa_combine_{dtype}")
+    check(shown, target, "parts of its own choice", expected, q, k, v, out, lse, CAUSAL)
+
+
+def test_long_queries_in_parts(target, shown):
+    dtype, head_dim = DECODE[0]
+    q, k, v = tensors(target, dtype, head_dim, 33, 130, (2, 1))
+    (out, lse), _ = target.attend(
+        flash_attn_with_kvcache, q, k, v, causal=True, num_splits=2, return_softmax_lse=True
+    )
+    expected = (f"fa_decode_{dtype}_d{head_dim}", f"fa_combine_{dtype}")
+    check(shown, target, "33 rows in 2 parts", expected, q, k, v, out, lse, CAUSAL)
+
+
+def launch(q, k, v, out, lse, **more):
+    """Call the operator itself, without changing the tensors."""
+    given = {
+        "q": q, "k": k, "v": v, "out": out, "lse": lse,
+        "max_seqlen_q": q.shape[1], "max_seqlen_k": k.shape[1], "softmax_scale": q.shape[-1] ** -0.5,
+        "window_left": -1, "window_right": -1, "softcap": 0.0, "dropout_p": 0.0, **more,
+    }  # fmt: skip
+    FWD(*(given.get(name) for name in ARGUMENTS))
+
+
+def new_results(q):
+    batch, rows, heads, _ = q.shape
+    return torch.empty_like(q), torch.empty(batch, heads, rows, device=q.device)
+
+
+def odd(*given):
+    """Row stride one element larger than the row, from an address aligned to 2 bytes only."""
+    return [torch.nn.functional.pad(x, (1, 0))[..., 1:] for x in given]
+
+
+def far(q, *given):
+    """Keys further apart than the kernels with a fixed head dim can reach."""
+    made = [q]
+    for x in given:
+        room = x.new_empty(((x.shape[1] - 1) << 24) + x[0, 0].numel())
+        made.append(room.as_strided(x.shape, (0, 1 << 24, x.shape[3], 1)).copy_(x))
+    return made
+
+
+AS_THEY_ARE = {
+    "head dim 40": (40, lambda *x: x),
+    "head dim 80": (80, lambda *x: x),
+    "head dim 1": (1, lambda *x: x),
+    "head dim 255, odd": (255, odd),
+    "head dim 64, odd": (64, odd),
+    "head dim 64, far": (64, far),
+}
+
+
+@pytest.mark.parametrize("rows", [3, 20])
+@pytest.mark.parametrize("name", AS_THEY_ARE)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_whatever_is_left(target, shown, dtype, name, rows):
+    head_dim, lay_out = AS_THEY_ARE[name]
+    q, k, v = lay_out(*tensors(target, dtype, head_dim, rows, 3 if lay_out is far else 70, (4, 2)))
+    out, lse = new_results(q)
+    target.attend(launch, q, k, v, out, lse, window_right=0)
+    check(shown, target, f"{name} {rows} rows", (f"fa_reference_{dtype}",), q, k, v, out, lse, CAUSAL)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_cache_of_another_head_dim_is_read_as_it_is(target, shown, dtype):
+    q, k, v = tensors(target, dtype, 80, 3, 70, (4, 2))
+    (out, lse), _ = target.attend(flash_attn_with_kvcache, q, k, v, cache_seqlens=50, return_softmax_lse=True)
+    expected = (f"fa_reference_{dtype}",)
+    check(shown, target, "cache", expected, q, k[:, :50], v[:, :50], out, lse, Rules())
+
+
+# Head dims around multiples of a wave's lanes.
+@pytest.mark.parametrize("head_dim", [1, 2, 31, 33, 63, 64, 65, 127, 128, 129, 255, 256])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_any_head_dim(target, shown, dtype, head_dim):
+    with_dropout(target, shown, dtype, head_dim, (2, 21), (2, 1), 0.3, Rules(), odd)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_number_of_keys_around_a_wave(target, shown, dtype):
+    for keys in range(71):
+        q, k, v = odd(*tensors(target, dtype, 8 + keys % 5, 2, keys, (1, 1), seed=keys))
+        out, lse = new_results(q)
+        rules = CAUSAL if keys % 2 else Rules()
+        target.attend(launch, q, k, v, out, lse, window_right=rules.right)
+        check(shown, target, f"{keys} keys", (f"fa_reference_{dtype}",), q, k, v, out, lse, rules)
+
+
+@pytest.mark.parametrize(("rows", "keys", "left", "right"), [(9, 4, -1, 0), (3, 40, 2, 1), (70, 3, 0, 0)])
+def test_rows_that_see_little_or_nothing(target, shown, rows, keys, left, right):
+    q, k, v = odd(*tensors(target, "bf16", 24, rows, keys, (1, 1)))
+    out, lse = new_results(q)
+    target.attend(launch, q, k, v, out, lse, window_left=left, window_right=right)
+    expected = ("fa_reference_bf16",)
+    check(shown, target, f"{rows} x {keys}", expected, q, k, v, out, lse, Rules(left, right))
+
+
+FAR = (1 << 31) + 3  # elements: more than 2^32 bytes, and aligned to nothing
+
+
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("dimension", range(3))
+def test_strides_beyond_32_bits(target, shown, number, dimension):
+    """Strides of q, k and v; untouched memory is free on a host and takes 4 GiB on a GPU."""
+    given = tensors(target, "fp16", 20, 2, 2, (2, 2), batch=2)
+    near = given[number]
+    steps = [FAR if each == dimension else step for each, step in enumerate(near.stride())]
+    room = near.new_empty(FAR + near.numel())
+    given[number] = room.as_strided(near.shape, steps).copy_(near)
+    out, lse = new_results(near)
+    target.attend(launch, *given, out, lse)
+    check(shown, target, f"far {number} {dimension}", ("fa_reference_fp16",), *given, out, lse, Rules())
+
+
+def test_expanded_keys(target, shown):
+    """One key head for all heads, one sequence for the whole batch: strides of 0."""
+    q, k, v = tensors(target, "bf16", 40, 2, 9, (4, 2), batch=2)
+    k, v = k[:, :, :1].expand(-1, -1, 2, -1), v[:1].expand(2, -1, -1, -1)
+    out, lse = new_results(q)
+    target.attend(launch, q, k, v, out, lse)
+    check(shown, target, "expanded", ("fa_reference_bf16",), q, k, v, out, lse, Rules())
+
+
+def with_dropout(target, shown, dtype, head_dim, lengths, heads, share, rules, lay_out=lambda *x: x):
+    """A call of the operator with two sequences and dropout as ``_philox`` defines it."""
+    rows, keys = lengths
+    q, k, v = lay_out(*tensors(target, dtype, head_dim, rows, keys, heads, batch=2))
+    state = torch.tensor([0x01234567, 0x89ABCDEF], device=target.device)
+    b, h, r = (torch.arange(n) for n in (2, heads[0], rows))
+    places = {"batches": b[:, None, None, None], "heads": h[:, None, None], "rows": r[:, None]}
+    kept = _philox.keep(state.cpu(), share, **places, columns=range(keys))
+    out, lse = new_results(q)
+    target.attend(
+        launch, q, k, v, out, lse, rng_state=state, dropout_p=share, window_left=rules.left,
+        window_right=rules.right,
+    )  # fmt: skip
+    native = (dtype, head_dim) in FORWARD and lay_out is not odd
+    expected = (f"fa_fwd_{dtype}_d{head_dim}" if native else f"fa_reference_{dtype}",)
+    weights = list(kept / (1 - share))
+    check(shown, target, f"dropout {share} {rows} rows", expected, q, k, v, out, lse, rules, weights)
+
+
+DROPOUT = (
+    ((3, 69), (2, 1), 0.3, CAUSAL),  # with dropout, few queries are not packed
+    ((18, 35), (1, 1), 0.6, Rules(9, 2)),
+)
+
+
+@pytest.mark.parametrize("number", range(len(DROPOUT)))
+@pytest.mark.parametrize(("dtype", "head_dim"), FORWARD)
+def test_dropout(target, shown, dtype, head_dim, number):
+    with_dropout(target, shown, dtype, head_dim, *DROPOUT[number])
+
+
+def test_dropout_of_many_rows(target, shown):
+    with_dropout(target, shown, "bf16", 128, (70, 45), (4, 2), 0.5, Rules())
+
+
+@pytest.mark.parametrize("share", [1e-9, 0.17, 0.999])
+def test_dropout_in_the_reference_kernel(target, shown, share):
+    with_dropout(target, shown, "fp16", 24, (9, 75), (4, 2), share, CAUSAL)
+
+
+def test_parts_that_the_plan_does_not_have_are_refused(target):
+    q, k, v = tensors(target, "fp16", 64, 33, 70, (4, 2))
+    out, lse = new_results(q)
+    parts = {"partial_out": lse.new_empty(2, *lse.shape, 64), "partial_lse": lse.new_empty(2, *lse.shape)}
+    state = torch.tensor([1, 2], device=target.device)
+    words = r"expected none, as plan says of this call \(dropout: keys are not split\)"
+    with pytest.raises(RuntimeError, match=words):
+        launch(q, k, v, out, lse, **parts, rng_state=state, dropout_p=0.5)
+
+
+def test_the_plan_is_what_ran(target):
+    """The plan operator, which Python and users ask, agrees for the calls above."""
+    whole = "tiled" if ARCH == "gfx1030" else "matrix"
+
+    def plan(head_dim, rows, keys, splits=0, *, dropout=False, aligned=True):
+        found = torch.ops.flash_attn_rocm.plan(
+            ARCH, "fp16", head_dim, 1, rows, keys, 4, 2, UNITS, splits, dropout, aligned
+        )
+        return found.split(" ", 2)[:2]
+
+    assert plan(64, 33, 70) == plan(64, 33, 70, 1) == plan(64, 3, 70, dropout=True) == [whole, "1"]
+    assert plan(64, 3, 64) == ["split", "1"]
+    assert plan(64, 3, 300, 2) == plan(64, 33, 300, 2) == ["split", "2"]
+    assert plan(64, 3, 1 << 15) == ["split", "44"]
+    assert plan(40, 3, 70) == plan(64, 3, 70, aligned=False) == ["reference", "1"]

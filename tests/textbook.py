@@ -1,0 +1,174 @@
+"""Attention as the textbook writes it, and how results are compared with it.
+
+tests/wheel, tests/numerics and tests/upstream.py use it: in the verify container, or on a GPU, where only the
+checkout's shared test modules can be imported.  The numbers are those of wheel_builder/emulator/rule.py.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from wheel_builder.emulator.rule import allowed, least_error, lse_allowed, rounded_once_allowed
+
+DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The options of a call; -1 means that the window has no bound on that side."""
+
+    left: int = -1
+    right: int = -1
+    softcap: float = 0.0
+    scale: float | None = None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The options as keyword arguments of the public functions."""
+        return {"window_size": (self.left, self.right), "softcap": self.softcap, "softmax_scale": self.scale}
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """One sequence of a call and its results: q, out (rows, heads, headdim), k, v (keys, heads_k, headdim),
+    lse (heads, rows), None where none was returned; slopes (heads); ``kept`` (heads, rows, keys), the factors
+    of the probabilities that dropout leaves."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    out: Tensor
+    lse: Tensor | None
+    slopes: Tensor | None = None
+    kept: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The largest error of out and its allowance, the largest log-sum-exp error as a share of
+    its allowance, and every problem."""
+
+    error: float
+    allowed: float
+    lse_share: float
+    wrong: tuple[str, ...]
+
+
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, rules: Rules, slopes: Tensor | None = None, kept: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """out (…, rows, heads, headdim) and the log-sum-exp (…, heads, rows) in the dtype of q (…, rows, heads,
+    headdim), k and v (…, keys, heads_k, headdim); slopes (…, heads), kept (…, heads, rows, keys).
+
+    Rows whose scores are all -inf, including rows that see no key, give 0 and +inf: upstream does not
+    distinguish them (flash_attn 2.8, csrc/flash_attn/src/softmax.h).
+    """
+    group = q.shape[-2] // k.shape[-2]
+    q, k, v = (x.transpose(-2, -3) for x in (q, k, v))
+    k, v = k.repeat_interleave(group, dim=-3), v.repeat_interleave(group, dim=-3)
+    scores = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 if rules.scale is None else rules.scale)
+    if rules.softcap:
+        scores = rules.softcap * torch.tanh(scores / rules.softcap)
+    rows, keys = (torch.arange(x.shape[-2]) for x in (q, k))
+    ahead = keys[None] - rows[:, None] - (len(keys) - len(rows))
+    if slopes is not None:
+        # Slopes are fp32, so biased scores are fp32 or wider, as in upstream's tests.
+        wide = torch.promote_types(scores.dtype, slopes.dtype)
+        scores = scores - slopes.to(wide)[..., None, None] * ahead.abs()
+    hidden = torch.zeros_like(ahead, dtype=torch.bool)
+    if rules.left >= 0:
+        hidden |= ahead < -rules.left
+    if rules.right >= 0:
+        hidden |= ahead > rules.right
+    scores = scores.masked_fill(hidden, -math.inf)
+    blind = (scores == -math.inf).all(-1)
+    probabilities = torch.softmax(scores, -1).masked_fill(blind[..., None], 0.0).to(v.dtype)
+    if kept is not None:
+        probabilities = probabilities * kept.to(v.dtype)
+    lse = torch.logsumexp(scores, -1).masked_fill(blind, math.inf)
+    return (probabilities @ v).transpose(-2, -3), lse
+
+
+def judge(sequences: Iterable[Sequence], rules: Rules, *, rounded_once: bool = False) -> Verdict:
+    """Hold all sequences of one call to the rule.
+
+    ``rounded_once``: also hold every element to the stricter rule for kernels that round only out.
+    """
+    errors, plain_errors, bound, shares, wrong = [0.0], [0.0], 0.0, [0.0], []
+    for each in sequences:
+        q, k, v, out = (x.detach().cpu() for x in (each.q, each.k, each.v, each.out))
+        slopes = None if each.slopes is None else each.slopes.cpu()
+        exact, exact_lse = attention(*(x.double() for x in (q, k, v)), rules, slopes, each.kept)
+        plain, _ = attention(q, k, v, rules, slopes, each.kept)
+        # Where a score is NaN or +inf, upstream's formula gives NaN, and the log-sum-exp +inf.
+        nan = exact.isnan()
+        if not torch.equal(out.isnan(), nan):
+            wrong.append("out: NaN elsewhere than where the formula has it")
+        out, exact, plain = (x.masked_fill(nan, 0.0) for x in (out, exact, plain))
+        exact_lse = exact_lse.masked_fill(nan.any(-1).transpose(0, 1), math.inf)
+        errors.append(largest(out.double() - exact))
+        plain_errors.append(least_error(largest(plain.double() - exact), NAMES[q.dtype], largest(exact)))
+        bound = max(bound, allowed(0.0, terms=len(k), largest=largest(v)))
+        blind = exact_lse == math.inf
+        if (out.transpose(0, 1)[blind] != 0).any():
+            wrong.append("rows that see no key are not 0")
+        if each.lse is not None:
+            shares += lse_shares(each.lse.cpu(), exact_lse, magnitude(q, k, rules))
+        if rounded_once:
+            wrong += _not_rounded_once(out, exact, magnitude(q, k, rules), _growth(each.kept) * largest(v))
+    error, share = worst(errors), worst(shares)
+    bound += allowed(max(plain_errors), terms=0, largest=0.0)
+    if not error <= bound:
+        wrong.append(f"out: error {error} against float64, allowed {bound}")
+    if not share <= 1:
+        wrong.append(f"log-sum-exp: {share} times the error that is allowed")
+    return Verdict(error, bound, share, tuple(wrong))
+
+
+def lse_shares(found: Tensor, exact: Tensor, size: float) -> Iterator[float]:
+    """Errors of a log-sum-exp as shares of what is allowed; only rows that see no key have +inf."""
+    for one, other in zip(found.flatten().tolist(), exact.flatten().tolist(), strict=True):
+        if math.inf in (one, other):
+            yield 0.0 if one == other else math.inf
+        else:
+            yield abs(one - other) / lse_allowed(other, size)
+
+
+def _not_rounded_once(out: Tensor, exact: Tensor, size: float, values: float) -> Iterator[str]:
+    """The first element whose error exceeds its rounding."""
+    name = NAMES[out.dtype]
+    for found, wanted in zip(out.flatten().tolist(), exact.flatten().tolist(), strict=True):
+        near = rounded_once_allowed(wanted, name, magnitude=size, largest=values)
+        if not abs(found - wanted) <= near:
+            yield f"out: {found} for {wanted}, off by {abs(found - wanted) / near} times what rounding may do"
+            return
+
+
+def _growth(kept: Tensor | None) -> float:
+    return 1.0 if kept is None else max(1.0, largest(kept))
+
+
+def magnitude(q: Tensor, k: Tensor, rules: Rules) -> float:
+    """The largest sum of the magnitudes of a score's terms, NaN excluded."""
+    q, k = (x.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0) for x in (q, k))
+    scale = q.shape[-1] ** -0.5 if rules.scale is None else abs(rules.scale)
+    heads = zip(q.unbind(1), k.repeat_interleave(q.shape[1] // k.shape[1], dim=1).unbind(1), strict=True)
+    return max(
+        (largest(one.abs().double() @ other.abs().double().T) * scale for one, other in heads), default=0.0
+    )
+
+
+def largest(differences: Tensor) -> float:
+    """The largest absolute value; NaN if any is NaN, so that it passes no bound."""
+    return differences.abs().max().item() if differences.numel() else 0.0
+
+
+def worst(errors: Iterable[float]) -> float:
+    """The largest, or NaN if any is NaN."""
+    found = list(errors)
+    return math.nan if any(map(math.isnan, found)) else max(found)

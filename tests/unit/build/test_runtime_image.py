@@ -1,0 +1,140 @@
+"""The runtime image's decisions; building it is tests/container's."""
+
+import pytest
+import yaml
+
+from tests.conftest import CHECKOUT
+from wheel_builder.base.errors import ImageError
+from wheel_builder.images.size import MIB, refuse_too_large, size_text
+from wheel_builder.matrix.reading import load_matrix
+from wheel_builder.matrix.model import Job, Rocm
+from wheel_builder.base.process import Completed
+from wheel_builder.build.source import Source, read_source
+from wheel_builder.build.runtime_image import BASE_PYTHON, Python, Recipe, _check, labels, runtime_packages
+
+VENDOR = Rocm("7.0", "vendor", "vendor/rocm:7.0", "/opt/rocm/llvm/bin", ("gfx908",))
+
+
+def debian(version, **packages):
+    return Rocm(version, "debian", "debian:sid-slim", "/llvm", ("gfx908",), "sid", tuple(packages.items()))
+
+
+def test_the_hip_runtime_comes_from_the_suite_of_its_headers():
+    rocm = debian("7.2", sid=("clang-22",), experimental=("hipcc", "libamdhip64-dev=7.2.4-1~exp2"))
+    assert runtime_packages(rocm, Python()) == (
+        "experimental:libamdhip64-7 bookworm+:python3.11 :python3-pip-whl,ca-certificates"
+    )
+
+
+def test_the_hip_runtime_is_that_of_the_rocm_version():
+    rocm = debian("6.4", sid=("libamdhip64-dev",))
+    assert runtime_packages(rocm, BASE_PYTHON) == (
+        "sid:libamdhip64-6 :python3-venv,python3-pip-whl,ca-certificates"
+    )
+
+
+def test_a_vendor_image_has_its_runtime():
+    assert runtime_packages(VENDOR, BASE_PYTHON) == ":python3-venv,python3-pip-whl,ca-certificates"
+
+
+def test_packages_without_hip_are_refused():
+    with pytest.raises(ImageError, match=r"ROCm 7\.2: no suite installs libamdhip64-dev.*\n.*matrix\.yaml"):
+        runtime_packages(debian("7.2", sid=("clang-22",)), Python())
+
+
+def test_labels_say_which_wheel_is_inside(tmp_path):
+    wheel = tmp_path / "flash_attn_rocm-0.1.0+rocm7.0-py3-none-manylinux_2_28_x86_64.whl"
+    wheel.write_bytes(b"wheel")
+    source = Source("c0ffee", "git+https://forge/project", (), "", {}, "")
+    found = labels(Job(VENDOR, ("gfx908",)), wheel, "torch-2.13.0+cpu.whl", source)
+    assert found["org.opencontainers.image.version"] == "0.1.0+rocm7.0"
+    assert found["flash-attn-rocm.wheel.sha256"] == (
+        "ba59926159d2aa256eb8739b8da7e2b574b960e1202c6d624cbe981cef996c91"
+    )
+    assert found["flash-attn-rocm.archs"] == "gfx908"
+    assert found["flash-attn-rocm.torch"] == "torch-2.13.0+cpu.whl"
+    assert found["org.opencontainers.image.source"] == "https://forge/project"
+    assert found["org.opencontainers.image.revision"] == "c0ffee"
+
+
+def test_what_is_not_known_has_no_label(tmp_path):
+    wheel = tmp_path / "flash_attn_rocm-0.1.0+rocm7.0-py3-none-manylinux_2_28_x86_64.whl"
+    wheel.write_bytes(b"wheel")
+    found = labels(Job(VENDOR, ("gfx908",)), wheel, "", Source("", "", (), "", {}, ""))
+    assert not {"org.opencontainers.image.source", "flash-attn-rocm.torch"} & set(found)
+    assert all(found.values())
+
+
+def test_the_slim_image_differs_by_its_name_and_has_no_torch_to_load(tmp_path):
+    wheel = tmp_path / "a.whl"
+    wheel.write_bytes(b"wheel")
+    whole, slim = (
+        Recipe(Job(VENDOR, ("gfx908",)), wheel, BASE_PYTHON, torch, "") for torch in ("torch==2.13.0", "")
+    )
+    assert (whole.version, slim.version) == ("7.0", "7.0-slim")
+    assert (whole.arguments["MODULES"], slim.arguments["MODULES"]) == ("torch numpy flash_attn_rocm", "")
+    assert whole.inputs != slim.inputs
+
+
+def test_a_changed_checkout_says_so():
+    def git(status):
+        said = {"rev-parse": "c0ffee\n", "status": status, "remote": "https://forge/project\n"}
+        return lambda argv, **kwargs: Completed(said[argv[3]], 0)
+
+    clean = read_source(CHECKOUT, run=git(""))
+    assert (clean.url, clean.revision) == ("https://forge/project", "c0ffee")
+    assert read_source(CHECKOUT, run=git(" M kernels/a\0")).revision == "c0ffee-changed"
+
+
+def test_a_folder_without_git_has_no_source():
+    found = read_source(CHECKOUT, run=lambda argv, **kwargs: Completed("fatal", 128))
+    assert (found.url, found.revision) == ("", "")
+
+
+def sized(above):
+    return {"bytes": (900 + above) * MIB, "base": 120 * MIB, "torch": 780 * MIB, "above": above * MIB}
+
+
+def test_an_image_within_its_budget_is_taken():
+    refuse_too_large("rocm-fa:7.2", sized(400))
+    assert size_text(sized(400)) == "1300 MiB: base 120, torch 780, all else 400"
+
+
+def test_an_image_over_its_budget_is_refused_in_words():
+    with pytest.raises(ImageError) as caught:
+        refuse_too_large("rocm-fa:7.2", sized(401))
+    assert str(caught.value).splitlines() == [
+        "rocm-fa:7.2 has 401 MiB above its base and torch; the budget is 400",
+        "  found 1301 MiB: base 120, torch 780, all else 401",
+        *str(caught.value).splitlines()[2:],
+    ]
+    assert "docker history rocm-fa:7.2" in str(caught.value)
+
+
+def test_the_compose_example_names_the_devices_and_their_groups_by_number():
+    text = (CHECKOUT / "dockerfiles" / "compose.yaml").read_text()
+    service = yaml.safe_load(text)["services"]["rocm-fa"]
+    default = load_matrix(CHECKOUT / "matrix.yaml").default_rocm
+    assert service["image"] == f"rocm-fa:${{ROCM:-{default}}}"
+    assert service["devices"] == ["/dev/kfd", "/dev/dri"]
+    assert [group.partition(":?")[0] for group in service["group_add"]] == ["${KFD_GROUP", "${RENDER_GROUP"]
+    assert "privileged" not in service
+    assert service["cap_drop"] == ["ALL"]
+
+
+def test_the_compose_examples_work_is_where_its_head_says():
+    file = CHECKOUT / "dockerfiles" / "compose.yaml"
+    [volume] = yaml.safe_load(file.read_text())["services"]["rocm-fa"]["volumes"]
+    source, target, mode = volume.split(":")
+    # Relative paths are the file's: without --project-directory, compose starts from its folder.
+    assert (file.parent / source).resolve() == CHECKOUT / "work"
+    assert (target, mode) == ("/mnt/work", "ro")
+    assert "in the checkout's work/" in file.read_text()
+
+
+def test_an_image_whose_doctor_fails_is_refused(tmp_path):
+    def run(argv, **kwargs):
+        return Completed("Traceback\nImportError: no torch\n", 1)
+
+    with pytest.raises(ImageError, match="does not run its doctor; it said: ImportError: no torch"):
+        _check("rocm-fa:7.2", tmp_path / "log", run)

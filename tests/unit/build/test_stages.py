@@ -1,0 +1,257 @@
+"""Stages with a fake engine: their commands, and their results."""
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from tests.checkouts import copy_sources
+from wheel_builder.base.errors import CommandFailedError, DeviceCodeError, VerifyError, WheelError
+from wheel_builder.matrix.model import Job, Package, Rocm
+from wheel_builder.base.process import Completed
+from wheel_builder.build import device_code
+from wheel_builder.fake_hip.container import SHARED
+from wheel_builder.verify import stage as verify
+from wheel_builder.build import wheel
+from wheel_builder.base.store import Artifact, Store
+
+IMAGE = Artifact(path=None, manifest={"key": "k", "facts": {
+    "ref": "builder:7.2", "image_id": "sha256:1", "python_tag": "cp314-cp314", "os": "Debian GNU/Linux",
+    "packages": {"clang-22": "1:22.1.8-3"}, "python_packages": {"ziglang": "0.17.0"},
+    "libcxx": "21.1.0"}}, reused=True)  # fmt: skip
+STATIC = Artifact(
+    path=None, manifest={"key": "s", "facts": {"archs": {"gfx908": {}}, "differences": []}}, reused=True
+)
+ROCM = Rocm("7.2", "debian", "debian:sid-slim", "/usr/lib/llvm-22/bin", ("gfx908",))
+PACKAGE = Package("2.10", "2.13.0", "0" * 64, "manylinux_2_28_x86_64", 12)
+
+
+class FakeEngine:
+    """Stands in for ``process.run``: notes each command and lets ``answer`` write to the writable mounts."""
+
+    def __init__(self, answer=lambda argv, folders: None, fails=False):
+        self.commands, self.answer, self.fails = [], answer, fails
+
+    def __call__(self, argv, *, log=None, env=None, cwd=None, check=True, advice=""):
+        argv = [str(part) for part in argv]
+        self.commands.append(argv)
+        if self.fails and argv[:2] == ["docker", "run"]:
+            message = "docker run ended with status 1\n  | error: no member named 'mfma'"
+            raise CommandFailedError(message)
+        flags = [argv[n + 1] for n, part in enumerate(argv) if part == "--mount"]
+        mounts = [
+            dict(f.split("=", 1) for f in flag.split(",") if "=" in f) | {"flag": flag} for flag in flags
+        ]
+        self.answer(argv, {m["target"]: m["source"] for m in mounts if "readonly" not in m["flag"]})
+        return Completed("", 0)
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    root = tmp_path / "checkout"
+    for name in (
+        "kernels/include/a.hpp",
+        "kernels/instances/build.py",
+        "tests/wheel/test_a.py",
+        "tests/fake_hip/test_a.py",
+        "wheel_builder/fake_hip/control.py",
+        *SHARED,
+    ):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(name)
+    copy_sources(root)
+    return root
+
+
+def compiled(argv, folders):
+    out = Path(folders["/out"])
+    (out / "fa_fwd_fp16_d64.hsaco").write_bytes(b"elf")
+    (out / "resources.json").write_text(json.dumps({"cpu_seconds": 1.5, "kernels": {}}))
+
+
+def compile_gfx908(checkout, store, engine):
+    return device_code.compile_arch(
+        "gfx908", image=IMAGE, checkout=checkout, store=store, jobs=2, log=checkout / "log", run=engine
+    )
+
+
+def test_device_code_is_compiled_without_network_or_root_and_only_once(checkout, tmp_path):
+    engine, store = FakeEngine(compiled), Store(tmp_path / "build")
+    first = compile_gfx908(checkout, store, engine)
+    second = compile_gfx908(checkout, store, engine)
+    [command] = engine.commands
+    assert command[command.index("--network") + 1] == "none"
+    assert command[command.index("--user") + 1] == "65534:65534"
+    assert first.facts == {
+        "arch": "gfx908",
+        "instances": ["fa_fwd_fp16_d64"],
+        "cpu_seconds": 1.5,
+        "code_bytes": 3,
+    }
+    assert second.reused
+
+
+def test_a_cache_is_mounted_and_told_which_compiler_it_is(checkout, tmp_path):
+    engine, cache = FakeEngine(compiled), tmp_path / "cache"
+    device_code.compile_arch(
+        "gfx908", image=IMAGE, checkout=checkout, store=Store(tmp_path / "build"), jobs=2,
+        log=tmp_path / "log", cache=cache, run=engine,
+    )  # fmt: skip
+    [command] = engine.commands
+    assert f"type=bind,source={cache}/device/objects,target=/cache" in command
+    assert command[-2:] == ["--cache", "/cache"]
+    # The container's user, nobody, may write to objects; the folder around it keeps all others out.
+    assert stat.S_IMODE((cache / "device").stat().st_mode) == 0o700
+    assert stat.S_IMODE((cache / "device" / "objects").stat().st_mode) == 0o777
+    assert f"CCACHE_COMPILERCHECK=string:{device_code.compiler_id(IMAGE.facts)}" in command
+    other = {**IMAGE.facts, "packages": {"clang-22": "1:22.1.8-4"}}
+    assert device_code.compiler_id(other) != device_code.compiler_id(IMAGE.facts)
+    same = {**IMAGE.facts, "image_id": "sha256:2", "packages": {"clang-22": "1:22.1.8-3", "bash": "5"}}
+    assert device_code.compiler_id(same) == device_code.compiler_id(IMAGE.facts)
+
+
+def test_a_changed_kernel_is_compiled_again(checkout, tmp_path):
+    engine, store = FakeEngine(compiled), Store(tmp_path / "build")
+    compile_gfx908(checkout, store, engine)
+    (checkout / "kernels/include/a.hpp").write_text("changed")
+    assert not compile_gfx908(checkout, store, engine).reused
+
+
+def test_a_kernel_that_does_not_compile_is_shown_with_its_arch(checkout, tmp_path):
+    with pytest.raises(DeviceCodeError) as caught:
+        compile_gfx908(checkout, Store(tmp_path / "build"), FakeEngine(fails=True))
+    assert "the device code for gfx908 does not build" in str(caught.value)
+    assert "no member named 'mfma'" in str(caught.value)
+
+
+def build_wheel(checkout, store, engine, wheels):
+    code = compile_gfx908(checkout, store, FakeEngine(compiled))
+
+    def answer(argv, folders):
+        if "cibuildwheel" in argv:
+            for name in wheels:
+                (Path(argv[argv.index("--output-dir") + 1]) / name).write_bytes(b"wheel")
+
+    engine.answer = answer
+    return wheel.build_wheel(
+        Job(ROCM, ("gfx908",)), PACKAGE, image=IMAGE, device_code=[code], checkout=checkout, store=store,
+        log=checkout / "log", run=engine,
+    )  # fmt: skip
+
+
+def test_the_wheel_stage_leaves_the_wheel_and_nothing_else(checkout, tmp_path):
+    built = build_wheel(checkout, Store(tmp_path / "build"), FakeEngine(), ["a-1-py3-none-any.whl"])
+    assert sorted(p.name for p in built.path.iterdir()) == ["a-1-py3-none-any.whl", "manifest.json"]
+    assert built.facts["bytes"] == 5
+
+
+@pytest.mark.parametrize(
+    "failure", [KeyboardInterrupt, CommandFailedError("cibuildwheel ended with status 1")]
+)
+def test_a_stopped_build_leaves_no_container_of_cibuildwheels(checkout, tmp_path, failure):
+    engine = FakeEngine()
+    asked = []
+
+    def run(argv, **kwargs):
+        asked.append([str(part) for part in argv])
+        if "cibuildwheel" in argv:
+            raise failure
+        if "ps" in argv:
+            return Completed("c0ffee\n", 0)
+        return engine(argv, **kwargs)
+
+    code = compile_gfx908(checkout, Store(tmp_path / "build"), FakeEngine(compiled))
+    with pytest.raises((KeyboardInterrupt, CommandFailedError)):
+        wheel.build_wheel(
+            Job(ROCM, ("gfx908",)), PACKAGE, image=IMAGE, device_code=[code], checkout=checkout,
+            store=Store(tmp_path / "build"), log=checkout / "log", run=run,
+        )  # fmt: skip
+    assert asked[-1] == ["docker", "rm", "--force", "--volumes", "c0ffee"]
+
+
+@pytest.mark.parametrize("wheels", [[], ["a-1-py3-none-any.whl", "b-1-py3-none-any.whl"]])
+def test_not_exactly_one_wheel_is_an_error(checkout, tmp_path, wheels):
+    with pytest.raises(WheelError, match=f"left {len(wheels)} wheels, expected one"):
+        build_wheel(checkout, Store(tmp_path / "build"), FakeEngine(), wheels)
+
+
+def verified(junit):
+    def answer(argv, folders):
+        (Path(folders["/out"]) / "junit.xml").write_text(junit)
+
+    return FakeEngine(answer)
+
+
+def emulated(arch, **changes):
+    """What the emulated suite of an arch left."""
+    how = "executed on an ISA emulator, not run on hardware"
+    facts = {"arch": arch, "how": how, "tests": {"passed": 9}, "checks": ["race"], "seed": 1,
+             "wave_instructions": 1000,
+             "instances": {"fa_fwd_fp16_d64": {"cases": 9, "worst_error": 0.001}},
+             "launches": {"fa_fwd_fp16_d64": 9}, "coverage": {}, "findings": []} | changes  # fmt: skip
+    return Artifact(path=None, manifest={"key": f"{arch}-key", "facts": facts}, reused=True)
+
+
+def loaded(rocm, *problems):
+    """What loading the wheel under a runtime left."""
+    found = None if problems else {"functions": {"hipGetDevice": "libamdhip64.so.7"}}
+    facts = {"rocm": rocm, "package": "libamdhip64-7 7.2.4", "found": found, "problems": list(problems)}
+    return Artifact(path=None, manifest={"key": f"{rocm}-load", "facts": facts}, reused=True)
+
+
+def verify_one(checkout, tmp_path, engine, runtimes=None):
+    file = tmp_path / "a-1+rocm7.2-py3-none-any.whl"
+    file.write_bytes(b"wheel")
+    part = Artifact(path=tmp_path, manifest={"key": "part", "facts": {}}, reused=True)
+    return verify.verify_wheel(
+        file, {"gfx908": emulated("gfx908")}, static=STATIC, rocm="7.2", image=IMAGE, fake_hip=part,
+        disassembly=part, runtimes={"7.2": loaded("7.2"), "6.4": loaded("6.4"), **(runtimes or {})},
+        checkout=checkout, store=Store(tmp_path / "build"), log=tmp_path / "log", run=engine,
+    )  # fmt: skip
+
+
+def suite(tests=3, failures=0, errors=0, skipped=0):
+    counts = f'tests="{tests}" failures="{failures}" errors="{errors}" skipped="{skipped}"'
+    return f"<testsuites><testsuite {counts}/></testsuites>"
+
+
+def test_the_record_says_what_was_shown_and_what_was_not(checkout, tmp_path):
+    record = verify_one(checkout, tmp_path, verified(suite()))
+    shown = record.facts["archs"]["gfx908"]
+    assert shown["numerics"] == "executed on an ISA emulator, not run on hardware"
+    assert shown["passed"] is True
+    assert shown["instances"]["fa_fwd_fp16_d64"] == {"cases": 9, "worst_error": 0.001}
+    assert record.facts["tests"] == {"tests/wheel": {"passed": 3}, "tests/fake_hip": {"passed": 3}}
+    assert json.loads((record.path / "record.json").read_text()) == record.facts
+
+
+def test_the_record_says_which_runtimes_the_wheel_serves(checkout, tmp_path):
+    old = loaded("5.7", "hipGetDevicePropertiesR0600 is not in its libamdhip64")
+    record = verify_one(checkout, tmp_path, verified(suite()), {"5.7": old}).facts
+    assert record["serves"] == ["6.4"]
+    assert record["runtimes"]["6.4"] == (
+        "loaded with libamdhip64-7 7.2.4 and without GPU: the runtime has all 1 functions and answers "
+        "through the library; no code was loaded to a device"
+    )
+    assert record["runtimes"]["5.7"].startswith(
+        "not offered for ROCm 5.7: hipGetDevicePropertiesR0600 is not"
+    )
+
+
+def test_a_wheel_that_does_not_load_under_its_own_runtime_is_refused(checkout, tmp_path):
+    with pytest.raises(VerifyError, match=r"does not load under ROCm 7\.2\n  - it names no kernel"):
+        verify_one(checkout, tmp_path, verified(suite()), {"7.2": loaded("7.2", "it names no kernel")})
+
+
+@pytest.mark.parametrize("counts", [{"tests": 0}, {"failures": 1}, {"errors": 1}, {"skipped": 1}])
+def test_a_wheel_is_verified_only_when_every_test_ran_and_passed(checkout, tmp_path, counts):
+    with pytest.raises(VerifyError, match="did not all pass"):
+        verify_one(checkout, tmp_path, verified(suite(**counts)))
+
+
+def test_a_failing_test_is_shown_with_its_log(checkout, tmp_path):
+    with pytest.raises(VerifyError) as caught:
+        verify_one(checkout, tmp_path, FakeEngine(fails=True))
+    assert "failed wheel's tests in the verify container" in str(caught.value)
+    assert str(tmp_path / "log") in str(caught.value)

@@ -1,0 +1,404 @@
+"""The command line: usage, exit codes, and words for failures and interrupts."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from wheel_builder.base.archs import known_archs
+from wheel_builder.base.errors import (
+    CaseError,
+    EngineError,
+    FilesError,
+    SelectionError,
+    WheelBuilderError,
+    WheelError,
+)
+from wheel_builder.cli import runs, selected
+from wheel_builder.cli.command import Command
+from wheel_builder.cli.commands import NAMES, commands_for, release, runtime_image
+from wheel_builder.cli.main import error_text, main
+from wheel_builder.cli.options import ROOT, release_options, run_options, selection_options, wheel_arguments
+from wheel_builder.cli.runs import run_context
+from wheel_builder.cli.selected import plan_of
+from wheel_builder.images.hostenv import NO_SETTINGS
+from wheel_builder.pipeline.release import Attempt
+
+
+def command(run, *options):
+    return [Command("work", "do some work", run, options)]
+
+
+def fail(error):
+    def run(args):
+        raise error
+
+    return command(run, run_options)
+
+
+def parsed(argv, *options):
+    seen = []
+    assert main(["work", *argv], command(seen.append, *options)) == 0
+    return seen[0]
+
+
+def test_without_a_command_there_is_help(capsys):
+    assert main([]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("usage: python -m wheel_builder")
+    for known in commands_for([]):
+        assert known.name in out
+        assert known.help in " ".join(out.split())
+
+
+@pytest.mark.parametrize("known", commands_for([]), ids=lambda known: known.name)
+def test_every_command_has_help(known, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main([known.name, "--help"])
+    assert caught.value.code == 0
+    assert known.help in capsys.readouterr().out
+
+
+def test_only_the_module_of_the_command_is_imported():
+    """All of them import a second's worth of packages."""
+    code = (
+        "import sys; from wheel_builder.cli.main import main; main(['plan', '--json'])\n"
+        "loaded = [name for name in sys.modules if name.startswith('wheel_builder.cli.commands.')]\n"
+        "sys.exit(loaded != ['wheel_builder.cli.commands.plan'] or 'wheel_builder.pipeline' in sys.modules)"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=False).returncode
+        == 0
+    )
+
+
+def test_every_module_is_a_command():
+    """One that no name leads to could never run."""
+    modules = {path.stem for path in (ROOT / "wheel_builder/cli/commands").glob("[!_]*.py")}
+    assert modules == {name.replace("-", "_") for name in NAMES}
+    assert [command.name for command in commands_for([])] == list(NAMES)
+    assert [command.name for command in commands_for(["wheel", "--all"])] == ["wheel"]
+    assert len(commands_for(["plam"])) == len(commands_for(["--help"])) == len(NAMES)
+
+
+def test_an_unknown_command_is_wrong_usage(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["plam"])
+    assert caught.value.code == 2
+    assert "'plam'" in capsys.readouterr().err
+
+
+def test_names_may_be_repeated_or_joined():
+    args = parsed(["--rocm", "7.2,6.4", "--rocm", "7.0", "--archs", "gfx908, gfx942"], selection_options)
+    assert args.rocm == ["7.2", "6.4", "7.0"]
+    assert args.archs == ["gfx908", "gfx942"]
+    assert not args.all
+
+
+def test_names_of_one_run_do_not_leak_into_the_next():
+    parsed(["--rocm", "7.0"], selection_options)
+    assert parsed([], selection_options).rocm == []
+
+
+def test_a_form_can_say_that_it_wants_nothing_special():
+    every = plan_of(parsed(["--rocm", "all", "--archs", "all"], selection_options))
+    assert every == plan_of(parsed(["--all"], selection_options))
+    usual = plan_of(parsed(["--rocm", "default", "--archs", "all"], selection_options))
+    assert usual == plan_of(parsed([], selection_options))
+    assert plan_of(parsed(["--rocm", "default", "--archs", "gfx908"], selection_options)).jobs[0].archs == (
+        "gfx908",
+    )
+
+
+@pytest.mark.parametrize("stage", ["image", "device-code", "wheel"])
+def test_a_dry_run_of_a_stage_only_says_what_would_be_done(stage, capsys):
+    assert main([stage, "--dry-run", "--archs", "gfx908"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    steps = {"image": 2, "device-code": 3, "wheel": 4}[stage]
+    assert said[:2] == [f"[1/{steps}] container engine", f"[2/{steps}] rocm7.2 builder image"]
+    assert len(said) == steps
+
+
+@pytest.mark.parametrize("url", ["https://user:planted@host/simple", "https://planted@host/simple"])
+def test_a_password_in_a_url_is_refused_before_anything_is_logged(url, capsys):
+    with pytest.raises(SystemExit):
+        main(["work", "--torch-index", url], command(print, release_options))
+    said = capsys.readouterr().err
+    assert "has a user or password, which logs would show; put them into pip's settings" in said
+    assert "planted" not in said
+
+
+def test_an_empty_name_is_wrong_usage(capsys):
+    with pytest.raises(SystemExit):
+        main(["work", "--archs", "gfx908,"], command(print, selection_options))
+    assert "expected names separated by commas, found 'gfx908,'" in capsys.readouterr().err
+
+
+def test_jobs_have_a_default_and_can_be_given():
+    assert parsed([], run_options).jobs >= 1
+    assert parsed(["--jobs", "7"], run_options).jobs == 7
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "two", "1.5"])
+def test_jobs_must_be_a_positive_whole_number(text, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["work", f"--jobs={text}"], command(print, run_options))
+    assert caught.value.code == 2
+    assert f"expected a whole number of at least 1, found '{text}'" in capsys.readouterr().err
+
+
+def test_wheels_are_paths():
+    assert [wheel.name for wheel in parsed(["dist/a.whl", "b.whl"], wheel_arguments).wheels] == [
+        "a.whl",
+        "b.whl",
+    ]
+
+
+def test_options_are_not_guessed_from_their_beginning(capsys):
+    with pytest.raises(SystemExit):
+        main(["work", "--dry"], command(print, run_options))
+    assert "--dry" in capsys.readouterr().err
+
+
+def test_a_dry_run_of_verify_says_the_steps_and_does_nothing(capsys, tmp_path):
+    wheel = tmp_path / "flash_attn_rocm-0.1.0+rocm7.2-py3-none-manylinux_2_28_x86_64.whl"
+    assert main(["verify", "--dry-run", str(wheel)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    steps = 7 + len(known_archs())
+    assert lines[0] == f"[1/{steps}] container engine"
+    assert f"[6/{steps}] rocm7.2 emulate gfx908" in lines
+    assert lines[-1] == f"[{steps}/{steps}] rocm7.2 verify"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failure_is_words_and_its_exit_code(capsys):
+    error = EngineError("no container engine answers", advice="start dockerd")
+    assert main(["work"], fail(error)) == EngineError.exit_code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "error: no container engine answers\n  next: start dockerd\n"
+
+
+def test_a_full_disk_is_words_with_the_path_and_an_exit_code_of_its_own(capsys):
+    error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "dist/coverage.json")
+    assert main(["work"], fail(error)) == FilesError.exit_code
+    assert capsys.readouterr().err == (
+        "error: dist/coverage.json: expected to read or write a file, found: No space left on device\n"
+        "  next: make room (df -h) or give this user the rights, then run the same command again; "
+        "finished steps are kept\n"
+    )
+    main(["work", "--verbose"], fail(error))
+    assert capsys.readouterr().err.startswith("Traceback")
+
+
+def test_a_full_disk_does_not_keep_the_coverage_table_from_the_terminal(tmp_path, monkeypatch, capsys):
+    (tmp_path / "matrix.yaml").symlink_to(ROOT / "matrix.yaml")
+    (tmp_path / "dist").mkdir()
+    (tmp_path / "dist" / ".coverage.json.part").symlink_to("/dev/full")
+    for module in (selected, runs):
+        monkeypatch.setattr(module, "ROOT", tmp_path)
+    failed = Attempt(plan_of(parsed([], selection_options)).jobs[0], failure=EngineError("no engine"))
+    monkeypatch.setattr(release, "release", lambda *_, **__: (failed,))
+    assert main(["release"]) == FilesError.exit_code
+    captured = capsys.readouterr()
+    assert "ROCm 7.2 failed: no engine" in captured.out
+    assert f"error: {tmp_path / 'dist' / 'coverage.json'}: " in captured.err
+    assert "found: No space left on device" in captured.err
+
+
+def test_verbose_adds_the_traceback(capsys):
+    main(["work", "--verbose"], fail(EngineError("no engine")))
+    err = capsys.readouterr().err
+    assert err.startswith("Traceback")
+    assert err.endswith("error: no engine\n")
+
+
+def test_a_mistake_of_ours_keeps_its_traceback():
+    with pytest.raises(ZeroDivisionError):
+        main(["work"], fail(ZeroDivisionError()))
+
+
+def test_notes_stand_between_the_failure_and_the_advice():
+    error = WheelBuilderError("compile failed", advice="look at it")
+    error.add_note("  step: device code (3 of 9)")
+    assert error_text(error) == "error: compile failed\n  step: device code (3 of 9)\n  next: look at it"
+
+
+def test_a_failed_step_without_advice_says_that_a_rerun_goes_on():
+    error = WheelBuilderError("compile failed")
+    error.add_note("  step: device code (3 of 9)")
+    assert error_text(error).splitlines()[-1] == (
+        "  next: put this right and run the same command again; finished steps are kept"
+    )
+
+
+def test_ctrl_c_says_what_is_left(capsys):
+    assert main(["work"], fail(KeyboardInterrupt())) == 130
+    assert capsys.readouterr().err == (
+        "interrupted: nothing is left half done; run the same command again to go on\n"
+    )
+
+
+def test_kill_cleans_up_like_ctrl_c(capsys):
+    cleaned = []
+
+    def run(args):
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        finally:
+            cleaned.append(True)
+
+    before = signal.getsignal(signal.SIGTERM)
+    assert main(["work"], command(run)) == 130
+    assert cleaned == [True]
+    assert capsys.readouterr().err.startswith("interrupted:")
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_reader_that_went_away_is_no_traceback(tmp_path, monkeypatch):
+    stream = (tmp_path / "out").open("w")
+    monkeypatch.setattr(sys, "stdout", stream)
+    assert main(["work"], fail(BrokenPipeError())) == 141
+    stream.close()
+
+
+def test_plan_prints_a_table(capsys):
+    assert main(["plan"]) == 0
+    assert capsys.readouterr().out.startswith("job ")
+
+
+def test_plan_json_is_json(capsys):
+    assert main(["plan", "--json", "--rocm", "6.4"]) == 0
+    assert [job["id"] for job in json.loads(capsys.readouterr().out)["jobs"]] == ["rocm6.4"]
+
+
+def test_plan_github_keeps_reasons_out_of_the_output(capsys):
+    assert main(["plan", "--github", "--all"]) == 0
+    captured = capsys.readouterr()
+    assert [line.split("=")[0] for line in captured.out.splitlines()] == ["image", "device", "wheel"]
+    assert captured.err.startswith("not built:\n")
+    assert "ROCm 5.7: no torch" in captured.err
+
+
+def test_plan_github_fails_without_rows(capsys):
+    assert main(["plan", "--github", "--rocm", "5.7"]) == 11
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("ROCm 5.7") == 1
+
+
+def test_plan_with_unknown_names_fails(capsys):
+    assert main(["plan", "--archs", "gfx110"]) == 11
+    assert "did you mean gfx1100?" in capsys.readouterr().err
+
+
+def test_a_bad_matrix_fails_with_its_own_code(tmp_path, monkeypatch, capsys):
+    (tmp_path / "matrix.yaml").write_text("archs: [\n")
+    monkeypatch.setattr(selected, "ROOT", tmp_path)
+    assert main(["plan"]) == 10
+    assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_the_hosts_settings_can_be_left_out(tmp_path):
+    seen = []
+    options = (run_options, release_options)
+    command = Command("show", "show the run context", lambda args: seen.append(run_context(args)), options)
+    assert main(["show"], [command]) == main(["show", "--no-host-settings"], [command]) == 0
+    assert [context.host for context in seen] == [None, NO_SETTINGS]
+
+
+def test_emulate_says_which_kernel_it_would_run(capsys):
+    argv = ["--dtype", "bf16", "--head-dim", "128", "--heads", "4", "--heads-k", "2"]
+    assert main(["emulate", __file__, "--arch", "gfx942", "--dry-run", *argv]) == 0
+    assert capsys.readouterr().out == f"would run fa_fwd_bf16_d128 of {__file__} for gfx942\n"
+
+
+def test_emulate_tells_all_that_is_wrong_with_the_shapes(capsys):
+    argv = ["--seqlen-q", "0", "--heads", "3", "--heads-k", "2"]
+    assert main(["emulate", __file__, "--arch", "gfx942", *argv]) == CaseError.exit_code
+    err = capsys.readouterr().err
+    assert "seqlen_q is 0, expected at least 1" in err
+    assert "nheads is 3, expected a multiple of nheads_k, which is 2" in err
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["nowhere.whl", "--arch", "gfx942"], "there is no file 'nowhere.whl'"),
+        ([__file__], "required: --arch"),
+        ([__file__, "--arch", "gfx942", "--dtype", "fp32"], "invalid choice: 'fp32'"),
+        (
+            [__file__, "--arch", "gfx942", "--checks", "race,bounds"],
+            "expected some of uninit, race, barrier, align, or none; found bounds",
+        ),
+    ],
+)
+def test_emulate_used_wrongly(argv, words, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["emulate", *argv])
+    assert caught.value.code == 2
+    assert words in " ".join(capsys.readouterr().err.split())
+
+
+def test_rebuild_of_an_index_without_wheels_says_so(capsys, tmp_path):
+    assert main(["rebuild", "--published", "7.2,6.4", "--index", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"{tmp_path} has no wheel of ROCm {rocm} that is not yanked" for rocm in ("7.2", "6.4")
+    ]
+
+
+def test_rebuild_of_nothing_is_refused(capsys):
+    assert main(["rebuild"]) == WheelError.exit_code
+    assert "no wheel is named" in capsys.readouterr().err
+
+
+def test_a_dry_run_of_verify_has_the_images_of_other_runtimes(capsys, tmp_path):
+    wheel = tmp_path / "flash_attn_rocm-0.1.0+rocm7.2-py3-none-manylinux_2_28_x86_64.whl"
+    assert main(["verify", "--dry-run", "--runtimes", "6.4", str(wheel)]) == 0
+    assert "rocm6.4 builder image" in capsys.readouterr().out
+
+
+def published(tmp_path, rocm="6.4"):
+    """A file with the name of a published wheel."""
+    wheel = tmp_path / f"flash_attn_rocm-0.1.0+rocm{rocm}-py3-none-manylinux_2_28_x86_64.whl"
+    wheel.touch()
+    return str(wheel)
+
+
+def test_a_runtime_image_can_be_made_of_a_published_wheel(capsys, tmp_path):
+    assert main(["runtime-image", "--dry-run", published(tmp_path)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "[1/2] container engine", "[2/2] rocm6.4 runtime image",
+    ]  # fmt: skip
+
+
+def test_the_named_wheel_is_the_one_in_the_image(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        runtime_image, "runtime_images", lambda jobs, *_, **kwargs: seen.append((jobs, kwargs)) or []
+    )
+    wheel = published(tmp_path)
+    assert main(["runtime-image", "--rocm", "6.4", wheel]) == main(["runtime-image"]) == 0
+    assert [([job.id for job in jobs], kwargs["wheel"]) for jobs, kwargs in seen] == [
+        (["rocm6.4"], Path(wheel)), (["rocm7.2"], None),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("option", "found"), [(["--rocm", "7.2"], "7.2"), (["--all"], "all")])
+def test_a_wheel_and_another_rocm_version_do_not_go_together(option, found, capsys, tmp_path):
+    assert main(["runtime-image", *option, published(tmp_path)]) == SelectionError.exit_code
+    said = capsys.readouterr().err
+    assert "the image's ROCm version is its wheel's" in said
+    assert f"-py3-none-manylinux_2_28_x86_64.whl is for; found --rocm {found}" in said
+    assert "next: leave --rocm and --all out, or name another wheel" in said
+
+
+def test_a_runtime_image_of_no_file_is_wrong_usage(capsys):
+    with pytest.raises(SystemExit):
+        main(["runtime-image", "nowhere.whl"])
+    assert "there is no file 'nowhere.whl'" in capsys.readouterr().err

@@ -1,0 +1,43 @@
+"""The numerics rule: an error just above it fails, one just below it passes."""
+
+import math
+
+import pytest
+
+from wheel_builder.emulator.rule import (
+    FP32_ROUNDING,
+    GRADIENT_FACTOR,
+    LSE_RELATIVE,
+    allowed,
+    lse_allowed,
+    rounded_once_allowed,
+)
+
+
+def test_outputs_may_err_twice_and_gradients_three_times_what_the_dtype_costs():
+    assert allowed(0.25, terms=0, largest=9.0) == 0.5
+    assert allowed(0.25, terms=0, largest=9.0, factor=GRADIENT_FACTOR) == 0.75
+
+
+def test_where_the_plain_computation_is_exact_a_sum_may_lose_one_rounding_of_fp32_for_each_term():
+    assert allowed(0.0, terms=3, largest=2.0) == 6 * FP32_ROUNDING == 6 * 2.0**-24
+
+
+@pytest.mark.parametrize(("exact", "relative"), [(0.0, 1.0), (-0.5, 1.0), (7.0, 7.0), (-40.0, 40.0)])
+def test_a_log_sum_exp_is_held_relatively_and_near_zero_absolutely(exact, relative):
+    assert lse_allowed(exact, 0.0) == pytest.approx(LSE_RELATIVE * relative)
+    assert lse_allowed(exact, 100.0) == pytest.approx(LSE_RELATIVE * relative + 100 * 2.0**-24)
+
+
+def test_one_rounding_is_half_a_unit_in_the_last_place():
+    one_up = {"fp16": 1 + 2.0**-10, "bf16": 1 + 2.0**-7}
+    for dtype, value in one_up.items():
+        middle = (1 + value) / 2
+        assert rounded_once_allowed(middle, dtype, magnitude=0.0, largest=0.0) >= middle - 1
+        assert rounded_once_allowed(value, dtype, magnitude=0.0, largest=0.0) < value - 1
+    assert rounded_once_allowed(0.0, "fp16", magnitude=0.0, largest=0.0) == 2.0**-25
+
+
+def test_not_a_number_meets_no_bound():
+    assert math.isnan(allowed(math.nan, terms=1, largest=1.0))
+    assert math.isnan(lse_allowed(0.0, math.nan))

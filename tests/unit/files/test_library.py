@@ -1,0 +1,41 @@
+"""The library in a wheel and the device code in it, or in words why there is none."""
+
+import pytest
+
+from tests.wheels import ARCHS, KERNELS, fatbin, good_files, library, write_wheel
+from wheel_builder.base.errors import ElfError, FatbinError
+from wheel_builder.files.library import LIBRARY, code_objects, device_code, library_of
+from wheel_builder.files.wheelfile import read_wheel
+
+
+def wheel(folder, **changes):
+    files = {name: data for name, data in {**good_files(), **changes}.items() if data is not None}
+    return read_wheel(write_wheel(folder, files), max_mib=64)
+
+
+def test_the_device_code_of_a_wheel_is_that_of_its_library(tmp_path):
+    found = device_code(good := wheel(tmp_path))
+    assert [code.arch for code in found] == [arch for _ in KERNELS for arch in ARCHS]
+    assert found == code_objects(library_of(good))
+
+
+def test_a_library_that_is_not_there(tmp_path):
+    with pytest.raises(ElfError, match=f"there is no {LIBRARY}\n  next: the wheel's build hook did not run"):
+        device_code(wheel(tmp_path, **{LIBRARY: None}))
+
+
+@pytest.mark.parametrize("sections", [{}, {".hip_fatbin": b""}, {".hip_fatbin": bytes(4096)}])
+def test_a_library_without_device_code(tmp_path, sections):
+    """Not an empty answer, which every check would pass."""
+    data = library(sections=sections)
+    assert code_objects(data) == ()
+    with pytest.raises(
+        FatbinError, match=r"has no section \.hip_fatbin with device code\n  next: device code was"
+    ):
+        device_code(wheel(tmp_path, **{LIBRARY: data}))
+
+
+def test_any_library_may_be_read():
+    assert code_objects(library(sections={".hip_fatbin": fatbin(["gfx908"])}))[0].gfx == "gfx908"
+    with pytest.raises(ElfError):
+        code_objects(b"text")

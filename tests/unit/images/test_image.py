@@ -1,0 +1,112 @@
+"""The image stages' decisions; building them is tests/container's."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from wheel_builder.build import runtime_image
+from wheel_builder.images import stages as image
+from wheel_builder.images.build import DOCKERFILES
+from wheel_builder.images.stages import builder_arguments
+from wheel_builder.matrix.model import Job, Package, Rocm
+
+ROCM = Rocm(
+    version="7.2",
+    provider="debian",
+    base="debian:sid-slim",
+    llvm="/usr/lib/llvm-22/bin",
+    archs=("gfx908", "gfx942"),
+    suite="sid",
+    packages=(("sid", ("clang-22",)), ("experimental", ("hipcc", "libamdhip64-dev=7.2.4-1~exp2"))),
+)
+VENDOR = Rocm("7.0", "vendor", "vendor/rocm:7.0", "/opt/rocm/llvm/bin", ("gfx908",))
+PACKAGE = Package("2.10", "2.13.0", "0" * 64, "manylinux_2_28_x86_64", 12)
+# name -> the files that its Dockerfile gets
+CONTEXTS = {
+    "builder.Dockerfile": image.BUILDER_FILES,
+    "verify.Dockerfile": image.VERIFY_FILES,
+    "runtime.Dockerfile": runtime_image.FILES,
+}
+PREPARED = {"wheels", "torch-stable"}
+
+
+def test_a_debian_builder_gets_its_packages_by_suite_and_python_from_its_own():
+    assert builder_arguments(Job(ROCM, ROCM.archs), PACKAGE) == {
+        "PACKAGES": "sid:clang-22 experimental:hipcc,libamdhip64-dev=7.2.4-1~exp2 "
+        ":python3-venv,ca-certificates,ccache",
+        "LLVM": "/usr/lib/llvm-22/bin",
+        "PLATFORM_TAG": "manylinux_2_28_x86_64",
+        "ZIG_FLAGS": " ".join(image.ZIG_FLAGS.read_text().split()),
+    }
+
+
+def test_a_vendor_builder_gets_no_rocm():
+    args = builder_arguments(Job(VENDOR, VENDOR.archs), PACKAGE)
+    assert args["PACKAGES"] == ":python3-venv,ca-certificates,ccache"
+
+
+@pytest.mark.parametrize("name", CONTEXTS)
+def test_a_dockerfile_copies_what_its_context_has_and_all_of_it(name):
+    """The verify image's list is only read where the wheels are fetched; it is there for the key."""
+    text = (DOCKERFILES / name).read_text()
+    copied = {
+        word for line in re.findall(r"^COPY (?!--from)(.*)", text, re.MULTILINE) for word in line.split()[:-1]
+    }
+    assert copied - PREPARED == set(CONTEXTS[name]) - {name, image.VERIFY_REQUIREMENTS}
+
+
+@pytest.mark.parametrize("name", CONTEXTS)
+def test_a_dockerfile_takes_every_argument_it_is_given(name):
+    text = (DOCKERFILES / name).read_text()
+    assert {"BASE", "PACKAGES"} <= set(re.findall(r"^ARG (\w+)", text, re.MULTILINE))
+
+
+def test_the_builder_takes_the_arguments_of_the_job():
+    text = (DOCKERFILES / "builder.Dockerfile").read_text()
+    assert set(re.findall(r"^ARG (\w+)", text, re.MULTILINE)) == {
+        "BASE",
+        *builder_arguments(Job(ROCM, ()), PACKAGE),
+    }
+
+
+def test_no_build_uses_an_index_of_packages():
+    installs = [
+        line
+        for file in DOCKERFILES.iterdir()
+        for line in file.read_text().replace("\\\n", " ").splitlines()
+        if re.search(r"\bpip\"? install\b", line)
+    ]
+    assert len(installs) == 2
+    assert all("--no-index" in line for line in installs)
+
+
+@pytest.mark.parametrize("file", sorted(DOCKERFILES.iterdir()), ids=lambda file: file.name)
+def test_no_file_of_an_image_names_a_host(file):
+    assert not re.search(r"https?://|\.(org|com|net|io)/", file.read_text())
+
+
+@pytest.mark.parametrize("name", [image.BUILDER_REQUIREMENTS, image.VERIFY_REQUIREMENTS])
+def test_every_requirement_has_a_version_and_hashes(name):
+    entries = (DOCKERFILES / name).read_text().replace("\\\n", "").splitlines()
+    entries = [entry for entry in entries if entry and not entry.lstrip().startswith("#")]
+    wanted = (DOCKERFILES / name.replace(".txt", ".in")).read_text().splitlines()
+    names = {re.split(r"[ =<>;]", line)[0] for line in wanted if line and not line.startswith("#")}
+    assert all(re.match(r"[\w.-]+==[^ ]+ .*--hash=sha256:[0-9a-f]{64}", entry) for entry in entries)
+    assert names <= {entry.split("==")[0] for entry in entries}
+
+
+@pytest.mark.parametrize("name", ["check_image.sh", "warm_zig.sh"])
+def test_zig_is_called_with_the_wheels_flags_and_no_others(name):
+    """Another set of flags would be another C++ library: the cache would be cold for the wheel."""
+    text = (DOCKERFILES / name).read_text().replace("\\\n", " ")
+    [line] = [line for line in text.splitlines() if "ziglang c++" in line]
+    flags = re.findall(r" -(?!m ziglang|o |isystem )\S+", line.partition("ziglang c++")[2].partition(">")[0])
+    assert "$FA_ZIG_FLAGS" in line
+    assert flags == []
+
+
+def test_two_rocm_versions_never_share_an_image_name():
+    one = builder_arguments(Job(ROCM, ROCM.archs), PACKAGE)
+    other = builder_arguments(Job(replace(ROCM, llvm="/usr/lib/llvm-21/bin"), ROCM.archs), PACKAGE)
+    assert one != other

@@ -1,0 +1,152 @@
+"""The page as text; tests/page opens it in a browser."""
+
+import base64
+import hashlib
+import json
+import re
+import shlex
+from dataclasses import replace
+from importlib.resources import files
+
+import pytest
+
+from tests.catalogues import CATALOGUE
+from tests.unit.index.finder.test_data import EMULATED, wheel
+from tests.unit.index.finder.test_html import Parsed
+from wheel_builder.cli.commands import commands_for
+from wheel_builder.cli.commands.runtime_image import image_jobs
+from wheel_builder.cli.main import _parser
+from wheel_builder.index.finder import finder_pages
+from wheel_builder.index.finder.data import make_finder
+from wheel_builder.index.finder.page import DEVICES, commands, content_policy
+from wheel_builder.matrix.catalogue import Gpu, MissingRocm
+
+EVIL = "\"'><script>planted()</script><img src=x onerror=planted()>"
+
+
+def pages(*wheels, catalogue=CATALOGUE):
+    return finder_pages(make_finder(catalogue, wheels))
+
+
+def html(*wheels, catalogue=CATALOGUE):
+    return pages(*wheels, catalogue=catalogue)["index.html"].decode()
+
+
+def test_it_says_what_is_known_of_each_wheel():
+    text = html(wheel())
+    assert f"Verified for gfx908: {EMULATED}." in text
+    assert "pip install flash-attn-rocm==0.1.0+rocm7.2 --index-url INDEX/rocm7.2/simple/" in text
+    assert "ab" * 32 in text
+    assert "no provenance statement was published with it" in text
+    assert "Not served: there is no kernel for it." in text
+    assert "ROCm 5.7: no torch runs on it." in text
+
+
+def test_withdrawn_wheels_are_named_with_the_reason():
+    text = html(wheel(), wheel("0.2.0+rocm7.2", yanked="wrong <numbers>"))
+    assert "flash_attn_rocm-0.2.0+rocm7.2-py3-none-any.whl: wrong &lt;numbers&gt;" in text
+    assert "flash-attn-rocm==0.2.0" not in text
+    assert "Withdrawn wheels" not in html(wheel())
+
+
+def test_its_data_is_there_for_programs():
+    document = json.loads(pages(wheel())["wheels.json"])
+    assert document["schema"] == 1
+    assert document["catalogue"]["gpus"][2] == {
+        "arch": "gfx906", "devices": ["Radeon VII"], "reason": "there is no kernel for it"
+    }  # fmt: skip
+    assert document["wheels"][0]["sha256"] == "ab" * 32
+    assert document["wheels"][0]["serves"] == ["7.2"]
+
+
+def test_nothing_of_a_record_or_of_the_matrix_becomes_markup():
+    catalogue = replace(
+        CATALOGUE,
+        gpus=(Gpu(EVIL, (EVIL,), EVIL), Gpu("gfx908", (EVIL,))),
+        missing_rocm=(MissingRocm(EVIL, EVIL),),
+    )
+    evil = wheel(filename=EVIL, sha256=EVIL, verified=["gfx908"])
+    evil = replace(evil, verified={"gfx908": EVIL}, url=EVIL, attachments={"provenance": EVIL})
+    text = html(evil, catalogue=catalogue)
+
+    tags = [tag for tag, _ in Parsed(text).tags]
+    assert tags.count("script") == 1
+    assert "img" not in tags
+    assert not [name for _, attributes in Parsed(text).tags for name in attributes if name.startswith("on")]
+
+
+def test_the_policy_allows_the_pages_own_script_and_style_and_nothing_else():
+    text = html(wheel())
+    (policy,) = (
+        a["content"] for _, a in Parsed(text).tags if a.get("http-equiv") == "Content-Security-Policy"
+    )
+    assert policy == content_policy()
+    directives = dict(part.split(" ", 1) for part in policy.split("; "))
+    for name in ("script", "style"):
+        (inside,) = re.findall(f"<{name}>(.*?)</{name}>", text, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+        assert directives.pop(f"{name}-src") == f"'sha256-{digest}'"
+    assert set(directives.values()) == {"'none'"}
+    assert "default-src" in directives
+    assert text.index("Content-Security-Policy") < text.index("<style>")
+    assert not re.search(r'\sstyle="|\son[a-z]+="', text)
+
+
+def test_nothing_is_loaded_from_elsewhere():
+    for _, attributes in Parsed(html(wheel())).tags:
+        for name in ("src", "href", "action", "srcset", "poster", "data"):
+            assert not re.match(r"[a-z]+:|//", attributes.get(name) or "")
+    for name in ("finder.css", "finder.js"):
+        assert not re.search(r"https?:|url\(|@import|import\(|fetch\(", resource(name))
+
+
+def resource(name):
+    return files("wheel_builder.index.finder").joinpath(name).read_text(encoding="utf-8")
+
+
+def test_the_script_is_small_and_makes_no_markup_from_text():
+    script = resource("finder.js")
+    assert len(script.splitlines()) <= 150
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|Function\(", script)
+    assert "</script" not in script
+    assert "</style" not in resource("finder.css")
+
+
+@pytest.mark.parametrize("version", ["0.1.0+rocm7.2", "1.0rc1+rocm7.2"])
+def test_commands_have_nothing_that_a_shell_would_take(version):
+    for lines in commands("7.2", wheel(version)).values():
+        for line in lines.splitlines():
+            assert re.fullmatch(r"[\w .+/:=-]+", line.replace(DEVICES, ""))
+
+
+def test_a_file_name_is_one_word_for_a_shell():
+    line = commands("7.2", wheel(filename="flash_attn_rocm-0.1.0+rocm7.2-$(planted)-py3-none-any.whl"))[
+        "Docker"
+    ]
+    assert "runtime-image 'flash_attn_rocm-0.1.0+rocm7.2-$(planted)-py3-none-any.whl'\n" in line
+
+
+def test_docker_makes_the_image_from_the_published_wheel_before_it_is_run(tmp_path, monkeypatch):
+    served = wheel()
+    fetch, make, start = commands("7.2", served)["Docker"].splitlines()
+    assert fetch == "pip download --no-deps flash-attn-rocm==0.1.0+rocm7.2 --index-url INDEX/rocm7.2/simple/"
+    assert make == f".venv/bin/python -m wheel_builder runtime-image {served.filename}"
+    assert start == f"docker run {DEVICES} rocm-fa:7.2"
+    # The line is one that the command line takes, and its image is the one that is then run.
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / served.filename).touch()
+    args = _parser(commands_for([])).parse_args(shlex.split(make)[3:])
+    assert [job.rocm.version for job in image_jobs(args)] == ["7.2"]
+
+
+def test_the_page_says_that_no_registry_has_the_image():
+    text = html(wheel())
+    assert f"\n.venv/bin/python -m wheel_builder runtime-image {wheel().filename}\ndocker run " in text
+    assert "No registry has the image: the first two commands make it, once, from the published wheel" in text
+
+
+def test_a_wheel_of_another_rocm_version_gives_that_versions_image():
+    lines = commands("7.1", wheel(serves=("7.1",)))["Docker"].splitlines()
+    assert "INDEX/rocm7.1/simple/" in lines[0]
+    assert "+rocm7.2-" in lines[1]
+    assert lines[2].endswith(" rocm-fa:7.2")

@@ -1,0 +1,147 @@
+"""Each fault of an index in words, with what to do."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from tests.catalogues import CATALOGUE
+from tests.unit.index.test_folder import FILE, NOW, root_of
+from wheel_builder.base.durable import remove_parts
+from wheel_builder.base.errors import PublishError
+from wheel_builder.index.check import verify_index
+from wheel_builder.index.folder import add_file, changing, write_pages
+
+
+@pytest.fixture
+def simple(tmp_path):
+    """The folder ``simple`` of an index with one file."""
+    folder = tmp_path / "rocm7.2" / "simple"
+    add_file(folder, FILE, NOW)
+    write_pages(tmp_path, CATALOGUE)
+    return folder
+
+
+def test_a_sound_index_has_no_faults(simple):
+    assert verify_index(root_of(simple)) == ()
+
+
+def damaged(simple, name, data):
+    """The faults after ``name`` got ``data`` for content, or was removed for None."""
+    path = (simple / name).resolve()
+    if data is None:
+        path.unlink()
+    else:
+        path.write_bytes(data)
+    return verify_index(root_of(simple))
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        (f"demo/{FILE.filename}.verification.json", b"[]", "its record says"),
+        (f"demo/{FILE.filename}.verification.json", None, "missing, though its record is there"),
+        (f"demo/{FILE.filename}", b"other", "its record says"),
+        (f"demo/{FILE.filename}", None, "missing, though its record is there"),
+        (f"demo/{FILE.filename}.metadata", b"other", "its record says"),
+        (f"demo/{FILE.filename}.metadata", None, "missing, though its record is there"),
+        ("demo/index.html", b"", "the page is not what the records say"),
+        ("demo/index.json", None, "the page is missing"),
+        ("index.html", b"", "the page is not what the records say"),
+        ("index.json", None, "the page is missing"),
+        ("../../simple/demo/index.html", b"", "the page is not what the records say"),
+        ("../../simple/index.json", None, "the page is missing"),
+        ("../../index.html", b"", "the page is not what the records say"),
+        ("../../wheels.json", None, "it cannot be read (FileNotFoundError)"),
+        ("../../wheels.json", b"{}", "it cannot be read (KeyError)"),
+        ("demo/stray.whl", b"", "no record knows it"),
+        (f"demo/.{FILE.filename}.part", b"wh", "an interrupted publisher left it"),
+    ],
+)
+def test_verify_explains_each_fault_and_publishing_again_heals(simple, name, data, words):
+    (fault,) = damaged(simple, name, data)
+    assert fault.startswith(f"{(simple / name).resolve()}: ")
+    assert words in fault
+    assert "publish the same wheels again" in fault or "python -m wheel_builder index pages" in fault
+
+    with changing(root_of(simple)):
+        remove_parts(root_of(simple))
+        add_file(simple, FILE, NOW)
+        write_pages(root_of(simple), CATALOGUE)
+    assert verify_index(root_of(simple)) == () or name == "demo/stray.whl"
+
+
+def test_a_wheel_that_was_cut_off_is_called_so(simple):
+    (fault,) = damaged(simple, f"demo/{FILE.filename}", b"wh")
+    assert "2 bytes of 5: it was cut off" in fault
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (f"demo/{FILE.filename}", "it cannot be read (Input/output error)"),
+        ("demo/index.html", "the page cannot be read (Input/output error)"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_a_fault_and_no_traceback(simple, name, words):
+    (simple / name).unlink()
+    # Reading its start fails for every user, root included.
+    (simple / name).symlink_to("/proc/self/mem")
+    (fault,) = verify_index(root_of(simple))
+    assert fault.startswith(
+        f"{simple / name}: {words}; give this user the right to read it or mend the disk, or "
+    )
+
+
+def test_all_faults_are_told_at_once(simple):
+    add_file(simple, replace(FILE, version="2", filename="demo-2-py3-none-any.whl"), NOW)
+    (simple / "demo" / "demo-2-py3-none-any.whl.record.json").write_text("{")
+    (simple / "demo" / FILE.filename).unlink()
+    faults = verify_index(root_of(simple))
+    assert len(faults) == 2
+    assert "restore it from a copy of the index" in faults[0]
+    assert "missing, though its record is there" in faults[1]
+
+
+def test_what_verify_compares_the_page_with_is_what_it_was_made_with(simple):
+    write_pages(root_of(simple), replace(CATALOGUE, gpus=CATALOGUE.gpus[:1]))
+    assert verify_index(root_of(simple)) == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"filename": "x"}',
+        *(
+            json.dumps(FILE.to_record(NOW).__dict__ | change)
+            for change in (
+                {"size": "5"},
+                {"version": "one"},
+                {"serves": ["7.1/../.."]},
+                {"attachments": {"other": ""}},
+                {"more": 1},
+            )
+        ),
+    ],
+)
+def test_a_damaged_record_is_said_and_nothing_is_written(simple, text):
+    record = simple / "demo" / f"{FILE.filename}.record.json"
+    (fault,) = damaged(simple, f"demo/{record.name}", text.encode())
+    assert fault.startswith(f"{record}: ")
+    assert fault.endswith("restore it from a copy of the index")
+    with pytest.raises(PublishError, match="cannot be read; nothing was changed"):
+        write_pages(root_of(simple), CATALOGUE)
+
+
+def test_a_record_of_another_file_is_damaged(simple):
+    name = f"demo/{FILE.filename}.record.json"
+    text = json.dumps(FILE.to_record(NOW).__dict__ | {"project": "other"})
+    (fault,) = damaged(simple, name, text.encode())
+    assert f"it is about other/{FILE.filename}" in fault
+
+
+def test_no_index(tmp_path):
+    assert verify_index(tmp_path) == (f"{tmp_path}: there is no index; publish a wheel first",)

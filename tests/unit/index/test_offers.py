@@ -1,0 +1,122 @@
+"""The files that each folder of an index offers."""
+
+import html
+import itertools
+import json
+import re
+from dataclasses import replace
+from urllib.parse import unquote
+
+import pytest
+
+from tests.catalogues import CATALOGUE
+from tests.unit.index.test_folder import FILE, NOW, Links
+from wheel_builder.index.check import verify_index
+from wheel_builder.index.folder import add_file, read_contents, write_pages, yank
+from wheel_builder.index.offers import everything, finder_pages_of, offered, simple_pages
+from wheel_builder.index.pages import Entry
+from wheel_builder.matrix.model import PROJECT
+
+
+def file_of(version, **changes):
+    return replace(FILE, version=version, filename=f"demo-{version}-py3-none-any.whl", **changes)
+
+
+def hrefs(root, page):
+    """Where the links of a page lead, as files below the root, and their sha256."""
+    for link in Links((root / page).read_bytes()).links:
+        target, _, fragment = link["href"].partition("#sha256=")
+        yield (root / page).parent.joinpath(unquote(target)).resolve().relative_to(root).as_posix(), fragment
+
+
+def test_the_root_offers_the_files_of_every_rocm_version(tmp_path):
+    files = {"6.4": file_of("1.0+rocm6.4", serves=()), "7.2": file_of("1.0+rocm7.2", serves=())}
+    for rocm, file in files.items():
+        add_file(tmp_path / f"rocm{rocm}" / "simple", file, NOW)
+    write_pages(tmp_path, CATALOGUE)
+
+    expected = [(f"rocm{rocm}/simple/demo/{file.filename}", file.sha256) for rocm, file in files.items()]
+    assert list(hrefs(tmp_path, "simple/demo/index.html")) == expected
+    document = json.loads((tmp_path / "simple/demo/index.json").read_bytes())
+    assert document["versions"] == ["1.0+rocm6.4", "1.0+rocm7.2"]
+    assert [file["url"] for file in document["files"]] == [
+        "../../" + path.replace("+", "%2B") for path, _ in expected
+    ]
+    assert json.loads((tmp_path / "simple/index.json").read_bytes())["projects"] == [{"name": "demo"}]
+
+
+def test_a_file_in_two_versions_stands_once_in_the_root_and_a_yank_counts(tmp_path):
+    for rocm in ("6.4", "7.2"):
+        add_file(tmp_path / f"rocm{rocm}" / "simple", file_of("1.0", serves=()), NOW)
+    yank(tmp_path, "7.2", "demo-1.0-py3-none-any.whl", "broken", catalogue=CATALOGUE, now=NOW)
+
+    (entry,) = everything(read_contents(tmp_path))["demo"]
+    assert entry.yanked == "broken"
+    assert offered(read_contents(tmp_path), "6.4")["demo"][0].yanked is None
+
+
+def test_a_wheel_is_offered_for_the_runtimes_that_it_serves(tmp_path):
+    add_file(tmp_path / "rocm7.2/simple", file_of("1.0+rocm7.2", serves=("7.1", "6.4")), NOW)
+    add_file(tmp_path / "rocm6.4/simple", file_of("1.0+rocm6.4", serves=()), NOW)
+    write_pages(tmp_path, CATALOGUE)
+
+    (link,) = hrefs(tmp_path, "rocm7.1/simple/demo/index.html")
+    assert link == ("rocm7.2/simple/demo/demo-1.0+rocm7.2-py3-none-any.whl", FILE.sha256)
+    assert [e.record.version for e in offered(read_contents(tmp_path), "6.4")["demo"]] == ["1.0+rocm6.4"]
+    assert verify_index(tmp_path) == ()
+
+
+def test_a_later_public_version_is_offered_beside_an_own_older_one(tmp_path):
+    add_file(tmp_path / "rocm7.2/simple", file_of("2.0+rocm7.2", serves=("6.4",)), NOW)
+    add_file(tmp_path / "rocm6.4/simple", file_of("1.0+rocm6.4", serves=()), NOW)
+    found = [e.record.version for e in offered(read_contents(tmp_path), "6.4")["demo"]]
+    assert found == ["1.0+rocm6.4", "2.0+rocm7.2"]
+
+
+def ours(version, rocm, serves, *, yanked):
+    """A published wheel of the product."""
+    name = f"flash_attn_rocm-{version}+rocm{rocm}-py3-none-any.whl"
+    file = replace(FILE, project=PROJECT, filename=name, version=f"{version}+rocm{rocm}", serves=serves)
+    return Entry(replace(file, verified={"gfx908": "executed"}).to_record(NOW), "broken" if yanked else None)
+
+
+def installs(page):
+    """The ROCm version and the requirement of each pip and uv command on the page."""
+    lines = re.findall(r"<code>((?:uv )?pip install [^<]*)</code>", page.decode())
+    for line in map(html.unescape, lines):
+        found = re.search(r"install (\S+)==(\S+) --index-url \S+/rocm([^/]+)/simple/$", line)
+        yield found[1], found[2], found[3]
+
+
+YANKS = tuple(itertools.product((False, True), repeat=4))
+
+
+@pytest.mark.parametrize("yanks", YANKS)
+def test_every_command_on_the_page_names_a_file_that_its_index_lists(yanks):
+    """After a yank of 0.1.0+rocm7.2 the page named 0.1.0+rocm6.4, which /rocm7.2/simple did not list."""
+    contents = {
+        "6.4": {PROJECT: (ours("0.1.0", "6.4", ("7.2", "7.1"), yanked=yanks[0]),)},
+        "7.2": {
+            PROJECT: (
+                ours("0.1.0", "7.2", ("7.1",), yanked=yanks[1]),
+                ours("0.2.0", "7.2", ("6.4",), yanked=yanks[2]),
+            )
+        },
+        "7.0": {PROJECT: (ours("0.2.0", "7.0", ("7.2", "6.4"), yanked=yanks[3]),)},
+    }
+    pages = simple_pages(contents)
+    found = list(installs(finder_pages_of(contents, CATALOGUE)["index.html"]))
+    assert bool(found) == (not all(yanks))
+    for project, version, rocm in found:
+        files = json.loads(pages[f"rocm{rocm}/simple/{project}/index.json"])["files"]
+        offered = {file["filename"] for file in files if file["yanked"] is False}
+        assert f"flash_attn_rocm-{version}-py3-none-any.whl" in offered
+
+
+def test_a_yanked_file_stays_listed_beside_the_one_that_takes_its_place():
+    contents = {
+        "6.4": {PROJECT: (ours("0.1.0", "6.4", ("7.2",), yanked=False),)},
+        "7.2": {PROJECT: (ours("0.1.0", "7.2", (), yanked=True),)},
+    }
+    found = {entry.record.version: entry.yanked for entry in offered(contents, "7.2")[PROJECT]}
+    assert found == {"0.1.0+rocm6.4": None, "0.1.0+rocm7.2": "broken"}

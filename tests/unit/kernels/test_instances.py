@@ -1,0 +1,281 @@
+"""The support table and what is generated from it."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from wheel_builder.base.archs import known_archs
+
+INSTANCES = Path(__file__).parents[3] / "kernels" / "instances"
+GOOD_ROW = '[[kernels]]\nop = "fwd"\ndtypes = ["fp16"]\nhead_dims = [64]\narchs = ["gfx942", "gfx1100"]\n'
+
+
+@pytest.fixture
+def modules(monkeypatch):
+    """The instance scripts, imported as they import each other; nothing of them stays behind."""
+    monkeypatch.syspath_prepend(str(INSTANCES))
+    names = ("generate", "build", "bundle")
+    for name in names:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    loaded = {name: importlib.import_module(name) for name in names}
+    yield loaded
+    for name in names:
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def generate(modules):
+    return modules["generate"]
+
+
+@pytest.fixture
+def problems(generate, tmp_path):
+    """Loads a table that is wrong and returns what it says about it."""
+
+    def load(text):
+        path = tmp_path / "table.toml"
+        path.write_text(text)
+        with pytest.raises(generate.TableError) as caught:
+            generate.load_table(path)
+        assert str(caught.value).startswith("table.toml ")
+        return caught.value.problems
+
+    return load
+
+
+def test_the_table_of_the_project_is_right(generate):
+    instances = generate.load_table()
+    head_dims = (32, 64, 96, 128, 192, 256)
+    of_head_dims = [f"{op}_{{}}_d{head_dim}" for op in ("fwd", "decode") for head_dim in head_dims]
+    assert {i.name for i in instances} == {
+        f"fa_{each.format(dtype)}"
+        for dtype in ("fp16", "bf16")
+        for each in (*of_head_dims, "append_{}", "reference_{}", "combine_{}")
+    }
+    assert all(i.archs == generate.known().archs for i in instances)
+
+
+@pytest.fixture
+def spread(generate, monkeypatch):
+    """An op whose kernels take any head dim."""
+    monkeypatch.setitem(generate.OPS, "spread", generate.Op("spread.hpp", "FA_SPREAD", per_head_dim=False))
+
+
+ANY_ROW = '[[kernels]]\nop = "spread"\ndtypes = ["bf16"]\narchs = ["gfx942"]\n'
+
+
+def test_kernels_for_any_head_dim_are_one_per_dtype(generate, spread, tmp_path):
+    path = tmp_path / "table.toml"
+    path.write_text(ANY_ROW)
+    (instance,) = generate.load_table(path)
+    assert (instance.name, instance.head_dim) == ("fa_spread_bf16", generate.ANY_HEAD_DIM)
+    assert generate.source(instance).endswith("\n\nFA_SPREAD(fa_spread_bf16, fa::DType::bf16)\n")
+    assert 'FA_INSTANCE(spread, bf16, 0, fa_spread_bf16, "gfx942")' in generate.registry_inc(
+        [instance], ["gfx942"]
+    )
+
+
+def test_kernels_for_any_head_dim_have_no_list_of_them(problems, spread):
+    assert problems(ANY_ROW + "head_dims = [64]\n") == (
+        "row 1: head_dims: kernels of 'spread' take any head dim",
+    )
+
+
+def test_known_names_come_from_the_headers(generate):
+    names = generate.known()
+    assert names.archs == tuple(known_archs())
+    assert names.dtypes == ("fp16", "bf16")
+    assert names.ops == ("fwd", "append", "reference", "decode", "combine")
+
+
+def test_a_header_that_lost_its_enum_is_named(generate, tmp_path):
+    (tmp_path / "fa/arch").mkdir(parents=True)
+    (tmp_path / "fa/arch/dtype.hpp").write_text("enum struct DType { fp16 };")
+    with pytest.raises(generate.TableError, match=r"dtype\.hpp is not as generate\.py expects"):
+        generate.known(tmp_path)
+
+
+def test_a_table_of_archs_without_archs_is_named(generate, tmp_path):
+    (tmp_path / "archs.inc").write_text("// FA_ARCH(gfx908, ...)\n")
+    with pytest.raises(generate.TableError, match=r"archs\.inc is not as generate\.py expects"):
+        generate._archs(tmp_path / "archs.inc")
+
+
+def test_all_problems_are_reported_at_once_with_their_row(problems):
+    found = problems(
+        "version = 1\n"
+        '[[kernels]]\nop = "fwdd"\ndtypes = ["fp16", "fp32"]\nhead_dims = [64, 0, true, 64]\n'
+        'arch = ["gfx942"]\n'
+        '[[kernels]]\nop = "fwd"\ndtypes = []\nhead_dims = 64\narchs = ["gfx110", "gfx908", "gfx908"]\n'
+    )
+    assert found == (
+        "unknown key 'version'",
+        "row 1: unknown key 'arch' (did you mean archs?)",
+        "row 1: key 'archs' is missing",
+        "row 1: unknown op 'fwdd' (did you mean fwd?); known: fwd, append, reference, decode, combine",
+        "row 1: unknown dtype 'fp32'; known: fp16, bf16",
+        "row 1: head dim 0 is not a positive whole number",
+        "row 1: head dim True is not a positive whole number",
+        "row 1: head dim 64 stands there twice",
+        "row 2: dtypes must be a list with at least one dtype",
+        f"row 2: unknown arch 'gfx110' (did you mean gfx1100?); known: {', '.join(known_archs())}",
+        "row 2: arch gfx908 stands there twice",
+        "row 2: head_dims must be a list with at least one head dim",
+    )
+
+
+def test_an_instance_in_two_rows_is_refused(problems):
+    assert problems(GOOD_ROW + GOOD_ROW) == ("fa_fwd_fp16_d64 comes from more than one row",)
+
+
+@pytest.mark.parametrize("text", ["", "kernels = 3\n", "kernels = []\n"])
+def test_a_table_without_rows_is_refused(problems, text):
+    assert problems(text) == ("no [[kernels]] row: at least one is needed",)
+
+
+def test_a_row_that_is_no_table_is_refused(problems):
+    assert problems('kernels = ["fwd"]\n') == ("row 1: [[kernels]] expected, a table",)
+
+
+def test_a_table_that_is_not_toml_or_not_there_is_named(generate, problems, tmp_path):
+    assert problems("[[kernels]]\nop = fwd\n") == ("Invalid value (at line 2, column 6)",)
+    with pytest.raises(generate.TableError, match=r"absent\.toml cannot be read\n  - .*No such file"):
+        generate.load_table(tmp_path / "absent.toml")
+
+
+def test_an_unknown_arch_is_an_error_in_words(generate):
+    with pytest.raises(generate.TableError) as caught:
+        generate.check_arch("gfx99999")
+    assert "there are no kernels for 'gfx99999'" in str(caught.value)
+    assert f"known: {', '.join(known_archs())}" in str(caught.value)
+    assert "CONTRIBUTING.md" in str(caught.value)
+    generate.check_arch("gfx942")
+
+
+def test_one_translation_unit_per_instance(generate, tmp_path):
+    paths = generate.write_sources(generate.load_table(), tmp_path / "new")
+    assert sorted(p.name for p in paths) == sorted(f"{i.name}.hip" for i in generate.load_table())
+    text = (tmp_path / "new/fa_fwd_bf16_d128.hip").read_text()
+    assert text == '#include "fa/kernel/forward.hpp"\n\nFA_FORWARD(fa_fwd_bf16_d128, fa::DType::bf16, 128)\n'
+    text = (tmp_path / "new/fa_decode_bf16_d128.hip").read_text()
+    assert (
+        text == '#include "fa/kernel/forward.hpp"\n\nFA_DECODE(fa_decode_bf16_d128, fa::DType::bf16, 128)\n'
+    )
+    text = (tmp_path / "new/fa_combine_bf16.hip").read_text()
+    assert text == '#include "fa/kernel/combine.hpp"\n\nFA_COMBINE(fa_combine_bf16, fa::DType::bf16)\n'
+
+
+def test_the_registry_has_a_row_per_instance_with_the_archs_of_the_build(generate):
+    instances = (
+        generate.Instance("fwd", "fp16", 64, ("gfx942", "gfx1100")),
+        generate.Instance("fwd", "bf16", 64, ("gfx1030",)),
+    )
+    rows = generate.registry_inc(instances, ["gfx908", "gfx942", "gfx1100"]).splitlines()[1:]
+    assert rows == ['FA_INSTANCE(fwd, fp16, 64, fa_fwd_fp16_d64, "gfx942,gfx1100")']
+    assert generate.served(instances, ["gfx1030"])[0].archs == ("gfx1030",)
+
+
+def test_each_bundle_is_at_4096_behind_a_hidden_symbol(generate):
+    text = generate.fatbin_s([generate.Instance("fwd", "fp16", 64, ("gfx942",))])
+    lines = text.splitlines()
+    assert lines[0] == '.section .hip_fatbin, "a", @progbits'
+    assert lines[1:5] == [
+        ".p2align 12",
+        ".globl fa_bundle_fa_fwd_fp16_d64",
+        ".hidden fa_bundle_fa_fwd_fp16_d64",
+        ".type fa_bundle_fa_fwd_fp16_d64, @object",
+    ]
+    assert '.incbin "fa_fwd_fp16_d64.hipfb"' in lines
+    assert lines[-1] == '.section .note.GNU-stack, "", @progbits'
+
+
+READELF = """
+    amdhsa.kernels:
+  - .agpr_count:     48
+    .args:
+      - .offset:         0
+        .size:           168
+        .value_kind:     by_value
+    .group_segment_fixed_size: 8192
+    .kernarg_segment_align: 8
+    .kernarg_segment_size: 168
+    .private_segment_fixed_size: 24
+    .sgpr_count:     78
+    .sgpr_spill_count: 1
+    .symbol:         fa_fwd_fp16_d64.kd
+    .vgpr_count:     82
+    .vgpr_spill_count: 6
+    .wavefront_size: 64
+   Num:    Value          Size Type    Bind   Vis       Ndx Name
+     1: 0000000000001600  5644 FUNC    GLOBAL PROTECTED   7 fa_fwd_fp16_d64
+     2: 0000000000000700    64 OBJECT  GLOBAL PROTECTED   6 fa_fwd_fp16_d64.kd
+"""
+
+
+def test_resources_are_read_from_the_notes(modules):
+    taken = modules["build"].parse_resources("fa_fwd_fp16_d64", READELF)
+    assert taken == modules["build"].Resources(
+        vgpr=82, agpr=48, sgpr=78, vgpr_spills=6, sgpr_spills=1, scratch_bytes=24, lds_bytes=8192,
+        kernarg_bytes=168, wavefront_size=64, code_bytes=5644,
+    )  # fmt: skip
+
+
+def test_an_arch_without_accumulation_registers_has_none(modules):
+    text = READELF.replace("  - .agpr_count:     48\n    .args:", "  - .args:")
+    assert modules["build"].parse_resources("fa_fwd_fp16_d64", text).agpr == 0
+
+
+def test_a_code_object_without_its_function_is_an_error(modules):
+    with pytest.raises(modules["build"].BuildError, match="fa_fwd_fp16_d128: no function of that name"):
+        modules["build"].parse_resources("fa_fwd_fp16_d128", READELF)
+
+
+def test_the_compiler_is_asked_for_reproducible_code(modules, tmp_path):
+    command = modules["build"].compile_command(
+        Path("/llvm"), "gfx942", tmp_path / "a.hip", tmp_path / "a.hsaco"
+    )
+    assert command[0] == "/llvm/clang++"
+    assert {"--offload-arch=gfx942", "-fuse-cuid=none", f"-ffile-prefix-map={tmp_path}=."} <= set(command)
+
+
+@pytest.fixture
+def bundling(modules, tmp_path):
+    """A table with one instance for two archs and the error that bundling a folder raises."""
+    (tmp_path / "table.toml").write_text(GOOD_ROW)
+
+    def error(*code_objects):
+        for path in code_objects:
+            (tmp_path / "device" / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "device" / path).write_bytes(b"")
+        (tmp_path / "device").mkdir(exist_ok=True)
+        bundle = modules["bundle"]
+        with pytest.raises((bundle.BuildError, bundle.TableError)) as caught:
+            bundle.bundle(
+                tmp_path / "device",
+                tmp_path / "out",
+                llvm=tmp_path / "no-llvm",
+                table=tmp_path / "table.toml",
+            )
+        assert not (tmp_path / "out" / "registry.inc").exists()
+        return str(caught.value)
+
+    return error
+
+
+def test_bundling_says_which_code_objects_are_missing_or_foreign(bundling):
+    text = bundling("gfx942/fa_fwd_bf16_d64.hsaco", "gfx1100/fa_fwd_fp16_d64.hsaco")
+    assert "is not what table.toml says" in text
+    assert "gfx942/fa_fwd_fp16_d64.hsaco is missing: run build.py --arch gfx942" in text
+    assert "gfx942/fa_fwd_bf16_d64.hsaco is not in the table: remove it" in text
+
+
+def test_bundling_nothing_or_a_foreign_arch_is_an_error(bundling):
+    assert "no subfolder holds code for an arch of the table" in bundling()
+    assert "there are no kernels for 'gfx99999'" in bundling("gfx99999/fa_fwd_fp16_d64.hsaco")
+
+
+def test_a_missing_bundler_is_named(bundling):
+    text = bundling("gfx942/fa_fwd_fp16_d64.hsaco", "gfx1100/fa_fwd_fp16_d64.hsaco")
+    assert "no-llvm/clang-offload-bundler: no such program; --llvm names the folder" in text

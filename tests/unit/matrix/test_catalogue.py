@@ -1,0 +1,45 @@
+"""matrix.yaml as users of the index see it."""
+
+from pathlib import Path
+
+import pytest
+
+from wheel_builder.matrix.catalogue import Gpu, catalogue_of, device_names
+from wheel_builder.matrix.reading import load_matrix
+
+MATRIX = load_matrix(Path(__file__).parents[3] / "matrix.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("Instinct MI100", ("Instinct MI100",)),
+        ("Radeon RX 6800, PRO W6800", ("Radeon RX 6800", "Radeon PRO W6800")),
+        (
+            "Radeon RX 580, R9 Fury, Instinct MI6, MI8",
+            ("Radeon RX 580", "Radeon R9 Fury", "Instinct MI6", "Instinct MI8"),
+        ),
+        ("Steam Deck", ("Steam Deck",)),
+    ],
+)
+def test_the_family_holds_until_another_is_named(text, names):
+    assert device_names(text) == names
+
+
+def test_every_arch_of_the_matrix_is_served_or_has_a_reason():
+    catalogue = catalogue_of(MATRIX)
+    assert [gpu.arch for gpu in catalogue.gpus if not gpu.reason] == [arch.name for arch in MATRIX.archs]
+    assert {gpu.arch for gpu in catalogue.gpus if gpu.reason} == {o.name for o in MATRIX.other_archs}
+    assert Gpu("gfx908", ("Instinct MI100",)) in catalogue.gpus
+
+
+def test_no_device_has_two_archs():
+    names = [name for gpu in catalogue_of(MATRIX).gpus for name in gpu.devices]
+    assert sorted(names) == sorted(set(names))
+
+
+def test_rocm_versions_without_a_wheel_have_their_reasons():
+    missing = {each.version: each.reason for each in catalogue_of(MATRIX).missing_rocm}
+    assert missing["5.7"] == "no torch that the wheel supports (>= 2.10) runs on it"
+    assert missing["7.1"].startswith("not built in our CI: it pulls no vendor image")
+    assert "7.2" not in missing

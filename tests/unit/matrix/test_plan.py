@@ -1,0 +1,236 @@
+"""From matrix and selection to jobs and reasons."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from wheel_builder.base.archs import known_archs
+from wheel_builder.base.errors import SelectionError
+from wheel_builder.matrix.model import Arch, Exclude, Matrix, OtherArch, Package, Rejection, Rocm, Selection
+from wheel_builder.matrix.plan import (
+    device_rows,
+    image_rows,
+    jobs_to_build,
+    plan,
+    rejection_lines,
+    to_github,
+    to_json,
+    to_table,
+    wheel_rows,
+)
+from wheel_builder.matrix.reading import load_matrix
+
+PACKAGE = Package("2.10", "2.13.0", "0" * 64, "manylinux_2_28_x86_64", 12)
+
+
+def rocm(version, archs, **more):
+    return Rocm(version, "debian", "debian:sid-slim", "/usr/lib/llvm-22/bin", archs, **more)
+
+
+MATRIX = Matrix(
+    default_rocm="7.2",
+    package=PACKAGE,
+    archs=(
+        Arch("gfx908", "Instinct MI100"),
+        Arch("gfx942", "Instinct MI300X"),
+        Arch("gfx1100", "Radeon RX 7900 XT"),
+    ),
+    rocm=(
+        # Listed backwards on purpose: a job has the order of ``archs``.
+        rocm("7.2", ("gfx1100", "gfx942", "gfx908")),
+        rocm("7.0", ("gfx908", "gfx942"), built_in_ci=False, note="never tried"),
+        rocm("6.4", ("gfx908", "gfx942")),
+        rocm("5.7", ("gfx908",)),
+    ),
+    exclude=(Exclude("5.7", "no torch"), Exclude("6.4", "miscompiles", "gfx942")),
+)
+
+
+def ids(made):
+    return [(job.id, job.archs) for job in made.jobs]
+
+
+def test_nothing_selected_is_the_default_version_with_all_its_archs():
+    made = plan(MATRIX, Selection())
+    assert ids(made) == [("rocm7.2", ("gfx908", "gfx942", "gfx1100"))]
+    assert made.rejected == ()
+    assert made.package is PACKAGE
+
+
+def test_all_is_what_ci_builds_and_reasons_for_the_rest():
+    made = plan(MATRIX, Selection(all_rocm=True))
+    assert ids(made) == [("rocm7.2", ("gfx908", "gfx942", "gfx1100")), ("rocm6.4", ("gfx908",))]
+    assert made.rejected == (
+        Rejection("7.0", "", "not built in our CI: never tried (--rocm 7.0 builds it)"),
+        Rejection("6.4", "gfx942", "miscompiles"),
+        Rejection("5.7", "", "no torch"),
+    )
+
+
+def test_a_vendor_row_is_built_when_named():
+    assert ids(plan(MATRIX, Selection(rocm=("7.0",)))) == [("rocm7.0", ("gfx908", "gfx942"))]
+
+
+def test_all_and_a_name_is_all_and_that_one():
+    made = plan(MATRIX, Selection(rocm=("7.0",), all_rocm=True))
+    assert [job.id for job in made.jobs] == ["rocm7.2", "rocm7.0", "rocm6.4"]
+
+
+def test_an_excluded_version_stays_excluded_when_named():
+    made = plan(MATRIX, Selection(rocm=("5.7",)))
+    assert made.jobs == ()
+    assert made.rejected == (Rejection("5.7", "", "no torch"),)
+
+
+def test_order_and_repetition_of_the_command_line_change_nothing():
+    one = plan(MATRIX, Selection(rocm=("6.4", "7.2", "6.4"), archs=("gfx1100", "gfx908", "gfx1100")))
+    other = plan(MATRIX, Selection(rocm=("7.2", "6.4"), archs=("gfx908", "gfx1100")))
+    assert one == other
+    assert ids(one) == [("rocm7.2", ("gfx908", "gfx1100")), ("rocm6.4", ("gfx908",))]
+
+
+def test_an_arch_that_a_version_does_not_list_is_rejected_there_only():
+    made = plan(MATRIX, Selection(rocm=("7.2", "6.4"), archs=("gfx1100",)))
+    assert ids(made) == [("rocm7.2", ("gfx1100",))]
+    assert made.rejected == (Rejection("6.4", "gfx1100", "matrix.yaml does not list it for ROCm 6.4"),)
+
+
+def test_an_excluded_arch_that_was_not_asked_for_is_no_rejection():
+    assert plan(MATRIX, Selection(rocm=("6.4",), archs=("gfx908",))).rejected == ()
+
+
+def test_unknown_names_are_all_reported_at_once():
+    with pytest.raises(SelectionError) as caught:
+        plan(MATRIX, Selection(rocm=("7.3", "7.2"), archs=("gfx110", "MI100", "radeon", "gfx908")))
+    assert str(caught.value) == (
+        "the command line names what matrix.yaml does not have\n"
+        "  - --rocm: unknown ROCm version '7.3': did you mean 7.2? known: 7.2, 7.0, 6.4, 5.7\n"
+        "  - --archs: unknown arch 'gfx110': did you mean gfx1100? known: gfx908, gfx942, gfx1100\n"
+        "  - --archs: 'MI100' is the name of a device; its arch is gfx908\n"
+        "  - --archs: 'radeon' is the name of a device; its arch is gfx1100\n"
+        "  next: `plan --all` shows what there is"
+    )
+
+
+def test_an_arch_that_nothing_is_built_for_has_its_reason():
+    matrix = replace(MATRIX, other_archs=(OtherArch("gfx906", "Radeon VII", "there is no kernel"),))
+    with pytest.raises(SelectionError) as caught:
+        plan(matrix, Selection(archs=("gfx906", "Radeon VII")))
+    assert "--archs: nothing is built for gfx906: there is no kernel" in str(caught.value)
+    assert "--archs: 'Radeon VII' is the name of a device; its arch is gfx906" in str(caught.value)
+
+
+def test_a_name_that_several_archs_share_names_them_all():
+    with pytest.raises(
+        SelectionError, match="'Instinct' is the name of a device; its arch is gfx908 or gfx942"
+    ):
+        plan(MATRIX, Selection(archs=("Instinct",)))
+
+
+def test_nothing_to_build_gives_the_reasons():
+    with pytest.raises(SelectionError) as caught:
+        jobs_to_build(plan(MATRIX, Selection(rocm=("5.7", "6.4"), archs=("gfx942",))))
+    assert str(caught.value) == (
+        "nothing to build\n"
+        "  - ROCm 6.4 gfx942: miscompiles\n"
+        "  - ROCm 5.7: no torch\n"
+        "  next: choose others with --rocm and --archs; `plan --all` shows what there is"
+    )
+
+
+def test_jobs_to_build_are_the_jobs():
+    made = plan(MATRIX, Selection())
+    assert jobs_to_build(made) is made.jobs
+
+
+def test_device_rows_are_one_for_each_version_and_arch():
+    made = plan(MATRIX, Selection(all_rocm=True, archs=("gfx908", "gfx1100")))
+    assert device_rows(made) == [
+        {"job": "rocm7.2", "rocm": "7.2", "arch": "gfx908"},
+        {"job": "rocm7.2", "rocm": "7.2", "arch": "gfx1100"},
+        {"job": "rocm6.4", "rocm": "6.4", "arch": "gfx908"},
+    ]
+
+
+def test_wheel_rows_have_the_archs_as_the_command_line_takes_them():
+    rows = wheel_rows(plan(MATRIX, Selection()))
+    assert rows == [{"job": "rocm7.2", "rocm": "7.2", "archs": "gfx908,gfx942,gfx1100", "runtimes": "7.2"}]
+    row = rows[0]
+    again = plan(MATRIX, Selection(rocm=(row["rocm"],), archs=tuple(row["archs"].split(","))))
+    assert wheel_rows(again) == rows
+    assert {row["runtimes"] for row in wheel_rows(plan(MATRIX, Selection(all_rocm=True)))} == {"7.2,6.4"}
+
+
+# What the builder images of all versions are made of, by job.
+KEYS = {f"rocm{rocm.version}": f"{rocm.version}-key" for rocm in MATRIX.rocm}
+
+
+def test_image_rows_name_the_content_of_the_image():
+    assert image_rows(plan(MATRIX, Selection()), KEYS) == [
+        {"job": "rocm7.2", "rocm": "7.2", "image": "7.2-key"}
+    ]
+
+
+def test_github_lines_are_one_line_of_json_each():
+    made = plan(MATRIX, Selection(all_rocm=True))
+    lines = dict(line.split("=", 1) for line in to_github(made, KEYS).splitlines())
+    assert {name: json.loads(text) for name, text in lines.items()} == {
+        "image": {"include": image_rows(made, KEYS)},
+        "device": {"include": device_rows(made)},
+        "wheel": {"include": wheel_rows(made)},
+    }
+
+
+def test_github_refuses_an_empty_matrix():
+    with pytest.raises(SelectionError, match="nothing to build"):
+        to_github(plan(MATRIX, Selection(rocm=("5.7",))), KEYS)
+
+
+def test_json_has_jobs_with_ids_and_the_rejected():
+    value = json.loads(to_json(plan(MATRIX, Selection(all_rocm=True))))
+    assert [(job["id"], job["rocm"]["version"], job["archs"]) for job in value["jobs"]] == [
+        ("rocm7.2", "7.2", ["gfx908", "gfx942", "gfx1100"]),
+        ("rocm6.4", "6.4", ["gfx908"]),
+    ]
+    assert value["rejected"][2] == {"rocm": "5.7", "arch": "", "reason": "no torch"}
+    assert value["package"]["torch_floor"] == "2.10"
+
+
+def test_the_table_has_jobs_and_reasons():
+    assert to_table(plan(MATRIX, Selection(all_rocm=True))) == (
+        "job      ROCm from  base image       archs\n"
+        "rocm7.2  debian     debian:sid-slim  gfx908 gfx942 gfx1100\n"
+        "rocm6.4  debian     debian:sid-slim  gfx908\n"
+        "\n"
+        "not built:\n"
+        "  ROCm 7.0: not built in our CI: never tried (--rocm 7.0 builds it)\n"
+        "  ROCm 6.4 gfx942: miscompiles\n"
+        "  ROCm 5.7: no torch"
+    )
+
+
+def test_the_table_without_jobs_says_so():
+    text = to_table(plan(MATRIX, Selection(rocm=("5.7",))))
+    assert text == "nothing to build\n\nnot built:\n  ROCm 5.7: no torch"
+
+
+def test_no_reasons_no_heading():
+    made = plan(MATRIX, Selection())
+    assert rejection_lines(made) == []
+    assert "not built" not in to_table(made)
+
+
+def test_the_plan_does_not_depend_on_the_order_of_excludes():
+    backwards = replace(MATRIX, exclude=MATRIX.exclude[::-1])
+    assert plan(backwards, Selection(all_rocm=True)) == plan(MATRIX, Selection(all_rocm=True))
+
+
+def test_the_repositorys_own_plan():
+    matrix = load_matrix(Path(__file__).resolve().parents[3] / "matrix.yaml")
+    made = plan(matrix, Selection(all_rocm=True))
+    archs = tuple(known_archs())
+    assert ids(made) == [("rocm7.2", archs), ("rocm6.4", archs)]
+    assert [rejection.rocm for rejection in made.rejected] == ["7.1", "7.0", "5.7"]
+    assert "no torch that the wheel supports" in made.rejected[2].reason

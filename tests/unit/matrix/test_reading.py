@@ -1,0 +1,451 @@
+"""matrix.yaml: what is valid, and the messages for what is not."""
+
+import contextlib
+import copy
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from wheel_builder.base.errors import MatrixError
+from wheel_builder.cli.main import error_text
+from wheel_builder.matrix.document import MAX_BYTES
+from wheel_builder.matrix.model import Matrix
+from wheel_builder.matrix.reading import load_matrix
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+
+GOOD = """\
+default_rocm: "7.2"
+package:
+  torch_floor: "2.10"
+  torch_headers: "2.13.0"
+  torch_headers_sha256: "{sha}"
+  platform_tag: manylinux_2_28_x86_64
+  max_wheel_mib: 12
+archs:
+  - {{name: gfx908, devices: MI100}}
+  - {{name: gfx1100, devices: RX 7900 XTX}}
+rocm:
+  - version: "7.2"
+    provider: debian
+    base: debian:sid-slim
+    suite: sid
+    packages:
+      sid: [clang-22, lld-22]
+      experimental: [hipcc]
+    llvm: /usr/lib/llvm-22/bin
+    archs: [gfx908, gfx1100]
+  - version: "7.0"
+    provider: vendor
+    base: rocm/dev-ubuntu-24.04:7.0.2-complete
+    llvm: /opt/rocm/llvm/bin
+    archs: [gfx908]
+    built_in_ci: false
+    note: not tried
+exclude:
+  - {{rocm: "7.2", arch: gfx1100, reason: too slow}}
+""".format(sha="0123456789abcdef" * 4)
+
+
+def load(tmp_path, text):
+    path = tmp_path / "matrix.yaml"
+    path.write_text(text, encoding="utf-8")
+    return load_matrix(path)
+
+
+def problems(tmp_path, monkeypatch, *changes, text=GOOD):
+    """The problems after ``(old, new)`` changes of the good file, without the file's name."""
+    monkeypatch.chdir(tmp_path)
+    for old, new in changes:
+        assert text.count(old) == 1, f"{old!r} is {text.count(old)} times in the good file"
+        text = text.replace(old, new)
+    with pytest.raises(MatrixError) as caught:
+        load(tmp_path, text)
+    return [problem.removeprefix("matrix.yaml:") for problem in caught.value.problems]
+
+
+@pytest.fixture
+def refused(tmp_path, monkeypatch):
+    return lambda *changes, **more: problems(tmp_path, monkeypatch, *changes, **more)
+
+
+def test_the_repositorys_own_matrix_is_good():
+    matrix = load_matrix(REPOSITORY / "matrix.yaml")
+    assert matrix.default_rocm == "7.2"
+    assert [rocm.version for rocm in matrix.rocm if rocm.built_in_ci] == ["7.2", "6.4", "5.7"]
+    assert [(exclude.rocm, exclude.arch) for exclude in matrix.exclude] == [("5.7", "")]
+
+
+def test_a_good_file_becomes_values(tmp_path):
+    matrix = load(tmp_path, GOOD)
+    assert matrix.package.max_wheel_mib == 12
+    assert matrix.rocm[0].packages == (("sid", ("clang-22", "lld-22")), ("experimental", ("hipcc",)))
+    assert matrix.rocm[0].built_in_ci
+    assert not matrix.rocm[1].built_in_ci
+    assert matrix.rocm[1].packages == ()
+    assert matrix.exclude[0].arch == "gfx1100"
+    hash(matrix)
+
+
+def test_all_problems_at_once_in_the_order_of_lines(refused):
+    found = refused(
+        ('default_rocm: "7.2"', 'default_rocm: "7.3"'),
+        ("max_wheel_mib: 12", "max_wheel_mib: heavy"),
+        ("{name: gfx1100, devices: RX 7900 XTX}", "{name: gfx1100}"),
+        ("archs: [gfx908]", "archs: [gfx98]"),
+        ("provider: vendor", "provider: amd"),
+        (", reason: too slow", ""),
+    )
+    assert found == [
+        "1: default_rocm: unknown ROCm version '7.3': did you mean 7.2? known: 7.2, 7.0",
+        "7: package.max_wheel_mib: expected a number, found 'heavy'",
+        "10: archs[1]: key 'devices' is missing",
+        "22: rocm[1].provider: expected debian or vendor, found 'amd'",
+        "25: rocm[1].archs[0]: unknown arch 'gfx98': did you mean gfx908? known: gfx908, gfx1100",
+        "29: exclude[0]: key 'reason' is missing",
+    ]
+
+
+def test_the_title_counts_and_the_advice_says_where_to_look(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(MatrixError) as caught:
+        load(tmp_path, GOOD.replace("max_wheel_mib: 12", "max_wheel_mib: -1"))
+    assert str(caught.value) == (
+        "matrix.yaml: 1 problem\n"
+        "  - matrix.yaml:7: package.max_wheel_mib: expected more than 0 and at most 1024, found -1\n"
+        "  next: correct these lines; the comments at the top of matrix.yaml say what each key means"
+    )
+
+
+NO_PACKAGE = "expected a Debian package such as clang-22 or hipcc=7.0.2-1"
+NO_TEXT = "without quotes is no text to YAML (7.10 would become 7.1)"
+ROW_KEYS = "version, provider, base, llvm, archs, suite, packages, built_in_ci, note"
+TOP_KEYS = "default_rocm, package, archs, rocm, exclude, other_archs"
+
+ONE_CHANGE = {
+    "an unknown key": (
+        ("    suite: sid\n", "    suite: sid\n    packagez: 1\n"),
+        f"16: rocm[0].packagez: unknown key 'packagez': did you mean packages? known: {ROW_KEYS}",
+    ),
+    "an unknown key at the top": (
+        ("exclude:\n", "excludes: []\nexclude:\n"),
+        f"28: excludes: unknown key 'excludes': did you mean exclude? known: {TOP_KEYS}",
+    ),
+    "a key twice": (
+        ("    suite: sid\n", "    suite: sid\n    suite: trixie\n"),
+        "12: rocm[0]: key 'suite' stands twice: lines 15 and 16",
+    ),
+    "a version without quotes": (
+        ('version: "7.0"', "version: 7.10"),
+        f'21: rocm[1].version: 7.10 {NO_TEXT}: write "7.10"',
+    ),
+    "a whole number as a version": (
+        ('torch_floor: "2.10"', "torch_floor: 2"),
+        f'3: package.torch_floor: 2 {NO_TEXT}: write "2"',
+    ),
+    "a version with three parts": (
+        ('torch_floor: "2.10"', 'torch_floor: "2.10.1"'),
+        "3: package.torch_floor: expected a version such as \"7.2\", found '2.10.1'",
+    ),
+    "a release with two parts": (
+        ('"2.13.0"', '"2.13"'),
+        "4: package.torch_headers: expected a release such as \"2.13.0\", found '2.13'",
+    ),
+    "a digest with capitals": (
+        ('"0123456789abcdef', '"0123456789ABCDEF'),
+        "5: package.torch_headers_sha256: expected 64 lowercase hexadecimal digits, found '0123456789ABCDEF"
+        + "0123456789abcdef" * 3
+        + "'",
+    ),
+    "another platform": (
+        ("manylinux_2_28_x86_64", "linux_x86_64"),
+        "6: package.platform_tag: expected a tag such as manylinux_2_28_x86_64, found 'linux_x86_64'",
+    ),
+    "a number in quotes": (
+        ("max_wheel_mib: 12", 'max_wheel_mib: "12"'),
+        "7: package.max_wheel_mib: expected a number, found '12'",
+    ),
+    "infinitely large": (
+        ("max_wheel_mib: 12", "max_wheel_mib: 9e999"),
+        "7: package.max_wheel_mib: expected a number, found '9e999'",
+    ),
+    "overflowing": (
+        ("max_wheel_mib: 12", "max_wheel_mib: 9.0e+999"),
+        "7: package.max_wheel_mib: expected more than 0 and at most 1024, found 9.0e+999",
+    ),
+    "no number": (
+        ("max_wheel_mib: 12", "max_wheel_mib: 0x0C"),
+        "7: package.max_wheel_mib: expected a number, found '0x0C'",
+    ),
+    "no value": (
+        ("base: debian:sid-slim", "base:"),
+        "14: rocm[0].base: expected text, found nothing",
+    ),
+    "text for a list": (
+        ("archs: [gfx908]", "archs: gfx908"),
+        "25: rocm[1].archs: expected a list, found 'gfx908'",
+    ),
+    "a list for text": (
+        ("base: debian:sid-slim", "base: [a]"),
+        "14: rocm[0].base: expected text, found a list",
+    ),
+    "text for keys": (
+        ("  - {name: gfx1100, devices: RX 7900 XTX}\n", "  - {name: gfx1100, devices: RX}\n  - gfx942\n"),
+        "11: archs[2]: expected keys with values, found 'gfx942'",
+    ),
+    "text for true or false": (
+        ("built_in_ci: false", "built_in_ci: 'false'"),
+        "26: rocm[1].built_in_ci: expected true or false, found 'false'",
+    ),
+    "packages as a list": (
+        ("      sid: [clang-22, lld-22]\n      experimental: [hipcc]\n", "      - hipcc\n"),
+        "16: rocm[0].packages: expected Debian suites, each with a list of packages, found a list",
+    ),
+    "a package that is a number": (
+        ("experimental: [hipcc]", "experimental: [hipcc, 22]"),
+        f'18: rocm[0].packages.experimental[1]: 22 {NO_TEXT}: write "22"',
+    ),
+    "a suite's packages as text": (
+        ("experimental: [hipcc]", "experimental: hipcc"),
+        "18: rocm[0].packages.experimental: expected a list, found 'hipcc'",
+    ),
+    "a suite with a strange name": (
+        ("experimental: [hipcc]", '"x; rm": [hipcc]'),
+        "18: rocm[0].packages.x; rm: expected the name of a Debian suite such as sid, found 'x; rm'",
+    ),
+    "a package with shell characters": (
+        ("experimental: [hipcc]", "experimental: ['hipcc; reboot']"),
+        f"18: rocm[0].packages.experimental[0]: {NO_PACKAGE}, found 'hipcc; reboot'",
+    ),
+    "an option for a package": (
+        ("experimental: [hipcc]", "experimental: [--force-yes]"),
+        f"18: rocm[0].packages.experimental[0]: {NO_PACKAGE}, found '--force-yes'",
+    ),
+    "an image with shell characters": (
+        ("base: debian:sid-slim", "base: debian:$(reboot)"),
+        "14: rocm[0].base: expected an image such as debian:sid-slim, found 'debian:$(reboot)'",
+    ),
+    "an image that is an option": (
+        ("base: debian:sid-slim", "base: --privileged"),
+        "14: rocm[0].base: expected an image such as debian:sid-slim, found '--privileged'",
+    ),
+    "a folder with a way out": (
+        ("llvm: /usr/lib/llvm-22/bin", "llvm: /usr/lib/../bin"),
+        "19: rocm[0].llvm: expected an absolute folder such as /usr/lib/llvm-22/bin, found '/usr/lib/../bin'",
+    ),
+    "a relative folder": (
+        ("llvm: /usr/lib/llvm-22/bin", "llvm: llvm/bin"),
+        "19: rocm[0].llvm: expected an absolute folder such as /usr/lib/llvm-22/bin, found 'llvm/bin'",
+    ),
+    "a newline at a name's end": (
+        (
+            "name: gfx1100, devices: RX 7900 XTX",
+            'name: "gfx1101\\n", devices: RX}\n  - {name: gfx1100, devices: RX',
+        ),
+        "10: archs[1].name: expected an arch such as gfx1100, found 'gfx1101\\n'",
+    ),
+    "a terminal escape in a reason": (
+        ("reason: too slow", 'reason: "\\e[2J"'),
+        "29: exclude[0].reason: expected one line of text, found '\\x1b[2J'",
+    ),
+    "a blank reason": (
+        ("reason: too slow", 'reason: " "'),
+        "29: exclude[0].reason: expected one line of text, found ' '",
+    ),
+    "an empty list of archs": (
+        ("archs: [gfx908]", "archs: []"),
+        "25: rocm[1].archs: is empty; it needs at least one entry",
+    ),
+    "an empty list of packages": (
+        ("experimental: [hipcc]", "experimental: []"),
+        "18: rocm[0].packages.experimental: is empty; it needs at least one entry",
+    ),
+    "an arch twice": (
+        ("archs: [gfx908]", "archs: [gfx908, gfx908]"),
+        "25: rocm[1].archs[1]: 'gfx908' stands twice; the first is on line 25",
+    ),
+    "an arch row twice": (
+        ("  - {name: gfx1100,", "  - {name: gfx908, devices: again}\n  - {name: gfx1100,"),
+        "10: archs[1].name: 'gfx908' stands twice; the first is on line 9",
+    ),
+    "an arch that is built and not built": (
+        ("rocm:\n", "other_archs:\n  - {name: gfx908, devices: MI100, reason: none}\nrocm:\n"),
+        "12: other_archs[0].name: 'gfx908' stands under archs too; remove one",
+    ),
+    "an arch that is not built, without a reason": (
+        ("rocm:\n", 'other_archs:\n  - {name: gfx906, devices: MI50, reason: " "}\nrocm:\n'),
+        "12: other_archs[0].reason: expected one line of text, found ' '",
+    ),
+    "a version twice": (
+        (
+            "exclude:\n",
+            '  - {version: "7.0", provider: vendor, base: a, llvm: /b, archs: [gfx908]}\nexclude:\n',
+        ),
+        "28: rocm[2].version: '7.0' stands twice; the first is on line 21",
+    ),
+    "a package twice": (
+        ("experimental: [hipcc]", "experimental: [lld-22]"),
+        "18: rocm[0].packages.experimental[0]: 'lld-22' stands twice; the first is on line 17",
+    ),
+    "an unknown arch": (
+        ("archs: [gfx908]", "archs: [gfx110]"),
+        "25: rocm[1].archs[0]: unknown arch 'gfx110': did you mean gfx1100? known: gfx908, gfx1100",
+    ),
+    "an exclude of an unknown version": (
+        ('{rocm: "7.2", arch', '{rocm: "5.7", arch'),
+        "29: exclude[0].rocm: unknown ROCm version '5.7': known: 7.2, 7.0",
+    ),
+    "an exclude of an unknown arch": (
+        ("arch: gfx1100", "arch: gfx1101"),
+        "29: exclude[0].arch: unknown arch 'gfx1101': did you mean gfx1100? known: gfx908, gfx1100",
+    ),
+    "an exclude that matches nothing": (
+        ('{rocm: "7.2", arch', '{rocm: "7.0", arch'),
+        "29: exclude[0]: matches nothing: ROCm 7.0 is not built for gfx1100; remove it",
+    ),
+    "a default that is excluded": (
+        ('{rocm: "7.2", arch: gfx1100', '{rocm: "7.2"'),
+        "1: default_rocm: ROCm 7.2 is excluded on line 29; name another",
+    ),
+    "a default that is not built in CI": (
+        ('default_rocm: "7.2"', 'default_rocm: "7.0"'),
+        "1: default_rocm: ROCm 7.0 is not built in CI; name another",
+    ),
+    "a Debian row without suite": (
+        ("    suite: sid\n", ""),
+        "12: rocm[0]: key 'suite' is missing; provider debian installs ROCm from it",
+    ),
+    "a vendor row with packages": (
+        ("    note: not tried\n", "    note: not tried\n    packages: {sid: [hipcc]}\n"),
+        "28: rocm[1].packages: provider vendor brings its own ROCm; remove this key",
+    ),
+    "not built in CI, and nobody knows why": (
+        ("    note: not tried\n", ""),
+        "21: rocm[1]: built_in_ci is false without a 'note' that says why",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "expected"), ONE_CHANGE.values(), ids=ONE_CHANGE.keys())
+def test_one_mistake_gives_one_problem(refused, change, expected):
+    assert refused(change) == [expected]
+
+
+def test_an_exclude_twice_is_named_at_both_places(refused):
+    text = GOOD + '  - {rocm: "7.0", reason: a}\n  - {rocm: "7.0", arch: gfx908, reason: b}\n'
+    assert refused(
+        ("reason: too slow}", "reason: too slow}\n  - {rocm: '7.2', arch: gfx1100, reason: c}"), text=text
+    ) == [
+        "29: exclude[0]: ROCm 7.2 gfx1100 is excluded twice; keep one",
+        "30: exclude[1]: ROCm 7.2 gfx1100 is excluded twice; keep one",
+        "32: exclude[3]: ROCm 7.0 gfx908 is excluded twice; keep one",
+    ]
+
+
+def test_an_unquoted_version_is_still_known_to_other_rows(refused):
+    found = refused(('  - version: "7.2"', "  - version: 7.2"))
+    assert len(found) == 1
+    assert "without quotes" in found[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "1: expected keys with values, found nothing"),
+        ("- 1\n", "1: expected keys with values, found a list"),
+        ("7.2\n", "1: expected keys with values, found 7.2"),
+        ("[a]: 1\n", "1: line 1: a key must be a plain word"),
+    ],
+)
+def test_no_mapping_at_the_top(refused, text, expected):
+    assert expected in refused(text=text)
+
+
+@pytest.mark.parametrize(
+    ("text", "title", "problem"),
+    [
+        ("a: [1\nb: 2\n", "not YAML", "2:2: did not find expected ',' or ']'"),
+        ("a: 1\n---\nb: 1\n", "not YAML", "2:1: but found another document"),
+        ("a: &x [1]\nb: *x\n", "not allowed", "1: anchors and aliases; repeat the value"),
+        ("a: 1\nb: *x\n", "not allowed", "2: anchors and aliases; repeat the value"),
+        (
+            "a: !!python/name:os.system x\n",
+            "not allowed",
+            "1: the tag tag:yaml.org,2002:python/name:os.system; remove it",
+        ),
+        ("a: " + "[" * 5000 + "\n", "not allowed", "1: more than 8 levels"),
+        ("#" * MAX_BYTES + "\n", "too large", "it may have 64 KiB"),
+    ],
+)
+def test_yaml_that_is_not_read_at_all(tmp_path, monkeypatch, text, title, problem):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(MatrixError) as caught:
+        load(tmp_path, text)
+    assert caught.value.message.startswith(f"matrix.yaml: {title}\n")
+    assert [found.removeprefix("matrix.yaml:") for found in caught.value.problems] == [problem]
+
+
+def test_bytes_that_are_no_text(tmp_path):
+    path = tmp_path / "matrix.yaml"
+    path.write_bytes(b"a: \xff\n")
+    with pytest.raises(MatrixError, match="not UTF-8\n  - byte 3 is no text"):
+        load_matrix(path)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(MatrixError, match=r"matrix\.yaml: cannot be read\n  - No such file or directory"):
+        load_matrix(tmp_path / "matrix.yaml")
+
+
+GOOD_DATA = yaml.safe_load(GOOD)
+STRANGE = [None, 7.1, [], {}, [[None]], {"sid": [["a"]]}, "\ud800"]
+
+
+def keys_below(value, key=()):
+    yield key
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for part, child in items:
+        yield from keys_below(child, (*key, part))
+
+
+@pytest.mark.parametrize("key", list(keys_below(GOOD_DATA)), ids=repr)
+def test_whatever_stands_anywhere_is_taken_or_refused_in_words(tmp_path, key):
+    for strange in STRANGE:
+        changed = {"": copy.deepcopy(GOOD_DATA)}
+        inner = changed
+        *path, last = ("", *key)
+        for part in path:
+            inner = inner[part]
+        inner[last] = strange
+        # JSON is YAML, and writes a lone surrogate as an escape.
+        with contextlib.suppress(MatrixError):
+            assert isinstance(load(tmp_path, json.dumps(changed[""])), Matrix)
+
+
+@pytest.mark.parametrize(
+    "text", ['a: "\\U00110000"\n', 'a: "\\uD800"\n', 'a: "\\UFFFFFFFF"\n', '"\\U00110000": 1\n']
+)
+def test_an_escape_beyond_unicode_is_told_in_words(tmp_path, text):
+    """YAML's loader in Python ends with a ValueError; libyaml, which is used, says what it is."""
+    with pytest.raises(MatrixError, match=r"matrix\.yaml: not YAML\n  - "):
+        load(tmp_path, text)
+
+
+@pytest.mark.parametrize("escape", ["\\e[2J", "\\u202e", "\\u2066", "\\x9b", "\\u200f", "\\L"])
+@pytest.mark.parametrize("key", ["devices: MI100", "reason: too slow"])
+def test_text_that_changes_a_terminal_is_refused(refused, key, escape):
+    name, _, value = key.partition(": ")
+    [problem] = refused((key, f'{name}: "{value}{escape}"'))
+    assert "expected one line of text, found " in problem
+    assert problem.isprintable()
+
+
+def test_no_raw_escape_or_bidi_character_reaches_the_terminal(tmp_path):
+    """Names in messages come from the file as they are."""
+    for text in ('"\\e[2Jkey": 1\n', '"\\u202ekey": 1\n', '? "\\e]0;title\\a"\n: 1\n', "a: !<\\e[2J> 1\n"):
+        with pytest.raises(MatrixError) as caught:
+            load(tmp_path, text)
+        shown = error_text(caught.value)
+        assert all(line.isprintable() for line in shown.split("\n")), shown

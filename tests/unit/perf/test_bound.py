@@ -1,0 +1,89 @@
+"""The busy bound, by hand."""
+
+import pytest
+
+from wheel_builder.base.errors import PerfError
+from wheel_builder.emulator.machine import Count
+from wheel_builder.perf.bound import busy_bound
+
+
+def counts(**executed):
+    """Counts by mnemonic; a pair is (wave-instructions, active lanes)."""
+    pairs = {name: n if isinstance(n, tuple) else (n, 0) for name, n in executed.items()}
+    return {name.replace("__and__", " :: "): Count("", n, lanes) for name, (n, lanes) in pairs.items()}
+
+
+def test_matrix_and_valu_overlap_on_gfx9():
+    bound = busy_bound("gfx942", counts(v_mfma_f32_32x32x8_f16=8, v_add_f32=10, v_exp_f32=4))
+    assert (bound.matrix, bound.valu, bound.alu) == (64, 26, 64)  # 8 x 32 / 4; (10 x 4 + 4 x 16) / 4
+    assert bound.matrix_busy == 1
+
+
+def test_matrix_and_valu_add_up_on_gfx1100():
+    bound = busy_bound("gfx1100", counts(v_wmma_f32_16x16x16_f16=2, v_add_f32=8, v_exp_f32=2))
+    assert (bound.matrix, bound.valu, bound.clocks) == (32, 8, 40)  # 2 x 32 / 2; (8 + 2 x 4) / 2
+    assert bound.matrix_busy == 0.8
+
+
+@pytest.mark.parametrize(
+    ("arch", "mnemonic", "clocks"),
+    [
+        ("gfx908", "v_mfma_f32_32x32x8f16", 64),
+        ("gfx908", "v_mfma_f32_16x16x16f16", 32),
+        ("gfx908", "v_mfma_f32_32x32x4bf16", 64),
+        ("gfx908", "v_mfma_f32_16x16x8bf16", 32),
+        ("gfx942", "v_mfma_f32_32x32x8_bf16", 32),
+        ("gfx942", "v_mfma_f32_16x16x16_f16", 16),
+    ],
+)
+def test_clocks_of_matrix_instructions(arch, mnemonic, clocks):
+    assert busy_bound(arch, counts(**{mnemonic: 4})).matrix == clocks
+
+
+def test_a_dual_issue_pair_counts_once_and_dot2_within_it():
+    bound = busy_bound("gfx1100", counts(v_dual_dot2acc_f32_f16__and__v_dual_mul_f32=6, v_nop=2))
+    assert (bound.valu, bound.dot2) == (4, 3)
+
+
+def test_dot2_share():
+    bound = busy_bound("gfx1030", counts(v_dot2_f32_f16=2, v_dot2c_f32_f16=4, v_mov_b32=2))
+    assert (bound.valu, bound.dot2_busy, bound.matrix_busy) == (4, 0.75, 0)
+
+
+@pytest.mark.parametrize(
+    ("mnemonic", "bytes_a_lane"),
+    [
+        ("ds_read_b128", 16),
+        ("ds_load_b64", 8),
+        ("ds_read2st64_b64", 16),
+        ("ds_load_2addr_b32", 8),
+        ("ds_write_b16", 2),
+        ("ds_read_u16_d16_hi", 2),
+        ("ds_read_u8", 1),
+        ("ds_swizzle_b32", 4),
+        ("ds_bpermute_b32", 4),
+        ("ds_add_f32", 4),
+    ],
+)
+def test_lds_bytes_of_active_lanes(mnemonic, bytes_a_lane):
+    bound = busy_bound("gfx942", counts(**{mnemonic: (2, 96)}))
+    assert bound.lds == 96 * bytes_a_lane / 128
+    assert bound.clocks == bound.lds
+
+
+def test_scalars_waits_and_global_memory_are_left_out():
+    found = busy_bound("gfx908", counts(s_add_u32=9, s_waitcnt=9, global_load_dwordx4=(9, 576), v_nop=4))
+    assert found.clocks == 4
+
+
+@pytest.mark.parametrize(
+    ("arch", "mnemonic", "words"),
+    [
+        ("gfx90a", "v_nop", "no model for gfx90a"),
+        ("gfx942", "v_mfma_f32_99x99x9_f16", "no passes are known"),
+        ("gfx942", "ds_strange", "the width of a memory instruction is not known"),
+    ],
+)
+def test_what_has_no_numbers_is_refused(arch, mnemonic, words):
+    with pytest.raises(PerfError, match=words):
+        busy_bound(arch, counts(**{mnemonic: 1}))

@@ -1,0 +1,184 @@
+"""The schedule, on programs small enough to play by hand."""
+
+import pytest
+
+from tests.assembly import kernel
+from wheel_builder.base.errors import PerfError
+from wheel_builder.perf.schedule import play
+from wheel_builder.perf.steps import steps
+
+MFMA = "v_mfma_f32_32x32x8_f16 v[0:15], v[16:17], v[18:19], v[0:15]"
+WMMA = "v_wmma_f32_16x16x16_f16 v[0:7], v[8:15], v[16:23], v[0:7]"
+ADD = "v_add_f32_e32 v{0}, v{1}, v{1}"
+
+
+def path(arch, *lines):
+    """The steps of a wave that executes the lines once each, and ends."""
+    return list(steps(arch, kernel(*lines).instructions).values())
+
+
+def clocks(arch, *waves, resident=1, rounds=1):
+    return play(arch, [path(arch, *lines) for lines in waves], resident, rounds).clocks
+
+
+def add(to, of):
+    return ADD.format(to, of)
+
+
+def test_independent_instructions_follow_each_other_slot_by_slot():
+    assert clocks("gfx942", [add(0, 1), add(2, 3)]) == 8
+    assert clocks("gfx1100", [add(0, 1), add(2, 3)]) == 2
+
+
+def test_a_dependent_instruction_waits_for_its_register():
+    assert clocks("gfx942", [add(0, 1), add(2, 0)]) == 8  # a slot is the latency
+    assert clocks("gfx1100", [add(0, 1), add(2, 0)]) == 6  # 5, and its own
+
+
+def test_only_what_adds_to_its_register_waits_for_it():
+    assert clocks("gfx1100", [add(0, 1), add(0, 1)]) == 2
+    assert clocks("gfx1100", ["v_fmac_f32_e32 v0, v1, v2"] * 2) == 6
+    assert clocks("gfx1030", ["v_dot2c_f32_f16_e32 v0, v1, v2"] * 2) == 6
+
+
+def test_transcendentals_hold_the_valu_for_a_quarter_rate():
+    assert clocks("gfx942", ["v_exp_f32_e32 v0, v1", add(2, 3)]) == 20
+    assert clocks("gfx1100", ["v_exp_f32_e32 v0, v1", add(2, 3)]) == 5
+    assert clocks("gfx1100", ["v_exp_f32_e32 v0, v1", add(2, 0)]) == 11
+
+
+def test_matrix_instructions_chain_their_sum_without_a_gap():
+    found = play("gfx942", [path("gfx942", MFMA, MFMA, MFMA)], 1, 1)
+    assert found.clocks == 96
+    assert found.matrix == 96
+    assert found.matrix_busy == 0.25  # one of four SIMDs
+
+
+def test_other_readers_wait_until_the_matrix_result_is_out():
+    assert clocks("gfx942", [MFMA, add(20, 0)]) == 52  # 32, 16 more, and its own
+    assert clocks("gfx1100", [WMMA, add(24, 0)]) == 38
+
+
+def test_a_sum_that_the_valu_scaled_is_waited_for():
+    assert clocks("gfx1100", [add(0, 24), WMMA]) == 37  # issued at 5
+
+
+def test_on_gfx9_another_wave_uses_the_valu_beside_a_matrix_instruction():
+    idle = []
+    waves = [[MFMA], idle, idle, idle, [add(20, 21)] * 9]  # the first and the last share a SIMD
+    assert clocks("gfx942", *waves) == 40  # from 4 on
+
+
+def test_on_gfx1100_it_has_to_wait():
+    idle = []
+    assert clocks("gfx1100", [WMMA], idle, idle, idle, [add(24, 25)] * 3) == 35  # at 32, 33, 34
+
+
+def test_matrix_instructions_of_two_waves_take_turns():
+    idle = []
+    assert clocks("gfx942", [MFMA], idle, idle, idle, [MFMA]) == 64
+
+
+def test_lds_moves_128_bytes_a_clock_and_answers_later():
+    read = "ds_read_b128 v[0:3], v4"
+    assert clocks("gfx942", [read, "s_waitcnt lgkmcnt(0)"]) == 76  # 8 + 64, and the wait itself
+    assert clocks("gfx942", [read, read, "s_waitcnt lgkmcnt(0)"]) == 84
+    assert clocks("gfx942", [read, read, "s_waitcnt lgkmcnt(1)"]) == 76
+    assert clocks("gfx1100", ["ds_load_b128 v[0:3], v4", "s_waitcnt lgkmcnt(0)"]) == 52  # 4 + 47
+
+
+def test_waves_share_the_lds():
+    wave = ["ds_read_b128 v[0:3], v4", "s_waitcnt lgkmcnt(0)"]
+    assert clocks("gfx942", wave, wave) == 84
+
+
+def test_a_counter_cannot_count_beyond_its_width():
+    reads = ["ds_read_b32 v0, v4"] * 16
+    assert (
+        clocks("gfx942", reads) == 72
+    )  # 15 at most: the last waits for the first, 2 + 64, and a slot begins
+
+
+def test_memory_and_stores_have_counters_of_their_own_on_rdna():
+    load, store = "global_load_b128 v[0:3], v4, s[0:1]", "global_store_b32 v4, v5, s[0:1]"
+    assert clocks("gfx1100", [load, "s_waitcnt vmcnt(0)"]) == 329  # 8 + 320
+    assert clocks("gfx1100", [store, "s_waitcnt vmcnt(0)"]) == 2
+    assert clocks("gfx1100", [store, "s_waitcnt_vscnt null, 0x0"]) == 323  # 2 + 320
+    assert clocks("gfx942", ["global_store_dword v4, v5, s[0:1]", "s_waitcnt vmcnt(0)"]) == 328
+
+
+def test_no_ops_take_slots():
+    assert clocks("gfx942", ["s_nop 9"]) == 40
+    assert clocks("gfx1100", ["s_nop 9"]) == 10
+
+
+def test_a_barrier_waits_for_the_last_wave():
+    assert clocks("gfx942", ["s_barrier"], ["s_nop 9", "s_barrier"]) == 48
+    assert clocks("gfx942", ["s_barrier", add(0, 1)], ["s_nop 9"]) == 44  # a wave that ended counts no more
+
+
+def test_what_is_resident_hides_what_one_waits_for():
+    wave = ["ds_read_b32 v0, v4", "s_waitcnt lgkmcnt(0)"]
+    assert clocks("gfx942", wave, resident=4) == 76  # 8 instead of 2 on the LDS path
+    assert clocks("gfx942", wave) == 72
+
+
+def test_workgroups_follow_each_other_in_their_place():
+    one = play("gfx942", [path("gfx942", MFMA, MFMA)], 2, 1)
+    two = play("gfx942", [path("gfx942", MFMA, MFMA)], 2, 2)
+    assert (one.workgroups, one.clocks) == (2, 64)
+    assert (two.workgroups, two.clocks) == (4, 128)
+    assert (two.clocks_in_place, two.clocks_per_workgroup) == (64, 32)
+
+
+def test_a_workgroup_processor_is_two_compute_units():
+    found = play("gfx1100", [path("gfx1100", add(0, 1))], 4, 1)
+    assert (found.clocks, found.cus, found.simds, found.waves_per_simd) == (1, 2, 4, 1.0)
+    assert found.clocks_per_workgroup == 0.5
+
+
+def test_dot2_is_counted_apart():
+    found = play("gfx1030", [path("gfx1030", "v_dot2c_f32_f16_e32 v0, v1, v2", add(3, 4))], 1, 1)
+    assert found.dot2_busy == 1 / (4 * 2)
+
+
+def test_a_matrix_instruction_waits_for_the_valu_of_its_simd():
+    """Five waves on four SIMDs: the last shares one with the first."""
+    others = [["s_nop 0"]] * 3
+    assert clocks("gfx942", ["v_exp_f32_e32 v0, v1"], *others, [MFMA]) == 48
+    assert clocks("gfx1100", ["v_exp_f32_e32 v0, v1"], *others, [WMMA]) == 36
+
+
+def test_one_wave_issues_while_another_waits():
+    """The first and the fifth share a SIMD: one is in the other's gap of five clocks."""
+    waves = [["s_nop 0"]] * 3
+    dependent = [add(0, 1), add(2, 0)]
+    assert clocks("gfx1100", dependent, *waves, dependent) == 7
+
+
+def test_a_sum_from_other_registers_is_waited_for():
+    other = MFMA.replace("v[0:15]", "v[32:47]")
+    from_other = "v_mfma_f32_32x32x8_f16 v[0:15], v[16:17], v[18:19], v[32:47]"
+    assert clocks("gfx942", [other, from_other]) == 80  # 32, 16 more, and its own
+
+
+def test_scalar_loads_have_a_latency():
+    lines = ["s_load_dwordx2 s[0:1], s[2:3], 0x0", "s_waitcnt lgkmcnt(0)", add(0, 1)]
+    assert clocks("gfx942", lines) == 208  # 200, the wait's slot, and the last
+    assert clocks("gfx1100", lines) == 202
+
+
+def test_a_branch_keeps_its_wave_from_going_on():
+    assert clocks("gfx942", ["s_branch 0", add(0, 1)]) == 20
+    assert clocks("gfx1100", ["s_branch 0", add(0, 1)]) == 13
+
+
+def test_the_same_program_takes_the_same_clocks_again():
+    waves = [[MFMA, add(20, 0), "ds_read_b128 v[24:27], v4", "s_waitcnt lgkmcnt(0)", "s_barrier"]] * 6
+    assert clocks("gfx942", *waves, resident=3, rounds=2) == clocks("gfx942", *waves, resident=3, rounds=2)
+
+
+def test_a_wait_that_cannot_be_read_is_refused():
+    with pytest.raises(PerfError, match="a wait is not written as") as refusal:
+        path("gfx942", "s_waitcnt 0x3f70")
+    assert "s_waitcnt 0x3f70" in str(refusal.value)

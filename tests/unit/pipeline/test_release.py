@@ -1,0 +1,319 @@
+import os
+import re
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from kernels import hatch_build
+from tests.conftest import CHECKOUT
+from tests.finished import finished_files, finished_wheel, repository
+from tests.wheels import (
+    ARCHS,
+    LIBRARY,
+)
+from wheel_builder.base.errors import (
+    AuditError,
+    DeviceCodeError,
+    ProvenanceError,
+    PublishError,
+    SelectionError,
+    WheelError,
+)
+from wheel_builder.index.check import verify_index
+from wheel_builder.index.folder import read_contents
+from wheel_builder.matrix.reading import load_matrix
+from wheel_builder.matrix.support_table import planned_kernels
+from wheel_builder.pipeline.context import RunContext
+from wheel_builder.pipeline.release import (
+    Released,
+    _publish,
+    newest_wheel,
+    planned,
+    publish_files,
+    upload_files,
+)
+from wheel_builder.pipeline.summary import release_text
+from wheel_builder.pipeline.verification import expectation, job_of, planned_verification, verify_files
+from wheel_builder.provenance.attest import write_provenance
+from wheel_builder.provenance.provenance import read_provenance
+from wheel_builder.provenance.records import provenance_path, record_path
+from wheel_builder.provenance.statement import Annotations
+
+NAME = "flash_attn_rocm-0.1.0+rocm7.2-py3-none-manylinux_2_28_x86_64.whl"
+
+
+@pytest.fixture
+def matrix():
+    return load_matrix(CHECKOUT / "matrix.yaml")
+
+
+@pytest.fixture
+def job(job):
+    """The matrix's own job, for the archs of the tests' wheels."""
+    return replace(job, archs=ARCHS)
+
+
+def test_the_steps_of_a_release_are_in_the_flows_order(job):
+    titles = [step.title for step in planned([job])]
+    assert titles == [
+        "container engine",
+        "verify image",
+        "rocm7.2 builder image",
+        "rocm7.2 device code gfx908",
+        "rocm7.2 device code gfx942",
+        "rocm7.2 device code gfx1030",
+        "rocm7.2 device code gfx1100",
+        "rocm7.2 wheel and repair",
+        "rocm7.2 audit",
+        "rocm7.2 emulator",
+        "rocm7.2 static checks",
+        "rocm7.2 emulate gfx908",
+        "rocm7.2 emulate gfx942",
+        "rocm7.2 emulate gfx1030",
+        "rocm7.2 emulate gfx1100",
+        "rocm7.2 load under HIP runtimes",
+        "rocm7.2 verify",
+        "rocm7.2 publish",
+        "rocm7.2 install from the index",
+    ]
+
+
+def test_each_wheel_is_verified_with_the_steps_of_its_own_job(job):
+    steps = [(step.name, step.job) for step in planned_verification([job, job])]
+    assert steps[:2] == [("container engine", ""), ("verify image", "")]
+    assert steps[2:] == [*steps[2:11], *steps[2:11]]
+    assert steps[2] == ("builder image", job.id)
+    assert steps[10] == ("verify", job.id)
+
+
+def test_a_wheel_belongs_to_the_job_of_its_local_label(matrix):
+    assert job_of(CHECKOUT / NAME, matrix).rocm.version == "7.2"
+
+
+def test_a_wheel_of_an_unknown_rocm_version_is_refused(matrix):
+    with pytest.raises(SelectionError, match=r"unknown ROCm version '9\.9'"):
+        job_of(CHECKOUT / NAME.replace("7.2", "9.9"), matrix)
+
+
+def test_what_is_no_wheel_is_refused(matrix):
+    with pytest.raises(WheelError, match=r"notes\.txt is not a wheel's file name"):
+        job_of(CHECKOUT / "notes.txt", matrix)
+
+
+def test_the_newest_wheel_of_a_job_is_found(job, tmp_path):
+    for age, version in ((20, "0.2.0"), (10, "0.3.0")):
+        file = tmp_path / NAME.replace("0.1.0", version)
+        file.touch()
+        os.utime(file, (age, age))
+    (tmp_path / NAME.replace("7.2", "6.4")).touch()
+    assert newest_wheel(job, tmp_path).name == NAME.replace("0.1.0", "0.2.0")
+
+
+def test_no_finished_wheel_says_how_to_make_one(job, tmp_path):
+    with pytest.raises(WheelError, match=r"scripts/release --rocm 7\.2"):
+        newest_wheel(job, tmp_path)
+
+
+class Steps:
+    """Stands in for the progress of a run."""
+
+    @contextmanager
+    def step(self, name, **_):
+        yield name
+
+
+@pytest.mark.parametrize("before", [None, b"an older build of the same name"])
+def test_a_wheel_is_in_dist_as_a_whole_or_not_at_all(before, job, tmp_path):
+    (tmp_path / "store").mkdir()
+    built = tmp_path / "store" / NAME
+    built.write_bytes(b"wheel")
+    context = RunContext(tmp_path, tmp_path / "build", tmp_path / "dist", tmp_path / "index", jobs=1)
+    context.dist.mkdir()
+    finished = context.dist / NAME
+    if before:
+        finished.write_bytes(before)
+    # Where the copy is written first, every write finds the disk full.
+    (context.dist / f".{NAME}.part").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        _publish(built, None, None, job, context, None, Steps())
+    assert caught.value.filename == str(finished)
+    assert (finished.read_bytes() if finished.exists() else None) == before
+    assert [file.name for file in context.dist.iterdir()] == ([NAME] if before else [])
+
+
+def test_the_audit_expects_the_plan_and_the_support_table(job, package):
+    expected = expectation(job, package, CHECKOUT)
+    assert set(expected.kernels) == set(job.archs)
+    assert all(expected.kernels[arch] for arch in job.archs)
+    assert expected.version == "0.1.0+rocm7.2"
+    assert expected.tag == "py3-none-manylinux_2_28_x86_64"
+
+
+def test_the_matrix_knows_exactly_the_archs_of_the_kernels(matrix):
+    kernels = planned_kernels(CHECKOUT, [arch.name for arch in matrix.archs])
+    assert all(kernels.values())
+
+
+def test_the_wheel_is_compiled_for_the_torch_that_the_matrix_promises(package):
+    major, minor = map(int, package.torch_floor.split("."))
+    assert f"0x{major:02x}{minor:02x}000000000000" == hatch_build.TORCH_TARGET_VERSION
+
+
+def test_the_glibc_that_zig_targets_is_the_platform_tags(package):
+    [target] = [flag for flag in hatch_build.ZIG_FLAGS if flag.startswith("x86_64-linux-gnu.")]
+    assert (
+        package.platform_tag
+        == f"manylinux_{target.removeprefix('x86_64-linux-gnu.').replace('.', '_')}_x86_64"
+    )
+
+
+def test_a_bad_support_table_is_an_error_with_all_its_problems(tmp_path):
+    instances = tmp_path / "kernels" / "instances"
+    instances.mkdir(parents=True)
+    (tmp_path / "kernels" / "include").symlink_to(CHECKOUT / "kernels" / "include")
+    (instances / "generate.py").write_text((CHECKOUT / "kernels/instances/generate.py").read_text())
+    (instances / "table.toml").write_text(
+        '[[kernels]]\nop = "fwd"\ndtypes = ["fp8"]\nhead_dims = [64]\narchs = ["gfx99999"]\n'
+    )
+    with pytest.raises(DeviceCodeError) as caught:
+        planned_kernels(tmp_path, ["gfx908"])
+    assert "fp8" in str(caught.value)
+    assert "gfx99999" in str(caught.value)
+
+
+def test_the_summary_has_all_that_a_user_needs(job, tmp_path):
+    shown = {"launches": {"a": 170, "b": 171}, "instances": {
+        "a": {"nearest_to_its_bound": {"error": 5e-4, "allowed": 1e-3}},
+        "b": {"nearest_to_its_bound": {"error": 0.006, "allowed": 0.01}},
+    }}  # fmt: skip
+    one = Released(
+        job=job, wheel=tmp_path / NAME, bytes=300_000, sha256="ab" * 32,
+        cpu_seconds={"gfx908": 5.4, "gfx942": 4.6}, cache=(51, 1), index_url="file:///index/rocm7.2/simple",
+        requirement="flash-attn-rocm==0.1.0+rocm7.2", first_use={"seconds_to_first_result": 3.2},
+        record={"archs": dict.fromkeys(sorted(job.archs), shown)},
+    )  # fmt: skip
+    text = release_text([one], 90.0)
+    assert f"sha256    {'ab' * 32}" in text
+    assert "size      300000 bytes" in text
+    assert "archs     gfx908 gfx942 gfx1030 gfx1100" in text
+    assert "gfx908 5, gfx942 5" in text
+    assert "cache     had 51 of 52 code objects (98%)" in text
+    assert (
+        "executed  on an ISA emulator, not run on hardware; errors against float64, of what is allowed:"
+        in text
+    )
+    executed = re.findall(r"(gfx\d+) 341 launches, at most 60%, no finding", text)
+    assert executed == list(job.archs)
+    line = "pip install flash-attn-rocm==0.1.0+rocm7.2 --index-url file:///index/rocm7.2/simple"
+    assert line in text
+    assert "1.5 CPU-minutes" in text
+
+
+# Publishing finished wheels
+
+
+@pytest.fixture(scope="session")
+def checkout(tmp_path_factory):
+    """A repository with what decides of wheels, and its commit."""
+    root = tmp_path_factory.mktemp("checkout")
+    return root, repository(root)
+
+
+def published_names(root):
+    return {
+        entry.record.filename
+        for projects in read_contents(root).values()
+        for entries in projects.values()
+        for entry in entries
+    }
+
+
+def test_files_of_several_rocm_versions_are_published_each_to_its_index(tmp_path, matrix, checkout):
+    files = [finished_wheel(tmp_path, *checkout, rocm) for rocm in ("7.2", "6.4")]
+    root = tmp_path / "index"
+    found = publish_files(files, matrix, root, checkout[0])
+    assert found == [root / "rocm7.2/simple", root / "rocm6.4/simple"]
+    assert published_names(root) == {file.name for file in files}
+    assert verify_index(root) == ()
+
+
+def test_files_are_published_all_or_none(tmp_path, matrix, checkout):
+    """Once ``publish A B`` published A and then said that nothing was published."""
+    root = tmp_path / "index"
+    publish_files([finished_wheel(tmp_path, *checkout)], matrix, root, checkout[0])
+    changed = finished_files(*checkout)
+    changed[LIBRARY] += b"linked again"
+    files = [finished_wheel(tmp_path, *checkout, "6.4"), finished_wheel(tmp_path, *checkout, files=changed)]
+    with pytest.raises(PublishError, match="a published file never changes; nothing was published"):
+        publish_files(files, matrix, root, checkout[0])
+    assert published_names(root) == {files[1].name}
+    assert not (root / "rocm6.4").exists()
+
+
+def test_a_file_without_a_statement_keeps_all_from_being_published(tmp_path, matrix, checkout):
+    files = [finished_wheel(tmp_path, *checkout, rocm) for rocm in ("6.4", "7.2")]
+    provenance_path(files[1]).unlink()
+    with pytest.raises(PublishError) as caught:
+        publish_files(files, matrix, tmp_path / "index", checkout[0])
+    assert caught.value.problems == (
+        f"{files[1].name}: there is no {files[1].name}.provenance.json beside it",
+    )
+    assert not (tmp_path / "index").exists()
+
+
+def test_a_file_of_an_index_is_not_verified_in_its_place(tmp_path, matrix, checkout):
+    """Its record would be written there; it is refused before anything is started."""
+    [simple] = publish_files([finished_wheel(tmp_path, *checkout)], matrix, tmp_path / "index", checkout[0])
+    [published] = simple.glob("*/*.whl")
+    with pytest.raises(PublishError, match=r"is a file of an index\n  next: copy the wheel"):
+        verify_files([published], matrix, None)
+    assert verify_index(tmp_path / "index") == ()
+
+
+HOSTILE = {
+    "a commit of zeros": lambda found: with_source(found, digest={"gitCommit": "0" * 40}),
+    "changed sources": lambda found: with_source(
+        found, annotations=Annotations(dirty=True, content_sha256="5" * 64)
+    ),
+    "another ROCm version": lambda found: replace(found, rocm="6.4"),
+    "other flags": lambda found: replace(
+        found, parameters={**found.parameters, "flags": {"device": ["-O0"]}}
+    ),
+    "other archs": lambda found: replace(found, archs=("gfx908",)),
+}
+
+
+def with_source(found, **changes):
+    source = found.dependency("source").model_copy(update=changes)
+    return replace(found, dependencies=(source, *found.dependencies[1:]))
+
+
+@pytest.mark.parametrize("edit", HOSTILE.values(), ids=HOSTILE)
+def test_what_verify_provenance_refuses_is_neither_published_nor_uploaded(tmp_path, matrix, checkout, edit):
+    """Each of these was published."""
+    wheel = finished_wheel(tmp_path, *checkout)
+    write_provenance(wheel, edit(read_provenance(provenance_path(wheel))))
+    root, log = tmp_path / "index", tmp_path / "log"
+    for give in (
+        lambda: publish_files([wheel], matrix, root, checkout[0]),
+        lambda: upload_files([wheel], matrix, "http://127.0.0.1:9", checkout[0], log=log),
+    ):
+        with pytest.raises(ProvenanceError, match="nothing was published: not every wheel agrees") as caught:
+            give()
+        assert all(problem.startswith(f"{wheel.name}: ") for problem in caught.value.problems)
+        assert "publish from a checkout with that commit" in caught.value.advice
+    assert not root.exists()
+    assert not log.exists()
+
+
+def test_what_the_audit_refuses_or_lacks_its_record_is_not_uploaded(tmp_path, matrix, checkout):
+    changed = finished_files(*checkout) | {"flash_attn_rocm/_evil.py": b""}
+    url, log = "http://127.0.0.1:9", tmp_path / "log"
+    with pytest.raises(AuditError, match=r"contents: found flash_attn_rocm/_evil\.py"):
+        upload_files([finished_wheel(tmp_path, *checkout, files=changed)], matrix, url, checkout[0], log=log)
+    wheel = finished_wheel(tmp_path, *checkout)
+    record_path(wheel).unlink()
+    with pytest.raises(PublishError, match=r"there is no .* beside it"):
+        upload_files([wheel], matrix, url, checkout[0], log=log)
+    assert not log.exists()

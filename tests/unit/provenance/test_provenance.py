@@ -1,0 +1,419 @@
+"""Statements: their form, what they rest on, and every disagreement with the wheel in words."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from tests.catalogues import CATALOGUE
+from tests.conftest import CHECKOUT
+from tests.wheels import ARCHS, DIST_INFO, MATERIALS, PRODUCT, ROCM, VERSION, good_files, write_wheel
+from wheel_builder.base.errors import ProvenanceError
+from wheel_builder.base.store import Artifact, sha256_file
+from wheel_builder.build.sbom import sbom
+from wheel_builder.build.source import Source, changed_files, read_flags, remote_uri
+from wheel_builder.files.wheelfile import read_wheel
+from wheel_builder.index.publish import publish
+from wheel_builder.matrix.model import Job, Package, Rocm
+from wheel_builder.provenance.attest import facts_of, refresh_provenance, verify_provenance, write_provenance
+from wheel_builder.provenance.check import provenance_problems, signature_words
+from wheel_builder.provenance.commit import Recipe, Tree
+from wheel_builder.provenance.provenance import (
+    LOCAL,
+    PREDICATE,
+    RunDetails,
+    code_digest,
+    make_provenance,
+    parse_provenance,
+    read_provenance,
+    run_details,
+)
+from wheel_builder.provenance.records import provenance_path, record_path, write_record
+from wheel_builder.provenance.statement import Annotations, Resource
+
+COMMIT = "c0ffee" * 6 + "c0ff"
+SOURCE = Source(COMMIT, "", (), MATERIALS.sources, {"device": ("-O3",), "host": ("-O2",)}, "315619200")
+RECIPE = Recipe(
+    flags=SOURCE.flags, llvm={ROCM: "/usr/lib/llvm-22/bin", "6.4": "/usr/lib/llvm-21/bin"},
+    platform_tag="manylinux_2_28_x86_64", source_date_epoch=SOURCE.source_date_epoch,
+    torch_headers=MATERIALS.torch, torch_headers_sha256=MATERIALS.torch_sha256, requirements="9" * 64,
+    zig=MATERIALS.zig,
+)  # fmt: skip
+TREE = Tree(content=MATERIALS.sources, sources="4" * 64, recipe=RECIPE, product=PRODUCT)
+PACKAGE = Package("2.10", MATERIALS.torch, MATERIALS.torch_sha256, "manylinux_2_28_x86_64", 12)
+JOB = Job(Rocm(ROCM, "debian", "debian:sid-slim", "/usr/lib/llvm-22/bin", ARCHS), ARCHS)
+IMAGE = Artifact(
+    path=None,
+    manifest={
+        "key": "i",
+        "inputs": {"files": {"builder-requirements.txt": "9" * 64}},
+        "facts": {
+            "ref": "builder:7.2", "image_id": f"sha256:{'1' * 64}", "os": MATERIALS.system,
+            "packages": dict(MATERIALS.packages), "python_packages": {"ziglang": MATERIALS.zig},
+            "libcxx": MATERIALS.libcxx,
+            "base": {"ref": "base:sid", "image_id": f"sha256:{'2' * 64}", "origin": "mmdebstrap"},
+        },
+    },
+    reused=True,
+)  # fmt: skip
+
+
+def code(arch, seconds=1.0):
+    files = {"fa_fwd_fp16_d64.hsaco": "3" * 64, "resources.json": str(seconds)}
+    return Artifact(None, {"key": arch, "files": files, "facts": {"arch": arch}}, reused=True)
+
+
+@pytest.fixture
+def wheel(tmp_path):
+    """A good wheel with its record; the stored result that it came from is beside it."""
+    file = write_wheel(tmp_path)
+    write_record(file, {"sha256": sha256_file(file), "archs": {}})
+    return file
+
+
+@pytest.fixture
+def made(wheel, tmp_path):
+    """The wheel's statement, as the release makes it."""
+    facts = {"wheel": wheel.name, "sha256": sha256_file(wheel)}
+    built = Artifact(tmp_path, {"key": "w", "inputs": {"sources": TREE.sources}, "facts": facts}, reused=True)
+    (tmp_path / "manifest.json").write_text("{}")
+    return make_provenance(
+        JOB, PACKAGE, SOURCE, version=VERSION, image=IMAGE, device_code=[code(a) for a in ARCHS], wheel=built,
+        run=RunDetails(LOCAL, "2026-11-21T10:00:00Z"),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def written(wheel, made):
+    write_provenance(wheel, made)
+    return read_provenance(provenance_path(wheel))
+
+
+def problems(wheel, found, **changes):
+    facts = facts_of(read_wheel(wheel, max_mib=64), found, CHECKOUT)
+    return list(provenance_problems(found, replace(facts, **{"tree": TREE, **changes})))
+
+
+def test_a_statement_has_the_form_of_in_toto_and_slsa(wheel, made):
+    statement = json.loads(write_provenance(wheel, made).read_text())
+    assert statement["_type"] == "https://in-toto.io/Statement/v1"
+    assert statement["predicateType"] == "https://slsa.dev/provenance/v1"
+    assert statement["subject"] == [{"name": wheel.name, "digest": {"sha256": sha256_file(wheel)}}]
+    definition = statement["predicate"]["buildDefinition"]
+    assert definition["externalParameters"] == {"rocm": ROCM, "archs": list(ARCHS), "version": VERSION}
+    named = {one["name"]: one for one in definition["resolvedDependencies"]}
+    assert named["source"]["digest"] == {"gitCommit": COMMIT}
+    assert named["source"]["annotations"] == {"dirty": False, "content_sha256": MATERIALS.sources}
+    assert named["builder-image"]["digest"] == {"sha256": "1" * 64}
+    assert named["builder-image"]["annotations"]["packages"] == dict(MATERIALS.packages)
+    assert named["base-image"]["digest"] == {"sha256": "2" * 64}
+    assert named["torch-headers"]["digest"] == {"sha256": MATERIALS.torch_sha256}
+    assert named["ziglang"]["uri"] == f"pkg:pypi/ziglang@{MATERIALS.zig}"
+    assert definition["internalParameters"]["flags"] == {"device": ["-O3"], "host": ["-O2"]}
+    byproducts = {one["name"]: one["digest"] for one in statement["predicate"]["runDetails"]["byproducts"]}
+    assert byproducts[record_path(wheel).name] == {"sha256": sha256_file(record_path(wheel))}
+    # No resource without something to know it by.
+    assert all(one.get("uri") or one.get("digest") for one in definition["resolvedDependencies"])
+
+
+def test_what_is_written_is_read_back(wheel, made):
+    assert parse_provenance(made.to_json().encode(), "a").to_json() == made.to_json()
+    assert made.to_json() == made.to_json()
+
+
+def test_how_long_a_compiler_took_is_not_in_the_statement():
+    assert code_digest(code("gfx908", 1.0)) == code_digest(code("gfx908", 2.0))
+
+
+def test_a_sound_statement_agrees_with_everything(wheel, written):
+    assert problems(wheel, written) == []
+
+
+def test_another_record_is_told_and_can_be_taken_up(wheel, written):
+    write_record(wheel, {"sha256": sha256_file(wheel), "archs": {"gfx908": {"numerics": "n"}}})
+    [problem] = problems(wheel, written)
+    assert problem.startswith("record: the statement says sha256 ")
+    refresh_provenance(wheel)
+    assert problems(wheel, read_provenance(provenance_path(wheel))) == []
+
+
+def test_a_wheel_without_statement_gets_none_by_refreshing(wheel):
+    refresh_provenance(wheel)
+    assert not provenance_path(wheel).exists()
+
+
+def test_all_faults_of_a_foreign_wheel_at_once(wheel, written):
+    files = good_files()
+    files["flash_attn_rocm/__init__.py"] = b"import os\n"
+    write_wheel(wheel.parent, files)
+    found = [problem.partition(":")[0] for problem in problems(wheel, written)]
+    assert found == ["file", "record", "contents"]
+
+
+def with_parameters(found, **changes):
+    return replace(found, parameters={**found.parameters, **changes})
+
+
+def with_source(found, **annotations):
+    source = found.dependency("source").model_copy(update={"annotations": Annotations(**annotations)})
+    return replace(found, dependencies=(source, *found.dependencies[1:]))
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (lambda p: replace(p, sha256="0" * 64), "file: the statement is about a wheel with sha256 0000"),
+        (lambda p: replace(p, wheel="b.whl"), "file: the statement is about b.whl, but this is flash_attn"),
+        (
+            lambda p: replace(p, version="9+rocm7.2"),
+            "file: the statement says version 9+rocm7.2, but the wheel is",
+        ),
+        (
+            lambda p: replace(p, rocm="6.4"),
+            "file: the statement says ROCm 6.4, but the wheel is 0.1.0+rocm7.2",
+        ),
+        (
+            lambda p: replace(p, archs=("gfx908",)),
+            "file: the statement says archs gfx908, but the wheel holds",
+        ),
+        (
+            lambda p: replace(p, byproducts=()),
+            "record: the statement names none, so the wheel was not verified",
+        ),
+        (
+            lambda p: with_source(p, dirty=True, changed=["kernels/a"], content_sha256=MATERIALS.sources),
+            "recipe: it was built from sources that differ from their commit: kernels/a",
+        ),
+        (
+            lambda p: replace(p, dependencies=p.dependencies[1:]),
+            "recipe: the statement names no commit, so nobody can build the wheel again",
+        ),
+        (
+            lambda p: replace(
+                p, dependencies=(*p.dependencies[:1], Resource(name="source-tree"), *p.dependencies[2:])
+            ),
+            "recipe: it says sources with sha256 none, but those of its commit have 4444",
+        ),
+        (
+            lambda p: replace(p, parameters={}),
+            "recipe: it says device flags nothing, but those of its commit are -O3",
+        ),
+        (
+            lambda p: with_parameters(p, flags={"device": ["-O0"], "host": ["-O2"]}),
+            "recipe: it says device flags -O0, but those of its commit are -O3",
+        ),
+        (
+            lambda p: with_parameters(p, flags={"device": ["-O3"], "host": ["-O2"], "more": ["-x"]}),
+            "recipe: it says more flags -x, but those of its commit are nothing",
+        ),
+        (
+            lambda p: with_parameters(p, llvm="/usr/lib/llvm-21/bin"),
+            "recipe: it says llvm /usr/lib/llvm-21/bin, but those of its commit are /usr/lib/llvm-22/bin",
+        ),
+        (
+            lambda p: with_parameters(p, platform_tag="linux_x86_64"),
+            "recipe: it says platform_tag linux_x86_64, but those of its commit are manylinux_2_28_x86_64",
+        ),
+        (
+            lambda p: with_parameters(p, source_date_epoch="1"),
+            "recipe: it says source_date_epoch 1, but those of its commit are 315619200",
+        ),
+        (
+            lambda p: replace(p, dependencies=tuple(d for d in p.dependencies if d.name != "torch-headers")),
+            "recipe: it says torch-headers nothing, but those of its commit are pkg:pypi/torch@2.13.0 7777",
+        ),
+        (
+            lambda p: replace(p, dependencies=tuple(d for d in p.dependencies if d.name != "ziglang")),
+            "recipe: it says ziglang nothing, but those of its commit are pkg:pypi/ziglang@0.17.0",
+        ),
+        (
+            lambda p: replace(p, dependencies=p.dependencies[:-1]),
+            "recipe: it says builder-requirements nothing, but those of its commit are 9999",
+        ),
+    ],
+)
+def test_each_disagreement_is_told(wheel, written, edit, words):
+    assert any(problem.startswith(words) for problem in problems(wheel, edit(written)))
+
+
+def test_a_sbom_that_says_something_else(wheel, written):
+    document = sbom(replace(MATERIALS, zig="0.16.0", sources="6" * 64))
+    found = problems(wheel, written, sbom=document)
+    assert found[0] == "SBOM: it says ziglang 0.16.0, but the statement 0.17.0"
+    assert found[1].startswith("SBOM: it says sources with sha256 6666")
+    assert problems(wheel, written, sbom=None) == ["SBOM: the wheel has none that can be read"]
+
+
+def test_a_missing_record_and_an_unknown_commit(wheel, written):
+    assert problems(wheel, written, record_sha256="", tree=None) == [
+        f"record: there is no {wheel.name}.verification.json beside the wheel",
+        f"recipe: this checkout does not have commit {COMMIT}; git fetch, then verify again",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "not JSON: Expecting property name"),
+        ("[" * 100_000, "its values are nested too deeply"),
+        ("[]", "Input should be an object"),
+        ("{}", "predicate: Field required"),
+        ('{"_type": 1, "predicateType": []}', "predicateType: Input should be a valid string"),
+    ],
+)
+def test_a_file_that_is_no_statement(wheel, text, words):
+    provenance_path(wheel).write_text(text)
+    with pytest.raises(ProvenanceError) as caught:
+        verify_provenance(wheel, CHECKOUT)
+    assert words in str(caught.value)
+
+
+def test_a_value_of_the_wrong_kind_is_named(wheel, made):
+    statement = json.loads(made.to_json())
+    statement["predicate"]["buildDefinition"]["externalParameters"]["archs"] = "gfx908"
+    statement["predicate"]["buildDefinition"]["externalParameters"]["more"] = 1
+    provenance_path(wheel).write_text(json.dumps(statement))
+    with pytest.raises(ProvenanceError) as caught:
+        read_provenance(provenance_path(wheel))
+    assert "archs: " in str(caught.value)
+    assert "more: " in str(caught.value)
+
+
+def test_a_statement_of_another_type_is_told(wheel, made):
+    with pytest.raises(ProvenanceError, match=r"its types are https://in-toto\.io/Statement/v1, other, urn:"):
+        parse_provenance(made.to_json().replace(PREDICATE, "other").encode(), "a")
+
+
+DEFINITION = ("predicate", "buildDefinition")
+DEPENDENCIES = (*DEFINITION, "resolvedDependencies")
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "words"),
+    [
+        # It took the place of the subject's name and digest.
+        ((*DEFINITION, "externalParameters", "wheel"), "b.whl", "externalParameters.wheel: Extra inputs"),
+        ((*DEFINITION, "externalParameters", "sha256"), "0" * 64, "externalParameters.sha256: Extra inputs"),
+        # These ended with a TypeError.
+        ((*DEPENDENCIES, 2, "annotations", "compiler"), 5, "2.annotations.compiler: Input should be"),
+        ((*DEPENDENCIES, 2, "annotations", "packages"), ["a"], "2.annotations.packages: Input should be"),
+        ((*DEPENDENCIES, 0, "annotations", "changed"), 5, "0.annotations.changed: Input should be"),
+        ((*DEPENDENCIES, 0, "annotations", "changed"), [5], "0.annotations.changed.0: Input should be"),
+        ((*DEFINITION, "internalParameters", "flags"), ["-O3"], "internalParameters.flags: Input should be"),
+        # Into matrix.yaml, and from there into commands.
+        (
+            (*DEPENDENCIES, 2, "annotations", "packages", "hipcc"), '1"; rm -r',
+            "annotations.packages.hipcc: String should match",
+        ),
+        ((*DEPENDENCIES, 1, "name"), "source", "once, but source stands there again"),
+        (("subject",), [], "subject: List should have at least 1 item"),
+    ],
+)  # fmt: skip
+def test_a_statement_is_read_strictly(made, place, value, words):
+    statement = json.loads(made.to_json())
+    inside = statement
+    for step in place[:-1]:
+        inside = inside[step]
+    inside[place[-1]] = value
+    with pytest.raises(ProvenanceError) as caught:
+        parse_provenance(json.dumps(statement).encode(), "a.whl.provenance.json")
+    assert "a.whl.provenance.json is not a provenance statement of this pipeline" in str(caught.value)
+    assert words in str(caught.value)
+
+
+def test_a_published_file_agrees_with_what_is_published_beside_it(wheel, written, tmp_path):
+    """The index called the record by another name, so that no published wheel could pass."""
+    write_record(wheel, {"sha256": sha256_file(wheel), "archs": {}})
+    write_provenance(wheel, written)
+    simple = publish([wheel], tmp_path / "index", "7.2", catalogue=CATALOGUE, now=datetime.now(UTC)).simple
+    published = simple / "flash-attn-rocm" / wheel.name
+    assert problems(published, read_provenance(provenance_path(published))) == []
+
+
+def test_a_commit_whose_recipe_has_another_form_is_told(wheel, written):
+    [problem] = problems(wheel, written, tree=replace(TREE, recipe="no such file: matrix.yaml"))
+    assert problem == (
+        "recipe: that of its commit cannot be read by this version (no such file: matrix.yaml); "
+        "verify it with the commit's own pipeline"
+    )
+
+
+def test_no_statement(wheel):
+    with pytest.raises(ProvenanceError, match=r"there is no .*\.provenance\.json beside the wheel"):
+        verify_provenance(wheel, CHECKOUT)
+
+
+def test_a_signature_is_never_claimed():
+    assert "none beside the wheel" in signature_words(iter(["a.whl", "a.whl.verification.json"]))
+    found = signature_words(iter(["a.whl", "a.whl.sigstore.json"]))
+    assert "a.whl.sigstore.json is beside the wheel and was not checked here" in found
+    assert "gh attestation verify" in found
+
+
+def test_ci_is_named_by_its_workflow_and_run():
+    runner = {
+        "GITHUB_ACTIONS": "true", "GITHUB_SERVER_URL": "https://github.test", "GITHUB_REPOSITORY": "o/r",
+        "GITHUB_RUN_ID": "7", "GITHUB_WORKFLOW_REF": "o/r/.github/workflows/release.yml@refs/heads/main",
+    }  # fmt: skip
+    found = run_details(runner, "now")
+    assert found.builder == "https://github.test/o/r/.github/workflows/release.yml@refs/heads/main"
+    assert found.invocation == "https://github.test/o/r/actions/runs/7/attempts/1"
+    assert run_details({}, "now").builder == LOCAL
+
+
+# Sources
+
+
+def test_changed_files_are_those_of_git_without_caches():
+    status = " M kernels/a.hpp\0?? kernels/b c.txt\0!! kernels/__pycache__/a.pyc\0"
+    assert changed_files(status) == ("kernels/a.hpp", "kernels/b c.txt")
+    assert changed_files("") == ()
+
+
+@pytest.mark.parametrize(
+    ("url", "uri"),
+    [
+        ("https://user:secret@host.test/o/r.git", "git+https://host.test/o/r.git"),
+        ("https://user:planted@forge:8443/r?token=planted#planted", "git+https://forge:8443/r"),
+        ("ssh://git@host.test:22/o/r", "git+ssh://host.test:22/o/r"),
+        ("/home/somebody/checkout", ""),
+        ("git@host.test:o/r", ""),
+    ],
+)
+def test_a_remote_without_credentials_or_paths_of_this_machine(url, uri):
+    assert remote_uri(url) == uri
+
+
+def test_the_flags_are_those_of_the_build_scripts():
+    flags = read_flags(CHECKOUT)
+    assert "-fuse-cuid=none" in flags["device"]
+    assert flags["host"][:2] == ("-target", "x86_64-linux-gnu.2.28")
+
+
+def test_files_and_metadata_that_its_commit_does_not_have(tmp_path, wheel, made):
+    """Only the library's and the sources' digests were compared: any Python file could be in the wheel."""
+    files = good_files()
+    files["flash_attn_rocm/__init__.py"] = b"import os\n"
+    files["flash_attn_rocm/_evil.py"] = b""
+    metadata = f"{DIST_INFO}/METADATA"
+    files[metadata] = files[metadata].replace(b"Summary", b"Requires-Dist: evil\nSummary")
+    (tmp_path / "other").mkdir()
+    said = [p for p in problems(write_wheel(tmp_path / "other", files), made) if p.startswith("contents: ")]
+    assert [each.split(";")[0] for each in said] == [
+        "contents: found flash_attn_rocm/_evil.py",
+        "contents: found flash_attn_rocm/__init__.py, which its sources have with another content",
+        "contents: found METADATA says Requires-Dist: evil",
+    ]
+
+
+def test_a_commit_whose_files_cannot_be_read_is_not_passed_over(wheel, written):
+    [said] = problems(wheel, written, tree=replace(TREE, product="no packages"))
+    assert said.startswith("contents: what its commit puts in cannot be read here (no packages); ")
+
+
+def test_a_statement_with_a_key_twice_is_refused(wheel, made):
+    """The last one counted, for us; another reader may take the first."""
+    text = made.to_json().replace('"sha256": "', '"sha256": "0", "sha256": "', 1)
+    with pytest.raises(ProvenanceError, match="the key 'sha256' is in it twice"):
+        parse_provenance(text.encode(), "a")

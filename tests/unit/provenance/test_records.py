@@ -1,0 +1,236 @@
+"""What publish asks of a wheel's verification record, in words."""
+
+import hashlib
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from tests.catalogues import CATALOGUE
+from tests.wheels import write_statement, write_wheel
+from wheel_builder.base.errors import PublishError
+from wheel_builder.base.store import sha256_file
+from wheel_builder.files.sidecars import ATTACHMENTS, RECORD_SUFFIX
+from wheel_builder.index.check import verify_index
+from wheel_builder.index.publish import publish
+from wheel_builder.provenance.records import (
+    PROVENANCE_SUFFIX,
+    SUFFIX,
+    provenance_path,
+    record_path,
+    require_attachments,
+    write_record,
+)
+from wheel_builder.provenance.verification import read_verification
+
+ARCHS = ("gfx908", "gfx942")
+NUMERICS = "executed on an ISA emulator, not run on hardware"
+
+
+@pytest.fixture
+def wheel(tmp_path):
+    file = tmp_path / "a-1+rocm7.2-py3-none-any.whl"
+    file.write_bytes(b"wheel")
+    return file
+
+
+def shown(**changes):
+    return {
+        "passed": True,
+        "numerics": NUMERICS,
+        "launches": {"fa_fwd_fp16_d64": 9},
+        "findings": [],
+    } | changes
+
+
+def record(**archs):
+    return {
+        "sha256": hashlib.sha256(b"wheel").hexdigest(),
+        "archs": {arch: shown() for arch in ARCHS} | archs,
+    }
+
+
+def words(wheel):
+    with pytest.raises(PublishError) as caught:
+        require_attachments({wheel: ARCHS})
+    text = str(caught.value)
+    assert text.startswith("nothing was published: not every wheel has a passing verification record")
+    assert "next: verify it first: python -m wheel_builder verify" in text
+    return text
+
+
+def test_a_wheel_with_a_passing_record_for_each_arch_may_be_published(wheel):
+    write_record(wheel, record())
+    write_statement(wheel)
+    require_attachments({wheel: ARCHS})
+
+
+def test_a_record_may_be_about_more_archs_than_the_wheel_has(wheel):
+    write_record(wheel, record(gfx1030=shown(passed=False)))
+    write_statement(wheel)
+    require_attachments({wheel: ARCHS})
+
+
+def test_a_wheel_without_a_record(wheel):
+    assert f"{wheel.name}: there is no {wheel.name}.verification.json beside it" in words(wheel)
+
+
+def test_a_record_of_another_wheel(wheel):
+    write_record(wheel, record())
+    wheel.write_bytes(b"built again")
+    assert "it is about a wheel with sha256" in words(wheel)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"archs": [], "sha256": ""}', '{"archs": {}}'])
+def test_what_is_no_record(wheel, text):
+    record_path(wheel).write_text(text)
+    assert "it is not a verification record" in words(wheel)
+
+
+def test_an_arch_that_was_not_verified(wheel):
+    found = record()
+    del found["archs"]["gfx942"]
+    write_record(wheel, found)
+    text = words(wheel)
+    assert f"{wheel.name}: gfx942 was not verified" in text
+    assert "gfx908" not in text
+
+
+@pytest.mark.parametrize("change", [{"passed": False}, {"launches": {}}])
+def test_an_arch_that_did_not_pass(wheel, change):
+    write_record(wheel, record(gfx942=shown(**change)))
+    assert f"gfx942 did not pass: {NUMERICS}" in words(wheel)
+
+
+def test_a_record_from_before_there_was_an_emulator(wheel):
+    old = {"code_objects": "present", "numerics": "not executed: neither on a GPU nor on an ISA emulator"}
+    write_record(wheel, record(gfx908=old))
+    assert "gfx908 did not pass: not executed: neither on a GPU nor on an ISA emulator" in words(wheel)
+
+
+def test_findings_are_told(wheel):
+    write_record(
+        wheel, record(gfx942=shown(passed=False, findings=["lds-race: store conflicts with a read"]))
+    )
+    assert "gfx942: lds-race: store conflicts with a read" in words(wheel)
+
+
+def about(gfx908):
+    return b'{"sha256": "a", "archs": {"gfx908": {"numerics": "n", ' + gfx908 + b"}}}"
+
+
+HOSTILE = {
+    "NaN": about(b'"instances": {"a": {"cases": 1, "worst_error": NaN}}'),
+    "a key twice": about(b'"passed": false, "passed": true'),
+    "a negative count": about(b'"launches": {"a": -1}'),
+    "a boolean count": about(b'"launches": {"a": true}'),
+    "a fraction": about(b'"launches": {"a": 1.5}'),
+    "negative cases": about(b'"instances": {"a": {"cases": -1}}'),
+    "negative tests": about(b'"tests": {"passed": -5}'),
+    "null findings": about(b'"findings": null'),
+    "null launches": about(b'"launches": null'),
+    "findings of another form": about(b'"findings": {"a": 1}'),
+    "a word for true": about(b'"passed": "yes"'),
+    "half a character": about(b'"checks": "\\ud800"'),
+    "a null arch": b'{"sha256": "a", "archs": {"gfx908": null}}',
+    "null archs": b'{"sha256": "a", "archs": null}',
+    "deep": b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_a_record_is_read_strictly(wheel, text):
+    record_path(wheel).write_bytes(text)
+    write_statement(wheel)
+    [problem] = [line for line in words(wheel).splitlines() if line.startswith("  - ")]
+    assert problem.startswith(f"  - {wheel.name}.verification.json: it is not a verification record (")
+
+
+def test_what_is_hostile_there_is_what_was_changed():
+    assert read_verification(about(b'"launches": {"a": 1}')).archs["gfx908"].launches == {"a": 1}
+
+
+@pytest.mark.parametrize("change", [{"launches": {"a": 0}}, {"findings": ["lds-race"], "passed": True}])
+def test_a_record_that_contradicts_itself_does_not_vouch(wheel, change):
+    write_record(wheel, record(gfx942=shown(**change)))
+    assert f"gfx942 did not pass: {NUMERICS}" in words(wheel)
+
+
+# Statements
+
+
+def test_a_wheel_without_a_statement_is_not_published(wheel):
+    write_record(wheel, record())
+    text = words(wheel)
+    assert f"{wheel.name}: there is no {wheel.name}.provenance.json beside it" in text
+    assert "only a build writes the statement: python -m wheel_builder wheel" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"wheel": "b.whl"}, "the statement is about b.whl, but this is a-1+rocm7.2-py3-none-any.whl"),
+        ({"sha256": "0" * 64}, f"the statement is about a wheel with sha256 {'0' * 64}, but the wheel's is"),
+    ],
+)
+def test_a_statement_about_another_wheel_is_not_published(wheel, changes, told):
+    write_record(wheel, record())
+    write_statement(wheel, **changes)
+    assert f"{wheel.name}.provenance.json: {told}" in words(wheel)
+
+
+def test_a_statement_about_another_record_is_not_published(wheel):
+    write_record(wheel, record())
+    write_statement(wheel)
+    write_record(wheel, record(more=shown()))
+    assert f"{wheel.name}.provenance.json: it names a record with sha256" in words(wheel)
+
+
+def test_what_is_no_statement_is_not_published(wheel):
+    """It was published unread once."""
+    write_record(wheel, record())
+    provenance_path(wheel).write_text("{}")
+    assert f"{wheel.name}.provenance.json: it is not a provenance statement (_type: " in words(wheel)
+
+
+# In an index
+
+
+def test_beside_a_wheel_in_an_index_nothing_is_written(tmp_path):
+    """A verification there overwrote the index's own record, which ended all publishing."""
+    wheel = write_wheel(tmp_path)
+    write_record(wheel, {"sha256": sha256_file(wheel), "archs": {}})
+    write_statement(wheel)
+    root = tmp_path / "index"
+    simple = publish([wheel], root, "7.2", catalogue=CATALOGUE, now=datetime.now(UTC)).simple
+    published = simple / "flash-attn-rocm" / wheel.name
+    for write in (lambda: write_record(published, {"archs": {}}), lambda: write_statement(published)):
+        with pytest.raises(PublishError) as caught:
+            write()
+        assert f"{published} is a file of an index" in str(caught.value)
+        assert "next: copy the wheel to a folder of its own and name it there" in str(caught.value)
+    assert verify_index(root) == ()
+    assert publish([wheel], root, "7.2", catalogue=CATALOGUE, now=datetime.now(UTC)).unchanged == (
+        wheel.name,
+    )
+
+
+def test_no_file_of_a_wheel_has_the_name_of_the_indexes_record():
+    assert RECORD_SUFFIX not in {SUFFIX, PROVENANCE_SUFFIX}
+    assert set(ATTACHMENTS.values()) == {SUFFIX, PROVENANCE_SUFFIX}
+
+
+def test_all_problems_of_all_wheels_are_told_at_once(wheel, tmp_path):
+    write_record(wheel, record(gfx908=shown(passed=False), gfx942=shown(launches={})))
+    other = tmp_path / "b-1+rocm7.2-py3-none-any.whl"
+    other.write_bytes(b"other")
+    with pytest.raises(PublishError) as caught:
+        require_attachments({wheel: ARCHS, other: ARCHS})
+    assert len(caught.value.problems) == 5
+
+
+def test_a_record_is_replaced_as_a_whole(wheel, tmp_path):
+    write_record(wheel, record())
+    path = write_record(wheel, {"sha256": "new", "archs": {}})
+    assert json.loads(path.read_text())["sha256"] == "new"
+    assert sorted(p.name for p in tmp_path.iterdir()) == [wheel.name, path.name]

@@ -1,0 +1,51 @@
+"""Choosing drawn calls by what they show."""
+
+import pytest
+
+from tests.choose import SCORING, choose, combined
+
+KERNEL = "fa_fwd_fp16_d64"
+
+
+def call(number, ran, *features, executed=1):
+    return {
+        "kernel": KERNEL,
+        "number": number,
+        "ran": {KERNEL: hex(ran)},
+        "features": features,
+        "executed": executed,
+    }
+
+
+def numbers(calls, times=1):
+    return [each["number"] for each in choose(calls, times)]
+
+
+def test_cheap_calls_that_show_everything_are_taken():
+    assert numbers([call(0, 0b111, executed=9), call(1, 0b011), call(2, 0b110), call(3, 0b010)]) == [1, 2]
+
+
+def test_what_only_one_call_shows_is_taken_even_where_it_takes_long():
+    assert numbers([call(0, 0b01), call(1, 0b11, executed=1000)]) == [1]
+    assert numbers([call(0, 0b1), call(1, 0b1, "paged", executed=1000)]) == [1]
+
+
+def test_each_instruction_is_shown_as_often_as_asked_for():
+    assert numbers([call(0, 0b1), call(1, 0b1), call(2, 0b1)], times=2) == [0, 1]
+
+
+def test_two_features_of_scores_meet():
+    alone = [call(0, 0b1, "ALiBi"), call(1, 0b1, "window on the left")]
+    both = call(2, 0b1, "ALiBi", "window on the left", executed=1000)
+    assert numbers([*alone, both]) == [2]
+    assert numbers([*alone, call(2, 0b1, "ALiBi", "paged")]) == [1, 2]
+
+
+@pytest.mark.parametrize("features", [[], ["paged", "ragged"], ["paged", "softcap"]])
+def test_other_features_make_no_pairs(features):
+    assert combined(features) == set(features)
+
+
+def test_pairs_are_of_what_works_on_scores():
+    assert combined(["softcap", "ALiBi", "paged"]) == {"softcap", "ALiBi", "paged", "ALiBi with softcap"}
+    assert len(combined(SCORING)) == len(SCORING) * (len(SCORING) + 1) // 2

@@ -1,0 +1,177 @@
+"""The kernels' table of archs is the only one: what else names an arch is held against it."""
+
+import ast
+import re
+import tomllib
+
+import pytest
+
+from tests.lint.test_lint import tracked
+from wheel_builder.base.archs import CHECKOUT, TABLE, known_archs
+from wheel_builder.matrix.reading import load_matrix
+
+ARCHS = tuple(known_archs())
+WITH_MFMA = tuple(arch.name for arch in known_archs().values() if arch.unit == "mfma")
+NAME = re.compile(r"gfx[0-9a-f]{3,}")
+COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+MATRIX = load_matrix(CHECKOUT / "matrix.yaml")
+# Archs that users have and no kernel serves, with the reason.
+NOT_SERVED = {other.name for other in MATRIX.other_archs}
+# Names that no arch has, in tests of what a wrong name does.
+MADE_UP = {"gfx110", "gfx9080", "gfx9420", "gfx9421", "gfx99999"}
+# Tables of instructions that only some archs have.
+COVERS = {"PASSES": WITH_MFMA}
+# Python that may name an arch otherwise than as a key, and why.
+NAMES_ONE = {
+    "wheel_builder/static_checks/cdna.py": "each rule is one arch's",
+    "wheel_builder/static_checks/hazards.py": "joins the rules of each arch to its passes",
+}
+# Tests that may list the archs, and why.
+LISTS_OF_THEIR_OWN = (
+    "tests/emulator/semantics/machine.py",  # one arch of each instruction set
+    "tests/fake_hip/",  # runs beside the installed wheel, where the table is not
+    "tests/wheels.py",  # the archs of made-up wheels
+    "tests/unit/",  # what a unit test expects is written out
+)
+PRODUCT = ("wheel_builder/", "kernels/", "scripts/")
+
+
+def texts(*patterns):
+    """Tracked text files by name; the history of changes and screenshots are none of this."""
+    for name in tracked(*patterns):
+        try:
+            text = (CHECKOUT / name).read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        if name != "CHANGELOG.md":
+            yield name, text
+
+
+def unknown_names(name, text):
+    """Archs in a file that neither the table nor ``other_archs`` has."""
+    known = {*ARCHS, *NOT_SERVED, *(MADE_UP if name.startswith("tests/") else ())}
+    return sorted(set(NAME.findall(text)) - known)
+
+
+def named_in_cpp(text):
+    """Archs that C++ names outside of comments."""
+    return NAME.findall(COMMENT.sub("", text))
+
+
+def is_arch(node):
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and NAME.fullmatch(node.value)
+
+
+def keyed_tables(tree):
+    """(name, line, keys) of each dict with archs for keys; the name is what it is assigned to."""
+    names = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Dict):
+            (target,) = node.targets if isinstance(node, ast.Assign) else (node.target,)
+            names[node.value] = ast.unparse(target)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Dict) and (keys := [key.value for key in node.keys if is_arch(key)]):
+            yield names.get(node, "a dict"), node.lineno, keys
+
+
+def wrong_in_python(name, text):
+    """What a module of the product says of archs that it should ask the table for."""
+    tree = ast.parse(text)
+    keys = {key for node in ast.walk(tree) if isinstance(node, ast.Dict) for key in node.keys}
+    for table, line, has in keyed_tables(tree):
+        expected = COVERS.get(table, ARCHS)
+        if sorted(has) != sorted(expected):
+            yield f"{name}:{line}: {table} is for {', '.join(has)}; expected {', '.join(expected)}"
+    if name not in NAMES_ONE:
+        for node in ast.walk(tree):
+            if is_arch(node) and node not in keys:
+                yield f"{name}:{node.lineno}: names {node.value}; ask wheel_builder.base.archs"
+
+
+def copied_lists(name, text):
+    """Lists in a test that are the table's names once more."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Tuple | ast.List | ast.Set) and len(node.elts) >= len(ARCHS):
+            values = [element.value for element in node.elts if is_arch(element)]
+            if len(values) == len(node.elts) and set(values) >= set(ARCHS):
+                yield f"{name}:{node.lineno}: take tuple(known_archs())"
+
+
+def test_no_file_names_an_arch_that_nothing_is_known_of():
+    found = {name: unknown for name, text in texts() if (unknown := unknown_names(name, text))}
+    assert found == {}
+
+
+def test_cpp_names_archs_in_the_table_only():
+    files = dict(
+        texts(*(f"{place}*.{kind}" for place in PRODUCT for kind in ("hpp", "cpp", "h", "inc", "hip")))
+    )
+    assert {name for name, text in files.items() if named_in_cpp(text)} == {TABLE.as_posix()}
+
+
+def test_python_asks_the_table_and_what_it_keys_by_arch_covers_it():
+    files = dict(texts(*(f"{place}*.py" for place in PRODUCT)))
+    assert len(files) > 100
+    assert [problem for name, text in files.items() for problem in wrong_in_python(name, text)] == []
+    assert set(NAMES_ONE) <= set(files)
+
+
+def test_tests_take_the_list_of_archs_from_the_table():
+    files = [(name, text) for name, text in texts("tests/*.py") if not name.startswith(LISTS_OF_THEIR_OWN)]
+    assert [problem for name, text in files for problem in copied_lists(name, text)] == []
+
+
+def test_the_matrix_builds_the_tables_archs():
+    assert [arch.name for arch in MATRIX.archs] == list(ARCHS)
+    assert not NOT_SERVED & set(ARCHS)
+
+
+def test_every_arch_has_a_kernel():
+    rows = tomllib.loads((CHECKOUT / "kernels/instances/table.toml").read_text())["kernels"]
+    assert {arch for row in rows for arch in row["archs"]} == set(ARCHS)
+
+
+def test_goldens_cover_the_table():
+    golden = tomllib.loads((CHECKOUT / "tests/device/golden/resources.toml").read_text())
+    assert {rocm: set(archs) for rocm, archs in golden.items()} == {rocm: set(ARCHS) for rocm in golden}
+    assert {path.stem for path in (CHECKOUT / "tests/perf/golden").glob("gfx*.txt")} == set(ARCHS)
+
+
+@pytest.mark.parametrize("name", ["README.md", "kernels/README.md", "kernels/python/README.md"])
+def test_what_users_read_names_every_arch(name):
+    assert set(ARCHS) <= set(NAME.findall((CHECKOUT / name).read_text()))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("wheel_builder/a.py", 'SPEED = {"gfx908": 1, "gfx942": 2}', "SPEED is for gfx908, gfx942; expected"),
+        (
+            "wheel_builder/a.py",
+            'SPEED: dict = {"gfx908": 1, "gfx942": 1, "gfx1030": 1, "gfx1100": 1, "gfx1201": 1}',
+            "SPEED is for gfx908, gfx942, gfx1030, gfx1100, gfx1201; expected",
+        ),
+        ("kernels/a.py", 'f({"gfx942": 2})', "a dict is for gfx942; expected"),
+        ("wheel_builder/a.py", 'PASSES = {"gfx908": 1}', "PASSES is for gfx908; expected gfx908, gfx942"),
+        ("wheel_builder/a.py", 'if arch == "gfx1201": f()', "names gfx1201; ask wheel_builder.base.archs"),
+        ("wheel_builder/a.py", 'ARCHS = ("gfx908", "gfx1201")', "names gfx1201; ask"),
+    ],
+)
+def test_the_rule_would_see_python_that_knows_better(name, text, words):
+    assert any(words in problem for problem in wrong_in_python(name, text))
+
+
+def test_the_rule_would_see_an_arch_of_nobody_anywhere():
+    assert unknown_names("docs/a.md", "for gfx908, gfx1201 and gfx9080") == ["gfx9080"]
+    assert unknown_names("wheel_builder/a.css", ".gfx99999 {}") == ["gfx99999"]
+    assert unknown_names("tests/a.py", '"gfx99999"') == []
+
+
+def test_the_rule_would_see_an_arch_in_cpp():
+    assert named_in_cpp("case 0x36: return Gfx::gfx1030;  // gfx908") == ["gfx1030"]
+    assert named_in_cpp('#define A \\\n  "gfx1201:xnack-" /* gfx908\n gfx942 */') == ["gfx1201"]
+
+
+def test_the_rule_would_see_a_copied_list():
+    assert len([*copied_lists("a.py", f"ARCHS = {list(ARCHS)}")]) == 1
+    assert [*copied_lists("a.py", f"ARCHS = {list(ARCHS[:2])}")] == []

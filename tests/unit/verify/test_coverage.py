@@ -1,0 +1,57 @@
+"""Which instructions the numerics suite executed: the gate, and the reasons for the rest."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from wheel_builder.verify.coverage import (
+    LEAST,
+    REASONS,
+    UNEXPLAINED,
+    Reason,
+    coverage_problems,
+    executed_share,
+    explained,
+    parse_reasons,
+)
+
+CHECKOUT = Path(__file__).parents[3]
+
+
+def kernel(executed, *blocks):
+    missed = [{"offset": 4 * number, "code": list(code)} for number, code in enumerate(blocks)]
+    return {"instructions": executed + sum(map(len, blocks)), "not_executed": missed}
+
+
+def test_the_share_is_over_all_kernels():
+    found = {"fa_a": kernel(90, ["s_nop 0"] * 4, ["s_nop 1"] * 6), "fa_b": kernel(100)}
+    assert executed_share(found) == pytest.approx(0.95)
+    assert executed_share({}) == 0
+
+
+@pytest.mark.parametrize(("executed", "refused"), [(980, False), (979, True)])
+def test_the_gate(executed, refused):
+    found = {"fa_a": kernel(executed, ["s_nop 0"] * (1000 - executed))}
+    assert LEAST == 0.98
+    assert [bool(words) for words in coverage_problems(found)] == [True] * refused
+
+
+def test_nothing_executed_is_a_problem():
+    assert list(coverage_problems({}))
+
+
+def test_each_block_that_stayed_out_has_its_reason():
+    reasons = (Reason("fa_ref*", re.compile("ushort"), "unrolled for more elements than a row has"),)
+    found = {"fa_reference_fp16": kernel(5, ["s_nop 0", "global_load_ushort v1"], ["s_branch 3"])}
+    told = explained(found, reasons)["fa_reference_fp16"]
+    assert (told["instructions"], told["executed"]) == (8, 5)
+    assert [block["why"] for block in told["not_executed"]] == [reasons[0].why, UNEXPLAINED]
+    assert (
+        explained({"fa_fwd": found["fa_reference_fp16"]}, reasons)["fa_fwd"]["not_executed"][0]["why"]
+        == UNEXPLAINED
+    )
+
+
+def test_the_reasons_of_this_checkout():
+    assert all(each.why and each.kernels for each in parse_reasons((CHECKOUT / REASONS).read_text()))

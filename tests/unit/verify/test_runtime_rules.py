@@ -1,0 +1,87 @@
+"""For which runtimes a wheel is offered, given the results of loading it."""
+
+import os
+
+import pytest
+
+from wheel_builder.matrix.model import Job, Rocm
+from wheel_builder.verify.runtime_load import probe
+from wheel_builder.verify.runtime_rules import runtime_package, runtime_problems
+
+JOB = Job(Rocm("6.4", "debian", "debian:sid-slim", "/usr/lib/llvm-21/bin", ("gfx908",)), ("gfx908",))
+FOUND = {
+    "functions": {"hipGetDevice": "libamdhip64.so.6"},
+    "instances": 12,
+    "answer": "asking for device 0 failed: no ROCm-capable device is detected (HIP error 100)",
+    "code_object_version": 4,
+}
+
+
+def problems(versions=(4,), archs=("gfx908",), **changes):
+    return list(runtime_problems({**FOUND, **changes}, versions, archs, JOB))
+
+
+def test_a_runtime_that_has_all_and_answers_is_served():
+    assert problems() == []
+    assert problems(answer="gfx908:sramecc+") == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"functions": {"hipGetDevicePropertiesR0600": ""}},
+            "hipGetDevicePropertiesR0600 is not in its libamdhip64",
+        ),
+        (
+            {"functions": {"hipGetDevice": "libtorch.so"}},
+            "hipGetDevice is not in its libamdhip64 but in libtorch.so",
+        ),
+        ({"instances": 0}, "the library names no kernel there"),
+        ({"answer": "no HIP runtime"}, "its runtime did not answer through the library: no HIP runtime"),
+        (
+            {"code_object_version": 3},
+            (
+                "its code objects are of version 6, but the compiler of ROCm 6.4 writes 5: "
+                "its loader may not know them"
+            ),
+        ),
+        ({"archs": ("gfx908", "gfx1201")}, "nothing is built for gfx1201 with ROCm 6.4"),
+    ],
+)
+def test_each_reason_not_to_serve_is_told(changes, words):
+    assert problems(**changes) == [words]
+
+
+def test_a_library_that_its_loader_refuses_serves_nothing():
+    refused = {"refused": "libx.so: cannot open shared object file"}
+    assert list(runtime_problems(refused, (4,), ("gfx908",), JOB)) == [
+        "it cannot be loaded there: libx.so: cannot open shared object file"
+    ]
+
+
+def test_the_probe_answers_that_the_loader_refuses_a_library(monkeypatch):
+    def main(library, functions):
+        return probe.load(library, os.RTLD_NOW)
+
+    monkeypatch.setattr(probe, "main", main)
+    assert "cannot open shared object file" in probe.answer("/nowhere.so", {})["refused"]
+
+
+def test_a_compiler_that_the_image_lacks_is_no_answer(monkeypatch):
+    monkeypatch.setenv("FA_LLVM", "/nowhere")
+    with pytest.raises(FileNotFoundError):
+        probe.answer("/library.so", {"hip": [], "torch": []})
+
+
+def test_the_runtimes_package_is_named():
+    packages = {"libamdhip64-dev": "7.2.4-1", "libamdhip64-7": "7.2.4-1~exp2"}
+    assert runtime_package(packages) == "libamdhip64-7 7.2.4-1~exp2"
+    assert runtime_package({"hip-runtime-amd": "7.1"}) == "hip-runtime-amd 7.1"
+    assert runtime_package({"bash": "5"}) == "a libamdhip64 of no known package"
+
+
+def test_the_probes_byte_is_the_one_that_the_stage_reads():
+    from wheel_builder.verify import runtimes
+
+    assert probe.ABI_VERSION_BYTE == runtimes.ABI_VERSION_BYTE

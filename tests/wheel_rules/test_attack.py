@@ -1,0 +1,240 @@
+"""A seeded attack: mutants of wheels, records and statements whose author could make all the rest true.
+
+Each is refused in words with an exit code of its own and leaves the index as it was, byte for byte; or it is
+harmless: what would be installed is what the commit says.  A hundred of each kind, a thousand in a full run.
+"""
+
+import json
+import logging
+import random
+import struct
+
+import pytest
+
+from tests.finished import finished_files, finished_wheel, repository
+from tests.unit.provenance.test_fuzz import changed, places
+from tests.wheel_rules.test_installers import installs
+from tests.wheels import DIST_INFO
+from wheel_builder.base import errors
+from wheel_builder.files.elf import read_elf
+from wheel_builder.files.elflayout import EM_X86_64, elf_layout_problems
+from wheel_builder.files.library import LIBRARY
+from wheel_builder.files.wheelfile import read_wheel
+from wheel_builder.matrix.reading import load_matrix
+from wheel_builder.pipeline.release import publish_files
+from wheel_builder.provenance.records import provenance_path, record_path
+
+LOG = logging.getLogger(__name__)
+SEED = 20261122
+SHORT, FULL = 100, 1000
+NAMES = (
+    "evil.py", "evil.pth", "flash_attn_rocm/_evil.py", "flash_attn_rocm/__pycache__/a.pyc", "../evil.py",
+    "flash_attn_rocm/evil.dll", "flash_attn/__init__.py", f"{DIST_INFO}/entry_points.txt", "/etc/evil",
+    "a\\b",
+    f"{DIST_INFO}/direct_url.json", f"{DIST_INFO}/licenses/../x", "evil-1.dist-info/METADATA", "\u202egpj.py",
+    "flash_attn_rocm/LIBRARY", "flash_attn_rocm-0.1.0+rocm7.2.data/scripts/pip", "C:evil", "a/" * 600,
+)  # fmt: skip
+HEADERS = (
+    b"Requires-Dist: evil @ http://evil.invalid/e\n", b"Requires-Dist: torch\n", b"Provides-Extra: all\n",
+    b"Wheel-Version: 2.0\n", b"Tag: py3-none-any\n", b"Build: 1\n", b"Version: 9\n", b"Name: evil\n",
+    b"Requires-Python: <3\n", b"License-File: ../../x\n", b"Dynamic: version\n", b"X: \xff\n", b"\0\n",
+    b"Author: \x1b[2J\n",
+)  # fmt: skip
+VALUES = (
+    None, True, False, -1, 0, 1e308, "", "x", "\x1b[2J", "\u202e", "\udce9", [], {}, ["x"], {"a": 1},
+    "0" * 64, "7.1",
+)  # fmt: skip
+
+
+def flipped(rng, data, start=0, end=None):
+    """One byte of a part is another."""
+    out = bytearray(data)
+    if out:
+        at = rng.randrange(start, min(len(out), end or len(out)))
+        out[at] ^= rng.randrange(1, 256)
+    return bytes(out)
+
+
+def added(rng, files):
+    content = rng.choice((b"", b"import os\n", b"\x7fELF", bytes(3 << 20)))
+    return files | {rng.choice(NAMES): content}
+
+
+def dropped(rng, files):
+    name = rng.choice(sorted(files))
+    return {inside: data for inside, data in files.items() if inside != name}
+
+
+def replaced(rng, files):
+    name = rng.choice(sorted(files.keys() - {LIBRARY}))
+    return files | {name: rng.choice((b"", flipped(rng, files[name])))}
+
+
+def headed(rng, files):
+    name = f"{DIST_INFO}/{rng.choice(('METADATA', 'WHEEL'))}"
+    return files | {name: rng.choice(HEADERS) + files[name]}
+
+
+def linked(rng, files):
+    """The library's header and program headers."""
+    return files | {LIBRARY: flipped(rng, files[LIBRARY], 0, 64 + 3 * 56)}
+
+
+def unpacked_damage(rng, data):
+    return flipped(rng, data)
+
+
+def end_damage(rng, data):
+    """The directory and the record at the end."""
+    return flipped(rng, data, len(data) - 600)
+
+
+def end_numbers(rng, data):
+    out, (at, form) = (
+        bytearray(data),
+        rng.choice(((4, "<H"), (8, "<H"), (10, "<H"), (12, "<I"), (16, "<I"), (20, "<H"))),
+    )
+    struct.pack_into(form, out, len(out) - 22 + at, rng.choice((0, 1, 255, 65535)))
+    return bytes(out)
+
+
+def cut(rng, data):
+    return data[: rng.randrange(len(data))]
+
+
+def wrapped(rng, data):
+    return rng.choice((data + b"PK", b"MZ" + data, data + data))
+
+
+OF_FILES, OF_BYTES = (
+    (added, dropped, replaced, headed, linked),
+    (unpacked_damage, end_damage, end_numbers, cut, wrapped),
+)
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    root = tmp_path_factory.mktemp("checkout")
+    return root, repository(root)
+
+
+@pytest.fixture(scope="module")
+def matrix(checkout):
+    return load_matrix(checkout[0] / "matrix.yaml")
+
+
+@pytest.fixture(scope="module")
+def good(checkout):
+    return finished_files(*checkout)
+
+
+def everything(root):
+    return {path: path.read_bytes() for path in root.rglob("*") if path.is_file() and path.name != ".lock"}
+
+
+def refused(wheel, matrix, root, checkout):
+    """Whether publishing refuses it; in words, with an exit code, and nothing of the index changed."""
+    before = everything(root)
+    try:
+        publish_files([wheel], matrix, root, checkout[0])
+    except errors.WheelBuilderError as error:
+        refusal = error
+    else:
+        return False
+    assert refusal.exit_code > 1
+    assert refusal.message
+    assert refusal.advice
+    assert everything(root) == before
+    return True
+
+
+def is_harmless(wheel, good):
+    files = read_wheel(wheel, max_mib=64).files
+    library = files[LIBRARY]
+    assert elf_layout_problems(library, EM_X86_64) == ()
+    held, expected = read_elf(library), read_elf(good[LIBRARY])
+    assert (held.needed, held.undefined, held.exported) == (
+        expected.needed,
+        expected.undefined,
+        expected.exported,
+    )
+    rest = {name: data for name, data in files.items() if name not in (LIBRARY, f"{DIST_INFO}/RECORD")}
+    return rest == {name: data for name, data in good.items() if name != LIBRARY}
+
+
+def attack_wheels(count, tmp_path, matrix, checkout, good):
+    """How many were refused and how many harmless; uv installs what is accepted."""
+    rng, found = random.Random(SEED), {"refused": 0, "harmless": 0}
+    for number in range(count):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        edit = rng.choice(OF_FILES + OF_BYTES)
+        # Its author writes RECORD, verification record and statement for what it became.
+        if edit in OF_FILES:
+            wheel = finished_wheel(folder, *checkout, files=edit(rng, good))
+        else:
+            wheel = finished_wheel(folder, *checkout, files=good, edit=lambda data, e=edit: e(rng, data))
+        if refused(wheel, matrix, folder / "index", checkout):
+            found["refused"] += 1
+            continue
+        assert is_harmless(wheel, good), (number, edit.__name__)
+        found["harmless"] += 1
+        assert installs("uv", wheel, folder / "uv"), (number, edit.__name__)
+    return found
+
+
+def attack_papers(count, tmp_path, matrix, checkout, good):
+    """Mutants of record and statement beside a good wheel."""
+    rng, found = random.Random(SEED), {"refused": 0, "harmless": 0}
+    wheel = finished_wheel(tmp_path, *checkout, files=good)
+    papers = {path: json.loads(path.read_bytes()) for path in (record_path(wheel), provenance_path(wheel))}
+    for number in range(count):
+        for path, document in papers.items():
+            path.write_text(json.dumps(document))
+        path = rng.choice(sorted(papers))
+        place = rng.choice([place for place in places(papers[path]) if place])
+        text = json.dumps(changed(papers[path], place, rng.choice(VALUES)))
+        path.write_bytes(
+            rng.choice((text.encode(), text.encode(), flipped(rng, text.encode()), text[:-3].encode()))
+        )
+        root = tmp_path / f"index{number}"
+        if refused(wheel, matrix, root, checkout):
+            found["refused"] += 1
+            continue
+        found["harmless"] += 1
+        assert is_harmless(wheel, good)
+        pages = b"".join(everything(root).values())
+        assert b"\\u001b" not in pages.replace(path.read_bytes(), b""), (number, place)
+    return found
+
+
+def test_mutants_of_wheels(tmp_path, matrix, checkout, good):
+    found = attack_wheels(SHORT, tmp_path, matrix, checkout, good)
+    LOG.info("%s", found)  # shown with --log-cli-level=INFO
+    assert found["refused"] > SHORT * 0.8
+
+
+def test_mutants_of_records_and_statements(tmp_path, matrix, checkout, good):
+    found = attack_papers(SHORT, tmp_path, matrix, checkout, good)
+    LOG.info("%s", found)  # shown with --log-cli-level=INFO
+    assert found["refused"] > SHORT * 0.5
+
+
+def test_the_wheel_that_is_attacked_is_published(tmp_path, matrix, checkout, good):
+    wheel = finished_wheel(tmp_path, *checkout, files=good)
+    assert not refused(wheel, matrix, tmp_path / "index", checkout)
+    assert is_harmless(wheel, good)
+
+
+@pytest.mark.full
+def test_a_thousand_mutants_of_wheels(tmp_path, matrix, checkout, good):
+    found = attack_wheels(FULL, tmp_path, matrix, checkout, good)
+    LOG.info("%s", found)  # shown with --log-cli-level=INFO
+    assert found["refused"] > FULL * 0.8
+
+
+@pytest.mark.full
+def test_a_thousand_mutants_of_records_and_statements(tmp_path, matrix, checkout, good):
+    found = attack_papers(FULL, tmp_path, matrix, checkout, good)
+    LOG.info("%s", found)  # shown with --log-cli-level=INFO
+    assert found["refused"] > FULL * 0.5

@@ -1,0 +1,121 @@
+"""What pip or uv does not install, the audit does not let pass."""
+
+import struct
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from tests.wheels import DIST_INFO, EXPECTATION, METADATA, WHEEL, good_files, record_text, write_wheel
+from wheel_builder.audit.stage import audit_wheel
+from wheel_builder.base.errors import AuditError
+
+UV = Path(sysconfig.get_path("scripts")) / "uv"
+INSTALLERS = {
+    "pip": [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"],
+    "uv": [UV, "pip", "install", "--quiet", "--offline", "--no-cache", "--python", sys.executable],
+}
+
+
+def installs(name, wheel, target):
+    """Whether an installer takes the wheel."""
+    options = ["--no-index", "--no-deps", "--target", target]
+    # In a folder of its own, so that uv finds no project.
+    done = subprocess.run(
+        [*INSTALLERS[name], *options, wheel], cwd=wheel.parent, capture_output=True, timeout=60, check=False
+    )
+    return done.returncode == 0
+
+
+def end(offset, form, change):
+    """The wheel with another number in the record at its end."""
+
+    def edit(data):
+        at = len(data) - 22 + offset
+        struct.pack_into(form, data, at, struct.unpack_from(form, data, at)[0] + change)
+        return data
+
+    return edit
+
+
+def files(**changes):
+    """The wheel with other files, and a true RECORD."""
+    return good_files() | {name.replace("DIST_INFO", DIST_INFO): data for name, data in changes.items()}
+
+
+def without(name):
+    return {inside: data for inside, data in good_files().items() if inside != name}
+
+
+DAMAGED = {
+    "entries": end(10, "<H", 1),
+    "entries here": end(8, "<H", 1),
+    "fewer entries": end(10, "<H", -1),
+    "disk": end(4, "<H", 1),
+    "directory size": end(12, "<I", 1),
+    "directory offset": end(16, "<I", 1),
+    "comment length": end(20, "<H", 1),
+    "a comment": lambda data: end(20, "<H", 3)(data) + b"abc",
+    "bytes after": lambda data: data + b"abc",
+    "bytes before": lambda data: b"abc" + data,
+    "cut off": lambda data: data[:-30],
+    "a changed byte": lambda data: data[:60] + bytes([data[60] ^ 255]) + data[61:],
+}
+CONTENT = {
+    "Wheel-Version 2.0": files(**{"DIST_INFO/WHEEL": WHEEL.replace("1.0", "2.0").encode()}),
+    "no WHEEL": without(f"{DIST_INFO}/WHEEL"),
+    "no METADATA": without(f"{DIST_INFO}/METADATA"),
+    "another name": files(**{"DIST_INFO/METADATA": METADATA.replace("flash-attn", "evil").encode()}),
+    "another version": files(**{"DIST_INFO/METADATA": METADATA.replace("0.1.0", "9").encode()}),
+    "no text": files(**{"DIST_INFO/METADATA": b"\xff\xfe"}),
+    "a broken script": files(**{"DIST_INFO/entry_points.txt": b"[console_scripts]\npip = :::\n"}),
+    "a path outside": files(**{"../evil.py": b""}),
+    "an absolute path": files(**{"/tmp/evil.py": b""}),
+    "a second dist-info": files(**{"evil-1.dist-info/METADATA": b""}),
+}
+RECORDS = {
+    "a wrong hash": record_text(good_files()).replace(b"sha256=", b"sha256=A", 1),
+    "no text": b"\xff",
+    "empty": b"",
+}
+
+
+def refused_by_the_audit(wheel, tmp_path):
+    """The audit refuses it whatever the installers do, which is returned."""
+    taken = {name: installs(name, wheel, tmp_path / name) for name in INSTALLERS}
+    with pytest.raises(AuditError) as caught:
+        audit_wheel(wheel, EXPECTATION)
+    assert caught.value.problems
+    return taken
+
+
+def test_a_good_wheel_is_taken_by_all(tmp_path):
+    wheel = write_wheel(tmp_path)
+    # The tag is that of a platform: the installers have to run on it.
+    assert {name: installs(name, wheel, tmp_path / name) for name in INSTALLERS} == {"pip": True, "uv": True}
+    audit_wheel(wheel, EXPECTATION)
+
+
+@pytest.mark.parametrize("edit", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_zip(tmp_path, edit):
+    wheel = write_wheel(tmp_path)
+    wheel.write_bytes(edit(bytearray(wheel.read_bytes())))
+    refused_by_the_audit(wheel, tmp_path)
+
+
+@pytest.mark.parametrize("content", CONTENT.values(), ids=CONTENT)
+def test_content_that_is_not_of_a_wheel(tmp_path, content):
+    refused_by_the_audit(write_wheel(tmp_path, content), tmp_path)
+
+
+@pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
+def test_a_record_that_is_none(tmp_path, record):
+    refused_by_the_audit(write_wheel(tmp_path, record=record), tmp_path)
+
+
+def test_both_installers_refuse_something_here(tmp_path):
+    """Otherwise the tests above would show nothing of them."""
+    wheel = write_wheel(tmp_path, CONTENT["Wheel-Version 2.0"])
+    assert refused_by_the_audit(wheel, tmp_path) == {"pip": False, "uv": False}

@@ -1,0 +1,1 @@
+"""The rules for a finished wheel, and the stage that checks them."""

@@ -1,0 +1,63 @@
+"""Whether a wheel holds the files and the metadata of its sources, and nothing else; pure."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+
+from wheel_builder.audit.sbom import FOLDER as SBOMS
+from wheel_builder.build.product import Product
+from wheel_builder.build.sbom import FILE as SBOM
+from wheel_builder.files.library import LIBRARY
+from wheel_builder.files.wheelfile import WheelFile, metadata_headers, wheel_headers
+
+# What says that a wheel can be installed; a higher major version means something else to pip and uv.
+WHEEL_VERSION = "1.0"
+WHEEL_FIELDS = frozenset({"Wheel-Version", "Generator", "Root-Is-Purelib", "Tag"})
+
+
+def file_problems(wheel: WheelFile, product: Product) -> Iterator[tuple[str, str]]:
+    """What is found and what was expected, for files that are too many, missing or changed."""
+    known = {f"{wheel.dist_info}/licenses/{name}": digest for name, digest in product.licenses.items()}
+    known |= product.files
+    made = {f"{wheel.dist_info}/{name}" for name in ("METADATA", "WHEEL", "RECORD", f"{SBOMS}/{SBOM}")}
+    allowed = {*known, *made, LIBRARY}
+    if extra := sorted(wheel.files.keys() - allowed):
+        yield some(extra), "only files that its sources have, the library and what describes the wheel"
+    # Other rules say more of a wheel without library, RECORD, METADATA or SBOM.
+    if missing := sorted(known.keys() - wheel.files.keys()):
+        yield f"no {some(missing)}", "every file of its sources"
+    held = {name: wheel.files[name] for name in known.keys() & wheel.files.keys()}
+    changed = [name for name, data in held.items() if hashlib.sha256(data).hexdigest() != known[name]]
+    if changed:
+        yield f"{some(sorted(changed))}, which its sources have with another content", "files as its sources"
+
+
+def metadata_problems(wheel: WheelFile, product: Product) -> Iterator[tuple[str, str]]:
+    """What is found and what was expected, for fields of METADATA and WHEEL that the sources do not give."""
+    headers, body = metadata_headers(wheel)
+    found = {name: values for name, values in headers.items() if name not in ("Metadata-Version", "Version")}
+    for name in sorted(found.keys() | product.fields.keys()):
+        has, expected = tuple(sorted(found.get(name, ()))), product.fields.get(name, ())
+        if has != expected:
+            yield f"METADATA says {name}: {_values(has)}", _values(expected)
+    if body.strip() != product.readme.strip():
+        yield f"METADATA has a description of {len(body)} bytes", "the readme of its sources"
+    yield from _wheel_problems(wheel)
+
+
+def _wheel_problems(wheel: WheelFile) -> Iterator[tuple[str, str]]:
+    headers = wheel_headers(wheel)
+    if (version := headers.get("Wheel-Version", ())) != (WHEEL_VERSION,):
+        yield f"WHEEL says Wheel-Version: {_values(version)}", WHEEL_VERSION
+    for name in sorted(headers.keys() - WHEEL_FIELDS):
+        yield f"WHEEL says {name}: {_values(headers[name])}", f"only {', '.join(sorted(WHEEL_FIELDS))}"
+
+
+def _values(values: Sequence[str]) -> str:
+    return ", ".join(values) or "nothing"
+
+
+def some(names: Sequence[str] | frozenset[str]) -> str:
+    """The first few names, and how many more there are."""
+    first = sorted(names)[:4]
+    more = f" and {len(names) - len(first)} more" if len(names) > len(first) else ""
+    return ", ".join(first) + more

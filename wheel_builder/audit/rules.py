@@ -1,0 +1,391 @@
+"""The rules that a finished wheel must keep, and the values they read.
+
+A rule is a function from what the wheel holds (``Subject``) and what was planned (``Expectation``) to
+findings; ``RULES`` names them.  All rules run, so all findings are reported at once.
+
+What torch's stable ABI promises comes from torch-abi-audit, which keeps the table of the stable
+functions and the torch release that brought each.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+import torch_abi_audit
+from packaging.version import Version
+
+from wheel_builder.audit import sbom as sbom_check
+from wheel_builder.audit.contents import file_problems, metadata_problems, some
+from wheel_builder.base.errors import AuditError, ElfError, WheelFileError
+from wheel_builder.build.product import Product
+from wheel_builder.files import elf, fatbin, wheelfile
+from wheel_builder.files.elf import Elf, Undefined
+from wheel_builder.files.elflayout import EM_AMDGPU, EM_X86_64, elf_layout_problems
+from wheel_builder.files.fatbin import CodeObject
+from wheel_builder.files.foreign import is_foreign
+from wheel_builder.files.library import LIBRARY
+from wheel_builder.files.wheelfile import MIB, WheelFile
+
+PACKAGE = "flash_attn_rocm"
+TORCH_LIBRARY = "libtorch.so"
+GLIBC_LIBRARIES = frozenset(
+    {"ld-linux-x86-64.so.2", "libc.so.6", "libdl.so.2", "libm.so.6", "libpthread.so.0", "librt.so.1"}
+)
+TORCH_SHIM = re.compile(r"(aoti_)?torch_\w+")
+HIP_FUNCTION = re.compile(r"hip[A-Z]\w*")
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What the plan promises.
+
+    ``kernels`` maps each planned arch to the names of its kernels; ``base_version`` is the version
+    without the local label, which ``rocm`` gives.  ``product`` is what the sources put into it, ``needed``
+    are the SONAMEs that the library may need.
+    """
+
+    kernels: Mapping[str, frozenset[str]]
+    rocm: str
+    base_version: str
+    platform_tag: str
+    torch_floor: str
+    max_mib: float
+    torch_headers: str
+    product: Product
+    needed: frozenset[str] = GLIBC_LIBRARIES | {TORCH_LIBRARY}
+
+    @property
+    def version(self) -> str:
+        return f"{self.base_version}+rocm{self.rocm}"
+
+    @property
+    def tag(self) -> str:
+        return f"py3-none-{self.platform_tag}"
+
+    @property
+    def glibc(self) -> tuple[int, int]:
+        """The newest glibc that the platform tag allows; raises ``AuditError`` for any other kind of tag."""
+        match = re.fullmatch(r"manylinux_(\d+)_(\d+)_\w+", self.platform_tag)
+        if match is None:
+            title = f"the planned platform tag {self.platform_tag!r} is not a manylinux tag"
+            raise AuditError(title, (), advice="set platform_tag in matrix.yaml, like manylinux_2_28_x86_64")
+        return int(match[1]), int(match[2])
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is not as planned."""
+
+    found: str
+    expected: str
+    advice: str
+
+
+@dataclass(frozen=True)
+class Device:
+    """A code object and its ELF."""
+
+    code: CodeObject
+    elf: Elf
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What the wheel holds; ``library`` is None and ``devices`` empty where ``faults`` say why."""
+
+    wheel: WheelFile
+    library: Elf | None
+    devices: tuple[Device, ...]
+    faults: tuple[Finding, ...]
+
+
+# Rules about the file as a whole
+
+
+def readable(subject: Subject, _: Expectation) -> Iterator[Finding]:
+    """The library and its device code can be read."""
+    yield from subject.faults
+
+
+def file_name(subject: Subject, expectation: Expectation) -> Iterator[Finding]:
+    """The file's name says project, version and tag as planned."""
+    expected = f"{PACKAGE}-{expectation.version}-{expectation.tag}.whl"
+    if subject.wheel.path.name != expected:
+        yield Finding(subject.wheel.path.name, expected, "repair with the planned tag; never rename a wheel")
+
+
+def size(subject: Subject, expectation: Expectation) -> Iterator[Finding]:
+    """The file is within its budget."""
+    if subject.wheel.size > expectation.max_mib * MIB:
+        yield Finding(
+            f"{subject.wheel.size / MIB:.2f} MiB",
+            f"at most {expectation.max_mib:g} MiB",
+            "find what grew (unzip -lv), or raise max_wheel_mib in matrix.yaml with a reason",
+        )
+
+
+def contents(subject: Subject, expectation: Expectation) -> Iterator[Finding]:
+    """The files of the sources are inside as they are there, and no others."""
+    for found, expected in file_problems(subject.wheel, expectation.product):
+        yield Finding(found, expected, "build the wheel again, from the sources of its commit")
+
+
+def record(subject: Subject, _: Expectation) -> Iterator[Finding]:
+    """RECORD lists every file with its true hash and size."""
+    for problem in wheelfile.record_problems(subject.wheel):
+        yield Finding(
+            problem, "RECORD as the files are", "something changed the wheel after its build: build again"
+        )
+
+
+def metadata(subject: Subject, expectation: Expectation) -> Iterator[Finding]:
+    """METADATA names project and version as planned, and both it and WHEEL say what the sources give."""
+    try:
+        found = wheelfile.read_metadata(subject.wheel)
+    except WheelFileError as error:
+        yield from (
+            Finding(problem, "valid METADATA", "see [project] in pyproject.toml")
+            for problem in error.problems
+        )
+        return
+    pairs = {
+        "Version": (str(found.version), str(Version(expectation.version))),
+    }
+    for field, (value, expected) in pairs.items():
+        if value != expected:
+            yield Finding(f"{field}: {value}", expected, "see [project] in pyproject.toml")
+    for said, wanted in metadata_problems(subject.wheel, expectation.product):
+        yield Finding(said, wanted, "see [project] in pyproject.toml; build the wheel again")
+
+
+def sbom(subject: Subject, expectation: Expectation) -> Iterator[Finding]:
+    """The SBOM is there, and agrees with version, torch headers and the compiler that code objects name."""
+    found = sbom_check.find(subject.wheel.files, subject.wheel.dist_info)
+    if subject.faults:
+        return  # what the code objects say cannot be read
+    compilers = {release for device in subject.devices for release in fatbin.compilers(device.code.data)}
+    for problem in sbom_check.sbom_problems(
+        found, version=expectation.version, torch=expectation.torch_headers, compilers=compilers
+    ):
+        yield Finding(problem, "the SBOM that the wheel stage writes", "build the wheel again")
+
+
+def wheel_tag(subject: Subject, expectation: Expectation) -> Iterator[Finding]:
+    """The WHEEL file says the planned tag, and that the wheel is for one platform."""
+    headers = wheelfile.wheel_headers(subject.wheel)
+    for field, expected in {"Tag": (expectation.tag,), "Root-Is-Purelib": ("false",)}.items():
+        if headers.get(field, ()) != expected:
+            found = ", ".join(headers.get(field, ())) or "nothing"
+            yield Finding(
+                f"WHEEL says {field}: {found}", expected[0], "build and repair again; auditwheel sets the tag"
+            )
+
+
+def foreign_libraries(subject: Subject, _: Expectation) -> Iterator[Finding]:
+    """No copy of a library of ROCm or torch is inside."""
+    for name, data in sorted(subject.wheel.files.items()):
+        named = PurePosixPath(name).name
+        soname = _soname(data)
+        if is_foreign(named) or is_foreign(soname):
+            known_as = f" (SONAME {soname})" if soname not in ("", named) else ""
+            advice = "exclude its SONAME, with the version, in wheel_builder/files/foreign.py"
+            yield Finding(f"{name}{known_as}", "no library of ROCm or torch", advice)
+
+
+def only_library(subject: Subject, _: Expectation) -> Iterator[Finding]:
+    """The host library is the only compiled file."""
+    for name, data in sorted(subject.wheel.files.items()):
+        if data.startswith(elf.MAGIC) and name != LIBRARY:
+            yield Finding(
+                name, f"{LIBRARY} as the only compiled file", "link it statically, or leave it to the user"
+            )
+
+
+def _soname(data: bytes) -> str:
+    try:
+        return elf.read_elf(data).soname if data.startswith(elf.MAGIC) else ""
+    except ElfError:
+        return ""  # only_library refuses it whatever it is
+
+
+# Rules about the host library
+
+
+def elf_layout(subject: Subject, _: Expectation) -> Iterator[Finding]:
+    """Library and code objects are shared objects that load as they read, without writable code."""
+    files = [(LIBRARY, subject.wheel.files.get(LIBRARY, b""), EM_X86_64)] if subject.library else []
+    codes = [(f"a code object for {d.code.arch}", d.code.data, EM_AMDGPU) for d in subject.devices]
+    problems = {
+        f"{name}: {problem}": None
+        for name, data, machine in [*files, *codes]
+        for problem in elf_layout_problems(data, machine)
+    }
+    for problem in problems:
+        yield Finding(
+            problem, "a shared object as the linker writes it", "link it again, without -z execstack"
+        )
+
+
+def needed(subject: Subject, expectation: Expectation) -> Iterator[Finding]:
+    """The library needs libtorch.so and glibc, and nothing else."""
+    if subject.library is None:
+        return
+    expected = f"only {', '.join(sorted(expectation.needed))}"
+    for soname in sorted(set(subject.library.needed) - expectation.needed):
+        yield Finding(
+            f"NEEDED {soname}", expected, "do not link it; HIP comes through libtorch's own closure"
+        )
+    if TORCH_LIBRARY not in subject.library.needed:
+        yield Finding(f"no NEEDED {TORCH_LIBRARY}", "it is needed", "link with -Wl,--no-as-needed -ltorch")
+
+
+def runpath(subject: Subject, _: Expectation) -> Iterator[Finding]:
+    """The library has no RPATH or RUNPATH."""
+    for path in subject.library.runpath if subject.library else ():
+        yield Finding(
+            f"RPATH or RUNPATH {path}", "none", "link without -rpath: it could find a second HIP runtime"
+        )
+
+
+def exported(subject: Subject, _: Expectation) -> Iterator[Finding]:
+    """The library exports no symbol: it is loaded with RTLD_GLOBAL and would shadow others."""
+    if subject.library and (names := subject.library.exported):
+        advice = "link with the version script that makes all symbols local"
+        yield Finding(f"exported {some(names)}", "no exported symbol", advice)
+
+
+def glibc(subject: Subject, expectation: Expectation) -> Iterator[Finding]:
+    """No symbol is newer than the glibc of the tag."""
+    limit = expectation.glibc
+    for symbol in _undefined(subject):
+        alone = Elf("", 0, "", (), (), (), (symbol,))
+        if elf.max_version(alone, "GLIBC") > limit:
+            advice = "link with zig -target x86_64-linux-gnu." + ".".join(map(str, limit))
+            yield Finding(f"{symbol.name}@{symbol.version}", f"at most GLIBC_{dotted(limit)}", advice)
+
+
+def undefined(subject: Subject, _: Expectation) -> Iterator[Finding]:
+    """The library imports only glibc, torch's stable functions and, weakly, HIP."""
+    expected = "symbols of glibc, torch's stable C functions, and weak hip functions"
+    for symbol in _undefined(subject):
+        if symbol.version.startswith("GLIBC_") or TORCH_SHIM.fullmatch(symbol.name):
+            continue
+        if HIP_FUNCTION.fullmatch(symbol.name):
+            if not symbol.weak:
+                advice = "declare it weak: without a ROCm torch the import would fail"
+                yield Finding(f"{symbol.name}, not weak", expected, advice)
+        else:
+            name = f"{symbol.name}@{symbol.version}" if symbol.version else symbol.name
+            yield Finding(name, expected, "link it statically, or use the stable function for it")
+
+
+def torch_abi(subject: Subject, expectation: Expectation) -> Iterator[Finding]:
+    """Every torch function that the library uses exists in the oldest torch that is supported."""
+    if subject.library is None:
+        return
+    used = _torch_functions(subject)
+    if not used:
+        advice = "the binding was not linked in"
+        yield Finding("no function of torch", "the ops registered through the stable ABI", advice)
+    # The tool answers for the newest of its symbols; asking one by one names each offender.
+    for name in used:
+        version, _, unknown = torch_abi_audit.minimum_version((name,))
+        advice = "set TORCH_TARGET_VERSION for that torch, or look the function up at run time"
+        if unknown:
+            yield Finding(
+                f"{name}, which no known torch promises",
+                f"functions of torch {expectation.torch_floor}",
+                advice,
+            )
+        elif version and version[:2] > Version(expectation.torch_floor).release[:2]:
+            found = f"{name}, new in torch {dotted(version)}"
+            yield Finding(found, f"nothing newer than torch {expectation.torch_floor}", advice)
+
+
+# Rules about the device code
+
+
+def code_objects(subject: Subject, expectation: Expectation) -> Iterator[Finding]:
+    """Each planned arch has each of its planned kernels once, and there is nothing else."""
+    if subject.faults:
+        return
+    held = Counter((d.code.arch, kernel) for d in subject.devices for kernel in fatbin.kernels(d.elf))
+    archs = {d.code.arch for d in subject.devices}
+    planned = ", ".join(sorted(expectation.kernels))
+    for arch in sorted(expectation.kernels.keys() - archs):
+        yield Finding(
+            f"no code object for {arch}", planned, "build device code for it, or take it out of the plan"
+        )
+    for arch in sorted(archs - expectation.kernels.keys()):
+        yield Finding(f"a code object for {arch}", planned, "plan the arch, or bundle without it")
+    for arch in sorted(archs & expectation.kernels.keys()):
+        have, want = frozenset(k for a, k in held if a == arch), expectation.kernels[arch]
+        if missing := want - have:
+            yield Finding(
+                f"{arch} lacks {some(missing)}", f"{len(want)} kernels", "see the device-code stage's log"
+            )
+        if extra := have - want:
+            yield Finding(
+                f"{arch} has {some(extra)}", f"{len(want)} planned kernels", "add it to the support table"
+            )
+    for (arch, kernel), count in sorted(held.items()):
+        if count > 1:
+            yield Finding(f"{kernel} for {arch} {count} times", "once", "one bundle for each instance")
+
+
+def code_object_arch(subject: Subject, _: Expectation) -> Iterator[Finding]:
+    """Each code object is compiled for the arch that its bundle says, and holds a kernel."""
+    for device in subject.devices:
+        compiled_for, names = fatbin.machine_arch(device.elf), fatbin.kernels(device.elf)
+        if compiled_for != device.code.gfx:
+            found = f"{some(names)}: bundled as {device.code.arch}, compiled for {compiled_for}"
+            yield Finding(found, "the same arch", "see how the device code was joined")
+        if not names:
+            advice = "an instance compiled to nothing: see its translation unit"
+            yield Finding(
+                f"a code object for {device.code.arch} without a kernel", "one kernel at least", advice
+            )
+
+
+Rule = Callable[[Subject, Expectation], Iterator[Finding]]
+RULES: Mapping[str, Rule] = {
+    "readable": readable,
+    "file-name": file_name,
+    "size": size,
+    "contents": contents,
+    "record": record,
+    "metadata": metadata,
+    "sbom": sbom,
+    "wheel-tag": wheel_tag,
+    "foreign-libraries": foreign_libraries,
+    "only-library": only_library,
+    "elf-layout": elf_layout,
+    "needed": needed,
+    "runpath": runpath,
+    "exported": exported,
+    "glibc": glibc,
+    "undefined": undefined,
+    "torch-abi": torch_abi,
+    "code-objects": code_objects,
+    "code-object-arch": code_object_arch,
+}
+
+
+def torch_floor(subject: Subject) -> str:
+    """The oldest torch that has all stable functions which the library uses; empty when it uses none."""
+    version, _, _ = torch_abi_audit.minimum_version(_torch_functions(subject))
+    return dotted(version or ())
+
+
+def _undefined(subject: Subject) -> tuple[Undefined, ...]:
+    return subject.library.undefined if subject.library else ()
+
+
+def _torch_functions(subject: Subject) -> tuple[str, ...]:
+    return tuple(sorted(s.name for s in _undefined(subject) if TORCH_SHIM.fullmatch(s.name)))
+
+
+def dotted(version: Sequence[int]) -> str:
+    return ".".join(str(part) for part in version)

@@ -1,0 +1,113 @@
+"""Open the finished wheel and refuse it unless it is exactly what was planned."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from wheel_builder.audit.rules import (
+    RULES,
+    Device,
+    Expectation,
+    Finding,
+    Subject,
+    dotted,
+    torch_floor,
+)
+from wheel_builder.base.errors import AuditError, ElfError, FatbinError, WheelFileError
+from wheel_builder.files import elf, fatbin, wheelfile
+from wheel_builder.files.fatbin import CodeObject
+from wheel_builder.files.library import device_code, library_of
+from wheel_builder.files.wheelfile import WheelFile
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """A wheel that passed: its contents, and the rules it passed."""
+
+    wheel: str
+    sha256: str
+    size: int
+    version: str
+    tag: str
+    kernels: Mapping[str, Sequence[str]]
+    code_bytes: Mapping[str, int]
+    needed: Sequence[str]
+    glibc: str
+    torch: str
+    rules: Sequence[str]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=2, sort_keys=True) + "\n"
+
+
+def audit_wheel(wheel: Path, expectation: Expectation) -> AuditReport:
+    """Check ``wheel`` against every rule; raises ``AuditError`` with all that it breaks.
+
+    A wheel that cannot be opened safely is refused for that alone (rule "archive"): what it seems to
+    hold cannot be relied on.
+    """
+    try:
+        content = wheelfile.read_wheel(wheel, max_mib=expectation.max_mib)
+    except WheelFileError as error:
+        problems = [_line("archive", Finding(p, "a plain, safe wheel", error.advice)) for p in error.problems]
+        raise _refusal(wheel, problems) from error
+    subject = open_subject(content)
+    problems = [
+        _line(name, finding) for name, rule in RULES.items() for finding in rule(subject, expectation)
+    ]
+    if problems:
+        raise _refusal(wheel, problems)
+    return _report(subject, expectation)
+
+
+def open_subject(wheel: WheelFile) -> Subject:
+    """Read the library and its code objects; what cannot be read becomes a fault."""
+    library: elf.Elf | None = None
+    try:
+        library = elf.read_elf(library_of(wheel))
+        devices = tuple(map(_device, device_code(wheel)))
+    except (ElfError, FatbinError) as error:
+        fault = Finding(error.message, "a host library with device code", error.advice)
+        return Subject(wheel, library, (), (fault,))
+    return Subject(wheel, library, devices, ())
+
+
+def _device(code: CodeObject) -> Device:
+    try:
+        return Device(code, elf.read_elf(code.data))
+    except ElfError as error:
+        message = f"the code object for {code.arch}: {error.message}"
+        raise FatbinError(message, advice=error.advice) from error
+
+
+def _report(subject: Subject, expectation: Expectation) -> AuditReport:
+    library = subject.library
+    assert library is not None
+    archs = sorted(expectation.kernels)
+    by_arch = {arch: [d for d in subject.devices if d.code.arch == arch] for arch in archs}
+    return AuditReport(
+        wheel=subject.wheel.path.name,
+        sha256=subject.wheel.sha256,
+        size=subject.wheel.size,
+        version=expectation.version,
+        tag=expectation.tag,
+        kernels={a: sorted(k for d in ds for k in fatbin.kernels(d.elf)) for a, ds in by_arch.items()},
+        code_bytes={arch: sum(len(d.code.data) for d in ds) for arch, ds in by_arch.items()},
+        needed=sorted(library.needed),
+        glibc=dotted(elf.max_version(library, "GLIBC")),
+        torch=torch_floor(subject),
+        rules=("archive", *RULES),
+    )
+
+
+def _line(rule: str, finding: Finding) -> str:
+    return f"{rule}: found {finding.found}; expected {finding.expected}; {finding.advice}"
+
+
+def _refusal(wheel: Path, problems: list[str]) -> AuditError:
+    count = f"{len(problems)} problem" + ("s" if len(problems) > 1 else "")
+    title = f"{wheel.name} is refused by the audit: {count}"
+    return AuditError(
+        title, problems, advice="nothing is published from a refused wheel; put these right, build again"
+    )

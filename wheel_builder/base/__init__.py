@@ -1,0 +1,1 @@
+"""What every other package uses: errors, processes, words, safe writes, stored results."""

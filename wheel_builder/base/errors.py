@@ -1,0 +1,221 @@
+"""Every failure the pipeline reports, each with its own exit code.
+
+A message says what failed, what was expected and found, and what to do next.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+FILES_ADVICE = (
+    "make room (df -h) or give this user the rights, then run the same command again; finished steps are kept"
+)
+
+
+class WheelBuilderError(Exception):
+    """Base of all failures with a message for the user; ``cli`` prints it without a traceback."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, advice: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.advice = advice
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  next: {self.advice}" if self.advice else self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Unpickle without the constructor, so that errors from other processes arrive whole."""
+        return _restored, (type(self), self.args), self.__dict__
+
+
+def _restored(kind: type[WheelBuilderError], args: tuple[Any, ...]) -> WheelBuilderError:
+    error = kind.__new__(kind)
+    error.args = args
+    return error
+
+
+class ProblemsError(WheelBuilderError):
+    """Several problems of one kind, reported together."""
+
+    def __init__(self, title: str, problems: Iterable[str], *, advice: str = "") -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join([title, *(f"  - {p}" for p in self.problems)]), advice=advice)
+
+
+class MatrixError(ProblemsError):
+    """matrix.yaml is not valid."""
+
+    exit_code = 10
+
+
+class SelectionError(ProblemsError):
+    """The command line names something that is not in matrix.yaml."""
+
+    exit_code = 11
+
+
+class ArchError(ProblemsError):
+    """The kernels' table of archs cannot be read, or does not have an arch."""
+
+    exit_code = 12
+
+
+class ToolMissingError(WheelBuilderError):
+    """A program that a stage needs is missing or too old."""
+
+    exit_code = 20
+
+
+class CommandFailedError(WheelBuilderError):
+    """A program that a stage ran failed."""
+
+    exit_code = 21
+
+
+class EngineError(WheelBuilderError):
+    """No container engine answers."""
+
+    exit_code = 22
+
+
+class ImageError(WheelBuilderError):
+    """An image could not be built, or the check inside it failed."""
+
+    exit_code = 30
+
+
+class DeviceCodeError(ProblemsError):
+    """Device code does not compile, or is not what the support table says."""
+
+    exit_code = 31
+
+
+class WheelError(WheelBuilderError):
+    """cibuildwheel did not leave exactly one wheel."""
+
+    exit_code = 32
+
+
+class RepairError(WheelBuilderError):
+    """auditwheel could not give the wheel its declared tag."""
+
+    exit_code = 33
+
+
+class AuditError(ProblemsError):
+    """The finished wheel breaks one or more audit rules."""
+
+    exit_code = 34
+
+
+class VerifyError(WheelBuilderError):
+    """The wheel failed its tests in the verify container."""
+
+    exit_code = 35
+
+
+class PublishError(ProblemsError):
+    """The index refuses a file, cannot be written, or has faults."""
+
+    exit_code = 36
+
+
+class StaticCheckError(ProblemsError):
+    """The disassembly of a wheel's kernels breaks a static check."""
+
+    exit_code = 37
+
+
+class StoreError(WheelBuilderError):
+    """A stage's stored result differs from its manifest."""
+
+    exit_code = 40
+
+
+class ElfError(WheelBuilderError):
+    """The bytes are not an ELF file that can be read."""
+
+    exit_code = 41
+
+
+class FatbinError(WheelBuilderError):
+    """The bytes are not a sequence of uncompressed offload bundles for AMD GPUs."""
+
+    exit_code = 42
+
+
+class WheelFileError(ProblemsError):
+    """The file is not a wheel that can be opened safely."""
+
+    exit_code = 43
+
+
+class EmulatorBuildError(WheelBuilderError):
+    """The emulator's core does not compile, or is not the one that this Python was written for."""
+
+    exit_code = 44
+
+
+class EmulatorError(WheelBuilderError):
+    """A code object could not be loaded, or its execution had to stop."""
+
+    exit_code = 45
+
+
+class FindingsError(ProblemsError):
+    """An emulated kernel stopped, gave wrong numbers, or the sanitizers found errors in it."""
+
+    exit_code = 46
+
+
+class PerfError(ProblemsError):
+    """The performance models have no numbers for an instruction, arch or launch."""
+
+    exit_code = 47
+
+
+class CaseError(ProblemsError):
+    """The shapes given for an emulated kernel contradict each other."""
+
+    exit_code = 48
+
+
+class ProvenanceError(ProblemsError):
+    """A wheel's provenance statement is missing, or does not agree with the wheel."""
+
+    exit_code = 49
+
+
+class RebuildError(ProblemsError):
+    """A wheel cannot be rebuilt from its statement, or the rebuilt one differs."""
+
+    exit_code = 50
+
+
+class ReleaseError(ProblemsError):
+    """Some jobs of a release failed; the others are done."""
+
+    exit_code = 51
+
+
+class DriftError(ProblemsError):
+    """Upstream has moved away from matrix.yaml."""
+
+    exit_code = 52
+
+
+class FilesError(WheelBuilderError):
+    """The operating system refused to read or write a file: a full disk, missing rights."""
+
+    exit_code = 53
+
+    @classmethod
+    def of(cls, error: OSError) -> "FilesError":
+        """The exception as a ``WheelBuilderError``, with its notes."""
+        where = f"{error.filename}: " if error.filename is not None else ""
+        message = f"{where}expected to read or write a file, found: {error.strerror or error}"
+        made = cls(message, advice=FILES_ADVICE)
+        for note in getattr(error, "__notes__", []):
+            made.add_note(note)
+        return made

@@ -1,0 +1,45 @@
+"""This machine: cores and memory for compilers, its CPU time so far, its distribution."""
+
+import math
+import os
+from pathlib import Path
+
+# Compiling one attention kernel for one arch stays below this.
+JOB_BYTES = 2 * 1024**3
+
+
+def default_jobs(cores: int, memory_bytes: int) -> int:
+    """One compiler per core, fewer when memory is short; at least one."""
+    return max(1, min(cores, memory_bytes // JOB_BYTES))
+
+
+def usable_cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+    """Cores that this process may use, after affinity and the container's quota."""
+    allowed = len(os.sched_getaffinity(0))
+    quota, _, period = _read(cgroup / "cpu.max").partition(" ")
+    return min(allowed, math.ceil(int(quota) / int(period))) if quota.isdigit() else allowed
+
+
+def usable_memory(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+    """Bytes of memory that this process may use, after the container's limit."""
+    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limit = _read(cgroup / "memory.max")
+    return min(physical, int(limit)) if limit.isdigit() else physical
+
+
+def _read(path: Path) -> str:
+    # Outside a cgroup v2 container there is no such file, and no limit.
+    return path.read_text(encoding="utf-8").strip() if path.is_file() else ""
+
+
+def os_release(text: str) -> dict[str, str]:
+    """The fields of an os-release file."""
+    fields = (line.partition("=") for line in text.splitlines())
+    return {name: value.strip("\"'") for name, _, value in fields}
+
+
+def cpu_seconds(stat: Path = Path("/proc/stat")) -> float:
+    """CPU-seconds of the whole machine since boot, containers and services included."""
+    fields = stat.read_text(encoding="ascii").splitlines()[0].split()[1:]
+    user, nice, system, _idle, _iowait, irq, softirq = map(int, fields[:7])
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,82 @@
+"""Names, paths, times and tables as text for people; pure."""
+
+import difflib
+import math
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+# Surrogates stand for bytes that were not UTF-8; the others change what a terminal or a page shows.
+_BREAKS = "\t\n\u2028\u2029"
+_UNFIT_SET = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff"
+_UNFIT = re.compile(f"[{_UNFIT_SET}]")
+# One line that ``line_problem`` lets pass, as a regular expression.
+LINE = rf"(?=.*\S)[^{_UNFIT_SET}{_BREAKS}]+"
+MAX_LINE = 2000
+
+
+def line_problem(text: str) -> str:
+    """Why ``text`` is not one line that files, pages and terminals can hold; empty when it is."""
+    if not text.strip():
+        return "it is empty"
+    if len(text) > MAX_LINE:
+        return f"it has {len(text)} characters, expected at most {MAX_LINE}"
+    if found := next((c for c in text if c in _BREAKS or _UNFIT.match(c)), ""):
+        kind = "a byte that is not UTF-8" if "\ud800" <= found <= "\udfff" else "a control character"
+        return f"it has U+{ord(found):04X} ({kind}) as character {text.index(found) + 1}"
+    return ""
+
+
+def visible(text: str) -> str:
+    """``text`` for a terminal: what would change the display is shown as an escape; lines stay lines."""
+    return _UNFIT.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    """Say that ``name`` is unknown, guess what was meant, and list the known names."""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    guess = f"did you mean {close[0]}? " if close else ""
+    return f"unknown {kind} {name!r}: {guess}known: {', '.join(names) or 'none'}"
+
+
+def shown(path: Path) -> str:
+    """The path as a user would type it: relative when it is below the working directory."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+def aligned(rows: Sequence[Sequence[str]], *, left: int) -> list[str]:
+    """A line for each row, columns aligned: the first ``left`` to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = zip(row, widths, strict=True)
+        padded = [cell.ljust(w) if at < left else cell.rjust(w) for at, (cell, w) in enumerate(cells)]
+        lines.append("  ".join(padded).rstrip())
+    return lines
+
+
+def duration(seconds: float) -> str:
+    """A measured time: ``0.4 s``, ``41 s``, ``1 min 15 s``, ``1 h 2 min``."""
+    if seconds < 0.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def time_left(seconds: float) -> str:
+    """An estimated time, rounded up to a precision that an estimate can have."""
+    if seconds < 10:
+        return "a few seconds left"
+    if seconds <= 50:
+        return f"about {math.ceil(seconds / 10) * 10} s left"
+    minutes = math.ceil(seconds / 60)
+    if minutes < 60:
+        return f"about {minutes} min left"
+    tens = math.ceil(minutes / 10) * 10
+    return f"about {tens // 60} h {tens % 60} min left"

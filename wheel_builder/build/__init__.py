@@ -1,0 +1,1 @@
+"""From sources to a repaired wheel with its SBOM, and the runtime image made of it."""

@@ -1,0 +1,111 @@
+"""Device code: every instance of the support table for one arch, compiled in the builder image.
+
+In: the builder image, an arch, the kernel sources.  Out: ``<instance>.hsaco`` per instance and
+``resources.json``.  It depends on neither torch nor Python, so it is built once per ROCm version and arch.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from wheel_builder.build.compiler_cache import CACHE, cache_mount, cache_settings
+from wheel_builder.images.docker import NOBODY, Mount, open_to_all, run_in
+from wheel_builder.base.errors import CommandFailedError, DeviceCodeError
+from wheel_builder.build.packages import compiler_packages
+from wheel_builder.base.process import Runner, run
+from wheel_builder.base.store import Artifact, Store, key_of, sha256_tree
+
+SOURCES = ("kernels/include", "kernels/instances")
+RESOURCES = "resources.json"
+
+
+def compile_arch(
+    arch: str,
+    *,
+    image: Artifact,
+    checkout: Path,
+    store: Store,
+    jobs: int,
+    log: Path,
+    cache: Path | None = None,
+    run: Runner = run,
+) -> Artifact:
+    """Compile all instances of ``arch``; raises ``DeviceCodeError`` with the compiler's last lines.
+
+    ``cache`` is ccache's folder, shared with other runs and machines.
+    Facts: ``arch``, ``instances`` (names), ``cpu_seconds``, ``code_bytes`` and, with a cache, ``cache``
+    (``hits``, ``misses``).
+    """
+    inputs = {
+        "arch": arch,
+        "image": image.facts["image_id"],
+        "sources": sha256_tree(checkout, [checkout / source for source in SOURCES]),
+    }
+
+    def make(out: Path) -> Mapping[str, Any]:
+        with open_to_all(out):
+            _compile(arch, image=image, checkout=checkout, out=out, jobs=jobs, log=log, cache=cache, run=run)
+        return _facts(arch, out)
+
+    return store.get_or_make("device-code", inputs, make)
+
+
+def _compile(
+    arch: str,
+    *,
+    image: Artifact,
+    checkout: Path,
+    out: Path,
+    jobs: int,
+    log: Path,
+    cache: Path | None,
+    run: Runner,
+) -> None:
+    argv = [
+        "python3",
+        "/src/kernels/instances/build.py",
+        "--arch",
+        arch,
+        "--out",
+        "/out",
+        "--jobs",
+        str(jobs),
+    ]
+    mounts = [Mount(checkout / "kernels", "/src/kernels"), Mount(out, "/out", writable=True)]
+    env: Mapping[str, str] = {}
+    if cache:
+        argv += ["--cache", CACHE]
+        mounts.append(cache_mount(cache / "device"))
+        env = cache_settings(compiler_id(image.facts))
+    try:
+        run_in(image.facts["ref"], argv, mounts=mounts, env=env, user=NOBODY, log=log, run=run)
+    except CommandFailedError as error:
+        title = f"the device code for {arch} does not build"
+        raise DeviceCodeError(title, [error.message], advice="mend the kernel and run again") from error
+
+
+def code_objects(code: Artifact) -> dict[str, str]:
+    """Name -> sha256 of an arch's code objects; the report is left out, because it holds times."""
+    files: Mapping[str, str] = code.manifest["files"]
+    return {name: digest for name, digest in files.items() if name.endswith(".hsaco")}
+
+
+def compiler_id(facts: Mapping[str, Any]) -> str:
+    """Identifies an image's compiler by the exact versions of its packages."""
+    return key_of(compiler_packages(facts["packages"]))
+
+
+def _facts(arch: str, out: Path) -> Mapping[str, Any]:
+    resources = json.loads((out / RESOURCES).read_text(encoding="utf-8"))
+    objects = sorted(out.glob("*.hsaco"))
+    if not objects:
+        title = f"the support table has no instance for {arch}"
+        raise DeviceCodeError(title, ["no code object was written"])
+    return {
+        "arch": arch,
+        "instances": [file.stem for file in objects],
+        "cpu_seconds": resources["cpu_seconds"],
+        "code_bytes": sum(file.stat().st_size for file in objects),
+        **({"cache": resources["cache"]} if "cache" in resources else {}),
+    }

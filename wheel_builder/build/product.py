@@ -1,0 +1,91 @@
+"""What sources put into their wheels besides what is compiled: Python files, licence, METADATA.
+
+The build back end decides it from pyproject.toml; this says it again for the audit, which refuses all else.
+"""
+
+import hashlib
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import InvalidRequirement, Requirement
+
+from wheel_builder.base.errors import AuditError
+
+PROJECT = "pyproject.toml"
+CONTENT_TYPES = {".md": "text/markdown", ".rst": "text/x-rst", ".txt": "text/plain"}
+# What may be in [project]; the version is the build's, by tool.flash-attn-rocm and the ROCm version.
+KEYS = frozenset(
+    {"name", "description", "readme", "requires-python", "license", "license-files", "dynamic", "dependencies"}
+    | {"classifiers"}
+)
+
+
+@dataclass(frozen=True)
+class Product:
+    """``files`` maps names in the wheel to sha256, ``licenses`` names below ``.dist-info/licenses``.
+
+    ``fields`` are METADATA's headers, each with its values in order of the alphabet, without Version and
+    Metadata-Version; ``readme`` is its body.
+    """
+
+    files: Mapping[str, str]
+    licenses: Mapping[str, str]
+    fields: Mapping[str, tuple[str, ...]]
+    readme: bytes
+
+
+def read_product(checkout: Path) -> Product:
+    """What the sources in a folder say; raises ``AuditError`` where they have another form than today's."""
+    try:
+        found = tomllib.loads((checkout / PROJECT).read_text(encoding="utf-8"))
+        project, packages = found["project"], found["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+        return _product(checkout, project, packages)
+    except (OSError, LookupError, TypeError, ValueError, AttributeError, InvalidRequirement) as error:
+        title = f"{PROJECT} does not say what is in a wheel in a form that the audit knows"
+        problem = f"{type(error).__name__}: {error}".replace(f"{checkout}/", "")
+        advice = "write [project] as it was, or teach wheel_builder/build/product.py what is new in it"
+        raise AuditError(title, [problem], advice=advice) from error
+
+
+def _product(checkout: Path, project: Mapping[str, Any], packages: list[str]) -> Product:
+    if unknown := sorted(project.keys() - KEYS):
+        message = f"project.{unknown[0]} is not known here"
+        raise ValueError(message)
+    licenses = sorted({file for glob in project["license-files"] for file in checkout.glob(glob)})
+    files = {name: path for package in packages for name, path in _package_files(checkout / package)}
+    return Product(
+        {name: _sha256(path) for name, path in sorted(files.items())},
+        {file.relative_to(checkout).as_posix(): _sha256(file) for file in licenses},
+        _fields(project, [file.relative_to(checkout).as_posix() for file in licenses]),
+        (checkout / project["readme"]).read_bytes(),
+    )
+
+
+def _package_files(folder: Path) -> Iterator[tuple[str, Path]]:
+    if not folder.is_dir():
+        message = f"{folder} is no folder"
+        raise ValueError(message)
+    for path in folder.rglob("*"):
+        if path.is_file() and "__pycache__" not in path.parts:
+            yield path.relative_to(folder.parent).as_posix(), path
+
+
+def _fields(project: Mapping[str, Any], licenses: list[str]) -> dict[str, tuple[str, ...]]:
+    found = {
+        "Name": [project["name"]],
+        "Summary": [project["description"]],
+        "License-Expression": [project["license"]],
+        "License-File": licenses,
+        "Classifier": project["classifiers"],
+        "Requires-Python": [project["requires-python"]],
+        "Requires-Dist": [str(Requirement(each)) for each in project["dependencies"]],
+        "Description-Content-Type": [CONTENT_TYPES[Path(project["readme"]).suffix]],
+    }
+    return {name: tuple(sorted(values)) for name, values in found.items() if values}
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

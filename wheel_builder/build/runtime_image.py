@@ -1,0 +1,200 @@
+"""Runtime images: ``rocm-fa:<ROCm version>``, which holds the HIP runtime, torch and the finished wheel, and
+``rocm-fa:<ROCm version>-slim``, which has no torch: its user adds one.
+
+In: a job and its finished wheel.  Out: an image that prints the doctor's report, or runs the command given to
+``docker run``, as an unprivileged user; its size is in its facts and within the budget.
+"""
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from wheel_builder.images import docker
+from wheel_builder.images.bases import Base, ensure_base
+from wheel_builder.base.errors import ImageError
+from wheel_builder.images.hostenv import HostSettings
+from wheel_builder.images.build import ImageBuild, context, file_digests, package_groups, stored_image, tag_of
+from wheel_builder.images.size import measure, refuse_too_large
+from wheel_builder.matrix.model import Job, Package, Rocm
+from wheel_builder.base.process import Runner, run
+from wheel_builder.build.source import Source, read_source
+from wheel_builder.base.store import Artifact, Store, sha256_file
+
+FILES = (
+    "runtime.Dockerfile",
+    "forget_documents.sh",
+    "install_packages.sh",
+    "install_venv.sh",
+    "runtime_entrypoint.sh",
+    "runtime_healthy.sh",
+)
+HIP_HEADERS = "libamdhip64-dev"
+HEALTHY = "rocm-fa-healthy"
+
+
+@dataclass(frozen=True)
+class Python:
+    """The image's Python, which needs a matching torch wheel.
+
+    ``suite`` is the Debian suite that has the package ``program``; empty means the base image's own.
+    """
+
+    program: str = "python3.11"
+    suite: str = "bookworm"
+
+
+BASE_PYTHON = Python(program="python3", suite="")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a runtime image is made of; ``torch`` is a requirement, empty for the slim image."""
+
+    job: Job
+    wheel: Path
+    python: Python
+    torch: str
+    torch_index: str
+
+    @property
+    def version(self) -> str:
+        """The tag of the finished image."""
+        return self.job.rocm.version + ("" if self.torch else "-slim")
+
+    @property
+    def arguments(self) -> Mapping[str, str]:
+        modules = "torch numpy flash_attn_rocm" if self.torch else ""
+        packages = runtime_packages(self.job.rocm, self.python)
+        return {"PACKAGES": packages, "PYTHON": self.python.program, "MODULES": modules}
+
+    @property
+    def inputs(self) -> Mapping[str, Any]:
+        return {
+            "base": self.job.rocm.base,
+            "suite": self.job.rocm.suite,
+            "args": self.arguments,
+            "python": asdict(self.python),
+            "torch": self.torch,
+            "torch_index": self.torch_index,
+            "wheel": {"name": self.wheel.name, "sha256": sha256_file(self.wheel)},
+            "files": file_digests(FILES),
+        }
+
+
+def build_runtime_image(
+    job: Job,
+    wheel: Path,
+    store: Store,
+    *,
+    package: Package,
+    checkout: Path,
+    logs: Path,
+    slim: bool = False,
+    python: Python | None = None,
+    torch_index: str = "",
+    host: HostSettings | None = None,
+    fresh: bool = False,
+    run: Runner = run,
+) -> Artifact:
+    """Build the runtime image of the job's ROCm version with this wheel in it.
+
+    Its labels name the address and commit of ``checkout``.
+    ``python`` is ``Python()`` for Debian images and the image's own for vendor images when None; torch is the
+    release of ``package.torch_headers``; ``torch_index`` is searched too.  Facts: ``ref``, ``built_as`` (a
+    name of this very build), ``image_id``, ``os``, ``packages``, ``torch``, ``wheel``, ``sha256``, ``base``,
+    and ``size`` as ``image_size.measure`` gives it.  Raises ``ImageError`` when the image does not build,
+    does not work, or is over its budget.
+    """
+    own = BASE_PYTHON if job.rocm.provider == "vendor" else Python()
+    torch = "" if slim else f"torch=={package.torch_headers}"
+    recipe = Recipe(job, wheel, python or own, torch, torch_index)
+    log = logs / f"image-runtime-{recipe.version}.log"
+
+    def make(_: Path) -> Mapping[str, Any]:
+        base = ensure_base(job.rocm.base, job.rocm.suite, log=log, run=run)
+        ref = f"flash-attn-rocm-runtime:{job.rocm.version}-{tag_of(recipe.inputs)}"
+        args = {**recipe.arguments, "BASE": base.ref}
+        build = ImageBuild(
+            "runtime.Dockerfile", ref, args, log, run, python=recipe.python.program, torch_index=torch_index,
+            host=host, fresh=fresh,
+        )  # fmt: skip
+        torch_wheel = _build(build, recipe, read_source(checkout, run=run))
+        return _finish(build, base, recipe, torch_wheel)
+
+    return stored_image("runtime-image", recipe.inputs, store, make, run=run)
+
+
+def _build(build: ImageBuild, recipe: Recipe, source: Source) -> str:
+    """Build the image from wheels that its own Python fetches; the name of torch's wheel, empty for slim."""
+    with context(FILES, f"the runtime image {recipe.version}", build.log) as folder:
+        wheels = folder / "wheels"
+        wheels.mkdir()
+        system = build.system(folder)
+        name = build.fetch_torch(system, recipe.torch, wheels).name if recipe.torch else ""
+        build.fetch(system, ["pip", *([f"/wheels/{name}", "numpy"] if name else [])], wheels)
+        shutil.copy2(recipe.wheel, wheels)
+        build.finish(folder, labels=labels(recipe.job, recipe.wheel, name, source))
+    return name
+
+
+def _finish(build: ImageBuild, base: Base, recipe: Recipe, torch_wheel: str) -> Mapping[str, Any]:
+    """Check the image, weigh it, and give it the name that users type."""
+    _check(build.ref, build.log, build.run)
+    size = measure(build.ref, base.ref, log=build.log, run=build.run)
+    refuse_too_large(build.ref, size)
+    name = f"rocm-fa:{recipe.version}"
+    build.run(["docker", "tag", build.ref, name], log=build.log)
+    facts = {**build.facts(base), "ref": name, "built_as": build.ref, "torch": torch_wheel, "size": size}
+    return {**facts, "wheel": recipe.wheel.name, "sha256": sha256_file(recipe.wheel)}
+
+
+def runtime_packages(rocm: Rocm, python: Python) -> str:
+    """The packages of the HIP runtime, from the suite of the builder's HIP headers, and of the Python.
+
+    Debian names the runtime's package after its ABI, which is ROCm's major version.  A vendor image already
+    has its runtime.  Raises ``ImageError`` when the ROCm version's packages do not say where HIP is from.
+    """
+    hip: list[tuple[str, tuple[str, ...]]] = []
+    if rocm.provider == "debian":
+        suites = [suite for suite, names in rocm.packages if HIP_HEADERS in {n.split("=")[0] for n in names}]
+        if not suites:
+            message = f"ROCm {rocm.version}: no suite installs {HIP_HEADERS}, so where is its HIP runtime?"
+            raise ImageError(message, advice=f"add {HIP_HEADERS} to the version's packages in matrix.yaml")
+        hip = [(suites[0], (f"libamdhip64-{rocm.version.partition('.')[0]}",))]
+    own = ("python3-pip-whl", "ca-certificates")
+    if python.suite:
+        return package_groups([*hip, (f"{python.suite}+", (python.program,)), ("", own)])
+    return package_groups([*hip, ("", ("python3-venv", *own))])
+
+
+def labels(job: Job, wheel: Path, torch: str, source: Source) -> Mapping[str, str]:
+    """The image's labels, under the OCI's names where it defines them.
+
+    Unknown facts, such as a public address of the sources, get no label.
+    """
+    found = {
+        "org.opencontainers.image.title": f"rocm-fa {job.rocm.version}",
+        "org.opencontainers.image.description": "FlashAttention for AMD GPUs, with the HIP runtime",
+        "org.opencontainers.image.version": wheel.name.split("-")[1],
+        "org.opencontainers.image.licenses": "MIT",
+        "org.opencontainers.image.source": source.url,
+        "org.opencontainers.image.revision": source.revision,
+        "flash-attn-rocm.rocm": job.rocm.version,
+        "flash-attn-rocm.archs": ",".join(job.archs),
+        "flash-attn-rocm.wheel": wheel.name,
+        "flash-attn-rocm.wheel.sha256": sha256_file(wheel),
+        "flash-attn-rocm.torch": torch,
+    }
+    return {key: value for key, value in found.items() if value}
+
+
+def _check(ref: str, log: Path, run: Runner) -> None:
+    """Check that the doctor answers and the image is healthy, as the image's own user and without network."""
+    for argv in ([], [HEALTHY]):
+        done = docker.run_in(ref, argv, log=log, check=False, run=run)
+        if done.returncode != 0:
+            said = (done.stdout.strip().splitlines() or ["nothing"])[-1]
+            message = f"the runtime image {ref} does not run {argv or 'its doctor'}; it said: {said}"
+            raise ImageError(message, advice=f"read the log: {log}")

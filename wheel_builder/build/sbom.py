@@ -1,0 +1,151 @@
+"""The wheel's software bill of materials: CycloneDX, for ``dist-info/sboms`` (PEP 770); pure.
+
+It says what is in the wheel and which compilers made it, and nothing about when or where, so the same inputs
+give the same bytes.  Every package of the image is in the provenance statement instead.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from wheel_builder.matrix.model import PROJECT
+from wheel_builder.build.packages import compiler_packages
+
+FILE = f"{PROJECT}.cdx.json"
+SPEC_VERSION = "1.6"
+LLVM_LICENCE = "Apache-2.0 WITH LLVM-exception"
+# Prefix of a package's name -> SPDX expression.
+LICENCES = {
+    "hipcc": "MIT",
+    "libamdhip64": "MIT",
+    "hip-dev": "MIT",
+    "rocm-core": "MIT",
+    "rocm-device-libs": "NCSA",
+    "": LLVM_LICENCE,
+}
+
+
+@dataclass(frozen=True)
+class Materials:
+    """What a wheel is made of.
+
+    ``sources`` is the sha256 over the sources that go into it; ``system`` the image's PRETTY_NAME;
+    ``packages`` its packages (name -> version); ``libcxx`` the release of the C++ library that zig links in;
+    ``torch`` the release of the stable headers and ``torch_sha256`` the sha256 over them.
+    """
+
+    version: str
+    sources: str
+    system: str
+    packages: Mapping[str, str]
+    zig: str
+    libcxx: str
+    torch: str
+    torch_sha256: str
+
+
+def materials_of(version: str, sources: str, image: Mapping[str, Any], torch: str, sha256: str) -> Materials:
+    """The materials, from the builder image's facts."""
+    return Materials(
+        version=version,
+        sources=sources,
+        system=str(image["os"]),
+        packages=image["packages"],
+        zig=str(image["python_packages"]["ziglang"]),
+        libcxx=str(image["libcxx"]),
+        torch=torch,
+        torch_sha256=sha256,
+    )
+
+
+def sbom_text(materials: Materials) -> str:
+    """The text of the SBOM in the wheel."""
+    return json.dumps(sbom(materials), indent=1, sort_keys=True) + "\n"
+
+
+def sbom(materials: Materials) -> dict[str, Any]:
+    """The SBOM.  Scope ``required``: in the wheel; ``excluded``: only used to make it."""
+    product = {
+        **_component("application", PROJECT, materials.version, "MIT", _pypi(PROJECT, materials.version)),
+        "description": "FlashAttention for AMD GPUs",
+    }
+    parts = sorted(_parts(materials), key=lambda part: str(part["bom-ref"]))
+    return {
+        "$schema": f"http://cyclonedx.org/schema/bom-{SPEC_VERSION}.schema.json",
+        "bomFormat": "CycloneDX",
+        "specVersion": SPEC_VERSION,
+        "version": 1,
+        "metadata": {"component": product, "lifecycles": [{"phase": "build"}]},
+        "components": parts,
+        "dependencies": [{"ref": product["bom-ref"], "dependsOn": [part["bom-ref"] for part in parts]}],
+    }
+
+
+def versions(document: Mapping[str, Any]) -> dict[str, str]:
+    """Name -> version of an SBOM's components."""
+    return {str(part["name"]): str(part.get("version", "")) for part in document["components"]}
+
+
+def source_digest(document: Mapping[str, Any]) -> str:
+    """The sha256 over the sources that the SBOM states; empty when it states none."""
+    hashes = [
+        h
+        for part in document["components"]
+        if part["name"] == f"{PROJECT} sources"
+        for h in part.get("hashes", ())
+    ]
+    return str(hashes[0]["content"]) if hashes else ""
+
+
+def _parts(materials: Materials) -> Iterator[dict[str, Any]]:
+    own = _component(
+        "library",
+        f"{PROJECT} sources",
+        materials.version,
+        "MIT",
+        f"{_pypi(PROJECT, materials.version)}#kernels",
+    )
+    what = "the host library, the Python package and what builds them; device code is of the same commit"
+    own["description"] = what
+    yield {**own, "scope": "required", "hashes": [{"alg": "SHA-256", "content": materials.sources}]}
+    libcxx = f"pkg:github/llvm/llvm-project@llvmorg-{materials.libcxx}#libcxx"
+    yield {
+        **_component("library", "libc++", materials.libcxx, LLVM_LICENCE, libcxx),
+        "scope": "required",
+        "description": "linked statically, with libc++abi and libunwind, by zig",
+    }
+    torch = _component("library", "torch", materials.torch, "BSD-3-Clause", _pypi("torch", materials.torch))
+    yield {
+        **torch,
+        "scope": "required",
+        "description": "only its stable headers are compiled in; the user brings the library",
+        "properties": [{"name": f"{PROJECT}:headers-sha256", "value": materials.torch_sha256}],
+    }
+    zig = _component("application", "ziglang", materials.zig, "MIT", _pypi("ziglang", materials.zig))
+    yield {**zig, "scope": "excluded", "description": "compiles and links the host library"}
+    for name, version in compiler_packages(materials.packages).items():
+        licence = next(text for start, text in LICENCES.items() if name.startswith(start))
+        purl = _package_url(materials.system, name, version)
+        yield {**_component("application", name, version, licence, purl), "scope": "excluded"}
+
+
+def _component(kind: str, name: str, version: str, licence: str, purl: str) -> dict[str, Any]:
+    return {
+        "type": kind,
+        "bom-ref": purl,
+        "name": name,
+        "version": version,
+        "licenses": [{"expression": licence}],
+        "purl": purl,
+    }
+
+
+def _pypi(name: str, version: str) -> str:
+    return f"pkg:pypi/{name}@{quote(version, safe='.-_~')}"
+
+
+def _package_url(system: str, name: str, version: str) -> str:
+    vendor = system.split(maxsplit=1)[0].lower()
+    return f"pkg:deb/{vendor}/{quote(name)}@{quote(version, safe='.-_~:')}?arch=amd64"

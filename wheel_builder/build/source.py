@@ -1,0 +1,101 @@
+"""Where a build's sources come from: the commit, and what differs from it."""
+
+import ast
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from wheel_builder.base.process import Runner, run
+from wheel_builder.build.wheel_inputs import read_inputs, sources_digest
+
+# Everything that affects wheels and their builder images, the pipeline included.
+PATHS = ("pyproject.toml", "LICENSE", "kernels", "wheel_builder", "dockerfiles", "matrix.yaml")
+COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+
+
+@dataclass(frozen=True)
+class Source:
+    """``changed`` are files that differ from the commit; ``content`` is ``sources_digest``.
+
+    ``commit`` is empty outside git; ``uri`` is where the commit can be fetched, empty when unknown.
+    """
+
+    commit: str
+    uri: str
+    changed: tuple[str, ...]
+    content: str
+    flags: Mapping[str, Sequence[str]]
+    source_date_epoch: str
+
+    @property
+    def url(self) -> str:
+        """``uri`` as a link for a browser."""
+        return self.uri.removeprefix("git+")
+
+    @property
+    def revision(self) -> str:
+        """The commit, with a note when files differ from it."""
+        return f"{self.commit}-changed" if self.commit and self.changed else self.commit
+
+
+def read_source(checkout: Path, *, run: Runner = run) -> Source:
+    """What git and the files of ``checkout`` say."""
+    git: list[str | Path] = ["git", "-C", checkout]
+    head = run([*git, "rev-parse", "--verify", "--quiet", "HEAD"], check=False)
+    commit = head.stdout.strip() if head.returncode == 0 else ""
+    listed = [*git, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--ignored"]
+    status = run([*listed, "--", *PATHS]).stdout if commit else ""
+    remote = run([*git, "remote", "get-url", "origin"], check=False)
+    inputs = read_inputs(checkout)
+    return Source(
+        commit=commit,
+        uri=remote_uri(remote.stdout.strip()) if remote.returncode == 0 else "",
+        changed=changed_files(status),
+        content=sources_digest(checkout, inputs),
+        source_date_epoch=inputs.source_date_epoch,
+        flags=read_flags(checkout),
+    )
+
+
+def changed_files(status: str) -> tuple[str, ...]:
+    """The files that ``git status --porcelain -z`` printed, ignored ones included, Python's caches not."""
+    names = (entry[3:] for entry in status.split("\0") if entry)
+    return tuple(sorted(name for name in names if "__pycache__" not in name.split("/")))
+
+
+def remote_uri(url: str) -> str:
+    """A remote's URL as SLSA writes it, without anything that may be a credential; empty for a local path."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https", "ssh", "git") or not parts.hostname:
+        return ""
+    host = parts.hostname + (f":{parts.port}" if parts.port else "")
+    return "git+" + urlunsplit((parts.scheme, host, parts.path, "", ""))
+
+
+def read_flags(checkout: Path) -> Mapping[str, tuple[str, ...]]:
+    """The compilers' flags: ``device`` from the kernels' build script, ``host`` from zig's file."""
+    device = constant(checkout / "kernels/instances/build.py", "COMPILE")
+    host = (checkout / "kernels/zig_flags.txt").read_text(encoding="ascii").split()
+    return {"device": tuple(device), "host": tuple(host)}
+
+
+def constant(script: Path, name: str) -> Any:  # noqa: ANN401 - whatever a literal is
+    """The literal that a module assigns to ``name``, without running the module."""
+    values = {
+        target.id: node.value
+        for node in ast.parse(script.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    return ast.literal_eval(values[name])
+
+
+def has_commit(checkout: Path, commit: str, *, run: Runner = run) -> bool:
+    """Whether the repository of ``checkout`` has the commit; false for anything that is not a commit id."""
+    if not COMMIT.fullmatch(commit):
+        return False
+    return run(["git", "-C", checkout, "cat-file", "-e", f"{commit}^{{commit}}"], check=False).returncode == 0

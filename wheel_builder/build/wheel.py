@@ -1,0 +1,186 @@
+"""The wheel: device code and host library, packed by cibuildwheel and repaired by auditwheel.
+
+In: a job, its image, its device code per arch.  Out: exactly one wheel with its final tag.
+cibuildwheel copies its whole working folder into the builder container, so it gets a folder that holds only
+what ``wheel_inputs.toml`` names.
+"""
+
+import hashlib
+import os
+import shlex
+import shutil
+import sys
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from wheel_builder.build.compiler_cache import CACHE, cache_mount, cache_settings
+from wheel_builder.images.docker import NOBODY, Mount, owner_flag, remove_own, run_in
+from wheel_builder.base.errors import WheelError
+from wheel_builder.matrix.model import Job, Package
+from wheel_builder.base.process import Runner, run
+from wheel_builder.build.sbom import FILE as SBOM
+from wheel_builder.build.sbom import materials_of, sbom_text
+from wheel_builder.base.store import Artifact, Store, sha256_file
+from wheel_builder.build.device_code import code_objects
+from wheel_builder.build.wheel_inputs import PROJECT, WheelInputs, read_inputs, sources_digest
+
+# The options that run_in gives its containers, for cibuildwheel's; the project in it is a copy.
+CONFINED = f"--network=none --user={NOBODY} --cap-drop=ALL --security-opt=no-new-privileges"
+
+
+def build_wheel(
+    job: Job,
+    package: Package,
+    *,
+    image: Artifact,
+    device_code: Sequence[Artifact],
+    checkout: Path,
+    store: Store,
+    log: Path,
+    cache: Path | None = None,
+    run: Runner = run,
+) -> Artifact:
+    """Build and repair the job's wheel.  Facts: ``wheel`` (file name), ``sha256``, ``bytes``.
+
+    ``cache`` is ccache's folder, shared with other runs and machines.
+
+    Raises ``CommandFailedError`` when cibuildwheel fails and ``WheelError`` when it does not leave one wheel.
+    """
+    sources = read_inputs(checkout)
+    bill, settings = _sbom(job, package, image, checkout, sources), _settings(job, package, image, sources)
+    inputs = {
+        "rocm": job.rocm.version,
+        "archs": list(job.archs),
+        "image": image.facts["image_id"],
+        "device_code": {str(code.facts["arch"]): code_objects(code) for code in device_code},
+        "sources": sources_digest(checkout, sources),
+        "sbom": hashlib.sha256(bill.encode()).hexdigest(),
+        "settings": {"cibuildwheel": metadata.version("cibuildwheel"), **settings},
+    }
+
+    def make(out: Path) -> Mapping[str, Any]:
+        project = out / "project"
+        _stage_project(project, checkout, sources, device_code)
+        (project / SBOM).write_text(bill, encoding="utf-8")
+        _bundle(project, image=image, log=log, run=run)
+        _run_cibuildwheel(project, out, _with_container(settings, image, cache), log=log, run=run)
+        shutil.rmtree(project)
+        wheel = _only_wheel(out, log)
+        return {"wheel": wheel.name, "sha256": sha256_file(wheel), "bytes": wheel.stat().st_size}
+
+    return store.get_or_make("wheel", inputs, make)
+
+
+def wheel_version(job: Job, checkout: Path) -> str:
+    """The wheel's version: ``[tool.flash-attn-rocm] version`` and the ROCm version as local label."""
+    project = tomllib.loads((checkout / "pyproject.toml").read_text(encoding="utf-8"))
+    return f"{project['tool']['flash-attn-rocm']['version']}+{job.id}"
+
+
+def _sbom(job: Job, package: Package, image: Artifact, checkout: Path, sources: WheelInputs) -> str:
+    version, digest = wheel_version(job, checkout), sources_digest(checkout, sources)
+    return sbom_text(
+        materials_of(version, digest, image.facts, package.torch_headers, package.torch_headers_sha256)
+    )
+
+
+def _stage_project(
+    project: Path, checkout: Path, sources: WheelInputs, device_code: Sequence[Artifact]
+) -> None:
+    for source in (PROJECT, *sources.sources):
+        _copy(checkout / source, project / source)
+    for code in device_code:
+        for name in code_objects(code):
+            _copy(code.path / name, project / "device" / str(code.facts["arch"]) / name)
+    (project / "bundled").mkdir()
+    (project / "bundled").chmod(0o777)
+
+
+def _copy(source: Path, to: Path) -> None:
+    to.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        shutil.copytree(source, to, ignore=shutil.ignore_patterns("__pycache__"))
+    else:
+        shutil.copy2(source, to)
+
+
+def _bundle(project: Path, *, image: Artifact, log: Path, run: Runner) -> None:
+    argv = ["python3", "/src/kernels/instances/bundle.py", "--device", "/src/device", "--out", "/out"]
+    mounts = [Mount(project, "/src"), Mount(project / "bundled", "/out", writable=True)]
+    run_in(image.facts["ref"], argv, mounts=mounts, user=NOBODY, log=log, run=run)
+
+
+def _settings(job: Job, package: Package, image: Artifact, sources: WheelInputs) -> dict[str, str]:
+    """cibuildwheel's settings that affect the wheel."""
+    interpreter, _, _abi = str(image.facts["python_tag"]).partition("-")
+    environment = {
+        "FA_DEVICE_CODE": "/project/bundled",
+        "FA_ROCM_VERSION": job.rocm.version,
+        "FA_SBOM": f"/project/{SBOM}",
+        "SOURCE_DATE_EPOCH": sources.source_date_epoch,
+    }
+    repair = "PYTHONPATH={project} python -m wheel_builder.build.repair {wheel} {dest_dir}"
+    return {
+        "CIBW_BUILD": f"{interpreter}-manylinux_x86_64",
+        "CIBW_ARCHS": "x86_64",
+        "CIBW_MANYLINUX_X86_64_IMAGE": image.facts["ref"],
+        "CIBW_BUILD_FRONTEND": "build; args: --no-isolation --skip-dependency-check",
+        # Nothing is installed for the build; cibuildwheel would write its constraints where only root may
+        # write.
+        "CIBW_DEPENDENCY_VERSIONS": "latest",
+        "CIBW_ENVIRONMENT": _words(environment),
+        "CIBW_REPAIR_WHEEL_COMMAND": f"{repair} --plat {package.platform_tag}",
+        "CIBW_AUDIT_COMMAND": "",
+        "CIBW_TEST_COMMAND": "",
+    }
+
+
+def _with_container(settings: Mapping[str, str], image: Artifact, cache: Path | None) -> dict[str, str]:
+    """The settings plus this machine's: how to make the container, and its compiler cache."""
+    create_args, environment = f"{CONFINED} {owner_flag()}", settings["CIBW_ENVIRONMENT"]
+    if cache:
+        create_args += f" --mount {shlex.quote(cache_mount(cache / 'host').flag)}"
+        zig = image.facts["python_packages"]["ziglang"]
+        environment += f" {_words({'FA_CACHE': CACHE, **cache_settings(f'ziglang-{zig}')})}"
+    engine = f"docker; create_args: {create_args}; disable_host_mount: true"
+    return {**settings, "CIBW_CONTAINER_ENGINE": engine, "CIBW_ENVIRONMENT": environment}
+
+
+def _words(environment: Mapping[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in environment.items())
+
+
+def _run_cibuildwheel(
+    project: Path,
+    out: Path,
+    settings: Mapping[str, str],
+    *,
+    log: Path,
+    run: Runner,
+) -> None:
+    argv: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "cibuildwheel",
+        "--platform",
+        "linux",
+        "--output-dir",
+        out.absolute(),
+    ]
+    try:
+        run(argv, env={**os.environ, **settings}, cwd=project, log=log, advice="the log shows the step that failed")
+    except BaseException:
+        # When it is stopped, cibuildwheel cannot remove its container itself.
+        remove_own(run=run)
+        raise
+
+
+def _only_wheel(out: Path, log: Path) -> Path:
+    wheels = sorted(out.glob("*.whl"))
+    if len(wheels) != 1:
+        message = f"cibuildwheel left {len(wheels)} wheels, expected one: {[w.name for w in wheels]}"
+        raise WheelError(message, advice=f"read the log: {log}")
+    return wheels[0]

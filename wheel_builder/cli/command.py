@@ -1,0 +1,17 @@
+"""A subcommand: its texts, its options, and the function that it runs."""
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Options = Callable[[argparse.ArgumentParser], None]
+
+
+@dataclass(frozen=True)
+class Command:
+    """One subcommand: its texts, the function that it runs, and the options and arguments that it takes."""
+
+    name: str
+    help: str
+    run: Callable[[argparse.Namespace], None]
+    options: tuple[Options, ...] = ()

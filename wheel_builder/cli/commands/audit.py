@@ -1,0 +1,18 @@
+"""The rules for finished wheels."""
+
+import argparse
+
+from wheel_builder.cli.command import Command
+from wheel_builder.cli.options import ROOT, held_archs_option, wheel_arguments
+from wheel_builder.cli.selected import read_matrix, wanted_archs
+from wheel_builder.pipeline.verification import audit_file
+
+
+def run(args: argparse.Namespace) -> None:
+    for wheel in args.wheels:
+        print(audit_file(wheel, read_matrix(), ROOT, wanted_archs(args)).to_json(), end="")
+
+
+COMMAND = Command(
+    "audit", "refuse finished wheels that are not as planned", run, (wheel_arguments, held_archs_option)
+)

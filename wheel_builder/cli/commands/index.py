@@ -1,0 +1,41 @@
+"""An index checked, or its pages written again."""
+
+import argparse
+from pathlib import Path
+
+from wheel_builder.base.errors import PublishError
+from wheel_builder.cli.command import Command
+from wheel_builder.cli.options import index_option
+from wheel_builder.cli.selected import read_matrix
+from wheel_builder.index.check import verify_index
+from wheel_builder.index.folder import changing, write_pages
+from wheel_builder.matrix.catalogue import catalogue_of
+
+
+def run(args: argparse.Namespace) -> None:
+    {"verify": _verify_index, "pages": _write_pages}[args.action](args.index)
+
+
+def _verify_index(root: Path) -> None:
+    if faults := verify_index(root):
+        title = f"the index {root} has {len(faults)} fault{'s' if len(faults) > 1 else ''}"
+        raise PublishError(title, faults, advice="do what each line says, then verify again")
+    print(f"{root} is sound: every file has its hash, every page says what the records say")
+
+
+def _write_pages(root: Path) -> None:
+    with changing(root, again="write the pages again"):
+        write_pages(root, catalogue_of(read_matrix()))
+    print((root / "index.html").absolute().as_uri())
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "action",
+        choices=("verify", "pages"),
+        help="verify: hash every file again and compare every page; pages: write them again from the records",
+    )
+    index_option(parser)
+
+
+COMMAND = Command("index", "verify an index, or write its pages again", run, (options,))

@@ -1,0 +1,49 @@
+"""A published wheel, built again and compared."""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+from wheel_builder.base.errors import WheelError
+from wheel_builder.cli.command import Command
+from wheel_builder.cli.options import ROOT, index_option, jobs_option, names
+from wheel_builder.index.folder import newest_wheel
+from wheel_builder.provenance.rebuild import rebuild
+
+
+def published_wheels(args: argparse.Namespace) -> Iterator[Path]:
+    """The newest wheel of each ROCm version that ``options`` select; prints which versions have none."""
+    for rocm in args.published:
+        if found := newest_wheel(args.index, rocm):
+            yield found
+        else:
+            print(f"{args.index} has no wheel of ROCm {rocm} that is not yanked")
+
+
+def run(args: argparse.Namespace) -> None:
+    if not (args.wheels or args.published):
+        message = "no wheel is named"
+        raise WheelError(message, advice="name a .whl file, or ROCm versions with --published")
+    for wheel in [*args.wheels, *published_wheels(args)]:
+        rebuilt = rebuild(wheel, ROOT, jobs=args.jobs, log=ROOT / "build" / "logs" / "rebuild.log")
+        print(f"{rebuilt.wheel}: built again from commit {rebuilt.commit}, bit for bit the same file")
+        print(f"sha256     {rebuilt.sha256}", f"built in   {rebuilt.image}", sep="\n")
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("wheels", nargs="*", type=Path, metavar="WHEEL")
+    parser.add_argument(
+        "--published",
+        type=names,
+        action="extend",
+        default=[],
+        metavar="V[,V]",
+        help="also the newest wheel in the index of each of these ROCm versions",
+    )
+    index_option(parser)
+    jobs_option(parser)
+
+
+COMMAND = Command(
+    "rebuild", "build a wheel again from its statement and compare bit for bit", run, (options,)
+)

@@ -1,0 +1,39 @@
+"""The main job: from nothing to wheels in a local index."""
+
+import argparse
+
+from wheel_builder.base.machine import cpu_seconds
+from wheel_builder.cli.command import Command
+from wheel_builder.cli.options import BUILD
+from wheel_builder.cli.runs import numbered, run_context
+from wheel_builder.cli.selected import plan_of, read_matrix
+from wheel_builder.matrix.catalogue import catalogue_of
+from wheel_builder.matrix.plan import jobs_to_build, to_table
+from wheel_builder.pipeline.coverage import coverage_of, raise_failures, write_coverage
+from wheel_builder.pipeline.coverage import to_table as coverage_table
+from wheel_builder.pipeline.release import planned, release
+from wheel_builder.pipeline.summary import release_text
+
+
+def run(args: argparse.Namespace) -> None:
+    plan = plan_of(args)
+    if args.dry_run:
+        print(to_table(plan), *numbered(planned(jobs_to_build(plan))), sep="\n")
+        return
+    before = cpu_seconds()
+    catalogue = catalogue_of(read_matrix())
+    context = run_context(args)
+    attempts = release(plan, context, catalogue=catalogue, plain=args.verbose or None)
+    coverage = coverage_of(plan, attempts)
+    print(
+        release_text([one.released for one in attempts if one.released], cpu_seconds() - before), end="\n\n"
+    )
+    # Printed before anything is written, so that a full disk does not cost the reader the table.
+    print(coverage_table(coverage), flush=True)
+    print(*write_coverage(coverage, context.dist), sep="\n")
+    raise_failures(attempts)
+
+
+COMMAND = Command(
+    "release", "build, audit, verify, publish to a local index, and install from it", run, BUILD
+)

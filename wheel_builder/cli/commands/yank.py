@@ -1,0 +1,26 @@
+"""A published wheel withdrawn."""
+
+import argparse
+from datetime import UTC, datetime
+
+from wheel_builder.cli.command import Command
+from wheel_builder.cli.options import index_option
+from wheel_builder.cli.selected import read_matrix
+from wheel_builder.index.folder import yank
+from wheel_builder.matrix.catalogue import catalogue_of
+
+
+def run(args: argparse.Namespace) -> None:
+    catalogue = catalogue_of(read_matrix())
+    yank(args.index, args.rocm, args.file, args.reason, catalogue=catalogue, now=datetime.now(UTC))
+    print(f"{args.file} is yanked: pip takes it only when asked for this very version")
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="the published wheel's file name")
+    parser.add_argument("--rocm", required=True, metavar="V")
+    parser.add_argument("--reason", required=True, metavar="TEXT", help="users are shown it")
+    index_option(parser)
+
+
+COMMAND = Command("yank", "keep pip from choosing a published wheel", run, (options,))

@@ -1,0 +1,182 @@
+"""Options shared by several subcommands, and the parsing of their values."""
+
+import argparse
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from wheel_builder.base.machine import default_jobs, usable_cores, usable_memory
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def selection_options(parser: argparse.ArgumentParser) -> None:
+    """Which wheels: ``--rocm``, ``--archs`` and ``--all``."""
+    group = parser.add_argument_group("what to build")
+    group.add_argument(
+        "--rocm",
+        type=names,
+        action="extend",
+        default=[],
+        metavar="V[,V]",
+        help="ROCm versions, for example 7.2, or all, or default: default_rocm of matrix.yaml",
+    )
+    group.add_argument(
+        "--archs",
+        type=names,
+        action="extend",
+        default=[],
+        metavar="A[,B]",
+        help="gfx archs, for example gfx942,gfx1100, or all of the ROCm version, which is the default",
+    )
+    group.add_argument(
+        "--all", action="store_true", help="every ROCm version that is built in CI; the same as --rocm all"
+    )
+
+
+def run_options(parser: argparse.ArgumentParser) -> None:
+    """How to work: ``--jobs``, ``--dry-run`` and ``--verbose``."""
+    group = parser.add_argument_group("how to build")
+    jobs_option(group)
+    group.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
+    group.add_argument(
+        "--verbose", action="store_true", help="plain progress lines; a traceback with a failure"
+    )
+
+
+def jobs_option(parser: argparse._ActionsContainer) -> None:
+    """``--jobs``."""
+    jobs = default_jobs(usable_cores(), usable_memory())
+    parser.add_argument(
+        "--jobs",
+        type=positive,
+        default=jobs,
+        metavar="N",
+        help=f"compilers at a time (default here: {jobs})",
+    )
+
+
+def release_options(parser: argparse.ArgumentParser) -> None:
+    """``--index``, ``--install-engine``, the compiler cache, ``--torch-index`` and ``--no-host-settings``."""
+    group = parser.add_argument_group("where")
+    index_option(group)
+    group.add_argument(
+        "--install-engine", action="store_true", help="install and start a container engine if none answers"
+    )
+    _cache_options(group)
+    _torch_index_option(group)
+    _host_settings_option(group)
+
+
+def handover_options(parser: argparse.ArgumentParser) -> None:
+    """``--take`` and ``--give``: results of another machine, and for another machine."""
+    group = parser.add_argument_group("from and for another machine")
+    group.add_argument(
+        "--take",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="first take the results that --give left here; an empty or missing folder is fine",
+    )
+    group.add_argument(
+        "--give",
+        type=Path,
+        metavar="DIR",
+        help="put the results that were used, but not taken, here; images too",
+    )
+
+
+def destination_option(parser: argparse.ArgumentParser) -> None:
+    """``--to``: where finished wheels are copied."""
+    parser.add_argument("--to", type=Path, metavar="DIR", help="copy the wheels here; verify them next")
+
+
+def held_archs_option(parser: argparse.ArgumentParser) -> None:
+    """``--archs`` for finished wheels."""
+    parser.add_argument(
+        "--archs",
+        type=names,
+        action="extend",
+        default=[],
+        metavar="A[,B]",
+        help="what the wheels were built for, if not all archs of their ROCm version",
+    )
+
+
+def wheel_arguments(parser: argparse.ArgumentParser) -> None:
+    """One or more wheels."""
+    parser.add_argument("wheels", nargs="+", type=Path, metavar="WHEEL")
+
+
+def index_option(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--index",
+        type=Path,
+        default=ROOT / "dist" / "index",
+        metavar="DIR",
+        help="the index (default: dist/index)",
+    )
+
+
+def _cache_options(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        default=ROOT / "build" / "ccache",
+        metavar="DIR",
+        help="where ccache keeps device code; machines may share it, and trust who writes to it "
+        "(default: build/ccache)",
+    )
+    parser.add_argument("--no-cache", action="store_true", help="compile without ccache")
+
+
+def _torch_index_option(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--torch-index",
+        type=public_url,
+        default="",
+        metavar="URL",
+        help="where pip finds a CPU build of torch, besides its settings",
+    )
+
+
+def _host_settings_option(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--no-host-settings",
+        action="store_true",
+        help="fetch packages without this machine's CA bundle and pip settings",
+    )
+
+
+def names(text: str) -> list[str]:
+    found = [name.strip() for name in text.split(",")]
+    if not all(found):
+        message = f"expected names separated by commas, found {text!r}"
+        raise argparse.ArgumentTypeError(message)
+    return found
+
+
+def public_url(text: str) -> str:
+    """A URL without a password: command lines are logged, and stored results name their sources."""
+    if "@" in urlsplit(text).netloc:
+        message = "the URL has a user or password, which logs would show; put them into pip's settings"
+        raise argparse.ArgumentTypeError(message)
+    return text
+
+
+def existing_file(text: str) -> Path:
+    if not (path := Path(text)).is_file():
+        message = f"there is no file {text!r}"
+        raise argparse.ArgumentTypeError(message)
+    return path
+
+
+def positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        message = f"expected a whole number of at least 1, found {text!r}"
+        raise argparse.ArgumentTypeError(message)
+    return int(text)
+
+
+# Shared by every command that builds.
+BUILD = (selection_options, run_options, release_options)

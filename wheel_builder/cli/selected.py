@@ -1,0 +1,28 @@
+"""The matrix, and the plan that a command's options select."""
+
+import argparse
+
+from wheel_builder.cli.options import ROOT
+from wheel_builder.matrix.model import Matrix, Plan, Selection
+from wheel_builder.matrix.plan import plan
+from wheel_builder.matrix.reading import load_matrix
+
+# Values that stand for "no selection": a form always sends something.
+ALL, DEFAULT = "all", "default"
+
+
+def read_matrix() -> Matrix:
+    """The checkout's matrix.yaml."""
+    return load_matrix(ROOT / "matrix.yaml")
+
+
+def plan_of(args: argparse.Namespace) -> Plan:
+    """The plan for ``selection_options``."""
+    rocm = tuple(version for version in args.rocm if version not in (ALL, DEFAULT))
+    selection = Selection(rocm=rocm, archs=wanted_archs(args), all_rocm=args.all or ALL in args.rocm)
+    return plan(read_matrix(), selection)
+
+
+def wanted_archs(args: argparse.Namespace) -> tuple[str, ...]:
+    """The archs named on the command line; empty for all."""
+    return () if ALL in args.archs else tuple(args.archs)

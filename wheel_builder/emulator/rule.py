@@ -1,0 +1,76 @@
+"""The numerics rule: how far attention may differ from float64.  Every tolerance of attention is here.
+
+``emulate``, the emulated suite, upstream's cases, the tests of the PyTorch implementation and
+scripts/test-on-gpu all ask this module.  Standard library only, Python 3.10: it is also imported where the
+rest of this package is missing.
+
+    out, gradients:  |found - exact| <= factor * |plain - exact| + terms * 2^-24 * largest
+    log-sum-exp:     |found - exact| <= 1e-5 * max(1, |exact|) + 2^-24 * magnitude
+    rounded once:    |found - exact| <= half a step of the dtype + 2^-24 * (8 + magnitude) * largest
+
+``plain`` is attention as the textbook writes it, computed in the tensors' own dtype: its error is the cost of
+the dtype itself.  Errors are the largest of a whole call, as in upstream's comparisons.
+"""
+
+import math
+
+# Multiples of the plain computation's largest error.  Upstream's tests of flash_attn 2.8
+# (tests/test_flash_attn.py) hold outputs to 2 times and gradients to 3 times that of PyTorch in fp16 or bf16.
+OUT_FACTOR = 2.0
+GRADIENT_FACTOR = 3.0
+
+# fp32 rounding changes a value by at most this share of it.  A sum of n products, whose weights add up to 1,
+# may lose n times this share of the largest product; where the plain computation happens to be exact, this is
+# the whole allowance.
+FP32_ROUNDING = 2.0**-24
+
+# Log-sum-exps are fp32 for every dtype, and inputs are exact.  A sum of n positive terms may lose n
+# roundings, and its logarithm the same amount, absolutely: 1e-5 covers 168 keys if every rounding goes the
+# same way, and some ten thousand if they go at random.  Relative where the log-sum-exp is large, absolute
+# where it crosses zero, because its terms do not.  The error of its scores, sums whose terms may cancel, is
+# added: one rounding of the sum of the terms' magnitudes.
+LSE_RELATIVE = 1e-5
+
+# Where only the result is rounded: half a unit in the last place, relative to the result; for fp16's
+# subnormals half their spacing.
+HALF_ULP = {"fp16": 2.0**-11, "bf16": 2.0**-8}
+HALF_SUBNORMAL = {"fp16": 2.0**-25, "bf16": 0.0}
+# Roundings of a weight, exp(score - maximum) / sum, besides those of its score: the difference, the
+# exponential's argument, the exponential (1 ulp, which is 2), the reciprocal (1 ulp), and the products of
+# these and of v.  As many for a gradient's weight, weight * (dP - sum of weight * dP).  That is 0 for a row
+# with one visible key, where plain tensors lose nothing and fp32 only dP's rounding.  On the PyTorch
+# implementation 2 were measured.
+WEIGHT_ROUNDINGS = 8
+
+
+def least_error(plain_error: float, dtype: str, largest: float) -> float:
+    """The least error credited to the plain computation, for results whose largest is ``largest``.
+
+    A few results may all happen to round well, so it counts as at least half a unit in the last place of the
+    largest.
+    """
+    return (
+        max(plain_error, HALF_ULP[dtype] * 2.0 ** math.floor(math.log2(largest))) if largest else plain_error
+    )
+
+
+def allowed(plain_error: float, *, terms: int, largest: float, factor: float = OUT_FACTOR) -> float:
+    """The largest error that an output or gradient may have.
+
+    ``terms`` is how many products it sums, ``largest`` bounds the magnitudes that the weights multiply.
+    """
+    return factor * plain_error + terms * FP32_ROUNDING * largest
+
+
+def lse_allowed(exact: float, magnitude: float) -> float:
+    """The largest error that a log-sum-exp may have.
+
+    ``magnitude`` is the largest sum of the magnitudes of a score's terms, in the scores' unit.
+    """
+    return LSE_RELATIVE * max(1.0, abs(exact)) + FP32_ROUNDING * magnitude
+
+
+def rounded_once_allowed(exact: float, dtype: str, *, magnitude: float, largest: float) -> float:
+    """The largest error of an element, for a kernel that rounds only its result to ``dtype``."""
+    last_place = max(abs(exact) * HALF_ULP[dtype], HALF_SUBNORMAL[dtype])
+    return last_place + FP32_ROUNDING * (WEIGHT_ROUNDINGS + magnitude) * largest

@@ -1,0 +1,136 @@
+#include "code.hpp"
+
+#include <elf.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "decode.hpp"
+#include "elf.hpp"
+#include "failure.hpp"
+
+namespace fake_hip {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Span {
+  const unsigned char* data;
+  std::size_t size;
+};
+
+// The readable memory of this process from `begin` on, without a gap.
+std::size_t readable_from(std::uintptr_t begin) {
+  std::ifstream maps("/proc/self/maps");
+  std::uintptr_t end = begin;
+  for (std::string line; std::getline(maps, line);) {
+    char* rest;
+    const std::uintptr_t first = std::strtoull(line.c_str(), &rest, 16);
+    const std::uintptr_t last = std::strtoull(rest + 1, &rest, 16);
+    if (first <= end && end < last && rest[1] == 'r') end = last;
+  }
+  return end - begin;
+}
+
+[[noreturn]] void refuse_image(const std::string& what) { throw Failure(hipErrorInvalidImage, what); }
+
+// Memory at an address from the caller; headers are read only where memory is mapped.
+struct Image {
+  const unsigned char* data;
+  std::size_t readable;
+
+  void require(std::uint64_t offset, std::uint64_t size) const {
+    if (offset > readable || size > readable - offset) {
+      refuse_image("the image's headers name " + std::to_string(size) + " bytes from " +
+                   std::to_string(offset) + "; the memory there ends after " + std::to_string(readable));
+    }
+  }
+  template <class T>
+  T at(std::uint64_t offset) const {
+    require(offset, sizeof(T));
+    T value;
+    std::memcpy(&value, data + offset, sizeof value);
+    return value;
+  }
+};
+
+// From the first byte to the end of the last header or section.
+Span extent(const void* address) {
+  const auto* data = static_cast<const unsigned char*>(address);
+  const Image image{data, readable_from(reinterpret_cast<std::uintptr_t>(address))};
+  if (image.readable < sizeof(Elf64_Ehdr) || std::memcmp(data, ELFMAG, SELFMAG) != 0 ||
+      data[EI_CLASS] != ELFCLASS64) {
+    refuse_image("the image is not a raw 64-bit ELF");
+  }
+  const auto header = image.at<Elf64_Ehdr>(0);
+  const std::uint64_t headers = std::uint64_t{header.e_shnum} * sizeof(Elf64_Shdr);
+  image.require(header.e_shoff, headers);
+  std::uint64_t end = header.e_shoff + headers;
+  for (std::uint64_t i = 0; i < header.e_shnum; ++i) {
+    const auto section = image.at<Elf64_Shdr>(header.e_shoff + i * sizeof(Elf64_Shdr));
+    if (section.sh_type == SHT_NOBITS) continue;
+    image.require(section.sh_offset, section.sh_size);
+    end = std::max<std::uint64_t>(end, section.sh_offset + section.sh_size);
+  }
+  return {data, end};
+}
+
+std::string content(const fs::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  std::ostringstream text;
+  text << stream.rdbuf();
+  if (!stream) throw Failure(hipErrorInvalidImage, "cannot read " + file.string());
+  return text.str();
+}
+
+bool same(Span image, const fs::path& file) {
+  if (file.extension() != ".co" || fs::file_size(file) != image.size) return false;
+  return std::memcmp(content(file).data(), image.data, image.size) == 0;
+}
+
+std::string disassembly_of(Span image, const std::string& folder) {
+  std::error_code unreadable;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, unreadable)) {
+    if (same(image, entry.path())) return content(fs::path(entry.path()).replace_extension(".s"));
+  }
+  throw Failure(hipErrorInvalidImage, "no disassembly of this code object (" + std::to_string(image.size) +
+                                          " bytes) in FA_FAKE_HIP_DISASSEMBLY, which is '" + folder +
+                                          "': disassemble the code objects of this very wheel");
+}
+
+std::string first_lines(const std::vector<std::string>& lines) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min<std::size_t>(lines.size(), 5); ++i) text += "; " + lines[i];
+  return text;
+}
+
+}  // namespace
+
+std::unique_ptr<emu::Program> load_code(const void* image, const std::string& device_arch,
+                                        const std::string& folder) {
+  const Span span = extent(image);
+  auto program = std::make_unique<emu::Program>();
+  try {
+    emu::read_elf(span.data, span.size, *program);
+    if (fa::without_features(device_arch) != fa::name(program->gfx)) {
+      throw Failure(hipErrorNoBinaryForGpu, "the code object is for " + std::string(fa::name(program->gfx)) +
+                                                ", the device is " + device_arch);
+    }
+    emu::decode(disassembly_of(span, folder), *program);
+  } catch (const emu::Error& error) {
+    throw Failure(hipErrorInvalidImage, error.what());
+  }
+  if (!program->missing.empty()) {
+    throw Failure(hipErrorInvalidImage,
+                  "instructions that the emulator does not have: " + std::to_string(program->missing.size()) +
+                      first_lines(program->missing));
+  }
+  return program;
+}
+
+}  // namespace fake_hip

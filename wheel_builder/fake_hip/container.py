@@ -1,0 +1,49 @@
+"""The fake HIP runtime inside the verify container: where its parts are, and how tests find them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from wheel_builder.base.store import Artifact
+from wheel_builder.images.docker import Mount
+from wheel_builder.images.wheel_tests import Suite
+
+LIBRARY = "libamdhip64.so.7"
+CONTROL = "wheel_builder/fake_hip/control.py"
+# Modules that several suites import, and the numerics rule.
+SHARED = ("tests/textbook.py", "tests/upstream.py", "wheel_builder/emulator/rule.py")
+PYTHON = "/python"  # where they find it
+LIBRARY_INSIDE = f"/fake_hip/{LIBRARY}"
+
+
+def fake_hip_suite(
+    tests: Path,
+    *,
+    fake_hip: Artifact,
+    disassembly: Artifact,
+    checkout: Path,
+    env: Mapping[str, str] | None = None,
+    preload: bool,
+) -> Suite:
+    """``tests`` with the fake HIP runtime available, and preloaded into their own process when ``preload`` is
+    set.
+
+    Only the control module and what suites share come from the checkout: the package under test is the
+    installed one.
+    """
+    own = {
+        "FA_FAKE_HIP_DISASSEMBLY": "/disassembly",
+        "FA_FAKE_HIP_LIBRARY": LIBRARY_INSIDE,
+        "PYTHONPATH": PYTHON,
+    }
+    mounts = (
+        Mount(fake_hip.path, "/fake_hip"),
+        Mount(disassembly.path, "/disassembly"),
+        Mount(checkout / CONTROL, f"{PYTHON}/{CONTROL}"),
+        *shared_mounts(checkout),
+    )
+    return Suite(tests, mounts, tuple({**own, **(env or {})}.items()), LIBRARY_INSIDE if preload else "")
+
+
+def shared_mounts(checkout: Path) -> tuple[Mount, ...]:
+    """Mounts of what suites share: modules of tests import by their own names, others by full names."""
+    return tuple(Mount(checkout / path, f"{PYTHON}/{path.removeprefix('tests/')}") for path in SHARED)

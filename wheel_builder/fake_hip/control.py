@@ -1,0 +1,216 @@
+"""Controls the fake HIP runtime of this process, and makes the installed wheel use it.
+
+``flash_attn_func`` takes its kernel path only for tensors on a GPU, and PyTorch's CPU build has none.  So two
+things are replaced from outside, and everything else is the shipped code, from the Python function to the
+machine code:
+
+- the package asks its own operator for a device's arch; it does so for host memory too;
+- the operators ``fwd`` and ``append`` get an implementation for host memory that registers the tensors as the
+  memory that the kernel may touch, and passes the call on to the shipped implementation for GPUs.
+"""
+
+import ctypes
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from flash_attn_rocm import _support
+from torch import Tensor
+from torch._C import DispatchKey, DispatchKeySet
+
+ARCH_VARIABLE = "FA_FAKE_HIP_ARCH"
+CURRENT_DEVICE = -1
+FUNCTIONS = (
+    "fa_fake_hip_buffer", "fa_fake_hip_fail", "fa_fake_hip_forget_buffers", "fa_fake_hip_listing",
+    "fa_fake_hip_report",
+)  # fmt: skip
+READONLY, WRITTEN = True, False
+# Intermediate tensors, which one kernel of a call writes for the next.  The fake HIP runtime tracks writes
+# within one launch only, so these count as written; they start as NaN, so reading an unwritten element shows
+# in the result.
+BETWEEN = ("partial_out", "partial_lse")
+# Arguments of the operator ``fwd``, in its order, after q, k, v, out, lse.
+OPTIONAL_TENSORS = (
+    "alibi_slopes", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "leftpad_k", "block_table",
+    "cache_batch_idx", "rng_state", "partial_out", "partial_lse",
+)  # fmt: skip
+WRITTEN_OPTIONALS = frozenset({"partial_out", "partial_lse"})
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel that ran: ``executed`` wave-instructions; ``stopped`` says why it ended early, or is "".
+
+    Bit i of ``ran`` says whether any wave executed instruction i of ``FakeHip.listing``.
+    """
+
+    kernel: str
+    arch: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    executed: int
+    ran: int
+    stopped: str
+    findings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """``offset`` is in bytes from the kernel's entry, ``text`` the disassembler's."""
+
+    offset: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """``modules``: loaded since the process began; ``launches``: since the last report."""
+
+    modules: int
+    launches: tuple[Launch, ...]
+
+
+class FakeHip:
+    """The preloaded library's control functions; raises ``RuntimeError`` when it is not preloaded."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL(None)
+        missing = [name for name in FUNCTIONS if not hasattr(self._library, name)]
+        if missing:
+            message = "the fake HIP runtime is not in this process: name it in LD_PRELOAD"
+            raise RuntimeError(message)
+        for name in FUNCTIONS:
+            getattr(self._library, name).restype = ctypes.c_char_p
+        self._library.fa_fake_hip_buffer.argtypes = [
+            ctypes.c_uint64, ctypes.c_uint64, ctypes.c_char_p, ctypes.c_int, ctypes.c_int,
+        ]  # fmt: skip
+        self._library.fa_fake_hip_fail.argtypes = [ctypes.c_char_p]
+        self._library.fa_fake_hip_listing.argtypes = [ctypes.c_char_p]
+
+    @property
+    def archs(self) -> tuple[str, ...]:
+        """The devices' archs, without their feature flags."""
+        return tuple(name.partition(":")[0] for name in os.environ[ARCH_VARIABLE].split(","))
+
+    def fail(self, failures: str) -> None:
+        """Plan failures as FA_FAKE_HIP_FAIL does; "" ends them."""
+        self._told(self._library.fa_fake_hip_fail(failures.encode()))
+
+    def report(self) -> Report:
+        """What was loaded, and what ran since the last report."""
+        found = json.loads(self._told(self._library.fa_fake_hip_report()))
+        return Report(found["modules"], tuple(_launch(row) for row in found["launches"]))
+
+    def listing(self, kernel: str) -> tuple[Instruction, ...]:
+        """The instructions of a kernel that was loaded, from its entry to its last ``s_endpgm``."""
+        found = json.loads(self._told(self._library.fa_fake_hip_listing(kernel.encode())))
+        return tuple(Instruction(**row) for row in found)
+
+    def select(self, device: int) -> None:
+        """Make ``device`` the current one of this thread, as hipSetDevice does."""
+        if code := self._library.hipSetDevice(device):
+            message = f"hipSetDevice({device}) failed with HIP error {code}"
+            raise RuntimeError(message)
+
+    @contextmanager
+    def memory(self, tensors: Mapping[str, tuple[Tensor, bool]]) -> Iterator[None]:
+        """Inside the ``with`` block, kernels may touch these tensors' elements and nothing else.
+
+        Each comes with a flag, whether kernels only read it; tensors that they write count as not yet
+        written.
+        """
+        for name, (tensor, readonly) in tensors.items():
+            self._told(
+                self._library.fa_fake_hip_buffer(
+                    tensor.data_ptr(),
+                    span_bytes(tensor),
+                    name.encode(),
+                    readonly,
+                    readonly or name in BETWEEN,
+                )
+            )
+        try:
+            yield
+        finally:
+            self._told(self._library.fa_fake_hip_forget_buffers())
+
+    @staticmethod
+    def _told(answer: bytes) -> str:
+        text = answer.decode(errors="replace")
+        if text.startswith("error: "):
+            raise RuntimeError(text)
+        return text
+
+
+def span_bytes(tensor: Tensor) -> int:
+    """Bytes from a tensor's first element to its last, holes between its rows included."""
+    if tensor.numel() == 0:
+        return 0
+    steps = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return int((steps + 1) * tensor.element_size())
+
+
+@contextmanager
+def kernels_on_host_memory(fake_hip: FakeHip) -> Iterator[None]:
+    """Inside the ``with`` block ``flash_attn_func`` treats CPU tensors like GPU tensors."""
+    _support.Machine.host_memory_arch = _arch_of_current_device
+    library = torch.library.Library("flash_attn_rocm", "IMPL")
+    library.impl("fwd", _fwd_on(fake_hip), "CPU")
+    library.impl("append", _append_on(fake_hip), "CPU")
+    try:
+        yield
+    finally:
+        _support.Machine.host_memory_arch = None
+        library._destroy()  # noqa: SLF001 - torch has no public way to take an implementation back
+
+
+def _fwd_on(fake_hip: FakeHip) -> Any:  # noqa: ANN401 - torch wants the operator's own signature
+    def fwd(q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, *rest: Any) -> None:  # noqa: ANN401
+        optional = dict(zip(OPTIONAL_TENSORS, rest, strict=False))
+        tensors = {
+            "q": (q, READONLY), "k": (k, READONLY), "v": (v, READONLY),
+            "out": (out, WRITTEN), "lse": (lse, WRITTEN),
+            **{
+                name: (tensor, name not in WRITTEN_OPTIONALS)
+                for name, tensor in optional.items() if tensor is not None
+            },
+        }  # fmt: skip
+        for name in BETWEEN:
+            if optional.get(name) is not None:
+                optional[name].fill_(torch.nan)
+        with fake_hip.memory(tensors):
+            shipped = torch.ops.flash_attn_rocm.fwd.default
+            shipped.redispatch(DispatchKeySet(DispatchKey.CUDA), q, k, v, out, lse, *rest)
+
+    return fwd
+
+
+def _append_on(fake_hip: FakeHip) -> Any:  # noqa: ANN401
+    shipped = torch.ops.flash_attn_rocm.append.default
+    rows = [(each.name, each.is_write) for each in shipped._schema.arguments]  # noqa: SLF001 - no other way
+
+    def append(*arguments: Any) -> None:  # noqa: ANN401
+        tensors = {
+            name: (value, WRITTEN if written else READONLY)
+            for (name, written), value in zip(rows, arguments, strict=True)
+            if isinstance(value, Tensor)
+        }
+        with fake_hip.memory(tensors):
+            shipped.redispatch(DispatchKeySet(DispatchKey.CUDA), *arguments)
+
+    return append
+
+
+def _arch_of_current_device() -> str:
+    return str(torch.ops.flash_attn_rocm.device_arch(CURRENT_DEVICE))
+
+
+def _launch(row: dict[str, Any]) -> Launch:
+    grid, block, findings = (tuple(row[name]) for name in ("grid", "block", "findings"))
+    # One digit for every four instructions, the first four in the first digit.
+    ran = int(row["ran"][::-1] or "0", 16)
+    return Launch(**{**row, "grid": grid, "block": block, "findings": findings, "ran": ran})

@@ -1,0 +1,1 @@
+"""Reading untrusted files: ELF, fat binaries, zip, wheels."""

@@ -1,0 +1,9 @@
+"""Names of the files beside a wheel: the wheel's name plus one of these suffixes."""
+
+# What may be published beside a wheel, by kind.
+ATTACHMENTS = {"verification": ".verification.json", "provenance": ".provenance.json"}
+# The index's own facts about a published wheel.
+RECORD_SUFFIX = ".record.json"
+# The wheel's METADATA, as PEP 658 specifies, and the mark of a withdrawn file.
+METADATA_SUFFIX = ".metadata"
+YANK_SUFFIX = ".yanked.json"

@@ -1,0 +1,241 @@
+"""Open an untrusted wheel: a zip whose every claim is checked before use."""
+
+import base64
+import csv
+import hashlib
+import io
+import stat
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from email.errors import MessageError
+from email.parser import BytesParser
+from pathlib import Path, PurePosixPath
+
+from packaging.metadata import InvalidMetadata, Metadata
+from packaging.tags import Tag
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.version import Version
+
+from wheel_builder.base.errors import WheelFileError
+from wheel_builder.files.ziplayout import METHODS, ends_itself, layout_problems
+
+MIB = 1 << 20
+# The audit holds the budget; this only bounds what is read into memory.
+MAX_READ_MIB = 64.0
+# Uncompressed offload bundles shrink to a sixth; no honest wheel of ours expands further than this.
+MAX_EXPANSION = 32
+# The same for each of its files, but for small ones.
+FREE_BYTES = MIB
+MAX_ENTRIES = 10_000
+# The limit of file systems for one part of a path, and more than any honest whole path has.
+MAX_NAME_BYTES, MAX_PATH_BYTES = 255, 1000
+RECORD_HASH = "sha256"
+
+
+@dataclass(frozen=True)
+class WheelFile:
+    """A wheel in memory: ``files`` maps names inside to bytes; ``data`` is the whole file."""
+
+    path: Path
+    name: str
+    version: Version
+    tags: frozenset[Tag]
+    files: Mapping[str, bytes]
+    data: bytes
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.data).hexdigest()
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    @property
+    def dist_info(self) -> str:
+        """The name of the dist-info folder that follows from the file name, without a slash."""
+        return "-".join(self.path.name.split("-")[:2]) + ".dist-info"
+
+    @property
+    def metadata_bytes(self) -> bytes:
+        """METADATA; empty when there is none."""
+        return self.files.get(f"{self.dist_info}/METADATA", b"")
+
+
+def read_wheel(path: Path, *, max_mib: float) -> WheelFile:
+    """Read a wheel; raises ``WheelFileError`` with all that is wrong with its name or its zip structure.
+
+    ``max_mib`` is the budget of the packed file.  A file many times larger is not read at all, and
+    one that unpacks to more than ``MAX_EXPANSION`` times the budget is not unpacked.
+    """
+    limit = int(max_mib * MIB * MAX_EXPANSION)
+    try:
+        name, version, _, tags = parse_wheel_filename(path.name)
+        if path.stat().st_size > limit:
+            raise _refusal(path, [f"it has {path.stat().st_size} bytes; the most that is opened is {limit}"])
+        data = path.read_bytes()
+        files = _unpack(path, data, limit)
+    except InvalidWheelFilename as error:
+        raise _refusal(path, [f"not a wheel's file name: {error}"]) from error
+    except OSError as error:
+        raise _refusal(path, [f"cannot be read: {error}"]) from error
+    return WheelFile(path, name, version, tags, files, data)
+
+
+def read_metadata(wheel: WheelFile) -> Metadata:
+    """METADATA, checked against the core metadata specification; raises ``WheelFileError``."""
+    try:
+        return Metadata.from_email(wheel.metadata_bytes)
+    except* (InvalidMetadata, MessageError, ValueError) as errors:
+        problems = [f"METADATA: {error}" for error in _leaves(errors)]
+    raise _refusal(wheel.path, problems)
+
+
+def wheel_headers(wheel: WheelFile) -> Mapping[str, tuple[str, ...]]:
+    """The fields of the WHEEL file; empty when there is none."""
+    return _headers(wheel.files.get(f"{wheel.dist_info}/WHEEL", b""))[0]
+
+
+def metadata_headers(wheel: WheelFile) -> tuple[Mapping[str, tuple[str, ...]], bytes]:
+    """The fields of METADATA as they stand there, and its description; empty when there is none."""
+    return _headers(wheel.metadata_bytes)
+
+
+def _headers(text: bytes) -> tuple[Mapping[str, tuple[str, ...]], bytes]:
+    """Fields by the name that they are written with first, whatever its case later, and the body."""
+    message = BytesParser().parsebytes(text)
+    # Keys are compared without case, as installers do.
+    names = {key.casefold(): key for key in reversed(message.keys())}
+    body = message.get_payload(decode=True) if not message.is_multipart() else b""
+    fields = {key: tuple(str(v) for v in message.get_all(key, [])) for key in names.values()}
+    return fields, body if isinstance(body, bytes) else b""
+
+
+def record_problems(wheel: WheelFile) -> Iterator[str]:
+    """All differences between RECORD and the files."""
+    record = f"{wheel.dist_info}/RECORD"
+    if record not in wheel.files:
+        yield f"{record} is missing"
+        return
+    try:
+        rows = list(csv.reader(io.StringIO(wheel.files[record].decode("utf-8")), strict=True))
+    except (UnicodeDecodeError, csv.Error) as error:
+        yield f"{record} cannot be read: {error}"
+        return
+    listed = {row[0]: row for row in rows if row}
+    yield from (
+        f"{name} is listed {n} times" for name, n in Counter(r[0] for r in rows if r).items() if n > 1
+    )
+    yield from (
+        f"{name} is listed but not in the wheel" for name in sorted(listed.keys() - wheel.files.keys())
+    )
+    yield from (
+        f"{name} is in the wheel but not listed" for name in sorted(wheel.files.keys() - listed.keys())
+    )
+    for name in sorted(listed.keys() & wheel.files.keys() - {record}):
+        yield from _row_problems(listed[name], wheel.files[name])
+
+
+def _row_problems(row: list[str], data: bytes) -> Iterator[str]:
+    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
+    found, expected = row[1:], [f"{RECORD_HASH}={digest}", str(len(data))]
+    if found != expected:
+        yield f"{row[0]} is listed as {','.join(found) or 'nothing'}, but is {','.join(expected)}"
+
+
+def _unpack(path: Path, data: bytes, limit: int) -> dict[str, bytes]:
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            entries = archive.infolist()
+            problems = [
+                *_entry_problems(entries, limit),
+                *layout_problems(data, entries, archive.start_dir),
+            ]
+            if problems:
+                raise _refusal(path, problems)
+            return {
+                entry.filename: _read_entry(archive, entry, data) for entry in entries if not entry.is_dir()
+            }
+    # RuntimeError: encrypted; NotImplementedError: a compression that zipfile does not know.
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
+        raise _refusal(path, [f"not a readable zip file: {error}"]) from error
+
+
+def _read_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, packed: bytes) -> bytes:
+    # Reading only the promised size bounds what is unpacked; otherwise zipfile unpacks everything at once.
+    with archive.open(entry) as stream:
+        data = stream.read(entry.file_size)
+    if len(data) != entry.file_size:
+        message = f"{entry.filename!r} holds {len(data)} bytes, not {entry.file_size}"
+        raise zipfile.BadZipFile(message)
+    if not ends_itself(packed, entry):
+        message = f"{entry.filename!r} is packed into a stream that does not end where the directory says"
+        raise zipfile.BadZipFile(message)
+    return data
+
+
+def _entry_problems(entries: list[zipfile.ZipInfo], limit: int) -> Iterator[str]:
+    if len(entries) > MAX_ENTRIES:
+        yield f"it has {len(entries)} entries; the most that is unpacked is {MAX_ENTRIES}"
+        return
+    yield from _name_problems(entries)
+    for entry in entries:
+        kind = stat.S_IFMT(entry.external_attr >> 16)
+        if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+            yield f"{entry.filename!r} is not a regular file (a link or a device)"
+        if entry.compress_type not in METHODS:
+            expected = " or ".join(METHODS.values())
+            yield f"{entry.filename!r} is packed with method {entry.compress_type}, expected {expected}"
+        if entry.file_size > max(FREE_BYTES, MAX_EXPANSION * entry.compress_size):
+            most = f"at most {MAX_EXPANSION} times its packed size"
+            yield f"{entry.filename!r} unpacks from {entry.compress_size} to {entry.file_size} bytes; {most}"
+        if entry.filename.endswith("/") and entry.file_size:
+            yield f"{entry.filename!r} is a folder with {entry.file_size} bytes in it"
+    total = sum(entry.file_size for entry in entries)
+    if total > limit:
+        yield f"it unpacks to {total} bytes; the most that is unpacked is {limit}"
+
+
+def _name_problems(entries: list[zipfile.ZipInfo]) -> Iterator[str]:
+    counts = Counter(entry.filename for entry in entries)
+    yield from (f"{name!r} is in it {count} times" for name, count in counts.items() if count > 1)
+    for entry in entries:
+        if entry.filename != entry.orig_filename:
+            yield f"{entry.orig_filename!r} is read as {entry.filename!r}"
+    if unsafe := [name for name in counts if not _is_safe(name)]:
+        yield from (f"{name[:MAX_PATH_BYTES]!r} is not a path inside the wheel" for name in unsafe)
+        return
+    files = {name for name in counts if not name.endswith("/")}
+    folders = {str(folder) for name in counts for folder in PurePosixPath(name).parents}
+    folders |= {name.removesuffix("/") for name in counts if name.endswith("/")}
+    yield from (f"{name!r} is both a file and a folder" for name in sorted(files & folders))
+
+
+def _is_safe(name: str) -> bool:
+    parts = name.removesuffix("/").split("/")
+    return (
+        name.isprintable()
+        and len(name.encode()) <= MAX_PATH_BYTES
+        and not any(character in name for character in '\\:"')
+        and not PurePosixPath(name).is_absolute()
+        and all(part not in ("", ".", "..") and len(part.encode()) <= MAX_NAME_BYTES for part in parts)
+    )
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
+
+
+def _refusal(path: Path, problems: list[str]) -> WheelFileError:
+    return WheelFileError(
+        f"{path.name}: not a wheel that can be opened safely",
+        problems,
+        advice="build the wheel again; do not install this file",
+    )

@@ -1,0 +1,74 @@
+"""Wheels for an image's own Python, fetched in a container that has this machine's pip settings.
+
+The image build then installs from the folder, offline, so no index's name can get into the image.
+"""
+
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from email.parser import HeaderParser
+from pathlib import Path
+
+from wheel_builder.base.errors import ImageError
+from wheel_builder.base.process import Runner, run
+from wheel_builder.images import docker, hostenv
+from wheel_builder.images.hostenv import HostSettings
+
+DOCKERFILES = Path(__file__).resolve().parents[2] / "dockerfiles"
+FETCH = "fetch_wheels.sh"
+
+
+def fetch_wheels(
+    image: str,
+    argv: Sequence[str],
+    into: Path,
+    *,
+    files: Sequence[Path] = (),
+    host: HostSettings,
+    log: Path,
+    run: Runner = run,
+) -> None:
+    """Add to ``into`` what ``pip download`` fetches; ``argv`` is a Python of the image, then pip's arguments.
+
+    In the container, ``files`` (requirement lists) are at ``inside(name)`` and ``into`` at ``/wheels``.
+    """
+    with tempfile.TemporaryDirectory(prefix="flash-attn-rocm-host-") as folder:
+        settings = hostenv.lay_out(host, Path(folder))
+        mounts = [docker.Mount(into, "/wheels", writable=True), *settings.mounts]
+        mounts += [docker.Mount(DOCKERFILES / FETCH, inside(FETCH))]
+        mounts += [docker.Mount(file, inside(file.name)) for file in files]
+        docker.run_in(
+            image,
+            ["sh", inside(FETCH), *argv],
+            mounts=mounts,
+            env={**settings.env, "HOME": "/tmp"},  # noqa: S108  # a folder that any user of the container has
+            network=settings.network,
+            user=docker.caller(),
+            log=log,
+            run=run,
+        )
+
+
+def inside(name: str) -> str:
+    """Where a file is in the container of ``fetch_wheels``."""
+    return f"/run/files/{name}"
+
+
+def refuse_cuda(wheel: Path) -> None:
+    """Raise ``ImageError`` for a CUDA build of torch: it brings gigabytes that no AMD GPU can use."""
+    if needs := cuda_needs(requirements_of(wheel)):
+        message = f"{wheel.name}: pip chose a CUDA build of torch; it needs {', '.join(needs[:3])}"
+        raise ImageError(message, advice="name an index with CPU or ROCm builds: --torch-index URL")
+
+
+def requirements_of(wheel: Path) -> tuple[str, ...]:
+    """The ``Requires-Dist`` lines of a wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        name = next(n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+        metadata = HeaderParser().parsestr(archive.read(name).decode())
+    return tuple(metadata.get_all("Requires-Dist") or ())
+
+
+def cuda_needs(requirements: Sequence[str]) -> list[str]:
+    """The requirements that only a CUDA build of torch has."""
+    return [line.split(";")[0].strip() for line in requirements if line.startswith(("nvidia-", "cuda-"))]

@@ -1,0 +1,80 @@
+"""Running a folder of tests against an installed wheel, in the verify container, outside the checkout."""
+
+import shutil
+import xml.etree.ElementTree as ET
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from wheel_builder.base.errors import CommandFailedError, VerifyError
+from wheel_builder.base.process import Runner, run
+from wheel_builder.base.store import Artifact
+from wheel_builder.images.docker import Mount, run_in
+
+JUNIT = "junit.xml"
+MOST_FAILURES = 20  # enough to show that a kernel is wrong everywhere
+# Installed as a user would, then tested from a folder that has neither checkout nor wheel.
+INSTALL_AND_TEST = f"""
+set -eu
+python -m pip install --no-index --no-deps --quiet /wheel/*.whl
+cd /out
+LD_PRELOAD="${{PRELOAD:-}}" python -m pytest -p no:cacheprovider --strict-markers -W error \\
+    --maxfail="$MOST_FAILURES" --junit-xml=/out/{JUNIT} -q /tests
+"""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Tests to run, and what they need in the container.
+
+    ``preload`` is loaded into the tests' Python; after ``most_failures`` the run stops.
+    """
+
+    tests: Path
+    mounts: tuple[Mount, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    preload: str = ""
+    most_failures: int = MOST_FAILURES
+
+
+def run_suite(
+    wheel: Path, suite: Suite, *, image: Artifact, out: Path, log: Path, run: Runner = run
+) -> Mapping[str, int]:
+    """Run the tests against the wheel and return their counts; ``out`` is ``/out`` in the container.
+
+    Raises ``VerifyError`` when a test fails or is skipped, or none ran.
+    """
+    folder = out / "wheel"
+    folder.mkdir()
+    shutil.copy2(wheel, folder)
+    out.chmod(0o777)
+    mounts: Sequence[Mount] = (
+        Mount(folder, "/wheel"), Mount(suite.tests, "/tests"), Mount(out, "/out", writable=True),
+        *suite.mounts,
+    )  # fmt: skip
+    env = {
+        **dict(suite.env), "PRELOAD": suite.preload, "MOST_FAILURES": str(suite.most_failures),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }  # fmt: skip
+    argv = ["sh", "-c", INSTALL_AND_TEST]
+    try:
+        run_in(image.facts["ref"], argv, mounts=mounts, env=env, log=log, run=run)
+    except CommandFailedError as error:
+        message = f"{wheel.name} failed {suite.tests.name}'s tests in the verify container\n{error.message}"
+        raise VerifyError(message, advice=f"read the log: {log}") from error
+    out.chmod(0o755)
+    shutil.rmtree(folder)
+    return count_tests(out / JUNIT)
+
+
+def count_tests(junit: Path) -> Mapping[str, int]:
+    """Counts from a JUnit file; a run in which nothing passed, or anything was skipped, is a failure."""
+    suites = ET.parse(junit).getroot().iter("testsuite")  # noqa: S314  written by our own pytest
+    counts = {"tests": 0, "failures": 0, "errors": 0, "skipped": 0}
+    for suite in suites:
+        for name in counts:
+            counts[name] += int(suite.get(name, "0"))
+    if counts["tests"] == 0 or counts["failures"] or counts["errors"] or counts["skipped"]:
+        message = f"the verify container's tests did not all pass: {counts}"
+        raise VerifyError(message, advice="a wheel is published only when every test ran and passed")
+    return {"passed": counts["tests"]}

@@ -1,0 +1,143 @@
+"""Check an index: hash everything in it again, compare every page with the records, explain each fault."""
+
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from pydantic import TypeAdapter
+from pydantic_core import to_json
+
+from wheel_builder.base.durable import PART_SUFFIX
+from wheel_builder.base.strict_json import read_json
+from wheel_builder.files.sidecars import ATTACHMENTS, METADATA_SUFFIX, RECORD_SUFFIX, YANK_SUFFIX
+from wheel_builder.index import folder
+from wheel_builder.index.entries import YANK_AGAIN
+from wheel_builder.index.finder import DATA_FILE
+from wheel_builder.index.folder import beside, sha256
+from wheel_builder.index.offers import Contents, finder_pages_of, simple_pages
+from wheel_builder.index.pages import Entry
+from wheel_builder.matrix.catalogue import Catalogue
+
+READABLE = "give this user the right to read it or mend the disk"
+RESTORE = "restore it from a copy of the index"
+REWRITE = "write the pages again: python -m wheel_builder index pages"
+_CATALOGUE = TypeAdapter(Catalogue)
+
+
+def verify_index(root: Path) -> tuple[str, ...]:
+    """Every fault in words, with what to do; () when the index is sound."""
+    contents, damaged = folder.read_what_can_be_read(root)
+    if not contents and not damaged:
+        return (f"{root}: there is no index; publish a wheel first",)
+    return tuple(_faults(root, contents, damaged))
+
+
+def not_public(root: Path) -> tuple[str, ...]:
+    """That a web server of another user cannot serve some of the index, in words; () when it can."""
+    closed = [path for path in sorted(root.rglob("*")) if path.name != folder.LOCK and not _is_public(path)]
+    if not closed:
+        return ()
+    first, more = closed[0], f" and {len(closed) - 1} more" if len(closed) > 1 else ""
+    advice = f"chmod -R a+rX {root}, and set umask 022 before the next command"
+    return (f"{first}{more}: only some users may read it, a web server may not; {advice}",)
+
+
+def _is_public(path: Path) -> bool:
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return True  # another publisher renamed it meanwhile
+    needed = 0o5 if stat.S_ISDIR(mode) else 0o4
+    return mode & needed == needed
+
+
+def _faults(root: Path, contents: Contents, damaged: tuple[str, ...]) -> Iterator[str]:
+    yield from not_public(root)
+    yield from (problem if YANK_AGAIN in problem else f"{problem}; {RESTORE}" for problem in damaged)
+    published = list(_published(root, contents))
+    for path, entry in published:
+        yield from _file_faults(path, entry)
+    if damaged:
+        # Without the records it is not known what the pages should say.
+        return
+    pages = simple_pages(contents)
+    try:
+        pages |= finder_pages_of(contents, _catalogue(root))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        yield f"{root / DATA_FILE}: it cannot be read ({type(error).__name__}); {REWRITE}"
+    yield from _page_faults(root, pages)
+    known = {root / name for name in pages} | {root / folder.LOCK, root / DATA_FILE, root / "index.html"}
+    known |= {file for path, entry in published for file in _files_of(path, entry)}
+    yield from _stray_faults(root, known)
+
+
+def _published(root: Path, contents: Contents) -> Iterator[tuple[Path, Entry]]:
+    for rocm, projects in contents.items():
+        for project, entries in projects.items():
+            for entry in entries:
+                yield folder.simple_of(root, rocm) / project / entry.record.filename, entry
+
+
+def _catalogue(root: Path) -> Catalogue:
+    # The page's own catalogue: the checkout's matrix.yaml may have changed since.
+    text = to_json(read_json((root / DATA_FILE).read_bytes())["catalogue"])
+    return _CATALOGUE.validate_json(text, strict=True, extra="forbid")
+
+
+def _file_faults(path: Path, entry: Entry) -> Iterator[str]:
+    record = entry.record
+    # A yanked file is not published again.
+    mend = folder.RETRY if entry.yanked is None else RESTORE
+    yield from _hash_faults(path, record.sha256, mend, record.size)
+    yield from _hash_faults(beside(path, METADATA_SUFFIX), record.metadata_sha256, mend)
+    for kind, digest in record.attachments.items():
+        yield from _hash_faults(beside(path, ATTACHMENTS[kind]), digest, mend)
+
+
+def _files_of(path: Path, entry: Entry) -> Iterator[Path]:
+    yield path
+    attached = (ATTACHMENTS[kind] for kind in entry.record.attachments)
+    for suffix in (METADATA_SUFFIX, RECORD_SUFFIX, YANK_SUFFIX, *attached):
+        yield beside(path, suffix)
+
+
+def _hash_faults(path: Path, expected: str, mend: str, size: int | None = None) -> Iterator[str]:
+    try:
+        data = _content(path)
+    except OSError as error:
+        yield f"{path}: it cannot be read ({error.strerror}); {READABLE}, or {RESTORE}"
+        return
+    if data is None:
+        yield f"{path}: missing, though its record is there; {mend}"
+    elif (found := sha256(data)) != expected:
+        cut = f" and {len(data)} bytes of {size}: it was cut off" if size and len(data) < size else ""
+        yield f"{path}: sha256 is {found}{cut}, its record says {expected}; {mend}"
+
+
+def _page_faults(root: Path, pages: Mapping[str, bytes]) -> Iterator[str]:
+    for name, page in pages.items():
+        path = root / name
+        try:
+            data = _content(path)
+        except OSError as error:
+            yield f"{path}: the page cannot be read ({error.strerror}); {READABLE}, or {REWRITE}"
+            continue
+        if data is None:
+            yield f"{path}: the page is missing; {REWRITE}"
+        elif data != page:
+            yield f"{path}: the page is not what the records say; {REWRITE}"
+
+
+def _content(path: Path) -> bytes | None:
+    """The file's content, None when it is missing; raises ``OSError``."""
+    return path.read_bytes() if path.is_file() else None
+
+
+def _stray_faults(root: Path, known: set[Path]) -> Iterator[str]:
+    for path in sorted(set(root.rglob("*")) - known):
+        if path.is_dir() or path.name == folder.LOCK:
+            continue
+        if path.name.endswith(PART_SUFFIX):
+            yield f"{path}: an interrupted publisher left it; {folder.RETRY}"
+        else:
+            yield f"{path}: no record knows it, it is not published; {folder.RETRY}, or remove it"

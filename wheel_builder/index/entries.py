@@ -1,0 +1,122 @@
+"""Reading what an index says of one file: its record, and the mark of a yanked one.
+
+Nobody vouches for either.  What pages could not show is refused, before it is written and when it is read.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from packaging.version import Version
+from pydantic import TypeAdapter, ValidationError
+
+from wheel_builder.base.errors import PublishError
+from wheel_builder.base.strict_json import read_json
+from wheel_builder.base.words import line_problem
+from wheel_builder.files.sidecars import ATTACHMENTS, RECORD_SUFFIX, YANK_SUFFIX
+from wheel_builder.index.pages import Entry, Record
+
+ROCM_VERSION = re.compile(r"\d{1,2}\.\d{1,2}")
+YANK_AGAIN = "remove this file, then yank the wheel once more with a reason of plain text"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Later:
+    """A further yank of the same file."""
+
+    reason: str
+    time: str
+
+
+@dataclass(frozen=True)
+class Mark:
+    """That a file is yanked: why, and when (ISO 8601); ``later`` has the reasons of further yanks."""
+
+    reason: str
+    time: str
+    later: tuple[Later, ...] = ()
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        return (self.reason, *(each.reason for each in self.later))
+
+    def to_json(self) -> dict[str, Any]:
+        """With ``later`` only where there is one: version 0.1.0 reads the others."""
+        return {name: value for name, value in asdict(self).items() if value}
+
+
+def with_reason(mark: Mark | None, reason: str, time: str) -> Mark:
+    """``mark`` with another reason at its end; as it is when it has that reason."""
+    if mark is None:
+        return Mark(reason, time)
+    return mark if reason in mark.reasons else replace(mark, later=(*mark.later, Later(reason, time)))
+
+
+_RECORD = TypeAdapter(Record)
+_MARK = TypeAdapter(Mark)
+
+
+def read_entry(path: Path) -> Entry:
+    """The published file of a record, with its mark.
+
+    Raises ``OSError`` or ``ValueError`` for the record, and for the mark ``PublishError`` with the way out.
+    """
+    record = _strictly(_RECORD, path)
+    if (record.project, f"{record.filename}{RECORD_SUFFIX}") != (path.parent.name, path.name):
+        message = f"it is about {record.project}/{record.filename}"
+        raise ValueError(message)
+    if strange := [rocm for rocm in record.serves if not ROCM_VERSION.fullmatch(rocm)]:
+        message = f"serves has {strange[0]!r}, expected ROCm versions such as 7.2"
+        raise ValueError(message)
+    if unknown := sorted(record.attachments.keys() - ATTACHMENTS.keys()):
+        message = f"attachments has {unknown[0]!r}, expected some of {', '.join(ATTACHMENTS)}"
+        raise ValueError(message)
+    Version(record.version)
+    _refuse(list(text_problems(record)))
+    mark = path.with_name(record.filename + YANK_SUFFIX)
+    return Entry(record, "; ".join(read_mark(mark).reasons) if mark.exists() else None)
+
+
+def text_problems(record: Record) -> Iterator[str]:
+    """Which texts of a record pages cannot show."""
+    texts = {"filename": record.filename, "version": record.version, "upload_time": record.upload_time}
+    texts |= {"requires_python": record.requires_python} if record.requires_python else {}
+    texts |= {f"verified.{arch}": shown for arch, shown in record.verified.items()}
+    texts |= {f"verified, name {n}": arch for n, arch in enumerate(record.verified, 1)}
+    yield from (f"{name}: {problem}" for name, text in texts.items() if (problem := line_problem(text)))
+
+
+def read_mark(path: Path) -> Mark:
+    """The mark of a yanked file; raises ``PublishError`` with the way out."""
+    try:
+        mark = _strictly(_MARK, path)
+        _refuse([f"reason: {problem}" for problem in map(line_problem, mark.reasons) if problem])
+    except (OSError, ValueError) as error:
+        title = "the mark of a yanked file cannot be read"
+        raise PublishError(title, [f"{path}: {title} ({in_words(error)}); {YANK_AGAIN}"]) from error
+    return mark
+
+
+def _refuse(problems: list[str]) -> None:
+    if problems:
+        raise ValueError("; ".join(problems))
+
+
+def _strictly(form: TypeAdapter[T], path: Path) -> T:
+    data = path.read_bytes()
+    read_json(data)
+    return form.validate_json(data, strict=True, extra="forbid")
+
+
+def in_words(error: Exception) -> str:
+    if not isinstance(error, ValidationError):
+        return str(error)
+    found = (
+        (".".join(map(str, one["loc"])), one["msg"])
+        for one in error.errors(include_url=False, include_input=False)
+    )
+    return "; ".join(f"{where}: {what}" if where else what for where, what in found)

@@ -1,0 +1,18 @@
+"""The page where users find their wheel: static, made with the index from its records and matrix.yaml.
+
+    <root>/wheels.json   the catalogue and every published wheel, for programs
+    <root>/index.html    one self-contained page: a table to read, and with JavaScript a form that filters it
+
+``data`` decides what is said, ``html`` escapes by construction, ``page`` puts both together.
+"""
+
+from wheel_builder.index.finder.data import Finder
+from wheel_builder.index.finder.page import html_page
+from wheel_builder.index.pages import HTML_PAGE, json_bytes
+
+DATA_FILE = "wheels.json"
+
+
+def finder_pages(finder: Finder) -> dict[str, bytes]:
+    """The page and its data: file name -> content, in the order of writing."""
+    return {DATA_FILE: json_bytes(finder.to_json()), HTML_PAGE: html_page(finder)}

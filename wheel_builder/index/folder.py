@@ -1,0 +1,209 @@
+"""A static package index: one folder per ROCm version, pages made from append-only records.
+
+    <root>/simple/index.html, index.json                        the projects of all ROCm versions
+    <root>/simple/<project>/index.html, index.json              their files, which are where they are:
+    <root>/rocm7.2/simple/index.html, index.json                the projects of one ROCm version
+    <root>/rocm7.2/simple/<project>/index.html, index.json      its files
+    <root>/rocm7.2/simple/<project>/<file>.whl                  a wheel
+                                    <file>.whl.metadata         its METADATA (PEP 658)
+                                    <file>.whl.verification.json, <file>.whl.provenance.json
+                                    <file>.whl.record.json      the facts about it; never changed
+                                    <file>.whl.yanked.json      that it is yanked, when and why
+    <root>/wheels.json, index.html                              the page where users find their wheel
+
+A file is published when its record is there; pages say what the records say.  Everything is written
+aside and renamed, in the order wheel, metadata, what is attached, record, pages from the files up to
+the root: a kill at any moment leaves pages whose links hold, and publishing again completes the rest.
+"""
+
+import errno
+import fcntl
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from wheel_builder.base.durable import ensure, make_folder
+from wheel_builder.base.errors import PublishError
+from wheel_builder.base.words import line_problem
+from wheel_builder.files.sidecars import ATTACHMENTS, METADATA_SUFFIX, RECORD_SUFFIX, YANK_SUFFIX
+from wheel_builder.index.entries import in_words, read_entry, read_mark, with_reason
+from wheel_builder.index.offers import Contents, finder_pages_of, in_order, simple_pages
+from wheel_builder.index.pages import Entry, Record, json_bytes
+from wheel_builder.matrix.catalogue import Catalogue
+from wheel_builder.matrix.model import PROJECT
+
+LOCK = ".lock"
+MEND = "do what each line says, or restore these files from a copy of the index"
+RETRY = "publish the same wheels again: it completes what is missing and changes nothing else"
+
+
+@dataclass(frozen=True)
+class NewFile:
+    """A wheel to be published, with its METADATA; ``attachments`` are contents by kind."""
+
+    filename: str
+    project: str
+    version: str
+    requires_python: str
+    data: bytes
+    metadata: bytes
+    serves: tuple[str, ...] = ()
+    verified: Mapping[str, str] = field(default_factory=dict)
+    attachments: Mapping[str, bytes] = field(default_factory=dict)
+
+    @property
+    def sha256(self) -> str:
+        return sha256(self.data)
+
+    def to_record(self, now: datetime) -> Record:
+        return Record(
+            filename=self.filename,
+            project=self.project,
+            version=self.version,
+            requires_python=self.requires_python,
+            size=len(self.data),
+            sha256=self.sha256,
+            metadata_sha256=sha256(self.metadata),
+            upload_time=now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            serves=self.serves,
+            verified=self.verified,
+            attachments={kind: sha256(data) for kind, data in self.attachments.items()},
+        )
+
+
+def simple_of(root: Path, rocm: str) -> Path:
+    """The folder that ``--index-url`` names for ROCm ``rocm``."""
+    return root / f"rocm{rocm}" / "simple"
+
+
+@contextmanager
+def changing(root: Path, *, again: str = RETRY) -> Iterator[None]:
+    """Hold the index's lock, waiting for another publisher; ``OSError`` becomes a ``PublishError``.
+
+    ``again`` is what to do once the cause is mended.
+    """
+    try:
+        make_folder(root)
+        with (root / LOCK).open("w") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            yield
+    except OSError as error:
+        title = f"the index {root} could not be written to the end; what clients see of it is sound"
+        where = error.filename or root
+        advice = f"{_mend(error, where)}, then {again}"
+        raise PublishError(title, [f"{where}: {error.strerror or error}"], advice=advice) from error
+
+
+def _mend(error: OSError, where: object) -> str:
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return f"give this user the right to write {where}"
+    if error.errno == errno.EROFS:
+        return "mount the file system writable"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "make room (df -h)"
+    return "mend the disk"
+
+
+def add_file(simple: Path, file: NewFile, now: datetime) -> bool:
+    """Publish ``file``; False when it already is.  The caller holds the lock and has checked the name."""
+    path = simple / file.project / file.filename
+    record = beside(path, RECORD_SUFFIX)
+    published = read_entry(record).record if record.exists() else None
+    ensure(path, file.data)
+    ensure(beside(path, METADATA_SUFFIX), file.metadata)
+    for kind, data in file.attachments.items():
+        # A later verification does not replace what was published with the wheel.
+        if published is None or published.attachments.get(kind) == sha256(data):
+            ensure(beside(path, ATTACHMENTS[kind]), data)
+    if published is None:
+        ensure(record, json_bytes(asdict(file.to_record(now))))
+    return published is None
+
+
+def yank(root: Path, rocm: str, filename: str, reason: str, *, catalogue: Catalogue, now: datetime) -> None:
+    """Tell installers to leave a published file alone unless it is pinned (PEP 592); it stays where it is.
+
+    Another reason is added to those that the file was yanked for before.  Raises ``PublishError``, before
+    anything is written, for a reason that pages cannot show.
+    """
+    if problem := line_problem(reason):
+        title = f"{filename} cannot be yanked: its reason is no line of text"
+        advice = "give the reason as one line of UTF-8 text, such as --reason 'wrong results on gfx908'"
+        raise PublishError(title, [f"--reason: {problem}"], advice=advice)
+    simple = simple_of(root, rocm)
+    with changing(root, again="yank the same file again"):
+        read_contents(root)  # nothing is written into an index that cannot be read
+        records = [path for path in _records(simple) if path.name == filename + RECORD_SUFFIX]
+        if not records:
+            title = f"{filename} cannot be yanked"
+            problem = f"no such file in the index of ROCm {rocm}"
+            raise PublishError(title, [problem], advice=f"see the names in {simple}")
+        path = records[0].with_name(filename + YANK_SUFFIX)
+        before = read_mark(path) if path.exists() else None
+        mark = with_reason(before, reason, now.astimezone(UTC).isoformat())
+        if mark != before:
+            ensure(path, json_bytes(mark.to_json()))
+        write_pages(root, catalogue)
+
+
+# Pages
+
+
+def write_pages(root: Path, catalogue: Catalogue) -> None:
+    """Write every page from the records and ``catalogue``; the caller holds the lock."""
+    contents = read_contents(root)
+    for name, page in (simple_pages(contents) | finder_pages_of(contents, catalogue)).items():
+        ensure(root / name, page)
+
+
+# Reading
+
+
+def read_contents(root: Path) -> Contents:
+    """All published files; raises ``PublishError`` with every damaged record."""
+    contents, problems = read_what_can_be_read(root)
+    if problems:
+        title = f"{root}: what it says of its files cannot be read; nothing was changed"
+        raise PublishError(title, problems, advice=MEND)
+    return contents
+
+
+def read_what_can_be_read(root: Path) -> tuple[Contents, tuple[str, ...]]:
+    """The published files whose records and marks can be read, and what is wrong with those of the others."""
+    contents: dict[str, dict[str, list[Entry]]] = {}
+    problems = []
+    for simple in sorted(root.glob("rocm*/simple")):
+        rocm = simple.parent.name.removeprefix("rocm")
+        for path in _records(simple):
+            try:
+                entry = read_entry(path)
+            except (OSError, ValueError) as error:
+                problems.append(f"{path}: {in_words(error)}")
+            except PublishError as error:
+                problems += error.problems
+            else:
+                contents.setdefault(rocm, {}).setdefault(path.parent.name, []).append(entry)
+    return {rocm: in_order(projects) for rocm, projects in contents.items()}, tuple(problems)
+
+
+def newest_wheel(root: Path, rocm: str) -> Path | None:
+    """This project's newest wheel that was built with ``rocm`` and is not yanked."""
+    entries = read_contents(root).get(rocm, {}).get(PROJECT, ())
+    names = [entry.record.filename for entry in entries if entry.yanked is None]
+    return simple_of(root, rocm) / PROJECT / names[-1] if names else None
+
+
+def beside(path: Path, suffix: str) -> Path:
+    """The file that belongs to the wheel ``path``."""
+    return path.with_name(path.name + suffix)
+
+
+def _records(simple: Path) -> list[Path]:
+    return sorted(simple.glob(f"*/*{RECORD_SUFFIX}"))
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

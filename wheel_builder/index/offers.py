@@ -1,0 +1,101 @@
+"""What each folder of the index offers, and every page that follows from the published files; pure."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from packaging.version import Version
+
+from wheel_builder.files.sidecars import ATTACHMENTS
+from wheel_builder.index.finder import finder_pages
+from wheel_builder.index.finder.data import Wheel, make_finder
+from wheel_builder.index.pages import Entry, project_pages, root_pages
+from wheel_builder.matrix.catalogue import Catalogue
+
+Projects = Mapping[str, tuple[Entry, ...]]  # by project; oldest version first
+Contents = Mapping[str, Projects]  # by ROCm version; only the files in that version's own folder
+
+
+def simple_pages(contents: Contents) -> dict[str, bytes]:
+    """Every page that installers read: path below the root -> content, in the order of writing."""
+    pages: dict[str, bytes] = {}
+    for rocm in sorted(runtimes(contents)):
+        pages |= _pages_of(f"rocm{rocm}/simple/", offered(contents, rocm))
+    return pages | _pages_of("simple/", everything(contents))
+
+
+def finder_pages_of(contents: Contents, catalogue: Catalogue) -> dict[str, bytes]:
+    """The page where users find their wheel, and its data."""
+    wheels = [
+        Wheel.of(_seen_from(entry, f"rocm{rocm}/simple/"), rocm, ATTACHMENTS)
+        for rocm, projects in contents.items()
+        for entries in projects.values()
+        for entry in entries
+    ]
+    return finder_pages(make_finder(catalogue, wheels))
+
+
+def runtimes(contents: Contents) -> set[str]:
+    """The ROCm versions that have wheels."""
+    entries = [e for projects in contents.values() for group in projects.values() for e in group]
+    return {*contents, *(rocm for entry in entries for rocm in entry.record.serves)}
+
+
+def offered(contents: Contents, rocm: str) -> Projects:
+    """What the index of ``rocm`` offers: its own files, and those of other versions that serve it.
+
+    A file of another version is left out when ``rocm`` has one of the same public version that is not yanked:
+    installers would take the one with the higher local label.
+    """
+    own = contents.get(rocm, {})
+    mine = {
+        (project, Version(e.record.version).public)
+        for project in own
+        for e in own[project]
+        if e.yanked is None
+    }
+    found = {project: list(entries) for project, entries in own.items()}
+    for home, projects in contents.items():
+        for project, entries in projects.items():
+            for entry in entries if home != rocm else ():
+                if (
+                    rocm in entry.record.serves
+                    and (project, Version(entry.record.version).public) not in mine
+                ):
+                    found.setdefault(project, []).append(_seen_from(entry, f"../../../rocm{home}/simple/"))
+    return in_order(found)
+
+
+def everything(contents: Contents) -> Projects:
+    """What the root offers; a file in several versions' folders is listed once, yanked if one of them is."""
+    found: dict[str, dict[str, Entry]] = {}
+    for rocm, projects in contents.items():
+        for project, entries in projects.items():
+            for entry in entries:
+                name = entry.record.filename
+                first = found.setdefault(project, {}).setdefault(
+                    name, _seen_from(entry, f"../../rocm{rocm}/simple/")
+                )
+                if first.yanked is None and entry.yanked is not None:
+                    found[project][name] = replace(first, yanked=entry.yanked)
+    return in_order({project: list(entries.values()) for project, entries in found.items()})
+
+
+def _pages_of(folder: str, projects: Projects) -> dict[str, bytes]:
+    pages = {
+        f"{folder}{project}/{name}": page
+        for project, entries in projects.items()
+        for name, page in project_pages(project, entries).items()
+    }
+    return pages | {folder + name: page for name, page in root_pages(projects).items()}
+
+
+def _seen_from(entry: Entry, simple: str) -> Entry:
+    return replace(entry, folder=f"{simple}{entry.record.project}/")
+
+
+def in_order(projects: Mapping[str, list[Entry]]) -> dict[str, tuple[Entry, ...]]:
+    """Projects by name, each with its oldest version first."""
+    return {
+        project: tuple(sorted(entries, key=lambda e: (Version(e.record.version), e.record.filename)))
+        for project, entries in sorted(projects.items())
+    }

@@ -1,0 +1,130 @@
+"""The pages of the package index as text: PEP 503, 592, 629 and 714 in HTML, 691 and 700 in JSON."""
+
+import html
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+API_VERSION = "1.1"
+JSON_TYPE = "application/vnd.pypi.simple.v1+json"
+HTML_PAGE = "index.html"
+JSON_PAGE = "index.json"
+
+
+@dataclass(frozen=True)
+class Record:
+    """One published file; ``upload_time`` is RFC 3339 in UTC, ``project`` is the normalised name.
+
+    ``serves`` has the ROCm versions whose runtimes it was loaded under besides its own, ``verified`` for each
+    arch what was shown of it in words, ``attachments`` the sha256 of each file published beside it, by kind.
+    """
+
+    filename: str
+    project: str
+    version: str
+    requires_python: str
+    size: int
+    sha256: str
+    metadata_sha256: str
+    upload_time: str
+    serves: tuple[str, ...] = ()
+    verified: Mapping[str, str] = field(default_factory=dict)
+    attachments: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A record as a page shows it.
+
+    ``yanked`` is the reason, None for a file that is not yanked; ``folder`` leads from the page to the file:
+    "" or a relative URL with a slash at its end.
+    """
+
+    record: Record
+    yanked: str | None
+    folder: str = ""
+
+    @property
+    def url(self) -> str:
+        """Relative to the page."""
+        return self.folder + quote(self.record.filename)
+
+
+def project_pages(project: str, entries: Sequence[Entry]) -> dict[str, bytes]:
+    """The pages of one project: file name -> content."""
+    versions = list(dict.fromkeys(entry.record.version for entry in entries))
+    document = _document(name=project, versions=versions, files=[_json_file(entry) for entry in entries])
+    links = (_link(f"{e.url}#sha256={e.record.sha256}", e.record.filename, _flags(e)) for e in entries)
+    return {HTML_PAGE: _html(f"Links for {project}", links), JSON_PAGE: json_bytes(document)}
+
+
+def root_pages(projects: Iterable[str]) -> dict[str, bytes]:
+    """The pages that list the projects: file name -> content."""
+    names = sorted(projects)
+    document = _document(projects=[{"name": name} for name in names])
+    links = (_link(f"{name}/", name, {}) for name in names)
+    return {HTML_PAGE: _html("Simple index", links), JSON_PAGE: json_bytes(document)}
+
+
+def _document(**fields: Any) -> dict[str, Any]:  # noqa: ANN401
+    return {"meta": {"api-version": API_VERSION}, **fields}
+
+
+def _json_file(entry: Entry) -> dict[str, Any]:
+    record = entry.record
+    metadata = {"sha256": record.metadata_sha256}
+    yanked = False if entry.yanked is None else entry.yanked or True
+    return {
+        "filename": record.filename,
+        "url": entry.url,
+        "hashes": {"sha256": record.sha256},
+        "size": record.size,
+        "upload-time": record.upload_time,
+        "core-metadata": metadata,
+        "dist-info-metadata": metadata,
+        "yanked": yanked,
+        **({"requires-python": record.requires_python} if record.requires_python else {}),
+    }
+
+
+def _flags(entry: Entry) -> dict[str, str]:
+    metadata = f"sha256={entry.record.metadata_sha256}"
+    flags = {"data-core-metadata": metadata, "data-dist-info-metadata": metadata}
+    if entry.record.requires_python:
+        flags["data-requires-python"] = entry.record.requires_python
+    if entry.yanked is not None:
+        flags["data-yanked"] = entry.yanked
+    return flags
+
+
+def _link(target: str, text: str, flags: Mapping[str, str]) -> str:
+    attributes = "".join(
+        f' {name}="{html.escape(value)}"' for name, value in {"href": target, **flags}.items()
+    )
+    return f"    <a{attributes}>{html.escape(text)}</a><br>"
+
+
+def _html(title: str, links: Iterable[str]) -> bytes:
+    lines = [
+        "<!DOCTYPE html>",
+        '<html lang="en">',
+        "  <head>",
+        '    <meta charset="utf-8">',
+        f'    <meta name="pypi:repository-version" content="{API_VERSION}">',
+        f"    <title>{html.escape(title)}</title>",
+        "  </head>",
+        "  <body>",
+        f"    <h1>{html.escape(title)}</h1>",
+        *links,
+        "  </body>",
+        "</html>",
+        "",
+    ]
+    return "\n".join(lines).encode()
+
+
+def json_bytes(document: Mapping[str, Any]) -> bytes:
+    """``document`` as JSON in this index's layout."""
+    return (json.dumps(document, indent=2) + "\n").encode()

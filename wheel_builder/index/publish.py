@@ -1,0 +1,234 @@
+"""Publish finished wheels: to the static index, or to any upload server through twine."""
+
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from packaging.utils import canonicalize_name
+
+from wheel_builder.base.durable import remove_parts
+from wheel_builder.base.errors import CommandFailedError, PublishError, WheelFileError
+from wheel_builder.base.process import Runner, run
+from wheel_builder.files.wheelfile import MAX_READ_MIB, WheelFile, read_metadata, read_wheel, record_problems
+from wheel_builder.index import folder
+from wheel_builder.index.entries import ROCM_VERSION, text_problems
+from wheel_builder.index.folder import NewFile
+from wheel_builder.matrix.catalogue import Catalogue
+from wheel_builder.provenance.records import provenance_path, record_path, statement_problems
+from wheel_builder.provenance.verification import read_verification
+
+NEW_VERSION = "raise the version in pyproject.toml and build again"
+
+
+@dataclass(frozen=True)
+class Published:
+    """``simple`` is the folder that ``--index-url`` names; ``added`` and ``unchanged`` are file names."""
+
+    simple: Path
+    added: tuple[str, ...]
+    unchanged: tuple[str, ...]
+
+
+def publish(
+    wheels: Sequence[Path], index_root: Path, rocm: str, *, catalogue: Catalogue, now: datetime
+) -> Published:
+    """``publish_all`` for wheels of one ROCm version."""
+    return publish_all({rocm: wheels}, index_root, catalogue=catalogue, now=now)[rocm]
+
+
+def publish_all(
+    wheels: Mapping[str, Sequence[Path]], index_root: Path, *, catalogue: Catalogue, now: datetime
+) -> Mapping[str, Published]:
+    """Add ``wheels``, by ROCm version, to their indexes below ``index_root``; ``now`` is their upload time.
+
+    The verification record and the provenance statement beside a wheel are published with it.  A file
+    that is there with the same content stays as it is.  Raises ``PublishError``: before anything is
+    changed when a name is taken by another content or a wheel is not fit to be listed, later when the
+    disk fails.
+    """
+    files = _read_all(wheels)
+    with folder.changing(index_root):
+        _refuse_other_content(index_root, [file for group in files.values() for file in group])
+        remove_parts(index_root)
+        published = {rocm: _add(group, index_root, rocm, now) for rocm, group in files.items()}
+        folder.write_pages(index_root, catalogue)
+    return published
+
+
+def _add(files: Sequence[NewFile], index_root: Path, rocm: str, now: datetime) -> Published:
+    simple = folder.simple_of(index_root, rocm)
+    added = {file.filename: folder.add_file(simple, file, now) for file in files}
+    return Published(
+        simple,
+        tuple(name for name, new in added.items() if new),
+        tuple(name for name, new in added.items() if not new),
+    )
+
+
+def upload(wheels: Sequence[Path], repository_url: str, *, log: Path, run: Runner = run) -> None:
+    """Check all ``wheels`` with twine, then upload all to ``repository_url``; all twine says goes to ``log``.
+
+    Credentials come from twine's own places: TWINE_USERNAME and TWINE_PASSWORD, a keyring, .pypirc.
+    Raises ``PublishError``.
+    """
+    _refuse_credentials(repository_url)
+    twine = [sys.executable, "-m", "twine"]
+    try:
+        run([*twine, "check", "--strict", *wheels], log=log)
+    except CommandFailedError as error:
+        title = "twine check refuses the wheels; nothing was uploaded"
+        raise PublishError(title, [error.message], advice="put METADATA and the readme right") from error
+    # Only --verbose shows the server's message, which tells a duplicate from other refusals.
+    options = ["--verbose", "--non-interactive", "--disable-progress-bar", "--repository-url", repository_url]
+    try:
+        run([*twine, "upload", *options, *wheels], log=log)
+    except CommandFailedError as error:
+        raise _upload_error(error, repository_url) from error
+
+
+def _read_all(wheels: Mapping[str, Sequence[Path]]) -> Mapping[str, tuple[NewFile, ...]]:
+    known: dict[str, NewFile] = {}
+    files: dict[str, dict[str, NewFile]] = {rocm: {} for rocm in wheels}
+    problems = [
+        f"{rocm!r} is no ROCm version, expected one such as 7.2"
+        for rocm in wheels
+        if not ROCM_VERSION.fullmatch(rocm)
+    ]
+    for rocm, path in [(rocm, path) for rocm, paths in wheels.items() for path in paths]:
+        try:
+            wheel = read_wheel(path, max_mib=MAX_READ_MIB)
+            file = _new_file(wheel)
+        except WheelFileError as error:
+            problems += [f"{path.name}: {problem}" for problem in error.problems]
+            continue
+        problems += _misplaced(wheel, rocm)
+        files[rocm][file.filename] = file
+        if known.setdefault(file.filename, file) != file:
+            problems.append(f"{path.name}: given twice, with different content")
+    if problems:
+        title = f"nothing was published to the index of ROCm {', '.join(wheels)}"
+        raise PublishError(title, problems, advice="publish wheels that the audit let pass")
+    return {rocm: tuple(group.values()) for rocm, group in files.items()}
+
+
+def _new_file(wheel: WheelFile) -> NewFile:
+    metadata = read_metadata(wheel)
+    problems = list(record_problems(wheel))
+    if (canonicalize_name(metadata.name), metadata.version) != (wheel.name, wheel.version):
+        problems.append(f"METADATA is about {metadata.name} {metadata.version}")
+    attachments = dict(_attachments(wheel.path))
+    serves: tuple[str, ...] = ()
+    verified: dict[str, str] = {}
+    if "verification" in attachments:
+        serves, verified, faults = _verification(wheel, attachments["verification"])
+        problems += faults
+    if "provenance" in attachments:
+        record = attachments.get("verification")
+        recorded = folder.sha256(record) if record is not None else ""
+        problems += statement_problems(attachments["provenance"], wheel.path, wheel.sha256, recorded)
+    file = NewFile(
+        filename=wheel.path.name,
+        project=wheel.name,
+        version=str(wheel.version),
+        requires_python=str(metadata.requires_python or ""),
+        data=wheel.data,
+        metadata=wheel.metadata_bytes,
+        serves=serves,
+        verified=verified,
+        attachments=attachments,
+    )
+    problems += text_problems(file.to_record(datetime.now(UTC)))
+    if problems:
+        raise WheelFileError(wheel.path.name, problems, advice="build the wheel again")
+    return file
+
+
+def _attachments(wheel: Path) -> Iterator[tuple[str, bytes]]:
+    for kind, path in (("verification", record_path(wheel)), ("provenance", provenance_path(wheel))):
+        if path.is_file():
+            yield kind, path.read_bytes()
+
+
+def _verification(wheel: WheelFile, text: bytes) -> tuple[tuple[str, ...], dict[str, str], list[str]]:
+    """The ROCm versions served and what was shown of each arch, by the record; and what is wrong with it."""
+    name = record_path(wheel.path).name
+    try:
+        record = read_verification(text)
+    except ValueError as error:
+        return (), {}, [f"{name}: it is not a verification record ({error})"]
+    serves = tuple(record.serves)
+    verified = {arch: shown.words for arch, shown in record.archs.items()}
+    problems = [
+        f"{name}: serves has {each!r}, expected ROCm versions such as 7.2"
+        for each in serves
+        if not ROCM_VERSION.fullmatch(each)
+    ]
+    if record.sha256 != wheel.sha256:
+        said = record.sha256
+        problems.append(f"{name}: it is about a wheel with sha256 {said}, but the wheel's is {wheel.sha256}")
+    return serves, verified, problems
+
+
+def _misplaced(wheel: WheelFile, rocm: str) -> list[str]:
+    label = wheel.version.local or ""
+    if not label.startswith("rocm") or label == f"rocm{rocm}":
+        return []
+    return [f"{wheel.path.name}: it is for {label}, but this is the index of rocm{rocm}"]
+
+
+def _refuse_other_content(root: Path, files: Sequence[NewFile]) -> None:
+    # Over all ROCm versions: the root offers every file under its one name.
+    contents = folder.read_contents(root)
+    known = {
+        entry.record.filename: entry.record
+        for projects in contents.values()
+        for entries in projects.values()
+        for entry in entries
+    }
+    yanked = {
+        entry.record.filename: entry.yanked
+        for projects in contents.values()
+        for entries in projects.values()
+        for entry in entries
+        if entry.yanked is not None
+    }
+    if again := [f"{f.filename} is yanked: {yanked[f.filename]}" for f in files if f.filename in yanked]:
+        title = "a yanked file is not published again; nothing was published"
+        raise PublishError(title, again, advice=NEW_VERSION)
+    problems = [
+        f"{file.filename} is published since {record.upload_time} with sha256 {record.sha256}; "
+        f"the new file has {file.sha256}"
+        for file in files
+        if (record := known.get(file.filename)) and record.sha256 != file.sha256
+    ]
+    if problems:
+        title = "a published file never changes; nothing was published"
+        raise PublishError(title, problems, advice=NEW_VERSION)
+
+
+def _refuse_credentials(url: str) -> None:
+    parts = urlsplit(url)
+    if parts.username or parts.password:
+        problem = f"the URL of {parts.hostname} holds credentials, which commands and logs would show"
+        advice = "take them out of the URL; set TWINE_USERNAME and TWINE_PASSWORD instead"
+        title = "nothing was uploaded"
+        raise PublishError(title, [problem], advice=advice)
+
+
+def _upload_error(error: CommandFailedError, url: str) -> PublishError:
+    # twine wraps its lines at the terminal's width.
+    output = re.sub(r"[\s|]+", " ", error.message)
+    if "409 Conflict" in output or "already exists" in output:
+        title = f"{url} already has one of these files; a published file never changes"
+        advice = "raise the version in pyproject.toml and build again, or leave out what is there"
+    elif "401 Unauthorized" in output or "403 Forbidden" in output:
+        title = f"{url} does not accept the credentials"
+        advice = "set TWINE_USERNAME and TWINE_PASSWORD"
+    else:
+        title = f"twine could not upload to {url}"
+        advice = "the lines above are twine's; files before the failing one may be there already"
+    return PublishError(title, [error.message], advice=advice)

@@ -1,0 +1,71 @@
+"""What the index says about GPUs and ROCm versions, including those without a wheel, and why; pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from wheel_builder.matrix.model import Matrix, Selection
+from wheel_builder.matrix.plan import plan
+
+FAMILIES = ("Radeon", "Instinct")
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One gfx arch, its devices' full names, and why no wheel holds code for it ("" when wheels do)."""
+
+    arch: str
+    devices: tuple[str, ...]
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class MissingRocm:
+    """A ROCm version that no wheel is built with, and why."""
+
+    version: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Torch:
+    """``floor`` is the oldest supported torch, ``tested`` the one that the tests run with."""
+
+    floor: str
+    tested: str
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """matrix.yaml as users of the index see it."""
+
+    gpus: tuple[Gpu, ...]
+    missing_rocm: tuple[MissingRocm, ...]
+    torch: Torch
+
+
+def catalogue_of(matrix: Matrix) -> Catalogue:
+    """The catalogue of a matrix, in the matrix's order."""
+    built = (Gpu(arch.name, device_names(arch.devices)) for arch in matrix.archs)
+    others = (Gpu(other.name, device_names(other.devices), other.reason) for other in matrix.other_archs)
+    return Catalogue(
+        gpus=(*built, *others),
+        missing_rocm=tuple(_missing_rocm(matrix)),
+        torch=Torch(matrix.package.torch_floor, matrix.package.torch_headers),
+    )
+
+
+def device_names(devices: str) -> tuple[str, ...]:
+    """``"Radeon RX 6800, RX 6900 XT"`` as full names: the family holds until another one is named."""
+    names, family = [], ""
+    for name in devices.split(","):
+        words = name.split()
+        if words and words[0] in FAMILIES:
+            family = words.pop(0)
+        names.append(" ".join([family, *words]).strip())
+    return tuple(names)
+
+
+def _missing_rocm(matrix: Matrix) -> Iterator[MissingRocm]:
+    for rejection in plan(matrix, Selection(all_rocm=True)).rejected:
+        if not rejection.arch:
+            yield MissingRocm(rejection.rocm, rejection.reason)

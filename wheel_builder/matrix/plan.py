@@ -1,0 +1,159 @@
+"""What is built: ``Matrix`` and ``Selection`` to ``Plan``; pure.
+
+A combination that is not built is a result too: it is in ``Plan.rejected`` with its reason.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+
+from wheel_builder.base.errors import SelectionError
+from wheel_builder.base.words import aligned, unknown
+from wheel_builder.matrix.model import Arch, Job, Matrix, OtherArch, Plan, Rejection, Rocm, Selection
+
+
+def plan(matrix: Matrix, selection: Selection) -> Plan:
+    """Decide the jobs, in the order of matrix.yaml, each with its archs in the order of ``archs``.
+
+    A version with ``built_in_ci: false`` is accepted only when the selection names it.
+    Raises ``SelectionError`` with every name that is not in matrix.yaml.
+    """
+    _check_names(matrix, selection)
+    jobs: list[Job] = []
+    rejected: list[Rejection] = []
+    for rocm in _considered(matrix, selection):
+        refusals = list(_refusals(matrix, rocm, selection))
+        refused = {refusal.arch for refusal in refusals}
+        rejected += refusals
+        archs = tuple(arch for arch in _wanted_archs(matrix, rocm, selection) if arch not in refused)
+        if archs and "" not in refused:
+            jobs.append(Job(rocm, archs))
+    return Plan(tuple(jobs), tuple(rejected), matrix.package)
+
+
+def jobs_to_build(plan: Plan) -> tuple[Job, ...]:
+    """The plan's jobs.  Raises ``SelectionError`` with the reasons when there are none."""
+    if not plan.jobs:
+        title = "nothing to build"
+        raise SelectionError(
+            title,
+            [_rejection_text(rejection) for rejection in plan.rejected],
+            advice="choose others with --rocm and --archs; `plan --all` shows what there is",
+        )
+    return plan.jobs
+
+
+def device_rows(plan: Plan) -> list[dict[str, str]]:
+    """Rows of the workflow matrix that compiles device code: one for each ROCm version and arch."""
+    return [
+        {"job": job.id, "rocm": job.rocm.version, "arch": arch} for job in plan.jobs for arch in job.archs
+    ]
+
+
+def wheel_rows(plan: Plan) -> list[dict[str, str]]:
+    """Rows of the workflow matrix that makes wheels; ``archs`` and ``runtimes`` are option values."""
+    runtimes = ",".join(job.rocm.version for job in plan.jobs)
+    return [
+        {"job": job.id, "rocm": job.rocm.version, "archs": ",".join(job.archs), "runtimes": runtimes}
+        for job in plan.jobs
+    ]
+
+
+def image_rows(plan: Plan, keys: Mapping[str, str]) -> list[dict[str, str]]:
+    """Rows of the workflow matrix that makes builder images; ``image`` is the name of its content."""
+    return [{"job": job.id, "rocm": job.rocm.version, "image": keys[job.id]} for job in plan.jobs]
+
+
+def to_github(plan: Plan, keys: Mapping[str, str]) -> str:
+    """Lines for ``$GITHUB_OUTPUT``; each value is what ``strategy.matrix`` takes after ``fromJSON``.
+
+    ``keys`` has for each job's id a name of its builder image's content.
+    Raises ``SelectionError`` when there are no jobs, which a workflow matrix cannot be.
+    """
+    jobs_to_build(plan)
+    rows = {"image": image_rows(plan, keys), "device": device_rows(plan), "wheel": wheel_rows(plan)}
+    return "\n".join(
+        f"{name}={json.dumps({'include': include}, separators=(',', ':'))}" for name, include in rows.items()
+    )
+
+
+def to_json(plan: Plan) -> str:
+    """The whole plan."""
+    jobs = [{"id": job.id, **asdict(job)} for job in plan.jobs]
+    return json.dumps({**asdict(plan), "jobs": jobs}, indent=2)
+
+
+def to_table(plan: Plan) -> str:
+    """The plan for people: aligned columns, then what is not built and why."""
+    rows = [("job", "ROCm from", "base image", "archs")]
+    rows += [(job.id, job.rocm.provider, job.rocm.base, " ".join(job.archs)) for job in plan.jobs]
+    lines = aligned(rows, left=len(rows[0])) if plan.jobs else ["nothing to build"]
+    if plan.rejected:
+        lines += ["", *rejection_lines(plan)]
+    return "\n".join(lines)
+
+
+def rejection_lines(plan: Plan) -> list[str]:
+    """What is not built and why, one line each under a heading; empty when all is built."""
+    texts = [f"  {_rejection_text(rejection)}" for rejection in plan.rejected]
+    return ["not built:", *texts] if texts else []
+
+
+def _check_names(matrix: Matrix, selection: Selection) -> None:
+    versions = [rocm.version for rocm in matrix.rocm]
+    archs = [arch.name for arch in matrix.archs]
+    problems = [
+        f"--rocm: {unknown('ROCm version', name, versions)}"
+        for name in selection.rocm
+        if name not in versions
+    ]
+    problems += [
+        f"--archs: {_unknown_arch(matrix, name, archs)}" for name in selection.archs if name not in archs
+    ]
+    if problems:
+        title = "the command line names what matrix.yaml does not have"
+        raise SelectionError(title, problems, advice="`plan --all` shows what there is")
+
+
+def _unknown_arch(matrix: Matrix, name: str, archs: list[str]) -> str:
+    # Three letters such as MI3 or XTX would match half of the list.
+    every: list[Arch | OtherArch] = [*matrix.archs, *matrix.other_archs]
+    devices = [arch.name for arch in every if len(name) > 3 and name.lower() in arch.devices.lower()]
+    if devices:
+        return f"{name!r} is the name of a device; its arch is {' or '.join(devices)}"
+    for other in matrix.other_archs:
+        if other.name == name:
+            return f"nothing is built for {name}: {other.reason}"
+    return unknown("arch", name, archs)
+
+
+def _considered(matrix: Matrix, selection: Selection) -> list[Rocm]:
+    wanted = selection.rocm or (matrix.default_rocm,)
+    return [rocm for rocm in matrix.rocm if selection.all_rocm or rocm.version in wanted]
+
+
+def _wanted_archs(matrix: Matrix, rocm: Rocm, selection: Selection) -> list[str]:
+    wanted = selection.archs or rocm.archs
+    return [arch.name for arch in matrix.archs if arch.name in wanted]
+
+
+def _refusals(matrix: Matrix, rocm: Rocm, selection: Selection) -> Iterator[Rejection]:
+    wanted = _wanted_archs(matrix, rocm, selection)
+    excludes = [exclude for exclude in matrix.exclude if exclude.rocm == rocm.version]
+    whole = [exclude for exclude in excludes if not exclude.arch]
+    if whole:
+        yield Rejection(rocm.version, "", whole[0].reason)
+    elif not rocm.built_in_ci and rocm.version not in selection.rocm:
+        reason = f"not built in our CI: {rocm.note} (--rocm {rocm.version} builds it)"
+        yield Rejection(rocm.version, "", reason)
+    else:
+        for arch in wanted:
+            if arch not in rocm.archs:
+                yield Rejection(rocm.version, arch, f"matrix.yaml does not list it for ROCm {rocm.version}")
+        for exclude in excludes:
+            if exclude.arch in wanted:
+                yield Rejection(rocm.version, exclude.arch, exclude.reason)
+
+
+def _rejection_text(rejection: Rejection) -> str:
+    return f"ROCm {rejection.rocm} {rejection.arch}".rstrip() + f": {rejection.reason}"

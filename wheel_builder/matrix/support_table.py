@@ -1,0 +1,36 @@
+"""The kernels' support table, as the pipeline needs it; the table itself is kernels/instances/table.toml."""
+
+import importlib.util
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+
+from wheel_builder.base.errors import DeviceCodeError
+
+INSTANCES = Path("kernels/instances")
+
+
+def planned_kernels(checkout: Path, archs: Sequence[str]) -> Mapping[str, frozenset[str]]:
+    """For each of ``archs`` the names of the kernels that the table gives it.
+
+    Raises ``DeviceCodeError`` with all problems of the table.
+    """
+    generate = _generate(checkout)
+    try:
+        instances = generate.load_table(checkout / INSTANCES / "table.toml")
+    except generate.TableError as error:
+        raise DeviceCodeError(str(error).splitlines()[0], error.problems) from error
+    return {arch: frozenset(i.name for i in instances if arch in i.archs) for arch in archs}
+
+
+def _generate(checkout: Path) -> ModuleType:
+    # kernels/ is not a package: its scripts also run in the builder image, which has no wheel_builder.
+    name = "wheel_builder._kernels_generate"
+    spec = importlib.util.spec_from_file_location(name, checkout / INSTANCES / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,86 @@
+"""The run context, and how every run begins: the engine and the images, each shown as a step."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from wheel_builder.base.store import Artifact, Store
+from wheel_builder.images import stages as image
+from wheel_builder.images.docker import remove_orphans
+from wheel_builder.images.engine import ensure_engine
+from wheel_builder.images.hostenv import HostSettings
+from wheel_builder.matrix.model import Job, Package
+from wheel_builder.pipeline.progress import Planned, Progress, Step
+
+ENGINE = Planned("container engine", weight=15)
+VERIFY_IMAGE = Planned("verify image", weight=60)
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """Where a run reads and writes, and how: stages' results in ``build``, finished wheels in ``dist``.
+
+    ``cache`` is the compilers' cache, shared between runs and machines; None for no cache.
+    ``used`` collects the results that the run made or found.
+    """
+
+    checkout: Path
+    build: Path
+    dist: Path
+    index: Path
+    jobs: int
+    install_engine: bool = False
+    torch_index: str = ""
+    host: HostSettings | None = None
+    cache: Path | None = None
+    used: list[Artifact] = field(default_factory=list)
+
+    @property
+    def store(self) -> Store:
+        return Store(self.build, self.used)
+
+    def log(self, name: str) -> Path:
+        return self.build / "logs" / f"{name}.log"
+
+
+def progress_of(steps: Sequence[Planned], context: RunContext, plain: bool | None) -> Progress:  # noqa: FBT001
+    return Progress(steps, sys.stderr, context.build / "durations.json", plain=plain)
+
+
+def builder_step(job: Job) -> Planned:
+    return Planned("builder image", job.id, weight=200)
+
+
+def start_engine(context: RunContext, progress: Progress) -> None:
+    """Make sure that a container engine answers, and clear away what a killed run left in it."""
+    log = context.log("engine")
+    with progress.step("container engine", log=log):
+        ensure_engine(install=context.install_engine, log=log)
+        remove_orphans()
+
+
+def verify_image(package: Package, context: RunContext, progress: Progress) -> Artifact:
+    """The image in which wheels are verified."""
+    log = context.log("image-verify")
+    with progress.step("verify image", log=log) as step:
+        made = image.build_verify_image(
+            package, context.store, logs=log.parent, host=context.host, torch_index=context.torch_index
+        )
+        return told(step, made)
+
+
+def builder_image(job: Job, package: Package, context: RunContext, progress: Progress) -> Artifact:
+    """The image in which the job's code and wheel are built."""
+    log = context.log(f"image-{job.id}")
+    with progress.step("builder image", job=job.id, log=log) as step:
+        made = image.build_image(
+            job, package, context.store, logs=log.parent, host=context.host, torch_index=context.torch_index
+        )
+        return told(step, made)
+
+
+def told(step: Step, made: Artifact) -> Artifact:
+    if made.reused:
+        step.skipped("unchanged")
+    return made

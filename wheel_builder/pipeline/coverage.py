@@ -1,0 +1,180 @@
+"""The table at the end of a release: what was shown of each wheel, and what was not built and why; pure."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from wheel_builder.base.durable import ensure
+from wheel_builder.base.errors import ReleaseError, WheelBuilderError
+from wheel_builder.base.words import aligned, shown
+from wheel_builder.index.finder.html import Html, element, joined, void
+from wheel_builder.matrix.model import Plan
+from wheel_builder.pipeline.release import Attempt
+
+SCHEMA = 1
+RERUN = "put these right and run the same command again; finished steps are kept"
+# A release has no step on a GPU, and what scripts/test-on-gpu records does not name the wheel.
+NO_GPU = "run on hardware: none, no AMD GPU took part"
+HEADINGS = (
+    "ROCm",
+    "built",
+    "audited",
+    "executed on an ISA emulator",
+    "run on hardware",
+    "published",
+    "loads under",
+)
+STYLE = (
+    ":root{color-scheme:light dark;font-family:system-ui,sans-serif}body{margin:2rem}"
+    "table{border-collapse:collapse}th,td{border:1px solid;padding:.3rem .6rem;text-align:left}"
+    "caption{text-align:left;padding:.5rem 0}pre{white-space:pre-wrap}"
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One wheel of the plan.
+
+    ``emulated`` are the archs whose kernels were executed on the ISA emulator; ``serves`` the ROCm versions
+    under whose runtimes it loads (the index leaves out those that have their own wheel of its public
+    version); ``failure`` what stopped the job, empty when nothing did.
+    """
+
+    rocm: str
+    archs: tuple[str, ...]
+    built: bool
+    audited: bool
+    emulated: tuple[str, ...]
+    published: bool
+    serves: tuple[str, ...]
+    failure: str = ""
+
+
+@dataclass(frozen=True)
+class NotBuilt:
+    """A combination of the matrix that was not built; ``arch`` empty means the whole ROCm version."""
+
+    rocm: str
+    arch: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Coverage:
+    rows: tuple[Row, ...]
+    not_built: tuple[NotBuilt, ...]
+
+
+def coverage_of(plan: Plan, attempts: Sequence[Attempt]) -> Coverage:
+    """The coverage of a release."""
+    rejected = tuple(NotBuilt(one.rocm, one.arch, one.reason) for one in plan.rejected)
+    return Coverage(tuple(_row(attempt) for attempt in attempts), rejected)
+
+
+def to_json(coverage: Coverage) -> str:
+    return json.dumps({"schema": SCHEMA, "note": NO_GPU, **asdict(coverage)}, indent=2) + "\n"
+
+
+def to_table(coverage: Coverage) -> str:
+    """The table for the terminal: aligned columns, what stopped a job, what was not built."""
+    rows = [HEADINGS, *(_cells(row) for row in coverage.rows)]
+    lines = [*aligned(rows, left=len(HEADINGS)), NO_GPU]
+    lines += [f"ROCm {row.rocm} failed: {row.failure}" for row in coverage.rows if row.failure]
+    lines += [f"not built: {_not_built(one)}" for one in coverage.not_built]
+    return "\n".join(lines)
+
+
+def to_html(coverage: Coverage) -> str:
+    """The same as an HTML page."""
+    head = element("tr", *(element("th", heading, scope="col") for heading in HEADINGS))
+    body = [_html_row(row) for row in coverage.rows]
+    table = element(
+        "table",
+        element("caption", "Release coverage: wheels by ROCm version"),
+        element("thead", head),
+        element("tbody", *body),
+    )
+    failed = [
+        joined(element("h2", f"ROCm {row.rocm} failed"), element("pre", row.failure))
+        for row in coverage.rows
+        if row.failure
+    ]
+    missing = [element("li", _not_built(one)) for one in coverage.not_built]
+    left_out = joined(element("h2", "Not built"), element("ul", *missing)) if missing else Html("")
+    said = element("p", NO_GPU)
+    page = element(
+        "html",
+        element(
+            "head",
+            void("meta", charset="utf-8"),
+            void("meta", name="viewport", content="width=device-width"),
+            element("title", "Release coverage"),
+            element("style", Html(STYLE)),
+        ),
+        element("body", element("main", element("h1", "Release coverage"), table, said, *failed, left_out)),
+        lang="en",
+    )
+    return f"<!doctype html>\n{page}\n"
+
+
+def _row(attempt: Attempt) -> Row:
+    archs: Mapping[str, Any] = attempt.record["archs"] if attempt.record else {}
+    own = attempt.job.rocm.version
+    return Row(
+        rocm=own,
+        archs=attempt.job.archs,
+        built=attempt.wheel is not None,
+        audited=attempt.audited,
+        emulated=tuple(arch for arch, found in archs.items() if found["passed"]),
+        published=attempt.published is not None,
+        serves=(own, *attempt.record["serves"]) if attempt.record else (),
+        failure=attempt.failure.message if attempt.failure else "",
+    )
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    total = len(row.archs)
+    counts = (f"{len(row.emulated)} of {total} archs", f"0 of {total} archs")
+    serves = " ".join(row.serves) or "none"
+    return (row.rocm, _yes(row.built), _yes(row.audited), *counts, _yes(row.published), serves)
+
+
+def _html_row(row: Row) -> Html:
+    first, *rest = _cells(row)
+    return element("tr", element("th", first, scope="row"), *(element("td", cell) for cell in rest))
+
+
+def _not_built(one: NotBuilt) -> str:
+    return f"ROCm {one.rocm}{f' {one.arch}' if one.arch else ''}: {one.reason}"
+
+
+def _yes(value: bool) -> str:  # noqa: FBT001
+    return "yes" if value else "no"
+
+
+def write_coverage(coverage: Coverage, folder: Path) -> tuple[str, ...]:
+    """Write ``coverage.json`` and ``coverage.html`` into ``folder``; returns the lines that say so."""
+    pages = {"coverage.json": to_json(coverage), "coverage.html": to_html(coverage)}
+    for name, text in pages.items():
+        ensure(folder / name, text.encode())
+    return tuple(f"written to {shown(folder / name)}" for name in pages)
+
+
+def raise_failures(attempts: Sequence[Attempt]) -> None:
+    """Raise the only job's failure as it is; failures among several jobs become a ``ReleaseError``."""
+    failed = [(one.job.id, one.failure) for one in attempts if one.failure]
+    if not failed:
+        return
+    if len(attempts) == 1:
+        raise failed[0][1]
+    title = f"{len(failed)} of {len(attempts)} jobs failed; the others are published"
+    raise ReleaseError(title, (_told(job, error) for job, error in failed), advice=RERUN)
+
+
+def _told(job: str, error: WheelBuilderError) -> str:
+    notes: list[str] = getattr(error, "__notes__", [])
+    return "\n".join(
+        [f"{job}: {error.message}", *notes, *([f"    next: {error.advice}"] if error.advice else [])]
+    )

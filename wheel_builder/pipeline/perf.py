@@ -1,0 +1,157 @@
+"""``python -m wheel_builder perf``: both models for the kernels of wheels, folders or single code objects."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from wheel_builder.base.errors import PerfError
+from wheel_builder.base.store import Store
+from wheel_builder.emulator.binding import Core
+from wheel_builder.emulator.machine import Machine
+from wheel_builder.fake_hip.container import LIBRARY
+from wheel_builder.files.elf import read_elf
+from wheel_builder.files.fatbin import CodeObject, machine_arch
+from wheel_builder.files.library import device_code
+from wheel_builder.files.wheelfile import read_wheel
+from wheel_builder.images.listing import Tools, list_code, tools_in
+from wheel_builder.matrix.model import Job, Plan
+from wheel_builder.matrix.plan import jobs_to_build
+from wheel_builder.perf import ours
+from wheel_builder.perf.measure import Modelled, Subject, measure
+from wheel_builder.perf.table import table
+from wheel_builder.perf.workload import SUFFIX, Workload, read_workloads
+from wheel_builder.pipeline.context import (
+    ENGINE,
+    RunContext,
+    builder_image,
+    builder_step,
+    progress_of,
+    start_engine,
+)
+from wheel_builder.pipeline.progress import Planned, Progress
+from wheel_builder.pipeline.release import newest_wheel
+from wheel_builder.pipeline.verification import build_emulator, emulator_step
+
+CODE_OBJECT = ".hsaco"
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What modelling needs: the emulator's core, LLVM's tools, and the store for listings."""
+
+    core: Core
+    tools: Tools
+    store: Store
+    log: Path
+
+
+def default_paths(plan: Plan, context: RunContext) -> tuple[Path, ...]:
+    """The newest finished wheel of each job; raises ``WheelError`` when a job has none."""
+    return tuple(newest_wheel(job, context.dist) for job in jobs_to_build(plan))
+
+
+def perf(
+    paths: Sequence[Path], plan: Plan, context: RunContext, *, archs: Sequence[str], plain: bool | None = None
+) -> str:
+    """The table that the command prints, for all kernels in ``paths`` or only for ``archs``.
+
+    Kernels are disassembled in the builder image of the plan's first job.  Raises as ``model`` does.
+    """
+    job = jobs_to_build(plan)[0]
+    modelling = [Planned(f"model {path.name}", weight=60) for path in paths]
+    rows: list[Modelled] = []
+    with progress_of([ENGINE, builder_step(job), emulator_step(job), *modelling], context, plain) as progress:
+        bench = _bench(job, plan, context, progress)
+        for path, step in zip(paths, modelling, strict=True):
+            with progress.step(step.name):
+                rows += model(path, bench, max_mib=plan.package.max_wheel_mib, archs=archs)
+    return table(rows)
+
+
+def _bench(job: Job, plan: Plan, context: RunContext, progress: Progress) -> Bench:
+    start_engine(context, progress)
+    builder = builder_image(job, plan.package, context, progress)
+    emulator = build_emulator(job, builder, context, progress)
+    return Bench(Core(emulator.path / LIBRARY), tools_in(builder), context.store, context.log("listing"))
+
+
+def model(path: Path, bench: Bench, *, max_mib: float, archs: Sequence[str] = ()) -> Iterator[Modelled]:
+    """Both models for every kernel in ``path``, one after another.
+
+    A wheel holds this project's kernels.  A code object, or each in a folder, is a foreign one if a launch
+    file lies beside it (perf/workload.py), else one of ours.  Raises ``PerfError`` for kernels without a
+    workload and instructions without numbers, ``DeviceCodeError`` and others for what cannot be read.
+    """
+    wanted = _wanted(path, _parts(path, max_mib=max_mib), archs)
+    for part, subject in zip(wanted, subjects([part.code for part in wanted], bench), strict=True):
+        yield from _foreign(part.file, subject) if part.file else _ours(part.label, subject)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A code object; ``file`` is set for a foreign one, which has its launch file beside it."""
+
+    code: CodeObject
+    label: str = ours.LABEL
+    file: Path | None = None
+
+
+def _parts(path: Path, *, max_mib: float) -> list[_Part]:
+    if path.suffix == ".whl":
+        wheel = read_wheel(path, max_mib=max_mib)
+        return [_Part(code, f"{ours.LABEL} {wheel.version}") for code in device_code(wheel)]
+    files = sorted(path.rglob(f"*{CODE_OBJECT}")) if path.is_dir() else [path]
+    return [_part(file) for file in files]
+
+
+def _wanted(path: Path, parts: Sequence[_Part], archs: Sequence[str]) -> list[_Part]:
+    found = [part for part in parts if not archs or part.code.gfx in archs]
+    if not found:
+        title = f"{path}: nothing to model" + (f" for {', '.join(archs)}" if archs else "")
+        raise PerfError(title, [f"expected a wheel, a code object or a folder of {CODE_OBJECT} files"])
+    return found
+
+
+def _part(file: Path) -> _Part:
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        title = f"{file} cannot be read"
+        raise PerfError(title, [str(error)]) from error
+    code = CodeObject(machine_arch(read_elf(data)), data)
+    return _Part(code, file=file if file.with_name(file.name + SUFFIX).is_file() else None)
+
+
+def _foreign(file: Path, subject: Subject) -> Iterator[Modelled]:
+    for workload in read_workloads(file):
+        yield _measured(subject, workload)
+
+
+def _ours(label: str, subject: Subject) -> Iterator[Modelled]:
+    """Kernels without a workload are left out."""
+    for name, kernel in subject.machine.kernels.items():
+        if not ours.has_workload(name):
+            continue
+        whole = _measured(subject, ours.forward(kernel, label))
+        yield whole
+        rows = ours.rows_of(whole.flop, whole.head_dim)
+        yield _measured(subject, ours.causal_forward(kernel, label, rows=rows))
+
+
+def subjects(objects: Sequence[CodeObject], bench: Bench) -> tuple[Subject, ...]:
+    """Disassemble and load the code objects."""
+    listings = list_code(objects, tools=bench.tools, store=bench.store, log=bench.log)
+    return tuple(
+        Subject(Machine(bench.core, code.data, text.disassembly), text.disassembly, text.notes)
+        for code, text in zip(objects, listings, strict=True)
+    )
+
+
+def _measured(subject: Subject, workload: Workload) -> Modelled:
+    if workload.kernel not in subject.machine.kernels:
+        title = f"{workload.label}: no kernel {workload.kernel}"
+        raise PerfError(title, [f"the code object has {', '.join(subject.machine.kernels)}"])
+    if subject.machine.missing:
+        title = f"{workload.label}: instructions that the emulator does not have"
+        raise PerfError(title, subject.machine.missing)
+    return measure(subject, workload)

@@ -1,0 +1,50 @@
+"""What a release prints at its end; pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from wheel_builder.base.words import shown
+from wheel_builder.pipeline.release import Released
+
+
+def release_text(released: Sequence[Released], machine_cpu_seconds: float) -> str:
+    """The wheels, what they cost, and the lines to type next."""
+    return "\n".join([*(_wheel_text(one) for one in released), _cost_text(machine_cpu_seconds)])
+
+
+def _wheel_text(one: Released) -> str:
+    per_arch = ", ".join(f"{arch} {seconds:.0f}" for arch, seconds in one.cpu_seconds.items())
+    seconds = one.first_use["seconds_to_first_result"]
+    lines = [
+        f"wheel     {shown(one.wheel)}",
+        f"size      {one.bytes} bytes",
+        f"sha256    {one.sha256}",
+        f"archs     {' '.join(one.job.archs)}",
+        f"compiled  in CPU-seconds: {per_arch}",
+        *_cache_lines(one.cache),
+        f"checked   installed by pip in a fresh container; first result, on a CPU, after {seconds} s",
+        *_executed_lines({arch: one.record["archs"][arch] for arch in one.job.archs}),
+        f"install   {one.install_line}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _cache_lines(cache: tuple[int, int]) -> Iterator[str]:
+    """The share of this run's code objects that came from the compiler cache."""
+    hits, total = cache[0], sum(cache)
+    if total:
+        yield f"cache     had {hits} of {total} code objects ({hits / total:.0%})"
+
+
+def _executed_lines(archs: Mapping[str, Any]) -> Iterator[str]:
+    """For each arch: launches, and the largest error as a share of what the rule allows."""
+    yield "executed  on an ISA emulator, not run on hardware; errors against float64, of what is allowed:"
+    for arch, found in archs.items():
+        nearest = [instance["nearest_to_its_bound"] for instance in found["instances"].values()]
+        used = max(case["error"] / case["allowed"] for case in nearest)
+        launches = sum(found["launches"].values())
+        yield f"          {arch} {launches} launches, at most {used:.0%}, no finding"
+
+
+def _cost_text(seconds: float) -> str:
+    return f"this run cost {seconds / 60:.1f} CPU-minutes on the whole machine"

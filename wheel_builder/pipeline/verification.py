@@ -1,0 +1,265 @@
+"""Verification of a finished wheel before it may be published, each part a step.
+
+    audit -> emulator -> static checks -> emulated suite per arch -> tests without a GPU and under HIP errors
+
+Results are in the record that lies beside the wheel afterwards.
+"""
+
+import os
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+from wheel_builder.audit import stage as audit
+from wheel_builder.audit.rules import Expectation
+from wheel_builder.audit.stage import AuditReport
+from wheel_builder.base.errors import WheelError
+from wheel_builder.base.store import Artifact
+from wheel_builder.build.product import Product, read_product
+from wheel_builder.emulator.binding import Core
+from wheel_builder.emulator.command import Workshop
+from wheel_builder.fake_hip import stage as fake_hip
+from wheel_builder.fake_hip.container import LIBRARY
+from wheel_builder.images.listing import tools_in
+from wheel_builder.matrix.model import Job, Matrix, Package, Selection
+from wheel_builder.matrix.plan import jobs_to_build
+from wheel_builder.matrix.plan import plan as make_plan
+from wheel_builder.matrix.support_table import planned_kernels
+from wheel_builder.pipeline.context import (
+    ENGINE,
+    VERIFY_IMAGE,
+    RunContext,
+    builder_image,
+    builder_step,
+    progress_of,
+    start_engine,
+    told,
+    verify_image,
+)
+from wheel_builder.pipeline.progress import Planned, Progress
+from wheel_builder.provenance.attest import product_of, refresh_provenance
+from wheel_builder.provenance.records import refuse_published, write_record
+from wheel_builder.static_checks import stage as static
+from wheel_builder.verify import numerics as emulated
+from wheel_builder.verify import runtimes
+from wheel_builder.verify import stage as verify
+
+
+def emulator_step(job: Job) -> Planned:
+    return Planned("emulator", job.id, weight=100)
+
+
+def verify_steps(job: Job) -> Iterator[Planned]:
+    """The steps of verifying one of the job's wheels."""
+    yield emulator_step(job)
+    yield Planned("static checks", job.id, weight=20)
+    yield from (Planned(f"emulate {arch}", job.id, weight=60) for arch in job.archs)
+    yield Planned("load under HIP runtimes", job.id, weight=5)
+    yield Planned("verify", job.id, weight=90)
+
+
+def planned_verification(jobs: Sequence[Job], others: Sequence[Job] = ()) -> list[Planned]:
+    """The steps of ``verify_files`` in their order, for wheels of these jobs; ``others`` as there."""
+    steps = (step for job in jobs for step in (builder_step(job), *verify_steps(job)))
+    return [ENGINE, VERIFY_IMAGE, *map(builder_step, others), *steps]
+
+
+def verify_files(
+    files: Sequence[Path],
+    matrix: Matrix,
+    context: RunContext,
+    *,
+    archs: Sequence[str] = (),
+    update: bool = False,
+    others: Sequence[str] = (),
+    plain: bool | None = None,
+) -> list[Path]:
+    """Audit and verify finished wheels, none of which may lie in an index; returns the paths of their
+    records.  Raises the first failure.
+
+    ``archs`` as in ``job_of``; ``update`` first writes the resources of the wheels' kernels into the golden
+    file; ``others`` are further ROCm versions under whose runtimes the wheels are loaded.
+    """
+    refuse_published(files)
+    jobs = [job_of(file, matrix, archs) for file in files]
+    more = jobs_of(others, matrix)
+    records = []
+    with progress_of(planned_verification(jobs, more), context, plain) as progress:
+        start_engine(context, progress)
+        tester = verify_image(matrix.package, context, progress)
+        images = {job: builder_image(job, matrix.package, context, progress) for job in more}
+        for file, job in zip(files, jobs, strict=True):
+            audit_of_job(file, job, matrix.package, context.checkout)
+            builder = builder_image(job, matrix.package, context, progress)
+            elsewhere = {other: image for other, image in images.items() if other.rocm != job.rocm}
+            record = verify_one(
+                file, job, context, builder, tester, progress, others=elsewhere, update=update
+            )
+            records.append(write_record(file, record.facts))
+            refresh_provenance(file)
+    return records
+
+
+def audit_file(file: Path, matrix: Matrix, checkout: Path, archs: Sequence[str] = ()) -> AuditReport:
+    """Audit a finished wheel of the checkout's matrix, ``archs`` as in ``job_of``; raises ``AuditError``."""
+    return audit_of_job(file, job_of(file, matrix, archs), matrix.package, checkout)
+
+
+def audit_of_job(file: Path, job: Job, package: Package, checkout: Path) -> AuditReport:
+    """Audit a finished wheel of ``job``; what is in it has to be what its commit puts in."""
+    return audit.audit_wheel(file, expectation(job, package, checkout, product_of(file, checkout)))
+
+
+def emulator_workshop(
+    source: Path, matrix: Matrix, context: RunContext, *, plain: bool | None = None
+) -> Workshop:
+    """What ``emulate`` needs for a wheel's kernels, or for a code object with the default ROCm version."""
+    job = (
+        job_of(source, matrix)
+        if source.suffix == ".whl"
+        else jobs_to_build(make_plan(matrix, Selection()))[0]
+    )
+    with progress_of([ENGINE, builder_step(job), emulator_step(job)], context, plain) as progress:
+        start_engine(context, progress)
+        builder = builder_image(job, matrix.package, context, progress)
+        emulator = build_emulator(job, builder, context, progress)
+    return Workshop(
+        Core(emulator.path / LIBRARY),
+        context.store,
+        tools_in(builder),
+        context.checkout / "kernels" / "include",
+        context.log("").parent,
+    )
+
+
+def job_of(file: Path, matrix: Matrix, archs: Sequence[str] = ()) -> Job:
+    """The job that a finished wheel belongs to, by the local label of its version.
+
+    ``archs`` are those for which it was built; empty means all of its ROCm version.
+    """
+    try:
+        label = str(parse_wheel_filename(file.name)[1].local)
+    except InvalidWheelFilename as error:
+        message = f"{file.name} is not a wheel's file name"
+        raise WheelError(message, advice="name a .whl file") from error
+    selection = Selection(rocm=(label.removeprefix("rocm"),), archs=tuple(archs))
+    return jobs_to_build(make_plan(matrix, selection))[0]
+
+
+def jobs_of(rocm: Sequence[str], matrix: Matrix) -> tuple[Job, ...]:
+    """The jobs of these ROCm versions, with all their archs; raises ``SelectionError`` for unknown ones."""
+    return jobs_to_build(make_plan(matrix, Selection(rocm=tuple(rocm)))) if rocm else ()
+
+
+def expectation(job: Job, package: Package, checkout: Path, product: Product | None = None) -> Expectation:
+    """What the audit expects of the job's wheel: the plan, the support table, and its sources' ``product``.
+
+    Without ``product`` it is that of the checkout as it is now.
+    """
+    project = tomllib.loads((checkout / "pyproject.toml").read_text(encoding="utf-8"))
+    return Expectation(
+        kernels=planned_kernels(checkout, job.archs),
+        rocm=job.rocm.version,
+        base_version=project["tool"]["flash-attn-rocm"]["version"],
+        platform_tag=package.platform_tag,
+        torch_floor=package.torch_floor,
+        max_mib=package.max_wheel_mib,
+        torch_headers=package.torch_headers,
+        product=product or read_product(checkout),
+    )
+
+
+def verify_one(
+    file: Path,
+    job: Job,
+    context: RunContext,
+    builder: Artifact,
+    tester: Artifact,
+    progress: Progress,
+    *,
+    others: Mapping[Job, Artifact] = MappingProxyType({}),
+    update: bool = False,
+) -> Artifact:
+    """Run every check of ``verify`` on a wheel; returns its record.
+
+    ``others`` are other jobs' builder images, under whose runtimes the wheel is loaded too.
+    """
+    runtime = build_emulator(job, builder, context, progress)
+    checked, code = _static_checks(file, job, context, builder, runtime, progress, update=update)
+    shown = {arch: _emulate(file, arch, job, context, tester, runtime, code, progress) for arch in job.archs}
+    loads = _load(file, {job: builder, **others}, job, context, progress)
+    log = context.log(f"verify-{job.id}")
+    with progress.step("verify", job=job.id, log=log) as step:
+        record = verify.verify_wheel(
+            file, shown, static=checked, rocm=job.rocm.version, image=tester, fake_hip=runtime,
+            disassembly=code, runtimes=loads, checkout=context.checkout, store=context.store, log=log,
+        )  # fmt: skip
+        return told(step, record)
+
+
+def _static_checks(
+    file: Path,
+    job: Job,
+    context: RunContext,
+    builder: Artifact,
+    emulator: Artifact,
+    progress: Progress,
+    *,
+    update: bool,
+) -> tuple[Artifact, Artifact]:
+    """The checks' report and the wheel's disassembly."""
+    log = context.log(f"static-checks-{job.id}")
+    with progress.step("static checks", job=job.id, log=log) as step:
+        checked = static.check_static(
+            file, builder, checkout=context.checkout, store=context.store, log=log, update=update
+        )
+        code = static.disassemble_wheel(file, builder, store=context.store, log=log)
+        static.refuse_unimplemented(file.name, Core(emulator.path / LIBRARY), code)
+        return told(step, checked), code
+
+
+def _load(
+    file: Path, images: Mapping[Job, Artifact], own: Job, context: RunContext, progress: Progress
+) -> Mapping[str, Artifact]:
+    """The result of loading the wheel beside each image's runtime, by ROCm version."""
+    log = context.log(f"load-{own.id}")
+    with progress.step("load under HIP runtimes", job=own.id, log=log) as step:
+        loads = {
+            job.rocm.version: runtimes.load_wheel(file, job, image=image, store=context.store, log=log)
+            for job, image in images.items()
+        }
+        if all(load.reused for load in loads.values()):
+            step.skipped("unchanged")
+        return loads
+
+
+def build_emulator(job: Job, builder: Artifact, context: RunContext, progress: Progress) -> Artifact:
+    """Build the emulator with its fake HIP runtime; its file is ``LIBRARY``."""
+    log = context.log(f"emulator-{job.id}")
+    with progress.step("emulator", job=job.id, log=log) as step:
+        made = fake_hip.build_fake_hip(builder, checkout=context.checkout, store=context.store, log=log)
+        return told(step, made)
+
+
+def _emulate(
+    file: Path,
+    arch: str,
+    job: Job,
+    context: RunContext,
+    tester: Artifact,
+    runtime: Artifact,
+    code: Artifact,
+    progress: Progress,
+) -> Artifact:
+    log = context.log(f"emulate-{job.id}-{arch}")
+    kernels = planned_kernels(context.checkout, [arch])[arch]
+    with progress.step(f"emulate {arch}", job=job.id, log=log) as step:
+        shown = emulated.run_emulated(
+            file, arch, kernels, image=tester, fake_hip=runtime, disassembly=code, checkout=context.checkout,
+            store=context.store, jobs=context.jobs, log=log,
+            full=os.environ.get(emulated.FULL, "") not in {"", "0"},
+        )  # fmt: skip
+        return told(step, shown)

@@ -1,0 +1,1 @@
+"""The statement beside each wheel, the record of its verification, and building it again."""

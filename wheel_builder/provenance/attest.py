@@ -1,0 +1,140 @@
+"""A wheel's provenance statement as a file: writing it after verify, and checking all that it says."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from wheel_builder.audit import sbom as sbom_check
+from wheel_builder.audit.stage import open_subject
+from wheel_builder.base.durable import ensure
+from wheel_builder.base.errors import ProvenanceError, WheelFileError
+from wheel_builder.base.store import Artifact, sha256_file
+from wheel_builder.build import sbom
+from wheel_builder.build.product import Product, read_product
+from wheel_builder.files.wheelfile import MAX_READ_MIB, WheelFile, read_wheel
+from wheel_builder.provenance.check import ALL_IN_WORDS, Facts, provenance_problems, signature_words
+from wheel_builder.provenance.commit import read_tree
+from wheel_builder.provenance.provenance import SOURCE, Provenance, read_provenance
+from wheel_builder.provenance.records import provenance_path, record_path, refuse_published
+from wheel_builder.provenance.statement import Resource
+from wheel_builder.provenance.verification import read_verification
+
+
+def write_provenance(wheel: Path, provenance: Provenance) -> Path:
+    """Write the statement beside ``wheel``, with the digest of the record there; returns its path.
+
+    Raises ``PublishError`` for a wheel in an index.
+    """
+    refuse_published([wheel])
+    record = record_path(wheel)
+    if record.is_file():
+        provenance = provenance.with_byproduct(
+            Resource(name=record.name, digest={"sha256": sha256_file(record)})
+        )
+    path = provenance_path(wheel)
+    ensure(path, provenance.to_json().encode())
+    return path
+
+
+def refresh_provenance(wheel: Path) -> None:
+    """Update the statement beside ``wheel``, if there is one, to name the record that is there now."""
+    if provenance_path(wheel).is_file():
+        write_provenance(wheel, read_provenance(provenance_path(wheel)))
+
+
+def finished_at(artifact: Artifact) -> str:
+    """When a stage's result was complete, in UTC."""
+    seconds = (artifact.path / "manifest.json").stat().st_mtime
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def verify_provenance(wheel: Path, checkout: Path) -> str:
+    """Check statement, file, record, SBOM and sources against each other; returns what was shown, in words.
+
+    Raises ``ProvenanceError`` with every disagreement.
+    """
+    found, problems = _checked(wheel, checkout)
+    if problems:
+        title = f"{wheel.name} and its provenance do not agree"
+        raise ProvenanceError(
+            title, problems, advice="do not install it; fetch wheel and statement again, or build it"
+        )
+    lines = [
+        f"agrees     {ALL_IN_WORDS}",
+        f"commit     {found.commit}",
+        f"built by   {found.run.builder}, by its own word",
+        signature_words(path.name for path in wheel.parent.glob(f"{wheel.name}*")),
+        f"rebuild    python -m wheel_builder rebuild {wheel}",
+    ]
+    return "\n".join(lines)
+
+
+def require_provenance(wheels: Sequence[Path], checkout: Path) -> None:
+    """``verify_provenance`` of each wheel before it is given to others.
+
+    Raises ``ProvenanceError`` with everything of all wheels that does not agree.
+    """
+    problems = [f"{wheel.name}: {one}" for wheel in wheels for one in _checked(wheel, checkout)[1]]
+    if problems:
+        title = "nothing was published: not every wheel agrees with its statement, record and commit"
+        advice = (
+            "build it from a commit without changes, verify it, and publish from a checkout with that commit"
+        )
+        raise ProvenanceError(title, problems, advice=advice)
+
+
+def _checked(wheel: Path, checkout: Path) -> tuple[Provenance, list[str]]:
+    found = read_provenance(provenance_path(wheel))
+    try:
+        content = read_wheel(wheel, max_mib=MAX_READ_MIB)
+    except WheelFileError as error:
+        # A file that was changed may no longer be a readable wheel: that it is another one is said first.
+        changed = found.subject_problems(wheel.name, sha256_file(wheel)) if wheel.is_file() else ()
+        problems = [f"file: {problem}" for problem in changed]
+        if not problems:
+            raise
+        return found, [*problems, *error.problems]
+    return found, list(provenance_problems(found, facts_of(content, found, checkout)))
+
+
+def product_of(wheel: Path, checkout: Path) -> Product:
+    """What the sources of ``wheel`` put into it: its commit's, if the statement beside it names one.
+
+    Otherwise, and for a commit that ``checkout`` does not have, the files of ``checkout`` as they are.
+    """
+    try:
+        found = read_provenance(provenance_path(wheel))
+    except ProvenanceError:
+        return read_product(checkout)
+    built_from_commit = not found.dependency(SOURCE).annotations.dirty
+    tree = read_tree(checkout, found.commit) if built_from_commit else None
+    return tree.product if tree and isinstance(tree.product, Product) else read_product(checkout)
+
+
+def facts_of(wheel: WheelFile, found: Provenance, checkout: Path) -> Facts:
+    """Collect what the wheel, the files beside it and the checkout say."""
+    record = record_path(wheel.path)
+    return Facts(
+        wheel=wheel,
+        archs=frozenset(device.code.arch for device in open_subject(wheel).devices),
+        sbom=_read_sbom(wheel),
+        record_name=record.name,
+        record_sha256=sha256_file(record) if record.is_file() else "",
+        record=_subject_of(record),
+        tree=read_tree(checkout, found.commit),
+    )
+
+
+def _read_sbom(wheel: WheelFile) -> dict[str, Any] | None:
+    try:
+        return sbom_check.read(sbom_check.find(wheel.files, wheel.dist_info)[sbom.FILE])
+    except (KeyError, ValueError):
+        return None
+
+
+def _subject_of(record: Path) -> str:
+    try:
+        return read_verification(record.read_bytes()).sha256
+    except (OSError, ValueError):
+        return ""

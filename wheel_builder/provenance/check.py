@@ -1,0 +1,197 @@
+"""Whether a wheel, its statement, its verification record, its SBOM and the sources agree; pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from wheel_builder.audit.contents import file_problems, metadata_problems
+from wheel_builder.build.product import Product
+from wheel_builder.build.sbom import source_digest, versions
+from wheel_builder.files.wheelfile import WheelFile
+from wheel_builder.provenance import provenance as p
+from wheel_builder.provenance.commit import Recipe, Tree
+from wheel_builder.provenance.provenance import Provenance
+
+ALL_IN_WORDS = (
+    "the file is the statement's, the record and the SBOM are the file's, its Python files and metadata are "
+    "the commit's, and the commit's sources and their flags and settings are those that it was built from"
+)
+UNSIGNED = (
+    "signature  none beside the wheel: nothing here shows who wrote the statement\n"
+    "           a wheel from CI has an attestation: gh attestation verify WHEEL --repo OWNER/REPOSITORY"
+)
+UNCHECKED = (
+    "signature  {name} is beside the wheel and was not checked here\n"
+    "           check it: gh attestation verify WHEEL --bundle {name} --repo OWNER/REPOSITORY"
+)
+THERE = "verify it with the commit's own pipeline"
+SIGNATURES = (".sigstore.json", ".sigstore", ".intoto.jsonl")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the wheel and the files beside it say.
+
+    ``sbom`` is None without a readable SBOM, ``record_sha256`` is empty without a record,
+    ``record`` is what the record says of the wheel's sha256, and ``tree`` None when the commit is not in the
+    checkout.
+    """
+
+    wheel: WheelFile
+    archs: frozenset[str]
+    sbom: Mapping[str, Any] | None
+    record_name: str
+    record_sha256: str
+    record: str
+    tree: Tree | None
+
+    @property
+    def name(self) -> str:
+        return self.wheel.path.name
+
+    @property
+    def sha256(self) -> str:
+        return self.wheel.sha256
+
+    @property
+    def version(self) -> str:
+        return str(self.wheel.version)
+
+
+def provenance_problems(found: Provenance, facts: Facts) -> Iterator[str]:
+    """Every disagreement, in words."""
+    yield from _file_problems(found, facts)
+    yield from _record_problems(found, facts)
+    yield from _sbom_problems(found, facts)
+    yield from _recipe_problems(found, facts)
+
+
+def _file_problems(found: Provenance, facts: Facts) -> Iterator[str]:
+    yield from (f"file: {problem}" for problem in found.subject_problems(facts.name, facts.sha256))
+    if found.version != facts.version:
+        yield f"file: the statement says version {found.version}, but the wheel is {facts.version}"
+    if not facts.version.endswith(f"+rocm{found.rocm}"):
+        yield f"file: the statement says ROCm {found.rocm}, but the wheel is {facts.version}"
+    if facts.archs != frozenset(found.archs):
+        said, held = _list(found.archs), _list(facts.archs)
+        yield f"file: the statement says archs {said}, but the wheel holds code for {held}"
+
+
+def _record_problems(found: Provenance, facts: Facts) -> Iterator[str]:
+    said = found.byproduct(facts.record_name).digest.get("sha256", "")
+    if not facts.record_sha256:
+        yield f"record: there is no {facts.record_name} beside the wheel"
+    elif not said:
+        yield "record: the statement names none, so the wheel was not verified when it was written"
+    elif said != facts.record_sha256:
+        yield f"record: the statement says sha256 {said}, but the file's is {facts.record_sha256}"
+    if facts.record_sha256 and facts.record != facts.sha256:
+        yield f"record: it is about a wheel with sha256 {facts.record or 'unknown'}"
+
+
+def _sbom_problems(found: Provenance, facts: Facts) -> Iterator[str]:
+    if facts.sbom is None:
+        yield "SBOM: the wheel has none that can be read"
+        return
+    named = versions(facts.sbom)
+    for name, version in _stated_versions(found).items():
+        if named.get(name) != version:
+            said = named.get(name, "nothing")
+            yield f"SBOM: it says {name} {said}, but the statement {version or 'nothing'}"
+    said = found.dependency(p.SOURCE).annotations.content_sha256
+    if (sources := source_digest(facts.sbom)) != said:
+        yield f"SBOM: it says sources with sha256 {sources}, but the statement {said or 'none'}"
+
+
+def _stated_versions(found: Provenance) -> dict[str, str]:
+    image = found.dependency(p.IMAGE).annotations
+    named = {name: found.dependency(name).uri.rpartition("@")[2] for name in ("ziglang",)}
+    named["torch"] = found.dependency(p.HEADERS).uri.rpartition("@")[2]
+    return {**named, "libc++": image.libcxx, **image.compiler}
+
+
+def _recipe_problems(found: Provenance, facts: Facts) -> Iterator[str]:
+    source = found.dependency(p.SOURCE).annotations
+    if source.dirty:
+        yield f"recipe: it was built from sources that differ from their commit: {_some(source.changed)}"
+    if not found.commit:
+        yield "recipe: the statement names no commit, so nobody can build the wheel again"
+    elif facts.tree is None:
+        yield f"recipe: this checkout does not have commit {found.commit}; git fetch, then verify again"
+    else:
+        yield from _tree_problems(found, facts.tree)
+        yield from _content_problems(facts.wheel, facts.tree.product)
+    if not found.packages:
+        yield "recipe: the statement does not name the packages of the builder image"
+
+
+def _tree_problems(found: Provenance, tree: Tree) -> Iterator[str]:
+    if tree.sources:
+        yield from _digest_problems(found, tree)
+    if isinstance(tree.recipe, str):
+        yield f"recipe: that of its commit cannot be read by this version ({tree.recipe}); {THERE}"
+    else:
+        yield from _parameter_problems(found, tree.recipe)
+
+
+def _content_problems(wheel: WheelFile, product: Product | str) -> Iterator[str]:
+    """In what the files and the metadata in the wheel differ from those of its commit."""
+    if isinstance(product, str):
+        yield f"contents: what its commit puts in cannot be read here ({product}); {THERE}"
+        return
+    for said, expected in (*file_problems(wheel, product), *metadata_problems(wheel, product)):
+        yield f"contents: found {said}; expected {expected}"
+
+
+def _digest_problems(found: Provenance, tree: Tree) -> Iterator[str]:
+    said = found.dependency(p.SOURCE_TREE).digest.get("sha256", "none")
+    if said != tree.sources:
+        yield f"recipe: it says sources with sha256 {said}, but those of its commit have {tree.sources}"
+    content = found.dependency(p.SOURCE).annotations.content_sha256 or "none"
+    if content != tree.content:
+        yield f"recipe: it says kernels with sha256 {content}, but those of its commit have {tree.content}"
+
+
+def _parameter_problems(found: Provenance, recipe: Recipe) -> Iterator[str]:
+    """Disagreements about the build's parameters, as far as the commit's sources determine them."""
+    headers, tools = found.dependency(p.HEADERS), found.dependency(p.TOOLS)
+    flags = {f"{kind} flags": list(words) for kind, words in found.parameters.get("flags", {}).items()}
+    rest = {name: value for name, value in found.parameters.items() if name != "flags"}
+    said = {
+        **flags,
+        **rest,
+        p.HEADERS: [headers.uri, headers.digest.get("sha256", "")],
+        p.TOOLS: tools.digest.get("sha256", ""),
+        p.ZIG: found.dependency(p.ZIG).uri,
+    }
+    planned = {
+        **{f"{kind} flags": list(words) for kind, words in recipe.flags.items()},
+        "llvm": recipe.llvm.get(found.rocm, ""),
+        "platform_tag": recipe.platform_tag,
+        "source_date_epoch": recipe.source_date_epoch,
+        p.HEADERS: [p.headers_uri(recipe.torch_headers), recipe.torch_headers_sha256],
+        p.TOOLS: recipe.requirements,
+        p.ZIG: p.zig_uri(recipe.zig),
+    }
+    for name in [*planned, *sorted(said.keys() - planned.keys())]:
+        if (was := said.get(name)) != (expected := planned.get(name)):
+            yield f"recipe: it says {name} {_text(was)}, but those of its commit are {_text(expected)}"
+
+
+def signature_words(beside: Iterator[str]) -> str:
+    """What is known of a signature without checking one; ``beside`` are the files beside the wheel."""
+    bundles = sorted(name for name in beside if name.endswith(SIGNATURES))
+    return UNCHECKED.format(name=bundles[0]) if bundles else UNSIGNED
+
+
+def _text(value: str | Sequence[str] | None) -> str:
+    return (value if isinstance(value, str) else " ".join(filter(None, value or ()))) or "nothing"
+
+
+def _list(names: frozenset[str] | tuple[str, ...]) -> str:
+    return " ".join(sorted(names)) or "none"
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return (", ".join(names[:5]) or "unknown files") + more

@@ -1,0 +1,152 @@
+"""What the sources of a commit say about the wheels that are built from them.
+
+``wheel_inputs.toml`` in the commit's own sources names what goes into its wheels, so that old commits stay
+readable when the list changes.  The commits of version 0.1.0 have no such file: ``FIRST_*`` describe them.
+"""
+
+import re
+import tarfile
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from wheel_builder.base.errors import AuditError, MatrixError, StoreError, WheelBuilderError
+from wheel_builder.base.process import Runner, run
+from wheel_builder.base.store import sha256_file, sha256_tree
+from wheel_builder.build import wheel_inputs
+from wheel_builder.build.product import Product, read_product
+from wheel_builder.build.source import PATHS, constant, has_commit, read_flags
+from wheel_builder.build.wheel_inputs import read_inputs, sources_digest
+from wheel_builder.matrix.document import read_document
+
+MATRIX, REQUIREMENTS = "matrix.yaml", "dockerfiles/builder-requirements.txt"
+
+
+# 0.1.0: the files that keyed wheels, those behind the digest in SBOM and statement, and the module with
+# SOURCE_DATE_EPOCH.
+FIRST_SOURCES = ("pyproject.toml", "LICENSE", "kernels", "wheel_builder")
+FIRST_CONTENT = ("kernels", "LICENSE")
+FIRST_EPOCH = "wheel_builder/stages/wheel.py"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a commit's sources say that they are built; ``llvm`` by ROCm version, digests are sha256.
+
+    ``requirements`` is the digest of the builder images' requirements file, ``zig`` the release that it pins.
+    """
+
+    flags: Mapping[str, Sequence[str]]
+    llvm: Mapping[str, str]
+    platform_tag: str
+    source_date_epoch: str
+    torch_headers: str
+    torch_headers_sha256: str
+    requirements: str
+    zig: str
+
+
+def _pinned(requirements: str, name: str) -> str:
+    found = re.search(rf"^{re.escape(name)}==(\S+)", requirements, re.MULTILINE)
+    if found is None:
+        message = f"{REQUIREMENTS} does not pin {name}"
+        raise ValueError(message)
+    return found[1]
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The sources of a commit: ``sources`` is the digest that keys wheels, ``content`` that of their SBOM.
+
+    Both are empty where they cannot be read; ``recipe`` then says why, and so it does when the recipe has
+    another form than today's.  ``product`` says why when what the sources put into a wheel is not known.
+    """
+
+    content: str
+    sources: str
+    recipe: Recipe | str
+    product: Product | str
+
+
+def read_tree(checkout: Path, commit: str, *, run: Runner = run) -> Tree | None:
+    """Read a commit's sources; None when ``checkout`` does not have the commit."""
+    if not has_commit(checkout, commit, run=run):
+        return None
+    with tempfile.TemporaryDirectory(prefix="flash-attn-rocm-") as name:
+        archive, root = Path(name) / "sources.tar", Path(name) / "sources"
+        run(["git", "-C", checkout, "archive", "--output", archive, commit, "--", *PATHS])
+        with tarfile.open(archive) as tar:
+            tar.extractall(root, filter="data")
+        return tree_of(root)
+
+
+def tree_of(root: Path) -> Tree:
+    """Read the sources in a folder."""
+    first = not (root / wheel_inputs.FILE).exists()
+    content, sources = "", ""
+    product = _product_of(root)
+    try:
+        content, sources = _first_digests(root) if first else _digests(root)
+        recipe = read_recipe(root, _first_epoch(root) if first else _epoch(root))
+        return Tree(content, sources, recipe, product)
+    except (MatrixError, StoreError) as error:
+        reason = _one_line(error)
+    except (OSError, LookupError, SyntaxError, TypeError, ValueError) as error:
+        reason = f"{type(error).__name__}: {error}"
+    return Tree(content, sources, reason.replace(f"{root}/", ""), product)
+
+
+def _product_of(root: Path) -> Product | str:
+    try:
+        return read_product(root)
+    except AuditError as error:
+        return _one_line(error)
+
+
+def _one_line(error: WheelBuilderError) -> str:
+    return error.message.replace("\n  - ", "; ")
+
+
+def read_recipe(root: Path, source_date_epoch: str) -> Recipe:
+    """The recipe of the sources in a folder.
+
+    Raises ``MatrixError``, ``OSError``, ``LookupError``, ``SyntaxError``, ``TypeError`` or ``ValueError``
+    when their form differs from today's.
+    """
+    # Not load_matrix: an old commit's file may lack keys that it requires today.
+    matrix = read_document(root / MATRIX).data
+    try:
+        package, llvm = matrix["package"], {row["version"]: row["llvm"] for row in matrix["rocm"]}
+    except (LookupError, TypeError) as error:
+        message = f"{MATRIX}: no package, or no rows of rocm with version and llvm"
+        raise ValueError(message) from error
+    requirements = root / REQUIREMENTS
+    return Recipe(
+        flags=read_flags(root),
+        llvm=llvm,
+        platform_tag=package["platform_tag"],
+        source_date_epoch=source_date_epoch,
+        torch_headers=package["torch_headers"],
+        torch_headers_sha256=package["torch_headers_sha256"],
+        requirements=sha256_file(requirements),
+        zig=_pinned(requirements.read_text(encoding="utf-8"), "ziglang"),
+    )
+
+
+def _digests(root: Path) -> tuple[str, str]:
+    digest = sources_digest(root, read_inputs(root))
+    return digest, digest
+
+
+def _first_digests(root: Path) -> tuple[str, str]:
+    content, sources = ([root / path for path in paths] for paths in (FIRST_CONTENT, FIRST_SOURCES))
+    return sha256_tree(root, content), sha256_tree(root, sources)
+
+
+def _epoch(root: Path) -> str:
+    return read_inputs(root).source_date_epoch
+
+
+def _first_epoch(root: Path) -> str:
+    return str(constant(root / FIRST_EPOCH, "SOURCE_DATE_EPOCH"))

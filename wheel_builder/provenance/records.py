@@ -1,0 +1,137 @@
+"""The files beside a wheel: its verification record and its provenance statement.
+
+A record travels with its wheel, so a wheel verified on one machine can be published from another; it names
+the wheel by its content.  ``publish`` asks for both files.
+
+``serves`` in a record lists the ROCm versions whose runtimes the wheel was loaded under, besides the one it
+was built with; the index then offers it for them too.  The wheel does not link libamdhip64 but finds HIP in
+the process, so these limit the list:
+
+- the runtime has to have every function that the library calls; hipGetDevicePropertiesR0600 came with 6.0;
+- its loader has to know the code objects' version, which the compiler chose (6 in today's wheels);
+- a torch release that the wheel supports has to exist for it.
+"""
+
+import json
+import os
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from wheel_builder.base.errors import ProvenanceError, PublishError
+from wheel_builder.base.store import sha256_file
+from wheel_builder.files.sidecars import ATTACHMENTS, RECORD_SUFFIX
+from wheel_builder.provenance.provenance import parse_provenance
+from wheel_builder.provenance.verification import Verification, read_verification
+
+SUFFIX = ATTACHMENTS["verification"]
+PROVENANCE_SUFFIX = ATTACHMENTS["provenance"]
+VERIFY_FIRST = (
+    "verify it first: python -m wheel_builder verify WHEEL; only a build writes the statement: "
+    "python -m wheel_builder wheel"
+)
+
+
+def record_path(wheel: Path) -> Path:
+    """The path of the record beside ``wheel``."""
+    return wheel.with_name(wheel.name + SUFFIX)
+
+
+def provenance_path(wheel: Path) -> Path:
+    """The path of the provenance statement beside ``wheel``, whether or not it exists."""
+    return wheel.with_name(wheel.name + PROVENANCE_SUFFIX)
+
+
+def write_record(wheel: Path, record: Mapping[str, Any]) -> Path:
+    """Write ``record`` beside ``wheel``, atomically; returns its path.
+
+    Raises ``PublishError`` for a wheel in an index.
+    """
+    refuse_published([wheel])
+    path = record_path(wheel)
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    aside.replace(path)
+    return path
+
+
+def refuse_published(wheels: Collection[Path]) -> None:
+    """Raise ``PublishError`` when one of ``wheels`` lies in an index, where nothing beside it may change."""
+    problems = [
+        f"{wheel} is a file of an index"
+        for wheel in map(Path.absolute, wheels)
+        if wheel.parent.parent.name == "simple" and wheel.with_name(wheel.name + RECORD_SUFFIX).exists()
+    ]
+    if problems:
+        title = "what is published beside a wheel never changes; nothing was written"
+        raise PublishError(title, problems, advice="copy the wheel to a folder of its own and name it there")
+
+
+def require_attachments(wheels: Mapping[Path, Collection[str]]) -> None:
+    """Raise ``PublishError`` unless each wheel has beside it a passing record and a statement about it.
+
+    ``wheels`` maps each file to the archs whose code it holds; the record has to pass for each of them. All
+    problems are reported at once.
+    """
+    problems = [
+        problem
+        for wheel, archs in wheels.items()
+        for problem in (*record_problems(wheel, archs), *missing_statement(wheel))
+    ]
+    if problems:
+        title = (
+            "nothing was published: not every wheel has a passing verification record for each of its archs "
+            "and a provenance statement"
+        )
+        raise PublishError(title, problems, advice=VERIFY_FIRST)
+
+
+def missing_statement(wheel: Path) -> Iterator[str]:
+    """What is wrong with the provenance statement beside ``wheel``."""
+    path, record = provenance_path(wheel), record_path(wheel)
+    if not path.is_file():
+        yield f"{wheel.name}: there is no {path.name} beside it"
+        return
+    recorded = sha256_file(record) if record.is_file() else ""
+    yield from statement_problems(path.read_bytes(), wheel, sha256_file(wheel), recorded)
+
+
+def statement_problems(data: bytes, wheel: Path, sha256: str, recorded: str) -> Iterator[str]:
+    """Why ``data`` is no statement about ``wheel`` and its record; ``recorded`` is the record's sha256."""
+    name = provenance_path(wheel).name
+    try:
+        found = parse_provenance(data, name)
+    except ProvenanceError as error:
+        yield from (f"{name}: it is not a provenance statement ({problem})" for problem in error.problems)
+        return
+    yield from (f"{name}: {problem}" for problem in found.subject_problems(wheel.name, sha256))
+    said = found.byproduct(record_path(wheel).name).digest.get("sha256", "")
+    if recorded and said != recorded:
+        yield f"{name}: it names a record with sha256 {said or 'none'}, but the record's is {recorded}"
+
+
+def record_problems(wheel: Path, archs: Collection[str]) -> Iterator[str]:
+    """What is wrong with the record beside ``wheel``."""
+    path = record_path(wheel)
+    try:
+        record = read_verification(path.read_bytes())
+    except FileNotFoundError:
+        yield f"{wheel.name}: there is no {path.name} beside it"
+        return
+    except (OSError, ValueError) as error:
+        yield f"{path.name}: it is not a verification record ({error})"
+        return
+    if record.sha256 != (digest := sha256_file(wheel)):
+        yield f"{path.name}: it is about a wheel with sha256 {record.sha256}, but the wheel's is {digest}"
+        return
+    yield from (f"{wheel.name}: {problem}" for arch in archs for problem in arch_problems(arch, record))
+
+
+def arch_problems(arch: str, record: Verification) -> list[str]:
+    """What keeps a record from vouching for ``arch``."""
+    if arch not in record.archs:
+        return [f"{arch} was not verified"]
+    return [
+        f"{arch} {problem}" if problem.startswith("did not pass") else f"{arch}: {problem}"
+        for problem in record.archs[arch].problems()
+    ]

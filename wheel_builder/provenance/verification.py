@@ -1,0 +1,69 @@
+"""The form of a verification record in JSON, as far as publishing rests on it.
+
+Anybody can write one, so reading is strict where something is concluded from it: a section has its type or is
+not there, a count is a whole number from 0 on, and no key is there twice.  Keys that are not named here pass.
+"""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from wheel_builder.base.strict_json import read_json
+
+Count = Annotated[int, Field(ge=0)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+
+class Instance(_Strict):
+    """What was compared of one kernel."""
+
+    cases: Count
+
+
+class Shown(_Strict):
+    """What was shown of one arch; ``launches`` by kernel."""
+
+    numerics: str
+    passed: bool = False
+    launches: dict[str, Count] = {}
+    findings: list[str] = []
+    instances: dict[str, Instance] = {}
+    tests: dict[str, Count] = {}
+    wave_instructions: Count = 0
+
+    def problems(self) -> list[str]:
+        """What keeps it from vouching for its arch."""
+        if self.passed and any(self.launches.values()) and not self.findings:
+            return []
+        return [*self.findings, f"did not pass: {self.numerics}"]
+
+    @property
+    def words(self) -> str:
+        """What was shown and how much was run, for users."""
+        findings, launches = len(self.findings), sum(self.launches.values())
+        return (
+            f"{self.numerics}; {launches} launches of {len(self.launches)} kernels compared with float64, "
+            f"{findings or 'no'} finding{'s' if findings > 1 else ''}"
+        )
+
+
+class Verification(_Strict):
+    """A record about the wheel with ``sha256``; ``serves`` are ROCm versions besides its own."""
+
+    sha256: str
+    archs: dict[str, Shown]
+    serves: list[str] = []
+
+
+def read_verification(data: bytes) -> Verification:
+    """The record in a file; raises ``ValueError`` with all that is wrong with it."""
+    read_json(data)
+    try:
+        return Verification.model_validate_json(data)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False)
+        words = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}".removeprefix(": ") for one in found)
+        raise ValueError("; ".join(words)) from error

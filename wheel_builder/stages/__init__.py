@@ -1,1 +1,0 @@
-"""The stages of the pipeline, one module each; a stage never imports another stage."""

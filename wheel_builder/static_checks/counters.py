@@ -1,0 +1,161 @@
+"""What memory operations leave in flight, and which counter tells that it has arrived.
+
+Facts: "data dependency resolution" of the CDNA and RDNA instruction set manuals; where they leave a question
+open, LLVM's SIInsertWaitcnts.
+
+- vmcnt: vector memory, in order.  gfx9 counts loads and stores together; later archs count stores in vscnt,
+  which nothing here depends on: how stores become visible to other waves is not checked.
+- lgkmcnt: LDS in order; scalar loads in any order, so only 0 tells that they are done; messages.
+- FLAT operations count in both vmcnt and lgkmcnt; only 0 in both tells that they are done.
+- expcnt: exports and GDS, which compute kernels do not use.  No arch here needs it before a store's sources
+are overwritten; only the first GCN generation did.  The clocks that gfx9 needs after large stores are hazards
+(cdna.py).
+- Loads to the same register need no wait between them where both are in order.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from wheel_builder.base.errors import DeviceCodeError
+from wheel_builder.static_checks.operations import Operation, Registers, registers
+
+
+@dataclass(frozen=True)
+class Counting:
+    """One arch: whether vscnt counts stores, and whether a 16-bit load keeps the other half of its register
+    (with error correction of the registers it writes all of it)."""
+
+    vscnt: bool
+    keeps_half: bool
+
+
+COUNTING: Mapping[str, Counting] = {
+    "gfx908": Counting(vscnt=False, keeps_half=False),
+    "gfx942": Counting(vscnt=False, keeps_half=False),
+    "gfx1030": Counting(vscnt=True, keeps_half=True),
+    "gfx1100": Counting(vscnt=True, keeps_half=True),
+}
+
+# Not a register, but tracked like one.
+LDS_BYTES = "LDS"
+# Suffixes of a register's name for one half, as in assembler.
+LOW, HIGH = ".l", ".h"
+
+ACCESS = re.compile(r"(?P<space>t?buffer|global|scratch|flat)_(?P<what>load|store|\w*atomic)_")
+CACHE = re.compile(r"buffer_(wbinvl1\w*|inv|wbl2|gl[01]_inv)$|s_(dcache_\w+|gl1_inv)$")
+SCALAR_RESULT = re.compile(r"s_(buffer_|scratch_)?load_|s_mem(real)?time$|s_sendmsg_rtn_")
+HALF_LOAD = re.compile(r"(?!.*_format)\w+_(load|read)_\w*d16(?P<high>_hi)?(_|$)")
+HALF_STORE = re.compile(r"\w+_(store|write)_(short|byte|b16|b8|d16)(?P<high>(_d16)?_hi)?(_|$)")
+LANES_ONLY = re.compile(r"ds_(b?permute|swizzle|nop)")
+COUNT = re.compile(r"(vmcnt|lgkmcnt|expcnt)\((\d+)\)")
+# Registers that no operand names, other counters, and operations that expcnt counts.
+UNKNOWN = re.compile(
+    r"[sv]_movrel|s_set_gpr_idx|image_|ds_(gws|ordered)|lds_|s_(store|atomic)_|s_wait_|v_interp"
+)
+
+
+@dataclass(frozen=True)
+class Queue:
+    """Operations that ``counter`` counts; ``in_order``: none of them is done before an earlier one."""
+
+    name: str
+    counter: str
+    in_order: bool
+
+
+VECTOR = Queue("vector memory", "vmcnt", in_order=True)
+LDS = Queue("LDS", "lgkmcnt", in_order=True)
+SCALAR = Queue("scalar memory", "lgkmcnt", in_order=False)
+FLAT_VECTOR = Queue("flat in memory", "vmcnt", in_order=False)
+FLAT_LDS = Queue("flat in LDS", "lgkmcnt", in_order=False)
+
+
+@dataclass(frozen=True)
+class Flight:
+    """The registers (or LDS) that an operation writes or reads after it has been issued."""
+
+    queue: Queue
+    results: Registers
+
+
+def flights(arch: str, operation: Operation) -> tuple[Flight, ...]:
+    """What ``operation`` leaves in flight on ``arch``; nothing if it is not a memory operation.
+
+    Raises ``DeviceCodeError`` for unknown operations and archs.
+    """
+    if arch not in COUNTING:
+        title = f"no counters for {arch}"
+        raise DeviceCodeError(title, [f"known: {', '.join(COUNTING)}"], advice="add them to counters.py")
+    if _is_unknown(operation.mnemonic) or "gds" in operation.modifiers:
+        raise _unknown(operation, "what it reads and writes is not known to the check of waits")
+    if operation.kind == "valu":
+        return ()
+    return tuple(_flights(operation, COUNTING[arch]))
+
+
+def half_used(operations: Iterable[Operation], register: str) -> str:
+    """The half of ``register`` to which these operations are limited; empty for the whole register."""
+    halves = {
+        _half(operation, operand)
+        for operation in operations
+        for operand in operation.operands
+        if register in registers(operand)
+    }
+    return halves.pop() if len(halves) == 1 else ""
+
+
+def waited_for(operation: Operation) -> Mapping[str, int]:
+    """For each counter, how many operations may still be in flight after it; empty if it is not a wait.
+
+    Raises ``DeviceCodeError`` for an unknown form of wait.
+    """
+    if not operation.mnemonic.startswith("s_waitcnt") or operation.mnemonic == "s_waitcnt_depctr":
+        return {}
+    text = " ".join((*operation.operands, operation.modifiers)).strip()
+    if operation.mnemonic == "s_waitcnt":
+        if counts := dict(COUNT.findall(text)) if not COUNT.sub("", text).strip(" &") else {}:
+            return {counter: int(count) for counter, count in counts.items()}
+    elif operation.operands[0] == "null" and len(operation.operands) == 2:
+        return {operation.mnemonic.removeprefix("s_waitcnt_"): int(operation.operands[1], 0)}
+    raise _unknown(operation, f"for what {text!r} waits is not known")
+
+
+@cache
+def _is_unknown(mnemonic: str) -> bool:
+    return UNKNOWN.match(mnemonic) is not None
+
+
+def _flights(operation: Operation, counting: Counting) -> Iterator[Flight]:
+    kind, results = operation.kind, operation.writes
+    if counting.keeps_half and (half := HALF_LOAD.match(operation.mnemonic)):
+        results = frozenset(register + (HIGH if half["high"] else LOW) for register in results)
+    if kind == "lds":
+        yield Flight(LDS, results if LANES_ONLY.match(operation.mnemonic) else results | {LDS_BYTES})
+    elif SCALAR_RESULT.match(operation.mnemonic):
+        yield Flight(SCALAR, results)
+    elif kind == "vmem" and (access := ACCESS.match(operation.mnemonic)):
+        if "lds" in operation.modifiers.split() or "_lds_" in operation.mnemonic:
+            results |= {LDS_BYTES}
+        if access["space"] == "flat":
+            yield from (Flight(FLAT_VECTOR, results), Flight(FLAT_LDS, results | {LDS_BYTES}))
+        elif results or access["what"] == "load" or not counting.vscnt:
+            yield Flight(VECTOR, results)
+    elif kind in ("vmem", "smem") and not CACHE.match(operation.mnemonic):
+        raise _unknown(operation, "which counter it raises is not known")
+
+
+def _half(operation: Operation, operand: str) -> str:
+    if operand.endswith((LOW, HIGH)):
+        return operand[-2:]
+    load, store = HALF_LOAD.match(operation.mnemonic), HALF_STORE.match(operation.mnemonic)
+    data = 0 if load or "buffer_" in operation.mnemonic else 1
+    if (half := load or store) and operand == operation.operands[data]:
+        return HIGH if half["high"] else LOW
+    return ""
+
+
+def _unknown(operation: Operation, what: str) -> DeviceCodeError:
+    text = " ".join((operation.mnemonic, ", ".join(operation.operands), operation.modifiers)).strip()
+    return DeviceCodeError(f"unknown instruction `{text}`", [what], advice="add it to counters.py")

@@ -1,0 +1,144 @@
+"""Inside a builder image: load the wheel's library beside the image's real libamdhip64, and call it.
+
+    python3 probe.py LIBRARY FUNCTIONS      FUNCTIONS is JSON: {"hip": [...], "torch": [...]}
+
+Prints JSON: where each HIP function was found, the runtime's file, how many kernels the library names, what
+the runtime answered through the library, and the code object version of this image's compiler; or only
+``refused``, the reason why the library cannot be loaded there.  Any other failure ends in a traceback and
+counts as no answer.  Needs Python and clang.
+"""
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).parent
+OWN = (HERE / "torch_stub.c").read_text(encoding="ascii")
+ABI_VERSION_BYTE = 8  # EI_ABIVERSION in an ELF header
+KERNEL = 'extern "C" __attribute__((global)) void nothing() {}\n'
+
+
+class RefusedError(Exception):
+    """The library does not work with the image's runtime."""
+
+
+class Found(ctypes.Structure):
+    """Dl_info of dladdr."""
+
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("name", ctypes.c_char_p),
+        ("at", ctypes.c_void_p),
+    )
+
+
+def main(library: str, functions: dict[str, list[str]]) -> dict[str, object]:
+    """Load and call the library; raises ``RefusedError`` when the runtime or the library cannot be loaded."""
+    with tempfile.TemporaryDirectory() as name:
+        torch = ctypes.CDLL(str(build_torch(Path(name), functions["torch"])), mode=ctypes.RTLD_GLOBAL)
+        runtime = find_runtime()
+        hip = load(runtime, ctypes.RTLD_GLOBAL)
+        load(library, os.RTLD_NOW | os.RTLD_GLOBAL)
+        failed, instances = call(torch, "instances")
+        return {
+            "runtime": str(Path(runtime).resolve()),
+            "functions": {name: defined_in(hip, name) for name in functions["hip"]},
+            "instances": len(json.loads(instances)) if not failed else 0,
+            "answer": call(torch, "device_arch", 0)[1],
+            "code_object_version": code_object_version(Path(name)),
+        }
+
+
+def load(file: str, mode: int) -> ctypes.CDLL:
+    """Load the library; raises ``RefusedError`` with the loader's words."""
+    try:
+        return ctypes.CDLL(file, mode=mode)
+    except OSError as error:
+        raise RefusedError(str(error)) from error
+
+
+def build_torch(folder: Path, names: list[str]) -> Path:
+    """Compile a libtorch.so that has these functions."""
+    rest = [name for name in names if f" {name}(" not in OWN]
+    (folder / "rest.c").write_text("".join(f"long {name}(void) {{ return 0; }}\n" for name in rest))
+    out = folder / "libtorch.so"
+    clang = [
+        f"{os.environ['FA_LLVM']}/clang",
+        "-shared",
+        "-fPIC",
+        "-O1",
+        "-Wl,-soname,libtorch.so",
+        "-o",
+        str(out),
+    ]
+    subprocess.run([*clang, str(HERE / "torch_stub.c"), str(folder / "rest.c")], check=True)
+    return out
+
+
+def find_runtime() -> str:
+    """The image's libamdhip64, as named in the linker's cache or ROCm's folder."""
+    listed = subprocess.run(["/sbin/ldconfig", "-p"], check=True, capture_output=True, text=True).stdout
+    found = [line.split(" => ")[1] for line in listed.splitlines() if "libamdhip64.so." in line]
+    found += [str(path) for path in Path("/opt/rocm/lib").glob("libamdhip64.so.?")]
+    if not found:
+        message = "this image has no libamdhip64"
+        raise RefusedError(message)
+    return found[0]
+
+
+def defined_in(hip: ctypes.CDLL, name: str) -> str:
+    """The file that has the function; empty when the runtime does not have it."""
+    try:
+        function = getattr(hip, name)
+    except AttributeError:
+        return ""
+    found = Found()
+    dladdr = ctypes.CDLL(None).dladdr
+    dladdr(ctypes.cast(function, ctypes.c_void_p), ctypes.byref(found))
+    return Path(found.file.decode()).name
+
+
+def call(torch: ctypes.CDLL, name: str, *arguments: int) -> tuple[bool, str]:
+    """Call an operator of the library; returns whether it failed, and its text."""
+    torch.fake_hip_call.restype = ctypes.c_char_p
+    failed = ctypes.c_int()
+    argument = ctypes.c_uint64(arguments[0] if arguments else 0)
+    said = torch.fake_hip_call(name.encode(), argument, len(arguments), ctypes.byref(failed))
+    if said is None:
+        message = f"the library did not register {name}"
+        raise RefusedError(message)
+    return bool(failed.value), said.decode()
+
+
+def code_object_version(folder: Path) -> int:
+    """The ABI version in the ELF header of code objects from this image's compiler."""
+    source, out = folder / "nothing.hip", folder / "nothing.hsaco"
+    source.write_text(KERNEL)
+    flags = [
+        "-x",
+        "hip",
+        "--offload-device-only",
+        "--no-gpu-bundle-output",
+        "--offload-arch=gfx942",
+        "-nogpuinc",
+    ]
+    clang = [f"{os.environ['FA_LLVM']}/clang++", *flags, "-nogpulib", str(source), "-o", str(out)]
+    subprocess.run(clang, check=True)
+    return out.read_bytes()[ABI_VERSION_BYTE]
+
+
+def answer(library: str, functions: dict[str, list[str]]) -> dict[str, object]:
+    """What ``main`` showed, or why the library cannot be loaded."""
+    try:
+        return main(library, functions)
+    except RefusedError as error:
+        return {"refused": str(error)}
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(answer(sys.argv[1], json.loads(sys.argv[2]))) + "\n")

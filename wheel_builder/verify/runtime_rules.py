@@ -1,0 +1,62 @@
+"""Which ROCm versions a wheel may be offered for, from loading it under their runtimes; pure."""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from wheel_builder.base.store import Artifact
+from wheel_builder.matrix.model import Job
+
+RUNTIME = "libamdhip64.so"
+# ELFABIVERSION_AMDGPU_HSA_V4 is 2.
+FIRST_VERSION, FIRST_ABI = 4, 2
+
+
+def runtime_problems(
+    found: Mapping[str, Any], versions: Collection[int], archs: Collection[str], job: Job
+) -> Iterator[str]:
+    """Why a wheel does not serve a runtime; ``versions`` are its code objects' ABI versions."""
+    if "refused" in found:
+        yield f"it cannot be loaded there: {found['refused']}"
+        return
+    for name, file in sorted(found["functions"].items()):
+        if not file.startswith(RUNTIME):
+            yield f"{name} is not in its libamdhip64" + (f" but in {file}" if file else "")
+    if not found["instances"]:
+        yield "the library names no kernel there"
+    if "HIP error" not in found["answer"] and "gfx" not in found["answer"]:
+        yield f"its runtime did not answer through the library: {found['answer'][:200]}"
+    newest, known = max(versions), int(found["code_object_version"])
+    if newest > known:
+        yield (
+            f"its code objects are of version {_code_object(newest)}, but the compiler of ROCm "
+            f"{job.rocm.version} writes {_code_object(known)}: its loader may not know them"
+        )
+    if missing := sorted(set(archs) - set(job.archs)):
+        yield f"nothing is built for {', '.join(missing)} with ROCm {job.rocm.version}"
+
+
+def serves(loads: Mapping[str, Artifact], own: str) -> list[str]:
+    """The ROCm versions besides its ``own`` that the wheel may be offered for."""
+    return [rocm for rocm, load in loads.items() if rocm != own and not load.facts["problems"]]
+
+
+def words(load: Mapping[str, Any]) -> str:
+    """What was shown under one runtime, in words for the record."""
+    if load["problems"]:
+        return f"not offered for ROCm {load['rocm']}: {'; '.join(load['problems'])}"
+    functions = len(load["found"]["functions"])
+    return (
+        f"loaded with {load['package']} and without GPU: the runtime has all {functions} functions and "
+        "answers through the library; no code was loaded to a device"
+    )
+
+
+def runtime_package(packages: Mapping[str, str]) -> str:
+    """The package that holds libamdhip64, with its version."""
+    names = [name for name in packages if name.startswith("libamdhip64-") and not name.endswith("-dev")]
+    names += [name for name in packages if name == "hip-runtime-amd"]
+    return f"{names[0]} {packages[names[0]]}" if names else "a libamdhip64 of no known package"
+
+
+def _code_object(abi: int) -> int:
+    return abi - FIRST_ABI + FIRST_VERSION

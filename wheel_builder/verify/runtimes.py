@@ -1,0 +1,91 @@
+"""Runtimes: the wheel's library loaded beside the real HIP runtime of a ROCm version, in its builder image.
+
+In: a wheel, a builder image.  Out: the findings, and the reasons not to offer the wheel for that ROCm
+version. There is no GPU: this shows that the runtime has all functions, that the library calls it and gets
+its answer, and that the code objects have a version that the same release's compiler writes.  No code is
+loaded onto a device.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from wheel_builder.audit.rules import HIP_FUNCTION, TORCH_SHIM
+from wheel_builder.base.errors import VerifyError
+from wheel_builder.base.process import Runner, run
+from wheel_builder.base.store import Artifact, Store, sha256_tree
+from wheel_builder.files.elf import read_elf
+from wheel_builder.files.library import LIBRARY, device_code, library_of
+from wheel_builder.files.wheelfile import MAX_READ_MIB, read_wheel
+from wheel_builder.images.docker import NOBODY, Mount, run_in
+from wheel_builder.matrix.model import Job
+from wheel_builder.verify import runtime_load
+from wheel_builder.verify.runtime_rules import runtime_package, runtime_problems
+
+PROBE = Path(runtime_load.__file__).parent
+ABI_VERSION_BYTE = 8
+
+
+def load_wheel(
+    wheel: Path, job: Job, *, image: Artifact, store: Store, log: Path, run: Runner = run
+) -> Artifact:
+    """Load the wheel under the runtime in ``image``, the builder image of ``job``.
+
+    Facts: ``rocm``, ``package`` (the runtime's), ``found`` (what the probe printed) and ``problems`` (why the
+    wheel does not serve this runtime; empty when it does).  Raises ``VerifyError``, and stores nothing, when
+    the probe gave no answer.
+    """
+    content = read_wheel(wheel, max_mib=MAX_READ_MIB)
+    inputs = {
+        "sha256": content.sha256,
+        "image": image.facts["image_id"],
+        "probe": sha256_tree(PROBE, [PROBE]),
+    }
+
+    def make(out: Path) -> Mapping[str, Any]:
+        library = out / Path(LIBRARY).name
+        library.write_bytes(library_of(content))
+        codes = device_code(content)
+        found = _probe(library, job, image, log, run)
+        versions = {code.data[ABI_VERSION_BYTE] for code in codes}
+        archs = {code.arch for code in codes}
+        problems = list(runtime_problems(found, versions, archs, job))
+        return {
+            "rocm": job.rocm.version,
+            "package": runtime_package(image.facts["packages"]),
+            "found": found,
+            "problems": problems,
+        }
+
+    return store.get_or_make("runtime", {**inputs, "archs": list(job.archs)}, make)
+
+
+def _probe(library: Path, job: Job, image: Artifact, log: Path, run: Runner) -> Mapping[str, Any]:
+    undefined = read_elf(library.read_bytes()).undefined
+    functions = {
+        "hip": [symbol.name for symbol in undefined if HIP_FUNCTION.fullmatch(symbol.name)],
+        "torch": [s.name for s in undefined if TORCH_SHIM.fullmatch(s.name) and not s.weak],
+    }
+    argv = ["python3", "/probe/probe.py", f"/library/{library.name}", json.dumps(functions)]
+    mounts = [Mount(PROBE, "/probe"), Mount(library.parent, "/library")]
+    done = run_in(image.facts["ref"], argv, mounts=mounts, user=NOBODY, check=False, log=log, run=run)
+    said = (done.stdout.strip().splitlines() or ["nothing"])[-1]
+    if done.returncode != 0:
+        raise _no_answer(job, f"status {done.returncode} and {said!r}", log)
+    try:
+        printed: Mapping[str, Any] = json.loads(said)
+    except ValueError as error:
+        raise _no_answer(job, f"status 0 and {said!r}", log) from error
+    return printed
+
+
+def _no_answer(job: Job, found: str, log: Path) -> VerifyError:
+    message = (
+        f"whether the library loads beside the runtime of ROCm {job.rocm.version} was not found out; "
+        f"expected the probe's answer, found {found}"
+    )
+    advice = (
+        f"nothing was stored: read {log}, put it right (the engine? memory?) and run the same command again"
+    )
+    return VerifyError(message, advice=advice)

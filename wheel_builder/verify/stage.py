@@ -1,0 +1,125 @@
+"""Verify: the finished wheel in a container of another distribution, without GPU, ROCm or network.
+
+In: the wheel, the verify image, the fake HIP runtime, and the result of each arch's emulated suite. Out:
+``record.json``, which says per arch what was shown and what was not.  Raises ``VerifyError`` when a test
+fails or none ran.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from wheel_builder.base.errors import VerifyError
+from wheel_builder.base.process import Runner, run
+from wheel_builder.base.store import Artifact, Store, sha256_file, sha256_tree
+from wheel_builder.fake_hip.container import CONTROL, PYTHON, SHARED, fake_hip_suite, shared_mounts
+from wheel_builder.images.wheel_tests import Suite, run_suite
+from wheel_builder.verify.runtime_rules import serves, words
+
+TESTS = "tests/wheel"
+ERROR_TESTS = "tests/fake_hip"
+RECORD = "record.json"
+
+
+def verify_wheel(
+    wheel: Path,
+    emulated: Mapping[str, Artifact],
+    *,
+    static: Artifact,
+    rocm: str,
+    image: Artifact,
+    fake_hip: Artifact,
+    disassembly: Artifact,
+    runtimes: Mapping[str, Artifact],
+    checkout: Path,
+    store: Store,
+    log: Path,
+    run: Runner = run,
+) -> Artifact:
+    """Run ``tests/wheel`` and ``tests/fake_hip`` against the wheel, and join their results with the
+    emulator's.
+
+    ``emulated`` has the result of each arch's emulated suite, ``static`` the findings of the static checks,
+    ``runtimes`` the result of loading under each ROCm version's runtime, the wheel's own version ``rocm``
+    included.  Facts are the record: ``wheel``, ``sha256``, ``tests`` (counts by suite), ``differences`` (from
+    the reviewed resources), ``archs`` (what was shown for each), ``runtimes`` (likewise, in words) and
+    ``serves`` (ROCm versions besides the wheel's own).
+    """
+    inputs = {
+        "wheel": wheel.name,
+        "sha256": sha256_file(wheel),
+        "emulated": {arch: shown.key for arch, shown in emulated.items()},
+        "static": static.key,
+        "image": image.facts["image_id"],
+        "fake_hip": fake_hip.key,
+        "disassembly": disassembly.key,
+        "runtimes": {rocm: load.key for rocm, load in runtimes.items()},
+        "tests": sha256_tree(checkout, [checkout / path for path in (TESTS, ERROR_TESTS, CONTROL, *SHARED)]),
+    }
+    if problems := runtimes[rocm].facts["problems"]:
+        message = "\n".join(
+            [f"{wheel.name} does not load under ROCm {rocm}", *(f"  - {each}" for each in problems)]
+        )
+        raise VerifyError(message, advice="read the log of the step that loads it")
+
+    def make(out: Path) -> Mapping[str, Any]:
+        suites = _suites(checkout, fake_hip=fake_hip, disassembly=disassembly)
+        counts = _run_suites(wheel, suites, image=image, out=out, log=log, run=run)
+        taken = static.facts["archs"]
+        archs = {arch: what_was_shown(shown.facts, taken[arch]) for arch, shown in emulated.items()}
+        record = {
+            "wheel": wheel.name,
+            "sha256": inputs["sha256"],
+            "tests": counts,
+            "differences": static.facts["differences"],
+            "archs": archs,
+            "runtimes": {rocm: words(load.facts) for rocm, load in runtimes.items()},
+            "serves": serves(runtimes, rocm),
+        }
+        (out / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        return record
+
+    return store.get_or_make("verify", inputs, make)
+
+
+def _suites(checkout: Path, *, fake_hip: Artifact, disassembly: Artifact) -> Mapping[str, Suite]:
+    """What runs against the installed wheel, by folder of tests."""
+    return {
+        TESTS: Suite(checkout / TESTS, shared_mounts(checkout), (("PYTHONPATH", PYTHON),)),
+        # Each scenario preloads the fake HIP runtime into a process of its own.
+        ERROR_TESTS: fake_hip_suite(
+            checkout / ERROR_TESTS,
+            fake_hip=fake_hip,
+            disassembly=disassembly,
+            checkout=checkout,
+            preload=False,
+        ),
+    }
+
+
+def _run_suites(
+    wheel: Path, suites: Mapping[str, Suite], *, image: Artifact, out: Path, log: Path, run: Runner
+) -> Mapping[str, Any]:
+    """Each suite's counts; its files go into a folder of ``out``."""
+    counts = {}
+    for name, suite in suites.items():
+        folder = out / Path(name).name
+        folder.mkdir()
+        counts[name] = run_suite(wheel, suite, image=image, out=folder, log=log, run=run)
+    return counts
+
+
+def what_was_shown(emulated: Mapping[str, Any], resources: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The record's entry for one arch: its emulated suite's record, and each kernel's resources."""
+    names = ("tests", "checks", "seed", "instances", "launches", "wave_instructions", "coverage", "findings")
+    return {
+        "code_objects": "present and complete, by the audit",
+        "disassembly": (
+            "wait states, waits for memory, matrix instructions and scratch as planned, by the static checks"
+        ),
+        "resources": resources,
+        "numerics": emulated["how"],
+        "passed": not emulated["findings"],
+        **{name: emulated[name] for name in names},
+    }
