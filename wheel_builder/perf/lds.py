@@ -68,7 +68,7 @@ class Charge:
     """
 
     banks: int
-    port: int
+    port: float
     extra: int
     ways: int
 
@@ -149,7 +149,7 @@ def _ways(lanes: Lanes, place: Mapping[int, int], dwords: int, *, shared: bool) 
     return max(map(len, needed))
 
 
-def _port(family: str, dwords: int, phases: int, extra: int) -> int:
+def _port(family: str, dwords: int, phases: int, extra: int) -> float:
     if family == "rdna":
-        return round(2 * phases + 1.2 * extra)
-    return round(4 + 4 * dwords + 1.65 * extra)
+        return 2 * phases + 1.2 * extra
+    return 4 + 4 * dwords + 1.65 * extra

@@ -8,6 +8,7 @@ from wheel_builder.emulator.machine import Machine, Options, Result
 from wheel_builder.emulator.memory import pack_arguments
 from wheel_builder.perf.bound import Bound, busy_bound
 from wheel_builder.perf.lds import orders
+from wheel_builder.perf.memory import Decode, Moved, decode, moved
 from wheel_builder.perf.residency import resident_workgroups
 from wheel_builder.perf.schedule import Schedule, play
 from wheel_builder.perf.trace import LdsUse, Trace, trace_of
@@ -38,6 +39,11 @@ class Charged:
     port: Schedule
     uses: tuple[LdsUse, ...]
 
+    @property
+    def ways(self) -> int:
+        """The worst conflict in a loop; 1 is none."""
+        return max([1, *(use.ways for use in self.uses if use.looped)])
+
 
 @dataclass(frozen=True)
 class Modelled:
@@ -57,6 +63,8 @@ class Modelled:
     flop: int
     workgroups: int
     taken: Resources
+    moved: Moved
+    looped_bytes: int
     free: Schedule
     charged: tuple[Charged, ...]
 
@@ -101,8 +109,43 @@ def measure(subject: Subject, workload: Workload) -> Modelled:
         flop=workload.flop(workload.memory),
         workgroups=prod(workload.launch.grid),
         taken=replace(taken, lds_bytes=taken.lds_bytes + lds),
+        moved=moved(result.counts),
+        looped_bytes=trace.looped_bytes,
         free=play(arch, trace.uncharged(), resident),
         charged=tuple(_charged(trace, result, order, resident) for order in orders(arch)),
+    )
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """One decode kernel's shares of memory bandwidth; ``resident`` workgroups fit on what runs one."""
+
+    arch: str
+    label: str
+    dtype: str
+    head_dim: int
+    loaded: int
+    resident: int
+    decode: Decode
+
+
+def measure_decode(subject: Subject, workload: Workload, useful: int) -> Decoded:
+    """Run one workgroup on the emulator and play it against memory; ``useful``: its keys and values in bytes.
+
+    Raises as ``measure``.
+    """
+    result = run(subject.machine, workload)
+    taken = parse_notes(subject.notes)[workload.kernel]
+    arch = subject.machine.arch
+    resident = resident_workgroups(arch, taken, threads=prod(workload.launch.block))
+    return Decoded(
+        arch=arch,
+        label=workload.label,
+        dtype=workload.dtype,
+        head_dim=workload.head_dim,
+        loaded=moved(result.counts).loaded,
+        resident=resident,
+        decode=decode(_trace(subject, workload.kernel, result), useful, resident),
     )
 
 

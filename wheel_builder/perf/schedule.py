@@ -10,7 +10,7 @@ modelled.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heappushpop
 
@@ -119,7 +119,12 @@ class _Unit:
         heapify(self.heap)
         while self.heap:
             self._advance(*heappop(self.heap))
-        self.clock = max(self.clock, *(free for simds in self.ports.values() for free in simds))
+        self.clock = max(self.clock, *(free for units in self._moving() for free in units))
+
+    def _moving(self) -> Iterator[Sequence[int]]:
+        """When the ports and the LDS are free."""
+        yield from self.ports.values()
+        yield from (self.banks, self.ways)
 
     def _start(self, place: int, time: int) -> None:
         """Start the next workgroup in a slot, if there is one."""

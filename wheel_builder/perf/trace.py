@@ -4,11 +4,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 from wheel_builder.base.archs import arch_named
 from wheel_builder.base.errors import PerfError
 from wheel_builder.emulator.machine import Result
 from wheel_builder.perf.lds import Access, Charge, accesses, charge
+from wheel_builder.perf.numbers import Numbers
 from wheel_builder.perf.steps import Step, charged, steps
 from wheel_builder.static_checks.disassembly import Instruction, Kernel
 
@@ -40,6 +42,7 @@ class Trace:
     arch: str
     function: Kernel
     waves: Sequence[Sequence[tuple[int, Access | None]]]
+    machine: Numbers | None = None  # instead of the arch's own
 
     @cached_property
     def instructions(self) -> Mapping[int, Instruction]:
@@ -52,7 +55,7 @@ class Trace:
 
     @cached_property
     def steps(self) -> Mapping[int, Step]:
-        return steps(self.arch, self.function.instructions)
+        return steps(self.arch, self.function.instructions, self.machine)
 
     def charges(self, order: str) -> Charges:
         """What each access costs; raises ``PerfError`` for an instruction of unknown width."""
@@ -70,6 +73,13 @@ class Trace:
             for access, clocks in charges.items()
         }
         return [[lds[access] if access else self.steps[address] for address, access in w] for w in self.waves]
+
+    @property
+    def looped_bytes(self) -> int:
+        """The code of loops: of instructions that some wave executed more than once."""
+        often = {address for wave in self.waves for address, times in _times(wave).items() if times > 1}
+        places = [*self.instructions]
+        return sum(after - place for place, after in pairwise(places) if place in often)
 
     def uses(self, charges: Charges) -> tuple[LdsUse, ...]:
         """Every LDS instruction that was executed, by address."""
@@ -90,6 +100,10 @@ class Trace:
             )
             for address in sorted(executed)
         )
+
+
+def _times(wave: Sequence[tuple[int, Access | None]]) -> Counter[int]:
+    return Counter(address for address, _ in wave)
 
 
 def trace_of(arch: str, function: Kernel, program: Sequence[tuple[int, str]], run: Result) -> Trace:
