@@ -12,8 +12,9 @@ Everything is in clocks.  Where a number comes from:
   47, branch 12). gfx1030 is assumed to be the same.
 - gfx9 ``valu_result`` and ``salu_result``: the issue slot of four clocks (GCN and CDNA manuals).
 - ``transcendental_result`` on RDNA, ``vmem`` (80 slots on gfx908, 320 clocks on RDNA): LLVM's scheduling
-  models.  gfx942's ``vmem`` is the one number that was fitted: with 800 clocks the schedule gives Triton the
-  utilisation that an MI300X's counters had at head dim 128 and 16384 keys (tests/perf/golden/counters.txt).
+  models.  gfx942's ``vmem`` is the one number that was fitted: with 800 clocks the schedule comes near the
+  utilisation that an MI300X's counters had for Triton at head dim 128 and 16384 keys
+  (tests/perf/golden/counters.txt).
 - Assumed, without a source: gfx9 ``lds`` (64) and ``branch`` (16), ``smem`` (200), ``barrier`` (two slots
   on gfx9), ``vmem_bytes`` (64 a clock and compute unit, the L1's width on gfx9), how WMMAs chain without
   a bubble.
