@@ -17,8 +17,10 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
+from tests.built import BUILD, fake_hip_mounts, newest_wheel, verify_image
+from tests.conftest import CHECKOUT
 from wheel_builder.base.archs import known_archs
-from wheel_builder.fake_hip.container import CONTROL, LIBRARY, LIBRARY_INSIDE, PYTHON, shared_mounts
+from wheel_builder.fake_hip.container import LIBRARY_INSIDE, PYTHON
 from wheel_builder.images.docker import Mount, run_in
 
 # How many calls cover each instruction and feature, if so many can: one may hide an error that another
@@ -27,8 +29,6 @@ TIMES = 2
 SCORING = frozenset(
     {"window on the left", "window on the right", "causal", "softcap", "ALiBi", "dropout", "parts"}
 )
-CHECKOUT = Path(__file__).parents[1]
-BUILD = CHECKOUT / "build"
 CHOSEN = CHECKOUT / "tests" / "numerics" / "chosen.json"
 RUN = """
 python -m pip install --no-index --no-deps --quiet /wheel/*.whl
@@ -111,21 +111,13 @@ def candidates(wheel, arch, count, out):
         "COUNT": str(count), "PYTHONDONTWRITEBYTECODE": "1",
     }  # fmt: skip
     mounts = (
-        Mount(wheel, f"/wheel/{wheel.name}"),
-        Mount(newest((BUILD / "fake_hip").glob(f"*/{LIBRARY}")).parent, "/fake_hip"),
-        Mount(newest(each for each in (BUILD / "wheel-disassembly").glob("*/")), "/disassembly"),
-        Mount(CHECKOUT / CONTROL, f"{PYTHON}/{CONTROL}"),
-        *shared_mounts(CHECKOUT),
+        *fake_hip_mounts(wheel),
         Mount(CHECKOUT / "tests" / "numerics", "/tests"),
         Mount(out, "/out", writable=True),
     )
-    image = json.loads((newest((BUILD / "verify-image").glob("*/manifest.json"))).read_text())["facts"]["ref"]
-    run_in(image, ["sh", "-euc", RUN], mounts=mounts, env=env, log=BUILD / "logs" / f"candidates-{arch}.log")
+    log = BUILD / "logs" / f"candidates-{arch}.log"
+    run_in(verify_image(), ["sh", "-euc", RUN], mounts=mounts, env=env, log=log)
     return json.loads((out / "candidates.json").read_text())
-
-
-def newest(paths):
-    return max(paths, key=lambda path: path.stat().st_mtime)
 
 
 def report(found, taken):
@@ -156,7 +148,7 @@ def main():
     parser.add_argument("--count", type=int, default=32)
     parser.add_argument("--archs", default=",".join(known_archs()))
     args = parser.parse_args()
-    wheel = args.wheel or newest((CHECKOUT / "dist").glob("*.whl"))
+    wheel = args.wheel or newest_wheel()
     numbers = json.loads(CHOSEN.read_text()) if CHOSEN.exists() else {}
     for arch in args.archs.split(","):
         with tempfile.TemporaryDirectory() as name:

@@ -19,7 +19,7 @@ from pathlib import Path
 import flash_attn_rocm
 import pytest
 import torch
-from flash_attn_rocm._library import instances
+from flash_attn_rocm._library import gfx_of, instances
 
 ON_GPU = torch.cuda.is_available() and torch.version.hip is not None
 EMULATED = "executed on an ISA emulator, not run on hardware"
@@ -34,7 +34,7 @@ def arch_of_target():
     if not name:
         message = "PyTorch finds no AMD GPU; without one: python -m wheel_builder verify WHEEL"
         raise pytest.UsageError(message)
-    return name.partition(":")[0]
+    return gfx_of(name)
 
 
 ARCH = arch_of_target()

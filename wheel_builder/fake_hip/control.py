@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from flash_attn_rocm import _support
+from flash_attn_rocm._library import gfx_of
 from torch import Tensor
 from torch._C import DispatchKey, DispatchKeySet
 
@@ -94,7 +95,7 @@ class FakeHip:
     @property
     def archs(self) -> tuple[str, ...]:
         """The devices' archs, without their feature flags."""
-        return tuple(name.partition(":")[0] for name in os.environ[ARCH_VARIABLE].split(","))
+        return tuple(gfx_of(name) for name in os.environ[ARCH_VARIABLE].split(","))
 
     def fail(self, failures: str) -> None:
         """Plan failures as FA_FAKE_HIP_FAIL does; "" ends them."""

@@ -62,6 +62,11 @@ def instances() -> tuple[Instance, ...]:
     return tuple(Instance(**{**row, "archs": tuple(row["archs"])}) for row in rows)
 
 
+def gfx_of(arch: str) -> str:
+    """The arch of a name that may have target features: "gfx942" of "gfx942:sramecc+:xnack-"."""
+    return arch.partition(":")[0]
+
+
 def limits() -> Limits:
     """The kernels' limits, as the library's headers have them."""
     return Limits(**json.loads(torch.ops.flash_attn_rocm.limits()))
