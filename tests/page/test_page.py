@@ -102,7 +102,7 @@ def test_a_marketing_name_gives_the_command(open_page, address):
 def test_other_tools(open_page, address, tool, line):
     text = choose(open_page(), gpu="gfx908", rocm="6.4", tool=tool)
     assert line.format(address) in text
-    made = "python -m wheel_builder runtime-image flash_attn_rocm-0.1.0+rocm6.4-"
+    made = "scripts/wheel-builder runtime-image flash_attn_rocm-0.1.0+rocm6.4-"
     assert (made in text) == (tool == "Docker")
 
 

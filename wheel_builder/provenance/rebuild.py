@@ -49,7 +49,7 @@ def rebuild(wheel: Path, checkout: Path, *, jobs: int, log: Path, run: Runner = 
     if problems := list(obstacles(found, old, known=has_commit(checkout, found.commit, run=run))):
         title = f"{wheel.name} cannot be built again from its statement"
         raise RebuildError(
-            title, problems, advice="python -m wheel_builder verify-provenance says what agrees"
+            title, problems, advice="scripts/wheel-builder verify-provenance says what agrees"
         )
     with _worktree(checkout, found.commit, run) as tree:
         _provide_image(found, checkout, tree, run)

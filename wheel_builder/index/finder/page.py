@@ -63,7 +63,7 @@ def commands(rocm: str, wheel: Wheel) -> dict[str, str]:
     requirement = f"{PROJECT}=={wheel.version} --index-url {INDEX}/rocm{rocm}/simple/"
     image = (
         f"pip download --no-deps {requirement}",
-        f".venv/bin/python -m wheel_builder runtime-image {shlex.quote(wheel.filename)}",
+        f"scripts/wheel-builder runtime-image {shlex.quote(wheel.filename)}",
         f"docker run {DEVICES} rocm-fa:{wheel.rocm}",
     )
     lines = (f"pip install {requirement}", f"uv pip install {requirement}", "\n".join(image))

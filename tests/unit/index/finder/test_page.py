@@ -130,7 +130,7 @@ def test_docker_makes_the_image_from_the_published_wheel_before_it_is_run(tmp_pa
     served = wheel()
     fetch, make, start = commands("7.2", served)["Docker"].splitlines()
     assert fetch == "pip download --no-deps flash-attn-rocm==0.1.0+rocm7.2 --index-url INDEX/rocm7.2/simple/"
-    assert make == f".venv/bin/python -m wheel_builder runtime-image {served.filename}"
+    assert make == f"scripts/wheel-builder runtime-image {served.filename}"
     assert start == f"docker run {DEVICES} rocm-fa:7.2"
     # The line is one that the command line takes, and its image is the one that is then run.
     monkeypatch.chdir(tmp_path)
@@ -141,7 +141,7 @@ def test_docker_makes_the_image_from_the_published_wheel_before_it_is_run(tmp_pa
 
 def test_the_page_says_that_no_registry_has_the_image():
     text = html(wheel())
-    assert f"\n.venv/bin/python -m wheel_builder runtime-image {wheel().filename}\ndocker run " in text
+    assert f"\nscripts/wheel-builder runtime-image {wheel().filename}\ndocker run " in text
     assert "No registry has the image: the first two commands make it, once, from the published wheel" in text
 
 
