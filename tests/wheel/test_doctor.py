@@ -133,7 +133,9 @@ def test_a_cpu_build_where_there_is_no_amd_gpu_is_fine():
     [(("users",), "render,video"), (("video",), "render"), (("render", "video"), "render,video")],
 )
 def test_no_permission(groups, named):
-    assert f'sudo usermod -aG {named} "$(id -un)"' in advice(changed(kfd="denied", user_groups=groups, gpus=()))
+    assert f'sudo usermod -aG {named} "$(id -un)"' in advice(
+        changed(kfd="denied", user_groups=groups, gpus=())
+    )
 
 
 def test_a_package_that_does_not_import():

@@ -188,4 +188,7 @@ def _gpu_advice(facts: Facts) -> list[Step]:
 
 
 def _shown(number: int, step: Step) -> list[str]:
-    return [f"  {number}. " + step.words.replace("\n", "\n     "), *(f"     {line}" for line in step.commands)]
+    return [
+        f"  {number}. " + step.words.replace("\n", "\n     "),
+        *(f"     {line}" for line in step.commands),
+    ]
