@@ -169,6 +169,7 @@ def runtime_images(
     *,
     wheel: Path | None = None,
     slim: bool = False,
+    for_gpu: bool = False,
     plain: bool | None = None,
 ) -> list[Artifact]:
     """The runtime image of each job, from ``wheel`` or from the job's newest finished wheel in ``dist``."""
@@ -181,7 +182,8 @@ def runtime_images(
             with progress.step("runtime image", job=job.id, log=log) as step:
                 made = runtime_image.build_runtime_image(
                     job, wheels[job.id], context.store, package=package, checkout=context.checkout,
-                    logs=log.parent, slim=slim, host=context.host, torch_index=context.torch_index,
+                    logs=log.parent, slim=slim, for_gpu=for_gpu, host=context.host,
+                    torch_index=context.torch_index,
                 )  # fmt: skip
                 images.append(told(step, made))
     return images

@@ -168,8 +168,8 @@ def _runtime_advice(facts: Facts) -> Step | None:
     if facts.torch.rocm and facts.rocm and _major(facts.torch.rocm) != _major(facts.rocm):
         return Step(
             f"PyTorch brings ROCm {facts.torch.rocm}, and this wheel was built with ROCm {facts.rocm}: "
-            f"install the wheel for ROCm {_major(facts.torch.rocm)}; the page of the index that you installed "
-            "from has the command"
+            f"install the wheel for ROCm {_major(facts.torch.rocm)}; the page of the index that you "
+            "installed from has the command"
         )
     return None
 

@@ -12,7 +12,7 @@ DISTRIBUTION = "flash-attn-rocm"
 TORCH_FLOOR = (2, 10)
 TORCH_FLOOR_TEXT = ".".join(map(str, TORCH_FLOOR))
 TORCH_PAGE = "https://pytorch.org/get-started/locally/"
-# Without its index pip could take a stranger's package of this name, and this package does not know its index.
+# Not a command: pip could take a stranger's package of this name, and this package does not know its index.
 REINSTALL = "install the wheel again, with the command that you installed it with and --force-reinstall"
 
 

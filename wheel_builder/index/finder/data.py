@@ -81,8 +81,10 @@ def make_finder(catalogue: Catalogue, wheels: Iterable[Wheel]) -> Finder:
 
 
 def offers(finder: Finder) -> tuple[Offer, ...]:
-    """Every ROCm version that a wheel serves or served, or that the catalogue names; those with a wheel first,
-    each group with the newest first."""
+    """Every ROCm version that a wheel serves or served, or that the catalogue names.
+
+    Those with a wheel come first, the newest first in each group.
+    """
     catalogue = finder.catalogue
     known = {rocm for wheel in finder.wheels for rocm in wheel.serves}
     known |= {*catalogue.built_rocm, *(each.version for each in catalogue.missing_rocm)}

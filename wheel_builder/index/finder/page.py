@@ -20,10 +20,10 @@ DEVICES = (
     "--group-add $(stat -c %g /dev/kfd) --group-add $(stat -c %g /dev/dri/renderD128)"
 )
 IMAGE = (
-    "The first two commands make the image, once, from the published wheel; nothing of the wheel is compiled. "
-    "Type them in a checkout of the project, where TORCH_INDEX is the address of PyTorch's ROCm builds, as its "
-    "installation page names it. Without --torch-index the image gets a CPU build of PyTorch, which can use no "
-    "GPU, and is called so."
+    "The first two commands make the image, once, from the published wheel; nothing of the wheel is "
+    "compiled. Type them in a checkout of the project, where TORCH_INDEX is the address of PyTorch's ROCm "
+    "builds, as its installation page names it. Without --torch-index the image gets a CPU build of PyTorch, "
+    "which can use no GPU, and is called so."
 )
 INSTEAD = (
     "What to do: install it all the same, if your code calls flash_attn. Every call is then answered by the "
