@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ from wheel_builder.pipeline.context import (
 from wheel_builder.pipeline.progress import Planned, Progress
 from wheel_builder.pipeline.verification import audit_of_job, expectation, job_of, verify_one, verify_steps
 from wheel_builder.provenance.attest import finished_at, require_provenance, write_provenance
-from wheel_builder.provenance.provenance import Provenance, make_provenance, run_details
+from wheel_builder.provenance.provenance import SOURCE, Provenance, make_provenance, run_details
 from wheel_builder.provenance.records import require_attachments, write_record
 
 
@@ -47,7 +47,8 @@ from wheel_builder.provenance.records import require_attachments, write_record
 class Released:
     """One published wheel and what was measured on the way; ``cpu_seconds`` is the compilers', per arch.
 
-    ``cache`` are the hits and misses of ccache in this run, (0, 0) when nothing was compiled.
+    ``cache`` are the hits and misses of ccache in this run, (0, 0) when nothing was compiled; ``dirty`` is a
+    wheel of a checkout with changes, which only the local index takes.
     """
 
     job: Job
@@ -60,6 +61,7 @@ class Released:
     requirement: str
     first_use: Mapping[str, Any]
     record: Mapping[str, Any]
+    dirty: bool = False
 
     @property
     def install_line(self) -> str:
@@ -324,7 +326,8 @@ def _finish(
     attempt.record = record.facts
     provenance = provenance_of(job, package, builder, attempt.codes, built, context)
     attempt.published = _publish(_file(built), record, provenance, job, context, catalogue, progress)
-    attempt.released = _install(attempt, attempt.published, built, record, context, tester, progress)
+    released = _install(attempt, attempt.published, built, record, context, tester, progress)
+    attempt.released = replace(released, dirty=bool(provenance.dependency(SOURCE).annotations.dirty))
 
 
 def _file(built: Artifact) -> Path:
