@@ -47,6 +47,8 @@ from wheel_builder.verify import numerics as emulated
 from wheel_builder.verify import runtimes
 from wheel_builder.verify import stage as verify
 
+COMPILES = "compiling it takes some minutes, once; what release, verify and emulate build is kept in build/"
+
 
 def emulator_step(job: Job) -> Planned:
     return Planned("emulator", job.id, weight=100)
@@ -240,6 +242,8 @@ def build_emulator(job: Job, builder: Artifact, context: RunContext, progress: P
     """Build the emulator with its fake HIP runtime; its file is ``LIBRARY``."""
     log = context.log(f"emulator-{job.id}")
     with progress.step("emulator", job=job.id, log=log) as step:
+        if not fake_hip.is_built(builder, context.checkout, context.store):
+            progress.note(step, COMPILES)
         made = fake_hip.build_fake_hip(builder, checkout=context.checkout, store=context.store, log=log)
         return told(step, made)
 

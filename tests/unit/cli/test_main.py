@@ -50,7 +50,7 @@ def parsed(argv, *options):
 def test_without_a_command_there_is_help(capsys):
     assert main([]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("usage: python -m wheel_builder")
+    assert out.startswith("usage: scripts/wheel-builder")
     for known in commands_for([]):
         assert known.name in out
         assert known.help in " ".join(out.split())
