@@ -101,7 +101,7 @@ def _introduction() -> Iterator[Html]:
     yield element(
         "p",
         "Install PyTorch's ROCm build first; the wheel does not pull torch in. "
-        "Then type the command for your GPU and ROCm version.",
+        "Then type your GPU's name for the command that installs it.",
     )
     # The script puts the address there, and hides this.
     words = f"Where a command says {INDEX}, write the address of the folder that this page is in."

@@ -149,7 +149,8 @@ def test_docker_makes_the_image_from_the_published_wheel_before_it_is_run(tmp_pa
     # The line is one that the command line takes, and its image is the one that is then run.
     monkeypatch.chdir(tmp_path)
     (tmp_path / served.filename).touch()
-    args = _parser(commands_for([])).parse_args(shlex.split(make)[1:])
+    typed = make.replace("$TORCH_INDEX", "https://builds.example/rocm7.2")
+    args = _parser(commands_for([])).parse_args(shlex.split(typed)[1:])
     assert [job.rocm.version for job in image_jobs(args)] == ["7.2"]
 
 
