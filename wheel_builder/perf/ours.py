@@ -10,7 +10,9 @@ from wheel_builder.perf.workload import SUFFIX, Memories, Workload
 LABEL = "flash-attn-rocm"
 SEQLEN = 512  # keys; and, without a mask, rows of queries, of which one workgroup has a part
 NAME = re.compile(r"fa_fwd_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
-# Not modelled: kernels bound by memory, which the models do not cover, and the reference kernel.
+DECODE = re.compile(r"fa_decode_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
+PART = 512  # keys of a decode's workgroup
+# Not modelled: the reference kernel, and kernels bound by memory, of which decode has a model of its own.
 OTHER = re.compile(r"fa_(append|combine|decode|reference)_(fp16|bf16)(_d\d+)?$")
 UNTOUCHED = b"\xa5" * 4  # of Memory.output
 
@@ -36,6 +38,27 @@ def causal_forward(kernel: Kernel, label: str = LABEL, *, rows: int) -> Workload
     # The causal mask is aligned to the bottom right: these rows see what the last ones of a longer launch
     # see.
     return _workload(kernel, label, "fwd causal", Case(dtype, head_dim, rows, SEQLEN, causal=True))
+
+
+def decoding(kernel: Kernel, label: str = LABEL) -> Workload:
+    """One query of a head with ``PART`` keys; ``has_decode`` tells for which kernels."""
+    match = DECODE.match(kernel.name)
+    assert match is not None
+    return _workload(kernel, label, "decode", Case(match["dtype"], int(match["head_dim"]), 1, PART))
+
+
+def has_decode(kernel_name: str) -> bool:
+    return DECODE.match(kernel_name) is not None
+
+
+def bytes_of_decode(head_dim: int) -> int:
+    """The keys and values of ``decoding``."""
+    return 2 * PART * head_dim * 2
+
+
+def bytes_once(rows: int, head_dim: int) -> int:
+    """What a workgroup of a forward loads if all of them load each byte of q, k and v once."""
+    return 3 * rows * head_dim * 2
 
 
 def rows_of(flop: int, head_dim: int) -> int:
