@@ -24,6 +24,7 @@ from wheel_builder.emulator.command import Workshop
 from wheel_builder.fake_hip import stage as fake_hip
 from wheel_builder.fake_hip.container import LIBRARY
 from wheel_builder.images.listing import tools_in
+from wheel_builder.images.wheel_tests import FULL
 from wheel_builder.matrix.model import Job, Matrix, Package, Selection
 from wheel_builder.matrix.plan import jobs_to_build
 from wheel_builder.matrix.plan import plan as make_plan
@@ -198,8 +199,14 @@ def verify_one(
         record = verify.verify_wheel(
             file, shown, static=checked, rocm=job.rocm.version, image=tester, fake_hip=runtime,
             disassembly=code, runtimes=loads, checkout=context.checkout, store=context.store, log=log,
+            full=_full(),
         )  # fmt: skip
         return told(step, record)
+
+
+def _full() -> bool:
+    """Whether also what takes long is to be run."""
+    return os.environ.get(FULL, "") not in {"", "0"}
 
 
 def _static_checks(
@@ -264,6 +271,6 @@ def _emulate(
         shown = emulated.run_emulated(
             file, arch, kernels, image=tester, fake_hip=runtime, disassembly=code, checkout=context.checkout,
             store=context.store, jobs=context.jobs, log=log,
-            full=os.environ.get(emulated.FULL, "") not in {"", "0"},
+            full=_full(),
         )  # fmt: skip
         return told(step, shown)

@@ -17,7 +17,7 @@ from wheel_builder.base.errors import VerifyError
 from wheel_builder.base.process import Runner, run
 from wheel_builder.base.store import Artifact, Store, sha256_file, sha256_tree
 from wheel_builder.fake_hip.container import CONTROL, SHARED, fake_hip_suite
-from wheel_builder.images.wheel_tests import MOST_FAILURES, run_suite
+from wheel_builder.images.wheel_tests import FULL, MOST_FAILURES, run_suite
 from wheel_builder.verify.coverage import REASONS, Reason, coverage_problems, explained, parse_reasons
 
 TESTS = "tests/numerics"
@@ -26,7 +26,6 @@ CHECKS = "uninit,race,barrier"
 SEED = "1"
 # Seconds of processor time for one launch; without a limit, a kernel that does not end would hang the suite.
 TIME_LIMIT = "600"
-FULL = "FA_FULL"  # read by the tests and from ``verify``'s own environment
 
 
 def run_emulated(

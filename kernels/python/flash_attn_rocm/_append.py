@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from flash_attn_rocm._capture import refuse_capture
 from flash_attn_rocm._checks import refuse
 from flash_attn_rocm._ops import LIBRARY, NAMESPACE
 from flash_attn_rocm._options import Inputs, Options
@@ -91,6 +92,7 @@ def _append(
         q, k_cache, v_cache, seqused_k=ends, leftpad_k=leftpad, block_table=block_table,
         cache_batch_idx=batch_idx,
     )  # fmt: skip
+    refuse_capture(inputs)
     queries = begins[:, None] + torch.arange(q.shape[1], device=q.device) * int(advances)
     keys = begins[:, None] + torch.arange(k.shape[1], device=q.device)
     _require(inputs, begins, k.shape[1], queries, cos)

@@ -117,6 +117,23 @@ def alibi(slopes: Any, batch: int, nheads: int, device: torch.device) -> list[st
     return [*found, *_kind("alibi_slopes", slopes, torch.float32, device)]
 
 
+def mask(attn_mask: Any, q: Tensor, k: Tensor) -> list[str]:  # noqa: ANN401
+    """What is wrong with attn_mask."""
+    if attn_mask is None:
+        return []
+    if not isinstance(attn_mask, Tensor):
+        return [f"attn_mask: expected a torch.bool tensor, got {type(attn_mask).__name__}"]
+    batch, nheads, rows, keys = q.shape[0], q.shape[2], q.shape[1], k.shape[1]
+    layouts = {2: (rows, keys), 3: (batch, rows, keys), 4: (batch, nheads, rows, keys)}
+    sizes = layouts.get(attn_mask.dim(), ())
+    found = []
+    if not sizes or any(have not in {1, want} for have, want in zip(attn_mask.shape, sizes, strict=True)):
+        *most, last = map(str, layouts.values())
+        wanted = f"{', '.join(most)} or {last}, any size may be 1"
+        found.append(f"attn_mask: expected shape {wanted}, got {shape(attn_mask)}")
+    return [*found, *_kind("attn_mask", attn_mask, torch.bool, q.device)]
+
+
 def numbers(
     *,
     window_size: Any,  # noqa: ANN401 - that it is what it should be is the question

@@ -22,6 +22,8 @@ class Inputs(NamedTuple):
     With block_table (batch, max_blocks) k and v are (num_blocks, page, nheads_k, headdim).
     Keys of sequence b begin at leftpad_k[b] and end before seqused_k[b]; cache_batch_idx[b] is its row in
     a dense k and v.  Integers are int32.
+    attn_mask, which no kernel has, is True where a query may see a key: (batch, nheads, seqlen_q, seqlen_k)
+    bool with any of these 1, for dense q, k and v.
     """
 
     q: Tensor
@@ -34,6 +36,12 @@ class Inputs(NamedTuple):
     leftpad_k: Tensor | None = None
     block_table: Tensor | None = None
     cache_batch_idx: Tensor | None = None
+    attn_mask: Tensor | None = None
+
+    @property
+    def integers(self) -> tuple[Tensor | None, ...]:
+        """The tensors that cut batches: cu_seqlens_q to cache_batch_idx."""
+        return self[4:10]
 
     @property
     def batch(self) -> int:

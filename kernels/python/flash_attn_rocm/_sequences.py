@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from flash_attn_rocm._capture import refuse_capture
 from flash_attn_rocm._checks import refuse
 from flash_attn_rocm._options import Inputs, Options
 
@@ -69,9 +70,10 @@ class _Sequence(NamedTuple):
 
 def parts(inputs: Inputs, options: Options) -> tuple[Part, ...]:
     """The sequences; raises FlashAttnArgumentError when lengths or indices point out of the tensors."""
-    if all(tensor is None for tensor in inputs[4:]):
+    if all(tensor is None for tensor in inputs.integers):
         return (Part(slice(0, inputs.batch), (ALL,), (ALL,), (ALL,)),)
-    values = _Values(*([] if x is None else x.tolist() for x in inputs[4:]))
+    refuse_capture(inputs)
+    values = _Values(*([] if x is None else x.tolist() for x in inputs.integers))
     refuse("attention", [*_cumulative_problems(inputs, values)])
     sequences = [*_sequences(inputs, values)]
     refuse("attention", [*_problems(inputs, options, values, sequences)])
