@@ -81,6 +81,12 @@ Plan requested(const PlanRequest& r, bool few) {
 
 }  // namespace
 
+int dies_of(Gfx arch, std::int64_t compute_units) {
+  const int each = traits(arch).die_units;
+  const bool whole = each > 0 && compute_units > 0 && compute_units % each == 0;
+  return whole ? static_cast<int>(compute_units / each) : 1;
+}
+
 Plan plan(const PlanRequest& r) {
   if (!r.exact) {
     return {Path::reference, 1, "no other kernel has head_dim " + std::to_string(r.head_dim)};

@@ -16,7 +16,8 @@ from wheel_builder.base.archs import known_archs
 LARGEST = {arch.name: arch.compute_units for arch in known_archs().values()}
 # Packed rows of a workgroup.
 ROWS = {arch.name: {"mfma": 32, "wmma": 16, "dot2": 16}[arch.unit] for arch in known_archs().values()}
-PLACES = 2  # of a compute unit, for workgroups of decode
+PLAN = (CHECKOUT / "kernels/host/plan.cpp").read_text()
+PLACES = int(re.search(r"int64_t kPlaces = (\d+);", PLAN)[1])
 MAX_SPLITS = re.compile(r"int64_t kMaxSplits = (\d+);")
 MOST = int(MAX_SPLITS.search((CHECKOUT / "kernels/include/fa/kernel/params.hpp").read_text())[1])
 

@@ -84,7 +84,9 @@ class Core:
         return self._recorded(0)
 
     def recorded_lds(self) -> Waves:
-        """The LDS instructions of each wave of the last recorded run, as ``Record`` in core/wave.hpp has them."""
+        """The LDS instructions of each wave of the last recorded run, as ``Record`` in core/wave.hpp has
+        them.
+        """
         return self._recorded(1)
 
     def _recorded(self, part: int) -> Waves:

@@ -73,7 +73,8 @@ def busy_bound(arch: str, counts: Mapping[str, Executed], lds: Iterable[tuple[Ch
             valu += clocks
             dot2 += clocks if cost.is_dot2(name) else 0
     hardware, charges = arch_named(arch), list(lds)
-    # A workgroup of a workgroup processor (RDNA) uses the LDS of both compute units, and both are one's clocks.
+    # A workgroup of a workgroup processor (RDNA) uses the LDS of both compute units, and both are one's
+    # clocks.
     return Bound(
         matrix=matrix / hardware.simds,
         valu=valu / hardware.simds,

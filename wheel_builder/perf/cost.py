@@ -56,7 +56,8 @@ def lds_bytes(mnemonic: str) -> int:
 
 
 def lds_shape(mnemonic: str) -> tuple[int, int]:
-    """Dwords of a lane's access as the banks see it, and how many accesses; raises ``PerfError`` as ``lds_bytes``.
+    """Dwords of a lane's access as the banks see it, and how many accesses; raises ``PerfError`` as
+    ``lds_bytes``.
 
     Less than a dword takes a whole one, and three take as long as four.
     """
@@ -64,7 +65,7 @@ def lds_shape(mnemonic: str) -> tuple[int, int]:
         return 1, 1
     if match := LDS_WIDTH.match(mnemonic):
         dwords = -(-int(match["bits"]) // 32)
-        return 4 if dwords == 3 else dwords, 2 if LDS_TWO.match(match["name"]) else 1  # noqa: PLR2004
+        return 4 if dwords == 3 else dwords, 2 if LDS_TWO.match(match["name"]) else 1
     raise _unknown(mnemonic)
 
 

@@ -1,15 +1,16 @@
 """What an LDS instruction costs, from the addresses of its lanes: at the banks, and at the port.
 
 The LDS has 32 banks of a dword and serves a wave in phases, each of some lanes.  Lanes of a phase that need
-different dwords of one bank conflict: each further dword is one more clock.  Lanes that read the same dword do not.
+different dwords of one bank conflict: each further dword is one more clock.  Lanes that read the same dword
+do not.
 
 Where the phases come from: measured for reads on an MI300X (gfx942) and a Radeon PRO W7900 (gfx1100), by
 amd-shark-ai's docs/empirical-lds; writes of 128 bits on gfx942 by ROCm's documentation of Composable Kernel
-(lds_bank_conflicts); on gfx1100 writes are assumed to go in contiguous phases.  Nobody measured gfx908 and gfx1030:
-they are modelled under their relative's order and under a contiguous one.
+(lds_bank_conflicts); on gfx1100 writes are assumed to go in contiguous phases.  Nobody measured gfx908 and
+gfx1030: they are modelled under their relative's order and under a contiguous one.
 
-Costs at the port: on gfx9 a fit to latencies of 64 reads of one wave of an MI300X (4 clocks and 4 a dword, 1.65 a
-conflict); on RDNA inferred from a Radeon RX 9070 XT (2 a phase, 1.2 a conflict).
+Costs at the port: on gfx9 a fit to latencies of 64 reads of one wave of an MI300X (4 clocks and 4 a dword,
+1.65 a conflict); on RDNA inferred from a Radeon RX 9070 XT (2 a phase, 1.2 a conflict).
 """
 
 import re
@@ -75,8 +76,8 @@ class Charge:
 
 @dataclass(frozen=True)
 class Access:
-    """One execution of the LDS instruction at ``address`` by a wave; ``active`` is EXEC, ``lanes`` the address
-    register of every lane.
+    """One execution of the LDS instruction at ``address`` by a wave; ``active`` is EXEC, ``lanes`` the
+    address register of every lane.
     """
 
     address: int
@@ -89,7 +90,9 @@ HEAD = 5  # words before the addresses in a run's record
 
 
 def accesses(words: Sequence[int], program: Sequence[tuple[int, str]], wave: int) -> Iterator[Access]:
-    """The LDS instructions in one wave's record (emulator/core/wave.hpp) of a run of ``program``, in order."""
+    """The LDS instructions in one wave's record (emulator/core/wave.hpp) of a run of ``program``, in
+    order.
+    """
     size = HEAD + wave
     for begin in range(0, len(words), size):
         index, low, high, first, second = words[begin : begin + HEAD]

@@ -3,8 +3,9 @@
 Figures of the GPUs that the archs stand for:
 
 - Memory bandwidth and engine clocks: AMD's product pages, on paper.
-- L2: the MI100's was measured (2.53 TB/s, rocm-amdgpu-bench issue 4); the MI300X's is 128 bytes a clock of each of 16
-  channels in 8 dies (CDNA3 white paper).  Assumed for RDNA: 64 bytes a clock of each of 16 channels (gfx1030) or 24.
+- L2: the MI100's was measured (2.53 TB/s, rocm-amdgpu-bench issue 4); the MI300X's is 128 bytes a clock of
+  each of 16 channels in 8 dies (CDNA3 white paper).  Assumed for RDNA: 64 bytes a clock of each of 16
+  channels (gfx1030) or 24.
 - Instruction caches: AMD's architecture white papers and, for the MI300X, amd-shark-ai's optimization guide.
 - Latencies of memory under load: no measurement was found, so decode is modelled over a range of them.
 """
@@ -77,8 +78,8 @@ def moved(counts: Mapping[str, Executed]) -> Moved:
 class Demand:
     """What all compute units together ask for at the schedule's speed.
 
-    ``rate``: bytes a clock and compute unit.  Shares of what there is: ``l2`` if every load comes from the L2,
-    ``memory`` if every load comes from the GPU's memory, ``once`` if each byte comes from there once.
+    ``rate``: bytes a clock and compute unit.  Shares of what there is: ``l2`` if every load comes from the
+    L2, ``memory`` if every load comes from the GPU's memory, ``once`` if each byte comes from there once.
     """
 
     rate: float
@@ -88,7 +89,9 @@ class Demand:
 
     @property
     def binds(self) -> str:
-        """What has less than is asked for, however well caches do their work; else the reuse that is needed."""
+        """What has less than is asked for, however well caches do their work; else the reuse that is
+        needed.
+        """
         if self.l2 > 1:
             return "L2"
         if self.once > 1:
@@ -120,7 +123,9 @@ class Share:
 
 @dataclass(frozen=True)
 class Decode:
-    """``needed``: bytes that have to be on their way for all the bandwidth, by latency, on what runs a workgroup."""
+    """``needed``: bytes that have to be on their way for all the bandwidth, by latency, on what runs a
+    workgroup.
+    """
 
     needed: Mapping[int, float]
     shares: tuple[Share, ...]
@@ -129,8 +134,8 @@ class Decode:
 def decode(trace: Trace, useful: int, resident: int) -> Decode:
     """Shares over ``LATENCIES`` and ``WORKGROUPS``, as far as so many are ``resident``.
 
-    Every load comes from the GPU's memory, after a latency in which other loads' turns are included: it is one under
-    load.  ``useful``: the keys and values of the traced workgroup in bytes.
+    Every load comes from the GPU's memory, after a latency in which other loads' turns are included: it is
+    one under load.  ``useful``: the keys and values of the traced workgroup in bytes.
     """
     gpu, hardware = gpu_of(trace.arch), arch_named(trace.arch)
     width = gpu.memory / gpu.clock / hardware.compute_units * hardware.cus_of_workgroup

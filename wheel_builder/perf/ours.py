@@ -2,6 +2,7 @@
 
 import re
 
+from wheel_builder.base.archs import arch_named
 from wheel_builder.base.errors import PerfError
 from wheel_builder.emulator.attention import Case, make_call
 from wheel_builder.emulator.machine import Kernel, Launch
@@ -22,22 +23,28 @@ def has_workload(kernel_name: str) -> bool:
     return OTHER.match(kernel_name) is None
 
 
-def forward(kernel: Kernel, label: str = LABEL) -> Workload:
+def dies_of(arch: str) -> int:
+    """Dies of the arch's largest GPU, for the order of its workgroups; 0 for one."""
+    hardware = arch_named(arch)
+    return hardware.compute_units // hardware.die_units if hardware.die_units else 0
+
+
+def forward(kernel: Kernel, label: str = LABEL, *, dies: int = 0) -> Workload:
     """The forward of one head without a mask; raises ``PerfError`` for another kernel.
 
     The number of a workgroup's rows follows from what it wrote to ``lse``.
     """
     dtype, head_dim = _named(kernel)
     case = Case(dtype, head_dim, SEQLEN, SEQLEN)
-    return _workload(kernel, label, "fwd", case)
+    return _workload(kernel, label, "fwd", case, dies)
 
 
-def causal_forward(kernel: Kernel, label: str = LABEL, *, rows: int) -> Workload:
+def causal_forward(kernel: Kernel, label: str = LABEL, *, rows: int, dies: int = 0) -> Workload:
     """The last workgroup of a causal forward of ``SEQLEN`` queries and keys; ``rows``: of a workgroup."""
     dtype, head_dim = _named(kernel)
     # The causal mask is aligned to the bottom right: these rows see what the last ones of a longer launch
     # see.
-    return _workload(kernel, label, "fwd causal", Case(dtype, head_dim, rows, SEQLEN, causal=True))
+    return _workload(kernel, label, "fwd causal", Case(dtype, head_dim, rows, SEQLEN, causal=True), dies)
 
 
 def decoding(kernel: Kernel, label: str = LABEL) -> Workload:
@@ -75,8 +82,8 @@ def _named(kernel: Kernel) -> tuple[str, int]:
     return match["dtype"], int(match["head_dim"])
 
 
-def _workload(kernel: Kernel, label: str, op: str, case: Case) -> Workload:
-    call = make_call(case)
+def _workload(kernel: Kernel, label: str, op: str, case: Case, dies: int = 0) -> Workload:
+    call = make_call(case, dies=dies)
 
     def flop(after: Memories) -> int:
         rows = _rows(after)
@@ -90,7 +97,7 @@ def _workload(kernel: Kernel, label: str, op: str, case: Case) -> Workload:
         dtype=case.dtype,
         head_dim=case.head_dim,
         launch=Launch((1, 1, 1), (kernel.max_threads, 1, 1)),
-        arguments=(call.kernarg(),),
+        arguments=(call.kernarg(workgroups=1),),
         memory={memory.name: memory for memory in call.memory},
         flop=flop,
     )

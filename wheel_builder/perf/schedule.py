@@ -5,8 +5,8 @@ executed.  A wave issues its next instruction when the registers are ready, the 
 enough and the port is free; among waves that could issue, the oldest goes first.  On RDNA the two compute
 units of a workgroup processor are played together, each pair of SIMDs with its own LDS and memory path.
 
-Deterministic: integers only, no random numbers.  Uncalibrated: for rankings and shares, always labelled
-modelled.
+Deterministic: integers only, no random numbers.  All but uncalibrated (numbers.py): for rankings and shares,
+always labelled modelled.
 """
 
 from collections import deque

@@ -42,8 +42,8 @@ class Port(IntEnum):
 class Step:
     """One instruction.  Registers are numbers; clocks count from its issue.
 
-    ``busy``: how long it holds its port, an LDS instruction the banks.  ``hold``: how long a matrix instruction
-    holds the VALU's port, and an LDS instruction the way to the LDS that some SIMDs share.
+    ``busy``: how long it holds its port, an LDS instruction the banks.  ``hold``: how long a matrix
+    instruction holds the VALU's port, and an LDS instruction the way to the LDS that some SIMDs share.
     ``pause``: when the wave may issue again.  ``result``: when ``writes`` can be read.  ``sums``: registers
     that it adds to, which one matrix instruction forwards to the next without delay.  ``counter``: the wait
     counter that it raises, for ``latency`` clocks beyond its turn; -1 for none.  ``waits``: counters, and how
@@ -67,7 +67,9 @@ class Step:
 def steps(
     arch: str, instructions: Iterable[Instruction], machine: Numbers | None = None
 ) -> Mapping[int, Step]:
-    """The steps by address, with the arch's numbers or others; raises ``PerfError`` for instructions without."""
+    """The steps by address, with the arch's numbers or others; raises ``PerfError`` for instructions
+    without.
+    """
     reader = _Reader(arch_named(arch), machine or numbers(arch), {})
     return {instruction.address: reader.step(instruction) for instruction in instructions}
 

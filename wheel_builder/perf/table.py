@@ -10,35 +10,38 @@ from wheel_builder.perf.ours import bytes_once, rows_of
 TITLE = """\
 Modelled, not measured: instructions that one workgroup executed on an ISA emulator, under two models.
 Nothing was run on a GPU.  Read rankings and shares; these are no predictions of TFLOP/s.
-phases: the order in which the LDS serves lanes (perf/lds.py); archs that nobody measured are under two.  ways: the
-most dwords that one phase needs of a bank, in the worst LDS instruction of a loop; 1 is free of conflicts.
+phases: the order in which the LDS serves lanes (perf/lds.py); archs that nobody measured are under two.
+ways: the most dwords that a phase needs of one bank, in the worst LDS instruction of a loop; 1: no conflict.
 share: busy matrix units (on gfx1030: dot2 instructions' part of the VALU).  FLOP: useful ones, per clock and
-compute unit.  bound: a ceiling; banks, port: shares of it in which the LDS's banks, and the way to them, are busy.
-schedule: with latencies, waits, the waves that fit, and the LDS's banks; "+ port": and with the way to them;
-"no LDS": with neither, as in version 0.1.0."""
+compute unit.  bound: a ceiling; banks, port: shares of it in which the LDS's banks, and the way to them, are
+busy.  schedule: with latencies, waits, the waves that fit, and the LDS's banks; "+ port": and with the way
+to them; "no LDS": with neither, as in version 0.1.0."""
 HEAD = (
     "arch", "kernel", "of", "phases", "executed", "VGPR", "spills", "LDS", "waves/SIMD", "ways",
     "bound share", "FLOP", "banks", "port", "schedule share", "FLOP", "+ port", "no LDS",
 )  # fmt: skip
 CONFLICTS = """\
-Conflicts of LDS instructions that a wave executes more than once; those not listed have none.  offset: in the kernel.
-extra: clocks of conflicts in all executions by the workgroup."""
+Conflicts of LDS instructions that a wave executes more than once; those not listed have none.
+offset: in the kernel.  extra: clocks of conflicts in all executions by the workgroup."""
 CONFLICTS_HEAD = ("arch", "kernel", "of", "phases", "offset", "instruction", "executed", "ways", "extra")
 MEMORY = """\
-Memory, of forwards without a mask: KiB that a workgroup loads and stores, FLOP per loaded byte, loaded bytes per clock
-and compute unit in the schedule; what all compute units then ask for as a share of the GPU's bandwidth on paper
-(perf/memory.py): of its L2, of its memory if nothing is reused, and of that if each byte comes from there once.
-binds: what has less than is asked for; "reuse n": memory does unless caches serve all but one of n loads.
-loop, code, cache: KiB of code that waves execute more than once, of the whole kernel, and of the instruction cache."""
+Memory, of forwards without a mask.
+loaded, stored: KiB of a workgroup.  byte/clock: loaded, per compute unit in the schedule.
+What all compute units then ask for, as a share of the GPU's bandwidth on paper (perf/memory.py): of its L2;
+of its memory if nothing is reused; once: of its memory if each byte comes from there once.
+binds: what has less than is asked for; "reuse n": memory does, unless caches serve all but one of n loads.
+loop, code, cache: KiB of what waves execute more than once, of the kernel, and of the instruction cache."""
 MEMORY_HEAD = (
     "arch", "kernel", "of", "loaded", "stored", "FLOP/byte", "byte/clock", "L2", "memory", "once", "binds",
     "loop", "code", "cache",
 )  # fmt: skip
 DECODE = """\
-Decode: the share of the GPU's memory bandwidth on paper that one query of 512 keys for each workgroup reaches, by the
-latency of memory under load, with so many workgroups at a time on a compute unit (RDNA: workgroup processor).
-fit: how many of them fit.  in flight: KiB that have to be on their way there for the whole bandwidth."""
-DECODE_HEAD = ("arch", "kernel", "of", "fit", "workgroups", *(f"{latency} ns" for latency in LATENCIES))
+Decode: the share of the GPU's memory bandwidth on paper that workgroups of one query and 512 keys reach, by
+the latency of memory under load, so many of them at a time on a compute unit (RDNA: workgroup processor).
+fit: how many fit.  in flight: KiB that have to be on their way there for the whole bandwidth."""
+DECODE_HEAD = (
+    "arch", "kernel", "of", "fit", "workgroups", *(f"{latency} ns" for latency in LATENCIES)
+)  # fmt: skip
 TOTAL = "bwd"  # all kernels of a backward together
 BACKWARD = "bwd_"
 FULL = "bwd_dkdv"
@@ -51,18 +54,18 @@ def report(rows: Iterable[Modelled | Decoded]) -> str:
     found = [*rows]
     modelled = [row for row in found if isinstance(row, Modelled)]
     decoded = [row for row in found if isinstance(row, Decoded)]
-    parts = [table(modelled), memory_table(modelled)] if modelled else []
+    parts = [table(modelled), conflicts(modelled), memory_table(modelled)] if modelled else []
     return "\n".join([*parts, decode_table(decoded)] if decoded else parts)
 
 
 def table(rows: Iterable[Modelled]) -> str:
     """Title, header and a line per kernel and order of phases, by arch, kernel and maker; backwards also as a
-    whole.  Then the conflicts of LDS instructions in loops.
+    whole.
     """
     ordered = sorted(rows, key=_order)
     lines = [_cells(row, charged) for row in ordered for charged in row.charged]
     cells = [HEAD, *lines, *_totals(ordered)]
-    return "\n".join([TITLE, "", *aligned(cells, left=4), "", conflicts(ordered)])
+    return "\n".join([TITLE, "", *aligned(cells, left=4), ""])
 
 
 def conflicts(rows: Iterable[Modelled]) -> str:

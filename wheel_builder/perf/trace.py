@@ -24,7 +24,8 @@ Paths = Sequence[Sequence[Step]]
 class LdsUse:
     """An LDS instruction at ``offset`` bytes into its kernel, over all its executions by the workgroup.
 
-    ``looped``: some wave executed it more than once.  ``ways`` is the worst execution's, ``extra`` the sum of all.
+    ``looped``: some wave executed it more than once.  ``ways`` is the worst execution's, ``extra`` the sum
+    of all.
     """
 
     offset: int
@@ -109,7 +110,8 @@ def _times(wave: Sequence[tuple[int, Access | None]]) -> Counter[int]:
 def trace_of(arch: str, function: Kernel, program: Sequence[tuple[int, str]], run: Result) -> Trace:
     """The trace in a recorded run of ``program``.
 
-    Raises ``PerfError`` unless every LDS instruction has its addresses: one without would seem free of conflicts.
+    Raises ``PerfError`` unless every LDS instruction has its addresses: one without would seem free of
+    conflicts.
     """
     wave, lds = arch_named(arch).wave, _lds_addresses(function)
     waves = [

@@ -139,10 +139,11 @@ def _ours(label: str, subject: Subject) -> Iterator[Modelled | Decoded]:
             )
         if not ours.has_workload(name):
             continue
-        whole = _measured(subject, ours.forward(kernel, label))
+        dies = ours.dies_of(subject.machine.arch)
+        whole = _measured(subject, ours.forward(kernel, label, dies=dies))
         yield whole
         rows = ours.rows_of(whole.flop, whole.head_dim)
-        yield _measured(subject, ours.causal_forward(kernel, label, rows=rows))
+        yield _measured(subject, ours.causal_forward(kernel, label, rows=rows, dies=dies))
 
 
 def subjects(objects: Sequence[CodeObject], bench: Bench) -> tuple[Subject, ...]:

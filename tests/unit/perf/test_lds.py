@@ -1,4 +1,6 @@
-"""What an LDS instruction costs, by hand: phases, conflicts, masks, widths and both ways of reading the phases."""
+"""What an LDS instruction costs, by hand: phases, conflicts, masks, widths and both ways of reading the
+phases.
+"""
 
 import pytest
 
@@ -118,7 +120,9 @@ def test_two_addresses_are_two_accesses(mnemonic, first, second):
 
 
 def test_the_offsets_of_two_addresses_count_in_their_unit():
-    """Two lanes on one dword by one offset: lane 1 is 64 elements behind, and each access is shared or not."""
+    """Two lanes on one dword by one offset: lane 1 is 64 elements behind, and each access is shared or
+    not.
+    """
     one, two = 0, 64 * 8 - 4 * 2
     lanes = [one, two, *[0] * 62]
     found = charge("gfx942", "gfx942", "ds_read2st64_b64", access(lanes, active=0b11, offsets=(1, 2)))

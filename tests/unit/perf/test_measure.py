@@ -96,7 +96,8 @@ def test_conflicts_are_listed_by_instruction():
     assert figures(table(rows), "fwd")[7] == "32"
     listed = conflicts(rows).splitlines()[-1].split()
     assert listed == [
-        "gfx942", "fwd", "fp16", "d64", "ours", "gfx942", "+0x8", "ds_read_b32", "v20,", "v22", "2", "32", "124",
+        "gfx942", "fwd", "fp16", "d64", "ours", "gfx942", "+0x8",
+        "ds_read_b32", "v20,", "v22", "2", "32", "124",
     ]  # fmt: skip
     assert "ds_read_b32" not in conflicts([measured()])
 

@@ -42,6 +42,8 @@ namespace fa {
 // kMaxLength.  Grid: x = ceil(seqlen_q / block_m), y = nheads, z = batch; block x = threads (fwd_tile in
 // kernel/config.hpp).  Of fa_decode_*: x = ceil(seqlen_q * nheads / nheads_k / block_m) * splits, y =
 // nheads_k, z = batch (decode_tile); seqlen_q * nheads / nheads_k is at most kMaxLength.
+// Order: where dies is above 1, workgroups compute what order.hpp says for so many dies and `workgroups` of them, the
+// product of the grid's directions; fa_fwd_* of archs whose die_units is not 0 only.
 struct FwdParams {
   const void* q;
   const void* k;
@@ -76,6 +78,8 @@ struct FwdParams {
   float softcap;
   uint32_t dropout_below;  // a probability is dropped when its word is below this; 0: no dropout
   float dropout_scale;     // 1 / (1 - dropout_p), of the probabilities that are kept
+  int32_t dies;
+  uint32_t workgroups;
 };
 
 // What fa_append_* moves: rows of q to their rotated copy, rows of k and v into the caches.
