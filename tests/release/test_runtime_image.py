@@ -15,8 +15,8 @@ pytestmark = pytest.mark.container
 README = CHECKOUT / "README.md"
 # Makes an image with torch and pip, but without our wheel, of ours.
 VENDOR = (
-    "PYTHONPATH=$(find /usr/share/python-wheels -name 'pip-*.whl') "
-    "python -m pip uninstall --yes flash-attn-rocm && python -m ensurepip"
+    "export PYTHONPATH=$(find /usr/share/python-wheels -name 'pip-*.whl') && "
+    "python -m pip uninstall --yes flash-attn-rocm && python -m pip install --no-index $PYTHONPATH"
 )
 ATTEND = """
 import warnings, torch, flash_attn_rocm

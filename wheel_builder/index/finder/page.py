@@ -27,12 +27,13 @@ IMAGE = (
 )
 INSTEAD = (
     "What to do: install it all the same, if your code calls flash_attn. Every call is then answered by the "
-    "PyTorch implementation, on this GPU too, with one warning and without our kernels' speed. If speed "
-    "matters, measure torch.nn.functional.scaled_dot_product_attention beside it."
+    "PyTorch implementation, on every device that your PyTorch supports, with one warning and without our "
+    "kernels' speed. If speed matters, measure torch.nn.functional.scaled_dot_product_attention beside it."
 )
 UNKNOWN = (
     "No GPU of that name is known here. Type the gfx name that the command prints, or the name of the chip. "
-    "A GPU that is not in the table has no kernels; there the PyTorch implementation answers."
+    "A GPU that is not in the table has no kernels; where your PyTorch supports it, the PyTorch "
+    "implementation answers."
 )
 EMULATED = (
     "What was verified is said for each GPU in the words of its verification record. Where it says "
