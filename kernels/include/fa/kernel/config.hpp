@@ -37,6 +37,8 @@ struct FwdConfig {
   Schedule schedule = Schedule::two_stages;
   int steps_at_once = 0;  // matrix steps whose operands the compiler may load at once; 0: no limit
   int prefetch = 0;       // matrix steps that operands are read ahead of their use; 0: as the compiler likes
+  int value_lanes = 1;    // neighbouring lanes that turn V of the same head_dim, each 4 keys of its own: more
+                          // of them store to more banks of LDS, and read shorter runs of each row of V
 
   // Each saves instructions outside of the products, for LDS or registers.
   bool padded_tiles = false;  // LDS rows are padded, not permuted: one address for all of a lane's units
