@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heappushpop
 
 from wheel_builder.base.archs import Arch, arch_named
+from wheel_builder.perf.lds import PORTS
 from wheel_builder.perf.numbers import Numbers, numbers
 from wheel_builder.perf.steps import Port, Step
 
@@ -104,7 +105,8 @@ class _Unit:
         cus = self.hardware.cus_of_workgroup
         self.simds = self.hardware.simds * cus
         self.ports = {port: [0] * self.simds for port in Port}  # by SIMD, when each is free
-        self.lds, self.vmem = [0] * cus, [0] * cus
+        self.banks, self.vmem = [0] * cus, [0] * cus
+        self.ways = [0] * (cus * PORTS)  # to the LDS
         self.left = [self.rounds] * self.resident
         self.running = [0] * self.resident
         self.arrived: list[list[_Wave]] = [[] for _ in range(self.resident)]
@@ -203,10 +205,18 @@ class _Unit:
         """When the memory path has moved the data; queued instructions do not stop their waves."""
         if step.port is Port.SALU:
             return time
-        path = self.lds if step.port is Port.LDS else self.vmem
         cu = wave.simd // self.hardware.simds
-        path[cu] = max(path[cu], time) + step.busy
-        return path[cu]
+        if step.port is Port.VMEM:
+            return self._queue(self.vmem, cu, time, step.busy)
+        way = wave.simd * PORTS // self.hardware.simds
+        served = self._queue(self.banks, cu, time, step.busy)
+        return max(served, self._queue(self.ways, way, time, step.hold))
+
+    @staticmethod
+    def _queue(free: list[int], place: int, time: int, clocks: int) -> int:
+        """When what is at the end of the queue is done."""
+        free[place] = max(free[place], time) + clocks
+        return free[place]
 
     def _barrier(self, wave: _Wave, time: int) -> int:
         arrived = self.arrived[wave.place]

@@ -29,7 +29,7 @@ struct Launch {
   std::vector<u64> lanes_active;  // sum of active lanes per instruction
   std::vector<u8> packet;         // dispatch packet, for kernels that read it
   u8* image = nullptr;
-  std::vector<std::vector<u32>> recorded;  // per wave: instruction index | active lanes << 24
+  std::vector<Record> recorded;  // per wave of only_group
   bool alone = false;  // workgroups run one after another, because atomics make their order matter
   u64 lds_size() const { return static_cast<u64>(kernel->lds) + dynamic_lds; }
   bool check(Check c) const { return options.checks & static_cast<u32>(c); }

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdio>
 #include <exception>
+#include <iterator>
 #include <mutex>
 #include <random>
 #include <thread>
@@ -79,6 +80,21 @@ class Meter {
               std::to_string(w.index) + ": " + what + ", now at " + p.where(p.code[inst].address));
 }
 
+// What an LDS instruction is about to access: see Record.
+void record_lds(Wave& w, const Inst& in) {
+  alignas(64) u32 ta[kLanes];
+  const u32* address = ta;
+  if (in.nsrc)
+    address = read_raw(w, in.src[0], ta);
+  else  // ds_*_addtid
+    for (u32 i = 0; i < kLanes; ++i) ta[i] = (w.s[kM0] & 0xffff) + 4 * i;
+  std::vector<u32>& out = w.record->lds;
+  const u32 head[] = {w.pc, static_cast<u32>(w.exec), static_cast<u32>(w.exec >> 32),
+                      static_cast<u32>(in.offset), static_cast<u32>(in.offset1)};
+  out.insert(out.end(), std::begin(head), std::end(head));
+  out.insert(out.end(), address, address + w.n);
+}
+
 // Up to `quantum` instructions of one wave. Shadow checks are compiled out of the plain version.
 template <bool kChecked>
 void run_wave(Wave& w, u64 quantum, u64* counts, u64* active) {
@@ -95,7 +111,10 @@ void run_wave(Wave& w, u64 quantum, u64* counts, u64* active) {
     active[w.pc] += static_cast<u64>(__builtin_popcountll(w.exec));
     if (kChecked) {
       if (w.launch->options.trace) trace(w, in);
-      if (w.record) w.record->push_back(w.pc | static_cast<u32>(__builtin_popcountll(w.exec)) << 24);
+      if (w.record) {
+        w.record->executed.push_back(w.pc | static_cast<u32>(__builtin_popcountll(w.exec)) << 24);
+        if (in.op->cls == Class::lds) record_lds(w, in);
+      }
       if (w.launch->check(Check::uninit)) shadow_step(w, in);
     }
     in.run(w, in);
