@@ -46,6 +46,7 @@ struct FwdConfig {
   bool scalar_scale = false;  // sign and zero of softmax_scale are tested in scalar registers
   bool identity_shortcuts = false;  // without GQA no division, without cache_batch_idx no lookup
   bool buffer_stores = false;       // out and lse are stored through buffer resources, by 32-bit offsets
+  bool half_stores = false;  // 16-bit stores turn V: four times the LDS instructions, and none of the VALU
 };
 
 // `config` with all of these, if `yes`: head dims up to 128 on RDNA that have LDS and registers to spare.
@@ -93,16 +94,22 @@ constexpr FwdConfig fwd_config_wmma(int head_dim, bool featured) {
                          .keys = keys,
                          .waves_per_simd = 6,
                          .query_steps = steps,
-                         .schedule = Schedule::one_stage},
+                         .schedule = Schedule::one_stage,
+                         .half_stores = saves},
                         saves);
   }
-  if (!saves) return {.waves = 8, .keys = 32, .waves_per_simd = 6, .query_steps = steps};
+  if (!saves) {
+    return {.waves = 8, .keys = 32, .waves_per_simd = 6, .query_steps = steps, .value_lanes = 2};
+  }
+  // Lanes that store V to other banks: no bank is needed by more than two of a phase.
   return with_savings({.waves = 8,
                        .keys = head_dim > 32 ? 32 : 64,
                        .waves_per_simd = head_dim == 64 ? 10 : 6,
                        .query_steps = steps,
                        .schedule = Schedule::pipelined,
-                       .prefetch = 1},
+                       .prefetch = 1,
+                       .value_lanes = head_dim <= 64 ? 8 : 4,
+                       .half_stores = head_dim <= 64},
                       true);
 }
 
