@@ -120,13 +120,18 @@ constexpr FwdConfig fwd_config_dot2(DType dtype, int head_dim, bool featured) {
   if (head_dim > 128) {
     return {.waves = 8, .keys = 16, .waves_per_simd = 1, .schedule = Schedule::one_stage};
   }
-  // Head dim 32 would lose a wave, and bf16 of 128 would spill.
-  const bool saves = head_dim > 32 && (head_dim < 128 || dtype == DType::fp16);
-  return with_savings({.waves = 8,
-                       .keys = head_dim > 64 ? 32 : 64,
-                       .waves_per_simd = 4,
-                       .schedule = featured ? Schedule::one_stage : Schedule::two_stages},
-                      saves);
+  // Head dim 32 would lose a wave.  bf16 of 128 is short of registers: its featured loop would spill, and in
+  // its plain loop the compiler would put all loads before the first product.
+  const bool tight = head_dim == 128 && dtype == DType::bf16;
+  FwdConfig config = with_savings({.waves = 8,
+                                   .keys = head_dim > 64 ? 32 : 64,
+                                   .waves_per_simd = 4,
+                                   .schedule = featured ? Schedule::one_stage : Schedule::two_stages,
+                                   .steps_at_once = tight && !featured ? 4 : 0,
+                                   .value_lanes = head_dim == 128 ? 8 : 1},
+                                  head_dim > 32 && !(tight && featured));
+  if (tight) config.dual_issue = false;
+  return config;
 }
 
 // `featured`: of the loop that has all features; waves and their queries are those of the plain one.
