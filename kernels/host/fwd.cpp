@@ -7,6 +7,7 @@
 #include "device.hpp"
 #include "error.hpp"
 #include "fa/kernel/config.hpp"
+#include "fa/kernel/order.hpp"
 #include "fwd_arguments.hpp"
 #include "fwd_plan.hpp"
 #include "launch.hpp"
@@ -45,9 +46,10 @@ void launch_whole(const FwdArguments& call, const Selection& selection, const Ki
   const Grid grid{blocks, p.nheads, call.batch, tile.threads};
   require_launchable(selection, grid);  // so that the products below are no larger than 64 bits
   const std::int64_t workgroups = grid.x * grid.y * grid.z;
-  if (workgroups <= INT32_MAX) {
+  if (workgroups < kMostReordered) {
     p.dies = dies_of(kind.arch, device_compute_units(place.device));
-    p.workgroups = static_cast<std::uint32_t>(workgroups);
+    p.die_each = static_cast<std::int32_t>(workgroups / p.dies);
+    p.die_more = static_cast<std::int32_t>(workgroups % p.dies);
   }
   launch(selection, grid, p, place);
 }

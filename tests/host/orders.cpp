@@ -16,7 +16,7 @@ int main() {
     std::cout << dies;
     for (unsigned number = 0; number < total; ++number) {
       const fa::WorkgroupPlace p =
-          fa::place_at(fa::neighbours_on_a_die(number, total, dies), blocks, heads);
+          fa::place_at(fa::neighbours_on_a_die(number, dies, total / dies, total % dies), blocks, heads);
       std::cout << " " << p.block << "," << p.head << "," << p.batch;
     }
     std::cout << "\n";

@@ -142,9 +142,13 @@ class Call:
                 "rows_q": case.seqlen_q, "rows_k": case.seqlen_k,
                 "batch_k": case.batch, "splits": 1, "nheads": case.nheads, "nheads_k": case.nheads_k,
                 "window_left": NO_WINDOW, "window_right": 0 if case.causal else NO_WINDOW,
-                "scale": case.scale, "dropout_scale": 1.0, "dies": self.dies, "workgroups": workgroups,
+                "scale": case.scale, "dropout_scale": 1.0, **self._order(workgroups),
             }
         )  # fmt: skip
+
+    def _order(self, workgroups: int) -> dict[str, int]:
+        each, more = divmod(workgroups, self.dies) if self.dies else (0, 0)
+        return {"dies": self.dies, "die_each": each, "die_more": more}
 
 
 def make_call(case: Case, *, dies: int = 0) -> Call:

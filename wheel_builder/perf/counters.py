@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from heapq import heapify, heapreplace
 
 from wheel_builder.base.archs import arch_named
-from wheel_builder.perf.memory import gpu_of
+from wheel_builder.perf.memory import GPUS
 
 COMPUTE_UNITS = 304  # of an MI300X
 BATCH_HEADS = 16 * 16
@@ -108,7 +108,7 @@ class Rate:
 
     what: str
     of: str
-    arch: str
+    gpu: str
     op: str
     head_dim: int
     seqlen: int
@@ -116,16 +116,16 @@ class Rate:
 
 
 RATES = (
-    Rate("Triton, tuned", "aiter PR 2397", "gfx1100", "fwd", 128, 8192, 60.8),
-    Rate("Triton's tutorial, 2024", "aotriton issue 16", "gfx1100", "fwd", 64, 16384, 25.5),
-    Rate("PyTorch SDPA, 2024", "aotriton issue 16", "gfx1100", "fwd causal", 128, 2048, 9.4),
-    Rate("Triton", "attn-dsl-bench", "gfx942", "fwd causal", 64, 16384, 301),
-    Rate("Triton", "attn-dsl-bench", "gfx942", "fwd causal", 128, 16384, 364),
+    Rate("Triton, tuned", "aiter PR 2397", "RX 7900 XTX", "fwd", 128, 8192, 60.8),
+    Rate("Triton's tutorial, 2024", "aotriton issue 16", "RX 7900 XTX", "fwd", 64, 16384, 25.5),
+    Rate("PyTorch SDPA, 2024", "aotriton issue 16", "RX 7900 XTX", "fwd causal", 128, 2048, 9.4),
+    Rate("Triton", "attn-dsl-bench", "MI300X", "fwd causal", 64, 16384, 301),
+    Rate("Triton", "attn-dsl-bench", "MI300X", "fwd causal", 128, 16384, 364),
 )
 # Kernels that cannot be run here, and GPUs whose arch has none.
 RATES_NOT_MODELLED = (
-    Rate("Composable Kernel", "ROCm/flash-attention PR 180", "gfx908", "fwd", 128, 32768, 63),
-    Rate("PyTorch SDPA", "PyTorch issue 152595", "gfx1100", "fwd", 256, 4360, 23),
+    Rate("Composable Kernel", "ROCm/flash-attention PR 180", "MI100", "fwd", 128, 32768, 63),
+    Rate("PyTorch SDPA", "PyTorch issue 152595", "RX 7900 XTX", "fwd", 256, 4360, 23),
 )
 
 
@@ -139,11 +139,11 @@ def rates(published: Sequence[Rate], modelled: Mapping[tuple[str, str, int], flo
 
 
 def _rate(rate: Rate, modelled: Mapping[tuple[str, str, int], float]) -> str:
-    gpu = gpu_of(rate.arch)
+    (arch,) = (arch for arch, gpu in GPUS.items() if gpu.name == rate.gpu)
     name = f"{rate.what} {rate.op.removeprefix('fwd').strip()} d{rate.head_dim}".replace("  ", " ")
-    line = f"{name:<40}{gpu.name:>12}{rate.seqlen:>8}{rate.tflops:>11.1f}"
-    found = modelled.get((rate.arch, rate.op, rate.head_dim))
+    line = f"{name:<40}{rate.gpu:>12}{rate.seqlen:>8}{rate.tflops:>11.1f}"
+    found = modelled.get((arch, rate.op, rate.head_dim))
     if found is None:
         return f"{line}{'-':>10}{'-':>8}"
-    tflops = found * gpu.clock * arch_named(rate.arch).compute_units / 1e12
+    tflops = found * GPUS[arch].clock * arch_named(arch).compute_units / 1e12
     return f"{line}{tflops:>10.1f}{tflops / rate.tflops - 1:>+8.0%}"

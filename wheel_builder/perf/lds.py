@@ -32,6 +32,7 @@ STRIDE_64 = re.compile(r"st(ride)?64")
 Lanes = tuple[int, ...]
 Phases = Mapping[int, tuple[Lanes, ...]]  # by dwords of a lane's access
 
+MEASURED = "measured"  # on this arch or on its relative
 CONTIGUOUS = "contiguous"
 
 
@@ -44,7 +45,7 @@ def _contiguous(wave: int) -> Phases:
     }
 
 
-def _crossed(wave: int) -> Phases:
+def _measured(wave: int) -> Phases:
     """The measured order: of 32 lanes, four at 128 bits go together with four of the other half."""
     pairs = [(first + a, first + b) for first in range(0, wave, 32) for a, b in CROSSED]
     quads = tuple((*range(a, a + 4), *range(b, b + 4)) for a, b in pairs)
@@ -54,10 +55,10 @@ def _crossed(wave: int) -> Phases:
 CROSSED = ((0, 20), (4, 16), (8, 28), (12, 24))
 # By arch, the orders to model it under; the first is that of the figures.
 ORDERS: Mapping[str, tuple[str, ...]] = {
-    "gfx908": ("gfx942", CONTIGUOUS),
-    "gfx942": ("gfx942",),
-    "gfx1030": ("gfx1100", CONTIGUOUS),
-    "gfx1100": ("gfx1100",),
+    "gfx908": (MEASURED, CONTIGUOUS),
+    "gfx942": (MEASURED,),
+    "gfx1030": (MEASURED, CONTIGUOUS),
+    "gfx1100": (MEASURED,),
 }
 
 
@@ -130,7 +131,7 @@ def charge(arch: str, order: str, mnemonic: str, access: Access) -> Charge:
 @cache
 def phases_of(order: str, wave: int, *, store: bool) -> Phases:
     """The phases of a wave: stores' are contiguous under every order."""
-    return _contiguous(wave) if store or order == CONTIGUOUS else _crossed(wave)
+    return _contiguous(wave) if store or order == CONTIGUOUS else _measured(wave)
 
 
 def _places(mnemonic: str, size: int, count: int, access: Access) -> list[dict[int, int]]:

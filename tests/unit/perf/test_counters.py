@@ -47,7 +47,7 @@ def test_what_is_not_modelled_is_listed_without_an_error():
 
 
 def test_a_rate_is_that_of_all_compute_units_at_the_clock_on_paper():
-    known = Rate("Some", "a source", "gfx942", "fwd causal", 64, 1024, 319.2)
-    lines = rates([known, replace(known, arch="gfx908")], {("gfx942", "fwd causal", 64): 1000.0}).splitlines()
+    known = Rate("Some", "a source", "MI300X", "fwd causal", 64, 1024, 319.2)
+    lines = rates([known, replace(known, gpu="MI100")], {("gfx942", "fwd causal", 64): 1000.0}).splitlines()
     assert lines[1].split() == ["Some", "causal", "d64", "MI300X", "1024", "319.2", "638.4", "+100%"]
     assert lines[2].split() == ["Some", "causal", "d64", "MI100", "1024", "319.2", "-", "-"]

@@ -6,7 +6,17 @@ import pytest
 
 from wheel_builder.base.archs import arch_named
 from wheel_builder.base.errors import PerfError
-from wheel_builder.perf.lds import CONTIGUOUS, ORDERS, Access, Charge, accesses, charge, orders, phases_of
+from wheel_builder.perf.lds import (
+    CONTIGUOUS,
+    MEASURED,
+    ORDERS,
+    Access,
+    Charge,
+    accesses,
+    charge,
+    orders,
+    phases_of,
+)
 from wheel_builder.perf.numbers import NUMBERS
 
 ALL = (1 << 64) - 1
@@ -125,7 +135,7 @@ def test_the_offsets_of_two_addresses_count_in_their_unit():
     """
     one, two = 0, 64 * 8 - 4 * 2
     lanes = [one, two, *[0] * 62]
-    found = charge("gfx942", "gfx942", "ds_read2st64_b64", access(lanes, active=0b11, offsets=(1, 2)))
+    found = charge("gfx942", MEASURED, "ds_read2st64_b64", access(lanes, active=0b11, offsets=(1, 2)))
     assert (found.banks, found.extra) == (8, 0)
     near = charge(
         "gfx942", "gfx942", "ds_read2_b64", access([0, ROW, *[0] * 62], active=0b11, offsets=(1, 2))
@@ -156,7 +166,7 @@ def test_reads_of_128_bits_meet_in_the_measured_phases_only():
     assert banks("ds_load_b128", measured, active=pair, arch="gfx1100") == (5, 1, 2)
 
 
-@pytest.mark.parametrize("order", ["measured", CONTIGUOUS])
+@pytest.mark.parametrize("order", [MEASURED, CONTIGUOUS])
 @pytest.mark.parametrize("wave", [32, 64])
 def test_every_lane_has_one_phase(order, wave):
     for dwords, phases in phases_of(order, wave, store=False).items():
@@ -165,7 +175,7 @@ def test_every_lane_has_one_phase(order, wave):
 
 
 def test_the_measured_phases_of_the_mi300x():
-    found = [set(lanes) for lanes in phases_of("gfx942", 64, store=False)[4]]
+    found = [set(lanes) for lanes in phases_of(MEASURED, 64, store=False)[4]]
     assert found[0] == {0, 1, 2, 3, 20, 21, 22, 23}
     assert {36, 37, 38, 39, 48, 49, 50, 51} in found
     assert {12, 13, 14, 15, 24, 25, 26, 27} in found
@@ -186,8 +196,8 @@ def test_the_port_of_rdna_takes_two_clocks_a_phase():
 
 def test_archs_that_nobody_measured_are_modelled_under_two_orders():
     assert set(ORDERS) == set(NUMBERS)
-    assert orders("gfx908") == ("gfx942", CONTIGUOUS)
-    assert orders("gfx1030") == ("gfx1100", CONTIGUOUS)
+    assert orders("gfx908") == (MEASURED, CONTIGUOUS)
+    assert orders("gfx1030") == (MEASURED, CONTIGUOUS)
     with pytest.raises(PerfError, match="phases of the LDS of gfx90a are not known"):
         orders("gfx90a")
 

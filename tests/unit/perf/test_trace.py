@@ -5,6 +5,7 @@ import pytest
 from tests.assembly import START, kernel
 from wheel_builder.base.errors import PerfError
 from wheel_builder.emulator.machine import Result
+from wheel_builder.perf.lds import MEASURED
 from wheel_builder.perf.trace import trace_of
 
 READ = "ds_read_b32 v0, v1"
@@ -28,7 +29,7 @@ def traced(*waves):
 def test_a_loop_is_charged_by_execution():
     """The same instruction is free of conflicts the first time, and not the second."""
     found = traced(([0, 1, 1, 3], words(1, 4) + words(1, ROW)))
-    charges = found.charges("gfx942")
+    charges = found.charges(MEASURED)
     assert [[step.busy for step in wave] for wave in found.uncharged()] == [[4, 2, 2, 0]]
     assert [[step.busy for step in wave] for wave in found.paths(charges, port=False)] == [[4, 2, 64, 0]]
     assert [step.hold for wave in found.paths(charges, port=False) for step in wave] == [0] * 4
@@ -37,7 +38,7 @@ def test_a_loop_is_charged_by_execution():
 
 def test_the_worst_execution_and_the_sum_of_all():
     found = traced(([1, 1], words(1, 4) + words(1, 8)), ([1, 2], words(1, ROW) + words(2, 8)))
-    read, write = found.uses(found.charges("gfx942"))
+    read, write = found.uses(found.charges(MEASURED))
     assert (read.offset, read.text, read.executed) == (4, READ, 3)
     assert (read.ways, read.extra, read.looped) == (32, 2 + 62, True)
     assert (write.offset, write.executed, write.ways, write.extra, write.looped) == (8, 1, 1, 0, False)

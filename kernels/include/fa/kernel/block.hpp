@@ -157,7 +157,7 @@ struct Block {
     const unsigned blocks = blocks_of_rows(params.seqlen_q, kTile.block_m), heads = params.nheads;
     const unsigned number = x + blocks * (y + heads * z);
     const WorkgroupPlace found =
-        place_at(neighbours_on_a_die(number, params.workgroups, params.dies), blocks, heads);
+        place_at(neighbours_on_a_die(number, params.dies, params.die_each, params.die_more), blocks, heads);
     return {uniform(found.block), uniform(found.head), uniform(found.batch)};
   }
 
