@@ -6,7 +6,7 @@ import pytest
 
 from tests.conftest import CHECKOUT
 from tests.page.conftest import NOW, NUMERICS, SCHEMES, publish_one
-from wheel_builder.index.finder.page import DEVICES
+from wheel_builder.index.finder.page import DEVICES, MAKE_IMAGE
 from wheel_builder.index.folder import yank
 from wheel_builder.index.serve import serving
 from wheel_builder.matrix.catalogue import catalogue_of
@@ -183,7 +183,7 @@ def test_a_withdrawn_only_wheel_is_told_with_its_reason(browser, tmp_path, matri
 def test_other_tools(open_page, address, tool, line):
     text = choose(open_page(), gpu="gfx908", rocm="6.4", tool=tool)
     assert line.format(address) in text
-    made = 'scripts/wheel-builder runtime-image --torch-index "$TORCH_INDEX" flash_attn_rocm-0.1.0+rocm6.4-'
+    made = f"{MAKE_IMAGE} flash_attn_rocm-0.1.0+rocm6.4-"
     assert (made in text) == (tool == "Docker")
 
 

@@ -19,11 +19,12 @@ DEVICES = (
     "--device /dev/kfd --device /dev/dri "
     "--group-add $(stat -c %g /dev/kfd) --group-add $(stat -c %g /dev/dri/renderD128)"
 )
+MAKE_IMAGE = 'scripts/wheel-builder runtime-image --for-gpu --torch-index "$TORCH_INDEX"'
 IMAGE = (
     "The first two commands make the image, once, from the published wheel; nothing of the wheel is "
     "compiled. Type them in a checkout of the project, where TORCH_INDEX is the address of PyTorch's ROCm "
-    "builds, as its installation page names it. Without --torch-index the image gets a CPU build of PyTorch, "
-    "which can use no GPU, and is called so."
+    "builds, as its installation page names it; with another build of PyTorch no image could use the GPU, "
+    "and the second command refuses to make one."
 )
 INSTEAD = (
     "What to do: install it all the same, if your code calls flash_attn. Every call is then answered by the "
@@ -78,7 +79,7 @@ def commands(rocm: str, wheel: Wheel) -> dict[str, str]:
     requirement = f"{PROJECT}=={wheel.version} --index-url {INDEX}/rocm{rocm}/simple/"
     image = (
         f"pip download --no-deps {requirement}",
-        f'scripts/wheel-builder runtime-image --torch-index "$TORCH_INDEX" {shlex.quote(wheel.filename)}',
+        f"{MAKE_IMAGE} {shlex.quote(wheel.filename)}",
         f"docker run {DEVICES} rocm-fa:{wheel.rocm}",
     )
     lines = (f"pip install {requirement}", f"uv pip install {requirement}", "\n".join(image))

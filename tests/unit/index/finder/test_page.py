@@ -144,7 +144,10 @@ def test_docker_makes_the_image_from_the_published_wheel_before_it_is_run(tmp_pa
     served = wheel()
     fetch, make, start = commands("7.2", served)["Docker"].splitlines()
     assert fetch == "pip download --no-deps flash-attn-rocm==0.1.0+rocm7.2 --index-url INDEX/rocm7.2/simple/"
-    assert make == f'scripts/wheel-builder runtime-image --torch-index "$TORCH_INDEX" {served.filename}'
+    assert (
+        make
+        == f'scripts/wheel-builder runtime-image --for-gpu --torch-index "$TORCH_INDEX" {served.filename}'
+    )
     assert start == f"docker run {DEVICES} rocm-fa:7.2"
     # The line is one that the command line takes, also without the variable, for the image that is then run.
     monkeypatch.chdir(tmp_path)
@@ -157,7 +160,7 @@ def test_the_page_says_where_the_image_gets_its_torch():
     text = html(wheel())
     assert f"{wheel().filename}\ndocker run " in text
     assert "The first two commands make the image, once, from the published wheel" in text
-    assert "Without --torch-index the image gets a CPU build of PyTorch, which can use no GPU" in text
+    assert "with another build of PyTorch no image could use the GPU" in text
 
 
 def test_a_wheel_of_another_rocm_version_gives_that_versions_image():
