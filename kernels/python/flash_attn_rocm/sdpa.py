@@ -119,8 +119,7 @@ def _leave(users: set[Enabled]) -> None:
     with _State.lock:
         _State.users -= users
         if not _State.users and _State.library is not None:
-            _State.library._destroy()  # noqa: SLF001 - dropping the last reference would do, at some time
-            _State.library = None
+            _State.library = None  # the last reference: PyTorch then takes back what it registered
 
 
 def _no_kernels() -> str:
