@@ -1,4 +1,4 @@
-"""``python -m wheel_builder perf``: both models for the kernels of wheels, folders or single code objects."""
+"""``scripts/wheel-builder perf``: both models for the kernels of wheels, folders or single code objects."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

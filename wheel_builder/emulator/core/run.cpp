@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "decode.hpp"
+#include "outcomes.hpp"
 #include "setup.hpp"
 #include "shadow.hpp"
 
@@ -101,6 +102,8 @@ void run_wave(Wave& w, u64 quantum, u64* counts, u64* active) {
   const Inst* code = w.program->code.data();
   const size_t size = w.program->code.size();
   u64 limit = w.launch->options.max_instructions;
+  u8* seen = kChecked && w.launch->options.outcomes ? w.group->outcomes.data() : nullptr;
+  Outcomes outcomes;
   Inst moved;
   for (; quantum && w.state == State::running; --quantum) {
     if (w.next >= size) fail(w, code[w.pc], "the code ends behind it, without s_endpgm");
@@ -116,8 +119,10 @@ void run_wave(Wave& w, u64 quantum, u64* counts, u64* active) {
         if (in.op->cls == Class::lds) record_lds(w, in);
       }
       if (w.launch->check(Check::uninit)) shadow_step(w, in);
+      if (seen) outcomes.before(w, in);
     }
     in.run(w, in);
+    if (kChecked && seen) seen[w.pc] |= outcomes.after(w, in);
     if (kChecked && w.launch->check(Check::uninit)) shadow_result(w, in);
     if (++w.executed > limit)
       stop(w, w.pc, "endless-loop",
@@ -181,7 +186,8 @@ void run_group(Group& g, u64 seed, Meter& meter) {
   Launch& l = *g.launch;
   start_group(g, seed);
   std::mt19937_64 rng(seed ^ 0x9e3779b97f4a7c15ull);
-  bool checked = l.options.checks & static_cast<u32>(Check::uninit) || l.options.trace || l.options.record;
+  bool checked = l.options.checks & static_cast<u32>(Check::uninit) || l.options.trace || l.options.record ||
+                 l.options.outcomes;
   std::vector<Wave*> ready;
   for (;;) {
     ready.clear();
@@ -227,12 +233,14 @@ struct Worker {
     g.launch = &l;
     g.counts.assign(l.program->code.size(), 0);
     g.active.assign(l.program->code.size(), 0);
+    g.outcomes.assign(l.program->code.size(), 0);
     Meter meter(spent, l.options.max_seconds);
     for (size_t i; (i = next++) < order.size();) one(g, i, meter);
     std::lock_guard<std::mutex> lock(mutex);
     for (size_t i = 0; i < g.counts.size(); ++i) {
       l.counts[i] += g.counts[i];
       l.lanes_active[i] += g.active[i];
+      l.outcomes[i] |= g.outcomes[i];
     }
   }
   void one(Group& g, size_t i, Meter& meter) {

@@ -37,6 +37,8 @@ struct FwdConfig {
   Schedule schedule = Schedule::two_stages;
   int steps_at_once = 0;  // matrix steps whose operands the compiler may load at once; 0: no limit
   int prefetch = 0;       // matrix steps that operands are read ahead of their use; 0: as the compiler likes
+  int value_lanes = 1;    // neighbouring lanes that turn V of the same head_dim, each 4 keys of its own: more
+                          // of them store to more banks of LDS, and read shorter runs of each row of V
 
   // Each saves instructions outside of the products, for LDS or registers.
   bool padded_tiles = false;  // LDS rows are padded, not permuted: one address for all of a lane's units
@@ -44,6 +46,7 @@ struct FwdConfig {
   bool scalar_scale = false;  // sign and zero of softmax_scale are tested in scalar registers
   bool identity_shortcuts = false;  // without GQA no division, without cache_batch_idx no lookup
   bool buffer_stores = false;       // out and lse are stored through buffer resources, by 32-bit offsets
+  bool half_stores = false;  // 16-bit stores turn V: four times the LDS instructions, and none of the VALU
 };
 
 // `config` with all of these, if `yes`: head dims up to 128 on RDNA that have LDS and registers to spare.
@@ -91,16 +94,22 @@ constexpr FwdConfig fwd_config_wmma(int head_dim, bool featured) {
                          .keys = keys,
                          .waves_per_simd = 6,
                          .query_steps = steps,
-                         .schedule = Schedule::one_stage},
+                         .schedule = Schedule::one_stage,
+                         .half_stores = saves},
                         saves);
   }
-  if (!saves) return {.waves = 8, .keys = 32, .waves_per_simd = 6, .query_steps = steps};
+  if (!saves) {
+    return {.waves = 8, .keys = 32, .waves_per_simd = 6, .query_steps = steps, .value_lanes = 2};
+  }
+  // Lanes that store V to other banks: no bank is needed by more than two of a phase.
   return with_savings({.waves = 8,
                        .keys = head_dim > 32 ? 32 : 64,
                        .waves_per_simd = head_dim == 64 ? 10 : 6,
                        .query_steps = steps,
                        .schedule = Schedule::pipelined,
-                       .prefetch = 1},
+                       .prefetch = 1,
+                       .value_lanes = head_dim <= 64 ? 8 : 4,
+                       .half_stores = head_dim <= 64},
                       true);
 }
 
@@ -111,13 +120,18 @@ constexpr FwdConfig fwd_config_dot2(DType dtype, int head_dim, bool featured) {
   if (head_dim > 128) {
     return {.waves = 8, .keys = 16, .waves_per_simd = 1, .schedule = Schedule::one_stage};
   }
-  // Head dim 32 would lose a wave, and bf16 of 128 would spill.
-  const bool saves = head_dim > 32 && (head_dim < 128 || dtype == DType::fp16);
-  return with_savings({.waves = 8,
-                       .keys = head_dim > 64 ? 32 : 64,
-                       .waves_per_simd = 4,
-                       .schedule = featured ? Schedule::one_stage : Schedule::two_stages},
-                      saves);
+  // Head dim 32 would lose a wave.  bf16 of 128 is short of registers: its featured loop would spill, and in
+  // its plain loop the compiler would put all loads before the first product.
+  const bool tight = head_dim == 128 && dtype == DType::bf16;
+  FwdConfig config = with_savings({.waves = 8,
+                                   .keys = head_dim > 64 ? 32 : 64,
+                                   .waves_per_simd = 4,
+                                   .schedule = featured ? Schedule::one_stage : Schedule::two_stages,
+                                   .steps_at_once = tight && !featured ? 4 : 0,
+                                   .value_lanes = head_dim == 128 ? 8 : 1},
+                                  head_dim > 32 && !(tight && featured));
+  if (tight) config.dual_issue = false;
+  return config;
 }
 
 // `featured`: of the loop that has all features; waves and their queries are those of the plain one.

@@ -73,8 +73,9 @@ struct KeyStage {
 };
 
 // V transposed: LDS row slot_of_row(d) holds element d of all keys of the tile, so that a lane reads
-// consecutive keys at once.  A thread turns blocks of 4 keys by kWidth elements.
-template <class Layout, int kKeys, int kHeadDim, int kThreads, bool kPadded>
+// consecutive keys at once.  A thread turns blocks of 4 keys by kWidth elements; kLanes neighbours have blocks
+// of the same elements, and then come the next elements.
+template <class Layout, int kKeys, int kHeadDim, int kThreads, bool kPadded, int kLanes, bool kByHalves>
 struct ValueStage {
   using Tile = LdsTile<kHeadDim, kKeys * 2, Layout::kM, kPadded>;
   // A block's elements of each key, 4, 8 or 16 bytes: so few that as many threads as possible have a block.
@@ -83,23 +84,23 @@ struct ValueStage {
   static constexpr int kBlocks = kHeadDim / kWidth;
   static constexpr int kPieces = kKeys / 4 * kBlocks;
   static constexpr int kLoads = (kPieces + kThreads - 1) / kThreads;
+  static_assert(kKeys / 4 % kLanes == 0, "neighbours have keys of their own");
   typedef uint32_t Words __attribute__((ext_vector_type(kWidth / 2)));
 
   static constexpr uint32_t kLow = 0x05040100,
                             kHigh = 0x07060302;  // selectors of v_perm: which halves of two words
-  // 16-bit stores transpose the blocks: four times the LDS instructions, and none of the VALU.
-  static constexpr bool kByHalves = kPadded && Layout::kStoresHalves;
+  static_assert(!kByHalves || Layout::kStoresHalves, "the upper half of a register can be stored");
 
   Words key[kLoads][4];
 
   template <class Source>
   FA_DEVICE void load(const Source& source, int thread) {
     for_pieces<kPieces, kThreads, Layout::kWave>(thread, [&](int i, int index) {
-      const int row = index / kBlocks * 4;
+      const int row = key_block(index) * 4;
       const typename Source::Group group = source.group(row);
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        key[i][j] = source.template read<Words>(group, row + j, index % kBlocks * kWidth * 2);
+        key[i][j] = source.template read<Words>(group, row + j, column(index) * kWidth * 2);
       }
     });
   }
@@ -117,11 +118,15 @@ struct ValueStage {
   }
 
  private:
+  // Which 4 keys, and which kWidth elements, piece `index` is.
+  FA_DEVICE static int key_block(int index) { return index / kLanes / kBlocks * kLanes + index % kLanes; }
+  FA_DEVICE static int column(int index) { return index / kLanes % kBlocks; }
+
   FA_DEVICE static void store_element(LdsBytes tile, const Words* key, int index, int element,
                                       uint32_t half) {
     const int word = element / 2;
-    const int block = index / kBlocks;
-    const int d = index % kBlocks * kWidth + element;
+    const int block = key_block(index);
+    const int d = column(index) * kWidth + element;
     const int row = Layout::slot_of_row(d, kHeadDim);
     if constexpr (kByHalves) {
 #pragma unroll
