@@ -205,8 +205,8 @@ EMU_API const char* emu_mnemonics() {
   return g_text.c_str();
 }
 
-// A part of a wave's Record in the last recorded launch: 0 what it executed, 1 its LDS instructions; null after
-// the last wave.
+// A part of a wave's Record in the last recorded launch: 0 what it executed, 1 its LDS instructions; null
+// after the last wave.
 EMU_API const u32* emu_recorded(u32 wave, u32 part, u64* size) {
   static const u32 none = 0;
   if (wave >= g_recorded.size()) return nullptr;

@@ -14,7 +14,7 @@ struct Options {
   u32 quantum = 256;    // most instructions before another wave gets its turn
   i64 only_group = -1;  // linear index of the only workgroup to run, or all
   bool trace = false;
-  bool record = false;  // keep what each wave of only_group executed
+  bool record = false;    // keep what each wave of only_group executed
   bool outcomes = false;  // keep what instructions showed (outcomes.hpp)
 };
 
@@ -32,7 +32,7 @@ struct Launch {
   std::vector<u8> packet;         // dispatch packet, for kernels that read it
   u8* image = nullptr;
   std::vector<Record> recorded;  // per wave of only_group
-  bool alone = false;  // workgroups run one after another, because atomics make their order matter
+  bool alone = false;            // workgroups run one after another, because atomics make their order matter
   u64 lds_size() const { return static_cast<u64>(kernel->lds) + dynamic_lds; }
   bool check(Check c) const { return options.checks & static_cast<u32>(c); }
 };

@@ -14,8 +14,8 @@ struct Group;
 
 enum class State : u8 { running, barrier, global_barrier, done };
 
-// What a wave executed. `executed`: instruction index | active lanes << 24. `lds`: for each LDS instruction its
-// index, EXEC (low, high), both offset fields, and the address register of every lane of the wave.
+// What a wave executed. `executed`: instruction index | active lanes << 24. `lds`: for each LDS instruction
+// its index, EXEC (low, high), both offset fields, and the address register of every lane of the wave.
 struct Record {
   std::vector<u32> executed, lds;
 };

@@ -88,8 +88,8 @@ struct Block {
   static constexpr bool kPadded = kConfig.padded_tiles;
   using Unit = UnitOf<kGfx, kNarrow ? DType::fp16 : kDType>;
   using Keys = KeyStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded>;
-  using Values = ValueStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded, kConfig.value_lanes,
-                            kConfig.half_stores>;
+  using Values =
+      ValueStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded, kConfig.value_lanes, kConfig.half_stores>;
   using Q = Query<Unit, kHeadDim, kConfig.query_steps, kPadded>;
   using P = Probabilities<Unit, kKeys, kDType, kPadded, kConfig.schedule == Schedule::pipelined>;
   using Drop = Dropout<Unit, kKeys>;
@@ -134,7 +134,8 @@ struct Block {
   const Visibility visible;
   const LdsBytes k_tile, v_tile, wave_lds;
 
-  FA_DEVICE Block(const FwdParams& params, const Sequence& sequence, const WorkgroupPlace& place, LdsBytes lds)
+  FA_DEVICE Block(const FwdParams& params, const Sequence& sequence, const WorkgroupPlace& place,
+                  LdsBytes lds)
       : params(params),
         sequence(sequence),
         place(place.block),
