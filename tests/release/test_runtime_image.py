@@ -7,17 +7,13 @@ import subprocess
 import pytest
 
 from tests.conftest import CHECKOUT
+from tests.wheels import project_wheel
 from wheel_builder.build.runtime_image import build_runtime_image
 from wheel_builder.images import docker
 from wheel_builder.images.size import BUDGET_MIB, MIB
 
 pytestmark = pytest.mark.container
-README = CHECKOUT / "README.md"
-# Makes an image with torch and pip, but without our wheel, of ours.
-VENDOR = (
-    "export PYTHONPATH=$(find /usr/share/python-wheels -name 'pip-*.whl') && "
-    "python -m pip uninstall --yes flash-attn-rocm && python -m pip install --no-index $PYTHONPATH"
-)
+README = (CHECKOUT / "README.md").read_text()
 ATTEND = """
 import warnings, torch, flash_attn_rocm
 warnings.simplefilter("ignore", flash_attn_rocm.FlashAttnFallbackWarning)
@@ -51,7 +47,7 @@ def derived(context, tmp_path):
     made = []
 
     def build(name, dockerfile):
-        (tmp_path / name).mkdir()
+        (tmp_path / name).mkdir(exist_ok=True)
         (tmp_path / name / "Dockerfile").write_text(dockerfile)
         made.append(f"flash-attn-rocm-test:{name}")
         docker.build(tmp_path / name, "Dockerfile", made[-1], args={}, log=context.log("derived"))
@@ -94,12 +90,13 @@ def test_with_pytorchs_rocm_build_the_first_line_says_so(image, derived):
 
 def test_two_lines_on_top_of_a_pytorch_image(image, release, derived):
     """README's two lines, on an image with torch and pip, which stands in for the vendor's."""
-    [(base, install)] = re.findall(r"```dockerfile\n(FROM .*)\n(RUN .*)\n```", README.read_text())
+    [(base, install)] = re.findall(r"```dockerfile\n(FROM .*)\n(RUN .*)\n```", README)
     assert base == "FROM rocm/pytorch:latest"
     index = "file:///index/rocm7.2/simple"
     line = install.replace("<index>/rocm7.2/simple", index)
     assert index in line
-    vendor = derived("vendor", f"FROM {image['ref']}\nUSER 0\nRUN {VENDOR}\n")
+    remove = "python -m pip uninstall --yes flash-attn-rocm"
+    vendor = derived("vendor", f"FROM {image['ref']}\nUSER 0\nRUN {remove}\n")
     argv = ["sh", "-c", f"{line.removeprefix('RUN ')} && python -m flash_attn_rocm doctor"]
     said = docker.run_in(vendor["ref"], argv, mounts=[docker.Mount(release.index, "/index")], user="0").stdout
     assert "Successfully installed flash-attn-rocm" in said
@@ -168,6 +165,18 @@ def test_the_slim_image_has_no_torch_and_says_so(slim):
     assert "nothing of it answers" in said
     assert inspected(slim)["Config"]["Labels"]["flash-attn-rocm.torch.build"] == "none"
     assert docker_run(slim, "id", "-u").strip() == "10001"
+
+
+def test_what_is_added_to_the_slim_image_is_there_for_its_user(slim, derived, tmp_path):
+    """By README's lines; a small wheel in place of torch, from a folder in place of an index."""
+    [(begin, end)] = re.findall(r"```dockerfile\n(FROM .*\nUSER 0\n)RUN .*\n(USER .*\n)```", README)
+    (tmp_path / "slim").mkdir()
+    wheel = project_wheel(tmp_path / "slim", "demo", "1.0")
+    assert begin.startswith(f"FROM {slim['ref']}\n")
+    install = f"COPY {wheel.name} /tmp/\nRUN python -m pip install --no-index /tmp/{wheel.name}\n"
+    made = derived("slim", begin + install + end)
+    assert docker_run(made, "python", "-c", "import demo; print(demo.VALUE)").strip() == "42"
+    assert docker_run(made, "id", "-u").strip() == "10001"
 
 
 def test_the_groups_of_devices_are_given_as_numbers(image):
