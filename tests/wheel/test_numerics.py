@@ -171,6 +171,8 @@ def test_dropout_keeps_the_share_and_the_expectation():
     assert_log_sum_exp(lse, exact_lse, (q, k))
     # 2 * 4 * 64 * 64 draws: five standard deviations of the dropped share are 0.013.
     assert abs((signed < 0).float().mean().item() - 0.3) < 0.013
+    # Normalised, and rounded to fp16 one by one: half a step of 2**-11 of each.
+    assert (signed.abs().double().sum(-1) - 1).abs().max() < 2**-11
     kept = (signed.double() * (signed > 0)).transpose(1, 2) / 0.7
     rebuilt = torch.einsum("bqhk,bkhd->bqhd", kept, v.double())
     # The probabilities are returned in fp16: half a step of 2**-11 each, and they sum to 1 / 0.7.

@@ -108,8 +108,9 @@ def _append(
 
 def _require(inputs: Inputs, begins: Tensor, rows: int, queries: Tensor, cos: Tensor | None) -> None:
     capacity = inputs.key_capacity
+    place = "" if inputs.block_table is None else " into the pages of block_table"
     problems = [
-        f"cache_seqlens: expected 0 to {capacity - rows}, so that {rows} new keys fit, got {begin}"
+        f"cache_seqlens: expected 0 to {capacity - rows}, so that {rows} new keys fit{place}, got {begin}"
         for begin in begins.tolist()
         if not 0 <= begin <= capacity - rows
     ]

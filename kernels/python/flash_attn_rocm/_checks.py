@@ -10,14 +10,12 @@ import torch
 from torch import Tensor
 
 from flash_attn_rocm._library import LIMITS
-from flash_attn_rocm._options import DTYPES, FlashAttnArgumentError
+from flash_attn_rocm._options import DTYPES, INTEGERS, FlashAttnArgumentError, pair
 
 INT32_MAX = (1 << 31) - 1
 FLOAT_MAX = torch.finfo(torch.float32).max
 Named = dict[str, Any]
 NUMBERS = (float, int, torch.SymFloat, torch.SymInt, Real)
-INTEGERS = (int, torch.SymInt)
-PAIRS = (tuple, list)
 
 
 def refuse(function: str, problems: Sequence[str]) -> None:
@@ -143,7 +141,7 @@ def numbers(
 ) -> list[str]:
     """What is wrong with the arguments that are not tensors."""
     found = []
-    if not _is_pair(window_size):
+    if pair(window_size) is None:
         found.append(f"window_size: expected (left, right), got {window_size}")
     if not (_is_number(dropout_p) and 0.0 <= dropout_p < 1.0):
         found.append(f"dropout_p: expected 0 <= dropout_p < 1, got {dropout_p}")
@@ -201,7 +199,3 @@ def _is_number(value: object) -> bool:
 
 def _is_integer(value: object) -> bool:
     return isinstance(value, INTEGERS) and not isinstance(value, bool)
-
-
-def _is_pair(value: object) -> bool:
-    return isinstance(value, PAIRS) and len(value) == 2 and all(map(_is_integer, value))

@@ -123,7 +123,8 @@ def _problems(
         if rows is not ALL and rows.stop - rows.start > options.max_seqlen_q:
             yield f"max_seqlen_q: expected {rows.stop - rows.start} or more, got {options.max_seqlen_q}"
         if not 0 <= end <= room:
-            yield f"{length_name}: expected at most {room} keys, got {end} for sequence {b}"
+            most = f"{room} keys, as block_table has pages for" if values.table else f"{room} keys"
+            yield f"{length_name}: expected at most {most}, got {end} for sequence {b}"
         elif not 0 <= begin <= end:
             yield f"cache_leftpad: expected 0 to the sequence's {end} keys, got {begin} for sequence {b}"
         elif end - begin > options.max_seqlen_k:
