@@ -14,10 +14,12 @@ from wheel_builder.base.errors import VerifyError
 from wheel_builder.base.process import Runner, run
 from wheel_builder.base.store import Artifact, Store, sha256_file, sha256_tree
 from wheel_builder.fake_hip.container import CONTROL, PYTHON, SHARED, fake_hip_suite, shared_mounts
+from wheel_builder.images.docker import Mount
 from wheel_builder.images.wheel_tests import FULL, Suite, run_suite
 from wheel_builder.verify.runtime_rules import serves, words
 
 TESTS = "tests/wheel"
+SHIM = "shim/flash_attn"  # the package of the distribution flash-attn, which these test too
 ERROR_TESTS = "tests/fake_hip"
 RECORD = "record.json"
 
@@ -58,7 +60,9 @@ def verify_wheel(
         "fake_hip": fake_hip.key,
         "disassembly": disassembly.key,
         "runtimes": {rocm: load.key for rocm, load in runtimes.items()},
-        "tests": sha256_tree(checkout, [checkout / path for path in (TESTS, ERROR_TESTS, CONTROL, *SHARED)]),
+        "tests": sha256_tree(
+            checkout, [checkout / path for path in (TESTS, SHIM, ERROR_TESTS, CONTROL, *SHARED)]
+        ),
         "full": full,
     }
     if problems := runtimes[rocm].facts["problems"]:
@@ -89,9 +93,10 @@ def verify_wheel(
 
 def _suites(checkout: Path, *, fake_hip: Artifact, disassembly: Artifact, full: bool) -> Mapping[str, Suite]:
     """What runs against the installed wheel, by folder of tests."""
+    shim = Mount(checkout / SHIM, f"{PYTHON}/flash_attn")
     env = (("PYTHONPATH", PYTHON), *(((FULL, "1"),) if full else ()))
     return {
-        TESTS: Suite(checkout / TESTS, shared_mounts(checkout), env),
+        TESTS: Suite(checkout / TESTS, (*shared_mounts(checkout), shim), env),
         # Each scenario preloads the fake HIP runtime into a process of its own.
         ERROR_TESTS: fake_hip_suite(
             checkout / ERROR_TESTS,

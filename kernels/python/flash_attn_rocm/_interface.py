@@ -13,7 +13,7 @@ from flash_attn_rocm._options import Inputs, Options
 from flash_attn_rocm._support import device_of, unserved
 
 Three = tuple[Tensor, Tensor, Tensor]
-CALLERS = 5  # from the warning to the line that called the public function
+CALLERS = 6  # from the warning to the line that called the public function
 
 
 class Function(NamedTuple):
@@ -50,9 +50,7 @@ def attend(inputs: Inputs, options: Options, *, want_probabilities: bool = False
     Returns out like q, the log-sum-exp (batch, nheads, seqlen_q) fp32, (nheads, total_q) of packed
     sequences, and with dropout when wanted the probabilities, otherwise an empty tensor.
     """
-    reason = unserved(inputs, options, want_probabilities=want_probabilities)
-    if reason:
-        fall_back(reason, stacklevel=CALLERS)
+    reason = _reason(inputs, options, want_probabilities=want_probabilities)
     drops = options.dropout_p > 0.0
     state = _philox.new_state(inputs.q.device) if drops else None
     want = want_probabilities and drops
@@ -61,6 +59,20 @@ def attend(inputs: Inputs, options: Options, *, want_probabilities: bool = False
         found: Three = _Attention.apply(options, state, not reason, want, *_distinct(inputs))
         return found
     return _forward(inputs, options, state, by_kernel=not reason, want_probabilities=want)
+
+
+def forward(inputs: Inputs, options: Options, state: Tensor | None, *, want_probabilities: bool) -> Three:
+    """The same without gradients; ``state`` is the key for dropout."""
+    by_kernel = not _reason(inputs, options, want_probabilities=want_probabilities)
+    return _forward(inputs, options, state, by_kernel=by_kernel, want_probabilities=want_probabilities)
+
+
+def _reason(inputs: Inputs, options: Options, *, want_probabilities: bool) -> str:
+    """Why the PyTorch implementation answers, which is then told, or ""."""
+    reason = unserved(inputs, options, want_probabilities=want_probabilities)
+    if reason:
+        fall_back(reason, stacklevel=CALLERS)
+    return reason
 
 
 def _distinct(inputs: Inputs) -> Inputs:

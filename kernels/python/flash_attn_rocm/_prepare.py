@@ -97,6 +97,14 @@ def varlen(
     return _varlen(names, problems, q, k, v, cut, alibi_slopes, Rules(*rules), block_table)
 
 
+def with_lengths(inputs: Inputs, seqused_k: Any, leftpad_k: Any) -> Inputs:  # noqa: ANN401
+    """Checked inputs of packed sequences, of whose keys only some count."""
+    sizes = (inputs.batch,)
+    named = {"seqused_k": (seqused_k, sizes), "leftpad_k": (leftpad_k, sizes)}
+    _checks.refuse("varlen_fwd", _checks.integers(named, inputs.q.device))
+    return inputs._replace(seqused_k=seqused_k, leftpad_k=leftpad_k)
+
+
 def varlen_qkvpacked(
     qkv: Any,  # noqa: ANN401
     cu_seqlens: Any,  # noqa: ANN401

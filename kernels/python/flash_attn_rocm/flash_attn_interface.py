@@ -6,9 +6,9 @@ torch.bfloat16, with nheads a multiple of nheads_k and headdim <= 256.
 ``softmax_scale`` is headdim ** -0.5 by default.  Row i has its diagonal at key i + seqlen_k - seqlen_q;
 ``causal`` hides the keys after it, and ``window_size`` (left, right), a tuple, tensor or other pair of
 integers, those further than that from it (-1: no bound).  ``softcap`` > 0 makes scores
-softcap * tanh(score / softcap).
-``alibi_slopes`` (nheads,) or (batch, nheads) fp32 subtracts slope * distance from the diagonal.  ``dropout_p``
-drops probabilities, seeded by torch.manual_seed.  ``deterministic`` asks for what is always so.
+softcap * tanh(score / softcap).  ``alibi_slopes`` (nheads,) or (batch, nheads) fp32 subtracts slope *
+distance from the diagonal.  ``dropout_p`` drops probabilities, seeded by torch.manual_seed.
+``deterministic`` asks for what is always so.
 
 They return out, shaped and typed like q; with ``return_attn_probs`` also the log-sum-exp fp32 (batch, nheads,
 seqlen_q), or (nheads, total_q) of packed sequences, and when dropout_p > 0 the probabilities (batch, nheads,

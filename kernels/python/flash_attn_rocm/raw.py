@@ -1,0 +1,196 @@
+"""The entry points below the public functions, with the arguments of flash_attn's extension.
+
+Each gives what its upstream namesake gives, except that probabilities are normalised, and that those and
+``softmax_d`` are not padded to whole tiles.  ``out`` and gradients are written into tensors that are given,
+and returned.  There are no gradients through these, and the generator ``gen_`` is torch's default.
+"""
+# ruff: noqa: ARG001, FBT001 - the signatures are upstream's
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flash_attn_rocm import _ops, _philox, _prepare
+from flash_attn_rocm._interface import forward
+from flash_attn_rocm._kvcache import flash_attn_with_kvcache
+from flash_attn_rocm._options import Inputs, Options
+
+
+def fwd(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out_: Tensor | None,
+    alibi_slopes_: Tensor | None,
+    p_dropout: float,
+    softmax_scale: float,
+    is_causal: bool,
+    window_size_left: int,
+    window_size_right: int,
+    softcap: float,
+    return_softmax: bool,
+    gen_: Any = None,  # noqa: ANN401
+) -> list[Tensor]:
+    """out, the log-sum-exp, with dropout the probabilities if wanted, and the key of dropout for ``bwd``."""
+    window = (window_size_left, window_size_right)
+    rules = (p_dropout, softmax_scale, is_causal, softcap, window)
+    return _forward(_prepare.dense(q, k, v, alibi_slopes_, *rules), out_, want=return_softmax)
+
+
+def varlen_fwd(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out_: Tensor | None,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    seqused_k: Tensor | None,
+    leftpad_k_: Tensor | None,
+    block_table_: Tensor | None,
+    alibi_slopes_: Tensor | None,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    p_dropout: float,
+    softmax_scale: float,
+    zero_tensors: bool,
+    is_causal: bool,
+    window_size_left: int,
+    window_size_right: int,
+    softcap: float,
+    return_softmax: bool,
+    gen_: Any = None,  # noqa: ANN401
+) -> list[Tensor]:
+    """The same for packed sequences; sequences without a row or key are zero as always."""
+    rules = (p_dropout, softmax_scale, is_causal, softcap, (window_size_left, window_size_right))
+    inputs, options = _prepare.varlen(
+        q, k, v, cu_seqlens_q, cu_seqlens_k, block_table_, alibi_slopes_, max_seqlen_q, max_seqlen_k, *rules
+    )
+    inputs = _prepare.with_lengths(inputs, seqused_k, leftpad_k_)
+    return _forward((inputs, options), out_, want=return_softmax)
+
+
+def bwd(
+    dout: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    softmax_lse: Tensor,
+    dq_: Tensor | None,
+    dk_: Tensor | None,
+    dv_: Tensor | None,
+    alibi_slopes_: Tensor | None,
+    p_dropout: float,
+    softmax_scale: float,
+    is_causal: bool,
+    window_size_left: int,
+    window_size_right: int,
+    softcap: float,
+    deterministic: bool,
+    gen_: Any = None,  # noqa: ANN401
+    rng_state: Tensor | None = None,
+) -> list[Tensor]:
+    """dq, dk, dv, and the sums of dout * out over headdim, (batch, nheads, seqlen_q) fp32."""
+    window = (window_size_left, window_size_right)
+    prepared = _prepare.dense(q, k, v, alibi_slopes_, p_dropout, softmax_scale, is_causal, softcap, window)
+    return _backward(dout, out, softmax_lse, prepared, (dq_, dk_, dv_), rng_state)
+
+
+def varlen_bwd(
+    dout: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    softmax_lse: Tensor,
+    dq_: Tensor | None,
+    dk_: Tensor | None,
+    dv_: Tensor | None,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    alibi_slopes_: Tensor | None,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    p_dropout: float,
+    softmax_scale: float,
+    zero_tensors: bool,
+    is_causal: bool,
+    window_size_left: int,
+    window_size_right: int,
+    softcap: float,
+    deterministic: bool,
+    gen_: Any = None,  # noqa: ANN401
+    rng_state: Tensor | None = None,
+) -> list[Tensor]:
+    """The same for packed sequences; the sums are (nheads, total_q)."""
+    rules = (p_dropout, softmax_scale, is_causal, softcap, (window_size_left, window_size_right))
+    prepared = _prepare.varlen(
+        q, k, v, cu_seqlens_q, cu_seqlens_k, None, alibi_slopes_, max_seqlen_q, max_seqlen_k, *rules
+    )
+    return _backward(dout, out, softmax_lse, prepared, (dq_, dk_, dv_), rng_state)
+
+
+def fwd_kvcache(
+    q: Tensor,
+    kcache: Tensor,
+    vcache: Tensor,
+    k_: Tensor | None,
+    v_: Tensor | None,
+    seqlens_k_: Tensor | None,
+    rotary_cos_: Tensor | None,
+    rotary_sin_: Tensor | None,
+    cache_batch_idx_: Tensor | None,
+    leftpad_k_: Tensor | None,
+    block_table_: Tensor | None,
+    alibi_slopes_: Tensor | None,
+    out_: Tensor | None,
+    softmax_scale: float,
+    is_causal: bool,
+    window_size_left: int,
+    window_size_right: int,
+    softcap: float,
+    is_rotary_interleaved: bool,
+    num_splits: int,
+) -> list[Tensor]:
+    """out and the log-sum-exp of attention over a cache, after appending to it."""
+    out, lse = flash_attn_with_kvcache(
+        q, kcache, vcache, k_, v_, rotary_cos_, rotary_sin_, seqlens_k_, cache_batch_idx_, leftpad_k_,
+        block_table_, softmax_scale, is_causal, (window_size_left, window_size_right), softcap,
+        is_rotary_interleaved, alibi_slopes_, num_splits, return_softmax_lse=True,
+    )  # fmt: skip
+    return [_into(out_, out), lse]
+
+
+def _forward(prepared: tuple[Inputs, Options], given: Tensor | None, *, want: bool) -> list[Tensor]:
+    inputs, options = prepared
+    with torch.no_grad():
+        state = _philox.new_state(inputs.q.device) if options.dropout_p > 0.0 else None
+        out, lse, signed = forward(inputs, options, state, want_probabilities=want and state is not None)
+        seed = inputs.q.new_zeros(2, dtype=torch.int64) if state is None else state
+        return [_into(given, out), lse, signed, seed]
+
+
+def _backward(
+    dout: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    prepared: tuple[Inputs, Options],
+    given: tuple[Tensor | None, Tensor | None, Tensor | None],
+    rng_state: Tensor | None,
+) -> list[Tensor]:
+    inputs, options = prepared
+    if options.dropout_p > 0.0 and rng_state is None:
+        message = (
+            "rng_state: expected that of the forward pass, because dropout_p > 0, got None\n"
+            "  next: pass the last tensor that the forward pass returned"
+        )
+        raise RuntimeError(message)
+    with torch.no_grad():
+        found = _ops.backward(dout, out, lse, inputs, options, rng_state if options.dropout_p > 0.0 else None)
+        sums = (dout.float() * out.float()).sum(dim=-1).transpose(-1, -2).contiguous()
+        return [*map(_into, given, found), sums]
+
+
+def _into(given: Tensor | None, found: Tensor) -> Tensor:
+    return found if given is None else given.copy_(found)

@@ -1,0 +1,176 @@
+"""The entry points below the public functions, in our package and as the distribution flash-attn has them."""
+
+import inspect
+
+import flash_attn
+import flash_attn_rocm
+import pytest
+import torch
+from flash_attn import bert_padding, flash_attn_interface
+from flash_attn.layers import rotary
+from flash_attn_rocm import flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache, raw
+
+pytestmark = pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnFallbackWarning")
+RULES = (0.2, True, 5, 0, 0.0)  # softmax_scale, is_causal, window_size_left and _right, softcap
+OPTIONS = {"softmax_scale": 0.2, "causal": True, "window_size": (5, 0)}
+
+
+def packed(qkv):
+    q, k, v = (x.flatten(0, 1) for x in qkv)
+    return (q, k, v), tuple(torch.tensor(x, dtype=torch.int32) for x in ([0, 2, 10], [0, 6, 14]))
+
+
+@pytest.mark.parametrize("dropout_p", [0.0, 0.3])
+def test_dense(qkv, dropout_p):
+    leaves = [x.requires_grad_() for x in qkv]
+    slopes = torch.rand(4)
+    torch.manual_seed(3)
+    wanted = flash_attn_func(
+        *leaves, dropout_p=dropout_p, alibi_slopes=slopes, return_attn_probs=True, **OPTIONS
+    )
+    dout = torch.randn_like(wanted[0])
+    gradients = torch.autograd.grad(wanted[0], leaves, dout)
+    torch.manual_seed(3)
+    given = torch.empty_like(qkv[0])
+    *found, state = raw.fwd(*leaves, given, slopes, dropout_p, *RULES, True)
+    assert found[0] is given
+    assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+    assert (state.shape, state.dtype) == ((2,), torch.int64)
+    places = [torch.empty_like(x) for x in qkv]
+    *found, sums = raw.bwd(dout, *leaves, *wanted[:2], *places, slopes, dropout_p, *RULES, False, None, state)
+    assert all(a is b for a, b in zip(found, places, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(found, gradients, strict=True))
+    assert torch.equal(sums, (dout.float() * wanted[0].float()).sum(-1).transpose(1, 2))
+
+
+@pytest.mark.parametrize("dropout_p", [0.0, 0.3])
+def test_varlen(qkv, dropout_p):
+    tensors, cut = packed(qkv)
+    leaves = [x.requires_grad_() for x in tensors]
+    torch.manual_seed(3)
+    out, lse, _ = flash_attn_varlen_func(
+        *leaves, *cut, 8, 8, dropout_p=dropout_p, return_attn_probs=True, **OPTIONS
+    )
+    dout = torch.randn_like(out)
+    gradients = torch.autograd.grad(out, leaves, dout)
+    torch.manual_seed(3)
+    found = flash_attn_interface._wrapped_flash_attn_varlen_forward(
+        *leaves, *cut, 8, 8, dropout_p, *RULES[:4]
+    )
+    assert torch.equal(found[0], out)
+    assert torch.equal(found[1], lse)
+    assert found[2].numel() == 0
+    places = [torch.empty_like(x) for x in tensors]
+    sums = flash_attn_interface._wrapped_flash_attn_varlen_backward(
+        dout, *leaves, out, lse, *places, *cut, 8, 8, dropout_p, *RULES, None, False, rng_state=found[3]
+    )
+    assert all(torch.equal(a, b) for a, b in zip(places, gradients, strict=True))
+    assert sums.shape == lse.shape
+
+
+def test_only_some_keys_count(qkv):
+    (q, k, v), cut = packed(qkv)
+    used, pad = (torch.tensor(x, dtype=torch.int32) for x in ([4, 8], [1, 0]))
+    out = raw.varlen_fwd(
+        q, k, v, None, *cut, used, pad, None, None, 8, 8, 0.0, 0.2, False, False, -1, -1, 0.0, False
+    )[0]
+    wanted = [flash_attn_func(q[None, a:b], k[None, c:d], v[None, c:d], softmax_scale=0.2)[0]
+              for a, b, c, d in ((0, 2, 1, 4), (2, 10, 6, 14))]  # fmt: skip
+    assert torch.equal(out, torch.cat(wanted))
+    with pytest.raises(RuntimeError, match=r"seqused_k: expected shape \(2,\), got \(1,\)"):
+        raw.varlen_fwd(
+            q, k, v, None, *cut, used[:1], None, None, None, 8, 8, 0.0, 0.2, False, False, -1, -1, 0.0, False
+        )
+
+
+def test_dense_functions_of_the_shim(qkv):
+    out, lse, _, state = flash_attn_interface._wrapped_flash_attn_forward(
+        *qkv, 0.0, 0.2, causal=True, window_size_left=5, window_size_right=0, softcap=0.0, alibi_slopes=None,
+        return_softmax=False,
+    )  # fmt: skip
+    assert torch.equal(out, flash_attn_func(*qkv, **OPTIONS))
+    places = [torch.empty_like(x) for x in qkv]
+    sums = flash_attn_interface._wrapped_flash_attn_backward(
+        out, *qkv, out, lse, *places, 0.0, 0.2, True, 5, 0, 0.0, None, False, rng_state=state
+    )
+    wanted = raw.bwd(out, *qkv, out, lse, None, None, None, None, 0.0, *RULES, False)
+    assert all(torch.equal(a, b) for a, b in zip((*places, sums), wanted, strict=True))
+
+
+def test_dropout_needs_its_key_again(qkv):
+    out, lse, _, _ = raw.fwd(*qkv, None, None, 0.3, *RULES, False)
+    with pytest.raises(RuntimeError, match="rng_state: expected that of the forward pass") as caught:
+        raw.bwd(out, *qkv, out, lse, None, None, None, None, 0.3, *RULES, False)
+    assert "next: pass the last tensor" in str(caught.value)
+
+
+def test_cache(qkv):
+    q, *cache = qkv
+    lengths = torch.tensor([3, 6], dtype=torch.int32)
+    wanted = flash_attn_with_kvcache(q, *cache, cache_seqlens=lengths, return_softmax_lse=True, **OPTIONS)
+    found = raw.fwd_kvcache(q, *cache, None, None, lengths, *[None] * 7, *RULES, True, 0)
+    assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+
+
+def test_the_shim_has_the_public_functions():
+    for name in flash_attn.__all__:
+        assert getattr(flash_attn, name) is getattr(flash_attn_rocm, name)
+    assert len(flash_attn.__all__) == 7
+    assert flash_attn.__version__.startswith("2.8.")
+    assert flash_attn_interface.flash_attn_gpu is raw
+
+
+@pytest.mark.parametrize("unused", [False, True])
+def test_padding_and_back(unused):
+    rows = torch.randn(3, 6, 4, requires_grad=True)
+    mask = torch.tensor([[1, 1, 0, 0, 0, 0], [1, 1, 1, 1, 1, 0], [0, 0, 0, 0, 0, 0]])
+    more = torch.tensor([[0, 0, 1, 0, 0, 0], [0] * 6, [0] * 6]) if unused else None
+    packed, indices, ends, longest, used = bert_padding.unpad_input(rows, mask, more)
+    both = (mask if more is None else mask + more).bool()
+    assert torch.equal(packed, rows[both])
+    assert ends.tolist() == [0, *both.sum(1).cumsum(0).tolist()]
+    assert (ends.dtype, used.dtype) == (torch.int32, torch.int32)
+    assert used.tolist() == [2, 5, 0]
+    assert longest == 5
+    padded = bert_padding.pad_input(packed, indices, 3, 6)
+    assert torch.equal(padded, rows * both[..., None])
+    padded.sum().backward()
+    assert torch.equal(rows.grad, both[..., None].expand(rows.shape).float())
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_rotary_embedding_is_that_of_the_cache(interleaved):
+    """Both turn by the same angles; the cache's function is tested against float64."""
+    x, zero = torch.randn(2, 3, 2, 32).half(), torch.zeros(2, 20, 2, 32).half()
+    cos, sin = torch.randn(2, 20, 8).half().unbind()
+    lengths, cache = torch.tensor([4, 0], dtype=torch.int32), zero.clone()
+    flash_attn_with_kvcache(
+        x, cache, zero.clone(), x, x, rotary_cos=cos, rotary_sin=sin, cache_seqlens=lengths,
+        rotary_interleaved=interleaved,
+    )  # fmt: skip
+    wanted = torch.stack([cache[0, 4:7], cache[1, :3]])
+    found = rotary.apply_rotary_emb(x, cos, sin, interleaved, seqlen_offsets=lengths)
+    # Products and their sum are rounded separately or not: steps of fp16 at the largest element.
+    assert (found.float() - wanted.float()).abs().max() <= 2**-10 * wanted.abs().max()
+    flat = x.flatten(0, 1)[: 3 + 2]
+    cut = torch.tensor([0, 3, 5], dtype=torch.int32)
+    ragged = rotary.apply_rotary_emb(flat, cos, sin, interleaved, seqlen_offsets=lengths, cu_seqlens=cut)
+    assert torch.equal(ragged, torch.cat([found[0], found[1, :2]]))
+    one = rotary.apply_rotary_emb(x[:1], cos, sin, interleaved, inplace=True, seqlen_offsets=4)
+    assert torch.equal(one, found[:1])
+    assert torch.equal(x[:1], found[:1])
+
+
+UPSTREAM = {
+    "_flash_attn_forward": 11,
+    "_flash_attn_varlen_forward": 19,
+    "_flash_attn_backward": 18,
+    "_flash_attn_varlen_backward": 23,
+}
+
+
+@pytest.mark.parametrize("name", UPSTREAM)
+def test_wrapped_names(name):
+    function = getattr(flash_attn_interface, name)
+    assert getattr(flash_attn_interface, f"_wrapped{name}") is function
+    assert len(inspect.signature(function).parameters) == UPSTREAM[name]
