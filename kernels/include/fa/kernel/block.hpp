@@ -87,8 +87,8 @@ struct Block {
   static constexpr bool kPadded = kConfig.padded_tiles;
   using Unit = UnitOf<kGfx, kNarrow ? DType::fp16 : kDType>;
   using Keys = KeyStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded>;
-  using Values = ValueStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded, kConfig.value_lanes,
-                            kConfig.half_stores>;
+  using Values =
+      ValueStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded, kConfig.value_lanes, kConfig.half_stores>;
   using Q = Query<Unit, kHeadDim, kConfig.query_steps, kPadded>;
   using P = Probabilities<Unit, kKeys, kDType, kPadded, kConfig.schedule == Schedule::pipelined>;
   using Drop = Dropout<Unit, kKeys>;
