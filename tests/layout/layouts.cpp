@@ -70,11 +70,11 @@ void layout(const char* name) {
   printf("}}");
 }
 
-template <int kRows, int kRowBytes, int kPeriod, bool kPadded = false>
+template <int kRows, int kRowBytes, int kPeriod, bool kPadded = false, int kBlock = kPeriod>
 void swizzle(const char* comma) {
-  using S = fa::Swizzle<kRows, kRowBytes, kPeriod, kPadded>;
-  printf("%s{\"rows\":%d,\"row_bytes\":%d,\"stride\":%d,\"period\":%d,\"bytes\":%d,", comma, kRows, kRowBytes,
-         S::kStride, kPeriod, S::kBytes);
+  using S = fa::Swizzle<kRows, kRowBytes, kPeriod, kPadded, kBlock>;
+  printf("%s{\"rows\":%d,\"row_bytes\":%d,\"stride\":%d,\"period\":%d,\"block\":%d,\"bytes\":%d,", comma,
+         kRows, kRowBytes, S::kStride, kPeriod, kBlock, S::kBytes);
   table("offset", kRows, S::kUnits, [](int row, int unit) { return S::offset(row, unit); });
   printf(",");
   table("offset_next", kRows, S::kUnits,
@@ -230,6 +230,8 @@ int main() {
   swizzle<32, 256, 8, true>(",");
   swizzle<128, 64, 16, true>(",");
   swizzle<32, 192, 16, true>(",");
+  swizzle<16, 64, 16, true, 8>(",");
+  swizzle<16, 256, 16, true, 8>(",");
   printf("],\"tiles\":[");
   tiles_of_archs();
   printf("],\"visibility\":[");

@@ -243,10 +243,22 @@ def test_a_result_of_another_unit_is_not_taken_for_an_operand(said):
 
 def test_a_swizzled_tile_is_a_permutation_within_each_row(said):
     for tile in said["swizzles"]:
+        shift = 16 if tile["block"] < tile["period"] else 0
         for row, offsets in enumerate(tile["offset"]):
-            begin = row * tile["stride"]
+            begin = row * tile["stride"] + row // tile["block"] * shift
             assert sorted(offsets) == list(range(begin, begin + tile["row_bytes"], 16))
-        assert tile["bytes"] == tile["rows"] * tile["stride"]
+        blocks = tile["rows"] // tile["block"]
+        assert tile["bytes"] == tile["rows"] * tile["stride"] + (blocks - 1) * shift
+
+
+def test_rows_a_block_apart_begin_at_different_banks(said):
+    shifted = [tile for tile in said["swizzles"] if tile["block"] < tile["period"]]
+    assert shifted
+    for tile in shifted:
+        below, above = tile["offset"][: tile["block"]], tile["offset"][tile["block"] :]
+        for row, other in zip(below, above, strict=True):
+            for one, two in zip(row, other, strict=True):
+                assert one // 16 % 8 != two // 16 % 8, tile
 
 
 def test_eight_lanes_on_consecutive_rows_touch_every_bank_once(said):

@@ -50,8 +50,8 @@ struct LdsTile : Swizzle<kRows, kRowBytes, kPeriod, kPadded, kBlock> {
   }
 };
 
-// A tile whose rows are the columns of a step.  Where lanes have several of these, lanes that are 16 apart read
-// rows that are 8 apart, and the LDS may serve them together.
+// A tile whose rows are the columns of a step.  Where lanes have several of these, lanes that are 16 apart
+// read rows that are 8 apart, and the LDS may serve them together.
 template <class Unit, int kRowBytes, bool kPadded>
 using ColumnTile = LdsTile<Unit::kN, kRowBytes, Unit::kN, kPadded, Unit::kColumns == 1 ? Unit::kN : 8>;
 

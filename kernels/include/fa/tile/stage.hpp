@@ -73,8 +73,8 @@ struct KeyStage {
 };
 
 // V transposed: LDS row slot_of_row(d) holds element d of all keys of the tile, so that a lane reads
-// consecutive keys at once.  A thread turns blocks of 4 keys by kWidth elements; kLanes neighbours have blocks
-// of the same elements, and then come the next elements.
+// consecutive keys at once.  A thread turns blocks of 4 keys by kWidth elements; kLanes neighbours have
+// blocks of the same elements, and then come the next elements.
 template <class Layout, int kKeys, int kHeadDim, int kThreads, bool kPadded, int kLanes, bool kByHalves>
 struct ValueStage {
   using Tile = LdsTile<kHeadDim, kKeys * 2, Layout::kM, kPadded>;

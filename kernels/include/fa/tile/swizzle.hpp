@@ -13,7 +13,7 @@ template <int kRows, int kRowBytes, int kPeriod, bool kPadded = false, int kBloc
 struct Swizzle {
   static constexpr int kUnits = kRowBytes / 16;
   static constexpr int kStride = kRowBytes + (kPadded ? 16 : 0);  // bytes from row to row
-  static constexpr bool kShifted = kPadded && kBlock < kPeriod;  // whether a period has more than one block
+  static constexpr bool kShifted = kPadded && kBlock < kPeriod;   // whether a period has more than one block
   static constexpr int kBytes = kRows * kStride + (kShifted ? kRows / kBlock - 1 : 0) * 16;
   static constexpr int kSpan = (kUnits & -kUnits) < 8 ? kUnits & -kUnits : 8;  // units that change places
   static_assert(kRowBytes % 16 == 0 && kUnits * kRowBytes % 64 == 0,
