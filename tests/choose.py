@@ -3,10 +3,11 @@
     python -m tests.choose [--count N] [--archs A,B] [--kernel fa_fwd_bf16] [WHEEL]
 
 Of each kernel it makes random calls (tests/numerics/drawing.py) until N in a row execute nothing new.  From
-them it picks a set that executes every instruction, shows every outcome of one (core/outcomes.hpp of the
-emulator) and uses every feature that any of them does, at a low total of executed instructions.  WHEEL, by
-default the newest in dist, is a release's, with its disassembly in the store.  With --kernel the choice for
-kernels whose name has another text stays as it is.
+them it picks a set that executes every instruction and uses every feature that any of them does, at a low
+total of executed instructions.  It adds calls that show most outcomes of instructions (core/outcomes.hpp of
+the emulator), as long as the total stays below that of executing everything twice.  WHEEL, by default the
+newest in dist, is a release's, with its disassembly in the store.  With --kernel the choice for kernels whose
+name has another text stays as it is.
 """
 
 import argparse
@@ -25,9 +26,6 @@ from wheel_builder.base.archs import known_archs
 from wheel_builder.fake_hip.container import LIBRARY_INSIDE, PYTHON
 from wheel_builder.images.docker import Mount, run_in
 
-# How many calls cover each instruction and feature, if so many can: one may hide an error that another
-# reveals.
-TIMES = 2
 SCORING = frozenset(
     {"window on the left", "window on the right", "causal", "softcap", "ALiBi", "dropout", "parts"}
 )
@@ -38,42 +36,68 @@ LD_PRELOAD=$PRELOAD python /tests/candidates.py $COUNT /out/candidates.json "$KE
 """
 
 
-def choose(calls, times=TIMES):
-    """The calls to run: whatever any call covers is covered by ``times`` of them, or by all that do if there
-    are fewer.
+def choose(calls):
+    """The calls to run: they cover whatever any call covers, and take about as long as covering it twice.
 
     A call covers its features, the pairs that ``combined`` makes of them and, in each kernel that it
-    launches, the instructions that it executes.
+    launches, the instructions that it executes.  What is left of the time goes to calls that show most
+    outcomes that no other does.
     """
     taken = []
     for kernel in dict.fromkeys(call["kernel"] for call in calls):
         own = [call for call in calls if call["kernel"] == kernel]
-        shows = masks(own)
-        for _ in range(times):
-            numbers = once(shows, [call["executed"] for call in own])
-            taken += (own[number] for number in numbers)
-            shows = [0 if number in numbers else each for number, each in enumerate(shows)]
+        costs, covered, outcomes = [call["executed"] for call in own], masks(own), outcome_masks(own)
+        first = once(covered, costs)
+        again = once([0 if number in first else each for number, each in enumerate(covered)], costs)
+        numbers = with_more(first, outcomes, costs, sum(costs[number] for number in (*first, *again)))
+        taken += (own[number] for number in numbers)
     return sorted(taken, key=lambda call: (call["kernel"], call["number"]))
+
+
+def with_more(taken, outcomes, costs, most):
+    """``taken`` and calls that show most outcomes that it does not, at a total cost of at most ``most``."""
+    taken, spent = list(taken), sum(costs[number] for number in taken)
+    missing = functools.reduce(operator.or_, outcomes, 0) & ~functools.reduce(
+        operator.or_, (outcomes[number] for number in taken), 0
+    )
+    while missing:
+        able = [n for n, cost in enumerate(costs) if spent + cost <= most and outcomes[n] & missing]
+        if not able:
+            break
+        best = max(able, key=lambda n: (outcomes[n] & missing).bit_count() / max(costs[n], 1))
+        taken.append(best)
+        missing &= ~outcomes[best]
+        spent += costs[best]
+    return taken
+
+
+def outcome_masks(calls):
+    """For each call, the outcomes of instructions that it shows as bits of a number."""
+    return joined([call.get("outcomes", {}) for call in calls])
+
+
+def joined(rows):
+    """Numbers by kernel as one number, for each row."""
+    widths = defaultdict(int)
+    for row in rows:
+        for kernel, digits in row.items():
+            widths[kernel] = max(widths[kernel], int(digits, 16).bit_length())
+    return [
+        functools.reduce(
+            lambda bits, kernel, row=row: bits << widths[kernel] | int(row.get(kernel, "0"), 16),
+            sorted(widths), 0,
+        )
+        for row in rows
+    ]  # fmt: skip
 
 
 def masks(calls):
     """For each call, what it covers as bits of a number."""
     combinations = [combined(call["features"]) for call in calls]
     features = sorted(set().union(*combinations))
-    widths = defaultdict(int)
-    for call in calls:
-        for name, bits in shown(call).items():
-            widths[name] = max(widths[name], bits.bit_length())
-    return [mask(call, own, features, widths) for call, own in zip(calls, combinations, strict=True)]
-
-
-def shown(call):
-    """What a call executes, and the outcomes of the instructions, as numbers by kernel."""
-    return {
-        f"{kernel} {what}": int(digits, 16)
-        for what in ("ran", "outcomes")
-        for kernel, digits in call.get(what, {}).items()
-    }
+    executed = joined([call["ran"] for call in calls])
+    own = [sum(1 << n for n, feature in enumerate(features) if feature in each) for each in combinations]
+    return [bits << len(features) | each for bits, each in zip(executed, own, strict=True)]
 
 
 def combined(features):
@@ -84,14 +108,6 @@ def combined(features):
     """
     pairs = itertools.combinations(sorted(SCORING.intersection(features)), 2)
     return {*features, *(f"{one} with {other}" for one, other in pairs)}
-
-
-def mask(call, own, features, widths):
-    bits = sum(1 << place for place, feature in enumerate(features) if feature in own)
-    own_bits = shown(call)
-    for name, width in sorted(widths.items()):
-        bits = bits << width | own_bits.get(name, 0)
-    return bits
 
 
 def once(shows, costs):

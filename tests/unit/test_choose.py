@@ -7,18 +7,19 @@ from tests.choose import SCORING, choose, combined
 KERNEL = "fa_fwd_fp16_d64"
 
 
-def call(number, ran, *features, executed=1):
+def call(number, ran, *features, executed=1, outcomes=0):
     return {
         "kernel": KERNEL,
         "number": number,
         "ran": {KERNEL: hex(ran)},
+        "outcomes": {KERNEL: hex(outcomes)},
         "features": features,
         "executed": executed,
     }
 
 
-def numbers(calls, times=1):
-    return [each["number"] for each in choose(calls, times)]
+def numbers(calls):
+    return [each["number"] for each in choose(calls)]
 
 
 def test_cheap_calls_that_show_everything_are_taken():
@@ -30,8 +31,14 @@ def test_what_only_one_call_shows_is_taken_even_where_it_takes_long():
     assert numbers([call(0, 0b1), call(1, 0b1, "paged", executed=1000)]) == [1]
 
 
-def test_each_instruction_is_shown_as_often_as_asked_for():
-    assert numbers([call(0, 0b1), call(1, 0b1), call(2, 0b1)], times=2) == [0, 1]
+def test_the_time_of_covering_all_twice_goes_to_new_outcomes():
+    calls = [call(0, 0b1), call(1, 0b1), call(2, 0b1, outcomes=0b01), call(3, 0b1, outcomes=0b11)]
+    assert numbers(calls) == [0, 3]
+    assert numbers([*calls[:3], call(3, 0b1, outcomes=0b11, executed=2)]) == [0, 2]
+
+
+def test_calls_that_show_no_new_outcome_are_not_added():
+    assert numbers([call(0, 0b1, outcomes=0b1), call(1, 0b1, outcomes=0b1)]) == [0]
 
 
 def test_two_features_of_scores_meet():

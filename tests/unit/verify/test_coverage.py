@@ -7,8 +7,10 @@ import pytest
 
 from wheel_builder.verify.coverage import (
     LEAST,
+    LEAST_EXPLAINED,
     REASONS,
     SHOWN,
+    UNEXPLAINED,
     Reason,
     coverage_problems,
     executed_share,
@@ -44,18 +46,26 @@ def test_nothing_executed_is_a_problem():
     assert list(coverage_problems({}, []))
 
 
-def test_a_block_without_a_reason_is_named():
-    found = {"fa_a": kernel(1000, ["s_nop 0"], ["s_branch 3", "s_nop 0"]), "fa_b": kernel(1000, ["s_nop 0"])}
-    words = f"fa_a+0x4: 2 instructions never ran, from `s_branch 3` on, and {REASONS} has no reason"
-    assert list(coverage_problems(found, [PADDING])) == [words]
-    assert len(list(coverage_problems(found, []))) == 3
+def test_too_many_blocks_without_a_reason_are_named():
+    found = {
+        "fa_a": kernel(985, ["s_nop 0"] * 5, ["s_branch 3"], ["s_mul_i32 s0, s1, s2", *["s_nop 0"] * 9]),
+        "fa_b": kernel(0),
+    }
+    assert LEAST_EXPLAINED == 0.99
+    assert list(coverage_problems(found, [PADDING])) == [
+        f"11 of 1001 instructions never ran for no reason that {REASONS} has, expected at most 1%",
+        "fa_a+0x8: 10 of them, from `s_mul_i32 s0, s1, s2` on",
+        "fa_a+0x4: 1 of them, from `s_branch 3` on",
+    ]
+    branch = Reason("fa_a", re.compile("s_branch"), "unreachable")
+    assert not list(coverage_problems(found, [PADDING, branch]))
 
 
-def test_of_many_blocks_without_a_reason_the_first_are_named():
-    found = {"fa_a": kernel(10_000, *[["s_branch 3"]] * (SHOWN + 7))}
-    *named, rest = coverage_problems(found, [PADDING])
+def test_of_many_blocks_without_a_reason_the_largest_are_named():
+    found = {"fa_a": kernel(1000, *[["s_branch 3"]] * (SHOWN + 3))}
+    _, *named, rest = coverage_problems(found, [PADDING])
     assert len(named) == SHOWN
-    assert rest == "7 more such blocks"
+    assert rest == "3 more such blocks"
 
 
 def test_each_block_that_stayed_out_has_its_reason():
@@ -63,9 +73,10 @@ def test_each_block_that_stayed_out_has_its_reason():
     found = {"fa_reference_fp16": kernel(5, ["s_nop 0", "global_load_ushort v1"], ["s_branch 3"])}
     told = explained(found, reasons)["fa_reference_fp16"]
     assert (told["instructions"], told["executed"]) == (8, 5)
-    assert [block["why"] for block in told["not_executed"]] == [reasons[0].why, ""]
+    assert [block["why"] for block in told["not_executed"]] == [reasons[0].why, UNEXPLAINED]
     assert (
-        explained({"fa_fwd": found["fa_reference_fp16"]}, reasons)["fa_fwd"]["not_executed"][0]["why"] == ""
+        explained({"fa_fwd": found["fa_reference_fp16"]}, reasons)["fa_fwd"]["not_executed"][0]["why"]
+        == UNEXPLAINED
     )
 
 

@@ -77,7 +77,7 @@ struct Access {
     if (mode == Mode::atomic) remember(h.atomic, now);
   }
   void touch(DwordHistory& h, u64 address, u32 bytes) {
-    if (bytes == 4 && !h.bytes) return touch(h.all, address);
+    if (bytes == 4 && !h.is_split) return touch(h.all, address);
     for (u32 i = 0; i < bytes; ++i) touch(h.split()[(address + i) & 3], address + i);
   }
 };
@@ -155,7 +155,11 @@ struct Merge {
 void track_lds(const Where& at, u32 address, u32 bytes, Mode mode) {
   Group& g = *at.w.group;
   track(at, address, bytes, mode, "lds-race", g.lds_told,
-        [&](u64 a) -> DwordHistory& { return g.lds_history[a / 4]; });
+        [&](u64 a) -> DwordHistory& {
+          DwordHistory& h = g.lds_history[a / 4];
+          h.enter(g.lds_epoch);
+          return h;
+        });
 }
 
 void track_global(const Where& at, u64 address, u32 bytes, Mode mode) {
@@ -188,8 +192,8 @@ std::vector<Span> spans_of(const Group& g) {
   for (u64 number : numbers) {
     u64 address = number * kPageBytes;
     for (const DwordHistory& h : *g.touched.at(number)) {
-      if (!h.bytes) add(address, 4, h.all);
-      for (u32 i = 0; h.bytes && i < 4; ++i) add(address + i, 1, (*h.bytes)[i]);
+      if (!h.is_split) add(address, 4, h.all);
+      for (u32 i = 0; h.is_split && i < 4; ++i) add(address + i, 1, (*h.bytes)[i]);
       address += 4;
     }
   }

@@ -142,6 +142,7 @@ void barrier_finding(Group& g, const Wave& w, const std::string& detail) {
 
 // All waves that leave a barrier know what each did before the barrier, or before its end.
 void pass_on(Group& g) {
+  ++g.lds_epoch;
   Clock all = g.waves[0]->clock;
   for (auto& w : g.waves) all.hear(w->clock);
   for (auto& w : g.waves) {

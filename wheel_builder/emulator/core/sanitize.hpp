@@ -48,12 +48,20 @@ struct ByteHistory {
 // Four bytes share one history until an access to some of them separates them.
 struct DwordHistory {
   ByteHistory all;
+  bool is_split = false;
+  u32 epoch = 0;
   std::unique_ptr<std::array<ByteHistory, 4>> bytes;
+  // Forgets what happened in earlier epochs.
+  void enter(u32 now) {
+    if (epoch == now) return;
+    all = {};
+    is_split = false;
+    epoch = now;
+  }
   std::array<ByteHistory, 4>& split() {
-    if (!bytes) {
-      bytes = std::make_unique<std::array<ByteHistory, 4>>();
-      bytes->fill(all);
-    }
+    if (!bytes) bytes = std::make_unique<std::array<ByteHistory, 4>>();
+    if (!is_split) bytes->fill(all);
+    is_split = true;
     return *bytes;
   }
 };
