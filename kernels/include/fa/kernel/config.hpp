@@ -173,7 +173,7 @@ constexpr FwdConfig decode_config(Gfx arch, DType dtype, int head_dim, bool feat
     }
     case MatrixUnit::dot2: {
       // Scores of unpacked bf16 take as long as memory does where four waves repeat them.
-      const bool halved = dtype == DType::bf16 && head_dim >= 128;
+      const bool halved = dtype == DType::bf16 && head_dim > 128;
       return {.waves = head_dim / (halved ? 64 : 32),
               .keys = 32,
               .waves_per_simd = halved ? 2 : 4,

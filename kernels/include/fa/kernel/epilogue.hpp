@@ -49,8 +49,8 @@ FA_DEVICE void store_partial(const B& block, const FwdParams& params, int64_t ls
   }
   if (!softmax.sees_a_key(c)) return;
   float* out = params.partial_out + partial * B::kHeadDim;
-  store_column_fp32<typename B::Unit, B::kHeadDim, B::kOutSteps>(o, c, softmax.inverse_sum(c), out,
-                                                                 block.lane, block.first_out_step());
+  store_column_fp32<typename B::Unit, B::kHeadDim, B::kOutSteps>(o, c, softmax.inverse_sum(c) * B::kOutUnit,
+                                                                 out, block.lane, block.first_out_step());
 }
 
 template <class B>
