@@ -65,17 +65,23 @@ constexpr FwdConfig fwd_config_mfma(ArchTraits traits, int head_dim, bool featur
             .keys = keys,
             .waves_per_simd = head_dim <= 64 ? 3 : 2,
             .query_steps = steps,
-            .schedule = schedule};
+            .schedule = schedule,
+            .value_lanes = 2};
   }
   if (separate && head_dim > 192) {
-    return {
-        .waves = 4, .keys = 32, .waves_per_simd = 1, .query_steps = steps, .schedule = Schedule::one_stage};
+    return {.waves = 4,
+            .keys = 32,
+            .waves_per_simd = 1,
+            .query_steps = steps,
+            .schedule = Schedule::one_stage,
+            .value_lanes = 4};
   }
   return {.waves = 8,
           .keys = 32,
           .waves_per_simd = 2,
           .query_steps = head_dim > 192 ? 12 : 8,
-          .schedule = Schedule::one_stage};
+          .schedule = Schedule::one_stage,
+          .value_lanes = 2};
 }
 
 constexpr FwdConfig fwd_config_wmma(int head_dim, bool featured) {
@@ -147,7 +153,8 @@ constexpr FwdConfig decode_config(Gfx arch, DType dtype, int head_dim, bool feat
               .keys = head_dim <= 64 ? 64 : 32,
               .waves_per_simd = whole ? 1 : 2,
               .query_steps = head_dim / Layout<MatrixUnit::mfma>::kK,
-              .schedule = schedule};
+              .schedule = schedule,
+              .value_lanes = slow || head_dim == 256 ? 4 : 2};
     }
     case MatrixUnit::wmma: {
       const bool large = head_dim > 128;
