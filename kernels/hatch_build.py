@@ -82,7 +82,7 @@ def read_inputs(environ: Mapping[str, str], hip_folders: tuple[Path, ...] = HIP_
         lines = [
             "the wheel cannot be built:",
             *(f"  - {each}" for each in problems),
-            "  next: build through the pipeline (python -m wheel_builder wheel), which sets all of these",
+            "  next: build through the pipeline (scripts/wheel-builder wheel), which sets all of these",
         ]
         raise BuildError("\n".join(lines))
     return Inputs(

@@ -1,10 +1,12 @@
 """Chooses calls for tests/numerics by the instructions they execute, and writes tests/numerics/chosen.json.
 
-    python -m tests.choose [--count N] [--archs A,B] [WHEEL]
+    python -m tests.choose [--count N] [--archs A,B] [--kernel fa_fwd_bf16] [WHEEL]
 
-From N random calls of each kernel (tests/numerics/drawn.py) it picks a set that executes every instruction
-and uses every feature that any of the N does, at a low total of executed instructions.  WHEEL, by default the
-newest in dist, is a release's, with its disassembly in the store.
+Of each kernel it makes random calls (tests/numerics/drawing.py) until N in a row execute nothing new.  From
+them it picks a set that executes every instruction, shows every outcome of one (core/outcomes.hpp of the
+emulator) and uses every feature that any of them does, at a low total of executed instructions.  WHEEL, by
+default the newest in dist, is a release's, with its disassembly in the store.  With --kernel the choice for
+kernels whose name has another text stays as it is.
 """
 
 import argparse
@@ -17,8 +19,10 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
+from tests.built import BUILD, fake_hip_mounts, newest_wheel, verify_image
+from tests.conftest import CHECKOUT
 from wheel_builder.base.archs import known_archs
-from wheel_builder.fake_hip.container import CONTROL, LIBRARY, LIBRARY_INSIDE, PYTHON, shared_mounts
+from wheel_builder.fake_hip.container import LIBRARY_INSIDE, PYTHON
 from wheel_builder.images.docker import Mount, run_in
 
 # How many calls cover each instruction and feature, if so many can: one may hide an error that another
@@ -27,12 +31,10 @@ TIMES = 2
 SCORING = frozenset(
     {"window on the left", "window on the right", "causal", "softcap", "ALiBi", "dropout", "parts"}
 )
-CHECKOUT = Path(__file__).parents[1]
-BUILD = CHECKOUT / "build"
 CHOSEN = CHECKOUT / "tests" / "numerics" / "chosen.json"
 RUN = """
 python -m pip install --no-index --no-deps --quiet /wheel/*.whl
-LD_PRELOAD=$PRELOAD python /tests/candidates.py $COUNT /out/candidates.json
+LD_PRELOAD=$PRELOAD python /tests/candidates.py $COUNT /out/candidates.json "$KERNEL"
 """
 
 
@@ -60,9 +62,18 @@ def masks(calls):
     features = sorted(set().union(*combinations))
     widths = defaultdict(int)
     for call in calls:
-        for kernel, digits in call["ran"].items():
-            widths[kernel] = max(widths[kernel], int(digits, 16).bit_length())
+        for name, bits in shown(call).items():
+            widths[name] = max(widths[name], bits.bit_length())
     return [mask(call, own, features, widths) for call, own in zip(calls, combinations, strict=True)]
+
+
+def shown(call):
+    """What a call executes, and the outcomes of the instructions, as numbers by kernel."""
+    return {
+        f"{kernel} {what}": int(digits, 16)
+        for what in ("ran", "outcomes")
+        for kernel, digits in call.get(what, {}).items()
+    }
 
 
 def combined(features):
@@ -77,8 +88,9 @@ def combined(features):
 
 def mask(call, own, features, widths):
     bits = sum(1 << place for place, feature in enumerate(features) if feature in own)
-    for kernel, width in sorted(widths.items()):
-        bits = bits << width | int(call["ran"].get(kernel, "0"), 16)
+    own_bits = shown(call)
+    for name, width in sorted(widths.items()):
+        bits = bits << width | own_bits.get(name, 0)
     return bits
 
 
@@ -103,29 +115,21 @@ def without_needless(taken, shows):
     return kept
 
 
-def candidates(wheel, arch, count, out):
+def candidates(wheel, arch, count, kernel, out):
     """Run ``candidates.py`` in the verify container; returns its findings."""
     env = {
         "FA_FAKE_HIP_ARCH": known_archs()[arch].device_name, "FA_FAKE_HIP_DISASSEMBLY": "/disassembly",
         "FA_FAKE_HIP_THREADS": str(os.cpu_count()), "PYTHONPATH": PYTHON, "PRELOAD": LIBRARY_INSIDE,
-        "COUNT": str(count), "PYTHONDONTWRITEBYTECODE": "1",
+        "COUNT": str(count), "KERNEL": kernel, "FA_FAKE_HIP_OUTCOMES": "1", "PYTHONDONTWRITEBYTECODE": "1",
     }  # fmt: skip
     mounts = (
-        Mount(wheel, f"/wheel/{wheel.name}"),
-        Mount(newest((BUILD / "fake_hip").glob(f"*/{LIBRARY}")).parent, "/fake_hip"),
-        Mount(newest(each for each in (BUILD / "wheel-disassembly").glob("*/")), "/disassembly"),
-        Mount(CHECKOUT / CONTROL, f"{PYTHON}/{CONTROL}"),
-        *shared_mounts(CHECKOUT),
+        *fake_hip_mounts(wheel),
         Mount(CHECKOUT / "tests" / "numerics", "/tests"),
         Mount(out, "/out", writable=True),
     )
-    image = json.loads((newest((BUILD / "verify-image").glob("*/manifest.json"))).read_text())["facts"]["ref"]
-    run_in(image, ["sh", "-euc", RUN], mounts=mounts, env=env, log=BUILD / "logs" / f"candidates-{arch}.log")
+    log = BUILD / "logs" / f"candidates-{arch}.log"
+    run_in(verify_image(), ["sh", "-euc", RUN], mounts=mounts, env=env, log=log)
     return json.loads((out / "candidates.json").read_text())
-
-
-def newest(paths):
-    return max(paths, key=lambda path: path.stat().st_mtime)
 
 
 def report(found, taken):
@@ -154,18 +158,19 @@ def main():
     )
     parser.add_argument("wheel", nargs="?", type=Path)
     parser.add_argument("--count", type=int, default=32)
+    parser.add_argument("--kernel", default="", help="only kernels whose name has this in it")
     parser.add_argument("--archs", default=",".join(known_archs()))
     args = parser.parse_args()
-    wheel = args.wheel or newest((CHECKOUT / "dist").glob("*.whl"))
+    wheel = args.wheel or newest_wheel()
     numbers = json.loads(CHOSEN.read_text()) if CHOSEN.exists() else {}
     for arch in args.archs.split(","):
         with tempfile.TemporaryDirectory() as name:
             out = Path(name)
             out.chmod(0o777)
-            found = candidates(wheel, arch, args.count, out)
+            found = candidates(wheel, arch, args.count, args.kernel, out)
         taken = choose(found["calls"])
         print(*report(found, taken), sep="\n")  # noqa: T201
-        numbers[arch] = by_kernel(taken)
+        numbers[arch] = {**numbers.get(arch, {}), **by_kernel(taken)} if args.kernel else by_kernel(taken)
         CHOSEN.write_text(json.dumps(numbers, indent=1, sort_keys=True) + "\n")
 
 

@@ -26,6 +26,7 @@ AFTER = ("tests/device", "tests/emulator", "tests/perf", "tests/release")
 
 
 def pytest_addoption(parser):
+    parser.addoption("--update", action="store_true", help="write the figures of tests/perf/golden anew")
     parser.addoption("--full", action="store_true", help="also run what takes long (mark: full)")
 
 

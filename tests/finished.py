@@ -75,8 +75,16 @@ def finished_wheel(folder, root, commit, rocm="7.2", files=None, edit=bytes):
     wheel.write_bytes(edit(wheel.read_bytes()))
     shown = {"numerics": NUMERICS, "launches": {"a": 1}, "findings": [], "passed": True}
     write_record(wheel, {"sha256": sha256_file(wheel), "archs": dict.fromkeys(archs, shown)})
-    write_statement(wheel, rocm=rocm, version=version, archs=archs, **recipe_of(root, commit, rocm))
+    state(wheel, root, commit, rocm)
     return wheel
+
+
+def state(wheel, root, commit, rocm="7.2"):
+    """Write the statement of a finished wheel, which names the record that is beside it now."""
+    version = f"{BASE_VERSION}+rocm{rocm}"
+    write_statement(
+        wheel, rocm=rocm, version=version, archs=tuple(known_archs()), **recipe_of(root, commit, rocm)
+    )
 
 
 @cache

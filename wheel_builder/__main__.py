@@ -1,4 +1,4 @@
-"""``python -m wheel_builder``."""
+"""``scripts/wheel-builder``."""
 
 import sys
 

@@ -14,9 +14,9 @@ constexpr std::string_view kMagic = "__CLANG_OFFLOAD_BUNDLE__";
 constexpr std::string_view kTarget = "hipv4-amdgcn-amd-amdhsa--";
 
 [[noreturn]] void damaged(const std::string& how) {
-  throw Error(FA_INTERNAL,
-              "the device code in libflash_attn_rocm.so is damaged: " + how +
-                  "\n  next: reinstall the wheel: pip install --force-reinstall flash-attn-rocm");
+  throw Error(FA_INTERNAL, "the device code in libflash_attn_rocm.so is damaged: " + how +
+                               "\n  next: install the wheel again, with the command that you installed it "
+                               "with and --force-reinstall");
 }
 
 // Reads front to back and never past the end.

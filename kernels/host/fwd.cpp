@@ -7,6 +7,7 @@
 #include "device.hpp"
 #include "error.hpp"
 #include "fa/kernel/config.hpp"
+#include "fa/kernel/order.hpp"
 #include "fwd_arguments.hpp"
 #include "fwd_plan.hpp"
 #include "launch.hpp"
@@ -40,9 +41,17 @@ void require_planned_parts(const Plan& plan, int splits) {
 void launch_whole(const FwdArguments& call, const Selection& selection, const Kind& kind,
                   const Place& place) {
   const FwdTile tile = fwd_tile(kind.arch, kind.dtype, selection.instance->head_dim);
-  const FwdParams& p = call.params;
+  FwdParams p = call.params;
   const std::int64_t blocks = (static_cast<std::int64_t>(p.seqlen_q) + tile.block_m - 1) / tile.block_m;
-  launch(selection, {blocks, p.nheads, call.batch, tile.threads}, p, place);
+  const Grid grid{blocks, p.nheads, call.batch, tile.threads};
+  require_launchable(selection, grid);  // so that the products below are no larger than 64 bits
+  const std::int64_t workgroups = grid.x * grid.y * grid.z;
+  if (workgroups < kMostReordered) {
+    p.dies = dies_of(kind.arch, device_compute_units(place.device));
+    p.die_each = static_cast<std::int32_t>(workgroups / p.dies);
+    p.die_more = static_cast<std::int32_t>(workgroups % p.dies);
+  }
+  launch(selection, grid, p, place);
 }
 
 }  // namespace

@@ -29,7 +29,8 @@ hipModule_t load_module(const std::string& gfx, const Instance& instance, const 
 hipFunction_t find_function(hipModule_t module, const Instance& instance, const std::string& where) {
   hipFunction_t function = nullptr;
   check(hipModuleGetFunction(&function, module, instance.name.c_str()), "finding the kernel " + where,
-        "the wheel is damaged: pip install --force-reinstall flash-attn-rocm");
+        "the wheel is damaged: install it again, with the command that you installed it with and "
+        "--force-reinstall");
   return function;
 }
 

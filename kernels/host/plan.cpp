@@ -10,7 +10,11 @@ namespace fa {
 
 namespace {
 
-constexpr double kFilled = 0.9;  // share of busy compute units, over all rounds, that counts as full
+constexpr double kFilled = 0.9;  // share of busy places, over all rounds, that counts as full
+
+// Places of a compute unit, for workgroups of decode: one alone has too few bytes on their way from memory
+// (`python -m wheel_builder perf` models it).  Archs that run a workgroup on two units have four there.
+constexpr std::int64_t kPlaces = 2;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0); }
 
@@ -18,18 +22,18 @@ std::string count(std::int64_t n, const char* what) {
   return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
 }
 
-// The share of compute units that are busy, over all rounds of workgroups.
-double filled(std::int64_t workgroups, std::int64_t units) {
-  return static_cast<double>(workgroups) / static_cast<double>(ceil_div(workgroups, units) * units);
+// The share of places that are busy, over all rounds of workgroups.
+double filled(std::int64_t workgroups, std::int64_t places) {
+  return static_cast<double>(workgroups) / static_cast<double>(ceil_div(workgroups, places) * places);
 }
 
 // The fewest parts that fill the device, or fill it most where no number does.
-std::int64_t splits_to_fill(std::int64_t workgroups, std::int64_t units, std::int64_t most) {
-  if (static_cast<double>(workgroups) >= kFilled * static_cast<double>(units)) return 1;
+std::int64_t splits_to_fill(std::int64_t workgroups, std::int64_t places, std::int64_t most) {
+  if (static_cast<double>(workgroups) >= kFilled * static_cast<double>(places)) return 1;
   double best = 0;
-  for (std::int64_t s = 1; s <= most; ++s) best = std::max(best, filled(workgroups * s, units));
+  for (std::int64_t s = 1; s <= most; ++s) best = std::max(best, filled(workgroups * s, places));
   std::int64_t splits = 1;
-  while (filled(workgroups * splits, units) < std::min(best, kFilled)) ++splits;
+  while (filled(workgroups * splits, places) < std::min(best, kFilled)) ++splits;
   return splits;
 }
 
@@ -59,7 +63,7 @@ Plan automatic(const PlanRequest& r) {
   const std::int64_t splits =
       workgroups == 0 || r.compute_units < 1
           ? 1
-          : splits_to_fill(workgroups, r.compute_units, most_splits(r, kMinKeysOfSplit));
+          : splits_to_fill(workgroups, kPlaces * r.compute_units, most_splits(r, kMinKeysOfSplit));
   return split(r, splits,
                count(r.max_seqlen_k, "key") + " in " + count(splits, "part") + " give " +
                    count(workgroups * splits, "workgroup") + " for " +
@@ -76,6 +80,12 @@ Plan requested(const PlanRequest& r, bool few) {
 }
 
 }  // namespace
+
+int dies_of(Gfx arch, std::int64_t compute_units) {
+  const int each = traits(arch).die_units;
+  const bool whole = each > 0 && compute_units > 0 && compute_units % each == 0;
+  return whole ? static_cast<int>(compute_units / each) : 1;
+}
 
 Plan plan(const PlanRequest& r) {
   if (!r.exact) {

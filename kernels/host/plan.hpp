@@ -56,4 +56,7 @@ inline constexpr std::int64_t kMinKeysOfSplit = 64;
 
 Plan plan(const PlanRequest& request);
 
+// Dies of a device that each have an L2 of their own, for the order of workgroups; 1 where it is not known.
+int dies_of(Gfx arch, std::int64_t compute_units);
+
 }  // namespace fa

@@ -35,12 +35,12 @@ def system_image(builder):
 
 @pytest.fixture(scope="session")
 def tiny_wheel(tmp_path_factory):
-    """A wheel with the product's name and a doctor that says one line."""
+    """A wheel with the product's name and a doctor that misses PyTorch in one line."""
     folder = tmp_path_factory.mktemp("tiny")
     name, info = "flash_attn_rocm-0.0.1+rocm7.2", "flash_attn_rocm-0.0.1+rocm7.2.dist-info"
     files = {
         "flash_attn_rocm/__init__.py": "",
-        "flash_attn_rocm/__main__.py": "print('the tiny doctor')\n",
+        "flash_attn_rocm/__main__.py": "print('tiny without a PyTorch'); raise SystemExit(1)\n",
         f"{info}/METADATA": "Metadata-Version: 2.1\nName: flash-attn-rocm\nVersion: 0.0.1+rocm7.2\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }

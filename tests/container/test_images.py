@@ -125,7 +125,7 @@ def test_nothing_of_the_hosts_settings_is_in_the_image_for_users(
     ).facts
     control = "python -m flash_attn_rocm doctor"
     try:
-        assert docker.run_in(made["ref"], []).stdout == "the tiny doctor\n"
+        assert docker.run_in(made["ref"], [], check=False).stdout == "tiny without a PyTorch\n"
         assert found_in_image(made["ref"], (*MARKS, control)) == {control}
         stored = "".join(file.read_text() for file in (tmp_path / "build").rglob("manifest.json"))
         logged = "".join(file.read_text() for file in (tmp_path / "logs").iterdir())

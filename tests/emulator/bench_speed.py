@@ -12,13 +12,12 @@ import sys
 import time
 from pathlib import Path
 
+from tests.built import newest_built
 from wheel_builder.emulator.attention import Case, make_call
 from wheel_builder.emulator.binding import Core
 from wheel_builder.emulator.machine import ALL_CHECKS, Launch, Machine, Options
 from wheel_builder.fake_hip.container import LIBRARY
 
-CHECKOUT = Path(__file__).parents[2]
-BUILD = CHECKOUT / "build"
 RUNS, SECONDS, KEYS, GROUPS = 3, 0.3, 1024, 2
 SETTINGS = {
     "no checks": Options(checks=()),
@@ -26,11 +25,6 @@ SETTINGS = {
     "no checks, 2 threads": Options(checks=(), threads=2),
     "all checks, 2 threads": Options(checks=ALL_CHECKS, threads=2),
 }
-
-
-def newest(stage):
-    folders = [path for path in (BUILD / stage).glob("*") if path.is_dir()]
-    return max(folders, key=lambda path: path.stat().st_mtime)
 
 
 def speed(machine, call, options):
@@ -51,9 +45,9 @@ def speed(machine, call, options):
 
 
 def main(folder=""):
-    core = Core(newest("fake_hip") / LIBRARY)
+    core = Core(newest_built("fake_hip") / LIBRARY)
     print("arch     kernel            wave-instructions, millions a second: " + "; ".join(SETTINGS))  # noqa: T201
-    for code in sorted(Path(folder or newest("wheel-disassembly")).glob("*.co")):
+    for code in sorted(Path(folder or newest_built("wheel-disassembly")).glob("*.co")):
         machine = Machine(core, code.read_bytes(), code.with_suffix(".s").read_text())
         for kernel in sorted(machine.kernels):
             _, _, dtype, dim = kernel.split("_")

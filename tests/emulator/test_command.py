@@ -1,4 +1,4 @@
-"""``python -m wheel_builder emulate`` and the README's example, as a user types them."""
+"""``scripts/wheel-builder emulate`` and the README's example, as a user types them."""
 
 import re
 from pathlib import Path

@@ -152,3 +152,27 @@ shown["kinds"] = [finding.partition(":")[0] for finding in launch.findings]
     )
     assert "more than 1 s of processor time" in shown["words"]
     assert "time-limit" in shown["kinds"]
+
+
+CHANGED, TRUE, FALSE = 1, 2, 4  # emulator/core/outcomes.hpp
+
+
+def test_what_instructions_showed_is_reported_where_it_is_asked_for(scenario):
+    text = """
+attend()
+[launch] = fake_hip.report().launches
+shown["instructions"] = [
+    [each.text.split()[0], launch.ran >> n & 1, launch.outcomes >> 4 * n & 15]
+    for n, each in enumerate(fake_hip.listing(launch.kernel))
+]
+"""
+    seen = scenario(text, outcomes="1")["instructions"]
+    assert not any(outcomes for _, ran, outcomes in seen if not ran)
+    executed = [(name, outcomes) for name, ran, outcomes in seen if ran]
+    assert all(outcomes == TRUE for name, outcomes in executed if name == "s_branch")
+    decides = ("s_cbranch", "s_cmp", "v_cmp", "v_cndmask")
+    assert all(outcomes & (TRUE | FALSE) for name, outcomes in executed if name.startswith(decides))
+    assert {o & (TRUE | FALSE) for name, o in executed if name.startswith("v_cndmask")} >= {TRUE, FALSE, 6}
+    assert all(outcomes == CHANGED for name, outcomes in executed if name.startswith("v_exp"))
+    assert not any(outcomes for name, outcomes in executed if name.startswith(("buffer_store", "s_nop")))
+    assert not any(outcomes for _, _, outcomes in scenario(text)["instructions"])

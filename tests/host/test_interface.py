@@ -213,7 +213,7 @@ def plan_call(**changes):
         (plan_call(), (OK, "split", 1)),
         (plan_call(max_seqlen_q=300), (OK, "matrix", 1)),
         (plan_call(max_seqlen_q=300, arch=b"gfx1030"), (OK, "tiled", 1)),
-        (plan_call(max_seqlen_k=32768, compute_units=304), (OK, "split", 69)),
+        (plan_call(max_seqlen_k=32768, compute_units=304), (OK, "split", 137)),
         (plan_call(max_seqlen_k=32768, num_splits=3), (OK, "split", 3)),
         (plan_call(head_dim=80), (OK, "reference", 1)),
         (plan_call(aligned=0), (OK, "reference", 1)),

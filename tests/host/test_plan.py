@@ -16,6 +16,8 @@ from wheel_builder.base.archs import known_archs
 LARGEST = {arch.name: arch.compute_units for arch in known_archs().values()}
 # Packed rows of a workgroup.
 ROWS = {arch.name: {"mfma": 32, "wmma": 16, "dot2": 16}[arch.unit] for arch in known_archs().values()}
+PLAN = (CHECKOUT / "kernels/host/plan.cpp").read_text()
+PLACES = int(re.search(r"int64_t kPlaces = (\d+);", PLAN)[1])
 MAX_SPLITS = re.compile(r"int64_t kMaxSplits = (\d+);")
 MOST = int(MAX_SPLITS.search((CHECKOUT / "kernels/include/fa/kernel/params.hpp").read_text())[1])
 
@@ -64,9 +66,10 @@ def plans(tmp_path_factory):
     return ask
 
 
-def share_of_units(workgroups, units):
-    """The share of compute units that are busy, over all rounds of workgroups."""
-    return workgroups / (math.ceil(workgroups / units) * units)
+def share_of_places(workgroups, units):
+    """The share of the compute units' places that are busy, over all rounds of workgroups."""
+    places = PLACES * units
+    return workgroups / (math.ceil(workgroups / places) * places)
 
 
 @pytest.mark.parametrize("arch", LARGEST)
@@ -87,7 +90,8 @@ def test_decode_of_one_sequence_with_32k_keys_fills_the_largest_device(plans, ar
     ]
     for case, plan in zip(cases, plans(cases), strict=True):
         assert plan.path == "split"
-        assert share_of_units(case.nheads_k * plan.splits, units) >= 0.9, (case, plan)
+        enough = 0.9 if case.nheads_k * MOST >= 0.9 * PLACES * units else share_of_places(MOST, units)
+        assert share_of_places(case.nheads_k * plan.splits, units) >= enough, (case, plan)
         assert plan.splits <= MOST
 
 
@@ -100,18 +104,24 @@ def test_no_fewer_parts_would_fill_as_much(plans, arch):
     ]
     for case, plan in zip(cases, plans(cases), strict=True):
         workgroups = case.batch * case.nheads_k
-        shares = [share_of_units(workgroups * s, units) for s in range(1, -(-case.max_seqlen_k // 64) + 1)]
+        shares = [share_of_places(workgroups * s, units) for s in range(1, -(-case.max_seqlen_k // 64) + 1)]
         enough = min(0.9, max(shares[:MOST]))
-        if workgroups >= 0.9 * units:
+        if workgroups >= 0.9 * PLACES * units:
             assert plan.splits == 1
         else:
             assert plan.splits == next(s for s, share in enumerate(shares, start=1) if share >= enough)
 
 
 def test_a_device_that_is_full_anyway_gets_no_parts(plans):
-    [full, few] = plans([Request(batch=64), Request(batch=64, nheads_k=1)])
+    [full, half, few] = plans([Request(batch=n, nheads_k=heads) for n, heads in ((76, 8), (38, 8), (64, 1))])
     assert (full.path, full.splits) == ("split", 1)
+    assert half.splits == 2  # one workgroup for each compute unit is too few
     assert few.splits > 1
+
+
+def test_short_keys_are_cut_into_parts_of_64_at_most(plans):
+    [plan] = plans([Request(max_seqlen_k=1000)])
+    assert plan.splits == 16
 
 
 def test_short_queries_are_packed_and_long_ones_are_not(plans):
@@ -187,6 +197,6 @@ def test_more_packed_rows_than_32_bits_are_not_packed(plans):
 def test_the_reason_counts_in_words(plans):
     [plan] = plans([Request(max_seqlen_q=3, nheads=32, nheads_k=8)])
     assert plan.reason == (
-        "3 rows of 4 heads packed for each head of keys; 32768 keys in 35 parts give 280 workgroups for 304 "
+        "3 rows of 4 heads packed for each head of keys; 32768 keys in 69 parts give 552 workgroups for 304 "
         "compute units"
     )

@@ -15,7 +15,7 @@ DOCUMENTS = [
 ]  # fmt: skip
 SUFFIXES = {".cpp", ".hpp", ".inc", ".md", ".py", ".toml", ".txt", ".yaml", ".yml"}
 RESULTS = ("build/", "dist/")  # what commands write; git ignores it
-COMMANDS = ".venv/bin/python -m wheel_builder …"  # the heading of a table of commands
+COMMANDS = "scripts/wheel-builder …"  # the heading of a table of commands
 
 
 def existing(files):
@@ -46,7 +46,7 @@ def is_there(word, paths):
 
 
 def unknown_commands(text):
-    named = re.findall(r"python -m wheel_builder (?!…)(\S+?)[`\s]", text)
+    named = re.findall(r"scripts/wheel-builder (?!…)(\S+?)[`\s]", text)
     _, _, table = text.partition(COMMANDS)
     for row in re.findall(r"^\| (`.*?) \|", table.partition("\n\n")[0], re.MULTILINE):
         named += [span.split()[0] for span in re.findall(r"`([^`]+)`", row)]
@@ -96,7 +96,7 @@ def test_a_document_names_only_what_exists(name, paths):
         ("`cdna.py`", "`cdna4.py`", "cdna4.py"),
         ("`scripts/lock`", "`scripts/lock-all`", "scripts/lock-all"),
         ("`scripts/test --full`", "`scripts/tests --full`", "scripts/tests"),
-        ("-m wheel_builder device-code", "-m wheel_builder devicecode", "devicecode"),
+        ("wheel-builder device-code", "wheel-builder devicecode", "devicecode"),
         ("-m wheel_builder.build.repair", "-m wheel_builder.repair", "wheel_builder/repair"),
         ("-m tests.mutation", "-m tests.mutants", "tests/mutants"),
         ("](wheel_builder/perf/README.md)", "](wheel_builder/README.md)", "wheel_builder/README.md"),
@@ -114,7 +114,7 @@ def test_what_is_gone_is_found(old, new, found, paths):
         ("| `audit WHEEL` |", "| `check WHEEL` |", "check"),
         ("`device-code`, `wheel`", "`device-code`, `wheels`", "wheels"),
         ("    scripts/release --dry-run", "    scripts/build --dry-run", "scripts/build"),
-        ("    python -m wheel_builder rebuild WHEEL", "    python -m wheel_builder again WHEEL", "again"),
+        ("    scripts/wheel-builder rebuild WHEEL", "    scripts/wheel-builder again WHEEL", "again"),
     ],
 )
 def test_a_command_that_is_gone_is_found(old, new, found, paths):

@@ -13,6 +13,7 @@ from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 
+from tests.built import newest_wheel
 from tests.mutation.assembler import encodings
 from tests.mutation.bench import CHECKOUT, set_up
 from tests.mutation.containers import baseline, judged, lay_out
@@ -32,11 +33,7 @@ SPARE = 3
 
 def main():
     options = parsed()
-    newest = max((CHECKOUT / "dist").glob("*.whl"), key=lambda file: file.stat().st_mtime, default=None)
-    wheel = options.wheel or newest
-    if wheel is None:
-        message = "there is no wheel in dist: scripts/release makes one, or name it with --wheel"
-        raise SystemExit(message)
+    wheel = options.wheel or newest_wheel()
     bench = set_up(wheel.resolve())
     archs, rows = options.arch or bench.archs, []
     if options.of_the_day:

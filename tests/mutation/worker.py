@@ -21,6 +21,7 @@ from pathlib import Path
 import flash_attn_rocm
 import pytest
 import torch
+from drawing import made
 from mutation import calls
 
 QUIET = ["-p", "no:cacheprovider", "--strict-markers", "-W", "error", "-q", "--no-header", "--tb=line"]
@@ -83,7 +84,7 @@ def killer(task):
     with calls.on_emulator() as target:
         for name, case in calls.chosen_for(task["kernel"]):
             try:
-                calls.check(target, case)
+                made(case, target.device).check(target, target.shown)
             except (AssertionError, RuntimeError) as error:
                 return killed_by(target.shown, name, error)
             if target.shown.findings:
@@ -95,8 +96,8 @@ def digests(task):
     """A hash of what comes out of each random call of the kernel; sanitizers, which take long, are off."""
     os.environ["FA_FAKE_HIP_CHECKS"] = ""
     with calls.on_emulator() as target:
-        made = calls.random_for(task["kernel"], task["seed"], task["calls"])
-        return [calls.digest(target, call) for call in made]
+        cases = calls.random_for(task["kernel"], task["seed"], task["calls"])
+        return [calls.digest(target, case) for case in cases]
 
 
 class Worker:

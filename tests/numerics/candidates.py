@@ -2,10 +2,10 @@
 
     python candidates.py COUNT FILE [KERNEL]
 
-COUNT calls of each kernel whose name contains KERNEL.  FILE is JSON, for tests/choose.py: arch, kernels (how
-many instructions each has, by name) and calls.  A call has kernel, number, features, executed
-(wave-instructions), ran (by kernel, the instructions of FakeHip.listing as bits of a hexadecimal number) and
-failure, which is "" for a right answer.
+Of each kernel whose name contains KERNEL, until COUNT calls in a row execute nothing new.  FILE is JSON, for
+tests/choose.py: arch, kernels (how many instructions each has, by name) and calls.  A call has kernel,
+number, features, executed (wave-instructions), ran and outcomes (by kernel, as a hexadecimal number; see
+``Launch``) and failure, which is "" for a right answer.
 """
 
 import json
@@ -14,9 +14,8 @@ from pathlib import Path
 
 import flash_attn_rocm
 import torch
-from conftest import ARCH, DECODE, FORWARD, Shown, Target
-from drawn import Call, Kernel, draw
-from rule import DTYPES, judge
+from conftest import ARCH, Shown, Target
+from drawing import draw, kernels, made
 
 from wheel_builder.fake_hip.control import FakeHip, kernels_on_host_memory
 
@@ -34,21 +33,11 @@ class Noting(FakeHip):
         return found
 
 
-def kernels(wanted=""):
-    every = [
-        *(Kernel("fwd", *each) for each in FORWARD),
-        *(Kernel("decode", *each) for each in DECODE),
-        *(Kernel("reference", dtype) for dtype in DTYPES),
-    ]
-    return [kernel for kernel in every if wanted in str(kernel)]
-
-
 def call(target, kernel, number):
     case, shown = draw(kernel, number), Shown()
     failure = ""
     try:
-        made = Call(case, target.device)
-        judge(shown, str(kernel), repr(case), made.run(target), made.rules)
+        made(case, target.device).check(target, shown)
     except (AssertionError, RuntimeError) as error:
         failure = f"{type(error).__name__}: {error}"
     launches = target.fake_hip.launches
@@ -58,8 +47,22 @@ def call(target, kernel, number):
         "features": sorted(case.features),
         "executed": sum(launch.executed for launch in launches),
         "ran": {launch.kernel: hex(launch.ran) for launch in launches},
+        "outcomes": {launch.kernel: hex(launch.outcomes) for launch in launches},
         "failure": failure,
     }
+
+
+def calls_of(target, kernel, count):
+    """Until as many calls in a row execute nothing new."""
+    ran, number, last = {}, 0, 0
+    while number - last < count:
+        made_call = call(target, kernel, number)
+        number += 1
+        for name, digits in made_call["ran"].items():
+            before = ran.get(name, 0)
+            ran[name] = before | int(digits, 16)
+            last = number if ran[name] != before else last
+        yield made_call
 
 
 def main(count, file, wanted=""):
@@ -68,7 +71,8 @@ def main(count, file, wanted=""):
     fake_hip = Noting()
     with kernels_on_host_memory(fake_hip):
         target = Target(fake_hip, Shown())
-        calls = [call(target, kernel, number) for kernel in kernels(wanted) for number in range(int(count))]
+        asked = [kernel for kernel in kernels() if wanted in str(kernel)]
+        calls = [each for kernel in asked for each in calls_of(target, kernel, int(count))]
         names = {name for each in calls for name in each["ran"]}
         sizes = {name: len(fake_hip.listing(name)) for name in sorted(names)}
     Path(file).write_text(json.dumps({"arch": ARCH, "kernels": sizes, "calls": calls}))

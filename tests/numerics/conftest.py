@@ -1,7 +1,7 @@
 """The numerics of the installed wheel's kernels, from ``flash_attn_func`` down to the machine code.
 
 The same tests run on an AMD GPU where PyTorch has one (scripts/test-on-gpu), and otherwise on the fake HIP
-runtime, which executes the wheel's code objects on an ISA emulator: ``python -m wheel_builder verify``.
+runtime, which executes the wheel's code objects on an ISA emulator: ``scripts/wheel-builder verify``.
 That sets (see wheel_builder/verify/numerics.py):
 
     LD_PRELOAD=libamdhip64.so.7 FA_FAKE_HIP_ARCH=gfx942 FA_FAKE_HIP_DISASSEMBLY=folder PYTHONPATH=checkout
@@ -19,7 +19,7 @@ from pathlib import Path
 import flash_attn_rocm
 import pytest
 import torch
-from flash_attn_rocm._library import instances
+from flash_attn_rocm._library import gfx_of, instances
 
 ON_GPU = torch.cuda.is_available() and torch.version.hip is not None
 EMULATED = "executed on an ISA emulator, not run on hardware"
@@ -32,9 +32,9 @@ def arch_of_target():
         torch.cuda.get_device_properties(0).gcnArchName if ON_GPU else os.environ.get("FA_FAKE_HIP_ARCH", "")
     )
     if not name:
-        message = "PyTorch finds no AMD GPU; without one: python -m wheel_builder verify WHEEL"
+        message = "PyTorch finds no AMD GPU; without one: scripts/wheel-builder verify WHEEL"
         raise pytest.UsageError(message)
-    return name.partition(":")[0]
+    return gfx_of(name)
 
 
 ARCH = arch_of_target()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from conftest import ARCH
 from flash_attn_rocm import _philox
-from rule import DTYPES, Rules, Sequence
+from rule import DTYPES, Rules, Sequence, judge
 
 FWD = torch.ops.flash_attn_rocm.fwd.default
 ARGUMENTS = tuple(argument.name for argument in FWD._schema.arguments)
@@ -31,9 +31,12 @@ MANY_SPLITS, MANY_KEYS = 67, 2400  # more parts than a wave has lanes
 WINDOWS = ((-1, -1), (-1, 0), (-1, 0), (5, 0), (0, 0), (33, 7), (-1, 16), (70, -1), (0, 60), (-1, 100))
 SOFTCAPS = (1.0, 5.0, 30.0)
 LAYOUTS = ("contiguous", "padded", "heads first")
+WIDER = {"padded": 8, "odd": 1}  # elements after each row
 # Sequences, or pages of a cache, more than 2^32 elements apart: both halves of a stride count.
 FAR = "far"
 FAR_STRIDE = (1 << 32) + 8
+CARRIES = 1 << 32  # bytes
+ALIGNED = 16  # bytes, of the kernels with a fixed head dim
 FAR_SHARE = 0.8  # of the calls that could have them
 # How k and v are stored.
 STORES = ("dense", "dense", "in use", "left padded", "rows by index", "packed", "paged", "paged packed")
@@ -89,6 +92,12 @@ class Case:
     @property
     def ragged(self):
         return self.store.endswith("packed")
+
+    @property
+    def work(self):
+        """About how long a call takes, next to others."""
+        scores = sum(rows * keys for rows, keys in zip(self.rows, self.keys, strict=True))
+        return scores * self.heads[0] * self.head_dim
 
     @property
     def features(self):
@@ -169,13 +178,23 @@ def draw(kernel, number):
 
 
 def far_apart(x):
-    """``x`` with FAR_STRIDE between its sequences or pages; memory that nobody touches costs nothing."""
-    elements = max(len(x) - 1, 0) * FAR_STRIDE + x[:1].numel()
-    if not elements:
+    """``x`` with FAR_STRIDE between its sequences or pages, the last of which lies across a multiple of 2^32
+    bytes: sums of addresses carry there.  Memory that nobody touches costs nothing."""
+    if not x.numel():
         return x
+    last = (len(x) - 1) * FAR_STRIDE * x.element_size()
+    each = x[0].numel() * x.element_size()
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
-    memory = torch.frombuffer(mmap.mmap(-1, elements * x.element_size(), flags=flags), dtype=x.dtype)
-    return memory.as_strided(x.shape, (FAR_STRIDE, *x.stride()[1:])).copy_(x)
+    memory = torch.frombuffer(mmap.mmap(-1, last + each + CARRIES, flags=flags), dtype=torch.uint8)
+    begin = -(memory.data_ptr() + last + each // 2 // ALIGNED * ALIGNED) % CARRIES
+    return memory[begin:].view(x.dtype).as_strided(x.shape, (FAR_STRIDE, *x.stride()[1:])).copy_(x)
+
+
+def laid_out(x, layout):
+    """``x`` in one of LAYOUTS, or with rows of odd addresses."""
+    if layout == "heads first":
+        return x.transpose(-3, -2).contiguous().transpose(-3, -2)
+    return torch.nn.functional.pad(x, (0, WIDER.get(layout, 0)))[..., : x.shape[-1]]
 
 
 class Call:
@@ -222,10 +241,7 @@ class Call:
         x = x.to(self.device)
         if self.case.layout == FAR and x.dim() == 4 and self.device.type == "cpu":
             return far_apart(x)
-        if self.case.layout == "heads first":
-            return x.transpose(-3, -2).contiguous().transpose(-3, -2)
-        wider = {"padded": 8, "odd": 1}.get(self.case.layout, 0)
-        return torch.nn.functional.pad(x, (0, wider))[..., : x.shape[-1]]
+        return laid_out(x, self.case.layout)
 
     def integers(self, values):
         return torch.tensor(values, dtype=torch.int32, device=self.device)
@@ -322,7 +338,15 @@ class Call:
         }
 
     def run(self, target):
-        """Launch it; returns its sequences with their results."""
+        """Launch it; returns all results."""
+        return [x for each in self.launched(target) for x in (each.out, each.lse)]
+
+    def check(self, target, shown):
+        """Launch it, and hold its results to the rule."""
+        judge(shown, str(self.case.kernel), repr(self.case), self.launched(target), self.rules)
+
+    def launched(self, target):
+        """The sequences with their results."""
         case = self.case
         q = self.laid_out(torch.cat(self.q) if case.ragged else torch.stack(self.q))
         (k, v), stored = self.store()

@@ -1,24 +1,15 @@
 """Calls that were drawn at random and chosen by what they execute (see drawn.py and choose.py)."""
 
 import pytest
-from candidates import kernels
 from chosen import chosen
 from conftest import ARCH
-from drawn import Call, draw, served
-from rule import judge
-
-
-def check(target, shown, case):
-    call = Call(case, target.device)
-    sequences = call.run(target)
-    kernel = str(case.kernel)
-    assert target.fake_hip is None or target.kernels[0] == kernel
-    judge(shown, kernel, repr(case), sequences, call.rules)
+from drawing import draw, kernels, made, served
 
 
 @pytest.mark.parametrize(("kernel", "number"), chosen(ARCH), ids=str)
 def test_drawn(target, shown, kernel, number):
-    check(target, shown, draw(kernel, number))
+    made(draw(kernel, number), target.device).check(target, shown)
+    assert target.fake_hip is None or target.kernels[0] == str(kernel)
 
 
 @pytest.mark.parametrize("kernel", kernels(), ids=str)

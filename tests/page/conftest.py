@@ -53,15 +53,21 @@ def root(tmp_path_factory, context):
     folder = tmp_path_factory.mktemp("page")
     matrix = load_matrix(context.checkout / "matrix.yaml")
     for rocm, serves in (("7.2", ["7.1"]), ("6.4", [])):
-        wheel = product_wheel(folder, rocm)
-        archs = {
-            arch.name: {"numerics": NUMERICS, "launches": {"a": 42}, "findings": []} for arch in matrix.archs
-        }
-        write_record(wheel, {"sha256": sha256_file(wheel), "archs": archs, "serves": serves})
-        if rocm == "7.2":
-            write_statement(wheel)
-        publish([wheel], folder / "index", rocm, catalogue=catalogue_of(matrix), now=NOW)
+        publish_one(folder, matrix, rocm, serves)
     return folder / "index"
+
+
+def publish_one(folder, matrix, rocm, serves):
+    """Publish a wheel for a ROCm version to ``folder/index``; that of 7.2 has a statement."""
+    wheel = product_wheel(folder, rocm)
+    archs = {
+        arch.name: {"numerics": NUMERICS, "launches": {"a": 42}, "findings": []} for arch in matrix.archs
+    }
+    write_record(wheel, {"sha256": sha256_file(wheel), "archs": archs, "serves": serves})
+    if rocm == "7.2":
+        write_statement(wheel)
+    publish([wheel], folder / "index", rocm, catalogue=catalogue_of(matrix), now=NOW)
+    return wheel
 
 
 def product_wheel(folder, rocm):

@@ -4,8 +4,12 @@ import re
 
 import pytest
 
-from tests.page.conftest import NUMERICS, SCHEMES
-from wheel_builder.index.finder.page import DEVICES
+from tests.conftest import CHECKOUT
+from tests.page.conftest import NOW, NUMERICS, SCHEMES, publish_one
+from wheel_builder.index.finder.page import DEVICES, MAKE_IMAGE
+from wheel_builder.index.folder import yank
+from wheel_builder.index.serve import serving
+from wheel_builder.matrix.catalogue import catalogue_of
 from wheel_builder.matrix.reading import load_matrix
 
 CONTRAST = """() => {
@@ -31,7 +35,7 @@ CONTRAST = """() => {
       const contrast = ratio(light(getComputedStyle(node).color), light(ground(node)));
       found.push({name: node.tagName, text: node.textContent.slice(0, 40), ratio: contrast});
     }
-    if (node.matches("select, button, td, th")) {
+    if (node.matches("select, input, button, td, th")) {
       const line = ratio(light(getComputedStyle(node).borderTopColor), light(ground(node.parentElement)));
       found.push({name: node.tagName + " border", text: "", ratio: line});
     }
@@ -48,28 +52,36 @@ def matrix(context):
 def test_without_javascript_everything_can_be_read(open_page, matrix):
     page = open_page(java_script_enabled=False)
     assert page.locator("form").is_hidden()
-    text = page.inner_text("main")
     for arch in matrix.archs:
-        row = page.locator("tbody tr", has=page.get_by_role("cell", name=arch.name, exact=True)).first
-        assert row.is_visible()
-        assert f"Verified for {arch.name}: {NUMERICS}; 42 launches" in row.inner_text()
-        assert (
-            "pip install flash-attn-rocm==0.1.0+rocm7.2 --index-url INDEX/rocm7.2/simple/" in row.inner_text()
-        )
+        cells = row_of(page, arch.name).get_by_role("cell").all_inner_texts()
+        assert cells == [arch.name, "yes, 0.1.0", "yes, 0.1.0", "yes, 0.1.0", "no", "no"]
+    heads = page.get_by_role("columnheader").all_inner_texts()
+    assert heads[2:] == ["ROCm 7.2", "ROCm 7.1", "ROCm 6.4", "ROCm 7.0", "ROCm 5.7"]
     for other in matrix.other_archs:
-        assert other.reason in text
-        assert other.name in text
-    assert "ROCm 5.7: no torch that the wheel supports" in text
+        assert f"no kernels: {other.reason}" in row_of(page, other.name).inner_text()
+    offer = page.locator("details").first
+    offer.locator("summary").click()
+    text = offer.inner_text()
+    assert "pip install flash-attn-rocm==0.1.0+rocm7.2 --index-url INDEX/rocm7.2/simple/" in text
+    for arch in matrix.archs:
+        assert f"Verified for {arch.name}: {NUMERICS}; 42 launches" in text
+    assert "ROCm 5.7: no torch that the wheel supports" in page.inner_text("main")
     assert "write the address of the folder that this page is in" in page.inner_text("header")
 
 
+def row_of(page, arch):
+    return page.locator(f"tr[data-arch={arch}]")
+
+
 def test_nothing_is_called_tested_on_a_gpu(open_page):
-    text = open_page().inner_text("body").lower()
+    text = open_page().text_content("main").lower()
     assert not re.search(r"tested on (a |an )?(amd )?(gpu|hardware)", text)
     assert NUMERICS.lower() in text
 
 
-def choose(page, **choices):
+def choose(page, gpu=None, **choices):
+    if gpu is not None:
+        page.fill("#gpu", gpu)
     for name, value in choices.items():
         page.select_option(f"#{name}", label=value)
     return page.inner_text("#answer")
@@ -78,15 +90,84 @@ def choose(page, **choices):
 def test_a_marketing_name_gives_the_command(open_page, address):
     page = open_page()
     assert page.locator("#answer").is_hidden()
+    assert page.locator("#address").is_hidden()
     text = choose(page, gpu="Radeon RX 7900 XTX")
-    assert "Radeon RX 7900 XTX: your command" in text
+    assert "Radeon RX 7900 XTX (gfx1100): your command" in text
     assert f"pip install flash-attn-rocm==0.1.0+rocm7.2 --index-url {address}/rocm7.2/simple/" in text
+    assert text.count("Verified for ") == 1
     assert f"Verified for gfx1100: {NUMERICS}" in text
     assert "torch 2.13: the wheel's tests were run with the CPU build of torch 2.13.0." in text
     assert "docker run" not in text
     shown = page.locator("tbody tr:visible")
     assert shown.count() == 1
     assert "gfx1100" in shown.inner_text()
+
+
+@pytest.mark.parametrize(
+    ("typed", "title"),
+    [
+        ("strix halo", "Strix Halo (gfx1151): no kernels"),
+        ("8060S", "Radeon 8060S (gfx1151): no kernels"),
+        ("AMD Radeon(TM) 8060S Graphics", "Radeon 8060S (gfx1151): no kernels"),
+        ("RX 6700 XT", "Radeon RX 6700 XT (gfx1031): no kernels"),
+        ("rx6700xt", "Radeon RX 6700 XT (gfx1031): no kernels"),
+        ("Radeon 780M", "Radeon 780M (gfx1103): no kernels"),
+        ("Phoenix", "Phoenix (gfx1103): no kernels"),
+        ("RX 7900 XT", "Radeon RX 7900 XT (gfx1100): your command"),
+        ("mi300", "Instinct MI300A (gfx942): your command"),
+        ("arcturus", "Arcturus (gfx908): your command"),
+        ("GFX1030", "gfx1030: your command"),
+    ],
+)
+def test_one_box_knows_every_kind_of_name(open_page, typed, title):
+    page = open_page()
+    choose(page, gpu=typed)
+    assert page.inner_text("#answer h2") == title
+
+
+def test_a_name_that_fits_several_asks_which_one(open_page):
+    page = open_page()
+    text = choose(page, gpu="strix")
+    assert "“strix” fits 2 GPUs: which one?" in text
+    page.get_by_role("button", name="Strix Halo (gfx1151)").click()
+    assert page.inner_text("#answer h2") == "Strix Halo (gfx1151): no kernels"
+    assert page.evaluate("document.activeElement.id") == "gpu"
+
+
+@pytest.mark.parametrize("typed", ["GeForce RTX 4090", "???", "<>"])
+def test_an_unknown_name_says_how_to_find_out(open_page, typed):
+    page = open_page()
+    text = choose(page, gpu=typed)
+    assert f"“{typed}”" in text
+    assert "No GPU of that name is known here" in text
+    assert "rocminfo | grep gfx" in text
+    assert page.locator("tbody tr:visible").count() == page.locator("tbody tr").count()
+
+
+def test_who_is_not_served_learns_why_and_what_still_works(open_page, address):
+    text = choose(open_page(), gpu="Radeon VII")
+    assert "Not served: there is no kernel for its mix of 64-lane waves" in text
+    assert "What to do: install it all the same" in text
+    assert "answered by the PyTorch implementation" in text
+    assert f"pip install flash-attn-rocm==0.1.0+rocm7.2 --index-url {address}/rocm7.2/simple/" in text
+    assert "Verified for" not in text
+
+
+def test_a_withdrawn_only_wheel_is_told_with_its_reason(browser, tmp_path, matrix):
+    """And a ROCm version that the matrix builds, but this index lacks, is named."""
+    wheel = publish_one(tmp_path, matrix, "7.2", [])
+    catalogue = catalogue_of(matrix)
+    yank(tmp_path / "index", "7.2", wheel.name, "wrong numbers on gfx1030", catalogue=catalogue, now=NOW)
+    with serving(tmp_path / "index") as url:
+        page = browser.new_page()
+        page.goto(f"{url}/")
+        text = choose(page, gpu="gfx1030", rocm="7.2, no wheel")
+        assert f"its wheel, {wheel.name}, was withdrawn (wrong numbers on gfx1030)" in text
+        assert "What to do: wait for one to be published." in text
+        assert "install" not in text.partition("What to do")[0]
+        text = choose(page, rocm="6.4, no wheel")
+        assert "its wheel is built, but this index does not have it yet" in text
+        page.close()
 
 
 @pytest.mark.parametrize(
@@ -102,7 +183,7 @@ def test_a_marketing_name_gives_the_command(open_page, address):
 def test_other_tools(open_page, address, tool, line):
     text = choose(open_page(), gpu="gfx908", rocm="6.4", tool=tool)
     assert line.format(address) in text
-    made = "python -m wheel_builder runtime-image flash_attn_rocm-0.1.0+rocm6.4-"
+    made = f"{MAKE_IMAGE} flash_attn_rocm-0.1.0+rocm6.4-"
     assert (made in text) == (tool == "Docker")
 
 
@@ -115,9 +196,8 @@ def test_a_runtime_that_another_wheel_serves(open_page, address):
 @pytest.mark.parametrize(
     ("choices", "reason"),
     [
-        ({"gpu": "Radeon VII"}, "Not served: there is no kernel for its mix of 64-lane waves"),
-        ({"gpu": "gfx90a", "rocm": "5.7, no wheel"}, "Not served: it does not load the code of gfx908"),
-        ({"gpu": "gfx908", "rocm": "5.7, no wheel"}, "Not served with ROCm 5.7: no torch that the wheel"),
+        ({"gpu": "gfx908", "rocm": "5.7, no wheel"}, "ROCm 5.7 is not served: no torch that the wheel"),
+        ({"gpu": "gfx908", "rocm": "7.0, no wheel"}, "ROCm 7.0 is not served: not built in our CI"),
         ({"gpu": "gfx908", "torch": "older than 2.10"}, "the wheel needs torch 2.10 or newer"),
     ],
 )
@@ -128,15 +208,22 @@ def test_what_is_not_served_has_its_reason_and_no_command(open_page, choices, re
     assert "install" not in text
 
 
+def test_the_reason_of_the_gpu_comes_first(open_page):
+    text = choose(open_page(), gpu="gfx90a", rocm="5.7, no wheel")
+    assert "Not served: it does not load the code of gfx908" in text
+    assert "ROCm 5.7" not in text
+
+
 def test_every_gpu_gives_an_answer(open_page, matrix):
     page = open_page()
-    options = page.locator("#gpu option").all_inner_texts()
-    assert len(options) > 80
+    names = page.locator("#names option").evaluate_all("all => all.map(each => each.value)")
+    assert len(names) > 110
     served = {arch.name for arch in matrix.archs}
-    for option in options[1:]:
-        text = choose(page, gpu=option)
-        arch = page.input_value("#gpu")
-        assert ("your command" in text) == (arch in served), option
+    for name in names:
+        title = choose(page, gpu=name).splitlines()[0]
+        arch = title.partition(":")[0].removesuffix(")").rpartition("(")[2]
+        assert title.startswith(name)
+        assert ("your command" in title) == (arch in served), name
 
 
 def test_links_lead_to_what_was_published(open_page, address, root):
@@ -173,7 +260,7 @@ def test_without_a_clipboard_the_command_is_selected(open_page):
 def test_the_keyboard_is_enough(open_page):
     page = open_page()
     typed = {"gpu": "gfx908", "rocm": "6.4", "torch": "2.12", "tool": "uv"}
-    for name, text in typed.items():
+    for name, text in typed.items():  # in the order of the page
         page.keyboard.press("Tab")
         assert page.evaluate("document.activeElement.id") == name
         page.keyboard.type(text)
@@ -188,12 +275,12 @@ def test_the_keyboard_is_enough(open_page):
 
 def test_screen_readers_are_told(open_page):
     page = open_page()
-    for label in ("GPU", "ROCm", "torch", "Tool"):
+    for label in ("Your GPU", "ROCm", "torch", "Tool"):
         assert page.get_by_label(label, exact=True).count() == 1
     answer = page.locator("#answer")
     assert (answer.get_attribute("aria-live"), answer.get_attribute("aria-atomic")) == ("polite", "true")
     assert page.get_by_role("heading", level=1).count() == 1
-    assert page.get_by_role("columnheader").count() == 4
+    assert page.get_by_role("columnheader").count() == 7
     assert page.get_attribute("html", "lang") == "en"
 
 
@@ -201,10 +288,19 @@ def test_screen_readers_are_told(open_page):
 def test_contrast_is_enough(open_page, scheme):
     """WCAG 2 AA: 4.5 for text, 3 for the borders of what can be used."""
     page = open_page(color_scheme=scheme)
-    for gpu in ("gfx942", "gfx906"):
+    for gpu in ("", "gfx942", "gfx906", "strix"):
         choose(page, gpu=gpu)
         found = page.evaluate(CONTRAST)
-        assert {each["name"] for each in found} >= {"H1", "H2", "P", "LABEL", "TH", "TD", "SELECT border"}
+        assert {each["name"] for each in found} >= {
+            "H1",
+            "H2",
+            "P",
+            "LABEL",
+            "TH",
+            "TD",
+            "SELECT border",
+            "INPUT border",
+        }
         low = [each for each in found if each["ratio"] < (3 if each["name"].endswith("border") else 4.5)]
         assert low == []
 
@@ -225,14 +321,25 @@ def test_nothing_is_cut_off(open_page, width):
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_screenshots(open_page, context, scheme):
-    """For people to look at: build/page/*.png."""
-    page = open_page(color_scheme=scheme, viewport={"width": 1100, "height": 900})
-    for name, gpu in (("served", "Radeon RX 7900 XTX"), ("not-served", "Radeon VII")):
-        choose(page, gpu=gpu)
-        shot = context.build / "page" / f"{name}-{scheme}.png"
-        assert page.screenshot(path=shot).startswith(b"\x89PNG")
+SHOTS = {
+    "served-light": ("light", 900, "RX 7900 XTX"),
+    "not-served-dark": ("dark", 900, "8060S"),
+    "phone": ("light", 360, "Strix Halo"),
+}
+
+
+@pytest.mark.parametrize("name", SHOTS)
+def test_screenshots(open_page, context, name):
+    """For people to look at: build/page/*.png; docs/page has those of a release."""
+    scheme, width, gpu = SHOTS[name]
+    page = open_page(color_scheme=scheme, viewport={"width": width, "height": 700})
+    choose(page, gpu=gpu)
+    page.locator("#gpu").blur()
+    shot = context.build / "page" / f"{name}.png"
+    assert page.screenshot(path=shot).startswith(b"\x89PNG")
+    kept = CHECKOUT / "docs" / "page" / f"{name}.png"
+    assert kept.read_bytes()[16:24] == shot.read_bytes()[16:24], "another size than the kept one"
+    assert kept.stat().st_size < 100_000
 
 
 def test_the_content_policy_stops_what_is_not_ours(browser, address):

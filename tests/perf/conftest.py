@@ -19,7 +19,7 @@ from wheel_builder.emulator.machine import Launch
 from wheel_builder.fake_hip.container import LIBRARY
 from wheel_builder.files.fatbin import CodeObject
 from wheel_builder.images.listing import tools_in
-from wheel_builder.perf.ours import has_workload
+from wheel_builder.perf.ours import has_decode, has_workload
 from wheel_builder.pipeline.perf import Bench, model, subjects
 
 HERE = Path(__file__).parent
@@ -79,18 +79,48 @@ def peers(triton, context):
 
 
 @pytest.fixture(scope="session")
-def modelled(bench):
-    """``modelled(folder)``: both models for a folder's own code objects of ``HEAD_DIMS``; cached."""
+def known_rows(bench):
+    """``known_rows(folder, which)``: what ``perf`` finds for a folder's own code objects of ``HEAD_DIMS``
+    whose names ``which`` wants; cached.
+    """
     known = {}
 
-    def rows(folder):
-        if folder not in known:
+    def rows(folder, which):
+        if (folder, which) not in known:
             files = sorted(file for file in folder.glob("*.hsaco") if file.stem.endswith(HEAD_DIMS))
-            files = [file for file in files if has_workload(file.stem)]
-            known[folder] = [row for file in files for row in model(file, bench, max_mib=MAX_MIB)]
-        return known[folder]
+            wanted = [file for file in files if which(file.stem)]
+            known[folder, which] = [row for file in wanted for row in model(file, bench, max_mib=MAX_MIB)]
+        return known[folder, which]
 
     return rows
+
+
+@pytest.fixture(scope="session")
+def modelled(known_rows):
+    """``modelled(folder)``: both models of its kernels."""
+    return lambda folder: known_rows(folder, has_workload)
+
+
+@pytest.fixture(scope="session")
+def decoded(known_rows):
+    """``decoded(folder)``: its decode kernels against memory."""
+    return lambda folder: known_rows(folder, has_decode)
+
+
+@pytest.fixture
+def golden(request, tmp_path):
+    """``golden(text, name)``: the text is that of a file in ``golden``; ``--update`` writes it there."""
+
+    def same(found, name):
+        file = HERE / "golden" / name
+        if request.config.getoption("--update"):
+            file.write_text(found)
+        new = tmp_path / name
+        new.write_text(found)
+        wanted = file.read_text() if file.exists() else ""
+        assert found == wanted, f"the figures changed; if that is meant: --update, or cp {new} {file}"
+
+    return same
 
 
 class Kernel:

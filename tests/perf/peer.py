@@ -4,6 +4,11 @@
 
 writes a code object and its launches (wheel_builder/perf/workload.py) for each kernel of ``plan``, and in
 folders ``counters`` and ``reference`` for each of ``counters_plan`` and ``reference_plan``.
+
+    python peer.py --arch gfx942 --out DIR --tiles 64x32x4 128x64x4
+
+instead tries other tiles (queries x keys x warps): fp16 forwards of each in a folder, for
+``python -m wheel_builder perf DIR``.
 """
 
 import argparse
@@ -110,16 +115,16 @@ REFERENCE = {
 # Likewise: the best of a few by the schedule.
 TILES = {
     "fwd": {
-        "gfx908": {64: (128, 32, 4), 128: (128, 64, 4)},
+        "gfx908": {64: (128, 64, 4), 128: (64, 32, 2)},
         "gfx942": {64: (128, 64, 4), 128: (128, 32, 4)},
-        "gfx1030": {64: (32, 32, 4), 128: (32, 32, 8)},
+        "gfx1030": {64: (64, 32, 4), 128: (32, 16, 4)},
         "gfx1100": {64: (128, 64, 8), 128: (128, 32, 8)},
     },
     "fwd causal": {
-        "gfx908": {64: (128, 32, 4), 128: (128, 64, 4)},
-        "gfx942": {64: (64, 64, 2), 128: (64, 32, 2)},
+        "gfx908": {64: (64, 32, 2), 128: (64, 32, 2)},
+        "gfx942": {64: (128, 128, 4), 128: (128, 32, 4)},
         "gfx1030": {64: (32, 32, 4), 128: (32, 32, 8)},
-        "gfx1100": {64: (64, 32, 4), 128: (64, 32, 4)},
+        "gfx1100": {64: (64, 64, 4), 128: (64, 32, 4)},
     },
     "bwd_delta": {
         "gfx908": {64: (64, 64, 4), 128: (64, 64, 4)},
@@ -205,16 +210,31 @@ def build(arch: str, case: Case, out: Path) -> None:
     (out / f"{case.name}.hsaco.launch.json").write_text(json.dumps(rows, indent=1) + "\n")
 
 
+def trial_plan(tile: str) -> list[Case]:
+    """Forwards at one tile, to choose among several."""
+    sizes = [int(size) for size in tile.split("x")]
+    cases = [Case("fwd", d, *sizes, causal=causal) for d in (64, 128) for causal in (False, True)]
+    return [replace(case, workgroups=(case.groups - 1,)) for case in cases]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--arch", required=True)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--tiles", nargs="+", default=())
     args = parser.parse_args()
     warnings.simplefilter("ignore")
-    for name, cases in (("", plan), ("counters", counters_plan), ("reference", reference_plan)):
+    plans = {
+        "": plan(args.arch),
+        "counters": counters_plan(args.arch),
+        "reference": reference_plan(args.arch),
+    }
+    if args.tiles:
+        plans = {tile: trial_plan(tile) for tile in args.tiles}
+    for name, cases in plans.items():
         folder = args.out / name
         folder.mkdir(parents=True, exist_ok=True)
-        for case in cases(args.arch):
+        for case in cases:
             build(args.arch, case, folder)
 
 

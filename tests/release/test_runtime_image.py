@@ -8,9 +8,16 @@ import pytest
 
 from tests.conftest import CHECKOUT
 from wheel_builder.build.runtime_image import build_runtime_image
+from wheel_builder.images import docker
 from wheel_builder.images.size import BUDGET_MIB, MIB
 
 pytestmark = pytest.mark.container
+README = CHECKOUT / "README.md"
+# Makes an image with torch and pip, but without our wheel, of ours.
+VENDOR = (
+    "export PYTHONPATH=$(find /usr/share/python-wheels -name 'pip-*.whl') && "
+    "python -m pip uninstall --yes flash-attn-rocm && python -m pip install --no-index $PYTHONPATH"
+)
 ATTEND = """
 import warnings, torch, flash_attn_rocm
 warnings.simplefilter("ignore", flash_attn_rocm.FlashAttnFallbackWarning)
@@ -38,23 +45,65 @@ def slim(release, job, package, context):
     return built(release, job, package, context, slim=True)
 
 
-def docker_run(image, *argv):
+@pytest.fixture
+def derived(context, tmp_path):
+    """``derived(name, dockerfile)``: the facts of an image that is gone after the test."""
+    made = []
+
+    def build(name, dockerfile):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "Dockerfile").write_text(dockerfile)
+        made.append(f"flash-attn-rocm-test:{name}")
+        docker.build(tmp_path / name, "Dockerfile", made[-1], args={}, log=context.log("derived"))
+        return {"ref": made[-1]}
+
+    yield build
+    for tag in made:
+        docker.remove(tag)
+
+
+def docker_run(image, *argv, status=0):
     done = subprocess.run(
         ["docker", "run", "--rm", "--network=none", image["ref"], *argv],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == status, done.stderr
     return done.stdout
 
 
-def test_it_is_named_after_the_rocm_version(image):
-    assert image["ref"] == "rocm-fa:7.2"
+def test_it_is_named_after_the_rocm_version_and_its_torch(image):
+    assert (image["ref"], image["torch_build"]) == ("rocm-fa:7.2-cpu", "CPU")
 
 
 def test_without_a_command_it_prints_the_doctors_report(image):
     said = docker_run(image)
     assert "gfx908" in said
     assert "7.2" in said
+    assert re.search(
+        r" with PyTorch [\w.+]+, a CPU build, which cannot use an AMD GPU$", said.splitlines()[0]
+    )
+
+
+def test_with_pytorchs_rocm_build_the_first_line_says_so(image, derived):
+    """A stand-in, because that build is several gigabytes: torch says that it is one, and is none."""
+    change = "sed -i \"s/^hip.*/hip = '7.2.53210'/\" /opt/venv/lib/python3.*/site-packages/torch/version.py"
+    rocm = derived("rocm", f"FROM {image['ref']}\nUSER 0\nRUN {change}\nUSER 10001\n")
+    first = docker_run(rocm).splitlines()[0]
+    assert first.endswith(", a ROCm 7.2.53210 build")
+
+
+def test_two_lines_on_top_of_a_pytorch_image(image, release, derived):
+    """README's two lines, on an image with torch and pip, which stands in for the vendor's."""
+    [(base, install)] = re.findall(r"```dockerfile\n(FROM .*)\n(RUN .*)\n```", README.read_text())
+    assert base == "FROM rocm/pytorch:latest"
+    index = "file:///index/rocm7.2/simple"
+    line = install.replace("<index>/rocm7.2/simple", index)
+    assert index in line
+    vendor = derived("vendor", f"FROM {image['ref']}\nUSER 0\nRUN {VENDOR}\n")
+    argv = ["sh", "-c", f"{line.removeprefix('RUN ')} && python -m flash_attn_rocm doctor"]
+    said = docker.run_in(vendor["ref"], argv, mounts=[docker.Mount(release.index, "/index")], user="0").stdout
+    assert "Successfully installed flash-attn-rocm" in said
+    assert " with PyTorch " in said
 
 
 def test_a_command_is_run(image):
@@ -80,6 +129,8 @@ def test_its_labels_name_the_wheel_and_the_commit(image, release):
     labels = inspected(image)["Config"]["Labels"]
     assert labels["flash-attn-rocm.wheel.sha256"] == release.says("sha256")
     assert re.fullmatch(r"[0-9a-f]{40}(-changed)?", labels["org.opencontainers.image.revision"])
+    assert labels["flash-attn-rocm.torch.build"] == "CPU"
+    assert "can use no GPU" in labels["org.opencontainers.image.description"]
 
 
 @pytest.mark.parametrize("kind", ["image", "slim"])
@@ -95,7 +146,8 @@ def test_it_is_within_its_budget(kind, request):
 def test_it_is_healthy_by_its_own_check(kind, request):
     facts = request.getfixturevalue(kind)
     assert inspected(facts)["Config"]["Healthcheck"]["Test"] == ["CMD", "rocm-fa-healthy"]
-    docker_run(facts, "rocm-fa-healthy")
+    # Without torch nothing can be used yet.
+    docker_run(facts, "rocm-fa-healthy", status=0 if kind == "image" else 1)
 
 
 def test_a_damaged_wheel_is_not_healthy(image):
@@ -111,7 +163,10 @@ def test_a_damaged_wheel_is_not_healthy(image):
 def test_the_slim_image_has_no_torch_and_says_so(slim):
     assert slim["ref"] == "rocm-fa:7.2-slim"
     assert slim["torch"] == ""
-    assert "torch" in docker_run(slim)
+    said = docker_run(slim, status=1)
+    assert said.splitlines()[0].endswith(" without a PyTorch that imports")
+    assert "nothing of it answers" in said
+    assert inspected(slim)["Config"]["Labels"]["flash-attn-rocm.torch.build"] == "none"
     assert docker_run(slim, "id", "-u").strip() == "10001"
 
 

@@ -4,6 +4,7 @@ import re
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import cycle, product
 
 import pytest
 
@@ -85,12 +86,14 @@ def damaged(wheel, arch, damage, disassembly, folder):
     return write_wheel(folder, files, name=wheel.name)
 
 
-@pytest.mark.parametrize("arch", ARCHS)
-@pytest.mark.parametrize(
-    "damage",
-    # On some archs few cases reveal the first damage, which takes minutes.
-    [pytest.param(name, marks=[pytest.mark.full] if "exponential" in name else []) for name in DAMAGES],
-)
+def damages():
+    """Each damage for each arch; without --full one for each, of those that the first cases reveal."""
+    quick = list(zip(ARCHS, cycle(["scale off by 1.6 %", "barrier left out"]), strict=False))
+    for arch, damage in product(ARCHS, DAMAGES):
+        yield pytest.param(arch, damage, marks=[] if (arch, damage) in quick else pytest.mark.full)
+
+
+@pytest.mark.parametrize(("arch", "damage"), list(damages()))
 def test_a_wheel_with_one_wrong_instruction_does_not_pass(
     release, arch, damage, builder, verifier, emulator, context, tmp_path
 ):
@@ -104,6 +107,8 @@ def test_a_wheel_with_one_wrong_instruction_does_not_pass(
             fake_hip=emulator, disassembly=disassemble_wheel(wheel, builder, **kept),
             checkout=context.checkout, jobs=context.jobs, most_failures=1, **kept,
         )  # fmt: skip
-    assert re.search(
-        r"against float64, allowed|\[fake HIP runtime: \w+-race|\[fake HIP runtime: uninit", log.read_text()
-    )
+    reasons = (
+        "against float64, allowed", "times the error that is allowed", "fake HIP runtime: (lds|global)-race",
+        "fake HIP runtime: uninit",
+    )  # fmt: skip
+    assert re.search("|".join(reasons), log.read_text())

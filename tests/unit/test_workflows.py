@@ -40,6 +40,7 @@ INPUTS = {"inputs.rocm": "default", "inputs.archs": "all", "inputs.job": "rocm7.
 WRITERS = {
     "release.yml:publish": {"attestations", "contents", "id-token"},
     "release.yml:pages": {"pages", "id-token"},
+    "release.yml:runtime-image": {"attestations", "id-token", "packages"},
 }
 # Programs of this repository that are not the command line, with all that workflows pass to them.
 OTHERS = (
@@ -59,7 +60,10 @@ def values_for(job):
         **INPUTS,
         **{f"matrix.{key}": value for key, value in row.items()},
         "github.token": "token",
+        "github.actor": "somebody",
         "vars.FA_GPU_PYTHON": "python3",
+        "vars.FA_REGISTRY": "registry.example/owner",
+        "vars.FA_TORCH_INDEX": "https://builds.example/rocm7.2",
     }
 
 
@@ -85,13 +89,16 @@ def test_a_run_line_is_one_command_without_expressions(job, step):
 
 
 @each_run()
-def test_a_run_line_is_one_of_ours(job, step):
+def test_a_run_line_is_one_of_ours(job, step, tmp_path, monkeypatch):
     command = words(step["run"], env_of(job, step))
     if command[:3] != BUILDER:
         assert any(re.fullmatch(known, " ".join(command)) for known in OTHERS), command
         program = command[{"bash": 3, "scripts/test": 2}.get(command[2], 0) if command[0] == "sudo" else 0]
         assert os.access(CHECKOUT / program, os.X_OK)
         return
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "finished").mkdir()
+    (tmp_path / "finished" / "*.whl").touch()  # a shell would put the files' names there
     args = _parser(commands_for([])).parse_args(command[3:])
     assert isinstance(args, argparse.Namespace)
     assert args.command == command[3]
@@ -189,6 +196,18 @@ def test_wheels_are_attested_before_they_are_published():
     attested = next(n for n, step in enumerate(steps) if "attest-build-provenance" in step)
     published = next(n for n, step in enumerate(steps) if "wheel_builder publish" in step)
     assert attested < published < next(n for n, step in enumerate(steps) if "index-branch keep" in step)
+
+
+def test_images_follow_what_was_published_and_are_attested_by_their_digest():
+    job = job_of("release.yml", "runtime-image")
+    assert "needs.publish.result == 'success'" in job.body["if"]
+    attested = [step["with"] for step in job.steps if "attest-build-provenance" in step.get("uses", "")]
+    pushed = {step["id"]: step["run"] for step in job.steps if "--push" in step.get("run", "")}
+    assert [given["subject-digest"] for given in attested] == [
+        f"${{{{ steps.{name}.outputs.digest }}}}" for name in pushed
+    ]
+    assert "--for-gpu" in pushed["push"], "what is called rocm-fa:7.2 for others can use the GPU"
+    assert "--slim" in pushed["slim"]
 
 
 def test_the_rehearsal_publishes_by_the_same_commands():

@@ -1,8 +1,15 @@
 """Wrong arguments are reported in words, all at once, before anything is computed."""
 
+import numpy as np
 import pytest
 import torch
-from flash_attn_rocm import FlashAttnArgumentError, explain, flash_attn_func
+from flash_attn_rocm import (
+    FlashAttnArgumentError,
+    FlashAttnUnsupportedError,
+    explain,
+    flash_attn_func,
+    flash_attn_with_kvcache,
+)
 
 
 def message(q, k, v, **options):
@@ -57,9 +64,47 @@ def test_device(qkv):
     assert "k: expected device cpu like q, got meta" in message(q, k.to("meta"), v)
 
 
-@pytest.mark.parametrize("window", [(1,), (1, 2, 3)])
+NO_WINDOWS = (
+    (1,), (1, 2, 3), [True, 2], (1, 2.0), 5, None, "12", {1: 2, 3: 4}, {1, 2}, torch.tensor(3),
+    torch.tensor([1.0, 2.0]), torch.tensor([1, 2, 3]), torch.tensor([[1, 2]]), (torch.tensor([1, 2]), 3),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("window", NO_WINDOWS)
 def test_window(qkv, window):
     assert f"window_size: expected (left, right), got {window}" in message(*qkv, window_size=window)
+
+
+WINDOWS = {
+    "list": [2, 1],
+    "tensor": torch.tensor([2, 1]),
+    "short": torch.tensor([2, 1], dtype=torch.int8),
+    "of_tensors": (torch.tensor(2), torch.tensor(1)),
+    "array": np.array([2, 1]),
+    "of_arrays": (np.int32(2), np.int64(1)),
+    "size": torch.Size([2, 1]),
+    "range": range(2, 0, -1),
+}
+
+
+@pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnFallbackWarning")
+@pytest.mark.parametrize("name", WINDOWS)
+def test_any_pair_of_integers_is_a_window(qkv, name):
+    expected = flash_attn_func(*qkv, window_size=(2, 1))
+    assert not torch.equal(expected, flash_attn_func(*qkv))
+    assert torch.equal(flash_attn_func(*qkv, window_size=WINDOWS[name]), expected)
+    q, *cache = qkv
+    expected = flash_attn_with_kvcache(q, *cache, window_size=(2, 1))
+    assert torch.equal(flash_attn_with_kvcache(q, *cache, window_size=WINDOWS[name]), expected)
+
+
+def test_errors_are_of_the_class_that_upstream_raises(qkv):
+    q, k, v = qkv
+    with pytest.raises(RuntimeError, match="expected batch 2 like q"):
+        flash_attn_func(q, k[:1], v[:1])
+    with pytest.raises(ValueError, match="expected batch 2 like q"):
+        flash_attn_func(q, k[:1], v[:1])
+    assert issubclass(FlashAttnUnsupportedError, RuntimeError)
 
 
 def test_softcap_with_dropout(qkv):

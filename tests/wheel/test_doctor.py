@@ -2,11 +2,13 @@
 
 import dataclasses
 import json
+import re
+import shlex
 import subprocess
 import sys
 
 import pytest
-from flash_attn_rocm import _doctor, _facts
+from flash_attn_rocm import _doctor, _facts, _requirements
 from flash_attn_rocm._facts import Facts, Gpu, Torch
 
 HEALTHY = Facts(
@@ -40,7 +42,8 @@ def changed(**values):
 
 
 def advice(facts):
-    return "\n".join(_doctor.diagnose(facts).advice)
+    steps = _doctor.diagnose(facts).advice
+    return "\n".join(line for step in steps for line in (step.words, *step.commands))
 
 
 def doctor(*arguments):
@@ -76,7 +79,9 @@ def test_this_machine_as_json():
     assert report["facts"]["archs"]
     assert report["facts"]["problem"] == ""
     assert report["hardware_note"] == _doctor.NOT_RUN
+    assert report["usable"] is True
     assert isinstance(report["ready"], bool)
+    assert all(set(step) == {"words", "commands"} for step in report["advice"])
 
 
 def test_a_healthy_machine_needs_no_advice():
@@ -96,7 +101,9 @@ def test_an_arch_without_kernels():
     reason = "this wheel has no kernels for gfx1201: it was built for gfx942, gfx1100"
     report = _doctor.diagnose(changed(gpus=(Gpu(0, "RX 9070", "gfx1201", (("fp16 head_dim 64", reason),)),)))
     assert not report.ready
-    assert report.advice == (f"GPU 0: {reason}; the PyTorch implementation answers there",)
+    assert [step.words for step in report.advice] == [
+        f"GPU 0: {reason}; the PyTorch implementation answers there"
+    ]
     assert "RX 9070, gfx1201; no kernels" in _doctor.text(report)
 
 
@@ -107,7 +114,7 @@ def test_an_arch_without_kernels():
 def test_another_build_of_torch_beside_an_amd_gpu(torch, build):
     facts = changed(torch=torch, gpus=(), hip_libraries=())
     assert f"this PyTorch is a {build} build, which cannot use AMD GPUs" in advice(facts)
-    assert 'pip install --force-reinstall "torch>=2.10" --index-url' in advice(facts)
+    assert "then install PyTorch 2.10 or newer, its build for ROCm" in advice(facts)
     text = _doctor.text(_doctor.diagnose(facts))
     assert "AMD GPU, gfx942; kernels unknown (listed by the driver, not usable by this PyTorch)" in text
 
@@ -118,7 +125,7 @@ def test_a_cpu_build_where_there_is_no_amd_gpu_is_fine():
     )
     assert "CPU build" not in advice(facts)
     assert "/dev/kfd is not there" in advice(facts)
-    assert "--device=/dev/kfd --device=/dev/dri" in advice(facts)
+    assert "--device /dev/kfd --device /dev/dri --group-add" in advice(facts)
 
 
 @pytest.mark.parametrize(
@@ -126,15 +133,20 @@ def test_a_cpu_build_where_there_is_no_amd_gpu_is_fine():
     [(("users",), "render,video"), (("video",), "render"), (("render", "video"), "render,video")],
 )
 def test_no_permission(groups, named):
-    assert f"sudo usermod -aG {named} $USER" in advice(changed(kfd="denied", user_groups=groups, gpus=()))
+    assert f'sudo usermod -aG {named} "$(id -un)"' in advice(
+        changed(kfd="denied", user_groups=groups, gpus=())
+    )
 
 
 def test_a_package_that_does_not_import():
-    problem = "flash_attn_rocm needs PyTorch, which is not installed\n  next: pip install torch"
+    problem = "flash_attn_rocm needs PyTorch, which is not installed\n  next: install it"
     report = _doctor.diagnose(changed(problem=problem, torch=Torch(problem=problem), archs=(), gpus=()))
-    assert not report.ready
-    assert report.advice == (problem,)
-    assert "none that imports" in _doctor.text(report)
+    assert (report.usable, report.ready) == (False, False)
+    assert [step.words for step in report.advice] == [problem]
+    text = _doctor.text(report)
+    assert "none that imports" in text
+    assert "nothing of it answers" in text
+    assert "PyTorch implementation answers" not in text
 
 
 def test_two_hip_runtimes():
@@ -199,3 +211,68 @@ def test_kernels_of_a_gpu_come_from_the_registry():
     reasons = dict(_facts.gpu_reasons("gfx1201"))
     assert reasons
     assert all("no kernels for gfx1201" in reason for reason in reasons.values())
+
+
+@pytest.mark.parametrize(
+    ("torch", "line"),
+    [
+        (HEALTHY.torch, "with PyTorch 2.13.0+rocm7.2, a ROCm 7.2.53210 build"),
+        (
+            Torch(version="2.13.0+cpu"),
+            "with PyTorch 2.13.0+cpu, a CPU build, which cannot use an AMD GPU",
+        ),
+        (Torch(problem="gone"), "without a PyTorch that imports"),
+    ],
+)
+def test_the_first_line_says_which_pytorch_is_there(torch, line):
+    first = _doctor.text(_doctor.diagnose(changed(torch=torch))).splitlines()[0]
+    assert first == f"flash_attn_rocm 0.1.0+rocm7.2 {line}"
+
+
+EVERY_ADVICE = {
+    "no torch": {"problem": str(ImportError(_requirements.install_torch())), "torch": Torch(problem="gone")},
+    "CPU torch": {"torch": Torch(version="2.13.0+cpu"), "gpus": ()},
+    "CUDA torch": {"torch": Torch(version="2.13.0", cuda="13.0"), "gpus": ()},
+    "denied": {"kfd": "denied", "user_groups": ("users",)},
+    "denied in the groups": {"kfd": "denied", "user_groups": ("render", "video")},
+    "no driver": {"kfd": "absent", "gpus": (), "driver_gpus": ()},
+    "two runtimes": {"hip_libraries": ("/a/libamdhip64.so", "/b/libamdhip64.so")},
+    "another ROCm": {"torch": Torch(version="2.11.0+rocm6.4", rocm="6.4.1")},
+    "old glibc": {"glibc": "2.27"},
+    "no kernel": {"gpus": (Gpu(0, "RX 9070", "gfx1201", (("fp16 head_dim 64", "it was not built"),)),)},
+}
+
+
+@pytest.mark.parametrize("values", EVERY_ADVICE.values(), ids=EVERY_ADVICE)
+def test_every_command_can_be_pasted(values):
+    """On a line of its own, nothing left to fill in, and a shell takes it; words hold no other command."""
+    report = _doctor.diagnose(changed(**values))
+    assert report.advice
+    lines = [line.strip() for line in _doctor.text(report).splitlines()]
+    for step in report.advice:
+        for command in step.commands:
+            assert command in lines
+            assert not set("<>…\n") & set(command)
+            subprocess.run(["bash", "-n", "-c", command], check=True)
+            assert command.split()[0] in {"sudo", "python"}
+        assert not re.search(r"\bpip \w+|\bsudo |docker run|<[^>]*>|…", step.words)
+
+
+def test_every_advice_was_asked_for():
+    """Of each kind: a new one has to be added above."""
+    makers = [name for name in vars(_doctor) if name.endswith("_advice") and name != "_advice"]
+    said = {name: set() for name in makers}
+    for values in EVERY_ADVICE.values():
+        facts = changed(**values)
+        for name in makers:
+            maker = getattr(_doctor, name)
+            found = maker(facts.glibc) if name == "_glibc_advice" else maker(facts)
+            said[name] |= set(found if isinstance(found, list) else filter(None, [found]))
+    assert all(said.values()), said
+
+
+def test_the_options_for_a_container_are_words_for_a_shell():
+    values = [word for word in shlex.split(_doctor.CONTAINER_OPTIONS) if not word.startswith("--")]
+    assert values == [
+        "/dev/kfd", "/dev/dri", "$(stat -c %g /dev/kfd)", "$(stat -c %g /dev/dri/renderD128)",
+    ]  # fmt: skip

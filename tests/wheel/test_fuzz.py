@@ -27,7 +27,12 @@ numbers = st.one_of(
     st.just("x"),
 )
 windows = st.one_of(
-    st.just((-1, -1)), st.tuples(integers, integers), st.lists(integers, max_size=3), st.none(), st.just("ab")
+    st.just((-1, -1)),
+    st.tuples(integers, integers),
+    st.lists(integers, max_size=3),
+    st.none(),
+    st.just("ab"),
+    st.lists(st.integers(-3, 9), max_size=3).map(torch.tensor),
 )
 
 APPENDS = {fa.flash_attn_with_kvcache}

@@ -265,6 +265,10 @@ PAGES = {name: torch.zeros(2, 32, 2, 32).half() for name in ("k_cache", "v_cache
             "block_table: expected indices of the cache's blocks",
         ),
         (
+            {"block_table": torch.zeros(2, 1, **INT), "cache_seqlens": 31} | PAGES,
+            "cache_seqlens: expected 0 to 30, so that 2 new keys fit into the pages of block_table, got 31",
+        ),
+        (
             {"block_table": torch.zeros(2, 1, **INT)},
             "k_cache: expected pages of a multiple of 16 rows, got 20",
         ),
@@ -278,6 +282,12 @@ PAGES = {name: torch.zeros(2, 32, 2, 32).half() for name in ("k_cache", "v_cache
 )
 def test_wrong_arguments(change, words):
     assert words in broken(**change)
+
+
+def test_more_keys_than_the_block_table_has_pages_for():
+    q, table = torch.zeros(2, 1, 2, 32).half(), torch.tensor([[0], [1]], **INT)
+    with pytest.raises(RuntimeError, match="expected at most 32 keys, as block_table has pages for, got 33"):
+        flash_attn_with_kvcache(q, **PAGES, cache_seqlens=33, block_table=table)
 
 
 def test_all_problems_at_once():

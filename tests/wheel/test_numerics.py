@@ -1,6 +1,5 @@
 """The PyTorch implementation of dense attention against attention in float64, on CPU tensors."""
 
-import itertools
 import math
 from contextlib import nullcontext
 
@@ -80,15 +79,43 @@ def test_softmax_scale():
     )
 
 
-@pytest.mark.parametrize(("scores", "rows"), [(1, 512), (256, 7), (4096, 3)])
-def test_blocks_do_not_change_the_result(monkeypatch, scores, rows):
+@pytest.mark.parametrize(("scores", "rows", "keys"), [(1, 512, 4096), (256, 7, 1), (4096, 3, 10)])
+@pytest.mark.parametrize("options", [{"causal": True, "window_size": (9, -1)}, {"softcap": 2.0}])
+def test_blocks_do_not_change_the_result(monkeypatch, scores, rows, keys, options):
     monkeypatch.setattr(_pytorch, "BLOCK_SCORES", scores)
     monkeypatch.setattr(_pytorch, "BLOCK_ROWS", rows)
+    monkeypatch.setattr(_pytorch, "BLOCK_KEYS", keys)
+    wanted = {"window" if name == "window_size" else name: value for name, value in options.items()}
     check(
         inputs("ragged_gqa", torch.float16),
-        ours=lambda q, k, v: flash_attn_func(q, k, v, causal=True, window_size=(9, -1)),
-        reference=lambda q, k, v: plain(q, k, v, causal=True, window=(9, -1))[0],
+        ours=lambda q, k, v: flash_attn_func(q, k, v, **options),
+        reference=lambda q, k, v: plain(q, k, v, **wanted)[0],
     )
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_pieces_do_not_hide_what_is_no_number(monkeypatch, value):
+    """Scores that are NaN or +inf make their row NaN, and its log-sum-exp +inf, wherever they are."""
+    q, k, v = (torch.ones(1, 9, 1, 8).half() for _ in range(3))
+    results = []
+    for keys in (4096, 3):
+        monkeypatch.setattr(_pytorch, "BLOCK_KEYS", keys)
+        for wrong in (0, 4, 8):
+            changed = k.clone()
+            changed[0, wrong] = value
+            out, lse, _ = flash_attn_func(q, changed, v, causal=True, return_attn_probs=True)
+            assert out[0, wrong:].isnan().all()
+            assert (out[0, :wrong] == 1).all()
+            assert (lse[0, 0, wrong:] == math.inf).all()
+            results.append(out)
+    assert len(results) == 6
+
+
+def test_a_blind_row_is_zero_where_v_is_nan():
+    q, k = torch.ones(1, 3, 1, 8).half(), torch.ones(1, 2, 1, 8).half()
+    out = flash_attn_func(q, k, torch.full_like(k, math.nan), causal=True)
+    assert (out[0, 0] == 0).all()
+    assert out[0, 1:].isnan().all()
 
 
 def test_views_and_autocast_give_the_same_bits():
@@ -144,6 +171,8 @@ def test_dropout_keeps_the_share_and_the_expectation():
     assert_log_sum_exp(lse, exact_lse, (q, k))
     # 2 * 4 * 64 * 64 draws: five standard deviations of the dropped share are 0.013.
     assert abs((signed < 0).float().mean().item() - 0.3) < 0.013
+    # Normalised, and rounded to fp16 one by one: half a step of 2**-11 of each.
+    assert (signed.abs().double().sum(-1) - 1).abs().max() < 2**-11
     kept = (signed.double() * (signed > 0)).transpose(1, 2) / 0.7
     rebuilt = torch.einsum("bqhk,bkhd->bqhd", kept, v.double())
     # The probabilities are returned in fp16: half a step of 2**-11 each, and they sum to 1 / 0.7.
@@ -164,6 +193,7 @@ def test_dropout_follows_the_seed():
 @pytest.mark.parametrize("causal", [False, True])
 def test_dropout_gradients_use_the_mask_of_the_forward_pass(monkeypatch, causal):
     monkeypatch.setattr(_pytorch, "BLOCK_ROWS", 16)
+    monkeypatch.setattr(_pytorch, "BLOCK_KEYS", 24)
     q, k, v = inputs("square", torch.bfloat16)
     out, _, signed = flash_attn_func(q, k, v, dropout_p=0.4, causal=causal, return_attn_probs=True)
     dout = torch.randn_like(out)
@@ -179,24 +209,6 @@ def test_dropout_gradients_use_the_mask_of_the_forward_pass(monkeypatch, causal)
     exact = run(dropped, (q, k, v), torch.float64, dout)
     low = run(dropped, (q, k, v), torch.bfloat16, dout)
     assert_close_enough([out.detach(), q.grad, k.grad, v.grad], low, exact, (q, k, v), dout)
-
-
-def test_memory_grows_with_the_length_and_not_with_its_square():
-    problem_blocks = [
-        _pytorch._Problem(
-            1,
-            *(torch.empty(1, *size) for size in ((1, length, 8), (length, 8), (length, 8))),
-            None,
-            options,
-            None,
-        ).blocks()
-        for length, options in itertools.product(
-            (1 << 12, 1 << 16), [_pytorch.Options(1.0), _pytorch.Options(1.0, window_right=0)]
-        )
-    ]
-    for block in itertools.chain(*problem_blocks):
-        rows, keys = (part.stop - part.start for part in (block.rows, block.keys))
-        assert rows * keys <= _pytorch.BLOCK_SCORES
 
 
 @pytest.mark.parametrize("name", ["out", "dq", "dk", "dv"])

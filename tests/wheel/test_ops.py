@@ -5,6 +5,7 @@ import threading
 import pytest
 import torch
 from conftest import FWD_ARGUMENTS
+from flash_attn_rocm._options import Inputs
 from torch._C import DispatchKey, DispatchKeySet
 
 NO_RUNTIME = "no HIP runtime in this process"
@@ -150,17 +151,20 @@ def integers(*values):
 
 
 def dense(qkv):
-    return (*qkv, torch.rand(4), *[None] * 6)
+    return Inputs(*qkv, torch.rand(4))
+
+
+def masked(qkv):
+    return Inputs(*qkv, attn_mask=torch.rand(2, 1, 5, 7) < 0.5)
 
 
 def packed(qkv):
     q, k, v = (x.flatten(0, 1) for x in qkv)
-    return (q, k, v, None, integers(0, 5, 10), integers(0, 7, 14), *[None] * 4)
+    return Inputs(q, k, v, None, integers(0, 5, 10), integers(0, 7, 14))
 
 
 def paged(qkv):
-    q, k, v = qkv
-    return (q, k, v, None, None, None, integers(7, 3), None, integers([1], [0]), None)
+    return Inputs(*qkv, seqused_k=integers(7, 3), block_table=integers([1], [0]))
 
 
 @pytest.mark.parametrize("inputs", [dense, packed, paged])
@@ -177,7 +181,7 @@ def test_opcheck_of_the_kernels_operator(qkv, host_fwd, inputs, head_dim):
     assert host_fwd
 
 
-@pytest.mark.parametrize("inputs", [dense, packed, paged])
+@pytest.mark.parametrize("inputs", [dense, masked, packed, paged])
 @pytest.mark.parametrize("want_probabilities", [False, True])
 def test_opcheck_of_the_implementation_in_pytorch(qkv, inputs, want_probabilities):
     arguments = (*inputs(qkv), *OPTIONS, integers(1, 2).long(), want_probabilities)
@@ -186,7 +190,7 @@ def test_opcheck_of_the_implementation_in_pytorch(qkv, inputs, want_probabilitie
     assert len(found) == 4
 
 
-@pytest.mark.parametrize("inputs", [dense, packed])
+@pytest.mark.parametrize("inputs", [dense, masked, packed])
 def test_opcheck_of_the_gradients(qkv, inputs):
     given = inputs(qkv)
     forward, backward = (

@@ -40,6 +40,12 @@ def end(offset, form, change):
     return edit
 
 
+def last_comment(data, length):
+    """The wheel whose last entry in the directory has a comment that is not there."""
+    struct.pack_into("<H", data, data.rindex(b"PK\x01\x02") + 32, length)
+    return data
+
+
 def files(**changes):
     """The wheel with other files, and a true RECORD."""
     return good_files() | {name.replace("DIST_INFO", DIST_INFO): data for name, data in changes.items()}
@@ -61,6 +67,8 @@ DAMAGED = {
     "bytes after": lambda data: data + b"abc",
     "bytes before": lambda data: b"abc" + data,
     "cut off": lambda data: data[:-30],
+    # uv refuses it; pip, as zipfile, takes what of the comment is there: nothing.
+    "length of the last entry's comment": lambda data: last_comment(data, 225),
     "a changed byte": lambda data: data[:60] + bytes([data[60] ^ 255]) + data[61:],
 }
 CONTENT = {

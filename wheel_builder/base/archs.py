@@ -34,6 +34,7 @@ class Arch:
     elf_machine: int
     device_name: str
     compute_units: int
+    die_units: int
     family: str
     unit: str
     bf16_k: int

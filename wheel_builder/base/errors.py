@@ -3,8 +3,10 @@
 A message says what failed, what was expected and found, and what to do next.
 """
 
-from collections.abc import Iterable
-from typing import Any
+import shlex
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
 
 FILES_ADVICE = (
     "make room (df -h) or give this user the rights, then run the same command again; finished steps are kept"
@@ -41,6 +43,17 @@ class ProblemsError(WheelBuilderError):
     def __init__(self, title: str, problems: Iterable[str], *, advice: str = "") -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join([title, *(f"  - {p}" for p in self.problems)]), advice=advice)
+
+
+class ToolsError(WheelBuilderError):
+    """This Python does not have the packages of requirements.txt."""
+
+    exit_code = 13
+
+    @classmethod
+    def of(cls, error: ModuleNotFoundError, argv: Sequence[str]) -> Self:
+        message = f"the Python tools are not installed for {sys.executable}: it has no {error.name}"
+        return cls(message, advice=f"this installs them in .venv: scripts/wheel-builder {shlex.join(argv)}")
 
 
 class MatrixError(ProblemsError):

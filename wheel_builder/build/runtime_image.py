@@ -1,5 +1,8 @@
-"""Runtime images: ``rocm-fa:<ROCm version>``, which holds the HIP runtime, torch and the finished wheel, and
-``rocm-fa:<ROCm version>-slim``, which has no torch: its user adds one.
+"""Runtime images: the HIP runtime, torch and the finished wheel.  The name says which torch is inside:
+
+    rocm-fa:<ROCm version>         PyTorch's ROCm build: attention runs on the GPU
+    rocm-fa:<ROCm version>-cpu     a CPU build, which can use no GPU
+    rocm-fa:<ROCm version>-slim    none: its user adds one
 
 In: a job and its finished wheel.  Out: an image that prints the doctor's report, or runs the command given to
 ``docker run``, as an unprivileged user; its size is in its facts and within the budget.
@@ -14,6 +17,7 @@ from typing import Any
 from wheel_builder.images import docker
 from wheel_builder.images.bases import Base, ensure_base
 from wheel_builder.base.errors import ImageError
+from wheel_builder.images.fetch import torch_rocm
 from wheel_builder.images.hostenv import HostSettings
 from wheel_builder.images.build import ImageBuild, context, file_digests, package_groups, stored_image, tag_of
 from wheel_builder.images.size import measure, refuse_too_large
@@ -49,6 +53,37 @@ BASE_PYTHON = Python(program="python3", suite="")
 
 
 @dataclass(frozen=True)
+class Torch:
+    """The torch wheel of an image; ``rocm`` is its HIP version, empty for a CPU build."""
+
+    wheel: str = ""
+    rocm: str = ""
+
+    @property
+    def build(self) -> str:
+        """As the doctor calls it; empty without torch."""
+        return (f"ROCm {self.rocm}" if self.rocm else "CPU") if self.wheel else ""
+
+    @property
+    def suffix(self) -> str:
+        """The end of the image's name."""
+        if not self.wheel:
+            return "-slim"
+        return "" if self.rocm else "-cpu"
+
+    @property
+    def description(self) -> str:
+        if not self.wheel:
+            return "flash-attn-rocm and the HIP runtime, without PyTorch, which has to be added"
+        if not self.rocm:
+            return "flash-attn-rocm with a CPU build of PyTorch, which can use no GPU"
+        return f"FlashAttention for AMD GPUs, with PyTorch's build for ROCm {self.rocm}"
+
+
+NO_TORCH = Torch()
+
+
+@dataclass(frozen=True)
 class Recipe:
     """What a runtime image is made of; ``torch`` is a requirement, empty for the slim image."""
 
@@ -57,10 +92,11 @@ class Recipe:
     python: Python
     torch: str
     torch_index: str
+    for_gpu: bool = False
 
     @property
     def version(self) -> str:
-        """The tag of the finished image."""
+        """What it is called before its torch is known."""
         return self.job.rocm.version + ("" if self.torch else "-slim")
 
     @property
@@ -78,6 +114,7 @@ class Recipe:
             "python": asdict(self.python),
             "torch": self.torch,
             "torch_index": self.torch_index,
+            "for_gpu": self.for_gpu,
             "wheel": {"name": self.wheel.name, "sha256": sha256_file(self.wheel)},
             "files": file_digests(FILES),
         }
@@ -92,6 +129,7 @@ def build_runtime_image(
     checkout: Path,
     logs: Path,
     slim: bool = False,
+    for_gpu: bool = False,
     python: Python | None = None,
     torch_index: str = "",
     host: HostSettings | None = None,
@@ -102,14 +140,15 @@ def build_runtime_image(
 
     Its labels name the address and commit of ``checkout``.
     ``python`` is ``Python()`` for Debian images and the image's own for vendor images when None; torch is the
-    release of ``package.torch_headers``; ``torch_index`` is searched too.  Facts: ``ref``, ``built_as`` (a
-    name of this very build), ``image_id``, ``os``, ``packages``, ``torch``, ``wheel``, ``sha256``, ``base``,
-    and ``size`` as ``image_size.measure`` gives it.  Raises ``ImageError`` when the image does not build,
-    does not work, or is over its budget.
+    release of ``package.torch_headers``; ``torch_index``, an index or a folder of wheels, is searched too.
+    ``for_gpu`` refuses every torch but PyTorch's ROCm build.  Facts: ``ref``, ``built_as`` (a name of this
+    very build), ``image_id``, ``os``, ``packages``, ``torch``, ``torch_build`` (``ROCm 7.2.1``, ``CPU`` or
+    empty), ``wheel``, ``sha256``, ``base``, and ``size`` as ``image_size.measure`` gives it.  Raises
+    ``ImageError`` when the image does not build, does not work, or is over its budget.
     """
     own = BASE_PYTHON if job.rocm.provider == "vendor" else Python()
     torch = "" if slim else f"torch=={package.torch_headers}"
-    recipe = Recipe(job, wheel, python or own, torch, torch_index)
+    recipe = Recipe(job, wheel, python or own, torch, torch_index, for_gpu)
     log = logs / f"image-runtime-{recipe.version}.log"
 
     def make(_: Path) -> Mapping[str, Any]:
@@ -120,33 +159,50 @@ def build_runtime_image(
             "runtime.Dockerfile", ref, args, log, run, python=recipe.python.program, torch_index=torch_index,
             host=host, fresh=fresh,
         )  # fmt: skip
-        torch_wheel = _build(build, recipe, read_source(checkout, run=run))
-        return _finish(build, base, recipe, torch_wheel)
+        found = _build(build, recipe, read_source(checkout, run=run))
+        return _finish(build, base, recipe, found)
 
     return stored_image("runtime-image", recipe.inputs, store, make, run=run)
 
 
-def _build(build: ImageBuild, recipe: Recipe, source: Source) -> str:
-    """Build the image from wheels that its own Python fetches; the name of torch's wheel, empty for slim."""
+def _build(build: ImageBuild, recipe: Recipe, source: Source) -> Torch:
+    """Build the image from wheels that its own Python fetches; the torch that is in it."""
     with context(FILES, f"the runtime image {recipe.version}", build.log) as folder:
         wheels = folder / "wheels"
         wheels.mkdir()
         system = build.system(folder)
-        name = build.fetch_torch(system, recipe.torch, wheels).name if recipe.torch else ""
-        build.fetch(system, ["pip", *([f"/wheels/{name}", "numpy"] if name else [])], wheels)
+        torch = NO_TORCH
+        if recipe.torch:
+            file = build.fetch_torch(system, recipe.torch, wheels)
+            torch = Torch(file.name, torch_rocm(file))
+        refuse_other_torch(torch, recipe.job.rocm.version, for_gpu=recipe.for_gpu)
+        build.fetch(system, ["pip", *([f"/wheels/{torch.wheel}", "numpy"] if torch.wheel else [])], wheels)
         shutil.copy2(recipe.wheel, wheels)
-        build.finish(folder, labels=labels(recipe.job, recipe.wheel, name, source))
-    return name
+        build.finish(folder, labels=labels(recipe.job, recipe.wheel, torch, source))
+    return torch
 
 
-def _finish(build: ImageBuild, base: Base, recipe: Recipe, torch_wheel: str) -> Mapping[str, Any]:
+def refuse_other_torch(torch: Torch, rocm: str, *, for_gpu: bool) -> None:
+    """Raise ``ImageError`` for a torch of another ROCm, or one without ROCm where the GPU is asked for."""
+    advice = f"give PyTorch's builds for ROCm {rocm}: --torch-index, with an index or a folder of wheels"
+    if torch.rocm and torch.rocm.partition(".")[0] != rocm.partition(".")[0]:
+        message = f"{torch.wheel} is built for ROCm {torch.rocm}; the image is one of ROCm {rocm}"
+        raise ImageError(message, advice=advice)
+    if for_gpu and not torch.rocm:
+        found = f"{torch.wheel}, a CPU build" if torch.wheel else "no torch"
+        message = f"an image for the GPU needs PyTorch's ROCm build; found {found}"
+        raise ImageError(message, advice=advice)
+
+
+def _finish(build: ImageBuild, base: Base, recipe: Recipe, torch: Torch) -> Mapping[str, Any]:
     """Check the image, weigh it, and give it the name that users type."""
-    _check(build.ref, build.log, build.run)
+    _check(build.ref, torch, build.log, build.run)
     size = measure(build.ref, base.ref, log=build.log, run=build.run)
     refuse_too_large(build.ref, size)
-    name = f"rocm-fa:{recipe.version}"
+    name = f"rocm-fa:{recipe.job.rocm.version}{torch.suffix}"
     build.run(["docker", "tag", build.ref, name], log=build.log)
-    facts = {**build.facts(base), "ref": name, "built_as": build.ref, "torch": torch_wheel, "size": size}
+    facts = {**build.facts(base), "ref": name, "built_as": build.ref, "size": size}
+    facts |= {"torch": torch.wheel, "torch_build": torch.build}
     return {**facts, "wheel": recipe.wheel.name, "sha256": sha256_file(recipe.wheel)}
 
 
@@ -169,14 +225,14 @@ def runtime_packages(rocm: Rocm, python: Python) -> str:
     return package_groups([*hip, ("", ("python3-venv", *own))])
 
 
-def labels(job: Job, wheel: Path, torch: str, source: Source) -> Mapping[str, str]:
+def labels(job: Job, wheel: Path, torch: Torch, source: Source) -> Mapping[str, str]:
     """The image's labels, under the OCI's names where it defines them.
 
     Unknown facts, such as a public address of the sources, get no label.
     """
     found = {
-        "org.opencontainers.image.title": f"rocm-fa {job.rocm.version}",
-        "org.opencontainers.image.description": "FlashAttention for AMD GPUs, with the HIP runtime",
+        "org.opencontainers.image.title": f"rocm-fa {job.rocm.version}{torch.suffix}",
+        "org.opencontainers.image.description": torch.description,
         "org.opencontainers.image.version": wheel.name.split("-")[1],
         "org.opencontainers.image.licenses": "MIT",
         "org.opencontainers.image.source": source.url,
@@ -185,16 +241,24 @@ def labels(job: Job, wheel: Path, torch: str, source: Source) -> Mapping[str, st
         "flash-attn-rocm.archs": ",".join(job.archs),
         "flash-attn-rocm.wheel": wheel.name,
         "flash-attn-rocm.wheel.sha256": sha256_file(wheel),
-        "flash-attn-rocm.torch": torch,
+        "flash-attn-rocm.torch": torch.wheel,
+        "flash-attn-rocm.torch.build": torch.build or "none",
     }
     return {key: value for key, value in found.items() if value}
 
 
-def _check(ref: str, log: Path, run: Runner) -> None:
-    """Check that the doctor answers and the image is healthy, as the image's own user and without network."""
-    for argv in ([], [HEALTHY]):
-        done = docker.run_in(ref, argv, log=log, check=False, run=run)
-        if done.returncode != 0:
-            said = (done.stdout.strip().splitlines() or ["nothing"])[-1]
-            message = f"the runtime image {ref} does not run {argv or 'its doctor'}; it said: {said}"
-            raise ImageError(message, advice=f"read the log: {log}")
+def _check(ref: str, torch: Torch, log: Path, run: Runner) -> None:
+    """Check what the doctor says first and, with torch, that all works; as the image's own user, offline."""
+    done = docker.run_in(ref, [], log=log, check=False, run=run)
+    lines = done.stdout.strip().splitlines() or ["nothing"]
+    wanted = f"a {torch.build} build" if torch.wheel else "without a PyTorch"
+    if done.returncode != (0 if torch.wheel else 1):
+        message = f"the runtime image {ref} does not run its doctor; it said: {lines[-1]}"
+        raise ImageError(message, advice=f"read the log: {log}")
+    if wanted not in lines[0]:
+        message = f"the runtime image {ref} has another torch than it was given\n"
+        message += f"  expected {wanted!r} in the doctor's first line\n  found    {lines[0]!r}"
+        raise ImageError(message, advice=f"read the log: {log}")
+    if torch.wheel and docker.run_in(ref, [HEALTHY], log=log, check=False, run=run).returncode != 0:
+        message = f"the runtime image {ref} is not healthy by its own check, {HEALTHY}"
+        raise ImageError(message, advice=f"read the log: {log}")

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import TextIOWrapper
 
-from wheel_builder.base.errors import FilesError, WheelBuilderError
+from wheel_builder.base.errors import FilesError, ToolsError, WheelBuilderError
 from wheel_builder.base.words import visible
 from wheel_builder.cli.command import Command
 from wheel_builder.cli.commands import commands_for
@@ -25,6 +25,12 @@ def main(argv: Sequence[str] | None = None, commands: Sequence[Command] | None =
         with _terminate_as_interrupt():
             # Inside the ``try``, because a command's imports take long enough to be interrupted.
             return _run(words, commands_for(words) if commands is None else commands)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] == "wheel_builder":
+            raise
+        missing = ToolsError.of(error, words)
+        print(error_text(missing), file=sys.stderr)
+        return missing.exit_code
     except KeyboardInterrupt:
         print("interrupted: nothing is left half done; run the same command again to go on", file=sys.stderr)
         return INTERRUPTED
@@ -78,7 +84,7 @@ def error_text(error: WheelBuilderError) -> str:
 
 def _parser(commands: Sequence[Command]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m wheel_builder",
+        prog="scripts/wheel-builder",
         description="Builds, checks and publishes the wheels that matrix.yaml describes.",
         allow_abbrev=False,
     )

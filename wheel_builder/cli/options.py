@@ -1,6 +1,7 @@
 """Options shared by several subcommands, and the parsing of their values."""
 
 import argparse
+import re
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -133,10 +134,11 @@ def _cache_options(parser: argparse._ActionsContainer) -> None:
 def _torch_index_option(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--torch-index",
-        type=public_url,
+        type=index_or_folder,
         default="",
-        metavar="URL",
-        help="where pip finds a CPU build of torch, besides its settings",
+        metavar="URL|DIR",
+        help="where pip finds torch, besides its settings: an index or a folder of wheels; a CPU build does, "
+        "but for a runtime image that is to use the GPU",
     )
 
 
@@ -160,6 +162,24 @@ def public_url(text: str) -> str:
     """A URL without a password: command lines are logged, and stored results name their sources."""
     if "@" in urlsplit(text).netloc:
         message = "the URL has a user or password, which logs would show; put them into pip's settings"
+        raise argparse.ArgumentTypeError(message)
+    return text
+
+
+def index_or_folder(text: str) -> str:
+    """A URL as ``public_url`` has it, or the absolute path of a folder that exists."""
+    if not text or "://" in text:
+        return public_url(text)
+    if not (path := Path(text)).is_dir():
+        message = f"expected a URL or a folder, found {text!r}"
+        raise argparse.ArgumentTypeError(message)
+    return str(path.absolute())
+
+
+def registry(text: str) -> str:
+    """A place in a registry, such as ``registry.example/owner``."""
+    if not re.fullmatch(r"[a-z0-9.-]+(:\d+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*", text):
+        message = f"expected a registry's name and a path in small letters, found {text!r}"
         raise argparse.ArgumentTypeError(message)
     return text
 

@@ -4,6 +4,7 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from wheel_builder.base.errors import CaseError
 from wheel_builder.emulator.formats import DTYPES, decode, encode
@@ -114,13 +115,14 @@ class Call:
     v: Tensor
     out: Tensor
     lse: Memory
+    dies: int = 0
 
     @property
     def memory(self) -> tuple[Memory, ...]:
         return (*(tensor.memory for tensor in (self.q, self.k, self.v, self.out)), self.lse)
 
-    def kernarg(self) -> bytes:
-        """``fa::FwdParams``: dense, no optional tensor."""
+    def kernarg(self, workgroups: int = 0) -> bytes:
+        """``fa::FwdParams``: dense, no optional tensor; ``workgroups`` of the whole launch."""
         case = self.case
         tensors = {"q": self.q, "k": self.k, "v": self.v, "o": self.out}
         strides = {
@@ -140,13 +142,19 @@ class Call:
                 "rows_q": case.seqlen_q, "rows_k": case.seqlen_k,
                 "batch_k": case.batch, "splits": 1, "nheads": case.nheads, "nheads_k": case.nheads_k,
                 "window_left": NO_WINDOW, "window_right": 0 if case.causal else NO_WINDOW,
-                "scale": case.scale, "dropout_scale": 1.0,
+                "scale": case.scale, "dropout_scale": 1.0, **self._order(workgroups),
             }
         )  # fmt: skip
 
+    def _order(self, workgroups: int) -> dict[str, int]:
+        each, more = divmod(workgroups, self.dies) if self.dies else (0, 0)
+        return {"dies": self.dies, "die_each": each, "die_more": more}
 
-def make_call(case: Case) -> Call:
-    """Normally distributed q, k, v from the case's seed; out and lse unwritten."""
+
+def make_call(case: Case, *, dies: int = 0) -> Call:
+    """Normally distributed q, k, v from the case's seed; out and lse unwritten.  ``dies``: of the GPU, for
+    the order of workgroups; 0 is the hardware's own.
+    """
     draw = random.Random(case.seed)  # noqa: S311  (test data, repeatable)
 
     def tensor(name: str, seqlen: int, heads: int, *, given: bool) -> Tensor:
@@ -163,6 +171,7 @@ def make_call(case: Case) -> Call:
         tensor("v", case.seqlen_k, case.nheads_k, given=True),
         tensor("out", case.seqlen_q, case.nheads, given=False),
         Memory.output(4 * case.batch * case.nheads * case.seqlen_q, "lse"),
+        dies,
     )
 
 
@@ -171,7 +180,7 @@ def run_call(machine: Machine, call: Call, tile: Tile, options: Options) -> Resu
     case = call.case
     grid = (-(-case.seqlen_q // tile.block_m), case.nheads, case.batch)
     launch = Launch(grid, (tile.threads, 1, 1))
-    return machine.run(case.kernel, launch, call.kernarg(), call.memory, options)
+    return machine.run(case.kernel, launch, call.kernarg(prod(grid)), call.memory, options)
 
 
 def compare(call: Call) -> Numbers:

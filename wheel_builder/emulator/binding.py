@@ -8,7 +8,9 @@ from pathlib import Path
 from wheel_builder.base.errors import EmulatorBuildError, EmulatorError
 
 # Must equal the number in core/capi.cpp.
-INTERFACE = 4
+INTERFACE = 5
+
+Waves = tuple[Sequence[int], ...]  # words that a run recorded, by wave
 
 
 class BufferRow(ctypes.Structure):
@@ -54,7 +56,7 @@ class Core:
         self._declare("emu_describe", ctypes.c_char_p, ctypes.c_void_p)
         self._declare("emu_run", ctypes.c_char_p, ctypes.c_void_p, ctypes.POINTER(LaunchRow))
         size = ctypes.POINTER(ctypes.c_uint64)
-        self._declare("emu_recorded", ctypes.POINTER(ctypes.c_uint32), ctypes.c_uint32, size)
+        self._declare("emu_recorded", ctypes.POINTER(ctypes.c_uint32), ctypes.c_uint32, ctypes.c_uint32, size)
         self._declare("emu_program", ctypes.c_char_p, ctypes.c_void_p)
         self._declare("emu_text", ctypes.c_char_p)
         self._declare("emu_missing", ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p)
@@ -77,11 +79,20 @@ class Core:
     def run(self, handle: int, launch: LaunchRow) -> str:
         return self._text(self._library.emu_run(handle, ctypes.byref(launch)))
 
-    def recorded(self) -> tuple[Sequence[int], ...]:
+    def recorded(self) -> Waves:
         """What each wave of the last recorded run executed: instruction index | active lanes << 24."""
+        return self._recorded(0)
+
+    def recorded_lds(self) -> Waves:
+        """The LDS instructions of each wave of the last recorded run, as ``Record`` in core/wave.hpp has
+        them.
+        """
+        return self._recorded(1)
+
+    def _recorded(self, part: int) -> Waves:
         waves: list[Sequence[int]] = []
         size = ctypes.c_uint64()
-        while data := self._library.emu_recorded(len(waves), ctypes.byref(size)):
+        while data := self._library.emu_recorded(len(waves), part, ctypes.byref(size)):
             waves.append(array("I", ctypes.string_at(data, 4 * size.value)))
         return tuple(waves)
 

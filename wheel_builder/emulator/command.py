@@ -1,4 +1,4 @@
-"""``python -m wheel_builder emulate``: one kernel, chosen shapes; its numbers, instructions and findings."""
+"""``scripts/wheel-builder emulate``: one kernel, chosen shapes; its numbers, instructions and findings."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

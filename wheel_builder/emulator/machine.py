@@ -3,12 +3,12 @@
 import ctypes
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from wheel_builder.base.errors import EmulatorError, FindingsError
-from wheel_builder.emulator.binding import BufferRow, Core, LaunchRow
+from wheel_builder.emulator.binding import BufferRow, Core, LaunchRow, Waves
 from wheel_builder.emulator.memory import Memory
 
 # As enum Check in core/sanitize.hpp.  Bounds and endless loops are always checked.
@@ -83,7 +83,8 @@ class Result:
     findings: tuple[Finding, ...]
     counts: Mapping[str, Count]
     error: str
-    recorded: tuple[Sequence[int], ...] = ()
+    recorded: Waves = ()
+    recorded_lds: Waves = ()
 
     def by_class(self) -> dict[str, int]:
         """Wave-instructions by class (valu, trans, matrix, lds, vmem, ...), most frequent first."""
@@ -177,7 +178,10 @@ class Machine:
         row.kernarg, row.kernarg_size = ctypes.addressof(holder), len(kernarg)
         row.buffers, row.buffer_count = rows, len(memory)
         answer = json.loads(self._core.run(self._handle, row))
-        return _result(answer, self._core.recorded() if options.record else ())
+        result = _result(answer)
+        if not options.record:
+            return result
+        return replace(result, recorded=self._core.recorded(), recorded_lds=self._core.recorded_lds())
 
 
 def load_machine(core: Core, code_object: Path, disassembly: str) -> Machine:
@@ -202,10 +206,10 @@ def _launch_row(kernel: str, launch: Launch, options: Options) -> LaunchRow:
     return row
 
 
-def _result(answer: dict[str, Any], recorded: tuple[Sequence[int], ...]) -> Result:
+def _result(answer: dict[str, Any]) -> Result:
     findings = tuple(_finding(row) for row in answer["findings"])
     counts = {name: Count(row["class"], row["n"], row["lanes"]) for name, row in answer["counts"].items()}
-    return Result(answer["executed"], findings, counts, answer["error"] or "", recorded)
+    return Result(answer["executed"], findings, counts, answer["error"] or "")
 
 
 def _kernel(row: dict[str, Any]) -> Kernel:

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from flash_attn_rocm import _support
+from flash_attn_rocm._library import gfx_of
 from torch import Tensor
 from torch._C import DispatchKey, DispatchKeySet
 
@@ -45,7 +46,8 @@ WRITTEN_OPTIONALS = frozenset({"partial_out", "partial_lse"})
 class Launch:
     """One kernel that ran: ``executed`` wave-instructions; ``stopped`` says why it ended early, or is "".
 
-    Bit i of ``ran`` says whether any wave executed instruction i of ``FakeHip.listing``.
+    Bit i of ``ran`` says whether any wave executed instruction i of ``FakeHip.listing``.  With
+    FA_FAKE_HIP_OUTCOMES=1, bits 4 i to 4 i + 3 of ``outcomes`` say what it showed (core/outcomes.hpp).
     """
 
     kernel: str
@@ -54,6 +56,7 @@ class Launch:
     block: tuple[int, int, int]
     executed: int
     ran: int
+    outcomes: int
     stopped: str
     findings: tuple[str, ...]
 
@@ -94,7 +97,7 @@ class FakeHip:
     @property
     def archs(self) -> tuple[str, ...]:
         """The devices' archs, without their feature flags."""
-        return tuple(name.partition(":")[0] for name in os.environ[ARCH_VARIABLE].split(","))
+        return tuple(gfx_of(name) for name in os.environ[ARCH_VARIABLE].split(","))
 
     def fail(self, failures: str) -> None:
         """Plan failures as FA_FAKE_HIP_FAIL does; "" ends them."""
@@ -212,5 +215,6 @@ def _arch_of_current_device() -> str:
 def _launch(row: dict[str, Any]) -> Launch:
     grid, block, findings = (tuple(row[name]) for name in ("grid", "block", "findings"))
     # One digit for every four instructions, the first four in the first digit.
-    ran = int(row["ran"][::-1] or "0", 16)
-    return Launch(**{**row, "grid": grid, "block": block, "findings": findings, "ran": ran})
+    ran, outcomes = (int(row[name][::-1] or "0", 16) for name in ("ran", "outcomes"))
+    shown = {"findings": findings, "ran": ran, "outcomes": outcomes}
+    return Launch(**{**row, "grid": grid, "block": block, **shown})

@@ -71,6 +71,16 @@ std::string ran(const emu::Launch& launch) {
   return digits;
 }
 
+// A digit for each instruction: emu::OutcomeBits.
+std::string outcomes(const emu::Launch& launch) {
+  std::string digits;
+  if (!launch.options.outcomes) return digits;
+  for (const std::uint32_t i : instructions_of(*launch.program, *launch.kernel)) {
+    digits += "0123456789abcdef"[launch.outcomes[i]];
+  }
+  return digits;
+}
+
 }  // namespace
 
 std::string listing_of(const emu::Program& program, const emu::KernelInfo& kernel) {
@@ -99,7 +109,8 @@ std::string record_of(const emu::Launch& launch, const std::string& arch, const 
   return "{\"kernel\": " + quoted(launch.kernel->name) + ", \"arch\": " + quoted(arch) + ", \"grid\": [" +
          triple(launch.grid) + "], \"block\": [" + triple(launch.block) +
          "], \"executed\": " + std::to_string(executed) + ", \"ran\": " + quoted(ran(launch)) +
-         ", \"stopped\": " + quoted(stopped) + ", \"findings\": [" + findings + "]}";
+         ", \"outcomes\": " + quoted(outcomes(launch)) + ", \"stopped\": " + quoted(stopped) +
+         ", \"findings\": [" + findings + "]}";
 }
 
 }  // namespace fake_hip

@@ -177,6 +177,7 @@ std::string Runtime::run(const Request& request) {
   launch.options.checks = settings_.checks;
   launch.options.max_instructions = kMaxInstructions;
   launch.options.max_seconds = settings_.max_seconds;
+  launch.options.outcomes = settings_.outcomes;
   std::string stopped;
   try {
     emu::run_launch(launch);

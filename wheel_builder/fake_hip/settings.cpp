@@ -87,6 +87,7 @@ Settings read_settings() {
   settings.max_seconds = static_cast<double>(number_or("FA_FAKE_HIP_TIME_LIMIT", 0));
   settings.checks = parse_checks(environment("FA_FAKE_HIP_CHECKS"));
   settings.skips_launches = parse_launch(environment("FA_FAKE_HIP_LAUNCH"));
+  settings.outcomes = number_or("FA_FAKE_HIP_OUTCOMES", 0) != 0;
   return settings;
 }
 

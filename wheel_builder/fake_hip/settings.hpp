@@ -38,6 +38,7 @@ struct Settings {
   std::uint32_t checks = 0;  // bits of emu::Check
   double max_seconds = 0;
   bool skips_launches = false;
+  bool outcomes = false;  // report what instructions showed
 };
 
 // Throws Failure (hipErrorNotInitialized) with everything that is wrong.

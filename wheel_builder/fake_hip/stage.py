@@ -31,6 +31,7 @@ FLAGS = (
     *(word for feature in FEATURES for word in ("-Xclang", "-target-feature", "-Xclang", f"+{feature}")),
 )
 SOURCES = ("wheel_builder/fake_hip", "wheel_builder/emulator/core", "kernels/include/fa/arch")
+STAGE = "fake_hip"
 # From /usr/include only the HIP headers: the rest belongs to another C library than zig's.
 COMPILE = f"""
 set -eu
@@ -50,12 +51,6 @@ def build_fake_hip(
     builder: Artifact, *, checkout: Path, store: Store, log: Path, run: Runner = run
 ) -> Artifact:
     """Compile both into ``LIBRARY``.  Raises ``EmulatorBuildError`` with the compiler's last lines."""
-    inputs = {
-        "image": builder.facts["image_id"],
-        "flags": list(FLAGS),
-        "recipe": COMPILE,
-        "sources": sha256_tree(checkout, _sources(checkout)),
-    }
 
     def make(out: Path) -> Mapping[str, Any]:
         argv = ["sh", "-c", COMPILE, "compile", *FLAGS]
@@ -68,7 +63,21 @@ def build_fake_hip(
             raise EmulatorBuildError(message, advice=f"correct the first error in {log}") from error
         return {"bytes": (out / LIBRARY).stat().st_size}
 
-    return store.get_or_make("fake_hip", inputs, make)
+    return store.get_or_make(STAGE, _inputs(builder, checkout), make)
+
+
+def is_built(builder: Artifact, checkout: Path, store: Store) -> bool:
+    """Whether ``build_fake_hip`` has nothing to compile."""
+    return store.find(STAGE, _inputs(builder, checkout)) is not None
+
+
+def _inputs(builder: Artifact, checkout: Path) -> Mapping[str, Any]:
+    return {
+        "image": builder.facts["image_id"],
+        "flags": list(FLAGS),
+        "recipe": COMPILE,
+        "sources": sha256_tree(checkout, _sources(checkout)),
+    }
 
 
 def _sources(checkout: Path) -> list[Path]:

@@ -15,6 +15,8 @@ _LOCAL_SIGNATURE = b"PK\x03\x04"
 # signature, disk, disk of the directory, entries here, entries, its size, its offset, length of comment
 _END = struct.Struct("<4s4HIIH")
 _END_SIGNATURE = b"PK\x05\x06"
+# In each entry of the directory, after 28 bytes: length of name, of extra, of comment; then 12 bytes more.
+_LENGTHS, _LENGTHS_AT, _ENTRY_BYTES = struct.Struct("<3H"), 28, 46
 _UTF8 = 0x800
 METHODS = {ZIP_STORED: "stored", ZIP_DEFLATED: "deflated"}
 
@@ -22,6 +24,7 @@ METHODS = {ZIP_STORED: "stored", ZIP_DEFLATED: "deflated"}
 def layout_problems(data: bytes, entries: Sequence[ZipInfo], directory: int) -> Iterator[str]:
     """Everything in which ``data`` is not a plain row of its entries, then the directory at that offset."""
     yield from _end_problems(data, len(entries), directory)
+    yield from _directory_problems(data, len(entries), directory)
     for entry in entries:
         # Some programs take names and sizes from extra fields, or look for sizes after the bytes.
         if entry.extra or entry.comment:
@@ -60,6 +63,17 @@ def _end_problems(data: bytes, entries: int, directory: int) -> Iterator[str]:
     for name, (said, expected) in found.items():
         if said != expected:
             yield f"the record at its end says {said} for {name}, where {expected} was expected"
+
+
+def _directory_problems(data: bytes, entries: int, directory: int) -> Iterator[str]:
+    """Whether its entries, by the lengths that they tell, fill the directory: zipfile takes less for all."""
+    at, end = directory, len(data) - _END.size
+    for _ in range(entries):
+        if at + _ENTRY_BYTES > end:
+            break
+        at += _ENTRY_BYTES + sum(_LENGTHS.unpack_from(data, at + _LENGTHS_AT))
+    if at != end:
+        yield f"the entries of its directory end at byte {at}, where {end} was expected"
 
 
 def ends_itself(data: bytes, entry: ZipInfo) -> bool:

@@ -25,9 +25,9 @@ PYTHON_PACKAGES = ("python3-venv", "ca-certificates")
 class ImageBuild:
     """How one image is built.
 
-    ``python`` is the image's Python that the fetched wheels are for; ``torch_index`` an index to look for
-    torch at, besides pip's settings; ``host`` the settings for what is fetched, this machine's own when
-    None; ``fresh`` ignores cached layers.
+    ``python`` is the image's Python that the fetched wheels are for; ``torch_index`` an index, or an absolute
+    folder of wheels, to look for torch at, besides pip's settings; ``host`` the settings for what is
+    fetched, this machine's own when None; ``fresh`` ignores cached layers.
     """
 
     dockerfile: str
@@ -63,8 +63,10 @@ class ImageBuild:
     def fetch(self, system: str, wanted: Sequence[str], into: Path, *, files: Sequence[Path] = ()) -> None:
         """Add to ``into`` what ``pip download`` gives the image's Python for the arguments ``wanted``."""
         host = hostenv.read_host_settings(run=self.run) if self.host is None else self.host
-        argv = [self.python, *wanted, *self._index()]
-        fetch.fetch_wheels(system, argv, into, files=files, host=host, log=self.log, run=self.run)
+        folder = Path(self.torch_index) if self.torch_index.startswith("/") else None
+        argv = [self.python, *wanted, *self._index(folder)]
+        mounted = [*files, folder] if folder else files
+        fetch.fetch_wheels(system, argv, into, files=mounted, host=host, log=self.log, run=self.run)
 
     def fetch_pinned(self, system: str, requirements: str, into: Path) -> None:
         """Fetch the wheels of a requirements list in ``dockerfiles/``, pinned by version and hash."""
@@ -81,7 +83,9 @@ class ImageBuild:
         fetch.refuse_cuda(wheel)
         return wheel
 
-    def _index(self) -> list[str]:
+    def _index(self, folder: Path | None) -> list[str]:
+        if folder:
+            return ["--find-links", fetch.inside(folder.name)]
         return ["--extra-index-url", self.torch_index] if self.torch_index else []
 
     def facts(self, base: Base) -> Mapping[str, Any]:

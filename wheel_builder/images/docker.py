@@ -140,7 +140,7 @@ def inspect_image(ref: str, *, run: Runner = run) -> ImageInfo | None:
     return ImageInfo(
         id=found["Id"],
         digests=tuple(found["RepoDigests"] or ()),
-        labels=found["Config"]["Labels"] or {},
+        labels=found["Config"].get("Labels") or {},
         created=found["Created"],
         size=found["Size"],
     )

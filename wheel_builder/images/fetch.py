@@ -3,6 +3,7 @@
 The image build then installs from the folder, offline, so no index's name can get into the image.
 """
 
+import re
 import tempfile
 import zipfile
 from collections.abc import Sequence
@@ -59,6 +60,14 @@ def refuse_cuda(wheel: Path) -> None:
     if needs := cuda_needs(requirements_of(wheel)):
         message = f"{wheel.name}: pip chose a CUDA build of torch; it needs {', '.join(needs[:3])}"
         raise ImageError(message, advice="name an index with CPU or ROCm builds: --torch-index URL")
+
+
+def torch_rocm(wheel: Path) -> str:
+    """The version of HIP that a torch wheel was built with, empty for a CPU build."""
+    with zipfile.ZipFile(wheel) as archive:
+        text = archive.read("torch/version.py").decode()
+    found = re.search(r"^hip\b[^=\n]*= *['\"]([^'\"\n]+)['\"]", text, re.MULTILINE)
+    return found[1] if found else ""
 
 
 def requirements_of(wheel: Path) -> tuple[str, ...]:

@@ -70,7 +70,7 @@ def _download(version: str, folder: Path, index: str, log: Path, run: Runner) ->
     argv: list[str | Path] = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
     argv += ["--dest", folder]
     argv += ["--python-version", PYTHON, "--platform", PLATFORM, "--disable-pip-version-check"]
-    argv += ["--extra-index-url", index] if index else []
+    argv += ["--find-links" if index.startswith("/") else "--extra-index-url", index] if index else []
     advice = f"pip has to find torch {version} for Python {PYTHON}: pip config, or --torch-index URL"
     run([*argv, f"torch=={version}"], log=log, advice=advice)
     return next(folder.glob("torch-*.whl"))

@@ -12,6 +12,7 @@ from wheel_builder.base.store import Artifact
 from wheel_builder.images.docker import Mount, run_in
 
 JUNIT = "junit.xml"
+FULL = "FA_FULL"  # read by the tests and from ``verify``'s own environment
 MOST_FAILURES = 20  # enough to show that a kernel is wrong everywhere
 # Installed as a user would, then tested from a folder that has neither checkout nor wheel.
 INSTALL_AND_TEST = f"""

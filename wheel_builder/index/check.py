@@ -20,7 +20,7 @@ from wheel_builder.matrix.catalogue import Catalogue
 
 READABLE = "give this user the right to read it or mend the disk"
 RESTORE = "restore it from a copy of the index"
-REWRITE = "write the pages again: python -m wheel_builder index pages"
+REWRITE = "write the pages again: scripts/wheel-builder index pages"
 _CATALOGUE = TypeAdapter(Catalogue)
 
 

@@ -1,6 +1,5 @@
 """What the index says about GPUs and ROCm versions, including those without a wheel, and why; pure."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from wheel_builder.matrix.model import Matrix, Selection
@@ -11,11 +10,15 @@ FAMILIES = ("Radeon", "Instinct")
 
 @dataclass(frozen=True)
 class Gpu:
-    """One gfx arch, its devices' full names, and why no wheel holds code for it ("" when wheels do)."""
+    """One gfx arch, its devices' full names, and why no wheel holds code for it ("" when wheels do).
+
+    ``code_names`` are other names that people know it by.
+    """
 
     arch: str
     devices: tuple[str, ...]
     reason: str = ""
+    code_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -36,21 +39,34 @@ class Torch:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """matrix.yaml as users of the index see it."""
+    """matrix.yaml as users of the index see it; ``built_rocm`` are the ROCm versions that have a wheel."""
 
     gpus: tuple[Gpu, ...]
     missing_rocm: tuple[MissingRocm, ...]
     torch: Torch
+    built_rocm: tuple[str, ...] = ()
 
 
 def catalogue_of(matrix: Matrix) -> Catalogue:
     """The catalogue of a matrix, in the matrix's order."""
-    built = (Gpu(arch.name, device_names(arch.devices)) for arch in matrix.archs)
-    others = (Gpu(other.name, device_names(other.devices), other.reason) for other in matrix.other_archs)
+    built = (
+        Gpu(arch.name, device_names(arch.devices), code_names=_names(arch.code_names))
+        for arch in matrix.archs
+    )
+    others = (
+        Gpu(other.name, device_names(other.devices), other.reason, _names(other.code_names))
+        for other in matrix.other_archs
+    )
+    planned = plan(matrix, Selection(all_rocm=True))
     return Catalogue(
         gpus=(*built, *others),
-        missing_rocm=tuple(_missing_rocm(matrix)),
+        missing_rocm=tuple(
+            MissingRocm(rejection.rocm, rejection.reason)
+            for rejection in planned.rejected
+            if not rejection.arch
+        ),
         torch=Torch(matrix.package.torch_floor, matrix.package.torch_headers),
+        built_rocm=tuple(job.rocm.version for job in planned.jobs),
     )
 
 
@@ -65,7 +81,5 @@ def device_names(devices: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _missing_rocm(matrix: Matrix) -> Iterator[MissingRocm]:
-    for rejection in plan(matrix, Selection(all_rocm=True)).rejected:
-        if not rejection.arch:
-            yield MissingRocm(rejection.rocm, rejection.reason)
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",")) if text else ()

@@ -14,6 +14,7 @@ class Arch:
 
     name: str
     devices: str
+    code_names: str = ""
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class OtherArch:
     name: str
     devices: str
     reason: str
+    code_names: str = ""
 
 
 @dataclass(frozen=True)

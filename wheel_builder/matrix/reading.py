@@ -54,8 +54,10 @@ _FORMATS: Mapping[tuple[str, ...], tuple[str, str]] = {
     ("package", "platform_tag"): (r"manylinux_2_\d{1,2}_x86_64", "a tag such as manylinux_2_28_x86_64"),
     ("archs", "*", "name"): _ARCH,
     ("archs", "*", "devices"): _LINE,
+    ("archs", "*", "code_names"): _LINE,
     ("other_archs", "*", "name"): _ARCH,
     ("other_archs", "*", "devices"): _LINE,
+    ("other_archs", "*", "code_names"): _LINE,
     ("other_archs", "*", "reason"): _LINE,
     ("rocm", "*", "version"): _VERSION,
     ("rocm", "*", "base"): (

@@ -3,12 +3,13 @@
 Ignores latency, waiting, memory traffic and scalar instructions: a ceiling, always labelled modelled.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from wheel_builder.base.archs import arch_named
 from wheel_builder.perf import cost
+from wheel_builder.perf.lds import PORTS, Charge
 from wheel_builder.perf.numbers import numbers
 
 
@@ -24,11 +25,16 @@ class Executed(Protocol):
 
 @dataclass(frozen=True)
 class Bound:
-    """Clocks per compute unit of one workgroup; ``dot2`` is a part of ``valu``."""
+    """Clocks per compute unit of one workgroup; ``dot2`` is a part of ``valu``.
+
+    ``banks`` and ``port`` are the LDS's, ``conflicts`` a part of ``banks``.
+    """
 
     matrix: float
     valu: float
-    lds: float
+    banks: float
+    conflicts: float
+    port: float
     dot2: float
     overlap: bool
 
@@ -38,7 +44,7 @@ class Bound:
 
     @property
     def clocks(self) -> float:
-        return max(self.alu, self.lds)
+        return max(self.alu, self.banks, self.port)
 
     @property
     def matrix_busy(self) -> float:
@@ -49,15 +55,16 @@ class Bound:
         return self.dot2 / self.clocks
 
 
-def busy_bound(arch: str, counts: Mapping[str, Executed]) -> Bound:
-    """The bound from the executed instructions of one full workgroup, by mnemonic.
+def busy_bound(arch: str, counts: Mapping[str, Executed], lds: Iterable[tuple[Charge, int]] = ()) -> Bound:
+    """The bound from the executed instructions of one full workgroup: by mnemonic, and what
+    the LDS's cost with how often.
 
     A dual-issue pair counts as one mnemonic, ``a :: b``.  Raises ``PerfError`` for an arch, a matrix
     instruction or an LDS instruction without numbers.
 
     """
     machine = numbers(arch)
-    matrix = valu = dot2 = lds = 0
+    matrix = valu = dot2 = 0
     for name, count in counts.items():
         if cost.is_matrix(name):
             matrix += count.executed * cost.matrix_clocks(arch, name)
@@ -65,7 +72,15 @@ def busy_bound(arch: str, counts: Mapping[str, Executed]) -> Bound:
             clocks = count.executed * cost.valu_clocks(machine, name)
             valu += clocks
             dot2 += clocks if cost.is_dot2(name) else 0
-        elif name.startswith("ds_"):
-            lds += count.lanes * cost.lds_bytes(name)
-    simds = arch_named(arch).simds
-    return Bound(matrix / simds, valu / simds, lds / machine.lds_bytes, dot2 / simds, machine.overlap)
+    hardware, charges = arch_named(arch), list(lds)
+    # A workgroup of a workgroup processor (RDNA) uses the LDS of both compute units, and both are one's
+    # clocks.
+    return Bound(
+        matrix=matrix / hardware.simds,
+        valu=valu / hardware.simds,
+        banks=sum(charge.banks * count for charge, count in charges),
+        conflicts=sum(charge.extra * count for charge, count in charges),
+        port=sum(charge.port * count for charge, count in charges) / PORTS,
+        dot2=dot2 / hardware.simds,
+        overlap=machine.overlap,
+    )

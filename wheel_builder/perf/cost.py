@@ -55,6 +55,20 @@ def lds_bytes(mnemonic: str) -> int:
     raise _unknown(mnemonic)
 
 
+def lds_shape(mnemonic: str) -> tuple[int, int]:
+    """Dwords of a lane's access as the banks see it, and how many accesses; raises ``PerfError`` as
+    ``lds_bytes``.
+
+    Less than a dword takes a whole one, and three take as long as four.
+    """
+    if LDS_LANE.match(mnemonic):
+        return 1, 1
+    if match := LDS_WIDTH.match(mnemonic):
+        dwords = -(-int(match["bits"]) // 32)
+        return 4 if dwords == 3 else dwords, 2 if LDS_TWO.match(match["name"]) else 1
+    raise _unknown(mnemonic)
+
+
 def vmem_bytes(mnemonic: str) -> int:
     """Bytes that a global, buffer or scratch instruction moves per lane; 0 for cache control."""
     if not re.search(r"_(load|store|atomic)_", mnemonic):

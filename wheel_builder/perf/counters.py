@@ -1,4 +1,4 @@
-"""The schedule compared with published hardware counters: how far off it is.
+"""The schedule compared with published hardware counters and rates: how far off it is.
 
 Published: rocprof's MfmaUtil on an MI300X, causal forwards of 16 batches and 16 heads at 1024 and 16384
 queries and keys (attn-dsl-bench, counters_v1.csv).  Modelled: this checkout's own Triton forward, which is
@@ -6,11 +6,17 @@ not the kernel that they ran, at their known tile sizes.
 
 Clocks of a causal workgroup grow by the same amount with each tile of queries, so two tiles give the line.
 The GPU assigns workgroups, in order, to whichever slot is free first.
+
+Published rates are of whole launches of other kernels; modelled, all compute units of the GPU at its engine
+clock on paper do what one does in the schedule.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
+
+from wheel_builder.base.archs import arch_named
+from wheel_builder.perf.memory import GPUS
 
 COMPUTE_UNITS = 304  # of an MI300X
 BATCH_HEADS = 16 * 16
@@ -94,3 +100,50 @@ def _error(kernel: Causal | None, seqlen: int, share: float) -> str:
         return f"{'-':>10}{'-':>8}"
     found = device_busy(kernel, seqlen)
     return f"{found:>10.2f}{found / share - 1:>+8.0%}"
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A published rate of a forward in TFLOP/s; ``op`` as in the table.  ``of`` names the source."""
+
+    what: str
+    of: str
+    gpu: str
+    op: str
+    head_dim: int
+    seqlen: int
+    tflops: float
+
+
+RATES = (
+    Rate("Triton, tuned", "aiter PR 2397", "RX 7900 XTX", "fwd", 128, 8192, 60.8),
+    Rate("Triton's tutorial, 2024", "aotriton issue 16", "RX 7900 XTX", "fwd", 64, 16384, 25.5),
+    Rate("PyTorch SDPA, 2024", "aotriton issue 16", "RX 7900 XTX", "fwd causal", 128, 2048, 9.4),
+    Rate("Triton", "attn-dsl-bench", "MI300X", "fwd causal", 64, 16384, 301),
+    Rate("Triton", "attn-dsl-bench", "MI300X", "fwd causal", 128, 16384, 364),
+)
+# Kernels that cannot be run here, and GPUs whose arch has none.
+RATES_NOT_MODELLED = (
+    Rate("Composable Kernel", "ROCm/flash-attention PR 180", "MI100", "fwd", 128, 32768, 63),
+    Rate("PyTorch SDPA", "PyTorch issue 152595", "RX 7900 XTX", "fwd", 256, 4360, 23),
+)
+
+
+def rates(published: Sequence[Rate], modelled: Mapping[tuple[str, str, int], float]) -> str:
+    """Published and modelled TFLOP/s and the model's error; ``modelled``: FLOP per clock and compute unit,
+    by arch, op and head dim, for those that are.
+    """
+    columns = f"{'GPU':>12}{'seqlen':>8}{'published':>11}{'modelled':>10}{'error':>8}"
+    title = f"{'TFLOP/s of fp16 forwards':<40}{columns}"
+    return "\n".join([title, *(_rate(rate, modelled) for rate in published), ""])
+
+
+def _rate(rate: Rate, modelled: Mapping[tuple[str, str, int], float]) -> str:
+    (arch,) = (arch for arch, gpu in GPUS.items() if gpu.name == rate.gpu)
+    name = f"{rate.what} {rate.op.removeprefix('fwd').strip()} d{rate.head_dim}".replace("  ", " ")
+    line = f"{name:<40}{rate.gpu:>12}{rate.seqlen:>8}{rate.tflops:>11.1f}"
+    found = modelled.get((arch, rate.op, rate.head_dim))
+    if found is None:
+        return f"{line}{'-':>10}{'-':>8}"
+    tflops = found * GPUS[arch].clock * arch_named(arch).compute_units / 1e12
+    return f"{line}{tflops:>10.1f}{tflops / rate.tflops - 1:>+8.0%}"

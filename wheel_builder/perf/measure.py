@@ -1,6 +1,5 @@
 """Turns a code object and a workload into both models' figures."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -8,14 +7,14 @@ from wheel_builder.base.errors import PerfError
 from wheel_builder.emulator.machine import Machine, Options, Result
 from wheel_builder.emulator.memory import pack_arguments
 from wheel_builder.perf.bound import Bound, busy_bound
+from wheel_builder.perf.lds import orders
+from wheel_builder.perf.memory import Decode, Moved, decode, moved
 from wheel_builder.perf.residency import resident_workgroups
 from wheel_builder.perf.schedule import Schedule, play
-from wheel_builder.perf.steps import Step, steps
+from wheel_builder.perf.trace import LdsUse, Trace, trace_of
 from wheel_builder.perf.workload import Workload
 from wheel_builder.static_checks.disassembly import parse_disassembly
 from wheel_builder.static_checks.resources import Resources, parse_notes
-
-INDEX = (1 << 24) - 1  # of the instruction's index in a run's record; active lanes are in the bits above
 
 
 @dataclass(frozen=True)
@@ -28,10 +27,30 @@ class Subject:
 
 
 @dataclass(frozen=True)
+class Charged:
+    """Everything that depends on the phases of the LDS; ``order`` names them (perf/lds.py).
+
+    ``port``: the schedule that also charges the way to the LDS.
+    """
+
+    order: str
+    bound: Bound
+    schedule: Schedule
+    port: Schedule
+    uses: tuple[LdsUse, ...]
+
+    @property
+    def ways(self) -> int:
+        """The worst conflict in a loop; 1 is none."""
+        return max([1, *(use.ways for use in self.uses if use.looped)])
+
+
+@dataclass(frozen=True)
 class Modelled:
     """One workgroup of one kernel under both models; ``executed`` wave-instructions, ``flop`` useful work.
 
-    ``workgroups``: how many the whole launch has.
+    ``workgroups``: how many the whole launch has.  ``free``: the schedule in which the LDS moves 128 bytes a
+    clock, whatever the addresses.  ``charged``: by order of phases, the first of which is the arch's own.
     """
 
     arch: str
@@ -44,8 +63,18 @@ class Modelled:
     flop: int
     workgroups: int
     taken: Resources
-    bound: Bound
-    schedule: Schedule
+    moved: Moved
+    looped_bytes: int
+    free: Schedule
+    charged: tuple[Charged, ...]
+
+    @property
+    def bound(self) -> Bound:
+        return self.charged[0].bound
+
+    @property
+    def schedule(self) -> Schedule:
+        return self.charged[0].schedule
 
     @property
     def bound_flop(self) -> float:
@@ -66,7 +95,7 @@ def measure(subject: Subject, workload: Workload) -> Modelled:
     arch = subject.machine.arch
     taken = parse_notes(subject.notes)[workload.kernel]
     result = run(subject.machine, workload)
-    paths = _paths(subject, workload.kernel, result)
+    trace = _trace(subject, workload.kernel, result)
     lds = workload.launch.dynamic_lds
     resident = resident_workgroups(arch, taken, threads=prod(workload.launch.block), dynamic_lds=lds)
     return Modelled(
@@ -80,8 +109,43 @@ def measure(subject: Subject, workload: Workload) -> Modelled:
         flop=workload.flop(workload.memory),
         workgroups=prod(workload.launch.grid),
         taken=replace(taken, lds_bytes=taken.lds_bytes + lds),
-        bound=busy_bound(arch, result.counts),
-        schedule=play(arch, paths, resident),
+        moved=moved(result.counts),
+        looped_bytes=trace.looped_bytes,
+        free=play(arch, trace.uncharged(), resident),
+        charged=tuple(_charged(trace, result, order, resident) for order in orders(arch)),
+    )
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """One decode kernel's shares of memory bandwidth; ``resident`` workgroups fit on what runs one."""
+
+    arch: str
+    label: str
+    dtype: str
+    head_dim: int
+    loaded: int
+    resident: int
+    decode: Decode
+
+
+def measure_decode(subject: Subject, workload: Workload, useful: int) -> Decoded:
+    """Run one workgroup on the emulator and play it against memory; ``useful``: its keys and values in bytes.
+
+    Raises as ``measure``.
+    """
+    result = run(subject.machine, workload)
+    taken = parse_notes(subject.notes)[workload.kernel]
+    arch = subject.machine.arch
+    resident = resident_workgroups(arch, taken, threads=prod(workload.launch.block))
+    return Decoded(
+        arch=arch,
+        label=workload.label,
+        dtype=workload.dtype,
+        head_dim=workload.head_dim,
+        loaded=moved(result.counts).loaded,
+        resident=resident,
+        decode=decode(_trace(subject, workload.kernel, result), useful, resident),
     )
 
 
@@ -98,9 +162,18 @@ def run(machine: Machine, workload: Workload) -> Result:
     return result
 
 
-def _paths(subject: Subject, kernel: str, result: Result) -> Sequence[Sequence[Step]]:
-    """For each wave, the steps that it executed."""
+def _trace(subject: Subject, kernel: str, result: Result) -> Trace:
     functions = {function.name: function for function in parse_disassembly(subject.disassembly)}
-    known: Mapping[int, Step] = steps(subject.machine.arch, functions[kernel].instructions)
-    program = subject.machine.program
-    return [[known[program[word & INDEX][0]] for word in wave] for wave in result.recorded]
+    return trace_of(subject.machine.arch, functions[kernel], subject.machine.program, result)
+
+
+def _charged(trace: Trace, result: Result, order: str, resident: int) -> Charged:
+    charges = trace.charges(order)
+    costs = [(charges[access], count) for access, count in trace.accesses.items()]
+    return Charged(
+        order=order,
+        bound=busy_bound(trace.arch, result.counts, costs),
+        schedule=play(trace.arch, trace.paths(charges, port=False), resident),
+        port=play(trace.arch, trace.paths(charges, port=True), resident),
+        uses=trace.uses(charges),
+    )

@@ -2,6 +2,7 @@
 
 import re
 
+from wheel_builder.base.archs import arch_named
 from wheel_builder.base.errors import PerfError
 from wheel_builder.emulator.attention import Case, make_call
 from wheel_builder.emulator.machine import Kernel, Launch
@@ -10,7 +11,9 @@ from wheel_builder.perf.workload import SUFFIX, Memories, Workload
 LABEL = "flash-attn-rocm"
 SEQLEN = 512  # keys; and, without a mask, rows of queries, of which one workgroup has a part
 NAME = re.compile(r"fa_fwd_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
-# Not modelled: kernels bound by memory, which the models do not cover, and the reference kernel.
+DECODE = re.compile(r"fa_decode_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
+PART = 512  # keys of a decode's workgroup
+# Not modelled: the reference kernel, and kernels bound by memory, of which decode has a model of its own.
 OTHER = re.compile(r"fa_(append|combine|decode|reference)_(fp16|bf16)(_d\d+)?$")
 UNTOUCHED = b"\xa5" * 4  # of Memory.output
 
@@ -20,22 +23,49 @@ def has_workload(kernel_name: str) -> bool:
     return OTHER.match(kernel_name) is None
 
 
-def forward(kernel: Kernel, label: str = LABEL) -> Workload:
+def dies_of(arch: str) -> int:
+    """Dies of the arch's largest GPU, for the order of its workgroups; 0 for one."""
+    hardware = arch_named(arch)
+    return hardware.compute_units // hardware.die_units if hardware.die_units else 0
+
+
+def forward(kernel: Kernel, label: str = LABEL, *, dies: int = 0) -> Workload:
     """The forward of one head without a mask; raises ``PerfError`` for another kernel.
 
     The number of a workgroup's rows follows from what it wrote to ``lse``.
     """
     dtype, head_dim = _named(kernel)
     case = Case(dtype, head_dim, SEQLEN, SEQLEN)
-    return _workload(kernel, label, "fwd", case)
+    return _workload(kernel, label, "fwd", case, dies)
 
 
-def causal_forward(kernel: Kernel, label: str = LABEL, *, rows: int) -> Workload:
+def causal_forward(kernel: Kernel, label: str = LABEL, *, rows: int, dies: int = 0) -> Workload:
     """The last workgroup of a causal forward of ``SEQLEN`` queries and keys; ``rows``: of a workgroup."""
     dtype, head_dim = _named(kernel)
     # The causal mask is aligned to the bottom right: these rows see what the last ones of a longer launch
     # see.
-    return _workload(kernel, label, "fwd causal", Case(dtype, head_dim, rows, SEQLEN, causal=True))
+    return _workload(kernel, label, "fwd causal", Case(dtype, head_dim, rows, SEQLEN, causal=True), dies)
+
+
+def decoding(kernel: Kernel, label: str = LABEL) -> Workload:
+    """One query of a head with ``PART`` keys; ``has_decode`` tells for which kernels."""
+    match = DECODE.match(kernel.name)
+    assert match is not None
+    return _workload(kernel, label, "decode", Case(match["dtype"], int(match["head_dim"]), 1, PART))
+
+
+def has_decode(kernel_name: str) -> bool:
+    return DECODE.match(kernel_name) is not None
+
+
+def bytes_of_decode(head_dim: int) -> int:
+    """The keys and values of ``decoding``."""
+    return 2 * PART * head_dim * 2
+
+
+def bytes_once(rows: int, head_dim: int) -> int:
+    """What a workgroup of a forward loads if all of them load each byte of q, k and v once."""
+    return 3 * rows * head_dim * 2
 
 
 def rows_of(flop: int, head_dim: int) -> int:
@@ -52,8 +82,8 @@ def _named(kernel: Kernel) -> tuple[str, int]:
     return match["dtype"], int(match["head_dim"])
 
 
-def _workload(kernel: Kernel, label: str, op: str, case: Case) -> Workload:
-    call = make_call(case)
+def _workload(kernel: Kernel, label: str, op: str, case: Case, dies: int = 0) -> Workload:
+    call = make_call(case, dies=dies)
 
     def flop(after: Memories) -> int:
         rows = _rows(after)
@@ -67,7 +97,7 @@ def _workload(kernel: Kernel, label: str, op: str, case: Case) -> Workload:
         dtype=case.dtype,
         head_dim=case.head_dim,
         launch=Launch((1, 1, 1), (kernel.max_threads, 1, 1)),
-        arguments=(call.kernarg(),),
+        arguments=(call.kernarg(workgroups=1),),
         memory={memory.name: memory for memory in call.memory},
         flop=flop,
     )

@@ -5,16 +5,17 @@ executed.  A wave issues its next instruction when the registers are ready, the 
 enough and the port is free; among waves that could issue, the oldest goes first.  On RDNA the two compute
 units of a workgroup processor are played together, each pair of SIMDs with its own LDS and memory path.
 
-Deterministic: integers only, no random numbers.  Uncalibrated: for rankings and shares, always labelled
-modelled.
+Deterministic: integers only, no random numbers.  All but uncalibrated (numbers.py): for rankings and shares,
+always labelled modelled.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heappushpop
 
 from wheel_builder.base.archs import Arch, arch_named
+from wheel_builder.perf.lds import PORTS
 from wheel_builder.perf.numbers import Numbers, numbers
 from wheel_builder.perf.steps import Port, Step
 
@@ -104,7 +105,8 @@ class _Unit:
         cus = self.hardware.cus_of_workgroup
         self.simds = self.hardware.simds * cus
         self.ports = {port: [0] * self.simds for port in Port}  # by SIMD, when each is free
-        self.lds, self.vmem = [0] * cus, [0] * cus
+        self.banks, self.vmem = [0] * cus, [0] * cus
+        self.ways = [0] * (cus * PORTS)  # to the LDS
         self.left = [self.rounds] * self.resident
         self.running = [0] * self.resident
         self.arrived: list[list[_Wave]] = [[] for _ in range(self.resident)]
@@ -117,7 +119,12 @@ class _Unit:
         heapify(self.heap)
         while self.heap:
             self._advance(*heappop(self.heap))
-        self.clock = max(self.clock, *(free for simds in self.ports.values() for free in simds))
+        self.clock = max(self.clock, *(free for units in self._moving() for free in units))
+
+    def _moving(self) -> Iterator[Sequence[int]]:
+        """When the ports and the LDS are free."""
+        yield from self.ports.values()
+        yield from (self.banks, self.ways)
 
     def _start(self, place: int, time: int) -> None:
         """Start the next workgroup in a slot, if there is one."""
@@ -203,10 +210,18 @@ class _Unit:
         """When the memory path has moved the data; queued instructions do not stop their waves."""
         if step.port is Port.SALU:
             return time
-        path = self.lds if step.port is Port.LDS else self.vmem
         cu = wave.simd // self.hardware.simds
-        path[cu] = max(path[cu], time) + step.busy
-        return path[cu]
+        if step.port is Port.VMEM:
+            return self._queue(self.vmem, cu, time, step.busy)
+        way = wave.simd * PORTS // self.hardware.simds
+        served = self._queue(self.banks, cu, time, step.busy)
+        return max(served, self._queue(self.ways, way, time, step.hold))
+
+    @staticmethod
+    def _queue(free: list[int], place: int, time: int, clocks: int) -> int:
+        """When what is at the end of the queue is done."""
+        free[place] = max(free[place], time) + clocks
+        return free[place]
 
     def _barrier(self, wave: _Wave, time: int) -> int:
         arrived = self.arrived[wave.place]

@@ -2,13 +2,15 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import partial
+from math import ceil
 
 from wheel_builder.base.archs import Arch, arch_named
 from wheel_builder.base.errors import PerfError
 from wheel_builder.perf import cost
+from wheel_builder.perf.lds import Charge
 from wheel_builder.perf.numbers import Numbers, numbers
 from wheel_builder.static_checks.disassembly import Instruction
 from wheel_builder.static_checks.operations import TRANSCENDENTAL, Operation, registers
@@ -40,7 +42,8 @@ class Port(IntEnum):
 class Step:
     """One instruction.  Registers are numbers; clocks count from its issue.
 
-    ``busy``: how long it holds its port.  ``hold``: how long a matrix instruction holds the VALU's port.
+    ``busy``: how long it holds its port, an LDS instruction the banks.  ``hold``: how long a matrix
+    instruction holds the VALU's port, and an LDS instruction the way to the LDS that some SIMDs share.
     ``pause``: when the wave may issue again.  ``result``: when ``writes`` can be read.  ``sums``: registers
     that it adds to, which one matrix instruction forwards to the next without delay.  ``counter``: the wait
     counter that it raises, for ``latency`` clocks beyond its turn; -1 for none.  ``waits``: counters, and how
@@ -61,10 +64,19 @@ class Step:
     dot2: bool = False
 
 
-def steps(arch: str, instructions: Iterable[Instruction]) -> Mapping[int, Step]:
-    """The steps by address; raises ``PerfError`` for instructions without numbers."""
-    reader = _Reader(arch_named(arch), numbers(arch), {})
+def steps(
+    arch: str, instructions: Iterable[Instruction], machine: Numbers | None = None
+) -> Mapping[int, Step]:
+    """The steps by address, with the arch's numbers or others; raises ``PerfError`` for instructions
+    without.
+    """
+    reader = _Reader(arch_named(arch), machine or numbers(arch), {})
     return {instruction.address: reader.step(instruction) for instruction in instructions}
+
+
+def charged(step: Step, charge: Charge, *, port: bool) -> Step:
+    """An LDS instruction's step with the clocks of one execution; at the port too, if wanted."""
+    return replace(step, busy=charge.banks, hold=ceil(charge.port) if port else 0)
 
 
 @dataclass(frozen=True)

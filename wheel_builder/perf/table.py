@@ -3,16 +3,44 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from wheel_builder.base.words import aligned
-from wheel_builder.perf.measure import Modelled
+from wheel_builder.perf.measure import Charged, Decoded, Modelled
+from wheel_builder.perf.memory import LATENCIES, demand, gpu_of
+from wheel_builder.perf.ours import bytes_once, rows_of
 
 TITLE = """\
 Modelled, not measured: instructions that one workgroup executed on an ISA emulator, under two models.
 Nothing was run on a GPU.  Read rankings and shares; these are no predictions of TFLOP/s.
+phases: the order in which the LDS serves lanes (perf/lds.py); archs that nobody measured are under two.
+ways: the most dwords that a phase needs of one bank, in the worst LDS instruction of a loop; 1: no conflict.
 share: busy matrix units (on gfx1030: dot2 instructions' part of the VALU).  FLOP: useful ones, per clock and
-compute unit.  bound: a ceiling.  schedule: with latencies, waits and the waves that fit."""
+compute unit.  bound: a ceiling; banks, port: shares of it in which the LDS's banks, and the way to them, are
+busy.  schedule: with latencies, waits, the waves that fit, and the LDS's banks; "+ port": and with the way
+to them; "no LDS": with neither, as in version 0.1.0."""
 HEAD = (
-    "arch", "kernel", "of", "executed", "VGPR", "spills", "LDS", "waves/SIMD",
-    "bound share", "FLOP", "schedule share", "FLOP",
+    "arch", "kernel", "of", "phases", "executed", "VGPR", "spills", "LDS", "waves/SIMD", "ways",
+    "bound share", "FLOP", "banks", "port", "schedule share", "FLOP", "+ port", "no LDS",
+)  # fmt: skip
+CONFLICTS = """\
+Conflicts of LDS instructions that a wave executes more than once; those not listed have none.
+offset: in the kernel.  extra: clocks of conflicts in all executions by the workgroup."""
+CONFLICTS_HEAD = ("arch", "kernel", "of", "phases", "offset", "instruction", "executed", "ways", "extra")
+MEMORY = """\
+Memory, of forwards without a mask.
+loaded, stored: KiB of a workgroup.  byte/clock: loaded, per compute unit in the schedule.
+What all compute units then ask for, as a share of the GPU's bandwidth on paper (perf/memory.py): of its L2;
+of its memory if nothing is reused; once: of its memory if each byte comes from there once.
+binds: what has less than is asked for; "reuse n": memory does, unless caches serve all but one of n loads.
+loop, code, cache: KiB of what waves execute more than once, of the kernel, and of the instruction cache."""
+MEMORY_HEAD = (
+    "arch", "kernel", "of", "loaded", "stored", "FLOP/byte", "byte/clock", "L2", "memory", "once", "binds",
+    "loop", "code", "cache",
+)  # fmt: skip
+DECODE = """\
+Decode: the share of the GPU's memory bandwidth on paper that workgroups of one query and 512 keys reach, by
+the latency of memory under load, so many of them at a time on a compute unit (RDNA: workgroup processor).
+fit: how many fit.  in flight: KiB that have to be on their way there for the whole bandwidth."""
+DECODE_HEAD = (
+    "arch", "kernel", "of", "fit", "workgroups", *(f"{latency} ns" for latency in LATENCIES)
 )  # fmt: skip
 TOTAL = "bwd"  # all kernels of a backward together
 BACKWARD = "bwd_"
@@ -21,32 +49,119 @@ FULL = "bwd_dkdv"
 USEFUL = 5 / 4
 
 
+def report(rows: Iterable[Modelled | Decoded]) -> str:
+    """All tables that there is something for."""
+    found = [*rows]
+    modelled = [row for row in found if isinstance(row, Modelled)]
+    decoded = [row for row in found if isinstance(row, Decoded)]
+    parts = [table(modelled), conflicts(modelled), memory_table(modelled)] if modelled else []
+    return "\n".join([*parts, decode_table(decoded)] if decoded else parts)
+
+
 def table(rows: Iterable[Modelled]) -> str:
-    """Title, header and a line per kernel, by arch, kernel and maker; backwards also as a whole."""
+    """Title, header and a line per kernel and order of phases, by arch, kernel and maker; backwards also as a
+    whole.
+    """
     ordered = sorted(rows, key=_order)
-    cells = [HEAD, *(_cells(row) for row in ordered), *_totals(ordered)]
-    return "\n".join([TITLE, "", *aligned(cells, left=3), ""])
+    lines = [_cells(row, charged) for row in ordered for charged in row.charged]
+    cells = [HEAD, *lines, *_totals(ordered)]
+    return "\n".join([TITLE, "", *aligned(cells, left=4), ""])
+
+
+def conflicts(rows: Iterable[Modelled]) -> str:
+    """A line for each LDS instruction of a loop that has any."""
+    cells = [
+        (
+            *_name(row),
+            charged.order,
+            f"+{use.offset:#x}",
+            use.text,
+            *map(str, (use.executed, use.ways, use.extra)),
+        )
+        for row in sorted(rows, key=_order)
+        for charged in row.charged
+        for use in charged.uses
+        if use.looped and use.ways > 1
+    ]
+    return "\n".join([CONFLICTS, "", *aligned([CONFLICTS_HEAD, *cells], left=6), ""])
+
+
+def memory_table(rows: Iterable[Modelled]) -> str:
+    """What forwards without a mask ask of memory, and the code of their loops."""
+    cells = [_memory(row) for row in sorted(rows, key=_order) if row.op == "fwd"]
+    return "\n".join([MEMORY, "", *aligned([MEMORY_HEAD, *cells], left=3), ""])
+
+
+def _memory(row: Modelled) -> tuple[str, ...]:
+    once = bytes_once(rows_of(row.flop, row.head_dim), row.head_dim)
+    asked = demand(row.arch, row.moved.loaded, once, row.schedule.clocks_per_workgroup)
+    cache = gpu_of(row.arch).instruction_cache
+    return (
+        *_name(row),
+        *(_kib(size) for size in (row.moved.loaded, row.moved.stored)),
+        f"{row.flop / row.moved.loaded:.0f}",
+        f"{asked.rate:.1f}",
+        *(f"{share:.2f}" for share in (asked.l2, asked.memory, asked.once)),
+        asked.binds,
+        *(_kib(size) for size in (row.looped_bytes, row.taken.code_bytes, cache)),
+    )
+
+
+def _kib(size: float) -> str:
+    return f"{size / 1024:.1f}"
+
+
+def decode_table(rows: Iterable[Decoded]) -> str:
+    """Shares of bandwidth, a line for each kernel and number of workgroups."""
+    ordered = sorted(rows, key=lambda row: (row.arch, row.dtype, row.head_dim, row.label))
+    cells = [
+        (
+            row.arch,
+            f"{row.dtype} d{row.head_dim}",
+            row.label,
+            str(row.resident),
+            str(count),
+            *_shares(row, count),
+        )
+        for row in ordered
+        for count in sorted({share.workgroups for share in row.decode.shares})
+    ]
+    needs = [
+        (arch, "in flight", gpu_of(arch).name, "", "", *map(_kib, needed.values()))
+        for arch, needed in {row.arch: row.decode.needed for row in ordered}.items()
+    ]
+    return "\n".join([DECODE, "", *aligned([DECODE_HEAD, *needs, *cells], left=3), ""])
+
+
+def _shares(row: Decoded, workgroups: int) -> Iterator[str]:
+    return (f"{share.share:.2f}" for share in row.decode.shares if share.workgroups == workgroups)
 
 
 def _order(row: Modelled) -> tuple[str, str, str, int, str]:
     return (row.arch, row.op, row.dtype, row.head_dim, row.label)
 
 
-def _cells(row: Modelled) -> tuple[str, ...]:
-    bound, schedule = row.bound, row.schedule
+def _name(row: Modelled) -> tuple[str, str, str]:
+    return (row.arch, f"{row.op} {row.dtype} d{row.head_dim}", row.label)
+
+
+def _cells(row: Modelled, charged: Charged) -> tuple[str, ...]:
+    bound, schedule = charged.bound, charged.schedule
     return (
-        row.arch,
-        f"{row.op} {row.dtype} d{row.head_dim}",
-        row.label,
+        *_name(row),
+        charged.order,
         str(row.executed),
         str(row.taken.vgpr),
         str(row.taken.vgpr_spills),
         str(row.taken.lds_bytes),
         f"{schedule.waves_per_simd:.1f}",
+        str(charged.ways),
         f"{max(bound.matrix_busy, bound.dot2_busy):.3f}",
-        f"{row.bound_flop:.0f}",
+        f"{row.flop / bound.clocks:.0f}",
+        f"{bound.banks / bound.clocks:.2f}",
+        f"{bound.port / bound.clocks:.2f}",
         f"{max(schedule.matrix_busy, schedule.dot2_busy):.3f}",
-        f"{row.schedule_flop:.0f}",
+        *(f"{row.flop / play.clocks_per_workgroup:.0f}" for play in (schedule, charged.port, row.free)),
     )
 
 
@@ -55,11 +170,20 @@ def _totals(rows: Sequence[Modelled]) -> Iterator[tuple[str, ...]]:
     for full in (row for row in rows if row.op == FULL):
         parts = [row for row in rows if row.op.startswith(BACKWARD) and _family(row) == _family(full)]
         useful = USEFUL * full.flop * full.workgroups
-        bound = sum(row.bound.clocks * row.workgroups for row in parts)
-        schedule = sum(row.schedule.clocks_per_workgroup * row.workgroups for row in parts)
-        name = f"{TOTAL} {full.dtype} d{full.head_dim}"
-        figures = ("", f"{useful / bound:.0f}", "", f"{useful / schedule:.0f}")
-        yield (full.arch, name, _maker(full), *[""] * 5, *figures)
+        for at, charged in enumerate(full.charged):
+            clocks = zip(*(_clocks(row, row.charged[at]) for row in parts), strict=True)
+            bound, *schedules = (f"{useful / sum(each):.0f}" for each in clocks)
+            name = f"{TOTAL} {full.dtype} d{full.head_dim}"
+            yield (full.arch, name, _maker(full), charged.order, *[""] * 7, bound, *[""] * 3, *schedules)
+
+
+def _clocks(row: Modelled, charged: Charged) -> tuple[float, ...]:
+    """Of all workgroups of a launch: by the bound, and by the schedules."""
+    plays = (charged.schedule, charged.port, row.free)
+    return tuple(
+        row.workgroups * clocks
+        for clocks in (charged.bound.clocks, *(play.clocks_per_workgroup for play in plays))
+    )
 
 
 def _family(row: Modelled) -> tuple[str, str, int, str]:

@@ -1,4 +1,4 @@
-"""``python -m wheel_builder perf``: both models for the kernels of wheels, folders or single code objects."""
+"""``scripts/wheel-builder perf``: both models for the kernels of wheels, folders or single code objects."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ from wheel_builder.images.listing import Tools, list_code, tools_in
 from wheel_builder.matrix.model import Job, Plan
 from wheel_builder.matrix.plan import jobs_to_build
 from wheel_builder.perf import ours
-from wheel_builder.perf.measure import Modelled, Subject, measure
-from wheel_builder.perf.table import table
+from wheel_builder.perf.measure import Decoded, Modelled, Subject, measure, measure_decode
+from wheel_builder.perf.table import report
 from wheel_builder.perf.workload import SUFFIX, Workload, read_workloads
 from wheel_builder.pipeline.context import (
     ENGINE,
@@ -59,13 +59,13 @@ def perf(
     """
     job = jobs_to_build(plan)[0]
     modelling = [Planned(f"model {path.name}", weight=60) for path in paths]
-    rows: list[Modelled] = []
+    rows: list[Modelled | Decoded] = []
     with progress_of([ENGINE, builder_step(job), emulator_step(job), *modelling], context, plain) as progress:
         bench = _bench(job, plan, context, progress)
         for path, step in zip(paths, modelling, strict=True):
             with progress.step(step.name):
                 rows += model(path, bench, max_mib=plan.package.max_wheel_mib, archs=archs)
-    return table(rows)
+    return report(rows)
 
 
 def _bench(job: Job, plan: Plan, context: RunContext, progress: Progress) -> Bench:
@@ -75,8 +75,10 @@ def _bench(job: Job, plan: Plan, context: RunContext, progress: Progress) -> Ben
     return Bench(Core(emulator.path / LIBRARY), tools_in(builder), context.store, context.log("listing"))
 
 
-def model(path: Path, bench: Bench, *, max_mib: float, archs: Sequence[str] = ()) -> Iterator[Modelled]:
-    """Both models for every kernel in ``path``, one after another.
+def model(
+    path: Path, bench: Bench, *, max_mib: float, archs: Sequence[str] = ()
+) -> Iterator[Modelled | Decoded]:
+    """Both models for every kernel in ``path``, one after another; of a decode its share of bandwidth.
 
     A wheel holds this project's kernels.  A code object, or each in a folder, is a foreign one if a launch
     file lies beside it (perf/workload.py), else one of ours.  Raises ``PerfError`` for kernels without a
@@ -127,15 +129,21 @@ def _foreign(file: Path, subject: Subject) -> Iterator[Modelled]:
         yield _measured(subject, workload)
 
 
-def _ours(label: str, subject: Subject) -> Iterator[Modelled]:
+def _ours(label: str, subject: Subject) -> Iterator[Modelled | Decoded]:
     """Kernels without a workload are left out."""
     for name, kernel in subject.machine.kernels.items():
+        if ours.has_decode(name):
+            workload = ours.decoding(kernel, label)
+            yield measure_decode(
+                _checked(subject, workload), workload, ours.bytes_of_decode(workload.head_dim)
+            )
         if not ours.has_workload(name):
             continue
-        whole = _measured(subject, ours.forward(kernel, label))
+        dies = ours.dies_of(subject.machine.arch)
+        whole = _measured(subject, ours.forward(kernel, label, dies=dies))
         yield whole
         rows = ours.rows_of(whole.flop, whole.head_dim)
-        yield _measured(subject, ours.causal_forward(kernel, label, rows=rows))
+        yield _measured(subject, ours.causal_forward(kernel, label, rows=rows, dies=dies))
 
 
 def subjects(objects: Sequence[CodeObject], bench: Bench) -> tuple[Subject, ...]:
@@ -148,10 +156,14 @@ def subjects(objects: Sequence[CodeObject], bench: Bench) -> tuple[Subject, ...]
 
 
 def _measured(subject: Subject, workload: Workload) -> Modelled:
+    return measure(_checked(subject, workload), workload)
+
+
+def _checked(subject: Subject, workload: Workload) -> Subject:
     if workload.kernel not in subject.machine.kernels:
         title = f"{workload.label}: no kernel {workload.kernel}"
         raise PerfError(title, [f"the code object has {', '.join(subject.machine.kernels)}"])
     if subject.machine.missing:
         title = f"{workload.label}: instructions that the emulator does not have"
         raise PerfError(title, subject.machine.missing)
-    return measure(subject, workload)
+    return subject

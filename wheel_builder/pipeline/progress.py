@@ -134,6 +134,10 @@ class Progress:
             raise
         self._end(step, "done")
 
+    def note(self, step: Step, text: str) -> None:
+        """Tell something about the current step before it ends."""
+        self._print(f"{step.title}: {text}")
+
     def summary(self) -> str:
         """The run's last line."""
         skipped = sum(1 for step in self._done if step.skip_reason)

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ from wheel_builder.pipeline.context import (
 from wheel_builder.pipeline.progress import Planned, Progress
 from wheel_builder.pipeline.verification import audit_of_job, expectation, job_of, verify_one, verify_steps
 from wheel_builder.provenance.attest import finished_at, require_provenance, write_provenance
-from wheel_builder.provenance.provenance import Provenance, make_provenance, run_details
+from wheel_builder.provenance.provenance import SOURCE, Provenance, make_provenance, run_details
 from wheel_builder.provenance.records import require_attachments, write_record
 
 
@@ -47,7 +47,8 @@ from wheel_builder.provenance.records import require_attachments, write_record
 class Released:
     """One published wheel and what was measured on the way; ``cpu_seconds`` is the compilers', per arch.
 
-    ``cache`` are the hits and misses of ccache in this run, (0, 0) when nothing was compiled.
+    ``cache`` are the hits and misses of ccache in this run, (0, 0) when nothing was compiled; ``dirty`` is a
+    wheel of a checkout with changes, which only the local index takes.
     """
 
     job: Job
@@ -60,6 +61,7 @@ class Released:
     requirement: str
     first_use: Mapping[str, Any]
     record: Mapping[str, Any]
+    dirty: bool = False
 
     @property
     def install_line(self) -> str:
@@ -169,6 +171,7 @@ def runtime_images(
     *,
     wheel: Path | None = None,
     slim: bool = False,
+    for_gpu: bool = False,
     plain: bool | None = None,
 ) -> list[Artifact]:
     """The runtime image of each job, from ``wheel`` or from the job's newest finished wheel in ``dist``."""
@@ -181,7 +184,8 @@ def runtime_images(
             with progress.step("runtime image", job=job.id, log=log) as step:
                 made = runtime_image.build_runtime_image(
                     job, wheels[job.id], context.store, package=package, checkout=context.checkout,
-                    logs=log.parent, slim=slim, host=context.host, torch_index=context.torch_index,
+                    logs=log.parent, slim=slim, for_gpu=for_gpu, host=context.host,
+                    torch_index=context.torch_index,
                 )  # fmt: skip
                 images.append(told(step, made))
     return images
@@ -322,7 +326,8 @@ def _finish(
     attempt.record = record.facts
     provenance = provenance_of(job, package, builder, attempt.codes, built, context)
     attempt.published = _publish(_file(built), record, provenance, job, context, catalogue, progress)
-    attempt.released = _install(attempt, attempt.published, built, record, context, tester, progress)
+    released = _install(attempt, attempt.published, built, record, context, tester, progress)
+    attempt.released = replace(released, dirty=bool(provenance.dependency(SOURCE).annotations.dirty))
 
 
 def _file(built: Artifact) -> Path:

@@ -6,6 +6,11 @@ from typing import Any
 from wheel_builder.base.words import shown
 from wheel_builder.pipeline.release import Released
 
+DIRTY = (
+    "built from a checkout with changes: it is for this machine; publish and upload, which give it to "
+    "others, want a commit"
+)
+
 
 def release_text(released: Sequence[Released], machine_cpu_seconds: float) -> str:
     """The wheels, what they cost, and the lines to type next."""
@@ -26,6 +31,8 @@ def _wheel_text(one: Released) -> str:
         *_executed_lines({arch: one.record["archs"][arch] for arch in one.job.archs}),
         f"install   {one.install_line}",
     ]
+    if one.dirty:
+        lines.append(f"note      {DIRTY}")
     return "\n".join(lines) + "\n"
 
 

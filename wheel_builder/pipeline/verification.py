@@ -24,6 +24,7 @@ from wheel_builder.emulator.command import Workshop
 from wheel_builder.fake_hip import stage as fake_hip
 from wheel_builder.fake_hip.container import LIBRARY
 from wheel_builder.images.listing import tools_in
+from wheel_builder.images.wheel_tests import FULL
 from wheel_builder.matrix.model import Job, Matrix, Package, Selection
 from wheel_builder.matrix.plan import jobs_to_build
 from wheel_builder.matrix.plan import plan as make_plan
@@ -46,6 +47,8 @@ from wheel_builder.static_checks import stage as static
 from wheel_builder.verify import numerics as emulated
 from wheel_builder.verify import runtimes
 from wheel_builder.verify import stage as verify
+
+COMPILES = "compiling it takes some minutes, once; what release, verify and emulate build is kept in build/"
 
 
 def emulator_step(job: Job) -> Planned:
@@ -196,8 +199,14 @@ def verify_one(
         record = verify.verify_wheel(
             file, shown, static=checked, rocm=job.rocm.version, image=tester, fake_hip=runtime,
             disassembly=code, runtimes=loads, checkout=context.checkout, store=context.store, log=log,
+            full=_full(),
         )  # fmt: skip
         return told(step, record)
+
+
+def _full() -> bool:
+    """Whether also what takes long is to be run."""
+    return os.environ.get(FULL, "") not in {"", "0"}
 
 
 def _static_checks(
@@ -240,6 +249,8 @@ def build_emulator(job: Job, builder: Artifact, context: RunContext, progress: P
     """Build the emulator with its fake HIP runtime; its file is ``LIBRARY``."""
     log = context.log(f"emulator-{job.id}")
     with progress.step("emulator", job=job.id, log=log) as step:
+        if not fake_hip.is_built(builder, context.checkout, context.store):
+            progress.note(step, COMPILES)
         made = fake_hip.build_fake_hip(builder, checkout=context.checkout, store=context.store, log=log)
         return told(step, made)
 
@@ -260,6 +271,6 @@ def _emulate(
         shown = emulated.run_emulated(
             file, arch, kernels, image=tester, fake_hip=runtime, disassembly=code, checkout=context.checkout,
             store=context.store, jobs=context.jobs, log=log,
-            full=os.environ.get(emulated.FULL, "") not in {"", "0"},
+            full=_full(),
         )  # fmt: skip
         return told(step, shown)

@@ -65,7 +65,7 @@ def verify_provenance(wheel: Path, checkout: Path) -> str:
         f"commit     {found.commit}",
         f"built by   {found.run.builder}, by its own word",
         signature_words(path.name for path in wheel.parent.glob(f"{wheel.name}*")),
-        f"rebuild    python -m wheel_builder rebuild {wheel}",
+        f"rebuild    scripts/wheel-builder rebuild {wheel}",
     ]
     return "\n".join(lines)
 

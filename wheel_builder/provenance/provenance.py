@@ -44,7 +44,7 @@ SOURCE, SOURCE_TREE, IMAGE, BASE, HEADERS, ZIG, TOOLS = (
 )  # fmt: skip
 WHEEL_MANIFEST = "wheel-manifest"
 REQUIREMENTS = "builder-requirements.txt"
-WRITE_AGAIN = "write it again: python -m wheel_builder release; or fetch the file once more"
+WRITE_AGAIN = "write it again: scripts/wheel-builder release; or fetch the file once more"
 
 
 @dataclass(frozen=True)

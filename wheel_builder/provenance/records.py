@@ -27,8 +27,8 @@ from wheel_builder.provenance.verification import Verification, read_verificatio
 SUFFIX = ATTACHMENTS["verification"]
 PROVENANCE_SUFFIX = ATTACHMENTS["provenance"]
 VERIFY_FIRST = (
-    "verify it first: python -m wheel_builder verify WHEEL; only a build writes the statement: "
-    "python -m wheel_builder wheel"
+    "verify it first: scripts/wheel-builder verify WHEEL; only a build writes the statement: "
+    "scripts/wheel-builder wheel"
 )
 
 

@@ -87,7 +87,7 @@ def refuse(name: str, failures: Sequence[Finding]) -> None:
         return
     only_golden = all(finding.check == GOLDEN_CHECK for finding in failures)
     advice = (
-        "if the new numbers are right, `python -m wheel_builder verify --update WHEEL`, and review the diff"
+        "if the new numbers are right, `scripts/wheel-builder verify --update WHEEL`, and review the diff"
         if only_golden
         else "mend the kernel; the addresses are those of llvm-objdump -d"
     )

@@ -7,7 +7,7 @@ never ran, or too few instructions were executed.
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,8 @@ from wheel_builder.base.errors import VerifyError
 from wheel_builder.base.process import Runner, run
 from wheel_builder.base.store import Artifact, Store, sha256_file, sha256_tree
 from wheel_builder.fake_hip.container import CONTROL, SHARED, fake_hip_suite
-from wheel_builder.images.wheel_tests import MOST_FAILURES, run_suite
-from wheel_builder.verify.coverage import REASONS, coverage_problems, explained, parse_reasons
+from wheel_builder.images.wheel_tests import FULL, MOST_FAILURES, run_suite
+from wheel_builder.verify.coverage import REASONS, Reason, coverage_problems, explained, parse_reasons
 
 TESTS = "tests/numerics"
 RECORD = "record.json"
@@ -26,7 +26,6 @@ CHECKS = "uninit,race,barrier"
 SEED = "1"
 # Seconds of processor time for one launch; without a limit, a kernel that does not end would hang the suite.
 TIME_LIMIT = "600"
-FULL = "FA_FULL"  # read by the tests and from ``verify``'s own environment
 
 
 def run_emulated(
@@ -83,20 +82,23 @@ def run_emulated(
         )
         record: dict[str, Any] = json.loads((out / RECORD).read_text(encoding="utf-8"))
         record["tests"] = counts
-        refuse_incomplete(record, arch, kernels)
         reasons = parse_reasons((checkout / REASONS).read_text(encoding="utf-8"))
+        refuse_incomplete(record, arch, kernels, reasons)
         record["coverage"] = explained(record["coverage"], reasons)
         return record
 
     return store.get_or_make("emulated", inputs, make)
 
 
-def refuse_incomplete(record: Mapping[str, Any], arch: str, kernels: Collection[str]) -> None:
-    """Raise ``VerifyError`` unless the record is about ``arch``, all ``kernels`` ran, nothing was found."""
+def refuse_incomplete(
+    record: Mapping[str, Any], arch: str, kernels: Collection[str], reasons: Sequence[Reason]
+) -> None:
+    """Raise ``VerifyError`` unless the record is about ``arch``, all ``kernels`` ran, nothing was found, and
+    instructions that never ran have one of ``reasons``."""
     problems = [] if record["arch"] == arch else [f"it is about {record['arch']}"]
     problems += [f"{name} never ran" for name in sorted(set(kernels) - set(record["launches"]))]
     problems += [f"the emulator found: {finding}" for finding in record["findings"]]
-    problems += coverage_problems(record["coverage"])
+    problems += coverage_problems(record["coverage"], reasons)
     if problems:
         title = f"the emulated suite of {arch} does not vouch for the wheel:"
         message = "\n  - ".join([title, *problems])

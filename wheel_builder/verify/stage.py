@@ -14,7 +14,7 @@ from wheel_builder.base.errors import VerifyError
 from wheel_builder.base.process import Runner, run
 from wheel_builder.base.store import Artifact, Store, sha256_file, sha256_tree
 from wheel_builder.fake_hip.container import CONTROL, PYTHON, SHARED, fake_hip_suite, shared_mounts
-from wheel_builder.images.wheel_tests import Suite, run_suite
+from wheel_builder.images.wheel_tests import FULL, Suite, run_suite
 from wheel_builder.verify.runtime_rules import serves, words
 
 TESTS = "tests/wheel"
@@ -35,6 +35,7 @@ def verify_wheel(
     checkout: Path,
     store: Store,
     log: Path,
+    full: bool = False,
     run: Runner = run,
 ) -> Artifact:
     """Run ``tests/wheel`` and ``tests/fake_hip`` against the wheel, and join their results with the
@@ -42,7 +43,9 @@ def verify_wheel(
 
     ``emulated`` has the result of each arch's emulated suite, ``static`` the findings of the static checks,
     ``runtimes`` the result of loading under each ROCm version's runtime, the wheel's own version ``rocm``
-    included.  Facts are the record: ``wheel``, ``sha256``, ``tests`` (counts by suite), ``differences`` (from
+    included; ``full`` also runs what takes long of ``tests/wheel``.
+
+    Facts are the record: ``wheel``, ``sha256``, ``tests`` (counts by suite), ``differences`` (from
     the reviewed resources), ``archs`` (what was shown for each), ``runtimes`` (likewise, in words) and
     ``serves`` (ROCm versions besides the wheel's own).
     """
@@ -56,6 +59,7 @@ def verify_wheel(
         "disassembly": disassembly.key,
         "runtimes": {rocm: load.key for rocm, load in runtimes.items()},
         "tests": sha256_tree(checkout, [checkout / path for path in (TESTS, ERROR_TESTS, CONTROL, *SHARED)]),
+        "full": full,
     }
     if problems := runtimes[rocm].facts["problems"]:
         message = "\n".join(
@@ -64,7 +68,7 @@ def verify_wheel(
         raise VerifyError(message, advice="read the log of the step that loads it")
 
     def make(out: Path) -> Mapping[str, Any]:
-        suites = _suites(checkout, fake_hip=fake_hip, disassembly=disassembly)
+        suites = _suites(checkout, fake_hip=fake_hip, disassembly=disassembly, full=full)
         counts = _run_suites(wheel, suites, image=image, out=out, log=log, run=run)
         taken = static.facts["archs"]
         archs = {arch: what_was_shown(shown.facts, taken[arch]) for arch, shown in emulated.items()}
@@ -83,10 +87,11 @@ def verify_wheel(
     return store.get_or_make("verify", inputs, make)
 
 
-def _suites(checkout: Path, *, fake_hip: Artifact, disassembly: Artifact) -> Mapping[str, Suite]:
+def _suites(checkout: Path, *, fake_hip: Artifact, disassembly: Artifact, full: bool) -> Mapping[str, Suite]:
     """What runs against the installed wheel, by folder of tests."""
+    env = (("PYTHONPATH", PYTHON), *(((FULL, "1"),) if full else ()))
     return {
-        TESTS: Suite(checkout / TESTS, shared_mounts(checkout), (("PYTHONPATH", PYTHON),)),
+        TESTS: Suite(checkout / TESTS, shared_mounts(checkout), env),
         # Each scenario preloads the fake HIP runtime into a process of its own.
         ERROR_TESTS: fake_hip_suite(
             checkout / ERROR_TESTS,

@@ -9,6 +9,8 @@ from flash_attn_rocm import _requirements
 
 try:
     _requirements.check()
+    from flash_attn_rocm import sdpa
+    from flash_attn_rocm._attention import attention
     from flash_attn_rocm._explain import explain
     from flash_attn_rocm._kvcache import flash_attn_with_kvcache
     from flash_attn_rocm._notice import (
@@ -40,6 +42,7 @@ __all__ = [
     "FlashAttnUnsupportedError",
     "Support",
     "__version__",
+    "attention",
     "explain",
     "flash_attn_func",
     "flash_attn_kvpacked_func",
@@ -50,5 +53,6 @@ __all__ = [
     "flash_attn_with_kvcache",
     "is_strict",
     "is_supported",
+    "sdpa",
     "set_strict",
 ]

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from flash_attn_rocm._capture import refuse_capture
 from flash_attn_rocm._checks import refuse
 from flash_attn_rocm._ops import LIBRARY, NAMESPACE
 from flash_attn_rocm._options import Inputs, Options
@@ -91,6 +92,7 @@ def _append(
         q, k_cache, v_cache, seqused_k=ends, leftpad_k=leftpad, block_table=block_table,
         cache_batch_idx=batch_idx,
     )  # fmt: skip
+    refuse_capture(inputs)
     queries = begins[:, None] + torch.arange(q.shape[1], device=q.device) * int(advances)
     keys = begins[:, None] + torch.arange(k.shape[1], device=q.device)
     _require(inputs, begins, k.shape[1], queries, cos)
@@ -106,8 +108,9 @@ def _append(
 
 def _require(inputs: Inputs, begins: Tensor, rows: int, queries: Tensor, cos: Tensor | None) -> None:
     capacity = inputs.key_capacity
+    place = "" if inputs.block_table is None else " into the pages of block_table"
     problems = [
-        f"cache_seqlens: expected 0 to {capacity - rows}, so that {rows} new keys fit, got {begin}"
+        f"cache_seqlens: expected 0 to {capacity - rows}, so that {rows} new keys fit{place}, got {begin}"
         for begin in begins.tolist()
         if not 0 <= begin <= capacity - rows
     ]

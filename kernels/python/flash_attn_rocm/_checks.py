@@ -10,14 +10,12 @@ import torch
 from torch import Tensor
 
 from flash_attn_rocm._library import LIMITS
-from flash_attn_rocm._options import DTYPES, FlashAttnArgumentError
+from flash_attn_rocm._options import DTYPES, INTEGERS, FlashAttnArgumentError, pair
 
 INT32_MAX = (1 << 31) - 1
 FLOAT_MAX = torch.finfo(torch.float32).max
 Named = dict[str, Any]
 NUMBERS = (float, int, torch.SymFloat, torch.SymInt, Real)
-INTEGERS = (int, torch.SymInt)
-PAIRS = (tuple, list)
 
 
 def refuse(function: str, problems: Sequence[str]) -> None:
@@ -117,6 +115,23 @@ def alibi(slopes: Any, batch: int, nheads: int, device: torch.device) -> list[st
     return [*found, *_kind("alibi_slopes", slopes, torch.float32, device)]
 
 
+def mask(attn_mask: Any, q: Tensor, k: Tensor) -> list[str]:  # noqa: ANN401
+    """What is wrong with attn_mask."""
+    if attn_mask is None:
+        return []
+    if not isinstance(attn_mask, Tensor):
+        return [f"attn_mask: expected a torch.bool tensor, got {type(attn_mask).__name__}"]
+    batch, nheads, rows, keys = q.shape[0], q.shape[2], q.shape[1], k.shape[1]
+    layouts = {2: (rows, keys), 3: (batch, rows, keys), 4: (batch, nheads, rows, keys)}
+    sizes = layouts.get(attn_mask.dim(), ())
+    found = []
+    if not sizes or any(have not in {1, want} for have, want in zip(attn_mask.shape, sizes, strict=True)):
+        *most, last = map(str, layouts.values())
+        wanted = f"{', '.join(most)} or {last}, any size may be 1"
+        found.append(f"attn_mask: expected shape {wanted}, got {shape(attn_mask)}")
+    return [*found, *_kind("attn_mask", attn_mask, torch.bool, q.device)]
+
+
 def numbers(
     *,
     window_size: Any,  # noqa: ANN401 - that it is what it should be is the question
@@ -126,7 +141,7 @@ def numbers(
 ) -> list[str]:
     """What is wrong with the arguments that are not tensors."""
     found = []
-    if not _is_pair(window_size):
+    if pair(window_size) is None:
         found.append(f"window_size: expected (left, right), got {window_size}")
     if not (_is_number(dropout_p) and 0.0 <= dropout_p < 1.0):
         found.append(f"dropout_p: expected 0 <= dropout_p < 1, got {dropout_p}")
@@ -184,7 +199,3 @@ def _is_number(value: object) -> bool:
 
 def _is_integer(value: object) -> bool:
     return isinstance(value, INTEGERS) and not isinstance(value, bool)
-
-
-def _is_pair(value: object) -> bool:
-    return isinstance(value, PAIRS) and len(value) == 2 and all(map(_is_integer, value))

@@ -6,38 +6,69 @@ from flash_attn_rocm._facts import Facts, Gpu
 from flash_attn_rocm._requirements import install_torch
 
 GLIBC_FLOOR = (2, 28)
+# Groups by number, because names differ between machines and images; a shell on the host fills them in.
+CONTAINER_OPTIONS = (
+    "--device /dev/kfd --device /dev/dri "
+    '--group-add "$(stat -c %g /dev/kfd)" --group-add "$(stat -c %g /dev/dri/renderD128)"'
+)
 NOT_RUN = "These kernels were not run on hardware by the project's CI, which has no AMD GPU."
 
 
 @dataclass(frozen=True)
-class Report:
-    """``findings`` are (what, value) pairs; ``ready``: kernels can run on a GPU of this machine."""
+class Step:
+    """What to do next: ``commands`` are lines for a shell, to be pasted as they are."""
 
+    words: str
+    commands: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """``findings`` are (what, value) pairs.
+
+    ``usable``: the package works here, if only on CPU tensors; ``ready``: kernels can run on a GPU.
+    """
+
+    headline: str
     findings: tuple[tuple[str, str], ...]
-    advice: tuple[str, ...]
+    advice: tuple[Step, ...]
+    usable: bool
     ready: bool
 
 
 def diagnose(facts: Facts) -> Report:
-    """What the machine has, what to do next, and whether kernels can run on it."""
-    ready = any(_served(gpu) for gpu in facts.gpus) and not facts.problem
-    return Report(_findings(facts), _advice(facts), ready)
+    """What the machine has, what to do next, and whether the package and its kernels can run on it."""
+    usable = not facts.problem
+    ready = usable and any(_served(gpu) for gpu in facts.gpus)
+    return Report(_headline(facts), _findings(facts), _advice(facts), usable, ready)
 
 
 def text(report: Report) -> str:
     """The report for a terminal."""
     width = max(len(name) for name, _ in report.findings)
-    lines = [f"{name.ljust(width)}  {value}" for name, value in report.findings]
-    verdict = (
-        "Kernels serve this machine."
-        if report.ready
-        else "No kernel serves this machine as it is; on CPU tensors the PyTorch implementation answers."
-    )
-    lines += ["", verdict, NOT_RUN]
+    lines = [report.headline, "", *(f"{name.ljust(width)}  {value}" for name, value in report.findings)]
+    lines += ["", _verdict(report), NOT_RUN]
     if report.advice:
         lines += ["", "What to do next:"]
-        lines += [f"  {number}. {_indented(each)}" for number, each in enumerate(report.advice, 1)]
+        lines += [line for number, step in enumerate(report.advice, 1) for line in _shown(number, step)]
     return "\n".join(lines)
+
+
+def _verdict(report: Report) -> str:
+    if report.ready:
+        return "Kernels serve this machine."
+    if report.usable:
+        return "No kernel serves this machine as it is; on CPU tensors the PyTorch implementation answers."
+    return "flash_attn_rocm does not import here, so nothing of it answers."
+
+
+def _headline(facts: Facts) -> str:
+    """One line that says which PyTorch is there: with another build than ROCm's no GPU is used."""
+    package, torch = f"flash_attn_rocm {facts.package}", facts.torch
+    if not torch.version:
+        return f"{package} without a PyTorch that imports"
+    limit = "" if torch.rocm else ", which cannot use an AMD GPU"
+    return f"{package} with PyTorch {torch.version}, a {torch.build} build{limit}"
 
 
 def _findings(facts: Facts) -> tuple[tuple[str, str], ...]:
@@ -73,9 +104,9 @@ def _served(gpu: Gpu) -> bool:
     return any(not reason for _, reason in gpu.reasons)
 
 
-def _advice(facts: Facts) -> tuple[str, ...]:
+def _advice(facts: Facts) -> tuple[Step, ...]:
     steps = [
-        facts.problem,
+        Step(facts.problem) if facts.problem else None,
         _glibc_advice(facts.glibc),
         _torch_advice(facts),
         _kfd_advice(facts),
@@ -85,70 +116,79 @@ def _advice(facts: Facts) -> tuple[str, ...]:
     return tuple(dict.fromkeys(step for step in steps if step))
 
 
-def _glibc_advice(glibc: str) -> str:
+def _glibc_advice(glibc: str) -> Step | None:
     parts = glibc.split(".")
     known = len(parts) >= 2 and all(part.isdigit() for part in parts[:2])
     if not known or (int(parts[0]), int(parts[1])) >= GLIBC_FLOOR:
-        return ""
+        return None
     floor = ".".join(map(str, GLIBC_FLOOR))
-    return f"glibc {glibc} is too old: the wheel needs {floor} (Debian 10, Ubuntu 20.04, RHEL 8 or newer)"
+    return Step(
+        f"glibc {glibc} is too old: the wheel needs {floor} (Debian 10, Ubuntu 20.04, RHEL 8 or newer)"
+    )
 
 
-def _torch_advice(facts: Facts) -> str:
+def _torch_advice(facts: Facts) -> Step | None:
     if facts.problem or not facts.torch.version or facts.torch.rocm:
-        return ""
+        return None
     # On a machine without an AMD GPU any build of PyTorch will do.
     if facts.kfd == "absent" and not facts.driver_gpus:
-        return ""
-    return (
-        f"this PyTorch is a {facts.torch.build} build, which cannot use AMD GPUs; install a ROCm build:\n"
-        f"{install_torch()}"
+        return None
+    return Step(
+        f"this PyTorch is a {facts.torch.build} build, which cannot use AMD GPUs; remove it with the command "
+        f"below, then {install_torch()}",
+        ("python -m pip uninstall --yes torch",),
     )
 
 
-def _kfd_advice(facts: Facts) -> str:
+def _kfd_advice(facts: Facts) -> Step | None:
     if facts.kfd == "open":
-        return ""
+        return None
     if facts.kfd == "denied":
         groups = [name for name in ("render", "video") if name not in facts.user_groups]
-        return (
-            "this user may not open /dev/kfd; run this and log in again:\n"
-            f"sudo usermod -aG {','.join(groups or ['render', 'video'])} $USER\n"
-            "in a container, start it with --group-add video and --group-add with the number that\n"
-            "stat -c %g /dev/kfd prints"
+        return Step(
+            "this user may not open /dev/kfd; in a container, start it with the options\n"
+            f"{CONTAINER_OPTIONS}\n"
+            "else run this and log in again:",
+            (f'sudo usermod -aG {",".join(groups or ["render", "video"])} "$(id -un)"',),
         )
-    return (
-        "no AMD GPU can be used, because /dev/kfd is not there. If this machine has one: load the driver\n"
-        "(sudo modprobe amdgpu); in a container, start it with --device=/dev/kfd --device=/dev/dri"
+    return Step(
+        "no AMD GPU can be used, because /dev/kfd is not there. If this machine has one: in a container,\n"
+        f"start it with the options\n{CONTAINER_OPTIONS}\n"
+        "else load the driver:",
+        ("sudo modprobe amdgpu",),
     )
 
 
-def _runtime_advice(facts: Facts) -> str:
+def _runtime_advice(facts: Facts) -> Step | None:
     if len(facts.hip_libraries) > 1:
-        return (
+        return Step(
             f"{len(facts.hip_libraries)} HIP runtimes are mapped into this process, which breaks device "
             "state: take ROCm's folders out of LD_LIBRARY_PATH and LD_PRELOAD"
         )
     if facts.torch.rocm and facts.rocm and _major(facts.torch.rocm) != _major(facts.rocm):
-        return (
+        return Step(
             f"PyTorch brings ROCm {facts.torch.rocm}, and this wheel was built with ROCm {facts.rocm}: "
-            f"install the wheel for ROCm {_major(facts.torch.rocm)}"
+            f"install the wheel for ROCm {_major(facts.torch.rocm)}; the page of the index that you "
+            "installed from has the command"
         )
-    return ""
+    return None
 
 
 def _major(version: str) -> str:
     return version.split(".", maxsplit=1)[0]
 
 
-def _gpu_advice(facts: Facts) -> list[str]:
+def _gpu_advice(facts: Facts) -> list[Step]:
     """Why GPUs are not served, and what happens instead."""
     return [
-        f"GPU {gpu.index}: {gpu.reasons[0][1]}; the PyTorch implementation answers there"
+        Step(f"GPU {gpu.index}: {gpu.reasons[0][1]}; the PyTorch implementation answers there")
         for gpu in facts.gpus or facts.driver_gpus
         if gpu.reasons and not _served(gpu)
     ]
 
 
-def _indented(step: str) -> str:
-    return step.replace("\n", "\n     ")
+def _shown(number: int, step: Step) -> list[str]:
+    return [
+        f"  {number}. " + step.words.replace("\n", "\n     "),
+        *(f"     {line}" for line in step.commands),
+    ]

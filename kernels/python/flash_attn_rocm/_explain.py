@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from flash_attn_rocm import _kvcache, _prepare
+from flash_attn_rocm import _attention, _kvcache, _prepare
 from flash_attn_rocm import flash_attn_interface as interface
 from flash_attn_rocm._options import Inputs, Options
 from flash_attn_rocm._prepare import Rules
@@ -18,6 +18,7 @@ PREPARE: dict[Callable[..., Any], Callable[..., tuple[Inputs, Options]]] = {
     interface.flash_attn_varlen_qkvpacked_func: _prepare.varlen_qkvpacked,
     interface.flash_attn_varlen_kvpacked_func: _prepare.varlen_kvpacked,
     _kvcache.flash_attn_with_kvcache: _kvcache.prepare,
+    _attention.attention: _prepare.masked,
 }
 
 

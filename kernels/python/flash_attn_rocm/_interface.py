@@ -112,4 +112,4 @@ class _Attention(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         out, lse, state, *tensors = ctx.saved_tensors
         gradients = _ops.backward(dout, out, lse, Inputs(*tensors), ctx.options, state)
-        return (None,) * 4 + gradients + (None,) * 7
+        return (None,) * 4 + gradients + (None,) * (len(tensors) - 3)

@@ -28,7 +28,7 @@ def launch(
     inputs: Inputs, options: Options, rng_state: Tensor | None, lse_shape: tuple[int, ...], splits: int
 ) -> Two:
     """The same for inputs that a kernel can read as they are; ``splits`` comes from the plan."""
-    q, k, v, slopes, cu_q, cu_k, used, leftpad, table, batch_idx = inputs
+    q, k, v, slopes, cu_q, cu_k, used, leftpad, table, batch_idx, _ = inputs
     scale, left, right, softcap, dropout_p, max_q, max_k, _ = options
     out = torch.empty_like(q, memory_format=torch.contiguous_format)
     lse = q.new_empty(lse_shape, dtype=torch.float32)

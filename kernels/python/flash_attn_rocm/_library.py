@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import torch
 
+from flash_attn_rocm._requirements import REINSTALL
+
 LIBRARY = Path(__file__).parent / "_C" / "libflash_attn_rocm.so"
-REINSTALL = "pip install --force-reinstall --no-deps flash-attn-rocm"
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def load(path: Path) -> None:
     if not path.is_file():
         message = (
             f"{path} is missing: this is a source checkout or a damaged installation\n"
-            f"  next: leave the checkout, or run {REINSTALL}"
+            f"  next: leave the checkout, or {REINSTALL}"
         )
         raise ImportError(message)
     try:
@@ -60,6 +61,11 @@ def instances() -> tuple[Instance, ...]:
     """The kernels of this wheel, from the library's registry."""
     rows = json.loads(torch.ops.flash_attn_rocm.instances())
     return tuple(Instance(**{**row, "archs": tuple(row["archs"])}) for row in rows)
+
+
+def gfx_of(arch: str) -> str:
+    """The arch of a name that may have target features: "gfx942" of "gfx942:sramecc+:xnack-"."""
+    return arch.partition(":")[0]
 
 
 def limits() -> Limits:

@@ -14,7 +14,8 @@ from flash_attn_rocm._sequences import Part, parts
 NAMESPACE = "flash_attn_rocm"
 INPUTS = (
     "Tensor q, Tensor k, Tensor v, Tensor? alibi_slopes, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, "
-    "Tensor? seqused_k, Tensor? leftpad_k, Tensor? block_table, Tensor? cache_batch_idx"
+    "Tensor? seqused_k, Tensor? leftpad_k, Tensor? block_table, Tensor? cache_batch_idx, "
+    "Tensor? attn_mask"
 )
 OPTIONS = (
     "float softmax_scale, SymInt window_left, SymInt window_right, float softcap, float dropout_p, "
@@ -58,6 +59,7 @@ def _forward(*arguments: object) -> Three:
             options,
             dropout=_dropout(part, options, rng_state),
             want_probabilities=bool(want_probabilities),
+            mask=inputs.attn_mask,
         )
         part.rows_of(out).copy_(some_out)
         part.lse_of(lse).copy_(some_lse)
@@ -86,6 +88,7 @@ def _backward(dout: Tensor, out: Tensor, lse: Tensor, *arguments: object) -> Thr
             part.slopes_of(inputs.alibi_slopes),
             options,
             dropout=_dropout(part, options, rng_state),
+            mask=inputs.attn_mask,
         )
         part.rows_of(dq).copy_(some_dq)
         part.keys_of(dk).copy_(some_dk)

@@ -1,16 +1,20 @@
 """The arguments of attention in one normal form, whichever function was called."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import operator
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+INTEGERS = (int, torch.SymInt)
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
 
 
-class FlashAttnArgumentError(ValueError):
-    """The arguments break the function's rules; the message has all problems."""
+class FlashAttnArgumentError(ValueError, RuntimeError):
+    """The arguments break the function's rules; the message has all problems.
+
+    A RuntimeError too, because that is what flash_attn raises.
+    """
 
 
 class Inputs(NamedTuple):
@@ -22,6 +26,8 @@ class Inputs(NamedTuple):
     With block_table (batch, max_blocks) k and v are (num_blocks, page, nheads_k, headdim).
     Keys of sequence b begin at leftpad_k[b] and end before seqused_k[b]; cache_batch_idx[b] is its row in
     a dense k and v.  Integers are int32.
+    attn_mask, which no kernel has, is True where a query may see a key: (batch, nheads, seqlen_q, seqlen_k)
+    bool with any of these 1, for dense q, k and v.
     """
 
     q: Tensor
@@ -34,6 +40,12 @@ class Inputs(NamedTuple):
     leftpad_k: Tensor | None = None
     block_table: Tensor | None = None
     cache_batch_idx: Tensor | None = None
+    attn_mask: Tensor | None = None
+
+    @property
+    def integers(self) -> tuple[Tensor | None, ...]:
+        """The tensors that cut batches: cu_seqlens_q to cache_batch_idx."""
+        return self[4:10]
 
     @property
     def batch(self) -> int:
@@ -81,6 +93,26 @@ class Options(NamedTuple):
         return self.window_left >= 0 or self.window_right > 0
 
 
+def pair(window_size: Any) -> tuple[int, int] | None:  # noqa: ANN401 - that it is one is the question
+    """The two integers of a tuple, a list, a tensor or whatever else has two; None for anything else."""
+    try:
+        if len(window_size) != 2:
+            return None
+        left, right = _integer(window_size[0]), _integer(window_size[1])
+    except (TypeError, LookupError):
+        return None
+    return None if left is None or right is None else (left, right)
+
+
+def _integer(value: Any) -> int | None:  # noqa: ANN401
+    if isinstance(value, INTEGERS):
+        return None if isinstance(value, bool) else value
+    try:
+        return operator.index(value)
+    except (TypeError, RuntimeError):  # RuntimeError: a tensor without memory
+        return None
+
+
 def resolve(
     q: Tensor,
     *,
@@ -88,13 +120,15 @@ def resolve(
     max_seqlen_k: int,
     softmax_scale: float | None,
     causal: bool,
-    window_size: Sequence[int],
+    window_size: Any,  # noqa: ANN401 - what ``pair`` takes
     softcap: float,
     dropout_p: float = 0.0,
     num_splits: int = 0,
 ) -> Options:
     """The normal form of checked arguments."""
-    left, right = window_size
+    window = pair(window_size)
+    assert window is not None, "checked before"
+    left, right = window
     return Options(
         softmax_scale=q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale,
         window_left=left if 0 <= left < max_seqlen_k else -1,

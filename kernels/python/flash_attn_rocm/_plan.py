@@ -56,7 +56,7 @@ def typical(arch: str, dtype: str, head_dim: int, *, dropout: bool = False) -> P
 @lru_cache(maxsize=1024)
 def padded_head_dim(arch: str, dtype: str, head_dim: int) -> int:
     """The smallest head dim of a kernel that is at least ``head_dim``; ``head_dim`` when there is none."""
-    name = arch.partition(":")[0]
+    name = _library.gfx_of(arch)
     there_are = (
         each.head_dim
         for each in _library.instances()

@@ -43,6 +43,23 @@ def dense(q: Any, k: Any, v: Any, alibi_slopes: Any, *rules: Any) -> Prepared:  
     return _dense(names, problems, q, k, v, alibi_slopes, Rules(*rules))
 
 
+def masked(q: Any, k: Any, v: Any, alibi_slopes: Any, attn_mask: Any, *rules: Any) -> Prepared:  # noqa: ANN401
+    """``attention``."""
+    names = _Names("attention")
+    problems = _checks.tensors({"q": q, "k": k, "v": v}, {"q": DENSE_Q, "k": DENSE_K, "v": DENSE_K})
+    if not problems:
+        problems += _checks.mask(attn_mask, q, k)
+    inputs, options = _dense(names, problems, q, k, v, alibi_slopes, Rules(*rules))
+    return inputs._replace(attn_mask=four_dimensions(attn_mask)), options
+
+
+def four_dimensions(attn_mask: Tensor | None) -> Tensor | None:
+    """A checked mask as (batch, nheads, seqlen_q, seqlen_k), with any of these 1."""
+    if attn_mask is None:
+        return None
+    return attn_mask.unsqueeze(1) if attn_mask.dim() == 3 else attn_mask[(None,) * (4 - attn_mask.dim())]
+
+
 def qkvpacked(qkv: Any, alibi_slopes: Any, *rules: Any) -> Prepared:  # noqa: ANN401
     """``flash_attn_qkvpacked_func``."""
     names = _Names("flash_attn_qkvpacked_func", "qkv", "qkv", "qkv")

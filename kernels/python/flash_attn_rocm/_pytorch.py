@@ -2,9 +2,11 @@
 
 ``_ops`` brings every call into this form.
 
-All arithmetic is in fp32.  Blocks are (batch x kv head) pairs times query rows, so that memory grows
-with the sequence length and not with its square.  The backward pass recomputes each block's
-probabilities from the log-sum-exp, whoever computed that; it also serves the kernels.
+All arithmetic is in fp32.  Blocks are (batch x kv head) pairs times query rows, and their pieces have some
+of the keys, so that memory grows with the lengths and never with their product.  The forward pass keeps
+for each row the largest score and the sum of exponentials so far (M. Milakov and N. Gimelshein, "Online
+normalizer calculation for softmax", 2018).  The backward pass recomputes each piece's probabilities from the
+log-sum-exp, whoever computed that; it also serves the kernels.
 
 Inside, queries are grouped by the kv head that they read: (pairs, group, seqlen_q, headdim), and keys
 and values are (pairs, seqlen_k, headdim), with pairs = batch * nheads_k, group = nheads / nheads_k.
@@ -12,7 +14,7 @@ and values are (pairs, seqlen_k, headdim), with pairs = batch * nheads_k, group 
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -20,8 +22,9 @@ from torch import Tensor
 from flash_attn_rocm import _philox
 from flash_attn_rocm._options import Options
 
-BLOCK_SCORES = 1 << 24  # fp32 scores of one block: 64 MiB
+BLOCK_SCORES = 1 << 24  # fp32 scores of one piece: 64 MiB
 BLOCK_ROWS = 512  # enough rows for fast products, few enough for a causal mask to skip keys
+BLOCK_KEYS = 4096
 
 
 @dataclass(frozen=True)
@@ -41,25 +44,33 @@ class _Block:
 
 @dataclass(frozen=True)
 class _Problem:
-    """The inputs in the inner layout; ``slopes`` is (pairs, group, 1, 1) or None."""
+    """The inputs in the inner layout; ``slopes`` is (pairs, group, 1, 1) or None, ``mask`` a view (batch,
+    nheads_k, group, seqlen_q, seqlen_k) or None."""
 
     nheads_k: int
     q: Tensor
     k: Tensor
     v: Tensor
     slopes: Tensor | None
+    mask: Tensor | None
     options: Options
     dropout: Dropout | None
 
     def blocks(self) -> Iterator[_Block]:
+        """Pairs and rows with all keys that the rows see."""
         pairs, group, seqlen_q, _ = self.q.shape
-        row_scores = max(1, group * self.k.shape[1])
+        row_scores = max(1, group * min(self.k.shape[1], BLOCK_KEYS))
         row_step = max(1, min(seqlen_q, BLOCK_ROWS, BLOCK_SCORES // row_scores))
         pair_step = max(1, min(pairs, BLOCK_SCORES // (row_step * row_scores)))
         starts = ((p, r) for p in range(0, pairs, pair_step) for r in range(0, seqlen_q, row_step))
         for pair, row in starts:
             rows = slice(row, min(row + row_step, seqlen_q))
             yield _Block(slice(pair, min(pair + pair_step, pairs)), rows, self._visible_keys(rows))
+
+    def pieces(self, block: _Block) -> Iterator[_Block]:
+        """The block with some of its keys at a time."""
+        for begin in range(block.keys.start, block.keys.stop, BLOCK_KEYS):
+            yield replace(block, keys=slice(begin, min(begin + BLOCK_KEYS, block.keys.stop)))
 
     def _visible_keys(self, rows: slice) -> slice:
         seqlen_q, seqlen_k = self.q.shape[2], self.k.shape[1]
@@ -82,24 +93,31 @@ class _Problem:
         capped = _product(q, k.transpose(1, 2)) * self.options.softmax_scale
         if self.options.softcap > 0.0:
             capped = self.options.softcap * torch.tanh(capped / self.options.softcap)
-        if self.slopes is None and self.options.window_left < 0 and self.options.window_right < 0:
-            return capped, capped
-        distance = self._distance(block)
-        biased = capped if self.slopes is None else capped - self.slopes[block.pairs] * distance.abs()
-        return capped, biased.masked_fill(~self._visible(distance), -math.inf)
+        hidden = self._hidden(block)
+        biased = capped
+        if self.slopes is not None:
+            biased = capped - self.slopes[block.pairs] * self._distance(block).abs()
+        return capped, biased if hidden is None else biased.masked_fill(hidden, -math.inf)
 
     def _distance(self, block: _Block) -> Tensor:
         rows = torch.arange(block.rows.start, block.rows.stop, device=self.q.device)
         keys = torch.arange(block.keys.start, block.keys.stop, device=self.q.device)
         return keys[None, :] - (rows[:, None] + self.k.shape[1] - self.q.shape[2])
 
-    def _visible(self, distance: Tensor) -> Tensor:
-        visible = torch.ones_like(distance, dtype=torch.bool)
-        if self.options.window_left >= 0:
-            visible &= distance >= -self.options.window_left
-        if self.options.window_right >= 0:
-            visible &= distance <= self.options.window_right
-        return visible
+    def _hidden(self, block: _Block) -> Tensor | None:
+        """What window and mask hide, in a shape that broadcasts to the scores'; None hides nothing."""
+        hidden = None if self.mask is None else ~self._mask_of(block, self.mask)
+        bounds = ((self.options.window_left, -1), (self.options.window_right, 1))
+        for most, sign in bounds:
+            if most >= 0:
+                beyond = self._distance(block) * sign > most
+                hidden = beyond if hidden is None else hidden | beyond
+        return hidden
+
+    def _mask_of(self, block: _Block, mask: Tensor) -> Tensor:
+        pairs = torch.arange(block.pairs.start, block.pairs.stop, device=self.q.device)
+        part = mask[..., block.rows, block.keys]
+        return part[pairs // self.nheads_k, pairs % self.nheads_k]
 
     def kept(self, block: _Block) -> Tensor | None:
         """Which probabilities dropout keeps; the same in every pass."""
@@ -127,35 +145,61 @@ def forward(
     *,
     dropout: Dropout | None,
     want_probabilities: bool,
+    mask: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Attention of checked inputs.
 
-    q (batch, seqlen_q, nheads, headdim), k and v (batch, seqlen_k, nheads_k, headdim), one dtype.
+    q (batch, seqlen_q, nheads, headdim), k and v (batch, seqlen_k, nheads_k, headdim), one dtype; ``mask`` is
+    that of ``Inputs``.
     Returns out like q, log-sum-exp (batch, nheads, seqlen_q) fp32, and the probabilities in q's dtype,
     negative where dropout dropped them: (batch, nheads, seqlen_q, seqlen_k) when wanted, else (0,).
     Rows without a visible key give out 0 and log-sum-exp +inf.
     """
-    problem = _problem(q, k, v, alibi_slopes, options, dropout)
+    problem = _problem(q, k, v, alibi_slopes, options, dropout, mask)
     pairs, group, seqlen_q, _ = problem.q.shape
     out = torch.empty_like(problem.q)
     lse = torch.empty((pairs, group, seqlen_q), dtype=torch.float32, device=q.device)
     signed = q.new_zeros((pairs, group, seqlen_q, k.shape[1])) if want_probabilities else None
     with torch.autocast(q.device.type, enabled=False):
         for block in problem.blocks():
-            scores = problem.scores(block)[1]
-            block_lse = _log_sum_exp(scores)
-            probabilities = torch.exp(scores - block_lse[..., None])
-            kept = problem.kept(block)
-            values = problem.v[block.pairs, block.keys].float()
-            block_out = _product(_dropped(probabilities, kept, options), values)
+            block_out, block_lse = _attended(problem, block)
             out[block.pairs, :, block.rows] = block_out.to(q.dtype)
             lse[block.pairs, :, block.rows] = block_lse
             if signed is not None:
-                signs = probabilities if kept is None else torch.where(kept, probabilities, -probabilities)
-                signed[block.pairs, :, block.rows, block.keys] = signs.to(q.dtype)
+                _write_probabilities(problem, block, block_lse, signed)
     heads = (q.shape[0], q.shape[2], seqlen_q)
     all_signed = q.new_empty(0) if signed is None else signed.view(*heads, k.shape[1])
     return _ungrouped(out, q), lse.view(heads), all_signed
+
+
+def _attended(problem: _Problem, block: _Block) -> tuple[Tensor, Tensor]:
+    """out (pairs, group, rows, headdim) and the log-sum-exp of a block, both fp32."""
+    out = torch.zeros_like(problem.q[block.pairs, :, block.rows], dtype=torch.float32)
+    total = out.new_zeros(out.shape[:3])
+    most = torch.full_like(total, -math.inf)
+    for piece in problem.pieces(block):
+        scores = problem.scores(piece)[1]
+        before, most = most, torch.maximum(most, scores.amax(dim=-1))
+        base = most.masked_fill(most == -math.inf, 0.0)  # nothing seen yet: exp(-inf - 0) is 0
+        weights = scores.sub_(base[..., None]).exp_()
+        kept_of_before = torch.exp(before - base)
+        total = total * kept_of_before + weights.sum(dim=-1)
+        values = problem.v[piece.pairs, piece.keys].float()
+        seen = _product(_dropped(weights, problem.kept(piece), problem.options), values)
+        out = out.mul_(kept_of_before[..., None]).add_(seen)
+    blind = total == 0.0
+    # exp(score - lse) must be 0 for blind rows and where a score is NaN.
+    lse = most + torch.log(total)
+    lse = lse.masked_fill(blind | lse.isnan(), math.inf)
+    return out.div_(total[..., None]).masked_fill_(blind[..., None], 0.0), lse
+
+
+def _write_probabilities(problem: _Problem, block: _Block, lse: Tensor, signed: Tensor) -> None:
+    for piece in problem.pieces(block):
+        probabilities = torch.exp(problem.scores(piece)[1] - lse[..., None])
+        kept = problem.kept(piece)
+        signs = probabilities if kept is None else torch.where(kept, probabilities, -probabilities)
+        signed[piece.pairs, :, piece.rows, piece.keys] = signs.to(signed.dtype)
 
 
 def backward(
@@ -169,9 +213,10 @@ def backward(
     options: Options,
     *,
     dropout: Dropout | None,
+    mask: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of q, k and v, in their shapes and dtype, from what the forward pass saw and returned."""
-    problem = _problem(q, k, v, alibi_slopes, options, dropout)
+    problem = _problem(q, k, v, alibi_slopes, options, dropout, mask)
     nheads_k = k.shape[2]
     grouped_dout, grouped_out = _grouped(dout, nheads_k), _grouped(out, nheads_k)
     grouped_lse = lse.view(problem.q.shape[:3])
@@ -181,32 +226,44 @@ def backward(
     with torch.autocast(q.device.type, enabled=False):
         for block in problem.blocks():
             where = (block.pairs, slice(None), block.rows)
-            seen = (block.pairs, block.keys)
             block_dout = grouped_dout[where].float()
-            capped, scores = problem.scores(block)
-            probabilities = torch.exp(scores - grouped_lse[where][..., None])
-            kept = problem.kept(block)
-            dv[seen] += _transposed_product(_dropped(probabilities, kept, options), block_dout)
-            dp = _dropped(_product(block_dout, problem.v[seen].float().transpose(1, 2)), kept, options)
             delta = (block_dout * grouped_out[where].float()).sum(dim=-1, keepdim=True)
-            ds = probabilities * (dp - delta) * options.softmax_scale
-            if options.softcap > 0.0:
-                ds = ds * (1.0 - (capped / options.softcap) ** 2)
-            dq[where] = _product(ds, problem.k[seen].float()).to(q.dtype)
-            dk[seen] += _transposed_product(ds, problem.queries(block))
+            block_dq = torch.zeros_like(block_dout)
+            for piece in problem.pieces(block):
+                seen = (piece.pairs, piece.keys)
+                capped, scores = problem.scores(piece)
+                probabilities = torch.exp(scores - grouped_lse[where][..., None])
+                kept = problem.kept(piece)
+                dv[seen] += _transposed_product(_dropped(probabilities, kept, options), block_dout)
+                dp = _dropped(_product(block_dout, problem.v[seen].float().transpose(1, 2)), kept, options)
+                ds = probabilities * (dp - delta) * options.softmax_scale
+                if options.softcap > 0.0:
+                    ds = ds * (1.0 - (capped / options.softcap) ** 2)
+                block_dq += _product(ds, problem.k[seen].float())
+                dk[seen] += _transposed_product(ds, problem.queries(block))
+            dq[where] = block_dq.to(q.dtype)
     return _ungrouped(dq, q), _unflattened(dk, k), _unflattened(dv, v)
 
 
 def _problem(
-    q: Tensor, k: Tensor, v: Tensor, alibi_slopes: Tensor | None, options: Options, dropout: Dropout | None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    alibi_slopes: Tensor | None,
+    options: Options,
+    dropout: Dropout | None,
+    mask: Tensor | None,
 ) -> _Problem:
-    batch, _, nheads, _ = q.shape
-    nheads_k = k.shape[2]
+    batch, seqlen_q, nheads, _ = q.shape
+    seqlen_k, nheads_k = k.shape[1:3]
     slopes = None
     if alibi_slopes is not None:
         each = alibi_slopes.expand(batch, nheads)
         slopes = each.reshape(batch * nheads_k, nheads // nheads_k, 1, 1)
-    return _Problem(nheads_k, _grouped(q, nheads_k), _flattened(k), _flattened(v), slopes, options, dropout)
+    if mask is not None:
+        mask = mask.expand(batch, nheads, seqlen_q, seqlen_k).unflatten(1, (nheads_k, nheads // nheads_k))
+    tensors = (_grouped(q, nheads_k), _flattened(k), _flattened(v))
+    return _Problem(nheads_k, *tensors, slopes, mask, options, dropout)
 
 
 def _grouped(q: Tensor, nheads_k: int) -> Tensor:
@@ -231,12 +288,6 @@ def _unflattened(flat: Tensor, k: Tensor) -> Tensor:
     """The reverse of ``_flattened``, contiguous, in k's shape and dtype."""
     batch, seqlen_k, nheads_k, head_dim = k.shape
     return flat.reshape(batch, nheads_k, seqlen_k, head_dim).transpose(1, 2).to(k.dtype).contiguous()
-
-
-def _log_sum_exp(scores: Tensor) -> Tensor:
-    """Over the keys; +inf where none is visible, so that exp(score - it) is 0 there, and for NaN."""
-    lse = torch.logsumexp(scores, dim=-1)
-    return lse.masked_fill((lse == -math.inf) | lse.isnan(), math.inf)
 
 
 def _product(left: Tensor, right: Tensor) -> Tensor:

@@ -11,6 +11,9 @@ from types import ModuleType
 DISTRIBUTION = "flash-attn-rocm"
 TORCH_FLOOR = (2, 10)
 TORCH_FLOOR_TEXT = ".".join(map(str, TORCH_FLOOR))
+TORCH_PAGE = "https://pytorch.org/get-started/locally/"
+# Not a command: pip could take a stranger's package of this name, and this package does not know its index.
+REINSTALL = "install the wheel again, with the command that you installed it with and --force-reinstall"
 
 
 def package_version() -> str:
@@ -27,11 +30,13 @@ def wheel_rocm() -> str:
 
 
 def install_torch() -> str:
-    """The command that gets a PyTorch this wheel works with."""
-    rocm = wheel_rocm() or "<your version>"
+    """Where a PyTorch that this wheel works with is from."""
+    # No command: which builds there are for a ROCm version is known to that page only, and changes.
+    rocm = wheel_rocm()
+    build = f"its build for ROCm {rocm}, or the next" if rocm else "a build for ROCm"
     return (
-        f'pip install --force-reinstall "torch>={TORCH_FLOOR_TEXT}" --index-url '
-        f"<the index of PyTorch's ROCm {rocm} builds; PyTorch's installation page names it>"
+        f"install PyTorch {TORCH_FLOOR_TEXT} or newer, {build}, with the command that {TORCH_PAGE} "
+        "gives for Linux, Pip and ROCm"
     )
 
 

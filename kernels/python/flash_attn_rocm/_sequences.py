@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from flash_attn_rocm._capture import refuse_capture
 from flash_attn_rocm._checks import refuse
 from flash_attn_rocm._options import Inputs, Options
 
@@ -69,9 +70,10 @@ class _Sequence(NamedTuple):
 
 def parts(inputs: Inputs, options: Options) -> tuple[Part, ...]:
     """The sequences; raises FlashAttnArgumentError when lengths or indices point out of the tensors."""
-    if all(tensor is None for tensor in inputs[4:]):
+    if all(tensor is None for tensor in inputs.integers):
         return (Part(slice(0, inputs.batch), (ALL,), (ALL,), (ALL,)),)
-    values = _Values(*([] if x is None else x.tolist() for x in inputs[4:]))
+    refuse_capture(inputs)
+    values = _Values(*([] if x is None else x.tolist() for x in inputs.integers))
     refuse("attention", [*_cumulative_problems(inputs, values)])
     sequences = [*_sequences(inputs, values)]
     refuse("attention", [*_problems(inputs, options, values, sequences)])
@@ -121,7 +123,8 @@ def _problems(
         if rows is not ALL and rows.stop - rows.start > options.max_seqlen_q:
             yield f"max_seqlen_q: expected {rows.stop - rows.start} or more, got {options.max_seqlen_q}"
         if not 0 <= end <= room:
-            yield f"{length_name}: expected at most {room} keys, got {end} for sequence {b}"
+            most = f"{room} keys, as block_table has pages for" if values.table else f"{room} keys"
+            yield f"{length_name}: expected at most {most}, got {end} for sequence {b}"
         elif not 0 <= begin <= end:
             yield f"cache_leftpad: expected 0 to the sequence's {end} keys, got {begin} for sequence {b}"
         elif end - begin > options.max_seqlen_k:

@@ -63,6 +63,8 @@ def unserved(inputs: Inputs, options: Options, *, want_probabilities: bool = Fal
         return f"the tensors are on {q.device.type}, and kernels run on AMD GPUs"
     if Machine.host_memory_arch is None and torch.version.hip is None:
         return "this PyTorch is a CUDA build, and kernels need a ROCm build"
+    if inputs.attn_mask is not None:
+        return "kernels take no attn_mask"
     if want_probabilities and drops:
         return "kernels do not return the probabilities (return_attn_probs with dropout_p > 0)"
     return _reasons(q.device, DTYPES[q.dtype], drops)[q.shape[-1]]

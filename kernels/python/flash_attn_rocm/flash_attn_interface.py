@@ -4,20 +4,23 @@ All compute softmax(softmax_scale * q k^T + mask) v for tensors on one device, a
 torch.bfloat16, with nheads a multiple of nheads_k and headdim <= 256.
 
 ``softmax_scale`` is headdim ** -0.5 by default.  Row i has its diagonal at key i + seqlen_k - seqlen_q;
-``causal`` hides the keys after it, and ``window_size`` (left, right) those further than that from it (-1:
-no bound).  ``softcap`` > 0 makes scores softcap * tanh(score / softcap).  ``alibi_slopes`` (nheads,) or
-(batch, nheads) fp32 subtracts slope * distance from the diagonal.  ``dropout_p`` drops probabilities,
-seeded by torch.manual_seed.  ``deterministic`` asks for what is always so.
+``causal`` hides the keys after it, and ``window_size`` (left, right), a tuple, tensor or other pair of
+integers, those further than that from it (-1: no bound).  ``softcap`` > 0 makes scores
+softcap * tanh(score / softcap).
+``alibi_slopes`` (nheads,) or (batch, nheads) fp32 subtracts slope * distance from the diagonal.  ``dropout_p``
+drops probabilities, seeded by torch.manual_seed.  ``deterministic`` asks for what is always so.
 
 They return out, shaped and typed like q; with ``return_attn_probs`` also the log-sum-exp fp32 (batch, nheads,
 seqlen_q), or (nheads, total_q) of packed sequences, and when dropout_p > 0 the probabilities (batch, nheads,
-max_seqlen_q, max_seqlen_k), negative where they were dropped (else an empty tensor).  Rows that see no key
-give out 0 and log-sum-exp +inf.
+max_seqlen_q, max_seqlen_k), negative where they were dropped (else an empty tensor).  These are normalised:
+their magnitudes sum to 1 over a row's keys, while those of flash_attn still lack a factor for each row.  Rows
+that see no key give out 0 and log-sum-exp +inf.
 
 The forward pass runs a kernel when one serves the call (see ``explain``), otherwise the PyTorch
 implementation, with one FlashAttnFallbackWarning for each reason.  The backward pass is always the PyTorch
 implementation; it recomputes the probabilities.  In strict mode a call without a kernel raises
-FlashAttnUnsupportedError.  Wrong arguments raise FlashAttnArgumentError with all problems.
+FlashAttnUnsupportedError.  Wrong arguments raise FlashAttnArgumentError, a ValueError and a RuntimeError,
+with all problems.
 """
 # ruff: noqa: ARG001, FBT001, FBT002 - the signatures are upstream's
 

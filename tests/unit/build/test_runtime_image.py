@@ -10,8 +10,12 @@ from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.matrix.model import Job, Rocm
 from wheel_builder.base.process import Completed
 from wheel_builder.build.source import Source, read_source
-from wheel_builder.build.runtime_image import BASE_PYTHON, Python, Recipe, _check, labels, runtime_packages
+from wheel_builder.build.runtime_image import (
+    BASE_PYTHON, HEALTHY, NO_TORCH, Python, Recipe, Torch, _check, labels, refuse_other_torch, runtime_packages,
+)  # fmt: skip
 
+CPU = Torch("torch-2.13.0+cpu.whl")
+ROCM = Torch("torch-2.13.0+rocm7.2.whl", "7.2.53210")
 VENDOR = Rocm("7.0", "vendor", "vendor/rocm:7.0", "/opt/rocm/llvm/bin", ("gfx908",))
 
 
@@ -46,13 +50,14 @@ def test_labels_say_which_wheel_is_inside(tmp_path):
     wheel = tmp_path / "flash_attn_rocm-0.1.0+rocm7.0-py3-none-manylinux_2_28_x86_64.whl"
     wheel.write_bytes(b"wheel")
     source = Source("c0ffee", "git+https://forge/project", (), "", {}, "")
-    found = labels(Job(VENDOR, ("gfx908",)), wheel, "torch-2.13.0+cpu.whl", source)
+    found = labels(Job(VENDOR, ("gfx908",)), wheel, CPU, source)
     assert found["org.opencontainers.image.version"] == "0.1.0+rocm7.0"
     assert found["flash-attn-rocm.wheel.sha256"] == (
         "ba59926159d2aa256eb8739b8da7e2b574b960e1202c6d624cbe981cef996c91"
     )
     assert found["flash-attn-rocm.archs"] == "gfx908"
     assert found["flash-attn-rocm.torch"] == "torch-2.13.0+cpu.whl"
+    assert found["flash-attn-rocm.torch.build"] == "CPU"
     assert found["org.opencontainers.image.source"] == "https://forge/project"
     assert found["org.opencontainers.image.revision"] == "c0ffee"
 
@@ -60,7 +65,7 @@ def test_labels_say_which_wheel_is_inside(tmp_path):
 def test_what_is_not_known_has_no_label(tmp_path):
     wheel = tmp_path / "flash_attn_rocm-0.1.0+rocm7.0-py3-none-manylinux_2_28_x86_64.whl"
     wheel.write_bytes(b"wheel")
-    found = labels(Job(VENDOR, ("gfx908",)), wheel, "", Source("", "", (), "", {}, ""))
+    found = labels(Job(VENDOR, ("gfx908",)), wheel, NO_TORCH, Source("", "", (), "", {}, ""))
     assert not {"org.opencontainers.image.source", "flash-attn-rocm.torch"} & set(found)
     assert all(found.values())
 
@@ -132,9 +137,64 @@ def test_the_compose_examples_work_is_where_its_head_says():
     assert "in the checkout's work/" in file.read_text()
 
 
-def test_an_image_whose_doctor_fails_is_refused(tmp_path):
-    def run(argv, **kwargs):
-        return Completed("Traceback\nImportError: no torch\n", 1)
+@pytest.mark.parametrize(
+    ("torch", "suffix", "words"),
+    [
+        (ROCM, "", "FlashAttention for AMD GPUs, with PyTorch's build for ROCm 7.2.53210"),
+        (CPU, "-cpu", "flash-attn-rocm with a CPU build of PyTorch, which can use no GPU"),
+        (NO_TORCH, "-slim", "flash-attn-rocm and the HIP runtime, without PyTorch, which has to be added"),
+    ],
+)
+def test_name_and_description_say_which_torch_is_inside(tmp_path, torch, suffix, words):
+    wheel = tmp_path / "flash_attn_rocm-0.1.0+rocm7.0-py3-none-manylinux_2_28_x86_64.whl"
+    wheel.write_bytes(b"wheel")
+    found = labels(Job(VENDOR, ("gfx908",)), wheel, torch, Source("", "", (), "", {}, ""))
+    assert found["org.opencontainers.image.title"] == f"rocm-fa 7.0{suffix}"
+    assert found["org.opencontainers.image.description"] == words
+    assert torch.suffix == suffix
 
-    with pytest.raises(ImageError, match="does not run its doctor; it said: ImportError: no torch"):
-        _check("rocm-fa:7.2", tmp_path / "log", run)
+
+def test_only_pytorchs_rocm_build_is_for_the_gpu():
+    refuse_other_torch(ROCM, "7.0", for_gpu=True)
+    refuse_other_torch(CPU, "7.0", for_gpu=False)
+    for torch, found in ((CPU, "torch-2.13.0+cpu.whl, a CPU build"), (NO_TORCH, "no torch")):
+        with pytest.raises(ImageError, match="an image for the GPU needs PyTorch's ROCm build") as caught:
+            refuse_other_torch(torch, "7.0", for_gpu=True)
+        assert f"found {found}\n  next: give PyTorch's builds for ROCm 7.0: --torch-index" in str(caught.value)
+
+
+def test_a_torch_of_another_rocm_is_refused():
+    with pytest.raises(ImageError, match=r"is built for ROCm 7\.2\.53210; the image is one of ROCm 6\.4"):
+        refuse_other_torch(ROCM, "6.4", for_gpu=False)
+
+
+def doctor_says(first, status=0, *, healthy=True):
+    """A fake engine: the doctor's first line and status, and the health check's."""
+
+    def run(argv, **kwargs):
+        if HEALTHY in argv:
+            return Completed("", 0 if healthy else 1)
+        return Completed(f"{first}\nmore\n", status)
+
+    return run
+
+
+def test_an_image_that_works_is_taken(tmp_path):
+    log = tmp_path / "log"
+    _check("image", CPU, log, doctor_says("x with PyTorch 2.13.0+cpu, a CPU build, which cannot"))
+    _check("image", ROCM, log, doctor_says("x with PyTorch 2.13.0, a ROCm 7.2.53210 build"))
+    _check("image", NO_TORCH, log, doctor_says("x without a PyTorch that imports", 1))
+
+
+@pytest.mark.parametrize(
+    ("torch", "engine", "words"),
+    [
+        (CPU, doctor_says("Traceback", 1), "does not run its doctor; it said: more"),
+        (CPU, doctor_says("a CPU build", healthy=False), "is not healthy by its own check"),
+        (ROCM, doctor_says("x, a CPU build, which cannot"), "has another torch than it was given"),
+        (NO_TORCH, doctor_says("x, a CPU build", 0), "does not run its doctor"),
+    ],
+)
+def test_an_image_that_does_not_is_refused(tmp_path, torch, engine, words):
+    with pytest.raises(ImageError, match=words):
+        _check("image", torch, tmp_path / "log", engine)

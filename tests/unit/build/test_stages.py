@@ -200,7 +200,7 @@ def loaded(rocm, *problems):
     return Artifact(path=None, manifest={"key": f"{rocm}-load", "facts": facts}, reused=True)
 
 
-def verify_one(checkout, tmp_path, engine, runtimes=None):
+def verify_one(checkout, tmp_path, engine, runtimes=None, **options):
     file = tmp_path / "a-1+rocm7.2-py3-none-any.whl"
     file.write_bytes(b"wheel")
     part = Artifact(path=tmp_path, manifest={"key": "part", "facts": {}}, reused=True)
@@ -208,6 +208,7 @@ def verify_one(checkout, tmp_path, engine, runtimes=None):
         file, {"gfx908": emulated("gfx908")}, static=STATIC, rocm="7.2", image=IMAGE, fake_hip=part,
         disassembly=part, runtimes={"7.2": loaded("7.2"), "6.4": loaded("6.4"), **(runtimes or {})},
         checkout=checkout, store=Store(tmp_path / "build"), log=tmp_path / "log", run=engine,
+        **options,
     )  # fmt: skip
 
 
@@ -224,6 +225,13 @@ def test_the_record_says_what_was_shown_and_what_was_not(checkout, tmp_path):
     assert shown["instances"]["fa_fwd_fp16_d64"] == {"cases": 9, "worst_error": 0.001}
     assert record.facts["tests"] == {"tests/wheel": {"passed": 3}, "tests/fake_hip": {"passed": 3}}
     assert json.loads((record.path / "record.json").read_text()) == record.facts
+
+
+def test_slow_tests_of_the_wheel_make_another_result(checkout, tmp_path):
+    engine = verified(suite())
+    verify_one(checkout, tmp_path, engine)
+    assert not verify_one(checkout, tmp_path, engine, full=True).reused
+    assert ["FA_FULL=1" in command for command in engine.commands] == [False, False, True, False]
 
 
 def test_the_record_says_which_runtimes_the_wheel_serves(checkout, tmp_path):

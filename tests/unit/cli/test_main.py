@@ -16,6 +16,7 @@ from wheel_builder.base.errors import (
     EngineError,
     FilesError,
     SelectionError,
+    ToolsError,
     WheelBuilderError,
     WheelError,
 )
@@ -27,6 +28,8 @@ from wheel_builder.cli.options import ROOT, release_options, run_options, select
 from wheel_builder.cli.runs import run_context
 from wheel_builder.cli.selected import plan_of
 from wheel_builder.images.hostenv import NO_SETTINGS
+from wheel_builder.images.push import Pushed
+from wheel_builder.index.finder.page import DEVICES
 from wheel_builder.pipeline.release import Attempt
 
 
@@ -50,7 +53,7 @@ def parsed(argv, *options):
 def test_without_a_command_there_is_help(capsys):
     assert main([]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("usage: python -m wheel_builder")
+    assert out.startswith("usage: scripts/wheel-builder")
     for known in commands_for([]):
         assert known.name in out
         assert known.help in " ".join(out.split())
@@ -402,3 +405,78 @@ def test_a_runtime_image_of_no_file_is_wrong_usage(capsys):
     with pytest.raises(SystemExit):
         main(["runtime-image", "nowhere.whl"])
     assert "there is no file 'nowhere.whl'" in capsys.readouterr().err
+
+
+FACTS = {
+    "ref": "rocm-fa:7.2",
+    "torch_build": "ROCm 7.2.1",
+    "size": dict.fromkeys(("bytes", "base", "torch", "above"), 0),
+}
+
+
+@pytest.mark.parametrize(
+    ("build", "suffix", "torch", "line"),
+    [
+        ("ROCm 7.2.1", "", "ROCm 7.2.1 build", f"docker run {DEVICES} rocm-fa:7.2"),
+        ("CPU", "-cpu", "CPU build, which can use no GPU; --torch-index gives", "docker run rocm-fa:7.2-cpu"),
+        ("", "-slim", "none, so nothing runs before one is added", "FROM rocm-fa:7.2-slim"),
+    ],
+)
+def test_an_image_is_for_the_gpus_only_where_its_torch_is(build, suffix, torch, line):
+    text = runtime_image.image_text(FACTS | {"torch_build": build, "ref": f"rocm-fa:7.2{suffix}"})
+    assert f"torch     {torch}" in text
+    assert text.splitlines()[-1] == line
+    assert ("/dev/kfd" in text) == build.startswith("ROCm")
+
+
+def test_what_was_pushed_is_told_to_people_and_to_workflows():
+    pushed = Pushed("registry.example/owner/rocm-fa", "7.2", "sha256:ab")
+    assert runtime_image.pushed_lines(pushed, github=False) == [
+        "pushed    registry.example/owner/rocm-fa:7.2@sha256:ab"
+    ]
+    assert runtime_image.pushed_lines(pushed, github=True) == [
+        "name=registry.example/owner/rocm-fa", "digest=sha256:ab",
+    ]  # fmt: skip
+
+
+def test_an_image_for_the_gpu_without_torch_is_refused(capsys, tmp_path):
+    assert main(["runtime-image", "--slim", "--for-gpu", published(tmp_path)]) == SelectionError.exit_code
+    assert "found both --slim and --for-gpu" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "name", ["Owner/x", "registry.example/Owner", "https://registry.example/x", "a b", "-x/../y"]
+)
+def test_a_place_that_no_registry_has_is_wrong_usage(name, capsys, tmp_path):
+    with pytest.raises(SystemExit):
+        main(["runtime-image", f"--push={name}", published(tmp_path)])
+    assert "expected a registry's name and a path in small letters" in capsys.readouterr().err
+
+
+def test_torch_may_come_from_a_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wheels").mkdir()
+    assert parsed(["--torch-index", "wheels"], release_options).torch_index == str(tmp_path / "wheels")
+    assert parsed(["--torch-index", ""], release_options).torch_index == ""
+    with pytest.raises(SystemExit):
+        parsed(["--torch-index", "nowhere"], release_options)
+    assert "expected a URL or a folder, found 'nowhere'" in capsys.readouterr().err
+
+
+def test_a_python_without_the_tools_is_told_what_installs_them():
+    done = subprocess.run(
+        [sys.executable, "-S", "-m", "wheel_builder", "plan", "--rocm", "7.2"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == ToolsError.exit_code
+    first, second = done.stderr.splitlines()
+    assert first.startswith(f"error: the Python tools are not installed for {sys.executable}: it has no ")
+    assert second == "  next: this installs them in .venv: scripts/wheel-builder plan --rocm 7.2"
+
+
+def test_a_missing_module_of_our_own_is_a_bug_and_stays_one():
+    def broken(args):
+        raise ModuleNotFoundError(name="wheel_builder.gone")
+
+    with pytest.raises(ModuleNotFoundError):
+        main(["work"], command(broken))

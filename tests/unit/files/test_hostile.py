@@ -16,7 +16,7 @@ from tests.wheels import BUILDER_FACTS
 from wheel_builder.base.errors import ImageError, MatrixError, SelectionError, WheelError
 from wheel_builder.base.store import Artifact, Store
 from wheel_builder.build import wheel
-from wheel_builder.build.runtime_image import labels
+from wheel_builder.build.runtime_image import NO_TORCH, labels
 from wheel_builder.build.source import Source
 from wheel_builder.cli.main import main
 from wheel_builder.files.fatbin import CodeObject
@@ -41,7 +41,7 @@ PLACES = (
     ("rocm", 0, "suite"), ("rocm", 0, "llvm"), ("rocm", 0, "archs", 0), ("rocm", 0, "packages", "sid", 0),
     ("exclude", 0, "rocm"),
 )  # fmt: skip
-READ_BY_PEOPLE = {"devices", "reason", "note"}
+READ_BY_PEOPLE = {"code_names", "devices", "reason", "note"}
 
 
 @pytest.mark.parametrize("value", HOSTILE, ids=ascii)
@@ -168,7 +168,7 @@ def test_labels_take_names_as_they_are(tmp_path):
     file = tmp_path / 'a-1"$(touch planted)-py3-none-any.whl'
     file.write_bytes(b"")
     job = Job(load_matrix(MATRIX).rocm[0], ("gfx908",))
-    assert labels(job, file, "", Source("", "", (), "", {}, ""))["flash-attn-rocm.wheel"] == file.name
+    assert labels(job, file, NO_TORCH, Source("", "", (), "", {}, ""))["flash-attn-rocm.wheel"] == file.name
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def in_tests(tmp, run):
 
 
 def in_runtime(tmp, run):
-    runtime_image._check("rocm-fa:7.2", tmp / "log", run)
+    runtime_image._check("rocm-fa:7.2", runtime_image.NO_TORCH, tmp / "log", run)
 
 
 def in_size(tmp, run):

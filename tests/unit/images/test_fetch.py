@@ -6,7 +6,8 @@ import pytest
 
 from wheel_builder.base.errors import ImageError
 from wheel_builder.base.process import Completed
-from wheel_builder.images.fetch import cuda_needs, fetch_wheels, refuse_cuda, requirements_of
+from wheel_builder.images.build import ImageBuild
+from wheel_builder.images.fetch import cuda_needs, fetch_wheels, refuse_cuda, requirements_of, torch_rocm
 from wheel_builder.images.hostenv import HostSettings
 
 
@@ -52,3 +53,40 @@ def test_a_cuda_build_of_torch_is_refused_before_its_gigabytes_come(tmp_path):
 
 def test_a_rocm_build_of_torch_is_no_cuda_build():
     assert cuda_needs(["filelock", "triton-rocm==3.6.0", "numpy; extra == 'cuda-tools'"]) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("hip: Optional[str] = '7.2.53210-1e2a'", "7.2.53210-1e2a"),
+        ('hip = "6.4.1"', "6.4.1"),
+        ("hip: Optional[str] = None", ""),
+        ("hip_other = '7.2'\ncuda = '13.0'", ""),
+    ],
+)
+def test_the_wheel_says_which_rocm_torch_was_built_with(tmp_path, line, found):
+    wheel = tmp_path / "torch-2.13.0-cp311-cp311-manylinux_2_28_x86_64.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("torch/version.py", f"__version__ = '2.13.0'\n{line}\n")
+    assert torch_rocm(wheel) == found
+
+
+@pytest.mark.parametrize("folder", [True, False])
+def test_torch_comes_from_an_index_or_from_a_folder_of_wheels(tmp_path, folder):
+    (tmp_path / "given").mkdir()
+    commands = []
+
+    def run(argv, **kwargs):
+        commands.append([str(part) for part in argv])
+        return Completed("", 0)
+
+    place = str(tmp_path / "given") if folder else "https://builds/rocm"
+    build = ImageBuild(
+        "a.Dockerfile", "image:1", {}, tmp_path / "log", run, torch_index=place, host=HostSettings()
+    )
+    build.fetch("image:1-system", ["torch"], tmp_path)
+    [argv] = commands
+    given = ["--find-links", "/run/files/given"] if folder else ["--extra-index-url", place]
+    assert argv[-4:] == ["python3", "torch", *given][-4:]
+    mounted = f"type=bind,source={tmp_path}/given,target=/run/files/given,readonly" in argv
+    assert mounted == folder

@@ -62,7 +62,7 @@ def test_verify_explains_each_fault_and_publishing_again_heals(simple, name, dat
     (fault,) = damaged(simple, name, data)
     assert fault.startswith(f"{(simple / name).resolve()}: ")
     assert words in fault
-    assert "publish the same wheels again" in fault or "python -m wheel_builder index pages" in fault
+    assert "publish the same wheels again" in fault or "scripts/wheel-builder index pages" in fault
 
     with changing(root_of(simple)):
         remove_parts(root_of(simple))

@@ -55,7 +55,7 @@ def test_all_problems_at_once(tmp_path):
         "  - FA_TORCH_INCLUDE: expected the folder of PyTorch's headers, found nothing",
         "  - FA_SBOM: expected a file *.cdx.json, found nothing",
         f"  - FA_HIP_INCLUDE: expected a folder with {hatch_build.HIP_HEADER}, found none at {listed}",
-        "  next: build through the pipeline (python -m wheel_builder wheel), which sets all of these",
+        "  next: build through the pipeline (scripts/wheel-builder wheel), which sets all of these",
     ]
 
 

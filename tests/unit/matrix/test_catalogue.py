@@ -30,11 +30,11 @@ def test_every_arch_of_the_matrix_is_served_or_has_a_reason():
     catalogue = catalogue_of(MATRIX)
     assert [gpu.arch for gpu in catalogue.gpus if not gpu.reason] == [arch.name for arch in MATRIX.archs]
     assert {gpu.arch for gpu in catalogue.gpus if gpu.reason} == {o.name for o in MATRIX.other_archs}
-    assert Gpu("gfx908", ("Instinct MI100",)) in catalogue.gpus
+    assert Gpu("gfx908", ("Instinct MI100",), code_names=("Arcturus",)) in catalogue.gpus
 
 
 def test_no_device_has_two_archs():
-    names = [name for gpu in catalogue_of(MATRIX).gpus for name in gpu.devices]
+    names = [name for gpu in catalogue_of(MATRIX).gpus for name in (*gpu.devices, *gpu.code_names)]
     assert sorted(names) == sorted(set(names))
 
 
@@ -43,3 +43,7 @@ def test_rocm_versions_without_a_wheel_have_their_reasons():
     assert missing["5.7"] == "no torch that the wheel supports (>= 2.10) runs on it"
     assert missing["7.1"].startswith("not built in our CI: it pulls no vendor image")
     assert "7.2" not in missing
+
+
+def test_rocm_versions_with_a_wheel_are_those_of_the_plan():
+    assert catalogue_of(MATRIX).built_rocm == ("7.2", "6.4")

@@ -5,6 +5,7 @@ import pytest
 from wheel_builder.base.errors import PerfError
 from wheel_builder.emulator.machine import Count
 from wheel_builder.perf.bound import busy_bound
+from wheel_builder.perf.lds import Charge
 
 
 def counts(**executed):
@@ -50,25 +51,14 @@ def test_dot2_share():
     assert (bound.valu, bound.dot2_busy, bound.matrix_busy) == (4, 0.75, 0)
 
 
-@pytest.mark.parametrize(
-    ("mnemonic", "bytes_a_lane"),
-    [
-        ("ds_read_b128", 16),
-        ("ds_load_b64", 8),
-        ("ds_read2st64_b64", 16),
-        ("ds_load_2addr_b32", 8),
-        ("ds_write_b16", 2),
-        ("ds_read_u16_d16_hi", 2),
-        ("ds_read_u8", 1),
-        ("ds_swizzle_b32", 4),
-        ("ds_bpermute_b32", 4),
-        ("ds_add_f32", 4),
-    ],
-)
-def test_lds_bytes_of_active_lanes(mnemonic, bytes_a_lane):
-    bound = busy_bound("gfx942", counts(**{mnemonic: (2, 96)}))
-    assert bound.lds == 96 * bytes_a_lane / 128
-    assert bound.clocks == bound.lds
+def test_the_lds_is_charged_at_its_banks_and_at_two_ports():
+    bound = busy_bound("gfx942", counts(v_nop=4), [(Charge(12, 20, 4, 2), 3), (Charge(8, 20, 0, 1), 1)])
+    assert (bound.banks, bound.conflicts, bound.port) == (44, 12, 40)
+    assert bound.clocks == 44
+
+
+def test_the_port_can_be_what_binds():
+    assert busy_bound("gfx942", {}, [(Charge(2, 8, 0, 1), 2)]).clocks == 8
 
 
 def test_scalars_waits_and_global_memory_are_left_out():
@@ -81,7 +71,6 @@ def test_scalars_waits_and_global_memory_are_left_out():
     [
         ("gfx90a", "v_nop", "no model for gfx90a"),
         ("gfx942", "v_mfma_f32_99x99x9_f16", "no passes are known"),
-        ("gfx942", "ds_strange", "the width of a memory instruction is not known"),
     ],
 )
 def test_what_has_no_numbers_is_refused(arch, mnemonic, words):

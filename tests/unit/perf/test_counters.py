@@ -1,5 +1,7 @@
 """The schedule against published counters: the arithmetic of whole launches."""
 
+from dataclasses import replace
+
 import pytest
 
 from wheel_builder.perf.counters import (
@@ -8,8 +10,10 @@ from wheel_builder.perf.counters import (
     Causal,
     Line,
     Published,
+    Rate,
     comparison,
     device_busy,
+    rates,
     through,
 )
 
@@ -40,3 +44,10 @@ def test_the_error_is_printed_with_its_sign():
 def test_what_is_not_modelled_is_listed_without_an_error():
     text = comparison([Published("Other", 64, ((1024, 0.24),))], {})
     assert text.splitlines()[1].split() == ["Other", "d64", "1024", "0.24", "-", "-"]
+
+
+def test_a_rate_is_that_of_all_compute_units_at_the_clock_on_paper():
+    known = Rate("Some", "a source", "MI300X", "fwd causal", 64, 1024, 319.2)
+    lines = rates([known, replace(known, gpu="MI100")], {("gfx942", "fwd causal", 64): 1000.0}).splitlines()
+    assert lines[1].split() == ["Some", "causal", "d64", "MI300X", "1024", "319.2", "638.4", "+100%"]
+    assert lines[2].split() == ["Some", "causal", "d64", "MI100", "1024", "319.2", "-", "-"]

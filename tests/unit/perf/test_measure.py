@@ -6,26 +6,27 @@ from tests.assembly import START, disassembly, notes
 from wheel_builder.base.errors import PerfError
 from wheel_builder.emulator.machine import Count, Launch, Result
 from wheel_builder.perf.measure import Subject, measure
-from wheel_builder.perf.table import table
+from wheel_builder.perf.table import conflicts, table
 from wheel_builder.perf.workload import Workload
 
 NAME = "fa_fwd_fp16_d64"
 LINES = (
     "v_mfma_f32_32x32x8_f16 v[0:15], v[16:17], v[18:19], v[0:15]",
     "v_add_f32_e32 v20, v21, v21",
+    "ds_read_b32 v20, v22",
     "s_endpgm",
 )
 ALL_LANES = 64 << 24
 
 
 class Machine:
-    """Records one wave that executes every line once."""
+    """Records one wave that executes every line once, but the LDS's twice."""
 
-    arch = "gfx942"
-
-    def __init__(self, error=""):
+    def __init__(self, error="", stride=4, arch="gfx942"):
         self.program = tuple((START + 4 * n, line) for n, line in enumerate(LINES))
         self.error = error
+        self.arch = arch
+        self.lds = [2, ~0 & 0xFFFFFFFF, ~0 & 0xFFFFFFFF, 0, 0, *(stride * lane for lane in range(64))] * 2
 
     def run(self, kernel, launch, kernarg, memory, options):
         assert options.record
@@ -35,7 +36,8 @@ class Machine:
             "v_add_f32": Count("valu", 1, 64),
             "s_endpgm": Count("end", 1, 64),
         }
-        return Result(3, (), counts, self.error, ([ALL_LANES | n for n in range(len(LINES))],))
+        executed = [ALL_LANES | n for n in (0, 1, 2, 2, 3)]
+        return Result(5, (), counts, self.error, (executed,), (self.lds,))
 
 
 def workload(op="fwd", flop=1024, label="ours", grid=(2, 1, 1), dynamic_lds=0):
@@ -43,14 +45,15 @@ def workload(op="fwd", flop=1024, label="ours", grid=(2, 1, 1), dynamic_lds=0):
     return Workload(label, NAME, op, "fp16", 64, launch, (), {}, lambda _: flop)
 
 
-def measured(**changed):
-    subject = Subject(Machine(), disassembly(*LINES, name=NAME), notes(NAME))
+def measured(*, stride=4, arch="gfx942", **changed):
+    lines = [line.replace("x8_f16", "x8f16") if arch == "gfx908" else line for line in LINES]
+    subject = Subject(Machine(stride=stride, arch=arch), disassembly(*lines, name=NAME), notes(NAME))
     return measure(subject, workload(**changed))
 
 
 def test_both_models():
     found = measured()
-    assert (found.executed, found.flop, found.workgroups) == (3, 1024, 2)
+    assert (found.executed, found.flop, found.workgroups) == (5, 1024, 2)
     assert (found.bound.matrix, found.bound.valu) == (8, 1)
     assert found.bound_flop == 128
     # 138 VGPRs and 16 KiB of LDS: four single waves by LDS, one a SIMD; each is followed by another.
@@ -72,17 +75,48 @@ def test_a_run_that_stops_early_is_refused():
     assert "endless loop?" in str(refusal.value)
 
 
+def figures(text, op):
+    """The table's line of a kernel, without its name."""
+    lines = (line.split() for line in text.partition("Conflicts")[0].splitlines())
+    (line,) = (line[4:] for line in lines if line[1:2] == [op])
+    return line
+
+
 def test_the_table_says_that_it_is_modelled():
-    lines = table([measured()]).splitlines()
-    assert lines[0].startswith("Modelled, not measured")
-    assert lines[-1].split() == [
-        "gfx942", "fwd", "fp16", "d64", "ours", "3", "138", "0", "16384", "1.0",
-        "1.000", "128", "1.000", "128",
+    text = table([measured()])
+    assert text.startswith("Modelled, not measured")
+    assert figures(text, "fwd") == [
+        "ours", "measured", "5", "138", "0", "16384", "1.0", "1", "1.000", "128", "0.50", "1.00",
+        "1.000", "128", "114", "128",
     ]  # fmt: skip
+
+
+def test_conflicts_are_listed_by_instruction():
+    rows = [measured(stride=128)]
+    assert figures(table(rows), "fwd")[7] == "32"
+    listed = conflicts(rows).splitlines()[-1].split()
+    assert listed == [
+        "gfx942", "fwd", "fp16", "d64", "ours", "measured", "+0x8",
+        "ds_read_b32", "v20,", "v22", "2", "32", "124",
+    ]  # fmt: skip
+    assert "ds_read_b32" not in conflicts([measured()])
+
+
+def test_conflicts_slow_both_models_and_the_schedule_without_the_lds_stays():
+    free, slow = measured(), measured(stride=128)
+    assert slow.bound.banks == free.bound.banks + 2 * 62 == 128
+    assert slow.bound.port == free.bound.port + 1.65 * 62
+    assert slow.schedule.clocks == 8 + 8 * 128 > free.schedule.clocks  # the eight workgroups take turns
+    assert slow.free == free.free
+
+
+def test_an_arch_that_nobody_measured_has_a_line_for_each_order():
+    rows = [measured(arch="gfx908")]
+    lines = [line.split()[5] for line in table(rows).splitlines() if line.startswith("gfx908")]
+    assert lines == ["measured", "contiguous"]
 
 
 def test_a_backward_is_summed_over_its_kernels():
     parts = [measured(op=op, label="some, 64x64") for op in ("bwd_delta", "bwd_dkdv", "bwd_dq")]
-    last = table(parts).splitlines()[-1].split()
     # Five quarters of dK and dV's work, over the clocks of three kernels of 8 each.
-    assert last == ["gfx942", "bwd", "fp16", "d64", "some", "53", "53"]
+    assert figures(table(parts), "bwd") == ["some", "measured", "53", "53", "47", "53"]

@@ -4,8 +4,9 @@ import pytest
 
 from tests.assembly import kernel
 from wheel_builder.base.errors import PerfError
+from wheel_builder.perf.lds import Charge
 from wheel_builder.perf.schedule import play
-from wheel_builder.perf.steps import steps
+from wheel_builder.perf.steps import charged, steps
 
 MFMA = "v_mfma_f32_32x32x8_f16 v[0:15], v[16:17], v[18:19], v[0:15]"
 WMMA = "v_wmma_f32_16x16x16_f16 v[0:7], v[8:15], v[16:23], v[0:7]"
@@ -92,6 +93,39 @@ def test_waves_share_the_lds():
     assert clocks("gfx942", wave, wave) == 84
 
 
+def charged_path(arch, count, charge, *, port):
+    """A wave that reads the LDS ``count`` times at this charge, and waits."""
+    name = "ds_read_b32" if arch == "gfx942" else "ds_load_b32"
+    read, wait, end = path(arch, f"{name} v0, v4", "s_waitcnt lgkmcnt(0)")
+    return [*[charged(read, charge, port=port)] * count, wait, end]
+
+
+def test_conflicts_hold_the_banks_of_a_compute_unit():
+    conflict = Charge(banks=64, port=8, extra=62, ways=32)
+    wave = charged_path("gfx942", 2, conflict, port=False)
+    assert play("gfx942", [wave], 1, 1).clocks == 2 * 64 + 64 + 4
+    assert play("gfx942", [wave] * 2, 1, 1).clocks == 4 * 64 + 64 + 4
+    wave = charged_path("gfx1100", 2, conflict, port=False)
+    assert play("gfx1100", [wave] * 2, 1, 1).clocks == 4 * 64 + 47 + 1  # both on the first compute unit
+    assert play("gfx1100", [wave] * 4, 1, 1).clocks == 4 * 64 + 47 + 1
+
+
+def test_the_way_to_the_lds_is_shared_by_a_pair_of_simds_on_gfx9_only():
+    wide = Charge(banks=2, port=19.2, extra=0, ways=1)
+    wave, idle = charged_path("gfx942", 1, wide, port=True), path("gfx942")
+    assert play("gfx942", [wave], 1, 1).clocks == 20 + 64 + 4
+    assert play("gfx942", [wave] * 2, 1, 1).clocks == 40 + 64 + 4
+    assert play("gfx942", [wave, idle, wave], 1, 1).clocks == 20 + 64 + 4
+    wave = charged_path("gfx1100", 1, wide, port=True)
+    assert play("gfx1100", [wave] * 2, 1, 1).clocks == 20 + 47 + 1
+
+
+def test_what_nobody_waits_for_holds_the_lds_until_the_end():
+    (store,) = path("gfx942", "ds_write_b32 v0, v4")[:1]
+    wave = [charged(store, Charge(banks=64, port=8, extra=62, ways=32), port=False), *path("gfx942")]
+    assert play("gfx942", [wave], 1, 1).clocks == 64
+
+
 def test_a_counter_cannot_count_beyond_its_width():
     reads = ["ds_read_b32 v0, v4"] * 16
     assert (
@@ -104,7 +138,8 @@ def test_memory_and_stores_have_counters_of_their_own_on_rdna():
     assert clocks("gfx1100", [load, "s_waitcnt vmcnt(0)"]) == 329  # 8 + 320
     assert clocks("gfx1100", [store, "s_waitcnt vmcnt(0)"]) == 2
     assert clocks("gfx1100", [store, "s_waitcnt_vscnt null, 0x0"]) == 323  # 2 + 320
-    assert clocks("gfx942", ["global_store_dword v4, v5, s[0:1]", "s_waitcnt vmcnt(0)"]) == 328
+    assert clocks("gfx908", ["global_store_dword v4, v5, s[0:1]", "s_waitcnt vmcnt(0)"]) == 328
+    assert clocks("gfx942", ["global_store_dword v4, v5, s[0:1]", "s_waitcnt vmcnt(0)"]) == 808
 
 
 def test_no_ops_take_slots():

@@ -33,7 +33,7 @@ from wheel_builder.pipeline.release import (
     publish_files,
     upload_files,
 )
-from wheel_builder.pipeline.summary import release_text
+from wheel_builder.pipeline.summary import DIRTY, release_text
 from wheel_builder.pipeline.verification import expectation, job_of, planned_verification, verify_files
 from wheel_builder.provenance.attest import write_provenance
 from wheel_builder.provenance.provenance import read_provenance
@@ -208,6 +208,8 @@ def test_the_summary_has_all_that_a_user_needs(job, tmp_path):
     line = "pip install flash-attn-rocm==0.1.0+rocm7.2 --index-url file:///index/rocm7.2/simple"
     assert line in text
     assert "1.5 CPU-minutes" in text
+    assert "note" not in text
+    assert f"note      {DIRTY}" in release_text([replace(one, dirty=True)], 90.0)
 
 
 # Publishing finished wheels

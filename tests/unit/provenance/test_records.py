@@ -55,7 +55,7 @@ def words(wheel):
         require_attachments({wheel: ARCHS})
     text = str(caught.value)
     assert text.startswith("nothing was published: not every wheel has a passing verification record")
-    assert "next: verify it first: python -m wheel_builder verify" in text
+    assert "next: verify it first: scripts/wheel-builder verify" in text
     return text
 
 
@@ -163,7 +163,7 @@ def test_a_wheel_without_a_statement_is_not_published(wheel):
     write_record(wheel, record())
     text = words(wheel)
     assert f"{wheel.name}: there is no {wheel.name}.provenance.json beside it" in text
-    assert "only a build writes the statement: python -m wheel_builder wheel" in text
+    assert "only a build writes the statement: scripts/wheel-builder wheel" in text
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from wheel_builder.verify.coverage import (
     LEAST,
     REASONS,
-    UNEXPLAINED,
+    SHOWN,
     Reason,
     coverage_problems,
     executed_share,
@@ -17,6 +17,9 @@ from wheel_builder.verify.coverage import (
 )
 
 CHECKOUT = Path(__file__).parents[3]
+
+
+PADDING = Reason("fa_*", re.compile("^s_nop 0$"), "padding", every=True)
 
 
 def kernel(executed, *blocks):
@@ -34,11 +37,25 @@ def test_the_share_is_over_all_kernels():
 def test_the_gate(executed, refused):
     found = {"fa_a": kernel(executed, ["s_nop 0"] * (1000 - executed))}
     assert LEAST == 0.98
-    assert [bool(words) for words in coverage_problems(found)] == [True] * refused
+    assert [bool(words) for words in coverage_problems(found, [PADDING])] == [True] * refused
 
 
 def test_nothing_executed_is_a_problem():
-    assert list(coverage_problems({}))
+    assert list(coverage_problems({}, []))
+
+
+def test_a_block_without_a_reason_is_named():
+    found = {"fa_a": kernel(1000, ["s_nop 0"], ["s_branch 3", "s_nop 0"]), "fa_b": kernel(1000, ["s_nop 0"])}
+    words = f"fa_a+0x4: 2 instructions never ran, from `s_branch 3` on, and {REASONS} has no reason"
+    assert list(coverage_problems(found, [PADDING])) == [words]
+    assert len(list(coverage_problems(found, []))) == 3
+
+
+def test_of_many_blocks_without_a_reason_the_first_are_named():
+    found = {"fa_a": kernel(10_000, *[["s_branch 3"]] * (SHOWN + 7))}
+    *named, rest = coverage_problems(found, [PADDING])
+    assert len(named) == SHOWN
+    assert rest == "7 more such blocks"
 
 
 def test_each_block_that_stayed_out_has_its_reason():
@@ -46,10 +63,9 @@ def test_each_block_that_stayed_out_has_its_reason():
     found = {"fa_reference_fp16": kernel(5, ["s_nop 0", "global_load_ushort v1"], ["s_branch 3"])}
     told = explained(found, reasons)["fa_reference_fp16"]
     assert (told["instructions"], told["executed"]) == (8, 5)
-    assert [block["why"] for block in told["not_executed"]] == [reasons[0].why, UNEXPLAINED]
+    assert [block["why"] for block in told["not_executed"]] == [reasons[0].why, ""]
     assert (
-        explained({"fa_fwd": found["fa_reference_fp16"]}, reasons)["fa_fwd"]["not_executed"][0]["why"]
-        == UNEXPLAINED
+        explained({"fa_fwd": found["fa_reference_fp16"]}, reasons)["fa_fwd"]["not_executed"][0]["why"] == ""
     )
 
 

@@ -119,6 +119,10 @@ def test_a_new_emulator_runs_the_suite_again(checkout, tmp_path):
             {"coverage": {KERNELS[0]: coverage(1000), KERNELS[1]: coverage(959)}},
             f"97.95% of the instructions were executed, expected at least 98%; least of {KERNELS[1]} 95.9%",
         ),
+        (
+            {"coverage": {KERNELS[0]: coverage(997), KERNELS[1]: coverage(1000)}},
+            f"{KERNELS[0]}+0x0: 3 instructions never ran, from `s_nop 0` on, and {REASONS} has no reason",
+        ),
     ],
 )
 def test_a_record_that_does_not_vouch_for_the_wheel(checkout, tmp_path, change, words):

@@ -1,13 +1,18 @@
 """Images that hold the wheel."""
 
 import argparse
+import sys
+from collections.abc import Mapping
+from typing import Any
 
 from wheel_builder.base.errors import SelectionError
 from wheel_builder.cli.command import Command
-from wheel_builder.cli.options import BUILD, existing_file
+from wheel_builder.cli.options import BUILD, existing_file, registry
 from wheel_builder.cli.runs import numbered, run_context
 from wheel_builder.cli.selected import plan_of, read_matrix, wanted_archs
+from wheel_builder.images.push import Pushed, push
 from wheel_builder.images.size import size_text
+from wheel_builder.index.finder.page import DEVICES
 from wheel_builder.matrix.model import Job
 from wheel_builder.matrix.plan import jobs_to_build
 from wheel_builder.pipeline.release import planned_images, runtime_images
@@ -15,13 +20,42 @@ from wheel_builder.pipeline.verification import job_of
 
 
 def run(args: argparse.Namespace) -> None:
+    if args.slim and args.for_gpu:
+        title, problem = "an image has torch or not", "found both --slim and --for-gpu"
+        raise SelectionError(title, [problem], advice="leave one out")
     jobs, context, plain = image_jobs(args), run_context(args), args.verbose or None
     if args.dry_run:
         print(*numbered(planned_images(jobs)), sep="\n")
         return
     package = read_matrix().package
-    for image in runtime_images(jobs, package, context, wheel=args.wheel, slim=args.slim, plain=plain):
-        print(f"size      {size_text(image.facts['size'])}", f"docker run {image.facts['ref']}", sep="\n")
+    kind = {"slim": args.slim, "for_gpu": args.for_gpu}
+    for image in runtime_images(jobs, package, context, wheel=args.wheel, plain=plain, **kind):
+        print(image_text(image.facts), file=sys.stderr if args.github else sys.stdout)
+        if args.push:
+            pushed = push(image.facts["ref"], args.push, log=context.log("push"))
+            print(*pushed_lines(pushed, github=args.github), sep="\n")
+
+
+def image_text(facts: Mapping[str, Any]) -> str:
+    """What was made, and how it is run: with the GPUs where its torch can use them."""
+    build = facts["torch_build"]
+    if build.startswith("ROCm"):
+        torch, line = f"{build} build", f"docker run {DEVICES} {facts['ref']}"
+    elif build:
+        torch = "CPU build, which can use no GPU; --torch-index gives PyTorch's ROCm build"
+        line = f"docker run {facts['ref']}"
+    else:
+        torch, line = "none, so nothing runs before one is added", f"FROM {facts['ref']}"
+    return "\n".join(
+        [f"image     {facts['ref']}", f"torch     {torch}", f"size      {size_text(facts['size'])}", line]
+    )
+
+
+def pushed_lines(pushed: Pushed, *, github: bool) -> list[str]:
+    """For people, or as outputs of a workflow's step."""
+    if github:
+        return [f"name={pushed.name}", f"digest={pushed.digest}"]
+    return [f"pushed    {pushed.ref}"]
 
 
 def image_jobs(args: argparse.Namespace) -> tuple[Job, ...]:
@@ -46,7 +80,24 @@ def options(parser: argparse.ArgumentParser) -> None:
         metavar="WHEEL",
         help="a finished wheel, such as a published one (default: the newest of each ROCm version in dist)",
     )
-    parser.add_argument("--slim", action="store_true", help="rocm-fa:<version>-slim, which has no torch")
+    kind = parser.add_argument_group("which image")
+    kind.add_argument("--slim", action="store_true", help="rocm-fa:<version>-slim, which has no torch")
+    kind.add_argument(
+        "--for-gpu",
+        action="store_true",
+        help="refuse every torch but PyTorch's ROCm build, see --torch-index",
+    )
+    kind.add_argument(
+        "--push",
+        type=registry,
+        metavar="REGISTRY",
+        help="then push it to REGISTRY/rocm-fa; prints its digest",
+    )
+    kind.add_argument(
+        "--github", action="store_true", help="print name and digest as outputs of a workflow's step"
+    )
 
 
-COMMAND = Command("runtime-image", "build rocm-fa:<version>, which holds the wheel", run, (options, *BUILD))
+COMMAND = Command(
+    "runtime-image", "build rocm-fa:<version>, which holds the wheel; push it", run, (options, *BUILD)
+)

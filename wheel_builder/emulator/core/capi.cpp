@@ -29,7 +29,7 @@ struct EmuLaunch {
 
 namespace {
 thread_local std::string g_text;  // result of the last call on this thread
-thread_local std::vector<std::vector<u32>> g_recorded;
+thread_local std::vector<Record> g_recorded;
 
 std::string quote(const std::string& s) {
   std::string out = "\"";
@@ -134,7 +134,7 @@ extern "C" {
 #define EMU_API __attribute__((visibility("default")))
 
 // The version of this interface: Python refuses any other.
-EMU_API u32 emu_interface() { return 4; }
+EMU_API u32 emu_interface() { return 5; }
 
 EMU_API const char* emu_text() { return g_text.c_str(); }
 
@@ -205,12 +205,14 @@ EMU_API const char* emu_mnemonics() {
   return g_text.c_str();
 }
 
-// What a wave of the last recorded launch executed: instruction index | active lanes << 24; null after the
-// last wave.
-EMU_API const u32* emu_recorded(u32 wave, u64* size) {
+// A part of a wave's Record in the last recorded launch: 0 what it executed, 1 its LDS instructions; null
+// after the last wave.
+EMU_API const u32* emu_recorded(u32 wave, u32 part, u64* size) {
+  static const u32 none = 0;
   if (wave >= g_recorded.size()) return nullptr;
-  *size = g_recorded[wave].size();
-  return g_recorded[wave].data();
+  const std::vector<u32>& words = part ? g_recorded[wave].lds : g_recorded[wave].executed;
+  *size = words.size();
+  return words.empty() ? &none : words.data();
 }
 
 // One line per decoded instruction, by index: address in hexadecimal, a space, text.

@@ -14,7 +14,8 @@ struct Options {
   u32 quantum = 256;    // most instructions before another wave gets its turn
   i64 only_group = -1;  // linear index of the only workgroup to run, or all
   bool trace = false;
-  bool record = false;  // keep what each wave of only_group executed
+  bool record = false;    // keep what each wave of only_group executed
+  bool outcomes = false;  // keep what instructions showed (outcomes.hpp)
 };
 
 struct Launch {
@@ -27,10 +28,11 @@ struct Launch {
   Report report;
   std::vector<u64> counts;        // executions per instruction
   std::vector<u64> lanes_active;  // sum of active lanes per instruction
+  std::vector<u8> outcomes;       // per instruction, if asked for
   std::vector<u8> packet;         // dispatch packet, for kernels that read it
   u8* image = nullptr;
-  std::vector<std::vector<u32>> recorded;  // per wave: instruction index | active lanes << 24
-  bool alone = false;  // workgroups run one after another, because atomics make their order matter
+  std::vector<Record> recorded;  // per wave of only_group
+  bool alone = false;            // workgroups run one after another, because atomics make their order matter
   u64 lds_size() const { return static_cast<u64>(kernel->lds) + dynamic_lds; }
   bool check(Check c) const { return options.checks & static_cast<u32>(c); }
 };
@@ -48,6 +50,7 @@ struct Group {
   Page* page = nullptr;
   std::vector<std::unique_ptr<Wave>> waves;
   std::vector<u64> counts, active;
+  std::vector<u8> outcomes;
   std::unordered_map<u32, std::vector<Wave*>> global_barriers;  // who waits, by resource
 };
 

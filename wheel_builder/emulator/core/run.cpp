@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdio>
 #include <exception>
+#include <iterator>
 #include <mutex>
 #include <random>
 #include <thread>
@@ -10,6 +11,7 @@
 #include <time.h>
 
 #include "decode.hpp"
+#include "outcomes.hpp"
 #include "setup.hpp"
 #include "shadow.hpp"
 
@@ -79,12 +81,29 @@ class Meter {
               std::to_string(w.index) + ": " + what + ", now at " + p.where(p.code[inst].address));
 }
 
+// What an LDS instruction is about to access: see Record.
+void record_lds(Wave& w, const Inst& in) {
+  alignas(64) u32 ta[kLanes];
+  const u32* address = ta;
+  if (in.nsrc)
+    address = read_raw(w, in.src[0], ta);
+  else  // ds_*_addtid
+    for (u32 i = 0; i < kLanes; ++i) ta[i] = (w.s[kM0] & 0xffff) + 4 * i;
+  std::vector<u32>& out = w.record->lds;
+  const u32 head[] = {w.pc, static_cast<u32>(w.exec), static_cast<u32>(w.exec >> 32),
+                      static_cast<u32>(in.offset), static_cast<u32>(in.offset1)};
+  out.insert(out.end(), std::begin(head), std::end(head));
+  out.insert(out.end(), address, address + w.n);
+}
+
 // Up to `quantum` instructions of one wave. Shadow checks are compiled out of the plain version.
 template <bool kChecked>
 void run_wave(Wave& w, u64 quantum, u64* counts, u64* active) {
   const Inst* code = w.program->code.data();
   const size_t size = w.program->code.size();
   u64 limit = w.launch->options.max_instructions;
+  u8* seen = kChecked && w.launch->options.outcomes ? w.group->outcomes.data() : nullptr;
+  Outcomes outcomes;
   Inst moved;
   for (; quantum && w.state == State::running; --quantum) {
     if (w.next >= size) fail(w, code[w.pc], "the code ends behind it, without s_endpgm");
@@ -95,10 +114,15 @@ void run_wave(Wave& w, u64 quantum, u64* counts, u64* active) {
     active[w.pc] += static_cast<u64>(__builtin_popcountll(w.exec));
     if (kChecked) {
       if (w.launch->options.trace) trace(w, in);
-      if (w.record) w.record->push_back(w.pc | static_cast<u32>(__builtin_popcountll(w.exec)) << 24);
+      if (w.record) {
+        w.record->executed.push_back(w.pc | static_cast<u32>(__builtin_popcountll(w.exec)) << 24);
+        if (in.op->cls == Class::lds) record_lds(w, in);
+      }
       if (w.launch->check(Check::uninit)) shadow_step(w, in);
+      if (seen) outcomes.before(w, in);
     }
     in.run(w, in);
+    if (kChecked && seen) seen[w.pc] |= outcomes.after(w, in);
     if (kChecked && w.launch->check(Check::uninit)) shadow_result(w, in);
     if (++w.executed > limit)
       stop(w, w.pc, "endless-loop",
@@ -162,7 +186,8 @@ void run_group(Group& g, u64 seed, Meter& meter) {
   Launch& l = *g.launch;
   start_group(g, seed);
   std::mt19937_64 rng(seed ^ 0x9e3779b97f4a7c15ull);
-  bool checked = l.options.checks & static_cast<u32>(Check::uninit) || l.options.trace || l.options.record;
+  bool checked = l.options.checks & static_cast<u32>(Check::uninit) || l.options.trace || l.options.record ||
+                 l.options.outcomes;
   std::vector<Wave*> ready;
   for (;;) {
     ready.clear();
@@ -208,12 +233,14 @@ struct Worker {
     g.launch = &l;
     g.counts.assign(l.program->code.size(), 0);
     g.active.assign(l.program->code.size(), 0);
+    g.outcomes.assign(l.program->code.size(), 0);
     Meter meter(spent, l.options.max_seconds);
     for (size_t i; (i = next++) < order.size();) one(g, i, meter);
     std::lock_guard<std::mutex> lock(mutex);
     for (size_t i = 0; i < g.counts.size(); ++i) {
       l.counts[i] += g.counts[i];
       l.lanes_active[i] += g.active[i];
+      l.outcomes[i] |= g.outcomes[i];
     }
   }
   void one(Group& g, size_t i, Meter& meter) {

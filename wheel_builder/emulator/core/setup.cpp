@@ -252,6 +252,7 @@ void prepare_launch(Launch& l) {
     l.alone |= in.op->cls == Class::vmem && std::strstr(in.op->name, "atomic");
   l.counts.assign(l.program->code.size(), 0);
   l.lanes_active.assign(l.program->code.size(), 0);
+  l.outcomes.assign(l.program->code.size(), 0);
 }
 
 void start_group(Group& g, u64 seed) {

@@ -14,6 +14,12 @@ struct Group;
 
 enum class State : u8 { running, barrier, global_barrier, done };
 
+// What a wave executed. `executed`: instruction index | active lanes << 24. `lds`: for each LDS instruction
+// its index, EXEC (low, high), both offset fields, and the address register of every lane of the wave.
+struct Record {
+  std::vector<u32> executed, lds;
+};
+
 struct alignas(64) Wave {
   alignas(64) u32 v[kVgprs][kLanes];
   alignas(64) u32 em[kLanes];  // EXEC (or the part that DPP leaves), each lane's word all ones or zero
@@ -38,7 +44,7 @@ struct alignas(64) Wave {
   u64 stored_undefined = 0;  // of the next store: bytes whose data is undefined
   Clock clock;               // orders its accesses and those of other waves
   u32 origin = 0;            // plus one: the last load of unwritten LDS or scratch
-  std::vector<u32>* record = nullptr;
+  Record* record = nullptr;
   // Undefined bits of all registers, as another wave with the same EXEC; and the way back.
   std::unique_ptr<Wave> shadow;
   Wave* real = nullptr;

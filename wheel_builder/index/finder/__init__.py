@@ -1,7 +1,7 @@
 """The page where users find their wheel: static, made with the index from its records and matrix.yaml.
 
     <root>/wheels.json   the catalogue and every published wheel, for programs
-    <root>/index.html    one self-contained page: a table to read, and with JavaScript a form that filters it
+    <root>/index.html    one self-contained page: tables to read, and with JavaScript a search box
 
 ``data`` decides what is said, ``html`` escapes by construction, ``page`` puts both together.
 """

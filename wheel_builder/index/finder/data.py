@@ -1,6 +1,6 @@
-"""What the page says: for each GPU and ROCm version its wheel and what was verified, or why there is none."""
+"""What the page says: for each ROCm version its wheel, or why there is none, and which GPUs it serves."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import quote
@@ -64,30 +64,14 @@ class Finder:
     def to_json(self) -> dict[str, Any]:
         return {"schema": SCHEMA, **asdict(self)}
 
-    @property
-    def runtimes(self) -> tuple[str, ...]:
-        """The ROCm versions that some wheel serves, newest first."""
-        found = {rocm for wheel in self.wheels if wheel.yanked is None for rocm in wheel.serves}
-        return tuple(sorted(found, key=Version, reverse=True))
-
-    @property
-    def unserved_rocm(self) -> tuple[tuple[str, str], ...]:
-        """The ROCm versions that no wheel serves, and why."""
-        missing = self.catalogue.missing_rocm
-        return tuple((each.version, each.reason) for each in missing if each.version not in self.runtimes)
-
 
 @dataclass(frozen=True)
-class Answer:
-    """One row: with a ``wheel``, ``text`` says what was shown of it; without one, why there is none.
+class Offer:
+    """What there is for one ROCm version: its best wheel, or in ``reason`` why there is none."""
 
-    ``rocm`` is empty where the answer is the same for every ROCm version.
-    """
-
-    gpu: Gpu
     rocm: str
     wheel: Wheel | None
-    text: str
+    reason: str = ""
 
 
 def make_finder(catalogue: Catalogue, wheels: Iterable[Wheel]) -> Finder:
@@ -96,33 +80,45 @@ def make_finder(catalogue: Catalogue, wheels: Iterable[Wheel]) -> Finder:
     return Finder(catalogue, tuple(sorted(ours, key=lambda w: (Version(w.version), w.filename))))
 
 
-def answers(finder: Finder) -> tuple[Answer, ...]:
-    """Every row, in the catalogue's order and newest ROCm version first."""
-    return tuple(answer for gpu in finder.catalogue.gpus for answer in _of_gpu(finder, gpu))
+def offers(finder: Finder) -> tuple[Offer, ...]:
+    """Every ROCm version that a wheel serves or served, or that the catalogue names.
+
+    Those with a wheel come first, the newest first in each group.
+    """
+    catalogue = finder.catalogue
+    known = {rocm for wheel in finder.wheels for rocm in wheel.serves}
+    known |= {*catalogue.built_rocm, *(each.version for each in catalogue.missing_rocm)}
+    found = [_offer(finder, rocm) for rocm in sorted(known, key=Version, reverse=True)]
+    return tuple(sorted(found, key=lambda offer: offer.wheel is None))
 
 
 def best_wheel(finder: Finder, rocm: str) -> Wheel | None:
     """The newest wheel for a runtime; one built with that ROCm version is preferred."""
-    offered = [wheel for wheel in finder.wheels if rocm in wheel.serves and wheel.yanked is None]
+    return _best((wheel for wheel in finder.wheels if wheel.yanked is None), rocm)
+
+
+def lack(gpu: Gpu, offer: Offer) -> str:
+    """Why a GPU gets no kernels with a ROCm version, or ``""``."""
+    if gpu.reason or offer.wheel is None:
+        return gpu.reason or offer.reason
+    if gpu.arch not in offer.wheel.verified:
+        return f"no record says that the wheel for ROCm {offer.rocm} was verified for {gpu.arch}"
+    return ""
+
+
+def _offer(finder: Finder, rocm: str) -> Offer:
+    if wheel := best_wheel(finder, rocm):
+        return Offer(rocm, wheel)
+    if withdrawn := _best(finder.wheels, rocm):
+        why = f" ({withdrawn.yanked})" if withdrawn.yanked else ", without a reason"
+        return Offer(rocm, None, f"its wheel, {withdrawn.filename}, was withdrawn{why}")
+    missing = {each.version: each.reason for each in finder.catalogue.missing_rocm}
+    return Offer(rocm, None, missing.get(rocm, "its wheel is built, but this index does not have it yet"))
+
+
+def _best(wheels: Iterable[Wheel], rocm: str) -> Wheel | None:
+    offered = [wheel for wheel in wheels if rocm in wheel.serves]
     return max(offered, key=lambda w: (Version(Version(w.version).public), w.rocm == rocm), default=None)
-
-
-def _of_gpu(finder: Finder, gpu: Gpu) -> Iterator[Answer]:
-    if gpu.reason:
-        yield Answer(gpu, "", None, gpu.reason)
-    elif not finder.runtimes:
-        yield Answer(gpu, "", None, "no wheel was published yet")
-    else:
-        yield from (_answer(finder, gpu, rocm) for rocm in finder.runtimes)
-
-
-def _answer(finder: Finder, gpu: Gpu, rocm: str) -> Answer:
-    wheel = best_wheel(finder, rocm)
-    if wheel is None or gpu.arch not in wheel.verified:
-        return Answer(
-            gpu, rocm, None, f"no record says that the wheel for ROCm {rocm} was verified for {gpu.arch}"
-        )
-    return Answer(gpu, rocm, wheel, wheel.verified[gpu.arch])
 
 
 def torch_notes(finder: Finder) -> tuple[tuple[str, bool, str], ...]:

@@ -1,5 +1,5 @@
-// Filters the table by what was chosen, and shows the one answer: a command to copy, or why there is none.
-// All words are in the page already; this only chooses among them.
+// Finds the GPU that was typed, and shows one answer: a command to copy, or why there is none and what to do.
+// All words about wheels are in the page already; this only chooses among them.
 "use strict";
 
 const form = document.getElementById("choices");
@@ -13,26 +13,35 @@ function element(name, text) {
   return made;
 }
 
-function fits(row) {
-  return row.dataset.arch === gpu.value && ["", rocm.value].includes(row.dataset.rocm);
+function refusal(text) {
+  const made = element("p", text);
+  made.className = "no";
+  return made;
+}
+
+function copyOf(id) {
+  const found = document.getElementById(id);
+  const made = found ? found.cloneNode(true) : element("p", "");
+  made.removeAttribute("id");
+  return made;
 }
 
 function chosen(select) {
   return select.selectedOptions[0];
 }
 
-// Why nothing can be installed, beginning with what the user can least change.
-function refusal(row) {
-  if (row && row.querySelector(".no")) {
-    return row.querySelector(".no").textContent;
-  }
-  for (const [select, name] of [[rocm, "ROCm"], [torch, "torch"]]) {
-    const reason = chosen(select).dataset.reason;
-    if (reason) {
-      return `Not served with ${name} ${select.value}: ${reason}.`;
-    }
-  }
-  return "";
+// "AMD Radeon RX 7900-XTX" and "rx7900xtx" are the same name.
+function plain(name) {
+  return name.toLowerCase().replace(/\b(amd|radeon|instinct|graphics)\b|\(tm\)/g, "").replace(/[^a-z0-9]/g, "");
+}
+
+// What was typed as [row, name] pairs, one for each arch that it fits; a whole name beats parts of others.
+function matches(typed) {
+  const wanted = plain(typed) || typed.toLowerCase().trim();
+  const named = rows.flatMap((row) => row.dataset.names.split("\n").map((name) => [row, name]));
+  const whole = named.filter(([, name]) => plain(name) === wanted);
+  const found = whole.length ? whole : named.filter(([, name]) => plain(name).includes(wanted));
+  return found.filter(([row], index) => found.findIndex(([other]) => other === row) === index);
 }
 
 function copyButton(code) {
@@ -51,36 +60,76 @@ function copyButton(code) {
   return button;
 }
 
+// The command for the chosen ROCm version and tool, and what is known of its wheel and this arch.
 function command(row) {
-  const parts = [...row.lastElementChild.cloneNode(true).children];
-  const shown = parts.filter((part) => [undefined, tool.value].includes(part.dataset.tool));
+  const offer = [...document.querySelectorAll(".offer")].find((each) => each.dataset.rocm === rocm.value);
+  if (!offer) {
+    return [];
+  }
+  const parts = [...offer.cloneNode(true).children].filter(
+    (part) =>
+      part.tagName !== "SUMMARY" &&
+      [undefined, tool.value].includes(part.dataset.tool) &&
+      [undefined, row.dataset.arch].includes(part.dataset.arch),
+  );
   const note = element("p", `torch ${torch.value}: ${chosen(torch).dataset.note}.`);
-  return [shown[0], copyButton(shown[0].querySelector("code")), ...shown.slice(1), note];
+  return [parts[0], copyButton(parts[0].querySelector("code")), ...parts.slice(1), note];
+}
+
+// A title, and what is said below it; first what the user can least change.
+function answerFor(row) {
+  const cell = [...row.children].find((each) => each.dataset.rocm === rocm.value);
+  const lack = row.dataset.reason || (cell && !chosen(rocm).dataset.reason && cell.dataset.reason);
+  if (lack) {
+    return ["no kernels", refusal(`Not served: ${lack}.`), copyOf("instead"), ...command(row)];
+  }
+  const missing = chosen(rocm).dataset.reason;
+  if (missing) {
+    return ["no wheel", refusal(`ROCm ${rocm.value} is not served: ${missing}.`), copyOf("other-rocm")];
+  }
+  if (chosen(torch).dataset.reason) {
+    return ["no wheel", refusal(`torch ${torch.value} is not served: ${chosen(torch).dataset.reason}.`)];
+  }
+  return ["your command", ...command(row)];
+}
+
+function choice(row, name) {
+  const button = element("button", `${name} (${row.dataset.arch})`);
+  button.type = "button";
+  button.addEventListener("click", () => {
+    gpu.value = name;
+    show();
+    gpu.focus();
+  });
+  return button;
 }
 
 function show() {
+  const typed = gpu.value.trim();
+  const found = typed ? matches(typed) : [];
   for (const row of rows) {
-    row.hidden = Boolean(gpu.value) && !fits(row);
+    row.hidden = found.length > 0 && !found.some(([each]) => each === row);
   }
-  answer.hidden = !gpu.value;
-  if (!gpu.value) {
-    return;
+  answer.hidden = !typed;
+  if (found.length === 1) {
+    const [[row, name]] = found;
+    const title = name === row.dataset.arch ? name : `${name} (${row.dataset.arch})`;
+    const [what, ...said] = answerFor(row);
+    answer.replaceChildren(element("h2", `${title}: ${what}`), ...said);
+  } else if (found.length) {
+    const buttons = found.map(([row, name]) => choice(row, name));
+    answer.replaceChildren(element("h2", `“${typed}” fits ${found.length} GPUs: which one?`), ...buttons);
+  } else {
+    answer.replaceChildren(element("h2", `“${typed}”`), copyOf("unknown"), copyOf("ask"));
   }
-  const row = rows.find(fits);
-  const reason = refusal(row);
-  const heading = element("h2", `${chosen(gpu).textContent}: ${reason ? "no wheel" : "your command"}`);
-  const said = reason ? [element("p", reason)] : command(row);
-  if (reason) {
-    said[0].className = "no";
-  }
-  answer.replaceChildren(heading, ...said);
 }
 
 const here = new URL(".", location.href).href.replace(/\/$/, "");
 for (const code of document.querySelectorAll("pre code")) {
-  code.textContent = code.textContent.replace("INDEX", here);
+  code.textContent = code.textContent.replace("INDEX/", `${here}/`);
 }
+document.getElementById("address").hidden = true;
 form.hidden = false;
 form.addEventListener("submit", (event) => event.preventDefault());
-form.addEventListener("change", show);
+form.addEventListener("input", show);
 show();

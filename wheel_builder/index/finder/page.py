@@ -6,8 +6,9 @@ import shlex
 from collections.abc import Iterator
 from importlib.resources import files
 
-from wheel_builder.index.finder.data import Answer, Finder, Wheel, answers, torch_notes
+from wheel_builder.index.finder.data import Finder, Offer, Wheel, lack, offers, torch_notes
 from wheel_builder.index.finder.html import Html, element, joined, void
+from wheel_builder.matrix.catalogue import Gpu
 from wheel_builder.matrix.model import PROJECT
 
 INDEX = "INDEX"  # in commands; the script puts the page's own address there
@@ -18,30 +19,48 @@ DEVICES = (
     "--device /dev/kfd --device /dev/dri "
     "--group-add $(stat -c %g /dev/kfd) --group-add $(stat -c %g /dev/dri/renderD128)"
 )
+MAKE_IMAGE = 'scripts/wheel-builder runtime-image --for-gpu --torch-index "$TORCH_INDEX"'
 IMAGE = (
-    "No registry has the image: the first two commands make it, once, from the published wheel; nothing of "
-    "the wheel is compiled. Type them in a checkout of the project, after scripts/venv "
-    "wheel_builder/requirements.txt."
+    "The first two commands make the image, once, from the published wheel; nothing of the wheel is "
+    "compiled. Type them in a checkout of the project, where TORCH_INDEX is the address of PyTorch's ROCm "
+    "builds, as its installation page names it; with another build of PyTorch no image could use the GPU, "
+    "and the second command refuses to make one."
+)
+INSTEAD = (
+    "What to do: install it all the same, if your code calls flash_attn. Every call is then answered by the "
+    "PyTorch implementation, on every device that your PyTorch supports, with one warning and without our "
+    "kernels' speed. If speed matters, measure torch.nn.functional.scaled_dot_product_attention beside it."
+)
+UNKNOWN = (
+    "No GPU of that name is known here. Type the gfx name that the command prints, or the name of the chip. "
+    "A GPU that is not in the table has no kernels; where your PyTorch supports it, the PyTorch "
+    "implementation answers."
 )
 EMULATED = (
     "What was verified is said for each GPU in the words of its verification record. Where it says "
     "“executed on an ISA emulator”, the wheel's machine code was run by a program that imitates the GPU's "
-    "instructions; no GPU took part, and nothing was learnt about time."
+    "instructions; no GPU took part, and nothing was learnt about time. "
+    "Speed was only modelled: the models leave out caches, clocks under load and the cost of launches, and "
+    "gave other projects' kernels 7 % to 58 % more use of the matrix units than counters of an MI300X showed "
+    "for long sequences, and twice as much for short ones."
 )
 
 
 def html_page(finder: Finder) -> bytes:
     """The whole page."""
-    rows = answers(finder)
+    found = offers(finder)
     body = element(
         "body",
-        element("header", element("h1", TITLE), element("p", *_introduction())),
+        element("header", element("h1", TITLE), *_introduction()),
         element(
             "main",
-            _form(finder, rows),
+            _form(finder, found),
             _answer(),
-            _table(rows),
-            _rocm(finder),
+            _table(finder, found),
+            _commands(found),
+            _verified(),
+            _without_kernels(),
+            _rocm(found),
             _torch(finder),
             _withdrawn(finder),
         ),
@@ -63,7 +82,7 @@ def commands(rocm: str, wheel: Wheel) -> dict[str, str]:
     requirement = f"{PROJECT}=={wheel.version} --index-url {INDEX}/rocm{rocm}/simple/"
     image = (
         f"pip download --no-deps {requirement}",
-        f".venv/bin/python -m wheel_builder runtime-image {shlex.quote(wheel.filename)}",
+        f"{MAKE_IMAGE} {shlex.quote(wheel.filename)}",
         f"docker run {DEVICES} rocm-fa:{wheel.rocm}",
     )
     lines = (f"pip install {requirement}", f"uv pip install {requirement}", "\n".join(image))
@@ -83,38 +102,46 @@ def _head() -> Html:
     )
 
 
-def _introduction() -> Iterator[str]:
-    yield "Install PyTorch's ROCm build first; the wheel does not pull torch in. "
-    yield "Then type the command for your GPU and ROCm version. "
-    yield f"Where a command says {INDEX}, write the address of the folder that this page is in. "
-    yield EMULATED
+def _introduction() -> Iterator[Html]:
+    yield element(
+        "p",
+        "Install PyTorch's ROCm build first; the wheel does not pull torch in. "
+        "Then type your GPU's name for the command that installs it.",
+    )
+    # The script puts the address there, and hides this.
+    words = f"Where a command says {INDEX}, write the address of the folder that this page is in."
+    yield element("p", words, id="address")
 
 
-def _form(finder: Finder, rows: tuple[Answer, ...]) -> Html:
-    gpus = {row.gpu.arch: row.gpu for row in rows}.values()
-    groups = [
-        element(
-            "optgroup",
-            *(element("option", name, value=gpu.arch) for name in (gpu.arch, *gpu.devices)),
-            label=label,
-        )
-        for gpu in gpus
-        for label in [f"{gpu.arch}, no kernels" if gpu.reason else gpu.arch]
-    ]
-    rocm = [element("option", each, value=each) for each in finder.runtimes]
-    rocm += [
-        element("option", f"{each}, no wheel", value=each, data_reason=reason)
-        for each, reason in finder.unserved_rocm
+def _verified() -> Html:
+    return joined(element("h2", "What was verified"), element("p", EMULATED))
+
+
+def _form(finder: Finder, found: tuple[Offer, ...]) -> Html:
+    names = (name for gpu in finder.catalogue.gpus for name in (*gpu.devices, *gpu.code_names, gpu.arch))
+    rocm = [
+        element("option", offer.rocm, value=offer.rocm)
+        if offer.wheel
+        else element("option", f"{offer.rocm}, no wheel", value=offer.rocm, data_reason=offer.reason)
+        for offer in found
     ]
     torch = [
         element("option", name, value=name, **{"data_note" if served else "data_reason": note})
         for name, served, note in torch_notes(finder)
     ]
-    tools = [element("option", tool, value=tool) for tool in TOOLS]
-    choose = element("option", "choose your GPU", value="")
-    fields = {"GPU": (choose, *groups), "ROCm": rocm, "torch": torch, "Tool": tools}
+    fields = {"ROCm": rocm, "torch": torch, "Tool": [element("option", tool, value=tool) for tool in TOOLS]}
     return element(
         "form",
+        element(
+            "div",
+            element("label", "Your GPU", for_="gpu"),
+            void(
+                "input", id="gpu", type="search", list="names", placeholder="RX 7900 XTX, Strix Halo, gfx942",
+                autocomplete="off", spellcheck="false",
+            ),
+            element("datalist", *(element("option", value=name) for name in names), id="names"),
+            class_="search",
+        ),
         *(
             element(
                 "div", element("label", name, for_=name.lower()), element("select", *options, id=name.lower())
@@ -124,7 +151,7 @@ def _form(finder: Finder, rows: tuple[Answer, ...]) -> Html:
         id="choices",
         hidden=True,
         autocomplete="off",
-    )
+    )  # fmt: skip
 
 
 def _answer() -> Html:
@@ -133,15 +160,15 @@ def _answer() -> Html:
     )
 
 
-def _table(rows: tuple[Answer, ...]) -> Html:
-    heads = (
-        element("th", name, scope="col") for name in ("GPU", "Arch", "ROCm", "Wheel, and what is known of it")
-    )
+def _table(finder: Finder, found: tuple[Offer, ...]) -> Html:
+    names = ("GPU", "Arch", *(f"ROCm {offer.rocm}" for offer in found))
+    heads = (element("th", name, scope="col") for name in names)
+    rows = (_row(gpu, found) for gpu in finder.catalogue.gpus)
     return joined(
         element("h2", "Every GPU and ROCm version", id="every"),
         element(
             "div",
-            element("table", element("thead", element("tr", *heads)), element("tbody", *map(_row, rows))),
+            element("table", element("thead", element("tr", *heads)), element("tbody", *rows)),
             role="region",
             tabindex="0",
             aria_labelledby="every",
@@ -149,41 +176,70 @@ def _table(rows: tuple[Answer, ...]) -> Html:
     )
 
 
-def _row(row: Answer) -> Html:
+def _row(gpu: Gpu, found: tuple[Offer, ...]) -> Html:
+    names = element("span", f" ({', '.join(gpu.code_names)})", class_="also") if gpu.code_names else Html()
+    head = (element("th", ", ".join(gpu.devices), names, scope="row"), element("td", gpu.arch))
+    cells = [element("td", f"no kernels: {gpu.reason}", class_="no", colspan=str(max(1, len(found))))]
+    if not gpu.reason:
+        cells = [_cell(gpu, offer) for offer in found]
+    every = "\n".join((gpu.arch, *gpu.devices, *gpu.code_names))
+    return element("tr", *head, *cells, data_arch=gpu.arch, data_names=every, data_reason=gpu.reason)
+
+
+def _cell(gpu: Gpu, offer: Offer) -> Html:
+    why = lack(gpu, offer)
+    if why or offer.wheel is None:
+        return element("td", "no", class_="no", data_rocm=offer.rocm, data_reason=why, title=why)
+    version = offer.wheel.version.partition("+")[0]
+    return element("td", f"yes, {version}", data_rocm=offer.rocm)
+
+
+def _commands(found: tuple[Offer, ...]) -> Html:
+    served = [_offer(offer.rocm, offer.wheel) for offer in found if offer.wheel]
+    return joined(element("h2", "Commands and wheels"), *served) if served else Html()
+
+
+def _offer(rocm: str, wheel: Wheel) -> Html:
+    """One ROCm version; the script shows parts of it in the answer."""
     return element(
-        "tr",
-        element("th", ", ".join(row.gpu.devices), scope="row"),
-        element("td", row.gpu.arch),
-        element("td", row.rocm or "every"),
-        element(
-            "td",
-            *(
-                _served(row.gpu.arch, row.rocm, row.wheel, row.text)
-                if row.wheel
-                else (_not_served(row.text),)
-            ),
+        "details",
+        element("summary", f"ROCm {rocm}: {PROJECT} {wheel.version}"),
+        *(
+            element("pre", element("code", line), data_tool=tool)
+            for tool, line in commands(rocm, wheel).items()
         ),
-        data_arch=row.gpu.arch,
-        data_rocm=row.rocm,
+        element("p", IMAGE, data_tool="Docker"),
+        *_built_with(rocm, wheel),
+        *(
+            element("p", f"Verified for {arch}: {text}.", data_arch=arch)
+            for arch, text in wheel.verified.items()
+        ),
+        element(
+            "p",
+            element("a", wheel.filename, href=wheel.url),
+            f", {wheel.size} bytes, sha256 ",
+            element("code", wheel.sha256),
+        ),
+        element("p", *_links(wheel)),
+        class_="offer",
+        data_rocm=rocm,
     )
 
 
-def _served(arch: str, rocm: str, wheel: Wheel, text: str) -> Iterator[Html]:
-    for tool, line in commands(rocm, wheel).items():
-        yield element("pre", element("code", line), data_tool=tool)
-    yield element("p", IMAGE, data_tool="Docker")
+def _built_with(rocm: str, wheel: Wheel) -> Iterator[Html]:
     if rocm != wheel.rocm:
         yield element(
             "p", f"It was built with ROCm {wheel.rocm}, and also loaded under the runtime of ROCm {rocm}."
         )
-    yield element("p", f"Verified for {arch}: {text}.")
-    yield element(
-        "p",
-        element("a", wheel.filename, href=wheel.url),
-        f", {wheel.size} bytes, sha256 ",
-        element("code", wheel.sha256),
+
+
+def _without_kernels() -> Html:
+    return joined(
+        element("h2", "A GPU without kernels"),
+        element("p", INSTEAD, id="instead"),
+        element("p", UNKNOWN, id="unknown"),
+        element("pre", element("code", "rocminfo | grep gfx"), id="ask"),
     )
-    yield element("p", *_links(wheel))
 
 
 def _links(wheel: Wheel) -> Iterator[str]:
@@ -194,15 +250,20 @@ def _links(wheel: Wheel) -> Iterator[str]:
         yield "; " if kind != "provenance" else "."
 
 
-def _not_served(text: str) -> Html:
-    return element("p", f"Not served: {text}.", class_="no")
-
-
-def _rocm(finder: Finder) -> Html:
-    if not finder.unserved_rocm:
+def _rocm(found: tuple[Offer, ...]) -> Html:
+    served = [offer.rocm for offer in found if offer.wheel]
+    lines = [element("li", f"ROCm {offer.rocm}: {offer.reason}.") for offer in found if not offer.wheel]
+    if not lines:
         return Html()
-    lines = (element("li", f"ROCm {version}: {reason}.") for version, reason in finder.unserved_rocm)
-    return joined(element("h2", "ROCm versions without a wheel"), element("ul", *lines))
+    others = (
+        f"take PyTorch's build for ROCm {' or '.join(served)}" if served else "wait for one to be published"
+    )
+    todo = f"What to do: {others}."
+    return joined(
+        element("h2", "ROCm versions without a wheel"),
+        element("ul", *lines),
+        element("p", todo, id="other-rocm"),
+    )
 
 
 def _torch(finder: Finder) -> Html:

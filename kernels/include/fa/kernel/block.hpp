@@ -7,6 +7,7 @@
 
 #include "fa/arch/device.hpp"
 #include "fa/kernel/config.hpp"
+#include "fa/kernel/order.hpp"
 #include "fa/kernel/params.hpp"
 #include "fa/kernel/sequence.hpp"
 #include "fa/mma/dot2.hpp"
@@ -87,7 +88,8 @@ struct Block {
   static constexpr bool kPadded = kConfig.padded_tiles;
   using Unit = UnitOf<kGfx, kNarrow ? DType::fp16 : kDType>;
   using Keys = KeyStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded>;
-  using Values = ValueStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded, kConfig.value_lanes>;
+  using Values =
+      ValueStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded, kConfig.value_lanes, kConfig.half_stores>;
   using Q = Query<Unit, kHeadDim, kConfig.query_steps, kPadded>;
   using P = Probabilities<Unit, kKeys, kDType, kPadded, kConfig.schedule == Schedule::pipelined>;
   using Drop = Dropout<Unit, kKeys>;
@@ -130,16 +132,19 @@ struct Block {
 
   const FwdParams& params;
   const Sequence sequence;
+  const int place;                            // in x
   const int batch, head, thread, lane, wave;  // head: of k and v where rows are packed
   const int group;                            // heads of q that are packed
   const Visibility visible;
   const LdsBytes k_tile, v_tile, wave_lds;
 
-  FA_DEVICE Block(const FwdParams& params, const Sequence& sequence, LdsBytes lds)
+  FA_DEVICE Block(const FwdParams& params, const Sequence& sequence, const WorkgroupPlace& place,
+                  LdsBytes lds)
       : params(params),
         sequence(sequence),
-        batch(__builtin_amdgcn_workgroup_id_z()),
-        head(__builtin_amdgcn_workgroup_id_y()),
+        place(place.block),
+        batch(place.batch),
+        head(place.head),
         thread(__builtin_amdgcn_workitem_id_x()),
         lane(thread % Unit::kWave),
         wave(uniform(thread / Unit::kWave)),
@@ -148,6 +153,18 @@ struct Block {
         k_tile(lds),
         v_tile(lds + Keys::Tile::kBytes),
         wave_lds(lds + kLdsBytes - (kConfig.waves - wave) * kWaveLds) {}
+
+  // The workgroup's place in the grid: its own, or another one's that suits the GPU's dies.
+  FA_DEVICE static WorkgroupPlace place_of(const FwdParams& params) {
+    const int x = __builtin_amdgcn_workgroup_id_x(), y = __builtin_amdgcn_workgroup_id_y();
+    const int z = __builtin_amdgcn_workgroup_id_z();
+    if (kPacked || kTraits.die_units == 0 || params.dies <= 1) return {x, y, z};
+    const unsigned blocks = blocks_of_rows(params.seqlen_q, kTile.block_m), heads = params.nheads;
+    const unsigned number = x + blocks * (y + heads * z);
+    const WorkgroupPlace found =
+        place_at(neighbours_on_a_die(number, params.dies, params.die_each, params.die_more), blocks, heads);
+    return {uniform(found.block), uniform(found.head), uniform(found.batch)};
+  }
 
   FA_DEVICE int first_row() const { return row_block() * kTile.block_m; }
   FA_DEVICE int rows() const { return sequence.seqlen_q * group; }
@@ -158,8 +175,7 @@ struct Block {
 
   // The workgroup's part of the keys; `params` are the arguments, perhaps reloaded.
   FA_DEVICE int part(const FwdParams& params) const {
-    const int x = __builtin_amdgcn_workgroup_id_x();
-    return params.splits > 1 ? uniform(x / row_blocks(params)) : 0;
+    return params.splits > 1 ? uniform(place / row_blocks(params)) : 0;
   }
 
   FA_DEVICE Tiles tiles(int block_row, int wave_row) const {
@@ -182,9 +198,8 @@ struct Block {
 
   // The last blocks begin first: they see the most keys where the window's right side is limited.
   FA_DEVICE int row_block() const {
-    const int x = __builtin_amdgcn_workgroup_id_x();
-    if (kPacked) return uniform(x % row_blocks(params));
-    return params.window_right < 0 ? x : row_blocks(params) - 1 - x;
+    if (kPacked) return uniform(place % row_blocks(params));
+    return params.window_right < 0 ? place : row_blocks(params) - 1 - place;
   }
 
   FA_DEVICE Tiles tiles_of_part(int block_row) const {

@@ -47,6 +47,7 @@ struct FwdConfig {
   bool scalar_scale = false;  // sign and zero of softmax_scale are tested in scalar registers
   bool identity_shortcuts = false;  // without GQA no division, without cache_batch_idx no lookup
   bool buffer_stores = false;       // out and lse are stored through buffer resources, by 32-bit offsets
+  bool half_stores = false;  // 16-bit stores turn V: four times the LDS instructions, and none of the VALU
 };
 
 // `config` with all of these, if `yes`: head dims up to 128 on RDNA that have LDS and registers to spare.
@@ -102,16 +103,22 @@ constexpr FwdConfig fwd_config_wmma(int head_dim, bool featured) {
                          .keys = keys,
                          .waves_per_simd = 6,
                          .query_steps = steps,
-                         .schedule = Schedule::one_stage},
+                         .schedule = Schedule::one_stage,
+                         .half_stores = saves},
                         saves);
   }
-  if (!saves) return {.waves = 8, .keys = 32, .waves_per_simd = 6, .query_steps = steps};
+  if (!saves) {
+    return {.waves = 8, .keys = 32, .waves_per_simd = 6, .query_steps = steps, .value_lanes = 2};
+  }
+  // Lanes that store V to other banks: no bank is needed by more than two of a phase.
   return with_savings({.waves = 8,
                        .keys = head_dim > 32 ? 32 : 64,
                        .waves_per_simd = head_dim == 64 ? 10 : 6,
                        .query_steps = steps,
                        .schedule = Schedule::pipelined,
-                       .prefetch = 1},
+                       .prefetch = 1,
+                       .value_lanes = head_dim <= 64 ? 8 : 4,
+                       .half_stores = head_dim <= 64},
                       true);
 }
 
@@ -122,13 +129,18 @@ constexpr FwdConfig fwd_config_dot2(DType dtype, int head_dim, bool featured) {
   if (head_dim > 128) {
     return {.waves = 8, .keys = 16, .waves_per_simd = 1, .schedule = Schedule::one_stage};
   }
-  // Head dim 32 would lose a wave, and bf16 of 128 would spill.
-  const bool saves = head_dim > 32 && (head_dim < 128 || dtype == DType::fp16);
-  return with_savings({.waves = 8,
-                       .keys = head_dim > 64 ? 32 : 64,
-                       .waves_per_simd = 4,
-                       .schedule = featured ? Schedule::one_stage : Schedule::two_stages},
-                      saves);
+  // Head dim 32 would lose a wave.  bf16 of 128 is short of registers: its featured loop would spill, and in
+  // its plain loop the compiler would put all loads before the first product.
+  const bool tight = head_dim == 128 && dtype == DType::bf16;
+  FwdConfig config = with_savings({.waves = 8,
+                                   .keys = head_dim > 64 ? 32 : 64,
+                                   .waves_per_simd = 4,
+                                   .schedule = featured ? Schedule::one_stage : Schedule::two_stages,
+                                   .steps_at_once = tight && !featured ? 4 : 0,
+                                   .value_lanes = head_dim == 128 ? 8 : 1},
+                                  head_dim > 32 && !(tight && featured));
+  if (tight) config.dual_issue = false;
+  return config;
 }
 
 // `featured`: of the loop that has all features; waves and their queries are those of the plain one.

@@ -187,10 +187,11 @@ FA_DEVICE bool attend(const B& block, int block_row) {
 // What `attend` returns, for the workgroup's block of rows.
 template <class B>
 FA_DEVICE bool run_forward(const FwdParams& params, LdsBytes lds) {
-  const Sequence found = fa::sequence(params, __builtin_amdgcn_workgroup_id_z());
+  const WorkgroupPlace place = B::place_of(params);
+  const Sequence found = fa::sequence(params, place.batch);
   const Sequence sequence{uniform(found.q_first), uniform(found.seqlen_q), uniform(found.k_first),
                           uniform(found.seqlen_k)};
-  const B block(params, sequence, lds);
+  const B block(params, sequence, place, lds);
   const int block_row = block.first_row();
   return block_row >= block.rows() || attend(block, block_row);
 }

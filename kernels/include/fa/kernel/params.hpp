@@ -42,6 +42,9 @@ namespace fa {
 // kMaxLength.  Grid: x = ceil(seqlen_q / block_m), y = nheads, z = batch; block x = threads (fwd_tile in
 // kernel/config.hpp).  Of fa_decode_*: x = ceil(seqlen_q * nheads / nheads_k / block_m) * splits, y =
 // nheads_k, z = batch (decode_tile); seqlen_q * nheads / nheads_k is at most kMaxLength.
+// Order, of fa_fwd_* where the arch's die_units is not 0: if dies is above 1, a workgroup computes what
+// order.hpp says, and die_each and die_more are the number of the grid's workgroups, divided by dies, and the
+// remainder.
 struct FwdParams {
   const void* q;
   const void* k;
@@ -76,6 +79,7 @@ struct FwdParams {
   float softcap;
   uint32_t dropout_below;  // a probability is dropped when its word is below this; 0: no dropout
   float dropout_scale;     // 1 / (1 - dropout_p), of the probabilities that are kept
+  int32_t dies, die_each, die_more;
 };
 
 // What fa_append_* moves: rows of q to their rotated copy, rows of k and v into the caches.

@@ -6,8 +6,8 @@
 
 namespace fa {
 
-template <int kRows, int kRowBytes, int kPeriod, bool kPadded = false>
-struct LdsTile : Swizzle<kRows, kRowBytes, kPeriod, kPadded> {
+template <int kRows, int kRowBytes, int kPeriod, bool kPadded = false, int kBlock = kPeriod>
+struct LdsTile : Swizzle<kRows, kRowBytes, kPeriod, kPadded, kBlock> {
   using LdsTile::Swizzle::offset;
   using LdsTile::Swizzle::offset_next;
 
@@ -49,6 +49,11 @@ struct LdsTile : Swizzle<kRows, kRowBytes, kPeriod, kPadded> {
     }
   }
 };
+
+// A tile whose rows are the columns of a step.  Where lanes have several of these, lanes that are 16 apart read
+// rows that are 8 apart, and the LDS may serve them together.
+template <class Unit, int kRowBytes, bool kPadded>
+using ColumnTile = LdsTile<Unit::kN, kRowBytes, Unit::kN, kPadded, Unit::kColumns == 1 ? Unit::kN : 8>;
 
 // A unit of each of a lane's columns, which are rows of the tile.
 template <class Unit, class Tile>

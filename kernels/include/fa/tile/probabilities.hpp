@@ -42,7 +42,7 @@ struct Probabilities<Unit, kKeys, kDType, kPadded, kKept, true> {
 
 template <class Unit, int kKeys, DType kDType, bool kPadded, bool kKept>
 struct Probabilities<Unit, kKeys, kDType, kPadded, kKept, false> {
-  using Tile = LdsTile<Unit::kN, kKeys * 2, Unit::kN, kPadded>;
+  using Tile = ColumnTile<Unit, kKeys * 2, kPadded>;
   static constexpr int kLdsBytes = Tile::kBytes;
   static constexpr int kSteps = kKeys / Unit::kK;
   static constexpr int kUnroll = Unit::kShort ? kSteps : 1;

@@ -72,7 +72,7 @@ struct QueryInRegisters {
 
 template <class Unit, int kFirst, int kSteps, bool kPadded>
 struct QueryInLds {
-  using Tile = LdsTile<Unit::kN, kSteps * Unit::kK * 2, Unit::kN, kPadded>;
+  using Tile = ColumnTile<Unit, kSteps * Unit::kK * 2, kPadded>;
 
   template <class View, class Convert>
   FA_DEVICE static void load(LdsBytes tile, const View& view, QuerySign sign, Convert& convert, int lane) {

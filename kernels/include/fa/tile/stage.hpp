@@ -75,7 +75,7 @@ struct KeyStage {
 // V transposed: LDS row slot_of_row(d) holds element d of all keys of the tile, so that a lane reads
 // consecutive keys at once.  A thread turns blocks of 4 keys by kWidth elements; kLanes neighbours have blocks
 // of the same elements, and then come the next elements.
-template <class Layout, int kKeys, int kHeadDim, int kThreads, bool kPadded, int kLanes>
+template <class Layout, int kKeys, int kHeadDim, int kThreads, bool kPadded, int kLanes, bool kByHalves>
 struct ValueStage {
   using Tile = LdsTile<kHeadDim, kKeys * 2, Layout::kM, kPadded>;
   // A block's elements of each key, 4, 8 or 16 bytes: so few that as many threads as possible have a block.
@@ -89,8 +89,7 @@ struct ValueStage {
 
   static constexpr uint32_t kLow = 0x05040100,
                             kHigh = 0x07060302;  // selectors of v_perm: which halves of two words
-  // 16-bit stores transpose the blocks: four times the LDS instructions, and none of the VALU.
-  static constexpr bool kByHalves = kPadded && Layout::kStoresHalves;
+  static_assert(!kByHalves || Layout::kStoresHalves, "the upper half of a register can be stored");
 
   Words key[kLoads][4];
 

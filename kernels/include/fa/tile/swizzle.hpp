@@ -3,20 +3,23 @@
 // with kPeriod rows, so that a distance of kPeriod rows is a constant.  Host-testable.
 //
 // kPadded: no permutation; rows are an odd number of units apart, which spreads them as well.  Costs a unit
-// per row; one address serves all of a lane's units, instead of one for each.
+// per row; one address serves all of a lane's units, instead of one for each.  Rows of a period that are
+// kBlock or more apart are a unit further apart: without it, rows 8 apart would begin at the same bank.
 #pragma once
 
 namespace fa {
 
-template <int kRows, int kRowBytes, int kPeriod, bool kPadded = false>
+template <int kRows, int kRowBytes, int kPeriod, bool kPadded = false, int kBlock = kPeriod>
 struct Swizzle {
   static constexpr int kUnits = kRowBytes / 16;
   static constexpr int kStride = kRowBytes + (kPadded ? 16 : 0);  // bytes from row to row
-  static constexpr int kBytes = kRows * kStride;
+  static constexpr bool kShifted = kPadded && kBlock < kPeriod;  // whether a period has more than one block
+  static constexpr int kBytes = kRows * kStride + (kShifted ? kRows / kBlock - 1 : 0) * 16;
   static constexpr int kSpan = (kUnits & -kUnits) < 8 ? kUnits & -kUnits : 8;  // units that change places
   static_assert(kRowBytes % 16 == 0 && kUnits * kRowBytes % 64 == 0,
                 "eight rows can be spread over the banks");
   static_assert(!kPadded || kUnits % 2 == 0, "a unit more makes their number odd");
+  static_assert(!kShifted || (kRows == kPeriod && kBlock % 4 == 0), "one period of blocks");
   static_assert(kPeriod >= 8 && kRows % kPeriod == 0, "a tile is whole periods of at least 8 rows");
 
   static constexpr int permutation(int row) {
@@ -38,7 +41,9 @@ struct Swizzle {
   // in this form, and otherwise keeps a register for each; in short rows it sees it, and the shorter form is
   // faster.
   static constexpr int offset(int row, int unit) {
-    if constexpr (kPadded) {
+    if constexpr (kShifted) {
+      return row * kStride + (row / kBlock + unit) * 16;
+    } else if constexpr (kPadded) {
       return row * kStride + unit * 16;
     } else if constexpr (kUnits <= 8) {
       return row * kRowBytes + (unit ^ permutation(row)) * 16;

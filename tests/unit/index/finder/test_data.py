@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.catalogues import CATALOGUE
-from wheel_builder.index.finder.data import Wheel, answers, best_wheel, make_finder, torch_notes
+from wheel_builder.index.finder.data import Wheel, best_wheel, lack, make_finder, offers, torch_notes
 from wheel_builder.index.pages import Entry, Record
 
 EMULATED = "executed on an ISA emulator, not run on hardware; 9 launches"
@@ -30,9 +30,10 @@ def wheel(version="0.1.0+rocm7.2", *, serves=(), yanked=None, verified=("gfx908"
     return Wheel.of(entry, rocm, {"verification": ".verification.json"})
 
 
-def rows(*wheels, catalogue=CATALOGUE):
-    found = answers(make_finder(catalogue, wheels))
-    return [(row.gpu.arch, row.rocm, row.wheel and row.wheel.version, row.text) for row in found]
+def found(*wheels, catalogue=CATALOGUE):
+    """Version or reason of each ROCm version's offer."""
+    made = offers(make_finder(catalogue, wheels))
+    return [(offer.rocm, offer.wheel.version if offer.wheel else offer.reason) for offer in made]
 
 
 def test_urls_are_relative_to_the_page():
@@ -41,18 +42,35 @@ def test_urls_are_relative_to_the_page():
     assert wheel().attachments == {"verification": f"{path}.verification.json"}
 
 
-def test_every_gpu_and_runtime_has_a_row():
-    assert rows(wheel(), wheel("0.1.0+rocm6.4", verified=["gfx908"])) == [
-        ("gfx908", "7.2", "0.1.0+rocm7.2", EMULATED),
-        ("gfx908", "6.4", "0.1.0+rocm6.4", EMULATED),
-        ("gfx1100", "7.2", "0.1.0+rocm7.2", EMULATED),
-        ("gfx1100", "6.4", None, "no record says that the wheel for ROCm 6.4 was verified for gfx1100"),
-        ("gfx906", "", None, "there is no kernel for it"),
+def test_every_rocm_version_is_named_and_those_with_a_wheel_come_first():
+    catalogue = replace(CATALOGUE, built_rocm=("7.2", "6.4"))
+    assert found(wheel("0.1.0+rocm6.4", serves=("6.3",)), catalogue=catalogue) == [
+        ("6.4", "0.1.0+rocm6.4"),
+        ("6.3", "0.1.0+rocm6.4"),
+        ("7.2", "its wheel is built, but this index does not have it yet"),
+        ("5.7", "no torch runs on it"),
     ]
 
 
-def test_an_empty_index_says_so():
-    assert rows()[0] == ("gfx908", "", None, "no wheel was published yet")
+@pytest.mark.parametrize(
+    ("reason", "said"), [("wrong numbers", " (wrong numbers)"), ("", ", without a reason")]
+)
+def test_a_wheel_that_is_withdrawn_and_the_only_one_is_told_as_such(reason, said):
+    catalogue = replace(CATALOGUE, built_rocm=("7.2",))
+    name = "flash_attn_rocm-0.1.0+rocm7.2-py3-none-any.whl"
+    assert found(wheel(yanked=reason), catalogue=catalogue)[0] == (
+        "7.2", f"its wheel, {name}, was withdrawn{said}",
+    )  # fmt: skip
+    assert found(wheel(yanked=reason), wheel("0.0.9+rocm7.2"))[0] == ("7.2", "0.0.9+rocm7.2")
+
+
+def test_why_a_gpu_gets_no_kernels():
+    one, other, gone = CATALOGUE.gpus
+    offer, missing = offers(make_finder(CATALOGUE, [wheel(verified=["gfx908"])]))
+    assert lack(one, offer) == ""
+    assert lack(other, offer) == "no record says that the wheel for ROCm 7.2 was verified for gfx1100"
+    assert lack(gone, offer) == lack(gone, missing) == "there is no kernel for it"
+    assert lack(one, missing) == "no torch runs on it"
 
 
 @pytest.mark.parametrize(
@@ -68,13 +86,13 @@ def test_an_empty_index_says_so():
     ],
 )
 def test_the_newest_wheel_that_is_not_withdrawn_is_named_and_an_own_one_first(wheels, expected):
-    found = best_wheel(make_finder(CATALOGUE, wheels), "7.2")
-    assert (found.version if found else None) == expected
+    best = best_wheel(make_finder(CATALOGUE, wheels), "7.2")
+    assert (best.version if best else None) == expected
 
 
-def test_a_rocm_version_without_a_wheel_has_its_reason_unless_another_wheel_serves_it():
-    assert make_finder(CATALOGUE, [wheel()]).unserved_rocm == (("5.7", "no torch runs on it"),)
-    assert make_finder(CATALOGUE, [wheel(serves=("5.7",))]).unserved_rocm == ()
+def test_a_rocm_version_without_a_wheel_of_its_own_may_be_served_by_another():
+    assert found(wheel())[1] == ("5.7", "no torch runs on it")
+    assert found(wheel(serves=("5.7",)))[1] == ("5.7", "0.1.0+rocm7.2")
 
 
 def test_torch_releases_say_what_was_run():

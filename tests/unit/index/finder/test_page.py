@@ -38,7 +38,7 @@ def test_it_says_what_is_known_of_each_wheel():
     assert "pip install flash-attn-rocm==0.1.0+rocm7.2 --index-url INDEX/rocm7.2/simple/" in text
     assert "ab" * 32 in text
     assert "no provenance statement was published with it" in text
-    assert "Not served: there is no kernel for it." in text
+    assert "no kernels: there is no kernel for it" in text
     assert "ROCm 5.7: no torch runs on it." in text
 
 
@@ -49,11 +49,25 @@ def test_withdrawn_wheels_are_named_with_the_reason():
     assert "Withdrawn wheels" not in html(wheel())
 
 
+def test_each_wheels_commands_are_there_once():
+    text = html(wheel(), wheel("0.1.0+rocm6.4"))
+    for rocm in ("7.2", "6.4"):
+        assert text.count(f">pip install flash-attn-rocm==0.1.0+rocm{rocm} ") == 1
+
+
+def test_who_is_not_served_learns_what_to_do():
+    text = html(wheel())
+    assert "What to do: install it all the same, if your code calls flash_attn" in text
+    assert "answered by the PyTorch implementation" in text
+    assert "What to do: take PyTorch&#x27;s build for ROCm 7.2." in text
+    assert "What to do: wait for one to be published." in html()
+
+
 def test_its_data_is_there_for_programs():
     document = json.loads(pages(wheel())["wheels.json"])
     assert document["schema"] == 1
     assert document["catalogue"]["gpus"][2] == {
-        "arch": "gfx906", "devices": ["Radeon VII"], "reason": "there is no kernel for it"
+        "arch": "gfx906", "devices": ["Radeon VII"], "reason": "there is no kernel for it", "code_names": [],
     }  # fmt: skip
     assert document["wheels"][0]["sha256"] == "ab" * 32
     assert document["wheels"][0]["serves"] == ["7.2"]
@@ -62,8 +76,8 @@ def test_its_data_is_there_for_programs():
 def test_nothing_of_a_record_or_of_the_matrix_becomes_markup():
     catalogue = replace(
         CATALOGUE,
-        gpus=(Gpu(EVIL, (EVIL,), EVIL), Gpu("gfx908", (EVIL,))),
-        missing_rocm=(MissingRocm(EVIL, EVIL),),
+        gpus=(Gpu(EVIL, (EVIL,), EVIL, (EVIL,)), Gpu("gfx908", (EVIL,))),
+        missing_rocm=(MissingRocm("5.7", EVIL),),
     )
     evil = wheel(filename=EVIL, sha256=EVIL, verified=["gfx908"])
     evil = replace(evil, verified={"gfx908": EVIL}, url=EVIL, attachments={"provenance": EVIL})
@@ -116,33 +130,37 @@ def test_the_script_is_small_and_makes_no_markup_from_text():
 def test_commands_have_nothing_that_a_shell_would_take(version):
     for lines in commands("7.2", wheel(version)).values():
         for line in lines.splitlines():
-            assert re.fullmatch(r"[\w .+/:=-]+", line.replace(DEVICES, ""))
+            assert re.fullmatch(r"[\w .+/:=-]+", line.replace(DEVICES, "").replace('"$TORCH_INDEX"', ""))
 
 
 def test_a_file_name_is_one_word_for_a_shell():
     line = commands("7.2", wheel(filename="flash_attn_rocm-0.1.0+rocm7.2-$(planted)-py3-none-any.whl"))[
         "Docker"
     ]
-    assert "runtime-image 'flash_attn_rocm-0.1.0+rocm7.2-$(planted)-py3-none-any.whl'\n" in line
+    assert "'flash_attn_rocm-0.1.0+rocm7.2-$(planted)-py3-none-any.whl'\n" in line
 
 
 def test_docker_makes_the_image_from_the_published_wheel_before_it_is_run(tmp_path, monkeypatch):
     served = wheel()
     fetch, make, start = commands("7.2", served)["Docker"].splitlines()
     assert fetch == "pip download --no-deps flash-attn-rocm==0.1.0+rocm7.2 --index-url INDEX/rocm7.2/simple/"
-    assert make == f".venv/bin/python -m wheel_builder runtime-image {served.filename}"
+    assert (
+        make
+        == f'scripts/wheel-builder runtime-image --for-gpu --torch-index "$TORCH_INDEX" {served.filename}'
+    )
     assert start == f"docker run {DEVICES} rocm-fa:7.2"
-    # The line is one that the command line takes, and its image is the one that is then run.
+    # The line is one that the command line takes, also without the variable, for the image that is then run.
     monkeypatch.chdir(tmp_path)
     (tmp_path / served.filename).touch()
-    args = _parser(commands_for([])).parse_args(shlex.split(make)[3:])
+    args = _parser(commands_for([])).parse_args(shlex.split(make.replace("$TORCH_INDEX", ""))[1:])
     assert [job.rocm.version for job in image_jobs(args)] == ["7.2"]
 
 
-def test_the_page_says_that_no_registry_has_the_image():
+def test_the_page_says_where_the_image_gets_its_torch():
     text = html(wheel())
-    assert f"\n.venv/bin/python -m wheel_builder runtime-image {wheel().filename}\ndocker run " in text
-    assert "No registry has the image: the first two commands make it, once, from the published wheel" in text
+    assert f"{wheel().filename}\ndocker run " in text
+    assert "The first two commands make the image, once, from the published wheel" in text
+    assert "with another build of PyTorch no image could use the GPU" in text
 
 
 def test_a_wheel_of_another_rocm_version_gives_that_versions_image():

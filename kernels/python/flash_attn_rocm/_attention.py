@@ -1,0 +1,44 @@
+"""``attention``: ``flash_attn_func`` with a mask of any form."""
+# ruff: noqa: FBT001, FBT002 - as the functions of flash_attn
+
+from torch import Tensor
+
+from flash_attn_rocm import _prepare
+from flash_attn_rocm._interface import Function, call
+from flash_attn_rocm._options import Inputs
+from flash_attn_rocm.flash_attn_interface import Answer
+
+
+def _masked(q: Tensor, k: Tensor, v: Tensor, slopes: Tensor | None, attn_mask: Tensor | None) -> Inputs:
+    return Inputs(q, k, v, slopes, attn_mask=_prepare.four_dimensions(attn_mask))
+
+
+MASKED = Function(_prepare.masked, _masked)
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    return_attn_probs: bool = False,
+) -> Answer:
+    """q (batch, seqlen_q, nheads, headdim), k and v (batch, seqlen_k, nheads_k, headdim).
+
+    ``attn_mask`` is bool, True where a query may see a key: (seqlen_q, seqlen_k), (batch, seqlen_q,
+    seqlen_k) or (batch, nheads, seqlen_q, seqlen_k), where any size may be 1; a mask of each sequence's keys,
+    (batch, seqlen_k), is given as ``mask[:, None]``.  It hides keys besides those that ``causal`` and
+    ``window_size`` hide.  A query that sees no key gives 0.  All else is as in ``flash_attn_func``.
+
+    No kernel takes a mask: with one the PyTorch implementation answers, forward and backward, and never holds
+    more than a part of the scores.
+    """
+    tensors = (q, k, v, alibi_slopes, attn_mask)
+    numbers = (dropout_p, softmax_scale, causal, softcap, window_size)
+    return call(MASKED, tensors, numbers, return_attn_probs)

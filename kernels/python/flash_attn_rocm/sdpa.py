@@ -1,0 +1,305 @@
+"""PyTorch's scaled_dot_product_attention on this package's kernels, for as long as it is asked for.
+
+    with flash_attn_rocm.sdpa.enable():
+        model(…)
+
+``enable()`` holds until ``disable()``, or to the end of its ``with`` block.  Nothing happens on import, and
+nothing is claimed: a call that no kernel serves goes to PyTorch's own function as if nothing were enabled,
+and where no visible GPU has kernels nothing is installed (a warning; an error in strict mode).
+
+Two of PyTorch's operators are taken over, for fp16 or bf16 tensors (batch, nheads, seqlen, headdim) with a
+headdim up to 256 and no attn_mask:
+
+* ``_scaled_dot_product_attention_math``, on GPUs where PyTorch has no flash attention of its own (gfx908
+  and gfx1030, as of PyTorch 2.13), forward and backward.  Calls that ask for ``SDPBackend.MATH`` there get it
+  too.
+* ``_scaled_dot_product_flash_attention``, on the others, for calls without gradients and dropout.
+  PyTorch's own backward pass is a kernel, which this package's is not yet, so training stays with PyTorch.
+
+What torch.compile made of the first while it was enabled keeps using this package's kernels after
+``disable()``; the second is decided whenever a graph runs.
+"""
+
+import threading
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from flash_attn_rocm import _capture, _kernels, _plan
+from flash_attn_rocm._checks import FLOAT_MAX
+from flash_attn_rocm._interface import attend
+from flash_attn_rocm._library import LIMITS
+from flash_attn_rocm._notice import FlashAttnFallbackWarning, FlashAttnUnsupportedError, is_strict
+from flash_attn_rocm._options import DTYPES, Inputs, Options
+from flash_attn_rocm._support import Machine, Support, device_of, support_of, unserved
+
+MATH = "_scaled_dot_product_attention_math"
+FLASH = "_scaled_dot_product_flash_attention"
+CANARY = (1, 1, 16, 64)
+# fp16 has 11 bits: log-sum-exps of the canary are below 8, and those of another base are 1.4 times as large.
+CANARY_TOLERANCE = 2**-6
+
+Prepared: TypeAlias = tuple[Inputs, Options]
+
+
+class _Call(NamedTuple):
+    """The arguments of both operators and of scaled_dot_product_attention, in the order of the first."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    attn_mask: Tensor | None = None
+    dropout_p: float = 0.0
+    is_causal: bool = False
+    dropout_mask: Tensor | None = None
+    scale: float | None = None
+    enable_gqa: bool = False
+
+
+class _State:
+    lock = threading.RLock()
+    users: set["Enabled"] = set()  # noqa: RUF012 - the one instance is the class
+    library: Any = None
+    flash_reached: dict[torch.device, bool] = {}  # noqa: RUF012
+    natural: dict[torch.device, bool] = {}  # noqa: RUF012
+
+
+class Enabled(AbstractContextManager["Enabled"]):
+    """One use of ``enable()``; the end of its ``with`` block ends it."""
+
+    def __exit__(self, *_error: object) -> None:
+        _leave({self})
+
+
+def enable() -> Enabled:
+    """From now on kernels answer scaled_dot_product_attention where they can; uses nest."""
+    use = Enabled()
+    with _State.lock:
+        if reason := _no_kernels():
+            _stay(reason)
+            return use
+        if _State.library is None:
+            _State.library = _installed()
+        _State.users.add(use)
+    return use
+
+
+def disable() -> None:
+    """PyTorch's own operators answer again, however often ``enable()`` was called."""
+    with _State.lock:
+        _leave(set(_State.users))
+
+
+def is_enabled() -> bool:
+    """Whether PyTorch's operators are taken over now; never without a GPU that has kernels."""
+    return _State.library is not None
+
+
+def explain(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,  # noqa: FBT001, FBT002 - the signature is PyTorch's
+    scale: float | None = None,
+    enable_gqa: bool = False,  # noqa: FBT001, FBT002
+) -> Support:
+    """Whether a kernel could serve this call of scaled_dot_product_attention, and why not."""
+    named = {"scale": scale, "enable_gqa": enable_gqa}
+    prepared = _prepared(_Call(query, key, value, attn_mask, dropout_p, is_causal, **named))  # type: ignore[arg-type]
+    return Support(ok=False, reason=prepared) if isinstance(prepared, str) else support_of(*prepared)
+
+
+def _leave(users: set[Enabled]) -> None:
+    with _State.lock:
+        _State.users -= users
+        if not _State.users and _State.library is not None:
+            _State.library = None  # the last reference: PyTorch then takes back what it registered
+
+
+def _no_kernels() -> str:
+    """Why no visible GPU has kernels, or ""."""
+    if Machine.host_memory_arch is not None:
+        archs = [Machine.host_memory_arch()]
+    elif torch.version.hip is None:
+        return "this PyTorch is not a ROCm build"
+    else:
+        archs = [device_of(torch.device("cuda", i)).arch for i in range(torch.cuda.device_count())]
+    plans = [_plan.typical(arch, dtype, 64) for arch in archs for dtype in DTYPES.values()]
+    if not plans:
+        return "PyTorch sees no GPU"
+    return "" if any(each.path for each in plans) else plans[0].reason
+
+
+def _stay(reason: str) -> None:
+    message = f"scaled_dot_product_attention stays PyTorch's own: {reason}"
+    if is_strict():
+        message += "\n  next: python -m flash_attn_rocm doctor says what this machine has and lacks"
+        raise FlashAttnUnsupportedError(message)
+    warnings.warn(message, FlashAttnFallbackWarning, stacklevel=3)
+
+
+def _installed() -> Any:  # noqa: ANN401 - torch has no types for the linter
+    """The library with our operators over PyTorch's; each knows the one that it was laid over."""
+    backend = "CUDA" if Machine.host_memory_arch is None else "CPU"
+    library = torch.library.Library("aten", "IMPL")
+    with warnings.catch_warnings():
+        # That a kernel is replaced, which is what we are here for, PyTorch says once in a process.
+        warnings.filterwarnings("ignore", message="Warning only once for all operators")
+        for name, key, answer in (
+            (MATH, f"Autograd{backend}", _math),
+            (MATH, backend, _math),
+            (FLASH, backend, _flash),  # Below autograd: what needs a gradient is PyTorch's.
+        ):
+            if torch._C._dispatch_has_computed_kernel_for_dispatch_key(f"aten::{name}", key):  # noqa: SLF001
+                library.impl(name, _over(name, key, answer), key, with_keyset=True)
+    return library
+
+
+def _over(name: str, key: str, answer: Callable[..., Any]) -> Callable[..., Any]:
+    original = torch.library.get_kernel(f"aten::{name}", key)
+
+    def operator(keys: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
+        def originally(*others: Any, **options: Any) -> Any:  # noqa: ANN401
+            return original.call_boxed(keys, *others, **options)
+
+        found = answer(originally, *arguments, **named)
+        return originally(*arguments, **named) if found is None else found
+
+    return operator
+
+
+def _math(_originally: Callable[..., Any], *arguments: Any, **named: Any) -> tuple[Tensor, Tensor] | None:  # noqa: ANN401
+    call = _call(arguments, named)
+    prepared = None if call is None else _prepared(call)
+    if prepared is None or isinstance(prepared, str) or _flash_reached(prepared[0].q.device):
+        return None
+    out = attend(*prepared)[0].transpose(1, 2)
+    return out, out.new_empty(0)  # scaled_dot_product_attention drops the weights
+
+
+def _flash(
+    originally: Callable[..., Any],
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,  # noqa: FBT001, FBT002 - the signature is PyTorch's
+    return_debug_mask: bool = False,  # noqa: FBT001, FBT002
+    *,
+    scale: float | None = None,
+    **others: Any,  # noqa: ANN401
+) -> tuple[Any, ...] | None:
+    tensors = (query, key, value)
+    plain = all(type(x) is Tensor for x in tensors)  # Others trace: the graph asks again when it runs.
+    gradient = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+    if not plain or gradient or dropout_p > 0.0 or return_debug_mask or others:
+        return None
+    # With unequal lengths the operators agree on no diagonal.
+    if is_causal and query.shape[-2] != key.shape[-2]:
+        return None
+    prepared = _prepared(_Call(query, key, value, None, 0.0, is_causal, None, scale, enable_gqa=True))
+    if isinstance(prepared, str) or not _natural(originally, query.device):
+        return None
+    inputs, options = prepared
+    out, lse = _kernels.forward(inputs, options, None, device_of(query.device))
+    result = torch.empty_like(query)
+    ours = out.transpose(1, 2)
+    result = ours if result.stride() == ours.stride() else result.copy_(ours)
+    seed, offset = query.new_zeros(2, dtype=torch.int64).unbind()
+    return result, lse, None, None, query.shape[2], key.shape[2], seed, offset, query.new_empty(0)
+
+
+def _call(arguments: tuple[Any, ...], named: dict[str, Any]) -> _Call | None:
+    """The operator's arguments; None where a newer PyTorch has more of them."""
+    positional = len(_Call._fields) - len(("scale", "enable_gqa"))
+    if len(arguments) > positional or not set(_Call._fields).issuperset(named):
+        return None
+    return _Call(*arguments, **named)
+
+
+def _prepared(call: _Call) -> Prepared | str:
+    """What a kernel is to do, or why none can."""
+    query, key, value = call[:3]
+    if reason := _kind_problem(call) or _shape_problem(call):
+        return reason
+    rows, keys = query.shape[2], key.shape[2]
+    if call.is_causal and rows < keys:
+        # Row i sees keys 0 to i, so none sees those after the last row's.
+        key, value, keys = key[:, :, :rows], value[:, :, :rows], rows
+    inputs = Inputs(*(x.transpose(1, 2) for x in (query, key, value)))
+    options = Options(
+        softmax_scale=query.shape[3] ** -0.5 if call.scale is None else call.scale,
+        window_right=0 if call.is_causal else -1,
+        dropout_p=call.dropout_p,
+        max_seqlen_q=rows,
+        max_seqlen_k=keys,
+    )
+    return unserved(inputs, options) or (inputs, options)
+
+
+def _kind_problem(call: _Call) -> str:
+    tensors = call[:3]
+    query = call.query
+    rules = (
+        (call.attn_mask is not None, "kernels take no attn_mask"),
+        (call.dropout_mask is not None, "kernels take no dropout_mask"),
+        (not 0.0 <= call.dropout_p < 1.0, "dropout_p is not in 0 <= dropout_p < 1"),
+        (call.scale is not None and not abs(call.scale) <= FLOAT_MAX, "scale is not a finite number"),
+        (any(x.is_nested for x in tensors), "kernels take no nested tensors here"),
+        (query.dtype not in DTYPES, f"the dtype is {query.dtype}, and kernels have fp16 and bf16"),
+        (any(x.dtype != query.dtype for x in tensors), "the dtypes differ"),
+        (any(x.device != query.device for x in tensors), "the devices differ"),
+    )
+    return next((reason for broken, reason in rules if broken), "")
+
+
+def _shape_problem(call: _Call) -> str:
+    if any(x.dim() != 4 for x in call[:3]):
+        return "kernels take tensors of 4 dimensions (batch, nheads, seqlen, headdim)"
+    (batch, nheads, rows, head_dim), (_, nheads_k, keys, _) = call.query.shape, call.key.shape
+    if call.key.shape != (batch, nheads_k, keys, head_dim) or call.value.shape != call.key.shape:
+        return "the batch, headdim or seqlen of query, key and value differ"
+    if 0 in {batch, nheads, rows, nheads_k, keys} or not 0 < head_dim <= LIMITS.head_dim:
+        return f"kernels take a headdim from 1 to {LIMITS.head_dim}, and no empty tensors"
+    if nheads % nheads_k or (nheads != nheads_k and not call.enable_gqa):
+        return "the numbers of heads differ, without enable_gqa or by no whole factor"
+    if call.is_causal and rows > keys:
+        return "causal with more queries than keys hides other keys in scaled_dot_product_attention"
+    return ""
+
+
+def _flash_reached(device: torch.device) -> bool:
+    """Whether PyTorch has flash attention of its own on this device, by its own word."""
+    if device not in _State.flash_reached:
+        x = torch.empty(CANARY, dtype=torch.float16, device=device)
+        before = torch.backends.cuda.flash_sdp_enabled()
+        torch.backends.cuda.enable_flash_sdp(True)  # noqa: FBT003
+        try:
+            parameters = torch.backends.cuda.SDPAParams(x, x, x, None, 0.0, False, False)  # noqa: FBT003
+            _State.flash_reached[device] = torch.backends.cuda.can_use_flash_attention(parameters)
+        finally:
+            torch.backends.cuda.enable_flash_sdp(before)
+    return _State.flash_reached[device]
+
+
+def _natural(originally: Callable[..., Any], device: torch.device) -> bool:
+    """Whether PyTorch's operator gives natural log-sum-exps, which its backward pass then reads.
+
+    A graph that was compiled for training runs forward and backward as two operators; ours may only stand in
+    for the first if it gives the second what PyTorch's would.
+    """
+    if device not in _State.natural:
+        if _capture.is_capturing(device):
+            return False
+        x = torch.linspace(-1, 1, 16 * 64, device=device).half().view(CANARY)
+        found = originally(x, x, x, 0.0, False, False)[1]  # noqa: FBT003
+        wanted = torch.logsumexp(x.float() @ x.float().mT * 64**-0.5, dim=-1)
+        same = found.shape == wanted.shape and (found - wanted).abs().max().item() <= CANARY_TOLERANCE
+        _State.natural[device] = same
+    return _State.natural[device]

@@ -1,0 +1,148 @@
+"""``attention`` with boolean masks, forward and backward, against float64, on CPU tensors."""
+
+import math
+import warnings
+
+import pytest
+import torch
+from exact import assert_log_sum_exp, check
+from flash_attn_rocm import (
+    FlashAttnArgumentError,
+    FlashAttnUnsupportedError,
+    _pytorch,
+    attention,
+    explain,
+    flash_attn_func,
+    set_strict,
+)
+
+BATCH, ROWS, KEYS, NHEADS, NHEADS_K = 2, 21, 37, 6, 2
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnFallbackWarning"),
+    # PyTorch's own tracer does this to every autograd function.
+    pytest.mark.filterwarnings(
+        "ignore:.*autograd.function.Function.* should not be instantiated:DeprecationWarning"
+    ),
+]
+SIZES = {
+    "rows_keys": (ROWS, KEYS),
+    "keys": (1, KEYS),
+    "batch": (BATCH, ROWS, KEYS),
+    "padding": (BATCH, 1, KEYS),
+    "heads": (BATCH, NHEADS, ROWS, KEYS),
+    "of_heads": (1, NHEADS, 1, KEYS),
+    "one": (1, 1, 1, 1),
+}
+
+
+def tensors(dtype=torch.float16):
+    q = torch.randn(BATCH, ROWS, NHEADS, 40)
+    k, v = (torch.randn(BATCH, KEYS, NHEADS_K, 40) for _ in range(2))
+    return tuple(x.to(dtype).requires_grad_() for x in (q, k, v))
+
+
+def masked(q, k, v, mask, *, causal=False):
+    """The formula; ``mask`` has four dimensions."""
+    k, v = (x.repeat_interleave(NHEADS // NHEADS_K, dim=2) for x in (k, v))
+    scores = torch.einsum("bqhd,bkhd->bhqk", q, k) * q.shape[-1] ** -0.5
+    seen = mask.expand(scores.shape)
+    if causal:
+        seen = seen & torch.ones(ROWS, KEYS).tril(KEYS - ROWS).bool()
+    scores = scores.masked_fill(~seen, -math.inf)
+    blind = ~seen.any(-1, keepdim=True)
+    weights = torch.softmax(scores.masked_fill(blind, 0.0), -1).masked_fill(blind, 0.0)
+    return torch.einsum("bhqk,bkhd->bqhd", weights, v), torch.logsumexp(scores, -1).masked_fill(
+        blind[..., 0], math.inf
+    )
+
+
+def four(mask):
+    return mask[:, None] if mask.dim() == 3 else mask.reshape((1,) * (4 - mask.dim()) + mask.shape)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("sizes", SIZES)
+def test_output_and_gradients(monkeypatch, sizes, causal):
+    monkeypatch.setattr(_pytorch, "BLOCK_KEYS", 16)
+    monkeypatch.setattr(_pytorch, "BLOCK_ROWS", 16)
+    mask = torch.rand(SIZES[sizes]) < 0.6
+    if sizes == "heads":
+        mask[1, 2, 3] = False  # a row that sees nothing
+    check(
+        tensors(),
+        ours=lambda q, k, v: attention(q, k, v, mask, causal=causal),
+        reference=lambda q, k, v: masked(q, k, v, four(mask), causal=causal)[0],
+    )
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_log_sum_exp(sizes):
+    q, k, v = (x.detach() for x in tensors(torch.bfloat16))
+    mask = torch.rand(SIZES[sizes]) < 0.3
+    _, lse, _ = attention(q, k, v, mask, return_attn_probs=True)
+    exact = masked(q.double(), k.double(), v.double(), four(mask))[1]
+    assert_log_sum_exp(lse, exact, (q, k))
+
+
+def test_a_causal_mask_is_causal_and_none_is_no_mask():
+    q, k, v = (x.detach() for x in tensors())
+    mask = torch.ones(ROWS, KEYS).tril(KEYS - ROWS).bool()
+    # The masks are equal, but causal blocks leave out keys that nobody sees: sums are in another order.
+    difference = attention(q, k, v, mask).float() - flash_attn_func(q, k, v, causal=True).float()
+    assert difference.abs().max() <= 2**-10
+    assert torch.equal(attention(q, k, v), flash_attn_func(q, k, v))
+
+
+def test_dropout_and_alibi_and_window():
+    q, k, v = (x.detach() for x in tensors())
+    options = {"dropout_p": 0.3, "alibi_slopes": torch.rand(NHEADS), "window_size": (9, 4)}
+    torch.manual_seed(1)
+    wanted = flash_attn_func(q, k, v, return_attn_probs=True, **options)
+    torch.manual_seed(1)
+    found = attention(q, k, v, torch.ones(ROWS, KEYS).bool(), return_attn_probs=True, **options)
+    assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+
+
+def test_compiled_with_gradients():
+    q, k, v = tensors()
+    mask = torch.rand(BATCH, ROWS, KEYS) < 0.5
+    compiled = torch.compile(attention, fullgraph=True, backend="eager")
+    for found, wanted in zip(
+        *(
+            (out, *torch.autograd.grad(out.float().square().sum(), (q, k, v)))
+            for out in (compiled(q, k, v, mask), attention(q, k, v, mask))
+        ),
+        strict=True,
+    ):
+        assert torch.equal(found, wanted)
+
+
+def test_no_kernel_takes_a_mask(qkv, kernels_on):
+    mask = torch.ones(5, 7).bool()
+    kernels_on("gfx942")
+    assert explain(attention, *qkv)
+    assert explain(attention, *qkv, mask).reason == "kernels take no attn_mask"
+    set_strict(True)
+    with pytest.raises(FlashAttnUnsupportedError, match="kernels take no attn_mask"):
+        attention(*qkv, mask)
+
+
+@pytest.mark.parametrize(
+    ("mask", "words"),
+    [
+        (
+            torch.ones(5, 6).bool(),
+            "attn_mask: expected shape (5, 7), (2, 5, 7) or (2, 4, 5, 7), any size may be 1",
+        ),
+        (torch.ones(4, 5, 7).bool(), "got (4, 5, 7)"),
+        (torch.ones(7).bool(), "got (7,)"),
+        (torch.ones(1, 2, 4, 5, 7).bool(), "got (1, 2, 4, 5, 7)"),
+        (torch.zeros(5, 7), "attn_mask: expected dtype torch.bool, got torch.float32"),
+        (torch.ones(5, 7, device="meta").bool(), "attn_mask: expected device cpu like q, got meta"),
+        ([[True]], "attn_mask: expected a torch.bool tensor, got list"),
+    ],
+)
+def test_wrong_masks(qkv, mask, words):
+    with warnings.catch_warnings(), pytest.raises(FlashAttnArgumentError) as caught:
+        attention(*qkv, mask)
+    assert words in str(caught.value)

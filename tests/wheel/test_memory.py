@@ -1,0 +1,118 @@
+"""The PyTorch implementation's memory grows with the lengths and never with their product.
+
+Tensors without memory count what would be allocated, at the real lengths; with ``FA_FULL`` real ones are too.
+"""
+
+import subprocess
+import sys
+import weakref
+from contextlib import nullcontext
+
+import pytest
+import torch
+from flash_attn_rocm import _pytorch
+from flash_attn_rocm._options import Options
+from torch.utils._python_dispatch import TorchDispatchMode
+
+LONG = 1 << 15
+MIB = 1 << 20
+PIECE = _pytorch.BLOCK_ROWS * _pytorch.BLOCK_KEYS * 4  # bytes of a piece's scores of one head
+
+
+class Allocated(TorchDispatchMode):
+    """The bytes of all storages that are alive, and the most there were at once."""
+
+    def __init__(self):
+        super().__init__()
+        self.users, self.now, self.most = {}, 0, 0
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        found = function(*arguments, **(options or {}))
+        for tensor in found if isinstance(found, tuple | list) else (found,):
+            if isinstance(tensor, torch.Tensor):
+                self.follow(tensor)
+        return found
+
+    def follow(self, tensor):
+        storage = tensor.untyped_storage()
+        place, size = storage._cdata, storage.nbytes()
+        if place not in self.users:
+            self.now += size
+            self.most = max(self.most, self.now)
+        self.users[place] = self.users.get(place, 0) + 1
+        weakref.finalize(tensor, self.forget, place, size)
+
+    def forget(self, place, size):
+        self.users[place] -= 1
+        if not self.users[place]:
+            del self.users[place]
+            self.now -= size
+
+
+@pytest.fixture(autouse=True)
+def no_autocast(monkeypatch):
+    """Tensors without memory know no autocast."""
+    monkeypatch.setattr(torch, "autocast", lambda _device, enabled: nullcontext())
+
+
+def peak(rows, keys, *, backward):
+    """Bytes that a causal call of one head allocates at most at once, its inputs and results included."""
+    options = Options(0.1, window_right=0)
+    with torch.device("meta"), Allocated() as allocated:
+        q, out, dout = (torch.empty(1, rows, 1, 64, dtype=torch.float16) for _ in range(3))
+        k, v = (torch.empty(1, keys, 1, 64, dtype=torch.float16) for _ in range(2))
+        lse = torch.empty(1, 1, rows)
+        if backward:
+            _pytorch.backward(dout, q, k, v, out, lse, None, options, dropout=None)
+        else:
+            _pytorch.forward(q, k, v, None, options, dropout=None, want_probabilities=False)
+    return allocated.most
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_memory_at_32k(backward):
+    short, long = (peak(n, n, backward=backward) for n in (LONG // 4, LONG))
+    # Beside the inputs and results, which grow with the length, a few tensors of one piece's size.
+    tensors = 12 * LONG * 64 * 4
+    assert long <= tensors + 8 * PIECE, long / MIB
+    assert long <= 4 * short
+    assert long < LONG * LONG * 4 / 16  # a sixteenth of what the scores alone would take
+
+
+@pytest.mark.parametrize("lengths", [(16, 1 << 18), (1 << 15, 16)])
+def test_memory_grows_in_neither_length_faster(lengths):
+    rows, keys = lengths
+    few = peak(*(max(16, n // 4) for n in lengths), backward=False)
+    assert peak(rows, keys, backward=False) <= 4 * few
+
+
+def test_the_count_sees_a_quadratic_implementation(monkeypatch):
+    """The check's check: with blocks as long as the lengths the scores are there at once."""
+    monkeypatch.setattr(_pytorch, "BLOCK_ROWS", LONG)
+    monkeypatch.setattr(_pytorch, "BLOCK_KEYS", LONG)
+    monkeypatch.setattr(_pytorch, "BLOCK_SCORES", LONG * LONG)
+    assert peak(LONG, LONG, backward=False) > LONG * LONG * 4
+
+
+REAL = f"""
+import resource, torch
+from flash_attn_rocm import flash_attn_func
+torch.set_num_threads(1)
+warm = torch.zeros(1, 64, 1, 64, dtype=torch.float16, requires_grad=True)
+flash_attn_func(warm, warm, warm, causal=True).sum().backward()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+q, k, v = (torch.randn(1, {LONG}, 1, 64).half().requires_grad_() for _ in range(3))
+flash_attn_func(q, k, v, causal=True).sum().backward()
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+@pytest.mark.full
+def test_real_memory_at_32k(record_property):
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", REAL], capture_output=True, text=True, check=True, timeout=1200
+    )
+    mib = int(done.stdout)
+    record_property("MiB beyond an idle process", mib)
+    # What is counted above, and half as much again for what the allocator keeps.
+    assert mib <= 1.5 * peak(LONG, LONG, backward=True) / MIB + 32
