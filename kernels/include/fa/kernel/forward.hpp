@@ -173,7 +173,8 @@ FA_DEVICE bool attend(const B& block, int block_row) {
       pipelined(block, tiles, k, v, o, convert, products, weights);
     } else if constexpr (B::kConfig.schedule == Schedule::ahead) {
       ahead(block, tiles, k, v, o, softmax, convert, products, [&](Scores& s, int first) {
-        softmax.template prepare<B::kOutSteps>(s, o, block.lane, tiles.hidden(first), [&] { mask(s, first); });
+        softmax.template prepare<B::kOutSteps>(s, o, block.lane, tiles.hidden(first),
+                                               [&] { mask(s, first); });
       });
     } else {
       two_stages(block, tiles, k, v, o, convert, scores);

@@ -98,11 +98,11 @@ FA_DEVICE typename B::Operands prefetch_values(const B& block) {
 template <class B>
 FA_DEVICE void add_values(const B& block, typename B::Out& o, const typename B::P& p,
                           const typename B::Operands& prefetched) {
-  prefetched.template run<B::P::kSteps * B::kOutSteps>(
-      [&](int n) { return nth_value_operand(block, n); },
-      [&](int n, typename B::Unit::A v) {
-        B::Unit::multiply(o[n % B::kOutSteps], v, p.operand(n / B::kOutSteps));
-      });
+  prefetched.template run<B::P::kSteps * B::kOutSteps>([&](int n) { return nth_value_operand(block, n); },
+                                                       [&](int n, typename B::Unit::A v) {
+                                                         B::Unit::multiply(o[n % B::kOutSteps], v,
+                                                                           p.operand(n / B::kOutSteps));
+                                                       });
 }
 
 // O^T += V^T * P^T.

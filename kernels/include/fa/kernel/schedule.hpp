@@ -96,8 +96,9 @@ FA_DEVICE void pipelined(const B& block, const typename B::Tiles& tiles, const S
   }
 }
 
-// K is a tile ahead of V: the exponentials of a tile are taken between the steps of the next one's first product.
-// `prepare(s, first)` does what comes before them; the two tiles' scores change places, so the loop has two bodies.
+// K is a tile ahead of V: the exponentials of a tile are taken between the steps of the next one's first
+// product. `prepare(s, first)` does what comes before them; the two tiles' scores change places, so the loop
+// has two bodies.
 template <class B, class Products, class Prepare>
 FA_DEVICE void ahead(const B& block, const typename B::Tiles& tiles, const Source& k, const Source& v,
                      typename B::Out& o, typename B::Softmax& softmax, typename B::Convert& convert,

@@ -26,7 +26,7 @@ struct Softmax {
   static constexpr float kFar = 1024;  // offsets beyond this subtract top first; error below it: 2^-15
 
   float c;
-  float slack;  // kSlack in units of scores; in a scalar register
+  float slack;          // kSlack in units of scores; in a scalar register
   int far = 0;          // -1: yes; in a scalar register
   float top[kColumns];  // -inf before the first visible key
   float offset[kColumns];
@@ -59,8 +59,8 @@ struct Softmax {
     exponentiate(s);
   }
 
-  // What comes before the exponentials.  Most tiles need none of it, so one branch is for all: a comparison with
-  // NaN always asks for it.
+  // What comes before the exponentials.  Most tiles need none of it, so one branch is for all: a comparison
+  // with NaN always asks for it.
   template <int kOut, class Mask>
   FA_DEVICE void prepare(C* s, C* o, int lane, int hidden, const Mask& mask) {
     float highest[kColumns];
@@ -80,7 +80,8 @@ struct Softmax {
   FA_DEVICE void scale(C* s) const {
     static_assert(kColumns == 1, "neighbours belong to one column");
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) s[step] = __builtin_elementwise_fma(s[step], C(c), C(offset[0]));
+    for (int step = 0; step < kSteps; ++step)
+      s[step] = __builtin_elementwise_fma(s[step], C(c), C(offset[0]));
     // Near a matrix instruction the compiler would split pairs of them again.
     if constexpr (Unit::kPackedFp32) {
 #pragma unroll

@@ -13,7 +13,7 @@ template <int kRows, int kRowBytes, int kPeriod, bool kPadded = false, int kBloc
 struct Swizzle {
   static constexpr int kUnits = kRowBytes / 16;
   static constexpr int kStride = kRowBytes + (kPadded ? 16 : 0);  // bytes from row to row
-  static constexpr bool kShifted = kPadded && kBlock < kPeriod;  // whether a period has more than one block
+  static constexpr bool kShifted = kPadded && kBlock < kPeriod;   // whether a period has more than one block
   static constexpr int kBytes = kRows * kStride + (kShifted ? kRows / kBlock - 1 : 0) * 16;
   static constexpr int kSpan = (kUnits & -kUnits) < 8 ? kUnits & -kUnits : 8;  // units that change places
   static_assert(kRowBytes % 16 == 0 && kUnits * kRowBytes % 64 == 0,
@@ -25,8 +25,8 @@ struct Swizzle {
   static constexpr int permutation(int row) {
     if constexpr (kPadded) return 0;
     const int group = row % kPeriod / (8 / kSpan);
-    // gfx942 serves lanes together whose rows are not consecutive: 0-3 and 20-23.  With four units, two for each
-    // bank, the change in the highest bit of 16 groups would let them meet.
+    // gfx942 serves lanes together whose rows are not consecutive: 0-3 and 20-23.  With four units, two for
+    // each bank, the change in the highest bit of 16 groups would let them meet.
     const int turn = group / kSpan % (kSpan == 4 ? 2 : kSpan);
     return (group ^ turn) % kSpan;
   }
