@@ -119,7 +119,8 @@ FA_DEVICE void ahead(const B& block, const typename B::Tiles& tiles, const Sourc
     const typename B::Operands keys = prefetch_keys(block);
     next_v.store(block.v_tile, convert, block.thread);
     load(block, next_v, v, first + B::kKeys);
-    if (tiles.seen(first)) {
+    if (!tiles.seen(first) && tiles.seen(first + B::kKeys)) products(next, keys, kNothing);
+    if (tiles.seen(here_uniform(first))) {
       prepare(s, first);
       softmax.scale(s);
       typename Softmax::Sums sums;
@@ -127,8 +128,6 @@ FA_DEVICE void ahead(const B& block, const typename B::Tiles& tiles, const Sourc
         softmax.exponentiate(s, n * Softmax::kElements / steps, (n + 1) * Softmax::kElements / steps, sums);
       });
       softmax.add(sums);
-    } else if (tiles.seen(first + B::kKeys)) {
-      products(next, keys, kNothing);
     }
     workgroup_barrier();  // all waves are done with K, and V is there
     next_k.store(block.k_tile, convert, block.thread);
