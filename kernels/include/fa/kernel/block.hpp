@@ -101,8 +101,8 @@ struct Block {
   static constexpr int kOutSteps = kHeadDim / Unit::kM / (kPacked ? kConfig.waves : 1);
   static_assert(!kPacked || kOutSteps * Unit::kM * kConfig.waves == kHeadDim, "a wave has whole steps");
   static_assert(!kPacked || !kConfig.buffer_stores, "packed rows are too far apart for 32-bit offsets");
-  static_assert((kConfig.schedule == Schedule::pipelined) == (kConfig.prefetch != 0),
-                "the pipelined schedule, and no other, prefetches operands");
+  static_assert(kConfig.schedule != Schedule::pipelined || kConfig.prefetch != 0,
+                "the pipelined schedule prefetches operands");
   using Softmax = typename SoftmaxOf<Unit, kScoreSteps, !kFeatured, kConfig.dual_issue>::Type;
   using Operands = Prefetch<typename Unit::A, kConfig.prefetch>;
   using Scores = typename Unit::C[kScoreSteps];
@@ -124,6 +124,10 @@ struct Block {
     int unmasked_begin, unmasked_end;
 
     FA_DEVICE bool seen(int first) const { return first < wave_end && first + kKeys > wave_begin; }
+    // Negative where a key of the tile is hidden from one of the wave's rows.
+    FA_DEVICE int hidden(int first) const {
+      return (first - unmasked_begin) | (unmasked_end - kKeys - first);
+    }
   };
 
   const FwdParams& params;

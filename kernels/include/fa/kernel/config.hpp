@@ -26,6 +26,7 @@ enum class Schedule {
   two_stages,  // the next K and V are loaded during a tile, into registers of their own
   one_stage,   // K and V share registers: fewer, and less time to hide latency
   pipelined,   // as two_stages; K is replaced right after the first product, V during it
+  ahead,       // K is a tile ahead of V: a tile's softmax runs beside the first product of the next
 };
 
 // Tuning of the forward kernel.  Changes speed, registers and LDS, never results.
@@ -58,25 +59,33 @@ constexpr FwdConfig with_savings(FwdConfig config, bool yes) {
 
 constexpr FwdConfig fwd_config_mfma(ArchTraits traits, int head_dim, bool featured) {
   const bool separate = traits.separate_accumulators;
-  const int keys = separate ? 32 : 64;
   const int steps = head_dim / Layout<MatrixUnit::mfma>::kK;
-  const Schedule schedule = featured ? Schedule::one_stage : Schedule::two_stages;
   if (head_dim <= 128) {
+    const bool ahead = !separate && head_dim == 128;
     return {.waves = 4,
-            .keys = keys,
+            .keys = separate || ahead ? 32 : 64,
             .waves_per_simd = head_dim <= 64 ? 3 : 2,
             .query_steps = steps,
-            .schedule = schedule};
+            .schedule = featured ? Schedule::one_stage
+                        : ahead  ? Schedule::ahead
+                                 : Schedule::two_stages,
+            .prefetch = ahead && !featured ? 2 : 0,
+            .value_lanes = 2};
   }
   if (separate && head_dim > 192) {
-    return {
-        .waves = 4, .keys = 32, .waves_per_simd = 1, .query_steps = steps, .schedule = Schedule::one_stage};
+    return {.waves = 4,
+            .keys = 32,
+            .waves_per_simd = 1,
+            .query_steps = steps,
+            .schedule = Schedule::one_stage,
+            .value_lanes = 4};
   }
   return {.waves = 8,
           .keys = 32,
           .waves_per_simd = 2,
           .query_steps = head_dim > 192 ? 12 : 8,
-          .schedule = Schedule::one_stage};
+          .schedule = Schedule::one_stage,
+          .value_lanes = 2};
 }
 
 constexpr FwdConfig fwd_config_wmma(int head_dim, bool featured) {
@@ -159,7 +168,8 @@ constexpr FwdConfig decode_config(Gfx arch, DType dtype, int head_dim, bool feat
               .keys = head_dim <= 64 ? 64 : 32,
               .waves_per_simd = whole ? 1 : 2,
               .query_steps = head_dim / Layout<MatrixUnit::mfma>::kK,
-              .schedule = schedule};
+              .schedule = schedule,
+              .value_lanes = slow || head_dim == 256 ? 4 : 2};
     }
     case MatrixUnit::wmma: {
       const bool large = head_dim > 128;

@@ -45,10 +45,15 @@ FA_DEVICE void end_of_step(int step) {
   }
 }
 
-// S^T += K * Q^T.
-template <class B>
+// For `between`: nothing to do there.
+inline constexpr struct {
+  FA_DEVICE void operator()(int, int) const {}
+} kNothing;
+
+// S^T += K * Q^T.  `between(n, steps)` is called after step n, where operands are prefetched.
+template <class B, class Between>
 FA_DEVICE void add_scores(const B& block, typename B::Scores& s, const typename B::Q& query,
-                          const typename B::Operands& prefetched) {
+                          const typename B::Operands& prefetched, const Between& between) {
   using Unit = typename B::Unit;
   constexpr int kSteps = B::Q::kSteps;
   if constexpr (B::kConfig.prefetch != 0) {
@@ -56,6 +61,7 @@ FA_DEVICE void add_scores(const B& block, typename B::Scores& s, const typename 
                                                      [&](int n, typename Unit::A k) {
                                                        Unit::multiply(s[n % B::kScoreSteps], k,
                                                                       query.operand(n / B::kScoreSteps));
+                                                       between(n, kSteps * B::kScoreSteps);
                                                      });
     return;
   }
@@ -74,6 +80,29 @@ FA_DEVICE void add_scores(const B& block, typename B::Scores& s, const typename 
       end_of_step<B>(i * B::kScoreSteps + step);
     }
   }
+}
+
+// Operand number n of the second product.
+template <class B>
+FA_DEVICE typename B::Unit::A nth_value_operand(const B& block, int n) {
+  return value_operand(block, B::Values::Tile::period(block.v_tile, block.first_out_step()), n / B::kOutSteps,
+                       n % B::kOutSteps);
+}
+
+template <class B>
+FA_DEVICE typename B::Operands prefetch_values(const B& block) {
+  return typename B::Operands([&](int n) { return nth_value_operand(block, n); });
+}
+
+// O^T += V^T * P^T.
+template <class B>
+FA_DEVICE void add_values(const B& block, typename B::Out& o, const typename B::P& p,
+                          const typename B::Operands& prefetched) {
+  prefetched.template run<B::P::kSteps * B::kOutSteps>([&](int n) { return nth_value_operand(block, n); },
+                                                       [&](int n, typename B::Unit::A v) {
+                                                         B::Unit::multiply(o[n % B::kOutSteps], v,
+                                                                           p.operand(n / B::kOutSteps));
+                                                       });
 }
 
 // O^T += V^T * P^T.

@@ -57,8 +57,9 @@ struct FoldedSoftmax {
 
   // Takes the scores of kSteps * kM keys in and gives their exponentials back in place; kOut steps of O
   // are rescaled.
-  template <int kOut>
-  FA_DEVICE void update(C* s, C* o, int lane) {
+  template <int kOut, class Mask>
+  FA_DEVICE void update(C* s, C* o, int lane, int /* hidden */, const Mask& mask) {
+    mask();
     if constexpr (!kStartsShifted) {
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) s[step] += shift;

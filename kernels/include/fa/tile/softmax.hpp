@@ -26,8 +26,8 @@ struct Softmax {
   static constexpr float kFar = 1024;  // offsets beyond this subtract top first; error below it: 2^-15
 
   float c;
-  float slack;  // kSlack in units of scores; in a scalar register
-  bool far = false;
+  float slack;          // kSlack in units of scores; in a scalar register
+  int far = 0;          // -1: yes; in a scalar register
   float top[kColumns];  // -inf before the first visible key
   float offset[kColumns];
   float sum[kColumns];
@@ -52,20 +52,74 @@ struct Softmax {
   }
 
   // Takes the scores of kSteps * kM keys in and gives their exponentials back in place; kOut steps of O
-  // are rescaled.
-  template <int kOut>
-  FA_DEVICE void update(C* s, C* o, int lane) {
+  // are rescaled.  `hidden`: negative where `mask()` has to hide some of the keys.
+  template <int kOut, class Mask>
+  FA_DEVICE void update(C* s, C* o, int lane, int hidden, const Mask& mask) {
+    prepare<kOut>(s, o, lane, hidden, mask);
+    exponentiate(s);
+  }
+
+  // What comes before the exponentials.  Most tiles need none of it, so one branch is for all: a comparison
+  // with NaN always asks for it.
+  template <int kOut, class Mask>
+  FA_DEVICE void prepare(C* s, C* o, int lane, int hidden, const Mask& mask) {
     float highest[kColumns];
-    bool higher = false;
-#pragma unroll
-    for (int column = 0; column < kColumns; ++column) {
-      highest[column] = own_maximum(top[column], s, column);
-      higher |= highest[column] > top[column] + slack;
+    const float limit = __builtin_bit_cast(float, __builtin_bit_cast(int, slack) | (hidden | far) >> 31);
+    if (any_lane<Unit::kWave>(rises(highest, s, limit))) {
+      if (hidden < 0) mask();
+      if (any_lane<Unit::kWave>(rises(highest, s, slack))) raise<kOut>(highest, o, lane);
+      if (far != 0) subtract_top(s);
     }
-    if (any_lane<Unit::kWave>(higher)) raise<kOut>(highest, o, lane);
-    if (far) subtract_top(s);
+  }
+
+  // The exponentials of a tile, in parts: `scale`, `exponentiate` for all elements in order, `add`.
+  struct Sums {
+    f32x2 pair;
+  };
+
+  FA_DEVICE void scale(C* s) const {
+    static_assert(kColumns == 1, "neighbours belong to one column");
 #pragma unroll
-    for (int column = 0; column < kColumns; ++column) exponentiate(s, column);
+    for (int step = 0; step < kSteps; ++step)
+      s[step] = __builtin_elementwise_fma(s[step], C(c), C(offset[0]));
+    // Near a matrix instruction the compiler would split pairs of them again.
+    if constexpr (Unit::kPackedFp32) {
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) Unit::settle(s[step]);
+    }
+  }
+
+  FA_DEVICE void exponentiate(C* s, int begin, int end, Sums& sums) {
+#pragma unroll
+    for (int f = begin; f < end; f += 2) {
+      C& step = s[f / Unit::kRows];
+      const int low = f % Unit::kRows, high = low + 1;
+      const f32x2 p = {__builtin_amdgcn_exp2f(step[low]), __builtin_amdgcn_exp2f(step[high])};
+      step[low] = p[0];
+      step[high] = p[1];
+      if constexpr (Unit::kPackedFp32) {
+        sums.pair = f == 0 ? p : sums.pair + p;
+      } else {
+        sum[0] += p[0];
+        sum[0] += p[1];
+      }
+    }
+  }
+
+  FA_DEVICE void add(const Sums& sums) {
+    if constexpr (Unit::kPackedFp32) {
+      sum[0] += sums.pair[0];
+      sum[0] += sums.pair[1];
+    }
+  }
+
+  static constexpr int kElements = kSteps * Unit::kRows;
+
+  FA_DEVICE void exponentiate(C* s) {
+    Sums sums;
+    scale(s);
+    exponentiate(s, 0, kElements, sums);
+    add(sums);
   }
 
   // Sums over whole columns, in every lane of the column.
@@ -90,6 +144,17 @@ struct Softmax {
   }
 
  private:
+  // Each column's maximum in this lane, and whether one has risen by more than `limit`.
+  FA_DEVICE bool rises(float* highest, const C* s, float limit) const {
+    bool higher = false;
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column) {
+      highest[column] = own_maximum(top[column], s, column);
+      higher |= !(highest[column] <= top[column] + limit);
+    }
+    return higher;
+  }
+
   // Starts from `highest`, which a maximum of three takes along at no cost.
   FA_DEVICE static float own_maximum(float highest, const C* s, int column) {
 #pragma unroll
@@ -102,7 +167,7 @@ struct Softmax {
   template <int kOut>
   FA_DEVICE void raise(const float* highest, C* o, int lane) {
     C factors;
-    bool large = far;
+    bool large = far != 0;
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
       const float factor = raise_column(column, highest[column], lane);
@@ -110,9 +175,9 @@ struct Softmax {
 #pragma unroll
       for (int row = 0; row < Unit::kRows; ++row) factors[row * kColumns + column] = factor;
     }
-    far = any_lane<Unit::kWave>(large);
+    far = any_lane<Unit::kWave>(large) ? -1 : 0;
 #pragma unroll
-    for (int column = 0; column < kColumns; ++column) offset[column] = far ? 0 : offset[column];
+    for (int column = 0; column < kColumns; ++column) offset[column] = far != 0 ? 0 : offset[column];
 #pragma unroll
     for (int step = 0; step < kOut; ++step) {
       Unit::settle(o[step]);
@@ -143,45 +208,6 @@ struct Softmax {
         s[f / Unit::kRows][f % Unit::kRows * kColumns + column] -= subtracted;
       }
     }
-  }
-
-  FA_DEVICE void exponentiate(C* s, int column) {
-    if constexpr (Unit::kPackedFp32) {
-      exponentiate_pairs(s);
-    } else {
-#pragma unroll
-      for (int f = 0; f < kSteps * Unit::kRows; ++f) {
-        const int element = f % Unit::kRows * kColumns + column;
-        const float p =
-            __builtin_amdgcn_exp2f(__builtin_fmaf(s[f / Unit::kRows][element], c, offset[column]));
-        s[f / Unit::kRows][element] = p;
-        sum[column] += p;
-      }
-    }
-  }
-
-  // Two neighbours at a time, into two sums.
-  FA_DEVICE void exponentiate_pairs(C* s) {
-    static_assert(kColumns == 1, "neighbours belong to one column");
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      s[step] = __builtin_elementwise_fma(s[step], C(c), C(offset[0]));
-    }
-    // Near a matrix instruction the compiler would split the pairs again.
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) Unit::settle(s[step]);
-    f32x2 sums;
-#pragma unroll
-    for (int f = 0; f < kSteps * Unit::kRows; f += 2) {
-      C& step = s[f / Unit::kRows];
-      const int low = f % Unit::kRows, high = low + 1;
-      const f32x2 p = {__builtin_amdgcn_exp2f(step[low]), __builtin_amdgcn_exp2f(step[high])};
-      step[low] = p[0];
-      step[high] = p[1];
-      sums = f == 0 ? p : sums + p;
-    }
-    sum[0] += sums[0];
-    sum[0] += sums[1];
   }
 };
 

@@ -25,7 +25,10 @@ struct Swizzle {
   static constexpr int permutation(int row) {
     if constexpr (kPadded) return 0;
     const int group = row % kPeriod / (8 / kSpan);
-    return (group ^ group / kSpan) % kSpan;
+    // gfx942 serves lanes together whose rows are not consecutive: 0-3 and 20-23.  With four units, two for
+    // each bank, the change in the highest bit of 16 groups would let them meet.
+    const int turn = group / kSpan % (kSpan == 4 ? 2 : kSpan);
+    return (group ^ turn) % kSpan;
   }
 
   // Byte offset of a unit of row `row + next`, where `row` is a multiple of 4 and `next` below 4: it sits
