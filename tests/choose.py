@@ -24,7 +24,7 @@ from wheel_builder.base.archs import known_archs
 from wheel_builder.fake_hip.container import CONTROL, LIBRARY, LIBRARY_INSIDE, PYTHON, shared_mounts
 from wheel_builder.images.docker import Mount, run_in
 
-MORE = 0.25
+MORE = 0.25  # so that the suite takes no longer than before outcomes were known
 SCORING = frozenset(
     {"window on the left", "window on the right", "causal", "softcap", "ALiBi", "dropout", "parts"}
 )
@@ -41,8 +41,8 @@ def choose(calls):
     """The calls to run: they cover whatever any call covers.
 
     A call covers its features, the pairs that ``combined`` makes of them and, in each kernel that it
-    launches, the instructions that it executes.  MORE of their time goes to calls that show most outcomes that
-    these do not.
+    launches, the instructions that it executes.  MORE of their time goes to calls that show most outcomes
+    that these do not.
     """
     taken = []
     for kernel in dict.fromkeys(call["kernel"] for call in calls):

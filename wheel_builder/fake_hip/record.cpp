@@ -109,8 +109,8 @@ std::string record_of(const emu::Launch& launch, const std::string& arch, const 
   return "{\"kernel\": " + quoted(launch.kernel->name) + ", \"arch\": " + quoted(arch) + ", \"grid\": [" +
          triple(launch.grid) + "], \"block\": [" + triple(launch.block) +
          "], \"executed\": " + std::to_string(executed) + ", \"ran\": " + quoted(ran(launch)) +
-         ", \"outcomes\": " + quoted(outcomes(launch)) +
-         ", \"stopped\": " + quoted(stopped) + ", \"findings\": [" + findings + "]}";
+         ", \"outcomes\": " + quoted(outcomes(launch)) + ", \"stopped\": " + quoted(stopped) +
+         ", \"findings\": [" + findings + "]}";
 }
 
 }  // namespace fake_hip

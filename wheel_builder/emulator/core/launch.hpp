@@ -14,7 +14,7 @@ struct Options {
   u32 quantum = 256;    // most instructions before another wave gets its turn
   i64 only_group = -1;  // linear index of the only workgroup to run, or all
   bool trace = false;
-  bool record = false;  // keep what each wave of only_group executed
+  bool record = false;    // keep what each wave of only_group executed
   bool outcomes = false;  // keep what instructions showed (outcomes.hpp)
 };
 

@@ -154,12 +154,11 @@ struct Merge {
 
 void track_lds(const Where& at, u32 address, u32 bytes, Mode mode) {
   Group& g = *at.w.group;
-  track(at, address, bytes, mode, "lds-race", g.lds_told,
-        [&](u64 a) -> DwordHistory& {
-          DwordHistory& h = g.lds_history[a / 4];
-          h.enter(g.lds_epoch);
-          return h;
-        });
+  track(at, address, bytes, mode, "lds-race", g.lds_told, [&](u64 a) -> DwordHistory& {
+    DwordHistory& h = g.lds_history[a / 4];
+    h.enter(g.lds_epoch);
+    return h;
+  });
 }
 
 void track_global(const Where& at, u64 address, u32 bytes, Mode mode) {
