@@ -4,8 +4,8 @@
 
 Run it after a release.  FOLDER has pairs of ``<arch>-<n>.co`` and ``.s``, as the pipeline leaves them in
 build/wheel-disassembly (by default the newest there).  Two workgroups, 1024 keys, no mask; the best of as
-many runs as fit into 0.3 s: without checks and with all of them, on one thread (in CPU time, so that other
-work on the machine does not count) and on two (in wall-clock time, so it does).
+many runs as fit into 0.3 s: without checks, with each that takes long and with all of them, on one thread (in
+CPU time, so that other work on the machine does not count) and on two (in wall-clock time, so it does).
 """
 
 import sys
@@ -21,6 +21,8 @@ from wheel_builder.fake_hip.container import LIBRARY
 RUNS, SECONDS, KEYS, GROUPS = 3, 0.3, 1024, 2
 SETTINGS = {
     "no checks": Options(checks=()),
+    "uninit": Options(checks=("uninit",)),
+    "race": Options(checks=("race",)),
     "all checks": Options(checks=ALL_CHECKS),
     "no checks, 2 threads": Options(checks=(), threads=2),
     "all checks, 2 threads": Options(checks=ALL_CHECKS, threads=2),
@@ -50,8 +52,10 @@ def main(folder=""):
     for code in sorted(Path(folder or newest_built("wheel-disassembly")).glob("*.co")):
         machine = Machine(core, code.read_bytes(), code.with_suffix(".s").read_text())
         for kernel in sorted(machine.kernels):
-            _, _, dtype, dim = kernel.split("_")
-            call = make_call(Case(dtype, int(dim[1:]), 128, KEYS, nheads=GROUPS))
+            _, op, dtype, *dim = kernel.split("_")
+            if op != "fwd":
+                continue
+            call = make_call(Case(dtype, int(dim[0][1:]), 128, KEYS, nheads=GROUPS))
             rates = [speed(machine, call, options) for options in SETTINGS.values()]
             shown = "  ".join(f"{rate:6.2f}" for _, rate in rates)
             print(f"{machine.arch:8} {kernel:18} {rates[0][0]:9,}  {shown}", flush=True)  # noqa: T201

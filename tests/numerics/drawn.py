@@ -25,6 +25,7 @@ FEW_ROWS = (1, 2, 3, 5, 15, 16)
 KEYS = (1, 5, 16, 17, 31, 33, 63, 64, 65, 97, 128, 129, 161, 200, 257, 300)
 REFERENCE_HEAD_DIMS = (1, 8, 24, 40, 59, 64, 80, 128, 255)
 HEADS = ((1, 1), (2, 2), (2, 1), (3, 1), (4, 2), (6, 2))
+TILES = 128  # keys of two tiles: with more, a row's maximum rises after the first tiles
 PAGES = (16, 48, 64, 256)
 SPLITS = (2, 3, 5, 9)
 MANY_SPLITS, MANY_KEYS = 67, 2400  # more parts than a wave has lanes
@@ -100,6 +101,11 @@ class Case:
         return scores * self.heads[0] * self.head_dim
 
     @property
+    def plain(self):
+        """Whether the kernel takes its loop without features."""
+        return not (self.softcap or self.alibi or self.dropout or self.store.startswith("paged"))
+
+    @property
     def features(self):
         """Names of the kernel's features that the call uses."""
         left, right = self.window
@@ -121,6 +127,7 @@ class Case:
             "a sequence without keys": 0 in self.keys,
             "far strides": self.layout == FAR,
             f"values {self.values}": True,
+            f"values {self.values} over tiles of the plain loop": self.plain and max(self.keys) > TILES,
         }
         return {name for name, used in seen.items() if used}
 

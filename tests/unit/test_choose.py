@@ -31,10 +31,10 @@ def test_what_only_one_call_shows_is_taken_even_where_it_takes_long():
     assert numbers([call(0, 0b1), call(1, 0b1, "paged", executed=1000)]) == [1]
 
 
-def test_the_time_of_covering_all_twice_goes_to_new_outcomes():
-    calls = [call(0, 0b1), call(1, 0b1), call(2, 0b1, outcomes=0b01), call(3, 0b1, outcomes=0b11)]
-    assert numbers(calls) == [0, 3]
-    assert numbers([*calls[:3], call(3, 0b1, outcomes=0b11, executed=2)]) == [0, 2]
+def test_some_more_time_goes_to_new_outcomes():
+    calls = [call(0, 0b11, executed=8), call(1, 0b1, outcomes=0b01), call(2, 0b1, outcomes=0b11)]
+    assert numbers(calls) == [0, 2]
+    assert numbers([*calls[:2], call(2, 0b1, outcomes=0b11, executed=3)]) == [0, 1]
 
 
 def test_calls_that_show_no_new_outcome_are_not_added():
