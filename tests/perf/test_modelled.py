@@ -32,15 +32,16 @@ REFERENCE = {
     ("gfx1030", 64): (245_396, 186), ("gfx1030", 128): (112_975, 181),
     ("gfx1100", 64): (35_412, 352), ("gfx1100", 128): (65_096, 393),
 }  # fmt: skip
-# The target for forwards: FLOP per clock and compute unit by the busy bound.
+# Forwards have to reach this: FLOP per clock and compute unit by the schedule, under every order of phases.
 TARGETS = {
-    ("gfx908", "fp16", 64): 1015, ("gfx908", "fp16", 128): 1015,
-    ("gfx908", "bf16", 64): 505, ("gfx908", "bf16", 128): 505,
-    ("gfx942", "fp16", 64): 2000, ("gfx942", "fp16", 128): 2030, ("gfx942", "bf16", 64): 1930,
-    ("gfx1030", "fp16", 64): 226, ("gfx1030", "fp16", 128): 238,
-    ("gfx1030", "bf16", 64): 200, ("gfx1030", "bf16", 128): 200,
-    ("gfx1100", "fp16", 64): 428, ("gfx1100", "fp16", 128): 458,
-    ("gfx1100", "bf16", 64): 408, ("gfx1100", "bf16", 128): 447,
+    ("gfx908", "fp16", 64): 700, ("gfx908", "fp16", 128): 780,
+    ("gfx908", "bf16", 64): 430, ("gfx908", "bf16", 128): 445,
+    ("gfx942", "fp16", 64): 1160, ("gfx942", "fp16", 128): 1345,
+    ("gfx942", "bf16", 64): 1125, ("gfx942", "bf16", 128): 1305,
+    ("gfx1030", "fp16", 64): 190, ("gfx1030", "fp16", 128): 205,
+    ("gfx1030", "bf16", 64): 171, ("gfx1030", "bf16", 128): 185,
+    ("gfx1100", "fp16", 64): 412, ("gfx1100", "fp16", 128): 440,
+    ("gfx1100", "bf16", 64): 400, ("gfx1100", "bf16", 128): 427,
 }  # fmt: skip
 QUICK = "fa_fwd_fp16_d64.hsaco"
 GOLDEN = Path(__file__).with_name("golden")
@@ -119,7 +120,8 @@ def test_decode_in_bf16_reaches_its_share_of_bandwidth(decoded, device_code, arc
 @pytest.mark.parametrize(("arch", "dtype", "head_dim"), TARGETS)
 def test_forwards_reach_their_targets(modelled, device_code, arch, dtype, head_dim):
     row = the(modelled(device_code(arch)), "fwd", dtype, head_dim)
-    assert row.bound_flop >= TARGETS[arch, dtype, head_dim]
+    slowest = max(charged.schedule.clocks_per_workgroup for charged in row.charged)
+    assert row.flop / slowest >= TARGETS[arch, dtype, head_dim]
 
 
 @pytest.mark.full
