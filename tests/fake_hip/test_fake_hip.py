@@ -173,6 +173,9 @@ shown["instructions"] = [
     decides = ("s_cbranch", "s_cmp", "v_cmp", "v_cndmask")
     assert all(outcomes & (TRUE | FALSE) for name, outcomes in executed if name.startswith(decides))
     assert {o & (TRUE | FALSE) for name, o in executed if name.startswith("v_cndmask")} >= {TRUE, FALSE, 6}
-    assert all(outcomes == CHANGED for name, outcomes in executed if name.startswith("v_exp"))
+    # One of them may find its result in the register already.
+    exponentials = {outcomes for name, outcomes in executed if name.startswith("v_exp")}
+    assert CHANGED in exponentials
+    assert exponentials <= {0, CHANGED}
     assert not any(outcomes for name, outcomes in executed if name.startswith(("buffer_store", "s_nop")))
     assert not any(outcomes for _, _, outcomes in scenario(text)["instructions"])
