@@ -1,5 +1,6 @@
 """Turns a code object and a workload into both models' figures."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -95,7 +96,12 @@ def measure(subject: Subject, workload: Workload) -> Modelled:
     arch = subject.machine.arch
     taken = parse_notes(subject.notes)[workload.kernel]
     result = run(subject.machine, workload)
+    flop = workload.flop(workload.memory)
     trace = _trace(subject, workload.kernel, result)
+    others = [
+        _trace(subject, workload.kernel, run(subject.machine, replace(workload, workgroup=other)))
+        for other in workload.others
+    ]
     lds = workload.launch.dynamic_lds
     resident = resident_workgroups(arch, taken, threads=prod(workload.launch.block), dynamic_lds=lds)
     return Modelled(
@@ -106,13 +112,13 @@ def measure(subject: Subject, workload: Workload) -> Modelled:
         dtype=workload.dtype,
         head_dim=workload.head_dim,
         executed=result.executed,
-        flop=workload.flop(workload.memory),
+        flop=flop,
         workgroups=prod(workload.launch.grid),
         taken=replace(taken, lds_bytes=taken.lds_bytes + lds),
         moved=moved(result.counts),
         looped_bytes=trace.looped_bytes,
-        free=play(arch, trace.uncharged(), resident),
-        charged=tuple(_charged(trace, result, order, resident) for order in orders(arch)),
+        free=play(arch, trace.uncharged(), resident, others=[other.uncharged() for other in others]),
+        charged=tuple(_charged(trace, others, result, order, resident) for order in orders(arch)),
     )
 
 
@@ -167,13 +173,20 @@ def _trace(subject: Subject, kernel: str, result: Result) -> Trace:
     return trace_of(subject.machine.arch, functions[kernel], subject.machine.program, result)
 
 
-def _charged(trace: Trace, result: Result, order: str, resident: int) -> Charged:
+def _charged(
+    trace: Trace, others: Sequence[Trace], result: Result, order: str, resident: int
+) -> Charged:
     charges = trace.charges(order)
+
+    def played(*, port: bool) -> Schedule:
+        further = [other.paths(other.charges(order), port=port) for other in others]
+        return play(trace.arch, trace.paths(charges, port=port), resident, others=further)
+
     costs = [(charges[access], count) for access, count in trace.accesses.items()]
     return Charged(
         order=order,
         bound=busy_bound(trace.arch, result.counts, costs),
-        schedule=play(trace.arch, trace.paths(charges, port=False), resident),
-        port=play(trace.arch, trace.paths(charges, port=True), resident),
+        schedule=played(port=False),
+        port=played(port=True),
         uses=trace.uses(charges),
     )

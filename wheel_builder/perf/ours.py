@@ -12,6 +12,7 @@ LABEL = "flash-attn-rocm"
 SEQLEN = 512  # keys; and, without a mask, rows of queries, of which one workgroup has a part
 NAME = re.compile(r"fa_fwd_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
 DECODE = re.compile(r"fa_decode_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
+HEADS = 4  # of a causal forward
 PART = 512  # keys of a decode's workgroup
 # Not modelled: the reference kernel, and kernels bound by memory, of which decode has a model of its own.
 OTHER = re.compile(r"fa_(append|combine|decode|reference)_(fp16|bf16)(_d\d+)?$")
@@ -40,11 +41,15 @@ def forward(kernel: Kernel, label: str = LABEL, *, dies: int = 0) -> Workload:
 
 
 def causal_forward(kernel: Kernel, label: str = LABEL, *, rows: int, dies: int = 0) -> Workload:
-    """The last workgroup of a causal forward of ``SEQLEN`` queries and keys; ``rows``: of a workgroup."""
+    """The last workgroup of a causal forward of ``SEQLEN`` queries and keys; ``rows``: of a workgroup.
+
+    Its waves see different numbers of keys, and which does is another one in each of a few heads: ``others``.
+    """
     dtype, head_dim = _named(kernel)
     # The causal mask is aligned to the bottom right: these rows see what the last ones of a longer launch
     # see.
-    return _workload(kernel, label, "fwd causal", Case(dtype, head_dim, rows, SEQLEN, causal=True), dies)
+    case = Case(dtype, head_dim, rows, SEQLEN, nheads=HEADS, nheads_k=HEADS, causal=True)
+    return _workload(kernel, label, "fwd causal", case, dies)
 
 
 def decoding(kernel: Kernel, label: str = LABEL) -> Workload:
@@ -96,10 +101,11 @@ def _workload(kernel: Kernel, label: str, op: str, case: Case, dies: int = 0) ->
         op=op,
         dtype=case.dtype,
         head_dim=case.head_dim,
-        launch=Launch((1, 1, 1), (kernel.max_threads, 1, 1)),
-        arguments=(call.kernarg(workgroups=1),),
+        launch=Launch((1, case.nheads, 1), (kernel.max_threads, 1, 1)),
+        arguments=(call.kernarg(workgroups=case.nheads),),
         memory={memory.name: memory for memory in call.memory},
         flop=flop,
+        others=tuple(range(1, case.nheads)),
     )
 
 

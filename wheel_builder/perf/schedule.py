@@ -2,8 +2,8 @@
 
 As many workgroups as fit, one after another in each slot, replay the instructions that one workgroup
 executed.  A wave issues its next instruction when the registers are ready, the counters it waits for are low
-enough and the port is free; among waves that could issue, the oldest goes first.  On RDNA the two compute
-units of a workgroup processor are played together, each pair of SIMDs with its own LDS and memory path.
+enough and the port is free; among waves that could issue, those of the highest priority go first (s_setprio),
+and of these the oldest, as the CDNA3 instruction set manual has it.  On RDNA the two compute units of a workgroup processor are played together, each pair of SIMDs with its own LDS and memory path.
 
 Deterministic: integers only, no random numbers.  All but uncalibrated (numbers.py): for rankings and shares,
 always labelled modelled.
@@ -20,6 +20,9 @@ from wheel_builder.perf.numbers import Numbers, numbers
 from wheel_builder.perf.steps import Port, Step
 
 Path = Sequence[Step]
+
+AGES = 1 << 20  # more waves than are ever played
+HIGHEST = 3  # priority
 
 
 @dataclass(frozen=True)
@@ -57,21 +60,28 @@ class Schedule:
         return self.clocks * self.cus / self.workgroups
 
 
-def play(arch: str, paths: Sequence[Path], resident: int, rounds: int = 2) -> Schedule:
-    """Play ``rounds`` workgroups in each of ``resident`` slots; ``paths`` are the waves of one workgroup."""
+def play(
+    arch: str, paths: Sequence[Path], resident: int, rounds: int = 2, *, others: Sequence[Sequence[Path]] = ()
+) -> Schedule:
+    """Play ``rounds`` workgroups in each of ``resident`` slots; ``paths`` are the waves of one workgroup.
+
+    ``others``: those of further workgroups of the launch, as many waves each.  Slots begin with them in turn, so
+    that all are played equally often only where a multiple of their number is played.
+    """
     hardware = arch_named(arch)
-    unit = _Unit(hardware, numbers(arch), paths, resident, rounds)
+    groups = [paths, *others]
+    unit = _Unit(hardware, numbers(arch), groups, resident, rounds)
     unit.run()
-    steps = [step for path in paths for step in path]
     total = resident * rounds
+    steps = [step for number in range(total) for path in groups[number % len(groups)] for step in path]
     return Schedule(
         clocks=unit.clock,
         workgroups=total,
         resident=resident,
         cus=hardware.cus_of_workgroup,
         simds=unit.simds,
-        matrix=total * sum(step.busy for step in steps if step.port is Port.MATRIX),
-        dot2=total * sum(step.busy for step in steps if step.dot2),
+        matrix=sum(step.busy for step in steps if step.port is Port.MATRIX),
+        dot2=sum(step.busy for step in steps if step.dot2),
         waves_per_simd=resident * len(paths) / unit.simds,
     )
 
@@ -86,6 +96,10 @@ class _Wave:
     matrix: list[int]  # by register, the value of ``ready`` when a matrix instruction wrote it
     counters: tuple[deque[int], ...] = field(default_factory=lambda: (deque(), deque(), deque()))
     position: int = 0
+    turn: int = 0  # among waves: the lowest goes first
+
+    def prioritise(self, priority: int) -> None:
+        self.turn = (HIGHEST - priority) * AGES + self.age
 
 
 @dataclass
@@ -94,10 +108,11 @@ class _Unit:
 
     hardware: Arch
     machine: Numbers
-    paths: Sequence[Path]
+    groups: Sequence[Sequence[Path]]
     resident: int
     rounds: int
     clock: int = 0
+    started: int = 0
     heap: list[tuple[int, int]] = field(default_factory=list)
     waves: list[_Wave] = field(default_factory=list)
 
@@ -110,7 +125,8 @@ class _Unit:
         self.left = [self.rounds] * self.resident
         self.running = [0] * self.resident
         self.arrived: list[list[_Wave]] = [[] for _ in range(self.resident)]
-        used = [r for path in self.paths for s in path for r in (*s.reads, *s.writes, *s.sums)]
+        paths = [path for group in self.groups for path in group]
+        used = [r for path in paths for s in path for r in (*s.reads, *s.writes, *s.sums)]
         self.registers = max(used, default=-1) + 1
 
     def run(self) -> None:
@@ -131,17 +147,20 @@ class _Unit:
         if not self.left[place]:
             return
         self.left[place] -= 1
-        self.running[place] = len(self.paths)
-        for number, path in enumerate(self.paths):
-            simd = (place * len(self.paths) + number) % self.simds
+        paths = self.groups[self.started % len(self.groups)]
+        self.started += 1
+        self.running[place] = len(paths)
+        for number, path in enumerate(paths):
+            simd = (place * len(paths) + number) % self.simds
             wave = _Wave(len(self.waves), simd, place, path, [0] * self.registers, [0] * self.registers)
+            wave.prioritise(0)
             self.waves.append(wave)
-            heappush(self.heap, (time, wave.age))
+            heappush(self.heap, (time, wave.turn))
 
-    def _advance(self, time: int, age: int) -> None:
+    def _advance(self, time: int, turn: int) -> None:
         """From ``time`` on, issue instructions, always of the wave due first, until one goes to sleep."""
         while True:
-            wave = self.waves[age]
+            wave = self.waves[turn % AGES]
             step = wave.path[wave.position]
             following = self.ports[step.port][wave.simd]
             if following <= time:
@@ -150,7 +169,7 @@ class _Unit:
                     return
                 wave.position += 1
                 following = self._ready(wave, following)
-            time, age = heappushpop(self.heap, (following, age))
+            time, turn = heappushpop(self.heap, (following, wave.turn))
 
     def _ready(self, wave: _Wave, time: int) -> int:
         """When registers and counters let the wave issue its next instruction; ``time`` at the earliest."""
@@ -184,6 +203,8 @@ class _Unit:
             return self._barrier(wave, time + step.pause)
         if port is Port.END:
             return self._end(wave, time)
+        if step.priority >= 0:
+            wave.prioritise(step.priority)
         self._take(step, wave.simd, time)
         at = time + step.result
         for register in step.writes:
@@ -233,7 +254,7 @@ class _Unit:
 
     def _release(self, place: int, time: int) -> None:
         for wave in self.arrived[place]:
-            heappush(self.heap, (self._ready(wave, time), wave.age))
+            heappush(self.heap, (self._ready(wave, time), wave.turn))
         self.arrived[place] = []
 
     def _end(self, wave: _Wave, time: int) -> int:

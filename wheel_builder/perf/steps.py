@@ -21,7 +21,7 @@ WAITED = re.compile(r"(vmcnt|lgkmcnt)\((\d+)\)")
 MERGES = re.compile(r"v_(dual_)?(pk_)?(fmac|mac|dot\d+c|dot2acc|fma_mixhi|mad_mixhi|writelane|swap)_")
 SLEEP = 64  # clocks of s_sleep's unit
 FRONT_END = frozenset(
-    {"s_nop", "s_sleep", "s_delay_alu", "s_clause", "s_setprio", "s_inst_prefetch", "s_code_end", "s_sendmsg"}
+    {"s_nop", "s_sleep", "s_delay_alu", "s_clause", "s_inst_prefetch", "s_code_end", "s_sendmsg"}
 )
 
 
@@ -47,7 +47,7 @@ class Step:
     ``pause``: when the wave may issue again.  ``result``: when ``writes`` can be read.  ``sums``: registers
     that it adds to, which one matrix instruction forwards to the next without delay.  ``counter``: the wait
     counter that it raises, for ``latency`` clocks beyond its turn; -1 for none.  ``waits``: counters, and how
-    much of each may be left.
+    much of each may be left.  ``priority``: what the wave's becomes; -1: it stays.
     """
 
     port: Port
@@ -62,6 +62,7 @@ class Step:
     latency: int = 0
     waits: tuple[tuple[int, int], ...] = ()
     dot2: bool = False
+    priority: int = -1
 
 
 def steps(
@@ -145,6 +146,8 @@ class _Reader:
         slot, name = self.machine.slot, instruction.mnemonic
         if name.startswith("s_waitcnt"):
             return Step(Port.NONE, pause=slot, waits=_waits(instruction))
+        if name == "s_setprio":
+            return Step(Port.NONE, pause=slot, priority=int(instruction.first.operands[0], 0))
         if name in FRONT_END:
             return Step(Port.NONE, pause=self._pause(instruction))
         if name == "s_barrier":

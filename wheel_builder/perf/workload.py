@@ -71,7 +71,10 @@ class Described(BaseModel):
 
 @dataclass(frozen=True)
 class Workload:
-    """``memory``, by name, is what ``arguments`` point to; ``flop`` is computed after the run."""
+    """``memory``, by name, is what ``arguments`` point to; ``flop`` is computed after the run.
+
+    ``others``: workgroups whose waves do as much work, but divide it otherwise; the schedule plays them too.
+    """
 
     label: str
     kernel: str
@@ -83,6 +86,7 @@ class Workload:
     memory: Memories
     flop: Callable[[Memories], int]
     workgroup: int = 0
+    others: tuple[int, ...] = ()
 
 
 def read_workloads(code_object: Path) -> tuple[Workload, ...]:

@@ -191,6 +191,28 @@ def test_one_wave_issues_while_another_waits():
     assert clocks("gfx1100", dependent, *waves, dependent) == 7
 
 
+def test_the_highest_priority_goes_first_then_the_oldest():
+    """The first and the fifth wave share a SIMD; both want its VALU again and again."""
+    others = [["s_nop 0"]] * 3
+    slow, ready = ["v_exp_f32_e32 v0, v1"] * 4, "s_nop 0"
+    # The first has all its 16-clock instructions issued before the fifth gets a turn for its own and the rest.
+    waits = [ready, add(2, 3), "s_nop 9"]
+    assert clocks("gfx942", slow, *others, waits) == 64 + 4 + 40
+    first = ["s_setprio 3", add(2, 3), "s_nop 9"]
+    assert clocks("gfx942", slow, *others, first) == 16 + 4 + 48
+    # A priority holds until another is set.
+    assert clocks("gfx942", slow, *others, ["s_setprio 3", "s_setprio 0", *waits[1:]]) == 64 + 4 + 40
+
+
+def test_workgroups_of_a_launch_begin_in_turn():
+    """Two waves, of which one multiplies; in another workgroup it is the other one, on another SIMD."""
+    work, idle = path("gfx942", MFMA, MFMA), path("gfx942", "s_nop 0")
+    paths, turned = [work, idle, idle, idle], [idle, work, idle, idle]
+    assert play("gfx942", paths, 2, 1).clocks == 128
+    found = play("gfx942", paths, 2, 1, others=[turned])
+    assert (found.clocks, found.matrix, found.workgroups) == (64, 128, 2)
+
+
 def test_a_sum_from_other_registers_is_waited_for():
     other = MFMA.replace("v[0:15]", "v[32:47]")
     from_other = "v_mfma_f32_32x32x8_f16 v[0:15], v[16:17], v[18:19], v[32:47]"

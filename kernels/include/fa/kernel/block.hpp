@@ -101,12 +101,13 @@ struct Block {
   static constexpr int kOutSteps = kHeadDim / Unit::kM / (kPacked ? kConfig.waves : 1);
   static_assert(!kPacked || kOutSteps * Unit::kM * kConfig.waves == kHeadDim, "a wave has whole steps");
   static_assert(!kPacked || !kConfig.buffer_stores, "packed rows are too far apart for 32-bit offsets");
-  static_assert(kConfig.schedule != Schedule::pipelined || kConfig.prefetch != 0,
-                "the pipelined schedule prefetches operands");
   using Softmax = typename SoftmaxOf<Unit, kScoreSteps, !kFeatured, kConfig.dual_issue>::Type;
   using Operands = Prefetch<typename Unit::A, kConfig.prefetch>;
   using Scores = typename Unit::C[kScoreSteps];
   using Out = typename Unit::C[kOutSteps];
+  // On archs with separate accumulators, the compiler waits at a barrier for loads too, so they come after
+  // it.
+  static constexpr bool kLoadsAfterBarrier = kTraits.separate_accumulators;
   // Unrolled, the loads of head dims 96 and 192 take more registers than there are.
   static constexpr bool kUnrolls = kTraits.unit != MatrixUnit::dot2 || (kHeadDim & (kHeadDim - 1)) == 0;
 
@@ -167,6 +168,15 @@ struct Block {
   }
 
   FA_DEVICE int first_row() const { return row_block() * kTile.block_m; }
+
+  // Which step of the block's rows the wave has.  Under a causal mask the last step sees the most keys. Where
+  // a workgroup has one wave on each SIMD, workgroups differ in which SIMD that is.
+  FA_DEVICE int step_of_rows() const {
+    if constexpr (kConfig.waves != kTraits.simds) return wave;
+    const unsigned neighbours = static_cast<unsigned>(place) / 8 + head + batch;
+    return static_cast<int>((wave + neighbours) % kConfig.waves);
+  }
+
   FA_DEVICE int rows() const { return sequence.seqlen_q * group; }
   FA_DEVICE int query_of(int row) const {
     return kPacked ? static_cast<int>(static_cast<unsigned>(row) / static_cast<unsigned>(group)) : row;

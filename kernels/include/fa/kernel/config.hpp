@@ -26,7 +26,6 @@ enum class Schedule {
   two_stages,  // the next K and V are loaded during a tile, into registers of their own
   one_stage,   // K and V share registers: fewer, and less time to hide latency
   pipelined,   // as two_stages; K is replaced right after the first product, V during it
-  ahead,       // K is a tile ahead of V: a tile's softmax runs beside the first product of the next
 };
 
 // Tuning of the forward kernel.  Changes speed, registers and LDS, never results.
@@ -61,16 +60,18 @@ constexpr FwdConfig fwd_config_mfma(ArchTraits traits, int head_dim, bool featur
   const bool separate = traits.separate_accumulators;
   const int steps = head_dim / Layout<MatrixUnit::mfma>::kK;
   if (head_dim <= 128) {
-    const bool ahead = !separate && head_dim == 128;
+    // Short tiles leave registers for one wave more, which hides more than long ones do.
+    const bool more = !separate && head_dim != 32;
+    const bool tight = more && head_dim == 128;  // the featured loop would spill
     return {.waves = 4,
-            .keys = separate || ahead ? 32 : 64,
-            .waves_per_simd = head_dim <= 64 ? 3 : 2,
-            .query_steps = steps,
-            .schedule = featured ? Schedule::one_stage
-                        : ahead  ? Schedule::ahead
-                                 : Schedule::two_stages,
-            .prefetch = ahead && !featured ? 2 : 0,
-            .value_lanes = 2};
+            .keys = separate || more ? 32 : 64,
+            .waves_per_simd = (head_dim <= 64 ? 3 : 2) + (more && head_dim != 96),
+            .query_steps = tight && featured ? steps - 1 : steps,
+            .schedule = featured                ? Schedule::one_stage
+                        : more || head_dim > 96 ? Schedule::pipelined
+                                                : Schedule::two_stages,
+            .value_lanes = 2,
+            .identity_shortcuts = true};
   }
   if (separate && head_dim > 192) {
     return {.waves = 4,

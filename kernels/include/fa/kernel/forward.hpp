@@ -123,7 +123,7 @@ FA_DEVICE bool attend(const B& block, int block_row) {
   using Unit = typename B::Unit;
   using Scores = typename B::Scores;
   const FwdParams& params = block.params;
-  const int wave_row = B::kPacked ? block_row : block_row + block.wave * Unit::kN;
+  const int wave_row = B::kPacked ? block_row : block_row + block.step_of_rows() * Unit::kN;
   const typename B::Tiles tiles = block.tiles(block_row, wave_row);
   const Slopes<B> slopes(block, wave_row);
   const Bias bias{__builtin_fabsf(params.scale), params.softcap, slopes.any()};
@@ -141,9 +141,9 @@ FA_DEVICE bool attend(const B& block, int block_row) {
     const Source k = source_of(block, params.k, params.k_batch, params.k_head, params.k_row, rows);
     const Source v = source_of(block, params.v, params.v_batch, params.v_head, params.v_row, rows);
     const typename B::Q query = load_query(block, wave_row, convert);
-    const auto products = [&](Scores& s, const typename B::Operands& prefetched, const auto& between) {
+    const auto products = [&](Scores& s, const typename B::Operands& prefetched) {
       softmax.begin(s);
-      add_scores(block, s, query, prefetched, between);
+      add_scores(block, s, query, prefetched);
     };
     const auto mask = [&](Scores& s, int first) {
       if (first < tiles.unmasked_begin) mask_begin(block, s, first, wave_row);
@@ -158,12 +158,13 @@ FA_DEVICE bool attend(const B& block, int block_row) {
             },
             [&](int c) { return slopes.of(c); });
       }
-      softmax.template update<B::kOutSteps>(s, o, block.lane, tiles.hidden(first), [&] { mask(s, first); });
+      softmax.template update<B::kOutSteps>(s, o, block.reader(), tiles.hidden(first),
+                                            [&] { mask(s, first); });
     };
     const auto scores = [&](Scores& s, int first) {
       const bool dropping = B::kDrops && dropout.any();
       const uint32_t kept = dropping ? kept_bits(block, dropout, first, wave_row) : 0;
-      products(s, prefetch_keys(block), kNothing);
+      products(s, prefetch_keys(block));
       weights(s, first);
       if (dropping) B::Drop::apply(s, kept);
     };
@@ -171,11 +172,6 @@ FA_DEVICE bool attend(const B& block, int block_row) {
       one_stage(block, tiles, k, v, o, convert, scores);
     } else if constexpr (B::kConfig.schedule == Schedule::pipelined) {
       pipelined(block, tiles, k, v, o, convert, products, weights);
-    } else if constexpr (B::kConfig.schedule == Schedule::ahead) {
-      ahead(block, tiles, k, v, o, softmax, convert, products, [&](Scores& s, int first) {
-        softmax.template prepare<B::kOutSteps>(s, o, block.lane, tiles.hidden(first),
-                                               [&] { mask(s, first); });
-      });
     } else {
       two_stages(block, tiles, k, v, o, convert, scores);
     }

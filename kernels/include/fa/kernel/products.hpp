@@ -45,15 +45,17 @@ FA_DEVICE void end_of_step(int step) {
   }
 }
 
-// For `between`: nothing to do there.
-inline constexpr struct {
-  FA_DEVICE void operator()(int, int) const {}
-} kNothing;
+// While a wave multiplies, its instructions go before those of other waves on its SIMD: where the matrix unit
+// runs beside the VALU, it should not wait for their exponentials.
+template <class B, int kPriority>
+FA_DEVICE void prioritise() {
+  if constexpr (B::Unit::kBesideValu && !B::kPacked) __builtin_amdgcn_s_setprio(kPriority);
+}
 
-// S^T += K * Q^T.  `between(n, steps)` is called after step n, where operands are prefetched.
-template <class B, class Between>
+// S^T += K * Q^T.  Before the second product, in which a wave also has exponentials of its own to do.
+template <class B>
 FA_DEVICE void add_scores(const B& block, typename B::Scores& s, const typename B::Q& query,
-                          const typename B::Operands& prefetched, const Between& between) {
+                          const typename B::Operands& prefetched) {
   using Unit = typename B::Unit;
   constexpr int kSteps = B::Q::kSteps;
   if constexpr (B::kConfig.prefetch != 0) {
@@ -61,11 +63,11 @@ FA_DEVICE void add_scores(const B& block, typename B::Scores& s, const typename 
                                                      [&](int n, typename Unit::A k) {
                                                        Unit::multiply(s[n % B::kScoreSteps], k,
                                                                       query.operand(n / B::kScoreSteps));
-                                                       between(n, kSteps * B::kScoreSteps);
                                                      });
     return;
   }
   const int row = Unit::a_row(block.reader());
+  prioritise<B, 2>();
 #pragma unroll B::kUnrolls ? B::Q::kUnroll : 2
   for (int i = 0; i < kSteps; ++i) {
     const typename Unit::B q = query.operand(i);
@@ -80,29 +82,7 @@ FA_DEVICE void add_scores(const B& block, typename B::Scores& s, const typename 
       end_of_step<B>(i * B::kScoreSteps + step);
     }
   }
-}
-
-// Operand number n of the second product.
-template <class B>
-FA_DEVICE typename B::Unit::A nth_value_operand(const B& block, int n) {
-  return value_operand(block, B::Values::Tile::period(block.v_tile, block.first_out_step()), n / B::kOutSteps,
-                       n % B::kOutSteps);
-}
-
-template <class B>
-FA_DEVICE typename B::Operands prefetch_values(const B& block) {
-  return typename B::Operands([&](int n) { return nth_value_operand(block, n); });
-}
-
-// O^T += V^T * P^T.
-template <class B>
-FA_DEVICE void add_values(const B& block, typename B::Out& o, const typename B::P& p,
-                          const typename B::Operands& prefetched) {
-  prefetched.template run<B::P::kSteps * B::kOutSteps>([&](int n) { return nth_value_operand(block, n); },
-                                                       [&](int n, typename B::Unit::A v) {
-                                                         B::Unit::multiply(o[n % B::kOutSteps], v,
-                                                                           p.operand(n / B::kOutSteps));
-                                                       });
+  prioritise<B, 0>();
 }
 
 // O^T += V^T * P^T.
@@ -123,6 +103,7 @@ FA_DEVICE void add_values(const B& block, typename B::Out& o, const typename B::
     });
     return;
   }
+  prioritise<B, 1>();
 #pragma unroll B::kUnrolls ? B::P::kUnroll : 1
   for (int i = 0; i < kSteps; ++i) {
     const typename Unit::B b = p.operand(i);
@@ -133,19 +114,36 @@ FA_DEVICE void add_values(const B& block, typename B::Out& o, const typename B::
       end_of_step<B>(step);
     }
   }
+  prioritise<B, 0>();
 }
 
 // Scores of column c become -inf where not `seen(key)`, `key` counted from the lane's first.
 template <class B, class Seen>
 FA_DEVICE void mask_column(typename B::Scores& s, int c, Seen seen) {
   using Unit = typename B::Unit;
+  // CDNA has to wait between a comparison and what it selects, so a few comparisons come first, each kept in
+  // scalar registers of its own.
+  constexpr int kAtOnce = Unit::kBesideValu ? 4 : 1;
 #pragma unroll
   for (int step = 0; step < B::kScoreSteps; ++step) {
     Unit::hold(s[step]);
 #pragma unroll
-    for (int row = 0; row < Unit::kRows; ++row) {
-      float& score = reinterpret_cast<float*>(&s[step])[row * Unit::kColumns + c];
-      score = seen(Unit::held_step(step * Unit::kRows + row)) ? score : -__builtin_inff();
+    for (int first = 0; first < Unit::kRows; first += kAtOnce) {
+      bool shown[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        shown[i] = seen(Unit::held_step(step * Unit::kRows + first + i));
+        if constexpr (kAtOnce > 1) {
+          uint64_t lanes = __builtin_amdgcn_ballot_w64(shown[i]);
+          asm volatile("" : "+s"(lanes));
+          shown[i] = __builtin_amdgcn_inverse_ballot_w64(lanes);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        float& score = reinterpret_cast<float*>(&s[step])[(first + i) * Unit::kColumns + c];
+        score = shown[i] ? score : -__builtin_inff();
+      }
     }
     Unit::hold(s[step]);
   }
@@ -158,7 +156,7 @@ FA_DEVICE void mask_begin(const B& block, typename B::Scores& s, int first, int 
 #pragma unroll
   for (int c = 0; c < Unit::kColumns; ++c) {
     const int query = block.query_of(wave_row + here(Unit::column(block.lane, c)));
-    const int left = block.visible.begin(query) - first - Unit::held_begin(block.lane, B::kKeys);
+    const int left = block.visible.begin(query) - first - Unit::held_begin(block.reader(), B::kKeys);
     mask_column<B>(s, c, [=](int key) { return key >= left; });
   }
 }
@@ -170,7 +168,7 @@ FA_DEVICE void mask_end(const B& block, typename B::Scores& s, int first, int wa
 #pragma unroll
   for (int c = 0; c < Unit::kColumns; ++c) {
     const int query = block.query_of(wave_row + here(Unit::column(block.lane, c)));
-    const int left = block.visible.end(query) - first - Unit::held_begin(block.lane, B::kKeys);
+    const int left = block.visible.end(query) - first - Unit::held_begin(block.reader(), B::kKeys);
     mask_column<B>(s, c, [=](int key) { return key < left; });
   }
 }

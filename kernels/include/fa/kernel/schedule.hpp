@@ -1,4 +1,4 @@
-// When K and V move from global memory through registers into LDS while tiles are computed: the four
+// When K and V move from global memory through registers into LDS while tiles are computed: the three
 // schedules of FwdConfig::schedule.
 #pragma once
 
@@ -83,7 +83,7 @@ FA_DEVICE void pipelined(const B& block, const typename B::Tiles& tiles, const S
     typename B::Scores s;
 #pragma unroll
     for (int step = 0; step < B::kScoreSteps; ++step) s[step] = anything<typename B::Unit::C>();
-    if (tiles.seen(first)) products(s, prefetched, kNothing);
+    if (tiles.seen(first)) products(s, prefetched);
     workgroup_barrier();  // all waves are done with K, and V is there
     next_k.store_from(k_place, convert, block.thread);
     if (tiles.seen(here_uniform(first))) {
@@ -91,62 +91,9 @@ FA_DEVICE void pipelined(const B& block, const typename B::Tiles& tiles, const S
       const typename B::P p(place, s);
       add_values(block, o, p);
     }
-    load(block, next_k, k, first + 2 * B::kKeys);
+    if constexpr (!B::kLoadsAfterBarrier) load(block, next_k, k, first + 2 * B::kKeys);
     workgroup_barrier();  // all waves are done with V, and K is there
-  }
-}
-
-// K is a tile ahead of V: the exponentials of a tile are taken between the steps of the next one's first
-// product. `prepare(s, first)` does what comes before them; the two tiles' scores change places, so the loop
-// has two bodies.
-template <class B, class Products, class Prepare>
-FA_DEVICE void ahead(const B& block, const typename B::Tiles& tiles, const Source& k, const Source& v,
-                     typename B::Out& o, typename B::Softmax& softmax, typename B::Convert& convert,
-                     const Products& products, const Prepare& prepare) {
-  using Scores = typename B::Scores;
-  using Softmax = typename B::Softmax;
-  const typename B::P::Place place(block.wave_lds + B::kWaveQueryLds, block.lane);
-  typename B::Keys next_k;
-  typename B::Values next_v;
-  load(block, next_k, k, tiles.begin);
-  load(block, next_v, v, tiles.begin);
-  next_k.store(block.k_tile, convert, block.thread);
-  load(block, next_k, k, tiles.begin + B::kKeys);
-  workgroup_barrier();
-  // `s`: the scores of the tile, `next`: those of the next.
-  const auto tile = [&](Scores& s, Scores& next, int first) {
-    workgroup_barrier();  // all waves are done with V, and K is there
-    const typename B::Operands keys = prefetch_keys(block);
-    next_v.store(block.v_tile, convert, block.thread);
-    load(block, next_v, v, first + B::kKeys);
-    if (!tiles.seen(first) && tiles.seen(first + B::kKeys)) products(next, keys, kNothing);
-    if (tiles.seen(here_uniform(first))) {
-      prepare(s, first);
-      softmax.scale(s);
-      typename Softmax::Sums sums;
-      products(next, keys, [&](int n, int steps) {
-        softmax.exponentiate(s, n * Softmax::kElements / steps, (n + 1) * Softmax::kElements / steps, sums);
-      });
-      softmax.add(sums);
-    }
-    workgroup_barrier();  // all waves are done with K, and V is there
-    next_k.store(block.k_tile, convert, block.thread);
-    load(block, next_k, k, first + 3 * B::kKeys);
-    if (tiles.seen(here_uniform(first))) {
-      const typename B::Operands values = prefetch_values(block);
-      const typename B::P p(place, s);
-      add_values(block, o, p, values);
-    }
-  };
-  Scores s, next;
-  products(s, prefetch_keys(block), kNothing);
-  workgroup_barrier();
-  next_k.store(block.k_tile, convert, block.thread);
-  load(block, next_k, k, tiles.begin + 2 * B::kKeys);
-  for (int first = tiles.begin; first < tiles.end; first += 2 * B::kKeys) {
-    tile(s, next, first);
-    if (first + B::kKeys >= tiles.end) break;
-    tile(next, s, first + B::kKeys);
+    if constexpr (B::kLoadsAfterBarrier) load(block, next_k, k, first + 2 * B::kKeys);
   }
 }
 

@@ -22,6 +22,7 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
   static constexpr bool kFoldsShift = false;
 
   static constexpr bool kPackedFp32 = traits(kGfx).packed_fp32;
+  static constexpr bool kBesideValu = true;
 
   FA_DEVICE static void multiply(C& c, A a, const B& b) {
     if constexpr (kDType == DType::bf16 && traits(kGfx).bf16_k == 4) {
@@ -33,21 +34,8 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
     }
   }
 
-  // Rounds two positive fp32 to nearest; NaNs need not survive.
-  FA_DEVICE static uint32_t pack_positive(float low, float high) {
-    if constexpr (kDType == DType::fp16) {
-      // Multiplying by a factor that the compiler does not know makes it round into one half of a register:
-      // two instructions, and none to join the halves.
-      float one = 1;
-      asm("" : "+s"(one));
-      return pack<kDType>(low * one, high * one);
-    } else {
-      // Adds half a unit to both at once: with positive numbers no carry reaches the upper one.
-      const uint64_t rounded = __builtin_bit_cast(uint64_t, f32x2{low, high}) + 0x0000800000008000;
-      return __builtin_amdgcn_perm(static_cast<uint32_t>(rounded >> 32), static_cast<uint32_t>(rounded),
-                                   0x07060302);
-    }
-  }
+  static constexpr float kGain = kCutGain<kDType>;
+  FA_DEVICE static uint32_t pack_p(float low, float high) { return cut<kDType>(low, high); }
 
   // Keeps `c` in the registers of matrix results; emits nothing.  Where those are separate (AccVGPRs) and
   // ordinary arithmetic touches c anywhere in a loop, the compiler would otherwise keep c in ordinary

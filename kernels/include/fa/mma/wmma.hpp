@@ -17,6 +17,7 @@ struct Unit<MatrixUnit::wmma, kGfx, kDType> : Layout<MatrixUnit::wmma> {
   using C = f32x8;
 
   static constexpr bool kPackedFp32 = traits(kGfx).packed_fp32;
+  static constexpr bool kBesideValu = false;
 
   FA_DEVICE static void multiply(C& c, A a, const B& b) {
     if constexpr (kDType == DType::fp16) {

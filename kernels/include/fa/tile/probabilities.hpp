@@ -32,7 +32,7 @@ struct Probabilities<Unit, kKeys, kDType, kPadded, kKept, true> {
       for (int word = 0; word < Unit::kRun / 2; ++word) {
         const int f = i * Unit::kRun + word * 2;
         step[i].column[0][word] =
-            Unit::pack_positive(p[f / Unit::kRows][f % Unit::kRows], p[f / Unit::kRows][f % Unit::kRows + 1]);
+            Unit::pack_p(p[f / Unit::kRows][f % Unit::kRows], p[f / Unit::kRows][f % Unit::kRows + 1]);
       }
     }
   }

@@ -1,14 +1,15 @@
 // Online softmax of the columns of S^T in fp32: the running sum of the unrounded exponentials, and the
 // correction of O when a column's scores rise.
 //
-// P = exp2(S * c + offset) with c = softmax_scale * log2(e) > 0 and offset = -c * top, top a score that was
-// the column's maximum.  It follows the maximum only when that has risen by more than kSlack: P is at most
-// 2^kSlack, which loses nothing in fp32 nor in the 16-bit types, and most tiles correct nothing and exchange
-// nothing between lanes.  Top and offset are the same in all lanes of a column; each lane sums its own keys,
-// joined at the end.
+// P = exp2(S * c + offset) with c = softmax_scale * log2(e) > 0 and offset = log2(gain) - c * top, top a
+// score that was the column's maximum; the gain (Unit::kGain) is what truncating P to 16 bits loses on
+// average.  It follows the maximum only when that has risen by more than kSlack: P is at most 2^kSlack, which
+// loses nothing in fp32 nor in the 16-bit types, and most tiles correct nothing and exchange nothing between
+// lanes.  Top and offset are the same in all lanes of a column; each lane sums its own keys, joined at the
+// end.
 //
-// A large offset is rounded so coarsely that the P of the maximum is not 1, and P is rounded on its way to O
-// but not in the sum.  Where that could change a 16-bit output (`far`), P = exp2((S - top) * c + 0).
+// A large offset is rounded so coarsely that the P of the maximum is off, and P is truncated on its way to O
+// but not in the sum.  Where that could change a 16-bit output (`far`), P = exp2((S - top) * c + log2(gain)).
 #pragma once
 
 #include "fa/arch/device.hpp"
@@ -25,6 +26,8 @@ struct Softmax {
 
   static constexpr float kFar = 1024;  // offsets beyond this subtract top first; error below it: 2^-15
 
+  FA_DEVICE static float gain_log2() { return __builtin_log2f(Unit::kGain); }
+
   float c;
   float slack;          // kSlack in units of scores; in a scalar register
   int far = 0;          // -1: yes; in a scalar register
@@ -36,7 +39,7 @@ struct Softmax {
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
       top[column] = kNone;
-      offset[column] = 0;
+      offset[column] = gain_log2();
       sum[column] = 0;
     }
   }
@@ -52,74 +55,19 @@ struct Softmax {
   }
 
   // Takes the scores of kSteps * kM keys in and gives their exponentials back in place; kOut steps of O
-  // are rescaled.  `hidden`: negative where `mask()` has to hide some of the keys.
+  // are rescaled.  `hidden`: negative where `mask()` has to hide some of the keys.  Few tiles need a
+  // correction or, with `far`, a subtraction, so one branch is for both: a comparison with NaN always asks
+  // for it.
   template <int kOut, class Mask>
   FA_DEVICE void update(C* s, C* o, int lane, int hidden, const Mask& mask) {
-    prepare<kOut>(s, o, lane, hidden, mask);
-    exponentiate(s);
-  }
-
-  // What comes before the exponentials.  Most tiles need none of it, so one branch is for all: a comparison
-  // with NaN always asks for it.
-  template <int kOut, class Mask>
-  FA_DEVICE void prepare(C* s, C* o, int lane, int hidden, const Mask& mask) {
     float highest[kColumns];
-    const float limit = __builtin_bit_cast(float, __builtin_bit_cast(int, slack) | (hidden | far) >> 31);
+    if (hidden < 0) mask();
+    const float limit = __builtin_bit_cast(float, __builtin_bit_cast(int, slack) | far);
     if (any_lane<Unit::kWave>(rises(highest, s, limit))) {
-      if (hidden < 0) mask();
       if (any_lane<Unit::kWave>(rises(highest, s, slack))) raise<kOut>(highest, o, lane);
       if (far != 0) subtract_top(s);
     }
-  }
-
-  // The exponentials of a tile, in parts: `scale`, `exponentiate` for all elements in order, `add`.
-  struct Sums {
-    f32x2 pair;
-  };
-
-  FA_DEVICE void scale(C* s) const {
-    static_assert(kColumns == 1, "neighbours belong to one column");
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step)
-      s[step] = __builtin_elementwise_fma(s[step], C(c), C(offset[0]));
-    // Near a matrix instruction the compiler would split pairs of them again.
-    if constexpr (Unit::kPackedFp32) {
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step) Unit::settle(s[step]);
-    }
-  }
-
-  FA_DEVICE void exponentiate(C* s, int begin, int end, Sums& sums) {
-#pragma unroll
-    for (int f = begin; f < end; f += 2) {
-      C& step = s[f / Unit::kRows];
-      const int low = f % Unit::kRows, high = low + 1;
-      const f32x2 p = {__builtin_amdgcn_exp2f(step[low]), __builtin_amdgcn_exp2f(step[high])};
-      step[low] = p[0];
-      step[high] = p[1];
-      if constexpr (Unit::kPackedFp32) {
-        sums.pair = f == 0 ? p : sums.pair + p;
-      } else {
-        sum[0] += p[0];
-        sum[0] += p[1];
-      }
-    }
-  }
-
-  FA_DEVICE void add(const Sums& sums) {
-    if constexpr (Unit::kPackedFp32) {
-      sum[0] += sums.pair[0];
-      sum[0] += sums.pair[1];
-    }
-  }
-
-  static constexpr int kElements = kSteps * Unit::kRows;
-
-  FA_DEVICE void exponentiate(C* s) {
-    Sums sums;
-    scale(s);
-    exponentiate(s, 0, kElements, sums);
-    add(sums);
+    exponentiate(s);
   }
 
   // Sums over whole columns, in every lane of the column.
@@ -135,15 +83,49 @@ struct Softmax {
   // Natural logarithm of the sum of exp(softmax_scale * score); +inf for a column that sees no key.
   FA_DEVICE float log_sum_exp(int column) const {
     constexpr float kLn2 = 0.693147180559945309f;
-    return sum[column] == 0 ? __builtin_inff()
-                            : (__builtin_amdgcn_logf(sum[column]) + top[column] * c) * kLn2;
+    return sum[column] == 0
+               ? __builtin_inff()
+               : (__builtin_amdgcn_logf(sum[column] * (1 / Unit::kGain)) + top[column] * c) * kLn2;
   }
 
   FA_DEVICE float inverse_sum(int column) const {
-    return sum[column] == 0 ? 0 : __builtin_amdgcn_rcpf(sum[column]);
+    return sum[column] == 0 ? 0 : Unit::kGain * __builtin_amdgcn_rcpf(sum[column]);
   }
 
  private:
+  static constexpr int kElements = kSteps * Unit::kRows;  // of a column
+
+  FA_DEVICE void exponentiate(C* s) {
+    static_assert(kColumns == 1, "neighbours belong to one column");
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step)
+      s[step] = __builtin_elementwise_fma(s[step], C(c), C(offset[0]));
+    // Near a matrix instruction the compiler would split pairs of them again.
+    if constexpr (Unit::kPackedFp32) {
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) Unit::settle(s[step]);
+    }
+    f32x2 pair = {};
+#pragma unroll
+    for (int f = 0; f < kElements; f += 2) {
+      C& step = s[f / Unit::kRows];
+      const int low = f % Unit::kRows, high = low + 1;
+      const f32x2 p = {__builtin_amdgcn_exp2f(step[low]), __builtin_amdgcn_exp2f(step[high])};
+      step[low] = p[0];
+      step[high] = p[1];
+      if constexpr (Unit::kPackedFp32) {
+        pair = f == 0 ? p : pair + p;
+      } else {
+        sum[0] += p[0];
+        sum[0] += p[1];
+      }
+    }
+    if constexpr (Unit::kPackedFp32) {
+      sum[0] += pair[0];
+      sum[0] += pair[1];
+    }
+  }
+
   // Each column's maximum in this lane, and whether one has risen by more than `limit`.
   FA_DEVICE bool rises(float* highest, const C* s, float limit) const {
     bool higher = false;
@@ -177,7 +159,8 @@ struct Softmax {
     }
     far = any_lane<Unit::kWave>(large) ? -1 : 0;
 #pragma unroll
-    for (int column = 0; column < kColumns; ++column) offset[column] = far != 0 ? 0 : offset[column];
+    for (int column = 0; column < kColumns; ++column)
+      offset[column] = far != 0 ? gain_log2() : offset[column];
 #pragma unroll
     for (int step = 0; step < kOut; ++step) {
       Unit::settle(o[step]);
@@ -194,7 +177,7 @@ struct Softmax {
     // 0 at the first key.
     const float factor = __builtin_amdgcn_exp2f((top[column] - highest) * c);
     top[column] = highest;
-    offset[column] = -highest * c;
+    offset[column] = gain_log2() - highest * c;
     sum[column] *= factor;
     return factor;
   }

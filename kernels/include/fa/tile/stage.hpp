@@ -43,31 +43,24 @@ struct KeyStage {
 
   template <class Convert>
   FA_DEVICE void store(LdsBytes tile, Convert& convert, int thread) const {
-    for_pieces<kPieces, kThreads, Layout::kWave>(thread, [&](int i, int index) {
-      if constexpr (kNear) {
-        const LdsBytes first = place(tile, thread);
-        const u32x4 words = convert(unit[i]);
-        Tile::write(Tile::period(first, i * (kApart / Layout::kM)), 0, 0, 0, words);
-      } else {
-        const u32x4 words = convert(unit[i]);
-        const int row = Layout::slot_of_row(index / Tile::kUnits, kKeys);
-        Tile::write(tile, row, index % Tile::kUnits, 0, words);
-      }
-    });
+    store_from(place(tile, thread), convert, thread);
   }
 
-  // Where a thread's first piece goes.
+  // From where on a thread stores: its first piece if all others are at constant distances, else the tile.
   FA_DEVICE static LdsBytes place(LdsBytes tile, int thread) {
+    if constexpr (!kNear) return tile;
     return tile + Tile::offset(Layout::slot_of_row(thread / Tile::kUnits, kKeys), thread % Tile::kUnits);
   }
 
-  // As `store`: all pieces are at constant distances from the first.
   template <class Convert>
   FA_DEVICE void store_from(LdsBytes place, Convert& convert, int thread) const {
-    static_assert(kNear, "one address for all");
-    for_pieces<kPieces, kThreads, Layout::kWave>(thread, [&](int i, int) {
+    for_pieces<kPieces, kThreads, Layout::kWave>(thread, [&](int i, int index) {
       const u32x4 words = convert(unit[i]);
-      Tile::write(Tile::period(place, i * (kApart / Layout::kM)), 0, 0, 0, words);
+      if constexpr (kNear) {
+        Tile::write(Tile::period(place, i * (kApart / Layout::kM)), 0, 0, 0, words);
+      } else {
+        Tile::write(place, Layout::slot_of_row(index / Tile::kUnits, kKeys), index % Tile::kUnits, 0, words);
+      }
     });
   }
 };
