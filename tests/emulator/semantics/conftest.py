@@ -51,20 +51,22 @@ def snippet_machine(assembled):
 
 
 @pytest.fixture(scope="session")
-def shipped(builder, core, device_code, disassembled, context):
+def shipped(builder, core, device_code, as_text, context):
     """``shipped(arch)``: code objects for an arch, loaded, by name: the wheels' in dist/, this checkout's."""
     kept = {"store": context.store, "log": context.log("disassembly")}
     finished = [disassemble_wheel(file, builder, **kept) for file in context.dist.glob("*.whl")]
 
     def files(arch):
         for number, wheel in enumerate(finished):
-            yield from ((f"wheel {number}: {code.stem}", code) for code in wheel.path.glob(f"{arch}-*.co"))
-        yield from ((code.stem, code) for code in device_code(arch).glob("*.hsaco"))
+            for code in wheel.path.glob(f"{arch}-*.co"):
+                yield f"wheel {number}: {code.stem}", code, code.with_suffix(".s").read_text()
+        own = sorted(device_code(arch).glob("*.hsaco"))
+        yield from zip((code.stem for code in own), own, as_text(arch, own), strict=True)
 
     @functools.cache
     def load(arch):
-        codes = dict(sorted(files(arch)))
+        codes = sorted(files(arch))
         assert codes, f"no code objects for {arch}"
-        return {name: load_machine(core, code, disassembled(code)) for name, code in codes.items()}
+        return {name: load_machine(core, code, text) for name, code, text in codes}
 
     return load
