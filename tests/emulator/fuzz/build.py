@@ -19,8 +19,8 @@ CHECKS = (
     *("-O1", "-gline-tables-only", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all"),
     *("-fsanitize=address,undefined,fuzzer-no-link", f"-fno-sanitize={UNCHECKED}"),
 )
-# Each kind as one file: in half the time. The checked one is linked first: of an inline function that both have,
-# the linker keeps the first.
+# Each kind as one file: in half the time. The checked one is linked first: of an inline function that both
+# have, the linker keeps the first.
 COMPILE = """
 set -eu
 compiler=$1; shift
