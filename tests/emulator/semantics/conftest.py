@@ -13,11 +13,12 @@ from wheel_builder.static_checks.stage import disassemble_wheel
 ASSEMBLE = """set -e
 {llvm}/llvm-mc -triple=amdgcn-amd-amdhsa -mcpu={arch} {features} -filetype=obj /in.s -o /tmp/code.o
 {llvm}/ld.lld -shared /tmp/code.o -o /out/code.co
+{llvm}/llvm-objdump -d --mcpu={arch} /out/code.co > /out/code.s
 """
 
 
 @pytest.fixture(scope="session")
-def assembled(builder, job, context, core, disassembled, tmp_path_factory):
+def assembled(builder, job, context, core, tmp_path_factory):
     """``assembled(text, arch)``: the code object of assembly text, loaded; kept in the store."""
 
     def load(text, arch):
@@ -31,8 +32,8 @@ def assembled(builder, job, context, core, disassembled, tmp_path_factory):
             run_in(builder.facts["ref"], ["sh", "-c", script], mounts=mounts, user=caller())
             return {}
 
-        code = context.store.get_or_make("emulator-snippets", inputs, make).path / "code.co"
-        return load_machine(core, code, disassembled(code))
+        made = context.store.get_or_make("emulator-snippets", inputs, make).path
+        return load_machine(core, made / "code.co", (made / "code.s").read_text())
 
     return load
 
