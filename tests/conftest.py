@@ -13,6 +13,8 @@ from xdist.scheduler import LoadScopeScheduling
 
 from wheel_builder.base.machine import default_jobs, usable_cores, usable_memory
 from wheel_builder.base.store import locked
+from wheel_builder.files.fatbin import CodeObject
+from wheel_builder.images.listing import list_code, tools_in
 from wheel_builder.matrix.model import Selection
 from wheel_builder.matrix.plan import plan
 from wheel_builder.matrix.reading import load_matrix
@@ -21,8 +23,8 @@ from wheel_builder.pipeline.context import RunContext
 CHECKOUT = Path(__file__).parents[1]
 # One process makes images and the release; these tests also check which containers and files exist.
 CHAIN = ("tests/container", "tests/release/test_release.py")
-# These need the chain's results, so they come last instead of waiting.
-AFTER = ("tests/device", "tests/emulator", "tests/perf", "tests/release")
+# These need the chain's images and results, so they come last instead of waiting.
+AFTER = ("tests/host", "tests/layout", "tests/device", "tests/emulator", "tests/perf", "tests/release")
 
 
 def pytest_addoption(parser):
@@ -129,6 +131,18 @@ def device_code(builder, context):
         return compile_arch(arch, image=builder, log=log, **kept).path
 
     return make
+
+
+@pytest.fixture(scope="session")
+def as_text(builder, context):
+    """``as_text(arch, files)``: the disassembly of code objects, from the store if it is there."""
+
+    def texts(arch, files):
+        objects = [CodeObject(arch, file.read_bytes()) for file in files]
+        kept = {"store": context.store, "log": context.log("disassembly")}
+        return [each.disassembly for each in list_code(objects, tools=tools_in(builder), **kept)]
+
+    return texts
 
 
 @pytest.fixture(scope="session")

@@ -1,24 +1,24 @@
-"""Compiles C++ of the host library and of tests with zig, as the wheel's library is, for this machine."""
+"""Compiles C++ of the host library and of tests for this machine, with zig as the wheel's library is."""
 
-import subprocess
 import sys
 from pathlib import Path
+
+from wheel_builder.images.docker import Mount, caller, run_in
+from wheel_builder.images.stages import INTERPRETER
 
 CHECKOUT = Path(__file__).parents[1]
 ZIG = (sys.executable, "-m", "ziglang")
 TARGET = ("-target", "x86_64-linux-gnu.2.28")
-FLAGS = ("-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror")
+# Stripped like the wheel's library: the builder image's cache has zig's C++ library only for that.
+FLAGS = ("-std=c++17", "-O1", "-g0", "-Wl,-s", "-Wall", "-Wextra", "-Werror")
 INCLUDES = tuple(f"-I{CHECKOUT / folder}" for folder in ("kernels/host", "kernels/include"))
 
 
-def zig(tool, *arguments):
-    """Run ``zig cc`` or ``zig c++`` for the wheel's oldest glibc; fails with the compiler's words."""
-    command = [*ZIG, tool, *TARGET, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
-def compile_program(program, *arguments):
-    """Compile sources and further flags to the file ``program``; returns it."""
-    zig("c++", *FLAGS, *INCLUDES, *arguments, "-o", program)
+def compile_program(builder_image, program, *arguments):
+    """Compile sources and further flags, in the builder image, to the file ``program``; returns it."""
+    zig = (f"{INTERPRETER}/bin/python", "-m", "ziglang", "c++", *TARGET, *FLAGS, *INCLUDES)
+    folder = program.parent
+    mounts = [Mount(CHECKOUT, str(CHECKOUT)), Mount(folder, str(folder), writable=True)]
+    argv = [*zig, *map(str, arguments), "-o", str(program)]
+    run_in(builder_image, argv, mounts=mounts, user=caller(), workdir=str(folder))
     return program

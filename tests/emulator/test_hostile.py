@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import CHECKOUT
 from tests.emulator.fuzz import hostile
-from tests.emulator.fuzz.build import CORE, build, build_planted
+from tests.emulator.fuzz.build import CORE, build, compile_in
 from tests.emulator.fuzz.inputs import packed
 from wheel_builder.base.archs import known_archs
 from wheel_builder.images.docker import Mount, caller, run_in
@@ -31,7 +31,7 @@ done
 
 @pytest.fixture(scope="session")
 def fuzz_target(builder, job, context):
-    return build(builder, job.rocm.llvm, CHECKOUT, context.store, jobs=context.jobs)
+    return build(builder, job.rocm.llvm, CHECKOUT, context.store)
 
 
 @pytest.fixture(scope="session")
@@ -129,7 +129,7 @@ PLANTED = {
 
 
 @pytest.fixture(scope="session")
-def planted(builder, job, fuzz_target, tmp_path_factory):
+def planted(builder, job, tmp_path_factory):
     """``planted(name)``: the target with one of PLANTED put back."""
 
     @functools.cache
@@ -140,7 +140,7 @@ def planted(builder, job, fuzz_target, tmp_path_factory):
         (folder / file).write_text(source.replace(guard, instead))
         out = folder / "out"
         out.mkdir()
-        build_planted(builder, job.rocm.llvm, CHECKOUT, fuzz_target / "objects", folder / file, out)
+        compile_in(builder, job.rocm.llvm, CHECKOUT, out, instead=folder / file)
         return out
 
     return make

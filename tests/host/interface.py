@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.host.test_bundle import bundle
-from tests.programs import CHECKOUT, compile_program, zig
+from tests.programs import CHECKOUT, compile_program
 
 HOST = CHECKOUT / "kernels/host"
 HEADER = HOST / "fa_rocm.h"
@@ -77,7 +77,7 @@ def generate():
     return module
 
 
-def compile_library(folder):
+def compile_library(builder_image, folder):
     """The library with the support table's instances, whose code objects are a few bytes each."""
     made = generate()
     instances = made.load_table()
@@ -89,11 +89,10 @@ def compile_library(folder):
     archs = sorted({arch for each in instances for arch in each.archs})
     (folder / "registry.inc").write_text(made.registry_inc(instances, archs))
     (folder / "fatbin.S").write_text(made.fatbin_s(instances))
-    zig("cc", "-c", f"-I{folder}", folder / "fatbin.S", "-o", folder / "fatbin.o")
     include = [f"-I{folder}", f"-I{Path(__file__).with_name('runtime')}"]
-    sources = [*sorted(HOST.glob("*.cpp")), Path(__file__).with_name("runtime.cpp"), folder / "fatbin.o"]
+    sources = [*sorted(HOST.glob("*.cpp")), Path(__file__).with_name("runtime.cpp"), folder / "fatbin.S"]
     flags = ("-shared", "-fPIC", "-fsanitize=undefined", "-fsanitize-trap=undefined")
-    return compile_program(folder / "libinterface.so", *flags, *sizes, *include, *sources)
+    return compile_program(builder_image, folder / "libinterface.so", *flags, *sizes, *include, *sources)
 
 
 class Library:

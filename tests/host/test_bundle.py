@@ -13,9 +13,9 @@ TARGETS = {"gfx908": b"first", "gfx90": b"second one", "gfx942": b""}
 
 
 @pytest.fixture(scope="session")
-def reader(tmp_path_factory):
+def reader(builder_image, tmp_path_factory):
     sources = (Path(__file__).with_name("bundles.cpp"), CHECKOUT / "kernels/host/bundle.cpp")
-    return compile_program(tmp_path_factory.mktemp("bundles") / "bundles", *sources)
+    return compile_program(builder_image, tmp_path_factory.mktemp("bundles") / "bundles", *sources)
 
 
 @pytest.fixture

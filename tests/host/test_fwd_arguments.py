@@ -16,14 +16,14 @@ LENGTH_END = (1 << 30) - 4096
 
 
 @pytest.fixture(scope="session")
-def program(tmp_path_factory):
+def program(builder_image, tmp_path_factory):
     folder = tmp_path_factory.mktemp("fwd_arguments")
     (folder / "registry.inc").touch()  # no kernel: nothing here asks for one
     # A registry without rows.
     flags = ("-Wno-unused-function", f"-I{folder}")
     sources = [Path(__file__).with_name("fwd_arguments.cpp")]
     sources += [CHECKOUT / "kernels/host" / name for name in SOURCES]
-    return compile_program(folder / "program", *flags, *sources)
+    return compile_program(builder_image, folder / "program", *flags, *sources)
 
 
 def tensor(dtype, *sizes, strides=None, device=0, address=4096):

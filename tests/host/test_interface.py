@@ -28,8 +28,8 @@ from wheel_builder.base.archs import known_archs
 
 
 @pytest.fixture(scope="session")
-def library_file(tmp_path_factory):
-    return compile_library(tmp_path_factory.mktemp("interface"))
+def library_file(builder_image, tmp_path_factory):
+    return compile_library(builder_image, tmp_path_factory.mktemp("interface"))
 
 
 @pytest.fixture(scope="session")

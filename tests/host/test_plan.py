@@ -51,10 +51,10 @@ class Plan(NamedTuple):
 
 
 @pytest.fixture(scope="session")
-def plans(tmp_path_factory):
+def plans(builder_image, tmp_path_factory):
     """The plans of a list of requests."""
     sources = (Path(__file__).with_name("plans.cpp"), CHECKOUT / "kernels/host/plan.cpp")
-    program = compile_program(tmp_path_factory.mktemp("plans") / "plans", *sources)
+    program = compile_program(builder_image, tmp_path_factory.mktemp("plans") / "plans", *sources)
 
     def ask(requests):
         lines = "\n".join(request.line() for request in requests)

@@ -21,10 +21,10 @@ UNITS = ["mfma", "wmma", "dot2"]
 
 
 @pytest.fixture(scope="session")
-def said(tmp_path_factory):
+def said(builder_image, tmp_path_factory):
     """The headers' values."""
     source = Path(__file__).with_name("layouts.cpp")
-    program = compile_program(tmp_path_factory.mktemp("layouts") / "layouts", source)
+    program = compile_program(builder_image, tmp_path_factory.mktemp("layouts") / "layouts", source)
     return json.loads(subprocess.run([program], capture_output=True, text=True, check=True).stdout)
 
 

@@ -89,8 +89,7 @@ def settings(arch):
     return {
         "FA_FAKE_HIP_ARCH": arch_named(arch).device_name, "FA_FAKE_HIP_CHECKS": CHECKS,
         "FA_FAKE_HIP_SEED": SEED, "FA_FAKE_HIP_THREADS": "1", "FA_FAKE_HIP_TIME_LIMIT": LAUNCH_LIMIT,
-        "FA_FAKE_HIP_DISASSEMBLY": ORIGINAL, "FA_FAKE_HIP_LIBRARY": LIBRARY_INSIDE,
-        "PYTHONDONTWRITEBYTECODE": "1",
+        "FA_FAKE_HIP_DISASSEMBLY": ORIGINAL, "PYTHONDONTWRITEBYTECODE": "1",
     }  # fmt: skip
 
 

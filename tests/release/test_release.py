@@ -59,6 +59,7 @@ def test_the_index_is_sound(release):
 
 def test_the_record_says_what_was_and_was_not_shown(record):
     assert list(record["archs"]) == ARCHS
+    assert record["differences"] == []  # from the reviewed resources
     for arch, shown in record["archs"].items():
         assert shown["numerics"] == "executed on an ISA emulator, not run on hardware"
         assert shown["passed"] is True
@@ -120,9 +121,9 @@ def test_a_wrong_name_is_refused_in_words(tmp_path):
 
 
 def test_two_clean_builds_give_the_same_wheel(release, builder, job, package, context, tmp_path, request):
-    """The wheel made once more from nothing, in another folder; device code of all archs with --full only."""
+    """The wheel made once more from nothing, in another folder; without --full device code of one arch."""
     other = replace(context, build=tmp_path / "build")
-    archs = job.archs if request.config.getoption("--full") else ("gfx942", "gfx1100")
+    archs = job.archs if request.config.getoption("--full") else job.archs[:1]
     with (tmp_path / "progress").open("w") as stream, Progress([], stream, tmp_path / "history") as progress:
         again = compile_device_code(replace(job, archs=archs), builder, other, progress)
         codes = dict(zip(job.archs, compile_device_code(job, builder, context, progress), strict=True))

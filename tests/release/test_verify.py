@@ -1,9 +1,10 @@
 """The assumptions of the release's verification, checked on the released wheel."""
 
 import re
+import shutil
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle, product
 
 import pytest
@@ -12,6 +13,7 @@ from tests.conftest import CHECKOUT
 from tests.wheels import write_wheel
 from wheel_builder.base.archs import known_archs
 from wheel_builder.base.errors import VerifyError
+from wheel_builder.base.store import sha256_file
 from wheel_builder.fake_hip.container import LIBRARY
 from wheel_builder.files.elf import read_elf
 from wheel_builder.files.library import LIBRARY as HOST_LIBRARY
@@ -63,13 +65,14 @@ DAMAGES = {
 INSTRUCTION = re.compile(r"// 0000(\w{8}): ([0-9A-F ]+)$")
 
 
-def damaged(wheel, arch, damage, disassembly, folder):
-    """A copy of ``wheel`` with the damage done to the first of the arch's code objects."""
+def damaged(wheel, arch, damage, sound, folder, as_text):
+    """A copy of ``wheel`` with the damage done to the first of the arch's code objects, and its disassembly.
+
+    ``sound`` is the disassembly of ``wheel``.
+    """
     files = dict(read_wheel(wheel, max_mib=64).files)
-    code, listing = next(
-        (path.read_bytes(), path.with_suffix(".s").read_text())
-        for path in sorted(disassembly.path.glob(f"{arch}-*.co"))
-    )
+    file = min(sound.path.glob(f"{arch}-*.co"))
+    code, listing = file.read_bytes(), file.with_suffix(".s").read_text()
     line = next(line for line in listing.splitlines() if damage.instruction in line)
     address, words = INSTRUCTION.search(line).groups()
     before = b"".join(int(word, 16).to_bytes(4, "little") for word in words.split())
@@ -83,7 +86,12 @@ def damaged(wheel, arch, damage, disassembly, folder):
     assert files[HOST_LIBRARY].count(code) == 1
     files[HOST_LIBRARY] = files[HOST_LIBRARY].replace(code, edited)
     del files[f"{read_wheel(wheel, max_mib=64).dist_info}/RECORD"]
-    return write_wheel(folder, files, name=wheel.name)
+    wheel = write_wheel(folder, files, name=wheel.name)
+    listings = shutil.copytree(sound.path, folder / "disassembly")
+    (listings / file.name).write_bytes(edited)
+    [text] = as_text(arch, [listings / file.name])
+    (listings / file.name).with_suffix(".s").write_text(text)
+    return wheel, replace(sound, path=listings, manifest={**sound.manifest, "key": sha256_file(wheel)})
 
 
 def damages():
@@ -95,16 +103,16 @@ def damages():
 
 @pytest.mark.parametrize(("arch", "damage"), list(damages()))
 def test_a_wheel_with_one_wrong_instruction_does_not_pass(
-    release, arch, damage, builder, verifier, emulator, context, tmp_path
+    release, arch, damage, builder, verifier, emulator, context, as_text, tmp_path
 ):
     log = tmp_path / "log"
     kept = {"store": context.store, "log": log}
     sound = disassemble_wheel(release.wheel, builder, **kept)
-    wheel = damaged(release.wheel, arch, DAMAGES[damage], sound, tmp_path)
+    wheel, disassembly = damaged(release.wheel, arch, DAMAGES[damage], sound, tmp_path, as_text)
     with pytest.raises(VerifyError, match="failed numerics's tests in the verify container"):
         run_emulated(
             wheel, arch, planned_kernels(CHECKOUT, [arch])[arch], image=verifier,
-            fake_hip=emulator, disassembly=disassemble_wheel(wheel, builder, **kept),
+            fake_hip=emulator, disassembly=disassembly,
             checkout=context.checkout, jobs=context.jobs, most_failures=1, **kept,
         )  # fmt: skip
     reasons = (

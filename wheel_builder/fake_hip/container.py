@@ -22,26 +22,20 @@ def fake_hip_suite(
     disassembly: Artifact,
     checkout: Path,
     env: Mapping[str, str] | None = None,
-    preload: bool,
 ) -> Suite:
-    """``tests`` with the fake HIP runtime available, and preloaded into their own process when ``preload`` is
-    set.
+    """``tests`` with the fake HIP runtime preloaded into their process.
 
     Only the control module and what suites share come from the checkout: the package under test is the
     installed one.
     """
-    own = {
-        "FA_FAKE_HIP_DISASSEMBLY": "/disassembly",
-        "FA_FAKE_HIP_LIBRARY": LIBRARY_INSIDE,
-        "PYTHONPATH": PYTHON,
-    }
+    own = {"FA_FAKE_HIP_DISASSEMBLY": "/disassembly", "PYTHONPATH": PYTHON}
     mounts = (
         Mount(fake_hip.path, "/fake_hip"),
         Mount(disassembly.path, "/disassembly"),
         Mount(checkout / CONTROL, f"{PYTHON}/{CONTROL}"),
         *shared_mounts(checkout),
     )
-    return Suite(tests, mounts, tuple({**own, **(env or {})}.items()), LIBRARY_INSIDE if preload else "")
+    return Suite(tests, mounts, tuple({**own, **(env or {})}.items()), LIBRARY_INSIDE)
 
 
 def shared_mounts(checkout: Path) -> tuple[Mount, ...]:

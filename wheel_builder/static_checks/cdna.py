@@ -90,12 +90,12 @@ def _passes(instruction: Instruction, passes: Mapping[str, int]) -> int | None:
 
 
 def _gfx9_after_valu(pair: Pair) -> Iterator[Need]:
-    second, scalars = pair.second, pair.passed - pair.passed_vectors - {"exec"}
-    if second.first.kind == "vmem" and scalars:
+    second = pair.second
+    if second.first.kind == "vmem" and pair.passed_scalars:
         yield Need("reads the SGPR of", 5)
     if second.mnemonic.startswith("v_div_fmas_") and "vcc" in pair.passed:
         yield Need("reads the VCC of", 4)
-    if second.mnemonic in LANES and scalars:
+    if second.mnemonic in LANES and pair.passed_scalars:
         yield Need("selects a lane by the SGPR of", 4)
     if "_dpp" in second.text and pair.passed_vectors:
         yield Need("reads lanes of the VGPR of", 2)
@@ -183,7 +183,7 @@ def _gfx942_after_valu(pair: Pair) -> Iterator[Need]:
         if pair.passed_vectors:
             yield Need("reads the VGPR of", 2)
     elif second.is_valu:
-        if pair.passed - pair.passed_vectors - {"exec"}:
+        if pair.passed_scalars:
             yield Need("reads the SGPR of", 2)
         if pair.first.is_transcendental and not second.is_transcendental and pair.passed_vectors:
             yield Need("reads the transcendental result of", 1)

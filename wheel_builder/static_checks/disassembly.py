@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 from wheel_builder.base.errors import DeviceCodeError
 from wheel_builder.static_checks.operations import ENCODING, TRANSCENDENTAL, Operation
@@ -142,6 +142,7 @@ def parse_disassembly(text: str) -> tuple[Kernel, ...]:
     return tuple(Kernel(name, tuple(instructions)) for name, instructions in functions.items())
 
 
+@cache
 def parse_operation(text: str) -> Operation:
     """Parse one operation: a mnemonic, operands separated by commas, and modifiers after the last one."""
     mnemonic, _, rest = text.strip().partition(" ")

@@ -11,7 +11,7 @@ from wheel_builder.base.errors import DeviceCodeError
 from wheel_builder.static_checks import cdna, rdna
 from wheel_builder.static_checks.disassembly import Instruction, Kernel
 from wheel_builder.static_checks.findings import Finding
-from wheel_builder.static_checks.pairs import Distance, Need, Pair, Rules, pairs_before
+from wheel_builder.static_checks.pairs import Need, Pair, Reach, Rules, pairs_before, steps_of
 
 CHECK = "hazards"
 
@@ -21,19 +21,15 @@ class Target:
     """One arch: its rules, how far they reach, and the check of a matrix instruction by itself."""
 
     rules: Rules
-    far: Callable[[Distance], bool]
+    reach: Reach
     fault: Callable[[Instruction], str]
 
 
 TARGETS: Mapping[str, Target] = {
-    "gfx908": Target(
-        cdna.gfx908, lambda d: d.states >= cdna.REACH_GFX908, cdna.mfma_fault(cdna.PASSES["gfx908"])
-    ),
-    "gfx942": Target(
-        cdna.gfx942, lambda d: d.states >= cdna.REACH_GFX942, cdna.mfma_fault(cdna.PASSES["gfx942"])
-    ),
-    "gfx1030": Target(rdna.gfx1030, lambda _: True, rdna.no_matrix),
-    "gfx1100": Target(rdna.gfx1100, lambda d: d.valus >= rdna.REACH_GFX1100, rdna.wmma_fault),
+    "gfx908": Target(cdna.gfx908, Reach(cdna.REACH_GFX908), cdna.mfma_fault(cdna.PASSES["gfx908"])),
+    "gfx942": Target(cdna.gfx942, Reach(cdna.REACH_GFX942), cdna.mfma_fault(cdna.PASSES["gfx942"])),
+    "gfx1030": Target(rdna.gfx1030, Reach(0), rdna.no_matrix),
+    "gfx1100": Target(rdna.gfx1100, Reach(valus=rdna.REACH_GFX1100), rdna.wmma_fault),
 }
 
 
@@ -67,10 +63,11 @@ def _too_close(target: Target, kernel: Kernel) -> list[str]:
 
 
 def _needs(target: Target, kernel: Kernel) -> Iterator[tuple[Pair, Need]]:
+    steps = steps_of(kernel)
     for number in kernel.reached:
         second = kernel.instructions[number]
         if second.is_valu or second.is_memory:
-            for pair in pairs_before(kernel, number, target.far):
+            for pair in pairs_before(kernel, steps, number, target.reach):
                 yield from ((pair, need) for need in target.rules(pair))
 
 

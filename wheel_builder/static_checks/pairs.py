@@ -4,8 +4,9 @@ A register counts as the result of the last instruction that wrote it: an earlie
 to keep from that one.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Literal, NamedTuple
 
 from wheel_builder.static_checks.disassembly import Instruction, Kernel
@@ -28,15 +29,6 @@ class Distance(NamedTuple):
     valus: int = 0
     transcendentals: int = 0
     settled: bool = False
-
-    def after(self, instruction: Instruction) -> "Distance":
-        """The distance with one more instruction in between."""
-        return Distance(
-            min(self.states + instruction.wait_states, ENOUGH),
-            self.valus + instruction.is_valu,
-            self.transcendentals + instruction.is_transcendental,
-            self.settled or waits_for_valu(instruction) or instruction.is_memory,
-        )
 
 
 def waits_for_valu(instruction: Instruction) -> bool:
@@ -81,29 +73,63 @@ class Pair:
     def passed_vectors(self) -> Registers:
         return frozenset(register for register in self.passed if is_vector(register))
 
+    @property
+    def passed_scalars(self) -> Registers:
+        return self.passed - self.passed_vectors - {"exec"}
+
+
+class Reach(NamedTuple):
+    """How far an arch's rules reach: nothing as far apart as either number needs more distance."""
+
+    states: float = inf
+    valus: float = inf
+
 
 Rules = Callable[[Pair], Iterator[Need]]
 
 
-def pairs_before(kernel: Kernel, number: int, far: Callable[[Distance], bool]) -> Iterator[Pair]:
-    """Instruction ``number`` paired with earlier ones on some path that name one of its live registers."""
+def steps_of(kernel: Kernel) -> tuple[Distance, ...]:
+    """What each instruction of ``kernel`` adds to the distance of those around it."""
+    return tuple(
+        Distance(i.wait_states, i.is_valu, i.is_transcendental, waits_for_valu(i) or i.is_memory)
+        for i in kernel.instructions
+    )
+
+
+def pairs_before(kernel: Kernel, steps: Sequence[Distance], number: int, reach: Reach) -> Iterator[Pair]:
+    """Instruction ``number`` paired with earlier ones on some path that name one of its live registers.
+
+    ``steps`` is ``steps_of(kernel)``; paths end at ``reach``.
+    """
     second = kernel.instructions[number]
-    todo = [(before, Distance(), second.reads | second.writes) for before in kernel.predecessors[number]]
+    most_states, most_valus = reach
+    begin = (0, 0, 0, False, second.reads | second.writes)
+    todo = [(before, *begin) for before in kernel.predecessors[number]]
     met = set(todo)
     while todo:
-        at, distance, live = todo.pop()
-        first = kernel.instructions[at]
-        if not live.isdisjoint(first.touches):
-            yield Pair(first, second, live, distance)
-            live -= first.writes
-        distance = distance.after(first)
-        if not live or far(distance):
-            continue
-        steps = [(before, distance, live) for before in kernel.predecessors[at]]
-        if len(steps) > 1:  # Only here can paths meet.
-            steps = [step for step in steps if step not in met]
-            met.update(steps)
-        todo += steps
+        at, states, valus, transcendentals, settled, live = todo.pop()
+        # Numbers by themselves: all else in these lines takes as long as making a tuple.
+        while True:
+            first = kernel.instructions[at]
+            if not live.isdisjoint(first.touches):
+                yield Pair(first, second, live, Distance(states, valus, transcendentals, settled))
+                live -= first.writes
+            step = steps[at]
+            states = min(states + step[0], ENOUGH)
+            valus += step[1]
+            transcendentals += step[2]
+            settled = settled or step[3]
+            if not live or states >= most_states or valus >= most_valus:
+                break
+            earlier = kernel.predecessors[at]
+            if len(earlier) == 1:
+                [at] = earlier
+                continue
+            # Only here can paths meet.
+            further = {(each, states, valus, transcendentals, settled, live) for each in earlier} - met
+            met |= further
+            todo += further
+            break
 
 
 def is_vector(register: str) -> bool:

@@ -75,7 +75,6 @@ def run_emulated(
             disassembly=disassembly,
             checkout=checkout,
             env=env,
-            preload=True,
         )
         counts = run_suite(
             wheel, replace(suite, most_failures=most_failures), image=image, out=out, log=log, run=run

@@ -97,13 +97,8 @@ def _suites(checkout: Path, *, fake_hip: Artifact, disassembly: Artifact, full: 
     env = (("PYTHONPATH", PYTHON), *(((FULL, "1"),) if full else ()))
     return {
         TESTS: Suite(checkout / TESTS, (*shared_mounts(checkout), shim), env),
-        # Each scenario preloads the fake HIP runtime into a process of its own.
         ERROR_TESTS: fake_hip_suite(
-            checkout / ERROR_TESTS,
-            fake_hip=fake_hip,
-            disassembly=disassembly,
-            checkout=checkout,
-            preload=False,
+            checkout / ERROR_TESTS, fake_hip=fake_hip, disassembly=disassembly, checkout=checkout
         ),
     }
 

@@ -13,11 +13,12 @@ from wheel_builder.static_checks.stage import disassemble_wheel
 ASSEMBLE = """set -e
 {llvm}/llvm-mc -triple=amdgcn-amd-amdhsa -mcpu={arch} {features} -filetype=obj /in.s -o /tmp/code.o
 {llvm}/ld.lld -shared /tmp/code.o -o /out/code.co
+{llvm}/llvm-objdump -d --mcpu={arch} /out/code.co > /out/code.s
 """
 
 
 @pytest.fixture(scope="session")
-def assembled(builder, job, context, core, disassembled, tmp_path_factory):
+def assembled(builder, job, context, core, tmp_path_factory):
     """``assembled(text, arch)``: the code object of assembly text, loaded; kept in the store."""
 
     def load(text, arch):
@@ -31,8 +32,8 @@ def assembled(builder, job, context, core, disassembled, tmp_path_factory):
             run_in(builder.facts["ref"], ["sh", "-c", script], mounts=mounts, user=caller())
             return {}
 
-        code = context.store.get_or_make("emulator-snippets", inputs, make).path / "code.co"
-        return load_machine(core, code, disassembled(code))
+        made = context.store.get_or_make("emulator-snippets", inputs, make).path
+        return load_machine(core, made / "code.co", (made / "code.s").read_text())
 
     return load
 
@@ -51,20 +52,22 @@ def snippet_machine(assembled):
 
 
 @pytest.fixture(scope="session")
-def shipped(builder, core, device_code, disassembled, context):
+def shipped(builder, core, device_code, as_text, context):
     """``shipped(arch)``: code objects for an arch, loaded, by name: the wheels' in dist/, this checkout's."""
     kept = {"store": context.store, "log": context.log("disassembly")}
     finished = [disassemble_wheel(file, builder, **kept) for file in context.dist.glob("*.whl")]
 
     def files(arch):
         for number, wheel in enumerate(finished):
-            yield from ((f"wheel {number}: {code.stem}", code) for code in wheel.path.glob(f"{arch}-*.co"))
-        yield from ((code.stem, code) for code in device_code(arch).glob("*.hsaco"))
+            for code in wheel.path.glob(f"{arch}-*.co"):
+                yield f"wheel {number}: {code.stem}", code, code.with_suffix(".s").read_text()
+        own = sorted(device_code(arch).glob("*.hsaco"))
+        yield from zip((code.stem for code in own), own, as_text(arch, own), strict=True)
 
     @functools.cache
     def load(arch):
-        codes = dict(sorted(files(arch)))
+        codes = sorted(files(arch))
         assert codes, f"no code objects for {arch}"
-        return {name: load_machine(core, code, disassembled(code)) for name, code in codes.items()}
+        return {name: load_machine(core, code, text) for name, code, text in codes}
 
     return load

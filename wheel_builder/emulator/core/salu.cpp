@@ -7,12 +7,6 @@
 namespace emu {
 namespace {
 i32 simm16(const Operand& o) { return static_cast<i16>(o.value); }
-
-u32 reverse_bits(u32 x) {
-  u32 r = 0;
-  for (int i = 0; i < 32; ++i) r |= (x >> i & 1u) << (31 - i);
-  return r;
-}
 // The 16-bit constant of s_cmpk: sign-extended or not, as the comparison is.
 template <class T>
 T constant16(const Operand& o) {
@@ -128,7 +122,7 @@ void saveexec(Wave& w, const Inst& in, bool wide, Op op) {
 #define SIGNED_OVER(a, b, r) ((~((a) ^ (b)) & ((a) ^ (r))) >> 31)
 #define SIGNED_UNDER(a, b, r) ((((a) ^ (b)) & ((a) ^ (r))) >> 31)
 
-void add_arithmetic(Ops& t) {
+void add_scalar_arithmetic(Ops& t) {
   S32(s_add_u32, a + b, SCC(r < a));
   S32(s_sub_u32, a - b, SCC(b > a));
   S32(s_add_i32, a + b, SCC(SIGNED_OVER(a, b, r)));
@@ -166,7 +160,7 @@ void add_arithmetic(Ops& t) {
       write_s32(w, in.dst[0], read_s32(w, in.dst[0]) * static_cast<u32>(simm16(in.src[0]))););
 }
 
-void add_logic(Ops& t) {
+void add_scalar_logic(Ops& t) {
   LOGIC(s_and, a & b, SBITS(a & b));
   LOGIC(s_or, a | b, flow::scalar_moves<0b11>);
   LOGIC(s_xor, a ^ b, SBITS(a ^ b));
@@ -321,8 +315,8 @@ void add_compares(Ops& t) {
 }  // namespace
 
 void add_salu(Ops& t) {
-  add_arithmetic(t);
-  add_logic(t);
+  add_scalar_arithmetic(t);
+  add_scalar_logic(t);
   add_moves(t);
   add_exec(t);
   add_compares(t);

@@ -37,6 +37,13 @@ struct Error : std::runtime_error {
 inline f32 half_to_float(u32 h) { return _cvtsh_ss(static_cast<u16>(h)); }
 inline u32 float_to_half(f32 f) { return _cvtss_sh(f, _MM_FROUND_TO_NEAREST_INT); }
 inline u32 float_to_half_rtz(f32 f) { return _cvtss_sh(f, _MM_FROUND_TO_ZERO); }
+inline u32 reverse_bits(u32 x) {
+  x = (x >> 1 & 0x55555555u) | (x & 0x55555555u) << 1;
+  x = (x >> 2 & 0x33333333u) | (x & 0x33333333u) << 2;
+  x = (x >> 4 & 0x0f0f0f0fu) | (x & 0x0f0f0f0fu) << 4;
+  return __builtin_bswap32(x);
+}
+
 inline f32 bf16_to_float(u32 h) { return bits<f32>(h << 16); }
 inline u32 float_to_bf16(f32 f) {
   u32 u = bits<u32>(f);

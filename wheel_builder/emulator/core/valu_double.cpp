@@ -30,7 +30,7 @@ f64 div_scale(f64 x, f64 den, f64 num, bool& flag) {
   if (exponent(num) <= 53) return ldexp_f64(x, 128);
   return x;
 }
-void h_div_scale(Wave& w, const Inst& in) {
+void h_div_scale_f64(Wave& w, const Inst& in) {
   alignas(64) f64 ta[kLanes], tb[kLanes], tc[kLanes], d[kLanes];
   const f64 *a = F64::load(w, in.src[0], ta), *b = F64::load(w, in.src[1], tb),
             *c = F64::load(w, in.src[2], tc);
@@ -43,7 +43,7 @@ void h_div_scale(Wave& w, const Inst& in) {
   F64::store(w, in, d);
   write_mask(w, in.dst[1], mask & w.exec);
 }
-void h_div_fmas(Wave& w, const Inst& in) {
+void h_div_fmas_f64(Wave& w, const Inst& in) {
   alignas(64) f64 ta[kLanes], tb[kLanes], tc[kLanes], d[kLanes];
   const f64 *a = F64::load(w, in.src[0], ta), *b = F64::load(w, in.src[1], tb),
             *c = F64::load(w, in.src[2], tc);
@@ -54,7 +54,7 @@ void h_div_fmas(Wave& w, const Inst& in) {
   }
   F64::store(w, in, d);
 }
-f64 div_fixup(f64 q, f64 den, f64 num) {
+f64 div_fixup_f64(f64 q, f64 den, f64 num) {
   u64 sign = (bits<u64>(den) ^ bits<u64>(num)) & 1ull << 63, inf = 0x7ff0000000000000ull;
   if (num != num) return bits<f64>(bits<u64>(num) | 1ull << 51);
   if (den != den) return bits<f64>(bits<u64>(den) | 1ull << 51);
@@ -99,9 +99,9 @@ void add_valu_double(Ops& t) {
   V1F(v_rcp_f64, trans, F64, F64, 0, 1.0 / a);
   V1F(v_rsq_f64, trans, F64, F64, 0, 1.0 / std::sqrt(a));
   V1F(v_sqrt_f64, trans, F64, F64, 0, std::sqrt(a));
-  t.add({"v_div_scale_f64", h_div_scale, Class::valu, 2, {Type::f64}, 0, nullptr});
-  t.add({"v_div_fmas_f64", h_div_fmas, Class::valu, 1, {Type::f64}, kReadsVcc, nullptr});
-  V3(v_div_fixup_f64, F64, F64, F64, F64, div_fixup(a, b, c));
+  t.add({"v_div_scale_f64", h_div_scale_f64, Class::valu, 2, {Type::f64}, 0, nullptr});
+  t.add({"v_div_fmas_f64", h_div_fmas_f64, Class::valu, 1, {Type::f64}, kReadsVcc, nullptr});
+  V3(v_div_fixup_f64, F64, F64, F64, F64, div_fixup_f64(a, b, c));
   V1(v_cvt_f64_f32, F64, F32, static_cast<f64>(a));
   V1(v_cvt_f32_f64, F32, F64, static_cast<f32>(a));
   V1(v_cvt_f64_i32, F64, I32, static_cast<f64>(a));

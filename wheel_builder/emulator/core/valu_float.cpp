@@ -42,7 +42,7 @@ f32 div_scale(f32 x, f32 den, f32 num, bool& flag) {
   if (exponent(num) <= 23) return ldexp_f32(x, 64);
   return x;
 }
-void h_div_scale(Wave& w, const Inst& in) {
+void h_div_scale_f32(Wave& w, const Inst& in) {
   alignas(64) f32 ta[kLanes], tb[kLanes], tc[kLanes], d[kLanes];
   const f32 *a = F32::load(w, in.src[0], ta), *b = F32::load(w, in.src[1], tb),
             *c = F32::load(w, in.src[2], tc);
@@ -55,7 +55,7 @@ void h_div_scale(Wave& w, const Inst& in) {
   F32::store(w, in, d);
   write_mask(w, in.dst[1], mask & w.exec);
 }
-void h_div_fmas(Wave& w, const Inst& in) {
+void h_div_fmas_f32(Wave& w, const Inst& in) {
   alignas(64) f32 ta[kLanes], tb[kLanes], tc[kLanes], d[kLanes];
   const f32 *a = F32::load(w, in.src[0], ta), *b = F32::load(w, in.src[1], tb),
             *c = F32::load(w, in.src[2], tc);
@@ -66,7 +66,7 @@ void h_div_fmas(Wave& w, const Inst& in) {
   }
   F32::store(w, in, d);
 }
-f32 div_fixup(f32 q, f32 den, f32 num) {
+f32 div_fixup_f32(f32 q, f32 den, f32 num) {
   u32 sign = (bits<u32>(den) ^ bits<u32>(num)) & 0x80000000u;
   if (num != num) return bits<f32>(bits<u32>(num) | 0x00400000u);
   if (den != den) return bits<f32>(bits<u32>(den) | 0x00400000u);
@@ -97,7 +97,7 @@ u32 norm16(f32 x, bool sign) {
   return static_cast<u32>(static_cast<i32>(r)) & 0xffffu;
 }
 
-void add_arithmetic(Ops& t) {
+void add_float_arithmetic(Ops& t) {
   V2(v_add_f32, F32, F32, F32, a + b);
   V2(v_sub_f32, F32, F32, F32, a - b);
   V2(v_subrev_f32, F32, F32, F32, b - a);
@@ -126,9 +126,9 @@ void add_arithmetic(Ops& t) {
   V2(v_ldexp_f32, F32, F32, I32, ldexp_f32(a, b));
   V1(v_frexp_mant_f32, F32, F32, frexp_mant(a));
   V1(v_frexp_exp_i32_f32, I32, F32, frexp_exp(a));
-  t.add({"v_div_scale_f32", h_div_scale, Class::valu, 2, {Type::f32}, 0, nullptr});
-  t.add({"v_div_fmas_f32", h_div_fmas, Class::valu, 1, {Type::f32}, kReadsVcc, nullptr});
-  V3(v_div_fixup_f32, F32, F32, F32, F32, div_fixup(a, b, c));
+  t.add({"v_div_scale_f32", h_div_scale_f32, Class::valu, 2, {Type::f32}, 0, nullptr});
+  t.add({"v_div_fmas_f32", h_div_fmas_f32, Class::valu, 1, {Type::f32}, kReadsVcc, nullptr});
+  V3(v_div_fixup_f32, F32, F32, F32, F32, div_fixup_f32(a, b, c));
 }
 
 void add_transcendental(Ops& t) {
@@ -172,7 +172,7 @@ void add_conversions(Ops& t) {
 }  // namespace
 
 void add_valu_float(Ops& t) {
-  add_arithmetic(t);
+  add_float_arithmetic(t);
   add_transcendental(t);
   add_conversions(t);
   t.alias("v_cvt_nearest_i32_f32", "v_cvt_rpi_i32_f32");

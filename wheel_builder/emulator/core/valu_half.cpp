@@ -13,7 +13,7 @@ u32 med3(u32 a, u32 b, u32 c, bool ieee) {
   u32 hi = pick_f16(a, b, true, ieee), lo = pick_f16(a, b, false, ieee);
   return pick_f16(lo, pick_f16(hi, c, false, ieee), true, ieee);
 }
-f32 div_fixup(f32 q, f32 den, f32 num) {
+f32 div_fixup_f16(f32 q, f32 den, f32 num) {
   bool neg = std::signbit(den) != std::signbit(num);
   f32 sign = neg ? -1.0f : 1.0f;
   if (num != num) return num;
@@ -70,7 +70,7 @@ void add_valu_half(Ops& t) {
   V2F(v_ldexp_f16, valu, F16, F16, I16, k, ldexp_f32(a, b));
   V1F(v_frexp_mant_f16, valu, F16, F16, k, mant(a));
   V1F(v_frexp_exp_i16_f16, valu, I16, F16, k, expo(a));
-  V3F(v_div_fixup_f16, valu, F16, F16, F16, F16, kk, div_fixup(a, b, c));
+  V3F(v_div_fixup_f16, valu, F16, F16, F16, F16, kk, div_fixup_f16(a, b, c));
   V1F(v_exp_f16, trans, F16, F16, k, static_cast<f32>(std::exp2(static_cast<f64>(a))));
   V1F(v_log_f16, trans, F16, F16, k, static_cast<f32>(std::log2(static_cast<f64>(a))));
   V1F(v_rcp_f16, trans, F16, F16, k, 1.0f / a);

@@ -5,12 +5,6 @@
 
 namespace emu {
 namespace {
-u32 reverse_bits(u32 x) {
-  x = (x >> 1 & 0x55555555u) | (x & 0x55555555u) << 1;
-  x = (x >> 2 & 0x33333333u) | (x & 0x33333333u) << 2;
-  x = (x >> 4 & 0x0f0f0f0fu) | (x & 0x0f0f0f0fu) << 4;
-  return __builtin_bswap32(x);
-}
 u32 leading_zeros(u32 x) { return x ? static_cast<u32>(__builtin_clz(x)) : ~0u; }
 u32 trailing_zeros(u32 x) { return x ? static_cast<u32>(__builtin_ctz(x)) : ~0u; }
 u32 leading_signs(u32 x) { return leading_zeros(x ^ (0u - (x >> 31))); }
@@ -123,7 +117,7 @@ void cndmask16(Wave& w, const Inst& in) {
   commit16(w, in, d);
 }
 
-void add_logic(Ops& t) {
+void add_vector_logic(Ops& t) {
   V1(v_mov_b32, U32, U32, a).follows(flow::moves<>);
   V1(v_mov_b64, U64, U64, a).follows(flow::moves<>);
   BITS1(v_not_b32, U32, 0, ~a);
@@ -161,7 +155,7 @@ void add_logic(Ops& t) {
       .follows(flow::choose);
 }
 
-void add_arithmetic(Ops& t) {
+void add_vector_arithmetic(Ops& t) {
   V2F(v_add_u32, valu, U32, U32, U32, kIntClamp, clamp_u32(static_cast<u64>(a) + b, in.clamp))
       .follows(flow::carry<>);
   V2F(v_sub_u32, valu, U32, U32, U32, kIntClamp, clamp_u32(static_cast<u64>(a) - b, in.clamp))
@@ -251,8 +245,8 @@ void add_short(Ops& t) {
 }  // namespace
 
 void add_valu_int(Ops& t) {
-  add_logic(t);
-  add_arithmetic(t);
+  add_vector_logic(t);
+  add_vector_arithmetic(t);
   add_short(t);
   t.alias("v_clz_i32_u32", "v_ffbh_u32");
   t.alias("v_ctz_i32_b32", "v_ffbl_b32");
