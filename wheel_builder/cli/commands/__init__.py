@@ -29,6 +29,7 @@ NAMES = (
     "index",
     "yank",
     "runtime-image",
+    "explain-log",
 )
 
 
