@@ -10,21 +10,30 @@ from typing import Any
 
 from wheel_builder.build_log.lines import text_of
 
-# A line that holds none of these shows no cause.
+# Only lines with one of these are looked at; few, because each is one more search through the whole log.
 MARKS = (
-    b"rror", b"Killed", b"o space left", b"rgument list too long", b"ndefined symbol", b"ndefined reference",
-    b"GLIBCXX", b"annot allocate", b"ut of memory", b"bad_alloc", b"137", b"not found", b"No such file",
-    b"invalid target", b"unknown target", b"unsupported", b"not supported", b"not a git", b"can't open file",
-    b"FAILED: ", b"KeyboardInterrupt", b" find ", b"build stopped", b"No HIP GPUs", b"cannot determine",
-    b"No module named",
+    b"rror: ", b"compiling for ", b"exited-with", b"rror compiling", b"Killed", b"137", b"left on device",
+    b"ut of memory", b"bad_alloc", b"annot allocate", b"list too long", b"undefined re", b"find -l",
+    b"not found", b"FAILED: ", b"build stopped", b"not a git", b"Interrupt", b"open file", b"not compile:",
+    b"HIP GPUs", b"cannot determine",
 )  # fmt: skip
 MAX_SHOWN = 5
 ARCH_OF_ERRORS = re.compile(rb"errors? generated when compiling for ([\w:+-]+)")
 COMPILER_ERROR = re.compile(rb"(?:^|\s)(?:fatal |\w*)[Ee]rror: ")
 FAILED = re.compile(rb"FAILED: (?:\[code=\d+\] )?(\S+)")
+STOPS = (
+    b"build stopped",
+    b"Failed ",
+    b"command ",
+    b"exited-with",
+    b"Error: ",
+    b"Error comp",
+    b"not compile:",
+)
 STOPPED = re.compile(
-    rb"ninja: build stopped|ERROR: Failed (?:building|to build)|error: command .* failed"
-    rb"|subprocess-exited-with-error|Error compiling objects for extension|does not compile:$"
+    rb"ninja: build stopped|ERROR: Failed (?:building|to build)|error: [Cc]ommand |linker command failed"
+    rb"|subprocess-exited-with-error|^(?:\S+Z )?\s*\w*Error: |Error compiling objects for extension"
+    rb"|does not compile:$"
 )
 
 
@@ -33,6 +42,7 @@ class Rule:
     """A row of the table."""
 
     key: str
+    marks: tuple[bytes, ...]
     patterns: tuple[re.Pattern[bytes], ...]
     what: str
     next: str
@@ -57,7 +67,13 @@ def load_rules() -> tuple[Rule, ...]:
         Path(__file__).with_name("causes.toml").read_text(encoding="utf-8")
     )["cause"]
     return tuple(
-        Rule(row["key"], tuple(re.compile(p.encode()) for p in row["patterns"]), row["what"], row["next"])
+        Rule(
+            row["key"],
+            tuple(mark.encode() for mark in row["marks"]),
+            tuple(re.compile(pattern.encode()) for pattern in row["patterns"]),
+            row["what"],
+            row["next"],
+        )
         for row in rows
     )
 
@@ -70,34 +86,43 @@ class Causes:
 
     def __init__(self) -> None:
         self.failed: list[str] = []
-        self.stopped = self.interrupted = False
+        self.stopped = 0  # the last line that says so
+        self.interrupted = False
         self.errors: list[tuple[int, str]] = []
         self._rules = load_rules()
+        self._orders = [(mark, order) for order, rule in enumerate(self._rules) for mark in rule.marks]
         self._found: dict[tuple[str, str], tuple[int, Cause]] = {}
         self._without_arch: list[Cause] = []
 
     def see(self, number: int, line: bytes) -> None:
         """Look at one line, without the sequences that colour it."""
-        if found := FAILED.search(line):
-            self._failed(text_of(found[1]))
-        self.interrupted = self.interrupted or any(mark in line for mark in INTERRUPTED)
-        self.stopped = self.stopped or bool(STOPPED.search(line))
-        if found := ARCH_OF_ERRORS.search(line):
+        self._ended(number, line)
+        if b"compiling for " in line and (found := ARCH_OF_ERRORS.search(line)):
             for cause in self._without_arch:
                 cause.arch = text_of(found[1])
             self._without_arch.clear()
-            return
-        for order, rule in enumerate(self._rules):
-            found = next(filter(None, (pattern.search(line) for pattern in rule.patterns)), None)
-            if found:
-                groups = {name: text_of(group, 120) for name, group in found.groupdict().items()}
-                self._add(order, rule, groups, (number, text_of(line)))
-                return
-        if COMPILER_ERROR.search(line) and len(self.errors) < MAX_SHOWN:
+        elif not self._matched(number, line) and len(self.errors) < MAX_SHOWN and COMPILER_ERROR.search(line):
             self.errors.append((number, text_of(line)))
 
+    def _ended(self, number: int, line: bytes) -> None:
+        self.interrupted = self.interrupted or INTERRUPTED[0] in line or INTERRUPTED[1] in line
+        if b"FAILED: " in line and (found := FAILED.search(line)):
+            self.stopped = number
+            self._failed(text_of(found[1]))
+        elif [mark for mark in STOPS if mark in line] and STOPPED.search(line):
+            self.stopped = number
+
+    def _matched(self, number: int, line: bytes) -> bool:
+        for order in sorted({order for mark, order in self._orders if mark in line}):
+            rule = self._rules[order]
+            found = next(filter(None, (pattern.search(line) for pattern in rule.patterns)), None)
+            if found:
+                groups = {name: text_of(group, 120) for name, group in found.groupdict().items() if group}
+                self._add(order, rule, groups, (number, text_of(line)))
+                return True
+        return False
+
     def _failed(self, name: str) -> None:
-        self.stopped = True
         if name not in self.failed and len(self.failed) < MAX_SHOWN:
             self.failed.append(name)
 

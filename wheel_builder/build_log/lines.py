@@ -4,9 +4,8 @@ Lines stay bytes until one of them matters: most of a long log does not.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
-from itertools import pairwise
 from typing import BinaryIO
 
 CHUNK = 1 << 20
@@ -15,7 +14,7 @@ MAX_LINE = 1 << 16
 ESCAPE = re.compile(
     rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[@-Z\\-_])"
 )
-STEP = re.compile(rb"\[(\d{1,7})/(\d{1,7})\] ")
+STEP = re.compile(rb"\[(\d{1,7})/(\d{1,7})\](?:\x1b\[[\d;]*m)* ")
 ISO = re.compile(
     rb"\s*\[?(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d)?\]?\s"
 )  # GitHub, Jenkins, docker logs --timestamps
@@ -29,33 +28,34 @@ def read_chunks(stream: BinaryIO, size: int = CHUNK) -> Iterator[bytes]:
 
 
 class Lines:
-    """Cuts what is fed into lines, at ``\\n`` and at the ``\\r`` of live displays."""
+    """Cuts what is fed at the ends of lines: ``\\n``, and the ``\\r`` of live displays."""
 
     def __init__(self) -> None:
         self._rest = b""
         self._cutting = False
 
-    def feed(self, data: bytes) -> list[bytes]:
-        """The lines that ``data`` completes.  Of one that is longer than ``MAX_LINE`` the rest is dropped."""
+    def feed(self, data: bytes) -> bytes:
+        """Whole lines, each with its ``\\n``.  Of longer ones than ``MAX_LINE`` the rest is dropped."""
         if self._cutting:
             end = data.find(b"\n")
             if end < 0:
-                return []
+                return b""
             data, self._cutting = data[end:], False
         data = self._rest + data
-        lines = data.splitlines()
-        if data.endswith(b"\n"):
-            self._rest = b""
-        else:
-            self._rest = lines.pop() + (b"\r" if data.endswith(b"\r") else b"")
+        end = data.rfind(b"\n") + 1
+        self._rest = data[end:]
         if len(self._rest) > MAX_LINE:
             self._rest, self._cutting = self._rest[:MAX_LINE], True
-        return lines
+        return _ended(data[:end])
 
-    def end(self) -> list[bytes]:
+    def end(self) -> bytes:
         """The last line, where it does not end."""
         last, self._rest = self._rest, b""
-        return [last] if last else []
+        return _ended(last + b"\n") if last else b""
+
+
+def _ended(data: bytes) -> bytes:
+    return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in data else data
 
 
 def plain(line: bytes) -> bytes:
@@ -81,13 +81,3 @@ def time_of(line: bytes) -> float | None:
     if found := BUILDKIT.match(line):
         return float(found[1])
     return None
-
-
-def steps_of(line: bytes) -> Iterable[tuple[int, int, bytes]]:
-    """The steps in a line: number, total, and the text up to the next one.
-
-    One line has several where processes wrote at the same time.
-    """
-    for match, after in pairwise([*STEP.finditer(line), None]):
-        if match:
-            yield int(match[1]), int(match[2]), line[match.end() : after.start() if after else len(line)]

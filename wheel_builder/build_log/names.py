@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache, cached_property
 
 HOST = "host code"
 # Longest first: each is also the beginning of a shorter one.
@@ -89,7 +90,7 @@ class Described:
     facts: Mapping[str, str] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def words(self) -> str:
         """The whole in one line."""
         facts = [_word(name, value, self.operation) for name, value in self.facts.items()]
@@ -97,6 +98,7 @@ class Described:
         return ", ".join([*said, *(f"and {word!r}, which is in no table" for word in self.unknown)])
 
 
+@cache
 def describe(name: str) -> Described:
     """What the file or kernel ``name`` is; a path is fine."""
     stem = SUFFIX.sub("", name.rpartition("/")[2])

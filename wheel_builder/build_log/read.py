@@ -1,16 +1,18 @@
 """Reads a log once, from its beginning to its end, and keeps what is worth telling in bounded memory."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from wheel_builder.build_log.causes import MARKS as CAUSE_MARKS
 from wheel_builder.build_log.causes import Causes
 from wheel_builder.build_log.flags import MAX_WORDS, Flag, flags_of
-from wheel_builder.build_log.lines import MAX_LINE, Lines, plain, steps_of, text_of, time_of
+from wheel_builder.build_log.lines import MAX_LINE, STEP, Lines, plain, text_of, time_of
 from wheel_builder.build_log.ninja import Span
 
 # Beyond these, steps are counted and no longer kept one by one.
-MAX_STEPS = 50_000
+MAX_STEPS = 10_000
 MAX_RUNS = 50
 MAX_FLAGS = 500
 MAX_NAME = 300
@@ -18,7 +20,8 @@ MAX_NAME = 300
 SAYING = 4096
 OUTPUT = re.compile(rb" -o ([^\s'\"]+)")
 COMPILER = re.compile(
-    rb"\s*(?:#\d+ [\d.]+ )?(?:ccache )?\S*?(?:hipcc|clang\+\+|clang|g\+\+|gcc|c\+\+|nvcc)(?:-\d+)? .* -o "
+    rb"\s*(?:#\d+ [\d.]+ |\d\S+Z )?(?:ccache )?"
+    rb"\S*?(?:hipcc|clang\+\+|clang|g\+\+|gcc|c\+\+|nvcc)(?:-\d+)? .* -o "
 )
 SHORT = (b"Building ", b"Linking ", b"HIPCC ", b"CXX ")
 # kernels/instances/build.py prints these.
@@ -28,8 +31,7 @@ JOBS = re.compile(
 )
 PACKAGE = re.compile(rb"building '(\w+)' extension")
 MARKS = (
-    *CAUSE_MARKS, b"] ", b" -o ", b"MAX_JOBS", b"'-j'", b" -j ", b"--jobs ", b"building '", b"triton_amd",
-    b"Successfully ", b"RECORD'",
+    *CAUSE_MARKS, b" -c ", b"MAX_JOBS", b"-j", b"building '", b"triton_amd", b"Successfully ", b"RECORD'",
 )  # fmt: skip
 FINISHED = (b"Successfully built ", b"Successfully installed ", b"dist-info/RECORD'")
 
@@ -69,7 +71,7 @@ class Log:
         self.jobs: int | None = None
         self.extension = ""
         self.triton = False
-        self.finished = False
+        self.finished = 0  # the last line that says so
         self.runs: list[Run] = []
         self.dropped = 0
         self.flags: dict[str, Flag] = {}
@@ -77,6 +79,7 @@ class Log:
         self._cutter = Lines()
         self._tails: set[bytes] = set()
         self._now: float | None = None
+        self._kept = 0
 
     def feed(self, data: bytes, now: float | None = None) -> None:
         """Read on; ``now`` is the time of lines that have none, when they are read as they are written."""
@@ -88,21 +91,32 @@ class Log:
         """The log has ended, perhaps in the middle of a line."""
         self._see(self._cutter.end())
 
-    def _see(self, lines: list[bytes]) -> None:
-        if lines and self.begun is None:
-            self.begun = self._time(lines[0])
-        whole = b"\n".join(lines)
-        marks = [mark for mark in MARKS if mark in whole]
-        number = self.lines
-        self.lines += len(lines)
-        if not marks:
-            return
-        for line in lines:
-            number += 1
-            for mark in marks:
-                if mark in line:
-                    self._look(number, line[:MAX_LINE])
-                    break
+    def _see(self, data: bytes) -> None:
+        """Whole lines.  Only those are cut out that have a step or one of the marks."""
+        if data and self.begun is None:
+            self.begun = self._time(data[: data.index(b"\n")])
+        steps = [match for match in STEP.finditer(data) if self._counts(match)]
+        wanted = {match.start() for match in steps} | {at for mark in MARKS for at in _all(data, mark)}
+        before, number = 0, self.lines + 1
+        after = -1
+        for at in sorted(wanted):
+            if at < after:
+                continue
+            number += data.count(b"\n", before, at)
+            start, after = data.rfind(b"\n", 0, at) + 1, data.index(b"\n", at)
+            before = at
+            self._look(number, data[start : min(after, start + MAX_LINE)])
+        self.lines += data.count(b"\n")
+
+    def _counts(self, match: re.Match[bytes]) -> bool:
+        """Whether a step is to be looked at; when too many were kept, the rest is only counted."""
+        if self._kept < MAX_STEPS:
+            return True
+        run = self.runs[-1]
+        if run.total == int(match[2]):
+            run.done = max(run.done, min(int(match[1]), run.total))
+            self.dropped += 1
+        return False
 
     def _time(self, line: bytes) -> float | None:
         found = time_of(plain(line))
@@ -113,21 +127,28 @@ class Log:
         """One line that may say something."""
         line = plain(raw)
         counted = False
-        for step, total, text in steps_of(line):
-            counted = self._step(step, total, text, self._time(line)) or counted
-        if not counted and COMPILER.match(line):
+        found = [*STEP.finditer(line), None]
+        for match, after in pairwise(found):
+            # One line has several steps where processes wrote at the same time.
+            if match and self._kept < MAX_STEPS:
+                text = line[match.end() : after.start() if after else len(line)]
+                counted = self._step(int(match[1]), int(match[2]), text, self._time(line)) or counted
+        if not counted and not any(run.total for run in self.runs) and COMPILER.match(line):
             self._uncounted(line)
-        self._say(line[:SAYING])
-        self.causes.see(number, line[:SAYING])
+        said = line[:SAYING]
+        self._say(number, said)
+        if [mark for mark in CAUSE_MARKS if mark in said]:
+            self.causes.see(number, said)
 
-    def _say(self, line: bytes) -> None:
-        if found := JOBS.search(line):
+    def _say(self, number: int, line: bytes) -> None:
+        if (b"-j" in line or b"MAX_JOBS" in line) and (found := JOBS.search(line)):
             self.jobs = int(next(group for group in found.groups() if group))
         if found := PACKAGE.search(line):
             self.extension = text_of(found[1])
             self._time(line)
         self.triton = self.triton or b"triton_amd" in line
-        self.finished = self.finished or any(mark in line for mark in FINISHED)
+        if [mark for mark in FINISHED if mark in line]:
+            self.finished = number
 
     def _step(self, number: int, total: int, text: bytes, at: float | None) -> bool:
         """Count a step, if the text is one of a build; others print such brackets too."""
@@ -174,9 +195,10 @@ class Log:
         self._keep(run, Step(run.done, text_of(found[1].rpartition(b"/")[2], MAX_NAME), at))
 
     def _keep(self, run: Run, step: Step) -> None:
-        if sum(len(one.steps) for one in self.runs) >= MAX_STEPS:
+        if self._kept >= MAX_STEPS:
             self.dropped += 1
             return
+        self._kept += 1
         run.steps.append(step)
 
     def _flags(self, text: bytes) -> None:
@@ -190,3 +212,11 @@ class Log:
         for flag in flags_of(words[1:]):
             if flag.text not in self.flags and len(self.flags) < MAX_FLAGS:
                 self.flags[flag.text] = flag
+
+
+def _all(data: bytes, mark: bytes) -> Iterator[int]:
+    """Where lines have the mark, once for each line."""
+    at = data.find(mark)
+    while at >= 0:
+        yield at
+        at = data.find(mark, data.index(b"\n", at))

@@ -111,7 +111,7 @@ def explain(log: Log, source: str, ninja: Sequence[Span] = ()) -> Report:
         objects=made,
         causes=causes if state != FINISHED else (),
         errors=tuple(log.causes.errors) if state != FINISHED else (),
-        failed=tuple(log.causes.failed),
+        failed=tuple(log.causes.failed) if state != FINISHED else (),
         notes=_notes(log, run, spans, times),
         spans=spans,
     )
@@ -122,7 +122,7 @@ def to_json(report: Report) -> str:
     found = asdict(report)
     objects = zip(found["objects"], report.objects, strict=True)
     found["objects"] = [{**one, "facts": dict(describe(made.name).facts)} for one, made in objects]
-    return json.dumps({"schema": 1, **found, "remaining": report.remaining}, indent=2, ensure_ascii=True)
+    return json.dumps({"schema": 1, **found, "remaining": report.remaining})
 
 
 def _slowness(one: Made) -> float:
@@ -132,7 +132,7 @@ def _slowness(one: Made) -> float:
 def _state(log: Log, run: Run, causes: Sequence[Cause]) -> str:
     if log.causes.interrupted and not causes:
         return INTERRUPTED
-    if log.causes.stopped or log.causes.failed:
+    if log.causes.stopped > log.finished:
         return FAILED
     if log.finished or (run.total and run.done >= run.total):
         return FINISHED
@@ -145,7 +145,7 @@ def _backend(log: Log, made: Sequence[Made]) -> str:
         return "flash-attn-rocm's own kernels"
     if any(name.startswith(("fmha_", "mha_", "flash_api")) for name in names):
         return "flash-attention's Composable Kernel (CK) backend"
-    if log.triton and not names:
+    if log.triton and log.finished and not names and not log.extension:
         return "flash-attention's Triton backend: nothing is compiled before a kernel's first call"
     return f"the extension {log.extension}" if log.extension else "unknown"
 
@@ -219,9 +219,9 @@ def _notes(log: Log, run: Run, spans: Sequence[Span], times: Sequence[float]) ->
     found = []
     if not run.done and not log.triton:
         found.append("no compiler's step is in the log: pip hides them without -v")
-    elif not times:
+    elif run.done and not times:
         found.append(NO_TIMES)
-    elif not spans:
+    elif run.done and not spans:
         found.append(NO_SPANS)
     if log.dropped:
         found.append(f"{log.dropped} steps were counted and not kept one by one")
