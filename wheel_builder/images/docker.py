@@ -100,8 +100,9 @@ def run_in(
 ) -> Completed:
     """Run ``argv`` in a container of a local image, without network, capabilities or new rights.
 
-    ``memory_mib`` limits its memory, swap included; 0 is no limit.  ``user`` is the image's own when None; ``caller()`` gives files the caller's owner.  The
-    container is gone when this returns or raises, KeyboardInterrupt included.
+    ``memory_mib`` limits its memory, swap included; 0 is no limit.  ``user`` is the image's own when None;
+    ``caller()`` gives files the caller's owner.  The container is gone when this returns or raises,
+    KeyboardInterrupt included.
     """
     name = f"flash-attn-rocm-{uuid4().hex[:12]}"
     flags = ["--rm", "--init", "--pull=never", "--name", name, "--label", f"{OWNER_LABEL}={_owner()}"]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "kernels/instances"))
-from costs import COSTS, load_peaks, operation, peak_mib  # noqa: E402
-from schedule import MIB, Job, run_all, usable_mib  # noqa: E402
+from costs import COSTS, load_peaks, operation, peak_mib
+from schedule import MIB, Job, run_all, usable_mib
 
 
 class Machine:
@@ -86,8 +86,6 @@ def test_the_memory_of_an_operation_is_the_most_that_one_of_its_kernels_took():
     assert peak_mib(peaks, "never_measured") == max(peaks.values())
 
 
-@pytest.mark.parametrize(
-    ("kernel", "op"), [("fa_bwd_dq_fp16_d64", "bwd_dq"), ("fa_append_bf16", "append")]
-)
+@pytest.mark.parametrize(("kernel", "op"), [("fa_bwd_dq_fp16_d64", "bwd_dq"), ("fa_append_bf16", "append")])
 def test_operations_of_kernels(kernel, op):
     assert operation(kernel) == op
