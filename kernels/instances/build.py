@@ -1,7 +1,7 @@
 """Compile the instances of one arch to code objects, and say what each kernel takes of the hardware.
 
     python3 kernels/instances/build.py --arch gfx942 --out DIR [--llvm BIN] [--table FILE] [--jobs N]
-                                    [--memory MiB] [--cache DIR]
+                                    [--memory MiB] [--cache DIR | --phases]
 
 Runs inside the builder image; needs Python and clang, nothing else.  Leaves in DIR <name>.hsaco per instance
 that the table gives to the arch, and resources.json: {"arch", "cpu_seconds", "kernels": {name: Resources},
@@ -26,7 +26,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from costs import load_peaks, peak_mib
@@ -68,10 +68,14 @@ class Resources:
 
 @dataclass
 class Cost:
-    """What compiling one instance took: CPU-seconds, and the memory of its largest process."""
+    """What compiling one instance took: CPU-seconds, and the memory of its largest process.
+
+    ``phases`` are seconds of the clock by compiler phase, with --phases.
+    """
 
     cpu_seconds: float = 0.0
     peak_mib: int = 0
+    phases: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,12 @@ METADATA = {
     "lds_bytes": "group_segment_fixed_size",
     "kernarg_bytes": "kernarg_segment_size",
     "wavefront_size": "wavefront_size",
+}
+# What clang's own trace calls them.
+PHASES = {
+    "frontend": "Total Frontend",
+    "optimiser": "Total Optimizer",
+    "code generation": "Total CodeGenPasses",
 }
 FORBIDDEN = ("vgpr_spills", "sgpr_spills", "scratch_bytes")
 # Of larger head dims some compilers keep a few registers in memory; tests/device/golden says how many.
@@ -138,17 +148,17 @@ class Ccache:
 
 
 @dataclass(frozen=True)
-class Limits:
-    """How many compilers may run at a time, and the memory that they may take together."""
+class How:
+    """How many compilers may run at a time, and in how much memory; whether phases are timed; the cache."""
 
     jobs: int
     mib: int
+    phases: bool = False
+    cache: Path | None = None
 
 
-def build(
-    arch: str, out: Path, *, llvm: Path, table: Path, limits: Limits, cache: Path | None = None
-) -> None:
-    """Compile what ``table`` gives to ``arch`` into ``out``, with ccache when there is a ``cache``.
+def build(arch: str, out: Path, *, llvm: Path, table: Path, how: How) -> None:
+    """Compile what ``table`` gives to ``arch`` into ``out``, with ccache when there is a cache.
 
     Raises ``TableError`` (unknown arch, bad table) or ``BuildError`` with all failed instances.
     """
@@ -160,7 +170,7 @@ def build(
     out.mkdir(parents=True, exist_ok=True)
     before = _cpu_seconds()
     with _scratch(out) as scratch:
-        ccache = Ccache(cache, scratch / "ccache") if cache else None
+        ccache = Ccache(how.cache, scratch / "ccache") if how.cache else None
         sources = write_sources(instances, scratch)
         told = Told(arch, len(instances))
         peaks = load_peaks()
@@ -169,10 +179,10 @@ def build(
         def work(pair: tuple[Instance, Path]) -> Built:
             instance, src = pair
             with told.of(src.stem) as cost:
-                resources = _compile(llvm, arch, instance, src, Compiler(ccache, cost))
+                resources = _compile(llvm, arch, instance, src, Compiler(ccache, cost, how.phases))
             return Built(src.stem, resources, cost)
 
-        results = run_all(jobs, work, most=limits.jobs, mib=limits.mib - RESERVED_MIB)
+        results = run_all(jobs, work, most=how.jobs, mib=how.mib - RESERVED_MIB)
         if failures := [one.made for one in results if isinstance(one.made, str)]:
             raise BuildError("\n".join(failures))
         for src in sources:
@@ -208,11 +218,18 @@ class Compiler:
 
     ccache: Ccache | None
     cost: Cost
+    phases: bool
 
-    def run(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    def run(self, command: Sequence[str], src: Path) -> subprocess.CompletedProcess[str]:
         if self.ccache:
             return _measured(["ccache", *command], self.cost, self.ccache.env)
-        return _measured(command, self.cost)
+        if not self.phases:
+            return _measured(command, self.cost)
+        trace = src.with_suffix(".trace.json")
+        done = _measured([*command, "-Xclang", f"-ftime-trace={trace}"], self.cost)
+        if done.returncode == 0:
+            self.cost.phases = parse_trace(trace.read_text(encoding="utf-8"))
+        return done
 
 
 class Told:
@@ -243,7 +260,7 @@ def _compile(llvm: Path, arch: str, instance: Instance, src: Path, compiler: Com
     """Compile one instance; returns what it takes, or what is wrong."""
     code_object = src.with_suffix(".hsaco")
     command = compile_command(llvm, arch, src, code_object)
-    done = compiler.run(command)
+    done = compiler.run(command, src)
     if done.returncode != 0:
         return _failure(f"{src.stem} for {arch} does not compile", done.stderr)
     notes = _run([str(llvm / "llvm-readelf"), "--notes", "--symbols", "--wide", str(code_object)])
@@ -258,6 +275,14 @@ def _compile(llvm: Path, arch: str, instance: Instance, src: Path, compiler: Com
         advice = "lower its tile or waves_per_simd in fa/kernel/config.hpp"
         return f"{src.stem} for {arch} may not spill, but has {', '.join(wrong)}; {advice}"
     return resources
+
+
+def parse_trace(text: str) -> Mapping[str, float]:
+    """Seconds by phase, of what ``-ftime-trace`` writes."""
+    seconds = {
+        event["name"]: event["dur"] / 1e6 for event in json.loads(text)["traceEvents"] if "dur" in event
+    }
+    return {phase: round(seconds.get(name, 0.0), 3) for phase, name in PHASES.items()}
 
 
 def parse_resources(name: str, text: str) -> Resources:
@@ -323,11 +348,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--table", type=Path, default=TABLE)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--memory", type=int, default=usable_mib(), metavar="MiB")
-    parser.add_argument("--cache", type=Path)
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--cache", type=Path)
+    group.add_argument("--phases", action="store_true", help="time the compiler's phases")
     args = parser.parse_args(argv)
     try:
-        limits = Limits(args.jobs, args.memory)
-        build(args.arch, args.out, llvm=args.llvm, table=args.table, limits=limits, cache=args.cache)
+        how = How(args.jobs, args.memory, args.phases, args.cache)
+        build(args.arch, args.out, llvm=args.llvm, table=args.table, how=how)
     except (TableError, BuildError) as error:
         sys.stderr.write(f"{error}\n")
         return 1

@@ -38,7 +38,10 @@ Costs = Mapping[str, KernelCost]
 def measured(resources: Mapping[str, Any]) -> Costs:
     """The costs in a ``resources.json``."""
     kernels, costs = resources["kernels"], resources["costs"]
-    return {name: KernelCost(kernels[name]["code_bytes"], **costs[name]) for name in kernels}
+    return {
+        name: KernelCost(kernels[name]["code_bytes"], costs[name]["cpu_seconds"], costs[name]["peak_mib"])
+        for name in kernels
+    }
 
 
 def was_cached(resources: Mapping[str, Any]) -> bool:
@@ -48,7 +51,12 @@ def was_cached(resources: Mapping[str, Any]) -> bool:
 
 def load_budgets(path: Path) -> Mapping[str, Costs]:
     """The costs that were accepted, by arch."""
-    archs = json.loads(path.read_text(encoding="utf-8"))["archs"]
+    return parse_budgets(path.read_text(encoding="utf-8"))
+
+
+def parse_budgets(text: str) -> Mapping[str, Costs]:
+    """The costs in a file's text."""
+    archs = json.loads(text)["archs"]
     return {
         arch: {name: KernelCost(**cost) for name, cost in kernels.items()} for arch, kernels in archs.items()
     }

@@ -5,7 +5,7 @@ In: the builder image, an arch, the kernel sources.  Out: ``<instance>.hsaco`` p
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,32 @@ def compile_arch(
     return store.get_or_make("device-code", inputs, make)
 
 
+def measure_arch(
+    arch: str, *, image: Artifact, checkout: Path, store: Store, jobs: int, log: Path, run: Runner = run
+) -> Artifact:
+    """Compile all instances of ``arch`` without a cache, with the compiler's phases timed.
+
+    Only ``resources.json`` is kept.  Raises ``DeviceCodeError`` as ``compile_arch`` does for the compiler.
+    """
+    inputs = {
+        "arch": arch,
+        "image": image.facts["image_id"],
+        "sources": sha256_tree(checkout, [checkout / source for source in SOURCES]),
+    }
+
+    def make(out: Path) -> Mapping[str, Any]:
+        with open_to_all(out):
+            _compile(
+                arch, image=image, checkout=checkout, out=out, jobs=jobs, log=log, cache=None, run=run,
+                more=("--phases",),
+            )  # fmt: skip
+        for code_object in out.glob("*.hsaco"):
+            code_object.unlink()
+        return {"arch": arch}
+
+    return store.get_or_make("device-cost", inputs, make)
+
+
 def _compile(
     arch: str,
     *,
@@ -66,6 +92,7 @@ def _compile(
     log: Path,
     cache: Path | None,
     run: Runner,
+    more: Sequence[str] = (),
 ) -> None:
     argv = [
         "python3",
@@ -76,6 +103,7 @@ def _compile(
         "/out",
         "--jobs",
         str(jobs),
+        *more,
     ]
     mounts = [Mount(checkout / "kernels", "/src/kernels"), Mount(out, "/out", writable=True)]
     env: Mapping[str, str] = {}

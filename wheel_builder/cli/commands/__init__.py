@@ -30,6 +30,7 @@ NAMES = (
     "yank",
     "runtime-image",
     "explain-log",
+    "cost",
 )
 
 
