@@ -26,7 +26,7 @@ body { font: 16px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 68re
 h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
 table { border-collapse: collapse; width: 100%; } caption { text-align: left; font-weight: bold; }
 th, td { text-align: left; padding: .15rem .8rem .15rem 0; vertical-align: top; overflow-wrap: anywhere; }
-td.number { text-align: right; white-space: nowrap; } code { overflow-wrap: anywhere; }
+th { white-space: nowrap; } code { overflow-wrap: anywhere; }
 .cause { border-left: .3rem solid #a33b52; padding-left: 1rem; }
 svg { width: 100%; height: auto; } svg text { font-size: 11px; fill: currentColor; }
 """
@@ -49,7 +49,11 @@ def to_html(report: Report) -> str:
 
 def _sections(report: Report) -> Iterable[Html]:
     yield from _causes(report)
-    yield _table("", (), [(name, visible(said)) for name, said in told.facts(report)])
+    facts = (
+        element("tr", element("th", name, scope="row"), element("td", visible(said)))
+        for name, said in told.facts(report)
+    )
+    yield element("table", *facts)
     if report.spans:
         yield joined(element("h2", "Timeline"), _timeline(report.spans))
     if report.slowest:
