@@ -238,3 +238,9 @@ class LogError(WheelBuilderError):
     """A build's log cannot be read."""
 
     exit_code = 54
+
+
+class GateError(ProblemsError):
+    """Kernels of upstream's lack the instructions that they need."""
+
+    exit_code = 55

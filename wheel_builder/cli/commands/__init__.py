@@ -31,6 +31,7 @@ NAMES = (
     "runtime-image",
     "explain-log",
     "cost",
+    "gate",
 )
 
 
