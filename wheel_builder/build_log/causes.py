@@ -50,7 +50,7 @@ class Rule:
 
 @dataclass
 class Cause:
-    """One cause: what the log says about it first, where, how often, and in which arch's pass."""
+    """One cause: what the log says about it first, where, how often, in which arch's pass, and where last."""
 
     key: str
     what: str
@@ -59,6 +59,7 @@ class Cause:
     excerpt: str
     times: int = 1
     arch: str = ""
+    last: int = 0
 
 
 def load_rules() -> tuple[Rule, ...]:
@@ -130,8 +131,9 @@ class Causes:
         what = rule.what.format_map(defaultdict(str, groups))
         if known := self._found.get((rule.key, what)):
             known[1].times += 1
+            known[1].last = seen[0]
         elif len(self._found) < MAX_SHOWN * len(self._rules):
-            cause = Cause(rule.key, what, rule.next.format_map(defaultdict(str, groups)), *seen)
+            cause = Cause(rule.key, what, rule.next.format_map(defaultdict(str, groups)), *seen, last=seen[0])
             self._found[rule.key, what] = (order, cause)
             self._without_arch.append(cause)
 

@@ -71,7 +71,7 @@ class Log:
         self.jobs: int | None = None
         self.extension = ""
         self.triton = False
-        self.finished = 0  # the last line that says so
+        self.finished = self.stepped = 0  # the last lines that say so, and that have a step
         self.runs: list[Run] = []
         self.dropped = 0
         self.flags: dict[str, Flag] = {}
@@ -135,6 +135,8 @@ class Log:
                 counted = self._step(int(match[1]), int(match[2]), text, self._time(line)) or counted
         if not counted and not any(run.total for run in self.runs) and COMPILER.match(line):
             self._uncounted(line)
+            counted = True
+        self.stepped = number if counted else self.stepped
         said = line[:SAYING]
         self._say(number, said)
         if [mark for mark in CAUSE_MARKS if mark in said]:

@@ -109,7 +109,7 @@ def explain(log: Log, source: str, ninja: Sequence[Span] = ()) -> Report:
         families=_families(run, spans),
         slowest=tuple(sorted((one for one in made if one.seconds), key=_slowness)[:SLOWEST]),
         objects=made,
-        causes=causes if state != FINISHED else (),
+        causes=causes if state not in (FINISHED, OPEN) else (),
         errors=tuple(log.causes.errors) if state != FINISHED else (),
         failed=tuple(log.causes.failed) if state != FINISHED else (),
         notes=_notes(log, run, spans, times),
@@ -136,7 +136,8 @@ def _state(log: Log, run: Run, causes: Sequence[Cause]) -> str:
         return FAILED
     if log.finished or (run.total and run.done >= run.total):
         return FINISHED
-    return FAILED if causes else OPEN
+    # Tools say such things in builds that go on, too; after the last step they end one.
+    return FAILED if any(cause.last > log.stepped for cause in causes) else OPEN
 
 
 def _backend(log: Log, made: Sequence[Made]) -> str:

@@ -127,6 +127,12 @@ def test_every_rule_is_reached_by_the_search_for_its_words():
     assert dead == []
 
 
+def test_words_of_a_cause_before_a_build_goes_on_are_no_failure():
+    found = report(b"fatal: not a git repository\n[1/9] hipcc -c x.hip -o x.o\n")
+    assert (found.state, found.causes) == ("running or cut off", ())
+    assert report(b"[1/9] hipcc -c x.hip -o x.o\nKilled\n").state == "failed"
+
+
 def test_an_unknown_cause_shows_the_first_errors():
     found = report(b"[1/9] hipcc -c x.hip -o x.o\nx.hip:3:1: error: expected ';'\nninja: build stopped: x\n")
     assert (found.state, found.causes) == ("failed", ())
