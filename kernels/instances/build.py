@@ -1,11 +1,12 @@
 """Compile the instances of one arch to code objects, and say what each kernel takes of the hardware.
 
     python3 kernels/instances/build.py --arch gfx942 --out DIR [--llvm BIN] [--table FILE] [--jobs N]
-                                    [--cache DIR]
+                                    [--memory MiB] [--cache DIR | --phases]
 
 Runs inside the builder image; needs Python and clang, nothing else.  Leaves in DIR <name>.hsaco per instance
-that the table gives to the arch, and resources.json: {"arch", "cpu_seconds", "kernels": {name: Resources}}.
-The same sources and compiler give the same bytes.
+that the table gives to the arch, and resources.json: {"arch", "cpu_seconds", "kernels": {name: Resources},
+"costs": {name: Cost}}.  Prints a line for each instance when it is done.  The same sources and compiler give
+the same bytes.
 
 With --cache, ccache keeps code objects in DIR, which machines may share, and resources.json has "cache":
 {"hits", "misses"}.  What tells compilers apart is CCACHE_COMPILERCHECK.  Whoever can write to DIR decides
@@ -20,13 +21,17 @@ import resource
 import shutil
 import subprocess
 import sys
+import tempfile
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from costs import load_peaks, peak_mib
 from generate import INCLUDE, TABLE, Instance, TableError, check_arch, load_table, served, write_sources
+from schedule import RESERVED_MIB, Job, run_all, usable_mib
 
 DEFAULT_LLVM = "/usr/lib/llvm-22/bin"
 SHOWN_LINES = 25
@@ -61,6 +66,27 @@ class Resources:
     code_bytes: int
 
 
+@dataclass
+class Cost:
+    """What compiling one instance took: CPU-seconds, and the memory of its largest process.
+
+    ``phases`` are seconds of the clock by compiler phase, with --phases.
+    """
+
+    cpu_seconds: float = 0.0
+    peak_mib: int = 0
+    phases: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Built:
+    """A finished instance: what it takes of the hardware, or what is wrong with it."""
+
+    name: str
+    made: Resources | str
+    cost: Cost
+
+
 METADATA = {
     "vgpr": "vgpr_count",
     "agpr": "agpr_count",
@@ -71,6 +97,12 @@ METADATA = {
     "lds_bytes": "group_segment_fixed_size",
     "kernarg_bytes": "kernarg_segment_size",
     "wavefront_size": "wavefront_size",
+}
+# What clang's own trace calls them.
+PHASES = {
+    "frontend": "Total Frontend",
+    "optimiser": "Total Optimizer",
+    "code generation": "Total CodeGenPasses",
 }
 FORBIDDEN = ("vgpr_spills", "sgpr_spills", "scratch_bytes")
 # Of larger head dims some compilers keep a few registers in memory; tests/device/golden says how many.
@@ -115,8 +147,18 @@ class Ccache:
         return {"hits": hits, "misses": counts["cache_miss"]}
 
 
-def build(arch: str, out: Path, *, llvm: Path, table: Path, jobs: int, cache: Path | None = None) -> None:
-    """Compile what ``table`` gives to ``arch`` into ``out``, with ccache when there is a ``cache``.
+@dataclass(frozen=True)
+class How:
+    """How many compilers may run at a time, and in how much memory; whether phases are timed; the cache."""
+
+    jobs: int
+    mib: int
+    phases: bool = False
+    cache: Path | None = None
+
+
+def build(arch: str, out: Path, *, llvm: Path, table: Path, how: How) -> None:
+    """Compile what ``table`` gives to ``arch`` into ``out``, with ccache when there is a cache.
 
     Raises ``TableError`` (unknown arch, bad table) or ``BuildError`` with all failed instances.
     """
@@ -128,19 +170,28 @@ def build(arch: str, out: Path, *, llvm: Path, table: Path, jobs: int, cache: Pa
     out.mkdir(parents=True, exist_ok=True)
     before = _cpu_seconds()
     with _scratch(out) as scratch:
-        ccache = Ccache(cache, scratch / "ccache") if cache else None
+        ccache = Ccache(how.cache, scratch / "ccache") if how.cache else None
         sources = write_sources(instances, scratch)
-        with ThreadPoolExecutor(jobs) as pool:
-            results = list(pool.map(lambda i, src: _compile(llvm, arch, i, src, ccache), instances, sources))
-        failures = [result for result in results if isinstance(result, str)]
-        if failures:
+        told = Told(arch, len(instances))
+        peaks = load_peaks()
+        jobs = [Job(pair, peak_mib(peaks, pair[0].op)) for pair in zip(instances, sources, strict=True)]
+
+        def work(pair: tuple[Instance, Path]) -> Built:
+            instance, src = pair
+            with told.of(src.stem) as cost:
+                resources = _compile(llvm, arch, instance, src, Compiler(ccache, cost, how.phases))
+            return Built(src.stem, resources, cost)
+
+        results = run_all(jobs, work, most=how.jobs, mib=how.mib - RESERVED_MIB)
+        if failures := [one.made for one in results if isinstance(one.made, str)]:
             raise BuildError("\n".join(failures))
         for src in sources:
             src.with_suffix(".hsaco").replace(out / f"{src.stem}.hsaco")
         hit_rate = {"cache": ccache.hit_rate()} if ccache else {}
-    kernels = {i.name: asdict(r) for i, r in zip(instances, results, strict=True) if isinstance(r, Resources)}
+    kernels = {one.name: asdict(one.made) for one in results if isinstance(one.made, Resources)}
+    costs = {one.name: asdict(one.cost) for one in results}
     seconds = round(_cpu_seconds() - before, 2)
-    _write_report(out, {"arch": arch, "cpu_seconds": seconds, **hit_rate, "kernels": kernels})
+    _write_report(out, {"arch": arch, "cpu_seconds": seconds, **hit_rate, "kernels": kernels, "costs": costs})
 
 
 @contextmanager
@@ -161,11 +212,55 @@ def _write_report(out: Path, report: dict[str, object]) -> None:
     partial.replace(out / "resources.json")
 
 
-def _compile(llvm: Path, arch: str, instance: Instance, src: Path, ccache: Ccache | None) -> Resources | str:
+@dataclass(frozen=True)
+class Compiler:
+    """Runs the compiler, through ccache when there is one, and notes what that took."""
+
+    ccache: Ccache | None
+    cost: Cost
+    phases: bool
+
+    def run(self, command: Sequence[str], src: Path) -> subprocess.CompletedProcess[str]:
+        if self.ccache:
+            return _measured(["ccache", *command], self.cost, self.ccache.env)
+        if not self.phases:
+            return _measured(command, self.cost)
+        trace = src.with_suffix(".trace.json")
+        done = _measured([*command, "-Xclang", f"-ftime-trace={trace}"], self.cost)
+        if done.returncode == 0:
+            self.cost.phases = parse_trace(trace.read_text(encoding="utf-8"))
+        return done
+
+
+class Told:
+    """Prints a line for each instance that is done: how far, and what it took."""
+
+    def __init__(self, arch: str, total: int) -> None:
+        self._arch, self._total = arch, total
+        self._done = 0
+        self._begin = time.monotonic()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def of(self, name: str) -> Iterator[Cost]:
+        """The cost of what is done inside."""
+        cost, begin = Cost(), time.monotonic() - self._begin
+        yield cost
+        end = time.monotonic() - self._begin
+        with self._lock:
+            self._done += 1
+            sys.stdout.write(
+                f"[{self._done}/{self._total}] {name} for {self._arch}: {cost.cpu_seconds:.2f} CPU-seconds, "
+                f"{cost.peak_mib} MiB, from {begin:.2f} s to {end:.2f} s\n"
+            )
+            sys.stdout.flush()
+
+
+def _compile(llvm: Path, arch: str, instance: Instance, src: Path, compiler: Compiler) -> Resources | str:
     """Compile one instance; returns what it takes, or what is wrong."""
     code_object = src.with_suffix(".hsaco")
     command = compile_command(llvm, arch, src, code_object)
-    done = _run(["ccache", *command], ccache.env) if ccache else _run(command)
+    done = compiler.run(command, src)
     if done.returncode != 0:
         return _failure(f"{src.stem} for {arch} does not compile", done.stderr)
     notes = _run([str(llvm / "llvm-readelf"), "--notes", "--symbols", "--wide", str(code_object)])
@@ -180,6 +275,14 @@ def _compile(llvm: Path, arch: str, instance: Instance, src: Path, ccache: Ccach
         advice = "lower its tile or waves_per_simd in fa/kernel/config.hpp"
         return f"{src.stem} for {arch} may not spill, but has {', '.join(wrong)}; {advice}"
     return resources
+
+
+def parse_trace(text: str) -> Mapping[str, float]:
+    """Seconds by phase, of what ``-ftime-trace`` writes."""
+    seconds = {
+        event["name"]: event["dur"] / 1e6 for event in json.loads(text)["traceEvents"] if "dur" in event
+    }
+    return {phase: round(seconds.get(name, 0.0), 3) for phase, name in PHASES.items()}
 
 
 def parse_resources(name: str, text: str) -> Resources:
@@ -203,12 +306,32 @@ def _failure(title: str, output: str) -> str:
     return "\n".join([f"{title}:", *(f"  | {line}" for line in lines[first : first + SHOWN_LINES])])
 
 
+def _measured(
+    argv: Sequence[str], cost: Cost, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a program and note what it took; ``wait4`` knows it of one child, the standard library of all."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as stderr:
+        try:
+            child = subprocess.Popen(argv, env=env, stdout=subprocess.DEVNULL, stderr=stderr)
+        except FileNotFoundError as error:
+            raise _no_program(argv[0]) from error
+        _, status, used = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        stderr.seek(0)
+        cost.cpu_seconds = round(used.ru_utime + used.ru_stime, 2)
+        cost.peak_mib = used.ru_maxrss // 1024
+        return subprocess.CompletedProcess(argv, child.returncode, "", stderr.read())
+
+
+def _no_program(name: str) -> BuildError:
+    return BuildError(f"{name}: no such program; --llvm names the folder of clang++ and llvm-readelf")
+
+
 def _run(argv: Sequence[str], env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(argv, env=env, capture_output=True, text=True, errors="replace", check=False)
     except FileNotFoundError as error:
-        message = f"{argv[0]}: no such program; --llvm names the folder of clang++ and llvm-readelf"
-        raise BuildError(message) from error
+        raise _no_program(argv[0]) from error
 
 
 def _cpu_seconds() -> float:
@@ -224,10 +347,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--llvm", type=Path, default=Path(os.environ.get("FA_LLVM", DEFAULT_LLVM)))
     parser.add_argument("--table", type=Path, default=TABLE)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--cache", type=Path)
+    parser.add_argument("--memory", type=int, default=usable_mib(), metavar="MiB")
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--cache", type=Path)
+    group.add_argument("--phases", action="store_true", help="time the compiler's phases")
     args = parser.parse_args(argv)
     try:
-        build(args.arch, args.out, llvm=args.llvm, table=args.table, jobs=args.jobs, cache=args.cache)
+        how = How(args.jobs, args.memory, args.phases, args.cache)
+        build(args.arch, args.out, llvm=args.llvm, table=args.table, how=how)
     except (TableError, BuildError) as error:
         sys.stderr.write(f"{error}\n")
         return 1

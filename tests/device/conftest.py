@@ -17,6 +17,7 @@ class Toolchain:
 
     def __init__(self, image, kernels, scratch):
         self.image, self.kernels, self.scratch = image, kernels, scratch
+        self.memory_mib = 0
         scratch.chmod(0o777)
 
     def __call__(self, *argv):
@@ -24,7 +25,8 @@ class Toolchain:
         log = self.scratch / "log"
         mounts = [Mount(self.kernels, "/src/kernels"), Mount(self.scratch, "/out", writable=True)]
         env = {"PYTHONDONTWRITEBYTECODE": "1"}
-        return run_in(self.image, argv, mounts=mounts, env=env, user=caller(), log=log).stdout
+        limits = {"memory_mib": self.memory_mib}
+        return run_in(self.image, argv, mounts=mounts, env=env, user=caller(), log=log, **limits).stdout
 
     def build(self, arch, *more, out="device"):
         """Compile for ``arch``; returns the folder with its code objects."""

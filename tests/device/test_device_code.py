@@ -6,7 +6,9 @@ import re
 
 import pytest
 
+from tests.conftest import CHECKOUT
 from wheel_builder.base.archs import known_archs
+from wheel_builder.build.budget import COSTS, load_budgets, measured, without_budget
 from wheel_builder.emulator.params import layout
 from wheel_builder.files.elf import read_elf
 from wheel_builder.files.fatbin import kernels, machine_arch, read_fatbin
@@ -59,6 +61,15 @@ def test_each_arch_alone_has_exactly_the_tables_instances(device, arch):
         elf = read_elf(path.read_bytes())
         assert machine_arch(elf) == arch
         assert kernels(elf) == {path.stem}
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_every_kernel_has_a_budget(device, arch):
+    """What a kernel may cost; scripts/wheel-builder cost --update accepts new ones."""
+    costs = measured(json.loads((device / "device" / arch / "resources.json").read_text()))
+    budget = load_budgets(CHECKOUT / COSTS)[arch]
+    assert without_budget(costs, budget) == ()
+    assert budget.keys() <= costs.keys()
 
 
 @pytest.mark.parametrize("arch", ARCHS)

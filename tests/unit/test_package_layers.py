@@ -9,7 +9,8 @@ import pytest
 CHECKOUT = Path(__file__).parents[2]
 LAYERS = [
     "base", "matrix", "files", "images", "build", "audit", "provenance", "index", "emulator", "static_checks",
-    "fake_hip", "verify", "perf", "pipeline", "cli",
+    "fake_hip", "verify", "perf", "build_log", "cost",
+    "upstream", "pipeline", "cli",
 ]  # fmt: skip
 MODULES = sorted((CHECKOUT / "wheel_builder").rglob("*.py"))
 

@@ -232,3 +232,15 @@ class FilesError(WheelBuilderError):
         for note in getattr(error, "__notes__", []):
             made.add_note(note)
         return made
+
+
+class LogError(WheelBuilderError):
+    """A build's log cannot be read."""
+
+    exit_code = 54
+
+
+class GateError(ProblemsError):
+    """Kernels of upstream's lack the instructions that they need."""
+
+    exit_code = 55

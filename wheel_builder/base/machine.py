@@ -23,12 +23,13 @@ def usable_cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
 def usable_memory(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
     """Bytes of memory that this process may use, after the container's limit."""
     physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    limit = _read(cgroup / "memory.max")
-    return min(physical, int(limit)) if limit.isdigit() else physical
+    # Version 2 of cgroups, then version 1.
+    limits = map(_read, (cgroup / "memory.max", cgroup / "memory/memory.limit_in_bytes"))
+    return min([physical, *(int(limit) for limit in limits if limit.isdigit())])
 
 
 def _read(path: Path) -> str:
-    # Outside a cgroup v2 container there is no such file, and no limit.
+    # Outside of a container there may be no such file, and no limit.
     return path.read_text(encoding="utf-8").strip() if path.is_file() else ""
 
 

@@ -5,10 +5,11 @@ In: the builder image, an arch, the kernel sources.  Out: ``<instance>.hsaco`` p
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from wheel_builder.build.budget import COSTS, UPDATE, load_budgets, measured, over_budget, was_cached
 from wheel_builder.build.compiler_cache import CACHE, cache_mount, cache_settings
 from wheel_builder.images.docker import NOBODY, Mount, open_to_all, run_in
 from wheel_builder.base.errors import CommandFailedError, DeviceCodeError
@@ -31,7 +32,10 @@ def compile_arch(
     cache: Path | None = None,
     run: Runner = run,
 ) -> Artifact:
-    """Compile all instances of ``arch``; raises ``DeviceCodeError`` with the compiler's last lines.
+    """Compile all instances of ``arch``.
+
+    Raises ``DeviceCodeError`` with the compiler's last lines, or with the kernels that cost far more than
+    they may (``budget``).
 
     ``cache`` is ccache's folder, shared with other runs and machines.
     Facts: ``arch``, ``instances`` (names), ``cpu_seconds``, ``code_bytes`` and, with a cache, ``cache``
@@ -46,9 +50,36 @@ def compile_arch(
     def make(out: Path) -> Mapping[str, Any]:
         with open_to_all(out):
             _compile(arch, image=image, checkout=checkout, out=out, jobs=jobs, log=log, cache=cache, run=run)
+        _check_budget(arch, checkout, out)
         return _facts(arch, out)
 
     return store.get_or_make("device-code", inputs, make)
+
+
+def measure_arch(
+    arch: str, *, image: Artifact, checkout: Path, store: Store, jobs: int, log: Path, run: Runner = run
+) -> Artifact:
+    """Compile all instances of ``arch`` without a cache, with the compiler's phases timed.
+
+    Only ``resources.json`` is kept.  Raises ``DeviceCodeError`` as ``compile_arch`` does for the compiler.
+    """
+    inputs = {
+        "arch": arch,
+        "image": image.facts["image_id"],
+        "sources": sha256_tree(checkout, [checkout / source for source in SOURCES]),
+    }
+
+    def make(out: Path) -> Mapping[str, Any]:
+        with open_to_all(out):
+            _compile(
+                arch, image=image, checkout=checkout, out=out, jobs=jobs, log=log, cache=None, run=run,
+                more=("--phases",),
+            )  # fmt: skip
+        for code_object in out.glob("*.hsaco"):
+            code_object.unlink()
+        return {"arch": arch}
+
+    return store.get_or_make("device-cost", inputs, make)
 
 
 def _compile(
@@ -61,6 +92,7 @@ def _compile(
     log: Path,
     cache: Path | None,
     run: Runner,
+    more: Sequence[str] = (),
 ) -> None:
     argv = [
         "python3",
@@ -71,6 +103,7 @@ def _compile(
         "/out",
         "--jobs",
         str(jobs),
+        *more,
     ]
     mounts = [Mount(checkout / "kernels", "/src/kernels"), Mount(out, "/out", writable=True)]
     env: Mapping[str, str] = {}
@@ -94,6 +127,14 @@ def code_objects(code: Artifact) -> dict[str, str]:
 def compiler_id(facts: Mapping[str, Any]) -> str:
     """Identifies an image's compiler by the exact versions of its packages."""
     return key_of(compiler_packages(facts["packages"]))
+
+
+def _check_budget(arch: str, checkout: Path, out: Path) -> None:
+    resources = json.loads((out / RESOURCES).read_text(encoding="utf-8"))
+    budget = load_budgets(checkout / COSTS).get(arch, {})
+    if found := over_budget(arch, measured(resources), budget, cached=was_cached(resources)):
+        title = f"kernels for {arch} cost more than {COSTS} allows"
+        raise DeviceCodeError(title, found, advice=UPDATE)
 
 
 def _facts(arch: str, out: Path) -> Mapping[str, Any]:

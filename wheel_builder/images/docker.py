@@ -93,20 +93,23 @@ def run_in(
     user: str | None = None,
     workdir: str = "",
     entrypoint: str = "",
+    memory_mib: int = 0,
     check: bool = True,
     log: Path | None = None,
     run: Runner = run,
 ) -> Completed:
     """Run ``argv`` in a container of a local image, without network, capabilities or new rights.
 
-    ``user`` is the image's own when None; ``caller()`` gives files the caller's owner.  The
-    container is gone when this returns or raises, KeyboardInterrupt included.
+    ``memory_mib`` limits its memory, swap included; 0 is no limit.  ``user`` is the image's own when None;
+    ``caller()`` gives files the caller's owner.  The container is gone when this returns or raises,
+    KeyboardInterrupt included.
     """
     name = f"flash-attn-rocm-{uuid4().hex[:12]}"
     flags = ["--rm", "--init", "--pull=never", "--name", name, "--label", f"{OWNER_LABEL}={_owner()}"]
     flags += ["--network", network, "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
     flags += ["--user", user] if user is not None else []
     flags += ["--workdir", workdir] if workdir else []
+    flags += ["--memory", f"{memory_mib}m", "--memory-swap", f"{memory_mib}m"] if memory_mib else []
     flags += ["--entrypoint", entrypoint] if entrypoint else []
     flags += [part for mount in mounts for part in ("--mount", mount.flag)]
     flags += [part for key, value in (env or {}).items() for part in ("--env", f"{key}={value}")]

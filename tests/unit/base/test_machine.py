@@ -27,6 +27,12 @@ def test_a_container_limit_limits_the_memory(tmp_path):
     assert usable_memory(tmp_path) == GIB
 
 
+def test_a_limit_of_the_older_cgroups_counts_too(tmp_path):
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "memory/memory.limit_in_bytes").write_text(f"{GIB}\n")
+    assert usable_memory(tmp_path) == GIB
+
+
 def test_no_limit_leaves_what_the_machine_has(tmp_path):
     (tmp_path / "cpu.max").write_text("max 100000\n")
     (tmp_path / "memory.max").write_text("max\n")

@@ -160,7 +160,9 @@ def test_only_pytorchs_rocm_build_is_for_the_gpu():
     for torch, found in ((CPU, "torch-2.13.0+cpu.whl, a CPU build"), (NO_TORCH, "no torch")):
         with pytest.raises(ImageError, match="an image for the GPU needs PyTorch's ROCm build") as caught:
             refuse_other_torch(torch, "7.0", for_gpu=True)
-        assert f"found {found}\n  next: give PyTorch's builds for ROCm 7.0: --torch-index" in str(caught.value)
+        assert f"found {found}\n  next: give PyTorch's builds for ROCm 7.0: --torch-index" in str(
+            caught.value
+        )
 
 
 def test_a_torch_of_another_rocm_is_refused():

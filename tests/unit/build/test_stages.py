@@ -2,6 +2,7 @@
 
 import json
 import stat
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from wheel_builder.base.errors import CommandFailedError, DeviceCodeError, Verif
 from wheel_builder.matrix.model import Job, Package, Rocm
 from wheel_builder.base.process import Completed
 from wheel_builder.build import device_code
+from wheel_builder.build.budget import UPDATE, KernelCost, to_text
 from wheel_builder.fake_hip.container import SHARED
 from wheel_builder.verify import stage as verify
 from wheel_builder.build import wheel
@@ -25,6 +27,9 @@ STATIC = Artifact(
 )
 ROCM = Rocm("7.2", "debian", "debian:sid-slim", "/usr/lib/llvm-22/bin", ("gfx908",))
 PACKAGE = Package("2.10", "2.13.0", "0" * 64, "manylinux_2_28_x86_64", 12)
+
+
+KERNEL = "fa_fwd_fp16_d64"
 
 
 class FakeEngine:
@@ -62,13 +67,32 @@ def checkout(tmp_path):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(name)
     copy_sources(root)
+    budget = {"gfx908": {KERNEL: KernelCost(code_bytes=1000, cpu_seconds=1.5, peak_mib=100)}}
+    (root / "kernels/instances/costs.json").write_text(to_text(budget))
     return root
 
 
-def compiled(argv, folders):
+def compiled(argv, folders, code_bytes=1000):
     out = Path(folders["/out"])
-    (out / "fa_fwd_fp16_d64.hsaco").write_bytes(b"elf")
-    (out / "resources.json").write_text(json.dumps({"cpu_seconds": 1.5, "kernels": {}}))
+    (out / f"{KERNEL}.hsaco").write_bytes(b"elf")
+    found = {
+        "cpu_seconds": 1.5,
+        "kernels": {KERNEL: {"code_bytes": code_bytes}},
+        "costs": {KERNEL: {"cpu_seconds": 1.4, "peak_mib": 90}},
+    }
+    (out / "resources.json").write_text(json.dumps(found))
+
+
+def test_a_kernel_that_doubles_fails_the_build_and_is_not_kept(checkout, tmp_path):
+    engine = FakeEngine(partial(compiled, code_bytes=2000))
+    with pytest.raises(DeviceCodeError) as failure:
+        compile_gfx908(checkout, Store(tmp_path / "build"), engine)
+    assert failure.value.message == (
+        "kernels for gfx908 cost more than kernels/instances/costs.json allows\n"
+        "  - fa_fwd_fp16_d64 for gfx908: machine code has 2000 bytes, expected about 1000 (2.0 times)"
+    )
+    assert failure.value.advice == UPDATE
+    assert compile_gfx908(checkout, Store(tmp_path / "build"), FakeEngine(compiled)).reused is False
 
 
 def compile_gfx908(checkout, store, engine):

@@ -185,7 +185,15 @@ def test_an_import_that_the_builder_image_lacks_would_be_seen(checkout, tmp_path
 
 
 def test_repair_runs_where_nothing_else_is(checkout, tmp_path):
-    argv = [sys.executable, "-m", "wheel_builder.build.repair", "a.whl", "out", "--plat", "manylinux_2_28_x86_64"]
+    argv = [
+        sys.executable,
+        "-m",
+        "wheel_builder.build.repair",
+        "a.whl",
+        "out",
+        "--plat",
+        "manylinux_2_28_x86_64",
+    ]
     done = subprocess.run(argv, cwd=checkout, capture_output=True, text=True, check=False)
     assert done.returncode == 33
     assert done.stderr == (
@@ -228,7 +236,9 @@ for name in ("generate", "build"):
 sys.argv = ["bundle.py", "--device", {str(device)!r}, "--out", {str(tmp_path / "out")!r}, "--llvm", {str(llvm)!r}]
 runpy.run_path({str(instances / "bundle.py")!r}, run_name="__main__")
 """
-    done = subprocess.run([sys.executable, "-I", "-B", "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-I", "-B", "-c", code], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     opened = {os.path.relpath(line, checkout) for line in done.stdout.splitlines() if line.startswith("/")}
     # Python looks for compiled modules first.

@@ -29,6 +29,9 @@ NAMES = (
     "index",
     "yank",
     "runtime-image",
+    "explain-log",
+    "cost",
+    "gate",
 )
 
 

@@ -1,0 +1,52 @@
+"""``.ninja_log``, which ninja keeps beside what it builds: when each object was begun and done."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+HEADER = "# ninja log v"
+MAX_SPANS = 50_000
+
+
+@dataclass(frozen=True)
+class Span:
+    """One object: its file, and when it was begun and done, in seconds since the build began."""
+
+    name: str
+    start: float
+    end: float
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.start
+
+
+def parse_ninja_log(lines: Iterable[str]) -> Sequence[Span]:
+    """The spans of the last run in a log; lines that are no entries are passed over.
+
+    Raises ``ValueError`` where the first line says that it is no such log.
+    """
+    entries = iter(lines)
+    if not next(entries, "").startswith(HEADER):
+        message = f"it does not begin with {HEADER!r}"
+        raise ValueError(message)
+    spans: dict[str, Span] = {}
+    latest = 0.0
+    for line in entries:
+        span = _span(line)
+        if span is None:
+            continue
+        if span.end < latest:  # ninja appends what is done: a new run has begun at 0
+            spans.clear()
+        latest = span.end
+        spans[span.name] = span
+        if len(spans) >= MAX_SPANS:
+            break
+    return tuple(spans.values())
+
+
+def _span(line: str) -> Span | None:
+    fields = line.rstrip("\n").split("\t")
+    if len(fields) < 5 or not (fields[0].isdecimal() and fields[1].isdecimal()):
+        return None
+    start, end = int(fields[0]) / 1000, int(fields[1]) / 1000
+    return Span(fields[3], start, end) if end >= start else None

@@ -1,0 +1,60 @@
+"""``scripts/wheel-builder gate``: are the matrix products in the machine code of CK's kernels?"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from wheel_builder.base.errors import GateError
+from wheel_builder.base.words import aligned
+from wheel_builder.files.elf import read_elf
+from wheel_builder.files.fatbin import CodeObject, machine_arch
+from wheel_builder.files.library import code_objects
+from wheel_builder.images.listing import list_code, tools_in
+from wheel_builder.matrix.model import Plan
+from wheel_builder.matrix.plan import jobs_to_build
+from wheel_builder.pipeline.context import (
+    ENGINE,
+    RunContext,
+    builder_image,
+    builder_step,
+    progress_of,
+    start_engine,
+)
+from wheel_builder.pipeline.progress import Planned
+from wheel_builder.upstream.gate import Checked, check_listing
+
+ADVICE = (
+    "leave the arch out of GPU_ARCHS; flash-attn-rocm has kernels for gfx908, gfx942, gfx1030 and gfx1100"
+)
+
+
+def gate(paths: Sequence[Path], plan: Plan, context: RunContext, *, plain: bool | None = None) -> str:
+    """A line for each kernel of the files; raises ``GateError`` with every one that is refused."""
+    job = jobs_to_build(plan)[0]
+    objects = [code for path in paths for code in device_code_of(path)]
+    with progress_of([ENGINE, builder_step(job), Planned("gate", weight=20)], context, plain) as progress:
+        start_engine(context, progress)
+        tools = tools_in(builder_image(job, plan.package, context, progress))
+        with progress.step("gate"):
+            listings = list_code(objects, tools=tools, store=context.store, log=context.log("listing"))
+    return judged([kernel for listing in listings for kernel in check_listing(listing)])
+
+
+def device_code_of(path: Path) -> tuple[CodeObject, ...]:
+    """The device code in an object or a library, or the code object itself; raises ``FatbinError``."""
+    data = path.read_bytes()
+    return code_objects(data) or (CodeObject(machine_arch(read_elf(data)), data),)
+
+
+def judged(kernels: Sequence[Checked]) -> str:
+    """The table; raises ``GateError`` with all that is refused, or where there is no kernel of CK's."""
+    if not kernels:
+        title = "no kernel of CK's attention is in the files"
+        raise GateError(
+            title, ["expected functions such as FmhaFwdKernel"], advice="name objects of flash-attn"
+        )
+    if problems := [kernel.problem for kernel in kernels if kernel.problem]:
+        title = f"{len(problems)} of {len(kernels)} kernels are refused"
+        raise GateError(title, dict.fromkeys(problems), advice=ADVICE)
+    rows = [("arch", "kernel", "matrix instructions")]
+    rows += [(kernel.arch, kernel.kind, str(kernel.found)) for kernel in kernels]
+    return "\n".join(aligned(rows, left=2)) + "\n"

@@ -1,0 +1,1 @@
+"""Upstream flash-attention's Composable Kernel (CK) backend: what its compiled kernels hold."""
