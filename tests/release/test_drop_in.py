@@ -1,0 +1,113 @@
+"""The distribution flash-attn in use: upstream's own test file, as it was published, on top of the wheel."""
+
+import os
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from collections import Counter
+
+import pytest
+
+from tests.conftest import CHECKOUT
+from wheel_builder.images.docker import Mount, run_in
+
+pytestmark = pytest.mark.container
+DROP_IN = CHECKOUT / "tests/drop_in"
+TESTS = 14
+# All of a sample's cases together are to take about a minute of one core: ten for each test, short ones.
+QUICK = {"FA_UPSTREAM_CASES": "10", "FA_UPSTREAM_SCORES": "41000", "FA_UPSTREAM_SEED": "1"}
+# 500 that run, as many of each test, of lengths up to about a thousand; upstream leaves out others itself.
+FULL = {"FA_UPSTREAM_CASES": "48", "FA_UPSTREAM_SCORES": "1050625", "FA_UPSTREAM_SEED": "2"}
+RUN = """
+set -eu
+python -m pip install --no-index --no-deps --quiet /wheels/*.whl
+cd /out
+python -m pytest -p upstream_on_cpu -p no:cacheprovider -q --tb=short --junit-xml=/out/junit.xml \\
+    -W error -W ignore::flash_attn_rocm.FlashAttnFallbackWarning /upstream/test_flash_attn.py
+"""
+# Large tensors from the heap: given back to the system after each use they cost more than the arithmetic.
+HEAP = {"MALLOC_MMAP_THRESHOLD_": str(2**31), "MALLOC_TRIM_THRESHOLD_": str(2**32)}
+
+
+def pip_download(requirements, folder, *more):
+    """What pip says of the download of hash-pinned requirements to ``folder``."""
+    argv = [
+        sys.executable, "-m", "pip", "download", "--no-deps", "--require-hashes", "--dest", str(folder),
+        "--requirement", str(requirements), *more,
+    ]  # fmt: skip
+    env = {**os.environ, "TMPDIR": str(folder)}
+    return subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def upstream(tmp_path_factory):
+    """Upstream's test file, from its source distribution.
+
+    For the metadata pip runs its setup.py, which fails because it needs PyTorch; the unpacked files stay.
+    """
+    folder = tmp_path_factory.mktemp("upstream")
+    options = ("--no-clean", "--no-binary=:all:", "--no-build-isolation")
+    done = pip_download(DROP_IN / "upstream-requirements.txt", folder, *options)
+    found = [*folder.glob("*/*/tests/test_flash_attn.py")]
+    assert len(found) == 1, done.stdout + done.stderr
+    found[0].parent.chmod(0o755)
+    return found[0]
+
+
+@pytest.fixture(scope="module")
+def wheels(release, tmp_path_factory):
+    """A folder with both distributions' wheels, and those that upstream's file imports."""
+    folder = tmp_path_factory.mktemp("wheels")
+    done = pip_download(DROP_IN / "requirements.txt", folder, "--only-binary=:all:")
+    assert done.returncode == 0, done.stderr
+    (folder / release.wheel.name).write_bytes(release.wheel.read_bytes())
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(build, cwd=CHECKOUT / "shim", check=True, capture_output=True)
+    folder.chmod(0o755)  # the container's user is another
+    return folder
+
+
+@pytest.fixture
+def run_upstream(wheels, upstream, verifier, tmp_path):
+    """``run_upstream(settings)``: cases that passed, failed, or were left out by upstream, each by test."""
+
+    def run(settings):
+        out = tmp_path / "out"
+        out.mkdir()
+        out.chmod(0o777)
+        mounts = (
+            Mount(wheels, "/wheels"), Mount(upstream.parent, "/upstream"), Mount(DROP_IN, "/plugin"),
+            Mount(out, "/out", writable=True),
+        )  # fmt: skip
+        env = {"PYTHONPATH": "/plugin", "PYTHONDONTWRITEBYTECODE": "1", **HEAP, **settings}
+        done = run_in(verifier.facts["ref"], ["sh", "-c", RUN], mounts=mounts, env=env, check=False)
+        assert (out / "junit.xml").is_file(), done.stdout
+        return outcomes(out / "junit.xml"), done.stdout
+
+    return run
+
+
+def outcomes(junit):
+    """Passed, failed and skipped cases, each by test."""
+    found = {"passed": Counter(), "failed": Counter(), "skipped": Counter()}
+    for case in ET.parse(junit).getroot().iter("testcase"):
+        tags = {child.tag for child in case}
+        outcome = "skipped" if "skipped" in tags else "failed" if tags & {"failure", "error"} else "passed"
+        found[outcome][re.match(r"\w+", case.get("name"))[0]] += 1
+    return found
+
+
+def test_a_sample_of_upstreams_own_cases_passes(run_upstream):
+    found, said = run_upstream(QUICK)
+    assert found["failed"].total() == 0, said
+    assert found["passed"].total() >= 90
+    assert len(found["passed"]) == TESTS - 1  # each case of test_flash_attn_race_condition takes long
+
+
+@pytest.mark.full
+def test_500_of_upstreams_own_cases_pass(run_upstream):
+    found, said = run_upstream(FULL)
+    assert found["failed"].total() == 0, said
+    assert found["passed"].total() >= 500
+    assert len(found["passed"]) == TESTS
