@@ -1,5 +1,6 @@
 """The distribution flash-attn in use: upstream's own test file, as it was published, on top of the wheel."""
 
+import json
 import os
 import re
 import subprocess
@@ -10,7 +11,12 @@ from collections import Counter
 import pytest
 
 from tests.conftest import CHECKOUT
+from wheel_builder.base.store import Store, sha256_file
+from wheel_builder.build.shim import build_shim
 from wheel_builder.images.docker import Mount, run_in
+from wheel_builder.index.first_use import install_and_call
+from wheel_builder.provenance.provenance import read_provenance
+from wheel_builder.provenance.records import provenance_path, record_path
 
 pytestmark = pytest.mark.container
 DROP_IN = CHECKOUT / "tests/drop_in"
@@ -56,14 +62,20 @@ def upstream(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def wheels(release, tmp_path_factory):
+def shim(release):
+    """The released wheel of flash-attn."""
+    [found] = release.wheel.parent.glob("flash_attn-*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def wheels(release, shim, tmp_path_factory):
     """A folder with both distributions' wheels, and those that upstream's file imports."""
     folder = tmp_path_factory.mktemp("wheels")
     done = pip_download(DROP_IN / "requirements.txt", folder, "--only-binary=:all:")
     assert done.returncode == 0, done.stderr
-    (folder / release.wheel.name).write_bytes(release.wheel.read_bytes())
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(build, cwd=CHECKOUT / "shim", check=True, capture_output=True)
+    for wheel in (release.wheel, shim):
+        (folder / wheel.name).write_bytes(wheel.read_bytes())
     folder.chmod(0o755)  # the container's user is another
     return folder
 
@@ -96,6 +108,32 @@ def outcomes(junit):
         outcome = "skipped" if "skipped" in tags else "failed" if tags & {"failure", "error"} else "passed"
         found[outcome][re.match(r"\w+", case.get("name"))[0]] += 1
     return found
+
+
+def test_the_release_publishes_it_with_record_and_statement(release, shim):
+    assert shim.name == "flash_attn-2.8.3+rocm1-py3-none-any.whl"
+    record = json.loads(record_path(shim).read_text())
+    assert record["sha256"] == sha256_file(shim)
+    assert [one["wheel"] for one in record["beside"]] == [release.wheel.name]
+    assert record["tests"]["tests/shim"][0]["passed"] >= 10
+    assert read_provenance(provenance_path(shim)).sha256 == record["sha256"]
+    published = release.index / "rocm7.2/simple/flash-attn" / shim.name
+    assert published.read_bytes() == shim.read_bytes()
+
+
+def test_pip_installs_it_with_the_kernels_from_the_index(release, shim, verifier, context, tmp_path):
+    requirement, simple = f"flash-attn=={shim.name.split('-')[1]}", release.index / "rocm7.2/simple"
+    found = install_and_call(
+        requirement, index=release.index, simple=simple, image=verifier, checkout=context.checkout,
+        log=tmp_path / "log",
+    )  # fmt: skip
+    assert found["version"] == release.wheel.name.split("-")[1]
+    assert found["max_error"] < 1e-2
+
+
+def test_it_is_built_again_to_the_same_bytes(shim, builder, context, tmp_path):
+    again = build_shim(image=builder, checkout=context.checkout, store=Store(tmp_path), log=tmp_path / "log")
+    assert again.facts["sha256"] == sha256_file(shim)
 
 
 def test_a_sample_of_upstreams_own_cases_passes(run_upstream):
