@@ -61,7 +61,7 @@ def finish_shim(
     Record and statement lie there too, as publishing asks.
     """
     log = context.log(f"shim-{job.id}")
-    with progress.step(STEP, job=job.id, log=log):
+    with progress.step(STEP, job=job.id, log=log) as step:
         built = build_shim(image=builder, checkout=context.checkout, store=context.store, log=log)
         made = built.path / str(built.facts["wheel"])
         version = audit_shim(made, context.checkout).version
@@ -78,6 +78,8 @@ def finish_shim(
         )  # fmt: skip
         write_provenance(finished, statement)
         require_attachments({finished: ()})
+        if built.reused and all(one.reused for one in shown):
+            step.skipped("unchanged")
     return finished
 
 
