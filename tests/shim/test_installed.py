@@ -27,11 +27,15 @@ IMPORTED = {
     "vllm": {
         "flash_attn": "flash_attn_varlen_func",
         "flash_attn.layers.rotary": "apply_rotary_emb",
+        "flash_attn.ops.triton.rotary": "apply_rotary",  # unasked, on every GPU
     },
     "ring-flash-attention": {
         "flash_attn.flash_attn_interface": (
             "_flash_attn_forward _flash_attn_backward _flash_attn_varlen_forward _flash_attn_varlen_backward"
         ),
+    },
+    "models on the hub": {
+        "flash_attn.layers.rotary": "RotaryEmbedding apply_rotary_emb_func apply_rotary_emb_qkv_",
     },
     "ComfyUI": {"flash_attn": "flash_attn_func"},
     "xformers": {"flash_attn.flash_attn_interface": "flash_attn_gpu"},
