@@ -1,5 +1,8 @@
 """Wheels that pass the audit and agree with a commit, with record and statement: nothing in them runs."""
 
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from functools import cache
 
@@ -7,6 +10,7 @@ from tests.checkouts import commit_all, copy_sources
 from tests.conftest import CHECKOUT
 from tests.wheels import (
     BASE_VERSION,
+    BUILDER_FACTS,
     DIST_INFO,
     MATERIALS,
     PLATFORM,
@@ -20,12 +24,15 @@ from tests.wheels import (
     write_wheel,
 )
 from wheel_builder.base.archs import known_archs
-from wheel_builder.base.store import sha256_file
+from wheel_builder.base.store import Artifact, sha256_file
 from wheel_builder.build.product import read_product
 from wheel_builder.build.sbom import sbom_text
+from wheel_builder.build.shim import FOLDER, shim_digest
+from wheel_builder.build.source import read_source
 from wheel_builder.files.library import LIBRARY
 from wheel_builder.matrix.support_table import planned_kernels
 from wheel_builder.provenance import provenance as p
+from wheel_builder.provenance.attest import write_provenance
 from wheel_builder.provenance.commit import read_tree
 from wheel_builder.provenance.records import write_record
 from wheel_builder.provenance.statement import Annotations, Resource
@@ -40,7 +47,34 @@ def repository(root):
     for name in OTHERS:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes((CHECKOUT / name).read_bytes())
+    shutil.copytree(CHECKOUT / FOLDER, root / FOLDER, ignore=shutil.ignore_patterns("__pycache__"))
     return commit_all(root)
+
+
+def finished_shim(folder, root, commit):
+    """The distribution flash-attn of the commit of ``root``, with its record and its statement."""
+    built = folder / "shim-built"
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(built)]
+    subprocess.run(command, cwd=root / FOLDER, check=True, capture_output=True)
+    [file] = built.glob("*.whl")
+    wheel = file.rename(folder / file.name)
+    write_record(wheel, {"sha256": sha256_file(wheel), "archs": {}})
+    manifest = {"inputs": {"sources": shim_digest(root)}}
+    facts = {"wheel": wheel.name, "sha256": sha256_file(wheel)}
+    (built / "manifest.json").write_text("{}")
+    base = {"ref": "debian", "image_id": "sha256:1", "origin": "pulled"}
+    image = {
+        "key": "k",
+        "inputs": {"files": {p.REQUIREMENTS: "0" * 64}},
+        "facts": {**BUILDER_FACTS, "base": base},
+    }
+    statement = p.make_shim_provenance(
+        read_source(root), version=read_product(root / FOLDER).version, image=Artifact(built, image, True),
+        wheel=Artifact(built, {**manifest, "facts": facts}, True), run=p.RunDetails(p.LOCAL, "now"),
+    )  # fmt: skip
+    assert statement.commit == commit
+    write_provenance(wheel, statement)
+    return wheel
 
 
 def finished_files(root, commit, rocm="7.2"):

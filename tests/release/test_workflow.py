@@ -165,11 +165,22 @@ def test_it_is_verified_where_nothing_else_is(wheel, runner):
     assert list(json.loads(record.read_text())["archs"]) == ["gfx1030"]
 
 
+@pytest.mark.full
+def test_flash_attn_is_made_beside_it(wheel, runner):
+    [row] = runner.outputs["wheel"]
+    runner.artefacts |= {f"verified-{row['job']}": wheel.parent}
+    folder = runner.run("shim")
+    [made] = (folder / "shim-finished").glob("*.whl")
+    record = json.loads((made.parent / f"{made.name}.verification.json").read_text())
+    assert [one["wheel"] for one in record["beside"]] == [wheel.name]
+
+
 def test_the_released_wheels_are_published_to_the_branch(runner, release, engine):
     wheel = release.wheel
     verified = runner.root / "verified"
     verified.mkdir()
-    for file in wheel.parent.glob(f"{wheel.name}*"):
+    [shim] = wheel.parent.glob("flash_attn-*.whl")
+    for file in (*wheel.parent.glob(f"{wheel.name}*"), *wheel.parent.glob(f"{shim.name}*")):
         shutil.copy2(file, verified)
     runner.artefacts["verified-rocm7.2"] = verified
     if changed_files():
@@ -182,5 +193,6 @@ def test_the_released_wheels_are_published_to_the_branch(runner, release, engine
     published = runner.run("publish")
     files = subprocess.run(listed, cwd=runner.remote, check=True, capture_output=True, text=True).stdout
     assert f"rocm7.2/simple/flash-attn-rocm/{wheel.name}" in files.splitlines()
+    assert f"rocm7.2/simple/flash-attn/{shim.name}" in files.splitlines()
     for folder in (rehearsed, published):
         assert (folder / "index" / "index.html").is_file()

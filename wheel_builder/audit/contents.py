@@ -1,7 +1,7 @@
 """Whether a wheel holds the files and the metadata of its sources, and nothing else; pure."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from wheel_builder.audit.sbom import FOLDER as SBOMS
 from wheel_builder.build.product import Product
@@ -11,17 +11,23 @@ from wheel_builder.files.wheelfile import WheelFile, metadata_headers, wheel_hea
 
 # What says that a wheel can be installed; a higher major version means something else to pip and uv.
 WHEEL_VERSION = "1.0"
+DESCRIBING = ("METADATA", "WHEEL", "RECORD")
+# What a build adds besides those to the files of the sources.
+BUILT = frozenset({LIBRARY, f"{{dist_info}}/{SBOMS}/{SBOM}"})
 WHEEL_FIELDS = frozenset({"Wheel-Version", "Generator", "Root-Is-Purelib", "Tag"})
 
 
-def file_problems(wheel: WheelFile, product: Product) -> Iterator[tuple[str, str]]:
+def file_problems(
+    wheel: WheelFile, product: Product, built: Collection[str] = BUILT
+) -> Iterator[tuple[str, str]]:
     """What is found and what was expected, for files that are too many, missing or changed."""
     known = {f"{wheel.dist_info}/licenses/{name}": digest for name, digest in product.licenses.items()}
     known |= product.files
-    made = {f"{wheel.dist_info}/{name}" for name in ("METADATA", "WHEEL", "RECORD", f"{SBOMS}/{SBOM}")}
-    allowed = {*known, *made, LIBRARY}
-    if extra := sorted(wheel.files.keys() - allowed):
-        yield some(extra), "only files that its sources have, the library and what describes the wheel"
+    made = {f"{wheel.dist_info}/{name}" for name in DESCRIBING}
+    made |= {name.format(dist_info=wheel.dist_info) for name in built}
+    if extra := sorted(wheel.files.keys() - known.keys() - made):
+        library = ", the library" if built else ""
+        yield some(extra), f"only files that its sources have{library} and what describes the wheel"
     # Other rules say more of a wheel without library, RECORD, METADATA or SBOM.
     if missing := sorted(known.keys() - wheel.files.keys()):
         yield f"no {some(missing)}", "every file of its sources"

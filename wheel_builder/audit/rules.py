@@ -1,7 +1,8 @@
 """The rules that a finished wheel must keep, and the values they read.
 
-A rule is a function from what the wheel holds (``Subject``) and what was planned (``Expectation``) to
-findings; ``RULES`` names them.  All rules run, so all findings are reported at once.
+A rule is a function from what the wheel holds (``Subject``) and what was planned (``Expectation``, or
+``PureExpectation`` for a wheel without a library) to findings; ``RULES`` and ``PURE_RULES`` name them.  All
+rules run, so all findings are reported at once.
 
 What torch's stable ABI promises comes from torch-abi-audit, which keeps the table of the stable
 functions and the torch release that brought each.
@@ -12,12 +13,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import Protocol
 
 import torch_abi_audit
 from packaging.version import Version
 
 from wheel_builder.audit import sbom as sbom_check
-from wheel_builder.audit.contents import file_problems, metadata_problems, some
+from wheel_builder.audit.contents import BUILT, file_problems, metadata_problems, some
 from wheel_builder.base.errors import AuditError, ElfError, WheelFileError
 from wheel_builder.build.product import Product
 from wheel_builder.files import elf, fatbin, wheelfile
@@ -35,6 +37,41 @@ GLIBC_LIBRARIES = frozenset(
 )
 TORCH_SHIM = re.compile(r"(aoti_)?torch_\w+")
 HIP_FUNCTION = re.compile(r"hip[A-Z]\w*")
+
+
+class Planned(Protocol):
+    """What is expected of any wheel; ``built`` are its files that no source has."""
+
+    @property
+    def package(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def tag(self) -> str: ...
+    @property
+    def purelib(self) -> str: ...
+    @property
+    def max_mib(self) -> float: ...
+    @property
+    def product(self) -> Product: ...
+    @property
+    def built(self) -> frozenset[str]: ...
+    @property
+    def library(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class PureExpectation:
+    """What is expected of a wheel that holds only Python files, for every machine."""
+
+    package: str
+    version: str
+    max_mib: float
+    product: Product
+    tag: str = "py3-none-any"
+    purelib: str = "true"
+    built: frozenset[str] = frozenset()
+    library: str = ""
 
 
 @dataclass(frozen=True)
@@ -55,6 +92,10 @@ class Expectation:
     torch_headers: str
     product: Product
     needed: frozenset[str] = GLIBC_LIBRARIES | {TORCH_LIBRARY}
+    package: str = PACKAGE
+    purelib: str = "false"
+    built: frozenset[str] = BUILT
+    library: str = LIBRARY
 
     @property
     def version(self) -> str:
@@ -109,14 +150,14 @@ def readable(subject: Subject, _: Expectation) -> Iterator[Finding]:
     yield from subject.faults
 
 
-def file_name(subject: Subject, expectation: Expectation) -> Iterator[Finding]:
+def file_name(subject: Subject, expectation: Planned) -> Iterator[Finding]:
     """The file's name says project, version and tag as planned."""
-    expected = f"{PACKAGE}-{expectation.version}-{expectation.tag}.whl"
+    expected = f"{expectation.package}-{expectation.version}-{expectation.tag}.whl"
     if subject.wheel.path.name != expected:
         yield Finding(subject.wheel.path.name, expected, "repair with the planned tag; never rename a wheel")
 
 
-def size(subject: Subject, expectation: Expectation) -> Iterator[Finding]:
+def size(subject: Subject, expectation: Planned) -> Iterator[Finding]:
     """The file is within its budget."""
     if subject.wheel.size > expectation.max_mib * MIB:
         yield Finding(
@@ -126,13 +167,13 @@ def size(subject: Subject, expectation: Expectation) -> Iterator[Finding]:
         )
 
 
-def contents(subject: Subject, expectation: Expectation) -> Iterator[Finding]:
+def contents(subject: Subject, expectation: Planned) -> Iterator[Finding]:
     """The files of the sources are inside as they are there, and no others."""
-    for found, expected in file_problems(subject.wheel, expectation.product):
+    for found, expected in file_problems(subject.wheel, expectation.product, expectation.built):
         yield Finding(found, expected, "build the wheel again, from the sources of its commit")
 
 
-def record(subject: Subject, _: Expectation) -> Iterator[Finding]:
+def record(subject: Subject, _: Planned) -> Iterator[Finding]:
     """RECORD lists every file with its true hash and size."""
     for problem in wheelfile.record_problems(subject.wheel):
         yield Finding(
@@ -140,7 +181,7 @@ def record(subject: Subject, _: Expectation) -> Iterator[Finding]:
         )
 
 
-def metadata(subject: Subject, expectation: Expectation) -> Iterator[Finding]:
+def metadata(subject: Subject, expectation: Planned) -> Iterator[Finding]:
     """METADATA names project and version as planned, and both it and WHEEL say what the sources give."""
     try:
         found = wheelfile.read_metadata(subject.wheel)
@@ -172,10 +213,10 @@ def sbom(subject: Subject, expectation: Expectation) -> Iterator[Finding]:
         yield Finding(problem, "the SBOM that the wheel stage writes", "build the wheel again")
 
 
-def wheel_tag(subject: Subject, expectation: Expectation) -> Iterator[Finding]:
+def wheel_tag(subject: Subject, expectation: Planned) -> Iterator[Finding]:
     """The WHEEL file says the planned tag, and that the wheel is for one platform."""
     headers = wheelfile.wheel_headers(subject.wheel)
-    for field, expected in {"Tag": (expectation.tag,), "Root-Is-Purelib": ("false",)}.items():
+    for field, expected in {"Tag": (expectation.tag,), "Root-Is-Purelib": (expectation.purelib,)}.items():
         if headers.get(field, ()) != expected:
             found = ", ".join(headers.get(field, ())) or "nothing"
             yield Finding(
@@ -183,7 +224,7 @@ def wheel_tag(subject: Subject, expectation: Expectation) -> Iterator[Finding]:
             )
 
 
-def foreign_libraries(subject: Subject, _: Expectation) -> Iterator[Finding]:
+def foreign_libraries(subject: Subject, _: Planned) -> Iterator[Finding]:
     """No copy of a library of ROCm or torch is inside."""
     for name, data in sorted(subject.wheel.files.items()):
         named = PurePosixPath(name).name
@@ -194,13 +235,12 @@ def foreign_libraries(subject: Subject, _: Expectation) -> Iterator[Finding]:
             yield Finding(f"{name}{known_as}", "no library of ROCm or torch", advice)
 
 
-def only_library(subject: Subject, _: Expectation) -> Iterator[Finding]:
-    """The host library is the only compiled file."""
+def only_library(subject: Subject, expectation: Planned) -> Iterator[Finding]:
+    """The host library is the only compiled file; a pure wheel has none."""
+    expected = f"{expectation.library} as the only compiled file" if expectation.library else "only text"
     for name, data in sorted(subject.wheel.files.items()):
-        if data.startswith(elf.MAGIC) and name != LIBRARY:
-            yield Finding(
-                name, f"{LIBRARY} as the only compiled file", "link it statically, or leave it to the user"
-            )
+        if data.startswith(elf.MAGIC) and name != expectation.library:
+            yield Finding(name, expected, "link it statically, or leave it to the user")
 
 
 def _soname(data: bytes) -> str:
@@ -370,6 +410,16 @@ RULES: Mapping[str, Rule] = {
     "torch-abi": torch_abi,
     "code-objects": code_objects,
     "code-object-arch": code_object_arch,
+}
+PURE_RULES: Mapping[str, Callable[[Subject, Planned], Iterator[Finding]]] = {
+    "file-name": file_name,
+    "size": size,
+    "contents": contents,
+    "record": record,
+    "metadata": metadata,
+    "wheel-tag": wheel_tag,
+    "foreign-libraries": foreign_libraries,
+    "only-library": only_library,
 }
 
 

@@ -6,10 +6,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from wheel_builder.audit.rules import (
+    PURE_RULES,
     RULES,
     Device,
     Expectation,
     Finding,
+    PureExpectation,
     Subject,
     dotted,
     torch_floor,
@@ -47,18 +49,55 @@ def audit_wheel(wheel: Path, expectation: Expectation) -> AuditReport:
     A wheel that cannot be opened safely is refused for that alone (rule "archive"): what it seems to
     hold cannot be relied on.
     """
-    try:
-        content = wheelfile.read_wheel(wheel, max_mib=expectation.max_mib)
-    except WheelFileError as error:
-        problems = [_line("archive", Finding(p, "a plain, safe wheel", error.advice)) for p in error.problems]
-        raise _refusal(wheel, problems) from error
-    subject = open_subject(content)
+    subject = open_subject(_read(wheel, expectation.max_mib))
     problems = [
         _line(name, finding) for name, rule in RULES.items() for finding in rule(subject, expectation)
     ]
     if problems:
         raise _refusal(wheel, problems)
     return _report(subject, expectation)
+
+
+@dataclass(frozen=True)
+class PureReport:
+    """A wheel without a library that passed, and the rules it passed."""
+
+    wheel: str
+    sha256: str
+    size: int
+    version: str
+    tag: str
+    rules: Sequence[str]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=2, sort_keys=True) + "\n"
+
+
+def audit_pure_wheel(wheel: Path, expectation: PureExpectation) -> PureReport:
+    """``audit_wheel`` for a wheel that holds only Python files."""
+    content = _read(wheel, expectation.max_mib)
+    subject = Subject(content, None, (), ())
+    problems = [
+        _line(name, finding) for name, rule in PURE_RULES.items() for finding in rule(subject, expectation)
+    ]
+    if problems:
+        raise _refusal(wheel, problems)
+    return PureReport(
+        wheel=wheel.name,
+        sha256=content.sha256,
+        size=content.size,
+        version=expectation.version,
+        tag=expectation.tag,
+        rules=("archive", *PURE_RULES),
+    )
+
+
+def _read(wheel: Path, max_mib: float) -> WheelFile:
+    try:
+        return wheelfile.read_wheel(wheel, max_mib=max_mib)
+    except WheelFileError as error:
+        problems = [_line("archive", Finding(p, "a plain, safe wheel", error.advice)) for p in error.problems]
+        raise _refusal(wheel, problems) from error
 
 
 def open_subject(wheel: WheelFile) -> Subject:

@@ -16,10 +16,11 @@ from wheel_builder.base.errors import AuditError
 
 PROJECT = "pyproject.toml"
 CONTENT_TYPES = {".md": "text/markdown", ".rst": "text/x-rst", ".txt": "text/plain"}
-# What may be in [project]; the version is the build's, by tool.flash-attn-rocm and the ROCm version.
+# What may be in [project].  The version of flash-attn-rocm is the build's, by tool.flash-attn-rocm and the
+# ROCm version.
 KEYS = frozenset(
     {"name", "description", "readme", "requires-python", "license", "license-files", "dynamic", "dependencies"}
-    | {"classifiers"}
+    | {"classifiers", "version"}
 )
 
 
@@ -28,13 +29,14 @@ class Product:
     """``files`` maps names in the wheel to sha256, ``licenses`` names below ``.dist-info/licenses``.
 
     ``fields`` are METADATA's headers, each with its values in order of the alphabet, without Version and
-    Metadata-Version; ``readme`` is its body.
+    Metadata-Version; ``readme`` is its body.  ``version`` is empty where the build gives it.
     """
 
     files: Mapping[str, str]
     licenses: Mapping[str, str]
     fields: Mapping[str, tuple[str, ...]]
     readme: bytes
+    version: str = ""
 
 
 def read_product(checkout: Path) -> Product:
@@ -61,6 +63,7 @@ def _product(checkout: Path, project: Mapping[str, Any], packages: list[str]) ->
         {file.relative_to(checkout).as_posix(): _sha256(file) for file in licenses},
         _fields(project, [file.relative_to(checkout).as_posix() for file in licenses]),
         (checkout / project["readme"]).read_bytes(),
+        str(project.get("version", "")),
     )
 
 

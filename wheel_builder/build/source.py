@@ -12,7 +12,7 @@ from wheel_builder.base.process import Runner, run
 from wheel_builder.build.wheel_inputs import read_inputs, sources_digest
 
 # Everything that affects wheels and their builder images, the pipeline included.
-PATHS = ("pyproject.toml", "LICENSE", "kernels", "wheel_builder", "dockerfiles", "matrix.yaml")
+PATHS = ("pyproject.toml", "LICENSE", "kernels", "shim", "wheel_builder", "dockerfiles", "matrix.yaml")
 COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 
 

@@ -28,7 +28,8 @@ LD_PRELOAD="${{PRELOAD:-}}" python -m pytest -p no:cacheprovider --strict-marker
 class Suite:
     """Tests to run, and what they need in the container.
 
-    ``preload`` is loaded into the tests' Python; after ``most_failures`` the run stops.
+    ``preload`` is loaded into the tests' Python; after ``most_failures`` the run stops; ``wheels`` are
+    installed too.
     """
 
     tests: Path
@@ -36,6 +37,7 @@ class Suite:
     env: tuple[tuple[str, str], ...] = ()
     preload: str = ""
     most_failures: int = MOST_FAILURES
+    wheels: tuple[Path, ...] = ()
 
 
 def run_suite(
@@ -47,7 +49,8 @@ def run_suite(
     """
     folder = out / "wheel"
     folder.mkdir()
-    shutil.copy2(wheel, folder)
+    for each in (wheel, *suite.wheels):
+        shutil.copy2(each, folder)
     out.chmod(0o777)
     mounts: Sequence[Mount] = (
         Mount(folder, "/wheel"), Mount(suite.tests, "/tests"), Mount(out, "/out", writable=True),

@@ -5,11 +5,13 @@ from dataclasses import replace
 
 from packaging.version import Version
 
+from wheel_builder.build.shim import NAME as SHIM
 from wheel_builder.files.sidecars import ATTACHMENTS
 from wheel_builder.index.finder import finder_pages
 from wheel_builder.index.finder.data import Wheel, make_finder
-from wheel_builder.index.pages import Entry, project_pages, root_pages
+from wheel_builder.index.pages import Entry, Record, project_pages, root_pages
 from wheel_builder.matrix.catalogue import Catalogue
+from wheel_builder.matrix.model import PROJECT
 
 Projects = Mapping[str, tuple[Entry, ...]]  # by project; oldest version first
 Contents = Mapping[str, Projects]  # by ROCm version; only the files in that version's own folder
@@ -28,8 +30,7 @@ def finder_pages_of(contents: Contents, catalogue: Catalogue) -> dict[str, bytes
     wheels = [
         Wheel.of(_seen_from(entry, f"rocm{rocm}/simple/"), rocm, ATTACHMENTS)
         for rocm, projects in contents.items()
-        for entries in projects.values()
-        for entry in entries
+        for entry in projects.get(PROJECT, ())
     ]
     return finder_pages(make_finder(catalogue, wheels))
 
@@ -43,8 +44,9 @@ def runtimes(contents: Contents) -> set[str]:
 def offered(contents: Contents, rocm: str) -> Projects:
     """What the index of ``rocm`` offers: its own files, and those of other versions that serve it.
 
-    A file of another version is left out when ``rocm`` has one of the same public version that is not yanked:
-    installers would take the one with the higher local label.
+    The distribution flash-attn serves every ROCm version.  A file of another version is left out when
+    ``rocm`` has one of the same public version that is not yanked: installers would take the one with the
+    higher local label.
     """
     own = contents.get(rocm, {})
     mine = {
@@ -55,14 +57,17 @@ def offered(contents: Contents, rocm: str) -> Projects:
     }
     found = {project: list(entries) for project, entries in own.items()}
     for home, projects in contents.items():
-        for project, entries in projects.items():
-            for entry in entries if home != rocm else ():
-                if (
-                    rocm in entry.record.serves
-                    and (project, Version(entry.record.version).public) not in mine
-                ):
+        for project, entries in projects.items() if home != rocm else ():
+            for entry in entries:
+                known = {each.record.filename for each in found.get(project, ())}
+                taken = (project, Version(entry.record.version).public) in mine
+                if _serves(entry.record, rocm) and not taken and entry.record.filename not in known:
                     found.setdefault(project, []).append(_seen_from(entry, f"../../../rocm{home}/simple/"))
     return in_order(found)
+
+
+def _serves(record: Record, rocm: str) -> bool:
+    return rocm in record.serves or record.project == SHIM
 
 
 def everything(contents: Contents) -> Projects:

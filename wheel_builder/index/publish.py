@@ -13,6 +13,7 @@ from packaging.utils import canonicalize_name
 from wheel_builder.base.durable import remove_parts
 from wheel_builder.base.errors import CommandFailedError, PublishError, WheelFileError
 from wheel_builder.base.process import Runner, run
+from wheel_builder.build.shim import NAME as SHIM
 from wheel_builder.files.wheelfile import MAX_READ_MIB, WheelFile, read_metadata, read_wheel, record_problems
 from wheel_builder.index import folder
 from wheel_builder.index.entries import ROCM_VERSION, text_problems
@@ -175,7 +176,7 @@ def _verification(wheel: WheelFile, text: bytes) -> tuple[tuple[str, ...], dict[
 
 def _misplaced(wheel: WheelFile, rocm: str) -> list[str]:
     label = wheel.version.local or ""
-    if not label.startswith("rocm") or label == f"rocm{rocm}":
+    if wheel.name == SHIM or not label.startswith("rocm") or label == f"rocm{rocm}":
         return []
     return [f"{wheel.path.name}: it is for {label}, but this is the index of rocm{rocm}"]
 

@@ -16,10 +16,11 @@ from typing import Any
 
 from wheel_builder.audit import stage as audit
 from wheel_builder.base.durable import ensure
-from wheel_builder.base.errors import FilesError, WheelBuilderError, WheelError
+from wheel_builder.base.errors import FilesError, PublishError, WheelBuilderError, WheelError
 from wheel_builder.base.store import Artifact
 from wheel_builder.base.words import shown
 from wheel_builder.build import device_code, runtime_image, wheel
+from wheel_builder.build.shim import is_shim
 from wheel_builder.build.source import read_source
 from wheel_builder.index import first_use, publish
 from wheel_builder.matrix.catalogue import Catalogue, catalogue_of
@@ -37,6 +38,7 @@ from wheel_builder.pipeline.context import (
     verify_image,
 )
 from wheel_builder.pipeline.progress import Planned, Progress
+from wheel_builder.pipeline.shim import audit_shim, finish_shim, shim_step
 from wheel_builder.pipeline.verification import audit_of_job, expectation, job_of, verify_one, verify_steps
 from wheel_builder.provenance.attest import finished_at, require_provenance, write_provenance
 from wheel_builder.provenance.provenance import SOURCE, Provenance, make_provenance, run_details
@@ -139,11 +141,19 @@ def run_until(stage: str, plan: Plan, context: RunContext, *, plain: bool | None
 
 
 def publish_files(files: Sequence[Path], matrix: Matrix, index: Path, checkout: Path) -> list[Path]:
-    """Check finished wheels and the files beside them, then publish all or none; their indexes."""
+    """Check finished wheels and the files beside them, then publish all or none; their indexes.
+
+    A wheel of flash-attn goes to each index that one of flash-attn-rocm goes to.
+    """
+    shims, kernels = _parted(files)
+    if not kernels:
+        title = "nothing was published: a wheel of flash-attn alone belongs to no index"
+        problems = [f"{file.name} is for every ROCm version" for file in shims]
+        raise PublishError(title, problems, advice="name wheels of flash-attn-rocm with it")
     jobs = _fit_for_others(files, matrix, checkout)
-    wheels: dict[str, list[Path]] = {}
-    for file, job in zip(files, jobs, strict=True):
-        wheels.setdefault(job.rocm.version, []).append(file)
+    wheels: dict[str, list[Path]] = {job.rocm.version: [*shims] for job in jobs}
+    for file, job in zip(kernels, jobs, strict=True):
+        wheels[job.rocm.version].append(file)
     published = publish.publish_all(wheels, index, catalogue=catalogue_of(matrix), now=datetime.now(UTC))
     return [published[job.rocm.version].simple for job in jobs]
 
@@ -155,13 +165,25 @@ def upload_files(files: Sequence[Path], matrix: Matrix, url: str, checkout: Path
 
 
 def _fit_for_others(files: Sequence[Path], matrix: Matrix, checkout: Path) -> list[Job]:
-    """Audit wheels, and check each against its record, its statement and its commit; their jobs."""
-    jobs = [job_of(file, matrix) for file in files]
-    for file, job in zip(files, jobs, strict=True):
+    """Audit wheels, and check each against its record, its statement and its commit.
+
+    The jobs of those with kernels.
+    """
+    shims, kernels = _parted(files)
+    jobs = [job_of(file, matrix) for file in kernels]
+    for file, job in zip(kernels, jobs, strict=True):
         audit_of_job(file, job, matrix.package, checkout)
-    require_attachments({file: job.archs for file, job in zip(files, jobs, strict=True)})
+    for file in shims:
+        audit_shim(file, checkout)
+    archs = {file: job.archs for file, job in zip(kernels, jobs, strict=True)}
+    require_attachments(archs | dict.fromkeys(shims, ()))
     require_provenance(files, checkout)
     return jobs
+
+
+def _parted(files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
+    """Wheels of flash-attn, and those of flash-attn-rocm."""
+    return [file for file in files if is_shim(file)], [file for file in files if not is_shim(file)]
 
 
 def runtime_images(
@@ -227,6 +249,7 @@ def _steps_until(stage: str, job: Job) -> Iterator[Planned]:
 
 def _finishing_steps(job: Job) -> Iterator[Planned]:
     yield from verify_steps(job)
+    yield shim_step(job)
     yield Planned("publish", job.id)
     yield Planned("install from the index", job.id, weight=10)
 
@@ -325,7 +348,8 @@ def _finish(
     record = verify_one(_file(built), job, context, builder, tester, progress, others=others)
     attempt.record = record.facts
     provenance = provenance_of(job, package, builder, attempt.codes, built, context)
-    attempt.published = _publish(_file(built), record, provenance, job, context, catalogue, progress)
+    shim = finish_shim([_file(built)], job, builder, tester, context.dist, context, progress)
+    attempt.published = _publish(_file(built), shim, record, provenance, job, context, catalogue, progress)
     released = _install(attempt, attempt.published, built, record, context, tester, progress)
     attempt.released = replace(released, dirty=bool(provenance.dependency(SOURCE).annotations.dirty))
 
@@ -367,6 +391,7 @@ def _install(
 
 def _publish(
     file: Path,
+    shim: Path,
     record: Artifact,
     provenance: Provenance,
     job: Job,
@@ -381,7 +406,7 @@ def _publish(
         write_provenance(finished, provenance)
         require_attachments({finished: job.archs})
         published = publish.publish(
-            [finished], context.index, job.rocm.version, catalogue=catalogue, now=datetime.now(UTC)
+            [finished, shim], context.index, job.rocm.version, catalogue=catalogue, now=datetime.now(UTC)
         )
         if not published.added:
             step.skipped("the index has this file")

@@ -12,6 +12,7 @@ from wheel_builder.base.errors import ProvenanceError, WheelFileError
 from wheel_builder.base.store import Artifact, sha256_file
 from wheel_builder.build import sbom
 from wheel_builder.build.product import Product, read_product
+from wheel_builder.build.shim import FOLDER, is_shim
 from wheel_builder.files.wheelfile import MAX_READ_MIB, WheelFile, read_wheel
 from wheel_builder.provenance.check import ALL_IN_WORDS, Facts, provenance_problems, signature_words
 from wheel_builder.provenance.commit import read_tree
@@ -65,9 +66,13 @@ def verify_provenance(wheel: Path, checkout: Path) -> str:
         f"commit     {found.commit}",
         f"built by   {found.run.builder}, by its own word",
         signature_words(path.name for path in wheel.parent.glob(f"{wheel.name}*")),
-        f"rebuild    scripts/wheel-builder rebuild {wheel}",
+        f"rebuild    scripts/wheel-builder {_again(wheel)}",
     ]
     return "\n".join(lines)
+
+
+def _again(wheel: Path) -> str:
+    return "shim --to DIR WHEEL, at that commit" if is_shim(wheel) else f"rebuild {wheel}"
 
 
 def require_provenance(wheels: Sequence[Path], checkout: Path) -> None:
@@ -103,13 +108,15 @@ def product_of(wheel: Path, checkout: Path) -> Product:
 
     Otherwise, and for a commit that ``checkout`` does not have, the files of ``checkout`` as they are.
     """
+    here = checkout / FOLDER if is_shim(wheel) else checkout
     try:
         found = read_provenance(provenance_path(wheel))
     except ProvenanceError:
-        return read_product(checkout)
+        return read_product(here)
     built_from_commit = not found.dependency(SOURCE).annotations.dirty
     tree = read_tree(checkout, found.commit) if built_from_commit else None
-    return tree.product if tree and isinstance(tree.product, Product) else read_product(checkout)
+    product = (tree.shim if is_shim(wheel) else tree.product) if tree else None
+    return product if isinstance(product, Product) else read_product(here)
 
 
 def facts_of(wheel: WheelFile, found: Provenance, checkout: Path) -> Facts:

@@ -1,12 +1,13 @@
 """Whether a wheel, its statement, its verification record, its SBOM and the sources agree; pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from wheel_builder.audit.contents import file_problems, metadata_problems
+from wheel_builder.audit.contents import BUILT, file_problems, metadata_problems
 from wheel_builder.build.product import Product
 from wheel_builder.build.sbom import source_digest, versions
+from wheel_builder.build.shim import is_shim
 from wheel_builder.files.wheelfile import WheelFile
 from wheel_builder.provenance import provenance as p
 from wheel_builder.provenance.commit import Recipe, Tree
@@ -62,6 +63,11 @@ def provenance_problems(found: Provenance, facts: Facts) -> Iterator[str]:
     """Every disagreement, in words."""
     yield from _file_problems(found, facts)
     yield from _record_problems(found, facts)
+    if is_shim(facts.wheel.path):
+        yield from _source_problems(found, facts)
+        if facts.tree is not None:
+            yield from _shim_problems(found, facts.wheel, facts.tree)
+        return
     yield from _sbom_problems(found, facts)
     yield from _recipe_problems(found, facts)
 
@@ -70,7 +76,7 @@ def _file_problems(found: Provenance, facts: Facts) -> Iterator[str]:
     yield from (f"file: {problem}" for problem in found.subject_problems(facts.name, facts.sha256))
     if found.version != facts.version:
         yield f"file: the statement says version {found.version}, but the wheel is {facts.version}"
-    if not facts.version.endswith(f"+rocm{found.rocm}"):
+    if found.rocm and not facts.version.endswith(f"+rocm{found.rocm}"):
         yield f"file: the statement says ROCm {found.rocm}, but the wheel is {facts.version}"
     if facts.archs != frozenset(found.archs):
         said, held = _list(found.archs), _list(facts.archs)
@@ -111,6 +117,15 @@ def _stated_versions(found: Provenance) -> dict[str, str]:
 
 
 def _recipe_problems(found: Provenance, facts: Facts) -> Iterator[str]:
+    yield from _source_problems(found, facts)
+    if facts.tree is not None:
+        yield from _tree_problems(found, facts.tree)
+        yield from _content_problems(facts.wheel, facts.tree.product)
+    if not found.packages:
+        yield "recipe: the statement does not name the packages of the builder image"
+
+
+def _source_problems(found: Provenance, facts: Facts) -> Iterator[str]:
     source = found.dependency(p.SOURCE).annotations
     if source.dirty:
         yield f"recipe: it was built from sources that differ from their commit: {_some(source.changed)}"
@@ -118,11 +133,6 @@ def _recipe_problems(found: Provenance, facts: Facts) -> Iterator[str]:
         yield "recipe: the statement names no commit, so nobody can build the wheel again"
     elif facts.tree is None:
         yield f"recipe: this checkout does not have commit {found.commit}; git fetch, then verify again"
-    else:
-        yield from _tree_problems(found, facts.tree)
-        yield from _content_problems(facts.wheel, facts.tree.product)
-    if not found.packages:
-        yield "recipe: the statement does not name the packages of the builder image"
 
 
 def _tree_problems(found: Provenance, tree: Tree) -> Iterator[str]:
@@ -134,13 +144,23 @@ def _tree_problems(found: Provenance, tree: Tree) -> Iterator[str]:
         yield from _parameter_problems(found, tree.recipe)
 
 
-def _content_problems(wheel: WheelFile, product: Product | str) -> Iterator[str]:
+def _content_problems(
+    wheel: WheelFile, product: Product | str, built: Collection[str] = BUILT
+) -> Iterator[str]:
     """In what the files and the metadata in the wheel differ from those of its commit."""
     if isinstance(product, str):
         yield f"contents: what its commit puts in cannot be read here ({product}); {THERE}"
         return
-    for said, expected in (*file_problems(wheel, product), *metadata_problems(wheel, product)):
+    for said, expected in (*file_problems(wheel, product, built), *metadata_problems(wheel, product)):
         yield f"contents: found {said}; expected {expected}"
+
+
+def _shim_problems(found: Provenance, wheel: WheelFile, tree: Tree) -> Iterator[str]:
+    said = found.dependency(p.SOURCE_TREE).digest.get("sha256", "none")
+    if said != tree.shim_sources:
+        expected = tree.shim_sources or "none"
+        yield f"recipe: it says sources with sha256 {said}, but those of its commit have {expected}"
+    yield from _content_problems(wheel, tree.shim, built=())
 
 
 def _digest_problems(found: Provenance, tree: Tree) -> Iterator[str]:

@@ -16,6 +16,7 @@ from wheel_builder.base.process import Runner, run
 from wheel_builder.base.store import sha256_file, sha256_tree
 from wheel_builder.build import wheel_inputs
 from wheel_builder.build.product import Product, read_product
+from wheel_builder.build.shim import FOLDER, shim_digest
 from wheel_builder.build.source import PATHS, constant, has_commit, read_flags
 from wheel_builder.build.wheel_inputs import read_inputs, sources_digest
 from wheel_builder.matrix.document import read_document
@@ -61,12 +62,15 @@ class Tree:
 
     Both are empty where they cannot be read; ``recipe`` then says why, and so it does when the recipe has
     another form than today's.  ``product`` says why when what the sources put into a wheel is not known.
+    ``shim`` and ``shim_sources`` are product and digest of the distribution flash-attn, likewise.
     """
 
     content: str
     sources: str
     recipe: Recipe | str
     product: Product | str
+    shim: Product | str = "it has none"
+    shim_sources: str = ""
 
 
 def read_tree(checkout: Path, commit: str, *, run: Runner = run) -> Tree | None:
@@ -75,7 +79,9 @@ def read_tree(checkout: Path, commit: str, *, run: Runner = run) -> Tree | None:
         return None
     with tempfile.TemporaryDirectory(prefix="flash-attn-rocm-") as name:
         archive, root = Path(name) / "sources.tar", Path(name) / "sources"
-        run(["git", "-C", checkout, "archive", "--output", archive, commit, "--", *PATHS])
+        listed = run(["git", "-C", checkout, "ls-tree", "-z", "--name-only", commit, "--", *PATHS]).stdout
+        there = listed.strip("\0").split("\0")  # an old commit may lack some
+        run(["git", "-C", checkout, "archive", "--output", archive, commit, "--", *there])
         with tarfile.open(archive) as tar:
             tar.extractall(root, filter="data")
         return tree_of(root)
@@ -86,15 +92,16 @@ def tree_of(root: Path) -> Tree:
     first = not (root / wheel_inputs.FILE).exists()
     content, sources = "", ""
     product = _product_of(root)
+    shim, shim_sources = _shim_of(root)
     try:
         content, sources = _first_digests(root) if first else _digests(root)
         recipe = read_recipe(root, _first_epoch(root) if first else _epoch(root))
-        return Tree(content, sources, recipe, product)
+        return Tree(content, sources, recipe, product, shim, shim_sources)
     except (MatrixError, StoreError) as error:
         reason = _one_line(error)
     except (OSError, LookupError, SyntaxError, TypeError, ValueError) as error:
         reason = f"{type(error).__name__}: {error}"
-    return Tree(content, sources, reason.replace(f"{root}/", ""), product)
+    return Tree(content, sources, reason.replace(f"{root}/", ""), product, shim, shim_sources)
 
 
 def _product_of(root: Path) -> Product | str:
@@ -102,6 +109,12 @@ def _product_of(root: Path) -> Product | str:
         return read_product(root)
     except AuditError as error:
         return _one_line(error)
+
+
+def _shim_of(root: Path) -> tuple[Product | str, str]:
+    if not (root / FOLDER).is_dir():
+        return "it has none", ""
+    return _product_of(root / FOLDER), shim_digest(root)
 
 
 def _one_line(error: WheelBuilderError) -> str:

@@ -134,6 +134,24 @@ def make_provenance(
     )
 
 
+def make_shim_provenance(
+    source: Source, *, version: str, image: Artifact, wheel: Artifact, run: RunDetails
+) -> Provenance:
+    """The statement about the wheel of flash-attn, which is for every ROCm version and arch."""
+    sources = str(wheel.manifest["inputs"]["sources"])
+    return Provenance(
+        wheel=str(wheel.facts["wheel"]),
+        sha256=str(wheel.facts["sha256"]),
+        rocm="",
+        archs=(),
+        version=version,
+        parameters={"source_date_epoch": source.source_date_epoch},
+        dependencies=(*_sources(replace(source, content=sources), wheel), *_image_resources(image)),
+        byproducts=(_resource(WHEEL_MANIFEST, {"sha256": sha256_file(wheel.path / "manifest.json")}),),
+        run=run,
+    )
+
+
 def headers_uri(release: str) -> str:
     """Torch's headers as a package URL."""
     return f"pkg:pypi/torch@{release}"
@@ -245,6 +263,19 @@ def _sources(source: Source, wheel: Artifact) -> tuple[Resource, ...]:
 
 
 def _environment(package: Package, image: Artifact) -> tuple[Resource, ...]:
+    facts = image.facts
+    inside, base, tools = _image_resources(image)
+    return (
+        inside,
+        base,
+        _resource(HEADERS, {"sha256": package.torch_headers_sha256}, headers_uri(package.torch_headers)),
+        _resource(ZIG, uri=zig_uri(facts["python_packages"]["ziglang"])),
+        tools,
+    )
+
+
+def _image_resources(image: Artifact) -> tuple[Resource, Resource, Resource]:
+    """The builder image, what it was made from, and its tools."""
     facts, base = image.facts, image.facts["base"]
     inside = {
         "ref": facts["ref"],
@@ -258,8 +289,6 @@ def _environment(package: Package, image: Artifact) -> tuple[Resource, ...]:
     return (
         _resource(IMAGE, _digest(facts["image_id"]), annotations=inside),
         _resource(BASE, _digest(base["image_id"]), annotations=origin),
-        _resource(HEADERS, {"sha256": package.torch_headers_sha256}, headers_uri(package.torch_headers)),
-        _resource(ZIG, uri=zig_uri(facts["python_packages"]["ziglang"])),
         _resource(TOOLS, {"sha256": image.manifest["inputs"]["files"][REQUIREMENTS]}),
     )
 

@@ -3,34 +3,128 @@
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from email import message_from_bytes
 
+import pytest
+from packaging.requirements import Requirement
+
 from tests.programs import CHECKOUT
+from tests.wheels import library, write_wheel
+from wheel_builder.audit.rules import PureExpectation
+from wheel_builder.audit.stage import audit_pure_wheel
+from wheel_builder.base.errors import AuditError
+from wheel_builder.build.product import read_product
 
 SHIM = CHECKOUT / "shim"
+NAME = "flash_attn-2.8.3+rocm1-py3-none-any.whl"
+DIST_INFO = "flash_attn-2.8.3+rocm1.dist-info"
 
 
-def test_the_wheel_has_upstreams_name_and_modules(tmp_path):
-    sources = tmp_path / "shim"
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shim")
+    sources = folder / "shim"
     shutil.copytree(SHIM, sources, ignore=shutil.ignore_patterns("__pycache__"))
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")]
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(command, cwd=sources, check=True, capture_output=True)
-    [file] = (tmp_path / "dist").iterdir()
-    assert file.name == "flash_attn-2.8.3+rocm1-py3-none-any.whl"
-    with zipfile.ZipFile(file) as wheel:
+    [file] = folder.glob("*.whl")
+    return file
+
+
+def audit(wheel):
+    product = read_product(SHIM)
+    return audit_pure_wheel(wheel, PureExpectation("flash_attn", product.version, 0.25, product))
+
+
+def test_the_wheel_has_upstreams_name_and_modules(built):
+    assert built.name == NAME
+    with zipfile.ZipFile(built) as wheel:
         names = [name for name in wheel.namelist() if ".dist-info/" not in name]
-        metadata = message_from_bytes(wheel.read("flash_attn-2.8.3+rocm1.dist-info/METADATA"))
+        metadata = message_from_bytes(wheel.read(f"{DIST_INFO}/METADATA"))
     assert metadata["Name"] == "flash-attn"  # transformers and diffusers compare this very name
-    assert metadata.get_all("Requires-Dist") == ["flash-attn-rocm"]
     wanted = (f for f in (SHIM / "flash_attn").rglob("*") if f.is_file() and "__pycache__" not in f.parts)
     assert sorted(names) == sorted(f.relative_to(SHIM).as_posix() for f in wanted)
     assert {"flash_attn/flash_attn_interface.py", "flash_attn/bert_padding.py"} < set(names)
 
 
-def test_its_version_is_that_of_its_module():
-    code = (SHIM / "flash_attn/__init__.py").read_text()
-    project = (SHIM / "pyproject.toml").read_text()
-    assert '__version__ = "2.8.3"' in code
-    assert 'version = "2.8.3+rocm1"' in project
-    assert "flash-attn==2.8.3+rocm1" in (SHIM / "README.md").read_text()
+def test_it_requires_this_release_of_the_kernels_and_no_other():
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
+    own = tomllib.loads((SHIM / "pyproject.toml").read_text())["project"]
+    required = Requirement(own["dependencies"][0])
+    assert required.name == "flash-attn-rocm"
+    base = project["tool"]["flash-attn-rocm"]["version"]
+    assert required.specifier.contains(f"{base}+rocm7.2"), "raise the requirement, and the label rocmN with it"
+    assert not required.specifier.contains("99.0.0")
+
+
+def test_its_version_and_licence_are_those_of_other_files():
+    version = read_product(SHIM).version
+    assert version.partition("+")[0] in (SHIM / "flash_attn/__init__.py").read_text()
+    assert f"flash-attn=={version}" in (SHIM / "README.md").read_text()
+    assert (SHIM / "LICENSE").read_bytes() == (CHECKOUT / "LICENSE").read_bytes()
+
+
+def test_the_wheel_passes_its_audit(built):
+    report = audit(built)
+    assert (report.wheel, report.version, report.tag) == (NAME, "2.8.3+rocm1", "py3-none-any")
+    assert "only-library" in report.rules
+
+
+def without_hidden(files):
+    return {name: data for name, data in files.items() if not name.endswith("/RECORD")}
+
+
+CHANGES = {
+    "a changed module": (
+        lambda files: files | {"flash_attn/__init__.py": b"import os\n"},
+        "contents: found flash_attn/__init__.py, which its sources have with another content",
+    ),
+    "a file more": (
+        lambda files: files | {"flash_attn/more.py": b""},
+        "contents: found flash_attn/more.py; expected only files that its sources have and what describes",
+    ),
+    "a startup file": (
+        lambda files: files | {"flash_attn.pth": b"import os"},
+        "contents: found flash_attn.pth",
+    ),
+    "a library": (
+        lambda files: files | {"flash_attn/a.so": library()},
+        "only-library: found flash_attn/a.so; expected only text",
+    ),
+    "a module less": (
+        lambda files: {name: data for name, data in files.items() if name != "flash_attn/bert_padding.py"},
+        "contents: found no flash_attn/bert_padding.py",
+    ),
+    "another requirement": (
+        lambda files: files | {f"{DIST_INFO}/METADATA": files[f"{DIST_INFO}/METADATA"].replace(b"~=", b">=")},
+        "metadata: found METADATA says Requires-Dist: flash-attn-rocm>=0.1.0; expected flash-attn-rocm~=0.1.0",
+    ),
+    "another version": (
+        lambda files: files | {f"{DIST_INFO}/METADATA": files[f"{DIST_INFO}/METADATA"].replace(b"2.8.3+", b"2.9+", 1)},
+        "metadata: found Version: 2.9+rocm1; expected 2.8.3+rocm1",
+    ),
+    "one platform": (
+        lambda files: files | {f"{DIST_INFO}/WHEEL": files[f"{DIST_INFO}/WHEEL"].replace(b"true", b"false")},
+        "wheel-tag: found WHEEL says Root-Is-Purelib: false; expected true",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_the_audit_refuses_what_its_sources_do_not_have(name, built, tmp_path):
+    change, finding = CHANGES[name]
+    with zipfile.ZipFile(built) as archive:
+        files = {each: archive.read(each) for each in archive.namelist()}
+    wheel = write_wheel(tmp_path, change(without_hidden(files)), name=NAME)
+    with pytest.raises(AuditError) as caught:
+        audit(wheel)
+    assert any(problem.startswith(finding) for problem in caught.value.problems), caught.value.problems
+
+
+def test_another_name_is_refused(built, tmp_path):
+    renamed = tmp_path / NAME.replace("any", "linux_x86_64")
+    shutil.copy(built, renamed)
+    with pytest.raises(AuditError, match=rf"file-name: found {renamed.name.replace('+', '.')}; expected"):
+        audit(renamed)

@@ -14,7 +14,7 @@ from tests.noted import Noted
 from tests.wheels import ARCHS, BUILDER_FACTS, write_wheel
 from wheel_builder.base.errors import WheelBuilderError
 from wheel_builder.base.store import Artifact, Store
-from wheel_builder.build import device_code, runtime_image, wheel
+from wheel_builder.build import device_code, runtime_image, shim, wheel
 from wheel_builder.emulator.tile import forward_tile
 from wheel_builder.fake_hip import stage as fake_hip
 from wheel_builder.files.fatbin import CodeObject
@@ -47,6 +47,10 @@ def in_wheel(tmp, run):
         Job(ROCM, ("gfx908",)), PACKAGE, image=IMAGE, device_code=[], checkout=CHECKOUT, store=Store(tmp),
         log=tmp / "log", run=run,
     )  # fmt: skip
+
+
+def in_shim(tmp, run):
+    shim.build_shim(image=IMAGE, checkout=CHECKOUT, store=Store(tmp), log=tmp / "log", run=run)
 
 
 def in_runtimes(tmp, run):
@@ -94,6 +98,7 @@ def in_size(tmp, run):
 NAMED_USER = {
     "build/device_code.py": in_device_code,
     "build/wheel.py": in_wheel,
+    "build/shim.py": in_shim,
     "verify/runtimes.py": in_runtimes,
     "fake_hip/stage.py": in_fake_hip,
     "images/listing.py": in_listing,

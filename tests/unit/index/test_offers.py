@@ -66,11 +66,26 @@ def test_a_wheel_is_offered_for_the_runtimes_that_it_serves(tmp_path):
     assert verify_index(tmp_path) == ()
 
 
+def test_flash_attn_is_offered_for_every_rocm_version_once(tmp_path):
+    for rocm in ("6.4", "7.2"):
+        add_file(tmp_path / f"rocm{rocm}/simple", file_of(f"1.0+rocm{rocm}", serves=("7.1", "7.0")), NOW)
+        add_file(tmp_path / f"rocm{rocm}/simple", replace(file_of("2.8.3+rocm1", serves=()), **SHIM), NOW)
+    write_pages(tmp_path, CATALOGUE)
+    for rocm in ("6.4", "7.0", "7.1", "7.2"):
+        (link,) = hrefs(tmp_path, f"rocm{rocm}/simple/flash-attn/index.html")
+        assert link[0].endswith(SHIM["filename"])
+    assert b"flash_attn-2.8.3" not in (tmp_path / "index.html").read_bytes(), "the page is about kernels"
+    assert verify_index(tmp_path) == ()
+
+
 def test_a_later_public_version_is_offered_beside_an_own_older_one(tmp_path):
     add_file(tmp_path / "rocm7.2/simple", file_of("2.0+rocm7.2", serves=("6.4",)), NOW)
     add_file(tmp_path / "rocm6.4/simple", file_of("1.0+rocm6.4", serves=()), NOW)
     found = [e.record.version for e in offered(read_contents(tmp_path), "6.4")["demo"]]
     assert found == ["1.0+rocm6.4", "2.0+rocm7.2"]
+
+
+SHIM = {"project": "flash-attn", "filename": "flash_attn-2.8.3+rocm1-py3-none-any.whl"}
 
 
 def ours(version, rocm, serves, *, yanked):

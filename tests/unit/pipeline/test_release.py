@@ -7,7 +7,7 @@ import pytest
 
 from kernels import hatch_build
 from tests.conftest import CHECKOUT
-from tests.finished import finished_files, finished_wheel, repository
+from tests.finished import finished_files, finished_shim, finished_wheel, repository
 from tests.wheels import (
     ARCHS,
     LIBRARY,
@@ -74,6 +74,7 @@ def test_the_steps_of_a_release_are_in_the_flows_order(job):
         "rocm7.2 emulate gfx1100",
         "rocm7.2 load under HIP runtimes",
         "rocm7.2 verify",
+        "rocm7.2 distribution flash-attn",
         "rocm7.2 publish",
         "rocm7.2 install from the index",
     ]
@@ -136,7 +137,7 @@ def test_a_wheel_is_in_dist_as_a_whole_or_not_at_all(before, job, tmp_path):
     # Where the copy is written first, every write finds the disk full.
     (context.dist / f".{NAME}.part").symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left on device") as caught:
-        _publish(built, None, None, job, context, None, Steps())
+        _publish(built, None, None, None, job, context, None, Steps())
     assert caught.value.filename == str(finished)
     assert (finished.read_bytes() if finished.exists() else None) == before
     assert [file.name for file in context.dist.iterdir()] == ([NAME] if before else [])
@@ -238,6 +239,43 @@ def test_files_of_several_rocm_versions_are_published_each_to_its_index(tmp_path
     assert found == [root / "rocm7.2/simple", root / "rocm6.4/simple"]
     assert published_names(root) == {file.name for file in files}
     assert verify_index(root) == ()
+
+
+def test_flash_attn_goes_to_every_index_that_has_the_kernels(tmp_path, matrix, checkout):
+    files = [finished_wheel(tmp_path, *checkout, rocm) for rocm in ("7.2", "6.4")]
+    files.append(finished_shim(tmp_path, *checkout))
+    root = tmp_path / "index"
+    publish_files(files, matrix, root, checkout[0])
+    for rocm in ("7.2", "6.4"):
+        assert (root / f"rocm{rocm}/simple/flash-attn" / files[2].name).read_bytes() == files[2].read_bytes()
+    assert verify_index(root) == ()
+
+
+def test_flash_attn_alone_belongs_to_no_index(tmp_path, matrix, checkout):
+    with pytest.raises(PublishError, match="a wheel of flash-attn alone belongs to no index") as caught:
+        publish_files([finished_shim(tmp_path, *checkout)], matrix, tmp_path / "index", checkout[0])
+    assert caught.value.problems == ("flash_attn-2.8.3+rocm1-py3-none-any.whl is for every ROCm version",)
+    assert caught.value.advice == "name wheels of flash-attn-rocm with it"
+
+
+@pytest.mark.parametrize("what", ["record", "sources", "statement"])
+def test_flash_attn_is_held_to_its_record_and_its_commit(what, tmp_path, matrix, checkout):
+    wheel, shim = finished_wheel(tmp_path, *checkout), finished_shim(tmp_path, *checkout)
+    if what == "record":
+        record_path(shim).unlink()
+        wanted = f"{shim.name}: there is no {record_path(shim).name} beside it"
+    elif what == "sources":
+        text = provenance_path(shim).read_text()
+        digest = read_provenance(provenance_path(shim)).dependency("source-tree").digest["sha256"]
+        provenance_path(shim).write_text(text.replace(digest, "0" * 64))
+        wanted = f"{shim.name}: recipe: it says sources with sha256 {'0' * 64}, but those of its commit"
+    else:
+        provenance_path(shim).unlink()
+        wanted = f"{shim.name}: there is no {provenance_path(shim).name} beside it"
+    with pytest.raises((PublishError, ProvenanceError)) as caught:
+        publish_files([wheel, shim], matrix, tmp_path / "index", checkout[0])
+    assert any(problem.startswith(wanted) for problem in caught.value.problems), caught.value.problems
+    assert not (tmp_path / "index").exists()
 
 
 def test_files_are_published_all_or_none(tmp_path, matrix, checkout):

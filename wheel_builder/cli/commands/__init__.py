@@ -18,6 +18,7 @@ NAMES = (
     "wheel",
     "audit",
     "verify",
+    "shim",
     "verify-provenance",
     "rebuild",
     "emulate",

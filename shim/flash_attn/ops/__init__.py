@@ -1,0 +1,1 @@
+"""What libraries import from flash_attn.ops; without triton."""

@@ -1,0 +1,1 @@
+"""The names of upstream's triton kernels, in PyTorch."""

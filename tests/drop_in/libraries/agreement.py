@@ -1,0 +1,28 @@
+"""When a model with flash attention agrees with the same model without it."""
+
+import torch
+
+TIMES = 2.0  # as upstream's own tests ask of its kernels
+
+
+def agree(flash, eager, exact):
+    """Each tensor's largest error against float32 is at most twice that of plain attention in its dtype.
+
+    Half a step of the dtype at the largest value comes on top: one rounding of the result, with which plain
+    attention may have been lucky.
+    """
+    assert len(flash) == len(eager) == len(exact) > 0
+    for number, (a, b, c) in enumerate(zip(flash, eager, exact, strict=True)):
+        assert a.isfinite().all()
+        step = torch.finfo(a.dtype).eps / 2 * c.abs().max().item()
+        own, plain = ((x.float() - c).abs().max().item() for x in (a, b))
+        assert own <= TIMES * plain + step, f"tensor {number}: error {own}, of plain attention {plain}"
+        assert plain + step < c.abs().max().item() / 4, f"tensor {number}: plain attention is no measure"
+
+
+def gradients(model, out):
+    """Of a loss that every element of the tensor takes part in."""
+    model.zero_grad()
+    weights = torch.linspace(0.5, 1.5, out.numel()).view(out.shape)
+    (out.float() * weights).square().mean().backward()
+    return [p.grad for p in model.parameters() if p.grad is not None and p.grad.abs().max() > 0]

@@ -1,0 +1,75 @@
+"""Released libraries on the installed distribution flash-attn: tiny models with random weights.
+
+Tensors are on the CPU.  Where FA_FAKE_HIP_ARCH names an arch, its kernels answer what they serve, executed on
+an ISA emulator (wheel_builder/fake_hip), and calls with gradients go to the PyTorch implementation, as all do
+without it.
+"""
+
+import functools
+import os
+import warnings
+from collections import Counter
+
+import flash_attn
+import flash_attn_rocm
+import pytest
+import torch
+
+ARCH = os.environ.get("FA_FAKE_HIP_ARCH", "")
+CALLS = Counter()
+
+
+def counted(function):
+    """The function, with its signature, which transformers reads; each call counts."""
+
+    @functools.wraps(function)
+    def call(*arguments, **options):
+        CALLS[function.__name__] += 1
+        return function(*arguments, **options)
+
+    return call
+
+
+def pytest_configure():
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore", flash_attn_rocm.FlashAttnFallbackWarning)
+    # Libraries take the functions when they are imported, after this.
+    for name in ("flash_attn_func", "flash_attn_varlen_func", "flash_attn_with_kvcache"):
+        setattr(flash_attn, name, counted(getattr(flash_attn, name)))
+    # Both libraries ask whether there is a GPU before they import flash_attn.
+    torch.cuda.is_available = lambda: True
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kernels():
+    """On an emulated arch: the fake HIP runtime, whose reports list launches; otherwise None."""
+    if not ARCH:
+        yield None
+        return
+    from wheel_builder.fake_hip.control import FakeHip, kernels_on_host_memory
+
+    runtime = FakeHip()
+    with kernels_on_host_memory(runtime):
+        yield runtime
+
+
+@pytest.fixture
+def calls():
+    """Calls of flash_attn's functions in this test, by name."""
+    CALLS.clear()
+    return CALLS
+
+
+@pytest.fixture
+def launched(kernels):
+    """``launched()``: how many kernels ran since the last time, and no finding; None without an arch."""
+
+    def count():
+        if kernels is None:
+            return None
+        launches = kernels.report().launches
+        assert [finding for launch in launches for finding in launch.findings] == []
+        return len(launches)
+
+    count()
+    return count

@@ -1,0 +1,65 @@
+"""diffusers with the attention backend "flash": a small Flux transformer, and the functions below it."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from agreement import agree, gradients
+from diffusers import FluxTransformer2DModel
+from diffusers.models import attention_dispatch
+from flash_attn import flash_attn_func
+
+SIZES = {
+    "num_layers": 1, "num_single_layers": 1, "attention_head_dim": 32, "num_attention_heads": 2,
+    "joint_attention_dim": 32, "pooled_projection_dim": 32, "in_channels": 4, "axes_dims_rope": (8, 8, 16),
+}  # fmt: skip
+
+
+@pytest.fixture
+def models():
+    """Flash attention, PyTorch's own in the same dtype, and that in float32; the same weights."""
+    torch.manual_seed(0)
+    exact = FluxTransformer2DModel(**SIZES).to(torch.bfloat16).float().eval()
+    found = [FluxTransformer2DModel(**SIZES).to(torch.bfloat16).eval() for _ in range(2)]
+    for model in found:
+        model.load_state_dict(exact.state_dict())
+    for model, backend in zip((*found, exact), ("flash", "native", "native"), strict=True):
+        model.set_attention_backend(backend)
+    return (*found, exact)
+
+
+def image(model):
+    generator = torch.Generator().manual_seed(1)
+
+    def draw(*sizes):
+        return torch.randn(*sizes, generator=generator).to(model.dtype)
+
+    rows = torch.arange(12)
+    places = torch.stack([torch.zeros(12), rows // 4, rows % 4], -1)
+    return model(
+        hidden_states=draw(2, 12, 4), encoder_hidden_states=draw(2, 5, 32), pooled_projections=draw(2, 32),
+        timestep=torch.tensor([0.3, 0.7]).to(model.dtype), img_ids=places, txt_ids=torch.zeros(5, 3),
+    ).sample  # fmt: skip
+
+
+def test_a_transformer_forward_and_backward(models, calls, launched):
+    with torch.no_grad():
+        found = [image(model) for model in models]
+    agree(*([x] for x in found))
+    assert calls["flash_attn_func"] == calls.total() == 2  # one of each kind of block
+    assert launched() in (None, 2)
+    agree(*(gradients(model, image(model)) for model in models))
+
+
+def test_the_functions_of_context_parallel_attention():
+    """They call the wrapped functions with positional arguments, and give gradients by themselves."""
+    generator = torch.Generator().manual_seed(0)
+    q, k, v, dout = (torch.randn(1, 9, 2, 32, generator=generator).half() for _ in range(4))
+    leaves = [x.requires_grad_() for x in (q, k, v)]
+    wanted = flash_attn_func(*leaves, causal=True)
+    gradients = torch.autograd.grad(wanted, leaves, dout)
+    context = SimpleNamespace(save_for_backward=lambda *tensors: setattr(context, "saved_tensors", tensors))
+    out = attention_dispatch._flash_attention_forward_op(context, *leaves, is_causal=True)
+    assert torch.equal(out, wanted)
+    found = attention_dispatch._flash_attention_backward_op(context, dout)
+    assert all(torch.equal(a, b) for a, b in zip(found, gradients, strict=True))

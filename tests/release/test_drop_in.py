@@ -1,0 +1,175 @@
+"""The distribution flash-attn in use: upstream's own test file, unmodified, and released libraries."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from collections import Counter
+
+import pytest
+
+from tests.conftest import CHECKOUT
+from wheel_builder.base.store import Store, sha256_file
+from wheel_builder.build.shim import build_shim
+from wheel_builder.images.docker import Mount, run_in
+from wheel_builder.index.first_use import install_and_call
+from wheel_builder.provenance.provenance import read_provenance
+from wheel_builder.provenance.records import provenance_path, record_path
+
+pytestmark = pytest.mark.container
+DROP_IN = CHECKOUT / "tests/drop_in"
+PLUGIN = "/plugin/upstream_on_cpu.py"
+TESTS = 14
+# All of a sample's cases together are to take about a minute of one core: eight of each test, short ones.
+QUICK = {"FA_UPSTREAM_CASES": "8", "FA_UPSTREAM_SCORES": "41000", "FA_UPSTREAM_SEED": "1"}
+# 500 that run, as many of each test, of lengths up to about a thousand; upstream leaves out others itself.
+FULL = {"FA_UPSTREAM_CASES": "48", "FA_UPSTREAM_SCORES": "1050625", "FA_UPSTREAM_SEED": "2"}
+# What pip fetches for: the verify image's Python.
+TARGET = ["--only-binary=:all:", "--python-version=3.11"]
+TARGET += [f"--platform=manylinux_{glibc}_x86_64" for glibc in ("2_28", "2_27", "2_17")]
+RUN = """
+set -eu
+python -m pip install --no-index --no-deps --no-compile --quiet /wheels/*.whl
+cd /out
+exec python -m pytest -p no:cacheprovider -q --tb=short --junit-xml=/out/junit.xml "$@"
+"""
+UPSTREAM = [
+    "-p", "upstream_on_cpu", "-W", "error", "-W", "ignore::flash_attn_rocm.FlashAttnFallbackWarning",
+    "/upstream/test_flash_attn.py",
+]  # fmt: skip
+# Large tensors from the heap: given back to the system after each use they cost more than the arithmetic.
+HEAP = {"MALLOC_MMAP_THRESHOLD_": str(2**31), "MALLOC_TRIM_THRESHOLD_": str(2**32)}
+
+
+def pip_download(requirements, folder, *more):
+    """What pip says of the download of hash-pinned requirements to ``folder``."""
+    argv = [
+        sys.executable, "-m", "pip", "download", "--no-deps", "--require-hashes", "--dest", str(folder),
+        "--requirement", str(requirements), *more,
+    ]  # fmt: skip
+    env = {**os.environ, "TMPDIR": str(folder)}
+    return subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def upstream(tmp_path_factory):
+    """Upstream's test file, from its source distribution.
+
+    For the metadata pip runs its setup.py, which fails because it needs PyTorch; the unpacked files stay.
+    """
+    folder = tmp_path_factory.mktemp("upstream")
+    options = ("--no-clean", "--no-binary=:all:", "--no-build-isolation")
+    done = pip_download(DROP_IN / "upstream-requirements.txt", folder, *options)
+    found = [*folder.glob("*/*/tests/test_flash_attn.py")]
+    assert len(found) == 1, done.stdout + done.stderr
+    found[0].parent.chmod(0o755)
+    return found[0]
+
+
+@pytest.fixture(scope="module")
+def shim(release):
+    """The released wheel of flash-attn."""
+    [found] = release.wheel.parent.glob("flash_attn-*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def wheels(release, shim, tmp_path_factory):
+    """A folder with both distributions' wheels, and those of the libraries."""
+    folder = tmp_path_factory.mktemp("wheels")
+    done = pip_download(DROP_IN / "requirements.txt", folder, *TARGET)
+    assert done.returncode == 0, done.stderr
+    for wheel in (release.wheel, shim):
+        (folder / wheel.name).write_bytes(wheel.read_bytes())
+    folder.chmod(0o755)  # the container's user is another
+    return folder
+
+
+@pytest.fixture
+def run_tests(wheels, verifier, tmp_path):
+    """``run_tests(arguments, mounts, env)``: pytest's words, and its cases by outcome, each by test."""
+
+    def run(arguments, mounts, env):
+        out = tmp_path / "out"
+        out.mkdir()
+        out.chmod(0o777)
+        mounts = (*mounts, Mount(wheels, "/wheels"), Mount(out, "/out", writable=True))
+        argv = ["sh", "-c", RUN, "sh", *arguments]
+        env = {"PYTHONDONTWRITEBYTECODE": "1", **env}
+        done = run_in(verifier.facts["ref"], argv, mounts=mounts, env=env, check=False)
+        assert (out / "junit.xml").is_file(), done.stdout
+        return outcomes(out / "junit.xml"), done.stdout
+
+    return run
+
+
+@pytest.fixture
+def run_upstream(run_tests, upstream):
+    """``run_upstream(settings)`` runs a sample of upstream's cases; some are skipped by upstream itself."""
+
+    def run(settings):
+        mounts = (Mount(upstream.parent, "/upstream"), Mount(DROP_IN / "upstream_on_cpu.py", PLUGIN))
+        return run_tests(UPSTREAM, mounts, {"PYTHONPATH": "/plugin", **HEAP, **settings})
+
+    return run
+
+
+def outcomes(junit):
+    """Passed, failed and skipped cases, each by test."""
+    found = {"passed": Counter(), "failed": Counter(), "skipped": Counter()}
+    for case in ET.parse(junit).getroot().iter("testcase"):
+        tags = {child.tag for child in case}
+        outcome = "skipped" if "skipped" in tags else "failed" if tags & {"failure", "error"} else "passed"
+        found[outcome][re.match(r"\w+", case.get("name"))[0]] += 1
+    return found
+
+
+def test_the_release_publishes_it_with_record_and_statement(release, shim):
+    assert shim.name == "flash_attn-2.8.3+rocm1-py3-none-any.whl"
+    record = json.loads(record_path(shim).read_text())
+    assert record["sha256"] == sha256_file(shim)
+    assert [one["wheel"] for one in record["beside"]] == [release.wheel.name]
+    assert record["tests"]["tests/shim"][0]["passed"] >= 10
+    assert read_provenance(provenance_path(shim)).sha256 == record["sha256"]
+    published = release.index / "rocm7.2/simple/flash-attn" / shim.name
+    assert published.read_bytes() == shim.read_bytes()
+
+
+def test_pip_installs_it_with_the_kernels_from_the_index(release, shim, verifier, context, tmp_path):
+    requirement, simple = f"flash-attn=={shim.name.split('-')[1]}", release.index / "rocm7.2/simple"
+    found = install_and_call(
+        requirement, index=release.index, simple=simple, image=verifier, checkout=context.checkout,
+        log=tmp_path / "log",
+    )  # fmt: skip
+    assert found["version"] == release.wheel.name.split("-")[1]
+    assert found["max_error"] < 1e-2
+
+
+def test_it_is_built_again_to_the_same_bytes(shim, builder, context, tmp_path):
+    again = build_shim(image=builder, checkout=context.checkout, store=Store(tmp_path), log=tmp_path / "log")
+    assert again.facts["sha256"] == sha256_file(shim)
+
+
+def test_a_sample_of_upstreams_own_cases_passes(run_upstream):
+    found, said = run_upstream(QUICK)
+    assert found["failed"].total() == 0, said
+    assert found["passed"].total() >= 75
+    assert len(found["passed"]) == TESTS - 1  # each case of test_flash_attn_race_condition takes long
+
+
+@pytest.mark.full
+def test_500_of_upstreams_own_cases_pass(run_upstream):
+    found, said = run_upstream(FULL)
+    assert found["failed"].total() == 0, said
+    assert found["passed"].total() >= 500
+    assert len(found["passed"]) == TESTS
+
+
+def test_released_libraries_agree_with_plain_attention(run_tests):
+    """transformers and diffusers, on the PyTorch implementation."""
+    found, said = run_tests(["/libraries"], [Mount(DROP_IN / "libraries", "/libraries")], {})
+    assert found["failed"].total() == found["skipped"].total() == 0, said
+    assert set(found["passed"]) >= {"test_forward", "test_generate", "test_backward"}
+    assert found["passed"].total() >= 19

@@ -1,0 +1,100 @@
+"""The distribution flash-attn, from its sources to a finished wheel with its record and its statement.
+
+    build -> audit -> tests beside a wheel of flash-attn-rocm -> record, statement
+
+It is the same file for every ROCm version, so whichever job comes first makes it.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from wheel_builder.audit.rules import PureExpectation
+from wheel_builder.audit.stage import PureReport, audit_pure_wheel
+from wheel_builder.base.durable import ensure
+from wheel_builder.base.store import Artifact
+from wheel_builder.build.shim import NAME, PACKAGE, build_shim
+from wheel_builder.build.source import read_source
+from wheel_builder.matrix.model import Job, Matrix
+from wheel_builder.pipeline.context import (
+    ENGINE,
+    VERIFY_IMAGE,
+    RunContext,
+    builder_image,
+    builder_step,
+    progress_of,
+    start_engine,
+    verify_image,
+)
+from wheel_builder.pipeline.progress import Planned, Progress
+from wheel_builder.pipeline.verification import job_of
+from wheel_builder.provenance.attest import finished_at, product_of, write_provenance
+from wheel_builder.provenance.provenance import make_shim_provenance, run_details
+from wheel_builder.provenance.records import require_attachments, write_record
+from wheel_builder.verify.shim import record_of, verify_shim
+
+STEP = f"distribution {NAME}"
+MAX_MIB = 0.25  # Python files only: ten times what it has
+
+
+def shim_step(job: Job) -> Planned:
+    return Planned(STEP, job.id, weight=15)
+
+
+def audit_shim(file: Path, checkout: Path) -> PureReport:
+    """Audit a finished wheel of flash-attn; what is in it has to be what its commit puts in."""
+    product = product_of(file, checkout)
+    return audit_pure_wheel(file, PureExpectation(PACKAGE, product.version, MAX_MIB, product))
+
+
+def finish_shim(
+    beside: Sequence[Path],
+    job: Job,
+    builder: Artifact,
+    tester: Artifact,
+    to: Path,
+    context: RunContext,
+    progress: Progress,
+) -> Path:
+    """Build and audit it, and verify it beside wheels of flash-attn-rocm; the finished file in ``to``.
+
+    Record and statement lie there too, as publishing asks.
+    """
+    log = context.log(f"shim-{job.id}")
+    with progress.step(STEP, job=job.id, log=log) as step:
+        built = build_shim(image=builder, checkout=context.checkout, store=context.store, log=log)
+        made = built.path / str(built.facts["wheel"])
+        version = audit_shim(made, context.checkout).version
+        shown = [
+            verify_shim(made, wheel, image=tester, checkout=context.checkout, store=context.store, log=log)
+            for wheel in beside
+        ]
+        finished = to / made.name
+        ensure(finished, made.read_bytes())
+        write_record(finished, record_of(finished, shown))
+        statement = make_shim_provenance(
+            read_source(context.checkout), version=version, image=builder, wheel=built,
+            run=run_details(os.environ, finished_at(built)),
+        )  # fmt: skip
+        write_provenance(finished, statement)
+        require_attachments({finished: ()})
+        if built.reused and all(one.reused for one in shown):
+            step.skipped("unchanged")
+    return finished
+
+
+def shim_beside(
+    wheels: Sequence[Path], matrix: Matrix, to: Path, context: RunContext, *, plain: bool | None = None
+) -> Path:
+    """``finish_shim`` for finished wheels, in the builder image of the first."""
+    job = job_of(wheels[0], matrix)
+    with progress_of(planned_shim(job), context, plain) as progress:
+        start_engine(context, progress)
+        tester = verify_image(matrix.package, context, progress)
+        builder = builder_image(job, matrix.package, context, progress)
+        return finish_shim(wheels, job, builder, tester, to, context, progress)
+
+
+def planned_shim(job: Job) -> list[Planned]:
+    """The steps of ``shim_beside`` in their order."""
+    return [ENGINE, VERIFY_IMAGE, builder_step(job), shim_step(job)]

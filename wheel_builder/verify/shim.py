@@ -1,0 +1,45 @@
+"""The distribution flash-attn beside a finished wheel, both installed, in the verify container.
+
+In: its wheel, a wheel of flash-attn-rocm, the verify image.  Out: the counts of its tests, for the record
+that lies beside it when it is published.  Raises ``VerifyError`` when a test fails or none ran.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from wheel_builder.base.process import Runner, run
+from wheel_builder.base.store import Artifact, Store, sha256_file, sha256_tree
+from wheel_builder.images.wheel_tests import Suite, run_suite
+
+TESTS = "tests/shim"
+
+
+def verify_shim(
+    shim: Path, wheel: Path, *, image: Artifact, checkout: Path, store: Store, log: Path, run: Runner = run
+) -> Artifact:
+    """Facts: ``beside`` (the other wheel's name and sha256) and ``tests`` (counts)."""
+    inputs = {
+        "shim": sha256_file(shim),
+        "beside": {"wheel": wheel.name, "sha256": sha256_file(wheel)},
+        "image": image.facts["image_id"],
+        "tests": sha256_tree(checkout, [checkout / TESTS]),
+    }
+
+    def make(out: Path) -> Mapping[str, Any]:
+        suite = Suite(checkout / TESTS, wheels=(shim,))
+        counts = run_suite(wheel, suite, image=image, out=out, log=log, run=run)
+        return {"beside": inputs["beside"], "tests": counts}
+
+    return store.get_or_make("verify-shim", inputs, make)
+
+
+def record_of(shim: Path, shown: Sequence[Artifact]) -> Mapping[str, Any]:
+    """The record: what was tested beside which wheels; without kernels there are no archs."""
+    return {
+        "wheel": shim.name,
+        "sha256": sha256_file(shim),
+        "beside": [one.facts["beside"] for one in shown],
+        "tests": {TESTS: [one.facts["tests"] for one in shown]},
+        "archs": {},
+    }
