@@ -30,7 +30,10 @@ def dies_of(arch: str) -> int:
 
 
 def heads_of(arch: str, kernel: Kernel) -> int:
-    """Heads of a causal forward: where a workgroup has one wave on each SIMD, they differ in which has most work."""
+    """Heads of a causal forward.
+
+    Where a workgroup has one wave on each SIMD, heads differ in which of the waves has the most work.
+    """
     hardware = arch_named(arch)
     return hardware.simds if kernel.max_threads == hardware.simds * hardware.wave else 1
 
