@@ -34,10 +34,10 @@ REFERENCE = {
 }  # fmt: skip
 # Forwards have to reach this: FLOP per clock and compute unit by the schedule, under every order of phases.
 TARGETS = {
-    ("gfx908", "fp16", 64): 700, ("gfx908", "fp16", 128): 780,
-    ("gfx908", "bf16", 64): 430, ("gfx908", "bf16", 128): 445,
-    ("gfx942", "fp16", 64): 1160, ("gfx942", "fp16", 128): 1345,
-    ("gfx942", "bf16", 64): 1125, ("gfx942", "bf16", 128): 1305,
+    ("gfx908", "fp16", 64): 765, ("gfx908", "fp16", 128): 800,
+    ("gfx908", "bf16", 64): 445, ("gfx908", "bf16", 128): 450,
+    ("gfx942", "fp16", 64): 1250, ("gfx942", "fp16", 128): 1450,
+    ("gfx942", "bf16", 64): 1250, ("gfx942", "bf16", 128): 1400,
     ("gfx1030", "fp16", 64): 190, ("gfx1030", "fp16", 128): 205,
     ("gfx1030", "bf16", 64): 171, ("gfx1030", "bf16", 128): 185,
     ("gfx1100", "fp16", 64): 412, ("gfx1100", "fp16", 128): 440,

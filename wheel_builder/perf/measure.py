@@ -173,9 +173,7 @@ def _trace(subject: Subject, kernel: str, result: Result) -> Trace:
     return trace_of(subject.machine.arch, functions[kernel], subject.machine.program, result)
 
 
-def _charged(
-    trace: Trace, others: Sequence[Trace], result: Result, order: str, resident: int
-) -> Charged:
+def _charged(trace: Trace, others: Sequence[Trace], result: Result, order: str, resident: int) -> Charged:
     charges = trace.charges(order)
 
     def played(*, port: bool) -> Schedule:

@@ -12,7 +12,6 @@ LABEL = "flash-attn-rocm"
 SEQLEN = 512  # keys; and, without a mask, rows of queries, of which one workgroup has a part
 NAME = re.compile(r"fa_fwd_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
 DECODE = re.compile(r"fa_decode_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
-HEADS = 4  # of a causal forward
 PART = 512  # keys of a decode's workgroup
 # Not modelled: the reference kernel, and kernels bound by memory, of which decode has a model of its own.
 OTHER = re.compile(r"fa_(append|combine|decode|reference)_(fp16|bf16)(_d\d+)?$")
@@ -30,6 +29,15 @@ def dies_of(arch: str) -> int:
     return hardware.compute_units // hardware.die_units if hardware.die_units else 0
 
 
+def heads_of(arch: str, kernel: Kernel) -> int:
+    """Heads of a causal forward.
+
+    Where a workgroup has one wave on each SIMD, heads differ in which of the waves has the most work.
+    """
+    hardware = arch_named(arch)
+    return hardware.simds if kernel.max_threads == hardware.simds * hardware.wave else 1
+
+
 def forward(kernel: Kernel, label: str = LABEL, *, dies: int = 0) -> Workload:
     """The forward of one head without a mask; raises ``PerfError`` for another kernel.
 
@@ -40,15 +48,17 @@ def forward(kernel: Kernel, label: str = LABEL, *, dies: int = 0) -> Workload:
     return _workload(kernel, label, "fwd", case, dies)
 
 
-def causal_forward(kernel: Kernel, label: str = LABEL, *, rows: int, dies: int = 0) -> Workload:
+def causal_forward(
+    kernel: Kernel, label: str = LABEL, *, rows: int, heads: int = 1, dies: int = 0
+) -> Workload:
     """The last workgroup of a causal forward of ``SEQLEN`` queries and keys; ``rows``: of a workgroup.
 
-    Its waves see different numbers of keys, and which does is another one in each of a few heads: ``others``.
+    The schedule also plays the last ones of the other ``heads``.
     """
     dtype, head_dim = _named(kernel)
     # The causal mask is aligned to the bottom right: these rows see what the last ones of a longer launch
     # see.
-    case = Case(dtype, head_dim, rows, SEQLEN, nheads=HEADS, nheads_k=HEADS, causal=True)
+    case = Case(dtype, head_dim, rows, SEQLEN, nheads=heads, nheads_k=heads, causal=True)
     return _workload(kernel, label, "fwd causal", case, dies)
 
 

@@ -3,7 +3,8 @@
 As many workgroups as fit, one after another in each slot, replay the instructions that one workgroup
 executed.  A wave issues its next instruction when the registers are ready, the counters it waits for are low
 enough and the port is free; among waves that could issue, those of the highest priority go first (s_setprio),
-and of these the oldest, as the CDNA3 instruction set manual has it.  On RDNA the two compute units of a workgroup processor are played together, each pair of SIMDs with its own LDS and memory path.
+and of these the oldest, as the CDNA3 instruction set manual has it.  On RDNA the two compute units of a
+workgroup processor are played together, each pair of SIMDs with its own LDS and memory path.
 
 Deterministic: integers only, no random numbers.  All but uncalibrated (numbers.py): for rankings and shares,
 always labelled modelled.
@@ -65,8 +66,7 @@ def play(
 ) -> Schedule:
     """Play ``rounds`` workgroups in each of ``resident`` slots; ``paths`` are the waves of one workgroup.
 
-    ``others``: those of further workgroups of the launch, as many waves each.  Slots begin with them in turn, so
-    that all are played equally often only where a multiple of their number is played.
+    ``others``: those of further workgroups of the launch, as many waves each; slots begin with them in turn.
     """
     hardware = arch_named(arch)
     groups = [paths, *others]

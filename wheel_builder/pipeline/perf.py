@@ -143,7 +143,8 @@ def _ours(label: str, subject: Subject) -> Iterator[Modelled | Decoded]:
         whole = _measured(subject, ours.forward(kernel, label, dies=dies))
         yield whole
         rows = ours.rows_of(whole.flop, whole.head_dim)
-        yield _measured(subject, ours.causal_forward(kernel, label, rows=rows, dies=dies))
+        heads = ours.heads_of(subject.machine.arch, kernel)
+        yield _measured(subject, ours.causal_forward(kernel, label, rows=rows, heads=heads, dies=dies))
 
 
 def subjects(objects: Sequence[CodeObject], bench: Bench) -> tuple[Subject, ...]:

@@ -195,7 +195,7 @@ def test_the_highest_priority_goes_first_then_the_oldest():
     """The first and the fifth wave share a SIMD; both want its VALU again and again."""
     others = [["s_nop 0"]] * 3
     slow, ready = ["v_exp_f32_e32 v0, v1"] * 4, "s_nop 0"
-    # The first has all its 16-clock instructions issued before the fifth gets a turn for its own and the rest.
+    # All 16-clock instructions of the first are issued before the fifth gets a turn.
     waits = [ready, add(2, 3), "s_nop 9"]
     assert clocks("gfx942", slow, *others, waits) == 64 + 4 + 40
     first = ["s_setprio 3", add(2, 3), "s_nop 9"]
