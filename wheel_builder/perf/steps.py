@@ -21,7 +21,7 @@ WAITED = re.compile(r"(vmcnt|lgkmcnt)\((\d+)\)")
 MERGES = re.compile(r"v_(dual_)?(pk_)?(fmac|mac|dot\d+c|dot2acc|fma_mixhi|mad_mixhi|writelane|swap)_")
 SLEEP = 64  # clocks of s_sleep's unit
 FRONT_END = frozenset(
-    {"s_nop", "s_sleep", "s_delay_alu", "s_clause", "s_inst_prefetch", "s_code_end", "s_sendmsg"}
+    {"s_nop", "s_sleep", "s_delay_alu", "s_clause", "s_setprio", "s_inst_prefetch", "s_code_end", "s_sendmsg"}
 )
 
 
@@ -146,10 +146,9 @@ class _Reader:
         slot, name = self.machine.slot, instruction.mnemonic
         if name.startswith("s_waitcnt"):
             return Step(Port.NONE, pause=slot, waits=_waits(instruction))
-        if name == "s_setprio":
-            return Step(Port.NONE, pause=slot, priority=int(instruction.first.operands[0], 0))
         if name in FRONT_END:
-            return Step(Port.NONE, pause=self._pause(instruction))
+            priority = int(instruction.first.operands[0], 0) if name == "s_setprio" else -1
+            return Step(Port.NONE, pause=self._pause(instruction), priority=priority)
         if name == "s_barrier":
             return Step(Port.BARRIER, pause=self.machine.barrier)
         if name == "s_endpgm":
