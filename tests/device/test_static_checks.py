@@ -16,6 +16,9 @@ pytestmark = pytest.mark.device
 
 CHECKOUT = Path(__file__).parents[2]
 ARCHS = list(known_archs())
+# Kernels of each kind; the quick tests remove each of their waits.
+ATTACKED = re.compile(r"fa_(fwd_fp16_d64|decode_bf16_d64|append_fp16|reference_bf16|combine_\w+)$")
+MULTIPLYING = re.compile(r"fa_(fwd_fp16|decode_bf16)_d64$")
 # In instructions; no dependency reaches this far.
 NEAR = 50
 # Inline assembly, which the compiler ignores when it keeps dependent instructions apart.
@@ -46,9 +49,17 @@ planted(float* out, const half4* in, const half16* wide) {
 
 
 @pytest.fixture(scope="session")
-def listed(device_code, as_text):
-    """``listed(arch)``: the disassembly of all our kernels."""
-    return lambda arch: as_text(arch, sorted(device_code(arch).glob("*.hsaco")))
+def kernels_of(device_code, as_text):
+    """``kernels_of(arch, pattern)``: our kernels with such a name."""
+
+    def parsed(arch, pattern):
+        files = sorted(device_code(arch).glob("*.hsaco"))
+        texts = zip(files, as_text(arch, files), strict=True)
+        found = [parse_disassembly(text)[0] for file, text in texts if pattern.search(file.stem)]
+        assert found
+        return found
+
+    return parsed
 
 
 def without_a_wait_state(kernel, number):
@@ -96,41 +107,34 @@ def missed_waits(arch, kernel, numbers):
 @pytest.mark.parametrize(
     ("arch", "waiting"), [("gfx908", "s_nop"), ("gfx942", "s_nop"), ("gfx1100", "s_waitcnt_depctr")]
 )
-def test_every_wait_of_the_compilers_is_needed(listed, arch, waiting):
+@pytest.mark.parametrize(
+    "pattern", [MULTIPLYING, pytest.param(re.compile("_d64$"), marks=pytest.mark.full)], ids=["some", "all"]
+)
+def test_every_wait_of_the_compilers_is_needed(kernels_of, arch, waiting, pattern):
     """The compiler inserts no more than its rules ask for, so one fewer anywhere must be found.
 
     It also inserts a lone ``s_nop 0`` beside inline assembly, empty or not, and between loads that XNACK may
     repeat; of those, it is enough that some are found.
     """
-    kernels = [k for text in listed(arch) for k in parse_disassembly(text) if k.name.endswith("_d64")]
-    assert kernels
-    for kernel in kernels:
+    for kernel in kernels_of(arch, pattern):
         places = [n for n in kernel.reached if kernel.instructions[n].mnemonic == waiting]
         missed = [n for group in far_apart(places) for n in missed_waits(arch, kernel, group)]
         assert len(missed) < len(places)
         assert [n for n in missed if kernel.instructions[n].text != "s_nop 0"] == []
 
 
-# Kernels of each kind; the quick test removes each of their waits.
-ATTACKED = re.compile(r"fa_(fwd_fp16_d64|decode_bf16_d64|append_fp16|reference_bf16|combine_\w+)$")
 # Waits that nothing depends on: the data has already arrived, or another wait precedes its use, or they are
 # fences for global memory (tests/missing_waits.py).  At most 1.6 % of an arch's waits: ROCm 6.4 on gfx1100.
 NOT_NEEDED = 0.02
-
-
-def attacked(texts, arch, pattern):
-    """Mutants that wait less, grouped by whether they are found."""
-    kernels = [k for text in texts for k in parse_disassembly(text)]
-    mutants = [m for k in kernels if pattern.search(k.name) for m in less_waits(arch, k)]
-    return mutants, [str(mutant) for mutant in mutants if not mutant.found]
 
 
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize(
     "pattern", [ATTACKED, pytest.param(re.compile("fa_"), marks=pytest.mark.full)], ids=["some", "all"]
 )
-def test_a_kernel_that_waits_less_is_found(listed, arch, pattern):
-    mutants, missed = attacked(listed(arch), arch, pattern)
+def test_a_kernel_that_waits_less_is_found(kernels_of, arch, pattern):
+    mutants = [mutant for kernel in kernels_of(arch, pattern) for mutant in less_waits(arch, kernel)]
+    missed = [str(mutant) for mutant in mutants if not mutant.found]
     assert len(mutants) > 100
     assert len(missed) <= NOT_NEEDED * len(mutants), "\n".join(missed)
 

@@ -2,8 +2,8 @@
 
 from tests.conftest import CHECKOUT, turn
 
-NEEDS_NOTHING = {"host", "index", "layout", "lint", "page", "unit", "wheel_rules"}
-NEEDS_IMAGES = {"device", "emulator", "perf"}
+NEEDS_NOTHING = {"index", "lint", "page", "unit", "wheel_rules"}
+NEEDS_IMAGES = {"device", "emulator", "host", "layout", "perf"}
 ELSEWHERE = {"wheel", "fake_hip", "numerics"}  # run in the verify container
 
 
