@@ -3,6 +3,7 @@
 Everything from the log goes through ``element``, which escapes it.
 """
 
+from bisect import bisect
 from collections.abc import Iterable, Sequence
 
 from wheel_builder.base.words import duration, visible
@@ -19,6 +20,8 @@ MAX_BARS = 3000
 MAX_ROWS = 1000
 WIDTH = 1000
 LANE = 16
+MAX_POINTS = 1000
+CURVE = 200
 COLOURS = ("#3b6ea8", "#b3561e", "#3f7d3a", "#7a4fa3", "#a33b52", "#2a7f86", "#7d6b1d", "#666666")
 STYLE = """\
 :root { color-scheme: light dark; }
@@ -56,6 +59,8 @@ def _sections(report: Report) -> Iterable[Html]:
     yield element("table", *facts)
     if report.spans:
         yield joined(element("h2", "Timeline"), _timeline(report.spans))
+    elif len(report.times) > 1:
+        yield joined(element("h2", "Timeline"), _curve(report.times))
     if report.slowest:
         rows = [(duration(one.seconds or 0), one.words) for one in report.slowest]
         yield joined(element("h2", "Slowest objects"), _table("", ("time", "what it is"), rows))
@@ -132,6 +137,23 @@ def _timeline(spans: Sequence[Span]) -> Html:
     view = f"0 0 {WIDTH} {height + 20}"
     picture = element("svg", *bars, axis, viewBox=view, role="img", aria_label="when each object was built")
     return joined(picture, _legend(families))
+
+
+def _curve(times: Sequence[float]) -> Html:
+    """Steps done against time, for logs that say when each was done and not when it was begun."""
+    ordered = sorted(times)
+    begun, took = ordered[0], ordered[-1] - ordered[0]
+    chosen = ordered[:: max(1, len(ordered) // MAX_POINTS)]
+    scale = WIDTH / took if took else 0.0
+    points = " ".join(
+        f"{(at - begun) * scale:.1f},{CURVE - CURVE * bisect(ordered, at) / len(ordered):.1f}"
+        for at in chosen
+    )
+    line = element("polyline", points=points, fill="none", stroke=COLOURS[0], stroke_width="2")
+    said = f"{len(ordered)} steps in {duration(took)}"
+    axis = element("text", said, x="0", y=str(CURVE + 14))
+    view = f"0 0 {WIDTH} {CURVE + 20}"
+    return element("svg", line, axis, viewBox=view, role="img", aria_label="steps done against time")
 
 
 def _legend(families: Sequence[str]) -> Html:

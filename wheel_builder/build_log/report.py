@@ -47,7 +47,10 @@ class Made:
 
 @dataclass(frozen=True)
 class Report:
-    """One build's log.  ``total`` is 0 where the log does not say it; times are in seconds."""
+    """One build's log.
+
+    ``total`` is 0 where the log does not say it.  Times are in seconds; ``times`` has the ends of steps.
+    """
 
     source: str
     lines: int
@@ -72,6 +75,7 @@ class Report:
     failed: tuple[str, ...]
     notes: tuple[str, ...] = ()
     spans: tuple[Span, ...] = field(default=(), repr=False)
+    times: tuple[float, ...] = field(default=(), repr=False)
 
     @property
     def remaining(self) -> int:
@@ -114,6 +118,7 @@ def explain(log: Log, source: str, ninja: Sequence[Span] = ()) -> Report:
         failed=tuple(log.causes.failed) if state != FINISHED else (),
         notes=_notes(log, run, spans, times),
         spans=spans,
+        times=tuple(times),
     )
 
 

@@ -1,6 +1,7 @@
 """Real logs of upstream's build (logs/README.md says how each was made), and what was done to some."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -191,7 +192,11 @@ def test_times_of_ci_systems_give_rate_and_time_left():
     found = report("\n".join(lines).encode())
     assert found.per_minute == pytest.approx(30)
     assert found.left.seconds == pytest.approx(20)
-    assert "about 20 s left (20 s to 20 s in 9 cases of 10" in to_html(found)
+    page = to_html(found)
+    assert "about 20 s left (20 s to 20 s in 9 cases of 10" in page
+    assert "20 steps in 38 s" in page
+    points = re.search(r'points="([^"]*)"', page)[1].split()
+    assert (points[0], points[-1], len(points)) == ("0.0,190.0", "1000.0,0.0", 20)
 
 
 def test_buildkits_times():
