@@ -11,12 +11,16 @@ from collections import Counter
 import pytest
 
 from tests.conftest import CHECKOUT
+from wheel_builder.base.archs import arch_named, known_archs
 from wheel_builder.base.store import Store, sha256_file
 from wheel_builder.build.shim import build_shim
+from wheel_builder.fake_hip.container import fake_hip_suite
 from wheel_builder.images.docker import Mount, run_in
 from wheel_builder.index.first_use import install_and_call
 from wheel_builder.provenance.provenance import read_provenance
 from wheel_builder.provenance.records import provenance_path, record_path
+from wheel_builder.static_checks.stage import disassemble_wheel
+from wheel_builder.verify.numerics import CHECKS, SEED, TIME_LIMIT
 
 pytestmark = pytest.mark.container
 DROP_IN = CHECKOUT / "tests/drop_in"
@@ -33,7 +37,8 @@ RUN = """
 set -eu
 python -m pip install --no-index --no-deps --no-compile --quiet /wheels/*.whl
 cd /out
-exec python -m pytest -p no:cacheprovider -q --tb=short --junit-xml=/out/junit.xml "$@"
+LD_PRELOAD="${PRELOAD:-}" exec python -m pytest -p no:cacheprovider -q --tb=short \\
+    --junit-xml=/out/junit.xml "$@"
 """
 UPSTREAM = [
     "-p", "upstream_on_cpu", "-W", "error", "-W", "ignore::flash_attn_rocm.FlashAttnFallbackWarning",
@@ -167,9 +172,37 @@ def test_500_of_upstreams_own_cases_pass(run_upstream):
     assert len(found["passed"]) == TESTS
 
 
-def test_released_libraries_agree_with_plain_attention(run_tests):
-    """transformers and diffusers, on the PyTorch implementation."""
-    found, said = run_tests(["/libraries"], [Mount(DROP_IN / "libraries", "/libraries")], {})
+@pytest.fixture
+def run_libraries(run_tests, release, builder, emulator, context, tmp_path):
+    """``run_libraries(arch)``: with the kernels of an arch, on the emulator; "" is without any."""
+    folder = DROP_IN / "libraries"
+
+    def run(arch):
+        if not arch:
+            return run_tests(["/libraries"], [Mount(folder, "/libraries")], {})
+        code = disassemble_wheel(release.wheel, builder, store=context.store, log=tmp_path / "log")
+        env = {
+            "FA_FAKE_HIP_ARCH": arch_named(arch).device_name, "FA_FAKE_HIP_CHECKS": CHECKS,
+            "FA_FAKE_HIP_SEED": SEED, "FA_FAKE_HIP_TIME_LIMIT": TIME_LIMIT,
+        }  # fmt: skip
+        suite = fake_hip_suite(
+            folder, fake_hip=emulator, disassembly=code, checkout=CHECKOUT, env=env, preload=True
+        )
+        mounts = (*suite.mounts, Mount(folder, "/libraries"))
+        return run_tests(["/libraries"], mounts, {**dict(suite.env), "PRELOAD": suite.preload})
+
+    return run
+
+
+# One arch stands for all; gfx1030 is one of those for which the libraries find no other flash attention.
+QUICK_ARCH = "gfx1030"
+PATHS = [pytest.param(p, marks=() if p == QUICK_ARCH else pytest.mark.full) for p in ("", *known_archs())]
+
+
+@pytest.mark.parametrize("arch", PATHS)
+def test_released_libraries_agree_with_plain_attention(run_libraries, arch):
+    """transformers and diffusers; calls with gradients go to the PyTorch implementation on every arch."""
+    found, said = run_libraries(arch)
     assert found["failed"].total() == found["skipped"].total() == 0, said
     assert set(found["passed"]) >= {"test_forward", "test_generate", "test_backward"}
     assert found["passed"].total() >= 19
