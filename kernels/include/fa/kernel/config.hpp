@@ -56,6 +56,13 @@ constexpr FwdConfig with_savings(FwdConfig config, bool yes) {
   return config;
 }
 
+// ROCm 6.4's compiler needs more registers for the same: with as many waves on gfx942 it would spill.
+#if defined(__clang_major__) && __clang_major__ < 22
+inline constexpr bool kFewRegisters = false;
+#else
+inline constexpr bool kFewRegisters = true;
+#endif
+
 constexpr FwdConfig fwd_config_mfma(ArchTraits traits, int head_dim, bool featured) {
   const bool separate = traits.separate_accumulators;
   const int steps = head_dim / Layout<MatrixUnit::mfma>::kK;
@@ -65,7 +72,7 @@ constexpr FwdConfig fwd_config_mfma(ArchTraits traits, int head_dim, bool featur
     const bool tight = more && head_dim == 128;  // the featured loop would spill
     return {.waves = 4,
             .keys = separate || more ? 32 : 64,
-            .waves_per_simd = (head_dim <= 64 ? 3 : 2) + (more && head_dim != 96),
+            .waves_per_simd = (head_dim <= 64 ? 3 : 2) + (more && head_dim != 96 && kFewRegisters),
             .query_steps = tight && featured ? steps - 1 : steps,
             .schedule = featured                ? Schedule::one_stage
                         : more || head_dim > 96 ? Schedule::pipelined

@@ -123,7 +123,17 @@ FA_DEVICE void mask_column(typename B::Scores& s, int c, Seen seen) {
   using Unit = typename B::Unit;
   // CDNA has to wait between a comparison and what it selects, so a few comparisons come first, each kept in
   // scalar registers of its own.
+#if __has_builtin(__builtin_amdgcn_inverse_ballot_w64)
   constexpr int kAtOnce = Unit::kBesideValu ? 4 : 1;
+  const auto in_scalars = [](bool condition) {
+    uint64_t lanes = __builtin_amdgcn_ballot_w64(condition);
+    asm volatile("" : "+s"(lanes));
+    return __builtin_amdgcn_inverse_ballot_w64(lanes);
+  };
+#else  // ROCm 6.4's compiler
+  constexpr int kAtOnce = 1;
+  const auto in_scalars = [](bool condition) { return condition; };
+#endif
 #pragma unroll
   for (int step = 0; step < B::kScoreSteps; ++step) {
     Unit::hold(s[step]);
@@ -133,11 +143,7 @@ FA_DEVICE void mask_column(typename B::Scores& s, int c, Seen seen) {
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
         shown[i] = seen(Unit::held_step(step * Unit::kRows + first + i));
-        if constexpr (kAtOnce > 1) {
-          uint64_t lanes = __builtin_amdgcn_ballot_w64(shown[i]);
-          asm volatile("" : "+s"(lanes));
-          shown[i] = __builtin_amdgcn_inverse_ballot_w64(lanes);
-        }
+        if constexpr (kAtOnce > 1) shown[i] = in_scalars(shown[i]);
       }
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
