@@ -32,10 +32,12 @@ constexpr DkDvConfig dkdv_config(Gfx arch, DType, int head_dim) {
   switch (traits(arch).unit) {
     case MatrixUnit::mfma: {
       const int steps = head_dim / Layout<MatrixUnit::mfma>::kK;
-      const bool large = head_dim > 192;
-      return {.pairs = large ? 2 : 4,
+      const bool small = head_dim <= 64 && !traits(arch).separate_accumulators, large = head_dim > 192;
+      return {.pairs = small || large ? 2 : 4,
               .queries = 32,
-              .waves_per_simd = large ? 1 : 2,
+              .waves_per_simd = small   ? 3
+                                : large ? 1
+                                        : 2,
               .own_steps = steps,
               .overlaid = head_dim > 128};
     }

@@ -16,9 +16,13 @@
 
 namespace fa {
 
-// Which probabilities of a tile dropout keeps: see ColumnDropout.
+// Which probabilities of a tile dropout keeps: see ColumnDropout.  To be found before the scores, while the
+// registers that the generator needs are free.
 template <class B>
-FA_DEVICE uint32_t kept_bits(const B& block, const Scoring& scoring, int head_q, int first, int wave_key) {
+FA_DEVICE uint32_t kept_bits(const B& block, int head_q, int first, int wave_key) {
+  if (!B::kFeatured || !block.is(Role::weights)) return 0;
+  const Scoring scoring(loaded_here(block.arguments), block.batch, head_q);
+  if (!scoring.drops()) return 0;
   const unsigned group = static_cast<unsigned>(wave_key + B::Unit::column(block.lane, 0)) / 4;
   return B::Drop::bits(first, block.lane, scoring.below,
                        [&](int row) { return dropout_words(scoring.key, block.batch, head_q, row, group); });
@@ -27,7 +31,7 @@ FA_DEVICE uint32_t kept_bits(const B& block, const Scoring& scoring, int head_q,
 // P, for the sums of dV; the other wave gets P times softcap's derivative, negative where dropped.
 template <class B>
 FA_DEVICE typename B::P weights(const B& block, typename B::Result& s, int head_q, int first, int wave_key,
-                                bool masked) {
+                                bool masked, uint32_t bits) {
   using Unit = typename B::Unit;
   using P = typename B::P;
   if constexpr (!B::kFeatured) {
@@ -38,8 +42,7 @@ FA_DEVICE typename B::P weights(const B& block, typename B::Result& s, int head_
     return packed;
   } else {
     const Scoring scoring(loaded_here(block.arguments), block.batch, head_q);
-    float lse[P::kHeld], distance[B::kColumns];
-    block.read_numbers(lse);
+    float distance[B::kColumns];
 #pragma unroll
     for (int c = 0; c < B::kColumns; ++c) {
       const int row = first + Unit::held_begin(block.lane, B::kQueries);
@@ -54,13 +57,12 @@ FA_DEVICE typename B::P weights(const B& block, typename B::Result& s, int head_
     }
     B::in_order(s, [&](float x, int c, int f) {
       const float away = distance[c] - static_cast<float>(Unit::held_step(f));
-      const float p = scoring.probability(x, away, lse[f]);
+      const float p = scoring.probability(x, away, block.number(f));
       element<Unit>(slope, c, f) *= p;
       return p;
     });
     if (masked) block.mask(s, first, wave_key);  // the other wave masks dS
     if (scoring.drops()) {
-      const uint32_t bits = kept_bits(block, scoring, head_q, first, wave_key);
       B::in_order(s, [&](float p, int c, int f) { return B::Drop::zero_dropped(p, bits, c, f); });
       B::in_order(slope, [&](float p, int c, int f) { return B::Drop::negate_dropped(p, bits, c, f); });
     }
@@ -81,12 +83,10 @@ FA_DEVICE typename B::P gradients(const B& block, typename B::Result& dp, int he
     B::each(dp, [&](float x, int c, int f) { return p.element(c, f) * x; });
   } else {
     const Scoring scoring(loaded_here(block.arguments), block.batch, head_q);
-    float delta[P::kHeld];
-    block.read_numbers(delta);
     B::each(dp, [&](float x, int c, int f) {
       const float weight = p.element(c, f);
       const bool dropped = __builtin_bit_cast(int, weight) < 0;
-      return __builtin_fabsf(weight) * ((dropped ? 0 : x * scoring.kept) - delta[f]);
+      return __builtin_fabsf(weight) * ((dropped ? 0 : x * scoring.kept) - block.number(f));
     });
   }
   if (masked) block.mask(dp, first, wave_key);
@@ -123,10 +123,11 @@ FA_DEVICE void add_head(const B& block, int head_q, int wave_key, const typename
     typename B::Result result;
     typename B::P packed;
     if (seen) {
+      const uint32_t bits = kept_bits(block, head_q, first, wave_key);
       block.begin(result);
       multiply_rows<Unit, typename Stage::RowTile, B::kSteps, kAtOnce>(
           result, Stage::rows_of(block.lds, of_weights ? 0 : 1), own, block.reader());
-      if (of_weights) packed = weights(block, result, head_q, first, wave_key, masked);
+      if (of_weights) packed = weights(block, result, head_q, first, wave_key, masked, bits);
     }
     workgroup_barrier();  // P is there
     if (kOverlaid) {

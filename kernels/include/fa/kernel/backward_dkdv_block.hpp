@@ -146,18 +146,10 @@ struct DkDvBlock {
     ((Floats)(lds + kRowsAt))[thread] = value;
   }
 
-  // Number `f` of those that belong to the lane's rows.
-  FA_DEVICE void read_numbers(float* numbers) const {
-    constexpr int kNear = P::kHeld < 4 ? P::kHeld : 4;  // consecutive
-    typedef float Near __attribute__((ext_vector_type(kNear)));
-    const Floats all = (Floats)(lds + kRowsAt) + (is(Role::weights) ? 0 : kQueries);
-#pragma unroll
-    for (int f = 0; f < P::kHeld; f += kNear) {
-      const int row = Unit::held_begin(lane, kQueries) + Unit::held_step(f);
-      const Near near = *(__attribute__((address_space(3))) Near*)(all + row);
-#pragma unroll
-      for (int i = 0; i < kNear; ++i) numbers[f + i] = near[i];
-    }
+  // The numbers of the tile's rows that the wave wants, and the one of the lane's row `f`.
+  FA_DEVICE Floats numbers() const { return (Floats)(lds + kRowsAt) + (is(Role::weights) ? 0 : kQueries); }
+  FA_DEVICE float number(int f) const {
+    return numbers()[Unit::held_begin(lane, kQueries) + Unit::held_step(f)];
   }
 
   FA_DEVICE void begin(Result& result) const {
@@ -169,12 +161,19 @@ struct DkDvBlock {
       }
       return;
     }
-    float numbers[P::kHeld];
-    read_numbers(numbers);
+    if constexpr (Unit::kSpreadsRows) {
 #pragma unroll
-    for (int c = 0; c < kColumns; ++c) {
+      for (int step = 0; step < kSteps; ++step) {
+        const int row = Unit::slot_of_row(step * Unit::kM + Unit::a_row(lane), kQueries);
+        static_assert(Unit::slot_of_row(Unit::slot_of_row(4, kQueries), kQueries) == 4, "its own inverse");
+        result[step] = Unit::spread_rows(numbers()[row], lane);
+      }
+    } else {
 #pragma unroll
-      for (int f = 0; f < P::kHeld; ++f) element<Unit>(result, c, f) = numbers[f];
+      for (int c = 0; c < kColumns; ++c) {
+#pragma unroll
+        for (int f = 0; f < P::kHeld; ++f) element<Unit>(result, c, f) = number(f);
+      }
     }
   }
 
