@@ -34,6 +34,9 @@ OPS = {
     "reference": Op("reference.hpp", "FA_REFERENCE", per_head_dim=False),
     "decode": Op("forward.hpp", "FA_DECODE"),
     "combine": Op("combine.hpp", "FA_COMBINE", per_head_dim=False),
+    "bwd_delta": Op("delta.hpp", "FA_DELTA", per_head_dim=False),
+    "bwd_dkdv": Op("backward_dkdv.hpp", "FA_DKDV"),
+    "bwd_dq": Op("backward_dq.hpp", "FA_DQ"),
 }
 
 

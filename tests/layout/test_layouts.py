@@ -15,7 +15,7 @@ import pytest
 
 from tests.programs import CHECKOUT, TARGET, ZIG, compile_program
 from wheel_builder.base.archs import known_archs
-from wheel_builder.emulator.params import HEADER, parse
+from wheel_builder.emulator.params import HEADER, HEADERS, parse
 
 UNITS = ["mfma", "wmma", "dot2"]
 
@@ -380,7 +380,8 @@ CPP_TYPES = {"Q": "const volatile void*", "q": "int64_t", "i": "int32_t", "I": "
 
 def asserted(layouts):
     """C++ that compiles only if structs and scalars have the sizes, offsets and types of ``layouts``."""
-    yield '#include <cstddef>\n#include <type_traits>\n#include "fa/kernel/params.hpp"\nusing namespace fa;'
+    yield "#include <cstddef>\n#include <type_traits>"
+    yield '#include "fa/kernel/backward_params.hpp"\nusing namespace fa;'
     for each in layouts.values():
         yield f"static_assert(sizeof({each.name}) == {each.size});"
         for scalar in each.scalars:
@@ -401,8 +402,8 @@ def compiles(text, folder):
 
 
 def test_the_argument_structs_that_python_packs_are_the_compilers(tmp_path):
-    layouts = parse(HEADER.read_text())
-    assert {"FwdParams", "AppendParams", "ReferenceParams", "CombineParams"} < set(layouts)
+    layouts = parse("".join(header.read_text() for header in HEADERS))
+    assert {"FwdParams", "AppendParams", "ReferenceParams", "CombineParams", "BwdParams"} < set(layouts)
     done = compiles("\n".join(asserted(layouts)), tmp_path)
     assert done.returncode == 0, done.stderr
 

@@ -1,8 +1,8 @@
-"""The kernels' argument structs, as kernels/include/fa/kernel/params.hpp declares them.
+"""The kernels' argument structs, as params.hpp and backward_params.hpp declare them.
 
-The header is the only place that knows fields and their order.  The parser accepts plain structs of the types
-in ``TYPES`` and refuses everything else, so nothing is guessed.  tests/layout compares its offsets with the
-compiler's.
+These headers of kernels/include/fa/kernel are the only place that knows fields and their order.  The parser
+accepts plain structs of the types in ``TYPES`` and refuses everything else, so nothing is guessed.
+tests/layout compares its offsets with the compiler's.
 """
 
 import re
@@ -15,7 +15,10 @@ from typing import NoReturn
 
 from wheel_builder.base.errors import EmulatorError
 
-HEADER = Path(__file__).parents[2] / "kernels/include/fa/kernel/params.hpp"
+FOLDER = Path(__file__).parents[2] / "kernels/include/fa/kernel"
+HEADER = FOLDER / "params.hpp"
+HEADERS = (HEADER, FOLDER / "backward_params.hpp")  # each may use the structs of those before it
+DECLARED_IN = " or ".join(header.name for header in HEADERS)
 POINTER = "Q"
 TYPES = {"int64_t": "q", "int32_t": "i", "uint32_t": "I", "float": "f"}  # ``struct`` format characters
 COMMENT = re.compile(r"//[^\n]*")
@@ -50,7 +53,7 @@ class Layout:
         """
         if unknown := values.keys() - {scalar.name for scalar in self.scalars}:
             names = ", ".join(sorted(unknown))
-            message = f"{self.name} in {HEADER.name} has no field {names}"
+            message = f"{self.name}, of {DECLARED_IN}, has no field {names}"
             raise EmulatorError(message, advice=f"fields: {', '.join(s.name for s in self.scalars)}")
         data = bytearray(self.size)
         for scalar in self.scalars:
@@ -66,14 +69,14 @@ def layout(name: str) -> Layout:
     """The struct ``fa::<name>`` of this checkout's kernels; raises ``EmulatorError`` where there is none."""
     known = _layouts()
     if name not in known:
-        message = f"{HEADER.name} has no struct {name}"
+        message = f"no struct {name} in {DECLARED_IN}"
         raise EmulatorError(message, advice=f"structs: {', '.join(known)}")
     return known[name]
 
 
 @lru_cache(maxsize=1)
 def _layouts() -> Mapping[str, Layout]:
-    return parse(HEADER.read_text(encoding="utf-8"))
+    return parse("".join(header.read_text(encoding="utf-8") for header in HEADERS))
 
 
 def parse(text: str) -> Mapping[str, Layout]:
@@ -135,7 +138,7 @@ def _names(declared: str) -> list[str]:
 
 def _refuse(what: str) -> NoReturn:
     message = (
-        f"{HEADER.name} declares {what!r}, which is not a field of {', '.join(TYPES)}, pointers and structs"
+        f"{DECLARED_IN} declares {what!r}, which is not a field of {', '.join(TYPES)}, pointers and structs"
     )
     raise EmulatorError(message, advice="teach wheel_builder/emulator/params.py the declaration")
 

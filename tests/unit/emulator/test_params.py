@@ -42,7 +42,7 @@ def test_values_go_where_their_names_say_and_the_rest_is_zero():
 
 
 def test_a_name_that_is_no_field_is_refused():
-    with pytest.raises(EmulatorError, match=r"Outer in params.hpp has no field three, tow") as caught:
+    with pytest.raises(EmulatorError, match=r"Outer, of .*params.hpp, has no field three, tow") as caught:
         parse(TEXT)["Outer"].pack({"tow": 1, "three": 2})
     assert "fields: scale, parts[0].from" in caught.value.advice
 
@@ -62,7 +62,7 @@ def test_what_it_does_not_understand_it_refuses(declaration):
 
 
 def test_a_struct_that_is_not_there():
-    with pytest.raises(EmulatorError, match=r"params.hpp has no struct Fwd") as caught:
+    with pytest.raises(EmulatorError, match=r"no struct Fwd in params.hpp or backward_params.hpp") as caught:
         layout("Fwd")
     assert "FwdParams" in caught.value.advice
 

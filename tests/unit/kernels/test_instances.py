@@ -87,7 +87,8 @@ def test_known_names_come_from_the_headers(generate):
     names = generate.known()
     assert names.archs == tuple(known_archs())
     assert names.dtypes == ("fp16", "bf16")
-    assert names.ops == ("fwd", "append", "reference", "decode", "combine")
+    forward = ("fwd", "append", "reference", "decode", "combine")
+    assert names.ops == (*forward, "bwd_delta", "bwd_dkdv", "bwd_dq")
 
 
 def test_a_header_that_lost_its_enum_is_named(generate, tmp_path):
@@ -114,7 +115,10 @@ def test_all_problems_are_reported_at_once_with_their_row(problems):
         "unknown key 'version'",
         "row 1: unknown key 'arch' (did you mean archs?)",
         "row 1: key 'archs' is missing",
-        "row 1: unknown op 'fwdd' (did you mean fwd?); known: fwd, append, reference, decode, combine",
+        (
+            "row 1: unknown op 'fwdd' (did you mean fwd?); known: fwd, append, reference, decode, combine, "
+            "bwd_delta, bwd_dkdv, bwd_dq"
+        ),
         "row 1: unknown dtype 'fp32'; known: fp16, bf16",
         "row 1: head dim 0 is not a positive whole number",
         "row 1: head dim True is not a positive whole number",

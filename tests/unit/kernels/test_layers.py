@@ -33,7 +33,7 @@ def test_the_rule_would_see_an_upward_include():
 
 
 LONGEST = 300
-CONFIG = INCLUDE / "fa/kernel/config.hpp"
+CONFIGS = (INCLUDE / "fa/kernel/config.hpp", INCLUDE / "fa/kernel/backward_config.hpp")
 
 
 @pytest.mark.parametrize("header", HEADERS, ids=lambda path: str(path.relative_to(INCLUDE)))
@@ -42,8 +42,8 @@ def test_a_header_stays_short(header):
 
 
 def unnamed(text):
-    """Initialisers of the functions that return a FwdConfig which do not name the field they set."""
-    functions = re.findall(r"^constexpr FwdConfig .*?^}$", text, re.MULTILINE | re.DOTALL)
+    """Initialisers of the functions that return a config which do not name the field they set."""
+    functions = re.findall(r"^constexpr \w+Config .*?^}$", text, re.MULTILINE | re.DOTALL)
     assert functions
     rows = re.findall(r"(?:return|[(,]) *\{([^{}]+)\}", "\n".join(functions))
     return [entry for row in rows for entry in _entries(row) if not re.match(r"\.\w+ = ", entry)]
@@ -54,8 +54,9 @@ def _entries(row):
     return [part.strip() for part in parts if part.strip()]
 
 
-def test_config_rows_name_their_fields():
-    assert unnamed(CONFIG.read_text()) == []
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.name)
+def test_config_rows_name_their_fields(config):
+    assert unnamed(config.read_text()) == []
 
 
 @pytest.mark.parametrize(
@@ -63,4 +64,4 @@ def test_config_rows_name_their_fields():
     ["return {8, .keys = 16};", "return with_savings({.waves = 8, 32}, saves);"],
 )
 def test_a_config_row_without_a_name_is_seen(row):
-    assert unnamed(CONFIG.read_text() + f"constexpr FwdConfig extra() {{\n  {row}\n}}\n") != []
+    assert unnamed(CONFIGS[0].read_text() + f"constexpr FwdConfig extra() {{\n  {row}\n}}\n") != []

@@ -46,7 +46,7 @@ struct Unit<MatrixUnit::dot2, kGfx, kDType> : Layout<MatrixUnit::dot2> {
   FA_DEVICE static void settle(C&) {}
   FA_DEVICE static void hold(C&) {}
 
-  static constexpr bool kFoldsShift = true;
+  static constexpr bool kFoldsShift = true, kSpreadsRows = false;
   static constexpr bool kShort = kDType == DType::fp16;  // a step is few enough instructions to unroll loops
   static constexpr float kGain = kCutGain<kDType>;
   static constexpr DType kCut = kDType;

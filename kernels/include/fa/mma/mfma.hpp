@@ -49,6 +49,15 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
   }
   FA_DEVICE static void multiply_first(C& c, A a, const B& b) { multiply(c, a, b); }
 
+  // A C whose row a_row(lane) is `value` of that lane, in all columns: exact, and without LDS.
+  static constexpr bool kSpreadsRows = true;
+  FA_DEVICE static C spread_rows(float value, int lane) {
+    const uint32_t first = static_cast<uint32_t>(lane / kM) - 1;  // every bit set in lanes with the first k
+    const float a = __builtin_bit_cast(float, __builtin_bit_cast(uint32_t, value) & first);
+    const float b = __builtin_bit_cast(float, 0x3f800000u & first);
+    return __builtin_amdgcn_mfma_f32_32x32x2f32(a, b, C{}, 0, 0, 0);
+  }
+
   FA_DEVICE static void hold(C&) {}
 
  private:

@@ -34,7 +34,7 @@ struct Unit<MatrixUnit::wmma, kGfx, kDType> : Layout<MatrixUnit::wmma> {
   FA_DEVICE static void settle(C& c) { hold(c); }
   FA_DEVICE static void hold(C& c) { c = here(c); }
 
-  static constexpr bool kShort = true;
+  static constexpr bool kShort = true, kSpreadsRows = false;
   static constexpr bool kFoldsShift = true;
   static constexpr float kGain = kCutGain<kDType>;
   static constexpr DType kCut = kDType;

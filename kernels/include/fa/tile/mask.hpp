@@ -1,4 +1,4 @@
-// Which keys a query may see.  Host-testable.
+// Which keys a query may see, and which queries see a key.  Host-testable.
 #pragma once
 
 namespace fa {
@@ -29,6 +29,18 @@ struct Visibility {
   constexpr int end_of_rows(int first, int rows) const {
     if (first >= seqlen_q) return 0;
     return end(seqlen_q - first < rows ? seqlen_q - 1 : first + rows - 1);
+  }
+
+  // Queries [first_row(key), last_row(key)) see key `key`; neither bound falls from one key to the next.
+  constexpr int first_row(int key) const {
+    const int first = key - seqlen_k + seqlen_q - window_right;
+    return window_right < 0 || first < 0 ? 0 : first;
+  }
+
+  constexpr int last_row(int key) const {
+    const int bound = key - seqlen_k + seqlen_q + 1 + window_left;
+    const int last = window_left >= 0 && bound < seqlen_q ? bound : seqlen_q;
+    return last > 0 ? last : 0;
   }
 };
 

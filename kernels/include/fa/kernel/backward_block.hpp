@@ -1,0 +1,164 @@
+// What the backward kernels have in common: their arguments, where tensors begin, products of tiles, and how
+// gradients are written.
+#pragma once
+
+#include "fa/arch/device.hpp"
+#include "fa/kernel/backward_config.hpp"
+#include "fa/kernel/backward_params.hpp"
+#include "fa/kernel/sequence.hpp"
+#include "fa/mma/dot2.hpp"
+#include "fa/mma/mfma.hpp"
+#include "fa/mma/wmma.hpp"
+#include "fa/tile/mask.hpp"
+#include "fa/tile/narrow.hpp"
+#include "fa/tile/packed.hpp"
+#include "fa/tile/query.hpp"
+#include "fa/tile/store.hpp"
+#include "fa/tile/turned_stage.hpp"
+#include "fa/tile/view.hpp"
+
+namespace fa {
+
+// The kernel's arguments in the constant address space.
+using BwdArguments = __attribute__((address_space(4))) const BwdParams*;
+FA_DEVICE BwdArguments backward_arguments() { return (BwdArguments)__builtin_amdgcn_kernarg_segment_ptr(); }
+
+// The arguments behind a pointer that the compiler cannot recognise: it loads them where they are used, and
+// does not keep all of them in scalar registers through the loops.
+FA_DEVICE const BwdParams& loaded_here(BwdArguments arguments) {
+  asm volatile("" : "+s"(arguments));
+  return *(const BwdParams*)arguments;
+}
+
+// As for the forward: lengths in device memory are not trusted.
+FA_DEVICE Sequence sequence(const BwdParams& p, int batch) {
+  Sequence s = queries(p, batch);
+  s.seqlen_k = p.seqlen_k;
+  if (p.cu_seqlens_k != nullptr) {
+    s.k_first = cut(p.cu_seqlens_k[batch], 0, p.rows_k);
+    const int end = cut(p.cu_seqlens_k[batch + 1], s.k_first, p.rows_k);
+    s.seqlen_k = cut(end - s.k_first, 0, p.seqlen_k);
+  }
+  return {uniform(s.q_first), uniform(s.seqlen_q), uniform(s.k_first), uniform(s.seqlen_k)};
+}
+
+// Where row `first` of a sequence and head is, in elements.
+template <class Tensor>
+FA_DEVICE int64_t offset_of(const Tensor& tensor, bool ragged, int batch, int head, int first) {
+  return (ragged ? 0 : batch) * tensor.batch + head * tensor.head + first * tensor.row;
+}
+
+// Rows of a sequence and head, of which there are `rows`.
+template <class Tensor>
+FA_DEVICE HeadRows rows_of(const Tensor& tensor, bool ragged, int batch, int head, int first, int rows) {
+  return {static_cast<const char*>(tensor.data) + offset_of(tensor, ragged, batch, head, first) * 2,
+          tensor.row * 2, rows};
+}
+
+// Where a workgroup's tiles of kSize rows begin and end, the rows that its wave sees, and those that all of
+// the wave's columns see.
+template <int kSize>
+struct TileRange {
+  int begin, end;
+  int wave_begin, wave_end;
+  int unmasked_begin, unmasked_end;
+
+  FA_DEVICE bool seen(int first) const { return first < wave_end && first + kSize > wave_begin; }
+  FA_DEVICE bool masked(int first) const { return first < unmasked_begin || first + kSize > unmasked_end; }
+};
+
+// Element f of column c of a lane's part of a result.
+template <class Unit>
+FA_DEVICE float& element(typename Unit::C* c, int column, int f) {
+  return reinterpret_cast<float*>(&c[f / Unit::kRows])[f % Unit::kRows * Unit::kColumns + column];
+}
+
+// value = action(value, column, f) for each element of a lane's part of a result.  kInOrder: one after the
+// other, where registers are short.
+template <class Unit, int kHeld, bool kInOrder = false, class Action>
+FA_DEVICE void each_element(typename Unit::C* result, const Action& action) {
+#pragma unroll
+  for (int c = 0; c < Unit::kColumns; ++c) {
+#pragma unroll
+    for (int f = 0; f < kHeld; ++f) {
+      float& value = element<Unit>(result, c, f);
+      value = kInOrder ? here(action(here(value), c, f)) : action(value, c, f);
+    }
+  }
+}
+
+template <class Unit>
+FA_DEVICE void pin(typename Unit::C& c) {
+  if constexpr (Unit::kResultIsOperand) {
+    Unit::settle(c);
+  } else {
+    c = here(c);
+  }
+}
+
+// Keeps the compiler from loading the operands of more than kAtOnce matrix steps at once; 0: no limit.
+template <int kAtOnce>
+FA_DEVICE void end_of_matrix_step(int step) {
+  if constexpr (kAtOnce != 0) {
+    if (step % kAtOnce == kAtOnce - 1) __builtin_amdgcn_sched_barrier(0);
+  }
+}
+
+// result[step] += rows of the tile (operand A) times own columns, over head_dim.
+template <class Unit, class Tile, int kSteps, int kAtOnce, class Own>
+FA_DEVICE void multiply_rows(typename Unit::C* result, LdsBytes tile, const Own& own, int lane) {
+#pragma unroll Own::kUnroll
+  for (int i = 0; i < Own::kSteps; ++i) {
+    const typename Unit::B b = own.operand(i);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      const auto a = Tile::template read<typename Unit::A>(Tile::period(tile, step), Unit::a_row(lane),
+                                                           (i * Unit::kK + Unit::run_begin(lane)) / 8);
+      if (i == 0) {
+        Unit::multiply_first(result[step], a, b);
+      } else {
+        Unit::multiply(result[step], a, b);
+      }
+      end_of_matrix_step<kAtOnce>(i * kSteps + step);
+    }
+  }
+  // Here and not where it is used: the compiler would move the product behind branches, and keep its
+  // operands.
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) pin<Unit>(result[step]);
+}
+
+// sums[step] += transposed rows of the tile (operand A) times `operand`, over the tile's rows.
+template <class Unit, class Tile, int kSteps, int kAtOnce, class Operand>
+FA_DEVICE void multiply_turned(typename Unit::C* sums, LdsBytes tile, const Operand& operand, int lane) {
+#pragma unroll
+  for (int i = 0; i < Operand::kSteps; ++i) {
+    const typename Unit::B b = operand.operand(i);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      const auto a = Tile::template read<typename Unit::A>(Tile::period(tile, step), Unit::a_row(lane),
+                                                           (i * Unit::kK + Unit::run_begin(lane)) / 8);
+      Unit::multiply(sums[step], a, b);
+      end_of_matrix_step<kAtOnce>(i * kSteps + step);
+    }
+  }
+}
+
+// Writes a wave's columns of sums, which are rows of a gradient from `first` on, of which there are `rows`.
+// `seen(column)`: others are 0, whatever the sums are.
+template <class Unit, DType kDType, int kHeadDim, class Seen>
+FA_DEVICE void store_gradient(const typename Unit::C* sums, const BwdGradient& gradient, int64_t at,
+                              int first, int rows, float factor, int lane, const Seen& seen) {
+#pragma unroll
+  for (int c = 0; c < Unit::kColumns; ++c) {
+    const int row = first + Unit::column(lane, c);
+    if (row >= rows) continue;
+    char* const held = static_cast<char*>(gradient.data) + (at + row * gradient.row) * 2 +
+                       held_byte<Unit, kHeadDim>(lane, 0);
+    store_column<Unit, kDType, kHeadDim / Unit::kM>(sums, c, factor, seen(row), [=](int byte, auto words) {
+      *reinterpret_cast<decltype(words)*>(held + byte) = words;
+    });
+  }
+}
+
+}  // namespace fa

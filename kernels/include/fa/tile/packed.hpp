@@ -1,0 +1,123 @@
+// The elements of a result that a lane holds, rounded to 16 bits, and the operand B that they are for the
+// next product.  Where a lane's result already is the operand, it stays in registers; elsewhere it passes
+// once through the wave's own part of LDS.
+#pragma once
+
+#include "fa/mma/unit.hpp"
+#include "fa/tile/lds_tile.hpp"
+
+namespace fa {
+
+// Of a result with kRows rows.  Rounding truncates: see kCutGain.
+template <class Unit, int kRows, DType kDType>
+struct Packed {
+  static constexpr int kColumns = Unit::kColumns;
+  static constexpr int kHeld = kRows / Unit::kM * Unit::kRows;  // rows of one column that a lane holds
+  static constexpr int kChunk = kHeld < 8 ? kHeld : 8;          // of these, consecutive
+  static constexpr int kChunks = kHeld / kChunk;
+  typedef uint32_t Words __attribute__((ext_vector_type(kChunk / 2)));
+
+  Words chunk[kColumns][kChunks];
+
+  // `element(c, f)` is element f of column c.
+  template <class Element>
+  FA_DEVICE static Packed of(const Element& element) {
+    Packed packed;
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) {
+#pragma unroll
+      for (int f = 0; f < kHeld; f += 2) {
+        packed.chunk[c][f / kChunk][f % kChunk / 2] = cut<kDType>(element(c, f), element(c, f + 1));
+      }
+    }
+    return packed;
+  }
+
+  FA_DEVICE float element(int c, int f) const {
+    const uint32_t word =
+        chunk[c][f / kChunk][f % kChunk / 2];  // a scalar: bit casts of a vector's element err
+    if constexpr (kDType == DType::fp16) {
+      const f16x2 pair = __builtin_bit_cast(f16x2, word);
+      return static_cast<float>(f % 2 == 0 ? pair.x : pair.y);
+    } else {
+      return __builtin_bit_cast(float, f % 2 == 0 ? word << 16 : word & 0xffff0000u);
+    }
+  }
+};
+
+// Hands a lane's elements to the same lane of another wave.
+template <class Unit, int kRows, DType kDType>
+struct LaneExchange {
+  using P = Packed<Unit, kRows, kDType>;
+  static constexpr int kBytes = P::kColumns * P::kChunks * Unit::kWave * sizeof(typename P::Words);
+
+  FA_DEVICE static void write(LdsBytes area, int lane, const P& packed) {
+    each([&](int c, int chunk) { *place(area, lane, c, chunk) = packed.chunk[c][chunk]; });
+  }
+  FA_DEVICE static P read(LdsBytes area, int lane) {
+    P packed;
+    each([&](int c, int chunk) { packed.chunk[c][chunk] = *place(area, lane, c, chunk); });
+    return packed;
+  }
+
+ private:
+  using Word = __attribute__((address_space(3))) typename P::Words;
+
+  FA_DEVICE static Word* place(LdsBytes area, int lane, int c, int chunk) {
+    return (Word*)area + (c * P::kChunks + chunk) * Unit::kWave + lane;
+  }
+  template <class Action>
+  FA_DEVICE static void each(const Action& action) {
+#pragma unroll
+    for (int c = 0; c < P::kColumns; ++c) {
+#pragma unroll
+      for (int chunk = 0; chunk < P::kChunks; ++chunk) action(c, chunk);
+    }
+  }
+};
+
+template <class Unit, int kRows, DType kDType, bool kPadded, bool kResultIsOperand = Unit::kResultIsOperand>
+struct PackedOperand;
+
+template <class Unit, int kRows, DType kDType, bool kPadded>
+struct PackedOperand<Unit, kRows, kDType, kPadded, true> {
+  using P = Packed<Unit, kRows, kDType>;
+  static constexpr int kLdsBytes = 0;
+  static constexpr int kSteps = kRows / Unit::kK;
+  static_assert(P::kChunk == Unit::kRun && P::kChunks == kSteps, "a chunk is a step's operand");
+
+  P packed;
+
+  FA_DEVICE PackedOperand(LdsBytes, int, const P& packed) : packed(packed) {}
+  FA_DEVICE typename Unit::B operand(int i) const { return {{packed.chunk[0][i]}}; }
+};
+
+template <class Unit, int kRows, DType kDType, bool kPadded>
+struct PackedOperand<Unit, kRows, kDType, kPadded, false> {
+  using P = Packed<Unit, kRows, kDType>;
+  using Tile = ColumnTile<Unit, kRows * 2, kPadded>;
+  static constexpr int kLdsBytes = Tile::kBytes;
+  static constexpr int kSteps = kRows / Unit::kK;
+
+  LdsBytes tile;
+  int lane;
+
+  FA_DEVICE PackedOperand(LdsBytes tile, int lane, const P& packed) : tile(tile), lane(lane) {
+    wave_barrier();
+#pragma unroll
+    for (int c = 0; c < P::kColumns; ++c) {
+#pragma unroll
+      for (int chunk = 0; chunk < P::kChunks; ++chunk) {
+        const int row = Unit::held_begin(lane, kRows) + Unit::held_step(chunk * P::kChunk);
+        Tile::write(tile, Unit::column(lane, c), row / 8, row % 8 * 2, packed.chunk[c][chunk]);
+      }
+    }
+    wave_barrier();
+  }
+
+  FA_DEVICE typename Unit::B operand(int i) const {
+    return read_columns<Unit, Tile>(tile, lane, (i * Unit::kK + Unit::run_begin(lane)) / 8);
+  }
+};
+
+}  // namespace fa

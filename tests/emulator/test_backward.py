@@ -1,0 +1,149 @@
+"""The backward kernels: gradients against float64 by the numerics rule, with every feature, on every arch;
+without findings, and with the same bits in every order of waves."""
+
+import math
+
+import pytest
+
+from tests.emulator.backward import FOUND, Call, Case
+from wheel_builder.base.archs import known_archs
+from wheel_builder.emulator.machine import load_machine
+
+ARCHS = tuple(known_archs())
+DTYPES = ("fp16", "bf16")
+HEAD_DIMS = (32, 64, 96, 128, 192, 256)
+
+CASES = {
+    "full": Case(),
+    "whole-tiles": Case(((64, 64),), nheads_k=2),
+    "batches-and-groups": Case(((37, 70), (37, 70)), nheads=4, nheads_k=2, pad=8),
+    "causal": Case(right=0, pad=8),
+    "causal-blind-rows": Case(((77, 49),), right=0),
+    "window": Case(((70, 90),), left=20, right=9),
+    "window-that-leaves-keys-out": Case(((9, 90),), left=5, right=5),
+    "softcap": Case(softcap=3.0, scale=0.3),
+    "alibi": Case(alibi=True, right=0, nheads=3, nheads_k=3),
+    "dropout": Case(((33, 70), (33, 70)), dropout=0.3),
+    "all-features": Case(dropout=0.2, softcap=2.0, alibi=True, left=30, right=5, nheads_k=2),
+    "ragged": Case(((5, 9), (0, 12), (33, 0), (17, 65), (1, 1)), ragged=True, right=0),
+    "ragged-dropout": Case(((5, 39), (40, 12), (3, 1)), ragged=True, dropout=0.5, nheads=4, nheads_k=2),
+    "one-query": Case(((1, 200),)),
+    "one-key": Case(((200, 1),)),
+    "outliers": Case(((33, 65), (33, 65)), values="outliers"),
+    "one-hot": Case(((40, 50),), values="one-hot"),
+    "small": Case(((33, 65),), values="small"),
+    "negative-scale": Case(((33, 65),), scale=-0.2),
+    "zero-scale": Case(((33, 65),), scale=0.0),
+    "several-blocks": Case(((130, 300),), right=0, nheads=1),
+}
+
+
+@pytest.fixture
+def machine_of(core, backward_code, disassembled):
+    """``machine_of(arch)(kernel)``: a backward kernel, loaded."""
+
+    def of(arch):
+        folder, loaded = backward_code(arch), {}
+
+        def load(kernel):
+            if kernel not in loaded:
+                code = folder / f"{kernel}.hsaco"
+                loaded[kernel] = load_machine(core, code, disassembled(code))
+            return loaded[kernel]
+
+        return load
+
+    return of
+
+
+def run(call, machines, arch, seed=0, **changes):
+    """Run a call, which must end without findings."""
+    for result in call.run(machines, arch, seed, **changes):
+        assert not result.error
+        assert not result.findings, "\n".join(map(str, result.findings))
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("arch", ARCHS)
+def test_gradients(machine_of, arch, dtype, name):
+    call = Call(CASES[name], dtype, 64)
+    run(call, machine_of(arch), arch)
+    assert call.problems() == []
+
+
+@pytest.mark.parametrize("name", ["full", "all-features"])
+@pytest.mark.parametrize("head_dim", HEAD_DIMS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("arch", ARCHS)
+def test_head_dims(machine_of, arch, dtype, head_dim, name):
+    call = Call(CASES[name], dtype, head_dim)
+    run(call, machine_of(arch), arch)
+    assert call.problems() == []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("head_dim", HEAD_DIMS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("arch", ARCHS)
+def test_every_case_at_every_head_dim(machine_of, arch, dtype, head_dim, name):
+    call = Call(CASES[name], dtype, head_dim)
+    run(call, machine_of(arch), arch)
+    assert call.problems() == []
+
+
+@pytest.mark.parametrize("name", ["batches-and-groups", "ragged-dropout"])
+@pytest.mark.parametrize("arch", ARCHS)
+def test_every_order_of_waves_gives_the_same_bits(machine_of, arch, name):
+    found = set()
+    for seed in range(5):
+        call = Call(CASES[name], "fp16", 64)
+        run(call, machine_of(arch), arch, seed)
+        found.add(call.found())
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_what_no_query_and_no_key_sees_is_zero_whatever_it_holds(machine_of, arch):
+    """The first 28 queries see no key, and the first 4 keys are seen by none."""
+    case = Case(((77, 49), (9, 90)), ragged=True, left=80, right=0, nheads=1)
+
+    def spoil(drawn):
+        drawn["q"][0, 0][3] = drawn["dout"][0, 0][5] = (math.nan,) * 64
+        drawn["k"][1, 0][0] = drawn["v"][1, 0][0] = (math.inf,) * 64
+
+    call = Call(case, "fp16", 64, spoil)
+    run(call, machine_of(arch), arch)
+    dq, dk, dv = (call.tensors[name].values for name in FOUND)
+    assert dq(0, 0)[:28] == [(0.0,) * 64] * 28
+    assert dk(1, 0)[0] == dv(1, 0)[0] == (0.0,) * 64
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_nan_reaches_what_it_is_summed_in(machine_of, arch):
+    def spoil(drawn):
+        drawn["dout"][0, 0][40] = (math.nan,) * 64
+
+    call = Call(Case(((49, 77),), right=0, nheads=1), "fp16", 64, spoil)
+    run(call, machine_of(arch), arch)
+    dq, dk, dv = (call.tensors[name].values(0, 0) for name in FOUND)
+    assert [all(math.isnan(x) for x in row) for row in dq] == [row == 40 for row in range(49)]
+    # Query 40 sees keys up to 68.
+    assert all(math.isnan(x) for rows in (dk[:69], dv[:69]) for row in rows for x in row)
+
+
+@pytest.mark.parametrize("change", [{"scale": 0.5}, {"window_right": 0}, {"softcap": 5.0}], ids=str)
+def test_a_wrong_call_is_noticed(machine_of, change):
+    """The comparison itself."""
+    call = Call(CASES["full"], "fp16", 64)
+    run(call, machine_of("gfx942"), "gfx942", **change)
+    assert any(problem.startswith("dq: error") for problem in call.problems())
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_every_kernel_of_the_table_is_there(backward_code, arch):
+    """build.py refuses those up to head dim 128 that spill."""
+    of_head_dims = [f"{op}_{{}}_d{d}" for op in ("dkdv", "dq") for d in HEAD_DIMS]
+    names = {f"fa_bwd_{each.format(dtype)}" for dtype in DTYPES for each in ("delta_{}", *of_head_dims)}
+    assert {path.stem for path in backward_code(arch).glob("*.hsaco")} == names
