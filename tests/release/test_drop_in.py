@@ -185,9 +185,7 @@ def run_libraries(run_tests, release, builder, emulator, context, tmp_path):
             "FA_FAKE_HIP_ARCH": arch_named(arch).device_name, "FA_FAKE_HIP_CHECKS": CHECKS,
             "FA_FAKE_HIP_SEED": SEED, "FA_FAKE_HIP_TIME_LIMIT": TIME_LIMIT,
         }  # fmt: skip
-        suite = fake_hip_suite(
-            folder, fake_hip=emulator, disassembly=code, checkout=CHECKOUT, env=env, preload=True
-        )
+        suite = fake_hip_suite(folder, fake_hip=emulator, disassembly=code, checkout=CHECKOUT, env=env)
         mounts = (*suite.mounts, Mount(folder, "/libraries"))
         return run_tests(["/libraries"], mounts, {**dict(suite.env), "PRELOAD": suite.preload})
 

@@ -22,6 +22,7 @@ WALK = {
     "scripts/test": ".ci/run",
     "pip install flash-attn-rocm --index-url <index>/rocm7.2/simple": IN_CONTAINER,
     "python -m flash_attn_rocm doctor": IN_CONTAINER,
+    "pip install flash-attn --index-url <index>/rocm7.2/simple": "tests/release/test_drop_in.py",
     "scripts/wheel-builder verify-provenance WHEEL": "tests/release/test_provenance.py",
     "scripts/wheel-builder rebuild WHEEL": "tests/release/test_provenance.py",
     "scripts/release --rocm 6.4 --archs gfx1030": DRY,
@@ -31,6 +32,7 @@ WALK = {
     "image": DRY, "device-code": DRY, "wheel": DRY,
     "audit WHEEL": TYPED,
     "verify WHEEL [--runtimes V,V]": "tests/release/test_verify.py",
+    "shim WHEEL": "tests/release/test_workflow.py",
     "verify-provenance WHEEL": "tests/release/test_provenance.py",
     "rebuild WHEEL": "tests/release/test_provenance.py",
     "emulate WHEEL --arch … --seqlen-q …": TYPED,
@@ -40,6 +42,8 @@ WALK = {
     "serve": "tests/unit/index/test_serve.py", "yank": "tests/unit/cli/test_main.py",
     "index verify": "tests/release/test_workflow.py", "index pages": "tests/unit/index/test_check.py",
     "runtime-image [--slim | --for-gpu] [WHEEL]": DRY,
+    "explain-log [FILE]": "tests/unit/build_log/test_command.py", "gate FILE …": "tests/unit/upstream/test_gate.py",
+    "cost [--measure]": "tests/unit/pipeline/test_cost.py",
     "drift": "tests/unit/matrix/test_drift.py",
 }  # fmt: skip
 
