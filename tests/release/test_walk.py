@@ -42,7 +42,8 @@ WALK = {
     "serve": "tests/unit/index/test_serve.py", "yank": "tests/unit/cli/test_main.py",
     "index verify": "tests/release/test_workflow.py", "index pages": "tests/unit/index/test_check.py",
     "runtime-image [--slim | --for-gpu] [WHEEL]": DRY,
-    "explain-log [FILE]": "tests/unit/build_log/test_command.py", "gate FILE …": "tests/unit/upstream/test_gate.py",
+    "explain-log [FILE]": "tests/unit/build_log/test_command.py",
+    "gate FILE …": "tests/unit/upstream/test_gate.py",
     "cost [--measure]": "tests/unit/pipeline/test_cost.py",
     "drift": "tests/unit/matrix/test_drift.py",
 }  # fmt: skip
