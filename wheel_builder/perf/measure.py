@@ -175,10 +175,11 @@ def _trace(subject: Subject, kernel: str, result: Result) -> Trace:
 
 def _charged(trace: Trace, others: Sequence[Trace], result: Result, order: str, resident: int) -> Charged:
     charges = trace.charges(order)
+    further = [(other, other.charges(order)) for other in others]
 
     def played(*, port: bool) -> Schedule:
-        further = [other.paths(other.charges(order), port=port) for other in others]
-        return play(trace.arch, trace.paths(charges, port=port), resident, others=further)
+        paths = [other.paths(clocks, port=port) for other, clocks in further]
+        return play(trace.arch, trace.paths(charges, port=port), resident, others=paths)
 
     costs = [(charges[access], count) for access, count in trace.accesses.items()]
     return Charged(
