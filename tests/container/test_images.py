@@ -76,6 +76,7 @@ def test_a_package_that_does_not_exist_is_named(job, package, tmp_path, engine):
     assert "Unable to locate package no-such-compiler" in str(caught.value)
 
 
+@pytest.mark.full  # the steps of the Debian image again, of which compiling zig's C++ library takes a minute
 def test_a_vendor_image_becomes_a_builder(system_image, job, package, image_of, tmp_path):
     """For images that already have /opt/rocm, no ROCm packages are installed."""
     base = image_of("vendor", "flash-attn-rocm-test:vendor", BASE=system_image, LLVM=job.rocm.llvm)

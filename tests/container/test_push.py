@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import os
 import re
 import subprocess
 import threading
@@ -85,7 +86,7 @@ def image(engine, logs, tmp_path):
 
 def test_what_is_pushed_is_there_under_its_tag_and_digest(registry, image, logs):
     address = f"127.0.0.1:{registry.server_port}/owner"
-    environ = {USER: "somebody", TOKEN: "secret", "PATH": "/usr/bin:/bin:/usr/local/bin"}
+    environ = os.environ | {USER: "somebody", TOKEN: "secret"}
     try:
         pushed = push(image, address, log=logs / "push.log", environ=environ)
         assert re.fullmatch(rf"{address}/flash-attn-rocm-test:push@sha256:[0-9a-f]{{64}}", pushed.ref)
