@@ -1,10 +1,12 @@
 import json
 import re
+import shutil
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from tests.catalogues import CATALOGUE
+from tests.conftest import CHECKOUT
 from tests.wheels import DIST_INFO, good_files, project_wheel, record_text, write_statement, write_wheel
 from wheel_builder.base.errors import CommandFailedError, PublishError
 from wheel_builder.base.process import Completed
@@ -44,6 +46,21 @@ def test_the_same_file_again_is_nothing_to_do(tmp_path, root):
 
     assert (published.added, published.unchanged) == ((), (wheel.name,))
     assert {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.name != ".lock"} == before
+
+
+def test_a_wheel_is_added_to_an_index_of_version_0_1_0(tmp_path, root):
+    """tests/data/index-0.1.0 was written by that version's publisher."""
+    shutil.copytree(CHECKOUT / "tests/data/index-0.1.0", root)
+    old = next(root.rglob("*.whl"))
+    content = old.read_bytes()
+    new = project_wheel(tmp_path, "flash-attn-demo", "0.2.0+rocm7.2")
+
+    publish([new], root, "7.2", catalogue=CATALOGUE, now=NOW)
+
+    assert verify_index(root) == ()
+    assert old.read_bytes() == content
+    listed = json.loads((old.parent / "index.json").read_bytes())["files"]
+    assert [each["filename"] for each in listed] == [old.name, new.name]
 
 
 def test_another_content_under_a_published_name_is_refused(tmp_path, root):
