@@ -213,7 +213,7 @@ def _duplicate_problems(document: Document) -> Iterator[Problem]:
         first: dict[tuple[Key, str], Key] = {}
         for key, text in document.texts(*pattern):
             # Names are unique among all rows, items of a list only within their row.
-            scope = key[:1] if isinstance(key[-1], str) else key[:3]
+            scope = key[:1] if isinstance(key[-1], str) else key[: min(3, len(key) - 1)]
             if (scope, text) in first:
                 line = document.line(first[scope, text])
                 yield Problem(key, f"{text!r} stands twice; the first is on line {line}")

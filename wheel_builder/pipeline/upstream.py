@@ -72,7 +72,7 @@ def check_arch(upstream: Upstream, arch: str) -> None:
         title = f"upstream's CK has no kernels for {arch!r}"
         problems = [
             unknown("arch", arch, upstream.archs),
-            "where its compiler takes another arch, the gate refuses the kernels: they have no matrix products",
+            "for others CK compiles kernels without matrix products, which the gate refuses",
         ]
         raise SelectionError(title, problems, advice="flash-attn-rocm has its own kernels: scripts/release")
 
@@ -174,10 +174,11 @@ class Told:
         facts, end = made.facts, time.monotonic() - self._begin
         with self._lock, self._log.open("a", encoding="utf-8") as log:
             self._count += 1
-            took = "was there" if made.reused else f"{facts['cpu_seconds']:.2f} CPU-seconds"
+            seconds = 0.0 if made.reused else facts["cpu_seconds"]
             log.write(
-                f"[{self._count}/{self._total}] {facts['name']} for {facts['arch']}: {took}, "
-                f"{facts['peak_mib']} MiB, from {begin - self._begin:.2f} s to {end:.2f} s\n"
+                f"[{self._count}/{self._total}] {facts['name']} for {facts['arch']}: "
+                f"{seconds:.2f} CPU-seconds, {facts['peak_mib']} MiB, "
+                f"from {begin - self._begin:.2f} s to {end:.2f} s\n"
             )
 
 

@@ -1,1 +1,1 @@
-"""Upstream's flash-attn with its Composable Kernel (CK) backend: a recipe, its cost, a gate for its kernels."""
+"""Upstream's flash-attn with its Composable Kernel (CK) backend: a recipe, its cost, and a gate."""

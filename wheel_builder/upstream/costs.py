@@ -79,15 +79,15 @@ def kinds(names: Sequence[str]) -> Mapping[str, int]:
 
 
 def chosen(names: Sequence[str]) -> list[str]:
-    """What is measured: of each kind and head dim one, in turn that with most features and that with fewest.
+    """What is measured: of each kind the first and the last by name.
 
-    A name's features are spelled out in it, and without one it has an n, so they are the first and the last.
+    Names spell out features, with an n before those that are missing, and head dim 128 comes before 64: so
+    these are a kernel of head dim 128 with most features and one of 64 with fewest.
     """
     groups: dict[str, list[str]] = defaultdict(list)
     for name in sorted(names):
-        found = KIND.match(name)
-        groups[found[0] if found else "api"].append(name)
-    return [group[-(number % 2)] for number, group in enumerate(groups.values())]
+        groups[kind_of(name)].append(name)
+    return [name for group in groups.values() for name in dict.fromkeys((group[0], group[-1]))]
 
 
 def load_costs(checkout: Path) -> Costs:

@@ -55,5 +55,9 @@ def rows(plan: Plan, upstream: Upstream, shards: int) -> dict[str, list[dict[str
         for job in plan.jobs
         for arch in upstream.archs
     ]
-    parts = [{**row, "shard": f"{number}/{shards}"} for row in whole for number in range(1, shards + 1)]
+    parts = [
+        {**row, "shard": f"{number}/{shards}", "number": str(number)}
+        for row in whole
+        for number in range(1, shards + 1)
+    ]
     return {"upstream": parts, "upstream_library": whole}

@@ -52,19 +52,19 @@ def sections(upstream: Upstream, theirs: Costs, ours: Mapping[str, budget.Costs]
 def _answer(theirs: Costs, ours: Mapping[str, budget.Costs]) -> Section:
     each, arch = theirs.hours * 3600 / theirs.count, duration(theirs.hours * 3600 / CORES)
     upstream = (
-        "Upstream's package has a kernel for each combination of head dim, dtype, mask, bias, dropout, padding "
-        f"and so on, and each is a C++ file of its own: {theirs.count} for one arch. The compiler needs about "
-        f"{each:.0f} CPU-seconds for each, together {theirs.hours:.0f} CPU-hours: {arch} on {CORES} cores that "
-        "do nothing else, and as often again for every arch, and for every Python and torch."
+        "Upstream's package has a kernel for each combination of head dim, dtype, mask, bias, dropout and "
+        f"padding, and each is a C++ file of its own: {theirs.count} for one arch. The compiler needs about "
+        f"{each:.0f} CPU-seconds for each, together {theirs.hours:.0f} CPU-hours: {arch} on {CORES} cores "
+        "that do nothing else, and as often again for every arch, and for every Python and torch."
     )
     own = (
         f"flash-attn-rocm has {_count(ours)} kernels for its {len(ours)} archs, because features are decided "
-        f"while a kernel runs, outside of its loops. They take {duration(_seconds(ours))} of one core for all "
-        "archs, and one wheel serves every Python and torch."
+        f"while a kernel runs, outside of its loops. They take {duration(_seconds(ours))} of one core, and "
+        "one wheel serves every Python and torch."
     )
     known = (
-        f"Upstream's figures are estimated from {len(theirs.measured)} objects that were compiled and measured; "
-        "ours are the sum of all kernels. A machine's own speed, and other work on it, change both."
+        f"Upstream's figures are estimated from {len(theirs.measured)} objects that were compiled and "
+        "measured; ours are the sum of all kernels. Other machines, and other work on them, change both."
     )
     return Section("In short", (upstream, own, known))
 

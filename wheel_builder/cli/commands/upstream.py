@@ -2,7 +2,9 @@
 
 import argparse
 import re
+import shutil
 import sys
+from pathlib import Path
 
 from wheel_builder.cli.command import Command
 from wheel_builder.cli.options import ROOT, handover_options, release_options, run_options
@@ -25,7 +27,14 @@ def run(args: argparse.Namespace) -> None:
             accept(measure_upstream(wanted, context, plain=args.verbose or None), ROOT)
             print(f"written to {COSTS}", file=sys.stderr)
         else:
-            print(build_upstream(wanted, context, plain=args.verbose or None))
+            made = build_upstream(wanted, context, plain=args.verbose or None)
+            print(copied(made, args.to) if args.to and made.is_file() else made)
+
+
+def copied(file: Path, folder: Path) -> Path:
+    """The file's copy in ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return Path(shutil.copy2(file, folder))
 
 
 def _wanted(args: argparse.Namespace) -> Wanted:
@@ -57,12 +66,13 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kernels", default="*", metavar="PATTERN", help="only objects whose name matches, * for any text"
     )
+    parser.add_argument("--to", type=Path, metavar="DIR", help="copy the library here")
     parser.add_argument("--measure", action="store_true", help=f"compile a sample and write {COSTS}")
 
 
 COMMAND = Command(
     "upstream",
-    "build upstream flash-attn's CK kernels: objects of one arch, gated, and their library",
+    "build upstream flash-attn's CK kernels for an arch, and gate each of them",
     run,
     (options, run_options, release_options, handover_options),
 )
