@@ -37,7 +37,7 @@ from wheel_builder.upstream.costs import (
     kinds,
     to_text,
 )
-from wheel_builder.upstream.recipe import LEFT_OUT, ONE_CALL, shard_of
+from wheel_builder.upstream.recipe import LEFT_OUT, SMALLEST, shard_of
 from wheel_builder.upstream.sdist import fetch_sdist
 from wheel_builder.upstream.stages import LIBRARY, Workshop, link, make_object, make_sources
 
@@ -183,8 +183,8 @@ class Told:
 
 
 def _measure_flags(arch: str, sources: Artifact, shop: Workshop) -> tuple[Flags, ...]:
-    """The forward of one call without the flags that the recipe leaves out, and with each of them."""
-    [name] = fnmatch.filter(sources.facts["kernels"], ONE_CALL)
+    """The smallest forward without the flags that the recipe leaves out, and with each of them."""
+    [name] = fnmatch.filter(sources.facts["kernels"], SMALLEST)
     plain = make_object(name, arch, sources, shop).facts
     limit = round(MOST_TIMES * plain["cpu_seconds"])
     found = [Flags("", plain["cpu_seconds"], plain["code_bytes"])]

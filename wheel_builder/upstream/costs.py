@@ -30,7 +30,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Flags:
-    """The forward of one call, with one of upstream's flags added.
+    """The smallest forward kernel, with one of upstream's flags added.
 
     Without ``code_bytes`` the compiler was stopped at ``cpu_seconds``.
     """

@@ -31,6 +31,8 @@ LEFT_OUT = (
 
 # The fewest that make one forward call: fp16, head dim 128, any lengths, no mask, bias, dropout, log-sum-exp.
 ONE_CALL = "fmha_fwd_d128_fp16_batch_*_qr_async_vr_psskddv_nlogits_nbias_nmask_nlse_ndropout_*"
+# The same for the smallest head dim: flags are measured on it.
+SMALLEST = ONE_CALL.replace("d128", "d32")
 # Without device code: it chooses among the others.
 HOST_ONLY = re.compile(r"fmha_\w+_api")
 

@@ -110,7 +110,7 @@ def _flags(theirs: Costs) -> Section:
         times = f"{more}{one.cpu_seconds / plain.cpu_seconds:.1f}"
         rows.append((one.added or "none of these", f"{more}{one.cpu_seconds:.0f}", times, code))
     said = (
-        "Flags of upstream's setup.py that our recipe leaves out, on one forward kernel (fp16, head dim 128)."
+        "Flags of upstream's setup.py that our recipe leaves out, on one forward kernel (fp16, head dim 32)."
     )
     return Section("What single flags cost", (said,), tuple(rows))
 

@@ -18,11 +18,11 @@ from wheel_builder.matrix.model import Selection, Upstream
 from wheel_builder.matrix.plan import plan
 from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.pipeline.upstream import Told, check_arch
-from wheel_builder.upstream import in_container
+from wheel_builder.upstream import in_container, stages
 from wheel_builder.upstream.gate import Checked
 from wheel_builder.upstream.recipe import compile_options, rows, shard_of
 from wheel_builder.upstream.sdist import BACKEND, fetch_sdist
-from wheel_builder.upstream.stages import OBJECT, Workshop, link, make_object, refuse
+from wheel_builder.upstream.stages import LIBRARY, OBJECT, Workshop, link, make_object, refuse
 
 MATRIX = load_matrix(CHECKOUT / "matrix.yaml")
 NAMES = [f"fmha_fwd_d{dim}_{number}" for dim in (64, 128) for number in range(50)]
@@ -185,6 +185,19 @@ def test_the_linker_reads_thousands_of_objects_from_a_file(shop, tmp_path):
     assert lines == [f"/objects/{n:016x}/{OBJECT}" for n in range(2775)]
     assert sum(len(str(part)) + 1 for part in argv) < 4096
     assert "@/out/objects.rsp" in argv
+
+
+def test_a_library_without_all_code_objects_is_refused(shop, tmp_path, monkeypatch):
+    def run(argv, **kwargs):
+        out = next(part for part in argv if "target=/out" in str(part)).split("source=")[1].split(",")[0]
+        Path(out, LIBRARY).touch()
+        return Completed("", 0)
+
+    monkeypatch.setattr(stages, "code_objects", lambda data: ("one",))
+    objects = [artifact(tmp_path / name, name=name, kernels={"k": 2}) for name in ("a", "b")]
+    with pytest.raises(UpstreamError, match="expected 2 code objects, found 1"):
+        link("gfx942", objects, shop(run))
+    assert link("gfx942", objects[:1], shop(run)).facts == {"arch": "gfx942", "kernels": 1}
 
 
 def test_its_log_is_one_that_explain_log_reads(tmp_path):
