@@ -75,7 +75,7 @@ def test_the_generator_makes_what_the_plan_counts(sources, upstream):
 
 def test_the_object_says_what_it_cost_and_has(made, forward):
     assert (made.facts["name"], made.facts["arch"]) == (forward, "gfx942")
-    assert made.facts["cpu_seconds"] > 1
+    assert 1 < made.facts["cpu_seconds"] < 300  # of the ten minutes for all of this file
     assert made.facts["peak_mib"] > 100
     assert list(made.facts["kernels"].values()) == [128]
 

@@ -7,7 +7,7 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from wheel_builder.base.words import aligned
@@ -57,6 +57,10 @@ class Costs:
     def hours(self) -> float:
         """CPU-hours of all objects of one arch."""
         return sum(count * self.seconds(kind) for kind, count in self.objects.items()) / 3600
+
+    def only(self, kinds: Sequence[str]) -> "Costs":
+        """The same of some kinds."""
+        return replace(self, objects={kind: count for kind, count in self.objects.items() if kind in kinds})
 
     def samples(self, kind: str) -> list[Sample]:
         return [one for one in self.measured if kind_of(one.name) == kind]

@@ -29,6 +29,9 @@ KINDS = {
 }
 
 
+FORWARD = tuple(kind for kind in KINDS if not kind.startswith("bwd"))
+
+
 @dataclass(frozen=True)
 class Section:
     """A heading, sentences, and a table whose first row is its head; any of them may be empty."""
@@ -55,7 +58,7 @@ def _answer(theirs: Costs, ours: Mapping[str, budget.Costs]) -> Section:
         "Upstream's package has a kernel for each combination of head dim, dtype, mask, bias, dropout and "
         f"padding, and each is a C++ file of its own: {theirs.count} for one arch. The compiler needs about "
         f"{each:.0f} CPU-seconds for each, together {theirs.hours:.0f} CPU-hours: {arch} on {CORES} cores "
-        "that do nothing else, and as often again for every arch, and for every Python and torch."
+        "that do nothing else, and the same again for every arch, every Python and every torch."
     )
     own = (
         f"flash-attn-rocm has {_count(ours)} kernels for its {len(ours)} archs, because features are decided "
@@ -73,21 +76,28 @@ def _side_by_side(
     upstream: Upstream, theirs: Costs, ours: Mapping[str, budget.Costs]
 ) -> tuple[tuple[str, ...], ...]:
     archs, count, seconds = len(ours), _count(ours), _seconds(ours)
-    their_seconds = theirs.hours * 3600
-    peaks = (
-        [one.peak_mib for one in theirs.measured],
-        [one.peak_mib for c in ours.values() for one in c.values()],
-    )
+    their_seconds, forward = theirs.hours * 3600, theirs.only(FORWARD)
+    our_forward = {arch: _only_forward(costs) for arch, costs in ours.items()}
+    peaks = [one.peak_mib for costs in ours.values() for one in costs.values()]
     return (
         ("", f"upstream {upstream.version} (CK)", "flash-attn-rocm"),
         ("archs", " ".join(upstream.archs), " ".join(ours)),
         ("kernels for an arch", f"{theirs.count}", f"{count / archs:.0f}"),
+        ("of them forward", f"{forward.count}", f"{_count(our_forward) / archs:.0f}"),
         ("CPU-seconds for a kernel", f"{their_seconds / theirs.count:.1f}", f"{seconds / count:.1f}"),
         ("CPU time for an arch", duration(their_seconds), duration(seconds / archs)),
+        ("of it forward", duration(forward.hours * 3600), duration(_seconds(our_forward) / archs)),
         ("CPU time for all its archs", duration(their_seconds * len(upstream.archs)), duration(seconds)),
         (f"an arch on {CORES} cores", duration(their_seconds / CORES), duration(seconds / archs / CORES)),
-        ("memory of one compiler, at most", *(f"{max(peak)} MiB" for peak in peaks)),
+        (
+            "memory of one compiler, at most",
+            *(f"{most} MiB" for most in (max(one.peak_mib for one in theirs.measured), max(peaks))),
+        ),
     )
+
+
+def _only_forward(costs: budget.Costs) -> budget.Costs:
+    return {name: one for name, one in costs.items() if not name.startswith("fa_bwd")}
 
 
 def _kinds(theirs: Costs) -> tuple[tuple[str, ...], ...]:

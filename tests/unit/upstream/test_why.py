@@ -48,7 +48,8 @@ THEIRS = Costs(
     ),
     (Flags("", 40.0, 20000), Flags("-mllvm -slow", 400), Flags("-mllvm -fast", 44.0, 20016)),
 )
-OURS = {arch: {f"fa_{n}": KernelCost(1000, 2.0, 150) for n in range(30)} for arch in ("gfx908", "gfx942")}
+NAMES = ("fa_bwd_dq_fp16_d64", *(f"fa_fwd_fp16_d{n}" for n in range(29)))
+OURS = {arch: {name: KernelCost(1000, 2.0, 150) for name in NAMES} for arch in ("gfx908", "gfx942")}
 HOURS = (100 * 30 + 200 * 90 + 60 * 3.6) / 3600
 
 
@@ -93,6 +94,8 @@ def test_both_sides_stand_beside_each_other():
     text = told(sections(UPSTREAM, THEIRS, OURS))
     rows = dict(re.findall(r"^(\S.*?) {2,}(\S.*)$", text, re.MULTILINE))
     assert re.split(r" {2,}", rows["kernels for an arch"]) == ["360", "30"]
+    assert re.split(r" {2,}", rows["of them forward"]) == ["140", "29"]
+    assert re.split(r" {2,}", rows["of it forward"]) == ["52 min 24 s", "58 s"]
     assert re.split(r" {2,}", rows["CPU-seconds for a kernel"]) == ["58.9", "2.0"]
     assert re.split(r" {2,}", rows["CPU time for an arch"]) == ["5 h 53 min", "1 min 0 s"]
     assert re.split(r" {2,}", rows["CPU time for all its archs"]) == ["11 h 47 min", "2 min 0 s"]
