@@ -82,7 +82,7 @@ def build_upstream(wanted: Wanted, context: RunContext, *, plain: bool | None = 
     with _prepared(wanted, context, plain) as (shop, sources, progress):
         title = f"objects {wanted.arch}"
         with progress.step(title, job=wanted.job.id, log=shop.log) as step:
-            objects = _objects(_names(sources, wanted), wanted.arch, sources, shop, context.jobs)
+            objects = make_objects(_names(sources, wanted), wanted.arch, sources, shop, context.jobs)
             if all(one.reused for one in objects):
                 step.skipped("unchanged")
         if wanted.shard != ALL:
@@ -98,7 +98,7 @@ def measure_upstream(wanted: Wanted, context: RunContext, *, plain: bool | None 
         progress.step(f"objects {wanted.arch}", job=wanted.job.id, log=shop.log),
     ):
         every = list(sources.facts["kernels"])
-        objects = _objects(chosen(every), wanted.arch, sources, shop, context.jobs)
+        objects = make_objects(chosen(every), wanted.arch, sources, shop, context.jobs)
         flags = _measure_flags(wanted.arch, sources, shop)
     return Costs(wanted.upstream.version, kinds(every), tuple(map(_sample, objects)), flags)
 
@@ -133,7 +133,9 @@ def _names(sources: Artifact, wanted: Wanted) -> tuple[str, ...]:
     return shard_of(names, *wanted.shard)
 
 
-def _objects(names: Sequence[str], arch: str, sources: Artifact, shop: Workshop, jobs: int) -> list[Artifact]:
+def make_objects(
+    names: Sequence[str], arch: str, sources: Artifact, shop: Workshop, jobs: int
+) -> list[Artifact]:
     """The objects of ``names``, made side by side; raises ``UpstreamError`` with all that failed."""
     told_of = Told(len(names), shop.log)
     failed: list[ProblemsError] = []

@@ -17,6 +17,7 @@ from wheel_builder.cli.main import main
 from wheel_builder.matrix.model import Selection, Upstream
 from wheel_builder.matrix.plan import plan
 from wheel_builder.matrix.reading import load_matrix
+from wheel_builder.pipeline import upstream as pipeline
 from wheel_builder.pipeline.upstream import Told, check_arch
 from wheel_builder.upstream import in_container, stages
 from wheel_builder.upstream.gate import Checked
@@ -198,6 +199,28 @@ def test_a_library_without_all_code_objects_is_refused(shop, tmp_path, monkeypat
     with pytest.raises(UpstreamError, match="expected 2 code objects, found 1"):
         link("gfx942", objects, shop(run))
     assert link("gfx942", objects[:1], shop(run)).facts == {"arch": "gfx942", "kernels": 1}
+
+
+def test_one_object_that_fails_does_not_stop_the_others(shop, tmp_path, monkeypatch):
+    tried = []
+
+    def make(name, arch, sources, shop):
+        tried.append(name)
+        if name == "b":
+            title = "the gate refuses b"
+            raise GateError(title, ["0 of at least 2"], advice="leave its arch out")
+        return artifact(tmp_path, name=name, arch=arch, cpu_seconds=1.0, peak_mib=1)
+
+    monkeypatch.setattr(pipeline, "make_object", make)
+    with pytest.raises(UpstreamError) as failure:
+        pipeline.make_objects(["a", "b", "c"], "gfx942", artifact(tmp_path), shop(None), 2)
+    assert sorted(tried) == ["a", "b", "c"]
+    assert failure.value.message == (
+        "1 of 3 objects of upstream's were not made; the others are kept\n"
+        "  - the gate refuses b\n  - 0 of at least 2"
+    )
+    assert failure.value.advice == "leave its arch out"
+    assert len(pipeline.make_objects(["a", "c"], "gfx942", artifact(tmp_path), shop(None), 2)) == 2
 
 
 def test_its_log_is_one_that_explain_log_reads(tmp_path):
