@@ -23,7 +23,7 @@ import pathlib, sys
 __legacy__ = sys.modules[__name__]
 
 def prepare_metadata_for_build_wheel(folder, config_settings=None):
-    info = pathlib.Path(folder, "flash_attn.dist-info")
+    info = pathlib.Path(folder, "flash_attn-{version}.dist-info")
     info.mkdir()
     info.joinpath("METADATA").write_text("Metadata-Version: 2.1\\nName: {name}\\nVersion: {version}\\n")
     return info.name
