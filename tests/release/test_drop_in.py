@@ -11,6 +11,7 @@ from collections import Counter
 import pytest
 
 from tests.conftest import CHECKOUT
+from tests.sdist import file_of_sdist
 from wheel_builder.base.archs import arch_named, known_archs
 from wheel_builder.base.store import Store, sha256_file
 from wheel_builder.build.shim import build_shim
@@ -59,18 +60,12 @@ def pip_download(requirements, folder, *more):
 
 
 @pytest.fixture(scope="module")
-def upstream(tmp_path_factory):
-    """Upstream's test file, from its source distribution.
-
-    For the metadata pip runs its setup.py, which fails because it needs PyTorch; the unpacked files stay.
-    """
-    folder = tmp_path_factory.mktemp("upstream")
-    options = ("--no-clean", "--no-binary=:all:", "--no-build-isolation")
-    done = pip_download(DROP_IN / "upstream-requirements.txt", folder, *options)
-    found = [*folder.glob("*/*/tests/test_flash_attn.py")]
-    assert len(found) == 1, done.stdout + done.stderr
-    found[0].parent.chmod(0o755)
-    return found[0]
+def upstream(context, tmp_path_factory):
+    """Upstream's test file, from its source distribution."""
+    file = tmp_path_factory.mktemp("upstream") / "test_flash_attn.py"
+    file.write_bytes(file_of_sdist("tests/test_flash_attn.py", context))
+    file.parent.chmod(0o755)
+    return file
 
 
 @pytest.fixture(scope="module")

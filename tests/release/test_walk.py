@@ -44,6 +44,8 @@ WALK = {
     "runtime-image [--slim | --for-gpu] [WHEEL]": DRY,
     "explain-log [FILE]": "tests/unit/build_log/test_command.py",
     "gate FILE …": "tests/unit/upstream/test_gate.py",
+    "upstream --arch A [--shard K/N]": "tests/unit/upstream/test_recipe.py",
+    "why [--html FILE]": "tests/unit/upstream/test_why.py",
     "cost [--measure]": "tests/unit/pipeline/test_cost.py",
     "drift": "tests/unit/matrix/test_drift.py",
 }  # fmt: skip

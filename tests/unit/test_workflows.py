@@ -20,22 +20,32 @@ from tests.workflows import (
     words,
 )
 from wheel_builder.cli.commands import commands_for
+from wheel_builder.cli.commands.plan import SHARDS
 from wheel_builder.cli.main import _parser
 from wheel_builder.matrix.model import Selection
 from wheel_builder.matrix.plan import plan, to_github
 from wheel_builder.matrix.reading import load_matrix
+from wheel_builder.upstream.recipe import rows
 
 JOBS = all_jobs()
 FILES = sorted(file.name for file in FOLDER.glob("*.yml"))
 RUNS = [(job, step) for job in JOBS for step in job.steps if "run" in step]
-PLAN = plan(load_matrix(CHECKOUT / "matrix.yaml"), Selection(all_rocm=True))
+MATRIX = load_matrix(CHECKOUT / "matrix.yaml")
+PLAN = plan(MATRIX, Selection(all_rocm=True))
 ROWS = {
-    name: json.loads(value)["include"]
-    for name, _, value in (
-        line.partition("=") for line in to_github(PLAN, {job.id: "key" for job in PLAN.jobs}).splitlines()
-    )
+    **{
+        name: json.loads(value)["include"]
+        for name, _, value in (
+            line.partition("=") for line in to_github(PLAN, {job.id: "key" for job in PLAN.jobs}).splitlines()
+        )
+    },
+    **rows(PLAN, MATRIX.upstream, SHARDS),
 }
-INPUTS = {"inputs.rocm": "default", "inputs.archs": "all", "inputs.job": "rocm7.2", "inputs.run": "1"}
+INPUTS = {
+    "inputs.rocm": "default", "inputs.archs": "all", "inputs.job": "rocm7.2", "inputs.run": "1",
+    "inputs.shards": "24",
+}  # fmt: skip
+MOST_ROWS = 256  # of a workflow's matrix
 # What may write, and to what; everything else reads at most.
 WRITERS = {
     "release.yml:publish": {"attestations", "contents", "id-token"},
@@ -122,7 +132,8 @@ def test_every_matrix_key_in_use_is_made_by_plan(job):
 
 
 def test_every_row_that_plan_makes_is_used():
-    assert {job.rows for job in JOBS if job.workflow == "release.yml"} - {""} == set(ROWS)
+    assert {job.rows for job in JOBS} - {""} == set(ROWS)
+    assert max(map(len, ROWS.values())) <= MOST_ROWS
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -224,11 +235,11 @@ def test_the_gpu_machine_takes_the_wheel_and_builds_nothing():
     assert [str(j) for j in JOBS if "self-hosted" in str(j.body.get("runs-on"))] == ["gpu.yml:numerics"]
 
 
-@each([job for job in JOBS if job.workflow in ("release.yml", "gpu.yml")])
+@each([job for job in JOBS if job.workflow in ("release.yml", "gpu.yml", "upstream.yml")])
 def test_what_is_downloaded_was_uploaded_by_a_job_before(job):
     uploads = {
         EXPRESSION.sub("*", step["with"]["name"]): other.name
-        for other in JOBS if other.workflow == "release.yml"
+        for other in JOBS if other.workflow in ("release.yml", "upstream.yml")
         for step in other.steps if "upload-artifact@" in step.get("uses", "")
     }  # fmt: skip
     for step in job.steps:

@@ -244,3 +244,9 @@ class GateError(ProblemsError):
     """Kernels of upstream's lack the instructions that they need."""
 
     exit_code = 55
+
+
+class UpstreamError(ProblemsError):
+    """Upstream's flash-attn cannot be fetched or built."""
+
+    exit_code = 56

@@ -37,7 +37,11 @@ svg { width: 100%; height: auto; } svg text { font-size: 11px; fill: currentColo
 
 def to_html(report: Report) -> str:
     """The whole page."""
-    title = f"Build log: {visible(report.source)}"
+    return document(f"Build log: {visible(report.source)}", _sections(report))
+
+
+def document(title: str, sections: Iterable[Html]) -> str:
+    """A page with its own style and a policy under which it can load nothing."""
     head = element(
         "head",
         void("meta", charset="utf-8"),
@@ -46,7 +50,7 @@ def to_html(report: Report) -> str:
         element("title", title),
         element("style", Html(STYLE)),
     )
-    main = element("main", element("h1", title), *_sections(report))
+    main = element("main", element("h1", title), *sections)
     return f"<!doctype html>\n{element('html', head, element('body', main), lang='en')}\n"
 
 
@@ -63,14 +67,14 @@ def _sections(report: Report) -> Iterable[Html]:
         yield joined(element("h2", "Timeline"), _curve(report.times))
     if report.slowest:
         rows = [(duration(one.seconds or 0), one.words) for one in report.slowest]
-        yield joined(element("h2", "Slowest objects"), _table("", ("time", "what it is"), rows))
+        yield joined(element("h2", "Slowest objects"), table("", ("time", "what it is"), rows))
     if report.families:
         kinds = [
             (str(one.done), f"{one.seconds / one.timed:.1f}" if one.timed else "?", one.words, one.name)
             for one in report.families
         ]
         columns = ("done", "seconds each", "kind", "name")
-        yield joined(element("h2", "Kinds of objects"), _table("", columns, kinds))
+        yield joined(element("h2", "Kinds of objects"), table("", columns, kinds))
     yield from _flags(report)
     yield from _objects(report)
 
@@ -93,7 +97,7 @@ def _flags(report: Report) -> Iterable[Html]:
         (group, said, [(flag.text, flag.words) for flag in report.flags if flag.group == group])
         for group, said in GROUPS.items()
     ]
-    tables = [_table(f"{group}: {said}", (), rows) for group, said, rows in groups if rows]
+    tables = [table(f"{group}: {said}", (), rows) for group, said, rows in groups if rows]
     if tables:
         yield joined(element("h2", "What the flags are for"), *tables)
 
@@ -103,10 +107,10 @@ def _objects(report: Report) -> Iterable[Html]:
     if rows:
         shown = rows[-MAX_ROWS:]
         said = f"Objects ({len(shown)} of {report.done})" if len(shown) < report.done else "Objects"
-        yield joined(element("h2", said), _table("", ("step", "what it is", "name"), shown))
+        yield joined(element("h2", said), table("", ("step", "what it is", "name"), shown))
 
 
-def _table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Html:
+def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Html:
     parts = [element("caption", caption)] if caption else []
     if columns:
         parts.append(element("thead", element("tr", *(element("th", name, scope="col") for name in columns))))

@@ -24,8 +24,10 @@ COMPILER = re.compile(
     rb"\S*?(?:hipcc|clang\+\+|clang|g\+\+|gcc|c\+\+|nvcc)(?:-\d+)? .* -o "
 )
 SHORT = (b"Building ", b"Linking ", b"HIPCC ", b"CXX ")
-# kernels/instances/build.py prints these.
-OURS = re.compile(rb"(fa_\w+) for (gfx\w+): ([\d.]+) CPU-seconds, (\d+) MiB, from ([\d.]+) s to ([\d.]+) s")
+# kernels/instances/build.py prints these, and `upstream` writes them to its log.
+OURS = re.compile(
+    rb"((?:fa|fmha)_\w+) for (gfx\w+): ([\d.]+) CPU-seconds, (\d+) MiB, from ([\d.]+) s to ([\d.]+) s"
+)
 JOBS = re.compile(
     rb"MAX_JOBS \((\d+)\)|MAX_JOBS=(\d+)|'-j', '(\d+)'|ninja\b.* -j ?(\d+)|build\.py .*--jobs (\d+)"
 )

@@ -68,6 +68,18 @@ class Exclude:
 
 
 @dataclass(frozen=True)
+class Upstream:
+    """Upstream's flash-attn with its Composable Kernel (CK) backend: the source distribution and its hash.
+
+    ``archs`` are those that its build accepts and that its kernels have matrix instructions for.
+    """
+
+    version: str
+    sha256: str
+    archs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Matrix:
     """matrix.yaml, checked."""
 
@@ -76,6 +88,7 @@ class Matrix:
     archs: tuple[Arch, ...]
     rocm: tuple[Rocm, ...]
     exclude: tuple[Exclude, ...]
+    upstream: Upstream
     other_archs: tuple[OtherArch, ...] = ()
 
 

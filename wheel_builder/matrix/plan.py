@@ -4,7 +4,7 @@ A combination that is not built is a result too: it is in ``Plan.rejected`` with
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 from wheel_builder.base.errors import SelectionError
@@ -72,6 +72,11 @@ def to_github(plan: Plan, keys: Mapping[str, str]) -> str:
     """
     jobs_to_build(plan)
     rows = {"image": image_rows(plan, keys), "device": device_rows(plan), "wheel": wheel_rows(plan)}
+    return output_lines(rows)
+
+
+def output_lines(rows: Mapping[str, Sequence[Mapping[str, str]]]) -> str:
+    """The rows of several matrices as lines for ``$GITHUB_OUTPUT``."""
     return "\n".join(
         f"{name}={json.dumps({'include': include}, separators=(',', ':'))}" for name, include in rows.items()
     )

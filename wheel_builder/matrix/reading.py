@@ -20,7 +20,7 @@ from pydantic_core import ErrorDetails
 from wheel_builder.base.errors import MatrixError
 from wheel_builder.base.words import LINE, unknown
 from wheel_builder.matrix.document import Document, Key, Problem, read_document
-from wheel_builder.matrix.model import Arch, Exclude, Matrix, OtherArch, Package, Rocm
+from wheel_builder.matrix.model import Arch, Exclude, Matrix, OtherArch, Package, Rocm, Upstream
 
 MAX_WHEEL_MIB = 1024
 
@@ -31,6 +31,7 @@ _KEYS: Mapping[Key, type] = {
     ("other_archs", "*"): OtherArch,
     ("rocm", "*"): Rocm,
     ("exclude", "*"): Exclude,
+    ("upstream",): Upstream,
 }
 
 _EXPECTED = {
@@ -46,11 +47,13 @@ _VERSION = (r"\d{1,2}\.\d{1,2}", 'a version such as "7.2"')
 _SUITE = (r"[a-z][a-z0-9-]*", "the name of a Debian suite such as sid")
 _ARCH = (r"gfx[1-9][0-9a-f]{2,3}", "an arch such as gfx1100")
 _LINE = (LINE, "one line of text")
+_RELEASE = (r"\d+\.\d+\.\d+", 'a release such as "2.13.0"')
+_SHA256 = (r"[0-9a-f]{64}", "64 lowercase hexadecimal digits")
 _FORMATS: Mapping[tuple[str, ...], tuple[str, str]] = {
     ("default_rocm",): _VERSION,
     ("package", "torch_floor"): _VERSION,
-    ("package", "torch_headers"): (r"\d+\.\d+\.\d+", 'a release such as "2.13.0"'),
-    ("package", "torch_headers_sha256"): (r"[0-9a-f]{64}", "64 lowercase hexadecimal digits"),
+    ("package", "torch_headers"): _RELEASE,
+    ("package", "torch_headers_sha256"): _SHA256,
     ("package", "platform_tag"): (r"manylinux_2_\d{1,2}_x86_64", "a tag such as manylinux_2_28_x86_64"),
     ("archs", "*", "name"): _ARCH,
     ("archs", "*", "devices"): _LINE,
@@ -75,6 +78,9 @@ _FORMATS: Mapping[tuple[str, ...], tuple[str, str]] = {
     ),
     ("rocm", "*", "note"): _LINE,
     ("exclude", "*", "reason"): _LINE,
+    ("upstream", "version"): _RELEASE,
+    ("upstream", "sha256"): _SHA256,
+    ("upstream", "archs", "*"): _ARCH,
 }
 
 _NOT_EMPTY = (
@@ -83,6 +89,7 @@ _NOT_EMPTY = (
     ("rocm", "*", "archs"),
     ("rocm", "*", "packages"),
     ("rocm", "*", "packages", "*"),
+    ("upstream", "archs"),
 )
 
 _UNIQUE = (
@@ -91,6 +98,7 @@ _UNIQUE = (
     ("rocm", "*", "version"),
     ("rocm", "*", "archs", "*"),
     ("rocm", "*", "packages", "*", "*"),
+    ("upstream", "archs", "*"),
 )
 
 
@@ -205,7 +213,7 @@ def _duplicate_problems(document: Document) -> Iterator[Problem]:
         first: dict[tuple[Key, str], Key] = {}
         for key, text in document.texts(*pattern):
             # Names are unique among all rows, items of a list only within their row.
-            scope = key[:1] if isinstance(key[-1], str) else key[:3]
+            scope = key[:1] if isinstance(key[-1], str) else key[: min(3, len(key) - 1)]
             if (scope, text) in first:
                 line = document.line(first[scope, text])
                 yield Problem(key, f"{text!r} stands twice; the first is on line {line}")

@@ -1,1 +1,1 @@
-"""Upstream flash-attention's Composable Kernel (CK) backend: what its compiled kernels hold."""
+"""Upstream's flash-attn with its Composable Kernel (CK) backend: a recipe, its cost, and a gate."""

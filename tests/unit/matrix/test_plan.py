@@ -8,7 +8,17 @@ import pytest
 
 from wheel_builder.base.archs import known_archs
 from wheel_builder.base.errors import SelectionError
-from wheel_builder.matrix.model import Arch, Exclude, Matrix, OtherArch, Package, Rejection, Rocm, Selection
+from wheel_builder.matrix.model import (
+    Arch,
+    Exclude,
+    Matrix,
+    OtherArch,
+    Package,
+    Rejection,
+    Rocm,
+    Selection,
+    Upstream,
+)
 from wheel_builder.matrix.plan import (
     device_rows,
     image_rows,
@@ -45,6 +55,7 @@ MATRIX = Matrix(
         rocm("5.7", ("gfx908",)),
     ),
     exclude=(Exclude("5.7", "no torch"), Exclude("6.4", "miscompiles", "gfx942")),
+    upstream=Upstream("2.8.3", "0" * 64, ("gfx90a", "gfx942")),
 )
 
 

@@ -46,7 +46,11 @@ rocm:
     note: not tried
 exclude:
   - {{rocm: "7.2", arch: gfx1100, reason: too slow}}
-""".format(sha="0123456789abcdef" * 4)
+upstream:
+  version: "2.8.3"
+  sha256: "{other}"
+  archs: [gfx90a, gfx942]
+""".format(sha="0123456789abcdef" * 4, other="fedcba9876543210" * 4)
 
 
 def load(tmp_path, text):
@@ -122,7 +126,7 @@ def test_the_title_counts_and_the_advice_says_where_to_look(tmp_path, monkeypatc
 NO_PACKAGE = "expected a Debian package such as clang-22 or hipcc=7.0.2-1"
 NO_TEXT = "without quotes is no text to YAML (7.10 would become 7.1)"
 ROW_KEYS = "version, provider, base, llvm, archs, suite, packages, built_in_ci, note"
-TOP_KEYS = "default_rocm, package, archs, rocm, exclude, other_archs"
+TOP_KEYS = "default_rocm, package, archs, rocm, exclude, upstream, other_archs"
 
 ONE_CHANGE = {
     "an unknown key": (
@@ -158,6 +162,18 @@ ONE_CHANGE = {
         "5: package.torch_headers_sha256: expected 64 lowercase hexadecimal digits, found '0123456789ABCDEF"
         + "0123456789abcdef" * 3
         + "'",
+    ),
+    "upstream without an arch": (
+        ("archs: [gfx90a, gfx942]", "archs: []"),
+        "33: upstream.archs: is empty; it needs at least one entry",
+    ),
+    "an arch of upstream's twice": (
+        ("[gfx90a, gfx942]", "[gfx90a, gfx90a]"),
+        "33: upstream.archs[1]: 'gfx90a' stands twice; the first is on line 33",
+    ),
+    "a name that is no arch of upstream's": (
+        ("[gfx90a, gfx942]", "[native, gfx942]"),
+        "33: upstream.archs[0]: expected an arch such as gfx1100, found 'native'",
     ),
     "another platform": (
         ("manylinux_2_28_x86_64", "linux_x86_64"),
@@ -334,7 +350,8 @@ def test_one_mistake_gives_one_problem(refused, change, expected):
 
 
 def test_an_exclude_twice_is_named_at_both_places(refused):
-    text = GOOD + '  - {rocm: "7.0", reason: a}\n  - {rocm: "7.0", arch: gfx908, reason: b}\n'
+    more = '  - {rocm: "7.0", reason: a}\n  - {rocm: "7.0", arch: gfx908, reason: b}\n'
+    text = GOOD.replace("upstream:\n", f"{more}upstream:\n")
     assert refused(
         ("reason: too slow}", "reason: too slow}\n  - {rocm: '7.2', arch: gfx1100, reason: c}"), text=text
     ) == [

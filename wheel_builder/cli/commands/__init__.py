@@ -33,6 +33,8 @@ NAMES = (
     "explain-log",
     "cost",
     "gate",
+    "upstream",
+    "why",
 )
 
 

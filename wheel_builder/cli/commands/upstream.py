@@ -1,0 +1,78 @@
+"""Upstream's own kernels, built by the same means."""
+
+import argparse
+import re
+import shutil
+import sys
+from pathlib import Path
+
+from wheel_builder.cli.command import Command
+from wheel_builder.cli.options import ROOT, handover_options, release_options, run_options
+from wheel_builder.cli.runs import handing_over, numbered, run_context
+from wheel_builder.cli.selected import DEFAULT, read_matrix
+from wheel_builder.matrix.model import Selection
+from wheel_builder.matrix.plan import jobs_to_build, plan
+from wheel_builder.pipeline.upstream import ALL, Wanted, accept, build_upstream, check_arch, measure_upstream
+from wheel_builder.upstream.costs import COSTS
+
+
+def run(args: argparse.Namespace) -> None:
+    wanted = _wanted(args)
+    if args.dry_run:
+        print(*numbered(wanted.steps), sep="\n")
+        return
+    context = run_context(args)
+    with handing_over(args, context):
+        if args.measure:
+            accept(measure_upstream(wanted, context, plain=args.verbose or None), ROOT)
+            print(f"written to {COSTS}", file=sys.stderr)
+        else:
+            made = build_upstream(wanted, context, plain=args.verbose or None)
+            print(copied(made, args.to) if args.to and made.is_file() else made)
+
+
+def copied(file: Path, folder: Path) -> Path:
+    """The file's copy in ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return Path(shutil.copy2(file, folder))
+
+
+def _wanted(args: argparse.Namespace) -> Wanted:
+    matrix = read_matrix()
+    check_arch(matrix.upstream, args.arch)
+    selection = Selection(rocm=() if args.rocm == DEFAULT else (args.rocm,))
+    job = jobs_to_build(plan(matrix, selection))[0]
+    return Wanted(job, matrix.package, matrix.upstream, args.arch, args.shard, args.kernels)
+
+
+def shard(text: str) -> tuple[int, int]:
+    """``3/24`` as numbers."""
+    found = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", text)
+    if not found or int(found[1]) > int(found[2]):
+        message = f"expected a shard such as 3/24, found {text!r}"
+        raise argparse.ArgumentTypeError(message)
+    return int(found[1]), int(found[2])
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--arch", required=True, metavar="A", help="one gfx arch, for example gfx942")
+    parser.add_argument(
+        "--rocm", default=DEFAULT, metavar="V", help="the ROCm version that compiles (default: default_rocm)"
+    )
+    parser.add_argument(
+        "--shard", type=shard, default=ALL, metavar="K/N",
+        help="only every N-th object, from the K-th; all of them together are linked without this option",
+    )  # fmt: skip
+    parser.add_argument(
+        "--kernels", default="*", metavar="PATTERN", help="only objects whose name matches, * for any text"
+    )
+    parser.add_argument("--to", type=Path, metavar="DIR", help="copy the library here")
+    parser.add_argument("--measure", action="store_true", help=f"compile a sample and write {COSTS}")
+
+
+COMMAND = Command(
+    "upstream",
+    "build upstream flash-attn's CK kernels for an arch, and gate each of them",
+    run,
+    (options, run_options, release_options, handover_options),
+)

@@ -1,0 +1,65 @@
+"""How upstream's setup.py builds its kernels: what is generated, and how each is compiled.  Pure data."""
+
+import re
+from collections.abc import Sequence
+
+from wheel_builder.base.errors import SelectionError
+from wheel_builder.matrix.model import Plan, Upstream
+
+# Where upstream keeps CK, and what of it its kernels include.
+CK = "csrc/composable_kernel"
+INCLUDES = ("include", "library/include", "example/ck_tile/01_fmha")
+GENERATOR = "example/ck_tile/01_fmha/generate.py"
+DIRECTIONS = ("fwd", "fwd_appendkv", "fwd_splitkv", "bwd")
+GENERATOR_OPTIONS = ("--receipt", "2", "--optdim", "32,64,128,256")
+
+# As upstream's setup.py has them, and what hipcc and PyTorch add.
+FLAGS = (
+    "-x", "hip", "-std=c++17", "-O3", "-fPIC", "-w", "-fuse-cuid=none",
+    "-fgpu-flush-denormals-to-zero", "-fno-offload-uniform-block",
+    "-D__HIP_PLATFORM_AMD__=1", "-D__HIP_PLATFORM_HCC__=1", "-DUSE_PROF_API=1",
+    "-DCK_TILE_FMHA_FWD_FAST_EXP2=1", "-DCK_TILE_FLOAT_TO_BFLOAT16_DEFAULT=3", "-DCK_USE_XDL",
+    *(f"-DCK_ENABLE_{name}" for name in ("BF16", "BF8", "FP16", "FP32", "FP64", "FP8", "INT8")),
+)  # fmt: skip
+# Upstream passes these too.  What each costs and brings is measured: ``upstream --measure-flags``.
+LEFT_OUT = (
+    ("-mllvm", "--lsr-drop-solution=1"),
+    ("-mllvm", "-enable-post-misched=0"),
+    ("-mllvm", "-amdgpu-early-inline-all=true"),
+    ("-mllvm", "-amdgpu-function-calls=false"),
+)
+
+# The fewest that make one forward call: fp16, head dim 128, any lengths, no mask, bias, dropout, log-sum-exp.
+ONE_CALL = "fmha_fwd_d128_fp16_batch_*_qr_async_vr_psskddv_nlogits_nbias_nmask_nlse_ndropout_*"
+# The same for the smallest head dim: flags are measured on it.
+SMALLEST = ONE_CALL.replace("d128", "d32")
+# Without device code: it chooses among the others.
+HOST_ONLY = re.compile(r"fmha_\w+_api")
+
+
+def compile_options(arch: str, sources: str) -> list[str]:
+    """The compiler's options for one generated file; ``sources`` is the folder with CK's."""
+    return [*FLAGS, f"--offload-arch={arch}", *(f"-I{sources}/{name}" for name in INCLUDES)]
+
+
+def shard_of(names: Sequence[str], number: int, count: int) -> tuple[str, ...]:
+    """The names of shard ``number`` (from 1) of ``count``: every count-th, which spreads kinds evenly."""
+    if not 1 <= number <= count:
+        title = f"there is no shard {number} of {count}"
+        raise SelectionError(title, [], advice=f"choose one of 1/{count} to {count}/{count}")
+    return tuple(sorted(names)[number - 1 :: count])
+
+
+def rows(plan: Plan, upstream: Upstream, shards: int) -> dict[str, list[dict[str, str]]]:
+    """Rows of the workflow's matrices: ``upstream`` compiles shards, ``upstream_library`` joins them."""
+    whole = [
+        {"job": job.id, "rocm": job.rocm.version, "arch": arch}
+        for job in plan.jobs
+        for arch in upstream.archs
+    ]
+    parts = [
+        {**row, "shard": f"{number}/{shards}", "number": str(number)}
+        for row in whole
+        for number in range(1, shards + 1)
+    ]
+    return {"upstream": parts, "upstream_library": whole}
