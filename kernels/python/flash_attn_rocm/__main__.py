@@ -10,7 +10,7 @@ from flash_attn_rocm import _doctor, _facts
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the report; the exit status is 1 when the package does not work here, with or without a GPU."""
+    """Print the report; the exit status is 0 only if attention would run on a GPU."""
     parser = argparse.ArgumentParser(
         prog="python -m flash_attn_rocm", description="FlashAttention for AMD GPUs"
     )
@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     facts = _facts.collect()
     report = _doctor.diagnose(facts)
     print(_json(facts, report) if as_json else _doctor.text(report))  # noqa: T201 - printing is its work
-    return 0 if report.usable else 1
+    return 0 if report.ready else 1
 
 
 def _json(facts: _facts.Facts, report: _doctor.Report) -> str:

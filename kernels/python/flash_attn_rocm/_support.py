@@ -10,6 +10,7 @@ from flash_attn_rocm import _layout, _plan
 from flash_attn_rocm._layout import Device
 from flash_attn_rocm._library import LIMITS
 from flash_attn_rocm._options import DTYPES, Inputs, Options
+from flash_attn_rocm._requirements import build_name, wrong_build
 from flash_attn_rocm._tracing import constant_when_traced
 
 PYTORCH = "pytorch"
@@ -62,7 +63,7 @@ def unserved(inputs: Inputs, options: Options, *, want_probabilities: bool = Fal
     if Machine.host_memory_arch is None and q.device.type != "cuda":
         return f"the tensors are on {q.device.type}, and kernels run on AMD GPUs"
     if Machine.host_memory_arch is None and torch.version.hip is None:
-        return "this PyTorch is a CUDA build, and kernels need a ROCm build"
+        return wrong_build(build_name(None, torch.version.cuda))
     if inputs.attn_mask is not None:
         return "kernels take no attn_mask"
     if want_probabilities and drops:
