@@ -1,16 +1,18 @@
-"""``python -m flash_attn_rocm doctor [--json]``."""
+"""``python -m flash_attn_rocm doctor | selftest``."""
 
 import argparse
 import dataclasses
+import importlib
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from flash_attn_rocm import _doctor, _facts
+from flash_attn_rocm import _doctor, _facts, _requirements
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the report; the exit status is 0 only if attention would run on a GPU."""
+    """Run a command; its exit status is 0 only if all is well on a GPU."""
     parser = argparse.ArgumentParser(
         prog="python -m flash_attn_rocm", description="FlashAttention for AMD GPUs"
     )
@@ -19,11 +21,53 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "doctor", help="what this machine has, which kernels serve it, what to do next"
     )
     doctor.add_argument("--json", action="store_true", help="print facts and report as JSON")
-    as_json = parser.parse_args(arguments).json
+    doctor.set_defaults(run=_run_doctor)
+    selftest = commands.add_parser(
+        "selftest", help="compare every kernel with float64 on this machine's GPU, and write a report"
+    )
+    selftest.add_argument("--report", type=Path, default=Path("selftest.json"), help="where the report goes")
+    selftest.add_argument("--kernel", action="append", default=[], help="only this one; may be repeated")
+    selftest.add_argument("--calls", type=int, default=0, help="at most so many calls of each kernel")
+    selftest.set_defaults(run=_run_selftest)
+    given = parser.parse_args(arguments)
+    status: int = given.run(given)
+    return status
+
+
+def _run_doctor(given: argparse.Namespace) -> int:
     facts = _facts.collect()
     report = _doctor.diagnose(facts)
-    print(_json(facts, report) if as_json else _doctor.text(report))  # noqa: T201 - printing is its work
+    _say(_json(facts, report) if given.json else _doctor.text(report))
     return 0 if report.ready else 1
+
+
+def _run_selftest(given: argparse.Namespace) -> int:
+    if problem := _unusable():
+        return _fail(problem)
+    selftest = importlib.import_module("flash_attn_rocm._selftest")
+    try:
+        report = selftest.run(given.kernel, given.calls)
+    except selftest.NoGpuError as error:
+        return _fail(str(error))
+    selftest.write(report, given.report)
+    _say(selftest.table(report))
+    _say(f"The report is in {given.report}; the project takes it as a report from hardware.")
+    return 0 if selftest.passed(report) else 1
+
+
+def _unusable() -> str:
+    """Why nothing but the doctor works here."""
+    steps = _requirements.unmet()
+    return str(_requirements.RequirementError(steps)) if steps else ""
+
+
+def _fail(words: str) -> int:
+    print(words, file=sys.stderr)  # noqa: T201
+    return 1
+
+
+def _say(text: str) -> None:
+    print(text)  # noqa: T201 - printing is its work
 
 
 def _json(facts: _facts.Facts, report: _doctor.Report) -> str:
