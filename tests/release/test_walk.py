@@ -23,6 +23,7 @@ WALK = {
     "pip install flash-attn-rocm --index-url <index>/rocm7.2/simple": IN_CONTAINER,
     "python -m flash_attn_rocm doctor": IN_CONTAINER,
     "python -m flash_attn_rocm selftest": "tests/fake_hip/test_selftest.py",
+    "python -m flash_attn_rocm bench --output bench.csv": "tests/wheel/test_bench.py",
     "pip install flash-attn --index-url <index>/rocm7.2/simple": "tests/release/test_drop_in.py",
     "scripts/wheel-builder verify-provenance WHEEL": "tests/release/test_provenance.py",
     "scripts/wheel-builder rebuild WHEEL": "tests/release/test_provenance.py",

@@ -1,4 +1,4 @@
-"""``python -m flash_attn_rocm doctor | selftest``."""
+"""``python -m flash_attn_rocm doctor | selftest | bench``."""
 
 import argparse
 import dataclasses
@@ -8,7 +8,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from flash_attn_rocm import _doctor, _facts, _requirements
+from flash_attn_rocm import _doctor, _facts, _plot, _requirements
+
+RESULTS = (".csv", ".json", *_plot.SUFFIXES)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,9 +31,65 @@ def main(arguments: Sequence[str] | None = None) -> int:
     selftest.add_argument("--kernel", action="append", default=[], help="only this one; may be repeated")
     selftest.add_argument("--calls", type=int, default=0, help="at most so many calls of each kernel")
     selftest.set_defaults(run=_run_selftest)
+    _bench_options(
+        commands.add_parser("bench", help="measure attention beside PyTorch's own and the plain formula")
+    )
     given = parser.parse_args(arguments)
     status: int = given.run(given)
     return status
+
+
+def _bench_options(bench: argparse.ArgumentParser) -> None:
+    bench.add_argument("--seqlen", type=_lengths, help="such as 512,1024 (default: 128 to 16384)")
+    bench.add_argument("--nheads", type=int, default=16)
+    bench.add_argument("--headdim", type=int, default=64)
+    bench.add_argument("--dtype", choices=("fp16", "bf16"), default="fp16")
+    bench.add_argument("--tokens", type=int, default=16384, help="of a call; short sequences come in batches")
+    bench.add_argument("--runs", type=int, default=10, help="most calls of each that are measured")
+    bench.add_argument(
+        "--output", type=_result, action="append", default=[], metavar="FILE",
+        help="a .csv, .json, .svg or .png file; may be repeated; pictures take matplotlib",
+    )  # fmt: skip
+    bench.set_defaults(run=_run_bench)
+
+
+def _lengths(text: str) -> tuple[int, ...]:
+    found = tuple(int(each) for each in text.split(","))
+    if not all(each > 0 for each in found):
+        raise ValueError(text)
+    return found
+
+
+def _result(text: str) -> Path:
+    if Path(text).suffix not in RESULTS:
+        message = f"expected a name that ends in {', '.join(RESULTS)}, got {text}"
+        raise argparse.ArgumentTypeError(message)
+    return Path(text)
+
+
+def _run_bench(given: argparse.Namespace) -> int:
+    if problem := _unusable():
+        return _fail(problem)
+    bench = importlib.import_module("flash_attn_rocm._bench")
+    try:
+        if any(file.suffix in _plot.SUFFIXES for file in given.output):
+            _plot.matplotlib()  # before anything is measured in vain
+        found = bench.quietly(
+            list(
+                bench.shapes(
+                    given.seqlen or bench.LENGTHS, nheads=given.nheads, head_dim=given.headdim,
+                    dtype=given.dtype, tokens=given.tokens,
+                )
+            ),
+            runs=given.runs,
+        )  # fmt: skip
+        _say(bench.text(found))
+        for file in given.output:
+            bench.write(found, file)
+            _say(f"written: {file}")
+    except _plot.PlotError as error:
+        return _fail(str(error))
+    return 0
 
 
 def _run_doctor(given: argparse.Namespace) -> int:
