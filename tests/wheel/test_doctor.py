@@ -15,6 +15,7 @@ from flash_attn_rocm import (
     __main__,
     _doctor,
     _facts,
+    _remembered,
     _requirements,
     flash_attn_func,
     sdpa,
@@ -195,6 +196,21 @@ def test_an_override_of_the_arch(value):
 def test_a_driver_without_gpus():
     said = advice(changed(gpus=(), driver_gpus=()))
     assert "the driver (amdgpu of Linux 6.1.0) is loaded and lists no GPU that computes" in said
+
+
+def test_kernels_that_failed_at_first_use(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    family = _remembered.Family("gfx942", "fp16", 64)
+    file = _remembered.file_of(family, "7.2")
+    _remembered.write(file, family, _remembered.FAILED, "causal: out differs by 0.5")
+    other = _remembered.Family("gfx942", "bf16", 64)
+    _remembered.write(_remembered.file_of(other, "7.2"), other, _remembered.PASSED)
+    facts = changed(canary=_facts.collect().canary)
+    report = _doctor.diagnose(facts)
+    assert not report.ready
+    [step] = report.advice
+    assert "at first use: fp16, head_dim 64, gfx942: causal: out differs by 0.5" in step.words
+    assert step.commands[-1] == f"rm {file}"
 
 
 def test_gpus_that_only_the_driver_sees():
@@ -417,11 +433,12 @@ EVERY_ADVICE = {
     "hidden GPUs": {"gpus": (), "environment": (("HIP_VISIBLE_DEVICES", "7"),)},
     "unseen GPUs": {"gpus": ()},
     "override": {"environment": ((_facts.OVERRIDE, "10.3.0"),)},
+    "canary": {"canary": (("fp16, head_dim 64, gfx942: out differs", "/home/a b/x.json"),)},
     "two runtimes": {"hip_libraries": ("/a/libamdhip64.so", "/b/libamdhip64.so")},
     "another ROCm": {"torch": Torch(version="2.11.0+rocm6.4", rocm="6.4.1")},
     "no kernel": {"gpus": (Gpu(0, "RX 9070", "gfx1201", (("fp16 head_dim 64", "it was not built"),)),)},
 }
-PROGRAMS = {"sudo", "python", "python3", "docker", "unset", "export"}
+PROGRAMS = {"rm", "sudo", "python", "python3", "docker", "unset", "export"}
 
 
 @pytest.mark.parametrize("values", EVERY_ADVICE.values(), ids=EVERY_ADVICE)

@@ -1,5 +1,6 @@
 """Turns facts about a machine into a report.  It does not look at the machine itself."""
 
+import shlex
 from dataclasses import dataclass
 
 from flash_attn_rocm._facts import OVERRIDE, DeviceFile, Facts, Gpu
@@ -38,7 +39,7 @@ class Report:
 def diagnose(facts: Facts) -> Report:
     """What the machine has, what to do next, and whether the package and its kernels can run on it."""
     usable = not facts.problems
-    ready = usable and any(_served(gpu) for gpu in facts.gpus)
+    ready = usable and any(_served(gpu) for gpu in facts.gpus) and not facts.canary
     advice = dict.fromkeys((*mismatches(facts), *_gpu_steps(facts)))
     return Report(_headline(facts), _findings(facts), tuple(advice), usable, ready)
 
@@ -53,6 +54,7 @@ def mismatches(facts: Facts) -> list[Step]:
         _runtimes_step(facts),
         _rocm_step(facts),
         _override_step(facts),
+        *_canary_steps(facts),
     ]
     return [step for step in steps if step]
 
@@ -220,6 +222,19 @@ def _override_step(facts: Facts) -> Step | None:
         "may fail or give wrong results",
         (f"unset {OVERRIDE}",),
     )
+
+
+def _canary_steps(facts: Facts) -> list[Step]:
+    """Kernels that were wrong at first use; where the driver, say, has changed they are checked again."""
+    return [
+        Step(
+            f"kernels are switched off, because they failed a check at first use: {words}; please report "
+            "it with "
+            "the file that the first command writes; the second one has them checked again",
+            ("python -m flash_attn_rocm selftest", f"rm {shlex.quote(path)}"),
+        )
+        for words, path in facts.canary
+    ]
 
 
 def _gpu_steps(facts: Facts) -> list[Step]:

@@ -60,7 +60,8 @@ class Facts:
 
     ``problems`` keep the package from importing.  ``hip_libraries`` are the files of the HIP runtime mapped
     into this process, ``environment`` the variables that change what it sees.  ``gpus`` are those that
-    PyTorch can use, ``driver_gpus`` those that the kernel driver lists.
+    PyTorch can use, ``driver_gpus`` those that the kernel driver lists.  ``canary`` has what failed at first
+    use, each with the file that remembers it.
     """
 
     system: str
@@ -81,6 +82,7 @@ class Facts:
     archs: tuple[str, ...]
     gpus: tuple[Gpu, ...]
     driver_gpus: tuple[Gpu, ...]
+    canary: tuple[tuple[str, str], ...] = ()
 
 
 def collect(root: Path = Path("/"), *, ask_gpus: bool = True) -> Facts:
@@ -112,6 +114,7 @@ def collect(root: Path = Path("/"), *, ask_gpus: bool = True) -> Facts:
         driver_gpus=listed
         if problems
         else tuple(replace(gpu, reasons=gpu_reasons(gpu.arch)) for gpu in listed),
+        canary=() if problems else _canary(),
     )
 
 
@@ -204,6 +207,11 @@ def gpu_reasons(arch: str) -> tuple[tuple[str, str], ...]:
         for dtype, head_dim in wanted
         for found in (support.is_supported(arch, dtype, head_dim),)
     )
+
+
+def _canary() -> tuple[tuple[str, str], ...]:
+    failures = importlib.import_module("flash_attn_rocm._remembered").failures()
+    return tuple((f"{found.family}, {found.arch}: {found.words}", str(path)) for path, found in failures)
 
 
 def _os_name() -> str:

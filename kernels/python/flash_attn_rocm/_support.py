@@ -17,11 +17,17 @@ PYTORCH = "pytorch"
 
 
 class Machine:
-    """``host_memory_arch`` tells the arch of kernels that run on host memory, which only tests have, and
-    ``host_memory_units`` how many compute units there are to fill."""
+    """``host_memory_arch`` tells the arch of kernels that run on host memory, which only tests have,
+    ``host_memory_units`` how many compute units there are to fill, and ``host_memory_canary`` whether their
+    first use is checked (``_canary``)."""
 
     host_memory_arch: Callable[[], str] | None = None
     host_memory_units: int = 0
+    host_memory_canary: bool = False
+
+
+# Why kernels are switched off, by gfx arch, dtype and head dim, as ``_canary`` found.
+FAILURES: dict[tuple[str, str, int], str] = {}
 
 
 @dataclass(frozen=True)
@@ -101,8 +107,17 @@ def _reasons(device: torch.device, dtype: str, dropout: bool) -> tuple[str, ...]
 
 @cache
 def _reasons_on(arch: str, dtype: str, dropout: bool) -> tuple[str, ...]:  # noqa: FBT001
-    plans = (_plan.typical(arch, dtype, head_dim, dropout=dropout) for head_dim in range(LIMITS.head_dim + 1))
-    return tuple("" if each.path else each.reason for each in plans)
+    found = []
+    for head_dim in range(LIMITS.head_dim + 1):
+        plan = _plan.typical(arch, dtype, head_dim, dropout=dropout)
+        failure = FAILURES.get((arch, dtype, _plan.padded_head_dim(arch, dtype, head_dim)), "")
+        found.append(failure if plan.path else plan.reason)
+    return tuple(found)
+
+
+def forget_reasons() -> None:
+    """Look at FAILURES again."""
+    _reasons_on.cache_clear()
 
 
 def _support(found: _plan.Plan) -> Support:
