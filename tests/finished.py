@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+import tomllib
 from dataclasses import replace
 from functools import cache
 
@@ -90,7 +91,8 @@ def finished_files(root, commit, rocm="7.2"):
     materials = replace(
         MATERIALS, version=version, sources=tree.content, torch=recipe.torch_headers, zig=recipe.zig
     )
-    files = {name: (package / name).read_bytes() for name in product.files}
+    included = {name: root / path for path, name in forced(root).items()}
+    files = {name: included.get(name, package / name).read_bytes() for name in product.files}
     files |= {f"{DIST_INFO}/licenses/{name}": (root / name).read_bytes() for name in product.licenses}
     files |= {
         LIBRARY: library(sections={".hip_fatbin": b"".join(code)}),
@@ -99,6 +101,12 @@ def finished_files(root, commit, rocm="7.2"):
         SBOM: sbom_text(materials).encode(),
     }
     return {name.replace(VERSION, version): data for name, data in files.items()}
+
+
+def forced(root):
+    """Files of other folders in the wheel: path in the checkout -> name."""
+    project = tomllib.loads((root / "pyproject.toml").read_text())
+    return project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
 
 
 def finished_wheel(folder, root, commit, rocm="7.2", files=None, edit=bytes):

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 import torch
 from chosen import chosen
-from conftest import ARCH, Shown, Target
 from drawing import draw, kernels, made
+from target import ARCH, Shown, Target
 
 from wheel_builder.fake_hip.control import FakeHip, kernels_on_host_memory
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import flash_attn_rocm
 import torch
-from conftest import ARCH, Shown, Target
 from drawing import draw, kernels, made
+from target import ARCH, Shown, Target
 
 from wheel_builder.fake_hip.control import FakeHip, kernels_on_host_memory
 

@@ -2,9 +2,9 @@
 
 import drawn
 import drawn_append
-from conftest import APPEND, DECODE, FORWARD
 from drawn import Kernel
 from rule import DTYPES
+from target import APPEND, DECODE, FORWARD
 
 
 def kernels():

@@ -11,9 +11,9 @@ import random
 from dataclasses import dataclass, replace
 
 import torch
-from conftest import ARCH
 from flash_attn_rocm import _philox
 from rule import DTYPES, Rules, Sequence, judge
+from target import ARCH
 
 FWD = torch.ops.flash_attn_rocm.fwd.default
 ARGUMENTS = tuple(argument.name for argument in FWD._schema.arguments)

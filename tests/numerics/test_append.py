@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from conftest import APPEND
 from flash_attn_rocm import flash_attn_with_kvcache
 from rule import DTYPES, Rules, Sequence, judge
+from target import APPEND
 
 INT32 = torch.int32
 BATCH, NHEADS, NHEADS_K = 3, 4, 2

@@ -2,8 +2,8 @@
 
 import pytest
 from chosen import chosen
-from conftest import ARCH
 from drawing import draw, kernels, made, served
+from target import ARCH
 
 
 @pytest.mark.parametrize(("kernel", "number"), chosen(ARCH), ids=str)

@@ -5,9 +5,9 @@ The fake HIP runtime tells which kernels ran; on a GPU only the answers are judg
 
 import pytest
 import torch
-from conftest import ARCH, DECODE, FORWARD
 from flash_attn_rocm import _philox, _recall, _support, flash_attn_func, flash_attn_with_kvcache
 from rule import DTYPES, Rules, Sequence, judge
+from target import ARCH, DECODE, FORWARD
 
 FWD = torch.ops.flash_attn_rocm.fwd.default
 ARGUMENTS = tuple(argument.name for argument in FWD._schema.arguments)

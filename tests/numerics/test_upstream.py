@@ -7,7 +7,7 @@ import os
 
 import pytest
 import upstream
-from conftest import FORWARD
+from target import FORWARD
 
 FULL = os.environ.get("FA_FULL", "") not in {"", "0"}
 

@@ -81,10 +81,10 @@ def broken():
 
 
 def test_no_torch():
-    with pytest.raises(ImportError, match="needs PyTorch, which is not installed") as caught:
+    with pytest.raises(
+        ImportError, match=r"PyTorch is not installed: install PyTorch 2\.10 or newer, its build for"
+    ):
         _requirements.import_torch(missing("torch"))
-    assert "next: install PyTorch 2.10 or newer, its build for ROCm" in str(caught.value)
-    assert _requirements.TORCH_PAGE in str(caught.value)
 
 
 @pytest.mark.parametrize(("load", "words"), [(missing("sympy"), "'sympy'"), (broken, "libsomething.so.1")])
@@ -92,31 +92,72 @@ def test_broken_torch(load, words):
     with pytest.raises(ImportError, match="PyTorch is installed but does not import") as caught:
         _requirements.import_torch(load)
     assert words in str(caught.value)
-    assert "next: install PyTorch" in str(caught.value)
+    assert "then install PyTorch" in str(caught.value)
+    assert _requirements.REMOVE_TORCH in str(caught.value).splitlines()[2]
 
 
 @pytest.mark.parametrize("version", ["2.9.1", "2.9.0+rocm6.4", "1.13.1"])
 def test_old_torch(version):
-    problem = _requirements.torch_version_problem(version)
-    assert f"needs PyTorch 2.10 or newer, and {version} is installed" in problem
-    assert "next: install PyTorch" in problem
+    step = _requirements.unmet_torch(version)
+    assert f"PyTorch {version} is too old: the wheel needs 2.10 or newer" in step.words
 
 
 @pytest.mark.parametrize("version", ["2.10.0", "2.13.0+cpu", "2.14.0a0+git1234", "3.0.0"])
 def test_new_enough_torch(version):
-    assert _requirements.torch_version_problem(version) == ""
+    assert _requirements.unmet_torch(version) is None
 
 
 @pytest.mark.parametrize("place", [("win32", "AMD64"), ("darwin", "arm64"), ("linux", "aarch64")])
 def test_other_platforms(place):
-    assert "works on Linux x86_64 only, and this is " + " ".join(place) in _requirements.platform_problem(
-        *place
+    words = _requirements.unmet_platform(*place).words
+    assert "the wheel is for Linux x86_64, and this is " + " ".join(place) in words
+
+
+@pytest.mark.parametrize("version", [(3, 9), (2, 7)])
+def test_old_python(version):
+    words = _requirements.unmet_python(version).words
+    assert f"Python {version[0]}.{version[1]} is too old: the wheel needs 3.10 or newer" in words
+
+
+def test_the_oldest_python_is_the_one_that_pip_is_told():
+    floor = ".".join(map(str, _requirements.PYTHON_FLOOR))
+    assert importlib.metadata.metadata("flash-attn-rocm")["Requires-Python"] == f">={floor}"
+    assert _requirements.unmet_python(_requirements.PYTHON_FLOOR) is None
+
+
+@pytest.mark.parametrize(
+    ("glibc", "bad"), [("2.27", True), ("2.28", False), ("", False), ("2.9", True), ("3.0", False)]
+)
+def test_old_glibc(glibc, bad):
+    step = _requirements.unmet_glibc(glibc)
+    assert (step is not None) == bad
+    assert not bad or f"glibc {glibc} is too old: the wheel needs 2.28" in step.words
+
+
+def test_this_machine_has_all_that_is_needed():
+    assert _requirements.unmet() == []
+    assert _requirements.glibc().startswith("2.")
+
+
+def test_an_import_names_everything_that_is_wrong_at_once(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, platform, sys\n"
+        "platform.machine = lambda: 'aarch64'\n"
+        "os.confstr = lambda name: 'glibc 2.17'\n"
+        "import torch\n"
+        "torch.__version__ = '2.4.0'\n"
     )
-    assert "next:" in _requirements.platform_problem(*place)
-
-
-def test_this_platform():
-    assert _requirements.platform_problem("linux", "x86_64") == ""
+    done = python("-c", "import flash_attn_rocm", PYTHONPATH=str(tmp_path))
+    said = done.stderr.partition("cannot work here:\n")[2]
+    steps = [
+        _requirements.unmet_platform("linux", "aarch64"),
+        _requirements.unmet_glibc("2.17"),
+        _requirements.unmet_torch("2.4.0"),
+    ]
+    assert said.splitlines() == _requirements.numbered(steps)
+    report = python("-m", "flash_attn_rocm", "doctor", PYTHONPATH=str(tmp_path))
+    assert report.returncode == 1
+    assert "\n".join(_requirements.numbered(steps)) in report.stdout
 
 
 def test_missing_library(tmp_path):
@@ -148,12 +189,14 @@ def without_torch(folder):
 def test_import_without_torch_fails_in_words(tmp_path):
     done = python("-c", "import flash_attn_rocm", **without_torch(tmp_path))
     assert done.returncode == 1
-    assert "ImportError: flash_attn_rocm needs PyTorch, which is not installed" in done.stderr
+    assert (
+        "RequirementError: flash_attn_rocm cannot work here:\n  1. PyTorch is not installed: " in done.stderr
+    )
 
 
 def test_the_doctor_runs_without_torch(tmp_path):
     done = python("-m", "flash_attn_rocm", "doctor", **without_torch(tmp_path))
     assert (done.returncode, done.stderr) == (1, "")
     assert "without a PyTorch that imports" in done.stdout.splitlines()[0]
-    assert "1. flash_attn_rocm needs PyTorch, which is not installed" in done.stdout
+    assert "1. PyTorch is not installed: " in done.stdout
     assert "PyTorch implementation answers" not in done.stdout

@@ -240,7 +240,7 @@ def test_nothing_is_claimed_without_kernels(kernels_on, small, arch):
     if arch:
         kernels_on(arch)
     before = registered()
-    reason = "no kernels for gfx1201" if arch else "this PyTorch is not a ROCm build"
+    reason = "no kernels for gfx1201" if arch else "this PyTorch is a CPU build, which cannot use AMD GPUs"
     with pytest.warns(FlashAttnFallbackWarning, match=reason):
         use = sdpa.enable()
     with use:

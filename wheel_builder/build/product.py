@@ -43,8 +43,8 @@ def read_product(checkout: Path) -> Product:
     """What the sources in a folder say; raises ``AuditError`` where they have another form than today's."""
     try:
         found = tomllib.loads((checkout / PROJECT).read_text(encoding="utf-8"))
-        project, packages = found["project"], found["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-        return _product(checkout, project, packages)
+        project, target = found["project"], found["tool"]["hatch"]["build"]["targets"]["wheel"]
+        return _product(checkout, project, target["packages"], target.get("force-include", {}))
     except (OSError, LookupError, TypeError, ValueError, AttributeError, InvalidRequirement) as error:
         title = f"{PROJECT} does not say what is in a wheel in a form that the audit knows"
         problem = f"{type(error).__name__}: {error}".replace(f"{checkout}/", "")
@@ -52,12 +52,15 @@ def read_product(checkout: Path) -> Product:
         raise AuditError(title, [problem], advice=advice) from error
 
 
-def _product(checkout: Path, project: Mapping[str, Any], packages: list[str]) -> Product:
+def _product(
+    checkout: Path, project: Mapping[str, Any], packages: list[str], included: Mapping[str, str]
+) -> Product:
     if unknown := sorted(project.keys() - KEYS):
         message = f"project.{unknown[0]} is not known here"
         raise ValueError(message)
     licenses = sorted({file for glob in project["license-files"] for file in checkout.glob(glob)})
     files = {name: path for package in packages for name, path in _package_files(checkout / package)}
+    files |= dict(_included_files(checkout, included))
     return Product(
         {name: _sha256(path) for name, path in sorted(files.items())},
         {file.relative_to(checkout).as_posix(): _sha256(file) for file in licenses},
@@ -74,6 +77,14 @@ def _package_files(folder: Path) -> Iterator[tuple[str, Path]]:
     for path in folder.rglob("*"):
         if path.is_file() and "__pycache__" not in path.parts:
             yield path.relative_to(folder.parent).as_posix(), path
+
+
+def _included_files(checkout: Path, included: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+    for path, name in included.items():
+        if not (checkout / path).resolve().is_relative_to(checkout.resolve()):
+            message = f"{path} is not in the checkout"
+            raise ValueError(message)
+        yield name, checkout / path
 
 
 def _fields(project: Mapping[str, Any], licenses: list[str]) -> dict[str, tuple[str, ...]]:

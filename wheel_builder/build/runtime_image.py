@@ -252,7 +252,7 @@ def _check(ref: str, torch: Torch, log: Path, run: Runner) -> None:
     done = docker.run_in(ref, [], log=log, check=False, run=run)
     lines = done.stdout.strip().splitlines() or ["nothing"]
     wanted = f"a {torch.build} build" if torch.wheel else "without a PyTorch"
-    if done.returncode != (0 if torch.wheel else 1):
+    if done.returncode not in {0, 1}:  # 1: no attention on a GPU, which a machine that builds may not have
         message = f"the runtime image {ref} does not run its doctor; it said: {lines[-1]}"
         raise ImageError(message, advice=f"read the log: {log}")
     if wanted not in lines[0]:

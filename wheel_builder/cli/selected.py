@@ -3,6 +3,8 @@
 import argparse
 
 from wheel_builder.cli.options import ROOT
+from wheel_builder.matrix.catalogue import Catalogue, catalogue_of
+from wheel_builder.matrix.hardware import read_reports
 from wheel_builder.matrix.model import Matrix, Plan, Selection
 from wheel_builder.matrix.plan import plan
 from wheel_builder.matrix.reading import load_matrix
@@ -14,6 +16,11 @@ ALL, DEFAULT = "all", "default"
 def read_matrix() -> Matrix:
     """The checkout's matrix.yaml."""
     return load_matrix(ROOT / "matrix.yaml")
+
+
+def read_catalogue() -> Catalogue:
+    """What pages of an index say besides what was published: the matrix, and reports from hardware."""
+    return catalogue_of(read_matrix(), read_reports(ROOT))
 
 
 def plan_of(args: argparse.Namespace) -> Plan:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from wheel_builder.matrix.hardware import HardwareRun
 from wheel_builder.matrix.model import Matrix, Selection
 from wheel_builder.matrix.plan import plan
 
@@ -39,15 +40,19 @@ class Torch:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """matrix.yaml as users of the index see it; ``built_rocm`` are the ROCm versions that have a wheel."""
+    """matrix.yaml as users of the index see it; ``built_rocm`` are the ROCm versions that have a wheel.
+
+    ``hardware`` are the reports of users' GPUs, the newest first.
+    """
 
     gpus: tuple[Gpu, ...]
     missing_rocm: tuple[MissingRocm, ...]
     torch: Torch
     built_rocm: tuple[str, ...] = ()
+    hardware: tuple[HardwareRun, ...] = ()
 
 
-def catalogue_of(matrix: Matrix) -> Catalogue:
+def catalogue_of(matrix: Matrix, hardware: tuple[HardwareRun, ...] = ()) -> Catalogue:
     """The catalogue of a matrix, in the matrix's order."""
     built = (
         Gpu(arch.name, device_names(arch.devices), code_names=_names(arch.code_names))
@@ -67,6 +72,7 @@ def catalogue_of(matrix: Matrix) -> Catalogue:
         ),
         torch=Torch(matrix.package.torch_floor, matrix.package.torch_headers),
         built_rocm=tuple(job.rocm.version for job in planned.jobs),
+        hardware=hardware,
     )
 
 

@@ -24,6 +24,7 @@ from wheel_builder.build.shim import is_shim
 from wheel_builder.build.source import read_source
 from wheel_builder.index import first_use, publish
 from wheel_builder.matrix.catalogue import Catalogue, catalogue_of
+from wheel_builder.matrix.hardware import read_reports
 from wheel_builder.matrix.model import Job, Matrix, Package, Plan
 from wheel_builder.matrix.plan import jobs_to_build
 from wheel_builder.pipeline.context import (
@@ -154,7 +155,8 @@ def publish_files(files: Sequence[Path], matrix: Matrix, index: Path, checkout: 
     wheels: dict[str, list[Path]] = {job.rocm.version: [*shims] for job in jobs}
     for file, job in zip(kernels, jobs, strict=True):
         wheels[job.rocm.version].append(file)
-    published = publish.publish_all(wheels, index, catalogue=catalogue_of(matrix), now=datetime.now(UTC))
+    catalogue = catalogue_of(matrix, read_reports(checkout))
+    published = publish.publish_all(wheels, index, catalogue=catalogue, now=datetime.now(UTC))
     return [published[job.rocm.version].simple for job in jobs]
 
 

@@ -1,16 +1,20 @@
-"""``python -m flash_attn_rocm doctor [--json]``."""
+"""``python -m flash_attn_rocm doctor | selftest | bench``."""
 
 import argparse
 import dataclasses
+import importlib
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from flash_attn_rocm import _doctor, _facts
+from flash_attn_rocm import _doctor, _facts, _plot, _requirements
+
+RESULTS = (".csv", ".json", *_plot.SUFFIXES)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the report; the exit status is 1 when the package does not work here, with or without a GPU."""
+    """Run a command; its exit status is 0 only if all is well on a GPU."""
     parser = argparse.ArgumentParser(
         prog="python -m flash_attn_rocm", description="FlashAttention for AMD GPUs"
     )
@@ -19,11 +23,109 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "doctor", help="what this machine has, which kernels serve it, what to do next"
     )
     doctor.add_argument("--json", action="store_true", help="print facts and report as JSON")
-    as_json = parser.parse_args(arguments).json
+    doctor.set_defaults(run=_run_doctor)
+    selftest = commands.add_parser(
+        "selftest", help="compare every kernel with float64 on this machine's GPU, and write a report"
+    )
+    selftest.add_argument("--report", type=Path, default=Path("selftest.json"), help="where the report goes")
+    selftest.add_argument("--kernel", action="append", default=[], help="only this one; may be repeated")
+    selftest.add_argument("--calls", type=int, default=0, help="at most so many calls of each kernel")
+    selftest.set_defaults(run=_run_selftest)
+    _bench_options(
+        commands.add_parser("bench", help="measure attention beside PyTorch's own and the plain formula")
+    )
+    given = parser.parse_args(arguments)
+    status: int = given.run(given)
+    return status
+
+
+def _bench_options(bench: argparse.ArgumentParser) -> None:
+    bench.add_argument("--seqlen", type=_lengths, help="such as 512,1024 (default: 128 to 16384)")
+    bench.add_argument("--nheads", type=int, default=16)
+    bench.add_argument("--headdim", type=int, default=64)
+    bench.add_argument("--dtype", choices=("fp16", "bf16"), default="fp16")
+    bench.add_argument("--tokens", type=int, default=16384, help="of a call; short sequences come in batches")
+    bench.add_argument("--runs", type=int, default=10, help="most calls of each that are measured")
+    bench.add_argument(
+        "--output", type=_result, action="append", default=[], metavar="FILE",
+        help="a .csv, .json, .svg or .png file; may be repeated; pictures take matplotlib",
+    )  # fmt: skip
+    bench.set_defaults(run=_run_bench)
+
+
+def _lengths(text: str) -> tuple[int, ...]:
+    found = tuple(int(each) for each in text.split(","))
+    if not all(each > 0 for each in found):
+        raise ValueError(text)
+    return found
+
+
+def _result(text: str) -> Path:
+    if Path(text).suffix not in RESULTS:
+        message = f"expected a name that ends in {', '.join(RESULTS)}, got {text}"
+        raise argparse.ArgumentTypeError(message)
+    return Path(text)
+
+
+def _run_bench(given: argparse.Namespace) -> int:
+    if problem := _unusable():
+        return _fail(problem)
+    bench = importlib.import_module("flash_attn_rocm._bench")
+    try:
+        if any(file.suffix in _plot.SUFFIXES for file in given.output):
+            _plot.matplotlib()  # before anything is measured in vain
+        found = bench.quietly(
+            list(
+                bench.shapes(
+                    given.seqlen or bench.LENGTHS, nheads=given.nheads, head_dim=given.headdim,
+                    dtype=given.dtype, tokens=given.tokens,
+                )
+            ),
+            runs=given.runs,
+        )  # fmt: skip
+        _say(bench.text(found))
+        for file in given.output:
+            bench.write(found, file)
+            _say(f"written: {file}")
+    except _plot.PlotError as error:
+        return _fail(str(error))
+    return 0
+
+
+def _run_doctor(given: argparse.Namespace) -> int:
     facts = _facts.collect()
     report = _doctor.diagnose(facts)
-    print(_json(facts, report) if as_json else _doctor.text(report))  # noqa: T201 - printing is its work
-    return 0 if report.usable else 1
+    _say(_json(facts, report) if given.json else _doctor.text(report))
+    return 0 if report.ready else 1
+
+
+def _run_selftest(given: argparse.Namespace) -> int:
+    if problem := _unusable():
+        return _fail(problem)
+    selftest = importlib.import_module("flash_attn_rocm._selftest")
+    try:
+        report = selftest.run(given.kernel, given.calls)
+    except selftest.NoGpuError as error:
+        return _fail(str(error))
+    selftest.write(report, given.report)
+    _say(selftest.table(report))
+    _say(f"The report is in {given.report}; the project takes it as a report from hardware.")
+    return 0 if selftest.passed(report) else 1
+
+
+def _unusable() -> str:
+    """Why nothing but the doctor works here."""
+    steps = _requirements.unmet()
+    return str(_requirements.RequirementError(steps)) if steps else ""
+
+
+def _fail(words: str) -> int:
+    print(words, file=sys.stderr)  # noqa: T201
+    return 1
+
+
+def _say(text: str) -> None:
+    print(text)  # noqa: T201 - printing is its work
 
 
 def _json(facts: _facts.Facts, report: _doctor.Report) -> str:

@@ -5,12 +5,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from flash_attn_rocm import _canary
 from flash_attn_rocm._capture import refuse_capture
 from flash_attn_rocm._checks import refuse
+from flash_attn_rocm._notice import fall_back
 from flash_attn_rocm._ops import LIBRARY, NAMESPACE
 from flash_attn_rocm._options import Inputs, Options
 from flash_attn_rocm._rotary import rotate
 from flash_attn_rocm._sequences import parts
+from flash_attn_rocm._support import device_of
 
 APPEND = (
     "pytorch_append(Tensor q, Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor k, Tensor v, "
@@ -48,6 +51,29 @@ def append(inputs: Inputs, options: Options, new: New, *, by_kernel: bool) -> In
         inputs.block_table, inputs.cache_batch_idx, bool(new.interleaved), advances,
     )  # fmt: skip
     return inputs._replace(q=inputs.q if new.cos is None else q, seqused_k=lengths)
+
+
+def proven(inputs: Inputs) -> bool:
+    """Whether the kernel is right on this device, by a check at its first use (``_canary``)."""
+    failure = _canary.append_failure(_checked_append, inputs.q, device_of(inputs.q.device).arch)
+    if failure:
+        fall_back(failure, stacklevel=4)
+    return not failure
+
+
+def _checked_append(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    lengths: Tensor,
+    interleaved: bool,  # noqa: FBT001 - as the operator's
+) -> tuple[Tensor, ...]:
+    inputs = Inputs(q, k_cache, v_cache, seqused_k=lengths)
+    return (_by_kernel(inputs, New(k, v, cos, sin, interleaved), True).q,)  # noqa: FBT003
 
 
 def _by_kernel(inputs: Inputs, new: New, advances: bool) -> Inputs:  # noqa: FBT001

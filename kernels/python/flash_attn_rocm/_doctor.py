@@ -1,11 +1,19 @@
 """Turns facts about a machine into a report.  It does not look at the machine itself."""
 
+import shlex
 from dataclasses import dataclass
 
-from flash_attn_rocm._facts import Facts, Gpu
-from flash_attn_rocm._requirements import install_torch
+from flash_attn_rocm._facts import OVERRIDE, DeviceFile, Facts, Gpu
+from flash_attn_rocm._requirements import (
+    OPEN_TORCH_PAGE,
+    REMOVE,
+    REMOVE_TORCH,
+    Step,
+    install_torch,
+    numbered,
+    wrong_build,
+)
 
-GLIBC_FLOOR = (2, 28)
 # Groups by number, because names differ between machines and images; a shell on the host fills them in.
 CONTAINER_OPTIONS = (
     "--device /dev/kfd --device /dev/dri "
@@ -15,18 +23,10 @@ NOT_RUN = "These kernels were not run on hardware by the project's CI, which has
 
 
 @dataclass(frozen=True)
-class Step:
-    """What to do next: ``commands`` are lines for a shell, to be pasted as they are."""
-
-    words: str
-    commands: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class Report:
     """``findings`` are (what, value) pairs.
 
-    ``usable``: the package works here, if only on CPU tensors; ``ready``: kernels can run on a GPU.
+    ``usable``: the package works here, if only on CPU tensors; ``ready``: attention would run on a GPU.
     """
 
     headline: str
@@ -38,9 +38,25 @@ class Report:
 
 def diagnose(facts: Facts) -> Report:
     """What the machine has, what to do next, and whether the package and its kernels can run on it."""
-    usable = not facts.problem
-    ready = usable and any(_served(gpu) for gpu in facts.gpus)
-    return Report(_headline(facts), _findings(facts), _advice(facts), usable, ready)
+    usable = not facts.problems
+    ready = usable and any(_served(gpu) for gpu in facts.gpus) and not facts.canary
+    advice = dict.fromkeys((*mismatches(facts), *_gpu_steps(facts)))
+    return Report(_headline(facts), _findings(facts), tuple(advice), usable, ready)
+
+
+def mismatches(facts: Facts) -> list[Step]:
+    """What does not fit together here, as far as it can be told without asking for GPUs."""
+    steps = [
+        *facts.problems,
+        _torch_step(facts),
+        *_device_file_steps(facts),
+        _driver_step(facts),
+        _runtimes_step(facts),
+        _rocm_step(facts),
+        _override_step(facts),
+        *_canary_steps(facts),
+    ]
+    return [step for step in steps if step]
 
 
 def text(report: Report) -> str:
@@ -50,7 +66,7 @@ def text(report: Report) -> str:
     lines += ["", _verdict(report), NOT_RUN]
     if report.advice:
         lines += ["", "What to do next:"]
-        lines += [line for number, step in enumerate(report.advice, 1) for line in _shown(number, step)]
+        lines += numbered(report.advice)
     return "\n".join(lines)
 
 
@@ -73,7 +89,6 @@ def _headline(facts: Facts) -> str:
 
 def _findings(facts: Facts) -> tuple[tuple[str, str], ...]:
     torch = facts.torch
-    kfd = {"absent": "not there", "denied": "there, but this user may not open it", "open": "there, usable"}
     found = [
         ("flash_attn_rocm", f"{facts.package}, built with ROCm {facts.rocm or 'of an unknown version'}"),
         ("kernels for", ", ".join(facts.archs) or "unknown, because the library does not load"),
@@ -81,7 +96,9 @@ def _findings(facts: Facts) -> tuple[tuple[str, str], ...]:
         ("Python", facts.python),
         ("PyTorch", f"{torch.version} ({torch.build} build)" if torch.version else "none that imports"),
         ("HIP runtime", ", ".join(facts.hip_libraries) or "none in this process"),
-        ("/dev/kfd", kfd[facts.kfd]),
+        ("driver", facts.driver or "none loaded"),
+        *((file.path, _access(file)) for file in (facts.kfd, *facts.renders)),
+        *facts.environment,
     ]
     found += [(f"GPU {gpu.index}", _describe(gpu)) for gpu in facts.gpus]
     if not facts.gpus:
@@ -90,6 +107,13 @@ def _findings(facts: Facts) -> tuple[tuple[str, str], ...]:
     if not facts.gpus and not facts.driver_gpus:
         found.append(("GPUs", "no AMD GPU found"))
     return tuple(found)
+
+
+def _access(file: DeviceFile) -> str:
+    if file.state == "absent":
+        return "not there"
+    may = "this user may open it" if file.state == "open" else "this user may not open it"
+    return f"{file.mode} of group {file.group}: {may}"
 
 
 def _describe(gpu: Gpu) -> str:
@@ -104,91 +128,145 @@ def _served(gpu: Gpu) -> bool:
     return any(not reason for _, reason in gpu.reasons)
 
 
-def _advice(facts: Facts) -> tuple[Step, ...]:
-    steps = [
-        Step(facts.problem) if facts.problem else None,
-        _glibc_advice(facts.glibc),
-        _torch_advice(facts),
-        _kfd_advice(facts),
-        _runtime_advice(facts),
-        *_gpu_advice(facts),
-    ]
-    return tuple(dict.fromkeys(step for step in steps if step))
-
-
-def _glibc_advice(glibc: str) -> Step | None:
-    parts = glibc.split(".")
-    known = len(parts) >= 2 and all(part.isdigit() for part in parts[:2])
-    if not known or (int(parts[0]), int(parts[1])) >= GLIBC_FLOOR:
-        return None
-    floor = ".".join(map(str, GLIBC_FLOOR))
-    return Step(
-        f"glibc {glibc} is too old: the wheel needs {floor} (Debian 10, Ubuntu 20.04, RHEL 8 or newer)"
-    )
-
-
-def _torch_advice(facts: Facts) -> Step | None:
-    if facts.problem or not facts.torch.version or facts.torch.rocm:
+def _torch_step(facts: Facts) -> Step | None:
+    if facts.problems or not facts.torch.version or facts.torch.rocm:
         return None
     # On a machine without an AMD GPU any build of PyTorch will do.
-    if facts.kfd == "absent" and not facts.driver_gpus:
+    if facts.kfd.state == "absent" and not facts.driver_gpus:
         return None
     return Step(
-        f"this PyTorch is a {facts.torch.build} build, which cannot use AMD GPUs; remove it with the command "
-        f"below, then {install_torch()}",
-        ("python -m pip uninstall --yes torch",),
+        f"{wrong_build(facts.torch.build)}; remove it with the first command, then {install_torch()}",
+        (REMOVE_TORCH, OPEN_TORCH_PAGE),
     )
 
 
-def _kfd_advice(facts: Facts) -> Step | None:
-    if facts.kfd == "open":
-        return None
-    if facts.kfd == "denied":
-        groups = [name for name in ("render", "video") if name not in facts.user_groups]
-        return Step(
-            "this user may not open /dev/kfd; in a container, start it with the options\n"
-            f"{CONTAINER_OPTIONS}\n"
-            "else run this and log in again:",
-            (f'sudo usermod -aG {",".join(groups or ["render", "video"])} "$(id -un)"',),
+def _device_file_steps(facts: Facts) -> list[Step]:
+    """A missing /dev/kfd, and all device files that this user may not open."""
+    found = []
+    if facts.kfd.state == "absent":
+        found.append(
+            Step(
+                "no AMD GPU can be used, because /dev/kfd is not there. If this machine has one: in a "
+                "container,\n"
+                f"start it with the options\n{CONTAINER_OPTIONS}\n"
+                "else load the driver:",
+                ("sudo modprobe amdgpu",),
+            )
         )
+    denied = [file for file in (facts.kfd, *facts.renders) if file.state == "denied"]
+    if denied:
+        found.append(_denied_step(denied, facts.user_groups))
+    return found
+
+
+def _denied_step(denied: list[DeviceFile], user_groups: tuple[str, ...]) -> Step:
+    paths = ", ".join(f"{file.path} ({file.mode}, group {file.group})" for file in denied)
+    begin = (
+        f"this user may not open {paths}; in a container, start it with the options\n{CONTAINER_OPTIONS}\n"
+    )
+    missing = list(dict.fromkeys(file.group for file in denied if file.group not in user_groups))
+    if not missing:
+        words = "else the groups are right and the files' modes are not, until the driver is loaded again:"
+        return Step(begin + words, tuple(f"sudo chmod g+rw {file.path}" for file in denied))
+    if unnamed := [group for group in missing if group.isdigit()]:
+        words = f"else give the group {', '.join(unnamed)}, which has no name here, to this user:"
+        return Step(begin + words, tuple(_join_unnamed(group) for group in unnamed))
+    words = "else run this and log in again:"
+    return Step(begin + words, (f'sudo usermod -aG {",".join(missing)} "$(id -un)"',))
+
+
+def _join_unnamed(group: str) -> str:
+    return f'sudo groupadd --gid {group} gpu{group} && sudo usermod -aG gpu{group} "$(id -un)"'
+
+
+def _driver_step(facts: Facts) -> Step | None:
+    if facts.kfd.state != "open" or facts.driver_gpus:
+        return None
     return Step(
-        "no AMD GPU can be used, because /dev/kfd is not there. If this machine has one: in a container,\n"
-        f"start it with the options\n{CONTAINER_OPTIONS}\n"
-        "else load the driver:",
-        ("sudo modprobe amdgpu",),
+        f"the driver ({facts.driver or 'of unknown version'}) is loaded and lists no GPU that computes; its "
+        "messages say why:",
+        ("sudo dmesg | grep -iE 'amdgpu|kfd'",),
     )
 
 
-def _runtime_advice(facts: Facts) -> Step | None:
-    if len(facts.hip_libraries) > 1:
-        return Step(
-            f"{len(facts.hip_libraries)} HIP runtimes are mapped into this process, which breaks device "
-            "state: take ROCm's folders out of LD_LIBRARY_PATH and LD_PRELOAD"
+def _runtimes_step(facts: Facts) -> Step | None:
+    if len(facts.hip_libraries) < 2:
+        return None
+    return Step(
+        f"{len(facts.hip_libraries)} HIP runtimes are mapped into this process, which breaks device state: "
+        f"{', '.join(facts.hip_libraries)}; take ROCm's folders out of the loader's way:",
+        ("unset LD_LIBRARY_PATH LD_PRELOAD",),
+    )
+
+
+def _rocm_step(facts: Facts) -> Step | None:
+    theirs, ours = facts.torch.rocm, facts.rocm
+    if not theirs or not ours or _major(theirs) == _major(ours):
+        return None
+    return Step(
+        f"PyTorch brings ROCm {theirs}, and this wheel was built with ROCm {ours}: remove it with the "
+        "command "
+        f"below, then install the wheel for ROCm {_major(theirs)}, with the command on the page of the index "
+        "that you installed from",
+        (REMOVE,),
+    )
+
+
+def _override_step(facts: Facts) -> Step | None:
+    value = dict(facts.environment).get(OVERRIDE)
+    if value is None:
+        return None
+    real = ", ".join(dict.fromkeys(gpu.arch for gpu in facts.driver_gpus)) or "of unknown arch"
+    return Step(
+        f"{OVERRIDE}={value} makes every GPU report this arch, and they are {real}: kernels of another arch "
+        "may fail or give wrong results",
+        (f"unset {OVERRIDE}",),
+    )
+
+
+def _canary_steps(facts: Facts) -> list[Step]:
+    """Kernels that were wrong at first use; where the driver, say, has changed they are checked again."""
+    return [
+        Step(
+            f"kernels are switched off, because they failed a check at first use: {words}; please report "
+            "it with "
+            "the file that the first command writes; the second one has them checked again",
+            ("python -m flash_attn_rocm selftest", f"rm {shlex.quote(path)}"),
         )
-    if facts.torch.rocm and facts.rocm and _major(facts.torch.rocm) != _major(facts.rocm):
-        return Step(
-            f"PyTorch brings ROCm {facts.torch.rocm}, and this wheel was built with ROCm {facts.rocm}: "
-            f"install the wheel for ROCm {_major(facts.torch.rocm)}; the page of the index that you "
-            "installed from has the command"
-        )
-    return None
+        for words, path in facts.canary
+    ]
+
+
+def _gpu_steps(facts: Facts) -> list[Step]:
+    """GPUs that PyTorch does not see, and why others are not served."""
+    found = []
+    if facts.torch.rocm and not facts.problems and not facts.gpus and facts.driver_gpus:
+        found.append(_unseen_step(facts))
+    for gpu in facts.gpus or facts.driver_gpus:
+        if gpu.reasons and not _served(gpu):
+            words = (
+                f"GPU {gpu.index}: {gpu.reasons[0][1]}; the PyTorch implementation answers there. "
+                "PyTorch's own "
+                "scaled_dot_product_attention may be faster, on some GPUs only with this:"
+            )
+            found.append(Step(words, ("export TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL=1",)))
+    return found
+
+
+def _unseen_step(facts: Facts) -> Step:
+    count = f"the driver ({facts.driver or 'of unknown version'}) lists {len(facts.driver_gpus)} GPUs"
+    hiding = [(name, value) for name, value in facts.environment if name != OVERRIDE]
+    if hiding:
+        given = ", ".join(f"{name}={value}" for name, value in hiding)
+        words = f"{count}, and PyTorch sees none: {given} hides them"
+        return Step(words, (f"unset {' '.join(name for name, _ in hiding)}",))
+    return Step(
+        f"{count}, and the HIP runtime of PyTorch (ROCm {facts.torch.rocm}) sees none: where all device "
+        "files may "
+        "be opened, the driver is older than this ROCm supports; its messages say more",
+        ("sudo dmesg | grep -iE 'amdgpu|kfd'",),
+    )
 
 
 def _major(version: str) -> str:
     return version.split(".", maxsplit=1)[0]
-
-
-def _gpu_advice(facts: Facts) -> list[Step]:
-    """Why GPUs are not served, and what happens instead."""
-    return [
-        Step(f"GPU {gpu.index}: {gpu.reasons[0][1]}; the PyTorch implementation answers there")
-        for gpu in facts.gpus or facts.driver_gpus
-        if gpu.reasons and not _served(gpu)
-    ]
-
-
-def _shown(number: int, step: Step) -> list[str]:
-    return [
-        f"  {number}. " + step.words.replace("\n", "\n     "),
-        *(f"     {line}" for line in step.commands),
-    ]

@@ -4,6 +4,7 @@ import grp
 import importlib
 import os
 import platform
+import stat
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,8 +12,21 @@ from types import ModuleType
 from typing import Literal
 
 from flash_attn_rocm import _requirements
+from flash_attn_rocm._requirements import Step
 
-KfdState = Literal["absent", "denied", "open"]
+State = Literal["absent", "denied", "open"]
+OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
+HIDING = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
+
+
+@dataclass(frozen=True)
+class DeviceFile:
+    """A device's file: whether this user may open it, its group, and its mode as ``ls -l`` shows it."""
+
+    path: str
+    state: State
+    group: str = ""
+    mode: str = ""
 
 
 @dataclass(frozen=True)
@@ -27,9 +41,7 @@ class Torch:
     @property
     def build(self) -> str:
         """``ROCm 7.2.53``, ``CUDA 12.8`` or ``CPU``."""
-        if self.rocm:
-            return f"ROCm {self.rocm}"
-        return f"CUDA {self.cuda}" if self.cuda else "CPU"
+        return _requirements.build_name(self.rocm, self.cuda)
 
 
 @dataclass(frozen=True)
@@ -46,8 +58,10 @@ class Gpu:
 class Facts:
     """Everything the report is made of.
 
-    ``hip_libraries`` are the files of the HIP runtime mapped into this process.  ``gpus`` are those that
-    PyTorch can use, ``driver_gpus`` those that the kernel driver lists.
+    ``problems`` keep the package from importing.  ``hip_libraries`` are the files of the HIP runtime mapped
+    into this process, ``environment`` the variables that change what it sees.  ``gpus`` are those that
+    PyTorch can use, ``driver_gpus`` those that the kernel driver lists.  ``canary`` has what failed at first
+    use, each with the file that remembers it.
     """
 
     system: str
@@ -57,39 +71,50 @@ class Facts:
     python: str
     package: str
     rocm: str
-    problem: str
+    problems: tuple[Step, ...]
     torch: Torch
     hip_libraries: tuple[str, ...]
-    kfd: KfdState
+    environment: tuple[tuple[str, str], ...]
+    driver: str
+    kfd: DeviceFile
+    renders: tuple[DeviceFile, ...]
     user_groups: tuple[str, ...]
     archs: tuple[str, ...]
     gpus: tuple[Gpu, ...]
     driver_gpus: tuple[Gpu, ...]
+    canary: tuple[tuple[str, str], ...] = ()
 
 
-def collect(root: Path = Path("/")) -> Facts:
-    """Look at this machine; ``root`` is where its /dev, /proc and /sys begin."""
+def collect(root: Path = Path("/"), *, ask_gpus: bool = True) -> Facts:
+    """Look at this machine; ``root`` is where its /dev, /proc and /sys begin.
+
+    Asking PyTorch for its GPUs starts the HIP runtime in this process, which is then not fit to be forked.
+    """
     torch, module = _torch()
-    problem = _package_problem()
+    problems = _package_problems()
     listed = driver_gpus(root / "sys/class/kfd/kfd/topology/nodes")
     return Facts(
         system=sys.platform,
         machine=platform.machine(),
         os_name=_os_name(),
-        glibc=platform.libc_ver()[1],
+        glibc=_requirements.glibc(),
         python=platform.python_version(),
         package=_requirements.package_version(),
         rocm=_requirements.wheel_rocm(),
-        problem=problem,
+        problems=problems,
         torch=torch,
         hip_libraries=hip_libraries((root / "proc/self/maps").read_text(encoding="utf-8", errors="replace")),
-        kfd=kfd_state(root / "dev/kfd"),
+        environment=tuple((name, os.environ[name]) for name in (OVERRIDE, *HIDING) if name in os.environ),
+        driver=driver(root),
+        kfd=device_file(root / "dev/kfd"),
+        renders=tuple(map(device_file, sorted((root / "dev/dri").glob("render*")))),
         user_groups=_user_groups(),
-        archs=() if problem else _archs(),
-        gpus=_torch_gpus(module) if module is not None and not problem else (),
+        archs=() if problems else _archs(),
+        gpus=_torch_gpus(module) if ask_gpus and module is not None and not problems else (),
         driver_gpus=listed
-        if problem
+        if problems
         else tuple(replace(gpu, reasons=gpu_reasons(gpu.arch)) for gpu in listed),
+        canary=() if problems else _canary(),
     )
 
 
@@ -99,11 +124,23 @@ def hip_libraries(maps: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(paths))
 
 
-def kfd_state(device: Path) -> KfdState:
-    """Whether the compute driver's device file exists and this user may open it."""
-    if not device.exists():
-        return "absent"
-    return "open" if os.access(device, os.R_OK | os.W_OK) else "denied"
+def device_file(path: Path) -> DeviceFile:
+    """Whether a device's file exists and this user may open it."""
+    try:
+        found = path.stat()
+    except OSError:
+        return DeviceFile(str(path), "absent")
+    state: State = "open" if os.access(path, os.R_OK | os.W_OK) else "denied"
+    return DeviceFile(str(path), state, _group(found.st_gid), stat.filemode(found.st_mode))
+
+
+def driver(root: Path) -> str:
+    """The kernel driver: its own version where it is not a part of Linux, or Linux's; "" when not loaded."""
+    module = root / "sys/module/amdgpu"
+    if not module.is_dir():
+        return ""
+    version = _read(module / "version").strip()
+    return f"amdgpu {version}" if version else f"amdgpu of Linux {platform.release()}"
 
 
 def driver_gpus(nodes: Path) -> tuple[Gpu, ...]:
@@ -129,13 +166,14 @@ def _torch() -> tuple[Torch, ModuleType | None]:
     return Torch(version=module.__version__, rocm=rocm, cuda=cuda), module
 
 
-def _package_problem() -> str:
+def _package_problems() -> tuple[Step, ...]:
+    if steps := _requirements.unmet():
+        return tuple(steps)
     try:
-        _requirements.check()
         importlib.import_module("flash_attn_rocm._library")
     except ImportError as error:
-        return str(error)
-    return ""
+        return (Step(str(error), (_requirements.REMOVE,)),)
+    return ()
 
 
 def _archs() -> tuple[str, ...]:
@@ -171,6 +209,11 @@ def gpu_reasons(arch: str) -> tuple[tuple[str, str], ...]:
     )
 
 
+def _canary() -> tuple[tuple[str, str], ...]:
+    failures = importlib.import_module("flash_attn_rocm._remembered").failures()
+    return tuple((f"{found.family}, {found.arch}: {found.words}", str(path)) for path, found in failures)
+
+
 def _os_name() -> str:
     try:
         return platform.freedesktop_os_release().get("PRETTY_NAME", platform.system())
@@ -179,8 +222,14 @@ def _os_name() -> str:
 
 
 def _user_groups() -> tuple[str, ...]:
-    known = {group.gr_gid: group.gr_name for group in grp.getgrall()}
-    return tuple(known.get(gid, str(gid)) for gid in os.getgroups())
+    return tuple(_group(gid) for gid in dict.fromkeys((os.getegid(), *os.getgroups())))
+
+
+def _group(gid: int) -> str:
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)
 
 
 def _read(path: Path) -> str:

@@ -4,8 +4,9 @@ takes as one opaque call: how a call is cut and what is copied is decided when i
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _ops
+from flash_attn_rocm import _canary, _ops
 from flash_attn_rocm._layout import Device, choose, readable
+from flash_attn_rocm._notice import fall_back
 from flash_attn_rocm._options import Inputs, Options
 
 FWD = torch.ops.flash_attn_rocm.fwd.default
@@ -47,11 +48,18 @@ def _forward(*arguments: object) -> Two:
     inputs, options, (rng_state, arch, units) = _ops.split(arguments)
     assert isinstance(arch, str), "the operator's schema says so"
     assert isinstance(units, int), "the operator's schema says so"
-    layout = choose(inputs, options, Device(arch, units))
+    state = rng_state if isinstance(rng_state, Tensor) else None
+    if failure := _canary.failure(_answer, inputs, Device(arch, units)):
+        fall_back(failure, stacklevel=2)
+        return _ops.forward(inputs, options, state, want_probabilities=False)[:2]
+    return _answer(inputs, options, state, Device(arch, units))
+
+
+def _answer(inputs: Inputs, options: Options, state: Tensor | None, device: Device) -> Two:
+    layout = choose(inputs, options, device)
     if not layout.plan.path:
         raise RuntimeError(layout.plan.reason)
     q, k, v = (readable(tensor, layout) for tensor in inputs[:3])
-    state = rng_state if isinstance(rng_state, Tensor) else None
     out, lse = launch(Inputs(q, k, v, *inputs[3:]), options, state, inputs.lse_shape, layout.plan.splits)
     head_dim = inputs.q.shape[-1]
     return (out if out.shape[-1] == head_dim else out[..., :head_dim].contiguous()), lse

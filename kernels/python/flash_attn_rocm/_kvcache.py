@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from flash_attn_rocm import _checks, _recall
-from flash_attn_rocm._append import NAME, New, append
+from flash_attn_rocm._append import NAME, New, append, proven
 from flash_attn_rocm._interface import attend
 from flash_attn_rocm._options import Inputs, Options, resolve
 from flash_attn_rocm._prepare import DENSE_K, DENSE_Q, PAGED_K
@@ -72,6 +72,8 @@ def _answer(tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> tuple[Tensor,
     with torch.no_grad():
         inputs, options = prepare(*tensors, *numbers)
         served = not unserved(inputs, options)
+        if served and tensors[3] is not None and not torch.compiler.is_compiling():
+            served = proven(inputs)
         answer = attend(_appended(inputs, options, tensors, numbers, by_kernel=served), options)
         if served:
             _recall.remember(key, _unpack, inputs, options)

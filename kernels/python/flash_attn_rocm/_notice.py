@@ -3,6 +3,8 @@
 import os
 import warnings
 
+from flash_attn_rocm import _doctor, _facts
+from flash_attn_rocm._requirements import numbered
 from flash_attn_rocm._tracing import constant_when_traced
 
 STRICT_VARIABLE = "FLASH_ATTN_ROCM_STRICT"
@@ -41,6 +43,15 @@ def forget_warnings() -> None:
     _State.warned.clear()
 
 
+def with_mismatches(message: str) -> str:
+    """The message, and where this machine has an AMD GPU what the doctor would say about it."""
+    facts = _facts.collect(ask_gpus=False)
+    steps = _doctor.mismatches(facts)
+    if not steps or (facts.kfd.state == "absent" and not facts.driver_gpus):
+        return message
+    return "\n".join([message, "What does not fit together on this machine:", *numbered(steps)])
+
+
 @constant_when_traced
 def fall_back(reason: str, stacklevel: int) -> bool:
     """Warn once for each reason; in strict mode raise FlashAttnUnsupportedError.
@@ -53,12 +64,14 @@ def fall_back(reason: str, stacklevel: int) -> bool:
             f"  next: change the call, or let the PyTorch implementation answer: unset {STRICT_VARIABLE}, "
             "flash_attn_rocm.set_strict(False)"
         )
-        raise FlashAttnUnsupportedError(message)
+        raise FlashAttnUnsupportedError(with_mismatches(message))
     if reason not in _State.warned:
         message = (
             f"the PyTorch implementation answers, because no kernel serves this call: {reason}. "
             "It is slower; this is said once for each reason."
         )
+        if not _State.warned:
+            message = with_mismatches(message)
         warnings.warn(message, FlashAttnFallbackWarning, stacklevel=stacklevel)
         _State.warned.add(reason)
     return True

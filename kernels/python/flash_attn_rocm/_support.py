@@ -10,17 +10,24 @@ from flash_attn_rocm import _layout, _plan
 from flash_attn_rocm._layout import Device
 from flash_attn_rocm._library import LIMITS
 from flash_attn_rocm._options import DTYPES, Inputs, Options
+from flash_attn_rocm._requirements import build_name, wrong_build
 from flash_attn_rocm._tracing import constant_when_traced
 
 PYTORCH = "pytorch"
 
 
 class Machine:
-    """``host_memory_arch`` tells the arch of kernels that run on host memory, which only tests have, and
-    ``host_memory_units`` how many compute units there are to fill."""
+    """``host_memory_arch`` tells the arch of kernels that run on host memory, which only tests have,
+    ``host_memory_units`` how many compute units there are to fill, and ``host_memory_canary`` whether their
+    first use is checked (``_canary``)."""
 
     host_memory_arch: Callable[[], str] | None = None
     host_memory_units: int = 0
+    host_memory_canary: bool = False
+
+
+# Why kernels are switched off, by gfx arch, dtype and head dim, as ``_canary`` found.
+FAILURES: dict[tuple[str, str, int], str] = {}
 
 
 @dataclass(frozen=True)
@@ -62,7 +69,7 @@ def unserved(inputs: Inputs, options: Options, *, want_probabilities: bool = Fal
     if Machine.host_memory_arch is None and q.device.type != "cuda":
         return f"the tensors are on {q.device.type}, and kernels run on AMD GPUs"
     if Machine.host_memory_arch is None and torch.version.hip is None:
-        return "this PyTorch is a CUDA build, and kernels need a ROCm build"
+        return wrong_build(build_name(None, torch.version.cuda))
     if inputs.attn_mask is not None:
         return "kernels take no attn_mask"
     if want_probabilities and drops:
@@ -100,8 +107,17 @@ def _reasons(device: torch.device, dtype: str, dropout: bool) -> tuple[str, ...]
 
 @cache
 def _reasons_on(arch: str, dtype: str, dropout: bool) -> tuple[str, ...]:  # noqa: FBT001
-    plans = (_plan.typical(arch, dtype, head_dim, dropout=dropout) for head_dim in range(LIMITS.head_dim + 1))
-    return tuple("" if each.path else each.reason for each in plans)
+    found = []
+    for head_dim in range(LIMITS.head_dim + 1):
+        plan = _plan.typical(arch, dtype, head_dim, dropout=dropout)
+        failure = FAILURES.get((arch, dtype, _plan.padded_head_dim(arch, dtype, head_dim)), "")
+        found.append(failure if plan.path else plan.reason)
+    return tuple(found)
+
+
+def forget_reasons() -> None:
+    """Look at FAILURES again."""
+    _reasons_on.cache_clear()
 
 
 def _support(found: _plan.Plan) -> Support:

@@ -33,8 +33,14 @@ from flash_attn_rocm import _capture, _kernels, _plan
 from flash_attn_rocm._checks import FLOAT_MAX
 from flash_attn_rocm._interface import attend
 from flash_attn_rocm._library import LIMITS
-from flash_attn_rocm._notice import FlashAttnFallbackWarning, FlashAttnUnsupportedError, is_strict
+from flash_attn_rocm._notice import (
+    FlashAttnFallbackWarning,
+    FlashAttnUnsupportedError,
+    is_strict,
+    with_mismatches,
+)
 from flash_attn_rocm._options import DTYPES, Inputs, Options
+from flash_attn_rocm._requirements import build_name, wrong_build
 from flash_attn_rocm._support import Machine, Support, device_of, support_of, unserved
 
 MATH = "_scaled_dot_product_attention_math"
@@ -127,7 +133,7 @@ def _no_kernels() -> str:
     if Machine.host_memory_arch is not None:
         archs = [Machine.host_memory_arch()]
     elif torch.version.hip is None:
-        return "this PyTorch is not a ROCm build"
+        return wrong_build(build_name(None, torch.version.cuda))
     else:
         archs = [device_of(torch.device("cuda", i)).arch for i in range(torch.cuda.device_count())]
     plans = [_plan.typical(arch, dtype, 64) for arch in archs for dtype in DTYPES.values()]
@@ -137,7 +143,7 @@ def _no_kernels() -> str:
 
 
 def _stay(reason: str) -> None:
-    message = f"scaled_dot_product_attention stays PyTorch's own: {reason}"
+    message = with_mismatches(f"scaled_dot_product_attention stays PyTorch's own: {reason}")
     if is_strict():
         message += "\n  next: python -m flash_attn_rocm doctor says what this machine has and lacks"
         raise FlashAttnUnsupportedError(message)

@@ -31,6 +31,17 @@ def test_files_are_those_of_the_package(checkout):
     assert added == {("flash_attn_rocm/new/module.py", hashlib.sha256(b"1").hexdigest())}
 
 
+def test_files_of_other_folders_are_those_that_are_named(checkout):
+    before = read_product(checkout).files
+    assert before["flash_attn_rocm/_suite/drawn.py"] == digest(CHECKOUT / "tests/numerics/drawn.py")
+    (checkout / "tests/numerics/drawn.py").write_bytes(b"1")
+    assert read_product(checkout).files["flash_attn_rocm/_suite/drawn.py"] != before["flash_attn_rocm/_suite/drawn.py"]
+
+
+def digest(file):
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
 def test_fields_are_those_of_pyproject(checkout):
     project = checkout / "pyproject.toml"
     text = project.read_text(encoding="utf-8")
@@ -46,6 +57,7 @@ def test_fields_are_those_of_pyproject(checkout):
         ("dependencies = []", 'dependencies = ["a b c"]', "InvalidRequirement: "),
         ('readme = "kernels/python/README.md"', 'readme = "none.md"', "FileNotFoundError: "),
         ("kernels/python/flash_attn_rocm", "kernels/none", "ValueError: kernels/none is no folder"),
+        ('"tests/textbook.py" =', '"../textbook.py" =', "ValueError: ../textbook.py is not in the checkout"),
         ("[project]", "[project", "TOMLDecodeError: "),
     ],
 )

@@ -13,6 +13,7 @@ import pytest
 
 from tests.checkouts import copy_sources
 from tests.conftest import CHECKOUT
+from tests.finished import forced
 from wheel_builder.base.process import Completed
 from wheel_builder.base.store import Artifact, Store
 from wheel_builder.build import wheel
@@ -174,7 +175,14 @@ def repair_imports(checkout, tmp_path):
 
 
 def test_repair_needs_the_modules_of_the_list_and_no_other(checkout, tmp_path):
-    assert repair_imports(checkout, tmp_path) == below(read_inputs(CHECKOUT).sources, "wheel_builder/")
+    listed = below(read_inputs(CHECKOUT).sources, "wheel_builder/") - set(forced(CHECKOUT))
+    assert repair_imports(checkout, tmp_path) == listed
+
+
+def test_the_list_has_every_file_of_other_folders_that_a_wheel_carries():
+    sources = set(read_inputs(CHECKOUT).sources)
+    assert set(forced(CHECKOUT)) <= sources
+    assert below(sources, "tests/") == below(forced(CHECKOUT), "tests/")
 
 
 @pytest.mark.parametrize("line", ["import pydantic", "from wheel_builder.base.store import Store"])

@@ -29,6 +29,7 @@ NAMES = (
     "serve",
     "index",
     "yank",
+    "report",
     "runtime-image",
     "explain-log",
     "cost",

@@ -6,10 +6,9 @@ from pathlib import Path
 from wheel_builder.base.errors import PublishError
 from wheel_builder.cli.command import Command
 from wheel_builder.cli.options import index_option
-from wheel_builder.cli.selected import read_matrix
+from wheel_builder.cli.selected import read_catalogue
 from wheel_builder.index.check import verify_index
 from wheel_builder.index.folder import changing, write_pages
-from wheel_builder.matrix.catalogue import catalogue_of
 
 
 def run(args: argparse.Namespace) -> None:
@@ -25,7 +24,7 @@ def _verify_index(root: Path) -> None:
 
 def _write_pages(root: Path) -> None:
     with changing(root, again="write the pages again"):
-        write_pages(root, catalogue_of(read_matrix()))
+        write_pages(root, read_catalogue())
     print((root / "index.html").absolute().as_uri())
 
 

@@ -6,8 +6,7 @@ from wheel_builder.base.machine import cpu_seconds
 from wheel_builder.cli.command import Command
 from wheel_builder.cli.options import BUILD
 from wheel_builder.cli.runs import numbered, run_context
-from wheel_builder.cli.selected import plan_of, read_matrix
-from wheel_builder.matrix.catalogue import catalogue_of
+from wheel_builder.cli.selected import plan_of, read_catalogue
 from wheel_builder.matrix.plan import jobs_to_build, to_table
 from wheel_builder.pipeline.coverage import coverage_of, raise_failures, write_coverage
 from wheel_builder.pipeline.coverage import to_table as coverage_table
@@ -21,7 +20,7 @@ def run(args: argparse.Namespace) -> None:
         print(to_table(plan), *numbered(planned(jobs_to_build(plan))), sep="\n")
         return
     before = cpu_seconds()
-    catalogue = catalogue_of(read_matrix())
+    catalogue = read_catalogue()
     context = run_context(args)
     attempts = release(plan, context, catalogue=catalogue, plain=args.verbose or None)
     coverage = coverage_of(plan, attempts)

@@ -5,13 +5,12 @@ from datetime import UTC, datetime
 
 from wheel_builder.cli.command import Command
 from wheel_builder.cli.options import index_option
-from wheel_builder.cli.selected import read_matrix
+from wheel_builder.cli.selected import read_catalogue
 from wheel_builder.index.folder import yank
-from wheel_builder.matrix.catalogue import catalogue_of
 
 
 def run(args: argparse.Namespace) -> None:
-    catalogue = catalogue_of(read_matrix())
+    catalogue = read_catalogue()
     yank(args.index, args.rocm, args.file, args.reason, catalogue=catalogue, now=datetime.now(UTC))
     print(f"{args.file} is yanked: pip takes it only when asked for this very version")
 

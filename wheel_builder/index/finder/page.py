@@ -9,6 +9,7 @@ from importlib.resources import files
 from wheel_builder.index.finder.data import Finder, Offer, Wheel, lack, offers, torch_notes
 from wheel_builder.index.finder.html import Html, element, joined, void
 from wheel_builder.matrix.catalogue import Gpu
+from wheel_builder.matrix.hardware import HardwareRun
 from wheel_builder.matrix.model import PROJECT
 
 INDEX = "INDEX"  # in commands; the script puts the page's own address there
@@ -45,6 +46,11 @@ EMULATED = (
     "for long sequences, and twice as much for short ones."
 )
 
+REPORTS = (
+    "Reports from hardware: python -m flash_attn_rocm selftest runs the same calls on your GPU and writes a "
+    "report; those that were sent to the project are in the column “Run on hardware”."
+)
+
 
 def html_page(finder: Finder) -> bytes:
     """The whole page."""
@@ -58,7 +64,7 @@ def html_page(finder: Finder) -> bytes:
             _answer(),
             _table(finder, found),
             _commands(found),
-            _verified(),
+            _verified(finder),
             _without_kernels(),
             _rocm(found),
             _torch(finder),
@@ -113,8 +119,16 @@ def _introduction() -> Iterator[Html]:
     yield element("p", words, id="address")
 
 
-def _verified() -> Html:
-    return joined(element("h2", "What was verified"), element("p", EMULATED))
+def _verified(finder: Finder) -> Html:
+    return joined(element("h2", "What was verified"), element("p", EMULATED), *_reports(finder))
+
+
+def _reports(finder: Finder) -> Iterator[Html]:
+    """What users' GPUs showed, as far as a report was sent and signed off."""
+    runs = finder.catalogue.hardware
+    yield element("p", REPORTS if runs else f"{REPORTS} There is none yet.")
+    if runs:
+        yield element("ul", *(element("li", f"{run.arch}: {run.words}.") for run in runs))
 
 
 def _form(finder: Finder, found: tuple[Offer, ...]) -> Html:
@@ -161,9 +175,9 @@ def _answer() -> Html:
 
 
 def _table(finder: Finder, found: tuple[Offer, ...]) -> Html:
-    names = ("GPU", "Arch", *(f"ROCm {offer.rocm}" for offer in found))
+    names = ("GPU", "Arch", *(f"ROCm {offer.rocm}" for offer in found), "Run on hardware")
     heads = (element("th", name, scope="col") for name in names)
-    rows = (_row(gpu, found) for gpu in finder.catalogue.gpus)
+    rows = (_row(gpu, found, finder.catalogue.hardware) for gpu in finder.catalogue.gpus)
     return joined(
         element("h2", "Every GPU and ROCm version", id="every"),
         element(
@@ -176,12 +190,13 @@ def _table(finder: Finder, found: tuple[Offer, ...]) -> Html:
     )
 
 
-def _row(gpu: Gpu, found: tuple[Offer, ...]) -> Html:
+def _row(gpu: Gpu, found: tuple[Offer, ...], hardware: tuple[HardwareRun, ...]) -> Html:
     names = element("span", f" ({', '.join(gpu.code_names)})", class_="also") if gpu.code_names else Html()
     head = (element("th", ", ".join(gpu.devices), names, scope="row"), element("td", gpu.arch))
-    cells = [element("td", f"no kernels: {gpu.reason}", class_="no", colspan=str(max(1, len(found))))]
+    cells = [element("td", f"no kernels: {gpu.reason}", class_="no", colspan=str(1 + max(1, len(found))))]
     if not gpu.reason:
         cells = [_cell(gpu, offer) for offer in found]
+        cells.append(_run_on_hardware(gpu, hardware))
     every = "\n".join((gpu.arch, *gpu.devices, *gpu.code_names))
     return element("tr", *head, *cells, data_arch=gpu.arch, data_names=every, data_reason=gpu.reason)
 
@@ -192,6 +207,15 @@ def _cell(gpu: Gpu, offer: Offer) -> Html:
         return element("td", "no", class_="no", data_rocm=offer.rocm, data_reason=why, title=why)
     version = offer.wheel.version.partition("+")[0]
     return element("td", f"yes, {version}", data_rocm=offer.rocm)
+
+
+def _run_on_hardware(gpu: Gpu, hardware: tuple[HardwareRun, ...]) -> Html:
+    runs = [run for run in hardware if run.arch == gpu.arch]
+    if not runs:
+        return element("td", "no report", class_="no")
+    latest = runs[0]
+    short = f"{latest.failed} of {latest.kernels} kernels failed" if latest.failed else "yes, passed"
+    return element("td", short, title="; ".join(run.words for run in runs))
 
 
 def _commands(found: tuple[Offer, ...]) -> Html:

@@ -1,0 +1,238 @@
+"""The check at first use, on the emulator: a wheel with one wrong instruction is caught before it answers."""
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+BEGIN = """
+import warnings
+from pathlib import Path
+from flash_attn_rocm import _canary, _support, flash_attn_with_kvcache, explain
+flash_attn_rocm.set_strict(None)
+_support.Machine.host_memory_canary = True
+fallbacks = []
+def called(*tensors):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        out = attend(*tensors)
+    fallbacks.extend(str(each.message) for each in caught)
+    return out
+def kernels():
+    return [launch.kernel for launch in fake_hip.report().launches]
+def exact():
+    return flash_attn_rocm._ops.forward(
+        flash_attn_rocm._options.Inputs(*qkv()),
+        flash_attn_rocm._options.Options(0.125, window_right=0, max_seqlen_q=17, max_seqlen_k=17),
+        None, want_probabilities=False)[0]
+"""
+ATTENTION = ["fa_fwd_fp16_d64"] * 2 + ["fa_decode_fp16_d64", "fa_combine_fp16", "fa_reference_fp16"]
+FAMILY = "the kernels for fp16, head_dim 64 are switched off on gfx942:sramecc+:xnack-"
+
+
+@pytest.fixture
+def play(scenario, tmp_path, monkeypatch):
+    """A scenario with a cache folder of its own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return lambda text, **settings: scenario(BEGIN + text, **settings)
+
+
+def findings(tmp_path):
+    return [json.loads(file.read_text()) for file in (tmp_path / "cache").rglob("*.json")]
+
+
+@pytest.fixture
+def wrong(tmp_path, monkeypatch):
+    """Makes the first instruction of a kernel that matches another one, in what the emulator executes."""
+
+    def change(kernel, pattern, becomes):
+        folder = tmp_path / "disassembly"
+        shutil.copytree(Path(os.environ["FA_FAKE_HIP_DISASSEMBLY"]), folder)
+        for file in folder.glob("gfx942*.s"):
+            text = file.read_text()
+            head, mark, body = text.partition(f"<{kernel}>:\n")
+            if mark:
+                changed, count = re.subn(pattern, becomes, body, count=1)
+                assert count == 1, f"{kernel} has no {pattern}"
+                file.write_text(head + mark + changed)
+                return {"disassembly": str(folder)}
+        message = f"no {kernel}"
+        raise AssertionError(message)
+
+    return change
+
+
+def test_the_first_use_is_checked_and_no_other(play, tmp_path):
+    text = """
+called()
+first = kernels()
+called()
+shown["kernels"], shown["then"], shown["fallbacks"] = first, kernels(), fallbacks
+"""
+    shown = play(text)
+    assert sorted(set(shown["kernels"])) == sorted({*ATTENTION, "fa_fwd_fp16_d64"})
+    assert shown["then"] == ["fa_fwd_fp16_d64"]
+    assert shown["fallbacks"] == []
+    [found] = findings(tmp_path)
+    assert (found["state"], found["family"]) == ("passed", "fp16, head_dim 64")
+    again = play(text)
+    assert (again["kernels"], again["then"]) == (["fa_fwd_fp16_d64"],) * 2, "another process remembers it"
+
+
+def test_one_wrong_instruction_is_caught_on_first_use(play, wrong, tmp_path):
+    settings = wrong("fa_fwd_fp16_d64", r"v_exp_f32_e32 (v\d+), ", r"v_log_f32_e32 \1, ")
+    text = """
+out = called()
+kernels()
+shown["apart"] = (out - exact()).abs().max().item()
+called()
+shown["launched"], shown["fallbacks"] = kernels(), fallbacks
+with kernels_on_host_memory(fake_hip):
+    shown["reason"] = explain(*qkv()).reason
+    flash_attn_rocm.set_strict(True)
+    try:
+        flash_attn_func(*qkv())
+    except flash_attn_rocm.FlashAttnUnsupportedError as error:
+        shown["strict"] = str(error)
+"""
+    shown = play(text, **settings)
+    assert shown["apart"] == 0, "the PyTorch implementation answered the first call"
+    assert shown["launched"] == []
+    [words] = shown["fallbacks"]
+    assert FAMILY in words
+    assert re.search(
+        r"a check at first use found: causal: (out|log-sum-exp) differs by \S+ from the PyTorch", words
+    )
+    assert "Please report this, with the file that python -m flash_attn_rocm selftest writes" in words
+    assert "FLASH_ATTN_ROCM_CANARY=0 turns the check off" in words
+    assert FAMILY in shown["reason"]
+    assert FAMILY in shown["strict"]
+    [found] = findings(tmp_path)
+    assert found["state"] == "failed"
+    assert found["words"] in words
+    again = play(text, **settings)
+    assert again["apart"] == 0
+    assert again["launched"] == []
+    assert found["words"] in again["fallbacks"][0], "another process remembers it"
+
+
+def test_without_the_check_the_wrong_instruction_answers(play, wrong, monkeypatch):
+    """What would have happened: the check is what catches it."""
+    monkeypatch.setenv("FLASH_ATTN_ROCM_CANARY", "0")
+    settings = wrong("fa_fwd_fp16_d64", r"v_exp_f32_e32 (v\d+), ", r"v_log_f32_e32 \1, ")
+    shown = play('shown["same"] = torch.equal(called(), exact()); shown["fallbacks"] = fallbacks', **settings)
+    assert shown == {"same": False, "fallbacks": []}
+
+
+def test_a_hip_error_switches_the_family_off(play):
+    shown = play(
+        """
+fake_hip.fail("hipModuleLaunchKernel=719")
+out = called()
+fake_hip.fail("")
+called()
+shown["apart"], shown["launched"] = (out - exact()).abs().max().item(), kernels()
+shown["fallbacks"] = fallbacks
+"""
+    )
+    assert (shown["apart"], shown["launched"]) == (0, [])
+    assert (
+        "launching fa_fwd_fp16_d64 on device 0 (gfx942) failed: unspecified launch failure"
+        in shown["fallbacks"][0]
+    )
+
+
+def test_another_family_of_the_device_stays(play, wrong):
+    settings = wrong("fa_fwd_fp16_d64", r"v_exp_f32_e32 (v\d+), ", r"v_log_f32_e32 \1, ")
+    shown = play(
+        """
+called()
+kernels()
+called(*qkv(head_dim=32))
+shown["launched"] = kernels()[-1]
+""",
+        **settings,
+    )
+    assert shown["launched"] == "fa_fwd_fp16_d32"
+
+
+def test_kernels_that_write_into_caches(play, wrong, tmp_path):
+    text = """
+q, k, v = qkv(rows=1)
+cache = torch.zeros(1, 40, 2, 64).half()
+with kernels_on_host_memory(fake_hip), warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    given = dict(cache_seqlens=torch.tensor([3], dtype=torch.int32))
+    flash_attn_with_kvcache(q, cache, cache.clone(), k, v, **given)
+    first = kernels()
+    flash_attn_with_kvcache(q, cache, cache.clone(), k, v, **given)
+shown["kernels"], shown["then"] = first, kernels()
+shown["fallbacks"] = [str(each.message) for each in caught]
+shown["written"] = torch.equal(cache[:, 3], k[:, 0])
+"""
+    shown = play(text)
+    assert shown["kernels"].count("fa_append_fp16") == 3, "two of the check, and the call"
+    assert "fa_append_fp16" in shown["then"]
+    assert shown["fallbacks"] == []
+    shutil.rmtree(tmp_path / "cache")
+    shown = play(text, **wrong("fa_append_fp16", "v_pk_mul_f32", "v_pk_add_f32"))
+    assert "the kernels for fp16, writing into caches are switched off" in shown["fallbacks"][0]
+    assert "first use found: append, interleaved: " in shown["fallbacks"][0]
+    assert "fa_append_fp16" not in shown["then"]
+    assert shown["written"]
+
+
+def test_a_check_that_did_not_end_counts_as_a_failure(play, tmp_path):
+    """As after a hang or a crash of the machine: the mark of a process that is gone."""
+    play("called()")
+    [file] = (tmp_path / "cache").rglob("*.json")
+    found = json.loads(file.read_text())
+    file.write_text(json.dumps({**found, "state": "running", "pid": 2**22 + 1}))
+    shown = play('called(); shown["fallbacks"], shown["launched"] = fallbacks, kernels()')
+    assert "an earlier process did not end while it checked them" in shown["fallbacks"][0]
+    assert shown["launched"] == []
+    file.write_text(json.dumps({**found, "state": "running", "pid": 1}))
+    shown = play('called(); shown["fallbacks"] = fallbacks')
+    assert shown["fallbacks"] == [], "another process is at it: this one checks for itself"
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"state": 1}', "[]", "\x00"])
+def test_a_damaged_file_is_checked_again(play, tmp_path, text):
+    play("called()")
+    [file] = (tmp_path / "cache").rglob("*.json")
+    file.write_text(text)
+    shown = play('called(); shown["fallbacks"], shown["launches"] = fallbacks, len(kernels())')
+    assert shown["fallbacks"] == []
+    assert shown["launches"] > 1
+    assert json.loads(file.read_text())["state"] == "passed"
+
+
+def test_without_a_cache_folder_it_holds_for_the_process(play, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nothing")
+    shown = play('called(); first = len(kernels()); called(); shown["launches"] = [first, len(kernels())]')
+    assert shown["launches"][0] > 1
+    assert shown["launches"][1] == 1
+
+
+def test_never_during_a_capture_or_a_trace(play):
+    shown = play(
+        """
+from flash_attn_rocm import _capture
+_support.Machine.host_memory_canary = True
+real, _canary._capture.is_capturing = _capture.is_capturing, lambda device: True
+called()
+shown["captured"] = len(kernels())
+_canary._capture.is_capturing = real
+compiling, torch.compiler.is_compiling = torch.compiler.is_compiling, lambda: True
+called()
+shown["traced"] = len(kernels())
+torch.compiler.is_compiling = compiling
+called(*qkv(rows=18))
+shown["later"] = len(kernels())
+"""
+    )
+    assert (shown["captured"], shown["traced"]) == (1, 1)
+    assert shown["later"] > 1

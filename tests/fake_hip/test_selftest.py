@@ -1,0 +1,80 @@
+"""selftest on the emulator: the wheel's own copy of the suite, without pytest, and a kernel that is wrong."""
+
+import pytest
+
+PREPARE = """
+from flash_attn_rocm import _selftest
+from wheel_builder.fake_hip.control import kernels_on_host_memory
+NAMES = ["fa_decode_fp16_d64", "fa_append_bf16"]
+"""
+
+
+def test_the_report_says_what_was_compared_and_where(scenario):
+    shown = scenario(
+        f"""{PREPARE}
+with kernels_on_host_memory(fake_hip):
+    report = _selftest.run(NAMES, 2)
+shown["report"], shown["table"] = report, _selftest.table(report)
+shown["passed"] = _selftest.passed(report)
+"""
+    )
+    report = shown["report"]
+    assert shown["passed"], report
+    assert report["how"] == "executed on an ISA emulator, not run on hardware"
+    assert (report["schema"], report["arch"], report["complete"]) == (1, "gfx942:sramecc+:xnack-", False)
+    assert report["library_as_installed"]
+    assert len(report["library_sha256"]) == 64
+    assert {name: (row["calls"], row["failed"]) for name, row in report["kernels"].items()} == {
+        "fa_append_bf16": (2, 0), "fa_decode_fp16_d64": (2, 0),
+    }  # fmt: skip
+    row = report["kernels"]["fa_decode_fp16_d64"]
+    assert 0 < row["worst_error"] <= row["allowed"]
+    assert row["median_ms"] > 0
+    assert "fa_decode_fp16_d64      2       0" in shown["table"]
+    assert "every kernel passed" in shown["table"]
+
+
+@pytest.mark.parametrize(
+    ("failure", "words"),
+    [("hipModuleLaunchKernel=719", "unspecified launch failure"), ("wrong", "out: error ")],
+)
+def test_a_kernel_that_is_wrong_is_named(scenario, failure, words):
+    shown = scenario(
+        f"""{PREPARE}
+if {failure!r} == "wrong":
+    from wheel_builder.fake_hip import control
+    right = control._fwd_on
+    def wrong(hip):
+        attend = right(hip)
+        def fwd(q, k, v, out, *rest):
+            attend(q, k, v, out, *rest)
+            out += 0.01
+        return fwd
+    control._fwd_on = wrong
+else:
+    fake_hip.fail({failure!r})
+with kernels_on_host_memory(fake_hip):
+    report = _selftest.run(NAMES[:1], 1)
+shown["report"], shown["table"] = report, _selftest.table(report)
+shown["passed"] = _selftest.passed(report)
+"""
+    )
+    assert not shown["passed"]
+    [row] = shown["report"]["kernels"].values()
+    assert row["failed"] == 1
+    assert words in row["failures"][0]
+    assert row["failures"][0] in shown["table"]
+    assert "1 of 1 kernels failed" in shown["table"]
+
+
+def test_a_kernel_that_is_not_there_is_refused(scenario):
+    shown = scenario(
+        f"""{PREPARE}
+try:
+    with kernels_on_host_memory(fake_hip):
+        _selftest.run(["fa_fwd_fp32_d64"])
+except _selftest.NoGpuError as error:
+    shown["words"] = str(error)
+"""
+    )
+    assert shown["words"].startswith("there is no kernel fa_fwd_fp32_d64 for gfx942; there are fa_")

@@ -1,0 +1,182 @@
+"""Reports from hardware: taken only when they fit a wheel, and then shown on the page."""
+
+import copy
+import hashlib
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import CHECKOUT
+from tests.wheels import GOOD_LIBRARY, KERNELS, VERSION, write_wheel
+from wheel_builder.base.errors import MatrixError, PublishError
+from wheel_builder.cli.commands import report as command
+from wheel_builder.cli.main import main
+from wheel_builder.index.finder.data import make_finder
+from wheel_builder.index.finder.page import html_page
+from wheel_builder.index.hardware import add_report
+from wheel_builder.matrix.catalogue import catalogue_of
+from wheel_builder.matrix.hardware import FOLDER, MOST_BYTES, read_reports
+from wheel_builder.matrix.reading import load_matrix
+
+NOW = datetime(2026, 11, 22, tzinfo=UTC)
+NAME = "A Maintainer <maintainer@localhost>"
+KERNEL = {
+    "calls": 20, "failed": 0, "failures": [], "worst_error": 0.001, "allowed": 0.002,
+    "worst_lse_error": 1e-6, "median_ms": 0.5,
+}  # fmt: skip
+REPORT = {
+    "schema": 1, "how": "run on hardware", "time": "2026-11-20T10:00:00+00:00",
+    "device": "AMD Radeon RX 6800 XT", "arch": "gfx1030", "compute_units": 72,
+    "driver": "amdgpu 6.12.12", "os": "Debian GNU/Linux 12",
+    "python": "3.11.2", "torch": "2.13.0+rocm7.2", "torch_build": "ROCm 7.2.53210", "package": VERSION,
+    "library_sha256": hashlib.sha256(GOOD_LIBRARY.data).hexdigest(), "library_as_installed": True,
+    "complete": True, "seconds": 40.5, "kernels": dict.fromkeys(KERNELS, KERNEL),
+}  # fmt: skip
+
+
+@pytest.fixture
+def add(tmp_path):
+    """Offers a report, a value or its text, to a tree of its own beside one wheel."""
+    wheel = write_wheel(tmp_path)
+
+    def offer(report, *, name=NAME, wheels=(wheel,)):
+        file = tmp_path / "selftest.json"
+        file.write_bytes(report if isinstance(report, bytes) else json.dumps(report).encode())
+        return add_report(file, wheels, tmp_path / "tree", signed_off_by=name, now=NOW)
+
+    return offer
+
+
+def changed(**values):
+    return {**copy.deepcopy(REPORT), **values}
+
+
+def kernel(**values):
+    return changed(kernels={**REPORT["kernels"], KERNELS[0]: {**KERNEL, **values}})
+
+
+def page(tree):
+    catalogue = catalogue_of(load_matrix(CHECKOUT / "matrix.yaml"), read_reports(tree))
+    return html_page(make_finder(catalogue, ())).decode()
+
+
+def test_a_report_is_taken_and_shown(add, tmp_path):
+    path = add(REPORT)
+    assert path.parent == tmp_path / "tree" / FOLDER
+    [run] = read_reports(tmp_path / "tree")
+    assert (run.arch, run.kernels, run.failed, run.signed_off_by) == ("gfx1030", 2, 0, "A Maintainer")
+    text = page(tmp_path / "tree")
+    assert '<th scope="col">Run on hardware</th>' in text
+    assert text.count(">yes, passed</td>") == 1
+    assert "gfx1030: all 2 kernels passed on AMD Radeon RX 6800 XT" in text
+    assert "A Maintainer." in text
+    assert "maintainer@localhost" not in text
+
+
+def test_without_a_report_the_column_says_so(tmp_path):
+    text = page(tmp_path)
+    assert text.count(">no report</td>") == len(load_matrix(CHECKOUT / "matrix.yaml").archs)
+    assert "yes, passed" not in text
+    assert "There is none yet." in text
+
+
+def test_a_report_of_a_failure_is_shown_as_one(add, tmp_path):
+    add(kernel(failed=1, failures=["call 3: out: error 0.5, allowed 0.002"], worst_error=0.5))
+    assert ">1 of 2 kernels failed</td>" in page(tmp_path / "tree")
+
+
+def test_the_newest_report_of_an_arch_counts(add, tmp_path):
+    add(changed(time="2026-11-21T10:00:00+00:00"))
+    add(kernel(failed=1, failures=["call 3: wrong"]))
+    text = page(tmp_path / "tree")
+    assert text.count(">yes, passed</td>") == 1
+    assert text.count("<li>gfx1030: ") == 2
+
+
+REFUSED = {
+    "emulated": (changed(how="executed on an ISA emulator"), "how: expected 'run on hardware'"),
+    "part": (changed(complete=False), "complete: only some kernels or calls"),
+    "altered": (changed(library_as_installed=False), "library_as_installed: the library is not the one"),
+    "other wheel": (changed(library_sha256="0" * 64), "no wheel has its library, sha256 000"),
+    "digest": (changed(library_sha256="../../x"), "library_sha256: expected 64 hexadecimal digits"),
+    "version": (changed(package="9.9"), "package: it says 9.9"),
+    "schema": (changed(schema=2), "schema: expected 1, found 2"),
+    "arch": (changed(arch="gfx1201"), "arch: the wheel has no code for gfx1201"),
+    "arch a path": (changed(arch="../../../etc"), "arch: the wheel has no code for '../../../etc'"),
+    "future": (changed(time="2027-01-01T00:00:00+00:00"), "time: expected one in the past"),
+    "no zone": (changed(time="2026-11-20T10:00:00"), "time: expected one in the past with its zone"),
+    "no time": (changed(time="yesterday"), "time: expected ISO 8601, found 'yesterday'"),
+    "control character": (changed(device="RX\x1b[2J"), "device: it has U+001B"),
+    "right to left": (changed(device="RX \u202e6800"), "device: it has U+202E"),
+    "lines": (changed(driver="a\nb"), "driver: it has U+000A"),
+    "type": (changed(compute_units="72"), "compute_units: Input should be a valid integer"),
+    "more": (changed(verdict="good"), "verdict: "),
+    "less": ({k: v for k, v in REPORT.items() if k != "os"}, "os: "),
+    "no kernels": (changed(kernels={}), "kernels: 2 of the wheel's were not run"),
+    "few kernels": (changed(kernels={KERNELS[0]: KERNEL}), f"were not run, such as {KERNELS[1]}"),
+    "unknown kernel": (
+        changed(kernels={**REPORT["kernels"], "fa_fwd_fp8_d64": KERNEL}), "the wheel has no fa_fwd_fp8_d64",
+    ),
+    "strange kernel": (changed(kernels={**REPORT["kernels"], "<b>": KERNEL}), "it is no name of a kernel"),
+    "no calls": (kernel(calls=0), "expected at least one call"),
+    "more failed": (kernel(failed=21, failures=["x"]), "no more failed ones than calls"),
+    "no words": (kernel(failed=1), "expected words of failures where calls failed"),
+    "words": (kernel(failures=["x"]), "expected words of failures where calls failed"),
+    "too wrong": (kernel(worst_error=0.1), "no call failed, and the worst error is more than allowed"),
+    "negative": (kernel(median_ms=-1.0), "median_ms: expected 0 or more"),
+    "NaN": (json.dumps(kernel(median_ms=float("nan"))).encode(), "NaN is not a number"),
+    "twice": (b'{"schema": 1, "schema": 1}', "the key 'schema' is in it twice"),
+    "text": (b"all is well", "not JSON"),
+    "large": (b" " * (MOST_BYTES + 1), f"expected at most {MOST_BYTES}"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("report", "words"), REFUSED.values(), ids=REFUSED)
+def test_what_is_wrong_is_refused_in_words_and_nothing_is_written(add, tmp_path, report, words):
+    with pytest.raises(PublishError) as caught:
+        add(report)
+    assert words in caught.value.problems[0]
+    assert not (tmp_path / "tree").exists()
+
+
+def test_everything_that_is_wrong_is_named_at_once(add):
+    with pytest.raises(PublishError) as caught:
+        add(changed(schema=2, complete=False, time="x"))
+    assert all(word in caught.value.problems[0] for word in ("schema: ", "complete: ", "time: "))
+
+
+@pytest.mark.parametrize("name", ["", "nobody", " <>", "a <b>", "a\n <b@c>"])
+def test_somebody_has_to_sign_it_off(add, name):
+    with pytest.raises(PublishError, match="not taken") as caught:
+        add(REPORT, name=name)
+    assert "--signed-off-by: expected 'Name <name@host>'" in caught.value.problems[0]
+
+
+@pytest.mark.parametrize("edit", [lambda text: text.replace("gfx1030", ""), lambda text: text[:-9]])
+def test_a_damaged_report_in_the_tree_is_named(add, tmp_path, edit):
+    path = add(REPORT)
+    path.write_text(edit(path.read_text()))
+    with pytest.raises(MatrixError, match="cannot be read") as caught:
+        read_reports(tmp_path / "tree")
+    assert caught.value.problems[0].startswith(path.name)
+
+
+def test_the_command(tmp_path, monkeypatch, capsys):
+    wheel = write_wheel(tmp_path)
+    file = tmp_path / "selftest.json"
+    file.write_text(json.dumps(REPORT))
+    monkeypatch.setattr(command, "ROOT", tmp_path)
+    words = ["report", "add", str(file), "--wheel", str(wheel), "--signed-off-by", NAME]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert "commit it" in said
+    assert Path(said.partition(":")[0]).is_file()
+    file.write_text(json.dumps(changed(complete=False)))
+    assert main(words) == PublishError.exit_code
+    assert "complete: only some" in capsys.readouterr().err
+
+
+def test_the_reports_of_this_checkout_can_be_read():
+    assert isinstance(read_reports(CHECKOUT), tuple)

@@ -1,0 +1,87 @@
+"""The guard of the check at first use against hangs; the check itself is tested on the emulator."""
+
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import pytest
+import torch
+from flash_attn_rocm import _canary, _kernels, _remembered
+from flash_attn_rocm._layout import Device
+from flash_attn_rocm._options import Inputs
+
+GPU = torch.device("cuda", 0)
+
+
+@pytest.fixture
+def stream(monkeypatch):
+    """A GPU's stream that has done nothing until it was asked ``state["asks"]`` times."""
+    state = {"asks": 3, "recorded": 0}
+
+    class Event:
+        def record(self, _stream):
+            state["recorded"] += 1
+
+        def query(self):
+            state["asks"] -= 1
+            return state["asks"] <= 0
+
+    monkeypatch.setattr(torch.cuda, "Stream", lambda where: SimpleNamespace(where=where))
+    monkeypatch.setattr(torch.cuda, "stream", lambda _stream: nullcontext())
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(_canary, "SECONDS", 0.05)
+    return state
+
+
+def test_a_launch_that_ends_gives_what_it_gives(stream):
+    assert _canary._ended(GPU, lambda: (1, 2)) == (1, 2)
+    assert (stream["asks"], stream["recorded"]) == (0, 1)
+
+
+def test_a_launch_that_does_not_end_is_given_up(stream):
+    stream["asks"] = 10**9
+    assert _canary._ended(GPU, lambda: (1, 2)) is None
+
+
+def test_a_hang_switches_the_family_off_in_words(stream, monkeypatch, tmp_path):
+    stream["asks"] = 10**9
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(_canary, "_on", lambda inputs, _where: inputs)
+    monkeypatch.setattr(_canary._capture, "is_capturing", lambda _where: False)
+    family = _remembered.Family("gfx942", "fp16", 64)
+    try:
+        words = _canary._known(
+            family,
+            GPU,
+            lambda where: _canary._attention_problem(family, lambda *_: (), Device("gfx942", 8), where),
+        )
+    finally:
+        _canary.forget()
+    assert "the kernels for fp16, head_dim 64 are switched off on gfx942" in words
+    assert "causal: it did not end within 0 s" in words
+    [(_, found)] = _remembered.failures()
+    assert found.words == "causal: it did not end within 0 s"
+
+
+def test_without_memory_nothing_is_said_of_the_kernels(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(_canary, "_wanted", lambda _where: True)
+
+    def answer(*_arguments):
+        message = "out of memory"
+        raise torch.OutOfMemoryError(message)
+
+    q = torch.zeros(1, 1, 1, 64, dtype=torch.float16)
+    try:
+        assert _canary.failure(answer, Inputs(q, q, q), Device("gfx942", 8)) == ""
+        assert not _canary._found
+    finally:
+        _canary.forget()
+    assert list(tmp_path.rglob("*.json")) == []
+
+
+def test_the_check_has_calls_of_every_path():
+    """matrix, split and reference, by the plan of the library."""
+    paths = set()
+    for _, inputs, options in _canary._calls(_remembered.Family("gfx942", "fp16", 64)):
+        paths.add(_kernels.choose(inputs, options, Device("gfx942", 8)).plan.path)
+    assert paths == {"matrix", "split", "reference"}

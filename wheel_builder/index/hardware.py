@@ -1,0 +1,71 @@
+"""Takes a user's report of ``selftest`` into the tree, for the wheel that it is about."""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from pathlib import Path
+
+from wheel_builder.base.errors import PublishError, WheelBuilderError
+from wheel_builder.files.elf import read_elf
+from wheel_builder.files.fatbin import kernels
+from wheel_builder.files.library import device_code, library_of
+from wheel_builder.files.wheelfile import MAX_READ_MIB, WheelFile, read_wheel
+from wheel_builder.matrix.hardware import FOLDER, Report, parse_report, signed, to_json, visible_name
+
+TITLE = "the report was not taken"
+# Kernels that the numerics suite has calls of (tests/numerics/drawing.py).
+DRAWN = ("fa_fwd_", "fa_decode_", "fa_reference_", "fa_append_")
+ADVICE = "ask its sender to run selftest again, without options, on the wheel as it was published"
+
+
+def add_report(
+    file: Path, wheels: Iterable[Path], checkout: Path, *, signed_off_by: str, now: datetime
+) -> Path:
+    """Check a report against the wheel of ``wheels`` that it names; its path in the tree.
+
+    Raises ``PublishError`` with everything that is wrong, and writes nothing then.
+    """
+    try:
+        report = parse_report(file.read_bytes(), now)
+        wheel = _wheel_of(report, wheels)
+        found = signed(report, wheel.path.name, wheel.sha256, signed_off_by)
+    except (OSError, ValueError) as error:
+        raise PublishError(TITLE, [f"{file.name}: {error}"], advice=ADVICE) from error
+    if problems := list(_against(report, wheel)):
+        raise PublishError(TITLE, [f"{file.name}: {problem}" for problem in problems], advice=ADVICE)
+    data = to_json(found)
+    path = checkout / FOLDER / f"{report.gfx}-{wheel.sha256[:12]}-{hashlib.sha256(data).hexdigest()[:8]}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+def _wheel_of(report: Report, wheels: Iterable[Path]) -> WheelFile:
+    paths = sorted(wheels)
+    for path in paths:
+        try:
+            wheel = read_wheel(path, max_mib=MAX_READ_MIB)
+            digest = hashlib.sha256(library_of(wheel)).hexdigest()
+        except WheelBuilderError:
+            continue  # another project's, or broken: not the one
+        if digest == report.library_sha256:
+            return wheel
+    names = ", ".join(dict.fromkeys(path.name for path in paths)) or "none"
+    message = f"no wheel has its library, sha256 {report.library_sha256}; looked at: {names}"
+    raise ValueError(message)
+
+
+def _against(report: Report, wheel: WheelFile) -> Iterator[str]:
+    """What the report says otherwise than the wheel."""
+    if report.package != str(wheel.version):
+        yield f"package: it says {report.package}, the wheel is {wheel.version}"
+    code = [each for each in device_code(wheel) if each.gfx == report.gfx]
+    if not code:
+        yield f"arch: the wheel has no code for {visible_name(report.gfx)}"
+        return
+    has = {name for each in code for name in kernels(read_elf(each.data))}
+    tested = {name for name in has if name.startswith(DRAWN)}
+    if missing := sorted(tested - report.kernels.keys()):
+        yield f"kernels: {len(missing)} of the wheel's were not run, such as {missing[0]}"
+    if unknown := sorted(report.kernels.keys() - has):
+        yield f"kernels: the wheel has no {visible_name(unknown[0])}"

@@ -1,0 +1,221 @@
+"""Reports of ``python -m flash_attn_rocm selftest`` from machines with an AMD GPU, kept in ``reports/``.
+
+Users send them, so nobody vouches for what is in one: it is read strictly, and a maintainer signs it off.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from wheel_builder.base.errors import MatrixError
+from wheel_builder.base.strict_json import read_json
+from wheel_builder.base.words import line_problem
+
+FOLDER = Path("wheel_builder/matrix/reports")
+SCHEMA = 1
+ON_HARDWARE = "run on hardware"
+MOST_BYTES = 1 << 20
+DIGEST = re.compile(r"[0-9a-f]{64}")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class KernelShown:
+    """What the calls of one kernel showed."""
+
+    calls: int
+    failed: int
+    failures: tuple[str, ...]
+    worst_error: float
+    allowed: float
+    worst_lse_error: float
+    median_ms: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report as ``selftest`` writes it."""
+
+    schema: int
+    how: str
+    time: str
+    device: str
+    arch: str
+    compute_units: int
+    driver: str
+    os: str
+    python: str
+    torch: str
+    torch_build: str
+    package: str
+    library_sha256: str
+    library_as_installed: bool
+    complete: bool
+    seconds: float
+    kernels: Mapping[str, KernelShown]
+
+    @property
+    def gfx(self) -> str:
+        """The arch without its target features."""
+        return self.arch.partition(":")[0]
+
+
+@dataclass(frozen=True)
+class SignedReport:
+    """A report in the tree: about which wheel it is, and which maintainer took it."""
+
+    wheel: str
+    wheel_sha256: str
+    signed_off_by: str
+    report: Report
+
+
+@dataclass(frozen=True)
+class HardwareRun:
+    """What pages say of a report."""
+
+    arch: str
+    device: str
+    wheel: str
+    wheel_sha256: str
+    driver: str
+    torch: str
+    time: str
+    kernels: int
+    failed: int
+    signed_off_by: str
+
+    @property
+    def words(self) -> str:
+        every, where = f"{self.kernels} kernels", f"on {self.device}, {self.wheel}, PyTorch {self.torch}"
+        shown = f"{self.failed} of {every} failed" if self.failed else f"all {every} passed"
+        return f"{shown} {where}, {self.time[:10]}, {self.signed_off_by}"
+
+
+_REPORT = TypeAdapter(Report)
+_SIGNED = TypeAdapter(SignedReport)
+
+
+def parse_report(data: bytes, now: datetime) -> Report:
+    """A report that somebody sent; raises ``ValueError`` with everything that is wrong with it."""
+    if len(data) > MOST_BYTES:
+        message = f"it has {len(data)} bytes, expected at most {MOST_BYTES}"
+        raise ValueError(message)
+    read_json(data)
+    found = _strictly(_REPORT, data)
+    _refuse(problems_of(found, now))
+    return found
+
+
+def problems_of(report: Report, now: datetime) -> Iterator[str]:
+    """What keeps a report from being shown."""
+    if report.schema != SCHEMA:
+        yield f"schema: expected {SCHEMA}, found {report.schema}"
+    if report.how != ON_HARDWARE:
+        yield f"how: expected {ON_HARDWARE!r}, found {report.how!r}"
+    if not report.complete:
+        yield "complete: only some kernels or calls were asked for; run selftest without options"
+    if not report.library_as_installed:
+        yield "library_as_installed: the library is not the one that the wheel brought"
+    if not DIGEST.fullmatch(report.library_sha256):
+        yield "library_sha256: expected 64 hexadecimal digits"
+    yield from _time_problems(report.time, now)
+    for name in ("how", "device", "arch", "os", "python", "torch", "torch_build", "package"):
+        if problem := line_problem(getattr(report, name)):
+            yield f"{name}: {problem}"
+    if report.driver and (problem := line_problem(report.driver)):
+        yield f"driver: {problem}"
+    for name, kernel in report.kernels.items():
+        yield from (f"kernels.{visible_name(name)}: {problem}" for problem in _kernel_problems(name, kernel))
+
+
+def visible_name(name: str) -> str:
+    """A kernel's name that may be anything."""
+    return name if re.fullmatch(r"\w{1,80}", name, re.ASCII) else repr(name)[:80]
+
+
+def signed(report: Report, wheel: str, wheel_sha256: str, signed_off_by: str) -> SignedReport:
+    """A report about a wheel; raises ``ValueError`` unless the name is one line with an address."""
+    if line_problem(signed_off_by) or not re.fullmatch(r"[^<>]+ <[^<>@\s]+@[^<>@\s]+>", signed_off_by):
+        message = f"--signed-off-by: expected 'Name <name@host>', found {signed_off_by!r}"
+        raise ValueError(message)
+    return SignedReport(wheel, wheel_sha256, signed_off_by, report)
+
+
+def to_json(found: SignedReport) -> bytes:
+    """As it is kept in the tree."""
+    return _SIGNED.dump_json(found, indent=1) + b"\n"
+
+
+def read_reports(checkout: Path) -> tuple[HardwareRun, ...]:
+    """What the reports in the tree say, the newest first; raises ``MatrixError`` with all problems."""
+    runs, problems = [], []
+    for path in sorted((checkout / FOLDER).glob("*.json")):
+        try:
+            data = path.read_bytes()
+            read_json(data)
+            found = _strictly(_SIGNED, data)
+            again = signed(found.report, found.wheel, found.wheel_sha256, found.signed_off_by)
+            _refuse(problems_of(again.report, datetime.now(UTC)))
+            runs.append(_run(found))
+        except (OSError, ValueError) as error:
+            problems.append(f"{path.name}: {error}")
+    if problems:
+        message = "reports from hardware cannot be read"
+        raise MatrixError(
+            message, problems, advice="take them in again: scripts/wheel-builder report add FILE"
+        )
+    return tuple(sorted(runs, key=lambda run: run.time, reverse=True))
+
+
+def _refuse(problems: Iterator[str]) -> None:
+    if found := list(problems):
+        raise ValueError("; ".join(found))
+
+
+def _run(found: SignedReport) -> HardwareRun:
+    report = found.report
+    return HardwareRun(
+        arch=report.gfx, device=report.device, wheel=found.wheel, wheel_sha256=found.wheel_sha256,
+        driver=report.driver, torch=report.torch, time=report.time, kernels=len(report.kernels),
+        failed=sum(kernel.failed > 0 for kernel in report.kernels.values()),
+        signed_off_by=found.signed_off_by.partition(" <")[0],
+    )  # fmt: skip
+
+
+def _strictly(form: TypeAdapter[T], data: bytes) -> T:
+    try:
+        return form.validate_json(data, strict=True, extra="forbid")
+    except ValidationError as error:
+        shown = error.errors(include_url=False, include_input=False)
+        message = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in shown)
+        raise ValueError(message) from error
+
+
+def _time_problems(time: str, now: datetime) -> Iterator[str]:
+    try:
+        when = datetime.fromisoformat(time)
+    except ValueError:
+        yield f"time: expected ISO 8601, found {time[:40]!r}"
+        return
+    if when.tzinfo is None or when > now:
+        yield "time: expected one in the past with its zone"
+
+
+def _kernel_problems(name: str, kernel: KernelShown) -> Iterator[str]:
+    if not re.fullmatch(r"fa_\w{1,77}", name, re.ASCII):
+        yield "it is no name of a kernel"
+    if not kernel.calls > 0 or not 0 <= kernel.failed <= kernel.calls:
+        yield "expected at least one call, and no more failed ones than calls"
+    if bool(kernel.failures) != bool(kernel.failed):
+        yield "expected words of failures where calls failed, and only there"
+    yield from (f"failures: {problem}" for problem in map(line_problem, kernel.failures) if problem)
+    numbers = {key: value for key, value in asdict(kernel).items() if isinstance(value, float)}
+    yield from (f"{key}: expected 0 or more" for key, value in numbers.items() if not value >= 0)
+    if not kernel.failed and not kernel.worst_error <= kernel.allowed:
+        yield "no call failed, and the worst error is more than allowed"
