@@ -39,6 +39,8 @@ FAR_STRIDE = (1 << 32) + 8
 CARRIES = 1 << 32  # bytes
 ALIGNED = 16  # bytes, of the kernels with a fixed head dim
 FAR_SHARE = 0.8  # of the calls that could have them
+WHOLE_SHARE = 0.5  # of decode's calls with patterns of scores: one part, and a row sees several tiles of keys
+QUERIES_SHARE = 0.4  # of the calls with pages and packed queries: only these have cumulative lengths
 # How k and v are stored.
 STORES = ("dense", "dense", "in use", "left padded", "rows by index", "packed", "paged", "paged packed")
 MAGNITUDES = (1.0, 4.0, 8.0)
@@ -123,6 +125,7 @@ class Case:
             "part in use": self.store == "in use",
             "rows by index": self.store == "rows by index",
             "ragged": self.ragged,
+            "ragged queries only": self.store == "paged queries packed",
             "an empty sequence": self.ragged and 0 in self.rows,
             "a sequence without keys": 0 in self.keys,
             "far strides": self.layout == FAR,
@@ -136,7 +139,7 @@ def served(kernel):
     """The features with which every kernel of this kind has to be tested."""
     every = {
         "window on the left", "window on the right", "causal", "softcap", "ALiBi", "grouped heads", "paged",
-        "left padded", "part in use", "rows by index", "ragged", "an empty sequence",
+        "left padded", "part in use", "rows by index", "ragged", "ragged queries only", "an empty sequence",
         "a sequence without keys", "far strides",
         *(f"values {each}" for each in (*MAGNITUDES, *PATTERNS, "infinite")),
     }  # fmt: skip
@@ -179,9 +182,17 @@ def draw(kernel, number):
     )  # fmt: skip
     if kernel.op == "reference" and head_dim % 8 == 0:
         return replace(case, layout="odd")
+    # Chances of their own: the calls of all other numbers stay as they are.
+    chances = {
+        name: random.Random(f"{kernel} {number} {name}").random() for name in ("far", "whole", "queries")
+    }
+    if store == "paged packed" and chances["queries"] < QUERIES_SHARE:
+        case = replace(case, store="paged queries packed")
+    if kernel.op == "decode" and patterned and not many and chances["whole"] < WHOLE_SHARE:
+        longer = tuple(each and max(each, TILES + 1) for each in keys)
+        case = replace(case, splits=1, window=(-1, -1), keys=longer)
     apart = case.layout in ("contiguous", "padded") and not ragged and len(rows) > 1
-    far = apart and random.Random(f"{kernel} {number} far").random() < FAR_SHARE
-    return replace(case, layout=FAR) if far else case
+    return replace(case, layout=FAR) if apart and chances["far"] < FAR_SHARE else case
 
 
 def far_apart(x):
@@ -294,6 +305,9 @@ class Call:
     def _paged_packed(self):
         caches, options = self._paged()
         return caches, {"block_table": options["block_table"], "cu_seqlens_k": self.sums(self.case.keys)}
+
+    def _paged_queries_packed(self):
+        return self._paged()
 
     def _paged(self):
         page = self.case.page
