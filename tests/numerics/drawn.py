@@ -44,13 +44,14 @@ QUERIES_SHARE = 0.4  # of the calls with pages and packed queries: only these ha
 # How k and v are stored.
 STORES = ("dense", "dense", "in use", "left padded", "rows by index", "packed", "paged", "paged packed")
 MAGNITUDES = (1.0, 4.0, 8.0)
+FAR_SCORES = "far below zero"
 # Scores that are hard for an online softmax, as a function of a key's position among n.
 PATTERNS = {
     "rising": lambda j, n: 0.08 * j,
     "rising steeply": lambda j, n: 5.0 * j,
     "falling": lambda j, n: -5.0 * j,
     "one-hot": lambda j, n: 1000.0 * (j == n // 3),
-    "far below zero": lambda j, n: torch.full_like(j, -6000.0),
+    FAR_SCORES: lambda j, n: torch.full_like(j, -6000.0),
 }
 NO_NUMBERS = (math.inf, -math.inf, math.nan)
 NOISE = 2e-3
@@ -125,12 +126,16 @@ class Case:
             "part in use": self.store == "in use",
             "rows by index": self.store == "rows by index",
             "ragged": self.ragged,
+            "ragged and paged": self.store == "paged packed",
             "ragged queries only": self.store == "paged queries packed",
             "an empty sequence": self.ragged and 0 in self.rows,
             "a sequence without keys": 0 in self.keys,
             "far strides": self.layout == FAR,
             f"values {self.values}": True,
             f"values {self.values} over tiles of the plain loop": self.plain and max(self.keys) > TILES,
+            f"{FAR_SCORES} over tiles of one part, {'plain' if self.plain else 'featured'}": (
+                self.values == FAR_SCORES and max(self.keys) > TILES and self.splits == 1 and left < 0
+            ),
         }
         return {name for name, used in seen.items() if used}
 
@@ -139,11 +144,12 @@ def served(kernel):
     """The features with which every kernel of this kind has to be tested."""
     every = {
         "window on the left", "window on the right", "causal", "softcap", "ALiBi", "grouped heads", "paged",
-        "left padded", "part in use", "rows by index", "ragged", "ragged queries only", "an empty sequence",
-        "a sequence without keys", "far strides",
+        "left padded", "part in use", "rows by index", "ragged", "ragged and paged", "ragged queries only",
+        "an empty sequence", "a sequence without keys", "far strides",
         *(f"values {each}" for each in (*MAGNITUDES, *PATTERNS, "infinite")),
     }  # fmt: skip
-    return every | {"decode": {"parts"}}.get(kernel.op, {"dropout"})
+    loops = {f"{FAR_SCORES} over tiles of one part, {loop}" for loop in ("plain", "featured")}
+    return every | {"decode": {"parts", *loops}}.get(kernel.op, {"dropout"})
 
 
 def draw(kernel, number):
