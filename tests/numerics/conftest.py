@@ -38,7 +38,7 @@ def arch_of_target():
 
 
 ARCH = arch_of_target()
-BEHIND = 4  # instructions before a block that was not executed, which reasons may ask for
+BEHIND = 16  # instructions before a block that was not executed, which reasons may ask for
 ATTENDING = ("fa_fwd_", "fa_decode_", "fa_reference_")
 # The wheel's kernels for this arch; a test for each.
 FORWARD = sorted({(i.dtype, i.head_dim) for i in instances() if i.op == "fwd" and ARCH in i.archs})
