@@ -143,7 +143,7 @@ def _not_rounded_once(out: Tensor, exact: Tensor, size: float, values: float) ->
     """The first element whose error exceeds its rounding."""
     name = NAMES[out.dtype]
     for found, wanted in zip(out.flatten().tolist(), exact.flatten().tolist(), strict=True):
-        near = rounded_once_allowed(wanted, name, magnitude=size, largest=values)
+        near = rounded_once_allowed(wanted, name, magnitude=size, terms=out.shape[-1], largest=values)
         if not abs(found - wanted) <= near:
             yield f"out: {found} for {wanted}, off by {abs(found - wanted) / near} times what rounding may do"
             return

@@ -76,5 +76,7 @@ def test_out(core, device_code, disassembled, base, arch, far, blocks):
     largest = max(map(abs, call.v.values()))
     for (b, head, i), row in reference_rows(call, ""):
         for found, exact in zip(decode(out[b, i, head].read(), CASE.dtype), row.out, strict=True):
-            near = rounded_once_allowed(exact, CASE.dtype, magnitude=row.magnitude, largest=largest)
+            near = rounded_once_allowed(
+                exact, CASE.dtype, magnitude=row.magnitude, terms=CASE.head_dim, largest=largest
+            )
             assert abs(found - exact) <= near

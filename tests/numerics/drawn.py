@@ -39,8 +39,11 @@ FAR_STRIDE = (1 << 32) + 8
 CARRIES = 1 << 32  # bytes
 ALIGNED = 16  # bytes, of the kernels with a fixed head dim
 FAR_SHARE = 0.8  # of the calls that could have them
+WHOLE_SHARE = 0.5  # of decode's calls with patterns of scores: one part, and a row sees several tiles of keys
+QUERIES_SHARE = 0.4  # of the calls with pages and packed queries: only these have cumulative lengths
 # How k and v are stored.
 STORES = ("dense", "dense", "in use", "left padded", "rows by index", "packed", "paged", "paged packed")
+LOOPS = ("plain", "featured")
 MAGNITUDES = (1.0, 4.0, 8.0)
 # Scores that are hard for an online softmax, as a function of a key's position among n.
 PATTERNS = {
@@ -50,6 +53,8 @@ PATTERNS = {
     "one-hot": lambda j, n: 1000.0 * (j == n // 3),
     "far below zero": lambda j, n: torch.full_like(j, -6000.0),
 }
+FAR_SCORES = ("far below zero", "rising steeply")  # beyond kFar of softmax.hpp, in the first tile and later
+MANY_TILES = 257  # keys after which scores that rise steeply are far
 NO_NUMBERS = (math.inf, -math.inf, math.nan)
 NOISE = 2e-3
 # Fills memory of k and v that belongs to no sequence, so that reading it gives a wrong result.
@@ -106,6 +111,10 @@ class Case:
         return not (self.softcap or self.alibi or self.dropout or self.store.startswith("paged"))
 
     @property
+    def loop(self):
+        return LOOPS[not self.plain]
+
+    @property
     def features(self):
         """Names of the kernel's features that the call uses."""
         left, right = self.window
@@ -123,11 +132,18 @@ class Case:
             "part in use": self.store == "in use",
             "rows by index": self.store == "rows by index",
             "ragged": self.ragged,
+            "ragged and dense": self.store == "packed",
+            "ragged and paged": self.store == "paged packed",
+            "ragged queries only": self.store == "paged queries packed",
             "an empty sequence": self.ragged and 0 in self.rows,
             "a sequence without keys": 0 in self.keys,
             "far strides": self.layout == FAR,
             f"values {self.values}": True,
             f"values {self.values} over tiles of the plain loop": self.plain and max(self.keys) > TILES,
+            f"values {self.values} over tiles of one part, {self.loop}": (
+                max(self.keys) >= MANY_TILES and self.splits == 1 and left < 0
+            ),
+            f"rows by index, {self.loop}": self.store == "rows by index",
         }
         return {name for name, used in seen.items() if used}
 
@@ -136,11 +152,13 @@ def served(kernel):
     """The features with which every kernel of this kind has to be tested."""
     every = {
         "window on the left", "window on the right", "causal", "softcap", "ALiBi", "grouped heads", "paged",
-        "left padded", "part in use", "rows by index", "ragged", "an empty sequence",
-        "a sequence without keys", "far strides",
+        "left padded", "part in use", "rows by index", "ragged", "ragged and dense", "ragged and paged",
+        "ragged queries only", "an empty sequence", "a sequence without keys", "far strides",
         *(f"values {each}" for each in (*MAGNITUDES, *PATTERNS, "infinite")),
     }  # fmt: skip
-    return every | {"decode": {"parts"}}.get(kernel.op, {"dropout"})
+    far = {f"values {each} over tiles of one part, {loop}" for each in FAR_SCORES for loop in LOOPS}
+    rows = {f"rows by index, {loop}" for loop in LOOPS}
+    return every | {"fwd": {"dropout", *rows}, "decode": {"parts", *rows, *far}}.get(kernel.op, {"dropout"})
 
 
 def draw(kernel, number):
@@ -179,9 +197,17 @@ def draw(kernel, number):
     )  # fmt: skip
     if kernel.op == "reference" and head_dim % 8 == 0:
         return replace(case, layout="odd")
+    # Chances of their own: the calls of all other numbers stay as they are.
+    chances = {
+        name: random.Random(f"{kernel} {number} {name}").random() for name in ("far", "whole", "queries")
+    }
+    if store == "paged packed" and chances["queries"] < QUERIES_SHARE:
+        case = replace(case, store="paged queries packed")
+    if kernel.op == "decode" and patterned and not many and chances["whole"] < WHOLE_SHARE:
+        longer = tuple(each and max(each, MANY_TILES) for each in keys)
+        case = replace(case, splits=1, window=(-1, -1), keys=longer)
     apart = case.layout in ("contiguous", "padded") and not ragged and len(rows) > 1
-    far = apart and random.Random(f"{kernel} {number} far").random() < FAR_SHARE
-    return replace(case, layout=FAR) if far else case
+    return replace(case, layout=FAR) if apart and chances["far"] < FAR_SHARE else case
 
 
 def far_apart(x):
@@ -294,6 +320,9 @@ class Call:
     def _paged_packed(self):
         caches, options = self._paged()
         return caches, {"block_table": options["block_table"], "cu_seqlens_k": self.sums(self.case.keys)}
+
+    def _paged_queries_packed(self):
+        return self._paged()
 
     def _paged(self):
         page = self.case.page

@@ -27,6 +27,7 @@ def arch_of_target():
 
 
 ARCH = arch_of_target()
+BEHIND = 16  # instructions before a block that was not executed, which reasons may ask for
 ATTENDING = ("fa_fwd_", "fa_decode_", "fa_reference_")
 # The wheel's kernels for this arch; a test for each.
 FORWARD = sorted({(i.dtype, i.head_dim) for i in instances() if i.op == "fwd" and ARCH in i.archs})
@@ -85,7 +86,8 @@ class Shown:
                 if ran >> number & 1:
                     continue
                 if number == 0 or ran >> (number - 1) & 1:
-                    blocks.append({"offset": each.offset, "code": []})
+                    behind = [other.text for other in instructions[max(0, number - BEHIND) : number]]
+                    blocks.append({"offset": each.offset, "behind": behind, "code": []})
                 blocks[-1]["code"].append(each.text)
             self.coverage[kernel] = {"instructions": len(instructions), "not_executed": blocks}
 

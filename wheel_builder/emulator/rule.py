@@ -6,7 +6,8 @@ rest of this package is missing.
 
     out, gradients:  |found - exact| <= factor * |plain - exact| + terms * 2^-24 * largest
     log-sum-exp:     |found - exact| <= 1e-5 * max(1, |exact|) + 2^-24 * magnitude
-    rounded once:    |found - exact| <= half a step of the dtype + 2^-24 * (8 + magnitude) * largest
+    rounded once:    |found - exact| <= half a step of the dtype
+                                        + 2^-24 * (8 + score_roundings * magnitude) * largest
 
 ``plain`` is attention as the textbook writes it, computed in the tensors' own dtype: its error is the cost of
 the dtype itself.  Errors are the largest of a whole call, as in upstream's comparisons.
@@ -43,6 +44,17 @@ HALF_SUBNORMAL = {"fp16": 2.0**-25, "bf16": 0.0}
 WEIGHT_ROUNDINGS = 8
 
 
+def score_roundings(terms: int) -> float:
+    """How many roundings of its terms' magnitudes a score of so many terms may lose.
+
+    One for what follows the sum, such as a bias.  The sum is rounded after each term: partial sums that grow
+    evenly, each rounded by at most 2^-24 of itself, err by sqrt(terms) / 3 times 2^-24 of the whole (root
+    mean square).  More where terms are alike, but then all keys have much the same error, and weights do not:
+    scores of -6000 from 128 terms err by 22 times 2^-24 of themselves, out by 1.44 times.
+    """
+    return 1 + math.sqrt(terms) / 3
+
+
 def least_error(plain_error: float, dtype: str, largest: float) -> float:
     """The least error credited to the plain computation, for results whose largest is ``largest``.
 
@@ -70,7 +82,10 @@ def lse_allowed(exact: float, magnitude: float) -> float:
     return LSE_RELATIVE * max(1.0, abs(exact)) + FP32_ROUNDING * magnitude
 
 
-def rounded_once_allowed(exact: float, dtype: str, *, magnitude: float, largest: float) -> float:
-    """The largest error of an element, for a kernel that rounds only its result to ``dtype``."""
+def rounded_once_allowed(exact: float, dtype: str, *, magnitude: float, terms: int, largest: float) -> float:
+    """The largest error of an element, for a kernel that rounds only its result to ``dtype``.
+
+    ``terms`` of a score, and the largest sum of their magnitudes.
+    """
     last_place = max(abs(exact) * HALF_ULP[dtype], HALF_SUBNORMAL[dtype])
-    return last_place + FP32_ROUNDING * (WEIGHT_ROUNDINGS + magnitude) * largest
+    return last_place + FP32_ROUNDING * (WEIGHT_ROUNDINGS + score_roundings(terms) * magnitude) * largest

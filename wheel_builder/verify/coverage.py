@@ -1,8 +1,8 @@
 """How much of the kernels' machine code the emulated suite executed, and why not the rest.
 
 For each kernel the suite's record has the number of instructions and each run of adjacent instructions that
-no wave executed.  ``tests/numerics/not_executed.toml`` gives the reasons, by the text of such a block; too
-many without a reason are refused by name.
+no wave executed.  ``tests/numerics/not_executed.toml`` gives the reasons, by the text of such a block and of
+what is right before it; too many without a reason are refused by name.
 """
 
 import re
@@ -22,22 +22,33 @@ SHOWN = 10  # blocks without a reason, by name
 @dataclass(frozen=True)
 class Reason:
     """Why blocks of ``kernels`` (a name pattern) are not executed that have ``text`` (a regular expression)
-    in ``every`` instruction, or in some."""
+    in ``every`` instruction, or in some, and ``behind`` in the lines of the few instructions before them."""
 
     kernels: str
     text: re.Pattern[str]
     why: str
     every: bool = False
+    behind: re.Pattern[str] = re.compile("")
 
-    def explains(self, kernel: str, block: Sequence[str]) -> bool:
-        found = (self.text.search(line) for line in block)
-        return fnmatch(kernel, self.kernels) and (all(found) if self.every else any(found))
+    def explains(self, kernel: str, block: Mapping[str, Any]) -> bool:
+        found = [bool(self.text.search(line)) for line in block["code"]]
+        return (
+            fnmatch(kernel, self.kernels)
+            and (all(found) if self.every else any(found))
+            and self.behind.search("\n".join(block["behind"])) is not None
+        )
 
 
 def parse_reasons(text: str) -> tuple[Reason, ...]:
     """The reasons of a file; raises ``LookupError``, ``re.error`` or ``tomllib.TOMLDecodeError``."""
     return tuple(
-        Reason(row["kernels"], re.compile(row["text"]), row["why"], row.get("every", False))
+        Reason(
+            row["kernels"],
+            re.compile(row["text"]),
+            row["why"],
+            row.get("every", False),
+            re.compile(row.get("behind", "")),
+        )
         for row in tomllib.loads(text).get("reason", [])
     )
 
@@ -56,14 +67,15 @@ def explained(coverage: Mapping[str, Any], reasons: Sequence[Reason]) -> Mapping
             "instructions": each["instructions"],
             "executed": each["instructions"] - sum(len(block["code"]) for block in each["not_executed"]),
             "not_executed": [
-                {**block, "why": _why(kernel, block["code"], reasons)} for block in each["not_executed"]
+                {"offset": block["offset"], "code": block["code"], "why": _why(kernel, block, reasons)}
+                for block in each["not_executed"]
             ],
         }
         for kernel, each in coverage.items()
     }
 
 
-def _why(kernel: str, block: Sequence[str], reasons: Sequence[Reason]) -> str:
+def _why(kernel: str, block: Mapping[str, Any], reasons: Sequence[Reason]) -> str:
     return next((reason.why for reason in reasons if reason.explains(kernel, block)), UNEXPLAINED)
 
 
@@ -82,7 +94,7 @@ def _unexplained(coverage: Mapping[str, Any], reasons: Sequence[Reason]) -> Iter
         (kernel, block)
         for kernel, each in coverage.items()
         for block in each["not_executed"]
-        if _why(kernel, block["code"], reasons) == UNEXPLAINED
+        if _why(kernel, block, reasons) == UNEXPLAINED
     ]
     total = sum(each["instructions"] for each in coverage.values())
     missed = sum(len(block["code"]) for _, block in blocks)

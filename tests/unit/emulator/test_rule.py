@@ -11,6 +11,7 @@ from wheel_builder.emulator.rule import (
     allowed,
     lse_allowed,
     rounded_once_allowed,
+    score_roundings,
 )
 
 
@@ -33,9 +34,17 @@ def test_one_rounding_is_half_a_unit_in_the_last_place():
     one_up = {"fp16": 1 + 2.0**-10, "bf16": 1 + 2.0**-7}
     for dtype, value in one_up.items():
         middle = (1 + value) / 2
-        assert rounded_once_allowed(middle, dtype, magnitude=0.0, largest=0.0) >= middle - 1
-        assert rounded_once_allowed(value, dtype, magnitude=0.0, largest=0.0) < value - 1
-    assert rounded_once_allowed(0.0, "fp16", magnitude=0.0, largest=0.0) == 2.0**-25
+        assert rounded_once_allowed(middle, dtype, magnitude=0.0, terms=1, largest=0.0) >= middle - 1
+        assert rounded_once_allowed(value, dtype, magnitude=0.0, terms=1, largest=0.0) < value - 1
+    assert rounded_once_allowed(0.0, "fp16", magnitude=0.0, terms=1, largest=0.0) == 2.0**-25
+
+
+def test_a_score_of_many_terms_may_lose_more_roundings_than_one_of_few():
+    assert [score_roundings(terms) for terms in (9, 81)] == [2.0, 4.0]
+    few, many = (
+        rounded_once_allowed(0.0, "fp16", magnitude=6000.0, terms=terms, largest=4.0) for terms in (9, 81)
+    )
+    assert (many - few) == pytest.approx(2 * 6000 * 4 * FP32_ROUNDING)
 
 
 def test_not_a_number_meets_no_bound():

@@ -24,8 +24,11 @@ CHECKOUT = Path(__file__).parents[3]
 PADDING = Reason("fa_*", re.compile("^s_nop 0$"), "padding", every=True)
 
 
-def kernel(executed, *blocks):
-    missed = [{"offset": 4 * number, "code": list(code)} for number, code in enumerate(blocks)]
+def kernel(executed, *blocks, behind=()):
+    missed = [
+        {"offset": 4 * number, "behind": list(behind), "code": list(code)}
+        for number, code in enumerate(blocks)
+    ]
     return {"instructions": executed + sum(map(len, blocks)), "not_executed": missed}
 
 
@@ -78,6 +81,20 @@ def test_each_block_that_stayed_out_has_its_reason():
         explained({"fa_fwd": found["fa_reference_fp16"]}, reasons)["fa_fwd"]["not_executed"][0]["why"]
         == UNEXPLAINED
     )
+
+
+@pytest.mark.parametrize(
+    ("behind", "explained_"),
+    [(["s_mov_b32 s1, 0", "s_cbranch_vccz 7"], True), (["s_cbranch_vccz 7", "s_nop 0"], False), ([], False)],
+)
+def test_a_reason_may_ask_for_what_is_before_a_block(behind, explained_):
+    reason = Reason(
+        "fa_*", re.compile("^s_branch"), "constant", behind=re.compile(r"b32 s1, 0\ns_cbranch_vccz \d$")
+    )
+    told = explained({"fa_a": kernel(9, ["s_branch 3"], behind=behind)}, [reason])
+    assert told["fa_a"]["not_executed"] == [
+        {"offset": 0, "code": ["s_branch 3"], "why": reason.why if explained_ else UNEXPLAINED}
+    ]
 
 
 def test_the_reasons_of_this_checkout():

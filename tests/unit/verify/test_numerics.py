@@ -30,7 +30,7 @@ def part(tmp_path, name):
 
 def coverage(executed):
     """Of a kernel with 1000 instructions, of which the first did not run."""
-    block = {"offset": 0, "code": ["s_nop 0"] * (1000 - executed)}
+    block = {"offset": 0, "behind": [], "code": ["s_nop 0"] * (1000 - executed)}
     return {"instructions": 1000, "not_executed": [block] if block["code"] else []}
 
 
