@@ -26,6 +26,7 @@ from wheel_builder.images.size import measure
 from wheel_builder.images.wheel_tests import Suite, run_suite
 from wheel_builder.index import first_use
 from wheel_builder.matrix.model import Job, Package, Rocm
+from wheel_builder.upstream import stages
 from wheel_builder.verify import runtimes
 
 ROCM = Rocm("7.2", "vendor", "vendor/rocm:7.2", "/llvm", ("gfx908",))
@@ -94,6 +95,14 @@ def in_size(tmp, run):
     measure("rocm-fa:7.2", "base", log=tmp / "log", run=run)
 
 
+def in_upstream(tmp, run):
+    shop = stages.Workshop(IMAGE, "/llvm", Store(tmp), tmp / "log", run)
+    sdist = Artifact(tmp, {"key": "k", "files": {}, "facts": {"file": "sdist.tar.gz"}}, reused=True)
+    (tmp / "sdist.tar.gz").touch()
+    stages.make_sources(sdist, shop)
+    stages.make_object("fmha_fwd_d128", "gfx942", IMAGE, shop)
+
+
 # Stages in the image of builders, whose own user is root; they name another one.
 NAMED_USER = {
     "build/device_code.py": in_device_code,
@@ -104,6 +113,7 @@ NAMED_USER = {
     "images/listing.py": in_listing,
     "emulator/tile.py": in_tile,
     "images/build.py": in_check,
+    "upstream/stages.py": in_upstream,
 }
 # In images whose own user has no rights.
 IMAGES_USER = {
