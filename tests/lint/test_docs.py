@@ -10,7 +10,8 @@ from tests.lint.test_lint import CHECKOUT, tracked
 from wheel_builder.cli.commands import NAMES
 
 DOCUMENTS = [
-    "README.md", "CONTRIBUTING.md", "kernels/README.md", "kernels/python/README.md", "shim/README.md",
+    "README.md", "CONTRIBUTING.md", "docs/on-your-gpu.md",
+    "kernels/README.md", "kernels/python/README.md", "shim/README.md",
     "wheel_builder/emulator/README.md", "wheel_builder/perf/README.md",
 ]  # fmt: skip
 SUFFIXES = {".cpp", ".hpp", ".inc", ".md", ".py", ".toml", ".txt", ".yaml", ".yml"}

@@ -9,7 +9,7 @@ from flash_attn_rocm import _requirements
 
 try:
     _requirements.check()
-    from flash_attn_rocm import sdpa
+    from flash_attn_rocm import sdpa, transformers
     from flash_attn_rocm._attention import attention
     from flash_attn_rocm._explain import explain
     from flash_attn_rocm._kvcache import flash_attn_with_kvcache
@@ -55,4 +55,5 @@ __all__ = [
     "is_supported",
     "sdpa",
     "set_strict",
+    "transformers",
 ]

@@ -9,7 +9,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,10 +16,9 @@ from torch import Tensor
 from flash_attn_rocm import _capture, _ops, _plan, _remembered
 from flash_attn_rocm._layout import Device
 from flash_attn_rocm._options import DTYPES, Inputs, Options
-from flash_attn_rocm._remembered import FAILED, PASSED, RUNNING, Family
+from flash_attn_rocm._remembered import FAILED, PASSED, RUNNING, VARIABLE, Family
 from flash_attn_rocm._support import FAILURES, Machine, forget_reasons
 
-VARIABLE = "FLASH_ATTN_ROCM_CANARY"
 SECONDS = 30.0  # until calls that take milliseconds count as a hang
 HALF_ULP = {"fp16": 2.0**-11, "bf16": 2.0**-8}
 # Of out: kernels round the probabilities and their result, the PyTorch implementation rounds its result; and
@@ -83,7 +81,7 @@ def _checked(family: Family, where: torch.device, problem: Callable[[torch.devic
     path = _remembered.file_of(family, torch.version.hip or "")
     kept = _remembered.read(path)
     if kept is not None:
-        return _in_words(family, kept.words, path) if kept.state == FAILED else ""
+        return _remembered.in_words(family, kept.words, path) if kept.state == FAILED else ""
     _remembered.write(path, family, RUNNING)
     try:
         with torch.no_grad():
@@ -97,16 +95,7 @@ def _checked(family: Family, where: torch.device, problem: Callable[[torch.devic
         _remembered.forget(path)
         raise
     _remembered.write(path, family, FAILED if found else PASSED, found)
-    return _in_words(family, found, path) if found else ""
-
-
-def _in_words(family: Family, found: str, path: Any) -> str:  # noqa: ANN401
-    return (
-        f"the kernels for {family} are switched off on {family.arch}, because a check at first use found: "
-        f"{found}. "
-        "Please report this, with the file that python -m flash_attn_rocm selftest writes. "
-        f"{path} remembers it: remove that file to check again; {VARIABLE}=0 turns the check off"
-    )
+    return _remembered.in_words(family, found, path) if found else ""
 
 
 def _attention_problem(family: Family, answer: Answer, device: Device, where: torch.device) -> str:

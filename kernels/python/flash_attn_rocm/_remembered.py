@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from flash_attn_rocm import _facts, _requirements
 
+VARIABLE = "FLASH_ATTN_ROCM_CANARY"
 PASSED, FAILED, RUNNING = "passed", "failed", "running"
 LIBRARY = Path(__file__).parent / "_C" / "libflash_attn_rocm.so"
 DIED = (
@@ -95,6 +96,16 @@ def failures() -> Iterator[tuple[Path, Finding]]:
             found = read(path)
             if found and found.state == FAILED and found.wheel == _wheel():
                 yield path, found
+
+
+def in_words(family: Family, found: str, path: Path) -> str:
+    """Why these kernels are switched off, and what to do about it."""
+    return (
+        f"the kernels for {family} are switched off on {family.arch}, because a check at first use found: "
+        f"{found}. "
+        "Please report this, with the file that python -m flash_attn_rocm selftest writes. "
+        f"{path} remembers it: remove that file to check again; {VARIABLE}=0 turns the check off"
+    )
 
 
 class _Known:

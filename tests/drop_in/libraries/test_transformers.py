@@ -33,7 +33,7 @@ LANGUAGE = {
 TEXT = 17
 
 
-def trio(kind, config, dtype=torch.bfloat16):
+def trio(kind, config, dtype=torch.bfloat16, flash=FLASH):
     """The model with flash attention and without, with the same weights, and without in float32."""
     torch.manual_seed(0)
     exact = kind._from_config(deepcopy(config), attn_implementation=EAGER, dtype=torch.float32).eval()
@@ -44,7 +44,7 @@ def trio(kind, config, dtype=torch.bfloat16):
                 weight.mul_(8)
             weight.copy_(weight.to(dtype))
     models = []
-    for implementation in (FLASH, EAGER):
+    for implementation in (flash, EAGER):
         model = kind._from_config(deepcopy(config), attn_implementation=implementation, dtype=dtype).eval()
         model.load_state_dict(exact.state_dict())
         models.append(model)

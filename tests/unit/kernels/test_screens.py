@@ -1,0 +1,83 @@
+"""The screens in docs/on-your-gpu.md are what the package prints; --update writes them anew.
+
+Only modules that need no PyTorch are imported: it is not among the pipeline's tools.
+"""
+
+import importlib
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tests.conftest import CHECKOUT
+
+PAGE = CHECKOUT / "docs/on-your-gpu.md"
+BLOCK = r"(<!-- screen: {} -->\n```text\n)(.*?)(```\n)"
+
+
+@pytest.fixture
+def package(monkeypatch):
+    """Imports a module of the package without running the package's own."""
+    stub = ModuleType("flash_attn_rocm")
+    stub.__path__ = [str(CHECKOUT / "kernels/python/flash_attn_rocm")]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "flash_attn_rocm"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "flash_attn_rocm", stub)
+    yield lambda name: importlib.import_module(f"flash_attn_rocm.{name}")
+    for name in [name for name in sys.modules if name.startswith("flash_attn_rocm.")]:
+        del sys.modules[name]
+
+
+def doctor(package):
+    """A machine on which nothing fits."""
+    facts = package("_facts")
+    found = facts.Facts(
+        system="linux",
+        machine="x86_64",
+        os_name="Ubuntu 24.04.3 LTS",
+        glibc="2.39",
+        python="3.12.3",
+        package="0.1.0+rocm7.2",
+        rocm="7.2",
+        problems=(),
+        torch=facts.Torch("2.13.0+cu130", cuda="13.0"),
+        hip_libraries=(),
+        environment=((facts.OVERRIDE, "10.3.0"),),
+        driver="amdgpu of Linux 6.8.0",
+        kfd=facts.DeviceFile("/dev/kfd", "denied", "render", "crw-rw----"),
+        renders=(facts.DeviceFile("/dev/dri/renderD128", "denied", "render", "crw-rw----"),),
+        user_groups=("users",),
+        archs=("gfx908", "gfx942", "gfx1030", "gfx1100"),
+        gpus=(),
+        driver_gpus=(facts.Gpu(0, "AMD GPU", "gfx1031"),),
+    )
+    return package("_doctor").text(package("_doctor").diagnose(found))
+
+
+def canary(package):
+    """One wrong instruction, as tests/fake_hip/test_canary.py makes it."""
+    remembered = package("_remembered")
+    found = "causal: out differs by nan from the PyTorch implementation, and 0.0089 is allowed"
+    family = remembered.Family("gfx942:sramecc+:xnack-", "fp16", 64)
+    path = Path("~/.cache/flash_attn_rocm/canary/5a3fd0a7c0f4bd2e9f1f5f0c9a7b2c11.json")
+    return (
+        "FlashAttnFallbackWarning: the PyTorch implementation answers, because no kernel serves this call: "
+        + remembered.in_words(family, found, path)
+    )
+
+
+@pytest.mark.parametrize("screen", [doctor, canary])
+def test_a_screen_is_what_is_printed(package, screen, pytestconfig):
+    text = PAGE.read_text()
+    shown = re.search(BLOCK.format(screen.__name__), text, re.DOTALL)
+    wanted = screen(package) + "\n"
+    if pytestconfig.getoption("update"):
+        PAGE.write_text(text.replace(shown[0], shown[1] + wanted + shown[3]))
+    else:
+        assert shown[2] == wanted, f"pytest {Path(__file__).relative_to(CHECKOUT)} --update"
+
+
+def test_every_screen_is_compared():
+    assert re.findall(r"<!-- screen: (\w+) -->", PAGE.read_text()) == ["doctor", "canary"]
