@@ -123,6 +123,9 @@ class Case:
             "window on the right": right > 0,
             "causal": right == 0,
             "softcap": bool(self.softcap),
+            "softcap that cuts": 0 < self.softcap <= 5
+            and self.values in MAGNITUDES[1:]
+            and max(self.keys) > TILES,
             "ALiBi": bool(self.alibi),
             "dropout": bool(self.dropout),
             "parts": self.splits > 1,
@@ -132,7 +135,6 @@ class Case:
             "part in use": self.store == "in use",
             "rows by index": self.store == "rows by index",
             "ragged": self.ragged,
-            "ragged and dense": self.store == "packed",
             "ragged and paged": self.store == "paged packed",
             "ragged queries only": self.store == "paged queries packed",
             "an empty sequence": self.ragged and 0 in self.rows,
@@ -141,9 +143,10 @@ class Case:
             f"values {self.values}": True,
             f"values {self.values} over tiles of the plain loop": self.plain and max(self.keys) > TILES,
             f"values {self.values} over tiles of one part, {self.loop}": (
-                max(self.keys) >= MANY_TILES and self.splits == 1 and left < 0
+                max(self.keys) >= MANY_TILES and self.splits == 1 and left < 0 and not self.softcap
             ),
-            f"rows by index, {self.loop}": self.store == "rows by index",
+            f"rows by index, {self.loop}": self.store == "rows by index" and min(self.keys) > 0,
+            f"ragged and dense, {self.loop}": self.store == "packed",
         }
         return {name for name, used in seen.items() if used}
 
@@ -151,13 +154,13 @@ class Case:
 def served(kernel):
     """The features with which every kernel of this kind has to be tested."""
     every = {
-        "window on the left", "window on the right", "causal", "softcap", "ALiBi", "grouped heads", "paged",
-        "left padded", "part in use", "rows by index", "ragged", "ragged and dense", "ragged and paged",
+        "window on the left", "window on the right", "causal", "softcap", "softcap that cuts", "ALiBi",
+        "grouped heads", "paged", "left padded", "part in use", "rows by index", "ragged", "ragged and paged",
         "ragged queries only", "an empty sequence", "a sequence without keys", "far strides",
         *(f"values {each}" for each in (*MAGNITUDES, *PATTERNS, "infinite")),
     }  # fmt: skip
     far = {f"values {each} over tiles of one part, {loop}" for each in FAR_SCORES for loop in LOOPS}
-    rows = {f"rows by index, {loop}" for loop in LOOPS}
+    rows = {f"{how}, {loop}" for how in ("rows by index", "ragged and dense") for loop in LOOPS}
     return every | {"fwd": {"dropout", *rows}, "decode": {"parts", *rows, *far}}.get(kernel.op, {"dropout"})
 
 
@@ -205,7 +208,7 @@ def draw(kernel, number):
         case = replace(case, store="paged queries packed")
     if kernel.op == "decode" and patterned and not many and chances["whole"] < WHOLE_SHARE:
         longer = tuple(each and max(each, MANY_TILES) for each in keys)
-        case = replace(case, splits=1, window=(-1, -1), keys=longer)
+        case = replace(case, splits=1, window=(-1, -1), softcap=0.0, keys=longer)
     apart = case.layout in ("contiguous", "padded") and not ragged and len(rows) > 1
     return replace(case, layout=FAR) if apart and chances["far"] < FAR_SHARE else case
 
