@@ -12,8 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wheel_builder.emulator.rule import allowed, least_error, lse_allowed, rounded_once_allowed
+from wheel_builder.emulator.rule import (
+    GRADIENT_FACTOR,
+    WEIGHT_ROUNDINGS,
+    allowed,
+    least_error,
+    lse_allowed,
+    rounded_once_allowed,
+)
 
+GRADIENTS = ("dq", "dk", "dv")
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
@@ -128,6 +136,51 @@ def judge(sequences: Iterable[Sequence], rules: Rules, *, rounded_once: bool = F
     if not share <= 1:
         wrong.append(f"log-sum-exp: {share} times the error that is allowed")
     return Verdict(error, bound, share, tuple(wrong))
+
+
+def judge_gradients(
+    sequences: Iterable[tuple[Sequence, Tensor, tuple[Tensor, ...]]], rules: Rules
+) -> dict[str, Verdict]:
+    """Hold dq, dk and dv of all sequences of one call, each with its dout, to the rule; verdicts by name."""
+    cases = [*sequences]
+    exact = [_gradients(each, dout.cpu(), rules, torch.float64) for each, dout, _ in cases]
+    plain = [_gradients(each, dout.cpu(), rules, each.q.dtype) for each, dout, _ in cases]
+    sizes = [_gradient_sizes(each, dout.cpu(), rules) for each, dout, _ in cases]
+    verdicts = {}
+    for number, name in enumerate(GRADIENTS):
+        truths = [one[number] for one in exact]
+        errors = [
+            largest(found[number].cpu().double() - one)
+            for (*_, found), one in zip(cases, truths, strict=True)
+        ]
+        lost = worst(
+            [0.0, *(largest(one[number].double() - other) for one, other in zip(plain, truths, strict=True))]
+        )
+        most = max([0.0, *map(largest, truths)])
+        size = max([0.0, *(one[number] for one in sizes)])
+        dtype = NAMES[cases[0][0].q.dtype]
+        bound = allowed(
+            least_error(lost, dtype, most), terms=WEIGHT_ROUNDINGS, largest=size, factor=GRADIENT_FACTOR
+        )
+        error = worst([0.0, *errors])
+        wrong = () if error <= bound else (f"{name}: error {error} against float64, allowed {bound}",)
+        verdicts[name] = Verdict(error, bound, 0.0, wrong)
+    return verdicts
+
+
+def _gradients(each: Sequence, dout: Tensor, rules: Rules, dtype: torch.dtype) -> tuple[Tensor, ...]:
+    leaves = [x.detach().cpu().to(dtype).requires_grad_() for x in (each.q, each.k, each.v)]
+    slopes = None if each.slopes is None else each.slopes.cpu()
+    out, _ = attention(*leaves, rules, slopes, each.kept)
+    return torch.autograd.grad(out, leaves, dout.to(out.dtype))
+
+
+def _gradient_sizes(each: Sequence, dout: Tensor, rules: Rules) -> tuple[float, float, float]:
+    """What the weights of dq, dk and dv multiply, at most."""
+    q, k, v = (x.detach().cpu() for x in (each.q, each.k, each.v))
+    scale = q.shape[-1] ** -0.5 if rules.scale is None else abs(rules.scale)
+    of_scores = magnitude(dout, v, Rules(scale=1.0)) * scale * _growth(each.kept)
+    return of_scores * largest(k), of_scores * largest(q), largest(dout)
 
 
 def lse_shares(found: Tensor, exact: Tensor, size: float) -> Iterator[float]:

@@ -201,8 +201,13 @@ def code_object(arch: str, kernels: Sequence[str], *, flags: int | None = None) 
         machine=EM_AMDGPU,
         flags=E_FLAGS[arch] if flags is None else flags,
         symbols=symbols,
-        sections={".comment": b"clang version 22.1.8\0"},
+        sections={".comment": b"clang version 22.1.8\0", ".rodata": _incompressible(arch, *kernels)},
     ).data
+
+
+def _incompressible(*names: str) -> bytes:
+    """As dense as machine code: the audit refuses what unpacks to many times its size."""
+    return b"".join(hashlib.sha256(f"{names} {i}".encode()).digest() for i in range(16))
 
 
 def bundle(code_objects: Mapping[str, bytes]) -> bytes:

@@ -2,8 +2,10 @@
 // The only file that includes PyTorch.
 //
 //   flash_attn_rocm::fwd          key CUDA, which is where ROCm's PyTorch dispatches
+//   flash_attn_rocm::bwd          key CUDA: the gradients of q, k and v
 //   flash_attn_rocm::append       key CUDA: new keys and values into a cache
 //   flash_attn_rocm::explain      no tensors: "" when a kernel serves the call, else why not
+//   flash_attn_rocm::explain_bwd  no tensors: the same for gradients
 //   flash_attn_rocm::plan         no tensors: "<path> <splits> <why>", or "unsupported 0 <why>"
 //   flash_attn_rocm::instances    no tensors: the registry as JSON
 //   flash_attn_rocm::limits       no tensors: what kernels can take, as JSON
@@ -133,6 +135,39 @@ void fwd(Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, std::optional<Ten
   require_ok(status, message);
 }
 
+void bwd(Tensor q, Tensor k, Tensor v, Tensor out, Tensor dout, Tensor lse, Tensor dq, Tensor dk, Tensor dv,
+         Tensor delta, std::optional<Tensor> alibi_slopes, std::optional<Tensor> cu_seqlens_q,
+         std::optional<Tensor> cu_seqlens_k, std::optional<Tensor> rng_state, std::int64_t max_seqlen_q,
+         std::int64_t max_seqlen_k, double softmax_scale, std::int64_t window_left, std::int64_t window_right,
+         double softcap, double dropout_p) {
+  fa_bwd_call call{};
+  call.q = describe(q, "q");
+  call.k = describe(k, "k");
+  call.v = describe(v, "v");
+  call.out = describe(out, "out");
+  call.dout = describe(dout, "dout");
+  call.lse = describe(lse, "lse");
+  call.dq = describe_written(dq, "dq");
+  call.dk = describe_written(dk, "dk");
+  call.dv = describe_written(dv, "dv");
+  call.delta = describe_written(delta, "delta");
+  call.alibi_slopes = describe(alibi_slopes, "alibi_slopes");
+  call.cu_seqlens_q = describe(cu_seqlens_q, "cu_seqlens_q");
+  call.cu_seqlens_k = describe(cu_seqlens_k, "cu_seqlens_k");
+  call.rng_state = describe(rng_state, "rng_state");
+  call.max_seqlen_q = max_seqlen_q;
+  call.max_seqlen_k = max_seqlen_k;
+  call.softmax_scale = static_cast<float>(softmax_scale);
+  call.softcap = static_cast<float>(softcap);
+  call.window_left = window_left;
+  call.window_right = window_right;
+  call.dropout_p = dropout_p;
+  call.stream = stream_of(q);
+  fa_message message;
+  const fa_status status = fa_bwd(&call, &message);
+  require_ok(status, message);
+}
+
 void append(Tensor q, Tensor k_cache, Tensor v_cache, Tensor k, Tensor v, std::optional<Tensor> cos,
             std::optional<Tensor> sin, Tensor cache_seqlens, std::optional<Tensor> block_table,
             std::optional<Tensor> cache_batch_idx, std::optional<Tensor> q_out, bool interleaved,
@@ -157,12 +192,23 @@ void append(Tensor q, Tensor k_cache, Tensor v_cache, Tensor k, Tensor v, std::o
   require_ok(status, message);
 }
 
-std::string explain(std::string arch, std::string dtype, std::int64_t head_dim) {
+using Explain = fa_status (*)(const char* arch, const char* dtype, std::int32_t head_dim, fa_message*);
+
+std::string explained(Explain explain, const std::string& arch, const std::string& dtype,
+                      std::int64_t head_dim) {
   fa_message message;
   const int bounded = static_cast<int>(std::clamp<std::int64_t>(head_dim, -1, INT32_MAX));
-  const fa_status status = fa_explain(arch.c_str(), dtype.c_str(), bounded, &message);
+  const fa_status status = explain(arch.c_str(), dtype.c_str(), bounded, &message);
   if (status != FA_UNSUPPORTED) require_ok(status, message);
   return message.text;
+}
+
+std::string explain(std::string arch, std::string dtype, std::int64_t head_dim) {
+  return explained(&fa_explain, arch, dtype, head_dim);
+}
+
+std::string explain_bwd(std::string arch, std::string dtype, std::int64_t head_dim) {
+  return explained(&fa_explain_bwd, arch, dtype, head_dim);
 }
 
 std::string plan(std::string arch, std::string dtype, std::int64_t head_dim, std::int64_t batch,
@@ -248,10 +294,16 @@ STABLE_TORCH_LIBRARY(flash_attn_rocm, library) {
       "Tensor(d!)? partial_lse, SymInt max_seqlen_q, SymInt max_seqlen_k, float softmax_scale, "
       "SymInt window_left, SymInt window_right, float softcap, float dropout_p) -> ()");
   library.def(
+      "bwd(Tensor q, Tensor k, Tensor v, Tensor out, Tensor dout, Tensor lse, Tensor(a!) dq, Tensor(b!) dk, "
+      "Tensor(c!) dv, Tensor(d!) delta, Tensor? alibi_slopes, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, "
+      "Tensor? rng_state, SymInt max_seqlen_q, SymInt max_seqlen_k, float softmax_scale, "
+      "SymInt window_left, SymInt window_right, float softcap, float dropout_p) -> ()");
+  library.def(
       "append(Tensor q, Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor k, Tensor v, Tensor? cos, "
       "Tensor? sin, Tensor cache_seqlens, Tensor? block_table, Tensor? cache_batch_idx, "
       "Tensor(c!)? q_out, bool interleaved, bool advances) -> ()");
   library.def("explain(str arch, str dtype, int head_dim) -> str");
+  library.def("explain_bwd(str arch, str dtype, int head_dim) -> str");
   library.def(
       "plan(str arch, str dtype, int head_dim, int batch, int max_seqlen_q, int max_seqlen_k, int nheads, "
       "int nheads_k, int compute_units, int num_splits, bool dropout, bool aligned) -> str");
@@ -263,11 +315,13 @@ STABLE_TORCH_LIBRARY(flash_attn_rocm, library) {
 
 STABLE_TORCH_LIBRARY_IMPL(flash_attn_rocm, CUDA, library) {
   library.impl("fwd", &boxed<TORCH_BOX(&fwd)>);
+  library.impl("bwd", &boxed<TORCH_BOX(&bwd)>);
   library.impl("append", &boxed<TORCH_BOX(&append)>);
 }
 
 STABLE_TORCH_LIBRARY_IMPL(flash_attn_rocm, CompositeExplicitAutograd, library) {
   library.impl("explain", &boxed<TORCH_BOX(&explain)>);
+  library.impl("explain_bwd", &boxed<TORCH_BOX(&explain_bwd)>);
   library.impl("plan", &boxed<TORCH_BOX(&plan)>);
   library.impl("compute_units", &boxed<TORCH_BOX(&compute_units)>);
   library.impl("instances", &boxed<TORCH_BOX(&instances)>);

@@ -125,13 +125,6 @@ void require_shapes(const fa_append_call& call, const Sizes& s) {
 // The stride of a dimension of one is never used.
 bool moves(const fa_tensor& t, int dimension) { return t.size[dimension] > 1; }
 
-void expect_own_memory(Problems& problems, const Named& named) {
-  bool own = true;
-  for (int i = 0; i < named.tensor.dims; ++i) own &= !moves(named.tensor, i) || named.tensor.stride[i] != 0;
-  problems.add_unless(
-      own, [&] { return std::string(named.name) + ": expected memory for each element, got a stride of 0"; });
-}
-
 void require_limits(const fa_append_call& call, const Sizes& s) {
   Problems problems;
   problems.expect_at_most("batch", s.batch, kMaxGridYZ);
@@ -153,7 +146,7 @@ void require_limits(const fa_append_call& call, const Sizes& s) {
   }
   for (const Named& each :
        {Named{"k_cache", call.k_cache}, Named{"v_cache", call.v_cache}, Named{"q_out", call.q_out}}) {
-    expect_own_memory(problems, each);
+    problems.expect_own_memory(each);
   }
   problems.raise_if_any(kFunction);
 }

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "append.hpp"
+#include "bwd.hpp"
 #include "device.hpp"
 #include "error.hpp"
 #include "fa/kernel/params.hpp"
@@ -111,12 +112,20 @@ fa_status fa_fwd(const fa_fwd_call* call, fa_message* message) {
   return guarded(message, [&] { fa::fwd(*call); });
 }
 
+fa_status fa_bwd(const fa_bwd_call* call, fa_message* message) {
+  return guarded(message, [&] { fa::bwd(*call); });
+}
+
 fa_status fa_append(const fa_append_call* call, fa_message* message) {
   return guarded(message, [&] { fa::append(*call); });
 }
 
 fa_status fa_explain(const char* arch, const char* dtype, int32_t head_dim, fa_message* message) {
   return guarded(message, [&] { static_cast<void>(served_plan(typical(arch, dtype, head_dim))); });
+}
+
+fa_status fa_explain_bwd(const char* arch, const char* dtype, int32_t head_dim, fa_message* message) {
+  return guarded(message, [&] { static_cast<void>(fa::bwd_kernels(arch, dtype, head_dim)); });
 }
 
 fa_status fa_plan(const fa_plan_call* call, fa_plan_result* result, fa_message* message) {

@@ -100,6 +100,32 @@ typedef struct fa_fwd_call {
 /* Queues the kernel on `stream` and returns without waiting for it. */
 fa_status fa_fwd(const fa_fwd_call* call, fa_message* message);
 
+/* dq, dk and dv, the gradients of q, k and v, from dout, the gradient of out.
+ *
+ * q, k, v, out, lse and the options are those of the forward call, whose results out and lse are; dout and dq
+ * are shaped like q, dk and dv like k. delta, FA_FP32 and shaped like lse, gets the sums of dout * out over
+ * headdim. All addresses and strides but the last are multiples of 8 elements, and rows less than 2^24
+ * elements apart; headdim is that of a kernel (fa_explain_bwd). dq, dk and dv may be parts of one tensor, but
+ * no two of their elements may share memory.
+ *
+ * Every row of a sequence is written, rows without a key or a query with 0; rows that belong to no sequence
+ * are left as they are. Kernels add in a fixed order, so that the same call gives the same bits.
+ */
+typedef struct fa_bwd_call {
+  fa_tensor q, k, v, out, dout, lse;
+  fa_tensor dq, dk, dv, delta;
+  fa_tensor alibi_slopes, cu_seqlens_q, cu_seqlens_k, rng_state;
+  int64_t max_seqlen_q, max_seqlen_k; /* with cu_seqlens_q and cu_seqlens_k, which are given together */
+  float softmax_scale;
+  float softcap;
+  int64_t window_left, window_right;
+  double dropout_p;
+  void* stream; /* hipStream_t of q's device; NULL is the default stream */
+} fa_bwd_call;
+
+/* Queues the kernels on `stream` and returns without waiting for them. */
+fa_status fa_bwd(const fa_bwd_call* call, fa_message* message);
+
 /* Writes k and v (batch, seqlen_new, nheads_k, headdim), new keys and values, into k_cache and v_cache, in
  * place, and on the way rotates k, and q (batch, seqlen_q, nheads, headdim) to q_out, shaped like it.
  *
@@ -165,6 +191,9 @@ fa_status fa_plan(const fa_plan_call* call, fa_plan_result* result, fa_message* 
 /* FA_OK when a kernel serves this call, otherwise FA_UNSUPPORTED and why. Needs no HIP runtime.
  * arch as the runtime reports it ("gfx942:sramecc+:xnack-") or bare; dtype "fp16" or "bf16". */
 fa_status fa_explain(const char* arch, const char* dtype, int32_t head_dim, fa_message* message);
+
+/* The same for the kernels of fa_bwd. */
+fa_status fa_explain_bwd(const char* arch, const char* dtype, int32_t head_dim, fa_message* message);
 
 /* The kernels in this library as JSON: [{"name", "op", "dtype", "head_dim", "archs": [...]}, ...].
  * Valid until the process ends. Needs no HIP runtime. NULL only when memory ran out. */

@@ -1,9 +1,8 @@
 #include "fwd_arguments.hpp"
 
-#include <cmath>
 #include <string>
 
-#include "problems.hpp"
+#include "common_arguments.hpp"
 
 namespace fa {
 
@@ -11,7 +10,6 @@ namespace {
 
 constexpr std::int64_t kMaxPages = INT32_MAX;
 constexpr std::uintptr_t kPartialAlignment = 16;  // bytes
-constexpr std::uintptr_t kElementBytes = 2;
 
 // What the shapes of a call mean.
 struct Sizes {
@@ -42,21 +40,6 @@ Sizes sizes_of(const fa_fwd_call& call) {
     s.seqlen_k = s.batch_k > 0 ? s.rows_k : 0;
   }
   return s;
-}
-
-void require_dropout(const fa_fwd_call& call, Problems& problems) {
-  const Named state{"rng_state", call.rng_state};
-  problems.add_unless(call.dropout_p >= 0 && call.dropout_p < 1, [&] {
-    return "dropout_p: expected at least 0 and below 1, got " + std::to_string(call.dropout_p);
-  });
-  problems.add_unless(given(state.tensor) == (call.dropout_p > 0), [&] {
-    return std::string(given(state.tensor) ? "rng_state: expected none without dropout_p > 0"
-                                           : "rng_state: expected together with dropout_p > 0");
-  });
-  if (!given(state.tensor)) return;
-  problems.expect_dims(state, 1);
-  problems.expect_dtype(state, FA_INT64);
-  problems.expect_device(state, call.q.device);
 }
 
 void require_partials(const fa_fwd_call& call, int q_dims, Problems& problems) {
@@ -131,7 +114,7 @@ void require_dims_and_types(const fa_fwd_call& call) {
   problems.add_unless(!given(call.cache_batch_idx) || (!paged && !given(call.cu_seqlens_k)), [] {
     return std::string("cache_batch_idx: expected none together with block_table or cu_seqlens_k");
   });
-  require_dropout(call, problems);
+  require_dropout(problems, call.rng_state, call.dropout_p, call.q.device);
   require_partials(call, q_dims, problems);
   problems.raise_if_any();
 }
@@ -194,12 +177,7 @@ void require_limits(const fa_fwd_call& call, const Sizes& s) {
   }
   problems.add_unless(s.seqlen_q >= 0,
                       [&] { return "max_seqlen_q: expected at least 0, got " + std::to_string(s.seqlen_q); });
-  problems.add_unless(std::isfinite(call.softmax_scale), [&] {
-    return "softmax_scale: expected a finite number, got " + std::to_string(call.softmax_scale);
-  });
-  problems.add_unless(std::isfinite(call.softcap) && call.softcap >= 0, [&] {
-    return "softcap: expected 0 (none) or a positive number, got " + std::to_string(call.softcap);
-  });
+  require_scores(problems, call.softmax_scale, call.softcap);
   problems.add_unless(!given(call.cu_seqlens_k) || call.max_seqlen_k >= 0, [&] {
     return "max_seqlen_k: expected at least 0, got " + std::to_string(call.max_seqlen_k);
   });
@@ -224,25 +202,7 @@ void require_limits(const fa_fwd_call& call, const Sizes& s) {
   problems.raise_if_any();
 }
 
-// A window at least as wide as every sequence is no bound.
-std::int32_t window(std::int64_t keys) {
-  return keys < 0 || keys >= kMaxLength ? kNoWindow : static_cast<std::int32_t>(keys);
-}
-
-template <class T>
-const T* data(const fa_tensor& tensor) {
-  return given(tensor) ? static_cast<const T*>(tensor.data) : nullptr;
-}
-
 float* written(const fa_tensor& tensor) { return given(tensor) ? static_cast<float*>(tensor.data) : nullptr; }
-
-struct Strides {
-  std::int64_t batch, row, head;
-};
-
-Strides strides(const fa_tensor& t) {
-  return {t.dims == 4 ? t.stride[0] : 0, t.stride[t.dims - 3], t.stride[t.dims - 2]};
-}
 
 void set_tensors(FwdParams& p, const fa_fwd_call& call) {
   p.q = call.q.data, p.k = call.k.data, p.v = call.v.data, p.out = call.out.data;
@@ -281,12 +241,6 @@ void set_sizes(FwdParams& p, const Sizes& s) {
   p.partial_split = (s.ragged_q ? 1 : s.batch) * s.nheads * s.rows_q;
 }
 
-// In double and truncated, as _philox.py computes it: both must drop the same probabilities.
-void set_dropout(FwdParams& p, double dropout_p) {
-  p.dropout_below = static_cast<std::uint32_t>(dropout_p * 4294967296.0);
-  p.dropout_scale = static_cast<float>(1 / (1 - dropout_p));
-}
-
 }  // namespace
 
 FwdArguments fwd_arguments(const fa_fwd_call& call) {
@@ -308,7 +262,8 @@ FwdArguments fwd_arguments(const fa_fwd_call& call) {
   params.scale = call.softmax_scale;
   params.softcap = call.softcap;
   params.splits = given(call.partial_lse) ? static_cast<std::int32_t>(call.partial_lse.size[0]) : 1;
-  set_dropout(params, call.dropout_p);
+  params.dropout_below = dropout_below(call.dropout_p);
+  params.dropout_scale = dropout_scale(call.dropout_p);
   return arguments;
 }
 

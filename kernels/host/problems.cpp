@@ -114,6 +114,14 @@ void Problems::expect_elements(const Named& named, std::uintptr_t bytes) {
   });
 }
 
+void Problems::expect_own_memory(const Named& named) {
+  const fa_tensor& t = named.tensor;
+  bool own = true;
+  for (int i = 0; i < t.dims; ++i) own = own && (t.size[i] <= 1 || t.stride[i] != 0);
+  add_unless(
+      own, [&] { return std::string(named.name) + ": expected memory for each element, got a stride of 0"; });
+}
+
 void Problems::expect_well_formed(const Named& named) {
   const fa_tensor& t = named.tensor;
   if (t.dims < 0 || t.dims > FA_MAX_DIMS) {

@@ -46,6 +46,9 @@ class Problems {
   // A contiguous last dimension, and an address that is a multiple of the elements' bytes.
   void expect_elements(const Named& named, std::uintptr_t bytes);
 
+  // Of a tensor that is written: no two elements in one place because a stride is 0.
+  void expect_own_memory(const Named& named);
+
   // Sizes, strides and address are small enough for the arithmetic of the other checks.
   void expect_well_formed(const Named& named);
 

@@ -21,9 +21,9 @@ DTYPES = ["fp16", "bf16"]
 # Each kernel's only argument, by op in the table's order.
 STRUCTS = {
     "fwd": "FwdParams", "append": "AppendParams", "reference": "ReferenceParams", "decode": "FwdParams",
-    "combine": "CombineParams",
+    "combine": "CombineParams", "bwd_delta": "BwdParams", "bwd_dkdv": "BwdParams", "bwd_dq": "BwdParams",
 }  # fmt: skip
-TILED = ("fwd", "decode")
+TILED = ("fwd", "decode", "bwd_dkdv", "bwd_dq")
 NAMES = [
     f"fa_{op}_{dtype}{end}"
     for op in STRUCTS

@@ -17,8 +17,10 @@ pytestmark = pytest.mark.device
 CHECKOUT = Path(__file__).parents[2]
 ARCHS = list(known_archs())
 # Kernels of each kind; the quick tests remove each of their waits.
-ATTACKED = re.compile(r"fa_(fwd_fp16_d64|decode_bf16_d64|append_fp16|reference_bf16|combine_\w+)$")
-MULTIPLYING = re.compile(r"fa_(fwd_fp16|decode_bf16)_d64$")
+ATTACKED = re.compile(
+    r"fa_(fwd_fp16_d64|decode_bf16_d64|append_fp16|reference_bf16|combine_\w+|bwd_(delta_fp16|dkdv_bf16_d64|dq_fp16_d64))$"
+)
+MULTIPLYING = re.compile(r"fa_(fwd_fp16|decode_bf16|bwd_dkdv_fp16|bwd_dq_bf16)_d64$")
 # In instructions; no dependency reaches this far.
 NEAR = 50
 # Inline assembly, which the compiler ignores when it keeps dependent instructions apart.

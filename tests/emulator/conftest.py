@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from wheel_builder.base.archs import known_archs
-from wheel_builder.base.store import sha256_file, sha256_tree
+from wheel_builder.base.store import sha256_file
 from wheel_builder.emulator.binding import Core
 from wheel_builder.emulator.command import Workshop
 from wheel_builder.emulator.machine import load_machine
@@ -48,28 +48,6 @@ def compiled(builder, job, context):
         return context.store.get_or_make("emulator-test-code", inputs, make).path / "code.co"
 
     return compile_
-
-
-@pytest.fixture(scope="session")
-def backward_code(builder, context):
-    """``backward_code(arch)``: the folder with this checkout's backward kernels for an arch."""
-    kernels = context.checkout / "kernels"
-
-    def make(arch):
-        sources = sha256_tree(context.checkout, [kernels / "include", kernels / "instances"])
-        inputs = {"arch": arch, "image": builder.facts["image_id"], "sources": sources}
-
-        def compile_(out):
-            build = ["python3", "/src/kernels/instances/build.py", "--arch", arch, "--out", "/out"]
-            table = ["--table", "/src/kernels/instances/backward.toml", "--jobs", str(context.jobs)]
-            mounts = [Mount(kernels, "/src/kernels"), Mount(out, "/out", writable=True)]
-            env = {"PYTHONDONTWRITEBYTECODE": "1"}
-            run_in(builder.facts["ref"], [*build, *table], mounts=mounts, user=caller(), env=env)
-            return {}
-
-        return context.store.get_or_make("emulator-backward-code", inputs, compile_).path
-
-    return make
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ from tests.host.interface import (
     MOST_DIMS,
     OK,
     AppendCall,
+    BwdCall,
     FaTensor,
     FwdCall,
     Library,
@@ -85,6 +86,22 @@ def append_to_pages():
     return append(block_table=tensor([2, 2], INT32))
 
 
+def backward(*, ragged=False):
+    batch, lengths = ([], (10, 14)) if ragged else ([2], (5, 7))
+    rows, keys = lengths
+    q = {name: tensor([*batch, rows, 4, 64]) for name in ("q", "out", "dout", "dq")}
+    kv = {name: tensor([*batch, keys, 2, 64]) for name in ("k", "v", "dk", "dv")}
+    sums = {name: tensor([*batch, 4, rows], FP32) for name in ("lse", "delta")}
+    return BwdCall(**q | kv | sums, softmax_scale=0.125, window_left=-1, window_right=-1)
+
+
+def ragged_backward():
+    call = backward(ragged=True)
+    call.cu_seqlens_q = call.cu_seqlens_k = tensor([3], INT32)
+    call.max_seqlen_q, call.max_seqlen_k = 5, 7
+    return call
+
+
 @st.composite
 def changed(draw, call):
     """The call with a few changes."""
@@ -111,7 +128,10 @@ def change(draw, field):
         setattr(field, what, draw(st.one_of(st.integers(-2, 7), st.sampled_from([-(2**31), 2**31 - 1]))))
 
 
-CALLS = [forward, long, in_parts, any_head_dim, packed, paged, append, rotary, append_to_pages]
+CALLS = [
+    forward, long, in_parts, any_head_dim, packed, paged, append, rotary, append_to_pages, backward,
+    ragged_backward,
+]  # fmt: skip
 calls = st.sampled_from(CALLS).flatmap(lambda make: changed(make()))
 
 

@@ -47,6 +47,7 @@ FaTensor = structure("fa_tensor")
 MOST_DIMS = FaTensor.size.size // 8
 KINDS["fa_tensor"] = FaTensor
 FwdCall, AppendCall = structure("fa_fwd_call"), structure("fa_append_call")
+BwdCall = structure("fa_bwd_call")
 PlanCall, PlanResult = structure("fa_plan_call"), structure("fa_plan_result")
 PATHS = ("matrix", "tiled", "split", "reference")
 
@@ -104,7 +105,9 @@ class Library:
         self._message = Message()
 
     def call(self, arguments):
-        function = {FwdCall: self._library.fa_fwd, AppendCall: self._library.fa_append}[type(arguments)]
+        function = {
+            FwdCall: self._library.fa_fwd, AppendCall: self._library.fa_append, BwdCall: self._library.fa_bwd
+        }[type(arguments)]  # fmt: skip
         launches = self._library.fake_launches().contents
         before = launches.count
         status = function(ctypes.byref(arguments), ctypes.byref(self._message))
@@ -125,11 +128,10 @@ class Library:
         self._library.fa_limits.restype = ctypes.c_char_p
         return json.loads(self._library.fa_limits())
 
-    def explain(self, arch, dtype, head_dim):
+    def explain(self, arch, dtype, head_dim, *, backward=False):
         """Status and words."""
-        status = self._library.fa_explain(
-            arch.encode(), dtype.encode(), head_dim, ctypes.byref(self._message)
-        )
+        function = self._library.fa_explain_bwd if backward else self._library.fa_explain
+        status = function(arch.encode(), dtype.encode(), head_dim, ctypes.byref(self._message))
         return status, self._message.text.decode()
 
 

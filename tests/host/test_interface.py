@@ -17,6 +17,7 @@ from tests.host.interface import (
     OK,
     UNSUPPORTED,
     AppendCall,
+    BwdCall,
     FwdCall,
     Library,
     PlanCall,
@@ -336,3 +337,164 @@ def test_numbers_of_dimensions_that_cannot_be(library, call, dims):
     status, words, _ = library.call(arguments)
     assert status == INVALID
     assert f"k: expected 0 to {MOST_DIMS} dimensions, got {dims}" in words
+
+
+def backward(rows=5, keys=7, *, heads=(4, 2), head_dim=64, **changes):
+    """A backward call of batch 2."""
+    q = {name: tensor([2, rows, heads[0], head_dim]) for name in ("q", "out", "dout", "dq")}
+    kv = {name: tensor([2, keys, heads[1], head_dim]) for name in ("k", "v", "dk", "dv")}
+    sums = {name: tensor([2, heads[0], rows], FP32) for name in ("lse", "delta")}
+    rules = {"softmax_scale": 1.0, "window_left": -1, "window_right": -1}
+    return BwdCall(**q | kv | sums | rules | changes)
+
+
+SEQUENCES = {
+    **{name: tensor([300, 4, 64]) for name in ("q", "out", "dout", "dq")},
+    **{name: tensor([500, 2, 64]) for name in ("k", "v", "dk", "dv")},
+    **{name: tensor([4, 300], FP32) for name in ("lse", "delta")},
+    **{name: tensor([3], INT32) for name in ("cu_seqlens_q", "cu_seqlens_k")},
+}
+
+
+def kernels(delta, dkdv, dq, *, dtype="fp16", head_dim=64, threads=(256, 256)):
+    """Launches with these grids; those without blocks are left out."""
+    end = f"{dtype}_d{head_dim}"
+    every = (
+        (f"fa_bwd_delta_{dtype}", delta, 256),
+        (f"fa_bwd_dkdv_{end}", dkdv, threads[0]),
+        (f"fa_bwd_dq_{end}", dq, threads[1]),
+    )
+    return [(name, grid, (count, 1, 1)) for name, grid, count in every if grid]
+
+
+# On gfx942 a workgroup of dkdv has 64 keys up to head dim 64 and above 192, else 128; one of dq has 128
+# queries.
+@pytest.mark.parametrize(
+    ("call", "launches"),
+    [
+        (backward(), kernels((1, 4, 2), (1, 2, 2), (1, 4, 2))),
+        (backward(300, 300), kernels((5, 4, 2), (5, 2, 2), (3, 4, 2))),
+        (
+            backward(300, 300, head_dim=128),
+            kernels((5, 4, 2), (3, 2, 2), (3, 4, 2), head_dim=128, threads=(512, 256)),
+        ),
+        (backward(**DROPS), kernels((1, 4, 2), (1, 2, 2), (1, 4, 2))),
+        (backward(rows=0), kernels(None, (1, 2, 2), None)),
+        (backward(keys=0), kernels((1, 4, 2), None, (1, 4, 2))),
+        (backward(heads=(0, 0)), []),
+        (backward(**SEQUENCES, max_seqlen_q=70, max_seqlen_k=70), kernels((2, 4, 2), (2, 2, 2), (1, 4, 2))),
+        (
+            backward(**SEQUENCES, max_seqlen_q=2**40, max_seqlen_k=2**40),
+            kernels((5, 4, 2), (8, 2, 2), (3, 4, 2)),
+        ),
+        (
+            # Gradients in one packed tensor (2, 5, 3, 4, 64).
+            backward(
+                5, 5, heads=(4, 4),
+                **{n: tensor([2, 5, 4, 64], strides=(3840, 768, 64, 1)) for n in ("dq", "dk", "dv")},
+            ),
+            kernels((1, 4, 2), (1, 4, 2), (1, 4, 2)),
+        ),
+    ],
+)  # fmt: skip
+def test_launches_of_a_backward(library, call, launches):
+    assert library.call(call) == (OK, "", launches)
+
+
+ALIGNED = (
+    "expected a contiguous last dimension, an address and other strides that are multiples of 8 elements, "
+    "and rows less than 2^24 elements apart"
+)
+
+
+@pytest.mark.parametrize(
+    ("call", "problems"),
+    [
+        (
+            backward(dk=tensor([2, 7, 2, 32]), dq=tensor([2, 5, 4, 63]), delta=tensor([2, 5, 4], FP32)),
+            [
+                "dk: expected shape (2, 7, 2, 64), got shape (2, 7, 2, 32)",
+                "dq: expected shape (2, 5, 4, 64), got shape (2, 5, 4, 63)",
+                "delta: expected shape (2, 4, 5), got shape (2, 5, 4)",
+            ],
+        ),
+        (
+            backward(
+                dout=tensor([2, 5, 4, 64], BF16), lse=tensor([2, 4, 5]), dv=tensor([7, 2, 64]),
+                out=tensor([2, 5, 4, 64], device=1), cu_seqlens_k=tensor([3], INT32), dropout_p=0.5,
+            ),
+            [
+                "out: expected device 0 like q, got 1",
+                "dout: expected dtype fp16, got bf16",
+                "dv: expected 4 dimensions, got shape (7, 2, 64)",
+                "lse: expected dtype fp32, got fp16",
+                "cu_seqlens_q, cu_seqlens_k: expected both or none",
+                "rng_state: expected together with dropout_p > 0",
+            ],
+        ),
+        (
+            backward(
+                dq=tensor([2, 5, 4, 64], data=2**20 + 8), dk=tensor([2, 7, 2, 64], strides=(1024, 0, 64, 1)),
+                k=tensor([2, 7, 2, 64], strides=(2**28, 2**24, 64, 1)), softcap=-1.0,
+                delta=tensor([2, 4, 5], FP32, strides=(40, 10, 2)),
+            ),
+            [
+                "softcap: expected 0 (none) or a positive number, got -1.000000",
+                f"k: {ALIGNED}",
+                f"dq: {ALIGNED}",
+                "dk: expected memory for each element, got a stride of 0",
+                "delta: expected a contiguous tensor",
+            ],
+        ),
+        (
+            backward(heads=(4, 3)),
+            ["q: expected a number of heads that is a multiple of k's, which has 3, got 4"],
+        ),
+        (backward(q=tensor([2, 5, 4, 64], FP32)), ["q: expected dtype fp16 or bf16, got fp32"]),
+        (
+            backward(dq=tensor([2, 5, 4, 64], data=None)),
+            ["dq: expected the address of its elements, got null"],
+        ),
+        (backward(**SEQUENCES, max_seqlen_q=-1), ["max_seqlen_q: expected at least 0, got -1"]),
+        (
+            backward(**SEQUENCES | {"cu_seqlens_k": tensor([4], INT32)}),
+            ["cu_seqlens_k: expected shape (3), got shape (4)"],
+        ),
+        (
+            backward(alibi_slopes=tensor([2, 3], FP32)),
+            ["alibi_slopes: expected shape (2, 4), got shape (2, 3)"],
+        ),
+        (
+            backward(**{n: tensor([2**17, 1, 4, 64]) for n in ("q", "out", "dout", "dq")}
+                     | {n: tensor([2**17, 1, 2, 64]) for n in ("k", "v", "dk", "dv")}
+                     | {n: tensor([2**17, 4, 1], FP32) for n in ("lse", "delta")}),
+            ["batch: expected at most 65535, got 131072"],
+        ),
+    ],
+)  # fmt: skip
+def test_wrong_arguments_of_a_backward_are_all_named(library, call, problems):
+    status, words, launches = library.call(call)
+    assert (status, launches) == (INVALID, [])
+    title, *found = words.split("\n  - ")
+    assert title == "flash_attn_rocm::bwd cannot use its arguments:"
+    if problems[0].startswith("q: expected dtype"):
+        found = found[:1]  # and those of all others, which are unlike it
+    assert found == problems
+
+
+@pytest.mark.parametrize("head_dim", [40, 256 + 64])
+def test_a_head_dim_without_backward_kernels(library, head_dim):
+    words = f"no bwd_dq kernel for fp16 with head_dim {head_dim} on gfx942: this wheel has bf16 with head_dim"
+    status, found, launches = library.call(backward(head_dim=head_dim))
+    assert (status, launches) == (UNSUPPORTED, [])
+    assert found.startswith(words)
+    assert library.explain("gfx942", "fp16", head_dim, backward=True) == (UNSUPPORTED, found)
+
+
+def test_backward_kernels_are_explained(library):
+    there = {each.head_dim for each in generate().load_table() if each.op == "bwd_dq"}
+    for arch in known_archs():
+        assert {library.explain(arch, "bf16", n, backward=True) for n in there} == {(OK, "")}
+    status, words = library.explain("gfx1201", "fp16", 64, backward=True)
+    assert status == UNSUPPORTED
+    assert words.startswith("this wheel has no kernels for gfx1201")

@@ -12,6 +12,7 @@ from flash_attn_rocm._options import Inputs, Options
 
 FULL = os.environ.get("FA_FULL", "") not in {"", "0"}
 FWD_ARGUMENTS = tuple(each.name for each in torch.ops.flash_attn_rocm.fwd.default._schema.arguments)
+BWD_ARGUMENTS = tuple(each.name for each in torch.ops.flash_attn_rocm.bwd.default._schema.arguments)
 
 
 def pytest_configure(config):
@@ -57,20 +58,33 @@ def kernels_on(monkeypatch):
     return choose
 
 
+def options_of(given):
+    return Options(**{name: given[name] for name in Options._fields if name in given})
+
+
 @pytest.fixture
-def host_fwd():
-    """``fwd`` and ``append`` for host memory, which only tests have; the arguments of each call that ``fwd``
-    got, by their names."""
-    calls = []
+def host_operators():
+    """The launching operators for host memory, which only tests have; the arguments of each call that
+    ``fwd`` and ``bwd`` got, by their names."""
+    forwards, backwards = [], []
 
     def fwd(*arguments):
         given = dict(zip(FWD_ARGUMENTS, arguments, strict=True))
-        calls.append(given)
+        forwards.append(given)
         inputs = Inputs(*(given.get(name) for name in Inputs._fields))
-        options = Options(**{name: given[name] for name in Options._fields if name in given})
-        out, lse, _ = _ops.forward(inputs, options, given["rng_state"], want_probabilities=False)
+        out, lse, _ = _ops.forward(inputs, options_of(given), given["rng_state"], want_probabilities=False)
         given["out"].copy_(out)
         given["lse"].copy_(lse)
+
+    def bwd(*arguments):
+        given = dict(zip(BWD_ARGUMENTS, arguments, strict=True))
+        backwards.append(given)
+        inputs = Inputs(*(given.get(name) for name in Inputs._fields))
+        read = (given[name] for name in ("dout", "out", "lse"))
+        found = _ops.backward(*read, inputs, options_of(given), given["rng_state"])
+        for name, gradient in zip(("dq", "dk", "dv"), found, strict=True):
+            given[name].copy_(gradient)
+        given["delta"].copy_((given["dout"].float() * given["out"].float()).sum(-1).transpose(-1, -2))
 
     def append(*arguments):
         *tensors, q_out, interleaved, advances = arguments
@@ -80,7 +94,19 @@ def host_fwd():
             q_out.copy_(rotated)
 
     library = torch.library.Library("flash_attn_rocm", "IMPL")
-    library.impl("fwd", fwd, "CPU")
-    library.impl("append", append, "CPU")
-    yield calls
+    for each in (fwd, bwd, append):
+        library.impl(each.__name__, each, "CPU")
+    yield forwards, backwards
     library._destroy()
+
+
+@pytest.fixture
+def host_fwd(host_operators):
+    """What ``fwd`` got."""
+    return host_operators[0]
+
+
+@pytest.fixture
+def host_bwd(host_operators):
+    """What ``bwd`` got."""
+    return host_operators[1]

@@ -132,7 +132,7 @@ def test_a_device_of_a_supported_arch_reaches_the_kernel_operator(qkv, kernels_o
         flash_attn_func(*qkv)
 
 
-def test_the_kernel_path_gives_outputs_and_gradients_without_a_warning(qkv, host_fwd, kernels_on):
+def test_the_kernel_path_gives_outputs_and_gradients_without_a_warning(qkv, host_fwd, host_bwd, kernels_on):
     q, k, v = (x.requires_grad_() for x in qkv)
     with pytest.warns(FlashAttnFallbackWarning):
         expected, expected_lse, _ = flash_attn_func(q, k, v, causal=True, return_attn_probs=True)
@@ -140,10 +140,12 @@ def test_the_kernel_path_gives_outputs_and_gradients_without_a_warning(qkv, host
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         out, lse, probabilities = flash_attn_func(q, k, v, causal=True, return_attn_probs=True)
-    (given,) = host_fwd
-    assert (given["softmax_scale"], given["window_left"], given["window_right"]) == (64**-0.5, -1, 0)
-    found = torch.autograd.grad(out.sum(), (q, k, v))
+        assert not host_bwd
+        found = torch.autograd.grad(out.sum(), (q, k, v))
+    for (given,) in (host_fwd, host_bwd):
+        assert (given["softmax_scale"], given["window_left"], given["window_right"]) == (64**-0.5, -1, 0)
     wanted = torch.autograd.grad(expected.sum(), (q, k, v))
+    assert len(host_bwd) == 1
     assert torch.equal(out, expected)
     assert torch.equal(lse, expected_lse)
     assert probabilities.numel() == 0

@@ -5,8 +5,9 @@ things are replaced from outside, and everything else is the shipped code, from 
 machine code:
 
 - the package asks its own operator for a device's arch; it does so for host memory too;
-- the operators ``fwd`` and ``append`` get an implementation for host memory that registers the tensors as the
-  memory that the kernel may touch, and passes the call on to the shipped implementation for GPUs.
+- the operators ``fwd``, ``bwd`` and ``append`` get an implementation for host memory that registers the
+  tensors as the memory that the kernels may touch, and passes the call on to the shipped implementation for
+  GPUs.
 """
 
 import ctypes
@@ -33,7 +34,7 @@ READONLY, WRITTEN = True, False
 # Intermediate tensors, which one kernel of a call writes for the next.  The fake HIP runtime tracks writes
 # within one launch only, so these count as written; they start as NaN, so reading an unwritten element shows
 # in the result.
-BETWEEN = ("partial_out", "partial_lse")
+BETWEEN = ("partial_out", "partial_lse", "delta")
 # Arguments of the operator ``fwd``, in its order, after q, k, v, out, lse.
 OPTIONAL_TENSORS = (
     "alibi_slopes", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "leftpad_k", "block_table",
@@ -163,7 +164,8 @@ def kernels_on_host_memory(fake_hip: FakeHip) -> Iterator[None]:
     _support.Machine.host_memory_arch = _arch_of_current_device
     library = torch.library.Library("flash_attn_rocm", "IMPL")
     library.impl("fwd", _fwd_on(fake_hip), "CPU")
-    library.impl("append", _append_on(fake_hip), "CPU")
+    library.impl("bwd", _on(fake_hip, torch.ops.flash_attn_rocm.bwd.default), "CPU")
+    library.impl("append", _on(fake_hip, torch.ops.flash_attn_rocm.append.default), "CPU")
     try:
         yield
     finally:
@@ -192,20 +194,22 @@ def _fwd_on(fake_hip: FakeHip) -> Any:  # noqa: ANN401 - torch wants the operato
     return fwd
 
 
-def _append_on(fake_hip: FakeHip) -> Any:  # noqa: ANN401
-    shipped = torch.ops.flash_attn_rocm.append.default
+def _on(fake_hip: FakeHip, shipped: Any) -> Any:  # noqa: ANN401
     rows = [(each.name, each.is_write) for each in shipped._schema.arguments]  # noqa: SLF001 - no other way
 
-    def append(*arguments: Any) -> None:  # noqa: ANN401
+    def operator(*arguments: Any) -> None:  # noqa: ANN401
         tensors = {
             name: (value, WRITTEN if written else READONLY)
             for (name, written), value in zip(rows, arguments, strict=True)
             if isinstance(value, Tensor)
         }
+        for name in BETWEEN:
+            if name in tensors:
+                tensors[name][0].fill_(torch.nan)
         with fake_hip.memory(tensors):
             shipped.redispatch(DispatchKeySet(DispatchKey.CUDA), *arguments)
 
-    return append
+    return operator
 
 
 def _arch_of_current_device() -> str:

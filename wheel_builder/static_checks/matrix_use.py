@@ -11,6 +11,8 @@ from wheel_builder.static_checks.findings import Finding
 
 CHECK = "matrix instructions"
 MATRIX = re.compile(r"v_(mfma|smfmac|wmma|swmmac|dot\d|dual_dot)")
+# Kernels of dk and dv begin with a product of fp32, which spreads a number for each row over its columns.
+SPREADING, SPREADS = "fa_bwd_dkdv_", r"|v_mfma_f32_32x32x2_?f32"
 INSTANCE = re.compile(r"fa_[a-z0-9]+(?:_[a-z0-9]+)*_(?P<dtype>fp16|bf16)(?P<head_dim>_d\d+)?")
 
 
@@ -24,7 +26,8 @@ def check_matrix_use(arch: str, kernel: Kernel) -> tuple[Finding, ...]:
     # RDNA2's two-term products have no bf16 form: kernels may turn bf16 into fp16 where that is exact
     # (kernels/include/fa/tile/narrow.hpp).
     needed = dtype != "bf16" or hardware.unit != "dot2"
-    texts = _problems(matrix_instructions(kernel), _expected(hardware, dtype), needed=needed)
+    spreads = SPREADS if kernel.name.startswith(SPREADING) and hardware.unit == "mfma" else ""
+    texts = _problems(matrix_instructions(kernel), _expected(hardware, dtype), spreads, needed=needed)
     return tuple(Finding(CHECK, arch, kernel.name, text) for text in texts)
 
 
@@ -35,12 +38,12 @@ def matrix_instructions(kernel: Kernel) -> Counter[str]:
     return Counter(name for name in names if MATRIX.match(name))
 
 
-def _problems(found: Counter[str], expected: str, *, needed: bool) -> Iterator[str]:
+def _problems(found: Counter[str], expected: str, more: str, *, needed: bool) -> Iterator[str]:
     words = f"expected {expected}" if expected else "expected none"
     if expected and needed and not any(re.fullmatch(expected, name) for name in found):
         yield f"no matrix instruction of its type, {words}"
     for name, count in sorted(found.items()):
-        if not re.fullmatch(expected, name):
+        if not re.fullmatch(expected + more, name):
             yield f"{count} of {name}, {words}"
 
 

@@ -5,12 +5,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from flash_attn_rocm import _kernels, _ops, _philox, _recall
+from flash_attn_rocm import _gradients, _kernels, _ops, _philox, _recall
 from flash_attn_rocm._notice import fall_back
 from flash_attn_rocm._options import Inputs, Options
-from flash_attn_rocm._support import device_of, unserved
+from flash_attn_rocm._support import device_of, gradients_unserved, unserved
 
 Three = tuple[Tensor, Tensor, Tensor]
 CALLERS = 6  # from the warning to the line that called the public function
@@ -56,7 +55,8 @@ def attend(inputs: Inputs, options: Options, *, want_probabilities: bool = False
     want = want_probabilities and drops
     q, k, v = inputs[:3]
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        found: Three = _Attention.apply(options, state, not reason, want, *_distinct(inputs))
+        no_gradients = gradients_unserved(inputs)
+        found: Three = _Attention.apply(options, state, not reason, no_gradients, want, *_distinct(inputs))
         return found
     return _forward(inputs, options, state, by_kernel=not reason, want_probabilities=want)
 
@@ -103,6 +103,7 @@ class _Attention(torch.autograd.Function):
         options: Options,
         state: Tensor | None,
         by_kernel: bool,  # noqa: FBT001 - autograd passes by position
+        no_gradients: str,
         want_probabilities: bool,  # noqa: FBT001
         *tensors: Tensor | None,
     ) -> Three:
@@ -112,16 +113,30 @@ class _Attention(torch.autograd.Function):
         )
         ctx.save_for_backward(out, lse, state, *tensors)
         ctx.options = options
+        ctx.by_kernel, ctx.no_gradients = by_kernel, no_gradients
         ctx.mark_non_differentiable(lse, probabilities)
         return out, lse, probabilities
 
     @staticmethod
-    @once_differentiable
     def backward(
         ctx: Any,  # noqa: ANN401
         dout: Tensor,
         *_unused: Tensor,
     ) -> tuple[Tensor | None, ...]:
+        # With create_graph=True; PyTorch's once_differentiable would let some of these pass.
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            message = (
+                "attention has no second derivative, which create_graph=True asks for\n"
+                "  next: call backward() or grad() without it"
+            )
+            raise RuntimeError(message)
         out, lse, state, *tensors = ctx.saved_tensors
-        gradients = _ops.backward(dout, out, lse, Inputs(*tensors), ctx.options, state)
-        return (None,) * 4 + gradients + (None,) * (len(tensors) - 3)
+        inputs, reason = Inputs(*tensors), ctx.no_gradients
+        if ctx.by_kernel and reason:  # without kernels forward has said it
+            fall_back(reason, stacklevel=2)
+        if reason:
+            gradients = _ops.backward(dout, out, lse, inputs, ctx.options, state)
+        else:
+            arch = device_of(inputs.q.device).arch
+            gradients = _gradients.backward(dout, out, lse, inputs, ctx.options, state, arch)
+        return (None,) * 5 + gradients + (None,) * (len(tensors) - 3)

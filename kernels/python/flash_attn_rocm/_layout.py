@@ -37,20 +37,25 @@ def choose(inputs: Inputs, options: Options, device: Device) -> Layout:
     """How to run the call: a cache is copied only if no kernel can read it in place, other tensors whenever
     that allows a faster kernel."""
     head_dim = inputs.q.shape[-1]
-    padded = padded_head_dim(device.arch, DTYPES[inputs.q.dtype], head_dim)
-    as_it_is = padded == head_dim and all(map(is_aligned, inputs[:3]))
+    served = padded_head_dim(device.arch, DTYPES[inputs.q.dtype], head_dim)
+    as_it_is = served == head_dim and all(map(is_aligned, inputs[:3]))
     if not as_it_is and (inputs.seqused_k is not None or inputs.block_table is not None):
         found = _plan(inputs, options, device, head_dim, aligned=False)
         if found.path == REFERENCE and all(map(has_rows, inputs[1:3])):
             return Layout(found, 0)
-    return Layout(_plan(inputs, options, device, padded, aligned=True), 0 if as_it_is else padded)
+    return Layout(_plan(inputs, options, device, served, aligned=True), 0 if as_it_is else served)
 
 
 def readable(tensor: Tensor, layout: Layout) -> Tensor:
     """The tensor, or a copy that the layout's path can read."""
     if layout.plan.path == REFERENCE and layout.head_dim == 0:
         return tensor if has_rows(tensor) else tensor.contiguous()
-    if missing := layout.head_dim and layout.head_dim - tensor.shape[-1]:
+    return padded(tensor, layout.head_dim or tensor.shape[-1])
+
+
+def padded(tensor: Tensor, head_dim: int) -> Tensor:
+    """The tensor, or a copy that the kernels for ``head_dim`` can read, zeros behind its own elements."""
+    if missing := head_dim - tensor.shape[-1]:
         tensor = pad(tensor, (0, missing))
     return tensor if is_aligned(tensor) else tensor.clone(memory_format=torch.contiguous_format)
 

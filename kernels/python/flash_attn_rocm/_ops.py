@@ -76,7 +76,7 @@ def _backward(dout: Tensor, out: Tensor, lse: Tensor, *arguments: object) -> Thr
             "  next: pass k and v without block_table, or call under torch.no_grad()"
         )
         raise RuntimeError(message)
-    gradients = dq, dk, dv = _empty_gradients(inputs)
+    gradients = dq, dk, dv = empty_gradients(inputs)
     for gradient in gradients:
         gradient.zero_()
     for part in parts(inputs, options):
@@ -103,7 +103,7 @@ def _forward_fake(*arguments: object) -> Three:
 
 
 def _backward_fake(_dout: Tensor, _out: Tensor, _lse: Tensor, *arguments: object) -> Three:
-    return _empty_gradients(split(arguments)[0])
+    return empty_gradients(split(arguments)[0])
 
 
 def split(arguments: tuple[object, ...]) -> tuple[Inputs, Options, tuple[object, ...]]:
@@ -134,7 +134,8 @@ def _new_probabilities(inputs: Inputs, options: Options, wanted: bool) -> Tensor
     return inputs.q.new_empty(sizes)
 
 
-def _empty_gradients(inputs: Inputs) -> Three:
+def empty_gradients(inputs: Inputs) -> Three:
+    """Uninitialised memory for the gradients."""
     dq, dk, dv = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in inputs[:3])
     return dq, dk, dv
 

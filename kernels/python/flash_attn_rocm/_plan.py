@@ -11,7 +11,9 @@ import torch
 from flash_attn_rocm import _library
 
 PLAN = torch.ops.flash_attn_rocm.plan.default
+EXPLAIN_BWD = torch.ops.flash_attn_rocm.explain_bwd.default
 UNSUPPORTED = "unsupported"
+FORWARD, BACKWARD = "fwd", "bwd_dq"  # kernels for one head dim, which tell the others' head dims too
 TYPICAL_LENGTH = 128
 
 
@@ -53,13 +55,18 @@ def typical(arch: str, dtype: str, head_dim: int, *, dropout: bool = False) -> P
     return plan(arch, dtype, padded, 1, rows, rows, 1, 1, 0, 0, dropout, True)  # noqa: FBT003
 
 
+def no_gradients(arch: str, dtype: str, head_dim: int) -> str:
+    """Why the library has no backward kernels, or ""; whether they serve does not depend on sizes."""
+    return str(EXPLAIN_BWD(arch, dtype, padded_head_dim(arch, dtype, head_dim, BACKWARD)))
+
+
 @lru_cache(maxsize=1024)
-def padded_head_dim(arch: str, dtype: str, head_dim: int) -> int:
+def padded_head_dim(arch: str, dtype: str, head_dim: int, op: str = FORWARD) -> int:
     """The smallest head dim of a kernel that is at least ``head_dim``; ``head_dim`` when there is none."""
     name = _library.gfx_of(arch)
     there_are = (
         each.head_dim
         for each in _library.instances()
-        if each.op == "fwd" and each.dtype == dtype and name in each.archs
+        if each.op == op and each.dtype == dtype and name in each.archs
     )
     return min((each for each in there_are if each >= head_dim > 0), default=head_dim)

@@ -14,6 +14,8 @@ from flash_attn_rocm._requirements import build_name, wrong_build
 from flash_attn_rocm._tracing import constant_when_traced
 
 PYTORCH = "pytorch"
+KERNELS = "kernels"
+CACHES = ("seqused_k", "leftpad_k", "block_table", "cache_batch_idx")
 
 
 class Machine:
@@ -35,27 +37,31 @@ class Support:
     """Whether a kernel serves; ``reason`` says in words why this path, or why no kernel does.
 
     ``path`` is ``"matrix"``, ``"tiled"``, ``"split"`` or ``"reference"``, or ``"pytorch"`` where the PyTorch
-    implementation answers; ``splits`` is how many parts the keys are cut into.
+    implementation answers; ``splits`` is how many parts the keys are cut into.  ``backward`` is
+    ``"kernels"``, or ``"pytorch"`` where the PyTorch implementation computes the gradients, for
+    ``backward_reason``.
     """
 
     ok: bool
     reason: str = ""
     path: str = PYTORCH
     splits: int = 1
+    backward: str = PYTORCH
+    backward_reason: str = ""
 
     def __bool__(self) -> bool:
         return self.ok
 
 
 def is_supported(arch: str, dtype: torch.dtype | str, head_dim: int) -> Support:
-    """Whether this wheel has a forward kernel for a gfx arch, dtype and head dim, which then serves calls of
+    """Whether this wheel has kernels for a gfx arch, dtype and head dim, which then serves calls of
     all sizes; the path is that of a long query.
 
     ``arch`` is a name such as ``gfx942`` or ``gfx942:sramecc+:xnack-``; ``dtype`` is torch.float16,
     torch.bfloat16 or ``"fp16"``, ``"bf16"``.  Needs no GPU.
     """
     name = dtype if isinstance(dtype, str) else DTYPES.get(dtype, str(dtype))
-    return _support(_plan.typical(arch, name, head_dim))
+    return _support(_plan.typical(arch, name, head_dim), _plan.no_gradients(arch, name, head_dim))
 
 
 def unserved(inputs: Inputs, options: Options, *, want_probabilities: bool = False) -> str:
@@ -66,23 +72,39 @@ def unserved(inputs: Inputs, options: Options, *, want_probabilities: bool = Fal
     q = inputs.q
     # A branch, because torch.compile may know dropout_p only as a symbol.
     drops = True if options.dropout_p > 0.0 else False  # noqa: SIM210
-    if Machine.host_memory_arch is None and q.device.type != "cuda":
-        return f"the tensors are on {q.device.type}, and kernels run on AMD GPUs"
-    if Machine.host_memory_arch is None and torch.version.hip is None:
-        return wrong_build(build_name(None, torch.version.cuda))
-    if inputs.attn_mask is not None:
-        return "kernels take no attn_mask"
+    if reason := _unserved_anyway(inputs):
+        return reason
     if want_probabilities and drops:
         return "kernels do not return the probabilities (return_attn_probs with dropout_p > 0)"
     return _reasons(q.device, DTYPES[q.dtype], drops)[q.shape[-1]]
 
 
+def gradients_unserved(inputs: Inputs) -> str:
+    """Why no kernel computes the gradients of checked arguments, or ""; independent of sizes, too."""
+    q = inputs.q
+    if reason := _unserved_anyway(inputs):
+        return reason
+    if any(getattr(inputs, name) is not None for name in CACHES):
+        return "kernels compute no gradients through a cache"
+    return _gradients_reasons(q.device, DTYPES[q.dtype])[q.shape[-1]]
+
+
+def _unserved_anyway(inputs: Inputs) -> str:
+    """Why no kernel of any kind serves, or ""."""
+    if Machine.host_memory_arch is None and inputs.q.device.type != "cuda":
+        return f"the tensors are on {inputs.q.device.type}, and kernels run on AMD GPUs"
+    if Machine.host_memory_arch is None and torch.version.hip is None:
+        return wrong_build(build_name(None, torch.version.cuda))
+    return "" if inputs.attn_mask is None else "kernels take no attn_mask"
+
+
 def support_of(inputs: Inputs, options: Options, *, want_probabilities: bool = False) -> Support:
     """How checked arguments are served."""
     reason = unserved(inputs, options, want_probabilities=want_probabilities)
+    no_gradients = gradients_unserved(inputs)
     if reason:
-        return Support(ok=False, reason=reason)
-    return _support(_layout.choose(inputs, options, device_of(inputs.q.device)).plan)
+        return _support(_plan.Plan("", 1, reason), no_gradients)
+    return _support(_layout.choose(inputs, options, device_of(inputs.q.device)).plan, no_gradients)
 
 
 @constant_when_traced
@@ -110,15 +132,35 @@ def _reasons_on(arch: str, dtype: str, dropout: bool) -> tuple[str, ...]:  # noq
     found = []
     for head_dim in range(LIMITS.head_dim + 1):
         plan = _plan.typical(arch, dtype, head_dim, dropout=dropout)
-        failure = FAILURES.get((arch, dtype, _plan.padded_head_dim(arch, dtype, head_dim)), "")
-        found.append(failure if plan.path else plan.reason)
+        found.append(_failure(arch, dtype, head_dim) if plan.path else plan.reason)
     return tuple(found)
+
+
+def _failure(arch: str, dtype: str, head_dim: int) -> str:
+    return FAILURES.get((arch, dtype, _plan.padded_head_dim(arch, dtype, head_dim)), "")
 
 
 def forget_reasons() -> None:
     """Look at FAILURES again."""
     _reasons_on.cache_clear()
+    _gradients_reasons_on.cache_clear()
 
 
-def _support(found: _plan.Plan) -> Support:
-    return Support(bool(found.path), found.reason, found.path or PYTORCH, found.splits)
+@constant_when_traced
+def _gradients_reasons(device: torch.device, dtype: str) -> tuple[str, ...]:
+    return _gradients_reasons_on(device_of(device).arch, dtype)
+
+
+@cache
+def _gradients_reasons_on(arch: str, dtype: str) -> tuple[str, ...]:
+    return tuple(
+        _plan.no_gradients(arch, dtype, head_dim) or _failure(arch, dtype, head_dim)
+        for head_dim in range(LIMITS.head_dim + 1)
+    )
+
+
+def _support(found: _plan.Plan, no_gradients: str) -> Support:
+    backward = PYTORCH if no_gradients else KERNELS
+    return Support(
+        bool(found.path), found.reason, found.path or PYTORCH, found.splits, backward, no_gradients
+    )

@@ -11,10 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _ops, _philox, _prepare
+from flash_attn_rocm import _gradients, _ops, _philox, _prepare
 from flash_attn_rocm._interface import forward
 from flash_attn_rocm._kvcache import flash_attn_with_kvcache
+from flash_attn_rocm._notice import fall_back
 from flash_attn_rocm._options import Inputs, Options
+from flash_attn_rocm._support import device_of, gradients_unserved
 
 
 def fwd(
@@ -186,8 +188,14 @@ def _backward(
             "  next: pass the last tensor that the forward pass returned"
         )
         raise RuntimeError(message)
+    state = rng_state if options.dropout_p > 0.0 else None
     with torch.no_grad():
-        found = _ops.backward(dout, out, lse, inputs, options, rng_state if options.dropout_p > 0.0 else None)
+        if not (reason := gradients_unserved(inputs)):
+            arch = device_of(inputs.q.device).arch
+            gradients, sums = _gradients.written(dout, out, lse, inputs, options, state, arch, given)
+            return [*gradients, sums]
+        fall_back(reason, stacklevel=4)
+        found = _ops.backward(dout, out, lse, inputs, options, state)
         sums = (dout.float() * out.float()).sum(dim=-1).transpose(-1, -2).contiguous()
         return [*map(_into, given, found), sums]
 

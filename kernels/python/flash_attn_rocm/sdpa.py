@@ -14,7 +14,7 @@ headdim up to 256 and no attn_mask:
   and gfx1030, as of PyTorch 2.13), forward and backward.  Calls that ask for ``SDPBackend.MATH`` there get it
   too.
 * ``_scaled_dot_product_flash_attention``, on the others, for calls without gradients and dropout.
-  PyTorch's own backward pass is a kernel, which this package's is not yet, so training stays with PyTorch.
+  Training stays with PyTorch, whose forward and backward kernels belong together there.
 
 What torch.compile made of the first while it was enabled keeps using this package's kernels after
 ``disable()``; the second is decided whenever a graph runs.

@@ -9,6 +9,7 @@ import pytest
 from wheel_builder.base.archs import known_archs
 
 INSTANCES = Path(__file__).parents[3] / "kernels" / "instances"
+TILED = ("fwd", "decode", "bwd_dkdv", "bwd_dq")
 GOOD_ROW = '[[kernels]]\nop = "fwd"\ndtypes = ["fp16"]\nhead_dims = [64]\narchs = ["gfx942", "gfx1100"]\n'
 
 
@@ -48,11 +49,11 @@ def problems(generate, tmp_path):
 def test_the_table_of_the_project_is_right(generate):
     instances = generate.load_table()
     head_dims = (32, 64, 96, 128, 192, 256)
-    of_head_dims = [f"{op}_{{}}_d{head_dim}" for op in ("fwd", "decode") for head_dim in head_dims]
+    of_head_dims = [f"{op}_{{}}_d{head_dim}" for op in TILED for head_dim in head_dims]
     assert {i.name for i in instances} == {
         f"fa_{each.format(dtype)}"
         for dtype in ("fp16", "bf16")
-        for each in (*of_head_dims, "append_{}", "reference_{}", "combine_{}")
+        for each in (*of_head_dims, "append_{}", "reference_{}", "combine_{}", "bwd_delta_{}")
     }
     assert all(i.archs == generate.known().archs for i in instances)
 

@@ -85,3 +85,18 @@ def test_code_that_is_not_reached_does_not_count():
 def test_a_name_that_is_no_instances_is_refused_in_words():
     with pytest.raises(DeviceCodeError, match="k is not an instance's name"):
         texts("gfx942", "k")
+
+
+SPREAD = {
+    "gfx908": "v_mfma_f32_32x32x2f32 a[0:15], v0, v1, 0",
+    "gfx942": "v_mfma_f32_32x32x2_f32 v[0:15], v0, v1, 0",
+}
+
+
+@pytest.mark.parametrize(("arch", "product"), [("gfx908", MFMA_16_GFX908), ("gfx942", MFMA_16)])
+def test_the_kernels_of_dk_and_dv_spread_a_number_by_a_product_of_fp32(arch, product):
+    """Beside the products of their type, and in no other kernel."""
+    assert texts(arch, "fa_bwd_dkdv_fp16_d64", SPREAD[arch], product) == []
+    assert "no matrix instruction of its type" in texts(arch, "fa_bwd_dkdv_fp16_d64", SPREAD[arch])[0]
+    assert len(texts(arch, "fa_bwd_dq_fp16_d64", SPREAD[arch], product)) == 1
+    assert len(texts(arch, FP16, SPREAD[arch], product)) == 1

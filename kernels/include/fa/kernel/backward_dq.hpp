@@ -201,6 +201,9 @@ struct Dq {
   // dS in the place of dP.
   FA_DEVICE void gradients_of_scores(Result& s, Result& dp, int wave_row, int first, const Numbers& numbers,
                                      uint32_t bits) const {
+    // On the path without ALiBi the compiler leaves one wait state too few between the last matrix
+    // instruction and what reads its result (LLVM 22; the static checks find it).  It does not count these.
+    if constexpr (traits(kGfx).unit == MatrixUnit::mfma) asm volatile("s_nop 1");
     const Scoring scoring(loaded_here(arguments), batch, head);
     float distance[kColumns];
 #pragma unroll

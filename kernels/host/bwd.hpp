@@ -1,0 +1,25 @@
+// Launches the gradients of attention.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fa_rocm.h"
+#include "select.hpp"
+
+namespace fa {
+
+// The kernels of a backward, in the order of their launches.
+struct BwdKernels {
+  Selection delta, dkdv, dq;
+};
+
+// arch as the runtime reports it or bare; dtype by name. Throws FA_UNSUPPORTED with the reason where there
+// are none.
+BwdKernels bwd_kernels(const std::string& arch, const std::string& dtype, std::int64_t head_dim);
+
+// Throws as bwd_arguments and launch do.
+void bwd(const fa_bwd_call& call);
+
+}  // namespace fa

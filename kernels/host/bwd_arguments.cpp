@@ -1,0 +1,199 @@
+#include "bwd_arguments.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "common_arguments.hpp"
+
+namespace fa {
+
+namespace {
+
+constexpr const char* kFunction = "bwd";
+
+// What the shapes of a call mean.
+struct Sizes {
+  bool ragged;
+  std::int64_t batch, seqlen_q, seqlen_k, rows_q, rows_k, nheads, nheads_k, head_dim;
+};
+
+Sizes sizes_of(const fa_bwd_call& call) {
+  Sizes s{};
+  s.ragged = given(call.cu_seqlens_q);
+  const int rows = s.ragged ? 0 : 1;
+  s.batch = s.ragged ? call.cu_seqlens_q.size[0] - 1 : call.q.size[0];
+  s.rows_q = call.q.size[rows], s.nheads = call.q.size[rows + 1], s.head_dim = call.q.size[rows + 2];
+  s.rows_k = call.k.size[rows], s.nheads_k = call.k.size[rows + 1];
+  s.seqlen_q = s.ragged ? call.max_seqlen_q : s.rows_q;
+  s.seqlen_k = s.ragged ? call.max_seqlen_k : s.rows_k;
+  return s;
+}
+
+// Everything with rows of heads: read, then written.
+std::array<Named, 8> rows_of(const fa_bwd_call& call) {
+  return {Named{"q", call.q},       Named{"k", call.k},   Named{"v", call.v},   Named{"out", call.out},
+          Named{"dout", call.dout}, Named{"dq", call.dq}, Named{"dk", call.dk}, Named{"dv", call.dv}};
+}
+
+void require_well_formed(const fa_bwd_call& call) {
+  Problems problems;
+  for (const Named& each : rows_of(call)) problems.expect_well_formed(each);
+  for (const Named& each :
+       {Named{"lse", call.lse}, Named{"delta", call.delta}, Named{"alibi_slopes", call.alibi_slopes},
+        Named{"cu_seqlens_q", call.cu_seqlens_q}, Named{"cu_seqlens_k", call.cu_seqlens_k},
+        Named{"rng_state", call.rng_state}}) {
+    problems.expect_well_formed(each);
+  }
+  problems.raise_if_any(kFunction);
+}
+
+void require_dims_and_types(const fa_bwd_call& call) {
+  Problems problems;
+  const std::int32_t dtype = call.q.dtype;
+  problems.add_unless(dtype == FA_FP16 || dtype == FA_BF16, [&] {
+    return std::string("q: expected dtype fp16 or bf16, got ") + dtype_name(dtype);
+  });
+  const int dims = given(call.cu_seqlens_q) ? 3 : 4;
+  const auto expect = [&](const Named& each, int wanted_dims, std::int32_t wanted) {
+    problems.expect_dims(each, wanted_dims);
+    problems.expect_dtype(each, wanted);
+    problems.expect_device(each, call.q.device);
+  };
+  for (const Named& each : rows_of(call)) expect(each, dims, dtype);
+  expect({"lse", call.lse}, dims - 1, FA_FP32);
+  expect({"delta", call.delta}, dims - 1, FA_FP32);
+  if (given(call.alibi_slopes))
+    expect({"alibi_slopes", call.alibi_slopes}, call.alibi_slopes.dims == 1 ? 1 : 2, FA_FP32);
+  for (const Named& each :
+       {Named{"cu_seqlens_q", call.cu_seqlens_q}, Named{"cu_seqlens_k", call.cu_seqlens_k}}) {
+    if (given(each.tensor)) expect(each, 1, FA_INT32);
+  }
+  problems.add_unless(given(call.cu_seqlens_q) == given(call.cu_seqlens_k),
+                      [] { return std::string("cu_seqlens_q, cu_seqlens_k: expected both or none"); });
+  require_dropout(problems, call.rng_state, call.dropout_p, call.q.device);
+  problems.raise_if_any(kFunction);
+}
+
+void require_shapes(const fa_bwd_call& call, const Sizes& s) {
+  Problems problems;
+  Shape k = shape(call.k), lse{s.batch, s.nheads, s.rows_q};
+  k.back() = s.head_dim;
+  if (s.ragged) {
+    lse.erase(lse.begin());
+  } else {
+    k.front() = s.batch;
+  }
+  problems.expect_shape({"k", call.k}, k);
+  for (const Named& each : {Named{"v", call.v}, Named{"dk", call.dk}, Named{"dv", call.dv}}) {
+    problems.expect_shape(each, k);
+  }
+  for (const Named& each : {Named{"out", call.out}, Named{"dout", call.dout}, Named{"dq", call.dq}}) {
+    problems.expect_shape(each, shape(call.q));
+  }
+  problems.expect_shape({"lse", call.lse}, lse);
+  problems.expect_shape({"delta", call.delta}, lse);
+  problems.add_unless(!s.ragged || s.batch >= 0,
+                      [] { return std::string("cu_seqlens_q: expected shape (batch + 1), got shape (0)"); });
+  if (s.ragged) problems.expect_shape({"cu_seqlens_k", call.cu_seqlens_k}, {s.batch + 1});
+  if (given(call.rng_state)) problems.expect_shape({"rng_state", call.rng_state}, {2});
+  const Named slopes{"alibi_slopes", call.alibi_slopes};
+  if (call.alibi_slopes.dims == 1) problems.expect_shape(slopes, {s.nheads});
+  if (call.alibi_slopes.dims == 2) problems.expect_shape(slopes, {s.batch, s.nheads});
+  problems.add_unless(s.nheads_k > 0 ? s.nheads % s.nheads_k == 0 : s.nheads == 0, [&] {
+    return "q: expected a number of heads that is a multiple of k's, which has " +
+           std::to_string(s.nheads_k) + ", got " + std::to_string(s.nheads);
+  });
+  problems.raise_if_any(kFunction);
+}
+
+void require_limits(const fa_bwd_call& call, const Sizes& s) {
+  Problems problems;
+  problems.expect_at_most("batch", s.batch, kMaxGridYZ);
+  problems.expect_at_most("nheads", s.nheads, kMaxGridYZ);
+  problems.expect_at_most("rows of q", s.rows_q, kMaxLength);
+  problems.expect_at_most("rows of k", s.rows_k, kMaxLength);
+  problems.add_unless(s.seqlen_q >= 0,
+                      [&] { return "max_seqlen_q: expected at least 0, got " + std::to_string(s.seqlen_q); });
+  problems.add_unless(s.seqlen_k >= 0,
+                      [&] { return "max_seqlen_k: expected at least 0, got " + std::to_string(s.seqlen_k); });
+  require_scores(problems, call.softmax_scale, call.softcap);
+  for (const Named& each : rows_of(call)) {
+    problems.add_unless(aligned(each.tensor), [&] {
+      return std::string(each.name) +
+             ": expected a contiguous last dimension, an address and other strides that are multiples of " +
+             std::to_string(kAlignedElements) + " elements, and rows less than 2^24 elements apart";
+    });
+  }
+  for (const Named& each : {Named{"dq", call.dq}, Named{"dk", call.dk}, Named{"dv", call.dv}}) {
+    problems.expect_own_memory(each);
+  }
+  for (const Named& each :
+       {Named{"lse", call.lse}, Named{"delta", call.delta}, Named{"cu_seqlens_q", call.cu_seqlens_q},
+        Named{"cu_seqlens_k", call.cu_seqlens_k}, Named{"rng_state", call.rng_state}}) {
+    problems.expect_contiguous(each);
+  }
+  const int last = call.alibi_slopes.dims - 1;
+  problems.add_unless(last < 0 || call.alibi_slopes.stride[last] == 1 || call.alibi_slopes.size[last] <= 1,
+                      [] { return std::string("alibi_slopes: expected a contiguous last dimension"); });
+  problems.raise_if_any(kFunction);
+}
+
+BwdInput input(const fa_tensor& tensor) {
+  const Strides s = strides(tensor);
+  return {tensor.data, s.batch, s.row, s.head};
+}
+
+BwdGradient gradient(const fa_tensor& tensor) {
+  const Strides s = strides(tensor);
+  return {tensor.data, s.batch, s.row, s.head};
+}
+
+void set_tensors(BwdParams& p, const fa_bwd_call& call) {
+  p.q = input(call.q), p.k = input(call.k), p.v = input(call.v);
+  p.out = input(call.out), p.dout = input(call.dout);
+  p.dq = gradient(call.dq), p.dk = gradient(call.dk), p.dv = gradient(call.dv);
+  p.lse = static_cast<const float*>(call.lse.data);
+  p.delta = static_cast<float*>(call.delta.data);
+  p.alibi_slopes = data<float>(call.alibi_slopes);
+  p.cu_seqlens_q = data<std::int32_t>(call.cu_seqlens_q);
+  p.cu_seqlens_k = data<std::int32_t>(call.cu_seqlens_k);
+  p.rng_state = data<std::int64_t>(call.rng_state);
+  p.alibi_batch = call.alibi_slopes.dims == 2 ? call.alibi_slopes.stride[0] : 0;
+}
+
+void set_sizes(BwdParams& p, const Sizes& s) {
+  p.seqlen_q = static_cast<std::int32_t>(std::min(s.seqlen_q, s.rows_q));
+  p.seqlen_k = static_cast<std::int32_t>(std::min(s.seqlen_k, s.rows_k));
+  p.rows_q = static_cast<std::int32_t>(s.rows_q);
+  p.rows_k = static_cast<std::int32_t>(s.rows_k);
+  p.nheads = static_cast<std::int32_t>(s.nheads);
+  p.nheads_k = static_cast<std::int32_t>(s.nheads_k);
+  p.head_dim = static_cast<std::int32_t>(s.head_dim);
+  p.lse_head = s.rows_q;
+  p.lse_batch = s.ragged ? 0 : s.nheads * s.rows_q;
+}
+
+}  // namespace
+
+BwdArguments bwd_arguments(const fa_bwd_call& call) {
+  require_well_formed(call);
+  require_dims_and_types(call);
+  const Sizes sizes = sizes_of(call);
+  require_shapes(call, sizes);
+  require_limits(call, sizes);
+  BwdArguments arguments{};
+  arguments.batch = sizes.batch;
+  BwdParams& params = arguments.params;
+  set_tensors(params, call);
+  set_sizes(params, sizes);
+  params.window_left = window(call.window_left);
+  params.window_right = window(call.window_right);
+  params.scale = call.softmax_scale;
+  params.softcap = call.softcap;
+  params.dropout_below = dropout_below(call.dropout_p);
+  params.dropout_scale = dropout_scale(call.dropout_p);
+  return arguments;
+}
+
+}  // namespace fa

@@ -1,0 +1,20 @@
+// The arguments of a backward call: checked, and as the kernels take them.
+#pragma once
+
+#include <cstdint>
+
+#include "fa/kernel/backward_params.hpp"
+#include "fa_rocm.h"
+
+namespace fa {
+
+// A valid call, as its launches need it.
+struct BwdArguments {
+  BwdParams params;
+  std::int64_t batch;
+};
+
+// Throws FA_INVALID with everything that is wrong with the call.
+BwdArguments bwd_arguments(const fa_bwd_call& call);
+
+}  // namespace fa

@@ -1,0 +1,36 @@
+// What forward and backward calls have in common: the checks of their numbers, and how kernels take these.
+#pragma once
+
+#include <cstdint>
+
+#include "problems.hpp"
+
+namespace fa {
+
+inline constexpr std::uintptr_t kElementBytes = 2;  // of q, k, v and what is shaped like them
+
+// The key of the generator is there when dropout needs it, and only then.
+void require_dropout(Problems& problems, const fa_tensor& rng_state, double dropout_p, int device);
+
+void require_scores(Problems& problems, float softmax_scale, float softcap);
+
+// A window at least as wide as every sequence is no bound.
+std::int32_t window(std::int64_t keys);
+
+// In double and truncated, as _philox.py computes it: both must drop the same probabilities.
+std::uint32_t dropout_below(double dropout_p);
+float dropout_scale(double dropout_p);
+
+template <class T>
+const T* data(const fa_tensor& tensor) {
+  return given(tensor) ? static_cast<const T*>(tensor.data) : nullptr;
+}
+
+struct Strides {
+  std::int64_t batch, row, head;
+};
+
+// Of (batch, rows, heads, head_dim), or without batch.
+Strides strides(const fa_tensor& tensor);
+
+}  // namespace fa

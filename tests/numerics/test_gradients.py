@@ -1,0 +1,249 @@
+"""Gradients, from ``backward()`` through autograd down to the machine code, held to the numerics rule.
+
+Dropout's mask is that of the forward, because both are compared with ``_philox``.
+"""
+
+import os
+from dataclasses import dataclass
+from itertools import accumulate
+
+import pytest
+import torch
+from flash_attn_rocm import (
+    _philox,
+    flash_attn_func,
+    flash_attn_qkvpacked_func,
+    flash_attn_varlen_func,
+    raw,
+)
+from target import BACKWARD
+from textbook import DTYPES, Rules, Sequence, judge_gradients
+
+FULL = os.environ.get("FA_FULL", "") not in {"", "0"}
+SEED = 5
+ALL = Rules()
+DELTA, DKDV, DQ = (f"fa_bwd_{op}" for op in ("delta", "dkdv", "dq"))
+
+
+@dataclass(frozen=True)
+class Case:
+    """``lengths`` are (queries, keys) of each sequence; unless ``ragged`` they are all alike."""
+
+    lengths: tuple
+    heads: tuple = (2, 1)
+    ragged: bool = False
+    packed: bool = False
+    alibi: bool = False
+    dropout_p: float = 0.0
+    rules: Rules = ALL
+    scale: float = 1.0  # of q's values
+
+
+# Every kernel meets these: both loops, whole and ragged tiles, rows and keys that see nothing, heads that
+# share keys, and every feature.
+EVERY = {
+    "plain": Case(((45, 140),), rules=Rules(right=0)),
+    "packed": Case(((40, 40),) * 2, (1, 1), packed=True),
+    "dropout": Case(
+        ((33, 45), (0, 5), (20, 0), (5, 3)), ragged=True, alibi=True, dropout_p=0.3,
+        rules=Rules(left=30, right=9),
+    ),
+    "softcap": Case(((50, 45),), alibi=True, rules=Rules(left=30, right=9, softcap=3.0, scale=-0.2)),
+    "ragged": Case(
+        ((5, 9), (0, 12), (33, 0), (17, 65), (1, 1)), ragged=True, rules=Rules(right=0, scale=-0.2)
+    ),
+    "alibi": Case(((17, 40),), (1, 1), alibi=True, rules=Rules(right=0)),
+}  # fmt: skip
+MORE = {
+    "one query": Case(((1, 200),)),
+    "one key": Case(((200, 1),)),
+    "blind rows": Case(((77, 30),), rules=Rules(right=0)),
+    "window": Case(((70, 90),), (3, 3), rules=Rules(left=20, right=9)),
+    "window that leaves keys out": Case(((9, 90),), rules=Rules(left=5, right=5)),
+    "large scores": Case(((33, 50),), rules=Rules(softcap=5.0, scale=0.3), scale=4.0),
+    "dropout of groups": Case(((33, 70),) * 2, (4, 2), dropout_p=0.17),
+    "several blocks": Case(((130, 300),), (1, 1), rules=Rules(right=0)),
+}
+MORE |= {
+    "two thousand keys": Case(((257, 2050),), rules=Rules(right=0)),
+    "large batch": Case(((63, 65),) * 5, (4, 2), rules=Rules(left=40, right=40)),
+} if FULL else {}  # fmt: skip
+
+
+def drawn(case, dtype, head_dim, device):
+    """q, k and v of each sequence, dout, and slopes (batch, heads)."""
+    generator = torch.Generator().manual_seed(SEED)
+
+    def values(rows, heads, factor=1.0):
+        made = torch.randn(rows, heads, head_dim, generator=generator) * factor
+        return made.to(DTYPES[dtype]).to(device)
+
+    nheads, nheads_k = case.heads
+    sequences = [
+        (
+            values(rows, nheads, case.scale),
+            values(keys, nheads_k),
+            values(keys, nheads_k),
+            values(rows, nheads),
+        )
+        for rows, keys in case.lengths
+    ]
+    slopes = torch.rand(len(case.lengths), nheads, generator=generator) if case.alibi else None
+    return sequences, slopes
+
+
+def kept(case, state, b, rows, keys):
+    """The factors of the probabilities of one sequence (heads, rows, keys)."""
+    if not case.dropout_p:
+        return None
+    places = {
+        "batches": torch.tensor(b),
+        "heads": torch.arange(case.heads[0])[:, None, None],
+        "rows": torch.arange(rows)[:, None],
+    }
+    keep = _philox.keep(state, case.dropout_p, **places, columns=range(keys))
+    return keep.double() / (1 - case.dropout_p)
+
+
+def ints(values, device):
+    return torch.tensor(values, dtype=torch.int32, device=device)
+
+
+def call(case, parts, slopes, device):
+    """The leaves, and out of a public function."""
+    join = torch.cat if case.ragged else torch.stack
+    joined = [join([part[i] for part in parts]) for i in range(3)]
+    options = {**case.rules.arguments, "dropout_p": case.dropout_p, "alibi_slopes": slopes}
+    if case.packed:
+        qkv = torch.stack(joined, -3).requires_grad_()
+        return [qkv], flash_attn_qkvpacked_func(qkv, **options)
+    leaves = [x.requires_grad_() for x in joined]
+    if not case.ragged:
+        return leaves, flash_attn_func(*leaves, **options)
+    lengths = [*zip(*case.lengths, strict=True)]
+    cut = [ints([0, *accumulate(each)], device) for each in lengths]
+    return leaves, flash_attn_varlen_func(*leaves, *cut, *map(max, lengths), **options)
+
+
+def split(case, tensors):
+    """The parts of each sequence."""
+    if not case.ragged:
+        return [*zip(*(x.unbind() for x in tensors), strict=True)]
+    rows, keys = zip(*case.lengths, strict=True)
+    cuts = [rows if x.shape[0] == sum(rows) and i in {0, 3} else keys for i, x in enumerate(tensors)]
+    return [*zip(*(x.split(each) for x, each in zip(tensors, cuts, strict=True)), strict=True)]
+
+
+def check(target, shown, name, case, dtype, head_dim):
+    parts, slopes = drawn(case, dtype, head_dim, target.device)
+    on_device = None if slopes is None else slopes.to(target.device)
+    dout = (torch.cat if case.ragged else torch.stack)([part[3] for part in parts])
+
+    def both():
+        torch.manual_seed(SEED)
+        leaves, out = call(case, parts, on_device, target.device)
+        found = torch.autograd.grad(out, leaves, dout)
+        return found[0].unbind(-3) if case.packed else found
+
+    gradients, kernels = target.attend(both)
+    end = f"{dtype}_d{head_dim}"
+    launched = (f"{DELTA}_{dtype}", f"{DKDV}_{end}", f"{DQ}_{end}")
+    assert kernels is None or kernels[-3:] == launched
+    torch.manual_seed(SEED)
+    state = _philox.new_state(target.device).cpu()
+    sequences = []
+    for b, ((q, k, v, each_dout), found) in enumerate(zip(parts, split(case, gradients), strict=True)):
+        weights = kept(case, state, b, len(q), len(k))
+        one = Sequence(q, k, v, q, None, None if slopes is None else slopes[b], weights)
+        sequences.append((one, each_dout, found))
+    judged(shown, name, sequences, case.rules, launched)
+
+
+def judged(shown, name, sequences, rules, launched):
+    verdicts = judge_gradients(sequences, rules)
+    instances = {"dq": launched[2], "dk": launched[1], "dv": launched[1]}
+    for gradient, verdict in verdicts.items():
+        shown.compared(instances[gradient], f"{gradient} {name}", verdict.error, verdict.allowed)
+    wrong = [text for verdict in verdicts.values() for text in verdict.wrong]
+    assert not wrong, "; ".join(wrong)
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize(("dtype", "head_dim"), BACKWARD)
+def test_every_kernel(target, shown, dtype, head_dim, name):
+    check(target, shown, name, EVERY[name], dtype, head_dim)
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_shapes_and_features(target, shown, name):
+    """Each with one kernel; with FA_FULL with all of them."""
+    number = [*MORE].index(name)
+    for dtype, head_dim in BACKWARD if FULL else [BACKWARD[number % len(BACKWARD)]]:
+        check(target, shown, name, MORE[name], dtype, head_dim)
+
+
+@pytest.mark.parametrize("head_dim", [40, 111])
+def test_other_head_dims_are_padded(target, head_dim):
+    generator = torch.Generator().manual_seed(SEED)
+    q, k, v, dout = (torch.randn(1, 20, 2, head_dim, generator=generator).half() for _ in range(4))
+    leaves = [x.to(target.device).requires_grad_() for x in (q, k, v)]
+
+    def both():
+        return torch.autograd.grad(flash_attn_func(*leaves, causal=True), leaves, dout.to(target.device))
+
+    found, _ = target.attend(both)
+    assert [x.shape for x in found] == [x.shape for x in leaves]
+    sequence = Sequence(q[0], k[0], v[0], q[0], None)
+    verdicts = judge_gradients([(sequence, dout[0], tuple(x[0] for x in found))], Rules(right=0))
+    assert [each.wrong for each in verdicts.values()] == [(), (), ()]
+
+
+def test_gradients_are_written_where_they_are_wanted(target):
+    """Into parts of one packed tensor, without touching what lies between, and the same bits each time."""
+    generator = torch.Generator().manual_seed(SEED)
+    qkv = torch.randn(2, 20, 3, 2, 64, generator=generator).half().to(target.device)
+    dout = torch.randn(2, 20, 2, 64, generator=generator).half().to(target.device)
+    rules = (0.125, True, -1, 0, 0.0)
+    room = torch.full((2, 20, 4, 2, 64), 7.0, dtype=torch.float16, device=target.device)
+    results = []
+
+    def both():
+        out, lse, *_ = raw.fwd(*qkv.unbind(2), None, None, 0.0, *rules, False)
+        places = room[:, :, :3].unbind(2)
+        found = raw.bwd(dout, *qkv.unbind(2), out, lse, *places, None, 0.0, *rules, True)
+        assert all(a is b for a, b in zip(found, places, strict=False))
+        results.append(room.clone())
+        again = raw.bwd(dout, *qkv.unbind(2), out, lse, None, None, None, None, 0.0, *rules, True)
+        results.append(torch.stack([*again[:3], room[:, :, 3]], 2))
+        return found[3], (dout.float() * out.float()).sum(-1).transpose(1, 2)
+
+    (sums, wanted), _ = target.attend(both)
+    assert (room[:, :, 3] == 7).all()
+    assert torch.equal(*results)
+    # Sums of 64 products in fp32.
+    assert (sums - wanted).abs().max() <= 64 * 2**-24 * 64
+
+
+@pytest.mark.parametrize(("rows", "keys"), [(0, 9), (9, 0)])
+def test_without_queries_or_keys_gradients_are_zero(target, rows, keys):
+    leaves = [torch.randn(2, n, 2, 64).half().to(target.device).requires_grad_() for n in (rows, keys, keys)]
+
+    def both():
+        out = flash_attn_func(*leaves)
+        return torch.autograd.grad(out, leaves, torch.ones_like(out))
+
+    found, _ = target.attend(both)
+    assert all((x == 0).all() for x in found)
+
+
+def test_rows_of_no_sequence_have_no_gradient(target):
+    leaves = [torch.randn(12, 1, 64).half().to(target.device).requires_grad_() for _ in range(3)]
+    cut = ints([0, 3, 8], target.device)
+
+    def both():
+        out = flash_attn_varlen_func(*leaves, cut, cut, 5, 5)
+        return torch.autograd.grad(out, leaves, torch.ones_like(out))
+
+    found, _ = target.attend(both)
+    assert all((x[8:] == 0).all() for x in found)
+    assert all((x[:8] != 0).any() for x in found[1:])

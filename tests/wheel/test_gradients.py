@@ -1,0 +1,262 @@
+"""Gradients through the backward kernels' operator, which tests/wheel/conftest.py answers on host memory."""
+
+import warnings
+
+import pytest
+import textbook
+import torch
+from flash_attn_rocm import (
+    FlashAttnFallbackWarning,
+    FlashAttnUnsupportedError,
+    attention,
+    explain,
+    flash_attn_func,
+    flash_attn_qkvpacked_func,
+    flash_attn_varlen_func,
+    is_supported,
+    raw,
+    set_strict,
+)
+from flash_attn_rocm._interface import attend
+from flash_attn_rocm._library import instances
+from flash_attn_rocm._options import Inputs, Options
+from functorch.compile import make_boxed_func
+from torch._dynamo.backends.common import aot_autograd
+from torch.utils.checkpoint import checkpoint
+
+ARCH = "gfx942"
+RULES = (0.125, True, -1, 0, 0.0)  # softmax_scale, is_causal, window_size_left and _right, softcap
+
+
+@pytest.fixture
+def leaves(qkv, kernels_on):
+    """``qkv`` with gradients, where kernels run."""
+    kernels_on(ARCH)
+    return tuple(x.requires_grad_() for x in qkv)
+
+
+def test_every_backward_kernel_is_told(qkv, host_fwd):
+    there = {(each.dtype, each.head_dim) for each in instances() if each.op == "bwd_dq"}
+    for dtype, head_dim in there:
+        assert is_supported(ARCH, dtype, head_dim).backward == "kernels"
+    # Padded to the next.
+    assert {is_supported(ARCH, dtype, n).backward for dtype, _ in there for n in range(1, 257)} == {"kernels"}
+    found = is_supported("gfx1201", "fp16", 64)
+    assert found.backward == "pytorch"
+    assert found.backward_reason.startswith("this wheel has no kernels for gfx1201")
+    assert explain(*qkv).backward_reason == "the tensors are on cpu, and kernels run on AMD GPUs"
+    assert not host_fwd
+
+
+def test_a_call_is_explained(leaves):
+    found = explain(*leaves)
+    assert (found.backward, found.backward_reason) == ("kernels", "")
+    found = explain(attention, *leaves, attn_mask=torch.ones(5, 7).bool())
+    assert (found.path, found.backward) == ("pytorch", "pytorch")
+    assert found.backward_reason == "kernels take no attn_mask"
+    found = explain(*leaves, dropout_p=0.5, return_attn_probs=True)
+    assert (found.path, found.backward) == ("pytorch", "kernels")
+
+
+CACHE = Options(softmax_scale=0.125, max_seqlen_q=5, max_seqlen_k=7)
+
+
+def through_a_cache(leaves):
+    return attend(Inputs(*leaves, seqused_k=torch.tensor([7, 3], dtype=torch.int32)), CACHE)[0]
+
+
+@pytest.mark.usefixtures("host_fwd")
+def test_what_the_kernels_do_not_have_is_told_when_it_is_computed(leaves, host_bwd):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        out = through_a_cache(leaves)
+    with pytest.warns(FlashAttnFallbackWarning, match="kernels compute no gradients through a cache"):
+        found = torch.autograd.grad(out.sum(), leaves)
+    assert all(torch.isfinite(x).all() for x in found)
+    assert not host_bwd
+
+
+@pytest.mark.usefixtures("host_fwd")
+def test_strict_mode_refuses_gradients_that_no_kernel_computes(leaves):
+    set_strict(True)
+    out = through_a_cache(leaves)
+    with pytest.raises(FlashAttnUnsupportedError, match="kernels compute no gradients through a cache"):
+        torch.autograd.grad(out.sum(), leaves)
+    torch.autograd.grad(flash_attn_func(*leaves).sum(), leaves)
+
+
+@pytest.mark.usefixtures("host_fwd")
+def test_dropout_has_the_same_key_in_both_passes(leaves, host_fwd, host_bwd):
+    out = flash_attn_func(*leaves, dropout_p=0.5)
+    torch.autograd.grad(out.sum(), leaves)
+    (one,), (other,) = host_fwd, host_bwd
+    assert torch.equal(one["rng_state"], other["rng_state"])
+    assert one["dropout_p"] == other["dropout_p"] == 0.5
+
+
+@pytest.mark.usefixtures("host_fwd")
+def test_packed_sequences_start_from_zero(host_bwd, kernels_on):
+    kernels_on(ARCH)
+    leaves = [torch.randn(9, 2, 64).half().requires_grad_() for _ in range(3)]
+    cut = torch.tensor([0, 3, 7], dtype=torch.int32)
+    out = flash_attn_varlen_func(*leaves, cut, cut, 4, 4)
+    # What lies behind the last sequence is not the forward's to write.
+    found = torch.autograd.grad(out[:7].sum(), leaves)
+    assert all((x[7:] == 0).all() for x in found)
+    assert host_bwd[0]["max_seqlen_q"] == 4
+
+
+def test_gradients_are_written_in_place_where_kernels_can(qkv, host_fwd, host_bwd, kernels_on):
+    kernels_on(ARCH)
+    q, k, v = qkv
+    out, lse, *_ = raw.fwd(q, k, v, None, None, 0.0, *RULES, False)
+    both = torch.empty(2, 7, 2, 2, 64).half()
+    odd = torch.empty(2, 5, 4, 65).half()[..., :64]
+    places = (odd, *both.unbind(2))
+    found = raw.bwd(out, q, k, v, out, lse, *places, None, 0.0, *RULES, True)
+    (call,) = host_bwd
+    pairs = [*zip(("dq", "dk", "dv"), places, strict=True)]
+    assert [call[name].data_ptr() == x.data_ptr() for name, x in pairs] == [False, True, True]
+    assert all(a is b for a, b in zip(found, places, strict=False))
+    wanted = raw.bwd(out, q, k, v, out, lse, None, None, None, None, 0.0, *RULES, False)
+    assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+    assert found[3].shape == lse.shape
+    assert len(host_fwd) == 1
+
+
+@pytest.mark.usefixtures("host_fwd")
+@pytest.mark.parametrize("head_dim", [64, 40])
+@pytest.mark.parametrize(
+    "view", [lambda x: x, lambda x: x.mT.contiguous().mT, lambda x: x[:1].expand(x.shape)]
+)
+def test_kernels_get_what_they_can_read(host_bwd, kernels_on, head_dim, view):
+    kernels_on(ARCH)
+    leaves = [torch.randn(2, n, 2, head_dim).half().requires_grad_() for n in (5, 7, 7)]
+    out = flash_attn_func(*leaves)
+    dout = view(torch.randn_like(out))
+    found = torch.autograd.grad(out, leaves, dout)
+    (call,) = host_bwd
+    for name in ("q", "k", "v", "out", "dout", "dq", "dk", "dv"):
+        assert call[name].shape[-1] == 64
+        assert call[name].stride(-1) == 1
+        assert all(step % 8 == 0 for step in call[name].stride()[:-1])
+    assert [x.shape for x in found] == [x.shape for x in leaves]
+    assert all(x.is_contiguous() for x in found)
+
+
+@pytest.mark.usefixtures("host_fwd", "host_bwd")
+def test_a_second_derivative_is_refused_in_words(leaves):
+    out = flash_attn_func(*leaves)
+    with pytest.raises(RuntimeError, match="attention has no second derivative"):
+        torch.autograd.grad(out.sum(), leaves, create_graph=True)
+
+
+@pytest.mark.usefixtures("host_fwd")
+def test_checkpointing_hooks_and_autocast_give_the_same_bits(leaves, host_bwd):
+    seen = []
+
+    def gradients(function):
+        torch.manual_seed(3)
+        out = function(*leaves)
+        return torch.autograd.grad(out.float().square().sum(), leaves)
+
+    def plain(*tensors):
+        return flash_attn_func(*tensors, dropout_p=0.3)
+
+    def again(*tensors):
+        return checkpoint(plain, *tensors, use_reentrant=False)
+
+    def hooked(*tensors):
+        copies = [x.view_as(x) for x in tensors]
+        for x in copies:
+            x.register_hook(seen.append)
+        return plain(*copies)
+
+    def cast(*tensors):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return plain(*tensors)
+
+    wanted = gradients(plain)
+    for function in (again, hooked, cast):
+        assert all(torch.equal(a, b) for a, b in zip(gradients(function), wanted, strict=True))
+    assert len(seen) == 3
+    assert len(host_bwd) == 4
+
+
+@pytest.mark.usefixtures("host_fwd")
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+def test_forward_and_backward_of_one_graph(leaves, host_bwd):
+    graphs = []
+
+    def backend(graph, inputs):
+        def compiler(part, _):
+            graphs.append(part)
+            return make_boxed_func(part.forward)
+
+        return aot_autograd(fw_compiler=compiler)(graph, inputs)
+
+    torch.compiler.reset()
+    compiled = torch.compile(flash_attn_func, fullgraph=True, backend=backend)
+    out = compiled(*leaves, causal=True)
+    found = torch.autograd.grad(out.sum(), leaves)
+    expected = flash_attn_func(*leaves, causal=True)
+    wanted = torch.autograd.grad(expected.sum(), leaves)
+    assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+    called = [
+        [str(node.target) for node in graph.graph.nodes if "flash_attn_rocm" in str(node.target)]
+        for graph in graphs
+    ]
+    assert [[name.removesuffix(".default") for name in names] for names in called] == [
+        ["flash_attn_rocm.forward"], ["flash_attn_rocm.backward"]
+    ]  # fmt: skip
+    assert len(host_bwd) == 2
+
+
+@pytest.mark.usefixtures("host_fwd", "host_bwd")
+@pytest.mark.parametrize("head_dim", [64, 40])
+@pytest.mark.parametrize("ragged", [False, True])
+def test_opcheck(qkv, head_dim, ragged):
+    q, k, v = (x[..., :head_dim] for x in qkv)
+    inputs = Inputs(q, k, v, torch.rand(4))
+    lse = torch.randn(2, 4, 5)
+    if ragged:
+        cut = [torch.tensor(x, dtype=torch.int32) for x in ([0, 5, 10], [0, 7, 14])]
+        inputs = Inputs(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), torch.rand(4), *cut)
+        lse = torch.randn(4, 10)
+    out = torch.randn_like(inputs.q)
+    options = (0.125, -1, 0, 0.0, 0.25, 5, 7, 0)
+    state = torch.tensor([1, 2])
+    arguments = (out, out, lse, *inputs, *options, state, ARCH)
+    found = torch.library.opcheck(torch.ops.flash_attn_rocm.backward.default, arguments)
+    assert set(found.values()) == {"SUCCESS"}
+    assert len(found) == 4
+
+
+@pytest.mark.usefixtures("host_fwd")
+def test_gradients_of_packed_arguments(host_bwd, kernels_on):
+    kernels_on(ARCH)
+    qkv = torch.randn(2, 9, 3, 4, 64).half().requires_grad_()
+    (found,) = torch.autograd.grad(flash_attn_qkvpacked_func(qkv, causal=True).sum(), qkv)
+    parts = [x.detach().requires_grad_() for x in qkv.unbind(2)]
+    wanted = torch.autograd.grad(flash_attn_func(*parts, causal=True).sum(), parts)
+    assert torch.equal(found, torch.stack(wanted, 2))
+    assert len(host_bwd) == 2
+
+
+@pytest.mark.parametrize("name", textbook.GRADIENTS)
+def test_the_rule_refuses_a_gradient_just_beyond_it(qkv, name):
+    """A planted error: the largest that the rule allows, and a little more."""
+    q, k, v = (x[0] for x in qkv)
+    sequence, dout = textbook.Sequence(q, k, v, q, None), torch.randn_like(q)
+    leaves = [x.double().requires_grad_() for x in (q, k, v)]
+    out, _ = textbook.attention(*leaves, textbook.Rules())
+    exact = torch.autograd.grad(out, leaves, dout.double())
+    verdicts = textbook.judge_gradients([(sequence, dout, exact)], textbook.Rules())
+    assert {each.wrong for each in verdicts.values()} == {()}
+    number = textbook.GRADIENTS.index(name)
+    for times, right in ((0.99, True), (1.01, False)):
+        found = [x.clone() for x in exact]
+        found[number][3, 0, 5] += times * verdicts[name].allowed
+        verdict = textbook.judge_gradients([(sequence, dout, tuple(found))], textbook.Rules())[name]
+        assert (verdict.wrong == ()) == right
+        assert right or verdict.wrong[0].startswith(f"{name}: error ")
