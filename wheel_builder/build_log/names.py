@@ -29,7 +29,7 @@ OURS = {
     "combine": "joining the parts of a forward with split keys",
     "append": "appending to a cache",
     "reference": "slow forward for every call",
-    "bwd_dot": "backward's sum of dO x O",
+    "bwd_delta": "backward's sum of dO x O",
     "bwd_dkdv": "backward: dK and dV",
     "bwd_dq": "backward: dQ",
 }
