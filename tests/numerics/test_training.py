@@ -6,8 +6,8 @@ from itertools import pairwise
 import flash_attn_rocm
 import pytest
 import torch
-from conftest import BACKWARD
 from flash_attn_rocm import _support, flash_attn_func
+from target import BACKWARD
 from textbook import Rules, attention
 from torch import nn
 from torch.nn import functional
