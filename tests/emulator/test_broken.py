@@ -65,6 +65,7 @@ def test_instructions_left_out_are_noticed(core, shipped, workshop, arch, what):
     assert result.error or result.findings or compare(call).first
 
 
+@pytest.mark.full  # semantics/test_coverage.py asks the same of every mnemonic
 @pytest.mark.parametrize("arch", ARCHS)
 def test_all_shipped_instructions_are_implemented(core, device_code, disassembled, arch):
     texts = [disassembled(code) for code in sorted(device_code(arch).glob("*.hsaco"))]

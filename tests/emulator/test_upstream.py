@@ -1,6 +1,7 @@
 """Upstream's CK kernels: from its source distribution to gated, linked device code, executed on the emulator.
 
-Of 2,775 kernels the one that makes a forward call: fp16, head dim 128.  About 80 CPU-seconds of compilers.
+Of 2,775 kernels the one that makes a forward call: fp16, head dim 128.  About 80 CPU-seconds of compilers,
+which is why all of this runs with --full (every night).
 """
 
 import fnmatch
@@ -25,6 +26,7 @@ from wheel_builder.upstream.recipe import ONE_CALL
 from wheel_builder.upstream.sdist import fetch_sdist
 from wheel_builder.upstream.stages import LIBRARY, Workshop, link, make_object, make_sources
 
+pytestmark = pytest.mark.full
 DIM, ROWS = 128, 128  # ROWS: of a workgroup
 SCALE = 1 / math.sqrt(DIM)
 # The one difference to the recipe: the emulator has no mode that flushes fp32 denormals to zero.
