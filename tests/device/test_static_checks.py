@@ -20,7 +20,10 @@ ARCHS = list(known_archs())
 ATTACKED = re.compile(
     r"fa_(fwd_fp16_d64|decode_bf16_d64|append_fp16|reference_bf16|combine_\w+|bwd_(delta_fp16|dkdv_bf16_d64|dq_fp16_d64))$"
 )
-MULTIPLYING = re.compile(r"fa_(fwd_fp16|decode_bf16|bwd_dkdv_fp16|bwd_dq_bf16)_d64$")
+# Without bwd_dq, which waits by itself where the compiler waits too little (kernel/backward_dq.hpp): one state
+# more than it has to.
+BY_THE_COMPILER = re.compile(r"fa_(fwd_fp16|decode_bf16|bwd_dkdv_fp16)_d64$")
+ALL_BY_THE_COMPILER = re.compile(r"^(?!fa_bwd_dq).*_d64$")
 # In instructions; no dependency reaches this far.
 NEAR = 50
 # Inline assembly, which the compiler ignores when it keeps dependent instructions apart.
@@ -110,7 +113,9 @@ def missed_waits(arch, kernel, numbers):
     ("arch", "waiting"), [("gfx908", "s_nop"), ("gfx942", "s_nop"), ("gfx1100", "s_waitcnt_depctr")]
 )
 @pytest.mark.parametrize(
-    "pattern", [MULTIPLYING, pytest.param(re.compile("_d64$"), marks=pytest.mark.full)], ids=["some", "all"]
+    "pattern",
+    [BY_THE_COMPILER, pytest.param(ALL_BY_THE_COMPILER, marks=pytest.mark.full)],
+    ids=["some", "all"],
 )
 def test_every_wait_of_the_compilers_is_needed(kernels_of, arch, waiting, pattern):
     """The compiler inserts no more than its rules ask for, so one fewer anywhere must be found.
