@@ -20,7 +20,7 @@ ARCHS = list(known_archs())
 ATTACKED = re.compile(
     r"fa_(fwd_fp16_d64|decode_bf16_d64|append_fp16|reference_bf16|combine_\w+|bwd_(delta_fp16|dkdv_bf16_d64|dq_fp16_d64))$"
 )
-# Without bwd_dq, which waits by itself where the compiler waits too little (kernel/backward_dq.hpp): one state
+# Without bwd_dq, which waits by itself where the compiler waits too little (kernel/backward_dq.hpp): a state
 # more than it has to.
 BY_THE_COMPILER = re.compile(r"fa_(fwd_fp16|decode_bf16|bwd_dkdv_fp16)_d64$")
 ALL_BY_THE_COMPILER = re.compile(r"^(?!fa_bwd_dq).*_d64$")
