@@ -55,7 +55,12 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
     const uint32_t first = static_cast<uint32_t>(lane / kM) - 1;  // every bit set in lanes with the first k
     const float a = __builtin_bit_cast(float, __builtin_bit_cast(uint32_t, value) & first);
     const float b = __builtin_bit_cast(float, 0x3f800000u & first);
-    return __builtin_amdgcn_mfma_f32_32x32x2f32(a, b, C{}, 0, 0, 0);
+    C spread = __builtin_amdgcn_mfma_f32_32x32x2f32(a, b, C{}, 0, 0, 0);
+#if defined(__clang_major__) && __clang_major__ < 22
+    // LLVM 21 puts the result over `a`, which the hardware does not allow; so `a` has to outlive it.
+    if constexpr (!traits(kGfx).separate_accumulators) asm volatile("" : "+v"(spread) : "v"(a), "v"(b));
+#endif
+    return spread;
   }
 
   FA_DEVICE static void hold(C&) {}
