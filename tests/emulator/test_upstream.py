@@ -1,7 +1,7 @@
 """Upstream's CK kernels: from its source distribution to gated, linked device code, executed on the emulator.
 
 Of 2,775 kernels the one that makes a forward call: fp16, head dim 128.  About 80 CPU-seconds of compilers,
-which is why all of this runs with --full (every night).
+which is why all of this runs with --full: in a job of its own in CI, and every night.
 """
 
 import fnmatch
@@ -29,6 +29,8 @@ from wheel_builder.upstream.stages import LIBRARY, Workshop, link, make_object, 
 pytestmark = pytest.mark.full
 DIM, ROWS = 128, 128  # ROWS: of a workgroup
 SCALE = 1 / math.sqrt(DIM)
+# CPU-seconds for a compiler; there are two, and all of this is to take less than ten minutes.
+LIMIT = 250
 # The one difference to the recipe: the emulator has no mode that flushes fp32 denormals to zero.
 KEEPING_DENORMALS = ("-fno-gpu-flush-denormals-to-zero",)
 
@@ -58,7 +60,7 @@ def forward(sources):
 @pytest.fixture(scope="module")
 def made(forward, sources, shop):
     """Its object for gfx942."""
-    return make_object(forward, "gfx942", sources, shop, added=KEEPING_DENORMALS)
+    return make_object(forward, "gfx942", sources, shop, added=KEEPING_DENORMALS, limit=LIMIT)
 
 
 @pytest.fixture(scope="module")
@@ -77,14 +79,14 @@ def test_the_generator_makes_what_the_plan_counts(sources, upstream):
 
 def test_the_object_says_what_it_cost_and_has(made, forward):
     assert (made.facts["name"], made.facts["arch"]) == (forward, "gfx942")
-    assert 1 < made.facts["cpu_seconds"] < 300  # of the ten minutes for all of this file
+    assert 1 < made.facts["cpu_seconds"] < LIMIT
     assert made.facts["peak_mib"] > 100
     assert list(made.facts["kernels"].values()) == [128]
 
 
 def test_the_gate_refuses_the_same_kernel_for_gfx1030(forward, sources, shop):
     with pytest.raises(GateError) as failure:
-        make_object(forward, "gfx1030", sources, shop)
+        make_object(forward, "gfx1030", sources, shop, limit=LIMIT)
     [problem] = failure.value.problems
     assert "FmhaFwdKernel for gfx1030: 0 of at least 2 dot product instructions" in problem
     assert "CK has no kernels for it" in failure.value.advice

@@ -56,7 +56,7 @@ WRITERS = {
 OTHERS = (
     r"scripts/venv wheel_builder/requirements\.txt",
     r"sudo -H bash \.ci/run",
-    r"sudo -H scripts/test --full",
+    r"sudo -H scripts/test --full( tests/emulator/test_upstream\.py)?",
     r"scripts/test-on-gpu",
     r"\.venv/bin/python -m tests\.mutation --of-the-day --count \d+",
     r"\.ci/index-branch (get|keep) index",
@@ -219,6 +219,12 @@ def test_images_follow_what_was_published_and_are_attested_by_their_digest():
     ]
     assert "--for-gpu" in pushed["push"], "what is called rocm-fa:7.2 for others can use the GPU"
     assert "--slim" in pushed["slim"]
+
+
+def test_ci_runs_the_suite_and_beside_it_a_kernel_of_upstreams():
+    lines = [step["run"] for job in JOBS if job.workflow == "ci.yml" for step in job.steps if "run" in step]
+    assert lines == ["sudo -H bash .ci/run", "sudo -H scripts/test --full tests/emulator/test_upstream.py"]
+    assert (CHECKOUT / "tests/emulator/test_upstream.py").is_file()
 
 
 def test_the_rehearsal_publishes_by_the_same_commands():

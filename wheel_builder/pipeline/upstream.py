@@ -1,6 +1,7 @@
 """``scripts/wheel-builder upstream``: upstream's kernels, object by object, and the library of an arch.
 
 source distribution -> generated sources -> an object for each kernel, gated -> library
+                    -> host part, with a ROCm build of PyTorch ------------> extension module -> wheel
 """
 
 import fnmatch
@@ -9,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
@@ -38,19 +39,30 @@ from wheel_builder.upstream.costs import (
     kinds,
     to_text,
 )
+from wheel_builder.upstream.extension import (
+    link_extension,
+    make_host_object,
+    make_host_sources,
+    make_wheel,
+    refusal,
+)
 from wheel_builder.upstream.recipe import LEFT_OUT, SMALLEST, shard_of
 from wheel_builder.upstream.sdist import fetch_sdist
 from wheel_builder.upstream.stages import LIBRARY, Workshop, link, make_object, make_sources
+from wheel_builder.upstream.torch import NO_TORCH, Torch, build_extension_image, fetch_torch
 
 SOURCES = Planned("upstream sources", weight=20)
 ALL = (1, 1)
 # A flag is measured up to this multiple of the compile time without it.
-MOST_TIMES = 5
+MOST_TIMES = 12
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which of upstream's objects: an arch, a shard (number, count), and a pattern of names."""
+    """Which of upstream's objects: an arch, a shard (number, count), and a pattern of names.
+
+    ``torch`` is the PyTorch of upstream's extension module.
+    """
 
     job: Job
     package: Package
@@ -58,13 +70,22 @@ class Wanted:
     arch: str
     shard: tuple[int, int] = ALL
     pattern: str = "*"
+    torch: Torch = NO_TORCH
+
+    @property
+    def refused(self) -> str:
+        """Why there is no extension module, or nothing where one is built."""
+        return refusal(torch_index=self.torch.index, pattern=self.pattern, rocm=self.job.rocm.version)
 
     @property
     def steps(self) -> list[Planned]:
         """A shard's objects are linked elsewhere, together with the others'."""
-        linked = [Planned(f"library {self.arch}", self.job.id, weight=10)] if self.shard == ALL else []
-        objects = Planned(f"objects {self.arch}", self.job.id, weight=3600)
-        return [ENGINE, builder_step(self.job), SOURCES, objects, *linked]
+        steps = [ENGINE, builder_step(self.job), SOURCES]
+        steps += [Planned(f"objects {self.arch}", self.job.id, weight=3600)]
+        if self.shard == ALL:
+            steps += [Planned(f"library {self.arch}", self.job.id, weight=10)]
+            steps += [] if self.refused else [Planned(f"extension {self.arch}", self.job.id, weight=400)]
+        return steps
 
 
 def check_arch(upstream: Upstream, arch: str) -> None:
@@ -78,8 +99,11 @@ def check_arch(upstream: Upstream, arch: str) -> None:
         raise SelectionError(title, problems, advice="flash-attn-rocm has its own kernels: scripts/release")
 
 
-def build_upstream(wanted: Wanted, context: RunContext, *, plain: bool | None = None) -> Path:
-    """Compile what is wanted and not yet there; the library's path, or for a shard the folder of objects."""
+def build_upstream(wanted: Wanted, context: RunContext, *, plain: bool | None = None) -> list[Path]:
+    """Compile what is wanted and not yet there.
+
+    The paths of the library and, where a PyTorch is given, the wheel; for a shard the folder of its objects.
+    """
     with _prepared(wanted, context, plain) as (shop, sources, progress):
         title = f"objects {wanted.arch}"
         with progress.step(title, job=wanted.job.id, log=shop.log) as step:
@@ -87,9 +111,35 @@ def build_upstream(wanted: Wanted, context: RunContext, *, plain: bool | None = 
             if all(one.reused for one in objects):
                 step.skipped("unchanged")
         if wanted.shard != ALL:
-            return objects[0].path.parent
+            return [objects[0].path.parent]
         with progress.step(f"library {wanted.arch}", job=wanted.job.id, log=shop.log) as step:
-            return told(step, link(wanted.arch, objects, shop)).path / LIBRARY
+            made = [told(step, link(wanted.arch, objects, shop)).path / LIBRARY]
+        if not wanted.refused:
+            with progress.step(f"extension {wanted.arch}", job=wanted.job.id, log=shop.log) as step:
+                wheel = told(step, _extension(wanted, objects, sources, shop, context))
+            made.append(wheel.path / wheel.facts["wheel"])
+        return made
+
+
+def _extension(
+    wanted: Wanted, objects: Sequence[Artifact], sources: Artifact, shop: Workshop, context: RunContext
+) -> Artifact:
+    """Upstream's wheel, with the host part compiled and all objects linked into its extension module."""
+    rocm = wanted.job.rocm.version
+    image = build_extension_image(wanted.job, shop.image, shop.store, log=shop.log)
+    torch = fetch_torch(wanted.torch, rocm, image, shop.store, host=context.host, log=shop.log)
+    shop = replace(shop, image=image)
+    sdist = fetch_sdist(wanted.upstream, shop.store, log=shop.log)
+    host = make_host_sources(sdist, torch, shop)
+    with ThreadPoolExecutor(context.jobs) as pool:
+        parts = list(
+            pool.map(
+                lambda name: make_host_object(name, wanted.arch, host, sources, torch, shop),
+                host.facts["sources"],
+            )
+        )
+    made = link_extension(wanted.arch, objects, parts, torch, shop)
+    return make_wheel(wanted.upstream.version, rocm, sdist, torch, made, shop)
 
 
 def measure_upstream(wanted: Wanted, context: RunContext, *, plain: bool | None = None) -> Costs:

@@ -29,6 +29,15 @@ LEFT_OUT = (
     ("-mllvm", "-amdgpu-function-calls=false"),
 )
 
+# Upstream's host part, the module that it becomes, and the flags that PyTorch adds for extensions.
+HOST = "csrc/flash_attn_ck"
+MODULE = "flash_attn_2_cuda"
+HOST_FLAGS = (
+    "-DUSE_ROCM=1", "-DHIPBLAS_V2", "-DCUDA_HAS_FP16=1", "-DHIP_ENABLE_WARP_SYNC_BUILTINS=1",
+    "-D__HIP_NO_HALF_OPERATORS__=1", "-D__HIP_NO_HALF_CONVERSIONS__=1",
+    "-DTORCH_API_INCLUDE_EXTENSION_H", f"-DTORCH_EXTENSION_NAME={MODULE}",
+)  # fmt: skip
+
 # The fewest that make one forward call: fp16, head dim 128, any lengths, no mask, bias, dropout, log-sum-exp.
 ONE_CALL = "fmha_fwd_d128_fp16_batch_*_qr_async_vr_psskddv_nlogits_nbias_nmask_nlse_ndropout_*"
 # The same for the smallest head dim: flags are measured on it.

@@ -119,24 +119,38 @@ def refuse(name: str, found: Sequence[Checked]) -> None:
 
 
 def link(arch: str, objects: Sequence[Artifact], shop: Workshop) -> Artifact:
-    """The shared library of one arch's objects; fact: ``kernels``, how many code objects it has.
-
-    Thousands of paths are longer than a command line may be, so the linker reads them from a file.
-    """
+    """The shared library of one arch's objects; fact: ``kernels``, how many code objects it has."""
     inputs = {
         "image": shop.image.facts["image_id"], "arch": arch, "objects": sorted(one.key for one in objects)
     }  # fmt: skip
 
     def make(out: Path) -> Mapping[str, Any]:
-        ordered = sorted(objects, key=lambda one: str(one.facts["name"]))
-        lines = [f"/objects/{one.key}/{OBJECT}" for one in ordered]
-        (out / "objects.rsp").write_text("\n".join(lines) + "\n", encoding="ascii")
-        command = [f"{shop.llvm}/clang++", "-shared", "-fuse-ld=lld", "-Wl,--build-id=none"]
-        command += ["@/out/objects.rsp", "-o", f"/out/{LIBRARY}"]
-        shop.inside(command, out, Mount(shop.store.root / STAGE, "/objects"))
+        link_objects(objects, out, LIBRARY, shop)
         return {"arch": arch, "kernels": _counted(out / LIBRARY, objects)}
 
     return shop.store.get_or_make("upstream-library", inputs, make)
+
+
+def link_objects(
+    objects: Sequence[Artifact],
+    out: Path,
+    file: str,
+    shop: Workshop,
+    *,
+    also: Sequence[str] = (),
+    options: Sequence[str] = (),
+    mounts: Sequence[Mount] = (),
+) -> None:
+    """Link kernels' objects, and the files ``also``, to the shared library ``file`` in ``out``.
+
+    Thousands of paths are longer than a command line may be, so the linker reads them from a file.
+    """
+    ordered = sorted(objects, key=lambda one: str(one.facts["name"]))
+    lines = [*also, *(f"/objects/{one.key}/{OBJECT}" for one in ordered)]
+    (out / "objects.rsp").write_text("\n".join(lines) + "\n", encoding="ascii")
+    command = [f"{shop.llvm}/clang++", "-shared", "-fuse-ld=lld", "-Wl,--build-id=none"]
+    command += ["@/out/objects.rsp", *options, "-o", f"/out/{file}"]
+    shop.inside(command, out, Mount(shop.store.root / STAGE, "/objects"), *mounts)
 
 
 def _counted(library: Path, objects: Sequence[Artifact]) -> int:

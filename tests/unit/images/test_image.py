@@ -10,6 +10,7 @@ from wheel_builder.images import stages as image
 from wheel_builder.images.build import DOCKERFILES
 from wheel_builder.images.stages import builder_arguments
 from wheel_builder.matrix.model import Job, Package, Rocm
+from wheel_builder.upstream import torch as extension_image
 
 ROCM = Rocm(
     version="7.2",
@@ -27,6 +28,7 @@ CONTEXTS = {
     "builder.Dockerfile": image.BUILDER_FILES,
     "verify.Dockerfile": image.VERIFY_FILES,
     "runtime.Dockerfile": runtime_image.FILES,
+    "extension.Dockerfile": extension_image.FILES,
 }
 PREPARED = {"wheels", "torch-stable"}
 

@@ -14,6 +14,7 @@ from wheel_builder.matrix.model import Selection
 from wheel_builder.matrix.plan import jobs_to_build, plan
 from wheel_builder.pipeline.upstream import ALL, Wanted, accept, build_upstream, check_arch, measure_upstream
 from wheel_builder.upstream.costs import COSTS
+from wheel_builder.upstream.torch import Torch
 
 
 def run(args: argparse.Namespace) -> None:
@@ -27,8 +28,10 @@ def run(args: argparse.Namespace) -> None:
             accept(measure_upstream(wanted, context, plain=args.verbose or None), ROOT)
             print(f"written to {COSTS}", file=sys.stderr)
         else:
-            made = build_upstream(wanted, context, plain=args.verbose or None)
-            print(copied(made, args.to) if args.to and made.is_file() else made)
+            for made in build_upstream(wanted, context, plain=args.verbose or None):
+                print(copied(made, args.to) if args.to and made.is_file() else made)
+            if wanted.refused and wanted.shard == ALL:
+                print(wanted.refused, file=sys.stderr)
 
 
 def copied(file: Path, folder: Path) -> Path:
@@ -42,7 +45,8 @@ def _wanted(args: argparse.Namespace) -> Wanted:
     check_arch(matrix.upstream, args.arch)
     selection = Selection(rocm=() if args.rocm == DEFAULT else (args.rocm,))
     job = jobs_to_build(plan(matrix, selection))[0]
-    return Wanted(job, matrix.package, matrix.upstream, args.arch, args.shard, args.kernels)
+    torch = Torch(args.torch or matrix.package.torch_headers, args.torch_index)
+    return Wanted(job, matrix.package, matrix.upstream, args.arch, args.shard, args.kernels, torch)
 
 
 def shard(text: str) -> tuple[int, int]:
@@ -52,6 +56,14 @@ def shard(text: str) -> tuple[int, int]:
         message = f"expected a shard such as 3/24, found {text!r}"
         raise argparse.ArgumentTypeError(message)
     return int(found[1]), int(found[2])
+
+
+def release(text: str) -> str:
+    """``2.13.0``, without a label: which build of it is pip's to find."""
+    if not re.fullmatch(r"\d+(\.\d+)+", text):
+        message = f"expected a release such as 2.13.0, found {text!r}"
+        raise argparse.ArgumentTypeError(message)
+    return text
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -66,7 +78,11 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kernels", default="*", metavar="PATTERN", help="only objects whose name matches, * for any text"
     )
-    parser.add_argument("--to", type=Path, metavar="DIR", help="copy the library here")
+    parser.add_argument(
+        "--torch", type=release, metavar="V",
+        help="the PyTorch that --torch-index has wheels of (default: torch_headers of matrix.yaml)",
+    )  # fmt: skip
+    parser.add_argument("--to", type=Path, metavar="DIR", help="copy the library, and the wheel, here")
     parser.add_argument("--measure", action="store_true", help=f"compile a sample and write {COSTS}")
 
 
