@@ -19,6 +19,7 @@ from wheel_builder.emulator.machine import Launch
 from wheel_builder.fake_hip.container import LIBRARY
 from wheel_builder.files.fatbin import CodeObject
 from wheel_builder.images.listing import tools_in
+from wheel_builder.perf.gradients import has_backward
 from wheel_builder.perf.ours import has_decode, has_workload
 from wheel_builder.pipeline.perf import Bench, model, subjects
 
@@ -29,7 +30,8 @@ TRITON = {"gfx908": "3.9.0", "gfx942": "3.9.0", "gfx1030": "3.8.0", "gfx1100": "
 SOURCES = ("peer.py", "triton_attention.py")
 MAX_MIB = 100.0
 # Those that the peer has too; our other kernels would take several times as long.
-HEAD_DIMS = ("_d64", "_d128")
+HEAD_DIMS = (64, 128)
+DELTA = "fa_bwd_delta"  # one kernel for all of them
 
 
 @pytest.fixture(scope="session")
@@ -87,9 +89,11 @@ def known_rows(bench):
 
     def rows(folder, which):
         if (folder, which) not in known:
-            files = sorted(file for file in folder.glob("*.hsaco") if file.stem.endswith(HEAD_DIMS))
-            wanted = [file for file in files if which(file.stem)]
-            known[folder, which] = [row for file in wanted for row in model(file, bench, max_mib=MAX_MIB)]
+            ends = tuple(f"_d{head_dim}" for head_dim in HEAD_DIMS)
+            files = (file for file in sorted(folder.glob("*.hsaco")) if which(file.stem))
+            wanted = [file for file in files if file.stem.endswith(ends) or file.stem.startswith(DELTA)]
+            rows = [row for file in wanted for row in model(file, bench, max_mib=MAX_MIB)]
+            known[folder, which] = [row for row in rows if row.head_dim in HEAD_DIMS]
         return known[folder, which]
 
     return rows
@@ -98,7 +102,11 @@ def known_rows(bench):
 @pytest.fixture(scope="session")
 def modelled(known_rows):
     """``modelled(folder)``: both models of its kernels."""
-    return lambda folder: known_rows(folder, has_workload)
+    return lambda folder: known_rows(folder, _is_modelled)
+
+
+def _is_modelled(name):
+    return has_workload(name) or has_backward(name)
 
 
 @pytest.fixture(scope="session")

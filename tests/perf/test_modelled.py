@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.host.test_plan import PLACES
-from tests.perf.conftest import ARCHS, MAX_MIB
+from tests.perf.conftest import ARCHS, HEAD_DIMS, MAX_MIB
 from wheel_builder.base.archs import arch_named
 from wheel_builder.perf.counters import (
     NOT_MODELLED,
@@ -92,9 +92,13 @@ def test_forwards_beat_the_peer(modelled, peers, device_code, arch, dtype, head_
 @pytest.mark.full
 @pytest.mark.parametrize("arch", ARCHS)
 def test_no_loop_has_more_than_two_way_conflicts_without_a_reason(modelled, device_code, arch):
-    """Under any order of phases.  conflicts.toml says why others are left; it has no more than there are."""
+    """Of forwards, under any order of phases.  conflicts.toml says why others are left, and has no more than
+    there are.
+    """
     worst = {}
     for row in modelled(device_code(arch)):
+        if not row.op.startswith("fwd"):
+            continue
         name = f"{row.op} {row.dtype} d{row.head_dim}"
         worst[name] = max(charged.ways for charged in row.charged)
     reasons = tomllib.loads((GOLDEN / "conflicts.toml").read_text()).get(arch, {})
@@ -102,6 +106,28 @@ def test_no_loop_has_more_than_two_way_conflicts_without_a_reason(modelled, devi
     assert {name: ways for name, ways in worst.items() if ways > 2} == {
         name: each["ways"] for name, each in reasons.items()
     }
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("arch", ARCHS)
+def test_the_lds_costs_a_backward_little(modelled, device_code, arch):
+    """Their loops have conflicts; all that the LDS takes is less than an eighth of the schedule."""
+    rows = [row for row in modelled(device_code(arch)) if row.op in ("bwd_dkdv", "bwd_dq")]
+    assert len(rows) == 2 * 2 * len(HEAD_DIMS)
+    for row in rows:
+        for charged in row.charged:
+            free = row.free.clocks_per_workgroup / charged.schedule.clocks_per_workgroup
+            assert free >= 7 / 8, (row.kernel, charged.order)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("arch", ARCHS)
+def test_all_kernels_of_a_backward_are_in_the_table(modelled, device_code, arch):
+    text = table(modelled(device_code(arch)))
+    for dtype in ("fp16", "bf16"):
+        for head_dim in HEAD_DIMS:
+            for op in ("bwd_delta", "bwd_dkdv", "bwd_dq", "bwd"):
+                assert f"{op} {dtype} d{head_dim} " in text
 
 
 @pytest.mark.full

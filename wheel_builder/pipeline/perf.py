@@ -16,7 +16,7 @@ from wheel_builder.files.wheelfile import read_wheel
 from wheel_builder.images.listing import Tools, list_code, tools_in
 from wheel_builder.matrix.model import Job, Plan
 from wheel_builder.matrix.plan import jobs_to_build
-from wheel_builder.perf import ours
+from wheel_builder.perf import gradients, ours
 from wheel_builder.perf.measure import Decoded, Modelled, Subject, measure, measure_decode
 from wheel_builder.perf.table import report
 from wheel_builder.perf.workload import SUFFIX, Workload, read_workloads
@@ -137,6 +137,9 @@ def _ours(label: str, subject: Subject) -> Iterator[Modelled | Decoded]:
             yield measure_decode(
                 _checked(subject, workload), workload, ours.bytes_of_decode(workload.head_dim)
             )
+        if gradients.has_backward(name):
+            for workload in gradients.backwards(subject.machine.arch, kernel, label):
+                yield _measured(subject, workload)
         if not ours.has_workload(name):
             continue
         dies = ours.dies_of(subject.machine.arch)

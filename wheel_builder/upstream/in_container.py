@@ -22,6 +22,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 
 # The names and requirements of upstream's setup.py, which wants torch and compilers before it says them.
@@ -111,7 +112,12 @@ def compile_one(cost: str, limit: str, *command: str) -> int:
     return child.returncode
 
 
-VERBS = {"generate": generate, "hipify": hipify, "pack": pack, "compile": compile_one}
+VERBS: Mapping[str, Callable[..., int]] = {
+    "generate": generate,
+    "hipify": hipify,
+    "pack": pack,
+    "compile": compile_one,
+}
 
 if __name__ == "__main__":
     sys.exit(VERBS[sys.argv[1]](*sys.argv[2:]))

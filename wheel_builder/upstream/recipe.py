@@ -15,7 +15,7 @@ GENERATOR_OPTIONS = ("--receipt", "2", "--optdim", "32,64,128,256")
 
 # As upstream's setup.py has them, and what hipcc and PyTorch add.
 FLAGS = (
-    "-x", "hip", "-std=c++17", "-O3", "-fPIC", "-w", "-fuse-cuid=none",
+    "-x", "hip", "-std=c++17", "-O3", "-fPIC", "-w", "-fuse-cuid=hash",
     "-fgpu-flush-denormals-to-zero", "-fno-offload-uniform-block",
     "-D__HIP_PLATFORM_AMD__=1", "-D__HIP_PLATFORM_HCC__=1", "-DUSE_PROF_API=1",
     "-DCK_TILE_FMHA_FWD_FAST_EXP2=1", "-DCK_TILE_FLOAT_TO_BFLOAT16_DEFAULT=3", "-DCK_USE_XDL",

@@ -3,13 +3,15 @@
 import ctypes
 import json
 import struct
+from dataclasses import replace
 
 import pytest
 
 from wheel_builder.base.errors import PerfError
 from wheel_builder.emulator.machine import Kernel
 from wheel_builder.emulator.memory import pack_arguments
-from wheel_builder.perf import ours
+from wheel_builder.perf import gradients, ours
+from wheel_builder.perf.table import USEFUL
 from wheel_builder.perf.workload import SUFFIX, Tensor, encoded, filled, read_workloads
 
 ROW = {
@@ -114,3 +116,51 @@ def test_kernels_that_memory_bounds_have_no_workload_and_foreign_ones_are_to_be_
     assert ours.has_workload("fa_fwd_fp16_d64")
     assert ours.has_workload("fa_decode_fp32_d64")
     assert ours.has_workload("other")
+
+
+def backward(name, arch="gfx942", threads=256):
+    return list(gradients.backwards(arch, replace(kernel(name), max_threads=threads)))
+
+
+@pytest.mark.parametrize(
+    ("arch", "op", "threads", "rows"),
+    [
+        ("gfx942", "delta", 256, 64), ("gfx942", "dq", 256, 128), ("gfx942", "dkdv", 256, 64),
+        ("gfx1100", "dq", 128, 64), ("gfx1100", "dkdv", 256, 64), ("gfx1030", "dkdv", 256, 64),
+    ],
+)  # fmt: skip
+def test_rows_of_a_backwards_workgroup(arch, op, threads, rows):
+    assert gradients.rows_of(arch, op, threads) == rows
+
+
+def test_a_backward_is_useful_two_and_a_half_times_the_forward():
+    """As the table adds it up: 5/4 of what the kernel of dK and dV does, over all its workgroups."""
+    [dkdv] = backward("fa_bwd_dkdv_fp16_d64")
+    assert (dkdv.op, dkdv.dtype, dkdv.head_dim, dkdv.launch.grid) == ("bwd_dkdv", "fp16", 64, (8, 1, 1))
+    ctypes.memset(dkdv.memory["dk"].address, 0, 64 * 64 * 2)
+    whole = 8 * dkdv.flop(dkdv.memory)
+    assert USEFUL * whole == 2.5 * (4 * 512 * 512 * 64)
+    [dq] = backward("fa_bwd_dq_fp16_d64")
+    ctypes.memset(dq.memory["dq"].address, 0, 128 * 64 * 2)
+    assert 4 * dq.flop(dq.memory) == whole * 3 / 4
+
+
+def test_delta_is_modelled_for_every_head_dim_that_the_others_have():
+    found = backward("fa_bwd_delta_bf16")
+    assert [workload.head_dim for workload in found] == [32, 64, 96, 128, 192, 256]
+    ctypes.memset(found[0].memory["delta"].address, 0, 64 * 4)
+    assert found[0].flop(found[0].memory) == 2 * 64 * 32
+
+
+def test_a_backward_with_other_rows_than_its_launch_is_refused():
+    [dq] = backward("fa_bwd_dq_fp16_d64")
+    ctypes.memset(dq.memory["dq"].address, 0, 64 * 64 * 2)
+    with pytest.raises(PerfError, match="expected 128, found 64: see kernel/backward_config"):
+        dq.flop(dq.memory)
+
+
+def test_only_backwards_are_backwards():
+    names = ("fa_bwd_delta_fp16", "fa_bwd_dkdv_bf16_d96", "fa_bwd_dq_fp16_d256")
+    assert all(map(gradients.has_backward, names))
+    assert not any(map(ours.has_workload, names))
+    assert not any(map(gradients.has_backward, ("fa_fwd_fp16_d64", "fa_bwd_other_fp16_d64", "bwd_dq")))

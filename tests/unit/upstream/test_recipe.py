@@ -129,6 +129,12 @@ def test_the_compiler_is_told_the_arch_and_cks_headers():
     assert not [option for option in options if "early-inline" in option]
 
 
+def test_objects_have_identifiers_of_their_own_that_no_temporary_path_is_in():
+    """With none of their own two objects cannot be linked: both define ``__hip_cuid_``."""
+    given = [option for option in compile_options("gfx942", "/ck") if "cuid" in option]
+    assert given == ["-fuse-cuid=hash"]
+
+
 def test_an_arch_without_kernels_is_refused_in_words():
     with pytest.raises(SelectionError) as failure:
         check_arch(MATRIX.upstream, "gfx1030")

@@ -1,0 +1,112 @@
+"""This project's backward kernels as workloads: one head without a mask, as ``ours.forward``.
+
+The three launches together are a backward; ``table`` adds them up.
+"""
+
+import random
+import re
+from collections.abc import Iterator, Mapping
+
+from wheel_builder.base.archs import arch_named
+from wheel_builder.base.errors import PerfError
+from wheel_builder.emulator.formats import encode
+from wheel_builder.emulator.machine import Kernel, Launch
+from wheel_builder.emulator.memory import Memory
+from wheel_builder.emulator.params import layout
+from wheel_builder.perf.ours import LABEL, SEQLEN, UNTOUCHED
+from wheel_builder.perf.workload import Memories, Tensor, Workload, filled
+
+NAME = re.compile(r"fa_bwd_(?P<op>delta|dkdv|dq)_(?P<dtype>fp16|bf16)(_d(?P<head_dim>\d+))?$")
+# Products of rows x keys x head_dim that each kernel forms; delta forms none.
+PRODUCTS = {"delta": 0, "dkdv": 4, "dq": 3}
+# What a workgroup writes a row of for each of its own.
+WRITTEN = {"delta": "delta", "dkdv": "dk", "dq": "dq"}
+GIVEN, FOUND = ("q", "k", "v", "out", "dout"), ("dq", "dk", "dv")
+DELTA_ROWS = 64  # kDeltaRows
+# One kernel takes every head dim: it is modelled for those that have kernels of their own.
+HEAD_DIMS = (32, 64, 96, 128, 192, 256)
+LSE = 6.7  # about what 512 keys give
+
+
+def has_backward(kernel_name: str) -> bool:
+    return NAME.match(kernel_name) is not None
+
+
+def backwards(arch: str, kernel: Kernel, label: str = LABEL) -> Iterator[Workload]:
+    """The workloads of a backward kernel; ``has_backward`` tells for which names."""
+    match = NAME.match(kernel.name)
+    assert match is not None
+    dims = [int(match["head_dim"])] if match["head_dim"] else HEAD_DIMS
+    for head_dim in dims:
+        yield _workload(arch, kernel, label, match["op"], match["dtype"], head_dim)
+
+
+def rows_of(arch: str, op: str, threads: int) -> int:
+    """Rows of a workgroup: of dkdv keys, else queries (kernel/backward_config.hpp).
+
+    Each wave, in dkdv each pair of waves, has the columns of a matrix step.
+    """
+    if op == "delta":
+        return DELTA_ROWS
+    hardware = arch_named(arch)
+    waves = threads // hardware.wave // (2 if op == "dkdv" else 1)
+    return waves * (32 if hardware.unit == "mfma" else 16)
+
+
+def _workload(arch: str, kernel: Kernel, label: str, op: str, dtype: str, head_dim: int) -> Workload:
+    memory, rows = _memory(op, dtype, head_dim), rows_of(arch, op, kernel.max_threads)
+
+    def flop(after: Memories) -> int:
+        size = 4 if op == "delta" else 2 * head_dim
+        raw = after[WRITTEN[op]].read()
+        found = sum(raw[at : at + 4] != UNTOUCHED for at in range(0, len(raw), size))
+        if found != rows:
+            title = f"{kernel.name} for {arch}: its workgroup has other rows than the model's launch"
+            raise PerfError(title, [f"expected {rows}, found {found}: see kernel/backward_config.hpp"])
+        return 2 * rows * head_dim * (SEQLEN * PRODUCTS[op] or 1)
+
+    return Workload(
+        label=label,
+        kernel=kernel.name,
+        op=f"bwd_{op}",
+        dtype=dtype,
+        head_dim=head_dim,
+        launch=Launch((-(-SEQLEN // rows), 1, 1), (kernel.max_threads, 1, 1)),
+        arguments=(_arguments(memory, head_dim),),
+        memory=memory,
+        flop=flop,
+    )
+
+
+def _memory(op: str, dtype: str, head_dim: int) -> Mapping[str, Memory]:
+    draw = random.Random(0)  # noqa: S311  (test data, repeatable)
+    elements = SEQLEN * head_dim
+    memory = {
+        name: Memory.of(encode([draw.gauss(0.0, 1.0) for _ in range(elements)], dtype), name, readonly=True)
+        for name in GIVEN
+    }
+    memory |= {name: Memory.output(2 * elements, name) for name in FOUND}
+    memory["lse"] = filled(Tensor(name="lse", dtype="fp32", shape=(SEQLEN,), fill=LSE), 0)
+    given = Tensor(name="delta", dtype="fp32", shape=(SEQLEN,), fill="output" if op == "delta" else "normal")
+    memory["delta"] = filled(given, 0)
+    return memory
+
+
+def _arguments(memory: Mapping[str, Memory], head_dim: int) -> bytes:
+    """``fa::BwdParams``: dense, one sequence and head, no optional tensor."""
+    tensors = {
+        f"{name}.{field}": value
+        for name in (*GIVEN, *FOUND)
+        for field, value in (
+            ("data", memory[name].address), ("batch", SEQLEN * head_dim), ("row", head_dim),
+            ("head", head_dim),
+        )
+    }  # fmt: skip
+    return layout("BwdParams").pack(
+        {
+            **tensors, "lse": memory["lse"].address, "delta": memory["delta"].address,
+            "lse_batch": SEQLEN, "lse_head": SEQLEN, "seqlen_q": SEQLEN, "seqlen_k": SEQLEN,
+            "rows_q": SEQLEN, "rows_k": SEQLEN, "nheads": 1, "nheads_k": 1, "head_dim": head_dim,
+            "window_left": -1, "window_right": -1, "scale": head_dim**-0.5, "dropout_scale": 1.0,
+        }
+    )  # fmt: skip
