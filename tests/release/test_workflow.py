@@ -187,6 +187,7 @@ def test_the_released_wheels_are_published_to_the_branch(runner, release, engine
         with pytest.raises(AssertionError, match="build it from a commit without changes"):
             runner.run("rehearse")
         return
+    runner.run("docs")
     rehearsed = runner.run("rehearse")
     listed = ["git", "ls-tree", "-r", "--name-only", "index"]
     assert subprocess.run(listed, cwd=runner.remote, check=False, capture_output=True).returncode != 0
@@ -196,3 +197,4 @@ def test_the_released_wheels_are_published_to_the_branch(runner, release, engine
     assert f"rocm7.2/simple/flash-attn/{shim.name}" in files.splitlines()
     for folder in (rehearsed, published):
         assert (folder / "index" / "index.html").is_file()
+    assert "docs/troubleshooting.html" in files.splitlines()
