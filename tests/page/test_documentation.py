@@ -23,7 +23,7 @@ def test_it_is_styled_and_searched_without_the_network(browser, documentation):
     page.goto(f"{documentation}/install.html")
     assert page.evaluate("getComputedStyle(document.querySelector('.md-header')).position") == "sticky"
     page.get_by_text("Type to start searching").wait_for(state="attached")  # the search has its index
-    page.fill("input[name=query]", "Sienna Cichlid")
+    page.locator("input[name=query]").press_sequentially("Sienna Cichlid")  # it listens to keys
     found = page.locator(".md-search-result__link").first
     found.click()
     page.wait_for_url(f"{documentation}/which-wheel.html*")
