@@ -57,8 +57,8 @@ def tables(checkout: Path) -> Mapping[str, str]:
     planned = plan(matrix, Selection(all_rocm=True))
     catalogue = catalogue_of(matrix, read_reports(checkout))
     costs = load_budgets(checkout / COSTS)
-    golden = {file.name: file.read_text(encoding="utf-8") for file in (checkout / GOLDEN).glob("gfx*.txt")}
-    modelled = [figure for name, text in sorted(golden.items()) for figure in figures(name, text)]
+    golden = [checkout / GOLDEN / f"{arch.name}.txt" for arch in matrix.archs]
+    modelled = [figure for file in golden for figure in figures(file.name, file.read_text("utf-8"))]
     counters = (checkout / GOLDEN / "counters.txt").read_text(encoding="utf-8")
     project = tomllib.loads((checkout / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     return {
