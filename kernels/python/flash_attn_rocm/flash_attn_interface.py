@@ -16,9 +16,9 @@ max_seqlen_q, max_seqlen_k), negative where they were dropped (else an empty ten
 their magnitudes sum to 1 over a row's keys, while those of flash_attn still lack a factor for each row.  Rows
 that see no key give out 0 and log-sum-exp +inf.
 
-Forward and backward pass each run kernels when these serve the call (see ``explain``), otherwise the PyTorch
-implementation, with one FlashAttnFallbackWarning for each reason.  Both recompute the probabilities for the
-backward pass.  In strict mode a call without a kernel raises
+The forward pass runs a kernel when one serves the call (see ``explain``), otherwise the PyTorch
+implementation, with one FlashAttnFallbackWarning for each reason.  The backward pass is always the PyTorch
+implementation; it recomputes the probabilities.  In strict mode a call without a kernel raises
 FlashAttnUnsupportedError.  Wrong arguments raise FlashAttnArgumentError, a ValueError and a RuntimeError,
 with all problems.
 """
