@@ -1,5 +1,4 @@
-"""The screens in docs/on-your-gpu.md are what the package prints; --update writes them anew.  It also knows
-the commands of all documents.
+"""The screens in docs/on-your-gpu.md are what the package prints; --update writes them anew.
 
 Only modules that need no PyTorch are imported: it is not among the pipeline's tools.
 """
@@ -13,7 +12,6 @@ from types import ModuleType
 import pytest
 
 from tests.conftest import CHECKOUT
-from tests.walk import WALK
 
 PAGE = CHECKOUT / "docs/on-your-gpu.md"
 BLOCK = r"(<!-- screen: {} -->\n```text\n)(.*?)(```\n)"
@@ -83,16 +81,3 @@ def test_a_screen_is_what_is_printed(package, screen, pytestconfig):
 
 def test_every_screen_is_compared():
     assert re.findall(r"<!-- screen: (\w+) -->", PAGE.read_text()) == ["doctor", "canary"]
-
-
-COMMANDS = [line.split()[3:] for line in WALK if line.startswith("python -m flash_attn_rocm ")]
-
-
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_the_package_takes_the_options_of_a_command(package, words, monkeypatch):
-    main = package("__main__")
-    for name in ("_run_doctor", "_run_selftest", "_run_bench"):
-        monkeypatch.setattr(main, name, lambda given: 0)
-    assert main.main(words) == 0
-    with pytest.raises(SystemExit):
-        main.main([*words, "--not-there"])
