@@ -21,8 +21,9 @@ from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.pipeline.context import RunContext
 
 CHECKOUT = Path(__file__).parents[1]
-# One process makes images and the release; these tests also check which containers and files exist.
-CHAIN = ("tests/container", "tests/release/test_release.py")
+# One process makes the release and images, in this order: the longest chain of work begins at once.  These
+# tests also check which containers and files exist.
+CHAIN = ("tests/release/test_release.py", "tests/container")
 # These need the chain's images and results, so they come last instead of waiting.
 AFTER = ("tests/host", "tests/layout", "tests/device", "tests/emulator", "tests/perf", "tests/release")
 
@@ -47,9 +48,11 @@ def pytest_collection_modifyitems(config, items):
 
 def turn(nodeid):
     """The order of files: the chain, then files that do not need it, then the rest."""
-    if nodeid.startswith(CHAIN):
-        return 0
-    return next((2 + place for place, folder in enumerate(AFTER) if nodeid.startswith(folder)), 1)
+    for kind, names in ((0, CHAIN), (2, AFTER)):
+        for place, name in enumerate(names):
+            if nodeid.startswith(name):
+                return kind, place
+    return 1, 0
 
 
 @pytest.hookimpl(optionalhook=True)

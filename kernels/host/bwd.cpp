@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <iterator>
+#include <vector>
 
 #include "bwd_arguments.hpp"
 #include "device.hpp"
-#include "error.hpp"
 #include "fa/kernel/backward_config.hpp"
+#include "fa/kernel/sequence.hpp"
 #include "launch.hpp"
 #include "problems.hpp"
 
@@ -19,24 +20,17 @@ struct Launch {
   Grid grid;
 };
 
-std::int64_t blocks(std::int64_t rows, int block) { return (rows + block - 1) / block; }
-
 // Every launch of a call; those without a row are left out. dk and dv are written, with 0, where there is no
 // query.
 std::vector<Launch> launches(const BwdArguments& call, const BwdKernels& kernels) {
   const BwdParams& p = call.params;
-  Gfx arch{};
-  DType dtype{};
-  if (!parse_gfx(kernels.dq.gfx, &arch) || !parse_dtype(kernels.dq.instance->dtype, &dtype)) {
-    throw Error(FA_INTERNAL, "the registry names " + kernels.dq.gfx + " and " + kernels.dq.instance->dtype +
-                                 ", and kernels/include/fa/arch lacks one of them");
-  }
+  const auto [arch, dtype] = tabled(kernels.dq.gfx, kernels.dq.instance->dtype);
   const DkDvTile dkdv = dkdv_tile(arch, dtype, p.head_dim);
   const FwdTile dq = dq_tile(arch, dtype, p.head_dim);
   const std::vector<Launch> all = {
-      {kernels.delta, {blocks(p.seqlen_q, kDeltaRows), p.nheads, call.batch, kDeltaThreads}},
-      {kernels.dkdv, {blocks(p.seqlen_k, dkdv.block_n), p.nheads_k, call.batch, dkdv.threads}},
-      {kernels.dq, {blocks(p.seqlen_q, dq.block_m), p.nheads, call.batch, dq.threads}}};
+      {kernels.delta, {blocks_of_rows(p.seqlen_q, kDeltaRows), p.nheads, call.batch, kDeltaThreads}},
+      {kernels.dkdv, {blocks_of_rows(p.seqlen_k, dkdv.block_n), p.nheads_k, call.batch, dkdv.threads}},
+      {kernels.dq, {blocks_of_rows(p.seqlen_q, dq.block_m), p.nheads, call.batch, dq.threads}}};
   std::vector<Launch> some;
   std::copy_if(all.begin(), all.end(), std::back_inserter(some),
                [](const Launch& each) { return each.grid.x > 0; });
@@ -45,10 +39,9 @@ std::vector<Launch> launches(const BwdArguments& call, const BwdKernels& kernels
 
 }  // namespace
 
-BwdKernels bwd_kernels(const std::string& arch, const std::string& dtype, std::int64_t head_dim) {
-  const int bounded = static_cast<int>(std::clamp<std::int64_t>(head_dim, -1, INT32_MAX));
-  const Selection dq = served("bwd_dq", arch, dtype, bounded);
-  return {served("bwd_delta", arch, dtype, bounded), served("bwd_dkdv", arch, dtype, bounded), dq};
+BwdKernels bwd_kernels(const std::string& arch, const std::string& dtype, int head_dim) {
+  const Selection dq = served("bwd_dq", arch, dtype, head_dim);
+  return {served("bwd_delta", arch, dtype, head_dim), served("bwd_dkdv", arch, dtype, head_dim), dq};
 }
 
 void bwd(const fa_bwd_call& call) {

@@ -1,9 +1,7 @@
 // Launches the gradients of attention.
 #pragma once
 
-#include <cstdint>
 #include <string>
-#include <vector>
 
 #include "fa_rocm.h"
 #include "select.hpp"
@@ -17,7 +15,7 @@ struct BwdKernels {
 
 // arch as the runtime reports it or bare; dtype by name. Throws FA_UNSUPPORTED with the reason where there
 // are none.
-BwdKernels bwd_kernels(const std::string& arch, const std::string& dtype, std::int64_t head_dim);
+BwdKernels bwd_kernels(const std::string& arch, const std::string& dtype, int head_dim);
 
 // Throws as bwd_arguments and launch do.
 void bwd(const fa_bwd_call& call);

@@ -187,12 +187,7 @@ BwdArguments bwd_arguments(const fa_bwd_call& call) {
   BwdParams& params = arguments.params;
   set_tensors(params, call);
   set_sizes(params, sizes);
-  params.window_left = window(call.window_left);
-  params.window_right = window(call.window_right);
-  params.scale = call.softmax_scale;
-  params.softcap = call.softcap;
-  params.dropout_below = dropout_below(call.dropout_p);
-  params.dropout_scale = dropout_scale(call.dropout_p);
+  set_options(params, call);
   return arguments;
 }
 

@@ -21,6 +21,17 @@ std::int32_t window(std::int64_t keys);
 std::uint32_t dropout_below(double dropout_p);
 float dropout_scale(double dropout_p);
 
+// The options of a call, in the fields that both kinds of kernels have.
+template <class Params, class Call>
+void set_options(Params& params, const Call& call) {
+  params.window_left = window(call.window_left);
+  params.window_right = window(call.window_right);
+  params.scale = call.softmax_scale;
+  params.softcap = call.softcap;
+  params.dropout_below = dropout_below(call.dropout_p);
+  params.dropout_scale = dropout_scale(call.dropout_p);
+}
+
 template <class T>
 const T* data(const fa_tensor& tensor) {
   return given(tensor) ? static_cast<const T*>(tensor.data) : nullptr;

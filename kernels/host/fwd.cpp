@@ -8,6 +8,7 @@
 #include "error.hpp"
 #include "fa/kernel/config.hpp"
 #include "fa/kernel/order.hpp"
+#include "fa/kernel/sequence.hpp"
 #include "fwd_arguments.hpp"
 #include "fwd_plan.hpp"
 #include "launch.hpp"
@@ -42,8 +43,7 @@ void launch_whole(const FwdArguments& call, const Selection& selection, const Ki
                   const Place& place) {
   const FwdTile tile = fwd_tile(kind.arch, kind.dtype, selection.instance->head_dim);
   FwdParams p = call.params;
-  const std::int64_t blocks = (static_cast<std::int64_t>(p.seqlen_q) + tile.block_m - 1) / tile.block_m;
-  const Grid grid{blocks, p.nheads, call.batch, tile.threads};
+  const Grid grid{blocks_of_rows(p.seqlen_q, tile.block_m), p.nheads, call.batch, tile.threads};
   require_launchable(selection, grid);  // so that the products below are no larger than 64 bits
   const std::int64_t workgroups = grid.x * grid.y * grid.z;
   if (workgroups < kMostReordered) {

@@ -257,13 +257,8 @@ FwdArguments fwd_arguments(const fa_fwd_call& call) {
   FwdParams& params = arguments.params;
   set_tensors(params, call);
   set_sizes(params, sizes);
-  params.window_left = window(call.window_left);
-  params.window_right = window(call.window_right);
-  params.scale = call.softmax_scale;
-  params.softcap = call.softcap;
+  set_options(params, call);
   params.splits = given(call.partial_lse) ? static_cast<std::int32_t>(call.partial_lse.size[0]) : 1;
-  params.dropout_below = dropout_below(call.dropout_p);
-  params.dropout_scale = dropout_scale(call.dropout_p);
   return arguments;
 }
 

@@ -32,11 +32,8 @@ Kind served_kind(const std::string& arch, const std::string& dtype, std::int64_t
     return each.op == "fwd" && each.dtype == dtype && each.has(found.gfx);
   });
   if (!known) throw Error(FA_UNSUPPORTED, found.reason);
-  Kind kind{};
-  kind.exact = found.instance != nullptr;
-  if (parse_gfx(found.gfx, &kind.arch) && parse_dtype(dtype, &kind.dtype)) return kind;
-  throw Error(FA_INTERNAL, "the registry names " + found.gfx + " and " + dtype +
-                               ", and kernels/include/fa/arch lacks one of them");
+  const Tabled kind = tabled(found.gfx, dtype);
+  return {kind.arch, kind.dtype, found.instance != nullptr};
 }
 
 Selection served_kernel(Path path, const Kind& kind, std::int64_t head_dim) {

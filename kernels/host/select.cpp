@@ -4,7 +4,6 @@
 #include <map>
 
 #include "error.hpp"
-#include "fa/arch/gfx.hpp"
 
 namespace fa {
 
@@ -57,6 +56,13 @@ Selection served(const std::string& op, const std::string& arch, const std::stri
   Selection selection = select(op, arch, dtype, head_dim);
   if (selection.instance == nullptr) throw Error(FA_UNSUPPORTED, selection.reason);
   return selection;
+}
+
+Tabled tabled(const std::string& gfx, const std::string& dtype) {
+  Tabled found{};
+  if (parse_gfx(gfx, &found.arch) && parse_dtype(dtype, &found.dtype)) return found;
+  throw Error(FA_INTERNAL, "the registry names " + gfx + " and " + dtype +
+                               ", and kernels/include/fa/arch lacks one of them");
 }
 
 }  // namespace fa

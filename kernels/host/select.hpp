@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "fa/arch/dtype.hpp"
+#include "fa/arch/gfx.hpp"
 #include "registry.hpp"
 
 namespace fa {
@@ -18,5 +20,14 @@ Selection select(const std::string& op, const std::string& arch, const std::stri
 
 // The same; throws FA_UNSUPPORTED with the reason where there is none.
 Selection served(const std::string& op, const std::string& arch, const std::string& dtype, int head_dim);
+
+// What the registry spells, as the tables of fa/arch name it.
+struct Tabled {
+  Gfx arch;
+  DType dtype;
+};
+
+// Throws FA_INTERNAL where the tables lack one.
+Tabled tabled(const std::string& gfx, const std::string& dtype);
 
 }  // namespace fa

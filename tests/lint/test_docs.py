@@ -1,17 +1,20 @@
-"""The documents name only files, folders, modules and commands that exist."""
+"""The documents name only files, folders, modules, commands and options that exist."""
 
 import re
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
 import pytest
+from pip._internal.commands import create_command
 
+from tests import walk
 from tests.lint.test_lint import CHECKOUT, tracked
-from wheel_builder.cli.commands import NAMES
+from wheel_builder.cli.commands import NAMES, commands_for
+from wheel_builder.cli.main import _parser
+from wheel_builder.index.finder.page import DEVICES
 
 DOCUMENTS = [
-    "README.md", "CONTRIBUTING.md", "docs/on-your-gpu.md",
-    "kernels/README.md", "kernels/python/README.md", "shim/README.md",
+    *walk.DOCUMENTS, "CONTRIBUTING.md", "kernels/README.md", "kernels/python/README.md", "shim/README.md",
     "wheel_builder/emulator/README.md", "wheel_builder/perf/README.md",
 ]  # fmt: skip
 SUFFIXES = {".cpp", ".hpp", ".inc", ".md", ".py", ".toml", ".txt", ".yaml", ".yml"}
@@ -127,3 +130,44 @@ def test_a_command_that_is_gone_is_found(old, new, found, paths):
 def test_results_and_examples_are_no_claims(paths):
     text = "`build/ccache/`, `dist/*.whl`, `<index>/`, `/dev/kfd`, `*.whl.json`, `FILE.launch.json`, `a / b`"
     assert problems(text, paths) == []
+
+
+def test_every_command_is_typed_by_a_test():
+    assert set(walk.shown()) == set(walk.WALK)
+    for where in set(walk.WALK.values()) - {walk.TYPED, walk.IN_CONTAINER, walk.DRY}:
+        assert (CHECKOUT / where).exists(), where
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """The files that commands name are in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("WHEEL", "build.log", "requirements.txt"):
+        (tmp_path / name).touch()
+
+
+def parses(line):
+    """Whether a command's own parser takes its options."""
+    first, *rest = line.partition(" 2>&1")[0].replace("URL", "https://builds.example/x").split()
+    if rest[:2] == ["-m", "pip"]:
+        first, *rest = rest[1:]
+    try:
+        if first == "scripts/wheel-builder":
+            _parser(commands_for([])).parse_args(rest)
+        else:
+            create_command(rest[0]).parse_args(rest[1:])
+    except SystemExit:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    "line", [line for line in walk.WALK if re.match(r"scripts/wheel-builder |(python -m )?pip ", line)]
+)
+def test_the_options_of_a_command_exist(line, files):
+    assert parses(line)
+    assert not parses(line.replace(" --", " --not-", 1) if " --" in line else f"{line} --not-there")
+
+
+def test_a_container_gets_the_device_files_that_the_index_names():
+    assert f"docker run {DEVICES} rocm-fa:7.2" in walk.WALK

@@ -13,7 +13,7 @@ from wheel_builder.images import docker
 from wheel_builder.images.size import BUDGET_MIB, MIB
 
 pytestmark = pytest.mark.container
-README = (CHECKOUT / "README.md").read_text()
+PAGE = (CHECKOUT / "docs/install.md").read_text()
 ATTEND = """
 import warnings, torch, flash_attn_rocm
 warnings.simplefilter("ignore", flash_attn_rocm.FlashAttnFallbackWarning)
@@ -89,8 +89,8 @@ def test_with_pytorchs_rocm_build_the_first_line_says_so(image, derived):
 
 
 def test_two_lines_on_top_of_a_pytorch_image(image, release, derived):
-    """README's two lines, on an image with torch and pip, which stands in for the vendor's."""
-    [(base, install)] = re.findall(r"```dockerfile\n(FROM .*)\n(RUN .*)\n```", README)
+    """The page's two lines, on an image with torch and pip, which stands in for the vendor's."""
+    [(base, install)] = re.findall(r"```dockerfile\n(FROM .*)\n(RUN .*)\n```", PAGE)
     assert base == "FROM rocm/pytorch:latest"
     index = "file:///index/rocm7.2/simple"
     line = install.replace("<index>/rocm7.2/simple", index)
@@ -172,8 +172,8 @@ def test_the_slim_image_has_no_torch_and_says_so(slim):
 
 
 def test_what_is_added_to_the_slim_image_is_there_for_its_user(slim, derived, tmp_path):
-    """By README's lines; a small wheel in place of torch, from a folder in place of an index."""
-    [(begin, end)] = re.findall(r"```dockerfile\n(FROM .*\nUSER 0\n)RUN .*\n(USER .*\n)```", README)
+    """By the page's lines; a small wheel in place of torch, from a folder in place of an index."""
+    [(begin, end)] = re.findall(r"```dockerfile\n(FROM .*\nUSER 0\n)RUN .*\n(USER .*\n)```", PAGE)
     (tmp_path / "slim").mkdir()
     wheel = project_wheel(tmp_path / "slim", "demo", "1.0")
     assert begin.startswith(f"FROM {slim['ref']}\n")
@@ -184,7 +184,7 @@ def test_what_is_added_to_the_slim_image_is_there_for_its_user(slim, derived, tm
 
 
 def test_the_groups_of_devices_are_given_as_numbers(image):
-    """As in the compose example and the README, because group names differ or are missing in the image."""
+    """As in the compose example and docs/install.md, because images lack the groups' names."""
     argv = [
         "docker",
         "run",

@@ -183,6 +183,7 @@ def test_the_released_wheels_are_published_to_the_branch(runner, release, engine
     for file in (*wheel.parent.glob(f"{wheel.name}*"), *wheel.parent.glob(f"{shim.name}*")):
         shutil.copy2(file, verified)
     runner.artefacts["verified-rocm7.2"] = verified
+    runner.run("docs")
     if changed_files():
         with pytest.raises(AssertionError, match="build it from a commit without changes"):
             runner.run("rehearse")
@@ -196,3 +197,4 @@ def test_the_released_wheels_are_published_to_the_branch(runner, release, engine
     assert f"rocm7.2/simple/flash-attn/{shim.name}" in files.splitlines()
     for folder in (rehearsed, published):
         assert (folder / "index" / "index.html").is_file()
+    assert "docs/troubleshooting.html" in files.splitlines()

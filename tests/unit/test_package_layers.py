@@ -10,7 +10,7 @@ CHECKOUT = Path(__file__).parents[2]
 LAYERS = [
     "base", "matrix", "files", "images", "build", "audit", "provenance", "index", "emulator", "static_checks",
     "fake_hip", "verify", "perf", "build_log", "cost",
-    "upstream", "pipeline", "cli",
+    "upstream", "docs", "pipeline", "cli",
 ]  # fmt: skip
 MODULES = sorted((CHECKOUT / "wheel_builder").rglob("*.py"))
 

@@ -54,7 +54,7 @@ WRITERS = {
 }
 # Programs of this repository that are not the command line, with all that workflows pass to them.
 OTHERS = (
-    r"scripts/venv wheel_builder/requirements\.txt",
+    r"scripts/venv wheel_builder/(docs/)?requirements\.txt",
     r"sudo -H bash \.ci/run",
     r"sudo -H scripts/test --full( tests/emulator/test_upstream\.py)?",
     r"scripts/test-on-gpu",

@@ -250,3 +250,9 @@ class UpstreamError(ProblemsError):
     """Upstream's flash-attn cannot be fetched or built."""
 
     exit_code = 56
+
+
+class DocsError(ProblemsError):
+    """The documentation site cannot be built."""
+
+    exit_code = 57

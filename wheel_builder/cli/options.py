@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from wheel_builder.base.machine import default_jobs, usable_cores, usable_memory
 
 ROOT = Path(__file__).resolve().parents[2]
+SITE = ROOT / "build" / "docs"  # the documentation
 
 
 def selection_options(parser: argparse.ArgumentParser) -> None:

@@ -4,14 +4,15 @@ Input is untrusted: whatever the bytes are, the answer is an ``Elf`` or an ``Elf
 """
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeVar
 
 from elftools.elf.dynamic import DynamicSection, DynamicTag
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection, GNUVerSymSection
-from elftools.elf.sections import Symbol, SymbolTableSection
+from elftools.elf.sections import Section, Symbol, SymbolTableSection
 
 from wheel_builder.base.errors import ElfError
 
@@ -44,6 +45,7 @@ class Elf:
     undefined: tuple[Undefined, ...]
 
 
+@lru_cache(maxsize=1024)  # a wheel has hundreds of code objects, and several checks read them all
 def read_elf(data: bytes) -> Elf:
     """Header, dynamic section and dynamic symbols of ``data``."""
     return _guarded(lambda: _read(ELFFile(io.BytesIO(data)), len(data)))
@@ -81,9 +83,9 @@ def _guarded(read: Callable[[], T]) -> T:
 
 
 def _read(elf: ELFFile, size: int) -> Elf:
-    dynamic = [s for s in elf.iter_sections() if isinstance(s, DynamicSection)]
-    tags = [tag for section in dynamic for tag in section.iter_tags()]
-    symbols = list(_symbols(elf, size))
+    sections = list(elf.iter_sections())
+    tags = [tag for section in sections if isinstance(section, DynamicSection) for tag in section.iter_tags()]
+    symbols = list(_symbols(sections, size))
     return Elf(
         machine=str(elf["e_machine"]),
         flags=int(elf["e_flags"]),
@@ -104,23 +106,23 @@ def _strings(tags: list[DynamicTag], kind: str) -> tuple[str, ...]:
     return tuple(str(getattr(t, kind.removeprefix("DT_").lower())) for t in tags if t.entry.d_tag == kind)
 
 
-def _symbols(elf: ELFFile, size: int) -> Iterator[tuple[Symbol, str]]:
+def _symbols(sections: Sequence[Section], size: int) -> Iterator[tuple[Symbol, str]]:
     """Dynamic symbols, each with the version it is bound to ("" for none)."""
-    table = next((s for s in elf.iter_sections("SHT_DYNSYM")), None)
+    table = next((s for s in sections if s["sh_type"] == "SHT_DYNSYM"), None)
     if not isinstance(table, SymbolTableSection):
         return
-    versions = _needed_versions(elf, size)
-    indices = next((s for s in elf.iter_sections() if isinstance(s, GNUVerSymSection)), None)
+    versions = _needed_versions(sections, size)
+    indices = next((s for s in sections if isinstance(s, GNUVerSymSection)), None)
     for number, symbol in enumerate(table.iter_symbols()):
         index = indices.get_symbol(number)["ndx"] if indices else 0
         # pyelftools names the two reserved indices (local, global) instead of numbering them.
         yield symbol, versions.get(index & VERSION_INDEX_MASK, "") if isinstance(index, int) else ""
 
 
-def _needed_versions(elf: ELFFile, size: int) -> dict[int, str]:
+def _needed_versions(sections: Sequence[Section], size: int) -> dict[int, str]:
     names: dict[int, str] = {}
     seen = 0
-    for section in elf.iter_sections():
+    for section in sections:
         if not isinstance(section, GNUVerNeedSection):
             continue
         for _, auxiliaries in section.iter_versions():

@@ -10,7 +10,7 @@ from pydantic_core import to_json
 from wheel_builder.base.durable import PART_SUFFIX
 from wheel_builder.base.strict_json import read_json
 from wheel_builder.files.sidecars import ATTACHMENTS, METADATA_SUFFIX, RECORD_SUFFIX, YANK_SUFFIX
-from wheel_builder.index import folder
+from wheel_builder.index import folder, manual
 from wheel_builder.index.entries import YANK_AGAIN
 from wheel_builder.index.finder import DATA_FILE
 from wheel_builder.index.folder import beside, sha256
@@ -62,11 +62,14 @@ def _faults(root: Path, contents: Contents, damaged: tuple[str, ...]) -> Iterato
         return
     pages = simple_pages(contents)
     try:
-        pages |= finder_pages_of(contents, _catalogue(root))
+        pages |= finder_pages_of(contents, _catalogue(root), documented=manual.is_there(root))
     except (OSError, ValueError, KeyError, TypeError) as error:
         yield f"{root / DATA_FILE}: it cannot be read ({type(error).__name__}); {REWRITE}"
     yield from _page_faults(root, pages)
     known = {root / name for name in pages} | {root / folder.LOCK, root / DATA_FILE, root / "index.html"}
+    if (root / manual.FOLDER).exists():
+        yield from (f"{fault}; {manual.AGAIN}" for fault in manual.faults(root / manual.FOLDER))
+    known |= set((root / manual.FOLDER).rglob("*"))
     known |= {file for path, entry in published for file in _files_of(path, entry)}
     yield from _stray_faults(root, known)
 

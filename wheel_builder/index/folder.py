@@ -10,6 +10,7 @@
                                     <file>.whl.record.json      the facts about it; never changed
                                     <file>.whl.yanked.json      that it is yanked, when and why
     <root>/wheels.json, index.html                              the page where users find their wheel
+    <root>/docs/                                                the documentation (manual.py)
 
 A file is published when its record is there; pages say what the records say.  Everything is written
 aside and renamed, in the order wheel, metadata, what is attached, record, pages from the files up to
@@ -29,6 +30,7 @@ from wheel_builder.base.durable import ensure, make_folder
 from wheel_builder.base.errors import PublishError
 from wheel_builder.base.words import line_problem
 from wheel_builder.files.sidecars import ATTACHMENTS, METADATA_SUFFIX, RECORD_SUFFIX, YANK_SUFFIX
+from wheel_builder.index import manual
 from wheel_builder.index.entries import in_words, read_entry, read_mark, with_reason
 from wheel_builder.index.offers import Contents, finder_pages_of, in_order, simple_pages
 from wheel_builder.index.pages import Entry, Record, json_bytes
@@ -155,7 +157,8 @@ def yank(root: Path, rocm: str, filename: str, reason: str, *, catalogue: Catalo
 def write_pages(root: Path, catalogue: Catalogue) -> None:
     """Write every page from the records and ``catalogue``; the caller holds the lock."""
     contents = read_contents(root)
-    for name, page in (simple_pages(contents) | finder_pages_of(contents, catalogue)).items():
+    finder = finder_pages_of(contents, catalogue, documented=manual.is_there(root))
+    for name, page in (simple_pages(contents) | finder).items():
         ensure(root / name, page)
 
 

@@ -25,14 +25,16 @@ def simple_pages(contents: Contents) -> dict[str, bytes]:
     return pages | _pages_of("simple/", everything(contents))
 
 
-def finder_pages_of(contents: Contents, catalogue: Catalogue) -> dict[str, bytes]:
-    """The page where users find their wheel, and its data."""
+def finder_pages_of(
+    contents: Contents, catalogue: Catalogue, *, documented: bool = False
+) -> dict[str, bytes]:
+    """The page where users find their wheel, and its data; ``documented`` when docs/ is there to link to."""
     wheels = [
         Wheel.of(_seen_from(entry, f"rocm{rocm}/simple/"), rocm, ATTACHMENTS)
         for rocm, projects in contents.items()
         for entry in projects.get(PROJECT, ())
     ]
-    return finder_pages(make_finder(catalogue, wheels))
+    return finder_pages(make_finder(catalogue, wheels), documented=documented)
 
 
 def runtimes(contents: Contents) -> set[str]:

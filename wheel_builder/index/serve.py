@@ -21,6 +21,11 @@ from wheel_builder.base.errors import PublishError
 from wheel_builder.index.pages import HTML_PAGE, JSON_PAGE, JSON_TYPE
 
 LOOPBACK = "127.0.0.1"
+TYPES = {
+    ".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8", ".json": "application/json",
+    ".png": "image/png", ".svg": "image/svg+xml",
+}  # fmt: skip
 HTML_TYPES = ("application/vnd.pypi.simple.v1+html", "text/html")
 
 
@@ -110,9 +115,8 @@ class IndexHandler(SimpleHTTPRequestHandler):
         return BytesIO(data)
 
     def guess_type(self, path: object) -> str:
-        kinds = {HTML_PAGE: "text/html; charset=utf-8", JSON_PAGE: JSON_TYPE}
-        other = "application/json" if str(path).endswith(".json") else "application/octet-stream"
-        return kinds.get(Path(str(path)).name, other)
+        file = Path(str(path))
+        return JSON_TYPE if file.name == JSON_PAGE else TYPES.get(file.suffix, "application/octet-stream")
 
     def end_headers(self) -> None:
         self.send_header("Vary", "Accept")

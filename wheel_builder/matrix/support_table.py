@@ -5,10 +5,29 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Protocol
 
 from wheel_builder.base.errors import DeviceCodeError
 
 INSTANCES = Path("kernels/instances")
+
+
+class Kernel(Protocol):
+    """One kernel, an ``Instance`` of generate.py; ``head_dim`` is 0 for kernels that take any."""
+
+    @property
+    def op(self) -> str: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def head_dim(self) -> int: ...
+    @property
+    def archs(self) -> tuple[str, ...]: ...
+    @property
+    def name(self) -> str: ...
+
+
+Kernels = tuple[Kernel, ...]
 
 
 def planned_kernels(checkout: Path, archs: Sequence[str]) -> Mapping[str, frozenset[str]]:
@@ -16,12 +35,21 @@ def planned_kernels(checkout: Path, archs: Sequence[str]) -> Mapping[str, frozen
 
     Raises ``DeviceCodeError`` with all problems of the table.
     """
+    instances = kernels_of(checkout)
+    return {arch: frozenset(i.name for i in instances if arch in i.archs) for arch in archs}
+
+
+def kernels_of(checkout: Path) -> Kernels:
+    """The kernels of the table, in its order.
+
+    Raises ``DeviceCodeError`` with all problems of the table.
+    """
     generate = _generate(checkout)
     try:
-        instances = generate.load_table(checkout / INSTANCES / "table.toml")
+        found: Kernels = generate.load_table(checkout / INSTANCES / "table.toml")
     except generate.TableError as error:
         raise DeviceCodeError(str(error).splitlines()[0], error.problems) from error
-    return {arch: frozenset(i.name for i in instances if arch in i.archs) for arch in archs}
+    return found
 
 
 def _generate(checkout: Path) -> ModuleType:

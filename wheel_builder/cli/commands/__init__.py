@@ -36,6 +36,7 @@ NAMES = (
     "gate",
     "upstream",
     "why",
+    "docs",
 )
 
 

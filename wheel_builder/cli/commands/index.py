@@ -1,18 +1,22 @@
-"""An index checked, or its pages written again."""
+"""An index checked, its pages written again, or the documentation put beside it."""
 
 import argparse
 from pathlib import Path
 
 from wheel_builder.base.errors import PublishError
 from wheel_builder.cli.command import Command
-from wheel_builder.cli.options import index_option
+from wheel_builder.cli.options import SITE, index_option
 from wheel_builder.cli.selected import read_catalogue
+from wheel_builder.index import manual
 from wheel_builder.index.check import verify_index
 from wheel_builder.index.folder import changing, write_pages
 
 
 def run(args: argparse.Namespace) -> None:
-    {"verify": _verify_index, "pages": _write_pages}[args.action](args.index)
+    if args.action == "docs":
+        _put_documentation(args.index, args.site)
+    else:
+        {"verify": _verify_index, "pages": _write_pages}[args.action](args.index)
 
 
 def _verify_index(root: Path) -> None:
@@ -28,13 +32,26 @@ def _write_pages(root: Path) -> None:
     print((root / "index.html").absolute().as_uri())
 
 
+def _put_documentation(root: Path, site: Path) -> None:
+    with changing(root, again="put the documentation there again"):
+        manual.put(root, site)
+        write_pages(root, read_catalogue())
+    print((root / manual.FOLDER / "index.html").absolute().as_uri())
+
+
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action",
-        choices=("verify", "pages"),
-        help="verify: hash every file again and compare every page; pages: write them again from the records",
+        choices=("verify", "pages", "docs"),
+        help="verify: hash every file again and compare every page; pages: write them again from the "
+        "records; docs: put the documentation of --site beside the wheels",
     )
     index_option(parser)
+    parser.add_argument(
+        "--site", type=Path, default=SITE, metavar="DIR", help="the built documentation (default: build/docs)"
+    )
 
 
-COMMAND = Command("index", "verify an index, or write its pages again", run, (options,))
+COMMAND = Command(
+    "index", "verify an index, write its pages again, or put the documentation beside it", run, (options,)
+)

@@ -13,6 +13,6 @@ from wheel_builder.index.pages import HTML_PAGE, json_bytes
 DATA_FILE = "wheels.json"
 
 
-def finder_pages(finder: Finder) -> dict[str, bytes]:
+def finder_pages(finder: Finder, *, documented: bool = False) -> dict[str, bytes]:
     """The page and its data: file name -> content, in the order of writing."""
-    return {DATA_FILE: json_bytes(finder.to_json()), HTML_PAGE: html_page(finder)}
+    return {DATA_FILE: json_bytes(finder.to_json()), HTML_PAGE: html_page(finder, documented=documented)}

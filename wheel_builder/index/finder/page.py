@@ -14,6 +14,7 @@ from wheel_builder.matrix.model import PROJECT
 
 INDEX = "INDEX"  # in commands; the script puts the page's own address there
 TOOLS = ("pip", "uv", "Docker")
+DOCUMENTATION = "docs/index.html"  # from the page
 TITLE = f"Find your {PROJECT} wheel"
 # Groups by number: the image has no group "render", and its number differs between machines.
 DEVICES = (
@@ -52,12 +53,12 @@ REPORTS = (
 )
 
 
-def html_page(finder: Finder) -> bytes:
-    """The whole page."""
+def html_page(finder: Finder, *, documented: bool = False) -> bytes:
+    """The whole page; ``documented`` when there is a documentation to link to."""
     found = offers(finder)
     body = element(
         "body",
-        element("header", element("h1", TITLE), *_introduction()),
+        element("header", element("h1", TITLE), *_introduction(), *_documentation(documented=documented)),
         element(
             "main",
             _form(finder, found),
@@ -117,6 +118,14 @@ def _introduction() -> Iterator[Html]:
     # The script puts the address there, and hides this.
     words = f"Where a command says {INDEX}, write the address of the folder that this page is in."
     yield element("p", words, id="address")
+
+
+def _documentation(*, documented: bool) -> Iterator[Html]:
+    if documented:
+        words = "how to install, features, training, and what to do about each error message"
+        yield element(
+            "p", element("a", "Documentation", href=DOCUMENTATION), f": {words}.", id="documentation"
+        )
 
 
 def _verified(finder: Finder) -> Html:

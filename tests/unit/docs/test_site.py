@@ -1,0 +1,112 @@
+"""The documentation site builds without a warning, its links lead somewhere, and a broken one is refused."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from tests.conftest import CHECKOUT
+from tests.walk import DOCUMENTS
+from wheel_builder.base.errors import DocsError, ToolMissingError
+from wheel_builder.cli.main import main
+from wheel_builder.docs import build as building
+from wheel_builder.docs.build import build
+from wheel_builder.docs.links import check_links
+from wheel_builder.docs.tables import PLACE
+from wheel_builder.index.manual import SUMS, faults
+
+# No test follows them: CI has no network for that, and others' sites come and go.
+EXTERNAL = {"https://pytorch.org/get-started/locally/"}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The built site."""
+    folder = tmp_path_factory.mktemp("docs")
+    assert main(["docs", "--to", str(folder / "site")]) == 0
+    return folder / "site"
+
+
+def test_every_page_is_there_and_its_tables_are_filled(site):
+    names = [name for name in DOCUMENTS if name.startswith("docs/")]
+    assert {file.name for file in site.glob("*.html")} == {
+        name.removeprefix("docs/").replace(".md", ".html") for name in names
+    }
+    for file in site.glob("*.html"):
+        assert not PLACE.search(file.read_text()), file.name
+
+
+def test_links_elsewhere_are_listed_and_use_https(site):
+    assert set(check_links(site).external) == EXTERNAL
+
+
+def test_nothing_is_loaded_from_elsewhere(site):
+    """Of pages; style sheets name no address."""
+    for sheet in site.rglob("*.css"):
+        assert not re.search(r"url\(['\"]?(https?:)?//|@import", sheet.read_text()), sheet
+
+
+def test_the_search_index_has_every_page(site):
+    index = (site / "search" / "search_index.json").read_text()
+    for page in site.glob("*.html"):
+        assert f'"{page.name}' in index
+    assert "Navi 31" in index
+
+
+def test_the_list_of_hashes_holds_every_file(site):
+    assert [*faults(site)] == []
+    subprocess.run(["sha256sum", "--check", "--quiet", SUMS], cwd=site, check=True)
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """A checkout whose pages are this test's own."""
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    for name in ("kernels", "matrix.yaml", "pyproject.toml", "tests", "wheel_builder"):
+        (folder / name).symlink_to(CHECKOUT / name)
+    shutil.copytree(CHECKOUT / "docs", folder / "docs")
+    return folder
+
+
+def refused(checkout, to):
+    with pytest.raises(DocsError) as caught:
+        build(checkout, to, log=to.parent / "log")
+    return caught.value.problems
+
+
+def test_mkdocs_refuses_broken_links_anchors_and_pages_that_no_menu_has(copy, tmp_path):
+    page = copy / "docs/index.md"
+    page.write_text(page.read_text() + "\n[a](gone.md) [b](install.md#gone) [c](/top.md) ![d](gone.png)\n")
+    (copy / "docs/new.md").write_text("# New\n")
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / SUMS).write_text("an earlier site")
+    found = "\n".join(refused(copy, tmp_path / "site"))
+    for words in ("'gone.md'", "'install.md#gone'", "'/top.md'", "'gone.png'", "new.md"):
+        assert words in found
+    assert (tmp_path / "site" / SUMS).read_text() == "an earlier site"
+
+
+def test_a_place_without_a_table_and_a_table_without_a_place_are_refused(copy, tmp_path):
+    page = copy / "docs/which-wheel.md"
+    page.write_text(page.read_text().replace("{{ kernels }}", "{{ kernel }}"))
+    assert refused(copy, tmp_path / "site") == (
+        "docs/which-wheel.md: there is no table 'kernel'",
+        "no page has a place for the table 'kernels'",
+    )
+
+
+def test_a_folder_that_it_did_not_make_is_not_replaced(tmp_path):
+    (tmp_path / "mine.txt").touch()
+    [problem] = refused(CHECKOUT, tmp_path)
+    assert problem == f"{tmp_path} is there and is no site that this command made (it has no SHA256SUMS)"
+    assert (tmp_path / "mine.txt").exists()
+
+
+def test_without_mkdocs_it_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setattr(building.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ToolMissingError) as caught:
+        build(CHECKOUT, tmp_path / "site", log=tmp_path / "log")
+    assert "mkdocs is not installed for" in caught.value.message
+    assert caught.value.advice.startswith("scripts/venv wheel_builder/docs/requirements.txt")

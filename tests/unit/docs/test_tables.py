@@ -1,0 +1,81 @@
+"""Tables of the documentation, from small data and from this checkout's."""
+
+import pytest
+
+from tests.catalogues import CATALOGUE
+from tests.conftest import CHECKOUT
+from wheel_builder.base.archs import known_archs
+from wheel_builder.base.errors import DocsError
+from wheel_builder.docs.figures import Figure, figures
+from wheel_builder.docs.tables import (
+    fill,
+    gpus_without_kernels,
+    markdown,
+    modelled_figures,
+    problems,
+    tables,
+)
+
+GOLDEN = """\
+Title.
+
+arch    kernel        of                   phases      bound share  FLOP  schedule share  FLOP  + port
+gfx908  fwd fp16 d64  flash-attn-rocm      measured          1.000  1024           0.755   774     765
+gfx908  fwd fp16 d64  flash-attn-rocm      contiguous        1.000  1024           0.755   700     765
+gfx908  fwd fp16 d64  triton 3.9.0, 64x64  measured          1.000   900           0.481   350     476
+gfx908  bwd fp16 d64  triton 3.9.0         measured                                        651     627
+
+Conflicts.
+"""
+
+
+def test_figures_are_those_of_the_schedule():
+    *forwards, backward = figures("gfx908.txt", GOLDEN)
+    assert forwards == [
+        Figure("gfx908", "fwd fp16 d64", "flash-attn-rocm", "measured", 774),
+        Figure("gfx908", "fwd fp16 d64", "flash-attn-rocm", "contiguous", 700),
+        Figure("gfx908", "fwd fp16 d64", "triton 3.9.0", "measured", 350),
+    ]
+    assert (backward.kernel, backward.flop) == ("bwd fp16 d64", 651)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("schedule share", "share"), ("  350  ", "  35x  "), ("arch ", "a ")]
+)
+def test_a_file_without_figures_is_refused(old, new):
+    with pytest.raises(DocsError, match=r"x\.txt: expected a table that begins with 'arch'"):
+        figures("x.txt", GOLDEN.replace(old, new))
+
+
+def test_ours_is_shown_beside_others_under_the_worse_order_of_phases():
+    assert modelled_figures(figures("gfx908.txt", GOLDEN)) == markdown(
+        [
+            ("gfx arch", "kernel", "flash-attn-rocm", "triton"),
+            ("gfx908", "fwd fp16 d64", "700", "350 (version 3.9.0; ours is 2.0 times that)"),
+        ]
+    )
+
+
+def test_a_table_escapes_what_would_end_a_cell():
+    assert markdown([("a", "b"), ("1|2", "3")]) == "| a | b |\n| --- | --- |\n| 1&#124;2 | 3 |"
+
+
+def test_every_gpu_without_kernels_has_its_reason():
+    assert gpus_without_kernels(CATALOGUE).splitlines()[2:] == [
+        "| Radeon VII |  | gfx906 | there is no kernel for it |"
+    ]
+
+
+def test_places_are_filled_and_each_one_that_is_wrong_is_named():
+    assert fill("from {{ a }} on", {"a": "1"}) == "from 1 on"
+    assert problems({"p.md": "{{ a }} {{ c }}"}, {"a": "1", "b": "2"}) == [
+        "p.md: there is no table 'c'",
+        "no page has a place for the table 'b'",
+    ]
+
+
+def test_this_checkouts_tables_name_every_arch():
+    made = tables(CHECKOUT)
+    for name in ("gpus", "rocm_versions", "kernels", "modelled_figures", "compile_costs"):
+        assert all(arch in made[name] for arch in known_archs()), name
+    assert made["modelled_figures"].count("times that") >= 8 * len(known_archs())

@@ -1,0 +1,173 @@
+"""The tables of the documentation, and values in its sentences, made from the files that hold the facts.
+
+A page writes ``{{ gpus }}`` where the table of that name belongs.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from wheel_builder.base.words import duration
+from wheel_builder.build.budget import COSTS, Costs, load_budgets
+from wheel_builder.docs.figures import Figure, figures
+from wheel_builder.matrix.catalogue import Catalogue, Gpu, catalogue_of
+from wheel_builder.matrix.hardware import read_reports
+from wheel_builder.matrix.model import Matrix, Plan, Selection
+from wheel_builder.matrix.plan import plan
+from wheel_builder.matrix.reading import load_matrix
+from wheel_builder.matrix.support_table import Kernels, kernels_of
+from wheel_builder.upstream.costs import load_costs
+from wheel_builder.upstream.why import sections
+
+PLACE = re.compile(r"\{\{ (\w+) \}\}")
+GOLDEN = Path("tests/perf/golden")
+OURS = "flash-attn-rocm"
+# What a reader knows the kernels of an operation by.
+OPERATIONS = {
+    "fwd": "forward",
+    "decode": "forward of few queries, keys split",
+    "combine": "joining the parts of split keys",
+    "append": "appending to a cache, rotary embedding",
+    "reference": "forward, every feature, slow",
+    "bwd_delta": "backward, sums of rows",
+    "bwd_dkdv": "backward, gradients of k and v",
+    "bwd_dq": "backward, gradient of q",
+}
+
+
+def fill(page: str, made: Mapping[str, str]) -> str:
+    """The page with every table in its place."""
+    return PLACE.sub(lambda found: made[found[1]], page)
+
+
+def problems(pages: Mapping[str, str], made: Mapping[str, str]) -> list[str]:
+    """Places without a table, and tables without a place."""
+    wanted = [(name, place) for name, page in pages.items() for place in PLACE.findall(page)]
+    used = {place for _, place in wanted}
+    return [
+        *(f"{name}: there is no table {place!r}" for name, place in wanted if place not in made),
+        *(f"no page has a place for the table {name!r}" for name in made if name not in used),
+    ]
+
+
+def tables(checkout: Path) -> Mapping[str, str]:
+    """Every table and value, as Markdown."""
+    matrix = load_matrix(checkout / "matrix.yaml")
+    planned = plan(matrix, Selection(all_rocm=True))
+    catalogue = catalogue_of(matrix, read_reports(checkout))
+    costs = load_budgets(checkout / COSTS)
+    golden = [checkout / GOLDEN / f"{arch.name}.txt" for arch in matrix.archs]
+    modelled = [figure for file in golden for figure in figures(file.name, file.read_text("utf-8"))]
+    counters = (checkout / GOLDEN / "counters.txt").read_text(encoding="utf-8")
+    project = tomllib.loads((checkout / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return {
+        "python_floor": project["requires-python"].removeprefix(">="),
+        "torch_floor": matrix.package.torch_floor,
+        "gpus": gpus(catalogue, planned),
+        "gpus_without_kernels": gpus_without_kernels(catalogue),
+        "rocm_versions": rocm_versions(catalogue, planned),
+        "kernels": kernels(kernels_of(checkout)),
+        "modelled_figures": modelled_figures(modelled),
+        "model_errors": f"```text\n{counters.rstrip()}\n```",
+        "compile_costs": compile_costs(costs),
+        "why_so_long": why_so_long(matrix, checkout, costs),
+    }
+
+
+def gpus(catalogue: Catalogue, planned: Plan) -> str:
+    """The GPUs that wheels have kernels for."""
+    rows = [("GPU", "also called", "gfx arch", "wheels for ROCm", "run on hardware")]
+    for gpu in catalogue.gpus:
+        if not gpu.reason:
+            versions = [job.rocm.version for job in planned.jobs if gpu.arch in job.archs]
+            runs = [run.words for run in catalogue.hardware if run.arch == gpu.arch]
+            rows.append((*_names(gpu), ", ".join(versions) or "none", "; ".join(runs) or "no report"))
+    return markdown(rows)
+
+
+def gpus_without_kernels(catalogue: Catalogue) -> str:
+    """The GPUs that are known and have no kernels."""
+    rows = [("GPU", "also called", "gfx arch", "why")]
+    rows += [(*_names(gpu), gpu.reason) for gpu in catalogue.gpus if gpu.reason]
+    return markdown(rows)
+
+
+def _names(gpu: Gpu) -> tuple[str, str, str]:
+    return ", ".join(gpu.devices), ", ".join(gpu.code_names), gpu.arch
+
+
+def rocm_versions(catalogue: Catalogue, planned: Plan) -> str:
+    """Which ROCm versions have a wheel."""
+    rows = [("ROCm", "a wheel is built", "gfx archs in it")]
+    rows += [(job.rocm.version, "yes", ", ".join(job.archs)) for job in planned.jobs]
+    rows += [(each.version, f"no: {each.reason}", "") for each in catalogue.missing_rocm]
+    return markdown(rows)
+
+
+def kernels(instances: Kernels) -> str:
+    """What kinds of kernels there are for which dtypes, head dims and archs."""
+    rows = [("kernels", "dtypes", "head dims", "gfx archs")]
+    for op in dict.fromkeys(each.op for each in instances):
+        own = [each for each in instances if each.op == op]
+        dims = sorted({each.head_dim for each in own})
+        rows.append(
+            (
+                OPERATIONS.get(op, op),
+                ", ".join(dict.fromkeys(each.dtype for each in own)),
+                "any" if dims == [0] else ", ".join(map(str, dims)),
+                ", ".join(dict.fromkeys(arch for each in own for arch in each.archs)),
+            )
+        )
+    return markdown(rows)
+
+
+def modelled_figures(found: Sequence[Figure]) -> str:
+    """The schedule's figures of our kernels beside those of others, under the worse order of LDS phases."""
+    worst: dict[tuple[str, str, str], int] = {}
+    for each in found:
+        key = (each.arch, each.kernel, each.maker)
+        worst[key] = min(each.flop, worst.get(key, each.flop))
+    others = sorted({maker.partition(" ")[0] for _, _, maker in worst if maker != OURS})
+    rows = [("gfx arch", "kernel", OURS, *others)]
+    for (arch, kernel, maker), flop in worst.items():
+        if maker == OURS:
+            rows.append(
+                (arch, kernel, str(flop), *(_other(worst, arch, kernel, name, flop) for name in others))
+            )
+    return markdown(rows)
+
+
+def _other(worst: Mapping[tuple[str, str, str], int], arch: str, kernel: str, name: str, ours: int) -> str:
+    cells = [
+        f"{flop} (version {maker.partition(' ')[2]}; ours is {ours / flop:.1f} times that)"
+        for (its_arch, its_kernel, maker), flop in worst.items()
+        if (its_arch, its_kernel, maker.partition(" ")[0]) == (arch, kernel, name)
+    ]
+    return "; ".join(cells)
+
+
+def compile_costs(costs: Mapping[str, Costs]) -> str:
+    """What compiling all kernels took, and their machine code."""
+    rows = [("gfx arch", "kernels", "CPU time of the compiler", "machine code")]
+    for arch, own in costs.items():
+        seconds = sum(each.cpu_seconds for each in own.values())
+        mib = sum(each.code_bytes for each in own.values()) / 2**20
+        rows.append((arch, str(len(own)), duration(seconds), f"{mib:.1f} MiB"))
+    return markdown(rows)
+
+
+def why_so_long(matrix: Matrix, checkout: Path, ours: Mapping[str, Costs]) -> str:
+    """The answer of ``why``, without its heading and the advice."""
+    answer, beside, *_ = sections(matrix.upstream, load_costs(checkout), ours)
+    return "\n\n".join([*answer.sentences, markdown(beside.rows)])
+
+
+def markdown(rows: Iterable[Sequence[str]]) -> str:
+    """A table; the first row is its head."""
+    head, *others = rows
+    return "\n".join(_line(row) for row in (head, ["---"] * len(head), *others))
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
