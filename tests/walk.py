@@ -45,6 +45,8 @@ WALK = {
     "scripts/wheel-builder upstream --arch gfx942 --shard 3/24 --give DIR":
         "tests/unit/upstream/test_recipe.py",
     "scripts/wheel-builder upstream --arch gfx942 --take DIR": "tests/unit/upstream/test_recipe.py",
+    "scripts/wheel-builder upstream --arch gfx942 --take DIR --torch-index URL --to DIR":
+        "tests/unit/upstream/test_extension.py",
     "scripts/release --rocm 6.4 --archs gfx1030": DRY,
     "scripts/release --all": DRY,
     "scripts/release --dry-run": TYPED,
