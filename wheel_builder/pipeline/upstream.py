@@ -37,6 +37,7 @@ from wheel_builder.upstream.costs import (
     Sample,
     chosen,
     kinds,
+    load_costs,
     to_text,
 )
 from wheel_builder.upstream.extension import (
@@ -46,13 +47,15 @@ from wheel_builder.upstream.extension import (
     make_wheel,
     refusal,
 )
-from wheel_builder.upstream.recipe import LEFT_OUT, SMALLEST, shard_of
+from wheel_builder.upstream.recipe import INLINED, LEFT_OUT, SMALLEST, shard_of
 from wheel_builder.upstream.sdist import fetch_sdist
 from wheel_builder.upstream.stages import LIBRARY, Workshop, link, make_object, make_sources
 from wheel_builder.upstream.torch import NO_TORCH, Torch, build_extension_image, fetch_torch
 
 SOURCES = Planned("upstream sources", weight=20)
 ALL = (1, 1)
+# What is measured.
+PARTS = ("all", "objects", "flags")
 # A flag is measured up to this multiple of the compile time without it.
 MOST_TIMES = 12
 
@@ -142,16 +145,24 @@ def _extension(
     return make_wheel(wanted.upstream.version, rocm, sdist, torch, made, shop)
 
 
-def measure_upstream(wanted: Wanted, context: RunContext, *, plain: bool | None = None) -> Costs:
-    """Compile a sample of upstream's objects, and one forward with each of the flags that are left out."""
+def measure_upstream(wanted: Wanted, part: str, context: RunContext, *, plain: bool | None = None) -> Costs:
+    """Compile a sample of upstream's objects, and one forward with the flags that are left out.
+
+    ``part`` is one of ``PARTS``; the other keeps the figures that the checkout has.
+    """
+    known = load_costs(context.checkout)
     with (
         _prepared(wanted, context, plain) as (shop, sources, progress),
         progress.step(f"objects {wanted.arch}", job=wanted.job.id, log=shop.log),
     ):
-        every = list(sources.facts["kernels"])
-        objects = make_objects(chosen(every), wanted.arch, sources, shop, context.jobs)
-        flags = _measure_flags(wanted.arch, sources, shop)
-    return Costs(wanted.upstream.version, kinds(every), tuple(map(_sample, objects)), flags)
+        if part != "flags":
+            every = list(sources.facts["kernels"])
+            objects = make_objects(chosen(every), wanted.arch, sources, shop, context.jobs)
+            measured = tuple(map(_sample, objects))
+            known = Costs(wanted.upstream.version, kinds(every), measured, known.flags)
+        if part != "objects":
+            known = replace(known, flags=_measure_flags(wanted.arch, sources, shop))
+    return known
 
 
 def accept(costs: Costs, checkout: Path) -> None:
@@ -236,12 +247,13 @@ class Told:
 
 
 def _measure_flags(arch: str, sources: Artifact, shop: Workshop) -> tuple[Flags, ...]:
-    """The smallest forward without the flags that the recipe leaves out, with each, and with all of them."""
+    """The smallest forward without the flags that the recipe leaves out, with each, two, and all of them."""
     [name] = fnmatch.filter(sources.facts["kernels"], SMALLEST)
     plain = make_object(name, arch, sources, shop).facts
     limit = round(MOST_TIMES * plain["cpu_seconds"])
     found = [Flags("", plain["cpu_seconds"], plain["code_bytes"])]
-    for flags in (*LEFT_OUT, tuple(chain.from_iterable(LEFT_OUT))):
+    together = (tuple(chain.from_iterable(some)) for some in (INLINED, LEFT_OUT))
+    for flags in (*LEFT_OUT, *together):
         added = " ".join(flags)
         try:
             facts = make_object(name, arch, sources, shop, added=flags, limit=limit).facts

@@ -21,13 +21,13 @@ FLAGS = (
     "-DCK_TILE_FMHA_FWD_FAST_EXP2=1", "-DCK_TILE_FLOAT_TO_BFLOAT16_DEFAULT=3", "-DCK_USE_XDL",
     *(f"-DCK_ENABLE_{name}" for name in ("BF16", "BF8", "FP16", "FP32", "FP64", "FP8", "INT8")),
 )  # fmt: skip
-# Upstream passes these too: each alone costs next to nothing, together they do (``why`` has the figures).
-LEFT_OUT = (
-    ("-mllvm", "--lsr-drop-solution=1"),
-    ("-mllvm", "-enable-post-misched=0"),
+# Upstream passes these too: each alone costs next to nothing, the last two together do (``why`` has the
+# figures).
+INLINED = (
     ("-mllvm", "-amdgpu-early-inline-all=true"),
     ("-mllvm", "-amdgpu-function-calls=false"),
 )
+LEFT_OUT = (("-mllvm", "--lsr-drop-solution=1"), ("-mllvm", "-enable-post-misched=0"), *INLINED)
 
 # Upstream's host part, the module that it becomes, and the flags that PyTorch adds for extensions.
 HOST = "csrc/flash_attn_ck"

@@ -3,7 +3,9 @@
 import contextlib
 import tarfile
 import time
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,6 +22,7 @@ from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.pipeline import upstream as pipeline
 from wheel_builder.pipeline.upstream import Told, check_arch
 from wheel_builder.upstream import in_container, stages
+from wheel_builder.upstream.costs import Flags, load_costs
 from wheel_builder.upstream.gate import Checked
 from wheel_builder.upstream.recipe import compile_options, rows, shard_of
 from wheel_builder.upstream.sdist import BACKEND, fetch_sdist
@@ -241,6 +244,27 @@ def test_its_log_is_one_that_explain_log_reads(tmp_path):
     report = explain(log, "log")
     assert (report.done, report.total) == (2, 2)
     assert "backward" in report.objects[0].words
+
+
+@pytest.mark.parametrize(("part", "changed"), [("objects", "measured"), ("flags", "flags"), ("all", "both")])
+def test_what_is_not_measured_keeps_its_figures(part, changed, tmp_path, monkeypatch):
+    name = "fmha_fwd_d64_fp16"
+    facts = {"name": name, "arch": "gfx942", "cpu_seconds": 3.0, "peak_mib": 7, "code_bytes": 9}
+    shop, progress = (
+        SimpleNamespace(log=tmp_path),
+        SimpleNamespace(step=lambda *args, **kwargs: nullcontext()),
+    )
+    prepared = nullcontext((shop, artifact(tmp_path, kernels=[name]), progress))
+    monkeypatch.setattr(pipeline, "_prepared", lambda *args: prepared)
+    monkeypatch.setattr(pipeline, "make_objects", lambda *args: [artifact(tmp_path, **facts)])
+    monkeypatch.setattr(pipeline, "_measure_flags", lambda *args: (Flags("", 5.0, 9),))
+    before = load_costs(CHECKOUT)
+    wanted = pipeline.Wanted(SimpleNamespace(id="rocm7.2"), None, MATRIX.upstream, "gfx942")
+    after = pipeline.measure_upstream(wanted, part, SimpleNamespace(checkout=CHECKOUT, jobs=1))
+    assert (after.measured != before.measured) == (changed != "flags")
+    assert (after.objects == {"fwd": 1}) == (changed != "flags")
+    assert (after.flags == (Flags("", 5.0, 9),)) == (changed != "measured")
+    assert (after.flags == before.flags) == (changed == "measured")
 
 
 def test_the_command_says_what_it_would_do(capsys):

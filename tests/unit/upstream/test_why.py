@@ -108,9 +108,21 @@ def test_flags_that_cost_are_named_with_what_they_cost():
     text = told(sections(UPSTREAM, THEIRS, OURS))
     assert re.search(r"^-mllvm -slow +more than 400 +more than 10\.0 +stopped$", text, re.MULTILINE)
     assert re.search(r"^-mllvm -fast +44 +1\.1 +20016$", text, re.MULTILINE)
-    assert "What single flags cost" not in told(
-        sections(UPSTREAM, replace(THEIRS, flags=THEIRS.flags[:1]), OURS)
+    assert "-mllvm -slow makes it take more than 10.0 times as long: it was stopped then." in text
+    assert "What flags cost" not in told(sections(UPSTREAM, replace(THEIRS, flags=THEIRS.flags[:1]), OURS))
+
+
+def test_the_fewest_flags_that_are_dear_are_named():
+    flags = (
+        Flags("", 40.0, 20000),
+        Flags("-a -b", 200.0, 19000),
+        Flags("-a", 44.0, 20000),
+        Flags("-a -b -c", 210.0),
     )
+    text = told(sections(UPSTREAM, replace(THEIRS, flags=flags), OURS))
+    assert "-a -b makes it take 5.0 times as long, for 19000 bytes of code instead of 20000." in text
+    cheap = told(sections(UPSTREAM, replace(THEIRS, flags=(flags[0], flags[2])), OURS))
+    assert "None of them makes the compiler take 2 times as long." in cheap
 
 
 def test_the_page_needs_nothing_else_and_says_the_same():

@@ -12,7 +12,15 @@ from wheel_builder.cli.runs import handing_over, numbered, run_context
 from wheel_builder.cli.selected import DEFAULT, read_matrix
 from wheel_builder.matrix.model import Selection
 from wheel_builder.matrix.plan import jobs_to_build, plan
-from wheel_builder.pipeline.upstream import ALL, Wanted, accept, build_upstream, check_arch, measure_upstream
+from wheel_builder.pipeline.upstream import (
+    ALL,
+    PARTS,
+    Wanted,
+    accept,
+    build_upstream,
+    check_arch,
+    measure_upstream,
+)
 from wheel_builder.upstream.costs import COSTS
 from wheel_builder.upstream.torch import Torch
 
@@ -25,7 +33,7 @@ def run(args: argparse.Namespace) -> None:
     context = run_context(args)
     with handing_over(args, context):
         if args.measure:
-            accept(measure_upstream(wanted, context, plain=args.verbose or None), ROOT)
+            accept(measure_upstream(wanted, args.measure, context, plain=args.verbose or None), ROOT)
             print(f"written to {COSTS}", file=sys.stderr)
         else:
             for made in build_upstream(wanted, context, plain=args.verbose or None):
@@ -83,7 +91,10 @@ def options(parser: argparse.ArgumentParser) -> None:
         help="the PyTorch that --torch-index has wheels of (default: torch_headers of matrix.yaml)",
     )  # fmt: skip
     parser.add_argument("--to", type=Path, metavar="DIR", help="copy the library, and the wheel, here")
-    parser.add_argument("--measure", action="store_true", help=f"compile a sample and write {COSTS}")
+    parser.add_argument(
+        "--measure", nargs="?", const=PARTS[0], choices=PARTS,
+        help=f"compile a sample, and a kernel with the flags that the recipe leaves out; write {COSTS}",
+    )  # fmt: skip
 
 
 COMMAND = Command(
