@@ -14,8 +14,10 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
+from wheel_builder.base.archs import CHECKOUT
 from wheel_builder.base.durable import ensure
 from wheel_builder.base.errors import ProblemsError, SelectionError, UpstreamError
+from wheel_builder.base.machine import Room, usable_memory
 from wheel_builder.base.store import Artifact
 from wheel_builder.base.words import unknown
 from wheel_builder.images.docker import remove_own
@@ -198,14 +200,19 @@ def _names(sources: Artifact, wanted: Wanted) -> tuple[str, ...]:
 def make_objects(
     names: Sequence[str], arch: str, sources: Artifact, shop: Workshop, jobs: int
 ) -> list[Artifact]:
-    """The objects of ``names``, made side by side; raises ``UpstreamError`` with all that failed."""
+    """The objects of ``names``, made side by side; raises ``UpstreamError`` with all that failed.
+
+    At most ``jobs`` at a time, and as many as memory has room for by what their kinds were measured to take.
+    """
+    known, room = load_costs(CHECKOUT), Room(usable_memory() // 2**20)
     told_of = Told(len(names), shop.log)
     failed: list[ProblemsError] = []
 
     def one(name: str) -> Artifact | None:
         begin = time.monotonic()
         try:
-            made = make_object(name, arch, sources, shop)
+            with room.taken(known.peak_mib(name)):
+                made = make_object(name, arch, sources, shop)
         except ProblemsError as error:
             failed.append(error)
             return None

@@ -65,6 +65,10 @@ class Costs:
     def samples(self, kind: str) -> list[Sample]:
         return [one for one in self.measured if kind_of(one.name) == kind]
 
+    def peak_mib(self, name: str) -> int:
+        """What a compiler is expected to take for an object: the most of its kind, or of all."""
+        return max(one.peak_mib for one in self.samples(kind_of(name)) or self.measured)
+
     def seconds(self, kind: str) -> float:
         """CPU-seconds of an object of a kind: the mean of those that were measured."""
         found = [one.cpu_seconds for one in self.samples(kind)]

@@ -2,6 +2,7 @@
 
 import contextlib
 import tarfile
+import threading
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -230,6 +231,38 @@ def test_one_object_that_fails_does_not_stop_the_others(shop, tmp_path, monkeypa
     )
     assert failure.value.advice == "leave its arch out"
     assert len(pipeline.make_objects(["a", "c"], "gfx942", artifact(tmp_path), shop(None), 2)) == 2
+
+
+@pytest.mark.parametrize(
+    ("mib", "most"),
+    [
+        (1500, {"bwd_d64": 1, "fwd_appendkv_d64": 3}),
+        (2500, {"bwd_d64": 2, "fwd_appendkv_d64": 4}),
+        (1, {"bwd_d64": 1}),
+    ],
+)
+def test_as_many_compile_as_memory_has_room_for_by_their_kind(mib, most, shop, tmp_path, monkeypatch):
+    """A backward takes 1180 MiB, an append 430."""
+    monkeypatch.setattr(pipeline, "usable_memory", lambda: mib * 2**20)
+    changed, running, seen = threading.Condition(), [], []
+
+    def make(name, arch, sources, shop):
+        with changed:
+            running.append(name)
+            seen.append(len(running))
+            changed.notify_all()
+            changed.wait_for(lambda: max(seen) >= expected, timeout=20)
+        time.sleep(0.02)  # in which others would begin
+        with changed:
+            running.remove(name)
+        return artifact(tmp_path, name=name, arch=arch, cpu_seconds=1.0, peak_mib=1)
+
+    monkeypatch.setattr(pipeline, "make_object", make)
+    for kind, expected in most.items():
+        seen.clear()
+        names = [f"fmha_{kind}_{number}" for number in range(8)]
+        pipeline.make_objects(names, "gfx942", artifact(tmp_path), shop(None), 4)
+        assert (max(seen), len(seen)) == (expected, 8)
 
 
 def test_its_log_is_one_that_explain_log_reads(tmp_path):
