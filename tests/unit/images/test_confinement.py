@@ -26,7 +26,7 @@ from wheel_builder.images.size import measure
 from wheel_builder.images.wheel_tests import Suite, run_suite
 from wheel_builder.index import first_use
 from wheel_builder.matrix.model import Job, Package, Rocm
-from wheel_builder.upstream import stages
+from wheel_builder.upstream import stages, torch
 from wheel_builder.verify import runtimes
 
 ROCM = Rocm("7.2", "vendor", "vendor/rocm:7.2", "/llvm", ("gfx908",))
@@ -103,6 +103,11 @@ def in_upstream(tmp, run):
     stages.make_object("fmha_fwd_d128", "gfx942", IMAGE, shop)
 
 
+def in_extension(tmp, run):
+    job = Job(ROCM, ("gfx908",))
+    torch.build_extension_image(job, IMAGE, Store(tmp), log=tmp / "log", run=run)
+
+
 # Stages in the image of builders, whose own user is root; they name another one.
 NAMED_USER = {
     "build/device_code.py": in_device_code,
@@ -114,6 +119,7 @@ NAMED_USER = {
     "emulator/tile.py": in_tile,
     "images/build.py": in_check,
     "upstream/stages.py": in_upstream,
+    "upstream/torch.py": in_extension,
 }
 # In images whose own user has no rights.
 IMAGES_USER = {
