@@ -10,13 +10,15 @@ from contextlib import contextmanager
 import torch
 from chosen import chosen
 from drawing import draw, kernels, made
-from target import ARCH, Shown, Target
+from drawn_backward import kernels_of
+from target import ARCH, BACKWARD_OP, Shown, Target
 
 from wheel_builder.fake_hip.control import FakeHip, kernels_on_host_memory
 
 # Random calls have numbers that tests.choose never looks at.
 FIRST, PER_SEED = 10_000, 1_000
-PARTS = "parts"  # the feature of a decode call that launches a combine kernel
+COMBINE = "fa_combine_"
+PARTS = "parts"  # the feature of a decode call that launches one
 
 
 @contextmanager
@@ -34,15 +36,21 @@ def chosen_for(kernel):
 
 
 def launches(case, kernel):
-    _, op, dtype, *_ = kernel.split("_")
-    if op == "combine":
-        return case.kernel.dtype == dtype and PARTS in case.features
-    return str(case.kernel) == kernel
+    if kernel.startswith(COMBINE):
+        return may_launch(case.kernel, kernel) and PARTS in case.features
+    return may_launch(case.kernel, kernel)
+
+
+def may_launch(own, kernel):
+    """Whether some call for the kernel ``own`` launches ``kernel``."""
+    if kernel.startswith(COMBINE):
+        return own.op == "decode" and kernel == f"{COMBINE}{own.dtype}"
+    return kernel in (kernels_of(own) if own.op == BACKWARD_OP else (str(own),))
 
 
 def random_for(kernel, seed, count):
     """``count`` cases of ``kernel``."""
-    asked = [each for each in kernels() if "_combine_" in kernel or str(each) == kernel]
+    asked = [each for each in kernels() if may_launch(each, kernel)]
     numbers = itertools.count(FIRST + PER_SEED * seed)
     cases = (draw(each, number) for number in numbers for each in asked)
     return list(itertools.islice((case for case in cases if launches(case, kernel)), count))
