@@ -51,6 +51,9 @@ def may_launch(own, kernel):
 def random_for(kernel, seed, count):
     """``count`` cases of ``kernel``."""
     asked = [each for each in kernels() if may_launch(each, kernel)]
+    if not asked:
+        message = f"no call of {kernel} is drawn: tests/numerics/drawing.py"
+        raise LookupError(message)
     numbers = itertools.count(FIRST + PER_SEED * seed)
     cases = (draw(each, number) for number in numbers for each in asked)
     return list(itertools.islice((case for case in cases if launches(case, kernel)), count))

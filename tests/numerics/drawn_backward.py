@@ -39,7 +39,8 @@ class BackwardCase(Case):
             "softcap that cuts": 0 < self.softcap <= 5 and self.values in MAGNITUDES[1:],
             "ALiBi": bool(self.alibi),
             "dropout": bool(self.dropout),
-            "a negative scale": self.scale is not None and self.scale < 0,
+            "features without softcap": not self.plain and not self.softcap,
+            f"a negative scale, {self.loop}": self.scale is not None and self.scale < 0,
             "grouped heads": self.heads[0] > self.heads[1],
             "several sequences": len(self.rows) > 1 and not self.ragged,
             "ragged": self.ragged,
@@ -49,7 +50,7 @@ class BackwardCase(Case):
             "keys that no query sees": left >= 0 and any(keys > rows + left for rows, keys in pairs),
             "far strides": self.layout == FAR,
             f"layout {self.layout}": True,
-            f"values {self.values}, {self.loop}": True,
+            f"values {self.values}": True,
         }
         return {name for name, used in seen.items() if used}
 
@@ -68,10 +69,11 @@ def served(_kernel):
     """The features with which every backward kernel has to be tested."""
     return {
         "window on the left", "window on the right", "causal", "softcap", "softcap that cuts", "ALiBi", "dropout",
-        "a negative scale", "grouped heads", "several sequences", "ragged", "an empty sequence",
+        "features without softcap", "grouped heads", "several sequences", "ragged", "an empty sequence",
         "a sequence without keys", "queries that see no key", "keys that no query sees", "far strides",
+        *(f"a negative scale, {loop}" for loop in drawn.LOOPS),
         *(f"layout {each}" for each in LAYOUTS),
-        *(f"values {each}, {loop}" for each in VALUES for loop in drawn.LOOPS),
+        *(f"values {each}" for each in VALUES),
     }  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 For each kernel the suite's record has the number of instructions and each run of adjacent instructions that
 no wave executed.  ``tests/numerics/not_executed.toml`` gives the reasons, by the text of such a block and of
-what is right before it; those without a reason are refused by name.
+what is right before it; too many without a reason are refused by name.
 """
 
 import re
@@ -15,6 +15,9 @@ from typing import Any
 LEAST = 0.98  # of each kernel's instructions, without those that only align what follows
 ALIGNING = re.compile(r"s_nop \d+")
 REASONS = "tests/numerics/not_executed.toml"
+# Of all instructions, those that were executed or have a reason.  Calls and reasons are made for the code of the
+# default ROCm version, which has to have all (tests/release/test_verify.py); other compilers move a few.
+LEAST_EXPLAINED = 0.995
 UNEXPLAINED = "no call that was drawn reaches it"
 SHOWN = 10  # blocks without a reason, by name
 
@@ -102,9 +105,12 @@ def _unexplained(coverage: Mapping[str, Any], reasons: Sequence[Reason]) -> Iter
     ]
     total = sum(each["instructions"] for each in coverage.values())
     missed = sum(len(block["code"]) for _, block in blocks)
-    if not blocks:
+    if missed <= (1 - LEAST_EXPLAINED) * total:
         return
-    yield f"{missed} of {total} instructions never ran for no reason that {REASONS} has, expected none"
+    yield (
+        f"{missed} of {total} instructions never ran for no reason that {REASONS} has, expected at most "
+        f"{1 - LEAST_EXPLAINED:.1%}"
+    )
     for kernel, block in sorted(blocks, key=lambda each: -len(each[1]["code"]))[:SHOWN]:
         first = block["code"][0]
         yield f"{kernel}+{block['offset']:#x}: {len(block['code'])} of them, from `{first}` on"
