@@ -2,10 +2,10 @@
 
     python candidates.py COUNT FILE [KERNEL]
 
-Of each kernel whose name contains KERNEL, until the calls have every feature that it serves and COUNT in a row
-execute nothing new.  FILE is JSON, for tests/choose.py: arch, kernels (how many instructions each has, by name) and calls.  A call has kernel,
-number, features, executed (wave-instructions), ran and outcomes (by kernel, as a hexadecimal number; see
-``Launch``) and failure, which is "" for a right answer.
+Of each kernel whose name contains KERNEL, until the calls have every feature that it serves and COUNT in a
+row execute nothing new.  FILE is JSON, for tests/choose.py: arch, kernels (how many instructions each has, by
+name) and calls.  A call has kernel, number, features, executed (wave-instructions), ran and outcomes (by
+kernel, as a hexadecimal number; see ``Launch``) and failure, which is "" for a right answer.
 """
 
 import json

@@ -5,18 +5,25 @@ does not depend on another kernel.
 """
 
 import random
+from dataclasses import replace
 
 import drawn
 import torch
-from drawn import FAR, HEADS, LAYOUTS, MAGNITUDES, SOFTCAPS, WINDOWS, Case, Kernel
-from rule import FP32_ROUNDING, Rules, Sequence, attention, judge_gradients
+from drawn import FAR, HEADS, LAYOUTS, MAGNITUDES, SOFTCAPS, WINDOWS, Case
+from rule import FP32_ROUNDING, Sequence, attention, judge_gradients
 from target import BACKWARD_OP
 
 BWD = torch.ops.flash_attn_rocm.bwd.default
 # Around the rows and columns of every tile, and more than one workgroup has.
 ROWS = (1, 5, 16, 17, 31, 33, 48, 64, 65, 77, 129)
 KEYS = (1, 5, 16, 17, 33, 64, 65, 90, 129, 150)
+BLOCK = 128  # the most keys of a workgroup
 DENSE, PACKED = "dense", "packed"
+# Features that each loop has code for.
+TWICE = ("a negative scale", "a block of keys that no query sees", "far strides of several tiles")
+SEVERAL = (48, 65, 90)  # queries and keys of more than one tile
+# What chance gives too seldom, by the last digit of a call's number.
+CUT, UNSEEN, APART = 1, 4, 9
 OUTLIERS = "outliers"
 VALUES = (*MAGNITUDES, "rising", "falling", "one-hot", OUTLIERS)
 SUBNORMAL = 2.0**-149  # between two fp32 numbers near 0
@@ -31,24 +38,28 @@ class BackwardCase(Case):
     def features(self):
         left, right = self.window
         pairs = [*zip(self.rows, self.keys, strict=True)]
+        cut = (self.softcap, self.values, self.scale) == (SOFTCAPS[1], MAGNITUDES[1], None)
         seen = {
             "window on the left": left >= 0,
             "window on the right": right > 0,
             "causal": right == 0,
             "softcap": bool(self.softcap),
-            "softcap that cuts": 0 < self.softcap <= 5 and self.values in MAGNITUDES[1:],
+            "softcap that cuts": cut,
             "ALiBi": bool(self.alibi),
             "dropout": bool(self.dropout),
+            "softcap alone": bool(self.softcap) and not self.alibi and not self.dropout,
             "features without softcap": not self.plain and not self.softcap,
-            f"a negative scale, {self.loop}": self.scale is not None and self.scale < 0,
+            f"{TWICE[0]}, {self.loop}": self.scale is not None and self.scale < 0,
             "grouped heads": self.heads[0] > self.heads[1],
             "several sequences": len(self.rows) > 1 and not self.ragged,
             "ragged": self.ragged,
             "an empty sequence": 0 in self.rows,
             "a sequence without keys": 0 in self.keys,
             "queries that see no key": right >= 0 and any(rows > keys + right for rows, keys in pairs),
-            "keys that no query sees": left >= 0 and any(keys > rows + left for rows, keys in pairs),
-            "far strides": self.layout == FAR,
+            f"{TWICE[1]}, {self.loop}": (
+                left >= 0 and any(rows and keys >= rows + left + BLOCK for rows, keys in pairs)
+            ),
+            f"{TWICE[2]}, {self.loop}": self.layout == FAR and {self.rows[0], self.keys[0]} <= {*SEVERAL},
             f"layout {self.layout}": True,
             f"values {self.values}": True,
         }
@@ -68,10 +79,10 @@ def kernels_of(kernel):
 def served(_kernel):
     """The features with which every backward kernel has to be tested."""
     return {
-        "window on the left", "window on the right", "causal", "softcap", "softcap that cuts", "ALiBi", "dropout",
-        "features without softcap", "grouped heads", "several sequences", "ragged", "an empty sequence",
-        "a sequence without keys", "queries that see no key", "keys that no query sees", "far strides",
-        *(f"a negative scale, {loop}" for loop in drawn.LOOPS),
+        "window on the left", "window on the right", "causal", "softcap", "softcap that cuts", "ALiBi",
+        "dropout", "softcap alone", "features without softcap", "grouped heads", "several sequences",
+        "ragged", "an empty sequence", "a sequence without keys", "queries that see no key",
+        *(f"{what}, {loop}" for what in TWICE for loop in drawn.LOOPS),
         *(f"layout {each}" for each in LAYOUTS),
         *(f"values {each}" for each in VALUES),
     }  # fmt: skip
@@ -95,12 +106,21 @@ def draw(kernel, number):
     if store == DENSE and batch > 1 and chance.random() < 0.5:
         layout = FAR
     patterned = isinstance(values, str) and values != OUTLIERS
-    return BackwardCase(
+    case = BackwardCase(
         kernel, kernel.head_dim, tuple(rows), tuple(keys), some(HEADS), store, 0, layout, some(WINDOWS),
         softcap=0.0 if plain else some((0.0, *SOFTCAPS)), alibi="" if plain else some(("", "heads", "batch")),
         dropout=0.0 if plain else some((0.0, 0.0, 0.5, 0.17)), splits=1, values=values,
         scale=1.0 if patterned else some((None, None, 0.3, -0.2)), seed=chance.randrange(2**31),
     )  # fmt: skip
+    if number % 10 == CUT:  # by something, but not to nothing
+        return replace(case, softcap=SOFTCAPS[1], values=MAGNITUDES[1], scale=None)
+    if number % 10 == UNSEEN:
+        return replace(
+            case, store=DENSE, layout=LAYOUTS[0], rows=(5,), keys=(150,), window=some(((0, 0), (5, 0)))
+        )
+    if number % 10 == APART:
+        return replace(case, store=DENSE, layout=FAR, rows=(some(SEVERAL),) * 2, keys=(some(SEVERAL),) * 2)
+    return case
 
 
 class Call(drawn.Call):
@@ -177,7 +197,8 @@ class Call(drawn.Call):
         """Launch it, and hold its gradients to the rule."""
         case = self.case
         dq, dk, dv, delta = self.run(target)
-        found = zip(self.parts(dq, case.rows), self.parts(dk, case.keys), self.parts(dv, case.keys), strict=True)
+        lengths = (case.rows, case.keys, case.keys)
+        found = zip(*map(self.parts, (dq, dk, dv), lengths), strict=True)
         _, dkdv, name = kernels_of(case.kernel)
         judge_gradients(
             shown, {"dq": name, "dk": dkdv, "dv": dkdv}, repr(case),
