@@ -60,7 +60,7 @@ def random_for(kernel, seed, count):
 
 
 def digest(target, case):
-    """A hash of what a call gives, findings of the sanitizers included: bit for bit, but all NaN are alike."""
+    """A hash of what a call gives, findings of the sanitizers included: its bits, with all NaN alike."""
     try:
         found = [(x.shape, bytes_of(x)) for x in made(case, target.device).run(target)]
     except RuntimeError as error:

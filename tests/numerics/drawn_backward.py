@@ -52,6 +52,7 @@ class BackwardCase(Case):
             f"{TWICE[0]}, {self.loop}": self.scale is not None and self.scale < 0,
             "grouped heads": self.heads[0] > self.heads[1],
             "several sequences": len(self.rows) > 1 and not self.ragged,
+            "dropout of several sequences": bool(self.dropout) and len(self.rows) > 1 and not self.ragged,
             "ragged": self.ragged,
             "an empty sequence": 0 in self.rows,
             "a sequence without keys": 0 in self.keys,
@@ -81,7 +82,8 @@ def served(_kernel):
     return {
         "window on the left", "window on the right", "causal", "softcap", "softcap that cuts", "ALiBi",
         "dropout", "softcap alone", "features without softcap", "grouped heads", "several sequences",
-        "ragged", "an empty sequence", "a sequence without keys", "queries that see no key",
+        "dropout of several sequences", "ragged", "an empty sequence", "a sequence without keys",
+        "queries that see no key",
         *(f"{what}, {loop}" for what in TWICE for loop in drawn.LOOPS),
         *(f"layout {each}" for each in LAYOUTS),
         *(f"values {each}" for each in VALUES),
