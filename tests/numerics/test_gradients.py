@@ -161,6 +161,14 @@ def test_through_autograd(target, shown, name):
         check(target, shown, name, CASES[name], dtype, head_dim)
 
 
+@pytest.mark.parametrize("alibi", [False, True])
+@pytest.mark.parametrize(("dtype", "head_dim"), BACKWARD)
+def test_a_block_of_queries_that_see_no_key(target, shown, dtype, head_dim, alibi):
+    """In both loops of every kernel; drawn calls seldom have it."""
+    case = Case(((129, 1),), (1, 1), alibi=alibi, rules=Rules(right=0))
+    check(target, shown, "one key for the last query", case, dtype, head_dim)
+
+
 @pytest.mark.parametrize("head_dim", [40, 111])
 def test_other_head_dims_are_padded(target, head_dim):
     generator = torch.Generator().manual_seed(SEED)
