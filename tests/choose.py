@@ -2,12 +2,12 @@
 
     python -m tests.choose [--count N] [--archs A,B] [--kernel fa_fwd_bf16] [WHEEL]
 
-Of each kernel it makes random calls (tests/numerics/drawing.py) until N in a row execute nothing new.  From
-them it picks a set that executes every instruction and uses every feature that any of them does, at a low
-total of executed instructions.  With a quarter of that total more, it adds calls that show most outcomes of
-instructions (core/outcomes.hpp of the emulator).  WHEEL, by default the
-newest in dist, is a release's, with its disassembly in the store.  With --kernel the choice for kernels whose
-name has another text stays as it is.
+Of each kernel it makes random calls (tests/numerics/drawing.py) until they have every feature that the kernel
+serves and N in a row execute nothing new.  From them it picks a set that executes every instruction and uses
+every feature that any of them does, at a low total of executed instructions.  With a quarter of that total
+more, it adds calls that show most outcomes of instructions (core/outcomes.hpp of the emulator).  WHEEL, by
+default the newest in dist, is a release's, with its disassembly in the store.  With --kernel the choice for
+kernels whose name has another text stays as it is.
 """
 
 import argparse

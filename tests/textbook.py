@@ -141,11 +141,16 @@ def judge(sequences: Iterable[Sequence], rules: Rules, *, rounded_once: bool = F
 def judge_gradients(
     sequences: Iterable[tuple[Sequence, Tensor, tuple[Tensor, ...]]], rules: Rules
 ) -> dict[str, Verdict]:
-    """Hold dq, dk and dv of all sequences of one call, each with its dout, to the rule; verdicts by name."""
+    """Hold dq, dk and dv of all sequences of one call, each with its dout, to the rule; verdicts by name.
+
+    The plain computation also loses what rounding out costs, where that is more: gradients of scores are
+    P * (dP - sum of dout * out), and who keeps only out has that sum of what was rounded.
+    """
     cases = [*sequences]
     exact = [_gradients(each, dout.cpu(), rules, torch.float64) for each, dout, _ in cases]
     plain = [_gradients(each, dout.cpu(), rules, each.q.dtype) for each, dout, _ in cases]
     sizes = [_gradient_sizes(each, dout.cpu(), rules) for each, dout, _ in cases]
+    of_out = [_lost_by_rounding_out(each, dout.cpu(), rules) for each, dout, _ in cases]
     verdicts = {}
     for number, name in enumerate(GRADIENTS):
         truths = [one[number] for one in exact]
@@ -153,9 +158,8 @@ def judge_gradients(
             largest(found[number].cpu().double() - one)
             for (*_, found), one in zip(cases, truths, strict=True)
         ]
-        lost = worst(
-            [0.0, *(largest(one[number].double() - other) for one, other in zip(plain, truths, strict=True))]
-        )
+        plainly = (largest(one[number].double() - other) for one, other in zip(plain, truths, strict=True))
+        lost = worst([0.0, *plainly, *(one[number] for one in of_out)])
         most = max([0.0, *map(largest, truths)])
         size = max([0.0, *(one[number] for one in sizes)])
         dtype = NAMES[cases[0][0].q.dtype]
@@ -173,6 +177,19 @@ def _gradients(each: Sequence, dout: Tensor, rules: Rules, dtype: torch.dtype) -
     slopes = None if each.slopes is None else each.slopes.cpu()
     out, _ = attention(*leaves, rules, slopes, each.kept)
     return torch.autograd.grad(out, leaves, dout.to(out.dtype))
+
+
+def _lost_by_rounding_out(each: Sequence, dout: Tensor, rules: Rules) -> tuple[float, float, float]:
+    """How far dq, dk and dv are off, in exact arithmetic, because out is rounded to q's dtype."""
+    q, k, v = (x.detach().cpu().double() for x in (each.q, each.k, each.v))
+    leaves = [x.requires_grad_() for x in (q, k)]
+    slopes = None if each.slopes is None else each.slopes.cpu()
+    out, lse = attention(*leaves, v, rules, slopes, each.kept)
+    rounding = out.detach().to(each.q.dtype).double() - out.detach()
+    # The derivative of a log-sum-exp by a score is its probability.
+    of_sums = (dout.double() * rounding).sum(-1).transpose(0, 1)
+    dq, dk = torch.autograd.grad(lse, leaves, of_sums)
+    return largest(dq), largest(dk), 0.0
 
 
 def _gradient_sizes(each: Sequence, dout: Tensor, rules: Rules) -> tuple[float, float, float]:

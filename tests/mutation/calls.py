@@ -10,13 +10,15 @@ from contextlib import contextmanager
 import torch
 from chosen import chosen
 from drawing import draw, kernels, made
-from target import ARCH, Shown, Target
+from drawn_backward import kernels_of
+from target import ARCH, BACKWARD_OP, Shown, Target
 
 from wheel_builder.fake_hip.control import FakeHip, kernels_on_host_memory
 
 # Random calls have numbers that tests.choose never looks at.
 FIRST, PER_SEED = 10_000, 1_000
-PARTS = "parts"  # the feature of a decode call that launches a combine kernel
+COMBINE = "fa_combine_"
+PARTS = "parts"  # the feature of a decode call that launches one
 
 
 @contextmanager
@@ -34,22 +36,31 @@ def chosen_for(kernel):
 
 
 def launches(case, kernel):
-    _, op, dtype, *_ = kernel.split("_")
-    if op == "combine":
-        return case.kernel.dtype == dtype and PARTS in case.features
-    return str(case.kernel) == kernel
+    if kernel.startswith(COMBINE):
+        return may_launch(case.kernel, kernel) and PARTS in case.features
+    return may_launch(case.kernel, kernel)
+
+
+def may_launch(own, kernel):
+    """Whether some call for the kernel ``own`` launches ``kernel``."""
+    if kernel.startswith(COMBINE):
+        return own.op == "decode" and kernel == f"{COMBINE}{own.dtype}"
+    return kernel in (kernels_of(own) if own.op == BACKWARD_OP else (str(own),))
 
 
 def random_for(kernel, seed, count):
     """``count`` cases of ``kernel``."""
-    asked = [each for each in kernels() if "_combine_" in kernel or str(each) == kernel]
+    asked = [each for each in kernels() if may_launch(each, kernel)]
+    if not asked:
+        message = f"no call of {kernel} is drawn: tests/numerics/drawing.py"
+        raise LookupError(message)
     numbers = itertools.count(FIRST + PER_SEED * seed)
     cases = (draw(each, number) for number in numbers for each in asked)
     return list(itertools.islice((case for case in cases if launches(case, kernel)), count))
 
 
 def digest(target, case):
-    """A hash of what a call gives, bit for bit, findings of the sanitizers included."""
+    """A hash of what a call gives, findings of the sanitizers included: its bits, with all NaN alike."""
     try:
         found = [(x.shape, bytes_of(x)) for x in made(case, target.device).run(target)]
     except RuntimeError as error:
@@ -59,4 +70,5 @@ def digest(target, case):
 
 
 def bytes_of(tensor):
+    tensor = tensor.where(~tensor.isnan(), torch.nan)
     return tensor.contiguous().view(torch.uint8).numpy().tobytes()

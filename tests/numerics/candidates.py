@@ -2,10 +2,10 @@
 
     python candidates.py COUNT FILE [KERNEL]
 
-Of each kernel whose name contains KERNEL, until COUNT calls in a row execute nothing new.  FILE is JSON, for
-tests/choose.py: arch, kernels (how many instructions each has, by name) and calls.  A call has kernel,
-number, features, executed (wave-instructions), ran and outcomes (by kernel, as a hexadecimal number; see
-``Launch``) and failure, which is "" for a right answer.
+Of each kernel whose name contains KERNEL, until the calls have every feature that it serves and COUNT in a
+row execute nothing new.  FILE is JSON, for tests/choose.py: arch, kernels (how many instructions each has, by
+name) and calls.  A call has kernel, number, features, executed (wave-instructions), ran and outcomes (by
+kernel, as a hexadecimal number; see ``Launch``) and failure, which is "" for a right answer.
 """
 
 import json
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import flash_attn_rocm
 import torch
-from drawing import draw, kernels, made
+from drawing import draw, kernels, made, served
 from target import ARCH, Shown, Target
 
 from wheel_builder.fake_hip.control import FakeHip, kernels_on_host_memory
@@ -53,10 +53,11 @@ def call(target, kernel, number):
 
 
 def calls_of(target, kernel, count):
-    """Until as many calls in a row execute nothing new."""
-    ran, number, last = {}, 0, 0
-    while number - last < count:
+    """Until they have every feature and as many in a row execute nothing new."""
+    ran, number, last, missing = {}, 0, 0, set(served(kernel))
+    while missing or number - last < count:
         made_call = call(target, kernel, number)
+        missing.difference_update(made_call["features"])
         number += 1
         for name, digits in made_call["ran"].items():
             before = ran.get(name, 0)

@@ -1,17 +1,19 @@
 """Reads chosen.json, the drawn calls to run, which ``python -m tests.choose`` writes."""
 
 import json
+import re
 from pathlib import Path
 
 from drawn import Kernel
 
 FILE = Path(__file__).with_name("chosen.json")
+NAME = re.compile(r"fa_(\w+)_(fp16|bf16)(?:_d(\d+))?")
 
 
 def kernel_of(name):
     """The kernel of a name such as fa_fwd_fp16_d64."""
-    _, op, dtype, *head_dim = name.split("_")
-    return Kernel(op, dtype, *(int(each.removeprefix("d")) for each in head_dim))
+    op, dtype, head_dim = NAME.fullmatch(name).groups()
+    return Kernel(op, dtype, int(head_dim or 0))
 
 
 def chosen(arch):

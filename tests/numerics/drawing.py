@@ -1,32 +1,41 @@
-"""Draws calls of every kernel: of attention (drawn.py) and of ``append`` (drawn_append.py)."""
+"""Draws calls of every kernel: of attention (drawn.py), of gradients (drawn_backward.py) and of ``append``
+(drawn_append.py)."""
 
 import drawn
 import drawn_append
+import drawn_backward
 from drawn import Kernel
 from rule import DTYPES
-from target import APPEND, DECODE, FORWARD
+from target import APPEND, BACKWARD, BACKWARD_OP, DECODE, FORWARD
+
+MODULES = {"append": drawn_append, BACKWARD_OP: drawn_backward}
 
 
 def kernels():
-    """All for which calls can be drawn; fa_combine_* comes with decode."""
+    """All for which calls can be drawn; fa_combine_* comes with decode, other backward kernels with dq's."""
     return [
         *(Kernel("fwd", *each) for each in FORWARD),
         *(Kernel("decode", *each) for each in DECODE),
         *(Kernel("reference", dtype) for dtype in DTYPES),
+        *(Kernel(BACKWARD_OP, *each) for each in BACKWARD),
         *(Kernel("append", dtype) for dtype in APPEND),
     ]
 
 
 def draw(kernel, number):
     """Case ``number`` of a kernel, always the same."""
-    return (drawn_append if kernel.op == "append" else drawn).draw(kernel, number)
+    return _of(kernel).draw(kernel, number)
 
 
 def made(case, device):
     """The call of a case; ``run`` launches it, ``check`` also judges what comes out."""
-    return (drawn_append.Append if case.kernel.op == "append" else drawn.Call)(case, device)
+    return _of(case.kernel).Call(case, device)
 
 
 def served(kernel):
     """The features with which a kernel has to be tested."""
-    return drawn_append.served() if kernel.op == "append" else drawn.served(kernel)
+    return _of(kernel).served(kernel)
+
+
+def _of(kernel):
+    return MODULES.get(kernel.op, drawn)

@@ -74,7 +74,7 @@ class AppendCase:
         return len(self.lengths) * rows * self.head_dim
 
 
-def served():
+def served(_kernel):
     """The features with which every append kernel has to be tested."""
     return {
         "a part is rotated", "queries at one position", "paged", "rows by index",
@@ -104,7 +104,7 @@ def draw(kernel, number):
     )  # fmt: skip
 
 
-class Append:
+class Call:
     """The tensors of a case."""
 
     def __init__(self, case, device):

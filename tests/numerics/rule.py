@@ -1,11 +1,12 @@
 """Holds kernels to the numerics rule (tests/textbook.py), and keeps what was found for the record."""
 
-from textbook import DTYPES, Rules, Sequence
+from textbook import DTYPES, Rules, Sequence, attention
 from textbook import judge as verdict_on
+from textbook import judge_gradients as verdicts_on
 
-from wheel_builder.emulator.rule import LSE_RELATIVE
+from wheel_builder.emulator.rule import FP32_ROUNDING, LSE_RELATIVE
 
-__all__ = ["DTYPES", "Rules", "Sequence", "judge"]
+__all__ = ["DTYPES", "FP32_ROUNDING", "Rules", "Sequence", "attention", "judge", "judge_gradients"]
 
 
 def judge(shown, instance, case, sequences, rules):
@@ -15,3 +16,12 @@ def judge(shown, instance, case, sequences, rules):
     shown.compared(instance, case, verdict.error, verdict.allowed)
     shown.compared_lse(instance, verdict.lse_share * LSE_RELATIVE)
     assert not verdict.wrong, "; ".join(verdict.wrong)
+
+
+def judge_gradients(shown, instances, case, sequences, rules):
+    """Hold dq, dk and dv of all sequences of one call to the rule; ``instances`` are the kernels of each."""
+    verdicts = verdicts_on(sequences, rules)
+    for name, verdict in verdicts.items():
+        shown.compared(instances[name], f"{name} {case}", verdict.error, verdict.allowed)
+    wrong = [text for verdict in verdicts.values() for text in verdict.wrong]
+    assert not wrong, "; ".join(wrong)

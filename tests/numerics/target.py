@@ -32,7 +32,8 @@ ATTENDING = ("fa_fwd_", "fa_decode_", "fa_reference_")
 # The wheel's kernels for this arch; a test for each.
 FORWARD = sorted({(i.dtype, i.head_dim) for i in instances() if i.op == "fwd" and ARCH in i.archs})
 DECODE = sorted({(i.dtype, i.head_dim) for i in instances() if i.op == "decode" and ARCH in i.archs})
-BACKWARD = sorted({(i.dtype, i.head_dim) for i in instances() if i.op == "bwd_dq" and ARCH in i.archs})
+BACKWARD_OP = "bwd_dq"  # the last kernel that a call for gradients launches
+BACKWARD = sorted({(i.dtype, i.head_dim) for i in instances() if i.op == BACKWARD_OP and ARCH in i.archs})
 APPEND = sorted({i.dtype for i in instances() if i.op == "append" and ARCH in i.archs})
 
 

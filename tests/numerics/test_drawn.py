@@ -10,7 +10,7 @@ from target import ARCH
 @pytest.mark.parametrize(("kernel", "number"), chosen(ARCH), ids=str)
 def test_drawn(target, shown, kernel, number):
     made(draw(kernel, number), target.device).check(target, shown)
-    assert target.fake_hip is None or target.kernels[0] == str(kernel)
+    assert target.fake_hip is None or str(kernel) in target.kernels
 
 
 def test_scores_of_6000_from_128_terms_that_are_alike(target, shown):

@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from typing import Any
 
-LEAST = 0.98  # of an arch's instructions
+LEAST = 0.98  # of each kernel's instructions, without those that only align what follows
+ALIGNING = re.compile(r"s_nop \d+")
 REASONS = "tests/numerics/not_executed.toml"
-LEAST_EXPLAINED = 0.99  # were executed or have a reason
+# Of all instructions, those that were executed or have a reason.  Calls and reasons are made for the code of
+# the default ROCm version, which has to have all (tests/release/test_verify.py); other compilers move a few.
+LEAST_EXPLAINED = 0.995
 UNEXPLAINED = "no call that was drawn reaches it"
 SHOWN = 10  # blocks without a reason, by name
 
@@ -53,11 +56,15 @@ def parse_reasons(text: str) -> tuple[Reason, ...]:
     )
 
 
-def executed_share(coverage: Mapping[str, Any]) -> float:
-    """The share of the instructions, in kernels that ran, that some wave executed."""
-    total = sum(each["instructions"] for each in coverage.values())
-    missed = sum(len(block["code"]) for each in coverage.values() for block in each["not_executed"])
-    return 1 - missed / total if total else 0.0
+def executed_share(kernel: Mapping[str, Any]) -> float:
+    """The share of a kernel's instructions that some wave executed; blocks that only align do not count."""
+    aligning, missed = 0, 0
+    for block in kernel["not_executed"]:
+        if all(ALIGNING.fullmatch(line) for line in block["code"]):
+            aligning += len(block["code"])
+        else:
+            missed += len(block["code"])
+    return 1 - missed / (kernel["instructions"] - aligning)
 
 
 def explained(coverage: Mapping[str, Any], reasons: Sequence[Reason]) -> Mapping[str, Any]:
@@ -81,11 +88,11 @@ def _why(kernel: str, block: Mapping[str, Any], reasons: Sequence[Reason]) -> st
 
 def coverage_problems(coverage: Mapping[str, Any], reasons: Sequence[Reason]) -> Iterator[str]:
     """Why a record's coverage does not vouch for a wheel."""
-    share = executed_share(coverage)
-    if share < LEAST:
-        worst = sorted(coverage, key=lambda kernel: executed_share({kernel: coverage[kernel]}))[:3]
-        each = ", ".join(f"{kernel} {executed_share({kernel: coverage[kernel]}):.1%}" for kernel in worst)
-        yield f"{share:.2%} of the instructions were executed, expected at least {LEAST:.0%}; least of {each}"
+    if not coverage:
+        yield "no kernel's instructions were counted"
+    for kernel, each in sorted(coverage.items()):
+        if (share := executed_share(each)) < LEAST:
+            yield f"{kernel}: {share:.1%} of its instructions were executed, expected at least {LEAST:.0%}"
     yield from _unexplained(coverage, reasons)
 
 
@@ -102,7 +109,7 @@ def _unexplained(coverage: Mapping[str, Any], reasons: Sequence[Reason]) -> Iter
         return
     yield (
         f"{missed} of {total} instructions never ran for no reason that {REASONS} has, expected at most "
-        f"{1 - LEAST_EXPLAINED:.0%}"
+        f"{1 - LEAST_EXPLAINED:.1%}"
     )
     for kernel, block in sorted(blocks, key=lambda each: -len(each[1]["code"]))[:SHOWN]:
         first = block["code"][0]

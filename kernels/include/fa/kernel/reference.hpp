@@ -102,6 +102,7 @@ struct Reference {
     const uint16_t* from = static_cast<const uint16_t*>(params.q) + batch_offset_q(params.q_batch) +
                            head * params.q_head + (sequence.q_first + int64_t{row}) * params.q_row;
     wave_barrier();  // the row before this one has been read
+#pragma clang loop unroll(disable)
     for (int d = lane; d < head_dim; d += kWave) q[d] = number(from[d]);
     wave_barrier();
   }
