@@ -99,6 +99,19 @@ fa_tensor describe_written(const std::optional<Tensor>& tensor, const char* name
   return described;
 }
 
+// What fwd and bwd have in common.
+template <class Call>
+void describe_options(Call& call, std::int64_t max_seqlen_q, std::int64_t max_seqlen_k, double softmax_scale,
+                      std::int64_t window_left, std::int64_t window_right, double softcap, double dropout_p) {
+  call.max_seqlen_q = max_seqlen_q;
+  call.max_seqlen_k = max_seqlen_k;
+  call.softmax_scale = static_cast<float>(softmax_scale);
+  call.window_left = window_left;
+  call.window_right = window_right;
+  call.softcap = static_cast<float>(softcap);
+  call.dropout_p = dropout_p;
+}
+
 void fwd(Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, std::optional<Tensor> alibi_slopes,
          std::optional<Tensor> cu_seqlens_q, std::optional<Tensor> cu_seqlens_k,
          std::optional<Tensor> seqused_k, std::optional<Tensor> leftpad_k, std::optional<Tensor> block_table,
@@ -122,13 +135,8 @@ void fwd(Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, std::optional<Ten
   call.rng_state = describe(rng_state, "rng_state");
   call.partial_out = describe_written(partial_out, "partial_out");
   call.partial_lse = describe_written(partial_lse, "partial_lse");
-  call.max_seqlen_q = max_seqlen_q;
-  call.max_seqlen_k = max_seqlen_k;
-  call.softmax_scale = static_cast<float>(softmax_scale);
-  call.softcap = static_cast<float>(softcap);
-  call.window_left = window_left;
-  call.window_right = window_right;
-  call.dropout_p = dropout_p;
+  describe_options(call, max_seqlen_q, max_seqlen_k, softmax_scale, window_left, window_right, softcap,
+                   dropout_p);
   call.stream = stream_of(q);
   fa_message message;
   const fa_status status = fa_fwd(&call, &message);
@@ -155,13 +163,8 @@ void bwd(Tensor q, Tensor k, Tensor v, Tensor out, Tensor dout, Tensor lse, Tens
   call.cu_seqlens_q = describe(cu_seqlens_q, "cu_seqlens_q");
   call.cu_seqlens_k = describe(cu_seqlens_k, "cu_seqlens_k");
   call.rng_state = describe(rng_state, "rng_state");
-  call.max_seqlen_q = max_seqlen_q;
-  call.max_seqlen_k = max_seqlen_k;
-  call.softmax_scale = static_cast<float>(softmax_scale);
-  call.softcap = static_cast<float>(softcap);
-  call.window_left = window_left;
-  call.window_right = window_right;
-  call.dropout_p = dropout_p;
+  describe_options(call, max_seqlen_q, max_seqlen_k, softmax_scale, window_left, window_right, softcap,
+                   dropout_p);
   call.stream = stream_of(q);
   fa_message message;
   const fa_status status = fa_bwd(&call, &message);

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+FULL = os.environ.get("FA_FULL", "") not in {"", "0"}
 BEGIN = """
 import warnings
 from pathlib import Path
-from flash_attn_rocm import _canary, _support, flash_attn_with_kvcache, explain
+from flash_attn_rocm import _canary, _canary_calls, _support, flash_attn_with_kvcache, explain, raw
 flash_attn_rocm.set_strict(None)
 _support.Machine.host_memory_canary = True
 fallbacks = []
@@ -28,9 +29,29 @@ def exact():
         flash_attn_rocm._options.Inputs(*qkv()),
         flash_attn_rocm._options.Options(0.125, window_right=0, max_seqlen_q=17, max_seqlen_k=17),
         None, want_probabilities=False)[0]
+def trained(rows=17):
+    leaves = [x.requires_grad_() for x in qkv(rows)]
+    with kernels_on_host_memory(fake_hip), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        out, lse, _ = flash_attn_func(*leaves, causal=True, return_attn_probs=True)
+        found = torch.autograd.grad(out, leaves, torch.ones_like(out))
+    fallbacks.extend(str(each.message) for each in caught)
+    options = flash_attn_rocm._options.Options(0.125, window_right=0, max_seqlen_q=rows, max_seqlen_k=rows)
+    inputs = flash_attn_rocm._options.Inputs(*(x.detach() for x in leaves))
+    wanted = flash_attn_rocm._ops.backward(torch.ones_like(out), out.detach(), lse, inputs, options, None)
+    return max((a.float() - b.float()).abs().max().item() for a, b in zip(found, wanted))
 """
 ATTENTION = ["fa_fwd_fp16_d64"] * 2 + ["fa_decode_fp16_d64", "fa_combine_fp16", "fa_reference_fp16"]
+FORWARD = "fa_fwd_fp16_d64"
+BACKWARD = ["fa_bwd_delta_fp16", "fa_bwd_dkdv_fp16_d64", "fa_bwd_dq_fp16_d64"]
 FAMILY = "the kernels for fp16, head_dim 64 are switched off on gfx942:sramecc+:xnack-"
+GRADIENTS = "the kernels for gradients of fp16, head_dim 64 are switched off on gfx942:sramecc+:xnack-"
+# An instruction of each kernel of gradients, and another in its place.
+WRONG_GRADIENTS = [
+    ("fa_bwd_delta_fp16", r"v_add_f32_e32 (v\d+), ", r"v_sub_f32_e32 \1, "),
+    ("fa_bwd_dkdv_fp16_d64", r"v_exp_f32_e32 (v\d+), ", r"v_log_f32_e32 \1, "),
+    ("fa_bwd_dq_fp16_d64", r"v_exp_f32_e32 (v\d+), ", r"v_log_f32_e32 \1, "),
+]
 
 
 @pytest.fixture
@@ -236,3 +257,129 @@ shown["later"] = len(kernels())
     )
     assert (shown["captured"], shown["traced"]) == (1, 1)
     assert shown["later"] > 1
+
+
+def test_the_first_gradients_are_checked_and_no_others(play, tmp_path):
+    text = """
+apart = trained()
+first = kernels()
+trained()
+shown["kernels"], shown["then"], shown["fallbacks"], shown["apart"] = first, kernels(), fallbacks, apart
+"""
+    shown = play(text)
+    assert [name for name in shown["kernels"] if "bwd" in name] == BACKWARD * 4, "three of the check"
+    assert shown["then"] == [FORWARD, *BACKWARD]
+    assert shown["fallbacks"] == []
+    assert 0 < shown["apart"] < 0.01
+    assert {found["family"]: found["state"] for found in findings(tmp_path)} == {
+        "fp16, head_dim 64": "passed", "gradients of fp16, head_dim 64": "passed",
+    }  # fmt: skip
+    again = play(text)
+    assert again["kernels"] == [FORWARD, *BACKWARD], "another process remembers it"
+
+
+@pytest.mark.parametrize("change", WRONG_GRADIENTS, ids=lambda change: change[0])
+def test_one_wrong_instruction_of_gradients_is_caught_on_first_use(play, wrong, tmp_path, change):
+    shown = play(
+        """
+shown["apart"] = trained()
+kernels()
+trained()
+shown["launched"], shown["fallbacks"] = kernels(), fallbacks
+with kernels_on_host_memory(fake_hip):
+    told = explain(*qkv())
+    shown["ok"], shown["backward"], shown["reason"] = told.ok, told.backward, told.backward_reason
+    q, k, v = qkv()
+    out, lse, *_ = raw.fwd(q, k, v, None, None, 0.0, 0.125, True, -1, 0, 0.0, False)
+    raw.bwd(out, q, k, v, out, lse, None, None, None, None, 0.0, 0.125, True, -1, 0, 0.0, True)
+    shown["raw"] = kernels()
+flash_attn_rocm.set_strict(True)
+try:
+    trained()
+except flash_attn_rocm.FlashAttnUnsupportedError as error:
+    shown["strict"] = str(error)
+""",
+        **wrong(*change),
+    )
+    assert shown["apart"] == 0, "the PyTorch implementation computed the first gradients"
+    assert shown["launched"] == shown["raw"] == [FORWARD], "the forward's kernels stay"
+    [words] = shown["fallbacks"]
+    assert GRADIENTS in words
+    assert re.search(r"a check at first use found: \w[^:]*: d[qkv] differs by \S+ from the PyTorch", words)
+    assert (shown["ok"], shown["backward"]) == (True, "pytorch")
+    assert GRADIENTS in shown["reason"]
+    assert GRADIENTS in shown["strict"]
+    [failed] = [found for found in findings(tmp_path) if found["state"] == "failed"]
+    assert failed["words"] in words
+
+
+def test_the_raw_entry_point_of_gradients_is_checked_too(play, wrong):
+    """Where nothing was called before it."""
+    shown = play(
+        """
+q, k, v = qkv()
+out, lse = exact(), torch.zeros(1, 4, 17)
+with kernels_on_host_memory(fake_hip), warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    found = raw.bwd(out, q, k, v, out, lse, None, None, None, None, 0.0, 0.125, True, -1, 0, 0.0, True)
+shown["fallbacks"] = [str(each.message) for each in caught]
+""",
+        **wrong(*WRONG_GRADIENTS[1]),
+    )
+    assert GRADIENTS in shown["fallbacks"][0]
+
+
+def test_without_the_check_the_wrong_gradients_answer(play, wrong, monkeypatch):
+    monkeypatch.setenv("FLASH_ATTN_ROCM_CANARY", "0")
+    shown = play(
+        'shown["apart"], shown["fallbacks"] = str(trained()), fallbacks', **wrong(*WRONG_GRADIENTS[0])
+    )
+    assert shown["fallbacks"] == []
+    assert not float(shown["apart"]) < 0.01
+
+
+# Every family passes with room to spare: a check that kernels pass by a hair would alarm falsely one day.  Of
+# what is allowed, forward kernels use 0.13 and those of gradients 0.60 at most, in all families of all archs.
+ARCHS = ("gfx908:sramecc+:xnack-", "gfx942:sramecc+:xnack-", "gfx1030", "gfx1100")
+MARGIN = 0.7
+ALL_FAMILIES = """
+from contextlib import ExitStack
+from flash_attn_rocm import _append, _gradients, _plan, _remembered
+from flash_attn_rocm._layout import Device
+from flash_attn_rocm._library import instances, gfx_of
+torch.set_num_threads(1)
+arch = torch.ops.flash_attn_rocm.device_arch(-1)
+used, problems, cpu = {}, {}, torch.device("cpu")
+differ = _canary_calls._difference
+def noted(what, found, wanted, most):
+    error = (found.float() - wanted.float()).abs().max().item()
+    used[family] = max(used.get(family, 0.0), error / most)
+    return differ(what, found, wanted, most)
+_canary_calls._difference = noted
+there = {op: sorted({(each.dtype, each.head_dim) for each in instances() if each.op == op and gfx_of(arch) in
+    each.archs}) for op in (_plan.FORWARD, _plan.BACKWARD, "append")}
+def wanted(families):
+    return [each for each in families if not CHOSEN or each in CHOSEN]
+with kernels_on_host_memory(fake_hip):
+    for dtype, head_dim in wanted(there[_plan.FORWARD]):
+        family = _remembered.Family(arch, dtype, head_dim)
+        problems[family] = _canary_calls.attention_problem(family, _kernels._answer, Device(arch, 0), cpu)
+    for dtype, head_dim in wanted(there[_plan.BACKWARD]):
+        family = _remembered.Family(arch, dtype, head_dim, gradients=True)
+        problems[family] = _canary_calls.gradients_problem(family, _gradients._answer, cpu)
+    for dtype, _ in there["append"]:
+        family = _remembered.Family(arch, dtype, 0)
+        problems[family] = _canary_calls.append_problem(family, _append._checked_append, cpu)
+shown["problems"] = {str(family): each for family, each in problems.items()}
+shown["used"] = {str(family): share for family, share in used.items()}
+"""
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_no_family_alarms_falsely(scenario, arch):
+    """All with FA_FULL, else one of each dtype."""
+    chosen = [] if FULL else [("fp16", 96), ("bf16", 32)]
+    shown = scenario(f"{BEGIN}\nCHOSEN = {chosen}\n{ALL_FAMILIES}", arch=arch)
+    assert set(shown["problems"].values()) == {""}, shown["problems"]
+    assert len(shown["problems"]) == (26 if FULL else 6)
+    assert {name: share for name, share in shown["used"].items() if share > MARGIN} == {}

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from flash_attn_rocm import _canary, _kernels, _remembered
+from flash_attn_rocm import _canary, _canary_calls, _kernels, _remembered
 from flash_attn_rocm._layout import Device
 from flash_attn_rocm._options import Inputs
 
@@ -28,31 +28,31 @@ def stream(monkeypatch):
     monkeypatch.setattr(torch.cuda, "Stream", lambda where: SimpleNamespace(where=where))
     monkeypatch.setattr(torch.cuda, "stream", lambda _stream: nullcontext())
     monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(_canary, "SECONDS", 0.05)
+    monkeypatch.setattr(_canary_calls, "SECONDS", 0.05)
     return state
 
 
 def test_a_launch_that_ends_gives_what_it_gives(stream):
-    assert _canary._ended(GPU, lambda: (1, 2)) == (1, 2)
+    assert _canary_calls._ended(GPU, lambda: (1, 2)) == (1, 2)
     assert (stream["asks"], stream["recorded"]) == (0, 1)
 
 
 def test_a_launch_that_does_not_end_is_given_up(stream):
     stream["asks"] = 10**9
-    assert _canary._ended(GPU, lambda: (1, 2)) is None
+    assert _canary_calls._ended(GPU, lambda: (1, 2)) is None
 
 
 def test_a_hang_switches_the_family_off_in_words(stream, monkeypatch, tmp_path):
     stream["asks"] = 10**9
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(_canary, "_on", lambda inputs, _where: inputs)
+    monkeypatch.setattr(_canary_calls, "_moved", lambda x, _where: x)
     monkeypatch.setattr(_canary._capture, "is_capturing", lambda _where: False)
     family = _remembered.Family("gfx942", "fp16", 64)
     try:
         words = _canary._known(
             family,
             GPU,
-            lambda where: _canary._attention_problem(family, lambda *_: (), Device("gfx942", 8), where),
+            lambda where: _canary_calls.attention_problem(family, lambda *_: (), Device("gfx942", 8), where),
         )
     finally:
         _canary.forget()
@@ -82,6 +82,6 @@ def test_without_memory_nothing_is_said_of_the_kernels(monkeypatch, tmp_path):
 def test_the_check_has_calls_of_every_path():
     """matrix, split and reference, by the plan of the library."""
     paths = set()
-    for _, inputs, options in _canary._calls(_remembered.Family("gfx942", "fp16", 64)):
+    for _, inputs, options in _canary_calls.attention_calls(_remembered.Family("gfx942", "fp16", 64)):
         paths.add(_kernels.choose(inputs, options, Device("gfx942", 8)).plan.path)
     assert paths == {"matrix", "split", "reference"}

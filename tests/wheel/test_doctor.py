@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 
+import machines
 import pytest
 from flash_attn_rocm import (
     FlashAttnFallbackWarning,
@@ -21,38 +22,10 @@ from flash_attn_rocm import (
     sdpa,
     set_strict,
 )
-from flash_attn_rocm._facts import DeviceFile, Facts, Gpu, Torch
+from flash_attn_rocm._facts import DeviceFile, Gpu, Torch
 from flash_attn_rocm._requirements import Step
 
-HEALTHY = Facts(
-    system="linux",
-    machine="x86_64",
-    os_name="Debian GNU/Linux 12",
-    glibc="2.36",
-    python="3.11.2",
-    package="0.1.0+rocm7.2",
-    rocm="7.2",
-    problems=(),
-    torch=Torch(version="2.13.0+rocm7.2", rocm="7.2.53210"),
-    hip_libraries=("/venv/torch/lib/libamdhip64.so",),
-    environment=(),
-    driver="amdgpu of Linux 6.1.0",
-    kfd=DeviceFile("/dev/kfd", "open", "render", "crw-rw----"),
-    renders=(DeviceFile("/dev/dri/renderD128", "open", "render", "crw-rw----"),),
-    user_groups=("users", "render"),
-    archs=("gfx942", "gfx1100"),
-    gpus=(
-        Gpu(
-            0,
-            "AMD Instinct MI300X",
-            "gfx942:sramecc+:xnack-",
-            (("fp16 head_dim 64", ""), ("fp16 head_dim 128", "")),
-        ),
-    ),
-    driver_gpus=(Gpu(0, "AMD GPU", "gfx942"),),
-)
-
-
+HEALTHY = machines.healthy(_facts)
 NO_KFD = DeviceFile("/dev/kfd", "absent")
 
 
@@ -195,7 +168,7 @@ def test_an_override_of_the_arch(value):
 
 def test_a_driver_without_gpus():
     said = advice(changed(gpus=(), driver_gpus=()))
-    assert "the driver (amdgpu of Linux 6.1.0) is loaded and lists no GPU that computes" in said
+    assert "the driver (amdgpu of Linux 6.8.0) is loaded and lists no GPU that computes" in said
 
 
 def test_kernels_that_failed_at_first_use(tmp_path, monkeypatch):

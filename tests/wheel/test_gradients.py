@@ -1,6 +1,7 @@
 """Gradients through the backward kernels' operator, which tests/wheel/conftest.py answers on host memory."""
 
 import warnings
+from functools import partial
 
 import pytest
 import textbook
@@ -11,8 +12,11 @@ from flash_attn_rocm import (
     attention,
     explain,
     flash_attn_func,
+    flash_attn_kvpacked_func,
     flash_attn_qkvpacked_func,
     flash_attn_varlen_func,
+    flash_attn_varlen_kvpacked_func,
+    flash_attn_varlen_qkvpacked_func,
     is_supported,
     raw,
     set_strict,
@@ -25,6 +29,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch.utils.checkpoint import checkpoint
 
 ARCH = "gfx942"
+FALLS_BACK = pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnFallbackWarning")
 RULES = (0.125, True, -1, 0, 0.0)  # softmax_scale, is_causal, window_size_left and _right, softcap
 
 
@@ -151,20 +156,17 @@ def test_a_second_derivative_is_refused_in_words(leaves):
         torch.autograd.grad(out.sum(), leaves, create_graph=True)
 
 
-@pytest.mark.usefixtures("host_fwd")
-def test_checkpointing_hooks_and_autocast_give_the_same_bits(leaves, host_bwd):
-    seen = []
+def plain(*tensors):
+    return flash_attn_func(*tensors, dropout_p=0.3)
 
-    def gradients(function):
-        torch.manual_seed(3)
-        out = function(*leaves)
-        return torch.autograd.grad(out.float().square().sum(), leaves)
 
-    def plain(*tensors):
-        return flash_attn_func(*tensors, dropout_p=0.3)
+def cast(*tensors):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return plain(*tensors)
 
-    def again(*tensors):
-        return checkpoint(plain, *tensors, use_reentrant=False)
+
+def ways(seen):
+    """Other ways to call ``plain``; hooks give what they see to ``seen``."""
 
     def hooked(*tensors):
         copies = [x.view_as(x) for x in tensors]
@@ -172,15 +174,53 @@ def test_checkpointing_hooks_and_autocast_give_the_same_bits(leaves, host_bwd):
             x.register_hook(seen.append)
         return plain(*copies)
 
-    def cast(*tensors):
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            return plain(*tensors)
+    again, reentrant = (partial(checkpoint, plain, use_reentrant=each) for each in (False, True))
+    return again, reentrant, hooked, cast
+
+
+@FALLS_BACK
+@pytest.mark.usefixtures("host_fwd")
+@pytest.mark.parametrize("by_kernels", [True, False])
+def test_checkpointing_hooks_and_autocast_give_the_same_bits(qkv, host_bwd, kernels_on, by_kernels):
+    if by_kernels:
+        kernels_on(ARCH)
+    leaves, seen = [x.requires_grad_() for x in qkv], []
+
+    def gradients(function):
+        torch.manual_seed(3)
+        for x in leaves:
+            x.grad = None
+        function(*leaves).float().square().sum().backward()
+        return [x.grad for x in leaves]
 
     wanted = gradients(plain)
-    for function in (again, hooked, cast):
+    for function in ways(seen):
         assert all(torch.equal(a, b) for a, b in zip(gradients(function), wanted, strict=True))
     assert len(seen) == 3
-    assert len(host_bwd) == 4
+    assert len(host_bwd) == 5 * by_kernels
+
+
+@FALLS_BACK
+@pytest.mark.usefixtures("host_fwd")
+@pytest.mark.parametrize("by_kernels", [True, False])
+def test_a_layer_under_autocast(host_bwd, kernels_on, by_kernels):
+    """Weights and their gradients are fp32, attention is bf16, as without autocast on bf16 copies."""
+    if by_kernels:
+        kernels_on(ARCH)
+    x, weight = torch.randn(2, 9, 64), torch.randn(3 * 128, 64).requires_grad_()
+
+    def layer(x, weight):
+        return flash_attn_qkvpacked_func(torch.nn.functional.linear(x, weight).view(2, 9, 3, 2, 64))
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = layer(x, weight)
+    assert out.dtype == torch.bfloat16
+    out.float().square().sum().backward()
+    half = weight.detach().bfloat16().requires_grad_()
+    layer(x.bfloat16(), half).float().square().sum().backward()
+    assert weight.grad.dtype == torch.float32
+    assert torch.equal(weight.grad, half.grad.float())
+    assert len(host_bwd) == 2 * by_kernels
 
 
 @pytest.mark.usefixtures("host_fwd")
@@ -226,20 +266,63 @@ def test_opcheck(qkv, head_dim, ragged):
     out = torch.randn_like(inputs.q)
     options = (0.125, -1, 0, 0.0, 0.25, 5, 7, 0)
     state = torch.tensor([1, 2])
-    arguments = (out, out, lse, *inputs, *options, state, ARCH)
+    together = 2 if head_dim == 64 else 0
+    arguments = (out, out, lse, *inputs, *options, state, ARCH, together)
     found = torch.library.opcheck(torch.ops.flash_attn_rocm.backward.default, arguments)
     assert set(found.values()) == {"SUCCESS"}
     assert len(found) == 4
 
 
+CUT_Q, CUT_K = (torch.tensor(x, dtype=torch.int32) for x in ([0, 4, 9], [0, 7, 11]))
+# The function and the one for q, k and v apart, the sizes of its tensors, how many of q, k and v the last one
+# holds, and what else both functions take.
+PACKED = {
+    "qkv": (flash_attn_qkvpacked_func, flash_attn_func, [(2, 9, 3, 4)], 3, ((), ())),
+    "kv": (flash_attn_kvpacked_func, flash_attn_func, [(2, 9, 4), (2, 11, 2, 2)], 2, ((), ())),
+    "sequences of qkv": (
+        flash_attn_varlen_qkvpacked_func, flash_attn_varlen_func, [(9, 3, 4)], 3,
+        ((CUT_Q, 5), (CUT_Q, CUT_Q, 5, 5)),
+    ),
+    "sequences of kv": (
+        flash_attn_varlen_kvpacked_func, flash_attn_varlen_func, [(9, 4), (11, 2, 2)], 2,
+        ((CUT_Q, CUT_K, 5, 7),) * 2,
+    ),
+}  # fmt: skip
+
+
+@FALLS_BACK
 @pytest.mark.usefixtures("host_fwd")
-def test_gradients_of_packed_arguments(host_bwd, kernels_on):
+@pytest.mark.parametrize("head_dim", [64, 40])
+@pytest.mark.parametrize("name", PACKED)
+@pytest.mark.parametrize("by_kernels", [True, False])
+def test_gradients_of_packed_arguments(host_bwd, kernels_on, name, head_dim, by_kernels):
+    """One tensor, in which they are written: not stacked from others."""
+    if by_kernels:
+        kernels_on(ARCH)
+    packed, unpacked, sizes, together, (own, others) = PACKED[name]
+    tensors = [torch.randn(*each, head_dim).half().requires_grad_() for each in sizes]
+    found = torch.autograd.grad(packed(*tensors, *own, causal=True).sum(), tensors)
+    assert [x.shape for x in found] == [x.shape for x in tensors]
+    parts = [x.detach().requires_grad_() for x in (*tensors[:-1], *tensors[-1].unbind(-3))]
+    wanted = torch.autograd.grad(unpacked(*parts, *others, causal=True).sum(), parts)
+    wanted = (*wanted[:-together], torch.stack(wanted[-together:], -3))
+    assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+    assert len(host_bwd) == 2 * by_kernels
+    if by_kernels and head_dim == 64:
+        begins = [host_bwd[0][gradient].data_ptr() for gradient in ("dq", "dk", "dv")]
+        assert begins[-together:] == [x.data_ptr() for x in found[-1].unbind(-3)]
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+@pytest.mark.usefixtures("host_fwd")
+def test_packed_arguments_in_a_graph(host_bwd, kernels_on):
     kernels_on(ARCH)
     qkv = torch.randn(2, 9, 3, 4, 64).half().requires_grad_()
-    (found,) = torch.autograd.grad(flash_attn_qkvpacked_func(qkv, causal=True).sum(), qkv)
-    parts = [x.detach().requires_grad_() for x in qkv.unbind(2)]
-    wanted = torch.autograd.grad(flash_attn_func(*parts, causal=True).sum(), parts)
-    assert torch.equal(found, torch.stack(wanted, 2))
+    torch.compiler.reset()
+    compiled = torch.compile(flash_attn_qkvpacked_func, fullgraph=True, backend="aot_eager")
+    (found,) = torch.autograd.grad(compiled(qkv, causal=True).sum(), qkv)
+    (wanted,) = torch.autograd.grad(flash_attn_qkvpacked_func(qkv, causal=True).sum(), qkv)
+    assert torch.equal(found, wanted)
     assert len(host_bwd) == 2
 
 

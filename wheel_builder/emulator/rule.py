@@ -1,8 +1,8 @@
 """The numerics rule: how far attention may differ from float64.  Every tolerance of attention is here.
 
-``emulate``, the emulated suite, upstream's cases, the tests of the PyTorch implementation and
-scripts/test-on-gpu all ask this module.  Standard library only, Python 3.10: it is also imported where the
-rest of this package is missing.
+``emulate``, the emulated suite, upstream's cases, the tests of the PyTorch implementation,
+scripts/test-on-gpu and the check at first use all ask this module.  Standard library only, Python 3.10: it is
+also imported where the rest of this package is missing.
 
     out, gradients:  |found - exact| <= factor * |plain - exact| + terms * 2^-24 * largest
     log-sum-exp:     |found - exact| <= 1e-5 * max(1, |exact|) + 2^-24 * magnitude
@@ -89,3 +89,19 @@ def rounded_once_allowed(exact: float, dtype: str, *, magnitude: float, terms: i
     """
     last_place = max(abs(exact) * HALF_ULP[dtype], HALF_SUBNORMAL[dtype])
     return last_place + FP32_ROUNDING * (WEIGHT_ROUNDINGS + score_roundings(terms) * magnitude) * largest
+
+
+# The check at first use of kernels (flash_attn_rocm/_canary_calls.py) compares them with the PyTorch
+# implementation, which rounds only its results: a few calls, so no float64 and no plain computation.  Kernels
+# round one factor of each product once (probabilities, or gradients of scores) and their results once; one
+# more for scores, and one for the PyTorch implementation's result.  Each changes a result by at most half a
+# unit of the largest: on random tensors the products of a sum, and so their errors, have random signs.
+# tests/fake_hip/test_canary.py says how much of this kernels use.
+CANARY_ROUNDINGS = 4
+# Log-sum-exps are sums in fp32, of scores below 16.
+CANARY_LSE = 2.0**-12
+
+
+def canary_allowed(dtype: str, largest: float) -> float:
+    """The largest difference of out or a gradient; ``largest`` of the values averaged, or of the gradient."""
+    return CANARY_ROUNDINGS * HALF_ULP[dtype] * largest

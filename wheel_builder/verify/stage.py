@@ -20,6 +20,7 @@ from wheel_builder.verify.runtime_rules import serves, words
 
 TESTS = "tests/wheel"
 SHIM = "shim/flash_attn"  # the package of the distribution flash-attn, which these test too
+MACHINES = "tests/machines.py"  # for tests of the doctor
 ERROR_TESTS = "tests/fake_hip"
 RECORD = "record.json"
 
@@ -45,7 +46,7 @@ def verify_wheel(
 
     ``emulated`` has the result of each arch's emulated suite, ``static`` the findings of the static checks,
     ``runtimes`` the result of loading under each ROCm version's runtime, the wheel's own version ``rocm``
-    included; ``full`` also runs what takes long of ``tests/wheel``.
+    included; ``full`` also runs what takes long of them.
 
     Facts are the record: ``wheel``, ``sha256``, ``tests`` (counts by suite), ``differences`` (from
     the reviewed resources), ``archs`` (what was shown for each), ``runtimes`` (likewise, in words) and
@@ -61,7 +62,7 @@ def verify_wheel(
         "disassembly": disassembly.key,
         "runtimes": {rocm: load.key for rocm, load in runtimes.items()},
         "tests": sha256_tree(
-            checkout, [checkout / path for path in (TESTS, SHIM, ERROR_TESTS, CONTROL, *SHARED)]
+            checkout, [checkout / path for path in (TESTS, SHIM, MACHINES, ERROR_TESTS, CONTROL, *SHARED)]
         ),
         "full": full,
     }
@@ -93,12 +94,20 @@ def verify_wheel(
 
 def _suites(checkout: Path, *, fake_hip: Artifact, disassembly: Artifact, full: bool) -> Mapping[str, Suite]:
     """What runs against the installed wheel, by folder of tests."""
-    shim = Mount(checkout / SHIM, f"{PYTHON}/flash_attn")
-    env = (("PYTHONPATH", PYTHON), *(((FULL, "1"),) if full else ()))
+    own = (
+        Mount(checkout / SHIM, f"{PYTHON}/flash_attn"),
+        Mount(checkout / MACHINES, f"{PYTHON}/machines.py"),
+    )
+    full_env = {FULL: "1"} if full else {}
+    env = {"PYTHONPATH": PYTHON, **full_env}
     return {
-        TESTS: Suite(checkout / TESTS, (*shared_mounts(checkout), shim), env),
+        TESTS: Suite(checkout / TESTS, (*shared_mounts(checkout), *own), tuple(env.items())),
         ERROR_TESTS: fake_hip_suite(
-            checkout / ERROR_TESTS, fake_hip=fake_hip, disassembly=disassembly, checkout=checkout
+            checkout / ERROR_TESTS,
+            fake_hip=fake_hip,
+            disassembly=disassembly,
+            checkout=checkout,
+            env=full_env,
         ),
     }
 

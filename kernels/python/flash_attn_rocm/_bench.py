@@ -17,6 +17,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from flash_attn_rocm import _machine, _notice, _plot, _terminal
 from flash_attn_rocm._explain import explain
+from flash_attn_rocm._options import TORCH_DTYPES
 from flash_attn_rocm.flash_attn_interface import flash_attn_func
 
 LENGTHS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384)
@@ -157,7 +158,7 @@ def _measured(
 
 def _tensors(shape: Shape, where: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(0)
-    dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}[shape.dtype]
+    dtype = TORCH_DTYPES[shape.dtype]
 
     def tensor(rows: int) -> Tensor:
         sizes = (shape.batch, rows, shape.nheads, shape.head_dim)

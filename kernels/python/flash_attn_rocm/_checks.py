@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from flash_attn_rocm._library import LIMITS
-from flash_attn_rocm._options import DTYPES, INTEGERS, FlashAttnArgumentError, pair
+from flash_attn_rocm._options import DTYPES, INTEGERS, WIDE, FlashAttnArgumentError, pair
 
 INT32_MAX = (1 << 31) - 1
 FLOAT_MAX = torch.finfo(torch.float32).max
@@ -61,8 +61,9 @@ def heads(q: Tensor, k: Tensor, v: Tensor, names: Sequence[str] = ("q", "k", "v"
 def placement(q_name: str, q: Tensor, others: Named) -> list[str]:
     """Whether q has a dtype that we serve, and all others have q's dtype and device."""
     found = []
-    if q.dtype not in DTYPES:
-        found.append(f"{q_name}: expected dtype torch.float16 or torch.bfloat16, got {q.dtype}")
+    if q.dtype not in DTYPES and q.dtype != WIDE:
+        expected = "torch.float16, torch.bfloat16, or torch.float64 without kernels"
+        found.append(f"{q_name}: expected dtype {expected}, got {q.dtype}")
     for name, tensor in others.items():
         if tensor.dtype != q.dtype:
             found.append(f"{name}: expected dtype {q.dtype} like {q_name}, got {tensor.dtype}")

@@ -147,8 +147,7 @@ def _device_file_steps(facts: Facts) -> list[Step]:
         found.append(
             Step(
                 "no AMD GPU can be used, because /dev/kfd is not there. If this machine has one: in a "
-                "container,\n"
-                f"start it with the options\n{CONTAINER_OPTIONS}\n"
+                f"container,\nstart it with the options\n{CONTAINER_OPTIONS}\n"
                 "else load the driver:",
                 ("sudo modprobe amdgpu",),
             )
@@ -205,9 +204,8 @@ def _rocm_step(facts: Facts) -> Step | None:
         return None
     return Step(
         f"PyTorch brings ROCm {theirs}, and this wheel was built with ROCm {ours}: remove it with the "
-        "command "
-        f"below, then install the wheel for ROCm {_major(theirs)}, with the command on the page of the index "
-        "that you installed from",
+        f"command below, then install the wheel for ROCm {_major(theirs)}, with the command on the page of "
+        "the index that you installed from",
         (REMOVE,),
     )
 
@@ -229,8 +227,7 @@ def _canary_steps(facts: Facts) -> list[Step]:
     return [
         Step(
             f"kernels are switched off, because they failed a check at first use: {words}; please report "
-            "it with "
-            "the file that the first command writes; the second one has them checked again",
+            "it with the file that the first command writes; the second one has them checked again",
             ("python -m flash_attn_rocm selftest", f"rm {shlex.quote(path)}"),
         )
         for words, path in facts.canary
@@ -245,9 +242,8 @@ def _gpu_steps(facts: Facts) -> list[Step]:
     for gpu in facts.gpus or facts.driver_gpus:
         if gpu.reasons and not _served(gpu):
             words = (
-                f"GPU {gpu.index}: {gpu.reasons[0][1]}; the PyTorch implementation answers there. "
-                "PyTorch's own "
-                "scaled_dot_product_attention may be faster, on some GPUs only with this:"
+                f"GPU {gpu.index}: {gpu.reasons[0][1]}; the PyTorch implementation answers there. PyTorch's "
+                "own scaled_dot_product_attention may be faster, on some GPUs only with this:"
             )
             found.append(Step(words, ("export TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL=1",)))
     return found
@@ -262,8 +258,7 @@ def _unseen_step(facts: Facts) -> Step:
         return Step(words, (f"unset {' '.join(name for name, _ in hiding)}",))
     return Step(
         f"{count}, and the HIP runtime of PyTorch (ROCm {facts.torch.rocm}) sees none: where all device "
-        "files may "
-        "be opened, the driver is older than this ROCm supports; its messages say more",
+        "files may be opened, the driver is older than this ROCm supports; its messages say more",
         ("sudo dmesg | grep -iE 'amdgpu|kfd'",),
     )
 

@@ -4,8 +4,9 @@ torch.compile takes as one opaque call: what is copied is decided when it runs."
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _ops
+from flash_attn_rocm import _canary, _ops
 from flash_attn_rocm._layout import is_aligned, padded
+from flash_attn_rocm._notice import fall_back
 from flash_attn_rocm._options import DTYPES, Inputs, Options
 from flash_attn_rocm._plan import BACKWARD as OP
 from flash_attn_rocm._plan import padded_head_dim
@@ -13,7 +14,7 @@ from flash_attn_rocm._plan import padded_head_dim
 BWD = torch.ops.flash_attn_rocm.bwd.default
 BACKWARD = (
     f"backward(Tensor dout, Tensor out, Tensor lse, {_ops.INPUTS}, {_ops.OPTIONS}, Tensor? rng_state, "
-    "str arch) -> (Tensor, Tensor, Tensor)"
+    "str arch, int together) -> Tensor[]"
 )
 Three = tuple[Tensor, Tensor, Tensor]
 Places = tuple[Tensor | None, Tensor | None, Tensor | None]
@@ -28,9 +29,12 @@ def backward(
     options: Options,
     rng_state: Tensor | None,
     arch: str,
-) -> Three:
-    """Gradients of q, k and v, in their shapes and dtype, contiguous."""
-    found: Three = torch.ops.flash_attn_rocm.backward(dout, out, lse, *inputs, *options, rng_state, arch)
+    together: int = 0,
+) -> list[Tensor]:
+    """Gradients of q, k and v, in their shapes and dtype, contiguous, the last ``together`` in one tensor."""
+    found: list[Tensor] = torch.ops.flash_attn_rocm.backward(
+        dout, out, lse, *inputs, *options, rng_state, arch, together
+    )
     return found
 
 
@@ -79,15 +83,39 @@ def _result(given: Tensor | None, found: Tensor, head_dim: int) -> Tensor:
     return found if given is None else given.copy_(found)
 
 
-def _backward(dout: Tensor, out: Tensor, lse: Tensor, *arguments: object) -> Three:
-    inputs, options, (rng_state, arch) = _ops.split(arguments)
+def _backward(dout: Tensor, out: Tensor, lse: Tensor, *arguments: object) -> list[Tensor]:
+    inputs, options, (rng_state, arch, together) = _ops.split(arguments)
     assert isinstance(arch, str), "the operator's schema says so"
+    assert isinstance(together, int), "the operator's schema says so"
     state = rng_state if isinstance(rng_state, Tensor) else None
-    return written(dout, out, lse, inputs, options, state, arch)[0]
+    if failure := unproven(inputs, arch):
+        fall_back(failure, stacklevel=2)
+        return _ops.backward(dout, out, lse, inputs, options, state, together)
+    places, found = _ops.empty_gradients(inputs, together)
+    written(dout, out, lse, inputs, options, state, arch, places)
+    return found
 
 
-def _backward_fake(_dout: Tensor, _out: Tensor, _lse: Tensor, *arguments: object) -> Three:
-    return _ops.empty_gradients(_ops.split(arguments)[0])
+def unproven(inputs: Inputs, arch: str) -> str:
+    """Why the kernels for these inputs are switched off, by a check at their first use, or ""."""
+    return _canary.gradients_failure(_answer, inputs, arch)
+
+
+def _answer(
+    dout: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    inputs: Inputs,
+    options: Options,
+    rng_state: Tensor | None,
+    arch: str,
+) -> Three:
+    return written(dout, out, lse, inputs, options, rng_state, arch)[0]
+
+
+def _backward_fake(_dout: Tensor, _out: Tensor, _lse: Tensor, *arguments: object) -> list[Tensor]:
+    inputs, _, (_, _, together) = _ops.split(arguments)
+    return _ops.empty_gradients(inputs, together)[1]
 
 
 _ops.LIBRARY.define(BACKWARD)

@@ -1,6 +1,6 @@
 """Sends a call to a kernel or to the PyTorch implementation, and connects it to autograd."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -19,10 +19,16 @@ class Function(NamedTuple):
     """How a public function reads its arguments: tensors first, then numbers.
 
     ``prepare`` checks everything; ``unpack`` only sorts the tensors of a call like one checked before.
+    The last ``together`` (0, 2 or 3) of q, k and v come in one tensor.
     """
 
     prepare: Callable[..., tuple[Inputs, Options]]
     unpack: Callable[..., Inputs]
+    together: int = 0
+
+    def packed(self, tensors: tuple[Any, ...]) -> Tensor | None:
+        """The tensor in which several of q, k and v come."""
+        return tensors[3 - self.together] if self.together else None
 
 
 def call(
@@ -37,15 +43,26 @@ def call(
         out, lse = _recall.answer(found, tensors)
         return (out, lse, out.new_empty(0)) if want_probabilities else out
     inputs, options = function.prepare(*tensors, *numbers)
-    answer = attend(inputs, options, want_probabilities=want_probabilities)
+    packed = function.packed(tensors)
+    answer = attend(
+        inputs, options, want_probabilities=want_probabilities, packed=packed, together=function.together
+    )
     if key is not None and not unserved(inputs, options):
         _recall.remember(key, function.unpack, inputs, options)
     return answer if want_probabilities else answer[0]
 
 
-def attend(inputs: Inputs, options: Options, *, want_probabilities: bool = False) -> Three:
+def attend(
+    inputs: Inputs,
+    options: Options,
+    *,
+    want_probabilities: bool = False,
+    packed: Tensor | None = None,
+    together: int = 0,
+) -> Three:
     """Differentiable attention of checked arguments.
 
+    ``packed`` holds the last ``together`` of q, k and v, and then gets one gradient for them.
     Returns out like q, the log-sum-exp (batch, nheads, seqlen_q) fp32, (nheads, total_q) of packed
     sequences, and with dropout when wanted the probabilities, otherwise an empty tensor.
     """
@@ -56,7 +73,10 @@ def attend(inputs: Inputs, options: Options, *, want_probabilities: bool = False
     q, k, v = inputs[:3]
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         no_gradients = gradients_unserved(inputs)
-        found: Three = _Attention.apply(options, state, not reason, no_gradients, want, *_distinct(inputs))
+        tensors: tuple[Tensor | None, ...] = _distinct(inputs)
+        if packed is not None:
+            tensors = (*tensors[: 3 - together], packed, *tensors[3:])
+        found: Three = _Attention.apply(options, state, not reason, no_gradients, want, together, *tensors)
         return found
     return _forward(inputs, options, state, by_kernel=not reason, want_probabilities=want)
 
@@ -87,6 +107,15 @@ def _distinct(inputs: Inputs) -> Inputs:
     return inputs
 
 
+def _unpacked(tensors: Sequence[Tensor | None], together: int) -> Inputs:
+    """Inputs, of which ``tensors`` has the last ``together`` of q, k and v in one tensor."""
+    place = 3 - together
+    packed = tensors[place]
+    if not together or packed is None:
+        return Inputs(*tensors)
+    return Inputs(*tensors[:place], *packed.unbind(-3), *tensors[place + 1 :])
+
+
 def _forward(
     inputs: Inputs, options: Options, state: Tensor | None, *, by_kernel: bool, want_probabilities: bool
 ) -> Three:
@@ -105,14 +134,15 @@ class _Attention(torch.autograd.Function):
         by_kernel: bool,  # noqa: FBT001 - autograd passes by position
         no_gradients: str,
         want_probabilities: bool,  # noqa: FBT001
+        together: int,
         *tensors: Tensor | None,
     ) -> Three:
-        inputs = Inputs(*tensors)
+        inputs = _unpacked(tensors, together)
         out, lse, probabilities = _forward(
             inputs, options, state, by_kernel=by_kernel, want_probabilities=want_probabilities
         )
         ctx.save_for_backward(out, lse, state, *tensors)
-        ctx.options = options
+        ctx.options, ctx.together = options, together
         ctx.by_kernel, ctx.no_gradients = by_kernel, no_gradients
         ctx.mark_non_differentiable(lse, probabilities)
         return out, lse, probabilities
@@ -131,12 +161,12 @@ class _Attention(torch.autograd.Function):
             )
             raise RuntimeError(message)
         out, lse, state, *tensors = ctx.saved_tensors
-        inputs, reason = Inputs(*tensors), ctx.no_gradients
+        inputs, reason = _unpacked(tensors, ctx.together), ctx.no_gradients
         if ctx.by_kernel and reason:  # without kernels forward has said it
             fall_back(reason, stacklevel=2)
         if reason:
-            gradients = _ops.backward(dout, out, lse, inputs, ctx.options, state)
+            gradients = _ops.backward(dout, out, lse, inputs, ctx.options, state, ctx.together)
         else:
             arch = device_of(inputs.q.device).arch
-            gradients = _gradients.backward(dout, out, lse, inputs, ctx.options, state, arch)
-        return (None,) * 5 + gradients + (None,) * (len(tensors) - 3)
+            gradients = _gradients.backward(dout, out, lse, inputs, ctx.options, state, arch, ctx.together)
+        return (None,) * 6 + (*gradients,) + (None,) * (len(tensors) - len(gradients))

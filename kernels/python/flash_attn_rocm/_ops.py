@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from flash_attn_rocm import _pytorch
-from flash_attn_rocm._options import Inputs, Options
+from flash_attn_rocm._options import Inputs, Options, arithmetic
 from flash_attn_rocm._pytorch import Dropout
 from flash_attn_rocm._sequences import Part, parts
 
@@ -26,8 +26,8 @@ FORWARD = (
     "-> (Tensor, Tensor, Tensor)"
 )
 BACKWARD = (
-    f"pytorch_backward(Tensor dout, Tensor out, Tensor lse, {INPUTS}, {OPTIONS}, Tensor? rng_state) "
-    "-> (Tensor, Tensor, Tensor)"
+    f"pytorch_backward(Tensor dout, Tensor out, Tensor lse, {INPUTS}, {OPTIONS}, Tensor? rng_state, "
+    "int together) -> Tensor[]"
 )
 FIELDS = len(Inputs._fields) + len(Options._fields)
 Three = tuple[Tensor, Tensor, Tensor]
@@ -41,10 +41,18 @@ def forward(inputs: Inputs, options: Options, rng_state: Tensor | None, *, want_
 
 
 def backward(
-    dout: Tensor, out: Tensor, lse: Tensor, inputs: Inputs, options: Options, rng_state: Tensor | None
-) -> Three:
-    """Gradients of q, k and v, in their shapes and dtype."""
-    found: Three = torch.ops.flash_attn_rocm.pytorch_backward(dout, out, lse, *inputs, *options, rng_state)
+    dout: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    inputs: Inputs,
+    options: Options,
+    rng_state: Tensor | None,
+    together: int = 0,
+) -> list[Tensor]:
+    """Gradients of q, k and v, in their shapes and dtype, the last ``together`` in one tensor."""
+    found: list[Tensor] = torch.ops.flash_attn_rocm.pytorch_backward(
+        dout, out, lse, *inputs, *options, rng_state, together
+    )
     return found
 
 
@@ -68,16 +76,16 @@ def _forward(*arguments: object) -> Three:
     return out, lse, signed
 
 
-def _backward(dout: Tensor, out: Tensor, lse: Tensor, *arguments: object) -> Three:
-    inputs, options, (rng_state,) = split(arguments)
+def _backward(dout: Tensor, out: Tensor, lse: Tensor, *arguments: object) -> list[Tensor]:
+    inputs, options, (rng_state, together) = split(arguments)
     if inputs.block_table is not None:
         message = (
             "the gradient of attention over a paged cache (block_table) is not defined\n"
             "  next: pass k and v without block_table, or call under torch.no_grad()"
         )
         raise RuntimeError(message)
-    gradients = dq, dk, dv = empty_gradients(inputs)
-    for gradient in gradients:
+    (dq, dk, dv), found = empty_gradients(inputs, together)
+    for gradient in found:
         gradient.zero_()
     for part in parts(inputs, options):
         some_dq, some_dk, some_dv = _pytorch.backward(
@@ -93,7 +101,7 @@ def _backward(dout: Tensor, out: Tensor, lse: Tensor, *arguments: object) -> Thr
         part.rows_of(dq).copy_(some_dq)
         part.keys_of(dk).copy_(some_dk)
         part.keys_of(dv).copy_(some_dv)
-    return gradients
+    return found
 
 
 def _forward_fake(*arguments: object) -> Three:
@@ -102,8 +110,9 @@ def _forward_fake(*arguments: object) -> Three:
     return out, new_lse(inputs), _new_probabilities(inputs, options, bool(want_probabilities))
 
 
-def _backward_fake(_dout: Tensor, _out: Tensor, _lse: Tensor, *arguments: object) -> Three:
-    return empty_gradients(split(arguments)[0])
+def _backward_fake(_dout: Tensor, _out: Tensor, _lse: Tensor, *arguments: object) -> list[Tensor]:
+    inputs, _, (_, together) = split(arguments)
+    return empty_gradients(inputs, together)[1]
 
 
 def split(arguments: tuple[object, ...]) -> tuple[Inputs, Options, tuple[object, ...]]:
@@ -126,7 +135,7 @@ def _dropout(part: Part, options: Options, rng_state: object) -> Dropout | None:
 
 def new_lse(inputs: Inputs) -> Tensor:
     """Uninitialised memory for the log-sum-exp."""
-    return inputs.q.new_empty(inputs.lse_shape, dtype=torch.float32)
+    return inputs.q.new_empty(inputs.lse_shape, dtype=arithmetic(inputs.q.dtype))
 
 
 def _new_probabilities(inputs: Inputs, options: Options, wanted: bool) -> Tensor:  # noqa: FBT001
@@ -134,10 +143,21 @@ def _new_probabilities(inputs: Inputs, options: Options, wanted: bool) -> Tensor
     return inputs.q.new_empty(sizes)
 
 
-def empty_gradients(inputs: Inputs) -> Three:
-    """Uninitialised memory for the gradients."""
-    dq, dk, dv = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in inputs[:3])
-    return dq, dk, dv
+def empty_gradients(inputs: Inputs, together: object = 0) -> tuple[Three, list[Tensor]]:
+    """Uninitialised memory: where the gradients of q, k and v go, and the tensors that hold them.
+
+    The last ``together`` (0, 2 or 3) lie in one tensor, as they do in packed arguments: along a dimension
+    before the heads.
+    """
+    assert isinstance(together, int), "the operator's schema says so"
+    found = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in inputs[: 3 - together]]
+    places = found
+    if together:
+        *rows, heads, head_dim = inputs.k.shape
+        one = inputs.k.new_empty((*rows, together, heads, head_dim))
+        places, found = [*found, *one.unbind(-3)], [*found, one]
+    dq, dk, dv = places
+    return (dq, dk, dv), found
 
 
 LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")

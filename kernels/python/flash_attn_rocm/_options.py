@@ -7,7 +7,14 @@ import torch
 from torch import Tensor
 
 INTEGERS = (int, torch.SymInt)
-DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
+DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}  # of kernels
+TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
+WIDE = torch.float64  # which the PyTorch implementation alone computes
+
+
+def arithmetic(dtype: torch.dtype) -> torch.dtype:
+    """What the PyTorch implementation computes in, and the log-sum-exp's dtype."""
+    return WIDE if dtype == WIDE else torch.float32
 
 
 class FlashAttnArgumentError(ValueError, RuntimeError):

@@ -2,11 +2,11 @@
 
 ``_ops`` brings every call into this form.
 
-All arithmetic is in fp32.  Blocks are (batch x kv head) pairs times query rows, and their pieces have some
-of the keys, so that memory grows with the lengths and never with their product.  The forward pass keeps
-for each row the largest score and the sum of exponentials so far (M. Milakov and N. Gimelshein, "Online
-normalizer calculation for softmax", 2018).  The backward pass recomputes each piece's probabilities from the
-log-sum-exp, whoever computed that; it also serves the kernels.
+All arithmetic is in fp32, for float64 tensors in float64.  Blocks are (batch x kv head) pairs times query
+rows, and their pieces have some of the keys, so that memory grows with the lengths and never with their
+product.  The forward pass keeps for each row the largest score and the sum of exponentials so far (M. Milakov
+and N. Gimelshein, "Online normalizer calculation for softmax", 2018).  The backward pass recomputes each
+piece's probabilities from the log-sum-exp, whoever computed that; it also serves the kernels.
 
 Inside, queries are grouped by the kv head that they read: (pairs, group, seqlen_q, headdim), and keys
 and values are (pairs, seqlen_k, headdim), with pairs = batch * nheads_k, group = nheads / nheads_k.
@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from flash_attn_rocm import _philox
-from flash_attn_rocm._options import Options
+from flash_attn_rocm._options import Options, arithmetic
 
-BLOCK_SCORES = 1 << 24  # fp32 scores of one piece: 64 MiB
+BLOCK_SCORES = 1 << 24  # scores of one piece: 64 MiB in fp32
 BLOCK_ROWS = 512  # enough rows for fast products, few enough for a causal mask to skip keys
 BLOCK_KEYS = 4096
 
@@ -56,6 +56,11 @@ class _Problem:
     options: Options
     dropout: Dropout | None
 
+    @property
+    def work(self) -> torch.dtype:
+        """What is computed in."""
+        return arithmetic(self.q.dtype)
+
     def blocks(self) -> Iterator[_Block]:
         """Pairs and rows with all keys that the rows see."""
         pairs, group, seqlen_q, _ = self.q.shape
@@ -84,12 +89,12 @@ class _Problem:
         return slice(begin, max(begin, end))
 
     def queries(self, block: _Block) -> Tensor:
-        return self.q[block.pairs, :, block.rows].float()
+        return self.q[block.pairs, :, block.rows].to(self.work)
 
     def scores(self, block: _Block) -> tuple[Tensor, Tensor]:
         """Softcapped scores without and with bias and mask, both (pairs, group, rows, keys)."""
         q = self.queries(block)
-        k = self.k[block.pairs, block.keys].float()
+        k = self.k[block.pairs, block.keys].to(self.work)
         capped = _product(q, k.transpose(1, 2)) * self.options.softmax_scale
         if self.options.softcap > 0.0:
             capped = self.options.softcap * torch.tanh(capped / self.options.softcap)
@@ -151,14 +156,15 @@ def forward(
 
     q (batch, seqlen_q, nheads, headdim), k and v (batch, seqlen_k, nheads_k, headdim), one dtype; ``mask`` is
     that of ``Inputs``.
-    Returns out like q, log-sum-exp (batch, nheads, seqlen_q) fp32, and the probabilities in q's dtype,
-    negative where dropout dropped them: (batch, nheads, seqlen_q, seqlen_k) when wanted, else (0,).
+    Returns out like q, log-sum-exp (batch, nheads, seqlen_q) fp32 (float64 for float64), and the
+    probabilities in q's dtype, negative where dropout dropped them: (batch, nheads, seqlen_q, seqlen_k) when
+    wanted, else (0,).
     Rows without a visible key give out 0 and log-sum-exp +inf.
     """
     problem = _problem(q, k, v, alibi_slopes, options, dropout, mask)
     pairs, group, seqlen_q, _ = problem.q.shape
     out = torch.empty_like(problem.q)
-    lse = torch.empty((pairs, group, seqlen_q), dtype=torch.float32, device=q.device)
+    lse = torch.empty((pairs, group, seqlen_q), dtype=problem.work, device=q.device)
     signed = q.new_zeros((pairs, group, seqlen_q, k.shape[1])) if want_probabilities else None
     with torch.autocast(q.device.type, enabled=False):
         for block in problem.blocks():
@@ -173,8 +179,8 @@ def forward(
 
 
 def _attended(problem: _Problem, block: _Block) -> tuple[Tensor, Tensor]:
-    """out (pairs, group, rows, headdim) and the log-sum-exp of a block, both fp32."""
-    out = torch.zeros_like(problem.q[block.pairs, :, block.rows], dtype=torch.float32)
+    """out (pairs, group, rows, headdim) and the log-sum-exp of a block, not rounded yet."""
+    out = torch.zeros_like(problem.q[block.pairs, :, block.rows], dtype=problem.work)
     total = out.new_zeros(out.shape[:3])
     most = torch.full_like(total, -math.inf)
     for piece in problem.pieces(block):
@@ -184,7 +190,7 @@ def _attended(problem: _Problem, block: _Block) -> tuple[Tensor, Tensor]:
         weights = scores.sub_(base[..., None]).exp_()
         kept_of_before = torch.exp(before - base)
         total = total * kept_of_before + weights.sum(dim=-1)
-        values = problem.v[piece.pairs, piece.keys].float()
+        values = problem.v[piece.pairs, piece.keys].to(problem.work)
         seen = _product(_dropped(weights, problem.kept(piece), problem.options), values)
         out = out.mul_(kept_of_before[..., None]).add_(seen)
     blind = total == 0.0
@@ -221,13 +227,14 @@ def backward(
     grouped_dout, grouped_out = _grouped(dout, nheads_k), _grouped(out, nheads_k)
     grouped_lse = lse.view(problem.q.shape[:3])
     dq = torch.empty_like(problem.q)
-    dk = torch.zeros_like(problem.k, dtype=torch.float32)
-    dv = torch.zeros_like(problem.v, dtype=torch.float32)
+    work = problem.work
+    dk = torch.zeros_like(problem.k, dtype=work)
+    dv = torch.zeros_like(problem.v, dtype=work)
     with torch.autocast(q.device.type, enabled=False):
         for block in problem.blocks():
             where = (block.pairs, slice(None), block.rows)
-            block_dout = grouped_dout[where].float()
-            delta = (block_dout * grouped_out[where].float()).sum(dim=-1, keepdim=True)
+            block_dout = grouped_dout[where].to(work)
+            delta = (block_dout * grouped_out[where].to(work)).sum(dim=-1, keepdim=True)
             block_dq = torch.zeros_like(block_dout)
             for piece in problem.pieces(block):
                 seen = (piece.pairs, piece.keys)
@@ -235,11 +242,12 @@ def backward(
                 probabilities = torch.exp(scores - grouped_lse[where][..., None])
                 kept = problem.kept(piece)
                 dv[seen] += _transposed_product(_dropped(probabilities, kept, options), block_dout)
-                dp = _dropped(_product(block_dout, problem.v[seen].float().transpose(1, 2)), kept, options)
+                values = problem.v[seen].to(work)
+                dp = _dropped(_product(block_dout, values.transpose(1, 2)), kept, options)
                 ds = probabilities * (dp - delta) * options.softmax_scale
                 if options.softcap > 0.0:
                     ds = ds * (1.0 - (capped / options.softcap) ** 2)
-                block_dq += _product(ds, problem.k[seen].float())
+                block_dq += _product(ds, problem.k[seen].to(work))
                 dk[seen] += _transposed_product(ds, problem.queries(block))
             dq[where] = block_dq.to(q.dtype)
     return _ungrouped(dq, q), _unflattened(dk, k), _unflattened(dv, v)
@@ -259,7 +267,7 @@ def _problem(
     slopes = None
     if alibi_slopes is not None:
         each = alibi_slopes.expand(batch, nheads)
-        slopes = each.reshape(batch * nheads_k, nheads // nheads_k, 1, 1)
+        slopes = each.reshape(batch * nheads_k, nheads // nheads_k, 1, 1).to(arithmetic(q.dtype))
     if mask is not None:
         mask = mask.expand(batch, nheads, seqlen_q, seqlen_k).unflatten(1, (nheads_k, nheads // nheads_k))
     tensors = (_grouped(q, nheads_k), _flattened(k), _flattened(v))

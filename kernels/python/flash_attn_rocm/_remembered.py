@@ -30,9 +30,11 @@ class Family(NamedTuple):
     arch: str
     dtype: str
     head_dim: int
+    gradients: bool = False
 
     def __str__(self) -> str:
-        return f"{self.dtype}, " + (f"head_dim {self.head_dim}" if self.head_dim else "writing into caches")
+        what = f"head_dim {self.head_dim}" if self.head_dim else "writing into caches"
+        return f"{'gradients of ' if self.gradients else ''}{self.dtype}, {what}"
 
 
 @dataclass(frozen=True)

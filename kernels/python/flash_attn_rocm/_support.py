@@ -28,8 +28,9 @@ class Machine:
     host_memory_canary: bool = False
 
 
-# Why kernels are switched off, by gfx arch, dtype and head dim, as ``_canary`` found.
-FAILURES: dict[tuple[str, str, int], str] = {}
+# Why kernels are switched off, by gfx arch, dtype, head dim and whether they are those of gradients, as
+# ``_canary`` found.
+FAILURES: dict[tuple[str, str, int, bool], str] = {}
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,8 @@ def _unserved_anyway(inputs: Inputs) -> str:
         return f"the tensors are on {inputs.q.device.type}, and kernels run on AMD GPUs"
     if Machine.host_memory_arch is None and torch.version.hip is None:
         return wrong_build(build_name(None, torch.version.cuda))
+    if inputs.q.dtype not in DTYPES:
+        return f"the dtype is {inputs.q.dtype}, and kernels have fp16 and bf16"
     return "" if inputs.attn_mask is None else "kernels take no attn_mask"
 
 
@@ -136,8 +139,9 @@ def _reasons_on(arch: str, dtype: str, dropout: bool) -> tuple[str, ...]:  # noq
     return tuple(found)
 
 
-def _failure(arch: str, dtype: str, head_dim: int) -> str:
-    return FAILURES.get((arch, dtype, _plan.padded_head_dim(arch, dtype, head_dim)), "")
+def _failure(arch: str, dtype: str, head_dim: int, op: str = _plan.FORWARD) -> str:
+    padded = _plan.padded_head_dim(arch, dtype, head_dim, op)
+    return FAILURES.get((arch, dtype, padded, op == _plan.BACKWARD), "")
 
 
 def forget_reasons() -> None:
@@ -154,7 +158,9 @@ def _gradients_reasons(device: torch.device, dtype: str) -> tuple[str, ...]:
 @cache
 def _gradients_reasons_on(arch: str, dtype: str) -> tuple[str, ...]:
     return tuple(
-        _plan.no_gradients(arch, dtype, head_dim) or _failure(arch, dtype, head_dim)
+        _plan.no_gradients(arch, dtype, head_dim)
+        or _failure(arch, dtype, head_dim)
+        or _failure(arch, dtype, head_dim, _plan.BACKWARD)
         for head_dim in range(LIMITS.head_dim + 1)
     )
 

@@ -1,7 +1,9 @@
 """The functions of flash_attn 2.8 that have gradients, with its signatures.
 
 All compute softmax(softmax_scale * q k^T + mask) v for tensors on one device, all torch.float16 or all
-torch.bfloat16, with nheads a multiple of nheads_k and headdim <= 256.
+torch.bfloat16, with nheads a multiple of nheads_k and headdim <= 256.  No kernel takes torch.float64: the
+PyTorch implementation computes it in float64, which torch.autograd.gradcheck needs; the log-sum-exp is
+float64 too.
 
 ``softmax_scale`` is headdim ** -0.5 by default.  Row i has its diagonal at key i + seqlen_k - seqlen_q;
 ``causal`` hides the keys after it, and ``window_size`` (left, right), a tuple, tensor or other pair of
@@ -16,9 +18,9 @@ max_seqlen_q, max_seqlen_k), negative where they were dropped (else an empty ten
 their magnitudes sum to 1 over a row's keys, while those of flash_attn still lack a factor for each row.  Rows
 that see no key give out 0 and log-sum-exp +inf.
 
-The forward pass runs a kernel when one serves the call (see ``explain``), otherwise the PyTorch
-implementation, with one FlashAttnFallbackWarning for each reason.  The backward pass is always the PyTorch
-implementation; it recomputes the probabilities.  In strict mode a call without a kernel raises
+Forward and backward pass run kernels when these serve the call (see ``explain``), otherwise the PyTorch
+implementation, with one FlashAttnFallbackWarning for each reason; the backward pass recomputes the
+probabilities, and has no derivative of its own.  In strict mode a call without a kernel raises
 FlashAttnUnsupportedError.  Wrong arguments raise FlashAttnArgumentError, a ValueError and a RuntimeError,
 with all problems.
 """
@@ -62,11 +64,11 @@ def _varlen_kvpacked(q: Tensor, kv: Tensor, cu_q: Tensor, cu_k: Tensor, slopes: 
 
 
 DENSE = Function(_prepare.dense, Inputs)
-QKVPACKED = Function(_prepare.qkvpacked, _qkvpacked)
-KVPACKED = Function(_prepare.kvpacked, _kvpacked)
+QKVPACKED = Function(_prepare.qkvpacked, _qkvpacked, 3)
+KVPACKED = Function(_prepare.kvpacked, _kvpacked, 2)
 VARLEN = Function(_prepare.varlen, _varlen)
-VARLEN_QKVPACKED = Function(_prepare.varlen_qkvpacked, _varlen_qkvpacked)
-VARLEN_KVPACKED = Function(_prepare.varlen_kvpacked, _varlen_kvpacked)
+VARLEN_QKVPACKED = Function(_prepare.varlen_qkvpacked, _varlen_qkvpacked, 3)
+VARLEN_KVPACKED = Function(_prepare.varlen_kvpacked, _varlen_kvpacked, 2)
 
 
 def flash_attn_func(

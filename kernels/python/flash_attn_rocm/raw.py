@@ -15,7 +15,7 @@ from flash_attn_rocm import _gradients, _ops, _philox, _prepare
 from flash_attn_rocm._interface import forward
 from flash_attn_rocm._kvcache import flash_attn_with_kvcache
 from flash_attn_rocm._notice import fall_back
-from flash_attn_rocm._options import Inputs, Options
+from flash_attn_rocm._options import Inputs, Options, arithmetic
 from flash_attn_rocm._support import device_of, gradients_unserved
 
 
@@ -192,11 +192,13 @@ def _backward(
     with torch.no_grad():
         if not (reason := gradients_unserved(inputs)):
             arch = device_of(inputs.q.device).arch
-            gradients, sums = _gradients.written(dout, out, lse, inputs, options, state, arch, given)
-            return [*gradients, sums]
+            if not (reason := _gradients.unproven(inputs, arch)):
+                gradients, sums = _gradients.written(dout, out, lse, inputs, options, state, arch, given)
+                return [*gradients, sums]
         fall_back(reason, stacklevel=4)
         found = _ops.backward(dout, out, lse, inputs, options, state)
-        sums = (dout.float() * out.float()).sum(dim=-1).transpose(-1, -2).contiguous()
+        work = arithmetic(out.dtype)
+        sums = (dout.to(work) * out.to(work)).sum(dim=-1).transpose(-1, -2).contiguous()
         return [*map(_into, given, found), sums]
 
 

@@ -6,12 +6,14 @@ Only modules that need no PyTorch are imported: it is not among the pipeline's t
 import importlib
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from tests.conftest import CHECKOUT
+from tests.machines import healthy
 
 PAGE = CHECKOUT / "docs/on-your-gpu.md"
 BLOCK = r"(<!-- screen: {} -->\n```text\n)(.*?)(```\n)"
@@ -33,23 +35,15 @@ def package(monkeypatch):
 def doctor(package):
     """A machine on which nothing fits."""
     facts = package("_facts")
-    found = facts.Facts(
-        system="linux",
-        machine="x86_64",
-        os_name="Ubuntu 24.04.3 LTS",
-        glibc="2.39",
-        python="3.12.3",
-        package="0.1.0+rocm7.2",
-        rocm="7.2",
-        problems=(),
+    denied = {"state": "denied", "group": "render", "mode": "crw-rw----"}
+    found = replace(
+        healthy(facts),
         torch=facts.Torch("2.13.0+cu130", cuda="13.0"),
         hip_libraries=(),
         environment=((facts.OVERRIDE, "10.3.0"),),
-        driver="amdgpu of Linux 6.8.0",
-        kfd=facts.DeviceFile("/dev/kfd", "denied", "render", "crw-rw----"),
-        renders=(facts.DeviceFile("/dev/dri/renderD128", "denied", "render", "crw-rw----"),),
+        kfd=facts.DeviceFile("/dev/kfd", **denied),
+        renders=(facts.DeviceFile("/dev/dri/renderD128", **denied),),
         user_groups=("users",),
-        archs=("gfx908", "gfx942", "gfx1030", "gfx1100"),
         gpus=(),
         driver_gpus=(facts.Gpu(0, "AMD GPU", "gfx1031"),),
     )
