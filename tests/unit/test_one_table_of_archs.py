@@ -30,6 +30,7 @@ NAMES_ONE = {
 LISTS_OF_THEIR_OWN = (
     "tests/emulator/semantics/machine.py",  # one arch of each instruction set
     "tests/fake_hip/",  # runs beside the installed wheel, where the table is not
+    "tests/machines.py",  # the archs of a made-up wheel; also beside the installed one
     "tests/wheels.py",  # the archs of made-up wheels
     "tests/unit/",  # what a unit test expects is written out
 )
