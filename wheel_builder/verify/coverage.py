@@ -64,7 +64,8 @@ def executed_share(kernel: Mapping[str, Any]) -> float:
             aligning += len(block["code"])
         else:
             missed += len(block["code"])
-    return 1 - missed / (kernel["instructions"] - aligning)
+    counted: int = kernel["instructions"] - aligning
+    return 1 - missed / counted
 
 
 def explained(coverage: Mapping[str, Any], reasons: Sequence[Reason]) -> Mapping[str, Any]:
