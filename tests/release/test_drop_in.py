@@ -17,6 +17,7 @@ from wheel_builder.base.store import Store, sha256_file
 from wheel_builder.build.shim import build_shim
 from wheel_builder.fake_hip.container import fake_hip_suite
 from wheel_builder.images.docker import Mount, run_in
+from wheel_builder.images.wheel_tests import Suite
 from wheel_builder.index.first_use import install_and_call
 from wheel_builder.provenance.provenance import read_provenance
 from wheel_builder.provenance.records import provenance_path, record_path
@@ -27,16 +28,27 @@ pytestmark = pytest.mark.container
 DROP_IN = CHECKOUT / "tests/drop_in"
 PLUGIN = "/plugin/upstream_on_cpu.py"
 TESTS = 14
-# All of a sample's cases together are to take about a minute of one core: eight of each test, short ones.
-QUICK = {"FA_UPSTREAM_CASES": "8", "FA_UPSTREAM_SCORES": "41000", "FA_UPSTREAM_SEED": "1"}
-# 500 that run, as many of each test, of lengths up to about a thousand; upstream leaves out others itself.
-FULL = {"FA_UPSTREAM_CASES": "48", "FA_UPSTREAM_SCORES": "1050625", "FA_UPSTREAM_SEED": "2"}
+# Samples of which at least 500 cases pass; upstream leaves out others itself.  Short ones, each the cheapest
+# of a few, so that all together take about 40 seconds of one core.
+QUICK = {
+    "FA_UPSTREAM_CASES": "46", "FA_UPSTREAM_SCORES": "23000", "FA_UPSTREAM_DRAWS": "8",
+    "FA_UPSTREAM_SEED": "1",
+}  # fmt: skip
+# Of all lengths up to about a thousand.
+FULL = {
+    "FA_UPSTREAM_CASES": "50", "FA_UPSTREAM_SCORES": "1050625", "FA_UPSTREAM_DRAWS": "1",
+    "FA_UPSTREAM_SEED": "2",
+}  # fmt: skip
+# On an emulated arch: some of each test, forward and backward.
+EMULATED = {**QUICK, "FA_UPSTREAM_CASES": "2", "FA_UPSTREAM_DRAWS": "16", "FA_UPSTREAM_SEED": "4"}
+# What upstream's test file needs besides the verify image's packages.
+UPSTREAM_WHEELS = "/wheels/flash_attn*.whl /wheels/einops*.whl"
 # What pip fetches for: the verify image's Python.
 TARGET = ["--only-binary=:all:", "--python-version=3.11"]
 TARGET += [f"--platform=manylinux_{glibc}_x86_64" for glibc in ("2_28", "2_27", "2_17")]
 RUN = """
 set -eu
-python -m pip install --no-index --no-deps --no-compile --quiet /wheels/*.whl
+python -m pip install --no-index --no-deps --no-compile --quiet ${WHEELS:-/wheels/*.whl}
 cd /out
 LD_PRELOAD="${PRELOAD:-}" exec python -m pytest -p no:cacheprovider -q --tb=short \\
     --junit-xml=/out/junit.xml "$@"
@@ -89,7 +101,7 @@ def wheels(release, shim, tmp_path_factory):
 
 @pytest.fixture
 def run_tests(wheels, verifier, tmp_path):
-    """``run_tests(arguments, mounts, env)``: pytest's words, and its cases by outcome, each by test."""
+    """``run_tests(arguments, mounts, env)``: cases by outcome and test, pytest's words, and its report."""
 
     def run(arguments, mounts, env):
         out = tmp_path / "out"
@@ -100,20 +112,45 @@ def run_tests(wheels, verifier, tmp_path):
         env = {"PYTHONDONTWRITEBYTECODE": "1", **env}
         done = run_in(verifier.facts["ref"], argv, mounts=mounts, env=env, check=False)
         assert (out / "junit.xml").is_file(), done.stdout
-        return outcomes(out / "junit.xml"), done.stdout
+        return outcomes(out / "junit.xml"), done.stdout, out / "junit.xml"
 
     return run
 
 
 @pytest.fixture
-def run_upstream(run_tests, upstream):
-    """``run_upstream(settings)`` runs a sample of upstream's cases; some are skipped by upstream itself."""
+def run_upstream(run_tests, upstream, emulated):
+    """``run_upstream(settings, arch)`` runs a sample of upstream's cases, with the kernels of an arch or, if
+    that is "", without any; some cases are skipped by upstream itself."""
 
-    def run(settings):
-        mounts = (Mount(upstream.parent, "/upstream"), Mount(DROP_IN / "upstream_on_cpu.py", PLUGIN))
-        return run_tests(UPSTREAM, mounts, {"PYTHONPATH": "/plugin", **HEAP, **settings})
+    def run(settings, arch=""):
+        suite = emulated(DROP_IN, arch)
+        path = ":".join(filter(None, ("/plugin", dict(suite.env).get("PYTHONPATH"))))
+        mounts = (
+            *suite.mounts, Mount(upstream.parent, "/upstream"),
+            Mount(DROP_IN / "upstream_on_cpu.py", PLUGIN),
+        )  # fmt: skip
+        env = {**dict(suite.env), **HEAP, **settings, "PYTHONPATH": path, "WHEELS": UPSTREAM_WHEELS}
+        return run_tests(UPSTREAM, mounts, {**env, "PRELOAD": suite.preload})
 
     return run
+
+
+@pytest.fixture
+def emulated(release, builder, emulator, context, tmp_path):
+    """``emulated(folder, arch)``: what tests in a folder need to run with the kernels of an arch, on the
+    emulator; nothing for ""."""
+
+    def suite(folder, arch):
+        if not arch:
+            return Suite(folder)
+        code = disassemble_wheel(release.wheel, builder, store=context.store, log=tmp_path / "log")
+        env = {
+            "FA_FAKE_HIP_ARCH": arch_named(arch).device_name, "FA_FAKE_HIP_CHECKS": CHECKS,
+            "FA_FAKE_HIP_SEED": SEED, "FA_FAKE_HIP_TIME_LIMIT": TIME_LIMIT,
+        }  # fmt: skip
+        return fake_hip_suite(folder, fake_hip=emulator, disassembly=code, checkout=CHECKOUT, env=env)
+
+    return suite
 
 
 def outcomes(junit):
@@ -124,6 +161,13 @@ def outcomes(junit):
         outcome = "skipped" if "skipped" in tags else "failed" if tags & {"failure", "error"} else "passed"
         found[outcome][re.match(r"\w+", case.get("name"))[0]] += 1
     return found
+
+
+def kernels_of(junit):
+    """The kernels that each passed case ran."""
+    cases = ET.parse(junit).getroot().iter("testcase")
+    passed = [case for case in cases if not {"skipped", "failure", "error"} & {child.tag for child in case}]
+    return {case.get("name"): case.find("properties/property").get("value").split() for case in passed}
 
 
 def test_the_release_publishes_it_with_record_and_statement(release, shim):
@@ -152,44 +196,53 @@ def test_it_is_built_again_to_the_same_bytes(shim, builder, context, tmp_path):
     assert again.facts["sha256"] == sha256_file(shim)
 
 
-def test_a_sample_of_upstreams_own_cases_passes(run_upstream):
-    found, said = run_upstream(QUICK)
-    assert found["failed"].total() == 0, said
-    assert found["passed"].total() >= 75
-    assert len(found["passed"]) == TESTS - 1  # each case of test_flash_attn_race_condition takes long
-
-
-@pytest.mark.full
-def test_500_of_upstreams_own_cases_pass(run_upstream):
-    found, said = run_upstream(FULL)
+@pytest.mark.parametrize(
+    ("settings", "tests"),
+    [
+        (QUICK, TESTS - 1),  # each case of test_flash_attn_race_condition takes long
+        pytest.param(FULL, TESTS, marks=pytest.mark.full),
+    ],
+    ids=["short", "all lengths"],
+)
+def test_500_of_upstreams_own_cases_pass(run_upstream, settings, tests):
+    found, said, _ = run_upstream(settings)
     assert found["failed"].total() == 0, said
     assert found["passed"].total() >= 500
-    assert len(found["passed"]) == TESTS
+    assert len(found["passed"]) == tests
+
+
+def archs_with(quick):
+    """All archs, of which one is not only for --full."""
+    return [pytest.param(arch, marks=() if arch == quick else pytest.mark.full) for arch in known_archs()]
+
+
+@pytest.mark.parametrize("arch", archs_with("gfx942"))
+def test_upstreams_own_cases_pass_with_kernels(run_upstream, arch):
+    """Forward and backward, without a finding, and no call is left to the PyTorch implementation."""
+    found, said, junit = run_upstream(EMULATED, arch)
+    assert found["failed"].total() == 0, said
+    assert found["passed"].total() >= 20
+    ran = kernels_of(junit)
+    assert all(ran.values())
+    for what in ("fa_fwd_", "fa_decode_", "fa_reference_", "fa_append_", "fa_bwd_dq_", "fa_bwd_dkdv_"):
+        assert any(kernel.startswith(what) for kernels in ran.values() for kernel in kernels), what
 
 
 @pytest.fixture
-def run_libraries(run_tests, release, builder, emulator, context, tmp_path):
+def run_libraries(run_tests, emulated):
     """``run_libraries(arch)``: with the kernels of an arch, on the emulator; "" is without any."""
     folder = DROP_IN / "libraries"
 
     def run(arch):
-        if not arch:
-            return run_tests(["/libraries"], [Mount(folder, "/libraries")], {})
-        code = disassemble_wheel(release.wheel, builder, store=context.store, log=tmp_path / "log")
-        env = {
-            "FA_FAKE_HIP_ARCH": arch_named(arch).device_name, "FA_FAKE_HIP_CHECKS": CHECKS,
-            "FA_FAKE_HIP_SEED": SEED, "FA_FAKE_HIP_TIME_LIMIT": TIME_LIMIT,
-        }  # fmt: skip
-        suite = fake_hip_suite(folder, fake_hip=emulator, disassembly=code, checkout=CHECKOUT, env=env)
+        suite = emulated(folder, arch)
         mounts = (*suite.mounts, Mount(folder, "/libraries"))
-        return run_tests(["/libraries"], mounts, {**dict(suite.env), "PRELOAD": suite.preload})
+        return run_tests(["/libraries"], mounts, {**dict(suite.env), "PRELOAD": suite.preload})[:2]
 
     return run
 
 
 # One arch stands for all; gfx1030 is one of those for which the libraries find no other flash attention.
-QUICK_ARCH = "gfx1030"
-PATHS = [pytest.param(p, marks=() if p == QUICK_ARCH else pytest.mark.full) for p in ("", *known_archs())]
+PATHS = [pytest.param("", marks=pytest.mark.full), *archs_with("gfx1030")]
 
 
 @pytest.mark.parametrize("arch", PATHS)

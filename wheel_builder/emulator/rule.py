@@ -10,7 +10,8 @@ also imported where the rest of this package is missing.
                                         + 2^-24 * (8 + score_roundings * magnitude) * largest
 
 ``plain`` is attention as the textbook writes it, computed in the tensors' own dtype: its error is the cost of
-the dtype itself.  Errors are the largest of a whole call, as in upstream's comparisons.
+the dtype itself; for gradients at least what rounding out costs (tests/textbook.py).  Errors are the largest
+of a whole call, as in upstream's comparisons.
 """
 
 import math

@@ -14,7 +14,7 @@ from wheel_builder.matrix.hardware import FOLDER, Report, parse_report, signed, 
 
 TITLE = "the report was not taken"
 # Kernels that the numerics suite has calls of (tests/numerics/drawing.py).
-DRAWN = ("fa_fwd_", "fa_decode_", "fa_reference_", "fa_append_")
+DRAWN = ("fa_fwd_", "fa_decode_", "fa_reference_", "fa_append_", "fa_bwd_dq_")
 ADVICE = "ask its sender to run selftest again, without options, on the wheel as it was published"
 
 
