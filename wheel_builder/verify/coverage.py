@@ -16,7 +16,7 @@ LEAST = 0.98  # of each kernel's instructions, without those that only align wha
 ALIGNING = re.compile(r"s_nop \d+")
 REASONS = "tests/numerics/not_executed.toml"
 # Of all instructions, those that were executed or have a reason.  Calls and reasons are made for the code of
-# the default ROCm version, which has to have all (tests/release/test_verify.py); other compilers move a few.
+# the default ROCm version, which has to have more (tests/release/test_verify.py); other compilers move a few.
 LEAST_EXPLAINED = 0.995
 UNEXPLAINED = "no call that was drawn reaches it"
 SHOWN = 10  # blocks without a reason, by name
