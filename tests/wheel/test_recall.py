@@ -6,6 +6,7 @@ import pytest
 import torch
 from flash_attn_rocm import (
     FlashAttnArgumentError,
+    _checks,
     _prepare,
     _recall,
     flash_attn_func,
@@ -152,7 +153,7 @@ def test_a_length_in_a_tensor_is_read_each_time(host_fwd, kernels_on):
     assert [call["max_seqlen_q"] for call in host_fwd] == [5, 6]
 
 
-def test_tensors_with_gradients_are_not_short_cut(qkv, host_fwd, kernels_on):
+def test_gradients_are_decided_apart(qkv, host_fwd, kernels_on):
     kernels_on(ARCH)
     flash_attn_func(*qkv)
     q, k, v = qkv
@@ -203,3 +204,38 @@ def test_functions_do_not_share_decisions():
         if isinstance(value, flash_attn_interface.Function)
     ]
     assert len(unpacks) == len(set(unpacks)) == 6
+
+
+@pytest.mark.parametrize("name", ["dense", "slopes", "qkvpacked", "kvpacked", "varlen", "varlen_qkvpacked"])
+def test_gradients_of_a_call_that_looks_alike(kernels_on, host_operators, name, monkeypatch):
+    """The same bits as of the first call, and no check of its arguments."""
+    kernels_on(ARCH)
+    function, given, options = CALLS[name]()
+    leaves = [x for x in given if isinstance(x, torch.Tensor) and x.dtype == torch.float16]
+
+    def gradients():
+        out = function(*given, **options)
+        out = out[0] if isinstance(out, tuple) else out
+        return torch.autograd.grad(out, leaves, torch.ones_like(out))
+
+    function(*given, **options)
+    for x in leaves:
+        x.requires_grad_()
+    wanted = gradients()
+    monkeypatch.setattr(_checks, "refuse", None)
+    assert all(torch.equal(a, b) for a, b in zip(gradients(), wanted, strict=True))
+    assert [len(each) for each in host_operators] == [3, 2]
+    with torch.no_grad():
+        assert not function(*given, **{**options, "return_attn_probs": False}).requires_grad
+
+
+def test_a_gradient_of_another_layout_is_copied(kernels_on, host_bwd, host_fwd):
+    kernels_on(ARCH)
+    leaves = [some(2, 5, 4).requires_grad_() for _ in range(3)]
+    dout = torch.randn(2, 5, 4, 65).half()[..., :64]
+    calls = [
+        torch.autograd.grad(flash_attn_func(*leaves), leaves, x) for x in (dout, dout, dout.contiguous())
+    ]
+    assert all(torch.equal(a, b) for each in calls for a, b in zip(each, calls[0], strict=True))
+    assert [call["dout"].stride(-2) for call in host_bwd] == [64] * 3
+    assert len(host_fwd) == 3

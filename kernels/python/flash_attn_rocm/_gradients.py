@@ -57,15 +57,30 @@ def written(
     q, k, v, out, dout = (padded(x, head_dim) for x in (*inputs[:3], out, dout))
     ragged = inputs.cu_seqlens_q is not None
     dq, dk, dv = (_place(*each, ragged) for each in zip(places, (q, k, v), strict=True))
-    delta = torch.empty_like(lse, memory_format=torch.contiguous_format)
-    BWD(
-        q, k, v, out, dout, lse.contiguous(), dq, dk, dv, delta, inputs.alibi_slopes, inputs.cu_seqlens_q,
-        inputs.cu_seqlens_k, rng_state, options.max_seqlen_q, options.max_seqlen_k, options.softmax_scale,
-        options.window_left, options.window_right, options.softcap, options.dropout_p,
-    )  # fmt: skip
+    delta = _launch(dout, lse, Inputs(q, k, v, *inputs[3:]), options, rng_state, out, (dq, dk, dv))
     some = zip(places, (dq, dk, dv), strict=True)
     dq, dk, dv = (_result(place, found, wanted) for place, found in some)
     return (dq, dk, dv), delta
+
+
+def _launch(
+    dout: Tensor,
+    lse: Tensor,
+    inputs: Inputs,
+    options: Options,
+    rng_state: Tensor | None,
+    out: Tensor,
+    gradients: Three,
+) -> Tensor:
+    """The sums of dout * out; the kernels can read and write all tensors as they are."""
+    q, k, v, slopes, cu_q, cu_k, *_ = inputs
+    scale, left, right, softcap, dropout_p, max_q, max_k, _ = options
+    delta = torch.empty_like(lse, memory_format=torch.contiguous_format)
+    BWD(
+        q, k, v, out, dout, lse.contiguous(), *gradients, delta, slopes, cu_q, cu_k, rng_state, max_q, max_k,
+        scale, left, right, softcap, dropout_p,
+    )  # fmt: skip
+    return delta
 
 
 def _place(given: Tensor | None, like: Tensor, ragged: bool) -> Tensor:  # noqa: FBT001
@@ -88,11 +103,48 @@ def _backward(dout: Tensor, out: Tensor, lse: Tensor, *arguments: object) -> lis
     assert isinstance(arch, str), "the operator's schema says so"
     assert isinstance(together, int), "the operator's schema says so"
     state = rng_state if isinstance(rng_state, Tensor) else None
+    return answered(dout, out, lse, inputs, options, state, arch, together)
+
+
+def answered(
+    dout: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    inputs: Inputs,
+    options: Options,
+    rng_state: Tensor | None,
+    arch: str,
+    together: int,
+) -> list[Tensor]:
+    """``backward`` without the operator around it."""
     if failure := unproven(inputs, arch):
         fall_back(failure, stacklevel=2)
-        return _ops.backward(dout, out, lse, inputs, options, state, together)
+        return _ops.backward(dout, out, lse, inputs, options, rng_state, together)
     places, found = _ops.empty_gradients(inputs, together)
-    written(dout, out, lse, inputs, options, state, arch, places)
+    written(dout, out, lse, inputs, options, rng_state, arch, places)
+    return found
+
+
+def decided(
+    dout: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    inputs: Inputs,
+    options: Options,
+    rng_state: Tensor | None,
+    arch: str,
+    together: int,
+) -> list[Tensor]:
+    """The same where the forward's kernel took the inputs as they are (``_recall``): so do these kernels."""
+    head_dim = inputs.q.shape[-1]
+    served = padded_head_dim(arch, DTYPES[inputs.q.dtype], head_dim, OP) == head_dim
+    if not served or not is_aligned(dout) or unproven(inputs, arch):
+        return answered(dout, out, lse, inputs, options, rng_state, arch, together)
+    places, found = _ops.empty_gradients(inputs, together)
+    if inputs.cu_seqlens_q is not None:
+        for gradient in found:
+            gradient.zero_()
+    _launch(dout, lse, inputs, options, rng_state, out, places)
     return found
 
 

@@ -40,8 +40,11 @@ def call(
     """out, and when wanted the log-sum-exp and the probabilities; ``numbers`` end in window_size."""
     key = _recall.signature(function.unpack, tensors, numbers)
     if (found := _recall.recall(key)) and not (want_probabilities and found.options.dropout_p):
-        out, lse = _recall.answer(found, tensors)
-        return (out, lse, out.new_empty(0)) if want_probabilities else out
+        if found.no_gradients is None:
+            out, lse = _recall.answer(found, tensors)
+            return (out, lse, out.new_empty(0)) if want_probabilities else out
+        again = _recalled(found, function, tensors)
+        return again if want_probabilities else again[0]
     inputs, options = function.prepare(*tensors, *numbers)
     packed = function.packed(tensors)
     answer = attend(
@@ -72,11 +75,8 @@ def attend(
     want = want_probabilities and drops
     q, k, v = inputs[:3]
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        no_gradients = gradients_unserved(inputs)
-        tensors: tuple[Tensor | None, ...] = _distinct(inputs)
-        if packed is not None:
-            tensors = (*tensors[: 3 - together], packed, *tensors[3:])
-        found: Three = _Attention.apply(options, state, not reason, no_gradients, want, together, *tensors)
+        no_gradients, tensors = gradients_unserved(inputs), _leaves(_distinct(inputs), packed, together)
+        found: Three = _Attention.apply(options, state, not reason, no_gradients, want, together, 0, *tensors)
         return found
     return _forward(inputs, options, state, by_kernel=not reason, want_probabilities=want)
 
@@ -107,6 +107,21 @@ def _distinct(inputs: Inputs) -> Inputs:
     return inputs
 
 
+def _recalled(found: _recall.Decision, function: Function, tensors: tuple[Any, ...]) -> Three:
+    """``attend`` for a call whose decision is kept: its kernel is launched without asking again."""
+    inputs, options, together = found.unpack(*tensors), found.options, function.together
+    state = _philox.new_state(inputs.q.device) if options.dropout_p > 0.0 else None
+    leaves = _leaves(inputs, function.packed(tensors), together)
+    decided = (True, found.no_gradients, False, together, found.splits)
+    again: Three = _Attention.apply(options, state, *decided, *leaves)
+    return again
+
+
+def _leaves(inputs: Inputs, packed: Tensor | None, together: int) -> tuple[Tensor | None, ...]:
+    """The tensors for autograd, with ``packed`` instead of the last ``together`` of q, k and v."""
+    return inputs if packed is None else (*inputs[: 3 - together], packed, *inputs[3:])
+
+
 def _unpacked(tensors: Sequence[Tensor | None], together: int) -> Inputs:
     """Inputs, of which ``tensors`` has the last ``together`` of q, k and v in one tensor."""
     place = 3 - together
@@ -135,14 +150,20 @@ class _Attention(torch.autograd.Function):
         no_gradients: str,
         want_probabilities: bool,  # noqa: FBT001
         together: int,
+        splits: int,
         *tensors: Tensor | None,
     ) -> Three:
+        """With ``splits`` it is decided how the call is served."""
         inputs = _unpacked(tensors, together)
-        out, lse, probabilities = _forward(
-            inputs, options, state, by_kernel=by_kernel, want_probabilities=want_probabilities
-        )
+        if splits:
+            out, lse = _kernels.launch(inputs, options, state, inputs.lse_shape, splits)
+            probabilities = out.new_empty(0)
+        else:
+            out, lse, probabilities = _forward(
+                inputs, options, state, by_kernel=by_kernel, want_probabilities=want_probabilities
+            )
         ctx.save_for_backward(out, lse, state, *tensors)
-        ctx.options, ctx.together = options, together
+        ctx.options, ctx.together, ctx.splits = options, together, splits
         ctx.by_kernel, ctx.no_gradients = by_kernel, no_gradients
         ctx.mark_non_differentiable(lse, probabilities)
         return out, lse, probabilities
@@ -168,5 +189,7 @@ class _Attention(torch.autograd.Function):
             gradients = _ops.backward(dout, out, lse, inputs, ctx.options, state, ctx.together)
         else:
             arch = device_of(inputs.q.device).arch
-            gradients = _gradients.backward(dout, out, lse, inputs, ctx.options, state, arch, ctx.together)
-        return (None,) * 6 + (*gradients,) + (None,) * (len(tensors) - len(gradients))
+            # What traces sees the operator.
+            backward = _gradients.decided if ctx.splits and type(dout) is Tensor else _gradients.backward
+            gradients = backward(dout, out, lse, inputs, ctx.options, state, arch, ctx.together)
+        return (None,) * 7 + (*gradients,) + (None,) * (len(tensors) - len(gradients))

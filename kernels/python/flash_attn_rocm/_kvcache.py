@@ -66,7 +66,7 @@ def flash_attn_with_kvcache(
 
 def _answer(tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
     key = _recall.signature(_unpack, tensors, numbers)
-    if found := _recall.recall(key):  # A recalled call has no tensor that requires a gradient.
+    if (found := _recall.recall(key)) and found.no_gradients is None:
         inputs = _unpack(*tensors)
         return _recall.launched(found, _appended(inputs, found.options, tensors, numbers, by_kernel=True))
     with torch.no_grad():

@@ -55,6 +55,11 @@ class Inputs(NamedTuple):
         return self[4:10]
 
     @property
+    def wants_gradients(self) -> bool:
+        """Whether autograd will ask for gradients of q, k or v."""
+        return torch.is_grad_enabled() and any(x.requires_grad for x in self[:3])
+
+    @property
     def batch(self) -> int:
         """How many sequences there are."""
         return self.q.shape[0] if self.cu_seqlens_q is None else self.cu_seqlens_q.shape[0] - 1

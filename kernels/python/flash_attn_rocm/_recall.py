@@ -2,7 +2,7 @@
 
 Checking arguments and choosing path and layout depend on shapes, strides, types and numbers, never on values
 in tensors.  So each decision is kept under everything that it depends on: the next layer's call, which looks
-the same, does not pay for it again.  Only calls without copies and gradients are kept.
+the same, does not pay for it again.  Only calls without copies are kept.
 """
 
 from collections.abc import Callable, Hashable
@@ -14,7 +14,7 @@ from torch import Tensor
 from flash_attn_rocm import _kernels, _philox
 from flash_attn_rocm._layout import ADDRESS_ALIGNMENT, choose
 from flash_attn_rocm._options import Inputs, Options
-from flash_attn_rocm._support import Machine, device_of
+from flash_attn_rocm._support import Machine, device_of, gradients_unserved
 
 MOST = 2048  # decisions of a few hundred bytes each
 ADDRESS_BITS = ADDRESS_ALIGNMENT - 1
@@ -23,12 +23,16 @@ Unpack = Callable[..., Inputs]
 
 
 class Decision(NamedTuple):
-    """``unpack`` turns the given tensors into Inputs; the rest is what was decided for them."""
+    """``unpack`` turns the given tensors into Inputs; the rest is what was decided for them.
+
+    ``no_gradients`` says why no kernel computes the gradients, or "", and is None where none are wanted.
+    """
 
     unpack: Unpack
     options: Options
     lse_shape: tuple[int, ...]
     splits: int
+    no_gradients: str | None
 
 
 _decisions: dict[Hashable, Decision] = {}
@@ -46,15 +50,17 @@ def signature(unpack: Unpack, tensors: tuple[Any, ...], numbers: tuple[Any, ...]
     types = tuple(map(type, numbers + window))
     if not PLAIN.issuperset(types):
         return None
+    differentiable = torch.is_grad_enabled()
     key: list[Any] = [unpack, Machine.host_memory_arch, numbers, types]
     try:
         for x in tensors:
             if x is None:
                 key.append(None)
-            elif type(x) is not Tensor or x.requires_grad:
+            elif type(x) is not Tensor:
                 return None
             else:
-                key += (x.shape, x.stride(), x.dtype, x.device, x.data_ptr() & ADDRESS_BITS)
+                wanted = differentiable and x.requires_grad
+                key += (x.shape, x.stride(), x.dtype, x.device, x.data_ptr() & ADDRESS_BITS, wanted)
     except RuntimeError:  # a tensor without memory
         return None
     return tuple(key)
@@ -72,7 +78,8 @@ def remember(key: Hashable, unpack: Unpack, inputs: Inputs, options: Options) ->
         return
     if len(_decisions) >= MOST:
         _decisions.clear()
-    _decisions[key] = Decision(unpack, options, inputs.lse_shape, layout.plan.splits)
+    no_gradients = gradients_unserved(inputs) if inputs.wants_gradients else None
+    _decisions[key] = Decision(unpack, options, inputs.lse_shape, layout.plan.splits, no_gradients)
 
 
 def forget() -> None:

@@ -1,6 +1,8 @@
 """The support table and what is generated from it."""
 
+import ast
 import importlib
+import json
 import sys
 from pathlib import Path
 
@@ -284,3 +286,37 @@ def test_bundling_nothing_or_a_foreign_arch_is_an_error(bundling):
 def test_a_missing_bundler_is_named(bundling):
     text = bundling("gfx942/fa_fwd_fp16_d64.hsaco", "gfx1100/fa_fwd_fp16_d64.hsaco")
     assert "no-llvm/clang-offload-bundler: no such program; --llvm names the folder" in text
+
+
+NUMERICS = INSTANCES.parents[1] / "tests/numerics"
+MI100 = "gfx908"
+
+
+def features_of_gradients():
+    """The cases that every kernel of gradients meets, by name."""
+    tree = ast.parse((NUMERICS / "test_gradients.py").read_text())
+    assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
+    named = {ast.unparse(node.targets[0]): node.value for node in assigned}
+    return [key.value for key in named["EVERY"].keys]
+
+
+def rows_of(arch, instances):
+    """What an arch has, and how many of the drawn calls of tests/numerics each kernel meets at least."""
+    drawn = {
+        name: len(calls) for name, calls in json.loads((NUMERICS / "chosen.json").read_text())[arch].items()
+    }
+    rows = ["| kernels | dtypes | head dims | calls of each kernel |", "|---|---|---|---|"]
+    for op in dict.fromkeys(each.op for each in instances):
+        mine = [each for each in instances if each.op == op and arch in each.archs]
+        dims = ", ".join(map(str, dict.fromkeys(each.head_dim for each in mine if each.head_dim))) or "any"
+        counts = [drawn[each.name] for each in mine if each.name in drawn]
+        calls = f"{min(counts)} drawn or more" if counts else "with others"
+        if op in ("bwd_dkdv", "bwd_dq"):
+            calls = ", ".join(features_of_gradients())
+        dtypes = ", ".join(dict.fromkeys(each.dtype for each in mine))
+        rows.append(f"| `fa_{op}` | {dtypes} | {dims} | {calls} |")
+    return "\n".join(rows)
+
+
+def test_the_readme_lists_what_mi100_has(generate):
+    assert rows_of(MI100, generate.load_table()) in (INSTANCES.parent / "README.md").read_text()
