@@ -1,6 +1,5 @@
 """The support table and what is generated from it."""
 
-import ast
 import importlib
 import json
 import sys
@@ -292,14 +291,6 @@ NUMERICS = INSTANCES.parents[1] / "tests/numerics"
 MI100 = "gfx908"
 
 
-def features_of_gradients():
-    """The cases that every kernel of gradients meets, by name."""
-    tree = ast.parse((NUMERICS / "test_gradients.py").read_text())
-    assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
-    named = {ast.unparse(node.targets[0]): node.value for node in assigned}
-    return [key.value for key in named["EVERY"].keys]
-
-
 def rows_of(arch, instances):
     """What an arch has, and how many of the drawn calls of tests/numerics each kernel meets at least."""
     drawn = {
@@ -311,8 +302,6 @@ def rows_of(arch, instances):
         dims = ", ".join(map(str, dict.fromkeys(each.head_dim for each in mine if each.head_dim))) or "any"
         counts = [drawn[each.name] for each in mine if each.name in drawn]
         calls = f"{min(counts)} drawn or more" if counts else "with others"
-        if op in ("bwd_dkdv", "bwd_dq"):
-            calls = ", ".join(features_of_gradients())
         dtypes = ", ".join(dict.fromkeys(each.dtype for each in mine))
         rows.append(f"| `fa_{op}` | {dtypes} | {dims} | {calls} |")
     return "\n".join(rows)
