@@ -40,14 +40,18 @@ const std::vector<Instance>& registry() {
   return all;
 }
 
-std::vector<std::string> registered_archs() {
-  std::vector<std::string> archs;
-  for (const Instance& instance : registry()) {
-    for (const std::string& arch : instance.archs) {
-      if (std::find(archs.begin(), archs.end(), arch) == archs.end()) archs.push_back(arch);
+const std::vector<std::string>& registered_archs() {
+  // Collected once: every call asks, and the registry has hundreds of names.
+  static const std::vector<std::string> all = [] {
+    std::vector<std::string> archs;
+    for (const Instance& instance : registry()) {
+      for (const std::string& arch : instance.archs) {
+        if (std::find(archs.begin(), archs.end(), arch) == archs.end()) archs.push_back(arch);
+      }
     }
-  }
-  return archs;
+    return archs;
+  }();
+  return all;
 }
 
 std::string joined(const std::vector<std::string>& words) {

@@ -25,7 +25,7 @@ struct Instance {
 const std::vector<Instance>& registry();
 
 // The archs that any instance has, in the registry's order, each once.
-std::vector<std::string> registered_archs();
+const std::vector<std::string>& registered_archs();
 
 // "a, b, c"
 std::string joined(const std::vector<std::string>& words);
