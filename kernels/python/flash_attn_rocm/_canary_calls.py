@@ -22,6 +22,7 @@ DROPOUT_KEY = (1, 2)
 Answer = Callable[[Inputs, Options, Tensor | None, Device], tuple[Tensor, Tensor]]
 Backward = Callable[..., tuple[Tensor, ...]]  # as ``_gradients.written``
 Append = Callable[..., tuple[Tensor, ...]]
+Call = tuple[str, Inputs, Options]
 Some = TypeVar("Some", Tensor, Tensor | None)
 
 
@@ -81,38 +82,31 @@ def append_problem(family: Family, append: Append, where: torch.device) -> str:
     return ""
 
 
-def attention_calls(family: Family) -> Iterator[tuple[str, Inputs, Options]]:
+def attention_calls(family: Family) -> Iterator[Call]:
     """Small calls that take the family's paths, on the CPU."""
     drawn = _Drawn(family, nheads=4)
-    scale = family.head_dim**-0.5
-    yield (
-        "causal",
-        Inputs(*drawn.dense(65, 129)),
-        Options(scale, window_right=0, max_seqlen_q=65, max_seqlen_k=129),
-    )
-    windowed = Options(scale, 40, 8, softcap=5.0, max_seqlen_q=33, max_seqlen_k=70)
-    yield "window, softcap, ALiBi", Inputs(*drawn.dense(33, 70), drawn.slopes), windowed
-    parts = Options(scale, max_seqlen_q=1, max_seqlen_k=257, num_splits=3)
+    yield from _masked_calls(drawn, 65, 129)
+    parts = Options(drawn.scale, max_seqlen_q=1, max_seqlen_k=257, num_splits=3)
     yield "decode in parts", Inputs(*drawn.dense(1, 257)), parts
     used = Inputs(*drawn.dense(5, 40, wider=1), seqused_k=_integers(33))
-    yield "unaligned cache", used, Options(scale, window_right=0, max_seqlen_q=5, max_seqlen_k=40)
+    yield "unaligned cache", used, Options(drawn.scale, window_right=0, max_seqlen_q=5, max_seqlen_k=40)
 
 
-def gradient_calls(family: Family) -> Iterator[tuple[str, Inputs, Options]]:
+def gradient_calls(family: Family) -> Iterator[Call]:
     """The same for gradients."""
     drawn = _Drawn(family, nheads=2)
-    scale = family.head_dim**-0.5
-    yield (
-        "causal",
-        Inputs(*drawn.dense(45, 140)),
-        Options(scale, window_right=0, max_seqlen_q=45, max_seqlen_k=140),
-    )
-    windowed = Options(scale, 40, 8, softcap=5.0, max_seqlen_q=33, max_seqlen_k=70)
-    yield "window, softcap, ALiBi", Inputs(*drawn.dense(33, 70), drawn.slopes), windowed
+    yield from _masked_calls(drawn, 45, 140)
     q, k, v = (x.squeeze(0) for x in drawn.dense(24, 40))
-    dropped = Options(scale, dropout_p=0.3, max_seqlen_q=17, max_seqlen_k=33)
+    dropped = Options(drawn.scale, dropout_p=0.3, max_seqlen_q=17, max_seqlen_k=33)
     cut = (_integers(0, 17, 17, 24), _integers(0, 33, 36, 40))
     yield "dropout, packed sequences", Inputs(q, k, v, None, *cut), dropped
+
+
+def _masked_calls(drawn: "_Drawn", rows: int, keys: int) -> Iterator[Call]:
+    causal = Options(drawn.scale, window_right=0, max_seqlen_q=rows, max_seqlen_k=keys)
+    yield "causal", Inputs(*drawn.dense(rows, keys)), causal
+    windowed = Options(drawn.scale, 40, 8, softcap=5.0, max_seqlen_q=33, max_seqlen_k=70)
+    yield "window, softcap, ALiBi", Inputs(*drawn.dense(33, 70), drawn.slopes), windowed
 
 
 class _Drawn:
@@ -122,6 +116,7 @@ class _Drawn:
         self._family, self._nheads = family, nheads
         self._draw = torch.Generator().manual_seed(0)
         self.slopes = torch.tensor([0.5, 0.1, 0.02, 0.0][-nheads:])
+        self.scale = family.head_dim**-0.5
 
     def dense(self, rows: int, keys: int, wider: int = 0) -> tuple[Tensor, Tensor, Tensor]:
         head_dim, dtype = self._family.head_dim, TORCH_DTYPES[self._family.dtype]
