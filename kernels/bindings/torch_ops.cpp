@@ -6,6 +6,8 @@
 //   flash_attn_rocm::append       key CUDA: new keys and values into a cache
 //   flash_attn_rocm::explain      no tensors: "" when a kernel serves the call, else why not
 //   flash_attn_rocm::explain_bwd  no tensors: the same for gradients
+//   flash_attn_rocm::plan_bwd     no tensors: "<path> <why>"
+//   flash_attn_rocm::bwd_sums     no tensors: the elements of dq_sums
 //   flash_attn_rocm::plan         no tensors: "<path> <splits> <why>", or "unsupported 0 <why>"
 //   flash_attn_rocm::instances    no tensors: the registry as JSON
 //   flash_attn_rocm::limits       no tensors: what kernels can take, as JSON
@@ -144,10 +146,11 @@ void fwd(Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, std::optional<Ten
 }
 
 void bwd(Tensor q, Tensor k, Tensor v, Tensor out, Tensor dout, Tensor lse, Tensor dq, Tensor dk, Tensor dv,
-         Tensor delta, std::optional<Tensor> alibi_slopes, std::optional<Tensor> cu_seqlens_q,
-         std::optional<Tensor> cu_seqlens_k, std::optional<Tensor> rng_state, std::int64_t max_seqlen_q,
-         std::int64_t max_seqlen_k, double softmax_scale, std::int64_t window_left, std::int64_t window_right,
-         double softcap, double dropout_p) {
+         Tensor delta, std::optional<Tensor> dq_sums, std::optional<Tensor> alibi_slopes,
+         std::optional<Tensor> cu_seqlens_q, std::optional<Tensor> cu_seqlens_k,
+         std::optional<Tensor> rng_state, std::int64_t max_seqlen_q, std::int64_t max_seqlen_k,
+         double softmax_scale, std::int64_t window_left, std::int64_t window_right, double softcap,
+         double dropout_p) {
   fa_bwd_call call{};
   call.q = describe(q, "q");
   call.k = describe(k, "k");
@@ -159,6 +162,7 @@ void bwd(Tensor q, Tensor k, Tensor v, Tensor out, Tensor dout, Tensor lse, Tens
   call.dk = describe_written(dk, "dk");
   call.dv = describe_written(dv, "dv");
   call.delta = describe_written(delta, "delta");
+  call.dq_sums = describe_written(dq_sums, "dq_sums");
   call.alibi_slopes = describe(alibi_slopes, "alibi_slopes");
   call.cu_seqlens_q = describe(cu_seqlens_q, "cu_seqlens_q");
   call.cu_seqlens_k = describe(cu_seqlens_k, "cu_seqlens_k");
@@ -197,11 +201,14 @@ void append(Tensor q, Tensor k_cache, Tensor v_cache, Tensor k, Tensor v, std::o
 
 using Explain = fa_status (*)(const char* arch, const char* dtype, std::int32_t head_dim, fa_message*);
 
+int bounded(std::int64_t head_dim) {
+  return static_cast<int>(std::clamp<std::int64_t>(head_dim, -1, INT32_MAX));
+}
+
 std::string explained(Explain explain, const std::string& arch, const std::string& dtype,
                       std::int64_t head_dim) {
   fa_message message;
-  const int bounded = static_cast<int>(std::clamp<std::int64_t>(head_dim, -1, INT32_MAX));
-  const fa_status status = explain(arch.c_str(), dtype.c_str(), bounded, &message);
+  const fa_status status = explain(arch.c_str(), dtype.c_str(), bounded(head_dim), &message);
   if (status != FA_UNSUPPORTED) require_ok(status, message);
   return message.text;
 }
@@ -212,6 +219,22 @@ std::string explain(std::string arch, std::string dtype, std::int64_t head_dim) 
 
 std::string explain_bwd(std::string arch, std::string dtype, std::int64_t head_dim) {
   return explained(&fa_explain_bwd, arch, dtype, head_dim);
+}
+
+std::string plan_bwd(std::string arch, std::string dtype, std::int64_t head_dim, bool featured,
+                     bool deterministic, std::string wanted) {
+  const fa_bwd_plan_call call{arch.c_str(), dtype.c_str(), bounded(head_dim),
+                              featured,     deterministic, wanted.c_str()};
+  fa_message message;
+  fa_bwd_path path{};
+  const fa_status status = fa_bwd_plan(&call, &path, &message);
+  require_ok(status, message);
+  return std::string(path == FA_BWD_PATH_FUSED ? "fused " : "split ") + message.text;
+}
+
+std::int64_t bwd_sums(bool ragged, std::int64_t batch, std::int64_t rows_q, std::int64_t nheads,
+                      std::int64_t head_dim) {
+  return fa_bwd_sums(ragged, batch, rows_q, nheads, head_dim);
 }
 
 std::string plan(std::string arch, std::string dtype, std::int64_t head_dim, std::int64_t batch,
@@ -298,7 +321,8 @@ STABLE_TORCH_LIBRARY(flash_attn_rocm, library) {
       "SymInt window_left, SymInt window_right, float softcap, float dropout_p) -> ()");
   library.def(
       "bwd(Tensor q, Tensor k, Tensor v, Tensor out, Tensor dout, Tensor lse, Tensor(a!) dq, Tensor(b!) dk, "
-      "Tensor(c!) dv, Tensor(d!) delta, Tensor? alibi_slopes, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, "
+      "Tensor(c!) dv, Tensor(d!) delta, Tensor(e!)? dq_sums, Tensor? alibi_slopes, Tensor? cu_seqlens_q, "
+      "Tensor? cu_seqlens_k, "
       "Tensor? rng_state, SymInt max_seqlen_q, SymInt max_seqlen_k, float softmax_scale, "
       "SymInt window_left, SymInt window_right, float softcap, float dropout_p) -> ()");
   library.def(
@@ -307,6 +331,9 @@ STABLE_TORCH_LIBRARY(flash_attn_rocm, library) {
       "Tensor(c!)? q_out, bool interleaved, bool advances) -> ()");
   library.def("explain(str arch, str dtype, int head_dim) -> str");
   library.def("explain_bwd(str arch, str dtype, int head_dim) -> str");
+  library.def(
+      "plan_bwd(str arch, str dtype, int head_dim, bool featured, bool deterministic, str wanted) -> str");
+  library.def("bwd_sums(bool ragged, int batch, int rows_q, int nheads, int head_dim) -> int");
   library.def(
       "plan(str arch, str dtype, int head_dim, int batch, int max_seqlen_q, int max_seqlen_k, int nheads, "
       "int nheads_k, int compute_units, int num_splits, bool dropout, bool aligned) -> str");
@@ -325,6 +352,8 @@ STABLE_TORCH_LIBRARY_IMPL(flash_attn_rocm, CUDA, library) {
 STABLE_TORCH_LIBRARY_IMPL(flash_attn_rocm, CompositeExplicitAutograd, library) {
   library.impl("explain", &boxed<TORCH_BOX(&explain)>);
   library.impl("explain_bwd", &boxed<TORCH_BOX(&explain_bwd)>);
+  library.impl("plan_bwd", &boxed<TORCH_BOX(&plan_bwd)>);
+  library.impl("bwd_sums", &boxed<TORCH_BOX(&bwd_sums)>);
   library.impl("plan", &boxed<TORCH_BOX(&plan)>);
   library.impl("compute_units", &boxed<TORCH_BOX(&compute_units)>);
   library.impl("instances", &boxed<TORCH_BOX(&instances)>);

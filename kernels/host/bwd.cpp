@@ -6,6 +6,7 @@
 
 #include "bwd_arguments.hpp"
 #include "device.hpp"
+#include "error.hpp"
 #include "fa/kernel/backward_config.hpp"
 #include "fa/kernel/sequence.hpp"
 #include "launch.hpp"
@@ -20,16 +21,23 @@ struct Launch {
   Grid grid;
 };
 
+std::string without_features_words(const std::string& gfx) {
+  return "the fused kernels of " + gfx + " have no ALiBi, softcap and dropout";
+}
+
+BwdPath path_of(const BwdParams& p) { return p.dq_sums == nullptr ? BwdPath::split : BwdPath::fused; }
+
 // Every launch of a call; those without a row are left out. dk and dv are written, with 0, where there is no
 // query.
 std::vector<Launch> launches(const BwdArguments& call, const BwdKernels& kernels) {
   const BwdParams& p = call.params;
   const auto [arch, dtype] = tabled(kernels.dq.gfx, kernels.dq.instance->dtype);
-  const DkDvTile dkdv = dkdv_tile(arch, dtype, p.head_dim);
-  const FwdTile dq = dq_tile(arch, dtype, p.head_dim);
+  const bool fused = path_of(p) == BwdPath::fused;
+  const DkDvTile keys = fused ? fused_tile(arch, dtype, p.head_dim) : dkdv_tile(arch, dtype, p.head_dim);
+  const FwdTile dq = fused ? FwdTile{kConvertRows, kConvertThreads} : dq_tile(arch, dtype, p.head_dim);
   const std::vector<Launch> all = {
       {kernels.delta, {blocks_of_rows(p.seqlen_q, kDeltaRows), p.nheads, call.batch, kDeltaThreads}},
-      {kernels.dkdv, {blocks_of_rows(p.seqlen_k, dkdv.block_n), p.nheads_k, call.batch, dkdv.threads}},
+      {kernels.by_keys, {blocks_of_rows(p.seqlen_k, keys.block_n), p.nheads_k, call.batch, keys.threads}},
       {kernels.dq, {blocks_of_rows(p.seqlen_q, dq.block_m), p.nheads, call.batch, dq.threads}}};
   std::vector<Launch> some;
   std::copy_if(all.begin(), all.end(), std::back_inserter(some),
@@ -37,11 +45,41 @@ std::vector<Launch> launches(const BwdArguments& call, const BwdKernels& kernels
   return some;
 }
 
+void require_features(const BwdParams& p, const std::string& arch) {
+  if (path_of(p) != BwdPath::fused || !featured(p)) return;
+  const std::string gfx(without_features(arch));
+  Gfx found{};
+  if (parse_gfx(gfx, &found) && !fused_features(found)) {
+    throw Error(FA_UNSUPPORTED, without_features_words(gfx) + ": call without dq_sums");
+  }
+}
+
 }  // namespace
 
-BwdKernels bwd_kernels(const std::string& arch, const std::string& dtype, int head_dim) {
-  const Selection dq = served("bwd_dq", arch, dtype, head_dim);
-  return {served("bwd_delta", arch, dtype, head_dim), served("bwd_dkdv", arch, dtype, head_dim), dq};
+BwdKernels bwd_kernels(BwdPath path, const std::string& arch, const std::string& dtype, int head_dim) {
+  const auto find = [&](const char* op) { return served(op, arch, dtype, head_dim); };
+  // The one that is not for every head dim first, for the words where there is none.
+  if (path == BwdPath::fused) {
+    const Selection fused = find("bwd_fused");
+    return {find("bwd_delta"), fused, find("bwd_convert")};
+  }
+  const Selection dq = find("bwd_dq");
+  return {find("bwd_delta"), find("bwd_dkdv"), dq};
+}
+
+BwdPlan bwd_plan(const BwdPlanRequest& r) {
+  if (r.wanted != "" && r.wanted != "split" && r.wanted != "fused") {
+    throw Error(FA_INVALID, "the backward's path: expected split, fused or nothing, got " + r.wanted);
+  }
+  bwd_kernels(BwdPath::split, r.arch, r.dtype, r.head_dim);
+  if (r.deterministic) return {BwdPath::split, "the same bits every time are wanted (deterministic)"};
+  if (r.wanted == "split") return {BwdPath::split, "split is wanted"};
+  const Selection fused = select("bwd_fused", r.arch, r.dtype, r.head_dim);
+  if (fused.instance == nullptr) return {BwdPath::split, fused.reason};
+  const Gfx gfx = tabled(fused.gfx, fused.instance->dtype).arch;
+  if (r.featured && !fused_features(gfx)) return {BwdPath::split, without_features_words(fused.gfx)};
+  if (r.wanted == "fused") return {BwdPath::fused, "fused is wanted"};
+  return {traits(gfx).fused_backward ? BwdPath::fused : BwdPath::split, "the default of " + fused.gfx};
 }
 
 void bwd(const fa_bwd_call& call) {
@@ -50,7 +88,9 @@ void bwd(const fa_bwd_call& call) {
   const int device = resolve_device(call.q.device);
   const DeviceGuard guard(device);
   const Place place{device, device_arch(device), static_cast<hipStream_t>(call.stream)};
-  const BwdKernels kernels = bwd_kernels(place.arch, dtype_name(call.q.dtype), arguments.params.head_dim);
+  require_features(arguments.params, place.arch);
+  const BwdKernels kernels =
+      bwd_kernels(path_of(arguments.params), place.arch, dtype_name(call.q.dtype), arguments.params.head_dim);
   const std::vector<Launch> all = launches(arguments, kernels);
   for (const Launch& each : all) require_launchable(each.selection, each.grid);
   for (const Launch& each : all) launch(each.selection, each.grid, arguments.params, place);

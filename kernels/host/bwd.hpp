@@ -8,14 +8,36 @@
 
 namespace fa {
 
+enum class BwdPath {
+  split,  // fa_bwd_dkdv_* and fa_bwd_dq_*: the same bits every time
+  fused,  // fa_bwd_fused_* and fa_bwd_convert_*: one pass, dq added up with atomics
+};
+
 // The kernels of a backward, in the order of their launches.
 struct BwdKernels {
-  Selection delta, dkdv, dq;
+  Selection delta, by_keys, dq;
 };
 
 // arch as the runtime reports it or bare; dtype by name. Throws FA_UNSUPPORTED with the reason where there
 // are none.
-BwdKernels bwd_kernels(const std::string& arch, const std::string& dtype, int head_dim);
+BwdKernels bwd_kernels(BwdPath path, const std::string& arch, const std::string& dtype, int head_dim);
+
+struct BwdPlan {
+  BwdPath path;
+  std::string reason;
+};
+
+// What the choice of a path depends on. `wanted` is "split", "fused" or "" for what the arch's table says.
+struct BwdPlanRequest {
+  std::string arch, dtype;
+  int head_dim;
+  bool featured;  // ALiBi, softcap or dropout
+  bool deterministic;
+  std::string wanted;
+};
+
+// Throws FA_UNSUPPORTED where there are no kernels, FA_INVALID for another `wanted`.
+BwdPlan bwd_plan(const BwdPlanRequest& request);
 
 // Throws as bwd_arguments and launch do.
 void bwd(const fa_bwd_call& call);

@@ -30,6 +30,8 @@ Sizes sizes_of(const fa_bwd_call& call) {
   return s;
 }
 
+std::int64_t sums(const Sizes& s) { return bwd_sums({s.ragged, s.batch, s.rows_q, s.nheads, s.head_dim}); }
+
 // Everything with rows of heads: read, then written.
 std::array<Named, 8> rows_of(const fa_bwd_call& call) {
   return {Named{"q", call.q},       Named{"k", call.k},   Named{"v", call.v},   Named{"out", call.out},
@@ -42,7 +44,7 @@ void require_well_formed(const fa_bwd_call& call) {
   for (const Named& each :
        {Named{"lse", call.lse}, Named{"delta", call.delta}, Named{"alibi_slopes", call.alibi_slopes},
         Named{"cu_seqlens_q", call.cu_seqlens_q}, Named{"cu_seqlens_k", call.cu_seqlens_k},
-        Named{"rng_state", call.rng_state}}) {
+        Named{"rng_state", call.rng_state}, Named{"dq_sums", call.dq_sums}}) {
     problems.expect_well_formed(each);
   }
   problems.raise_if_any(kFunction);
@@ -63,6 +65,7 @@ void require_dims_and_types(const fa_bwd_call& call) {
   for (const Named& each : rows_of(call)) expect(each, dims, dtype);
   expect({"lse", call.lse}, dims - 1, FA_FP32);
   expect({"delta", call.delta}, dims - 1, FA_FP32);
+  if (given(call.dq_sums)) expect({"dq_sums", call.dq_sums}, 1, FA_FP32);
   if (given(call.alibi_slopes))
     expect({"alibi_slopes", call.alibi_slopes}, call.alibi_slopes.dims == 1 ? 1 : 2, FA_FP32);
   for (const Named& each :
@@ -96,6 +99,7 @@ void require_shapes(const fa_bwd_call& call, const Sizes& s) {
   problems.add_unless(!s.ragged || s.batch >= 0,
                       [] { return std::string("cu_seqlens_q: expected shape (batch + 1), got shape (0)"); });
   if (s.ragged) problems.expect_shape({"cu_seqlens_k", call.cu_seqlens_k}, {s.batch + 1});
+  if (given(call.dq_sums)) problems.expect_shape({"dq_sums", call.dq_sums}, {sums(s)});
   if (given(call.rng_state)) problems.expect_shape({"rng_state", call.rng_state}, {2});
   const Named slopes{"alibi_slopes", call.alibi_slopes};
   if (call.alibi_slopes.dims == 1) problems.expect_shape(slopes, {s.nheads});
@@ -130,7 +134,8 @@ void require_limits(const fa_bwd_call& call, const Sizes& s) {
   }
   for (const Named& each :
        {Named{"lse", call.lse}, Named{"delta", call.delta}, Named{"cu_seqlens_q", call.cu_seqlens_q},
-        Named{"cu_seqlens_k", call.cu_seqlens_k}, Named{"rng_state", call.rng_state}}) {
+        Named{"cu_seqlens_k", call.cu_seqlens_k}, Named{"rng_state", call.rng_state},
+        Named{"dq_sums", call.dq_sums}}) {
     problems.expect_contiguous(each);
   }
   const int last = call.alibi_slopes.dims - 1;
@@ -155,6 +160,7 @@ void set_tensors(BwdParams& p, const fa_bwd_call& call) {
   p.dq = gradient(call.dq), p.dk = gradient(call.dk), p.dv = gradient(call.dv);
   p.lse = static_cast<const float*>(call.lse.data);
   p.delta = static_cast<float*>(call.delta.data);
+  p.dq_sums = given(call.dq_sums) ? static_cast<float*>(call.dq_sums.data) : nullptr;
   p.alibi_slopes = data<float>(call.alibi_slopes);
   p.cu_seqlens_q = data<std::int32_t>(call.cu_seqlens_q);
   p.cu_seqlens_k = data<std::int32_t>(call.cu_seqlens_k);
@@ -170,11 +176,16 @@ void set_sizes(BwdParams& p, const Sizes& s) {
   p.nheads = static_cast<std::int32_t>(s.nheads);
   p.nheads_k = static_cast<std::int32_t>(s.nheads_k);
   p.head_dim = static_cast<std::int32_t>(s.head_dim);
+  p.dq_blocks = sum_blocks(s.ragged, s.batch, s.rows_q);
   p.lse_head = s.rows_q;
   p.lse_batch = s.ragged ? 0 : s.nheads * s.rows_q;
 }
 
 }  // namespace
+
+std::int64_t bwd_sums(const BwdSizes& s) {
+  return sum_blocks(s.ragged, s.batch, s.rows_q) * kSumRows * s.nheads * s.head_dim;
+}
 
 BwdArguments bwd_arguments(const fa_bwd_call& call) {
   require_well_formed(call);

@@ -14,6 +14,15 @@ struct BwdArguments {
   std::int64_t batch;
 };
 
+// What the number of dq's sums depends on.
+struct BwdSizes {
+  bool ragged;
+  std::int64_t batch, rows_q, nheads, head_dim;
+};
+
+// The elements of dq_sums.
+std::int64_t bwd_sums(const BwdSizes& sizes);
+
 // Throws FA_INVALID with everything that is wrong with the call.
 BwdArguments bwd_arguments(const fa_bwd_call& call);
 

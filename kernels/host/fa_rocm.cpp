@@ -8,6 +8,7 @@
 
 #include "append.hpp"
 #include "bwd.hpp"
+#include "bwd_arguments.hpp"
 #include "device.hpp"
 #include "error.hpp"
 #include "fa/kernel/params.hpp"
@@ -125,7 +126,21 @@ fa_status fa_explain(const char* arch, const char* dtype, int32_t head_dim, fa_m
 }
 
 fa_status fa_explain_bwd(const char* arch, const char* dtype, int32_t head_dim, fa_message* message) {
-  return guarded(message, [&] { static_cast<void>(fa::bwd_kernels(arch, dtype, head_dim)); });
+  return guarded(message,
+                 [&] { static_cast<void>(fa::bwd_kernels(fa::BwdPath::split, arch, dtype, head_dim)); });
+}
+
+fa_status fa_bwd_plan(const fa_bwd_plan_call* call, fa_bwd_path* path, fa_message* message) {
+  return guarded(message, [&] {
+    const fa::BwdPlan plan = fa::bwd_plan({call->arch, call->dtype, call->head_dim, call->featured != 0,
+                                           call->deterministic != 0, call->wanted});
+    *path = plan.path == fa::BwdPath::fused ? FA_BWD_PATH_FUSED : FA_BWD_PATH_SPLIT;
+    write(message, plan.reason.c_str());
+  });
+}
+
+int64_t fa_bwd_sums(int32_t ragged, int64_t batch, int64_t rows_q, int64_t nheads, int64_t head_dim) {
+  return fa::bwd_sums({ragged != 0, batch, rows_q, nheads, head_dim});
 }
 
 fa_status fa_plan(const fa_plan_call* call, fa_plan_result* result, fa_message* message) {

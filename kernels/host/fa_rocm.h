@@ -109,11 +109,15 @@ fa_status fa_fwd(const fa_fwd_call* call, fa_message* message);
  * no two of their elements may share memory.
  *
  * Every row of a sequence is written, rows without a key or a query with 0; rows that belong to no sequence
- * are left as they are. Kernels add in a fixed order, so that the same call gives the same bits.
+ * are left as they are.
+ *
+ * Without dq_sums kernels add in a fixed order, so that the same call gives the same bits. With it, FA_FP32
+ * and zero, of as many elements as fa_bwd_sums says, one pass computes everything and adds up dq there, in no
+ * fixed order; fa_bwd_plan tells for which calls there is such a kernel.
  */
 typedef struct fa_bwd_call {
   fa_tensor q, k, v, out, dout, lse;
-  fa_tensor dq, dk, dv, delta;
+  fa_tensor dq, dk, dv, delta, dq_sums;
   fa_tensor alibi_slopes, cu_seqlens_q, cu_seqlens_k, rng_state;
   int64_t max_seqlen_q, max_seqlen_k; /* with cu_seqlens_q and cu_seqlens_k, which are given together */
   float softmax_scale;
@@ -194,6 +198,28 @@ fa_status fa_explain(const char* arch, const char* dtype, int32_t head_dim, fa_m
 
 /* The same for the kernels of fa_bwd. */
 fa_status fa_explain_bwd(const char* arch, const char* dtype, int32_t head_dim, fa_message* message);
+
+typedef enum fa_bwd_path {
+  FA_BWD_PATH_SPLIT = 0, /* without dq_sums */
+  FA_BWD_PATH_FUSED = 1  /* with dq_sums */
+} fa_bwd_path;
+
+/* What the path of a backward call depends on. Names as for fa_explain. */
+typedef struct fa_bwd_plan_call {
+  const char* arch;
+  const char* dtype;
+  int32_t head_dim;
+  int32_t featured;      /* 0 or 1: with ALiBi, softcap or dropout */
+  int32_t deterministic; /* 0 or 1: the same bits every time */
+  const char* wanted;    /* "split", "fused", or "" for the default of the arch */
+} fa_bwd_plan_call;
+
+/* How a gradient is computed best, and in `message` why. Needs no HIP runtime. FA_UNSUPPORTED: not at all. */
+fa_status fa_bwd_plan(const fa_bwd_plan_call* call, fa_bwd_path* path, fa_message* message);
+
+/* The elements of fa_bwd_call's dq_sums; `ragged` 0 or 1: with cu_seqlens_q. rows_q are those of q, of one
+ * sequence or with cu_seqlens_q of all. */
+int64_t fa_bwd_sums(int32_t ragged, int64_t batch, int64_t rows_q, int64_t nheads, int64_t head_dim);
 
 /* The kernels in this library as JSON: [{"name", "op", "dtype", "head_dim", "archs": [...]}, ...].
  * Valid until the process ends. Needs no HIP runtime. NULL only when memory ran out. */

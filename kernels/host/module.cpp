@@ -41,10 +41,10 @@ hipFunction_t loaded_kernel(int device, const std::string& gfx, const Instance& 
   // Never destroyed: at exit the HIP runtime may be gone before this library.
   static auto& modules = *new std::map<Key, hipModule_t>;
   static auto& functions = *new std::map<Key, hipFunction_t>;
-  const std::string where = instance.name + " on device " + std::to_string(device) + " (" + gfx + ")";
   const std::lock_guard<std::mutex> lock(mutex);
   const Key key{device, &instance};
   return kept(functions, key, [&] {
+    const std::string where = instance.name + " on device " + std::to_string(device) + " (" + gfx + ")";
     // Kept even if the function is missing: the next failing call must not load it again.
     hipModule_t module = kept(modules, key, [&] { return load_module(gfx, instance, where); });
     return find_function(module, instance, where);

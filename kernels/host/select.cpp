@@ -45,9 +45,9 @@ Selection select(const std::string& op, const std::string& arch, const std::stri
   const std::string gfx(without_features(arch));
   if (!contains(registered_archs(), gfx)) return {nullptr, gfx, unknown_arch(gfx)};
   for (const Instance& each : registry()) {
+    // Head dims first: every launch comes here, and numbers take less time than words.
     const bool fits = each.head_dim == head_dim || each.head_dim == kAnyHeadDim;
-    const bool same = each.op == op && each.dtype == dtype && fits;
-    if (same && each.has(gfx)) return {&each, gfx, ""};
+    if (fits && each.op == op && each.dtype == dtype && each.has(gfx)) return {&each, gfx, ""};
   }
   return {nullptr, gfx, no_instance(op, gfx, dtype, head_dim)};
 }

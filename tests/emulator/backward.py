@@ -1,4 +1,4 @@
-"""The three backward kernels on the emulator, from cases to gradients, and the comparison with float64."""
+"""The backward kernels on the emulator, from cases to gradients, and the comparison with float64."""
 
 import random
 import struct
@@ -17,7 +17,10 @@ from wheel_builder.emulator.reference import dot
 from wheel_builder.emulator.rule import GRADIENT_FACTOR, WEIGHT_ROUNDINGS, allowed, least_error
 
 SEED = (0x12345678, 0x9ABCDEF0)
-DELTA_ROWS, DELTA_THREADS = 64, 256
+ROWS_OF_ALL_HEAD_DIMS = 64  # of a workgroup
+SUM_ROWS = 32  # of a block of dq_sums
+SPLIT, FUSED = ("delta", "dkdv", "dq"), ("delta", "fused", "convert")
+BY_KEYS, ANY_HEAD_DIM = ("dkdv", "fused"), ("delta", "convert")
 GIVEN, FOUND = ("q", "k", "v", "out", "dout"), ("dq", "dk", "dv")
 OF_KEYS = ("k", "v", "dk", "dv")
 
@@ -184,6 +187,7 @@ class Call:
         memory = {
             "lse": Memory.of(struct.pack(f"<{len(every)}f", *every), "lse", readonly=True),
             "delta": Memory.output(4 * len(every), "delta"),
+            "dq_sums": Memory.of(bytes(4 * self._sums()), "dq_sums"),
         }
         if case.alibi:
             slopes = [case.slope(s, h) for s in range(len(case.lengths)) for h in range(case.nheads)]
@@ -197,6 +201,15 @@ class Call:
                 firsts = self.tensors[of].firsts
                 memory[name] = Memory.of(struct.pack(f"<{len(firsts)}i", *firsts), name, readonly=True)
         return memory
+
+    def _sums(self):
+        """Floats of dq_sums."""
+        lengths = [q for q, _ in self.case.lengths]
+        batch = len(lengths)
+        self.blocks = (
+            self.rows // SUM_ROWS + batch if self.case.ragged else batch * -(-lengths[0] // SUM_ROWS)
+        )
+        return self.case.nheads * self.blocks * SUM_ROWS * self.head_dim
 
     def kernarg(self, **changes):
         case, lengths = self.case, self.case.lengths
@@ -214,23 +227,23 @@ class Call:
                 "seqlen_q": max(q for q, _ in lengths), "seqlen_k": max(k for _, k in lengths),
                 "rows_q": self.rows, "rows_k": self.tensors["k"].firsts[-1],
                 "nheads": case.nheads, "nheads_k": case.nheads_k, "head_dim": self.head_dim,
-                "window_left": case.left, "window_right": case.right,
-                "scale": case.scale_of(self.head_dim), "softcap": case.softcap,
+                "dq_blocks": self.blocks, "window_left": case.left,
+                "window_right": case.right, "scale": case.scale_of(self.head_dim), "softcap": case.softcap,
                 "dropout_below": case.below, "dropout_scale": 1 / (1 - case.dropout), **changes,
             }
         )  # fmt: skip
 
-    def run(self, machine_of, arch, seed=0, **changes):
-        """Launch all three; returns their results.  ``machine_of(kernel)`` is the loaded code object."""
+    def run(self, machine_of, arch, seed=0, ops=SPLIT, **changes):
+        """Launch all kernels; returns their results.  ``machine_of(kernel)`` is the loaded code object."""
         longest_q, longest_k = (max(each) for each in zip(*self.case.lengths, strict=True))
-        heads, batch = self.case.nheads, len(self.case.lengths)
+        batch = len(self.case.lengths)
         results = []
-        for op, rows, y in (("delta", longest_q, heads), ("dkdv", longest_k, self.case.nheads_k),
-                            ("dq", longest_q, heads)):  # fmt: skip
-            kernel = f"fa_bwd_{op}_{self.dtype}" + ("" if op == "delta" else f"_d{self.head_dim}")
+        for op in ops:
+            kernel = f"fa_bwd_{op}_{self.dtype}" + ("" if op in ANY_HEAD_DIM else f"_d{self.head_dim}")
             machine = machine_of(kernel)
             threads = machine.kernels[kernel].max_threads
-            grid = (-(-rows // _rows_of_a_block(op, arch, threads)), y, batch)
+            rows, heads = (longest_k, self.case.nheads_k) if op in BY_KEYS else (longest_q, self.case.nheads)
+            grid = (-(-rows // _rows_of_a_block(op, arch, threads)), heads, batch)
             if not rows:
                 continue
             memory = [*(each.memory for each in self.tensors.values()), *self.memory.values()]
@@ -280,10 +293,10 @@ class Call:
 
 def _rows_of_a_block(op, arch, threads):
     """Queries or keys of a workgroup, each of whose waves, or pairs of waves, has a matrix step's columns."""
-    if op == "delta":
-        return DELTA_ROWS
+    if op in ANY_HEAD_DIM:
+        return ROWS_OF_ALL_HEAD_DIMS
     hardware = known_archs()[arch]
-    waves = threads // hardware.wave // (2 if op == "dkdv" else 1)
+    waves = threads // hardware.wave // (2 if op in BY_KEYS else 1)
     return waves * (32 if hardware.unit == "mfma" else 16)
 
 

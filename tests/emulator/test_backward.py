@@ -2,10 +2,11 @@
 without findings, and with the same bits in every order of waves."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
-from tests.emulator.backward import FOUND, Call, Case
+from tests.emulator.backward import FOUND, FUSED, SPLIT, Call, Case
 from wheel_builder.base.archs import known_archs
 from wheel_builder.emulator.machine import load_machine
 
@@ -58,9 +59,9 @@ def machine_of(core, device_code, disassembled):
     return of
 
 
-def run(call, machines, arch, seed=0, **changes):
+def run(call, machines, arch, seed=0, ops=SPLIT, **changes):
     """Run a call, which must end without findings."""
-    for result in call.run(machines, arch, seed, **changes):
+    for result in call.run(machines, arch, seed, ops, **changes):
         assert not result.error
         assert not result.findings, "\n".join(map(str, result.findings))
 
@@ -73,6 +74,34 @@ def test_gradients(machine_of, arch, dtype, head_dim, name):
     call = Call(CASES[name], dtype, head_dim)
     run(call, machine_of(arch), arch)
     assert call.problems() == []
+
+
+# Arch and head dim of the fused kernels; gfx908's have no ALiBi, softcap and dropout.
+FUSING = [(arch, head_dim) for arch in ("gfx908", "gfx942", "gfx1100") for head_dim in (64, 96, 128)]
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("arch", "head_dim"), FUSING)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_fused_gradients(machine_of, arch, dtype, head_dim, name):
+    case = CASES[name]
+    if arch == "gfx908" and (case.softcap or case.alibi or case.dropout):
+        case = replace(case, softcap=0.0, alibi=False, dropout=0.0)
+    call = Call(case, dtype, head_dim)
+    run(call, machine_of(arch), arch, ops=FUSED)
+    assert call.problems() == []
+
+
+@pytest.mark.parametrize("arch", sorted({arch for arch, _ in FUSING}))
+def test_fused_gradients_are_right_in_every_order_of_waves(machine_of, arch):
+    """dK and dV with the same bits; dQ, which is added up in no fixed order, by the rule."""
+    found = set()
+    for seed in range(8):
+        call = Call(Case(((130, 300),), nheads=1), "fp16", 64)
+        run(call, machine_of(arch), arch, seed, FUSED)
+        assert call.problems() == []
+        found.add(call.found()[1:])
+    assert len(found) == 1
 
 
 @pytest.mark.parametrize("name", ["batches-and-groups", "ragged-dropout"])

@@ -95,6 +95,12 @@ def backward(*, ragged=False):
     return BwdCall(**q | kv | sums, softmax_scale=0.125, window_left=-1, window_right=-1)
 
 
+def fused_backward():
+    call = backward()
+    call.dq_sums = tensor([2 * 32 * 4 * 64], FP32)
+    return call
+
+
 def ragged_backward():
     call = backward(ragged=True)
     call.cu_seqlens_q = call.cu_seqlens_k = tensor([3], INT32)
@@ -130,7 +136,7 @@ def change(draw, field):
 
 CALLS = [
     forward, long, in_parts, any_head_dim, packed, paged, append, rotary, append_to_pages, backward,
-    ragged_backward,
+    ragged_backward, fused_backward,
 ]  # fmt: skip
 calls = st.sampled_from(CALLS).flatmap(lambda make: changed(make()))
 

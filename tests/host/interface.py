@@ -49,7 +49,13 @@ KINDS["fa_tensor"] = FaTensor
 FwdCall, AppendCall = structure("fa_fwd_call"), structure("fa_append_call")
 BwdCall = structure("fa_bwd_call")
 PlanCall, PlanResult = structure("fa_plan_call"), structure("fa_plan_result")
+BwdPlanCall = structure("fa_bwd_plan_call")
 PATHS = ("matrix", "tiled", "split", "reference")
+BWD_PATHS = ("split", "fused")
+
+
+def _encoded(value):
+    return value.encode() if isinstance(value, str) else value
 
 
 class Message(ctypes.Structure):
@@ -122,6 +128,21 @@ class Library:
             ctypes.byref(arguments), ctypes.byref(result), ctypes.byref(self._message)
         )
         return status, PATHS[result.path], result.splits, self._message.text.decode()
+
+    def plan_bwd(self, **arguments):
+        """Status, path, and the words."""
+        path = ctypes.c_int(-1)
+        call = BwdPlanCall(**{name: _encoded(value) for name, value in arguments.items()})
+        status = self._library.fa_bwd_plan(
+            ctypes.byref(call), ctypes.byref(path), ctypes.byref(self._message)
+        )
+        return status, BWD_PATHS[path.value] if status == OK else "", self._message.text.decode()
+
+    def bwd_sums(self, *, ragged, batch, rows_q, nheads, head_dim):
+        """Elements of dq_sums."""
+        function = self._library.fa_bwd_sums
+        function.argtypes, function.restype = (ctypes.c_int32, *[ctypes.c_int64] * 4), ctypes.c_int64
+        return function(ragged, batch, rows_q, nheads, head_dim)
 
     def limits(self):
         """What kernels can take, by name."""

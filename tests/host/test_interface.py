@@ -482,6 +482,98 @@ def test_wrong_arguments_of_a_backward_are_all_named(library, call, problems):
     assert found == problems
 
 
+def fused(elements, head_dim=64):
+    return {"dq_sums": tensor([elements], FP32), "head_dim": head_dim}
+
+
+# On gfx942 a workgroup of the fused kernel has 64 keys up to head dim 64, else 128.
+@pytest.mark.parametrize(
+    ("call", "launches"),
+    [
+        (
+            backward(**fused(2 * 32 * 4 * 64)),
+            [
+                ("fa_bwd_delta_fp16", (1, 4, 2), (256, 1, 1)),
+                ("fa_bwd_fused_fp16_d64", (1, 2, 2), (256, 1, 1)),
+                ("fa_bwd_convert_fp16", (1, 4, 2), (256, 1, 1)),
+            ],
+        ),
+        (
+            backward(300, 300, **fused(2 * 320 * 4 * 128, 128), **DROPS),
+            [
+                ("fa_bwd_delta_fp16", (5, 4, 2), (256, 1, 1)),
+                ("fa_bwd_fused_fp16_d128", (3, 2, 2), (512, 1, 1)),
+                ("fa_bwd_convert_fp16", (5, 4, 2), (256, 1, 1)),
+            ],
+        ),
+        (
+            backward(
+                **SEQUENCES, dq_sums=tensor([(300 // 32 + 2) * 32 * 4 * 64], FP32), max_seqlen_q=70,
+                max_seqlen_k=70,
+            ),
+            [
+                ("fa_bwd_delta_fp16", (2, 4, 2), (256, 1, 1)),
+                ("fa_bwd_fused_fp16_d64", (2, 2, 2), (256, 1, 1)),
+                ("fa_bwd_convert_fp16", (2, 4, 2), (256, 1, 1)),
+            ],
+        ),
+        (backward(rows=0, dq_sums=tensor([0], FP32)), [("fa_bwd_fused_fp16_d64", (1, 2, 2), (256, 1, 1))]),
+    ],
+)  # fmt: skip
+def test_launches_of_a_fused_backward(library, call, launches):
+    assert library.call(call) == (OK, "", launches)
+
+
+def test_the_sums_of_a_fused_backward_are_counted(library):
+    sizes = {"nheads": 4, "head_dim": 64}
+    assert library.bwd_sums(ragged=0, batch=2, rows_q=33, **sizes) == 2 * 64 * 4 * 64
+    # Sequences begin in blocks of their own, wherever they begin.
+    assert library.bwd_sums(ragged=1, batch=2, rows_q=33, **sizes) == (33 // 32 + 2) * 32 * 4 * 64
+    status, words, _ = library.call(backward(**fused(5)))
+    assert status == INVALID
+    assert "dq_sums: expected shape (16384), got shape (5)" in words
+
+
+def test_a_fused_backward_without_a_kernel(library):
+    status, words, launches = library.call(backward(**fused(2 * 32 * 4 * 256, 256)))
+    assert (status, launches) == (UNSUPPORTED, [])
+    assert words.startswith("no bwd_fused kernel for fp16 with head_dim 256 on gfx942: this wheel has bf16")
+
+
+BWD = {"arch": "gfx942:sramecc+:xnack-", "dtype": "fp16", "head_dim": 64, "wanted": ""}
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "words"),
+    [
+        ({}, "fused", "the default of gfx942"),
+        ({"featured": 1}, "fused", "the default of gfx942"),
+        ({"deterministic": 1}, "split", "the same bits every time are wanted (deterministic)"),
+        ({"deterministic": 1, "wanted": "fused"}, "split", "the same bits every time are wanted"),
+        ({"wanted": "split"}, "split", "split is wanted"),
+        ({"arch": "gfx1100", "wanted": "fused"}, "fused", "fused is wanted"),
+        ({"arch": "gfx1100"}, "split", "the default of gfx1100"),
+        (
+            {"arch": "gfx908", "featured": 1},
+            "split",
+            "the fused kernels of gfx908 have no ALiBi, softcap and",
+        ),
+        ({"arch": "gfx1030", "wanted": "fused"}, "split", "no bwd_fused kernel for fp16 with head_dim 64 on"),
+        ({"head_dim": 256}, "split", "no bwd_fused kernel for fp16 with head_dim 256 on gfx942"),
+    ],
+)
+def test_the_path_of_a_backward_has_a_reason(library, changes, path, words):
+    status, found, reason = library.plan_bwd(**BWD | changes)
+    assert (status, found) == (OK, path)
+    assert reason.startswith(words)
+
+
+def test_a_path_of_a_backward_that_there_is_not(library):
+    expected = "the backward's path: expected split, fused or nothing, got atomic"
+    assert library.plan_bwd(**BWD | {"wanted": "atomic"}) == (INVALID, "", expected)
+    assert library.plan_bwd(**BWD | {"head_dim": 40})[0] == UNSUPPORTED
+
+
 @pytest.mark.parametrize("head_dim", [40, 256 + 64])
 def test_a_head_dim_without_backward_kernels(library, head_dim):
     words = f"no bwd_dq kernel for fp16 with head_dim {head_dim} on gfx942: this wheel has bf16 with head_dim"

@@ -55,6 +55,10 @@ void layout(const char* name) {
   table("column", L::kWave, L::kColumns, [](int lane, int c) { return L::column(lane, c); });
   printf(",");
   table("c_row", L::kWave, L::kRows, [](int lane, int r) { return L::c_row(lane, r); });
+  if constexpr (L::kColumns == 1) {
+    printf(",");
+    array("c_place", L::kM, [](int row) { return L::c_place(row); });
+  }
   printf(",\"tiles\":{");
   tile<L>(32);
   printf(",");
@@ -79,6 +83,28 @@ void swizzle(const char* comma) {
   printf(",");
   table("offset_next", kRows, S::kUnits,
         [](int row, int unit) { return S::offset_next(row & ~3, row & 3, unit); });
+  printf("}");
+}
+
+// Where 16 lanes store 8 bytes each of a tile's rows, or of its transpose, at a time.
+template <int kRows, int kHeadDim>
+void spread(const char* comma) {
+  using L = fa::Layout<fa::MatrixUnit::wmma>;
+  using Rows = fa::Spread<kRows, kHeadDim * 2>;
+  using Turned = fa::Spread<kHeadDim, kRows * 2>;
+  constexpr int kBlocks = kRows / 4, kPieces = kBlocks * kHeadDim / 4;
+  printf("%s{\"rows\":%d,\"row_bytes\":%d,\"turned_bytes\":%d,", comma, kRows, Rows::kBytes, Turned::kBytes);
+  table("row_stores", kPieces / 4, 16, [](int store, int lane) {
+    const int piece = store / 4 * 16 + lane, block = piece % kBlocks,
+              column = Rows::column(piece / kBlocks, kBlocks);
+    return Rows::offset(L::slot_of_row(block * 4 + store % 4, kRows), 0) + column * 8;
+  });
+  printf(",");
+  table("turned_stores", kPieces / 4, 16, [](int store, int lane) {
+    const int piece = store / 4 * 16 + lane, block = piece % kBlocks,
+              column = Rows::column(piece / kBlocks, kBlocks);
+    return Turned::offset(L::slot_of_row(column * 4 + store % 4, kHeadDim), 0) + block * 8;
+  });
   printf("}");
 }
 
@@ -232,6 +258,12 @@ int main() {
   swizzle<32, 192, 16, true>(",");
   swizzle<16, 64, 16, true, 8>(",");
   swizzle<16, 256, 16, true, 8>(",");
+  printf("],\"spreads\":[");
+  spread<32, 32>("");
+  spread<32, 64>(",");
+  spread<32, 96>(",");
+  spread<16, 96>(",");
+  spread<16, 128>(",");
   printf("],\"tiles\":[");
   tiles_of_archs();
   printf("],\"visibility\":[");

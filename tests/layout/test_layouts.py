@@ -134,6 +134,16 @@ def test_every_result_element_is_held_exactly_once(unit):
     assert sorted(held) == sorted(product(range(u["m"]), range(u["n"])))
 
 
+def test_results_stored_register_by_register_have_their_rows_where_it_is_said(unit):
+    _, u = unit
+    if "c_place" not in u:  # several columns a lane
+        assert u["columns"] > 1
+        return
+    for r, lane in product(range(u["rows"]), range(u["wave"])):
+        stored = r * u["wave"] + lane
+        assert stored == u["c_place"][u["c_row"][lane][r]] * u["n"] + u["column"][lane][0]
+
+
 def test_every_operand_element_is_held_the_same_number_of_times(unit):
     _, u = unit
     held = [
@@ -279,6 +289,21 @@ def test_a_swizzle_repeats_with_its_period(said):
 def test_a_row_next_to_a_multiple_of_four_is_found_from_that_one(said):
     for tile in said["swizzles"]:
         assert tile["offset_next"] == tile["offset"], tile
+
+
+def test_sixteen_lanes_that_store_a_spread_tile_touch_every_bank_once(said):
+    for tile in said["spreads"]:
+        for store in tile["row_stores"] + tile["turned_stores"]:
+            assert {at // 8 % 16 for at in store} == set(range(16)), (tile["rows"], store)
+
+
+def test_a_spread_tile_has_a_place_for_each_element(said):
+    for tile in said["spreads"]:
+        for form in ("row", "turned"):
+            places = [at for store in tile[f"{form}_stores"] for at in store]
+            assert len(set(places)) == len(places)
+            assert max(places) + 8 <= tile[f"{form}_bytes"]
+            assert all(at % 8 == 0 for at in places)
 
 
 def test_bf16_is_taken_for_fp16_only_where_that_is_exact(said):

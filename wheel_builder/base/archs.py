@@ -41,6 +41,7 @@ class Arch:
     separate_accumulators: bool
     packed_fp32: bool
     buffer_word3: int
+    fused_backward: bool
     wave: int
     simds: int
     cus_of_workgroup: int

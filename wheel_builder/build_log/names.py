@@ -32,6 +32,8 @@ OURS = {
     "bwd_delta": "backward's sum of dO x O",
     "bwd_dkdv": "backward: dK and dV",
     "bwd_dq": "backward: dQ",
+    "bwd_fused": "backward: dQ, dK and dV in one pass",
+    "bwd_convert": "backward's rounding of dQ",
 }
 # Upstream's host part: its calls from Python, and CK's choice of a kernel.
 HOST_NAMES = {

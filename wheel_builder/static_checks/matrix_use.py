@@ -12,7 +12,7 @@ from wheel_builder.static_checks.findings import Finding
 CHECK = "matrix instructions"
 MATRIX = re.compile(r"v_(mfma|smfmac|wmma|swmmac|dot\d|dual_dot)")
 # Kernels of dk and dv begin with a product of fp32, which spreads a number for each row over its columns.
-SPREADING, SPREADS = "fa_bwd_dkdv_", r"|v_mfma_f32_32x32x2_?f32"
+SPREADING, SPREADS = ("fa_bwd_dkdv_", "fa_bwd_fused_"), r"|v_mfma_f32_32x32x2_?f32"
 INSTANCE = re.compile(r"fa_[a-z0-9]+(?:_[a-z0-9]+)*_(?P<dtype>fp16|bf16)(?P<head_dim>_d\d+)?")
 
 

@@ -55,11 +55,27 @@ FA_DEVICE void workgroup_barrier() {
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup", "local");
 }
 
+// The same where the compiler would wait for all global loads before a barrier, as it does for archs whose
+// barriers an exception cannot interrupt.
+FA_DEVICE void workgroup_barrier_in_flight() {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");
+  asm volatile("s_barrier" ::: "memory");
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup", "local");
+}
+
 // Orders the LDS accesses of one wave's lanes.
 FA_DEVICE void wave_barrier() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront", "local");
   __builtin_amdgcn_wave_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront", "local");
+}
+
+// to[index] += value, in memory of the GPU itself; whatever comes first.
+FA_DEVICE void add_float(float* to, int index, float value) {
+  using Global = __attribute__((address_space(1))) float*;
+  [[clang::atomic(no_remote_memory, no_fine_grained_memory, ignore_denormal_mode)]] {
+    __scoped_atomic_fetch_add((Global)to + index, value, __ATOMIC_RELAXED, __MEMORY_SCOPE_DEVICE);
+  }
 }
 
 template <int kWave>

@@ -32,6 +32,7 @@ struct ArchTraits {
   bool separate_accumulators;  // matrix results live in registers of their own (AccVGPRs) only
   bool packed_fp32;            // fp32 multiply, add and fma of two neighbours at once
   uint32_t buffer_word3;  // format word of a raw buffer resource: 32-bit elements, offsets checked as bytes
+  bool fused_backward;    // what is not asked to be deterministic is computed in one pass, with atomics
 
   // What runs a workgroup.  Granules are the steps in which something is handed out.
   int wave;              // lanes of a wave

@@ -55,6 +55,16 @@ FA_DEVICE HeadRows rows_of(const Tensor& tensor, bool ragged, int batch, int hea
           tensor.row * 2, rows};
 }
 
+// A barrier of the workgroup's waves that leaves global loads in flight.
+template <Gfx kGfx>
+FA_DEVICE void tile_barrier() {
+  if constexpr (traits(kGfx).separate_accumulators) {
+    workgroup_barrier_in_flight();
+  } else {
+    workgroup_barrier();
+  }
+}
+
 // Where a workgroup's tiles of kSize rows begin and end, the rows that its wave sees, and those that all of
 // the wave's columns see.
 template <int kSize>
@@ -104,22 +114,116 @@ FA_DEVICE void end_of_matrix_step(int step) {
   }
 }
 
-// result[step] += rows of the tile (operand A) times own columns, over head_dim.
-template <class Unit, class Tile, int kSteps, int kAtOnce, class Own>
-FA_DEVICE void multiply_rows(typename Unit::C* result, LdsBytes tile, const Own& own, int lane) {
-#pragma unroll Own::kUnroll
-  for (int i = 0; i < Own::kSteps; ++i) {
-    const typename Unit::B b = own.operand(i);
+struct Nothing {
+  FA_DEVICE void operator()(int) const {}
+};
+
+// `multiply(j, a)` for j from 0 to kCount, where a is what `read(j)` returns.  kAhead: it is read so many
+// products earlier.
+// `beside(j)` is done while product j is formed.
+template <int kCount, int kAhead, class Read, class Multiply, class Beside>
+FA_DEVICE void read_ahead(const Read& read, const Multiply& multiply, const Beside& beside) {
+  if constexpr (kAhead == 0) {
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      const auto a = Tile::template read<typename Unit::A>(Tile::period(tile, step), Unit::a_row(lane),
-                                                           (i * Unit::kK + Unit::run_begin(lane)) / 8);
-      if (i == 0) {
-        Unit::multiply_first(result[step], a, b);
-      } else {
-        Unit::multiply(result[step], a, b);
+    for (int j = 0; j < kCount; ++j) {
+      multiply(j, read(j));
+      beside(j);
+    }
+  } else {
+    decltype(read(0)) ahead[kAhead];
+#pragma unroll
+    for (int j = 0; j < kAhead && j < kCount; ++j) ahead[j] = read(j);
+    __builtin_amdgcn_sched_barrier(0);
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+      multiply(j, ahead[j % kAhead]);
+      if (j + kAhead < kCount) ahead[j % kAhead] = read(j + kAhead);
+      beside(j);
+      __builtin_amdgcn_sched_barrier(0);
+    }
+  }
+}
+
+// `multiply(j, half, a)` for both halves of steps 0 to kCount, where a is what `read(j)` returned kAhead
+// steps earlier; `beside(i)` is done while half i of all of them is formed.
+template <int kCount, int kAhead, class Read, class Multiply, class Beside>
+FA_DEVICE void read_ahead_of_halves(const Read& read, const Multiply& multiply, const Beside& beside) {
+  decltype(read(0)) ahead[kAhead];
+#pragma unroll
+  for (int j = 0; j < kAhead; ++j) ahead[j] = read(j);
+  __builtin_amdgcn_sched_barrier(0);
+#pragma unroll
+  for (int j = 0; j < kCount; ++j) {
+    multiply(j, 0, ahead[j % kAhead]);
+    beside(2 * j);
+    __builtin_amdgcn_sched_barrier(0);
+    multiply(j, 1, ahead[j % kAhead]);
+    if (j + kAhead < kCount) ahead[j % kAhead] = read(j + kAhead);
+    beside(2 * j + 1);
+    __builtin_amdgcn_sched_barrier(0);
+  }
+}
+
+// result[step] += rows of the tile (operand A) times own columns, over head_dim.
+template <class Unit, class Tile, int kSteps, int kAtOnce, int kAhead = 0, class Own>
+FA_DEVICE void multiply_rows(typename Unit::C* result, LdsBytes tile, const Own& own, int lane) {
+  const auto read = [&](int i, int step) {
+    return Tile::template read<typename Unit::A>(Tile::period(tile, step), Unit::a_row(lane),
+                                                 (i * Unit::kK + Unit::run_begin(lane)) / 8);
+  };
+  if constexpr (kAhead > 0 && Unit::kColumns > 1) {
+    // Operand B is long: all that is multiplied by it is read with it.
+    struct Group {
+      typename Unit::B b;
+      typename Unit::A a[kSteps];
+    };
+    read_ahead<Own::kSteps, 1>(
+        [&](int i) {
+          Group group;
+          group.b = own.operand(i);
+#pragma unroll
+          for (int step = 0; step < kSteps; ++step) group.a[step] = read(i, step);
+          return group;
+        },
+        [&](int i, const Group& group) {
+#pragma unroll
+          for (int step = 0; step < kSteps; ++step) {
+            if (i == 0) {
+              Unit::multiply_first(result[step], group.a[step], group.b);
+            } else {
+              Unit::multiply(result[step], group.a[step], group.b);
+            }
+          }
+        },
+        Nothing());
+  } else if constexpr (kAhead > 0 && Own::kLdsBytes > 0) {
+    struct Both {
+      typename Unit::A a;
+      typename Unit::B b;
+    };
+    read_ahead<Own::kSteps * kSteps, kAhead>(
+        [&](int j) { return Both{read(j / kSteps, j % kSteps), own.operand(j / kSteps)}; },
+        [&](int j, const Both& both) { Unit::multiply(result[j % kSteps], both.a, both.b); }, Nothing());
+  } else if constexpr (kAhead > 0) {
+    read_ahead<Own::kSteps * kSteps, kAhead>([&](int j) { return read(j / kSteps, j % kSteps); },
+                                             [&](int j, const typename Unit::A& a) {
+                                               Unit::multiply(result[j % kSteps], a, own.operand(j / kSteps));
+                                             },
+                                             Nothing());
+  } else {
+#pragma unroll Own::kUnroll
+    for (int i = 0; i < Own::kSteps; ++i) {
+      const typename Unit::B b = own.operand(i);
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        const auto a = read(i, step);
+        if (i == 0) {
+          Unit::multiply_first(result[step], a, b);
+        } else {
+          Unit::multiply(result[step], a, b);
+        }
+        end_of_matrix_step<kAtOnce>(i * kSteps + step);
       }
-      end_of_matrix_step<kAtOnce>(i * kSteps + step);
     }
   }
   // Here and not where it is used: the compiler would move the product behind branches, and keep its
@@ -129,17 +233,47 @@ FA_DEVICE void multiply_rows(typename Unit::C* result, LdsBytes tile, const Own&
 }
 
 // sums[step] += transposed rows of the tile (operand A) times `operand`, over the tile's rows.
-template <class Unit, class Tile, int kSteps, int kAtOnce, class Operand>
+template <class Unit, class Tile, int kSteps, int kAtOnce, int kAhead = 0, class Operand>
 FA_DEVICE void multiply_turned(typename Unit::C* sums, LdsBytes tile, const Operand& operand, int lane) {
+  const auto read = [&](int i, int step) {
+    return Tile::template read<typename Unit::A>(Tile::period(tile, step), Unit::a_row(lane),
+                                                 (i * Unit::kK + Unit::run_begin(lane)) / 8);
+  };
+  if constexpr (kAhead > 0 && Unit::kColumns > 1) {
+    typename Unit::B b[2] = {operand.operand(0)};
+    read_ahead<Operand::kSteps * kSteps, kAhead>(
+        [&](int j) { return read(j / kSteps, j % kSteps); },
+        [&](int j, const typename Unit::A& a) {
+          if (j % kSteps == kSteps / 2 && j / kSteps + 1 < Operand::kSteps) {
+            b[(j / kSteps + 1) % 2] = operand.operand(j / kSteps + 1);
+          }
+          Unit::multiply(sums[j % kSteps], a, b[j / kSteps % 2]);
+        },
+        Nothing());
+  } else if constexpr (kAhead > 0 && Operand::kLdsBytes > 0) {
+    typename Unit::B b[Operand::kSteps];
 #pragma unroll
-  for (int i = 0; i < Operand::kSteps; ++i) {
-    const typename Unit::B b = operand.operand(i);
+    for (int i = 0; i < Operand::kSteps; ++i) b[i] = operand.operand(i);
+    read_ahead<Operand::kSteps * kSteps, kAhead>(
+        [&](int j) { return read(j / kSteps, j % kSteps); },
+        [&](int j, const typename Unit::A& a) { Unit::multiply(sums[j % kSteps], a, b[j / kSteps]); },
+        Nothing());
+  } else if constexpr (kAhead > 0) {
+    read_ahead<Operand::kSteps * kSteps, kAhead>([&](int j) { return read(j / kSteps, j % kSteps); },
+                                                 [&](int j, const typename Unit::A& a) {
+                                                   Unit::multiply(sums[j % kSteps], a,
+                                                                  operand.operand(j / kSteps));
+                                                 },
+                                                 Nothing());
+  } else {
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      const auto a = Tile::template read<typename Unit::A>(Tile::period(tile, step), Unit::a_row(lane),
-                                                           (i * Unit::kK + Unit::run_begin(lane)) / 8);
-      Unit::multiply(sums[step], a, b);
-      end_of_matrix_step<kAtOnce>(i * kSteps + step);
+    for (int i = 0; i < Operand::kSteps; ++i) {
+      const typename Unit::B b = operand.operand(i);
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        Unit::multiply(sums[step], read(i, step), b);
+        end_of_matrix_step<kAtOnce>(i * kSteps + step);
+      }
     }
   }
 }

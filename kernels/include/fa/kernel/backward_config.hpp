@@ -14,7 +14,10 @@ struct DkDvConfig {
   int own_steps;              // steps of a wave's K or V held in registers; the others are in LDS
   int steps_at_once = 0;      // matrix steps whose operands the compiler may load at once; 0: no limit
   bool padded_tiles = false;  // LDS rows are padded, not permuted: one address for all of a lane's units
+  int ahead = 0;              // matrix steps whose operands are read before those of earlier ones are used up
   bool overlaid = false;      // a tile's rows and their transposes share LDS, for a barrier more
+  bool early = false;         // rows are stored before the last tile is done with: kernel/backward_beside.hpp
+  bool early_rows = false;    // a tile's rows are stored while the one before it is in use
 };
 
 // Tuning of the dq kernel.  Each wave has a step's columns of queries.
@@ -26,20 +29,25 @@ struct DqConfig {
   int dout_steps;             // those of dout
   int steps_at_once = 0;      // matrix steps whose operands the compiler may load at once; 0: no limit
   bool padded_tiles = false;  // LDS rows are padded, not permuted: one address for all of a lane's units
+  int ahead = 0;              // matrix steps whose operands are read before those of earlier ones are used up
+  bool early_rows = false;    // a tile's rows are stored while the one before it is in use
 };
 
-constexpr DkDvConfig dkdv_config(Gfx arch, DType, int head_dim) {
+constexpr DkDvConfig dkdv_config(Gfx arch, DType dtype, int head_dim) {
   switch (traits(arch).unit) {
     case MatrixUnit::mfma: {
       const int steps = head_dim / Layout<MatrixUnit::mfma>::kK;
       const bool small = head_dim <= 64 && !traits(arch).separate_accumulators, large = head_dim > 192;
-      return {.pairs = small || large ? 2 : 4,
+      return {.pairs = large ? 2 : 4,
               .queries = 32,
-              .waves_per_simd = small   ? 3
+              .waves_per_simd = small   ? 4
                                 : large ? 1
                                         : 2,
               .own_steps = steps,
-              .overlaid = head_dim > 128};
+              .padded_tiles = head_dim <= 128,
+              .ahead = head_dim <= 128 ? 2 : 0,
+              .overlaid = head_dim > 128,
+              .early = head_dim > 32 && head_dim <= 128};
     }
     case MatrixUnit::wmma: {
       const int steps = head_dim / Layout<MatrixUnit::wmma>::kK;
@@ -49,7 +57,9 @@ constexpr DkDvConfig dkdv_config(Gfx arch, DType, int head_dim) {
                 .waves_per_simd = 6,
                 .own_steps = steps,
                 .steps_at_once = head_dim > 96 ? 4 : 0,
-                .padded_tiles = true};
+                .padded_tiles = true,
+                .ahead = head_dim > 96 ? 1 : 2,
+                .early_rows = true};
       }
       return {.pairs = 4,
               .queries = 16,
@@ -60,7 +70,13 @@ constexpr DkDvConfig dkdv_config(Gfx arch, DType, int head_dim) {
     }
     case MatrixUnit::dot2: {
       if (head_dim <= 64) {
-        return {.pairs = 4, .queries = 32, .waves_per_simd = 4, .own_steps = 0, .padded_tiles = true};
+        return {.pairs = 4,
+                .queries = 32,
+                .waves_per_simd = 4,
+                .own_steps = 0,
+                .padded_tiles = true,
+                .ahead = dtype == DType::fp16 ? 4 : 0,
+                .early_rows = true};
       }
       if (head_dim <= 128) {
         return {.pairs = 4,
@@ -68,6 +84,7 @@ constexpr DkDvConfig dkdv_config(Gfx arch, DType, int head_dim) {
                 .waves_per_simd = 4,
                 .own_steps = 0,
                 .padded_tiles = head_dim < 128,
+                .ahead = dtype == DType::fp16 ? 4 : 0,
                 .overlaid = true};
       }
       return {.pairs = 2,
@@ -81,16 +98,20 @@ constexpr DkDvConfig dkdv_config(Gfx arch, DType, int head_dim) {
   return {};
 }
 
-constexpr DqConfig dq_config(Gfx arch, DType, int head_dim) {
+constexpr DqConfig dq_config(Gfx arch, DType dtype, int head_dim) {
   switch (traits(arch).unit) {
     case MatrixUnit::mfma: {
       const int steps = head_dim / Layout<MatrixUnit::mfma>::kK;
       const bool tight = traits(arch).separate_accumulators && head_dim == 128;
       return {.waves = 4,
               .keys = 32,
-              .waves_per_simd = head_dim <= 128 ? 2 : 1,
+              .waves_per_simd = head_dim <= 64 && !traits(arch).separate_accumulators ? 3
+                                : head_dim <= 128                                     ? 2
+                                                                                      : 1,
               .q_steps = steps,
-              .dout_steps = tight ? steps - 2 : steps};
+              .dout_steps = tight ? steps - 1 : steps,
+              .padded_tiles = head_dim <= 128,
+              .ahead = head_dim <= 128 ? 2 : 0};
     }
     case MatrixUnit::wmma: {
       const int steps = head_dim / Layout<MatrixUnit::wmma>::kK;
@@ -128,7 +149,19 @@ constexpr DqConfig dq_config(Gfx arch, DType, int head_dim) {
                 .q_steps = 0,
                 .dout_steps = 0,
                 .steps_at_once = 4,
-                .padded_tiles = true};
+                .padded_tiles = true,
+                .ahead = dtype == DType::fp16 ? 4 : 0,
+                .early_rows = true};
+      }
+      if (head_dim == 128 && dtype == DType::fp16) {
+        return {.waves = 4,
+                .keys = 32,
+                .waves_per_simd = 2,
+                .q_steps = 0,
+                .dout_steps = 0,
+                .steps_at_once = 4,
+                .ahead = 4,
+                .early_rows = true};
       }
       if (head_dim <= 128) {
         return {.waves = 4,
@@ -145,11 +178,33 @@ constexpr DqConfig dq_config(Gfx arch, DType, int head_dim) {
               .q_steps = 0,
               .dout_steps = 0,
               .steps_at_once = 4,
-              .padded_tiles = true};
+              .padded_tiles = true,
+              .early_rows = true};
     }
   }
   return {};
 }
+
+// The kernel that computes dq too.
+constexpr DkDvConfig fused_config(Gfx arch, DType dtype, int head_dim) {
+  DkDvConfig config = dkdv_config(arch, dtype, head_dim);
+  if (traits(arch).unit == MatrixUnit::mfma) {
+    // Two workgroups at once.
+    const bool small = head_dim <= 64 && !traits(arch).separate_accumulators;
+    config.pairs = small ? 3 : 4;
+    config.waves_per_simd = small ? 3 : 2;
+    if (small) config.ahead = 1;
+  } else {
+    config.waves_per_simd = 6;
+    if (head_dim > 64) config.queries = 16;
+    if (head_dim > 96) config.own_steps = 6;
+  }
+  return config;
+}
+
+// Whether it has a loop with all features, too.  Where results have registers of their own, that loop finds
+// none: those calls are split.
+constexpr bool fused_features(Gfx arch) { return !traits(arch).separate_accumulators; }
 
 // Keys and threads of one workgroup.
 struct DkDvTile {
@@ -157,9 +212,14 @@ struct DkDvTile {
   int threads;
 };
 
+constexpr DkDvTile tile_of(const DkDvConfig& config, Gfx arch) {
+  return {config.pairs * step_columns(traits(arch).unit), 2 * config.pairs * traits(arch).wave};
+}
 constexpr DkDvTile dkdv_tile(Gfx arch, DType dtype, int head_dim) {
-  const int pairs = dkdv_config(arch, dtype, head_dim).pairs;
-  return {pairs * step_columns(traits(arch).unit), 2 * pairs * traits(arch).wave};
+  return tile_of(dkdv_config(arch, dtype, head_dim), arch);
+}
+constexpr DkDvTile fused_tile(Gfx arch, DType dtype, int head_dim) {
+  return tile_of(fused_config(arch, dtype, head_dim), arch);
 }
 
 constexpr FwdTile dq_tile(Gfx arch, DType dtype, int head_dim) {

@@ -28,6 +28,28 @@ FA_DEVICE uint32_t kept_bits(const B& block, int head_q, int first, int wave_key
                        [&](int row) { return dropout_words(scoring.key, block.batch, head_q, row, group); });
 }
 
+// The rest of `weights` of the featured loop, element by element, which takes fewer registers: `s` are scores
+// as Scoring::cap leaves them.
+template <class B>
+FA_DEVICE typename B::P weights_by_element(const B& block, const Scoring& scoring, typename B::Result& s,
+                                           float distance, int first, int wave_key, bool masked,
+                                           uint32_t bits) {
+  using Unit = typename B::Unit;
+  using P = typename B::P;
+  const bool caps = scoring.caps();
+  const uint32_t kept = scoring.drops() ? bits : ~0u;
+  block.give(P::of([&](int c, int f) {
+    float& x = element<Unit>(s, c, f);
+    const float capped = here(x), away = distance - static_cast<float>(Unit::held_step(f));
+    const float slope = caps ? scoring.cap_derivative(capped) : 1;
+    const float p = scoring.probability(capped, away, block.number(f));
+    x = here(B::Drop::zero_dropped(p, kept, c, f));
+    return here(B::Drop::negate_dropped(slope * p, kept, c, f));
+  }));
+  if (masked) block.mask(s, first, wave_key);  // the other wave masks dS
+  return P::of([&](int c, int f) { return element<Unit>(s, c, f); });
+}
+
 // P, for the sums of dV; the other wave gets P times softcap's derivative, negative where dropped.
 template <class B>
 FA_DEVICE typename B::P weights(const B& block, typename B::Result& s, int head_q, int first, int wave_key,
@@ -38,7 +60,7 @@ FA_DEVICE typename B::P weights(const B& block, typename B::Result& s, int head_
     B::each(s, [&](float x, int, int) { return __builtin_amdgcn_exp2f(x * block.factor); });
     if (masked) block.mask(s, first, wave_key);
     const P packed = P::of([&](int c, int f) { return element<Unit>(s, c, f); });
-    B::Exchange::write(block.exchange(), block.lane, packed);
+    block.give(packed);
     return packed;
   } else {
     const Scoring scoring(loaded_here(block.arguments), block.batch, head_q);
@@ -49,6 +71,9 @@ FA_DEVICE typename B::P weights(const B& block, typename B::Result& s, int head_
       distance[c] = static_cast<float>(wave_key + Unit::column(block.lane, c) - block.visible.diagonal(row));
     }
     scoring.cap([&](const auto& action) { B::in_order(s, action); });
+    if constexpr (Unit::kBesideValu) {
+      return weights_by_element(block, scoring, s, distance[0], first, wave_key, masked, bits);
+    }
     typename B::Result slope;
     if (scoring.caps()) {
       B::each(slope, [&](float, int c, int f) { return scoring.cap_derivative(element<Unit>(s, c, f)); });
@@ -66,8 +91,7 @@ FA_DEVICE typename B::P weights(const B& block, typename B::Result& s, int head_
       B::in_order(s, [&](float p, int c, int f) { return B::Drop::zero_dropped(p, bits, c, f); });
       B::in_order(slope, [&](float p, int c, int f) { return B::Drop::negate_dropped(p, bits, c, f); });
     }
-    B::Exchange::write(block.exchange(), block.lane,
-                       P::of([&](int c, int f) { return element<Unit>(slope, c, f); }));
+    block.give(P::of([&](int c, int f) { return element<Unit>(slope, c, f); }));
     return P::of([&](int c, int f) { return element<Unit>(s, c, f); });
   }
 }
@@ -78,9 +102,9 @@ FA_DEVICE typename B::P gradients(const B& block, typename B::Result& dp, int he
                                   bool masked) {
   using Unit = typename B::Unit;
   using P = typename B::P;
-  const P p = B::Exchange::read(block.exchange(), block.lane);
+  const P p = block.given();
   if constexpr (!B::kFeatured) {
-    B::each(dp, [&](float x, int c, int f) { return p.element(c, f) * x; });
+    B::each(dp, [&](float x, int c, int f) { return p.times(c, f, x); });
   } else {
     const Scoring scoring(loaded_here(block.arguments), block.batch, head_q);
     B::each(dp, [&](float x, int c, int f) {
@@ -99,7 +123,8 @@ FA_DEVICE void add_head(const B& block, int head_q, int wave_key, const typename
                         const typename B::Own& own, typename B::Sums& sums) {
   using Unit = typename B::Unit;
   using Stage = typename B::Stage;
-  constexpr int kAtOnce = B::kConfig.steps_at_once;
+  constexpr int kAtOnce = B::kConfig.steps_at_once,
+                kAhead = B::kFeatured && Unit::kColumns > 1 ? 0 : B::kConfig.ahead;
   constexpr bool kOverlaid = B::kConfig.overlaid;
   const bool of_weights = block.is(Role::weights);
   Stage stage;
@@ -125,7 +150,7 @@ FA_DEVICE void add_head(const B& block, int head_q, int wave_key, const typename
     if (seen) {
       const uint32_t bits = kept_bits(block, head_q, first, wave_key);
       block.begin(result);
-      multiply_rows<Unit, typename Stage::RowTile, B::kSteps, kAtOnce>(
+      multiply_rows<Unit, typename Stage::RowTile, B::kSteps, kAtOnce, kAhead>(
           result, Stage::rows_of(block.lds, of_weights ? 0 : 1), own, block.reader());
       if (of_weights) packed = weights(block, result, head_q, first, wave_key, masked, bits);
     }
@@ -138,9 +163,93 @@ FA_DEVICE void add_head(const B& block, int head_q, int wave_key, const typename
     if (seen) {
       if (!of_weights) packed = gradients(block, result, head_q, first, wave_key, masked);
       const typename B::Operand operand(block.operand_area(), block.lane, packed);
-      multiply_turned<Unit, typename Stage::TurnedTile, B::kSumSteps, kAtOnce>(
+      multiply_turned<Unit, typename Stage::TurnedTile, B::kSumSteps, kAtOnce, kAhead>(
           sums, Stage::turned_of(block.lds, of_weights ? 1 : 0), operand, block.reader());
     }
+  }
+}
+
+// What a wave's keys are to a tile.
+inline constexpr int kSeen = 1, kMasked = 2;
+
+// The same, with two barriers a tile and no wait for stores between these: each form of a tile is stored
+// while the products of the other are formed.
+template <class B>
+FA_DEVICE void add_head_early(B& block, int head_q, int wave_key, const typename B::Tiles& tiles,
+                              const typename B::Own& own, typename B::Sums& sums) {
+  using Unit = typename B::Unit;
+  using Stage = typename B::Stage;
+  constexpr int kAtOnce = B::kConfig.steps_at_once,
+                kAhead = B::kFeatured && Unit::kColumns > 1 ? 0 : B::kConfig.ahead;
+  const bool of_weights = block.is(Role::weights);
+  constexpr bool kFixed = Stage::kFixed && !B::kFeatured;
+  Stage stage;
+  const typename B::Source source = block.source(head_q);
+  float number = 0;
+  HeadRows rows = source.q;
+  typename Stage::Place place;
+  if constexpr (kFixed) {
+    if (Stage::tensor_of_wave(block.thread) == 1) rows = source.dout;
+    place = Stage::place(block.lds, static_cast<uint32_t>(rows.row_bytes), block.thread);
+  }
+  const auto load = [&](int first) {
+    // Where registers are short, it is found again for each tile.
+    const typename B::Source from = B::kFeatured ? block.source(head_q) : source;
+    if constexpr (kFixed) {
+      stage.load_at(place, typename B::View(rows, first), block.thread);
+    } else {
+      stage.load([&](int tensor) { return typename B::View(tensor == 0 ? from.q : from.dout, first); },
+                 block.mover());
+    }
+    number = block.load_number(from, first);
+  };
+  const auto store_rows = [&](int set) {
+    if constexpr (kFixed) {
+      stage.store_rows_at(place, block.thread);
+    } else {
+      stage.store_rows(block.lds, block.mover());
+    }
+    block.store_number(number, set);
+  };
+  const auto store_turned = [&] {
+    if constexpr (kFixed) {
+      stage.store_turned_at(place, block.thread);
+    } else {
+      stage.store_turned(block.lds, block.mover());
+    }
+  };
+  // Found while others are waited for, and in one register.
+  const auto seen_from = [&](int first) {
+    return uniform((tiles.seen(first) ? kSeen : 0) | (tiles.masked(first) ? kMasked : 0));
+  };
+  int next = seen_from(tiles.begin);
+  load(tiles.begin);
+  workgroup_barrier();  // LDS is free
+  store_rows(block.set);
+  for (int first = tiles.begin; first < tiles.end; first += B::kQueries) {
+    const bool seen = (next & kSeen) != 0, masked = (next & kMasked) != 0;
+    workgroup_barrier();  // rows are there, and all waves are done with the last tile's transposes
+    store_turned();
+    typename B::Result result;
+    typename B::P packed;
+    if (seen) {
+      const uint32_t bits = kept_bits(block, head_q, first, wave_key);
+      block.begin(result);
+      multiply_rows<Unit, typename Stage::RowTile, B::kSteps, kAtOnce, kAhead>(
+          result, Stage::rows_of(block.lds, of_weights ? 0 : 1), own, block.reader());
+      if (of_weights) packed = weights(block, result, head_q, first, wave_key, masked, bits);
+    }
+    load(first + B::kQueries);
+    workgroup_barrier();  // P and transposes are there, and all waves are done with rows
+    if (seen) {
+      if (!of_weights) packed = gradients(block, result, head_q, first, wave_key, masked);
+      const typename B::Operand operand(block.operand_area(), block.lane, packed);
+      multiply_turned<Unit, typename Stage::TurnedTile, B::kSumSteps, kAtOnce, kAhead>(
+          sums, Stage::turned_of(block.lds, of_weights ? 1 : 0), operand, block.reader());
+    }
+    block.set ^= 1;
+    store_rows(block.set);
+    next = seen_from(first + B::kQueries);
   }
 }
 
@@ -152,7 +261,8 @@ FA_DEVICE void store(const B& block, int wave_key, typename B::Sums& sums) {
   const BwdParams& params = loaded_here(block.arguments);
   const bool of_v = block.is(Role::weights), dropping = B::kFeatured && params.dropout_below != 0;
   const BwdGradient gradient = of_v ? params.dv : params.dk;
-  const float factor = of_v ? (dropping ? params.dropout_scale : 1) : params.scale;
+  // dS is truncated after P was, whose gain made up for one loss only.
+  const float factor = of_v ? (dropping ? params.dropout_scale : 1) : params.scale * kCutGain<B::kDType>;
   const Sequence& sequence = block.sequence;
   const int64_t at =
       offset_of(gradient, params.cu_seqlens_k != nullptr, block.batch, block.head_k, sequence.k_first);
@@ -160,47 +270,5 @@ FA_DEVICE void store(const B& block, int wave_key, typename B::Sums& sums) {
       sums, gradient, at, wave_key, sequence.seqlen_k, factor, block.lane,
       [&](int key) { return block.visible.first_row(key) < block.visible.last_row(key); });
 }
-
-template <class B>
-FA_DEVICE void run_dkdv(BwdArguments arguments, LdsBytes lds) {
-  const BwdParams& params = loaded_here(arguments);
-  const Sequence found = sequence(params, __builtin_amdgcn_workgroup_id_z());
-  const int first_key = __builtin_amdgcn_workgroup_id_x() * B::kTile.block_n;
-  if (first_key >= found.seqlen_k) return;
-  const B block(arguments, params, found, lds);
-  const int wave_key = first_key + block.pair * B::Unit::kN;
-  const typename B::Tiles tiles = block.tiles_of(first_key, wave_key);
-  typename B::Sums sums = {};
-#pragma unroll
-  for (int step = 0; step < B::kSumSteps; ++step) B::Unit::settle(sums[step]);
-  if (tiles.begin < tiles.end) {
-    const typename B::Own own = block.load_own(wave_key);
-    const int group = uniform(params.nheads / params.nheads_k);
-    for (int i = 0; i < group; ++i) {
-      add_head(block, block.head_k * group + i, wave_key, tiles, own, sums);
-    }
-  }
-  store(block, wave_key, sums);
-}
-
-// Defines the kernel `name`.
-#define FA_DKDV(name, dtype, head_dim)                                                                       \
-  extern "C" __attribute__((global))                                                                         \
-  __attribute__((amdgpu_flat_work_group_size(fa::dkdv_tile(fa::kCurrentGfx, dtype, head_dim).threads,        \
-                                             fa::dkdv_tile(fa::kCurrentGfx, dtype, head_dim).threads)))      \
-  __attribute__((                                                                                            \
-      amdgpu_waves_per_eu(fa::dkdv_config(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void           \
-  name(const fa::BwdParams) {                                                                                \
-    const fa::BwdArguments arguments = fa::backward_arguments();                                             \
-    using Plain = fa::DkDvBlock<fa::kCurrentGfx, dtype, head_dim, false>;                                    \
-    using Featured = fa::DkDvBlock<fa::kCurrentGfx, dtype, head_dim, true>;                                  \
-    __attribute__((shared, aligned(16))) static char lds[fa::larger(Plain::kLdsBytes, Featured::kLdsBytes)]; \
-    if (fa::featured(fa::loaded_here(arguments))) {                                                          \
-      fa::run_dkdv<Featured>(arguments, (fa::LdsBytes)lds);                                                  \
-      asm volatile("; keeps the ends of the two apart, which must not share registers");                     \
-    } else {                                                                                                 \
-      fa::run_dkdv<Plain>(arguments, (fa::LdsBytes)lds);                                                     \
-    }                                                                                                        \
-  }
 
 }  // namespace fa

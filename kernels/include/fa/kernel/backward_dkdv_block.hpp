@@ -5,19 +5,24 @@
 #include "fa/kernel/backward_block.hpp"
 #include "fa/kernel/scoring.hpp"
 #include "fa/tile/dropout_columns.hpp"
+#include "fa/tile/score_tile.hpp"
 
 namespace fa {
 
 enum class Role { weights, gradients };
 
-template <Gfx kGfx, DType kElement, int kDim, bool kWithFeatures>
+// kHasDq: of the kernel that computes dq too (kernel/backward_fused.hpp).
+template <Gfx kGfx, DType kElement, int kDim, bool kWithFeatures, bool kHasDq = false>
 struct DkDvBlock {
+  static constexpr Gfx kArch = kGfx;
+  static constexpr bool kWithDq = kHasDq;
   static constexpr DType kDType = kElement;
   static constexpr int kHeadDim = kDim;
   static constexpr bool kFeatured = kWithFeatures;
   static constexpr ArchTraits kTraits = traits(kGfx);
-  static constexpr DkDvConfig kConfig = dkdv_config(kGfx, kDType, kHeadDim);
-  static constexpr DkDvTile kTile = dkdv_tile(kGfx, kDType, kHeadDim);
+  static constexpr DkDvConfig kConfig =
+      kWithDq ? fused_config(kGfx, kDType, kHeadDim) : dkdv_config(kGfx, kDType, kHeadDim);
+  static constexpr DkDvTile kTile = tile_of(kConfig, kGfx);
   static constexpr int kPairs = kConfig.pairs, kQueries = kConfig.queries;
   static constexpr bool kPadded = kConfig.padded_tiles;
 
@@ -35,12 +40,24 @@ struct DkDvBlock {
   using Own = Query<Unit, kHeadDim, kConfig.own_steps, kPadded>;
   using P = Packed<Unit, kQueries, kDType>;
   using Exchange = LaneExchange<Unit, kQueries, kDType>;
+  using Scores = ScoreTile<Unit, kQueries, kTile.block_n, kDType, kPadded && Unit::kM == 32>;
   using Operand = PackedOperand<Unit, kQueries, kDType, kPadded>;
   using Drop = ColumnDropout<Unit, kQueries>;
   using Floats = __attribute__((address_space(3))) float*;
 
+  // In a loop that stores the next tile's rows early (kernel/backward_beside.hpp, kernel/backward_fused.hpp).
+  static constexpr bool kEarly = kWithDq || (kConfig.early && !kFeatured);
+  // Each wave reads its numbers per query itself.
+  static constexpr bool kOwnNumbers = kEarly && !kFeatured && Unit::kSpreadsRows;
+
+  // Zeros stay in registers, of which there are enough: they would be made anew for each tile.
+  static constexpr bool kKeepsZeros = kTraits.separate_accumulators && (!kWithDq || kHeadDim <= 64);
+
   // A tile's numbers per query: what the first product of each role starts from, or lse and delta.
-  static constexpr int kRowBytes = 2 * kQueries * sizeof(float);
+  // Where tiles' rows come early, so do their numbers.
+  static constexpr bool kTwoSets = kEarly || kConfig.early_rows;
+  static constexpr int kSetBytes = 2 * kQueries * sizeof(float);
+  static constexpr int kRowBytes = kOwnNumbers ? 0 : (kTwoSets ? 2 : 1) * kSetBytes;
   static constexpr int kRowsAt = Stage::kBytes;
   static constexpr int kOwnAt = kRowsAt + kRowBytes;
   static constexpr int kOwnBytes = Own::kLdsBytes + Operand::kLdsBytes;  // of a wave
@@ -48,7 +65,8 @@ struct DkDvBlock {
   // the wave that reads it and overwrites it afterwards.
   static constexpr bool kExchangeInOperand = Operand::kLdsBytes >= Exchange::kBytes;
   static constexpr int kExchangeAt = kOwnAt + 2 * kPairs * kOwnBytes;
-  static constexpr int kLdsBytes = kExchangeAt + (kExchangeInOperand ? 0 : kPairs * Exchange::kBytes);
+  static constexpr int kScoresAt = kExchangeAt + (kExchangeInOperand ? 0 : kPairs * Exchange::kBytes);
+  static constexpr int kLdsBytes = kScoresAt + (kWithDq ? Scores::kBytes : 0);
   static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
   static_assert(2 * kQueries <= kTile.threads, "a thread per number");
 
@@ -60,6 +78,7 @@ struct DkDvBlock {
   const Visibility visible;
   const LdsBytes lds;
   const float factor;  // scale * log2(e)
+  int set = 0;         // of the numbers in use; where they come early
 
   FA_DEVICE DkDvBlock(BwdArguments arguments, const BwdParams& params, const Sequence& sequence, LdsBytes lds)
       : arguments(arguments),
@@ -78,7 +97,18 @@ struct DkDvBlock {
   // The lane that reads tiles and the thread that moves them.  Where registers are short, their addresses are
   // computed for each tile anew.
   FA_DEVICE int reader() const { return kFeatured ? here(lane) : lane; }
-  FA_DEVICE int mover() const { return kFeatured ? here(thread) : thread; }
+  FA_DEVICE int mover() const { return kFeatured ? moving(here(thread)) : moving(thread); }
+  // Where some threads have nothing to move, those do it that wait for the matrix unit.
+  FA_DEVICE static int moving(int thread) {
+    if constexpr (!Unit::kBesideValu) {
+      return thread;
+    } else if constexpr (kPairs % 2 == 0) {
+      // Masked so that the compiler sees what is no negative number.
+      return (thread ^ kTile.threads / 2) & (kTile.threads - 1);
+    } else {
+      return thread < kTile.threads / 2 ? thread + kTile.threads / 2 : thread - kTile.threads / 2;
+    }
+  }
 
   FA_DEVICE Tiles tiles_of(int first_key, int wave_key) const {
     const int past =
@@ -100,7 +130,12 @@ struct DkDvBlock {
     if (kExchangeInOperand) return lds + kOwnAt + (kPairs + pair) * kOwnBytes + Own::kLdsBytes;
     return lds + kExchangeAt + pair * Exchange::kBytes;
   }
+  FA_DEVICE LdsBytes scores() const { return lds + kScoresAt; }
   FA_DEVICE bool is(Role other) const { return role == other; }
+
+  // P, from one wave of a pair to the other.
+  FA_DEVICE void give(const P& packed) const { Exchange::write(exchange(), lane, packed); }
+  FA_DEVICE P given() const { return Exchange::read(exchange(), lane); }
 
   FA_DEVICE Own load_own(int wave_key) const {
     const BwdParams& params = loaded_here(arguments);
@@ -128,31 +163,57 @@ struct DkDvBlock {
             params.lse + lse_at, params.delta + lse_at};
   }
 
+  // Whether a thread has a number of the tile.
+  FA_DEVICE bool has_number() const {
+    static_assert(2 * kQueries % Unit::kWave == 0, "all threads of a wave, or none");
+    return (kConfig.early_rows ? uniform(thread) : thread) < 2 * kQueries;
+  }
+
   // A thread's number of the tile: see kRowBytes.
   FA_DEVICE float load_number(const Source& from, int first) const {
     const int row = first + thread % kQueries;
-    if (thread >= 2 * kQueries || row >= sequence.seqlen_q) return 0;
+    if (!has_number() || row >= sequence.seqlen_q) return 0;
     return (thread < kQueries ? from.lse : from.delta)[row];
   }
 
-  FA_DEVICE void store_number(float value) const {
-    if (thread >= 2 * kQueries) return;
+  FA_DEVICE void store_number(float value, int set = 0) const {
+    if (!has_number()) return;
     if (thread < kQueries) {
       value = Scoring::shift<kDType>(value);
-      if (!kFeatured) value = -value / factor;
+      if (!kFeatured) value *= -__builtin_amdgcn_rcpf(factor);
     } else if (!kFeatured) {
       value = -value;
     }
-    ((Floats)(lds + kRowsAt))[thread] = value;
+    ((Floats)(lds + kRowsAt + set * kSetBytes))[thread] = value;
   }
 
   // The numbers of the tile's rows that the wave wants, and the one of the lane's row `f`.
-  FA_DEVICE Floats numbers() const { return (Floats)(lds + kRowsAt) + (is(Role::weights) ? 0 : kQueries); }
+  FA_DEVICE Floats numbers() const {
+    const int at = kRowsAt + (kTwoSets ? set * kSetBytes : 0);
+    return (Floats)(lds + at) + (is(Role::weights) ? 0 : kQueries);
+  }
   FA_DEVICE float number(int f) const {
     return numbers()[Unit::held_begin(lane, kQueries) + Unit::held_step(f)];
   }
 
-  FA_DEVICE void begin(Result& result) const {
+  // The lane's own number of the tile, as it is in memory, and what the product of the wave's role begins
+  // with.
+  FA_DEVICE float load_own_number(const Source& from, int first) const {
+    const float* const numbers = is(Role::weights) ? from.lse : from.delta;
+    const HeadRows rows{reinterpret_cast<const char*>(numbers), sizeof(float), sequence.seqlen_q};
+    static_assert(kSteps == 1 || !kOwnNumbers, "a lane has one row");
+    return BufferView<kQueries, sizeof(float), kTraits.buffer_word3>(rows, first)
+        .template read<float>(Unit::slot_of_row(Unit::a_row(lane), kQueries), 0);
+  }
+  FA_DEVICE float first_term(float number) const {
+    return is(Role::weights) ? Scoring::shift<kDType>(number) * -__builtin_amdgcn_rcpf(factor) : -number;
+  }
+
+  FA_DEVICE void begin(Result& result, float own_term = 0, const typename Unit::C& zeros = {}) const {
+    if constexpr (kOwnNumbers) {
+      result[0] = Unit::spread_rows(own_term, lane, kKeepsZeros ? zeros : Unit::zero());
+      return;
+    }
     if (kFeatured) {
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
@@ -166,7 +227,11 @@ struct DkDvBlock {
       for (int step = 0; step < kSteps; ++step) {
         const int row = Unit::slot_of_row(step * Unit::kM + Unit::a_row(lane), kQueries);
         static_assert(Unit::slot_of_row(Unit::slot_of_row(4, kQueries), kQueries) == 4, "its own inverse");
-        result[step] = Unit::spread_rows(numbers()[row], lane);
+        if constexpr (kWithDq) {
+          result[step] = Unit::spread_rows(numbers()[row], lane, Unit::zero());
+        } else {
+          result[step] = Unit::spread_rows(numbers()[row], lane);
+        }
       }
     } else {
 #pragma unroll
@@ -180,6 +245,12 @@ struct DkDvBlock {
   // Hides from each key the queries that do not see it.
   FA_DEVICE void mask(Result& result, int first, int wave_key) const {
     int begin[kColumns], end[kColumns];
+    Visibility visible = this->visible;
+    if constexpr (kWithDq) {
+      // Opaque: few tiles are masked, and what follows from these would be kept in registers through all.
+      visible.window_left = here_uniform(visible.window_left);
+      visible.window_right = here_uniform(visible.window_right);
+    }
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
       const int key = wave_key + here(Unit::column(lane, c));

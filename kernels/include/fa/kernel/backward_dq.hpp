@@ -10,271 +10,137 @@
 #pragma once
 
 #include "fa/arch/current.hpp"
-#include "fa/kernel/backward_block.hpp"
-#include "fa/kernel/scoring.hpp"
-#include "fa/tile/dropout.hpp"
+#include "fa/kernel/backward_dq_block.hpp"
 
 namespace fa {
 
-template <Gfx kGfx, DType kElement, int kDim, bool kWithFeatures>
-struct Dq {
-  static constexpr DType kDType = kElement;
-  static constexpr int kHeadDim = kDim;
-  static constexpr bool kFeatured = kWithFeatures;
-  static constexpr ArchTraits kTraits = traits(kGfx);
-  static constexpr DqConfig kConfig = dq_config(kGfx, kDType, kHeadDim);
-  static constexpr FwdTile kTile = dq_tile(kGfx, kDType, kHeadDim);
-  static constexpr int kKeys = kConfig.keys;
-  static constexpr bool kPadded = kConfig.padded_tiles;
-
-  using Unit = UnitOf<kGfx, kDType>;
-  static constexpr int kColumns = Unit::kColumns;
-  static constexpr int kSteps = kKeys / Unit::kM;        // of a tile's keys
-  static constexpr int kSumSteps = kHeadDim / Unit::kM;  // of the sums' rows
-  using Tiles = TileRange<kKeys>;
-  using Result = typename Unit::C[kSteps];
-  using Sums = typename Unit::C[kSumSteps];
-
-  using Keys = TurnedStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded, 1, false>;
-  using Values = KeyStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded>;
-  using View = BufferView<kKeys, kHeadDim * 2, kTraits.buffer_word3>;
-  using OwnView = BufferView<Unit::kN, kHeadDim * 2, kTraits.buffer_word3>;
-  using Q = Query<Unit, kHeadDim, kConfig.q_steps, kPadded>;
-  using Dout = Query<Unit, kHeadDim, kConfig.dout_steps, kPadded>;
-  using P = Packed<Unit, kKeys, kDType>;
-  using Operand = PackedOperand<Unit, kKeys, kDType, kPadded>;
-  using Drop = Dropout<Unit, kKeys>;
-
-  static constexpr int kValuesAt = Keys::kBytes;
-  static constexpr int kOwnAt = kValuesAt + Values::Tile::kBytes;
-  static constexpr int kOwnBytes = Q::kLdsBytes + Dout::kLdsBytes + Operand::kLdsBytes;  // of a wave
-  static constexpr int kLdsBytes = kOwnAt + kConfig.waves * kOwnBytes;
-  static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
-
-  const BwdArguments arguments;
-  const Sequence sequence;
-  const int batch, head, thread, lane, wave;
-  const Visibility visible;
-  const LdsBytes lds;
-  const float factor;  // scale * log2(e)
-
-  // Of the lane's queries: what products start from, or lse and delta.
-  struct Numbers {
-    float lse[kColumns], delta[kColumns];
+// Adds what all keys give to the sums of a wave's queries.
+template <class B>
+FA_DEVICE void add_keys(const B& block, int wave_row, const typename B::Tiles& tiles, const typename B::Q& q,
+                        const typename B::Dout& dout, const typename B::Numbers& numbers,
+                        typename B::Sums& sums) {
+  const typename B::Source source = block.source();
+  typename B::Keys keys;
+  typename B::Values values;
+  Unchanged convert;
+  const auto load = [&](int first) {
+    keys.load([&](int) { return typename B::View(source.k, first); }, block.mover());
+    values.load(typename B::View(source.v, first), block.mover());
   };
-
-  FA_DEVICE Dq(BwdArguments arguments, const BwdParams& params, const Sequence& sequence, LdsBytes lds)
-      : arguments(arguments),
-        sequence(sequence),
-        batch(__builtin_amdgcn_workgroup_id_z()),
-        head(__builtin_amdgcn_workgroup_id_y()),
-        thread(__builtin_amdgcn_workitem_id_x()),
-        lane(thread % Unit::kWave),
-        wave(uniform(thread / Unit::kWave)),
-        visible{sequence.seqlen_q, sequence.seqlen_k, params.window_left, params.window_right},
-        lds(lds),
-        factor(uniform(Scoring::factor_of(params))) {}
-
-  FA_DEVICE static void run(BwdArguments arguments, LdsBytes lds) {
-    const BwdParams& params = loaded_here(arguments);
-    const Sequence sequence = fa::sequence(params, __builtin_amdgcn_workgroup_id_z());
-    // The last blocks begin first: they see the most keys where the window's right side is limited.
-    const int x = __builtin_amdgcn_workgroup_id_x(), blocks = blocks_of_rows(params.seqlen_q, kTile.block_m);
-    const int first = (params.window_right < 0 ? x : blocks - 1 - x) * kTile.block_m;
-    if (first < sequence.seqlen_q) Dq(arguments, params, sequence, lds).block(first);
-  }
-
-  FA_DEVICE void block(int first_row) {
-    const int wave_row = first_row + wave * Unit::kN;
-    const Tiles tiles{visible.begin(first_row) / kKeys * kKeys,
-                      visible.end_of_rows(first_row, kTile.block_m),
-                      visible.begin(wave_row),
-                      visible.end_of_rows(wave_row, Unit::kN),
-                      visible.begin(wave_row + Unit::kN - 1),
-                      visible.end(wave_row)};
-    Sums sums = {};
-#pragma unroll
-    for (int step = 0; step < kSumSteps; ++step) Unit::settle(sums[step]);
-    if (tiles.begin < tiles.end) {
-      const BwdParams& params = loaded_here(arguments);
-      const Q q = load_own<Q>(params.q, params.scale, wave_row, own_area());
-      const Dout dout = load_own<Dout>(params.dout, 1, wave_row, own_area() + Q::kLdsBytes);
-      const Numbers numbers = load_numbers(wave_row);
-      loop(wave_row, tiles, q, dout, numbers, sums);
-    }
-    store(wave_row, sums);
-  }
-
- private:
-  // The lane that reads tiles and the thread that moves them.  Where registers are short, their addresses are
-  // computed for each tile anew.
-  FA_DEVICE int reader() const { return kFeatured ? here(lane) : lane; }
-  FA_DEVICE int mover() const { return kFeatured ? here(thread) : thread; }
-  FA_DEVICE LdsBytes own_area() const { return lds + kOwnAt + wave * kOwnBytes; }
-
-  template <class Own>
-  FA_DEVICE Own load_own(const BwdInput& tensor, float sign_of, int wave_row, LdsBytes place) const {
-    const BwdParams& params = loaded_here(arguments);
-    const bool ragged = params.cu_seqlens_q != nullptr;
-    const OwnView view(rows_of(tensor, ragged, batch, head, sequence.q_first, sequence.seqlen_q), wave_row);
-    Unchanged convert;
-    return Own(place, view, QuerySign(sign_of), convert, lane);
-  }
-
-  FA_DEVICE Numbers load_numbers(int wave_row) const {
-    const BwdParams& params = loaded_here(arguments);
-    const bool ragged = params.cu_seqlens_q != nullptr;
-    const int64_t at = (ragged ? 0 : batch) * params.lse_batch + head * params.lse_head + sequence.q_first;
-    Numbers numbers;
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c) {
-      const int row = wave_row + Unit::column(lane, c);
-      const bool inside = row < sequence.seqlen_q;
-      const float lse = Scoring::shift<kDType>(inside ? params.lse[at + row] : 0);
-      const float delta = inside ? params.delta[at + row] : 0;
-      numbers.lse[c] = kFeatured ? lse : -lse / factor;
-      numbers.delta[c] = kFeatured ? delta : -delta;
-    }
-    return numbers;
-  }
-
-  FA_DEVICE void loop(int wave_row, const Tiles& tiles, const Q& q, const Dout& dout, const Numbers& numbers,
-                      Sums& sums) const {
-    const BwdParams& params = loaded_here(arguments);
-    const bool ragged = params.cu_seqlens_k != nullptr;
-    const int head_k = uniform(head / (params.nheads / params.nheads_k));
-    const HeadRows k = rows_of(params.k, ragged, batch, head_k, sequence.k_first, sequence.seqlen_k);
-    const HeadRows v = rows_of(params.v, ragged, batch, head_k, sequence.k_first, sequence.seqlen_k);
-    Keys keys;
-    Values values;
-    Unchanged convert;
-    const auto load = [&](int first) {
-      keys.load([&](int) { return View(k, first); }, mover());
-      values.load(View(v, first), mover());
-    };
-    load(tiles.begin);
-    for (int first = tiles.begin; first < tiles.end; first += kKeys) {
-      workgroup_barrier();  // all waves are done with the last tile
-      keys.store_rows(lds, mover());
-      keys.store_turned(lds, mover());
-      values.store(lds + kValuesAt, convert, mover());
-      workgroup_barrier();
-      load(first + kKeys);
-      if (tiles.seen(first)) tile(wave_row, first, tiles, q, dout, numbers, sums);
-    }
-  }
-
-  FA_DEVICE void tile(int wave_row, int first, const Tiles& tiles, const Q& q, const Dout& dout,
-                      const Numbers& numbers, Sums& sums) const {
-    const uint32_t bits = kFeatured ? kept(wave_row, first) : 0;
-    Result s, dp;
-    begin(s, numbers.lse);
-    multiply_rows<Unit, typename Keys::RowTile, kSteps, kConfig.steps_at_once>(s, Keys::rows_of(lds, 0), q,
-                                                                               reader());
-    begin(dp, numbers.delta);
-    multiply_rows<Unit, typename Values::Tile, kSteps, kConfig.steps_at_once>(dp, lds + kValuesAt, dout,
-                                                                              reader());
-    if constexpr (kFeatured) {
-      gradients_of_scores(s, dp, wave_row, first, numbers, bits);
+  load(tiles.begin);
+  for (int first = tiles.begin; first < tiles.end; first += B::kKeys) {
+    tile_barrier<B::kArch>();  // all waves are done with the last tile
+    keys.store_rows(block.lds, block.mover());
+    keys.store_turned(block.lds, block.mover());
+    values.store(block.lds + B::kValuesAt, convert, block.mover());
+    if constexpr (B::kOneByOne) {
+      tile_barrier<B::kArch>();
+      load(first + B::kKeys);
     } else {
-      each(dp, [&](float x, int c, int f) {
-        return __builtin_amdgcn_exp2f(element<Unit>(s, c, f) * factor) * x;
-      });
+      load(first + B::kKeys);
+      tile_barrier<B::kArch>();
     }
-    if (tiles.masked(first)) mask(dp, wave_row, first);
-    const Operand operand(own_area() + Q::kLdsBytes + Dout::kLdsBytes, lane,
-                          P::of([&](int c, int f) { return element<Unit>(dp, c, f); }));
-    multiply_turned<Unit, typename Keys::TurnedTile, kSumSteps, kConfig.steps_at_once>(
-        sums, Keys::turned_of(lds, 0), operand, reader());
+    if (tiles.seen(first)) {
+      typename B::Result gradients;
+      block.find(gradients, wave_row, first, tiles, q, dout, numbers);
+      block.add(B::pack(gradients), sums);
+    }
   }
+}
 
-  FA_DEVICE void begin(Result& result, const float* number) const {
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c) {
-#pragma unroll
-      for (int f = 0; f < P::kHeld; ++f) element<Unit>(result, c, f) = kFeatured ? 0 : number[c];
-    }
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) Unit::settle(result[step]);
+// The same, with no wait for stores between the barriers: transposes are stored beside the first products,
+// and the next tile's rows beside the last one.
+template <class B>
+FA_DEVICE void add_keys_early(const B& block, int wave_row, const typename B::Tiles& tiles,
+                              const typename B::Q& q, const typename B::Dout& dout,
+                              const typename B::Numbers& numbers, typename B::Sums& sums) {
+  using Keys = typename B::Keys;
+  using Values = typename B::Values;
+  constexpr bool kFixed = !B::kFeatured && Keys::kFixed && Values::kLoads == 1;
+  const typename B::Source source = block.source();
+  Keys keys;
+  Values values;
+  Unchanged convert;
+  typename Keys::Place place;
+  int from = 0;
+  LdsBytes values_at = block.lds + B::kValuesAt;
+  if constexpr (kFixed) {
+    place = Keys::place(block.lds, static_cast<uint32_t>(source.k.row_bytes), block.thread);
+    from = here(Values::offset(static_cast<uint32_t>(source.v.row_bytes), block.thread));
+    values_at = here(Values::place(values_at, block.thread));
   }
-
-  // dS in the place of dP.
-  FA_DEVICE void gradients_of_scores(Result& s, Result& dp, int wave_row, int first, const Numbers& numbers,
-                                     uint32_t bits) const {
-    // On the path without ALiBi the compiler leaves one wait state too few between the last matrix
-    // instruction and what reads its result (LLVM 22; the static checks find it).  It does not count these.
-    if constexpr (traits(kGfx).unit == MatrixUnit::mfma) asm volatile("s_nop 1");
-    const Scoring scoring(loaded_here(arguments), batch, head);
-    float distance[kColumns];
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c) {
-      distance[c] = static_cast<float>(first + Unit::held_begin(lane, kKeys) -
-                                       visible.diagonal(wave_row + Unit::column(lane, c)));
-    }
-    if (scoring.drops()) {
-      in_order(dp, [&](float x, int c, int f) {
-        const int all = static_cast<int>(bits << (32 - Drop::kBits + c * Drop::kHeld + f)) >> 31;
-        return __builtin_bit_cast(float, __builtin_bit_cast(int, x* scoring.kept) & all);
-      });
-    }
-    scoring.cap([&](const auto& action) { in_order(s, action); });
-    if (scoring.caps()) {
-      in_order(dp, [&](float x, int c, int f) {
-        return (x - numbers.delta[c]) * scoring.cap_derivative(element<Unit>(s, c, f));
-      });
+  const auto load = [&](int first) {
+    if constexpr (kFixed) {
+      keys.load_at(place, typename B::View(source.k, first), block.thread);
+      values.unit[0] = typename B::View(source.v, first).template read_at<u32x4>(from);
     } else {
-      in_order(dp, [&](float x, int c, int) { return x - numbers.delta[c]; });
+      keys.load([&](int) { return typename B::View(source.k, first); }, block.mover());
+      values.load(typename B::View(source.v, first), block.mover());
     }
-    in_order(dp, [&](float x, int c, int f) {
-      const float away = distance[c] + static_cast<float>(Unit::held_step(f));
-      return x * scoring.probability(element<Unit>(s, c, f), away, numbers.lse[c]);
-    });
-  }
-
-  FA_DEVICE uint32_t kept(int wave_row, int first) const {
-    const Scoring scoring(loaded_here(arguments), batch, head);
-    if (!scoring.drops()) return 0;
-    const Drop dropout{scoring.below, scoring.key};
-    return dropout.kept(first, lane, [&](int c, unsigned group) {
-      return dropout_words(scoring.key, batch, head, wave_row + Unit::column(lane, c), group);
-    });
-  }
-
-  // Hides keys that a query does not see.
-  FA_DEVICE void mask(Result& result, int wave_row, int first) const {
-    int begin[kColumns], end[kColumns];
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c) {
-      const int row = wave_row + here(Unit::column(lane, c)), from = first + Unit::held_begin(lane, kKeys);
-      begin[c] = visible.begin(row) - from;
-      end[c] = visible.end(row) - from;
+  };
+  const auto store_rows = [&] {
+    if constexpr (kFixed) {
+      keys.store_rows_at(place, block.thread);
+      values.store_from(values_at, convert, block.thread);
+    } else {
+      keys.store_rows(block.lds, block.mover());
+      values.store(values_at, convert, block.mover());
     }
-    in_order(result, [&](float value, int c, int f) {
-      const int key = Unit::held_step(f);
-      return key >= begin[c] && key < end[c] ? value : 0;
-    });
+  };
+  load(tiles.begin);
+  workgroup_barrier();  // LDS is free
+  store_rows();
+  for (int first = tiles.begin; first < tiles.end; first += B::kKeys) {
+    workgroup_barrier();  // rows are there, and all waves are done with the last tile's transposes
+    const bool seen = tiles.seen(first);
+    if constexpr (kFixed) {
+      keys.store_turned_at(place, block.thread);
+    } else {
+      keys.store_turned(block.lds, block.mover());
+    }
+    typename B::Result gradients;
+    typename B::P packed;
+    if (seen) {
+      block.find(gradients, wave_row, first, tiles, q, dout, numbers);
+      packed = B::pack(gradients);
+    }
+    load(first + B::kKeys);
+    workgroup_barrier();  // transposes are there, and all waves are done with rows
+    if (seen) block.add(packed, sums);
+    store_rows();
   }
+}
 
-  template <class Action>
-  FA_DEVICE static void each(Result& result, const Action& action) {
-    each_element<Unit, P::kHeld>(result, action);
-  }
-  template <class Action>
-  FA_DEVICE static void in_order(Result& result, const Action& action) {
-    each_element<Unit, P::kHeld, true>(result, action);
-  }
-
-  FA_DEVICE void store(int wave_row, Sums& sums) const {
+template <class B>
+FA_DEVICE void run_dq(BwdArguments arguments, LdsBytes lds) {
+  using Unit = typename B::Unit;
+  const BwdParams& params = loaded_here(arguments);
+  const Sequence found = sequence(params, __builtin_amdgcn_workgroup_id_z());
+  // The last blocks begin first: they see the most keys where the window's right side is limited.
+  const int x = __builtin_amdgcn_workgroup_id_x();
+  const int blocks = blocks_of_rows(params.seqlen_q, B::kTile.block_m);
+  const int first_row = (params.window_right < 0 ? x : blocks - 1 - x) * B::kTile.block_m;
+  if (first_row >= found.seqlen_q) return;
+  const B block(arguments, params, found, lds);
+  const int wave_row = first_row + block.wave * Unit::kN;
+  const typename B::Tiles tiles = block.tiles_of(first_row, wave_row);
+  typename B::Sums sums = {};
 #pragma unroll
-    for (int step = 0; step < kSumSteps; ++step) Unit::settle(sums[step]);
-    const BwdParams& params = loaded_here(arguments);
-    const bool ragged = params.cu_seqlens_q != nullptr;
-    store_gradient<Unit, kDType, kHeadDim>(sums, params.dq,
-                                           offset_of(params.dq, ragged, batch, head, sequence.q_first),
-                                           wave_row, sequence.seqlen_q, params.scale, lane,
-                                           [&](int row) { return visible.begin(row) < visible.end(row); });
+  for (int step = 0; step < B::kSumSteps; ++step) Unit::settle(sums[step]);
+  if (tiles.begin < tiles.end) {
+    const BwdParams& own = loaded_here(arguments);
+    const auto q = block.template load_own<typename B::Q>(own.q, own.scale, wave_row, block.own_area());
+    const auto dout =
+        block.template load_own<typename B::Dout>(own.dout, 1, wave_row, block.own_area() + B::Q::kLdsBytes);
+    const typename B::Numbers numbers = block.load_numbers(wave_row);
+    if constexpr (B::kConfig.early_rows) {
+      add_keys_early(block, wave_row, tiles, q, dout, numbers, sums);
+    } else {
+      add_keys(block, wave_row, tiles, q, dout, numbers, sums);
+    }
   }
-};
+  block.store(wave_row, sums);
+}
 
 // Defines the kernel `name`.
 #define FA_DQ(name, dtype, head_dim)                                                                         \
@@ -284,14 +150,14 @@ struct Dq {
   __attribute__((amdgpu_waves_per_eu(fa::dq_config(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void  \
   name(const fa::BwdParams) {                                                                                \
     const fa::BwdArguments arguments = fa::backward_arguments();                                             \
-    using Plain = fa::Dq<fa::kCurrentGfx, dtype, head_dim, false>;                                           \
-    using Featured = fa::Dq<fa::kCurrentGfx, dtype, head_dim, true>;                                         \
+    using Plain = fa::DqBlock<fa::kCurrentGfx, dtype, head_dim, false>;                                      \
+    using Featured = fa::DqBlock<fa::kCurrentGfx, dtype, head_dim, true>;                                    \
     __attribute__((shared, aligned(16))) static char lds[fa::larger(Plain::kLdsBytes, Featured::kLdsBytes)]; \
     if (fa::featured(fa::loaded_here(arguments))) {                                                          \
-      Featured::run(arguments, (fa::LdsBytes)lds);                                                           \
+      fa::run_dq<Featured>(arguments, (fa::LdsBytes)lds);                                                    \
       asm volatile("; keeps the ends of the two apart, which must not share registers");                     \
     } else {                                                                                                 \
-      Plain::run(arguments, (fa::LdsBytes)lds);                                                              \
+      fa::run_dq<Plain>(arguments, (fa::LdsBytes)lds);                                                       \
     }                                                                                                        \
   }
 

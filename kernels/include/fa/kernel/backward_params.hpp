@@ -19,36 +19,49 @@ struct BwdGradient {
 };
 
 // Gradients of attention, passed by value as the only argument of the three kernels that compute them, in
-// this order:
+// one of these orders:
 //
-//   fa_bwd_delta_*  delta = sum over head_dim of dout * out, for each query
-//   fa_bwd_dkdv_*   dk and dv, which are sums over all queries, and over the heads of q that share a head of
-//   k fa_bwd_dq_*     dq
+//   fa_bwd_delta_*    delta = sum over head_dim of dout * out, for each query
+//   fa_bwd_dkdv_*     dk and dv: sums over all queries, and over the heads of q that share a head of k
+//   fa_bwd_dq_*       dq
 //
-//   q, out, dout, dq  (batch, seqlen_q, nheads, head_dim);  k, v, dk, dv (batch, seqlen_k, nheads_k,
-//   head_dim) lse, delta        (batch, nheads, seqlen_q) fp32 by lse's strides, rows contiguous; lse is that
-//   of the
+//   fa_bwd_delta_*    as above
+//   fa_bwd_fused_*    dk and dv, and adds dq up in dq_sums, which is zero before
+//   fa_bwd_convert_*  dq from dq_sums
+//
+// Shapes:
+//
+//   q, out, dout, dq  (batch, seqlen_q, nheads, head_dim)
+//   k, v, dk, dv      (batch, seqlen_k, nheads_k, head_dim)
+//   lse, delta        (batch, nheads, seqlen_q) fp32 by lse's strides, rows contiguous; lse is that of the
 //                     forward: natural logarithm, +inf where a query sees no key
+//   dq_sums           (nheads, dq_blocks, kSumRows * head_dim) fp32, in the fused kernel's own order
 //
 // Every element of a gradient that belongs to a sequence is written, once; nothing is added to what was
-// there. cu_seqlens, alibi_slopes, window, scale, softcap, dropout and rng_state are those of FwdParams
+// there.  cu_seqlens, alibi_slopes, window, scale, softcap, dropout and rng_state are those of FwdParams
 // (kernel/params.hpp), and so are the limits.  There are no pages, no padding to the left, and no numbers of
 // keys in use.
 //
-// Device pointers and strides are multiples of 8 elements; the last dimension has stride 1.  Grids: of delta
-// x = ceil(seqlen_q / kDeltaRows), y = nheads, z = batch; of dkdv x = ceil(seqlen_k / block_n), y = nheads_k,
-// z = batch (dkdv_tile in kernel/backward_config.hpp); of dq x = ceil(seqlen_q / block_m), y = nheads, z =
-// batch (dq_tile).  head_dim is read by delta only; the others are made for one.
+// Device pointers and strides are multiples of 8 elements; the last dimension has stride 1.  Grids, with
+// z = batch (tiles are those of kernel/backward_config.hpp):
+//
+//   delta, convert    x = ceil(seqlen_q / kDeltaRows or kConvertRows), y = nheads
+//   dkdv, fused       x = ceil(seqlen_k / block_n), y = nheads_k  (dkdv_tile, fused_tile)
+//   dq                x = ceil(seqlen_q / block_m), y = nheads    (dq_tile)
+//
+// Kernels for any head dim, delta and convert, read head_dim; the others are made for one.
 struct BwdParams {
   BwdInput q, k, v, out, dout;
   BwdGradient dq, dk, dv;
   const float* lse;
   float* delta;
+  float* dq_sums;
   const float* alibi_slopes;
   const int32_t* cu_seqlens_q;
   const int32_t* cu_seqlens_k;
   const int64_t* rng_state;
   int64_t lse_batch, lse_head;
+  int64_t dq_blocks;  // of kSumRows queries of one head, in dq_sums
   int64_t alibi_batch;
   int32_t seqlen_q, seqlen_k;  // most queries and keys of a sequence
   int32_t rows_q, rows_k;
@@ -66,8 +79,26 @@ constexpr bool featured(const BwdParams& p) {
   return p.alibi_slopes != nullptr || p.softcap != 0 || p.dropout_below != 0;
 }
 
+// dq_sums has blocks of so many queries: each head's, of all sequences, one after the other.
+inline constexpr int32_t kSumRows = 32;
+
+// The blocks of a head; rows_q is that of BwdParams.  Each sequence has blocks of its own, wherever in q it
+// begins.
+constexpr int64_t sum_blocks(bool ragged, int64_t batch, int64_t rows_q) {
+  return ragged ? rows_q / kSumRows + batch : batch * ((rows_q + kSumRows - 1) / kSumRows);
+}
+
+// The first block of a sequence, which begins with row q_first of q.
+constexpr int64_t first_sum_block(const BwdParams& p, int32_t batch, int32_t q_first) {
+  return p.cu_seqlens_q != nullptr ? q_first / kSumRows + batch : sum_blocks(false, batch, p.seqlen_q);
+}
+
 // Threads of a workgroup of delta, and the queries that it takes.
 inline constexpr int32_t kDeltaThreads = 256;
 inline constexpr int32_t kDeltaRows = 64;
+
+// Those of the conversion of dq_sums.
+inline constexpr int32_t kConvertThreads = 256;
+inline constexpr int32_t kConvertRows = 64;
 
 }  // namespace fa

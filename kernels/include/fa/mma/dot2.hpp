@@ -16,7 +16,7 @@ struct Unit<MatrixUnit::dot2, kGfx, kDType> : Layout<MatrixUnit::dot2> {
   using C = f32x4;
 
   static constexpr bool kPackedFp32 = traits(kGfx).packed_fp32;
-  static constexpr bool kBesideValu = false;
+  static constexpr bool kBesideValu = false, kMixes = true;
 
   FA_DEVICE static void multiply(C& c, A a, const B& b) {
 #pragma unroll

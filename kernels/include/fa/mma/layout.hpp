@@ -4,7 +4,9 @@
 //   - lane l holds kRun consecutive k of row a_row(l) of A, beginning at run_begin(l);
 //   - it holds the same k of kColumns columns of B, column(l, c);
 //   - it holds kRows rows of those columns of C: element r * kColumns + c is C[c_row(l, r)][column(l, c)];
-//   - lanes whose numbers differ in bits of kPeers hold the same columns.
+//   - lanes whose numbers differ in bits of kPeers hold the same columns;
+//   - where a lane has one column, rows of C stored register by register, lane by lane, are in the order of
+//     c_place(row): kN elements each.
 //
 // A tile of `rows` rows is a stack of steps' A.  Which row of the tile sits in which place ("slot") is
 // free as long as both sides agree; slot_of_row puts rows so that each lane's C elements are runs of
@@ -32,6 +34,7 @@ struct Layout<MatrixUnit::mfma> {
   static constexpr int run_begin(int lane) { return lane / 32 * 8; }
   static constexpr int column(int lane, int) { return lane % 32; }
   static constexpr int c_row(int lane, int r) { return r / 4 * 8 + lane / 32 * 4 + r % 4; }
+  static constexpr int c_place(int row) { return (row / 8 * 4 + row % 4) * 2 + row / 4 % 2; }
 
   static constexpr int slot_of_row(int row, int) { return (row & ~12) | (row & 4) << 1 | (row & 8) >> 1; }
   static constexpr int held_begin(int lane, int) { return lane / 32 * 8; }
@@ -49,6 +52,7 @@ struct Layout<MatrixUnit::wmma> {
   static constexpr int run_begin(int) { return 0; }
   static constexpr int column(int lane, int) { return lane % 16; }
   static constexpr int c_row(int lane, int r) { return 2 * r + lane / 16; }
+  static constexpr int c_place(int row) { return row; }
 
   static constexpr int slot_of_row(int row, int) { return (row & ~15) | (row & 7) << 1 | (row & 8) >> 3; }
   static constexpr int held_begin(int lane, int) { return lane / 16 * 8; }

@@ -22,7 +22,7 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
   static constexpr bool kFoldsShift = false;
 
   static constexpr bool kPackedFp32 = traits(kGfx).packed_fp32;
-  static constexpr bool kBesideValu = true;
+  static constexpr bool kBesideValu = true, kMixes = false;
 
   FA_DEVICE static void multiply(C& c, A a, const B& b) {
     if constexpr (kDType == DType::bf16 && traits(kGfx).bf16_k == 4) {
@@ -31,6 +31,16 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
     } else {
       c = four(c, a.lo, b.column[0].lo);
       c = four(c, a.hi, b.column[0].hi);
+    }
+  }
+
+  // The same in two halves.
+  FA_DEVICE static void multiply_half(C& c, A a, const B& b, int half) {
+    if constexpr (kDType == DType::bf16 && traits(kGfx).bf16_k == 4) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) c = two(c, a[half * 2 + i], b.column[0][half * 2 + i]);
+    } else {
+      c = half == 0 ? four(c, a.lo, b.column[0].lo) : four(c, a.hi, b.column[0].hi);
     }
   }
 
@@ -49,13 +59,33 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
   }
   FA_DEVICE static void multiply_first(C& c, A a, const B& b) { multiply(c, a, b); }
 
+  // Zeros, each written once: the compiler copies one zero from accumulator to accumulator, through ordinary
+  // registers.  It does not know what this writes, so the wait states before any use are here.
+  FA_DEVICE static C zero() {
+    C c = {};
+    if constexpr (traits(kGfx).separate_accumulators) {
+      float z[kRows];
+#define FA_ZERO(r) "v_accvgpr_write_b32 %" #r ", 0\n\t"
+      asm volatile(FA_ZERO(0) FA_ZERO(1) FA_ZERO(2) FA_ZERO(3) FA_ZERO(4) FA_ZERO(5) FA_ZERO(6) FA_ZERO(7)
+                       FA_ZERO(8) FA_ZERO(9) FA_ZERO(10) FA_ZERO(11) FA_ZERO(12) FA_ZERO(13) FA_ZERO(14)
+                           FA_ZERO(15) "s_nop 2"
+                   : "=a"(z[0]), "=a"(z[1]), "=a"(z[2]), "=a"(z[3]), "=a"(z[4]), "=a"(z[5]), "=a"(z[6]),
+                     "=a"(z[7]), "=a"(z[8]), "=a"(z[9]), "=a"(z[10]), "=a"(z[11]), "=a"(z[12]), "=a"(z[13]),
+                     "=a"(z[14]), "=a"(z[15]));
+#undef FA_ZERO
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) c[r] = z[r];
+    }
+    return c;
+  }
+
   // A C whose row a_row(lane) is `value` of that lane, in all columns: exact, and without LDS.
   static constexpr bool kSpreadsRows = true;
-  FA_DEVICE static C spread_rows(float value, int lane) {
+  FA_DEVICE static C spread_rows(float value, int lane, C zeros = C{}) {
     const uint32_t first = static_cast<uint32_t>(lane / kM) - 1;  // every bit set in lanes with the first k
     const float a = __builtin_bit_cast(float, __builtin_bit_cast(uint32_t, value) & first);
     const float b = __builtin_bit_cast(float, 0x3f800000u & first);
-    C spread = __builtin_amdgcn_mfma_f32_32x32x2f32(a, b, C{}, 0, 0, 0);
+    C spread = __builtin_amdgcn_mfma_f32_32x32x2f32(a, b, zeros, 0, 0, 0);
 #if defined(__clang_major__) && __clang_major__ < 22
     // LLVM 21 puts the result over `a`, which the hardware does not allow; so `a` has to outlive it.
     if constexpr (!traits(kGfx).separate_accumulators) asm volatile("" : "+v"(spread) : "v"(a), "v"(b));

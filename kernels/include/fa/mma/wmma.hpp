@@ -17,7 +17,7 @@ struct Unit<MatrixUnit::wmma, kGfx, kDType> : Layout<MatrixUnit::wmma> {
   using C = f32x8;
 
   static constexpr bool kPackedFp32 = traits(kGfx).packed_fp32;
-  static constexpr bool kBesideValu = false;
+  static constexpr bool kBesideValu = false, kMixes = true;
 
   FA_DEVICE static void multiply(C& c, A a, const B& b) {
     if constexpr (kDType == DType::fp16) {
@@ -30,6 +30,18 @@ struct Unit<MatrixUnit::wmma, kGfx, kDType> : Layout<MatrixUnit::wmma> {
   }
 
   FA_DEVICE static void multiply_first(C& c, A a, const B& b) { multiply(c, a, b); }
+
+  // Zeros, each written once: the compiler writes one vector of them, and copies it.
+  FA_DEVICE static C zero() {
+    C c;
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      float z;
+      asm volatile("v_mov_b32 %0, 0" : "=v"(z));
+      c[r] = z;
+    }
+    return c;
+  }
 
   FA_DEVICE static void settle(C& c) { hold(c); }
   FA_DEVICE static void hold(C& c) { c = here(c); }

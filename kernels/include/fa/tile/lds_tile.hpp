@@ -6,15 +6,12 @@
 
 namespace fa {
 
-template <int kRows, int kRowBytes, int kPeriod, bool kPadded = false, int kBlock = kPeriod>
-struct LdsTile : Swizzle<kRows, kRowBytes, kPeriod, kPadded, kBlock> {
-  using LdsTile::Swizzle::offset;
-  using LdsTile::Swizzle::offset_next;
+template <class Places>
+struct PlacedTile : Places {
+  using Places::offset;
 
   // The tile from row index * kPeriod on; its rows are permuted like those from row 0 on.
-  FA_DEVICE static LdsBytes period(LdsBytes tile, int index) {
-    return tile + index * kPeriod * LdsTile::kStride;
-  }
+  FA_DEVICE static LdsBytes period(LdsBytes tile, int index) { return tile + index * Places::kPeriodBytes; }
 
   template <class T>
   FA_DEVICE static void write(LdsBytes tile, int row, int unit, int byte, T value) {
@@ -33,7 +30,8 @@ struct LdsTile : Swizzle<kRows, kRowBytes, kPeriod, kPadded, kBlock> {
   template <class A>
   FA_DEVICE static A read_next(LdsBytes tile, int row, int next, int unit) {
     static_assert(sizeof(A) == sizeof(u32x4), "one unit");
-    return *reinterpret_cast<__attribute__((address_space(3))) A*>(tile + offset_next(row, next, unit));
+    return *reinterpret_cast<__attribute__((address_space(3))) A*>(tile +
+                                                                   Places::offset_next(row, next, unit));
   }
 
   // A run of elements that begins at a unit: one unit, or two where A is twice as long.
@@ -49,6 +47,9 @@ struct LdsTile : Swizzle<kRows, kRowBytes, kPeriod, kPadded, kBlock> {
     }
   }
 };
+
+template <int kRows, int kRowBytes, int kPeriod, bool kPadded = false, int kBlock = kPeriod>
+using LdsTile = PlacedTile<Swizzle<kRows, kRowBytes, kPeriod, kPadded, kBlock>>;
 
 // A tile whose rows are the columns of a step.  Where lanes have several of these, lanes that are 16 apart
 // read rows that are 8 apart, and the LDS may serve them together.

@@ -43,6 +43,12 @@ struct Packed {
       return __builtin_bit_cast(float, f % 2 == 0 ? word << 16 : word & 0xffff0000u);
     }
   }
+
+  // element(c, f) * x.  A fused multiply-add takes an element of fp16 as it is.
+  FA_DEVICE float times(int c, int f, float x) const {
+    if constexpr (kDType == DType::fp16 && Unit::kMixes) return __builtin_fmaf(element(c, f), x, 0);
+    return element(c, f) * x;
+  }
 };
 
 // Hands a lane's elements to the same lane of another wave.

@@ -46,6 +46,11 @@ struct KeyStage {
     store_from(place(tile, thread), convert, thread);
   }
 
+  // Where a thread's first piece is in memory, relative to the tile.
+  FA_DEVICE static int offset(uint32_t row_bytes, int thread) {
+    return static_cast<int>(thread / Tile::kUnits * row_bytes + thread % Tile::kUnits * 16);
+  }
+
   // From where on a thread stores: its first piece if all others are at constant distances, else the tile.
   FA_DEVICE static LdsBytes place(LdsBytes tile, int thread) {
     if constexpr (!kNear) return tile;

@@ -15,6 +15,7 @@ struct Swizzle {
   static constexpr int kStride = kRowBytes + (kPadded ? 16 : 0);  // bytes from row to row
   static constexpr bool kShifted = kPadded && kBlock < kPeriod;   // whether a period has more than one block
   static constexpr int kBytes = kRows * kStride + (kShifted ? kRows / kBlock - 1 : 0) * 16;
+  static constexpr int kPeriodBytes = kPeriod * kStride;
   static constexpr int kSpan = (kUnits & -kUnits) < 8 ? kUnits & -kUnits : 8;  // units that change places
   static_assert(kRowBytes % 16 == 0 && kUnits * kRowBytes % 64 == 0,
                 "eight rows can be spread over the banks");
@@ -50,6 +51,40 @@ struct Swizzle {
     } else {
       return row * kRowBytes + (unit % kSpan ^ permutation(row)) * 16 + unit / kSpan * (kSpan * 16);
     }
+  }
+};
+
+// First or Second.
+template <bool kFirst, class First, class Second>
+struct ChoiceOf {
+  using Type = First;
+};
+template <class First, class Second>
+struct ChoiceOf<false, First, Second> {
+  using Type = Second;
+};
+template <bool kFirst, class First, class Second>
+using Choice = typename ChoiceOf<kFirst, First, Second>::Type;
+
+// Padded rows for tiles that are stored by blocks of 4 rows, which lie in slots 2 apart: rows 8 apart are
+// also 16 banks apart, and periods of 16 rows 8 banks.
+template <int kRows, int kRowBytes>
+struct Spread {
+  static constexpr int kUnits = kRowBytes / 16;
+  static constexpr int kStride = kRowBytes + 16;
+  static constexpr int kPeriodBytes = 16 * kStride + 160;
+  static constexpr int kBytes = kRows / 16 * kPeriodBytes;
+  static_assert(kUnits % 2 == 0, "a unit more makes their number odd");
+  static_assert(kRows % 16 == 0, "a tile is whole periods");
+
+  static constexpr int offset(int row, int unit) {
+    return row / 16 * kPeriodBytes + row % 16 * kStride + row % 16 / 8 * 64 + unit * 16;
+  }
+
+  // Of pieces of 4 elements by 4 of `blocks` * 4 rows, neighbours are of other rows; then comes this column
+  // for the `index`-th, so that 16 lanes meet in no bank in either form of the tile.
+  static constexpr int column(int index, int blocks) {
+    return blocks == 4 ? (index & ~6) | (index & 2) << 1 | (index & 4) >> 1 : index;
   }
 };
 

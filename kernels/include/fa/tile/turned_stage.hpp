@@ -10,8 +10,13 @@ namespace fa {
 // kOverlaid: both forms have the same place, one after the other.
 template <class Layout, int kRows, int kHeadDim, int kThreads, bool kPadded, int kTensors, bool kOverlaid>
 struct TurnedStage {
-  using RowTile = LdsTile<kRows, kHeadDim * 2, Layout::kM, kPadded>;
-  using TurnedTile = LdsTile<kHeadDim, kRows * 2, Layout::kM, kPadded>;
+  // Whether rows are in an order of LDS made for the stores of pieces.
+  static constexpr bool kSpread = kPadded && Layout::kM == 16 && kHeadDim <= 128;
+  template <int kTileRows, int kTileRowBytes>
+  using Tile = Choice<kSpread, Spread<kTileRows, kTileRowBytes>,
+                      Swizzle<kTileRows, kTileRowBytes, Layout::kM, kPadded>>;
+  using RowTile = PlacedTile<Tile<kRows, kHeadDim * 2>>;
+  using TurnedTile = PlacedTile<Tile<kHeadDim, kRows * 2>>;
   static constexpr int kTurnedAt = kOverlaid ? 0 : kTensors * RowTile::kBytes;
   static constexpr int kRowsEnd = kTensors * RowTile::kBytes;
   static constexpr int kTurnedEnd = kTurnedAt + kTensors * TurnedTile::kBytes;
@@ -19,8 +24,18 @@ struct TurnedStage {
   // A piece is 4 rows by 4 elements.
   static constexpr int kAcross = kHeadDim / 4;
   static constexpr int kPieces = kRows / 4 * kAcross;  // of one tensor
-  static constexpr int kLoads = (kTensors * kPieces + kThreads - 1) / kThreads;
+  static constexpr int kAllPieces = kTensors * kPieces;
+  static constexpr int kLoads = (kAllPieces + kThreads - 1) / kThreads;
   static_assert(kPieces % Layout::kWave == 0, "a wave's pieces are of one tensor");
+
+  // Whether neighbouring lanes have other rows, and which columns they have, so that neither form's stores
+  // meet in the banks of LDS.
+  static constexpr int kBlocks = kRows / 4;
+  static constexpr bool kByEights = Layout::kM == 8 && kRows == 32 && (kAcross & (kAcross - 1)) == 0;
+  static constexpr bool kSkewed = (kPadded && Layout::kM == 32 && kRows == 32) || kSpread || kByEights;
+
+  // Whether a thread has one piece at most, whose places in memory and in LDS can be kept through a loop.
+  static constexpr bool kFixed = kPadded && kLoads == 1 && (kSpread || kByEights);
 
   u32x2 row[kLoads][4];
 
@@ -34,8 +49,8 @@ struct TurnedStage {
   template <class View>
   FA_DEVICE void load(const View& view, int thread) {
     for_pieces<kTensors * kPieces, kThreads, Layout::kWave>(thread, [&](int i, int index) {
-      const auto source = view(tensor_of(index));
-      const int first = piece(index) / kAcross * 4, byte = piece(index) % kAcross * 8;
+      const auto source = view(tensor_of(i, index));
+      const int first = block_of(index) * 4, byte = column_of(index) * 8;
 #pragma unroll
       for (int j = 0; j < 4; ++j) row[i][j] = source.template read<u32x2>(first + j, byte);
     });
@@ -43,34 +58,110 @@ struct TurnedStage {
 
   FA_DEVICE void store_rows(LdsBytes tiles, int thread) const {
     for_pieces<kTensors * kPieces, kThreads, Layout::kWave>(thread, [&](int i, int index) {
-      const LdsBytes rows = rows_of(tiles, tensor_of(index));
-      const int block = piece(index) / kAcross, column = piece(index) % kAcross;
+      const LdsBytes rows = rows_of(tiles, tensor_of(i, index));
+      const int block = block_of(index), column = column_of(index);
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        RowTile::write(rows, Layout::slot_of_row(block * 4 + j, kRows), column / 2, column % 2 * 8,
-                       row[i][j]);
+        if constexpr (kSkewed && kPadded) {
+          const LdsBytes first =
+              rows + RowTile::offset(Layout::slot_of_row(block * 4, kRows), 0) + column * 8;
+          RowTile::write(first, Layout::slot_of_row(j, kRows), 0, 0, row[i][j]);
+        } else {
+          RowTile::write(rows, Layout::slot_of_row(block * 4 + j, kRows), column / 2, column % 2 * 8,
+                         row[i][j]);
+        }
       }
     });
   }
 
   FA_DEVICE void store_turned(LdsBytes tiles, int thread) const {
     for_pieces<kTensors * kPieces, kThreads, Layout::kWave>(thread, [&](int i, int index) {
-      const LdsBytes turned = turned_of(tiles, tensor_of(index));
-      const int block = piece(index) / kAcross, column = piece(index) % kAcross;
+      const LdsBytes turned = turned_of(tiles, tensor_of(i, index));
+      const int block = block_of(index), column = column_of(index);
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const uint32_t half = e % 2 == 0 ? 0x05040100 : 0x07060302;  // of two words, for v_perm
-        const u32x2 words = {__builtin_amdgcn_perm(row[i][1][e / 2], row[i][0][e / 2], half),
-                             __builtin_amdgcn_perm(row[i][3][e / 2], row[i][2][e / 2], half)};
-        TurnedTile::write(turned, Layout::slot_of_row(column * 4 + e, kHeadDim), block / 2, block % 2 * 8,
-                          words);
+        const u32x2 words = element_of_rows(i, e);
+        if constexpr (kSkewed && kPadded) {
+          const LdsBytes first =
+              turned + TurnedTile::offset(Layout::slot_of_row(column * 4, kHeadDim), 0) + block * 8;
+          TurnedTile::write(first, Layout::slot_of_row(e, kHeadDim), 0, 0, words);
+        } else {
+          TurnedTile::write(turned, Layout::slot_of_row(column * 4 + e, kHeadDim), block / 2, block % 2 * 8,
+                            words);
+        }
       }
     });
   }
 
+  // A thread's piece: where it is in memory, relative to the tile, and where its two forms are in LDS.
+  struct Place {
+    int from[4];
+    LdsBytes rows, turned;
+  };
+  FA_DEVICE static Place place(LdsBytes tiles, uint32_t row_bytes, int thread) {
+    static_assert(kFixed, "one piece, in padded tiles");
+    const int tensor = tensor_of(0, thread), block = block_of(thread), column = column_of(thread);
+    Place place;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      place.from[j] = here(static_cast<int>((block * 4 + j) * row_bytes + column * 8));
+    }
+    place.rows =
+        here(rows_of(tiles, tensor) + RowTile::offset(Layout::slot_of_row(block * 4, kRows), 0) + column * 8);
+    place.turned = here(turned_of(tiles, tensor) +
+                        TurnedTile::offset(Layout::slot_of_row(column * 4, kHeadDim), 0) + block * 8);
+    return place;
+  }
+  FA_DEVICE static bool has_piece(int thread) {
+    return kTensors * kPieces >= kThreads || uniform(thread) < kTensors * kPieces;
+  }
+  template <class View>
+  FA_DEVICE void load_at(const Place& place, const View& view, int thread) {
+    if (!has_piece(thread)) return;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) row[0][j] = view.template read_at<u32x2>(place.from[j]);
+  }
+  FA_DEVICE void store_rows_at(const Place& place, int thread) const {
+    if (!has_piece(thread)) return;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      RowTile::write(place.rows, Layout::slot_of_row(j, kRows), 0, 0, row[0][j]);
+    }
+  }
+  FA_DEVICE void store_turned_at(const Place& place, int thread) const {
+    if (!has_piece(thread)) return;
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      TurnedTile::write(place.turned, Layout::slot_of_row(e, kHeadDim), 0, 0, element_of_rows(0, e));
+    }
+  }
+
+  // Of a wave's pieces, where a thread has one.
+  FA_DEVICE static int tensor_of_wave(int thread) {
+    static_assert(kLoads == 1, "a wave's pieces are of one tensor");
+    return uniform(thread / kPieces);
+  }
+
  private:
-  FA_DEVICE static int tensor_of(int index) { return kTensors == 1 ? 0 : uniform(index / kPieces); }
+  // Element `e` of the four rows.
+  FA_DEVICE u32x2 element_of_rows(int i, int e) const {
+    const uint32_t half = e % 2 == 0 ? 0x05040100 : 0x07060302;  // of two words, for v_perm
+    return {__builtin_amdgcn_perm(row[i][1][e / 2], row[i][0][e / 2], half),
+            __builtin_amdgcn_perm(row[i][3][e / 2], row[i][2][e / 2], half)};
+  }
+  FA_DEVICE static int tensor_of(int i, int index) {
+    return kTensors == 1 ? 0 : kPieces % kThreads == 0 ? i * kThreads / kPieces : uniform(index / kPieces);
+  }
   FA_DEVICE static int piece(int index) { return kTensors == 1 ? index : index % kPieces; }
+  // Which 4 rows, and which 4 elements of them, piece `index` is.
+  FA_DEVICE static int block_of(int index) { return kSkewed ? index % kBlocks : piece(index) / kAcross; }
+  FA_DEVICE static int column_of(int index) {
+    if constexpr (!kSkewed) return piece(index) % kAcross;
+    const int column = piece(index) / kBlocks;
+    if constexpr (Layout::kM == 32) return column ^ (block_of(index) & 5);
+    if constexpr (kByEights) return column ^ column % 2 * (kPadded ? kAcross / 2 : kAcross / 8);
+    return Spread<16, 32>::column(column, kBlocks);
+  }
 };
 
 }  // namespace fa

@@ -41,7 +41,11 @@ struct BufferView {
 
   template <class T>
   FA_DEVICE T read(int row, int byte) const {
-    const int offset = static_cast<int>(row * row_bytes + byte);
+    return read_at<T>(static_cast<int>(row * row_bytes + byte));
+  }
+
+  template <class T>
+  FA_DEVICE T read_at(int offset) const {
     if constexpr (sizeof(T) == 4) {
       return __builtin_bit_cast(T, __builtin_amdgcn_raw_buffer_load_b32(resource, offset, 0, 0));
     } else if constexpr (sizeof(T) == 8) {

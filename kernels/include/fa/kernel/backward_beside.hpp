@@ -1,0 +1,198 @@
+// The loop of the dk and dv kernel, with dQ (backward_fused.hpp) or without, where matrix instructions run
+// beside others: while one kind of waves multiplies, the other does the rest of its work.  A tile takes two
+// barriers: before the first, rows of the next tile are stored, before the second their transposes.
+#pragma once
+
+#include "fa/arch/current.hpp"
+#include "fa/kernel/backward_dkdv.hpp"
+#include "fa/kernel/backward_dq_part.hpp"
+
+namespace fa {
+
+// Waves that multiply go first.
+template <class B>
+FA_DEVICE void priority(int value) {
+  if constexpr (B::Unit::kBesideValu) {
+    if (value == 0) __builtin_amdgcn_s_setprio(0);
+    if (value == 1) __builtin_amdgcn_s_setprio(1);
+    if (value == 2) __builtin_amdgcn_s_setprio(2);
+  }
+}
+
+// Tells the compiler that no load is in flight.  It takes those of the other kind of waves for this one's,
+// and where it would wait for them, the atomic additions before would be waited for too.
+FA_DEVICE void no_loads_in_flight() {
+  constexpr int kVmcnt0 = 0x0f70;
+  __builtin_amdgcn_s_waitcnt(kVmcnt0);
+}
+
+// Zeros for keys that there are not: their scores may be anything.
+template <class B>
+FA_DEVICE void drop_missing_keys(const B& block, int wave_key, typename B::P& packed) {
+  if (here_uniform(wave_key) + B::Unit::kN <= block.sequence.seqlen_k) return;
+  const bool there = wave_key + B::Unit::column(here(block.lane), 0) < block.sequence.seqlen_k;
+  const uint32_t all = there ? ~0u : 0u;
+#pragma unroll
+  for (int chunk = 0; chunk < B::P::kChunks; ++chunk) {
+#pragma unroll
+    for (int word = 0; word < B::P::kChunk / 2; ++word) packed.chunk[0][chunk][word] &= all;
+  }
+}
+
+// A product to work on.  A copy: the compiler would keep what becomes of it in both kinds of registers, for
+// waves of either role.
+template <class B>
+struct Worked {
+  typename B::Result result;
+
+  FA_DEVICE explicit Worked(const typename B::Result& product) {
+#pragma unroll
+    for (int step = 0; step < B::kSteps; ++step) result[step] = product[step];
+  }
+};
+
+// P of the plain loop, from scores, part by part: beside the matrix instructions of another product.
+template <class B>
+struct Exponentials {
+  using P = typename B::P;
+
+  Worked<B> s;
+
+  FA_DEVICE explicit Exponentials(const typename B::Result& product) : s(product) {}
+
+  FA_DEVICE void part(const B& block, int part, int parts) {
+#pragma unroll
+    for (int f = part * P::kHeld / parts; f < (part + 1) * P::kHeld / parts; ++f) {
+      float& value = element<typename B::Unit>(s.result, 0, f);
+      value = __builtin_amdgcn_exp2f(value * block.factor);
+    }
+  }
+
+  FA_DEVICE P weights(const B& block, int first, int wave_key, bool masked) {
+    if (masked) block.mask(s.result, first, wave_key);
+    const P packed = P::of([&](int, int f) { return element<typename B::Unit>(s.result, 0, f); });
+    block.give(packed);
+    return packed;
+  }
+};
+
+// In the place of DqPart, where there is no dQ.
+template <class B>
+struct NoDq {
+  static constexpr int kKeySteps = 1;
+  static constexpr bool kOfAll = false;
+  FA_DEVICE bool is_of(const B&) const { return false; }
+  FA_DEVICE float* sums_of(const B&, int) const { return nullptr; }
+  template <class Beside>
+  FA_DEVICE void add(const B&, float*, int, const Beside&) const {}
+};
+
+// Adds what one head of q gives to the sums of a wave's keys, and what the keys give to that head's dQ.
+template <class B, class Dq>
+FA_DEVICE void add_head_beside(B& block, int head_q, int wave_key, const typename B::Tiles& tiles,
+                               const typename B::Own& own, const Dq& dq, typename B::Sums& sums) {
+  using Unit = typename B::Unit;
+  using Stage = typename B::Stage;
+  constexpr int kAtOnce = B::kConfig.steps_at_once, kAhead = B::kConfig.ahead;
+  constexpr bool kBeside = B::kWithDq && !B::kFeatured;  // P comes beside the last tile's dQ
+  const bool of_weights = block.is(Role::weights), of_dq = dq.is_of(block);
+  // Where half of the threads are enough, the others move nothing: see `moving`.
+  const bool moves = Stage::kAllPieces > B::kTile.threads / 2 || !of_weights;
+  Stage stage;
+  const typename B::Source source = block.source(head_q);
+  const HeadRows rows = Stage::tensor_of_wave(B::moving(block.thread)) == 0 ? source.q : source.dout;
+  float* const dq_sums = dq.sums_of(block, head_q);
+  float number = 0;
+  int next = 0;
+  const auto load = [&](int first) {
+    // Opaque: what follows from it is not found where waves wait for it.
+    const int from = here_uniform(first);
+    if (moves) stage.load([&](int) { return typename B::View(rows, from); }, block.mover());
+    number = B::kOwnNumbers ? block.load_own_number(source, from) : block.load_number(source, from);
+    next = uniform((tiles.seen(from) ? kSeen : 0) | (tiles.masked(from) ? kMasked : 0));
+  };
+  const auto store_rows = [&](int set) {
+    if (moves) stage.store_rows(block.lds, block.mover());
+    if (!B::kOwnNumbers) block.store_number(number, set);
+  };
+  typename Unit::C zeros = Unit::zero();
+  if (B::kKeepsZeros) Unit::settle(zeros);
+  load(tiles.begin);
+  tile_barrier<B::kArch>();  // LDS is free
+  store_rows(block.set);
+  for (int first = tiles.begin; first < tiles.end; first += B::kQueries) {
+    const bool seen = (next & kSeen) != 0, masked = (next & kMasked) != 0;
+    // Rows and the last tile's dS are there, and all waves are done with its transposes.
+    tile_barrier<B::kArch>();
+    const auto move = [&] {
+      if (moves) stage.store_turned(block.lds, block.mover());
+      load(first + B::kQueries);
+    };
+    typename B::Result result;
+    typename B::P packed;
+    const float term = here(block.first_term(number));
+    if (!of_weights) move();
+    uint32_t bits = 0;
+    priority<B>(2);
+    if (seen) {
+      bits = kept_bits(block, head_q, first, wave_key);
+      block.begin(result, term, zeros);
+      multiply_rows<Unit, typename Stage::RowTile, B::kSteps, kAtOnce, kAhead>(
+          result, Stage::rows_of(block.lds, of_weights ? 0 : 1), own, block.reader());
+    }
+    if (of_weights) {
+      no_loads_in_flight();
+      // Opaque, or the compiler copies all of this for the first tile.
+      const bool adds = of_dq && here_uniform(first) > tiles.begin;
+      if (kBeside && adds && seen) {
+        Exponentials<B> scores(result);
+        dq.add(block, dq_sums, first - B::kQueries,
+               [&](int half) { scores.part(block, half, 2 * Dq::kKeySteps); });
+        priority<B>(1);
+        packed = scores.weights(block, first, wave_key, masked);
+      } else if (kBeside && Dq::kOfAll && adds) {
+        dq.add(block, dq_sums, first - B::kQueries, Nothing());
+      } else {
+        if (adds) dq.add(block, dq_sums, first - B::kQueries, Nothing());
+        priority<B>(1);
+        if (seen) {
+          Worked<B> copy(result);
+          packed = weights(block, copy.result, head_q, first, wave_key, masked, bits);
+        }
+      }
+      move();
+    }
+    // P and transposes are there, and all waves are done with rows and the last dS.
+    tile_barrier<B::kArch>();
+    if (!of_weights) {
+      if (seen) {
+        // Opaque, or the compiler reads it before the barrier.
+        if constexpr (B::kTraits.separate_accumulators) Unit::settle(result[0]);
+        Worked<B> copy(result);
+        packed = gradients(block, copy.result, head_q, first, wave_key, masked);
+      } else if (B::kWithDq) {
+        packed = {};
+      }
+      if constexpr (B::kWithDq) {
+        drop_missing_keys(block, wave_key, packed);
+        B::Scores::write(block.scores(), block.pair, block.lane, packed);
+      }
+    }
+    if (!of_weights) store_rows(block.set ^ 1);  // while the other waves multiply
+    priority<B>(2);
+    if (seen) {
+      const typename B::Operand operand(block.operand_area(), block.lane, packed);
+      multiply_turned<Unit, typename Stage::TurnedTile, B::kSumSteps, kAtOnce, kAhead>(
+          sums, Stage::turned_of(block.lds, of_weights ? 1 : 0), operand, block.reader());
+    }
+    priority<B>(0);
+    if (of_weights) store_rows(block.set ^ 1);
+    block.set ^= 1;
+  }
+  if constexpr (B::kWithDq) {
+    tile_barrier<B::kArch>();  // the last tile's dS is there
+    if (of_dq) dq.add(block, dq_sums, (tiles.end - 1) / B::kQueries * B::kQueries, Nothing());
+  }
+}
+
+}  // namespace fa

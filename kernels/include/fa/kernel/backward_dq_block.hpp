@@ -1,0 +1,288 @@
+// What one workgroup of the dq kernel works on: the types and constants that follow from its config, what it
+// reads, and what it makes of products.  kernel/backward_dq.hpp says what it does.
+#pragma once
+
+#include "fa/kernel/backward_block.hpp"
+#include "fa/kernel/scoring.hpp"
+#include "fa/tile/dropout.hpp"
+
+namespace fa {
+
+template <Gfx kGfx, DType kElement, int kDim, bool kWithFeatures>
+struct DqBlock {
+  static constexpr Gfx kArch = kGfx;
+  static constexpr DType kDType = kElement;
+  static constexpr int kHeadDim = kDim;
+  static constexpr bool kFeatured = kWithFeatures;
+  static constexpr ArchTraits kTraits = traits(kGfx);
+  static constexpr DqConfig kConfig = dq_config(kGfx, kDType, kHeadDim);
+  static constexpr FwdTile kTile = dq_tile(kGfx, kDType, kHeadDim);
+  static constexpr int kKeys = kConfig.keys;
+  static constexpr bool kPadded = kConfig.padded_tiles;
+
+  using Unit = UnitOf<kGfx, kDType>;
+  // In the featured loop registers are short, but for those of results.
+  static constexpr int kAhead = kFeatured && !Unit::kBesideValu ? 0 : kConfig.ahead;
+  // The two products are formed one after the other, and then the probabilities.
+  static constexpr bool kOneByOne = !Unit::kBesideValu || kConfig.ahead == 0;
+  static constexpr int kColumns = Unit::kColumns;
+  static constexpr int kSteps = kKeys / Unit::kM;        // of a tile's keys
+  static constexpr int kSumSteps = kHeadDim / Unit::kM;  // of the sums' rows
+  using Tiles = TileRange<kKeys>;
+  using Result = typename Unit::C[kSteps];
+  using Sums = typename Unit::C[kSumSteps];
+
+  using Keys = TurnedStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded, 1, false>;
+  using Values = KeyStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded>;
+  using View = BufferView<kKeys, kHeadDim * 2, kTraits.buffer_word3>;
+  using OwnView = BufferView<Unit::kN, kHeadDim * 2, kTraits.buffer_word3>;
+  static constexpr bool kPaddedOwn = kPadded && Unit::kM != 32;
+  using Q = Query<Unit, kHeadDim, kConfig.q_steps, kPaddedOwn>;
+  using Dout = Query<Unit, kHeadDim, kConfig.dout_steps, kPaddedOwn>;
+  using P = Packed<Unit, kKeys, kDType>;
+  using Operand = PackedOperand<Unit, kKeys, kDType, kPadded>;
+  using Drop = Dropout<Unit, kKeys>;
+
+  static constexpr int kValuesAt = Keys::kBytes;
+  static constexpr int kOwnAt = kValuesAt + Values::Tile::kBytes;
+  static constexpr int kOwnBytes = Q::kLdsBytes + Dout::kLdsBytes + Operand::kLdsBytes;  // of a wave
+  static constexpr int kLdsBytes = kOwnAt + kConfig.waves * kOwnBytes;
+  static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
+
+  const BwdArguments arguments;
+  const Sequence sequence;
+  const int batch, head, thread, lane, wave;
+  const Visibility visible;
+  const LdsBytes lds;
+  const float factor;  // scale * log2(e)
+
+  // Of the lane's queries: what products start from, or lse and delta.
+  struct Numbers {
+    float lse[kColumns], delta[kColumns];
+  };
+
+  FA_DEVICE DqBlock(BwdArguments arguments, const BwdParams& params, const Sequence& sequence, LdsBytes lds)
+      : arguments(arguments),
+        sequence(sequence),
+        batch(__builtin_amdgcn_workgroup_id_z()),
+        head(__builtin_amdgcn_workgroup_id_y()),
+        thread(__builtin_amdgcn_workitem_id_x()),
+        lane(thread % Unit::kWave),
+        wave(uniform(thread / Unit::kWave)),
+        visible{sequence.seqlen_q, sequence.seqlen_k, params.window_left, params.window_right},
+        lds(lds),
+        factor(uniform(Scoring::factor_of(params))) {}
+
+  FA_DEVICE Tiles tiles_of(int first_row, int wave_row) const {
+    return {visible.begin(first_row) / kKeys * kKeys,
+            visible.end_of_rows(first_row, kTile.block_m),
+            visible.begin(wave_row),
+            visible.end_of_rows(wave_row, Unit::kN),
+            visible.begin(wave_row + Unit::kN - 1),
+            visible.end(wave_row)};
+  }
+
+  // What the block's head has for tiles of keys.
+  struct Source {
+    HeadRows k, v;
+  };
+
+  FA_DEVICE Source source() const {
+    const BwdParams& params = loaded_here(arguments);
+    const bool ragged = params.cu_seqlens_k != nullptr;
+    const int head_k = uniform(head / (params.nheads / params.nheads_k));
+    return {rows_of(params.k, ragged, batch, head_k, sequence.k_first, sequence.seqlen_k),
+            rows_of(params.v, ragged, batch, head_k, sequence.k_first, sequence.seqlen_k)};
+  }
+
+  // The lane that reads tiles and the thread that moves them.  Where registers are short, their addresses are
+  // computed for each tile anew.
+  FA_DEVICE int reader() const { return kFeatured ? here(lane) : lane; }
+  FA_DEVICE int mover() const { return kFeatured ? here(thread) : thread; }
+  FA_DEVICE LdsBytes own_area() const { return lds + kOwnAt + wave * kOwnBytes; }
+
+  template <class Own>
+  FA_DEVICE Own load_own(const BwdInput& tensor, float sign_of, int wave_row, LdsBytes place) const {
+    const BwdParams& params = loaded_here(arguments);
+    const bool ragged = params.cu_seqlens_q != nullptr;
+    const OwnView view(rows_of(tensor, ragged, batch, head, sequence.q_first, sequence.seqlen_q), wave_row);
+    Unchanged convert;
+    return Own(place, view, QuerySign(sign_of), convert, lane);
+  }
+
+  FA_DEVICE Numbers load_numbers(int wave_row) const {
+    const BwdParams& params = loaded_here(arguments);
+    const bool ragged = params.cu_seqlens_q != nullptr;
+    const int64_t at = (ragged ? 0 : batch) * params.lse_batch + head * params.lse_head + sequence.q_first;
+    Numbers numbers;
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) {
+      const int row = wave_row + Unit::column(lane, c);
+      const bool inside = row < sequence.seqlen_q;
+      const float lse = Scoring::shift<kDType>(inside ? params.lse[at + row] : 0);
+      const float delta = inside ? params.delta[at + row] : 0;
+      numbers.lse[c] = kFeatured ? lse : -lse / factor;
+      numbers.delta[c] = kFeatured ? delta : -delta;
+    }
+    return numbers;
+  }
+
+  // dS in the place of dP.
+  FA_DEVICE void find(Result& dp, int wave_row, int first, const Tiles& tiles, const Q& q, const Dout& dout,
+                      const Numbers& numbers) const {
+    const uint32_t bits = kFeatured ? kept(wave_row, first) : 0;
+    Result s;
+    begin(s, numbers.lse);
+    if constexpr (kOneByOne) {
+      multiply_rows<Unit, typename Keys::RowTile, kSteps, kConfig.steps_at_once, kAhead>(
+          s, Keys::rows_of(lds, 0), q, reader());
+      begin(dp, numbers.delta);
+      multiply_rows<Unit, typename Values::Tile, kSteps, kConfig.steps_at_once, kAhead>(dp, lds + kValuesAt,
+                                                                                        dout, reader());
+    } else {
+      begin(dp, numbers.delta);
+      multiply_both(s, dp, q, dout);
+    }
+    if constexpr (kFeatured) {
+      gradients_of_scores(s, dp, wave_row, first, numbers, bits);
+    } else if constexpr (kOneByOne) {
+      each(dp, [&](float x, int c, int f) {
+        return __builtin_amdgcn_exp2f(element<Unit>(s, c, f) * factor) * x;
+      });
+    } else {
+      each(dp, [&](float x, int c, int f) { return element<Unit>(s, c, f) * x; });
+    }
+    if (tiles.masked(first)) mask(dp, wave_row, first);
+  }
+
+  FA_DEVICE static P pack(Result& dp) {
+    return P::of([&](int c, int f) { return element<Unit>(dp, c, f); });
+  }
+
+  FA_DEVICE void add(const P& packed, Sums& sums) const {
+    const Operand operand(own_area() + Q::kLdsBytes + Dout::kLdsBytes, lane, packed);
+    multiply_turned<Unit, typename Keys::TurnedTile, kSumSteps, kConfig.steps_at_once, kAhead>(
+        sums, Keys::turned_of(lds, 0), operand, reader());
+  }
+
+  // Both products, and in the plain loop the probabilities in the place of S: while dP is multiplied.
+  FA_DEVICE void multiply_both(Result& s, Result& dp, const Q& q, const Dout& dout) const {
+    constexpr int kCount = Q::kSteps;
+    static_assert(kSteps == 1 && Q::kSteps == Dout::kSteps, "a step's rows");
+    const auto read = [&](int j) {
+      const int unit = (j % kCount * Unit::kK + Unit::run_begin(reader())) / 8, row = Unit::a_row(reader());
+      return j < kCount ? Keys::RowTile::template read<typename Unit::A>(Keys::rows_of(lds, 0), row, unit)
+                        : Values::Tile::template read<typename Unit::A>(lds + kValuesAt, row, unit);
+    };
+    Result p;
+    read_ahead_of_halves<2 * kCount, kConfig.ahead>(
+        read,
+        [&](int j, int half, const typename Unit::A& a) {
+          if (j < kCount) {
+            Unit::multiply_half(s[0], a, q.operand(j), half);
+          } else {
+            Unit::multiply_half(dp[0], a, dout.operand(j - kCount), half);
+          }
+        },
+        [&](int i) {
+          constexpr int kParts = 2 * kCount - 1;
+          if (kFeatured || i <= 2 * kCount) return;
+          const int part = i - 2 * kCount - 1;
+#pragma unroll
+          for (int f = part * P::kHeld / kParts; f < (part + 1) * P::kHeld / kParts; ++f) {
+            element<Unit>(p, 0, f) = __builtin_amdgcn_exp2f(element<Unit>(s, 0, f) * factor);
+          }
+        });
+    if (!kFeatured) s[0] = p[0];
+    pin<Unit>(dp[0]);
+  }
+
+  FA_DEVICE void begin(Result& result, const float* number) const {
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) {
+#pragma unroll
+      for (int f = 0; f < P::kHeld; ++f) element<Unit>(result, c, f) = kFeatured ? 0 : number[c];
+    }
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) Unit::settle(result[step]);
+  }
+
+  // dS in the place of dP.
+  FA_DEVICE void gradients_of_scores(Result& s, Result& dp, int wave_row, int first, const Numbers& numbers,
+                                     uint32_t bits) const {
+    // On the path without ALiBi the compiler leaves one wait state too few between the last matrix
+    // instruction and what reads its result (LLVM 22; the static checks find it).  It does not count these.
+    if constexpr (traits(kGfx).unit == MatrixUnit::mfma) asm volatile("s_nop 1");
+    const Scoring scoring(loaded_here(arguments), batch, head);
+    float distance[kColumns];
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) {
+      distance[c] = static_cast<float>(first + Unit::held_begin(lane, kKeys) -
+                                       visible.diagonal(wave_row + Unit::column(lane, c)));
+    }
+    if (scoring.drops()) {
+      in_order(dp, [&](float x, int c, int f) {
+        const int all = static_cast<int>(bits << (32 - Drop::kBits + c * Drop::kHeld + f)) >> 31;
+        return __builtin_bit_cast(float, __builtin_bit_cast(int, x* scoring.kept) & all);
+      });
+    }
+    scoring.cap([&](const auto& action) { in_order(s, action); });
+    if (scoring.caps()) {
+      in_order(dp, [&](float x, int c, int f) {
+        return (x - numbers.delta[c]) * scoring.cap_derivative(element<Unit>(s, c, f));
+      });
+    } else {
+      in_order(dp, [&](float x, int c, int) { return x - numbers.delta[c]; });
+    }
+    in_order(dp, [&](float x, int c, int f) {
+      const float away = distance[c] + static_cast<float>(Unit::held_step(f));
+      return x * scoring.probability(element<Unit>(s, c, f), away, numbers.lse[c]);
+    });
+  }
+
+  FA_DEVICE uint32_t kept(int wave_row, int first) const {
+    const Scoring scoring(loaded_here(arguments), batch, head);
+    if (!scoring.drops()) return 0;
+    const Drop dropout{scoring.below, scoring.key};
+    return dropout.kept(first, lane, [&](int c, unsigned group) {
+      return dropout_words(scoring.key, batch, head, wave_row + Unit::column(lane, c), group);
+    });
+  }
+
+  // Hides keys that a query does not see.
+  FA_DEVICE void mask(Result& result, int wave_row, int first) const {
+    int begin[kColumns], end[kColumns];
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) {
+      const int row = wave_row + here(Unit::column(lane, c)), from = first + Unit::held_begin(lane, kKeys);
+      begin[c] = visible.begin(row) - from;
+      end[c] = visible.end(row) - from;
+    }
+    in_order(result, [&](float value, int c, int f) {
+      const int key = Unit::held_step(f);
+      return key >= begin[c] && key < end[c] ? value : 0;
+    });
+  }
+
+  template <class Action>
+  FA_DEVICE static void each(Result& result, const Action& action) {
+    each_element<Unit, P::kHeld>(result, action);
+  }
+  template <class Action>
+  FA_DEVICE static void in_order(Result& result, const Action& action) {
+    each_element<Unit, P::kHeld, true>(result, action);
+  }
+
+  FA_DEVICE void store(int wave_row, Sums& sums) const {
+#pragma unroll
+    for (int step = 0; step < kSumSteps; ++step) Unit::settle(sums[step]);
+    const BwdParams& params = loaded_here(arguments);
+    const bool ragged = params.cu_seqlens_q != nullptr;
+    store_gradient<Unit, kDType, kHeadDim>(sums, params.dq,
+                                           offset_of(params.dq, ragged, batch, head, sequence.q_first),
+                                           wave_row, sequence.seqlen_q, params.scale, lane,
+                                           [&](int row) { return visible.begin(row) < visible.end(row); });
+  }
+};
+
+}  // namespace fa

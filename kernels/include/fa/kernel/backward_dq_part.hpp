@@ -1,0 +1,98 @@
+// The part of dQ = dS * K that a wave of the fused kernel computes and adds up.
+#pragma once
+
+#include "fa/kernel/backward_dkdv_block.hpp"
+
+namespace fa {
+
+// A wave's part of dQ's tile: which steps of its rows and columns, and which of the keys.
+template <class B>
+struct DqPart {
+  using Unit = typename B::Unit;
+  using Scores = typename B::Scores;
+  static constexpr int kParts = B::kSteps * B::kSumSteps;
+  static constexpr int kWaves = Unit::kBesideValu ? B::kPairs : 2 * B::kPairs;
+  static constexpr int kSplits = kWaves / kParts > 1 ? kWaves / kParts : 1;
+  static constexpr int kKeySteps = B::kTile.block_n / Unit::kK / kSplits;
+  static constexpr bool kOfAll = kParts * kSplits == kWaves;  // every wave that may have a part has one
+  static_assert(kParts <= kWaves, "a wave has one part at most");
+  using Turned = TurnedStage<Unit, B::kTile.block_n, B::kHeadDim, B::kTile.threads, false, 1, true>;
+  static_assert(Turned::kBytes <= B::kLdsBytes, "K^T fits into LDS once");
+
+  const int index;
+  typename Unit::A keys[kKeySteps];  // K^T
+
+  FA_DEVICE explicit DqPart(const B& block) : index(Unit::kBesideValu ? block.pair : block.wave) {}
+
+  FA_DEVICE bool is_of(const B& block) const {
+    return (!Unit::kBesideValu || block.is(Role::weights)) && index < kParts * kSplits;
+  }
+  FA_DEVICE int row_step() const { return index % kParts / B::kSumSteps; }
+  FA_DEVICE int column_step() const { return index % kParts % B::kSumSteps; }
+  FA_DEVICE int unit(int step, int lane) const {
+    return ((index / kParts * kKeySteps + step) * Unit::kK + Unit::run_begin(lane)) / 8;
+  }
+
+  // Reads the workgroup's keys, with LDS that is free and all waves.
+  FA_DEVICE void load(const B& block, int first_key) {
+    const BwdParams& params = loaded_here(block.arguments);
+    const Sequence& sequence = block.sequence;
+    const HeadRows rows = rows_of(params.k, params.cu_seqlens_k != nullptr, block.batch, block.head_k,
+                                  sequence.k_first, sequence.seqlen_k);
+    using View = BufferView<B::kTile.block_n, B::kHeadDim * 2, B::kTraits.buffer_word3>;
+    Turned stage;
+    stage.load([&](int) { return View(rows, first_key); }, block.thread);
+    stage.store_turned(block.lds, block.thread);
+    workgroup_barrier();
+    const int row = Unit::slot_of_row(Unit::column(block.lane, 0), B::kHeadDim);
+    const LdsBytes tile = Turned::TurnedTile::period(block.lds, column_step());
+#pragma unroll
+    for (int i = 0; i < kKeySteps; ++i) {
+      keys[i] = Turned::TurnedTile::template read<typename Unit::A>(tile, row, unit(i, block.lane));
+    }
+  }
+
+  // Adds what the tile of queries from `first` on gets from the workgroup's keys.  `beside`: see read_ahead.
+  template <class Beside>
+  FA_DEVICE void add(const B& block, float* sums, int first, const Beside& beside) const {
+    typename Unit::C sum = Unit::zero();
+    const LdsBytes tile = Scores::Tile::period(block.scores(), row_step());
+    const auto read = [&](int i) {
+      return Scores::Tile::template read<typename Unit::A>(tile, Unit::a_row(block.lane),
+                                                           unit(i, block.lane));
+    };
+    if constexpr (Unit::kBesideValu) {
+      read_ahead_of_halves<kKeySteps, B::kConfig.ahead>(
+          read,
+          [&](int i, int half, const typename Unit::A& a) {
+            Unit::multiply_half(sum, a, typename Unit::B{{keys[i]}}, half);
+          },
+          beside);
+    } else {
+      read_ahead<kKeySteps, B::kConfig.ahead>(
+          read,
+          [&](int i, const typename Unit::A& a) { Unit::multiply(sum, a, typename Unit::B{{keys[i]}}); },
+          beside);
+    }
+    Unit::settle(sum);
+    float* const to = sums + static_cast<int64_t>(first / Unit::kM * B::kSumSteps) * (Unit::kM * Unit::kN);
+    float value[Unit::kRows];
+#pragma unroll
+    for (int r = 0; r < Unit::kRows; ++r) {
+      value[r] = Unit::kBesideValu ? here(static_cast<float>(sum[r])) : static_cast<float>(sum[r]);
+    }
+#pragma unroll
+    for (int r = 0; r < Unit::kRows; ++r) add_float(to, r * Unit::kWave + block.lane, value[r]);
+  }
+
+  // Where the part of the sequence's first tile is added.
+  FA_DEVICE float* sums_of(const B& block, int head_q) const {
+    const BwdParams& params = loaded_here(block.arguments);
+    const int64_t blocks =
+        head_q * params.dq_blocks + first_sum_block(params, block.batch, block.sequence.q_first);
+    const int64_t step = (blocks * (kSumRows / Unit::kM) + row_step()) * B::kSumSteps + column_step();
+    return params.dq_sums + step * (Unit::kM * Unit::kN);
+  }
+};
+
+}  // namespace fa

@@ -1,0 +1,55 @@
+// A tile of the gradients of scores in LDS, queries by keys of a workgroup, as operand A of dQ = dS * K.  It
+// is made from results whose lanes are keys, so it is turned on its way: blocks of four keys by four queries
+// among four neighbouring lanes.
+#pragma once
+
+#include "fa/arch/device.hpp"
+#include "fa/tile/lds_tile.hpp"
+#include "fa/tile/packed.hpp"
+
+namespace fa {
+
+// The row of a tile that query `row` has: four queries, which four lanes write at once, are two rows apart,
+// so that they do not meet in the banks of LDS.
+constexpr int score_row(int row) { return row / 8 * 8 + row % 4 * 2 + row / 4 % 2; }
+
+template <class Unit, int kQueries, int kKeys, DType kDType, bool kPadded>
+struct ScoreTile {
+  using Tile = LdsTile<kQueries, kKeys * 2, Unit::kM, kPadded>;
+  using P = Packed<Unit, kQueries, kDType>;
+  static constexpr int kBytes = Tile::kBytes;
+
+  // Of waves whose columns are keys from `wave` * kN on.
+  FA_DEVICE static void write(LdsBytes tile, int wave, int lane, const P& packed) {
+    static_assert(Unit::kColumns == 1 && P::kChunk == 8, "a lane has runs of 8 queries of one key");
+    const int column = Unit::column(lane, 0);
+    const int unit = (wave * Unit::kN + column) / 8, byte = column % 8 / 4 * 8;
+#pragma unroll
+    for (int chunk = 0; chunk < P::kChunks; ++chunk) {
+      const int row = Unit::held_begin(lane, kQueries) + Unit::held_step(chunk * 8) + lane % 4 * 2;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const uint32_t low = packed.chunk[0][chunk][half * 2], high = packed.chunk[0][chunk][half * 2 + 1];
+        Tile::write(tile, row + half, unit, byte, turned(low, high, lane));
+      }
+    }
+  }
+
+ private:
+  // Four queries of a lane's key, for one query's four keys: query `lane % 4`.
+  FA_DEVICE static u32x2 turned(uint32_t low, uint32_t high, int lane) {
+    constexpr int kNext = 0xb1, kSecondNext = 0x4e;  // DPP: quad_perm of lane ^ 1, and of lane ^ 2
+    const uint32_t halves = lane % 2 == 0 ? 0x05040100 : 0x03020706;
+    const uint32_t first = __builtin_amdgcn_perm(from<kNext>(low), low, halves);
+    const uint32_t second = __builtin_amdgcn_perm(from<kNext>(high), high, halves);
+    const uint32_t other_first = from<kSecondNext>(first), other_second = from<kSecondNext>(second);
+    const bool upper = lane % 4 >= 2;
+    return {upper ? other_second : first, upper ? second : other_first};
+  }
+  template <int kLane>
+  FA_DEVICE static uint32_t from(uint32_t word) {
+    return static_cast<uint32_t>(__builtin_amdgcn_mov_dpp(static_cast<int>(word), kLane, 0xf, 0xf, true));
+  }
+};
+
+}  // namespace fa
