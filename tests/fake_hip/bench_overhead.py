@@ -10,7 +10,8 @@ The fake HIP runtime checks each launch and returns at once.  Everything else is
 memory: the Python function, the memory for its results, the operator, and the host library up to
 hipModuleLaunchKernel.  Two things differ from a GPU: memory comes from PyTorch's CPU allocator, and the
 operator's GPU implementation is called directly, because PyTorch would look for one for host memory.  The
-figure is the minimum of many short runs, because other work on the machine only adds time.
+figure is the minimum of many short runs, because other work on the machine only adds time.  Fused gradients
+include setting their sums to zero, 128 KiB here, which a GPU does by itself.
 """
 
 import sys
@@ -31,7 +32,7 @@ from torch._C import DispatchKey, DispatchKeySet
 from torch.autograd import grad
 
 RUNS, CALLS = 1500, 20
-LIMIT = 20.0  # microseconds, of a dense call without gradients
+LIMITS = {"flash_attn_func": 20.0, "forward and backward": 200.0}  # microseconds
 
 
 def microseconds(function):
@@ -72,6 +73,9 @@ def calls():
         "flash_attn_varlen_func": lambda: flash_attn_varlen_func(*rows, ends, ends, 1, 1),
         "flash_attn_with_kvcache": lambda: flash_attn_with_kvcache(q, cache, cache, cache_seqlens=lengths),
         "forward and backward": lambda: grad(flash_attn_func(*leaves, causal=True), leaves, dout),
+        "forward and backward, split": lambda: grad(
+            flash_attn_func(*leaves, causal=True, deterministic=True), leaves, dout
+        ),
     }
 
 
@@ -82,8 +86,9 @@ def main():
     found = {name: microseconds(call) for name, call in calls().items()}
     library._destroy()
     for name, time_taken in found.items():
-        print(f"{name:<24} {time_taken:6.1f} us besides its kernels")  # noqa: T201
-    return 0 if found["flash_attn_func"] <= LIMIT else f"expected at most {LIMIT} us of flash_attn_func"
+        print(f"{name:<27} {time_taken:6.1f} us besides its kernels")  # noqa: T201
+    slow = [name for name, limit in LIMITS.items() if found[name] > limit]
+    return "\n".join(f"{name}: expected at most {LIMITS[name]:.0f} us" for name in slow) or 0
 
 
 if __name__ == "__main__":

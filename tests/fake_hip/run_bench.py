@@ -1,29 +1,31 @@
-"""Runs bench_overhead.py in the verify container, on a release's wheel with its stored disassembly.
+"""Runs bench_overhead.py in the verify container, on a wheel; builds what it needs.
 
-python -m tests.fake_hip.run_bench [WHEEL]
+python -m tests.fake_hip.run_bench [WHEEL], by default the newest in dist
 """
 
 import sys
 from pathlib import Path
 
-from tests.built import BUILD, fake_hip_mounts, newest_wheel, verify_image
-from wheel_builder.fake_hip.container import LIBRARY_INSIDE
+from tests.built import BUILD, newest_wheel
+from tests.mutation.bench import CHECKOUT, set_up
+from wheel_builder.fake_hip.container import LIBRARY_INSIDE, fake_hip_suite
 from wheel_builder.images.docker import Mount, run_in
 
 RUN = (
     "python -m pip install --no-index --no-deps --quiet /wheel/*.whl && LD_PRELOAD=$PRELOAD python /bench.py"
 )
 ENVIRONMENT = {
-    "FA_FAKE_HIP_ARCH": "gfx942:sramecc+:xnack-", "FA_FAKE_HIP_DISASSEMBLY": "/disassembly",
-    "FA_FAKE_HIP_LAUNCH": "skip", "PRELOAD": LIBRARY_INSIDE,
+    "FA_FAKE_HIP_ARCH": "gfx942:sramecc+:xnack-", "FA_FAKE_HIP_LAUNCH": "skip", "PRELOAD": LIBRARY_INSIDE,
 }  # fmt: skip
 
 
 def main(wheel=""):
     file = Path(wheel) if wheel else newest_wheel()
-    mounts = (*fake_hip_mounts(file), Mount(Path(__file__).with_name("bench_overhead.py"), "/bench.py"))
-    log = BUILD / "logs" / "bench-overhead.log"
-    print(run_in(verify_image(), ["sh", "-c", RUN], mounts=mounts, env=ENVIRONMENT, log=log).stdout)  # noqa: T201
+    bench, here = set_up(file), Path(__file__).with_name("bench_overhead.py")
+    suite = fake_hip_suite(here, fake_hip=bench.fake_hip, disassembly=bench.disassembly, checkout=CHECKOUT)
+    mounts = (Mount(file, f"/wheel/{file.name}"), Mount(here, "/bench.py"), *suite.mounts)
+    env, log = {**ENVIRONMENT, **dict(suite.env)}, BUILD / "logs" / "bench-overhead.log"
+    print(run_in(bench.tester.facts["ref"], ["sh", "-c", RUN], mounts=mounts, env=env, log=log).stdout)  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -29,28 +29,34 @@ def exact():
         flash_attn_rocm._options.Inputs(*qkv()),
         flash_attn_rocm._options.Options(0.125, window_right=0, max_seqlen_q=17, max_seqlen_k=17),
         None, want_probabilities=False)[0]
-def trained(rows=17):
+def trained(rows=17, **options):
     leaves = [x.requires_grad_() for x in qkv(rows)]
     with kernels_on_host_memory(fake_hip), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        out, lse, _ = flash_attn_func(*leaves, causal=True, return_attn_probs=True)
+        out, lse, _ = flash_attn_func(*leaves, causal=True, return_attn_probs=True, **options)
         found = torch.autograd.grad(out, leaves, torch.ones_like(out))
     fallbacks.extend(str(each.message) for each in caught)
     options = flash_attn_rocm._options.Options(0.125, window_right=0, max_seqlen_q=rows, max_seqlen_k=rows)
     inputs = flash_attn_rocm._options.Inputs(*(x.detach() for x in leaves))
-    wanted = flash_attn_rocm._ops.backward(torch.ones_like(out), out.detach(), lse, inputs, options, None)
+    call = flash_attn_rocm._options.BackwardCall(torch.ones_like(out), out.detach(), lse, inputs, options)
+    wanted = flash_attn_rocm._ops.backward(call)
     return max((a.float() - b.float()).abs().max().item() for a, b in zip(found, wanted))
 """
 ATTENTION = ["fa_fwd_fp16_d64"] * 2 + ["fa_decode_fp16_d64", "fa_combine_fp16", "fa_reference_fp16"]
 FORWARD = "fa_fwd_fp16_d64"
-BACKWARD = ["fa_bwd_delta_fp16", "fa_bwd_dkdv_fp16_d64", "fa_bwd_dq_fp16_d64"]
+SPLIT = ["fa_bwd_delta_fp16", "fa_bwd_dkdv_fp16_d64", "fa_bwd_dq_fp16_d64"]
+FUSED = ["fa_bwd_delta_fp16", "fa_bwd_fused_fp16_d64", "fa_bwd_convert_fp16"]
 FAMILY = "the kernels for fp16, head_dim 64 are switched off on gfx942:sramecc+:xnack-"
-GRADIENTS = "the kernels for gradients of fp16, head_dim 64 are switched off on gfx942:sramecc+:xnack-"
+SWITCHED_OFF = "the kernels for {} gradients of fp16, head_dim 64 are switched off on gfx942:sramecc+:xnack-"
 # An instruction of each kernel of gradients, and another in its place.
-WRONG_GRADIENTS = [
+WRONG_SPLIT = [
     ("fa_bwd_delta_fp16", r"v_add_f32_e32 (v\d+), ", r"v_sub_f32_e32 \1, "),
     ("fa_bwd_dkdv_fp16_d64", r"v_exp_f32_e32 (v\d+), ", r"v_log_f32_e32 \1, "),
     ("fa_bwd_dq_fp16_d64", r"v_exp_f32_e32 (v\d+), ", r"v_log_f32_e32 \1, "),
+]
+WRONG_FUSED = [
+    ("fa_bwd_fused_fp16_d64", r"v_exp_f32_e32 (v\d+), ", r"v_log_f32_e32 \1, "),
+    ("fa_bwd_convert_fp16", "v_pk_mul_f32", "v_pk_add_f32"),
 ]
 
 
@@ -259,7 +265,9 @@ shown["later"] = len(kernels())
     assert shown["later"] > 1
 
 
-def test_the_first_gradients_are_checked_and_no_others(play, tmp_path):
+@pytest.mark.parametrize(("path", "backward"), [("split", SPLIT), ("fused", FUSED)])
+def test_the_first_gradients_of_a_path_are_checked_and_no_others(play, tmp_path, monkeypatch, path, backward):
+    monkeypatch.setenv("FLASH_ATTN_ROCM_BACKWARD", path)
     text = """
 apart = trained()
 first = kernels()
@@ -267,19 +275,39 @@ trained()
 shown["kernels"], shown["then"], shown["fallbacks"], shown["apart"] = first, kernels(), fallbacks, apart
 """
     shown = play(text)
-    assert [name for name in shown["kernels"] if "bwd" in name] == BACKWARD * 4, "three of the check"
-    assert shown["then"] == [FORWARD, *BACKWARD]
+    assert [name for name in shown["kernels"] if "bwd" in name] == backward * 4, "three of the check"
+    assert shown["then"] == [FORWARD, *backward]
     assert shown["fallbacks"] == []
     assert 0 < shown["apart"] < 0.01
     assert {found["family"]: found["state"] for found in findings(tmp_path)} == {
-        "fp16, head_dim 64": "passed", "gradients of fp16, head_dim 64": "passed",
+        "fp16, head_dim 64": "passed", f"{path} gradients of fp16, head_dim 64": "passed",
     }  # fmt: skip
     again = play(text)
-    assert again["kernels"] == [FORWARD, *BACKWARD], "another process remembers it"
+    assert again["kernels"] == [FORWARD, *backward], "another process remembers it"
 
 
-@pytest.mark.parametrize("change", WRONG_GRADIENTS, ids=lambda change: change[0])
-def test_one_wrong_instruction_of_gradients_is_caught_on_first_use(play, wrong, tmp_path, change):
+def test_what_passed_on_one_path_is_not_taken_for_the_other(play):
+    """Each path is checked when it is first taken."""
+    shown = play(
+        """
+trained(deterministic=True)
+split = kernels()
+trained()
+fused = kernels()
+trained(deterministic=True)
+shown["kernels"], shown["fallbacks"] = [split, fused, kernels()], fallbacks
+"""
+    )
+    split, fused, again = ([name for name in names if "bwd" in name] for names in shown["kernels"])
+    assert (split, fused, again) == (SPLIT * 4, FUSED * 4, SPLIT)
+    assert shown["fallbacks"] == []
+
+
+@pytest.mark.parametrize("change", WRONG_SPLIT, ids=lambda change: change[0])
+def test_one_wrong_instruction_of_gradients_is_caught_on_first_use(
+    play, wrong, tmp_path, monkeypatch, change
+):
+    monkeypatch.setenv("FLASH_ATTN_ROCM_BACKWARD", "split")
     shown = play(
         """
 shown["apart"] = trained()
@@ -304,13 +332,70 @@ except flash_attn_rocm.FlashAttnUnsupportedError as error:
     assert shown["apart"] == 0, "the PyTorch implementation computed the first gradients"
     assert shown["launched"] == shown["raw"] == [FORWARD], "the forward's kernels stay"
     [words] = shown["fallbacks"]
-    assert GRADIENTS in words
+    assert SWITCHED_OFF.format("split") in words
     assert re.search(r"a check at first use found: \w[^:]*: d[qkv] differs by \S+ from the PyTorch", words)
     assert (shown["ok"], shown["backward"]) == (True, "pytorch")
-    assert GRADIENTS in shown["reason"]
-    assert GRADIENTS in shown["strict"]
+    assert SWITCHED_OFF.format("split") in shown["reason"]
+    assert SWITCHED_OFF.format("split") in shown["strict"]
     [failed] = [found for found in findings(tmp_path) if found["state"] == "failed"]
     assert failed["words"] in words
+
+
+FUSED_FAILS = """
+shown["apart"] = [trained(), trained()]
+shown["kernels"], shown["fallbacks"] = [name for name in kernels() if "bwd" in name], list(fallbacks)
+with kernels_on_host_memory(fake_hip):
+    told = explain(*qkv())
+    shown["backward"], shown["reason"] = told.backward, told.backward_reason
+flash_attn_rocm.set_strict(True)
+trained()
+shown["then"], shown["more"] = kernels(), fallbacks[len(shown["fallbacks"]):]
+"""
+
+
+@pytest.mark.parametrize("change", WRONG_FUSED if FULL else WRONG_FUSED[:1], ids=lambda change: change[0])
+def test_split_kernels_answer_where_the_fused_ones_are_wrong(play, wrong, tmp_path, change):
+    settings = wrong(*change)
+    shown = play(FUSED_FAILS, **settings)
+    assert all(0 < apart < 0.01 for apart in shown["apart"]), "kernels computed the first gradients, rightly"
+    tried = len(shown["kernels"]) - 5 * len(SPLIT)
+    assert 0 < tried <= 3 * len(FUSED), "the check of the fused kernels"
+    assert shown["kernels"] == [*(FUSED * 3)[:tried], *SPLIT * 5], "three of the check, and two calls"
+    [words] = shown["fallbacks"]
+    assert words.startswith("the split kernels compute gradients instead of the fused ones: the kernels for ")
+    assert SWITCHED_OFF.format("fused") in words
+    assert re.search(r"a check at first use found: \w[^:]*: d[qkv] differs by \S+ from the PyTorch", words)
+    assert shown["backward"] == "split"
+    assert SWITCHED_OFF.format("fused") in shown["reason"]
+    assert (shown["then"], shown["more"]) == ([FORWARD, *SPLIT], []), "strict mode takes any kernels"
+    states = {found["family"]: found["state"] for found in findings(tmp_path)}
+    assert states["fused gradients of fp16, head_dim 64"] == "failed"
+    assert states["split gradients of fp16, head_dim 64"] == "passed"
+    again = play(FUSED_FAILS, **settings)
+    assert again["kernels"] == SPLIT * 2, "another process remembers it"
+    assert again["fallbacks"] == shown["fallbacks"]
+
+
+def test_pytorch_answers_where_both_paths_are_wrong(play, wrong):
+    """The one kernel that both have."""
+    shown = play(
+        """
+shown["apart"] = [trained(), trained(deterministic=True)]
+kernels()
+trained()
+shown["launched"], shown["fallbacks"] = kernels(), fallbacks
+with kernels_on_host_memory(fake_hip):
+    told = explain(*qkv())
+    shown["backward"], shown["reason"] = told.backward, told.backward_reason
+""",
+        **wrong(*WRONG_SPLIT[0]),
+    )
+    assert shown["apart"] == [0, 0]
+    assert shown["launched"] == [FORWARD]
+    [words] = shown["fallbacks"]
+    assert SWITCHED_OFF.format("split") in words
+    assert shown["backward"] == "pytorch"
+    assert SWITCHED_OFF.format("split") in shown["reason"]
 
 
 def test_the_raw_entry_point_of_gradients_is_checked_too(play, wrong):
@@ -324,23 +409,24 @@ with kernels_on_host_memory(fake_hip), warnings.catch_warnings(record=True) as c
     found = raw.bwd(out, q, k, v, out, lse, None, None, None, None, 0.0, 0.125, True, -1, 0, 0.0, True)
 shown["fallbacks"] = [str(each.message) for each in caught]
 """,
-        **wrong(*WRONG_GRADIENTS[1]),
+        **wrong(*WRONG_SPLIT[1]),
     )
-    assert GRADIENTS in shown["fallbacks"][0]
+    assert SWITCHED_OFF.format("split") in shown["fallbacks"][0]
 
 
-def test_without_the_check_the_wrong_gradients_answer(play, wrong, monkeypatch):
+@pytest.mark.parametrize("change", [WRONG_SPLIT[0], WRONG_FUSED[0]], ids=lambda change: change[0])
+def test_without_the_check_the_wrong_gradients_answer(play, wrong, monkeypatch, change):
     monkeypatch.setenv("FLASH_ATTN_ROCM_CANARY", "0")
-    shown = play(
-        'shown["apart"], shown["fallbacks"] = str(trained()), fallbacks', **wrong(*WRONG_GRADIENTS[0])
-    )
+    shown = play('shown["apart"], shown["fallbacks"] = str(trained()), fallbacks', **wrong(*change))
     assert shown["fallbacks"] == []
     assert not float(shown["apart"]) < 0.01
 
 
 # Every family passes with room to spare: a check that kernels pass by a hair would alarm falsely one day.  Of
 # what is allowed, forward kernels use 0.13 and those of gradients 0.60 at most, in all families of all archs.
-ARCHS = ("gfx908:sramecc+:xnack-", "gfx942:sramecc+:xnack-", "gfx1030", "gfx1100")
+# With how many families of fused kernels each arch has.
+ARCHS = {"gfx908:sramecc+:xnack-": 6, "gfx942:sramecc+:xnack-": 6, "gfx1030": 0, "gfx1100": 4}
+FEATURED = ["causal", "window, softcap, ALiBi", "packed sequences, dropout"]
 MARGIN = 0.7
 ALL_FAMILIES = """
 from contextlib import ExitStack
@@ -349,7 +435,7 @@ from flash_attn_rocm._layout import Device
 from flash_attn_rocm._library import instances, gfx_of
 torch.set_num_threads(1)
 arch = torch.ops.flash_attn_rocm.device_arch(-1)
-used, problems, cpu = {}, {}, torch.device("cpu")
+used, problems, calls, cpu = {}, {}, {}, torch.device("cpu")
 differ = _canary_calls._difference
 def noted(what, found, wanted, most):
     error = (found.float() - wanted.float()).abs().max().item()
@@ -357,20 +443,23 @@ def noted(what, found, wanted, most):
     return differ(what, found, wanted, most)
 _canary_calls._difference = noted
 there = {op: sorted({(each.dtype, each.head_dim) for each in instances() if each.op == op and gfx_of(arch) in
-    each.archs}) for op in (_plan.FORWARD, _plan.BACKWARD, "append")}
+    each.archs}) for op in (_plan.FORWARD, _plan.BACKWARD, "bwd_fused", "append")}
 def wanted(families):
     return [each for each in families if not CHOSEN or each in CHOSEN]
 with kernels_on_host_memory(fake_hip):
     for dtype, head_dim in wanted(there[_plan.FORWARD]):
         family = _remembered.Family(arch, dtype, head_dim)
         problems[family] = _canary_calls.attention_problem(family, _kernels._answer, Device(arch, 0), cpu)
-    for dtype, head_dim in wanted(there[_plan.BACKWARD]):
-        family = _remembered.Family(arch, dtype, head_dim, gradients=True)
-        problems[family] = _canary_calls.gradients_problem(family, _gradients._answer, cpu)
+    for path, op in (("split", _plan.BACKWARD), ("fused", "bwd_fused")):
+        for dtype, head_dim in wanted(there[op]):
+            family = _remembered.Family(arch, dtype, head_dim, path)
+            problems[family] = _canary_calls.gradients_problem(family, _gradients._answer, cpu)
+            calls[path] = [name for name, *_ in _canary_calls.gradient_calls(family)]
     for dtype, _ in there["append"]:
         family = _remembered.Family(arch, dtype, 0)
         problems[family] = _canary_calls.append_problem(family, _append._checked_append, cpu)
 shown["problems"] = {str(family): each for family, each in problems.items()}
+shown["calls"] = calls
 shown["used"] = {str(family): share for family, share in used.items()}
 """
 
@@ -381,5 +470,8 @@ def test_no_family_alarms_falsely(scenario, arch):
     chosen = [] if FULL else [("fp16", 96), ("bf16", 32)]
     shown = scenario(f"{BEGIN}\nCHOSEN = {chosen}\n{ALL_FAMILIES}", arch=arch)
     assert set(shown["problems"].values()) == {""}, shown["problems"]
-    assert len(shown["problems"]) == (26 if FULL else 6)
+    fused = ARCHS[arch] if FULL else min(1, ARCHS[arch])
+    assert len(shown["problems"]) == fused + (26 if FULL else 6)
+    plain = ["causal", "window", "packed sequences"] if arch.startswith("gfx908") else FEATURED
+    assert shown["calls"] == {"split": FEATURED, **({"fused": plain} if fused else {})}
     assert {name: share for name, share in shown["used"].items() if share > MARGIN} == {}

@@ -24,6 +24,29 @@ shown["findings"] = len(launch.findings)
     assert shown["findings"] > 0
 
 
+def test_between_the_parts_of_a_result_is_no_memory(scenario):
+    """Rows of out are 2 MiB apart, and the kernel is told that they are 2 MiB and 16 bytes apart."""
+    shown = scenario(
+        """
+q, k, v = qkv(rows=2)
+lse = torch.empty(1, 4, 2)
+near, room, apart = torch.empty_like(q), torch.empty(1 << 22, dtype=q.dtype), 1 << 20
+out, other = (room.as_strided(q.shape, (1 << 22, step, 64, 1)) for step in (apart, apart + 8))
+tensors = {"q": (q, True), "k": (k, True), "v": (v, True), "lse": (lse, False)}
+for registered, given in ((near, near), (out, out), (out, other)):
+    try:
+        with fake_hip.memory({**tensors, "out": (registered, False)}):
+            dense_fwd(q, k, v, given, lse)
+        shown["same"] = bool((near == given).all())
+    except RuntimeError as error:
+        shown["words"] = str(error)
+"""
+    )
+    assert shown["same"]
+    assert "global-out-of-bounds: store of" in shown["words"]
+    assert "buffer 'out'" in shown["words"]
+
+
 def test_a_store_to_what_the_kernel_only_reads_is_seen(scenario):
     shown = scenario(
         """

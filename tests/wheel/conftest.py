@@ -8,7 +8,7 @@ import os
 import pytest
 import torch
 from flash_attn_rocm import _notice, _ops, _recall, _support
-from flash_attn_rocm._options import Inputs, Options
+from flash_attn_rocm._options import BackwardCall, Inputs, Options
 
 FULL = os.environ.get("FA_FULL", "") not in {"", "0"}
 FWD_ARGUMENTS = tuple(each.name for each in torch.ops.flash_attn_rocm.fwd.default._schema.arguments)
@@ -81,7 +81,7 @@ def host_operators():
         backwards.append(given)
         inputs = Inputs(*(given.get(name) for name in Inputs._fields))
         read = (given[name] for name in ("dout", "out", "lse"))
-        found = _ops.backward(*read, inputs, options_of(given), given["rng_state"])
+        found = _ops.backward(BackwardCall(*read, inputs, options_of(given), given["rng_state"]))
         for name, gradient in zip(("dq", "dk", "dv"), found, strict=True):
             given[name].copy_(gradient)
         given["delta"].copy_((given["dout"].float() * given["out"].float()).sum(-1).transpose(-1, -2))

@@ -85,3 +85,13 @@ def test_the_check_has_calls_of_every_path():
     for _, inputs, options in _canary_calls.attention_calls(_remembered.Family("gfx942", "fp16", 64)):
         paths.add(_kernels.choose(inputs, options, Device("gfx942", 8)).plan.path)
     assert paths == {"matrix", "split", "reference"}
+
+
+def test_each_path_of_gradients_has_a_finding_of_its_own():
+    """Nor is one taken for another's that was kept when all gradients were one family, True or False."""
+    kept = {
+        _remembered.file_of(_remembered.Family("gfx942", "fp16", 64, path), "7.2").name
+        for path in ("", "split", "fused", True, False)
+    }
+    assert len(kept) == 5
+    assert str(_remembered.Family("gfx942", "fp16", 64, "fused")) == "fused gradients of fp16, head_dim 64"

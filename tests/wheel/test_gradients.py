@@ -42,10 +42,14 @@ def leaves(qkv, kernels_on):
 
 def test_every_backward_kernel_is_told(qkv, host_fwd):
     there = {(each.dtype, each.head_dim) for each in instances() if each.op == "bwd_dq"}
+    fused = {(each.dtype, each.head_dim) for each in instances() if each.op == "bwd_fused"}
     for dtype, head_dim in there:
-        assert is_supported(ARCH, dtype, head_dim).backward == "kernels"
+        wanted = "fused" if (dtype, head_dim) in fused else "split"
+        assert is_supported(ARCH, dtype, head_dim).backward == wanted
+        assert is_supported("gfx1030", dtype, head_dim).backward == "split"
     # Padded to the next.
-    assert {is_supported(ARCH, dtype, n).backward for dtype, _ in there for n in range(1, 257)} == {"kernels"}
+    found = {is_supported(ARCH, dtype, n).backward for dtype, _ in there for n in range(1, 257)}
+    assert found == {"fused", "split"}
     found = is_supported("gfx1201", "fp16", 64)
     assert found.backward == "pytorch"
     assert found.backward_reason.startswith("this wheel has no kernels for gfx1201")
@@ -55,12 +59,47 @@ def test_every_backward_kernel_is_told(qkv, host_fwd):
 
 def test_a_call_is_explained(leaves):
     found = explain(*leaves)
-    assert (found.backward, found.backward_reason) == ("kernels", "")
+    assert (found.backward, found.backward_reason) == ("fused", "the default of gfx942")
+    found = explain(*leaves, deterministic=True)
+    assert found.backward == "split"
+    assert found.backward_reason == "the same bits every time are wanted (deterministic)"
     found = explain(attention, *leaves, attn_mask=torch.ones(5, 7).bool())
     assert (found.path, found.backward) == ("pytorch", "pytorch")
     assert found.backward_reason == "kernels take no attn_mask"
     found = explain(*leaves, dropout_p=0.5, return_attn_probs=True)
-    assert (found.path, found.backward) == ("pytorch", "kernels")
+    assert (found.path, found.backward) == ("pytorch", "fused")
+
+
+def test_the_environment_chooses_the_path(leaves, monkeypatch):
+    monkeypatch.setenv("FLASH_ATTN_ROCM_BACKWARD", "split")
+    found = explain(*leaves)
+    assert (found.backward, found.backward_reason) == ("split", "split is wanted")
+    monkeypatch.setenv("FLASH_ATTN_ROCM_BACKWARD", "fused")
+    found = explain(*leaves)
+    assert (found.backward, found.backward_reason) == ("fused", "fused is wanted")
+    assert explain(*leaves, deterministic=True).backward == "split"
+    monkeypatch.setenv("FLASH_ATTN_ROCM_BACKWARD", "atomics")
+    words = (
+        "FLASH_ATTN_ROCM_BACKWARD: expected split, fused or nothing, got 'atomics'\n"
+        "  next: unset it, or set it to split or fused"
+    )
+    with pytest.raises(ValueError, match=words):
+        explain(*leaves)
+
+
+@pytest.mark.usefixtures("host_fwd")
+def test_only_what_is_fused_gets_sums(leaves, host_bwd):
+    torch.autograd.grad(flash_attn_func(*leaves).sum(), leaves)
+    torch.autograd.grad(flash_attn_func(*leaves, deterministic=True).sum(), leaves)
+    torch.use_deterministic_algorithms(True)
+    try:
+        torch.autograd.grad(flash_attn_func(*leaves).sum(), leaves)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    sums = [call["dq_sums"] for call in host_bwd]
+    assert [x is None for x in sums] == [False, True, True]
+    assert sums[0].dtype == torch.float32
+    assert not sums[0].any()
 
 
 CACHE = Options(softmax_scale=0.125, max_seqlen_q=5, max_seqlen_k=7)
@@ -264,7 +303,7 @@ def test_opcheck(qkv, head_dim, ragged):
         inputs = Inputs(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), torch.rand(4), *cut)
         lse = torch.randn(4, 10)
     out = torch.randn_like(inputs.q)
-    options = (0.125, -1, 0, 0.0, 0.25, 5, 7, 0)
+    options = (0.125, -1, 0, 0.0, 0.25, 5, 7, 0, False)
     state = torch.tensor([1, 2])
     together = 2 if head_dim == 64 else 0
     arguments = (out, out, lse, *inputs, *options, state, ARCH, together)

@@ -143,7 +143,7 @@ def test_a_cache_may_have_another_batch_than_q(tensors):
         call(**{**tensors, **cache, "cache_batch_idx": torch.zeros(2).int()})
 
 
-OPTIONS = (0.125, 5, 0, 0.0, 0.25, 5, 7, 0)
+OPTIONS = (0.125, 5, 0, 0.0, 0.25, 5, 7, 0, False)
 
 
 def integers(*values):

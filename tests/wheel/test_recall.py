@@ -1,6 +1,7 @@
 """Calls like an earlier one skip the checks: they must give what the first one gives, or its error."""
 
 import threading
+from functools import partial
 
 import pytest
 import torch
@@ -18,6 +19,8 @@ from flash_attn_rocm import (
     flash_attn_varlen_qkvpacked_func,
     flash_attn_with_kvcache,
 )
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 ARCH = "gfx942"
 
@@ -239,3 +242,49 @@ def test_a_gradient_of_another_layout_is_copied(kernels_on, host_bwd, host_fwd):
     assert all(torch.equal(a, b) for each in calls for a, b in zip(each, calls[0], strict=True))
     assert [call["dout"].stride(-2) for call in host_bwd] == [64] * 3
     assert len(host_fwd) == 3
+
+
+class Seen(TorchDispatchMode):
+    """The operators of this package that are called."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.namespace == "flash_attn_rocm":
+            self.names.append(func._opname)
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_dispatch_mode_sees_the_same_operators_in_every_call(qkv, host_operators, kernels_on):
+    """As selective checkpointing asks for, which finds results of the first call in the second."""
+    kernels_on(ARCH)
+    leaves = [x.requires_grad_() for x in qkv]
+    for _ in range(2):
+        with Seen() as seen:
+            torch.autograd.grad(flash_attn_func(*leaves).sum(), leaves)
+        assert [name for name in seen.names if name in {"forward", "backward"}] == ["forward", "backward"]
+        torch.autograd.grad(flash_attn_func(*leaves).sum(), leaves)
+    out = flash_attn_func(*leaves)
+    with Seen() as seen:
+        torch.autograd.grad(out.sum(), leaves)
+    assert "backward" in seen.names
+    assert [len(each) for each in host_operators] == [5, 5]
+
+
+def test_only_what_costs_much_is_saved_again(qkv, host_operators, kernels_on):
+    """Selective checkpointing: attention's results are kept, and its kernel runs once."""
+    kernels_on(ARCH)
+    leaves = [x.requires_grad_() for x in qkv]
+    kept = partial(create_selective_checkpoint_contexts, [torch.ops.flash_attn_rocm.forward.default])
+
+    def layer(q, k, v):
+        return flash_attn_func(q.sin(), k, v)
+
+    wanted = torch.autograd.grad(layer(*leaves).sum(), leaves)
+    for count in (1, 2):
+        out = checkpoint(layer, *leaves, use_reentrant=False, context_fn=kept)
+        found = torch.autograd.grad(out.sum(), leaves)
+        assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+        assert [len(each) for each in host_operators] == [count + 1, count + 1]

@@ -28,6 +28,7 @@ def attention(
     softcap: float = 0.0,
     alibi_slopes: Tensor | None = None,
     return_attn_probs: bool = False,
+    deterministic: bool = False,
 ) -> Answer:
     """q (batch, seqlen_q, nheads, headdim), k and v (batch, seqlen_k, nheads_k, headdim).
 
@@ -40,5 +41,5 @@ def attention(
     more than a part of the scores.
     """
     tensors = (q, k, v, alibi_slopes, attn_mask)
-    numbers = (dropout_p, softmax_scale, causal, softcap, window_size)
+    numbers = (dropout_p, softmax_scale, causal, softcap, deterministic, window_size)
     return call(MASKED, tensors, numbers, return_attn_probs)

@@ -1,9 +1,9 @@
 """A check at first use: no GPU is in the project's CI, so each machine proves its own kernels.
 
 Before the first launch of a family of kernels on a device a few small calls are compared with the PyTorch
-implementation (``_canary_calls``).  What is wrong, raises, or does not end switches the family off: the
-PyTorch implementation answers from then on.  Later calls do not come here (``_recall``) or pay for one look
-into a dictionary.
+implementation (``_canary_calls``).  What is wrong, raises, or does not end switches the family off: from
+then on the split kernels compute gradients instead of fused ones, and the PyTorch implementation answers for
+all others.  Later calls do not come here (``_recall``) or pay for one look into a dictionary.
 """
 
 import os
@@ -33,11 +33,11 @@ def failure(answer: Answer, inputs: Inputs, device: Device) -> str:
     )
 
 
-def gradients_failure(backward: Backward, inputs: Inputs, arch: str) -> str:
-    """The same for the kernels that compute gradients; ``backward`` launches them."""
+def gradients_failure(backward: Backward, inputs: Inputs, arch: str, path: str) -> str:
+    """The same for the kernels that compute gradients on a path; ``backward`` launches them."""
     dtype = DTYPES[inputs.q.dtype]
     head_dim = _plan.padded_head_dim(arch, dtype, inputs.q.shape[-1], _plan.BACKWARD)
-    family = Family(arch, dtype, head_dim, gradients=True)
+    family = Family(arch, dtype, head_dim, path)
     return _known(
         family, inputs.q.device, lambda where: _canary_calls.gradients_problem(family, backward, where)
     )

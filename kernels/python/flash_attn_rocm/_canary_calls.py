@@ -11,16 +11,16 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _ops
+from flash_attn_rocm import _ops, _plan
 from flash_attn_rocm._layout import Device
-from flash_attn_rocm._options import TORCH_DTYPES, Inputs, Options
+from flash_attn_rocm._options import TORCH_DTYPES, BackwardCall, Inputs, Options
 from flash_attn_rocm._remembered import Family
 from flash_attn_rocm._suite.wheel_builder.emulator import rule
 
 SECONDS = 30.0  # until calls that take milliseconds count as a hang
 DROPOUT_KEY = (1, 2)
 Answer = Callable[[Inputs, Options, Tensor | None, Device], tuple[Tensor, Tensor]]
-Backward = Callable[..., tuple[Tensor, ...]]  # as ``_gradients.written``
+Backward = Callable[[BackwardCall, str, str], tuple[Tensor, ...]]  # of a call, on an arch, on a path
 Append = Callable[..., tuple[Tensor, ...]]
 Call = tuple[str, Inputs, Options]
 Some = TypeVar("Some", Tensor, Tensor | None)
@@ -46,17 +46,18 @@ def gradients_problem(family: Family, backward: Backward, where: torch.device) -
         state = torch.tensor(DROPOUT_KEY) if options.dropout_p else None
         out, lse, _ = _ops.forward(inputs, options, state, want_probabilities=False)
         dout = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).to(out.dtype)
-        given = (
-            *(_moved(x, where) for x in (dout, out, lse)),
+        call = BackwardCall(
+            _moved(dout, where),
+            _moved(out, where),
+            _moved(lse, where),
             _on(inputs, where),
             options,
             _moved(state, where),
-            family.arch,
         )
-        found = _ended(where, lambda: backward(*given))  # noqa: B023
+        found = _ended(where, lambda: backward(call, family.arch, family.gradients))  # noqa: B023
         if found is None:
             return _endless(name)
-        wanted = _ops.backward(dout, out, lse, inputs, options, state)
+        wanted = _ops.backward(BackwardCall(dout, out, lse, inputs, options, state))
         for what, one, other in zip(("dq", "dk", "dv"), found, wanted, strict=True):
             allowed = rule.canary_allowed(family.dtype, _largest(other))
             if wrong := _difference(what, one, other, allowed):
@@ -93,13 +94,22 @@ def attention_calls(family: Family) -> Iterator[Call]:
 
 
 def gradient_calls(family: Family) -> Iterator[Call]:
-    """The same for gradients."""
-    drawn = _Drawn(family, nheads=2)
+    """The same for gradients, with the features that the family's kernels have."""
+    takes_features = family.gradients != _plan.FUSED or _plan.fused_takes_features(*family[:3])
+    for name, inputs, options in _gradient_calls(_Drawn(family, nheads=2)):
+        if takes_features:
+            yield name, inputs, options
+        else:
+            plain = options._replace(softcap=0.0, dropout_p=0.0)
+            yield name.split(",")[0], inputs._replace(alibi_slopes=None), plain
+
+
+def _gradient_calls(drawn: "_Drawn") -> Iterator[Call]:
     yield from _masked_calls(drawn, 45, 140)
     q, k, v = (x.squeeze(0) for x in drawn.dense(24, 40))
     dropped = Options(drawn.scale, dropout_p=0.3, max_seqlen_q=17, max_seqlen_k=33)
     cut = (_integers(0, 17, 17, 24), _integers(0, 33, 36, 40))
-    yield "dropout, packed sequences", Inputs(q, k, v, None, *cut), dropped
+    yield "packed sequences, dropout", Inputs(q, k, v, None, *cut), dropped
 
 
 def _masked_calls(drawn: "_Drawn", rows: int, keys: int) -> Iterator[Call]:

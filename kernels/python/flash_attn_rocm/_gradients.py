@@ -5,11 +5,13 @@ import torch
 from torch import Tensor
 
 from flash_attn_rocm import _canary, _ops
+from flash_attn_rocm._capture import is_capturing
 from flash_attn_rocm._layout import is_aligned, padded
-from flash_attn_rocm._notice import fall_back
-from flash_attn_rocm._options import DTYPES, Inputs, Options
+from flash_attn_rocm._notice import fall_back, tell_slower
+from flash_attn_rocm._options import DTYPES, BackwardCall, Inputs, Options
 from flash_attn_rocm._plan import BACKWARD as OP
-from flash_attn_rocm._plan import padded_head_dim
+from flash_attn_rocm._plan import FUSED, BackwardPlan, Paths, backward_wishes, fused_sums, padded_head_dim
+from flash_attn_rocm._support import PYTORCH, gradients_plan
 
 BWD = torch.ops.flash_attn_rocm.bwd.default
 BACKWARD = (
@@ -21,66 +23,97 @@ Places = tuple[Tensor | None, Tensor | None, Tensor | None]
 NO_PLACES: Places = (None, None, None)
 
 
-def backward(
-    dout: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    inputs: Inputs,
-    options: Options,
-    rng_state: Tensor | None,
-    arch: str,
-    together: int = 0,
-) -> list[Tensor]:
+def backward(call: BackwardCall, arch: str, together: int = 0) -> list[Tensor]:
     """Gradients of q, k and v, in their shapes and dtype, contiguous, the last ``together`` in one tensor."""
-    found: list[Tensor] = torch.ops.flash_attn_rocm.backward(
-        dout, out, lse, *inputs, *options, rng_state, arch, together
-    )
+    found: list[Tensor] = torch.ops.flash_attn_rocm.backward(*_ops.flat(call), arch, together)
     return found
 
 
-def written(
-    dout: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    inputs: Inputs,
-    options: Options,
-    rng_state: Tensor | None,
-    arch: str,
-    places: Places = NO_PLACES,
-) -> tuple[Three, Tensor]:
+def answered(call: BackwardCall, arch: str, together: int, paths: Paths | None = None) -> list[Tensor]:
+    """``backward`` without the operator around it.
+
+    ``paths`` come with a call whose tensors kernels can read as they are, but for dout.
+    """
+    path = _path(call, arch, paths)
+    if path == PYTORCH:
+        return _ops.backward(call, together)
+    places, found = _ops.empty_gradients(call.inputs, together)
+    if paths is None or not is_aligned(call.dout):
+        written(call, arch, path, places)
+        return found
+    if call.inputs.cu_seqlens_q is not None:
+        for gradient in found:
+            gradient.zero_()
+    _launch(call, path, places)
+    return found
+
+
+def _path(call: BackwardCall, arch: str, paths: Paths | None) -> str:
+    if paths is None:
+        return proven(call.inputs, call.options, arch).path
+    wishes = backward_wishes()
+    if (path := paths.get(wishes)) is None:
+        plan = proven(call.inputs, call.options, arch)
+        path = plan.path
+        if not plan.instead and not is_capturing(call.inputs.q.device):
+            paths[wishes] = path
+    return path
+
+
+def proven(inputs: Inputs, options: Options, arch: str) -> BackwardPlan:
+    """Which kernels compute these gradients, after a check at their first use; pytorch where none are left.
+
+    What is switched off is told.
+    """
+    plan = gradients_plan(inputs, options, arch)
+    while plan.path != PYTORCH and _canary.gradients_failure(_answer, inputs, arch, plan.path):
+        plan = gradients_plan(inputs, options, arch)
+    if plan.path == PYTORCH:
+        fall_back(plan.reason, stacklevel=2)
+    elif plan.instead:
+        tell_slower(
+            "the split kernels compute gradients instead of the fused ones", plan.reason, stacklevel=2
+        )
+    return plan
+
+
+def written(call: BackwardCall, arch: str, path: str, places: Places = NO_PLACES) -> tuple[Three, Tensor]:
     """The gradients, each in its place where one is given, and the sums of dout * out over headdim.
 
     Rows of packed sequences that belong to none are 0.
     """
-    wanted = inputs.q.shape[-1]
+    inputs, wanted = call.inputs, call.inputs.q.shape[-1]
     head_dim = padded_head_dim(arch, DTYPES[inputs.q.dtype], wanted, OP)
-    q, k, v, out, dout = (padded(x, head_dim) for x in (*inputs[:3], out, dout))
+    q, k, v, out, dout = (padded(x, head_dim) for x in (*inputs[:3], call.out, call.dout))
     ragged = inputs.cu_seqlens_q is not None
     dq, dk, dv = (_place(*each, ragged) for each in zip(places, (q, k, v), strict=True))
-    delta = _launch(dout, lse, Inputs(q, k, v, *inputs[3:]), options, rng_state, out, (dq, dk, dv))
+    read = call._replace(dout=dout, out=out, inputs=Inputs(q, k, v, *inputs[3:]))
+    delta = _launch(read, path, (dq, dk, dv))
     some = zip(places, (dq, dk, dv), strict=True)
     dq, dk, dv = (_result(place, found, wanted) for place, found in some)
     return (dq, dk, dv), delta
 
 
-def _launch(
-    dout: Tensor,
-    lse: Tensor,
-    inputs: Inputs,
-    options: Options,
-    rng_state: Tensor | None,
-    out: Tensor,
-    gradients: Three,
-) -> Tensor:
+def _launch(call: BackwardCall, path: str, gradients: Three) -> Tensor:
     """The sums of dout * out; the kernels can read and write all tensors as they are."""
+    dout, out, lse, inputs, options, rng_state = call
     q, k, v, slopes, cu_q, cu_k, *_ = inputs
-    scale, left, right, softcap, dropout_p, max_q, max_k, _ = options
+    scale, left, right, softcap, dropout_p, max_q, max_k, *_ = options
     delta = torch.empty_like(lse, memory_format=torch.contiguous_format)
+    dq_sums = _sums(inputs) if path == FUSED else None
     BWD(
-        q, k, v, out, dout, lse.contiguous(), *gradients, delta, slopes, cu_q, cu_k, rng_state, max_q, max_k,
-        scale, left, right, softcap, dropout_p,
+        q, k, v, out, dout, lse.contiguous(), *gradients, delta, dq_sums, slopes, cu_q, cu_k, rng_state,
+        max_q, max_k, scale, left, right, softcap, dropout_p,
     )  # fmt: skip
     return delta
+
+
+def _sums(inputs: Inputs) -> Tensor:
+    """Where the fused kernels add up dq."""
+    q = inputs.q
+    *_, rows, nheads, head_dim = q.shape
+    elements = fused_sums(inputs.cu_seqlens_q is not None, inputs.batch, rows, nheads, head_dim)
+    return q.new_zeros(elements, dtype=torch.float32)
 
 
 def _place(given: Tensor | None, like: Tensor, ragged: bool) -> Tensor:  # noqa: FBT001
@@ -103,66 +136,11 @@ def _backward(dout: Tensor, out: Tensor, lse: Tensor, *arguments: object) -> lis
     assert isinstance(arch, str), "the operator's schema says so"
     assert isinstance(together, int), "the operator's schema says so"
     state = rng_state if isinstance(rng_state, Tensor) else None
-    return answered(dout, out, lse, inputs, options, state, arch, together)
+    return answered(BackwardCall(dout, out, lse, inputs, options, state), arch, together)
 
 
-def answered(
-    dout: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    inputs: Inputs,
-    options: Options,
-    rng_state: Tensor | None,
-    arch: str,
-    together: int,
-) -> list[Tensor]:
-    """``backward`` without the operator around it."""
-    if failure := unproven(inputs, arch):
-        fall_back(failure, stacklevel=2)
-        return _ops.backward(dout, out, lse, inputs, options, rng_state, together)
-    places, found = _ops.empty_gradients(inputs, together)
-    written(dout, out, lse, inputs, options, rng_state, arch, places)
-    return found
-
-
-def decided(
-    dout: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    inputs: Inputs,
-    options: Options,
-    rng_state: Tensor | None,
-    arch: str,
-    together: int,
-) -> list[Tensor]:
-    """The same where the forward's kernel took the inputs as they are (``_recall``): so do these kernels."""
-    head_dim = inputs.q.shape[-1]
-    served = padded_head_dim(arch, DTYPES[inputs.q.dtype], head_dim, OP) == head_dim
-    if not served or not is_aligned(dout) or unproven(inputs, arch):
-        return answered(dout, out, lse, inputs, options, rng_state, arch, together)
-    places, found = _ops.empty_gradients(inputs, together)
-    if inputs.cu_seqlens_q is not None:
-        for gradient in found:
-            gradient.zero_()
-    _launch(dout, lse, inputs, options, rng_state, out, places)
-    return found
-
-
-def unproven(inputs: Inputs, arch: str) -> str:
-    """Why the kernels for these inputs are switched off, by a check at their first use, or ""."""
-    return _canary.gradients_failure(_answer, inputs, arch)
-
-
-def _answer(
-    dout: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    inputs: Inputs,
-    options: Options,
-    rng_state: Tensor | None,
-    arch: str,
-) -> Three:
-    return written(dout, out, lse, inputs, options, rng_state, arch)[0]
+def _answer(call: BackwardCall, arch: str, path: str) -> Three:
+    return written(call, arch, path)[0]
 
 
 def _backward_fake(_dout: Tensor, _out: Tensor, _lse: Tensor, *arguments: object) -> list[Tensor]:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from flash_attn_rocm import _gradients, _kernels, _ops, _philox, _recall
 from flash_attn_rocm._notice import fall_back
-from flash_attn_rocm._options import Inputs, Options
+from flash_attn_rocm._options import BackwardCall, Inputs, Options
 from flash_attn_rocm._support import device_of, gradients_unserved, unserved
 
 Three = tuple[Tensor, Tensor, Tensor]
@@ -40,11 +40,11 @@ def call(
     """out, and when wanted the log-sum-exp and the probabilities; ``numbers`` end in window_size."""
     key = _recall.signature(function.unpack, tensors, numbers)
     if (found := _recall.recall(key)) and not (want_probabilities and found.options.dropout_p):
-        if found.no_gradients is None:
-            out, lse = _recall.answer(found, tensors)
-            return (out, lse, out.new_empty(0)) if want_probabilities else out
-        again = _recalled(found, function, tensors)
-        return again if want_probabilities else again[0]
+        if found.no_gradients is not None:
+            again = _Recalled.apply(found, function.together, want_probabilities, *tensors)
+            return (*again, again[0].new_empty(0)) if want_probabilities else again
+        out, lse = _recall.answer(found, tensors)
+        return (out, lse, out.new_empty(0)) if want_probabilities else out
     inputs, options = function.prepare(*tensors, *numbers)
     packed = function.packed(tensors)
     answer = attend(
@@ -76,7 +76,7 @@ def attend(
     q, k, v = inputs[:3]
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         no_gradients, tensors = gradients_unserved(inputs), _leaves(_distinct(inputs), packed, together)
-        found: Three = _Attention.apply(options, state, not reason, no_gradients, want, together, 0, *tensors)
+        found: Three = _Attention.apply(options, state, not reason, no_gradients, want, together, *tensors)
         return found
     return _forward(inputs, options, state, by_kernel=not reason, want_probabilities=want)
 
@@ -105,16 +105,6 @@ def _distinct(inputs: Inputs) -> Inputs:
     if cu_k is inputs.cu_seqlens_q and cu_k is not None:
         inputs = inputs._replace(cu_seqlens_k=cu_k.view_as(cu_k))
     return inputs
-
-
-def _recalled(found: _recall.Decision, function: Function, tensors: tuple[Any, ...]) -> Three:
-    """``attend`` for a call whose decision is kept: its kernel is launched without asking again."""
-    inputs, options, together = found.unpack(*tensors), found.options, function.together
-    state = _philox.new_state(inputs.q.device) if options.dropout_p > 0.0 else None
-    leaves = _leaves(inputs, function.packed(tensors), together)
-    decided = (True, found.no_gradients, False, together, found.splits)
-    again: Three = _Attention.apply(options, state, *decided, *leaves)
-    return again
 
 
 def _leaves(inputs: Inputs, packed: Tensor | None, together: int) -> tuple[Tensor | None, ...]:
@@ -150,20 +140,17 @@ class _Attention(torch.autograd.Function):
         no_gradients: str,
         want_probabilities: bool,  # noqa: FBT001
         together: int,
-        splits: int,
         *tensors: Tensor | None,
     ) -> Three:
-        """With ``splits`` it is decided how the call is served."""
-        inputs = _unpacked(tensors, together)
-        if splits:
-            out, lse = _kernels.launch(inputs, options, state, inputs.lse_shape, splits)
-            probabilities = out.new_empty(0)
-        else:
-            out, lse, probabilities = _forward(
-                inputs, options, state, by_kernel=by_kernel, want_probabilities=want_probabilities
-            )
+        out, lse, probabilities = _forward(
+            _unpacked(tensors, together),
+            options,
+            state,
+            by_kernel=by_kernel,
+            want_probabilities=want_probabilities,
+        )
         ctx.save_for_backward(out, lse, state, *tensors)
-        ctx.options, ctx.together, ctx.splits = options, together, splits
+        ctx.options, ctx.together = options, together
         ctx.by_kernel, ctx.no_gradients = by_kernel, no_gradients
         ctx.mark_non_differentiable(lse, probabilities)
         return out, lse, probabilities
@@ -174,22 +161,70 @@ class _Attention(torch.autograd.Function):
         dout: Tensor,
         *_unused: Tensor,
     ) -> tuple[Tensor | None, ...]:
-        # With create_graph=True; PyTorch's once_differentiable would let some of these pass.
-        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-            message = (
-                "attention has no second derivative, which create_graph=True asks for\n"
-                "  next: call backward() or grad() without it"
-            )
-            raise RuntimeError(message)
+        _refuse_second_derivative()
         out, lse, state, *tensors = ctx.saved_tensors
         inputs, reason = _unpacked(tensors, ctx.together), ctx.no_gradients
+        call = BackwardCall(dout, out, lse, inputs, ctx.options, state)
         if ctx.by_kernel and reason:  # without kernels forward has said it
             fall_back(reason, stacklevel=2)
         if reason:
-            gradients = _ops.backward(dout, out, lse, inputs, ctx.options, state, ctx.together)
+            gradients = _ops.backward(call, ctx.together)
         else:
-            arch = device_of(inputs.q.device).arch
-            # What traces sees the operator.
-            backward = _gradients.decided if ctx.splits and type(dout) is Tensor else _gradients.backward
-            gradients = backward(dout, out, lse, inputs, ctx.options, state, arch, ctx.together)
-        return (None,) * 7 + (*gradients,) + (None,) * (len(tensors) - len(gradients))
+            gradients = _gradients.backward(call, device_of(inputs.q.device).arch, ctx.together)
+        return (None,) * 6 + (*gradients,) + (None,) * (len(tensors) - len(gradients))
+
+
+class _Recalled(torch.autograd.Function):
+    """A call whose decision is kept, with as little as possible around its kernels.
+
+    Nothing traces it.  ``tensors`` are those of the public function.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401
+        found: _recall.Decision,
+        together: int,
+        want_lse: bool,  # noqa: FBT001
+        *tensors: Tensor | None,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        inputs = found.unpack(*tensors)
+        state = _philox.new_state(inputs.q.device) if found.options.dropout_p > 0.0 else None
+        out, lse = _kernels.launch(inputs, found.options, state, found.lse_shape, found.splits)
+        ctx.found = found, together
+        ctx.save_for_backward(out, lse, state, *tensors)
+        ctx.set_materialize_grads(False)  # else autograd makes one of zeros for lse
+        if not want_lse:
+            return out
+        ctx.mark_non_differentiable(lse)
+        return out, lse
+
+    @staticmethod
+    def backward(
+        ctx: Any,  # noqa: ANN401
+        dout: Tensor | None,
+        *_unused: None,
+    ) -> tuple[Tensor | None, ...]:
+        _refuse_second_derivative()
+        (found, together), (out, lse, state, *tensors) = ctx.found, ctx.saved_tensors
+        if dout is None:
+            return (None,) * (3 + len(tensors))
+        call = BackwardCall(dout, out, lse, found.unpack(*tensors), found.options, state)
+        if found.no_gradients:
+            fall_back(found.no_gradients, stacklevel=2)
+            gradients = _ops.backward(call, together)
+        elif _recall.is_plain(dout):
+            gradients = _gradients.answered(call, found.arch, together, found.paths)
+        else:
+            gradients = _gradients.backward(call, found.arch, together)
+        return (None, None, None, *gradients, *(None,) * (len(tensors) - len(gradients)))
+
+
+def _refuse_second_derivative() -> None:
+    # With create_graph=True; PyTorch's once_differentiable would let some of these pass.
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        message = (
+            "attention has no second derivative, which create_graph=True asks for\n"
+            "  next: call backward() or grad() without it"
+        )
+        raise RuntimeError(message)

@@ -30,7 +30,7 @@ def launch(
 ) -> Two:
     """The same for inputs that a kernel can read as they are; ``splits`` comes from the plan."""
     q, k, v, slopes, cu_q, cu_k, used, leftpad, table, batch_idx, _ = inputs
-    scale, left, right, softcap, dropout_p, max_q, max_k, _ = options
+    scale, left, right, softcap, dropout_p, max_q, max_k, _, _ = options
     out = torch.empty_like(q, memory_format=torch.contiguous_format)
     lse = q.new_empty(lse_shape, dtype=torch.float32)
     partial_out = partial_lse = None

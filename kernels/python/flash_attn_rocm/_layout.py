@@ -1,5 +1,6 @@
 """Which tensors kernels can read as they are, and which must be copied first."""
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -62,13 +63,13 @@ def padded(tensor: Tensor, head_dim: int) -> Tensor:
 
 def is_aligned(tensor: Tensor) -> bool:
     """Whether the kernels for one head dim can read the rows."""
-    *steps, last = tensor.stride()
-    return (
-        last == 1
-        and all(step % LIMITS.alignment == 0 for step in steps)
-        and tensor.data_ptr() % ADDRESS_ALIGNMENT == 0
-        and steps[-2] < LIMITS.row_stride
-    )
+    return _are_aligned(tensor.stride()) and tensor.data_ptr() % ADDRESS_ALIGNMENT == 0
+
+
+@lru_cache(maxsize=4096)
+def _are_aligned(strides: tuple[int, ...]) -> bool:
+    *steps, last = strides
+    return last == 1 and all(step % LIMITS.alignment == 0 for step in steps) and steps[-2] < LIMITS.row_stride
 
 
 def has_rows(tensor: Tensor) -> bool:

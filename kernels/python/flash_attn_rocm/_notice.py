@@ -11,7 +11,7 @@ STRICT_VARIABLE = "FLASH_ATTN_ROCM_STRICT"
 
 
 class FlashAttnFallbackWarning(UserWarning):
-    """No kernel serves a call, so the PyTorch implementation answers."""
+    """No kernel serves a call, so the PyTorch implementation answers, or slower kernels do."""
 
 
 class FlashAttnUnsupportedError(RuntimeError):
@@ -50,6 +50,14 @@ def with_mismatches(message: str) -> str:
     if not steps or (facts.kfd.state == "absent" and not facts.driver_gpus):
         return message
     return "\n".join([message, "What does not fit together on this machine:", *numbered(steps)])
+
+
+def tell_slower(what: str, reason: str, stacklevel: int) -> None:
+    """Warn once for each reason that slower kernels answer; strict mode takes them, as they are kernels."""
+    if reason not in _State.warned:
+        message = f"{what}: {reason}. They are slower; this is said once for each reason."
+        warnings.warn(message, FlashAttnFallbackWarning, stacklevel=stacklevel + 1)
+        _State.warned.add(reason)
 
 
 @constant_when_traced

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from flash_attn_rocm import _pytorch
-from flash_attn_rocm._options import Inputs, Options, arithmetic
+from flash_attn_rocm._options import BackwardCall, Inputs, Options, arithmetic
 from flash_attn_rocm._pytorch import Dropout
 from flash_attn_rocm._sequences import Part, parts
 
@@ -19,7 +19,7 @@ INPUTS = (
 )
 OPTIONS = (
     "float softmax_scale, SymInt window_left, SymInt window_right, float softcap, float dropout_p, "
-    "SymInt max_seqlen_q, SymInt max_seqlen_k, SymInt num_splits"
+    "SymInt max_seqlen_q, SymInt max_seqlen_k, SymInt num_splits, bool deterministic"
 )
 FORWARD = (
     f"pytorch_forward({INPUTS}, {OPTIONS}, Tensor? rng_state, bool want_probabilities) "
@@ -40,19 +40,9 @@ def forward(inputs: Inputs, options: Options, rng_state: Tensor | None, *, want_
     return found
 
 
-def backward(
-    dout: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    inputs: Inputs,
-    options: Options,
-    rng_state: Tensor | None,
-    together: int = 0,
-) -> list[Tensor]:
+def backward(call: BackwardCall, together: int = 0) -> list[Tensor]:
     """Gradients of q, k and v, in their shapes and dtype, the last ``together`` in one tensor."""
-    found: list[Tensor] = torch.ops.flash_attn_rocm.pytorch_backward(
-        dout, out, lse, *inputs, *options, rng_state, together
-    )
+    found: list[Tensor] = torch.ops.flash_attn_rocm.pytorch_backward(*flat(call), together)
     return found
 
 
@@ -113,6 +103,12 @@ def _forward_fake(*arguments: object) -> Three:
 def _backward_fake(_dout: Tensor, _out: Tensor, _lse: Tensor, *arguments: object) -> list[Tensor]:
     inputs, _, (_, together) = split(arguments)
     return empty_gradients(inputs, together)[1]
+
+
+def flat(call: BackwardCall) -> tuple[object, ...]:
+    """The arguments that all operators for gradients begin with."""
+    dout, out, lse, inputs, options, rng_state = call
+    return (dout, out, lse, *inputs, *options, rng_state)
 
 
 def split(arguments: tuple[object, ...]) -> tuple[Inputs, Options, tuple[object, ...]]:

@@ -82,7 +82,8 @@ class Options(NamedTuple):
     Row i, whose diagonal is d = i + seqlen_k - seqlen_q, sees the keys d - window_left <= j <= d +
     window_right; -1 is no bound, so causal attention is (-1, 0).  The seqlens are those of the sequence, the
     ``max_`` ones the largest of the batch.  ``num_splits`` is the number of parts that the keys are cut into;
-    0 fills the device.  It does not change the answer.
+    0 fills the device.  It does not change the answer.  ``deterministic`` gradients have the same bits each
+    time.
     """
 
     softmax_scale: float
@@ -93,6 +94,7 @@ class Options(NamedTuple):
     max_seqlen_q: int = 0
     max_seqlen_k: int = 0
     num_splits: int = 0
+    deterministic: bool = False
 
     @property
     def causal(self) -> bool:
@@ -103,6 +105,25 @@ class Options(NamedTuple):
     def windowed(self) -> bool:
         """Whether the mask is more than causal."""
         return self.window_left >= 0 or self.window_right > 0
+
+
+class BackwardCall(NamedTuple):
+    """What gradients are computed from: that of out, and what the forward pass read and wrote.
+
+    In the order of the operators' arguments; ``rng_state`` is the key of dropout.
+    """
+
+    dout: Tensor
+    out: Tensor
+    lse: Tensor
+    inputs: Inputs
+    options: Options
+    rng_state: Tensor | None = None
+
+
+def is_featured(inputs: Inputs, options: Options) -> bool:
+    """Whether kernels need their slower loop, which has ALiBi, softcap and dropout."""
+    return inputs.alibi_slopes is not None or options.softcap != 0.0 or options.dropout_p > 0.0
 
 
 def pair(window_size: Any) -> tuple[int, int] | None:  # noqa: ANN401 - that it is one is the question
@@ -136,6 +157,7 @@ def resolve(
     softcap: float,
     dropout_p: float = 0.0,
     num_splits: int = 0,
+    deterministic: Any = False,  # noqa: ANN401
 ) -> Options:
     """The normal form of checked arguments."""
     window = pair(window_size)
@@ -150,4 +172,5 @@ def resolve(
         max_seqlen_q=max_seqlen_q,
         max_seqlen_k=max_seqlen_k,
         num_splits=num_splits,
+        deterministic=bool(deterministic),
     )

@@ -3,6 +3,7 @@
 This is the only place in the package that asks.
 """
 
+import os
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -12,6 +13,10 @@ from flash_attn_rocm import _library
 
 PLAN = torch.ops.flash_attn_rocm.plan.default
 EXPLAIN_BWD = torch.ops.flash_attn_rocm.explain_bwd.default
+PLAN_BWD = torch.ops.flash_attn_rocm.plan_bwd.default
+SUMS = torch.ops.flash_attn_rocm.bwd_sums.default
+BACKWARD_VARIABLE = "FLASH_ATTN_ROCM_BACKWARD"
+SPLIT, FUSED = "split", "fused"
 UNSUPPORTED = "unsupported"
 FORWARD, BACKWARD = "fwd", "bwd_dq"  # kernels for one head dim, which tell the others' head dims too
 TYPICAL_LENGTH = 128
@@ -58,6 +63,69 @@ def typical(arch: str, dtype: str, head_dim: int, *, dropout: bool = False) -> P
 def no_gradients(arch: str, dtype: str, head_dim: int) -> str:
     """Why the library has no backward kernels, or ""; whether they serve does not depend on sizes."""
     return str(EXPLAIN_BWD(arch, dtype, padded_head_dim(arch, dtype, head_dim, BACKWARD)))
+
+
+class BackwardPlan(NamedTuple):
+    """``path`` is split, which gives the same bits every time, fused, or pytorch; ``reason`` says why.
+
+    ``instead`` when the reason is that kernels of another path are switched off.
+    """
+
+    path: str
+    reason: str
+    instead: bool = False
+
+
+Paths = dict[tuple[str, bool], str]  # of calls that look alike, by ``backward_wishes``
+
+
+def backward_plan(
+    arch: str, dtype: str, head_dim: int, *, featured: bool = False, deterministic: bool = False
+) -> BackwardPlan:
+    """How kernels, which there are, compute gradients, with ALiBi, softcap or dropout if ``featured``.
+
+    Raises ValueError for a wrong environment.
+    """
+    wanted, everywhere = backward_wishes()
+    if wanted not in {"", SPLIT, FUSED}:
+        message = (
+            f"{BACKWARD_VARIABLE}: expected {SPLIT}, {FUSED} or nothing, got {wanted!r}\n"
+            f"  next: unset it, or set it to {SPLIT} or {FUSED}"
+        )
+        raise ValueError(message)
+    return _backward_plan(arch, dtype, head_dim, featured, deterministic or everywhere, wanted)
+
+
+def backward_wishes() -> tuple[str, bool]:
+    """What users may change from call to call: the environment's path, and deterministic algorithms."""
+    # Looked for first: os.environ.get takes twice as long for what is not there.
+    wanted = os.environ[BACKWARD_VARIABLE] if BACKWARD_VARIABLE in os.environ else ""  # noqa: SIM401
+    return wanted, torch.are_deterministic_algorithms_enabled()
+
+
+@lru_cache(maxsize=1024)
+def _backward_plan(
+    arch: str,
+    dtype: str,
+    head_dim: int,
+    featured: bool,  # noqa: FBT001 - in the order of the library's operator
+    deterministic: bool,  # noqa: FBT001
+    wanted: str,
+) -> BackwardPlan:
+    padded = padded_head_dim(arch, dtype, head_dim, BACKWARD)
+    path, reason = str(PLAN_BWD(arch, dtype, padded, featured, deterministic, wanted)).split(" ", 1)
+    return BackwardPlan(path, reason)
+
+
+def fused_takes_features(arch: str, dtype: str, head_dim: int) -> bool:
+    """Whether the fused kernels, which there are, have ALiBi, softcap and dropout."""
+    return _backward_plan(arch, dtype, head_dim, True, False, FUSED).path == FUSED  # noqa: FBT003
+
+
+@lru_cache(maxsize=4096)
+def fused_sums(ragged: bool, batch: int, rows: int, nheads: int, head_dim: int) -> int:  # noqa: FBT001
+    """How many elements of float32 the fused kernels add dq up in."""
+    return int(SUMS(ragged, batch, rows, nheads, head_dim))
 
 
 @lru_cache(maxsize=1024)

@@ -20,6 +20,7 @@ class Rules(NamedTuple):
     softmax_scale: Any
     causal: Any
     softcap: Any
+    deterministic: Any
     window_size: Any
 
 
@@ -235,6 +236,7 @@ def _options(q: Tensor, rules: Rules, max_seqlen_q: int, max_seqlen_k: int) -> O
         window_size=rules.window_size,
         softcap=rules.softcap,
         dropout_p=rules.dropout_p,
+        deterministic=rules.deterministic,
     )
 
 

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from flash_attn_rocm import _kernels, _philox
 from flash_attn_rocm._layout import ADDRESS_ALIGNMENT, choose
-from flash_attn_rocm._options import Inputs, Options
+from flash_attn_rocm._options import DTYPES, Inputs, Options
+from flash_attn_rocm._plan import BACKWARD, Paths, padded_head_dim
 from flash_attn_rocm._support import Machine, device_of, gradients_unserved
 
 MOST = 2048  # decisions of a few hundred bytes each
@@ -25,14 +26,17 @@ Unpack = Callable[..., Inputs]
 class Decision(NamedTuple):
     """``unpack`` turns the given tensors into Inputs; the rest is what was decided for them.
 
-    ``no_gradients`` says why no kernel computes the gradients, or "", and is None where none are wanted.
+    ``no_gradients`` says why no kernel computes the gradients, or "", and is None where none are wanted;
+    ``paths`` gets what is settled about these, and is None where they read copies.
     """
 
     unpack: Unpack
     options: Options
+    arch: str
     lse_shape: tuple[int, ...]
     splits: int
     no_gradients: str | None
+    paths: Paths | None
 
 
 _decisions: dict[Hashable, Decision] = {}
@@ -45,7 +49,7 @@ def signature(unpack: Unpack, tensors: tuple[Any, ...], numbers: tuple[Any, ...]
     1 == 1.0 == True, and only some of these are right.
     """
     window = numbers[-1]
-    if torch.compiler.is_compiling() or type(window) is not tuple:
+    if torch.compiler.is_compiling() or is_watched() or type(window) is not tuple:
         return None
     types = tuple(map(type, numbers + window))
     if not PLAIN.issuperset(types):
@@ -66,6 +70,17 @@ def signature(unpack: Unpack, tensors: tuple[Any, ...], numbers: tuple[Any, ...]
     return tuple(key)
 
 
+def is_watched() -> bool:
+    """Whether a dispatch mode or a transform of torch.func sees each operator that is called: the same ones
+    in every call."""
+    return bool(torch._C._len_torch_dispatch_stack() or torch._C._are_functorch_transforms_active())  # noqa: SLF001 - the only way to ask
+
+
+def is_plain(x: Tensor) -> bool:
+    """Whether the tensor is nothing but memory, so that a kernel can be launched on it at once."""
+    return type(x) is Tensor and not is_watched()
+
+
 def recall(key: Hashable) -> Decision | None:
     """What was decided about the calls with this signature."""
     return None if key is None else _decisions.get(key)
@@ -73,13 +88,19 @@ def recall(key: Hashable) -> Decision | None:
 
 def remember(key: Hashable, unpack: Unpack, inputs: Inputs, options: Options) -> None:
     """Keep what is decided about calls with this signature, which a kernel serves."""
-    layout = choose(inputs, options, device_of(inputs.q.device))
+    device = device_of(inputs.q.device)
+    layout = choose(inputs, options, device)
     if key is None or not layout.as_it_is:
         return
     if len(_decisions) >= MOST:
         _decisions.clear()
     no_gradients = gradients_unserved(inputs) if inputs.wants_gradients else None
-    _decisions[key] = Decision(unpack, options, inputs.lse_shape, layout.plan.splits, no_gradients)
+    head_dim = inputs.q.shape[-1]
+    as_it_is = padded_head_dim(device.arch, DTYPES[inputs.q.dtype], head_dim, BACKWARD) == head_dim
+    paths: Paths | None = {} if as_it_is else None
+    _decisions[key] = Decision(
+        unpack, options, device.arch, inputs.lse_shape, layout.plan.splits, no_gradients, paths
+    )
 
 
 def forget() -> None:

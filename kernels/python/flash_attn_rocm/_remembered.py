@@ -25,16 +25,19 @@ DIED = (
 
 
 class Family(NamedTuple):
-    """Kernels that are switched off together; ``head_dim`` is 0 for those that write into caches."""
+    """Kernels that are switched off together; ``head_dim`` is 0 for those that write into caches.
+
+    ``gradients`` is the path of those that compute gradients, split or fused, and "" of all others.
+    """
 
     arch: str
     dtype: str
     head_dim: int
-    gradients: bool = False
+    gradients: str = ""
 
     def __str__(self) -> str:
         what = f"head_dim {self.head_dim}" if self.head_dim else "writing into caches"
-        return f"{'gradients of ' if self.gradients else ''}{self.dtype}, {what}"
+        return f"{f'{self.gradients} gradients of ' if self.gradients else ''}{self.dtype}, {what}"
 
 
 @dataclass(frozen=True)

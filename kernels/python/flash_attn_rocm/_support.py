@@ -9,12 +9,13 @@ import torch
 from flash_attn_rocm import _layout, _plan
 from flash_attn_rocm._layout import Device
 from flash_attn_rocm._library import LIMITS
-from flash_attn_rocm._options import DTYPES, Inputs, Options
+from flash_attn_rocm._options import DTYPES, Inputs, Options, is_featured
+from flash_attn_rocm._plan import BackwardPlan
 from flash_attn_rocm._requirements import build_name, wrong_build
 from flash_attn_rocm._tracing import constant_when_traced
 
 PYTORCH = "pytorch"
-KERNELS = "kernels"
+SPLIT_INSTEAD, PYTORCH_INSTEAD = (_plan.FUSED, _plan.SPLIT), (_plan.SPLIT, PYTORCH)
 CACHES = ("seqused_k", "leftpad_k", "block_table", "cache_batch_idx")
 
 
@@ -28,9 +29,9 @@ class Machine:
     host_memory_canary: bool = False
 
 
-# Why kernels are switched off, by gfx arch, dtype, head dim and whether they are those of gradients, as
-# ``_canary`` found.
-FAILURES: dict[tuple[str, str, int, bool], str] = {}
+# Why kernels are switched off, by gfx arch, dtype, head dim and the path of those that compute gradients, as
+# ``_canary`` found (``_remembered.Family``).
+FAILURES: dict[tuple[str, str, int, str], str] = {}
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,8 @@ class Support:
 
     ``path`` is ``"matrix"``, ``"tiled"``, ``"split"`` or ``"reference"``, or ``"pytorch"`` where the PyTorch
     implementation answers; ``splits`` is how many parts the keys are cut into.  ``backward`` is
-    ``"kernels"``, or ``"pytorch"`` where the PyTorch implementation computes the gradients, for
-    ``backward_reason``.
+    ``"split"`` or ``"fused"``, the kernels that compute the gradients, or ``"pytorch"`` where the PyTorch
+    implementation does; ``backward_reason`` says why.
     """
 
     ok: bool
@@ -62,7 +63,11 @@ def is_supported(arch: str, dtype: torch.dtype | str, head_dim: int) -> Support:
     torch.bfloat16 or ``"fp16"``, ``"bf16"``.  Needs no GPU.
     """
     name = dtype if isinstance(dtype, str) else DTYPES.get(dtype, str(dtype))
-    return _support(_plan.typical(arch, name, head_dim), _plan.no_gradients(arch, name, head_dim))
+    no_gradients = _plan.no_gradients(arch, name, head_dim)
+    backward = BackwardPlan(PYTORCH, no_gradients)
+    if not no_gradients:
+        backward = _plan.backward_plan(arch, name, head_dim)
+    return _support(_plan.typical(arch, name, head_dim), backward)
 
 
 def unserved(inputs: Inputs, options: Options, *, want_probabilities: bool = False) -> str:
@@ -81,13 +86,32 @@ def unserved(inputs: Inputs, options: Options, *, want_probabilities: bool = Fal
 
 
 def gradients_unserved(inputs: Inputs) -> str:
-    """Why no kernel computes the gradients of checked arguments, or ""; independent of sizes, too."""
+    """Why no kernel computes the gradients of checked arguments, or ""; independent of sizes, too.
+
+    What their own checks at first use find is not in it: ``gradients_plan`` has it, when they are computed.
+    """
     q = inputs.q
     if reason := _unserved_anyway(inputs):
         return reason
     if any(getattr(inputs, name) is not None for name in CACHES):
         return "kernels compute no gradients through a cache"
     return _gradients_reasons(q.device, DTYPES[q.dtype])[q.shape[-1]]
+
+
+def gradients_plan(inputs: Inputs, options: Options, arch: str) -> BackwardPlan:
+    """How the gradients of checked arguments, for which there are kernels, are computed.
+
+    Without those that are switched off: split ones serve instead of fused ones, then the PyTorch
+    implementation.
+    """
+    dtype, head_dim = DTYPES[inputs.q.dtype], inputs.q.shape[-1]
+    found = _plan.backward_plan(
+        arch, dtype, head_dim, featured=is_featured(inputs, options), deterministic=options.deterministic
+    )
+    for path, other in (SPLIT_INSTEAD, PYTORCH_INSTEAD) if FAILURES else ():
+        if found.path == path and (reason := _failure(arch, dtype, head_dim, path)):
+            found = BackwardPlan(other, reason, instead=True)
+    return found
 
 
 def _unserved_anyway(inputs: Inputs) -> str:
@@ -104,10 +128,13 @@ def _unserved_anyway(inputs: Inputs) -> str:
 def support_of(inputs: Inputs, options: Options, *, want_probabilities: bool = False) -> Support:
     """How checked arguments are served."""
     reason = unserved(inputs, options, want_probabilities=want_probabilities)
-    no_gradients = gradients_unserved(inputs)
+    if no_gradients := gradients_unserved(inputs):
+        backward = BackwardPlan(PYTORCH, no_gradients)
+    else:
+        backward = gradients_plan(inputs, options, device_of(inputs.q.device).arch)
     if reason:
-        return _support(_plan.Plan("", 1, reason), no_gradients)
-    return _support(_layout.choose(inputs, options, device_of(inputs.q.device)).plan, no_gradients)
+        return _support(_plan.Plan("", 1, reason), backward)
+    return _support(_layout.choose(inputs, options, device_of(inputs.q.device)).plan, backward)
 
 
 @constant_when_traced
@@ -139,9 +166,9 @@ def _reasons_on(arch: str, dtype: str, dropout: bool) -> tuple[str, ...]:  # noq
     return tuple(found)
 
 
-def _failure(arch: str, dtype: str, head_dim: int, op: str = _plan.FORWARD) -> str:
-    padded = _plan.padded_head_dim(arch, dtype, head_dim, op)
-    return FAILURES.get((arch, dtype, padded, op == _plan.BACKWARD), "")
+def _failure(arch: str, dtype: str, head_dim: int, gradients: str = "") -> str:
+    op = _plan.BACKWARD if gradients else _plan.FORWARD
+    return FAILURES.get((arch, dtype, _plan.padded_head_dim(arch, dtype, head_dim, op), gradients), "")
 
 
 def forget_reasons() -> None:
@@ -158,15 +185,10 @@ def _gradients_reasons(device: torch.device, dtype: str) -> tuple[str, ...]:
 @cache
 def _gradients_reasons_on(arch: str, dtype: str) -> tuple[str, ...]:
     return tuple(
-        _plan.no_gradients(arch, dtype, head_dim)
-        or _failure(arch, dtype, head_dim)
-        or _failure(arch, dtype, head_dim, _plan.BACKWARD)
+        _plan.no_gradients(arch, dtype, head_dim) or _failure(arch, dtype, head_dim)
         for head_dim in range(LIMITS.head_dim + 1)
     )
 
 
-def _support(found: _plan.Plan, no_gradients: str) -> Support:
-    backward = PYTORCH if no_gradients else KERNELS
-    return Support(
-        bool(found.path), found.reason, found.path or PYTORCH, found.splits, backward, no_gradients
-    )
+def _support(found: _plan.Plan, backward: BackwardPlan) -> Support:
+    return Support(bool(found.path), found.reason, found.path or PYTORCH, found.splits, *backward[:2])

@@ -10,7 +10,9 @@ float64 too.
 integers, those further than that from it (-1: no bound).  ``softcap`` > 0 makes scores
 softcap * tanh(score / softcap).  ``alibi_slopes`` (nheads,) or (batch, nheads) fp32 subtracts slope *
 distance from the diagonal.  ``dropout_p`` drops probabilities, seeded by torch.manual_seed.
-``deterministic`` asks for what is always so.
+``deterministic`` gradients have the same bits each time, as all have under
+torch.use_deterministic_algorithms(True); others may be computed in one pass, which adds dq up in no fixed
+order: ``explain`` tells, and FLASH_ATTN_ROCM_BACKWARD=split or fused chooses.
 
 They return out, shaped and typed like q; with ``return_attn_probs`` also the log-sum-exp fp32 (batch, nheads,
 seqlen_q), or (nheads, total_q) of packed sequences, and when dropout_p > 0 the probabilities (batch, nheads,
@@ -24,7 +26,7 @@ probabilities, and has no derivative of its own.  In strict mode a call without 
 FlashAttnUnsupportedError.  Wrong arguments raise FlashAttnArgumentError, a ValueError and a RuntimeError,
 with all problems.
 """
-# ruff: noqa: ARG001, FBT001, FBT002 - the signatures are upstream's
+# ruff: noqa: FBT001, FBT002 - the signatures are upstream's
 
 from typing import TypeAlias
 
@@ -86,7 +88,7 @@ def flash_attn_func(
 ) -> Answer:
     """q (batch, seqlen_q, nheads, headdim), k and v (batch, seqlen_k, nheads_k, headdim)."""
     tensors = (q, k, v, alibi_slopes)
-    numbers = (dropout_p, softmax_scale, causal, softcap, window_size)
+    numbers = (dropout_p, softmax_scale, causal, softcap, deterministic, window_size)
     return call(DENSE, tensors, numbers, return_attn_probs)
 
 
@@ -103,7 +105,7 @@ def flash_attn_qkvpacked_func(
 ) -> Answer:
     """qkv (batch, seqlen, 3, nheads, headdim)."""
     tensors = (qkv, alibi_slopes)
-    numbers = (dropout_p, softmax_scale, causal, softcap, window_size)
+    numbers = (dropout_p, softmax_scale, causal, softcap, deterministic, window_size)
     return call(QKVPACKED, tensors, numbers, return_attn_probs)
 
 
@@ -121,7 +123,7 @@ def flash_attn_kvpacked_func(
 ) -> Answer:
     """q (batch, seqlen_q, nheads, headdim), kv (batch, seqlen_k, 2, nheads_k, headdim)."""
     tensors = (q, kv, alibi_slopes)
-    numbers = (dropout_p, softmax_scale, causal, softcap, window_size)
+    numbers = (dropout_p, softmax_scale, causal, softcap, deterministic, window_size)
     return call(KVPACKED, tensors, numbers, return_attn_probs)
 
 
@@ -151,7 +153,16 @@ def flash_attn_varlen_func(
     cu_seqlens_k gives the lengths only, and there is no backward pass.
     """
     tensors = (q, k, v, cu_seqlens_q, cu_seqlens_k, block_table, alibi_slopes)
-    numbers = (max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, causal, softcap, window_size)
+    numbers = (
+        max_seqlen_q,
+        max_seqlen_k,
+        dropout_p,
+        softmax_scale,
+        causal,
+        softcap,
+        deterministic,
+        window_size,
+    )
     return call(VARLEN, tensors, numbers, return_attn_probs)
 
 
@@ -170,7 +181,7 @@ def flash_attn_varlen_qkvpacked_func(
 ) -> Answer:
     """qkv (total, 3, nheads, headdim); see ``flash_attn_varlen_func``."""
     tensors = (qkv, cu_seqlens, alibi_slopes)
-    numbers = (max_seqlen, dropout_p, softmax_scale, causal, softcap, window_size)
+    numbers = (max_seqlen, dropout_p, softmax_scale, causal, softcap, deterministic, window_size)
     return call(VARLEN_QKVPACKED, tensors, numbers, return_attn_probs)
 
 
@@ -192,5 +203,14 @@ def flash_attn_varlen_kvpacked_func(
 ) -> Answer:
     """q (total_q, nheads, headdim), kv (total_k, 2, nheads_k, headdim); see ``flash_attn_varlen_func``."""
     tensors = (q, kv, cu_seqlens_q, cu_seqlens_k, alibi_slopes)
-    numbers = (max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, causal, softcap, window_size)
+    numbers = (
+        max_seqlen_q,
+        max_seqlen_k,
+        dropout_p,
+        softmax_scale,
+        causal,
+        softcap,
+        deterministic,
+        window_size,
+    )
     return call(VARLEN_KVPACKED, tensors, numbers, return_attn_probs)

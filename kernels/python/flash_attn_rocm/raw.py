@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from flash_attn_rocm import _gradients, _ops, _philox, _prepare
+from flash_attn_rocm._gradients import Places
 from flash_attn_rocm._interface import forward
 from flash_attn_rocm._kvcache import flash_attn_with_kvcache
 from flash_attn_rocm._notice import fall_back
-from flash_attn_rocm._options import Inputs, Options, arithmetic
-from flash_attn_rocm._support import device_of, gradients_unserved
+from flash_attn_rocm._options import BackwardCall, Inputs, Options, arithmetic
+from flash_attn_rocm._support import PYTORCH, device_of, gradients_unserved
 
 
 def fwd(
@@ -36,7 +37,7 @@ def fwd(
 ) -> list[Tensor]:
     """out, the log-sum-exp, with dropout the probabilities if wanted, and the key of dropout for ``bwd``."""
     window = (window_size_left, window_size_right)
-    rules = (p_dropout, softmax_scale, is_causal, softcap, window)
+    rules = (p_dropout, softmax_scale, is_causal, softcap, False, window)
     return _forward(_prepare.dense(q, k, v, alibi_slopes_, *rules), out_, want=return_softmax)
 
 
@@ -64,7 +65,7 @@ def varlen_fwd(
     gen_: Any = None,  # noqa: ANN401
 ) -> list[Tensor]:
     """The same for packed sequences; sequences without a row or key are zero as always."""
-    rules = (p_dropout, softmax_scale, is_causal, softcap, (window_size_left, window_size_right))
+    rules = (p_dropout, softmax_scale, is_causal, softcap, False, (window_size_left, window_size_right))
     inputs, options = _prepare.varlen(
         q, k, v, cu_seqlens_q, cu_seqlens_k, block_table_, alibi_slopes_, max_seqlen_q, max_seqlen_k, *rules
     )
@@ -95,8 +96,9 @@ def bwd(
 ) -> list[Tensor]:
     """dq, dk, dv, and the sums of dout * out over headdim, (batch, nheads, seqlen_q) fp32."""
     window = (window_size_left, window_size_right)
-    prepared = _prepare.dense(q, k, v, alibi_slopes_, p_dropout, softmax_scale, is_causal, softcap, window)
-    return _backward(dout, out, softmax_lse, prepared, (dq_, dk_, dv_), rng_state)
+    rules = (p_dropout, softmax_scale, is_causal, softcap, deterministic, window)
+    prepared = _prepare.dense(q, k, v, alibi_slopes_, *rules)
+    return _backward(BackwardCall(dout, out, softmax_lse, *prepared, rng_state), (dq_, dk_, dv_))
 
 
 def varlen_bwd(
@@ -126,11 +128,12 @@ def varlen_bwd(
     rng_state: Tensor | None = None,
 ) -> list[Tensor]:
     """The same for packed sequences; the sums are (nheads, total_q)."""
-    rules = (p_dropout, softmax_scale, is_causal, softcap, (window_size_left, window_size_right))
+    window = (window_size_left, window_size_right)
+    rules = (p_dropout, softmax_scale, is_causal, softcap, deterministic, window)
     prepared = _prepare.varlen(
         q, k, v, cu_seqlens_q, cu_seqlens_k, None, alibi_slopes_, max_seqlen_q, max_seqlen_k, *rules
     )
-    return _backward(dout, out, softmax_lse, prepared, (dq_, dk_, dv_), rng_state)
+    return _backward(BackwardCall(dout, out, softmax_lse, *prepared, rng_state), (dq_, dk_, dv_))
 
 
 def fwd_kvcache(
@@ -173,32 +176,27 @@ def _forward(prepared: tuple[Inputs, Options], given: Tensor | None, *, want: bo
         return [_into(given, out), lse, signed, seed]
 
 
-def _backward(
-    dout: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    prepared: tuple[Inputs, Options],
-    given: tuple[Tensor | None, Tensor | None, Tensor | None],
-    rng_state: Tensor | None,
-) -> list[Tensor]:
-    inputs, options = prepared
-    if options.dropout_p > 0.0 and rng_state is None:
+def _backward(call: BackwardCall, given: Places) -> list[Tensor]:
+    inputs, options = call.inputs, call.options
+    if options.dropout_p > 0.0 and call.rng_state is None:
         message = (
             "rng_state: expected that of the forward pass, because dropout_p > 0, got None\n"
             "  next: pass the last tensor that the forward pass returned"
         )
         raise RuntimeError(message)
-    state = rng_state if options.dropout_p > 0.0 else None
+    if options.dropout_p == 0.0:
+        call = call._replace(rng_state=None)
     with torch.no_grad():
-        if not (reason := gradients_unserved(inputs)):
+        if reason := gradients_unserved(inputs):
+            fall_back(reason, stacklevel=4)
+        else:
             arch = device_of(inputs.q.device).arch
-            if not (reason := _gradients.unproven(inputs, arch)):
-                gradients, sums = _gradients.written(dout, out, lse, inputs, options, state, arch, given)
+            if (path := _gradients.proven(inputs, options, arch).path) != PYTORCH:
+                gradients, sums = _gradients.written(call, arch, path, given)
                 return [*gradients, sums]
-        fall_back(reason, stacklevel=4)
-        found = _ops.backward(dout, out, lse, inputs, options, state)
-        work = arithmetic(out.dtype)
-        sums = (dout.to(work) * out.to(work)).sum(dim=-1).transpose(-1, -2).contiguous()
+        found = _ops.backward(call)
+        work = arithmetic(call.out.dtype)
+        sums = (call.dout.to(work) * call.out.to(work)).sum(dim=-1).transpose(-1, -2).contiguous()
         return [*map(_into, given, found), sums]
 
 
