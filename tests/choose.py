@@ -30,6 +30,8 @@ MORE = 0.25  # so that the suite takes no longer than before outcomes were known
 SCORING = frozenset(
     {"window on the left", "window on the right", "causal", "softcap", "ALiBi", "dropout", "parts"}
 )
+# Where a tensor begins may depend on which others are given.
+PLACED = frozenset({"several sequences"})
 CHOSEN = CHECKOUT / "tests" / "numerics" / "chosen.json"
 RUN = """
 python -m pip install --no-index --no-deps --quiet /wheel/*.whl
@@ -104,9 +106,11 @@ def combined(features):
     """``features``, and each pair of those that work on scores.
 
     Both ways of a branch may lead through the same instructions: which way is wrong shows only where two
-    features meet, such as a window's edge in a tile with ALiBi.
+    features meet, such as a window's edge in a tile with ALiBi.  Which of several pointers is read shows
+    where the others are given and it is not.
     """
-    pairs = itertools.combinations(sorted(SCORING.intersection(features)), 2)
+    scoring = sorted(SCORING.intersection(features))
+    pairs = [*itertools.combinations(scoring, 2), *itertools.product(PLACED.intersection(features), scoring)]
     return {*features, *(f"{one} with {other}" for one, other in pairs)}
 
 

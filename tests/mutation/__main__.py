@@ -17,7 +17,7 @@ from tests.built import newest_wheel
 from tests.mutation.assembler import encodings
 from tests.mutation.bench import CHECKOUT, set_up
 from tests.mutation.containers import baseline, judged, lay_out
-from tests.mutation.mutants import KINDS, assembled, drawn, mutated_listing, places_of
+from tests.mutation.mutants import KINDS, assembled, drawn, mutated_listing, name_of, places_of
 from tests.mutation.table import KILLED, NOT_JUDGED, SURVIVED, as_text, below
 from wheel_builder.base.errors import WheelBuilderError
 from wheel_builder.images.listing import Listing
@@ -76,7 +76,7 @@ def run_arch(bench, arch, options):
     listings = {
         file.stem: text
         for file in sorted(bench.disassembly.path.glob(f"{arch}-*.s"))
-        if options.kernel in places_of(text := file.read_text())[0]
+        if options.kernel in name_of(text := file.read_text())
     }
     if not listings:
         message = f"{bench.wheel.name} has no kernel {options.kernel!r} for {arch}"
@@ -125,7 +125,7 @@ def alive(rows):
 def by_static_checks(bench, rows, texts, numbers):
     rocm = bench.wheel.name.split("+rocm")[1].split("-")[0]
     reviewed = parse_golden((CHECKOUT / GOLDEN).read_text()).get(rocm, {})
-    notes = bench.notes()
+    notes = bench.notes
     for row, text in ((rows[number], texts[number]) for number in numbers):
         arch, kernel = row["arch"], row["kernel"]
         try:

@@ -1,6 +1,7 @@
 """What a mutation run needs of the pipeline: images, the fake HIP runtime, the wheel's disassembly."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from wheel_builder.base.machine import default_jobs, usable_cores, usable_memory
@@ -46,6 +47,7 @@ class Bench:
         """The folder with a folder for each mutant."""
         return self.folder / f"mutants-{arch}"
 
+    @cached_property
     def notes(self):
         """By arch and kernel what llvm-readelf says of its code object."""
         codes = device_code(read_wheel(self.wheel, max_mib=MAX_READ_MIB))

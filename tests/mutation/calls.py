@@ -11,7 +11,7 @@ import torch
 from chosen import chosen
 from drawing import draw, kernels, made
 from drawn_backward import kernels_of
-from target import ARCH, BACKWARD_OP, Shown, Target
+from target import ARCH, BACKWARD_OP, FUSED_OP, Shown, Target
 
 from wheel_builder.fake_hip.control import FakeHip, kernels_on_host_memory
 
@@ -45,7 +45,7 @@ def may_launch(own, kernel):
     """Whether some call for the kernel ``own`` launches ``kernel``."""
     if kernel.startswith(COMBINE):
         return own.op == "decode" and kernel == f"{COMBINE}{own.dtype}"
-    return kernel in (kernels_of(own) if own.op == BACKWARD_OP else (str(own),))
+    return kernel in (kernels_of(own) if own.op in {BACKWARD_OP, FUSED_OP} else (str(own),))
 
 
 def random_for(kernel, seed, count):

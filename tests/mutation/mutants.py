@@ -4,7 +4,7 @@ import itertools
 import re
 from dataclasses import dataclass, replace
 
-from wheel_builder.static_checks.disassembly import LINE, parse_disassembly
+from wheel_builder.static_checks.disassembly import HEADER, LINE, parse_disassembly
 
 KINDS = ("register", "immediate", "offset", "condition", "opcode", "dropped", "wait", "barrier")
 DWORD = 4
@@ -80,6 +80,11 @@ class Place:
     address: int
     text: str
     dwords: int
+
+
+def name_of(listing):
+    """The name of a listing's first function, which has no other, without parsing the rest."""
+    return next(match[2] for line in listing.splitlines() if (match := HEADER.match(line)))
 
 
 def places_of(listing):

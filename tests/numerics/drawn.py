@@ -4,6 +4,7 @@ A call goes to the operator itself, so the kernel under test answers it, whichev
 would have chosen.  ``test_drawn.py`` runs the calls that ``choose.py`` picked by what they execute.
 """
 
+import contextlib
 import itertools
 import math
 import mmap
@@ -33,11 +34,13 @@ WINDOWS = ((-1, -1), (-1, 0), (-1, 0), (5, 0), (0, 0), (33, 7), (-1, 16), (70, -
 SOFTCAPS = (1.0, 5.0, 2.5)  # small beside scores, so that wherever it runs some are cut
 LAYOUTS = ("contiguous", "padded", "heads first")
 WIDER = {"padded": 8, "odd": 1}  # elements after each row
-# Sequences, or pages of a cache, more than 2^32 elements apart: both halves of a stride count.
+# Sequences, or pages of a cache, and heads of gradients more than 2^32 elements apart: both halves of a
+# stride count.  Each tensor of a call has strides of its own.
 FAR = "far"
-FAR_STRIDE = (1 << 32) + 8
+FAR_STRIDE = (1 << 32) + (1 << 31) + 8
 CARRIES = 1 << 32  # bytes
 ALIGNED = 16  # bytes, of the kernels with a fixed head dim
+TENSORS = 8  # that a call has
 FAR_SHARE = 0.8  # of the calls that could have them
 WHOLE_SHARE = 0.5  # of decode's calls with patterns of scores: one part, and a row sees several tiles of keys
 QUERIES_SHARE = 0.4  # of the calls with pages and packed queries: only these have cumulative lengths
@@ -213,17 +216,20 @@ def draw(kernel, number):
     return replace(case, layout=FAR) if apart and chances["far"] < FAR_SHARE else case
 
 
-def far_apart(x):
-    """``x`` with FAR_STRIDE between its sequences or pages, the last of which lies across a multiple of 2^32
-    bytes: sums of addresses carry there.  Memory that nobody touches costs nothing."""
+def far_apart(x, steps):
+    """``x`` with the strides ``steps``, its last row across a multiple of 2^32 bytes: sums of addresses carry
+    there.  Memory that nobody touches costs nothing."""
     if not x.numel():
         return x
-    last = (len(x) - 1) * FAR_STRIDE * x.element_size()
-    each = x[0].numel() * x.element_size()
+    last = sum((size - 1) * step for size, step in zip(x.shape[:-1], steps, strict=False)) * x.element_size()
+    each = x.shape[-1] * x.element_size()
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
-    memory = torch.frombuffer(mmap.mmap(-1, last + each + CARRIES, flags=flags), dtype=torch.uint8)
+    mapped = mmap.mmap(-1, last + each + CARRIES, flags=flags)
+    with contextlib.suppress(OSError):  # a Linux without huge pages refuses
+        mapped.madvise(mmap.MADV_NOHUGEPAGE)
+    memory = torch.frombuffer(mapped, dtype=torch.uint8)
     begin = -(memory.data_ptr() + last + each // 2 // ALIGNED * ALIGNED) % CARRIES
-    return memory[begin:].view(x.dtype).as_strided(x.shape, (FAR_STRIDE, *x.stride()[1:])).copy_(x)
+    return memory[begin:].view(x.dtype).as_strided(x.shape, steps).copy_(x)
 
 
 def laid_out(x, layout):
@@ -240,7 +246,7 @@ class Call:
         self.case, self.device = case, device
         self.dtype = DTYPES[case.kernel.dtype]
         self.generator = torch.Generator().manual_seed(case.seed)
-        self.q, self.k, self.v = [], [], []
+        self.q, self.k, self.v, self.placed = [], [], [], 0
         for rows, keys in zip(case.rows, case.keys, strict=True):
             q, k = self.queries_and_keys(rows, keys)
             self.q.append(q), self.k.append(k), self.v.append(self.normal(keys, case.heads[1]))
@@ -275,9 +281,21 @@ class Call:
     def laid_out(self, x):
         """``x`` on the device in the case's layout."""
         x = x.to(self.device)
-        if self.case.layout == FAR and x.dim() == 4 and self.device.type == "cpu":
-            return far_apart(x)
-        return laid_out(x, self.case.layout)
+        self.placed += 1
+        steps = self.far_strides(x) if self.device.type == "cpu" else None
+        return far_apart(x, steps) if steps else laid_out(x, self.case.layout)
+
+    def far_strides(self, x):
+        """Strides of ``x`` where it is far apart, other than those of the tensors before it; else None."""
+        if self.case.layout != FAR or x.dim() < 4:
+            return None
+        return (self.placed % TENSORS * FAR_STRIDE + FAR_STRIDE, *x.stride()[1:])
+
+    def place(self, like):
+        """Memory for a result, in strides as those of ``like``."""
+        if self.far_strides(like):
+            return self.laid_out(torch.empty(like.shape, dtype=like.dtype))
+        return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=self.device)
 
     def integers(self, values):
         return torch.tensor(values, dtype=torch.int32, device=self.device)
@@ -389,9 +407,7 @@ class Call:
         case = self.case
         q = self.laid_out(torch.cat(self.q) if case.ragged else torch.stack(self.q))
         (k, v), stored = self.store()
-        # The emulator keeps a byte for each of the results that nobody wrote: they stay together.
-        steps = torch.empty(q.shape).stride() if case.layout == FAR else q.stride()
-        out = torch.empty_strided(q.shape, steps, dtype=q.dtype, device=self.device)
+        out = self.place(q)
         rows = sum(case.rows) if case.ragged else case.rows[0]
         shape = (case.heads[0], rows) if case.ragged else (len(case.rows), case.heads[0], rows)
         lse = torch.empty(shape, device=self.device)

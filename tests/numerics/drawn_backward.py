@@ -9,26 +9,59 @@ from dataclasses import replace
 
 import drawn
 import torch
-from drawn import FAR, HEADS, LAYOUTS, MAGNITUDES, SOFTCAPS, WINDOWS, Case
+from drawn import ALIGNED, FAR, HEADS, LAYOUTS, MAGNITUDES, SOFTCAPS, TENSORS, WINDOWS, Case
 from rule import FP32_ROUNDING, Sequence, attention, judge_gradients
-from target import BACKWARD_OP
+from target import FUSED_FEATURES, FUSED_OP
 
 BWD = torch.ops.flash_attn_rocm.bwd.default
+SUMS = torch.ops.flash_attn_rocm.bwd_sums.default
 # Around the rows and columns of every tile, and more than one workgroup has.
 ROWS = (1, 5, 16, 17, 31, 33, 48, 64, 65, 77, 129)
 KEYS = (1, 5, 16, 17, 33, 64, 65, 90, 129, 150)
 BLOCK = 128  # the most keys of a workgroup
 DENSE, PACKED = "dense", "packed"
+# Rows as far apart as they may be, and so many that theirs are more than 2^32 elements from the first.
+ROWS_APART = "rows apart"
+ROW_STRIDE, MANY = (1 << 24) - 8, 258
 # Features that each loop has code for.
-TWICE = ("a negative scale", "a block of keys that no query sees", "far strides of several tiles")
+TWICE = (
+    "a negative scale", "a block of keys that no query sees", "far strides of several tiles", ROWS_APART,
+    "many heads", "all NaN",
+)  # fmt: skip
 SEVERAL = (48, 65, 90)  # queries and keys of more than one tile
 # What chance gives too seldom, by the last digit of a call's number.
-CUT, UNSEEN, APART = 1, 4, 9
-OUTLIERS = "outliers"
+CUT, LONG, MANY_HEADS, UNSEEN, ALIKE, ALL_NAN, APART = 1, 2, 3, 4, 6, 8, 9
+QUOTIENTS = ((5, 1), (7, 7), (8, 4), (9, 3), (10, 2))  # of heads
+OUTLIERS, NAN = "outliers", "NaN"
+# Values of the calls of drawn_alike.py, in turn, and what else these have.
+ALIKE_CALLS = {
+    "alike": {"window": (20, 7)},
+    "alike, softcap": {"softcap": 200.0},
+    "alike, ALiBi": {"window": (-1, 0), "alibi": "heads"},
+    "alike, all": {
+        "softcap": 60.0, "window": (40, 5), "alibi": "batch", "dropout": 0.17, "store": PACKED,
+        "rows": (33, 20), "keys": (40, 35),
+    },
+}  # fmt: skip
 VALUES = (*MAGNITUDES, "rising", "falling", "one-hot", OUTLIERS)
 SUBNORMAL = 2.0**-149  # between two fp32 numbers near 0
 # Of activations, a few channels are much larger than all others; gradients are small.
 EACH, TIMES, SMALL = 17, 12.0, 1e-3
+# The features of drawn calls, and those that only kernels with a loop for features have.
+EVERY = frozenset({
+    "window on the left", "window on the right", "causal", "softcap", "softcap that cuts", "ALiBi",
+    "dropout", "softcap alone", "features without softcap", "grouped heads", "several sequences",
+    "dropout of several sequences", "ragged", "an empty sequence", "a sequence without keys",
+    "queries that see no key",
+    *(f"{what}, {loop}" for what in TWICE for loop in drawn.LOOPS),
+    *(f"layout {each}" for each in LAYOUTS),
+    *(f"values {each}" for each in (*VALUES, *ALIKE_CALLS)),
+})  # fmt: skip
+FEATURED = frozenset({
+    "softcap", "softcap that cuts", "ALiBi", "dropout", "softcap alone", "features without softcap",
+    "dropout of several sequences", *(f"{what}, {drawn.LOOPS[1]}" for what in TWICE),
+    *(f"values {each}" for each in ALIKE_CALLS if each != "alike"),
+})  # fmt: skip
 
 
 class BackwardCase(Case):
@@ -60,7 +93,12 @@ class BackwardCase(Case):
             f"{TWICE[1]}, {self.loop}": (
                 left >= 0 and any(rows and keys >= rows + left + BLOCK for rows, keys in pairs)
             ),
-            f"{TWICE[2]}, {self.loop}": self.layout == FAR and {self.rows[0], self.keys[0]} <= {*SEVERAL},
+            f"{TWICE[2]}, {self.loop}": (
+                self.layout == FAR and len(self.rows) > 2 and {self.rows[0], self.keys[0]} <= {*SEVERAL}
+            ),
+            f"{ROWS_APART}, {self.loop}": self.layout == ROWS_APART,
+            f"{TWICE[4]}, {self.loop}": self.heads in QUOTIENTS,
+            f"{TWICE[5]}, {self.loop}": self.values == NAN,
             f"layout {self.layout}": True,
             f"values {self.values}": True,
         }
@@ -68,26 +106,21 @@ class BackwardCase(Case):
 
 
 def kernels_of(kernel):
-    """The names of all kernels that a call launches, in this order; that of dq is the call's own."""
-    name = str(kernel)
-    return (
-        f"fa_bwd_delta_{kernel.dtype}",
-        name.replace(BACKWARD_OP, "bwd_dkdv"),
-        name,
-    )
+    """The names of all kernels that a call launches, in this order."""
+    delta, name = f"fa_bwd_delta_{kernel.dtype}", str(kernel)
+    if kernel.op == FUSED_OP:
+        return delta, name, f"fa_bwd_convert_{kernel.dtype}"
+    return delta, name.replace(kernel.op, "bwd_dkdv"), name
 
 
-def served(_kernel):
-    """The features with which every backward kernel has to be tested."""
-    return {
-        "window on the left", "window on the right", "causal", "softcap", "softcap that cuts", "ALiBi",
-        "dropout", "softcap alone", "features without softcap", "grouped heads", "several sequences",
-        "dropout of several sequences", "ragged", "an empty sequence", "a sequence without keys",
-        "queries that see no key",
-        *(f"{what}, {loop}" for what in TWICE for loop in drawn.LOOPS),
-        *(f"layout {each}" for each in LAYOUTS),
-        *(f"values {each}" for each in VALUES),
-    }  # fmt: skip
+def served(kernel):
+    """The features with which a backward kernel has to be tested."""
+    return EVERY - FEATURED if no_features(kernel) else EVERY
+
+
+def no_features(kernel):
+    """Whether it has neither ALiBi nor softcap nor dropout."""
+    return kernel.op == FUSED_OP and not FUSED_FEATURES
 
 
 def draw(kernel, number):
@@ -103,7 +136,7 @@ def draw(kernel, number):
         for lengths in (rows, keys):
             if chance.random() < 0.4:
                 lengths[chance.randrange(1, batch)] = 0
-    plain, values = chance.random() < 0.4, some(VALUES)
+    plain, values = chance.random() < 0.4 or no_features(kernel), some(VALUES)
     layout = some(LAYOUTS)
     if store == DENSE and batch > 1 and chance.random() < 0.5:
         layout = FAR
@@ -114,15 +147,44 @@ def draw(kernel, number):
         dropout=0.0 if plain else some((0.0, 0.0, 0.5, 0.17)), splits=1, values=values,
         scale=1.0 if patterned else some((None, None, 0.3, -0.2)), seed=chance.randrange(2**31),
     )  # fmt: skip
-    if number % 10 == CUT:  # by something, but not to nothing
+    return rare(case, number, some)
+
+
+def rare(case, number, some):
+    """What chance gives too seldom; ``case`` itself for most numbers."""
+    last = number % 10
+    if last == ALIKE:
+        able = [
+            name for name in ALIKE_CALLS if not no_features(case.kernel) or f"values {name}" not in FEATURED
+        ]
+        return alike(case, able[number // 10 % len(able)])
+    if last == CUT and not no_features(case.kernel):  # by something, but not to nothing
         return replace(case, softcap=SOFTCAPS[1], values=MAGNITUDES[1], scale=None)
-    if number % 10 == UNSEEN:
+    if last == LONG:
         return replace(
-            case, store=DENSE, layout=LAYOUTS[0], rows=(5,), keys=(150,), window=some(((0, 0), (5, 0)))
+            case, store=PACKED, layout=ROWS_APART, heads=(1, 1), rows=(MANY, 5), keys=(3, MANY),
+            window=(-1, -1),
+        )  # fmt: skip
+    if last == ALL_NAN:
+        return replace(
+            case, store=PACKED, values=NAN, rows=(20, 50), keys=(50, 20), window=some(((0, 0), (5, 0)))
         )
-    if number % 10 == APART:
-        return replace(case, store=DENSE, layout=FAR, rows=(some(SEVERAL),) * 2, keys=(some(SEVERAL),) * 2)
-    return case
+    dense = replace(case, store=DENSE, layout=LAYOUTS[0])
+    given = {
+        MANY_HEADS: lambda: {"heads": some(QUOTIENTS), "rows": (5,), "keys": (17,), "window": (-1, -1)},
+        UNSEEN: lambda: {"rows": (5,), "keys": (150,), "window": some(((0, 0), (5, 0)))},
+        APART: lambda: {"layout": FAR, "rows": (some(SEVERAL[:2]),) * 3, "keys": (some(SEVERAL[:2]),) * 3},
+    }.get(last)
+    return replace(dense, **given()) if given else case
+
+
+def alike(case, values):
+    """One of drawn_alike.py."""
+    given = {
+        "store": DENSE, "rows": (32,), "keys": (32,), "window": (-1, -1), "softcap": 0.0, "alibi": "",
+        "dropout": 0.0, **ALIKE_CALLS[values],
+    }  # fmt: skip
+    return replace(case, values=values, layout=LAYOUTS[0], heads=HEADS[-1], **given)
 
 
 class Call(drawn.Call):
@@ -135,14 +197,13 @@ class Call(drawn.Call):
             self.dout = [x * SMALL for x in self.dout]
         self.state = torch.tensor([case.seed, 0x89ABCDEF])
         self.kept = self.weights(self.state)
+        self.sequences = self.sequences_of()
+
+    def sequences_of(self):
+        """``out`` of these is not looked at."""
         slopes = [None] * len(self.q) if self.slopes is None else self.slopes.expand(len(self.q), -1)
-        # ``out`` of these is not looked at.
-        self.sequences = [
-            Sequence(*each, each[0], None, one, kept)
-            for each, one, kept in zip(
-                zip(self.q, self.k, self.v, strict=True), slopes, self.kept, strict=True
-            )
-        ]
+        given = zip(self.q, self.k, self.v, slopes, self.kept, strict=True)
+        return [Sequence(q, k, v, q, None, one, kept) for q, k, v, one, kept in given]
 
     def normal(self, rows, heads):
         x = super().normal(rows, heads)
@@ -177,7 +238,7 @@ class Call(drawn.Call):
         gradients = [self.place(x) for x in (q, k, v)]
         delta = torch.empty_like(lse)
         target.attend(
-            BWD, q, k, v, out, dout, lse, *gradients, delta,
+            BWD, q, k, v, out, dout, lse, *gradients, delta, self.dq_sums(q),
             None if self.slopes is None else self.slopes.to(self.device),
             self.sums(case.rows) if case.ragged else None, self.sums(case.keys) if case.ragged else None,
             self.state.to(self.device) if case.dropout else None, max(case.rows), max(case.keys),
@@ -186,11 +247,27 @@ class Call(drawn.Call):
         )  # fmt: skip
         return [*gradients, delta]
 
-    def place(self, like):
-        """Memory for a gradient, in the strides of ``like``, unless these are far apart: the emulator keeps a
-        byte for each of the results that nobody wrote."""
-        steps = torch.empty(like.shape).stride() if self.case.layout == FAR else like.stride()
-        return torch.empty_strided(like.shape, steps, dtype=like.dtype, device=self.device)
+    def dq_sums(self, q):
+        """Zeros in which dq is added up, or None for the kernels that do not."""
+        if self.case.kernel.op != FUSED_OP:
+            return None
+        *_, rows, nheads, head_dim = q.shape
+        return q.new_zeros(
+            SUMS(self.case.ragged, len(self.case.rows), rows, nheads, head_dim), dtype=torch.float32
+        )
+
+    def far_strides(self, x):
+        """Also heads, or rows, which are less than 2^24 elements apart."""
+        if self.case.layout == ROWS_APART:
+            return (ROW_STRIDE - self.placed % TENSORS * ALIGNED, *x.stride()[-2:])
+        steps = super().far_strides(x)
+        return steps and (steps[0], steps[1], len(x) * steps[0], 1)
+
+    def visible(self, b):
+        """(rows, keys): where attention to unit vectors, which gives probabilities, is more than 0."""
+        q, k = (torch.zeros(lengths[b], 1, 1) for lengths in (self.case.rows, self.case.keys))
+        weights, _ = attention(q, k, torch.eye(len(k))[:, None], self.rules)
+        return weights[:, 0] > 0
 
     def parts(self, tensor, lengths, dim=0):
         return tensor.cpu().split(lengths, dim) if self.case.ragged else tensor.cpu().unbind()
@@ -201,9 +278,9 @@ class Call(drawn.Call):
         dq, dk, dv, delta = self.run(target)
         lengths = (case.rows, case.keys, case.keys)
         found = zip(*map(self.parts, (dq, dk, dv), lengths), strict=True)
-        _, dkdv, name = kernels_of(case.kernel)
+        _, by_keys, _ = kernels_of(case.kernel)
         judge_gradients(
-            shown, {"dq": name, "dk": dkdv, "dv": dkdv}, repr(case),
+            shown, {"dq": str(case.kernel), "dk": by_keys, "dv": by_keys}, repr(case),
             [*zip(self.sequences, self.dout, found, strict=True)], self.rules,
         )  # fmt: skip
         self.check_delta(self.parts(delta, case.rows, 1))

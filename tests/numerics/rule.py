@@ -1,12 +1,15 @@
 """Holds kernels to the numerics rule (tests/textbook.py), and keeps what was found for the record."""
 
-from textbook import DTYPES, Rules, Sequence, attention
+from textbook import DTYPES, Rules, Sequence, attention, magnitude
 from textbook import judge as verdict_on
 from textbook import judge_gradients as verdicts_on
 
-from wheel_builder.emulator.rule import FP32_ROUNDING, LSE_RELATIVE
+from wheel_builder.emulator.rule import FP32_ROUNDING, LSE_RELATIVE, allowed_of_rounded_weights, largest_bias
 
-__all__ = ["DTYPES", "FP32_ROUNDING", "Rules", "Sequence", "attention", "judge", "judge_gradients"]
+__all__ = [
+    "DTYPES", "FP32_ROUNDING", "Rules", "Sequence", "allowed_of_rounded_weights", "attention", "judge",
+    "judge_gradients", "largest_bias", "magnitude",
+]  # fmt: skip
 
 
 def judge(shown, instance, case, sequences, rules):

@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import torch
+from flash_attn_rocm import _plan
 from flash_attn_rocm._library import gfx_of, instances
 
 ON_GPU = torch.cuda.is_available() and torch.version.hip is not None
@@ -32,8 +33,14 @@ ATTENDING = ("fa_fwd_", "fa_decode_", "fa_reference_")
 # The wheel's kernels for this arch; a test for each.
 FORWARD = sorted({(i.dtype, i.head_dim) for i in instances() if i.op == "fwd" and ARCH in i.archs})
 DECODE = sorted({(i.dtype, i.head_dim) for i in instances() if i.op == "decode" and ARCH in i.archs})
-BACKWARD_OP = "bwd_dq"  # the last kernel that a call for gradients launches
+# The kernel after which a call for gradients is named: the last one, or the one that does nearly all.
+BACKWARD_OP, FUSED_OP = "bwd_dq", "bwd_fused"
 BACKWARD = sorted({(i.dtype, i.head_dim) for i in instances() if i.op == BACKWARD_OP and ARCH in i.archs})
+FUSED = sorted({(i.dtype, i.head_dim) for i in instances() if i.op == FUSED_OP and ARCH in i.archs})
+# Whether those of this arch have ALiBi, softcap and dropout.
+FUSED_FEATURES = any(
+    str(_plan.PLAN_BWD(ARCH, *each, True, False, _plan.FUSED)).startswith(_plan.FUSED) for each in FUSED
+)
 APPEND = sorted({i.dtype for i in instances() if i.op == "append" and ARCH in i.archs})
 
 

@@ -56,3 +56,8 @@ def test_other_features_make_no_pairs(features):
 def test_pairs_are_of_what_works_on_scores():
     assert combined(["softcap", "ALiBi", "paged"]) == {"softcap", "ALiBi", "paged", "ALiBi with softcap"}
     assert len(combined(SCORING)) == len(SCORING) * (len(SCORING) + 1) // 2
+
+
+def test_what_works_on_scores_meets_several_sequences():
+    assert "several sequences with ALiBi" in combined(["ALiBi", "several sequences"])
+    assert combined(["paged", "several sequences"]) == {"paged", "several sequences"}

@@ -33,6 +33,8 @@ OPERATIONS = {
     "bwd_delta": "backward, sums of rows",
     "bwd_dkdv": "backward, gradients of k and v",
     "bwd_dq": "backward, gradient of q",
+    "bwd_fused": "backward, all gradients in one pass",
+    "bwd_convert": "backward, rounding of q's gradient",
 }
 
 

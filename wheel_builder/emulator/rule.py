@@ -15,6 +15,7 @@ of a whole call, as in upstream's comparisons.
 """
 
 import math
+from typing import Any
 
 # Multiples of the plain computation's largest error.  Upstream's tests of flash_attn 2.8
 # (tests/test_flash_attn.py) hold outputs to 2 times and gradients to 3 times that of PyTorch in fp16 or bf16.
@@ -43,6 +44,16 @@ HALF_SUBNORMAL = {"fp16": 2.0**-25, "bf16": 0.0}
 # with one visible key, where plain tensors lose nothing and fp32 only dP's rounding.  On the PyTorch
 # implementation 2 were measured.
 WEIGHT_ROUNDINGS = 8
+
+
+def weights_together(total: float) -> float:
+    """By how much weights that add up to ``total`` may err together, in errors of a weight of 1.
+
+    Those of a query add up to 1.  Those of a key, in dk and dv, add up to the number of queries where all of
+    them see that key only; errors of different queries have no sign in common, so that of their sum grows by
+    the root.
+    """
+    return max(1.0, math.sqrt(total))
 
 
 def score_roundings(terms: int) -> float:
@@ -90,6 +101,33 @@ def rounded_once_allowed(exact: float, dtype: str, *, magnitude: float, terms: i
     """
     last_place = max(abs(exact) * HALF_ULP[dtype], HALF_SUBNORMAL[dtype])
     return last_place + FP32_ROUNDING * (WEIGHT_ROUNDINGS + score_roundings(terms) * magnitude) * largest
+
+
+# Of an element of a gradient that is held to exact arithmetic by itself: its weights are truncated to the
+# dtype at most twice (P, and what it is multiplied to), each time by less than two halves of a unit in the
+# last place, and the sum is rounded once.  Together 5 halves, and less than 0.1 from their products.
+ROUNDED_WEIGHTS = 5.1
+
+
+def allowed_of_rounded_weights(dtype: str, sizes: Any, magnitude: float, terms: int) -> Any:  # noqa: ANN401
+    """The largest errors of gradients' elements; ``sizes``, a number or a tensor, of the sums of their
+    terms' magnitudes.
+
+    ``magnitude`` is the largest sum of the magnitudes of a score's terms, of which there are ``terms``.
+    """
+    of_scores = FP32_ROUNDING * (WEIGHT_ROUNDINGS + score_roundings(terms) * magnitude)
+    return (ROUNDED_WEIGHTS * HALF_ULP[dtype] + of_scores) * sizes + HALF_SUBNORMAL[dtype]
+
+
+# What is truncated loses 0.72 halves of a unit in the last place on average, for which kernels make up
+# (kCutGain).  Half of that tells those that do from those that do not, or do twice: the mean error of 100
+# weights, each less than two halves of a unit, is off by 0.06 halves (standard deviation).
+BIAS = 0.36
+
+
+def largest_bias(dtype: str) -> float:
+    """How far gradients may be too large or too small on average, as a share of them."""
+    return BIAS * HALF_ULP[dtype]
 
 
 # The check at first use of kernels (flash_attn_rocm/_canary_calls.py) compares them with the PyTorch

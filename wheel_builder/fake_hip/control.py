@@ -31,10 +31,13 @@ FUNCTIONS = (
     "fa_fake_hip_report",
 )  # fmt: skip
 READONLY, WRITTEN = True, False
+HOLE = 1 << 20  # bytes; tensors of tests whose strides are not meant to be large have less
 # Intermediate tensors, which one kernel of a call writes for the next.  The fake HIP runtime tracks writes
 # within one launch only, so these count as written; they start as NaN, so reading an unwritten element shows
 # in the result.
 BETWEEN = ("partial_out", "partial_lse", "delta")
+# Kernels add to what the caller wrote.
+ADDED_TO = ("dq_sums",)
 # Arguments of the operator ``fwd``, in its order, after q, k, v, out, lse.
 OPTIONAL_TENSORS = (
     "alibi_slopes", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "leftpad_k", "block_table",
@@ -124,19 +127,20 @@ class FakeHip:
     def memory(self, tensors: Mapping[str, tuple[Tensor, bool]]) -> Iterator[None]:
         """Inside the ``with`` block, kernels may touch these tensors' elements and nothing else.
 
-        Each comes with a flag, whether kernels only read it; tensors that they write count as not yet
-        written.
+        Each comes with a flag, whether kernels only read it; tensors that they write, but for those above,
+        count as not yet written.
         """
         for name, (tensor, readonly) in tensors.items():
-            self._told(
-                self._library.fa_fake_hip_buffer(
-                    tensor.data_ptr(),
-                    span_bytes(tensor),
-                    name.encode(),
-                    readonly,
-                    readonly or name in BETWEEN,
+            for part in [tensor] if readonly else parts_of(tensor):
+                self._told(
+                    self._library.fa_fake_hip_buffer(
+                        part.data_ptr(),
+                        span_bytes(part),
+                        name.encode(),
+                        readonly,
+                        readonly or name in (*BETWEEN, *ADDED_TO),
+                    )
                 )
-            )
         try:
             yield
         finally:
@@ -156,6 +160,20 @@ def span_bytes(tensor: Tensor) -> int:
         return 0
     steps = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return int((steps + 1) * tensor.element_size())
+
+
+def parts_of(tensor: Tensor) -> Iterator[Tensor]:
+    """The tensor in parts, wherever its elements are more than HOLE bytes apart.
+
+    The emulator keeps a byte for each one of a result, its holes included.
+    """
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    apart = [n for n, (size, step) in enumerate(steps) if size > 1 and step * tensor.element_size() > HOLE]
+    if apart and tensor.numel():
+        for part in tensor.unbind(apart[0]):
+            yield from parts_of(part)
+    else:
+        yield tensor
 
 
 @contextmanager

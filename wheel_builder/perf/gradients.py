@@ -1,6 +1,6 @@
 """This project's backward kernels as workloads: one head without a mask, as ``ours.forward``.
 
-The three launches together are a backward; ``table`` adds them up.
+Three launches together are a backward, split or fused; ``table`` adds them up.
 """
 
 import random
@@ -16,14 +16,16 @@ from wheel_builder.emulator.params import layout
 from wheel_builder.perf.ours import LABEL, SEQLEN, UNTOUCHED
 from wheel_builder.perf.workload import Memories, Tensor, Workload, filled
 
-NAME = re.compile(r"fa_bwd_(?P<op>delta|dkdv|dq)_(?P<dtype>fp16|bf16)(_d(?P<head_dim>\d+))?$")
-# Products of rows x keys x head_dim that each kernel forms; delta forms none.
-PRODUCTS = {"delta": 0, "dkdv": 4, "dq": 3}
+NAME = re.compile(r"fa_bwd_(?P<op>delta|dkdv|dq|fused|convert)_(?P<dtype>fp16|bf16)(_d(?P<head_dim>\d+))?$")
+# Products of rows x keys x head_dim that each kernel forms.
+PRODUCTS = {"delta": 0, "dkdv": 4, "dq": 3, "fused": 5, "convert": 0}
 # What a workgroup writes a row of for each of its own.
-WRITTEN = {"delta": "delta", "dkdv": "dk", "dq": "dq"}
+WRITTEN = {"delta": "delta", "dkdv": "dk", "dq": "dq", "fused": "dk", "convert": "dq"}
+BY_KEYS = ("dkdv", "fused")
 GIVEN, FOUND = ("q", "k", "v", "out", "dout"), ("dq", "dk", "dv")
-DELTA_ROWS = 64  # kDeltaRows
-# One kernel takes every head dim: it is modelled for those that have kernels of their own.
+ROWS = {"delta": 64, "convert": 64}  # kDeltaRows, kConvertRows
+SUM_ROWS = 32  # kSumRows
+# Some kernels take every head dim: they are modelled for those that have kernels of their own.
 HEAD_DIMS = (32, 64, 96, 128, 192, 256)
 LSE = 6.7  # about what 512 keys give
 
@@ -42,14 +44,14 @@ def backwards(arch: str, kernel: Kernel, label: str = LABEL) -> Iterator[Workloa
 
 
 def rows_of(arch: str, op: str, threads: int) -> int:
-    """Rows of a workgroup: of dkdv keys, else queries (kernel/backward_config.hpp).
+    """Rows of a workgroup: keys where dk and dv are summed, else queries (kernel/backward_config.hpp).
 
-    Each wave, in dkdv each pair of waves, has the columns of a matrix step.
+    Each wave, of keys each pair of waves, has the columns of a matrix step.
     """
-    if op == "delta":
-        return DELTA_ROWS
+    if op in ROWS:
+        return ROWS[op]
     hardware = arch_named(arch)
-    waves = threads // hardware.wave // (2 if op == "dkdv" else 1)
+    waves = threads // hardware.wave // (2 if op in BY_KEYS else 1)
     return waves * (32 if hardware.unit == "mfma" else 16)
 
 
@@ -89,6 +91,7 @@ def _memory(op: str, dtype: str, head_dim: int) -> Mapping[str, Memory]:
     memory["lse"] = filled(Tensor(name="lse", dtype="fp32", shape=(SEQLEN,), fill=LSE), 0)
     given = Tensor(name="delta", dtype="fp32", shape=(SEQLEN,), fill="output" if op == "delta" else "normal")
     memory["delta"] = filled(given, 0)
+    memory["dq_sums"] = Memory.of(bytes(4 * elements), "dq_sums")
     return memory
 
 
@@ -105,6 +108,7 @@ def _arguments(memory: Mapping[str, Memory], head_dim: int) -> bytes:
     return layout("BwdParams").pack(
         {
             **tensors, "lse": memory["lse"].address, "delta": memory["delta"].address,
+            "dq_sums": memory["dq_sums"].address, "dq_blocks": SEQLEN // SUM_ROWS,
             "lse_batch": SEQLEN, "lse_head": SEQLEN, "seqlen_q": SEQLEN, "seqlen_k": SEQLEN,
             "rows_q": SEQLEN, "rows_k": SEQLEN, "nheads": 1, "nheads_k": 1, "head_dim": head_dim,
             "window_left": -1, "window_right": -1, "scale": head_dim**-0.5, "dropout_scale": 1.0,

@@ -139,7 +139,8 @@ class _Reader:
         if kind == "smem":
             return step(Port.SALU, busy=machine.slot, counter=LDS_AND_SCALARS, latency=machine.smem)
         busy = max(-(-cost.vmem_bytes(name) * self.arch.wave // machine.vmem_bytes), machine.slot)
-        counter = STORES if "_store_" in name and self.arch.family == "rdna" else LOADS
+        stores = re.search("_(store|atomic)_", name) and not instruction.writes
+        counter = STORES if stores and self.arch.family == "rdna" else LOADS
         return step(Port.VMEM, busy=busy, counter=counter, latency=machine.vmem)
 
     def _scalar(self, instruction: Instruction) -> Step:

@@ -1,6 +1,7 @@
 """The figures of both models as text; every digit is repeatable."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from wheel_builder.base.words import aligned
 from wheel_builder.perf.measure import Charged, Decoded, Modelled
@@ -15,7 +16,8 @@ ways: the most dwords that a phase needs of one bank, in the worst LDS instructi
 share: busy matrix units (on gfx1030: dot2 instructions' part of the VALU).  FLOP: useful ones, per clock and
 compute unit.  bound: a ceiling; banks, port: shares of it in which the LDS's banks, and the way to them, are
 busy.  schedule: with latencies, waits, the waves that fit, and the LDS's banks; "+ port": and with the way
-to them; "no LDS": with neither, as in version 0.1.0."""
+to them; "no LDS": with neither, as in version 0.1.0.  split, fused: all kernels of a
+backward.  Atomics count as stores: how fast memory adds is not known."""
 HEAD = (
     "arch", "kernel", "of", "phases", "executed", "VGPR", "spills", "LDS", "waves/SIMD", "ways",
     "bound share", "FLOP", "banks", "port", "schedule share", "FLOP", "+ port", "no LDS",
@@ -42,11 +44,21 @@ fit: how many fit.  in flight: KiB that have to be on their way there for the wh
 DECODE_HEAD = (
     "arch", "kernel", "of", "fit", "workgroups", *(f"{latency} ns" for latency in LATENCIES)
 )  # fmt: skip
-TOTAL = "bwd"  # all kernels of a backward together
-BACKWARD = "bwd_"
-FULL = "bwd_dkdv"
-# Of the five products that a backward needs, dK and dV's kernel forms four.
-USEFUL = 5 / 4
+
+
+class Whole(NamedTuple):
+    """All kernels of a backward; the middle one's FLOP times ``products`` are those of the five products that
+    a backward needs: dk and dv's kernel forms four of them, the fused one all."""
+
+    name: str
+    ops: tuple[str, str, str]
+    products: float
+
+
+WHOLES = (
+    Whole("split", ("bwd_delta", "bwd_dkdv", "bwd_dq"), 5 / 4),
+    Whole("fused", ("bwd_delta", "bwd_fused", "bwd_convert"), 1.0),
+)
 
 
 def report(rows: Iterable[Modelled | Decoded]) -> str:
@@ -167,13 +179,13 @@ def _cells(row: Modelled, charged: Charged) -> tuple[str, ...]:
 
 def _totals(rows: Sequence[Modelled]) -> Iterator[tuple[str, ...]]:
     """Whole backwards: useful FLOP of all workgroups over the clocks of all workgroups of all kernels."""
-    for full in (row for row in rows if row.op == FULL):
-        parts = [row for row in rows if row.op.startswith(BACKWARD) and _family(row) == _family(full)]
-        useful = USEFUL * full.flop * full.workgroups
+    for full, whole in ((row, whole) for row in rows for whole in WHOLES if row.op == whole.ops[1]):
+        parts = [row for row in rows if row.op in whole.ops and _family(row) == _family(full)]
+        useful = whole.products * full.flop * full.workgroups
         for at, charged in enumerate(full.charged):
             clocks = zip(*(_clocks(row, row.charged[at]) for row in parts), strict=True)
             bound, *schedules = (f"{useful / sum(each):.0f}" for each in clocks)
-            name = f"{TOTAL} {full.dtype} d{full.head_dim}"
+            name = f"{whole.name} {full.dtype} d{full.head_dim}"
             yield (full.arch, name, _maker(full), charged.order, *[""] * 7, bound, *[""] * 3, *schedules)
 
 

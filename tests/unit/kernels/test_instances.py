@@ -51,12 +51,17 @@ def test_the_table_of_the_project_is_right(generate):
     instances = generate.load_table()
     head_dims = (32, 64, 96, 128, 192, 256)
     of_head_dims = [f"{op}_{{}}_d{head_dim}" for op in TILED for head_dim in head_dims]
+    of_head_dims += [f"bwd_fused_{{}}_d{head_dim}" for head_dim in (64, 96, 128)]
     assert {i.name for i in instances} == {
         f"fa_{each.format(dtype)}"
         for dtype in ("fp16", "bf16")
-        for each in (*of_head_dims, "append_{}", "reference_{}", "combine_{}", "bwd_delta_{}")
-    }
-    assert all(i.archs == generate.known().archs for i in instances)
+        for each in (
+            *of_head_dims, "append_{}", "reference_{}", "combine_{}", "bwd_delta_{}", "bwd_convert_{}"
+        )
+    }  # fmt: skip
+    with_atomics = {i for i in instances if i.op in {"bwd_fused", "bwd_convert"}}
+    assert not any("gfx1030" in i.archs for i in with_atomics)
+    assert all(i.archs == generate.known().archs for i in {*instances} - with_atomics)
 
 
 @pytest.fixture
@@ -90,7 +95,7 @@ def test_known_names_come_from_the_headers(generate):
     assert names.archs == tuple(known_archs())
     assert names.dtypes == ("fp16", "bf16")
     forward = ("fwd", "append", "reference", "decode", "combine")
-    assert names.ops == (*forward, "bwd_delta", "bwd_dkdv", "bwd_dq")
+    assert names.ops == (*forward, "bwd_delta", "bwd_dkdv", "bwd_dq", "bwd_fused", "bwd_convert")
 
 
 def test_a_header_that_lost_its_enum_is_named(generate, tmp_path):
@@ -119,7 +124,7 @@ def test_all_problems_are_reported_at_once_with_their_row(problems):
         "row 1: key 'archs' is missing",
         (
             "row 1: unknown op 'fwdd' (did you mean fwd?); known: fwd, append, reference, decode, combine, "
-            "bwd_delta, bwd_dkdv, bwd_dq"
+            "bwd_delta, bwd_dkdv, bwd_dq, bwd_fused, bwd_convert"
         ),
         "row 1: unknown dtype 'fp32'; known: fp16, bf16",
         "row 1: head dim 0 is not a positive whole number",

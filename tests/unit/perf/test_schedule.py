@@ -138,6 +138,11 @@ def test_memory_and_stores_have_counters_of_their_own_on_rdna():
     assert clocks("gfx1100", [load, "s_waitcnt vmcnt(0)"]) == 329  # 8 + 320
     assert clocks("gfx1100", [store, "s_waitcnt vmcnt(0)"]) == 2
     assert clocks("gfx1100", [store, "s_waitcnt_vscnt null, 0x0"]) == 323  # 2 + 320
+    add = "global_atomic_add_f32 v4, v5, s[0:1]"
+    assert clocks("gfx1100", [add, "s_waitcnt vmcnt(0)"]) == 2
+    assert clocks("gfx1100", [add, "s_waitcnt_vscnt null, 0x0"]) == 323
+    assert clocks("gfx1100", ["global_atomic_add_f32 v6, v4, v5, s[0:1] glc", "s_waitcnt vmcnt(0)"]) == 323
+    assert clocks("gfx942", [add, "s_waitcnt vmcnt(0)"]) == 808
     assert clocks("gfx908", ["global_store_dword v4, v5, s[0:1]", "s_waitcnt vmcnt(0)"]) == 328
     assert clocks("gfx942", ["global_store_dword v4, v5, s[0:1]", "s_waitcnt vmcnt(0)"]) == 808
 

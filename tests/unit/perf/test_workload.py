@@ -11,7 +11,7 @@ from wheel_builder.base.errors import PerfError
 from wheel_builder.emulator.machine import Kernel
 from wheel_builder.emulator.memory import pack_arguments
 from wheel_builder.perf import gradients, ours
-from wheel_builder.perf.table import USEFUL
+from wheel_builder.perf.table import WHOLES
 from wheel_builder.perf.workload import SUFFIX, Tensor, encoded, filled, read_workloads
 
 ROW = {
@@ -134,15 +134,19 @@ def test_rows_of_a_backwards_workgroup(arch, op, threads, rows):
 
 
 def test_a_backward_is_useful_two_and_a_half_times_the_forward():
-    """As the table adds it up: 5/4 of what the kernel of dK and dV does, over all its workgroups."""
+    """As the table adds it up, over all workgroups of the kernel that does most."""
+    split, fused = (whole.products for whole in WHOLES)
     [dkdv] = backward("fa_bwd_dkdv_fp16_d64")
     assert (dkdv.op, dkdv.dtype, dkdv.head_dim, dkdv.launch.grid) == ("bwd_dkdv", "fp16", 64, (8, 1, 1))
     ctypes.memset(dkdv.memory["dk"].address, 0, 64 * 64 * 2)
     whole = 8 * dkdv.flop(dkdv.memory)
-    assert USEFUL * whole == 2.5 * (4 * 512 * 512 * 64)
+    assert split * whole == 2.5 * (4 * 512 * 512 * 64)
     [dq] = backward("fa_bwd_dq_fp16_d64")
     ctypes.memset(dq.memory["dq"].address, 0, 128 * 64 * 2)
     assert 4 * dq.flop(dq.memory) == whole * 3 / 4
+    [one] = backward("fa_bwd_fused_fp16_d64")
+    ctypes.memset(one.memory["dk"].address, 0, 64 * 64 * 2)
+    assert fused * 8 * one.flop(one.memory) == split * whole
 
 
 def test_delta_is_modelled_for_every_head_dim_that_the_others_have():
@@ -160,7 +164,10 @@ def test_a_backward_with_other_rows_than_its_launch_is_refused():
 
 
 def test_only_backwards_are_backwards():
-    names = ("fa_bwd_delta_fp16", "fa_bwd_dkdv_bf16_d96", "fa_bwd_dq_fp16_d256")
+    names = (
+        "fa_bwd_delta_fp16", "fa_bwd_dkdv_bf16_d96", "fa_bwd_dq_fp16_d256", "fa_bwd_fused_fp16_d64",
+        "fa_bwd_convert_bf16",
+    )  # fmt: skip
     assert all(map(gradients.has_backward, names))
     assert not any(map(ours.has_workload, names))
     assert not any(map(gradients.has_backward, ("fa_fwd_fp16_d64", "fa_bwd_other_fp16_d64", "bwd_dq")))

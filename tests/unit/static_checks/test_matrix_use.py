@@ -97,6 +97,7 @@ SPREAD = {
 def test_the_kernels_of_dk_and_dv_spread_a_number_by_a_product_of_fp32(arch, product):
     """Beside the products of their type, and in no other kernel."""
     assert texts(arch, "fa_bwd_dkdv_fp16_d64", SPREAD[arch], product) == []
+    assert texts(arch, "fa_bwd_fused_fp16_d64", SPREAD[arch], product) == []
     assert "no matrix instruction of its type" in texts(arch, "fa_bwd_dkdv_fp16_d64", SPREAD[arch])[0]
     assert len(texts(arch, "fa_bwd_dq_fp16_d64", SPREAD[arch], product)) == 1
     assert len(texts(arch, FP16, SPREAD[arch], product)) == 1
