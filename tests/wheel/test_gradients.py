@@ -367,18 +367,25 @@ def test_packed_arguments_in_a_graph(host_bwd, kernels_on):
 
 @pytest.mark.parametrize("name", textbook.GRADIENTS)
 def test_the_rule_refuses_a_gradient_just_beyond_it(qkv, name):
-    """A planted error: the largest that the rule allows, and a little more."""
+    """A planted error: the largest that the rule allows, and a little more.
+
+    An error beyond what the plain computation loses with dout is held to what it loses with multiples of it:
+    that is little more, also in a call as small as this one.
+    """
     q, k, v = (x[0] for x in qkv)
     sequence, dout = textbook.Sequence(q, k, v, q, None), torch.randn_like(q)
     leaves = [x.double().requires_grad_() for x in (q, k, v)]
     out, _ = textbook.attention(*leaves, textbook.Rules())
     exact = torch.autograd.grad(out, leaves, dout.double())
-    verdicts = textbook.judge_gradients([(sequence, dout, exact)], textbook.Rules())
-    assert {each.wrong for each in verdicts.values()} == {()}
     number = textbook.GRADIENTS.index(name)
-    for times, right in ((0.99, True), (1.01, False)):
+
+    def planted(error):
         found = [x.clone() for x in exact]
-        found[number][3, 0, 5] += times * verdicts[name].allowed
-        verdict = textbook.judge_gradients([(sequence, dout, tuple(found))], textbook.Rules())[name]
-        assert (verdict.wrong == ()) == right
-        assert right or verdict.wrong[0].startswith(f"{name}: error ")
+        found[number][3, 0, 5] += error
+        return textbook.judge_gradients([(sequence, dout, tuple(found))], textbook.Rules())[name]
+
+    usual, most = planted(0).allowed, planted(100).allowed
+    assert usual <= most <= 2.5 * usual
+    assert planted(0.99 * most).wrong == ()
+    (wrong,) = planted(1.01 * most).wrong
+    assert wrong.startswith(f"{name}: error ")
