@@ -9,16 +9,6 @@
 
 namespace fa {
 
-// Waves that multiply go first.
-template <class B>
-FA_DEVICE void priority(int value) {
-  if constexpr (B::Unit::kBesideValu) {
-    if (value == 0) __builtin_amdgcn_s_setprio(0);
-    if (value == 1) __builtin_amdgcn_s_setprio(1);
-    if (value == 2) __builtin_amdgcn_s_setprio(2);
-  }
-}
-
 // Tells the compiler that no load is in flight.  It takes those of the other kind of waves for this one's,
 // and where it would wait for them, the atomic additions before would be waited for too.
 FA_DEVICE void no_loads_in_flight() {
@@ -133,7 +123,7 @@ FA_DEVICE void add_head_beside(B& block, int head_q, int wave_key, const typenam
     const float term = here(block.first_term(number));
     if (!of_weights) move();
     uint32_t bits = 0;
-    priority<B>(2);
+    __builtin_amdgcn_s_setprio(2);  // waves that multiply go first
     if (seen) {
       bits = kept_bits(block, head_q, first, wave_key);
       block.begin(result, term, zeros);
@@ -148,13 +138,13 @@ FA_DEVICE void add_head_beside(B& block, int head_q, int wave_key, const typenam
         Exponentials<B> scores(result);
         dq.add(block, dq_sums, first - B::kQueries,
                [&](int half) { scores.part(block, half, 2 * Dq::kKeySteps); });
-        priority<B>(1);
+        __builtin_amdgcn_s_setprio(1);
         packed = scores.weights(block, first, wave_key, masked);
       } else if (kBeside && Dq::kOfAll && adds) {
         dq.add(block, dq_sums, first - B::kQueries, Nothing());
       } else {
         if (adds) dq.add(block, dq_sums, first - B::kQueries, Nothing());
-        priority<B>(1);
+        __builtin_amdgcn_s_setprio(1);
         if (seen) {
           Worked<B> copy(result);
           packed = weights(block, copy.result, head_q, first, wave_key, masked, bits);
@@ -179,13 +169,13 @@ FA_DEVICE void add_head_beside(B& block, int head_q, int wave_key, const typenam
       }
     }
     if (!of_weights) store_rows(block.set ^ 1);  // while the other waves multiply
-    priority<B>(2);
+    __builtin_amdgcn_s_setprio(2);
     if (seen) {
       const typename B::Operand operand(block.operand_area(), block.lane, packed);
       multiply_turned<Unit, typename Stage::TurnedTile, B::kSumSteps, kAtOnce, kAhead>(
           sums, Stage::turned_of(block.lds, of_weights ? 1 : 0), operand, block.reader());
     }
-    priority<B>(0);
+    __builtin_amdgcn_s_setprio(0);
     if (of_weights) store_rows(block.set ^ 1);
     block.set ^= 1;
   }

@@ -16,7 +16,6 @@ struct DkDvConfig {
   bool padded_tiles = false;  // LDS rows are padded, not permuted: one address for all of a lane's units
   int ahead = 0;              // matrix steps whose operands are read before those of earlier ones are used up
   bool overlaid = false;      // a tile's rows and their transposes share LDS, for a barrier more
-  bool early = false;         // rows are stored before the last tile is done with: kernel/backward_beside.hpp
   bool early_rows = false;    // a tile's rows are stored while the one before it is in use
 };
 
@@ -47,7 +46,7 @@ constexpr DkDvConfig dkdv_config(Gfx arch, DType dtype, int head_dim) {
               .padded_tiles = head_dim <= 128,
               .ahead = head_dim <= 128 ? 2 : 0,
               .overlaid = head_dim > 128,
-              .early = head_dim > 32 && head_dim <= 128};
+              .early_rows = head_dim > 32 && head_dim <= 128};
     }
     case MatrixUnit::wmma: {
       const int steps = head_dim / Layout<MatrixUnit::wmma>::kK;

@@ -45,8 +45,8 @@ struct DkDvBlock {
   using Drop = ColumnDropout<Unit, kQueries>;
   using Floats = __attribute__((address_space(3))) float*;
 
-  // In a loop that stores the next tile's rows early (kernel/backward_beside.hpp, kernel/backward_fused.hpp).
-  static constexpr bool kEarly = kWithDq || (kConfig.early && !kFeatured);
+  // In a loop that stores a tile's rows, and its numbers per query, while the one before it is in use.
+  static constexpr bool kEarly = kWithDq || (kConfig.early_rows && !(kFeatured && Unit::kBesideValu));
   // Each wave reads its numbers per query itself.
   static constexpr bool kOwnNumbers = kEarly && !kFeatured && Unit::kSpreadsRows;
 
@@ -54,10 +54,8 @@ struct DkDvBlock {
   static constexpr bool kKeepsZeros = kTraits.separate_accumulators && (!kWithDq || kHeadDim <= 64);
 
   // A tile's numbers per query: what the first product of each role starts from, or lse and delta.
-  // Where tiles' rows come early, so do their numbers.
-  static constexpr bool kTwoSets = kEarly || kConfig.early_rows;
   static constexpr int kSetBytes = 2 * kQueries * sizeof(float);
-  static constexpr int kRowBytes = kOwnNumbers ? 0 : (kTwoSets ? 2 : 1) * kSetBytes;
+  static constexpr int kRowBytes = kOwnNumbers ? 0 : (kEarly ? 2 : 1) * kSetBytes;
   static constexpr int kRowsAt = Stage::kBytes;
   static constexpr int kOwnAt = kRowsAt + kRowBytes;
   static constexpr int kOwnBytes = Own::kLdsBytes + Operand::kLdsBytes;  // of a wave
@@ -166,7 +164,7 @@ struct DkDvBlock {
   // Whether a thread has a number of the tile.
   FA_DEVICE bool has_number() const {
     static_assert(2 * kQueries % Unit::kWave == 0, "all threads of a wave, or none");
-    return (kConfig.early_rows ? uniform(thread) : thread) < 2 * kQueries;
+    return (kConfig.early_rows && !Unit::kBesideValu ? uniform(thread) : thread) < 2 * kQueries;
   }
 
   // A thread's number of the tile: see kRowBytes.
@@ -189,7 +187,7 @@ struct DkDvBlock {
 
   // The numbers of the tile's rows that the wave wants, and the one of the lane's row `f`.
   FA_DEVICE Floats numbers() const {
-    const int at = kRowsAt + (kTwoSets ? set * kSetBytes : 0);
+    const int at = kRowsAt + (kEarly ? set * kSetBytes : 0);
     return (Floats)(lds + at) + (is(Role::weights) ? 0 : kQueries);
   }
   FA_DEVICE float number(int f) const {

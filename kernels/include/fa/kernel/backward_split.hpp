@@ -22,9 +22,9 @@ FA_DEVICE void run_dkdv(BwdArguments arguments, LdsBytes lds) {
     const int group = uniform(params.nheads / params.nheads_k);
     for (int i = 0; i < group; ++i) {
       const int head_q = block.head_k * group + i;
-      if constexpr (B::kEarly) {
+      if constexpr (B::kEarly && B::Unit::kBesideValu) {
         add_head_beside(block, head_q, wave_key, tiles, own, NoDq<B>(), sums);
-      } else if constexpr (B::kConfig.early_rows) {
+      } else if constexpr (B::kEarly) {
         add_head_early(block, head_q, wave_key, tiles, own, sums);
       } else {
         add_head(block, head_q, wave_key, tiles, own, sums);
