@@ -6,21 +6,30 @@ probabilities, or sums of few, which are exact.  Those of the same terms have to
 and those of hidden pairs 0: what is wrong for one of the elements that a lane computes shows, however small.
 A lane of dk and dv goes through queries, which have to be alike for that, and one of dq through keys.
 
+Every other of these elements is three times as large.  A sum that is one gradient times a power of two is
+found as it is, because of a scale that makes kernels multiply their sums by 1.  Three times that has to be
+what rounding to nearest makes of it, and of many that is a tie.
+
 Log-sum-exps and out are chosen, not a forward's, so that probabilities are alike whatever is hidden.
 """
 
+import math
+
 import drawn_backward
 import torch
-from drawn_backward import kernels_of
+from drawn_backward import COLUMNS, kernels_of
 from rule import allowed_of_rounded_weights, largest_bias, magnitude
 
-OWN, DOUT = 64.0, 8.0  # in elements of their own
+OWN, DOUT = 64.0, 128.0  # in elements of their own; dout's are divided by the head dim
 SIZE = 4.0  # about, of keys
 MOST = 30.0  # scores without softcap, which are smaller than it otherwise
 NEAR = 0.25  # of softcap: its tangent is that of two formulas (tile/bias.hpp)
 SPREAD = 3.0  # of the scores that are not alike
 SLOPE = 0.05  # so small that sums of different probabilities are exact
-CLASSES = 1 << 50  # numbers by which terms are told apart, whose sums do not overflow
+CLASSES = 1 << 48  # numbers by which terms are told apart, whose sums do not overflow
+PERIOD = 24  # rows with own elements in other columns, where there are so many columns
+THRICE = 3
+POWERS = (1, 2, 4)
 
 
 class Call(drawn_backward.Call):
@@ -31,6 +40,7 @@ class Call(drawn_backward.Call):
         if self.slopes is not None:
             self.slopes *= SLOPE
         self.width = (case.head_dim - self.shared) // 2
+        self.single = set()
         made = [self.alike(*each) for each in zip(case.rows, case.keys, strict=True)]
         self.q, self.k, self.v, self.dout, self.out, self.lse = map(list, zip(*made, strict=True))
         self.sequences = self.sequences_of()
@@ -54,9 +64,23 @@ class Call(drawn_backward.Call):
     def between(self, least, most, *size):
         return least + (most - least) * torch.rand(*size, generator=self.generator)
 
-    def own(self, rows):
-        """Of each query its own element, of each key that as far behind as queries have some."""
-        return self.shared + torch.arange(rows) % self.width
+    def own(self, rows, first):
+        """(rows, head_dim): which elements, from ``first`` on, are a query's or key's own, and how many times
+        larger."""
+        period, column = min(self.width, PERIOD), torch.arange(self.width)
+        own = torch.zeros(rows, self.case.head_dim, dtype=torch.long)
+        own[:, first : first + self.width] = owned(rows, column, period) * thrice(column + column // period)
+        return own
+
+    def own_of_dout(self, rows):
+        """The same of rows of dout, whose sums are the same."""
+        column = torch.arange(self.case.head_dim)
+        period = min(32, self.case.head_dim // 2)
+        return owned(rows, column, period) * thrice(column // period)
+
+    def turned(self, x):
+        """Columns of ``x`` in the call's order."""
+        return x.roll(self.case.seed % COLUMNS * self.width, -1)
 
     def alike(self, rows, keys):
         """q, k, v, dout, out and the log-sum-exp of a sequence."""
@@ -73,9 +97,10 @@ class Call(drawn_backward.Call):
         k = torch.zeros(keys, heads_k, case.head_dim)
         q[..., :shared] = along * self.of_each(1 - SPREAD / most, 1, rows, ~self.queries_alike(heads))
         k[..., :shared] = k_along * self.of_each(1 - SPREAD / most, 1, keys, self.queries_alike(heads_k))
-        q[torch.arange(rows), :, self.own(rows)] = OWN
-        k[torch.arange(keys), :, self.own(keys) + self.width] = OWN
-        dout[torch.arange(rows), :, torch.arange(rows) % case.head_dim] = DOUT
+        q += OWN * self.own(rows, shared)[:, None]
+        k += OWN * self.own(keys, shared + self.width)[:, None]
+        dout += 2.0 ** math.floor(math.log2(DOUT / case.head_dim)) * self.own_of_dout(rows)[:, None]
+        q, k, dout = map(self.turned, (q, k, dout))
         # Of opposite signs, so that dP and delta do not cancel.
         v = self.of_each(0.5, 1.5, keys, self.queries_alike(heads_k)).expand(k.shape)
         out = self.of_each(-1.5, -0.5, rows, ~self.queries_alike(heads)).expand(q.shape)
@@ -136,6 +161,23 @@ class Call(drawn_backward.Call):
             if differ.any():
                 first, last = least[differ][0].item(), most[differ][0].item()
                 yield f"{what}: {int(differ.sum())} elements whose terms are alike differ: {first}, {last}"
+            if self.case.multiplied_by_one(what):
+                for single, times, three in self.not_thrice(one, terms):
+                    yield f"{what}: {times} times {single} is {three}, which is not rounded to nearest"
+
+    def not_thrice(self, found, terms):
+        """(element, times, element) where the last is not the multiple of the first, rounded."""
+        kinds, number = terms.flatten().unique(return_inverse=True)
+        value = found.new_zeros(len(kinds)).scatter(0, number, found.flatten())
+        values = dict(zip(kinds.tolist(), value.tolist(), strict=True))
+        for kind, three in values.items():
+            for power in POWERS if kind > 0 and kind % THRICE == 0 else ():
+                single = power * kind // THRICE
+                if single not in values or single not in self.single:
+                    continue
+                times = THRICE / power
+                if torch.tensor(values[single] * times, dtype=torch.float64).to(found.dtype).item() != three:
+                    yield values[single], times, three
 
     def exact(self, b):
         """dq, dk and dv, each with the error that is allowed."""
@@ -164,7 +206,7 @@ class Call(drawn_backward.Call):
     def terms(self, b):
         """For each element of dq, dk and dv a number that is the same where the terms are, 0 without any, and
         -1 where terms differ or sums are not exact."""
-        rows, keys, dim = self.case.rows[b], self.case.keys[b], self.case.head_dim
+        rows, keys = self.case.rows[b], self.case.keys[b]
         alike = self.queries_alike(self.case.heads[0])[:, None, None]
         one = torch.where(alike, torch.arange(keys), torch.arange(rows)[:, None])
         size = (self.case.heads[0], 2, rows + keys, max(rows, keys))
@@ -173,15 +215,12 @@ class Call(drawn_backward.Call):
         distance = self.distance(b) if self.case.alibi else torch.zeros(rows, keys, dtype=torch.long)
         heads = torch.arange(self.case.heads[0])[:, None, None]
         pairs = numbers[heads, kept.long(), distance, one] * self.visible(b)
-        of_queries, of_keys, of_values = (
-            sums.new_zeros(*sums.shape[:2], dim).index_add_(2, own, sums)
-            for sums, own in (
-                (pairs.permute(1, 0, 2), self.own(keys) + self.width),
-                (self.of_keys(pairs.permute(2, 0, 1)), self.own(rows)),
-                (self.of_keys((pairs * kept).permute(2, 0, 1)), torch.arange(rows) % dim),
-            )
-        )
+        self.single = {power * number for number in numbers.unique().tolist() for power in POWERS}
+        of_queries = pairs.permute(1, 0, 2) @ self.own(keys, self.shared + self.width)
+        of_keys = self.of_keys(pairs.permute(2, 0, 1)) @ self.own(rows, self.shared)
+        of_values = self.of_keys((pairs * kept).permute(2, 0, 1)) @ self.own_of_dout(rows)
         of_queries[..., : self.shared] = of_keys[..., : self.shared] = -1
+        of_queries, of_keys, of_values = map(self.turned, (of_queries, of_keys, of_values))
         for each in (of_queries, of_keys, of_values):
             alike = self.queries_alike(each.shape[1])[:, None]
             each[(each != 0) & (alike == (each is of_queries))] = -1
@@ -195,6 +234,16 @@ class Call(drawn_backward.Call):
         """ALiBi's, (heads, rows, keys) or wider."""
         slopes = self.sequences[b].slopes
         return (torch.zeros(1) if slopes is None else slopes)[:, None, None].double() * self.distance(b)
+
+
+def owned(rows, column, period):
+    """(rows, columns): whether a column is a row's, of which each has one in ``period`` columns."""
+    return torch.arange(rows)[:, None] % period == column % period
+
+
+def thrice(number):
+    """1 where ``number`` is even, THRICE where it is odd."""
+    return 1 + number % 2 * (THRICE - 1)
 
 
 def bias(found, exact, terms):

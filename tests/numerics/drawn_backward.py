@@ -43,6 +43,11 @@ ALIKE_CALLS = {
         "rows": (33, 20), "keys": (40, 35),
     },
 }  # fmt: skip
+COLUMNS = 3  # ways to lay their columns out: in one of them each is one of queries, and in one of keys
+UNGROUPED = (4, 4)  # their heads, or HEADS[-1]
+MULTIPLES = ("dq", "dk")  # whose sums are multiplied by 1 in some of them
+# 1 / kCutGain (kernels/include/fa/mma/unit.hpp), so rounded that the two multiply to 1 in fp32.
+MADE_UP_FOR = {"fp16": 1 / 1.00035, "bf16": 1 / 1.00282}
 VALUES = (*MAGNITUDES, "rising", "falling", "one-hot", OUTLIERS)
 SUBNORMAL = 2.0**-149  # between two fp32 numbers near 0
 # Of activations, a few channels are much larger than all others; gradients are small.
@@ -56,11 +61,13 @@ EVERY = frozenset({
     *(f"{what}, {loop}" for what in TWICE for loop in drawn.LOOPS),
     *(f"layout {each}" for each in LAYOUTS),
     *(f"values {each}" for each in (*VALUES, *ALIKE_CALLS)),
+    *(f"columns {n} of {what}, {loop}" for n in range(COLUMNS) for what in MULTIPLES for loop in drawn.LOOPS),
 })  # fmt: skip
 FEATURED = frozenset({
     "softcap", "softcap that cuts", "ALiBi", "dropout", "softcap alone", "features without softcap",
     "dropout of several sequences", *(f"{what}, {drawn.LOOPS[1]}" for what in TWICE),
     *(f"values {each}" for each in ALIKE_CALLS if each != "alike"),
+    *(f"columns {n} of {what}, {drawn.LOOPS[1]}" for n in range(COLUMNS) for what in MULTIPLES),
 })  # fmt: skip
 
 
@@ -99,10 +106,24 @@ class BackwardCase(Case):
             f"{ROWS_APART}, {self.loop}": self.layout == ROWS_APART,
             f"{TWICE[4]}, {self.loop}": self.heads in QUOTIENTS,
             f"{TWICE[5]}, {self.loop}": self.values == NAN,
+            **{
+                f"columns {self.seed % COLUMNS} of {what}, {self.loop}": (
+                    self.values in ALIKE_CALLS and self.heads == UNGROUPED and self.multiplied_by_one(what)
+                )
+                for what in MULTIPLES
+            },
             f"layout {self.layout}": True,
             f"values {self.values}": True,
         }
         return {name for name, used in seen.items() if used}
+
+    def multiplied_by_one(self, what):
+        """Whether the kernel's sums of dq, dk or dv are the results."""
+        if what == "dv":
+            return not self.dropout
+        # The split dq kernel alone makes dS from P that was not truncated.
+        made_up_for = what == "dk" or self.kernel.op == FUSED_OP
+        return self.scale == (MADE_UP_FOR[self.kernel.dtype] if made_up_for else 1.0)
 
 
 def kernels_of(kernel):
@@ -157,7 +178,7 @@ def rare(case, number, some):
         able = [
             name for name in ALIKE_CALLS if not no_features(case.kernel) or f"values {name}" not in FEATURED
         ]
-        return alike(case, able[number // 10 % len(able)])
+        return alike(case, able[number // 10 % len(able)], number // 10 // len(able))
     if last == CUT and not no_features(case.kernel):  # by something, but not to nothing
         return replace(case, softcap=SOFTCAPS[1], values=MAGNITUDES[1], scale=None)
     if last == LONG:
@@ -178,13 +199,19 @@ def rare(case, number, some):
     return replace(dense, **given()) if given else case
 
 
-def alike(case, values):
-    """One of drawn_alike.py."""
+def alike(case, values, turn):
+    """One of drawn_alike.py.  The last of all turns sums heads; in the others, a sum may be one gradient."""
+    scales = (MADE_UP_FOR[case.kernel.dtype], *(() if case.kernel.op == FUSED_OP else (1.0,)))
+    turn %= COLUMNS * len(scales) + 1
     given = {
         "store": DENSE, "rows": (32,), "keys": (32,), "window": (-1, -1), "softcap": 0.0, "alibi": "",
         "dropout": 0.0, **ALIKE_CALLS[values],
     }  # fmt: skip
-    return replace(case, values=values, layout=LAYOUTS[0], heads=HEADS[-1], **given)
+    return replace(
+        case, values=values, layout=LAYOUTS[0], seed=case.seed // COLUMNS * COLUMNS + turn % COLUMNS,
+        heads=HEADS[-1] if turn == COLUMNS * len(scales) else UNGROUPED,
+        scale=scales[turn // COLUMNS % len(scales)], **given,
+    )  # fmt: skip
 
 
 class Call(drawn.Call):
