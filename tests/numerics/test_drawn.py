@@ -5,6 +5,7 @@ import torch
 from chosen import chosen
 from drawing import draw, kernels, made, served
 from drawn import Kernel
+from drawn_alike import THRICE
 from drawn_backward import ALIKE
 from target import ARCH, BACKWARD, BACKWARD_OP, Shown
 
@@ -46,10 +47,28 @@ def test_one_bit_of_one_element_is_seen(target, gradient, own):
     results = call.run(target)
     call.run = lambda _: results
     call.check(target, Shown())
-    element = (call.own(10)[9], call.own(10)[9] + call.width, 9)[own]
+    element = owned(call, own).nonzero()[0].item()
     head = -1 if gradient == DQ else 0  # in the last one keys are alike, in the first queries
     results[gradient].view(torch.int16)[0, 7, head, element] += 1
     with pytest.raises(AssertionError, match="elements whose terms are alike differ"):
+        call.check(target, Shown())
+
+
+def owned(call, own):
+    """How many times larger each element is that query, key or row 9 has of its own."""
+    firsts = (call.shared, call.shared + call.width)
+    return call.turned(call.own_of_dout(10) if own == OF_ROW else call.own(10, firsts[own]))[9]
+
+
+def test_a_gradient_that_is_not_three_times_another_is_seen(target):
+    """Also where all that are alike are wrong alike, as they are where ties are rounded the wrong way."""
+    call = made(draw(Kernel(BACKWARD_OP, *BACKWARD[0]), ALIKE), target.device)
+    results = call.run(target)
+    call.run = lambda _: results
+    element = (owned(call, OF_QUERY) == THRICE).nonzero()[0].item()
+    terms = call.terms(0)[DK]
+    results[DK].view(torch.int16)[0][terms == terms[7, 0, element]] += 1
+    with pytest.raises(AssertionError, match="which is not rounded to nearest"):
         call.check(target, Shown())
 
 
