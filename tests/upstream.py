@@ -17,7 +17,7 @@ from typing import Any
 import flash_attn_rocm as fa
 import torch
 from flash_attn_rocm import _philox
-from textbook import DTYPES, Rules, Verdict, judge
+from textbook import DTYPES, Rules, Verdict, judge, judge_gradients
 from textbook import Sequence as Part
 from torch import Tensor
 
@@ -92,6 +92,12 @@ class Case:
 def cases(*, full: bool, step: int = QUICK_STEP) -> tuple[Case, ...]:
     """All cases, or the few that represent them."""
     every = tuple(dict.fromkeys([*_attention_cases(), *_cache_cases()]))
+    return every if full else every[::step]
+
+
+def gradient_cases(*, full: bool, step: int = QUICK_STEP) -> tuple[Case, ...]:
+    """Those with gradients: of all functions but the cache's, without pages."""
+    every = tuple(case for case in dict.fromkeys(_attention_cases()) if not case.page)
     return every if full else every[::step]
 
 
@@ -178,15 +184,64 @@ def run(case: Case, device: torch.device, attend: Attend) -> Verdict:
     return judge(parts, _rules(setup))
 
 
+def run_gradients(case: Case, device: torch.device, attend: Attend) -> dict[str, Verdict]:
+    """dq, dk and dv; ``attend(function)`` calls a function that goes forward and backward."""
+    setup = Setup(case, device)
+    return judge_gradients(_run_gradients(setup, attend), _rules(setup))
+
+
 def _run_attention(setup: Setup, attend: Attend) -> Iterator[Part]:
-    case, ragged = setup.case, setup.case.function.startswith("varlen")
-    nheads, nheads_k = case.heads
+    case = setup.case
+    q, k, v = _drawn(setup)
+    # Kernels do not return the probabilities, and the log-sum-exp is only returned together with them.
+    wants_lse = not case.dropout_p
+    function, arguments, options = _call(setup, q, k, v)
+    torch.manual_seed(SEED)
+    answer = attend(function, *arguments, return_attn_probs=wants_lse, **options)
+    out, lse = answer[:2] if wants_lse else (answer, None)
+    begin = 0
+    for b, (rows, kept) in enumerate(zip(setup.rows, _all_kept(setup), strict=True)):
+        ragged = case.function.startswith("varlen")
+        some = out[begin : begin + rows] if ragged else out[b]
+        some_lse = None if lse is None else lse[:, begin : begin + rows] if ragged else lse[b]
+        yield Part(q[b], k[b], v[b], some, some_lse, setup.slopes_of(b), kept)
+        begin += rows
+
+
+def _run_gradients(setup: Setup, attend: Attend) -> Iterator[tuple[Part, Tensor, tuple[Tensor, ...]]]:
+    tensors = _drawn(setup)
+    douts = [setup.values(n, setup.case.heads[0]) for n in setup.rows]
+    leaves = [x.requires_grad_() for some in tensors for x in some]
+    join = torch.cat if setup.case.function.startswith("varlen") else torch.stack
+
+    def both() -> tuple[Tensor, ...]:
+        function, arguments, options = _call(setup, *tensors)
+        torch.manual_seed(SEED)
+        return torch.autograd.grad(function(*arguments, **options), leaves, join(douts))
+
+    found = attend(both)
+    each = zip(*(found[i : i + setup.batch] for i in range(0, len(found), setup.batch)), strict=True)
+    for b, (gradients, kept) in enumerate(zip(each, _all_kept(setup), strict=True)):
+        q, k, v = (some[b].detach() for some in tensors)
+        yield Part(q, k, v, q, None, setup.slopes_of(b), kept), douts[b], gradients
+
+
+def _drawn(setup: Setup) -> tuple[list[Tensor], ...]:
+    """q, k and v of each sequence."""
+    nheads, nheads_k = setup.case.heads
     q = [setup.values(n, nheads) for n in setup.rows]
-    k, v = ([setup.values(n, nheads_k) for n in setup.keys] for _ in range(2))
+    return q, *([setup.values(n, nheads_k) for n in setup.keys] for _ in range(2))
+
+
+def _call(
+    setup: Setup, q: Sequence[Tensor], k: Sequence[Tensor], v: Sequence[Tensor]
+) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    """The public function, and its arguments, of tensors of sequences."""
+    case, ragged = setup.case, setup.case.function.startswith("varlen")
     join = torch.cat if ragged else torch.stack
     cu_q, cu_k = (setup.ints([0, n[0], sum(n)]) for n in (setup.rows, setup.keys))
     arguments: tuple[Any, ...]
-    extra: dict[str, Any] = {}
+    options = {"dropout_p": case.dropout_p, **setup.options()}
     if case.function.endswith("qkvpacked"):
         arguments = (torch.stack([join(q), join(k), join(v)], -3),)
         arguments += (cu_q, max(setup.rows)) if ragged else ()
@@ -196,28 +251,19 @@ def _run_attention(setup: Setup, attend: Attend) -> Iterator[Part]:
     else:
         keys = (join(k), join(v))
         if case.page:
-            table, keys = _paged(setup, k, v)
-            extra = {"block_table": table}
+            options["block_table"], keys = _paged(setup, k, v)
         arguments = (join(q), *keys)
         arguments += (cu_q, cu_k, max(setup.rows), max(setup.keys)) if ragged else ()
     name = "flash_attn_func" if case.function == "dense" else f"flash_attn_{case.function}_func"
-    # Kernels do not return the probabilities, and the log-sum-exp is only returned together with them.
-    wants_lse = not case.dropout_p
-    torch.manual_seed(SEED)
-    answer = attend(
-        getattr(fa, name), *arguments, dropout_p=case.dropout_p, return_attn_probs=wants_lse,
-        **setup.options(), **extra,
-    )  # fmt: skip
-    out, lse = answer[:2] if wants_lse else (answer, None)
+    return getattr(fa, name), arguments, options
+
+
+def _all_kept(setup: Setup) -> Iterator[Tensor | None]:
+    """For each sequence, the factors of the probabilities that dropout leaves."""
     torch.manual_seed(SEED)
     state = _philox.new_state(setup.device).cpu()
-    begin = 0
-    for b, rows in enumerate(setup.rows):
-        some = out[begin : begin + rows] if ragged else out[b]
-        some_lse = None if lse is None else lse[:, begin : begin + rows] if ragged else lse[b]
-        kept = _kept(case, state, b, rows, setup.keys[b]) if case.dropout_p else None
-        yield Part(q[b], k[b], v[b], some, some_lse, setup.slopes_of(b), kept)
-        begin += rows
+    for b, (rows, keys) in enumerate(zip(setup.rows, setup.keys, strict=True)):
+        yield _kept(setup.case, state, b, rows, keys) if setup.case.dropout_p else None
 
 
 def _paged(setup: Setup, *tensors: Sequence[Tensor]) -> tuple[Tensor, tuple[Tensor, ...]]:

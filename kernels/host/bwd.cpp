@@ -21,8 +21,9 @@ struct Launch {
   Grid grid;
 };
 
-std::string without_features_words(const std::string& gfx) {
-  return "the fused kernels of " + gfx + " have no ALiBi, softcap and dropout";
+std::string without_features_words(const std::string& gfx, int head_dim) {
+  return "the fused kernels of " + gfx + " have no ALiBi, softcap and dropout at head_dim " +
+         std::to_string(head_dim);
 }
 
 BwdPath path_of(const BwdParams& p) { return p.dq_sums == nullptr ? BwdPath::split : BwdPath::fused; }
@@ -49,8 +50,8 @@ void require_features(const BwdParams& p, const std::string& arch) {
   if (path_of(p) != BwdPath::fused || !featured(p)) return;
   const std::string gfx(without_features(arch));
   Gfx found{};
-  if (parse_gfx(gfx, &found) && !fused_features(found)) {
-    throw Error(FA_UNSUPPORTED, without_features_words(gfx) + ": call without dq_sums");
+  if (parse_gfx(gfx, &found) && !fused_features(found, p.head_dim)) {
+    throw Error(FA_UNSUPPORTED, without_features_words(gfx, p.head_dim) + ": call without dq_sums");
   }
 }
 
@@ -77,7 +78,9 @@ BwdPlan bwd_plan(const BwdPlanRequest& r) {
   const Selection fused = select("bwd_fused", r.arch, r.dtype, r.head_dim);
   if (fused.instance == nullptr) return {BwdPath::split, fused.reason};
   const Gfx gfx = tabled(fused.gfx, fused.instance->dtype).arch;
-  if (r.featured && !fused_features(gfx)) return {BwdPath::split, without_features_words(fused.gfx)};
+  if (r.featured && !fused_features(gfx, r.head_dim)) {
+    return {BwdPath::split, without_features_words(fused.gfx, r.head_dim)};
+  }
   if (r.wanted == "fused") return {BwdPath::fused, "fused is wanted"};
   return {traits(gfx).fused_backward ? BwdPath::fused : BwdPath::split, "the default of " + fused.gfx};
 }

@@ -50,7 +50,7 @@ FAMILY = "the kernels for fp16, head_dim 64 are switched off on gfx942:sramecc+:
 SWITCHED_OFF = "the kernels for {} gradients of fp16, head_dim 64 are switched off on gfx942:sramecc+:xnack-"
 # An instruction of each kernel of gradients, and another in its place.
 WRONG_SPLIT = [
-    ("fa_bwd_delta_fp16", r"v_add_f32_e32 (v\d+), ", r"v_sub_f32_e32 \1, "),
+    ("fa_bwd_delta_fp16", "v_pk_add_f32", "v_pk_mul_f32"),
     ("fa_bwd_dkdv_fp16_d64", r"v_exp_f32_e32 (v\d+), ", r"v_log_f32_e32 \1, "),
     ("fa_bwd_dq_fp16_d64", r"v_exp_f32_e32 (v\d+), ", r"v_log_f32_e32 \1, "),
 ]

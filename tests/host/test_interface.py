@@ -372,19 +372,19 @@ def kernels(delta, dkdv, dq, *, dtype="fp16", head_dim=64, threads=(512, 256)):
     ("call", "launches"),
     [
         (backward(), kernels((1, 4, 2), (1, 2, 2), (1, 4, 2))),
-        (backward(300, 300), kernels((5, 4, 2), (3, 2, 2), (3, 4, 2))),
+        (backward(300, 300), kernels((3, 4, 2), (3, 2, 2), (3, 4, 2))),
         (
             backward(300, 300, head_dim=128),
-            kernels((5, 4, 2), (3, 2, 2), (3, 4, 2), head_dim=128),
+            kernels((3, 4, 2), (3, 2, 2), (3, 4, 2), head_dim=128),
         ),
         (backward(**DROPS), kernels((1, 4, 2), (1, 2, 2), (1, 4, 2))),
         (backward(rows=0), kernels(None, (1, 2, 2), None)),
         (backward(keys=0), kernels((1, 4, 2), None, (1, 4, 2))),
         (backward(heads=(0, 0)), []),
-        (backward(**SEQUENCES, max_seqlen_q=70, max_seqlen_k=70), kernels((2, 4, 2), (1, 2, 2), (1, 4, 2))),
+        (backward(**SEQUENCES, max_seqlen_q=70, max_seqlen_k=70), kernels((1, 4, 2), (1, 2, 2), (1, 4, 2))),
         (
             backward(**SEQUENCES, max_seqlen_q=2**40, max_seqlen_k=2**40),
-            kernels((5, 4, 2), (4, 2, 2), (3, 4, 2)),
+            kernels((3, 4, 2), (4, 2, 2), (3, 4, 2)),
         ),
         (
             # Gradients in one packed tensor (2, 5, 3, 4, 64).
@@ -485,7 +485,7 @@ def fused(elements, head_dim=64):
     return {"dq_sums": tensor([elements], FP32), "head_dim": head_dim}
 
 
-# On gfx942 a workgroup of the fused kernel has 96 keys up to head dim 64, else 128.
+# On gfx942 a workgroup of the fused kernel has 128 keys.
 @pytest.mark.parametrize(
     ("call", "launches"),
     [
@@ -493,16 +493,16 @@ def fused(elements, head_dim=64):
             backward(**fused(2 * 32 * 4 * 64)),
             [
                 ("fa_bwd_delta_fp16", (1, 4, 2), (256, 1, 1)),
-                ("fa_bwd_fused_fp16_d64", (1, 2, 2), (384, 1, 1)),
+                ("fa_bwd_fused_fp16_d64", (1, 2, 2), (512, 1, 1)),
                 ("fa_bwd_convert_fp16", (1, 4, 2), (256, 1, 1)),
             ],
         ),
         (
             backward(300, 300, **fused(2 * 320 * 4 * 128, 128), **DROPS),
             [
-                ("fa_bwd_delta_fp16", (5, 4, 2), (256, 1, 1)),
+                ("fa_bwd_delta_fp16", (3, 4, 2), (256, 1, 1)),
                 ("fa_bwd_fused_fp16_d128", (3, 2, 2), (512, 1, 1)),
-                ("fa_bwd_convert_fp16", (5, 4, 2), (256, 1, 1)),
+                ("fa_bwd_convert_fp16", (3, 4, 2), (256, 1, 1)),
             ],
         ),
         (
@@ -511,12 +511,12 @@ def fused(elements, head_dim=64):
                 max_seqlen_k=70,
             ),
             [
-                ("fa_bwd_delta_fp16", (2, 4, 2), (256, 1, 1)),
-                ("fa_bwd_fused_fp16_d64", (1, 2, 2), (384, 1, 1)),
-                ("fa_bwd_convert_fp16", (2, 4, 2), (256, 1, 1)),
+                ("fa_bwd_delta_fp16", (1, 4, 2), (256, 1, 1)),
+                ("fa_bwd_fused_fp16_d64", (1, 2, 2), (512, 1, 1)),
+                ("fa_bwd_convert_fp16", (1, 4, 2), (256, 1, 1)),
             ],
         ),
-        (backward(rows=0, dq_sums=tensor([0], FP32)), [("fa_bwd_fused_fp16_d64", (1, 2, 2), (384, 1, 1))]),
+        (backward(rows=0, dq_sums=tensor([0], FP32)), [("fa_bwd_fused_fp16_d64", (1, 2, 2), (512, 1, 1))]),
     ],
 )  # fmt: skip
 def test_launches_of_a_fused_backward(library, call, launches):
@@ -546,7 +546,12 @@ BWD = {"arch": "gfx942:sramecc+:xnack-", "dtype": "fp16", "head_dim": 64, "wante
     ("changes", "path", "words"),
     [
         ({}, "fused", "the default of gfx942"),
-        ({"featured": 1}, "fused", "the default of gfx942"),
+        ({"featured": 1, "head_dim": 128}, "fused", "the default of gfx942"),
+        (
+            {"featured": 1},
+            "split",
+            "the fused kernels of gfx942 have no ALiBi, softcap and",
+        ),
         ({"deterministic": 1}, "split", "the same bits every time are wanted (deterministic)"),
         ({"deterministic": 1, "wanted": "fused"}, "split", "the same bits every time are wanted"),
         ({"wanted": "split"}, "split", "split is wanted"),

@@ -141,7 +141,7 @@ def served(kernel):
 
 def no_features(kernel):
     """Whether it has neither ALiBi nor softcap nor dropout."""
-    return kernel.op == FUSED_OP and not FUSED_FEATURES
+    return kernel.op == FUSED_OP and (kernel.dtype, kernel.head_dim) not in FUSED_FEATURES
 
 
 def draw(kernel, number):

@@ -7,8 +7,8 @@ from textbook import judge_gradients as verdicts_on
 from wheel_builder.emulator.rule import FP32_ROUNDING, LSE_RELATIVE, allowed_of_rounded_weights, largest_bias
 
 __all__ = [
-    "DTYPES", "FP32_ROUNDING", "Rules", "Sequence", "allowed_of_rounded_weights", "attention", "judge",
-    "judge_gradients", "largest_bias", "magnitude",
+    "DTYPES", "FP32_ROUNDING", "Rules", "Sequence", "allowed_of_rounded_weights", "attention",
+    "found_gradients", "judge", "judge_gradients", "largest_bias", "magnitude",
 ]  # fmt: skip
 
 
@@ -23,7 +23,11 @@ def judge(shown, instance, case, sequences, rules):
 
 def judge_gradients(shown, instances, case, sequences, rules):
     """Hold dq, dk and dv of all sequences of one call to the rule; ``instances`` are the kernels of each."""
-    verdicts = verdicts_on(sequences, rules)
+    found_gradients(shown, instances, case, verdicts_on(sequences, rules))
+
+
+def found_gradients(shown, instances, case, verdicts):
+    """Keep the verdicts on dq, dk and dv, none of which may be wrong."""
     for name, verdict in verdicts.items():
         shown.compared(instances[name], f"{name} {case}", verdict.error, verdict.allowed)
     wrong = [text for verdict in verdicts.values() for text in verdict.wrong]

@@ -37,9 +37,11 @@ DECODE = sorted({(i.dtype, i.head_dim) for i in instances() if i.op == "decode" 
 BACKWARD_OP, FUSED_OP = "bwd_dq", "bwd_fused"
 BACKWARD = sorted({(i.dtype, i.head_dim) for i in instances() if i.op == BACKWARD_OP and ARCH in i.archs})
 FUSED = sorted({(i.dtype, i.head_dim) for i in instances() if i.op == FUSED_OP and ARCH in i.archs})
-# Whether those of this arch have ALiBi, softcap and dropout.
-FUSED_FEATURES = any(
-    str(_plan.PLAN_BWD(ARCH, *each, True, False, _plan.FUSED)).startswith(_plan.FUSED) for each in FUSED
+# Those that have ALiBi, softcap and dropout.
+FUSED_FEATURES = frozenset(
+    each
+    for each in FUSED
+    if str(_plan.PLAN_BWD(ARCH, *each, True, False, _plan.FUSED)).startswith(_plan.FUSED)
 )
 APPEND = sorted({i.dtype for i in instances() if i.op == "append" and ARCH in i.archs})
 

@@ -64,6 +64,12 @@ CASES = {
     "dropout of groups": Case(((33, 70),) * 2, (4, 2), dropout_p=0.17),
     "several blocks": Case(((130, 300),), (1, 1), rules=Rules(right=0)),
 }  # fmt: skip
+# More than 2^16 of them, with the smallest kernel, as these take long.
+LONG = {
+    "keys": Case(((3, 65_700),), (1, 1), dropout_p=0.17, rules=Rules(right=0)),
+    "queries": Case(((65_700, 3),), (1, 1), rules=Rules(right=0)),
+    "queries of a second sequence": Case(((5, 3), (65_700, 9)), (1, 1), ragged=True, dropout_p=0.17),
+}
 CASES |= {
     "two thousand keys": Case(((257, 2050),), rules=Rules(right=0)),
     "large batch": Case(((63, 65),) * 5, (4, 2), rules=Rules(left=40, right=40)),
@@ -170,11 +176,16 @@ def test_through_autograd(target, shown, name):
         check(target, shown, name, CASES[name], dtype, head_dim)
 
 
+@pytest.mark.parametrize("name", LONG)
+def test_long_sequences(target, shown, name):
+    check(target, shown, name, LONG[name], "fp16", 32)
+
+
 @pytest.mark.parametrize(
     ("path", "dtype", "head_dim", "alibi"),
     [
         *((_plan.SPLIT, *each, alibi) for each in BACKWARD for alibi in (False, True)),
-        *((_plan.FUSED, *each, alibi) for each in FUSED for alibi in {False, FUSED_FEATURES}),
+        *((_plan.FUSED, *each, alibi) for each in FUSED for alibi in {False, each in FUSED_FEATURES}),
     ],
 )
 def test_a_block_of_queries_that_see_no_key(target, shown, monkeypatch, path, dtype, head_dim, alibi):

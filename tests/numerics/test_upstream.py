@@ -7,7 +7,11 @@ import os
 
 import pytest
 import upstream
-from target import FORWARD
+from drawn import Kernel
+from drawn_backward import kernels_of
+from flash_attn_rocm import _plan
+from rule import found_gradients
+from target import ARCH, BACKWARD_OP, FORWARD, FUSED, FUSED_FEATURES, FUSED_OP
 
 FULL = os.environ.get("FA_FULL", "") not in {"", "0"}
 
@@ -17,7 +21,29 @@ def test_upstreams_cases(target, shown, case):
     verdict = upstream.run(
         case, target.device, lambda function, *given, **options: target.attend(function, *given, **options)[0]
     )
-    padded = min(d for dtype, d in FORWARD if dtype == case.dtype and d >= case.head_dim)
+    padded = _plan.padded_head_dim(ARCH, case.dtype, case.head_dim)
+    assert (case.dtype, padded) in FORWARD
     instance = target.answering(f"fa_fwd_{case.dtype}_d{padded}")
     shown.compared(instance, str(case), verdict.error, verdict.allowed)
     assert not verdict.wrong
+
+
+def gradient_cases():
+    """Each case with its kernels, split or fused: with FA_FULL with both, where there are."""
+    for number, case in enumerate(upstream.gradient_cases(full=FULL)):
+        padded = _plan.padded_head_dim(ARCH, case.dtype, case.head_dim, _plan.BACKWARD)
+        featured = case.alibi or case.softcap or case.dropout_p
+        fused = (case.dtype, padded) in (FUSED_FEATURES if featured else FUSED)
+        ops = [BACKWARD_OP, FUSED_OP] if fused else [BACKWARD_OP]
+        for op in ops if FULL else [ops[number % len(ops)]]:
+            yield pytest.param(case, Kernel(op, case.dtype, padded), id=f"{op}-{case}")
+
+
+@pytest.mark.parametrize(("case", "kernel"), [*gradient_cases()])
+def test_gradients_of_upstreams_cases(target, shown, monkeypatch, case, kernel):
+    path = _plan.FUSED if kernel.op == FUSED_OP else _plan.SPLIT
+    monkeypatch.setenv(_plan.BACKWARD_VARIABLE, path)
+    launched = kernels_of(kernel)
+    verdicts = upstream.run_gradients(case, target.device, lambda function: target.attend(function)[0])
+    assert not target.kernels or target.kernels[-3:] == launched
+    found_gradients(shown, {"dq": str(kernel), "dk": launched[1], "dv": launched[1]}, str(case), verdicts)

@@ -31,7 +31,7 @@ SOURCES = ("peer.py", "triton_attention.py")
 MAX_MIB = 100.0
 # Those that the peer has too; our other kernels would take several times as long.
 HEAD_DIMS = (64, 128)
-DELTA = "fa_bwd_delta"  # one kernel for all of them
+OF_ALL = ("fa_bwd_delta", "fa_bwd_convert")  # one kernel for all of them
 
 
 @pytest.fixture(scope="session")
@@ -91,7 +91,7 @@ def known_rows(bench):
         if (folder, which) not in known:
             ends = tuple(f"_d{head_dim}" for head_dim in HEAD_DIMS)
             files = (file for file in sorted(folder.glob("*.hsaco")) if which(file.stem))
-            wanted = [file for file in files if file.stem.endswith(ends) or file.stem.startswith(DELTA)]
+            wanted = [file for file in files if file.stem.endswith(ends) or file.stem.startswith(OF_ALL)]
             rows = [row for file in wanted for row in model(file, bench, max_mib=MAX_MIB)]
             known[folder, which] = [row for row in rows if row.head_dim in HEAD_DIMS]
         return known[folder, which]

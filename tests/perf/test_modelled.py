@@ -8,6 +8,7 @@ import pytest
 from tests.host.test_plan import PLACES
 from tests.perf.conftest import ARCHS, HEAD_DIMS, MAX_MIB
 from wheel_builder.base.archs import arch_named
+from wheel_builder.docs.figures import figures, under_the_worse_order
 from wheel_builder.perf.counters import (
     NOT_MODELLED,
     PUBLISHED,
@@ -43,7 +44,17 @@ TARGETS = {
     ("gfx1100", "fp16", 64): 412, ("gfx1100", "fp16", 128): 440,
     ("gfx1100", "bf16", 64): 400, ("gfx1100", "bf16", 128): 427,
 }  # fmt: skip
-QUICK = "fa_fwd_fp16_d64.hsaco"
+# Whole backwards, likewise.  Of what was aimed at, CDNA misses head dim 64, and gfx942 also 128.
+BACKWARD_TARGETS = {
+    ("gfx908", "split fp16 d128"): 570, ("gfx908", "fused fp16 d128"): 750,
+    ("gfx1030", "split fp16 d64"): 128, ("gfx1030", "split fp16 d128"): 128,
+    ("gfx1100", "split fp16 d64"): 295, ("gfx1100", "split fp16 d128"): 305,
+    ("gfx1100", "fused fp16 d64"): 400, ("gfx1100", "fused fp16 d128"): 400,
+}  # fmt: skip
+# Of its speed without a mask, a causal backward's kernel keeps so much; the diagonal tiles, half of which are
+# hidden, cost as much as others.
+NEARLY = 0.84
+QUICK = ("fa_fwd_fp16_d64", "fa_bwd_dq_fp16_d64")
 GOLDEN = Path(__file__).with_name("golden")
 
 
@@ -53,13 +64,14 @@ def the(rows, op, dtype, head_dim):
     return row
 
 
+@pytest.mark.parametrize("kernel", QUICK)
 @pytest.mark.parametrize("arch", ARCHS)
-def test_figures_of_one_kernel(bench, device_code, arch):
-    """The normal run has time for one kernel of each arch; --full has the rest."""
-    text = report(model(device_code(arch) / QUICK, bench, max_mib=MAX_MIB))
+def test_figures_of_one_kernel(bench, device_code, arch, kernel):
+    """The normal run has time for few kernels of each arch; --full has the rest."""
+    text = report(model(device_code(arch) / f"{kernel}.hsaco", bench, max_mib=MAX_MIB))
     known = [row.split() for row in (GOLDEN / f"{arch}.txt").read_text().splitlines()]
     found = [row.split() for row in text.splitlines() if row.startswith(arch)]
-    assert len(found) >= 2 * len(orders(arch)) + 1  # with and without a mask, and memory
+    assert len(found) >= 2 * len(orders(arch))  # with and without a mask
     assert [row for row in found if row not in known] == []
 
 
@@ -128,7 +140,45 @@ def test_all_kernels_of_a_backward_are_in_the_table(modelled, device_code, arch)
         for head_dim in HEAD_DIMS:
             for op in ("bwd_delta", "bwd_dkdv", "bwd_dq", "split"):
                 assert f"{op} {dtype} d{head_dim} " in text
-    assert ("fused fp16 d64 " in text) == arch_named(arch).fused_backward
+            fused = (device_code(arch) / f"fa_bwd_fused_{dtype}_d{head_dim}.hsaco").is_file()
+            assert (f"fused {dtype} d{head_dim} " in text) == fused
+
+
+def known_backwards(arch):
+    """Those of the golden figures, under the worse order of phases, by maker and name."""
+    found = under_the_worse_order(figures(f"{arch}.txt", (GOLDEN / f"{arch}.txt").read_text()))
+    return {
+        (maker.partition(" ")[0], kernel): flop
+        for (_, kernel, maker), flop in found.items()
+        if kernel.startswith(("split", "fused"))
+    }
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_backwards_beat_the_peer(arch):
+    """Split, which is all that it has, and fused."""
+    known = known_backwards(arch)
+    assert len([maker for maker, _ in known if maker == "triton"]) == len(HEAD_DIMS)
+    for (maker, name), flop in known.items():
+        theirs = known.get(("triton", name.replace("fused", "split")), 0)
+        assert maker == "triton" or flop > theirs, name
+
+
+@pytest.mark.parametrize(("arch", "name"), BACKWARD_TARGETS)
+def test_backwards_reach_their_targets(arch, name):
+    assert known_backwards(arch)["flash-attn-rocm", name] >= BACKWARD_TARGETS[arch, name]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("arch", ARCHS)
+def test_a_causal_backward_is_nearly_as_fast(modelled, device_code, arch):
+    """Each of its kernels, and so all of them together."""
+    rows = modelled(device_code(arch))
+    for row in (row for row in rows if row.op.startswith("bwd_") and row.op.endswith(" causal")):
+        whole = the(rows, row.op.removesuffix(" causal"), row.dtype, row.head_dim)
+        for one, other in zip(row.charged, whole.charged, strict=True):
+            clocks = other.schedule.clocks_per_workgroup / one.schedule.clocks_per_workgroup
+            assert row.flop / whole.flop * clocks >= NEARLY, (row.kernel, one.order)
 
 
 @pytest.mark.full
@@ -154,22 +204,30 @@ def test_forwards_reach_their_targets(modelled, device_code, arch, dtype, head_d
 @pytest.mark.full
 @pytest.mark.parametrize(("arch", "head_dim"), REFERENCE)
 def test_the_busy_bound_agrees_with_another_emulator(modelled, peers, arch, head_dim):
-    """Two implementations of one algorithm may differ: 7 % of instructions (spills), 2 % of the bound."""
+    """Two implementations of one algorithm may differ: 7 % of instructions (spills), 2 % of the bound.
+
+    The other one leaves out the LDS's banks, of which conflicts would take all the time on gfx1030.
+    """
     (row,) = (row for row in modelled(peers(arch) / "reference") if row.head_dim == head_dim)
     executed, flop = REFERENCE[arch, head_dim]
     assert row.executed == pytest.approx(executed, rel=0.07)
-    assert row.bound_flop == pytest.approx(flop, rel=0.02)
+    assert row.flop / row.bound.alu == pytest.approx(flop, rel=0.02)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(("arch", "head_dim"), [("gfx1100", 128), ("gfx1030", 64)])
 def test_the_schedule_sees_spills_that_the_busy_bound_does_not(modelled, peers, arch, head_dim):
-    """The peer at its best tile, with few spills, against a tile with hundreds."""
+    """The peer at its best tile, with few spills, against a tile with hundreds; without the LDS's conflicts,
+    which the two share."""
     best = the(modelled(peers(arch)), "fwd", "fp16", head_dim)
     (spilling,) = (row for row in modelled(peers(arch) / "reference") if row.head_dim == head_dim)
     assert best.taken.vgpr_spills < 100 < 300 < spilling.taken.vgpr_spills
-    assert spilling.bound_flop > best.bound_flop
-    assert spilling.schedule_flop < 0.8 * best.schedule_flop
+    assert spilling.flop / spilling.bound.alu > best.flop / best.bound.alu
+    assert flop_without_lds(spilling) < 0.8 * flop_without_lds(best)
+
+
+def flop_without_lds(row):
+    return row.flop / row.free.clocks_per_workgroup
 
 
 @pytest.mark.full

@@ -1,7 +1,7 @@
 """The modelled figures that tests hold the kernels to: tests/perf/golden as data."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from wheel_builder.base.errors import DocsError
@@ -35,6 +35,15 @@ def figures(name: str, text: str) -> tuple[Figure, ...]:
         problem = f"{name}: expected a table that begins with {HEAD[0]!r} and has figures below {COLUMN!r}"
         raise DocsError(title, [problem], advice="write them anew: scripts/test --full tests/perf --update")
     return found
+
+
+def under_the_worse_order(found: Iterable[Figure]) -> dict[tuple[str, str, str], int]:
+    """FLOP by arch, kernel and maker, under the order of LDS phases that is worse for it."""
+    worst: dict[tuple[str, str, str], int] = {}
+    for each in found:
+        key = (each.arch, each.kernel, each.maker)
+        worst[key] = min(each.flop, worst.get(key, each.flop))
+    return worst
 
 
 def _rows(lines: list[str], head: int) -> Iterator[Figure]:

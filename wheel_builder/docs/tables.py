@@ -10,7 +10,7 @@ from pathlib import Path
 
 from wheel_builder.base.words import duration
 from wheel_builder.build.budget import COSTS, Costs, load_budgets
-from wheel_builder.docs.figures import Figure, figures
+from wheel_builder.docs.figures import Figure, figures, under_the_worse_order
 from wheel_builder.matrix.catalogue import Catalogue, Gpu, catalogue_of
 from wheel_builder.matrix.hardware import read_reports
 from wheel_builder.matrix.model import Matrix, Plan, Selection
@@ -125,11 +125,11 @@ def kernels(instances: Kernels) -> str:
 
 
 def modelled_figures(found: Sequence[Figure]) -> str:
-    """The schedule's figures of our kernels beside those of others, under the worse order of LDS phases."""
-    worst: dict[tuple[str, str, str], int] = {}
-    for each in found:
-        key = (each.arch, each.kernel, each.maker)
-        worst[key] = min(each.flop, worst.get(key, each.flop))
+    """The schedule's figures of our kernels beside those of others, under the worse order of LDS phases.
+
+    Of backwards, all kernels together.
+    """
+    worst = under_the_worse_order(each for each in found if not each.kernel.startswith("bwd_"))
     others = sorted({maker.partition(" ")[0] for _, _, maker in worst if maker != OURS})
     rows = [("gfx arch", "kernel", OURS, *others)]
     for (arch, kernel, maker), flop in worst.items():

@@ -1,6 +1,6 @@
-"""This project's backward kernels as workloads: one head without a mask, as ``ours.forward``.
+"""This project's backward kernels as workloads: one head, without a mask and causal, as ``ours.forward``.
 
-Three launches together are a backward, split or fused; ``table`` adds them up.
+Three launches together are a backward, split or fused; ``table`` adds them up, without a mask.
 """
 
 import random
@@ -23,7 +23,7 @@ PRODUCTS = {"delta": 0, "dkdv": 4, "dq": 3, "fused": 5, "convert": 0}
 WRITTEN = {"delta": "delta", "dkdv": "dk", "dq": "dq", "fused": "dk", "convert": "dq"}
 BY_KEYS = ("dkdv", "fused")
 GIVEN, FOUND = ("q", "k", "v", "out", "dout"), ("dq", "dk", "dv")
-ROWS = {"delta": 64, "convert": 64}  # kDeltaRows, kConvertRows
+ROWS = {"delta": 128, "convert": 128}  # kDeltaRows, kConvertRows
 SUM_ROWS = 32  # kSumRows
 # Some kernels take every head dim: they are modelled for those that have kernels of their own.
 HEAD_DIMS = (32, 64, 96, 128, 192, 256)
@@ -40,7 +40,8 @@ def backwards(arch: str, kernel: Kernel, label: str = LABEL) -> Iterator[Workloa
     assert match is not None
     dims = [int(match["head_dim"])] if match["head_dim"] else HEAD_DIMS
     for head_dim in dims:
-        yield _workload(arch, kernel, label, match["op"], match["dtype"], head_dim)
+        for causal in (False, True) if PRODUCTS[match["op"]] else (False,):
+            yield _workload(arch, kernel, label, match["op"], match["dtype"], head_dim, causal=causal)
 
 
 def rows_of(arch: str, op: str, threads: int) -> int:
@@ -55,26 +56,32 @@ def rows_of(arch: str, op: str, threads: int) -> int:
     return waves * (32 if hardware.unit == "mfma" else 16)
 
 
-def _workload(arch: str, kernel: Kernel, label: str, op: str, dtype: str, head_dim: int) -> Workload:
+def _workload(
+    arch: str, kernel: Kernel, label: str, op: str, dtype: str, head_dim: int, *, causal: bool
+) -> Workload:
+    """The launch's first workgroup, which has the most work: causal, the first keys or the last queries."""
     memory, rows = _memory(op, dtype, head_dim), rows_of(arch, op, kernel.max_threads)
+    begin = SEQLEN - rows if causal and op not in BY_KEYS else 0
 
     def flop(after: Memories) -> int:
         size = 4 if op == "delta" else 2 * head_dim
         raw = after[WRITTEN[op]].read()
-        found = sum(raw[at : at + 4] != UNTOUCHED for at in range(0, len(raw), size))
-        if found != rows:
+        found = [at // size for at in range(0, len(raw), size) if raw[at : at + 4] != UNTOUCHED]
+        if found != [*range(begin, begin + rows)]:
             title = f"{kernel.name} for {arch}: its workgroup has other rows than the model's launch"
-            raise PerfError(title, [f"expected {rows}, found {found}: see kernel/backward_config.hpp"])
-        return 2 * rows * head_dim * (SEQLEN * PRODUCTS[op] or 1)
+            problem = f"expected {rows} from {begin} on, found {len(found)} from {min(found, default=0)} on"
+            raise PerfError(title, [f"{problem}: see kernel/backward_config.hpp"])
+        masked = rows * (rows - 1) // 2 if causal else 0
+        return 2 * (rows * SEQLEN - masked) * head_dim * PRODUCTS[op] or 2 * rows * head_dim
 
     return Workload(
         label=label,
         kernel=kernel.name,
-        op=f"bwd_{op}",
+        op=f"bwd_{op} causal" if causal else f"bwd_{op}",
         dtype=dtype,
         head_dim=head_dim,
         launch=Launch((-(-SEQLEN // rows), 1, 1), (kernel.max_threads, 1, 1)),
-        arguments=(_arguments(memory, head_dim),),
+        arguments=(_arguments(memory, head_dim, causal=causal),),
         memory=memory,
         flop=flop,
     )
@@ -95,7 +102,7 @@ def _memory(op: str, dtype: str, head_dim: int) -> Mapping[str, Memory]:
     return memory
 
 
-def _arguments(memory: Mapping[str, Memory], head_dim: int) -> bytes:
+def _arguments(memory: Mapping[str, Memory], head_dim: int, *, causal: bool) -> bytes:
     """``fa::BwdParams``: dense, one sequence and head, no optional tensor."""
     tensors = {
         f"{name}.{field}": value
@@ -111,6 +118,7 @@ def _arguments(memory: Mapping[str, Memory], head_dim: int) -> bytes:
             "dq_sums": memory["dq_sums"].address, "dq_blocks": SEQLEN // SUM_ROWS,
             "lse_batch": SEQLEN, "lse_head": SEQLEN, "seqlen_q": SEQLEN, "seqlen_k": SEQLEN,
             "rows_q": SEQLEN, "rows_k": SEQLEN, "nheads": 1, "nheads_k": 1, "head_dim": head_dim,
-            "window_left": -1, "window_right": -1, "scale": head_dim**-0.5, "dropout_scale": 1.0,
+            "window_left": -1, "window_right": 0 if causal else -1, "scale": head_dim**-0.5,
+            "dropout_scale": 1.0,
         }
     )  # fmt: skip

@@ -178,9 +178,14 @@ def _cells(row: Modelled, charged: Charged) -> tuple[str, ...]:
 
 
 def _totals(rows: Sequence[Modelled]) -> Iterator[tuple[str, ...]]:
-    """Whole backwards: useful FLOP of all workgroups over the clocks of all workgroups of all kernels."""
+    """Whole backwards: useful FLOP of all workgroups over the clocks of all workgroups of all kernels.
+
+    None of a backward of which a kernel is missing.
+    """
     for full, whole in ((row, whole) for row in rows for whole in WHOLES if row.op == whole.ops[1]):
         parts = [row for row in rows if row.op in whole.ops and _family(row) == _family(full)]
+        if {row.op for row in parts} != {*whole.ops}:
+            continue
         useful = whole.products * full.flop * full.workgroups
         for at, charged in enumerate(full.charged):
             clocks = zip(*(_clocks(row, row.charged[at]) for row in parts), strict=True)

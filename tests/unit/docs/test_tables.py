@@ -56,6 +56,12 @@ def test_ours_is_shown_beside_others_under_the_worse_order_of_phases():
     )
 
 
+def test_of_backwards_the_sum_is_shown():
+    names = ("bwd_delta fp16 d64", "bwd_dq causal fp16 d64", "split fp16 d64")
+    shown = modelled_figures([Figure("gfx908", name, "flash-attn-rocm", "measured", 7) for name in names])
+    assert shown.splitlines()[2:] == ["| gfx908 | split fp16 d64 | 7 |"]
+
+
 def test_a_table_escapes_what_would_end_a_cell():
     assert markdown([("a", "b"), ("1|2", "3")]) == "| a | b |\n| --- | --- |\n| 1&#124;2 | 3 |"
 

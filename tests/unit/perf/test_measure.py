@@ -126,3 +126,8 @@ def test_a_fused_backward_does_what_is_useful_and_no_more():
     parts = [measured(op=op, label="some, 64x64") for op in ("bwd_delta", "bwd_fused", "bwd_convert")]
     assert figures(table(parts), "fused") == ["some", "measured", "43", "43", "38", "43"]
     assert " split " not in table(parts)
+
+
+def test_without_one_of_its_kernels_a_backward_has_no_sum():
+    parts = [measured(op=op, label="some, 64x64") for op in ("bwd_delta", "bwd_fused")]
+    assert " fused " not in table(parts)

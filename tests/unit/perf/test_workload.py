@@ -125,7 +125,7 @@ def backward(name, arch="gfx942", threads=256):
 @pytest.mark.parametrize(
     ("arch", "op", "threads", "rows"),
     [
-        ("gfx942", "delta", 256, 64), ("gfx942", "dq", 256, 128), ("gfx942", "dkdv", 256, 64),
+        ("gfx942", "delta", 256, 128), ("gfx942", "dq", 256, 128), ("gfx942", "dkdv", 256, 64),
         ("gfx1100", "dq", 128, 64), ("gfx1100", "dkdv", 256, 64), ("gfx1030", "dkdv", 256, 64),
     ],
 )  # fmt: skip
@@ -136,15 +136,15 @@ def test_rows_of_a_backwards_workgroup(arch, op, threads, rows):
 def test_a_backward_is_useful_two_and_a_half_times_the_forward():
     """As the table adds it up, over all workgroups of the kernel that does most."""
     split, fused = (whole.products for whole in WHOLES)
-    [dkdv] = backward("fa_bwd_dkdv_fp16_d64")
+    dkdv, _ = backward("fa_bwd_dkdv_fp16_d64")
     assert (dkdv.op, dkdv.dtype, dkdv.head_dim, dkdv.launch.grid) == ("bwd_dkdv", "fp16", 64, (8, 1, 1))
     ctypes.memset(dkdv.memory["dk"].address, 0, 64 * 64 * 2)
     whole = 8 * dkdv.flop(dkdv.memory)
     assert split * whole == 2.5 * (4 * 512 * 512 * 64)
-    [dq] = backward("fa_bwd_dq_fp16_d64")
+    dq, _ = backward("fa_bwd_dq_fp16_d64")
     ctypes.memset(dq.memory["dq"].address, 0, 128 * 64 * 2)
     assert 4 * dq.flop(dq.memory) == whole * 3 / 4
-    [one] = backward("fa_bwd_fused_fp16_d64")
+    one, _ = backward("fa_bwd_fused_fp16_d64")
     ctypes.memset(one.memory["dk"].address, 0, 64 * 64 * 2)
     assert fused * 8 * one.flop(one.memory) == split * whole
 
@@ -152,15 +152,34 @@ def test_a_backward_is_useful_two_and_a_half_times_the_forward():
 def test_delta_is_modelled_for_every_head_dim_that_the_others_have():
     found = backward("fa_bwd_delta_bf16")
     assert [workload.head_dim for workload in found] == [32, 64, 96, 128, 192, 256]
-    ctypes.memset(found[0].memory["delta"].address, 0, 64 * 4)
-    assert found[0].flop(found[0].memory) == 2 * 64 * 32
+    ctypes.memset(found[0].memory["delta"].address, 0, 128 * 4)
+    assert found[0].flop(found[0].memory) == 2 * 128 * 32
 
 
 def test_a_backward_with_other_rows_than_its_launch_is_refused():
-    [dq] = backward("fa_bwd_dq_fp16_d64")
+    dq, _ = backward("fa_bwd_dq_fp16_d64")
     ctypes.memset(dq.memory["dq"].address, 0, 64 * 64 * 2)
-    with pytest.raises(PerfError, match="expected 128, found 64: see kernel/backward_config"):
+    with pytest.raises(PerfError, match="expected 128 from 0 on, found 64 from 0 on: see kernel/backward"):
         dq.flop(dq.memory)
+
+
+def test_a_causal_backward_is_the_workgroup_with_the_most_work():
+    for name, written, begin in (("dkdv", "dk", 0), ("dq", "dq", 384), ("fused", "dk", 0)):
+        whole, causal = backward(f"fa_bwd_{name}_fp16_d64")
+        assert causal.op == f"bwd_{name} causal"
+        rows = gradients.rows_of("gfx942", name, 256)
+        for workload, first in ((whole, 0), (causal, begin)):
+            ctypes.memset(workload.memory[written].address + first * 128, 0, rows * 128)
+        hidden = 2 * rows * (rows - 1) // 2 * 64 * gradients.PRODUCTS[name]
+        assert causal.flop(causal.memory) == whole.flop(whole.memory) - hidden
+    [_] = backward("fa_bwd_convert_fp16_d64")
+
+
+def test_the_last_queries_are_not_the_first():
+    _, causal = backward("fa_bwd_dq_fp16_d64")
+    ctypes.memset(causal.memory["dq"].address, 0, 128 * 128)
+    with pytest.raises(PerfError, match="expected 128 from 384 on, found 128 from 0 on"):
+        causal.flop(causal.memory)
 
 
 def test_only_backwards_are_backwards():

@@ -16,6 +16,12 @@ FA_DEVICE void no_loads_in_flight() {
   __builtin_amdgcn_s_waitcnt(kVmcnt0);
 }
 
+// And nothing else in flight.
+FA_DEVICE void nothing_in_flight() {
+  constexpr int kAll0 = 0x0070;
+  __builtin_amdgcn_s_waitcnt(kAll0);
+}
+
 // Zeros for keys that there are not: their scores may be anything.
 template <class B>
 FA_DEVICE void drop_missing_keys(const B& block, int wave_key, typename B::P& packed) {
@@ -59,7 +65,7 @@ struct Exponentials {
   }
 
   FA_DEVICE P weights(const B& block, int first, int wave_key, bool masked) {
-    if (masked) block.mask(s.result, first, wave_key);
+    if (masked) mask(block, s.result, first, wave_key);
     const P packed = P::of([&](int, int f) { return element<typename B::Unit>(s.result, 0, f); });
     block.give(packed);
     return packed;
@@ -71,27 +77,32 @@ template <class B>
 struct NoDq {
   static constexpr int kKeySteps = 1;
   static constexpr bool kOfAll = false;
+  struct Turned {};
+  FA_DEVICE explicit NoDq(const B&) {}
+  FA_DEVICE Turned load(const B&, const BwdParams&, int) { return {}; }
+  FA_DEVICE void keep(const B&, const Turned&) {}
   FA_DEVICE bool is_of(const B&) const { return false; }
-  FA_DEVICE float* sums_of(const B&, int) const { return nullptr; }
+  FA_DEVICE float* sums_of(const B&, const BwdParams&, int) const { return nullptr; }
   template <class Beside>
   FA_DEVICE void add(const B&, float*, int, const Beside&) const {}
 };
 
+// What a wave's keys are to a tile.
+inline constexpr int kSeen = 1, kMasked = 2;
+
 // Adds what one head of q gives to the sums of a wave's keys, and what the keys give to that head's dQ.
 template <class B, class Dq>
-FA_DEVICE void add_head_beside(B& block, int head_q, int wave_key, const typename B::Tiles& tiles,
-                               const typename B::Own& own, const Dq& dq, typename B::Sums& sums) {
+FA_DEVICE void add_head_beside(B& block, const typename B::Source& source, float* dq_sums, int head_q,
+                               int wave_key, const typename B::Tiles& tiles, const typename B::Own& own,
+                               const Dq& dq, typename B::Sums& sums) {
   using Unit = typename B::Unit;
   using Stage = typename B::Stage;
   constexpr int kAtOnce = B::kConfig.steps_at_once, kAhead = B::kConfig.ahead;
   constexpr bool kBeside = B::kWithDq && !B::kFeatured;  // P comes beside the last tile's dQ
   const bool of_weights = block.is(Role::weights), of_dq = dq.is_of(block);
-  // Where half of the threads are enough, the others move nothing: see `moving`.
-  const bool moves = Stage::kAllPieces > B::kTile.threads / 2 || !of_weights;
+  const bool moves = !B::kHalfMoves || !of_weights;
   Stage stage;
-  const typename B::Source source = block.source(head_q);
   const HeadRows rows = Stage::tensor_of_wave(B::moving(block.thread)) == 0 ? source.q : source.dout;
-  float* const dq_sums = dq.sums_of(block, head_q);
   float number = 0;
   int next = 0;
   const auto load = [&](int first) {
@@ -102,7 +113,7 @@ FA_DEVICE void add_head_beside(B& block, int head_q, int wave_key, const typenam
     next = uniform((tiles.seen(from) ? kSeen : 0) | (tiles.masked(from) ? kMasked : 0));
   };
   const auto store_rows = [&](int set) {
-    if (moves) stage.store_rows(block.lds, block.mover());
+    if (moves) stage.store_rows(block.lds, B::kShort ? B::moving(block.thread) : block.mover());
     if (!B::kOwnNumbers) block.store_number(number, set);
   };
   typename Unit::C zeros = Unit::zero();
@@ -126,7 +137,7 @@ FA_DEVICE void add_head_beside(B& block, int head_q, int wave_key, const typenam
     __builtin_amdgcn_s_setprio(2);  // waves that multiply go first
     if (seen) {
       bits = kept_bits(block, head_q, first, wave_key);
-      block.begin(result, term, zeros);
+      begin(block, result, term, zeros);
       multiply_rows<Unit, typename Stage::RowTile, B::kSteps, kAtOnce, kAhead>(
           result, Stage::rows_of(block.lds, of_weights ? 0 : 1), own, block.reader());
     }
@@ -151,6 +162,11 @@ FA_DEVICE void add_head_beside(B& block, int head_q, int wave_key, const typenam
         }
       }
       move();
+      if constexpr (B::kShort) {
+        // Held by the other waves alone: here they are not kept.
+        Unit::forget(result[0]);
+        stage.forget();
+      }
     }
     // P and transposes are there, and all waves are done with rows and the last dS.
     tile_barrier<B::kArch>();
@@ -158,10 +174,16 @@ FA_DEVICE void add_head_beside(B& block, int head_q, int wave_key, const typenam
       if (seen) {
         // Opaque, or the compiler reads it before the barrier.
         if constexpr (B::kTraits.separate_accumulators) Unit::settle(result[0]);
-        Worked<B> copy(result);
-        packed = gradients(block, copy.result, head_q, first, wave_key, masked);
-      } else if (B::kWithDq) {
-        packed = {};
+        if (B::kShort && !masked) {
+          packed = gradients_by_chunk<B>(block.given(), result);
+        } else {
+          Worked<B> copy(result);
+          packed = gradients(block, copy.result, head_q, first, wave_key, masked);
+        }
+      } else if constexpr (B::kWithDq) {
+        // Opaque, or the compiler makes zeros for tiles that are seen, too.
+#pragma unroll
+        for (int chunk = 0; chunk < B::P::kChunks; ++chunk) packed.chunk[0][chunk] = here(u32x4{});
       }
       if constexpr (B::kWithDq) {
         drop_missing_keys(block, wave_key, packed);
@@ -179,10 +201,47 @@ FA_DEVICE void add_head_beside(B& block, int head_q, int wave_key, const typenam
     if (of_weights) store_rows(block.set ^ 1);
     block.set ^= 1;
   }
+  nothing_in_flight();
   if constexpr (B::kWithDq) {
     tile_barrier<B::kArch>();  // the last tile's dS is there
     if (of_dq) dq.add(block, dq_sums, (tiles.end - 1) / B::kQueries * B::kQueries, Nothing());
   }
+}
+
+// The kernel with that loop.
+template <class B>
+FA_DEVICE void run_beside(BwdArguments arguments, LdsBytes lds) {
+  using Dq = Choice<B::kWithDq, DqPart<B>, NoDq<B>>;
+  const BwdParams params = loaded_at_once(arguments);
+  const Sequence found = sequence(params, __builtin_amdgcn_workgroup_id_z());
+  const int first_key = __builtin_amdgcn_workgroup_id_x() * B::kTile.block_n;
+  if (first_key >= found.seqlen_k) return;
+  B block(arguments, params, found, lds);
+  const int wave_key = first_key + block.pair * B::Unit::kN;
+  const typename B::Tiles tiles = block.tiles_of(first_key, wave_key);
+  typename B::Sums sums = {};
+  if (tiles.begin < tiles.end) {
+    Dq dq(block);
+    const typename Dq::Turned keys = dq.load(block, params, first_key);
+    const typename B::Own own = block.load_own(params, wave_key);
+    // Here, and not before the loads.
+#pragma unroll
+    for (int step = 0; step < B::kSumSteps; ++step) B::Unit::settle(sums[step]);
+    // No division where there is nothing to divide: all waves would wait for it.
+    const int group = params.nheads == params.nheads_k ? 1 : uniform(params.nheads / params.nheads_k);
+    int head_q = block.head_k * group;
+    typename B::Source source = block.source(params, head_q);
+    float* dq_sums = dq.sums_of(block, params, head_q);
+    dq.keep(block, keys);
+    for (const int past = head_q + group;;) {
+      add_head_beside(block, source, dq_sums, head_q, wave_key, tiles, own, dq, sums);
+      if (++head_q == past) break;
+      const BwdParams& next = loaded_here(arguments);
+      source = block.source(next, head_q);
+      dq_sums = dq.sums_of(block, next, head_q);
+    }
+  }
+  store(block, wave_key, sums);
 }
 
 }  // namespace fa

@@ -1,11 +1,10 @@
-// What the backward kernels have in common: their arguments, where tensors begin, products of tiles, and how
-// gradients are written.
+// What the backward kernels have in common: where tensors begin, products of tiles, and how gradients are
+// written.
 #pragma once
 
 #include "fa/arch/device.hpp"
+#include "fa/kernel/backward_arguments.hpp"
 #include "fa/kernel/backward_config.hpp"
-#include "fa/kernel/backward_params.hpp"
-#include "fa/kernel/sequence.hpp"
 #include "fa/mma/dot2.hpp"
 #include "fa/mma/mfma.hpp"
 #include "fa/mma/wmma.hpp"
@@ -18,29 +17,6 @@
 #include "fa/tile/view.hpp"
 
 namespace fa {
-
-// The kernel's arguments in the constant address space.
-using BwdArguments = __attribute__((address_space(4))) const BwdParams*;
-FA_DEVICE BwdArguments backward_arguments() { return (BwdArguments)__builtin_amdgcn_kernarg_segment_ptr(); }
-
-// The arguments behind a pointer that the compiler cannot recognise: it loads them where they are used, and
-// does not keep all of them in scalar registers through the loops.
-FA_DEVICE const BwdParams& loaded_here(BwdArguments arguments) {
-  asm volatile("" : "+s"(arguments));
-  return *(const BwdParams*)arguments;
-}
-
-// As for the forward: lengths in device memory are not trusted.
-FA_DEVICE Sequence sequence(const BwdParams& p, int batch) {
-  Sequence s = queries(p, batch);
-  s.seqlen_k = p.seqlen_k;
-  if (p.cu_seqlens_k != nullptr) {
-    s.k_first = cut(p.cu_seqlens_k[batch], 0, p.rows_k);
-    const int end = cut(p.cu_seqlens_k[batch + 1], s.k_first, p.rows_k);
-    s.seqlen_k = cut(end - s.k_first, 0, p.seqlen_k);
-  }
-  return {uniform(s.q_first), uniform(s.seqlen_q), uniform(s.k_first), uniform(s.seqlen_k)};
-}
 
 // Where row `first` of a sequence and head is, in elements.
 template <class Tensor>
@@ -65,6 +41,13 @@ FA_DEVICE void tile_barrier() {
   }
 }
 
+// What is the same in all lanes, as the sign of a number in a scalar register: the compiler moves a bool that
+// is wanted in several blocks to a vector register.
+struct Flag {
+  int sign;
+  FA_DEVICE operator bool() const { return here_uniform(sign) < 0; }
+};
+
 // Where a workgroup's tiles of kSize rows begin and end, the rows that its wave sees, and those that all of
 // the wave's columns see.
 template <int kSize>
@@ -75,6 +58,10 @@ struct TileRange {
 
   FA_DEVICE bool seen(int first) const { return first < wave_end && first + kSize > wave_begin; }
   FA_DEVICE bool masked(int first) const { return first < unmasked_begin || first + kSize > unmasked_end; }
+  FA_DEVICE Flag seen_flag(int first) const { return {(first - wave_end) & (wave_begin - first - kSize)}; }
+  FA_DEVICE Flag masked_flag(int first) const {
+    return {(first - unmasked_begin) | (unmasked_end - first - kSize)};
+  }
 };
 
 // Element f of column c of a lane's part of a result.
@@ -164,13 +151,29 @@ FA_DEVICE void read_ahead_of_halves(const Read& read, const Multiply& multiply, 
   }
 }
 
+// Operand A of step `i` of the contraction, from period `step` of a tile.
+template <class Unit, class Tile, int kAhead>
+FA_DEVICE auto reader_of(LdsBytes tile, int lane) {
+  if constexpr (Unit::kBesideValu && kAhead > 0) {
+    const typename Tile::template Row<typename Unit::A> row(tile, Unit::a_row(lane),
+                                                            Unit::run_begin(lane) / 8);
+    return [=](int i, int step) {
+      auto of_step = row;
+      of_step.tile = Tile::period(tile, step);
+      return of_step.read(i * (Unit::kK / 8));
+    };
+  } else {
+    return [=](int i, int step) {
+      return Tile::template read<typename Unit::A>(Tile::period(tile, step), Unit::a_row(lane),
+                                                   (i * Unit::kK + Unit::run_begin(lane)) / 8);
+    };
+  }
+}
+
 // result[step] += rows of the tile (operand A) times own columns, over head_dim.
 template <class Unit, class Tile, int kSteps, int kAtOnce, int kAhead = 0, class Own>
 FA_DEVICE void multiply_rows(typename Unit::C* result, LdsBytes tile, const Own& own, int lane) {
-  const auto read = [&](int i, int step) {
-    return Tile::template read<typename Unit::A>(Tile::period(tile, step), Unit::a_row(lane),
-                                                 (i * Unit::kK + Unit::run_begin(lane)) / 8);
-  };
+  const auto read = reader_of<Unit, Tile, kAhead>(tile, lane);
   if constexpr (kAhead > 0 && Unit::kColumns > 1) {
     // Operand B is long: all that is multiplied by it is read with it.
     struct Group {
@@ -235,10 +238,7 @@ FA_DEVICE void multiply_rows(typename Unit::C* result, LdsBytes tile, const Own&
 // sums[step] += transposed rows of the tile (operand A) times `operand`, over the tile's rows.
 template <class Unit, class Tile, int kSteps, int kAtOnce, int kAhead = 0, class Operand>
 FA_DEVICE void multiply_turned(typename Unit::C* sums, LdsBytes tile, const Operand& operand, int lane) {
-  const auto read = [&](int i, int step) {
-    return Tile::template read<typename Unit::A>(Tile::period(tile, step), Unit::a_row(lane),
-                                                 (i * Unit::kK + Unit::run_begin(lane)) / 8);
-  };
+  const auto read = reader_of<Unit, Tile, kAhead>(tile, lane);
   if constexpr (kAhead > 0 && Unit::kColumns > 1) {
     typename Unit::B b[2] = {operand.operand(0)};
     read_ahead<Operand::kSteps * kSteps, kAhead>(

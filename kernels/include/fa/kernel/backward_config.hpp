@@ -52,12 +52,11 @@ constexpr DkDvConfig dkdv_config(Gfx arch, DType dtype, int head_dim) {
       const int steps = head_dim / Layout<MatrixUnit::wmma>::kK;
       if (head_dim <= 128) {
         return {.pairs = 4,
-                .queries = head_dim > 96 ? 16 : 32,
-                .waves_per_simd = 6,
+                .queries = head_dim > 64 ? 16 : 32,
+                .waves_per_simd = 8,
                 .own_steps = steps,
-                .steps_at_once = head_dim > 96 ? 4 : 0,
                 .padded_tiles = true,
-                .ahead = head_dim > 96 ? 1 : 2,
+                .ahead = head_dim > 96 ? 1 : 3,
                 .early_rows = true};
       }
       return {.pairs = 4,
@@ -117,7 +116,7 @@ constexpr DqConfig dq_config(Gfx arch, DType dtype, int head_dim) {
       if (head_dim <= 64) {
         return {.waves = 8,
                 .keys = 32,
-                .waves_per_simd = 6,
+                .waves_per_simd = 8,
                 .q_steps = steps,
                 .dout_steps = steps,
                 .steps_at_once = 2,
@@ -126,10 +125,10 @@ constexpr DqConfig dq_config(Gfx arch, DType dtype, int head_dim) {
       if (head_dim <= 128) {
         return {.waves = 8,
                 .keys = 16,
-                .waves_per_simd = 4,
+                .waves_per_simd = 6,
                 .q_steps = steps,
-                .dout_steps = 0,
-                .steps_at_once = 2,
+                .dout_steps = 2,
+                .steps_at_once = 4,
                 .padded_tiles = true};
       }
       return {.waves = 2,
@@ -188,22 +187,24 @@ constexpr DqConfig dq_config(Gfx arch, DType dtype, int head_dim) {
 constexpr DkDvConfig fused_config(Gfx arch, DType dtype, int head_dim) {
   DkDvConfig config = dkdv_config(arch, dtype, head_dim);
   if (traits(arch).unit == MatrixUnit::mfma) {
-    // Two workgroups at once.
-    const bool small = head_dim <= 64 && !traits(arch).separate_accumulators;
-    config.pairs = small ? 3 : 4;
-    config.waves_per_simd = small ? 3 : 2;
-    if (small) config.ahead = 1;
+    if (head_dim <= 64 && !traits(arch).separate_accumulators) {
+      // Two workgroups at once: 32 KiB of LDS each, without any padding, and 128 registers.
+      config.ahead = 1;
+      config.padded_tiles = false;
+    }
   } else {
-    config.waves_per_simd = 6;
-    if (head_dim > 64) config.queries = 16;
-    if (head_dim > 96) config.own_steps = 6;
+    config.waves_per_simd = head_dim > 64 ? 6 : 8;
+    config.ahead = 2;
   }
   return config;
 }
 
-// Whether it has a loop with all features, too.  Where results have registers of their own, that loop finds
-// none: those calls are split.
-constexpr bool fused_features(Gfx arch) { return !traits(arch).separate_accumulators; }
+// Whether it has a loop with all features, too.  Where results have registers of their own, or a wave few in
+// all, that loop finds none: those calls are split.
+constexpr bool fused_features(Gfx arch, int head_dim) {
+  const bool small = traits(arch).unit == MatrixUnit::mfma && head_dim <= 64;
+  return !traits(arch).separate_accumulators && !small;
+}
 
 // Keys and threads of one workgroup.
 struct DkDvTile {

@@ -12,7 +12,7 @@
 #pragma once
 
 #include "fa/arch/current.hpp"
-#include "fa/kernel/backward_dkdv_block.hpp"
+#include "fa/kernel/backward_dkdv_result.hpp"
 
 namespace fa {
 
@@ -46,7 +46,7 @@ FA_DEVICE typename B::P weights_by_element(const B& block, const Scoring& scorin
     x = here(B::Drop::zero_dropped(p, kept, c, f));
     return here(B::Drop::negate_dropped(slope * p, kept, c, f));
   }));
-  if (masked) block.mask(s, first, wave_key);  // the other wave masks dS
+  if (masked) mask(block, s, first, wave_key);  // the other wave masks dS
   return P::of([&](int c, int f) { return element<Unit>(s, c, f); });
 }
 
@@ -58,7 +58,7 @@ FA_DEVICE typename B::P weights(const B& block, typename B::Result& s, int head_
   using P = typename B::P;
   if constexpr (!B::kFeatured) {
     B::each(s, [&](float x, int, int) { return __builtin_amdgcn_exp2f(x * block.factor); });
-    if (masked) block.mask(s, first, wave_key);
+    if (masked) mask(block, s, first, wave_key);
     const P packed = P::of([&](int c, int f) { return element<Unit>(s, c, f); });
     block.give(packed);
     return packed;
@@ -86,7 +86,7 @@ FA_DEVICE typename B::P weights(const B& block, typename B::Result& s, int head_
       element<Unit>(slope, c, f) *= p;
       return p;
     });
-    if (masked) block.mask(s, first, wave_key);  // the other wave masks dS
+    if (masked) mask(block, s, first, wave_key);  // the other wave masks dS
     if (scoring.drops()) {
       B::in_order(s, [&](float p, int c, int f) { return B::Drop::zero_dropped(p, bits, c, f); });
       B::in_order(slope, [&](float p, int c, int f) { return B::Drop::negate_dropped(p, bits, c, f); });
@@ -94,6 +94,25 @@ FA_DEVICE typename B::P weights(const B& block, typename B::Result& s, int head_
     block.give(P::of([&](int c, int f) { return element<Unit>(slope, c, f); }));
     return P::of([&](int c, int f) { return element<Unit>(s, c, f); });
   }
+}
+
+// The same of the plain loop, where registers are short.  A chunk after the other, which takes fewer.
+template <class B>
+FA_DEVICE typename B::P gradients_by_chunk(const typename B::P& p, typename B::Result& dp) {
+  using P = typename B::P;
+  P gradients;
+#pragma unroll
+  for (int chunk = 0; chunk < P::kChunks; ++chunk) {
+#pragma unroll
+    for (int word = 0; word < P::kChunk / 2; ++word) {
+      const int f = chunk * P::kChunk + word * 2;
+      gradients.chunk[0][chunk][word] =
+          cut<B::kDType>(p.times(0, f, element<typename B::Unit>(dp, 0, f)),
+                         p.times(0, f + 1, element<typename B::Unit>(dp, 0, f + 1)));
+    }
+    __builtin_amdgcn_sched_barrier(0);
+  }
+  return gradients;
 }
 
 // dS, of dP and what the other wave gave.
@@ -113,7 +132,7 @@ FA_DEVICE typename B::P gradients(const B& block, typename B::Result& dp, int he
       return __builtin_fabsf(weight) * ((dropped ? 0 : x * scoring.kept) - block.number(f));
     });
   }
-  if (masked) block.mask(dp, first, wave_key);
+  if (masked) mask(block, dp, first, wave_key);
   return P::of([&](int c, int f) { return element<Unit>(dp, c, f); });
 }
 
@@ -149,7 +168,7 @@ FA_DEVICE void add_head(const B& block, int head_q, int wave_key, const typename
     typename B::P packed;
     if (seen) {
       const uint32_t bits = kept_bits(block, head_q, first, wave_key);
-      block.begin(result);
+      begin(block, result);
       multiply_rows<Unit, typename Stage::RowTile, B::kSteps, kAtOnce, kAhead>(
           result, Stage::rows_of(block.lds, of_weights ? 0 : 1), own, block.reader());
       if (of_weights) packed = weights(block, result, head_q, first, wave_key, masked, bits);
@@ -162,15 +181,12 @@ FA_DEVICE void add_head(const B& block, int head_q, int wave_key, const typename
     }
     if (seen) {
       if (!of_weights) packed = gradients(block, result, head_q, first, wave_key, masked);
-      const typename B::Operand operand(block.operand_area(), block.lane, packed);
+      const typename B::Operand operand = block.operand(packed);
       multiply_turned<Unit, typename Stage::TurnedTile, B::kSumSteps, kAtOnce, kAhead>(
           sums, Stage::turned_of(block.lds, of_weights ? 1 : 0), operand, block.reader());
     }
   }
 }
-
-// What a wave's keys are to a tile.
-inline constexpr int kSeen = 1, kMasked = 2;
 
 // The same, with two barriers a tile and no wait for stores between these: each form of a tile is stored
 // while the products of the other are formed.
@@ -201,7 +217,7 @@ FA_DEVICE void add_head_early(B& block, int head_q, int wave_key, const typename
       stage.load([&](int tensor) { return typename B::View(tensor == 0 ? from.q : from.dout, first); },
                  block.mover());
     }
-    number = block.load_number(from, first);
+    number = block.load_number(from, first, number);
   };
   const auto store_rows = [&](int set) {
     if constexpr (kFixed) {
@@ -218,23 +234,18 @@ FA_DEVICE void add_head_early(B& block, int head_q, int wave_key, const typename
       stage.store_turned(block.lds, block.mover());
     }
   };
-  // Found while others are waited for, and in one register.
-  const auto seen_from = [&](int first) {
-    return uniform((tiles.seen(first) ? kSeen : 0) | (tiles.masked(first) ? kMasked : 0));
-  };
-  int next = seen_from(tiles.begin);
   load(tiles.begin);
   workgroup_barrier();  // LDS is free
   store_rows(block.set);
   for (int first = tiles.begin; first < tiles.end; first += B::kQueries) {
-    const bool seen = (next & kSeen) != 0, masked = (next & kMasked) != 0;
+    const Flag seen = tiles.seen_flag(first), masked = tiles.masked_flag(first);
     workgroup_barrier();  // rows are there, and all waves are done with the last tile's transposes
     store_turned();
     typename B::Result result;
     typename B::P packed;
     if (seen) {
       const uint32_t bits = kept_bits(block, head_q, first, wave_key);
-      block.begin(result);
+      begin(block, result);
       multiply_rows<Unit, typename Stage::RowTile, B::kSteps, kAtOnce, kAhead>(
           result, Stage::rows_of(block.lds, of_weights ? 0 : 1), own, block.reader());
       if (of_weights) packed = weights(block, result, head_q, first, wave_key, masked, bits);
@@ -243,13 +254,12 @@ FA_DEVICE void add_head_early(B& block, int head_q, int wave_key, const typename
     workgroup_barrier();  // P and transposes are there, and all waves are done with rows
     if (seen) {
       if (!of_weights) packed = gradients(block, result, head_q, first, wave_key, masked);
-      const typename B::Operand operand(block.operand_area(), block.lane, packed);
+      const typename B::Operand operand = block.operand(packed);
       multiply_turned<Unit, typename Stage::TurnedTile, B::kSumSteps, kAtOnce, kAhead>(
           sums, Stage::turned_of(block.lds, of_weights ? 1 : 0), operand, block.reader());
     }
     block.set ^= 1;
     store_rows(block.set);
-    next = seen_from(first + B::kQueries);
   }
 }
 
@@ -266,9 +276,16 @@ FA_DEVICE void store(const B& block, int wave_key, typename B::Sums& sums) {
   const Sequence& sequence = block.sequence;
   const int64_t at =
       offset_of(gradient, params.cu_seqlens_k != nullptr, block.batch, block.head_k, sequence.k_first);
+  Visibility visible = block.visible;
+#if defined(__clang_major__) && __clang_major__ < 22
+  // LLVM 21 finds what follows from these before the loop, where a kernel has no scalar registers left for
+  // it.
+  visible.window_left = here_uniform(visible.window_left);
+  visible.window_right = here_uniform(visible.window_right);
+#endif
   store_gradient<typename B::Unit, B::kDType, B::kHeadDim>(
-      sums, gradient, at, wave_key, sequence.seqlen_k, factor, block.lane,
-      [&](int key) { return block.visible.first_row(key) < block.visible.last_row(key); });
+      sums, gradient, at, wave_key, sequence.seqlen_k, factor, block.passer(),
+      [&](int key) { return visible.first_row(key) < visible.last_row(key); });
 }
 
 }  // namespace fa

@@ -34,33 +34,49 @@ struct DkDvBlock {
   using Result = typename Unit::C[kSteps];
   using Sums = typename Unit::C[kSumSteps];
 
-  using Stage = TurnedStage<Unit, kQueries, kHeadDim, kTile.threads, kPadded, 2, kConfig.overlaid>;
+  // In a loop that stores a tile's rows, and its numbers per query, while the one before it is in use.
+  static constexpr bool kEarly = kWithDq || (kConfig.early_rows && !(kFeatured && Unit::kBesideValu));
+  // Where half of the threads are enough to move tiles, those do it that wait for the matrix unit.
+  static constexpr bool kHalfMoves =
+      kEarly && Unit::kBesideValu && kQueries / 2 * (kHeadDim / 4) <= kTile.threads / 2;
+  static constexpr int kMovers = kHalfMoves ? kTile.threads / 2 : kTile.threads;
+
+  using Stage = TurnedStage<Unit, kQueries, kHeadDim, kMovers, kPadded, 2, kConfig.overlaid>;
   using View = BufferView<kQueries, kHeadDim * 2, kTraits.buffer_word3>;
   using OwnView = BufferView<Unit::kN, kHeadDim * 2, kTraits.buffer_word3>;
   using Own = Query<Unit, kHeadDim, kConfig.own_steps, kPadded>;
   using P = Packed<Unit, kQueries, kDType>;
   using Exchange = LaneExchange<Unit, kQueries, kDType>;
   using Scores = ScoreTile<Unit, kQueries, kTile.block_n, kDType, kPadded && Unit::kM == 32>;
-  using Operand = PackedOperand<Unit, kQueries, kDType, kPadded>;
+  // Whether a wave's operand is in the order of reads.
+  static constexpr bool kFragments = kPadded && kColumns == 1 && !Unit::kResultIsOperand;
+  using Operand = PackedOperand<Unit, kQueries, kDType, kPadded, kFragments>;
   using Drop = ColumnDropout<Unit, kQueries>;
   using Floats = __attribute__((address_space(3))) float*;
 
-  // In a loop that stores a tile's rows, and its numbers per query, while the one before it is in use.
-  static constexpr bool kEarly = kWithDq || (kConfig.early_rows && !(kFeatured && Unit::kBesideValu));
+  // Registers are so short that what follows from the lane is computed for each tile anew.
+  static constexpr bool kShort = kWithDq && Unit::kBesideValu && kConfig.waves_per_simd >= 4;
   // Each wave reads its numbers per query itself.
   static constexpr bool kOwnNumbers = kEarly && !kFeatured && Unit::kSpreadsRows;
 
   // Zeros stay in registers, of which there are enough: they would be made anew for each tile.
   static constexpr bool kKeepsZeros = kTraits.separate_accumulators && (!kWithDq || kHeadDim <= 64);
 
-  // A tile's numbers per query: what the first product of each role starts from, or lse and delta.
-  static constexpr int kSetBytes = 2 * kQueries * sizeof(float);
-  static constexpr int kRowBytes = kOwnNumbers ? 0 : (kEarly ? 2 : 1) * kSetBytes;
+  // Whether one wave moves a tile's lse and another delta, a number per lane.
+  static constexpr bool kNumberPerLane = kEarly && !Unit::kBesideValu && !kFeatured;
+  // A tile's numbers per query: what the first product of each role starts from, or lse and delta.  In the
+  // featured loop both products need them, and there are two sets where they come early.
+  static constexpr int kNumbers = kNumberPerLane ? Unit::kWave : kQueries;
+  static constexpr int kSetBytes = 2 * kNumbers * sizeof(float);
+  static constexpr bool kTwoSets = kEarly && !kNumberPerLane;
+  static constexpr int kRowBytes = kOwnNumbers ? 0 : (kTwoSets ? 2 : 1) * kSetBytes;
   static constexpr int kRowsAt = Stage::kBytes;
   static constexpr int kOwnAt = kRowsAt + kRowBytes;
   static constexpr int kOwnBytes = Own::kLdsBytes + Operand::kLdsBytes;  // of a wave
-  // Through which a pair's waves exchange P.  Where operands pass through LDS too, it is the place of one of
-  // the wave that reads it and overwrites it afterwards.
+  // Where P is what both waves of a pair want, one reads it from the other's operand.
+  static constexpr bool kGivesOperand = !kFeatured && kFragments;
+  // Through which a pair's waves exchange P otherwise.  Where operands pass through LDS too, it is the place
+  // of one of the wave that reads it and overwrites it afterwards.
   static constexpr bool kExchangeInOperand = Operand::kLdsBytes >= Exchange::kBytes;
   static constexpr int kExchangeAt = kOwnAt + 2 * kPairs * kOwnBytes;
   static constexpr int kScoresAt = kExchangeAt + (kExchangeInOperand ? 0 : kPairs * Exchange::kBytes);
@@ -92,20 +108,20 @@ struct DkDvBlock {
         lds(lds),
         factor(uniform(Scoring::factor_of(params))) {}
 
-  // The lane that reads tiles and the thread that moves them.  Where registers are short, their addresses are
-  // computed for each tile anew.
+  // The lane that reads tiles, the one that passes on results, and the thread that moves tiles.  Where
+  // registers are short, their addresses are computed for each tile anew.
   FA_DEVICE int reader() const { return kFeatured ? here(lane) : lane; }
-  FA_DEVICE int mover() const { return kFeatured ? moving(here(thread)) : moving(thread); }
-  // Where some threads have nothing to move, those do it that wait for the matrix unit.
+  FA_DEVICE int passer() const { return kShort ? here(lane) & (Unit::kWave - 1) : lane; }
+  FA_DEVICE int mover() const {
+    if constexpr (kShort) return moving(wave * Unit::kWave + passer());
+    return kFeatured ? moving(here(thread)) : moving(thread);
+  }
+  // Where some threads have nothing to move, they are not those that wait for the matrix unit.
   FA_DEVICE static int moving(int thread) {
-    if constexpr (!Unit::kBesideValu) {
-      return thread;
-    } else if constexpr (kPairs % 2 == 0) {
-      // Masked so that the compiler sees what is no negative number.
-      return (thread ^ kTile.threads / 2) & (kTile.threads - 1);
-    } else {
-      return thread < kTile.threads / 2 ? thread + kTile.threads / 2 : thread - kTile.threads / 2;
-    }
+    if constexpr (!Unit::kBesideValu) return thread;
+    // Masked so that the compiler sees what is no negative number.
+    static_assert(kPairs % 2 == 0, "a power of 2");
+    return (thread ^ kTile.threads / 2) & (kMovers - 1);
   }
 
   FA_DEVICE Tiles tiles_of(int first_key, int wave_key) const {
@@ -132,11 +148,33 @@ struct DkDvBlock {
   FA_DEVICE bool is(Role other) const { return role == other; }
 
   // P, from one wave of a pair to the other.
-  FA_DEVICE void give(const P& packed) const { Exchange::write(exchange(), lane, packed); }
-  FA_DEVICE P given() const { return Exchange::read(exchange(), lane); }
+  FA_DEVICE void give(const P& packed) const {
+    if constexpr (kGivesOperand) {
+      Operand::write(operand_area(), lane, packed);
+    } else {
+      Exchange::write(exchange(), passer(), packed);
+    }
+  }
+  FA_DEVICE P given() const {
+    if constexpr (kGivesOperand) {
+      return Operand::read(operand_area() - kPairs * kOwnBytes, lane);
+    } else {
+      return Exchange::read(exchange(), passer());
+    }
+  }
+  // P, which was given, or dS.
+  FA_DEVICE Operand operand(const P& packed) const {
+    if constexpr (kGivesOperand) {
+      if (!is(Role::weights)) Operand::write(operand_area(), lane, packed);
+      wave_barrier();
+      return Operand(operand_area(), lane);
+    } else {
+      return Operand(operand_area(), lane, packed);
+    }
+  }
 
-  FA_DEVICE Own load_own(int wave_key) const {
-    const BwdParams& params = loaded_here(arguments);
+  FA_DEVICE Own load_own(int wave_key) const { return load_own(loaded_here(arguments), wave_key); }
+  FA_DEVICE Own load_own(const BwdParams& params, int wave_key) const {
     const BwdInput tensor = is(Role::weights) ? params.k : params.v;
     const bool ragged = params.cu_seqlens_k != nullptr;
     const OwnView view(rows_of(tensor, ragged, batch, head_k, sequence.k_first, sequence.seqlen_k), wave_key);
@@ -151,8 +189,8 @@ struct DkDvBlock {
     const float *lse, *delta;
   };
 
-  FA_DEVICE Source source(int head_q) const {
-    const BwdParams& params = loaded_here(arguments);
+  FA_DEVICE Source source(int head_q) const { return source(loaded_here(arguments), head_q); }
+  FA_DEVICE Source source(const BwdParams& params, int head_q) const {
     const bool ragged = params.cu_seqlens_q != nullptr;
     const int64_t lse_at =
         (ragged ? 0 : batch) * params.lse_batch + head_q * params.lse_head + sequence.q_first;
@@ -168,13 +206,27 @@ struct DkDvBlock {
   }
 
   // A thread's number of the tile: see kRowBytes.
-  FA_DEVICE float load_number(const Source& from, int first) const {
+  FA_DEVICE float load_number(const Source& from, int first, float last = 0) const {
+    if constexpr (kNumberPerLane) {
+      static_assert(kQueries <= kNumbers, "a number per lane");
+      if (wave > 1) return last;  // in the same register: another number would wait for what is loaded to it
+      const float* const numbers = wave == 0 ? from.lse : from.delta;
+      const HeadRows rows{reinterpret_cast<const char*>(numbers), sizeof(float), sequence.seqlen_q};
+      return BufferView<kNumbers, sizeof(float), kTraits.buffer_word3>(rows, first)
+          .template read<float>(lane, 0);
+    }
     const int row = first + thread % kQueries;
     if (!has_number() || row >= sequence.seqlen_q) return 0;
     return (thread < kQueries ? from.lse : from.delta)[row];
   }
 
   FA_DEVICE void store_number(float value, int set = 0) const {
+    if constexpr (kNumberPerLane) {
+      if (wave > 1) return;
+      value = wave == 0 ? Scoring::shift<kDType>(value) * -__builtin_amdgcn_rcpf(factor) : -value;
+      ((Floats)(lds + kRowsAt))[thread] = value;
+      return;
+    }
     if (!has_number()) return;
     if (thread < kQueries) {
       value = Scoring::shift<kDType>(value);
@@ -187,8 +239,8 @@ struct DkDvBlock {
 
   // The numbers of the tile's rows that the wave wants, and the one of the lane's row `f`.
   FA_DEVICE Floats numbers() const {
-    const int at = kRowsAt + (kEarly ? set * kSetBytes : 0);
-    return (Floats)(lds + at) + (is(Role::weights) ? 0 : kQueries);
+    const int at = kRowsAt + (kTwoSets ? set * kSetBytes : 0);
+    return (Floats)(lds + at) + (is(Role::weights) ? 0 : kNumbers);
   }
   FA_DEVICE float number(int f) const {
     return numbers()[Unit::held_begin(lane, kQueries) + Unit::held_step(f)];
@@ -201,65 +253,10 @@ struct DkDvBlock {
     const HeadRows rows{reinterpret_cast<const char*>(numbers), sizeof(float), sequence.seqlen_q};
     static_assert(kSteps == 1 || !kOwnNumbers, "a lane has one row");
     return BufferView<kQueries, sizeof(float), kTraits.buffer_word3>(rows, first)
-        .template read<float>(Unit::slot_of_row(Unit::a_row(lane), kQueries), 0);
+        .template read<float>(Unit::slot_of_row(Unit::a_row(passer()), kQueries), 0);
   }
   FA_DEVICE float first_term(float number) const {
     return is(Role::weights) ? Scoring::shift<kDType>(number) * -__builtin_amdgcn_rcpf(factor) : -number;
-  }
-
-  FA_DEVICE void begin(Result& result, float own_term = 0, const typename Unit::C& zeros = {}) const {
-    if constexpr (kOwnNumbers) {
-      result[0] = Unit::spread_rows(own_term, lane, kKeepsZeros ? zeros : Unit::zero());
-      return;
-    }
-    if (kFeatured) {
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-        result[step] = typename Unit::C{};
-        Unit::settle(result[step]);
-      }
-      return;
-    }
-    if constexpr (Unit::kSpreadsRows) {
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-        const int row = Unit::slot_of_row(step * Unit::kM + Unit::a_row(lane), kQueries);
-        static_assert(Unit::slot_of_row(Unit::slot_of_row(4, kQueries), kQueries) == 4, "its own inverse");
-        if constexpr (kWithDq) {
-          result[step] = Unit::spread_rows(numbers()[row], lane, Unit::zero());
-        } else {
-          result[step] = Unit::spread_rows(numbers()[row], lane);
-        }
-      }
-    } else {
-#pragma unroll
-      for (int c = 0; c < kColumns; ++c) {
-#pragma unroll
-        for (int f = 0; f < P::kHeld; ++f) element<Unit>(result, c, f) = number(f);
-      }
-    }
-  }
-
-  // Hides from each key the queries that do not see it.
-  FA_DEVICE void mask(Result& result, int first, int wave_key) const {
-    int begin[kColumns], end[kColumns];
-    Visibility visible = this->visible;
-    if constexpr (kWithDq) {
-      // Opaque: few tiles are masked, and what follows from these would be kept in registers through all.
-      visible.window_left = here_uniform(visible.window_left);
-      visible.window_right = here_uniform(visible.window_right);
-    }
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c) {
-      const int key = wave_key + here(Unit::column(lane, c));
-      const int from = first + Unit::held_begin(lane, kQueries);
-      begin[c] = visible.first_row(key) - from;
-      end[c] = visible.last_row(key) - from;
-    }
-    in_order(result, [&](float value, int c, int f) {
-      const int row = Unit::held_step(f);
-      return row >= begin[c] && row < end[c] ? value : 0;
-    });
   }
 
   template <class Action>

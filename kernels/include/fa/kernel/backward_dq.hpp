@@ -16,10 +16,13 @@ namespace fa {
 
 // Adds what all keys give to the sums of a wave's queries.
 template <class B>
-FA_DEVICE void add_keys(const B& block, int wave_row, const typename B::Tiles& tiles, const typename B::Q& q,
-                        const typename B::Dout& dout, const typename B::Numbers& numbers,
-                        typename B::Sums& sums) {
-  const typename B::Source source = block.source();
+FA_DEVICE void add_keys(const B& block, const BwdParams& params, int wave_row, const typename B::Tiles& tiles,
+                        const typename B::Q& q, const typename B::Dout& dout, typename B::Sums& sums) {
+  constexpr bool kBeside = B::Unit::kBesideValu;
+  const auto loaded = [&]() -> const BwdParams& { return kBeside ? params : loaded_here(block.arguments); };
+  typename B::Numbers numbers;
+  if constexpr (!kBeside) numbers = block.load_numbers(loaded(), wave_row);
+  const typename B::Source source = block.source(loaded());
   typename B::Keys keys;
   typename B::Values values;
   Unchanged convert;
@@ -28,6 +31,7 @@ FA_DEVICE void add_keys(const B& block, int wave_row, const typename B::Tiles& t
     values.load(typename B::View(source.v, first), block.mover());
   };
   load(tiles.begin);
+  if constexpr (kBeside) numbers = block.load_numbers(loaded(), wave_row);
   for (int first = tiles.begin; first < tiles.end; first += B::kKeys) {
     tile_barrier<B::kArch>();  // all waves are done with the last tile
     keys.store_rows(block.lds, block.mover());
@@ -57,7 +61,7 @@ FA_DEVICE void add_keys_early(const B& block, int wave_row, const typename B::Ti
   using Keys = typename B::Keys;
   using Values = typename B::Values;
   constexpr bool kFixed = !B::kFeatured && Keys::kFixed && Values::kLoads == 1;
-  const typename B::Source source = block.source();
+  const typename B::Source source = block.source(loaded_here(block.arguments));
   Keys keys;
   Values values;
   Unchanged convert;
@@ -112,9 +116,8 @@ FA_DEVICE void add_keys_early(const B& block, int wave_row, const typename B::Ti
 }
 
 template <class B>
-FA_DEVICE void run_dq(BwdArguments arguments, LdsBytes lds) {
+FA_DEVICE void run_dq(const BwdParams& params, BwdArguments arguments, LdsBytes lds) {
   using Unit = typename B::Unit;
-  const BwdParams& params = loaded_here(arguments);
   const Sequence found = sequence(params, __builtin_amdgcn_workgroup_id_z());
   // The last blocks begin first: they see the most keys where the window's right side is limited.
   const int x = __builtin_amdgcn_workgroup_id_x();
@@ -128,18 +131,31 @@ FA_DEVICE void run_dq(BwdArguments arguments, LdsBytes lds) {
 #pragma unroll
   for (int step = 0; step < B::kSumSteps; ++step) Unit::settle(sums[step]);
   if (tiles.begin < tiles.end) {
-    const BwdParams& own = loaded_here(arguments);
-    const auto q = block.template load_own<typename B::Q>(own.q, own.scale, wave_row, block.own_area());
-    const auto dout =
-        block.template load_own<typename B::Dout>(own.dout, 1, wave_row, block.own_area() + B::Q::kLdsBytes);
-    const typename B::Numbers numbers = block.load_numbers(wave_row);
+    const auto loaded = [&]() -> const BwdParams& {
+      return Unit::kBesideValu ? params : loaded_here(arguments);
+    };
+    const BwdParams& own = loaded();
+    const auto q =
+        block.template load_own<typename B::Q>(loaded(), own.q, own.scale, wave_row, block.own_area());
+    const auto dout = block.template load_own<typename B::Dout>(loaded(), own.dout, 1, wave_row,
+                                                                block.own_area() + B::Q::kLdsBytes);
     if constexpr (B::kConfig.early_rows) {
+      const typename B::Numbers numbers = block.load_numbers(loaded(), wave_row);
       add_keys_early(block, wave_row, tiles, q, dout, numbers, sums);
     } else {
-      add_keys(block, wave_row, tiles, q, dout, numbers, sums);
+      add_keys(block, params, wave_row, tiles, q, dout, sums);
     }
   }
   block.store(wave_row, sums);
+}
+
+template <class B>
+FA_DEVICE void run_dq(BwdArguments arguments, LdsBytes lds) {
+  if constexpr (B::Unit::kBesideValu) {
+    run_dq<B>(loaded_at_once(arguments), arguments, lds);
+  } else {
+    run_dq<B>(loaded_here(arguments), arguments, lds);
+  }
 }
 
 // Defines the kernel `name`.

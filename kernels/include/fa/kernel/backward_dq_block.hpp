@@ -37,10 +37,12 @@ struct DqBlock {
   using View = BufferView<kKeys, kHeadDim * 2, kTraits.buffer_word3>;
   using OwnView = BufferView<Unit::kN, kHeadDim * 2, kTraits.buffer_word3>;
   static constexpr bool kPaddedOwn = kPadded && Unit::kM != 32;
-  using Q = Query<Unit, kHeadDim, kConfig.q_steps, kPaddedOwn>;
-  using Dout = Query<Unit, kHeadDim, kConfig.dout_steps, kPaddedOwn>;
+  // Whether what only a wave itself reads is in the order of reads.  Above head dim 128 that takes registers.
+  static constexpr bool kFragments = kPaddedOwn && Unit::kColumns == 1 && kHeadDim <= 128;
+  using Q = Query<Unit, kHeadDim, kConfig.q_steps, kPaddedOwn, kFragments>;
+  using Dout = Query<Unit, kHeadDim, kConfig.dout_steps, kPaddedOwn, kFragments>;
   using P = Packed<Unit, kKeys, kDType>;
-  using Operand = PackedOperand<Unit, kKeys, kDType, kPadded>;
+  using Operand = PackedOperand<Unit, kKeys, kDType, kPadded, kFragments>;
   using Drop = Dropout<Unit, kKeys>;
 
   static constexpr int kValuesAt = Keys::kBytes;
@@ -87,10 +89,11 @@ struct DqBlock {
     HeadRows k, v;
   };
 
-  FA_DEVICE Source source() const {
-    const BwdParams& params = loaded_here(arguments);
+  FA_DEVICE Source source(const BwdParams& params) const {
     const bool ragged = params.cu_seqlens_k != nullptr;
-    const int head_k = uniform(head / (params.nheads / params.nheads_k));
+    // No division where there is nothing to divide: all waves would wait for it.
+    const bool alone = Unit::kBesideValu && params.nheads == params.nheads_k;
+    const int head_k = alone ? head : uniform(head / (params.nheads / params.nheads_k));
     return {rows_of(params.k, ragged, batch, head_k, sequence.k_first, sequence.seqlen_k),
             rows_of(params.v, ragged, batch, head_k, sequence.k_first, sequence.seqlen_k)};
   }
@@ -102,16 +105,15 @@ struct DqBlock {
   FA_DEVICE LdsBytes own_area() const { return lds + kOwnAt + wave * kOwnBytes; }
 
   template <class Own>
-  FA_DEVICE Own load_own(const BwdInput& tensor, float sign_of, int wave_row, LdsBytes place) const {
-    const BwdParams& params = loaded_here(arguments);
+  FA_DEVICE Own load_own(const BwdParams& params, const BwdInput& tensor, float sign_of, int wave_row,
+                         LdsBytes place) const {
     const bool ragged = params.cu_seqlens_q != nullptr;
     const OwnView view(rows_of(tensor, ragged, batch, head, sequence.q_first, sequence.seqlen_q), wave_row);
     Unchanged convert;
     return Own(place, view, QuerySign(sign_of), convert, lane);
   }
 
-  FA_DEVICE Numbers load_numbers(int wave_row) const {
-    const BwdParams& params = loaded_here(arguments);
+  FA_DEVICE Numbers load_numbers(const BwdParams& params, int wave_row) const {
     const bool ragged = params.cu_seqlens_q != nullptr;
     const int64_t at = (ragged ? 0 : batch) * params.lse_batch + head * params.lse_head + sequence.q_first;
     Numbers numbers;
@@ -203,6 +205,8 @@ struct DqBlock {
 #pragma unroll
       for (int f = 0; f < P::kHeld; ++f) element<Unit>(result, c, f) = kFeatured ? 0 : number[c];
     }
+    // WMMA adds to these where they are, and leaves them there for the next tile.
+    if constexpr (!kFeatured && kFragments) return;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) Unit::settle(result[step]);
   }

@@ -35,13 +35,20 @@ struct DqPart {
 
   // Reads the workgroup's keys, with LDS that is free and all waves.
   FA_DEVICE void load(const B& block, int first_key) {
-    const BwdParams& params = loaded_here(block.arguments);
+    keep(block, load(block, loaded_here(block.arguments), first_key));
+  }
+
+  // The same in two parts.
+  FA_DEVICE Turned load(const B& block, const BwdParams& params, int first_key) {
     const Sequence& sequence = block.sequence;
     const HeadRows rows = rows_of(params.k, params.cu_seqlens_k != nullptr, block.batch, block.head_k,
                                   sequence.k_first, sequence.seqlen_k);
     using View = BufferView<B::kTile.block_n, B::kHeadDim * 2, B::kTraits.buffer_word3>;
     Turned stage;
     stage.load([&](int) { return View(rows, first_key); }, block.thread);
+    return stage;
+  }
+  FA_DEVICE void keep(const B& block, const Turned& stage) {
     stage.store_turned(block.lds, block.thread);
     workgroup_barrier();
     const int row = Unit::slot_of_row(Unit::column(block.lane, 0), B::kHeadDim);
@@ -57,10 +64,18 @@ struct DqPart {
   FA_DEVICE void add(const B& block, float* sums, int first, const Beside& beside) const {
     typename Unit::C sum = Unit::zero();
     const LdsBytes tile = Scores::Tile::period(block.scores(), row_step());
-    const auto read = [&](int i) {
-      return Scores::Tile::template read<typename Unit::A>(tile, Unit::a_row(block.lane),
-                                                           unit(i, block.lane));
-    };
+    const auto read = [&] {
+      if constexpr (Unit::kBesideValu) {
+        const typename Scores::Tile::template Row<typename Unit::A> row(tile, Unit::a_row(block.lane),
+                                                                        unit(0, block.lane));
+        return [=](int i) { return row.read(i * (Unit::kK / 8)); };
+      } else {
+        return [&](int i) {
+          return Scores::Tile::template read<typename Unit::A>(tile, Unit::a_row(block.lane),
+                                                               unit(i, block.lane));
+        };
+      }
+    }();
     if constexpr (Unit::kBesideValu) {
       read_ahead_of_halves<kKeySteps, B::kConfig.ahead>(
           read,
@@ -75,19 +90,24 @@ struct DqPart {
           beside);
     }
     Unit::settle(sum);
-    float* const to = sums + static_cast<int64_t>(first / Unit::kM * B::kSumSteps) * (Unit::kM * Unit::kN);
+    float* to = sums + static_cast<int64_t>(first / Unit::kM * B::kSumSteps) * (Unit::kM * Unit::kN);
+    // Opaque, or the lane's part of the address is added to it once for all tiles, in vector registers.
+    if constexpr (!Unit::kBesideValu) asm volatile("" : "+s"(to));
+    const int lane = block.passer();
     float value[Unit::kRows];
 #pragma unroll
     for (int r = 0; r < Unit::kRows; ++r) {
       value[r] = Unit::kBesideValu ? here(static_cast<float>(sum[r])) : static_cast<float>(sum[r]);
     }
 #pragma unroll
-    for (int r = 0; r < Unit::kRows; ++r) add_float(to, r * Unit::kWave + block.lane, value[r]);
+    for (int r = 0; r < Unit::kRows; ++r) add_float(to, r * Unit::kWave + lane, value[r]);
   }
 
   // Where the part of the sequence's first tile is added.
   FA_DEVICE float* sums_of(const B& block, int head_q) const {
-    const BwdParams& params = loaded_here(block.arguments);
+    return sums_of(block, loaded_here(block.arguments), head_q);
+  }
+  FA_DEVICE float* sums_of(const B& block, const BwdParams& params, int head_q) const {
     const int64_t blocks =
         head_q * params.dq_blocks + first_sum_block(params, block.batch, block.sequence.q_first);
     const int64_t step = (blocks * (kSumRows / Unit::kM) + row_step()) * B::kSumSteps + column_step();

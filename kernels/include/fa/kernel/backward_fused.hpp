@@ -36,7 +36,7 @@ FA_DEVICE void add_head_fused(B& block, int head_q, int wave_key, const typename
     } else {
       stage.load([&](int) { return typename B::View(rows, first); }, block.mover());
     }
-    number = block.load_number(source, first);
+    number = block.load_number(source, first, number);
   };
   const auto store_rows = [&](int set) {
     if constexpr (kFixed) {
@@ -49,13 +49,8 @@ FA_DEVICE void add_head_fused(B& block, int head_q, int wave_key, const typename
   load(tiles.begin);
   workgroup_barrier();  // LDS is free
   store_rows(block.set);
-  // Found while others are waited for, and in one register.
-  const auto seen_from = [&](int first) {
-    return uniform((tiles.seen(first) ? kSeen : 0) | (tiles.masked(first) ? kMasked : 0));
-  };
-  int next = seen_from(tiles.begin);
   for (int first = tiles.begin; first < tiles.end; first += B::kQueries) {
-    const bool seen = (next & kSeen) != 0, masked = (next & kMasked) != 0;
+    const Flag seen = tiles.seen_flag(first), masked = tiles.masked_flag(first);
     workgroup_barrier();  // rows and the last tile's dS are there, and all waves are done with its transposes
     if constexpr (kFixed) {
       stage.store_turned_at(place, block.thread);
@@ -67,7 +62,7 @@ FA_DEVICE void add_head_fused(B& block, int head_q, int wave_key, const typename
     uint32_t bits = 0;
     if (seen) {
       bits = kept_bits(block, head_q, first, wave_key);
-      block.begin(result);
+      begin(block, result);
       multiply_rows<Unit, typename Stage::RowTile, B::kSteps, kAtOnce, kAhead>(
           result, Stage::rows_of(block.lds, of_weights ? 0 : 1), own, block.reader());
     }
@@ -76,6 +71,8 @@ FA_DEVICE void add_head_fused(B& block, int head_q, int wave_key, const typename
     load(first + B::kQueries);
     workgroup_barrier();  // P and transposes are there, and all waves are done with rows and the last dS
     if (!of_weights) {
+      // Or the others would wait for them at the next barrier.
+      if constexpr (DqPart<B>::kOfAll) __builtin_amdgcn_s_setprio(1);
       if (seen) {
         packed = gradients(block, result, head_q, first, wave_key, masked);
       } else {
@@ -85,13 +82,13 @@ FA_DEVICE void add_head_fused(B& block, int head_q, int wave_key, const typename
       B::Scores::write(block.scores(), block.pair, block.lane, packed);
     }
     if (seen) {
-      const typename B::Operand operand(block.operand_area(), block.lane, packed);
+      const typename B::Operand operand = block.operand(packed);
       multiply_turned<Unit, typename Stage::TurnedTile, B::kSumSteps, kAtOnce, kAhead>(
           sums, Stage::turned_of(block.lds, of_weights ? 1 : 0), operand, block.reader());
     }
+    if constexpr (DqPart<B>::kOfAll) __builtin_amdgcn_s_setprio(0);
     block.set ^= 1;
     store_rows(block.set);
-    next = seen_from(first + B::kQueries);
   }
   workgroup_barrier();  // the last tile's dS is there
   if (of_dq) dq.add(block, dq_sums, (tiles.end - 1) / B::kQueries * B::kQueries, Nothing());
@@ -99,6 +96,7 @@ FA_DEVICE void add_head_fused(B& block, int head_q, int wave_key, const typename
 
 template <class B>
 FA_DEVICE void run_fused(BwdArguments arguments, LdsBytes lds) {
+  if constexpr (B::Unit::kBesideValu) return run_beside<B>(arguments, lds);
   const BwdParams& params = loaded_here(arguments);
   const Sequence found = sequence(params, __builtin_amdgcn_workgroup_id_z());
   const int first_key = __builtin_amdgcn_workgroup_id_x() * B::kTile.block_n;
@@ -116,11 +114,7 @@ FA_DEVICE void run_fused(BwdArguments arguments, LdsBytes lds) {
     const int group = uniform(params.nheads / params.nheads_k);
     for (int i = 0; i < group; ++i) {
       const int head_q = block.head_k * group + i;
-      if constexpr (B::Unit::kBesideValu) {
-        add_head_beside(block, head_q, wave_key, tiles, own, dq, sums);
-      } else {
-        add_head_fused(block, head_q, wave_key, tiles, own, dq, sums);
-      }
+      add_head_fused(block, head_q, wave_key, tiles, own, dq, sums);
     }
   }
   store(block, wave_key, sums);
@@ -131,7 +125,7 @@ template <Gfx kGfx, DType kDType, int kHeadDim>
 struct Fused {
   using Plain = DkDvBlock<kGfx, kDType, kHeadDim, false, true>;
   using Featured = DkDvBlock<kGfx, kDType, kHeadDim, true, true>;
-  static constexpr bool kFeatures = fused_features(kGfx);
+  static constexpr bool kFeatures = fused_features(kGfx, kHeadDim);
   static constexpr int kLdsBytes =
       kFeatures ? larger(Plain::kLdsBytes, Featured::kLdsBytes) : Plain::kLdsBytes;
 

@@ -7,6 +7,7 @@ namespace fa {
 
 template <class B>
 FA_DEVICE void run_dkdv(BwdArguments arguments, LdsBytes lds) {
+  if constexpr (B::kEarly && B::Unit::kBesideValu) return run_beside<B>(arguments, lds);
   const BwdParams& params = loaded_here(arguments);
   const Sequence found = sequence(params, __builtin_amdgcn_workgroup_id_z());
   const int first_key = __builtin_amdgcn_workgroup_id_x() * B::kTile.block_n;
@@ -22,9 +23,7 @@ FA_DEVICE void run_dkdv(BwdArguments arguments, LdsBytes lds) {
     const int group = uniform(params.nheads / params.nheads_k);
     for (int i = 0; i < group; ++i) {
       const int head_q = block.head_k * group + i;
-      if constexpr (B::kEarly && B::Unit::kBesideValu) {
-        add_head_beside(block, head_q, wave_key, tiles, own, NoDq<B>(), sums);
-      } else if constexpr (B::kEarly) {
+      if constexpr (B::kEarly) {
         add_head_early(block, head_q, wave_key, tiles, own, sums);
       } else {
         add_head(block, head_q, wave_key, tiles, own, sums);

@@ -9,40 +9,66 @@ namespace fa {
 template <Gfx kGfx, DType kDType>
 struct Delta {
   static constexpr int kWidth = 8;  // elements of a row that a thread has
-  static constexpr int kMostLanes = kMaxHeadDim / kWidth;
+  static constexpr int kUnitBytes = kWidth * 2, kNumberBytes = sizeof(float);
+  static constexpr int kMostLanes = kMaxHeadDim / kWidth, kLeastLanes = 4;
+  static constexpr int kAtOnce = 2;  // rows of a thread, so that fewer loads wait for each other
   static_assert(kMostLanes <= traits(kGfx).wave, "a row's lanes are of one wave");
+  static_assert(kDeltaRows % (kAtOnce * kDeltaThreads / kLeastLanes) == 0, "all threads have as many rows");
+  template <int kBytes>
+  using View = BufferView<kDeltaRows, kBytes, traits(kGfx).buffer_word3>;
 
   FA_DEVICE static void run(const BwdParams& params) {
     const int batch = __builtin_amdgcn_workgroup_id_z(), head = __builtin_amdgcn_workgroup_id_y();
     const int thread = __builtin_amdgcn_workitem_id_x();
     const Sequence sequence = fa::sequence(params, batch);
-    const bool ragged = params.cu_seqlens_q != nullptr;
     const int first = __builtin_amdgcn_workgroup_id_x() * kDeltaRows;
+    if (first >= sequence.seqlen_q) return;
+    const bool ragged = params.cu_seqlens_q != nullptr;
     const int units = uniform(params.head_dim / kWidth);
-    int lanes = 4;
+    int lanes = kLeastLanes;
     while (lanes < units) lanes *= 2;
-    const int unit = thread & (lanes - 1), each = uniform(kDeltaThreads / lanes);
-    float* const to =
+    const auto view_of = [&](const BwdInput& tensor) {
+      const HeadRows rows = rows_of(tensor, ragged, batch, head, sequence.q_first, sequence.seqlen_q);
+      return View<kUnitBytes>(rows, first, units * kUnitBytes);
+    };
+    const View<kUnitBytes> out = view_of(params.out), dout = view_of(params.dout);
+    const float* const numbers =
         params.delta + (ragged ? 0 : batch) * params.lse_batch + head * params.lse_head + sequence.q_first;
-    for (int row = first + thread / lanes; row < first + kDeltaRows; row += each) {
-      const bool inside = row < sequence.seqlen_q;
-      float sum = 0;
-      if (inside && unit < units) {
-        sum = product(unit_of(params.dout, ragged, batch, head, sequence.q_first + row, unit),
-                      unit_of(params.out, ragged, batch, head, sequence.q_first + row, unit));
+    const View<kNumberBytes> delta({reinterpret_cast<const char*>(numbers), kNumberBytes, sequence.seqlen_q},
+                                   first);
+    // Lanes without a unit of the row read the last one, and those that store nothing store beyond the end.
+    const int place = thread & (lanes - 1), row = thread / lanes, each = uniform(kDeltaThreads / lanes);
+    const int unit = place < units ? place : units - 1;
+    int from_out = static_cast<int>(row * out.row_bytes + unit * kUnitBytes);
+    int from_dout = static_cast<int>(row * dout.row_bytes + unit * kUnitBytes);
+    int to = place == 0 ? row * kNumberBytes : kBeyond;
+    for (int i = 0; i < kDeltaRows; i += kAtOnce * each) {
+      u32x4 words[kAtOnce][2];
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        words[j][0] = out.template read_at<u32x4>(from_out);
+        words[j][1] = dout.template read_at<u32x4>(from_dout);
+        from_out += static_cast<int>(each * out.row_bytes);
+        from_dout += static_cast<int>(each * dout.row_bytes);
       }
-      sum = joined(sum, lanes);
-      if (inside && unit == 0) to[row] = sum;
+      float sum[kAtOnce];
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        // Opaque, or two sums are formed in pairs, whose operands have to be converted first.
+        sum[j] = here(product(words[j][0], words[j][1]));
+        if (place >= units) sum[j] = 0;
+      }
+      joined(sum, lanes);
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        delta.write_at(to, sum[j]);
+        to += each * kNumberBytes;
+      }
     }
   }
 
  private:
-  FA_DEVICE static u32x4 unit_of(const BwdInput& tensor, bool ragged, int batch, int head, int row,
-                                 int unit) {
-    const uint16_t* from =
-        static_cast<const uint16_t*>(tensor.data) + offset_of(tensor, ragged, batch, head, row);
-    return *reinterpret_cast<const u32x4*>(from + unit * kWidth);
-  }
+  static constexpr int kBeyond = 1 << 30;  // an offset that no tile of delta has
 
   FA_DEVICE static float product(u32x4 a, u32x4 b) {
     float sum = 0;
@@ -64,14 +90,24 @@ struct Delta {
     return __builtin_bit_cast(float, pair & 0xffff0000u);
   }
 
-  // The sum over the row's lanes: a power of two of them, from 4 to 32.
-  FA_DEVICE static float joined(float sum, int lanes) {
-    sum += lane_xor<1>(sum, 0);
-    sum += lane_xor<2>(sum, 0);
-    if (lanes > 4) sum += lane_xor<4>(sum, 0);
-    if (lanes > 8) sum += lane_xor<8>(sum, 0);
-    if (lanes > 16) sum += lane_xor<16>(sum, 0);
-    return sum;
+  // Sums over the row's lanes: a power of two of them, from 4 to 32.
+  FA_DEVICE static void joined(float (&sums)[kAtOnce], int lanes) {
+    // DPP: lane ^ 1, lane ^ 2, and the mirrored lane of 8 and of 16, as all of a quad, and of 8, are alike.
+    constexpr int kNext = 0xb1, kSecondNext = 0x4e, kHalfMirror = 0x141, kMirror = 0x140;
+    const auto add = [&](const auto& other) {
+#pragma unroll
+      for (float& sum : sums) sum += other(sum);
+    };
+    add(from<kNext>);
+    add(from<kSecondNext>);
+    if (lanes > 4) add(from<kHalfMirror>);
+    if (lanes > 8) add(from<kMirror>);
+    if (lanes > 16) add([](float sum) { return lane_xor<16>(sum, 0); });
+  }
+  template <int kLane>
+  FA_DEVICE static float from(float value) {
+    return __builtin_bit_cast(
+        float, __builtin_amdgcn_mov_dpp(__builtin_bit_cast(int, value), kLane, 0xf, 0xf, true));
   }
 };
 

@@ -57,6 +57,14 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
       asm volatile("" : "+v"(c));
     }
   }
+  // Leaves `c` undefined, whatever it was; emits nothing.
+  FA_DEVICE static void forget(C& c) {
+    if constexpr (traits(kGfx).separate_accumulators) {
+      asm volatile("" : "=a"(c));
+    } else {
+      asm volatile("" : "=v"(c));
+    }
+  }
   FA_DEVICE static void multiply_first(C& c, A a, const B& b) { multiply(c, a, b); }
 
   // Zeros, each written once: the compiler copies one zero from accumulator to accumulator, through ordinary

@@ -34,6 +34,28 @@ struct PlacedTile : Places {
                                                                    Places::offset_next(row, next, unit));
   }
 
+  // Units at constant distances in one row, or in rows below.  Of a permuted one the first's offset is kept,
+  // from which that of each is found anew.
+  template <class A>
+  struct Row {
+    LdsBytes tile;
+    int first;
+
+    FA_DEVICE Row(LdsBytes tile, int row, int unit, int byte = 0)
+        : tile(tile), first(offset(row, unit) + byte) {
+      if constexpr (Places::kPermuted) first = here(first);
+    }
+    FA_DEVICE A read(int units) const {
+      return *reinterpret_cast<__attribute__((address_space(3))) A*>(tile +
+                                                                     Places::offset_beyond(first, units));
+    }
+    // Of a row below.
+    FA_DEVICE void write(int rows, A value) const {
+      *reinterpret_cast<__attribute__((address_space(3))) A*>(tile + Places::offset_below(first, rows)) =
+          value;
+    }
+  };
+
   // A run of elements that begins at a unit: one unit, or two where A is twice as long.
   template <class A>
   FA_DEVICE static A read(LdsBytes tile, int row, int unit) {

@@ -82,11 +82,13 @@ struct LaneExchange {
   }
 };
 
-template <class Unit, int kRows, DType kDType, bool kPadded, bool kResultIsOperand = Unit::kResultIsOperand>
+// kFragments: in LDS in the order of reads, where a lane has one column.
+template <class Unit, int kRows, DType kDType, bool kPadded, bool kFragments,
+          bool kResultIsOperand = Unit::kResultIsOperand>
 struct PackedOperand;
 
-template <class Unit, int kRows, DType kDType, bool kPadded>
-struct PackedOperand<Unit, kRows, kDType, kPadded, true> {
+template <class Unit, int kRows, DType kDType, bool kPadded, bool kFragments>
+struct PackedOperand<Unit, kRows, kDType, kPadded, kFragments, true> {
   using P = Packed<Unit, kRows, kDType>;
   static constexpr int kLdsBytes = 0;
   static constexpr int kSteps = kRows / Unit::kK;
@@ -98,10 +100,11 @@ struct PackedOperand<Unit, kRows, kDType, kPadded, true> {
   FA_DEVICE typename Unit::B operand(int i) const { return {{packed.chunk[0][i]}}; }
 };
 
-template <class Unit, int kRows, DType kDType, bool kPadded>
-struct PackedOperand<Unit, kRows, kDType, kPadded, false> {
+template <class Unit, int kRows, DType kDType, bool kPadded, bool kFragments>
+struct PackedOperand<Unit, kRows, kDType, kPadded, kFragments, false> {
   using P = Packed<Unit, kRows, kDType>;
-  using Tile = ColumnTile<Unit, kRows * 2, kPadded>;
+  using Tile =
+      Choice<kFragments, PlacedTile<Fragments<Unit::kN, kRows * 2>>, ColumnTile<Unit, kRows * 2, kPadded>>;
   static constexpr int kLdsBytes = Tile::kBytes;
   static constexpr int kSteps = kRows / Unit::kK;
 
@@ -110,19 +113,43 @@ struct PackedOperand<Unit, kRows, kDType, kPadded, false> {
 
   FA_DEVICE PackedOperand(LdsBytes tile, int lane, const P& packed) : tile(tile), lane(lane) {
     wave_barrier();
+    write(tile, lane, packed);
+    wave_barrier();
+  }
+
+  // One that was written before a barrier, in which other waves find the same lane's elements.
+  FA_DEVICE PackedOperand(LdsBytes tile, int lane) : tile(tile), lane(lane) {}
+  FA_DEVICE static void write(LdsBytes tile, int lane, const P& packed) {
 #pragma unroll
     for (int c = 0; c < P::kColumns; ++c) {
 #pragma unroll
       for (int chunk = 0; chunk < P::kChunks; ++chunk) {
-        const int row = Unit::held_begin(lane, kRows) + Unit::held_step(chunk * P::kChunk);
+        const int row = held_row(lane, chunk);
         Tile::write(tile, Unit::column(lane, c), row / 8, row % 8 * 2, packed.chunk[c][chunk]);
       }
     }
-    wave_barrier();
+  }
+  FA_DEVICE static P read(LdsBytes tile, int lane) {
+    static_assert(P::kChunk == 8, "a chunk is a unit");
+    P packed;
+#pragma unroll
+    for (int c = 0; c < P::kColumns; ++c) {
+#pragma unroll
+      for (int chunk = 0; chunk < P::kChunks; ++chunk) {
+        packed.chunk[c][chunk] =
+            Tile::template read<u32x4>(tile, Unit::column(lane, c), held_row(lane, chunk) / 8);
+      }
+    }
+    return packed;
   }
 
   FA_DEVICE typename Unit::B operand(int i) const {
     return read_columns<Unit, Tile>(tile, lane, (i * Unit::kK + Unit::run_begin(lane)) / 8);
+  }
+
+ private:
+  FA_DEVICE static int held_row(int lane, int chunk) {
+    return Unit::held_begin(lane, kRows) + Unit::held_step(chunk * P::kChunk);
   }
 };
 

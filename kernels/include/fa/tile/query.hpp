@@ -70,9 +70,10 @@ struct QueryInRegisters {
   }
 };
 
-template <class Unit, int kFirst, int kSteps, bool kPadded>
+template <class Unit, int kFirst, int kSteps, bool kPadded, bool kFragments>
 struct QueryInLds {
-  using Tile = ColumnTile<Unit, kSteps * Unit::kK * 2, kPadded>;
+  using Tile = Choice<kFragments, PlacedTile<Fragments<Unit::kN, kSteps * Unit::kK * 2>>,
+                      ColumnTile<Unit, kSteps * Unit::kK * 2, kPadded>>;
 
   template <class View, class Convert>
   FA_DEVICE static void load(LdsBytes tile, const View& view, QuerySign sign, Convert& convert, int lane) {
@@ -83,7 +84,8 @@ struct QueryInLds {
       // Opaque before a division, which is otherwise done on 16-bit halves of registers.
       const int own = (Tile::kUnits & (Tile::kUnits - 1)) == 0 ? lane : here(lane);
       const int index = own + i * Unit::kWave;
-      const int row = index / Tile::kUnits, unit = index % Tile::kUnits;
+      const int row = kFragments ? index % Unit::kN : index / Tile::kUnits;
+      const int unit = kFragments ? index / Unit::kN : index % Tile::kUnits;
       const int byte = kFirst * Unit::kK * 2 + unit * 16;
       Tile::write(tile, row, unit, 0, convert(sign.apply(view.template read<u32x4>(row, byte))));
     }
@@ -103,8 +105,8 @@ struct QueryInRegisters<Unit, kFirst, 0> {
   FA_DEVICE typename Unit::B operand(int) const { return {}; }
 };
 
-template <class Unit, int kFirst, bool kPadded>
-struct QueryInLds<Unit, kFirst, 0, kPadded> {
+template <class Unit, int kFirst, bool kPadded, bool kFragments>
+struct QueryInLds<Unit, kFirst, 0, kPadded, kFragments> {
   struct Tile {
     static constexpr int kBytes = 0;
   };
@@ -113,13 +115,13 @@ struct QueryInLds<Unit, kFirst, 0, kPadded> {
   FA_DEVICE static typename Unit::B operand(LdsBytes, int, int) { return {}; }
 };
 
-template <class Unit, int kHeadDim, int kInRegisters, bool kPadded>
+template <class Unit, int kHeadDim, int kInRegisters, bool kPadded, bool kFragments = false>
 struct Query {
   static constexpr int kSteps = kHeadDim / Unit::kK;
   // Where all steps are in LDS and the code of each is long, they share it.
   static constexpr int kUnroll = kInRegisters == 0 && (kHeadDim > 128 || !Unit::kShort) ? 2 : kSteps;
   using Held = QueryInRegisters<Unit, 0, kInRegisters>;
-  using Rest = QueryInLds<Unit, kInRegisters, kSteps - kInRegisters, kPadded>;
+  using Rest = QueryInLds<Unit, kInRegisters, kSteps - kInRegisters, kPadded, kFragments>;
   static constexpr int kLdsBytes = Rest::Tile::kBytes;
 
   Held held;

@@ -15,7 +15,9 @@ constexpr int score_row(int row) { return row / 8 * 8 + row % 4 * 2 + row / 4 % 
 
 template <class Unit, int kQueries, int kKeys, DType kDType, bool kPadded>
 struct ScoreTile {
-  using Tile = LdsTile<kQueries, kKeys * 2, Unit::kM, kPadded>;
+  // Of 16 lanes that write, eight are a unit further.
+  using Tile = PlacedTile<Choice<Unit::kM == 16, Fragments<kQueries, kKeys * 2, 0, 16>,
+                                 Swizzle<kQueries, kKeys * 2, Unit::kM, kPadded>>>;
   using P = Packed<Unit, kQueries, kDType>;
   static constexpr int kBytes = Tile::kBytes;
 
@@ -24,13 +26,14 @@ struct ScoreTile {
     static_assert(Unit::kColumns == 1 && P::kChunk == 8, "a lane has runs of 8 queries of one key");
     const int column = Unit::column(lane, 0);
     const int unit = (wave * Unit::kN + column) / 8, byte = column % 8 / 4 * 8;
+    const int first = Unit::held_begin(lane, kQueries) + lane % 4 * 2;
+    const typename Tile::template Row<u32x2> place(tile, first, unit, byte);
 #pragma unroll
     for (int chunk = 0; chunk < P::kChunks; ++chunk) {
-      const int row = Unit::held_begin(lane, kQueries) + Unit::held_step(chunk * 8) + lane % 4 * 2;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const uint32_t low = packed.chunk[0][chunk][half * 2], high = packed.chunk[0][chunk][half * 2 + 1];
-        Tile::write(tile, row + half, unit, byte, turned(low, high, lane));
+        place.write(Unit::held_step(chunk * 8) + half, turned(low, high, lane));
       }
     }
   }

@@ -12,6 +12,7 @@ namespace fa {
 template <int kRows, int kRowBytes, int kPeriod, bool kPadded = false, int kBlock = kPeriod>
 struct Swizzle {
   static constexpr int kUnits = kRowBytes / 16;
+  static constexpr bool kPermuted = !kPadded;
   static constexpr int kStride = kRowBytes + (kPadded ? 16 : 0);  // bytes from row to row
   static constexpr bool kShifted = kPadded && kBlock < kPeriod;   // whether a period has more than one block
   static constexpr int kBytes = kRows * kStride + (kShifted ? kRows / kBlock - 1 : 0) * 16;
@@ -36,6 +37,18 @@ struct Swizzle {
   // where another unit sits in row `row`.
   static constexpr int offset_next(int row, int next, int unit) {
     return offset(row, unit ^ permutation(next)) + next * kStride;
+  }
+
+  // Byte offset of the unit that is `units` beyond the one at `at` of the same row, where these have no bit
+  // in common.
+  static constexpr int offset_beyond(int at, int units) {
+    if constexpr (kPadded) return at + units * 16;
+    return (at ^ units % kSpan * 16) + units / kSpan * (kSpan * 16);
+  }
+
+  // And that of the same unit `rows` rows below, where their number has no bit in common with the row's.
+  static constexpr int offset_below(int at, int rows) {
+    return (at ^ permutation(rows) * 16) + rows * kStride;
   }
 
   // Byte offset of a unit.  In long rows the compiler sees that the distances between units are constant only
@@ -66,26 +79,37 @@ struct ChoiceOf<false, First, Second> {
 template <bool kFirst, class First, class Second>
 using Choice = typename ChoiceOf<kFirst, First, Second>::Type;
 
-// Padded rows for tiles that are stored by blocks of 4 rows, which lie in slots 2 apart: rows 8 apart are
-// also 16 banks apart, and periods of 16 rows 8 banks.
-template <int kRows, int kRowBytes>
-struct Spread {
+// Units in the order in which 16 lanes read them: one of each of 16 rows, then the next of these.  One
+// address serves all of a lane's units, and reads need no padding.  Where stores of pieces of rows would meet
+// in banks, rows from 8 on are kShift bytes further, units kUnitPad and periods of 16 rows kPeriodPad.
+template <int kRows, int kRowBytes, int kShift = 0, int kUnitPad = 0, int kPeriodPad = 0>
+struct Fragments {
   static constexpr int kUnits = kRowBytes / 16;
-  static constexpr int kStride = kRowBytes + 16;
-  static constexpr int kPeriodBytes = 16 * kStride + 160;
+  static constexpr int kUnitBytes = 256 + kUnitPad;
+  static constexpr int kPeriodBytes = kUnits * kUnitBytes + kPeriodPad;
   static constexpr int kBytes = kRows / 16 * kPeriodBytes;
-  static_assert(kUnits % 2 == 0, "a unit more makes their number odd");
-  static_assert(kRows % 16 == 0, "a tile is whole periods");
+  static constexpr bool kPermuted = false;
+  static_assert(kRowBytes % 16 == 0 && kRows % 16 == 0, "a tile is whole units and periods");
+  static_assert(kShift <= kUnitPad, "units do not overlap");
 
   static constexpr int offset(int row, int unit) {
-    return row / 16 * kPeriodBytes + row % 16 * kStride + row % 16 / 8 * 64 + unit * 16;
+    return row / 16 * kPeriodBytes + unit * kUnitBytes + row % 16 * 16 + row % 16 / 8 * kShift;
   }
 
-  // Of pieces of 4 elements by 4 of `blocks` * 4 rows, neighbours are of other rows; then comes this column
-  // for the `index`-th, so that 16 lanes meet in no bank in either form of the tile.
-  static constexpr int column(int index, int blocks) {
-    return blocks == 4 ? (index & ~6) | (index & 2) << 1 | (index & 4) >> 1 : index;
-  }
+  // As Swizzle's.
+  static constexpr int offset_below(int at, int rows) { return at + offset(rows, 0); }
 };
+
+// Fragments for tiles that are stored by blocks of 4 rows, which lie in slots 2 apart.
+template <int kRows, int kRowBytes>
+using RowFragments = Fragments<kRows, kRowBytes, 32, 32, 64>;
+template <int kRows, int kRowBytes>
+using TurnedFragments = Fragments<kRows, kRowBytes, 16, 32>;
+
+// Of pieces of 4 elements by 4 of `blocks` * 4 rows, neighbours are of other rows; then comes this column for
+// the `index`-th, so that 16 lanes meet in no bank in either form of the tile.
+constexpr int spread_column(int index, int blocks) {
+  return blocks == 4 ? (index & ~6) | (index & 2) << 1 | (index & 4) >> 1 : index;
+}
 
 }  // namespace fa

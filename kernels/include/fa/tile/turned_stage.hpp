@@ -12,11 +12,10 @@ template <class Layout, int kRows, int kHeadDim, int kThreads, bool kPadded, int
 struct TurnedStage {
   // Whether rows are in an order of LDS made for the stores of pieces.
   static constexpr bool kSpread = kPadded && Layout::kM == 16 && kHeadDim <= 128;
-  template <int kTileRows, int kTileRowBytes>
-  using Tile = Choice<kSpread, Spread<kTileRows, kTileRowBytes>,
-                      Swizzle<kTileRows, kTileRowBytes, Layout::kM, kPadded>>;
-  using RowTile = PlacedTile<Tile<kRows, kHeadDim * 2>>;
-  using TurnedTile = PlacedTile<Tile<kHeadDim, kRows * 2>>;
+  template <class Fragments, int kTileRows, int kTileRowBytes>
+  using Tile = PlacedTile<Choice<kSpread, Fragments, Swizzle<kTileRows, kTileRowBytes, Layout::kM, kPadded>>>;
+  using RowTile = Tile<RowFragments<kRows, kHeadDim * 2>, kRows, kHeadDim * 2>;
+  using TurnedTile = Tile<TurnedFragments<kHeadDim, kRows * 2>, kHeadDim, kRows * 2>;
   static constexpr int kTurnedAt = kOverlaid ? 0 : kTensors * RowTile::kBytes;
   static constexpr int kRowsEnd = kTensors * RowTile::kBytes;
   static constexpr int kTurnedEnd = kTurnedAt + kTensors * TurnedTile::kBytes;
@@ -24,15 +23,15 @@ struct TurnedStage {
   // A piece is 4 rows by 4 elements.
   static constexpr int kAcross = kHeadDim / 4;
   static constexpr int kPieces = kRows / 4 * kAcross;  // of one tensor
-  static constexpr int kAllPieces = kTensors * kPieces;
-  static constexpr int kLoads = (kAllPieces + kThreads - 1) / kThreads;
+  static constexpr int kLoads = (kTensors * kPieces + kThreads - 1) / kThreads;
   static_assert(kPieces % Layout::kWave == 0, "a wave's pieces are of one tensor");
 
   // Whether neighbouring lanes have other rows, and which columns they have, so that neither form's stores
   // meet in the banks of LDS.
   static constexpr int kBlocks = kRows / 4;
   static constexpr bool kByEights = Layout::kM == 8 && kRows == 32 && (kAcross & (kAcross - 1)) == 0;
-  static constexpr bool kSkewed = (kPadded && Layout::kM == 32 && kRows == 32) || kSpread || kByEights;
+  static constexpr bool kByColumns = Layout::kM == 32 && kRows == 32 && kHeadDim <= 128;
+  static constexpr bool kSkewed = kByColumns || kSpread || kByEights;
 
   // Whether a thread has one piece at most, whose places in memory and in LDS can be kept through a loop.
   static constexpr bool kFixed = kPadded && kLoads == 1 && (kSpread || kByEights);
@@ -60,11 +59,19 @@ struct TurnedStage {
     for_pieces<kTensors * kPieces, kThreads, Layout::kWave>(thread, [&](int i, int index) {
       const LdsBytes rows = rows_of(tiles, tensor_of(i, index));
       const int block = block_of(index), column = column_of(index);
+      if constexpr (kByColumns && !kPadded) {
+        const typename RowTile::template Row<u32x2> place(
+            tiles, Layout::slot_of_row(block * 4, kRows), column / 2,
+            column % 2 * 8 + tensor_of(i, index) * RowTile::kBytes);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) place.write(j, row[i][j]);
+        return;
+      }
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         if constexpr (kSkewed && kPadded) {
           const LdsBytes first =
-              rows + RowTile::offset(Layout::slot_of_row(block * 4, kRows), 0) + column * 8;
+              rows + RowTile::offset(Layout::slot_of_row(block * 4, kRows), 0) + half_unit<RowTile>(column);
           RowTile::write(first, Layout::slot_of_row(j, kRows), 0, 0, row[i][j]);
         } else {
           RowTile::write(rows, Layout::slot_of_row(block * 4 + j, kRows), column / 2, column % 2 * 8,
@@ -78,12 +85,20 @@ struct TurnedStage {
     for_pieces<kTensors * kPieces, kThreads, Layout::kWave>(thread, [&](int i, int index) {
       const LdsBytes turned = turned_of(tiles, tensor_of(i, index));
       const int block = block_of(index), column = column_of(index);
+      if constexpr (kByColumns && !kPadded) {
+        const typename TurnedTile::template Row<u32x2> place(
+            tiles + kTurnedAt, Layout::slot_of_row(column * 4, kHeadDim), block / 2,
+            block % 2 * 8 + tensor_of(i, index) * TurnedTile::kBytes);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) place.write(e, element_of_rows(i, e));
+        return;
+      }
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const u32x2 words = element_of_rows(i, e);
         if constexpr (kSkewed && kPadded) {
-          const LdsBytes first =
-              turned + TurnedTile::offset(Layout::slot_of_row(column * 4, kHeadDim), 0) + block * 8;
+          const LdsBytes first = turned + TurnedTile::offset(Layout::slot_of_row(column * 4, kHeadDim), 0) +
+                                 half_unit<TurnedTile>(block);
           TurnedTile::write(first, Layout::slot_of_row(e, kHeadDim), 0, 0, words);
         } else {
           TurnedTile::write(turned, Layout::slot_of_row(column * 4 + e, kHeadDim), block / 2, block % 2 * 8,
@@ -91,6 +106,15 @@ struct TurnedStage {
         }
       }
     });
+  }
+
+  // Leaves undefined what was loaded.
+  FA_DEVICE void forget() {
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) row[i][j] = anything<u32x2>();
+    }
   }
 
   // A thread's piece: where it is in memory, relative to the tile, and where its two forms are in LDS.
@@ -106,10 +130,11 @@ struct TurnedStage {
     for (int j = 0; j < 4; ++j) {
       place.from[j] = here(static_cast<int>((block * 4 + j) * row_bytes + column * 8));
     }
-    place.rows =
-        here(rows_of(tiles, tensor) + RowTile::offset(Layout::slot_of_row(block * 4, kRows), 0) + column * 8);
-    place.turned = here(turned_of(tiles, tensor) +
-                        TurnedTile::offset(Layout::slot_of_row(column * 4, kHeadDim), 0) + block * 8);
+    place.rows = here(rows_of(tiles, tensor) + RowTile::offset(Layout::slot_of_row(block * 4, kRows), 0) +
+                      half_unit<RowTile>(column));
+    place.turned =
+        here(turned_of(tiles, tensor) + TurnedTile::offset(Layout::slot_of_row(column * 4, kHeadDim), 0) +
+             half_unit<TurnedTile>(block));
     return place;
   }
   FA_DEVICE static bool has_piece(int thread) {
@@ -149,6 +174,12 @@ struct TurnedStage {
     return {__builtin_amdgcn_perm(row[i][1][e / 2], row[i][0][e / 2], half),
             __builtin_amdgcn_perm(row[i][3][e / 2], row[i][2][e / 2], half)};
   }
+  // Where in its row half a unit is.
+  template <class Tile>
+  FA_DEVICE static int half_unit(int index) {
+    if constexpr (kSpread) return index / 2 * Tile::kUnitBytes + index % 2 * 8;
+    return index * 8;
+  }
   FA_DEVICE static int tensor_of(int i, int index) {
     return kTensors == 1 ? 0 : kPieces % kThreads == 0 ? i * kThreads / kPieces : uniform(index / kPieces);
   }
@@ -158,9 +189,9 @@ struct TurnedStage {
   FA_DEVICE static int column_of(int index) {
     if constexpr (!kSkewed) return piece(index) % kAcross;
     const int column = piece(index) / kBlocks;
-    if constexpr (Layout::kM == 32) return column ^ (block_of(index) & 5);
+    if constexpr (Layout::kM == 32) return kPadded ? column ^ (block_of(index) & 5) : column;
     if constexpr (kByEights) return column ^ column % 2 * (kPadded ? kAcross / 2 : kAcross / 8);
-    return Spread<16, 32>::column(column, kBlocks);
+    return spread_column(column, kBlocks);
   }
 };
 

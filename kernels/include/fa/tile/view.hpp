@@ -23,10 +23,12 @@ struct BufferView {
   __amdgpu_buffer_rsrc_t resource;
   uint32_t row_bytes;
 
-  FA_DEVICE BufferView(const HeadRows& all, int first) : row_bytes(static_cast<uint32_t>(all.row_bytes)) {
+  // `last_bytes`: of the last row.
+  FA_DEVICE BufferView(const HeadRows& all, int first, int last_bytes = kRowBytes)
+      : row_bytes(static_cast<uint32_t>(all.row_bytes)) {
     const int left = all.rows - first;
     const int rows = left < kRows ? left : kRows;
-    const int used = here_uniform(static_cast<int>((rows - 1) * row_bytes + kRowBytes));
+    const int used = here_uniform(static_cast<int>((rows - 1) * row_bytes + last_bytes));
     const uint32_t bytes = rows > 0 ? used : 0;
     const char* base = all.base + first * all.row_bytes;
     resource = __builtin_amdgcn_make_buffer_rsrc(const_cast<char*>(base), 0, static_cast<int>(bytes), kWord3);
@@ -57,7 +59,11 @@ struct BufferView {
 
   template <class T>
   FA_DEVICE void write(int row, int byte, T value) const {
-    const int offset = static_cast<int>(row * row_bytes + byte);
+    write_at(static_cast<int>(row * row_bytes + byte), value);
+  }
+
+  template <class T>
+  FA_DEVICE void write_at(int offset, T value) const {
     if constexpr (sizeof(T) == 4) {
       __builtin_amdgcn_raw_buffer_store_b32(__builtin_bit_cast(uint32_t, value), resource, offset, 0, 0);
     } else if constexpr (sizeof(T) == 8) {

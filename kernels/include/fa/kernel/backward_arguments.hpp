@@ -1,0 +1,57 @@
+// How the backward kernels read their arguments.
+#pragma once
+
+#include "fa/arch/device.hpp"
+#include "fa/kernel/backward_params.hpp"
+#include "fa/kernel/sequence.hpp"
+
+namespace fa {
+
+// The kernel's arguments in the constant address space.
+using BwdArguments = __attribute__((address_space(4))) const BwdParams*;
+FA_DEVICE BwdArguments backward_arguments() { return (BwdArguments)__builtin_amdgcn_kernarg_segment_ptr(); }
+
+// The arguments behind a pointer that the compiler cannot recognise: it loads them where they are used, and
+// does not keep all of them in scalar registers through the loops.
+FA_DEVICE const BwdParams& loaded_here(BwdArguments arguments) {
+  asm volatile("" : "+s"(arguments));
+  return *(const BwdParams*)arguments;
+}
+
+// What a kernel needs before its loop, loaded with one wait; the compiler would wait for each value where it
+// is used first.
+FA_DEVICE BwdParams loaded_at_once(BwdArguments arguments) {
+  BwdParams params = loaded_here(arguments);
+  const auto wait = [](auto&... value) { (([](auto& v) { asm volatile("" : "+s"(v)); })(value), ...); };
+  const auto wait_for = [&](BwdInput& tensor) { wait(tensor.data, tensor.batch, tensor.row, tensor.head); };
+  // What is read through a pointer is in global memory, which the compiler no longer knows afterwards.
+  const auto wait_for_pointers = [&](auto*&... pointer) {
+    (([&](auto*& p) {
+       using Value = __attribute__((address_space(1))) decltype(*p + 0)*;
+       uint64_t bits = reinterpret_cast<uint64_t>(p);
+       wait(bits);
+       p = (decltype(p + 0))(Value)bits;
+     })(pointer),
+     ...);
+  };
+  wait(params.scale, params.lse_batch, params.lse_head, params.dq_blocks);
+  wait_for(params.q), wait_for(params.k), wait_for(params.v), wait_for(params.dout);
+  wait_for_pointers(params.lse, params.delta, params.dq_sums, params.cu_seqlens_q, params.cu_seqlens_k);
+  wait(params.seqlen_q, params.seqlen_k, params.rows_q, params.rows_k, params.nheads, params.nheads_k);
+  wait(params.window_left, params.window_right);
+  return params;
+}
+
+// As for the forward: lengths in device memory are not trusted.
+FA_DEVICE Sequence sequence(const BwdParams& p, int batch) {
+  Sequence s = queries(p, batch);
+  s.seqlen_k = p.seqlen_k;
+  if (p.cu_seqlens_k != nullptr) {
+    s.k_first = cut(p.cu_seqlens_k[batch], 0, p.rows_k);
+    const int end = cut(p.cu_seqlens_k[batch + 1], s.k_first, p.rows_k);
+    s.seqlen_k = cut(end - s.k_first, 0, p.seqlen_k);
+  }
+  return {uniform(s.q_first), uniform(s.seqlen_q), uniform(s.k_first), uniform(s.seqlen_k)};
+}
+
+}  // namespace fa
