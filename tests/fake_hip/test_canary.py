@@ -48,15 +48,17 @@ SPLIT = ["fa_bwd_delta_fp16", "fa_bwd_dkdv_fp16_d64", "fa_bwd_dq_fp16_d64"]
 FUSED = ["fa_bwd_delta_fp16", "fa_bwd_fused_fp16_d64", "fa_bwd_convert_fp16"]
 FAMILY = "the kernels for fp16, head_dim 64 are switched off on gfx942:sramecc+:xnack-"
 SWITCHED_OFF = "the kernels for {} gradients of fp16, head_dim 64 are switched off on gfx942:sramecc+:xnack-"
+# Which eight of a row's 64 elements a lane has, and as if every second one had its neighbour's.
+LANE_OF_ROW, EVEN_LANE = r"v_and_b32_e32 (v\d+), 7, v0", r"v_and_b32_e32 \1, 6, v0"
 # An instruction of each kernel of gradients, and another in its place.
 WRONG_SPLIT = [
-    ("fa_bwd_delta_fp16", "v_pk_add_f32", "v_pk_mul_f32"),
+    ("fa_bwd_delta_fp16", LANE_OF_ROW, EVEN_LANE),
     ("fa_bwd_dkdv_fp16_d64", r"v_exp_f32_e32 (v\d+), ", r"v_log_f32_e32 \1, "),
     ("fa_bwd_dq_fp16_d64", r"v_exp_f32_e32 (v\d+), ", r"v_log_f32_e32 \1, "),
 ]
 WRONG_FUSED = [
     ("fa_bwd_fused_fp16_d64", r"v_exp_f32_e32 (v\d+), ", r"v_log_f32_e32 \1, "),
-    ("fa_bwd_convert_fp16", "v_pk_mul_f32", "v_pk_add_f32"),
+    ("fa_bwd_convert_fp16", LANE_OF_ROW, EVEN_LANE),
 ]
 
 

@@ -360,7 +360,7 @@ def kernels(delta, dkdv, dq, *, dtype="fp16", head_dim=64, threads=(512, 256)):
     """Launches with these grids; those without blocks are left out."""
     end = f"{dtype}_d{head_dim}"
     every = (
-        (f"fa_bwd_delta_{dtype}", delta, 256),
+        (f"fa_bwd_delta_{dtype}", delta, 128),
         (f"fa_bwd_dkdv_{end}", dkdv, threads[0]),
         (f"fa_bwd_dq_{end}", dq, threads[1]),
     )
@@ -492,7 +492,7 @@ def fused(elements, head_dim=64):
         (
             backward(**fused(2 * 32 * 4 * 64)),
             [
-                ("fa_bwd_delta_fp16", (1, 4, 2), (256, 1, 1)),
+                ("fa_bwd_delta_fp16", (1, 4, 2), (128, 1, 1)),
                 ("fa_bwd_fused_fp16_d64", (1, 2, 2), (512, 1, 1)),
                 ("fa_bwd_convert_fp16", (1, 4, 2), (256, 1, 1)),
             ],
@@ -500,7 +500,7 @@ def fused(elements, head_dim=64):
         (
             backward(300, 300, **fused(2 * 320 * 4 * 128, 128), **DROPS),
             [
-                ("fa_bwd_delta_fp16", (3, 4, 2), (256, 1, 1)),
+                ("fa_bwd_delta_fp16", (3, 4, 2), (128, 1, 1)),
                 ("fa_bwd_fused_fp16_d128", (3, 2, 2), (512, 1, 1)),
                 ("fa_bwd_convert_fp16", (3, 4, 2), (256, 1, 1)),
             ],
@@ -511,7 +511,7 @@ def fused(elements, head_dim=64):
                 max_seqlen_k=70,
             ),
             [
-                ("fa_bwd_delta_fp16", (1, 4, 2), (256, 1, 1)),
+                ("fa_bwd_delta_fp16", (1, 4, 2), (128, 1, 1)),
                 ("fa_bwd_fused_fp16_d64", (1, 2, 2), (512, 1, 1)),
                 ("fa_bwd_convert_fp16", (1, 4, 2), (256, 1, 1)),
             ],

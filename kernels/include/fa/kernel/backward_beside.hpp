@@ -4,6 +4,7 @@
 #pragma once
 
 #include "fa/arch/current.hpp"
+#include "fa/kernel/backward_begun.hpp"
 #include "fa/kernel/backward_dkdv.hpp"
 #include "fa/kernel/backward_dq_part.hpp"
 
@@ -60,7 +61,15 @@ struct Exponentials {
 #pragma unroll
     for (int f = part * P::kHeld / parts; f < (part + 1) * P::kHeld / parts; ++f) {
       float& value = element<typename B::Unit>(s.result, 0, f);
-      value = __builtin_amdgcn_exp2f(value * block.factor);
+      if (B::kTraits.packed_fp32 && f % 2 == 0) {
+        // Two at once.
+        float& other = element<typename B::Unit>(s.result, 0, f + 1);
+        const f32x2 both = f32x2{value, other} * block.factor;
+        value = both[0], other = both[1];
+      } else if (!B::kTraits.packed_fp32) {
+        value *= block.factor;
+      }
+      value = __builtin_amdgcn_exp2f(value);
     }
   }
 
@@ -80,69 +89,70 @@ struct NoDq {
   struct Turned {};
   FA_DEVICE explicit NoDq(const B&) {}
   FA_DEVICE Turned load(const B&, const BwdParams&, int) { return {}; }
-  FA_DEVICE void keep(const B&, const Turned&) {}
+  FA_DEVICE void store(const B&, const Turned&) const {}
+  FA_DEVICE void read(const B&) {}
+  FA_DEVICE void keep_places(u32x4) {}
+  FA_DEVICE u32x4 kept() const { return {}; }
   FA_DEVICE bool is_of(const B&) const { return false; }
   FA_DEVICE float* sums_of(const B&, const BwdParams&, int) const { return nullptr; }
   template <class Beside>
   FA_DEVICE void add(const B&, float*, int, const Beside&) const {}
 };
 
-// What a wave's keys are to a tile.
-inline constexpr int kSeen = 1, kMasked = 2;
-
 // Adds what one head of q gives to the sums of a wave's keys, and what the keys give to that head's dQ.
+// Rows of its first tile are stored.
 template <class B, class Dq>
-FA_DEVICE void add_head_beside(B& block, const typename B::Source& source, float* dq_sums, int head_q,
-                               int wave_key, const typename B::Tiles& tiles, const typename B::Own& own,
-                               const Dq& dq, typename B::Sums& sums) {
+FA_DEVICE void add_head_beside(B& block, Moves<B>& moves, float* dq_sums, int head_q, int wave_key,
+                               const typename B::Tiles& tiles, const typename B::Own& own, const Dq& dq,
+                               typename B::Sums& sums) {
   using Unit = typename B::Unit;
   using Stage = typename B::Stage;
   constexpr int kAtOnce = B::kConfig.steps_at_once, kAhead = B::kConfig.ahead;
+  constexpr bool kBegun = B::kConfig.begun, kBegunRows = B::kWithDq || B::kConfig.begun;
+  using Rows = Choice<kBegunRows, Begun<Unit, typename Stage::RowTile, B::kSteps, kAhead>, NotBegun>;
+  using Transposes = Choice<kBegun, Begun<Unit, typename Stage::TurnedTile, B::kSumSteps, kAhead>, NotBegun>;
+  // Numbers of waves that also add up dQ come before those additions, which they would wait for.
+  constexpr bool kNumberFirst = B::kOwnNumbers && B::kWithDq && !B::kTraits.separate_accumulators;
   constexpr bool kBeside = B::kWithDq && !B::kFeatured;  // P comes beside the last tile's dQ
   const bool of_weights = block.is(Role::weights), of_dq = dq.is_of(block);
-  const bool moves = !B::kHalfMoves || !of_weights;
-  Stage stage;
-  const HeadRows rows = Stage::tensor_of_wave(B::moving(block.thread)) == 0 ? source.q : source.dout;
-  float number = 0;
-  int next = 0;
-  const auto load = [&](int first) {
-    // Opaque: what follows from it is not found where waves wait for it.
-    const int from = here_uniform(first);
-    if (moves) stage.load([&](int) { return typename B::View(rows, from); }, block.mover());
-    number = B::kOwnNumbers ? block.load_own_number(source, from) : block.load_number(source, from);
-    next = uniform((tiles.seen(from) ? kSeen : 0) | (tiles.masked(from) ? kMasked : 0));
-  };
-  const auto store_rows = [&](int set) {
-    if (moves) stage.store_rows(block.lds, B::kShort ? B::moving(block.thread) : block.mover());
-    if (!B::kOwnNumbers) block.store_number(number, set);
-  };
   typename Unit::C zeros = Unit::zero();
   if (B::kKeepsZeros) Unit::settle(zeros);
-  load(tiles.begin);
-  tile_barrier<B::kArch>();  // LDS is free
-  store_rows(block.set);
   for (int first = tiles.begin; first < tiles.end; first += B::kQueries) {
-    const bool seen = (next & kSeen) != 0, masked = (next & kMasked) != 0;
+    const bool seen = moves.seen.sign < 0, masked = moves.masked.sign < 0;
+    typename B::Result result;
+    if (B::kOwnNumbers) begin(block, result, here(moves.first_term()), zeros);
     // Rows and the last tile's dS are there, and all waves are done with its transposes.
     tile_barrier<B::kArch>();
+    const LdsBytes tile = Stage::rows_of(block.lds, of_weights ? 0 : 1);
+    Rows tile_rows(tile, block.reader());
     const auto move = [&] {
-      if (moves) stage.store_turned(block.lds, block.mover());
-      load(first + B::kQueries);
+      moves.store_turned(block, dq.kept());
+      if (kNumberFirst && of_weights) {
+        const int from = here_uniform(first + B::kQueries);
+        moves.load_rows(block, dq.kept(), from);
+        moves.see(tiles, from);
+      } else {
+        moves.load(block, tiles, dq.kept(), first + B::kQueries);
+      }
     };
-    typename B::Result result;
     typename B::P packed;
-    const float term = here(block.first_term(number));
     if (!of_weights) move();
     uint32_t bits = 0;
-    __builtin_amdgcn_s_setprio(2);  // waves that multiply go first
+    __builtin_amdgcn_s_setprio(3);  // waves that multiply go first
     if (seen) {
       bits = kept_bits(block, head_q, first, wave_key);
-      begin(block, result, term, zeros);
-      multiply_rows<Unit, typename Stage::RowTile, B::kSteps, kAtOnce, kAhead>(
-          result, Stage::rows_of(block.lds, of_weights ? 0 : 1), own, block.reader());
+      if (!B::kOwnNumbers) begin(block, result);
+      if constexpr (kBegunRows) {
+        tile_rows.template multiply<B::Own::kSteps>(result, own);
+        for (int step = 0; step < B::kSteps; ++step) pin<Unit>(result[step]);
+      } else {
+        multiply_rows<Unit, typename Stage::RowTile, B::kSteps, kAtOnce, kAhead>(result, tile, own,
+                                                                                 block.reader());
+      }
     }
     if (of_weights) {
       no_loads_in_flight();
+      if (kNumberFirst) moves.load_number(block, here_uniform(first + B::kQueries));
       // Opaque, or the compiler copies all of this for the first tile.
       const bool adds = of_dq && here_uniform(first) > tiles.begin;
       if (kBeside && adds && seen) {
@@ -165,21 +175,25 @@ FA_DEVICE void add_head_beside(B& block, const typename B::Source& source, float
       if constexpr (B::kShort) {
         // Held by the other waves alone: here they are not kept.
         Unit::forget(result[0]);
-        stage.forget();
+        moves.stage.forget();
       }
     }
     // P and transposes are there, and all waves are done with rows and the last dS.
     tile_barrier<B::kArch>();
+    __builtin_amdgcn_s_setprio(2);
+    typename B::P given;
+    if (kBegun && !of_weights) given = block.given();
+    const LdsBytes turned = Stage::turned_of(block.lds, of_weights ? 1 : 0);
+    Transposes transposes(turned, block.reader());
     if (!of_weights) {
       if (seen) {
+        if (!kBegun) given = block.given();
         // Opaque, or the compiler reads it before the barrier.
         if constexpr (B::kTraits.separate_accumulators) Unit::settle(result[0]);
-        if (B::kShort && !masked) {
-          packed = gradients_by_chunk<B>(block.given(), result);
-        } else {
-          Worked<B> copy(result);
-          packed = gradients(block, copy.result, head_q, first, wave_key, masked);
-        }
+        Worked<B> copy(result);
+        // First, so that a masked tile takes the same code as others.
+        if (!B::kFeatured && masked) mask(block, copy.result, first, wave_key);
+        packed = gradients_of(block, given, copy.result, head_q, first, wave_key, B::kFeatured && masked);
       } else if constexpr (B::kWithDq) {
         // Opaque, or the compiler makes zeros for tiles that are seen, too.
 #pragma unroll
@@ -187,18 +201,29 @@ FA_DEVICE void add_head_beside(B& block, const typename B::Source& source, float
       }
       if constexpr (B::kWithDq) {
         drop_missing_keys(block, wave_key, packed);
-        B::Scores::write(block.scores(), block.pair, block.lane, packed);
+        if constexpr (B::kShort) {
+          B::Scores::write_to(static_cast<int>(dq.kept()[3]), block.scores(), block.lane, packed);
+        } else {
+          B::Scores::write(block.scores(), block.pair, block.lane, packed);
+        }
       }
     }
-    if (!of_weights) store_rows(block.set ^ 1);  // while the other waves multiply
-    __builtin_amdgcn_s_setprio(2);
+    const auto store_rows = [&] {
+      moves.store_rows(block, dq.kept());
+      moves.store_number(block, block.set ^ 1);
+    };
+    if (!of_weights) store_rows();  // while the other waves multiply
     if (seen) {
       const typename B::Operand operand(block.operand_area(), block.lane, packed);
-      multiply_turned<Unit, typename Stage::TurnedTile, B::kSumSteps, kAtOnce, kAhead>(
-          sums, Stage::turned_of(block.lds, of_weights ? 1 : 0), operand, block.reader());
+      if constexpr (kBegun) {
+        transposes.template multiply<B::Operand::kSteps>(sums, operand);
+      } else {
+        multiply_turned<Unit, typename Stage::TurnedTile, B::kSumSteps, kAtOnce, kAhead>(
+            sums, turned, operand, block.reader());
+      }
     }
     __builtin_amdgcn_s_setprio(0);
-    if (of_weights) store_rows(block.set ^ 1);
+    if (of_weights) store_rows();
     block.set ^= 1;
   }
   nothing_in_flight();
@@ -218,27 +243,41 @@ FA_DEVICE void run_beside(BwdArguments arguments, LdsBytes lds) {
   if (first_key >= found.seqlen_k) return;
   B block(arguments, params, found, lds);
   const int wave_key = first_key + block.pair * B::Unit::kN;
-  const typename B::Tiles tiles = block.tiles_of(first_key, wave_key);
+  const typename B::Tiles tiles = tiles_seen(block, first_key, wave_key);
   typename B::Sums sums = {};
   if (tiles.begin < tiles.end) {
     Dq dq(block);
     const typename Dq::Turned keys = dq.load(block, params, first_key);
-    const typename B::Own own = block.load_own(params, wave_key);
-    // Here, and not before the loads.
-#pragma unroll
-    for (int step = 0; step < B::kSumSteps; ++step) B::Unit::settle(sums[step]);
+    const typename B::Own own = own_keys(block, params, wave_key);
     // No division where there is nothing to divide: all waves would wait for it.
     const int group = params.nheads == params.nheads_k ? 1 : uniform(params.nheads / params.nheads_k);
     int head_q = block.head_k * group;
-    typename B::Source source = block.source(params, head_q);
+    Moves<B> moves(block, params, head_q);
+    const u32x4 places = moves.places(block);
+    moves.load(block, tiles, places, tiles.begin);
+    // Here, and not before the loads.
+#pragma unroll
+    for (int step = 0; step < B::kSumSteps; ++step) B::Unit::settle(sums[step]);
     float* dq_sums = dq.sums_of(block, params, head_q);
-    dq.keep(block, keys);
+    dq.store(block, keys);
+    moves.store_rows(block, places);
+    if constexpr (B::kWithDq) {
+      tile_barrier<B::kArch>();
+      dq.read(block);
+      if (B::kShort && !block.is(Role::weights)) dq.keep_places(places);
+      if (!B::kOwnNumbers) tile_barrier<B::kArch>();  // these have K^T's place
+    }
+    moves.store_number(block, block.set);
     for (const int past = head_q + group;;) {
-      add_head_beside(block, source, dq_sums, head_q, wave_key, tiles, own, dq, sums);
+      add_head_beside(block, moves, dq_sums, head_q, wave_key, tiles, own, dq, sums);
       if (++head_q == past) break;
       const BwdParams& next = loaded_here(arguments);
-      source = block.source(next, head_q);
+      moves.of_head(block, next, head_q);
       dq_sums = dq.sums_of(block, next, head_q);
+      moves.load(block, tiles, dq.kept(), tiles.begin);
+      tile_barrier<B::kArch>();  // LDS is free
+      moves.store_rows(block, dq.kept());
+      moves.store_number(block, block.set);
     }
   }
   store(block, wave_key, sums);

@@ -17,6 +17,7 @@ struct DkDvConfig {
   int ahead = 0;              // matrix steps whose operands are read before those of earlier ones are used up
   bool overlaid = false;      // a tile's rows and their transposes share LDS, for a barrier more
   bool early_rows = false;    // a tile's rows are stored while the one before it is in use
+  bool begun = false;         // a product's first operands are read before its other operand is made
 };
 
 // Tuning of the dq kernel.  Each wave has a step's columns of queries.
@@ -44,9 +45,12 @@ constexpr DkDvConfig dkdv_config(Gfx arch, DType dtype, int head_dim) {
                                         : 2,
               .own_steps = steps,
               .padded_tiles = head_dim <= 128,
-              .ahead = head_dim <= 128 ? 2 : 0,
+              .ahead = small             ? 2
+                       : head_dim <= 128 ? 3
+                                         : 0,
               .overlaid = head_dim > 128,
-              .early_rows = head_dim > 32 && head_dim <= 128};
+              .early_rows = head_dim > 32 && head_dim <= 128,
+              .begun = !small && head_dim <= 128};
     }
     case MatrixUnit::wmma: {
       const int steps = head_dim / Layout<MatrixUnit::wmma>::kK;
@@ -101,6 +105,8 @@ constexpr DqConfig dq_config(Gfx arch, DType dtype, int head_dim) {
     case MatrixUnit::mfma: {
       const int steps = head_dim / Layout<MatrixUnit::mfma>::kK;
       const bool tight = traits(arch).separate_accumulators && head_dim == 128;
+      // Registers for operands that are read long before.
+      const bool roomy = !traits(arch).separate_accumulators && head_dim > 64 && head_dim <= 128;
       return {.waves = 4,
               .keys = 32,
               .waves_per_simd = head_dim <= 64 && !traits(arch).separate_accumulators ? 3
@@ -108,8 +114,10 @@ constexpr DqConfig dq_config(Gfx arch, DType dtype, int head_dim) {
                                                                                       : 1,
               .q_steps = steps,
               .dout_steps = tight ? steps - 1 : steps,
-              .padded_tiles = head_dim <= 128,
-              .ahead = head_dim <= 128 ? 2 : 0};
+              .padded_tiles = head_dim < 128 || tight,
+              .ahead = roomy             ? 4
+                       : head_dim <= 128 ? 2
+                                         : 0};
     }
     case MatrixUnit::wmma: {
       const int steps = head_dim / Layout<MatrixUnit::wmma>::kK;
@@ -192,6 +200,8 @@ constexpr DkDvConfig fused_config(Gfx arch, DType dtype, int head_dim) {
       config.ahead = 1;
       config.padded_tiles = false;
     }
+    // All registers are in use there.
+    if (traits(arch).separate_accumulators && head_dim > 96) config.begun = false;
   } else {
     config.waves_per_simd = head_dim > 64 ? 6 : 8;
     config.ahead = 2;

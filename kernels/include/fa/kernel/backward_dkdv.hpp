@@ -96,33 +96,21 @@ FA_DEVICE typename B::P weights(const B& block, typename B::Result& s, int head_
   }
 }
 
-// The same of the plain loop, where registers are short.  A chunk after the other, which takes fewer.
+// dS, of what the other wave gave and dP.
 template <class B>
-FA_DEVICE typename B::P gradients_by_chunk(const typename B::P& p, typename B::Result& dp) {
-  using P = typename B::P;
-  P gradients;
-#pragma unroll
-  for (int chunk = 0; chunk < P::kChunks; ++chunk) {
-#pragma unroll
-    for (int word = 0; word < P::kChunk / 2; ++word) {
-      const int f = chunk * P::kChunk + word * 2;
-      gradients.chunk[0][chunk][word] =
-          cut<B::kDType>(p.times(0, f, element<typename B::Unit>(dp, 0, f)),
-                         p.times(0, f + 1, element<typename B::Unit>(dp, 0, f + 1)));
-    }
-    __builtin_amdgcn_sched_barrier(0);
-  }
-  return gradients;
-}
-
-// dS, of dP and what the other wave gave.
-template <class B>
-FA_DEVICE typename B::P gradients(const B& block, typename B::Result& dp, int head_q, int first, int wave_key,
-                                  bool masked) {
+FA_DEVICE typename B::P gradients_of(const B& block, const typename B::P& p, typename B::Result& dp,
+                                     int head_q, int first, int wave_key, bool masked) {
   using Unit = typename B::Unit;
   using P = typename B::P;
-  const P p = block.given();
-  if constexpr (!B::kFeatured) {
+  if constexpr (!B::kFeatured && Unit::kBesideValu && B::kTraits.packed_fp32 && B::kDType == DType::bf16) {
+    // Two at once, where an element has to be unpacked in any case.
+#pragma unroll
+    for (int f = 0; f < P::kHeld; f += 2) {
+      float &low = element<Unit>(dp, 0, f), &high = element<Unit>(dp, 0, f + 1);
+      const f32x2 both = f32x2{p.element(0, f), p.element(0, f + 1)} * f32x2{low, high};
+      low = both[0], high = both[1];
+    }
+  } else if constexpr (!B::kFeatured) {
     B::each(dp, [&](float x, int c, int f) { return p.times(c, f, x); });
   } else {
     const Scoring scoring(loaded_here(block.arguments), block.batch, head_q);
@@ -134,6 +122,13 @@ FA_DEVICE typename B::P gradients(const B& block, typename B::Result& dp, int he
   }
   if (masked) mask(block, dp, first, wave_key);
   return P::of([&](int c, int f) { return element<Unit>(dp, c, f); });
+}
+
+template <class B>
+FA_DEVICE typename B::P gradients(const B& block, typename B::Result& dp, int head_q, int first, int wave_key,
+                                  bool masked) {
+  const typename B::P p = block.given();
+  return gradients_of(block, p, dp, head_q, first, wave_key, masked);
 }
 
 // Adds what one head of q gives to the sums of a wave's keys.

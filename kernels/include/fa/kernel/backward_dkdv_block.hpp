@@ -246,19 +246,6 @@ struct DkDvBlock {
     return numbers()[Unit::held_begin(lane, kQueries) + Unit::held_step(f)];
   }
 
-  // The lane's own number of the tile, as it is in memory, and what the product of the wave's role begins
-  // with.
-  FA_DEVICE float load_own_number(const Source& from, int first) const {
-    const float* const numbers = is(Role::weights) ? from.lse : from.delta;
-    const HeadRows rows{reinterpret_cast<const char*>(numbers), sizeof(float), sequence.seqlen_q};
-    static_assert(kSteps == 1 || !kOwnNumbers, "a lane has one row");
-    return BufferView<kQueries, sizeof(float), kTraits.buffer_word3>(rows, first)
-        .template read<float>(Unit::slot_of_row(Unit::a_row(passer()), kQueries), 0);
-  }
-  FA_DEVICE float first_term(float number) const {
-    return is(Role::weights) ? Scoring::shift<kDType>(number) * -__builtin_amdgcn_rcpf(factor) : -number;
-  }
-
   template <class Action>
   FA_DEVICE static void each(Result& result, const Action& action) {
     each_element<Unit, P::kHeld>(result, action);

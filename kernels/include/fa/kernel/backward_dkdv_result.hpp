@@ -5,13 +5,14 @@
 
 namespace fa {
 
-// `own_term`: first_term of the lane's own number, where there are such.
+// `own_term`: of waves that read their numbers themselves (Moves::first_term).
 template <class B>
 FA_DEVICE void begin(const B& block, typename B::Result& result, float own_term = 0,
                      const typename B::Unit::C& zeros = {}) {
   using Unit = typename B::Unit;
   if constexpr (B::kOwnNumbers) {
-    result[0] = Unit::spread_rows(own_term, block.passer(), B::kKeepsZeros ? zeros : Unit::zero());
+    static_assert(B::kSteps == 1, "a lane has one row");
+    result[0] = Unit::spread_sums(own_term, B::kKeepsZeros ? zeros : Unit::zero());
   } else if constexpr (B::kFeatured) {
 #pragma unroll
     for (int step = 0; step < B::kSteps; ++step) {
@@ -35,10 +36,36 @@ FA_DEVICE void begin(const B& block, typename B::Result& result, float own_term 
   }
 }
 
+// The same with a bit for each row of a lane, because a comparison for each takes twice the instructions.
+template <class B>
+FA_DEVICE void mask_by_bits(const B& block, typename B::Result& result, int first, int wave_key) {
+  using Unit = typename B::Unit;
+  constexpr int kPast = Unit::held_step(B::P::kHeld - 1) + 1;
+  static_assert(Unit::kColumns == 1 && kPast < 32, "a bit each");
+  // Opaque: few tiles are masked, and what follows from these would be kept in registers through all.
+  const int left = here_uniform(block.visible.window_left), right = here_uniform(block.visible.window_right);
+  const int lane = here(block.lane) & (Unit::kWave - 1);  // so that the compiler sees that it is not negative
+  const int own = Unit::held_begin(lane, B::kQueries), column = Unit::column(lane, 0);
+  // Where the diagonal is in the tile, for the wave's first key.  Without a window any bound far enough is
+  // as good: no length is more than kMaxLength.
+  constexpr int kFar = static_cast<int>(kMaxLength);
+  const int diagonal = wave_key - block.visible.seqlen_k + block.visible.seqlen_q - first;
+  const int begin = column - own + (right < 0 ? -kFar : diagonal - right);
+  const int end = column - own + (left < 0 ? kFar : diagonal + left + 1);
+  const int last = block.visible.seqlen_q - first - own;
+  const auto from_row = [](int row) { return ~0u << (row < 0 ? 0 : row > kPast ? kPast : row); };
+  const uint32_t rows = here(from_row(begin) & ~from_row(end < last ? end : last));
+  B::in_order(result, [&](float value, int, int f) {
+    const int all = here(__builtin_amdgcn_sbfe(static_cast<int>(rows), Unit::held_step(f), 1));
+    return __builtin_bit_cast(float, __builtin_bit_cast(int, value) & all);
+  });
+}
+
 // Hides from each key the queries that do not see it.
 template <class B>
 FA_DEVICE void mask(const B& block, typename B::Result& result, int first, int wave_key) {
   using Unit = typename B::Unit;
+  if constexpr (Unit::kBesideValu) return mask_by_bits(block, result, first, wave_key);
   int begin[B::kColumns], end[B::kColumns];
   Visibility visible = block.visible;
   if constexpr (B::kWithDq) {

@@ -11,6 +11,7 @@
 
 #include "fa/arch/current.hpp"
 #include "fa/kernel/backward_dq_block.hpp"
+#include "fa/kernel/backward_rows.hpp"
 
 namespace fa {
 
@@ -32,6 +33,7 @@ FA_DEVICE void add_keys(const B& block, const BwdParams& params, int wave_row, c
   };
   load(tiles.begin);
   if constexpr (kBeside) numbers = block.load_numbers(loaded(), wave_row);
+  const typename B::Starts starts = block.starts(numbers);
   for (int first = tiles.begin; first < tiles.end; first += B::kKeys) {
     tile_barrier<B::kArch>();  // all waves are done with the last tile
     keys.store_rows(block.lds, block.mover());
@@ -46,8 +48,12 @@ FA_DEVICE void add_keys(const B& block, const BwdParams& params, int wave_row, c
     }
     if (tiles.seen(first)) {
       typename B::Result gradients;
-      block.find(gradients, wave_row, first, tiles, q, dout, numbers);
-      block.add(B::pack(gradients), sums);
+      B::template prioritise<1>();
+      block.find(gradients, wave_row, first, tiles, q, dout, numbers, starts);
+      const typename B::P packed = B::pack(gradients);
+      B::template prioritise<3>();
+      block.add(packed, sums);
+      B::template prioritise<0>();
     }
   }
 }
@@ -91,6 +97,7 @@ FA_DEVICE void add_keys_early(const B& block, int wave_row, const typename B::Ti
       values.store(values_at, convert, block.mover());
     }
   };
+  const typename B::Starts starts = block.starts(numbers);
   load(tiles.begin);
   workgroup_barrier();  // LDS is free
   store_rows();
@@ -105,7 +112,7 @@ FA_DEVICE void add_keys_early(const B& block, int wave_row, const typename B::Ti
     typename B::Result gradients;
     typename B::P packed;
     if (seen) {
-      block.find(gradients, wave_row, first, tiles, q, dout, numbers);
+      block.find(gradients, wave_row, first, tiles, q, dout, numbers, starts);
       packed = B::pack(gradients);
     }
     load(first + B::kKeys);
@@ -113,6 +120,21 @@ FA_DEVICE void add_keys_early(const B& block, int wave_row, const typename B::Ti
     if (seen) block.add(packed, sums);
     store_rows();
   }
+}
+
+// Writes a wave's rows of dq.
+template <class B>
+FA_DEVICE void store(const B& block, int wave_row, typename B::Sums& sums) {
+#pragma unroll
+  for (int step = 0; step < B::kSumSteps; ++step) B::Unit::settle(sums[step]);
+  const BwdParams& params = loaded_here(block.arguments);
+  const Sequence& sequence = block.sequence;
+  const Visibility& visible = block.visible;
+  const int64_t at =
+      offset_of(params.dq, params.cu_seqlens_q != nullptr, block.batch, block.head, sequence.q_first);
+  store_gradient<typename B::Unit, B::kDType, B::kHeadDim>(
+      sums, params.dq, at, wave_row, sequence.seqlen_q, params.scale, block.lane,
+      [&](int row) { return visible.begin(row) < visible.end(row); });
 }
 
 template <class B>
@@ -146,7 +168,19 @@ FA_DEVICE void run_dq(const BwdParams& params, BwdArguments arguments, LdsBytes 
       add_keys(block, params, wave_row, tiles, q, dout, sums);
     }
   }
-  block.store(wave_row, sums);
+  store(block, wave_row, sums);
+}
+
+// Whether a call takes the loop with all features: see featured().  Found with one wait.
+template <class Unit>
+FA_DEVICE bool is_featured(BwdArguments arguments) {
+  const BwdParams& all = loaded_here(arguments);
+  if constexpr (!Unit::kBesideValu) return featured(all);
+  BwdParams params{};
+  params.alibi_slopes = all.alibi_slopes, params.softcap = all.softcap;
+  params.dropout_below = all.dropout_below;
+  loaded_together(params.alibi_slopes, params.softcap, params.dropout_below);
+  return featured(params);
 }
 
 template <class B>
@@ -169,7 +203,7 @@ FA_DEVICE void run_dq(BwdArguments arguments, LdsBytes lds) {
     using Plain = fa::DqBlock<fa::kCurrentGfx, dtype, head_dim, false>;                                      \
     using Featured = fa::DqBlock<fa::kCurrentGfx, dtype, head_dim, true>;                                    \
     __attribute__((shared, aligned(16))) static char lds[fa::larger(Plain::kLdsBytes, Featured::kLdsBytes)]; \
-    if (fa::featured(fa::loaded_here(arguments))) {                                                          \
+    if (fa::is_featured<Plain::Unit>(arguments)) {                                                           \
       fa::run_dq<Featured>(arguments, (fa::LdsBytes)lds);                                                    \
       asm volatile("; keeps the ends of the two apart, which must not share registers");                     \
     } else {                                                                                                 \

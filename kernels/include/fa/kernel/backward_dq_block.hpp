@@ -3,6 +3,7 @@
 #pragma once
 
 #include "fa/kernel/backward_block.hpp"
+#include "fa/kernel/backward_dq_both.hpp"
 #include "fa/kernel/scoring.hpp"
 #include "fa/tile/dropout.hpp"
 
@@ -35,6 +36,7 @@ struct DqBlock {
   using Keys = TurnedStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded, 1, false>;
   using Values = KeyStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded>;
   using View = BufferView<kKeys, kHeadDim * 2, kTraits.buffer_word3>;
+  using NumberView = BufferView<Unit::kN, sizeof(float), kTraits.buffer_word3>;
   using OwnView = BufferView<Unit::kN, kHeadDim * 2, kTraits.buffer_word3>;
   static constexpr bool kPaddedOwn = kPadded && Unit::kM != 32;
   // Whether what only a wave itself reads is in the order of reads.  Above head dim 128 that takes registers.
@@ -63,6 +65,21 @@ struct DqBlock {
     float lse[kColumns], delta[kColumns];
   };
 
+  // What the two products start from, in registers of matrix results: an instruction reads it there, and
+  // nothing is copied.
+  static constexpr bool kKeepsStarts = !kOneByOne && !kFeatured;
+  struct Starts {
+    Result s, dp;
+  };
+  FA_DEVICE Starts starts(const Numbers& numbers) const {
+    Starts starts;
+    if constexpr (kKeepsStarts) {
+      begin(starts.s, numbers.lse);
+      begin(starts.dp, numbers.delta);
+    }
+    return starts;
+  }
+
   FA_DEVICE DqBlock(BwdArguments arguments, const BwdParams& params, const Sequence& sequence, LdsBytes lds)
       : arguments(arguments),
         sequence(sequence),
@@ -82,6 +99,13 @@ struct DqBlock {
             visible.end_of_rows(wave_row, Unit::kN),
             visible.begin(wave_row + Unit::kN - 1),
             visible.end(wave_row)};
+  }
+
+  // Where matrix instructions run beside others, waves that multiply go first, and of these the one that is
+  // furthest: whichever only computes fills the gaps.
+  template <int kPriority>
+  FA_DEVICE static void prioritise() {
+    if constexpr (!kOneByOne) __builtin_amdgcn_s_setprio(kPriority);
   }
 
   // What the block's head has for tiles of keys.
@@ -119,10 +143,21 @@ struct DqBlock {
     Numbers numbers;
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
-      const int row = wave_row + Unit::column(lane, c);
-      const bool inside = row < sequence.seqlen_q;
-      const float lse = Scoring::shift<kDType>(inside ? params.lse[at + row] : 0);
-      const float delta = inside ? params.delta[at + row] : 0;
+      float lse = 0, delta = 0;
+      if constexpr (Unit::kBesideValu) {
+        // Without a branch, behind which each would be waited for.
+        const auto read = [&](const float* all) {
+          const HeadRows rows{reinterpret_cast<const char*>(all + at), sizeof(float), sequence.seqlen_q};
+          return NumberView(rows, wave_row).template read_at<float>(Unit::column(lane, c) * 4);
+        };
+        lse = read(params.lse), delta = read(params.delta);
+      } else {
+        const int row = wave_row + Unit::column(lane, c);
+        const bool inside = row < sequence.seqlen_q;
+        lse = inside ? params.lse[at + row] : 0;
+        delta = inside ? params.delta[at + row] : 0;
+      }
+      lse = Scoring::shift<kDType>(lse);
       numbers.lse[c] = kFeatured ? lse : -lse / factor;
       numbers.delta[c] = kFeatured ? delta : -delta;
     }
@@ -131,19 +166,23 @@ struct DqBlock {
 
   // dS in the place of dP.
   FA_DEVICE void find(Result& dp, int wave_row, int first, const Tiles& tiles, const Q& q, const Dout& dout,
-                      const Numbers& numbers) const {
+                      const Numbers& numbers, const Starts& starts) const {
     const uint32_t bits = kFeatured ? kept(wave_row, first) : 0;
     Result s;
-    begin(s, numbers.lse);
-    if constexpr (kOneByOne) {
+    if constexpr (kKeepsStarts) {
+      s[0] = starts.s[0], dp[0] = starts.dp[0];
+      multiply_both(*this, s, dp, q, dout);
+    } else if constexpr (kOneByOne) {
+      begin(s, numbers.lse);
       multiply_rows<Unit, typename Keys::RowTile, kSteps, kConfig.steps_at_once, kAhead>(
           s, Keys::rows_of(lds, 0), q, reader());
       begin(dp, numbers.delta);
       multiply_rows<Unit, typename Values::Tile, kSteps, kConfig.steps_at_once, kAhead>(dp, lds + kValuesAt,
                                                                                         dout, reader());
     } else {
+      begin(s, numbers.lse);
       begin(dp, numbers.delta);
-      multiply_both(s, dp, q, dout);
+      multiply_both(*this, s, dp, q, dout);
     }
     if constexpr (kFeatured) {
       gradients_of_scores(s, dp, wave_row, first, numbers, bits);
@@ -165,38 +204,6 @@ struct DqBlock {
     const Operand operand(own_area() + Q::kLdsBytes + Dout::kLdsBytes, lane, packed);
     multiply_turned<Unit, typename Keys::TurnedTile, kSumSteps, kConfig.steps_at_once, kAhead>(
         sums, Keys::turned_of(lds, 0), operand, reader());
-  }
-
-  // Both products, and in the plain loop the probabilities in the place of S: while dP is multiplied.
-  FA_DEVICE void multiply_both(Result& s, Result& dp, const Q& q, const Dout& dout) const {
-    constexpr int kCount = Q::kSteps;
-    static_assert(kSteps == 1 && Q::kSteps == Dout::kSteps, "a step's rows");
-    const auto read = [&](int j) {
-      const int unit = (j % kCount * Unit::kK + Unit::run_begin(reader())) / 8, row = Unit::a_row(reader());
-      return j < kCount ? Keys::RowTile::template read<typename Unit::A>(Keys::rows_of(lds, 0), row, unit)
-                        : Values::Tile::template read<typename Unit::A>(lds + kValuesAt, row, unit);
-    };
-    Result p;
-    read_ahead_of_halves<2 * kCount, kConfig.ahead>(
-        read,
-        [&](int j, int half, const typename Unit::A& a) {
-          if (j < kCount) {
-            Unit::multiply_half(s[0], a, q.operand(j), half);
-          } else {
-            Unit::multiply_half(dp[0], a, dout.operand(j - kCount), half);
-          }
-        },
-        [&](int i) {
-          constexpr int kParts = 2 * kCount - 1;
-          if (kFeatured || i <= 2 * kCount) return;
-          const int part = i - 2 * kCount - 1;
-#pragma unroll
-          for (int f = part * P::kHeld / kParts; f < (part + 1) * P::kHeld / kParts; ++f) {
-            element<Unit>(p, 0, f) = __builtin_amdgcn_exp2f(element<Unit>(s, 0, f) * factor);
-          }
-        });
-    if (!kFeatured) s[0] = p[0];
-    pin<Unit>(dp[0]);
   }
 
   FA_DEVICE void begin(Result& result, const float* number) const {
@@ -275,17 +282,6 @@ struct DqBlock {
   template <class Action>
   FA_DEVICE static void in_order(Result& result, const Action& action) {
     each_element<Unit, P::kHeld, true>(result, action);
-  }
-
-  FA_DEVICE void store(int wave_row, Sums& sums) const {
-#pragma unroll
-    for (int step = 0; step < kSumSteps; ++step) Unit::settle(sums[step]);
-    const BwdParams& params = loaded_here(arguments);
-    const bool ragged = params.cu_seqlens_q != nullptr;
-    store_gradient<Unit, kDType, kHeadDim>(sums, params.dq,
-                                           offset_of(params.dq, ragged, batch, head, sequence.q_first),
-                                           wave_row, sequence.seqlen_q, params.scale, lane,
-                                           [&](int row) { return visible.begin(row) < visible.end(row); });
   }
 };
 

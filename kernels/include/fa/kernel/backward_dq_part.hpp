@@ -1,7 +1,7 @@
 // The part of dQ = dS * K that a wave of the fused kernel computes and adds up.
 #pragma once
 
-#include "fa/kernel/backward_dkdv_block.hpp"
+#include "fa/kernel/backward_moves.hpp"
 
 namespace fa {
 
@@ -24,6 +24,10 @@ struct DqPart {
 
   FA_DEVICE explicit DqPart(const B& block) : index(Unit::kBesideValu ? block.pair : block.wave) {}
 
+  // Waves without a part have something else in the place of K^T.
+  FA_DEVICE void keep_places(u32x4 places) { keys[0] = here(places); }
+  FA_DEVICE u32x4 kept() const { return keys[0]; }
+
   FA_DEVICE bool is_of(const B& block) const {
     return (!Unit::kBesideValu || block.is(Role::weights)) && index < kParts * kSplits;
   }
@@ -38,21 +42,34 @@ struct DqPart {
     keep(block, load(block, loaded_here(block.arguments), first_key));
   }
 
-  // The same in two parts.
+  // The same in parts.  Where rows of a tile are stored at the same time, K^T is beyond these.
+  static constexpr int kKeptAt = Unit::kBesideValu ? B::kLdsBytes - Turned::kBytes : 0;
+  static_assert(!Unit::kBesideValu || kKeptAt >= B::Stage::kRowsEnd, "there is room for both");
   FA_DEVICE Turned load(const B& block, const BwdParams& params, int first_key) {
     const Sequence& sequence = block.sequence;
-    const HeadRows rows = rows_of(params.k, params.cu_seqlens_k != nullptr, block.batch, block.head_k,
-                                  sequence.k_first, sequence.seqlen_k);
     using View = BufferView<B::kTile.block_n, B::kHeadDim * 2, B::kTraits.buffer_word3>;
     Turned stage;
-    stage.load([&](int) { return View(rows, first_key); }, block.thread);
+    if constexpr (Unit::kBesideValu) {
+      const HeadRows rows = keys_from(block, params, params.k, first_key);
+      stage.load([&](int) { return View(rows, 0); }, block.thread);
+    } else {
+      const HeadRows rows = rows_of(params.k, params.cu_seqlens_k != nullptr, block.batch, block.head_k,
+                                    sequence.k_first, sequence.seqlen_k);
+      stage.load([&](int) { return View(rows, first_key); }, block.thread);
+    }
     return stage;
   }
   FA_DEVICE void keep(const B& block, const Turned& stage) {
-    stage.store_turned(block.lds, block.thread);
+    store(block, stage);
     workgroup_barrier();
+    read(block);
+  }
+  FA_DEVICE void store(const B& block, const Turned& stage) const {
+    stage.store_turned(block.lds + kKeptAt, block.thread);
+  }
+  FA_DEVICE void read(const B& block) {
     const int row = Unit::slot_of_row(Unit::column(block.lane, 0), B::kHeadDim);
-    const LdsBytes tile = Turned::TurnedTile::period(block.lds, column_step());
+    const LdsBytes tile = Turned::TurnedTile::period(block.lds + kKeptAt, column_step());
 #pragma unroll
     for (int i = 0; i < kKeySteps; ++i) {
       keys[i] = Turned::TurnedTile::template read<typename Unit::A>(tile, row, unit(i, block.lane));

@@ -96,28 +96,31 @@ FA_DEVICE void add_head_fused(B& block, int head_q, int wave_key, const typename
 
 template <class B>
 FA_DEVICE void run_fused(BwdArguments arguments, LdsBytes lds) {
-  if constexpr (B::Unit::kBesideValu) return run_beside<B>(arguments, lds);
-  const BwdParams& params = loaded_here(arguments);
-  const Sequence found = sequence(params, __builtin_amdgcn_workgroup_id_z());
-  const int first_key = __builtin_amdgcn_workgroup_id_x() * B::kTile.block_n;
-  if (first_key >= found.seqlen_k) return;
-  B block(arguments, params, found, lds);
-  const int wave_key = first_key + block.pair * B::Unit::kN;
-  const typename B::Tiles tiles = block.tiles_of(first_key, wave_key);
-  typename B::Sums sums = {};
+  if constexpr (B::Unit::kBesideValu) {
+    run_beside<B>(arguments, lds);
+  } else {
+    const BwdParams& params = loaded_here(arguments);
+    const Sequence found = sequence(params, __builtin_amdgcn_workgroup_id_z());
+    const int first_key = __builtin_amdgcn_workgroup_id_x() * B::kTile.block_n;
+    if (first_key >= found.seqlen_k) return;
+    B block(arguments, params, found, lds);
+    const int wave_key = first_key + block.pair * B::Unit::kN;
+    const typename B::Tiles tiles = block.tiles_of(first_key, wave_key);
+    typename B::Sums sums = {};
 #pragma unroll
-  for (int step = 0; step < B::kSumSteps; ++step) B::Unit::settle(sums[step]);
-  if (tiles.begin < tiles.end) {
-    DqPart<B> dq(block);
-    dq.load(block, first_key);
-    const typename B::Own own = block.load_own(wave_key);
-    const int group = uniform(params.nheads / params.nheads_k);
-    for (int i = 0; i < group; ++i) {
-      const int head_q = block.head_k * group + i;
-      add_head_fused(block, head_q, wave_key, tiles, own, dq, sums);
+    for (int step = 0; step < B::kSumSteps; ++step) B::Unit::settle(sums[step]);
+    if (tiles.begin < tiles.end) {
+      DqPart<B> dq(block);
+      dq.load(block, first_key);
+      const typename B::Own own = block.load_own(wave_key);
+      const int group = uniform(params.nheads / params.nheads_k);
+      for (int i = 0; i < group; ++i) {
+        const int head_q = block.head_k * group + i;
+        add_head_fused(block, head_q, wave_key, tiles, own, dq, sums);
+      }
     }
+    store(block, wave_key, sums);
   }
-  store(block, wave_key, sums);
 }
 
 // The launch's loop, and where there is only one, that.

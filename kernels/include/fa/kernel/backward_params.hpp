@@ -94,7 +94,7 @@ constexpr int64_t first_sum_block(const BwdParams& p, int32_t batch, int32_t q_f
 }
 
 // Threads of a workgroup of delta, and the queries that it takes.
-inline constexpr int32_t kDeltaThreads = 256;
+inline constexpr int32_t kDeltaThreads = 128;
 inline constexpr int32_t kDeltaRows = 128;
 
 // Those of the conversion of dq_sums.

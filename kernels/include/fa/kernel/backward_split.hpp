@@ -7,30 +7,33 @@ namespace fa {
 
 template <class B>
 FA_DEVICE void run_dkdv(BwdArguments arguments, LdsBytes lds) {
-  if constexpr (B::kEarly && B::Unit::kBesideValu) return run_beside<B>(arguments, lds);
-  const BwdParams& params = loaded_here(arguments);
-  const Sequence found = sequence(params, __builtin_amdgcn_workgroup_id_z());
-  const int first_key = __builtin_amdgcn_workgroup_id_x() * B::kTile.block_n;
-  if (first_key >= found.seqlen_k) return;
-  B block(arguments, params, found, lds);
-  const int wave_key = first_key + block.pair * B::Unit::kN;
-  const typename B::Tiles tiles = block.tiles_of(first_key, wave_key);
-  typename B::Sums sums = {};
+  if constexpr (B::kEarly && B::Unit::kBesideValu) {
+    run_beside<B>(arguments, lds);
+  } else {
+    const BwdParams& params = loaded_here(arguments);
+    const Sequence found = sequence(params, __builtin_amdgcn_workgroup_id_z());
+    const int first_key = __builtin_amdgcn_workgroup_id_x() * B::kTile.block_n;
+    if (first_key >= found.seqlen_k) return;
+    B block(arguments, params, found, lds);
+    const int wave_key = first_key + block.pair * B::Unit::kN;
+    const typename B::Tiles tiles = block.tiles_of(first_key, wave_key);
+    typename B::Sums sums = {};
 #pragma unroll
-  for (int step = 0; step < B::kSumSteps; ++step) B::Unit::settle(sums[step]);
-  if (tiles.begin < tiles.end) {
-    const typename B::Own own = block.load_own(wave_key);
-    const int group = uniform(params.nheads / params.nheads_k);
-    for (int i = 0; i < group; ++i) {
-      const int head_q = block.head_k * group + i;
-      if constexpr (B::kEarly) {
-        add_head_early(block, head_q, wave_key, tiles, own, sums);
-      } else {
-        add_head(block, head_q, wave_key, tiles, own, sums);
+    for (int step = 0; step < B::kSumSteps; ++step) B::Unit::settle(sums[step]);
+    if (tiles.begin < tiles.end) {
+      const typename B::Own own = block.load_own(wave_key);
+      const int group = uniform(params.nheads / params.nheads_k);
+      for (int i = 0; i < group; ++i) {
+        const int head_q = block.head_k * group + i;
+        if constexpr (B::kEarly) {
+          add_head_early(block, head_q, wave_key, tiles, own, sums);
+        } else {
+          add_head(block, head_q, wave_key, tiles, own, sums);
+        }
       }
     }
+    store(block, wave_key, sums);
   }
-  store(block, wave_key, sums);
 }
 
 // Defines the kernel `name`.

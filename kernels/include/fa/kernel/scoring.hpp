@@ -17,6 +17,9 @@ namespace fa {
 struct Scoring {
   static constexpr float kLog2e = 1.44269504088896341f;
 
+  template <DType kDType>
+  static constexpr float kGain = kDType == DType::fp16 ? 0.000504855f : 0.00406267f;  // log2 of kCutGain
+
   float factor;        // scale * log2(e)
   float inner, outer;  // softcap's: scale / softcap, and softcap * log2(e); 0: none
   float slope;         // ALiBi's, times log2(e); 0: none
@@ -71,8 +74,7 @@ struct Scoring {
   // truncated.
   template <DType kDType>
   FA_DEVICE static float shift(float lse) {
-    constexpr float kGain = kDType == DType::fp16 ? 0.000504855f : 0.00406267f;  // log2 of kCutGain
-    return __builtin_fmaf(lse, kLog2e, -kGain);
+    return __builtin_fmaf(lse, kLog2e, -kGain<kDType>);
   }
 
  private:

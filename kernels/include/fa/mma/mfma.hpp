@@ -22,7 +22,7 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
   static constexpr bool kFoldsShift = false;
 
   static constexpr bool kPackedFp32 = traits(kGfx).packed_fp32;
-  static constexpr bool kBesideValu = true, kMixes = false;
+  static constexpr bool kBesideValu = true, kMixes = true;
 
   FA_DEVICE static void multiply(C& c, A a, const B& b) {
     if constexpr (kDType == DType::bf16 && traits(kGfx).bf16_k == 4) {
@@ -97,6 +97,17 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
 #if defined(__clang_major__) && __clang_major__ < 22
     // LLVM 21 puts the result over `a`, which the hardware does not allow; so `a` has to outlive it.
     if constexpr (!traits(kGfx).separate_accumulators) asm volatile("" : "+v"(spread) : "v"(a), "v"(b));
+#endif
+    return spread;
+  }
+
+  // A C whose row a_row(lane) is the sum of `value` in both lanes that have that row, in all columns.
+  FA_DEVICE static C spread_sums(float value, C zeros = C{}) {
+    const float one = 1;
+    C spread = __builtin_amdgcn_mfma_f32_32x32x2f32(value, one, zeros, 0, 0, 0);
+#if defined(__clang_major__) && __clang_major__ < 22
+    // As above.
+    if constexpr (!traits(kGfx).separate_accumulators) asm volatile("" : "+v"(spread) : "v"(value), "v"(one));
 #endif
     return spread;
   }

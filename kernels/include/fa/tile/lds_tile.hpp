@@ -41,8 +41,8 @@ struct PlacedTile : Places {
     LdsBytes tile;
     int first;
 
-    FA_DEVICE Row(LdsBytes tile, int row, int unit, int byte = 0)
-        : tile(tile), first(offset(row, unit) + byte) {
+    FA_DEVICE Row(LdsBytes tile, int row, int unit, int byte = 0) : Row(tile, offset(row, unit) + byte) {}
+    FA_DEVICE Row(LdsBytes tile, int at) : tile(tile), first(at) {
       if constexpr (Places::kPermuted) first = here(first);
     }
     FA_DEVICE A read(int units) const {

@@ -23,11 +23,18 @@ struct ScoreTile {
 
   // Of waves whose columns are keys from `wave` * kN on.
   FA_DEVICE static void write(LdsBytes tile, int wave, int lane, const P& packed) {
+    write_to(place(wave, lane), tile, lane, packed);
+  }
+
+  // The same in two parts: where a lane writes, and that it does.
+  FA_DEVICE static int place(int wave, int lane) {
     static_assert(Unit::kColumns == 1 && P::kChunk == 8, "a lane has runs of 8 queries of one key");
     const int column = Unit::column(lane, 0);
     const int unit = (wave * Unit::kN + column) / 8, byte = column % 8 / 4 * 8;
-    const int first = Unit::held_begin(lane, kQueries) + lane % 4 * 2;
-    const typename Tile::template Row<u32x2> place(tile, first, unit, byte);
+    return Tile::offset(Unit::held_begin(lane, kQueries) + lane % 4 * 2, unit) + byte;
+  }
+  FA_DEVICE static void write_to(int first, LdsBytes tile, int lane, const P& packed) {
+    const typename Tile::template Row<u32x2> place(tile, first);
 #pragma unroll
     for (int chunk = 0; chunk < P::kChunks; ++chunk) {
 #pragma unroll

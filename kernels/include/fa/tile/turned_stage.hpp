@@ -108,6 +108,37 @@ struct TurnedStage {
     });
   }
 
+  // The same for a thread that has one piece, in permuted tiles, with its places kept: where the piece is in
+  // memory, relative to the tile, and where its two forms are in LDS.
+  FA_DEVICE static u32x4 places(uint32_t row_bytes, int thread) {
+    static_assert(kByColumns && !kPadded && kLoads == 1, "one piece, in permuted tiles");
+    const int tensor = tensor_of_wave(thread), block = block_of(thread), column = column_of(thread);
+    const int from = block * 4 * row_bytes + column * 8;
+    const int rows = tensor * RowTile::kBytes + column % 2 * 8 +
+                     RowTile::offset(Layout::slot_of_row(block * 4, kRows), column / 2);
+    const int turned = kTurnedAt + tensor * TurnedTile::kBytes + block % 2 * 8 +
+                       TurnedTile::offset(Layout::slot_of_row(column * 4, kHeadDim), block / 2);
+    return {static_cast<uint32_t>(from), static_cast<uint32_t>(rows), static_cast<uint32_t>(turned), 0};
+  }
+  template <class View>
+  FA_DEVICE void load_from(u32x4 places, const View& view) {
+    const uint32_t from = here(static_cast<uint32_t>(places[0]));
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      row[0][j] = view.template read_at<u32x2>(static_cast<int>(from + j * view.row_bytes));
+    }
+  }
+  FA_DEVICE void store_rows_to(u32x4 places, LdsBytes tiles) const {
+    const int first = here(static_cast<int>(places[1]));
+#pragma unroll
+    for (int j = 0; j < 4; ++j) put(tiles + RowTile::offset_below(first, j), row[0][j]);
+  }
+  FA_DEVICE void store_turned_to(u32x4 places, LdsBytes tiles) const {
+    const int first = here(static_cast<int>(places[2]));
+#pragma unroll
+    for (int e = 0; e < 4; ++e) put(tiles + TurnedTile::offset_below(first, e), element_of_rows(0, e));
+  }
+
   // Leaves undefined what was loaded.
   FA_DEVICE void forget() {
 #pragma unroll
@@ -168,6 +199,9 @@ struct TurnedStage {
   }
 
  private:
+  FA_DEVICE static void put(LdsBytes place, u32x2 words) {
+    *reinterpret_cast<__attribute__((address_space(3))) u32x2*>(place) = words;
+  }
   // Element `e` of the four rows.
   FA_DEVICE u32x2 element_of_rows(int i, int e) const {
     const uint32_t half = e % 2 == 0 ? 0x05040100 : 0x07060302;  // of two words, for v_perm

@@ -1,0 +1,47 @@
+// A product whose first operands are read before something else is done: behind a barrier, where all waves
+// would wait for them at once, or beside what the product's other operand is made from.
+#pragma once
+
+#include "fa/kernel/backward_block.hpp"
+
+namespace fa {
+
+// Operand A of steps 0 to kCount * kSteps of a tile: of each step of the contraction those of kSteps periods.
+template <class Unit, class Tile, int kSteps, int kAhead>
+struct Begun {
+  static_assert(kAhead > 0, "something is read");
+  using A = typename Unit::A;
+
+  typename Tile::template Row<A> row;
+  A ahead[kAhead];
+
+  FA_DEVICE Begun(LdsBytes tile, int lane) : row(tile, Unit::a_row(lane), Unit::run_begin(lane) / 8) {
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j) ahead[j] = read(j);
+    __builtin_amdgcn_sched_barrier(0);
+  }
+
+  FA_DEVICE A read(int j) const {
+    auto of_step = row;
+    of_step.tile = Tile::period(row.tile, j % kSteps);
+    return of_step.read(j / kSteps * (Unit::kK / 8));
+  }
+
+  // results[step] += tile * operand.
+  template <int kCount, class Operand>
+  FA_DEVICE void multiply(typename Unit::C* results, const Operand& operand) {
+#pragma unroll
+    for (int j = 0; j < kCount * kSteps; ++j) {
+      Unit::multiply(results[j % kSteps], ahead[j % kAhead], operand.operand(j / kSteps));
+      if (j + kAhead < kCount * kSteps) ahead[j % kAhead] = read(j + kAhead);
+      __builtin_amdgcn_sched_barrier(0);
+    }
+  }
+};
+
+// In its place, where that takes too many registers.
+struct NotBegun {
+  FA_DEVICE NotBegun(LdsBytes, int) {}
+};
+
+}  // namespace fa
