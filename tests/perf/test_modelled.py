@@ -44,9 +44,12 @@ TARGETS = {
     ("gfx1100", "fp16", 64): 412, ("gfx1100", "fp16", 128): 440,
     ("gfx1100", "bf16", 64): 400, ("gfx1100", "bf16", 128): 427,
 }  # fmt: skip
-# Whole backwards, likewise.  Of what was aimed at, CDNA misses head dim 64, and gfx942 also 128.
+# Whole backwards, likewise.
 BACKWARD_TARGETS = {
-    ("gfx908", "split fp16 d128"): 570, ("gfx908", "fused fp16 d128"): 750,
+    ("gfx908", "split fp16 d64"): 540, ("gfx908", "split fp16 d128"): 570,
+    ("gfx908", "fused fp16 d64"): 725, ("gfx908", "fused fp16 d128"): 750,
+    ("gfx942", "split fp16 d64"): 940, ("gfx942", "split fp16 d128"): 980,
+    ("gfx942", "fused fp16 d64"): 1300, ("gfx942", "fused fp16 d128"): 1350,
     ("gfx1030", "split fp16 d64"): 128, ("gfx1030", "split fp16 d128"): 128,
     ("gfx1100", "split fp16 d64"): 295, ("gfx1100", "split fp16 d128"): 305,
     ("gfx1100", "fused fp16 d64"): 400, ("gfx1100", "fused fp16 d128"): 400,
