@@ -42,7 +42,7 @@ FA_DEVICE typename B::Own own_keys(const B& block, const BwdParams& params, int 
   return typename B::Own(block.own_area(), view, sign, convert, block.lane);
 }
 
-// DkDvBlock::tiles_of.
+// What DkDvBlock::tiles_of finds, in fewer instructions.
 template <class B>
 FA_DEVICE typename B::Tiles tiles_seen(const B& block, int first_key, int wave_key) {
   const Visibility& visible = block.visible;
