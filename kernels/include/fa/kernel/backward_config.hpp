@@ -191,7 +191,8 @@ constexpr DqConfig dq_config(Gfx arch, DType dtype, int head_dim) {
   return {};
 }
 
-// The kernel that computes dq too.
+// The kernel that computes dq too, and its head dims.
+inline constexpr int kLeastFusedHeadDim = 64, kMostFusedHeadDim = 128;
 constexpr DkDvConfig fused_config(Gfx arch, DType dtype, int head_dim) {
   DkDvConfig config = dkdv_config(arch, dtype, head_dim);
   if (traits(arch).unit == MatrixUnit::mfma) {

@@ -126,6 +126,7 @@ FA_DEVICE void run_fused(BwdArguments arguments, LdsBytes lds) {
 // The launch's loop, and where there is only one, that.
 template <Gfx kGfx, DType kDType, int kHeadDim>
 struct Fused {
+  static_assert(kHeadDim >= kLeastFusedHeadDim && kHeadDim <= kMostFusedHeadDim, "convert serves it");
   using Plain = DkDvBlock<kGfx, kDType, kHeadDim, false, true>;
   using Featured = DkDvBlock<kGfx, kDType, kHeadDim, true, true>;
   static constexpr bool kFeatures = fused_features(kGfx, kHeadDim);

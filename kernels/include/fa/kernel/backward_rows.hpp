@@ -71,19 +71,19 @@ struct Lanes {
   static constexpr int kLanes = kCount;
 };
 
-// Calls `action` with the Lanes that share a row of `units`: a power of two, from 4 to 32.
-template <class Action>
+// Calls `action` with the Lanes that share a row of `units`: the least power of two that is enough, from
+// kLeast to kMost.
+template <int kLeast, int kMost, class Action>
 FA_DEVICE void with_lanes_for(int units, const Action& action) {
-  if (units > 8) {
-    if (units > 16) {
-      action(Lanes<32>());
-    } else {
-      action(Lanes<16>());
-    }
-  } else if (units > 4) {
-    action(Lanes<8>());
+  if constexpr (kLeast == kMost) {
+    action(Lanes<kLeast>());
   } else {
-    action(Lanes<4>());
+    constexpr int kMiddle = kMost / kLeast >= 8 ? kLeast * 2 : kLeast;
+    if (units > kMiddle) {
+      with_lanes_for<kMiddle * 2, kMost>(units, action);
+    } else {
+      with_lanes_for<kLeast, kMiddle>(units, action);
+    }
   }
 }
 

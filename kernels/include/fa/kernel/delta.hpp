@@ -10,7 +10,8 @@ struct Delta {
   static constexpr int kWidth = 8;  // elements of a row that a thread has
   static constexpr int kUnitBytes = kWidth * 2, kNumberBytes = sizeof(float);
   static constexpr int kMostAtOnce = 4;  // rows of a thread, so that fewer loads wait for each other
-  static_assert(kMaxHeadDim / kWidth <= traits(kGfx).wave, "a row's lanes are of one wave");
+  static constexpr int kLeastLanes = 4, kMostLanes = kMaxHeadDim / kWidth;
+  static_assert(kMostLanes <= traits(kGfx).wave, "a row's lanes are of one wave");
   template <int kBytes>
   using View = BufferView<kDeltaRows, kBytes, traits(kGfx).buffer_word3>;
 
@@ -25,7 +26,8 @@ struct Delta {
     const View<kUnitBytes> out = view_of(params.out), dout = view_of(params.dout);
     const float* const numbers = params.delta + group.at(params.lse_batch, params.lse_head);
     const View<kNumberBytes> delta({reinterpret_cast<const char*>(numbers), kNumberBytes, group.left}, 0);
-    with_lanes_for(units, [&](auto lanes) { find<decltype(lanes)::kLanes>(out, dout, delta, units); });
+    with_lanes_for<kLeastLanes, kMostLanes>(
+        units, [&](auto lanes) { find<decltype(lanes)::kLanes>(out, dout, delta, units); });
   }
 
  private:
