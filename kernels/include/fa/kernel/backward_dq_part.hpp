@@ -97,7 +97,9 @@ struct DqPart {
       read_ahead_of_halves<kKeySteps, B::kConfig.ahead>(
           read,
           [&](int i, int half, const typename Unit::A& a) {
-            Unit::multiply_half(sum, a, typename Unit::B{{keys[i]}}, half);
+            const typename Unit::B b{{keys[i]}};
+            Unit::multiply_half(sum, a, b, half);
+            if (i == 0 && half == 0) Unit::keep_apart(sum, a, b);
           },
           beside);
     } else {

@@ -44,6 +44,17 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
     }
   }
 
+  // After the first half of a product that began with zeros.  LLVM 21 puts its result over an operand, which
+  // the hardware does not allow; so these have to outlive it.
+  FA_DEVICE static void keep_apart([[maybe_unused]] C& c, [[maybe_unused]] const A& a,
+                                   [[maybe_unused]] const B& b) {
+#if defined(__clang_major__) && __clang_major__ < 22
+    if constexpr (!traits(kGfx).separate_accumulators) {
+      asm volatile("" : "+v"(c) : "v"(a.lo), "v"(b.column[0].lo));
+    }
+#endif
+  }
+
   static constexpr float kGain = kCutGain<kDType>;
   FA_DEVICE static uint32_t pack_p(float low, float high) { return cut<kDType>(low, high); }
 
