@@ -131,8 +131,9 @@ def test_every_wait_of_the_compilers_is_needed(kernels_of, arch, waiting, patter
 
 
 # Waits that nothing depends on: the data has already arrived, or another wait precedes its use, or they are
-# fences for global memory (tests/missing_waits.py).  At most 1.6 % of an arch's waits: ROCm 6.4 on gfx1100.
-NOT_NEEDED = 0.02
+# fences for global memory (tests/missing_waits.py).  At most 2.1 % of an arch's waits: gfx942, whose backward
+# kernels also wait in words, so that the compiler knows that nothing is in flight (no_loads_in_flight).
+NOT_NEEDED = 0.025
 
 
 @pytest.mark.parametrize("arch", ARCHS)
