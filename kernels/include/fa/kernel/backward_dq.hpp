@@ -11,7 +11,6 @@
 
 #include "fa/arch/current.hpp"
 #include "fa/kernel/backward_dq_block.hpp"
-#include "fa/kernel/backward_rows.hpp"
 
 namespace fa {
 

@@ -8,14 +8,8 @@
 
 namespace fa {
 
-// All of these are there from here on: waited for once, and not where each is used first.
-template <class... Values>
-FA_DEVICE void loaded_together(Values&... values) {
-  (([](auto& value) { asm volatile("" : "+s"(value)); })(values), ...);
-}
-
-// The same for a pointer to what no kernel writes: it is read with scalar loads, which the compiler would not
-// use behind a pointer that it knows nothing about.
+// `loaded_together` for a pointer to what no kernel writes: it is read with scalar loads, which the compiler
+// would not use behind a pointer that it knows nothing about.
 FA_DEVICE void loaded_together_constant(const int32_t*& pointer) {
   using Constant = __attribute__((address_space(4))) const int32_t*;
   uint64_t bits = reinterpret_cast<uint64_t>(pointer);
