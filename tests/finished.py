@@ -39,7 +39,7 @@ from wheel_builder.provenance.records import write_record
 from wheel_builder.provenance.statement import Annotations, Resource
 
 NUMERICS = "executed on an ISA emulator, not run on hardware"
-OTHERS = ("matrix.yaml", "dockerfiles/builder-requirements.txt", "kernels/include/fa/arch/archs.inc")
+OTHERS = ("matrix.yaml", "dockerfiles/builder-requirements.txt", "kernels/archs/gpus.toml")
 
 
 def repository(root):

@@ -39,10 +39,16 @@ std::string no_instance(const std::string& op, const std::string& gfx, const std
          ": this wheel has " + offered(op, gfx);
 }
 
+// Whose machine code a GPU runs; its own name where nothing is known of it.
+std::string code_object_of(const std::string& arch) {
+  Gfx found{};
+  return std::string(parse_gfx(arch, &found) ? name(found) : without_features(arch));
+}
+
 }  // namespace
 
 Selection select(const std::string& op, const std::string& arch, const std::string& dtype, int head_dim) {
-  const std::string gfx(without_features(arch));
+  const std::string gfx = code_object_of(arch);
   if (!contains(registered_archs(), gfx)) return {nullptr, gfx, unknown_arch(gfx)};
   for (const Instance& each : registry()) {
     // Head dims first: every launch comes here, and numbers take less time than words.

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 INCLUDE = Path(__file__).parents[1] / "include"
+GPUS = Path(__file__).parents[1] / "archs/gpus.toml"
 TABLE = Path(__file__).with_name("table.toml")
 ROW_KEYS = ("op", "dtypes", "head_dims", "archs")
 ANY_HEAD_DIM = 0
@@ -74,12 +75,12 @@ class Known:
     archs: tuple[str, ...]
 
 
-def known(include: Path = INCLUDE) -> Known:
-    """Read the known names from the headers that define them."""
+def known(include: Path = INCLUDE, gpus: Path = GPUS) -> Known:
+    """Read the known names from the files that define them."""
     return Known(
         ops=tuple(OPS),
         dtypes=_braces(include / "fa/arch/dtype.hpp", "enum class DType"),
-        archs=_archs(include / "fa/arch/archs.inc"),
+        archs=_archs(gpus),
     )
 
 
@@ -180,13 +181,14 @@ def _braces(header: Path, opening: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in match.group(1).split(",") if word.strip())
 
 
-def _archs(table: Path) -> tuple[str, ...]:
-    """The archs of the kernels' table, in its order."""
-    names = re.findall(r"^FA_ARCH\((\w+),", table.read_text(encoding="utf-8"), re.MULTILINE)
+def _archs(gpus: Path) -> tuple[str, ...]:
+    """The archs that have machine code of their own, in the table's order."""
+    tables = tomllib.loads(gpus.read_text(encoding="utf-8"))
+    names = tuple(name for name, gpu in tables.items() if gpu["code_object"] == name)
     if not names:
-        message = f"{table.name} is not as generate.py expects"
-        raise TableError(message, ["no `FA_ARCH(name, ...)` in it"])
-    return tuple(names)
+        message = f"{gpus.name} is not as generate.py expects"
+        raise TableError(message, ["no arch with a code_object of its own in it"])
+    return names
 
 
 def _row_problems(row: Any, names: Known) -> list[str]:  # noqa: ANN401  (whatever the TOML holds)

@@ -95,7 +95,7 @@ def test_resources_are_reported_for_every_kernel(device, arch):
         if not op.startswith("bwd_") or int(head_dim or 0) <= 128:
             assert taken["vgpr_spills"] == taken["sgpr_spills"] == taken["scratch_bytes"] == 0
         assert taken["kernarg_bytes"] == layout(STRUCTS[op]).size, "a struct, and no hidden argument"
-        assert taken["wavefront_size"] == known_archs()[arch].wave
+        assert taken["wavefront_size"] == known_archs()[arch].isa.wave
         # A kernel has two loops, and a launch runs one; the instruction cache has 32 KiB.  On gfx1030 bf16 is
         # unpacked: of head dim 256 dq takes 268 bytes more.
         assert 0 < taken["code_bytes"] < (65 if name == "fa_bwd_dq_bf16_d256" else 64) * 1024
@@ -171,7 +171,7 @@ def test_an_unknown_arch_is_refused_in_words(toolchain):
 
 def test_an_arch_that_only_the_compiler_knows_is_refused_in_words(toolchain):
     words = toolchain.fails(compile_directly, toolchain, "fa_fwd_fp16_d64", ["gfx1201"])
-    assert "flash-attn-rocm has no kernels for this arch; arch/archs.inc lists" in words
+    assert "flash-attn-rocm has no kernels for this arch; kernels/archs/gpus.toml lists" in words
 
 
 CONFIG = "constexpr FwdConfig fwd_config(Gfx arch, DType dtype, int head_dim, bool featured = false) {\n"

@@ -296,8 +296,8 @@ def _rows_of_a_block(op, arch, threads):
     if op in ANY_HEAD_DIM:
         return ROWS_OF_ALL_HEAD_DIMS
     hardware = known_archs()[arch]
-    waves = threads // hardware.wave // (2 if op in BY_KEYS else 1)
-    return waves * (32 if hardware.unit == "mfma" else 16)
+    waves = threads // hardware.isa.wave // (2 if op in BY_KEYS else 1)
+    return waves * (32 if hardware.isa.unit == "mfma" else 16)
 
 
 def _added(before, part, keys):

@@ -17,7 +17,7 @@ def recorded(machines, compiled, disassembled):
     """``recorded(kernel, arch)``: the trace of one wave, and its run."""
 
     def trace(kernel, arch):
-        machine, wave = machines("conflicts", arch), known_archs()[arch].wave
+        machine, wave = machines("conflicts", arch), known_archs()[arch].isa.wave
         arguments = (Memory.output(4 * wave, "out"), i32(wave))
         launch, options = Launch((1, 1, 1), (wave, 1, 1)), Options(checks=(), only_group=0, record=True)
         run = machine.run(kernel, launch, pack_arguments(arguments), memories(arguments), options)
@@ -52,4 +52,4 @@ def test_exec_is_recorded_with_every_access(recorded, arch):
         assert [n for n, kind in zip(lanes, places, strict=True) if kind == "lds"] == [
             access.active.bit_count()
         ]
-        assert len(access.lanes) == known_archs()[arch].wave
+        assert len(access.lanes) == known_archs()[arch].isa.wave

@@ -15,7 +15,7 @@ from wheel_builder.base.archs import known_archs
 
 LARGEST = {arch.name: arch.compute_units for arch in known_archs().values()}
 # Packed rows of a workgroup.
-ROWS = {arch.name: {"mfma": 32, "wmma": 16, "dot2": 16}[arch.unit] for arch in known_archs().values()}
+ROWS = {arch.name: {"mfma": 32, "wmma": 16, "dot2": 16}[arch.isa.unit] for arch in known_archs().values()}
 PLAN = (CHECKOUT / "kernels/host/plan.cpp").read_text()
 PLACES = int(re.search(r"int64_t kPlaces = (\d+);", PLAN)[1])
 MAX_SPLITS = re.compile(r"int64_t kMaxSplits = (\d+);")
@@ -126,7 +126,7 @@ def test_short_keys_are_cut_into_parts_of_64_at_most(plans):
 
 def test_short_queries_are_packed_and_long_ones_are_not(plans):
     for arch, hardware in known_archs().items():
-        whole = "tiled" if hardware.unit == "dot2" else "matrix"
+        whole = "tiled" if hardware.isa.unit == "dot2" else "matrix"
         asked = [Request(arch=arch, max_seqlen_q=n) for n in (1, 2, 3, 15, 16, 17, 4096)]
         assert [plan.path for plan in plans(asked)] == ["split"] * 5 + [whole] * 2
 

@@ -361,7 +361,7 @@ def test_sequences_of_a_ragged_batch_never_leave_the_tensors(said):
 def test_decode_blocks_are_one_step_of_columns(said):
     blocks = {tile["arch"]: tile["block_m"] for tile in said["tiles"] if tile["decode"]}
     columns = {"mfma": 32, "wmma": 16, "dot2": 16}
-    assert blocks == {arch.name: columns[arch.unit] for arch in known_archs().values()}
+    assert blocks == {arch.name: columns[arch.isa.unit] for arch in known_archs().values()}
 
 
 def test_parts_are_in_order_without_gap_and_as_equal_as_they_can_be(said):

@@ -191,7 +191,7 @@ def test_a_causal_backward_is_nearly_as_fast(modelled, device_code, arch):
 def test_decode_in_bf16_reaches_its_share_of_bandwidth(decoded, device_code, arch, head_dim, latency):
     """With as many workgroups as the plan gives a device that has keys enough."""
     (row,) = (r for r in decoded(device_code(arch)) if (r.dtype, r.head_dim) == ("bf16", head_dim))
-    wanted = PLACES * arch_named(arch).cus_of_workgroup
+    wanted = PLACES * arch_named(arch).isa.cus_of_workgroup
     (found,) = (s for s in row.decode.shares if (s.latency, s.workgroups) == (latency, wanted))
     assert found.share >= 0.85
 

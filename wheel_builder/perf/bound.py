@@ -10,7 +10,6 @@ from typing import Protocol
 from wheel_builder.base.archs import arch_named
 from wheel_builder.perf import cost
 from wheel_builder.perf.lds import PORTS, Charge
-from wheel_builder.perf.numbers import numbers
 
 
 class Executed(Protocol):
@@ -63,24 +62,24 @@ def busy_bound(arch: str, counts: Mapping[str, Executed], lds: Iterable[tuple[Ch
     instruction or an LDS instruction without numbers.
 
     """
-    machine = numbers(arch)
+    isa = arch_named(arch).isa
     matrix = valu = dot2 = 0
     for name, count in counts.items():
         if cost.is_matrix(name):
             matrix += count.executed * cost.matrix_clocks(arch, name)
         elif name.startswith("v_"):
-            clocks = count.executed * cost.valu_clocks(machine, name)
+            clocks = count.executed * cost.valu_clocks(isa.timing, name)
             valu += clocks
             dot2 += clocks if cost.is_dot2(name) else 0
-    hardware, charges = arch_named(arch), list(lds)
+    charges = list(lds)
     # A workgroup of a workgroup processor (RDNA) uses the LDS of both compute units, and both are one's
     # clocks.
     return Bound(
-        matrix=matrix / hardware.simds,
-        valu=valu / hardware.simds,
+        matrix=matrix / isa.simds,
+        valu=valu / isa.simds,
         banks=sum(charge.banks * count for charge, count in charges),
         conflicts=sum(charge.extra * count for charge, count in charges),
         port=sum(charge.port * count for charge, count in charges) / PORTS,
-        dot2=dot2 / hardware.simds,
-        overlap=machine.overlap,
+        dot2=dot2 / isa.simds,
+        overlap=isa.timing.overlap,
     )

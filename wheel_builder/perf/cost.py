@@ -2,13 +2,12 @@
 
 import re
 
+from wheel_builder.base.archs import Timing, arch_named
 from wheel_builder.base.errors import PerfError
-from wheel_builder.perf.numbers import Numbers
-from wheel_builder.static_checks.cdna import PASSES, SHAPE
+from wheel_builder.static_checks import cdna
 from wheel_builder.static_checks.operations import MATRIX, TRANSCENDENTAL
 
-PASS = 4
-WMMA = 32
+WMMA = re.compile(r"v_wmma_\w+?_(?P<shape>\d+x\d+x\d+)_")
 DOT2 = re.compile(r"v_(dual_)?dot2(c|acc)?_f32_(f16|bf16)")
 SLOW = re.compile(r"v_(mul_(lo|hi)_[ui]32|mad_[ui]64_[ui]32|mul_lo_i32|\w+_f64)$")
 LDS_LANE = re.compile(r"ds_(swizzle|permute|bpermute)_b32$")
@@ -30,18 +29,16 @@ def is_dot2(mnemonic: str) -> bool:
 
 def matrix_clocks(arch: str, mnemonic: str) -> int:
     """Clocks that a matrix instruction occupies its SIMD's matrix unit; raises ``PerfError`` when unknown."""
-    if mnemonic.startswith("v_wmma_") and "16x16x16" in mnemonic:
-        return WMMA
-    passes = PASSES.get(arch, {})
-    shape = SHAPE.match(mnemonic)
-    count = (passes.get(shape["shape"]) or passes.get(shape["tile"])) if shape else None
-    if count is None:
-        title = f"no passes are known for a matrix instruction of {arch}"
-        raise PerfError(title, [mnemonic], advice="add it to static_checks/cdna.py")
-    return PASS * count
+    known = arch_named(arch).isa.matrix_clocks
+    wmma = WMMA.match(mnemonic)
+    clocks = known.get(wmma["shape"]) if wmma else cdna.matrix_clocks(mnemonic, known)
+    if clocks is None:
+        title = f"no clocks are known for a matrix instruction of {arch}"
+        raise PerfError(title, [mnemonic], advice="add them to kernels/archs/isas.toml")
+    return clocks
 
 
-def valu_clocks(machine: Numbers, mnemonic: str) -> int:
+def valu_clocks(machine: Timing, mnemonic: str) -> int:
     """Clocks of a VALU instruction in the busy bound, where only transcendentals are slower than the rest."""
     return machine.transcendental if TRANSCENDENTAL.match(mnemonic) else machine.valu
 

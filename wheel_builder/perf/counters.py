@@ -15,8 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
 
-from wheel_builder.base.archs import arch_named
-from wheel_builder.perf.memory import GPUS
+from wheel_builder.base.archs import arch_named, known_archs
 
 COMPUTE_UNITS = 304  # of an MI300X
 BATCH_HEADS = 16 * 16
@@ -139,11 +138,12 @@ def rates(published: Sequence[Rate], modelled: Mapping[tuple[str, str, int], flo
 
 
 def _rate(rate: Rate, modelled: Mapping[tuple[str, str, int], float]) -> str:
-    (arch,) = (arch for arch, gpu in GPUS.items() if gpu.name == rate.gpu)
+    (arch,) = (arch for arch, gpu in known_archs().items() if gpu.model.name == rate.gpu)
     name = f"{rate.what} {rate.op.removeprefix('fwd').strip()} d{rate.head_dim}".replace("  ", " ")
     line = f"{name:<40}{rate.gpu:>12}{rate.seqlen:>8}{rate.tflops:>11.1f}"
     found = modelled.get((arch, rate.op, rate.head_dim))
     if found is None:
         return f"{line}{'-':>10}{'-':>8}"
-    tflops = found * GPUS[arch].clock * arch_named(arch).compute_units / 1e12
+    gpu = arch_named(arch)
+    tflops = found * gpu.model.clock * gpu.compute_units / 1e12
     return f"{line}{tflops:>10.1f}{tflops / rate.tflops - 1:>+8.0%}"

@@ -52,8 +52,8 @@ def rows_of(arch: str, op: str, threads: int) -> int:
     if op in ROWS:
         return ROWS[op]
     hardware = arch_named(arch)
-    waves = threads // hardware.wave // (2 if op in BY_KEYS else 1)
-    return waves * (32 if hardware.unit == "mfma" else 16)
+    waves = threads // hardware.isa.wave // (2 if op in BY_KEYS else 1)
+    return waves * (32 if hardware.isa.unit == "mfma" else 16)
 
 
 def _workload(

@@ -18,8 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from wheel_builder.base.archs import arch_named
-from wheel_builder.base.errors import PerfError
+from wheel_builder.base.archs import Port, arch_named
 from wheel_builder.perf import cost
 
 BANKS = 32
@@ -53,13 +52,6 @@ def _measured(wave: int) -> Phases:
 
 
 CROSSED = ((0, 20), (4, 16), (8, 28), (12, 24))
-# By arch, the orders to model it under; the first is that of the figures.
-ORDERS: Mapping[str, tuple[str, ...]] = {
-    "gfx908": (MEASURED, CONTIGUOUS),
-    "gfx942": (MEASURED,),
-    "gfx1030": (MEASURED, CONTIGUOUS),
-    "gfx1100": (MEASURED,),
-}
 
 
 @dataclass(frozen=True)
@@ -102,18 +94,15 @@ def accesses(words: Sequence[int], program: Sequence[tuple[int, str]], wave: int
 
 
 def orders(arch: str) -> tuple[str, ...]:
-    """The orders of phases to model an arch under; raises ``PerfError`` for another arch."""
-    if arch not in ORDERS:
-        title = f"the phases of the LDS of {arch} are not known"
-        raise PerfError(title, [f"known: {', '.join(ORDERS)}"], advice="add it to perf/lds.py")
-    return ORDERS[arch]
+    """The orders of phases to model an arch under, the first for the figures; raises ``ArchError``."""
+    return arch_named(arch).isa.lds.phases
 
 
 def charge(arch: str, order: str, mnemonic: str, access: Access) -> Charge:
     """What one execution costs.  Raises ``PerfError`` for a mnemonic of unknown width."""
-    hardware = arch_named(arch)
+    isa = arch_named(arch).isa
     dwords, count = cost.lds_shape(mnemonic)
-    phases = phases_of(order, hardware.wave, store=STORES.match(mnemonic) is not None)[dwords]
+    phases = phases_of(order, isa.wave, store=STORES.match(mnemonic) is not None)[dwords]
     found = [0] * len(phases) * count
     if not cost.LDS_LANE.match(mnemonic):  # those exchange data between lanes, without the banks
         places = _places(mnemonic, dwords * DWORD, count, access)
@@ -122,7 +111,7 @@ def charge(arch: str, order: str, mnemonic: str, access: Access) -> Charge:
     extra = sum(max(ways - 1, 0) for ways in found)
     return Charge(
         banks=len(found) + extra,
-        port=_port(hardware.family, dwords * count, len(found), extra),
+        port=_port(isa.lds.port, dwords * count, len(found), extra),
         extra=extra,
         ways=max(found),
     )
@@ -153,7 +142,5 @@ def _ways(lanes: Lanes, place: Mapping[int, int], dwords: int, *, shared: bool) 
     return max(map(len, needed))
 
 
-def _port(family: str, dwords: int, phases: int, extra: int) -> float:
-    if family == "rdna":
-        return 2 * phases + 1.2 * extra
-    return 4 + 4 * dwords + 1.65 * extra
+def _port(port: Port, dwords: int, phases: int, conflicts: int) -> float:
+    return port.fixed + port.dword * dwords + port.phase * phases + port.conflict * conflicts

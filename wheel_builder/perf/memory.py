@@ -1,6 +1,6 @@
 """Memory: what a workgroup asks of the caches and of the GPU's memory, and a decode's share of its bandwidth.
 
-Figures of the GPUs that the archs stand for:
+Where the figures of the GPUs that the archs stand for (``model`` in kernels/archs/gpus.toml) come from:
 
 - Memory bandwidth and engine clocks: AMD's product pages, on paper.
 - L2: the MI100's was measured (2.53 TB/s, rocm-amdgpu-bench issue 4); the MI300X's is 128 bytes a clock of
@@ -14,40 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from wheel_builder.base.archs import arch_named
-from wheel_builder.base.errors import PerfError
 from wheel_builder.perf import cost
 from wheel_builder.perf.bound import Executed
 from wheel_builder.perf.lds import orders
-from wheel_builder.perf.numbers import numbers
 from wheel_builder.perf.schedule import play
 from wheel_builder.perf.trace import Trace
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """The GPU that an arch is modelled as: Hz, bytes a second of the whole device, bytes."""
-
-    name: str
-    clock: float
-    memory: float
-    l2: float
-    instruction_cache: int
-
-
-GPUS: Mapping[str, Gpu] = {
-    "gfx908": Gpu("MI100", 1.502e9, 1.2288e12, 2.53e12, 32 << 10),
-    "gfx942": Gpu("MI300X", 2.1e9, 5.3e12, 8 * 16 * 128 * 2.1e9, 64 << 10),
-    "gfx1030": Gpu("RX 6900 XT", 2.25e9, 512e9, 16 * 64 * 2.25e9, 32 << 10),
-    "gfx1100": Gpu("RX 7900 XTX", 2.5e9, 960e9, 24 * 64 * 2.5e9, 32 << 10),
-}
-
-
-def gpu_of(arch: str) -> Gpu:
-    """Raises ``PerfError`` for an arch without one."""
-    if arch not in GPUS:
-        title = f"no GPU is known for {arch}"
-        raise PerfError(title, [f"known: {', '.join(GPUS)}"], advice="add it to perf/memory.py")
-    return GPUS[arch]
 
 
 @dataclass(frozen=True)
@@ -103,8 +74,8 @@ def demand(arch: str, loaded: int, once: int, clocks_per_workgroup: float) -> De
     """Of workgroups that load ``loaded`` bytes each, ``once`` for each of which is a workgroup's share of the
     launch's tensors.  ``clocks_per_workgroup``: of one compute unit.
     """
-    gpu, rate = gpu_of(arch), loaded / clocks_per_workgroup
-    asked = rate * gpu.clock * arch_named(arch).compute_units
+    hardware, rate = arch_named(arch), loaded / clocks_per_workgroup
+    gpu, asked = hardware.model, rate * hardware.model.clock * hardware.compute_units
     return Demand(rate, asked / gpu.l2, asked / gpu.memory, asked / gpu.memory * once / loaded)
 
 
@@ -137,14 +108,15 @@ def decode(trace: Trace, useful: int, resident: int) -> Decode:
     Every load comes from the GPU's memory, after a latency in which other loads' turns are included: it is
     one under load.  ``useful``: the keys and values of the traced workgroup in bytes.
     """
-    gpu, hardware = gpu_of(trace.arch), arch_named(trace.arch)
-    width = gpu.memory / gpu.clock / hardware.compute_units * hardware.cus_of_workgroup
+    hardware = arch_named(trace.arch)
+    gpu, isa = hardware.model, hardware.isa
+    width = gpu.memory / gpu.clock / hardware.compute_units * isa.cus_of_workgroup
     charges = trace.charges(orders(trace.arch)[0])
     needed, shares = {}, []
     for latency in LATENCIES:
         clocks = round(latency * 1e-9 * gpu.clock)
         needed[latency] = width * clocks
-        far = replace(trace, machine=replace(numbers(trace.arch), vmem=clocks))
+        far = replace(trace, machine=replace(isa.timing, vmem=clocks))
         paths = far.paths(charges, port=False)
         for workgroups in (n for n in WORKGROUPS if n <= resident):
             played = play(trace.arch, paths, workgroups)

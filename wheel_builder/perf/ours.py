@@ -36,7 +36,7 @@ def heads_of(arch: str, kernel: Kernel) -> int:
     Where a workgroup has one wave on each SIMD, heads differ in which of the waves has the most work.
     """
     hardware = arch_named(arch)
-    return hardware.simds if kernel.max_threads == hardware.simds * hardware.wave else 1
+    return hardware.isa.simds if kernel.max_threads == hardware.isa.simds * hardware.isa.wave else 1
 
 
 def forward(kernel: Kernel, label: str = LABEL, *, dies: int = 0) -> Workload:

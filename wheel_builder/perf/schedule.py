@@ -6,8 +6,8 @@ enough and the port is free; among waves that could issue, those of the highest 
 and of these the oldest, as the CDNA3 instruction set manual has it.  On RDNA the two compute units of a
 workgroup processor are played together, each pair of SIMDs with its own LDS and memory path.
 
-Deterministic: integers only, no random numbers.  All but uncalibrated (numbers.py): for rankings and shares,
-always labelled modelled.
+Deterministic: integers only, no random numbers.  All but uncalibrated (``timing`` in
+kernels/archs/isas.toml): for rankings and shares, always labelled modelled.
 """
 
 from collections import deque
@@ -15,9 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heappushpop
 
-from wheel_builder.base.archs import Arch, arch_named
+from wheel_builder.base.archs import Arch, Timing, arch_named
 from wheel_builder.perf.lds import PORTS
-from wheel_builder.perf.numbers import Numbers, numbers
 from wheel_builder.perf.steps import Port, Step
 
 Path = Sequence[Step]
@@ -70,7 +69,7 @@ def play(
     """
     hardware = arch_named(arch)
     groups = [paths, *others]
-    unit = _Unit(hardware, numbers(arch), groups, resident, rounds)
+    unit = _Unit(hardware, hardware.isa.timing, groups, resident, rounds)
     unit.run()
     total = resident * rounds
     steps = [step for number in range(total) for path in groups[number % len(groups)] for step in path]
@@ -78,7 +77,7 @@ def play(
         clocks=unit.clock,
         workgroups=total,
         resident=resident,
-        cus=hardware.cus_of_workgroup,
+        cus=hardware.isa.cus_of_workgroup,
         simds=unit.simds,
         matrix=sum(step.busy for step in steps if step.port is Port.MATRIX),
         dot2=sum(step.busy for step in steps if step.dot2),
@@ -107,7 +106,7 @@ class _Unit:
     """Everything that runs at a time on one compute unit, or on the two of a workgroup processor."""
 
     hardware: Arch
-    machine: Numbers
+    machine: Timing
     groups: Sequence[Sequence[Path]]
     resident: int
     rounds: int
@@ -117,8 +116,8 @@ class _Unit:
     waves: list[_Wave] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        cus = self.hardware.cus_of_workgroup
-        self.simds = self.hardware.simds * cus
+        cus = self.hardware.isa.cus_of_workgroup
+        self.simds = self.hardware.isa.simds * cus
         self.ports = {port: [0] * self.simds for port in Port}  # by SIMD, when each is free
         self.banks, self.vmem = [0] * cus, [0] * cus
         self.ways = [0] * (cus * PORTS)  # to the LDS
@@ -185,7 +184,9 @@ class _Unit:
             while len(pending) > left:
                 time = max(time, pending.popleft())
         if step.counter >= 0:
-            time = self._room(wave.counters[step.counter], self.machine.depth[step.counter], time)
+            time = self._room(
+                wave.counters[step.counter], self.hardware.isa.counters.depth[step.counter], time
+            )
         slot = self.machine.slot
         return -(-time // slot) * slot
 
@@ -231,10 +232,10 @@ class _Unit:
         """When the memory path has moved the data; queued instructions do not stop their waves."""
         if step.port is Port.SALU:
             return time
-        cu = wave.simd // self.hardware.simds
+        cu = wave.simd // self.hardware.isa.simds
         if step.port is Port.VMEM:
             return self._queue(self.vmem, cu, time, step.busy)
-        way = wave.simd * PORTS // self.hardware.simds
+        way = wave.simd * PORTS // self.hardware.isa.simds
         served = self._queue(self.banks, cu, time, step.busy)
         return max(served, self._queue(self.ways, way, time, step.hold))
 

@@ -7,11 +7,10 @@ from enum import IntEnum
 from functools import partial
 from math import ceil
 
-from wheel_builder.base.archs import Arch, arch_named
+from wheel_builder.base.archs import Arch, Timing, arch_named
 from wheel_builder.base.errors import PerfError
 from wheel_builder.perf import cost
 from wheel_builder.perf.lds import Charge
-from wheel_builder.perf.numbers import Numbers, numbers
 from wheel_builder.static_checks.disassembly import Instruction
 from wheel_builder.static_checks.operations import TRANSCENDENTAL, Operation, registers
 
@@ -66,12 +65,13 @@ class Step:
 
 
 def steps(
-    arch: str, instructions: Iterable[Instruction], machine: Numbers | None = None
+    arch: str, instructions: Iterable[Instruction], machine: Timing | None = None
 ) -> Mapping[int, Step]:
     """The steps by address, with the arch's numbers or others; raises ``PerfError`` for instructions
     without.
     """
-    reader = _Reader(arch_named(arch), machine or numbers(arch), {})
+    hardware = arch_named(arch)
+    reader = _Reader(hardware, machine or hardware.isa.timing, {})
     return {instruction.address: reader.step(instruction) for instruction in instructions}
 
 
@@ -83,7 +83,7 @@ def charged(step: Step, charge: Charge, *, port: bool) -> Step:
 @dataclass(frozen=True)
 class _Reader:
     arch: Arch
-    machine: Numbers
+    machine: Timing
     registers: dict[str, int]
 
     def step(self, instruction: Instruction) -> Step:
@@ -134,13 +134,13 @@ class _Reader:
         reads = self._numbered(instruction.reads)
         step = partial(Step, pause=machine.slot, reads=reads)
         if kind == "lds":
-            busy = -(-cost.lds_bytes(name) * self.arch.wave // machine.lds_bytes)
+            busy = -(-cost.lds_bytes(name) * self.arch.isa.wave // machine.lds_bytes)
             return step(Port.LDS, busy=busy, counter=LDS_AND_SCALARS, latency=machine.lds)
         if kind == "smem":
             return step(Port.SALU, busy=machine.slot, counter=LDS_AND_SCALARS, latency=machine.smem)
-        busy = max(-(-cost.vmem_bytes(name) * self.arch.wave // machine.vmem_bytes), machine.slot)
+        busy = max(-(-cost.vmem_bytes(name) * self.arch.isa.wave // machine.vmem_bytes), machine.slot)
         stores = re.search("_(store|atomic)_", name) and not instruction.writes
-        counter = STORES if stores and self.arch.family == "rdna" else LOADS
+        counter = STORES if stores and self.arch.isa.counters.stores_apart else LOADS
         return step(Port.VMEM, busy=busy, counter=counter, latency=machine.vmem)
 
     def _scalar(self, instruction: Instruction) -> Step:

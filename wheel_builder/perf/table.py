@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from wheel_builder.base.archs import arch_named
 from wheel_builder.base.words import aligned
 from wheel_builder.perf.measure import Charged, Decoded, Modelled
-from wheel_builder.perf.memory import LATENCIES, demand, gpu_of
+from wheel_builder.perf.memory import LATENCIES, demand
 from wheel_builder.perf.ours import bytes_once, rows_of
 
 TITLE = """\
@@ -107,7 +108,7 @@ def memory_table(rows: Iterable[Modelled]) -> str:
 def _memory(row: Modelled) -> tuple[str, ...]:
     once = bytes_once(rows_of(row.flop, row.head_dim), row.head_dim)
     asked = demand(row.arch, row.moved.loaded, once, row.schedule.clocks_per_workgroup)
-    cache = gpu_of(row.arch).instruction_cache
+    cache = arch_named(row.arch).model.instruction_cache
     return (
         *_name(row),
         *(_kib(size) for size in (row.moved.loaded, row.moved.stored)),
@@ -139,7 +140,7 @@ def decode_table(rows: Iterable[Decoded]) -> str:
         for count in sorted({share.workgroups for share in row.decode.shares})
     ]
     needs = [
-        (arch, "in flight", gpu_of(arch).name, "", "", *map(_kib, needed.values()))
+        (arch, "in flight", arch_named(arch).model.name, "", "", *map(_kib, needed.values()))
         for arch, needed in {row.arch: row.decode.needed for row in ordered}.items()
     ]
     return "\n".join([DECODE, "", *aligned([DECODE_HEAD, *needs, *cells], left=3), ""])

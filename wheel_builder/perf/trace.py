@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-from wheel_builder.base.archs import arch_named
+from wheel_builder.base.archs import Timing, arch_named
 from wheel_builder.base.errors import PerfError
 from wheel_builder.emulator.machine import Result
 from wheel_builder.perf.lds import Access, Charge, accesses, charge
-from wheel_builder.perf.numbers import Numbers
 from wheel_builder.perf.steps import Step, charged, steps
 from wheel_builder.static_checks.disassembly import Instruction, Kernel
 
@@ -43,7 +42,7 @@ class Trace:
     arch: str
     function: Kernel
     waves: Sequence[Sequence[tuple[int, Access | None]]]
-    machine: Numbers | None = None  # instead of the arch's own
+    machine: Timing | None = None  # instead of the arch's own
 
     @cached_property
     def instructions(self) -> Mapping[int, Instruction]:
@@ -113,7 +112,7 @@ def trace_of(arch: str, function: Kernel, program: Sequence[tuple[int, str]], ru
     Raises ``PerfError`` unless every LDS instruction has its addresses: one without would seem free of
     conflicts.
     """
-    wave, lds = arch_named(arch).wave, _lds_addresses(function)
+    wave, lds = arch_named(arch).isa.wave, _lds_addresses(function)
     waves = [
         list(_wave([program[word & INDEX][0] for word in executed], lds, accesses(words, program, wave)))
         for executed, words in zip(run.recorded, run.recorded_lds, strict=True)

@@ -1,4 +1,4 @@
-"""Wait states of gfx908 and gfx942.
+"""Wait states of CDNA 1 and CDNA 3.
 
 Numbers: required independent instructions and required software-inserted wait states in the CDNA1 and
 CDNA3 instruction set manuals; where LLVM's hazard recogniser asks for more, LLVM's numbers.
@@ -9,22 +9,13 @@ from collections.abc import Callable, Iterator, Mapping
 
 from wheel_builder.static_checks.disassembly import Instruction
 from wheel_builder.static_checks.operations import Registers, registers
-from wheel_builder.static_checks.pairs import Need, Pair, factors, result, summand
+from wheel_builder.static_checks.pairs import Need, Pair, Rules, factors, result, summand
 
 SHAPE = re.compile(r"v_mfma_[fi]32_(?P<shape>(?P<tile>\d+x\d+)x\d+(?:_\d+b)?)_?[a-z]\w*$")
-# Passes (of four clocks) of a matrix instruction: on gfx908 by rows and columns, on gfx942 by shape.
-PASSES = {
-    "gfx908": {"4x4": 2, "16x16": 8, "32x32": 16},
-    "gfx942": {
-        **dict.fromkeys(("4x4x1_16b", "4x4x4_16b"), 2),
-        **dict.fromkeys(("16x16x8", "16x16x16", "16x16x32"), 4),
-        **dict.fromkeys(("16x16x1_4b", "16x16x4_4b", "16x16x4", "32x32x4", "32x32x8", "32x32x16"), 8),
-        **dict.fromkeys(("32x32x1_2b", "32x32x4_2b", "32x32x2"), 16),
-    },
-}
-REACH_GFX908 = 18
-REACH_GFX942 = 19
-# gfx908: passes of a matrix instruction -> wait states until what follows it.
+CLOCKS_OF_PASS = 4
+REACH_CDNA1 = 18
+REACH_CDNA3 = 19
+# CDNA 1: passes of a matrix instruction -> wait states until what follows it.
 MFMA_TO_ACC_READ = {2: 4, 8: 10, 16: 18}
 MFMA_TO_ACC_WRITE = {2: 1, 8: 7, 16: 15}
 MFMA_C_TO_ACC_WRITE = {2: 0, 8: 5, 16: 13}
@@ -33,13 +24,13 @@ READS_LANE = ("v_readlane_b32", "v_readfirstlane_b32")
 LANES = (*READS_LANE, "v_writelane_b32")
 
 
-def mfma_fault(passes: Mapping[str, int]) -> Callable[[Instruction], str]:
+def mfma_fault(clocks: Mapping[str, int]) -> Callable[[Instruction], str]:
     """What is wrong with one matrix instruction by itself, in words; empty when nothing is."""
 
     def fault(instruction: Instruction) -> str:
         written = result(instruction)
-        if _passes(instruction, passes) is None:
-            return "no wait states are known for this instruction; add its passes to cdna.py"
+        if _passes(instruction, clocks) is None:
+            return "no wait states are known for this instruction; add its passes to isas.toml"
         if summand(instruction) != written and summand(instruction) & written:
             return "its SrcC overlaps its result without being the same registers"
         # Up to four result registers are written after A and B have been read, more of them during the reads.
@@ -50,26 +41,34 @@ def mfma_fault(passes: Mapping[str, int]) -> Callable[[Instruction], str]:
     return fault
 
 
-def gfx908(pair: Pair) -> Iterator[Need]:
-    """The wait states that gfx908 needs within the pair."""
-    if pair.first.first.is_matrix:
-        yield from _gfx908_after_mfma(pair)
-    elif pair.first.is_valu:
-        yield from _gfx9_after_valu(pair)
-        yield from _gfx908_after_valu(pair)
-    elif pair.second.is_valu and _stored(pair.first) & pair.second.writes & pair.live:
-        yield Need("overwrites the data of", 1)
+def cdna1(clocks: Mapping[str, int]) -> Rules:
+    """The wait states that CDNA 1 needs within a pair."""
+
+    def rules(pair: Pair) -> Iterator[Need]:
+        if pair.first.first.is_matrix:
+            yield from _cdna1_after_mfma(pair, _passes(pair.first, clocks))
+        elif pair.first.is_valu:
+            yield from _gfx9_after_valu(pair)
+            yield from _cdna1_after_valu(pair)
+        elif pair.second.is_valu and _stored(pair.first) & pair.second.writes & pair.live:
+            yield Need("overwrites the data of", 1)
+
+    return rules
 
 
-def gfx942(pair: Pair) -> Iterator[Need]:
-    """The wait states that gfx942 needs within the pair."""
-    if pair.first.first.is_matrix:
-        yield from _gfx942_after_mfma(pair)
-    elif pair.first.is_valu:
-        yield from _gfx9_after_valu(pair)
-        yield from _gfx942_after_valu(pair)
-    elif pair.second.is_valu and _stored(pair.first) & pair.second.writes & pair.live:
-        yield Need("overwrites the data of", 2)
+def cdna3(clocks: Mapping[str, int]) -> Rules:
+    """The wait states that CDNA 3 needs within a pair."""
+
+    def rules(pair: Pair) -> Iterator[Need]:
+        if pair.first.first.is_matrix:
+            yield from _cdna3_after_mfma(pair, _passes(pair.first, clocks))
+        elif pair.first.is_valu:
+            yield from _gfx9_after_valu(pair)
+            yield from _cdna3_after_valu(pair)
+        elif pair.second.is_valu and _stored(pair.first) & pair.second.writes & pair.live:
+            yield Need("overwrites the data of", 2)
+
+    return rules
 
 
 def _stored(instruction: Instruction) -> Registers:
@@ -84,9 +83,15 @@ def _stored(instruction: Instruction) -> Registers:
     return data if len(data) > 2 else frozenset()
 
 
-def _passes(instruction: Instruction, passes: Mapping[str, int]) -> int | None:
-    match = SHAPE.match(instruction.mnemonic)
-    return (passes.get(match["shape"]) or passes.get(match["tile"])) if match else None
+def matrix_clocks(mnemonic: str, clocks: Mapping[str, int]) -> int | None:
+    """Clocks of an MFMA, by its whole shape or its tile; None where they are not known."""
+    match = SHAPE.match(mnemonic)
+    return (clocks.get(match["shape"]) or clocks.get(match["tile"])) if match else None
+
+
+def _passes(instruction: Instruction, clocks: Mapping[str, int]) -> int | None:
+    found = matrix_clocks(instruction.mnemonic, clocks)
+    return found // CLOCKS_OF_PASS if found else None
 
 
 def _gfx9_after_valu(pair: Pair) -> Iterator[Need]:
@@ -103,8 +108,7 @@ def _gfx9_after_valu(pair: Pair) -> Iterator[Need]:
         yield Need("reads lanes under the EXEC of", 5)
 
 
-def _gfx908_after_mfma(pair: Pair) -> Iterator[Need]:
-    passes = _passes(pair.first, PASSES["gfx908"])
+def _cdna1_after_mfma(pair: Pair, passes: int | None) -> Iterator[Need]:
     if passes is None:
         return  # a fault of its own
     second = pair.second
@@ -122,7 +126,7 @@ def _gfx908_after_mfma(pair: Pair) -> Iterator[Need]:
             yield Need("overwrites the SrcC of", MFMA_C_TO_ACC_WRITE[passes])
 
 
-def _gfx908_after_valu(pair: Pair) -> Iterator[Need]:
+def _cdna1_after_valu(pair: Pair) -> Iterator[Need]:
     second, acc_written = pair.second, pair.first.mnemonic == ACC_WRITE
     if second.first.is_matrix or second.mnemonic == ACC_WRITE:
         if "exec" in pair.passed:
@@ -140,8 +144,7 @@ def _gfx908_after_valu(pair: Pair) -> Iterator[Need]:
         yield Need("reads the VGPR of", 2)
 
 
-def _gfx942_after_mfma(pair: Pair) -> Iterator[Need]:
-    passes = _passes(pair.first, PASSES["gfx942"])
+def _cdna3_after_mfma(pair: Pair, passes: int | None) -> Iterator[Need]:
     if passes is None:
         return  # a fault of its own
     second, single = pair.second, _is_single(pair.first)
@@ -150,7 +153,7 @@ def _gfx942_after_mfma(pair: Pair) -> Iterator[Need]:
         if pair.passed & factors(second):
             yield Need("reads as SrcA or SrcB the result of", done)
         if pair.passed & summand(second):
-            yield from _gfx942_chained(pair, passes)
+            yield from _cdna3_chained(pair, passes)
         return
     if pair.passed:
         yield Need("reads the result of", done)
@@ -160,7 +163,7 @@ def _gfx942_after_mfma(pair: Pair) -> Iterator[Need]:
         yield Need("overwrites the SrcC of", passes - 1)
 
 
-def _gfx942_chained(pair: Pair, passes: int) -> Iterator[Need]:
+def _cdna3_chained(pair: Pair, passes: int) -> Iterator[Need]:
     if summand(pair.second) == result(pair.first):
         if passes == 2:
             yield Need("adds to the result of", 2)
@@ -175,7 +178,7 @@ def _is_single(instruction: Instruction) -> bool:
     return instruction.mnemonic.endswith("_f32")
 
 
-def _gfx942_after_valu(pair: Pair) -> Iterator[Need]:
+def _cdna3_after_valu(pair: Pair) -> Iterator[Need]:
     second = pair.second
     if second.first.is_matrix:
         if "exec" in pair.passed:

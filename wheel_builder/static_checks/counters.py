@@ -18,25 +18,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
+from wheel_builder.base.archs import Counters, arch_named
 from wheel_builder.base.errors import DeviceCodeError
 from wheel_builder.static_checks.operations import Operation, Registers, registers
-
-
-@dataclass(frozen=True)
-class Counting:
-    """One arch: whether vscnt counts stores, and whether a 16-bit load keeps the other half of its register
-    (with error correction of the registers it writes all of it)."""
-
-    vscnt: bool
-    keeps_half: bool
-
-
-COUNTING: Mapping[str, Counting] = {
-    "gfx908": Counting(vscnt=False, keeps_half=False),
-    "gfx942": Counting(vscnt=False, keeps_half=False),
-    "gfx1030": Counting(vscnt=True, keeps_half=True),
-    "gfx1100": Counting(vscnt=True, keeps_half=True),
-}
 
 # Not a register, but tracked like one.
 LDS_BYTES = "LDS"
@@ -83,16 +67,14 @@ class Flight:
 def flights(arch: str, operation: Operation) -> tuple[Flight, ...]:
     """What ``operation`` leaves in flight on ``arch``; nothing if it is not a memory operation.
 
-    Raises ``DeviceCodeError`` for unknown operations and archs.
+    Raises ``DeviceCodeError`` for unknown operations, ``ArchError`` for unknown archs.
     """
-    if arch not in COUNTING:
-        title = f"no counters for {arch}"
-        raise DeviceCodeError(title, [f"known: {', '.join(COUNTING)}"], advice="add them to counters.py")
+    counters = arch_named(arch).isa.counters
     if _is_unknown(operation.mnemonic) or "gds" in operation.modifiers:
         raise _unknown(operation, "what it reads and writes is not known to the check of waits")
     if operation.kind == "valu":
         return ()
-    return tuple(_flights(operation, COUNTING[arch]))
+    return tuple(_flights(operation, counters))
 
 
 def half_used(operations: Iterable[Operation], register: str) -> str:
@@ -127,9 +109,9 @@ def _is_unknown(mnemonic: str) -> bool:
     return UNKNOWN.match(mnemonic) is not None
 
 
-def _flights(operation: Operation, counting: Counting) -> Iterator[Flight]:
+def _flights(operation: Operation, counters: Counters) -> Iterator[Flight]:
     kind, results = operation.kind, operation.writes
-    if counting.keeps_half and (half := HALF_LOAD.match(operation.mnemonic)):
+    if counters.keeps_half and (half := HALF_LOAD.match(operation.mnemonic)):
         results = frozenset(register + (HIGH if half["high"] else LOW) for register in results)
     if kind == "lds":
         yield Flight(LDS, results if LANES_ONLY.match(operation.mnemonic) else results | {LDS_BYTES})
@@ -140,7 +122,7 @@ def _flights(operation: Operation, counting: Counting) -> Iterator[Flight]:
             results |= {LDS_BYTES}
         if access["space"] == "flat":
             yield from (Flight(FLAT_VECTOR, results), Flight(FLAT_LDS, results | {LDS_BYTES}))
-        elif results or access["what"] == "load" or not counting.vscnt:
+        elif results or access["what"] == "load" or not counters.stores_apart:
             yield Flight(VECTOR, results)
     elif kind in ("vmem", "smem") and not CACHE.match(operation.mnemonic):
         raise _unknown(operation, "which counter it raises is not known")

@@ -6,8 +6,9 @@ mistake.  Every path through a kernel is checked, loops included.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 
-from wheel_builder.base.errors import DeviceCodeError
+from wheel_builder.base.archs import arch_named
 from wheel_builder.static_checks import cdna, rdna
 from wheel_builder.static_checks.disassembly import Instruction, Kernel
 from wheel_builder.static_checks.findings import Finding
@@ -18,30 +19,35 @@ CHECK = "hazards"
 
 @dataclass(frozen=True)
 class Target:
-    """One arch: its rules, how far they reach, and the check of a matrix instruction by itself."""
+    """The rules of an ISA, how far they reach, and the check of a matrix instruction by itself."""
 
     rules: Rules
     reach: Reach
     fault: Callable[[Instruction], str]
 
 
-TARGETS: Mapping[str, Target] = {
-    "gfx908": Target(cdna.gfx908, Reach(cdna.REACH_GFX908), cdna.mfma_fault(cdna.PASSES["gfx908"])),
-    "gfx942": Target(cdna.gfx942, Reach(cdna.REACH_GFX942), cdna.mfma_fault(cdna.PASSES["gfx942"])),
-    "gfx1030": Target(rdna.gfx1030, Reach(0), rdna.no_matrix),
-    "gfx1100": Target(rdna.gfx1100, Reach(valus=rdna.REACH_GFX1100), rdna.wmma_fault),
+# What makes the rules that isas.toml names, from the clocks of the ISA's matrix instructions.
+RULES: Mapping[str, Callable[[Mapping[str, int]], Target]] = {
+    "cdna1": lambda clocks: Target(cdna.cdna1(clocks), Reach(cdna.REACH_CDNA1), cdna.mfma_fault(clocks)),
+    "cdna3": lambda clocks: Target(cdna.cdna3(clocks), Reach(cdna.REACH_CDNA3), cdna.mfma_fault(clocks)),
+    "rdna2": lambda _: Target(rdna.rdna2, Reach(0), rdna.no_matrix),
+    "rdna3": lambda _: Target(rdna.rdna3, Reach(valus=rdna.REACH_RDNA3), rdna.wmma_fault),
 }
+
+
+@cache
+def target_of(arch: str) -> Target:
+    """The rules of an arch; raises ``ArchError`` for an arch that the table does not have."""
+    isa = arch_named(arch).isa
+    return RULES[isa.hazards.rules](isa.matrix_clocks)
 
 
 def check_hazards(arch: str, kernel: Kernel) -> tuple[Finding, ...]:
     """Every dependency in ``kernel`` that is too close on some path, with the smallest distance found.
 
-    Raises ``DeviceCodeError`` for an arch without rules, and for code whose paths cannot be followed.
+    Raises ``ArchError`` for an unknown arch, and ``DeviceCodeError`` for code whose paths cannot be followed.
     """
-    if arch not in TARGETS:
-        title = f"no dependency rules for {arch}"
-        raise DeviceCodeError(title, [f"known: {', '.join(TARGETS)}"], advice="add them to hazards.py")
-    target = TARGETS[arch]
+    target = target_of(arch)
     texts = [*_faults(target, kernel), *_too_close(target, kernel)]
     return tuple(Finding(CHECK, arch, kernel.name, text) for text in texts)
 

@@ -25,8 +25,8 @@ def check_matrix_use(arch: str, kernel: Kernel) -> tuple[Finding, ...]:
     hardware = arch_named(arch)
     # RDNA2's two-term products have no bf16 form: kernels may turn bf16 into fp16 where that is exact
     # (kernels/include/fa/tile/narrow.hpp).
-    needed = dtype != "bf16" or hardware.unit != "dot2"
-    spreads = SPREADS if kernel.name.startswith(SPREADING) and hardware.unit == "mfma" else ""
+    needed = dtype != "bf16" or hardware.isa.unit != "dot2"
+    spreads = SPREADS if kernel.name.startswith(SPREADING) and hardware.isa.unit == "mfma" else ""
     texts = _problems(matrix_instructions(kernel), _expected(hardware, dtype), spreads, needed=needed)
     return tuple(Finding(CHECK, arch, kernel.name, text) for text in texts)
 
@@ -61,9 +61,11 @@ def _expected(arch: Arch, dtype: str) -> str:
     if not dtype:
         return ""
     short = {"fp16": "f16", "bf16": "bf16"}[dtype]
-    if arch.unit == "mfma":
-        tiles = r"\d+x\d+x\d+" if dtype == "fp16" else f"(32x32x{arch.bf16_k}|16x16x{2 * arch.bf16_k})"
+    if arch.isa.unit == "mfma":
+        tiles = (
+            r"\d+x\d+x\d+" if dtype == "fp16" else f"(32x32x{arch.isa.bf16_k}|16x16x{2 * arch.isa.bf16_k})"
+        )
         return f"v_mfma_f32_{tiles}_?{short}(_1k)?"
-    if arch.unit == "wmma":
+    if arch.isa.unit == "wmma":
         return f"v_wmma_f32_16x16x16_{short}"
     return "v_(dot2c?_f32_f16|dual_dot2acc_f32_f16)"

@@ -1,4 +1,4 @@
-"""Required distances of dependent instructions on gfx1100; gfx1030's hardware waits for everything.
+"""Required distances of dependent instructions on RDNA 3; RDNA 2's hardware waits for everything.
 
 WMMA: RDNA3 instruction set manual, WMMA scheduling.  Transcendentals: LLVM's hazard recogniser.
 """
@@ -9,7 +9,7 @@ from wheel_builder.static_checks.disassembly import Instruction
 from wheel_builder.static_checks.pairs import Need, Pair, factors, result
 
 # After this many other VALU instructions a transcendental's result can be read.
-REACH_GFX1100 = 6
+REACH_RDNA3 = 6
 
 
 def wmma_fault(instruction: Instruction) -> str:
@@ -18,20 +18,20 @@ def wmma_fault(instruction: Instruction) -> str:
 
 
 def no_matrix(_: Instruction) -> str:
-    """A matrix instruction is always wrong on gfx1030."""
+    """A matrix instruction is always wrong on RDNA 2."""
     return "this arch has no matrix instructions"
 
 
-def gfx1030(_: Pair) -> Iterator[Need]:
-    """gfx1030 needs no distance."""
+def rdna2(_: Pair) -> Iterator[Need]:
+    """RDNA 2 needs no distance."""
     return iter(())
 
 
-def gfx1100(pair: Pair) -> Iterator[Need]:
-    """The distance that gfx1100 needs within the pair."""
+def rdna3(pair: Pair) -> Iterator[Need]:
+    """The distance that RDNA 3 needs within the pair."""
     if pair.first.first.is_matrix and pair.second.first.is_matrix and pair.passed & factors(pair.second):
         yield Need("reads as A or B the D of", 1, "VALU instructions")
     # A second transcendental after it, or anything that waits for VALU results, settles it too.
     safe = pair.distance.settled or pair.distance.transcendentals > 1
     if pair.first.is_transcendental and pair.second.is_valu and pair.passed_vectors and not safe:
-        yield Need("reads the transcendental result of", REACH_GFX1100, "VALU instructions")
+        yield Need("reads the transcendental result of", REACH_RDNA3, "VALU instructions")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from wheel_builder import static_checks
-from wheel_builder.base.archs import TABLE
+from wheel_builder.base.archs import TABLES
 from wheel_builder.base.errors import StaticCheckError
 from wheel_builder.base.process import Runner, run
 from wheel_builder.base.store import Artifact, Store, sha256_file, sha256_tree
@@ -59,7 +59,7 @@ def check_static(
     inputs = {
         "wheel": sha256_file(wheel),
         "image": builder.facts["image_id"],
-        "reviewed": sha256_tree(checkout, [checkout / GOLDEN, checkout / TABLE]),
+        "reviewed": sha256_tree(checkout, [checkout / name for name in (GOLDEN, *TABLES)]),
         "checks": sha256_tree(PROGRAM, sorted(PROGRAM.glob("*.py"))),
     }
 

@@ -14,7 +14,7 @@ from wheel_builder.emulator.memory import Memory, pack_arguments
 
 # One arch of each instruction set: the columns of the tables in this folder.
 ARCHS = ("gfx908", "gfx942", "gfx1030", "gfx1100")
-LANES = {arch: arch_named(arch).wave for arch in ARCHS}
+LANES = {arch: arch_named(arch).isa.wave for arch in ARCHS}
 # gfx1100's 16-bit operands are halves of registers (v1.l, v1.h), as the compiler uses them.
 FEATURES = {"gfx908": "", "gfx942": "", "gfx1030": "", "gfx1100": "-mattr=+real-true16"}
 SLOT = 256  # bytes of one register of a wave, wave32 or not

@@ -1,87 +1,178 @@
-"""The kernels' table of archs, as Python reads it."""
+"""The tables of archs: as Python reads them, and what is generated from them for C++."""
 
 import re
+import tomllib
 
 import pytest
 
-from wheel_builder.base.archs import CHECKOUT, TABLE, TYPES, Arch, arch_named, known_archs, parse_archs
+from wheel_builder.base import archs
+from wheel_builder.base.archs import (
+    CHECKOUT,
+    GENERATED,
+    GPUS,
+    ISAS,
+    TRAITS,
+    Arch,
+    arch_named,
+    cpp_table,
+    known_archs,
+    parse_archs,
+)
 from wheel_builder.base.errors import ArchError
+from wheel_builder.static_checks.hazards import RULES
 
-TEXT = (CHECKOUT / TABLE).read_text()
+ISA_TEXT, GPU_TEXT = (CHECKOUT / ISAS).read_text(), (CHECKOUT / GPUS).read_text()
+# A GPU of a known ISA that runs another one's machine code: one table, nothing else.
+IMAGINARY = """
+[gfx9420]
+isa = "rdna2"
+code_object = "gfx1030"
+elf_machine = 0x7f
+device_name = "gfx9420"
+compute_units = 12
+die_units = 0
+vgprs = 1024
+vgpr_granule = 16
+lds_bytes = 65536
+lds_granule = 512
+fused_backward = false
+model = { name = "RX 6123", clock = 1e9, memory = 1e11, l2 = 1e12, instruction_cache = 32768 }
+"""
 
 
-def test_the_table_is_read_with_its_types():
+def problems(isas=ISA_TEXT, gpus=GPU_TEXT):
+    with pytest.raises(ArchError) as caught:
+        parse_archs(isas, gpus)
+    assert str(caught.value).startswith("the tables of archs cannot be read\n")
+    assert "the head of each file" in caught.value.advice
+    return caught.value.problems
+
+
+def test_the_tables_are_read_with_their_types():
     arch = arch_named("gfx942")
     assert (arch.name, arch.elf_machine, arch.device_name) == ("gfx942", 0x4C, "gfx942:sramecc+:xnack-")
-    assert (arch.family, arch.unit, arch.bf16_k, arch.wave) == ("cdna", "mfma", 8, 64)
-    assert (arch.packed_fp32, arch.separate_accumulators) == (True, False)
+    assert (arch.isa.family, arch.isa.unit, arch.isa.bf16_k, arch.isa.wave) == ("cdna", "mfma", 8, 64)
+    assert (arch.isa.packed_fp32, arch.isa.separate_accumulators) == (True, False)
+    assert (arch.isa.counters.depth, arch.isa.lds.phases) == ((63, 15, 63), ("measured",))
+    assert (arch.isa.matrix_clocks["32x32x8"], arch.model.name) == (32, "MI300X")
     assert arch_named("gfx1100").device_name == "gfx1100"
 
 
-def test_python_has_the_fields_of_the_header():
-    header = (CHECKOUT / TABLE).with_name("traits.hpp").read_text()
+def test_what_cpp_includes_is_generated_from_the_tables():
+    assert (CHECKOUT / GENERATED).read_text() == cpp_table(known_archs()), (
+        "run: python3 -m wheel_builder.base.archs"
+    )
+
+
+def test_generating_says_what_it_did(tmp_path, monkeypatch, capsys):
+    (tmp_path / GENERATED).parent.mkdir(parents=True)
+    known = known_archs()
+    monkeypatch.setattr(archs, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(archs, "known_archs", lambda: known)
+    archs.main()
+    archs.main()
+    assert capsys.readouterr().out.splitlines() == [
+        f"{GENERATED}: written",
+        f"{GENERATED}: nothing to change",
+    ]
+    assert (tmp_path / GENERATED).read_text() == cpp_table(known)
+
+
+def test_the_generated_rows_have_the_fields_of_the_header():
+    header = (CHECKOUT / GENERATED).with_name("traits.hpp").read_text()
     struct = re.sub(r"//.*", "", header[header.index("struct ArchTraits {") :].split("};")[0])
-    found = dict(reversed(field) for field in re.findall(r"^\s+([\w ]+\*?) (\w+);", struct, re.MULTILINE))
-    types = {"int": int, "uint32_t": int, "bool": bool, "const char*": str, "Family": str, "MatrixUnit": str}
-    assert {name: types[written] for name, written in found.items()} == TYPES
-    assert list(found) == list(TYPES)
+    assert re.findall(r"^\s+[\w ]+\*? (\w+);", struct, re.MULTILINE) == list(TRAITS)
 
 
-def test_no_two_archs_have_one_elf_number():
-    numbers = [arch.elf_machine for arch in known_archs().values()]
-    assert len(set(numbers)) == len(numbers) > 3
+def test_every_hazard_set_has_its_rules():
+    used = {row["hazards"]["rules"] for row in tomllib.loads(ISA_TEXT).values()}
+    assert used == set(RULES)
 
 
-def test_comments_and_order_do_not_matter():
-    (first, *_) = re.findall(r"FA_ARCH\([^)]*\)", TEXT)
-    lines = first.removesuffix(")").split(",\n")
-    turned = ",\n".join([lines[0], *reversed(lines[1:])]) + ")  // of 2020"
-    assert parse_archs(turned) == parse_archs(first) == {"gfx908": arch_named("gfx908")}
+def test_a_gpu_of_a_known_isa_is_one_table():
+    found = parse_archs(ISA_TEXT, GPU_TEXT + IMAGINARY)
+    assert found["gfx9420"].isa == found["gfx1030"].isa
+    before, after = cpp_table(known_archs()).splitlines(), cpp_table(found).splitlines()
+    assert [line for line in after if line not in before] == ["FA_GPU(gfx9420, gfx1030)"]
 
 
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("        .wave = 64,\n", "", "gfx908: no .wave"),
-        (".wave = 64", ".wave = 64,\n        .wave = 32", "gfx908: .wave is there twice"),
-        (".wave = 64", ".waves = 64", "gfx908: not a field: waves"),
-        (".wave = 64", ".wave = true", "gfx908: .wave is true, expected int"),
-        (".wave = 64", ".wave = 2 * 32", "gfx908: not a field: .wave = 2 * 32"),
-        (".packed_fp32 = false", ".packed_fp32 = 0", "gfx908: .packed_fp32 is 0, expected bool"),
-        (".family = Family::cdna", ".family = 9", "gfx908: .family is 9, expected str"),
-        (".wave = 64", ".wave = waves(64)", "not understood: FA_ARCH(gfx908,"),
-        ("FA_ARCH(gfx942", "FA_ARCH(gfx908", "gfx908 is there twice"),
-        ("FA_ARCH(gfx942", "int answer;\nFA_ARCH(gfx942", "not understood: int answer;"),
-        (TEXT, "// nothing\n", "it has no FA_ARCH"),
+        ("wave = 64\n", "", "isas.toml: cdna1: no wave"),
+        ("wave = 64", "waves = 64", "isas.toml: cdna1: not a field: waves"),
+        ("wave = 64", "wave = true", "isas.toml: cdna1: wave is True, expected int"),
+        ("packed_fp32 = false", "packed_fp32 = 0", "isas.toml: cdna1: packed_fp32 is 0, expected bool"),
+        ('family = "cdna"', 'family = "gcn"', "cdna1: family is 'gcn', expected one of cdna, rdna"),
+        ('phases = ["measured", "contiguous"]', 'phases = ["any"]', "lds: phases is 'any', expected one of"),
+        ("depth = [63, 15, 63]", "depth = [63, 15]", "counters: depth is [63, 15], expected tuple[int, "),
+        ('"4x4" = 8', '"4x4" = 8.5', "isas.toml: cdna1: matrix_clocks.4x4 is 8.5, expected int"),
+        ("[cdna1.timing]", "[cdna1.times]", "isas.toml: cdna1: no timing"),
+        ("[cdna3]", "[cdna1]", "isas.toml: Cannot declare ('cdna1',) twice"),
+        ("[cdna1]\n", "answer = 42\n[cdna1]\n", "isas.toml: answer is not a table"),
+    ],
+)  # fmt: skip
+def test_a_wrong_isa_is_an_error(old, new, words):
+    assert old in ISA_TEXT
+    assert any(words in problem for problem in problems(isas=ISA_TEXT.replace(old, new, 1)))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("elf_machine = 0x30\n", "", "gpus.toml: gfx908: no elf_machine"),
+        ("elf_machine = 0x30", "elf_machine = 0x4c", "gpus.toml: gfx942 and gfx908 have one elf_machine"),
+        (
+            'isa = "cdna1"',
+            'isa = "cdna9"',
+            "gpus.toml: gfx908: isa is 'cdna9', expected one of cdna1, cdna3, rdna2, rdna3",
+        ),
+        ('name = "MI100"', "name = 100", "gpus.toml: gfx908.model: name is 100, expected str"),
+        ("clock = 1.502e9", 'clock = "fast"', "gpus.toml: gfx908.model: clock is 'fast', expected float"),
+        (
+            'code_object = "gfx942"',
+            'code_object = "gfx908"',
+            "gpus.toml: gfx942 runs the code of gfx908, which has another ISA (cdna1)",
+        ),
+        (
+            'code_object = "gfx908"',
+            'code_object = "gfx906"',
+            "gpus.toml: gfx908: code_object is 'gfx906', expected an arch with code of its own",
+        ),
+        (GPU_TEXT, "# nothing\n", "there is no arch"),
     ],
 )
-def test_a_wrong_table_is_refused_in_words(old, new, words):
-    assert old in TEXT
-    with pytest.raises(ArchError) as caught:
-        parse_archs(TEXT.replace(old, new, 1))
-    assert str(caught.value).startswith("archs.inc cannot be read\n")
-    assert words in caught.value.problems
-    assert "wheel_builder/base/archs.py" in caught.value.advice
+def test_a_wrong_gpu_is_an_error(old, new, words):
+    assert old in GPU_TEXT
+    assert words in problems(gpus=GPU_TEXT.replace(old, new, 1))
 
 
-def test_all_problems_are_reported_at_once():
-    cdna = TEXT[: TEXT.index("FA_ARCH(gfx1030")]
-    text = cdna.replace("        .wave = 64,\n", "").replace(".bf16_k = 8", ".bf16_k = none")
-    with pytest.raises(ArchError) as caught:
-        parse_archs(text)
-    assert caught.value.problems == (
-        "gfx908: no .wave",
-        "gfx942: no .wave",
-        "gfx942: .bf16_k is none, expected int",
+def test_a_gpu_may_not_borrow_code_that_is_borrowed():
+    chained = (
+        IMAGINARY.replace("gfx9420", "gfx9421").replace('"gfx1030"', '"gfx9420"').replace("0x7f", "0x7e")
+    )
+    assert problems(gpus=GPU_TEXT + IMAGINARY + chained) == (
+        "gpus.toml: gfx9421: code_object is 'gfx9420', expected an arch with code of its own",
     )
 
 
-def test_an_arch_that_is_not_there_is_an_error_in_words():
+def test_all_problems_are_reported_at_once():
+    isas = ISA_TEXT.replace("wave = 64\n", "").replace("bf16_k = 8", 'bf16_k = "none"')
+    found = problems(isas=isas, gpus=GPU_TEXT.replace("elf_machine = 0x36\n", ""))
+    assert found == (
+        "isas.toml: cdna1: no wave",
+        "isas.toml: cdna3: no wave",
+        "isas.toml: cdna3: bf16_k is 'none', expected int",
+        "gpus.toml: gfx1030: no elf_machine",
+    )
+
+
+def test_an_arch_that_is_not_there_is_an_error():
     with pytest.raises(ArchError) as caught:
         arch_named("gfx1201")
     assert str(caught.value) == (
         "nothing is known of gfx1201\n"
         f"  - known: {', '.join(known_archs())}\n"
-        "  next: add it to kernels/include/fa/arch/archs.inc"
+        "  next: add it to kernels/archs/gpus.toml"
     )
     assert isinstance(arch_named("gfx908"), Arch)

@@ -106,9 +106,9 @@ def test_a_header_that_lost_its_enum_is_named(generate, tmp_path):
 
 
 def test_a_table_of_archs_without_archs_is_named(generate, tmp_path):
-    (tmp_path / "archs.inc").write_text("// FA_ARCH(gfx908, ...)\n")
-    with pytest.raises(generate.TableError, match=r"archs\.inc is not as generate\.py expects"):
-        generate._archs(tmp_path / "archs.inc")
+    (tmp_path / "gpus.toml").write_text("# [gfx908]\n")
+    with pytest.raises(generate.TableError, match=r"gpus\.toml is not as generate\.py expects"):
+        generate._archs(tmp_path / "gpus.toml")
 
 
 def test_all_problems_are_reported_at_once_with_their_row(problems):

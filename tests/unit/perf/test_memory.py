@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from tests.assembly import START, kernel
+from wheel_builder.base.archs import arch_named
 from wheel_builder.base.errors import PerfError
 from wheel_builder.emulator.machine import Count, Result
-from wheel_builder.perf.memory import GPUS, LATENCIES, WORKGROUPS, decode, demand, gpu_of, moved
-from wheel_builder.perf.numbers import NUMBERS
+from wheel_builder.perf.memory import LATENCIES, WORKGROUPS, decode, demand, moved
 from wheel_builder.perf.trace import trace_of
 
 LINES = ("global_load_dwordx4 v[0:3], v4, s[0:1]", "s_waitcnt vmcnt(0)")
@@ -79,16 +79,10 @@ def test_every_latency_and_number_of_workgroups():
     ]
 
 
-def test_archs_without_a_gpu_are_refused():
-    assert set(GPUS) == set(NUMBERS)
-    with pytest.raises(PerfError, match="no GPU is known for gfx90a"):
-        gpu_of("gfx90a")
-
-
 def test_a_trace_can_have_other_numbers():
-    far = replace(loads(1), machine=replace(NUMBERS["gfx942"], vmem=99))
+    far = replace(loads(1), machine=replace(arch_named("gfx942").isa.timing, vmem=99))
     assert far.steps[START].latency == 99
-    assert loads(1).steps[START].latency == NUMBERS["gfx942"].vmem
+    assert loads(1).steps[START].latency == arch_named("gfx942").isa.timing.vmem
 
 
 def test_code_of_loops():

@@ -16,7 +16,7 @@ constexpr CurrentGfx current_gfx() {
   return {known, arch};
 }
 static_assert(current_gfx().known,
-              "flash-attn-rocm has no kernels for this arch; arch/archs.inc lists those it has");
+              "flash-attn-rocm has no kernels for this arch; kernels/archs/gpus.toml lists those it has");
 
 inline constexpr Gfx kCurrentGfx = current_gfx().arch;
 

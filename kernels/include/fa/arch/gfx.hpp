@@ -1,4 +1,4 @@
-// The gfx archs that kernels exist for, and their names, from archs.inc.  Host and device.
+// The gfx archs with machine code of their own, and the GPUs that run it, from archs.inc.  Host and device.
 #pragma once
 
 #include <string_view>
@@ -33,12 +33,24 @@ constexpr std::string_view without_features(std::string_view gcn_arch_name) {
   return gcn_arch_name.substr(0, gcn_arch_name.find(':'));
 }
 
-// Reads a HIP `gcnArchName`.  False, and `*arch` untouched, when there are no kernels for it.
+struct Gpu {
+  std::string_view name;
+  Gfx code_object;  // whose machine code it runs
+};
+
+inline constexpr Gpu kAllGpus[] = {
+#define FA_GPU(gpu, arch) {#gpu, Gfx::arch},
+#include "fa/arch/archs.inc"
+#undef FA_GPU
+};
+
+// Reads a HIP `gcnArchName`: the arch whose machine code that GPU runs.  False, and `*arch` untouched, when
+// there are no kernels for it.
 constexpr bool parse_gfx(std::string_view gcn_arch_name, Gfx* arch) {
   const std::string_view wanted = without_features(gcn_arch_name);
-  for (const Gfx known : kAllGfx) {
-    if (wanted == name(known)) {
-      *arch = known;
+  for (const Gpu& known : kAllGpus) {
+    if (wanted == known.name) {
+      *arch = known.code_object;
       return true;
     }
   }
