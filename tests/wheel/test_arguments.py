@@ -8,7 +8,11 @@ from flash_attn_rocm import (
     FlashAttnUnsupportedError,
     explain,
     flash_attn_func,
+    flash_attn_varlen_func,
+    flash_attn_varlen_kvpacked_func,
+    flash_attn_varlen_qkvpacked_func,
     flash_attn_with_kvcache,
+    set_strict,
 )
 
 
@@ -110,3 +114,89 @@ def test_errors_are_of_the_class_that_upstream_raises(qkv):
 
 def test_softcap_with_dropout(qkv):
     assert "softcap: cannot be combined with dropout_p > 0" in message(*qkv, softcap=1.0, dropout_p=0.1)
+
+
+ENDS, TOO_FAR = (torch.tensor(ends, dtype=torch.int32) for ends in ([0, 2, 5], [0, 2, 9]))
+ROWS, PAIRS, TRIPLES = (torch.zeros(5, *sizes, 64).half() for sizes in ((2,), (2, 2), (3, 2)))
+# Lengths that only the PyTorch implementation reads: what was called, and what it says.
+MISLED = {
+    "flash_attn_varlen_func": (
+        lambda: flash_attn_varlen_func(ROWS, ROWS, ROWS, ENDS, TOO_FAR, 3, 3),
+        ["cu_seqlens_k: expected at most the number of rows, 5, last, got 9"],
+    ),
+    "flash_attn_varlen_kvpacked_func": (
+        lambda: flash_attn_varlen_kvpacked_func(ROWS, PAIRS, ENDS, ENDS, 1, 3),
+        ["max_seqlen_q: expected 2 or more, got 1", "max_seqlen_q: expected 3 or more, got 1"],
+    ),
+    "flash_attn_varlen_qkvpacked_func": (
+        lambda: flash_attn_varlen_qkvpacked_func(TRIPLES, TOO_FAR, 3),
+        ["cu_seqlens: expected at most the number of rows, 5, last, got 9"],
+    ),
+    "flash_attn_with_kvcache": (
+        lambda: flash_attn_with_kvcache(ROWS[None], ROWS[None], ROWS[None], cache_seqlens=9),
+        ["cache_seqlens: expected at most 5 keys, got 9 for sequence 0"],
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnFallbackWarning")
+@pytest.mark.parametrize("name", MISLED)
+def test_an_error_names_the_function_that_was_called_and_its_arguments(name):
+    """They all said "attention cannot use its arguments"."""
+    call, problems = MISLED[name]
+    with pytest.raises(FlashAttnArgumentError) as caught:
+        call()
+    assert str(caught.value).splitlines() == [
+        f"{name} cannot use its arguments:", *(f"  - {each}" for each in problems),
+    ]  # fmt: skip
+    assert caught.value.problems == tuple(problems)
+    set_strict(True)
+    with pytest.raises(FlashAttnUnsupportedError, match=f"^{name}: no kernel serves this call: "):
+        call()
+
+
+NUMBERS = {
+    "tensor": torch.tensor(0.25),
+    "of_one_element": torch.tensor([0.25]).double(),
+    "array": np.array(0.25),
+    "scalar": np.float32(0.25),
+    "learnt": torch.nn.Parameter(torch.tensor(0.25)),
+}
+
+
+@pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnFallbackWarning")
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("argument", ["softmax_scale", "softcap"])
+def test_whatever_is_one_number_is_a_number(qkv, argument, name):
+    """flash_attn takes softmax_scale=torch.tensor(0.1)."""
+    q, *cache = qkv
+    with torch.no_grad():
+        expected = flash_attn_func(*qkv, **{argument: 0.25})
+        assert not torch.equal(expected, flash_attn_func(*qkv))
+        assert torch.equal(flash_attn_func(*qkv, **{argument: NUMBERS[name]}), expected)
+        assert torch.equal(flash_attn_with_kvcache(q, *cache, **{argument: NUMBERS[name]}), expected)
+
+
+NO_NUMBERS = ("0.1", torch.tensor([0.1, 0.2]), torch.tensor(1j), torch.tensor(0.1, device="meta"), [0.1], 1j)
+
+
+@pytest.mark.parametrize("number", NO_NUMBERS, ids=str)
+def test_what_is_no_number(qkv, number):
+    text = message(*qkv, softmax_scale=number, softcap=number, dropout_p=number)
+    assert text.count("expected") == 3
+    assert f"softmax_scale: expected a finite number or None, got {number}" in text
+
+
+def test_a_number_that_would_be_learnt_is_an_error(qkv):
+    """It would get no gradient, and a model would train without it."""
+    assert (
+        "softmax_scale: expected a finite number or None, got a tensor that requires a gradient, which it "
+        "would not get; multiply q by it, and pass 1.0"
+    ) in message(*qkv, softmax_scale=NUMBERS["learnt"])
+
+
+@pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnFallbackWarning")
+@pytest.mark.parametrize("longest", [torch.tensor(3), np.int64(3), np.array(3)])
+def test_a_length_is_any_integer(longest):
+    expected = flash_attn_varlen_func(ROWS, ROWS, ROWS, ENDS, ENDS, 3, 3)
+    assert torch.equal(flash_attn_varlen_func(ROWS, ROWS, ROWS, ENDS, ENDS, longest, longest), expected)

@@ -1,11 +1,14 @@
 """``attention``: ``flash_attn_func`` with a mask of any form."""
 # ruff: noqa: FBT001, FBT002 - as the functions of flash_attn
 
+from typing import Literal, SupportsFloat, overload
+
 from torch import Tensor
 
 from flash_attn_rocm import _prepare
-from flash_attn_rocm._interface import Function, call
-from flash_attn_rocm._options import Inputs
+from flash_attn_rocm._documentation import documented
+from flash_attn_rocm._interface import Function, Three, call
+from flash_attn_rocm._options import Inputs, WindowSize
 from flash_attn_rocm.flash_attn_interface import Answer
 
 
@@ -13,32 +16,58 @@ def _masked(q: Tensor, k: Tensor, v: Tensor, slopes: Tensor | None, attn_mask: T
     return Inputs(q, k, v, slopes, attn_mask=_prepare.four_dimensions(attn_mask))
 
 
-MASKED = Function(_prepare.masked, _masked)
+MASKED = Function("attention", _prepare.masked, _masked)
 
 
+@overload
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None,
+    dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
+    window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
+    return_attn_probs: Literal[False] = False, deterministic: bool = False,
+) -> Tensor: ...  # fmt: skip
+@overload
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None,
+    dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
+    window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
+    *, return_attn_probs: Literal[True], deterministic: bool = False,
+) -> Three: ...  # fmt: skip
+@overload
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None,
+    dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
+    window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
+    return_attn_probs: bool = False, deterministic: bool = False,
+) -> Answer: ...  # fmt: skip
+@documented
 def attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
     attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    softmax_scale: float | None = None,
+    dropout_p: SupportsFloat = 0.0,
+    softmax_scale: SupportsFloat | None = None,
     causal: bool = False,
-    window_size: tuple[int, int] = (-1, -1),
-    softcap: float = 0.0,
+    window_size: WindowSize = (-1, -1),
+    softcap: SupportsFloat = 0.0,
     alibi_slopes: Tensor | None = None,
     return_attn_probs: bool = False,
     deterministic: bool = False,
 ) -> Answer:
-    """q (batch, seqlen_q, nheads, headdim), k and v (batch, seqlen_k, nheads_k, headdim).
+    """``flash_attn_func`` with a mask of any form.
 
-    ``attn_mask`` is bool, True where a query may see a key: (seqlen_q, seqlen_k), (batch, seqlen_q,
-    seqlen_k) or (batch, nheads, seqlen_q, seqlen_k), where any size may be 1; a mask of each sequence's keys,
-    (batch, seqlen_k), is given as ``mask[:, None]``.  It hides keys besides those that ``causal`` and
-    ``window_size`` hide.  A query that sees no key gives 0.  All else is as in ``flash_attn_func``.
+    No kernel takes a mask: with one the PyTorch implementation answers, forward and backward, in memory that
+    grows with the lengths and not with their product.
 
-    No kernel takes a mask: with one the PyTorch implementation answers, forward and backward, and never holds
-    more than a part of the scores.
+    Args:
+        q: (batch, seqlen_q, nheads, headdim).
+        k: (batch, seqlen_k, nheads_k, headdim).
+        v: (batch, seqlen_k, nheads_k, headdim).
+        attn_mask: torch.bool, True where a query may see a key: (seqlen_q, seqlen_k), (batch, seqlen_q,
+            seqlen_k) or (batch, nheads, seqlen_q, seqlen_k), where any size may be 1. A mask of each
+            sequence's keys, (batch, seqlen_k), is given as mask[:, None]. It hides keys besides those that
+            causal and window_size hide.
     """
     tensors = (q, k, v, alibi_slopes, attn_mask)
     numbers = (dropout_p, softmax_scale, causal, softcap, deterministic, window_size)

@@ -169,8 +169,8 @@ def _tensors(shape: Shape, where: torch.device) -> tuple[Tensor, Tensor, Tensor]
 
 
 def _once(shape: Shape, name: str, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    attend: Callable[..., Tensor] = {OURS: flash_attn_func, SDPA: _sdpa, PLAIN: _plain}[name]
-    out = attend(*tensors, causal=shape.causal)
+    functions: dict[str, Callable[..., Tensor]] = {OURS: flash_attn_func, SDPA: _sdpa, PLAIN: _plain}
+    out = functions[name](*tensors, causal=shape.causal)
     if shape.kind != "backward":
         return (out,)
     return (out.detach(), *torch.autograd.grad(out, tensors, torch.ones_like(out)))

@@ -2,27 +2,41 @@
 
 What depends on the values in tensors is checked where they are read (``_sequences``)."""
 
-from collections.abc import Iterator, Sequence
-from numbers import Real
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from flash_attn_rocm._library import LIMITS
-from flash_attn_rocm._options import DTYPES, INTEGERS, WIDE, FlashAttnArgumentError, pair
+from flash_attn_rocm._options import (
+    DTYPES,
+    INTEGERS,
+    WIDE,
+    FlashAttnArgumentError,
+    pair,
+    real,
+    requires_gradient,
+)
 
 INT32_MAX = (1 << 31) - 1
 FLOAT_MAX = torch.finfo(torch.float32).max
 Named = dict[str, Any]
-NUMBERS = (float, int, torch.SymFloat, torch.SymInt, Real)
 
 
 def refuse(function: str, problems: Sequence[str]) -> None:
     """Raise FlashAttnArgumentError with all problems, if there are any."""
     if problems:
-        lines = (f"  - {each}" for each in dict.fromkeys(problems))
-        raise FlashAttnArgumentError("\n".join([f"{function} cannot use its arguments:", *lines]))
+        raise refusal(function, problems)
+
+
+def refusal(function: str, problems: Sequence[str]) -> FlashAttnArgumentError:
+    """The error with all problems, each once."""
+    found = tuple(dict.fromkeys(problems))
+    lines = (f"  - {each}" for each in found)
+    error = FlashAttnArgumentError("\n".join([f"{function} cannot use its arguments:", *lines]))
+    error.problems = found
+    return error
 
 
 def tensors(named: Named, layouts: dict[str, str]) -> list[str]:
@@ -144,15 +158,23 @@ def numbers(
     found = []
     if pair(window_size) is None:
         found.append(f"window_size: expected (left, right), got {window_size}")
-    if not (_is_number(dropout_p) and 0.0 <= dropout_p < 1.0):
-        found.append(f"dropout_p: expected 0 <= dropout_p < 1, got {dropout_p}")
-    if not (_is_number(softcap) and 0.0 <= softcap <= FLOAT_MAX):
-        found.append(f"softcap: expected 0 (none) or a positive number, got {softcap}")
-    if not (softmax_scale is None or (_is_number(softmax_scale) and abs(softmax_scale) <= FLOAT_MAX)):
-        found.append(f"softmax_scale: expected a finite number or None, got {softmax_scale}")
-    if not found and softcap > 0.0 and dropout_p > 0.0:
+    found += _number("dropout_p", dropout_p, "0 <= dropout_p < 1", lambda p: 0.0 <= p < 1.0)
+    found += _number("softcap", softcap, "0 (none) or a positive number", lambda c: 0.0 <= c <= FLOAT_MAX)
+    if softmax_scale is not None:
+        expected = "a finite number or None"
+        found += _number("softmax_scale", softmax_scale, expected, lambda s: abs(s) <= FLOAT_MAX)
+    if not found and real(softcap) > 0.0 and real(dropout_p) > 0.0:
         found.append("softcap: cannot be combined with dropout_p > 0")
     return found
+
+
+def _number(name: str, value: Any, expected: str, fits: Callable[[Any], bool]) -> list[str]:  # noqa: ANN401
+    if requires_gradient(value):
+        what = "got a tensor that requires a gradient, which it would not get"
+        instead = "; multiply q by it, and pass 1.0" if name == "softmax_scale" else ""
+        return [f"{name}: expected {expected}, {what}{instead}"]
+    number = real(value)
+    return [] if number is not None and fits(number) else [f"{name}: expected {expected}, got {value}"]
 
 
 def lengths(named: Named) -> list[str]:
@@ -192,10 +214,6 @@ def _fits(tensor: Tensor, sizes: Sequence[int]) -> bool:
 def _sizes(sizes: Sequence[int]) -> str:
     words = ", ".join("any" if size == -1 else str(size) for size in sizes)
     return f"({words},)" if len(sizes) == 1 else f"({words})"
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, NUMBERS)
 
 
 def _is_integer(value: object) -> bool:

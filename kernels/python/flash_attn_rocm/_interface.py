@@ -1,17 +1,20 @@
 """Sends a call to a kernel or to the PyTorch implementation, and connects it to autograd."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from flash_attn_rocm import _gradients, _kernels, _ops, _philox, _recall
-from flash_attn_rocm._notice import fall_back
-from flash_attn_rocm._options import BackwardCall, Inputs, Options
+from flash_attn_rocm._checks import refusal
+from flash_attn_rocm._notice import FlashAttnUnsupportedError, fall_back
+from flash_attn_rocm._options import BackwardCall, FlashAttnArgumentError, Inputs, Options
 from flash_attn_rocm._support import device_of, gradients_unserved, unserved
 
 Three = tuple[Tensor, Tensor, Tensor]
+SAME_NAMES: Mapping[str, str] = MappingProxyType({})
 CALLERS = 6  # from the warning to the line that called the public function
 
 
@@ -19,12 +22,15 @@ class Function(NamedTuple):
     """How a public function reads its arguments: tensors first, then numbers.
 
     ``prepare`` checks everything; ``unpack`` only sorts the tensors of a call like one checked before.
-    The last ``together`` (0, 2 or 3) of q, k and v come in one tensor.
+    The last ``together`` (0, 2 or 3) of q, k and v come in one tensor.  ``arguments`` are its own names of
+    what others call otherwise.
     """
 
+    name: str
     prepare: Callable[..., tuple[Inputs, Options]]
     unpack: Callable[..., Inputs]
     together: int = 0
+    arguments: Mapping[str, str] = SAME_NAMES
 
     def packed(self, tensors: tuple[Any, ...]) -> Tensor | None:
         """The tensor in which several of q, k and v come."""
@@ -47,12 +53,27 @@ def call(
         return (out, lse, out.new_empty(0)) if want_probabilities else out
     inputs, options = function.prepare(*tensors, *numbers)
     packed = function.packed(tensors)
-    answer = attend(
-        inputs, options, want_probabilities=want_probabilities, packed=packed, together=function.together
-    )
+    try:
+        answer = attend(
+            inputs, options, want_probabilities=want_probabilities, packed=packed, together=function.together
+        )
+    except (FlashAttnArgumentError, FlashAttnUnsupportedError) as error:
+        raise named(error, function.name, function.arguments) from None
     if key is not None and not unserved(inputs, options):
         _recall.remember(key, function.unpack, inputs, options)
     return answer if want_probabilities else answer[0]
+
+
+def named(
+    error: FlashAttnArgumentError | FlashAttnUnsupportedError,
+    function: str,
+    arguments: Mapping[str, str] = SAME_NAMES,
+) -> FlashAttnArgumentError | FlashAttnUnsupportedError:
+    """The error with the names of the function that was called and of its own ``arguments``."""
+    if isinstance(error, FlashAttnUnsupportedError):
+        return FlashAttnUnsupportedError(f"{function}: {error}")
+    split = (each.partition(":") for each in error.problems)
+    return refusal(function, [f"{arguments.get(name, name)}:{rest}" for name, _, rest in split])
 
 
 def attend(

@@ -1,23 +1,82 @@
 """``flash_attn_with_kvcache``: attention over a cache of keys and values, after appending to it."""
 # ruff: noqa: ANN401, FBT001, FBT002 - the signature is upstream's, and arguments are yet unchecked
 
-from typing import Any
+from typing import Any, Literal, SupportsFloat, overload
 
 import torch
 from torch import Tensor
 
 from flash_attn_rocm import _checks, _recall
 from flash_attn_rocm._append import NAME, New, append, proven
-from flash_attn_rocm._interface import attend
-from flash_attn_rocm._options import Inputs, Options, resolve
+from flash_attn_rocm._documentation import ARGUMENTS, Function, complete
+from flash_attn_rocm._interface import attend, named
+from flash_attn_rocm._notice import FlashAttnUnsupportedError
+from flash_attn_rocm._options import FlashAttnArgumentError, Inputs, Options, WindowSize, resolve
 from flash_attn_rocm._prepare import DENSE_K, DENSE_Q, PAGED_K
 from flash_attn_rocm._support import unserved
 
 NEW = "(batch, seqlen_new, nheads_k, headdim)"
 ANGLES = "(seqlen_rotary, rotary_dim / 2)"
 ROTARY_STEP = 16
+TENSORS = """
+    All tensors are on q's device. q, the caches, k and v are all torch.float16 or all torch.bfloat16
+    (torch.float64 without kernels). headdim is 1 to 256, and nheads a multiple of nheads_k: query head h
+    reads key head h // (nheads / nheads_k). seqlen_k is how many keys a sequence has after k was written.
+    """
+RETURNS = """
+    out, in q's shape and dtype; a row that sees no key is 0. With return_softmax_lse=True a tuple (out,
+    softmax_lse): (batch, nheads, seqlen_q), torch.float32, the natural logarithm of the sum of exp(score)
+    over the keys that a row sees; +inf if it sees none.
+    """
+RAISES = """
+    FlashAttnArgumentError: the arguments break these rules. A ValueError and a RuntimeError; its message
+        names the function, and has every problem with what was expected. Lengths and indices in tensors are
+        checked by the PyTorch implementation only: kernels never read or write outside of the tensors, and
+        do not write new keys that would lie there.
+    FlashAttnUnsupportedError: no kernel serves the call, in strict mode (set_strict, or
+        FLASH_ATTN_ROCM_STRICT=1).
+    """
+SOURCE = """
+    The interface is that of flash_attn 2.8. Split keys: Flash-Decoding, Dao et al., 2023; blocks:
+    PagedAttention, Kwon et al., arXiv:2309.06180; rotary_cos: RoFormer, Su et al., arXiv:2104.09864.
+    """
 
 
+def _documented(function: Function) -> Function:
+    return complete(function, ARGUMENTS, TENSORS, RETURNS, RAISES, SOURCE)
+
+
+@overload
+def flash_attn_with_kvcache(
+    q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None = None, v: Tensor | None = None,
+    rotary_cos: Tensor | None = None, rotary_sin: Tensor | None = None,
+    cache_seqlens: int | Tensor | None = None, cache_batch_idx: Tensor | None = None,
+    cache_leftpad: Tensor | None = None, block_table: Tensor | None = None,
+    softmax_scale: SupportsFloat | None = None, causal: bool = False, window_size: WindowSize = (-1, -1),
+    softcap: SupportsFloat = 0.0, rotary_interleaved: bool = True, alibi_slopes: Tensor | None = None,
+    num_splits: int = 0, return_softmax_lse: Literal[False] = False,
+) -> Tensor: ...  # fmt: skip
+@overload
+def flash_attn_with_kvcache(
+    q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None = None, v: Tensor | None = None,
+    rotary_cos: Tensor | None = None, rotary_sin: Tensor | None = None,
+    cache_seqlens: int | Tensor | None = None, cache_batch_idx: Tensor | None = None,
+    cache_leftpad: Tensor | None = None, block_table: Tensor | None = None,
+    softmax_scale: SupportsFloat | None = None, causal: bool = False, window_size: WindowSize = (-1, -1),
+    softcap: SupportsFloat = 0.0, rotary_interleaved: bool = True, alibi_slopes: Tensor | None = None,
+    num_splits: int = 0, *, return_softmax_lse: Literal[True],
+) -> tuple[Tensor, Tensor]: ...  # fmt: skip
+@overload
+def flash_attn_with_kvcache(
+    q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None = None, v: Tensor | None = None,
+    rotary_cos: Tensor | None = None, rotary_sin: Tensor | None = None,
+    cache_seqlens: int | Tensor | None = None, cache_batch_idx: Tensor | None = None,
+    cache_leftpad: Tensor | None = None, block_table: Tensor | None = None,
+    softmax_scale: SupportsFloat | None = None, causal: bool = False, window_size: WindowSize = (-1, -1),
+    softcap: SupportsFloat = 0.0, rotary_interleaved: bool = True, alibi_slopes: Tensor | None = None,
+    num_splits: int = 0, return_softmax_lse: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]: ...  # fmt: skip
+@_documented
 def flash_attn_with_kvcache(
     q: Tensor,
     k_cache: Tensor,
@@ -30,30 +89,43 @@ def flash_attn_with_kvcache(
     cache_batch_idx: Tensor | None = None,
     cache_leftpad: Tensor | None = None,
     block_table: Tensor | None = None,
-    softmax_scale: float | None = None,
+    softmax_scale: SupportsFloat | None = None,
     causal: bool = False,
-    window_size: tuple[int, int] = (-1, -1),
-    softcap: float = 0.0,
+    window_size: WindowSize = (-1, -1),
+    softcap: SupportsFloat = 0.0,
     rotary_interleaved: bool = True,
     alibi_slopes: Tensor | None = None,
     num_splits: int = 0,
     return_softmax_lse: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """Attention of q (batch, seqlen_q, nheads, headdim) over a cache, without gradients.
+    """Attention of new queries over a cache of keys and values, as decoding needs it, without gradients.
 
-    k_cache and v_cache are (batch_cache, seqlen_cache, nheads_k, headdim), of which sequence b has row
-    cache_batch_idx[b] (by default b), or with block_table (batch, max_blocks) int32 the blocks
-    (num_blocks, page, nheads_k, headdim).  cache_seqlens, an int or (batch,) int32, says how many keys are
-    there, by default all; the first cache_leftpad (batch,) int32 of them do not count.
+    k and v, if given, are first written into the cache, in place, behind the keys that it has.
 
-    k and v (batch, seqlen_new, nheads_k, headdim) are first written into the cache, in place, from
-    cache_seqlens on.  With rotary_cos and rotary_sin (seqlen_rotary, rotary_dim / 2) in q's dtype k is
-    rotated by its position in the cache, and q by cache_seqlens + i when ``causal`` or windowed, else by
-    cache_seqlens; rotary_dim is a multiple of 16.  ``rotary_interleaved`` pairs neighbours, otherwise
-    the halves of rotary_dim.  ``num_splits`` up to 512 is how many parts kernels cut the keys into, 0 as they
-    see fit; the answer is the same.  All else is as in ``flash_attn_func``.
-
-    Returns out like q; with ``return_softmax_lse`` also the log-sum-exp (batch, nheads, seqlen_q) fp32.
+    Args:
+        q: (batch, seqlen_q, nheads, headdim).
+        k_cache: (batch_cache, seqlen_cache, nheads_k, headdim), or with block_table its blocks, (num_blocks,
+            page, nheads_k, headdim) with a page of a multiple of 16 rows.
+        v_cache: in the shape of k_cache.
+        k: (batch, seqlen_new, nheads_k, headdim): new keys, which go to the rows from
+            cache_seqlens[b] on of sequence b.
+        v: in the shape of k.
+        rotary_cos: (seqlen_rotary, rotary_dim / 2), in q's dtype; with it k is rotated by its position in the
+            cache, and q by cache_seqlens + i when causal or windowed, otherwise by cache_seqlens. rotary_dim
+            is a multiple of 16 up to headdim. Needs k.
+        rotary_sin: in the shape of rotary_cos.
+        cache_seqlens: How many keys the cache has before k is written: an int, or (batch,), torch.int32. By
+            default all; needed with k.
+        cache_batch_idx: (batch,), torch.int32: the row of the cache that sequence b has, by default b. Rows
+            have to be different where k is given.
+        cache_leftpad: (batch,), torch.int32: so many keys at the start of the cache do not count.
+        block_table: (batch, max_blocks), torch.int32: which blocks of the cache sequence b has. Cannot be
+            combined with cache_batch_idx or cache_leftpad.
+        rotary_interleaved: If True, neighbours (0 and 1, 2 and 3, ...) are rotated together, otherwise the
+            halves of rotary_dim.
+        num_splits: Into how many parts kernels cut the keys, up to 512; 0 is chosen to fill the GPU. The
+            result is the same.
+        return_softmax_lse: If True, return (out, softmax_lse).
     """
     tensors = (
         q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, _lengths(q, cache_seqlens), cache_batch_idx,
@@ -74,7 +146,10 @@ def _answer(tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> tuple[Tensor,
         served = not unserved(inputs, options)
         if served and tensors[3] is not None and not torch.compiler.is_compiling():
             served = proven(inputs)
-        answer = attend(_appended(inputs, options, tensors, numbers, by_kernel=served), options)
+        try:
+            answer = attend(_appended(inputs, options, tensors, numbers, by_kernel=served), options)
+        except (FlashAttnArgumentError, FlashAttnUnsupportedError) as error:
+            raise named(error, NAME) from None
         if served:
             _recall.remember(key, _unpack, inputs, options)
         return answer[:2]

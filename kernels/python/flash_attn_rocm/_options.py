@@ -1,12 +1,14 @@
 """The arguments of attention in one normal form, whichever function was called."""
 
 import operator
-from typing import Any, NamedTuple
+from numbers import Real
+from typing import Any, NamedTuple, Protocol, SupportsIndex
 
 import torch
 from torch import Tensor
 
 INTEGERS = (int, torch.SymInt)
+NUMBERS = (float, int, torch.SymFloat, torch.SymInt, Real)
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}  # of kernels
 TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 WIDE = torch.float64  # which the PyTorch implementation alone computes
@@ -20,8 +22,17 @@ def arithmetic(dtype: torch.dtype) -> torch.dtype:
 class FlashAttnArgumentError(ValueError, RuntimeError):
     """The arguments break the function's rules; the message has all problems.
 
-    A RuntimeError too, because that is what flash_attn raises.
+    A RuntimeError too, because that is what flash_attn raises.  ``problems`` has one text for each.
     """
+
+    problems: tuple[str, ...] = ()
+
+
+class WindowSize(Protocol):
+    """What ``pair`` takes: two integers, left and right, in a tuple, a list, a tensor or whatever else."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> SupportsIndex: ...
 
 
 class Inputs(NamedTuple):
@@ -131,13 +142,34 @@ def pair(window_size: Any) -> tuple[int, int] | None:  # noqa: ANN401 - that it 
     try:
         if len(window_size) != 2:
             return None
-        left, right = _integer(window_size[0]), _integer(window_size[1])
+        left, right = integer(window_size[0]), integer(window_size[1])
     except (TypeError, LookupError):
         return None
     return None if left is None or right is None else (left, right)
 
 
-def _integer(value: Any) -> int | None:  # noqa: ANN401
+def real(value: Any) -> Any:  # noqa: ANN401
+    """The number that a number or a tensor of one element is; None for anything else.
+
+    And for a tensor that requires a gradient, which it would not get.
+    """
+    if isinstance(value, NUMBERS):
+        return value
+    if requires_gradient(value) or not hasattr(value, "__float__"):
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):  # RuntimeError: of a tensor, many elements or no memory
+        return None
+
+
+def requires_gradient(value: object) -> bool:
+    """Whether autograd would be asked for a gradient of a number."""
+    return isinstance(value, Tensor) and value.requires_grad and torch.is_grad_enabled()
+
+
+def integer(value: Any) -> int | None:  # noqa: ANN401
+    """The integer that is meant by whatever says so; None for anything else."""
     if isinstance(value, INTEGERS):
         return None if isinstance(value, bool) else value
     try:
@@ -151,11 +183,11 @@ def resolve(
     *,
     max_seqlen_q: int,
     max_seqlen_k: int,
-    softmax_scale: float | None,
+    softmax_scale: Any,  # noqa: ANN401 - what ``real`` takes, or None
     causal: bool,
     window_size: Any,  # noqa: ANN401 - what ``pair`` takes
-    softcap: float,
-    dropout_p: float = 0.0,
+    softcap: Any,  # noqa: ANN401
+    dropout_p: Any = 0.0,  # noqa: ANN401
     num_splits: int = 0,
     deterministic: Any = False,  # noqa: ANN401
 ) -> Options:
@@ -164,11 +196,11 @@ def resolve(
     assert window is not None, "checked before"
     left, right = window
     return Options(
-        softmax_scale=q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale,
+        softmax_scale=q.shape[-1] ** -0.5 if softmax_scale is None else real(softmax_scale),
         window_left=left if 0 <= left < max_seqlen_k else -1,
         window_right=0 if causal else right if 0 <= right < max_seqlen_k else -1,
-        softcap=softcap,
-        dropout_p=dropout_p,
+        softcap=real(softcap),
+        dropout_p=real(dropout_p),
         max_seqlen_q=max_seqlen_q,
         max_seqlen_k=max_seqlen_k,
         num_splits=num_splits,

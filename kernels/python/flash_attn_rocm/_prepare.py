@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from flash_attn_rocm import _checks
-from flash_attn_rocm._options import Inputs, Options, resolve
+from flash_attn_rocm._options import Inputs, Options, integer, resolve
 
 DENSE_Q, DENSE_K = "(batch, seqlen_q, nheads, headdim)", "(batch, seqlen_k, nheads_k, headdim)"
 PACKED_Q, PACKED_K = "(total_q, nheads, headdim)", "(total_k, nheads_k, headdim)"
@@ -241,6 +241,9 @@ def _options(q: Tensor, rules: Rules, max_seqlen_q: int, max_seqlen_k: int) -> O
 
 
 def _number(value: Any) -> Any:  # noqa: ANN401
-    """A length, which callers may also pass as a tensor of one element."""
-    is_one = isinstance(value, Tensor) and value.numel() == 1 and not value.dtype.is_floating_point
-    return int(value) if is_one and not value.dtype.is_complex else value
+    """A length, which callers may also pass as a tensor of one element, or as an integer of NumPy."""
+    if isinstance(value, Tensor):
+        is_one = value.numel() == 1 and not value.dtype.is_floating_point
+        return int(value) if is_one and not value.dtype.is_complex else value
+    found = integer(value)
+    return value if found is None else found

@@ -1,42 +1,19 @@
-"""The functions of flash_attn 2.8 that have gradients, with its signatures.
+"""The functions of flash_attn 2.8 that have gradients, with its signatures; ``help`` of each says all.
 
-All compute softmax(softmax_scale * q k^T + mask) v for tensors on one device, all torch.float16 or all
-torch.bfloat16, with nheads a multiple of nheads_k and headdim <= 256.  No kernel takes torch.float64: the
-PyTorch implementation computes it in float64, which torch.autograd.gradcheck needs; the log-sum-exp is
-float64 too.
-
-``softmax_scale`` is headdim ** -0.5 by default.  Row i has its diagonal at key i + seqlen_k - seqlen_q;
-``causal`` hides the keys after it, and ``window_size`` (left, right), a tuple, tensor or other pair of
-integers, those further than that from it (-1: no bound).  ``softcap`` > 0 makes scores
-softcap * tanh(score / softcap).  ``alibi_slopes`` (nheads,) or (batch, nheads) fp32 subtracts slope *
-distance from the diagonal.  ``dropout_p`` drops probabilities, seeded by torch.manual_seed.
-``deterministic`` gradients have the same bits each time, as all have under
-torch.use_deterministic_algorithms(True); others may be computed in one pass, which adds dq up in no fixed
-order: ``explain`` tells, and FLASH_ATTN_ROCM_BACKWARD=split or fused chooses.
-
-They return out, shaped and typed like q; with ``return_attn_probs`` also the log-sum-exp fp32 (batch, nheads,
-seqlen_q), or (nheads, total_q) of packed sequences, and when dropout_p > 0 the probabilities (batch, nheads,
-max_seqlen_q, max_seqlen_k), negative where they were dropped (else an empty tensor).  These are normalised:
-their magnitudes sum to 1 over a row's keys, while those of flash_attn still lack a factor for each row.  Rows
-that see no key give out 0 and log-sum-exp +inf.
-
-Forward and backward pass run kernels when these serve the call (see ``explain``), otherwise the PyTorch
-implementation, with one FlashAttnFallbackWarning for each reason; the backward pass recomputes the
-probabilities, and has no derivative of its own.  In strict mode a call without a kernel raises
-FlashAttnUnsupportedError.  Wrong arguments raise FlashAttnArgumentError, a ValueError and a RuntimeError,
-with all problems.
+Each has three overloads, by ``return_attn_probs``: False gives a tensor, True a tuple, any bool either.
 """
 # ruff: noqa: FBT001, FBT002 - the signatures are upstream's
 
-from typing import TypeAlias
+from typing import Literal, SupportsFloat, SupportsIndex, TypeAlias, overload
 
 from torch import Tensor
 
 from flash_attn_rocm import _prepare
-from flash_attn_rocm._interface import Function, call
-from flash_attn_rocm._options import Inputs
+from flash_attn_rocm._documentation import documented
+from flash_attn_rocm._interface import Function, Three, call
+from flash_attn_rocm._options import Inputs, WindowSize
 
-Answer: TypeAlias = Tensor | tuple[Tensor, Tensor, Tensor]
+Answer: TypeAlias = Tensor | Three
 
 
 def _qkvpacked(qkv: Tensor, slopes: Tensor | None) -> Inputs:
@@ -65,92 +42,206 @@ def _varlen_kvpacked(q: Tensor, kv: Tensor, cu_q: Tensor, cu_k: Tensor, slopes: 
     return Inputs(q, k, v, slopes, cu_q, cu_k)
 
 
-DENSE = Function(_prepare.dense, Inputs)
-QKVPACKED = Function(_prepare.qkvpacked, _qkvpacked, 3)
-KVPACKED = Function(_prepare.kvpacked, _kvpacked, 2)
-VARLEN = Function(_prepare.varlen, _varlen)
-VARLEN_QKVPACKED = Function(_prepare.varlen_qkvpacked, _varlen_qkvpacked, 3)
-VARLEN_KVPACKED = Function(_prepare.varlen_kvpacked, _varlen_kvpacked, 2)
+# The arguments that say both of queries and keys.
+ONE_LENGTH = {
+    "cu_seqlens_q": "cu_seqlens", "cu_seqlens_k": "cu_seqlens",
+    "max_seqlen_q": "max_seqlen", "max_seqlen_k": "max_seqlen",
+}  # fmt: skip
+
+DENSE = Function("flash_attn_func", _prepare.dense, Inputs)
+QKVPACKED = Function("flash_attn_qkvpacked_func", _prepare.qkvpacked, _qkvpacked, 3)
+KVPACKED = Function("flash_attn_kvpacked_func", _prepare.kvpacked, _kvpacked, 2)
+VARLEN = Function("flash_attn_varlen_func", _prepare.varlen, _varlen)
+VARLEN_QKVPACKED = Function(
+    "flash_attn_varlen_qkvpacked_func", _prepare.varlen_qkvpacked, _varlen_qkvpacked, 3, ONE_LENGTH
+)
+VARLEN_KVPACKED = Function("flash_attn_varlen_kvpacked_func", _prepare.varlen_kvpacked, _varlen_kvpacked, 2)
 
 
+@overload
+def flash_attn_func(
+    q: Tensor, k: Tensor, v: Tensor,
+    dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
+    window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
+    deterministic: bool = False, return_attn_probs: Literal[False] = False,
+) -> Tensor: ...  # fmt: skip
+@overload
+def flash_attn_func(
+    q: Tensor, k: Tensor, v: Tensor,
+    dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
+    window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
+    deterministic: bool = False, *, return_attn_probs: Literal[True],
+) -> Three: ...  # fmt: skip
+@overload
+def flash_attn_func(
+    q: Tensor, k: Tensor, v: Tensor,
+    dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
+    window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
+    deterministic: bool = False, return_attn_probs: bool = False,
+) -> Answer: ...  # fmt: skip
+@documented
 def flash_attn_func(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    dropout_p: float = 0.0,
-    softmax_scale: float | None = None,
+    dropout_p: SupportsFloat = 0.0,
+    softmax_scale: SupportsFloat | None = None,
     causal: bool = False,
-    window_size: tuple[int, int] = (-1, -1),
-    softcap: float = 0.0,
+    window_size: WindowSize = (-1, -1),
+    softcap: SupportsFloat = 0.0,
     alibi_slopes: Tensor | None = None,
     deterministic: bool = False,
     return_attn_probs: bool = False,
 ) -> Answer:
-    """q (batch, seqlen_q, nheads, headdim), k and v (batch, seqlen_k, nheads_k, headdim)."""
+    """Attention with gradients: softmax(softmax_scale * q k^T + mask) v.
+
+    Args:
+        q: (batch, seqlen_q, nheads, headdim).
+        k: (batch, seqlen_k, nheads_k, headdim).
+        v: (batch, seqlen_k, nheads_k, headdim).
+    """
     tensors = (q, k, v, alibi_slopes)
     numbers = (dropout_p, softmax_scale, causal, softcap, deterministic, window_size)
     return call(DENSE, tensors, numbers, return_attn_probs)
 
 
+@overload
 def flash_attn_qkvpacked_func(
     qkv: Tensor,
-    dropout_p: float = 0.0,
-    softmax_scale: float | None = None,
+    dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
+    window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
+    deterministic: bool = False, return_attn_probs: Literal[False] = False,
+) -> Tensor: ...  # fmt: skip
+@overload
+def flash_attn_qkvpacked_func(
+    qkv: Tensor,
+    dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
+    window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
+    deterministic: bool = False, *, return_attn_probs: Literal[True],
+) -> Three: ...  # fmt: skip
+@overload
+def flash_attn_qkvpacked_func(
+    qkv: Tensor,
+    dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
+    window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
+    deterministic: bool = False, return_attn_probs: bool = False,
+) -> Answer: ...  # fmt: skip
+@documented
+def flash_attn_qkvpacked_func(
+    qkv: Tensor,
+    dropout_p: SupportsFloat = 0.0,
+    softmax_scale: SupportsFloat | None = None,
     causal: bool = False,
-    window_size: tuple[int, int] = (-1, -1),
-    softcap: float = 0.0,
+    window_size: WindowSize = (-1, -1),
+    softcap: SupportsFloat = 0.0,
     alibi_slopes: Tensor | None = None,
     deterministic: bool = False,
     return_attn_probs: bool = False,
 ) -> Answer:
-    """qkv (batch, seqlen, 3, nheads, headdim)."""
+    """``flash_attn_func`` of q, k and v in one tensor, which gets one gradient.
+
+    Args:
+        qkv: (batch, seqlen, 3, nheads, headdim): q, k and v are qkv[:, :, 0], qkv[:, :, 1] and qkv[:, :, 2].
+    """
     tensors = (qkv, alibi_slopes)
     numbers = (dropout_p, softmax_scale, causal, softcap, deterministic, window_size)
     return call(QKVPACKED, tensors, numbers, return_attn_probs)
 
 
+@overload
+def flash_attn_kvpacked_func(
+    q: Tensor, kv: Tensor,
+    dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
+    window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
+    deterministic: bool = False, return_attn_probs: Literal[False] = False,
+) -> Tensor: ...  # fmt: skip
+@overload
+def flash_attn_kvpacked_func(
+    q: Tensor, kv: Tensor,
+    dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
+    window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
+    deterministic: bool = False, *, return_attn_probs: Literal[True],
+) -> Three: ...  # fmt: skip
+@overload
+def flash_attn_kvpacked_func(
+    q: Tensor, kv: Tensor,
+    dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
+    window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
+    deterministic: bool = False, return_attn_probs: bool = False,
+) -> Answer: ...  # fmt: skip
+@documented
 def flash_attn_kvpacked_func(
     q: Tensor,
     kv: Tensor,
-    dropout_p: float = 0.0,
-    softmax_scale: float | None = None,
+    dropout_p: SupportsFloat = 0.0,
+    softmax_scale: SupportsFloat | None = None,
     causal: bool = False,
-    window_size: tuple[int, int] = (-1, -1),
-    softcap: float = 0.0,
+    window_size: WindowSize = (-1, -1),
+    softcap: SupportsFloat = 0.0,
     alibi_slopes: Tensor | None = None,
     deterministic: bool = False,
     return_attn_probs: bool = False,
 ) -> Answer:
-    """q (batch, seqlen_q, nheads, headdim), kv (batch, seqlen_k, 2, nheads_k, headdim)."""
+    """``flash_attn_func`` of k and v in one tensor, which gets one gradient.
+
+    Args:
+        q: (batch, seqlen_q, nheads, headdim).
+        kv: (batch, seqlen_k, 2, nheads_k, headdim): k and v are kv[:, :, 0] and kv[:, :, 1].
+    """
     tensors = (q, kv, alibi_slopes)
     numbers = (dropout_p, softmax_scale, causal, softcap, deterministic, window_size)
     return call(KVPACKED, tensors, numbers, return_attn_probs)
 
 
+@overload
+def flash_attn_varlen_func(
+    q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor,
+    max_seqlen_q: SupportsIndex, max_seqlen_k: SupportsIndex,
+    dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
+    window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
+    deterministic: bool = False, return_attn_probs: Literal[False] = False, block_table: Tensor | None = None,
+) -> Tensor: ...  # fmt: skip
+@overload
+def flash_attn_varlen_func(
+    q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor,
+    max_seqlen_q: SupportsIndex, max_seqlen_k: SupportsIndex,
+    dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
+    window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
+    deterministic: bool = False, *, return_attn_probs: Literal[True], block_table: Tensor | None = None,
+) -> Three: ...  # fmt: skip
+@overload
+def flash_attn_varlen_func(
+    q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor,
+    max_seqlen_q: SupportsIndex, max_seqlen_k: SupportsIndex,
+    dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
+    window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
+    deterministic: bool = False, return_attn_probs: bool = False, block_table: Tensor | None = None,
+) -> Answer: ...  # fmt: skip
+@documented
 def flash_attn_varlen_func(
     q: Tensor,
     k: Tensor,
     v: Tensor,
     cu_seqlens_q: Tensor,
     cu_seqlens_k: Tensor,
-    max_seqlen_q: int,
-    max_seqlen_k: int,
-    dropout_p: float = 0.0,
-    softmax_scale: float | None = None,
+    max_seqlen_q: SupportsIndex,
+    max_seqlen_k: SupportsIndex,
+    dropout_p: SupportsFloat = 0.0,
+    softmax_scale: SupportsFloat | None = None,
     causal: bool = False,
-    window_size: tuple[int, int] = (-1, -1),
-    softcap: float = 0.0,
+    window_size: WindowSize = (-1, -1),
+    softcap: SupportsFloat = 0.0,
     alibi_slopes: Tensor | None = None,
     deterministic: bool = False,
     return_attn_probs: bool = False,
     block_table: Tensor | None = None,
 ) -> Answer:
-    """Sequences one after another: q (total_q, nheads, headdim), k and v (total_k, nheads_k, headdim).
+    """Attention with gradients over sequences of different lengths, packed one after another.
 
-    Sequence b has the rows cu_seqlens_q[b] to cu_seqlens_q[b + 1] of q, and likewise of k and v: both
-    (batch + 1,) int32.  max_seqlen_q and max_seqlen_k are lengths that none exceeds.  With block_table
-    (batch, max_blocks) int32 k and v are the blocks of a paged cache, (num_blocks, page, nheads_k, headdim),
-    cu_seqlens_k gives the lengths only, and there is no backward pass.
+    Args:
+        q: (total_q, nheads, headdim), the rows of all sequences.
+        k: (total_k, nheads_k, headdim).
+        v: (total_k, nheads_k, headdim).
     """
     tensors = (q, k, v, cu_seqlens_q, cu_seqlens_k, block_table, alibi_slopes)
     numbers = (
@@ -166,42 +257,101 @@ def flash_attn_varlen_func(
     return call(VARLEN, tensors, numbers, return_attn_probs)
 
 
+@overload
+def flash_attn_varlen_qkvpacked_func(
+    qkv: Tensor, cu_seqlens: Tensor, max_seqlen: SupportsIndex,
+    dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
+    window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
+    deterministic: bool = False, return_attn_probs: Literal[False] = False,
+) -> Tensor: ...  # fmt: skip
+@overload
+def flash_attn_varlen_qkvpacked_func(
+    qkv: Tensor, cu_seqlens: Tensor, max_seqlen: SupportsIndex,
+    dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
+    window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
+    deterministic: bool = False, *, return_attn_probs: Literal[True],
+) -> Three: ...  # fmt: skip
+@overload
+def flash_attn_varlen_qkvpacked_func(
+    qkv: Tensor, cu_seqlens: Tensor, max_seqlen: SupportsIndex,
+    dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
+    window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
+    deterministic: bool = False, return_attn_probs: bool = False,
+) -> Answer: ...  # fmt: skip
+@documented
 def flash_attn_varlen_qkvpacked_func(
     qkv: Tensor,
     cu_seqlens: Tensor,
-    max_seqlen: int,
-    dropout_p: float = 0.0,
-    softmax_scale: float | None = None,
+    max_seqlen: SupportsIndex,
+    dropout_p: SupportsFloat = 0.0,
+    softmax_scale: SupportsFloat | None = None,
     causal: bool = False,
-    window_size: tuple[int, int] = (-1, -1),
-    softcap: float = 0.0,
+    window_size: WindowSize = (-1, -1),
+    softcap: SupportsFloat = 0.0,
     alibi_slopes: Tensor | None = None,
     deterministic: bool = False,
     return_attn_probs: bool = False,
 ) -> Answer:
-    """qkv (total, 3, nheads, headdim); see ``flash_attn_varlen_func``."""
+    """``flash_attn_varlen_func`` of q, k and v in one tensor, which gets one gradient.
+
+    Args:
+        qkv: (total, 3, nheads, headdim): q, k and v are qkv[:, 0], qkv[:, 1] and qkv[:, 2].
+        cu_seqlens: (batch + 1,), torch.int32, on qkv's device: sequence b has the rows cu_seqlens[b] to
+            cu_seqlens[b + 1] - 1. The first is 0, and none is less than the one before it.
+        max_seqlen: Length of the longest sequence, in rows, or more.
+    """
     tensors = (qkv, cu_seqlens, alibi_slopes)
     numbers = (max_seqlen, dropout_p, softmax_scale, causal, softcap, deterministic, window_size)
     return call(VARLEN_QKVPACKED, tensors, numbers, return_attn_probs)
 
 
+@overload
+def flash_attn_varlen_kvpacked_func(
+    q: Tensor, kv: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor,
+    max_seqlen_q: SupportsIndex, max_seqlen_k: SupportsIndex,
+    dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
+    window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
+    deterministic: bool = False, return_attn_probs: Literal[False] = False,
+) -> Tensor: ...  # fmt: skip
+@overload
+def flash_attn_varlen_kvpacked_func(
+    q: Tensor, kv: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor,
+    max_seqlen_q: SupportsIndex, max_seqlen_k: SupportsIndex,
+    dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
+    window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
+    deterministic: bool = False, *, return_attn_probs: Literal[True],
+) -> Three: ...  # fmt: skip
+@overload
+def flash_attn_varlen_kvpacked_func(
+    q: Tensor, kv: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor,
+    max_seqlen_q: SupportsIndex, max_seqlen_k: SupportsIndex,
+    dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
+    window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
+    deterministic: bool = False, return_attn_probs: bool = False,
+) -> Answer: ...  # fmt: skip
+@documented
 def flash_attn_varlen_kvpacked_func(
     q: Tensor,
     kv: Tensor,
     cu_seqlens_q: Tensor,
     cu_seqlens_k: Tensor,
-    max_seqlen_q: int,
-    max_seqlen_k: int,
-    dropout_p: float = 0.0,
-    softmax_scale: float | None = None,
+    max_seqlen_q: SupportsIndex,
+    max_seqlen_k: SupportsIndex,
+    dropout_p: SupportsFloat = 0.0,
+    softmax_scale: SupportsFloat | None = None,
     causal: bool = False,
-    window_size: tuple[int, int] = (-1, -1),
-    softcap: float = 0.0,
+    window_size: WindowSize = (-1, -1),
+    softcap: SupportsFloat = 0.0,
     alibi_slopes: Tensor | None = None,
     deterministic: bool = False,
     return_attn_probs: bool = False,
 ) -> Answer:
-    """q (total_q, nheads, headdim), kv (total_k, 2, nheads_k, headdim); see ``flash_attn_varlen_func``."""
+    """``flash_attn_varlen_func`` of k and v in one tensor, which gets one gradient.
+
+    Args:
+        q: (total_q, nheads, headdim), the rows of all sequences.
+        kv: (total_k, 2, nheads_k, headdim): k and v are kv[:, 0] and kv[:, 1].
+    """
     tensors = (q, kv, cu_seqlens_q, cu_seqlens_k, alibi_slopes)
     numbers = (
         max_seqlen_q,

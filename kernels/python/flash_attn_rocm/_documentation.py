@@ -1,0 +1,128 @@
+"""What the docstrings of the public functions have in common, so that each is said once.
+
+A function's own docstring ends with the arguments that it alone has; ``documented`` adds the others, in the
+order of the signature, and what it returns and raises.
+"""
+
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from itertools import takewhile
+from typing import Any, TypeVar
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+WIDTH = 106
+
+ARGUMENTS = {
+    "cu_seqlens_q": """
+        (batch + 1,), torch.int32, on q's device: sequence b has the rows cu_seqlens_q[b] to
+        cu_seqlens_q[b + 1] - 1 of q. The first is 0, and none is less than the one before it.
+        """,
+    "cu_seqlens_k": "(batch + 1,), torch.int32: the same for the keys, rows of k and v.",
+    "max_seqlen_q": "Length of the longest sequence of queries, in rows, or more.",
+    "max_seqlen_k": "Length of the longest sequence of keys, in rows, or more.",
+    "dropout_p": """
+        Probability with which a weight is dropped, 0 <= dropout_p < 1; those that stay are divided by
+        1 - dropout_p. torch.manual_seed seeds it. Cannot be combined with softcap. Pass 0.0 to evaluate a
+        model.
+        """,
+    "softmax_scale": """
+        Factor of q k^T, a finite number; None is headdim ** -0.5. A tensor of one element is read as a
+        number, on a GPU after waiting for it. One that requires a gradient raises an error, because it
+        would get none: multiply q by it, and pass 1.0.
+        """,
+    "causal": """
+        If True, query i sees key j only if j <= i + seqlen_k - seqlen_q: the last query sees all keys. With
+        2 queries and 5 keys, and with 5 queries and 2 keys (1: seen):
+            1 1 1 1 0        0 0
+            1 1 1 1 1        0 0
+                             0 0
+                             1 0
+                             1 1
+        """,
+    "window_size": """
+        (left, right), in keys: query i sees key j only if
+        i + seqlen_k - seqlen_q - left <= j <= i + seqlen_k - seqlen_q + right, both ends included; -1 is no
+        limit. A tuple, a list, a tensor, or whatever else holds two integers. causal sets right to 0.
+        """,
+    "softcap": """
+        If positive, the scores s = softmax_scale * q k^T become softcap * tanh(s / softcap). 0.0 is none.
+        """,
+    "alibi_slopes": """
+        (nheads,) or (batch, nheads), torch.float32: the score of query i and key j is then less by
+        slope * |i + seqlen_k - seqlen_q - j|, after softcap. Gets no gradient.
+        """,
+    "deterministic": """
+        If True, the gradients are bitwise reproducible, as they always are under
+        torch.use_deterministic_algorithms(True). Otherwise kernels may add dq up in no fixed order, which is
+        faster; explain() says whether they do, and FLASH_ATTN_ROCM_BACKWARD=split or fused chooses.
+        """,
+    "return_attn_probs": "If True, return a tuple of three tensors, see below; meant for tests.",
+    "block_table": """
+        (batch, max_blocks), torch.int32: k and v are then a paged cache, (num_blocks, page, nheads_k,
+        headdim) with a page of a multiple of 16 rows; the keys of sequence b are in the blocks
+        block_table[b], and cu_seqlens_k gives only how many there are. No gradients.
+        """,
+}
+TENSORS = """
+    q, k and v are on one device, and all are torch.float16 or all torch.bfloat16; torch.float64 is computed
+    without kernels, for torch.autograd.gradcheck. headdim is 1 to 256, and nheads a multiple of nheads_k:
+    query head h reads key head h // (nheads / nheads_k). seqlen_q and seqlen_k are those of the sequence.
+    """
+OUT = "    out, in q's shape and dtype. A row that sees no key is 0."
+PROBABILITIES = """
+    With return_attn_probs=True a tuple (out, softmax_lse, S_dmask):
+    softmax_lse: {lse}, torch.float32 (torch.float64 for such q): the natural
+        logarithm of the sum of exp(score) over the keys that a row sees; +inf if it sees none. No gradient
+        flows through it.
+    S_dmask: with dropout_p > 0 the weights, (batch, nheads, max_seqlen_q, max_seqlen_k), in q's dtype:
+        negative where they were dropped; their magnitudes sum to 1 over the keys (those of flash_attn lack a
+        factor for each row). Otherwise empty.
+    """
+RAISES = """
+    FlashAttnArgumentError: the arguments break these rules. A ValueError and a RuntimeError; its message
+        names the function, and has every problem with what was expected.
+    FlashAttnUnsupportedError: no kernel serves the call, in strict mode (set_strict, or
+        FLASH_ATTN_ROCM_STRICT=1). Else the PyTorch implementation answers, with the same results, and
+        FlashAttnFallbackWarning says why, once for each reason.
+    """
+SOURCE = """
+    FlashAttention-2, Tri Dao, arXiv:2307.08691; FlashAttention, Dao et al., arXiv:2205.14135. The interface
+    is that of flash_attn 2.8. alibi_slopes: ALiBi, Press et al., arXiv:2108.12409; nheads_k < nheads:
+    grouped-query attention, Ainslie et al., arXiv:2305.13245; softcap: Gemma 2, arXiv:2408.00118.
+    """
+
+
+def documented(function: Function) -> Function:
+    """Completes the docstring of a function with gradients."""
+    lse = "(nheads, total_q)" if "varlen" in function.__name__ else "(batch, nheads, seqlen_q)"
+    returns = "\n".join([OUT, _block(PROBABILITIES.format(lse=lse), 4)])
+    return complete(function, ARGUMENTS, TENSORS, returns, RAISES, SOURCE)
+
+
+def complete(
+    function: Function, arguments: dict[str, str], tensors: str, returns: str, raises: str, source: str
+) -> Function:
+    """Adds the arguments that the docstring does not name yet, and the sections that follow."""
+    if function.__doc__ is None:  # python -OO
+        return function
+    own = inspect.cleandoc(function.__doc__)
+    lines = [own, *_arguments(function, own, arguments), "", _block(tensors, 0)]
+    for title, text in (("Returns", returns), ("Raises", raises), ("Source", source)):
+        lines += ["", f"{title}:", _block(text, 4)]
+    function.__doc__ = "\n".join(lines) + "\n"
+    return function
+
+
+def _arguments(function: Function, own: str, texts: dict[str, str]) -> Iterator[str]:
+    for name in inspect.signature(function).parameters:
+        if f"\n    {name}: " not in own:
+            lines = inspect.cleandoc(texts[name]).splitlines()
+            prose = [*takewhile(lambda line: not line.startswith(" "), lines)]
+            text = " ".join([f"{name}:", *prose])
+            yield textwrap.fill(text, WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 8)
+            yield from (f"        {line}" for line in lines[len(prose) :])
+
+
+def _block(text: str, width: int) -> str:
+    return textwrap.indent(inspect.cleandoc(text), " " * width)
