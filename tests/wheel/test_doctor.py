@@ -1,12 +1,15 @@
 """The doctor: this machine through the command, other machines through made-up facts."""
 
 import dataclasses
+import importlib
 import json
+import os
 import platform
 import re
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import machines
 import pytest
@@ -15,6 +18,7 @@ from flash_attn_rocm import (
     FlashAttnUnsupportedError,
     __main__,
     _doctor,
+    _drop_in,
     _facts,
     _remembered,
     _requirements,
@@ -22,7 +26,8 @@ from flash_attn_rocm import (
     sdpa,
     set_strict,
 )
-from flash_attn_rocm._facts import DeviceFile, Gpu, Torch
+from flash_attn_rocm._drop_in import DropIn
+from flash_attn_rocm._facts import DeviceFile, Fused, Gpu, Torch
 from flash_attn_rocm._requirements import Step
 
 HEALTHY = machines.healthy(_facts)
@@ -78,6 +83,9 @@ def test_this_machine_as_json():
     assert report["usable"] is True
     assert report["ready"] is False
     assert all(set(step) == {"words", "commands"} for step in report["advice"])
+    assert report["facts"]["drop_in"]["kind"] == "ours"
+    assert (report["facts"]["fused"], report["facts"]["wsl"]) == ([], False)
+    assert report["advice"][0]["words"].startswith("this PyTorch is a CPU build")
 
 
 def test_a_healthy_machine_needs_no_advice():
@@ -114,11 +122,16 @@ def test_another_build_of_torch_beside_an_amd_gpu(torch, build):
     assert "AMD GPU, gfx942; kernels unknown (listed by the driver, not usable by this PyTorch)" in text
 
 
-def test_a_cpu_build_where_there_is_no_amd_gpu_is_fine():
-    facts = changed(torch=Torch(version="2.13.0+cpu"), gpus=(), driver_gpus=(), kfd=NO_KFD, hip_libraries=())
-    assert "CPU build" not in advice(facts)
-    assert "/dev/kfd is not there" in advice(facts)
-    assert "--device /dev/kfd --device /dev/dri --group-add" in advice(facts)
+@pytest.mark.parametrize("torch", [Torch(version="2.13.0+cpu"), Torch(version="2.13.0+cu128", cuda="12.8")])
+def test_the_first_step_with_another_build_is_the_rocm_build(torch):
+    """Where no AMD GPU was seen, too; the doctor said no word of it."""
+    facts = changed(torch=torch, gpus=(), driver_gpus=(), kfd=NO_KFD, hip_libraries=())
+    first, second = _doctor.diagnose(facts).advice
+    assert first.words.startswith(
+        f"this PyTorch is a {torch.build} build, which cannot use AMD GPUs; remove it"
+    )
+    assert "/dev/kfd is not there" in second.words
+    assert "--device /dev/kfd --device /dev/dri --group-add" in second.words
 
 
 @pytest.mark.parametrize(
@@ -307,6 +320,193 @@ def test_what_a_machine_says_of_its_driver(tmp_path):
     assert _facts.driver(tmp_path) == "amdgpu 6.12.12"
 
 
+def made_up(root, release=""):
+    for folder in ("dev/dri", "proc/self", "proc/sys/kernel"):
+        (root / folder).mkdir(parents=True, exist_ok=True)
+    (root / "proc/self/maps").touch()
+    (root / "proc/sys/kernel/osrelease").write_text(release)
+
+
+WSL = "6.6.87.2-microsoft-standard-WSL2\n"
+ON_WSL = {"wsl": True, "gpus": (), "driver_gpus": (), "driver": "", "renders": ()}
+DXG = DeviceFile("/dev/dxg", "open", "root", "crw-rw-rw-")
+
+
+def test_wsl_has_dxg_and_not_kfd(tmp_path):
+    made_up(tmp_path, WSL)
+    facts = _facts.collect(tmp_path, ask_gpus=False)
+    assert (facts.wsl, facts.kfd) == (True, DeviceFile(str(tmp_path / "dev/dxg"), "absent"))
+    (tmp_path / "dev/dxg").touch()
+    (tmp_path / "dev/kfd").touch()
+    assert _facts.collect(tmp_path, ask_gpus=False).kfd.path == str(tmp_path / "dev/dxg")
+    made_up(tmp_path, "6.8.0-31-generic\n")
+    facts = _facts.collect(tmp_path, ask_gpus=False)
+    assert (facts.wsl, facts.kfd.path) == (False, str(tmp_path / "dev/kfd"))
+
+
+def test_wsl_without_a_gpu_of_windows():
+    said = advice(changed(**ON_WSL, kfd=DeviceFile("/dev/dxg", "absent")))
+    assert "/dev/dxg is not there, through which WSL2 reaches the GPUs of Windows" in said
+    assert "--device /dev/dxg --volume /usr/lib/wsl:/usr/lib/wsl" in said
+    assert "wsl.exe --shutdown" in said.splitlines()
+    assert "kfd" not in said
+    assert "modprobe" not in said
+
+
+@pytest.mark.parametrize(
+    ("environment", "command"),
+    [
+        ((), "export HSA_ENABLE_DXG_DETECTION=1"),
+        (((_facts.DXG_VARIABLE, "1"),), "ldconfig -p | grep rocdxg"),
+        ((("HIP_VISIBLE_DEVICES", "7"), (_facts.DXG_VARIABLE, "1")), "unset HIP_VISIBLE_DEVICES"),
+    ],
+)
+def test_wsl_where_pytorch_sees_no_gpu(environment, command):
+    [step] = _doctor.diagnose(changed(**ON_WSL, kfd=DXG, environment=environment)).advice
+    assert step.commands == (command,)
+    assert step.words.startswith("WSL2 has /dev/dxg, and ")
+
+
+def test_wsl_on_which_everything_fits():
+    facts = changed(**{**ON_WSL, "gpus": HEALTHY.gpus}, kfd=DXG)
+    report = _doctor.diagnose(facts)
+    assert report.ready
+    assert report.advice == ()
+    text = _doctor.text(report)
+    assert "Ubuntu 24.04.3 LTS on WSL2, linux x86_64" in text
+    assert re.search(r"^driver +that of Windows$", text, re.MULTILINE)
+
+
+def flash_attn(folder, text):
+    (folder / "flash_attn").mkdir()
+    (folder / "flash_attn/__init__.py").touch()
+    (folder / "flash_attn/flash_attn_interface.py").write_text(text)
+
+
+UPSTREAM = "import flash_attn_2_cuda as flash_attn_gpu\n"
+SHIM = "from flash_attn_rocm import flash_attn_func\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "version", "kind"),
+    [
+        (SHIM, "2.8.3", "ours"),
+        (SHIM, "2.8.3+rocm1", "ours"),
+        (UPSTREAM, "2.8.3", "another"),
+        (UPSTREAM, "", "another"),
+        (None, "2.8.3", "damaged"),
+        (None, "", "none"),
+    ],
+)
+def test_which_flash_attn_is_told_by_what_it_holds(tmp_path, monkeypatch, text, version, kind):
+    if text:
+        flash_attn(tmp_path, text)
+    path = [entry for entry in sys.path if not (Path(entry) / "flash_attn").exists()]
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *path])
+    monkeypatch.setattr(_drop_in, "_version", lambda: version)
+    importlib.invalidate_caches()
+    folder = str(tmp_path / "flash_attn") if text else ""
+    assert _drop_in.find() == DropIn(kind, version, folder)
+    assert "flash_attn" not in sys.modules
+
+
+def test_this_projects_flash_attn_is_its_own():
+    """In the verify container and wherever these tests run, shim/ is what is found."""
+    assert _drop_in.find().kind == "ours"
+
+
+def test_flash_attn_4_alone_is_no_flash_attn(tmp_path, monkeypatch):
+    (tmp_path / "flash_attn/cute").mkdir(parents=True)
+    path = [entry for entry in sys.path if not (Path(entry) / "flash_attn").exists()]
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *path])
+    monkeypatch.setattr(_drop_in, "_version", lambda: "")
+    importlib.invalidate_caches()
+    assert _drop_in.find() == DropIn("none")
+
+
+DROP_INS = {
+    "none": (DropIn(), "not installed; libraries that import flash_attn do not find these kernels", ""),
+    "ours": (DropIn("ours", "2.8.3", "/v/flash_attn"), "2.8.3, of this project", ""),
+    "upstream": (
+        DropIn("another", "2.8.3", "/v/flash_attn"),
+        "2.8.3, not of this project, in /v/flash_attn",
+        "libraries that import flash_attn do not get these kernels: /v/flash_attn is flash-attn 2.8.3 of",
+    ),
+    "a checkout": (DropIn("another", "", "/src/flash_attn"), "of unknown version, not of this project", ""),
+    "damaged": (
+        DropIn("damaged", "2.8.3"),
+        "2.8.3, without its module flash_attn",
+        "flash-attn 2.8.3 is installed without its module flash_attn",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DROP_INS)
+def test_what_is_said_of_flash_attn(name):
+    found, finding, step = DROP_INS[name]
+    report = _doctor.diagnose(changed(drop_in=found))
+    assert finding in dict(report.findings)["flash-attn"]
+    assert report.ready
+    assert bool(report.advice) == bool(step)
+    if step:
+        assert step in report.advice[0].words
+        assert report.advice[0].commands == ("python -m pip uninstall --yes flash-attn",)
+
+
+BROKEN_FLASH = (
+    Fused("flash", "fails", "float16: HIP error: invalid argument"),
+    Fused("memory-efficient", "absent"),
+)
+
+
+def typed(command):
+    """What a shell shows in which python is this one."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return subprocess.run(
+        ["bash", "-c", command],
+        check=True, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=120,
+    ).stdout  # fmt: skip
+
+
+def test_pytorchs_own_attention_that_fails():
+    report = _doctor.diagnose(changed(fused=BROKEN_FLASH))
+    assert report.ready, "ours works"
+    [step] = report.advice
+    assert (
+        "does not work on GPU 0 with this build: flash (float16: HIP error: invalid argument). Put "
+        in step.words
+    )
+    assert "flash_attn_rocm.sdpa.enable(replace_fused=True) at the start of your program" in step.words
+    assert dict(report.findings)["PyTorch's SDPA"] == (
+        "flash: fails (float16: HIP error: invalid argument); memory-efficient: not for this GPU"
+    )
+    assert typed(step.commands[0]) == "False\n", "there is no GPU here"
+
+
+def test_pytorchs_own_attention_that_fails_where_no_kernel_serves():
+    gpu = Gpu(0, "RX 9070", "gfx1201", (("fp16 head_dim 64", "it was not built"),))
+    steps = _doctor.diagnose(changed(fused=BROKEN_FLASH, gpus=(gpu,))).advice
+    assert "its plain formula answers instead" in steps[-1].words
+    assert typed(steps[-1].commands[0]) == ""
+
+
+def test_pytorchs_own_attention_that_works():
+    fused = (Fused("flash", "works"), Fused("memory-efficient", "works"))
+    report = _doctor.diagnose(changed(fused=fused))
+    assert report.advice == ()
+    assert "flash: works; memory-efficient: works" in _doctor.text(report)
+
+
+def test_pytorchs_own_attention_is_looked_at_only_where_pytorch_sees_a_gpu(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(_facts, "_fused", lambda: asked.append(1) or BROKEN_FLASH)
+    assert _facts.collect().fused == ()
+    monkeypatch.setattr(_facts, "_torch_gpus", lambda _torch: HEALTHY.gpus)
+    assert _facts.collect(ask_gpus=False).fused == ()
+    assert not asked
+    assert _facts.collect().fused == BROKEN_FLASH
+
+
 @pytest.mark.parametrize("state", ["open", "denied"])
 def test_a_device_file(tmp_path, monkeypatch, state):
     (tmp_path / "kfd").touch(mode=0o640)
@@ -409,9 +609,17 @@ EVERY_ADVICE = {
     "canary": {"canary": (("fp16, head_dim 64, gfx942: out differs", "/home/a b/x.json"),)},
     "two runtimes": {"hip_libraries": ("/a/libamdhip64.so", "/b/libamdhip64.so")},
     "another ROCm": {"torch": Torch(version="2.11.0+rocm6.4", rocm="6.4.1")},
+    "upstream's flash-attn": {"drop_in": DropIn("another", "2.8.3", "/v/flash_attn")},
+    "no module": {"drop_in": DropIn("damaged", "2.8.3")},
+    "broken SDPA": {"fused": BROKEN_FLASH},
+    "broken SDPA, no kernel": {"fused": BROKEN_FLASH, "gpus": ()},
+    "WSL2 without GPU": {**ON_WSL, "kfd": DeviceFile("/dev/dxg", "absent")},
+    "WSL2, denied": {**ON_WSL, "kfd": denied("/dev/dxg"), "user_groups": ()},
+    "WSL2 unseen": {**ON_WSL, "kfd": DXG},
+    "WSL2 without librocdxg": {**ON_WSL, "kfd": DXG, "environment": ((_facts.DXG_VARIABLE, "1"),)},
     "no kernel": {"gpus": (Gpu(0, "RX 9070", "gfx1201", (("fp16 head_dim 64", "it was not built"),)),)},
 }
-PROGRAMS = {"rm", "sudo", "python", "python3", "docker", "unset", "export"}
+PROGRAMS = {"rm", "sudo", "python", "python3", "docker", "unset", "export", "wsl.exe", "ldconfig"}
 
 
 @pytest.mark.parametrize("values", EVERY_ADVICE.values(), ids=EVERY_ADVICE)
@@ -430,16 +638,19 @@ def test_every_advice_has_a_command_that_can_be_pasted(values):
         assert not re.search(r"\bpip \w+|\bsudo |docker run|<[^>]*>|…", step.words)
 
 
+PARTS = ("_denied_step", "_absent_step", "_unseen_on_wsl_step")
+
+
 def test_every_advice_was_asked_for():
     """Of each kind: a new one has to be added above."""
-    makers = [name for name in vars(_doctor) if name.endswith(("_step", "_steps")) and name != "_denied_step"]
+    makers = [name for name in vars(_doctor) if name.endswith(("_step", "_steps")) and name not in PARTS]
     said = {name: set() for name in makers}
     for values in EVERY_ADVICE.values():
         facts = changed(**values)
         for name in makers:
             if name == "_unseen_step" and facts.gpus:
                 continue
-            found = getattr(_doctor, name)(facts)
+            found = getattr(_doctor, name)(facts.drop_in if name == "_drop_in_step" else facts)
             said[name] |= set(found if isinstance(found, list) else filter(None, [found]))
     assert all(said.values()), said
 

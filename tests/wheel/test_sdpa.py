@@ -137,6 +137,46 @@ def test_pytorch_answers_where_it_has_flash_attention(host, small, monkeypatch):
     assert not host
 
 
+def switches():
+    return torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.mem_efficient_sdp_enabled()
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_fused_attention_that_is_broken_is_replaced(kernels_on, host_operators, small, monkeypatch, before):
+    """Forward and backward, and nested; PyTorch's switches are then as they were."""
+    kernels_on("gfx1100")
+    monkeypatch.setattr(sdpa, "_flash_reached", lambda _device: True)
+    torch.backends.cuda.enable_mem_efficient_sdp(before)
+    leaves = [x.requires_grad_() for x in small]
+    forwards, backwards = host_operators
+    try:
+        with sdpa.enable():
+            scaled_dot_product_attention(*leaves)
+            assert not forwards
+            with sdpa.enable(replace_fused=True):
+                with sdpa.enable(replace_fused=True), sdpa.enable():
+                    assert switches() == (False, False)
+                scaled_dot_product_attention(*leaves).sum().backward()
+                assert (len(forwards), len(backwards)) == (1, 1)
+                masked = scaled_dot_product_attention(*leaves, attn_mask=torch.ones(9, 9).bool())
+                assert torch.isfinite(masked).all()
+            assert switches() == (True, before)
+        assert len(forwards) == 1
+        assert switches() == (True, before)
+        sdpa.enable(replace_fused=True)
+        sdpa.disable()
+        assert switches() == (True, before)
+    finally:
+        sdpa.disable()
+        torch.backends.cuda.enable_mem_efficient_sdp(True)
+
+
+def test_nothing_is_switched_off_without_kernels(small):
+    with pytest.warns(FlashAttnFallbackWarning, match="stays PyTorch's own"):
+        sdpa.enable(replace_fused=True)
+    assert switches() == (True, True)
+
+
 def test_a_call_that_a_kernel_serves_is_explained(host, small):
     assert sdpa.explain(*small, is_causal=True).path != "pytorch"
 

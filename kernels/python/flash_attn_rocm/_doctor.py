@@ -3,7 +3,8 @@
 import shlex
 from dataclasses import dataclass
 
-from flash_attn_rocm._facts import OVERRIDE, DeviceFile, Facts, Gpu
+from flash_attn_rocm._drop_in import DropIn
+from flash_attn_rocm._facts import DXG_VARIABLE, HIDING, OVERRIDE, DeviceFile, Facts, Fused, Gpu
 from flash_attn_rocm._requirements import (
     OPEN_TORCH_PAGE,
     REMOVE,
@@ -19,6 +20,9 @@ CONTAINER_OPTIONS = (
     "--device /dev/kfd --device /dev/dri "
     '--group-add "$(stat -c %g /dev/kfd)" --group-add "$(stat -c %g /dev/dri/renderD128)"'
 )
+WSL_CONTAINER_OPTIONS = "--device /dev/dxg --volume /usr/lib/wsl:/usr/lib/wsl"
+REMOVE_DROP_IN = "python -m pip uninstall --yes flash-attn"
+REPLACE_FUSED = "sdpa.enable(replace_fused=True)"
 NOT_RUN = "These kernels were not run on hardware by the project's CI, which has no AMD GPU."
 
 
@@ -40,7 +44,8 @@ def diagnose(facts: Facts) -> Report:
     """What the machine has, what to do next, and whether the package and its kernels can run on it."""
     usable = not facts.problems
     ready = usable and any(_served(gpu) for gpu in facts.gpus) and not facts.canary
-    advice = dict.fromkeys((*mismatches(facts), *_gpu_steps(facts)))
+    last = (_fused_step(facts), _drop_in_step(facts.drop_in))
+    advice = dict.fromkeys((*mismatches(facts), *_gpu_steps(facts), *filter(None, last)))
     return Report(_headline(facts), _findings(facts), tuple(advice), usable, ready)
 
 
@@ -92,11 +97,12 @@ def _findings(facts: Facts) -> tuple[tuple[str, str], ...]:
     found = [
         ("flash_attn_rocm", f"{facts.package}, built with ROCm {facts.rocm or 'of an unknown version'}"),
         ("kernels for", ", ".join(facts.archs) or "unknown, because the library does not load"),
-        ("system", f"{facts.os_name}, {facts.system} {facts.machine}, glibc {facts.glibc or 'unknown'}"),
+        ("system", _system(facts)),
         ("Python", facts.python),
         ("PyTorch", f"{torch.version} ({torch.build} build)" if torch.version else "none that imports"),
+        ("flash-attn", _in_words(facts.drop_in)),
         ("HIP runtime", ", ".join(facts.hip_libraries) or "none in this process"),
-        ("driver", facts.driver or "none loaded"),
+        ("driver", "that of Windows" if facts.wsl else facts.driver or "none loaded"),
         *((file.path, _access(file)) for file in (facts.kfd, *facts.renders)),
         *facts.environment,
     ]
@@ -106,7 +112,30 @@ def _findings(facts: Facts) -> tuple[tuple[str, str], ...]:
         found += [(f"GPU {gpu.index}", f"{_describe(gpu)} ({note})") for gpu in facts.driver_gpus]
     if not facts.gpus and not facts.driver_gpus:
         found.append(("GPUs", "no AMD GPU found"))
+    if facts.fused:
+        found.append(("PyTorch's SDPA", "; ".join(map(_of_fused, facts.fused))))
     return tuple(found)
+
+
+def _system(facts: Facts) -> str:
+    name = f"{facts.os_name} on WSL2" if facts.wsl else facts.os_name
+    return f"{name}, {facts.system} {facts.machine}, glibc {facts.glibc or 'unknown'}"
+
+
+def _in_words(found: DropIn) -> str:
+    version = found.version or "of unknown version"
+    return {
+        "none": "not installed; libraries that import flash_attn do not find these kernels",
+        "ours": f"{version}, of this project: libraries that import flash_attn get these kernels",
+        "another": f"{version}, not of this project, in {found.folder}",
+        "damaged": f"{version}, without its module flash_attn",
+    }[found.kind]
+
+
+def _of_fused(fused: Fused) -> str:
+    if fused.state == "absent":
+        return f"{fused.name}: not for this GPU"
+    return f"{fused.name}: {f'fails ({fused.words})' if fused.words else fused.state}"
 
 
 def _access(file: DeviceFile) -> str:
@@ -131,9 +160,6 @@ def _served(gpu: Gpu) -> bool:
 def _torch_step(facts: Facts) -> Step | None:
     if facts.problems or not facts.torch.version or facts.torch.rocm:
         return None
-    # On a machine without an AMD GPU any build of PyTorch will do.
-    if facts.kfd.state == "absent" and not facts.driver_gpus:
-        return None
     return Step(
         f"{wrong_build(facts.torch.build)}; remove it with the first command, then {install_torch()}",
         (REMOVE_TORCH, OPEN_TORCH_PAGE),
@@ -141,29 +167,37 @@ def _torch_step(facts: Facts) -> Step | None:
 
 
 def _device_file_steps(facts: Facts) -> list[Step]:
-    """A missing /dev/kfd, and all device files that this user may not open."""
+    """A missing file of the GPUs, and all device files that this user may not open."""
     found = []
     if facts.kfd.state == "absent":
-        found.append(
-            Step(
-                "no AMD GPU can be used, because /dev/kfd is not there. If this machine has one: in a "
-                f"container,\nstart it with the options\n{CONTAINER_OPTIONS}\n"
-                "else load the driver:",
-                ("sudo modprobe amdgpu",),
-            )
-        )
+        found.append(_absent_step(facts))
     denied = [file for file in (facts.kfd, *facts.renders) if file.state == "denied"]
     if denied:
-        found.append(_denied_step(denied, facts.user_groups))
+        found.append(_denied_step(denied, facts))
     return found
 
 
-def _denied_step(denied: list[DeviceFile], user_groups: tuple[str, ...]) -> Step:
-    paths = ", ".join(f"{file.path} ({file.mode}, group {file.group})" for file in denied)
-    begin = (
-        f"this user may not open {paths}; in a container, start it with the options\n{CONTAINER_OPTIONS}\n"
+def _absent_step(facts: Facts) -> Step:
+    if facts.wsl:
+        return Step(
+            "no AMD GPU can be used, because /dev/dxg is not there, through which WSL2 reaches the GPUs of "
+            f"Windows: in a container,\nstart it with the options\n{WSL_CONTAINER_OPTIONS}\n"
+            "else install AMD's driver for WSL2 on Windows, then run these and start WSL2 again:",
+            ("wsl.exe --update", "wsl.exe --shutdown"),
+        )
+    return Step(
+        "no AMD GPU can be used, because /dev/kfd is not there. If this machine has one: in a "
+        f"container,\nstart it with the options\n{CONTAINER_OPTIONS}\n"
+        "else load the driver:",
+        ("sudo modprobe amdgpu",),
     )
-    missing = list(dict.fromkeys(file.group for file in denied if file.group not in user_groups))
+
+
+def _denied_step(denied: list[DeviceFile], facts: Facts) -> Step:
+    paths = ", ".join(f"{file.path} ({file.mode}, group {file.group})" for file in denied)
+    options = WSL_CONTAINER_OPTIONS if facts.wsl else CONTAINER_OPTIONS
+    begin = f"this user may not open {paths}; in a container, start it with the options\n{options}\n"
+    missing = list(dict.fromkeys(file.group for file in denied if file.group not in facts.user_groups))
     if not missing:
         words = "else the groups are right and the files' modes are not, until the driver is loaded again:"
         return Step(begin + words, tuple(f"sudo chmod g+rw {file.path}" for file in denied))
@@ -179,7 +213,7 @@ def _join_unnamed(group: str) -> str:
 
 
 def _driver_step(facts: Facts) -> Step | None:
-    if facts.kfd.state != "open" or facts.driver_gpus:
+    if facts.wsl or facts.kfd.state != "open" or facts.driver_gpus:
         return None
     return Step(
         f"the driver ({facts.driver or 'of unknown version'}) is loaded and lists no GPU that computes; its "
@@ -237,7 +271,8 @@ def _canary_steps(facts: Facts) -> list[Step]:
 def _gpu_steps(facts: Facts) -> list[Step]:
     """GPUs that PyTorch does not see, and why others are not served."""
     found = []
-    if facts.torch.rocm and not facts.problems and not facts.gpus and facts.driver_gpus:
+    there = facts.driver_gpus or (facts.wsl and facts.kfd.state == "open")
+    if facts.torch.rocm and not facts.problems and not facts.gpus and there:
         found.append(_unseen_step(facts))
     for gpu in facts.gpus or facts.driver_gpus:
         if gpu.reasons and not _served(gpu):
@@ -251,15 +286,68 @@ def _gpu_steps(facts: Facts) -> list[Step]:
 
 def _unseen_step(facts: Facts) -> Step:
     count = f"the driver ({facts.driver or 'of unknown version'}) lists {len(facts.driver_gpus)} GPUs"
-    hiding = [(name, value) for name, value in facts.environment if name != OVERRIDE]
+    if facts.wsl:
+        count = f"WSL2 has {facts.kfd.path}"
+    hiding = [(name, value) for name, value in facts.environment if name in HIDING]
     if hiding:
         given = ", ".join(f"{name}={value}" for name, value in hiding)
         words = f"{count}, and PyTorch sees none: {given} hides them"
         return Step(words, (f"unset {' '.join(name for name, _ in hiding)}",))
+    if facts.wsl:
+        return _unseen_on_wsl_step(facts)
     return Step(
         f"{count}, and the HIP runtime of PyTorch (ROCm {facts.torch.rocm}) sees none: where all device "
         "files may be opened, the driver is older than this ROCm supports; its messages say more",
         ("sudo dmesg | grep -iE 'amdgpu|kfd'",),
+    )
+
+
+def _unseen_on_wsl_step(facts: Facts) -> Step:
+    words = (
+        f"WSL2 has {facts.kfd.path}, and the HIP runtime of PyTorch (ROCm {facts.torch.rocm}) sees no AMD "
+        "GPU: it needs AMD's driver for WSL2 on Windows, and here ROCm's library for WSL2, librocdxg "
+        "(https://github.com/ROCm/librocdxg)"
+    )
+    if dict(facts.environment).get(DXG_VARIABLE) == "1":
+        return Step(f"{words}, which this finds where it is installed:", ("ldconfig -p | grep rocdxg",))
+    return Step(f"{words}, which ROCm before 7.13 uses only with this:", (f"export {DXG_VARIABLE}=1",))
+
+
+def _fused_step(facts: Facts) -> Step | None:
+    """PyTorch's own attention does not work: kernels instead of it, or its plain formula."""
+    broken = ", ".join(f"{each.name} ({each.words})" for each in facts.fused if each.state == "fails")
+    if not broken:
+        return None
+    words = f"PyTorch's own scaled_dot_product_attention does not work on GPU 0 with this build: {broken}. "
+    if any(map(_served, facts.gpus)):
+        words += (
+            f"Put flash_attn_rocm.{REPLACE_FUSED} at the start of your program, and these kernels answer "
+        )
+        words += "instead; this prints True where they do:"
+        code = f"from flash_attn_rocm import sdpa; {REPLACE_FUSED}; print(sdpa.is_enabled())"
+    else:
+        words += "Put these lines at the start of your program, and its plain formula answers instead:"
+        code = (
+            "import torch; torch.backends.cuda.enable_flash_sdp(False); "
+            "torch.backends.cuda.enable_mem_efficient_sdp(False)"
+        )
+    return Step(words, (f"python -c {shlex.quote(code)}",))
+
+
+def _drop_in_step(found: DropIn) -> Step | None:
+    """Another flash-attn than this project's, which libraries then import; a checkout has no version."""
+    if found.kind not in {"another", "damaged"} or not found.version:
+        return None
+    what = (
+        f"libraries that import flash_attn do not get these kernels: {found.folder} is flash-attn "
+        f"{found.version} of another project"
+        if found.kind == "another"
+        else f"flash-attn {found.version} is installed without its module flash_attn"
+    )
+    return Step(
+        f"{what}. For these kernels remove it with this command, then install flash-attn from the index that "
+        "this wheel is from",
+        (REMOVE_DROP_IN,),
     )
 
 

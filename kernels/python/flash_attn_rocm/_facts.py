@@ -6,17 +6,20 @@ import os
 import platform
 import stat
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
-from flash_attn_rocm import _requirements
+from flash_attn_rocm import _drop_in, _requirements
+from flash_attn_rocm._drop_in import DropIn
 from flash_attn_rocm._requirements import Step
 
 State = Literal["absent", "denied", "open"]
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
+DXG_VARIABLE = "HSA_ENABLE_DXG_DETECTION"
 HIDING = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
+VARIABLES = (OVERRIDE, *HIDING, DXG_VARIABLE)
 
 
 @dataclass(frozen=True)
@@ -55,13 +58,24 @@ class Gpu:
 
 
 @dataclass(frozen=True)
+class Fused:
+    """One of PyTorch's own fused attention kernels, flash or memory-efficient; ``words`` say how it fails."""
+
+    name: str
+    state: Literal["works", "absent", "fails"]
+    words: str = ""
+
+
+@dataclass(frozen=True)
 class Facts:
     """Everything the report is made of.
 
     ``problems`` keep the package from importing.  ``hip_libraries`` are the files of the HIP runtime mapped
     into this process, ``environment`` the variables that change what it sees.  ``gpus`` are those that
     PyTorch can use, ``driver_gpus`` those that the kernel driver lists.  ``canary`` has what failed at first
-    use, each with the file that remembers it.
+    use, each with the file that remembers it.  ``kfd`` is the file through which GPUs compute: /dev/kfd, or
+    /dev/dxg on WSL2.  ``drop_in`` is what ``import flash_attn`` finds, ``fused`` what PyTorch's own attention
+    does on the first GPU.
     """
 
     system: str
@@ -83,6 +97,9 @@ class Facts:
     gpus: tuple[Gpu, ...]
     driver_gpus: tuple[Gpu, ...]
     canary: tuple[tuple[str, str], ...] = ()
+    wsl: bool = False
+    drop_in: DropIn = field(default_factory=DropIn)
+    fused: tuple[Fused, ...] = ()
 
 
 def collect(root: Path = Path("/"), *, ask_gpus: bool = True) -> Facts:
@@ -93,6 +110,8 @@ def collect(root: Path = Path("/"), *, ask_gpus: bool = True) -> Facts:
     torch, module = _torch()
     problems = _package_problems()
     listed = driver_gpus(root / "sys/class/kfd/kfd/topology/nodes")
+    gpus = _torch_gpus(module) if ask_gpus and module is not None and not problems else ()
+    wsl = "microsoft" in _read(root / "proc/sys/kernel/osrelease").lower()
     return Facts(
         system=sys.platform,
         machine=platform.machine(),
@@ -104,17 +123,20 @@ def collect(root: Path = Path("/"), *, ask_gpus: bool = True) -> Facts:
         problems=problems,
         torch=torch,
         hip_libraries=hip_libraries((root / "proc/self/maps").read_text(encoding="utf-8", errors="replace")),
-        environment=tuple((name, os.environ[name]) for name in (OVERRIDE, *HIDING) if name in os.environ),
+        environment=tuple((name, os.environ[name]) for name in VARIABLES if name in os.environ),
         driver=driver(root),
-        kfd=device_file(root / "dev/kfd"),
+        kfd=device_file(root / ("dev/dxg" if wsl else "dev/kfd")),
         renders=tuple(map(device_file, sorted((root / "dev/dri").glob("render*")))),
         user_groups=_user_groups(),
         archs=() if problems else _archs(),
-        gpus=_torch_gpus(module) if ask_gpus and module is not None and not problems else (),
+        gpus=gpus,
         driver_gpus=listed
         if problems
         else tuple(replace(gpu, reasons=gpu_reasons(gpu.arch)) for gpu in listed),
         canary=() if problems else _canary(),
+        wsl=wsl,
+        drop_in=_drop_in.find(),
+        fused=_fused() if gpus else (),
     )
 
 
@@ -212,6 +234,11 @@ def gpu_reasons(arch: str) -> tuple[tuple[str, str], ...]:
 def _canary() -> tuple[tuple[str, str], ...]:
     failures = importlib.import_module("flash_attn_rocm._remembered").failures()
     return tuple((f"{found.family}, {found.arch}: {found.words}", str(path)) for path, found in failures)
+
+
+def _fused() -> tuple[Fused, ...]:
+    found: tuple[Fused, ...] = importlib.import_module("flash_attn_rocm._fused").look()
+    return found
 
 
 def _os_name() -> str:

@@ -16,6 +16,10 @@ headdim up to 256 and no attn_mask:
 * ``_scaled_dot_product_flash_attention``, on the others, for calls without gradients and dropout.
   Training stays with PyTorch, whose forward and backward kernels belong together there.
 
+Some builds of PyTorch for AMD GPUs have a flash or memory-efficient attention that fails (the doctor says
+so).  ``enable(replace_fused=True)`` turns both off meanwhile, in the whole process: these kernels then answer
+on every GPU that has some, forward and backward, and PyTorch's plain formula answers what they do not serve.
+
 What torch.compile made of the first while it was enabled keeps using this package's kernels after
 ``disable()``; the second is decided whenever a graph runs.
 """
@@ -72,18 +76,27 @@ class _State:
     library: Any = None
     flash_reached: dict[torch.device, bool] = {}  # noqa: RUF012
     natural: dict[torch.device, bool] = {}  # noqa: RUF012
+    fused_before: tuple[bool, bool] | None = None  # PyTorch's switches, while they are turned off
 
 
 class Enabled(AbstractContextManager["Enabled"]):
     """One use of ``enable()``; the end of its ``with`` block ends it."""
 
+    def __init__(self, *, replace_fused: bool = False) -> None:
+        self.replace_fused = replace_fused
+
     def __exit__(self, *_error: object) -> None:
         _leave({self})
 
 
-def enable() -> Enabled:
-    """From now on kernels answer scaled_dot_product_attention where they can; uses nest."""
-    use = Enabled()
+def enable(*, replace_fused: bool = False) -> Enabled:
+    """From now on kernels answer scaled_dot_product_attention where they can; uses nest.
+
+    Args:
+        replace_fused: Also turn PyTorch's own flash and memory-efficient attention off, until the last use
+            that asks for it ends; for builds of PyTorch in which these fail.
+    """
+    use = Enabled(replace_fused=replace_fused)
     with _State.lock:
         if reason := _no_kernels():
             _stay(reason)
@@ -91,6 +104,7 @@ def enable() -> Enabled:
         if _State.library is None:
             _State.library = _installed()
         _State.users.add(use)
+        _switch_fused()
     return use
 
 
@@ -124,8 +138,26 @@ def explain(
 def _leave(users: set[Enabled]) -> None:
     with _State.lock:
         _State.users -= users
+        _switch_fused()
         if not _State.users and _State.library is not None:
             _State.library = None  # the last reference: PyTorch then takes back what it registered
+
+
+def _switch_fused() -> None:
+    """PyTorch's fused attention off while a use asks for it, and then as it was before."""
+    switches = torch.backends.cuda
+    wanted = any(use.replace_fused for use in _State.users)
+    before = _State.fused_before
+    if wanted and before is None:
+        _State.fused_before = switches.flash_sdp_enabled(), switches.mem_efficient_sdp_enabled()
+        flash, efficient = False, False
+    elif before is not None and not wanted:
+        _State.fused_before = None
+        flash, efficient = before
+    else:
+        return
+    switches.enable_flash_sdp(flash)
+    switches.enable_mem_efficient_sdp(efficient)
 
 
 def _no_kernels() -> str:
@@ -183,7 +215,9 @@ def _over(name: str, key: str, answer: Callable[..., Any]) -> Callable[..., Any]
 def _math(_originally: Callable[..., Any], *arguments: Any, **named: Any) -> tuple[Tensor, Tensor] | None:  # noqa: ANN401
     call = _call(arguments, named)
     prepared = None if call is None else _prepared(call)
-    if prepared is None or isinstance(prepared, str) or _flash_reached(prepared[0].q.device):
+    if prepared is None or isinstance(prepared, str):
+        return None
+    if _State.fused_before is None and _flash_reached(prepared[0].q.device):
         return None
     out = attend(*prepared)[0].transpose(1, 2)
     return out, out.new_empty(0)  # scaled_dot_product_attention drops the weights

@@ -17,7 +17,7 @@ from wheel_builder.docs.tables import PLACE
 from wheel_builder.index.manual import SUMS, faults
 
 # No test follows them: CI has no network for that, and others' sites come and go.
-EXTERNAL = {"https://pytorch.org/get-started/locally/"}
+EXTERNAL = {"https://pytorch.org/get-started/locally/", "https://github.com/ROCm/librocdxg"}
 
 
 @pytest.fixture(scope="module")

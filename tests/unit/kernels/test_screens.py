@@ -50,6 +50,16 @@ def doctor(package):
     return package("_doctor").text(package("_doctor").diagnose(found))
 
 
+def broken(package):
+    """PyTorch's own flash attention fails, and everything else fits."""
+    facts = package("_facts")
+    words = "float16: HIP error: invalid argument"
+    fused = (facts.Fused("flash", "fails", words), facts.Fused("memory-efficient", "works"))
+    ours = package("_drop_in").DropIn("ours", "2.8.3", "/venv/flash_attn")
+    found = replace(healthy(facts), fused=fused, drop_in=ours)
+    return package("_doctor").text(package("_doctor").diagnose(found))
+
+
 def canary(package):
     """One wrong instruction, as tests/fake_hip/test_canary.py makes it."""
     remembered = package("_remembered")
@@ -62,7 +72,7 @@ def canary(package):
     )
 
 
-@pytest.mark.parametrize("screen", [doctor, canary])
+@pytest.mark.parametrize("screen", [doctor, broken, canary])
 def test_a_screen_is_what_is_printed(package, screen, pytestconfig):
     text = PAGE.read_text()
     shown = re.search(BLOCK.format(screen.__name__), text, re.DOTALL)
@@ -74,4 +84,4 @@ def test_a_screen_is_what_is_printed(package, screen, pytestconfig):
 
 
 def test_every_screen_is_compared():
-    assert re.findall(r"<!-- screen: (\w+) -->", PAGE.read_text()) == ["doctor", "canary"]
+    assert re.findall(r"<!-- screen: (\w+) -->", PAGE.read_text()) == ["doctor", "broken", "canary"]
