@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import torch
-from flash_attn_rocm import __main__, _bench, _plot, _terminal
+from flash_attn_rocm import FlashAttnArgumentError, __main__, _bench, _plot, _terminal
 
 SMALL = ["bench", "--seqlen", "16,32", "--nheads", "2", "--headdim", "32", "--tokens", "64", "--runs", "2"]
 
@@ -105,11 +105,47 @@ def test_the_command(tmp_path, capsys):
     assert (tmp_path / "b.csv").stat().st_size
 
 
-@pytest.mark.parametrize("words", [["--output", "b.pdf"], ["--seqlen", "0"], ["--seqlen", "x"]])
-def test_what_it_cannot_do_is_refused(capsys, words):
+LENGTHS, COUNT = "expected positive integers such as 512,1024, got ", "expected a positive integer, got "
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--output", "b.pdf", "expected a name that ends in .csv, .json, .svg, .png, got "),
+        ("--seqlen", "abc", LENGTHS),
+        ("--seqlen", "0", LENGTHS),
+        ("--seqlen", "512,", LENGTHS),
+        ("--seqlen", "512,-1", LENGTHS),
+        ("--headdim", "0", COUNT),
+        ("--nheads", "-2", COUNT),
+        ("--tokens", "1e3", COUNT),
+        ("--runs", "0", COUNT),
+    ],
+)
+def test_what_it_cannot_do_is_an_error_that_says_what_is_expected(capsys, option, value, words):
+    """--seqlen abc was an "invalid _lengths value", and --runs 0 a traceback."""
     with pytest.raises(SystemExit):
-        __main__.main([*SMALL, *words])
-    assert "error: argument" in capsys.readouterr().err
+        __main__.main([*SMALL, f"{option}={value}"])
+    assert capsys.readouterr().err.endswith(f"error: argument {option}: {words}{value}\n")
+
+
+def test_arguments_that_attention_does_not_take_are_no_traceback(monkeypatch, capsys):
+    """--headdim 512, where no implementation took it."""
+    words = "flash_attn_func cannot use its arguments:\n  - q: expected a headdim from 1 to 256, got 512"
+
+    def flash_attn_func(*_tensors, causal):
+        raise FlashAttnArgumentError(words)
+
+    monkeypatch.setattr(_bench, "flash_attn_func", flash_attn_func)
+    assert __main__.main(SMALL) == 1
+    assert capsys.readouterr().err == f"{words}\n"
+
+
+def test_a_large_headdim_ends_without_a_traceback(capsys):
+    large = ["bench", "--seqlen=4", "--nheads=1", "--headdim=512", "--tokens=4", "--runs=1"]
+    status = __main__.main(large)
+    said = capsys.readouterr()
+    assert "forward 4" in said.out if status == 0 else "headdim" in said.err
 
 
 def test_without_matplotlib_it_says_what_to_install_before_it_measures(monkeypatch, capsys, tmp_path):

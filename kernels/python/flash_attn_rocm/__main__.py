@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     selftest.add_argument("--report", type=Path, default=Path("selftest.json"), help="where the report goes")
     selftest.add_argument("--kernel", action="append", default=[], help="only this one; may be repeated")
-    selftest.add_argument("--calls", type=int, default=0, help="at most so many calls of each kernel")
+    selftest.add_argument("--calls", type=_count, default=0, help="at most so many calls of each kernel")
     selftest.set_defaults(run=_run_selftest)
     _bench_options(
         commands.add_parser("bench", help="measure attention beside PyTorch's own and the plain formula")
@@ -41,11 +41,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _bench_options(bench: argparse.ArgumentParser) -> None:
     bench.add_argument("--seqlen", type=_lengths, help="such as 512,1024 (default: 128 to 16384)")
-    bench.add_argument("--nheads", type=int, default=16)
-    bench.add_argument("--headdim", type=int, default=64)
+    bench.add_argument("--nheads", type=_count, default=16, help="of q, k and v (default: 16)")
+    bench.add_argument("--headdim", type=_count, default=64, help="of q, k and v (default: 64)")
     bench.add_argument("--dtype", choices=("fp16", "bf16"), default="fp16")
-    bench.add_argument("--tokens", type=int, default=16384, help="of a call; short sequences come in batches")
-    bench.add_argument("--runs", type=int, default=10, help="most calls of each that are measured")
+    bench.add_argument(
+        "--tokens", type=_count, default=16384,
+        help="of a call; short sequences come in batches (default: 16384)",
+    )  # fmt: skip
+    bench.add_argument(
+        "--runs", type=_count, default=10, help="most calls of each that are measured (default: 10)"
+    )
     bench.add_argument(
         "--output", type=_result, action="append", default=[], metavar="FILE",
         help="a .csv, .json, .svg or .png file; may be repeated; pictures take matplotlib",
@@ -54,10 +59,18 @@ def _bench_options(bench: argparse.ArgumentParser) -> None:
 
 
 def _lengths(text: str) -> tuple[int, ...]:
-    found = tuple(int(each) for each in text.split(","))
-    if not all(each > 0 for each in found):
-        raise ValueError(text)
-    return found
+    try:
+        return tuple(map(_count, text.split(",")))
+    except argparse.ArgumentTypeError:
+        message = f"expected positive integers such as 512,1024, got {text}"
+        raise argparse.ArgumentTypeError(message) from None
+
+
+def _count(text: str) -> int:
+    if not text.strip().isdecimal() or not int(text):
+        message = f"expected a positive integer, got {text}"
+        raise argparse.ArgumentTypeError(message)
+    return int(text)
 
 
 def _result(text: str) -> Path:
@@ -71,6 +84,7 @@ def _run_bench(given: argparse.Namespace) -> int:
     if problem := _unusable():
         return _fail(problem)
     bench = importlib.import_module("flash_attn_rocm._bench")
+    wrong = importlib.import_module("flash_attn_rocm._options").FlashAttnArgumentError
     try:
         if any(file.suffix in _plot.SUFFIXES for file in given.output):
             _plot.matplotlib()  # before anything is measured in vain
@@ -87,7 +101,7 @@ def _run_bench(given: argparse.Namespace) -> int:
         for file in given.output:
             bench.write(found, file)
             _say(f"written: {file}")
-    except _plot.PlotError as error:
+    except (_plot.PlotError, wrong) as error:
         return _fail(str(error))
     return 0
 
