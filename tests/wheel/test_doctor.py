@@ -179,6 +179,20 @@ def test_an_override_of_the_arch(value):
     assert f"{_facts.OVERRIDE}  {value}".rstrip() in _doctor.text(_doctor.diagnose(facts))
 
 
+def test_variables_of_this_package_are_listed_and_wrong_ones_advised_on(monkeypatch):
+    for name, value in (("CANARY", "0"), ("STRICT", "maybe"), ("STRIKT", "1")):
+        monkeypatch.setenv(f"FLASH_ATTN_ROCM_{name}", value)
+    found = _facts.collect(ask_gpus=False).environment
+    report = _doctor.diagnose(changed(environment=found))
+    assert dict(report.findings)["FLASH_ATTN_ROCM_CANARY"] == "0"
+    assert [step.commands for step in report.advice] == [
+        ("unset FLASH_ATTN_ROCM_STRICT",), ("unset FLASH_ATTN_ROCM_STRIKT",),
+    ]  # fmt: skip
+    assert report.advice[0].words == "FLASH_ATTN_ROCM_STRICT: expected 0, 1 or nothing, got 'maybe'"
+    assert report.advice[1].words.endswith("FLASH_ATTN_ROCM_STRICT may be meant")
+    assert report.ready
+
+
 def test_a_driver_without_gpus():
     said = advice(changed(gpus=(), driver_gpus=()))
     assert "the driver (amdgpu of Linux 6.8.0) is loaded and lists no GPU that computes" in said
@@ -617,6 +631,7 @@ EVERY_ADVICE = {
     "WSL2, denied": {**ON_WSL, "kfd": denied("/dev/dxg"), "user_groups": ()},
     "WSL2 unseen": {**ON_WSL, "kfd": DXG},
     "WSL2 without librocdxg": {**ON_WSL, "kfd": DXG, "environment": ((_facts.DXG_VARIABLE, "1"),)},
+    "own variables": {"environment": (("FLASH_ATTN_ROCM_STRIKT", "1"),)},
     "no kernel": {"gpus": (Gpu(0, "RX 9070", "gfx1201", (("fp16 head_dim 64", "it was not built"),)),)},
 }
 PROGRAMS = {"rm", "sudo", "python", "python3", "docker", "unset", "export", "wsl.exe", "ldconfig"}

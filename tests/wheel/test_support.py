@@ -96,12 +96,23 @@ def test_strict_mode_raises_with_the_reason(qkv):
     assert "next:" in str(caught.value)
 
 
-@pytest.mark.parametrize(("value", "strict"), [("1", True), ("yes", True), ("0", False), ("", False)])
+@pytest.mark.parametrize(
+    ("value", "strict"),
+    [("1", True), ("yes", True), ("On", True), ("0", False), ("", False), ("false", False), ("no", False)],
+)
 def test_strict_mode_by_the_environment(monkeypatch, value, strict):
+    """FLASH_ATTN_ROCM_STRICT=false made it strict."""
     monkeypatch.setenv("FLASH_ATTN_ROCM_STRICT", value)
     assert flash_attn_rocm.is_strict() is strict
     set_strict(not strict)
     assert flash_attn_rocm.is_strict() is not strict
+
+
+def test_a_wrong_value_in_the_environment_is_an_error(monkeypatch, qkv):
+    monkeypatch.setenv("FLASH_ATTN_ROCM_STRICT", "2")
+    words = "FLASH_ATTN_ROCM_STRICT: expected 0, 1 or nothing, got '2'\n  next: unset it, or set it to 0 or 1"
+    with pytest.raises(ValueError, match=words):
+        flash_attn_func(*qkv)
 
 
 def arch_with_kernels():

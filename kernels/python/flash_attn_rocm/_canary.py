@@ -6,18 +6,17 @@ then on the split kernels compute gradients instead of fused ones, and the PyTor
 all others.  Later calls do not come here (``_recall``) or pay for one look into a dictionary.
 """
 
-import os
 import threading
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _canary_calls, _capture, _plan, _remembered
+from flash_attn_rocm import _canary_calls, _capture, _environment, _plan, _remembered
 from flash_attn_rocm._canary_calls import Answer, Append, Backward
 from flash_attn_rocm._layout import Device
 from flash_attn_rocm._options import DTYPES, Inputs
-from flash_attn_rocm._remembered import FAILED, PASSED, RUNNING, VARIABLE, Family
+from flash_attn_rocm._remembered import FAILED, PASSED, RUNNING, Family
 from flash_attn_rocm._support import FAILURES, Machine, forget_reasons
 
 _lock = threading.RLock()
@@ -76,7 +75,11 @@ def _known(family: Family, where: torch.device, problem: Callable[[torch.device]
 
 
 def _wanted(where: torch.device) -> bool:
-    if os.environ.get(VARIABLE, "") == "0" or torch.compiler.is_compiling() or _capture.is_capturing(where):
+    if (
+        not _environment.switch(_environment.CANARY, default=True)
+        or torch.compiler.is_compiling()
+        or _capture.is_capturing(where)
+    ):
         return False
     return Machine.host_memory_arch is None or Machine.host_memory_canary
 

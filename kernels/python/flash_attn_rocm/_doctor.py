@@ -3,6 +3,7 @@
 import shlex
 from dataclasses import dataclass
 
+from flash_attn_rocm import _environment
 from flash_attn_rocm._drop_in import DropIn
 from flash_attn_rocm._facts import DXG_VARIABLE, HIDING, OVERRIDE, DeviceFile, Facts, Fused, Gpu
 from flash_attn_rocm._requirements import (
@@ -60,6 +61,7 @@ def mismatches(facts: Facts) -> list[Step]:
         _rocm_step(facts),
         _override_step(facts),
         *_canary_steps(facts),
+        *_settings_steps(facts),
     ]
     return [step for step in steps if step]
 
@@ -266,6 +268,15 @@ def _canary_steps(facts: Facts) -> list[Step]:
         )
         for words, path in facts.canary
     ]
+
+
+def _settings_steps(facts: Facts) -> list[Step]:
+    """This package's own variables that are misspelt or have a value that it does not accept."""
+    found = []
+    for name, value in _environment.given(dict(facts.environment)):
+        if problem := _environment.problem(name, value):
+            found.append(Step(problem.partition("\n")[0], (f"unset {shlex.quote(name)}",)))
+    return found
 
 
 def _gpu_steps(facts: Facts) -> list[Step]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
-from flash_attn_rocm import _drop_in, _requirements
+from flash_attn_rocm import _drop_in, _environment, _requirements
 from flash_attn_rocm._drop_in import DropIn
 from flash_attn_rocm._requirements import Step
 
@@ -123,7 +123,10 @@ def collect(root: Path = Path("/"), *, ask_gpus: bool = True) -> Facts:
         problems=problems,
         torch=torch,
         hip_libraries=hip_libraries((root / "proc/self/maps").read_text(encoding="utf-8", errors="replace")),
-        environment=tuple((name, os.environ[name]) for name in VARIABLES if name in os.environ),
+        environment=(
+            *((name, os.environ[name]) for name in VARIABLES if name in os.environ),
+            *_environment.given(os.environ),
+        ),
         driver=driver(root),
         kfd=device_file(root / ("dev/dxg" if wsl else "dev/kfd")),
         renders=tuple(map(device_file, sorted((root / "dev/dri").glob("render*")))),

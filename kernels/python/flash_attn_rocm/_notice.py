@@ -1,13 +1,11 @@
 """What happens when no kernel serves a call: one warning for each reason, or an error in strict mode."""
 
-import os
 import warnings
 
-from flash_attn_rocm import _doctor, _facts
+from flash_attn_rocm import _doctor, _environment, _facts
+from flash_attn_rocm._environment import STRICT as STRICT_VARIABLE
 from flash_attn_rocm._requirements import numbered
 from flash_attn_rocm._tracing import constant_when_traced
-
-STRICT_VARIABLE = "FLASH_ATTN_ROCM_STRICT"
 
 
 class FlashAttnFallbackWarning(UserWarning):
@@ -26,16 +24,16 @@ class _State:
 def set_strict(strict: bool | None) -> None:  # noqa: FBT001 - it reads well: set_strict(True)
     """Raise instead of falling back (True), fall back (False), or follow the environment (None).
 
-    The environment says strict when ``FLASH_ATTN_ROCM_STRICT`` is set and neither empty nor ``0``.
+    The environment says strict by ``FLASH_ATTN_ROCM_STRICT=1``.
     """
     _State.strict = strict
 
 
 def is_strict() -> bool:
-    """Whether a call without a kernel raises."""
+    """Whether a call without a kernel raises; ValueError for a wrong value in the environment."""
     if _State.strict is not None:
         return _State.strict
-    return os.environ.get(STRICT_VARIABLE, "") not in {"", "0"}
+    return _environment.switch(STRICT_VARIABLE, default=False)
 
 
 def forget_warnings() -> None:

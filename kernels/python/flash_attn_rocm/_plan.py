@@ -10,12 +10,13 @@ from typing import NamedTuple
 import torch
 
 from flash_attn_rocm import _library
+from flash_attn_rocm._environment import BACKWARD as BACKWARD_VARIABLE
+from flash_attn_rocm._environment import refuse
 
 PLAN = torch.ops.flash_attn_rocm.plan.default
 EXPLAIN_BWD = torch.ops.flash_attn_rocm.explain_bwd.default
 PLAN_BWD = torch.ops.flash_attn_rocm.plan_bwd.default
 SUMS = torch.ops.flash_attn_rocm.bwd_sums.default
-BACKWARD_VARIABLE = "FLASH_ATTN_ROCM_BACKWARD"
 SPLIT, FUSED = "split", "fused"
 UNSUPPORTED = "unsupported"
 FORWARD, BACKWARD = "fwd", "bwd_dq"  # kernels for one head dim, which tell the others' head dims too
@@ -87,12 +88,7 @@ def backward_plan(
     Raises ValueError for a wrong environment.
     """
     wanted, everywhere = backward_wishes()
-    if wanted not in {"", SPLIT, FUSED}:
-        message = (
-            f"{BACKWARD_VARIABLE}: expected {SPLIT}, {FUSED} or nothing, got {wanted!r}\n"
-            f"  next: unset it, or set it to {SPLIT} or {FUSED}"
-        )
-        raise ValueError(message)
+    refuse(BACKWARD_VARIABLE, wanted)
     return _backward_plan(arch, dtype, head_dim, featured, deterministic or everywhere, wanted)
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flash_attn_rocm import _facts, _requirements
+from flash_attn_rocm._environment import CANARY as VARIABLE
 
-VARIABLE = "FLASH_ATTN_ROCM_CANARY"
 PASSED, FAILED, RUNNING = "passed", "failed", "running"
 LIBRARY = Path(__file__).parent / "_C" / "libflash_attn_rocm.so"
 DIED = (
