@@ -200,3 +200,12 @@ def test_a_number_that_would_be_learnt_is_an_error(qkv):
 def test_a_length_is_any_integer(longest):
     expected = flash_attn_varlen_func(ROWS, ROWS, ROWS, ENDS, ENDS, 3, 3)
     assert torch.equal(flash_attn_varlen_func(ROWS, ROWS, ROWS, ENDS, ENDS, longest, longest), expected)
+
+
+def test_explain_names_the_function_whose_arguments_are_missing_or_unknown(qkv):
+    with pytest.raises(TypeError, match=r"^explain: flash_attn_func: missing a required argument: 'v'$"):
+        explain(*qkv[:2])
+    with pytest.raises(
+        TypeError, match=r"^explain: flash_attn_with_kvcache: got an unexpected .* 'dropout_p'$"
+    ):
+        explain(flash_attn_with_kvcache, *qkv, dropout_p=0.1)

@@ -1,5 +1,6 @@
 """The doctor's look at PyTorch's own fused attention, here at that for CPUs, and at broken ones."""
 
+import re
 import sys
 
 import pytest
@@ -83,8 +84,8 @@ SAYS = 'import json; print("noise"); print(json.dumps({"name": "x", "state": "wo
     [
         (SAYS, Fused("x", "works")),
         ("import os; os.abort()", Fused("flash", "fails", "its process was ended by SIGABRT")),
-        ("import sys; sys.exit(3)", Fused("flash", "fails", "its process ended with status 3")),
-        ("print('[]')", Fused("flash", "fails", "its process ended with status 0")),
+        ("import sys; sys.exit('bad')", Fused("flash", "fails", "its process ended with status 1: bad")),
+        ("print('[]')", Fused("flash", "fails", "its process ended with status 0: ")),
         ("import time; time.sleep(60)", Fused("flash", "fails", "it did not end within 1 s")),
     ],
 )
@@ -95,6 +96,7 @@ def test_its_process_may_end_as_it_likes(monkeypatch, code, found):
 
 
 def test_its_processes_on_this_machine_find_no_gpu():
-    assert _fused.look() == tuple(
-        Fused(name, "fails", "its process ended with status 1") for name in ("flash", "memory-efficient")
-    )
+    found = _fused.look()
+    assert [(each.name, each.state) for each in found] == [("flash", "fails"), ("memory-efficient", "fails")]
+    for each in found:
+        assert re.match(r"its process ended with status 1: \w+Error: .*(CUDA|GPU)", each.words)

@@ -27,7 +27,8 @@ def explain(*arguments: Any, **options: Any) -> Support:  # noqa: ANN401 - those
 
     Arguments are those of the function; without a function in front they are those of
     ``flash_attn_func``.  Nothing is computed.  Raises FlashAttnArgumentError as the function does, but for
-    the lengths and indices that tensors hold, which are not read.
+    the lengths and indices that tensors hold, which are not read, and TypeError for arguments that the
+    function does not have.
     """
     function, arguments = (
         (arguments[0], arguments[1:])
@@ -38,7 +39,11 @@ def explain(*arguments: Any, **options: Any) -> Support:  # noqa: ANN401 - those
         names = ", ".join(each.__name__ for each in PREPARE)
         message = f"explain: expected one of {names} first, got {function.__name__}"
         raise TypeError(message)
-    bound = inspect.signature(function).bind(*arguments, **options)
+    try:
+        bound = inspect.signature(function).bind(*arguments, **options)
+    except TypeError as error:
+        message = f"explain: {function.__name__}: {error}"
+        raise TypeError(message) from None
     bound.apply_defaults()
     inputs, found = PREPARE[function](*_in_order(PREPARE[function], bound.arguments))
     want_probabilities = bool(bound.arguments.get("return_attn_probs"))

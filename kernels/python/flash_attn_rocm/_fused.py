@@ -34,7 +34,12 @@ def look(argv: tuple[str, ...] = (sys.executable, "-m", "flash_attn_rocm._fused"
     """What each of them does, by a process for each, side by side."""
     started = [
         subprocess.Popen(
-            [*argv, name], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, encoding="utf-8"
+            [*argv, name],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
         )
         for name in BACKENDS
     ]
@@ -43,7 +48,7 @@ def look(argv: tuple[str, ...] = (sys.executable, "-m", "flash_attn_rocm._fused"
 
 def _ended(name: str, process: "subprocess.Popen[str]") -> Fused:
     try:
-        said, _ = process.communicate(timeout=LONGEST)
+        said, complaint = process.communicate(timeout=LONGEST)
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
@@ -53,7 +58,8 @@ def _ended(name: str, process: "subprocess.Popen[str]") -> Fused:
     try:
         return Fused(**json.loads(said.splitlines()[-1]))
     except (ValueError, TypeError, LookupError):
-        return Fused(name, "fails", f"its process ended with status {process.returncode}")
+        last = "".join(complaint.strip().splitlines()[-1:])[:200]
+        return Fused(name, "fails", f"its process ended with status {process.returncode}: {last}")
 
 
 def probe(name: str, device: torch.device) -> Fused:

@@ -149,13 +149,10 @@ def pair(window_size: Any) -> tuple[int, int] | None:  # noqa: ANN401 - that it 
 
 
 def real(value: Any) -> Any:  # noqa: ANN401
-    """The number that a number or a tensor of one element is; None for anything else.
-
-    And for a tensor that requires a gradient, which it would not get.
-    """
+    """The number that a number or a tensor of one element is; None for anything else."""
     if isinstance(value, NUMBERS):
         return value
-    if requires_gradient(value) or not hasattr(value, "__float__"):
+    if not hasattr(value, "__float__"):
         return None
     try:
         return float(value)
