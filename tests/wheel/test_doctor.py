@@ -397,6 +397,15 @@ def flash_attn(folder, text):
     (folder / "flash_attn/flash_attn_interface.py").write_text(text)
 
 
+def only_here(monkeypatch, folder):
+    """flash_attn is found in this folder and nowhere else, and was not imported yet."""
+    path = [entry for entry in sys.path if not (Path(entry) / "flash_attn").exists()]
+    monkeypatch.setattr(sys, "path", [str(folder), *path])
+    for name in [name for name in sys.modules if name.partition(".")[0] == "flash_attn"]:
+        monkeypatch.delitem(sys.modules, name)
+    importlib.invalidate_caches()
+
+
 UPSTREAM = "import flash_attn_2_cuda as flash_attn_gpu\n"
 SHIM = "from flash_attn_rocm import flash_attn_func\n"
 
@@ -415,10 +424,8 @@ SHIM = "from flash_attn_rocm import flash_attn_func\n"
 def test_which_flash_attn_is_told_by_what_it_holds(tmp_path, monkeypatch, text, version, kind):
     if text:
         flash_attn(tmp_path, text)
-    path = [entry for entry in sys.path if not (Path(entry) / "flash_attn").exists()]
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *path])
+    only_here(monkeypatch, tmp_path)
     monkeypatch.setattr(_drop_in, "_version", lambda: version)
-    importlib.invalidate_caches()
     folder = str(tmp_path / "flash_attn") if text else ""
     assert _drop_in.find() == DropIn(kind, version, folder)
     assert "flash_attn" not in sys.modules
@@ -431,10 +438,8 @@ def test_this_projects_flash_attn_is_its_own():
 
 def test_flash_attn_4_alone_is_no_flash_attn(tmp_path, monkeypatch):
     (tmp_path / "flash_attn/cute").mkdir(parents=True)
-    path = [entry for entry in sys.path if not (Path(entry) / "flash_attn").exists()]
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *path])
+    only_here(monkeypatch, tmp_path)
     monkeypatch.setattr(_drop_in, "_version", lambda: "")
-    importlib.invalidate_caches()
     assert _drop_in.find() == DropIn("none")
 
 
