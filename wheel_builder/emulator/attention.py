@@ -15,6 +15,8 @@ from wheel_builder.emulator.reference import Attended, attend, visible
 from wheel_builder.emulator.rule import allowed, lse_allowed
 
 NO_WINDOW = -1
+# Of q, k, v and out together: drawing and comparing them takes about 200 bytes each, 3 GiB at most.
+MAX_ELEMENTS = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,17 @@ class Case:
             yield f"nheads is {self.nheads}, expected a multiple of nheads_k, which is {self.nheads_k}"
         if self.dtype not in DTYPES:
             yield f"dtype is {self.dtype}, expected one of {', '.join(DTYPES)}"
+        if self.elements > MAX_ELEMENTS:
+            yield (
+                f"q, k, v and out have more than {MAX_ELEMENTS} elements together, which is too much memory: "
+                "use shorter sequences, fewer heads or a smaller batch"
+            )
+
+    @property
+    def elements(self) -> int:
+        """Of q, k, v and out."""
+        rows = self.seqlen_q * self.nheads + self.seqlen_k * self.nheads_k
+        return 2 * self.batch * rows * (self.head_dim + self.pad)
 
     @property
     def kernel(self) -> str:

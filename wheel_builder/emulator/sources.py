@@ -18,7 +18,7 @@ ADVICE = "name a .whl, a library that kernels were linked into, a .hipfb or a .h
 
 def code_object(source: Path, kernel: str, arch: str) -> bytes:
     """The code object for ``arch`` that has ``kernel``; raises ``EmulatorError`` with what there is."""
-    what, data = _contents(source)
+    what, data = contents(source)
     found = list(_candidates(data))
     matches = [data for name, names, data in found if name == arch and kernel in names]
     if matches:
@@ -40,8 +40,8 @@ def _candidates(code_objects: Iterable[bytes]) -> Iterator[tuple[str, frozenset[
         yield machine_arch(elf), kernels(elf), data
 
 
-def _contents(source: Path) -> tuple[str, Iterable[bytes]]:
-    """The kind of file, by its name, and its code objects."""
+def contents(source: Path) -> tuple[str, Iterable[bytes]]:
+    """The kind of file, by its name, and its code objects; raises ``EmulatorError`` where it is none."""
     if source.suffix == ".whl":
         return source.name, _of_wheel(source)
     data = source.read_bytes()

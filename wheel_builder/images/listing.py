@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from wheel_builder.base.errors import ElfError
 from wheel_builder.base.process import Runner, run
 from wheel_builder.base.store import Artifact, Store
 from wheel_builder.files.elf import read_elf
@@ -100,4 +101,10 @@ def _run(archs: Sequence[str], out: Path, *, tools: Tools, log: Path, run: Runne
 
 
 def _text(made: Artifact, number: int, suffix: str) -> str:
-    return (made.path / f"{number}.{suffix}").read_text(encoding="utf-8")
+    """Symbols of a hostile code object may be any bytes, and LLVM prints them as they are."""
+    try:
+        return (made.path / f"{number}.{suffix}").read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        line = error.object[: error.end].rpartition(b"\n")[2][-80:]
+        message = f"code object {number + 1} has a name that is not UTF-8: {line!r}"
+        raise ElfError(message, advice="compile it again: compilers write names in UTF-8") from error

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from wheel_builder.base.errors import GateError
-from wheel_builder.base.words import aligned
+from wheel_builder.base.errors import GateError, WheelBuilderError
+from wheel_builder.base.words import aligned, shown
+from wheel_builder.emulator.sources import contents
 from wheel_builder.files.elf import read_elf
 from wheel_builder.files.fatbin import CodeObject, machine_arch
-from wheel_builder.files.library import code_objects
 from wheel_builder.images.listing import list_code, tools_in
 from wheel_builder.matrix.model import Plan
 from wheel_builder.matrix.plan import jobs_to_build
@@ -26,6 +26,8 @@ ADVICE = (
     "leave the arch out of GPU_ARCHS; flash-attn-rocm has kernels for gfx908, gfx942, gfx1030 and gfx1100"
 )
 
+NAME_ONE = "name a wheel, a library or objects of flash-attn that were built for AMD GPUs"
+
 
 def gate(paths: Sequence[Path], plan: Plan, context: RunContext, *, plain: bool | None = None) -> str:
     """A line for each kernel of the files; raises ``GateError`` with every one that is refused."""
@@ -40,18 +42,27 @@ def gate(paths: Sequence[Path], plan: Plan, context: RunContext, *, plain: bool 
 
 
 def device_code_of(path: Path) -> tuple[CodeObject, ...]:
-    """The device code in an object or a library, or the code object itself; raises ``FatbinError``."""
-    data = path.read_bytes()
-    return code_objects(data) or (CodeObject(machine_arch(read_elf(data)), data),)
+    """The code objects in a wheel, a library or an object, or the file itself.
+
+    Raises ``GateError`` where there are none, ``EmulatorError`` and others for what cannot be read.
+    """
+    try:
+        what, found = contents(path)
+        codes = tuple(CodeObject(machine_arch(read_elf(data)), data) for data in found)
+    except WheelBuilderError as error:
+        error.add_note(f"  file: {shown(path)}")
+        raise
+    if not codes:
+        title = f"{what}: there is no device code in it"
+        raise GateError(title, ["expected kernels for AMD GPUs"], advice=NAME_ONE)
+    return codes
 
 
 def judged(kernels: Sequence[Checked]) -> str:
     """The table; raises ``GateError`` with all that is refused, or where there is no kernel of CK's."""
     if not kernels:
         title = "no kernel of CK's attention is in the files"
-        raise GateError(
-            title, ["expected functions such as FmhaFwdKernel"], advice="name objects of flash-attn"
-        )
+        raise GateError(title, ["expected functions such as FmhaFwdKernel"], advice=NAME_ONE)
     if problems := [kernel.problem for kernel in kernels if kernel.problem]:
         title = f"{len(problems)} of {len(kernels)} kernels are refused"
         raise GateError(title, dict.fromkeys(problems), advice=ADVICE)

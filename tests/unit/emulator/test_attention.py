@@ -25,6 +25,26 @@ def test_all_that_is_wrong_with_a_case_is_told_at_once():
     )
 
 
+@pytest.mark.parametrize(
+    "shapes",
+    [{"seqlen_q": 99999999999}, {"seqlen_k": 1 << 18}, {"nheads": 2**14, "nheads_k": 1}, {"batch": 10**3000}],
+)
+def test_a_case_that_no_machine_can_hold_is_refused_before_anything_is_drawn(shapes):
+    """``emulate --seqlen-q 99999999999`` took 22 GB before the system ended it."""
+    with pytest.raises(CaseError) as caught:
+        Case("fp16", 64, **{"seqlen_q": 128, "seqlen_k": 128, **shapes})
+    (problem,) = caught.value.problems
+    assert problem == (
+        "q, k, v and out have more than 16777216 elements together, which is too much memory: "
+        "use shorter sequences, fewer heads or a smaller batch"
+    )
+
+
+def test_the_largest_case_has_exactly_as_many_elements():
+    assert Case("fp16", 64, 2**16, 2**16).elements == 2**24
+    assert Case("fp16", 60, 2, 3, batch=5, nheads=7, nheads_k=1, pad=4).elements == 2 * 5 * (14 + 3) * 64
+
+
 def test_a_case_names_its_kernel():
     assert Case("bf16", 128, 1, 1).kernel == "fa_fwd_bf16_d128"
 

@@ -1,10 +1,13 @@
 from pathlib import Path
 
+import pytest
+
 from tests.wheels import fatbin
+from wheel_builder.base.errors import ElfError
 from wheel_builder.base.process import Completed
 from wheel_builder.base.store import Artifact, Store
 from wheel_builder.files.fatbin import CodeObject, read_fatbin
-from wheel_builder.images.listing import disassemble, list_code, tools_at, tools_in
+from wheel_builder.images.listing import Tools, disassemble, list_code, tools_at, tools_in
 
 OBJECTS = [CodeObject("gfx942:sramecc+:xnack-", b"one"), CodeObject("gfx908", b"two")]
 
@@ -50,6 +53,19 @@ def test_a_code_object_is_disassembled_for_the_arch_that_it_names(tmp_path):
     )
     assert text.startswith("code of ")
     assert run.calls[0][0][-1] == code.gfx
+
+
+def test_a_name_that_is_not_utf8_is_refused_in_words(tmp_path):
+    """``gate`` and ``perf`` ended in a UnicodeDecodeError."""
+
+    def run(argv, **_):
+        for name in ("0.s", "0.notes", "1.s", "1.notes"):
+            (Path(argv[4]) / name).write_bytes(b"Disassembly:\n\n0000 <evil\xff_kernel>:\n")
+        return Completed("", 0)
+
+    with pytest.raises(ElfError, match="code object 1 has a name that is not UTF-8: b'0000 <evil") as caught:
+        listed(Tools("LLVM", folder="llvm"), Store(tmp_path), run)
+    assert caught.value.advice
 
 
 def test_what_is_stored_is_not_listed_again(tmp_path):

@@ -2,7 +2,9 @@
 
 import pytest
 
+from tests.wheels import ARCHS, good_files, library, write_wheel
 from wheel_builder.base.errors import GateError, WheelBuilderError
+from wheel_builder.cli.main import error_text, main
 from wheel_builder.images.listing import Listing
 from wheel_builder.pipeline.gate import device_code_of, judged
 from wheel_builder.upstream.gate import check_listing
@@ -87,8 +89,39 @@ def test_files_without_cks_kernels_are_no_pass():
         judged(check_listing(listing("gfx942", ("fa_fwd_fp16_d64", MFMA))))
 
 
-@pytest.mark.parametrize("data", [b"", b"no ELF at all", b"\x7fELF"])
-def test_files_that_hold_no_device_code_are_refused(tmp_path, data):
-    (tmp_path / "x.o").write_bytes(data)
-    with pytest.raises(WheelBuilderError):
-        device_code_of(tmp_path / "x.o")
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("x.o", b""),
+        ("x.o", b"no ELF at all"),
+        ("x.o", b"\x7fELF"),
+        ("x.o", library(sections={})),
+        ("x.whl", b"no wheel"),
+    ],
+)
+def test_files_that_hold_no_device_code_are_refused_by_name(tmp_path, name, data):
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(WheelBuilderError) as failure:
+        device_code_of(tmp_path / name)
+    assert name in error_text(failure.value)
+
+
+def test_a_wheel_is_opened(tmp_path):
+    """It was read as if it were an ELF file."""
+    wheel = write_wheel(tmp_path, good_files())
+    assert {code.gfx for code in device_code_of(wheel)} == set(ARCHS)
+
+
+def test_a_wheel_without_device_code_is_told_as_such(tmp_path):
+    files = {name: data for name, data in good_files().items() if not name.endswith(".so")}
+    wheel = write_wheel(tmp_path, files)
+    with pytest.raises(GateError, match="there is no device code in it") as failure:
+        device_code_of(wheel)
+    assert wheel.name in failure.value.message
+
+
+def test_a_missing_file_is_told_as_such(capsys):
+    """It was told to make room on the disk."""
+    with pytest.raises(SystemExit):
+        main(["gate", "nowhere.o"])
+    assert "there is no file 'nowhere.o'" in capsys.readouterr().err

@@ -1,10 +1,9 @@
 """Whether compiled kernels of upstream's CK backend can compute attention."""
 
 import argparse
-from pathlib import Path
 
 from wheel_builder.cli.command import Command
-from wheel_builder.cli.options import BUILD
+from wheel_builder.cli.options import BUILD, existing_file
 from wheel_builder.cli.runs import run_context
 from wheel_builder.cli.selected import plan_of
 from wheel_builder.pipeline.gate import gate
@@ -19,7 +18,11 @@ def run(args: argparse.Namespace) -> None:
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "paths", nargs="+", type=Path, metavar="FILE", help="objects, libraries or code objects of flash-attn"
+        "paths",
+        nargs="+",
+        type=existing_file,
+        metavar="FILE",
+        help="wheels, libraries, objects or code objects of flash-attn",
     )
 
 
