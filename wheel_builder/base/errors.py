@@ -8,10 +8,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
-FILES_ADVICE = (
-    "make room (df -h) or give this user the rights, then run the same command again; finished steps are kept"
-)
-
 
 class WheelBuilderError(Exception):
     """Base of all failures with a message for the user; ``cli`` prints it without a traceback."""
@@ -219,19 +215,9 @@ class DriftError(ProblemsError):
 
 
 class FilesError(WheelBuilderError):
-    """The operating system refused to read or write a file: a full disk, missing rights."""
+    """The operating system refused to read or write a file: a full disk, missing rights, a wrong name."""
 
     exit_code = 53
-
-    @classmethod
-    def of(cls, error: OSError) -> "FilesError":
-        """The exception as a ``WheelBuilderError``, with its notes."""
-        where = f"{error.filename}: " if error.filename is not None else ""
-        message = f"{where}expected to read or write a file, found: {error.strerror or error}"
-        made = cls(message, advice=FILES_ADVICE)
-        for note in getattr(error, "__notes__", []):
-            made.add_note(note)
-        return made
 
 
 class LogError(WheelBuilderError):

@@ -9,27 +9,26 @@ from pathlib import Path
 from typing import Any
 
 from wheel_builder.build_log.lines import text_of
+from wheel_builder.build_log.marks import Marks
 
 # Only lines with one of these are looked at; few, because each is one more search through the whole log.
 MARKS = (
-    b"rror: ", b"compiling for ", b"exited-with", b"rror compiling", b"Killed", b"137", b"left on device",
+    b"rror: ", b"compiling for ", b"exited-with", b"rror compiling", b"Killed", b"137", b"139",
+    b"left on device",
     b"ut of memory", b"bad_alloc", b"annot allocate", b"list too long", b"undefined re", b"find -l",
-    b"not found", b"FAILED: ", b"build stopped", b"not a git", b"Interrupt", b"open file", b"not compile:",
-    b"HIP GPUs", b"cannot determine",
+    b"not found", b"FAILED: ", b"build stopped", b"atal: ", b"Interrupt", b"open file", b"not compile:",
+    b"HIP GPUs", b"cannot determine", b"ermission denied", b"egmentation fault", b"ERROR: ",
+    b"NoBinaryForGpu", b"onnection broken",
 )  # fmt: skip
+# Words of a rule that have none of the marks in them are looked for in lines with one of these.
+MOST = (b"rror: ", b"atal: ", b"ERROR: ")
 MAX_SHOWN = 5
+MEMORY = "killed for memory"
 ARCH_OF_ERRORS = re.compile(rb"errors? generated when compiling for ([\w:+-]+)")
 COMPILER_ERROR = re.compile(rb"(?:^|\s)(?:fatal |\w*)[Ee]rror: ")
 FAILED = re.compile(rb"FAILED: (?:\[code=\d+\] )?(\S+)")
-STOPS = (
-    b"build stopped",
-    b"Failed ",
-    b"command ",
-    b"exited-with",
-    b"Error: ",
-    b"Error comp",
-    b"not compile:",
-)
+# Lines without one of these marks end no build, but for errors of Python and of commands.
+STOPS = (b"build stopped", b"ERROR: ", b"exited-with", b"rror compiling", b"not compile:")
 STOPPED = re.compile(
     rb"ninja: build stopped|ERROR: Failed (?:building|to build)|error: [Cc]ommand |linker command failed"
     rb"|subprocess-exited-with-error|^(?:\S+Z )?\s*\w*Error: |Error compiling objects for extension"
@@ -46,11 +45,19 @@ class Rule:
     patterns: tuple[re.Pattern[bytes], ...]
     what: str
     next: str
+    once: bool  # several lines tell of one event
+    follows: bool  # from another cause, which the log may not have
+
+
+Reached = tuple[re.Pattern[bytes], tuple[tuple[int, Rule], ...]]
 
 
 @dataclass
 class Cause:
-    """One cause: what the log says about it first, where, how often, in which arch's pass, and where last."""
+    """One cause: what the log says about it first, where, how often, in which arch's pass, and where last.
+
+    ``follows``: from another cause.
+    """
 
     key: str
     what: str
@@ -60,6 +67,7 @@ class Cause:
     times: int = 1
     arch: str = ""
     last: int = 0
+    follows: bool = False
 
 
 def load_rules() -> tuple[Rule, ...]:
@@ -74,8 +82,26 @@ def load_rules() -> tuple[Rule, ...]:
             tuple(re.compile(pattern.encode()) for pattern in row["patterns"]),
             row["what"],
             row["next"],
+            row.get("once", False),
+            row.get("follows", False),
         )
         for row in rows
+    )
+
+
+def jobs_that_fit(peak_mib: int, machine_bytes: int) -> str:
+    """A number for MAX_JOBS on a machine of that memory; ``peak_mib`` is what one compiler takes."""
+    most = max(1, machine_bytes // (peak_mib << 20))
+    return (
+        f"one compiler of upstream's CK kernels takes up to {peak_mib} MiB, so with the "
+        f"{machine_bytes / 2**30:.1f} GiB of this machine MAX_JOBS={most}"
+    )
+
+
+def reached_by(rule: Rule) -> frozenset[bytes]:
+    """Those ``MARKS`` without which no line matches a rule."""
+    return frozenset(
+        mark for words in rule.marks for mark in ([mark for mark in MARKS if mark in words] or MOST)
     )
 
 
@@ -85,43 +111,64 @@ INTERRUPTED = (b"build stopped: interrupted by user", b"KeyboardInterrupt")
 class Causes:
     """Collects what the lines of a log say about its failure."""
 
-    def __init__(self) -> None:
+    def __init__(self, searched: Marks) -> None:
+        """``searched`` are the marks, ``MARKS`` among them, that lines are found by."""
         self.failed: list[str] = []
         self.stopped = 0  # the last line that says so
         self.interrupted = False
         self.errors: list[tuple[int, str]] = []
-        self._rules = load_rules()
-        self._orders = [(mark, order) for order, rule in enumerate(self._rules) for mark in rule.marks]
+        self.since = 0  # the line where the newest object is first named
+        self._rules = [
+            (order, rule, searched.of(reached_by(rule))) for order, rule in enumerate(load_rules())
+        ]
+        self._stops = searched.of(STOPS)
+        self._reached: dict[int, Reached] = {}  # by a line's marks
         self._found: dict[tuple[str, str], tuple[int, Cause]] = {}
         self._without_arch: list[Cause] = []
 
-    def see(self, number: int, line: bytes) -> None:
-        """Look at one line, without the sequences that colour it."""
-        self._ended(number, line)
+    def see(self, number: int, line: bytes, marks: int) -> None:
+        """Look at one line, without the sequences that colour it; ``marks`` are the bits of its ``MARKS``."""
+        self._ended(number, line, marks)
         if b"compiling for " in line and (found := ARCH_OF_ERRORS.search(line)):
             for cause in self._without_arch:
                 cause.arch = text_of(found[1])
             self._without_arch.clear()
-        elif not self._matched(number, line) and len(self.errors) < MAX_SHOWN and COMPILER_ERROR.search(line):
+        elif (
+            not self._matched(number, line, marks)
+            and len(self.errors) < MAX_SHOWN
+            and COMPILER_ERROR.search(line)
+        ):
             self.errors.append((number, text_of(line)))
 
-    def _ended(self, number: int, line: bytes) -> None:
+    def _ended(self, number: int, line: bytes, marks: int) -> None:
         self.interrupted = self.interrupted or INTERRUPTED[0] in line or INTERRUPTED[1] in line
         if b"FAILED: " in line and (found := FAILED.search(line)):
-            self.stopped = number
+            self.stopped = self.since = number
             self._failed(text_of(found[1]))
-        elif [mark for mark in STOPS if mark in line] and STOPPED.search(line):
+        elif (marks & self._stops or b"Error: " in line or b"ommand " in line) and STOPPED.search(line):
             self.stopped = number
 
-    def _matched(self, number: int, line: bytes) -> bool:
-        for order in sorted({order for mark, order in self._orders if mark in line}):
-            rule = self._rules[order]
+    def _matched(self, number: int, line: bytes, marks: int) -> bool:
+        words, rules = self._reached_from(marks)
+        if not words.search(line):
+            return False
+        for order, rule in rules:
+            if not [mark for mark in rule.marks if mark in line]:
+                continue
             found = next(filter(None, (pattern.search(line) for pattern in rule.patterns)), None)
             if found:
                 groups = {name: text_of(group, 120) for name, group in found.groupdict().items() if group}
                 self._add(order, rule, groups, (number, text_of(line)))
                 return True
         return False
+
+    def _reached_from(self, marks: int) -> Reached:
+        """The rules that lines with these marks can match, and all their words as one pattern."""
+        if marks not in self._reached:
+            rules = tuple((order, rule) for order, rule, bits in self._rules if bits & marks)
+            words = b"|".join(re.escape(mark) for _, rule in rules for mark in rule.marks)
+            self._reached[marks] = re.compile(words or b"(?!)"), rules
+        return self._reached[marks]
 
     def _failed(self, name: str) -> None:
         if name not in self.failed and len(self.failed) < MAX_SHOWN:
@@ -130,14 +177,16 @@ class Causes:
     def _add(self, order: int, rule: Rule, groups: Mapping[str, str], seen: tuple[int, str]) -> None:
         what = rule.what.format_map(defaultdict(str, groups))
         if known := self._found.get((rule.key, what)):
-            known[1].times += 1
+            known[1].times += not (rule.once and known[1].last >= self.since)
             known[1].last = seen[0]
         elif len(self._found) < MAX_SHOWN * len(self._rules):
-            cause = Cause(rule.key, what, rule.next.format_map(defaultdict(str, groups)), *seen, last=seen[0])
+            advice = rule.next.format_map(defaultdict(str, groups))
+            cause = Cause(rule.key, what, advice, *seen, last=seen[0], follows=rule.follows)
             self._found[rule.key, what] = (order, cause)
             self._without_arch.append(cause)
 
     def ranked(self) -> tuple[Cause, ...]:
-        """The causes, the likeliest first."""
+        """The causes, the likeliest first; what only follows from others where there is no other."""
         found = sorted(self._found.values(), key=lambda pair: (pair[0], pair[1].line))
-        return tuple(cause for _, cause in found[:MAX_SHOWN])
+        causes = [cause for _, cause in found]
+        return tuple([cause for cause in causes if not cause.follows][:MAX_SHOWN] or causes[:1])

@@ -18,7 +18,8 @@ STEP = re.compile(rb"\[(\d{1,7})/(\d{1,7})\](?:\x1b\[[\d;]*m)* ")
 ISO = re.compile(
     rb"\s*\[?(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d)?\]?\s"
 )  # GitHub, Jenkins, docker logs --timestamps
-BUILDKIT = re.compile(rb"#\d+ (\d+\.\d+) ")
+# Numbers are limited everywhere: a log may have thousands of digits, which no sum could hold.
+BUILDKIT = re.compile(rb"#\d{1,9} (\d{1,9}\.\d{1,9}) ")
 
 
 def read_chunks(stream: BinaryIO, size: int = CHUNK) -> Iterator[bytes]:

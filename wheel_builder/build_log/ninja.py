@@ -1,10 +1,12 @@
 """``.ninja_log``, which ninja keeps beside what it builds: when each object was begun and done."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 HEADER = "# ninja log v"
 MAX_SPANS = 50_000
+MILLISECONDS = re.compile(r"[0-9]{1,12}")
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ def parse_ninja_log(lines: Iterable[str]) -> Sequence[Span]:
 
 def _span(line: str) -> Span | None:
     fields = line.rstrip("\n").split("\t")
-    if len(fields) < 5 or not (fields[0].isdecimal() and fields[1].isdecimal()):
+    if len(fields) < 5 or not (MILLISECONDS.fullmatch(fields[0]) and MILLISECONDS.fullmatch(fields[1])):
         return None
     start, end = int(fields[0]) / 1000, int(fields[1]) / 1000
     return Span(fields[3], start, end) if end >= start else None

@@ -3,20 +3,25 @@
 import json
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
-from wheel_builder.build_log.causes import Cause
+from wheel_builder.build_log.causes import MEMORY, Cause
 from wheel_builder.build_log.flags import GROUPS, Flag
 from wheel_builder.build_log.names import Described, describe
 from wheel_builder.build_log.ninja import Span
 from wheel_builder.build_log.read import Log, Run, Step
 from wheel_builder.build_log.timing import Left, Running, left, rate, running
 
+OURS = "flash-attn-rocm's own kernels"
 FINISHED, FAILED, INTERRUPTED, OPEN = "finished", "failed", "interrupted", "running or cut off"
 SLOWEST = 10
 NO_TIMES = (
     "the log has no times: read it as it is written (--follow), give ninja's own (--ninja-log "
     "build/temp*/.ninja_log), or let the CI write them in front of each line"
+)
+WITHOUT_NINJA = (
+    "ninja was not found, so one compiler runs at a time, whatever MAX_JOBS says: stop the build, install "
+    "ninja (python -m pip install ninja) where it runs, and start it again"
 )
 NO_SPANS = "when each object began is not in the log: --ninja-log build/temp*/.ninja_log has it"
 
@@ -82,8 +87,11 @@ class Report:
         return max(0, self.total - self.done)
 
 
-def explain(log: Log, source: str, ninja: Sequence[Span] = ()) -> Report:
-    """The report of a log; ``ninja`` are the spans of ``.ninja_log``, where there is one."""
+def explain(log: Log, source: str, ninja: Sequence[Span] = (), *, room: str = "") -> Report:
+    """The report of a log; ``ninja`` are the spans of ``.ninja_log``, where there is one.
+
+    ``room`` says how many of upstream's compilers fit into this machine's memory.
+    """
     run = max(log.runs, key=lambda one: (one.total, one.done), default=Run(0, None))
     spans = tuple(ninja) or _spans(run, log.latest)
     times = sorted(span.end for span in ninja) or [step.at for step in run.steps if step.at is not None]
@@ -91,7 +99,8 @@ def explain(log: Log, source: str, ninja: Sequence[Span] = ()) -> Report:
         times = sorted(span.end for span in spans)
     made = _objects(run, spans)
     per_second = rate(times) if len(times) > 1 else None
-    causes = log.causes.ranked()
+    backend = _backend(log, made)
+    causes = _with_room(log.causes.ranked(), "" if backend == OURS else room)
     state = _state(log, run, causes)
     over = state in (FINISHED, FAILED)
     return Report(
@@ -99,14 +108,14 @@ def explain(log: Log, source: str, ninja: Sequence[Span] = ()) -> Report:
         lines=log.lines,
         bytes=log.bytes,
         state=state,
-        backend=_backend(log, made),
+        backend=backend,
         done=run.done,
         total=run.total,
         other_runs=tuple((one.done, one.total) for one in log.runs if one is not run),
         elapsed=_elapsed(log, spans),
         per_minute=per_second * 60 if per_second else None,
         left=None if over else left(times, max(0, run.total - run.done)),
-        jobs_allowed=log.jobs,
+        jobs_allowed=1 if log.without_ninja else log.jobs,
         jobs_running=running(spans),
         archs=_archs(log, run),
         flags=tuple(sorted(log.flags.values(), key=lambda flag: [*GROUPS].index(flag.group))),
@@ -145,10 +154,17 @@ def _state(log: Log, run: Run, causes: Sequence[Cause]) -> str:
     return FAILED if any(cause.last > log.stepped for cause in causes) else OPEN
 
 
+def _with_room(causes: Sequence[Cause], room: str) -> tuple[Cause, ...]:
+    return tuple(
+        replace(cause, next=f"{cause.next}; {room}") if room and cause.key == MEMORY else cause
+        for cause in causes
+    )
+
+
 def _backend(log: Log, made: Sequence[Made]) -> str:
     names = [one.name for one in made[:200]]
     if any(name.startswith("fa_") for name in names):
-        return "flash-attn-rocm's own kernels"
+        return OURS
     if any(name.startswith(("fmha_", "mha_", "flash_api")) for name in names):
         return "flash-attention's Composable Kernel (CK) backend"
     if log.triton and log.finished and not names and not log.extension:
@@ -223,12 +239,14 @@ def _elapsed(log: Log, spans: Sequence[Span]) -> float | None:
 
 def _notes(log: Log, run: Run, spans: Sequence[Span], times: Sequence[float]) -> tuple[str, ...]:
     found = []
-    if not run.done and not log.triton:
+    if not run.ended and not log.triton:
         found.append("no compiler's step is in the log: pip hides them without -v")
     elif run.done and not times:
         found.append(NO_TIMES)
     elif run.done and not spans:
         found.append(NO_SPANS)
+    if log.without_ninja:
+        found.append(WITHOUT_NINJA)
     if log.dropped:
         found.append(f"{log.dropped} steps were counted and not kept one by one")
     return tuple(found)

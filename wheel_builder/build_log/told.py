@@ -69,7 +69,11 @@ def causes(report: Report) -> Iterator[tuple[str, str, str]]:
         arch = f" in the pass for {cause.arch}" if cause.arch else ""
         times = f" ({cause.times} times)" if cause.times > 1 else ""
         yield f"{cause.what}{arch}{times}", f"line {cause.line}: {cause.excerpt}", cause.next
-    if report.state == FAILED and not report.causes:
+    if (
+        report.state == FAILED
+        and all(cause.follows for cause in report.causes)
+        and (report.errors or not report.causes)
+    ):
         said = "; ".join(f"line {line}: {text}" for line, text in report.errors) or "no line that says error"
         yield (
             "the cause is none that this program knows",

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import TextIOWrapper
 
-from wheel_builder.base.errors import FilesError, ToolsError, WheelBuilderError
+from wheel_builder.base.errors import ToolsError, WheelBuilderError
+from wheel_builder.base.mend import files_error
 from wheel_builder.base.words import visible
 from wheel_builder.cli.command import Command
 from wheel_builder.cli.commands import commands_for
@@ -59,7 +60,7 @@ def _guarded(args: argparse.Namespace) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except OSError as error:
-        return _failed(FilesError.of(error), args)
+        return _failed(files_error(error), args)
     return 0
 
 

@@ -192,6 +192,15 @@ def existing_file(text: str) -> Path:
     return path
 
 
+def output_file(text: str) -> Path:
+    """A file to be written; what would be a folder cannot be one."""
+    path = Path(text)
+    if not path.name or path.is_dir() or text.endswith("/"):
+        message = f"expected the name of a file to write, found the folder {text!r}"
+        raise argparse.ArgumentTypeError(message)
+    return path
+
+
 def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         message = f"expected a whole number of at least 1, found {text!r}"

@@ -17,7 +17,6 @@ aside and renamed, in the order wheel, metadata, what is attached, record, pages
 the root: a kill at any moment leaves pages whose links hold, and publishing again completes the rest.
 """
 
-import errno
 import fcntl
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -28,6 +27,7 @@ from pathlib import Path
 
 from wheel_builder.base.durable import ensure, make_folder
 from wheel_builder.base.errors import PublishError
+from wheel_builder.base.mend import mend
 from wheel_builder.base.words import line_problem
 from wheel_builder.files.sidecars import ATTACHMENTS, METADATA_SUFFIX, RECORD_SUFFIX, YANK_SUFFIX
 from wheel_builder.index import manual
@@ -95,18 +95,8 @@ def changing(root: Path, *, again: str = RETRY) -> Iterator[None]:
     except OSError as error:
         title = f"the index {root} could not be written to the end; what clients see of it is sound"
         where = error.filename or root
-        advice = f"{_mend(error, where)}, then {again}"
+        advice = f"{mend(error, where)}, then {again}"
         raise PublishError(title, [f"{where}: {error.strerror or error}"], advice=advice) from error
-
-
-def _mend(error: OSError, where: object) -> str:
-    if error.errno in (errno.EACCES, errno.EPERM):
-        return f"give this user the right to write {where}"
-    if error.errno == errno.EROFS:
-        return "mount the file system writable"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "make room (df -h)"
-    return "mend the disk"
 
 
 def add_file(simple: Path, file: NewFile, now: datetime) -> bool:

@@ -16,7 +16,8 @@ from typing import Any
 
 from wheel_builder.audit import stage as audit
 from wheel_builder.base.durable import ensure
-from wheel_builder.base.errors import FilesError, PublishError, WheelBuilderError, WheelError
+from wheel_builder.base.errors import PublishError, WheelBuilderError, WheelError
+from wheel_builder.base.mend import files_error
 from wheel_builder.base.store import Artifact
 from wheel_builder.base.words import shown
 from wheel_builder.build import device_code, runtime_image, wheel
@@ -96,7 +97,7 @@ class Attempt:
             # Nobody reads the output any more, so the whole run ends.
             raise
         except OSError as error:
-            self.failure = FilesError.of(error)
+            self.failure = files_error(error)
 
 
 def release(

@@ -54,6 +54,11 @@ class Costs:
         return sum(self.objects.values())
 
     @property
+    def most_mib(self) -> int:
+        """The most memory that one compiler took."""
+        return max(one.peak_mib for one in self.measured)
+
+    @property
     def hours(self) -> float:
         """CPU-hours of all objects of one arch."""
         return sum(count * self.seconds(kind) for kind, count in self.objects.items()) / 3600

@@ -92,7 +92,7 @@ def _side_by_side(
         (f"an arch on {CORES} cores", duration(their_seconds / CORES), duration(seconds / archs / CORES)),
         (
             "memory of one compiler, at most",
-            *(f"{most} MiB" for most in (max(one.peak_mib for one in theirs.measured), max(peaks))),
+            *(f"{most} MiB" for most in (theirs.most_mib, max(peaks))),
         ),
     )
 

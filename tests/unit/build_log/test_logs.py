@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from wheel_builder.build_log.causes import MARKS, load_rules
+from wheel_builder.build_log import told
+from wheel_builder.build_log.causes import jobs_that_fit, load_rules
 from wheel_builder.build_log.ninja import parse_ninja_log
 from wheel_builder.build_log.page import to_html
 from wheel_builder.build_log.read import Log
@@ -69,6 +70,17 @@ def test_an_interrupted_build_of_upstreams(interrupted):
         ("ck-native.txt", "no GPU to ask", "this PyTorch is a CPU build"),
         ("ck-no-torch-hip.txt", "library missing", "PyTorch's library c10_hip was not found"),
         ("pip-no-torch.txt", "missing module", "the Python that builds has no torch"),
+        (
+            "compiler-crash.txt",
+            "compiler crashed",
+            "a compiler crashed (segmentation fault, exit status 139)",
+        ),
+        ("killed.txt", "killed for memory", "a compiler was killed because memory ran out"),
+        ("git-network.txt", "network", "git.invalid could not be reached"),
+        ("pip-network.txt", "network", "something that the build fetches did not come"),
+        ("bdist-wheel.txt", "missing module", "has no command bdist_wheel"),
+        ("cuda-home.txt", "no ROCm build of PyTorch", "this PyTorch is a CUDA or CPU build"),
+        ("no-ninja.txt", "missing header", "the header missing_header.h was not found"),
     ],
 )
 def test_a_failed_build_has_its_cause_first(name, key, words):
@@ -108,6 +120,83 @@ def test_the_pass_in_which_a_name_is_not_declared():
         ("x.cpp:9: error: 'mul' was not declared in this scope", "undeclared identifier"),
         ("x.o: undefined reference to `c10::Error::Error(std::__cxx11::basic_string)'", "ABI mismatch"),
         ("ImportError: /lib/libstdc++.so.6: version `GLIBCXX_3.4.32' not found", "ABI mismatch"),
+        ("FAILED: [code=139] a.o", "compiler crashed"),
+        ("clang++: error: clang frontend command failed with exit code 139", "compiler crashed"),
+        ("Segmentation fault (core dumped)", "compiler crashed"),
+        (
+            "RuntimeError: HIP error: no kernel image is available for execution on the device",
+            "no kernels for this GPU",
+        ),
+        ("RuntimeError: HIP error: invalid device function", "no kernels for this GPU"),
+        (
+            "hipErrorNoBinaryForGpu: Unable to find code object for all current devices!",
+            "no kernels for this GPU",
+        ),
+        (
+            "OSError: CUDA_HOME environment variable is not set. Please set it to your CUDA install root.",
+            "no ROCm build of PyTorch",
+        ),
+        (
+            "UserWarning: flash_attn was requested, but nvcc was not found.  Are you sure",
+            "no ROCm build of PyTorch",
+        ),
+        ("error: Microsoft Visual C++ 14.0 or greater is required.", "Windows"),
+        (
+            "clang++: error: cannot find ROCm device library; provide its path via '--rocm-path'",
+            "device library missing",
+        ),
+        (
+            "clang++: error: cannot find HIP runtime; provide its path via '--rocm-path'",
+            "device library missing",
+        ),
+        (
+            "fatal: unable to access 'https://github.com/x.git/': Failed to connect to github.com port 443",
+            "network",
+        ),
+        ("curl: (6) fatal: Could not resolve host: github.com", "network"),
+        ("fatal: clone of 'https://github.com/x.git' into submodule path 'csrc/x' failed", "network"),
+        (
+            "ERROR: an OSError: HTTPSConnectionPool(host='x.org', port=443): Max",
+            "network",
+        ),
+        (
+            "urllib3.exceptions.NameResolutionError: <Connection>: Failed to resolve 'x.org' ([Errno -3])",
+            "network",
+        ),
+        ("urllib.error.URLError: <urlopen error [Errno 110] Connection timed out>", "network"),
+        ("urllib.error.HTTPError: HTTP Error 404: Not Found", "network"),
+        ("OSError: [Errno -3] Error: Temporary failure in name resolution", "network"),
+        ("ssl.SSLCertVerificationError: certificate verify failed: unable to get local issuer", "network"),
+        ("OSError: [Errno 101] Error: Network is unreachable", "network"),
+        ("ConnectionRefusedError: [Errno 111] Connection refused", "network"),
+        ("fatal: Could not read from remote repository.", "network"),
+        ("error: RPC failed; curl 56 GnuTLS recv error (-54)", "network"),
+        ("fatal: early EOF", "network"),
+        (
+            "CalledProcessError: Command '['git', 'submodule']' returned non-zero exit status 128.",
+            "network",
+        ),
+        ("ERROR: No matching distribution found for torch==9.9", "no distribution"),
+        ("error: could not create '/usr/lib/x': Permission denied", "permission"),
+        ("PermissionError: [Errno 13] Permission denied: '/usr/lib/x'", "permission"),
+        ("/bin/sh: 1: /opt/rocm/bin/hipcc: Permission denied", "permission"),
+        (
+            "/rocm/bin/clang++: /lib/libstdc++.so.6: version `GLIBCXX_3.4.32' not found (by it)",
+            "compiler too new",
+        ),
+        (
+            "error: y: /l/libstdc++.so.6: version `GLIBCXX_3.4.32' not found (required by /rocm/bin/clang)",
+            "compiler too new",
+        ),
+        ("ModuleNotFoundError: No module named 'wheel.bdist_wheel'", "missing module"),
+        ("error: invalid command 'bdist_wheel'", "missing module"),
+        ("UserWarning: flash_attn was requested, but hipcc was not found.", "compiler missing"),
+        ("RuntimeError: Ninja is required to load C++ extensions (pip install ninja)", "compiler missing"),
+        ("ERROR: Failed building wheel for flash-attn", "pip's last words"),
+        (
+            "ERROR: Failed to build installable wheels for some pyproject.toml based projects",
+            "pip's last words",
+        ),
         ("/bin/sh: 1: hipcc: not found", "compiler missing"),
         ("FileNotFoundError: [Errno 2] No such file or directory: '/opt/rocm/bin/hipcc'", "compiler missing"),
     ],
@@ -117,15 +206,108 @@ def test_other_words_for_the_same_causes(line, key):
     assert [cause.key for cause in found.causes] == [key]
 
 
-def test_every_rule_is_reached_by_the_search_for_its_words():
-    """A rule whose marks are never looked for would be dead."""
-    dead = [
-        (rule.key, mark)
-        for rule in load_rules()
-        for mark in rule.marks
-        if not any(seen in mark or mark in seen or seen.endswith(b": ") for seen in MARKS)
+def test_every_rule_has_a_line_that_matches_it():
+    lines = [mark.args[1] for mark in test_other_words_for_the_same_causes.pytestmark]
+    known = {key for rows in lines for _, key in rows}
+    mine = {key for mark in test_a_failed_build_has_its_cause_first.pytestmark for _, key, _ in mark.args[1]}
+    assert {rule.key for rule in load_rules()} - known - mine == set()
+
+
+def test_one_killed_compiler_counts_once():
+    """ninja says code=137 and the shell says Killed: that was "(2 times)"."""
+    assert report(read("killed.txt")).causes[0].times == 1
+    both = read("killed.txt").replace(
+        b"ninja: build stopped", b"FAILED: [code=137] c.o \nKilled\nninja: build stopped"
+    )
+    assert report(both).causes[0].times == 2
+    undeclared = b"x.cpp:9: error: 'mul' was not declared in this scope\n"
+    assert report(b"FAILED: a.o\n" + undeclared * 2).causes[0].times == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "done", "total"), [("killed.txt", 1, 2), ("compiler-crash.txt", 0, 1), ("one-arch.txt", 0, 1)]
+)
+def test_a_step_that_failed_is_not_done(name, done, total):
+    """ninja counts the steps that ended, the failed ones too."""
+    found = report(read(name))
+    assert (found.done, found.total, found.remaining) == (done, total, total - done)
+    assert len(found.objects) == done
+    assert sum(family.done for family in found.families) == done
+
+
+def test_the_command_that_failed_without_ninja_is_not_done():
+    lines = [
+        "building 'flash_attn_2_cuda' extension",
+        "hipcc -O3 -c csrc/mha_fwd.hip -o build/mha_fwd.o",
+        "hipcc -O3 -c csrc/mha_bwd.hip -o build/mha_bwd.o",
+        "error: command '/opt/rocm/bin/hipcc' failed with exit code 1",
     ]
-    assert dead == []
+    found = report("\n".join(lines).encode())
+    assert (found.state, found.done, [one.name for one in found.objects]) == ("failed", 1, ["mha_fwd"])
+
+
+def test_without_ninja_one_compiler_runs_and_the_report_says_so():
+    found = report(b"MAX_JOBS=8\n" + read("no-ninja.txt"))
+    assert found.done == 0
+    assert found.jobs_allowed == 1
+    assert any(note.startswith("ninja was not found, so one compiler runs at a time") for note in found.notes)
+    assert report(b"hipcc -c a.hip -o a.o\n").jobs_allowed is None
+
+
+def test_memory_has_a_number_for_max_jobs():
+    assert jobs_that_fit(1180, 16 << 30) == (
+        "one compiler of upstream's CK kernels takes up to 1180 MiB, so with the 16.0 GiB of this machine "
+        "MAX_JOBS=13"
+    )
+    assert jobs_that_fit(1180, 1 << 29).endswith("MAX_JOBS=1")
+    for name, expected in (("killed.txt", True), ("ours-memory.txt", False), ("disk-full.txt", False)):
+        log = Log()
+        log.feed(read(name))
+        log.end()
+        # Our own build counts its compilers' memory itself.
+        assert explain(log, name, room="NUMBER").causes[0].next.endswith("; NUMBER") == expected
+
+
+def test_what_pip_says_last_is_a_cause_only_where_there_is_no_other():
+    last = b"ERROR: Failed building wheel for flash-attn\n"
+    assert [cause.key for cause in report(read("disk-full.txt") + last).causes] == ["disk full"]
+    page = to_html(report(last))
+    assert "pip could not build flash-attn, and the log does not say why" in page
+    assert "the cause is none that this program knows" not in page
+    unknown = to_html(report(b"[1/9] hipcc -c x.hip -o x.o\nx.hip:3:1: error: expected ';'\n" + last))
+    assert "the cause is none that this program knows" in unknown
+
+
+DIGITS = b"9" * 500
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"#12 %b.5 [1/2] hipcc -c a.hip -o a.o" % DIGITS,
+        b"#%b 1.5 [1/2] hipcc -c a.hip -o a.o" % DIGITS,
+        b"[1/2] fa_fwd_fp16_d64 for gfx942: %b CPU-seconds, 1 MiB, from 0 s to 1 s" % DIGITS,
+        b"[1/2] fa_fwd_fp16_d64 for gfx942: 1.2.3 CPU-seconds, 1 MiB, from 0 s to 1 s",
+        b"[1/2] fa_fwd_fp16_d64 for gfx942: 1 CPU-seconds, %b MiB, from 0 s to 1 s" % (DIGITS * 10),
+        b"[1/2] fa_fwd_fp16_d64 for gfx942: 1 CPU-seconds, 1 MiB, from 0 s to %b s" % DIGITS,
+        b"MAX_JOBS=%b" % (DIGITS * 10),
+        b"ninja -j %b" % (DIGITS * 10),
+        b"[%b/2] hipcc -c a.hip -o a.o" % DIGITS,
+        b"9999-99-99T99:99:99Z [1/2] hipcc -c a.hip -o a.o",
+        b"0001-01-01T00:00:00+23:59 [1/2] hipcc -c a.hip -o a.o",
+    ],
+)
+def test_a_number_of_any_length_gives_a_report(line):
+    """500 digits of time were infinite, and ended in an OverflowError."""
+    found = report(line + b"\n" + line + b"\nKilled\n")
+    assert to_html(found)
+    assert json.loads(to_json(found))
+    assert list(told.facts(found))
+
+
+def test_a_ninja_log_with_a_number_of_any_length():
+    lines = ["# ninja log v5", f"0\t{'9' * 500}\t0\ta.o\tx", "0\t7\t0\tb.o\tx"]
+    assert [span.name for span in parse_ninja_log(lines)] == ["b.o"]
 
 
 def test_words_of_a_cause_before_a_build_goes_on_are_no_failure():
@@ -162,7 +344,7 @@ def test_every_beginning_of_a_log_is_read():
 def test_colours_carriage_returns_and_bytes_that_are_no_text():
     data = read("one-arch.txt").replace(b"error: ", b"\x1b[0;1;31merror: \x1b[0m").replace(b"\n", b"\r\n")
     found = report(b"\xff\xfe\n" + data.replace(b"[1/1]", b"\x1b[32m[1/1]\x1b[0m"))
-    assert (found.done, found.causes[0].key) == (1, "undeclared identifier")
+    assert (found.done, found.total, found.causes[0].key) == (0, 1, "undeclared identifier")
     assert found.causes[0].arch == "gfx1030"
 
 

@@ -1,4 +1,4 @@
-"""A log of 200 MB takes under 10 s of CPU and 200 MB of memory."""
+"""A log of 200 MB takes under 10 s of CPU and 200 MB of memory, and two million lines under 20 s."""
 
 import json
 import subprocess
@@ -46,3 +46,22 @@ def test_two_hundred_megabytes(log):
     assert lines > count
     assert seconds < 10
     assert kib * 1024 < SIZE
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"x%d.hip:3:1: error: expected ';'\n",
+        b"/opt/rocm/bin/hipcc -O3 -c csrc/m%d.hip -o build/m.o\n",
+        b"%d not found\n",
+    ],
+)
+def test_two_million_lines_that_are_looked_at(tmp_path, line):
+    """They took 27 to 34 s, because each was searched again for every mark."""
+    path = tmp_path / "build.log"
+    path.write_bytes(b"".join(line % at for at in range(2_000_000)))
+    done = subprocess.run([sys.executable, "-c", MEASURED, path], stdout=subprocess.PIPE, check=True)
+    seconds, _, _, _, lines = json.loads(done.stdout)
+    assert lines == 2_000_000
+    assert seconds < 20

@@ -155,6 +155,17 @@ def test_jobs_must_be_a_positive_whole_number(text, capsys):
     assert f"expected a whole number of at least 1, found '{text}'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("text", [".", "/", "", "{tmp}", "{tmp}/", "{tmp}/new/"])
+@pytest.mark.parametrize("argv", [["explain-log", "--html"], ["why", "--html"], ["cost", "--svg"]])
+def test_a_folder_is_no_file_to_write(argv, text, tmp_path, capsys):
+    """``--html .`` ended in a traceback after all the work was done."""
+    name = text.format(tmp=tmp_path)
+    with pytest.raises(SystemExit) as caught:
+        main([*argv, name])
+    assert caught.value.code == 2
+    assert f"expected the name of a file to write, found the folder {name!r}" in capsys.readouterr().err
+
+
 def test_wheels_are_paths():
     assert [wheel.name for wheel in parsed(["dist/a.whl", "b.whl"], wheel_arguments).wheels] == [
         "a.whl",
@@ -192,8 +203,7 @@ def test_a_full_disk_is_words_with_the_path_and_an_exit_code_of_its_own(capsys):
     assert main(["work"], fail(error)) == FilesError.exit_code
     assert capsys.readouterr().err == (
         "error: dist/coverage.json: expected to read or write a file, found: No space left on device\n"
-        "  next: make room (df -h) or give this user the rights, then run the same command again; "
-        "finished steps are kept\n"
+        "  next: make room (df -h), then run the same command again; finished steps are kept\n"
     )
     main(["work", "--verbose"], fail(error))
     assert capsys.readouterr().err.startswith("Traceback")

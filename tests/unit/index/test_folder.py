@@ -349,8 +349,8 @@ def test_a_disk_that_fails_is_told_in_words(tmp_path):
 @pytest.mark.parametrize(
     ("code", "advice"),
     [
-        (errno.EACCES, "give this user the right to write a.whl, then yank the same file again"),
-        (errno.EPERM, "give this user the right to write a.whl, then yank the same file again"),
+        (errno.EACCES, "give this user the right to read and write a.whl, then yank the same file again"),
+        (errno.EPERM, "give this user the right to read and write a.whl, then yank the same file again"),
         (errno.EROFS, "mount the file system writable, then yank the same file again"),
         (errno.EDQUOT, "make room (df -h), then yank the same file again"),
         (errno.EIO, "mend the disk, then yank the same file again"),

@@ -2,13 +2,12 @@
 
 import argparse
 import sys
-from pathlib import Path
 
 from wheel_builder.base.durable import ensure
 from wheel_builder.base.words import shown
 from wheel_builder.build.budget import COSTS
 from wheel_builder.cli.command import Command
-from wheel_builder.cli.options import BUILD, ROOT
+from wheel_builder.cli.options import BUILD, ROOT, output_file
 from wheel_builder.cli.runs import run_context
 from wheel_builder.cli.selected import plan_of
 from wheel_builder.cost.table import changes, report
@@ -44,7 +43,9 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--against", default="", metavar="COMMIT", help="compare with a commit's or tag's costs"
     )
-    parser.add_argument("--svg", type=Path, metavar="FILE", help="write a picture of where the bytes are")
+    parser.add_argument(
+        "--svg", type=output_file, metavar="FILE", help="write a picture of where the bytes are"
+    )
 
 
 COMMAND = Command(

@@ -10,7 +10,9 @@ from rich.console import Console
 
 from wheel_builder.base.durable import ensure
 from wheel_builder.base.errors import LogError
+from wheel_builder.base.machine import usable_memory
 from wheel_builder.base.words import shown
+from wheel_builder.build_log.causes import jobs_that_fit
 from wheel_builder.build_log.lines import CHUNK, read_chunks
 from wheel_builder.build_log.ninja import Span, parse_ninja_log
 from wheel_builder.build_log.page import to_html
@@ -18,6 +20,8 @@ from wheel_builder.build_log.read import Log
 from wheel_builder.build_log.report import OPEN, Report, explain, to_json
 from wheel_builder.build_log.terminal import show
 from wheel_builder.cli.command import Command
+from wheel_builder.cli.options import ROOT, output_file
+from wheel_builder.upstream.costs import load_costs
 
 SECONDS = 2.0
 FROM_INPUT = "-"
@@ -25,14 +29,15 @@ FROM_INPUT = "-"
 
 def run(args: argparse.Namespace) -> None:
     spans = _spans(args.ninja_log)
+    room = jobs_that_fit(load_costs(ROOT).most_mib, usable_memory())
     log = Log()
     if args.log == FROM_INPUT:
         _read(log, sys.stdin.buffer, follow=False)
-        report = explain(log, "standard input", spans)
+        report = explain(log, "standard input", spans, room=room)
     else:
         with Path(args.log).open("rb") as stream:
             _read(log, stream, follow=args.follow)
-        report = explain(log, Path(args.log).name, spans)
+        report = explain(log, Path(args.log).name, spans, room=room)
     if not log.bytes:
         message = f"{report.source} is empty: expected the output of a build"
         raise LogError(
@@ -91,7 +96,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         "--ninja-log", type=Path, metavar="FILE", help="ninja's .ninja_log, which has the time of each object"
     )
     parser.add_argument("--json", action="store_true", help="everything as JSON")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page with a timeline")
+    parser.add_argument("--html", type=output_file, metavar="FILE", help="also write a page with a timeline")
 
 
 COMMAND = Command(

@@ -2,13 +2,12 @@
 
 import argparse
 import sys
-from pathlib import Path
 
 from wheel_builder.base.durable import ensure
 from wheel_builder.base.words import shown
 from wheel_builder.build.budget import COSTS, load_budgets
 from wheel_builder.cli.command import Command
-from wheel_builder.cli.options import ROOT
+from wheel_builder.cli.options import ROOT, output_file
 from wheel_builder.cli.selected import read_matrix
 from wheel_builder.upstream.costs import load_costs
 from wheel_builder.upstream.why import sections, to_html, to_text
@@ -24,7 +23,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page")
+    parser.add_argument("--html", type=output_file, metavar="FILE", help="also write a page")
 
 
 COMMAND = Command(

@@ -1,0 +1,33 @@
+"""Which lines of a long text are worth a look: those with one of a few short words.
+
+Each word is one more search through the whole text; each line that has one costs far more than that.
+"""
+
+from collections.abc import Iterable, Sequence
+
+
+class Marks:
+    """Words, and a bit for each: what a line has is one number."""
+
+    def __init__(self, words: Sequence[bytes]) -> None:
+        self._bits = {word: 1 << place for place, word in enumerate(dict.fromkeys(words))}
+        self.unused = 1 << len(self._bits)  # a bit that is no word's
+
+    def of(self, words: Iterable[bytes]) -> int:
+        """The bits of some of the words."""
+        return sum(self._bits[word] for word in set(words))
+
+    def in_line(self, line: bytes) -> int:
+        """The bits of the words that a line has."""
+        return sum(bit for word, bit in self._bits.items() if word in line)
+
+    def in_lines(self, data: bytes) -> dict[int, int]:
+        """Of whole lines those with a word: where each begins, and the bits of its words."""
+        found: dict[int, int] = {}
+        for word, bit in self._bits.items():
+            at = data.find(word)
+            while at >= 0:
+                start = data.rfind(b"\n", 0, at) + 1
+                found[start] = found.get(start, 0) | bit
+                at = data.find(word, data.index(b"\n", at))
+        return found
