@@ -11,7 +11,7 @@ from tests import walk
 from tests.lint.test_lint import CHECKOUT, tracked
 from wheel_builder.cli.commands import NAMES, commands_for
 from wheel_builder.cli.main import _parser
-from wheel_builder.index.finder.page import DEVICES
+from wheel_builder.index.finder.steps import DEVICES
 
 DOCUMENTS = [
     *walk.DOCUMENTS, "CONTRIBUTING.md", "kernels/README.md", "kernels/python/README.md", "shim/README.md",

@@ -6,7 +6,8 @@ import pytest
 
 from tests.conftest import CHECKOUT
 from tests.page.conftest import NOW, NUMERICS, SCHEMES, publish_one
-from wheel_builder.index.finder.page import DEVICES, MAKE_IMAGE
+from tests.page.pasted import lspci
+from wheel_builder.index.finder.steps import DEVICES, MAKE_IMAGE, SELECTOR
 from wheel_builder.index.folder import yank
 from wheel_builder.index.serve import serving
 from wheel_builder.matrix.catalogue import catalogue_of
@@ -59,7 +60,7 @@ def test_without_javascript_everything_can_be_read(open_page, matrix):
     assert heads[2:] == ["ROCm 7.2", "ROCm 7.1", "ROCm 6.4", "ROCm 7.0", "ROCm 5.7", "Run on hardware"]
     for other in matrix.other_archs:
         assert f"no kernels: {other.reason}" in row_of(page, other.name).inner_text()
-    offer = page.locator("details").first
+    offer = page.locator("details.offer").first
     offer.locator("summary").click()
     text = offer.inner_text()
     assert "pip install flash-attn-rocm==0.1.0+rocm7.2 --index-url INDEX/rocm7.2/simple/" in text
@@ -92,7 +93,7 @@ def test_a_marketing_name_gives_the_command(open_page, address):
     assert page.locator("#answer").is_hidden()
     assert page.locator("#address").is_hidden()
     text = choose(page, gpu="Radeon RX 7900 XTX")
-    assert "Radeon RX 7900 XTX (gfx1100): your command" in text
+    assert "Radeon RX 7900 XTX (gfx1100): your steps" in text
     assert f"pip install flash-attn-rocm==0.1.0+rocm7.2 --index-url {address}/rocm7.2/simple/" in text
     assert text.count("Verified for ") == 1
     assert f"Verified for gfx1100: {NUMERICS}" in text
@@ -106,17 +107,21 @@ def test_a_marketing_name_gives_the_command(open_page, address):
 @pytest.mark.parametrize(
     ("typed", "title"),
     [
-        ("strix halo", "Strix Halo (gfx1151): no kernels"),
-        ("8060S", "Radeon 8060S (gfx1151): no kernels"),
-        ("AMD Radeon(TM) 8060S Graphics", "Radeon 8060S (gfx1151): no kernels"),
-        ("RX 6700 XT", "Radeon RX 6700 XT (gfx1031): no kernels"),
-        ("rx6700xt", "Radeon RX 6700 XT (gfx1031): no kernels"),
-        ("Radeon 780M", "Radeon 780M (gfx1103): no kernels"),
-        ("Phoenix", "Phoenix (gfx1103): no kernels"),
-        ("RX 7900 XT", "Radeon RX 7900 XT (gfx1100): your command"),
-        ("mi300", "Instinct MI300A (gfx942): your command"),
-        ("arcturus", "Arcturus (gfx908): your command"),
-        ("GFX1030", "gfx1030: your command"),
+        ("strix halo", "Strix Halo (gfx1151): what works without our kernels"),
+        ("8060S", "Radeon 8060S (gfx1151): what works without our kernels"),
+        ("AMD Radeon(TM) 8060S Graphics", "Radeon 8060S (gfx1151): what works without our kernels"),
+        ("RX 6700 XT", "Radeon RX 6700 XT (gfx1031): what works without our kernels"),
+        ("rx6700xt", "Radeon RX 6700 XT (gfx1031): what works without our kernels"),
+        ("7900 XT / 7900 XTX", "7900 XT / 7900 XTX (gfx1100): your steps"),
+        ("Sapphire Nitro+ RX 7900 XTX 24GB", "Radeon RX 7900 XTX (gfx1100): your steps"),
+        ("Name: gfx1100", "gfx1100: your steps"),
+        ("AMD RYZEN AI MAX+ 395", "Ryzen AI Max+ 395 (gfx1151): what works without our kernels"),
+        ("Radeon 780M", "Radeon 780M (gfx1103): what works without our kernels"),
+        ("Phoenix", "Phoenix (gfx1103): what works without our kernels"),
+        ("RX 7900 XT", "Radeon RX 7900 XT (gfx1100): your steps"),
+        ("mi300", "mi300 (gfx942): your steps"),
+        ("arcturus", "Arcturus (gfx908): your steps"),
+        ("GFX1030", "gfx1030: your steps"),
     ],
 )
 def test_one_box_knows_every_kind_of_name(open_page, typed, title):
@@ -130,8 +135,18 @@ def test_a_name_that_fits_several_asks_which_one(open_page):
     text = choose(page, gpu="strix")
     assert "“strix” fits 2 GPUs: which one?" in text
     page.get_by_role("button", name="Strix Halo (gfx1151)").click()
-    assert page.inner_text("#answer h2") == "Strix Halo (gfx1151): no kernels"
+    assert page.inner_text("#answer h2") == "Strix Halo (gfx1151): what works without our kernels"
     assert page.evaluate("document.activeElement.id") == "gpu"
+
+
+def test_the_arch_is_one_word_in_the_table(open_page):
+    """It was broken in the middle: gfx11, 00."""
+    page = open_page(viewport={"width": 360, "height": 900})
+    heights = page.locator("td.arch").evaluate_all(
+        "all => all.map((cell) => { const r = document.createRange(); r.selectNodeContents(cell);"
+        " return r.getClientRects().length; })"
+    )
+    assert set(heights) == {1}
 
 
 @pytest.mark.parametrize("typed", ["GeForce RTX 4090", "???", "<>"])
@@ -144,13 +159,45 @@ def test_an_unknown_name_says_how_to_find_out(open_page, typed):
     assert page.locator("tbody tr:visible").count() == page.locator("tbody tr").count()
 
 
-def test_who_is_not_served_learns_why_and_what_still_works(open_page, address):
+def test_who_is_not_served_reads_first_what_works_and_then_why(open_page, address):
     text = choose(open_page(), gpu="Radeon VII")
-    assert "Not served: there is no kernel for its mix of 64-lane waves" in text
-    assert "What to do: install it all the same" in text
-    assert "answered by the PyTorch implementation" in text
+    title, works, why, *_ = filter(None, text.splitlines())
+    assert title == "Radeon VII (gfx906): what works without our kernels"
+    assert works.startswith("Wherever your PyTorch supports this GPU: PyTorch's own attention")
+    assert "its PyTorch implementation computes the same" in works
+    assert why.startswith("Why there are no kernels for it: there is no kernel for its mix of 64-lane waves")
     assert f"pip install flash-attn-rocm==0.1.0+rocm7.2 --index-url {address}/rocm7.2/simple/" in text
     assert "Verified for" not in text
+
+
+@pytest.mark.parametrize("system", ["Linux", "WSL2", "Docker"])
+@pytest.mark.parametrize("tool", ["pip", "uv"])
+def test_an_answer_has_the_steps_in_order_and_nothing_of_other_systems(open_page, system, tool):
+    page = open_page()
+    text = choose(page, gpu="gfx1100", system=system, tool=tool)
+    steps = page.locator("#answer ol > li:visible")
+    words = [step.split("\n")[0] for step in steps.all_inner_texts()]
+    if system == "Docker":
+        assert [word.partition(".")[0][:26] for word in words] == [
+            "Make the image, once, from", "See the ROCm version of th", "The wheel is in it",
+        ]  # fmt: skip
+    else:
+        assert ("AMD's driver that supports WSL" in words.pop(0)) if system == "WSL2" else True
+        begins = [
+            "Install PyTorch for ROCm 7.2: its page",
+            "See its ROCm version",
+            "Install the wheel",
+            "See whether",
+        ]
+        assert [word.startswith(begin) for word, begin in zip(words, begins, strict=True)] == [True] * 4
+        assert SELECTOR in words[0]
+        assert ("uv pip install" in text) == (tool == "uv")
+    assert ("docker run" in text) == (system == "Docker")
+    assert (
+        page.get_by_role("button", name="Copy").count()
+        == page.locator("#answer pre").count()
+        == len(words) - (system != "Docker")
+    )
 
 
 def test_a_withdrawn_only_wheel_is_told_with_its_reason(browser, tmp_path, matrix):
@@ -171,20 +218,17 @@ def test_a_withdrawn_only_wheel_is_told_with_its_reason(browser, tmp_path, matri
 
 
 @pytest.mark.parametrize(
-    ("tool", "line"),
+    ("choices", "line"),
     [
-        ("uv", "uv pip install flash-attn-rocm==0.1.0+rocm6.4 --index-url {}/rocm6.4/simple/"),
-        (
-            "Docker",
-            f"docker run {DEVICES} rocm-fa:6.4",
-        ),
+        ({"tool": "uv"}, "uv pip install flash-attn-rocm==0.1.0+rocm6.4 --index-url {}/rocm6.4/simple/"),
+        ({"system": "Docker"}, f"docker run {DEVICES} rocm-fa:6.4"),
     ],
 )
-def test_other_tools(open_page, address, tool, line):
-    text = choose(open_page(), gpu="gfx908", rocm="6.4", tool=tool)
+def test_other_tools(open_page, address, choices, line):
+    text = choose(open_page(), gpu="gfx908", rocm="6.4", **choices)
     assert line.format(address) in text
     made = f"{MAKE_IMAGE} flash_attn_rocm-0.1.0+rocm6.4-"
-    assert (made in text) == (tool == "Docker")
+    assert (made in text) == ("system" in choices)
 
 
 def test_a_runtime_that_another_wheel_serves(open_page, address):
@@ -210,26 +254,26 @@ def test_what_is_not_served_has_its_reason_and_no_command(open_page, choices, re
 
 def test_the_reason_of_the_gpu_comes_first(open_page):
     text = choose(open_page(), gpu="gfx90a", rocm="5.7, no wheel")
-    assert "Not served: it does not load the code of gfx908" in text
+    assert "Why there are no kernels for it: it does not load the code of gfx908" in text
     assert "ROCm 5.7" not in text
 
 
 def test_every_gpu_gives_an_answer(open_page, matrix):
     page = open_page()
     names = page.locator("#names option").evaluate_all("all => all.map(each => each.value)")
-    assert len(names) > 110
+    assert len(names) > 300
     served = {arch.name for arch in matrix.archs}
     for name in names:
         title = choose(page, gpu=name).splitlines()[0]
         arch = title.partition(":")[0].removesuffix(")").rpartition("(")[2]
         assert title.startswith(name)
-        assert ("your command" in title) == (arch in served), name
+        assert ("your steps" in title) == (arch in served), name
 
 
 def test_links_lead_to_what_was_published(open_page, address, root):
     page = open_page()
     choose(page, gpu="gfx942")
-    links = page.locator("#answer a")
+    links = page.locator(f"#answer a:not([href='{SELECTOR}'])")
     names = {link.inner_text(): link.get_attribute("href") for link in links.all()}
     assert list(names)[1:] == ["verification record", "provenance statement"]
     for target in names.values():
@@ -243,39 +287,42 @@ def test_links_lead_to_what_was_published(open_page, address, root):
 def test_copy_puts_the_command_on_the_clipboard(open_page):
     page = open_page(permissions=["clipboard-read", "clipboard-write"])
     choose(page, gpu="gfx942")
-    page.get_by_role("button", name="Copy").click()
+    page.get_by_role("button", name="Copy").nth(1).click()
     page.get_by_role("button", name="Copied").wait_for()
-    assert page.evaluate("navigator.clipboard.readText()") == page.inner_text("#answer pre")
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied == page.locator("#answer pre").nth(1).inner_text()
+    assert copied.startswith("pip install flash-attn-rocm==0.1.0+rocm7.2 ")
 
 
 def test_without_a_clipboard_the_command_is_selected(open_page):
     page = open_page()
     page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('denied')); }")
     choose(page, gpu="gfx942")
-    page.get_by_role("button", name="Copy").click()
+    page.get_by_role("button", name="Copy").nth(1).click()
     page.get_by_role("button", name="Selected").wait_for()
-    assert page.evaluate("String(getSelection())") == page.inner_text("#answer pre")
+    assert page.evaluate("String(getSelection())") == page.locator("#answer pre").nth(1).inner_text()
 
 
 def test_the_keyboard_is_enough(open_page):
     page = open_page()
-    typed = {"gpu": "gfx908", "rocm": "6.4", "torch": "2.12", "tool": "uv"}
+    typed = {"gpu": "gfx908", "rocm": "6.4", "torch": "2.12", "system": "WSL2", "tool": "uv"}
     for name, text in typed.items():  # in the order of the page
         page.keyboard.press("Tab")
         assert page.evaluate("document.activeElement.id") == name
         page.keyboard.type(text)
-    assert "gfx908: your command" in page.inner_text("#answer")
+    assert "gfx908: your steps" in page.inner_text("#answer")
     assert "uv pip install flash-attn-rocm==0.1.0+rocm6.4" in page.inner_text("#answer")
     assert "torch 2.12: not run with this torch" in page.inner_text("#answer")
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.textContent") == "Copy"
+    for focused in (SELECTOR, "Copy"):
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.textContent") == focused
     outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
     assert outline == "solid"
 
 
 def test_screen_readers_are_told(open_page):
     page = open_page()
-    for label in ("Your GPU", "ROCm", "torch", "Tool"):
+    for label in ("Your GPU", "ROCm", "torch", "System", "Tool"):
         assert page.get_by_label(label, exact=True).count() == 1
     answer = page.locator("#answer")
     assert (answer.get_attribute("aria-live"), answer.get_attribute("aria-atomic")) == ("polite", "true")
@@ -322,17 +369,19 @@ def test_nothing_is_cut_off(open_page, width):
 
 
 SHOTS = {
-    "served-light": ("light", 900, "RX 7900 XTX"),
-    "not-served-dark": ("dark", 900, "8060S"),
-    "phone": ("light", 360, "Strix Halo"),
+    "served-light": ("light", (900, 600), "RX 7900 XTX"),
+    "not-served-dark": ("dark", (900, 600), "8060S"),
+    "phone": ("light", (360, 900), "Strix Halo"),
+    "pasted-lspci": ("light", (900, 600), lspci("Navi 31 [Radeon RX 7900 XT/7900 XTX]")),
+    "pasted-processor": ("dark", (800, 600), "AMD Ryzen 7 7840U w/ Radeon 780M Graphics"),
 }
 
 
 @pytest.mark.parametrize("name", SHOTS)
 def test_screenshots(open_page, context, name):
     """For people to look at: build/page/*.png; docs/page has those of a release."""
-    scheme, width, gpu = SHOTS[name]
-    page = open_page(color_scheme=scheme, viewport={"width": width, "height": 700})
+    scheme, (width, height), gpu = SHOTS[name]
+    page = open_page(color_scheme=scheme, viewport={"width": width, "height": height})
     choose(page, gpu=gpu)
     page.locator("#gpu").blur()
     shot = context.build / "page" / f"{name}.png"

@@ -96,7 +96,7 @@ def gpus_without_kernels(catalogue: Catalogue) -> str:
 
 
 def _names(gpu: Gpu) -> tuple[str, str, str]:
-    return ", ".join(gpu.devices), ", ".join(gpu.code_names), gpu.arch
+    return ", ".join(gpu.devices), ", ".join((*gpu.code_names, *gpu.processors)), gpu.arch
 
 
 def rocm_versions(catalogue: Catalogue, planned: Plan) -> str:

@@ -34,7 +34,8 @@ def finder_pages_of(
         for rocm, projects in contents.items()
         for entry in projects.get(PROJECT, ())
     ]
-    return finder_pages(make_finder(catalogue, wheels), documented=documented)
+    drop_in = any(SHIM in projects for projects in contents.values())
+    return finder_pages(make_finder(catalogue, wheels, drop_in=drop_in), documented=documented)
 
 
 def runtimes(contents: Contents) -> set[str]:

@@ -3,23 +3,24 @@
 from dataclasses import dataclass
 
 from wheel_builder.matrix.hardware import HardwareRun
-from wheel_builder.matrix.model import Matrix, Selection
+from wheel_builder.matrix.model import Arch, Matrix, OtherArch, Selection
 from wheel_builder.matrix.plan import plan
 
-FAMILIES = ("Radeon", "Instinct")
+FAMILIES = ("Radeon", "Instinct", "Ryzen")
 
 
 @dataclass(frozen=True)
 class Gpu:
     """One gfx arch, its devices' full names, and why no wheel holds code for it ("" when wheels do).
 
-    ``code_names`` are other names that people know it by.
+    ``code_names`` are its chips, ``processors`` those that it is a part of.
     """
 
     arch: str
     devices: tuple[str, ...]
     reason: str = ""
     code_names: tuple[str, ...] = ()
+    processors: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -54,14 +55,8 @@ class Catalogue:
 
 def catalogue_of(matrix: Matrix, hardware: tuple[HardwareRun, ...] = ()) -> Catalogue:
     """The catalogue of a matrix, in the matrix's order."""
-    built = (
-        Gpu(arch.name, device_names(arch.devices), code_names=_names(arch.code_names))
-        for arch in matrix.archs
-    )
-    others = (
-        Gpu(other.name, device_names(other.devices), other.reason, _names(other.code_names))
-        for other in matrix.other_archs
-    )
+    built = (_gpu(arch) for arch in matrix.archs)
+    others = (_gpu(other, other.reason) for other in matrix.other_archs)
     planned = plan(matrix, Selection(all_rocm=True))
     return Catalogue(
         gpus=(*built, *others),
@@ -76,6 +71,12 @@ def catalogue_of(matrix: Matrix, hardware: tuple[HardwareRun, ...] = ()) -> Cata
     )
 
 
+def _gpu(arch: Arch | OtherArch, reason: str = "") -> Gpu:
+    chips = tuple(name.strip() for name in arch.code_names.split(",") if arch.code_names)
+    processors = device_names(arch.processors) if arch.processors else ()
+    return Gpu(arch.name, device_names(arch.devices), reason, chips, processors)
+
+
 def device_names(devices: str) -> tuple[str, ...]:
     """``"Radeon RX 6800, RX 6900 XT"`` as full names: the family holds until another one is named."""
     names, family = [], ""
@@ -85,7 +86,3 @@ def device_names(devices: str) -> tuple[str, ...]:
             family = words.pop(0)
         names.append(" ".join([family, *words]).strip())
     return tuple(names)
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",")) if text else ()

@@ -15,6 +15,7 @@ class Arch:
     name: str
     devices: str
     code_names: str = ""
+    processors: str = ""
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class OtherArch:
     devices: str
     reason: str
     code_names: str = ""
+    processors: str = ""
 
 
 @dataclass(frozen=True)

@@ -58,9 +58,11 @@ _FORMATS: Mapping[tuple[str, ...], tuple[str, str]] = {
     ("archs", "*", "name"): _ARCH,
     ("archs", "*", "devices"): _LINE,
     ("archs", "*", "code_names"): _LINE,
+    ("archs", "*", "processors"): _LINE,
     ("other_archs", "*", "name"): _ARCH,
     ("other_archs", "*", "devices"): _LINE,
     ("other_archs", "*", "code_names"): _LINE,
+    ("other_archs", "*", "processors"): _LINE,
     ("other_archs", "*", "reason"): _LINE,
     ("rocm", "*", "version"): _VERSION,
     ("rocm", "*", "base"): (

@@ -29,7 +29,7 @@ from wheel_builder.cli.runs import run_context
 from wheel_builder.cli.selected import plan_of
 from wheel_builder.images.hostenv import NO_SETTINGS
 from wheel_builder.images.push import Pushed
-from wheel_builder.index.finder.page import DEVICES
+from wheel_builder.index.finder.steps import DEVICES
 from wheel_builder.pipeline.release import Attempt
 
 

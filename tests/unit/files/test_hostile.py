@@ -41,7 +41,7 @@ PLACES = (
     ("rocm", 0, "suite"), ("rocm", 0, "llvm"), ("rocm", 0, "archs", 0), ("rocm", 0, "packages", "sid", 0),
     ("exclude", 0, "rocm"), ("upstream", "version"), ("upstream", "sha256"), ("upstream", "archs", 0),
 )  # fmt: skip
-READ_BY_PEOPLE = {"code_names", "devices", "reason", "note"}
+READ_BY_PEOPLE = {"code_names", "devices", "processors", "reason", "note"}
 
 
 @pytest.mark.parametrize("value", HOSTILE, ids=ascii)

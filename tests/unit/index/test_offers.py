@@ -75,6 +75,7 @@ def test_flash_attn_is_offered_for_every_rocm_version_once(tmp_path):
         (link,) = hrefs(tmp_path, f"rocm{rocm}/simple/flash-attn/index.html")
         assert link[0].endswith(SHIM["filename"])
     assert b"flash_attn-2.8.3" not in (tmp_path / "index.html").read_bytes(), "the page is about kernels"
+    assert json.loads((tmp_path / "wheels.json").read_bytes())["drop_in"] is True
     assert verify_index(tmp_path) == ()
 
 

@@ -20,6 +20,7 @@ MATRIX = load_matrix(Path(__file__).parents[3] / "matrix.yaml")
             ("Radeon RX 580", "Radeon R9 Fury", "Instinct MI6", "Instinct MI8"),
         ),
         ("Steam Deck", ("Steam Deck",)),
+        ("Ryzen 7840U, Z1 Extreme", ("Ryzen 7840U", "Ryzen Z1 Extreme")),
     ],
 )
 def test_the_family_holds_until_another_is_named(text, names):
@@ -34,8 +35,25 @@ def test_every_arch_of_the_matrix_is_served_or_has_a_reason():
 
 
 def test_no_device_has_two_archs():
-    names = [name for gpu in catalogue_of(MATRIX).gpus for name in (*gpu.devices, *gpu.code_names)]
+    gpus = catalogue_of(MATRIX).gpus
+    names = [name for gpu in gpus for name in (*gpu.devices, *gpu.code_names, *gpu.processors)]
     assert sorted(names) == sorted(set(names))
+
+
+@pytest.mark.parametrize(
+    ("name", "arch"),
+    [
+        ("Radeon RX 7900M", "gfx1100"),
+        ("Radeon RX 6800M", "gfx1031"),
+        ("Radeon RX 7700S", "gfx1102"),
+        ("Ryzen 5700G", "gfx90c"),
+        ("Ryzen 8945HS", "gfx1103"),
+        ("Ryzen AI Max+ 395", "gfx1151"),
+    ],
+)
+def test_names_that_say_little_of_their_chip(name, arch):
+    """An RX 6800M is no RX 6800, and an RX 7900M is an RX 7900."""
+    assert [g.arch for g in catalogue_of(MATRIX).gpus if name in (*g.devices, *g.processors)] == [arch]
 
 
 def test_rocm_versions_without_a_wheel_have_their_reasons():

@@ -12,7 +12,7 @@ from wheel_builder.cli.runs import numbered, run_context
 from wheel_builder.cli.selected import plan_of, read_matrix, wanted_archs
 from wheel_builder.images.push import Pushed, push
 from wheel_builder.images.size import size_text
-from wheel_builder.index.finder.page import DEVICES
+from wheel_builder.index.finder.steps import DEVICES
 from wheel_builder.matrix.model import Job
 from wheel_builder.matrix.plan import jobs_to_build
 from wheel_builder.pipeline.release import planned_images, runtime_images

@@ -3,7 +3,8 @@
     <root>/wheels.json   the catalogue and every published wheel, for programs
     <root>/index.html    one self-contained page: tables to read, and with JavaScript a search box
 
-``data`` decides what is said, ``html`` escapes by construction, ``page`` puts both together.
+``data`` and ``steps`` decide what is said, ``html`` escapes by construction, ``page`` puts them together.  In
+the browser ``match.js`` finds GPUs in what was typed, and ``finder.js`` shows the answer.
 """
 
 from wheel_builder.index.finder.data import Finder

@@ -56,10 +56,11 @@ class Wheel:
 
 @dataclass(frozen=True)
 class Finder:
-    """Everything that the page shows."""
+    """Everything that the page shows; ``drop_in``: the index has the distribution flash-attn."""
 
     catalogue: Catalogue
     wheels: tuple[Wheel, ...]
+    drop_in: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return {"schema": SCHEMA, **asdict(self)}
@@ -74,10 +75,10 @@ class Offer:
     reason: str = ""
 
 
-def make_finder(catalogue: Catalogue, wheels: Iterable[Wheel]) -> Finder:
+def make_finder(catalogue: Catalogue, wheels: Iterable[Wheel], *, drop_in: bool = False) -> Finder:
     """The product's wheels, oldest first; an index may hold other projects too."""
     ours = (wheel for wheel in wheels if wheel.project == PROJECT)
-    return Finder(catalogue, tuple(sorted(ours, key=lambda w: (Version(w.version), w.filename))))
+    return Finder(catalogue, tuple(sorted(ours, key=lambda w: (Version(w.version), w.filename))), drop_in)
 
 
 def offers(finder: Finder) -> tuple[Offer, ...]:

@@ -1,11 +1,15 @@
-// Finds the GPU that was typed, and shows one answer: a command to copy, or why there is none and what to do.
+// Shows one answer for the GPU that was typed: the steps, or why there are no kernels and what works all the same.
 // All words about wheels are in the page already; this only chooses among them.
-"use strict";
-
 const form = document.getElementById("choices");
 const answer = document.getElementById("answer");
 const rows = [...document.querySelectorAll("tbody tr")];
-const [gpu, rocm, torch, tool] = ["gpu", "rocm", "torch", "tool"].map((id) => document.getElementById(id));
+const gpus = rows.map((row) => {
+  const [names, chips] = [row.dataset.names, row.dataset.chips].map((text) => text.split("\n").filter(Boolean));
+  return { row, arch: row.dataset.arch, names, chips };
+});
+const [gpu, rocm, torch, system, tool] = ["gpu", "rocm", "torch", "system", "tool"].map((id) =>
+  document.getElementById(id),
+);
 
 function element(name, text) {
   const made = document.createElement(name);
@@ -30,20 +34,6 @@ function chosen(select) {
   return select.selectedOptions[0];
 }
 
-// "AMD Radeon RX 7900-XTX" and "rx7900xtx" are the same name.
-function plain(name) {
-  return name.toLowerCase().replace(/\b(amd|radeon|instinct|graphics)\b|\(tm\)/g, "").replace(/[^a-z0-9]/g, "");
-}
-
-// What was typed as [row, name] pairs, one for each arch that it fits; a whole name beats parts of others.
-function matches(typed) {
-  const wanted = plain(typed) || typed.toLowerCase().trim();
-  const named = rows.flatMap((row) => row.dataset.names.split("\n").map((name) => [row, name]));
-  const whole = named.filter(([, name]) => plain(name) === wanted);
-  const found = whole.length ? whole : named.filter(([, name]) => plain(name).includes(wanted));
-  return found.filter(([row], index) => found.findIndex(([other]) => other === row) === index);
-}
-
 function copyButton(code) {
   const button = element("button", "Copy");
   button.type = "button";
@@ -60,20 +50,29 @@ function copyButton(code) {
   return button;
 }
 
-// The command for the chosen ROCm version and tool, and what is known of its wheel and this arch.
-function command(row) {
+// The steps for the chosen ROCm version, system and tool, and what is known of the wheel and this arch.
+function steps(row) {
   const offer = [...document.querySelectorAll(".offer")].find((each) => each.dataset.rocm === rocm.value);
   if (!offer) {
     return [];
   }
-  const parts = [...offer.cloneNode(true).children].filter(
-    (part) =>
-      part.tagName !== "SUMMARY" &&
-      [undefined, tool.value].includes(part.dataset.tool) &&
-      [undefined, row.dataset.arch].includes(part.dataset.arch),
+  const copy = offer.cloneNode(true);
+  for (const step of copy.querySelectorAll("li")) {
+    const { systems, tools } = step.dataset;
+    if (!systems.split(" ").includes(system.value) || !tools.split(" ").includes(tool.value)) {
+      step.remove();
+    }
+  }
+  for (const code of copy.querySelectorAll("pre code")) {
+    const [line, pre] = [element("div", ""), code.parentNode];
+    line.className = "line";
+    pre.replaceWith(line);
+    line.append(pre, copyButton(code));
+  }
+  const parts = [...copy.children].filter(
+    (part) => part.tagName !== "SUMMARY" && [undefined, row.dataset.arch].includes(part.dataset.arch),
   );
-  const note = element("p", `torch ${torch.value}: ${chosen(torch).dataset.note}.`);
-  return [parts[0], copyButton(parts[0].querySelector("code")), ...parts.slice(1), note];
+  return [...parts, element("p", `torch ${torch.value}: ${chosen(torch).dataset.note}.`)];
 }
 
 // A title, and what is said below it; first what the user can least change.
@@ -81,7 +80,8 @@ function answerFor(row) {
   const cell = [...row.children].find((each) => each.dataset.rocm === rocm.value);
   const lack = row.dataset.reason || (cell && !chosen(rocm).dataset.reason && cell.dataset.reason);
   if (lack) {
-    return ["no kernels", refusal(`Not served: ${lack}.`), copyOf("instead"), ...command(row)];
+    const why = refusal(`Why there are no kernels for it: ${lack}.`);
+    return ["what works without our kernels", copyOf("works"), why, ...steps(row)];
   }
   const missing = chosen(rocm).dataset.reason;
   if (missing) {
@@ -90,11 +90,11 @@ function answerFor(row) {
   if (chosen(torch).dataset.reason) {
     return ["no wheel", refusal(`torch ${torch.value} is not served: ${chosen(torch).dataset.reason}.`)];
   }
-  return ["your command", ...command(row)];
+  return ["your steps", ...steps(row)];
 }
 
-function choice(row, name) {
-  const button = element("button", `${name} (${row.dataset.arch})`);
+function choice(found, name) {
+  const button = element("button", `${name} (${found.arch})`);
   button.type = "button";
   button.addEventListener("click", () => {
     gpu.value = name;
@@ -106,18 +106,21 @@ function choice(row, name) {
 
 function show() {
   const typed = gpu.value.trim();
-  const found = typed ? matches(typed) : [];
+  const hits = typed ? match(typed, gpus) : [];
+  const found = [...new Set(hits.map(([each]) => each))];
   for (const row of rows) {
-    row.hidden = found.length > 0 && !found.some(([each]) => each === row);
+    row.hidden = found.length > 0 && !found.some((each) => each.row === row);
   }
   answer.hidden = !typed;
   if (found.length === 1) {
-    const [[row, name]] = found;
-    const title = name === row.dataset.arch ? name : `${name} (${row.dataset.arch})`;
+    const [{ row, arch }] = found;
+    // Several names of one chip say nothing of which the user has.
+    const names = new Set(hits.map(([, name]) => name));
+    const name = names.size > 1 ? typed : [...names][0];
     const [what, ...said] = answerFor(row);
-    answer.replaceChildren(element("h2", `${title}: ${what}`), ...said);
+    answer.replaceChildren(element("h2", `${name === arch ? name : `${name} (${arch})`}: ${what}`), ...said);
   } else if (found.length) {
-    const buttons = found.map(([row, name]) => choice(row, name));
+    const buttons = found.map((each) => choice(each, hits.find(([other]) => other === each)[1]));
     answer.replaceChildren(element("h2", `“${typed}” fits ${found.length} GPUs: which one?`), ...buttons);
   } else {
     answer.replaceChildren(element("h2", `“${typed}”`), copyOf("unknown"), copyOf("ask"));

@@ -2,39 +2,26 @@
 
 import base64
 import hashlib
-import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
 
 from wheel_builder.index.finder.data import Finder, Offer, Wheel, lack, offers, torch_notes
 from wheel_builder.index.finder.html import Html, element, joined, void
+from wheel_builder.index.finder.steps import DOCKER, INDEX, SYSTEMS, TOOLS, Step, steps
 from wheel_builder.matrix.catalogue import Gpu
 from wheel_builder.matrix.hardware import HardwareRun
 from wheel_builder.matrix.model import PROJECT
 
-INDEX = "INDEX"  # in commands; the script puts the page's own address there
-TOOLS = ("pip", "uv", "Docker")
 DOCUMENTATION = "docs/index.html"  # from the page
 TITLE = f"Find your {PROJECT} wheel"
-# Groups by number: the image has no group "render", and its number differs between machines.
-DEVICES = (
-    "--device /dev/kfd --device /dev/dri "
-    "--group-add $(stat -c %g /dev/kfd) --group-add $(stat -c %g /dev/dri/renderD128)"
-)
-MAKE_IMAGE = 'scripts/wheel-builder runtime-image --for-gpu --torch-index "$TORCH_INDEX"'
-IMAGE = (
-    "The first two commands make the image, once, from the published wheel; nothing of the wheel is "
-    "compiled. Type them in a checkout of the project, where TORCH_INDEX is the address of PyTorch's ROCm "
-    "builds, as its installation page names it; with another build of PyTorch no image could use the GPU, "
-    "and the second command refuses to make one."
-)
-INSTEAD = (
-    "What to do: install it all the same, if your code calls flash_attn. Every call is then answered by the "
-    "PyTorch implementation, on every device that your PyTorch supports, with one warning and without our "
-    "kernels' speed. If speed matters, measure torch.nn.functional.scaled_dot_product_attention beside it."
+WORKS = (
+    "Wherever your PyTorch supports this GPU: PyTorch's own attention, "
+    "torch.nn.functional.scaled_dot_product_attention; and code that calls flash_attn, with this package: "
+    "its PyTorch implementation computes the same, with one warning, without the speed of kernels. "
+    "If speed matters, measure both: python -m flash_attn_rocm bench does."
 )
 UNKNOWN = (
-    "No GPU of that name is known here. Type the gfx name that the command prints, or the name of the chip. "
+    "No GPU of that name is known here. Paste what this command prints, or what lspci says of the GPU. "
     "A GPU that is not in the table has no kernels; where your PyTorch supports it, the PyTorch "
     "implementation answers."
 )
@@ -64,36 +51,24 @@ def html_page(finder: Finder, *, documented: bool = False) -> bytes:
             _form(finder, found),
             _answer(),
             _table(finder, found),
-            _commands(found),
+            _commands(finder, found),
             _verified(finder),
             _without_kernels(),
             _rocm(found),
             _torch(finder),
             _withdrawn(finder),
         ),
-        _inline("script", _resource("finder.js")),
+        _inline("script", _script()),
     )
     return f"<!DOCTYPE html>\n{element('html', _head(), body, lang='en')}\n".encode()
 
 
 def content_policy() -> str:
     """The page's Content-Security-Policy: only its own inline script and style."""
-    script, style = (_digest(_resource(name)) for name in ("finder.js", "finder.css"))
+    script, style = _digest(_script()), _digest(_resource("finder.css"))
     return (
         f"default-src 'none'; script-src '{script}'; style-src '{style}'; base-uri 'none'; form-action 'none'"
     )
-
-
-def commands(rocm: str, wheel: Wheel) -> dict[str, str]:
-    """The commands to type, by tool, one per line."""
-    requirement = f"{PROJECT}=={wheel.version} --index-url {INDEX}/rocm{rocm}/simple/"
-    image = (
-        f"pip download --no-deps {requirement}",
-        f"{MAKE_IMAGE} {shlex.quote(wheel.filename)}",
-        f"docker run {DEVICES} rocm-fa:{wheel.rocm}",
-    )
-    lines = (f"pip install {requirement}", f"uv pip install {requirement}", "\n".join(image))
-    return dict(zip(TOOLS, lines, strict=True))
 
 
 def _head() -> Html:
@@ -112,8 +87,8 @@ def _head() -> Html:
 def _introduction() -> Iterator[Html]:
     yield element(
         "p",
-        "Install PyTorch's ROCm build first; the wheel does not pull torch in. "
-        "Then type your GPU's name for the command that installs it.",
+        "Type your GPU's or processor's name, or paste what rocminfo, lspci or a shop call it: the answer "
+        "has all steps, beginning with PyTorch for ROCm, which the wheel does not pull in.",
     )
     # The script puts the address there, and hides this.
     words = f"Where a command says {INDEX}, write the address of the folder that this page is in."
@@ -141,7 +116,7 @@ def _reports(finder: Finder) -> Iterator[Html]:
 
 
 def _form(finder: Finder, found: tuple[Offer, ...]) -> Html:
-    names = (name for gpu in finder.catalogue.gpus for name in (*gpu.devices, *gpu.code_names, gpu.arch))
+    names = (name for gpu in finder.catalogue.gpus for name in (*_names(gpu), *gpu.code_names, gpu.arch))
     rocm = [
         element("option", offer.rocm, value=offer.rocm)
         if offer.wheel
@@ -152,7 +127,7 @@ def _form(finder: Finder, found: tuple[Offer, ...]) -> Html:
         element("option", name, value=name, **{"data_note" if served else "data_reason": note})
         for name, served, note in torch_notes(finder)
     ]
-    fields = {"ROCm": rocm, "torch": torch, "Tool": [element("option", tool, value=tool) for tool in TOOLS]}
+    fields = {"ROCm": rocm, "torch": torch, "System": _options(SYSTEMS), "Tool": _options(TOOLS)}
     return element(
         "form",
         element(
@@ -175,6 +150,14 @@ def _form(finder: Finder, found: tuple[Offer, ...]) -> Html:
         hidden=True,
         autocomplete="off",
     )  # fmt: skip
+
+
+def _options(names: Sequence[str]) -> list[Html]:
+    return [element("option", name, value=name) for name in names]
+
+
+def _names(gpu: Gpu) -> tuple[str, ...]:
+    return (*gpu.devices, *gpu.processors)
 
 
 def _answer() -> Html:
@@ -200,14 +183,22 @@ def _table(finder: Finder, found: tuple[Offer, ...]) -> Html:
 
 
 def _row(gpu: Gpu, found: tuple[Offer, ...], hardware: tuple[HardwareRun, ...]) -> Html:
-    names = element("span", f" ({', '.join(gpu.code_names)})", class_="also") if gpu.code_names else Html()
-    head = (element("th", ", ".join(gpu.devices), names, scope="row"), element("td", gpu.arch))
+    head = (element("th", *_known_as(gpu), scope="row"), element("td", gpu.arch, class_="arch"))
     cells = [element("td", f"no kernels: {gpu.reason}", class_="no", colspan=str(1 + max(1, len(found))))]
     if not gpu.reason:
         cells = [_cell(gpu, offer) for offer in found]
         cells.append(_run_on_hardware(gpu, hardware))
-    every = "\n".join((gpu.arch, *gpu.devices, *gpu.code_names))
-    return element("tr", *head, *cells, data_arch=gpu.arch, data_names=every, data_reason=gpu.reason)
+    names, chips = "\n".join(_names(gpu)), "\n".join(gpu.code_names)
+    data = {"data_arch": gpu.arch, "data_names": names, "data_chips": chips, "data_reason": gpu.reason}
+    return element("tr", *head, *cells, **data)
+
+
+def _known_as(gpu: Gpu) -> Iterator[str]:
+    yield ", ".join(gpu.devices)
+    if gpu.code_names:
+        yield element("span", f" ({', '.join(gpu.code_names)})", class_="also")
+    if gpu.processors:
+        yield element("details", element("summary", "in these processors"), ", ".join(gpu.processors))
 
 
 def _cell(gpu: Gpu, offer: Offer) -> Html:
@@ -227,21 +218,17 @@ def _run_on_hardware(gpu: Gpu, hardware: tuple[HardwareRun, ...]) -> Html:
     return element("td", short, title="; ".join(run.words for run in runs))
 
 
-def _commands(found: tuple[Offer, ...]) -> Html:
-    served = [_offer(offer.rocm, offer.wheel) for offer in found if offer.wheel]
-    return joined(element("h2", "Commands and wheels"), *served) if served else Html()
+def _commands(finder: Finder, found: tuple[Offer, ...]) -> Html:
+    served = [_offer(finder, offer.rocm, offer.wheel) for offer in found if offer.wheel]
+    return joined(element("h2", "Steps and wheels"), *served) if served else Html()
 
 
-def _offer(rocm: str, wheel: Wheel) -> Html:
+def _offer(finder: Finder, rocm: str, wheel: Wheel) -> Html:
     """One ROCm version; the script shows parts of it in the answer."""
     return element(
         "details",
         element("summary", f"ROCm {rocm}: {PROJECT} {wheel.version}"),
-        *(
-            element("pre", element("code", line), data_tool=tool)
-            for tool, line in commands(rocm, wheel).items()
-        ),
-        element("p", IMAGE, data_tool="Docker"),
+        element("ol", *(_step(step) for step in steps(rocm, wheel, drop_in=finder.drop_in))),
         *_built_with(rocm, wheel),
         *(
             element("p", f"Verified for {arch}: {text}.", data_arch=arch)
@@ -259,6 +246,22 @@ def _offer(rocm: str, wheel: Wheel) -> Html:
     )
 
 
+def _step(step: Step) -> Html:
+    """The script shows those for one system and tool, without saying again for which."""
+    tool = "" if step.tools == TOOLS or step.systems == (DOCKER,) else f", with {', '.join(step.tools)}"
+    link = (" ", element("a", step.link, href=step.link)) if step.link else ()
+    return element(
+        "li",
+        element("span", f"{' and '.join(step.systems)}{tool}: ", class_="for"),
+        step.words,
+        *link,
+        ":" if step.command else ".",
+        *([element("pre", element("code", step.command))] if step.command else []),
+        data_systems=" ".join(step.systems),
+        data_tools=" ".join(step.tools),
+    )
+
+
 def _built_with(rocm: str, wheel: Wheel) -> Iterator[Html]:
     if rocm != wheel.rocm:
         yield element(
@@ -269,7 +272,7 @@ def _built_with(rocm: str, wheel: Wheel) -> Iterator[Html]:
 def _without_kernels() -> Html:
     return joined(
         element("h2", "A GPU without kernels"),
-        element("p", INSTEAD, id="instead"),
+        element("p", WORKS, id="works"),
         element("p", UNKNOWN, id="unknown"),
         element("pre", element("code", "rocminfo | grep gfx"), id="ask"),
     )
@@ -315,6 +318,10 @@ def _withdrawn(finder: Finder) -> Html:
 def _inline(name: str, text: str) -> Html:
     # HTML does not escape the content of script and style; both files are ours, and tested.
     return Html(f"<{name}>{text}</{name}>")
+
+
+def _script() -> str:
+    return _resource("match.js") + _resource("finder.js")
 
 
 def _resource(name: str) -> str:

@@ -18,18 +18,25 @@ from wheel_builder.cli.commands.runtime_image import image_jobs
 from wheel_builder.cli.main import _parser
 from wheel_builder.index.finder import finder_pages
 from wheel_builder.index.finder.data import make_finder
-from wheel_builder.index.finder.page import DEVICES, commands, content_policy
+from wheel_builder.index.finder.page import content_policy
+from wheel_builder.index.finder.steps import DEVICES, DOCKER, SELECTOR, VERSION, steps
 from wheel_builder.matrix.catalogue import Gpu, MissingRocm
 
 EVIL = "\"'><script>planted()</script><img src=x onerror=planted()>"
 
 
-def pages(*wheels, catalogue=CATALOGUE):
-    return finder_pages(make_finder(catalogue, wheels))
+def pages(*wheels, catalogue=CATALOGUE, drop_in=False):
+    return finder_pages(make_finder(catalogue, wheels, drop_in=drop_in))
 
 
-def html(*wheels, catalogue=CATALOGUE):
-    return pages(*wheels, catalogue=catalogue)["index.html"].decode()
+def html(*wheels, **changes):
+    return pages(*wheels, **changes)["index.html"].decode()
+
+
+def commands(rocm, served, system="Linux", tool="pip", *, drop_in=True):
+    """The commands of one answer, in order."""
+    found = steps(rocm, served, drop_in=drop_in)
+    return [step.command for step in found if step.command and system in step.systems and tool in step.tools]
 
 
 def test_it_says_what_is_known_of_each_wheel():
@@ -57,8 +64,8 @@ def test_each_wheels_commands_are_there_once():
 
 def test_who_is_not_served_learns_what_to_do():
     text = html(wheel())
-    assert "What to do: install it all the same, if your code calls flash_attn" in text
-    assert "answered by the PyTorch implementation" in text
+    assert "Wherever your PyTorch supports this GPU: PyTorch&#x27;s own attention" in text
+    assert "its PyTorch implementation computes the same, with one warning" in text
     assert "What to do: take PyTorch&#x27;s build for ROCm 7.2." in text
     assert "What to do: wait for one to be published." in html()
 
@@ -68,15 +75,17 @@ def test_its_data_is_there_for_programs():
     assert document["schema"] == 1
     assert document["catalogue"]["gpus"][2] == {
         "arch": "gfx906", "devices": ["Radeon VII"], "reason": "there is no kernel for it", "code_names": [],
+        "processors": [],
     }  # fmt: skip
     assert document["wheels"][0]["sha256"] == "ab" * 32
     assert document["wheels"][0]["serves"] == ["7.2"]
+    assert document["drop_in"] is False
 
 
 def test_nothing_of_a_record_or_of_the_matrix_becomes_markup():
     catalogue = replace(
         CATALOGUE,
-        gpus=(Gpu(EVIL, (EVIL,), EVIL, (EVIL,)), Gpu("gfx908", (EVIL,))),
+        gpus=(Gpu(EVIL, (EVIL,), EVIL, (EVIL,), (EVIL,)), Gpu("gfx908", (EVIL,))),
         missing_rocm=(MissingRocm("5.7", EVIL),),
     )
     evil = wheel(filename=EVIL, sha256=EVIL, verified=["gfx908"])
@@ -107,10 +116,12 @@ def test_the_policy_allows_the_pages_own_script_and_style_and_nothing_else():
 
 
 def test_nothing_is_loaded_from_elsewhere():
-    for _, attributes in Parsed(html(wheel())).tags:
+    """A link to PyTorch's own page loads nothing by itself."""
+    for tag, attributes in Parsed(html(wheel())).tags:
         for name in ("src", "href", "action", "srcset", "poster", "data"):
-            assert not re.match(r"[a-z]+:|//", attributes.get(name) or "")
-    for name in ("finder.css", "finder.js"):
+            elsewhere = re.match(r"[a-z]+:|//", attributes.get(name) or "")
+            assert not elsewhere or (tag, name, attributes[name]) == ("a", "href", SELECTOR)
+    for name in ("finder.css", "finder.js", "match.js"):
         assert not re.search(r"https?:|url\(|@import|import\(|fetch\(", resource(name))
 
 
@@ -118,37 +129,74 @@ def resource(name):
     return files("wheel_builder.index.finder").joinpath(name).read_text(encoding="utf-8")
 
 
-def test_the_script_is_small_and_makes_no_markup_from_text():
-    script = resource("finder.js")
+@pytest.mark.parametrize("name", ["finder.js", "match.js"])
+def test_the_scripts_are_small_and_make_no_markup_from_text(name):
+    script = resource(name)
     assert len(script.splitlines()) <= 150
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|Function\(", script)
     assert "</script" not in script
     assert "</style" not in resource("finder.css")
 
 
+def test_what_finds_names_reads_no_page():
+    assert not re.search(r"document|window|location|addEventListener", resource("match.js"))
+
+
 @pytest.mark.parametrize("version", ["0.1.0+rocm7.2", "1.0rc1+rocm7.2"])
 def test_commands_have_nothing_that_a_shell_would_take(version):
-    for lines in commands("7.2", wheel(version)).values():
-        for line in lines.splitlines():
-            assert re.fullmatch(r"[\w .+/:=-]+", line.replace(DEVICES, "").replace('"$TORCH_INDEX"', ""))
+    known = (DEVICES, '"$TORCH_INDEX"', VERSION)
+    for step in steps("7.2", wheel(version), drop_in=True):
+        for line in step.command.splitlines():
+            for words in known:
+                line = line.replace(words, "")  # noqa: PLW2901
+            assert re.fullmatch(r"[\w .+/:=-]*", line)
+
+
+@pytest.mark.parametrize(("tool", "install"), [("pip", "pip install"), ("uv", "uv pip install")])
+@pytest.mark.parametrize("system", ["Linux", "WSL2"])
+def test_the_steps_on_linux_are_in_order(system, tool, install):
+    assert commands("7.2", wheel(), system, tool) == [
+        'python -c "import torch; print(torch.version.hip)"',
+        f"{install} flash-attn-rocm==0.1.0+rocm7.2 --index-url INDEX/rocm7.2/simple/",
+        "python -m flash_attn_rocm doctor",
+        f"{install} flash-attn --index-url INDEX/rocm7.2/simple/",
+    ]
+
+
+def test_pytorch_comes_first_and_wsl_before_it():
+    found = [step for step in steps("6.4", wheel(), drop_in=False) if "WSL2" in step.systems]
+    assert "AMD's driver that supports WSL" in found[0].words
+    assert found[1].words.startswith("Install PyTorch for ROCm 6.4: its page gives the line to paste")
+    assert found[1].link == SELECTOR
+    assert found[0] not in [step for step in steps("6.4", wheel(), drop_in=False) if "Linux" in step.systems]
+
+
+def test_an_index_without_the_drop_in_does_not_name_it():
+    assert "pip install flash-attn --index-url" not in html(wheel())
+    assert "pip install flash-attn --index-url INDEX/rocm7.2/simple/" in html(wheel(), drop_in=True)
+    assert len(commands("7.2", wheel(), drop_in=False)) == 3
 
 
 def test_a_file_name_is_one_word_for_a_shell():
-    line = commands("7.2", wheel(filename="flash_attn_rocm-0.1.0+rocm7.2-$(planted)-py3-none-any.whl"))[
-        "Docker"
-    ]
-    assert "'flash_attn_rocm-0.1.0+rocm7.2-$(planted)-py3-none-any.whl'\n" in line
+    evil = wheel(filename="flash_attn_rocm-0.1.0+rocm7.2-$(planted)-py3-none-any.whl")
+    assert "'flash_attn_rocm-0.1.0+rocm7.2-$(planted)-py3-none-any.whl'" in commands("7.2", evil, DOCKER)[0]
 
 
 def test_docker_makes_the_image_from_the_published_wheel_before_it_is_run(tmp_path, monkeypatch):
     served = wheel()
-    fetch, make, start = commands("7.2", served)["Docker"].splitlines()
+    made, version, doctor, dockerfile = commands("7.2", served, DOCKER)
+    fetch, make = made.splitlines()
     assert fetch == "pip download --no-deps flash-attn-rocm==0.1.0+rocm7.2 --index-url INDEX/rocm7.2/simple/"
     assert (
         make
         == f'scripts/wheel-builder runtime-image --for-gpu --torch-index "$TORCH_INDEX" {served.filename}'
     )
-    assert start == f"docker run {DEVICES} rocm-fa:7.2"
+    assert doctor == f"docker run {DEVICES} rocm-fa:7.2"
+    assert version == f"{doctor} {VERSION}"
+    assert dockerfile.splitlines()[0::2] == [
+        "FROM rocm-fa:7.2",
+        "RUN python -m pip install flash-attn --index-url INDEX/rocm7.2/simple/",
+    ]
     # The line is one that the command line takes, also without the variable, for the image that is then run.
     monkeypatch.chdir(tmp_path)
     (tmp_path / served.filename).touch()
@@ -158,13 +206,12 @@ def test_docker_makes_the_image_from_the_published_wheel_before_it_is_run(tmp_pa
 
 def test_the_page_says_where_the_image_gets_its_torch():
     text = html(wheel())
-    assert f"{wheel().filename}\ndocker run " in text
-    assert "The first two commands make the image, once, from the published wheel" in text
+    assert "Make the image, once, from the published wheel; PyTorch for ROCm comes with it" in text
     assert "with another build of PyTorch no image could use the GPU" in text
 
 
 def test_a_wheel_of_another_rocm_version_gives_that_versions_image():
-    lines = commands("7.1", wheel(serves=("7.1",)))["Docker"].splitlines()
-    assert "INDEX/rocm7.1/simple/" in lines[0]
-    assert "+rocm7.2-" in lines[1]
-    assert lines[2].endswith(" rocm-fa:7.2")
+    made, _, doctor, _ = commands("7.1", wheel(serves=("7.1",)), DOCKER)
+    assert "INDEX/rocm7.1/simple/" in made.splitlines()[0]
+    assert "+rocm7.2-" in made.splitlines()[1]
+    assert doctor.endswith(" rocm-fa:7.2")

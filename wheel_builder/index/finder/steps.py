@@ -1,0 +1,94 @@
+"""The steps in order for a ROCm version: PyTorch, its ROCm version, the wheel, doctor, the drop-in; pure."""
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from wheel_builder.build.shim import NAME as SHIM
+from wheel_builder.index.finder.data import Wheel
+from wheel_builder.matrix.model import PROJECT
+
+INDEX = "INDEX"  # in commands; the script puts the page's own address there
+TOOLS = ("pip", "uv")
+LINUX, WSL2, DOCKER = SYSTEMS = ("Linux", "WSL2", "Docker")
+SELECTOR = "https://pytorch.org/get-started/locally/"
+INSTALL = {"pip": "pip install", "uv": "uv pip install"}
+# Groups by number: the image has no group "render", and its number differs between machines.
+DEVICES = (
+    "--device /dev/kfd --device /dev/dri "
+    "--group-add $(stat -c %g /dev/kfd) --group-add $(stat -c %g /dev/dri/renderD128)"
+)
+MAKE_IMAGE = 'scripts/wheel-builder runtime-image --for-gpu --torch-index "$TORCH_INDEX"'
+VERSION = 'python -c "import torch; print(torch.version.hip)"'
+DOCTOR = f"python -m {PROJECT.replace('-', '_')} doctor"
+NOTHING_COMPILED = (
+    "Make the image, once, from the published wheel; PyTorch for ROCm comes with it, and nothing of the "
+    "wheel is compiled. Type this in a checkout of the project, where TORCH_INDEX is the address of "
+    "PyTorch's ROCm builds, as PyTorch's installation page names it; with another build of PyTorch no "
+    "image could use the GPU, and the second command refuses to make one"
+)
+FOR_WSL = (
+    "On Windows install AMD's driver that supports WSL, and in the Linux distribution AMD's ROCm for WSL. "
+    "The GPU is /dev/dxg there; /dev/kfd does not exist"
+)
+FOR_LIBRARIES = (
+    f"Only for code that imports flash_attn, such as transformers and diffusers: {SHIM}, pure Python"
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What to do, and the command to type, if any; ``link`` is an address with the words.
+
+    ``systems`` and ``tools`` are those that it is for.
+    """
+
+    words: str
+    command: str = ""
+    link: str = ""
+    systems: tuple[str, ...] = (LINUX, WSL2)
+    tools: tuple[str, ...] = TOOLS
+
+
+def steps(rocm: str, wheel: Wheel, *, drop_in: bool) -> tuple[Step, ...]:
+    """All steps, those for other systems and tools among them; ``drop_in``: the index has flash-attn."""
+    return (*_on_linux(rocm, wheel, drop_in=drop_in), *_in_docker(rocm, wheel, drop_in=drop_in))
+
+
+def _on_linux(rocm: str, wheel: Wheel, *, drop_in: bool) -> Iterator[Step]:
+    yield Step(FOR_WSL, systems=(WSL2,))
+    choose = f"Install PyTorch for ROCm {rocm}: its page gives the line to paste, for Linux, Pip and ROCm"
+    yield Step(choose, link=SELECTOR)
+    yield Step(
+        f"See its ROCm version, which begins with {rocm}. None is a CPU or CUDA build: remove it first",
+        VERSION,
+    )
+    for tool, install in INSTALL.items():
+        yield Step("Install the wheel", f"{install} {_requirement(rocm, wheel)}", tools=(tool,))
+    yield Step("See whether attention would run on your GPU, and what to do if not", DOCTOR)
+    for tool, install in INSTALL.items() if drop_in else ():
+        yield Step(FOR_LIBRARIES, f"{install} {SHIM} --index-url {_simple(rocm)}", tools=(tool,))
+
+
+def _in_docker(rocm: str, wheel: Wheel, *, drop_in: bool) -> Iterator[Step]:
+    image = f"rocm-fa:{wheel.rocm}"
+    make = (
+        f"pip download --no-deps {_requirement(rocm, wheel)}",
+        f"{MAKE_IMAGE} {shlex.quote(wheel.filename)}",
+    )
+    yield Step(NOTHING_COMPILED, "\n".join(make), systems=(DOCKER,))
+    run = f"docker run {DEVICES} {image}"
+    yield Step("See the ROCm version of the PyTorch in it", f"{run} {VERSION}", systems=(DOCKER,))
+    yield Step("The wheel is in it. See whether attention would run on your GPU", run, systems=(DOCKER,))
+    if drop_in:
+        install = f"RUN python -m pip install {SHIM} --index-url {_simple(rocm)}"
+        lines = (f"FROM {image}", "USER 0", install, "USER 10001")
+        yield Step(f"{FOR_LIBRARIES}. A Dockerfile", "\n".join(lines), systems=(DOCKER,))
+
+
+def _requirement(rocm: str, wheel: Wheel) -> str:
+    return f"{PROJECT}=={wheel.version} --index-url {_simple(rocm)}"
+
+
+def _simple(rocm: str) -> str:
+    return f"{INDEX}/rocm{rocm}/simple/"
