@@ -2,16 +2,19 @@
 
 import os
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 from playwright.sync_api import sync_playwright
 
 from tests.conftest import alone
+from tests.unit.index.test_folder import FILE
 from tests.wheels import METADATA, VERSION, WHEEL, write_statement, write_wheel
 from wheel_builder.base.process import run
 from wheel_builder.base.store import sha256_file
 from wheel_builder.images.engine import APT
+from wheel_builder.index.folder import add_file, write_pages
 from wheel_builder.index.publish import publish
 from wheel_builder.index.serve import serving
 from wheel_builder.matrix.catalogue import catalogue_of
@@ -49,11 +52,19 @@ def browser(chromium):
 
 @pytest.fixture(scope="session")
 def root(tmp_path_factory, context):
-    """An index with a wheel for ROCm 7.2, which also serves 7.1, and one for 6.4, by our matrix.yaml."""
+    """An index with a wheel for ROCm 7.2, which also serves 7.1, and one for 6.4, by our matrix.yaml.
+
+    It has the distribution flash-attn, too.
+    """
     folder = tmp_path_factory.mktemp("page")
     matrix = load_matrix(context.checkout / "matrix.yaml")
     for rocm, serves in (("7.2", ["7.1"]), ("6.4", [])):
         publish_one(folder, matrix, rocm, serves)
+    drop_in = replace(
+        FILE, project="flash-attn", filename="flash_attn-2.8.3-py3-none-any.whl", version="2.8.3", serves=()
+    )
+    add_file(folder / "index" / "rocm7.2" / "simple", drop_in, NOW)
+    write_pages(folder / "index", catalogue_of(matrix))
     return folder / "index"
 
 

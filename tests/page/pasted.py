@@ -80,6 +80,7 @@ PASTED = {
     "AMD Ryzen 7 7840U w/ Radeon  780M Graphics": "gfx1103",
     "model name : AMD Ryzen 9 8945HS w/ Radeon 780M Graphics": "gfx1103",
     "8945HS": "gfx1103",
+    "AMD Ryzen 9 8945HS w/ Radeon 780M Graphics / NVIDIA GeForce RTX 4060 Laptop GPU": "gfx1103",
     "AMD RYZEN AI MAX+ 395 w/ Radeon 8060S": "gfx1151",
     "AI Max+ 395": "gfx1151",
     "Ryzen AI Max+ PRO 395": "gfx1151",
@@ -112,6 +113,8 @@ PASTED = {
     "AMD Radeon(TM) Graphics": ("gfx90c", "gfx1036"),
     "vega": ("gfx900", "gfx906"),
     "GeForce GTX 1060 6GB": (),
+    "NVIDIA GeForce 7600 GT": (),
+    "AMD PC with a disk of 480 GB": (),
     "16 GB": (),
     "": (),
 }

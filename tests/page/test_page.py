@@ -170,34 +170,32 @@ def test_who_is_not_served_reads_first_what_works_and_then_why(open_page, addres
     assert "Verified for" not in text
 
 
-@pytest.mark.parametrize("system", ["Linux", "WSL2", "Docker"])
+STEPS = {
+    "Linux": (
+        "Install PyTorch for ROCm 7.2: its page gives the line", "See its ROCm version", "Install the wheel",
+        "See whether attention would run", "Only for code that imports flash_attn",
+    ),
+    "Docker": (
+        "Make the image, once, from the published wheel", "See the ROCm version of the PyTorch in it",
+        "The wheel is in it. See whether", "Only for code that imports flash_attn",
+    ),
+}  # fmt: skip
+STEPS["WSL2"] = ("On Windows install AMD's driver that supports WSL", *STEPS["Linux"])
+
+
+@pytest.mark.parametrize("gpu", ["gfx1100", "gfx1103"])
+@pytest.mark.parametrize("system", STEPS)
 @pytest.mark.parametrize("tool", ["pip", "uv"])
-def test_an_answer_has_the_steps_in_order_and_nothing_of_other_systems(open_page, system, tool):
+def test_an_answer_has_the_steps_in_order_and_nothing_of_other_systems(open_page, gpu, system, tool):
     page = open_page()
-    text = choose(page, gpu="gfx1100", system=system, tool=tool)
-    steps = page.locator("#answer ol > li:visible")
-    words = [step.split("\n")[0] for step in steps.all_inner_texts()]
-    if system == "Docker":
-        assert [word.partition(".")[0][:26] for word in words] == [
-            "Make the image, once, from", "See the ROCm version of th", "The wheel is in it",
-        ]  # fmt: skip
-    else:
-        assert ("AMD's driver that supports WSL" in words.pop(0)) if system == "WSL2" else True
-        begins = [
-            "Install PyTorch for ROCm 7.2: its page",
-            "See its ROCm version",
-            "Install the wheel",
-            "See whether",
-        ]
-        assert [word.startswith(begin) for word, begin in zip(words, begins, strict=True)] == [True] * 4
-        assert SELECTOR in words[0]
-        assert ("uv pip install" in text) == (tool == "uv")
+    text = choose(page, gpu=gpu, system=system, tool=tool)
+    words = page.locator("#answer ol > li:visible").all_inner_texts()
+    found = [word.startswith(begin) for word, begin in zip(words, STEPS[system], strict=True)]
+    assert found == [True] * len(STEPS[system])
     assert ("docker run" in text) == (system == "Docker")
-    assert (
-        page.get_by_role("button", name="Copy").count()
-        == page.locator("#answer pre").count()
-        == len(words) - (system != "Docker")
-    )
+    assert ("uv pip install flash-attn" in text) == (tool == "uv" and system != "Docker")
+    assert (SELECTOR in text) == (system != "Docker")
+    assert page.get_by_role("button", name="Copy").count() == page.locator("#answer pre").count() >= 4
 
 
 def test_a_withdrawn_only_wheel_is_told_with_its_reason(browser, tmp_path, matrix):
@@ -278,7 +276,7 @@ def test_links_lead_to_what_was_published(open_page, address, root):
     assert list(names)[1:] == ["verification record", "provenance statement"]
     for target in names.values():
         assert page.request.get(f"{address}/{target}").ok
-    (wheel,) = root.glob("rocm7.2/simple/*/*.whl")
+    (wheel,) = root.glob("rocm7.2/simple/flash-attn-rocm/*.whl")
     assert page.request.get(f"{address}/{next(iter(names.values()))}").body() == wheel.read_bytes()
     choose(page, rocm="6.4")
     assert "no provenance statement was published with it" in page.inner_text("#answer")

@@ -16,7 +16,6 @@ function unmarked(text) {
 function words(text) {
   const apart = unmarked(text)
     .replace(/\b(rx|[a-z]{4,})(?=\d)/g, "$1 ")
-    .replace(/(\d)(xtx|xt|gre|gb)\b/g, "$1 $2")
     .replace(/\bryzen\W+(?:threadripper\W+)?(?:[3579]\W+)?(?:pro\W+)?(?=\d)/g, "ryzen ");
   const all = apart.split(/[^a-z0-9]+/).filter(Boolean);
   return all.filter((word, at) => !IDLE.has(word) && (word !== "ryzen" || /^\d+$/.test(all[at + 1] ?? "")));
@@ -40,14 +39,11 @@ function stands(all, key, at, text) {
 // Every name in the text as [gpu, name]; where names begin at the same word, the longest.
 function found(text, named) {
   const all = words(text);
-  const hits = [];
-  for (let at = 0; at < all.length; ) {
+  return all.flatMap((_, at) => {
     const here = named.filter(([, , key]) => held(all, key, at) && stands(all, key, at, text));
-    const longest = Math.max(1, ...here.map(([, , key]) => held(all, key, at)));
-    hits.push(...here.filter(([, , key]) => held(all, key, at) === longest));
-    at += longest;
-  }
-  return hits.map(([gpu, name]) => [gpu, name]);
+    const longest = Math.max(...here.map(([, , key]) => held(all, key, at)));
+    return here.filter(([, , key]) => held(all, key, at) === longest).map(([gpu, name]) => [gpu, name]);
+  });
 }
 
 function keyed(gpus, part) {
@@ -56,7 +52,7 @@ function keyed(gpus, part) {
 
 // The GPUs that a text names by gfx arch, and no others: rocminfo also prints what every GPU of a family is.
 function byArch(text, gpus) {
-  const named = new Set(text.toLowerCase().match(/gfx\d{1,2}[0-9a-f]{2}(?![0-9a-f])/g) ?? []);
+  const named = new Set(text.toLowerCase().match(/gfx\d{1,2}[0-9a-f]{2}/g) ?? []);
   return gpus.filter((gpu) => named.has(gpu.arch)).map((gpu) => [gpu, gpu.arch]);
 }
 
