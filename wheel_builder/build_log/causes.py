@@ -20,8 +20,6 @@ MARKS = (
     b"HIP GPUs", b"cannot determine", b"ermission denied", b"egmentation fault", b"ERROR: ",
     b"NoBinaryForGpu", b"onnection broken",
 )  # fmt: skip
-# Words of a rule that have none of the marks in them are looked for in lines with one of these.
-MOST = (b"rror: ", b"atal: ", b"ERROR: ")
 MAX_SHOWN = 5
 MEMORY = "killed for memory"
 ARCH_OF_ERRORS = re.compile(rb"errors? generated when compiling for ([\w:+-]+)")
@@ -47,9 +45,6 @@ class Rule:
     next: str
     once: bool  # several lines tell of one event
     follows: bool  # from another cause, which the log may not have
-
-
-Reached = tuple[re.Pattern[bytes], tuple[tuple[int, Rule], ...]]
 
 
 @dataclass
@@ -98,13 +93,6 @@ def jobs_that_fit(peak_mib: int, machine_bytes: int) -> str:
     )
 
 
-def reached_by(rule: Rule) -> frozenset[bytes]:
-    """Those ``MARKS`` without which no line matches a rule."""
-    return frozenset(
-        mark for words in rule.marks for mark in ([mark for mark in MARKS if mark in words] or MOST)
-    )
-
-
 INTERRUPTED = (b"build stopped: interrupted by user", b"KeyboardInterrupt")
 
 
@@ -118,11 +106,10 @@ class Causes:
         self.interrupted = False
         self.errors: list[tuple[int, str]] = []
         self.since = 0  # the line where the newest object is first named
-        self._rules = [
-            (order, rule, searched.of(reached_by(rule))) for order, rule in enumerate(load_rules())
-        ]
+        self._rules = load_rules()
+        # One search for the words of all rules: most lines that are looked at have none.
+        self._words = re.compile(b"|".join(re.escape(mark) for rule in self._rules for mark in rule.marks))
         self._stops = searched.of(STOPS)
-        self._reached: dict[int, Reached] = {}  # by a line's marks
         self._found: dict[tuple[str, str], tuple[int, Cause]] = {}
         self._without_arch: list[Cause] = []
 
@@ -133,11 +120,7 @@ class Causes:
             for cause in self._without_arch:
                 cause.arch = text_of(found[1])
             self._without_arch.clear()
-        elif (
-            not self._matched(number, line, marks)
-            and len(self.errors) < MAX_SHOWN
-            and COMPILER_ERROR.search(line)
-        ):
+        elif not self._matched(number, line) and len(self.errors) < MAX_SHOWN and COMPILER_ERROR.search(line):
             self.errors.append((number, text_of(line)))
 
     def _ended(self, number: int, line: bytes, marks: int) -> None:
@@ -148,11 +131,10 @@ class Causes:
         elif (marks & self._stops or b"Error: " in line or b"ommand " in line) and STOPPED.search(line):
             self.stopped = number
 
-    def _matched(self, number: int, line: bytes, marks: int) -> bool:
-        words, rules = self._reached_from(marks)
-        if not words.search(line):
+    def _matched(self, number: int, line: bytes) -> bool:
+        if not self._words.search(line):
             return False
-        for order, rule in rules:
+        for order, rule in enumerate(self._rules):
             if not [mark for mark in rule.marks if mark in line]:
                 continue
             found = next(filter(None, (pattern.search(line) for pattern in rule.patterns)), None)
@@ -161,14 +143,6 @@ class Causes:
                 self._add(order, rule, groups, (number, text_of(line)))
                 return True
         return False
-
-    def _reached_from(self, marks: int) -> Reached:
-        """The rules that lines with these marks can match, and all their words as one pattern."""
-        if marks not in self._reached:
-            rules = tuple((order, rule) for order, rule, bits in self._rules if bits & marks)
-            words = b"|".join(re.escape(mark) for _, rule in rules for mark in rule.marks)
-            self._reached[marks] = re.compile(words or b"(?!)"), rules
-        return self._reached[marks]
 
     def _failed(self, name: str) -> None:
         if name not in self.failed and len(self.failed) < MAX_SHOWN:
