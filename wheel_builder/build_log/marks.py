@@ -17,10 +17,6 @@ class Marks:
         """The bits of some of the words."""
         return sum(self._bits[word] for word in set(words))
 
-    def in_line(self, line: bytes) -> int:
-        """The bits of the words that a line has."""
-        return sum(bit for word, bit in self._bits.items() if word in line)
-
     def in_lines(self, data: bytes) -> dict[int, int]:
         """Of whole lines those with a word: where each begins, and the bits of its words."""
         found: dict[int, int] = {}

@@ -141,8 +141,6 @@ class Log:
         """One line that may say something; ``marks`` are those of ``raw``, with ``OF_STEP`` for a step."""
         line = plain(raw)
         said = line[:SAYING]
-        if len(said) != len(raw):  # a colour may have hidden a mark, or one stands where no tool speaks
-            marks = marks & (OF_STEP | OF_COMMAND) | MARKS.in_line(said)
         counted = bool(marks & OF_STEP) and self._steps(line)
         if not counted and marks & OF_COMMAND and not self._totals and COMPILER.match(line):
             self._uncounted(line)
