@@ -236,7 +236,9 @@ def run_libraries(run_tests, emulated):
     def run(arch):
         suite = emulated(folder, arch)
         mounts = (*suite.mounts, Mount(folder, "/libraries"))
-        return run_tests(["/libraries"], mounts, {**dict(suite.env), "PRELOAD": suite.preload})[:2]
+        # All families of transformers, once: in float64, which no kernel takes.
+        env = {**dict(suite.env), "PRELOAD": suite.preload, "FA_FULL": "" if arch else "1"}
+        return run_tests(["/libraries"], mounts, env)[:2]
 
     return run
 
@@ -250,5 +252,5 @@ def test_released_libraries_agree_with_plain_attention(run_libraries, arch):
     """transformers and diffusers; calls with gradients go to the PyTorch implementation on every arch."""
     found, said = run_libraries(arch)
     assert found["failed"].total() == found["skipped"].total() == 0, said
-    assert set(found["passed"]) >= {"test_forward", "test_generate", "test_backward"}
-    assert found["passed"].total() >= 19
+    assert set(found["passed"]) >= {"test_forward", "test_generate", "test_backward", "test_served"}
+    assert found["passed"]["test_served"] >= (15 if arch else 200)

@@ -14,3 +14,12 @@ def constant_when_traced(function: Function) -> Function:
     """
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]  # noqa: SLF001
     return function
+
+
+def never_traced(function: Function) -> Function:
+    """torch.compile ends its graph before the function and begins another behind it.
+
+    Like torch.compiler.disable, which would import the compiler, too.
+    """
+    function._torchdynamo_disable = True  # type: ignore[attr-defined]  # noqa: SLF001
+    return function

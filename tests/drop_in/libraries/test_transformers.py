@@ -136,18 +136,23 @@ def test_an_encoder_and_a_decoder(calls, launched):
     agree(*found)
 
 
-def test_a_vision_encoder_with_packed_images(calls, launched):
+def vision(flash=FLASH):
+    """What a model sees of two images in one sequence, and the three models."""
     config = Qwen2_5_VLVisionConfig(
         depth=2, hidden_size=64, out_hidden_size=64, intermediate_size=64, num_heads=2, patch_size=4,
         spatial_merge_size=2, temporal_patch_size=2, window_size=16, fullatt_block_indexes=[1],
     )  # fmt: skip
     grid = torch.tensor([[1, 4, 6], [1, 6, 8]])
     patches = torch.randn(int(grid.prod(1).sum()), 3 * 2 * 4 * 4, generator=torch.Generator().manual_seed(1))
-    models = trio(Qwen2_5_VisionTransformerPretrainedModel, config)
 
     def see(model):
         return model(patches.to(model.dtype), grid_thw=grid).pooler_output
 
+    return see, trio(Qwen2_5_VisionTransformerPretrainedModel, config, flash=flash)
+
+
+def test_a_vision_encoder_with_packed_images(calls, launched):
+    see, models = vision()
     with torch.no_grad():
         found = [see(model) for model in models]
     agree(*([x] for x in found))

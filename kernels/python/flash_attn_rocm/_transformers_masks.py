@@ -1,0 +1,171 @@
+"""The mask that transformers asks for when a model starts: what ``transformers.attend`` reads.
+
+transformers describes a mask by a function of positions.  ``mask`` returns one of these:
+
+* (batch, seqlen_k) for models that support flash attention, with a ``Pattern``: False where a key is hidden,
+  or, int32, packed sequences by number from 1 on.  The pattern holds, whatever the module says: Pegasus-X
+  has a decoder, and PaliGemma a prompt, whose modules do not say that they are causal;
+* (batch, 1, seqlen_q, seqlen_k) bool: anything else, such as chunks or images that see themselves both ways.
+  No kernel takes it, and the PyTorch implementation does;
+* None, for other models as sdpa gets it, and for plain masks in graphs of torch.compile: ``is_causal`` and
+  ``sliding_window`` say all.
+"""
+
+import importlib
+import inspect
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from flash_attn_rocm._tracing import never_traced
+from flash_attn_rocm._transformers_models import supports_flash
+
+Rule = Callable[..., Any]
+ATTRIBUTE = "_flash_attn_rocm_pattern"
+
+
+class Pattern(NamedTuple):
+    """What kernels can do with positions.
+
+    Causal rows see ``window`` keys, their own among them; others that many on each side of it.
+    """
+
+    causal: bool
+    window: int | None = None
+    padded: bool = False
+
+    @property
+    def window_size(self) -> tuple[int, int]:
+        """As flash_attn_func takes it."""
+        if self.window is None:
+            return -1, -1
+        return (self.window - 1, 0) if self.causal else (self.window, self.window)
+
+
+def mask(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    q_offset: Any = 0,  # noqa: ANN401 - an integer, or a tensor of one
+    kv_offset: int = 0,
+    mask_function: Rule | None = None,
+    attention_mask: Tensor | None = None,
+    config: Any = None,  # noqa: ANN401
+    **options: Any,  # noqa: ANN401
+) -> Tensor | None:
+    """What q_length rows from position q_offset on see of kv_length keys from kv_offset on; a function of
+    transformers' AttentionMaskInterface."""
+    asked = (batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, config)
+    if not torch.compiler.is_compiling():
+        return _decided(*asked, **options)
+    # Without these wishes, which only plain masks come with, the function of positions has to be looked at.
+    plain = options.get("allow_is_causal_skip") or options.get("allow_is_bidirectional_skip")
+    chunked = getattr(config, "attention_chunk_size", None) is not None
+    if plain and not chunked and attention_mask is None and kv_length == q_length and supports_flash(config):
+        return None
+    return _decided(*asked, **options)
+
+
+@never_traced
+def _decided(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    q_offset: Any,  # noqa: ANN401
+    kv_offset: int,
+    mask_function: Rule | None,
+    attention_mask: Tensor | None,
+    config: Any,  # noqa: ANN401
+    **options: Any,  # noqa: ANN401
+) -> Tensor | None:
+    masks = importlib.import_module("transformers.masking_utils")
+    rule = masks.causal_mask_function if mask_function is None else mask_function
+    written = int(q_offset) + q_length - kv_offset
+    if config is None or supports_flash(config):
+        inner, sequences = _unpacked(masks, rule)
+        if pattern := _pattern(masks, inner):
+            # A static cache has more keys than were written, which no row of causal attention sees.
+            keys = min(written, kv_length) if pattern.causal else kv_length
+            known = sequences is None and attention_mask is None
+            if sequences is None:
+                sequences = _padding(attention_mask, batch_size, kv_offset, keys, options.get("device"))
+            pattern = pattern._replace(padded=not known and bool((sequences != 1).any()))
+            if not pattern.padded or keys <= (pattern.window or keys) or _is_contiguous(sequences > 0):
+                setattr(sequences, ATTRIBUTE, pattern)
+                return sequences
+    # None then means causal, from the lower right corner: transformers' own function has the upper left one.
+    aligned = written == kv_length and q_length in (1, kv_length)
+    options["allow_is_causal_skip"] = options.get("allow_is_causal_skip", True) and aligned
+    exact: Tensor | None = masks.sdpa_mask(
+        batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset, kv_offset=kv_offset,
+        mask_function=rule, attention_mask=attention_mask, **options,
+    )  # fmt: skip
+    return exact
+
+
+def pattern_of(found: Tensor | None) -> Pattern | None:
+    """The pattern that ``mask`` gave with a tensor; a copy, such as on another device, has none."""
+    pattern: Pattern | None = getattr(found, ATTRIBUTE, None)
+    return pattern
+
+
+def _unpacked(masks: ModuleType, rule: Rule) -> tuple[Rule, Tensor | None]:
+    """The rule inside each of several packed sequences, and the number of each key's sequence."""
+    first, *others = _both(masks, rule)
+    packed = others and _is_made_by(first, masks, "packed_sequence_mask_function", None)
+    if packed and _is_made_by(others[0], masks, "remap_positions_for_packed_sequence", rule, None):
+        numbers = _captured(first)["packed_sequence_mask"]
+        return _captured(others[0])["mask_function"], numbers.to(torch.int32) + 1
+    return rule, None
+
+
+def _pattern(masks: ModuleType, rule: Rule) -> Pattern | None:
+    """The pattern of a mask function, or None where kernels have no such."""
+    causal = {masks.causal_mask_function: True, masks.bidirectional_mask_function: False}
+    if rule in causal:
+        return Pattern(causal[rule])
+    first, *others = _both(masks, rule)
+    for overlay, base in (
+        ("sliding_window_overlay", masks.causal_mask_function),
+        ("sliding_window_bidirectional_overlay", masks.bidirectional_mask_function),
+    ):
+        if others == [base] and _is_made_by(first, masks, overlay, 1):
+            return Pattern(causal[base], _captured(first)["sliding_window"])
+    return None
+
+
+def _both(masks: ModuleType, rule: Rule) -> list[Rule]:
+    """The rules of which all have to hold."""
+    return list(_captured(rule)["mask_functions"]) if _is_made_by(rule, masks, "and_masks", rule) else [rule]
+
+
+def _is_made_by(rule: Rule, masks: ModuleType, factory: str, *arguments: Any) -> bool:  # noqa: ANN401
+    make = getattr(masks, factory, None)
+    return make is not None and getattr(rule, "__code__", None) is make(*arguments).__code__
+
+
+def _captured(rule: Rule) -> dict[str, Any]:
+    return dict(inspect.getclosurevars(rule).nonlocals)
+
+
+def _padding(
+    attention_mask: Tensor | None,
+    batch: int,
+    offset: int,
+    keys: int,
+    device: Any,  # noqa: ANN401
+) -> Tensor:
+    """(batch, keys), False where a key is padding; keys behind the end of ``attention_mask`` are."""
+    if attention_mask is None:
+        return torch.ones((), dtype=torch.bool, device=device).expand(batch, keys)
+    found = attention_mask[:, offset : offset + keys].bool()
+    return torch.nn.functional.pad(found, (0, keys - found.shape[1]))
+
+
+def _is_contiguous(counts: Tensor) -> bool:
+    """Whether no sequence has padding between its keys, across which a window counts."""
+    begins = counts[:, 1:] & ~counts[:, :-1]
+    return bool((begins.sum(-1) + counts[:, 0] <= 1).all())

@@ -1,0 +1,133 @@
+"""attn_implementation="rocm_fa" against eager in float64, for tiny models of transformers' families.
+
+families.json has those families whose tiny models transformers can make and run in float64: the served ones,
+and those that raise, with words of the error.  Some run always; FA_FULL runs all.
+"""
+
+import json
+import os
+from contextlib import contextmanager
+from pathlib import Path
+
+import flash_attn_rocm.transformers as ours
+import pytest
+import torch
+import transformers
+from tiny import answer, config_of, inputs_of, pair
+from transformers import masking_utils
+
+NAME = ours.register()
+FAMILIES = json.loads((Path(__file__).parent / "families.json").read_text())
+FULL = os.environ.get("FA_FULL", "") not in {"", "0"}
+# Norms and rotary embeddings compute in float32 even then, of which 2^-23 is a step; errors of it add up.
+TOLERANCE = 1e-5
+# A wrong element of attention changes the answer this many times more than the two answers differ.
+SENSITIVE = 100
+PADDINGS = "none", "left", "right"
+SERVED, EQUAL_HEADS = "served", "served, with as many heads of keys as of queries"
+# One of each way in which attention is called, and those that were wrong.
+ALWAYS = {
+    "llama", "mistral", "gemma2", "gpt_oss", "llama4_text", "paligemma", "deepseek_v3", "bert", "modernbert",
+    "vit", "bart", "pegasus_x", "openai_privacy_filter", "gpt_bigcode", "mllama", "t5", "mt5", "umt5", "doge",
+    "falcon", "gptj", "bloom", "sam",
+}  # fmt: skip
+
+
+def families(*kinds):
+    """Pairs of a kind and a family, those that run now."""
+    found = [(kind, family) for kind in kinds for family in FAMILIES[kind] if FULL or family in ALWAYS]
+    return pytest.mark.parametrize(("kind", "family"), found, ids=[family for _, family in found])
+
+
+@contextmanager
+def exact_masks_for_eager():
+    """Eager masks of float64 have numbers that eager softmax, in float32, takes for -inf: NaN."""
+    plain = masking_utils.eager_mask
+    masks = transformers.AttentionMaskInterface
+    masks.register("eager", lambda *a, **named: plain(*a, **{**named, "dtype": torch.float32}))
+    try:
+        yield
+    finally:
+        masks.register("eager", plain)
+
+
+@contextmanager
+def attention_with_elements_moved():
+    def moved(*arguments, **named):
+        out, weights = ours.attend(*arguments, **named)
+        return out.roll(1, -1), weights
+
+    transformers.AttentionInterface.register(NAME, moved)
+    try:
+        yield
+    finally:
+        transformers.AttentionInterface.register(NAME, ours.attend)
+
+
+def compare(family, config):
+    """For each padding how far the answers are apart, and how far a wrong attention is, both relative."""
+    eager, own = pair(family, NAME, config)
+    found = {}
+    for padding in PADDINGS:
+        given = inputs_of(eager, padding)
+        expected, got = answer(eager, given), answer(own, given)
+        with attention_with_elements_moved():
+            wrong = answer(own, given)
+        size = expected.abs().max()
+        found[padding] = tuple(((x - expected).abs().max() / size).item() for x in (got, wrong))
+        if "input_ids" not in given or (padding == "none" and expected.dim() != 3):
+            break
+    return found
+
+
+@pytest.fixture(autouse=True)
+def exact_masks():
+    with exact_masks_for_eager():
+        yield
+
+
+def test_all_that_run_always_are_families():
+    assert set().union(*FAMILIES.values()) >= ALWAYS
+
+
+@families(SERVED, EQUAL_HEADS)
+def test_served(kind, family):
+    heads = {"heads_of_keys": 4} if kind == EQUAL_HEADS else {}
+    for padding, (own, wrong) in compare(family, config_of(family, **heads)).items():
+        assert own <= TOLERANCE, padding
+        assert own * SENSITIVE <= wrong, padding
+
+
+@families(*(kind for kind in FAMILIES if kind.startswith("refused: ")))
+def test_refused(kind, family):
+    with pytest.raises(ValueError, match=kind.removeprefix("refused: ")) as caught:
+        compare(family, config_of(family))
+    assert "attn_implementation='rocm_fa'" in str(caught.value)
+    assert "next: load " in str(caught.value)
+
+
+@pytest.mark.parametrize(("family", "bias"), [("beit", {"use_relative_position_bias": True})])
+def test_a_relative_position_bias_is_refused(family, bias):
+    with pytest.raises(ValueError, match="does not serve an additive bias"):
+        compare(family, config_of(family, **bias))
+
+
+@pytest.mark.parametrize("family", ["deepseek_v32", "glm_moe_dsa", "axk2"])
+def test_keys_that_are_chosen_by_index_are_refused(family):
+    """Their masks are whole for implementations that get the indices, so the answer would be another."""
+    config = config_of(family, heads_of_keys=4, index_topk=4)
+    model = pair(family, NAME, config, dtype=torch.bfloat16)[1]
+    with pytest.raises(ValueError, match="does not serve the argument indices of"):
+        answer(model, inputs_of(model, "none"))
+
+
+def test_gemma_4_with_two_head_dims():
+    config = transformers.Gemma4TextConfig(
+        hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, head_dim=16,
+        num_key_value_heads=2, global_head_dim=32, vocab_size=97, vocab_size_per_layer_input=97,
+        hidden_size_per_layer_input=16, sliding_window=8, num_kv_shared_layers=0, pad_token_id=0,
+        layer_types=["sliding_attention", "full_attention"],
+    )  # fmt: skip
+    for own, wrong in compare("gemma4_text", config).values():
+        assert own <= TOLERANCE
+        assert own * SENSITIVE <= wrong
