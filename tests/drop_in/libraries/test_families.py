@@ -106,10 +106,26 @@ def test_refused(kind, family):
     assert "next: load " in str(caught.value)
 
 
-@pytest.mark.parametrize(("family", "bias"), [("beit", {"use_relative_position_bias": True})])
-def test_a_relative_position_bias_is_refused(family, bias):
-    with pytest.raises(ValueError, match="does not serve an additive bias"):
-        compare(family, config_of(family, **bias))
+def test_a_relative_position_bias_is_refused():
+    with pytest.raises(ValueError, match="does not serve an additive bias .*, that of BeitAttention"):
+        compare("beit", config_of("beit", use_relative_position_bias=True))
+    swin = transformers.SwinConfig(embed_dim=16, depths=[1], num_heads=[2], image_size=32, window_size=4)
+    with pytest.raises(ValueError, match="does not serve an additive bias .*, that of Swin"):
+        compare("swin", swin)
+
+
+@pytest.mark.parametrize("family", ["paligemma", "gemma3"])
+def test_tokens_that_see_themselves_both_ways(family):
+    """An image in the prompt; flash_attention_2 makes it causal."""
+    eager, own = pair(family, NAME, config_of(family))
+    given = inputs_of(eager, "left")
+    ids = torch.zeros_like(given["input_ids"])
+    ids[:, 8:12] = 1
+    given["token_type_ids"] = ids if family == "gemma3" else 1 - ids
+    expected, got = answer(eager, given), answer(own, given)
+    assert (got - expected).abs().max() <= TOLERANCE * expected.abs().max()
+    del given["token_type_ids"]
+    assert (answer(own, given) - expected).abs().max() >= expected.abs().max() / 100
 
 
 @pytest.mark.parametrize("family", ["deepseek_v32", "glm_moe_dsa", "axk2"])
