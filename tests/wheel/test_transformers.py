@@ -130,7 +130,7 @@ def test_rows_of_another_text_are_no_padding():
 
 def test_sequences_by_number():
     q, k, v = tensors()
-    numbers = torch.tensor([[1, 1, 2, 2, 2], [1, 2, 2, 3, 3]], dtype=torch.int32)
+    numbers = torch.tensor([[1, 1, 2, 2, 2], [2, 2, 3, 3, 3]], dtype=torch.int32)
     out, _ = ATTEND(CAUSAL, q, k, v, numbers)
     same = numbers[:, None, :, None] == numbers[:, None, None, :]
     torch.testing.assert_close(out, by_formula(q, k, v, same & causal(5)))

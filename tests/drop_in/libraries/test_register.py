@@ -9,6 +9,7 @@ from agreement import agree, gradients
 from flash_attn_rocm import _transformers_calls
 from test_transformers import LANGUAGE, SIZES, TEXT, text, trio, vision, whisper
 from transformers import GptOssConfig, GptOssForCausalLM, Llama4ForCausalLM, Llama4TextConfig
+from transformers.utils import generic
 
 NAME = ours.register()
 # Families that flash_attention_2 does not serve.
@@ -20,7 +21,8 @@ MORE = {
     "llama4": lambda: (
         Llama4ForCausalLM,
         Llama4TextConfig(
-            **SIZES, intermediate_size_mlp=64, num_local_experts=2, attention_chunk_size=8, moe_layers=[1],
+            **{**SIZES, "num_hidden_layers": 4}, intermediate_size_mlp=64, num_local_experts=2,
+            attention_chunk_size=8, moe_layers=[1],
         ),
     ),
 }  # fmt: skip
@@ -115,13 +117,15 @@ def test_a_name_that_transformers_takes_for_a_kernel_of_its_hub_is_refused():
 
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("name", MORE)
-def test_forward_of_families_that_flash_attention_2_does_not_serve(name, padded):
+def test_forward_of_families_that_flash_attention_2_does_not_serve(name, padded, launched):
     """Llama 4 beyond its chunk was off by 0.97, eager by 0.006; gpt-oss raised."""
     given = text(padded=padded)
     with torch.no_grad():
         models = trio(*MORE[name](), flash=NAME)
         found = [model(**given).logits[given["attention_mask"].bool()] for model in models]
     agree(*([x] for x in found))
+    # Of Llama 4 the fourth layer, which has no chunks, where its mask is no more than causal.
+    assert launched() in (None, 2 if name == "gpt_oss" else 0 if padded else 1)
 
 
 @pytest.mark.parametrize("name", MORE)
@@ -142,14 +146,18 @@ def test_sinks_have_gradients():
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 @pytest.mark.parametrize("name", [*LANGUAGE, *MORE])
-def test_tokens_with_a_cache_are_those_without(name, cache, padded):
+def test_logits_with_a_cache_are_those_without(name, cache, padded):
     """A static cache has keys that were not written; without padding they counted."""
     model = trio(*({**LANGUAGE, **MORE})[name](), dtype=torch.float32, flash=NAME)[0].double()
     model.set_experts_implementation("eager")  # PyTorch's grouped products have no float64
     given = text(padded=padded)
-    options = {"max_new_tokens": 4, "do_sample": False}
+    options = {
+        "max_new_tokens": 4, "do_sample": False, "return_dict_in_generate": True, "output_logits": True,
+    }  # fmt: skip
     cached = model.generate(**given, **options, cache_implementation=cache)
-    assert torch.equal(cached, model.generate(**given, **options, use_cache=False))
+    plain = model.generate(**given, **options, use_cache=False)
+    assert torch.equal(cached.sequences, plain.sequences)
+    torch.testing.assert_close(cached.logits, plain.logits, rtol=1e-4, atol=1e-5)
 
 
 def test_packed_sequences_of_a_batch():
@@ -185,6 +193,15 @@ def test_autocast_with_float32_weights(dtype, used):
     expected = gradients(exact, exact(**given).logits)
     agree(*found, expected)
     assert used.total() == 2
+
+
+@pytest.mark.parametrize(("name", "supported"), [("llama", True), ("gpt_oss", True), ("llama4", False)])
+def test_models_that_do_not_support_flash_attention_are_not_taken_for_others(name, supported):
+    config = ({**LANGUAGE, **MORE})[name]()[1]
+    assert not generic.is_flash_attention_requested(config)
+    config._attn_implementation = NAME
+    assert generic.is_flash_attention_requested(config) == supported
+    assert not generic.is_flash_attention_requested(requested_attention_implementation=NAME)
 
 
 def test_models_are_asked_when_they_are_made():
