@@ -46,12 +46,11 @@ std::vector<Launch> launches(const BwdArguments& call, const BwdKernels& kernels
   return some;
 }
 
-void require_features(const BwdParams& p, const std::string& arch) {
+void require_features(const BwdParams& p, const Selection& fused) {
   if (path_of(p) != BwdPath::fused || !featured(p)) return;
-  const std::string gfx(without_features(arch));
-  Gfx found{};
-  if (parse_gfx(gfx, &found) && !fused_features(found, p.head_dim)) {
-    throw Error(FA_UNSUPPORTED, without_features_words(gfx, p.head_dim) + ": call without dq_sums");
+  const auto [arch, dtype] = tabled(fused.gfx, fused.instance->dtype);
+  if (!fused_features(arch, dtype, p.head_dim)) {
+    throw Error(FA_UNSUPPORTED, without_features_words(fused.gfx, p.head_dim) + ": call without dq_sums");
   }
 }
 
@@ -77,8 +76,8 @@ BwdPlan bwd_plan(const BwdPlanRequest& r) {
   if (r.wanted == "split") return {BwdPath::split, "split is wanted"};
   const Selection fused = select("bwd_fused", r.arch, r.dtype, r.head_dim);
   if (fused.instance == nullptr) return {BwdPath::split, fused.reason};
-  const Gfx gfx = tabled(fused.gfx, fused.instance->dtype).arch;
-  if (r.featured && !fused_features(gfx, r.head_dim)) {
+  const auto [gfx, dtype] = tabled(fused.gfx, fused.instance->dtype);
+  if (r.featured && !fused_features(gfx, dtype, r.head_dim)) {
     return {BwdPath::split, without_features_words(fused.gfx, r.head_dim)};
   }
   if (r.wanted == "fused") return {BwdPath::fused, "fused is wanted"};
@@ -91,9 +90,9 @@ void bwd(const fa_bwd_call& call) {
   const int device = resolve_device(call.q.device);
   const DeviceGuard guard(device);
   const Place place{device, device_arch(device), static_cast<hipStream_t>(call.stream)};
-  require_features(arguments.params, place.arch);
   const BwdKernels kernels =
       bwd_kernels(path_of(arguments.params), place.arch, dtype_name(call.q.dtype), arguments.params.head_dim);
+  require_features(arguments.params, kernels.by_keys);
   const std::vector<Launch> all = launches(arguments, kernels);
   for (const Launch& each : all) require_launchable(each.selection, each.grid);
   for (const Launch& each : all) launch(each.selection, each.grid, arguments.params, place);

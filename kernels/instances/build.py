@@ -272,7 +272,7 @@ def _compile(llvm: Path, arch: str, instance: Instance, src: Path, compiler: Com
     resources = parse_resources(src.stem, notes.stdout)
     wrong = [f"{key} = {getattr(resources, key)}" for key in FORBIDDEN if getattr(resources, key)]
     if wrong and instance.head_dim <= LARGEST_WITHOUT_SPILLS:
-        advice = "lower its tile or waves_per_simd in fa/kernel/config.hpp"
+        advice = "lower its tile or waves_per_simd in kernels/instances/tiles.toml"
         return f"{src.stem} for {arch} may not spill, but has {', '.join(wrong)}; {advice}"
     return resources
 

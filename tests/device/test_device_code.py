@@ -189,7 +189,7 @@ def test_a_kernel_that_spills_is_refused(changed):
     toolchain, table = with_config(changed, "gfx1100", config)
     words = toolchain.fails(toolchain.build, "gfx1100", *table)
     assert "fa_fwd_fp16_d128 for gfx1100 may not spill, but has vgpr_spills = " in words
-    assert "lower its tile or waves_per_simd in fa/kernel/config.hpp" in words
+    assert "lower its tile or waves_per_simd in kernels/instances/tiles.toml" in words
     assert not list((toolchain.scratch / "device/gfx1100").glob("*.hsaco"))
 
 

@@ -8,7 +8,8 @@ from itertools import accumulate
 
 from tests.emulator.gradients import Options as Reference
 from tests.emulator.gradients import gradients, philox
-from wheel_builder.base.archs import known_archs
+from wheel_builder.base.archs import arch_named
+from wheel_builder.base.tiles import workgroup_of
 from wheel_builder.emulator.formats import decode, encode, rounded
 from wheel_builder.emulator.machine import Launch, Options
 from wheel_builder.emulator.memory import Memory
@@ -17,7 +18,6 @@ from wheel_builder.emulator.reference import dot
 from wheel_builder.emulator.rule import GRADIENT_FACTOR, WEIGHT_ROUNDINGS, allowed, least_error
 
 SEED = (0x12345678, 0x9ABCDEF0)
-ROWS_OF_ALL_HEAD_DIMS = 64  # of a workgroup
 SUM_ROWS = 32  # of a block of dq_sums
 SPLIT, FUSED = ("delta", "dkdv", "dq"), ("delta", "fused", "convert")
 BY_KEYS, ANY_HEAD_DIM = ("dkdv", "fused"), ("delta", "convert")
@@ -241,13 +241,13 @@ class Call:
         for op in ops:
             kernel = f"fa_bwd_{op}_{self.dtype}" + ("" if op in ANY_HEAD_DIM else f"_d{self.head_dim}")
             machine = machine_of(kernel)
-            threads = machine.kernels[kernel].max_threads
+            tile = workgroup_of(arch_named(arch), f"bwd_{op}", self.dtype, self.head_dim)
             rows, heads = (longest_k, self.case.nheads_k) if op in BY_KEYS else (longest_q, self.case.nheads)
-            grid = (-(-rows // _rows_of_a_block(op, arch, threads)), heads, batch)
+            grid = (-(-rows // tile.rows), heads, batch)
             if not rows:
                 continue
             memory = [*(each.memory for each in self.tensors.values()), *self.memory.values()]
-            launch = Launch(grid, (threads, 1, 1))
+            launch = Launch(grid, (tile.threads, 1, 1))
             results.append(machine.run(kernel, launch, self.kernarg(**changes), memory, Options(seed=seed)))
             if op == "delta":  # which the others may read
                 self.memory["delta"] = Memory.of(self.memory["delta"].read(), "delta", readonly=True)
@@ -289,15 +289,6 @@ class Call:
         largest = {"dq": of_scores * k, "dk": of_scores * q, "dv": dout}[name]
         plain = least_error(plain, self.dtype, most)
         return allowed(plain, terms=WEIGHT_ROUNDINGS, largest=largest, factor=GRADIENT_FACTOR)
-
-
-def _rows_of_a_block(op, arch, threads):
-    """Queries or keys of a workgroup, each of whose waves, or pairs of waves, has a matrix step's columns."""
-    if op in ANY_HEAD_DIM:
-        return ROWS_OF_ALL_HEAD_DIMS
-    hardware = known_archs()[arch]
-    waves = threads // hardware.isa.wave // (2 if op in BY_KEYS else 1)
-    return waves * (32 if hardware.isa.unit == "mfma" else 16)
 
 
 def _added(before, part, keys):

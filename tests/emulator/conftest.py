@@ -66,8 +66,7 @@ def machines(core, disassembled, compiled):
 
 @pytest.fixture(scope="session")
 def workshop(builder, core, context):
-    include, logs = context.checkout / "kernels/include", context.log("").parent
-    return Workshop(core, context.store, tools_in(builder), include, logs)
+    return Workshop(core, context.store, tools_in(builder), context.log("").parent)
 
 
 @pytest.fixture(scope="session")

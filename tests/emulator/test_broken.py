@@ -7,7 +7,7 @@ import pytest
 from wheel_builder.base.archs import known_archs
 from wheel_builder.base.errors import EmulatorError
 from wheel_builder.emulator.attention import Case, compare, make_call, run_call
-from wheel_builder.emulator.command import tile_of
+from wheel_builder.emulator.command import forward_workgroup
 from wheel_builder.emulator.coverage import unimplemented
 from wheel_builder.emulator.machine import Machine, Options
 
@@ -29,7 +29,7 @@ def shipped(device_code, disassembled):
 
 def executed(machine, arch, workshop):
     call = make_call(CASE)
-    result = run_call(machine, call, tile_of(arch, CASE, workshop), Options())
+    result = run_call(machine, call, forward_workgroup(arch, CASE), Options())
     return call, result
 
 

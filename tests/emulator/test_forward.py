@@ -9,7 +9,7 @@ import pytest
 
 from wheel_builder.base.archs import known_archs
 from wheel_builder.emulator.attention import Case, compare, make_call, run_call
-from wheel_builder.emulator.command import open_machine, tile_of
+from wheel_builder.emulator.command import forward_workgroup, open_machine
 from wheel_builder.emulator.machine import ALL_CHECKS, Options
 
 ARCHS = tuple(known_archs())
@@ -20,7 +20,7 @@ def test_without_checks_the_bytes_are_the_same(workshop, device_code, arch):
     """Unchecked loads take a faster path."""
     case = Case("fp16", 64, 33, 97, nheads=2, causal=True)
     code = (device_code(arch) / f"{case.kernel}.hsaco").read_bytes()
-    machine, tile = open_machine(code, case.kernel, workshop), tile_of(arch, case, workshop)
+    machine, tile = open_machine(code, case.kernel, workshop), forward_workgroup(arch, case)
     found = []
     for checks in (ALL_CHECKS, ()):
         call = make_call(case)
@@ -34,7 +34,7 @@ def test_the_order_of_workgroups_changes_no_bit(workshop, device_code, causal):
     """Of a GPU of several dies: none, as many as a device has, and a number that leaves a remainder."""
     case = Case("fp16", 64, 300, 97, batch=2, nheads=6, nheads_k=2, causal=causal)
     code = (device_code("gfx942") / f"{case.kernel}.hsaco").read_bytes()
-    machine, tile = open_machine(code, case.kernel, workshop), tile_of("gfx942", case, workshop)
+    machine, tile = open_machine(code, case.kernel, workshop), forward_workgroup("gfx942", case)
     found = []
     for dies in (0, 8, 5):
         call = make_call(case, dies=dies)
@@ -57,7 +57,7 @@ def test_a_wrong_number_is_the_first_difference(workshop, device_code):
         (device_code("gfx942") / f"{right.kernel}.hsaco").read_bytes(), right.kernel, workshop
     )
     call = make_call(wrong)
-    run_call(machine, call, tile_of("gfx942", right, workshop), Options())
+    run_call(machine, call, forward_workgroup("gfx942", right), Options())
     numbers = compare(replace(call, case=right))
     assert numbers.first is not None
     assert numbers.first.what == "out"

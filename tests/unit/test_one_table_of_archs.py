@@ -7,7 +7,8 @@ import tomllib
 import pytest
 
 from tests.lint.test_lint import tracked
-from wheel_builder.base.archs import CHECKOUT, GENERATED, known_archs
+from wheel_builder.base.archs import CHECKOUT, known_archs
+from wheel_builder.base.generated import ARCHS as GENERATED
 from wheel_builder.matrix.reading import load_matrix
 
 ARCHS = tuple(known_archs())

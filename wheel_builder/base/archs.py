@@ -1,28 +1,22 @@
 """The archs that there are kernels for, and what is known of each: two tables of facts, read once.
 
 ``kernels/archs/isas.toml`` has how machine code works, ``kernels/archs/gpus.toml`` how much there is on each
-GPU; the head of each file says what its fields mean.  C++ includes what is generated from them:
-
-    python3 -m wheel_builder.base.archs
-
-writes ``kernels/include/fa/arch/archs.inc``.  Standard library only.
+GPU; the head of each file says what its fields mean.  C++ includes what ``wheel_builder.base.generated``
+makes of them.  Standard library only.
 """
 
-import sys
-import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
 
 from wheel_builder.base.errors import ArchError
+from wheel_builder.base.rows import read_row, read_tables
 
 CHECKOUT = Path(__file__).parents[2]
 ISAS = Path("kernels/archs/isas.toml")
 GPUS = Path("kernels/archs/gpus.toml")
 TABLES = (ISAS, GPUS)
-GENERATED = Path("kernels/include/fa/arch/archs.inc")
 
 
 @dataclass(frozen=True)
@@ -89,6 +83,7 @@ class Isa:
     name: str
     family: str
     unit: str
+    step_columns: int
     bf16_k: int
     matrix_clocks: Mapping[str, int]
     separate_accumulators: bool
@@ -141,12 +136,13 @@ class Arch:
 
 # The fields of C++'s ArchTraits, in its order, and how an enumerator is written there.
 TRAITS = (
-    *("elf_machine", "device_name", "compute_units", "die_units", "family", "unit", "bf16_k"),
+    *("isa", "elf_machine", "device_name", "compute_units", "die_units", "family", "unit"),
+    *("step_columns", "bf16_k"),
     *("separate_accumulators", "packed_fp32", "buffer_word3", "fused_backward", "wave", "simds"),
     *("cus_of_workgroup", "waves_per_simd", "vgprs", "vgpr_granule", "vgpr_encoding_granule", "sgprs"),
     *("sgpr_granule", "lds_bytes", "lds_granule", "architected_flat_scratch", "packed_work_item_ids"),
 )
-ENUMERATORS = {"family": "Family", "unit": "MatrixUnit"}
+ENUMERATORS = {"isa": "Isa", "family": "Family", "unit": "MatrixUnit"}
 # Field -> the words that it may be.
 CHOICES = {
     "family": ("cdna", "rdna"),
@@ -154,8 +150,8 @@ CHOICES = {
     "phases": ("measured", "contiguous"),
 }
 HEAD = """\
-// Generated from kernels/archs/isas.toml and gpus.toml by `python3 -m wheel_builder.base.archs`; do not edit.
-// FA_ARCH(name, fields of ArchTraits): a code object's arch.  FA_GPU(name, arch): a GPU that runs its code.
+// Generated from kernels/archs/*.toml by `python3 -m wheel_builder.base.generated`; do not edit.
+// FA_ISA(name).  FA_ARCH(name, fields of ArchTraits): a code object's arch.  FA_GPU(name, arch): its GPUs
 """
 
 
@@ -182,68 +178,22 @@ def parse_archs(isas: str, gpus: str) -> Mapping[str, Arch]:
     """
     problems: list[str] = []
     found = {
-        name: _made(Isa, {"name": name, **row}, f"{ISAS.name}: {name}", problems)
-        for name, row in _rows(isas, ISAS, problems)
+        name: read_row(Isa, {"name": name, **row}, f"{ISAS.name}: {name}", problems, CHOICES)
+        for name, row in read_tables(isas, ISAS.name, problems).items()
     }
     archs = {}
-    for name, row in _rows(gpus, GPUS, problems):
+    for name, row in read_tables(gpus, GPUS.name, problems).items():
         where, isa = f"{GPUS.name}: {name}", row.get("isa")
         if not isinstance(isa, str) or isa not in found:
             problems.append(f"{where}: isa is {isa!r}, expected one of {', '.join(found)}")
         else:
-            archs[name] = _made(Arch, {**row, "name": name, "isa": found[isa]}, where, problems)
+            archs[name] = read_row(Arch, {**row, "name": name, "isa": found[isa]}, where, problems, CHOICES)
     if not problems:
         problems += _contradictions(archs)
     if problems or not archs:
         title, advice = "the tables of archs cannot be read", "the head of each file says what its fields are"
         raise ArchError(title, problems or ["there is no arch"], advice=advice)
     return archs
-
-
-def _rows(text: str, path: Path, problems: list[str]) -> list[tuple[str, dict[str, Any]]]:
-    try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        problems.append(f"{path.name}: {error}")
-        return []
-    problems += [
-        f"{path.name}: {name} is not a table" for name in tables if not isinstance(tables[name], dict)
-    ]
-    return [(name, table) for name, table in tables.items() if isinstance(table, dict)]
-
-
-def _made(kind: type, row: Mapping[str, Any], where: str, problems: list[str]) -> Any:  # noqa: ANN401
-    """The row as a ``kind``; None, with the problems noted, where it is not one."""
-    types = get_type_hints(kind)
-    before = len(problems)
-    problems += [f"{where}: no {name}" for name in types if name not in row]
-    problems += [f"{where}: not a field: {name}" for name in row if name not in types]
-    values = {name: _value(types[name], name, row[name], where, problems) for name in types if name in row}
-    return kind(**values) if len(problems) == before else None
-
-
-def _value(kind: Any, name: str, value: Any, where: str, problems: list[str]) -> Any:  # noqa: ANN401
-    of = get_args(kind)
-    if isinstance(value, dict) and isinstance(kind, type) and is_dataclass(kind):
-        return _made(kind, value, f"{where}.{name}", problems)
-    if isinstance(value, dict) and get_origin(kind) is Mapping:
-        return {key: _value(of[1], f"{name}.{key}", each, where, problems) for key, each in value.items()}
-    if isinstance(value, list) and get_origin(kind) is tuple and (of[-1] is ... or len(of) == len(value)):
-        return tuple(_value(of[0], name, each, where, problems) for each in value)
-    if not _is_a(kind, value):
-        shown = kind.__name__ if isinstance(kind, type) and not of else kind
-        problems.append(f"{where}: {name} is {value!r}, expected {shown}")
-    elif value not in CHOICES.get(name, (value,)):
-        problems.append(f"{where}: {name} is {value!r}, expected one of {', '.join(CHOICES[name])}")
-    return value
-
-
-def _is_a(kind: Any, value: Any) -> bool:  # noqa: ANN401
-    """Whether ``value`` is a ``kind``: a whole number is a float too, and true is no number.
-
-    None, which TOML does not have, stands for an ISA whose own problems are noted.
-    """
-    return value is None or type(value) is kind or (kind is float and type(value) is int)
 
 
 def _contradictions(archs: Mapping[str, Arch]) -> Iterator[str]:
@@ -261,11 +211,13 @@ def _contradictions(archs: Mapping[str, Arch]) -> Iterator[str]:
 
 def cpp_table(archs: Mapping[str, Arch]) -> str:
     """The text of ``archs.inc``."""
-    blocks = [_block(arch) for arch in archs.values() if arch.code_object == arch.name]
-    gpus = [f"FA_GPU({arch.name}, {arch.code_object})\n" for arch in archs.values()]
-    return "\n".join(
-        [HEAD, "#ifdef FA_ARCH", *blocks, "#endif\n", "#ifdef FA_GPU", "".join(gpus) + "#endif\n"]
-    )
+    isas = dict.fromkeys(arch.isa.name for arch in archs.values())
+    parts = {
+        "FA_ISA": [f"FA_ISA({isa})\n" for isa in isas],
+        "FA_ARCH": [_block(arch) for arch in archs.values() if arch.code_object == arch.name],
+        "FA_GPU": [f"FA_GPU({arch.name}, {arch.code_object})\n" for arch in archs.values()],
+    }
+    return HEAD + "".join(f"\n#ifdef {name}\n{''.join(rows)}#endif\n" for name, rows in parts.items())
 
 
 def _block(arch: Arch) -> str:
@@ -274,6 +226,8 @@ def _block(arch: Arch) -> str:
 
 
 def _of(arch: Arch, name: str) -> int | bool | str:
+    if name == "isa":
+        return arch.isa.name
     found: int | bool | str = getattr(arch if hasattr(arch, name) else arch.isa, name)
     return found
 
@@ -284,15 +238,3 @@ def _cpp(name: str, value: int | bool | str) -> str:  # noqa: FBT001
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:#x}" if name in ("elf_machine", "buffer_word3") else str(value)
-
-
-def main() -> None:
-    """Write what C++ includes, or say that it is as it should be."""
-    text, path = cpp_table(known_archs()), CHECKOUT / GENERATED
-    changed = not path.exists() or path.read_text(encoding="utf-8") != text
-    path.write_text(text, encoding="utf-8")
-    sys.stdout.write(f"{GENERATED}: {'written' if changed else 'nothing to change'}\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -70,6 +70,12 @@ class ArchError(ProblemsError):
     exit_code = 12
 
 
+class TileError(ProblemsError):
+    """The table of tiles cannot be read, or does not have a row."""
+
+    exit_code = 14
+
+
 class ToolMissingError(WheelBuilderError):
     """A program that a stage needs is missing or too old."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from wheel_builder.base.errors import CaseError
+from wheel_builder.base.tiles import Workgroup
 from wheel_builder.emulator.formats import DTYPES, decode, encode
 from wheel_builder.emulator.machine import Launch, Machine, Options, Result
 from wheel_builder.emulator.memory import Memory
@@ -91,14 +92,6 @@ class Numbers:
     out_allowed: float
     lse_error: float
     first: Difference | None
-
-
-@dataclass(frozen=True)
-class Tile:
-    """Queries and threads of one workgroup, as the kernel's config.hpp decides them."""
-
-    block_m: int
-    threads: int
 
 
 class Tensor:
@@ -188,10 +181,10 @@ def make_call(case: Case, *, dies: int = 0) -> Call:
     )
 
 
-def run_call(machine: Machine, call: Call, tile: Tile, options: Options) -> Result:
+def run_call(machine: Machine, call: Call, tile: Workgroup, options: Options) -> Result:
     """Run the whole grid of a case."""
     case = call.case
-    grid = (-(-case.seqlen_q // tile.block_m), case.nheads, case.batch)
+    grid = (-(-case.seqlen_q // tile.rows), case.nheads, case.batch)
     launch = Launch(grid, (tile.threads, 1, 1))
     return machine.run(case.kernel, launch, call.kernarg(prod(grid)), call.memory, options)
 

@@ -4,14 +4,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from wheel_builder.base.archs import arch_named
 from wheel_builder.base.errors import EmulatorError, FindingsError
 from wheel_builder.base.store import Store
-from wheel_builder.emulator.attention import Case, Difference, Numbers, Tile, compare, make_call, run_call
+from wheel_builder.base.tiles import Workgroup, workgroup_of
+from wheel_builder.emulator.attention import Case, Difference, Numbers, compare, make_call, run_call
 from wheel_builder.emulator.binding import Core
 from wheel_builder.emulator.coverage import summary
 from wheel_builder.emulator.machine import Machine, Options, Result
 from wheel_builder.emulator.sources import code_object
-from wheel_builder.emulator.tile import forward_tile
 from wheel_builder.images.listing import Tools, disassemble
 
 NOT_A_GPU = "executed on an ISA emulator, not run on hardware"
@@ -19,12 +20,11 @@ NOT_A_GPU = "executed on an ISA emulator, not run on hardware"
 
 @dataclass(frozen=True)
 class Workshop:
-    """What emulation needs besides the kernel: core, store, builder image, kernel headers, log folder."""
+    """What emulation needs besides the kernel: core, store, builder image, log folder."""
 
     core: Core
     store: Store
     tools: Tools
-    include: Path
     logs: Path
 
 
@@ -66,22 +66,13 @@ def emulate(source: Path, arch: str, case: Case, options: Options, workshop: Wor
     """
     machine = open_machine(code_object(source, case.kernel, arch), case.kernel, workshop)
     call = make_call(case)
-    result = run_call(machine, call, tile_of(arch, case, workshop), options)
+    result = run_call(machine, call, forward_workgroup(arch, case), options)
     return Emulated(arch, case, result, None if result.error else compare(call))
 
 
-def tile_of(arch: str, case: Case, workshop: Workshop) -> Tile:
-    """The case's tile, from the kernels' headers."""
-    log = workshop.logs / "emulator-tiles.log"
-    return forward_tile(
-        arch,
-        case.dtype,
-        case.head_dim,
-        tools=workshop.tools,
-        include=workshop.include,
-        store=workshop.store,
-        log=log,
-    )
+def forward_workgroup(arch: str, case: Case) -> Workgroup:
+    """The workgroup of the case's kernel; raises ``TileError`` where there is no such kernel."""
+    return workgroup_of(arch_named(arch), "fwd", case.dtype, case.head_dim)
 
 
 def open_machine(data: bytes, name: str, workshop: Workshop) -> Machine:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from wheel_builder.base.archs import arch_named
 from wheel_builder.base.errors import PerfError
+from wheel_builder.base.tiles import workgroup_of
 from wheel_builder.emulator.formats import encode
 from wheel_builder.emulator.machine import Kernel, Launch
 from wheel_builder.emulator.memory import Memory
@@ -23,7 +24,6 @@ PRODUCTS = {"delta": 0, "dkdv": 4, "dq": 3, "fused": 5, "convert": 0}
 WRITTEN = {"delta": "delta", "dkdv": "dk", "dq": "dq", "fused": "dk", "convert": "dq"}
 BY_KEYS = ("dkdv", "fused")
 GIVEN, FOUND = ("q", "k", "v", "out", "dout"), ("dq", "dk", "dv")
-ROWS = {"delta": 128, "convert": 128}  # kDeltaRows, kConvertRows
 SUM_ROWS = 32  # kSumRows
 # Some kernels take every head dim: they are modelled for those that have kernels of their own.
 HEAD_DIMS = (32, 64, 96, 128, 192, 256)
@@ -44,23 +44,12 @@ def backwards(arch: str, kernel: Kernel, label: str = LABEL) -> Iterator[Workloa
             yield _workload(arch, kernel, label, match["op"], match["dtype"], head_dim, causal=causal)
 
 
-def rows_of(arch: str, op: str, threads: int) -> int:
-    """Rows of a workgroup: keys where dk and dv are summed, else queries (kernel/backward_config.hpp).
-
-    Each wave, of keys each pair of waves, has the columns of a matrix step.
-    """
-    if op in ROWS:
-        return ROWS[op]
-    hardware = arch_named(arch)
-    waves = threads // hardware.isa.wave // (2 if op in BY_KEYS else 1)
-    return waves * (32 if hardware.isa.unit == "mfma" else 16)
-
-
 def _workload(
     arch: str, kernel: Kernel, label: str, op: str, dtype: str, head_dim: int, *, causal: bool
 ) -> Workload:
     """The launch's first workgroup, which has the most work: causal, the first keys or the last queries."""
-    memory, rows = _memory(op, dtype, head_dim), rows_of(arch, op, kernel.max_threads)
+    memory = _memory(op, dtype, head_dim)
+    rows = workgroup_of(arch_named(arch), f"bwd_{op}", dtype, head_dim).rows
     begin = SEQLEN - rows if causal and op not in BY_KEYS else 0
 
     def flop(after: Memories) -> int:
@@ -70,7 +59,7 @@ def _workload(
         if found != [*range(begin, begin + rows)]:
             title = f"{kernel.name} for {arch}: its workgroup has other rows than the model's launch"
             problem = f"expected {rows} from {begin} on, found {len(found)} from {min(found, default=0)} on"
-            raise PerfError(title, [f"{problem}: see kernel/backward_config.hpp"])
+            raise PerfError(title, [f"{problem}: see kernels/instances/tiles.toml"])
         masked = rows * (rows - 1) // 2 if causal else 0
         return 2 * (rows * SEQLEN - masked) * head_dim * PRODUCTS[op] or 2 * rows * head_dim
 

@@ -133,7 +133,6 @@ def emulator_workshop(
         Core(emulator.path / LIBRARY),
         context.store,
         tools_in(builder),
-        context.checkout / "kernels" / "include",
         context.log("").parent,
     )
 

@@ -5,10 +5,8 @@ import tomllib
 
 import pytest
 
-from wheel_builder.base import archs
 from wheel_builder.base.archs import (
     CHECKOUT,
-    GENERATED,
     GPUS,
     ISAS,
     TRAITS,
@@ -19,6 +17,7 @@ from wheel_builder.base.archs import (
     parse_archs,
 )
 from wheel_builder.base.errors import ArchError
+from wheel_builder.base.generated import ARCHS
 from wheel_builder.static_checks.hazards import RULES
 
 ISA_TEXT, GPU_TEXT = (CHECKOUT / ISAS).read_text(), (CHECKOUT / GPUS).read_text()
@@ -58,28 +57,8 @@ def test_the_tables_are_read_with_their_types():
     assert arch_named("gfx1100").device_name == "gfx1100"
 
 
-def test_what_cpp_includes_is_generated_from_the_tables():
-    assert (CHECKOUT / GENERATED).read_text() == cpp_table(known_archs()), (
-        "run: python3 -m wheel_builder.base.archs"
-    )
-
-
-def test_generating_says_what_it_did(tmp_path, monkeypatch, capsys):
-    (tmp_path / GENERATED).parent.mkdir(parents=True)
-    known = known_archs()
-    monkeypatch.setattr(archs, "CHECKOUT", tmp_path)
-    monkeypatch.setattr(archs, "known_archs", lambda: known)
-    archs.main()
-    archs.main()
-    assert capsys.readouterr().out.splitlines() == [
-        f"{GENERATED}: written",
-        f"{GENERATED}: nothing to change",
-    ]
-    assert (tmp_path / GENERATED).read_text() == cpp_table(known)
-
-
 def test_the_generated_rows_have_the_fields_of_the_header():
-    header = (CHECKOUT / GENERATED).with_name("traits.hpp").read_text()
+    header = (CHECKOUT / ARCHS).with_name("traits.hpp").read_text()
     struct = re.sub(r"//.*", "", header[header.index("struct ArchTraits {") :].split("};")[0])
     assert re.findall(r"^\s+[\w ]+\*? (\w+);", struct, re.MULTILINE) == list(TRAITS)
 

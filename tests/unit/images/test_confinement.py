@@ -15,7 +15,6 @@ from tests.wheels import ARCHS, BUILDER_FACTS, write_wheel
 from wheel_builder.base.errors import WheelBuilderError
 from wheel_builder.base.store import Artifact, Store
 from wheel_builder.build import device_code, runtime_image, shim, wheel
-from wheel_builder.emulator.tile import forward_tile
 from wheel_builder.fake_hip import stage as fake_hip
 from wheel_builder.files.fatbin import CodeObject
 from wheel_builder.images import docker, fetch
@@ -70,13 +69,6 @@ def in_listing(tmp, run):
     list_code([code], tools=Tools("id", image="builder"), store=Store(tmp), log=tmp / "log", run=run)
 
 
-def in_tile(tmp, run):
-    forward_tile(
-        "gfx908", "fp16", 64, tools=Tools("sha256:1", image="builder"),
-        include=CHECKOUT / "kernels" / "include", store=Store(tmp), log=tmp / "log", run=run,
-    )  # fmt: skip
-
-
 def in_check(tmp, run):
     run_check("builder", ["check-image", "gfx908"], "it", log=tmp / "log", run=run)
     describe("builder", log=tmp / "log", run=run)
@@ -121,7 +113,6 @@ NAMED_USER = {
     "verify/runtimes.py": in_runtimes,
     "fake_hip/stage.py": in_fake_hip,
     "images/listing.py": in_listing,
-    "emulator/tile.py": in_tile,
     "images/build.py": in_check,
     "upstream/stages.py": in_upstream,
     "upstream/torch.py": in_extension,

@@ -3,11 +3,12 @@
 import ctypes
 import json
 import struct
-from dataclasses import replace
 
 import pytest
 
+from wheel_builder.base.archs import arch_named
 from wheel_builder.base.errors import PerfError
+from wheel_builder.base.tiles import workgroup_of
 from wheel_builder.emulator.machine import Kernel
 from wheel_builder.emulator.memory import pack_arguments
 from wheel_builder.perf import gradients, ours
@@ -118,35 +119,24 @@ def test_kernels_that_memory_bounds_have_no_workload_and_foreign_ones_are_to_be_
     assert ours.has_workload("other")
 
 
-def backward(name, arch="gfx942", threads=256):
-    return list(gradients.backwards(arch, replace(kernel(name), max_threads=threads)))
-
-
-@pytest.mark.parametrize(
-    ("arch", "op", "threads", "rows"),
-    [
-        ("gfx942", "delta", 256, 128), ("gfx942", "dq", 256, 128), ("gfx942", "dkdv", 256, 64),
-        ("gfx1100", "dq", 128, 64), ("gfx1100", "dkdv", 256, 64), ("gfx1030", "dkdv", 256, 64),
-    ],
-)  # fmt: skip
-def test_rows_of_a_backwards_workgroup(arch, op, threads, rows):
-    assert gradients.rows_of(arch, op, threads) == rows
+def backward(name, arch="gfx942"):
+    return list(gradients.backwards(arch, kernel(name)))
 
 
 def test_a_backward_is_useful_two_and_a_half_times_the_forward():
     """As the table adds it up, over all workgroups of the kernel that does most."""
     split, fused = (whole.products for whole in WHOLES)
     dkdv, _ = backward("fa_bwd_dkdv_fp16_d64")
-    assert (dkdv.op, dkdv.dtype, dkdv.head_dim, dkdv.launch.grid) == ("bwd_dkdv", "fp16", 64, (8, 1, 1))
-    ctypes.memset(dkdv.memory["dk"].address, 0, 64 * 64 * 2)
-    whole = 8 * dkdv.flop(dkdv.memory)
+    assert (dkdv.op, dkdv.dtype, dkdv.head_dim, dkdv.launch.grid) == ("bwd_dkdv", "fp16", 64, (4, 1, 1))
+    ctypes.memset(dkdv.memory["dk"].address, 0, 128 * 64 * 2)
+    whole = 4 * dkdv.flop(dkdv.memory)
     assert split * whole == 2.5 * (4 * 512 * 512 * 64)
     dq, _ = backward("fa_bwd_dq_fp16_d64")
     ctypes.memset(dq.memory["dq"].address, 0, 128 * 64 * 2)
     assert 4 * dq.flop(dq.memory) == whole * 3 / 4
     one, _ = backward("fa_bwd_fused_fp16_d64")
-    ctypes.memset(one.memory["dk"].address, 0, 64 * 64 * 2)
-    assert fused * 8 * one.flop(one.memory) == split * whole
+    ctypes.memset(one.memory["dk"].address, 0, 128 * 64 * 2)
+    assert fused * 4 * one.flop(one.memory) == split * whole
 
 
 def test_delta_is_modelled_for_every_head_dim_that_the_others_have():
@@ -159,7 +149,9 @@ def test_delta_is_modelled_for_every_head_dim_that_the_others_have():
 def test_a_backward_with_other_rows_than_its_launch_is_refused():
     dq, _ = backward("fa_bwd_dq_fp16_d64")
     ctypes.memset(dq.memory["dq"].address, 0, 64 * 64 * 2)
-    with pytest.raises(PerfError, match="expected 128 from 0 on, found 64 from 0 on: see kernel/backward"):
+    with pytest.raises(
+        PerfError, match="expected 128 from 0 on, found 64 from 0 on: see kernels/instances/tiles"
+    ):
         dq.flop(dq.memory)
 
 
@@ -167,7 +159,7 @@ def test_a_causal_backward_is_the_workgroup_with_the_most_work():
     for name, written, begin in (("dkdv", "dk", 0), ("dq", "dq", 384), ("fused", "dk", 0)):
         whole, causal = backward(f"fa_bwd_{name}_fp16_d64")
         assert causal.op == f"bwd_{name} causal"
-        rows = gradients.rows_of("gfx942", name, 256)
+        rows = workgroup_of(arch_named("gfx942"), f"bwd_{name}", "fp16", 64).rows
         for workload, first in ((whole, 0), (causal, begin)):
             ctypes.memset(workload.memory[written].address + first * 128, 0, rows * 128)
         hidden = 2 * rows * (rows - 1) // 2 * 64 * gradients.PRODUCTS[name]

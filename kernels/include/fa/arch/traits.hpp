@@ -8,6 +8,14 @@
 
 namespace fa {
 
+// How machine code works on a generation of GPUs.  Only the table of tiles names one; kernels ask for what it
+// can do.
+enum class Isa {
+#define FA_ISA(isa) isa,
+#include "fa/arch/archs.inc"
+#undef FA_ISA
+};
+
 enum class Family {
   cdna,  // gfx9's encoding, waves of 64 lanes, workgroups on one compute unit
   rdna,  // the encoding of gfx10 and later, waves of 32 lanes, workgroups on two compute units
@@ -20,6 +28,7 @@ enum class MatrixUnit {
 };
 
 struct ArchTraits {
+  Isa isa;
   int elf_machine;          // EF_AMDGPU_MACH: the low byte of e_flags in a code object's ELF header
   const char* device_name;  // what AMD's runtime calls such a GPU, with its feature flags
   int compute_units;        // of the largest GPU
@@ -28,7 +37,8 @@ struct ArchTraits {
   // What instructions there are.
   Family family;
   MatrixUnit unit;
-  int bf16_k;  // contraction length of the 32x32 bf16 matrix instruction; 0 where there is none
+  int step_columns;  // columns (queries or keys) of a matrix step
+  int bf16_k;        // contraction length of the 32x32 bf16 matrix instruction; 0 where there is none
   bool separate_accumulators;  // matrix results live in registers of their own (AccVGPRs) only
   bool packed_fp32;            // fp32 multiply, add and fma of two neighbours at once
   uint32_t buffer_word3;  // format word of a raw buffer resource: 32-bit elements, offsets checked as bytes

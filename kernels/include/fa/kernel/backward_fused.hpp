@@ -129,7 +129,7 @@ struct Fused {
   static_assert(kHeadDim >= kLeastFusedHeadDim && kHeadDim <= kMostFusedHeadDim, "convert serves it");
   using Plain = DkDvBlock<kGfx, kDType, kHeadDim, false, true>;
   using Featured = DkDvBlock<kGfx, kDType, kHeadDim, true, true>;
-  static constexpr bool kFeatures = fused_features(kGfx, kHeadDim);
+  static constexpr bool kFeatures = fused_features(kGfx, kDType, kHeadDim);
   static constexpr int kLdsBytes =
       kFeatures ? larger(Plain::kLdsBytes, Featured::kLdsBytes) : Plain::kLdsBytes;
 

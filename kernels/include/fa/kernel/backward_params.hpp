@@ -93,12 +93,10 @@ constexpr int64_t first_sum_block(const BwdParams& p, int32_t batch, int32_t q_f
   return p.cu_seqlens_q != nullptr ? q_first / kSumRows + batch : sum_blocks(false, batch, p.seqlen_q);
 }
 
-// Threads of a workgroup of delta, and the queries that it takes.
-inline constexpr int32_t kDeltaThreads = 128;
-inline constexpr int32_t kDeltaRows = 128;
-
-// Those of the conversion of dq_sums.
-inline constexpr int32_t kConvertThreads = 256;
-inline constexpr int32_t kConvertRows = 128;
+// Queries and threads of a workgroup of delta, and of the conversion of dq_sums: kDeltaRows, kDeltaThreads,
+// ...
+#define FA_WORKGROUP(op, rows, threads) inline constexpr int32_t k##op##Rows = rows, k##op##Threads = threads;
+#include "fa/kernel/tiles.inc"
+#undef FA_WORKGROUP
 
 }  // namespace fa

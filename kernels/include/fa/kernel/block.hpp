@@ -116,6 +116,8 @@ struct Block {
   static constexpr int kWaveLds = kWaveQueryLds + P::kLdsBytes;
   static constexpr int kTilesLds = Keys::Tile::kBytes + Values::Tile::kBytes;
   static constexpr int kLdsBytes = kTilesLds + Q::kLdsBytes - kWaveQueryLds + kConfig.waves * kWaveLds;
+  static_assert(kConfig.waves > 0, "instances/tiles.toml has no row for this kernel");
+  static_assert(Unit::kN == kTraits.step_columns, "archs/isas.toml has another number of columns");
   static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
 
   // Keys [begin, end) of the block's tiles, those that the wave sees, and those that all its rows see.

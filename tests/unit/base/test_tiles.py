@@ -1,0 +1,133 @@
+"""The table of tiles: what is read, what is refused, and what C++ gets."""
+
+import pytest
+
+from wheel_builder.base.archs import CHECKOUT, arch_named, known_archs
+from wheel_builder.base.errors import TileError
+from wheel_builder.base.tiles import (
+    TILES,
+    Workgroup,
+    cpp_tiles,
+    known_tiles,
+    parse_tiles,
+    tile_of,
+    workgroup_of,
+)
+from wheel_builder.matrix.support_table import kernels_of
+
+TEXT = (CHECKOUT / TILES).read_text()
+ISAS = {arch.isa.name for arch in known_archs().values()}
+ROW = "{ head_dim = 64, waves = 4, keys = 32, waves_per_simd = 2"
+WHOLE = ROW + ', schedule = "pipelined"'
+FIXED = """[workgroups]
+bwd_delta = { rows = 128, threads = 64 }
+"""
+
+
+def problems(text):
+    with pytest.raises(TileError) as caught:
+        parse_tiles(text, ISAS)
+    assert str(caught.value).startswith("the table of tiles cannot be read\n")
+    return caught.value.problems
+
+
+def one(more="", *, kernel="fwd", isa="rdna3", row=WHOLE):
+    return f"[{kernel}]\n{isa} = [\n{row}{more} }},\n]\n"
+
+
+def test_every_kernel_of_the_support_table_that_needs_a_tile_has_one():
+    kernels = [kernel for kernel in kernels_of(CHECKOUT) if kernel.head_dim]
+    assert len(kernels) > 50
+    for kernel in kernels:
+        for arch in kernel.archs:
+            for loop in ("plain", "featured"):
+                tile_of(arch_named(arch), kernel.op, kernel.dtype, kernel.head_dim, loop)
+
+
+def test_every_row_is_some_kernels():
+    served = {
+        (kernel.op, arch_named(arch).isa.name, kernel.head_dim)
+        for kernel in kernels_of(CHECKOUT)
+        for arch in kernel.archs
+    }
+    for kernel, isas in known_tiles().rows.items():
+        for isa, rows in isas.items():
+            assert {(kernel, isa, row.head_dim) for row in rows} <= served
+
+
+@pytest.mark.parametrize(
+    ("arch", "kernel", "head_dim", "rows", "threads"),
+    [
+        ("gfx942", "fwd", 128, 128, 256),
+        ("gfx942", "fwd", 256, 256, 512),
+        ("gfx942", "decode", 64, 32, 128),
+        ("gfx1100", "fwd", 64, 128, 256),
+        ("gfx1100", "bwd_dkdv", 64, 64, 256),
+        ("gfx1100", "bwd_dq", 64, 128, 256),
+        ("gfx1030", "bwd_dq", 256, 32, 64),
+        ("gfx908", "bwd_delta", 96, 128, 128),
+    ],
+)
+def test_workgroups(arch, kernel, head_dim, rows, threads):
+    assert workgroup_of(arch_named(arch), kernel, "bf16", head_dim) == Workgroup(rows, threads)
+
+
+def test_a_tile_that_is_not_there_is_an_error():
+    with pytest.raises(TileError, match="no tile for fwd of gfx942, fp16, head dim 80, plain loop\n"):
+        tile_of(arch_named("gfx942"), "fwd", "fp16", 80)
+
+
+def test_a_row_can_be_for_one_register_file():
+    text = TEXT.replace("rdna3 = [\n", f"rdna3 = [\n{WHOLE}, vgprs = 1024 }},\n", 1)
+    tiles = parse_tiles(text, ISAS)
+    first = tiles.rows["fwd"]["rdna3"][0]
+    assert (first.vgprs, first.waves) == (1024, 4)
+    assert "FA_TILE_fwd(rdna3, bf16, 64, true, 1024, .waves = 4, .keys = 32," in cpp_tiles(tiles)
+
+
+def test_cpp_gets_a_row_for_each_dtype_and_loop_with_what_differs_from_the_default():
+    text = FIXED + one(', before_clang = 22, value_lanes = 2, switches = ["half_stores"]')
+    lines = cpp_tiles(parse_tiles(text, ISAS)).splitlines()
+    sets = ".waves = 4, .keys = 32, .waves_per_simd = 2, .schedule = Schedule::pipelined, .value_lanes = 2"
+    assert lines[lines.index("#ifdef FA_WORKGROUP") :] == [
+        "#ifdef FA_WORKGROUP",
+        "FA_WORKGROUP(Delta, 128, 64)",
+        "#endif",
+        "",
+        "#ifdef FA_TILE_fwd",
+        "#if defined(__clang_major__) && __clang_major__ < 22",
+        f"FA_TILE_fwd(rdna3, fp16, 64, false, 0, {sets}, .half_stores = true)",
+        f"FA_TILE_fwd(rdna3, fp16, 64, true, 0, {sets}, .half_stores = true)",
+        f"FA_TILE_fwd(rdna3, bf16, 64, false, 0, {sets}, .half_stores = true)",
+        f"FA_TILE_fwd(rdna3, bf16, 64, true, 0, {sets}, .half_stores = true)",
+        "#endif",
+        "#endif",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (one(kernel="fwdd"), "no kernel fwdd; known: fwd, decode,"),
+        (one(isa="rdna9"), "fwd.rdna9: no such ISA; known: cdna1,"),
+        (one(", wave = 4"), "fwd.rdna3: row 1: not a field: wave"),
+        (one(", pairs = 4"), "fwd.rdna3: row 1: fwd has no pairs"),
+        (one(', switches = ["begun"]'), "fwd.rdna3: row 1: fwd has no begun"),
+        (one(', switches = ["fast"]'), "fwd.rdna3: row 1: switches is 'fast', expected one of"),
+        (one(row=ROW), "fwd.rdna3: row 1: no schedule"),
+        (one(", prefetch = true"), "fwd.rdna3: row 1: prefetch is True, expected int"),
+        (one(', dtype = "fp8"'), "fwd.rdna3: row 1: dtype is 'fp8', expected one of fp16, bf16"),
+        (FIXED.replace("rows = 128,", ""), "workgroups.bwd_delta: no rows"),
+        ("[fwd]\nrdna3 = 4\n", "fwd.rdna3: expected a list of rows"),
+    ],
+)
+def test_a_wrong_table_is_an_error(text, words):
+    assert any(problem.startswith(f"tiles.toml: {words}") for problem in problems(text))
+
+
+@pytest.mark.parametrize(
+    "more", ["", ', dtype = "bf16"', ', loop = "plain"', ", vgprs = 1024", ", before_clang = 22"]
+)
+def test_a_row_that_never_counts_is_an_error(more):
+    text = one(row=f"{WHOLE} }},\n{WHOLE}{more}")
+    assert problems(text) == ("tiles.toml: fwd.rdna3: row 2: another row before it is for the same",)

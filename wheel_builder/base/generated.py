@@ -1,0 +1,33 @@
+"""What C++ includes of the tables of archs and tiles: ``python3 -m wheel_builder.base.generated`` writes it.
+
+Standard library only.
+"""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from wheel_builder.base.archs import CHECKOUT, cpp_table, known_archs
+from wheel_builder.base.tiles import cpp_tiles, known_tiles
+
+ARCHS = Path("kernels/include/fa/arch/archs.inc")
+TILES = Path("kernels/include/fa/kernel/tiles.inc")
+
+
+def generated() -> Mapping[Path, str]:
+    """The texts of the generated files; raises ``ArchError`` and ``TileError``."""
+    return {ARCHS: cpp_table(known_archs()), TILES: cpp_tiles(known_tiles())}
+
+
+def write(checkout: Path = CHECKOUT) -> None:
+    """Write what differs, and say so."""
+    for name, text in generated().items():
+        path = checkout / name
+        changed = not path.exists() or path.read_text(encoding="utf-8") != text
+        if changed:
+            path.write_text(text, encoding="utf-8")
+        sys.stdout.write(f"{name}: {'written' if changed else 'nothing to change'}\n")
+
+
+if __name__ == "__main__":
+    write()

@@ -1,0 +1,225 @@
+"""How each kernel divides its work: the rows of ``kernels/instances/tiles.toml``, whose head explains them.
+
+Standard library only.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from wheel_builder.base.archs import CHECKOUT, Arch, known_archs
+from wheel_builder.base.errors import TileError
+from wheel_builder.base.rows import read_row, read_tables
+
+TILES = Path("kernels/instances/tiles.toml")
+DTYPES = ("fp16", "bf16")
+LOOPS = ("plain", "featured")
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One row: what it is for, then what it sets; empty and 0 stand for both loops, both dtypes, any."""
+
+    head_dim: int
+    waves_per_simd: int
+    loop: str = ""
+    dtype: str = ""
+    vgprs: int = 0
+    before_clang: int = 0
+    waves: int = 0
+    pairs: int = 0
+    keys: int = 0
+    queries: int = 0
+    query_steps: int = 0
+    own_steps: int = 0
+    q_steps: int = 0
+    dout_steps: int = 0
+    schedule: str = ""
+    steps_at_once: int = 0
+    prefetch: int = 0
+    ahead: int = 0
+    value_lanes: int = 1
+    switches: tuple[str, ...] = ()
+
+
+FOR = ("head_dim", "loop", "dtype", "vgprs", "before_clang")
+# The fields of each kernel's struct in C++, in its order; those of ``SWITCHES`` are switches of a row.
+FORWARD = (
+    *("waves", "keys", "waves_per_simd", "query_steps", "schedule", "steps_at_once", "prefetch"),
+    *("value_lanes", "padded_tiles", "dual_issue", "scalar_scale", "identity_shortcuts"),
+    *("buffer_stores", "half_stores"),
+)
+BY_KEYS = (
+    *("pairs", "queries", "waves_per_simd", "own_steps", "steps_at_once", "padded_tiles", "ahead"),
+    *("overlaid", "early_rows", "begun"),
+)
+BY_QUERIES = (
+    *("waves", "keys", "waves_per_simd", "q_steps", "dout_steps", "steps_at_once", "padded_tiles"),
+    *("ahead", "early_rows"),
+)
+SETS: Mapping[str, tuple[str, ...]] = {
+    "fwd": FORWARD,
+    "decode": FORWARD,
+    "bwd_dkdv": BY_KEYS,
+    "bwd_fused": (*BY_KEYS, "features"),
+    "bwd_dq": BY_QUERIES,
+}
+SWITCHES = (
+    *("padded_tiles", "dual_issue", "scalar_scale", "identity_shortcuts", "buffer_stores", "half_stores"),
+    *("overlaid", "early_rows", "begun", "features"),
+)
+CHOICES = {
+    "loop": LOOPS,
+    "dtype": DTYPES,
+    "schedule": ("two_stages", "one_stage", "pipelined"),
+    "switches": SWITCHES,
+}
+# Which of them a row cannot do without.
+NEEDED = ("waves", "pairs", "keys", "queries", "schedule")
+HEAD = """\
+// Generated from kernels/instances/tiles.toml by `python3 -m wheel_builder.base.generated`; do not edit.
+// FA_TILE_<kernel>(isa, dtype, head_dim, featured, VGPRs of a SIMD and lane, 0 for any, fields of the config)
+// FA_WORKGROUP(kernel, rows, threads): of kernels that are the same for every ISA and head dim
+"""
+
+
+@dataclass(frozen=True)
+class Workgroup:
+    """Rows (queries, keys or packed rows) and threads of one workgroup."""
+
+    rows: int
+    threads: int
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """The table: kernel -> ISA -> rows, of which the first that fits counts; and kernels that need no row."""
+
+    rows: Mapping[str, Mapping[str, tuple[Tile, ...]]]
+    workgroups: Mapping[str, Workgroup]
+
+
+@cache
+def known_tiles() -> Tiles:
+    """The checkout's rows; raises ``TileError`` when they cannot be read."""
+    isas = {arch.isa.name for arch in known_archs().values()}
+    return parse_tiles((CHECKOUT / TILES).read_text(encoding="utf-8"), isas)
+
+
+def tile_of(arch: Arch, kernel: str, dtype: str, head_dim: int, loop: str = "plain") -> Tile:
+    """The row that today's compiler uses; raises ``TileError`` where there is none."""
+    for row in known_tiles().rows.get(kernel, {}).get(arch.isa.name, ()):
+        fits = row.dtype in ("", dtype) and row.loop in ("", loop) and row.vgprs in (0, arch.vgprs)
+        if row.head_dim == head_dim and fits and not row.before_clang:
+            return row
+    title = f"no tile for {kernel} of {arch.name}, {dtype}, head dim {head_dim}, {loop} loop"
+    raise TileError(title, [], advice=f"add a row to {TILES}")
+
+
+def workgroup_of(arch: Arch, kernel: str, dtype: str, head_dim: int) -> Workgroup:
+    """What the host launches (``fwd_tile`` and its siblings in C++); raises ``TileError`` without a row.
+
+    A wave, of keys a pair of waves, has the columns of a matrix step.  All waves of decode have the same.
+    """
+    if kernel in known_tiles().workgroups:
+        return known_tiles().workgroups[kernel]
+    tile, isa = tile_of(arch, kernel, dtype, head_dim), arch.isa
+    columns = 1 if kernel == "decode" else tile.pairs or tile.waves
+    return Workgroup(columns * isa.step_columns, (2 * tile.pairs or tile.waves) * isa.wave)
+
+
+def parse_tiles(text: str, isas: set[str]) -> Tiles:
+    """The rows of a text.
+
+    Raises ``TileError`` with everything that is wrong: an unknown kernel, ISA or field, a field that the
+    kernel does not have or cannot do without, a row that never counts because another one before it fits.
+    """
+    problems: list[str] = []
+    found: dict[str, dict[str, tuple[Tile, ...]]] = {}
+    tables_of = dict(read_tables(text, TILES.name, problems))
+    workgroups = {
+        kernel: read_row(Workgroup, row, f"{TILES.name}: workgroups.{kernel}", problems, {})
+        for kernel, row in tables_of.pop("workgroups", {}).items()
+    }
+    for kernel, tables in tables_of.items():
+        if kernel not in SETS:
+            problems.append(f"{TILES.name}: no kernel {kernel}; known: {', '.join(SETS)}")
+            continue
+        for isa, rows in tables.items():
+            where = f"{TILES.name}: {kernel}.{isa}"
+            if isa not in isas:
+                problems.append(f"{where}: no such ISA; known: {', '.join(sorted(isas))}")
+            found.setdefault(kernel, {})[isa] = _rows(kernel, rows, where, problems)
+    if problems:
+        title = "the table of tiles cannot be read"
+        raise TileError(title, problems, advice=f"the head of {TILES.name} says what its fields are")
+    return Tiles(found, workgroups)
+
+
+def _rows(kernel: str, rows: Any, where: str, problems: list[str]) -> tuple[Tile, ...]:  # noqa: ANN401
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        problems.append(f"{where}: expected a list of rows")
+        return ()
+    found: list[Tile] = []
+    for number, row in enumerate(rows, start=1):
+        place = f"{where}: row {number}"
+        tile = read_row(Tile, row, place, problems, CHOICES)
+        if tile is not None:
+            problems += [f"{place}: {problem}" for problem in _problems(kernel, row, tile, found)]
+            found.append(tile)
+    return tuple(found)
+
+
+def _problems(kernel: str, row: Mapping[str, Any], tile: Tile, before: Sequence[Tile]) -> Iterator[str]:
+    sets = SETS[kernel]
+    given = [name for name in row if name not in (*FOR, "switches")]
+    yield from (f"{kernel} has no {name}" for name in (*given, *tile.switches) if name not in sets)
+    yield from (f"no {name}" for name in NEEDED if name in sets and name not in row)
+    for other in before:
+        same = other.head_dim == tile.head_dim and other.vgprs in (0, tile.vgprs)
+        same = same and other.dtype in ("", tile.dtype) and other.loop in ("", tile.loop)
+        if same and other.before_clang in (0, tile.before_clang):
+            yield "another row before it is for the same"
+            return
+
+
+def cpp_tiles(tiles: Tiles) -> str:
+    """The text of ``tiles.inc``."""
+    fixed = (
+        f"FA_WORKGROUP({kernel.removeprefix('bwd_').capitalize()}, {each.rows}, {each.threads})\n"
+        for kernel, each in tiles.workgroups.items()
+    )
+    parts = [HEAD, "\n#ifdef FA_WORKGROUP\n", *fixed, "#endif\n"]
+    for kernel, isas in tiles.rows.items():
+        macro = f"FA_TILE_{kernel}"
+        lines = (_lines(macro, kernel, isa, row) for isa, rows in isas.items() for row in rows)
+        parts.append(f"\n#ifdef {macro}\n{''.join(lines)}#endif\n")
+    return "".join(parts)
+
+
+def _lines(macro: str, kernel: str, isa: str, row: Tile) -> str:
+    sets = ", ".join(f".{name} = {_cpp(row, name)}" for name in SETS[kernel] if _differs(row, name))
+    keys = product((row.dtype,) if row.dtype else DTYPES, (row.loop,) if row.loop else LOOPS)
+    lines = "".join(
+        f"{macro}({isa}, {dtype}, {row.head_dim}, {str(loop == 'featured').lower()}, {row.vgprs}, {sets})\n"
+        for dtype, loop in keys
+    )
+    if not row.before_clang:
+        return lines
+    return f"#if defined(__clang_major__) && __clang_major__ < {row.before_clang}\n{lines}#endif\n"
+
+
+def _differs(row: Tile, name: str) -> bool:
+    """Whether a row says something else than C++'s default."""
+    if name in SWITCHES:
+        return name in row.switches
+    return bool(getattr(row, name) != Tile.__dataclass_fields__[name].default)
+
+
+def _cpp(row: Tile, name: str) -> str:
+    if name in SWITCHES:
+        return "true"
+    return f"Schedule::{row.schedule}" if name == "schedule" else str(getattr(row, name))
