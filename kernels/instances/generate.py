@@ -6,15 +6,16 @@ Standard library only: this runs in the builder image, in the build hook of the 
 import difflib
 import re
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 INCLUDE = Path(__file__).parents[1] / "include"
-GPUS = Path(__file__).parents[1] / "archs/gpus.toml"
+ARCHS = Path(__file__).parents[1] / "archs"
 TABLE = Path(__file__).with_name("table.toml")
-ROW_KEYS = ("op", "dtypes", "head_dims", "archs")
+ROW_KEYS = ("op", "dtypes", "head_dims", "needs")
+OPTIONAL = ("needs",)
 ANY_HEAD_DIM = 0
 
 
@@ -72,15 +73,23 @@ class Known:
 
     ops: tuple[str, ...]
     dtypes: tuple[str, ...]
-    archs: tuple[str, ...]
+    features: Mapping[str, frozenset[str]]  # of each arch
+
+    @property
+    def archs(self) -> tuple[str, ...]:
+        return tuple(self.features)
+
+    def with_all(self, needs: Iterable[str]) -> tuple[str, ...]:
+        """The archs that have all these features."""
+        return tuple(arch for arch, features in self.features.items() if features >= set(needs))
 
 
-def known(include: Path = INCLUDE, gpus: Path = GPUS) -> Known:
+def known(include: Path = INCLUDE, archs: Path = ARCHS) -> Known:
     """Read the known names from the files that define them."""
     return Known(
         ops=tuple(OPS),
         dtypes=_braces(include / "fa/arch/dtype.hpp", "enum class DType"),
-        archs=_archs(gpus),
+        features=_features(archs),
     )
 
 
@@ -104,7 +113,7 @@ def load_table(path: Path = TABLE) -> tuple[Instance, ...]:
     for number, row in enumerate(rows, start=1):
         found = [f"row {number}: {problem}" for problem in _row_problems(row, names)]
         problems += found
-        instances += [] if found else _row_instances(row)
+        instances += [] if found else _row_instances(row, names)
     problems += _duplicates(instances)
     if problems:
         message = f"{path.name} is not right"
@@ -181,14 +190,18 @@ def _braces(header: Path, opening: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in match.group(1).split(",") if word.strip())
 
 
-def _archs(gpus: Path) -> tuple[str, ...]:
-    """The archs that have machine code of their own, in the table's order."""
-    tables = tomllib.loads(gpus.read_text(encoding="utf-8"))
-    names = tuple(name for name, gpu in tables.items() if gpu["code_object"] == name)
-    if not names:
-        message = f"{gpus.name} is not as generate.py expects"
+def _features(folder: Path) -> Mapping[str, frozenset[str]]:
+    """The features of each arch that has machine code of its own, in the table's order."""
+    gpus, isas = (_toml(folder / name) for name in ("gpus.toml", "isas.toml"))
+    own = {name: gpu["isa"] for name, gpu in gpus.items() if gpu["code_object"] == name}
+    if not own:
+        message = "gpus.toml is not as generate.py expects"
         raise TableError(message, ["no arch with a code_object of its own in it"])
-    return names
+    return {name: frozenset(isas[isa]["features"]) for name, isa in own.items()}
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
 def _row_problems(row: Any, names: Known) -> list[str]:  # noqa: ANN401  (whatever the TOML holds)
@@ -196,7 +209,7 @@ def _row_problems(row: Any, names: Known) -> list[str]:  # noqa: ANN401  (whatev
         return ["[[kernels]] expected, a table"]
     problems = [f"unknown key {_quoted(key, ROW_KEYS)}" for key in row if key not in ROW_KEYS]
     runtime = any(row.get("op") == name and not op.per_head_dim for name, op in OPS.items())
-    needed = [key for key in ROW_KEYS if not (runtime and key == "head_dims")]
+    needed = [key for key in ROW_KEYS if key not in OPTIONAL and not (runtime and key == "head_dims")]
     problems += [f"key {key!r} is missing" for key in needed if key not in row]
     if runtime and "head_dims" in row:
         problems += [f"head_dims: kernels of {row['op']!r} take any head dim"]
@@ -204,7 +217,7 @@ def _row_problems(row: Any, names: Known) -> list[str]:  # noqa: ANN401  (whatev
         problems += _unknown("op", [row["op"]], names.ops)
     for key, word, values in (
         ("dtypes", "dtype", names.dtypes),
-        ("archs", "arch", names.archs),
+        ("needs", "feature", sorted(set().union(*names.features.values()))),
     ):
         problems += _list_problems(key, word, row[key], values) if key in row else []
     if "head_dims" in row and not runtime:
@@ -244,9 +257,9 @@ def _quoted(value: object, names: Iterable[str | int]) -> str:
     return f"{value!r}" + (f" (did you mean {close[0]}?)" if close else "")
 
 
-def _row_instances(row: dict[str, Any]) -> list[Instance]:
+def _row_instances(row: dict[str, Any], names: Known) -> list[Instance]:
     return [
-        Instance(row["op"], dtype, head_dim, tuple(row["archs"]))
+        Instance(row["op"], dtype, head_dim, names.with_all(row.get("needs", ())))
         for dtype in row["dtypes"]
         for head_dim in row.get("head_dims", [ANY_HEAD_DIM])
     ]

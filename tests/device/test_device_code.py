@@ -132,31 +132,35 @@ def test_all_archs_compile_in_one_device_pass(toolchain, name):
     assert held(toolchain.scratch) == {(name, arch) for arch in archs}
 
 
+ATOMICS = ["atomic_fadd_f32"]
+
+
 def table_of(toolchain, *rows):
-    """The option for a support table of (op, dtype, head dim, archs) with the given rows."""
-    text = '[[kernels]]\nop = "{}"\ndtypes = ["{}"]\nhead_dims = [{}]\narchs = {}\n'
-    rows = [text.format(*row, json.dumps(archs)) for *row, archs in rows]
+    """The option for a support table of (op, dtype, head dim) with the given rows."""
+    text = '[[kernels]]\nop = "{}"\ndtypes = ["{}"]\nhead_dims = [{}]\nneeds = {}\n'
+    rows = [text.format(*row, json.dumps(ATOMICS if row[0] == "bwd_fused" else [])) for row in rows]
     (toolchain.scratch / "table.toml").write_text("".join(rows))
     return ("--table", "/out/table.toml")
 
 
-def test_an_instance_for_one_arch_leaves_the_others_as_they_are(toolchain):
-    table = table_of(toolchain, ("fwd", "bf16", 64, ARCHS), ("fwd", "fp16", 64, ["gfx1100"]))
+def test_an_instance_that_needs_what_some_archs_lack_leaves_them_as_they_are(toolchain):
+    table = table_of(toolchain, ("fwd", "bf16", 64), ("bwd_fused", "fp16", 64))
     for arch in ARCHS:
         toolchain.build(arch, *table)
     folder = toolchain.bundle(*table)
-    expected = {("fa_fwd_bf16_d64", arch) for arch in ARCHS} | {("fa_fwd_fp16_d64", "gfx1100")}
+    with_atomics = {("fa_bwd_fused_fp16_d64", arch) for arch in ARCHS if arch != "gfx1030"}
+    expected = {("fa_fwd_bf16_d64", arch) for arch in ARCHS} | with_atomics
     assert registry(folder) == held(folder) == expected
 
 
 def test_an_arch_without_a_row_is_said_to_have_none(toolchain):
-    table = table_of(toolchain, ("fwd", "fp16", 64, ["gfx1100"]))
-    words = toolchain.fails(toolchain.build, "gfx942", *table)
-    assert "table.toml has no instance for gfx942: nothing to compile" in words
+    table = table_of(toolchain, ("bwd_fused", "fp16", 64))
+    words = toolchain.fails(toolchain.build, "gfx1030", *table)
+    assert "table.toml has no instance for gfx1030: nothing to compile" in words
 
 
 def test_a_bundle_for_some_archs_names_only_them(toolchain):
-    table = table_of(toolchain, ("fwd", "bf16", 64, ARCHS), ("decode", "fp16", 32, ARCHS))
+    table = table_of(toolchain, ("fwd", "bf16", 64), ("decode", "fp16", 32))
     toolchain.build("gfx1030", *table)
     folder = toolchain.bundle(*table)
     expected = {("fa_fwd_bf16_d64", "gfx1030"), ("fa_decode_fp16_d32", "gfx1030")}
@@ -181,7 +185,7 @@ def with_config(changed, arch, config):
     """A toolchain in which head dim 128 of an arch has this FwdConfig, and a table of one instance of it."""
     chosen = f"  if (arch == Gfx::{arch} && head_dim == 128) return {config};\n"
     toolchain = changed("kernel/config.hpp", CONFIG, CONFIG + chosen)
-    return toolchain, table_of(toolchain, ("fwd", "fp16", 128, ARCHS))
+    return toolchain, table_of(toolchain, ("fwd", "fp16", 128))
 
 
 def test_a_kernel_that_spills_is_refused(changed):
@@ -203,7 +207,7 @@ def test_a_kernel_that_misses_its_occupancy_is_refused(changed):
 
 def test_a_compile_error_names_instance_and_arch_and_shows_the_compilers_words(changed):
     toolchain = changed("kernel/epilogue.hpp", "softmax.join_sums(", "softmax.join_sumz(")
-    table = table_of(toolchain, ("fwd", "fp16", 64, ARCHS), ("decode", "bf16", 128, ARCHS))
+    table = table_of(toolchain, ("fwd", "fp16", 64), ("decode", "bf16", 128))
     words = toolchain.fails(toolchain.build, "gfx1100", *table)
     for name in ("fa_fwd_fp16_d64", "fa_decode_bf16_d128"):
         assert f"{name} for gfx1100 does not compile:" in words
@@ -213,7 +217,7 @@ def test_a_compile_error_names_instance_and_arch_and_shows_the_compilers_words(c
 def test_the_same_sources_give_the_same_bytes(device, toolchain):
     """Compiled in another folder, alone and among others; tests/release does the same with whole archs."""
     arch = "gfx1100"
-    table = table_of(toolchain, *((op, dtype, 64, ARCHS) for op in TILED for dtype in DTYPES))
+    table = table_of(toolchain, *((op, dtype, 64) for op in TILED for dtype in DTYPES))
     again = toolchain.build(arch, *table, "--jobs", "1", out="elsewhere/and/deeper")
     built = sorted(again.glob("*.hsaco"))
     assert len(built) == 2 * len(TILED)

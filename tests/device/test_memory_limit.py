@@ -14,12 +14,10 @@ TABLE = """\
 op = "fwd"
 dtypes = ["fp16", "bf16"]
 head_dims = [64, 128]
-archs = ["gfx942"]
 [[kernels]]
 op = "decode"
 dtypes = ["fp16", "bf16"]
 head_dims = [64, 128]
-archs = ["gfx942"]
 """
 
 

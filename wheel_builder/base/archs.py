@@ -88,6 +88,7 @@ class Isa:
     matrix_clocks: Mapping[str, int]
     separate_accumulators: bool
     packed_fp32: bool
+    features: tuple[str, ...]
     buffer_word3: int
     wave: int
     simds: int
@@ -145,6 +146,7 @@ TRAITS = (
 ENUMERATORS = {"isa": "Isa", "family": "Family", "unit": "MatrixUnit"}
 # Field -> the words that it may be.
 CHOICES = {
+    "features": ("atomic_fadd_f32",),
     "family": ("cdna", "rdna"),
     "unit": ("mfma", "wmma", "dot2"),
     "phases": ("measured", "contiguous"),

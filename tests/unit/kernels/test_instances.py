@@ -11,7 +11,7 @@ from wheel_builder.base.archs import known_archs
 
 INSTANCES = Path(__file__).parents[3] / "kernels" / "instances"
 TILED = ("fwd", "decode", "bwd_dkdv", "bwd_dq")
-GOOD_ROW = '[[kernels]]\nop = "fwd"\ndtypes = ["fp16"]\nhead_dims = [64]\narchs = ["gfx942", "gfx1100"]\n'
+GOOD_ROW = '[[kernels]]\nop = "fwd"\ndtypes = ["fp16"]\nhead_dims = [64]\n'
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def spread(generate, monkeypatch):
     monkeypatch.setitem(generate.OPS, "spread", generate.Op("spread.hpp", "FA_SPREAD", per_head_dim=False))
 
 
-ANY_ROW = '[[kernels]]\nop = "spread"\ndtypes = ["bf16"]\narchs = ["gfx942"]\n'
+ANY_ROW = '[[kernels]]\nop = "spread"\ndtypes = ["bf16"]\nneeds = ["atomic_fadd_f32"]\n'
 
 
 def test_kernels_for_any_head_dim_are_one_per_dtype(generate, spread, tmp_path):
@@ -80,7 +80,7 @@ def test_kernels_for_any_head_dim_are_one_per_dtype(generate, spread, tmp_path):
     assert (instance.name, instance.head_dim) == ("fa_spread_bf16", generate.ANY_HEAD_DIM)
     assert generate.source(instance).endswith("\n\nFA_SPREAD(fa_spread_bf16, fa::DType::bf16)\n")
     assert 'FA_INSTANCE(spread, bf16, 0, fa_spread_bf16, "gfx942")' in generate.registry_inc(
-        [instance], ["gfx942"]
+        [instance], ["gfx942", "gfx1030"]
     )
 
 
@@ -107,21 +107,27 @@ def test_a_header_that_lost_its_enum_is_named(generate, tmp_path):
 
 def test_a_table_of_archs_without_archs_is_named(generate, tmp_path):
     (tmp_path / "gpus.toml").write_text("# [gfx908]\n")
+    (tmp_path / "isas.toml").touch()
     with pytest.raises(generate.TableError, match=r"gpus\.toml is not as generate\.py expects"):
-        generate._archs(tmp_path / "gpus.toml")
+        generate._features(tmp_path)
+
+
+def test_a_row_is_for_the_archs_that_have_what_it_needs(generate):
+    assert generate.known().with_all([]) == tuple(known_archs())
+    assert generate.known().with_all(["atomic_fadd_f32"]) == ("gfx908", "gfx942", "gfx1100")
 
 
 def test_all_problems_are_reported_at_once_with_their_row(problems):
     found = problems(
         "version = 1\n"
         '[[kernels]]\nop = "fwdd"\ndtypes = ["fp16", "fp32"]\nhead_dims = [64, 0, true, 64]\n'
-        'arch = ["gfx942"]\n'
-        '[[kernels]]\nop = "fwd"\ndtypes = []\nhead_dims = 64\narchs = ["gfx110", "gfx908", "gfx908"]\n'
+        'archs = ["gfx942"]\n'
+        '[[kernels]]\nop = "fwd"\ndtypes = []\nhead_dims = 64\n'
+        'needs = ["atomic_add", "atomic_fadd_f32", "atomic_fadd_f32"]\n'
     )
     assert found == (
         "unknown key 'version'",
-        "row 1: unknown key 'arch' (did you mean archs?)",
-        "row 1: key 'archs' is missing",
+        "row 1: unknown key 'archs'",
         (
             "row 1: unknown op 'fwdd' (did you mean fwd?); known: fwd, append, reference, decode, combine, "
             "bwd_delta, bwd_dkdv, bwd_dq, bwd_fused, bwd_convert"
@@ -131,8 +137,8 @@ def test_all_problems_are_reported_at_once_with_their_row(problems):
         "row 1: head dim True is not a positive whole number",
         "row 1: head dim 64 stands there twice",
         "row 2: dtypes must be a list with at least one dtype",
-        f"row 2: unknown arch 'gfx110' (did you mean gfx1100?); known: {', '.join(known_archs())}",
-        "row 2: arch gfx908 stands there twice",
+        "row 2: unknown feature 'atomic_add' (did you mean atomic_fadd_f32?); known: atomic_fadd_f32",
+        "row 2: feature atomic_fadd_f32 stands there twice",
         "row 2: head_dims must be a list with at least one head dim",
     )
 
