@@ -1,28 +1,22 @@
-"""Small wheels for tests, good and bad: real zip files, real (if tiny) ELF files, real offload bundles.
-
-The ELF files hold what the pipeline reads (header, dynamic section, dynamic symbols with versions, the device
-code's section) and no code, so they cannot be loaded.
-"""
+"""Small wheels for tests, good and bad: real zip files, real (if tiny) ELF files, real offload bundles."""
 
 import base64
 import hashlib
 import struct
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
+from tests import elves
+from tests.elves import ElfFile, Symbol
 from wheel_builder.audit.rules import Expectation
-from wheel_builder.base.archs import known_archs
 from wheel_builder.build.product import Product
 from wheel_builder.build.sbom import FILE, Materials, sbom_text
 from wheel_builder.files.library import LIBRARY
 from wheel_builder.provenance.attest import write_provenance
 from wheel_builder.provenance.provenance import LOCAL, Provenance, RunDetails
 
-EM_X86_64, EM_AMDGPU = 62, 224
-# With the flags "any" for sramecc and xnack where an arch has them.
-E_FLAGS = {a.name: a.elf_machine | (0x500 if ":" in a.device_name else 0) for a in known_archs().values()}
 ARCHS = ("gfx908", "gfx942", "gfx1030", "gfx1100")  # of these wheels, independent of the product's own
 KERNELS = ("fa_fwd_bf16_d64", "fa_fwd_fp16_d64")
 BASE_VERSION, ROCM, PLATFORM = "0.1.0", "7.2", "manylinux_2_28_x86_64"
@@ -55,159 +49,10 @@ EXPECTATION = Expectation(
 )
 
 
-@dataclass(frozen=True)
-class Symbol:
-    """A dynamic symbol; ``version`` only for undefined ones, like "GLIBC_2.14"."""
-
-    name: str
-    defined: bool = False
-    weak: bool = False
-    visibility: int = 0
-    version: str = ""
-
-
-@dataclass(frozen=True)
-class ElfFile:
-    """The content of a test ELF file; ``data`` encodes it."""
-
-    machine: int = EM_X86_64
-    flags: int = 0
-    soname: str = ""
-    needed: tuple[str, ...] = ()
-    runpath: str = ""
-    rpath: str = ""
-    symbols: tuple[Symbol, ...] = ()
-    sections: Mapping[str, bytes] = field(default_factory=dict)
-    kind: int = 3
-    load_flags: int = 4
-    stack_flags: int | None = 6  # None: no PT_GNU_STACK
-
-    @property
-    def data(self) -> bytes:
-        strings = _Strings()
-        dynamic = [(1, strings.add(name)) for name in self.needed]
-        dynamic += [
-            (tag, strings.add(s)) for tag, s in ((14, self.soname), (15, self.rpath), (29, self.runpath)) if s
-        ]
-        symbols, versym, verneed, families = _symbol_tables(self.symbols, strings)
-        tables = [  # name, type, link (index of .dynstr is 1), info, entry size, content
-            (".dynstr", 3, 0, 0, 0, strings.data),
-            (".dynsym", 11, 1, 1, 24, symbols),
-            (".gnu.version", 0x6FFFFFFF, 2, 0, 2, versym),
-            (".gnu.version_r", 0x6FFFFFFE, 1, families, 0, verneed),
-            (".dynamic", 6, 1, 0, 16, self._dynamic(dynamic, strings, symbols)),
-            *((name, 1, 0, 0, 0, content) for name, content in self.sections.items()),
-        ]
-        return self._assemble(tables)
-
-    @property
-    def _start(self) -> int:
-        """Where sections begin: after the header, PT_LOAD, PT_DYNAMIC and PT_GNU_STACK."""
-        return 64 + 56 * (2 + (self.stack_flags is not None))
-
-    def _dynamic(self, tags: Sequence[tuple[int, int]], strings: "_Strings", symbols: bytes) -> bytes:
-        # The file is loaded as it is, so addresses are offsets; the first section are the strings.
-        after = self._start + -(-len(strings.data) // 8) * 8
-        return b"".join(struct.pack("<QQ", *tag) for tag in [*tags, (5, self._start), (6, after), (0, 0)])
-
-    def _segments(self, size: int, dynamic: tuple[int, int]) -> bytes:
-        rows = [(1, self.load_flags, 0, size), (2, 6, *dynamic)]
-        rows += [(0x6474E551, self.stack_flags, 0, 0)] if self.stack_flags is not None else []
-        return b"".join(struct.pack("<IIQQQQQQ", k, f, at, at, at, n, n, 8) for k, f, at, n in rows)
-
-    def _assemble(self, tables: Sequence[tuple[str, int, int, int, int, bytes]]) -> bytes:
-        names = _Strings()
-        body, headers, start, places = b"", [bytes(64)], self._start, {}
-        for name, kind, link, info, entry, content in tables:
-            headers.append(
-                struct.pack(
-                    "<IIQQQQIIQQ",
-                    names.add(name),
-                    kind,
-                    0,
-                    0,
-                    start + len(body),
-                    len(content),
-                    link,
-                    info,
-                    8,
-                    entry,
-                )
-            )
-            places[name] = (start + len(body), len(content))
-            body += content + bytes(-len(content) % 8)
-        name_of_names = names.add(".shstrtab")
-        headers.append(
-            struct.pack("<IIQQQQIIQQ", name_of_names, 3, 0, 0, start + len(body), len(names.data), 0, 0, 1, 0)
-        )
-        body += names.data + bytes(-len(names.data) % 8)
-        ident = (
-            b"\x7fELF\x02\x01\x01" + (b"\x40\x04" if self.machine == EM_AMDGPU else b"\x00\x00") + bytes(7)
-        )
-        header = struct.pack(
-            "<HHIQQQIHHHHHH",
-            self.kind,
-            self.machine,
-            1,
-            0,
-            64,
-            start + len(body),
-            self.flags,
-            64,
-            56,
-            (start - 64) // 56,
-            64,
-            len(headers),
-            len(headers) - 1,
-        )
-        segments = self._segments(start + len(body), places[".dynamic"])
-        return ident + header + segments + body + b"".join(headers)
-
-
-class _Strings:
-    def __init__(self) -> None:
-        self.data = b"\0"
-
-    def add(self, text: str) -> int:
-        self.data += text.encode() + b"\0"
-        return len(self.data) - len(text.encode()) - 1
-
-
-def _symbol_tables(symbols: Sequence[Symbol], strings: _Strings) -> tuple[bytes, bytes, bytes, int]:
-    versions = {
-        v: number for number, v in enumerate(sorted({s.version for s in symbols if s.version}), start=2)
-    }
-    table, versym = bytes(24), struct.pack("<H", 0)
-    for symbol in symbols:
-        info = (2 if symbol.weak else 1) << 4 | 1
-        table += struct.pack(
-            "<IBBHQQ", strings.add(symbol.name), info, symbol.visibility, 7 * symbol.defined, 0, 0
-        )
-        versym += struct.pack("<H", versions.get(symbol.version, 1))
-    auxiliaries = [
-        struct.pack("<IHHII", 0, 0, number, strings.add(version), 16 * (number - 1 < len(versions)))
-        for version, number in versions.items()
-    ]
-    if not versions:
-        return table, versym, b"", 0
-    verneed = struct.pack("<HHIII", 1, len(versions), strings.add("libc.so.6"), 16, 0)
-    return table, versym, verneed + b"".join(auxiliaries), 1
-
-
-def code_object(arch: str, kernels: Sequence[str], *, flags: int | None = None) -> bytes:
-    """A code object for ``arch`` with ``kernels``; protected symbols, as the compiler makes them."""
-    symbols = tuple(Symbol(f"{k}{end}", defined=True, visibility=3) for k in kernels for end in ("", ".kd"))
-    return ElfFile(
-        machine=EM_AMDGPU,
-        flags=E_FLAGS[arch] if flags is None else flags,
-        symbols=symbols,
-        sections={".comment": b"clang version 22.1.8\0", ".rodata": _incompressible(arch, *kernels)},
-    ).data
-
-
-def _incompressible(*names: str) -> bytes:
-    """As dense as machine code: the audit refuses what unpacks to many times its size."""
-    return b"".join(hashlib.sha256(f"{names} {i}".encode()).digest() for i in range(16))
+def code_object(arch: str, kernels: Sequence[str], **changes: object) -> bytes:
+    """A code object, as dense as machine code: the audit refuses what unpacks to many times its size."""
+    noise = b"".join(hashlib.sha256(f"{arch, *kernels} {i}".encode()).digest() for i in range(16))
+    return elves.code_object(arch, kernels, noise=noise, **changes)
 
 
 def bundle(code_objects: Mapping[str, bytes]) -> bytes:

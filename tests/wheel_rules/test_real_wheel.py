@@ -19,6 +19,7 @@ from wheel_builder.audit.stage import audit_wheel
 from wheel_builder.base.errors import AuditError, RepairError
 from wheel_builder.base.store import sha256_file
 from wheel_builder.build.repair import repair_wheel
+from wheel_builder.files.fatbin import bundle_starts
 from wheel_builder.files.library import LIBRARY
 
 FATBIN = Path(__file__).parent.parent / "data" / "fatbin" / "two_instances.xz"
@@ -26,10 +27,11 @@ HOST = """
 #include <string.h>
 extern int torch_library_impl(void);
 extern int hipModuleLoadData(void **, const void *) __attribute__((weak));
-extern const char device_code[];
+extern const char first[], second[];
 extern int extra(void);
 static int start(void *to) {
-  return hipModuleLoadData ? hipModuleLoadData(to, device_code) : torch_library_impl();
+  if (!hipModuleLoadData) return torch_library_impl();
+  return hipModuleLoadData(to, first) + hipModuleLoadData(to, second);
 }
 __attribute__((constructor)) static void load(void) { void *to; memset(&to, 0, sizeof to); start(&to); EXTRA }
 #ifdef NEWER  // came with glibc 2.17
@@ -43,9 +45,10 @@ int leaked(void) { return start(0); }
 DEVICE = """
 .section .hip_fatbin, "a", @progbits
 .p2align 12
-.globl device_code
-.hidden device_code
-device_code: .incbin "fatbin"
+.globl first, second
+.hidden first, second
+first: .incbin "first"
+second: .incbin "second"
 .section .note.GNU-stack, "", @progbits
 """
 
@@ -69,7 +72,10 @@ def zig(folder, *arguments):
 def workshop(tmp_path_factory):
     """A folder with the sources, a stub libtorch.so, and a fake HIP runtime with its usual SONAME."""
     folder = tmp_path_factory.mktemp("workshop")
-    (folder / "fatbin").write_bytes(lzma.decompress(FATBIN.read_bytes()))
+    data = lzma.decompress(FATBIN.read_bytes())
+    _, start = bundle_starts(data)
+    (folder / "first").write_bytes(data[:start])
+    (folder / "second").write_bytes(data[start:])
     (folder / "host.c").write_text(HOST)
     (folder / "device.S").write_text(DEVICE)
     (folder / "local.map").write_text("{ local: *; };\n")

@@ -20,11 +20,11 @@ from packaging.version import Version
 
 from wheel_builder.audit import sbom as sbom_check
 from wheel_builder.audit.contents import BUILT, file_problems, metadata_problems, some
+from wheel_builder.audit.loading import bundle_problems, content_problems, layout_problems, soname_problems
 from wheel_builder.base.errors import AuditError, ElfError, WheelFileError
 from wheel_builder.build.product import Product
 from wheel_builder.files import elf, fatbin, wheelfile
 from wheel_builder.files.elf import Elf, Undefined
-from wheel_builder.files.elflayout import EM_AMDGPU, EM_X86_64, elf_layout_problems
 from wheel_builder.files.fatbin import CodeObject
 from wheel_builder.files.foreign import is_foreign
 from wheel_builder.files.library import LIBRARY
@@ -141,6 +141,10 @@ class Subject:
     devices: tuple[Device, ...]
     faults: tuple[Finding, ...]
 
+    @property
+    def codes(self) -> tuple[CodeObject, ...]:
+        return tuple(device.code for device in self.devices)
+
 
 # Rules about the file as a whole
 
@@ -191,12 +195,8 @@ def metadata(subject: Subject, expectation: Planned) -> Iterator[Finding]:
             for problem in error.problems
         )
         return
-    pairs = {
-        "Version": (str(found.version), str(Version(expectation.version))),
-    }
-    for field, (value, expected) in pairs.items():
-        if value != expected:
-            yield Finding(f"{field}: {value}", expected, "see [project] in pyproject.toml")
+    if (expected := str(Version(expectation.version))) != str(found.version):
+        yield Finding(f"Version: {found.version}", expected, "see [project] in pyproject.toml")
     for said, wanted in metadata_problems(subject.wheel, expectation.product):
         yield Finding(said, wanted, "see [project] in pyproject.toml; build the wheel again")
 
@@ -254,18 +254,18 @@ def _soname(data: bytes) -> str:
 
 
 def elf_layout(subject: Subject, _: Expectation) -> Iterator[Finding]:
-    """Library and code objects are shared objects that load as they read, without writable code."""
-    files = [(LIBRARY, subject.wheel.files.get(LIBRARY, b""), EM_X86_64)] if subject.library else []
-    codes = [(f"a code object for {d.code.arch}", d.code.data, EM_AMDGPU) for d in subject.devices]
-    problems = {
-        f"{name}: {problem}": None
-        for name, data, machine in [*files, *codes]
-        for problem in elf_layout_problems(data, machine)
-    }
-    for problem in problems:
+    """Library and code objects are loaded as they read, and ask a loader for nothing unusual."""
+    library = subject.wheel.files.get(LIBRARY) if subject.library else None
+    for problem in layout_problems(library, subject.codes):
         yield Finding(
-            problem, "a shared object as the linker writes it", "link it again, without -z execstack"
+            problem, "a shared object as the linker writes it", "link it again, with the flags of the build"
         )
+
+
+def soname(subject: Subject, _: Expectation) -> Iterator[Finding]:
+    """The library does not claim to be another one."""
+    for problem in soname_problems(subject.library.soname if subject.library else ""):
+        yield Finding(problem, "none, or the library's own name", "link without -soname")
 
 
 def needed(subject: Subject, expectation: Expectation) -> Iterator[Finding]:
@@ -389,6 +389,20 @@ def code_object_arch(subject: Subject, _: Expectation) -> Iterator[Finding]:
             )
 
 
+def code_object_contents(subject: Subject, _: Expectation) -> Iterator[Finding]:
+    """Header, metadata and descriptors of each code object say the same."""
+    for problem in content_problems(subject.codes):
+        yield Finding(problem, "what the compiler writes", "compile the device code again")
+
+
+def bundles_used(subject: Subject, _: Expectation) -> Iterator[Finding]:
+    """The library launches what is read: its code has the address of every bundle."""
+    if subject.faults:
+        return
+    for problem in bundle_problems(subject.wheel.files[LIBRARY]):
+        yield Finding(problem, f"every bundle of {fatbin.SECTION} is used", "link the library again")
+
+
 Rule = Callable[[Subject, Expectation], Iterator[Finding]]
 RULES: Mapping[str, Rule] = {
     "readable": readable,
@@ -402,6 +416,7 @@ RULES: Mapping[str, Rule] = {
     "foreign-libraries": foreign_libraries,
     "only-library": only_library,
     "elf-layout": elf_layout,
+    "soname": soname,
     "needed": needed,
     "runpath": runpath,
     "exported": exported,
@@ -410,6 +425,8 @@ RULES: Mapping[str, Rule] = {
     "torch-abi": torch_abi,
     "code-objects": code_objects,
     "code-object-arch": code_object_arch,
+    "code-object-contents": code_object_contents,
+    "bundles-used": bundles_used,
 }
 PURE_RULES: Mapping[str, Callable[[Subject, Planned], Iterator[Finding]]] = {
     "file-name": file_name,

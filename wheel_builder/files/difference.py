@@ -5,10 +5,9 @@ import zipfile
 from collections.abc import Callable, Iterator
 from itertools import chain
 
-from elftools.elf.elffile import ELFFile
-
 from wheel_builder.base.errors import ElfError, FatbinError
 from wheel_builder.files import elf, fatbin
+from wheel_builder.files.elfimage import SHT_NOBITS, read_image
 from wheel_builder.files.library import code_objects
 from wheel_builder.files.wheelfile import WheelFile
 
@@ -98,13 +97,9 @@ def _kernels(library: bytes) -> dict[tuple[str, str], bytes]:
 
 
 def _sections(data: bytes) -> dict[str, bytes]:
-    try:
-        sections = [s for s in ELFFile(io.BytesIO(data)).iter_sections() if s["sh_type"] != "SHT_NOBITS"]
-        return {s.name: data[s["sh_offset"] : s["sh_offset"] + s["sh_size"]] for s in sections if s.name}
-    # As in elf: damaged files raise whatever the parser happens to meet.
-    except Exception as error:
-        message = f"not a readable ELF file ({type(error).__name__})"
-        raise ElfError(message) from error
+    image = read_image(data)
+    found = zip(image.names, image.sections, strict=True)
+    return {name: image.content(section) for name, section in found if name and section.kind != SHT_NOBITS}
 
 
 def _archive_differences(one: bytes, other: bytes) -> Iterator[str]:

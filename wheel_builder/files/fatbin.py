@@ -78,16 +78,31 @@ def machine_arch(elf: Elf) -> str:
     return next(named, f"unknown AMDGPU machine {number:#x}")
 
 
+def bundle_starts(data: bytes) -> tuple[int, ...]:
+    """Where the bundles in ``data`` begin; raises ``FatbinError`` as ``read_fatbin``."""
+    return tuple(start for start, _ in _bundles(data))
+
+
 def _code_objects(data: bytes) -> Iterator[CodeObject]:
-    start = 0
-    while start < len(data):
-        if data[start] == 0 and not any(data[start:]):
-            return  # padding after the last bundle
-        entries, end = _entries(data, start)
+    for start, entries in _bundles(data):
         for entry in entries:
             if (arch := _arch(entry.target)) is not None:
                 yield CodeObject(arch, data[entry.begin : entry.end])
-        start = _next_bundle(data, max([end, *(entry.end for entry in _filled(entries))]))
+            elif entry.end > entry.begin:
+                raise _error(start, f"{entry.target} has {entry.end - entry.begin} bytes, expected none")
+
+
+def _bundles(data: bytes) -> Iterator[tuple[int, list[_Entry]]]:
+    start = 0
+    while start < len(data):
+        if data[start] == 0 and not data[start:].strip(b"\0"):
+            return  # padding after the last bundle
+        entries, end = _entries(data, start)
+        yield start, entries
+        for entry in _filled(entries):
+            _refuse_content(data, end, entry.begin)
+            end = entry.end
+        start = _next_bundle(data, end)
 
 
 def _entries(data: bytes, start: int) -> tuple[list[_Entry], int]:
@@ -153,9 +168,14 @@ def _arch(target: str) -> str | None:
 
 def _next_bundle(data: bytes, end: int) -> int:
     start = -(-end // ALIGNMENT) * ALIGNMENT
-    if any(data[end:start]):
-        raise _error(start, f"the bytes {end} to {start} before it are not padding")
+    _refuse_content(data, end, start)
     return start
+
+
+def _refuse_content(data: bytes, begin: int, end: int) -> None:
+    """Raise unless these bytes, which no entry has, only fill up."""
+    if data[begin:end].strip(b"\0"):
+        raise _error(end, f"the bytes {begin} to {end} before it are not padding")
 
 
 def _error(

@@ -1,11 +1,17 @@
-"""The compiled library in a wheel, and the device code in it."""
+"""The compiled library in a wheel, the device code in it, and where its machine code looks for that."""
+
+import re
+import struct
 
 from wheel_builder.base.errors import ElfError, FatbinError
 from wheel_builder.files.elf import section_bytes
-from wheel_builder.files.fatbin import SECTION, CodeObject, read_fatbin
+from wheel_builder.files.elfimage import PF_X, read_image
+from wheel_builder.files.fatbin import SECTION, CodeObject, bundle_starts, read_fatbin
 from wheel_builder.files.wheelfile import WheelFile
 
 LIBRARY = "flash_attn_rocm/_C/libflash_attn_rocm.so"
+# lea r64, [rip + disp32]: how x86-64 code takes the address of a hidden symbol such as fa_bundle_<name>.
+LEA = re.compile(rb"[\x48\x4c]\x8d[\x05\x0d\x15\x1d\x25\x2d\x35\x3d](?=(.{4}))", re.DOTALL)
 
 
 def library_of(wheel: WheelFile) -> bytes:
@@ -28,3 +34,22 @@ def code_objects(library: bytes) -> tuple[CodeObject, ...]:
     """The code objects in any ELF file; none when it has no section for them."""
     section = section_bytes(library, SECTION)
     return () if section is None else read_fatbin(section)
+
+
+def unused_bundles(library: bytes) -> tuple[int, ...]:
+    """Addresses of bundles in the section that the library's code never takes.
+
+    The library knows its bundles by address (kernels/host/registry.cpp), not by a section: with another
+    address for the section, what is read is not what it launches.
+    """
+    image = read_image(library)
+    [section] = image.named(SECTION)
+    starts = (section.address + start for start in bundle_starts(image.content(section)))
+    taken: set[int] = set()
+    for load in image.loads:
+        if load.flags & PF_X:
+            code = library[load.offset : load.offset + load.file_bytes]
+            for match in LEA.finditer(code):
+                [distance] = struct.unpack("<i", match[1])
+                taken.add(load.address + match.end() + 4 + distance)
+    return tuple(start for start in starts if start not in taken)

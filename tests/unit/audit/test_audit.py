@@ -1,17 +1,15 @@
 import json
 import random
 import re
-import struct
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.elves import Edit, ElfFile, Symbol, metadata_of
 from tests.wheels import (
     ARCHS,
     DIST_INFO,
-    E_FLAGS,
-    EM_AMDGPU,
     EXPECTATION,
     GOOD_LIBRARY,
     KERNELS,
@@ -20,8 +18,6 @@ from tests.wheels import (
     SBOM,
     VERSION,
     WHEEL,
-    ElfFile,
-    Symbol,
     bundle,
     code_object,
     fatbin,
@@ -107,7 +103,8 @@ def test_a_kernel_twice(tmp_path):
 
 def test_a_code_object_compiled_for_another_arch_than_its_bundle_says(tmp_path):
     data = bundle({a: code_object("gfx1030" if a == "gfx1100" else a, KERNELS) for a in ARCHS})
-    (found,) = problems(tmp_path, device(data))
+    (found, *others) = problems(tmp_path, device(data))
+    assert [other.split(":")[0] for other in others] == ["code-object-contents"] * len(others)
     assert found.startswith(
         "code-object-arch: found fa_fwd_bf16_d64, fa_fwd_fp16_d64: bundled as gfx1100, compiled for gfx1030"
     )
@@ -180,11 +177,8 @@ def test_a_foreign_top_level_package(tmp_path):
 
 HOSTILE_ELF = {
     "executable stack": ({"stack_flags": 7}, "it asks for an executable stack"),
-    "no GNU_STACK": (
-        {"stack_flags": None},
-        "it has 0 PT_GNU_STACK, expected one: without it the stack may be",
-    ),
-    "RWX": ({"load_flags": 7}, "segment 0 is loaded writable and executable"),
+    "no GNU_STACK": ({"stack_flags": None}, "it has 0 PT_GNU_STACK, expected 1"),
+    "RWX": ({"text_flags": 7}, "segment 2 is loaded writable and executable"),
     "another machine": ({"machine": 183}, "its machine is 183, expected 62"),
     "a program": ({"kind": 2}, "its type is 2, expected 3 (a shared object)"),
     "an object file": ({"kind": 1}, "its type is 1, expected 3 (a shared object)"),
@@ -193,53 +187,52 @@ HOSTILE_ELF = {
 
 @pytest.mark.parametrize(("changes", "words"), HOSTILE_ELF.values(), ids=HOSTILE_ELF)
 def test_a_library_that_is_no_plain_shared_object(tmp_path, changes, words):
+    """More of them are in tests/unit/files/test_elflayout.py."""
     (found,) = problems(tmp_path, {LIBRARY: library(**changes)})
     assert found.startswith(f"elf-layout: found {LIBRARY}: {words}")
-    assert found.endswith("link it again, without -z execstack")
+    assert found.endswith("link it again, with the flags of the build")
 
 
-@pytest.mark.parametrize(
-    ("at", "value", "words"),
-    [
-        (32, 1 << 40, "its 3 program headers at byte 1099511627776 are not in the file"),
-        (32, 2**64 - 8, "its 3 program headers at byte 18446744073709551608 are not in the file"),
-        (72, 1 << 40, "segment 0 has "),
-        (64 + 56 + 8, 64, "its dynamic tables are loaded from [(64, "),
-        (64 + 56, 1, "what is loaded at "),
-    ],
-)
-def test_headers_that_lead_elsewhere(tmp_path, at, value, words):
-    data = bytearray(GOOD_LIBRARY.data)
-    data[at : at + 8] = value.to_bytes(8, "little") if value != 1 else b"\1\0\0\0" + data[at + 4 : at + 8]
-    found = problems(tmp_path, {LIBRARY: bytes(data)})
-    assert f"elf-layout: found {LIBRARY}: {words}" in " | ".join(found)
-
-
-def test_symbols_that_are_loaded_from_elsewhere_than_they_are_read(tmp_path):
-    """A loader takes the table that DT_SYMTAB names, and the other rules that of the section headers."""
-    data = GOOD_LIBRARY.data
-    at = data.index(struct.pack("<Q", 6), 64 + 56 * 3)
-    while data[at - 16 : at - 8] != struct.pack("<Q", 5):
-        at = data.index(struct.pack("<Q", 6), at + 1)
-    moved = data[: at + 8] + struct.pack("<Q", 4096) + data[at + 16 :]
-    (found,) = problems(tmp_path, {LIBRARY: moved})
-    assert found.startswith(
-        f"elf-layout: found {LIBRARY}: its dynamic symbols are loaded from [4096] and read"
-    )
+def test_headers_that_are_not_in_the_file(tmp_path):
+    (found,) = problems(tmp_path, {LIBRARY: Edit(GOOD_LIBRARY.data).header(segments_at=1 << 40).data})
+    words = "its 7 program headers at byte 1099511627776 are not in the file"
+    assert found.startswith(f"readable: found not a readable ELF file ({words})")
 
 
 def test_a_code_object_that_writes_code(tmp_path):
-    code = ElfFile(
-        machine=EM_AMDGPU, flags=E_FLAGS["gfx908"], load_flags=7,
-        symbols=tuple(Symbol(f"{k}.kd", defined=True, visibility=3) for k in KERNELS),
-        sections={".comment": b"clang version 22.1.8\0"},
-    ).data  # fmt: skip
-    found = problems(
-        tmp_path, device(bundle({a: code_object(a, KERNELS) for a in ARCHS[1:]} | {"gfx908": code}))
+    codes = {
+        arch: code_object(arch, KERNELS, **({"text_flags": 7} if arch == "gfx908" else {})) for arch in ARCHS
+    }
+    (found,) = problems(tmp_path, device(bundle(codes)))
+    words = "segment 2 is loaded writable and executable"
+    assert found.startswith(f"elf-layout: found a code object for gfx908: {words}")
+
+
+@pytest.mark.parametrize("soname", ["libtorch.so", "libc.so.6", "libflash_attn_rocm.so.1"])
+def test_the_name_of_another_library(tmp_path, soname):
+    """glibc would take it for that library wherever another one needs it."""
+    found = problems(tmp_path, {LIBRARY: library(soname=soname)})
+    assert f"soname: found SONAME {soname}; expected none, or" in " | ".join(found)
+
+
+def test_kernels_that_the_library_does_not_use(tmp_path):
+    """A clean section was read, and the library's code had the addresses of other kernels."""
+    edit = Edit(GOOD_LIBRARY.data)
+    place = edit.of_section(".text")
+    (found,) = problems(tmp_path, {LIBRARY: edit.content(".text", 3, b"\0\0\0\0").data})
+    first = hex(edit.of_section(".hip_fatbin")["address"])
+    assert place["size"] > 14
+    assert found.startswith(
+        f"bundles-used: found no code of the library takes the address of {first}; expected"
     )
-    assert found[0].startswith(
-        "elf-layout: found a code object for gfx908: segment 0 is loaded writable and exe"
-    )
+
+
+def test_a_code_object_that_says_it_is_for_another_gpu(tmp_path):
+    codes = {arch: code_object(arch, KERNELS) for arch in ARCHS}
+    codes["gfx908"] = code_object("gfx908", KERNELS, metadata=metadata_of("gfx942", KERNELS))
+    (found,) = problems(tmp_path, device(bundle(codes)))
+    words = "its metadata is for 'amdgcn-amd-amdhsa--gfx942', expected amdgcn-amd-amdhsa--gfx908"
+    assert found.startswith(f"code-object-contents: found a code object for gfx908: {words}; expected what")
 
 
 def test_a_needed_library_that_was_not_decided(tmp_path):
@@ -465,7 +458,7 @@ def test_all_problems_are_reported_at_once(tmp_path):
     files = {
         LIBRARY: library(
             rpath="/x",
-            needed=("libtorch.so", "libhipblas.so.3"),
+            needed=("libtorch.so", "libc.so.6", "libhipblas.so.3"),
             sections={".hip_fatbin": fatbin(["gfx908"])},
         ),
         "extra.py": b"",

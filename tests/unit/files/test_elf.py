@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.wheels import GOOD_LIBRARY, ElfFile, Symbol, library
+from tests.elves import Edit, ElfFile, Symbol
+from tests.wheels import GOOD_LIBRARY, library
 from wheel_builder.base.errors import ElfError
 from wheel_builder.files.elf import Undefined, max_version, read_elf, section_bytes
 
@@ -71,23 +72,51 @@ def test_two_sections_of_one_name_are_refused():
 
 
 def test_a_section_beyond_the_file_is_refused():
-    data = bytearray(library(sections={".hip_fatbin": b"code"}))
-    headers = struct.unpack_from("<Q", data, 40)[0]
-    struct.pack_into(
-        "<Q", data, headers + 6 * 64 + 32, 1 << 40
-    )  # sh_size of the last section before the names
+    data = Edit(library(sections={".hip_fatbin": b"code"})).section(".hip_fatbin", size=1 << 40).data
     with pytest.raises(ElfError, match=r"section \.hip_fatbin is not in the file \(1099511627776 bytes"):
-        section_bytes(bytes(data), ".hip_fatbin")
+        section_bytes(data, ".hip_fatbin")
 
 
-def test_version_records_that_form_a_loop_end():
-    data = bytearray(DATA)
-    headers = struct.unpack_from("<Q", data, 40)[0]
-    struct.pack_into(
-        "<I", data, headers + 4 * 64 + 44, 0xFFFFFFFF
-    )  # sh_info of .gnu.version_r: number of records
-    with pytest.raises(ElfError, match="its version records form a loop"):
-        read_elf(bytes(data))
+@pytest.mark.parametrize(
+    ("change", "place"), [({"offset": 64}, r"byte \d+"), ({"address": 1 << 40}, "nowhere")]
+)
+def test_a_section_that_is_loaded_from_elsewhere_is_refused(change, place):
+    """The kernels that were read were clean, and those that were mapped ended at once (s_endpgm)."""
+    data = Edit(library(sections={".hip_fatbin": b"code"})).section(".hip_fatbin", **change).data
+    with pytest.raises(
+        ElfError, match=rf"section \.hip_fatbin is at byte \d+ of the file, and loaded from {place}"
+    ):
+        section_bytes(data, ".hip_fatbin")
+
+
+def test_version_records_that_overlap_are_not_followed_for_ever():
+    # Each word says that the next record begins four bytes later.
+    data = library(sections={".rodata": struct.pack("<I", 4) * 1000})
+    edit = Edit(data)
+    place, target = edit.of_section(".gnu.version_r"), edit.of_section(".rodata")
+    edit.content(".gnu.version_r", 8, struct.pack("<I", target["address"] - place["address"]))
+    with pytest.raises(ElfError, match="its version records overlap"):
+        read_elf(edit.data)
+
+
+def test_names_that_overlap_are_not_read_for_ever():
+    """A small file could have gigabytes of names."""
+    symbols = tuple(Symbol(f"s{number}", defined=True) for number in range(500))
+    edit = Edit(ElfFile(symbols=symbols, soname="x" * 60000).data)
+    for at in edit.rows(".dynsym", Edit.SYMBOL)[1:]:
+        edit.write(at, Edit.SYMBOL, name_at=edit.of_section(".dynstr")["size"] - 60001)
+    with pytest.raises(ElfError, match=r"the names that overlap in 6\d+ bytes are too many"):
+        read_elf(edit.data)
+
+
+def test_names_are_those_of_the_table_that_the_loader_uses():
+    """sh_link led to another table: the audit read libdl.so.2, and glibc looked for evil1.so.2."""
+    names = DATA[(place := Edit(DATA).of_section(".dynstr"))["offset"] :][: place["size"]]
+    other = library(sections={".other": names.replace(b"libc.so.6", b"evil.so.1")})
+    number = 1 + Edit(other).of_section(".dynamic")["link"]
+    assert "evil.so.1" not in read_elf(Edit(other).section(".dynamic", link=number).data).needed
+    moved = Edit(other).tag(5, value=Edit(other).of_section(".other")["address"]).data
+    assert read_elf(moved).needed == ("libtorch.so", "evil.so.1", "ld-linux-x86-64.so.2")
 
 
 @pytest.mark.parametrize("data", [b"", b"#!/bin/sh\n", b"\x7fELF", DATA[:100]])

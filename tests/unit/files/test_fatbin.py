@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.wheels import ARCHS, E_FLAGS, KERNELS, bundle, code_object, fatbin, library, padded
+from tests.elves import E_FLAGS
+from tests.wheels import ARCHS, KERNELS, bundle, code_object, fatbin, library, padded
 from wheel_builder.base.errors import FatbinError
 from wheel_builder.files.elf import read_elf
 from wheel_builder.files.fatbin import MAGIC, gfx_of, kernels, machine_arch, read_fatbin
@@ -69,7 +70,10 @@ def header(*entries, count=None):
     return table
 
 
-GFX908 = b"hipv4-amdgcn-amd-amdhsa--gfx908"
+GFX908, GFX942 = b"hipv4-amdgcn-amd-amdhsa--gfx908", b"hipv4-amdgcn-amd-amdhsa--gfx942"
+
+
+BETWEEN = header((200, 20, GFX908), (300, 20, GFX942)).ljust(240, b"\0") + b"hidden"
 
 
 @pytest.mark.parametrize(
@@ -94,7 +98,9 @@ GFX908 = b"hipv4-amdgcn-amd-amdhsa--gfx908"
         (padded(header((0, 0, b"hipv4-amdgcn-amd-amdhsa--"))), "is not for an AMD GPU"),
         (padded(header((0, 0, GFX908)))[:-1] + b"!", "the bytes 87 to 4096 before it are not padding"),
         (GOOD + b"rubbish", "it begins with b'rubbish'"),
-        (GOOD + bytes(10) + b"rubbish", "it begins with"),
+        (padded(header((3000, 20, GFX908)) + b"hidden"), "the bytes 87 to 3000 before it are not padding"),
+        (padded(BETWEEN), "the bytes 220 to 300 before it are not padding"),
+        (padded(header((200, 20, b"host-x86_64-"))), "host-x86_64- has 20 bytes, expected none"),
     ],
 )
 def test_each_bad_number_is_refused_in_words(data, words):
