@@ -203,12 +203,8 @@ class _Linked:
         return table
 
     def _hash_table(self) -> bytes:
-        hashes = [_gnu_hash(symbol.name) for symbol in self.symbols if symbol.defined]
-        first, bloom = 1 + len(self.symbols) - len(hashes), 0
-        for value in hashes:
-            bloom |= 1 << value % 64 | 1 << (value >> 26) % 64
-        chains = [value & ~1 for value in hashes[:-1]] + [value | 1 for value in hashes[-1:]]
-        return struct.pack(f"<4IQI{len(chains)}I", 1, first, 1, 26, bloom, first if hashes else 0, *chains)
+        names = [symbol.name for symbol in self.symbols if symbol.defined]
+        return gnu_hash_table(names, 1 + len(self.symbols) - len(names))
 
     def _versions(self) -> tuple[bytes, bytes]:
         """A number for each symbol, and libc.so.6 with the versions needed of it; empty without any."""
@@ -258,6 +254,15 @@ class _Linked:
         return b"".join(
             struct.pack("<IIQQQQQQ", k, f, o, a, a, n, m, s) for k, f, o, a, n, m, s in table_rows
         )
+
+
+def gnu_hash_table(names: Sequence[str], first: int) -> bytes:
+    """A table with one bucket for symbols with these names, from the symbol with the number ``first`` on."""
+    hashes, bloom = [_gnu_hash(name) for name in names], 0
+    for value in hashes:
+        bloom |= 1 << value % 64 | 1 << (value >> 26) % 64
+    chains = [value & ~1 for value in hashes[:-1]] + [value | 1 for value in hashes[-1:]]
+    return struct.pack(f"<4IQI{len(chains)}I", 1, first, 1, 26, bloom, first if hashes else 0, *chains)
 
 
 def _gnu_hash(name: str) -> int:

@@ -178,7 +178,7 @@ def model(data):
 class Mutator:
     """Changes of headers, dynamic table and hash table, drawn at random; ``kinds`` counts them."""
 
-    def __init__(self, data, rng):
+    def __init__(self, data, rng, hashes=True):
         self.data, self.rng, self.kinds = data, rng, Counter()
         edit = Edit(data)
         head = edit.read(0, Edit.HEADER)
@@ -187,7 +187,7 @@ class Mutator:
             "segments": ([head["segments_at"] + 56 * n for n in range(head["segment_count"])], Edit.SEGMENT),
             "dynamic": (edit.rows(".dynamic", Edit.TAG), Edit.TAG),
             "sections": ([head["sections_at"] + 64 * n for n in range(head["section_count"])], Edit.SECTION),
-            "hash": (edit.rows(".gnu.hash", ("<I", "word")), ("<I", "word")),
+            **({"hash": (edit.rows(".gnu.hash", ("<I", "word")), ("<I", "word"))} if hashes else {}),
         }
         rows = [edit.read(at, form) for places, form in self.places.values() for at in places]
         self.values = sorted({v for row in rows for v in row.values() if isinstance(v, int)})

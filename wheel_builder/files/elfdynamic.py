@@ -19,6 +19,7 @@ DT_GNU_HASH, DT_VERSYM, DT_RELACOUNT, DT_FLAGS_1 = 0x6FFFFEF5, 0x6FFFFFF0, 0x6FF
 DT_VERNEED, DT_VERNEEDNUM = 0x6FFFFFFE, 0x6FFFFFFF
 TAG_BYTES, SYMBOL_BYTES, RELOCATION_BYTES, VERSION_RECORD_BYTES = 16, 24, 24, 16
 VERSION_INDEX_MASK = 0x7FFF
+MOST_SYMBOLS, MOST_RELOCATIONS = 1 << 20, 1 << 21  # more than torch's libraries have
 STB_LOCAL, STB_GLOBAL, STB_WEAK = 0, 1, 2
 
 _TAG, _SYMBOL, _RELOCATION = struct.Struct("<QQ"), struct.Struct("<IBBHQQ"), struct.Struct("<QQq")
@@ -104,7 +105,8 @@ def read_dynamic(image: Image) -> Dynamic | None:
     relocations = tuple(_relocations(image, tags.get(DT_RELA, 0), tags.get(DT_RELASZ, 0)))
     plt = tuple(_relocations(image, tags.get(DT_JMPREL, 0), tags.get(DT_PLTRELSZ, 0)))
     reached = max((1 + each.symbol for each in (*relocations, *plt)), default=0)
-    count = max(reached, _hashed(image, tags))
+    if (count := max(reached, _hashed(image, tags))) > MOST_SYMBOLS:
+        refuse(f"it has {count} symbols, more than {MOST_SYMBOLS}")
     return Dynamic(
         tags=tags,
         needed=tuple(names.at(value, "a needed library") for kind, value in rows if kind == DT_NEEDED),
@@ -135,6 +137,8 @@ def _rows(table: bytes) -> Iterator[tuple[int, int]]:
 def _relocations(image: Image, address: int, size: int) -> Iterator[Relocation]:
     if size % RELOCATION_BYTES:
         refuse(f"its relocations have {size} bytes, each {RELOCATION_BYTES}")
+    if size > MOST_RELOCATIONS * RELOCATION_BYTES:
+        refuse(f"it has {size // RELOCATION_BYTES} relocations, more than {MOST_RELOCATIONS}")
     if not size:
         return
     for at, info, addend in _RELOCATION.iter_unpack(image.at(address, size, "relocations")):

@@ -14,7 +14,7 @@ from wheel_builder.base.errors import ElfError
 MAGIC = b"\x7fELF"
 IDENT = MAGIC + b"\x02\x01\x01"  # 64 bits, little endian, version 1
 MOST_SEGMENTS = 128
-NAMES_ARE_READ = 16  # times, each byte, in the mean
+NAMES_ARE_READ = 4  # times, each byte, in the mean
 EM_X86_64, EM_AMDGPU = 62, 224
 PT_LOAD, PT_DYNAMIC, PT_NOTE, PT_PHDR, PT_TLS = 1, 2, 4, 6, 7
 PT_GNU_EH_FRAME, PT_GNU_STACK, PT_GNU_RELRO = 0x6474E550, 0x6474E551, 0x6474E552

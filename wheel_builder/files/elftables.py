@@ -27,6 +27,7 @@ from wheel_builder.files.elfimage import (
 
 DF_BIND_NOW, DF_1_NOW = 8, 1
 GOT = ".got.plt"
+MOST_NAMES = 1 << 20
 # Others would load other libraries (DT_AUXILIARY, DT_FILTER, DT_AUDIT, DT_DEPAUDIT, DT_CONFIG), run other
 # code (DT_INIT, DT_FINI, DT_PREINIT_ARRAY), write to code (DT_TEXTREL) or are unknown.  Rules of their own
 # judge DT_NEEDED, DT_SONAME, DT_RPATH and DT_RUNPATH.
@@ -90,6 +91,8 @@ def _tag_problems(image: Image, dynamic: Dynamic) -> Iterator[str]:
     for group in TOGETHER:
         if group & tags.keys() not in (set(), group):
             yield f"its dynamic table has only some of the tags {', '.join(map(hex, sorted(group)))}"
+    if tags.get(d.DT_STRSZ, 0) > MOST_NAMES:
+        yield f"its names have {tags[d.DT_STRSZ]} bytes, at most {MOST_NAMES} are allowed"
     if machine == EM_AMDGPU and dynamic.needed:
         yield f"it needs {', '.join(dynamic.needed)}, and a code object needs nothing"
     [place] = image.of_kind(PT_DYNAMIC)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tests.elves import Edit, ElfFile, Symbol
 from tests.wheels import GOOD_LIBRARY, library
 from wheel_builder.base.errors import ElfError
+from wheel_builder.files import elfdynamic
 from wheel_builder.files.elf import Undefined, max_version, read_elf, section_bytes
 
 DATA = GOOD_LIBRARY.data
@@ -107,6 +108,18 @@ def test_names_that_overlap_are_not_read_for_ever():
         edit.write(at, Edit.SYMBOL, name_at=edit.of_section(".dynstr")["size"] - 60001)
     with pytest.raises(ElfError, match=r"the names that overlap in 6\d+ bytes are too many"):
         read_elf(edit.data)
+
+
+@pytest.mark.parametrize("tag", [8, 4])
+def test_a_table_that_would_fill_the_memory_is_not_read(tag, monkeypatch):
+    """Of relocations (DT_RELASZ), and of symbols (the number in DT_HASH)."""
+    monkeypatch.setattr(elfdynamic, "MOST_RELOCATIONS", 10)
+    monkeypatch.setattr(elfdynamic, "MOST_SYMBOLS", 10)
+    edit = Edit(library(sections={".rodata": struct.pack("<I", 11) * 100}))
+    value = 11 * 24 if tag == 8 else edit.of_section(".rodata")["address"]
+    what = "relocations" if tag == 8 else "symbols"
+    with pytest.raises(ElfError, match=f"it has 11 {what}, more than 10"):
+        read_elf(edit.tag(14, kind=tag, value=value).data)
 
 
 def test_names_are_those_of_the_table_that_the_loader_uses():

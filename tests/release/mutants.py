@@ -1,0 +1,120 @@
+"""Mutants of a built wheel that are well formed in every byte: the audit's rules accept their library."""
+
+import re
+import shutil
+import struct
+from dataclasses import replace
+
+from tests.elves import Edit, gnu_hash_table
+from tests.wheels import write_wheel
+from wheel_builder.base.archs import known_archs
+from wheel_builder.base.store import sha256_file
+from wheel_builder.files.elf import read_elf
+from wheel_builder.files.fatbin import MAGIC, SECTION, kernels
+from wheel_builder.files.library import LIBRARY, code_objects
+from wheel_builder.files.wheelfile import read_wheel
+
+INT3 = b"\xcc"
+LEA = re.compile(rb"[\x48\x4c]\x8d[\x05\x0d\x15\x1d\x25\x2d\x35\x3d](.{4})", re.DOTALL)
+SLOT = 4096  # to which bundles and their entries are padded
+
+
+def ends_at_once(library, arch, name="fa_fwd_fp16_d64"):
+    """The kernel's first instruction is s_endpgm: it computes nothing."""
+    code = found(library, arch, name)
+    edit = Edit(code)
+    place = edit.of_section(".text")
+    entry = symbol(edit, name)["value"] - place["address"]
+    end = bytes.fromhex("0000b0bf" if known_archs()[arch].isa.unit == "wmma" else "000081bf")
+    return library.replace(code, edit.content(".text", entry, end).data)
+
+
+def under_each_others_names(library, arch, one="fa_fwd_bf16_d64", other="fa_fwd_fp16_d64"):
+    """Two kernels change places, and names: each does what the other should."""
+    codes = found(library, arch, one), found(library, arch, other)
+    named = renamed(codes[1], other, one), renamed(codes[0], one, other)
+    return with_entries(library, arch, {one: named[0], other: named[1]})
+
+
+def in_each_others_bundles(library, arch, one="fa_fwd_bf16_d64", other="fa_fwd_fp16_d64"):
+    """Two kernels change places, and keep their names."""
+    return with_entries(library, arch, {one: found(library, arch, other), other: found(library, arch, one)})
+
+
+def traps(library, _arch):
+    """The library's function that collects its bundles begins with int3."""
+    edit = Edit(library)
+    text, first = edit.of_section(".text"), edit.of_section(SECTION)["address"]
+    code = library[text["offset"] :][: text["size"]]
+    taken = next(match.start() for match in LEA.finditer(code) if _target(text, match) == first)
+    start = max(each for each in functions(edit) if each <= text["address"] + taken)
+    return edit.content(".text", start - text["address"], INT3).data
+
+
+def _target(text, match):
+    return text["address"] + match.end() + struct.unpack("<i", match[1])[0]
+
+
+def functions(edit):
+    """The addresses of all functions, from the table for unwinding."""
+    place = edit.of_section(".eh_frame_hdr")
+    table = edit.data[place["offset"] :][: place["size"]]
+    assert table[:4] == bytes.fromhex("011b033b")
+    return [place["address"] + distance for distance, _ in struct.iter_unpack("<ii", table[12:])]
+
+
+def found(library, arch, name):
+    """The code object for ``arch`` that has the kernel."""
+    return next(
+        code.data
+        for code in code_objects(library)
+        if code.arch == arch and name in kernels(read_elf(code.data))
+    )
+
+
+def symbol(edit, name):
+    """The row of a code object's symbol."""
+    place = edit.of_section(".dynstr")
+    names = edit.data[place["offset"] :][: place["size"]]
+    rows = (edit.read(at, Edit.SYMBOL) for at in edit.rows(".dynsym", Edit.SYMBOL))
+    return next(row for row in rows if names[row["name_at"] :].startswith(name.encode() + b"\0"))
+
+
+def renamed(code, name, wanted):
+    """A code object whose kernel has another name of the same length, which its hash table leads to."""
+    edit = Edit(code.replace(name.encode(), wanted.encode()))
+    place = edit.of_section(".dynstr")
+    names = edit.data[place["offset"] :][: place["size"]]
+    rows = [edit.read(at, Edit.SYMBOL) for at in edit.rows(".dynsym", Edit.SYMBOL)]
+    ends = [names[row["name_at"] :].split(b"\0")[0].decode() for row in rows[1:]]
+    return edit.content(".gnu.hash", 0, gnu_hash_table(ends, 1)).data
+
+
+def with_entries(library, arch, changed):
+    """The library with other code objects in the bundles of these kernels, as far as there is room."""
+    data, originals = bytearray(library), {name: found(library, arch, name) for name in changed}
+    for name, code in changed.items():
+        before = originals[name]
+        at = library.index(before)
+        assert len(code) <= -(-len(before) // SLOT) * SLOT
+        data[at : at + max(len(code), len(before))] = code.ljust(len(before), b"\0")
+        bundle = library.rindex(MAGIC, 0, at)
+        entry = library.index((at - bundle).to_bytes(8, "little") + len(before).to_bytes(8, "little"), bundle)
+        data[entry + 8 : entry + 16] = len(code).to_bytes(8, "little")
+    return bytes(data)
+
+
+def mutant_wheel(wheel, library, sound, folder, as_text):
+    """A copy of ``wheel`` with another library, and its disassembly; ``sound`` is that of ``wheel``."""
+    content = read_wheel(wheel, max_mib=64)
+    files = {**content.files, LIBRARY: library}
+    del files[f"{content.dist_info}/RECORD"]
+    made = write_wheel(folder, files, name=wheel.name)
+    listings = shutil.copytree(sound.path, folder / "disassembly")
+    for number, code in enumerate(code_objects(library)):
+        file = listings / f"{code.arch}-{number}.co"
+        if file.read_bytes() != code.data:
+            file.write_bytes(code.data)
+            [text] = as_text(code.arch, [file])
+            file.with_suffix(".s").write_text(text)
+    return made, replace(sound, path=listings, manifest={**sound.manifest, "key": sha256_file(made)})

@@ -1,0 +1,63 @@
+"""What no static audit can see, ``verify`` does: mutants of the released wheel that are well formed.
+
+Each passes the rules about the library; the emulated suite refuses it.
+"""
+
+import pytest
+
+from tests.conftest import CHECKOUT
+from tests.release.mutants import (
+    ends_at_once,
+    in_each_others_bundles,
+    mutant_wheel,
+    traps,
+    under_each_others_names,
+)
+from wheel_builder.audit.loading import bundle_problems, content_problems, layout_problems
+from wheel_builder.base.archs import known_archs
+from wheel_builder.base.errors import VerifyError
+from wheel_builder.files.library import LIBRARY, code_objects
+from wheel_builder.files.wheelfile import read_wheel
+from wheel_builder.matrix.support_table import planned_kernels
+from wheel_builder.static_checks.stage import disassemble_wheel
+from wheel_builder.verify.numerics import run_emulated
+
+pytestmark = pytest.mark.container
+ARCHS = list(known_archs())
+MUTANTS = {
+    "a kernel that ends at once": ends_at_once,
+    "kernels under each other's names": under_each_others_names,
+    "kernels in each other's bundles": in_each_others_bundles,
+    "a host function that traps": traps,
+}
+QUICK = list(zip(["gfx942", "gfx1030", "gfx1100", "gfx908"], MUTANTS, strict=True))
+
+
+@pytest.fixture(scope="module")
+def library(release):
+    return read_wheel(release.wheel, max_mib=64).files[LIBRARY]
+
+
+def mutants():
+    for name in MUTANTS:
+        for arch in ARCHS:
+            yield pytest.param(arch, name, marks=[] if (arch, name) in QUICK else pytest.mark.full)
+
+
+@pytest.mark.parametrize(("arch", "name"), list(mutants()))
+def test_verify_refuses_what_the_audit_cannot_see(
+    release, library, arch, name, builder, verifier, emulator, context, as_text, tmp_path
+):
+    mutant = MUTANTS[name](library, arch)
+    assert mutant != library
+    assert [*layout_problems(mutant, code_objects(mutant)), *content_problems(code_objects(mutant))] == []
+    assert list(bundle_problems(mutant)) == []
+    kept = {"store": context.store, "log": tmp_path / "log"}
+    sound = disassemble_wheel(release.wheel, builder, **kept)
+    wheel, disassembly = mutant_wheel(release.wheel, mutant, sound, tmp_path, as_text)
+    with pytest.raises(VerifyError, match="failed numerics's tests in the verify container"):
+        run_emulated(
+            wheel, arch, planned_kernels(CHECKOUT, [arch])[arch], image=verifier,
+            fake_hip=emulator, disassembly=disassembly,
+            checkout=context.checkout, jobs=context.jobs, most_failures=1, **kept,
+        )  # fmt: skip
