@@ -20,6 +20,13 @@ from wheel_builder.files.msgpack import read_msgpack
 OWNER, NT_AMDGPU_METADATA = b"AMDGPU\0", 32
 TARGET = "amdgcn-amd-amdhsa--"
 KEYS = frozenset({"amdhsa.kernels", "amdhsa.target", "amdhsa.version"})
+# Of a kernel.  Not .kind: the HIP runtime would start kernels that are for the module's beginning or end.
+KERNEL_KEYS = frozenset({
+    ".agpr_count", ".args", ".group_segment_fixed_size", ".kernarg_segment_align", ".kernarg_segment_size",
+    ".language", ".language_version", ".max_flat_workgroup_size", ".name", ".private_segment_fixed_size",
+    ".sgpr_count", ".sgpr_spill_count", ".symbol", ".uniform_work_group_size", ".uses_dynamic_stack",
+    ".vgpr_count", ".vgpr_spill_count", ".wavefront_size", ".workgroup_processor_mode",
+})  # fmt: skip
 VERSION = [1, 2]  # of code object versions 5 and 6
 EF_FEATURES_ANY = 0x500  # sramecc and xnack: either, as an arch's name without features means
 DESCRIPTOR = struct.Struct("<III4xq20xIIIHH4x")
@@ -89,6 +96,8 @@ def _kernel_problems(
         yield f"its metadata names the kernels {named}, and it has {held}"
         return
     for row in rows:
+        for key in sorted(row.keys() - KERNEL_KEYS):
+            yield f"the metadata of {row['.name']} has {key}, which is not known to be harmless"
         yield from _descriptor_problems(image, symbols, row)
 
 

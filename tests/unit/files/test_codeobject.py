@@ -77,6 +77,10 @@ LIES = {
         with_row(kernarg_segment_size=0),
         "has 0 for .kernarg_segment_size, and its descriptor 64",
     ),
+    "a kernel for the module's start": (
+        with_row(kind="init"),
+        "the metadata of a has .kind, which is not known",
+    ),
     "half a wave": (with_row(wavefront_size=32), "has 32 for .wavefront_size, and its descriptor 64"),
     "further keys": (
         changed(printf=[]),

@@ -7,6 +7,7 @@ import pytest
 
 from kernels import hatch_build
 from tests.conftest import CHECKOUT
+from tests.elves import Edit
 from tests.finished import finished_files, finished_shim, finished_wheel, repository
 from tests.wheels import (
     ARCHS,
@@ -284,7 +285,9 @@ def test_files_are_published_all_or_none(tmp_path, matrix, checkout):
     root = tmp_path / "index"
     publish_files([finished_wheel(tmp_path, *checkout)], matrix, root, checkout[0])
     changed = finished_files(*checkout)
-    changed[LIBRARY] += b"linked again"
+    linked_again = Edit(changed[LIBRARY])
+    last = linked_again.of_section(".text")["size"] - 1
+    changed[LIBRARY] = linked_again.content(".text", last, b"\xf4").data
     files = [finished_wheel(tmp_path, *checkout, "6.4"), finished_wheel(tmp_path, *checkout, files=changed)]
     with pytest.raises(PublishError, match="a published file never changes; nothing was published"):
         publish_files(files, matrix, root, checkout[0])
