@@ -25,7 +25,7 @@ SEED = 20261123
 SHORT, FULL = 2000, 40000
 LOAD, TLS, PHDR, EH_FRAME, STACK, RELRO = 1, 7, 6, 0x6474E550, 0x6474E551, 0x6474E552
 GNU_HASH, FLAGS_1, HASH = 0x6FFFFEF5, 0x6FFFFFFB, 4
-COPY, IRELATIVE = 5, 37
+COPY, GLOB_DAT, RELATIVE, DTPMOD64, IRELATIVE = 5, 6, 8, 16, 37
 S_ENDPGM = bytes.fromhex("000081bf")
 
 
@@ -157,10 +157,38 @@ def first_row(edit, name, form, **fields):
     return edit.write(edit.rows(name, form)[0], form, **fields)
 
 
+def first_of_type(kind, **fields):
+    """Change the first relocation of a type."""
+
+    def change(edit):
+        rows = (at for at in edit.rows(".rela.dyn", Edit.RELOCATION))
+        at = next(at for at in rows if edit.read(at, Edit.RELOCATION)["info"] & 0xFFFFFFFF == kind)
+        return edit.write(at, Edit.RELOCATION, **fields)
+
+    return change
+
+
+def other_initializer(edit):
+    """The initializer is a word of data."""
+    place = edit.of_section(".init_array")["address"]
+    for at in edit.rows(".rela.dyn", Edit.RELOCATION):
+        if edit.read(at, Edit.RELOCATION)["address"] == place:
+            return edit.write(at, Edit.RELOCATION, addend=edit.of_section(".data")["address"])
+    raise KeyError(place)
+
+
 def swapped(edit, kind, one, other):
     places = edit.segment_places(kind)
     rows = [edit.read(places[number], Edit.SEGMENT) for number in (one, other)]
     return edit.write(places[one], Edit.SEGMENT, **rows[1]).write(places[other], Edit.SEGMENT, **rows[0])
+
+
+def protected_elsewhere(edit):
+    """PT_GNU_RELRO is about the data that are written."""
+    place = edit.read(edit.segment_places(LOAD)[3], Edit.SEGMENT)
+    size = -(-(place["address"] + place["memory_bytes"]) // 4096) * 4096 - place["address"]
+    same = {name: place[name] for name in ("offset", "address", "physical", "file_bytes")}
+    return edit.segment(LOAD, 3, memory_bytes=size).segment(RELRO, **same, memory_bytes=size)
 
 
 # What glibc loads otherwise or not at all.
@@ -222,6 +250,42 @@ REFUSED_TOO = {
         lambda e: swapped(e, LOAD, 0, 2),
         "what is loaded first is not the beginning of the file",
     ),
+    "RELRO of other data": (protected_elsewhere, "PT_GNU_RELRO does not protect the dynamic table"),
+    "fewer variables of threads": (
+        lambda e: e.segment(TLS, memory_bytes=9),
+        "PT_TLS is not what the sections",
+    ),
+    "other variables of threads": (
+        lambda e: e.section(".tdata", offset=e.of_section(".tdata")["offset"] + 8),
+        "section .tdata is at byte",
+    ),
+    "called functions elsewhere": (
+        lambda e: e.tag(3, value=e.of_section(".got")["address"]),
+        "and not in .got.plt",
+    ),
+    "writable initializers": (
+        lambda e: e.tag(25, value=e.of_section(".data")["address"]),
+        "outside of PT_GNU_RELRO",
+    ),
+    "relocations in another order": (
+        lambda e: e.tag(0x6FFFFFF9, value=1),
+        "(DT_RELACOUNT) are not those that",
+    ),
+    "a written dynamic table": (
+        lambda e: first_row(e, ".rela.dyn", Edit.RELOCATION, address=e.of_section(".dynamic")["address"]),
+        "writes to the dynamic table",
+    ),
+    "an address of nothing": (
+        first_of_type(RELATIVE, addend=1 << 40),
+        "leads to 0x10000000000, which is not",
+    ),
+    "a variable of nothing": (
+        first_of_type(DTPMOD64, addend=1 << 40),
+        "is about a variable of threads that is",
+    ),
+    "bytes behind a symbol": (first_of_type(GLOB_DAT, addend=8), "leads 0x8 bytes behind "),
+    "half an initializer": (lambda e: e.tag(27, value=4), "its initializers or finalizers have 4 bytes"),
+    "an initializer that is no code": (other_initializer, "the initializer or finalizer at "),
     "no hash table": (
         lambda e: e.content(".gnu.hash", 0, bytes(16)),
         "its GNU hash table has 0 buckets",

@@ -75,7 +75,7 @@ def _mapping_problems(image: Image) -> Iterator[str]:
     for name, section in zip(image.names, image.sections, strict=True):
         if section.offset + section.file_bytes > len(image.data):
             yield f"section {name} has {section.size} bytes at {section.offset}, which are not in the file"
-        elif section.in_memory and not section.flags & SHF_TLS:
+        elif section.in_memory and not (section.flags & SHF_TLS and section.kind == SHT_NOBITS):
             yield from _load_problems(image, name, section)
         elif not section.in_memory and section.kind != SHT_NULL and section.address:
             yield f"section {name} has the address {section.address:#x}, and is not loaded"
@@ -123,9 +123,6 @@ def _thread_problems(image: Image) -> Iterator[str]:
     )  # fmt: skip
     if segments[0] != expected or threads[: len(filled)] != filled:
         yield "PT_TLS is not what the sections of variables of threads say"
-    for section in filled:
-        if image.offset_of(section.address, section.size) != section.offset:
-            yield f"a section of variables of threads at byte {section.offset} is loaded from elsewhere"
 
 
 def _segment_problems(image: Image) -> Iterator[str]:

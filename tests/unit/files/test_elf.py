@@ -122,6 +122,40 @@ def test_a_table_that_would_fill_the_memory_is_not_read(tag, monkeypatch):
         read_elf(edit.tag(14, kind=tag, value=value).data)
 
 
+RODATA = ".rodata"
+BROKEN = {
+    "two dynamic tables": (lambda e: e.segment(6, kind=2), "it has 2 dynamic tables"),
+    "half a relocation": (lambda e: e.tag(14, kind=8, value=25), "its relocations have 25 bytes, each 24"),
+    "no text": (lambda e: e.content(".dynstr", 1, b"\xff"), "a symbol's name is b'.xff.*, which is not text"),
+    "a sign of control": (lambda e: e.content(".dynstr", 1, b"\x1b"), "which is not text"),
+    "sections without names": (
+        lambda e: e.section(".shstrtab", size=1 << 40),
+        "its names of sections are not in",
+    ),
+    "a chain without an end": (
+        lambda e: e.content(RODATA, 0, struct.pack("<4IQ2I", 1, 1, 1, 26, 0, 1, 0)).tag(
+            0x6FFFFEF5, value=e.of_section(RODATA)["address"]
+        ),
+        "a hash table has no end",
+    ),
+    "libraries with versions that overlap": (
+        lambda e: e.content(RODATA, 0, struct.pack("<I", 4) * 1000).content(
+            ".gnu.version_r",
+            12,
+            struct.pack("<I", e.of_section(RODATA)["address"] - e.of_section(".gnu.version_r")["address"]),
+        ),
+        "its version records overlap",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "words"), BROKEN.values(), ids=BROKEN)
+def test_tables_that_cannot_be_read(change, words):
+    edit = Edit(library(sections={RODATA: bytes(28) if "hash" in words else bytes(4000)}))
+    with pytest.raises(ElfError, match=words):
+        read_elf(change(edit).data)
+
+
 def test_names_are_those_of_the_table_that_the_loader_uses():
     """sh_link led to another table: the audit read libdl.so.2, and glibc looked for evil1.so.2."""
     names = DATA[(place := Edit(DATA).of_section(".dynstr"))["offset"] :][: place["size"]]

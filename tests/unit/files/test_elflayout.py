@@ -1,14 +1,17 @@
 """Each way in which a shared object could be loaded otherwise than it reads, or not at all, is refused."""
 
+import lzma
 import struct
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.conftest import CHECKOUT
 from tests.elves import EM_AMDGPU, EM_X86_64, Edit, ElfFile, Symbol
 from tests.wheels import GOOD_LIBRARY, code_object, library
 from wheel_builder.files.elflayout import elf_layout_problems
+from wheel_builder.files.fatbin import read_fatbin
 
 LOAD, DYNAMIC, INTERP, NOTE, PHDR, TLS = 1, 2, 3, 4, 6, 7
 STACK, RELRO = 0x6474E551, 0x6474E552
@@ -176,6 +179,14 @@ HEADERS = {
         lambda e: e.segment(LOAD, 0, memory_bytes=1 << 17),
         "lies over what is loaded at 0x0",
     ),
+    "zeros behind what is only read": (
+        lambda e: e.segment(LOAD, CODE, memory_bytes=64),
+        "segment 2 has zeros behind its bytes from the file",
+    ),
+    "memory behind the dynamic table": (
+        lambda e: e.segment(DYNAMIC, memory_bytes=4096),
+        "(PT_DYNAMIC) has 4096 bytes of memory",
+    ),
     "half of RELRO": (lambda e: e.segment(RELRO, memory_bytes=16), "does not protect a writable PT_LOAD"),
     "RELRO of code": (
         lambda e: e.segment(RELRO, address=4096, physical=4096),
@@ -232,6 +243,10 @@ SECTIONS = {
     "over another": (
         lambda e: e.section(".hip_fatbin", size=1 << 15),
         "bytes between section .hip_fatbin and",
+    ),
+    "over the next": (
+        lambda e: e.section(".dynstr", size=e.of_section(".dynstr")["size"] + 64),
+        "section .hip_fatbin lies over section .dynstr",
     ),
     "of an unknown kind": (
         lambda e: e.section(".text", kind=0x60000000),
@@ -358,13 +373,26 @@ def test_hashes_of_many_symbols_are_checked():
 VERSIONS = {
     "another hash": (16, "<I", "its record of GLIBC_2.14 is damaged"),
     "weak": (20, "<H", "its record of GLIBC_2.14 is damaged: flags 7"),
+    "the number of another": (38, "<H", "two needed versions have one number"),
     "another number": (22, "<H", "a symbol has version 2, which is not there"),
 }
 
 
 @pytest.mark.parametrize(("at", "form", "words"), VERSIONS.values(), ids=VERSIONS)
 def test_a_broken_version(edit, at, form, words):
-    refused(edit.content(".gnu.version_r", at, struct.pack(form, 7)), words)
+    value = 2 if "one number" in words else 7
+    refused(edit.content(".gnu.version_r", at, struct.pack(form, value)), words)
+
+
+def test_a_segment_that_goes_on_behind_its_last_section(edit):
+    [_, _, place] = edit.segment_places(LOAD)
+    size = edit.read(place, Edit.SEGMENT)["memory_bytes"] + 4096
+    edit.segment(LOAD, DATA, memory_bytes=size).segment(RELRO, memory_bytes=size)
+    refused(edit, f"ends at {edit.of_section('.dynamic')['address'] + size:#x}, its last section at ")
+
+
+def test_names_of_many_bytes():
+    refused(Edit(library(soname="x" * (1 << 20))), "bytes, at most 1048576 are allowed")
 
 
 def test_a_version_of_a_library_that_is_not_needed():
@@ -398,6 +426,43 @@ CODE_OBJECTS = {
 @pytest.mark.parametrize(("change", "words"), CODE_OBJECTS.values(), ids=CODE_OBJECTS)
 def test_a_code_object_that_is_not_a_linkers(change, words):
     refused(change(Edit(CODE_OBJECT)), words, EM_AMDGPU)
+
+
+REAL = CHECKOUT / "tests/data/fatbin/two_instances.xz"
+
+
+def symbol_of_people(name, **fields):
+    """Change the symbol in the table for people that has this name; no name means the first local one."""
+
+    def change(edit):
+        place = edit.of_section(".strtab")
+        names = edit.data[place["offset"] :][: place["size"]]
+        for at in edit.rows(".symtab", Edit.SYMBOL)[1:]:
+            found = names[edit.read(at, Edit.SYMBOL)["name_at"] :].split(b"\0")[0]
+            if not name or found == name:
+                return edit.write(at, Edit.SYMBOL, **fields)
+        raise KeyError(name)
+
+    return change
+
+
+FOR_PEOPLE = {
+    "two tables": (lambda e: e.section(".comment", kind=2), "it has 2 tables of symbols for people"),
+    "no names": (lambda e: e.section(".symtab", link=1), "its symbols for people have no names"),
+    "another size": (
+        symbol_of_people(b"fa_fwd_bf16_d64", size=4),
+        "its symbols for people are not those that are loaded",
+    ),
+    "a name for data in code": (symbol_of_people(b"", section=7, info=1), "which would hide code"),
+}
+
+
+@pytest.mark.parametrize(("change", "words"), FOR_PEOPLE.values(), ids=FOR_PEOPLE)
+def test_what_a_disassembler_reads_is_what_is_loaded(change, words):
+    """The static checks read a disassembly: with a symbol of data, it would leave out instructions."""
+    code = read_fatbin(lzma.decompress(REAL.read_bytes()))[0].data
+    assert elf_layout_problems(code, EM_AMDGPU) == ()
+    refused(change(Edit(code)), words, EM_AMDGPU)
 
 
 @settings(deadline=None)
