@@ -250,6 +250,10 @@ REFUSED_TOO = {
         lambda e: swapped(e, LOAD, 0, 2),
         "what is loaded first is not the beginning of the file",
     ),
+    "bytes of what is not loaded": (
+        lambda e: e.segment(LOAD, 3, file_bytes=12),
+        "12 bytes are loaded at 0x",
+    ),
     "RELRO of other data": (protected_elsewhere, "PT_GNU_RELRO does not protect the dynamic table"),
     "fewer variables of threads": (
         lambda e: e.segment(TLS, memory_bytes=9),

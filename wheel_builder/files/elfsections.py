@@ -98,10 +98,13 @@ def _load_problems(image: Image, name: str, section: Section) -> Iterator[str]:
 
 
 def _end_problems(image: Image) -> Iterator[str]:
-    """A PT_LOAD ends with its last section, or with that section's page."""
+    """A PT_LOAD ends with its last section, or with that section's page; so do its bytes from the file."""
     for load in image.loads:
-        ends = [s.address + s.size for s in image.sections if s.in_memory and load.holds(s.address, s.size)]
-        last = max(ends, default=0)
+        held = [s for s in image.sections if s.in_memory and load.holds(s.address, s.size)]
+        last = max((s.address + s.size for s in held), default=0)
+        filled = max((s.address + s.size for s in held if s.kind != SHT_NOBITS), default=load.address)
+        if load.file_end != filled:
+            yield f"{load.file_bytes} bytes are loaded at {load.address:#x}, its sections end at {filled:#x}"
         if load.end not in (last, -(-last // PAGE) * PAGE):
             yield f"what is loaded at {load.address:#x} ends at {load.end:#x}, its last section at {last:#x}"
 
