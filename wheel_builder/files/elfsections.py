@@ -8,7 +8,6 @@ from wheel_builder.files.elfimage import (
     PF_W,
     PF_X,
     PT_GNU_EH_FRAME,
-    PT_LOAD,
     PT_NOTE,
     PT_TLS,
     SHF_EXECINSTR,
@@ -169,10 +168,7 @@ def _parts(image: Image) -> Iterator[tuple[int, int, str]]:
 def _is_padding(image: Image, start: int, end: int) -> bool:
     gap = image.data[start:end]
     code = any(
-        load.kind == PT_LOAD
-        and load.flags & PF_X
-        and load.offset <= start
-        and end <= load.offset + load.file_bytes
+        load.flags & PF_X and load.offset <= start and end <= load.offset + load.file_bytes
         for load in image.loads
     )
     return not gap.strip(b"\0") or (code and not gap.strip(bytes([TRAP])))
