@@ -12,7 +12,7 @@ from flash_attn_rocm._library import LIMITS
 from flash_attn_rocm._options import (
     DTYPES,
     INTEGERS,
-    WIDE,
+    WITHOUT_KERNELS,
     FlashAttnArgumentError,
     pair,
     real,
@@ -53,17 +53,20 @@ def tensors(named: Named, layouts: dict[str, str]) -> list[str]:
 
 
 def heads(q: Tensor, k: Tensor, v: Tensor, names: Sequence[str] = ("q", "k", "v")) -> list[str]:
-    """What is wrong between q (…, nheads, headdim) and k and v (…, nheads_k, headdim)."""
+    """What is wrong between q (…, nheads, headdim), k (…, nheads_k, headdim) and v, which may have another
+    headdim than k."""
     q_name, k_name, v_name = names
     nheads, head_dim = q.shape[-2:]
     nheads_k = k.shape[-2]
     found = []
-    if not 0 < head_dim <= LIMITS.head_dim:
-        found.append(f"{q_name}: expected a headdim from 1 to {LIMITS.head_dim}, got {head_dim}")
+    for name, tensor in ((q_name, q), (v_name, v)):
+        if tensor.shape[-1] == 0:
+            found.append(f"{name}: expected a headdim of 1 or more, got shape {shape(tensor)}")
     if k.shape[-1] != head_dim:
         found.append(f"{k_name}: expected headdim {head_dim} like {q_name}, got shape {shape(k)}")
-    if v.shape != k.shape:
-        found.append(f"{v_name}: expected the shape of {k_name}, {shape(k)}, got {shape(v)}")
+    if v.shape[:-1] != k.shape[:-1]:
+        expected = f"the shape of {k_name}, {shape(k)}, with any headdim"
+        found.append(f"{v_name}: expected {expected}, got {shape(v)}")
     if nheads == 0 or nheads_k == 0 or nheads % nheads_k:
         found.append(
             f"{q_name}: expected a positive number of heads that is a multiple of {k_name}'s {nheads_k}, "
@@ -75,8 +78,8 @@ def heads(q: Tensor, k: Tensor, v: Tensor, names: Sequence[str] = ("q", "k", "v"
 def placement(q_name: str, q: Tensor, others: Named) -> list[str]:
     """Whether q has a dtype that we serve, and all others have q's dtype and device."""
     found = []
-    if q.dtype not in DTYPES and q.dtype != WIDE:
-        expected = "torch.float16, torch.bfloat16, or torch.float64 without kernels"
+    if q.dtype not in DTYPES and q.dtype not in WITHOUT_KERNELS:
+        expected = "torch.float16, torch.bfloat16, or without kernels torch.float32 or torch.float64"
         found.append(f"{q_name}: expected dtype {expected}, got {q.dtype}")
     for name, tensor in others.items():
         if tensor.dtype != q.dtype:

@@ -19,12 +19,13 @@ NEW = "(batch, seqlen_new, nheads_k, headdim)"
 ANGLES = "(seqlen_rotary, rotary_dim / 2)"
 ROTARY_STEP = 16
 TENSORS = """
-    All tensors are on q's device. q, the caches, k and v are all torch.float16 or all torch.bfloat16
-    (torch.float64 without kernels). headdim is 1 to 256, and nheads a multiple of nheads_k: query head h
-    reads key head h // (nheads / nheads_k). seqlen_k is how many keys a sequence has after k was written.
+    All tensors are on q's device, and q, the caches, k and v of one dtype. nheads is a multiple of nheads_k:
+    query head h reads key head h // (nheads / nheads_k). Kernels take torch.float16 and torch.bfloat16 with a
+    headdim of 1 to 256; torch.float32, torch.float64, larger headdims, and a v_cache whose headdim is not
+    that of k_cache, are computed without. seqlen_k is how many keys a sequence has after k was written.
     """
 RETURNS = """
-    out, in q's shape and dtype; a row that sees no key is 0. With return_softmax_lse=True a tuple (out,
+    out, in q's shape and dtype, with the headdim of v_cache; a row that sees no key is 0. With return_softmax_lse=True a tuple (out,
     softmax_lse): (batch, nheads, seqlen_q), torch.float32, the natural logarithm of the sum of exp(score)
     over the keys that a row sees; +inf if it sees none.
     """
@@ -214,7 +215,7 @@ def prepare(
     _checks.refuse(NAME, found)  # The checks below read the tensors.
     found = _checks.heads(q, k_cache, v_cache, ("q", "k_cache", "v_cache"))
     found += _checks.placement("q", q, {name: x for name, (x, _) in given.items() if name != "q"})
-    found += _cache_problems(q, k_cache, k, v, cache_batch_idx, block_table)
+    found += _cache_problems(q, k_cache, v_cache, k, v, cache_batch_idx, block_table)
     batch, lengths = q.shape[0], cache_seqlens if isinstance(cache_seqlens, Tensor) else None
     found += _checks.integers(
         {
@@ -262,7 +263,9 @@ def _presence_problems(
     return found
 
 
-def _cache_problems(q: Tensor, k_cache: Tensor, k: Any, v: Any, batch_idx: Any, table: Any) -> list[str]:
+def _cache_problems(
+    q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Any, v: Any, batch_idx: Any, table: Any
+) -> list[str]:
     found: list[str] = []
     if table is not None:
         found += _checks.pages("k_cache", k_cache)
@@ -270,8 +273,8 @@ def _cache_problems(q: Tensor, k_cache: Tensor, k: Any, v: Any, batch_idx: Any, 
         found.append(f"k_cache: expected batch {q.shape[0]} like q, got shape {_checks.shape(k_cache)}")
     if k is None:
         return found
-    wanted = (q.shape[0], k.shape[1], *k_cache.shape[2:])
-    for name, tensor in (("k", k), ("v", v)):
+    for name, tensor, cache in (("k", k, k_cache), ("v", v, v_cache)):
+        wanted = (q.shape[0], k.shape[1], *cache.shape[2:])
         if tuple(tensor.shape) != wanted:
             found.append(f"{name}: expected shape {wanted}, got {_checks.shape(tensor)}")
     return found

@@ -34,7 +34,7 @@ Three = tuple[Tensor, Tensor, Tensor]
 
 
 def forward(inputs: Inputs, options: Options, rng_state: Tensor | None, *, want_probabilities: bool) -> Three:
-    """out like q, the log-sum-exp, and the probabilities in q's dtype, negative where dropout dropped them:
+    """out, the log-sum-exp, and the probabilities in q's dtype, negative where dropout dropped them:
     (batch, nheads, max_seqlen_q, max_seqlen_k) when wanted, else (0,)."""
     found: Three = torch.ops.flash_attn_rocm.pytorch_forward(*inputs, *options, rng_state, want_probabilities)
     return found
@@ -48,8 +48,7 @@ def backward(call: BackwardCall, together: int = 0) -> list[Tensor]:
 
 def _forward(*arguments: object) -> Three:
     inputs, options, (rng_state, want_probabilities) = split(arguments)
-    out, lse = torch.zeros_like(inputs.q, memory_format=torch.contiguous_format), new_lse(inputs)
-    lse.fill_(torch.inf)
+    out, lse = inputs.q.new_zeros(inputs.out_shape), new_lse(inputs).fill_(torch.inf)
     signed = _new_probabilities(inputs, options, bool(want_probabilities)).zero_()
     for part in parts(inputs, options):
         some_out, some_lse, some = _pytorch.forward(
@@ -96,7 +95,7 @@ def _backward(dout: Tensor, out: Tensor, lse: Tensor, *arguments: object) -> lis
 
 def _forward_fake(*arguments: object) -> Three:
     inputs, options, (_, want_probabilities) = split(arguments)
-    out = torch.empty_like(inputs.q, memory_format=torch.contiguous_format)
+    out = inputs.q.new_empty(inputs.out_shape)
     return out, new_lse(inputs), _new_probabilities(inputs, options, bool(want_probabilities))
 
 

@@ -11,7 +11,8 @@ INTEGERS = (int, torch.SymInt)
 NUMBERS = (float, int, torch.SymFloat, torch.SymInt, Real)
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}  # of kernels
 TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
-WIDE = torch.float64  # which the PyTorch implementation alone computes
+WIDE = torch.float64
+WITHOUT_KERNELS = (torch.float32, WIDE)  # which the PyTorch implementation alone computes
 
 
 def arithmetic(dtype: torch.dtype) -> torch.dtype:
@@ -38,7 +39,8 @@ class WindowSize(Protocol):
 class Inputs(NamedTuple):
     """What attention reads; fields are named and shaped as those of the operator ``fwd``.
 
-    Dense: q (batch, seqlen_q, nheads, headdim), k and v (batch, seqlen_k, nheads_k, headdim).
+    Dense: q (batch, seqlen_q, nheads, headdim), k and v (batch, seqlen_k, nheads_k, headdim).  The headdim of
+    v, and so of out, may be another one; no kernel takes that.
     Packed sequences, when cu_seqlens_q (batch + 1) is given: q (total_q, nheads, headdim), k and v (total_k,
     nheads_k, headdim) cut by cu_seqlens_k (batch + 1).
     With block_table (batch, max_blocks) k and v are (num_blocks, page, nheads_k, headdim).
@@ -79,6 +81,11 @@ class Inputs(NamedTuple):
     def key_capacity(self) -> int:
         """How many keys a sequence of a dense or paged cache can have."""
         return self.k.shape[1] if self.block_table is None else self.block_table.shape[1] * self.k.shape[1]
+
+    @property
+    def out_shape(self) -> tuple[int, ...]:
+        """q's, with the headdim of v."""
+        return (*self.q.shape[:-1], self.v.shape[-1])
 
     @property
     def lse_shape(self) -> tuple[int, ...]:

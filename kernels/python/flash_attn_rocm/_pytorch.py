@@ -44,7 +44,7 @@ class _Block:
 
 @dataclass(frozen=True)
 class _Problem:
-    """The inputs in the inner layout; ``slopes`` is (pairs, group, 1, 1) or None, ``mask`` a view (batch,
+    """The inputs in the inner layout, v with a headdim of its own; ``slopes`` is (pairs, group, 1, 1) or None, ``mask`` a view (batch,
     nheads_k, group, seqlen_q, seqlen_k) or None."""
 
     nheads_k: int
@@ -154,16 +154,16 @@ def forward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Attention of checked inputs.
 
-    q (batch, seqlen_q, nheads, headdim), k and v (batch, seqlen_k, nheads_k, headdim), one dtype; ``mask`` is
-    that of ``Inputs``.
-    Returns out like q, log-sum-exp (batch, nheads, seqlen_q) fp32 (float64 for float64), and the
-    probabilities in q's dtype, negative where dropout dropped them: (batch, nheads, seqlen_q, seqlen_k) when
-    wanted, else (0,).
+    q (batch, seqlen_q, nheads, headdim), k and v (batch, seqlen_k, nheads_k, headdim), v with any headdim, one
+    dtype; ``mask`` is that of ``Inputs``.
+    Returns out (batch, seqlen_q, nheads, headdim of v), the log-sum-exp (batch, nheads, seqlen_q) fp32
+    (float64 for float64), and the probabilities in q's dtype, negative where dropout dropped them: (batch,
+    nheads, seqlen_q, seqlen_k) when wanted, else (0,).
     Rows without a visible key give out 0 and log-sum-exp +inf.
     """
     problem = _problem(q, k, v, alibi_slopes, options, dropout, mask)
     pairs, group, seqlen_q, _ = problem.q.shape
-    out = torch.empty_like(problem.q)
+    out = q.new_empty((pairs, group, seqlen_q, v.shape[-1]))
     lse = torch.empty((pairs, group, seqlen_q), dtype=problem.work, device=q.device)
     signed = q.new_zeros((pairs, group, seqlen_q, k.shape[1])) if want_probabilities else None
     with torch.autocast(q.device.type, enabled=False):
@@ -180,8 +180,9 @@ def forward(
 
 def _attended(problem: _Problem, block: _Block) -> tuple[Tensor, Tensor]:
     """out (pairs, group, rows, headdim) and the log-sum-exp of a block, not rounded yet."""
-    out = torch.zeros_like(problem.q[block.pairs, :, block.rows], dtype=problem.work)
-    total = out.new_zeros(out.shape[:3])
+    rows = problem.q[block.pairs, :, block.rows].shape[:3]
+    out = problem.v.new_zeros((*rows, problem.v.shape[-1]), dtype=problem.work)
+    total = out.new_zeros(rows)
     most = torch.full_like(total, -math.inf)
     for piece in problem.pieces(block):
         scores = problem.scores(piece)[1]
@@ -235,7 +236,7 @@ def backward(
             where = (block.pairs, slice(None), block.rows)
             block_dout = grouped_dout[where].to(work)
             delta = (block_dout * grouped_out[where].to(work)).sum(dim=-1, keepdim=True)
-            block_dq = torch.zeros_like(block_dout)
+            block_dq = torch.zeros_like(dq[where], dtype=work)
             for piece in problem.pieces(block):
                 seen = (piece.pairs, piece.keys)
                 capped, scores = problem.scores(piece)
@@ -282,9 +283,9 @@ def _grouped(q: Tensor, nheads_k: int) -> Tensor:
 
 
 def _ungrouped(grouped: Tensor, q: Tensor) -> Tensor:
-    """The reverse of ``_grouped``, contiguous, in q's shape."""
-    batch, seqlen_q, nheads, head_dim = q.shape
-    return grouped.reshape(batch, nheads, seqlen_q, head_dim).transpose(1, 2).contiguous()
+    """The reverse of ``_grouped``, contiguous, in q's shape but for headdim, which stays."""
+    batch, seqlen_q, nheads, _ = q.shape
+    return grouped.reshape(batch, nheads, seqlen_q, grouped.shape[-1]).transpose(1, 2).contiguous()
 
 
 def _flattened(k: Tensor) -> Tensor:

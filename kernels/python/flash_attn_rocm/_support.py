@@ -122,6 +122,11 @@ def _unserved_anyway(inputs: Inputs) -> str:
         return wrong_build(build_name(None, torch.version.cuda))
     if inputs.q.dtype not in DTYPES:
         return f"the dtype is {inputs.q.dtype}, and kernels have fp16 and bf16"
+    head_dim, of_v = inputs.q.shape[-1], inputs.v.shape[-1]
+    if of_v != head_dim:
+        return f"the head dim of v is {of_v} and that of q and k {head_dim}, and kernels take one for all"
+    if head_dim > LIMITS.head_dim:
+        return f"the head dim is {head_dim}, and kernels have 1 to {LIMITS.head_dim}"
     return "" if inputs.attn_mask is None else "kernels take no attn_mask"
 
 
