@@ -44,7 +44,7 @@ def answered(call: BackwardCall, arch: str, together: int, paths: Paths | None =
     if call.inputs.cu_seqlens_q is not None:
         for gradient in found:
             gradient.zero_()
-    _launch(call, path, places)
+    _launch(call, path, places, torch.empty_like(call.lse, memory_format=torch.contiguous_format))
     return found
 
 
@@ -80,7 +80,7 @@ def proven(inputs: Inputs, options: Options, arch: str) -> BackwardPlan:
 def written(call: BackwardCall, arch: str, path: str, places: Places = NO_PLACES) -> tuple[Three, Tensor]:
     """The gradients, each in its place where one is given, and the sums of dout * out over headdim.
 
-    Rows of packed sequences that belong to none are 0.
+    Rows of packed sequences that belong to none, or are behind the first max_seqlen of theirs, are 0.
     """
     inputs, wanted = call.inputs, call.inputs.q.shape[-1]
     head_dim = padded_head_dim(arch, DTYPES[inputs.q.dtype], wanted, OP)
@@ -88,24 +88,24 @@ def written(call: BackwardCall, arch: str, path: str, places: Places = NO_PLACES
     ragged = inputs.cu_seqlens_q is not None
     dq, dk, dv = (_place(*each, ragged) for each in zip(places, (q, k, v), strict=True))
     read = call._replace(dout=dout, out=out, inputs=Inputs(q, k, v, *inputs[3:]))
-    delta = _launch(read, path, (dq, dk, dv))
+    delta = torch.zeros_like(call.lse, memory_format=torch.contiguous_format)
+    _launch(read, path, (dq, dk, dv), delta)
     some = zip(places, (dq, dk, dv), strict=True)
     dq, dk, dv = (_result(place, found, wanted) for place, found in some)
     return (dq, dk, dv), delta
 
 
-def _launch(call: BackwardCall, path: str, gradients: Three) -> Tensor:
-    """The sums of dout * out; the kernels can read and write all tensors as they are."""
+def _launch(call: BackwardCall, path: str, gradients: Three, delta: Tensor) -> None:
+    """Write the gradients, and into ``delta`` the sums of dout * out; the kernels can read and write all
+    tensors as they are."""
     dout, out, lse, inputs, options, rng_state = call
     q, k, v, slopes, cu_q, cu_k, *_ = inputs
     scale, left, right, softcap, dropout_p, max_q, max_k, *_ = options
-    delta = torch.empty_like(lse, memory_format=torch.contiguous_format)
     dq_sums = _sums(inputs) if path == FUSED else None
     BWD(
         q, k, v, out, dout, lse.contiguous(), *gradients, delta, dq_sums, slopes, cu_q, cu_k, rng_state,
         max_q, max_k, scale, left, right, softcap, dropout_p,
     )  # fmt: skip
-    return delta
 
 
 def _sums(inputs: Inputs) -> Tensor:

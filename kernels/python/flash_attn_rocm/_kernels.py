@@ -28,11 +28,18 @@ def forward(inputs: Inputs, options: Options, rng_state: Tensor | None, device: 
 def launch(
     inputs: Inputs, options: Options, rng_state: Tensor | None, lse_shape: tuple[int, ...], splits: int
 ) -> Two:
-    """The same for inputs that a kernel can read as they are; ``splits`` comes from the plan."""
+    """The same for inputs that a kernel can read as they are; ``splits`` comes from the plan.
+
+    Rows of packed sequences that belong to none, or are behind the first max_seqlen_q of theirs, give out 0
+    and log-sum-exp +inf.  Only the device knows whether there are any, and kernels do not visit them.
+    """
     q, k, v, slopes, cu_q, cu_k, used, leftpad, table, batch_idx, _ = inputs
     scale, left, right, softcap, dropout_p, max_q, max_k, _, _ = options
-    out = torch.empty_like(q, memory_format=torch.contiguous_format)
-    lse = q.new_empty(lse_shape, dtype=torch.float32)
+    if cu_q is None:
+        out = torch.empty_like(q, memory_format=torch.contiguous_format)
+        lse = q.new_empty(lse_shape, dtype=torch.float32)
+    else:
+        out, lse = q.new_zeros(q.shape), q.new_full(lse_shape, torch.inf, dtype=torch.float32)
     partial_out = partial_lse = None
     if splits > 1:
         partial_out = lse.new_empty((splits, *lse_shape, q.shape[-1]))

@@ -44,8 +44,8 @@ class _Block:
 
 @dataclass(frozen=True)
 class _Problem:
-    """The inputs in the inner layout, v with a headdim of its own; ``slopes`` is (pairs, group, 1, 1) or None, ``mask`` a view (batch,
-    nheads_k, group, seqlen_q, seqlen_k) or None."""
+    """The inputs in the inner layout, v with any headdim; ``slopes`` is (pairs, group, 1, 1) or None,
+    ``mask`` a view (batch, nheads_k, group, seqlen_q, seqlen_k) or None."""
 
     nheads_k: int
     q: Tensor
@@ -154,8 +154,8 @@ def forward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Attention of checked inputs.
 
-    q (batch, seqlen_q, nheads, headdim), k and v (batch, seqlen_k, nheads_k, headdim), v with any headdim, one
-    dtype; ``mask`` is that of ``Inputs``.
+    q (batch, seqlen_q, nheads, headdim), k and v (batch, seqlen_k, nheads_k, headdim), v with any headdim,
+    one dtype; ``mask`` is that of ``Inputs``.
     Returns out (batch, seqlen_q, nheads, headdim of v), the log-sum-exp (batch, nheads, seqlen_q) fp32
     (float64 for float64), and the probabilities in q's dtype, negative where dropout dropped them: (batch,
     nheads, seqlen_q, seqlen_k) when wanted, else (0,).

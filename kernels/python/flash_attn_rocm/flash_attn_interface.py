@@ -238,6 +238,10 @@ def flash_attn_varlen_func(
 ) -> Answer:
     """Attention with gradients over sequences of different lengths, packed one after another.
 
+    Rows that belong to no sequence give out 0, log-sum-exp +inf and gradients 0. So do, with kernels, rows
+    beyond max_seqlen_q of a sequence; the PyTorch implementation raises an error for a sequence that is
+    longer than max_seqlen_q or max_seqlen_k.
+
     Args:
         q: (total_q, nheads, headdim), the rows of all sequences.
         k: (total_k, nheads_k, headdim).
