@@ -4,7 +4,7 @@ torch.compile takes as one opaque call: what is copied is decided when it runs."
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _canary, _ops
+from flash_attn_rocm import _canary, _flops, _ops
 from flash_attn_rocm._capture import is_capturing
 from flash_attn_rocm._layout import is_aligned, padded
 from flash_attn_rocm._notice import fall_back, tell_slower
@@ -25,6 +25,7 @@ NO_PLACES: Places = (None, None, None)
 
 def backward(call: BackwardCall, arch: str, together: int = 0) -> list[Tensor]:
     """Gradients of q, k and v, in their shapes and dtype, contiguous, the last ``together`` in one tensor."""
+    _flops.register()
     found: list[Tensor] = torch.ops.flash_attn_rocm.backward(*_ops.flat(call), arch, together)
     return found
 

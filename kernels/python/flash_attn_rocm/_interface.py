@@ -1,13 +1,14 @@
 """Sends a call to a kernel or to the PyTorch implementation, and connects it to autograd."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _gradients, _kernels, _ops, _philox, _recall
+from flash_attn_rocm import _gradients, _kernels, _ops, _philox, _recall, _transforms
 from flash_attn_rocm._checks import refusal
 from flash_attn_rocm._notice import FlashAttnUnsupportedError, fall_back
 from flash_attn_rocm._options import BackwardCall, FlashAttnArgumentError, Inputs, Options
@@ -95,6 +96,12 @@ def attend(
     state = _philox.new_state(inputs.q.device) if drops else None
     want = want_probabilities and drops
     q, k, v = inputs[:3]
+    if torch.compiler.is_compiling():
+        _transforms.leave_graph()
+    elif _transforms.is_active():
+        return _transforms.attend(
+            _transformed(inputs, options, by_kernel=not reason, want=want), state, inputs
+        )
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         no_gradients, tensors = gradients_unserved(inputs), _leaves(_distinct(inputs), packed, together)
         found: Three = _Attention.apply(options, state, not reason, no_gradients, want, together, *tensors)
@@ -151,6 +158,22 @@ def _forward(
     return _ops.forward(inputs, options, state, want_probabilities=want_probabilities)
 
 
+def _backward(call: BackwardCall, no_gradients: str, together: int = 0) -> list[Tensor]:
+    if no_gradients:
+        return _ops.backward(call, together)
+    return _gradients.backward(call, device_of(call.inputs.q.device).arch, together)
+
+
+def _transformed(inputs: Inputs, options: Options, *, by_kernel: bool, want: bool) -> _transforms.Call:
+    no_gradients = gradients_unserved(inputs)
+    return _transforms.Call(
+        options,
+        by_kernel,
+        partial(_forward, by_kernel=by_kernel, want_probabilities=want),
+        partial(_backward, no_gradients=no_gradients),
+    )
+
+
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -184,14 +207,10 @@ class _Attention(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         _refuse_second_derivative()
         out, lse, state, *tensors = ctx.saved_tensors
-        inputs, reason = _unpacked(tensors, ctx.together), ctx.no_gradients
-        call = BackwardCall(dout, out, lse, inputs, ctx.options, state)
-        if ctx.by_kernel and reason:  # without kernels forward has said it
-            fall_back(reason, stacklevel=2)
-        if reason:
-            gradients = _ops.backward(call, ctx.together)
-        else:
-            gradients = _gradients.backward(call, device_of(inputs.q.device).arch, ctx.together)
+        call = BackwardCall(dout, out, lse, _unpacked(tensors, ctx.together), ctx.options, state)
+        if ctx.by_kernel and ctx.no_gradients:  # without kernels forward has said it
+            fall_back(ctx.no_gradients, stacklevel=2)
+        gradients = _backward(call, ctx.no_gradients, ctx.together)
         return (None,) * 6 + (*gradients,) + (None,) * (len(tensors) - len(gradients))
 
 

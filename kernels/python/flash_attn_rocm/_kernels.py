@@ -4,7 +4,7 @@ takes as one opaque call: how a call is cut and what is copied is decided when i
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _canary, _ops
+from flash_attn_rocm import _canary, _flops, _ops
 from flash_attn_rocm._layout import Device, choose, readable
 from flash_attn_rocm._notice import fall_back
 from flash_attn_rocm._options import Inputs, Options
@@ -21,6 +21,7 @@ Two = tuple[Tensor, Tensor]
 
 def forward(inputs: Inputs, options: Options, rng_state: Tensor | None, device: Device) -> Two:
     """out like q, contiguous, and the log-sum-exp."""
+    _flops.register()
     found: Two = torch.ops.flash_attn_rocm.forward(*inputs, *options, rng_state, *device)
     return found
 

@@ -6,7 +6,7 @@ from typing import Any, Literal, SupportsFloat, overload
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _checks, _recall
+from flash_attn_rocm import _checks, _recall, _transforms
 from flash_attn_rocm._append import NAME, New, append, proven
 from flash_attn_rocm._documentation import ARGUMENTS, Function, complete
 from flash_attn_rocm._interface import attend, named
@@ -142,6 +142,7 @@ def _answer(tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> tuple[Tensor,
     if (found := _recall.recall(key)) and found.no_gradients is None:
         inputs = _unpack(*tensors)
         return _recall.launched(found, _appended(inputs, found.options, tensors, numbers, by_kernel=True))
+    _transforms.refuse_tangents(NAME, tensors)
     with torch.no_grad():
         inputs, options = prepare(*tensors, *numbers)
         served = not unserved(inputs, options)

@@ -6,7 +6,7 @@ They serve every feature on every device, and read lengths and indices on the ho
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _pytorch
+from flash_attn_rocm import _flops, _pytorch
 from flash_attn_rocm._options import BackwardCall, Inputs, Options, arithmetic
 from flash_attn_rocm._pytorch import Dropout
 from flash_attn_rocm._sequences import Part, parts
@@ -29,6 +29,10 @@ BACKWARD = (
     f"pytorch_backward(Tensor dout, Tensor out, Tensor lse, {INPUTS}, {OPTIONS}, Tensor? rng_state, "
     "int together) -> Tensor[]"
 )
+TANGENT = (
+    "pytorch_tangent(Tensor q_tangent, Tensor k_tangent, Tensor v_tangent, Tensor out, Tensor lse, "
+    f"{INPUTS}, {OPTIONS}, Tensor? rng_state) -> Tensor"
+)
 FIELDS = len(Inputs._fields) + len(Options._fields)
 Three = tuple[Tensor, Tensor, Tensor]
 
@@ -36,13 +40,26 @@ Three = tuple[Tensor, Tensor, Tensor]
 def forward(inputs: Inputs, options: Options, rng_state: Tensor | None, *, want_probabilities: bool) -> Three:
     """out, the log-sum-exp, and the probabilities in q's dtype, negative where dropout dropped them:
     (batch, nheads, max_seqlen_q, max_seqlen_k) when wanted, else (0,)."""
+    _flops.register()
     found: Three = torch.ops.flash_attn_rocm.pytorch_forward(*inputs, *options, rng_state, want_probabilities)
     return found
 
 
 def backward(call: BackwardCall, together: int = 0) -> list[Tensor]:
     """Gradients of q, k and v, in their shapes and dtype, the last ``together`` in one tensor."""
+    _flops.register()
     found: list[Tensor] = torch.ops.flash_attn_rocm.pytorch_backward(*flat(call), together)
+    return found
+
+
+def tangent(
+    tangents: Three, out: Tensor, lse: Tensor, inputs: Inputs, options: Options, rng_state: Tensor | None
+) -> Tensor:
+    """That of out, from those of q, k and v, in forward-mode differentiation."""
+    _flops.register()
+    found: Tensor = torch.ops.flash_attn_rocm.pytorch_tangent(
+        *tangents, out, lse, *inputs, *options, rng_state
+    )
     return found
 
 
@@ -93,6 +110,26 @@ def _backward(dout: Tensor, out: Tensor, lse: Tensor, *arguments: object) -> lis
     return found
 
 
+def _tangent(
+    q_tangent: Tensor, k_tangent: Tensor, v_tangent: Tensor, out: Tensor, lse: Tensor, *arguments: object
+) -> Tensor:
+    inputs, options, (rng_state,) = split(arguments)
+    found = torch.zeros_like(out, memory_format=torch.contiguous_format)
+    for part in parts(inputs, options):
+        some = _pytorch.tangent(
+            (part.rows_of(q_tangent), part.keys_of(k_tangent), part.keys_of(v_tangent)),
+            *_tensors_of(part, inputs)[:3],
+            part.rows_of(out),
+            part.lse_of(lse),
+            part.slopes_of(inputs.alibi_slopes),
+            options,
+            dropout=_dropout(part, options, rng_state),
+            mask=inputs.attn_mask,
+        )
+        part.rows_of(found).copy_(some)
+    return found
+
+
 def _forward_fake(*arguments: object) -> Three:
     inputs, options, (_, want_probabilities) = split(arguments)
     out = inputs.q.new_empty(inputs.out_shape)
@@ -102,6 +139,10 @@ def _forward_fake(*arguments: object) -> Three:
 def _backward_fake(_dout: Tensor, _out: Tensor, _lse: Tensor, *arguments: object) -> list[Tensor]:
     inputs, _, (_, together) = split(arguments)
     return empty_gradients(inputs, together)[1]
+
+
+def _tangent_fake(_q: Tensor, _k: Tensor, _v: Tensor, out: Tensor, *_arguments: object) -> Tensor:
+    return torch.empty_like(out, memory_format=torch.contiguous_format)
 
 
 def flat(call: BackwardCall) -> tuple[object, ...]:
@@ -158,7 +199,10 @@ def empty_gradients(inputs: Inputs, together: object = 0) -> tuple[Three, list[T
 LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
 LIBRARY.define(FORWARD)
 LIBRARY.define(BACKWARD)
+LIBRARY.define(TANGENT)
 LIBRARY.impl("pytorch_forward", _forward, "CompositeExplicitAutograd")
 LIBRARY.impl("pytorch_backward", _backward, "CompositeExplicitAutograd")
+LIBRARY.impl("pytorch_tangent", _tangent, "CompositeExplicitAutograd")
 torch.library.register_fake(f"{NAMESPACE}::pytorch_forward", _forward_fake, lib=LIBRARY)
 torch.library.register_fake(f"{NAMESPACE}::pytorch_backward", _backward_fake, lib=LIBRARY)
+torch.library.register_fake(f"{NAMESPACE}::pytorch_tangent", _tangent_fake, lib=LIBRARY)

@@ -254,6 +254,51 @@ def backward(
     return _ungrouped(dq, q), _unflattened(dk, k), _unflattened(dv, v)
 
 
+def tangent(
+    tangents: tuple[Tensor, Tensor, Tensor],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    alibi_slopes: Tensor | None,
+    options: Options,
+    *,
+    dropout: Dropout | None,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """The tangent of out, in its shape and dtype, from those of q, k and v, which are shaped like these:
+    forward-mode differentiation."""
+    problem = _problem(q, k, v, alibi_slopes, options, dropout, mask)
+    nheads_k, work = k.shape[2], problem.work
+    q_tangent, out_before = _grouped(tangents[0], nheads_k), _grouped(out, nheads_k)
+    k_tangent, v_tangent = _flattened(tangents[1]), _flattened(tangents[2])
+    grouped_lse = lse.view(problem.q.shape[:3])
+    found = torch.empty_like(out_before)
+    with torch.autocast(q.device.type, enabled=False):
+        for block in problem.blocks():
+            where = (block.pairs, slice(None), block.rows)
+            moved = torch.zeros_like(out_before[where], dtype=work)
+            total = moved.new_zeros((*moved.shape[:3], 1))
+            for piece in problem.pieces(block):
+                seen = (piece.pairs, piece.keys)
+                keys, values, dk, dv = (
+                    x[seen].to(work) for x in (problem.k, problem.v, k_tangent, v_tangent)
+                )
+                capped, scores = problem.scores(piece)
+                ds = _product(q_tangent[where].to(work), keys.transpose(1, 2))
+                ds = (ds + _product(problem.queries(block), dk.transpose(1, 2))) * options.softmax_scale
+                if options.softcap > 0.0:
+                    ds = ds * (1.0 - (capped / options.softcap) ** 2)
+                probabilities, kept = torch.exp(scores - grouped_lse[where][..., None]), problem.kept(piece)
+                weighted = probabilities * ds
+                total += weighted.sum(dim=-1, keepdim=True)
+                moved += _product(_dropped(weighted, kept, options), values)
+                moved += _product(_dropped(probabilities, kept, options), dv)
+            found[where] = (moved - total * out_before[where].to(work)).to(out.dtype)
+    return _ungrouped(found, q)
+
+
 def _problem(
     q: Tensor,
     k: Tensor,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _kernels, _philox
+from flash_attn_rocm import _kernels, _philox, _transforms
 from flash_attn_rocm._layout import ADDRESS_ALIGNMENT, choose
 from flash_attn_rocm._options import DTYPES, Inputs, Options
 from flash_attn_rocm._plan import BACKWARD, Paths, padded_head_dim
@@ -71,9 +71,9 @@ def signature(unpack: Unpack, tensors: tuple[Any, ...], numbers: tuple[Any, ...]
 
 
 def is_watched() -> bool:
-    """Whether a dispatch mode or a transform of torch.func sees each operator that is called: the same ones
-    in every call."""
-    return bool(torch._C._len_torch_dispatch_stack() or torch._C._are_functorch_transforms_active())  # noqa: SLF001 - the only way to ask
+    """Whether a dispatch mode, a transform of torch.func or forward-mode differentiation sees each operator
+    that is called: the same ones in every call."""
+    return bool(torch._C._len_torch_dispatch_stack()) or _transforms.is_active()  # noqa: SLF001 - the only way to ask
 
 
 def is_plain(x: Tensor) -> bool:

@@ -18,6 +18,7 @@ from flash_attn_rocm._kvcache import flash_attn_with_kvcache
 from flash_attn_rocm._notice import fall_back
 from flash_attn_rocm._options import BackwardCall, Inputs, Options, arithmetic
 from flash_attn_rocm._support import PYTORCH, device_of, gradients_unserved
+from flash_attn_rocm._transforms import refuse_tangents
 
 
 def fwd(
@@ -169,6 +170,7 @@ def fwd_kvcache(
 
 def _forward(prepared: tuple[Inputs, Options], given: Tensor | None, *, want: bool) -> list[Tensor]:
     inputs, options = prepared
+    refuse_tangents("the extension's fwd", inputs[:3])
     with torch.no_grad():
         state = _philox.new_state(inputs.q.device) if options.dropout_p > 0.0 else None
         out, lse, signed = forward(inputs, options, state, want_probabilities=want and state is not None)
@@ -178,6 +180,7 @@ def _forward(prepared: tuple[Inputs, Options], given: Tensor | None, *, want: bo
 
 def _backward(call: BackwardCall, given: Places) -> list[Tensor]:
     inputs, options = call.inputs, call.options
+    refuse_tangents("the extension's bwd", (call.dout, *inputs[:3]))
     if options.dropout_p > 0.0 and call.rng_state is None:
         message = (
             "rng_state: expected that of the forward pass, because dropout_p > 0, got None\n"
