@@ -47,6 +47,10 @@ def tensors(named: Named, layouts: dict[str, str]) -> list[str]:
         dims = layout.count(",") + 1
         if not isinstance(tensor, Tensor):
             found.append(f"{name}: expected a tensor {layout}, got {type(tensor).__name__}")
+        elif tensor.is_nested:
+            found.append(
+                f"{name}: expected a tensor {layout}, got a nested one, which flash_attn_varlen_func takes"
+            )
         elif tensor.dim() != dims:
             found.append(f"{name}: expected {dims} dimensions {layout}, got shape {shape(tensor)}")
     return found

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _gradients, _kernels, _ops, _philox, _recall, _transforms
+from flash_attn_rocm import _gradients, _kernels, _ops, _philox, _recall, _transforms, _wrapped
 from flash_attn_rocm._checks import refusal
 from flash_attn_rocm._notice import FlashAttnUnsupportedError, fall_back
 from flash_attn_rocm._options import BackwardCall, FlashAttnArgumentError, Inputs, Options
@@ -52,6 +52,12 @@ def call(
             return (*again, again[0].new_empty(0)) if want_probabilities else again
         out, lse = _recall.answer(found, tensors)
         return (out, lse, out.new_empty(0)) if want_probabilities else out
+    if key is None and (inside := _wrapped.inside(function.prepare, tensors, numbers)) is not None:
+        answers = call(function, inside.tensors, inside.numbers, want_probabilities)
+        if isinstance(answers, Tensor):
+            return inside.like(0, answers)
+        out, lse, probabilities = (inside.like(place, x) for place, x in enumerate(answers))
+        return out, lse, probabilities
     inputs, options = function.prepare(*tensors, *numbers)
     packed = function.packed(tensors)
     try:

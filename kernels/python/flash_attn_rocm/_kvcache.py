@@ -6,7 +6,7 @@ from typing import Any, Literal, SupportsFloat, overload
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _checks, _recall, _transforms
+from flash_attn_rocm import _checks, _recall, _sharded, _transforms
 from flash_attn_rocm._append import NAME, New, append, proven
 from flash_attn_rocm._documentation import ARGUMENTS, Function, complete
 from flash_attn_rocm._interface import attend, named
@@ -143,6 +143,7 @@ def _answer(tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> tuple[Tensor,
         inputs = _unpack(*tensors)
         return _recall.launched(found, _appended(inputs, found.options, tensors, numbers, by_kernel=True))
     _transforms.refuse_tangents(NAME, tensors)
+    _sharded.refuse(NAME, tensors)
     with torch.no_grad():
         inputs, options = prepare(*tensors, *numbers)
         served = not unserved(inputs, options)
