@@ -2,10 +2,16 @@
 
 import pytest
 import torch
-from flash_attn_rocm import FlashAttnArgumentError, flash_attn_func, flash_attn_varlen_func
+from flash_attn_rocm import FlashAttnArgumentError, flash_attn_func, flash_attn_varlen_func, sdpa
 from torch.nested import nested_tensor_from_jagged
+from torch.nested._internal import ops
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
 
-pytestmark = pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnFallbackWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnFallbackWarning"),
+    pytest.mark.filterwarnings("ignore:.*nested tensors is in prototype stage"),  # PyTorch's plain formula
+]
 ENDS_Q, ENDS_K = torch.tensor([0, 3, 3, 9]), torch.tensor([0, 4, 6, 13])
 NOTHING = (None,) * 4
 
@@ -70,3 +76,98 @@ def test_what_does_not_fit_is_an_error():
     assert "q: expected a nested tensor without holes" in refused(holes, k, v, *NOTHING)
     with pytest.raises(FlashAttnArgumentError, match="got a nested one, which flash_attn_varlen_func takes"):
         flash_attn_func(q, k, v)
+
+
+@pytest.fixture
+def host(kernels_on, host_fwd, monkeypatch):
+    """Kernels on host memory, where PyTorch has no flash attention; the calls that the kernels get."""
+    kernels_on("gfx908")
+    monkeypatch.setattr(sdpa, "_flash_reached", lambda _device: False)
+    with sdpa.enable():
+        yield host_fwd
+
+
+def heads_first(nested):
+    """(batch, nheads, ragged, headdim)."""
+    return [x.transpose(1, 2) for x in nested]
+
+
+@pytest.mark.parametrize("scale", [None, 0.3])
+def test_scaled_dot_product_attention(host, scale):
+    rows, nested = made()
+    found = scaled_dot_product_attention(*heads_first(nested), enable_gqa=True, scale=scale)
+    assert len(host) == 1
+    wanted = flash_attn_varlen_func(*rows, ENDS_Q.int(), ENDS_K.int(), 6, 7, softmax_scale=scale)
+    values = found.transpose(1, 2).values()
+    assert torch.equal(values, wanted)
+    assert found.shape == nested[0].transpose(1, 2).shape
+    gradients = torch.autograd.grad(values.sum(), rows)
+    for one, other in zip(gradients, torch.autograd.grad(wanted.sum(), rows), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_causal_attention_of_nested_tensors_which_pytorch_lacks_here(host):
+    rows = torch.randn(9, 2, 64).half()
+    x = nested_tensor_from_jagged(rows, ENDS_Q).transpose(1, 2)
+    found = scaled_dot_product_attention(x, x, x, is_causal=True).transpose(1, 2).values()
+    for begin, end in ((0, 3), (3, 9)):
+        one = rows[begin:end].transpose(0, 1)[None]
+        with sdpa_kernel(SDPBackend.MATH):
+            wanted = scaled_dot_product_attention(*(one.double(),) * 3, is_causal=True)[0].transpose(0, 1)
+        torch.testing.assert_close(found[begin:end].double(), wanted, rtol=0, atol=2**-10)
+    with sdpa_kernel(SDPBackend.MATH):
+        sdpa.disable()
+        with pytest.raises(RuntimeError, match="No viable backend"):
+            scaled_dot_product_attention(x, x, x, is_causal=True)
+
+
+def test_autocast_makes_them_narrow(host):
+    _, (q, k, v) = made(torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = scaled_dot_product_attention(*heads_first((q, k, v)), enable_gqa=True)
+    assert found.dtype == torch.bfloat16
+    assert len(host) == 1
+
+
+def test_what_kernels_do_not_serve_stays_with_pytorch(host):
+    x = nested_tensor_from_jagged(torch.randn(9, 2, 64), ENDS_Q).transpose(1, 2)  # fp32
+    found = scaled_dot_product_attention(x, x, x)
+    assert host == []
+    reason = "the dtype is torch.float32, and kernels have fp16 and bf16"
+    assert sdpa.explain(x, x, x).reason == reason
+    sdpa.disable()
+    assert torch.equal(scaled_dot_product_attention(x, x, x).values(), found.values())
+
+
+def test_explain_says_why(host):
+    _, nested = made()
+    q, k, v = heads_first(nested)
+    assert sdpa.explain(q, k, v, enable_gqa=True)
+    assert "enable_gqa" in sdpa.explain(q, k, v).reason
+    assert "causal with other lengths" in sdpa.explain(q, k, v, is_causal=True, enable_gqa=True).reason
+    assert "kernels take no attn_mask" in (
+        sdpa.explain(q, k, v, torch.ones(1, dtype=torch.bool), enable_gqa=True).reason
+    )
+    strided = torch.nested.as_nested_tensor([torch.randn(2, n, 64).half() for n in (3, 4)])
+    assert "torch.jagged only" in sdpa.explain(strided, strided, strided).reason
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_where_pytorch_has_flash_attention_training_stays_there(host, monkeypatch, trains):
+    monkeypatch.setattr(sdpa, "_flash_reached", lambda _device: True)
+    _, nested = made()
+    with torch.set_grad_enabled(trains):
+        given = heads_first(nested)
+        assert (sdpa._of_nested(*given, enable_gqa=True) is None) == trains
+        assert sdpa._of_nested(*given, enable_gqa=True, dropout_p=0.5) is None
+        with sdpa.enable(replace_fused=True):
+            assert sdpa._of_nested(*given, enable_gqa=True) is not None
+
+
+def test_pytorch_has_its_function_back(host):
+    ours = ops.jagged_scaled_dot_product_attention
+    with sdpa.enable():
+        assert ops.jagged_scaled_dot_product_attention is ours
+    assert ops.jagged_scaled_dot_product_attention is ours
+    sdpa.disable()
+    assert ops.jagged_scaled_dot_product_attention.__module__ == "torch.nested._internal.sdpa"

@@ -41,7 +41,7 @@ def inside(prepare: Callable[..., Any], tensors: tuple[Any, ...], numbers: tuple
         return Inside(parts, numbers, lambda _place, x: shards.joined(x))
     if prepare is _prepare.varlen and any(map(_nested.is_jagged, tensors[:3])):
         lengths = (*tensors[3:6], *numbers[:2])
-        packed, most = _nested.arguments(names.function, tensors, lengths)
+        packed, most = _nested.arguments(names.function, tensors[:3], lengths)
         q = tensors[0]
         return Inside(
             (*packed, *tensors[5:]),

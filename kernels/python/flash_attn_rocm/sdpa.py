@@ -16,6 +16,9 @@ headdim up to 256 and no attn_mask:
 * ``_scaled_dot_product_flash_attention``, on the others, for calls without gradients and dropout.
   Training stays with PyTorch, whose forward and backward kernels belong together there.
 
+Jagged nested tensors (batch, nheads, ragged, headdim) come here before any operator: likewise served on GPUs
+where PyTorch has no flash attention, and on the others without gradients and dropout.
+
 Some builds of PyTorch for AMD GPUs have a flash or memory-efficient attention that fails (the doctor says
 so).  ``enable(replace_fused=True)`` turns both off meanwhile, in the whole process: these kernels then answer
 on every GPU that has some, forward and backward, and PyTorch's plain formula answers what they do not serve.
@@ -24,6 +27,7 @@ What torch.compile made of the first while it was enabled keeps using this packa
 ``disable()``; the second is decided whenever a graph runs.
 """
 
+import importlib
 import threading
 import warnings
 from collections.abc import Callable
@@ -33,7 +37,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _capture, _kernels, _plan
+from flash_attn_rocm import _capture, _kernels, _nested, _plan
 from flash_attn_rocm._checks import FLOAT_MAX
 from flash_attn_rocm._interface import attend
 from flash_attn_rocm._library import LIMITS
@@ -49,6 +53,8 @@ from flash_attn_rocm._support import Machine, Support, device_of, support_of, un
 
 MATH = "_scaled_dot_product_attention_math"
 FLASH = "_scaled_dot_product_flash_attention"
+# The module's function to which nested tensors send scaled_dot_product_attention.
+NESTED = ("torch.nested._internal.ops", "jagged_scaled_dot_product_attention")
 CANARY = (1, 1, 16, 64)
 # fp16 has 11 bits: log-sum-exps of the canary are below 8, and those of another base are 1.4 times as large.
 CANARY_TOLERANCE = 2**-6
@@ -74,6 +80,7 @@ class _State:
     lock = threading.RLock()
     users: set["Enabled"] = set()  # noqa: RUF012 - the one instance is the class
     library: Any = None
+    nested: Callable[..., Any] | None = None  # PyTorch's own, while ours stands in for it
     flash_reached: dict[torch.device, bool] = {}  # noqa: RUF012
     natural: dict[torch.device, bool] = {}  # noqa: RUF012
     fused_before: tuple[bool, bool] | None = None  # PyTorch's switches, while they are turned off
@@ -103,6 +110,7 @@ def enable(*, replace_fused: bool = False) -> Enabled:
             return use
         if _State.library is None:
             _State.library = _installed()
+            _take_nested()
         _State.users.add(use)
         _switch_fused()
     return use
@@ -141,6 +149,7 @@ def _leave(users: set[Enabled]) -> None:
         _switch_fused()
         if not _State.users and _State.library is not None:
             _State.library = None  # the last reference: PyTorch then takes back what it registered
+            _give_nested_back()
 
 
 def _switch_fused() -> None:
@@ -255,6 +264,53 @@ def _flash(
     return result, lse, None, None, query.shape[2], key.shape[2], seed, offset, query.new_empty(0)
 
 
+def _take_nested() -> None:
+    module, name = importlib.import_module(NESTED[0]), NESTED[1]
+    originally = getattr(module, name, None)
+    if originally is None:  # a PyTorch that does it otherwise keeps its own
+        return
+
+    def answer(*arguments: Any, **named: Any) -> Tensor:  # noqa: ANN401
+        found = _of_nested(*arguments, **named)
+        return originally(*arguments, **named) if found is None else found
+
+    _State.nested = originally
+    setattr(module, name, answer)
+
+
+def _give_nested_back() -> None:
+    if _State.nested is not None:
+        setattr(importlib.import_module(NESTED[0]), NESTED[1], _State.nested)
+        _State.nested = None
+
+
+def _of_nested(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,  # noqa: FBT001, FBT002 - the signature is PyTorch's
+    scale: float | None = None,
+    enable_gqa: bool = False,  # noqa: FBT001, FBT002
+) -> Tensor | None:
+    if torch.is_autocast_enabled(query.device.type):
+        dtype = torch.get_autocast_dtype(query.device.type)
+        query, key, value = (x.to(dtype) for x in (query, key, value))
+    prepared = _prepared(_Call(query, key, value, attn_mask, dropout_p, is_causal, None, scale, enable_gqa))
+    trains = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
+    if isinstance(prepared, str) or not _may_answer(query.device, trains=trains or dropout_p > 0.0):
+        return None
+    out = attend(*prepared)[0]
+    return _nested.like(query.transpose(1, 2), out).transpose(1, 2)
+
+
+def _may_answer(device: torch.device, *, trains: bool) -> bool:
+    if _State.fused_before is None and _flash_reached(device):
+        return not trains and torch.backends.cuda.flash_sdp_enabled()
+    return torch.backends.cuda.math_sdp_enabled()
+
+
 def _call(arguments: tuple[Any, ...], named: dict[str, Any]) -> _Call | None:
     """The operator's arguments; None where a newer PyTorch has more of them."""
     positional = len(_Call._fields) - len(("scale", "enable_gqa"))
@@ -266,6 +322,8 @@ def _call(arguments: tuple[Any, ...], named: dict[str, Any]) -> _Call | None:
 def _prepared(call: _Call) -> Prepared | str:
     """What a kernel is to do, or why none can."""
     query, key, value = call[:3]
+    if any(map(_nested.is_jagged, call[:3])):
+        return _prepared_nested(call)
     if reason := _kind_problem(call) or _shape_problem(call):
         return reason
     rows, keys = query.shape[2], key.shape[2]
@@ -283,6 +341,41 @@ def _prepared(call: _Call) -> Prepared | str:
     return unserved(inputs, options) or (inputs, options)
 
 
+def _prepared_nested(call: _Call) -> Prepared | str:
+    tensors = tuple(x.transpose(1, 2) if x.dim() == 4 else x for x in call[:3])
+    if problems := _nested.problems(tensors):
+        return problems[0]
+    if reason := _kind_problem(call) or _nested_problem(call):
+        return reason
+    (q, k, v, ends_q, ends_k), (rows, keys) = _nested.packed(tensors)
+    options = Options(
+        softmax_scale=q.shape[-1] ** -0.5 if call.scale is None else call.scale,
+        window_right=0 if call.is_causal else -1,
+        dropout_p=call.dropout_p,
+        max_seqlen_q=rows,
+        max_seqlen_k=keys,
+    )
+    inputs = Inputs(q, k, v, cu_seqlens_q=ends_q, cu_seqlens_k=ends_k)
+    return unserved(inputs, options) or (inputs, options)
+
+
+def _nested_problem(call: _Call) -> str:
+    (batch, nheads, rows, head_dim), (batch_k, nheads_k, keys, _) = call.query.shape, call.key.shape
+    if batch_k != batch or call.key.shape[3] != head_dim or call.value.shape != call.key.shape:
+        return "the batch, headdim or heads of query, key and value differ"
+    if not 0 < head_dim <= LIMITS.head_dim:
+        return f"kernels take a headdim from 1 to {LIMITS.head_dim}"
+    if call.is_causal and rows != keys:
+        return "causal with other lengths of keys than of queries may hide other keys here"
+    return _heads_problem(nheads, nheads_k, enable_gqa=call.enable_gqa)
+
+
+def _heads_problem(nheads: int, nheads_k: int, *, enable_gqa: bool) -> str:
+    if nheads % nheads_k or (nheads != nheads_k and not enable_gqa):
+        return "the numbers of heads differ, without enable_gqa or by no whole factor"
+    return ""
+
+
 def _kind_problem(call: _Call) -> str:
     tensors = call[:3]
     query = call.query
@@ -291,7 +384,10 @@ def _kind_problem(call: _Call) -> str:
         (call.dropout_mask is not None, "kernels take no dropout_mask"),
         (not 0.0 <= call.dropout_p < 1.0, "dropout_p is not in 0 <= dropout_p < 1"),
         (call.scale is not None and not abs(call.scale) <= FLOAT_MAX, "scale is not a finite number"),
-        (any(x.is_nested for x in tensors), "kernels take no nested tensors here"),
+        (
+            any(x.is_nested and not _nested.is_jagged(x) for x in tensors),
+            "kernels take nested tensors of the layout torch.jagged only",
+        ),
         (query.dtype not in DTYPES, f"the dtype is {query.dtype}, and kernels have fp16 and bf16"),
         (any(x.dtype != query.dtype for x in tensors), "the dtypes differ"),
         (any(x.device != query.device for x in tensors), "the devices differ"),
@@ -307,8 +403,8 @@ def _shape_problem(call: _Call) -> str:
         return "the batch, headdim or seqlen of query, key and value differ"
     if 0 in {batch, nheads, rows, nheads_k, keys} or not 0 < head_dim <= LIMITS.head_dim:
         return f"kernels take a headdim from 1 to {LIMITS.head_dim}, and no empty tensors"
-    if nheads % nheads_k or (nheads != nheads_k and not call.enable_gqa):
-        return "the numbers of heads differ, without enable_gqa or by no whole factor"
+    if reason := _heads_problem(nheads, nheads_k, enable_gqa=call.enable_gqa):
+        return reason
     if call.is_causal and rows > keys:
         return "causal with more queries than keys hides other keys in scaled_dot_product_attention"
     return ""
