@@ -2,10 +2,11 @@
 
 import pytest
 import torch
-from flash_attn_rocm import flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache
+from flash_attn_rocm import _flops, flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache
 from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
+from torch.utils import flop_counter
 from torch.utils.flop_counter import FlopCounterMode
 
 pytestmark = [
@@ -82,6 +83,14 @@ def test_lengths_are_those_of_the_sequences():
     used = torch.tensor([3, 17], dtype=torch.int32)
     found = counted(lambda: flash_attn_with_kvcache(q, cache, cache, cache_seqlens=used))
     assert found == 2 * (3 + 17) * 4 * 2 * 64
+
+
+def test_a_counter_that_was_open_before_the_first_call(monkeypatch):
+    q, k, v = tensors()
+    for operator in _flops._formulas():
+        monkeypatch.delitem(flop_counter.flop_registry, operator, raising=False)
+    assert counted(flash_attn_func, q, k, v) == 2 * PRODUCT
+    assert counted(flash_attn_func, q, k, v) == 2 * PRODUCT
 
 
 def test_forward_mode():

@@ -113,8 +113,11 @@ def test_a_call_that_is_known_is_differentiated_too(kernels_on, host_operators):
     q, k, v = tensors(torch.float16, 64)
     out = flash_attn_func(q, k, v)
     assert torch.equal(flash_attn_func(q, k, v), out)
+    told = pytest.warns(FlashAttnFallbackWarning, match="kernels compute no forward-mode derivatives")
     with forward_ad.dual_level():
-        dual = flash_attn_func(q, k, forward_ad.make_dual(v, v))
+        given = q, k, forward_ad.make_dual(v, v)
+        with told:
+            dual = flash_attn_func(*given)
         primal, tangent = forward_ad.unpack_dual(dual)
     assert torch.equal(primal, out)
     assert torch.equal(tangent, out)  # out is linear in v
@@ -192,6 +195,9 @@ def test_vmap_over_slopes_and_masks():
     masks = torch.rand(5, 2, 1, 4) > 0.5
     found = vmap(lambda x: attention(q, k, v, x))(masks)
     assert torch.equal(found, torch.stack([attention(q, k, v, x) for x in masks]))
+    many = torch.stack([q, 2 * q])
+    found = vmap(lambda q: attention(q, k, v, masks[0]))(many)
+    assert torch.equal(found, torch.stack([attention(q, k, v, masks[0]) for q in many]))
 
 
 def test_vmap_over_packed_sequences_and_caches():
