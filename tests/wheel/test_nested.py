@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from flash_attn_rocm import FlashAttnArgumentError, flash_attn_func, flash_attn_varlen_func, sdpa
+from flash_attn_rocm import FlashAttnArgumentError, explain, flash_attn_func, flash_attn_varlen_func, sdpa
 from torch.nested import nested_tensor_from_jagged
 from torch.nested._internal import ops
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -42,6 +42,14 @@ def test_packed_sequences(options):
     gradients = torch.autograd.grad(found.values(), rows, dout)
     for one, other in zip(gradients, torch.autograd.grad(wanted, rows, dout), strict=True):
         assert torch.equal(one, other)
+
+
+def test_explain_looks_inside(kernels_on):
+    kernels_on("gfx942")
+    rows, nested = made()
+    wanted = explain(flash_attn_varlen_func, *rows, ENDS_Q.int(), ENDS_K.int(), 6, 7)
+    assert explain(flash_attn_varlen_func, *nested, *NOTHING) == wanted
+    assert wanted.path == "split"
 
 
 def test_log_sum_exps_are_those_of_the_rows():

@@ -11,6 +11,7 @@ import torch
 from flash_attn_rocm import (
     FlashAttnArgumentError,
     attention,
+    explain,
     flash_attn_func,
     flash_attn_kvpacked_func,
     flash_attn_qkvpacked_func,
@@ -144,6 +145,9 @@ def test_other_placements_are_errors(rank):
         refused(*rows, CUT, CUT, 3, 3, function=flash_attn_varlen_func)
     )
     assert "expected tensors, got DTensors" in refused(*even, function=flash_attn_with_kvcache)
+    assert explain(flash_attn_func, *even) == explain(flash_attn_func, *(x.to_local() for x in even))
+    with pytest.raises(FlashAttnArgumentError, match="expected tensors, got DTensors"):
+        explain(flash_attn_with_kvcache, *even)
 
 
 def attends_with_gloo(rank, folder):

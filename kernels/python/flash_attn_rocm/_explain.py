@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from flash_attn_rocm import _attention, _kvcache, _prepare
+from flash_attn_rocm import _attention, _kvcache, _prepare, _sharded, _wrapped
 from flash_attn_rocm import flash_attn_interface as interface
 from flash_attn_rocm._options import Inputs, Options
 from flash_attn_rocm._prepare import Rules
@@ -45,9 +45,22 @@ def explain(*arguments: Any, **options: Any) -> Support:  # noqa: ANN401 - those
         message = f"explain: {function.__name__}: {error}"
         raise TypeError(message) from None
     bound.apply_defaults()
-    inputs, found = PREPARE[function](*_in_order(PREPARE[function], bound.arguments))
+    inputs, found = PREPARE[function](*_plain(function, [*_in_order(PREPARE[function], bound.arguments)]))
     want_probabilities = bool(bound.arguments.get("return_attn_probs"))
     return support_of(inputs, found, want_probabilities=want_probabilities)
+
+
+def _plain(function: Callable[..., Any], arguments: list[Any]) -> list[Any]:
+    """The arguments, or those for what nested tensors and DTensors hold."""
+    names = inspect.signature(PREPARE[function]).parameters
+    if function is _kvcache.flash_attn_with_kvcache:
+        _sharded.refuse(function.__name__, arguments)
+        return arguments
+    tensors = len(names) - 1 - sum(name.startswith("max_seqlen") for name in names)
+    together = 3 if "qkv" in names else 2 if "kv" in names else 0
+    given = tuple(arguments[:tensors]), tuple(arguments[tensors:])
+    inside = _wrapped.inside(function.__name__, together, *given)
+    return arguments if inside is None else [*inside.tensors, *inside.numbers]
 
 
 def _in_order(prepare: Callable[..., Any], given: dict[str, Any]) -> Iterator[Any]:

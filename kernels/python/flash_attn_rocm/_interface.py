@@ -52,7 +52,7 @@ def call(
             return (*again, again[0].new_empty(0)) if want_probabilities else again
         out, lse = _recall.answer(found, tensors)
         return (out, lse, out.new_empty(0)) if want_probabilities else out
-    if key is None and (inside := _wrapped.inside(function.prepare, tensors, numbers)) is not None:
+    if key is None and (inside := _wrapped.inside(function.name, function.together, tensors, numbers)):
         answers = call(function, inside.tensors, inside.numbers, want_probabilities)
         if isinstance(answers, Tensor):
             return inside.like(0, answers)

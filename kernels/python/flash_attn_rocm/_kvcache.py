@@ -25,9 +25,9 @@ TENSORS = """
     that of k_cache, are computed without. seqlen_k is how many keys a sequence has after k was written.
     """
 RETURNS = """
-    out, in q's shape and dtype, with the headdim of v_cache; a row that sees no key is 0. With return_softmax_lse=True a tuple (out,
-    softmax_lse): (batch, nheads, seqlen_q), torch.float32, the natural logarithm of the sum of exp(score)
-    over the keys that a row sees; +inf if it sees none.
+    out, in q's shape and dtype, with the headdim of v_cache; a row that sees no key is 0. With
+    return_softmax_lse=True a tuple (out, softmax_lse): (batch, nheads, seqlen_q), torch.float32, the natural
+    logarithm of the sum of exp(score) over the keys that a row sees; +inf if it sees none.
     """
 RAISES = """
     FlashAttnArgumentError: the arguments break these rules. A ValueError and a RuntimeError; its message

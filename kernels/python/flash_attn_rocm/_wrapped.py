@@ -6,18 +6,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _nested, _prepare, _sharded
+from flash_attn_rocm import _nested, _sharded
 from flash_attn_rocm._sharded import Names
 
-NAMES: dict[Callable[..., Any], Names] = {
-    _prepare.dense: Names("flash_attn_func", ("q", "k", "v")),
-    _prepare.masked: Names("attention", ("q", "k", "v")),
-    _prepare.qkvpacked: Names("flash_attn_qkvpacked_func", ("qkv",)),
-    _prepare.kvpacked: Names("flash_attn_kvpacked_func", ("q", "kv")),
-    _prepare.varlen: Names("flash_attn_varlen_func", ("q", "k", "v")),
-    _prepare.varlen_qkvpacked: Names("flash_attn_varlen_qkvpacked_func", ("qkv",)),
-    _prepare.varlen_kvpacked: Names("flash_attn_varlen_kvpacked_func", ("q", "kv")),
-}
+TAKES_NESTED = "flash_attn_varlen_func"
+TOGETHER = {0: ("q", "k", "v"), 2: ("q", "kv"), 3: ("qkv",)}  # by how many of q, k and v come in one tensor
 
 
 class Inside(NamedTuple):
@@ -28,20 +21,19 @@ class Inside(NamedTuple):
     like: Callable[[int, Tensor], Tensor]
 
 
-def inside(prepare: Callable[..., Any], tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> Inside | None:
-    """What the arguments of a public function, known by its ``prepare``, hold; None of plain tensors.
+def inside(function: str, together: int, tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> Inside | None:
+    """What the arguments of a public function hold; None of plain tensors.
 
+    The last ``together`` of q, k and v are one tensor.
     Raises FlashAttnArgumentError.  torch.compile takes plain tensors only.
     """
     if torch.compiler.is_compiling():
         return None
-    names = NAMES[prepare]
     if _sharded.is_sharded(tensors):
-        parts, shards = _sharded.local(names, tensors, numbers)
+        parts, shards = _sharded.local(Names(function, TOGETHER[together]), tensors, numbers)
         return Inside(parts, numbers, lambda _place, x: shards.joined(x))
-    if prepare is _prepare.varlen and any(map(_nested.is_jagged, tensors[:3])):
-        lengths = (*tensors[3:6], *numbers[:2])
-        packed, most = _nested.arguments(names.function, tensors[:3], lengths)
+    if function == TAKES_NESTED and any(map(_nested.is_jagged, tensors[:3])):
+        packed, most = _nested.arguments(function, tensors[:3], (*tensors[3:6], *numbers[:2]))
         q = tensors[0]
         return Inside(
             (*packed, *tensors[5:]),
