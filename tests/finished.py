@@ -26,6 +26,7 @@ from tests.wheels import (
 )
 from wheel_builder.base.archs import known_archs
 from wheel_builder.base.store import Artifact, sha256_file
+from wheel_builder.build.packages import compiler_packages
 from wheel_builder.build.product import read_product
 from wheel_builder.build.sbom import sbom_text
 from wheel_builder.build.shim import FOLDER, shim_digest
@@ -89,8 +90,9 @@ def finished_files(root, commit, rocm="7.2"):
     code = [bundle({a: code_object(a, [name]) for a in archs if name in kernels[a]}) for name in names]
     lines = [f"{name}: {value}" for name, values in (headers | product.fields).items() for value in values]
     materials = replace(
-        MATERIALS, version=version, sources=tree.content, torch=recipe.torch_headers, zig=recipe.zig
-    )
+        MATERIALS, version=version, sources=tree.content, zig=recipe.zig, torch=recipe.torch_headers,
+        torch_sha256=recipe.torch_headers_sha256,
+    )  # fmt: skip
     included = {name: root / path for path, name in forced(root).items()}
     files = {name: included.get(name, package / name).read_bytes() for name in product.files}
     files |= {f"{DIST_INFO}/licenses/{name}": (root / name).read_bytes() for name in product.licenses}
@@ -116,7 +118,9 @@ def finished_wheel(folder, root, commit, rocm="7.2", files=None, edit=bytes):
     wheel = write_wheel(folder, finished_files(root, commit, rocm) if files is None else files, name=name)
     wheel.write_bytes(edit(wheel.read_bytes()))
     shown = {"numerics": NUMERICS, "launches": {"a": 1}, "findings": [], "passed": True}
-    write_record(wheel, {"sha256": sha256_file(wheel), "archs": dict.fromkeys(archs, shown)})
+    write_record(
+        wheel, {"sha256": sha256_file(wheel), "archs": dict.fromkeys(archs, shown), "serves": ["7.1"]}
+    )
     state(wheel, root, commit, rocm)
     return wheel
 
@@ -134,8 +138,10 @@ def recipe_of(root, commit, rocm):
     """Parameters and dependencies of a statement, as the commit says them."""
     tree = read_tree(root, commit)
     recipe = tree.recipe
-    image = {"compiler": dict(MATERIALS.packages), "packages": dict(MATERIALS.packages)}
-    image["compiler"].pop("bash")
+    image = {
+        "os": MATERIALS.system, "libcxx": MATERIALS.libcxx, "compiler": compiler_packages(MATERIALS.packages),
+        "packages": dict(MATERIALS.packages), "python_packages": {"ziglang": recipe.zig},
+    }  # fmt: skip
     return {
         "parameters": {
             "flags": {kind: list(flags) for kind, flags in recipe.flags.items()}, "llvm": recipe.llvm[rocm],
@@ -147,7 +153,7 @@ def recipe_of(root, commit, rocm):
                 annotations=Annotations(dirty=False, content_sha256=tree.content),
             ),
             Resource(name=p.SOURCE_TREE, digest={"sha256": tree.sources}),
-            Resource(name=p.IMAGE, annotations=Annotations(libcxx=MATERIALS.libcxx, **image)),
+            Resource(name=p.IMAGE, annotations=Annotations(**image)),
             Resource(
                 name=p.HEADERS, uri=p.headers_uri(recipe.torch_headers),
                 digest={"sha256": recipe.torch_headers_sha256},

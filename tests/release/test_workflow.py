@@ -46,6 +46,8 @@ class Runner:
         folder = self.root / name
         subprocess.run(["git", "clone", "--quiet", CHECKOUT, folder], check=True)
         subprocess.run(["git", "remote", "set-url", "origin", self.remote], cwd=folder, check=True)
+        # As in the workflow, also where CI has this checkout itself on no branch.
+        subprocess.run(["git", "switch", "--quiet", "--force-create", "main"], cwd=folder, check=True)
         (folder / ".venv").symlink_to(sys.prefix)
         if changed := changed_files():
             for file in changed:

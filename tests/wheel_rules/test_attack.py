@@ -8,14 +8,16 @@ import json
 import logging
 import random
 import struct
+import subprocess
 from functools import lru_cache
 
 import pytest
 
+from tests.checkouts import GIT
+from tests.documents import changed, places
 from tests.finished import finished_files, finished_wheel, repository, state
-from tests.unit.provenance.test_fuzz import changed, places
 from tests.wheel_rules.test_installers import INSTALLERS, installs
-from tests.wheels import DIST_INFO
+from tests.wheels import DIST_INFO, SBOM
 from wheel_builder.base import errors
 from wheel_builder.files import elf, fatbin
 from wheel_builder.files.elflayout import EM_X86_64, elf_layout_problems
@@ -44,7 +46,7 @@ HEADERS = (
 )  # fmt: skip
 VALUES = (
     None, True, False, -1, 0, 1e308, "", "x", "\x1b[2J", "\u202e", "\udce9", [], {}, ["x"], {"a": 1},
-    "0" * 64, "7.1",
+    "0" * 64, "7.1", "7.01", "99.1", [f"{n // 100 + 1}.{n % 100}" for n in range(1000)],
 )  # fmt: skip
 
 
@@ -75,6 +77,13 @@ def replaced(rng, files):
 def headed(rng, files):
     name = f"{DIST_INFO}/{rng.choice(('METADATA', 'WHEEL'))}"
     return files | {name: rng.choice(HEADERS) + files[name]}
+
+
+def billed(rng, files):
+    """One value of the SBOM."""
+    document = json.loads(files[SBOM])
+    lie = changed(document, rng.choice([place for place in places(document) if place]), rng.choice(VALUES))
+    return files | {SBOM: f"{json.dumps(lie, indent=1, sort_keys=True)}\n".encode()}
 
 
 def linked(rng, files):
@@ -109,7 +118,7 @@ def wrapped(rng, data):
 
 
 OF_FILES, OF_BYTES = (
-    (added, dropped, replaced, headed, linked),
+    (added, dropped, replaced, headed, billed, linked),
     (unpacked_damage, end_damage, end_numbers, cut, wrapped),
 )
 
@@ -246,6 +255,20 @@ def test_the_wheel_that_is_attacked_is_published(tmp_path, matrix, checkout, goo
     wheel = finished_wheel(tmp_path, *checkout, files=good)
     assert not refused(wheel, matrix, tmp_path / "index", checkout)
     assert is_harmless(wheel, good)
+
+
+def test_a_commit_that_lies_on_no_branch_is_refused(tmp_path, matrix, checkout, good):
+    """Its sources are those of the wheel, and its object is in the checkout: it was published."""
+    root, commit = checkout
+    git = [*GIT, "-C", root]
+    command = [*git, "commit-tree", "-p", commit, "-m", "stray", f"{commit}^{{tree}}"]
+    stray = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    wheel = finished_wheel(tmp_path, *checkout, files=good)
+    statement = provenance_path(wheel)
+    statement.write_text(statement.read_text().replace(commit, stray))
+    with pytest.raises(errors.ProvenanceError, match=f"{stray} lies on no branch or tag of this checkout"):
+        publish_files([wheel], matrix, tmp_path / "index", root)
+    assert not (tmp_path / "index").exists()
 
 
 @pytest.mark.full

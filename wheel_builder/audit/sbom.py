@@ -1,5 +1,6 @@
 """Checks that a wheel's SBOM exists, matches the wheel, and is reproducible; pure."""
 
+import json
 import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -10,6 +11,7 @@ from wheel_builder.build import sbom
 
 FOLDER = "sboms"
 CLANG = re.compile(r"clang-[0-9]+|rocm-llvm")
+SHOWN = 80  # characters of a value
 PASSING = ("serialNumber",)
 PASSING_METADATA = ("timestamp",)
 
@@ -61,6 +63,32 @@ def sbom_problems(
     if not re.fullmatch(r"[0-9a-f]{64}", sbom.source_digest(document)):
         yield "it has no sha256 of the sources"
     yield from _compiler_problems(versions, compilers)
+
+
+def sbom_differences(found: bytes, expected: bytes) -> Iterator[str]:
+    """In what an SBOM that ``read`` takes differs from ``expected``, the one that its build wrote."""
+    values, planned = (dict(_leaves(from_json(data))) for data in (found, expected))
+    differing = [
+        (place, said, wanted)
+        for place in dict.fromkeys([*planned, *values])
+        if (said := values.get(place, "missing")) != (wanted := planned.get(place, "missing"))
+    ]
+    yield from (f"{place} is {said[:SHOWN]}, expected {wanted[:SHOWN]}" for place, said, wanted in differing)
+    if found != expected and not differing:
+        yield "it says the same as its build wrote, in other bytes"
+
+
+def _leaves(value: object, place: str = "") -> Iterator[tuple[str, str]]:
+    """Every single value and empty list of a document as JSON, with its place; components by name."""
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from _leaves(inner, f"{place}.{key}".removeprefix("."))
+    elif isinstance(value, list) and value:
+        for at, inner in enumerate(value):
+            name = inner.get("name", at) if isinstance(inner, dict) else at
+            yield from _leaves(inner, f"{place}[{name}]")
+    else:
+        yield place, json.dumps(value)
 
 
 def _passing(document: Mapping[str, Any]) -> list[str]:

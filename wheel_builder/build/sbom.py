@@ -147,5 +147,5 @@ def _pypi(name: str, version: str) -> str:
 
 
 def _package_url(system: str, name: str, version: str) -> str:
-    vendor = system.split(maxsplit=1)[0].lower()
+    vendor = system.partition(" ")[0].lower()
     return f"pkg:deb/{vendor}/{quote(name)}@{quote(version, safe='.-_~:')}?arch=amd64"

@@ -4,6 +4,7 @@ import ast
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -18,6 +19,7 @@ PATHS = (
     "tests/numerics", "tests/textbook.py",
 )  # fmt: skip
 COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+FETCH = "git fetch --tags the branch that has it (with --unshallow in a shallow clone), then run this again"
 
 
 @dataclass(frozen=True)
@@ -98,8 +100,32 @@ def constant(script: Path, name: str) -> Any:  # noqa: ANN401 - whatever a liter
     return ast.literal_eval(values[name])
 
 
-def has_commit(checkout: Path, commit: str, *, run: Runner = run) -> bool:
-    """Whether the repository of ``checkout`` has the commit; false for anything that is not a commit id."""
-    if not COMMIT.fullmatch(commit):
-        return False
-    return run(["git", "-C", checkout, "cat-file", "-e", f"{commit}^{{commit}}"], check=False).returncode == 0
+def commit_problem(checkout: Path, commit: str, *, run: Runner = run) -> str:
+    """Why nothing is concluded from ``commit`` in the repository of ``checkout``; empty when something is.
+
+    The commit has to lie on a branch or a tag, because anybody can have a commit fetched, by a pull request
+    for instance.  Branches are those here and those of remotes.  What HEAD names does not count by itself.
+    """
+    git: list[str | Path] = ["git", "-C", checkout]
+    known = COMMIT.fullmatch(commit) is not None
+    if not known or run([*git, "cat-file", "-e", f"{commit}^{{commit}}"], check=False).returncode != 0:
+        return f"this checkout does not have commit {commit}; {FETCH}"
+    listed = run([*git, "for-each-ref", "--format=%(refname)", "--contains", commit], check=False).stdout
+    fetched = run([*git, "config", "--get-regexp", r"^remote\..*\.fetch$"], check=False).stdout
+    if any(is_branch_or_tag(ref, refspecs(fetched)) for ref in listed.split()):
+        return ""
+    return f"commit {commit} lies on no branch or tag of this checkout, so it may be anybody's; {FETCH}"
+
+
+def refspecs(settings: str) -> tuple[tuple[str, str], ...]:
+    """What remotes' settings fetch, as git prints them: pairs of a pattern there and one here."""
+    words = (line.split()[-1].lstrip("+").partition(":") for line in settings.splitlines() if line.strip())
+    return tuple((there, here) for there, _, here in words if here)
+
+
+def is_branch_or_tag(ref: str, fetched: Sequence[tuple[str, str]]) -> bool:
+    """Whether a full name is a branch's or a tag's; a remote's branch is fetched from ``refs/heads``."""
+    sources = [there for there, here in fetched if fnmatchcase(ref, here)]
+    if ref.startswith("refs/remotes/"):
+        return bool(sources) and all(there.startswith("refs/heads/") for there in sources)
+    return ref.startswith(("refs/heads/", "refs/tags/"))

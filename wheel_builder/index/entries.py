@@ -4,7 +4,8 @@ Nobody vouches for either.  What pages could not show is refused, before it is w
 """
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,8 +18,11 @@ from wheel_builder.base.strict_json import read_json
 from wheel_builder.base.words import line_problem
 from wheel_builder.files.sidecars import ATTACHMENTS, RECORD_SUFFIX, YANK_SUFFIX
 from wheel_builder.index.pages import Entry, Record
+from wheel_builder.matrix.model import VERSION
 
-ROCM_VERSION = re.compile(r"\d{1,2}\.\d{1,2}")
+ROCM_VERSION = re.compile(VERSION)
+# Each has pages of its own; more than there will be.
+MOST_SERVED = 50
 YANK_AGAIN = "remove this file, then yank the wheel once more with a reason of plain text"
 
 T = TypeVar("T")
@@ -69,9 +73,7 @@ def read_entry(path: Path) -> Entry:
     if (record.project, f"{record.filename}{RECORD_SUFFIX}") != (path.parent.name, path.name):
         message = f"it is about {record.project}/{record.filename}"
         raise ValueError(message)
-    if strange := [rocm for rocm in record.serves if not ROCM_VERSION.fullmatch(rocm)]:
-        message = f"serves has {strange[0]!r}, expected ROCm versions such as 7.2"
-        raise ValueError(message)
+    _refuse(list(served_problems(record.serves)))
     if unknown := sorted(record.attachments.keys() - ATTACHMENTS.keys()):
         message = f"attachments has {unknown[0]!r}, expected some of {', '.join(ATTACHMENTS)}"
         raise ValueError(message)
@@ -79,6 +81,16 @@ def read_entry(path: Path) -> Entry:
     _refuse(list(text_problems(record)))
     mark = path.with_name(record.filename + YANK_SUFFIX)
     return Entry(record, "; ".join(read_mark(mark).reasons) if mark.exists() else None)
+
+
+def served_problems(serves: Sequence[str]) -> Iterator[str]:
+    """What is wrong with the ROCm versions that a file is offered for besides its own."""
+    if len(serves) > MOST_SERVED:
+        yield f"serves has {len(serves)} ROCm versions, expected at most {MOST_SERVED}"
+        return
+    strange = dict.fromkeys(each for each in serves if not ROCM_VERSION.fullmatch(each))
+    yield from (f"serves has {each!r}, expected ROCm versions such as 7.2" for each in strange)
+    yield from (f"serves has {each!r} {n} times" for each, n in Counter(serves).items() if n > 1)
 
 
 def text_problems(record: Record) -> Iterator[str]:

@@ -31,7 +31,7 @@ from wheel_builder.base.mend import mend
 from wheel_builder.base.words import line_problem
 from wheel_builder.files.sidecars import ATTACHMENTS, METADATA_SUFFIX, RECORD_SUFFIX, YANK_SUFFIX
 from wheel_builder.index import manual
-from wheel_builder.index.entries import in_words, read_entry, read_mark, with_reason
+from wheel_builder.index.entries import ROCM_VERSION, in_words, read_entry, read_mark, with_reason
 from wheel_builder.index.offers import Contents, finder_pages_of, in_order, simple_pages
 from wheel_builder.index.pages import Entry, Record, json_bytes
 from wheel_builder.matrix.catalogue import Catalogue
@@ -170,6 +170,9 @@ def read_what_can_be_read(root: Path) -> tuple[Contents, tuple[str, ...]]:
     problems = []
     for simple in sorted(root.glob("rocm*/simple")):
         rocm = simple.parent.name.removeprefix("rocm")
+        if not ROCM_VERSION.fullmatch(rocm):
+            problems.append(f"{simple.parent}: {rocm!r} is no ROCm version such as 7.2")
+            continue
         for path in _records(simple):
             try:
                 entry = read_entry(path)

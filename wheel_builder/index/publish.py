@@ -16,7 +16,7 @@ from wheel_builder.base.process import Runner, run
 from wheel_builder.build.shim import NAME as SHIM
 from wheel_builder.files.wheelfile import MAX_READ_MIB, WheelFile, read_metadata, read_wheel, record_problems
 from wheel_builder.index import folder
-from wheel_builder.index.entries import ROCM_VERSION, text_problems
+from wheel_builder.index.entries import ROCM_VERSION, served_problems, text_problems
 from wheel_builder.index.folder import NewFile
 from wheel_builder.matrix.catalogue import Catalogue
 from wheel_builder.provenance.records import provenance_path, record_path, statement_problems
@@ -163,11 +163,7 @@ def _verification(wheel: WheelFile, text: bytes) -> tuple[tuple[str, ...], dict[
         return (), {}, [f"{name}: it is not a verification record ({error})"]
     serves = tuple(record.serves)
     verified = {arch: shown.words for arch, shown in record.archs.items()}
-    problems = [
-        f"{name}: serves has {each!r}, expected ROCm versions such as 7.2"
-        for each in serves
-        if not ROCM_VERSION.fullmatch(each)
-    ]
+    problems = [f"{name}: {problem}" for problem in served_problems(serves)]
     if record.sha256 != wheel.sha256:
         said = record.sha256
         problems.append(f"{name}: it is about a wheel with sha256 {said}, but the wheel's is {wheel.sha256}")

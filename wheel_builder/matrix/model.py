@@ -6,6 +6,8 @@ from typing import Literal
 Provider = Literal["debian", "vendor"]
 # The name of the distribution on every index.
 PROJECT = "flash-attn-rocm"
+# One spelling for each version: 7.01 and 07.1 would be further names for 7.1.
+VERSION = r"[1-9][0-9]?\.(0|[1-9][0-9]?)"
 
 
 @dataclass(frozen=True)

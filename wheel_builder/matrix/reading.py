@@ -20,7 +20,7 @@ from pydantic_core import ErrorDetails
 from wheel_builder.base.errors import MatrixError
 from wheel_builder.base.words import LINE, unknown
 from wheel_builder.matrix.document import Document, Key, Problem, read_document
-from wheel_builder.matrix.model import Arch, Exclude, Matrix, OtherArch, Package, Rocm, Upstream
+from wheel_builder.matrix.model import VERSION, Arch, Exclude, Matrix, OtherArch, Package, Rocm, Upstream
 
 MAX_WHEEL_MIB = 1024
 
@@ -43,7 +43,7 @@ _EXPECTED = {
     "literal_error": "debian or vendor",
 }
 
-_VERSION = (r"\d{1,2}\.\d{1,2}", 'a version such as "7.2"')
+_VERSION = (VERSION, 'a version such as "7.2"')
 _SUITE = (r"[a-z][a-z0-9-]*", "the name of a Debian suite such as sid")
 _ARCH = (r"gfx[1-9][0-9a-f]{2,3}", "an arch such as gfx1100")
 _LINE = (LINE, "one line of text")

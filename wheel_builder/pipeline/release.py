@@ -179,7 +179,7 @@ def _fit_for_others(files: Sequence[Path], matrix: Matrix, checkout: Path) -> li
     for file in shims:
         audit_shim(file, checkout)
     archs = {file: job.archs for file, job in zip(kernels, jobs, strict=True)}
-    require_attachments(archs | dict.fromkeys(shims, ()))
+    require_attachments(archs | dict.fromkeys(shims, ()), [row.version for row in matrix.rocm])
     require_provenance(files, checkout)
     return jobs
 
@@ -407,7 +407,7 @@ def _publish(
         ensure(finished, file.read_bytes())
         write_record(finished, record.facts)
         write_provenance(finished, provenance)
-        require_attachments({finished: job.archs})
+        require_attachments({finished: job.archs}, record.facts["serves"])
         published = publish.publish(
             [finished, shim], context.index, job.rocm.version, catalogue=catalogue, now=datetime.now(UTC)
         )

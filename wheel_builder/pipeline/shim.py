@@ -77,7 +77,7 @@ def finish_shim(
             run=run_details(os.environ, finished_at(built)),
         )  # fmt: skip
         write_provenance(finished, statement)
-        require_attachments({finished: ()})
+        require_attachments({finished: ()}, ())
         if built.reused and all(one.reused for one in shown):
             step.skipped("unchanged")
     return finished

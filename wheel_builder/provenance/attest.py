@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from wheel_builder.audit import sbom as sbom_check
 from wheel_builder.audit.stage import open_subject
@@ -13,6 +12,7 @@ from wheel_builder.base.store import Artifact, sha256_file
 from wheel_builder.build import sbom
 from wheel_builder.build.product import Product, read_product
 from wheel_builder.build.shim import FOLDER, is_shim
+from wheel_builder.build.source import commit_problem
 from wheel_builder.files.wheelfile import MAX_READ_MIB, WheelFile, read_wheel
 from wheel_builder.provenance.check import ALL_IN_WORDS, Facts, provenance_problems, signature_words
 from wheel_builder.provenance.commit import read_tree
@@ -122,22 +122,17 @@ def product_of(wheel: Path, checkout: Path) -> Product:
 def facts_of(wheel: WheelFile, found: Provenance, checkout: Path) -> Facts:
     """Collect what the wheel, the files beside it and the checkout say."""
     record = record_path(wheel.path)
+    tree = read_tree(checkout, found.commit)
     return Facts(
         wheel=wheel,
         archs=frozenset(device.code.arch for device in open_subject(wheel).devices),
-        sbom=_read_sbom(wheel),
+        sbom=sbom_check.find(wheel.files, wheel.dist_info).get(sbom.FILE, b""),
         record_name=record.name,
         record_sha256=sha256_file(record) if record.is_file() else "",
         record=_subject_of(record),
-        tree=read_tree(checkout, found.commit),
+        tree=tree,
+        of_commit="" if tree else commit_problem(checkout, found.commit),
     )
-
-
-def _read_sbom(wheel: WheelFile) -> dict[str, Any] | None:
-    try:
-        return sbom_check.read(sbom_check.find(wheel.files, wheel.dist_info)[sbom.FILE])
-    except (KeyError, ValueError):
-        return None
 
 
 def _subject_of(record: Path) -> str:

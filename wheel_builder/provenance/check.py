@@ -2,11 +2,12 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from wheel_builder.audit import sbom as sbom_check
 from wheel_builder.audit.contents import BUILT, file_problems, metadata_problems
+from wheel_builder.build.packages import compiler_packages
 from wheel_builder.build.product import Product
-from wheel_builder.build.sbom import source_digest, versions
+from wheel_builder.build.sbom import Materials, sbom_text
 from wheel_builder.build.shim import is_shim
 from wheel_builder.files.wheelfile import WheelFile
 from wheel_builder.provenance import provenance as p
@@ -25,6 +26,7 @@ UNCHECKED = (
     "signature  {name} is beside the wheel and was not checked here\n"
     "           check it: gh attestation verify WHEEL --bundle {name} --repo OWNER/REPOSITORY"
 )
+NAMED = 5
 THERE = "verify it with the commit's own pipeline"
 SIGNATURES = (".sigstore.json", ".sigstore", ".intoto.jsonl")
 
@@ -33,18 +35,19 @@ SIGNATURES = (".sigstore.json", ".sigstore", ".intoto.jsonl")
 class Facts:
     """What the wheel and the files beside it say.
 
-    ``sbom`` is None without a readable SBOM, ``record_sha256`` is empty without a record,
-    ``record`` is what the record says of the wheel's sha256, and ``tree`` None when the commit is not in the
-    checkout.
+    ``sbom`` is empty without one, ``record_sha256`` is empty without a record, ``record`` is what the record
+    says of the wheel's sha256, and ``tree`` None when nothing is concluded from the commit, with the reason
+    in ``of_commit``.
     """
 
     wheel: WheelFile
     archs: frozenset[str]
-    sbom: Mapping[str, Any] | None
+    sbom: bytes
     record_name: str
     record_sha256: str
     record: str
     tree: Tree | None
+    of_commit: str = ""
 
     @property
     def name(self) -> str:
@@ -96,24 +99,38 @@ def _record_problems(found: Provenance, facts: Facts) -> Iterator[str]:
 
 
 def _sbom_problems(found: Provenance, facts: Facts) -> Iterator[str]:
-    if facts.sbom is None:
+    """In what the SBOM differs from the one that the build writes, which is made again and compared whole.
+
+    What it says of the builder image comes from the statement, all else from the commit.
+    """
+    try:
+        sbom_check.read(facts.sbom)
+    except ValueError:
         yield "SBOM: the wheel has none that can be read"
         return
-    named = versions(facts.sbom)
-    for name, version in _stated_versions(found).items():
-        if named.get(name) != version:
-            said = named.get(name, "nothing")
-            yield f"SBOM: it says {name} {said}, but the statement {version or 'nothing'}"
-    said = found.dependency(p.SOURCE).annotations.content_sha256
-    if (sources := source_digest(facts.sbom)) != said:
-        yield f"SBOM: it says sources with sha256 {sources}, but the statement {said or 'none'}"
+    if facts.tree is None or isinstance(facts.tree.recipe, str):
+        return  # which is a problem of its own
+    again = sbom_text(_materials(found, facts, facts.tree.content, facts.tree.recipe)).encode()
+    differences = list(sbom_check.sbom_differences(facts.sbom, again))
+    yield from (f"SBOM: {difference}" for difference in differences[:NAMED])
+    if more := len(differences[NAMED:]):
+        yield f"SBOM: {more} more of its values differ"
+    if differences and not facts.tree.writes_same_sbom:
+        yield f"SBOM: its commit writes it otherwise than this version; {THERE}"
 
 
-def _stated_versions(found: Provenance) -> dict[str, str]:
+def _materials(found: Provenance, facts: Facts, sources: str, recipe: Recipe) -> Materials:
     image = found.dependency(p.IMAGE).annotations
-    named = {name: found.dependency(name).uri.rpartition("@")[2] for name in ("ziglang",)}
-    named["torch"] = found.dependency(p.HEADERS).uri.rpartition("@")[2]
-    return {**named, "libc++": image.libcxx, **image.compiler}
+    return Materials(
+        version=facts.version,
+        sources=sources,
+        system=image.os,
+        packages=image.packages,
+        zig=recipe.zig,
+        libcxx=image.libcxx,
+        torch=recipe.torch_headers,
+        torch_sha256=recipe.torch_headers_sha256,
+    )
 
 
 def _recipe_problems(found: Provenance, facts: Facts) -> Iterator[str]:
@@ -121,8 +138,20 @@ def _recipe_problems(found: Provenance, facts: Facts) -> Iterator[str]:
     if facts.tree is not None:
         yield from _tree_problems(found, facts.tree)
         yield from _content_problems(facts.wheel, facts.tree.product)
-    if not found.packages:
+    yield from _image_problems(found)
+
+
+def _image_problems(found: Provenance) -> Iterator[str]:
+    """In what the statement contradicts itself about the builder image."""
+    image = found.dependency(p.IMAGE).annotations
+    if not image.packages:
         yield "recipe: the statement does not name the packages of the builder image"
+    elif image.compiler != (expected := compiler_packages(image.packages)):
+        said = _versions(image.compiler)
+        yield f"recipe: it says compilers {said}, but its packages are {_versions(expected)}"
+    inside = p.zig_uri(image.python_packages.get("ziglang", ""))
+    if (stated := found.dependency(p.ZIG).uri) != inside:
+        yield f"recipe: it says ziglang {stated or 'nothing'}, but the image has {inside}"
 
 
 def _source_problems(found: Provenance, facts: Facts) -> Iterator[str]:
@@ -132,7 +161,7 @@ def _source_problems(found: Provenance, facts: Facts) -> Iterator[str]:
     if not found.commit:
         yield "recipe: the statement names no commit, so nobody can build the wheel again"
     elif facts.tree is None:
-        yield f"recipe: this checkout does not have commit {found.commit}; git fetch, then verify again"
+        yield f"recipe: {facts.of_commit}"
 
 
 def _tree_problems(found: Provenance, tree: Tree) -> Iterator[str]:
@@ -202,6 +231,10 @@ def signature_words(beside: Iterator[str]) -> str:
     """What is known of a signature without checking one; ``beside`` are the files beside the wheel."""
     bundles = sorted(name for name in beside if name.endswith(SIGNATURES))
     return UNCHECKED.format(name=bundles[0]) if bundles else UNSIGNED
+
+
+def _versions(packages: Mapping[str, str]) -> str:
+    return " ".join(f"{name}={version}" for name, version in packages.items()) or "none"
 
 
 def _text(value: str | Sequence[str] | None) -> str:

@@ -17,12 +17,13 @@ from wheel_builder.base.store import sha256_file, sha256_tree
 from wheel_builder.build import wheel_inputs
 from wheel_builder.build.product import Product, read_product
 from wheel_builder.build.shim import FOLDER, shim_digest
-from wheel_builder.build.source import PATHS, constant, has_commit, read_flags
+from wheel_builder.build.source import PATHS, commit_problem, constant, read_flags
 from wheel_builder.build.wheel_inputs import read_inputs, sources_digest
 from wheel_builder.matrix.document import read_document
 
+CHECKOUT = Path(__file__).parents[2]
 MATRIX, REQUIREMENTS = "matrix.yaml", "dockerfiles/builder-requirements.txt"
-
+WRITING_SBOM = ("wheel_builder/build/sbom.py", "wheel_builder/build/packages.py")
 
 # 0.1.0: the files that keyed wheels, those behind the digest in SBOM and statement, and the module with
 # SOURCE_DATE_EPOCH.
@@ -63,6 +64,7 @@ class Tree:
     Both are empty where they cannot be read; ``recipe`` then says why, and so it does when the recipe has
     another form than today's.  ``product`` says why when what the sources put into a wheel is not known.
     ``shim`` and ``shim_sources`` are product and digest of the distribution flash-attn, likewise.
+    ``writes_same_sbom`` when the modules that write its SBOM are those of this pipeline.
     """
 
     content: str
@@ -71,11 +73,12 @@ class Tree:
     product: Product | str
     shim: Product | str = "it has none"
     shim_sources: str = ""
+    writes_same_sbom: bool = True
 
 
 def read_tree(checkout: Path, commit: str, *, run: Runner = run) -> Tree | None:
-    """Read a commit's sources; None when ``checkout`` does not have the commit."""
-    if not has_commit(checkout, commit, run=run):
+    """Read a commit's sources; None when ``checkout`` does not have the commit on a branch or tag."""
+    if commit_problem(checkout, commit, run=run):
         return None
     with tempfile.TemporaryDirectory(prefix="flash-attn-rocm-") as name:
         archive, root = Path(name) / "sources.tar", Path(name) / "sources"
@@ -93,15 +96,20 @@ def tree_of(root: Path) -> Tree:
     content, sources = "", ""
     product = _product_of(root)
     shim, shim_sources = _shim_of(root)
+    same = all(_is_same_file(root / name, CHECKOUT / name) for name in WRITING_SBOM)
     try:
         content, sources = _first_digests(root) if first else _digests(root)
         recipe = read_recipe(root, _first_epoch(root) if first else _epoch(root))
-        return Tree(content, sources, recipe, product, shim, shim_sources)
+        return Tree(content, sources, recipe, product, shim, shim_sources, same)
     except (MatrixError, StoreError) as error:
         reason = _one_line(error)
     except (OSError, LookupError, SyntaxError, TypeError, ValueError) as error:
         reason = f"{type(error).__name__}: {error}"
-    return Tree(content, sources, reason.replace(f"{root}/", ""), product, shim, shim_sources)
+    return Tree(content, sources, reason.replace(f"{root}/", ""), product, shim, shim_sources, same)
+
+
+def _is_same_file(one: Path, other: Path) -> bool:
+    return one.is_file() and one.read_bytes() == other.read_bytes()
 
 
 def _product_of(root: Path) -> Product | str:

@@ -18,7 +18,7 @@ from typing import Any
 
 from wheel_builder.base.errors import CommandFailedError, RebuildError
 from wheel_builder.base.process import Runner, run
-from wheel_builder.build.source import has_commit
+from wheel_builder.build.source import commit_problem
 from wheel_builder.files.difference import first_difference
 from wheel_builder.files.wheelfile import MAX_READ_MIB, WheelFile, read_wheel
 from wheel_builder.images.docker import inspect_image
@@ -46,7 +46,7 @@ def rebuild(wheel: Path, checkout: Path, *, jobs: int, log: Path, run: Runner = 
     """Rebuild and compare; raises ``RebuildError`` when that is not possible or the result differs."""
     found = read_provenance(provenance_path(wheel))
     old = read_wheel(wheel, max_mib=MAX_READ_MIB)
-    if problems := list(obstacles(found, old, known=has_commit(checkout, found.commit, run=run))):
+    if problems := list(obstacles(found, old, commit_problem(checkout, found.commit, run=run))):
         title = f"{wheel.name} cannot be built again from its statement"
         raise RebuildError(title, problems, advice="scripts/wheel-builder verify-provenance says what agrees")
     with _worktree(checkout, found.commit, run) as tree:
@@ -61,8 +61,8 @@ def rebuild(wheel: Path, checkout: Path, *, jobs: int, log: Path, run: Runner = 
     return Rebuilt(wheel.name, old.sha256, found.commit, image_words(found, used))
 
 
-def obstacles(found: Provenance, wheel: WheelFile, *, known: bool) -> Iterator[str]:
-    """Why a rebuild would show nothing."""
+def obstacles(found: Provenance, wheel: WheelFile, of_commit: str) -> Iterator[str]:
+    """Why a rebuild would show nothing; ``of_commit`` is what ``commit_problem`` says."""
     yield from found.subject_problems(wheel.path.name, wheel.sha256)
     source = found.dependency(SOURCE).annotations
     if source.dirty:
@@ -70,8 +70,8 @@ def obstacles(found: Provenance, wheel: WheelFile, *, known: bool) -> Iterator[s
         yield f"its sources differed from their commit: {changed}"
     if not found.commit:
         yield "the statement names no commit"
-    elif not known:
-        yield f"this checkout does not have commit {found.commit}; git fetch it"
+    elif of_commit:
+        yield of_commit
 
 
 def pin_packages(matrix: str, rocm: str, packages: Mapping[str, str]) -> str:

@@ -67,16 +67,16 @@ def refuse_published(wheels: Collection[Path]) -> None:
         raise PublishError(title, problems, advice="copy the wheel to a folder of its own and name it there")
 
 
-def require_attachments(wheels: Mapping[Path, Collection[str]]) -> None:
+def require_attachments(wheels: Mapping[Path, Collection[str]], versions: Collection[str]) -> None:
     """Raise ``PublishError`` unless each wheel has beside it a passing record and a statement about it.
 
-    ``wheels`` maps each file to the archs whose code it holds; the record has to pass for each of them. All
-    problems are reported at once.
+    ``wheels`` maps each file to the archs whose code it holds; the record has to pass for each of them and
+    may name only ROCm ``versions``.  All problems are reported at once.
     """
     problems = [
         problem
         for wheel, archs in wheels.items()
-        for problem in (*record_problems(wheel, archs), *missing_statement(wheel))
+        for problem in (*record_problems(wheel, archs, versions), *missing_statement(wheel))
     ]
     if problems:
         title = (
@@ -110,7 +110,7 @@ def statement_problems(data: bytes, wheel: Path, sha256: str, recorded: str) -> 
         yield f"{name}: it names a record with sha256 {said or 'none'}, but the record's is {recorded}"
 
 
-def record_problems(wheel: Path, archs: Collection[str]) -> Iterator[str]:
+def record_problems(wheel: Path, archs: Collection[str], versions: Collection[str]) -> Iterator[str]:
     """What is wrong with the record beside ``wheel``."""
     path = record_path(wheel)
     try:
@@ -124,6 +124,9 @@ def record_problems(wheel: Path, archs: Collection[str]) -> Iterator[str]:
     if record.sha256 != (digest := sha256_file(wheel)):
         yield f"{path.name}: it is about a wheel with sha256 {record.sha256}, but the wheel's is {digest}"
         return
+    if unknown := sorted(set(record.serves) - set(versions)):
+        more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+        yield f"{path.name}: serves has ROCm {unknown[0]!r}{more}; known: {', '.join(versions)}"
     yield from (f"{wheel.name}: {problem}" for arch in archs for problem in arch_problems(arch, record))
 
 

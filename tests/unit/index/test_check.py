@@ -121,6 +121,9 @@ def test_what_verify_compares_the_page_with_is_what_it_was_made_with(simple):
                 {"size": "5"},
                 {"version": "one"},
                 {"serves": ["7.1/../.."]},
+                {"serves": ["7.01"]},
+                {"serves": ["7.1", "7.1"]},
+                {"serves": [f"1.{n}" for n in range(51)]},
                 {"attachments": {"other": ""}},
                 {"more": 1},
             )
@@ -141,6 +144,14 @@ def test_a_record_of_another_file_is_damaged(simple):
     text = json.dumps(FILE.to_record(NOW).__dict__ | {"project": "other"})
     (fault,) = damaged(simple, name, text.encode())
     assert f"it is about other/{FILE.filename}" in fault
+
+
+@pytest.mark.parametrize("rocm", ["7.01", "07.1", "seven"])
+def test_a_folder_of_no_rocm_version_is_a_fault(simple, rocm):
+    """Its files were offered under a further name of 7.1."""
+    add_file(root_of(simple) / f"rocm{rocm}" / "simple", FILE, NOW)
+    [fault] = verify_index(root_of(simple))
+    assert fault.startswith(f"{root_of(simple)}/rocm{rocm}: '{rocm}' is no ROCm version such as 7.2; ")
 
 
 def test_no_index(tmp_path):

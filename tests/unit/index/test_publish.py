@@ -183,6 +183,16 @@ def test_a_later_verification_does_not_change_what_was_published(tmp_path, root)
         ({"archs": {"gfx908": {}}}, "it is not a verification record"),
         ({"serves": ["7.1", "../x"]}, "serves has '../x', expected ROCm versions such as 7.2"),
         ({"serves": 7}, "it is not a verification record"),
+        # Further names for 7.1, which the index offered as versions of their own.
+        ({"serves": ["7.01"]}, "serves has '7.01', expected ROCm versions such as 7.2"),
+        ({"serves": ["07.1"]}, "serves has '07.1', expected ROCm versions such as 7.2"),
+        ({"serves": ["\u0667.1"]}, "serves has '\u0667.1', expected ROCm versions such as 7.2"),
+        ({"serves": ["7.1", "7.1"]}, "serves has '7.1' 2 times"),
+        # Each had pages of its own, which took 41 s.
+        (
+            {"serves": [f"{n // 100 + 1}.{n % 100}" for n in range(1000)]},
+            "serves has 1000 ROCm versions, expected at most 50",
+        ),
     ],
 )
 def test_a_wrong_record_beside_a_wheel_is_refused(tmp_path, root, changes, words):

@@ -1,13 +1,14 @@
 """What a commit's sources say of its wheels, in the layout of 0.1.0 and in today's."""
 
 import shutil
+import subprocess
 
 import pytest
 
-from tests.checkouts import commit_all, copy_sources
+from tests.checkouts import GIT, commit_all, copy_sources
 from tests.conftest import CHECKOUT
 from wheel_builder.base.store import sha256_file, sha256_tree
-from wheel_builder.build.source import read_flags, read_source
+from wheel_builder.build.source import FETCH, commit_problem, read_flags, read_source
 from wheel_builder.build.wheel_inputs import FILE, read_inputs
 from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.provenance.commit import read_recipe, read_tree
@@ -142,3 +143,66 @@ def test_sources_of_neither_layout_are_not_taken_for_one(today):
 def test_a_commit_that_is_not_there(today):
     assert read_tree(today[0], "c0ffee" * 6 + "c0ff") is None
     assert read_tree(today[0], "--help") is None
+    assert commit_problem(today[0], "--help") == f"this checkout does not have commit --help; {FETCH}"
+
+
+def git(root, *words):
+    done = subprocess.run([*GIT, "-C", root, *words], check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def another_commit(root):
+    """A commit on top of HEAD whose object is there and which nothing names."""
+    return git(root, "commit-tree", "-p", "HEAD", "-m", "stray", "HEAD^{tree}")
+
+
+def test_a_commit_on_no_branch_or_tag_shows_nothing(today):
+    """It passed when its object was there, as that of a pull request is which somebody fetched."""
+    root, commit = today
+    assert commit_problem(root, commit) == ""
+    stray = another_commit(root)
+    words = f"commit {stray} lies on no branch or tag of this checkout, so it may be anybody's; {FETCH}"
+    for name in ("", "refs/pull/7/head", "refs/remotes/pull/7/merge", "refs/stash", "refs/notes/commits"):
+        if name:
+            git(root, "update-ref", name, stray)
+        assert commit_problem(root, stray) == words
+        assert read_tree(root, stray) is None
+    git(root, "checkout", "--quiet", "--detach", stray)
+    assert commit_problem(root, stray) == words, "HEAD is no branch"
+    git(root, "tag", "v1", stray)
+    assert commit_problem(root, stray) == ""
+    assert read_tree(root, stray) is not None
+
+
+def test_a_commit_of_a_remote_branch_counts_and_one_of_a_pull_request_does_not(today, tmp_path):
+    root, commit = today
+    stray = another_commit(root)
+    git(root, "update-ref", "refs/pull/7/head", stray)
+    there = tmp_path / "there"
+    git(tmp_path, "clone", "--quiet", str(root), str(there))
+    git(there, "config", "--add", "remote.origin.fetch", "+refs/pull/*/head:refs/remotes/origin/pr/*")
+    git(there, "fetch", "--quiet")
+    git(there, "checkout", "--quiet", "--detach")
+    git(there, "branch", "--delete", "--force", git(root, "branch", "--show-current"))
+    assert "refs/remotes/origin/pr/7" in git(there, "for-each-ref", "--contains", stray)
+    assert commit_problem(there, commit) == ""
+    assert "lies on no branch or tag" in commit_problem(there, stray)
+
+
+def test_a_shallow_checkout_of_ci_knows_its_own_commit(today, tmp_path):
+    """As actions/checkout leaves it for a branch and for a tag: one commit, for a tag a detached HEAD."""
+    root, first = today
+    git(root, "commit", "--quiet", "--allow-empty", "--message", "second")
+    second = git(root, "rev-parse", "HEAD")
+    git(root, "tag", "v2")
+    for kind, words in {"branch": ("-B", "main"), "tag": ("--detach",)}.items():
+        there = tmp_path / kind
+        git(tmp_path, "init", "--quiet", str(there))
+        git(there, "remote", "add", "origin", f"file://{root}")
+        ref = {"branch": "refs/remotes/origin/main", "tag": "refs/tags/v2"}[kind]
+        source = second if kind == "branch" else ref
+        git(there, "fetch", "--quiet", "--no-tags", "--depth=1", "origin", f"+{source}:{ref}")
+        git(there, "checkout", "--quiet", *words, ref)
+        assert commit_problem(there, second) == ""
+        assert commit_problem(there, first).startswith(f"this checkout does not have commit {first}; ")
+        assert "--unshallow" in commit_problem(there, first)

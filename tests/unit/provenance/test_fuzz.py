@@ -1,12 +1,12 @@
 """Any statement, SBOM or record gets an answer in words, never a traceback."""
 
-import copy
 import json
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from tests.documents import changed, places
 from tests.unit.provenance.test_provenance import TREE, made, wheel  # noqa: F401  fixtures
 from tests.wheels import MATERIALS, VERSION
 from wheel_builder.audit import sbom as sbom_check
@@ -30,26 +30,6 @@ VALUES = st.recursive(
 DEEP = b"[" * 100_000
 BYTES = st.binary(max_size=40) | st.just(DEEP) | st.just(b'{"a":' * 100_000)
 SOUND_SBOM = sbom(MATERIALS)
-
-
-def places(value, so_far=()):
-    """The path of everything in a document, itself included."""
-    yield so_far
-    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, inner in inside:
-        yield from places(inner, (*so_far, key))
-
-
-def changed(document, place, value):
-    """The document with ``value`` in one place."""
-    if not place:
-        return value
-    document = copy.deepcopy(document)
-    inside = document
-    for step in place[:-1]:
-        inside = inside[step]
-    inside[place[-1]] = value
-    return document
 
 
 def variant(draw, document):
@@ -77,8 +57,11 @@ def test_any_statement_is_read_or_refused_in_words(wheel, made, data):  # noqa: 
         found = parse_provenance(text, "a")
     except ProvenanceError:
         return
-    assert all(isinstance(each, str) for each in provenance_problems(found, facts(file, SOUND_SBOM)))
-    assert all(isinstance(each, str) for each in obstacles(found, file, known=True))
+    assert all(
+        isinstance(each, str)
+        for each in provenance_problems(found, facts(file, json.dumps(SOUND_SBOM).encode()))
+    )
+    assert all(isinstance(each, str) for each in obstacles(found, file, ""))
     assert image_words(found, {"image_id": "sha256:0", "packages": {}})
     assert pin_packages("rocm: []\n", found.rocm, found.packages) == "rocm: []\n"
 
@@ -105,12 +88,8 @@ def test_the_sound_sbom_has_no_problem():
 def test_any_sbom_is_read_or_refused_in_words(wheel, made, data):  # noqa: F811
     text = variant(data.draw, SOUND_SBOM)
     assert all(isinstance(each, str) for each in sbom_words(text))
-    try:
-        document = sbom_check.read(text)
-    except ValueError:
-        return
     file = read_wheel(wheel, max_mib=64)
-    assert all(isinstance(each, str) for each in provenance_problems(made, facts(file, document)))
+    assert all(isinstance(each, str) for each in provenance_problems(made, facts(file, text)))
 
 
 @FUZZ
@@ -126,7 +105,7 @@ def test_any_bytes_are_no_sbom(data):
 @given(data=VALUES.map(lambda value: json.dumps(value).encode()) | BYTES)
 def test_any_record_is_refused_in_words(wheel, data):  # noqa: F811
     record_path(wheel).write_bytes(data)
-    [problem] = record_problems(wheel, ["gfx908"])
+    [problem] = record_problems(wheel, ["gfx908"], ["7.1"])
     assert problem.startswith(f"{wheel.name}.verification.json: ")
 
 

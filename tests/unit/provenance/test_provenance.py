@@ -8,11 +8,12 @@ import pytest
 
 from tests.catalogues import CATALOGUE
 from tests.conftest import CHECKOUT
+from tests.documents import changed, places
 from tests.wheels import ARCHS, DIST_INFO, MATERIALS, PRODUCT, ROCM, VERSION, good_files, write_wheel
 from wheel_builder.base.errors import ProvenanceError
 from wheel_builder.base.store import Artifact, sha256_file
-from wheel_builder.build.sbom import sbom
-from wheel_builder.build.source import Source, changed_files, read_flags, remote_uri
+from wheel_builder.build.sbom import sbom, sbom_text
+from wheel_builder.build.source import FETCH, Source, changed_files, read_flags, remote_uri
 from wheel_builder.files.wheelfile import read_wheel
 from wheel_builder.index.publish import publish
 from wheel_builder.matrix.model import Job, Package, Rocm
@@ -238,17 +239,63 @@ def test_each_disagreement_is_told(wheel, written, edit, words):
 
 
 def test_a_sbom_that_says_something_else(wheel, written):
-    document = sbom(replace(MATERIALS, zig="0.16.0", sources="6" * 64))
-    found = problems(wheel, written, sbom=document)
-    assert found[0] == "SBOM: it says ziglang 0.16.0, but the statement 0.17.0"
-    assert found[1].startswith("SBOM: it says sources with sha256 6666")
-    assert problems(wheel, written, sbom=None) == ["SBOM: the wheel has none that can be read"]
+    lies = {"zig": "0.16.0", "sources": "6" * 64, "torch_sha256": "8" * 64}
+    other = sbom_text(replace(MATERIALS, **lies)).encode()
+    found = problems(wheel, written, sbom=other)
+    assert 'SBOM: components[ziglang].version is "0.16.0", expected "0.17.0"' in found
+    assert found[5] == "SBOM: 1 more of its values differ"
+    assert len(found) == 6
+    assert problems(wheel, written, sbom=b"") == ["SBOM: the wheel has none that can be read"]
+    # Without the commit nothing can be made again, which is said for itself.
+    assert len(problems(wheel, written, sbom=other, tree=None)) == 1
+
+
+def test_every_lie_in_a_sbom_is_found(wheel, written):
+    """17 of 28 passed: only some versions and the digest of the sources were compared."""
+    document = sbom(MATERIALS)
+    lies = [changed(document, place, "another") for place in places(document) if place]
+    lies += [document | {"more": 1}, document | {"components": document["components"] * 2}]
+    texts = [json.dumps(lie, indent=1, sort_keys=True) + "\n" for lie in lies]
+    texts += [json.dumps(document), sbom_text(MATERIALS).replace('"version": 1\n', '"version": 1.0\n')]
+    assert len(texts) > 100
+    for text in texts:
+        found = problems(wheel, written, sbom=text.encode())
+        assert found, text
+        assert all(problem.startswith("SBOM: ") for problem in found)
+
+
+def test_a_long_value_that_differs_at_its_end_is_found(wheel, written):
+    text = sbom_text(MATERIALS).replace("device code is of the same commit", "device code is of another one")
+    [problem] = problems(wheel, written, sbom=text.encode())
+    assert problem.startswith("SBOM: components[flash-attn-rocm sources].description is ")
+
+
+def test_a_sbom_of_a_commit_that_writes_it_otherwise_is_left_to_that_commit(wheel, written):
+    text = sbom_text(replace(MATERIALS, libcxx="1")).encode()
+    found = problems(wheel, written, sbom=text, tree=replace(TREE, writes_same_sbom=False))
+    assert found[-1].endswith("verify it with the commit's own pipeline")
+    assert problems(wheel, written, tree=replace(TREE, writes_same_sbom=False)) == []
+
+
+def test_a_statement_that_contradicts_itself_about_its_image(wheel, written):
+    image = written.dependency("builder-image")
+    said = image.annotations.model_copy(update={"compiler": {"hipcc": "9"}})
+    others = tuple(one for one in written.dependencies if one.name != "builder-image")
+    found = replace(written, dependencies=(*others, image.model_copy(update={"annotations": said})))
+    assert problems(wheel, found) == [
+        "recipe: it says compilers hipcc=9, but its packages are clang-22=1:22.1.8-3 hipcc=7.2.4+dfsg-1~exp1"
+    ]
+    said = image.annotations.model_copy(update={"python_packages": {"ziglang": "9"}})
+    found = replace(written, dependencies=(*others, image.model_copy(update={"annotations": said})))
+    assert problems(wheel, found) == [
+        "recipe: it says ziglang pkg:pypi/ziglang@0.17.0, but the image has pkg:pypi/ziglang@9"
+    ]
 
 
 def test_a_missing_record_and_an_unknown_commit(wheel, written):
     assert problems(wheel, written, record_sha256="", tree=None) == [
         f"record: there is no {wheel.name}.verification.json beside the wheel",
-        f"recipe: this checkout does not have commit {COMMIT}; git fetch, then verify again",
+        f"recipe: this checkout does not have commit {COMMIT}; {FETCH}",
     ]
 
 

@@ -24,6 +24,7 @@ from wheel_builder.provenance.records import (
 from wheel_builder.provenance.verification import read_verification
 
 ARCHS = ("gfx908", "gfx942")
+VERSIONS = ("7.2", "7.1", "6.4")
 NUMERICS = "executed on an ISA emulator, not run on hardware"
 
 
@@ -52,7 +53,7 @@ def record(**archs):
 
 def words(wheel):
     with pytest.raises(PublishError) as caught:
-        require_attachments({wheel: ARCHS})
+        require_attachments({wheel: ARCHS}, VERSIONS)
     text = str(caught.value)
     assert text.startswith("nothing was published: not every wheel has a passing verification record")
     assert "next: verify it first: scripts/wheel-builder verify" in text
@@ -62,13 +63,24 @@ def words(wheel):
 def test_a_wheel_with_a_passing_record_for_each_arch_may_be_published(wheel):
     write_record(wheel, record())
     write_statement(wheel)
-    require_attachments({wheel: ARCHS})
+    require_attachments({wheel: ARCHS}, VERSIONS)
 
 
 def test_a_record_may_be_about_more_archs_than_the_wheel_has(wheel):
     write_record(wheel, record(gfx1030=shown(passed=False)))
     write_statement(wheel)
-    require_attachments({wheel: ARCHS})
+    require_attachments({wheel: ARCHS}, VERSIONS)
+
+
+def test_a_record_serves_only_rocm_versions_of_the_matrix(wheel):
+    """Any version was offered, 99.1 too."""
+    write_record(wheel, record() | {"serves": ["6.4", "99.1", "7.01"]})
+    write_statement(wheel)
+    said = f"{wheel.name}.verification.json: serves has ROCm '7.01' and 1 more; known: 7.2, 7.1, 6.4"
+    assert said in words(wheel)
+    write_record(wheel, record() | {"serves": ["6.4"]})
+    write_statement(wheel)
+    require_attachments({wheel: ARCHS}, VERSIONS)
 
 
 def test_a_wheel_without_a_record(wheel):
@@ -225,7 +237,7 @@ def test_all_problems_of_all_wheels_are_told_at_once(wheel, tmp_path):
     other = tmp_path / "b-1+rocm7.2-py3-none-any.whl"
     other.write_bytes(b"other")
     with pytest.raises(PublishError) as caught:
-        require_attachments({wheel: ARCHS, other: ARCHS})
+        require_attachments({wheel: ARCHS, other: ARCHS}, VERSIONS)
     assert len(caught.value.problems) == 5
 
 
