@@ -4,11 +4,13 @@ Each is refused in words with an exit code of its own and leaves the index as it
 harmless: what would be installed is what the commit says.  A hundred of each kind, a thousand in a full run.
 """
 
+import io
 import json
 import logging
 import random
 import struct
 import subprocess
+import zipfile
 from functools import lru_cache
 
 import pytest
@@ -16,7 +18,7 @@ import pytest
 from tests.checkouts import GIT
 from tests.documents import changed, places
 from tests.finished import finished_files, finished_wheel, repository, state
-from tests.wheel_rules.test_installers import INSTALLERS, installs
+from tests.wheel_rules.test_installers import INSTALLERS, empty_folders, installs
 from tests.wheels import DIST_INFO, SBOM
 from wheel_builder.base import errors
 from wheel_builder.files import elf, fatbin
@@ -37,6 +39,10 @@ NAMES = (
     "a\\b",
     f"{DIST_INFO}/direct_url.json", f"{DIST_INFO}/licenses/../x", "evil-1.dist-info/METADATA", "\u202egpj.py",
     "flash_attn_rocm/LIBRARY", "flash_attn_rocm-0.1.0+rocm7.2.data/scripts/pip", "C:evil", "a/" * 600,
+)  # fmt: skip
+FOLDERS = (
+    "evil-1.0.dist-info/", "torch/", "\u00e9/", "flash_attn_rocm/", f"{DIST_INFO}/", f"{DIST_INFO}/licenses/",
+    "flash_attn_rocm-0.1.0+rocm7.2.data/scripts/", "a/b/c/",
 )  # fmt: skip
 HEADERS = (
     b"Requires-Dist: evil @ http://evil.invalid/e\n", b"Requires-Dist: torch\n", b"Provides-Extra: all\n",
@@ -86,6 +92,13 @@ def billed(rng, files):
     return files | {SBOM: f"{json.dumps(lie, indent=1, sort_keys=True)}\n".encode()}
 
 
+def lettered(rng, files):
+    """A byte more in METADATA or WHEEL."""
+    name = f"{DIST_INFO}/{rng.choice(('METADATA', 'WHEEL', 'WHEEL'))}"
+    at, letter = rng.randrange(len(files[name])), rng.choice((b"\xe9", b"\n", b"\r", b"\0", b" ", b"\x85"))
+    return files | {name: files[name][:at] + letter + files[name][at:]}
+
+
 def linked(rng, files):
     """The library's header and program headers."""
     return files | {LIBRARY: flipped(rng, files[LIBRARY], 0, 64 + 3 * 56)}
@@ -109,6 +122,28 @@ def end_numbers(rng, data):
     return bytes(out)
 
 
+def recorded(rng, data):
+    """RECORD with something more in it."""
+    packed = io.BytesIO()
+    more = rng.choice((b"\n", b"\r\n", b",", b"\x0c", b" ", b"\xe9", b"\0", b'"', b",,\n", b"evil.py,,\n"))
+    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(packed, "w") as new:
+        for entry in old.infolist():
+            text = old.read(entry)
+            if entry.filename.endswith("/RECORD"):
+                at = rng.choice([0, len(text), *(n + 1 for n, byte in enumerate(text) if byte == ord("\n"))])
+                text = text[:at] + more + text[at:]
+            new.writestr(entry, text)
+    return packed.getvalue()
+
+
+def foldered(rng, data):
+    """An entry for a folder more."""
+    packed = io.BytesIO(data)
+    with zipfile.ZipFile(packed, "a") as archive:
+        archive.writestr(zipfile.ZipInfo(rng.choice(FOLDERS)), b"")
+    return packed.getvalue()
+
+
 def cut(rng, data):
     return data[: rng.randrange(len(data))]
 
@@ -118,8 +153,8 @@ def wrapped(rng, data):
 
 
 OF_FILES, OF_BYTES = (
-    (added, dropped, replaced, headed, billed, linked),
-    (unpacked_damage, end_damage, end_numbers, cut, wrapped),
+    (added, dropped, replaced, headed, lettered, billed, linked),
+    (unpacked_damage, end_damage, end_numbers, recorded, foldered, cut, wrapped),
 )
 
 
@@ -201,6 +236,7 @@ def attack_wheels(count, tmp_path, matrix, checkout, good):
         found["harmless"] += 1
         taken = {name: installs(name, wheel, folder / name) for name in INSTALLERS}
         assert all(taken.values()), (number, edit.__name__, taken)
+        assert [left for name in taken for left in empty_folders(folder / name)] == []
     return found
 
 

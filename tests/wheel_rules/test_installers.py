@@ -1,9 +1,11 @@
 """What pip or uv does not install, the audit does not let pass."""
 
+import io
 import struct
 import subprocess
 import sys
 import sysconfig
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -51,6 +53,18 @@ def files(**changes):
     return good_files() | {name.replace("DIST_INFO", DIST_INFO): data for name, data in changes.items()}
 
 
+def with_folder(name):
+    """The wheel with an entry for a folder."""
+
+    def edit(data):
+        packed = io.BytesIO(data)
+        with zipfile.ZipFile(packed, "a") as archive:
+            archive.writestr(zipfile.ZipInfo(name), b"")
+        return packed.getvalue()
+
+    return edit
+
+
 def without(name):
     return {inside: data for inside, data in good_files().items() if inside != name}
 
@@ -70,7 +84,13 @@ DAMAGED = {
     # uv refuses it; pip, as zipfile, takes what of the comment is there: nothing.
     "length of the last entry's comment": lambda data: last_comment(data, 225),
     "a changed byte": lambda data: data[:60] + bytes([data[60] ^ 255]) + data[61:],
+    "a folder: dist-info": with_folder("evil-1.0.dist-info/"),
+    "a folder: torch": with_folder("torch/"),
+    "a folder: not ASCII": with_folder("é/"),
+    "a folder: of its own": with_folder("flash_attn_rocm/"),
+    "a folder: data": with_folder(f"{DIST_INFO.removesuffix('dist-info')}data/x/"),
 }
+TEXT = record_text(good_files())
 CONTENT = {
     "Wheel-Version 2.0": files(**{"DIST_INFO/WHEEL": WHEEL.replace("1.0", "2.0").encode()}),
     "no WHEEL": without(f"{DIST_INFO}/WHEEL"),
@@ -82,12 +102,37 @@ CONTENT = {
     "a path outside": files(**{"../evil.py": b""}),
     "an absolute path": files(**{"/tmp/evil.py": b""}),
     "a second dist-info": files(**{"evil-1.dist-info/METADATA": b""}),
+    "8-bit Generator": files(**{"DIST_INFO/WHEEL": WHEEL.replace("tests", "tésts").encode("latin-1")}),
+    "BOM in WHEEL": files(**{"DIST_INFO/WHEEL": WHEEL.encode("utf-8-sig")}),
+    "blank line before WHEEL": files(**{"DIST_INFO/WHEEL": b"\n" + WHEEL.encode()}),
+    "no field in WHEEL": files(**{"DIST_INFO/WHEEL": b"rubbish\n" + WHEEL.encode()}),
+    "small letters in WHEEL": files(**{"DIST_INFO/WHEEL": WHEEL.lower().encode()}),
+    "8-bit description": files(**{"DIST_INFO/METADATA": METADATA.encode().replace(b"tests.", b"t\xe9sts.")}),
+    "8-bit summary": files(**{"DIST_INFO/METADATA": METADATA.replace("a wheel", "é").encode("latin-1")}),
+    "BOM in METADATA": files(**{"DIST_INFO/METADATA": METADATA.encode("utf-8-sig")}),
+    "blank line before METADATA": files(**{"DIST_INFO/METADATA": b"\n" + METADATA.encode()}),
 }
 RECORDS = {
-    "a wrong hash": record_text(good_files()).replace(b"sha256=", b"sha256=A", 1),
+    "a wrong hash": TEXT.replace(b"sha256=", b"sha256=A", 1),
     "no text": b"\xff",
     "empty": b"",
+    "a blank line at its start": b"\n" + TEXT,
+    "a blank line": TEXT.replace(b"\n", b"\n\n", 1),
+    "a blank line at its end": TEXT + b"\n",
+    "a form feed at its end": TEXT + b"\x0c\n",
+    "a line of a space": TEXT + b" \n",
+    "four columns": TEXT.replace(b"\n", b",x\n", 1),
+    "two columns": TEXT.replace(b"RECORD,,", b"RECORD,"),
+    "four columns for itself": TEXT.replace(b"RECORD,,", b"RECORD,,,"),
+    "a space after a size": TEXT.replace(b"\n", b" \n", 1),
+    "a NUL": TEXT + b"\0",
 }
+
+
+def empty_folders(target):
+    """What an installer leaves that belongs to no file."""
+    folders = (path for path in target.rglob("*") if path.is_dir() and not any(path.iterdir()))
+    return sorted(path.relative_to(target).as_posix() for path in folders)
 
 
 def refused_by_the_audit(wheel, tmp_path):
@@ -123,7 +168,26 @@ def test_a_record_that_is_none(tmp_path, record):
     refused_by_the_audit(write_wheel(tmp_path, record=record), tmp_path)
 
 
-def test_both_installers_refuse_something_here(tmp_path):
+@pytest.mark.parametrize(
+    ("options", "taken"),
+    [
+        ({"files": CONTENT["Wheel-Version 2.0"]}, {"pip": False, "uv": False}),
+        ({"files": CONTENT["8-bit Generator"]}, {"pip": False, "uv": False}),
+        ({"record": RECORDS["a blank line"]}, {"pip": False, "uv": True}),
+        ({"record": RECORDS["two columns"]}, {"pip": True, "uv": False}),
+    ],
+)
+def test_installers_refuse_something_here(tmp_path, options, taken):
     """Otherwise the tests above would show nothing of them."""
-    wheel = write_wheel(tmp_path, CONTENT["Wheel-Version 2.0"])
-    assert refused_by_the_audit(wheel, tmp_path) == {"pip": False, "uv": False}
+    assert refused_by_the_audit(write_wheel(tmp_path, **options), tmp_path) == taken
+
+
+def test_installers_trip_over_entries_for_folders(tmp_path):
+    taken = {}
+    for kind in ("dist-info", "torch"):
+        (folder := tmp_path / kind).mkdir()
+        wheel = write_wheel(folder)
+        wheel.write_bytes(DAMAGED[f"a folder: {kind}"](wheel.read_bytes()))
+        taken[kind] = refused_by_the_audit(wheel, folder)
+    assert taken == {"dist-info": {"pip": False, "uv": False}, "torch": {"pip": True, "uv": True}}
+    assert empty_folders(tmp_path / "torch" / "uv") == ["torch"]

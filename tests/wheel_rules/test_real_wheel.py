@@ -133,8 +133,8 @@ def test_repair_leaves_the_library_untouched_and_is_reproducible(workshop, tmp_p
     assert sha256_file(one) == sha256_file(other)
     with zipfile.ZipFile(built) as before, zipfile.ZipFile(one) as after:
         assert after.read(LIBRARY) == before.read(LIBRARY)
-        files = [name for name in after.namelist() if not name.endswith("/")]
-        assert sorted(files) == sorted(before.namelist())
+        assert sorted(after.namelist()) == sorted(before.namelist())
+        assert {entry.date_time for entry in after.infolist()} == {(2023, 11, 14, 22, 13, 20)}
 
 
 def problems(wheel, expectation=EXPECTATION):

@@ -7,7 +7,7 @@ from wheel_builder.audit.sbom import FOLDER as SBOMS
 from wheel_builder.build.product import Product
 from wheel_builder.build.sbom import FILE as SBOM
 from wheel_builder.files.library import LIBRARY
-from wheel_builder.files.wheelfile import WheelFile, metadata_headers, wheel_headers
+from wheel_builder.files.wheelfile import WheelFile, metadata_headers, wheel_headers, wheel_text_problems
 
 # What says that a wheel can be installed; a higher major version means something else to pip and uv.
 WHEEL_VERSION = "1.0"
@@ -51,6 +51,7 @@ def metadata_problems(wheel: WheelFile, product: Product) -> Iterator[tuple[str,
 
 
 def _wheel_problems(wheel: WheelFile) -> Iterator[tuple[str, str]]:
+    yield from ((problem, "WHEEL as its build writes it") for problem in wheel_text_problems(wheel))
     headers = wheel_headers(wheel)
     if (version := headers.get("Wheel-Version", ())) != (WHEEL_VERSION,):
         yield f"WHEEL says Wheel-Version: {_values(version)}", WHEEL_VERSION

@@ -9,6 +9,7 @@ patchelf; of wheel_builder, only the files named in ``wheel_inputs.toml`` are th
 import argparse
 import sys
 import tempfile
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,7 +34,16 @@ def repair_wheel(wheel: Path, dest_dir: Path, *, plat: str, run: Runner = run) -
         _auditwheel(wheel, Path(aside), plat, run)
         repaired = _only_wheel(wheel, Path(aside))
         _check_tag(repaired.name, plat)
-        return repaired.rename(dest_dir / repaired.name)
+        return _without_folders(repaired, Path(aside) / "files").rename(dest_dir / repaired.name)
+
+
+def _without_folders(wheel: Path, to: Path) -> Path:
+    """A copy without the entries for folders that auditwheel adds; installers leave such folders behind."""
+    with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(to, "w") as new:
+        for entry in old.infolist():
+            if not entry.is_dir():
+                new.writestr(entry, old.read(entry))
+    return to
 
 
 def _auditwheel(wheel: Path, aside: Path, plat: str, run: Runner) -> None:

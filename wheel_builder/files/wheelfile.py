@@ -4,6 +4,7 @@ import base64
 import csv
 import hashlib
 import io
+import re
 import stat
 import zipfile
 import zlib
@@ -33,6 +34,8 @@ MAX_ENTRIES = 10_000
 # The limit of file systems for one part of a path, and more than any honest whole path has.
 MAX_NAME_BYTES, MAX_PATH_BYTES = 255, 1000
 RECORD_HASH = "sha256"
+MSDOS_FOLDER = 0x10
+_FIELD = re.compile(r"[A-Za-z][A-Za-z0-9-]*: \S.*")
 
 
 @dataclass(frozen=True)
@@ -114,8 +117,21 @@ def _headers(text: bytes) -> tuple[Mapping[str, tuple[str, ...]], bytes]:
     return fields, body if isinstance(body, bytes) else b""
 
 
+def wheel_text_problems(wheel: WheelFile) -> Iterator[str]:
+    """Lines of the WHEEL file that are not plain fields: installers differ in how they read them."""
+    name = f"{wheel.dist_info}/WHEEL"
+    try:
+        text = wheel.files.get(name, b"").decode("utf-8")
+    except UnicodeDecodeError as error:
+        yield f"{name} is not UTF-8: {error.reason} at byte {error.start}"
+        return
+    for number, line in enumerate(text.rstrip("\n").split("\n"), 1):
+        if not (_FIELD.fullmatch(line) and line.isprintable()):
+            yield f"{name}: line {number} is {line[:80]!r}, expected 'Field: value'"
+
+
 def record_problems(wheel: WheelFile) -> Iterator[str]:
-    """All differences between RECORD and the files."""
+    """All differences between RECORD and the files; each row of it has three columns."""
     record = f"{wheel.dist_info}/RECORD"
     if record not in wheel.files:
         yield f"{record} is missing"
@@ -125,25 +141,33 @@ def record_problems(wheel: WheelFile) -> Iterator[str]:
     except (UnicodeDecodeError, csv.Error) as error:
         yield f"{record} cannot be read: {error}"
         return
-    listed = {row[0]: row for row in rows if row}
+    # pip stops at an empty row, uv at one of another length.
     yield from (
-        f"{name} is listed {n} times" for name, n in Counter(r[0] for r in rows if r).items() if n > 1
+        f"{record}: row {number} has {len(row)} columns, expected 3"
+        for number, row in enumerate(rows, 1)
+        if len(row) != 3
     )
+    rows = [row for row in rows if len(row) == 3]
+    listed = {row[0]: row for row in rows}
+    yield from (f"{name} is listed {n} times" for name, n in Counter(r[0] for r in rows).items() if n > 1)
     yield from (
         f"{name} is listed but not in the wheel" for name in sorted(listed.keys() - wheel.files.keys())
     )
     yield from (
         f"{name} is in the wheel but not listed" for name in sorted(wheel.files.keys() - listed.keys())
     )
-    for name in sorted(listed.keys() & wheel.files.keys() - {record}):
-        yield from _row_problems(listed[name], wheel.files[name])
+    for name in sorted(listed.keys() & wheel.files.keys()):
+        data = wheel.files[name]
+        found, expected = listed[name][1:], ["", ""] if name == record else [_hash(data), str(len(data))]
+        if found != expected:
+            said, is_now = (",".join(filter(None, each)) or "nothing" for each in (found, expected))
+            yield f"{name} is listed as {said}, but is {is_now}"
 
 
-def _row_problems(row: list[str], data: bytes) -> Iterator[str]:
+def _hash(data: bytes) -> str:
+    """As RECORD writes it."""
     digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
-    found, expected = row[1:], [f"{RECORD_HASH}={digest}", str(len(data))]
-    if found != expected:
-        yield f"{row[0]} is listed as {','.join(found) or 'nothing'}, but is {','.join(expected)}"
+    return f"{RECORD_HASH}={digest}"
 
 
 def _unpack(path: Path, data: bytes, limit: int) -> dict[str, bytes]:
@@ -156,9 +180,7 @@ def _unpack(path: Path, data: bytes, limit: int) -> dict[str, bytes]:
             ]
             if problems:
                 raise _refusal(path, problems)
-            return {
-                entry.filename: _read_entry(archive, entry, data) for entry in entries if not entry.is_dir()
-            }
+            return {entry.filename: _read_entry(archive, entry, data) for entry in entries}
     # RuntimeError: encrypted; NotImplementedError: a compression that zipfile does not know.
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
         raise _refusal(path, [f"not a readable zip file: {error}"]) from error
@@ -184,7 +206,10 @@ def _entry_problems(entries: list[zipfile.ZipInfo], limit: int) -> Iterator[str]
     yield from _name_problems(entries)
     for entry in entries:
         kind = stat.S_IFMT(entry.external_attr >> 16)
-        if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+        # Installers make folders for files; an entry for one makes a folder that nothing removes.
+        if entry.filename.endswith("/") or kind == stat.S_IFDIR or entry.external_attr & MSDOS_FOLDER:
+            yield f"{entry.filename!r} is an entry for a folder; a wheel has entries for files only"
+        elif kind not in (0, stat.S_IFREG):
             yield f"{entry.filename!r} is not a regular file (a link or a device)"
         if entry.compress_type not in METHODS:
             expected = " or ".join(METHODS.values())
@@ -192,8 +217,6 @@ def _entry_problems(entries: list[zipfile.ZipInfo], limit: int) -> Iterator[str]
         if entry.file_size > max(FREE_BYTES, MAX_EXPANSION * entry.compress_size):
             most = f"at most {MAX_EXPANSION} times its packed size"
             yield f"{entry.filename!r} unpacks from {entry.compress_size} to {entry.file_size} bytes; {most}"
-        if entry.filename.endswith("/") and entry.file_size:
-            yield f"{entry.filename!r} is a folder with {entry.file_size} bytes in it"
     total = sum(entry.file_size for entry in entries)
     if total > limit:
         yield f"it unpacks to {total} bytes; the most that is unpacked is {limit}"
@@ -208,10 +231,8 @@ def _name_problems(entries: list[zipfile.ZipInfo]) -> Iterator[str]:
     if unsafe := [name for name in counts if not _is_safe(name)]:
         yield from (f"{name[:MAX_PATH_BYTES]!r} is not a path inside the wheel" for name in unsafe)
         return
-    files = {name for name in counts if not name.endswith("/")}
     folders = {str(folder) for name in counts for folder in PurePosixPath(name).parents}
-    folders |= {name.removesuffix("/") for name in counts if name.endswith("/")}
-    yield from (f"{name!r} is both a file and a folder" for name in sorted(files & folders))
+    yield from (f"{name!r} is both a file and a folder" for name in sorted(counts.keys() & folders))
 
 
 def _is_safe(name: str) -> bool:

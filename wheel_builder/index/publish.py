@@ -14,7 +14,14 @@ from wheel_builder.base.durable import remove_parts
 from wheel_builder.base.errors import CommandFailedError, PublishError, WheelFileError
 from wheel_builder.base.process import Runner, run
 from wheel_builder.build.shim import NAME as SHIM
-from wheel_builder.files.wheelfile import MAX_READ_MIB, WheelFile, read_metadata, read_wheel, record_problems
+from wheel_builder.files.wheelfile import (
+    MAX_READ_MIB,
+    WheelFile,
+    read_metadata,
+    read_wheel,
+    record_problems,
+    wheel_text_problems,
+)
 from wheel_builder.index import folder
 from wheel_builder.index.entries import ROCM_VERSION, served_problems, text_problems
 from wheel_builder.index.folder import NewFile
@@ -118,7 +125,7 @@ def _read_all(wheels: Mapping[str, Sequence[Path]]) -> Mapping[str, tuple[NewFil
 
 def _new_file(wheel: WheelFile) -> NewFile:
     metadata = read_metadata(wheel)
-    problems = list(record_problems(wheel))
+    problems = [*wheel_text_problems(wheel), *record_problems(wheel)]
     if (canonicalize_name(metadata.name), metadata.version) != (wheel.name, wheel.version):
         problems.append(f"METADATA is about {metadata.name} {metadata.version}")
     attachments = dict(_attachments(wheel.path))

@@ -1,3 +1,4 @@
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -6,6 +7,7 @@ from tests.wheels import PLATFORM, VERSION, write_wheel
 from wheel_builder.base.errors import CommandFailedError, RepairError
 from wheel_builder.base.process import Completed
 from wheel_builder.build.repair import main, repair_wheel
+from wheel_builder.files.wheelfile import read_wheel
 
 BUILT = f"flash_attn_rocm-{VERSION}-py3-none-linux_x86_64.whl"
 REPAIRED = f"flash_attn_rocm-{VERSION}-py3-none-{PLATFORM}.whl"
@@ -25,7 +27,9 @@ class Auditwheel:
             raise CommandFailedError(self.output)
         folder = Path(self.argv[self.argv.index("-w") + 1])
         for name in self.names:
-            write_wheel(folder, name=name)
+            wheel = write_wheel(folder, name=name)
+            with zipfile.ZipFile(wheel, "a") as archive:
+                archive.writestr("flash_attn_rocm/", b"")
         return Completed("", 0)
 
 
@@ -39,6 +43,20 @@ def test_leaves_exactly_the_repaired_wheel(built, tmp_path):
     assert repair_wheel(built, dest, plat=PLATFORM, run=Auditwheel(REPAIRED)) == dest / REPAIRED
     assert [path.name for path in dest.iterdir()] == [REPAIRED]
     assert built.exists()
+
+
+def test_entries_for_folders_are_left_out_and_all_else_is_kept(built, tmp_path):
+    repaired = repair_wheel(built, tmp_path / "out", plat=PLATFORM, run=Auditwheel(REPAIRED))
+    with zipfile.ZipFile(built) as before, zipfile.ZipFile(repaired) as after:
+        assert after.testzip() is None
+        names = [entry.filename for entry in after.infolist()]
+        assert [name for name in names if "RECORD" not in name] == [
+            name.replace("linux_x86_64", PLATFORM) for name in before.namelist() if "RECORD" not in name
+        ]
+        for entry in after.infolist():
+            assert entry.date_time == before.infolist()[0].date_time
+            assert after.read(entry) == before.read(entry.filename)
+    assert read_wheel(repaired, max_mib=1)
 
 
 def test_asks_for_the_one_tag_and_strips_nothing(built, tmp_path):

@@ -13,6 +13,7 @@ from wheel_builder.files.wheelfile import (
     read_wheel,
     record_problems,
     wheel_headers,
+    wheel_text_problems,
 )
 
 
@@ -248,7 +249,7 @@ def test_record_with_a_wrong_hash(tmp_path):
     assert problem.startswith("flash_attn_rocm/__init__.py is listed as sha256=")
 
 
-@pytest.mark.parametrize("row", [b"a.py\n", b"a.py,,\n", b"a.py,md5=00,1\n"])
+@pytest.mark.parametrize("row", [b"a.py,,\n", b"a.py,md5=00,1\n"])
 def test_record_without_a_hash(tmp_path, row):
     record = record_text(good_files()).replace(b"flash_attn_rocm/__init__.py", row + b"#", 1)
     assert "a.py is listed but not in the wheel" in problems(tmp_path, record)
@@ -257,6 +258,62 @@ def test_record_without_a_hash(tmp_path, row):
     record = record.replace(line, row.replace(b"a.py", b"flash_attn_rocm/__init__.py"))
     (problem,) = problems(tmp_path, record)
     assert "__init__.py is listed as" in problem
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        # pip ended with an IndexError.
+        (lambda record: record + b"\n", "row 7 has 0 columns, expected 3"),
+        (lambda record: b"\n" + record, "row 1 has 0 columns, expected 3"),
+        # uv refused these.
+        (lambda record: record[:-2] + b"\n", "row 6 has 2 columns, expected 3"),
+        (lambda record: record[:-1] + b",\n", "row 6 has 4 columns, expected 3"),
+        (lambda record: record[:-3] + b",a,1\n", "RECORD is listed as a,1, but is nothing"),
+    ],
+)
+def test_record_with_rows_of_another_form(tmp_path, edit, words):
+    found = problems(tmp_path, edit(record_text(good_files())))
+    assert any(problem.endswith(words) for problem in found), found
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        # Neither pip nor uv installed the first.
+        (b"Generator: t\xe9sts\n", "is not UTF-8: invalid continuation byte at byte 12"),
+        (b"\nGenerator: tests\n", "line 1 is '', expected 'Field: value'"),
+        (b"\xef\xbb\xbfGenerator: tests\n", "line 1 is '\\ufeffGenerator: tests', expected 'Field: value'"),
+        (b"Generator: a\rTag: b\n", "line 1 is 'Generator: a\\rTag: b', expected 'Field: value'"),
+        (b"Generator: a\n b\n", "line 2 is ' b', expected 'Field: value'"),
+        (b"Generator: a\n\nTag: b\n", "line 2 is '', expected 'Field: value'"),
+    ],
+)
+def test_wheel_with_lines_of_another_form(tmp_path, text, words):
+    wheel = read_wheel(write_wheel(tmp_path, good_files() | {f"{DIST_INFO}/WHEEL": text}), max_mib=1)
+    [problem] = wheel_text_problems(wheel)
+    assert problem == f"{DIST_INFO}/WHEEL{'' if words.startswith('is') else ':'} {words}"
+    plain = read_wheel(write_wheel(tmp_path), max_mib=1)
+    assert list(wheel_text_problems(plain)) == []
+
+
+@pytest.mark.parametrize("name", ["evil-1.0.dist-info/", "torch/", "é/", "flash_attn_rocm/"])
+def test_an_entry_for_a_folder_is_refused(tmp_path, name):
+    """pip found two dist-info folders, and uv left the others behind."""
+    path = repack(write_wheel(tmp_path), lambda archive: archive.writestr(zipfile.ZipInfo(name), b""))
+    with pytest.raises(WheelFileError) as caught:
+        read_wheel(path, max_mib=1)
+    [problem] = caught.value.problems
+    assert problem == f"{name!r} is an entry for a folder; a wheel has entries for files only"
+
+
+@pytest.mark.parametrize("attributes", [0x10, (stat.S_IFDIR | 0o755) << 16])
+def test_a_file_that_is_marked_as_a_folder_is_refused(tmp_path, attributes):
+    entry = zipfile.ZipInfo("flash_attn_rocm/a")
+    entry.external_attr = attributes
+    path = repack(write_wheel(tmp_path), lambda archive: archive.writestr(entry, b""))
+    with pytest.raises(WheelFileError, match="is an entry for a folder"):
+        read_wheel(path, max_mib=1)
 
 
 def test_record_that_lists_twice(tmp_path):
