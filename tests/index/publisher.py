@@ -23,6 +23,12 @@ def do_publish(root, wheels, rocm):
     publish([Path(wheel) for wheel in wheels], root, rocm, catalogue=CATALOGUE, now=NOW)
 
 
+def do_release(root, wheels, rocm):
+    """Into a local index, where a changed wheel replaces the earlier one."""
+    files = [Path(wheel) for wheel in wheels]
+    publish(files, root, rocm, catalogue=CATALOGUE, now=NOW, to_others=False)
+
+
 def do_yank(root, file, rocm):
     yank(root, rocm, file, "broken", catalogue=CATALOGUE, now=NOW)
 

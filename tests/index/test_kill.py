@@ -24,7 +24,7 @@ from tests.index.publisher import NOW, outcome
 from tests.wheels import VERSION, project_wheel, write_wheel
 from wheel_builder.base.errors import PublishError
 from wheel_builder.base.store import sha256_file
-from wheel_builder.index.check import verify_index
+from wheel_builder.index.check import Found, check_index
 from wheel_builder.index.folder import read_contents
 from wheel_builder.index.publish import publish
 from wheel_builder.provenance.records import write_record
@@ -211,7 +211,7 @@ def test_killed_while_adding_to_an_index(everywhere, publisher, old, new, tmp_pa
         if pages not in seen:
             seen[pages] = pip_downloads(root, clean_env, tmp_path / "got")
         assert publisher(root, "publish", **new) == 0
-        assert verify_index(root) == ()
+        assert check_index(root) == Found(())
         assert versions(root) == ["1.0", "2.0"]
         assert versions(root, "flash-attn-rocm") == [VERSION]
 
@@ -239,7 +239,7 @@ def test_killed_while_making_the_first_index(everywhere, publisher, new, tmp_pat
         assert publisher(root, "publish", wheels=other, rocm="7.2") == 0
         check_what_clients_see(root)
         assert publisher(root, "publish", **new) == 0
-        assert verify_index(root) == ()
+        assert check_index(root) == Found(())
 
 
 def test_killed_while_yanking(everywhere, publisher, old, tmp_path):
@@ -247,7 +247,7 @@ def test_killed_while_yanking(everywhere, publisher, old, tmp_path):
     for _ in everywhere(publisher, old, root, "yank", **order):
         check_what_clients_see(root)
         assert publisher(root, "yank", **order) == 0
-        assert verify_index(root) == ()
+        assert check_index(root) == Found(())
         assert read_contents(root)["7.2"]["demo"][0].yanked == "broken"
 
 
@@ -262,7 +262,42 @@ def test_killed_while_cleaning_up_after_a_killed_one(publisher, old, new, tmp_pa
         assert publisher(root, "publish", kill_at=number, **new) == KILLED
         check_what_clients_see(root)
         assert publisher(root, "publish", **new) == 0
-        assert verify_index(root) == ()
+        assert check_index(root) == Found(())
+
+
+@pytest.mark.parametrize("yanked", [False, True])
+def test_killed_while_a_local_index_replaces_a_wheel(publisher, tmp_path, yanked):
+    wheels = []
+    for number in (1, 2):
+        (folder := tmp_path / str(number)).mkdir()
+        wheels.append(str(project_wheel(folder, "demo", "1.0", module=f"VALUE = {number}\n".encode())))
+    local = tmp_path / "local"
+    assert publisher(local, "release", wheels=wheels[:1], rocm="7.2") == 0
+    if yanked:
+        assert publisher(local, "yank", file=Path(wheels[0]).name, rocm="7.2") == 0
+    for number in range(1, 10_000):
+        root = tmp_path / f"index-{number}"
+        shutil.copytree(local, root)
+        status = publisher(root, "release", kill_at=number, wheels=wheels[1:], rocm="7.2")
+        check_what_clients_see(root)
+        assert publisher(root, "release", wheels=wheels[1:], rocm="7.2") == 0
+        assert check_index(root) == Found(())
+        [entry] = read_contents(root)["7.2"]["demo"]
+        assert (entry.record.sha256, entry.yanked) == (sha256_file(Path(wheels[1])), None)
+        if status == 0:
+            break
+        assert status == KILLED
+    assert number > 20
+
+
+def test_after_a_kill_only_pages_are_faults(everywhere, publisher, old, new, tmp_path):
+    """What no page names was a fault too, until the next publish removed it."""
+    root, leftovers = tmp_path / "index", set()
+    for _ in everywhere(publisher, old, root, "publish", **new):
+        found = check_index(root)
+        assert all(fault.endswith("scripts/wheel-builder index pages") for fault in found.faults)
+        leftovers |= {leftover.partition(": ")[2].partition(";")[0] for leftover in found.leftovers}
+    assert leftovers == {"an interrupted publisher left it", "no page names it"}
 
 
 def test_a_disk_that_is_full_from_any_write_on(everywhere, publisher, old, new, tmp_path):
@@ -272,7 +307,7 @@ def test_a_disk_that_is_full_from_any_write_on(everywhere, publisher, old, new, 
         assert "1.0" in versions(root)
         assert not list(root.rglob("*.part")), "what was half written takes up room"
         assert publisher(root, "publish", **new) == 0
-        assert verify_index(root) == ()
+        assert check_index(root) == Found(())
 
 
 def processes(count):
@@ -293,7 +328,7 @@ def test_of_publishers_with_one_name_for_different_files_one_wins(tmp_path):
     assert sum("a published file never changes" in words for words in outcomes) == 5
     (entry,) = read_contents(tmp_path / "index")["7.2"]["demo"]
     assert entry.record.sha256 == sha256_file(wheels[outcomes.index("published")])
-    assert verify_index(tmp_path / "index") == ()
+    assert check_index(tmp_path / "index") == Found(())
 
 
 def test_publishers_at_the_same_time_wait_for_each_other(publisher, tmp_path, new):
@@ -311,7 +346,7 @@ def test_publishers_at_the_same_time_wait_for_each_other(publisher, tmp_path, ne
         assert all(one.result().added for one in done)
 
     assert publisher(root, "publish", **new) == 0
-    assert verify_index(root) == ()
+    assert check_index(root) == Found(())
     everything = json.loads((root / "simple" / "demo" / "index.json").read_text())
     assert everything["versions"] == list(wheels)
     for rocm in set(wheels.values()):

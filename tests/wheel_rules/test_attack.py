@@ -213,8 +213,12 @@ def is_harmless(wheel, good):
         expected.undefined,
         expected.exported,
     )
-    rest = {name: data for name, data in files.items() if name not in (LIBRARY, f"{DIST_INFO}/RECORD")}
-    return rest == {name: data for name, data in good.items() if name != LIBRARY}
+    # Spaces around METADATA's description change nothing.
+    metadata = f"{DIST_INFO}/METADATA"
+    assert files[metadata].split() == good[metadata].split()
+    apart = (LIBRARY, metadata, f"{DIST_INFO}/RECORD")
+    rest = {name: data for name, data in files.items() if name not in apart}
+    return rest == {name: data for name, data in good.items() if name not in apart}
 
 
 def attack_wheels(count, tmp_path, matrix, checkout, good):

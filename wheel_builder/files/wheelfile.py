@@ -35,7 +35,7 @@ MAX_ENTRIES = 10_000
 MAX_NAME_BYTES, MAX_PATH_BYTES = 255, 1000
 RECORD_HASH = "sha256"
 MSDOS_FOLDER = 0x10
-_FIELD = re.compile(r"[A-Za-z][A-Za-z0-9-]*: \S.*")
+_FIELD = re.compile(r"[A-Za-z][A-Za-z0-9-]*: \S(.*\S)?")
 
 
 @dataclass(frozen=True)

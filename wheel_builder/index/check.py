@@ -2,15 +2,17 @@
 
 import stat
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from wheel_builder.base.durable import PART_SUFFIX
 from wheel_builder.base.strict_json import read_json
 from wheel_builder.files.sidecars import ATTACHMENTS, METADATA_SUFFIX, RECORD_SUFFIX, YANK_SUFFIX
-from wheel_builder.index import folder, manual
+from wheel_builder.index import folder, local, manual
 from wheel_builder.index.entries import YANK_AGAIN
 from wheel_builder.index.finder import DATA_FILE
 from wheel_builder.index.folder import beside, sha256
@@ -21,15 +23,36 @@ from wheel_builder.matrix.catalogue import Catalogue
 READABLE = "give this user the right to read it or mend the disk"
 RESTORE = "restore it from a copy of the index"
 REWRITE = "write the pages again: scripts/wheel-builder index pages"
+OWN = (folder.LOCK, local.MARK, DATA_FILE, "index.html")
 _CATALOGUE = TypeAdapter(Catalogue)
+
+
+@dataclass(frozen=True)
+class Found:
+    """``faults`` in words, with what to do; ``leftovers`` of a killed publisher, which no client sees."""
+
+    faults: tuple[str, ...]
+    leftovers: tuple[str, ...] = ()
+
+
+def check_index(root: Path) -> Found:
+    """Everything in an index that is not as its records say."""
+    contents, damaged = folder.read_what_can_be_read(root)
+    if not contents and not damaged:
+        return Found((f"{root}: there is no index; publish a wheel first",))
+    faults = list(_faults(root, contents, damaged))
+    if damaged:
+        return Found(tuple(faults))  # without the records it is not known what belongs here
+    strays = _strays(root, contents)
+    told = {path: _left(path) for path in strays}
+    foreign = (path for path, words in told.items() if not words)
+    faults += (f"{path}: no record knows it, it is not published; remove it" for path in foreign)
+    return Found(tuple(faults), tuple(f"{path}: {words}" for path, words in told.items() if words))
 
 
 def verify_index(root: Path) -> tuple[str, ...]:
     """Every fault in words, with what to do; () when the index is sound."""
-    contents, damaged = folder.read_what_can_be_read(root)
-    if not contents and not damaged:
-        return (f"{root}: there is no index; publish a wheel first",)
-    return tuple(_faults(root, contents, damaged))
+    return check_index(root).faults
 
 
 def not_public(root: Path) -> tuple[str, ...]:
@@ -66,12 +89,31 @@ def _faults(root: Path, contents: Contents, damaged: tuple[str, ...]) -> Iterato
     except (OSError, ValueError, KeyError, TypeError) as error:
         yield f"{root / DATA_FILE}: it cannot be read ({type(error).__name__}); {REWRITE}"
     yield from _page_faults(root, pages)
-    known = {root / name for name in pages} | {root / folder.LOCK, root / DATA_FILE, root / "index.html"}
     if (root / manual.FOLDER).exists():
         yield from (f"{fault}; {manual.AGAIN}" for fault in manual.faults(root / manual.FOLDER))
-    known |= set((root / manual.FOLDER).rglob("*"))
-    known |= {file for path, entry in published for file in _files_of(path, entry)}
-    yield from _stray_faults(root, known)
+
+
+def _strays(root: Path, contents: Contents) -> list[Path]:
+    """The files that belong to nothing published."""
+    known = {root / name for name in (*simple_pages(contents), *OWN)}
+    known |= {file for path, entry in _published(root, contents) for file in _files_of(path, entry)}
+    documents = root / manual.FOLDER
+    found = (path for path in root.rglob("*") if not path.is_dir() and not path.is_relative_to(documents))
+    return sorted(set(found) - known)
+
+
+def _left(path: Path) -> str:
+    """Why a stray file is what a killed publisher leaves; empty when it may be anything."""
+    if path.name.startswith(".") and path.name.endswith(PART_SUFFIX):
+        return "an interrupted publisher left it; the next publish removes it"
+    name, suffix, _ = path.name.partition(".whl")
+    try:
+        project = parse_wheel_filename(name + suffix)[0]
+    except InvalidWheelFilename:
+        return ""
+    if (path.parent.name, path.parent.parent.name) != (project, "simple"):
+        return ""
+    return f"no page names it; an interrupted publisher may have left it; {folder.RETRY}, or remove it"
 
 
 def _published(root: Path, contents: Contents) -> Iterator[tuple[Path, Entry]]:
@@ -134,13 +176,3 @@ def _page_faults(root: Path, pages: Mapping[str, bytes]) -> Iterator[str]:
 def _content(path: Path) -> bytes | None:
     """The file's content, None when it is missing; raises ``OSError``."""
     return path.read_bytes() if path.is_file() else None
-
-
-def _stray_faults(root: Path, known: set[Path]) -> Iterator[str]:
-    for path in sorted(set(root.rglob("*")) - known):
-        if path.is_dir() or path.name == folder.LOCK:
-            continue
-        if path.name.endswith(PART_SUFFIX):
-            yield f"{path}: an interrupted publisher left it; {folder.RETRY}"
-        else:
-            yield f"{path}: no record knows it, it is not published; {folder.RETRY}, or remove it"

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +22,7 @@ from wheel_builder.files.wheelfile import (
     record_problems,
     wheel_text_problems,
 )
-from wheel_builder.index import folder
+from wheel_builder.index import folder, local
 from wheel_builder.index.entries import ROCM_VERSION, served_problems, text_problems
 from wheel_builder.index.folder import NewFile
 from wheel_builder.matrix.catalogue import Catalogue
@@ -34,22 +34,37 @@ NEW_VERSION = "raise the version in pyproject.toml and build again"
 
 @dataclass(frozen=True)
 class Published:
-    """``simple`` is the folder that ``--index-url`` names; ``added`` and ``unchanged`` are file names."""
+    """``simple`` is the folder that ``--index-url`` names; the others are file names.
+
+    ``replaced`` are those of ``added`` that a local index had with another content.
+    """
 
     simple: Path
     added: tuple[str, ...]
     unchanged: tuple[str, ...]
+    replaced: tuple[str, ...] = ()
 
 
 def publish(
-    wheels: Sequence[Path], index_root: Path, rocm: str, *, catalogue: Catalogue, now: datetime
+    wheels: Sequence[Path],
+    index_root: Path,
+    rocm: str,
+    *,
+    catalogue: Catalogue,
+    now: datetime,
+    to_others: bool = True,
 ) -> Published:
     """``publish_all`` for wheels of one ROCm version."""
-    return publish_all({rocm: wheels}, index_root, catalogue=catalogue, now=now)[rocm]
+    return publish_all({rocm: wheels}, index_root, catalogue=catalogue, now=now, to_others=to_others)[rocm]
 
 
 def publish_all(
-    wheels: Mapping[str, Sequence[Path]], index_root: Path, *, catalogue: Catalogue, now: datetime
+    wheels: Mapping[str, Sequence[Path]],
+    index_root: Path,
+    *,
+    catalogue: Catalogue,
+    now: datetime,
+    to_others: bool = True,
 ) -> Mapping[str, Published]:
     """Add ``wheels``, by ROCm version, to their indexes below ``index_root``; ``now`` is their upload time.
 
@@ -57,23 +72,39 @@ def publish_all(
     that is there with the same content stays as it is.  Raises ``PublishError``: before anything is
     changed when a name is taken by another content or a wheel is not fit to be listed, later when the
     disk fails.
+
+    An index that is begun with ``to_others`` false is local (``local.py``): there another content replaces
+    what was published before, until something is published to others.
     """
     files = _read_all(wheels)
+    every = [file for group in files.values() for file in group]
     with folder.changing(index_root):
-        _refuse_other_content(index_root, [file for group in files.values() for file in group])
+        if not to_others:
+            local.begin(index_root)
+        if is_local := local.is_local(index_root):
+            replaced = local.replaced(index_root, every)
+        else:
+            replaced = frozenset()
+            _refuse_other_content(index_root, every)
         remove_parts(index_root)
-        published = {rocm: _add(group, index_root, rocm, now) for rocm, group in files.items()}
+        local.withdraw(index_root, replaced, catalogue)
+        if is_local and to_others:
+            local.give(index_root)
+        published = {rocm: _add(group, index_root, rocm, now, replaced) for rocm, group in files.items()}
         folder.write_pages(index_root, catalogue)
     return published
 
 
-def _add(files: Sequence[NewFile], index_root: Path, rocm: str, now: datetime) -> Published:
+def _add(
+    files: Sequence[NewFile], index_root: Path, rocm: str, now: datetime, replaced: Collection[str]
+) -> Published:
     simple = folder.simple_of(index_root, rocm)
     added = {file.filename: folder.add_file(simple, file, now) for file in files}
     return Published(
         simple,
         tuple(name for name, new in added.items() if new),
         tuple(name for name, new in added.items() if not new),
+        tuple(name for name in added if name in replaced),
     )
 
 

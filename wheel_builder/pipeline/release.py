@@ -41,6 +41,7 @@ from wheel_builder.pipeline.context import (
 )
 from wheel_builder.pipeline.progress import Planned, Progress
 from wheel_builder.pipeline.shim import audit_shim, finish_shim, shim_step
+from wheel_builder.pipeline.taken import refuse_taken
 from wheel_builder.pipeline.verification import audit_of_job, expectation, job_of, verify_one, verify_steps
 from wheel_builder.provenance.attest import finished_at, require_provenance, write_provenance
 from wheel_builder.provenance.provenance import SOURCE, Provenance, make_provenance, run_details
@@ -52,7 +53,8 @@ class Released:
     """One published wheel and what was measured on the way; ``cpu_seconds`` is the compilers', per arch.
 
     ``cache`` are the hits and misses of ccache in this run, (0, 0) when nothing was compiled; ``dirty`` is a
-    wheel of a checkout with changes, which only the local index takes.
+    wheel of a checkout with changes, which only the local index takes; ``replaced`` when that index had
+    another of its name.
     """
 
     job: Job
@@ -66,6 +68,7 @@ class Released:
     first_use: Mapping[str, Any]
     record: Mapping[str, Any]
     dirty: bool = False
+    replaced: bool = False
 
     @property
     def install_line(self) -> str:
@@ -108,6 +111,7 @@ def release(
     Every wheel is built before the first is verified, because each is loaded under every runtime.
     """
     attempts = tuple(Attempt(job) for job in jobs_to_build(plan))
+    refuse_taken([attempt.job for attempt in attempts], context.checkout, context.index)
     with progress_of(planned([attempt.job for attempt in attempts]), context, plain) as progress:
         start_engine(context, progress)
         tester = verify_image(plan.package, context, progress)
@@ -352,9 +356,14 @@ def _finish(
     attempt.record = record.facts
     provenance = provenance_of(job, package, builder, attempt.codes, built, context)
     shim = finish_shim([_file(built)], job, builder, tester, context.dist, context, progress)
-    attempt.published = _publish(_file(built), shim, record, provenance, job, context, catalogue, progress)
-    released = _install(attempt, attempt.published, built, record, context, tester, progress)
-    attempt.released = replace(released, dirty=bool(provenance.dependency(SOURCE).annotations.dirty))
+    published = _publish(_file(built), shim, record, provenance, job, context, catalogue, progress)
+    attempt.published = published.simple
+    released = _install(attempt, published.simple, built, record, context, tester, progress)
+    attempt.released = replace(
+        released,
+        dirty=bool(provenance.dependency(SOURCE).annotations.dirty),
+        replaced=released.wheel.name in published.replaced,
+    )
 
 
 def _file(built: Artifact) -> Path:
@@ -401,7 +410,7 @@ def _publish(
     context: RunContext,
     catalogue: Catalogue,
     progress: Progress,
-) -> Path:
+) -> publish.Published:
     with progress.step("publish", job=job.id) as step:
         finished = context.dist / file.name
         ensure(finished, file.read_bytes())
@@ -409,8 +418,9 @@ def _publish(
         write_provenance(finished, provenance)
         require_attachments({finished: job.archs}, record.facts["serves"])
         published = publish.publish(
-            [finished, shim], context.index, job.rocm.version, catalogue=catalogue, now=datetime.now(UTC)
-        )
+            [finished, shim], context.index, job.rocm.version, catalogue=catalogue, now=datetime.now(UTC),
+            to_others=False,
+        )  # fmt: skip
         if not published.added:
             step.skipped("the index has this file")
-    return published.simple
+    return published

@@ -10,6 +10,10 @@ DIRTY = (
     "built from a checkout with changes: it is for this machine; publish and upload, which give it to "
     "others, want a commit"
 )
+REPLACED = (
+    "it replaces an earlier wheel of this version in the local index; where that one is installed, add "
+    "--force-reinstall --no-deps to the line above"
+)
 
 
 def release_text(released: Sequence[Released], machine_cpu_seconds: float) -> str:
@@ -31,6 +35,8 @@ def _wheel_text(one: Released) -> str:
         *_executed_lines({arch: one.record["archs"][arch] for arch in one.job.archs}),
         f"install   {one.install_line}",
     ]
+    if one.replaced:
+        lines.append(f"note      {REPLACED}")
     if one.dirty:
         lines.append(f"note      {DIRTY}")
     return "\n".join(lines) + "\n"

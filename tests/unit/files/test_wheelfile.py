@@ -285,6 +285,7 @@ def test_record_with_rows_of_another_form(tmp_path, edit, words):
         (b"\nGenerator: tests\n", "line 1 is '', expected 'Field: value'"),
         (b"\xef\xbb\xbfGenerator: tests\n", "line 1 is '\\ufeffGenerator: tests', expected 'Field: value'"),
         (b"Generator: a\rTag: b\n", "line 1 is 'Generator: a\\rTag: b', expected 'Field: value'"),
+        (b"Generator: tests \n", "line 1 is 'Generator: tests ', expected 'Field: value'"),
         (b"Generator: a\n b\n", "line 2 is ' b', expected 'Field: value'"),
         (b"Generator: a\n\nTag: b\n", "line 2 is '', expected 'Field: value'"),
     ],

@@ -9,7 +9,8 @@ from tests.catalogues import CATALOGUE
 from tests.unit.index.test_folder import FILE, NOW, root_of
 from wheel_builder.base.durable import remove_parts
 from wheel_builder.base.errors import PublishError
-from wheel_builder.index.check import verify_index
+from wheel_builder.cli.main import main
+from wheel_builder.index.check import check_index, verify_index
 from wheel_builder.index.folder import add_file, changing, write_pages
 
 
@@ -54,8 +55,6 @@ def damaged(simple, name, data):
         ("../../index.html", b"", "the page is not what the records say"),
         ("../../wheels.json", None, "it cannot be read (FileNotFoundError)"),
         ("../../wheels.json", b"{}", "it cannot be read (KeyError)"),
-        ("demo/stray.whl", b"", "no record knows it"),
-        (f"demo/.{FILE.filename}.part", b"wh", "an interrupted publisher left it"),
     ],
 )
 def test_verify_explains_each_fault_and_publishing_again_heals(simple, name, data, words):
@@ -68,7 +67,40 @@ def test_verify_explains_each_fault_and_publishing_again_heals(simple, name, dat
         remove_parts(root_of(simple))
         add_file(simple, FILE, NOW)
         write_pages(root_of(simple), CATALOGUE)
-    assert verify_index(root_of(simple)) == () or name == "demo/stray.whl"
+    assert verify_index(root_of(simple)) == ()
+
+
+LEFT = "demo-2-py3-none-any.whl"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (f"demo/.{FILE.filename}.part", "an interrupted publisher left it; the next publish removes it"),
+        (f"demo/{LEFT}", "no page names it; an interrupted publisher may have left it; publish the same"),
+        (f"demo/{LEFT}.metadata", "no page names it; an interrupted publisher may have left it; publish"),
+    ],
+)
+def test_what_a_killed_publisher_leaves_is_no_fault(simple, name, words, capsys):
+    """Clients see nothing of it; a fault ended ``index verify`` with an error."""
+    (simple / name).write_bytes(b"wh")
+    found = check_index(root_of(simple))
+    assert found.faults == ()
+    [leftover] = found.leftovers
+    assert leftover.startswith(f"{simple / name}: {words}")
+    assert main(["index", "verify", "--index", str(root_of(simple))]) == 0
+    said = capsys.readouterr()
+    assert f"note: {leftover}" in said.err
+    assert "is sound" in said.out
+
+
+@pytest.mark.parametrize(
+    "name", ["demo/stray.whl", "demo/evil.html", f"other/{LEFT}", f"../{LEFT}", "demo/x.part", "../../x.py"]
+)
+def test_any_other_file_is_a_fault(simple, name):
+    (simple / name).parent.mkdir(exist_ok=True)
+    [fault] = damaged(simple, name, b"")
+    assert fault == f"{(simple / name).resolve()}: no record knows it, it is not published; remove it"
 
 
 def test_a_wheel_that_was_cut_off_is_called_so(simple):

@@ -1,5 +1,6 @@
 import os
 import re
+import shutil
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -23,6 +24,7 @@ from wheel_builder.base.errors import (
 )
 from wheel_builder.index.check import verify_index
 from wheel_builder.index.folder import read_contents
+from wheel_builder.index.local import MARK, TEXT
 from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.matrix.support_table import planned_kernels
 from wheel_builder.pipeline.context import RunContext
@@ -35,6 +37,7 @@ from wheel_builder.pipeline.release import (
     upload_files,
 )
 from wheel_builder.pipeline.summary import DIRTY, release_text
+from wheel_builder.pipeline.taken import refuse_taken
 from wheel_builder.pipeline.verification import expectation, job_of, planned_verification, verify_files
 from wheel_builder.provenance.attest import write_provenance
 from wheel_builder.provenance.provenance import read_provenance
@@ -213,6 +216,33 @@ def test_the_summary_has_all_that_a_user_needs(job, tmp_path):
     assert "1.5 CPU-minutes" in text
     assert "note" not in text
     assert f"note      {DIRTY}" in release_text([replace(one, dirty=True)], 90.0)
+    assert "add --force-reinstall --no-deps to" in release_text([replace(one, replaced=True)], 90.0)
+
+
+@pytest.mark.parametrize("edit", ["kernels/host/plan.cpp", "README.md", ""])
+def test_an_index_that_cannot_take_the_wheel_says_so_before_anything_is_built(
+    edit, tmp_path, matrix, job, checkout
+):
+    """It said so after seven minutes."""
+    root, index = checkout[0], tmp_path / "index"
+    [simple] = publish_files([finished_wheel(tmp_path, *checkout)], matrix, index, root)
+    changed = tmp_path / "changed"
+    shutil.copytree(root, changed, ignore=shutil.ignore_patterns(".git"))
+    if edit:
+        (changed / edit).touch()
+        (changed / edit).write_text((changed / edit).read_text() + "\n")
+    if edit.startswith("kernels"):
+        with pytest.raises(PublishError) as caught:
+            refuse_taken([job], changed, index)
+        assert str(caught.value).startswith("a published file never changes; nothing was built\n")
+        [problem] = caught.value.problems
+        assert problem.startswith(f"{NAME} is published, of sources with sha256 ")
+        assert "raise the version in pyproject.toml" in caught.value.advice
+        assert f"if nobody else was given {index}, remove it" in caught.value.advice
+        next(simple.glob("*/*.provenance.json")).write_text("{}")  # which says nothing
+        (index / MARK).write_bytes(TEXT)
+    refuse_taken([job], changed, index)
+    refuse_taken([job], changed, tmp_path / "nowhere")
 
 
 # Publishing finished wheels

@@ -1,6 +1,7 @@
 """An index checked, its pages written again, or the documentation put beside it."""
 
 import argparse
+import sys
 from pathlib import Path
 
 from wheel_builder.base.errors import PublishError
@@ -8,7 +9,7 @@ from wheel_builder.cli.command import Command
 from wheel_builder.cli.options import SITE, index_option
 from wheel_builder.cli.selected import read_catalogue
 from wheel_builder.index import manual
-from wheel_builder.index.check import verify_index
+from wheel_builder.index.check import check_index
 from wheel_builder.index.folder import changing, write_pages
 
 
@@ -20,7 +21,10 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _verify_index(root: Path) -> None:
-    if faults := verify_index(root):
+    found = check_index(root)
+    for leftover in found.leftovers:
+        print(f"note: {leftover}", file=sys.stderr)
+    if faults := found.faults:
         title = f"the index {root} has {len(faults)} fault{'s' if len(faults) > 1 else ''}"
         raise PublishError(title, faults, advice="do what each line says, then verify again")
     print(f"{root} is sound: every file has its hash, every page says what the records say")

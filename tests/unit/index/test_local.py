@@ -1,0 +1,106 @@
+"""A local index takes a changed wheel in place of the earlier one; one that others were given never does."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.catalogues import CATALOGUE
+from tests.wheels import project_wheel
+from wheel_builder.base.errors import PublishError
+from wheel_builder.base.store import sha256_file
+from wheel_builder.index.check import Found, check_index
+from wheel_builder.index.folder import read_contents, yank
+from wheel_builder.index.local import MARK, is_local
+from wheel_builder.index.publish import publish
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+@pytest.fixture
+def root(tmp_path):
+    return tmp_path / "index"
+
+
+def wheel(tmp_path, number=1, version="1.0"):
+    """``demo`` with another content for each number."""
+    (folder := tmp_path / str(number)).mkdir(exist_ok=True)
+    return project_wheel(folder, "demo", version, module=f"VALUE = {number}\n".encode())
+
+
+def release(root, *wheels, rocm="7.2", later=0):
+    now = NOW + timedelta(days=later)
+    return publish(wheels, root, rocm, catalogue=CATALOGUE, now=now, to_others=False)
+
+
+def publish_to_others(root, *wheels, rocm="7.2"):
+    return publish(wheels, root, rocm, catalogue=CATALOGUE, now=NOW)
+
+
+def published(root, rocm="7.2"):
+    return [(entry.record.sha256, entry.yanked) for entry in read_contents(root)[rocm]["demo"]]
+
+
+def test_a_second_release_after_an_edit_replaces_the_wheel(tmp_path, root):
+    """It ended after seven minutes with "a published file never changes"."""
+    first, second = wheel(tmp_path, 1), wheel(tmp_path, 2)
+    assert release(root, first).replaced == ()
+    found = release(root, second, later=1)
+    assert (found.added, found.replaced) == ((second.name,), (second.name,))
+    assert published(root) == [(sha256_file(second), None)]
+    assert (root / "rocm7.2/simple/demo" / second.name).read_bytes() == second.read_bytes()
+    assert check_index(root) == Found(())
+    # A third run without an edit has nothing to do.
+    again = release(root, second, later=2)
+    assert (again.added, again.unchanged, again.replaced) == ((), (second.name,), ())
+
+
+def test_other_files_stay_and_every_copy_of_the_name_is_replaced(tmp_path, root):
+    """The root offers each name once, so that two contents of one name cannot be there."""
+    other = wheel(tmp_path, 0, "0.9")
+    release(root, wheel(tmp_path, 1), other)
+    release(root, wheel(tmp_path, 1), rocm="6.4")
+    release(root, second := wheel(tmp_path, 2))
+    assert published(root) == [(sha256_file(other), None), (sha256_file(second), None)]
+    assert "6.4" not in read_contents(root)
+    assert check_index(root) == Found(())
+
+
+def test_a_yanked_file_of_a_local_index_is_replaced_too(tmp_path, root):
+    release(root, first := wheel(tmp_path, 1))
+    yank(root, "7.2", first.name, "wrong numbers", catalogue=CATALOGUE, now=NOW)
+    release(root, second := wheel(tmp_path, 2))
+    assert published(root) == [(sha256_file(second), None)]
+    assert check_index(root) == Found(())
+
+
+def test_what_others_were_given_never_changes(tmp_path, root):
+    publish_to_others(root, first := wheel(tmp_path, 1))
+    assert not is_local(root)
+    for again in (release, publish_to_others):
+        with pytest.raises(PublishError, match="a published file never changes; nothing was published"):
+            again(root, wheel(tmp_path, 2))
+        assert published(root) == [(sha256_file(first), None)]
+        assert not is_local(root)
+
+
+def test_a_local_index_is_no_longer_one_when_others_are_given_it(tmp_path, root):
+    release(root, wheel(tmp_path, 1))
+    assert is_local(root)
+    assert "a changed wheel replaces" in (root / MARK).read_text()
+    publish_to_others(root, second := wheel(tmp_path, 2))
+    assert not is_local(root)
+    with pytest.raises(PublishError, match="a published file never changes"):
+        release(root, wheel(tmp_path, 3))
+    assert published(root) == [(sha256_file(second), None)]
+    assert check_index(root) == Found(())
+
+
+def test_a_refused_wheel_leaves_a_local_index_as_it_is(tmp_path, root):
+    release(root, first := wheel(tmp_path, 1))
+    bad = wheel(tmp_path, 2)
+    bad.write_bytes(bad.read_bytes()[:-1])
+    for again in (release, publish_to_others):
+        with pytest.raises(PublishError):
+            again(root, bad)
+    assert is_local(root)
+    assert published(root) == [(sha256_file(first), None)]
