@@ -18,6 +18,7 @@ from wheel_builder.fake_hip.container import LIBRARY
 from wheel_builder.files.elf import read_elf
 from wheel_builder.files.library import LIBRARY as HOST_LIBRARY
 from wheel_builder.files.wheelfile import read_wheel
+from wheel_builder.matrix.hardware import MOST_ALLOWED, MOST_LSE
 from wheel_builder.matrix.support_table import planned_kernels
 from wheel_builder.static_checks.stage import disassemble_wheel
 from wheel_builder.verify.coverage import LEAST, UNEXPLAINED, executed_share
@@ -136,3 +137,9 @@ def test_every_instruction_was_executed_or_has_a_reason(record, arch):
     ]
     assert unexplained == []
     assert min(map(executed_share, coverage.values())) >= LEAST
+
+
+def test_the_suite_allows_less_than_reports_from_hardware_may_say(record):
+    shown = [one for arch in record["archs"].values() for one in arch["instances"].values()]
+    assert 2 * max(one["nearest_to_its_bound"]["allowed"] for one in shown) < MOST_ALLOWED
+    assert max(one["worst_lse_error"] for one in shown) <= MOST_LSE

@@ -1,27 +1,36 @@
 """Takes a user's report of ``selftest`` into the tree, for the wheel that it is about."""
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from wheel_builder.base.errors import PublishError, WheelBuilderError
-from wheel_builder.files.elf import read_elf
-from wheel_builder.files.fatbin import kernels
 from wheel_builder.files.library import device_code, library_of
 from wheel_builder.files.wheelfile import MAX_READ_MIB, WheelFile, read_wheel
+from wheel_builder.matrix.catalogue import Gpu
+from wheel_builder.matrix.gpus import device_problem
 from wheel_builder.matrix.hardware import FOLDER, Report, parse_report, signed, to_json, visible_name
 
 TITLE = "the report was not taken"
-# Kernels that the numerics suite has calls of (tests/numerics/drawing.py).
-DRAWN = ("fa_fwd_", "fa_decode_", "fa_reference_", "fa_append_", "fa_bwd_dq_")
+# The calls of each kernel of each arch that selftest makes, by their numbers.
+CALLS = "flash_attn_rocm/_suite/chosen.json"
+_CALLS = TypeAdapter(dict[str, dict[str, list[int]]])
 ADVICE = "ask its sender to run selftest again, without options, on the wheel as it was published"
 
 
 def add_report(
-    file: Path, wheels: Iterable[Path], checkout: Path, *, signed_off_by: str, now: datetime
+    file: Path,
+    wheels: Iterable[Path],
+    checkout: Path,
+    *,
+    gpus: Sequence[Gpu],
+    signed_off_by: str,
+    now: datetime,
 ) -> Path:
-    """Check a report against the wheel of ``wheels`` that it names; its path in the tree.
+    """Check a report against the wheel of ``wheels`` that it names, and ``gpus``; its path in the tree.
 
     Raises ``PublishError`` with everything that is wrong, and writes nothing then.
     """
@@ -31,7 +40,7 @@ def add_report(
         found = signed(report, wheel.path.name, wheel.sha256, signed_off_by)
     except (OSError, ValueError) as error:
         raise PublishError(TITLE, [f"{file.name}: {error}"], advice=ADVICE) from error
-    if problems := list(_against(report, wheel)):
+    if problems := list(_against(report, wheel, gpus)):
         raise PublishError(TITLE, [f"{file.name}: {problem}" for problem in problems], advice=ADVICE)
     data = to_json(found)
     path = checkout / FOLDER / f"{report.gfx}-{wheel.sha256[:12]}-{hashlib.sha256(data).hexdigest()[:8]}.json"
@@ -55,17 +64,25 @@ def _wheel_of(report: Report, wheels: Iterable[Path]) -> WheelFile:
     raise ValueError(message)
 
 
-def _against(report: Report, wheel: WheelFile) -> Iterator[str]:
-    """What the report says otherwise than the wheel."""
+def _against(report: Report, wheel: WheelFile, gpus: Sequence[Gpu]) -> Iterator[str]:
+    """What the report says otherwise than the wheel, its suite and the table of GPUs."""
     if report.package != str(wheel.version):
         yield f"package: it says {report.package}, the wheel is {wheel.version}"
-    code = [each for each in device_code(wheel) if each.gfx == report.gfx]
-    if not code:
+    if not any(each.gfx == report.gfx for each in device_code(wheel)):
         yield f"arch: the wheel has no code for {visible_name(report.gfx)}"
         return
-    has = {name for each in code for name in kernels(read_elf(each.data))}
-    tested = {name for name in has if name.startswith(DRAWN)}
-    if missing := sorted(tested - report.kernels.keys()):
+    if problem := device_problem(report.device, report.gfx, gpus):
+        yield f"device: {problem}"
+    try:
+        numbers = _CALLS.validate_json(wheel.files[CALLS])[report.gfx]
+    except (KeyError, ValueError):
+        yield f"kernels: the wheel has no calls for {report.gfx} in {CALLS}"
+        return
+    calls = {name: len(each) for name, each in numbers.items()}
+    if missing := sorted(calls.keys() - report.kernels.keys()):
         yield f"kernels: {len(missing)} of the wheel's were not run, such as {missing[0]}"
-    if unknown := sorted(report.kernels.keys() - has):
-        yield f"kernels: the wheel has no {visible_name(unknown[0])}"
+    if unknown := sorted(report.kernels.keys() - calls.keys()):
+        yield f"kernels: the wheel's suite has no {visible_name(unknown[0])}"
+    for name in sorted(calls.keys() & report.kernels.keys()):
+        if (found := report.kernels[name].calls) != calls[name]:
+            yield f"kernels.{name}: expected the {calls[name]} calls of the wheel's suite, found {found}"

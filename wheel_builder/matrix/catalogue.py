@@ -72,9 +72,8 @@ def catalogue_of(matrix: Matrix, hardware: tuple[HardwareRun, ...] = ()) -> Cata
 
 
 def _gpu(arch: Arch | OtherArch, reason: str = "") -> Gpu:
-    chips = tuple(name.strip() for name in arch.code_names.split(",") if arch.code_names)
     processors = device_names(arch.processors) if arch.processors else ()
-    return Gpu(arch.name, device_names(arch.devices), reason, chips, processors)
+    return Gpu(arch.name, device_names(arch.devices), reason, code_names(arch.code_names), processors)
 
 
 def device_names(devices: str) -> tuple[str, ...]:
@@ -86,3 +85,8 @@ def device_names(devices: str) -> tuple[str, ...]:
             family = words.pop(0)
         names.append(" ".join([family, *words]).strip())
     return tuple(names)
+
+
+def code_names(text: str) -> tuple[str, ...]:
+    """``"Navi 21, Sienna Cichlid"`` as names."""
+    return tuple(name.strip() for name in text.split(",")) if text else ()

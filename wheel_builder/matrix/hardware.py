@@ -3,6 +3,7 @@
 Users send them, so nobody vouches for what is in one: it is read strictly, and a maintainer signs it off.
 """
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -12,6 +13,7 @@ from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from wheel_builder.base.archs import known_archs
 from wheel_builder.base.errors import MatrixError
 from wheel_builder.base.strict_json import read_json
 from wheel_builder.base.words import line_problem
@@ -20,6 +22,13 @@ FOLDER = Path("wheel_builder/matrix/reports")
 SCHEMA = 1
 ON_HARDWARE = "run on hardware"
 MOST_BYTES = 1 << 20
+# The project's first week; and no suite takes a day.
+FIRST_TIME, MOST_SECONDS = datetime(2026, 11, 16, tzinfo=UTC), 86_400.0
+# More than any call of the suite is allowed by rule.py: 21.3, of a gradient of random bf16 tensors
+# (tests/release/test_verify.py compares).
+MOST_ALLOWED = 64.0
+MOST_LSE = 1e-5  # rule.py's LSE_RELATIVE
+ROUNDED = 0.001  # seconds, as selftest writes them
 DIGEST = re.compile(r"[0-9a-f]{64}")
 T = TypeVar("T")
 
@@ -125,6 +134,7 @@ def problems_of(report: Report, now: datetime) -> Iterator[str]:
     if not DIGEST.fullmatch(report.library_sha256):
         yield "library_sha256: expected 64 hexadecimal digits"
     yield from _time_problems(report.time, now)
+    yield from _size_problems(report)
     for name in ("how", "device", "arch", "os", "python", "torch", "torch_build", "package"):
         if problem := line_problem(getattr(report, name)):
             yield f"{name}: {problem}"
@@ -205,6 +215,23 @@ def _time_problems(time: str, now: datetime) -> Iterator[str]:
         return
     if when.tzinfo is None or when > now:
         yield "time: expected one in the past with its zone"
+    elif when < FIRST_TIME:
+        yield f"time: expected one since {FIRST_TIME:%Y-%m-%d}, when the project began, found {time[:40]!r}"
+
+
+def _size_problems(report: Report) -> Iterator[str]:
+    """Numbers that no run of the suite on a GPU of that arch gives."""
+    if arch := known_archs().get(report.gfx):
+        most, found = arch.compute_units, report.compute_units
+        if not 0 < found <= most:
+            yield f"compute_units: expected 1 to {most}, as GPUs of {arch.name} have, found {found}"
+    if not 0 < report.seconds <= MOST_SECONDS:
+        yield f"seconds: expected more than 0 and at most {MOST_SECONDS:.0f}, found {report.seconds:g}"
+        return
+    # Half of a kernel's calls take its median or longer.
+    least = sum(kernel.median_ms * kernel.calls / 2 for kernel in report.kernels.values()) / 1e3
+    if not least <= report.seconds + ROUNDED:
+        yield f"seconds: the kernels' medians add up to {least:.3g} at least, found {report.seconds:g}"
 
 
 def _kernel_problems(name: str, kernel: KernelShown) -> Iterator[str]:
@@ -212,10 +239,16 @@ def _kernel_problems(name: str, kernel: KernelShown) -> Iterator[str]:
         yield "it is no name of a kernel"
     if not kernel.calls > 0 or not 0 <= kernel.failed <= kernel.calls:
         yield "expected at least one call, and no more failed ones than calls"
-    if bool(kernel.failures) != bool(kernel.failed):
+    if len(kernel.failures) > kernel.failed or bool(kernel.failures) != bool(kernel.failed):
         yield "expected words of failures where calls failed, and only there"
     yield from (f"failures: {problem}" for problem in map(line_problem, kernel.failures) if problem)
     numbers = {key: value for key, value in asdict(kernel).items() if isinstance(value, float)}
-    yield from (f"{key}: expected 0 or more" for key, value in numbers.items() if not value >= 0)
-    if not kernel.failed and not kernel.worst_error <= kernel.allowed:
+    yield from (f"{key}: expected 0 or more" for key, value in numbers.items() if not 0 <= value < math.inf)
+    if kernel.allowed > MOST_ALLOWED:
+        yield f"allowed: the suite allows no call more than {MOST_ALLOWED:g}, found {kernel.allowed:g}"
+    if kernel.failed:
+        return
+    if not kernel.worst_error <= kernel.allowed:
         yield "no call failed, and the worst error is more than allowed"
+    if kernel.worst_lse_error > MOST_LSE:
+        yield f"no call failed, and worst_lse_error is more than the {MOST_LSE:g} that the rule allows"

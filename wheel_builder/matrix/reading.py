@@ -19,6 +19,7 @@ from pydantic_core import ErrorDetails
 
 from wheel_builder.base.errors import MatrixError
 from wheel_builder.base.words import LINE, unknown
+from wheel_builder.matrix.catalogue import code_names, device_names
 from wheel_builder.matrix.document import Document, Key, Problem, read_document
 from wheel_builder.matrix.model import VERSION, Arch, Exclude, Matrix, OtherArch, Package, Rocm, Upstream
 
@@ -244,6 +245,25 @@ def _other_arch_problems(document: Document) -> Iterator[Problem]:
             yield Problem(key, f"{text!r} stands under archs too; remove one")
 
 
+def _gpu_problems(document: Document) -> Iterator[Problem]:
+    """A GPU, under whichever of its names, is of one arch."""
+    keys = [
+        (key, name)
+        for field, split in (("devices", device_names), ("code_names", code_names))
+        for rows in ("archs", "other_archs")
+        for key, text in document.texts(rows, "*", field)
+        for name in split(text)
+    ]
+    first: dict[str, Key] = {}
+    for key, name in sorted(keys, key=lambda each: document.line(each[0])):
+        known = " ".join(name.casefold().split())
+        if re.fullmatch(_ARCH[0], known):
+            yield Problem(key, f"{name!r} is an arch and no name of a GPU; give the arch a row of its own")
+        elif known in first:
+            yield Problem(key, f"{name!r} stands twice; the first is on line {document.line(first[known])}")
+        first.setdefault(known, key)
+
+
 def _provider_problems(document: Document) -> Iterator[Problem]:
     for key, row in document.find("rocm", "*"):
         if not isinstance(row, dict):
@@ -307,6 +327,7 @@ _RULES: tuple[Callable[[Document], Iterator[Problem]], ...] = (
     _duplicate_problems,
     _unknown_problems,
     _other_arch_problems,
+    _gpu_problems,
     _provider_problems,
     _exclude_problems,
     _default_problems,

@@ -9,15 +9,16 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import CHECKOUT
-from tests.wheels import GOOD_LIBRARY, KERNELS, VERSION, write_wheel
+from tests.wheels import ARCHS, GOOD_LIBRARY, KERNELS, VERSION, good_files, write_wheel
 from wheel_builder.base.errors import MatrixError, PublishError
 from wheel_builder.cli.commands import report as command
 from wheel_builder.cli.main import main
+from wheel_builder.emulator.rule import LSE_RELATIVE
 from wheel_builder.index.finder.data import make_finder
 from wheel_builder.index.finder.page import html_page
 from wheel_builder.index.hardware import add_report
 from wheel_builder.matrix.catalogue import catalogue_of
-from wheel_builder.matrix.hardware import FOLDER, MOST_BYTES, read_reports
+from wheel_builder.matrix.hardware import FOLDER, MOST_BYTES, MOST_LSE, read_reports
 from wheel_builder.matrix.reading import load_matrix
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
@@ -35,16 +36,21 @@ REPORT = {
     "complete": True, "seconds": 40.5, "kernels": dict.fromkeys(KERNELS, KERNEL),
 }  # fmt: skip
 
+GPUS = catalogue_of(load_matrix(CHECKOUT / "matrix.yaml")).gpus
+# The wheel's suite has 20 calls of each kernel.
+SUITE = {arch: {name: list(range(20)) for name in KERNELS} for arch in ARCHS}
+WITH_CALLS = good_files() | {"flash_attn_rocm/_suite/chosen.json": json.dumps(SUITE).encode()}
+
 
 @pytest.fixture
 def add(tmp_path):
     """Offers a report, a value or its text, to a tree of its own beside one wheel."""
-    wheel = write_wheel(tmp_path)
+    wheel = write_wheel(tmp_path, WITH_CALLS)
 
     def offer(report, *, name=NAME, wheels=(wheel,)):
         file = tmp_path / "selftest.json"
         file.write_bytes(report if isinstance(report, bytes) else json.dumps(report).encode())
-        return add_report(file, wheels, tmp_path / "tree", signed_off_by=name, now=NOW)
+        return add_report(file, wheels, tmp_path / "tree", gpus=GPUS, signed_off_by=name, now=NOW)
 
     return offer
 
@@ -117,7 +123,8 @@ REFUSED = {
     "no kernels": (changed(kernels={}), "kernels: 2 of the wheel's were not run"),
     "few kernels": (changed(kernels={KERNELS[0]: KERNEL}), f"were not run, such as {KERNELS[1]}"),
     "unknown kernel": (
-        changed(kernels={**REPORT["kernels"], "fa_fwd_fp8_d64": KERNEL}), "the wheel has no fa_fwd_fp8_d64",
+        changed(kernels={**REPORT["kernels"], "fa_fwd_fp8_d64": KERNEL}),
+        "the wheel's suite has no fa_fwd_fp8_d64",
     ),
     "strange kernel": (changed(kernels={**REPORT["kernels"], "<b>": KERNEL}), "it is no name of a kernel"),
     "no calls": (kernel(calls=0), "expected at least one call"),
@@ -125,6 +132,32 @@ REFUSED = {
     "no words": (kernel(failed=1), "expected words of failures where calls failed"),
     "words": (kernel(failures=["x"]), "expected words of failures where calls failed"),
     "too wrong": (kernel(worst_error=0.1), "no call failed, and the worst error is more than allowed"),
+    # These were taken: the report's own numbers decided.
+    "any allowance": (
+        kernel(allowed=1e308, worst_error=1e307),
+        "allowed: the suite allows no call more than 64, found 1e+308",
+    ),
+    "log-sum-exp": (kernel(worst_lse_error=1e-4), "worst_lse_error is more than the 1e-05 that"),
+    "calls": (kernel(calls=21), "expected the 20 calls of the wheel's suite, found 21"),
+    "fewer calls": (kernel(calls=1), "expected the 20 calls of the wheel's suite, found 1"),
+    "more words": (kernel(failed=1, failures=["x", "y"]), "expected words of failures where calls failed"),
+    "year 1": (changed(time="0001-01-01T00:00:00+00:00"), "time: expected one since 2026-11-16"),
+    "negative seconds": (changed(seconds=-40.5), "expected more than 0 and at most 86400, found -40.5"),
+    "a year": (changed(seconds=3e7), "seconds: expected more than 0 and at most 86400, found 3e+07"),
+    "too fast": (kernel(median_ms=5e4), "seconds: the kernels' medians add up to 500 at least, found 40.5"),
+    "no units": (changed(compute_units=0), "compute_units: expected 1 to 80, as GPUs of gfx1030"),
+    "more units": (changed(compute_units=96), "as GPUs of gfx1030 have, found 96"),
+    "another GPU": (
+        changed(device="AMD Radeon RX 7900 XTX"),
+        "device: AMD Radeon RX 7900 XTX is gfx1100 by matrix.yaml, not gfx1030",
+    ),
+    "another arch": (
+        changed(device="AMD Radeon RX 7900 XTX", arch="gfx908", compute_units=96),
+        "device: AMD Radeon RX 7900 XTX is gfx1100 by matrix.yaml, not gfx908",
+    ),
+    "unknown GPU": (
+        changed(device="GeForce RTX 4090"), "device: unknown GPU 'GeForce RTX 4090': known: Radeon RX 6800, ",
+    ),
     "negative": (kernel(median_ms=-1.0), "median_ms: expected 0 or more"),
     "NaN": (json.dumps(kernel(median_ms=float("nan"))).encode(), "NaN is not a number"),
     "twice": (b'{"schema": 1, "schema": 1}', "the key 'schema' is in it twice"),
@@ -139,6 +172,27 @@ def test_what_is_wrong_is_refused_in_words_and_nothing_is_written(add, tmp_path,
         add(report)
     assert words in caught.value.problems[0]
     assert not (tmp_path / "tree").exists()
+
+
+@pytest.mark.parametrize(
+    "device", ["AMD Radeon RX 6800 XT", "Radeon RX 6800", "AMD Radeon Graphics", "AMD Radeon(TM) Graphics"]
+)
+def test_names_that_a_driver_may_give_a_gpu(add, device):
+    """The last two stand where the driver does not know the product."""
+    assert add(changed(device=device)).is_file()
+
+
+def test_a_wheel_without_its_suite_has_no_reports(add, tmp_path):
+    (tmp_path / "other").mkdir()
+    with pytest.raises(PublishError) as caught:
+        add(REPORT, wheels=[write_wheel(tmp_path / "other")])
+    assert "kernels: the wheel has no calls for gfx1030 in flash_attn_rocm/_suite/chosen.json" in str(
+        caught.value
+    )
+
+
+def test_the_bounds_are_those_of_the_suite():
+    assert MOST_LSE == LSE_RELATIVE
 
 
 def test_everything_that_is_wrong_is_named_at_once(add):
@@ -164,7 +218,8 @@ def test_a_damaged_report_in_the_tree_is_named(add, tmp_path, edit):
 
 
 def test_the_command(tmp_path, monkeypatch, capsys):
-    wheel = write_wheel(tmp_path)
+    wheel = write_wheel(tmp_path, WITH_CALLS)
+    (tmp_path / "matrix.yaml").symlink_to(CHECKOUT / "matrix.yaml")
     file = tmp_path / "selftest.json"
     file.write_text(json.dumps(REPORT))
     monkeypatch.setattr(command, "ROOT", tmp_path)

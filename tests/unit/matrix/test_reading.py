@@ -258,7 +258,7 @@ ONE_CHANGE = {
     "a newline at a name's end": (
         (
             "name: gfx1100, devices: RX 7900 XTX",
-            'name: "gfx1101\\n", devices: RX}\n  - {name: gfx1100, devices: RX',
+            'name: "gfx1101\\n", devices: RX 7800}\n  - {name: gfx1100, devices: RX',
         ),
         "10: archs[1].name: expected an arch such as gfx1100, found 'gfx1101\\n'",
     ),
@@ -286,8 +286,32 @@ ONE_CHANGE = {
         ("  - {name: gfx1100,", "  - {name: gfx908, devices: again}\n  - {name: gfx1100,"),
         "10: archs[1].name: 'gfx908' stands twice; the first is on line 9",
     ),
+    # The page answered with one of the two, and which depended on the order of rows.
+    "a GPU under two archs": (
+        ("rocm:\n", 'other_archs:\n  - {name: gfx906, devices: "MI50, mi100", reason: none}\nrocm:\n'),
+        "12: other_archs[0].devices: 'mi100' stands twice; the first is on line 9",
+    ),
+    "a family's GPU under two archs": (
+        (
+            "devices: MI100}",
+            'devices: "Radeon RX 7900, RX 7900"}',
+        ),
+        "9: archs[0].devices: 'Radeon RX 7900' stands twice; the first is on line 9",
+    ),
+    "a code name under two archs": (
+        ("devices: MI100}", 'devices: MI100, code_names: "Arcturus, RX 7900 XTX"}'),
+        "10: archs[1].devices: 'RX 7900 XTX' stands twice; the first is on line 9",
+    ),
+    "an arch for a code name": (
+        ("devices: MI100}", "devices: MI100, code_names: gfx1201}"),
+        "9: archs[0].code_names: 'gfx1201' is an arch and no name of a GPU; give the arch a row of its own",
+    ),
+    "a ROCm version with a leading zero": (
+        ('version: "7.0"', 'version: "7.01"'),
+        "21: rocm[1].version: expected a version such as \"7.2\", found '7.01'",
+    ),
     "an arch that is built and not built": (
-        ("rocm:\n", "other_archs:\n  - {name: gfx908, devices: MI100, reason: none}\nrocm:\n"),
+        ("rocm:\n", "other_archs:\n  - {name: gfx908, devices: MI8, reason: none}\nrocm:\n"),
         "12: other_archs[0].name: 'gfx908' stands under archs too; remove one",
     ),
     "an arch that is not built, without a reason": (

@@ -8,13 +8,16 @@ from wheel_builder.base.process import run as run_process
 from wheel_builder.base.words import shown
 from wheel_builder.cli.command import Command
 from wheel_builder.cli.options import ROOT, index_option
+from wheel_builder.cli.selected import read_matrix
 from wheel_builder.index.hardware import add_report
+from wheel_builder.matrix.catalogue import catalogue_of
 
 
 def run(args: argparse.Namespace) -> None:
     wheels = args.wheel or [*(ROOT / "dist").glob("*.whl"), *args.index.rglob("*.whl")]
     name = args.signed_off_by or _committer()
-    path = add_report(args.file, wheels, ROOT, signed_off_by=name, now=datetime.now(UTC))
+    gpus = catalogue_of(read_matrix()).gpus
+    path = add_report(args.file, wheels, ROOT, gpus=gpus, signed_off_by=name, now=datetime.now(UTC))
     print(f"{shown(path)}: commit it; pages show it when written again: scripts/wheel-builder index pages")
 
 
