@@ -1,11 +1,13 @@
 """What the last release left in dist and in the build store, for tools that are run by hand after it."""
 
 import json
+from pathlib import Path
 
-from tests.conftest import CHECKOUT
 from wheel_builder.fake_hip.container import CONTROL, PYTHON, shared_mounts
 from wheel_builder.images.docker import Mount
 
+# Not from conftest.py: a .venv that only a release made has no pytest.
+CHECKOUT = Path(__file__).parents[1]
 BUILD = CHECKOUT / "build"
 
 
@@ -19,7 +21,7 @@ def newest(paths, what):
 
 
 def newest_wheel():
-    return newest((CHECKOUT / "dist").glob("*.whl"), "wheel in dist")
+    return newest((CHECKOUT / "dist").glob("flash_attn_rocm-*.whl"), "wheel in dist")
 
 
 def newest_built(stage):

@@ -20,8 +20,7 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
-from tests.built import BUILD, fake_hip_mounts, newest_wheel, verify_image
-from tests.conftest import CHECKOUT
+from tests.built import BUILD, CHECKOUT, fake_hip_mounts, newest_wheel, verify_image
 from wheel_builder.base.archs import known_archs
 from wheel_builder.fake_hip.container import LIBRARY_INSIDE, PYTHON
 from wheel_builder.images.docker import Mount, run_in

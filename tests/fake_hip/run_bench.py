@@ -3,7 +3,7 @@
 python -m tests.fake_hip.run_bench [WHEEL], by default the newest in dist
 """
 
-import sys
+import argparse
 from pathlib import Path
 
 from tests.built import BUILD, newest_wheel
@@ -29,4 +29,6 @@ def main(wheel=""):
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(prog="python -m tests.fake_hip.run_bench", description=__doc__)
+    parser.add_argument("wheel", nargs="?", default="", metavar="WHEEL")
+    main(parser.parse_args().wheel)
