@@ -8,3 +8,19 @@ if (location.protocol.startsWith("http")) {
     }
   }
 }
+
+// What this index holds, beside the tables of what is built.
+const held = document.getElementById("held");
+if (held && location.protocol.startsWith("http")) {
+  fetch("../wheels.json")
+    .then((answer) => (answer.ok ? answer.json() : { wheels: [] }))
+    .then(({ wheels }) => {
+      const lines = wheels
+        .filter((wheel) => wheel.yanked === null)
+        .map((wheel) => `${wheel.project} ${wheel.version} for ROCm ${wheel.serves.join(", ")}`);
+      if (lines.length) {
+        held.textContent = `This index holds ${lines.join("; ")}.`;
+      }
+    })
+    .catch(() => {}); // no index around these pages
+}

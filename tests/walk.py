@@ -25,6 +25,8 @@ WALK = {
     "--index-url <index>/rocm7.2/simple": INSTALLED,
     "uv pip install flash-attn-rocm --index-url <index>/rocm7.2/simple": INSTALLED,
     "pip download --no-deps flash-attn-rocm --index-url <index>/rocm7.2/simple": INSTALLED,
+    "curl --fail --remote-name <index>/rocm7.2/simple/flash-attn-rocm/WHEEL.verification.json": INSTALLED,
+    "curl --fail --remote-name <index>/rocm7.2/simple/flash-attn-rocm/WHEEL.provenance.json": INSTALLED,
     "sha256sum WHEEL": INSTALLED,
     "python -m flash_attn_rocm selftest": "tests/fake_hip/test_selftest.py",
     "python -m flash_attn_rocm bench --output bench.csv": "tests/wheel/test_bench.py",

@@ -14,20 +14,25 @@ from tests.index.conftest import serving
 from tests.index.test_install import NOW
 from tests.page.conftest import product_wheel
 from tests.walk import INSTALLED, WALK
+from tests.wheels import write_statement
 from wheel_builder.base.store import sha256_file
 from wheel_builder.index.publish import publish
+from wheel_builder.provenance.records import write_record
 
 PAGE = (CHECKOUT / "docs/install.md").read_text()
 PROGRAMS = {
     "pip": f"{sys.executable} -m pip", "python": sys.executable, "uv": uv.find_uv_bin(),
-    "sha256sum": "sha256sum",
+    "sha256sum": "sha256sum", "curl": "curl",
 }  # fmt: skip
 TARGET = "--target installed"  # not into the tests' own environment
 
 
 @pytest.fixture
 def wheel(tmp_path):
-    return product_wheel(tmp_path, "7.2")
+    made = product_wheel(tmp_path, "7.2")
+    write_record(made, {"sha256": sha256_file(made), "archs": {}})
+    write_statement(made)
+    return made
 
 
 @pytest.fixture
@@ -43,11 +48,13 @@ def test_a_command_does_what_the_page_says(line, wheel, address, clean_env, tmp_
     digest = sha256_file(wheel)
     (tmp_path / "requirements.txt").write_text(hashed.replace("<the hash>", digest))
     program, _, rest = line.replace("<index>", address).replace("WHEEL", wheel.name).partition(" ")
+    (elsewhere := tmp_path / "elsewhere").mkdir()
     where = TARGET if " install " in line else ""
     for_uv = f"--python {sys.executable}" if program == "uv" else ""
     done = subprocess.run(
         ["bash", "-c", f"{PROGRAMS[program]} {rest} {where} {for_uv}"],
-        cwd=tmp_path, env=clean_env, capture_output=True, text=True, check=False,
+        cwd=elsewhere if program == "curl" else tmp_path,
+        env=clean_env, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     if where:
@@ -56,6 +63,9 @@ def test_a_command_does_what_the_page_says(line, wheel, address, clean_env, tmp_
         assert digest in done.stdout
         [record] = (tmp_path / "index").rglob("*.record.json")
         assert digest in record.read_text()
+    elif program == "curl":
+        name = rest.rpartition("/")[2]
+        assert (elsewhere / name).read_bytes() == (tmp_path / name).read_bytes()
     else:
         assert wheel.name in done.stdout
 

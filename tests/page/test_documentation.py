@@ -3,15 +3,19 @@
 import pytest
 
 from tests.conftest import CHECKOUT
+from tests.page.conftest import publish_one
 from wheel_builder.docs.build import build
 from wheel_builder.index.serve import serving
+from wheel_builder.matrix.reading import load_matrix
 
 
 @pytest.fixture(scope="module")
 def documentation(tmp_path_factory):
+    """Beside an index with one wheel, for ROCm 7.2."""
     folder = tmp_path_factory.mktemp("documentation")
-    build(CHECKOUT, folder / "docs", log=folder / "log")
-    with serving(folder) as url:
+    publish_one(folder, load_matrix(CHECKOUT / "matrix.yaml"), "7.2", ["7.1"])
+    build(CHECKOUT, folder / "index" / "docs", log=folder / "log")
+    with serving(folder / "index") as url:
         yield f"{url}/docs"
 
 
@@ -34,5 +38,14 @@ def test_it_is_styled_and_searched_and_names_its_index_without_the_network(brows
     page.wait_for_url(f"{documentation}/which-wheel.html*")
     assert page.get_by_role("cell", name="Navi 21, Sienna Cichlid").is_visible()
     page.close()
-    assert [url for url in asked if not url.startswith((documentation, "blob:", "data:"))] == []
+    assert [url for url in asked if not url.startswith((index, "blob:", "data:"))] == []
     assert complaints == []
+
+
+def test_it_says_what_its_index_holds(browser, documentation):
+    """The tables name ROCm 6.4, too, for which this index has nothing."""
+    page = browser.new_page()
+    page.goto(f"{documentation}/which-wheel.html")
+    held = page.get_by_text("This index holds flash-attn-rocm 0.1.0+rocm7.2 for ROCm 7.2, 7.1.")
+    held.wait_for()
+    page.close()

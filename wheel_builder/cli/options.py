@@ -9,6 +9,7 @@ from wheel_builder.base.machine import default_jobs, usable_cores, usable_memory
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / "build" / "docs"  # the documentation
+SERVE = "a browser searches it over http only: scripts/wheel-builder serve --index"
 
 
 def selection_options(parser: argparse.ArgumentParser) -> None:

@@ -9,6 +9,7 @@ import pytest
 from tests.conftest import CHECKOUT
 from tests.walk import DOCUMENTS
 from wheel_builder.base.errors import DocsError, ToolMissingError
+from wheel_builder.cli.commands import docs as command
 from wheel_builder.cli.main import main
 from wheel_builder.docs import build as building
 from wheel_builder.docs.build import build
@@ -110,3 +111,33 @@ def test_without_mkdocs_it_says_what_to_install(tmp_path, monkeypatch):
         build(CHECKOUT, tmp_path / "site", log=tmp_path / "log")
     assert "mkdocs is not installed for" in caught.value.message
     assert caught.value.advice.startswith("scripts/venv wheel_builder/docs/requirements.txt")
+
+
+def test_the_command_says_how_to_read_the_site_with_its_search(tmp_path, monkeypatch, capsys):
+    """It printed an address that begins with file:, where no browser searches."""
+    monkeypatch.setattr(command, "build", lambda *_, **__: None)
+    monkeypatch.chdir(tmp_path)
+    assert main(["docs", "--to", "site"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        (tmp_path / "site/index.html").as_uri(),
+        "a browser searches it over http only: scripts/wheel-builder serve --index site",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "locks"), [(["docs"], 2), (["docs", "--to", "x"], 2), (["index", "docs"], 1)]
+)
+def test_the_script_installs_mkdocs_for_the_command_that_needs_it(tmp_path, words, locks):
+    """README's `scripts/wheel-builder docs` ended with "mkdocs is not installed"."""
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    shutil.copy(CHECKOUT / "scripts/wheel-builder", tmp_path / "scripts")
+    for name in ("scripts/venv", ".venv/bin/python"):
+        (tmp_path / name).write_text(f'#!/bin/sh\necho {name} "$@" >>{tmp_path}/asked\n')
+        (tmp_path / name).chmod(0o755)
+    subprocess.run([tmp_path / "scripts/wheel-builder", *words], check=True)
+    wanted = ["wheel_builder/requirements.txt", "wheel_builder/docs/requirements.txt"][:locks]
+    assert (tmp_path / "asked").read_text().splitlines() == [
+        *(f"scripts/venv {lock}" for lock in wanted),
+        f".venv/bin/python -m wheel_builder {' '.join(words)}",
+    ]

@@ -149,7 +149,10 @@ def test_when_a_write_fails_it_is_told_and_the_next_try_completes_it(root, tmp_p
 def test_the_command(root, tmp_path, capsys):
     site = make_site(tmp_path / "site")
     assert main(["index", "docs", "--index", str(root), "--site", str(site)]) == 0
-    assert capsys.readouterr().out == f"{(root / 'docs/index.html').as_uri()}\n"
+    assert capsys.readouterr().out.splitlines() == [
+        (root / "docs/index.html").as_uri(),
+        f"a browser searches it over http only: scripts/wheel-builder serve --index {root}",
+    ]
     assert main(["index", "verify", "--index", str(root)]) == 0
     assert (
         main(["index", "docs", "--index", str(root), "--site", str(tmp_path / "none")])

@@ -5,8 +5,9 @@ import sys
 from pathlib import Path
 
 from wheel_builder.base.errors import PublishError
+from wheel_builder.base.words import shown
 from wheel_builder.cli.command import Command
-from wheel_builder.cli.options import SITE, index_option
+from wheel_builder.cli.options import SERVE, SITE, index_option
 from wheel_builder.cli.selected import read_catalogue
 from wheel_builder.index import manual
 from wheel_builder.index.check import check_index
@@ -41,6 +42,7 @@ def _put_documentation(root: Path, site: Path) -> None:
         manual.put(root, site)
         write_pages(root, read_catalogue())
     print((root / manual.FOLDER / "index.html").absolute().as_uri())
+    print(SERVE, shown(root.absolute()))
 
 
 def options(parser: argparse.ArgumentParser) -> None:
