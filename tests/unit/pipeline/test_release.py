@@ -1,3 +1,4 @@
+import json
 import os
 import re
 import shutil
@@ -22,9 +23,12 @@ from wheel_builder.base.errors import (
     SelectionError,
     WheelError,
 )
-from wheel_builder.index.check import verify_index
+from wheel_builder.base.store import Artifact, sha256_file
+from wheel_builder.index.check import Found, check_index, verify_index
 from wheel_builder.index.folder import read_contents
 from wheel_builder.index.local import MARK, TEXT
+from wheel_builder.matrix.catalogue import catalogue_of
+from wheel_builder.matrix.model import Plan
 from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.matrix.support_table import planned_kernels
 from wheel_builder.pipeline.context import RunContext
@@ -34,6 +38,7 @@ from wheel_builder.pipeline.release import (
     newest_wheel,
     planned,
     publish_files,
+    release,
     upload_files,
 )
 from wheel_builder.pipeline.summary import DIRTY, release_text
@@ -217,6 +222,47 @@ def test_the_summary_has_all_that_a_user_needs(job, tmp_path):
     assert "note" not in text
     assert f"note      {DIRTY}" in release_text([replace(one, dirty=True)], 90.0)
     assert "add --force-reinstall --no-deps to" in release_text([replace(one, replaced=True)], 90.0)
+
+
+def released(tmp_path, wheel, shim, job, matrix):
+    """What a release publishes of ``wheel``, whose record and statement are beside it."""
+    context = RunContext(tmp_path, tmp_path / "build", tmp_path / "dist", tmp_path / "index", jobs=1)
+    record = Artifact(tmp_path, {"facts": json.loads(record_path(wheel).read_text())}, reused=False)
+    statement = read_provenance(provenance_path(wheel))
+    return _publish(wheel, shim, record, statement, job, context, catalogue_of(matrix), Steps())
+
+
+def test_a_second_release_after_an_edit_replaces_its_wheel(tmp_path, matrix, job, checkout):
+    """It ended with "a published file never changes"; so it still does once others were given the index."""
+    changed = finished_files(*checkout)
+    changed[LIBRARY] += b"linked again"
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    first = finished_wheel(tmp_path / "first", *checkout)
+    second = finished_wheel(tmp_path / "second", *checkout, files=changed)
+    shim = finished_shim(tmp_path, *checkout)
+    found = [released(tmp_path, wheel, shim, job, matrix) for wheel in (first, second)]
+    assert [each.replaced for each in found] == [(), (NAME,)]
+    [entry] = read_contents(tmp_path / "index")["7.2"]["flash-attn-rocm"]
+    assert entry.record.sha256 == sha256_file(second)
+    assert check_index(tmp_path / "index") == Found(())
+    publish_files([second], matrix, tmp_path / "index", checkout[0])
+    with pytest.raises(PublishError, match="a published file never changes"):
+        released(tmp_path, first, shim, job, matrix)
+
+
+def test_a_release_asks_first_whether_the_index_takes_its_wheel(
+    tmp_path, matrix, job, package, checkout, monkeypatch
+):
+    index = tmp_path / "index"
+    publish_files([finished_wheel(tmp_path, *checkout)], matrix, index, checkout[0])
+    changed = tmp_path / "changed"
+    shutil.copytree(checkout[0], changed, ignore=shutil.ignore_patterns(".git"))
+    (changed / "LICENSE").write_text("another\n")
+    context = RunContext(changed, tmp_path / "build", tmp_path / "dist", index, jobs=1)
+    with pytest.raises(PublishError, match="nothing was built"):
+        release(Plan((job,), (), package), context, catalogue=catalogue_of(matrix), plain=True)
+    assert not (tmp_path / "build").exists()
 
 
 @pytest.mark.parametrize("edit", ["kernels/host/plan.cpp", "README.md", ""])
