@@ -111,8 +111,8 @@ def commit_problem(checkout: Path, commit: str, *, run: Runner = run) -> str:
     if not known or run([*git, "cat-file", "-e", f"{commit}^{{commit}}"], check=False).returncode != 0:
         return f"this checkout does not have commit {commit}; {FETCH}"
     listed = run([*git, "for-each-ref", "--format=%(refname)", "--contains", commit], check=False).stdout
-    fetched = run([*git, "config", "--get-regexp", r"^remote\..*\.fetch$"], check=False).stdout
-    if any(is_branch_or_tag(ref, refspecs(fetched)) for ref in listed.split()):
+    fetched = refspecs(run([*git, "config", "--get-regexp", r"^remote\..*\.fetch$"], check=False).stdout)
+    if any(is_branch_or_tag(ref, fetched) for ref in listed.split()):
         return ""
     return f"commit {commit} lies on no branch or tag of this checkout, so it may be anybody's; {FETCH}"
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from email.errors import MessageError
 from email.parser import BytesParser
+from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from packaging.metadata import InvalidMetadata, Metadata
@@ -35,6 +36,7 @@ MAX_ENTRIES = 10_000
 MAX_NAME_BYTES, MAX_PATH_BYTES = 255, 1000
 RECORD_HASH = "sha256"
 MSDOS_FOLDER = 0x10
+NAMED = 5  # lines of a file that are told; it may have millions
 _FIELD = re.compile(r"[A-Za-z][A-Za-z0-9-]*: \S(.*\S)?")
 
 
@@ -125,9 +127,12 @@ def wheel_text_problems(wheel: WheelFile) -> Iterator[str]:
     except UnicodeDecodeError as error:
         yield f"{name} is not UTF-8: {error.reason} at byte {error.start}"
         return
-    for number, line in enumerate(text.rstrip("\n").split("\n"), 1):
-        if not (_FIELD.fullmatch(line) and line.isprintable()):
-            yield f"{name}: line {number} is {line[:80]!r}, expected 'Field: value'"
+    odd = (
+        f"{name}: line {number} is {line[:80]!r}, expected 'Field: value'"
+        for number, line in enumerate(text.rstrip("\n").split("\n"), 1)
+        if not (_FIELD.fullmatch(line) and line.isprintable())
+    )
+    yield from islice(odd, NAMED)
 
 
 def record_problems(wheel: WheelFile) -> Iterator[str]:
@@ -142,11 +147,12 @@ def record_problems(wheel: WheelFile) -> Iterator[str]:
         yield f"{record} cannot be read: {error}"
         return
     # pip stops at an empty row, uv at one of another length.
-    yield from (
+    odd = (
         f"{record}: row {number} has {len(row)} columns, expected 3"
         for number, row in enumerate(rows, 1)
         if len(row) != 3
     )
+    yield from islice(odd, NAMED)
     rows = [row for row in rows if len(row) == 3]
     listed = {row[0]: row for row in rows}
     yield from (f"{name} is listed {n} times" for name, n in Counter(r[0] for r in rows).items() if n > 1)

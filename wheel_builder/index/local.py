@@ -36,15 +36,14 @@ def give(root: Path) -> None:
 
 
 def replaced(root: Path, files: Sequence[NewFile]) -> frozenset[str]:
-    """The names of ``files`` that the index has with another content, or yanked."""
+    """The names of ``files`` that the index has with another content."""
     new = {file.filename: file.sha256 for file in files}
     return frozenset(
         entry.record.filename
         for projects in folder.read_contents(root).values()
         for entries in projects.values()
         for entry in entries
-        if entry.record.filename in new
-        and (entry.record.sha256 != new[entry.record.filename] or entry.yanked is not None)
+        if entry.record.sha256 != new.get(entry.record.filename, entry.record.sha256)
     )
 
 

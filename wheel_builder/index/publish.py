@@ -81,11 +81,9 @@ def publish_all(
     with folder.changing(index_root):
         if not to_others:
             local.begin(index_root)
-        if is_local := local.is_local(index_root):
-            replaced = local.replaced(index_root, every)
-        else:
-            replaced = frozenset()
-            _refuse_other_content(index_root, every)
+        is_local = local.is_local(index_root)
+        replaced = local.replaced(index_root, every) if is_local else frozenset()
+        _refuse_other_content(index_root, [file for file in every if file.filename not in replaced])
         remove_parts(index_root)
         local.withdraw(index_root, replaced, catalogue)
         if is_local and to_others:

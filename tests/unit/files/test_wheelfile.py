@@ -298,6 +298,13 @@ def test_wheel_with_lines_of_another_form(tmp_path, text, words):
     assert list(wheel_text_problems(plain)) == []
 
 
+def test_of_many_odd_lines_a_few_are_told(tmp_path):
+    files = good_files() | {f"{DIST_INFO}/WHEEL": b"odd\n" * 1000}
+    wheel = read_wheel(write_wheel(tmp_path, files, record=b"odd\n" * 1000), max_mib=1)
+    assert len(list(wheel_text_problems(wheel))) == 5
+    assert sum("columns, expected 3" in problem for problem in record_problems(wheel)) == 5
+
+
 @pytest.mark.parametrize("name", ["evil-1.0.dist-info/", "torch/", "é/", "flash_attn_rocm/"])
 def test_an_entry_for_a_folder_is_refused(tmp_path, name):
     """pip found two dist-info folders, and uv left the others behind."""

@@ -68,6 +68,9 @@ def test_other_files_stay_and_every_copy_of_the_name_is_replaced(tmp_path, root)
 def test_a_yanked_file_of_a_local_index_is_replaced_too(tmp_path, root):
     release(root, first := wheel(tmp_path, 1))
     yank(root, "7.2", first.name, "wrong numbers", catalogue=CATALOGUE, now=NOW)
+    with pytest.raises(PublishError, match="a yanked file is not published again"):
+        release(root, first)
+    assert published(root) == [(sha256_file(first), "wrong numbers")]
     release(root, second := wheel(tmp_path, 2))
     assert published(root) == [(sha256_file(second), None)]
     assert check_index(root) == Found(())
