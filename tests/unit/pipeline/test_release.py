@@ -224,6 +224,14 @@ def test_the_summary_has_all_that_a_user_needs(job, tmp_path):
     assert "add --force-reinstall --no-deps to" in release_text([replace(one, replaced=True)], 90.0)
 
 
+def linked_again(*checkout):
+    """A finished wheel's files whose library has another last instruction."""
+    files = finished_files(*checkout)
+    library = Edit(files[LIBRARY])
+    last = library.of_section(".text")["size"] - 1
+    return files | {LIBRARY: library.content(".text", last, b"\xf4").data}
+
+
 def released(tmp_path, wheel, shim, job, matrix):
     """What a release publishes of ``wheel``, whose record and statement are beside it."""
     context = RunContext(tmp_path, tmp_path / "build", tmp_path / "dist", tmp_path / "index", jobs=1)
@@ -234,8 +242,7 @@ def released(tmp_path, wheel, shim, job, matrix):
 
 def test_a_second_release_after_an_edit_replaces_its_wheel(tmp_path, matrix, job, checkout):
     """It ended with "a published file never changes"; so it still does once others were given the index."""
-    changed = finished_files(*checkout)
-    changed[LIBRARY] += b"linked again"
+    changed = linked_again(*checkout)
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
     first = finished_wheel(tmp_path / "first", *checkout)
@@ -360,10 +367,7 @@ def test_files_are_published_all_or_none(tmp_path, matrix, checkout):
     """Once ``publish A B`` published A and then said that nothing was published."""
     root = tmp_path / "index"
     publish_files([finished_wheel(tmp_path, *checkout)], matrix, root, checkout[0])
-    changed = finished_files(*checkout)
-    linked_again = Edit(changed[LIBRARY])
-    last = linked_again.of_section(".text")["size"] - 1
-    changed[LIBRARY] = linked_again.content(".text", last, b"\xf4").data
+    changed = linked_again(*checkout)
     files = [finished_wheel(tmp_path, *checkout, "6.4"), finished_wheel(tmp_path, *checkout, files=changed)]
     with pytest.raises(PublishError, match="a published file never changes; nothing was published"):
         publish_files(files, matrix, root, checkout[0])
