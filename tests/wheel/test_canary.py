@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from flash_attn_rocm import _canary, _canary_calls, _kernels, _remembered
+from flash_attn_rocm import _canary, _canary_calls, _kernels, _ops, _remembered
 from flash_attn_rocm._layout import Device
 from flash_attn_rocm._options import Inputs
 
@@ -33,19 +33,19 @@ def stream(monkeypatch):
 
 
 def test_a_launch_that_ends_gives_what_it_gives(stream):
-    assert _canary_calls._ended(GPU, lambda: (1, 2)) == (1, 2)
+    assert _canary_calls.ended(GPU, lambda: (1, 2)) == (1, 2)
     assert (stream["asks"], stream["recorded"]) == (0, 1)
 
 
 def test_a_launch_that_does_not_end_is_given_up(stream):
     stream["asks"] = 10**9
-    assert _canary_calls._ended(GPU, lambda: (1, 2)) is None
+    assert _canary_calls.ended(GPU, lambda: (1, 2)) is None
 
 
 def test_a_hang_switches_the_family_off_in_words(stream, monkeypatch, tmp_path):
     stream["asks"] = 10**9
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(_canary_calls, "_moved", lambda x, _where: x)
+    monkeypatch.setattr(_canary_calls, "moved", lambda x, _where: x)
     monkeypatch.setattr(_canary._capture, "is_capturing", lambda _where: False)
     family = _remembered.Family("gfx942", "fp16", 64)
     try:
@@ -79,11 +79,29 @@ def test_without_memory_nothing_is_said_of_the_kernels(monkeypatch, tmp_path):
     assert list(tmp_path.rglob("*.json")) == []
 
 
+def test_what_is_set_as_default_changes_nothing(monkeypatch, tmp_path):
+    """Tensors of another dtype or device ended the check, and so switched right kernels off."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(_canary, "_wanted", lambda _where: True)
+
+    def answer(inputs, options, state, _device):
+        return _ops.forward(inputs, options, state, want_probabilities=False)[:2]
+
+    q = torch.zeros(1, 1, 1, 64, dtype=torch.float16)
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with torch.device("meta"):
+            assert _canary.failure(answer, Inputs(q, q, q), Device("gfx942", 8)) == ""
+    finally:
+        torch.set_default_dtype(torch.float32)
+        _canary.forget()
+
+
 def test_the_check_has_calls_of_every_path():
     """matrix, split and reference, by the plan of the library."""
     paths = set()
-    for _, inputs, options in _canary_calls.attention_calls(_remembered.Family("gfx942", "fp16", 64)):
-        paths.add(_kernels.choose(inputs, options, Device("gfx942", 8)).plan.path)
+    for call in _canary_calls.attention_calls(_remembered.Family("gfx942", "fp16", 64)):
+        paths.add(_kernels.choose(call.inputs, call.options, Device("gfx942", 8)).plan.path)
     assert paths == {"matrix", "split", "reference"}
 
 

@@ -137,10 +137,15 @@ def largest_bias(dtype: str) -> float:
 # unit of the largest: on random tensors the products of a sum, and so their errors, have random signs.
 # tests/fake_hip/test_canary.py says how much of this kernels use.
 CANARY_ROUNDINGS = 4
-# Log-sum-exps are sums in fp32, of scores below 16.
+# Log-sum-exps are sums in fp32, of scores below 16; those of larger ones err relatively, as above.
 CANARY_LSE = 2.0**-12
 
 
+def canary_lse_allowed(largest: float) -> float:
+    """The largest difference of a log-sum-exp; ``largest`` of them."""
+    return CANARY_LSE + LSE_RELATIVE * largest
+
+
 def canary_allowed(dtype: str, largest: float) -> float:
-    """The largest difference of out or a gradient; ``largest`` of the values averaged, or of the gradient."""
+    """The largest difference of out or a gradient; ``largest`` of it."""
     return CANARY_ROUNDINGS * HALF_ULP[dtype] * largest

@@ -1,7 +1,5 @@
 """Writing new keys and values into a cache, in place, and rotating queries and keys on the way."""
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
@@ -10,7 +8,7 @@ from flash_attn_rocm._capture import refuse_capture
 from flash_attn_rocm._checks import refuse
 from flash_attn_rocm._notice import fall_back
 from flash_attn_rocm._ops import LIBRARY, NAMESPACE
-from flash_attn_rocm._options import Inputs, Options
+from flash_attn_rocm._options import Inputs, New, Options
 from flash_attn_rocm._rotary import rotate
 from flash_attn_rocm._sequences import parts
 from flash_attn_rocm._support import device_of
@@ -24,16 +22,6 @@ APPEND = (
 
 NAME = "flash_attn_with_kvcache"
 KERNEL = torch.ops.flash_attn_rocm.append.default
-
-
-class New(NamedTuple):
-    """What ``flash_attn_with_kvcache`` writes into the cache, as given and checked."""
-
-    k: Tensor
-    v: Tensor
-    cos: Tensor | None
-    sin: Tensor | None
-    interleaved: bool
 
 
 def append(inputs: Inputs, options: Options, new: New, *, by_kernel: bool) -> Inputs:
@@ -55,25 +43,10 @@ def append(inputs: Inputs, options: Options, new: New, *, by_kernel: bool) -> In
 
 def proven(inputs: Inputs) -> bool:
     """Whether the kernel is right on this device, by a check at its first use (``_canary``)."""
-    failure = _canary.append_failure(_checked_append, inputs.q, device_of(inputs.q.device).arch)
+    failure = _canary.append_failure(_by_kernel, inputs.q, device_of(inputs.q.device).arch)
     if failure:
         fall_back(failure, stacklevel=4)
     return not failure
-
-
-def _checked_append(
-    q: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    k: Tensor,
-    v: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    lengths: Tensor,
-    interleaved: bool,  # noqa: FBT001 - as the operator's
-) -> tuple[Tensor, ...]:
-    inputs = Inputs(q, k_cache, v_cache, seqused_k=lengths)
-    return (_by_kernel(inputs, New(k, v, cos, sin, interleaved), True).q,)  # noqa: FBT003
 
 
 def _by_kernel(inputs: Inputs, new: New, advances: bool) -> Inputs:  # noqa: FBT001

@@ -12,8 +12,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _canary_calls, _capture, _environment, _plan, _remembered
-from flash_attn_rocm._canary_calls import Answer, Append, Backward
+from flash_attn_rocm import _canary_append, _canary_calls, _capture, _environment, _plan, _remembered
+from flash_attn_rocm._canary_append import Append
+from flash_attn_rocm._canary_calls import Answer, Backward
 from flash_attn_rocm._layout import Device
 from flash_attn_rocm._options import DTYPES, Inputs
 from flash_attn_rocm._remembered import FAILED, PASSED, RUNNING, Family
@@ -45,7 +46,7 @@ def gradients_failure(backward: Backward, inputs: Inputs, arch: str, path: str) 
 def append_failure(append: Append, q: Tensor, arch: str) -> str:
     """The same for the kernels that write into caches; ``append`` launches one."""
     family = Family(arch, DTYPES[q.dtype], 0)
-    return _known(family, q.device, lambda where: _canary_calls.append_problem(family, append, where))
+    return _known(family, q.device, lambda where: _canary_append.append_problem(family, append, where))
 
 
 def forget() -> None:
@@ -92,7 +93,7 @@ def _checked(family: Family, where: torch.device, problem: Callable[[torch.devic
         return _remembered.in_words(family, kept.words, path) if kept.state == FAILED else ""
     _remembered.write(path, family, RUNNING)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), torch.device("cpu"):  # whatever the default is
             found = problem(where)
     except torch.OutOfMemoryError:
         _remembered.forget(path)

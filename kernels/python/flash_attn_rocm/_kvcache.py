@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from flash_attn_rocm import _checks, _recall, _sharded, _transforms
-from flash_attn_rocm._append import NAME, New, append, proven
+from flash_attn_rocm._append import NAME, append, proven
 from flash_attn_rocm._documentation import ARGUMENTS, Function, complete
 from flash_attn_rocm._interface import attend, named
 from flash_attn_rocm._notice import FlashAttnUnsupportedError
-from flash_attn_rocm._options import FlashAttnArgumentError, Inputs, Options, WindowSize, resolve
+from flash_attn_rocm._options import FlashAttnArgumentError, Inputs, New, Options, WindowSize, resolve
 from flash_attn_rocm._prepare import DENSE_K, DENSE_Q, PAGED_K
 from flash_attn_rocm._support import unserved
 

@@ -139,6 +139,16 @@ class BackwardCall(NamedTuple):
     rng_state: Tensor | None = None
 
 
+class New(NamedTuple):
+    """What ``flash_attn_with_kvcache`` writes into the cache, as given and checked."""
+
+    k: Tensor
+    v: Tensor
+    cos: Tensor | None
+    sin: Tensor | None
+    interleaved: bool
+
+
 def is_featured(inputs: Inputs, options: Options) -> bool:
     """Whether kernels need their slower loop, which has ALiBi, softcap and dropout."""
     return inputs.alibi_slopes is not None or options.softcap != 0.0 or options.dropout_p > 0.0
