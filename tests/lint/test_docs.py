@@ -102,7 +102,7 @@ def test_a_document_names_only_what_exists(name, paths):
         ("`scripts/test --full`", "`scripts/tests --full`", "scripts/tests"),
         ("wheel-builder device-code", "wheel-builder devicecode", "devicecode"),
         ("-m wheel_builder.build.repair", "-m wheel_builder.repair", "wheel_builder/repair"),
-        ("-m tests.mutation", "-m tests.mutants", "tests/mutants"),
+        ("-m tests.mutation --arch", "-m tests.mutants --arch", "tests/mutants"),
         ("](wheel_builder/perf/README.md)", "](wheel_builder/README.md)", "wheel_builder/README.md"),
     ],
 )

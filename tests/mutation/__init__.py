@@ -5,4 +5,7 @@
 A mutant is one instruction of a wheel's code object, changed in place: the assembler makes it, and only one
 of the same length counts.  Mutants that no check kills run against the original on random calls: those that
 never differ are listed as not judged, the others survived.
+
+``python -m tests.mutation.canary`` says how many of them the check at first use sees, by which a user's
+machine proves its own kernels.
 """

@@ -4,20 +4,15 @@ Prints a table by arch and kind, then each survivor and each mutant that was not
 where an arch's score is below 98 %.
 """
 
-import argparse
 import json
-import random
 import sys
-import time
-from collections import Counter
-from datetime import UTC, datetime
-from pathlib import Path
 
 from tests.built import newest_wheel
-from tests.mutation.assembler import encodings
-from tests.mutation.bench import CHECKOUT, set_up
+from tests.mutation.bench import CHECKOUT, say, set_up
 from tests.mutation.containers import baseline, judged, lay_out
-from tests.mutation.mutants import KINDS, assembled, drawn, mutated_listing, name_of, places_of
+from tests.mutation.mutants import mutated_listing
+from tests.mutation.options import archs_of, parser_of
+from tests.mutation.sample import draw, listings_of
 from tests.mutation.table import KILLED, NOT_JUDGED, SURVIVED, as_text, below
 from wheel_builder.base.errors import WheelBuilderError
 from wheel_builder.images.listing import Listing
@@ -27,18 +22,14 @@ from wheel_builder.static_checks.golden import GOLDEN, differences, parse_golden
 LEAST = 0.98  # the score of an arch
 # Of one mutant, in seconds; the calls of a kernel that is no mutant take some.
 LIMIT = 300
-# Mutants that do not fit in place of the original are replaced: so many more are drawn.
-SPARE = 3
 
 
 def main():
     options = parsed()
     wheel = options.wheel or newest_wheel()
     bench = set_up(wheel.resolve())
-    archs, rows = options.arch or bench.archs, []
-    if options.of_the_day:
-        archs, options.seed = of_the_day(datetime.now(UTC).date(), archs)
-    for arch in archs:
+    rows = []
+    for arch in archs_of(options, bench.archs):
         rows += run_arch(bench, arch, options)
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps({"seed": options.seed, "mutants": rows}, indent=1) + "\n")
@@ -47,40 +38,17 @@ def main():
 
 
 def parsed():
-    parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
-    parser.add_argument("--wheel", type=Path, help="default: the newest in dist")
-    parser.add_argument(
-        "--arch", action="append", help="may be given several times; default: all of the wheel"
-    )
-    parser.add_argument("--kernel", default="", help="only kernels whose name has this in it")
-    parser.add_argument("--kind", action="append", choices=KINDS, help="default: all, in turn")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--of-the-day", action="store_true", help="one arch and the seed by the date")
+    parser = parser_of("python -m tests.mutation", __doc__, "result.json")
     parser.add_argument("--count", type=int, default=40, help="mutants of each arch")
-    parser.add_argument("--jobs", type=int, default=2, help="containers side by side")
     parser.add_argument(
         "--calls", type=int, default=100, help="random calls that tell a survivor from the original"
     )
-    parser.add_argument("--json", type=Path, default=CHECKOUT / "build" / "mutation" / "result.json")
     return parser.parse_args()
-
-
-def of_the_day(date, archs):
-    """One of ``archs`` and a seed; archs take turns."""
-    day = date.toordinal()
-    return [archs[day % len(archs)]], day
 
 
 def run_arch(bench, arch, options):
     """A row for each mutant: what it is, its verdict, and what killed it."""
-    listings = {
-        file.stem: text
-        for file in sorted(bench.disassembly.path.glob(f"{arch}-*.s"))
-        if options.kernel in name_of(text := file.read_text())
-    }
-    if not listings:
-        message = f"{bench.wheel.name} has no kernel {options.kernel!r} for {arch}"
-        raise SystemExit(message)
+    listings = listings_of(bench, arch, options.kernel)
     mutants = draw(bench, arch, listings, options)
     say(f"{arch}: {len(mutants)} mutants of {len({mutant.file for mutant in mutants})} kernels")
     rows = [
@@ -94,27 +62,6 @@ def run_arch(bench, arch, options):
     by_calls(bench, arch, rows, {n: lay_out(bench, n, mutants[n], texts[n]) for n in left}, options)
     by_static_checks(bench, rows, texts, [n for n in alive(rows) if rows[n]["kind"] != "wait"])
     return rows
-
-
-def draw(bench, arch, listings, options):
-    """As many mutants as asked for, of kinds in turn and kernels that the seed draws, which the assembler
-    takes; those of a kernel are neighbours."""
-    rng, kinds = random.Random(f"{options.seed} {arch}"), options.kind or KINDS
-    wanted = -(-options.count // len(kinds))
-    files = {kind: Counter(rng.choices(sorted(listings), k=SPARE * wanted)) for kind in kinds}
-    parsed = {file: places_of(listings[file]) for file in sorted(set().union(*files.values()))}
-    found = [
-        mutant
-        for kind in kinds
-        for file, count in sorted(files[kind].items())
-        for mutant in drawn(arch, file, *parsed[file], kind, count, rng)
-    ]
-    dwords = {file: {place.line: place.dwords for place in places} for file, (_, places) in parsed.items()}
-    words = encodings(bench.builder.facts["ref"], arch, [mutant.after for mutant in found])
-    fitting = [assembled(m, dwords[m.file][m.line], each) for m, each in zip(found, words, strict=True)]
-    of_kind = {kind: [m for m in fitting if m and m.kind == kind] for kind in kinds}
-    kept = [mutant for each in of_kind.values() for mutant in rng.sample(each, min(wanted, len(each)))]
-    return sorted(kept, key=lambda mutant: (mutant.kernel, mutant.line))
 
 
 def alive(rows):
@@ -171,10 +118,6 @@ def those_launching(tests, kernel):
 
 def kill(row, by, words):
     row.update(verdict=KILLED, by=by, words=words)
-
-
-def say(words):
-    print(f"{time.strftime('%H:%M:%S')} {words}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

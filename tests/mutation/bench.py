@@ -1,5 +1,7 @@
 """What a mutation run needs of the pipeline: images, the fake HIP runtime, the wheel's disassembly."""
 
+import sys
+import time
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -76,3 +78,7 @@ def set_up(wheel):
         fake_hip = build_emulator(job, builder, context, progress)
         code = disassemble_wheel(wheel, builder, store=context.store, log=context.log("mutation"))
     return Bench(wheel, tuple(job.archs), builder, tester, fake_hip, code, context)
+
+
+def say(words):
+    print(f"{time.strftime('%H:%M:%S')} {words}", file=sys.stderr, flush=True)  # noqa: T201

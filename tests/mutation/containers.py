@@ -15,10 +15,11 @@ from wheel_builder.verify.numerics import CHECKS, SEED, TESTS
 WORKER = """
 python -m pip install --no-index --no-deps --quiet /wheel/*.whl
 cd /tests
-LD_PRELOAD=$PRELOAD exec python -m mutation.worker "$@"
+LD_PRELOAD=$PRELOAD exec python -m "$@"
 """
 ORIGINAL = "/disassembly"
 MUTANTS = "/mutants"
+SUITE = "mutation.worker"
 LAUNCH_LIMIT = "20"  # seconds; without a mutant no launch of the suite takes a second
 
 
@@ -32,7 +33,7 @@ def baseline(bench, arch):
     file = out / "baseline.json"
     if not file.is_file():
         out.mkdir(parents=True, exist_ok=True)
-        work(bench, arch, ["baseline", "/out/baseline.json"], out)
+        work(bench, arch, [SUITE, "baseline", "/out/baseline.json"], out)
     found = json.loads(file.read_text())
     if found["killed"]:
         file.unlink()
@@ -41,7 +42,7 @@ def baseline(bench, arch):
     return found["tests"]
 
 
-def judged(bench, arch, tasks, *, jobs):
+def judged(bench, arch, tasks, *, jobs, worker=SUITE):
     """The worker's answer to each task, by its id; tasks are shared out among ``jobs`` containers."""
     if not tasks:
         return {}
@@ -49,21 +50,21 @@ def judged(bench, arch, tasks, *, jobs):
     size = -(-len(tasks) // min(jobs, len(tasks)))
     shares = [tasks[begin : begin + size] for begin in range(0, len(tasks), size)]
     with ThreadPoolExecutor(len(shares)) as pool:
-        answers = pool.map(lambda numbered: _judge(bench, arch, *numbered), enumerate(shares))
+        answers = pool.map(lambda numbered: _judge(bench, arch, worker, *numbered), enumerate(shares))
         return {answer["id"]: answer for share in answers for answer in share}
 
 
-def _judge(bench, arch, number, tasks):
+def _judge(bench, arch, worker, number, tasks):
     out = bench.folder / f"judge-{arch}-{number}"
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     (out / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
-    work(bench, arch, ["judge", "/out/tasks.jsonl", "/out/answers.jsonl"], out)
+    work(bench, arch, [worker, "judge", "/out/tasks.jsonl", "/out/answers.jsonl"], out)
     return [json.loads(line) for line in (out / "answers.jsonl").read_text().splitlines()]
 
 
 def work(bench, arch, arguments, out):
-    """Run the worker in a container; ``out`` is its /out."""
+    """Run a worker, with its arguments, in a container; ``out`` is its /out."""
     mutants = bench.mutants(arch)
     mutants.mkdir(parents=True, exist_ok=True)
     mounts = [

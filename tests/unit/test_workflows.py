@@ -58,7 +58,7 @@ OTHERS = (
     r"sudo -H bash \.ci/run",
     r"sudo -H scripts/test --full( tests/emulator/test_upstream\.py)?",
     r"scripts/test-on-gpu",
-    r"\.venv/bin/python -m tests\.mutation --of-the-day --count \d+",
+    r"\.venv/bin/python -m tests\.mutation(\.canary)? --of-the-day --count \d+",
     r"\.venv/bin/python -m tests\.fake_hip\.run_bench",
     r"\.ci/index-branch (get|keep) index",
 )

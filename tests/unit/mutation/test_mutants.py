@@ -6,8 +6,9 @@ from datetime import date, timedelta
 import pytest
 
 from tests.assembly import disassembly
-from tests.mutation.__main__ import of_the_day, those_launching
+from tests.mutation.__main__ import those_launching
 from tests.mutation.mutants import KINDS, NOTHING, assembled, changes, drawn, mutated_listing, places_of
+from tests.mutation.options import of_the_day
 from tests.mutation.table import as_text, below, score
 from wheel_builder.static_checks.disassembly import parse_disassembly
 
