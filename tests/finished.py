@@ -56,7 +56,7 @@ def repository(root):
 def finished_shim(folder, root, commit):
     """The distribution flash-attn of the commit of ``root``, with its record and its statement."""
     built = folder / "shim-built"
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(built)]
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(built)]
     subprocess.run(command, cwd=root / FOLDER, check=True, capture_output=True)
     [file] = built.glob("*.whl")
     wheel = file.rename(folder / file.name)

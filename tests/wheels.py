@@ -187,7 +187,13 @@ def write_statement(wheel: Path, /, **changes: object) -> Path:
 
 
 def project_wheel(
-    folder: Path, name: str, version: str, *, module: bytes = b"VALUE = 42\n", requires: str = ">=3.8"
+    folder: Path,
+    name: str,
+    version: str,
+    *,
+    module: bytes = b"VALUE = 42\n",
+    requires: str = ">=3.8",
+    build: str = "",
 ) -> Path:
     """A small pure-Python wheel of any project that pip can install."""
     module_name = name.replace("-", "_")
@@ -198,4 +204,7 @@ def project_wheel(
         f"{dist_info}/METADATA": metadata.encode(),
         f"{dist_info}/WHEEL": WHEEL.replace("false", "true").replace(PLATFORM, "any").encode(),
     }
-    return write_wheel(folder, files, name=f"{module_name}-{version}-py3-none-any.whl")
+    if build:
+        files[f"{dist_info}/WHEEL"] += f"Build: {build}\n".encode()
+    numbered = f"{version}-{build}" if build else version
+    return write_wheel(folder, files, name=f"{module_name}-{numbered}-py3-none-any.whl")

@@ -1,5 +1,6 @@
 """pip and uv install from the index, served over HTTP on loopback."""
 
+import shutil
 import subprocess
 import sys
 import urllib.error
@@ -88,6 +89,33 @@ def test_a_yanked_file_is_passed_over_unless_pinned(root, installer, clean_env, 
     assert (free.returncode, pinned.returncode) == (0, 0), free.stderr + pinned.stderr
     assert value(tmp_path / "free") == "VALUE = 42\n"
     assert value(tmp_path / "pinned") == "VALUE = 2\n"
+
+
+@INSTALLERS
+def test_of_builds_of_one_version_the_newest_is_installed(any_handler, installer, clean_env, tmp_path):
+    """flash-attn keeps upstream's version, because Transformer Engine takes none above it: 2.8.3+rocm1 is
+    yanked, and builds of 2.8.3 differ by their numbers."""
+    labelled = project_wheel(tmp_path, "flash-attn", "2.8.3+rocm1", module=b"VALUE = 1\n")
+    builds = {
+        build: project_wheel(
+            tmp_path, "flash-attn", "2.8.3", build=str(build), module=f"VALUE = {build}\n".encode()
+        )
+        for build in (2, 10)
+    }
+    root, target = tmp_path / "numbered", tmp_path / "target"
+    publish([labelled], root, "7.2", catalogue=CATALOGUE, now=NOW)
+    yank(root, "7.2", labelled.name, "above 2.8.3", catalogue=CATALOGUE, now=NOW)
+    publish(list(builds.values()), root, "7.2", catalogue=CATALOGUE, now=NOW)
+    pinned = tmp_path / "requirements.txt"
+    pinned.write_text(f"flash-attn==2.8.3 --hash=sha256:{sha256_file(builds[2])}\n")
+    wanted = {("flash-attn",): 10, ("flash-attn==2.8.3",): 10, ("--require-hashes", "-r", str(pinned)): 2}
+    with serving(root, any_handler) as (url, _):
+        for requirement, value in wanted.items():
+            done = install(installer, url, clean_env, target, *requirement)
+            assert done.returncode == 0, done.stderr
+            assert (target / "flash_attn/__init__.py").read_text() == f"VALUE = {value}\n"
+            assert (target / "flash_attn-2.8.3.dist-info").is_dir()
+            shutil.rmtree(target)
 
 
 @INSTALLERS

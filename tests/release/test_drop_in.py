@@ -171,7 +171,7 @@ def kernels_of(junit):
 
 
 def test_the_release_publishes_it_with_record_and_statement(release, shim):
-    assert shim.name == "flash_attn-2.8.3+rocm1-py3-none-any.whl"
+    assert shim.name == "flash_attn-2.8.3-2-py3-none-any.whl"
     record = json.loads(record_path(shim).read_text())
     assert record["sha256"] == sha256_file(shim)
     assert [one["wheel"] for one in record["beside"]] == [release.wheel.name]

@@ -14,7 +14,7 @@ WHEEL_VERSION = "1.0"
 DESCRIBING = ("METADATA", "WHEEL", "RECORD")
 # What a build adds besides those to the files of the sources.
 BUILT = frozenset({LIBRARY, f"{{dist_info}}/{SBOMS}/{SBOM}"})
-WHEEL_FIELDS = frozenset({"Wheel-Version", "Generator", "Root-Is-Purelib", "Tag"})
+WHEEL_FIELDS = frozenset({"Wheel-Version", "Generator", "Root-Is-Purelib", "Build", "Tag"})
 
 
 def file_problems(
@@ -47,14 +47,17 @@ def metadata_problems(wheel: WheelFile, product: Product) -> Iterator[tuple[str,
             yield f"METADATA says {name}: {_values(has)}", _values(expected)
     if body.strip() != product.readme.strip():
         yield f"METADATA has a description of {len(body)} bytes", "the readme of its sources"
-    yield from _wheel_problems(wheel)
+    yield from _wheel_problems(wheel, product)
 
 
-def _wheel_problems(wheel: WheelFile) -> Iterator[tuple[str, str]]:
+def _wheel_problems(wheel: WheelFile, product: Product) -> Iterator[tuple[str, str]]:
     yield from ((problem, "WHEEL as its build writes it") for problem in wheel_text_problems(wheel))
     headers = wheel_headers(wheel)
     if (version := headers.get("Wheel-Version", ())) != (WHEEL_VERSION,):
         yield f"WHEEL says Wheel-Version: {_values(version)}", WHEEL_VERSION
+    wanted = (product.build,) if product.build else ()
+    if (build := headers.get("Build", ())) != wanted:
+        yield f"WHEEL says Build: {_values(build)}", _values(wanted)
     for name in sorted(headers.keys() - WHEEL_FIELDS):
         yield f"WHEEL says {name}: {_values(headers[name])}", f"only {', '.join(sorted(WHEEL_FIELDS))}"
 

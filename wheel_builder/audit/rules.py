@@ -156,7 +156,8 @@ def readable(subject: Subject, _: Expectation) -> Iterator[Finding]:
 
 def file_name(subject: Subject, expectation: Planned) -> Iterator[Finding]:
     """The file's name says project, version and tag as planned."""
-    expected = f"{expectation.package}-{expectation.version}-{expectation.tag}.whl"
+    build = [expectation.product.build] if expectation.product.build else []
+    expected = "-".join([expectation.package, expectation.version, *build, expectation.tag]) + ".whl"
     if subject.wheel.path.name != expected:
         yield Finding(subject.wheel.path.name, expected, "repair with the planned tag; never rename a wheel")
 

@@ -6,7 +6,7 @@ The build back end decides it from pyproject.toml; this says it again for the au
 import hashlib
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,8 @@ class Product:
     """``files`` maps names in the wheel to sha256, ``licenses`` names below ``.dist-info/licenses``.
 
     ``fields`` are METADATA's headers, each with its values in order of the alphabet, without Version and
-    Metadata-Version; ``readme`` is its body.  ``version`` is empty where the build gives it.
+    Metadata-Version; ``readme`` is its body.  ``version`` is empty where the build gives it, and
+    ``build`` where wheels have no build number.
     """
 
     files: Mapping[str, str]
@@ -37,6 +38,7 @@ class Product:
     fields: Mapping[str, tuple[str, ...]]
     readme: bytes
     version: str = ""
+    build: str = ""
 
 
 def read_product(checkout: Path) -> Product:
@@ -44,7 +46,8 @@ def read_product(checkout: Path) -> Product:
     try:
         found = tomllib.loads((checkout / PROJECT).read_text(encoding="utf-8"))
         project, target = found["project"], found["tool"]["hatch"]["build"]["targets"]["wheel"]
-        return _product(checkout, project, target["packages"], target.get("force-include", {}))
+        product = _product(checkout, project, target["packages"], target.get("force-include", {}))
+        return replace(product, build=str(found["tool"].get(project["name"], {}).get("build", "")))
     except (OSError, LookupError, TypeError, ValueError, AttributeError, InvalidRequirement) as error:
         title = f"{PROJECT} does not say what is in a wheel in a form that the audit knows"
         problem = f"{type(error).__name__}: {error}".replace(f"{checkout}/", "")

@@ -30,6 +30,12 @@ def shim_digest(checkout: Path) -> str:
     return sha256_tree(checkout, [checkout / FOLDER])
 
 
+def wheel_name(checkout: Path) -> str:
+    """The file name of its wheel, with version and build number of its sources."""
+    product = read_product(checkout / FOLDER)
+    return f"{PACKAGE}-{product.version}-{product.build}-{TAG}.whl"
+
+
 def build_shim(*, image: Artifact, checkout: Path, store: Store, log: Path, run: Runner = run) -> Artifact:
     """Build the wheel without network or rights.  Facts: ``wheel`` (file name), ``sha256``, ``bytes``.
 
@@ -42,7 +48,7 @@ def build_shim(*, image: Artifact, checkout: Path, store: Store, log: Path, run:
 
     def make(out: Path) -> Mapping[str, Any]:
         python = f"/opt/python/{image.facts['python_tag']}/bin/python"
-        argv = [python, "-m", "hatchling", "build", "--target", "wheel", "--directory", "/out"]
+        argv = [python, "-m", "build", "--wheel", "--no-isolation", "--outdir", "/out"]
         mounts = [Mount(checkout / FOLDER, "/src"), Mount(out, "/out", writable=True)]
         env = {"SOURCE_DATE_EPOCH": epoch, "PYTHONDONTWRITEBYTECODE": "1"}
         try:
@@ -54,13 +60,13 @@ def build_shim(*, image: Artifact, checkout: Path, store: Store, log: Path, run:
         except CommandFailedError as error:
             message = f"the wheel of {NAME} does not build\n{error.message}"
             raise WheelError(message, advice=f"read the log: {log}") from error
-        return _facts(out, read_product(checkout / FOLDER).version, log)
+        return _facts(out, wheel_name(checkout), log)
 
     return store.get_or_make("shim", inputs, make)
 
 
-def _facts(out: Path, version: str, log: Path) -> Mapping[str, Any]:
-    wheel = out / f"{PACKAGE}-{version}-{TAG}.whl"
+def _facts(out: Path, name: str, log: Path) -> Mapping[str, Any]:
+    wheel = out / name
     found = sorted(file.name for file in out.iterdir())
     if found != [wheel.name]:
         message = f"expected {wheel.name} from the build of {NAME}, found {', '.join(found) or 'nothing'}"

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+from packaging.utils import BuildTag, InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 
 from wheel_builder.build.shim import NAME as SHIM
@@ -49,7 +50,7 @@ def offered(contents: Contents, rocm: str) -> Projects:
 
     The distribution flash-attn serves every ROCm version.  A file of another version is left out when
     ``rocm`` has one of the same public version that is not yanked: installers would take the one with the
-    higher local label.
+    higher local label.  Not so of flash-attn, whose later builds are for all.
     """
     own = contents.get(rocm, {})
     mine = {
@@ -63,7 +64,7 @@ def offered(contents: Contents, rocm: str) -> Projects:
         for project, entries in projects.items() if home != rocm else ():
             for entry in entries:
                 known = {each.record.filename for each in found.get(project, ())}
-                taken = (project, Version(entry.record.version).public) in mine
+                taken = project != SHIM and (project, Version(entry.record.version).public) in mine
                 if _serves(entry.record, rocm) and not taken and entry.record.filename not in known:
                     found.setdefault(project, []).append(_seen_from(entry, f"../../../rocm{home}/simple/"))
     return in_order(found)
@@ -102,8 +103,14 @@ def _seen_from(entry: Entry, simple: str) -> Entry:
 
 
 def in_order(projects: Mapping[str, list[Entry]]) -> dict[str, tuple[Entry, ...]]:
-    """Projects by name, each with its oldest version first."""
-    return {
-        project: tuple(sorted(entries, key=lambda e: (Version(e.record.version), e.record.filename)))
-        for project, entries in sorted(projects.items())
-    }
+    """Projects by name, each with its oldest version first, and of one version the lowest build number."""
+    return {project: tuple(sorted(entries, key=_age)) for project, entries in sorted(projects.items())}
+
+
+def _age(entry: Entry) -> tuple[Version, BuildTag, str]:
+    name = entry.record.filename
+    try:
+        build = parse_wheel_filename(name)[2]
+    except InvalidWheelFilename:
+        build = ()
+    return Version(entry.record.version), build, name

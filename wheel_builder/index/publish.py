@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from wheel_builder.base.durable import remove_parts
 from wheel_builder.base.errors import CommandFailedError, PublishError, WheelFileError
@@ -29,7 +30,10 @@ from wheel_builder.matrix.catalogue import Catalogue
 from wheel_builder.provenance.records import provenance_path, record_path, statement_problems
 from wheel_builder.provenance.verification import read_verification
 
-NEW_VERSION = "raise the version in pyproject.toml and build again"
+NEW_VERSION = (
+    "raise the version in pyproject.toml, or the build number in shim/pyproject.toml, and build again"
+)
+YANK = "yank each of them (scripts/wheel-builder yank FILE --rocm V --reason TEXT), then publish again"
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,7 @@ def publish_all(
         is_local = local.is_local(index_root)
         replaced = local.replaced(index_root, every) if is_local else frozenset()
         _refuse_other_content(index_root, [file for file in every if file.filename not in replaced])
+        _refuse_what_installers_pass_over(index_root, every)
         remove_parts(index_root)
         local.withdraw(index_root, replaced, catalogue)
         if is_local and to_others:
@@ -241,6 +246,24 @@ def _refuse_other_content(root: Path, files: Sequence[NewFile]) -> None:
     if problems:
         title = "a published file never changes; nothing was published"
         raise PublishError(title, problems, advice=NEW_VERSION)
+
+
+def _refuse_what_installers_pass_over(root: Path, files: Sequence[NewFile]) -> None:
+    # Of one public version, installers rank those with a local label above the one without.
+    new = {file.version for file in files if file.project == SHIM}
+    above = [
+        f"the index of ROCm {rocm} offers {entry.record.filename}, which installers take instead"
+        for rocm, projects in folder.read_contents(root).items()
+        for entry in projects.get(SHIM, ())
+        if entry.yanked is None and _is_labelled(Version(entry.record.version), new)
+    ]
+    if above:
+        title = f"nobody would get this {SHIM}; nothing was published"
+        raise PublishError(title, above, advice=YANK)
+
+
+def _is_labelled(version: Version, public: Collection[str]) -> bool:
+    return version.local is not None and version.public in public
 
 
 def _refuse_credentials(url: str) -> None:

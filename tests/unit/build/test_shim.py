@@ -16,10 +16,12 @@ from wheel_builder.audit.rules import PureExpectation
 from wheel_builder.audit.stage import audit_pure_wheel
 from wheel_builder.base.errors import AuditError
 from wheel_builder.build.product import read_product
+from wheel_builder.build.shim import wheel_name
+from wheel_builder.matrix.reading import load_matrix
 
 SHIM = CHECKOUT / "shim"
-NAME = "flash_attn-2.8.3+rocm1-py3-none-any.whl"
-DIST_INFO = "flash_attn-2.8.3+rocm1.dist-info"
+NAME = "flash_attn-2.8.3-2-py3-none-any.whl"
+DIST_INFO = "flash_attn-2.8.3.dist-info"
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +29,7 @@ def built(tmp_path_factory):
     folder = tmp_path_factory.mktemp("shim")
     sources = folder / "shim"
     shutil.copytree(SHIM, sources, ignore=shutil.ignore_patterns("__pycache__"))
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder)]
     subprocess.run(command, cwd=sources, check=True, capture_output=True)
     [file] = folder.glob("*.whl")
     return file
@@ -55,20 +57,20 @@ def test_it_requires_this_release_of_the_kernels_and_no_other():
     required = Requirement(own["dependencies"][0])
     assert required.name == "flash-attn-rocm"
     base = project["tool"]["flash-attn-rocm"]["version"]
-    assert required.specifier.contains(f"{base}+rocm7.2"), "raise the requirement, and the label rocmN with it"
+    assert required.specifier.contains(f"{base}+rocm7.2"), "raise the requirement, and the build number with it"
     assert not required.specifier.contains("99.0.0")
 
 
 def test_its_version_and_licence_are_those_of_other_files():
     version = read_product(SHIM).version
-    assert version.partition("+")[0] in (SHIM / "flash_attn/__init__.py").read_text()
-    assert f"flash-attn=={version}" in (SHIM / "README.md").read_text()
+    assert f'__version__ = "{version}"' in (SHIM / "flash_attn/__init__.py").read_text()
+    assert version == load_matrix(CHECKOUT / "matrix.yaml").upstream.version
     assert (SHIM / "LICENSE").read_bytes() == (CHECKOUT / "LICENSE").read_bytes()
 
 
 def test_the_wheel_passes_its_audit(built):
     report = audit(built)
-    assert (report.wheel, report.version, report.tag) == (NAME, "2.8.3+rocm1", "py3-none-any")
+    assert (report.wheel, report.version, report.tag) == (NAME, "2.8.3", "py3-none-any")
     assert "only-library" in report.rules
 
 
@@ -102,8 +104,16 @@ CHANGES = {
         "metadata: found METADATA says Requires-Dist: flash-attn-rocm>=0.1.0; expected flash-attn-rocm~=0.1.0",
     ),
     "another version": (
-        lambda files: files | {f"{DIST_INFO}/METADATA": files[f"{DIST_INFO}/METADATA"].replace(b"2.8.3+", b"2.9+", 1)},
-        "metadata: found Version: 2.9+rocm1; expected 2.8.3+rocm1",
+        lambda files: files | {f"{DIST_INFO}/METADATA": files[f"{DIST_INFO}/METADATA"].replace(b"2.8.3", b"2.9", 1)},
+        "metadata: found Version: 2.9; expected 2.8.3",
+    ),
+    "another build number": (
+        lambda files: files | {f"{DIST_INFO}/WHEEL": files[f"{DIST_INFO}/WHEEL"].replace(b"Build: 2", b"Build: 3")},
+        "metadata: found WHEEL says Build: 3; expected 2",
+    ),
+    "no build number": (
+        lambda files: files | {f"{DIST_INFO}/WHEEL": files[f"{DIST_INFO}/WHEEL"].replace(b"Build: 2\n", b"")},
+        "metadata: found WHEEL says Build: nothing; expected 2",
     ),
     "one platform": (
         lambda files: files | {f"{DIST_INFO}/WHEEL": files[f"{DIST_INFO}/WHEEL"].replace(b"true", b"false")},
@@ -123,8 +133,13 @@ def test_the_audit_refuses_what_its_sources_do_not_have(name, built, tmp_path):
     assert any(problem.startswith(finding) for problem in caught.value.problems), caught.value.problems
 
 
-def test_another_name_is_refused(built, tmp_path):
-    renamed = tmp_path / NAME.replace("any", "linux_x86_64")
+def test_the_stage_expects_the_name_that_the_back_end_gives(built):
+    assert wheel_name(CHECKOUT) == built.name == NAME
+
+
+@pytest.mark.parametrize("other", ["-2-py3-none-linux_x86_64", "-3-py3-none-any", "-py3-none-any"])
+def test_another_name_is_refused(built, tmp_path, other):
+    renamed = tmp_path / NAME.replace("-2-py3-none-any", other)
     shutil.copy(built, renamed)
     with pytest.raises(AuditError, match=rf"file-name: found {renamed.name.replace('+', '.')}; expected"):
         audit(renamed)

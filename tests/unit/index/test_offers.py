@@ -79,6 +79,19 @@ def test_flash_attn_is_offered_for_every_rocm_version_once(tmp_path):
     assert verify_index(tmp_path) == ()
 
 
+def test_later_builds_of_flash_attn_are_offered_for_every_rocm_version_in_order(tmp_path):
+    """Build 10 came before build 2, by its name, and an own build hid that of another ROCm version."""
+    for rocm, build in (("6.4", 2), ("7.2", 10)):
+        name = f"flash_attn-2.8.3-{build}-py3-none-any.whl"
+        file = replace(file_of("2.8.3", serves=()), project="flash-attn", filename=name)
+        add_file(tmp_path / f"rocm{rocm}/simple", file, NOW)
+    write_pages(tmp_path, CATALOGUE)
+    for simple in ("rocm6.4/simple", "rocm7.2/simple", "simple"):
+        names = [link.rpartition("/")[2] for link, _ in hrefs(tmp_path, f"{simple}/flash-attn/index.html")]
+        assert names == [f"flash_attn-2.8.3-{build}-py3-none-any.whl" for build in (2, 10)]
+    assert verify_index(tmp_path) == ()
+
+
 def test_a_later_public_version_is_offered_beside_an_own_older_one(tmp_path):
     add_file(tmp_path / "rocm7.2/simple", file_of("2.0+rocm7.2", serves=("6.4",)), NOW)
     add_file(tmp_path / "rocm6.4/simple", file_of("1.0+rocm6.4", serves=()), NOW)

@@ -13,7 +13,7 @@ from wheel_builder.base.process import Completed
 from wheel_builder.base.store import sha256_file
 from wheel_builder.index.check import verify_index
 from wheel_builder.index.folder import beside, read_contents, yank
-from wheel_builder.index.publish import publish, publish_all, upload
+from wheel_builder.index.publish import NEW_VERSION, publish, publish_all, upload
 from wheel_builder.provenance.records import provenance_path, record_path, write_record
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -134,7 +134,7 @@ def test_a_yanked_file_is_not_published_again(tmp_path, root):
     assert str(caught.value) == (
         "a yanked file is not published again; nothing was published\n"
         f"  - {wheel.name} is yanked: wrong numbers\n"
-        "  next: raise the version in pyproject.toml and build again"
+        f"  next: {NEW_VERSION}"
     )
     assert verify_index(root) == ()
 
@@ -267,6 +267,22 @@ def test_a_wheel_whose_record_is_wrong_is_refused(tmp_path, root):
     record = record_text(good_files() | {"flash_attn_rocm/__init__.py": b"other"})
     with pytest.raises(PublishError, match=r"flash_attn_rocm/__init__\.py is listed as sha256="):
         publish([write_wheel(tmp_path, record=record)], root, "7.2", catalogue=CATALOGUE, now=NOW)
+
+
+def test_flash_attn_is_not_published_where_installers_would_take_another(tmp_path, root):
+    """2.8.3+rocm1, from before there were build numbers, is above 2.8.3: nobody would get the new build."""
+    labelled = project_wheel(tmp_path, "flash-attn", "2.8.3+rocm1")
+    publish([labelled], root, "7.2", catalogue=CATALOGUE, now=NOW)
+    numbered = project_wheel(tmp_path, "flash-attn", "2.8.3", build="2")
+    with pytest.raises(PublishError) as caught:
+        publish([numbered], root, "6.4", catalogue=CATALOGUE, now=NOW)
+    assert str(caught.value).startswith("nobody would get this flash-attn; nothing was published")
+    said = f"the index of ROCm 7.2 offers {labelled.name}, which installers take instead"
+    assert caught.value.problems == (said,)
+    assert "scripts/wheel-builder yank FILE --rocm V --reason TEXT" in caught.value.advice
+    assert not (root / "rocm6.4").exists()
+    yank(root, "7.2", labelled.name, "superseded", catalogue=CATALOGUE, now=NOW)
+    assert publish([numbered], root, "6.4", catalogue=CATALOGUE, now=NOW).added == (numbered.name,)
 
 
 def test_project_names_are_normalised(tmp_path, root):
