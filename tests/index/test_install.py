@@ -93,7 +93,7 @@ def test_a_yanked_file_is_passed_over_unless_pinned(root, installer, clean_env, 
 
 @INSTALLERS
 def test_of_builds_of_one_version_the_newest_is_installed(any_handler, installer, clean_env, tmp_path):
-    """flash-attn keeps upstream's version, because Transformer Engine takes none above it: 2.8.3+rocm1 is
+    """flash-attn keeps upstream's version, because Transformer Engine 2.12 takes none above it: 2.8.3+rocm1 is
     yanked, and builds of 2.8.3 differ by their numbers."""
     labelled = project_wheel(tmp_path, "flash-attn", "2.8.3+rocm1", module=b"VALUE = 1\n")
     builds = {
@@ -116,6 +116,29 @@ def test_of_builds_of_one_version_the_newest_is_installed(any_handler, installer
             assert (target / "flash_attn/__init__.py").read_text() == f"VALUE = {value}\n"
             assert (target / "flash_attn-2.8.3.dist-info").is_dir()
             shutil.rmtree(target)
+
+
+@INSTALLERS
+def test_a_newer_build_replaces_an_installed_one_when_told_to(installer, clean_env, tmp_path):
+    """Both have the same version, so an upgrade finds nothing to do."""
+    root, venv = tmp_path / "numbered", tmp_path / "venv"
+    subprocess.run([uv.find_uv_bin(), "venv", "--quiet", venv], env=clean_env, check=True)
+    python = str(venv / "bin/python")
+    pip = [sys.executable, "-m", "pip", "--python", python, "install"]
+    command = [*(pip if installer is PIP else [*UV[:-1], python]), "flash-attn"]
+    steps = {2: [[]], 10: [["--upgrade"], ["--force-reinstall", "--no-deps"]]}
+    found = []
+    for build, given in steps.items():
+        module = f"VALUE = {build}\n".encode()
+        wheel = project_wheel(tmp_path, "flash-attn", "2.8.3", build=str(build), module=module)
+        publish([wheel], root, "7.2", catalogue=CATALOGUE, now=NOW)
+        for options in given:
+            with serving(root) as (url, _):
+                argv = [*command, *options, "--index-url", f"{url}/rocm7.2/simple/"]
+                subprocess.run(argv, env=clean_env, check=True, capture_output=True)
+            [module] = venv.glob("lib/*/site-packages/flash_attn/__init__.py")
+            found.append(module.read_text())
+    assert found == ["VALUE = 2\n", "VALUE = 2\n", "VALUE = 10\n"]
 
 
 @INSTALLERS

@@ -1,20 +1,18 @@
 """The distribution flash-attn in use: upstream's own test file, unmodified, and released libraries."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from collections import Counter
 
 import pytest
 
 from tests.conftest import CHECKOUT
+from tests.drop_in.download import TARGET, pip_download
 from tests.sdist import file_of_sdist
 from wheel_builder.base.archs import arch_named, known_archs
 from wheel_builder.base.store import Store, sha256_file
-from wheel_builder.build.shim import build_shim
+from wheel_builder.build.shim import build_shim, wheel_name
 from wheel_builder.fake_hip.container import fake_hip_suite
 from wheel_builder.images.docker import Mount, run_in
 from wheel_builder.images.wheel_tests import Suite
@@ -43,9 +41,6 @@ FULL = {
 EMULATED = {**QUICK, "FA_UPSTREAM_CASES": "2", "FA_UPSTREAM_DRAWS": "16", "FA_UPSTREAM_SEED": "4"}
 # What upstream's test file needs besides the verify image's packages.
 UPSTREAM_WHEELS = "/wheels/flash_attn*.whl /wheels/einops*.whl"
-# What pip fetches for: the verify image's Python.
-TARGET = ["--only-binary=:all:", "--python-version=3.11"]
-TARGET += [f"--platform=manylinux_{glibc}_x86_64" for glibc in ("2_28", "2_27", "2_17")]
 RUN = """
 set -eu
 python -m pip install --no-index --no-deps --no-compile --quiet ${WHEELS:-/wheels/*.whl}
@@ -59,16 +54,6 @@ UPSTREAM = [
 ]  # fmt: skip
 # Large tensors from the heap: given back to the system after each use they cost more than the arithmetic.
 HEAP = {"MALLOC_MMAP_THRESHOLD_": str(2**31), "MALLOC_TRIM_THRESHOLD_": str(2**32)}
-
-
-def pip_download(requirements, folder, *more):
-    """What pip says of the download of hash-pinned requirements to ``folder``."""
-    argv = [
-        sys.executable, "-m", "pip", "download", "--no-deps", "--require-hashes", "--dest", str(folder),
-        "--requirement", str(requirements), *more,
-    ]  # fmt: skip
-    env = {**os.environ, "TMPDIR": str(folder)}
-    return subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +156,7 @@ def kernels_of(junit):
 
 
 def test_the_release_publishes_it_with_record_and_statement(release, shim):
-    assert shim.name == "flash_attn-2.8.3-2-py3-none-any.whl"
+    assert shim.name == wheel_name(CHECKOUT)
     record = json.loads(record_path(shim).read_text())
     assert record["sha256"] == sha256_file(shim)
     assert [one["wheel"] for one in record["beside"]] == [release.wheel.name]

@@ -3,8 +3,11 @@
 What libraries ask of it before they use it, and the names that they import; no GPU, no ROCm, no network.
 """
 
+import json
 from importlib import import_module, metadata
 from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
 
 import flash_attn
 import flash_attn_rocm
@@ -13,39 +16,54 @@ import torch
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-# Read in the released packages' sources: transformers 5.23.0 and diffusers 0.42.1.  vLLM looks up only the
-# module, ring-flash-attention and ComfyUI take the functions by name.
-IMPORTED = {
-    "transformers": {
-        "flash_attn": "flash_attn_func flash_attn_varlen_func flash_attn_with_kvcache",
-        "flash_attn.bert_padding": "pad_input unpad_input index_first_axis",
-    },
-    "diffusers": {
-        "flash_attn": "flash_attn_func flash_attn_varlen_func",
-        "flash_attn.flash_attn_interface": "_wrapped_flash_attn_backward _wrapped_flash_attn_forward",
-    },
-    "vllm": {
-        "flash_attn": "flash_attn_varlen_func",
-        "flash_attn.layers.rotary": "apply_rotary_emb",
-        "flash_attn.ops.triton.rotary": "apply_rotary",  # unasked, on every GPU
-    },
-    "ring-flash-attention": {
-        "flash_attn.flash_attn_interface": (
-            "_flash_attn_forward _flash_attn_backward _flash_attn_varlen_forward _flash_attn_varlen_backward"
-        ),
-    },
-    "models on the hub": {
-        "flash_attn.layers.rotary": "RotaryEmbedding apply_rotary_emb_func apply_rotary_emb_qkv_",
-    },
-    "ComfyUI": {"flash_attn": "flash_attn_func"},
-    "xformers": {"flash_attn.flash_attn_interface": "flash_attn_gpu"},
-}
+# What released libraries take from flash_attn (python -m tests.drop_in.imports), and what was read by eye.
+LIBRARIES = {row["library"]: row for row in json.loads(Path(__file__).with_name("imports.json").read_text())}
+READ = {
+    "vllm": [
+        "flash_attn.flash_attn_varlen_func", "flash_attn.layers.rotary.apply_rotary_emb",
+        "flash_attn.ops.triton.rotary.apply_rotary",  # unasked, on every GPU
+    ],
+    "models on the hub": [
+        f"flash_attn.layers.rotary.{name}"
+        for name in ("RotaryEmbedding", "apply_rotary_emb_func", "apply_rotary_emb_qkv_")
+    ],
+    "ComfyUI": ["flash_attn.flash_attn_func"],
+    "upstream's own tests": [
+        "flash_attn.flash_attn_interface.USE_TRITON_ROCM",
+        "flash_attn.flash_attn_interface._get_block_size_n",
+    ],
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("library", IMPORTED)
-def test_what_libraries_import_is_there(library):
-    for module, names in IMPORTED[library].items():
-        assert [name for name in names.split() if not hasattr(import_module(module), name)] == []
+def taken(use):
+    """What a dotted name stands for, up to the first that is no module; raises where it is not there."""
+    first, *names = use.split(".")
+    found, path = import_module(first), first
+    for name in names:
+        path = f"{path}.{name}"
+        if isinstance(found, ModuleType):
+            found = getattr(found, name) if hasattr(found, name) else import_module(path)
+    return found
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_what_libraries_take_is_there(library):
+    row = LIBRARIES[library]
+    for use in set(row["uses"]) - {*row["missing"], *row["gone"]}:
+        assert taken(use) is not None, use
+
+
+@pytest.mark.parametrize("library", READ)
+def test_what_others_take_is_there(library):
+    for use in READ[library]:
+        assert taken(use) is not None, use
+
+
+def test_what_is_not_there_is_noticed():
+    for use in ("flash_attn.models", "flash_attn.bert_padding.repeat", "flash_attn_2_cuda.fwd_v3"):
+        with pytest.raises(ImportError):
+            taken(use)
+    assert not hasattr(torch.ops.flash_attn, "other")
 
 
 def test_it_has_the_name_that_transformers_compares():
@@ -55,7 +73,9 @@ def test_it_has_the_name_that_transformers_compares():
 
 def test_its_version_passes_the_comparisons_of_libraries():
     installed = Version(metadata.version("flash_attn"))  # as diffusers spells it
-    assert installed.public == flash_attn.__version__ == "2.8.3"
+    assert installed == Version(flash_attn.__version__) == Version("2.8.3")
+    assert Version("2.1.1") <= installed <= Version("2.8.3")  # Transformer Engine 2.12
+    assert not Version("2.8.3+rocm1") <= Version("2.8.3"), "why it has no local label"
     assert [int(part) for part in flash_attn.__version__.split(".")] == [2, 8, 3]  # as xformers reads it
 
 

@@ -112,6 +112,37 @@ def test_cache(qkv):
     assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
 
 
+def test_a_generator_raises_an_error(qkv):
+    """It was accepted, and torch's default one was drawn from."""
+    (tensors, cut), lse, generator = packed(qkv), torch.zeros(2, 4, 6), torch.Generator()
+    rules, ragged = (0.3, *RULES), (None, 8, 8, 0.3, 0.2, False, *RULES[1:])
+    calls = {
+        raw.fwd: (*qkv, None, None, *rules, False, generator),
+        raw.varlen_fwd: (*tensors, None, *cut, None, None, None, *ragged, False, generator),
+        raw.bwd: (qkv[0], *qkv, qkv[0], lse, None, None, None, None, *rules, False, generator),
+        raw.varlen_bwd: (
+            tensors[0], *tensors, tensors[0], lse, None, None, None, *cut, *ragged, False, generator,
+        ),
+    }  # fmt: skip
+    for function, arguments in calls.items():
+        with pytest.raises(RuntimeError, match="gen_: expected None, got Generator") as caught:
+            function(*arguments)
+        assert "next: pass None, and seed with torch.manual_seed" in str(caught.value)
+
+
+@pytest.mark.parametrize("wrong", [-1, 513, True, None])
+def test_parts_of_packed_sequences(qkv, wrong):
+    tensors, cut = packed(qkv)
+    found = flash_attn_interface._flash_attn_varlen_forward(
+        *tensors, *cut, 8, 8, 0.0, 0.2, causal=True, num_splits=3
+    )
+    assert torch.equal(found[0], flash_attn_varlen_func(*tensors, *cut, 8, 8, softmax_scale=0.2, causal=True))
+    with pytest.raises(RuntimeError, match="num_splits: expected an integer from 0"):
+        flash_attn_interface._flash_attn_varlen_forward(
+            *tensors, *cut, 8, 8, 0.0, 0.2, causal=True, num_splits=wrong
+        )
+
+
 def test_the_shim_has_the_public_functions():
     for name in flash_attn.__all__:
         assert getattr(flash_attn, name) is getattr(flash_attn_rocm, name)
@@ -163,7 +194,7 @@ def test_rotary_embedding_is_that_of_the_cache(interleaved):
 
 UPSTREAM = {
     "_flash_attn_forward": 11,
-    "_flash_attn_varlen_forward": 19,
+    "_flash_attn_varlen_forward": 20,  # upstream's development branch has num_splits after the others
     "_flash_attn_backward": 18,
     "_flash_attn_varlen_backward": 23,
 }

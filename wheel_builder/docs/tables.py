@@ -3,10 +3,12 @@
 A page writes ``{{ gpus }}`` where the table of that name belongs.
 """
 
+import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from wheel_builder.base.words import duration
 from wheel_builder.build.budget import COSTS, Costs, load_budgets
@@ -22,6 +24,7 @@ from wheel_builder.upstream.why import sections
 
 PLACE = re.compile(r"\{\{ (\w+) \}\}")
 GOLDEN = Path("tests/perf/golden")
+DROP_IN = Path("tests/shim/imports.json")
 OURS = "flash-attn-rocm"
 # What a reader knows the kernels of an operation by.
 OPERATIONS = {
@@ -74,6 +77,7 @@ def tables(checkout: Path) -> Mapping[str, str]:
         "model_errors": f"```text\n{counters.rstrip()}\n```",
         "compile_costs": compile_costs(costs),
         "why_so_long": why_so_long(matrix, checkout, costs),
+        "drop_in_libraries": drop_in_libraries(json.loads((checkout / DROP_IN).read_text("utf-8"))),
     }
 
 
@@ -163,6 +167,27 @@ def why_so_long(matrix: Matrix, checkout: Path, ours: Mapping[str, Costs]) -> st
     """The answer of ``why``, without its heading and the advice."""
     answer, beside, *_ = sections(matrix.upstream, load_costs(checkout), ours)
     return "\n\n".join([*answer.sentences, markdown(beside.rows)])
+
+
+def drop_in_libraries(found: Sequence[Mapping[str, Any]]) -> str:
+    """What released libraries take from flash_attn, and what of it the distribution flash-attn lacks."""
+    rows = [("library", "takes", "missing")]
+    for each in found:
+        lacking = [f"`{name}`" for name in each["missing"]]
+        lacking += [f"`{name}`, which upstream's release lacks, too" for name in each["gone"]]
+        library = f"{each['library']} {each['version']}"
+        rows.append((library, _by_module(each["uses"]), "; ".join(lacking) or "nothing"))
+    return markdown(rows)
+
+
+def _by_module(uses: Sequence[str]) -> str:
+    """Dotted names, each module once; not what only leads to another name."""
+    last = [use for use in uses if not any(other.startswith(f"{use}.") for other in uses)]
+    names: dict[str, list[str]] = {}
+    for use in last:
+        module, _, name = use.rpartition(".")
+        names.setdefault(module, []).append(f"`{name}`")
+    return "; ".join(f"`{m}`: {', '.join(own)}" if m else ", ".join(own) for m, own in names.items())
 
 
 def markdown(rows: Iterable[Sequence[str]]) -> str:

@@ -2,7 +2,8 @@
 
 Each gives what its upstream namesake gives, except that probabilities are normalised, and that those and
 ``softmax_d`` are not padded to whole tiles.  ``out`` and gradients are written into tensors that are given,
-and returned.  There are no gradients through these, and the generator ``gen_`` is torch's default.
+and returned.  There are no gradients through these.  Dropout draws from torch's default generator; another
+one, ``gen_``, raises a RuntimeError.
 """
 # ruff: noqa: ARG001, FBT001 - the signatures are upstream's
 
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _gradients, _ops, _philox, _prepare
+from flash_attn_rocm import _checks, _gradients, _ops, _philox, _prepare
 from flash_attn_rocm._gradients import Places
 from flash_attn_rocm._interface import forward
 from flash_attn_rocm._kvcache import flash_attn_with_kvcache
@@ -37,6 +38,7 @@ def fwd(
     gen_: Any = None,  # noqa: ANN401
 ) -> list[Tensor]:
     """out, the log-sum-exp, with dropout the probabilities if wanted, and the key of dropout for ``bwd``."""
+    _refuse_generator(gen_)
     window = (window_size_left, window_size_right)
     rules = (p_dropout, softmax_scale, is_causal, softcap, False, window)
     return _forward(_prepare.dense(q, k, v, alibi_slopes_, *rules), out_, want=return_softmax)
@@ -64,14 +66,20 @@ def varlen_fwd(
     softcap: float,
     return_softmax: bool,
     gen_: Any = None,  # noqa: ANN401
+    num_splits: int = 0,
 ) -> list[Tensor]:
-    """The same for packed sequences; sequences without a row or key are zero as always."""
+    """The same for packed sequences; sequences without a row or key are zero as always.
+
+    ``num_splits`` is that of ``flash_attn_with_kvcache``.
+    """
+    _refuse_generator(gen_)
+    _checks.refuse("varlen_fwd", _checks.splits(num_splits))
     rules = (p_dropout, softmax_scale, is_causal, softcap, False, (window_size_left, window_size_right))
     inputs, options = _prepare.varlen(
         q, k, v, cu_seqlens_q, cu_seqlens_k, block_table_, alibi_slopes_, max_seqlen_q, max_seqlen_k, *rules
     )
     inputs = _prepare.with_lengths(inputs, seqused_k, leftpad_k_)
-    return _forward((inputs, options), out_, want=return_softmax)
+    return _forward((inputs, options._replace(num_splits=num_splits)), out_, want=return_softmax)
 
 
 def bwd(
@@ -96,6 +104,7 @@ def bwd(
     rng_state: Tensor | None = None,
 ) -> list[Tensor]:
     """dq, dk, dv, and the sums of dout * out over headdim, (batch, nheads, seqlen_q) fp32."""
+    _refuse_generator(gen_)
     window = (window_size_left, window_size_right)
     rules = (p_dropout, softmax_scale, is_causal, softcap, deterministic, window)
     prepared = _prepare.dense(q, k, v, alibi_slopes_, *rules)
@@ -129,6 +138,7 @@ def varlen_bwd(
     rng_state: Tensor | None = None,
 ) -> list[Tensor]:
     """The same for packed sequences; the sums are (nheads, total_q)."""
+    _refuse_generator(gen_)
     window = (window_size_left, window_size_right)
     rules = (p_dropout, softmax_scale, is_causal, softcap, deterministic, window)
     prepared = _prepare.varlen(
@@ -166,6 +176,15 @@ def fwd_kvcache(
         is_rotary_interleaved, alibi_slopes_, num_splits, return_softmax_lse=True,
     )  # fmt: skip
     return [_into(out_, out), lse]
+
+
+def _refuse_generator(generator: Any) -> None:  # noqa: ANN401
+    if generator is not None:
+        message = (
+            f"gen_: expected None, got {type(generator).__name__}; dropout has torch's default generator\n"
+            "  next: pass None, and seed with torch.manual_seed"
+        )
+        raise RuntimeError(message)
 
 
 def _forward(prepared: tuple[Inputs, Options], given: Tensor | None, *, want: bool) -> list[Tensor]:

@@ -97,6 +97,24 @@ def apply_rotary_emb_kv_(
     return _written(kv, torch.stack((turned, v), dim=2))
 
 
+class ApplyRotaryEmb:
+    """``apply`` is ``apply_rotary_emb``; PyTorch differentiates it, so this is no autograd.Function."""
+
+    apply = staticmethod(apply_rotary_emb)
+
+
+class ApplyRotaryEmbQKV_:  # noqa: N801 - upstream's name
+    """``apply`` is ``apply_rotary_emb_qkv_``, likewise."""
+
+    apply = staticmethod(apply_rotary_emb_qkv_)
+
+
+class ApplyRotaryEmbKV_:  # noqa: N801 - upstream's name
+    """``apply`` is ``apply_rotary_emb_kv_``, likewise."""
+
+    apply = staticmethod(apply_rotary_emb_kv_)
+
+
 def _parts(qkv: Tensor, num_heads_q: int | None) -> tuple[Tensor, ...]:
     if num_heads_q is None:
         return qkv.unbind(dim=2)

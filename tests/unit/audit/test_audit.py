@@ -346,7 +346,10 @@ def test_a_wrong_tag_in_the_file_name(tmp_path):
             "metadata: found WHEEL says Wheel-Version: 1.0, 2.0; expected 1.0",
         ),
         (WHEEL + "Build: 7\n", "metadata: found WHEEL says Build: 7; expected nothing"),
-        (WHEEL + "build: 7\n", "metadata: found WHEEL says build: 7; expected only Build, Generator, Root-Is-"),
+        (
+            WHEEL + "build: 7\n",
+            "metadata: found WHEEL says build: 7; expected only Build, Generator, Root-Is-",
+        ),
     ],
 )
 def test_a_wrong_field_in_the_wheel_file(tmp_path, text, words):

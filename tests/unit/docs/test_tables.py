@@ -8,6 +8,7 @@ from wheel_builder.base.archs import known_archs
 from wheel_builder.base.errors import DocsError
 from wheel_builder.docs.figures import Figure, figures
 from wheel_builder.docs.tables import (
+    drop_in_libraries,
     fill,
     gpus_without_kernels,
     markdown,
@@ -85,3 +86,17 @@ def test_this_checkouts_tables_name_every_arch():
     for name in ("gpus", "rocm_versions", "kernels", "modelled_figures", "compile_costs"):
         assert all(arch in made[name] for arch in known_archs()), name
     assert made["modelled_figures"].count("times that") >= 8 * len(known_archs())
+
+
+def test_libraries_and_what_they_lack():
+    row = {"library": "a", "version": "1", "missing": [], "gone": [], "uses": ["flash_attn", "flash_attn.f"]}
+    other = row | {
+        "library": "b",
+        "uses": ["flash_attn"],
+        "missing": ["flash_attn.x"],
+        "gone": ["flash_attn.y"],
+    }
+    assert drop_in_libraries([row, other]).splitlines()[2:] == [
+        "| a 1 | `flash_attn`: `f` | nothing |",
+        "| b 1 | `flash_attn` | `flash_attn.x`; `flash_attn.y`, which upstream's release lacks, too |",
+    ]

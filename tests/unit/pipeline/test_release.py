@@ -24,6 +24,7 @@ from wheel_builder.base.errors import (
     WheelError,
 )
 from wheel_builder.base.store import Artifact, sha256_file
+from wheel_builder.build.shim import wheel_name
 from wheel_builder.index.check import Found, check_index, verify_index
 from wheel_builder.index.folder import read_contents
 from wheel_builder.index.local import MARK, TEXT
@@ -339,7 +340,7 @@ def test_flash_attn_goes_to_every_index_that_has_the_kernels(tmp_path, matrix, c
 def test_flash_attn_alone_belongs_to_no_index(tmp_path, matrix, checkout):
     with pytest.raises(PublishError, match="a wheel of flash-attn alone belongs to no index") as caught:
         publish_files([finished_shim(tmp_path, *checkout)], matrix, tmp_path / "index", checkout[0])
-    assert caught.value.problems == ("flash_attn-2.8.3-2-py3-none-any.whl is for every ROCm version",)
+    assert caught.value.problems == (f"{wheel_name(CHECKOUT)} is for every ROCm version",)
     assert caught.value.advice == "name wheels of flash-attn-rocm with it"
 
 

@@ -1,0 +1,1 @@
+"""Attention modules on top of the public functions."""
