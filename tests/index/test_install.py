@@ -93,7 +93,7 @@ def test_a_yanked_file_is_passed_over_unless_pinned(root, installer, clean_env, 
 
 @INSTALLERS
 def test_of_builds_of_one_version_the_newest_is_installed(any_handler, installer, clean_env, tmp_path):
-    """flash-attn keeps upstream's version, because Transformer Engine 2.12 takes none above it: 2.8.3+rocm1 is
+    """flash-attn has upstream's version, because Transformer Engine 2.12 takes none above it: 2.8.3+rocm1 is
     yanked, and builds of 2.8.3 differ by their numbers."""
     labelled = project_wheel(tmp_path, "flash-attn", "2.8.3+rocm1", module=b"VALUE = 1\n")
     builds = {
