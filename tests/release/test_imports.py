@@ -7,7 +7,7 @@ import pytest
 from tests.drop_in import imports
 from tests.drop_in.download import TARGET, pip_download
 
-PLATFORMS = [f"--platform=manylinux_{glibc}_x86_64" for glibc in ("2_34", "2_24", "2_5")]
+PLATFORMS = [f"--platform=manylinux{tag}_x86_64" for tag in ("_2_34", "_2_24", "2014", "1")]
 
 
 @pytest.mark.full
