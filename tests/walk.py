@@ -1,6 +1,6 @@
 """Every command that README and the pages of docs/ show, with what types it.
 
-Commands are the indented blocks of these documents, and the spans in README's table of commands.
+Commands are the indented blocks of these documents, and the spans in the table of docs/release.md.
 """
 
 import re
@@ -31,7 +31,6 @@ WALK = {
     "curl --fail --remote-name <index>/rocm7.2/simple/flash-attn-rocm/WHEEL.provenance.json": INSTALLED,
     "sha256sum WHEEL": INSTALLED,
     "python -m flash_attn_rocm selftest": "tests/fake_hip/test_selftest.py",
-    "python -m flash_attn_rocm bench --output bench.csv": "tests/wheel/test_bench.py",
     "python -m flash_attn_rocm bench --output bench.csv --output bench.svg": "tests/wheel/test_bench.py",
     "pip install -v --no-build-isolation flash-attn 2>&1 | tee build.log":
         "tests/unit/build_log/test_logs.py",
@@ -87,7 +86,7 @@ def commands(text):
 
 
 def table(text):
-    """The commands of README's table."""
+    """The commands of a document's table of them."""
     _, _, rows = text.partition("| command (`scripts/wheel-builder …`)")
     for row in re.findall(r"^\| (`.*?`) \|", rows.partition("\n\n")[0], re.MULTILINE):
         yield from (span.replace("\\|", "|") for span in re.findall(r"`([^`]+)`", row))
