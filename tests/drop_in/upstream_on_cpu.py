@@ -17,7 +17,6 @@ import os
 import random
 from types import SimpleNamespace
 
-import flash_attn.flash_attn_interface
 import flash_attn_rocm
 import pytest
 import torch
@@ -61,8 +60,6 @@ def pytest_configure():
     torch.set_num_threads(1)  # the tensors are small: threads cost more than they give
     torch.cuda.get_device_capability = lambda _=None: (8, 0)
     torch.cuda.get_device_properties = lambda _=None: A100
-    # The width of a tile of upstream's kernels, imported for the function that is replaced below.
-    flash_attn.flash_attn_interface._get_block_size_n = None
     flash_attn_rocm.set_strict(bool(ARCH))
     OnCpu().__enter__()
 
