@@ -4,6 +4,8 @@ import pytest
 import torch
 from flash_attn_rocm import _prepare, _sinks
 
+pytestmark = pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnFallbackWarning")
+
 NHEADS = 4
 
 

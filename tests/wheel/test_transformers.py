@@ -8,6 +8,8 @@ import pytest
 import torch
 from flash_attn_rocm import transformers
 
+pytestmark = pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnFallbackWarning")
+
 ATTEND = transformers.attend
 CAUSAL = SimpleNamespace(is_causal=True)
 
