@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -17,97 +17,145 @@ NO_NUMBERS = (math.nan, -math.inf, math.inf)
 PAGE = 48
 STEEPEST = 0.03  # slope of ALiBi, so that keys at both ends of a window count
 ALONG = 128.0  # what all queries have in the one element that makes the scores of a row
-Tensors = list[Tensor]  # one for each sequence: (rows, heads, head_dim)
+# Elements between the random numbers with which q, k, v and dout begin: 16 bytes, as kernels want them
+# aligned, and less than a row, so that no row of one is a row of another.
+APART = 8
+Lengths = tuple[int, ...]
 Stored = tuple[Tensor, Tensor, dict[str, Tensor]]  # k, v, and the tensors that say where sequences lie
 
 
 class Call(NamedTuple):
-    """With ``nan`` the kernels get tensors of NaN in place of ``inputs``."""
+    """A call of a row with ``rows`` and ``keys`` of each sequence.
+
+    ``padded`` is the same as one dense batch, and ``dout`` has the shape of its q.  Sequences end there where
+    the longest does, so that windows and ALiBi, which count from the end, need no more than a mask of what is
+    before the first key.  With ``nan`` kernels get tensors of NaN in place of ``inputs``.
+    """
 
     name: str
     inputs: Inputs
     options: Options
     nan: bool
+    padded: Inputs
+    dout: Tensor
+    rows: Lengths
+    keys: Lengths
+
+    @property
+    def ragged(self) -> bool:
+        """Whether queries are packed."""
+        return self.inputs.cu_seqlens_q is not None
 
 
-def made(row: Row, family: Family) -> Call:
-    """The call of a row."""
-    draw, scale = torch.Generator().manual_seed(0), row.scale * family.head_dim**-0.5
-    nheads, nheads_k = row.heads
-    qs = [_normal(draw, family, row, length, nheads) for length in row.rows]
-    ks, vs = ([_normal(draw, family, row, length, nheads_k) for length in row.keys] for _ in range(2))
-    _score(row, qs, ks, scale)
-    ragged = row.store in {PACKED, PAGED}
-    q = torch.cat(qs) if ragged else torch.stack(qs)
-    k, v, where = STORES[row.store](ks, vs)
-    slopes = torch.rand(len(row.rows), nheads, generator=draw, dtype=FP32) * STEEPEST if row.alibi else None
-    inputs = Inputs(q.contiguous(), k, v, slopes, _ends(row.rows) if ragged else None, **where)
-    longest = (max(row.rows), max(row.keys))
-    options = Options(scale, *row.window, row.softcap, row.dropout, *longest, row.parts)
-    return Call(row.why, inputs, options, row.nan)
+def made(rows: Sequence[Row], family: Family) -> Iterator[Call]:
+    """The calls of rows; their tensors are views of the same random numbers, or copies of views."""
+    draw = torch.Generator().manual_seed(0)
+    most = max(
+        len(row.rows) * max(max(row.rows) * row.heads[0], max(row.keys) * row.heads[1]) for row in rows
+    )
+    pool = torch.randn(most * family.head_dim + 3 * APART, generator=draw, dtype=FP32)
+    pool = pool.to(TORCH_DTYPES[family.dtype])
+    steep = torch.rand(max(len(row.rows) * row.heads[0] for row in rows), generator=draw, dtype=FP32)
+    return (_made(row, family, pool, steep * STEEPEST) for row in rows)
 
 
-def _normal(draw: torch.Generator, family: Family, row: Row, length: int, heads: int) -> Tensor:
-    wide = torch.randn(length, heads, family.head_dim, generator=draw, dtype=FP32)
-    return wide.to(TORCH_DTYPES[family.dtype])[..., : family.head_dim - row.narrower]
+def _made(row: Row, family: Family, pool: Tensor, slopes: Tensor) -> Call:
+    padded, dout = _padded(row, family, pool)
+    options = Options(
+        row.scale * family.head_dim**-0.5, *row.window, row.softcap, row.dropout,
+        max(row.rows), max(row.keys), row.parts,
+    )  # fmt: skip
+    if row.alibi:
+        padded = padded._replace(alibi_slopes=slopes[: len(row.rows) * row.heads[0]].view(-1, row.heads[0]))
+    k, v, where = STORES[row.store](padded.k, padded.v, row.keys)
+    q = padded.q
+    if row.store in {PACKED, PAGED}:
+        q, where["cu_seqlens_q"] = packed(q, row.rows), _ends(row.rows)
+    inputs = padded._replace(q=q.contiguous(), k=k, v=v, attn_mask=None, **where)
+    return Call(row.why, inputs, options, row.nan, padded, dout, row.rows, row.keys)
 
 
-def _score(row: Row, qs: Tensors, ks: Tensors, scale: float) -> None:
+def _padded(row: Row, family: Family, pool: Tensor) -> tuple[Inputs, Tensor]:
+    """q, k and v of all sequences with their mask, and dout."""
+    lengths, heads = (row.rows, row.keys, row.keys, row.rows), (*row.heads, row.heads[1], row.heads[0])
+    q, k, v, dout = (
+        _view(pool[place * APART :], row, max(its), number, family.head_dim)
+        for place, (its, number) in enumerate(zip(lengths, heads, strict=True))
+    )
+    if row.scores != FLAT or row.infinite:
+        q, k = q.clone(), k.clone()
+        _score(row, q, k, row.scale * family.head_dim**-0.5)
+    mask = None if min(row.keys) == max(row.keys) else there(row.keys)[:, None, None]
+    return Inputs(q, k, v, attn_mask=mask), dout
+
+
+def _view(pool: Tensor, row: Row, length: int, heads: int, head_dim: int) -> Tensor:
+    sizes = (len(row.rows), length, heads, head_dim)
+    return pool[: math.prod(sizes)].view(sizes)[..., : head_dim - row.narrower]
+
+
+def there(lengths: Lengths) -> Tensor:
+    """(sequences, longest): what is no padding."""
+    longest = max(lengths)
+    return torch.arange(longest) >= longest - _integers(*lengths)[:, None]
+
+
+def packed(x: Tensor, lengths: Lengths) -> Tensor:
+    """(sequences, longest, ...) without its padding: (rows, ...)."""
+    longest = x.shape[1]
+    return torch.cat([one[longest - length :] for one, length in zip(x, lengths, strict=True)])
+
+
+def _score(row: Row, q: Tensor, k: Tensor, scale: float) -> None:
     """Gives keys the scores that the row wants."""
     first, step = row.scores
+    before = [k.shape[1] - length for length in row.keys]
     if row.scores != FLAT:
-        for q, k in zip(qs, ks, strict=True):
-            wanted = first + step * torch.arange(len(k), dtype=FP32)
-            q[..., 0], k[..., 0] = ALONG, (wanted / (ALONG * scale))[:, None]
+        wanted = first + step * (torch.arange(k.shape[1]) - _integers(*before)[:, None])
+        q[..., 0], k[..., 0] = ALONG, (wanted / (ALONG * scale))[..., None]
     if row.infinite:
-        for k, number in zip(ks, NO_NUMBERS, strict=True):
-            k[2 * len(k) // 3, -1, 0] = number
+        for b, number in enumerate(NO_NUMBERS):
+            k[b, before[b] + 2 * row.keys[b] // 3, -1, 0] = number
 
 
-def _dense(ks: Tensors, vs: Tensors) -> Stored:
-    return torch.stack(ks), torch.stack(vs), {}
+def _dense(k: Tensor, v: Tensor, _lengths: Lengths) -> Stored:
+    return k, v, {}
 
 
-def _packed(ks: Tensors, vs: Tensors) -> Stored:
-    return torch.cat(ks), torch.cat(vs), {"cu_seqlens_k": _ends([len(k) for k in ks])}
+def _packed(k: Tensor, v: Tensor, lengths: Lengths) -> Stored:
+    return packed(k, lengths), packed(v, lengths), {"cu_seqlens_k": _ends(lengths)}
 
 
-def _cache(ks: Tensors, vs: Tensors) -> Stored:
+def _cache(k: Tensor, v: Tensor, lengths: Lengths) -> Stored:
     """Rows by index, in the reverse order; each sequence begins after as many keys as its place."""
-    capacity = max(map(len, ks)) + len(ks) + 1
-    places = [*range(len(ks), 0, -1)]
-    caches = tuple(_hollow(xs[0], len(xs) + 1, capacity) for xs in (ks, vs))
-    for cache, xs in zip(caches, (ks, vs), strict=True):
-        for place, x in zip(places, xs, strict=True):
-            cache[place, place : place + len(x)] = x
-    used = [place + len(k) for place, k in zip(places, ks, strict=True)]
-    how = {
+    capacity, places = max(lengths) + len(lengths) + 1, [*range(len(lengths), 0, -1)]
+    begins = [place * capacity + place for place in places]
+    slots = [begin + at for begin, length in zip(begins, lengths, strict=True) for at in range(length)]
+    caches = (_hollow(packed(x, lengths), slots, len(lengths) + 1, capacity) for x in (k, v))
+    used = [place + length for place, length in zip(places, lengths, strict=True)]
+    return *caches, {
         "seqused_k": _integers(*used), "leftpad_k": _integers(*places), "cache_batch_idx": _integers(*places),
     }  # fmt: skip
-    return *caches, how
 
 
-def _paged(ks: Tensors, vs: Tensors) -> Stored:
+def _paged(k: Tensor, v: Tensor, lengths: Lengths) -> Stored:
     """Pages in the reverse order."""
-    blocks = [-(-len(k) // PAGE) for k in ks]
-    caches = tuple(_hollow(xs[0], sum(blocks) + 1, PAGE) for xs in (ks, vs))
-    table = torch.full((len(ks), max(blocks)), -1, dtype=torch.int32)
-    free = sum(blocks)
-    for b, (k, v) in enumerate(zip(ks, vs, strict=True)):
-        for at in range(blocks[b]):
-            for cache, x in zip(caches, (k, v), strict=True):
-                part = x[at * PAGE : (at + 1) * PAGE]
-                cache[free, : len(part)] = part
-            table[b, at] = free
-            free -= 1
-    lengths = [len(k) for k in ks]
+    blocks = [-(-length // PAGE) for length in lengths]
+    firsts = [sum(blocks[b:]) for b in range(len(blocks))]  # the page of each sequence's first keys
+    table = torch.full((len(lengths), max(blocks)), -1, dtype=torch.int32)
+    slots = []
+    for b, (first, length) in enumerate(zip(firsts, lengths, strict=True)):
+        table[b, : blocks[b]] = torch.arange(first, first - blocks[b], -1)
+        slots += [(first - at // PAGE) * PAGE + at % PAGE for at in range(length)]
+    caches = (_hollow(packed(x, lengths), slots, sum(blocks) + 1, PAGE) for x in (k, v))
     return *caches, {"block_table": table, "cu_seqlens_k": _ends(lengths)}
 
 
-def _hollow(like: Tensor, *sizes: int) -> Tensor:
-    """A cache like a sequence's rows; what no sequence uses is NaN."""
-    wide = like.new_full((*sizes, like.shape[1], like.stride(1)), torch.nan)
-    return wide[..., : like.shape[2]]
+def _hollow(x: Tensor, slots: Sequence[int], *sizes: int) -> Tensor:
+    """A cache of (blocks, keys) with rows in slots, and NaN in all others; strides are those of rows."""
+    wide = x.new_full((math.prod(sizes), x.shape[1], x.stride(1)), torch.nan)[..., : x.shape[2]]
+    wide[torch.tensor(slots)] = x
+    return wide.unflatten(0, sizes)
 
 
 STORES = {DENSE: _dense, PACKED: _packed, CACHE: _cache, PAGED: _paged}
