@@ -197,7 +197,8 @@ def _features(folder: Path) -> Mapping[str, frozenset[str]]:
     if not own:
         message = "gpus.toml is not as generate.py expects"
         raise TableError(message, ["no arch with a code_object of its own in it"])
-    return {name: frozenset(isas[isa]["features"]) for name, isa in own.items()}
+    whole = {name: {**isas.get(row.get("like"), {}), **row} for name, row in isas.items()}
+    return {name: frozenset(whole[isa]["features"]) for name, isa in own.items()}
 
 
 def _toml(path: Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from wheel_builder.base.errors import ArchError
-from wheel_builder.base.rows import read_row, read_tables
+from wheel_builder.base.rows import inherited, read_row, read_tables
 
 CHECKOUT = Path(__file__).parents[2]
 ISAS = Path("kernels/archs/isas.toml")
@@ -181,7 +181,7 @@ def parse_archs(isas: str, gpus: str) -> Mapping[str, Arch]:
     problems: list[str] = []
     found = {
         name: read_row(Isa, {"name": name, **row}, f"{ISAS.name}: {name}", problems, CHOICES)
-        for name, row in read_tables(isas, ISAS.name, problems).items()
+        for name, row in inherited(read_tables(isas, ISAS.name, problems), ISAS.name, problems).items()
     }
     archs = {}
     for name, row in read_tables(gpus, GPUS.name, problems).items():

@@ -20,6 +20,27 @@ def read_tables(text: str, where: str, problems: list[str]) -> Mapping[str, Any]
     return {name: table for name, table in found.items() if isinstance(table, dict)}
 
 
+def inherited(tables: Mapping[str, Any], where: str, problems: list[str]) -> Mapping[str, Any]:
+    """The tables, where one with ``like = "other"`` has what it does not say from the table of that name.
+
+    Tables within tables are taken over field by field.  A ``like`` that is no table, or has a ``like`` of its
+    own, is noted as a problem.
+    """
+    found = {}
+    for name, table in tables.items():
+        own, like = {key: value for key, value in table.items() if key != "like"}, table.get("like")
+        whole = [other for other in tables if "like" not in tables[other]]
+        if "like" in table and like not in whole:
+            problems.append(f"{where}: {name} is like {like!r}, expected one of {', '.join(whole)}")
+        found[name] = _over(tables[like], own) if like in whole else own
+    return found
+
+
+def _over(base: Mapping[str, Any], own: Mapping[str, Any]) -> Mapping[str, Any]:
+    both = [name for name in own if isinstance(base.get(name), dict) and isinstance(own[name], dict)]
+    return {**base, **own, **{name: _over(base[name], own[name]) for name in both}}
+
+
 def read_row(kind: type, row: Mapping[str, Any], where: str, problems: list[str], choices: Choices) -> Any:  # noqa: ANN401
     """The row as the dataclass ``kind``; None, with the problems noted, where it is not one.
 

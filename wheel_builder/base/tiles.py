@@ -152,11 +152,20 @@ def parse_tiles(text: str, isas: set[str]) -> Tiles:
             where = f"{TILES.name}: {kernel}.{isa}"
             if isa not in isas:
                 problems.append(f"{where}: no such ISA; known: {', '.join(sorted(isas))}")
-            found.setdefault(kernel, {})[isa] = _rows(kernel, rows, where, problems)
+            own = _rows_of_other(tables, rows, where, problems) if isinstance(rows, str) else rows
+            found.setdefault(kernel, {})[isa] = _rows(kernel, own, where, problems)
     if problems:
         title = "the table of tiles cannot be read"
         raise TileError(title, problems, advice=f"the head of {TILES.name} says what its fields are")
     return Tiles(found, workgroups)
+
+
+def _rows_of_other(tables: Mapping[str, Any], isa: str, where: str, problems: list[str]) -> list[Any]:
+    rows = tables.get(isa)
+    if isinstance(rows, list):
+        return rows
+    problems.append(f"{where}: {isa!r} has no rows of its own here")
+    return []
 
 
 def _rows(kernel: str, rows: Any, where: str, problems: list[str]) -> tuple[Tile, ...]:  # noqa: ANN401

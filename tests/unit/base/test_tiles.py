@@ -85,6 +85,17 @@ def test_a_row_can_be_for_one_register_file():
     assert "FA_TILE_fwd(rdna3, bf16, 64, true, 1024, .waves = 4, .keys = 32," in cpp_tiles(tiles)
 
 
+def test_an_isa_can_have_the_rows_of_another():
+    found = parse_tiles(f'{one()}cdna1 = "rdna3"\n', ISAS).rows["fwd"]
+    assert found["cdna1"] == found["rdna3"]
+
+
+@pytest.mark.parametrize("rows", ['cdna1 = "rdna2"\n', 'cdna1 = "cdna3"\ncdna3 = "rdna3"\n'])
+def test_rows_of_an_isa_without_rows_are_an_error(rows):
+    named = "rdna2" if "rdna2" in rows else "cdna3"
+    assert problems(one() + rows) == (f"tiles.toml: fwd.cdna1: {named!r} has no rows of its own here",)
+
+
 def test_cpp_gets_a_row_for_each_dtype_and_loop_with_what_differs_from_the_default():
     text = FIXED + one(', before_clang = 22, value_lanes = 2, switches = ["half_stores"]')
     lines = cpp_tiles(parse_tiles(text, ISAS)).splitlines()
