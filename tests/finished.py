@@ -27,7 +27,7 @@ from tests.wheels import (
 from wheel_builder.base.archs import known_archs
 from wheel_builder.base.store import Artifact, sha256_file
 from wheel_builder.build.packages import compiler_packages
-from wheel_builder.build.product import read_product
+from wheel_builder.build.product import included_files, read_product
 from wheel_builder.build.sbom import sbom_text
 from wheel_builder.build.shim import FOLDER, shim_digest
 from wheel_builder.build.source import read_source
@@ -93,7 +93,7 @@ def finished_files(root, commit, rocm="7.2"):
         MATERIALS, version=version, sources=tree.content, zig=recipe.zig, torch=recipe.torch_headers,
         torch_sha256=recipe.torch_headers_sha256,
     )  # fmt: skip
-    included = {name: root / path for path, name in forced(root).items()}
+    included = dict(included_files(root, forced(root)))
     files = {name: included.get(name, package / name).read_bytes() for name in product.files}
     files |= {f"{DIST_INFO}/licenses/{name}": (root / name).read_bytes() for name in product.licenses}
     files |= {

@@ -3,7 +3,7 @@
 The parameter lists are those of upstream's tests of each function, with lengths above 288 brought down, and
 fewer batches and heads.  As their product is too large, every function meets every head dim and pair of
 lengths, and the other options cycle with steps that have no common period.  Results are held to the rule of
-all others (tests/textbook.py).
+all others (kernels/suite/reference_attention.py).
 
 Both suites use it: tests/wheel for the PyTorch implementation, tests/numerics for kernels.
 """
@@ -17,8 +17,8 @@ from typing import Any
 import flash_attn_rocm as fa
 import torch
 from flash_attn_rocm import _philox
-from textbook import DTYPES, Rules, Verdict, judge, judge_gradients
-from textbook import Sequence as Part
+from reference_attention import DTYPES, Rules, Verdict, judge, judge_gradients
+from reference_attention import Sequence as Part
 from torch import Tensor
 
 QUICK_STEP = 31  # of all cases; shares no factor with the length of any list

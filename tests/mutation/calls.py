@@ -1,4 +1,4 @@
-"""Calls that reach one kernel, on the emulator: the suite's drawn ones, checked, and random ones, hashed.
+"""Calls that reach one kernel, on the emulator: the corpus, checked, and random ones, hashed.
 
 Runs in the verify container, in the folder of the numerics suite, whose modules it uses.
 """
@@ -8,14 +8,14 @@ import itertools
 from contextlib import contextmanager
 
 import torch
-from chosen import chosen
-from drawing import draw, kernels, made
-from drawn_backward import kernels_of
+from backward_cases import kernels_of
+from corpus import corpus_of
+from fuzz import draw, kernels, made
 from target import ARCH, BACKWARD_OP, FUSED_OP, Shown, Target
 
 from wheel_builder.fake_hip.control import FakeHip, kernels_on_host_memory
 
-# Random calls have numbers that tests.choose never looks at.
+# Random calls have numbers that tests.corpus never looks at.
 FIRST, PER_SEED = 10_000, 1_000
 COMBINE = "fa_combine_"
 PARTS = "parts"  # the feature of a decode call that launches one
@@ -29,9 +29,9 @@ def on_emulator():
         yield Target(fake_hip, Shown())
 
 
-def chosen_for(kernel):
-    """(name, case) of each drawn call of the suite that launches ``kernel``; those that take least first."""
-    own = [(f"{each} {number}", draw(each, number)) for each, number in chosen(ARCH)]
+def corpus_for(kernel):
+    """(name, case) of each case of the corpus that launches ``kernel``; those that take least first."""
+    own = [(f"{each} {number}", draw(each, number)) for each, number in corpus_of(ARCH)]
     return sorted((pair for pair in own if launches(pair[1], kernel)), key=lambda pair: pair[1].work)
 
 
@@ -52,7 +52,7 @@ def random_for(kernel, seed, count):
     """``count`` cases of ``kernel``."""
     asked = [each for each in kernels() if may_launch(each, kernel)]
     if not asked:
-        message = f"no call of {kernel} is drawn: tests/numerics/drawing.py"
+        message = f"there are no fuzz cases of {kernel}: kernels/suite/fuzz.py"
         raise LookupError(message)
     numbers = itertools.count(FIRST + PER_SEED * seed)
     cases = (draw(each, number) for number in numbers for each in asked)

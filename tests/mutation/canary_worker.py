@@ -5,7 +5,7 @@
 
 A task names a folder with a mutant's disassembly, its kernel, and a number that picks one of the families
 that launch the kernel.  First comes the check of that family, as the first call of a process makes it.  What
-it does not see goes through the suite's drawn calls of that kernel and family, to find out whether it changes
+it does not see goes through the corpus of that kernel and family, to find out whether it changes
 a result.  Sanitizers are off but for bounds, which cannot be: a mutant that leaves the tensors' memory is set
 aside, as nobody knows what hardware would have done.
 """
@@ -16,14 +16,14 @@ import sys
 import time
 from pathlib import Path
 
-import drawn
-import drawn_backward
+import backward_cases
 import flash_attn_rocm
+import forward_cases
 import torch
-from drawing import draw, made
 from flash_attn_rocm import _append, _canary_append, _canary_calls, _gradients, _kernels, _plan
 from flash_attn_rocm._layout import Device
 from flash_attn_rocm._remembered import Family
+from fuzz import draw, made
 from mutation import calls
 from mutation.worker import SHOWN, forked, warm_up
 from target import ARCH, BACKWARD_OP, FUSED_OP
@@ -55,12 +55,12 @@ def family_of(case):
 
 def families():
     """All that the suite's calls have."""
-    return sorted({family_of(draw(*each)) for each in calls.chosen(ARCH)})
+    return sorted({family_of(draw(*each)) for each in calls.corpus_of(ARCH)})
 
 
 def picked(task):
     """One of the families that launch the kernel, and the suite's calls of both."""
-    own = [(name, case, family_of(case)) for name, case in calls.chosen_for(task["kernel"])]
+    own = [(name, case, family_of(case)) for name, case in calls.corpus_for(task["kernel"])]
     able = sorted({family for *_, family in own})
     family = able[task["pick"] % len(able)]
     return family, [(name, case) for name, case, its in own if its == family]
@@ -134,9 +134,9 @@ def digests(task):
 
 def beyond(case, words=""):
     """What a failure of a call shows that no small call can, "" if nothing; ``words`` of the failure."""
-    if getattr(case, "layout", "") in {drawn.FAR, drawn_backward.ROWS_APART}:
+    if getattr(case, "layout", "") in {forward_cases.FAR, backward_cases.ROWS_APART}:
         return FAR
-    return BITS if case.values in drawn_backward.ALIKE_CALLS and AGAINST_EXACT not in words else ""
+    return BITS if case.values in backward_cases.ALIKE_CALLS and AGAINST_EXACT not in words else ""
 
 
 class Judge:

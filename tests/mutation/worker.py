@@ -5,8 +5,8 @@
 
 Each mutant runs in a process forked from one that has imported torch and the package, under a time limit.  A
 task names a folder with the mutant's disassembly, which is what the emulator executes, beside the unchanged
-code objects.  First come the drawn calls of the kernel, then the other tests that launch it.  What passes is
-compared with the original on random calls.
+code objects.  First come the kernel's cases of the corpus, then the other tests that launch it.  What passes
+is compared with the original on random calls.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from pathlib import Path
 import flash_attn_rocm
 import pytest
 import torch
-from drawing import made
+from fuzz import made
 from mutation import calls
 
 QUIET = ["-p", "no:cacheprovider", "--strict-markers", "-W", "error", "-q", "--no-header", "--tb=line"]
@@ -73,7 +73,7 @@ def suite(arguments):
 
 
 def baseline():
-    """All tests have to pass; those of drawn calls are left out, as mutants run them without pytest."""
+    """All tests have to pass; those of the corpus are left out, as mutants run them without pytest."""
     watch = suite([".", "--ignore", DRAWN])
     return {"killed": watch.killed, "tests": watch.tests}
 
@@ -81,7 +81,7 @@ def baseline():
 def killer(task):
     """What kills the mutant; None where nothing does."""
     with calls.on_emulator() as target:
-        for name, case in calls.chosen_for(task["kernel"]):
+        for name, case in calls.corpus_for(task["kernel"]):
             try:
                 made(case, target.device).check(target, target.shown)
             except (AssertionError, RuntimeError) as error:

@@ -1,9 +1,9 @@
-"""Runs many drawn calls (drawn.py) in the verify container and records what each executes.
+"""Runs many fuzz cases (kernels/suite/fuzz.py) in the verify container and records what each executes.
 
     python candidates.py COUNT FILE [KERNEL]
 
 Of each kernel whose name contains KERNEL, until the calls have every feature that it serves and COUNT in a
-row execute nothing new.  FILE is JSON, for tests/choose.py: arch, kernels (how many instructions each has, by
+row execute nothing new.  FILE is JSON, for tests/corpus.py: arch, kernels (how many instructions each has, by
 name) and calls.  A call has kernel, number, features, executed (wave-instructions), ran and outcomes (by
 kernel, as a hexadecimal number; see ``Launch``) and failure, which is "" for a right answer.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import flash_attn_rocm
 import torch
-from drawing import draw, kernels, made, served
+from fuzz import draw, kernels, made, served
 from target import ARCH, Shown, Target
 
 from wheel_builder.fake_hip.control import FakeHip, kernels_on_host_memory

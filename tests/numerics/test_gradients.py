@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 import pytest
-import textbook
+import reference_attention
 import torch
-from drawing import made
-from drawn import Kernel
-from drawn_backward import BackwardCase, kernels_of
+from backward_cases import BackwardCase, kernels_of
 from flash_attn_rocm import (
     _philox,
     _plan,
@@ -21,6 +19,8 @@ from flash_attn_rocm import (
     flash_attn_varlen_func,
     raw,
 )
+from forward_cases import Kernel
+from fuzz import made
 from rule import DTYPES, Rules, Sequence, judge_gradients
 from target import ARCH, BACKWARD, BACKWARD_OP, FUSED, FUSED_FEATURES, FUSED_OP
 
@@ -189,7 +189,7 @@ def test_long_sequences(target, shown, name):
     ],
 )
 def test_a_block_of_queries_that_see_no_key(target, shown, monkeypatch, path, dtype, head_dim, alibi):
-    """In both loops of every kernel; drawn calls seldom have it."""
+    """In both loops of every kernel; fuzz cases seldom have it."""
     monkeypatch.setenv(_plan.BACKWARD_VARIABLE, path)
     case = Case(((129, 1),), (1, 1), alibi=alibi, rules=Rules(right=0))
     check(target, shown, "one key for the last query", case, dtype, head_dim)
@@ -231,7 +231,9 @@ def test_other_head_dims_are_padded(target, head_dim):
     found, _ = target.attend(both)
     assert [x.shape for x in found] == [x.shape for x in leaves]
     sequence = Sequence(q[0], k[0], v[0], q[0], None)
-    verdicts = textbook.judge_gradients([(sequence, dout[0], tuple(x[0] for x in found))], Rules(right=0))
+    verdicts = reference_attention.judge_gradients(
+        [(sequence, dout[0], tuple(x[0] for x in found))], Rules(right=0)
+    )
     assert [each.wrong for each in verdicts.values()] == [(), (), ()]
 
 

@@ -7,8 +7,8 @@ import flash_attn_rocm
 import pytest
 import torch
 from flash_attn_rocm import _support, flash_attn_func
+from reference_attention import Rules, attention
 from target import BACKWARD
-from textbook import Rules, attention
 from torch import nn
 from torch.nn import functional
 

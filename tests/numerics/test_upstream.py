@@ -7,9 +7,9 @@ import os
 
 import pytest
 import upstream
-from drawn import Kernel
-from drawn_backward import kernels_of
+from backward_cases import kernels_of
 from flash_attn_rocm import _plan
+from forward_cases import Kernel
 from rule import found_gradients
 from target import ARCH, BACKWARD_OP, FORWARD, FUSED, FUSED_FEATURES, FUSED_OP
 

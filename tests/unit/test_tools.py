@@ -49,4 +49,4 @@ def test_a_tool_starts_after_a_release(module):
 
 def test_tools_are_typed_with_the_python_that_has_their_packages():
     assert {python for python, _ in TYPED} == {".venv/bin/python"}
-    assert {"tests.mutation", "tests.choose", "tests.fake_hip.run_bench"} <= {module for _, module in TYPED}
+    assert {"tests.mutation", "tests.corpus", "tests.fake_hip.run_bench"} <= {module for _, module in TYPED}

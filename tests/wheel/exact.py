@@ -1,21 +1,21 @@
 """Functions of batches and their gradients in float64 and in low precision, held to the numerics rule.
 
-The textbook's attention is that of tests/textbook.py, the numbers are those of
+The reference implementation is kernels/suite/reference_attention.py, the numbers are those of
 wheel_builder/emulator/rule.py: outputs 2 times, gradients 3 times what the plain computation loses.
 """
 
-import textbook
+import reference_attention
 import torch
 
 from wheel_builder.emulator.rule import GRADIENT_FACTOR, OUT_FACTOR, WEIGHT_ROUNDINGS, allowed
 
-RULES = textbook.Rules()
+RULES = reference_attention.Rules()
 
 
 def plain(
     q, k, v, *, causal=False, window=(-1, -1), softcap=0.0, slopes=None, scale=None, kept=None, most=None
 ):
-    """out and the log-sum-exp of the textbook's attention in the inputs' dtype.
+    """out and the log-sum-exp of the reference implementation in the inputs' dtype.
 
     q (batch, seqlen_q, nheads, headdim), k and v (batch, seqlen_k, nheads_k, headdim); ``kept`` (batch,
     nheads, seqlen_q, seqlen_k) multiplies the probabilities; ``most`` is the longest seqlen_k, from which on
@@ -23,9 +23,9 @@ def plain(
     """
     limit = k.shape[1] if most is None else most
     left, right = (bound if 0 <= bound < limit else -1 for bound in window)
-    rules = textbook.Rules(left, 0 if causal else right, softcap, scale)
+    rules = reference_attention.Rules(left, 0 if causal else right, softcap, scale)
     of_batch = None if slopes is None else slopes.expand(q.shape[0], q.shape[2])
-    return textbook.attention(q, k, v, rules, of_batch, kept)
+    return reference_attention.attention(q, k, v, rules, of_batch, kept)
 
 
 def run(attention, tensors, dtype, dout):
@@ -55,7 +55,7 @@ def sums(tensors, dout):
     """What fp32 may lose of out, dq, dk and dv: roundings, and of which magnitude."""
     q, k, v, dout = (x.detach().double().abs() for x in (*tensors, dout))
     dp = (dout.flatten(0, -2) @ v.flatten(0, -2).T).max() if dout.numel() and v.numel() else 0.0
-    q_most, k_most, v_most, dout_most = (textbook.largest(x) for x in (q, k, v, dout))
+    q_most, k_most, v_most, dout_most = (reference_attention.largest(x) for x in (q, k, v, dout))
     of_scores = float(dp) * q.shape[-1] ** -0.5
     return (
         (k.shape[-3], v_most),
@@ -67,7 +67,7 @@ def sums(tensors, dout):
 
 def largest(found, truth):
     """The largest error; no element has none."""
-    return textbook.largest(found.double() - truth)
+    return reference_attention.largest(found.double() - truth)
 
 
 def check(tensors, *, ours, reference):
@@ -82,7 +82,7 @@ def check(tensors, *, ours, reference):
 def assert_log_sum_exp(found, exact, tensors, rules=RULES):
     """``found`` and ``exact`` are alike in shape; ``tensors`` are q and k."""
     q, k = (x.detach().flatten(0, -3) for x in tensors)
-    size = textbook.magnitude(q, k, rules)
+    size = reference_attention.magnitude(q, k, rules)
     assert found.shape == exact.shape
-    shares = textbook.lse_shares(found, exact, size)
-    assert textbook.worst([0.0, *shares]) <= 1
+    shares = reference_attention.lse_shares(found, exact, size)
+    assert reference_attention.worst([0.0, *shares]) <= 1

@@ -1,7 +1,7 @@
 """float64, which no kernel takes: gradients against finite differences, and second ones refused."""
 
 import pytest
-import textbook
+import reference_attention
 import torch
 from flash_attn_rocm import (
     FlashAttnUnsupportedError,
@@ -103,8 +103,8 @@ def test_it_is_computed_in_float64():
     q, k, v = (x.detach() for x in (wide(2, ROWS, 2), wide(2, KEYS, 1), wide(2, KEYS, 1)))
     options = {"alibi_slopes": SLOPES, "softcap": 1.5, "causal": True}
     out, lse, _ = flash_attn_func(q, k, v, **options, return_attn_probs=True)
-    rules = textbook.Rules(right=0, softcap=1.5)
-    exact_out, exact_lse = textbook.attention(q, k, v, rules, SLOPES.expand(2, 2))
+    rules = reference_attention.Rules(right=0, softcap=1.5)
+    exact_out, exact_lse = reference_attention.attention(q, k, v, rules, SLOPES.expand(2, 2))
     assert out.dtype == lse.dtype == torch.float64
     torch.testing.assert_close(out, exact_out, rtol=0, atol=1e-14)
     torch.testing.assert_close(lse, exact_lse, rtol=0, atol=1e-14)
@@ -115,7 +115,7 @@ def test_caches():
     lengths = torch.tensor([4], dtype=torch.int32)
     out = flash_attn_with_kvcache(q, k_cache, v_cache, k, v, cache_seqlens=lengths)
     assert torch.equal(k_cache[:, 4:5], k)
-    exact, _ = textbook.attention(q, k_cache[:, :5], v_cache[:, :5], textbook.Rules())
+    exact, _ = reference_attention.attention(q, k_cache[:, :5], v_cache[:, :5], reference_attention.Rules())
     torch.testing.assert_close(out, exact, rtol=0, atol=1e-14)
 
 

@@ -4,7 +4,7 @@ import warnings
 from functools import partial
 
 import pytest
-import textbook
+import reference_attention
 import torch
 from flash_attn_rocm import (
     FlashAttnFallbackWarning,
@@ -366,7 +366,7 @@ def test_packed_arguments_in_a_graph(host_bwd, kernels_on):
     assert len(host_bwd) == 2
 
 
-@pytest.mark.parametrize("name", textbook.GRADIENTS)
+@pytest.mark.parametrize("name", reference_attention.GRADIENTS)
 def test_the_rule_refuses_a_gradient_just_beyond_it(qkv, name):
     """A planted error: the largest that the rule allows, and a little more.
 
@@ -374,16 +374,17 @@ def test_the_rule_refuses_a_gradient_just_beyond_it(qkv, name):
     that is little more, also in a call as small as this one.
     """
     q, k, v = (x[0] for x in qkv)
-    sequence, dout = textbook.Sequence(q, k, v, q, None), torch.randn_like(q)
+    sequence, dout = reference_attention.Sequence(q, k, v, q, None), torch.randn_like(q)
     leaves = [x.double().requires_grad_() for x in (q, k, v)]
-    out, _ = textbook.attention(*leaves, textbook.Rules())
+    out, _ = reference_attention.attention(*leaves, reference_attention.Rules())
     exact = torch.autograd.grad(out, leaves, dout.double())
-    number = textbook.GRADIENTS.index(name)
+    number = reference_attention.GRADIENTS.index(name)
 
     def planted(error):
         found = [x.clone() for x in exact]
         found[number][3, 0, 5] += error
-        return textbook.judge_gradients([(sequence, dout, tuple(found))], textbook.Rules())[name]
+        rules = reference_attention.Rules()
+        return reference_attention.judge_gradients([(sequence, dout, tuple(found))], rules)[name]
 
     usual, most = planted(0).allowed, planted(100).allowed
     assert usual <= most <= 2.5 * usual

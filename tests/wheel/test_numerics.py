@@ -4,7 +4,7 @@ import math
 from contextlib import nullcontext
 
 import pytest
-import textbook
+import reference_attention
 import torch
 from exact import assert_close_enough, assert_log_sum_exp, check, largest, plain, run, sums
 from flash_attn_rocm import _pytorch, flash_attn_func
@@ -234,7 +234,7 @@ def test_the_rule_refuses_a_log_sum_exp_just_beyond_it(times, right):
     q, k, v = (x.detach() for x in inputs("ragged_gqa", torch.float16))
     exact = plain(q.double(), k.double(), v.double())[1]
     found = exact.clone()
-    size = textbook.magnitude(q.flatten(0, 1), k.flatten(0, 1), textbook.Rules())
+    size = reference_attention.magnitude(q.flatten(0, 1), k.flatten(0, 1), reference_attention.Rules())
     found[1, 2, 3] += times * lse_allowed(exact[1, 2, 3].item(), size)
     with nullcontext() if right else pytest.raises(AssertionError):
         assert_log_sum_exp(found, exact, (q, k))

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 import upstream
-from textbook import Rules, Sequence, attention, judge, magnitude
+from reference_attention import Rules, Sequence, attention, judge, magnitude
 
 from wheel_builder.emulator.rule import lse_allowed
 

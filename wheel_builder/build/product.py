@@ -63,7 +63,7 @@ def _product(
         raise ValueError(message)
     licenses = sorted({file for glob in project["license-files"] for file in checkout.glob(glob)})
     files = {name: path for package in packages for name, path in _package_files(checkout / package)}
-    files |= dict(_included_files(checkout, included))
+    files |= dict(included_files(checkout, included))
     return Product(
         {name: _sha256(path) for name, path in sorted(files.items())},
         {file.relative_to(checkout).as_posix(): _sha256(file) for file in licenses},
@@ -77,17 +77,25 @@ def _package_files(folder: Path) -> Iterator[tuple[str, Path]]:
     if not folder.is_dir():
         message = f"{folder} is no folder"
         raise ValueError(message)
-    for path in folder.rglob("*"):
-        if path.is_file() and "__pycache__" not in path.parts:
-            yield path.relative_to(folder.parent).as_posix(), path
+    for path in _files(folder):
+        yield path.relative_to(folder.parent).as_posix(), path
 
 
-def _included_files(checkout: Path, included: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+def _files(root: Path) -> Iterator[Path]:
+    """``root`` itself, or the files below it, without Python's caches."""
+    for path in root.rglob("*") if root.is_dir() else [root]:
+        if not path.is_dir() and "__pycache__" not in path.parts:
+            yield path
+
+
+def included_files(checkout: Path, included: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+    """Names in the wheel, and files, of what ``force-include`` names: files and whole folders."""
     for path, name in included.items():
         if not (checkout / path).resolve().is_relative_to(checkout.resolve()):
             message = f"{path} is not in the checkout"
             raise ValueError(message)
-        yield name, checkout / path
+        for file in _files(checkout / path):
+            yield (Path(name) / file.relative_to(checkout / path)).as_posix(), file
 
 
 def _fields(project: Mapping[str, Any], licenses: list[str]) -> dict[str, tuple[str, ...]]:

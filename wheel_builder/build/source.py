@@ -13,10 +13,8 @@ from wheel_builder.base.process import Runner, run
 from wheel_builder.build.wheel_inputs import read_inputs, sources_digest
 
 # Everything that affects wheels and their builder images, the pipeline included.
-# What decides of wheels, and the numerics suite, which they carry.
 PATHS = (
     "pyproject.toml", "LICENSE", "kernels", "shim", "wheel_builder", "dockerfiles", "matrix.yaml",
-    "tests/numerics", "tests/textbook.py",
 )  # fmt: skip
 COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 FETCH = "git fetch --tags the branch that has it (with --unshallow in a shallow clone), then run this again"

@@ -9,9 +9,9 @@ also imported where the rest of this package is missing.
     rounded once:    |found - exact| <= half a step of the dtype
                                         + 2^-24 * (8 + score_roundings * magnitude) * largest
 
-``plain`` is attention as the textbook writes it, computed in the tensors' own dtype: its error is the cost of
-the dtype itself; for gradients at least what rounding out costs (tests/textbook.py).  Errors are the largest
-of a whole call, as in upstream's comparisons.
+``plain`` is attention by its formula, computed in the tensors' own dtype: its error is the cost of
+the dtype itself; for gradients at least what rounding out costs (kernels/suite/reference_attention.py).
+Errors are the largest of a whole call, as in upstream's comparisons.
 """
 
 import math

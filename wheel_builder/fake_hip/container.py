@@ -9,9 +9,11 @@ from wheel_builder.images.wheel_tests import Suite
 
 LIBRARY = "libamdhip64.so.7"
 CONTROL = "wheel_builder/fake_hip/control.py"
-# Modules that several suites import, and the numerics rule.
-SHARED = ("tests/textbook.py", "tests/upstream.py", "wheel_builder/emulator/rule.py")
+SUITE = "kernels/suite"  # the corpus and the reference implementation, which wheels carry too
+# What several suites import.
+SHARED = (SUITE, "tests/upstream.py", "wheel_builder/emulator/rule.py")
 PYTHON = "/python"  # where they find it
+PYTHONPATH = f"{PYTHON}:{PYTHON}/{SUITE}"
 LIBRARY_INSIDE = f"/fake_hip/{LIBRARY}"
 
 
@@ -28,7 +30,7 @@ def fake_hip_suite(
     Only the control module and what suites share come from the checkout: the package under test is the
     installed one.
     """
-    own = {"FA_FAKE_HIP_DISASSEMBLY": "/disassembly", "PYTHONPATH": PYTHON}
+    own = {"FA_FAKE_HIP_DISASSEMBLY": "/disassembly", "PYTHONPATH": PYTHONPATH}
     mounts = (
         Mount(fake_hip.path, "/fake_hip"),
         Mount(disassembly.path, "/disassembly"),
@@ -39,5 +41,5 @@ def fake_hip_suite(
 
 
 def shared_mounts(checkout: Path) -> tuple[Mount, ...]:
-    """Mounts of what suites share: modules of tests import by their own names, others by full names."""
+    """Mounts of what suites share: modules of wheel_builder import by full names, others by their own."""
     return tuple(Mount(checkout / path, f"{PYTHON}/{path.removeprefix('tests/')}") for path in SHARED)

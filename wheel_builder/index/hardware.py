@@ -16,7 +16,7 @@ from wheel_builder.matrix.hardware import FOLDER, Report, parse_report, signed, 
 
 TITLE = "the report was not taken"
 # The calls of each kernel of each arch that selftest makes, by their numbers.
-CALLS = "flash_attn_rocm/_suite/chosen.json"
+CALLS = "flash_attn_rocm/_suite/corpus.json"
 _CALLS = TypeAdapter(dict[str, dict[str, list[int]]])
 ADVICE = "ask its sender to run selftest again, without options, on the wheel as it was published"
 

@@ -1,7 +1,7 @@
 """How much of the kernels' machine code the emulated suite executed, and why not the rest.
 
 For each kernel the suite's record has the number of instructions and each run of adjacent instructions that
-no wave executed.  ``tests/numerics/not_executed.toml`` gives the reasons, by the text of such a block and of
+no wave executed.  ``not_executed.toml`` gives the reasons, by the text of such a block and of
 what is right before it; too many without a reason are refused by name.
 """
 
@@ -14,11 +14,11 @@ from typing import Any
 
 LEAST = 0.98  # of each kernel's instructions, without those that only align what follows
 ALIGNING = re.compile(r"s_nop \d+")
-REASONS = "tests/numerics/not_executed.toml"
+REASONS = "wheel_builder/verify/not_executed.toml"
 # Of all instructions, those that were executed or have a reason.  Calls and reasons are made for the code of
 # the default ROCm version, which has to have more (tests/release/test_verify.py); other compilers move a few.
 LEAST_EXPLAINED = 0.995
-UNEXPLAINED = "no call that was drawn reaches it"
+UNEXPLAINED = "no case of the corpus reaches it"
 SHOWN = 10  # blocks without a reason, by name
 
 

@@ -102,5 +102,5 @@ def refuse_incomplete(
         title = f"the emulated suite of {arch} does not vouch for the wheel:"
         message = "\n  - ".join([title, *problems])
         raise VerifyError(
-            message, advice="mend what was found; for instructions that never ran: python -m tests.choose"
+            message, advice="mend what was found; for instructions that never ran: python -m tests.corpus"
         )

@@ -13,7 +13,14 @@ from typing import Any
 from wheel_builder.base.errors import VerifyError
 from wheel_builder.base.process import Runner, run
 from wheel_builder.base.store import Artifact, Store, sha256_file, sha256_tree
-from wheel_builder.fake_hip.container import CONTROL, PYTHON, SHARED, fake_hip_suite, shared_mounts
+from wheel_builder.fake_hip.container import (
+    CONTROL,
+    PYTHON,
+    PYTHONPATH,
+    SHARED,
+    fake_hip_suite,
+    shared_mounts,
+)
 from wheel_builder.images.docker import Mount
 from wheel_builder.images.wheel_tests import FULL, Suite, run_suite
 from wheel_builder.verify.runtime_rules import serves, words
@@ -99,7 +106,7 @@ def _suites(checkout: Path, *, fake_hip: Artifact, disassembly: Artifact, full: 
         Mount(checkout / MACHINES, f"{PYTHON}/machines.py"),
     )
     full_env = {FULL: "1"} if full else {}
-    env = {"PYTHONPATH": PYTHON, **full_env}
+    env = {"PYTHONPATH": PYTHONPATH, **full_env}
     return {
         TESTS: Suite(checkout / TESTS, (*shared_mounts(checkout), *own), tuple(env.items())),
         ERROR_TESTS: fake_hip_suite(

@@ -1,7 +1,7 @@
 """``python -m flash_attn_rocm selftest``: the kernels on this machine's GPU against float64.
 
-The calls are those of the numerics suite that every wheel passes on an ISA emulator before it is published;
-the wheel carries the suite's modules in ``_suite``.
+The calls are the corpus of fuzz cases that every wheel passes on an ISA emulator before it is published; the
+wheel carries it, and what generates and judges them, in ``_suite``.
 """
 
 import importlib
@@ -48,9 +48,9 @@ def run(kernels: Sequence[str] = (), calls: int = 0) -> dict[str, Any]:
     suite = _suite()
     target = suite.target.Target(suite.fake_hip(), suite.target.Shown())
     begin = time.perf_counter()
-    chosen = _cases(suite, kernels, calls)
+    cases = _cases(suite, kernels, calls)
     shown: dict[str, Kernel] = {}
-    for name, number in _terminal.progress(chosen, "selftest"):
+    for name, number in _terminal.progress(cases, "selftest"):
         call = suite.made(suite.draw(suite.kernel_of(name), number), where)
         _check(call, f"{name} {number}", target, shown.setdefault(name, Kernel()), where)
     return {
@@ -97,7 +97,7 @@ class _Suite:
     draw: Callable[..., Any]
     made: Callable[..., Any]
     kernel_of: Callable[[str], Any]
-    chosen: Callable[[str], Iterable[tuple[Any, int]]]
+    corpus_of: Callable[[str], Iterable[tuple[Any, int]]]
 
     def fake_hip(self) -> Any:  # noqa: ANN401 - a class of tests
         """The emulator's controls where tests put one in this process."""
@@ -106,16 +106,16 @@ class _Suite:
 
 
 def _suite() -> _Suite:
-    # Its modules know each other by their own names, as in the folder of tests that they come from.
+    # Its modules import each other by their own names.
     if str(SUITE) not in sys.path:
         sys.path.insert(0, str(SUITE))
-    target, drawing, chosen = map(importlib.import_module, ("target", "drawing", "chosen"))
-    return _Suite(target, drawing.draw, drawing.made, chosen.kernel_of, chosen.chosen)
+    target, fuzz, corpus = map(importlib.import_module, ("target", "fuzz", "corpus"))
+    return _Suite(target, fuzz.draw, fuzz.made, corpus.kernel_of, corpus.corpus_of)
 
 
 def _cases(suite: _Suite, kernels: Sequence[str], calls: int) -> list[tuple[str, int]]:
     every: dict[str, list[int]] = {}
-    for kernel, number in suite.chosen(suite.target.ARCH):
+    for kernel, number in suite.corpus_of(suite.target.ARCH):
         every.setdefault(str(kernel), []).append(number)
     if unknown := sorted(set(kernels) - every.keys()):
         message = f"there is no kernel {unknown[0]} for {suite.target.ARCH}; there are {', '.join(every)}"

@@ -33,9 +33,12 @@ def test_files_are_those_of_the_package(checkout):
 
 def test_files_of_other_folders_are_those_that_are_named(checkout):
     before = read_product(checkout).files
-    assert before["flash_attn_rocm/_suite/drawn.py"] == digest(CHECKOUT / "tests/numerics/drawn.py")
-    (checkout / "tests/numerics/drawn.py").write_bytes(b"1")
-    assert read_product(checkout).files["flash_attn_rocm/_suite/drawn.py"] != before["flash_attn_rocm/_suite/drawn.py"]
+    assert before["flash_attn_rocm/_suite/fuzz.py"] == digest(CHECKOUT / "kernels/suite/fuzz.py")
+    (checkout / "kernels/suite/__pycache__").mkdir()
+    (checkout / "kernels/suite/__pycache__/fuzz.pyc").touch()
+    assert read_product(checkout).files == before
+    (checkout / "kernels/suite/fuzz.py").write_bytes(b"1")
+    assert read_product(checkout).files["flash_attn_rocm/_suite/fuzz.py"] != before["flash_attn_rocm/_suite/fuzz.py"]
 
 
 def digest(file):
@@ -57,7 +60,7 @@ def test_fields_are_those_of_pyproject(checkout):
         ("dependencies = []", 'dependencies = ["a b c"]', "InvalidRequirement: "),
         ('readme = "kernels/python/README.md"', 'readme = "none.md"', "FileNotFoundError: "),
         ("kernels/python/flash_attn_rocm", "kernels/none", "ValueError: kernels/none is no folder"),
-        ('"tests/textbook.py" =', '"../textbook.py" =', "ValueError: ../textbook.py is not in the checkout"),
+        ('"wheel_builder/emulator/rule.py" =', '"../rule.py" =', "ValueError: ../rule.py is not in the checkout"),
         ("[project]", "[project", "TOMLDecodeError: "),
     ],
 )

@@ -91,7 +91,7 @@ def test_what_is_not_in_a_wheel_does_not_build_it_again(checkout, name):
         "kernels/host/new.cpp", "kernels/bindings/torch_ops.cpp", "kernels/include/fa/arch/gfx.hpp",
         "kernels/python/flash_attn_rocm/__init__.py", "kernels/python/README.md",
         "kernels/instances/table.toml", "kernels/instances/bundle.py", "wheel_builder/build/repair.py",
-        "wheel_builder/files/foreign.py", "wheel_builder/base/process.py",
+        "wheel_builder/files/foreign.py", "wheel_builder/base/process.py", "kernels/suite/corpus.json",
     ],
 )  # fmt: skip
 def test_what_is_in_a_wheel_builds_it_again(checkout, name):

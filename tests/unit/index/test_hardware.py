@@ -39,7 +39,7 @@ REPORT = {
 GPUS = catalogue_of(load_matrix(CHECKOUT / "matrix.yaml")).gpus
 # The wheel's suite has 20 calls of each kernel.
 SUITE = {arch: {name: list(range(20)) for name in KERNELS} for arch in ARCHS}
-WITH_CALLS = good_files() | {"flash_attn_rocm/_suite/chosen.json": json.dumps(SUITE).encode()}
+WITH_CALLS = good_files() | {"flash_attn_rocm/_suite/corpus.json": json.dumps(SUITE).encode()}
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def test_a_wheel_without_its_suite_has_no_reports(add, tmp_path):
     (tmp_path / "other").mkdir()
     with pytest.raises(PublishError) as caught:
         add(REPORT, wheels=[write_wheel(tmp_path / "other")])
-    assert "kernels: the wheel has no calls for gfx1030 in flash_attn_rocm/_suite/chosen.json" in str(
+    assert "kernels: the wheel has no calls for gfx1030 in flash_attn_rocm/_suite/corpus.json" in str(
         caught.value
     )
 

@@ -298,20 +298,18 @@ def test_a_missing_bundler_is_named(bundling):
     assert "no-llvm/clang-offload-bundler: no such program; --llvm names the folder" in text
 
 
-NUMERICS = INSTANCES.parents[1] / "tests/numerics"
+CORPUS = INSTANCES.parents[1] / "kernels/suite/corpus.json"
 MI100 = "gfx908"
 
 
 def rows_of(arch, instances):
-    """What an arch has, and how many of the drawn calls of tests/numerics each kernel meets at least."""
-    drawn = {
-        name: len(calls) for name, calls in json.loads((NUMERICS / "chosen.json").read_text())[arch].items()
-    }
+    """What an arch has, and how many fuzz cases of the corpus each kernel meets at least."""
+    corpus = {name: len(cases) for name, cases in json.loads(CORPUS.read_text())[arch].items()}
     rows = ["| kernels | dtypes | head dims | calls of each kernel |", "|---|---|---|---|"]
     for op in dict.fromkeys(each.op for each in instances):
         mine = [each for each in instances if each.op == op and arch in each.archs]
         dims = ", ".join(map(str, dict.fromkeys(each.head_dim for each in mine if each.head_dim))) or "any"
-        counts = [drawn[each.name] for each in mine if each.name in drawn]
+        counts = [corpus[each.name] for each in mine if each.name in corpus]
         calls = f"{min(counts)} drawn or more" if counts else "with others"
         dtypes = ", ".join(dict.fromkeys(each.dtype for each in mine))
         rows.append(f"| `fa_{op}` | {dtypes} | {dims} | {calls} |")

@@ -96,7 +96,7 @@ def test_only_what_the_suite_needs_of_the_checkout_is_in_the_container(checkout,
     assert from_checkout == [
         str(checkout / path)
         for path in (
-            "tests/numerics", "tests/textbook.py", "tests/upstream.py",
+            "kernels/suite", "tests/numerics", "tests/upstream.py",
             "wheel_builder/emulator/rule.py", "wheel_builder/fake_hip/control.py",
         )
     ]  # fmt: skip

@@ -4,12 +4,12 @@ Rows of dq without a visible key, and rows of dk and dv that no query sees, are 
 in kernels they share tiles with rows that are NaN.
 """
 
-import drawn_backward
+import backward_cases
 import torch
-from drawn_backward import kernels_of
+from backward_cases import kernels_of
 
 
-class Call(drawn_backward.Call):
+class Call(backward_cases.Call):
     """The tensors of a case: a list entry per sequence."""
 
     def normal(self, rows, heads):

@@ -1,12 +1,12 @@
-"""Reads chosen.json, the drawn calls to run, which ``python -m tests.choose`` writes."""
+"""Reads corpus.json, the fuzz cases to run by number, which ``python -m tests.corpus`` writes."""
 
 import json
 import re
 from pathlib import Path
 
-from drawn import Kernel
+from forward_cases import Kernel
 
-FILE = Path(__file__).with_name("chosen.json")
+FILE = Path(__file__).with_name("corpus.json")
 NAME = re.compile(r"fa_(\w+)_(fp16|bf16)(?:_d(\d+))?")
 
 
@@ -16,7 +16,7 @@ def kernel_of(name):
     return Kernel(op, dtype, int(head_dim or 0))
 
 
-def chosen(arch):
-    """(kernel, number) of each call for an arch."""
+def corpus_of(arch):
+    """(kernel, number) of each fuzz case for an arch."""
     numbers = json.loads(FILE.read_text(encoding="utf-8"))[arch]
     return [(kernel_of(name), number) for name, each in numbers.items() for number in each]

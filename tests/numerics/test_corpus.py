@@ -1,29 +1,29 @@
-"""Calls that were drawn at random and chosen by what they execute (see drawn.py and choose.py)."""
+"""The corpus: fuzz cases that tests/corpus.py picked by what they execute."""
 
 import pytest
 import torch
-from chosen import chosen
-from drawing import draw, kernels, made, served
-from drawn import Kernel
-from drawn_alike import THRICE
-from drawn_backward import ALIKE
+from alike_cases import THRICE
+from backward_cases import ALIKE
+from corpus import corpus_of
+from forward_cases import Kernel
+from fuzz import draw, kernels, made, served
 from target import ARCH, BACKWARD, BACKWARD_OP, Shown
 
 
-@pytest.mark.parametrize(("kernel", "number"), chosen(ARCH), ids=str)
-def test_drawn(target, shown, kernel, number):
+@pytest.mark.parametrize(("kernel", "number"), corpus_of(ARCH), ids=str)
+def test_case(target, shown, kernel, number):
     made(draw(kernel, number), target.device).check(target, shown)
     assert target.fake_hip is None or str(kernel) in target.kernels
 
 
 def test_scores_of_6000_from_128_terms_that_are_alike(target, shown):
     """Call 154 was held to one rounding of each score, which no sum of fp32 keeps (rule.score_roundings)."""
-    test_drawn(target, shown, Kernel("reference", "fp16"), 154)
+    test_case(target, shown, Kernel("reference", "fp16"), 154)
 
 
 def test_258_queries_of_which_each_sees_one_key(target, shown):
     """Call 62 was held to the fp32 rounding of one query's dk (rule.weights_together)."""
-    test_drawn(target, shown, Kernel("bwd_dq", "fp16", 192), 62)
+    test_case(target, shown, Kernel("bwd_dq", "fp16", 192), 62)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_258_queries_of_which_each_sees_one_key(target, shown):
 )
 def test_dk_whose_terms_are_truncated_twice(target, shown, dtype, head_dim, number):
     """Kernels made up for one of the two only: errors were 1.02 to 1.07 times those that are allowed."""
-    test_drawn(target, shown, Kernel(BACKWARD_OP, dtype, head_dim), number)
+    test_case(target, shown, Kernel(BACKWARD_OP, dtype, head_dim), number)
 
 
 OF_QUERY, OF_KEY, OF_ROW = range(3)  # the element that query, key or row 9 has of its own
@@ -74,6 +74,6 @@ def test_a_gradient_that_is_not_three_times_another_is_seen(target):
 
 @pytest.mark.parametrize("kernel", kernels(), ids=str)
 def test_a_kernel_meets_every_feature_that_it_serves(kernel):
-    cases = [draw(each, number) for each, number in chosen(ARCH) if each == kernel]
+    cases = [draw(each, number) for each, number in corpus_of(ARCH) if each == kernel]
     met = frozenset().union(*(case.features for case in cases))
-    assert served(kernel) <= met, "draw more and choose again: python -m tests.choose"
+    assert served(kernel) <= met, "generate more, and a new corpus: python -m tests.corpus"

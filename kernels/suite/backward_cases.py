@@ -1,4 +1,4 @@
-"""Random calls of the operator ``bwd``, as drawn.py has them of attention.
+"""Random calls of the operator ``bwd``, as forward_cases.py has them of attention.
 
 The kernels get float64's output and log-sum-exp, rounded as a forward stores them, so that what they find
 does not depend on another kernel.
@@ -7,9 +7,9 @@ does not depend on another kernel.
 import random
 from dataclasses import replace
 
-import drawn
+import forward_cases
 import torch
-from drawn import ALIGNED, FAR, HEADS, LAYOUTS, MAGNITUDES, SOFTCAPS, TENSORS, WINDOWS, Case
+from forward_cases import ALIGNED, FAR, HEADS, LAYOUTS, MAGNITUDES, SOFTCAPS, TENSORS, WINDOWS, Case
 from rule import FP32_ROUNDING, Sequence, attention, judge_gradients
 from target import FUSED_FEATURES, FUSED_OP
 
@@ -33,7 +33,7 @@ SEVERAL = (48, 65, 90)  # queries and keys of more than one tile
 CUT, LONG, MANY_HEADS, UNSEEN, ALIKE, ALL_NAN, APART = 1, 2, 3, 4, 6, 8, 9
 QUOTIENTS = ((5, 1), (7, 7), (8, 4), (9, 3), (10, 2))  # of heads
 OUTLIERS, NAN = "outliers", "NaN"
-# Values of the calls of drawn_alike.py, in turn, and what else these have.
+# Values of the calls of alike_cases.py, in turn, and what else these have.
 ALIKE_CALLS = {
     "alike": {"window": (20, 7)},
     "alike, softcap": {"softcap": 200.0},
@@ -52,22 +52,25 @@ VALUES = (*MAGNITUDES, "rising", "falling", "one-hot", OUTLIERS)
 SUBNORMAL = 2.0**-149  # between two fp32 numbers near 0
 # Of activations, a few channels are much larger than all others; gradients are small.
 EACH, TIMES, SMALL = 17, 12.0, 1e-3
-# The features of drawn calls, and those that only kernels with a loop for features have.
+# The features of fuzz cases, and those that only kernels with a loop for features have.
 EVERY = frozenset({
     "window on the left", "window on the right", "causal", "softcap", "softcap that cuts", "ALiBi",
     "dropout", "softcap alone", "features without softcap", "grouped heads", "several sequences",
     "dropout of several sequences", "ragged", "an empty sequence", "a sequence without keys",
     "queries that see no key",
-    *(f"{what}, {loop}" for what in TWICE for loop in drawn.LOOPS),
+    *(f"{what}, {loop}" for what in TWICE for loop in forward_cases.LOOPS),
     *(f"layout {each}" for each in LAYOUTS),
     *(f"values {each}" for each in (*VALUES, *ALIKE_CALLS)),
-    *(f"columns {n} of {what}, {loop}" for n in range(COLUMNS) for what in MULTIPLES for loop in drawn.LOOPS),
+    *(
+        f"columns {n} of {what}, {loop}"
+        for n in range(COLUMNS) for what in MULTIPLES for loop in forward_cases.LOOPS
+    ),
 })  # fmt: skip
 FEATURED = frozenset({
     "softcap", "softcap that cuts", "ALiBi", "dropout", "softcap alone", "features without softcap",
-    "dropout of several sequences", *(f"{what}, {drawn.LOOPS[1]}" for what in TWICE),
+    "dropout of several sequences", *(f"{what}, {forward_cases.LOOPS[1]}" for what in TWICE),
     *(f"values {each}" for each in ALIKE_CALLS if each != "alike"),
-    *(f"columns {n} of {what}, {drawn.LOOPS[1]}" for n in range(COLUMNS) for what in MULTIPLES),
+    *(f"columns {n} of {what}, {forward_cases.LOOPS[1]}" for n in range(COLUMNS) for what in MULTIPLES),
 })  # fmt: skip
 
 
@@ -200,7 +203,7 @@ def rare(case, number, some):
 
 
 def alike(case, values, turn):
-    """One of drawn_alike.py.  The last of all turns sums heads; in the others, a sum may be one gradient."""
+    """One of alike_cases.py.  The last of all turns sums heads; in the others, a sum may be one gradient."""
     scales = (MADE_UP_FOR[case.kernel.dtype], *(() if case.kernel.op == FUSED_OP else (1.0,)))
     turn %= COLUMNS * len(scales) + 1
     given = {
@@ -214,7 +217,7 @@ def alike(case, values, turn):
     )  # fmt: skip
 
 
-class Call(drawn.Call):
+class Call(forward_cases.Call):
     """The tensors of a case: a list entry per sequence."""
 
     def __init__(self, case, device):

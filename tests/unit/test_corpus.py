@@ -1,8 +1,8 @@
-"""Choosing drawn calls by what they show."""
+"""The corpus: fuzz cases picked by what they show."""
 
 import pytest
 
-from tests.choose import SCORING, choose, combined
+from tests.corpus import SCORING, choose, combined
 
 KERNEL = "fa_fwd_fp16_d64"
 

@@ -1,4 +1,4 @@
-"""Attention as the textbook writes it, and how results are compared with it.
+"""The reference implementation of attention, its formula in any dtype, and how results are compared with it.
 
 tests/wheel, tests/numerics and tests/upstream.py use it: in the verify container, or on a GPU, where only the
 checkout's shared test modules can be imported.  The numbers are those of wheel_builder/emulator/rule.py.

@@ -1,4 +1,4 @@
-"""Random calls of the operator ``append``, as drawn.py has them of attention.
+"""Random calls of the operator ``append``, as forward_cases.py has them of attention.
 
 The answer is exact: each bit is that of PyTorch's operators, and nothing else in the caches changes.
 """
@@ -7,8 +7,8 @@ import random
 from dataclasses import dataclass
 
 import torch
-from drawn import LAYOUTS, Kernel, laid_out
 from flash_attn_rocm._rotary import rotate
+from forward_cases import LAYOUTS, Kernel, laid_out
 from rule import DTYPES
 
 APPEND = torch.ops.flash_attn_rocm.append.default

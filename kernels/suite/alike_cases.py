@@ -15,9 +15,9 @@ Log-sum-exps and out are chosen, not a forward's, so that probabilities are alik
 
 import math
 
-import drawn_backward
+import backward_cases
 import torch
-from drawn_backward import COLUMNS, kernels_of
+from backward_cases import COLUMNS, kernels_of
 from rule import allowed_of_rounded_weights, largest_bias, magnitude
 
 OWN, DOUT = 64.0, 128.0  # in elements of their own; dout's are divided by the head dim
@@ -32,7 +32,7 @@ THRICE = 3
 POWERS = (1, 2, 4)
 
 
-class Call(drawn_backward.Call):
+class Call(backward_cases.Call):
     """The tensors of a case: a list entry per sequence."""
 
     def __init__(self, case, device):

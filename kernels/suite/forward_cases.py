@@ -1,7 +1,8 @@
 """Calls with random combinations of features; a call can be made again from its kernel and its number.
 
 A call goes to the operator itself, so the kernel under test answers it, whichever kernel a public function
-would have chosen.  ``test_drawn.py`` runs the calls that ``choose.py`` picked by what they execute.
+would have chosen.  ``tests/numerics/test_corpus.py`` runs those that ``tests/corpus.py`` picked by what they
+execute.
 """
 
 import contextlib

@@ -1,8 +1,8 @@
-"""Holds kernels to the numerics rule (tests/textbook.py), and keeps what was found for the record."""
+"""Holds kernels to the numerics rule (reference_attention.py), and keeps what was found for the record."""
 
-from textbook import DTYPES, Rules, Sequence, attention, magnitude
-from textbook import judge as verdict_on
-from textbook import judge_gradients as verdicts_on
+from reference_attention import DTYPES, Rules, Sequence, attention, magnitude
+from reference_attention import judge as verdict_on
+from reference_attention import judge_gradients as verdicts_on
 
 from wheel_builder.emulator.rule import FP32_ROUNDING, LSE_RELATIVE, allowed_of_rounded_weights, largest_bias
 

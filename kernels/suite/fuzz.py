@@ -1,20 +1,20 @@
-"""Draws calls of every kernel: of attention (drawn.py), of gradients (drawn_backward.py, drawn_alike.py,
-drawn_nan.py) and of ``append`` (drawn_append.py)."""
+"""Fuzz cases of every kernel: of attention (forward_cases.py), of gradients (backward_cases.py,
+alike_cases.py, nan_cases.py) and of ``append`` (append_cases.py)."""
 
-import drawn
-import drawn_alike
-import drawn_append
-import drawn_backward
-import drawn_nan
-from drawn import Kernel
+import alike_cases
+import append_cases
+import backward_cases
+import forward_cases
+import nan_cases
+from forward_cases import Kernel
 from rule import DTYPES
 from target import APPEND, BACKWARD, BACKWARD_OP, DECODE, FORWARD, FUSED, FUSED_OP
 
-MODULES = {"append": drawn_append, BACKWARD_OP: drawn_backward, FUSED_OP: drawn_backward}
+MODULES = {"append": append_cases, BACKWARD_OP: backward_cases, FUSED_OP: backward_cases}
 
 
 def kernels():
-    """All for which calls can be drawn; fa_combine_* comes with decode, other backward kernels with these."""
+    """All that have fuzz cases; fa_combine_* comes with decode, other backward kernels with these."""
     return [
         *(Kernel("fwd", *each) for each in FORWARD),
         *(Kernel("decode", *each) for each in DECODE),
@@ -32,7 +32,7 @@ def draw(kernel, number):
 
 def made(case, device):
     """The call of a case; ``run`` launches it, ``check`` also judges what comes out."""
-    special = {drawn_backward.NAN: drawn_nan, **dict.fromkeys(drawn_backward.ALIKE_CALLS, drawn_alike)}
+    special = {backward_cases.NAN: nan_cases, **dict.fromkeys(backward_cases.ALIKE_CALLS, alike_cases)}
     return special.get(case.values, _of(case.kernel)).Call(case, device)
 
 
@@ -42,4 +42,4 @@ def served(kernel):
 
 
 def _of(kernel):
-    return MODULES.get(kernel.op, drawn)
+    return MODULES.get(kernel.op, forward_cases)

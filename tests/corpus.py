@@ -1,8 +1,8 @@
-"""Chooses calls for tests/numerics by the instructions they execute, and writes tests/numerics/chosen.json.
+"""Picks fuzz cases by the instructions they execute, and writes the corpus, kernels/suite/corpus.json.
 
-    python -m tests.choose [--count N] [--archs A,B] [--kernel fa_fwd_bf16] [WHEEL]
+    python -m tests.corpus [--count N] [--archs A,B] [--kernel fa_fwd_bf16] [WHEEL]
 
-Of each kernel it makes random calls (tests/numerics/drawing.py) until they have every feature that the kernel
+Of each kernel it makes random calls (kernels/suite/fuzz.py) until they have every feature that the kernel
 serves and N in a row execute nothing new.  From them it picks a set that executes every instruction and uses
 every feature that any of them does, at a low total of executed instructions.  With a quarter of that total
 more, it adds calls that show most outcomes of instructions (core/outcomes.hpp of the emulator).  WHEEL, by
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tests.built import BUILD, CHECKOUT, fake_hip_mounts, newest_wheel, verify_image
 from wheel_builder.base.archs import known_archs
-from wheel_builder.fake_hip.container import LIBRARY_INSIDE, PYTHON
+from wheel_builder.fake_hip.container import LIBRARY_INSIDE, PYTHONPATH
 from wheel_builder.images.docker import Mount, run_in
 
 MORE = 0.25  # so that the suite takes no longer than before outcomes were known
@@ -31,7 +31,7 @@ SCORING = frozenset(
 )
 # Where a tensor begins may depend on which others are given.
 PLACED = frozenset({"several sequences"})
-CHOSEN = CHECKOUT / "tests" / "numerics" / "chosen.json"
+CORPUS = CHECKOUT / "kernels" / "suite" / "corpus.json"
 RUN = """
 python -m pip install --no-index --no-deps --quiet /wheel/*.whl
 LD_PRELOAD=$PRELOAD python /tests/candidates.py $COUNT /out/candidates.json "$KERNEL"
@@ -138,7 +138,7 @@ def candidates(wheel, arch, count, kernel, out):
     """Run ``candidates.py`` in the verify container; returns its findings."""
     env = {
         "FA_FAKE_HIP_ARCH": known_archs()[arch].device_name, "FA_FAKE_HIP_DISASSEMBLY": "/disassembly",
-        "FA_FAKE_HIP_THREADS": str(os.cpu_count()), "PYTHONPATH": PYTHON, "PRELOAD": LIBRARY_INSIDE,
+        "FA_FAKE_HIP_THREADS": str(os.cpu_count()), "PYTHONPATH": PYTHONPATH, "PRELOAD": LIBRARY_INSIDE,
         "COUNT": str(count), "KERNEL": kernel, "FA_FAKE_HIP_OUTCOMES": "1", "PYTHONDONTWRITEBYTECODE": "1",
     }  # fmt: skip
     mounts = (
@@ -152,7 +152,7 @@ def candidates(wheel, arch, count, kernel, out):
 
 
 def report(found, taken):
-    """The share of each kernel that the chosen calls execute, and the calls with a wrong answer."""
+    """The share of each kernel that the corpus executes, and the calls with a wrong answer."""
     ran = defaultdict(int)
     for call in taken:
         for kernel, digits in call["ran"].items():
@@ -181,7 +181,7 @@ def main():
     parser.add_argument("--archs", default=",".join(known_archs()))
     args = parser.parse_args()
     wheel = args.wheel or newest_wheel()
-    numbers = json.loads(CHOSEN.read_text()) if CHOSEN.exists() else {}
+    numbers = json.loads(CORPUS.read_text()) if CORPUS.exists() else {}
     for arch in args.archs.split(","):
         with tempfile.TemporaryDirectory() as name:
             out = Path(name)
@@ -190,7 +190,7 @@ def main():
         taken = choose(found["calls"])
         print(*report(found, taken), sep="\n")  # noqa: T201
         numbers[arch] = {**numbers.get(arch, {}), **by_kernel(taken)} if args.kernel else by_kernel(taken)
-        CHOSEN.write_text(json.dumps(numbers, indent=1, sort_keys=True) + "\n")
+        CORPUS.write_text(json.dumps(numbers, indent=1, sort_keys=True) + "\n")
 
 
 if __name__ == "__main__":
