@@ -105,7 +105,7 @@ PHASES = {
     "code generation": "Total CodeGenPasses",
 }
 FORBIDDEN = ("vgpr_spills", "sgpr_spills", "scratch_bytes")
-# Of larger head dims some compilers keep a few registers in memory; tests/device/golden says how many.
+# Of larger head dims some compilers keep a few registers in memory: wheel_builder/static_checks/golden.toml.
 LARGEST_WITHOUT_SPILLS = 128
 
 

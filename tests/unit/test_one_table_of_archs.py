@@ -2,7 +2,6 @@
 
 import ast
 import re
-import tomllib
 
 import pytest
 
@@ -11,6 +10,7 @@ from wheel_builder.base.archs import CHECKOUT, known_archs
 from wheel_builder.base.generated import ARCHS as GENERATED
 from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.matrix.support_table import kernels_of
+from wheel_builder.static_checks.golden import GOLDEN, parse_golden
 
 ARCHS = tuple(known_archs())
 NAME = re.compile(r"gfx[0-9a-f]{3,}")
@@ -106,7 +106,7 @@ def test_every_arch_has_a_kernel():
 
 
 def test_goldens_cover_the_table():
-    golden = tomllib.loads((CHECKOUT / "tests/device/golden/resources.toml").read_text())
+    golden = parse_golden((CHECKOUT / GOLDEN).read_text())
     assert {rocm: set(archs) for rocm, archs in golden.items()} == {rocm: set(ARCHS) for rocm in golden}
     assert {path.stem for path in (CHECKOUT / "tests/perf/golden").glob("gfx*.txt")} == set(ARCHS)
 

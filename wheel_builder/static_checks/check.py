@@ -15,7 +15,7 @@ from wheel_builder.images.listing import Listing, Tools, list_code
 from wheel_builder.static_checks import golden
 from wheel_builder.static_checks.disassembly import Kernel, parse_disassembly
 from wheel_builder.static_checks.findings import Finding
-from wheel_builder.static_checks.golden import Archs, Entry
+from wheel_builder.static_checks.golden import Archs, Entry, Reviewed
 from wheel_builder.static_checks.hardware import occupancy
 from wheel_builder.static_checks.hazards import check_hazards
 from wheel_builder.static_checks.matrix_use import check_matrix_use, matrix_instructions
@@ -90,7 +90,7 @@ def check_wheel(
     return check_listings(listings, rocm=rocm, reviewed=known.get(rocm, {}))
 
 
-def check_listings(listings: Sequence[Listing], *, rocm: str, reviewed: Archs) -> Report:
+def check_listings(listings: Sequence[Listing], *, rocm: str, reviewed: Reviewed) -> Report:
     """Run every check on the text of code objects; ``reviewed`` is the golden file's part for ``rocm``."""
     check = partial(check_listing, reviewed=reviewed)
     with ProcessPoolExecutor() as pool:
@@ -102,7 +102,7 @@ def check_listings(listings: Sequence[Listing], *, rocm: str, reviewed: Archs) -
     return Report(rocm, taken, (*findings, *golden.differences(reviewed, taken)))
 
 
-def check_listing(listing: Listing, *, reviewed: Archs) -> list[Checked]:
+def check_listing(listing: Listing, *, reviewed: Reviewed) -> list[Checked]:
     """Run the checks that need only this code object; arguments as for ``check_listings``."""
     checked = []
     for subject in _subjects(listing):
@@ -115,7 +115,7 @@ def check_listing(listing: Listing, *, reviewed: Archs) -> list[Checked]:
 
 
 def update_golden(checkout: Path, report: Report) -> None:
-    """Write the resources of the wheel's kernels into the golden file."""
+    """Write what the wheel's kernels take into the golden file."""
     path = checkout / golden.GOLDEN
     known = golden.parse_golden(path.read_text(encoding="utf-8") if path.is_file() else "")
     path.write_text(golden.updated(known, report.rocm, report.taken), encoding="utf-8")

@@ -1,25 +1,30 @@
-"""The golden file, each kernel's resources as last reviewed, and the differences from it.
+"""The golden file, what each kernel may take as last reviewed, and the differences from it.
 
-One table per ROCm version and arch, one line per kernel.  ``updated`` rewrites it; the diff is for review.
+It has only what a wheel can be refused for, once for all ROCm versions that agree.  ``updated`` rewrites it;
+the diff is for review.
 """
 
+import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from wheel_builder.base.errors import DeviceCodeError
 from wheel_builder.static_checks.findings import Finding
 
 CHECK = "golden"
-GOLDEN = Path("tests/device/golden/resources.toml")
+GOLDEN = Path("wheel_builder/static_checks/golden.toml")
 HEADER = """\
-# What each kernel takes of the hardware, per ROCm version (its compiler) and arch, as last reviewed.
-# Rewritten by `--update`; the difference is for review.  The values are exact, but a wheel is refused
-# only for fewer waves, more spills or more scratch memory: compilers move registers about a little.
-#   vgpr       registers that a lane gets, AccVGPRs included where they come from the same file
+# What a wheel's kernels may take of the hardware, as last reviewed: a wheel is refused for fewer waves, more
+# spilled registers or more scratch memory.  `scripts/wheel-builder verify --update WHEEL` writes this; the
+# difference is for review.  A table is for one arch and all ROCm versions (their compilers) that agree.
 #   occupancy  waves on a SIMD at most, by registers, LDS and workgroup size
-#   matrix     matrix (on gfx1030: dot product) instructions in the code
+#   *_spills, scratch_bytes  of the kernels that keep registers in memory; all others have none
 """
 
 
@@ -39,38 +44,83 @@ class Entry:
     matrix: int
 
 
+@dataclass(frozen=True)
+class Limits:
+    """Of one kernel: at least so many waves per SIMD, at most so many spilled registers and bytes."""
+
+    occupancy: int
+    vgpr_spills: int = 0
+    sgpr_spills: int = 0
+    scratch_bytes: int = 0
+
+
 Archs = Mapping[str, Mapping[str, Entry]]
-MORE_IS_WORSE = ("vgpr_spills", "sgpr_spills", "scratch_bytes")
+Reviewed = Mapping[str, Mapping[str, Limits]]
+Name = Literal["occupancy", "vgpr_spills", "sgpr_spills", "scratch_bytes"]
+NAMES = tuple(field.name for field in fields(Limits))
+HEAD_DIM = re.compile(r"(\w+)_(d\d+)")
+_Count = Annotated[int, Field(strict=True, gt=0)]
+_Figures = dict[Name, _Count | dict[str, _Count]]  # by head dim, if there are some
+_FILE = TypeAdapter(dict[str, dict[str, dict[str, _Figures]]])  # arch, ROCm versions, kernel without head dim
 
 
-def parse_golden(text: str) -> Mapping[str, Archs]:
-    """ROCm version -> arch -> kernel -> resources; raises ``DeviceCodeError`` with all that is wrong."""
-    title, names = f"{GOLDEN.name} is not right", {field.name for field in fields(Entry)}
+def parse_golden(text: str) -> Mapping[str, Reviewed]:
+    """ROCm version -> arch -> kernel -> limits; raises ``DeviceCodeError`` with all that is wrong."""
     try:
-        table = tomllib.loads(text)
+        file = _FILE.validate_python(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
-        raise DeviceCodeError(
-            title, [str(error)], advice="restore it, or rewrite it with --update"
+        raise _wrong([str(error)]) from error
+    except ValidationError as error:
+        raise _wrong(
+            f"{' '.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()
         ) from error
-    problems = [
-        f"{rocm} {arch} {kernel}: expected the keys {', '.join(sorted(names))}, each a whole number"
-        for rocm, archs in table.items()
+    found: dict[str, dict[str, dict[str, dict[str, int]]]] = {}
+    problems = []
+    for arch, versions, kernel, name, value in _rows(file):
+        for rocm in versions.split():
+            own = found.setdefault(rocm, {}).setdefault(arch, {}).setdefault(kernel, {})
+            if own.setdefault(name, value) != value:
+                problems.append(f"{arch} {rocm} {kernel}: {name} is {own[name]} and {value}")
+    problems += [
+        f"{arch} {rocm} {kernel}: no occupancy"
+        for rocm, archs in found.items()
         for arch, kernels in archs.items()
-        for kernel, entry in kernels.items()
-        if set(entry) != names or not all(type(value) is int for value in entry.values())
+        for kernel, own in kernels.items()
+        if "occupancy" not in own
     ]
     if problems:
-        raise DeviceCodeError(title, problems, advice="restore it, or rewrite it with --update")
+        raise _wrong(problems)
     return {
         rocm: {
-            arch: {kernel: Entry(**entry) for kernel, entry in kernels.items()}
+            arch: {kernel: Limits(**own) for kernel, own in kernels.items()}
             for arch, kernels in archs.items()
         }
-        for rocm, archs in table.items()
+        for rocm, archs in found.items()
     }
 
 
-def differences(golden: Archs, found: Archs) -> tuple[Finding, ...]:
+def _rows(
+    file: Mapping[str, Mapping[str, Mapping[str, _Figures]]],
+) -> Iterator[tuple[str, str, str, str, int]]:
+    """Arch, ROCm versions, kernel, name and value of each figure."""
+    for arch, tables in file.items():
+        for versions, kernels in tables.items():
+            for kernel, figures in kernels.items():
+                for name, value in figures.items():
+                    if isinstance(value, int):
+                        yield arch, versions, kernel, name, value
+                    else:
+                        yield from (
+                            (arch, versions, f"{kernel}_{dim}", name, own) for dim, own in value.items()
+                        )
+
+
+def _wrong(problems: Iterable[str]) -> DeviceCodeError:
+    advice = "restore it, or rewrite it with --update"
+    return DeviceCodeError(f"{GOLDEN.name} is not right", [*problems], advice=advice)
+
+
+def differences(golden: Reviewed, found: Archs) -> tuple[Finding, ...]:
     """The differences, for the archs in what was found; other archs of ``golden`` are ignored."""
     return tuple(
         finding
@@ -80,40 +130,64 @@ def differences(golden: Archs, found: Archs) -> tuple[Finding, ...]:
     )
 
 
-def updated(golden: Mapping[str, Archs], rocm: str, found: Archs) -> str:
-    """The file's new text: what was found replaces the tables of the same version and arch."""
-    everything = {**golden, rocm: {**golden.get(rocm, {}), **found}}
+def limits_of(entry: Entry) -> Limits:
+    """What a kernel may take that took ``entry`` when it was reviewed."""
+    return Limits(**{name: getattr(entry, name) for name in NAMES})
+
+
+def updated(golden: Mapping[str, Reviewed], rocm: str, found: Archs) -> str:
+    """The file's new text: what was found replaces the figures of the same version and arch."""
+    own = {
+        arch: {name: limits_of(entry) for name, entry in kernels.items()} for arch, kernels in found.items()
+    }
+    everything = {**golden, rocm: {**golden.get(rocm, {}), **own}}
     lines = [HEADER]
-    for version, archs in sorted(everything.items()):
-        for arch, kernels in sorted(archs.items()):
-            lines += [f'["{version}".{arch}]', *(_line(*row) for row in sorted(kernels.items())), ""]
+    for arch in sorted({arch for archs in everything.values() for arch in archs}):
+        tables = _tables({version: archs[arch] for version, archs in everything.items() if arch in archs})
+        for versions, rows in sorted(tables.items()):
+            lines += [f'[{arch}."{versions}"]', *(_line(*row) for row in sorted(rows.items())), ""]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _line(kernel: str, entry: Entry) -> str:
-    values = ", ".join(f"{key} = {value}" for key, value in asdict(entry).items())
-    return f"{kernel} = {{{values}}}"
+Row = tuple[str, str]  # a kernel without its head dim, and a figure's name
 
 
-def _differences(arch: str, kernel: str, old: Entry | None, new: Entry | None) -> Iterator[Finding]:
-    if old == new:
-        return
+def _tables(golden: Mapping[str, Mapping[str, Limits]]) -> Mapping[str, Mapping[Row, Mapping[str, int]]]:
+    """Of one arch: versions that agree -> row -> head dim, or nothing, -> value."""
+    agreeing: dict[tuple[str, str, int], list[str]] = defaultdict(list)
+    for version, kernels in sorted(golden.items()):
+        for kernel, limits in kernels.items():
+            for name, value in asdict(limits).items():
+                if value:
+                    agreeing[kernel, name, value].append(version)
+    tables: dict[str, dict[Row, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
+    for (kernel, name, value), versions in agreeing.items():
+        of_dim = HEAD_DIM.fullmatch(kernel)
+        family, dim = of_dim.groups() if of_dim else (kernel, "")
+        tables[" ".join(versions)][family, name][dim] = value
+    return tables
+
+
+def _line(row: Row, values: Mapping[str, int]) -> str:
+    by_size = sorted(values.items(), key=lambda value: (len(value[0]), value))
+    cells = ", ".join(f"{dim} = {value}" for dim, value in by_size)
+    return f"{'.'.join(row)} = {values.get('', f'{{{cells}}}')}"
+
+
+def _differences(arch: str, kernel: str, old: Limits | None, new: Entry | None) -> Iterator[Finding]:
     if old is None:
-        text = "not in the golden file; look at what it takes and run with --update"
-        yield Finding(CHECK, arch, kernel, text)
+        yield Finding(
+            CHECK, arch, kernel, "not in the golden file; look at what it takes and run with --update"
+        )
     elif new is None:
         yield Finding(CHECK, arch, kernel, "in the golden file, but there is no such kernel")
-    else:
-        yield Finding(CHECK, arch, kernel, _change(old, new), fails=_is_worse(old, new))
-
-
-def _change(old: Entry, new: Entry) -> str:
-    before, after = asdict(old), asdict(new)
-    names = [name for name in before if before[name] != after[name] and name != "occupancy"]
-    changes = ", ".join(f"{name} {before[name]} -> {after[name]}" for name in names)
-    return f"{changes} (occupancy {old.occupancy} -> {new.occupancy})".lstrip()
-
-
-def _is_worse(old: Entry, new: Entry) -> bool:
-    before, after = asdict(old), asdict(new)
-    return new.occupancy < old.occupancy or any(after[name] > before[name] for name in MORE_IS_WORSE)
+    elif changes := [
+        (name, getattr(old, name), getattr(new, name))
+        for name in NAMES
+        if getattr(old, name) != getattr(new, name)
+    ]:
+        text = ", ".join(f"{name} {before} -> {after}" for name, before, after in changes)
+        worse = any(
+            after < before if name == "occupancy" else after > before for name, before, after in changes
+        )
+        yield Finding(CHECK, arch, kernel, text, fails=worse)

@@ -46,23 +46,23 @@ def test_update_writes_the_golden_file_and_then_the_wheel_passes(check, checkout
     assert set(checked.facts["archs"]) == set(ARCHS)
     assert checked.facts["differences"] == []
     assert json.loads((checked.path / static.RECORD).read_text()) == checked.facts
-    assert "fa_fwd_fp16_d64" in (checkout / GOLDEN).read_text()
+    assert "fa_fwd_fp16.occupancy = {d64 = 3}" in (checkout / GOLDEN).read_text()
     assert check().reused
 
 
 def test_a_changed_golden_file_has_the_checks_run_again(check, checkout):
     check(update=True)
     golden = checkout / GOLDEN
-    golden.write_text(golden.read_text().replace("sgpr = 65", "sgpr = 64"))
+    golden.write_text(golden.read_text().replace("d64 = 3", "d64 = 2"))
     again = check()
     assert not again.reused
-    assert "sgpr 64 -> 65 (occupancy 3 -> 3)" in " ".join(again.facts["differences"])
+    assert "occupancy 2 -> 3" in " ".join(again.facts["differences"])
 
 
 def test_fewer_waves_than_reviewed_are_refused(check, checkout):
     check(update=True)
     golden = checkout / GOLDEN
-    golden.write_text(golden.read_text().replace("occupancy = 3", "occupancy = 4"))
+    golden.write_text(golden.read_text().replace("d64 = 3", "d64 = 4"))
     with pytest.raises(StaticCheckError, match=r"occupancy 4 -> 3"):
         check()
 
