@@ -29,7 +29,7 @@ AFTER = ("tests/host", "tests/layout", "tests/device", "tests/emulator", "tests/
 
 
 def pytest_addoption(parser):
-    parser.addoption("--update", action="store_true", help="write the figures of tests/perf/golden anew")
+    parser.addoption("--update", action="store_true", help="write wheel_builder/perf/figures")
     parser.addoption("--full", action="store_true", help="also run what takes long (mark: full)")
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import CHECKOUT
 from wheel_builder.base.archs import known_archs
 from wheel_builder.base.process import run
 from wheel_builder.base.store import sha256_file
@@ -117,13 +118,13 @@ def decoded(known_rows):
 
 @pytest.fixture
 def golden(request, tmp_path):
-    """``golden(text, name)``: the text is that of a file in ``golden``; ``--update`` writes it there."""
+    """``golden(text, path)``: the text is that of a file of the checkout; ``--update`` writes it there."""
 
-    def same(found, name):
-        file = HERE / "golden" / name
+    def same(found, path):
+        file = CHECKOUT / path
         if request.config.getoption("--update"):
             file.write_text(found)
-        new = tmp_path / name
+        new = tmp_path / path.name
         new.write_text(found)
         wanted = file.read_text() if file.exists() else ""
         assert found == wanted, f"the figures changed; if that is meant: --update, or cp {new} {file}"

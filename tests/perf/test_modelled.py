@@ -1,14 +1,14 @@
-"""The modelled figures, exact to the digit: our kernels beside the peer's, and the model's own error."""
+"""The modelled figures, exact: our kernels beside the peer's, and the model's own error."""
 
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import CHECKOUT
 from tests.host.test_plan import PLACES
 from tests.perf.conftest import ARCHS, HEAD_DIMS, MAX_MIB
 from wheel_builder.base.archs import arch_named
-from wheel_builder.docs.figures import figures, under_the_worse_order
 from wheel_builder.perf.counters import (
     NOT_MODELLED,
     PUBLISHED,
@@ -19,8 +19,8 @@ from wheel_builder.perf.counters import (
     rates,
     through,
 )
-from wheel_builder.perf.lds import orders
-from wheel_builder.perf.table import conflicts, decode_table, memory_table, report, table
+from wheel_builder.perf.golden import COUNTERS, FIGURES, FLOP, figures_of, parse_figures, to_text
+from wheel_builder.perf.table import table
 from wheel_builder.pipeline.perf import model
 
 # The launches for counters in peer.py: keys, and the tiles of queries that are modelled.
@@ -58,7 +58,7 @@ BACKWARD_TARGETS = {
 # hidden, cost as much as others.
 NEARLY = 0.84
 QUICK = ("fa_fwd_fp16_d64", "fa_bwd_dq_fp16_d64")
-GOLDEN = Path(__file__).with_name("golden")
+CONFLICTS = Path(__file__).with_name("conflicts.toml")
 
 
 def the(rows, op, dtype, head_dim):
@@ -71,20 +71,17 @@ def the(rows, op, dtype, head_dim):
 @pytest.mark.parametrize("arch", ARCHS)
 def test_figures_of_one_kernel(bench, device_code, arch, kernel):
     """The normal run has time for few kernels of each arch; --full has the rest."""
-    text = report(model(device_code(arch) / f"{kernel}.hsaco", bench, max_mib=MAX_MIB))
-    known = [row.split() for row in (GOLDEN / f"{arch}.txt").read_text().splitlines()]
-    found = [row.split() for row in text.splitlines() if row.startswith(arch)]
-    assert len(found) >= 2 * len(orders(arch))  # with and without a mask
-    assert [row for row in found if row not in known] == []
+    found = [*figures_of(model(device_code(arch) / f"{kernel}.hsaco", bench, max_mib=MAX_MIB))]
+    assert len(found) == 2  # with and without a mask
+    assert [figure for figure in found if figure not in known(arch)] == []
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("arch", ARCHS)
 def test_figures(modelled, decoded, peers, device_code, arch, golden):
-    """Everything that ``perf`` prints, but of the peer not where its conflicts are."""
-    ours, theirs = modelled(device_code(arch)), modelled(peers(arch))
-    parts = (table([*ours, *theirs]), conflicts(ours), memory_table([*ours, *theirs]))
-    golden("\n".join([*parts, decode_table(decoded(device_code(arch)))]), f"{arch}.txt")
+    """No kernel is slower than it was, nor faster without the documentation's saying so."""
+    ours = (*modelled(device_code(arch)), *decoded(device_code(arch)))
+    golden(to_text(figures_of([*ours, *modelled(peers(arch))])), FIGURES / f"{arch}.toml")
 
 
 @pytest.mark.full
@@ -116,7 +113,7 @@ def test_no_loop_has_more_than_two_way_conflicts_without_a_reason(modelled, devi
             continue
         name = f"{row.op} {row.dtype} d{row.head_dim}"
         worst[name] = max(charged.ways for charged in row.charged)
-    reasons = tomllib.loads((GOLDEN / "conflicts.toml").read_text()).get(arch, {})
+    reasons = tomllib.loads(CONFLICTS.read_text()).get(arch, {})
     assert all(each["why"].strip() for each in reasons.values())
     assert {name: ways for name, ways in worst.items() if ways > 2} == {
         name: each["ways"] for name, each in reasons.items()
@@ -147,23 +144,27 @@ def test_all_kernels_of_a_backward_are_in_the_table(modelled, device_code, arch)
             assert (f"fused {dtype} d{head_dim} " in text) == fused
 
 
+def known(arch):
+    """The golden figures."""
+    return parse_figures(arch, (CHECKOUT / FIGURES / f"{arch}.toml").read_text())
+
+
 def known_backwards(arch):
-    """Those of the golden figures, under the worse order of phases, by maker and name."""
-    found = under_the_worse_order(figures(f"{arch}.txt", (GOLDEN / f"{arch}.txt").read_text()))
+    """Whole backwards of the golden figures, by maker and name."""
     return {
-        (maker.partition(" ")[0], kernel): flop
-        for (_, kernel, maker), flop in found.items()
-        if kernel.startswith(("split", "fused"))
+        (maker.partition(" ")[0], kernel): value
+        for what, maker, kernel, value in known(arch)
+        if what == FLOP and kernel.startswith(("split", "fused"))
     }
 
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_backwards_beat_the_peer(arch):
     """Split, which is all that it has, and fused."""
-    known = known_backwards(arch)
-    assert len([maker for maker, _ in known if maker == "triton"]) == len(HEAD_DIMS)
-    for (maker, name), flop in known.items():
-        theirs = known.get(("triton", name.replace("fused", "split")), 0)
+    backwards = known_backwards(arch)
+    assert len([maker for maker, _ in backwards if maker == "triton"]) == len(HEAD_DIMS)
+    for (maker, name), flop in backwards.items():
+        theirs = backwards.get(("triton", name.replace("fused", "split")), 0)
         assert maker == "triton" or flop > theirs, name
 
 
@@ -248,7 +249,7 @@ def test_the_error_against_published_counters(modelled, peers, golden):
         if row.dtype == "fp16"
     }
     text = comparison([*PUBLISHED, *NOT_MODELLED], known) + "\n" + rates([*RATES, *RATES_NOT_MODELLED], flop)
-    golden(text, "counters.txt")
+    golden(text, COUNTERS)
 
 
 def causal(near, far):

@@ -10,6 +10,7 @@ from wheel_builder.base.archs import CHECKOUT, known_archs
 from wheel_builder.base.generated import ARCHS as GENERATED
 from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.matrix.support_table import kernels_of
+from wheel_builder.perf.golden import FIGURES
 from wheel_builder.static_checks.golden import GOLDEN, parse_golden
 
 ARCHS = tuple(known_archs())
@@ -108,7 +109,7 @@ def test_every_arch_has_a_kernel():
 def test_goldens_cover_the_table():
     golden = parse_golden((CHECKOUT / GOLDEN).read_text())
     assert {rocm: set(archs) for rocm, archs in golden.items()} == {rocm: set(ARCHS) for rocm in golden}
-    assert {path.stem for path in (CHECKOUT / "tests/perf/golden").glob("gfx*.txt")} == set(ARCHS)
+    assert {path.stem for path in (CHECKOUT / FIGURES).glob("gfx*.toml")} == set(ARCHS)
 
 
 @pytest.mark.parametrize("name", ["README.md", "kernels/README.md", "kernels/python/README.md"])

@@ -12,18 +12,17 @@ from typing import Any
 
 from wheel_builder.base.words import duration
 from wheel_builder.build.budget import COSTS, Costs, load_budgets
-from wheel_builder.docs.figures import Figure, figures, under_the_worse_order
 from wheel_builder.matrix.catalogue import Catalogue, Gpu, catalogue_of
 from wheel_builder.matrix.hardware import read_reports
 from wheel_builder.matrix.model import Matrix, Plan, Selection
 from wheel_builder.matrix.plan import plan
 from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.matrix.support_table import Kernels, kernels_of
+from wheel_builder.perf.golden import COUNTERS, FIGURES, FLOP, Figure, parse_figures
 from wheel_builder.upstream.costs import load_costs
 from wheel_builder.upstream.why import sections
 
 PLACE = re.compile(r"\{\{ (\w+) \}\}")
-GOLDEN = Path("tests/perf/golden")
 DROP_IN = Path("tests/shim/imports.json")
 OURS = "flash-attn-rocm"
 # What a reader knows the kernels of an operation by.
@@ -62,9 +61,9 @@ def tables(checkout: Path) -> Mapping[str, str]:
     planned = plan(matrix, Selection(all_rocm=True))
     catalogue = catalogue_of(matrix, read_reports(checkout))
     costs = load_budgets(checkout / COSTS)
-    golden = [checkout / GOLDEN / f"{arch.name}.txt" for arch in matrix.archs]
-    modelled = [figure for file in golden for figure in figures(file.name, file.read_text("utf-8"))]
-    counters = (checkout / GOLDEN / "counters.txt").read_text(encoding="utf-8")
+    golden = {arch.name: checkout / FIGURES / f"{arch.name}.toml" for arch in matrix.archs}
+    modelled = {arch: parse_figures(file.name, file.read_text("utf-8")) for arch, file in golden.items()}
+    counters = (checkout / COUNTERS).read_text(encoding="utf-8")
     project = tomllib.loads((checkout / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     return {
         "python_floor": project["requires-python"].removeprefix(">="),
@@ -128,29 +127,39 @@ def kernels(instances: Kernels) -> str:
     return markdown(rows)
 
 
-def modelled_figures(found: Sequence[Figure]) -> str:
-    """The schedule's figures of our kernels beside those of others, under the worse order of LDS phases.
+def modelled_figures(found: Mapping[str, Sequence[Figure]]) -> str:
+    """The schedule's figures of our kernels beside those of others, by arch.
 
     Of backwards, all kernels together.
     """
-    worst = under_the_worse_order(each for each in found if not each.kernel.startswith("bwd_"))
-    others = sorted({maker.partition(" ")[0] for _, _, maker in worst if maker != OURS})
+    of_arch = {
+        arch: {
+            (each.kernel, each.maker): each.value
+            for each in figures
+            if each.what == FLOP and not each.kernel.startswith("bwd_")
+        }
+        for arch, figures in found.items()
+    }
+    others = sorted(
+        {maker.partition(" ")[0] for own in of_arch.values() for _, maker in own if maker != OURS}
+    )
     rows = [("gfx arch", "kernel", OURS, *others)]
-    for (arch, kernel, maker), flop in worst.items():
-        if maker == OURS:
-            rows.append(
-                (arch, kernel, str(flop), *(_other(worst, arch, kernel, name, flop) for name in others))
-            )
+    for arch, own in of_arch.items():
+        for kernel, maker in own:
+            if maker == OURS:
+                rows.append(
+                    (arch, kernel, str(own[kernel, OURS]), *(_other(own, kernel, name) for name in others))
+                )
     return markdown(rows)
 
 
-def _other(worst: Mapping[tuple[str, str, str], int], arch: str, kernel: str, name: str, ours: int) -> str:
-    cells = [
+def _other(of_arch: Mapping[tuple[str, str], int], kernel: str, name: str) -> str:
+    ours = of_arch[kernel, OURS]
+    return "; ".join(
         f"{flop} (version {maker.partition(' ')[2]}; ours is {ours / flop:.1f} times that)"
-        for (its_arch, its_kernel, maker), flop in worst.items()
-        if (its_arch, its_kernel, maker.partition(" ")[0]) == (arch, kernel, name)
-    ]
-    return "; ".join(cells)
+        for (its_kernel, maker), flop in of_arch.items()
+        if (its_kernel, maker.partition(" ")[0]) == (kernel, name)
+    )
 
 
 def compile_costs(costs: Mapping[str, Costs]) -> str:

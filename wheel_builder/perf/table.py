@@ -77,7 +77,7 @@ def table(rows: Iterable[Modelled]) -> str:
     """
     ordered = sorted(rows, key=_order)
     lines = [_cells(row, charged) for row in ordered for charged in row.charged]
-    cells = [HEAD, *lines, *_totals(ordered)]
+    cells = [HEAD, *lines, *map(_total, joined(ordered))]
     return "\n".join([TITLE, "", *aligned(cells, left=4), ""])
 
 
@@ -178,7 +178,17 @@ def _cells(row: Modelled, charged: Charged) -> tuple[str, ...]:
     )
 
 
-def _totals(rows: Sequence[Modelled]) -> Iterator[tuple[str, ...]]:
+class Joined(NamedTuple):
+    """A whole backward under one order of phases; ``flop`` by the bound, then as ``_clocks`` has them."""
+
+    arch: str
+    kernel: str
+    maker: str
+    order: str
+    flop: tuple[float, ...]
+
+
+def joined(rows: Sequence[Modelled]) -> Iterator[Joined]:
     """Whole backwards: useful FLOP of all workgroups over the clocks of all workgroups of all kernels.
 
     None of a backward of which a kernel is missing.
@@ -190,9 +200,14 @@ def _totals(rows: Sequence[Modelled]) -> Iterator[tuple[str, ...]]:
         useful = whole.products * full.flop * full.workgroups
         for at, charged in enumerate(full.charged):
             clocks = zip(*(_clocks(row, row.charged[at]) for row in parts), strict=True)
-            bound, *schedules = (f"{useful / sum(each):.0f}" for each in clocks)
             name = f"{whole.name} {full.dtype} d{full.head_dim}"
-            yield (full.arch, name, _maker(full), charged.order, *[""] * 7, bound, *[""] * 3, *schedules)
+            flop = tuple(useful / sum(each) for each in clocks)
+            yield Joined(full.arch, name, maker_of(full), charged.order, flop)
+
+
+def _total(whole: Joined) -> tuple[str, ...]:
+    bound, *schedules = (f"{flop:.0f}" for flop in whole.flop)
+    return (whole.arch, whole.kernel, whole.maker, whole.order, *[""] * 7, bound, *[""] * 3, *schedules)
 
 
 def _clocks(row: Modelled, charged: Charged) -> tuple[float, ...]:
@@ -205,9 +220,9 @@ def _clocks(row: Modelled, charged: Charged) -> tuple[float, ...]:
 
 
 def _family(row: Modelled) -> tuple[str, str, int, str]:
-    return (row.arch, row.dtype, row.head_dim, _maker(row))
+    return (row.arch, row.dtype, row.head_dim, maker_of(row))
 
 
-def _maker(row: Modelled) -> str:
+def maker_of(row: Modelled) -> str:
     """The label without a tile's size."""
     return row.label.partition(",")[0]

@@ -1,12 +1,8 @@
 """Tables of the documentation, from small data and from this checkout's."""
 
-import pytest
-
 from tests.catalogues import CATALOGUE
 from tests.conftest import CHECKOUT
 from wheel_builder.base.archs import known_archs
-from wheel_builder.base.errors import DocsError
-from wheel_builder.docs.figures import Figure, figures
 from wheel_builder.docs.tables import (
     drop_in_libraries,
     fill,
@@ -16,40 +12,19 @@ from wheel_builder.docs.tables import (
     problems,
     tables,
 )
-
-GOLDEN = """\
-Title.
-
-arch    kernel        of                   phases      bound share  FLOP  schedule share  FLOP  + port
-gfx908  fwd fp16 d64  flash-attn-rocm      measured          1.000  1024           0.755   774     765
-gfx908  fwd fp16 d64  flash-attn-rocm      contiguous        1.000  1024           0.755   700     765
-gfx908  fwd fp16 d64  triton 3.9.0, 64x64  measured          1.000   900           0.481   350     476
-gfx908  bwd fp16 d64  triton 3.9.0         measured                                        651     627
-
-Conflicts.
-"""
+from wheel_builder.perf.golden import DECODE, FLOP, Figure
 
 
-def test_figures_are_those_of_the_schedule():
-    *forwards, backward = figures("gfx908.txt", GOLDEN)
-    assert forwards == [
-        Figure("gfx908", "fwd fp16 d64", "flash-attn-rocm", "measured", 774),
-        Figure("gfx908", "fwd fp16 d64", "flash-attn-rocm", "contiguous", 700),
-        Figure("gfx908", "fwd fp16 d64", "triton 3.9.0", "measured", 350),
-    ]
-    assert (backward.kernel, backward.flop) == ("bwd fp16 d64", 651)
+def flop(maker, kernel, value):
+    return Figure(FLOP, maker, kernel, value)
 
 
-@pytest.mark.parametrize(
-    ("old", "new"), [("schedule share", "share"), ("  350  ", "  35x  "), ("arch ", "a ")]
-)
-def test_a_file_without_figures_is_refused(old, new):
-    with pytest.raises(DocsError, match=r"x\.txt: expected a table that begins with 'arch'"):
-        figures("x.txt", GOLDEN.replace(old, new))
-
-
-def test_ours_is_shown_beside_others_under_the_worse_order_of_phases():
-    assert modelled_figures(figures("gfx908.txt", GOLDEN)) == markdown(
+def test_ours_is_shown_beside_others():
+    found = (
+        flop("flash-attn-rocm", "fwd fp16 d64", 700), flop("triton 3.9.0", "fwd fp16 d64", 350),
+        Figure(DECODE, "flash-attn-rocm", "fp16 d64", 55),
+    )  # fmt: skip
+    assert modelled_figures({"gfx908": found}) == markdown(
         [
             ("gfx arch", "kernel", "flash-attn-rocm", "triton"),
             ("gfx908", "fwd fp16 d64", "700", "350 (version 3.9.0; ours is 2.0 times that)"),
@@ -59,7 +34,7 @@ def test_ours_is_shown_beside_others_under_the_worse_order_of_phases():
 
 def test_of_backwards_the_sum_is_shown():
     names = ("bwd_delta fp16 d64", "bwd_dq causal fp16 d64", "split fp16 d64")
-    shown = modelled_figures([Figure("gfx908", name, "flash-attn-rocm", "measured", 7) for name in names])
+    shown = modelled_figures({"gfx908": [flop("flash-attn-rocm", name, 7) for name in names]})
     assert shown.splitlines()[2:] == ["| gfx908 | split fp16 d64 | 7 |"]
 
 

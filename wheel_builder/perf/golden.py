@@ -1,0 +1,96 @@
+"""The modelled figures that tests hold kernels to, a file for each arch; the documentation shows them.
+
+One figure of each kernel: what the schedule gives under the worst order of LDS phases, and of decode the
+share of the memory's bandwidth.  ``scripts/wheel-builder perf`` prints everything else that the models say.
+"""
+
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from wheel_builder.base.errors import PerfError
+from wheel_builder.perf.measure import Decoded, Modelled
+from wheel_builder.perf.table import joined, maker_of
+
+FIGURES = Path("wheel_builder/perf/figures")
+COUNTERS = FIGURES / "counters.txt"
+# Under load, and a single workgroup: with more of them most kernels reach the whole bandwidth.
+LATENCY, WORKGROUPS = 1000, 1
+HEADER = f"""\
+# Modelled, not measured, as last accepted: `scripts/test --full tests/perf --update` writes this; the
+# difference is for review.
+#   flop    useful ones per clock and compute unit, by the schedule, under the worst order of LDS phases
+#   decode  percent of the memory's bandwidth for {WORKGROUPS} workgroup, at a latency of {LATENCY} ns
+"""
+FLOP, DECODE = "flop", "decode"
+_Count = Annotated[int, Field(strict=True, ge=0)]
+# what -> maker -> kernel without its head dim -> head dim -> figure
+_FILE = TypeAdapter(dict[Literal["flop", "decode"], dict[str, dict[str, dict[str, _Count]]]])
+
+
+class Figure(NamedTuple):
+    """``what`` is ``FLOP`` or ``DECODE``; ``kernel`` is "fwd fp16 d64", ``maker`` without its tile."""
+
+    what: str
+    maker: str
+    kernel: str
+    value: int
+
+
+def parse_figures(name: str, text: str) -> tuple[Figure, ...]:
+    """The figures of an arch; raises ``PerfError`` with all that is wrong with the file ``name``."""
+    title, advice = f"{name} is not right", "write it again: scripts/test --full tests/perf --update"
+    try:
+        file = _FILE.validate_python(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise PerfError(title, [str(error)], advice=advice) from error
+    except ValidationError as error:
+        problems = [f"{' '.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
+        raise PerfError(title, problems, advice=advice) from error
+    return tuple(
+        Figure(what, maker, f"{kernel} {dim}", value)
+        for what, makers in file.items()
+        for maker, kernels in makers.items()
+        for kernel, values in kernels.items()
+        for dim, value in values.items()
+    )
+
+
+def to_text(figures: Iterable[Figure]) -> str:
+    """The file of an arch."""
+    tables: dict[tuple[str, str], dict[str, dict[str, int]]] = {}
+    for each in figures:
+        kernel, _, dim = each.kernel.rpartition(" ")
+        tables.setdefault((each.what, each.maker), {}).setdefault(kernel, {})[dim] = each.value
+    lines = [HEADER]
+    for (what, maker), kernels in sorted(tables.items()):
+        lines += [f'[{what}."{maker}"]', *(_line(*row) for row in sorted(kernels.items())), ""]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _line(kernel: str, values: Mapping[str, int]) -> str:
+    by_size = sorted(values.items(), key=lambda value: (len(value[0]), value))
+    return f'"{kernel}" = {{{", ".join(f"{dim} = {value}" for dim, value in by_size)}}}'
+
+
+def figures_of(rows: Iterable[Modelled | Decoded]) -> Iterator[Figure]:
+    """One figure of each kernel, and of each whole backward."""
+    modelled = []
+    for row in rows:
+        if isinstance(row, Modelled):
+            modelled.append(row)
+            slowest = max(charged.schedule.clocks_per_workgroup for charged in row.charged)
+            name = f"{row.op} {row.dtype} d{row.head_dim}"
+            yield Figure(FLOP, maker_of(row), name, round(row.flop / slowest))
+        else:
+            shares = {(each.latency, each.workgroups): each.share for each in row.decode.shares}
+            share = shares[LATENCY, WORKGROUPS]
+            yield Figure(DECODE, row.label, f"{row.dtype} d{row.head_dim}", round(100 * share))
+    orders: dict[tuple[str, str], list[float]] = {}
+    for whole in joined(modelled):
+        _, schedule, *_ = whole.flop
+        orders.setdefault((whole.maker, whole.kernel), []).append(schedule)
+    yield from (Figure(FLOP, *name, round(min(flop))) for name, flop in orders.items())
