@@ -132,25 +132,27 @@ def modelled_figures(found: Mapping[str, Sequence[Figure]]) -> str:
 
     Of backwards, all kernels together.
     """
-    of_arch = {
-        arch: {
+    rows = [("gfx arch", "kernel", OURS, *(others := sorted(_others(found))))]
+    for arch, figures in found.items():
+        # Forwards first.
+        shown = sorted(figures, key=lambda each: not each.kernel.startswith("fwd"))
+        own = {
             (each.kernel, each.maker): each.value
-            for each in figures
+            for each in shown
             if each.what == FLOP and not each.kernel.startswith("bwd_")
         }
-        for arch, figures in found.items()
-    }
-    others = sorted(
-        {maker.partition(" ")[0] for own in of_arch.values() for _, maker in own if maker != OURS}
-    )
-    rows = [("gfx arch", "kernel", OURS, *others)]
-    for arch, own in of_arch.items():
-        for kernel, maker in own:
-            if maker == OURS:
-                rows.append(
-                    (arch, kernel, str(own[kernel, OURS]), *(_other(own, kernel, name) for name in others))
-                )
+        rows += [
+            (arch, kernel, str(own[kernel, OURS]), *(_other(own, kernel, name) for name in others))
+            for kernel, maker in own
+            if maker == OURS
+        ]
     return markdown(rows)
+
+
+def _others(found: Mapping[str, Sequence[Figure]]) -> set[str]:
+    """Who made the other kernels, without their versions."""
+    makers = {each.maker for figures in found.values() for each in figures}
+    return {maker.partition(" ")[0] for maker in makers - {OURS}}
 
 
 def _other(of_arch: Mapping[tuple[str, str], int], kernel: str, name: str) -> str:

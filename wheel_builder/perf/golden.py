@@ -67,8 +67,14 @@ def to_text(figures: Iterable[Figure]) -> str:
         tables.setdefault((each.what, each.maker), {}).setdefault(kernel, {})[dim] = each.value
     lines = [HEADER]
     for (what, maker), kernels in sorted(tables.items()):
-        lines += [f'[{what}."{maker}"]', *(_line(*row) for row in sorted(kernels.items())), ""]
+        lines += [f'[{what}."{maker}"]', *(_line(*row) for row in sorted(kernels.items(), key=_order)), ""]
     return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _order(row: tuple[str, object]) -> tuple[str, str]:
+    """By kernel and mask, then by dtype."""
+    op, _, dtype = row[0].rpartition(" ")
+    return (op, dtype)
 
 
 def _line(kernel: str, values: Mapping[str, int]) -> str:
