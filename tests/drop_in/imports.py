@@ -2,8 +2,8 @@
 
 Prints what wheels or source distributions take from flash_attn, and what of it the distribution flash-attn of
 shim/ does not have; the exit code is 1 if something is missing that upstream's release has.  Nothing of the
-files is executed.  --pin writes the libraries that take something to tests/shim/imports.json, which tests and
-documentation read.
+files is executed.  --pin writes the libraries that take something to wheel_builder/docs/imports.json, which
+tests and documentation read.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from wheel_builder.upstream.sdist import fetch_sdist
 
 CHECKOUT = Path(__file__).parents[2]
 SHIM = CHECKOUT / "shim"
-PINNED = CHECKOUT / "tests/shim/imports.json"
+PINNED = CHECKOUT / "wheel_builder/docs/imports.json"
 MODULES = ("flash_attn", "flash_attn_2_cuda")
 OPERATORS = "torch.ops.flash_attn"
 OURS = (*MODULES, OPERATORS)

@@ -4,6 +4,7 @@ What libraries ask of it before they use it, and the names that they import; no 
 """
 
 import json
+import os
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +18,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 # What released libraries take from flash_attn (python -m tests.drop_in.imports), and what was read by eye.
-LIBRARIES = {row["library"]: row for row in json.loads(Path(__file__).with_name("imports.json").read_text())}
+LIBRARIES = {row["library"]: row for row in json.loads(Path(os.environ["FA_IMPORTS"]).read_text())}
 READ = {
     "vllm": [
         "flash_attn.flash_attn_varlen_func", "flash_attn.layers.rotary.apply_rotary_emb",

@@ -23,7 +23,7 @@ from wheel_builder.upstream.costs import load_costs
 from wheel_builder.upstream.why import sections
 
 PLACE = re.compile(r"\{\{ (\w+) \}\}")
-DROP_IN = Path("tests/shim/imports.json")
+DROP_IN = Path("wheel_builder/docs/imports.json")
 OURS = "flash-attn-rocm"
 # What a reader knows the kernels of an operation by.
 OPERATIONS = {

@@ -10,9 +10,12 @@ from typing import Any
 
 from wheel_builder.base.process import Runner, run
 from wheel_builder.base.store import Artifact, Store, sha256_file, sha256_tree
+from wheel_builder.images.docker import Mount
 from wheel_builder.images.wheel_tests import Suite, run_suite
 
 TESTS = "tests/shim"
+IMPORTS = "wheel_builder/docs/imports.json"  # what released libraries import of flash_attn
+INSIDE = "/imports.json"
 
 
 def verify_shim(
@@ -23,11 +26,16 @@ def verify_shim(
         "shim": sha256_file(shim),
         "beside": {"wheel": wheel.name, "sha256": sha256_file(wheel)},
         "image": image.facts["image_id"],
-        "tests": sha256_tree(checkout, [checkout / TESTS]),
+        "tests": sha256_tree(checkout, [checkout / TESTS, checkout / IMPORTS]),
     }
 
     def make(out: Path) -> Mapping[str, Any]:
-        suite = Suite(checkout / TESTS, wheels=(shim,))
+        suite = Suite(
+            checkout / TESTS,
+            (Mount(checkout / IMPORTS, INSIDE),),
+            env=(("FA_IMPORTS", INSIDE),),
+            wheels=(shim,),
+        )
         counts = run_suite(wheel, suite, image=image, out=out, log=log, run=run)
         return {"beside": inputs["beside"], "tests": counts}
 
