@@ -25,7 +25,7 @@ from fuzz import made
 from mutation import calls
 
 QUIET = ["-p", "no:cacheprovider", "--strict-markers", "-W", "error", "-q", "--no-header", "--tb=line"]
-DRAWN = "test_drawn.py"  # these calls are made without pytest
+CORPUS = "test_corpus.py"  # these calls are made without pytest
 SHOWN = 200  # characters of a failure
 FINDING = "[fake HIP runtime: "  # in an error of a launch that a sanitizer ended
 
@@ -74,7 +74,7 @@ def suite(arguments):
 
 def baseline():
     """All tests have to pass; those of the corpus are left out, as mutants run them without pytest."""
-    watch = suite([".", "--ignore", DRAWN])
+    watch = suite([".", "--ignore", CORPUS])
     return {"killed": watch.killed, "tests": watch.tests}
 
 

@@ -1,6 +1,6 @@
 """Every feature of forward attention against float64, through the public functions (see rule.py).
 
-Each feature meets two kernels here, with variants in rotation; test_drawn.py tests every kernel with each
+Each feature meets two kernels here, with variants in rotation; test_corpus.py tests every kernel with each
 feature, but calls the operator directly.
 """
 

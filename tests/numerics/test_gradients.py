@@ -170,7 +170,7 @@ def check(target, shown, name, case, dtype, head_dim):
 
 @pytest.mark.parametrize("name", CASES)
 def test_through_autograd(target, shown, name):
-    """Each with one kernel, because test_drawn.py has them all; with FA_FULL with all of them."""
+    """Each with one kernel, because test_corpus.py has them all; with FA_FULL with all of them."""
     number = [*CASES].index(name)
     for dtype, head_dim in BACKWARD if FULL else [BACKWARD[number % len(BACKWARD)]]:
         check(target, shown, name, CASES[name], dtype, head_dim)
