@@ -49,7 +49,7 @@ std::vector<Launch> launches(const BwdArguments& call, const BwdKernels& kernels
 void require_features(const BwdParams& p, const Selection& fused) {
   if (path_of(p) != BwdPath::fused || !featured(p)) return;
   const auto [arch, dtype] = tabled(fused.gfx, fused.instance->dtype);
-  if (!fused_features(arch, dtype, p.head_dim)) {
+  if (!fused_config(arch, dtype, p.head_dim).features) {
     throw Error(FA_UNSUPPORTED, without_features_words(fused.gfx, p.head_dim) + ": call without dq_sums");
   }
 }
@@ -77,11 +77,12 @@ BwdPlan bwd_plan(const BwdPlanRequest& r) {
   const Selection fused = select("bwd_fused", r.arch, r.dtype, r.head_dim);
   if (fused.instance == nullptr) return {BwdPath::split, fused.reason};
   const auto [gfx, dtype] = tabled(fused.gfx, fused.instance->dtype);
-  if (r.featured && !fused_features(gfx, dtype, r.head_dim)) {
+  const DkDvConfig config = fused_config(gfx, dtype, r.head_dim);
+  if (r.featured && !config.features) {
     return {BwdPath::split, without_features_words(fused.gfx, r.head_dim)};
   }
   if (r.wanted == "fused") return {BwdPath::fused, "fused is wanted"};
-  return {traits(gfx).fused_backward ? BwdPath::fused : BwdPath::split, "the default of " + fused.gfx};
+  return {config.preferred ? BwdPath::fused : BwdPath::split, "the default of " + fused.gfx};
 }
 
 void bwd(const fa_bwd_call& call) {

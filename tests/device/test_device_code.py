@@ -24,6 +24,7 @@ STRUCTS = {
     "combine": "CombineParams", "bwd_delta": "BwdParams", "bwd_dkdv": "BwdParams", "bwd_dq": "BwdParams",
     "bwd_fused": "BwdParams", "bwd_convert": "BwdParams",
 }  # fmt: skip
+TILES = "kernel/tiles.inc"
 TILED = ("fwd", "decode", "bwd_dkdv", "bwd_dq")
 WITH_ATOMICS = ("bwd_fused", "bwd_convert")  # and what belongs to it
 FUSED_HEAD_DIMS = [64, 96, 128]
@@ -203,6 +204,72 @@ def test_a_kernel_that_misses_its_occupancy_is_refused(changed):
     words = toolchain.fails(toolchain.build, "gfx942", *table)
     assert "fa_fwd_fp16_d128 for gfx942 does not compile:" in words
     assert "desired occupancy was 4" in words
+
+
+def row_of(op, arch, head_dim=64, loop="plain"):
+    """The line of the generated table of tiles that today's compiler takes for fp16."""
+    isa, featured = known_archs()[arch].isa.name, str(loop == "featured").lower()
+    lines = (CHECKOUT / "kernels/include/fa" / TILES).read_text().splitlines()
+    begin = f"FA_TILE_{op}({isa}, fp16, {head_dim}, {featured}, "
+    return next(line for line in reversed(lines) if line.startswith(begin))
+
+
+def words_without(changed, op, arch, row, other, head_dim=64):
+    """What the build says when a row of the table of tiles is another one."""
+    toolchain = changed(TILES, row, other)
+    return toolchain.fails(toolchain.build, arch, *table_of(toolchain, (op, "fp16", head_dim)))
+
+
+@pytest.mark.parametrize("loop", ["plain", "featured"])
+@pytest.mark.parametrize(
+    ("op", "arch"),
+    [
+        ("fwd", "gfx1100"), ("decode", "gfx1030"), ("bwd_dkdv", "gfx908"), ("bwd_fused", "gfx1100"),
+        ("bwd_dq", "gfx1030"),
+    ],
+)  # fmt: skip
+def test_a_kernel_without_a_tile_says_which_row_is_missing(changed, op, arch, loop):
+    row = row_of(op, arch, loop=loop)
+    words = words_without(changed, op, arch, row, row.replace("fp16, 64,", "fp16, 65,"))
+    assert f"fa_{op}_fp16_d64 for {arch} does not compile:" in words
+    place = "kernels/instances/tiles.toml"
+    assert f"{place}: [{op}] has no row for this ISA, head dim, dtype and loop" in words
+
+
+WAVES, PAIRS = "both loops need the same waves", "both loops need the same pairs"
+FP32, EARLY = "ping_pong needs fp32 matrix instructions", "bwd_fused needs ping_pong or early_rows"
+COLUMN = "bit_masks and by_element need a matrix step with one column a lane"
+
+
+@pytest.mark.parametrize(
+    ("op", "arch", "old", "new", "words"),
+    [
+        ("fwd", "gfx1100", ".waves = 8", ".waves = 4", WAVES),
+        ("bwd_dq", "gfx1030", ".waves = 8", ".waves = 4", WAVES),
+        ("bwd_dkdv", "gfx942", ".pairs = 4", ".pairs = 2", PAIRS),
+        ("bwd_dkdv", "gfx1100", ".early_rows", ".ping_pong", FP32),
+        ("bwd_fused", "gfx1100", "early_rows = true", "early_rows = false", EARLY),
+        ("bwd_dkdv", "gfx1030", ".early_rows = true", ".early_rows = true, .bit_masks = true", COLUMN),
+        ("bwd_dkdv", "gfx1030", ".early_rows = true", ".early_rows = true, .by_element = true", COLUMN),
+    ],
+)
+def test_a_row_that_the_kernel_cannot_serve_says_why(changed, op, arch, old, new, words):
+    row = row_of(op, arch, loop="featured")
+    assert old in row
+    assert f"tiles.toml: {words}" in words_without(changed, op, arch, row, row.replace(old, new))
+
+
+@pytest.mark.parametrize("op", ["fwd", "bwd_dkdv", "bwd_dq"])
+def test_columns_that_are_not_the_matrix_units_are_refused(changed, op):
+    toolchain = changed("arch/archs.inc", ".step_columns = 16", ".step_columns = 32")
+    words = toolchain.fails(toolchain.build, "gfx1100", *table_of(toolchain, (op, "fp16", 64)))
+    assert "archs/isas.toml has another number of columns" in words
+
+
+def test_a_head_dim_that_is_no_whole_matrix_steps_is_refused(changed):
+    row = row_of("fwd", "gfx942")
+    words = words_without(changed, "fwd", "gfx942", row, row.replace("fp16, 64,", "fp16, 80,"), head_dim=80)
+    assert "head dims are whole matrix steps" in words
 
 
 def test_a_compile_error_names_instance_and_arch_and_shows_the_compilers_words(changed):

@@ -76,7 +76,7 @@ def test_gradients(machine_of, arch, dtype, head_dim, name):
     assert call.problems() == []
 
 
-# Arch and head dim of the fused kernels, and of those without ALiBi, softcap and dropout (fused_features).
+# Arch and head dim of the fused kernels, and of those whose row in tiles.toml is without `features`.
 FUSING = [(arch, head_dim) for arch in ("gfx908", "gfx942", "gfx1100") for head_dim in (64, 96, 128)]
 PLAIN = [("gfx908", 64), ("gfx908", 96), ("gfx908", 128), ("gfx942", 64)]
 

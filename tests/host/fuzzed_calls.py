@@ -95,7 +95,7 @@ def backward(*, ragged=False):
     return BwdCall(**q | kv | sums, softmax_scale=0.125, window_left=-1, window_right=-1)
 
 
-def fused_backward():
+def fused_gradients():
     call = backward()
     call.dq_sums = tensor([2 * 32 * 4 * 64], FP32)
     return call
@@ -136,7 +136,7 @@ def change(draw, field):
 
 CALLS = [
     forward, long, in_parts, any_head_dim, packed, paged, append, rotary, append_to_pages, backward,
-    ragged_backward, fused_backward,
+    ragged_backward, fused_gradients,
 ]  # fmt: skip
 calls = st.sampled_from(CALLS).flatmap(lambda make: changed(make()))
 

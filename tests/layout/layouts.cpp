@@ -47,7 +47,7 @@ template <class L>
 void layout(const char* name) {
   printf("\"%s\":{\"wave\":%d,\"m\":%d,\"n\":%d,\"k\":%d,\"run\":%d,\"columns\":%d,\"rows\":%d,\"peers\":%d,",
          name, L::kWave, L::kM, L::kN, L::kK, L::kRun, L::kColumns, L::kRows, L::kPeers);
-  printf("\"result_is_operand\":%s,", L::kResultIsOperand ? "true" : "false");
+  printf("\"chains_in_registers\":%s,", L::kChainsInRegisters ? "true" : "false");
   array("a_row", L::kWave, [](int lane) { return L::a_row(lane); });
   printf(",");
   array("run_begin", L::kWave, [](int lane) { return L::run_begin(lane); });
@@ -112,7 +112,7 @@ void tiles_of_archs() {
   const char* comma = "";
   for (const fa::Gfx arch : fa::kAllGfx) {
     for (int head_dim = 1; head_dim <= fa::kMaxHeadDim; ++head_dim) {
-      if (!fa::is_fwd_head_dim(head_dim)) continue;
+      if (fa::fwd_config(arch, fa::DType::fp16, head_dim).waves == 0) continue;
       const fa::ArchTraits traits = fa::traits(arch);
       for (const bool decode : {false, true}) {
         const fa::FwdTile tile = decode ? fa::decode_tile(arch, fa::DType::fp16, head_dim)

@@ -213,7 +213,7 @@ def held_elements(u, tile):
 
 def as_operand(u, tile, results, keys):
     """The results of the first product as operand B of the second, read as the kernel reads them."""
-    if u["result_is_operand"]:
+    if u["chains_in_registers"]:
         return lambda first: [[lane[first // u["k"] * u["run"] :][: u["run"]]] for lane in results]
     columns = [[None] * keys for _ in range(u["n"])]
     for lane, flat, column, key in held_elements(u, tile):
@@ -244,7 +244,7 @@ def test_two_chained_products_are_attention_without_softmax(unit, keys, head_dim
 
 def test_a_result_of_another_unit_is_not_taken_for_an_operand(said):
     """Only MFMA's result has an operand's register order; claimed by others, it would fail the test above."""
-    assert [name for name in UNITS if said["layouts"][name]["result_is_operand"]] == ["mfma"]
+    assert [name for name in UNITS if said["layouts"][name]["chains_in_registers"]] == ["mfma"]
     for name in ("wmma", "dot2"):
         u = said["layouts"][name]
         held = u["tiles"]["64"]["held"]

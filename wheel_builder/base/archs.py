@@ -61,7 +61,6 @@ class Timing:
     valu: int
     transcendental: int
     slow: int
-    overlap: bool
     matrix_issue: int
     matrix_result: int
     valu_result: int
@@ -86,7 +85,9 @@ class Isa:
     step_columns: int
     bf16_k: int
     matrix_clocks: Mapping[str, int]
-    separate_accumulators: bool
+    matrix_coexecution: bool
+    separate_acc_vgprs: bool
+    back_off_barrier: bool
     packed_fp32: bool
     features: tuple[str, ...]
     buffer_word3: int
@@ -131,7 +132,6 @@ class Arch:
     vgpr_granule: int
     lds_bytes: int
     lds_granule: int
-    fused_backward: bool
     model: Model
 
 
@@ -139,7 +139,8 @@ class Arch:
 TRAITS = (
     *("isa", "elf_machine", "device_name", "compute_units", "die_units", "family", "unit"),
     *("step_columns", "bf16_k"),
-    *("separate_accumulators", "packed_fp32", "buffer_word3", "fused_backward", "wave", "simds"),
+    *("matrix_coexecution", "separate_acc_vgprs", "back_off_barrier", "packed_fp32", "buffer_word3"),
+    *("wave", "simds"),
     *("cus_of_workgroup", "waves_per_simd", "vgprs", "vgpr_granule", "vgpr_encoding_granule", "sgprs"),
     *("sgpr_granule", "lds_bytes", "lds_granule", "architected_flat_scratch", "packed_work_item_ids"),
 )

@@ -40,8 +40,8 @@ class Tile:
     schedule: str = ""
     steps_at_once: int = 0
     prefetch: int = 0
-    ahead: int = 0
     value_lanes: int = 1
+    compares_at_once: int = 1
     switches: tuple[str, ...] = ()
 
 
@@ -49,27 +49,29 @@ FOR = ("head_dim", "loop", "dtype", "vgprs", "before_clang")
 # The fields of each kernel's struct in C++, in its order; those of ``SWITCHES`` are switches of a row.
 FORWARD = (
     *("waves", "keys", "waves_per_simd", "query_steps", "schedule", "steps_at_once", "prefetch"),
-    *("value_lanes", "padded_tiles", "dual_issue", "scalar_scale", "identity_shortcuts"),
-    *("buffer_stores", "half_stores"),
+    *("value_lanes", "compares_at_once", "padded_tiles", "dual_issue", "scalar_scale"),
+    *("identity_shortcuts", "buffer_stores", "half_stores"),
 )
 BY_KEYS = (
-    *("pairs", "queries", "waves_per_simd", "own_steps", "steps_at_once", "padded_tiles", "ahead"),
-    *("overlaid", "early_rows", "begun"),
+    *("pairs", "queries", "waves_per_simd", "own_steps", "steps_at_once", "padded_tiles"),
+    *("prefetch", "overlaid", "early_rows", "ping_pong", "early_operands", "kept_zeros", "bit_masks"),
+    "by_element",
 )
 BY_QUERIES = (
     *("waves", "keys", "waves_per_simd", "q_steps", "dout_steps", "steps_at_once", "padded_tiles"),
-    *("ahead", "early_rows"),
+    *("prefetch", "early_rows", "interleaved", "short_prologue"),
 )
 SETS: Mapping[str, tuple[str, ...]] = {
     "fwd": FORWARD,
     "decode": FORWARD,
     "bwd_dkdv": BY_KEYS,
-    "bwd_fused": (*BY_KEYS, "features"),
+    "bwd_fused": (*BY_KEYS, "early_numbers", "tight_registers", "features", "preferred"),
     "bwd_dq": BY_QUERIES,
 }
 SWITCHES = (
     *("padded_tiles", "dual_issue", "scalar_scale", "identity_shortcuts", "buffer_stores", "half_stores"),
-    *("overlaid", "early_rows", "begun", "features"),
+    *("overlaid", "early_rows", "ping_pong", "early_operands", "early_numbers", "kept_zeros", "bit_masks"),
+    *("by_element", "tight_registers", "features", "preferred", "interleaved", "short_prologue"),
 )
 CHOICES = {
     "loop": LOOPS,
@@ -77,7 +79,13 @@ CHOICES = {
     "schedule": ("two_stages", "one_stage", "pipelined"),
     "switches": SWITCHES,
 }
-# Which of them a row cannot do without.
+# Switches, and what a row that has them sets too.
+WITH = {
+    "interleaved": ("prefetch",),
+    "early_operands": ("ping_pong", "prefetch"),
+    **dict.fromkeys(("early_numbers", "kept_zeros", "tight_registers"), ("ping_pong",)),
+}
+# Which fields a row cannot do without.
 NEEDED = ("waves", "pairs", "keys", "queries", "schedule")
 HEAD = """\
 // Generated from kernels/instances/tiles.toml by `python3 -m wheel_builder.base.generated`; do not edit.
@@ -135,7 +143,8 @@ def parse_tiles(text: str, isas: set[str]) -> Tiles:
     """The rows of a text.
 
     Raises ``TileError`` with everything that is wrong: an unknown kernel, ISA or field, a field that the
-    kernel does not have or cannot do without, a row that never counts because another one before it fits.
+    kernel does not have or cannot do without, a switch that would do nothing, a row that never counts
+    because another one before it fits.
     """
     problems: list[str] = []
     found: dict[str, dict[str, tuple[Tile, ...]]] = {}
@@ -187,6 +196,14 @@ def _problems(kernel: str, row: Mapping[str, Any], tile: Tile, before: Sequence[
     given = [name for name in row if name not in (*FOR, "switches")]
     yield from (f"{kernel} has no {name}" for name in (*given, *tile.switches) if name not in sets)
     yield from (f"no {name}" for name in NEEDED if name in sets and name not in row)
+    yield from (
+        f"{switch} without {other}"
+        for switch, others in WITH.items()
+        for other in others
+        if switch in tile.switches and not (other in tile.switches or row.get(other))
+    )
+    if {"ping_pong", "early_rows"} <= {*tile.switches}:
+        yield "ping_pong and early_rows: choose one loop"
     for other in before:
         same = other.head_dim == tile.head_dim and other.vgprs in (0, tile.vgprs)
         same = same and other.dtype in ("", tile.dtype) and other.loop in ("", tile.loop)

@@ -35,11 +35,11 @@ class Bound:
     conflicts: float
     port: float
     dot2: float
-    overlap: bool
+    coexecution: bool
 
     @property
     def alu(self) -> float:
-        return max(self.matrix, self.valu) if self.overlap else self.matrix + self.valu
+        return max(self.matrix, self.valu) if self.coexecution else self.matrix + self.valu
 
     @property
     def clocks(self) -> float:
@@ -81,5 +81,5 @@ def busy_bound(arch: str, counts: Mapping[str, Executed], lds: Iterable[tuple[Ch
         conflicts=sum(charge.extra * count for charge, count in charges),
         port=sum(charge.port * count for charge, count in charges) / PORTS,
         dot2=dot2 / isa.simds,
-        overlap=isa.timing.overlap,
+        coexecution=isa.matrix_coexecution,
     )

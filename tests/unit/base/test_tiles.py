@@ -123,7 +123,7 @@ def test_cpp_gets_a_row_for_each_dtype_and_loop_with_what_differs_from_the_defau
         (one(isa="rdna9"), "fwd.rdna9: no such ISA; known: cdna1,"),
         (one(", wave = 4"), "fwd.rdna3: row 1: not a field: wave"),
         (one(", pairs = 4"), "fwd.rdna3: row 1: fwd has no pairs"),
-        (one(', switches = ["begun"]'), "fwd.rdna3: row 1: fwd has no begun"),
+        (one(', switches = ["ping_pong"]'), "fwd.rdna3: row 1: fwd has no ping_pong"),
         (one(', switches = ["fast"]'), "fwd.rdna3: row 1: switches is 'fast', expected one of"),
         (one(row=ROW), "fwd.rdna3: row 1: no schedule"),
         (one(", prefetch = true"), "fwd.rdna3: row 1: prefetch is True, expected int"),
@@ -134,6 +134,31 @@ def test_cpp_gets_a_row_for_each_dtype_and_loop_with_what_differs_from_the_defau
 )
 def test_a_wrong_table_is_an_error(text, words):
     assert any(problem.startswith(f"tiles.toml: {words}") for problem in problems(text))
+
+
+BY_KEYS = "{ head_dim = 64, pairs = 4, queries = 32, waves_per_simd = 2"
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ('prefetch = 3, switches = ["early_operands"]', "early_operands without ping_pong"),
+        ('switches = ["early_operands", "ping_pong"]', "early_operands without prefetch"),
+        ('switches = ["early_numbers"]', "early_numbers without ping_pong"),
+        ('switches = ["kept_zeros"]', "kept_zeros without ping_pong"),
+        ('switches = ["tight_registers"]', "tight_registers without ping_pong"),
+        ('switches = ["early_rows", "ping_pong"]', "ping_pong and early_rows: choose one loop"),
+    ],
+)
+def test_a_switch_that_would_do_nothing_is_an_error(more, words):
+    text = one(f", {more}", kernel="bwd_fused", row=BY_KEYS)
+    assert problems(text) == (f"tiles.toml: bwd_fused.rdna3: row 1: {words}",)
+
+
+def test_interleaving_needs_operands_that_are_read_ahead():
+    row = "{ head_dim = 64, waves = 4, keys = 32, waves_per_simd = 2"
+    text = one(', switches = ["interleaved"]', kernel="bwd_dq", row=row)
+    assert problems(text) == ("tiles.toml: bwd_dq.rdna3: row 1: interleaved without prefetch",)
 
 
 @pytest.mark.parametrize(

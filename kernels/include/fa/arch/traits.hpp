@@ -37,12 +37,13 @@ struct ArchTraits {
   // What instructions there are.
   Family family;
   MatrixUnit unit;
-  int step_columns;  // columns (queries or keys) of a matrix step
-  int bf16_k;        // contraction length of the 32x32 bf16 matrix instruction; 0 where there is none
-  bool separate_accumulators;  // matrix results live in registers of their own (AccVGPRs) only
-  bool packed_fp32;            // fp32 multiply, add and fma of two neighbours at once
-  uint32_t buffer_word3;  // format word of a raw buffer resource: 32-bit elements, offsets checked as bytes
-  bool fused_backward;    // what is not asked to be deterministic is computed in one pass, with atomics
+  int step_columns;         // columns (queries or keys) of a matrix step
+  int bf16_k;               // contraction length of the 32x32 bf16 matrix instruction; 0 where there is none
+  bool matrix_coexecution;  // matrix instructions run while the VALU works for other waves of the SIMD
+  bool separate_acc_vgprs;  // matrix results are in AccVGPRs only, a register file of their own
+  bool back_off_barrier;    // where false, the compiler waits for all loads before a barrier
+  bool packed_fp32;         // fp32 multiply, add and fma of two neighbours at once
+  uint32_t buffer_word3;    // format word of a raw buffer resource: 32-bit elements, offsets checked as bytes
 
   // What runs a workgroup.  Granules are the steps in which something is handed out.
   int wave;              // lanes of a wave

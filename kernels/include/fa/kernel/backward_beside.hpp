@@ -85,7 +85,7 @@ struct Exponentials {
 template <class B>
 struct NoDq {
   static constexpr int kKeySteps = 1;
-  static constexpr bool kOfAll = false;
+  static constexpr bool kAllHaveParts = false;
   struct Turned {};
   FA_DEVICE explicit NoDq(const B&) {}
   FA_DEVICE Turned load(const B&, const BwdParams&, int) { return {}; }
@@ -107,16 +107,16 @@ FA_DEVICE void add_head_beside(B& block, Moves<B>& moves, float* dq_sums, int he
                                typename B::Sums& sums) {
   using Unit = typename B::Unit;
   using Stage = typename B::Stage;
-  constexpr int kAtOnce = B::kConfig.steps_at_once, kAhead = B::kConfig.ahead;
-  constexpr bool kBegun = B::kConfig.begun, kBegunRows = B::kWithDq || B::kConfig.begun;
+  constexpr int kAtOnce = B::kConfig.steps_at_once, kAhead = B::kConfig.prefetch;
+  constexpr bool kBegun = B::kConfig.early_operands, kBegunRows = B::kWithDq || B::kConfig.early_operands;
   using Rows = Choice<kBegunRows, Begun<Unit, typename Stage::RowTile, B::kSteps, kAhead>, NotBegun>;
   using Transposes = Choice<kBegun, Begun<Unit, typename Stage::TurnedTile, B::kSumSteps, kAhead>, NotBegun>;
   // Numbers of waves that also add up dQ come before those additions, which they would wait for.
-  constexpr bool kNumberFirst = B::kOwnNumbers && B::kWithDq && !B::kTraits.separate_accumulators;
+  constexpr bool kNumberFirst = B::kConfig.early_numbers && B::kOwnNumbers;
   constexpr bool kBeside = B::kWithDq && !B::kFeatured;  // P comes beside the last tile's dQ
   const bool of_weights = block.is(Role::weights), of_dq = dq.is_of(block);
   typename Unit::C zeros = Unit::zero();
-  if (B::kKeepsZeros) Unit::settle(zeros);
+  if (B::kConfig.kept_zeros) Unit::settle(zeros);
   for (int first = tiles.begin; first < tiles.end; first += B::kQueries) {
     const bool seen = moves.seen.sign < 0, masked = moves.masked.sign < 0;
     typename B::Result result;
@@ -144,7 +144,7 @@ FA_DEVICE void add_head_beside(B& block, Moves<B>& moves, float* dq_sums, int he
       if (!B::kOwnNumbers) begin(block, result);
       if constexpr (kBegunRows) {
         tile_rows.template multiply<B::Own::kSteps>(result, own);
-        for (int step = 0; step < B::kSteps; ++step) pin<Unit>(result[step]);
+        for (int step = 0; step < B::kSteps; ++step) Unit::pin(result[step]);
       } else {
         multiply_rows<Unit, typename Stage::RowTile, B::kSteps, kAtOnce, kAhead>(result, tile, own,
                                                                                  block.reader());
@@ -161,7 +161,7 @@ FA_DEVICE void add_head_beside(B& block, Moves<B>& moves, float* dq_sums, int he
                [&](int half) { scores.part(block, half, 2 * Dq::kKeySteps); });
         __builtin_amdgcn_s_setprio(1);
         packed = scores.weights(block, first, wave_key, masked);
-      } else if (kBeside && Dq::kOfAll && adds) {
+      } else if (kBeside && Dq::kAllHaveParts && adds) {
         dq.add(block, dq_sums, first - B::kQueries, Nothing());
       } else {
         if (adds) dq.add(block, dq_sums, first - B::kQueries, Nothing());
@@ -172,7 +172,7 @@ FA_DEVICE void add_head_beside(B& block, Moves<B>& moves, float* dq_sums, int he
         }
       }
       move();
-      if constexpr (B::kShort) {
+      if constexpr (B::kConfig.tight_registers) {
         // Held by the other waves alone: here they are not kept.
         Unit::forget(result[0]);
         moves.stage.forget();
@@ -189,7 +189,7 @@ FA_DEVICE void add_head_beside(B& block, Moves<B>& moves, float* dq_sums, int he
       if (seen) {
         if (!kBegun) given = block.given();
         // Opaque, or the compiler reads it before the barrier.
-        if constexpr (B::kTraits.separate_accumulators) Unit::settle(result[0]);
+        if constexpr (B::kTraits.separate_acc_vgprs) Unit::settle(result[0]);
         Worked<B> copy(result);
         // First, so that a masked tile takes the same code as others.
         if (!B::kFeatured && masked) mask(block, copy.result, first, wave_key);
@@ -201,7 +201,7 @@ FA_DEVICE void add_head_beside(B& block, Moves<B>& moves, float* dq_sums, int he
       }
       if constexpr (B::kWithDq) {
         drop_missing_keys(block, wave_key, packed);
-        if constexpr (B::kShort) {
+        if constexpr (B::kConfig.tight_registers) {
           B::Scores::write_to(static_cast<int>(dq.kept()[3]), block.scores(), block.lane, packed);
         } else {
           B::Scores::write(block.scores(), block.pair, block.lane, packed);
@@ -264,7 +264,7 @@ FA_DEVICE void run_beside(BwdArguments arguments, LdsBytes lds) {
     if constexpr (B::kWithDq) {
       tile_barrier<B::kArch>();
       dq.read(block);
-      if (B::kShort && !block.is(Role::weights)) dq.keep_places(places);
+      if (B::kConfig.tight_registers && !block.is(Role::weights)) dq.keep_places(places);
       if (!B::kOwnNumbers) tile_barrier<B::kArch>();  // these have K^T's place
     }
     moves.store_number(block, block.set);

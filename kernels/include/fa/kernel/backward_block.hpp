@@ -34,10 +34,10 @@ FA_DEVICE HeadRows rows_of(const Tensor& tensor, bool ragged, int batch, int hea
 // A barrier of the workgroup's waves that leaves global loads in flight.
 template <Gfx kGfx>
 FA_DEVICE void tile_barrier() {
-  if constexpr (traits(kGfx).separate_accumulators) {
-    workgroup_barrier_in_flight();
-  } else {
+  if constexpr (traits(kGfx).back_off_barrier) {
     workgroup_barrier();
+  } else {
+    workgroup_barrier_in_flight();
   }
 }
 
@@ -81,15 +81,6 @@ FA_DEVICE void each_element(typename Unit::C* result, const Action& action) {
       float& value = element<Unit>(result, c, f);
       value = kInOrder ? here(action(here(value), c, f)) : action(value, c, f);
     }
-  }
-}
-
-template <class Unit>
-FA_DEVICE void pin(typename Unit::C& c) {
-  if constexpr (Unit::kResultIsOperand) {
-    Unit::settle(c);
-  } else {
-    c = here(c);
   }
 }
 
@@ -154,7 +145,8 @@ FA_DEVICE void read_ahead_of_halves(const Read& read, const Multiply& multiply, 
 // Operand A of step `i` of the contraction, from period `step` of a tile.
 template <class Unit, class Tile, int kAhead>
 FA_DEVICE auto reader_of(LdsBytes tile, int lane) {
-  if constexpr (Unit::kBesideValu && kAhead > 0) {
+  if constexpr (kAhead > 0 && Unit::kColumns == 1 && Unit::kRun == 8) {
+    // A lane's operands are units at constant distances: one address serves all.
     const typename Tile::template Row<typename Unit::A> row(tile, Unit::a_row(lane),
                                                             Unit::run_begin(lane) / 8);
     return [=](int i, int step) {
@@ -232,7 +224,7 @@ FA_DEVICE void multiply_rows(typename Unit::C* result, LdsBytes tile, const Own&
   // Here and not where it is used: the compiler would move the product behind branches, and keep its
   // operands.
 #pragma unroll
-  for (int step = 0; step < kSteps; ++step) pin<Unit>(result[step]);
+  for (int step = 0; step < kSteps; ++step) Unit::pin(result[step]);
 }
 
 // sums[step] += transposed rows of the tile (operand A) times `operand`, over the tile's rows.

@@ -15,11 +15,18 @@ struct DkDvConfig {
   int own_steps = 0;
   int steps_at_once = 0;
   bool padded_tiles = false;
-  int ahead = 0;
+  int prefetch = 0;
   bool overlaid = false;
   bool early_rows = false;
-  bool begun = false;
+  bool ping_pong = false;
+  bool early_operands = false;
+  bool kept_zeros = false;
+  bool bit_masks = false;
+  bool by_element = false;
+  bool early_numbers = false;
+  bool tight_registers = false;
   bool features = false;
+  bool preferred = false;
 };
 
 // Tuning of the dq kernel.
@@ -31,32 +38,31 @@ struct DqConfig {
   int dout_steps = 0;
   int steps_at_once = 0;
   bool padded_tiles = false;
-  int ahead = 0;
+  int prefetch = 0;
   bool early_rows = false;
+  bool interleaved = false;
+  bool short_prologue = false;
 };
 
 #pragma clang diagnostic push
 #pragma clang diagnostic ignored "-Wc++20-designator"
-constexpr DkDvConfig dkdv_config(Gfx arch, DType dtype, int head_dim) {
-  constexpr bool featured = false;  // both loops have one tile
+// `featured`: of the loop that has all features; a workgroup is that of the plain one.
+constexpr DkDvConfig dkdv_config(Gfx arch, DType dtype, int head_dim, bool featured = false) {
 #define FA_TILE_bwd_dkdv FA_FIRST_ROW
 #include "fa/kernel/tiles.inc"
 #undef FA_TILE_bwd_dkdv
   return {};
 }
 
-constexpr DqConfig dq_config(Gfx arch, DType dtype, int head_dim) {
-  constexpr bool featured = false;
+constexpr DqConfig dq_config(Gfx arch, DType dtype, int head_dim, bool featured = false) {
 #define FA_TILE_bwd_dq FA_FIRST_ROW
 #include "fa/kernel/tiles.inc"
 #undef FA_TILE_bwd_dq
   return {};
 }
 
-// The kernel that computes dq too, and its head dims.
-inline constexpr int kLeastFusedHeadDim = 64, kMostFusedHeadDim = 128;
-constexpr DkDvConfig fused_config(Gfx arch, DType dtype, int head_dim) {
-  constexpr bool featured = false;
+// The kernel that computes dq too.
+constexpr DkDvConfig fused_config(Gfx arch, DType dtype, int head_dim, bool featured = false) {
 #define FA_TILE_bwd_fused FA_FIRST_ROW
 #include "fa/kernel/tiles.inc"
 #undef FA_TILE_bwd_fused
@@ -64,10 +70,18 @@ constexpr DkDvConfig fused_config(Gfx arch, DType dtype, int head_dim) {
 }
 #pragma clang diagnostic pop
 
-// Whether it has a loop with all features, too; where it has none, for want of registers, those calls are
-// split.
-constexpr bool fused_features(Gfx arch, DType dtype, int head_dim) {
-  return fused_config(arch, dtype, head_dim).features;
+// The head dims that it has rows for, on any ISA.
+struct HeadDims {
+  int least, most;
+};
+constexpr HeadDims fused_head_dims() {
+  HeadDims found{kMaxHeadDim, 0};
+#define FA_TILE_bwd_fused(isa, dtype, head_dim, ...)  \
+  if (head_dim < found.least) found.least = head_dim; \
+  if (head_dim > found.most) found.most = head_dim;
+#include "fa/kernel/tiles.inc"
+#undef FA_TILE_bwd_fused
+  return found;
 }
 
 // Keys and threads of one workgroup.

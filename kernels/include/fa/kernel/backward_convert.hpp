@@ -39,7 +39,8 @@ struct Convert {
     const int end = group.left < kConvertRows ? sequence.seqlen_q : group.first + kConvertRows;
     const Rows rows{visible, group.first, seen(visible, group.first) && seen(visible, end - 1)};
     const float factor = params.scale * kCutGain<kDType>;  // as that of dk in backward_dkdv.hpp
-    constexpr int kLeastLanes = kLeastFusedHeadDim / kWidth, kMostLanes = kMostFusedHeadDim / kWidth;
+    constexpr int kLeastLanes = fused_head_dims().least / kWidth,
+                  kMostLanes = fused_head_dims().most / kWidth;
     with_lanes_for<kLeastLanes, kMostLanes>(
         units, [&](auto lanes) { convert<decltype(lanes)::kLanes>(rows, sums, dq, units, factor); });
   }

@@ -71,7 +71,7 @@ FA_DEVICE typename B::P weights(const B& block, typename B::Result& s, int head_
       distance[c] = static_cast<float>(wave_key + Unit::column(block.lane, c) - block.visible.diagonal(row));
     }
     scoring.cap([&](const auto& action) { B::in_order(s, action); });
-    if constexpr (Unit::kBesideValu) {
+    if constexpr (B::kConfig.by_element) {
       return weights_by_element(block, scoring, s, distance[0], first, wave_key, masked, bits);
     }
     typename B::Result slope;
@@ -102,7 +102,7 @@ FA_DEVICE typename B::P gradients_of(const B& block, const typename B::P& p, typ
                                      int head_q, int first, int wave_key, bool masked) {
   using Unit = typename B::Unit;
   using P = typename B::P;
-  if constexpr (!B::kFeatured && Unit::kBesideValu && B::kTraits.packed_fp32 && B::kDType == DType::bf16) {
+  if constexpr (!B::kFeatured && Unit::kColumns == 1 && B::kTraits.packed_fp32 && B::kDType == DType::bf16) {
     // Two at once, where an element has to be unpacked in any case.
 #pragma unroll
     for (int f = 0; f < P::kHeld; f += 2) {
@@ -137,8 +137,7 @@ FA_DEVICE void add_head(const B& block, int head_q, int wave_key, const typename
                         const typename B::Own& own, typename B::Sums& sums) {
   using Unit = typename B::Unit;
   using Stage = typename B::Stage;
-  constexpr int kAtOnce = B::kConfig.steps_at_once,
-                kAhead = B::kFeatured && Unit::kColumns > 1 ? 0 : B::kConfig.ahead;
+  constexpr int kAtOnce = B::kConfig.steps_at_once, kAhead = B::kConfig.prefetch;
   constexpr bool kOverlaid = B::kConfig.overlaid;
   const bool of_weights = block.is(Role::weights);
   Stage stage;
@@ -190,8 +189,7 @@ FA_DEVICE void add_head_early(B& block, int head_q, int wave_key, const typename
                               const typename B::Own& own, typename B::Sums& sums) {
   using Unit = typename B::Unit;
   using Stage = typename B::Stage;
-  constexpr int kAtOnce = B::kConfig.steps_at_once,
-                kAhead = B::kFeatured && Unit::kColumns > 1 ? 0 : B::kConfig.ahead;
+  constexpr int kAtOnce = B::kConfig.steps_at_once, kAhead = B::kConfig.prefetch;
   const bool of_weights = block.is(Role::weights);
   constexpr bool kFixed = Stage::kFixed && !B::kFeatured;
   Stage stage;

@@ -20,9 +20,14 @@ struct DkDvBlock {
   static constexpr int kHeadDim = kDim;
   static constexpr bool kFeatured = kWithFeatures;
   static constexpr ArchTraits kTraits = traits(kGfx);
-  static constexpr DkDvConfig kConfig =
-      kWithDq ? fused_config(kGfx, kDType, kHeadDim) : dkdv_config(kGfx, kDType, kHeadDim);
-  static constexpr DkDvTile kTile = tile_of(kConfig, kGfx);
+  static constexpr DkDvConfig kConfig = kWithDq ? fused_config(kGfx, kDType, kHeadDim, kFeatured)
+                                                : dkdv_config(kGfx, kDType, kHeadDim, kFeatured);
+  FA_REQUIRE_ROW("bwd_dkdv", kWithDq || kConfig.pairs > 0);
+  FA_REQUIRE_ROW("bwd_fused", !kWithDq || kConfig.pairs > 0);
+  static constexpr DkDvTile kTile =
+      kWithDq ? fused_tile(kGfx, kDType, kHeadDim) : dkdv_tile(kGfx, kDType, kHeadDim);
+  static_assert(kTile.threads == 2 * kConfig.pairs * kTraits.wave,
+                "tiles.toml: both loops need the same pairs");
   static constexpr int kPairs = kConfig.pairs, kQueries = kConfig.queries;
   static constexpr bool kPadded = kConfig.padded_tiles;
 
@@ -35,10 +40,10 @@ struct DkDvBlock {
   using Sums = typename Unit::C[kSumSteps];
 
   // In a loop that stores a tile's rows, and its numbers per query, while the one before it is in use.
-  static constexpr bool kEarly = kWithDq || (kConfig.early_rows && !(kFeatured && Unit::kBesideValu));
+  static constexpr bool kPingPong = kConfig.ping_pong;
+  static constexpr bool kEarly = kPingPong || kConfig.early_rows;
   // Where half of the threads are enough to move tiles, those do it that wait for the matrix unit.
-  static constexpr bool kHalfMoves =
-      kEarly && Unit::kBesideValu && kQueries / 2 * (kHeadDim / 4) <= kTile.threads / 2;
+  static constexpr bool kHalfMoves = kPingPong && kQueries / 2 * (kHeadDim / 4) <= kTile.threads / 2;
   static constexpr int kMovers = kHalfMoves ? kTile.threads / 2 : kTile.threads;
 
   using Stage = TurnedStage<Unit, kQueries, kHeadDim, kMovers, kPadded, 2, kConfig.overlaid>;
@@ -47,23 +52,18 @@ struct DkDvBlock {
   using Own = Query<Unit, kHeadDim, kConfig.own_steps, kPadded>;
   using P = Packed<Unit, kQueries, kDType>;
   using Exchange = LaneExchange<Unit, kQueries, kDType>;
-  using Scores = ScoreTile<Unit, kQueries, kTile.block_n, kDType, kPadded && Unit::kM == 32>;
+  using Scores = ScoreTile<Unit, kQueries, kTile.block_n, kDType, kPadded>;
   // Whether a wave's operand is in the order of reads.
-  static constexpr bool kFragments = kPadded && kColumns == 1 && !Unit::kResultIsOperand;
+  static constexpr bool kFragments = kPadded && kColumns == 1 && !Unit::kChainsInRegisters;
   using Operand = PackedOperand<Unit, kQueries, kDType, kPadded, kFragments>;
   using Drop = ColumnDropout<Unit, kQueries>;
   using Floats = __attribute__((address_space(3))) float*;
 
-  // Registers are so short that what follows from the lane is computed for each tile anew.
-  static constexpr bool kShort = kWithDq && Unit::kBesideValu && kConfig.waves_per_simd >= 4;
   // Each wave reads its numbers per query itself.
-  static constexpr bool kOwnNumbers = kEarly && !kFeatured && Unit::kSpreadsRows;
-
-  // Zeros stay in registers, of which there are enough: they would be made anew for each tile.
-  static constexpr bool kKeepsZeros = kTraits.separate_accumulators && (!kWithDq || kHeadDim <= 64);
+  static constexpr bool kOwnNumbers = kPingPong && !kFeatured;
 
   // Whether one wave moves a tile's lse and another delta, a number per lane.
-  static constexpr bool kNumberPerLane = kEarly && !Unit::kBesideValu && !kFeatured;
+  static constexpr bool kNumberPerLane = kConfig.early_rows && !kFeatured;
   // A tile's numbers per query: what the first product of each role starts from, or lse and delta.  In the
   // featured loop both products need them, and there are two sets where they come early.
   static constexpr int kNumbers = kNumberPerLane ? Unit::kWave : kQueries;
@@ -82,6 +82,11 @@ struct DkDvBlock {
   static constexpr int kScoresAt = kExchangeAt + (kExchangeInOperand ? 0 : kPairs * Exchange::kBytes);
   static constexpr int kLdsBytes = kScoresAt + (kWithDq ? Scores::kBytes : 0);
   static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
+  static_assert(Unit::kN == kTraits.step_columns, "archs/isas.toml has another number of columns");
+  static_assert(!kPingPong || Unit::kMultipliesFp32, "tiles.toml: ping_pong needs fp32 matrix instructions");
+  static_assert(kEarly || !kWithDq, "tiles.toml: bwd_fused needs ping_pong or early_rows");
+  static_assert(kColumns == 1 || !(kConfig.bit_masks || kConfig.by_element),
+                "tiles.toml: bit_masks and by_element need a matrix step with one column a lane");
   static_assert(2 * kQueries <= kTile.threads, "a thread per number");
 
   const BwdArguments arguments;
@@ -111,14 +116,14 @@ struct DkDvBlock {
   // The lane that reads tiles, the one that passes on results, and the thread that moves tiles.  Where
   // registers are short, their addresses are computed for each tile anew.
   FA_DEVICE int reader() const { return kFeatured ? here(lane) : lane; }
-  FA_DEVICE int passer() const { return kShort ? here(lane) & (Unit::kWave - 1) : lane; }
+  FA_DEVICE int passer() const { return kConfig.tight_registers ? here(lane) & (Unit::kWave - 1) : lane; }
   FA_DEVICE int mover() const {
-    if constexpr (kShort) return moving(wave * Unit::kWave + passer());
+    if constexpr (kConfig.tight_registers) return moving(wave * Unit::kWave + passer());
     return kFeatured ? moving(here(thread)) : moving(thread);
   }
   // Where some threads have nothing to move, they are not those that wait for the matrix unit.
   FA_DEVICE static int moving(int thread) {
-    if constexpr (!Unit::kBesideValu) return thread;
+    if constexpr (!kTraits.matrix_coexecution) return thread;
     // Masked so that the compiler sees what is no negative number.
     static_assert(kPairs % 2 == 0, "a power of 2");
     return (thread ^ kTile.threads / 2) & (kMovers - 1);
@@ -202,7 +207,7 @@ struct DkDvBlock {
   // Whether a thread has a number of the tile.
   FA_DEVICE bool has_number() const {
     static_assert(2 * kQueries % Unit::kWave == 0, "all threads of a wave, or none");
-    return (kConfig.early_rows && !Unit::kBesideValu ? uniform(thread) : thread) < 2 * kQueries;
+    return (kConfig.early_rows ? uniform(thread) : thread) < 2 * kQueries;
   }
 
   // A thread's number of the tile: see kRowBytes.

@@ -12,14 +12,14 @@ FA_DEVICE void begin(const B& block, typename B::Result& result, float own_term 
   using Unit = typename B::Unit;
   if constexpr (B::kOwnNumbers) {
     static_assert(B::kSteps == 1, "a lane has one row");
-    result[0] = Unit::spread_sums(own_term, B::kKeepsZeros ? zeros : Unit::zero());
+    result[0] = Unit::spread_sums(own_term, B::kConfig.kept_zeros ? zeros : Unit::zero());
   } else if constexpr (B::kFeatured) {
 #pragma unroll
     for (int step = 0; step < B::kSteps; ++step) {
       result[step] = typename Unit::C{};
       Unit::settle(result[step]);
     }
-  } else if constexpr (Unit::kSpreadsRows) {
+  } else if constexpr (Unit::kMultipliesFp32) {
 #pragma unroll
     for (int step = 0; step < B::kSteps; ++step) {
       const int row = Unit::slot_of_row(step * Unit::kM + Unit::a_row(block.lane), B::kQueries);
@@ -65,7 +65,7 @@ FA_DEVICE void mask_by_bits(const B& block, typename B::Result& result, int firs
 template <class B>
 FA_DEVICE void mask(const B& block, typename B::Result& result, int first, int wave_key) {
   using Unit = typename B::Unit;
-  if constexpr (Unit::kBesideValu) return mask_by_bits(block, result, first, wave_key);
+  if constexpr (B::kConfig.bit_masks) return mask_by_bits(block, result, first, wave_key);
   int begin[B::kColumns], end[B::kColumns];
   Visibility visible = block.visible;
   if constexpr (B::kWithDq) {

@@ -18,10 +18,12 @@ namespace fa {
 template <class B>
 FA_DEVICE void add_keys(const B& block, const BwdParams& params, int wave_row, const typename B::Tiles& tiles,
                         const typename B::Q& q, const typename B::Dout& dout, typename B::Sums& sums) {
-  constexpr bool kBeside = B::Unit::kBesideValu;
-  const auto loaded = [&]() -> const BwdParams& { return kBeside ? params : loaded_here(block.arguments); };
+  constexpr bool kShortPrologue = B::kConfig.short_prologue;
+  const auto loaded = [&]() -> const BwdParams& {
+    return kShortPrologue ? params : loaded_here(block.arguments);
+  };
   typename B::Numbers numbers;
-  if constexpr (!kBeside) numbers = block.load_numbers(loaded(), wave_row);
+  if constexpr (!kShortPrologue) numbers = block.load_numbers(loaded(), wave_row);
   const typename B::Source source = block.source(loaded());
   typename B::Keys keys;
   typename B::Values values;
@@ -31,19 +33,19 @@ FA_DEVICE void add_keys(const B& block, const BwdParams& params, int wave_row, c
     values.load(typename B::View(source.v, first), block.mover());
   };
   load(tiles.begin);
-  if constexpr (kBeside) numbers = block.load_numbers(loaded(), wave_row);
+  if constexpr (kShortPrologue) numbers = block.load_numbers(loaded(), wave_row);
   const typename B::Starts starts = block.starts(numbers);
   for (int first = tiles.begin; first < tiles.end; first += B::kKeys) {
     tile_barrier<B::kArch>();  // all waves are done with the last tile
     keys.store_rows(block.lds, block.mover());
     keys.store_turned(block.lds, block.mover());
     values.store(block.lds + B::kValuesAt, convert, block.mover());
-    if constexpr (B::kOneByOne) {
-      tile_barrier<B::kArch>();
+    if constexpr (B::kConfig.interleaved) {
       load(first + B::kKeys);
+      tile_barrier<B::kArch>();
     } else {
-      load(first + B::kKeys);
       tile_barrier<B::kArch>();
+      load(first + B::kKeys);
     }
     if (tiles.seen(first)) {
       typename B::Result gradients;
@@ -153,7 +155,7 @@ FA_DEVICE void run_dq(const BwdParams& params, BwdArguments arguments, LdsBytes 
   for (int step = 0; step < B::kSumSteps; ++step) Unit::settle(sums[step]);
   if (tiles.begin < tiles.end) {
     const auto loaded = [&]() -> const BwdParams& {
-      return Unit::kBesideValu ? params : loaded_here(arguments);
+      return B::kConfig.short_prologue ? params : loaded_here(arguments);
     };
     const BwdParams& own = loaded();
     const auto q =
@@ -171,10 +173,10 @@ FA_DEVICE void run_dq(const BwdParams& params, BwdArguments arguments, LdsBytes 
 }
 
 // Whether a call takes the loop with all features: see featured().  Found with one wait.
-template <class Unit>
+template <class B>
 FA_DEVICE bool is_featured(BwdArguments arguments) {
   const BwdParams& all = loaded_here(arguments);
-  if constexpr (!Unit::kBesideValu) return featured(all);
+  if constexpr (!B::kConfig.short_prologue) return featured(all);
   BwdParams params{};
   params.alibi_slopes = all.alibi_slopes, params.softcap = all.softcap;
   params.dropout_below = all.dropout_below;
@@ -184,7 +186,7 @@ FA_DEVICE bool is_featured(BwdArguments arguments) {
 
 template <class B>
 FA_DEVICE void run_dq(BwdArguments arguments, LdsBytes lds) {
-  if constexpr (B::Unit::kBesideValu) {
+  if constexpr (B::kConfig.short_prologue) {
     run_dq<B>(loaded_at_once(arguments), arguments, lds);
   } else {
     run_dq<B>(loaded_here(arguments), arguments, lds);
@@ -202,7 +204,7 @@ FA_DEVICE void run_dq(BwdArguments arguments, LdsBytes lds) {
     using Plain = fa::DqBlock<fa::kCurrentGfx, dtype, head_dim, false>;                                      \
     using Featured = fa::DqBlock<fa::kCurrentGfx, dtype, head_dim, true>;                                    \
     __attribute__((shared, aligned(16))) static char lds[fa::larger(Plain::kLdsBytes, Featured::kLdsBytes)]; \
-    if (fa::is_featured<Plain::Unit>(arguments)) {                                                           \
+    if (fa::is_featured<Plain>(arguments)) {                                                                 \
       fa::run_dq<Featured>(arguments, (fa::LdsBytes)lds);                                                    \
       asm volatile("; keeps the ends of the two apart, which must not share registers");                     \
     } else {                                                                                                 \

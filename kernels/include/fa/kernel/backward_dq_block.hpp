@@ -16,16 +16,14 @@ struct DqBlock {
   static constexpr int kHeadDim = kDim;
   static constexpr bool kFeatured = kWithFeatures;
   static constexpr ArchTraits kTraits = traits(kGfx);
-  static constexpr DqConfig kConfig = dq_config(kGfx, kDType, kHeadDim);
+  static constexpr DqConfig kConfig = dq_config(kGfx, kDType, kHeadDim, kFeatured);
+  FA_REQUIRE_ROW("bwd_dq", kConfig.waves > 0);
   static constexpr FwdTile kTile = dq_tile(kGfx, kDType, kHeadDim);
   static constexpr int kKeys = kConfig.keys;
   static constexpr bool kPadded = kConfig.padded_tiles;
 
   using Unit = UnitOf<kGfx, kDType>;
-  // In the featured loop registers are short, but for those of results.
-  static constexpr int kAhead = kFeatured && !Unit::kBesideValu ? 0 : kConfig.ahead;
-  // The two products are formed one after the other, and then the probabilities.
-  static constexpr bool kOneByOne = !Unit::kBesideValu || kConfig.ahead == 0;
+  static constexpr int kAhead = kConfig.prefetch;
   static constexpr int kColumns = Unit::kColumns;
   static constexpr int kSteps = kKeys / Unit::kM;        // of a tile's keys
   static constexpr int kSumSteps = kHeadDim / Unit::kM;  // of the sums' rows
@@ -52,6 +50,8 @@ struct DqBlock {
   static constexpr int kOwnBytes = Q::kLdsBytes + Dout::kLdsBytes + Operand::kLdsBytes;  // of a wave
   static constexpr int kLdsBytes = kOwnAt + kConfig.waves * kOwnBytes;
   static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
+  static_assert(Unit::kN == kTraits.step_columns, "archs/isas.toml has another number of columns");
+  static_assert(kTile.threads == kConfig.waves * kTraits.wave, "tiles.toml: both loops need the same waves");
 
   const BwdArguments arguments;
   const Sequence sequence;
@@ -67,7 +67,7 @@ struct DqBlock {
 
   // What the two products start from, in registers of matrix results: an instruction reads it there, and
   // nothing is copied.
-  static constexpr bool kKeepsStarts = !kOneByOne && !kFeatured;
+  static constexpr bool kKeepsStarts = kConfig.interleaved && !kFeatured;
   struct Starts {
     Result s, dp;
   };
@@ -105,7 +105,7 @@ struct DqBlock {
   // furthest: whichever only computes fills the gaps.
   template <int kPriority>
   FA_DEVICE static void prioritise() {
-    if constexpr (!kOneByOne) __builtin_amdgcn_s_setprio(kPriority);
+    if constexpr (kConfig.interleaved) __builtin_amdgcn_s_setprio(kPriority);
   }
 
   // What the block's head has for tiles of keys.
@@ -116,7 +116,7 @@ struct DqBlock {
   FA_DEVICE Source source(const BwdParams& params) const {
     const bool ragged = params.cu_seqlens_k != nullptr;
     // No division where there is nothing to divide: all waves would wait for it.
-    const bool alone = Unit::kBesideValu && params.nheads == params.nheads_k;
+    const bool alone = kConfig.short_prologue && params.nheads == params.nheads_k;
     const int head_k = alone ? head : uniform(head / (params.nheads / params.nheads_k));
     return {rows_of(params.k, ragged, batch, head_k, sequence.k_first, sequence.seqlen_k),
             rows_of(params.v, ragged, batch, head_k, sequence.k_first, sequence.seqlen_k)};
@@ -144,7 +144,7 @@ struct DqBlock {
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
       float lse = 0, delta = 0;
-      if constexpr (Unit::kBesideValu) {
+      if constexpr (kConfig.short_prologue) {
         // Without a branch, behind which each would be waited for.
         const auto read = [&](const float* all) {
           const HeadRows rows{reinterpret_cast<const char*>(all + at), sizeof(float), sequence.seqlen_q};
@@ -172,7 +172,7 @@ struct DqBlock {
     if constexpr (kKeepsStarts) {
       s[0] = starts.s[0], dp[0] = starts.dp[0];
       multiply_both(*this, s, dp, q, dout);
-    } else if constexpr (kOneByOne) {
+    } else if constexpr (!kConfig.interleaved) {
       begin(s, numbers.lse);
       multiply_rows<Unit, typename Keys::RowTile, kSteps, kConfig.steps_at_once, kAhead>(
           s, Keys::rows_of(lds, 0), q, reader());
@@ -186,7 +186,7 @@ struct DqBlock {
     }
     if constexpr (kFeatured) {
       gradients_of_scores(s, dp, wave_row, first, numbers, bits);
-    } else if constexpr (kOneByOne) {
+    } else if constexpr (!kConfig.interleaved) {
       each(dp, [&](float x, int c, int f) {
         return __builtin_amdgcn_exp2f(element<Unit>(s, c, f) * factor) * x;
       });

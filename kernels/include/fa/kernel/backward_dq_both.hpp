@@ -41,9 +41,9 @@ FA_DEVICE void multiply_both(const B& block, typename B::Result& s, typename B::
       p[0][pair * 2 + 1] = __builtin_amdgcn_exp2f(exponents.y);
     }
   };
-  read_ahead_of_halves<2 * kCount, B::kConfig.ahead>(read, multiply, beside);
+  read_ahead_of_halves<2 * kCount, B::kConfig.prefetch>(read, multiply, beside);
   if (!B::kFeatured) s[0] = p[0];
-  pin<Unit>(dp[0]);
+  Unit::pin(dp[0]);
   B::template prioritise<0>();
 }
 

@@ -11,10 +11,10 @@ struct DqPart {
   using Unit = typename B::Unit;
   using Scores = typename B::Scores;
   static constexpr int kParts = B::kSteps * B::kSumSteps;
-  static constexpr int kWaves = Unit::kBesideValu ? B::kPairs : 2 * B::kPairs;
+  static constexpr int kWaves = B::kPingPong ? B::kPairs : 2 * B::kPairs;
   static constexpr int kSplits = kWaves / kParts > 1 ? kWaves / kParts : 1;
   static constexpr int kKeySteps = B::kTile.block_n / Unit::kK / kSplits;
-  static constexpr bool kOfAll = kParts * kSplits == kWaves;  // every wave that may have a part has one
+  static constexpr bool kAllHaveParts = kParts * kSplits == kWaves;  // every wave that may have one
   static_assert(kParts <= kWaves, "a wave has one part at most");
   using Turned = TurnedStage<Unit, B::kTile.block_n, B::kHeadDim, B::kTile.threads, false, 1, true>;
   static_assert(Turned::kBytes <= B::kLdsBytes, "K^T fits into LDS once");
@@ -22,14 +22,14 @@ struct DqPart {
   const int index;
   typename Unit::A keys[kKeySteps];  // K^T
 
-  FA_DEVICE explicit DqPart(const B& block) : index(Unit::kBesideValu ? block.pair : block.wave) {}
+  FA_DEVICE explicit DqPart(const B& block) : index(B::kPingPong ? block.pair : block.wave) {}
 
   // Waves without a part have something else in the place of K^T.
   FA_DEVICE void keep_places(u32x4 places) { keys[0] = here(places); }
   FA_DEVICE u32x4 kept() const { return keys[0]; }
 
   FA_DEVICE bool is_of(const B& block) const {
-    return (!Unit::kBesideValu || block.is(Role::weights)) && index < kParts * kSplits;
+    return (!B::kPingPong || block.is(Role::weights)) && index < kParts * kSplits;
   }
   FA_DEVICE int row_step() const { return index % kParts / B::kSumSteps; }
   FA_DEVICE int column_step() const { return index % kParts % B::kSumSteps; }
@@ -43,13 +43,13 @@ struct DqPart {
   }
 
   // The same in parts.  Where rows of a tile are stored at the same time, K^T is beyond these.
-  static constexpr int kKeptAt = Unit::kBesideValu ? B::kLdsBytes - Turned::kBytes : 0;
-  static_assert(!Unit::kBesideValu || kKeptAt >= B::Stage::kRowsEnd, "there is room for both");
+  static constexpr int kKeptAt = B::kPingPong ? B::kLdsBytes - Turned::kBytes : 0;
+  static_assert(!B::kPingPong || kKeptAt >= B::Stage::kRowsEnd, "there is room for both");
   FA_DEVICE Turned load(const B& block, const BwdParams& params, int first_key) {
     const Sequence& sequence = block.sequence;
     using View = BufferView<B::kTile.block_n, B::kHeadDim * 2, B::kTraits.buffer_word3>;
     Turned stage;
-    if constexpr (Unit::kBesideValu) {
+    if constexpr (B::kPingPong) {
       const HeadRows rows = keys_from(block, params, params.k, first_key);
       stage.load([&](int) { return View(rows, 0); }, block.thread);
     } else {
@@ -82,7 +82,7 @@ struct DqPart {
     typename Unit::C sum = Unit::zero();
     const LdsBytes tile = Scores::Tile::period(block.scores(), row_step());
     const auto read = [&] {
-      if constexpr (Unit::kBesideValu) {
+      if constexpr (B::kPingPong) {
         const typename Scores::Tile::template Row<typename Unit::A> row(tile, Unit::a_row(block.lane),
                                                                         unit(0, block.lane));
         return [=](int i) { return row.read(i * (Unit::kK / 8)); };
@@ -93,8 +93,8 @@ struct DqPart {
         };
       }
     }();
-    if constexpr (Unit::kBesideValu) {
-      read_ahead_of_halves<kKeySteps, B::kConfig.ahead>(
+    if constexpr (B::kPingPong) {
+      read_ahead_of_halves<kKeySteps, B::kConfig.prefetch>(
           read,
           [&](int i, int half, const typename Unit::A& a) {
             const typename Unit::B b{{keys[i]}};
@@ -103,7 +103,7 @@ struct DqPart {
           },
           beside);
     } else {
-      read_ahead<kKeySteps, B::kConfig.ahead>(
+      read_ahead<kKeySteps, B::kConfig.prefetch>(
           read,
           [&](int i, const typename Unit::A& a) { Unit::multiply(sum, a, typename Unit::B{{keys[i]}}); },
           beside);
@@ -111,12 +111,12 @@ struct DqPart {
     Unit::settle(sum);
     float* to = sums + static_cast<int64_t>(first / Unit::kM * B::kSumSteps) * (Unit::kM * Unit::kN);
     // Opaque, or the lane's part of the address is added to it once for all tiles, in vector registers.
-    if constexpr (!Unit::kBesideValu) asm volatile("" : "+s"(to));
+    if constexpr (!B::kPingPong) asm volatile("" : "+s"(to));
     const int lane = block.passer();
     float value[Unit::kRows];
 #pragma unroll
     for (int r = 0; r < Unit::kRows; ++r) {
-      value[r] = Unit::kBesideValu ? here(static_cast<float>(sum[r])) : static_cast<float>(sum[r]);
+      value[r] = B::kPingPong ? here(static_cast<float>(sum[r])) : static_cast<float>(sum[r]);
     }
 #pragma unroll
     for (int r = 0; r < Unit::kRows; ++r) add_float(to, r * Unit::kWave + lane, value[r]);

@@ -20,7 +20,7 @@ FA_DEVICE void add_head_fused(B& block, int head_q, int wave_key, const typename
   using Unit = typename B::Unit;
   using Stage = typename B::Stage;
   constexpr int kAtOnce = B::kConfig.steps_at_once;
-  constexpr int kAhead = B::kConfig.ahead;
+  constexpr int kAhead = B::kConfig.prefetch;
   const bool of_weights = block.is(Role::weights), of_dq = dq.is_of(block);
   Stage stage;
   const typename B::Source source = block.source(head_q);
@@ -72,7 +72,7 @@ FA_DEVICE void add_head_fused(B& block, int head_q, int wave_key, const typename
     workgroup_barrier();  // P and transposes are there, and all waves are done with rows and the last dS
     if (!of_weights) {
       // Or the others would wait for them at the next barrier.
-      if constexpr (DqPart<B>::kOfAll) __builtin_amdgcn_s_setprio(1);
+      if constexpr (DqPart<B>::kAllHaveParts) __builtin_amdgcn_s_setprio(1);
       if (seen) {
         packed = gradients(block, result, head_q, first, wave_key, masked);
       } else {
@@ -86,7 +86,7 @@ FA_DEVICE void add_head_fused(B& block, int head_q, int wave_key, const typename
       multiply_turned<Unit, typename Stage::TurnedTile, B::kSumSteps, kAtOnce, kAhead>(
           sums, Stage::turned_of(block.lds, of_weights ? 1 : 0), operand, block.reader());
     }
-    if constexpr (DqPart<B>::kOfAll) __builtin_amdgcn_s_setprio(0);
+    if constexpr (DqPart<B>::kAllHaveParts) __builtin_amdgcn_s_setprio(0);
     block.set ^= 1;
     store_rows(block.set);
   }
@@ -96,7 +96,7 @@ FA_DEVICE void add_head_fused(B& block, int head_q, int wave_key, const typename
 
 template <class B>
 FA_DEVICE void run_fused(BwdArguments arguments, LdsBytes lds) {
-  if constexpr (B::Unit::kBesideValu) {
+  if constexpr (B::kPingPong) {
     run_beside<B>(arguments, lds);
   } else {
     const BwdParams& params = loaded_here(arguments);
@@ -126,10 +126,9 @@ FA_DEVICE void run_fused(BwdArguments arguments, LdsBytes lds) {
 // The launch's loop, and where there is only one, that.
 template <Gfx kGfx, DType kDType, int kHeadDim>
 struct Fused {
-  static_assert(kHeadDim >= kLeastFusedHeadDim && kHeadDim <= kMostFusedHeadDim, "convert serves it");
   using Plain = DkDvBlock<kGfx, kDType, kHeadDim, false, true>;
   using Featured = DkDvBlock<kGfx, kDType, kHeadDim, true, true>;
-  static constexpr bool kFeatures = fused_features(kGfx, kDType, kHeadDim);
+  static constexpr bool kFeatures = fused_config(kGfx, kDType, kHeadDim).features;
   static constexpr int kLdsBytes =
       kFeatures ? larger(Plain::kLdsBytes, Featured::kLdsBytes) : Plain::kLdsBytes;
 

@@ -109,7 +109,7 @@ struct Moves {
   // Places of a lane's piece and gradients of scores, where registers are short: see `kept` of DqPart.
   FA_DEVICE u32x4 places(const B& block) const {
     u32x4 places = {};
-    if constexpr (B::kShort) {
+    if constexpr (B::kConfig.tight_registers) {
       places = Stage::places(static_cast<uint32_t>(rows.row_bytes), B::moving(block.thread));
       places[3] = static_cast<uint32_t>(B::Scores::place(block.pair, block.lane));
     }
@@ -127,7 +127,7 @@ struct Moves {
   FA_DEVICE void load_rows(const B& block, u32x4 places, int from) {
     if (moves) {
       const typename B::View view(rows_from(rows, from), 0);
-      if constexpr (B::kShort) {
+      if constexpr (B::kConfig.tight_registers) {
         stage.load_from(places, view);
       } else {
         stage.load([&](int) { return view; }, block.mover());
@@ -151,7 +151,7 @@ struct Moves {
   FA_DEVICE float first_term() const { return B::kOwnNumbers ? __builtin_fmaf(number, slope, start) : 0; }
 
   FA_DEVICE void store_rows(const B& block, u32x4 places) {
-    if constexpr (B::kShort) {
+    if constexpr (B::kConfig.tight_registers) {
       if (moves) stage.store_rows_to(places, block.lds);
     } else {
       if (moves) stage.store_rows(block.lds, block.mover());
@@ -161,7 +161,7 @@ struct Moves {
     if (!B::kOwnNumbers) block.store_number(number, set);
   }
   FA_DEVICE void store_turned(const B& block, u32x4 places) {
-    if constexpr (B::kShort) {
+    if constexpr (B::kConfig.tight_registers) {
       if (moves) stage.store_turned_to(places, block.lds);
     } else {
       if (moves) stage.store_turned(block.lds, block.mover());

@@ -7,7 +7,7 @@ namespace fa {
 
 template <class B>
 FA_DEVICE void run_dkdv(BwdArguments arguments, LdsBytes lds) {
-  if constexpr (B::kEarly && B::Unit::kBesideValu) {
+  if constexpr (B::kPingPong) {
     run_beside<B>(arguments, lds);
   } else {
     const BwdParams& params = loaded_here(arguments);

@@ -37,8 +37,10 @@ FA_DEVICE const FwdParams& reloaded(Arguments arguments) {
   return *(const FwdParams*)arguments;
 }
 
-// The softmax that suits a unit.  kStartsShifted: nothing changes the scores before it.
-template <class Unit, int kSteps, bool kStartsShifted, bool kDualIssue, bool kFolded = Unit::kFoldsShift>
+// kFolded: products start from minus the maximum, which spares the VALU a subtraction for each score; where
+// matrix instructions run while the VALU works, that would win nothing.  kStartsShifted: nothing changes the
+// scores before the softmax.
+template <class Unit, int kSteps, bool kStartsShifted, bool kDualIssue, bool kFolded>
 struct SoftmaxOf {
   using Type = Softmax<Unit, kSteps>;
 };
@@ -60,9 +62,6 @@ struct ConvertOf<true> {
 // none of it.  Decode has no dropout.
 template <Gfx kGfx, DType kElement, int kDim, bool kWithFeatures, Rows kRows>
 struct Block {
-  static_assert(is_fwd_head_dim(kDim),
-                "head dims of the forward kernel: is_fwd_head_dim in kernel/config.hpp");
-
   static constexpr DType kDType = kElement;
   static constexpr int kHeadDim = kDim;
   static constexpr bool kFeatured = kWithFeatures;
@@ -71,6 +70,8 @@ struct Block {
   static constexpr bool kDrops = kFeatured && !kPacked;
   static constexpr FwdConfig kConfig = kPacked ? decode_config(kGfx, kDType, kHeadDim, kFeatured)
                                                : fwd_config(kGfx, kDType, kHeadDim, kFeatured);
+  FA_REQUIRE_ROW("fwd", kPacked || kConfig.waves > 0);
+  FA_REQUIRE_ROW("decode", !kPacked || kConfig.waves > 0);
   static constexpr FwdTile kTile =
       kPacked ? decode_tile(kGfx, kDType, kHeadDim) : fwd_tile(kGfx, kDType, kHeadDim);
   static constexpr int kKeys = kConfig.keys;
@@ -101,13 +102,13 @@ struct Block {
   static constexpr int kOutSteps = kHeadDim / Unit::kM / (kPacked ? kConfig.waves : 1);
   static_assert(!kPacked || kOutSteps * Unit::kM * kConfig.waves == kHeadDim, "a wave has whole steps");
   static_assert(!kPacked || !kConfig.buffer_stores, "packed rows are too far apart for 32-bit offsets");
-  using Softmax = typename SoftmaxOf<Unit, kScoreSteps, !kFeatured, kConfig.dual_issue>::Type;
+  using Softmax = typename SoftmaxOf<Unit, kScoreSteps, !kFeatured, kConfig.dual_issue,
+                                     !kTraits.matrix_coexecution>::Type;
   using Operands = Prefetch<typename Unit::A, kConfig.prefetch>;
   using Scores = typename Unit::C[kScoreSteps];
   using Out = typename Unit::C[kOutSteps];
-  // On archs with separate accumulators, the compiler waits at a barrier for loads too, so they come after
-  // it.
-  static constexpr bool kLoadsAfterBarrier = kTraits.separate_accumulators;
+  // Where the compiler waits for loads before a barrier, they come after it.
+  static constexpr bool kLoadsAfterBarrier = !kTraits.back_off_barrier;
   // Unrolled, the loads of head dims 96 and 192 take more registers than there are.
   static constexpr bool kUnrolls = kTraits.unit != MatrixUnit::dot2 || (kHeadDim & (kHeadDim - 1)) == 0;
 
@@ -116,8 +117,9 @@ struct Block {
   static constexpr int kWaveLds = kWaveQueryLds + P::kLdsBytes;
   static constexpr int kTilesLds = Keys::Tile::kBytes + Values::Tile::kBytes;
   static constexpr int kLdsBytes = kTilesLds + Q::kLdsBytes - kWaveQueryLds + kConfig.waves * kWaveLds;
-  static_assert(kConfig.waves > 0, "instances/tiles.toml has no row for this kernel");
+  static_assert(kTile.threads == kConfig.waves * kTraits.wave, "tiles.toml: both loops need the same waves");
   static_assert(Unit::kN == kTraits.step_columns, "archs/isas.toml has another number of columns");
+  static_assert(kHeadDim % Unit::kM == 0, "head dims are whole matrix steps");
   static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
 
   // Keys [begin, end) of the block's tiles, those that the wave sees, and those that all its rows see.

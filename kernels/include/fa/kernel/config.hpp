@@ -15,12 +15,6 @@ enum class Rows { queries, packed };
 
 constexpr int larger(int a, int b) { return a > b ? a : b; }
 
-// Head dims that the forward kernel can be instantiated for.  Which of them there are kernels for is decided
-// in instances/table.toml alone.
-constexpr bool is_fwd_head_dim(int head_dim) {
-  return head_dim > 0 && head_dim <= kMaxHeadDim && head_dim % (head_dim > 128 ? 64 : 32) == 0;
-}
-
 // When K and V move into LDS while tiles are computed (kernel/schedule.hpp).
 enum class Schedule {
   two_stages,  // the next K and V are loaded during a tile, into registers of their own
@@ -39,6 +33,7 @@ struct FwdConfig {
   int steps_at_once = 0;
   int prefetch = 0;
   int value_lanes = 1;
+  int compares_at_once = 1;
   bool padded_tiles = false;
   bool dual_issue = false;
   bool scalar_scale = false;
@@ -83,6 +78,11 @@ constexpr FwdConfig decode_config(Gfx arch, DType dtype, int head_dim, bool feat
   return {};
 }
 #pragma clang diagnostic pop
+
+// The first words of every block: a kernel whose row is missing does not compile, and says which.
+#define FA_REQUIRE_ROW(kernel, found) \
+  static_assert(                      \
+      found, "kernels/instances/tiles.toml: [" kernel "] has no row for this ISA, head dim, dtype and loop")
 
 // Threads of a workgroup of the kernel that joins the parts of a decode.
 inline constexpr int kCombineThreads = 256;

@@ -45,11 +45,11 @@ FA_DEVICE void end_of_step(int step) {
   }
 }
 
-// While a wave multiplies, its instructions go before those of other waves on its SIMD: where the matrix unit
-// runs beside the VALU, it should not wait for their exponentials.
+// While a wave multiplies, its instructions go before those of other waves on its SIMD: a matrix unit that
+// works at the same time as the VALU should not wait for their exponentials.
 template <class B, int kPriority>
 FA_DEVICE void prioritise() {
-  if constexpr (B::Unit::kBesideValu && !B::kPacked) __builtin_amdgcn_s_setprio(kPriority);
+  if constexpr (B::kTraits.matrix_coexecution && !B::kPacked) __builtin_amdgcn_s_setprio(kPriority);
 }
 
 // S^T += K * Q^T.  Before the second product, in which a wave also has exponentials of its own to do.
@@ -124,7 +124,7 @@ FA_DEVICE void mask_column(typename B::Scores& s, int c, Seen seen) {
   // CDNA has to wait between a comparison and what it selects, so a few comparisons come first, each kept in
   // scalar registers of its own.
 #if __has_builtin(__builtin_amdgcn_inverse_ballot_w64)
-  constexpr int kAtOnce = Unit::kBesideValu ? 4 : 1;
+  constexpr int kAtOnce = B::kConfig.compares_at_once;
   const auto in_scalars = [](bool condition) {
     uint64_t lanes = __builtin_amdgcn_ballot_w64(condition);
     asm volatile("" : "+s"(lanes));

@@ -16,7 +16,7 @@ struct Unit<MatrixUnit::dot2, kGfx, kDType> : Layout<MatrixUnit::dot2> {
   using C = f32x4;
 
   static constexpr bool kPackedFp32 = traits(kGfx).packed_fp32;
-  static constexpr bool kBesideValu = false, kMixes = true;
+  static constexpr bool kFewInstructions = kDType == DType::fp16, kMultipliesFp32 = false;
 
   FA_DEVICE static void multiply(C& c, A a, const B& b) {
 #pragma unroll
@@ -45,9 +45,8 @@ struct Unit<MatrixUnit::dot2, kGfx, kDType> : Layout<MatrixUnit::dot2> {
 
   FA_DEVICE static void settle(C&) {}
   FA_DEVICE static void hold(C&) {}
+  FA_DEVICE static void pin(C& c) { c = here(c); }
 
-  static constexpr bool kFoldsShift = true, kSpreadsRows = false;
-  static constexpr bool kShort = kDType == DType::fp16;  // a step is few enough instructions to unroll loops
   static constexpr float kGain = kCutGain<kDType>;
   static constexpr DType kCut = kDType;
   FA_DEVICE static uint32_t pack_p(float low, float high) { return cut<kDType>(low, high); }

@@ -27,8 +27,8 @@ template <>
 struct Layout<MatrixUnit::mfma> {
   static constexpr int kWave = 64, kM = 32, kN = 32, kK = 16;
   static constexpr int kRun = 8, kColumns = 1, kRows = 16, kPeers = 32;
-  static constexpr bool kResultIsOperand = true;  // each lane's C already is the B that it needs next
-  static constexpr bool kStoresHalves = false;    // whether either half of a register can be stored
+  static constexpr bool kChainsInRegisters = true;  // each lane's C already is the B that it needs next
+  static constexpr bool kStoresHalves = false;      // whether either half of a register can be stored
 
   static constexpr int a_row(int lane) { return lane % 32; }
   static constexpr int run_begin(int lane) { return lane / 32 * 8; }
@@ -45,7 +45,7 @@ template <>
 struct Layout<MatrixUnit::wmma> {
   static constexpr int kWave = 32, kM = 16, kN = 16, kK = 16;
   static constexpr int kRun = 16, kColumns = 1, kRows = 8, kPeers = 16;
-  static constexpr bool kResultIsOperand = false;  // half of each column is in the other half-wave
+  static constexpr bool kChainsInRegisters = false;  // half of each column is in the other half-wave
   static constexpr bool kStoresHalves = true;
 
   static constexpr int a_row(int lane) { return lane % 16; }
@@ -65,7 +65,7 @@ template <>
 struct Layout<MatrixUnit::dot2> {
   static constexpr int kWave = 32, kM = 8, kN = 16, kK = 8;
   static constexpr int kRun = 8, kColumns = 4, kRows = 1, kPeers = 7;
-  static constexpr bool kResultIsOperand = false, kStoresHalves = false;
+  static constexpr bool kChainsInRegisters = false, kStoresHalves = false;
 
   static constexpr int a_row(int lane) { return lane % 8; }
   static constexpr int run_begin(int) { return 0; }

@@ -18,11 +18,9 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
     A column[1];
   };
   using C = f32x16;
-  static constexpr bool kShort = true;
-  static constexpr bool kFoldsShift = false;
+  static constexpr bool kFewInstructions = true, kMultipliesFp32 = true;
 
   static constexpr bool kPackedFp32 = traits(kGfx).packed_fp32;
-  static constexpr bool kBesideValu = true, kMixes = true;
 
   FA_DEVICE static void multiply(C& c, A a, const B& b) {
     if constexpr (kDType == DType::bf16 && traits(kGfx).bf16_k == 4) {
@@ -49,7 +47,7 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
   FA_DEVICE static void keep_apart([[maybe_unused]] C& c, [[maybe_unused]] const A& a,
                                    [[maybe_unused]] const B& b) {
 #if defined(__clang_major__) && __clang_major__ < 22
-    if constexpr (!traits(kGfx).separate_accumulators) {
+    if constexpr (!traits(kGfx).separate_acc_vgprs) {
       asm volatile("" : "+v"(c) : "v"(a.lo), "v"(b.column[0].lo));
     }
 #endif
@@ -62,7 +60,7 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
   // ordinary arithmetic touches c anywhere in a loop, the compiler would otherwise keep c in ordinary
   // registers and copy all 32 or 64 of them back and forth for every tile.
   FA_DEVICE static void settle(C& c) {
-    if constexpr (traits(kGfx).separate_accumulators) {
+    if constexpr (traits(kGfx).separate_acc_vgprs) {
       asm volatile("" : "+a"(c));
     } else {
       asm volatile("" : "+v"(c));
@@ -70,7 +68,7 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
   }
   // Leaves `c` undefined, whatever it was; emits nothing.
   FA_DEVICE static void forget(C& c) {
-    if constexpr (traits(kGfx).separate_accumulators) {
+    if constexpr (traits(kGfx).separate_acc_vgprs) {
       asm volatile("" : "=a"(c));
     } else {
       asm volatile("" : "=v"(c));
@@ -82,7 +80,7 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
   // registers.  It does not know what this writes, so the wait states before any use are here.
   FA_DEVICE static C zero() {
     C c = {};
-    if constexpr (traits(kGfx).separate_accumulators) {
+    if constexpr (traits(kGfx).separate_acc_vgprs) {
       float z[kRows];
 #define FA_ZERO(r) "v_accvgpr_write_b32 %" #r ", 0\n\t"
       asm volatile(FA_ZERO(0) FA_ZERO(1) FA_ZERO(2) FA_ZERO(3) FA_ZERO(4) FA_ZERO(5) FA_ZERO(6) FA_ZERO(7)
@@ -99,7 +97,6 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
   }
 
   // A C whose row a_row(lane) is `value` of that lane, in all columns: exact, and without LDS.
-  static constexpr bool kSpreadsRows = true;
   FA_DEVICE static C spread_rows(float value, int lane, C zeros = C{}) {
     const uint32_t first = static_cast<uint32_t>(lane / kM) - 1;  // every bit set in lanes with the first k
     const float a = __builtin_bit_cast(float, __builtin_bit_cast(uint32_t, value) & first);
@@ -107,7 +104,7 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
     C spread = __builtin_amdgcn_mfma_f32_32x32x2f32(a, b, zeros, 0, 0, 0);
 #if defined(__clang_major__) && __clang_major__ < 22
     // LLVM 21 puts the result over `a`, which the hardware does not allow; so `a` has to outlive it.
-    if constexpr (!traits(kGfx).separate_accumulators) asm volatile("" : "+v"(spread) : "v"(a), "v"(b));
+    if constexpr (!traits(kGfx).separate_acc_vgprs) asm volatile("" : "+v"(spread) : "v"(a), "v"(b));
 #endif
     return spread;
   }
@@ -118,12 +115,13 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
     C spread = __builtin_amdgcn_mfma_f32_32x32x2f32(value, one, zeros, 0, 0, 0);
 #if defined(__clang_major__) && __clang_major__ < 22
     // As above.
-    if constexpr (!traits(kGfx).separate_accumulators) asm volatile("" : "+v"(spread) : "v"(value), "v"(one));
+    if constexpr (!traits(kGfx).separate_acc_vgprs) asm volatile("" : "+v"(spread) : "v"(value), "v"(one));
 #endif
     return spread;
   }
 
   FA_DEVICE static void hold(C&) {}
+  FA_DEVICE static void pin(C& c) { settle(c); }
 
  private:
   // By value: __builtin_bit_cast of an element of a vector reads the vector's first element.

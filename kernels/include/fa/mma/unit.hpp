@@ -11,9 +11,11 @@ typedef _Float16 f16x2 __attribute__((ext_vector_type(2)));
 typedef __bf16 bf16x2 __attribute__((ext_vector_type(2)));
 
 // One matrix unit of an arch for one dtype: its Layout, the types A (words of one lane's run), B (one
-// A per column) and C (fp32), `multiply(c, a, b)`, and `settle(c)`, to be called before and after ordinary
-// arithmetic on a C that lives through a loop.  kBesideValu: it runs beside VALU instructions of other waves.
-// kMixes: a fused multiply-add takes fp16 as it is.
+// A per column) and C (fp32), `multiply(c, a, b)`, `settle(c)`, to be called before and after ordinary
+// arithmetic on a C that lives through a loop, and `pin(c)`, which keeps the compiler from moving the product
+// to where its result is used.
+//   kFewInstructions  a step is few enough instructions to unroll loops of steps
+//   kMultipliesFp32   there is a matrix instruction of fp32, and with it spread_rows and spread_sums
 template <MatrixUnit kUnit, Gfx kGfx, DType kDType>
 struct Unit;
 

@@ -17,7 +17,7 @@ struct Unit<MatrixUnit::wmma, kGfx, kDType> : Layout<MatrixUnit::wmma> {
   using C = f32x8;
 
   static constexpr bool kPackedFp32 = traits(kGfx).packed_fp32;
-  static constexpr bool kBesideValu = false, kMixes = true;
+  static constexpr bool kFewInstructions = true, kMultipliesFp32 = false;
 
   FA_DEVICE static void multiply(C& c, A a, const B& b) {
     if constexpr (kDType == DType::fp16) {
@@ -45,9 +45,8 @@ struct Unit<MatrixUnit::wmma, kGfx, kDType> : Layout<MatrixUnit::wmma> {
 
   FA_DEVICE static void settle(C& c) { hold(c); }
   FA_DEVICE static void hold(C& c) { c = here(c); }
+  FA_DEVICE static void pin(C& c) { c = here(c); }
 
-  static constexpr bool kShort = true, kSpreadsRows = false;
-  static constexpr bool kFoldsShift = true;
   static constexpr float kGain = kCutGain<kDType>;
   static constexpr DType kCut = kDType;
   FA_DEVICE static uint32_t pack_p(float low, float high) { return cut<kDType>(low, high); }

@@ -46,7 +46,7 @@ struct Packed {
 
   // element(c, f) * x.  A fused multiply-add takes an element of fp16 as it is.
   FA_DEVICE float times(int c, int f, float x) const {
-    if constexpr (kDType == DType::fp16 && Unit::kMixes) return __builtin_fmaf(element(c, f), x, 0);
+    if constexpr (kDType == DType::fp16) return __builtin_fmaf(element(c, f), x, 0);
     return element(c, f) * x;
   }
 };
@@ -84,7 +84,7 @@ struct LaneExchange {
 
 // kFragments: in LDS in the order of reads, where a lane has one column.
 template <class Unit, int kRows, DType kDType, bool kPadded, bool kFragments,
-          bool kResultIsOperand = Unit::kResultIsOperand>
+          bool kChainsInRegisters = Unit::kChainsInRegisters>
 struct PackedOperand;
 
 template <class Unit, int kRows, DType kDType, bool kPadded, bool kFragments>

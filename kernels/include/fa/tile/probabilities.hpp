@@ -10,7 +10,7 @@ namespace fa {
 // kKept: a lane's addresses stay in registers through the loop instead of being computed for each tile;
 // padded tiles only.
 template <class Unit, int kKeys, DType kDType, bool kPadded, bool kKept,
-          bool kResultIsOperand = Unit::kResultIsOperand>
+          bool kChainsInRegisters = Unit::kChainsInRegisters>
 struct Probabilities;
 
 template <class Unit, int kKeys, DType kDType, bool kPadded, bool kKept>
@@ -45,7 +45,7 @@ struct Probabilities<Unit, kKeys, kDType, kPadded, kKept, false> {
   using Tile = ColumnTile<Unit, kKeys * 2, kPadded>;
   static constexpr int kLdsBytes = Tile::kBytes;
   static constexpr int kSteps = kKeys / Unit::kK;
-  static constexpr int kUnroll = Unit::kShort ? kSteps : 1;
+  static constexpr int kUnroll = Unit::kFewInstructions ? kSteps : 1;
   static constexpr int kHeld = kKeys / Unit::kM * Unit::kRows;  // keys of one column that a lane holds
   static constexpr int kChunk = kHeld < 8 ? kHeld : 8;          // of these, consecutive
   typedef uint32_t Words __attribute__((ext_vector_type(kChunk / 2)));

@@ -119,7 +119,8 @@ template <class Unit, int kHeadDim, int kInRegisters, bool kPadded, bool kFragme
 struct Query {
   static constexpr int kSteps = kHeadDim / Unit::kK;
   // Where all steps are in LDS and the code of each is long, they share it.
-  static constexpr int kUnroll = kInRegisters == 0 && (kHeadDim > 128 || !Unit::kShort) ? 2 : kSteps;
+  static constexpr int kUnroll =
+      kInRegisters == 0 && (kHeadDim > 128 || !Unit::kFewInstructions) ? 2 : kSteps;
   using Held = QueryInRegisters<Unit, 0, kInRegisters>;
   using Rest = QueryInLds<Unit, kInRegisters, kSteps - kInRegisters, kPadded, kFragments>;
   static constexpr int kLdsBytes = Rest::Tile::kBytes;
