@@ -91,19 +91,20 @@ template <int kRows, int kHeadDim>
 void spread(const char* comma) {
   using L = fa::Layout<fa::MatrixUnit::wmma>;
   using Rows = fa::RowFragments<kRows, kHeadDim * 2>;
-  using Turned = fa::TurnedFragments<kHeadDim, kRows * 2>;
+  using Transposed = fa::TransposedFragments<kHeadDim, kRows * 2>;
   constexpr int kBlocks = kRows / 4, kPieces = kBlocks * kHeadDim / 4;
-  printf("%s{\"rows\":%d,\"row_bytes\":%d,\"turned_bytes\":%d,", comma, kRows, Rows::kBytes, Turned::kBytes);
+  printf("%s{\"rows\":%d,\"row_bytes\":%d,\"transposed_bytes\":%d,", comma, kRows, Rows::kBytes,
+         Transposed::kBytes);
   table("row_stores", kPieces / 4, 16, [](int store, int lane) {
     const int piece = store / 4 * 16 + lane, block = piece % kBlocks,
               column = fa::spread_column(piece / kBlocks, kBlocks);
     return Rows::offset(L::slot_of_row(block * 4 + store % 4, kRows), column / 2) + column % 2 * 8;
   });
   printf(",");
-  table("turned_stores", kPieces / 4, 16, [](int store, int lane) {
+  table("transposed_stores", kPieces / 4, 16, [](int store, int lane) {
     const int piece = store / 4 * 16 + lane, block = piece % kBlocks,
               column = fa::spread_column(piece / kBlocks, kBlocks);
-    return Turned::offset(L::slot_of_row(column * 4 + store % 4, kHeadDim), block / 2) + block % 2 * 8;
+    return Transposed::offset(L::slot_of_row(column * 4 + store % 4, kHeadDim), block / 2) + block % 2 * 8;
   });
   printf("}");
 }

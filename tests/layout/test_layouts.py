@@ -293,13 +293,13 @@ def test_a_row_next_to_a_multiple_of_four_is_found_from_that_one(said):
 
 def test_sixteen_lanes_that_store_a_spread_tile_touch_every_bank_once(said):
     for tile in said["spreads"]:
-        for store in tile["row_stores"] + tile["turned_stores"]:
+        for store in tile["row_stores"] + tile["transposed_stores"]:
             assert {at // 8 % 16 for at in store} == set(range(16)), (tile["rows"], store)
 
 
 def test_a_spread_tile_has_a_place_for_each_element(said):
     for tile in said["spreads"]:
-        for form in ("row", "turned"):
+        for form in ("row", "transposed"):
             places = [at for store in tile[f"{form}_stores"] for at in store]
             assert len(set(places)) == len(places)
             assert max(places) + 8 <= tile[f"{form}_bytes"]

@@ -13,7 +13,7 @@
 #include "fa/tile/packed.hpp"
 #include "fa/tile/query.hpp"
 #include "fa/tile/store.hpp"
-#include "fa/tile/turned_stage.hpp"
+#include "fa/tile/transposed_stage.hpp"
 #include "fa/tile/view.hpp"
 
 namespace fa {
@@ -98,14 +98,14 @@ struct Nothing {
 
 // `multiply(j, a)` for j from 0 to kCount, where a is what `read(j)` returns.  kAhead: it is read so many
 // products earlier.
-// `beside(j)` is done while product j is formed.
-template <int kCount, int kAhead, class Read, class Multiply, class Beside>
-FA_DEVICE void read_ahead(const Read& read, const Multiply& multiply, const Beside& beside) {
+// `interleave(j)` is done while product j is formed.
+template <int kCount, int kAhead, class Read, class Multiply, class Interleave>
+FA_DEVICE void read_ahead(const Read& read, const Multiply& multiply, const Interleave& interleave) {
   if constexpr (kAhead == 0) {
 #pragma unroll
     for (int j = 0; j < kCount; ++j) {
       multiply(j, read(j));
-      beside(j);
+      interleave(j);
     }
   } else {
     decltype(read(0)) ahead[kAhead];
@@ -116,16 +116,17 @@ FA_DEVICE void read_ahead(const Read& read, const Multiply& multiply, const Besi
     for (int j = 0; j < kCount; ++j) {
       multiply(j, ahead[j % kAhead]);
       if (j + kAhead < kCount) ahead[j % kAhead] = read(j + kAhead);
-      beside(j);
+      interleave(j);
       __builtin_amdgcn_sched_barrier(0);
     }
   }
 }
 
 // `multiply(j, half, a)` for both halves of steps 0 to kCount, where a is what `read(j)` returned kAhead
-// steps earlier; `beside(i)` is done while half i of all of them is formed.
-template <int kCount, int kAhead, class Read, class Multiply, class Beside>
-FA_DEVICE void read_ahead_of_halves(const Read& read, const Multiply& multiply, const Beside& beside) {
+// steps earlier; `interleave(i)` is done while half i of all of them is formed.
+template <int kCount, int kAhead, class Read, class Multiply, class Interleave>
+FA_DEVICE void read_ahead_of_halves(const Read& read, const Multiply& multiply,
+                                    const Interleave& interleave) {
   decltype(read(0)) ahead[kAhead];
 #pragma unroll
   for (int j = 0; j < kAhead; ++j) ahead[j] = read(j);
@@ -133,11 +134,11 @@ FA_DEVICE void read_ahead_of_halves(const Read& read, const Multiply& multiply, 
 #pragma unroll
   for (int j = 0; j < kCount; ++j) {
     multiply(j, 0, ahead[j % kAhead]);
-    beside(2 * j);
+    interleave(2 * j);
     __builtin_amdgcn_sched_barrier(0);
     multiply(j, 1, ahead[j % kAhead]);
     if (j + kAhead < kCount) ahead[j % kAhead] = read(j + kAhead);
-    beside(2 * j + 1);
+    interleave(2 * j + 1);
     __builtin_amdgcn_sched_barrier(0);
   }
 }
@@ -229,7 +230,7 @@ FA_DEVICE void multiply_rows(typename Unit::C* result, LdsBytes tile, const Own&
 
 // sums[step] += transposed rows of the tile (operand A) times `operand`, over the tile's rows.
 template <class Unit, class Tile, int kSteps, int kAtOnce, int kAhead = 0, class Operand>
-FA_DEVICE void multiply_turned(typename Unit::C* sums, LdsBytes tile, const Operand& operand, int lane) {
+FA_DEVICE void multiply_transposed(typename Unit::C* sums, LdsBytes tile, const Operand& operand, int lane) {
   const auto read = reader_of<Unit, Tile, kAhead>(tile, lane);
   if constexpr (kAhead > 0 && Unit::kColumns > 1) {
     typename Unit::B b[2] = {operand.operand(0)};

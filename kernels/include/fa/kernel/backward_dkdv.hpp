@@ -154,7 +154,7 @@ FA_DEVICE void add_head(const B& block, int head_q, int wave_key, const typename
     const bool seen = tiles.seen(first), masked = tiles.masked(first);
     workgroup_barrier();  // all waves are done with the last tile
     stage.store_rows(block.lds, block.mover());
-    if (!kOverlaid) stage.store_turned(block.lds, block.mover());
+    if (!kOverlaid) stage.store_transposed(block.lds, block.mover());
     block.store_number(number);
     workgroup_barrier();
     if (!kOverlaid) number = load(first + B::kQueries);
@@ -169,15 +169,15 @@ FA_DEVICE void add_head(const B& block, int head_q, int wave_key, const typename
     }
     workgroup_barrier();  // P is there
     if (kOverlaid) {
-      stage.store_turned(block.lds, block.mover());
+      stage.store_transposed(block.lds, block.mover());
       workgroup_barrier();
       number = load(first + B::kQueries);
     }
     if (seen) {
       if (!of_weights) packed = gradients(block, result, head_q, first, wave_key, masked);
       const typename B::Operand operand = block.operand(packed);
-      multiply_turned<Unit, typename Stage::TurnedTile, B::kSumSteps, kAtOnce, kAhead>(
-          sums, Stage::turned_of(block.lds, of_weights ? 1 : 0), operand, block.reader());
+      multiply_transposed<Unit, typename Stage::TransposedTile, B::kSumSteps, kAtOnce, kAhead>(
+          sums, Stage::transposed_of(block.lds, of_weights ? 1 : 0), operand, block.reader());
     }
   }
 }
@@ -220,11 +220,11 @@ FA_DEVICE void add_head_early(B& block, int head_q, int wave_key, const typename
     }
     block.store_number(number, set);
   };
-  const auto store_turned = [&] {
+  const auto store_transposed = [&] {
     if constexpr (kFixed) {
-      stage.store_turned_at(place, block.thread);
+      stage.store_transposed_at(place, block.thread);
     } else {
-      stage.store_turned(block.lds, block.mover());
+      stage.store_transposed(block.lds, block.mover());
     }
   };
   load(tiles.begin);
@@ -233,7 +233,7 @@ FA_DEVICE void add_head_early(B& block, int head_q, int wave_key, const typename
   for (int first = tiles.begin; first < tiles.end; first += B::kQueries) {
     const Flag seen = tiles.seen_flag(first), masked = tiles.masked_flag(first);
     workgroup_barrier();  // rows are there, and all waves are done with the last tile's transposes
-    store_turned();
+    store_transposed();
     typename B::Result result;
     typename B::P packed;
     if (seen) {
@@ -248,8 +248,8 @@ FA_DEVICE void add_head_early(B& block, int head_q, int wave_key, const typename
     if (seen) {
       if (!of_weights) packed = gradients(block, result, head_q, first, wave_key, masked);
       const typename B::Operand operand = block.operand(packed);
-      multiply_turned<Unit, typename Stage::TurnedTile, B::kSumSteps, kAtOnce, kAhead>(
-          sums, Stage::turned_of(block.lds, of_weights ? 1 : 0), operand, block.reader());
+      multiply_transposed<Unit, typename Stage::TransposedTile, B::kSumSteps, kAtOnce, kAhead>(
+          sums, Stage::transposed_of(block.lds, of_weights ? 1 : 0), operand, block.reader());
     }
     block.set ^= 1;
     store_rows(block.set);

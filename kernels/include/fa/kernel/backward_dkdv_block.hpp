@@ -46,7 +46,7 @@ struct DkDvBlock {
   static constexpr bool kHalfMoves = kPingPong && kQueries / 2 * (kHeadDim / 4) <= kTile.threads / 2;
   static constexpr int kMovers = kHalfMoves ? kTile.threads / 2 : kTile.threads;
 
-  using Stage = TurnedStage<Unit, kQueries, kHeadDim, kMovers, kPadded, 2, kConfig.overlaid>;
+  using Stage = TransposedStage<Unit, kQueries, kHeadDim, kMovers, kPadded, 2, kConfig.overlaid>;
   using View = BufferView<kQueries, kHeadDim * 2, kTraits.buffer_word3>;
   using OwnView = BufferView<Unit::kN, kHeadDim * 2, kTraits.buffer_word3>;
   using Own = Query<Unit, kHeadDim, kConfig.own_steps, kPadded>;

@@ -38,7 +38,7 @@ FA_DEVICE void add_keys(const B& block, const BwdParams& params, int wave_row, c
   for (int first = tiles.begin; first < tiles.end; first += B::kKeys) {
     tile_barrier<B::kArch>();  // all waves are done with the last tile
     keys.store_rows(block.lds, block.mover());
-    keys.store_turned(block.lds, block.mover());
+    keys.store_transposed(block.lds, block.mover());
     values.store(block.lds + B::kValuesAt, convert, block.mover());
     if constexpr (B::kConfig.interleaved) {
       load(first + B::kKeys);
@@ -59,8 +59,8 @@ FA_DEVICE void add_keys(const B& block, const BwdParams& params, int wave_row, c
   }
 }
 
-// The same, with no wait for stores between the barriers: transposes are stored beside the first products,
-// and the next tile's rows beside the last one.
+// The same, with no wait for stores between the barriers: transposes are stored during the first
+// products, and the next tile's rows during the last one.
 template <class B>
 FA_DEVICE void add_keys_early(const B& block, int wave_row, const typename B::Tiles& tiles,
                               const typename B::Q& q, const typename B::Dout& dout,
@@ -106,9 +106,9 @@ FA_DEVICE void add_keys_early(const B& block, int wave_row, const typename B::Ti
     workgroup_barrier();  // rows are there, and all waves are done with the last tile's transposes
     const bool seen = tiles.seen(first);
     if constexpr (kFixed) {
-      keys.store_turned_at(place, block.thread);
+      keys.store_transposed_at(place, block.thread);
     } else {
-      keys.store_turned(block.lds, block.mover());
+      keys.store_transposed(block.lds, block.mover());
     }
     typename B::Result gradients;
     typename B::P packed;

@@ -31,7 +31,7 @@ struct DqBlock {
   using Result = typename Unit::C[kSteps];
   using Sums = typename Unit::C[kSumSteps];
 
-  using Keys = TurnedStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded, 1, false>;
+  using Keys = TransposedStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded, 1, false>;
   using Values = KeyStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded>;
   using View = BufferView<kKeys, kHeadDim * 2, kTraits.buffer_word3>;
   using NumberView = BufferView<Unit::kN, sizeof(float), kTraits.buffer_word3>;
@@ -101,8 +101,8 @@ struct DqBlock {
             visible.end(wave_row)};
   }
 
-  // Where matrix instructions run beside others, waves that multiply go first, and of these the one that is
-  // furthest: whichever only computes fills the gaps.
+  // With `interleaved`, waves that multiply go first, and of these the one that is furthest: whichever only
+  // computes fills the gaps.
   template <int kPriority>
   FA_DEVICE static void prioritise() {
     if constexpr (kConfig.interleaved) __builtin_amdgcn_s_setprio(kPriority);
@@ -202,8 +202,8 @@ struct DqBlock {
 
   FA_DEVICE void add(const P& packed, Sums& sums) const {
     const Operand operand(own_area() + Q::kLdsBytes + Dout::kLdsBytes, lane, packed);
-    multiply_turned<Unit, typename Keys::TurnedTile, kSumSteps, kConfig.steps_at_once, kAhead>(
-        sums, Keys::turned_of(lds, 0), operand, reader());
+    multiply_transposed<Unit, typename Keys::TransposedTile, kSumSteps, kConfig.steps_at_once, kAhead>(
+        sums, Keys::transposed_of(lds, 0), operand, reader());
   }
 
   FA_DEVICE void begin(Result& result, const float* number) const {

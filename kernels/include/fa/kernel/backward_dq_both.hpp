@@ -1,5 +1,5 @@
-// The two products of the dq kernel that scores and their gradients are made of, where matrix instructions
-// run beside others.
+// The two products of the dq kernel that scores and their gradients are made of, interleaved with the
+// exponentials: for ISAs whose matrix instructions run while the VALU works.
 #pragma once
 
 #include "fa/kernel/backward_block.hpp"
@@ -28,7 +28,7 @@ FA_DEVICE void multiply_both(const B& block, typename B::Result& s, typename B::
     }
   };
   typename B::Result p;
-  const auto beside = [&](int i) {
+  const auto interleave = [&](int i) {
     constexpr int kParts = 2 * kCount - 1, kPairs = B::P::kHeld / 2;
     if (i == 2 * kCount) B::template prioritise<2>();
     if (B::kFeatured || i <= 2 * kCount) return;
@@ -41,7 +41,7 @@ FA_DEVICE void multiply_both(const B& block, typename B::Result& s, typename B::
       p[0][pair * 2 + 1] = __builtin_amdgcn_exp2f(exponents.y);
     }
   };
-  read_ahead_of_halves<2 * kCount, B::kConfig.prefetch>(read, multiply, beside);
+  read_ahead_of_halves<2 * kCount, B::kConfig.prefetch>(read, multiply, interleave);
   if (!B::kFeatured) s[0] = p[0];
   Unit::pin(dp[0]);
   B::template prioritise<0>();

@@ -16,8 +16,8 @@ struct DqPart {
   static constexpr int kKeySteps = B::kTile.block_n / Unit::kK / kSplits;
   static constexpr bool kAllHaveParts = kParts * kSplits == kWaves;  // every wave that may have one
   static_assert(kParts <= kWaves, "a wave has one part at most");
-  using Turned = TurnedStage<Unit, B::kTile.block_n, B::kHeadDim, B::kTile.threads, false, 1, true>;
-  static_assert(Turned::kBytes <= B::kLdsBytes, "K^T fits into LDS once");
+  using Transposed = TransposedStage<Unit, B::kTile.block_n, B::kHeadDim, B::kTile.threads, false, 1, true>;
+  static_assert(Transposed::kBytes <= B::kLdsBytes, "K^T fits into LDS once");
 
   const int index;
   typename Unit::A keys[kKeySteps];  // K^T
@@ -43,12 +43,12 @@ struct DqPart {
   }
 
   // The same in parts.  Where rows of a tile are stored at the same time, K^T is beyond these.
-  static constexpr int kKeptAt = B::kPingPong ? B::kLdsBytes - Turned::kBytes : 0;
+  static constexpr int kKeptAt = B::kPingPong ? B::kLdsBytes - Transposed::kBytes : 0;
   static_assert(!B::kPingPong || kKeptAt >= B::Stage::kRowsEnd, "there is room for both");
-  FA_DEVICE Turned load(const B& block, const BwdParams& params, int first_key) {
+  FA_DEVICE Transposed load(const B& block, const BwdParams& params, int first_key) {
     const Sequence& sequence = block.sequence;
     using View = BufferView<B::kTile.block_n, B::kHeadDim * 2, B::kTraits.buffer_word3>;
-    Turned stage;
+    Transposed stage;
     if constexpr (B::kPingPong) {
       const HeadRows rows = keys_from(block, params, params.k, first_key);
       stage.load([&](int) { return View(rows, 0); }, block.thread);
@@ -59,26 +59,27 @@ struct DqPart {
     }
     return stage;
   }
-  FA_DEVICE void keep(const B& block, const Turned& stage) {
+  FA_DEVICE void keep(const B& block, const Transposed& stage) {
     store(block, stage);
     workgroup_barrier();
     read(block);
   }
-  FA_DEVICE void store(const B& block, const Turned& stage) const {
-    stage.store_turned(block.lds + kKeptAt, block.thread);
+  FA_DEVICE void store(const B& block, const Transposed& stage) const {
+    stage.store_transposed(block.lds + kKeptAt, block.thread);
   }
   FA_DEVICE void read(const B& block) {
     const int row = Unit::slot_of_row(Unit::column(block.lane, 0), B::kHeadDim);
-    const LdsBytes tile = Turned::TurnedTile::period(block.lds + kKeptAt, column_step());
+    const LdsBytes tile = Transposed::TransposedTile::period(block.lds + kKeptAt, column_step());
 #pragma unroll
     for (int i = 0; i < kKeySteps; ++i) {
-      keys[i] = Turned::TurnedTile::template read<typename Unit::A>(tile, row, unit(i, block.lane));
+      keys[i] = Transposed::TransposedTile::template read<typename Unit::A>(tile, row, unit(i, block.lane));
     }
   }
 
-  // Adds what the tile of queries from `first` on gets from the workgroup's keys.  `beside`: see read_ahead.
-  template <class Beside>
-  FA_DEVICE void add(const B& block, float* sums, int first, const Beside& beside) const {
+  // Adds what the tile of queries from `first` on gets from the workgroup's keys.  `interleave`: see
+  // read_ahead.
+  template <class Interleave>
+  FA_DEVICE void add(const B& block, float* sums, int first, const Interleave& interleave) const {
     typename Unit::C sum = Unit::zero();
     const LdsBytes tile = Scores::Tile::period(block.scores(), row_step());
     const auto read = [&] {
@@ -101,12 +102,12 @@ struct DqPart {
             Unit::multiply_half(sum, a, b, half);
             if (i == 0 && half == 0) Unit::keep_apart(sum, a, b);
           },
-          beside);
+          interleave);
     } else {
       read_ahead<kKeySteps, B::kConfig.prefetch>(
           read,
           [&](int i, const typename Unit::A& a) { Unit::multiply(sum, a, typename Unit::B{{keys[i]}}); },
-          beside);
+          interleave);
     }
     Unit::settle(sum);
     float* to = sums + static_cast<int64_t>(first / Unit::kM * B::kSumSteps) * (Unit::kM * Unit::kN);

@@ -3,13 +3,13 @@
 //
 //   dQ += dS * K     a tile later, by waves with a part of K^T in registers
 //
-// dS crosses LDS in 16 bits, turned.  Sums are fp32, in an order that suits the atomics: a result's registers
-// one after the other, so that each instruction adds to consecutive addresses.  Rows and sequences are filled
-// up to whole tiles, so nothing is masked.  backward_convert.hpp makes dq of them.
+// dS passes through LDS in 16 bits, transposed.  Sums are fp32, in an order that suits the atomics: a
+// result's registers one after the other, so that each instruction adds to consecutive addresses.  Rows and
+// sequences are filled up to whole tiles, so nothing is masked.  backward_convert.hpp makes dq of them.
 #pragma once
 
 #include "fa/arch/current.hpp"
-#include "fa/kernel/backward_beside.hpp"
+#include "fa/kernel/backward_ping_pong.hpp"
 
 namespace fa {
 
@@ -53,9 +53,9 @@ FA_DEVICE void add_head_fused(B& block, int head_q, int wave_key, const typename
     const Flag seen = tiles.seen_flag(first), masked = tiles.masked_flag(first);
     workgroup_barrier();  // rows and the last tile's dS are there, and all waves are done with its transposes
     if constexpr (kFixed) {
-      stage.store_turned_at(place, block.thread);
+      stage.store_transposed_at(place, block.thread);
     } else {
-      stage.store_turned(block.lds, block.mover());
+      stage.store_transposed(block.lds, block.mover());
     }
     typename B::Result result;
     typename B::P packed;
@@ -83,8 +83,8 @@ FA_DEVICE void add_head_fused(B& block, int head_q, int wave_key, const typename
     }
     if (seen) {
       const typename B::Operand operand = block.operand(packed);
-      multiply_turned<Unit, typename Stage::TurnedTile, B::kSumSteps, kAtOnce, kAhead>(
-          sums, Stage::turned_of(block.lds, of_weights ? 1 : 0), operand, block.reader());
+      multiply_transposed<Unit, typename Stage::TransposedTile, B::kSumSteps, kAtOnce, kAhead>(
+          sums, Stage::transposed_of(block.lds, of_weights ? 1 : 0), operand, block.reader());
     }
     if constexpr (DqPart<B>::kAllHaveParts) __builtin_amdgcn_s_setprio(0);
     block.set ^= 1;
@@ -97,7 +97,7 @@ FA_DEVICE void add_head_fused(B& block, int head_q, int wave_key, const typename
 template <class B>
 FA_DEVICE void run_fused(BwdArguments arguments, LdsBytes lds) {
   if constexpr (B::kPingPong) {
-    run_beside<B>(arguments, lds);
+    run_ping_pong<B>(arguments, lds);
   } else {
     const BwdParams& params = loaded_here(arguments);
     const Sequence found = sequence(params, __builtin_amdgcn_workgroup_id_z());

@@ -1,6 +1,6 @@
-// What waves of CDNA's loop (backward_beside.hpp) read: their own rows of K and V, tiles of rows, and numbers
-// per query.  All waves of a compute unit begin together and share its scalar units, so addresses take as few
-// instructions as their ranges allow.
+// What waves of CDNA's loop (backward_ping_pong.hpp) read: their own rows of K and V, tiles of rows, and
+// numbers per query.  All waves of a compute unit begin together and share its scalar units, so addresses
+// take as few instructions as their ranges allow.
 #pragma once
 
 #include "fa/kernel/backward_dkdv_block.hpp"
@@ -160,11 +160,11 @@ struct Moves {
   FA_DEVICE void store_number(const B& block, int set) const {
     if (!B::kOwnNumbers) block.store_number(number, set);
   }
-  FA_DEVICE void store_turned(const B& block, u32x4 places) {
+  FA_DEVICE void store_transposed(const B& block, u32x4 places) {
     if constexpr (B::kConfig.tight_registers) {
-      if (moves) stage.store_turned_to(places, block.lds);
+      if (moves) stage.store_transposed_to(places, block.lds);
     } else {
-      if (moves) stage.store_turned(block.lds, block.mover());
+      if (moves) stage.store_transposed(block.lds, block.mover());
     }
   }
 };

@@ -1,14 +1,15 @@
-// The kernel of the gradients of K and V: see backward_dkdv.hpp, and backward_beside.hpp for its other loop.
+// The kernel of the gradients of K and V: see backward_dkdv.hpp, and backward_ping_pong.hpp for its other
+// loop.
 #pragma once
 
-#include "fa/kernel/backward_beside.hpp"
+#include "fa/kernel/backward_ping_pong.hpp"
 
 namespace fa {
 
 template <class B>
 FA_DEVICE void run_dkdv(BwdArguments arguments, LdsBytes lds) {
   if constexpr (B::kPingPong) {
-    run_beside<B>(arguments, lds);
+    run_ping_pong<B>(arguments, lds);
   } else {
     const BwdParams& params = loaded_here(arguments);
     const Sequence found = sequence(params, __builtin_amdgcn_workgroup_id_z());

@@ -21,10 +21,10 @@ struct QuerySign {
     const uint32_t bits = __builtin_bit_cast(uint32_t, scale), size = bits << 1;
     // Its top bit says that the scale is not zero.  Opaque, or it becomes a comparison in vector registers.
     const int sized = here_uniform(static_cast<int>(size | -size));
-    const uint32_t turned = bits & sized & 0x80000000u;
+    const uint32_t flipped = bits & sized & 0x80000000u;
     QuerySign sign(1);
     sign.keep = sized >> 31;
-    sign.flip = turned | turned >> 16;
+    sign.flip = flipped | flipped >> 16;
     return sign;
   }
 

@@ -1,6 +1,6 @@
 // A tile of the gradients of scores in LDS, queries by keys of a workgroup, as operand A of dQ = dS * K.  It
-// is made from results whose lanes are keys, so it is turned on its way: blocks of four keys by four queries
-// among four neighbouring lanes.
+// is made from results whose lanes are keys, so it is transposed on its way: blocks of four keys by four
+// queries among four neighbouring lanes.
 #pragma once
 
 #include "fa/arch/device.hpp"
@@ -40,14 +40,14 @@ struct ScoreTile {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const uint32_t low = packed.chunk[0][chunk][half * 2], high = packed.chunk[0][chunk][half * 2 + 1];
-        place.write(Unit::held_step(chunk * 8) + half, turned(low, high, lane));
+        place.write(Unit::held_step(chunk * 8) + half, transposed(low, high, lane));
       }
     }
   }
 
  private:
   // Four queries of a lane's key, for one query's four keys: query `lane % 4`.
-  FA_DEVICE static u32x2 turned(uint32_t low, uint32_t high, int lane) {
+  FA_DEVICE static u32x2 transposed(uint32_t low, uint32_t high, int lane) {
     constexpr int kNext = 0xb1, kSecondNext = 0x4e;  // DPP: quad_perm of lane ^ 1, and of lane ^ 2
     const uint32_t halves = lane % 2 == 0 ? 0x05040100 : 0x03020706;
     const uint32_t first = __builtin_amdgcn_perm(from<kNext>(low), low, halves);

@@ -104,7 +104,7 @@ struct Fragments {
 template <int kRows, int kRowBytes>
 using RowFragments = Fragments<kRows, kRowBytes, 32, 32, 64>;
 template <int kRows, int kRowBytes>
-using TurnedFragments = Fragments<kRows, kRowBytes, 16, 32>;
+using TransposedFragments = Fragments<kRows, kRowBytes, 16, 32>;
 
 // Of pieces of 4 elements by 4 of `blocks` * 4 rows, neighbours are of other rows; then comes this column for
 // the `index`-th, so that 16 lanes meet in no bank in either form of the tile.

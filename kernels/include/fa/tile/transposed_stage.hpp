@@ -9,17 +9,17 @@ namespace fa {
 
 // kOverlaid: both forms have the same place, one after the other.
 template <class Layout, int kRows, int kHeadDim, int kThreads, bool kPadded, int kTensors, bool kOverlaid>
-struct TurnedStage {
+struct TransposedStage {
   // Whether rows are in an order of LDS made for the stores of pieces.
   static constexpr bool kSpread = kPadded && Layout::kM == 16 && kHeadDim <= 128;
   template <class Fragments, int kTileRows, int kTileRowBytes>
   using Tile = PlacedTile<Choice<kSpread, Fragments, Swizzle<kTileRows, kTileRowBytes, Layout::kM, kPadded>>>;
   using RowTile = Tile<RowFragments<kRows, kHeadDim * 2>, kRows, kHeadDim * 2>;
-  using TurnedTile = Tile<TurnedFragments<kHeadDim, kRows * 2>, kHeadDim, kRows * 2>;
-  static constexpr int kTurnedAt = kOverlaid ? 0 : kTensors * RowTile::kBytes;
+  using TransposedTile = Tile<TransposedFragments<kHeadDim, kRows * 2>, kHeadDim, kRows * 2>;
+  static constexpr int kTransposedAt = kOverlaid ? 0 : kTensors * RowTile::kBytes;
   static constexpr int kRowsEnd = kTensors * RowTile::kBytes;
-  static constexpr int kTurnedEnd = kTurnedAt + kTensors * TurnedTile::kBytes;
-  static constexpr int kBytes = kRowsEnd > kTurnedEnd ? kRowsEnd : kTurnedEnd;
+  static constexpr int kTransposedEnd = kTransposedAt + kTensors * TransposedTile::kBytes;
+  static constexpr int kBytes = kRowsEnd > kTransposedEnd ? kRowsEnd : kTransposedEnd;
   // A piece is 4 rows by 4 elements.
   static constexpr int kAcross = kHeadDim / 4;
   static constexpr int kPieces = kRows / 4 * kAcross;  // of one tensor
@@ -40,8 +40,8 @@ struct TurnedStage {
 
   // Where a tensor's two forms are.
   FA_DEVICE static LdsBytes rows_of(LdsBytes tiles, int tensor) { return tiles + tensor * RowTile::kBytes; }
-  FA_DEVICE static LdsBytes turned_of(LdsBytes tiles, int tensor) {
-    return tiles + kTurnedAt + tensor * TurnedTile::kBytes;
+  FA_DEVICE static LdsBytes transposed_of(LdsBytes tiles, int tensor) {
+    return tiles + kTransposedAt + tensor * TransposedTile::kBytes;
   }
 
   // `view(tensor)` is that of the tile's rows.
@@ -81,14 +81,14 @@ struct TurnedStage {
     });
   }
 
-  FA_DEVICE void store_turned(LdsBytes tiles, int thread) const {
+  FA_DEVICE void store_transposed(LdsBytes tiles, int thread) const {
     for_pieces<kTensors * kPieces, kThreads, Layout::kWave>(thread, [&](int i, int index) {
-      const LdsBytes turned = turned_of(tiles, tensor_of(i, index));
+      const LdsBytes transposed = transposed_of(tiles, tensor_of(i, index));
       const int block = block_of(index), column = column_of(index);
       if constexpr (kByColumns && !kPadded) {
-        const typename TurnedTile::template Row<u32x2> place(
-            tiles + kTurnedAt, Layout::slot_of_row(column * 4, kHeadDim), block / 2,
-            block % 2 * 8 + tensor_of(i, index) * TurnedTile::kBytes);
+        const typename TransposedTile::template Row<u32x2> place(
+            tiles + kTransposedAt, Layout::slot_of_row(column * 4, kHeadDim), block / 2,
+            block % 2 * 8 + tensor_of(i, index) * TransposedTile::kBytes);
 #pragma unroll
         for (int e = 0; e < 4; ++e) place.write(e, element_of_rows(i, e));
         return;
@@ -97,12 +97,13 @@ struct TurnedStage {
       for (int e = 0; e < 4; ++e) {
         const u32x2 words = element_of_rows(i, e);
         if constexpr (kSkewed && kPadded) {
-          const LdsBytes first = turned + TurnedTile::offset(Layout::slot_of_row(column * 4, kHeadDim), 0) +
-                                 half_unit<TurnedTile>(block);
-          TurnedTile::write(first, Layout::slot_of_row(e, kHeadDim), 0, 0, words);
+          const LdsBytes first = transposed +
+                                 TransposedTile::offset(Layout::slot_of_row(column * 4, kHeadDim), 0) +
+                                 half_unit<TransposedTile>(block);
+          TransposedTile::write(first, Layout::slot_of_row(e, kHeadDim), 0, 0, words);
         } else {
-          TurnedTile::write(turned, Layout::slot_of_row(column * 4 + e, kHeadDim), block / 2, block % 2 * 8,
-                            words);
+          TransposedTile::write(transposed, Layout::slot_of_row(column * 4 + e, kHeadDim), block / 2,
+                                block % 2 * 8, words);
         }
       }
     });
@@ -116,9 +117,9 @@ struct TurnedStage {
     const int from = block * 4 * row_bytes + column * 8;
     const int rows = tensor * RowTile::kBytes + column % 2 * 8 +
                      RowTile::offset(Layout::slot_of_row(block * 4, kRows), column / 2);
-    const int turned = kTurnedAt + tensor * TurnedTile::kBytes + block % 2 * 8 +
-                       TurnedTile::offset(Layout::slot_of_row(column * 4, kHeadDim), block / 2);
-    return {static_cast<uint32_t>(from), static_cast<uint32_t>(rows), static_cast<uint32_t>(turned), 0};
+    const int transposed = kTransposedAt + tensor * TransposedTile::kBytes + block % 2 * 8 +
+                           TransposedTile::offset(Layout::slot_of_row(column * 4, kHeadDim), block / 2);
+    return {static_cast<uint32_t>(from), static_cast<uint32_t>(rows), static_cast<uint32_t>(transposed), 0};
   }
   template <class View>
   FA_DEVICE void load_from(u32x4 places, const View& view) {
@@ -133,10 +134,10 @@ struct TurnedStage {
 #pragma unroll
     for (int j = 0; j < 4; ++j) put(tiles + RowTile::offset_below(first, j), row[0][j]);
   }
-  FA_DEVICE void store_turned_to(u32x4 places, LdsBytes tiles) const {
+  FA_DEVICE void store_transposed_to(u32x4 places, LdsBytes tiles) const {
     const int first = here(static_cast<int>(places[2]));
 #pragma unroll
-    for (int e = 0; e < 4; ++e) put(tiles + TurnedTile::offset_below(first, e), element_of_rows(0, e));
+    for (int e = 0; e < 4; ++e) put(tiles + TransposedTile::offset_below(first, e), element_of_rows(0, e));
   }
 
   // Leaves undefined what was loaded.
@@ -151,7 +152,7 @@ struct TurnedStage {
   // A thread's piece: where it is in memory, relative to the tile, and where its two forms are in LDS.
   struct Place {
     int from[4];
-    LdsBytes rows, turned;
+    LdsBytes rows, transposed;
   };
   FA_DEVICE static Place place(LdsBytes tiles, uint32_t row_bytes, int thread) {
     static_assert(kFixed, "one piece, in padded tiles");
@@ -163,9 +164,9 @@ struct TurnedStage {
     }
     place.rows = here(rows_of(tiles, tensor) + RowTile::offset(Layout::slot_of_row(block * 4, kRows), 0) +
                       half_unit<RowTile>(column));
-    place.turned =
-        here(turned_of(tiles, tensor) + TurnedTile::offset(Layout::slot_of_row(column * 4, kHeadDim), 0) +
-             half_unit<TurnedTile>(block));
+    place.transposed = here(transposed_of(tiles, tensor) +
+                            TransposedTile::offset(Layout::slot_of_row(column * 4, kHeadDim), 0) +
+                            half_unit<TransposedTile>(block));
     return place;
   }
   FA_DEVICE static bool has_piece(int thread) {
@@ -184,11 +185,11 @@ struct TurnedStage {
       RowTile::write(place.rows, Layout::slot_of_row(j, kRows), 0, 0, row[0][j]);
     }
   }
-  FA_DEVICE void store_turned_at(const Place& place, int thread) const {
+  FA_DEVICE void store_transposed_at(const Place& place, int thread) const {
     if (!has_piece(thread)) return;
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      TurnedTile::write(place.turned, Layout::slot_of_row(e, kHeadDim), 0, 0, element_of_rows(0, e));
+      TransposedTile::write(place.transposed, Layout::slot_of_row(e, kHeadDim), 0, 0, element_of_rows(0, e));
     }
   }
 

@@ -1,12 +1,13 @@
-// The loop of the dk and dv kernel, with dQ (backward_fused.hpp) or without, where matrix instructions run
-// beside others: while one kind of waves multiplies, the other does the rest of its work.  A tile takes two
-// barriers: before the first, rows of the next tile are stored, before the second their transposes.
+// The ping-pong loop of the dk and dv kernel, with dQ (backward_fused.hpp) or without, for ISAs whose matrix
+// instructions run while the VALU works: while the waves of one role multiply, those of the other do the rest
+// of their work.  A tile takes two barriers: before the first, rows of the next tile are stored, before the
+// second their transposes.
 #pragma once
 
 #include "fa/arch/current.hpp"
-#include "fa/kernel/backward_begun.hpp"
 #include "fa/kernel/backward_dkdv.hpp"
 #include "fa/kernel/backward_dq_part.hpp"
+#include "fa/kernel/backward_early_operands.hpp"
 
 namespace fa {
 
@@ -48,7 +49,8 @@ struct Worked {
   }
 };
 
-// P of the plain loop, from scores, part by part: beside the matrix instructions of another product.
+// P of the plain loop, from scores, part by part: interleaved with the matrix instructions of another
+// product.
 template <class B>
 struct Exponentials {
   using P = typename B::P;
@@ -86,34 +88,38 @@ template <class B>
 struct NoDq {
   static constexpr int kKeySteps = 1;
   static constexpr bool kAllHaveParts = false;
-  struct Turned {};
+  struct Transposed {};
   FA_DEVICE explicit NoDq(const B&) {}
-  FA_DEVICE Turned load(const B&, const BwdParams&, int) { return {}; }
-  FA_DEVICE void store(const B&, const Turned&) const {}
+  FA_DEVICE Transposed load(const B&, const BwdParams&, int) { return {}; }
+  FA_DEVICE void store(const B&, const Transposed&) const {}
   FA_DEVICE void read(const B&) {}
   FA_DEVICE void keep_places(u32x4) {}
   FA_DEVICE u32x4 kept() const { return {}; }
   FA_DEVICE bool is_of(const B&) const { return false; }
   FA_DEVICE float* sums_of(const B&, const BwdParams&, int) const { return nullptr; }
-  template <class Beside>
-  FA_DEVICE void add(const B&, float*, int, const Beside&) const {}
+  template <class Interleave>
+  FA_DEVICE void add(const B&, float*, int, const Interleave&) const {}
 };
 
 // Adds what one head of q gives to the sums of a wave's keys, and what the keys give to that head's dQ.
 // Rows of its first tile are stored.
 template <class B, class Dq>
-FA_DEVICE void add_head_beside(B& block, Moves<B>& moves, float* dq_sums, int head_q, int wave_key,
-                               const typename B::Tiles& tiles, const typename B::Own& own, const Dq& dq,
-                               typename B::Sums& sums) {
+FA_DEVICE void add_head_ping_pong(B& block, Moves<B>& moves, float* dq_sums, int head_q, int wave_key,
+                                  const typename B::Tiles& tiles, const typename B::Own& own, const Dq& dq,
+                                  typename B::Sums& sums) {
   using Unit = typename B::Unit;
   using Stage = typename B::Stage;
   constexpr int kAtOnce = B::kConfig.steps_at_once, kAhead = B::kConfig.prefetch;
-  constexpr bool kBegun = B::kConfig.early_operands, kBegunRows = B::kWithDq || B::kConfig.early_operands;
-  using Rows = Choice<kBegunRows, Begun<Unit, typename Stage::RowTile, B::kSteps, kAhead>, NotBegun>;
-  using Transposes = Choice<kBegun, Begun<Unit, typename Stage::TurnedTile, B::kSumSteps, kAhead>, NotBegun>;
+  constexpr bool kEarlyOperands = B::kConfig.early_operands,
+                 kEarlyRowOperands = B::kWithDq || B::kConfig.early_operands;
+  using Rows = Choice<kEarlyRowOperands, EarlyOperands<Unit, typename Stage::RowTile, B::kSteps, kAhead>,
+                      NoEarlyOperands>;
+  using Transposes =
+      Choice<kEarlyOperands, EarlyOperands<Unit, typename Stage::TransposedTile, B::kSumSteps, kAhead>,
+             NoEarlyOperands>;
   // Numbers of waves that also add up dQ come before those additions, which they would wait for.
   constexpr bool kNumberFirst = B::kConfig.early_numbers && B::kOwnNumbers;
-  constexpr bool kBeside = B::kWithDq && !B::kFeatured;  // P comes beside the last tile's dQ
+  constexpr bool kInterleaves = B::kWithDq && !B::kFeatured;  // P with the last tile's dQ
   const bool of_weights = block.is(Role::weights), of_dq = dq.is_of(block);
   typename Unit::C zeros = Unit::zero();
   if (B::kConfig.kept_zeros) Unit::settle(zeros);
@@ -126,7 +132,7 @@ FA_DEVICE void add_head_beside(B& block, Moves<B>& moves, float* dq_sums, int he
     const LdsBytes tile = Stage::rows_of(block.lds, of_weights ? 0 : 1);
     Rows tile_rows(tile, block.reader());
     const auto move = [&] {
-      moves.store_turned(block, dq.kept());
+      moves.store_transposed(block, dq.kept());
       if (kNumberFirst && of_weights) {
         const int from = here_uniform(first + B::kQueries);
         moves.load_rows(block, dq.kept(), from);
@@ -142,7 +148,7 @@ FA_DEVICE void add_head_beside(B& block, Moves<B>& moves, float* dq_sums, int he
     if (seen) {
       bits = kept_bits(block, head_q, first, wave_key);
       if (!B::kOwnNumbers) begin(block, result);
-      if constexpr (kBegunRows) {
+      if constexpr (kEarlyRowOperands) {
         tile_rows.template multiply<B::Own::kSteps>(result, own);
         for (int step = 0; step < B::kSteps; ++step) Unit::pin(result[step]);
       } else {
@@ -155,13 +161,13 @@ FA_DEVICE void add_head_beside(B& block, Moves<B>& moves, float* dq_sums, int he
       if (kNumberFirst) moves.load_number(block, here_uniform(first + B::kQueries));
       // Opaque, or the compiler copies all of this for the first tile.
       const bool adds = of_dq && here_uniform(first) > tiles.begin;
-      if (kBeside && adds && seen) {
+      if (kInterleaves && adds && seen) {
         Exponentials<B> scores(result);
         dq.add(block, dq_sums, first - B::kQueries,
                [&](int half) { scores.part(block, half, 2 * Dq::kKeySteps); });
         __builtin_amdgcn_s_setprio(1);
         packed = scores.weights(block, first, wave_key, masked);
-      } else if (kBeside && Dq::kAllHaveParts && adds) {
+      } else if (kInterleaves && Dq::kAllHaveParts && adds) {
         dq.add(block, dq_sums, first - B::kQueries, Nothing());
       } else {
         if (adds) dq.add(block, dq_sums, first - B::kQueries, Nothing());
@@ -182,12 +188,12 @@ FA_DEVICE void add_head_beside(B& block, Moves<B>& moves, float* dq_sums, int he
     tile_barrier<B::kArch>();
     __builtin_amdgcn_s_setprio(2);
     typename B::P given;
-    if (kBegun && !of_weights) given = block.given();
-    const LdsBytes turned = Stage::turned_of(block.lds, of_weights ? 1 : 0);
-    Transposes transposes(turned, block.reader());
+    if (kEarlyOperands && !of_weights) given = block.given();
+    const LdsBytes transposed = Stage::transposed_of(block.lds, of_weights ? 1 : 0);
+    Transposes transposes(transposed, block.reader());
     if (!of_weights) {
       if (seen) {
-        if (!kBegun) given = block.given();
+        if (!kEarlyOperands) given = block.given();
         // Opaque, or the compiler reads it before the barrier.
         if constexpr (B::kTraits.separate_acc_vgprs) Unit::settle(result[0]);
         Worked<B> copy(result);
@@ -215,11 +221,11 @@ FA_DEVICE void add_head_beside(B& block, Moves<B>& moves, float* dq_sums, int he
     if (!of_weights) store_rows();  // while the other waves multiply
     if (seen) {
       const typename B::Operand operand(block.operand_area(), block.lane, packed);
-      if constexpr (kBegun) {
+      if constexpr (kEarlyOperands) {
         transposes.template multiply<B::Operand::kSteps>(sums, operand);
       } else {
-        multiply_turned<Unit, typename Stage::TurnedTile, B::kSumSteps, kAtOnce, kAhead>(
-            sums, turned, operand, block.reader());
+        multiply_transposed<Unit, typename Stage::TransposedTile, B::kSumSteps, kAtOnce, kAhead>(
+            sums, transposed, operand, block.reader());
       }
     }
     __builtin_amdgcn_s_setprio(0);
@@ -235,7 +241,7 @@ FA_DEVICE void add_head_beside(B& block, Moves<B>& moves, float* dq_sums, int he
 
 // The kernel with that loop.
 template <class B>
-FA_DEVICE void run_beside(BwdArguments arguments, LdsBytes lds) {
+FA_DEVICE void run_ping_pong(BwdArguments arguments, LdsBytes lds) {
   using Dq = Choice<B::kWithDq, DqPart<B>, NoDq<B>>;
   const BwdParams params = loaded_at_once(arguments);
   const Sequence found = sequence(params, __builtin_amdgcn_workgroup_id_z());
@@ -247,7 +253,7 @@ FA_DEVICE void run_beside(BwdArguments arguments, LdsBytes lds) {
   typename B::Sums sums = {};
   if (tiles.begin < tiles.end) {
     Dq dq(block);
-    const typename Dq::Turned keys = dq.load(block, params, first_key);
+    const typename Dq::Transposed keys = dq.load(block, params, first_key);
     const typename B::Own own = own_keys(block, params, wave_key);
     // No division where there is nothing to divide: all waves would wait for it.
     const int group = params.nheads == params.nheads_k ? 1 : uniform(params.nheads / params.nheads_k);
@@ -269,7 +275,7 @@ FA_DEVICE void run_beside(BwdArguments arguments, LdsBytes lds) {
     }
     moves.store_number(block, block.set);
     for (const int past = head_q + group;;) {
-      add_head_beside(block, moves, dq_sums, head_q, wave_key, tiles, own, dq, sums);
+      add_head_ping_pong(block, moves, dq_sums, head_q, wave_key, tiles, own, dq, sums);
       if (++head_q == past) break;
       const BwdParams& next = loaded_here(arguments);
       moves.of_head(block, next, head_q);

@@ -1,5 +1,5 @@
-// A product whose first operands are read before something else is done: behind a barrier, where all waves
-// would wait for them at once, or beside what the product's other operand is made from.
+// A product whose first operands are prefetched before something else is done: behind a barrier, where all
+// waves would wait for them at once, or while the product's other operand is made.
 #pragma once
 
 #include "fa/kernel/backward_block.hpp"
@@ -8,14 +8,14 @@ namespace fa {
 
 // Operand A of steps 0 to kCount * kSteps of a tile: of each step of the contraction those of kSteps periods.
 template <class Unit, class Tile, int kSteps, int kAhead>
-struct Begun {
+struct EarlyOperands {
   static_assert(kAhead > 0, "something is read");
   using A = typename Unit::A;
 
   typename Tile::template Row<A> row;
   A ahead[kAhead];
 
-  FA_DEVICE Begun(LdsBytes tile, int lane) : row(tile, Unit::a_row(lane), Unit::run_begin(lane) / 8) {
+  FA_DEVICE EarlyOperands(LdsBytes tile, int lane) : row(tile, Unit::a_row(lane), Unit::run_begin(lane) / 8) {
 #pragma unroll
     for (int j = 0; j < kAhead; ++j) ahead[j] = read(j);
     __builtin_amdgcn_sched_barrier(0);
@@ -40,8 +40,8 @@ struct Begun {
 };
 
 // In its place, where that takes too many registers.
-struct NotBegun {
-  FA_DEVICE NotBegun(LdsBytes, int) {}
+struct NoEarlyOperands {
+  FA_DEVICE NoEarlyOperands(LdsBytes, int) {}
 };
 
 }  // namespace fa
