@@ -310,7 +310,7 @@ def rows_of(arch, instances):
         mine = [each for each in instances if each.op == op and arch in each.archs]
         dims = ", ".join(map(str, dict.fromkeys(each.head_dim for each in mine if each.head_dim))) or "any"
         counts = [corpus[each.name] for each in mine if each.name in corpus]
-        calls = f"{min(counts)} drawn or more" if counts else "with others"
+        calls = f"{min(counts)} fuzz cases or more" if counts else "with others"
         dtypes = ", ".join(dict.fromkeys(each.dtype for each in mine))
         rows.append(f"| `fa_{op}` | {dtypes} | {dims} | {calls} |")
     return "\n".join(rows)
