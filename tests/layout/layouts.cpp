@@ -92,6 +92,8 @@ void spread(const char* comma) {
   using L = fa::Layout<fa::MatrixUnit::wmma>;
   using Rows = fa::RowFragments<kRows, kHeadDim * 2>;
   using Transposed = fa::TransposedFragments<kHeadDim, kRows * 2>;
+  static_assert(Rows::offset_beyond(Rows::offset(kRows - 3, 1), 2) == Rows::offset(kRows - 3, 3));
+  static_assert(Transposed::offset_beyond(Transposed::offset(21, 0), 1) == Transposed::offset(21, 1));
   constexpr int kBlocks = kRows / 4, kPieces = kBlocks * kHeadDim / 4;
   printf("%s{\"rows\":%d,\"row_bytes\":%d,\"transposed_bytes\":%d,", comma, kRows, Rows::kBytes,
          Transposed::kBytes);

@@ -97,6 +97,7 @@ struct Fragments {
   }
 
   // As Swizzle's.
+  static constexpr int offset_beyond(int at, int units) { return at + units * kUnitBytes; }
   static constexpr int offset_below(int at, int rows) { return at + offset(rows, 0); }
 };
 
