@@ -12,7 +12,7 @@ FA_DEVICE void begin(const B& block, typename B::Result& result, float own_term 
   using Unit = typename B::Unit;
   if constexpr (B::kOwnNumbers) {
     static_assert(B::kSteps == 1, "a lane has one row");
-    result[0] = Unit::spread_sums(own_term, B::kConfig.kept_zeros ? zeros : Unit::zero());
+    result[0] = Unit::broadcast_sums(own_term, B::kConfig.kept_zeros ? zeros : Unit::zero());
   } else if constexpr (B::kFeatured) {
 #pragma unroll
     for (int step = 0; step < B::kSteps; ++step) {
@@ -25,7 +25,7 @@ FA_DEVICE void begin(const B& block, typename B::Result& result, float own_term 
       const int row = Unit::slot_of_row(step * Unit::kM + Unit::a_row(block.lane), B::kQueries);
       static_assert(Unit::slot_of_row(Unit::slot_of_row(4, B::kQueries), B::kQueries) == 4,
                     "its own inverse");
-      result[step] = Unit::spread_rows(block.numbers()[row], block.lane);
+      result[step] = Unit::broadcast_rows(block.numbers()[row], block.lane);
     }
   } else {
 #pragma unroll

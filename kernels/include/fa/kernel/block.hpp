@@ -1,8 +1,9 @@
 // What one workgroup of the forward kernel works on: the types and constants that follow from its config,
 // its place in the grid, and the keys that its rows see.
 //
-// With Rows::packed (decode) a workgroup has one step's rows of a head of k and v, and a part of the keys:
-// its waves all compute the same scores, and each computes its own part of head_dim of the output.
+// With Rows::packed (decode: split-KV with PackGQA) a workgroup has one step's rows of a head of k and v, and
+// a part of the keys: its waves all compute the same scores, and each computes its own part of head_dim of
+// the output.
 #pragma once
 
 #include "fa/arch/device.hpp"
@@ -159,7 +160,7 @@ struct Block {
         v_tile(lds + Keys::Tile::kBytes),
         wave_lds(lds + kLdsBytes - (kConfig.waves - wave) * kWaveLds) {}
 
-  // The workgroup's place in the grid: its own, or another one's that suits the GPU's dies.
+  // The workgroup's place in the grid: its own, or another one's that suits the GPU's XCDs.
   FA_DEVICE static WorkgroupPlace place_of(const FwdParams& params) {
     const int x = __builtin_amdgcn_workgroup_id_x(), y = __builtin_amdgcn_workgroup_id_y();
     const int z = __builtin_amdgcn_workgroup_id_z();

@@ -1,5 +1,5 @@
-// Joins the results of the parts of the keys: one workgroup per row, in which groups of threads take parts in
-// turn.
+// Combines the results of the parts of the keys (split-KV): one workgroup per row, in which groups of threads
+// take parts in turn.
 //
 //   lse = log(sum of exp(lse of a part)),  out = sum of exp(lse of a part - lse) * out of the part
 #pragma once

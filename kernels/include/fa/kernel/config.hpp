@@ -84,7 +84,7 @@ constexpr FwdConfig decode_config(Gfx arch, DType dtype, int head_dim, bool feat
   static_assert(                      \
       found, "kernels/instances/tiles.toml: [" kernel "] has no row for this ISA, head dim, dtype and loop")
 
-// Threads of a workgroup of the kernel that joins the parts of a decode.
+// Threads of a workgroup of the kernel that combines the parts of a decode.
 inline constexpr int kCombineThreads = 256;
 
 // Rows of queries (packed ones for decode) and threads of one workgroup.

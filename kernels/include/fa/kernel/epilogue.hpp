@@ -39,7 +39,7 @@ FA_DEVICE void store_by_buffer(const B& block, int wave_row, const typename B::O
   }
 }
 
-// A row of one part of the keys, in fp32; fa_combine_* joins the parts.
+// A row of one part of the keys, in fp32; fa_combine_* combines the parts.
 template <class B>
 FA_DEVICE void store_partial(const B& block, const FwdParams& params, int64_t lse_at, bool stores_lse,
                              const typename B::Out& o, const typename B::Softmax& softmax, int c) {

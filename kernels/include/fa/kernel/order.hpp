@@ -13,8 +13,8 @@ inline constexpr unsigned kMostReordered = 1u << 24;
 
 constexpr unsigned short_number(unsigned x) { return x % kMostReordered; }
 
-// Workgroup `number` of `total` on a GPU of several dies, of which each has an L2 of its own: the hardware
-// gives them to the dies in turn.  The position that it takes instead: each die then has a run of neighbours,
+// Workgroup `number` of `total` on a GPU of several XCDs, dies with an L2 of their own: the hardware
+// assigns them round robin.  The position that it takes instead: each die then has a run of neighbours,
 // so that the blocks of a head, and the heads that share keys, find these in one L2.  A permutation of
 // numbers below total; `each` and `more` are total / dies and total % dies.
 constexpr unsigned neighbours_on_a_die(unsigned number, unsigned dies, unsigned each, unsigned more) {

@@ -33,9 +33,9 @@ namespace fa {
 // counter (column / 4, row, head, batch) and the key rng_state (2), each below 2^32.  The log-sum-exp is that
 // without dropout.
 //
-// Splits, of fa_decode_* only: each part of the keys gives out and log-sum-exp of its own in fp32,
+// Splits (split-KV), of fa_decode_* only: each part of the keys gives out and log-sum-exp of its own in fp32,
 // partial_out (splits, lse's shape, head_dim) and partial_lse (splits, lse's shape).  Where a row sees no key
-// of a part its log-sum-exp is -inf, and nothing is written to partial_out.  fa_combine_* joins them.
+// of a part its log-sum-exp is -inf, and nothing is written to partial_out.  fa_combine_* combines them.
 //
 // Device pointers and strides (in elements) are multiples of 8 elements; the last dimension has stride 1.  k
 // and v are not read where there are no keys.  Row strides are below kMaxRowStride, lengths at most

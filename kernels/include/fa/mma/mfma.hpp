@@ -97,27 +97,27 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
   }
 
   // A C whose row a_row(lane) is `value` of that lane, in all columns: exact, and without LDS.
-  FA_DEVICE static C spread_rows(float value, int lane, C zeros = C{}) {
+  FA_DEVICE static C broadcast_rows(float value, int lane, C zeros = C{}) {
     const uint32_t first = static_cast<uint32_t>(lane / kM) - 1;  // every bit set in lanes with the first k
     const float a = __builtin_bit_cast(float, __builtin_bit_cast(uint32_t, value) & first);
     const float b = __builtin_bit_cast(float, 0x3f800000u & first);
-    C spread = __builtin_amdgcn_mfma_f32_32x32x2f32(a, b, zeros, 0, 0, 0);
+    C result = __builtin_amdgcn_mfma_f32_32x32x2f32(a, b, zeros, 0, 0, 0);
 #if defined(__clang_major__) && __clang_major__ < 22
     // LLVM 21 puts the result over `a`, which the hardware does not allow; so `a` has to outlive it.
-    if constexpr (!traits(kGfx).separate_acc_vgprs) asm volatile("" : "+v"(spread) : "v"(a), "v"(b));
+    if constexpr (!traits(kGfx).separate_acc_vgprs) asm volatile("" : "+v"(result) : "v"(a), "v"(b));
 #endif
-    return spread;
+    return result;
   }
 
   // A C whose row a_row(lane) is the sum of `value` in both lanes that have that row, in all columns.
-  FA_DEVICE static C spread_sums(float value, C zeros = C{}) {
+  FA_DEVICE static C broadcast_sums(float value, C zeros = C{}) {
     const float one = 1;
-    C spread = __builtin_amdgcn_mfma_f32_32x32x2f32(value, one, zeros, 0, 0, 0);
+    C result = __builtin_amdgcn_mfma_f32_32x32x2f32(value, one, zeros, 0, 0, 0);
 #if defined(__clang_major__) && __clang_major__ < 22
     // As above.
-    if constexpr (!traits(kGfx).separate_acc_vgprs) asm volatile("" : "+v"(spread) : "v"(value), "v"(one));
+    if constexpr (!traits(kGfx).separate_acc_vgprs) asm volatile("" : "+v"(result) : "v"(value), "v"(one));
 #endif
-    return spread;
+    return result;
   }
 
   FA_DEVICE static void hold(C&) {}

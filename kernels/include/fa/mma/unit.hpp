@@ -15,7 +15,7 @@ typedef __bf16 bf16x2 __attribute__((ext_vector_type(2)));
 // arithmetic on a C that lives through a loop, and `pin(c)`, which keeps the compiler from moving the product
 // to where its result is used.
 //   kFewInstructions  a step is few enough instructions to unroll loops of steps
-//   kMultipliesFp32   there is a matrix instruction of fp32, and with it spread_rows and spread_sums
+//   kMultipliesFp32   there is a matrix instruction of fp32, and with it broadcast_rows and broadcast_sums
 template <MatrixUnit kUnit, Gfx kGfx, DType kDType>
 struct Unit;
 
