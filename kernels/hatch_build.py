@@ -44,6 +44,13 @@ SCRATCH = ".build"
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
 # Nothing of this library may meet another library's symbols: PyTorch loads it with RTLD_GLOBAL.
 VERSION_SCRIPT = "{ local: *; };\n"
+# Device code is behind everything else, and before it what says where each bundle is: with other kernels, all
+# other bytes in memory are the same.
+LAYOUT = """SECTIONS {
+  .fa_bundles : ALIGN(4096) { *(.fa_bundles) }
+  .hip_fatbin : ALIGN(4096) { *(.hip_fatbin) }
+} INSERT AFTER .bss;
+"""
 
 
 class BuildError(Exception):
@@ -155,7 +162,7 @@ def zig(tool: str) -> list[str]:
 
 @contextmanager
 def _scratch(root: Path, inputs: Inputs) -> Iterator[Path]:
-    """A folder with a version script, an empty source for the stub and, of the HIP headers' folder,
+    """A folder with the linker's scripts, an empty source for the stub and, of the HIP headers' folder,
     only ``hip``: the rest of /usr/include is another C library's.  Always of the same name, because a
     compiler cache takes paths in arguments for part of the input."""
     scratch = root / SCRATCH
@@ -163,6 +170,7 @@ def _scratch(root: Path, inputs: Inputs) -> Iterator[Path]:
     (scratch / "include").mkdir(parents=True)
     try:
         (scratch / "exports.map").write_text(VERSION_SCRIPT, encoding="utf-8")
+        (scratch / "layout.ld").write_text(LAYOUT, encoding="utf-8")
         (scratch / "stub.c").touch()
         (scratch / "include/hip").symlink_to(inputs.hip_include / "hip")
         yield scratch
@@ -203,12 +211,10 @@ def device_code_digest(folder: Path) -> str:
 def _compile(inputs: Inputs, scratch: Path) -> list[str]:
     # Paths end up in error messages (__FILE__); none of this machine may.
     prefixes = {inputs.torch_include: "torch-include", inputs.device_code: "device-code", scratch: "scratch"}
-    bundles = sorted(inputs.device_code.glob("*.hipfb"))
     return [
         *(flag for flag in ZIG_FLAGS if flag != "-shared" and not flag.startswith("-Wl,")),
         *WARNINGS,
         f"-DTORCH_TARGET_VERSION={TORCH_TARGET_VERSION}",
-        *(f"-DFA_BUNDLE_BYTES_{bundle.stem}={bundle.stat().st_size}" for bundle in bundles),
         *(f"-ffile-prefix-map={path}={name}" for path, name in prefixes.items()),
         "-Ikernels/host",
         "-Ikernels/include",
@@ -224,6 +230,7 @@ def _link(objects: list[Path], scratch: Path) -> list[str]:
         *map(str, objects),
         str(scratch / "fatbin.o"),
         f"-Wl,--version-script={scratch / 'exports.map'}",
+        f"-Wl,-T,{scratch / 'layout.ld'}",
         f"-L{scratch}",
         "-ltorch",
     ]

@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <string_view>
 
-// registry.inc and fatbin.S come from kernels/instances/bundle.py; the build hook defines the size of each
-// bundle as FA_BUNDLE_BYTES_<name>.
+// registry.inc comes from kernels/instances/bundle.py, and fatbin.S, which has these functions.
 #define FA_INSTANCE(op, dtype, head_dim, name, archs) \
-  extern "C" __attribute__((visibility("hidden"))) const unsigned char fa_bundle_##name[];
+  extern "C" __attribute__((visibility("hidden"))) fa::Bytes fa_bundle_##name();
 #include "registry.inc"
 #undef FA_INSTANCE
 
@@ -33,7 +32,7 @@ bool Instance::has(const std::string& gfx) const {
 const std::vector<Instance>& registry() {
   static const std::vector<Instance> all = {
 #define FA_INSTANCE(op, dtype, head_dim, name, archs) \
-  {#op, #dtype, head_dim, #name, split(archs), Bytes{fa_bundle_##name, FA_BUNDLE_BYTES_##name}},
+  {#op, #dtype, head_dim, #name, split(archs), fa_bundle_##name()},
 #include "registry.inc"
 #undef FA_INSTANCE
   };

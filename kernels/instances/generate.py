@@ -169,13 +169,18 @@ def registry_inc(instances: Iterable[Instance], archs: Sequence[str]) -> str:
 def fatbin_s(instances: Iterable[Instance]) -> str:
     """Assembler source: the bundles ``<name>.hipfb`` one after the other in .hip_fatbin.
 
-    Each is at a multiple of 4096 and begins at the hidden symbol ``fa_bundle_<name>``.
+    Each is at a multiple of 4096.  The hidden function ``fa_bundle_<name>``, 16 bytes of .fa_bundles, returns
+    its address and size: no other code or data of the library depends on how large bundles are.
     """
-    lines = ['.section .hip_fatbin, "a", @progbits']
+    bundles, functions = [], []
     for i in instances:
-        symbol = f"fa_bundle_{i.name}"
-        lines += [".p2align 12", f".globl {symbol}", f".hidden {symbol}", f".type {symbol}, @object"]
-        lines += [f"{symbol}:", f'.incbin "{i.name}.hipfb"', f".size {symbol}, . - {symbol}"]
+        symbol, label = f"fa_bundle_{i.name}", f".Lbundle_{i.name}"
+        bundles += [".p2align 12", f"{label}:", f'.incbin "{i.name}.hipfb"', f"{label}_end:"]
+        functions += [".p2align 4, 0xcc", f".globl {symbol}", f".hidden {symbol}"]
+        functions += [f".type {symbol}, @function", f"{symbol}:"]
+        functions += [f"lea {label}(%rip), %rax", f"mov ${label}_end - {label}, %edx", "ret"]
+    lines = ['.section .hip_fatbin, "a", @progbits', *bundles]
+    lines += ['.section .fa_bundles, "ax", @progbits', *functions, ".p2align 4, 0xcc"]
     lines += ['.section .note.GNU-stack, "", @progbits']
     return "\n".join(lines) + "\n"
 

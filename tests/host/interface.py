@@ -88,18 +88,15 @@ def compile_library(builder_image, folder):
     """The library with the support table's instances, whose code objects are a few bytes each."""
     made = generate()
     instances = made.load_table()
-    sizes = []
     for each in instances:
-        data = bundle(dict.fromkeys(each.archs, b"code"))
-        (folder / f"{each.name}.hipfb").write_bytes(data)
-        sizes.append(f"-DFA_BUNDLE_BYTES_{each.name}={len(data)}")
+        (folder / f"{each.name}.hipfb").write_bytes(bundle(dict.fromkeys(each.archs, b"code")))
     archs = sorted({arch for each in instances for arch in each.archs})
     (folder / "registry.inc").write_text(made.registry_inc(instances, archs))
     (folder / "fatbin.S").write_text(made.fatbin_s(instances))
     include = [f"-I{folder}", f"-I{Path(__file__).with_name('runtime')}"]
     sources = [*sorted(HOST.glob("*.cpp")), Path(__file__).with_name("runtime.cpp"), folder / "fatbin.S"]
     flags = ("-shared", "-fPIC", "-fsanitize=undefined", "-fsanitize-trap=undefined")
-    return compile_program(builder_image, folder / "libinterface.so", *flags, *sizes, *include, *sources)
+    return compile_program(builder_image, folder / "libinterface.so", *flags, *include, *sources)
 
 
 class Library:

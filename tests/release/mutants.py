@@ -10,12 +10,13 @@ from tests.wheels import write_wheel
 from wheel_builder.base.archs import known_archs
 from wheel_builder.base.store import sha256_file
 from wheel_builder.files.elf import read_elf
-from wheel_builder.files.fatbin import MAGIC, SECTION, kernels
+from wheel_builder.files.fatbin import MAGIC, kernels
+from wheel_builder.files.hostpart import FUNCTIONS
 from wheel_builder.files.library import LIBRARY, code_objects
 from wheel_builder.files.wheelfile import read_wheel
 
 INT3 = b"\xcc"
-LEA = re.compile(rb"[\x48\x4c]\x8d[\x05\x0d\x15\x1d\x25\x2d\x35\x3d](.{4})", re.DOTALL)
+CALL = re.compile(rb"\xe8(?=(.{4}))", re.DOTALL)
 SLOT = 4096  # to which bundles and their entries are padded
 
 
@@ -44,15 +45,15 @@ def in_each_others_bundles(library, arch, one="fa_fwd_bf16_d64", other="fa_fwd_f
 def traps(library, _arch):
     """The library's function that collects its bundles begins with int3."""
     edit = Edit(library)
-    text, first = edit.of_section(".text"), edit.of_section(SECTION)["address"]
+    text, first = edit.of_section(".text"), edit.of_section(FUNCTIONS)["address"]
     code = library[text["offset"] :][: text["size"]]
-    taken = next(match.start() for match in LEA.finditer(code) if _target(text, match) == first)
+    taken = next(match.start() for match in CALL.finditer(code) if _target(text, match) == first)
     start = max(each for each in functions(edit) if each <= text["address"] + taken)
     return edit.content(".text", start - text["address"], INT3).data
 
 
 def _target(text, match):
-    return text["address"] + match.end() + struct.unpack("<i", match[1])[0]
+    return text["address"] + match.end() + 4 + struct.unpack("<i", match[1])[0]
 
 
 def functions(edit):

@@ -42,6 +42,15 @@ class CodeObject:
 
 
 @dataclass(frozen=True)
+class Bundle:
+    """A bundle's first byte and end in its section, and its code objects in their order."""
+
+    start: int
+    end: int
+    codes: tuple[CodeObject, ...]
+
+
+@dataclass(frozen=True)
 class _Entry:
     target: str
     begin: int
@@ -61,7 +70,15 @@ def compilers(code_object: bytes) -> frozenset[str]:
 
 def read_fatbin(data: bytes) -> tuple[CodeObject, ...]:
     """The code objects of all bundles in ``data``, in their order; host entries are left out."""
-    return tuple(_code_objects(data))
+    return tuple(code for each in read_bundles(data) for code in each.codes)
+
+
+def read_bundles(data: bytes) -> tuple[Bundle, ...]:
+    """The bundles in ``data``, in their order; raises ``FatbinError``."""
+    return tuple(
+        Bundle(start, _end(entries, start), tuple(_code_objects(data, start, entries)))
+        for start, entries in _bundles(data)
+    )
 
 
 def kernels(elf: Elf) -> frozenset[str]:
@@ -83,13 +100,16 @@ def bundle_starts(data: bytes) -> tuple[int, ...]:
     return tuple(start for start, _ in _bundles(data))
 
 
-def _code_objects(data: bytes) -> Iterator[CodeObject]:
-    for start, entries in _bundles(data):
-        for entry in entries:
-            if (arch := _arch(entry.target)) is not None:
-                yield CodeObject(arch, data[entry.begin : entry.end])
-            elif entry.end > entry.begin:
-                raise _error(start, f"{entry.target} has {entry.end - entry.begin} bytes, expected none")
+def _code_objects(data: bytes, start: int, entries: list[_Entry]) -> Iterator[CodeObject]:
+    for entry in entries:
+        if (arch := _arch(entry.target)) is not None:
+            yield CodeObject(arch, data[entry.begin : entry.end])
+        elif entry.end > entry.begin:
+            raise _error(start, f"{entry.target} has {entry.end - entry.begin} bytes, expected none")
+
+
+def _end(entries: list[_Entry], start: int) -> int:
+    return max((entry.end for entry in _filled(entries)), default=start)
 
 
 def _bundles(data: bytes) -> Iterator[tuple[int, list[_Entry]]]:

@@ -108,9 +108,17 @@ def test_the_compiler_is_told_the_decisions(environ, tmp_path):
     link = hatch_build._link([tmp_path / "a.o"], tmp_path)
     assert {"-shared", "-ltorch", "-Wl,--build-id=none", str(tmp_path / "a.o")} <= {*link}
     assert "-DTORCH_TARGET_VERSION=0x020a000000000000" in command
-    assert "-DFA_BUNDLE_BYTES_a=12" in command
+    assert f"-Wl,-T,{tmp_path / 'layout.ld'}" in link
     assert not [flag for flag in (*command, *link) if "amdhip" in flag]
     assert hatch_build.zig("c++")[-2:] == ["-target", "x86_64-linux-gnu.2.28"]
+
+
+def test_nothing_but_the_assembler_knows_the_bundles(environ, tmp_path):
+    """Their sizes were in the compiler's commands, and so in code that had nothing to do with them."""
+    inputs = read_inputs(environ)
+    before = hatch_build._compile(inputs, tmp_path)
+    (inputs.device_code / "a.hipfb").write_text("larger than it was")
+    assert hatch_build._compile(inputs, tmp_path) == before
 
 
 def test_without_a_cache_the_compiler_is_zig_itself(environ, tmp_path):

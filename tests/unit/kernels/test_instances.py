@@ -194,17 +194,22 @@ def test_the_registry_has_a_row_per_instance_with_the_archs_of_the_build(generat
     assert generate.served(instances, ["gfx1030"])[0].archs == ("gfx1030",)
 
 
-def test_each_bundle_is_at_4096_behind_a_hidden_symbol(generate):
+def test_each_bundle_is_at_4096_and_a_hidden_function_returns_it(generate):
     text = generate.fatbin_s([generate.Instance("fwd", "fp16", 64, ("gfx942",))])
     lines = text.splitlines()
-    assert lines[0] == '.section .hip_fatbin, "a", @progbits'
-    assert lines[1:5] == [
+    assert lines[:3] == [
+        '.section .hip_fatbin, "a", @progbits',
         ".p2align 12",
-        ".globl fa_bundle_fa_fwd_fp16_d64",
-        ".hidden fa_bundle_fa_fwd_fp16_d64",
-        ".type fa_bundle_fa_fwd_fp16_d64, @object",
+        ".Lbundle_fa_fwd_fp16_d64:",
     ]
     assert '.incbin "fa_fwd_fp16_d64.hipfb"' in lines
+    functions = lines[lines.index('.section .fa_bundles, "ax", @progbits') :]
+    assert functions[1:5] == [
+        ".p2align 4, 0xcc",
+        ".globl fa_bundle_fa_fwd_fp16_d64",
+        ".hidden fa_bundle_fa_fwd_fp16_d64",
+        ".type fa_bundle_fa_fwd_fp16_d64, @function",
+    ]
     assert lines[-1] == '.section .note.GNU-stack, "", @progbits'
 
 
