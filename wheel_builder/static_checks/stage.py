@@ -6,6 +6,7 @@ each kernel's resources and those differences from the golden file that are allo
 refuse the wheel.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -16,9 +17,10 @@ from wheel_builder import static_checks
 from wheel_builder.base.archs import TABLES
 from wheel_builder.base.errors import StaticCheckError
 from wheel_builder.base.process import Runner, run
-from wheel_builder.base.store import Artifact, Store, sha256_file, sha256_tree
+from wheel_builder.base.store import Artifact, Store, sha256_tree
 from wheel_builder.emulator.binding import Core
 from wheel_builder.emulator.coverage import unimplemented
+from wheel_builder.files.fatbin import CodeObject
 from wheel_builder.files.library import device_code
 from wheel_builder.files.wheelfile import MAX_READ_MIB, read_wheel
 from wheel_builder.images.listing import list_code, tools_in
@@ -56,8 +58,10 @@ def check_static(
 
     if update:
         update_golden(checkout, check())
+    content = read_wheel(wheel, max_mib=MAX_READ_MIB)
     inputs = {
-        "wheel": sha256_file(wheel),
+        "rocm": content.version.local,
+        "code": digests(device_code(content)),
         "image": builder.facts["image_id"],
         "reviewed": sha256_tree(checkout, [checkout / name for name in (GOLDEN, *TABLES)]),
         "checks": sha256_tree(PROGRAM, sorted(PROGRAM.glob("*.py"))),
@@ -102,10 +106,10 @@ def disassemble_wheel(
 
     Facts: ``code_objects``, their number.  Raises as ``check_wheel`` does for what cannot be read.
     """
-    inputs = {"wheel": sha256_file(wheel), "image": builder.facts["image_id"]}
+    codes = device_code(read_wheel(wheel, max_mib=MAX_READ_MIB))
+    inputs = {"code": digests(codes), "image": builder.facts["image_id"]}
 
     def make(out: Path) -> Mapping[str, Any]:
-        codes = device_code(read_wheel(wheel, max_mib=MAX_READ_MIB))
         listings = list_code(codes, tools=tools_in(builder), store=store, log=log, run=run)
         for number, (code, listing) in enumerate(zip(codes, listings, strict=True)):
             (out / f"{code.arch}-{number}.co").write_bytes(code.data)
@@ -113,6 +117,11 @@ def disassemble_wheel(
         return {"code_objects": len(codes)}
 
     return store.get_or_make("wheel-disassembly", inputs, make)
+
+
+def digests(codes: Sequence[CodeObject]) -> list[list[str]]:
+    """The arch and the sha256 of each code object: these checks see nothing else of a wheel."""
+    return [[code.arch, hashlib.sha256(code.data).hexdigest()] for code in codes]
 
 
 def refuse_unimplemented(name: str, core: Core, disassembly: Artifact) -> None:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.unit.static_checks.tools import CODE, FakeTools
-from tests.wheels import ARCHS, KERNELS, good_files, write_wheel
+from tests.wheels import ARCHS, KERNELS, LIBRARY, fatbin, good_files, library, write_wheel
 from wheel_builder.base.errors import StaticCheckError
 from wheel_builder.base.store import Artifact, Store
 from wheel_builder.static_checks import stage as static
@@ -57,6 +57,23 @@ def test_a_changed_golden_file_has_the_checks_run_again(check, checkout):
     again = check()
     assert not again.reused
     assert "occupancy 2 -> 3" in " ".join(again.facts["differences"])
+
+
+def test_a_sentence_in_the_wheel_has_nothing_checked_again(check, checkout, wheel, disassembled):
+    """A docstring had every code object disassembled and checked again: a minute of two cores."""
+    check(update=True)
+    write_wheel(wheel.parent, {**good_files(), "flash_attn_rocm/__init__.py": b'"""Words."""\nVALUE = 42\n'})
+    assert check().reused
+    assert static.disassemble_wheel(
+        wheel, IMAGE, store=Store(checkout / "build"), log=checkout / "log", run=FakeTools()
+    ).reused
+
+
+def test_a_changed_kernel_is_checked_again(check, wheel, disassembled, checkout):
+    check(update=True)
+    changed = {LIBRARY: library(sections={".hip_fatbin": fatbin(kernels=[*KERNELS[1:], *KERNELS[:1]])})}
+    write_wheel(wheel.parent, {**good_files(), **changed})
+    assert not check().reused
 
 
 def test_fewer_waves_than_reviewed_are_refused(check, checkout):
