@@ -23,6 +23,7 @@ from wheel_builder.matrix.support_table import planned_kernels
 from wheel_builder.static_checks.stage import disassemble_wheel
 from wheel_builder.verify.coverage import LEAST, UNEXPLAINED, executed_share
 from wheel_builder.verify.numerics import run_emulated
+from wheel_builder.verify.seen import subject_of
 
 pytestmark = pytest.mark.container
 ARCHS = list(known_archs())
@@ -113,7 +114,7 @@ def test_a_wheel_with_one_wrong_instruction_does_not_pass(
     wheel, disassembly = damaged(release.wheel, arch, DAMAGES[damage], sound, tmp_path, as_text)
     with pytest.raises(VerifyError, match="failed numerics's tests in the verify container"):
         run_emulated(
-            wheel, arch, planned_kernels(CHECKOUT, [arch])[arch], image=verifier,
+            subject_of(wheel, arch), planned_kernels(CHECKOUT, [arch])[arch], image=verifier,
             fake_hip=emulator, disassembly=disassembly,
             checkout=context.checkout, jobs=context.jobs, most_failures=1, **kept,
         )  # fmt: skip

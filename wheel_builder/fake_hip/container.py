@@ -15,6 +15,7 @@ SHARED = (SUITE, "tests/upstream.py", "wheel_builder/emulator/rule.py")
 PYTHON = "/python"  # where they find it
 PYTHONPATH = f"{PYTHON}:{PYTHON}/{SUITE}"
 LIBRARY_INSIDE = f"/fake_hip/{LIBRARY}"
+DISASSEMBLY = "/disassembly"
 
 
 def fake_hip_suite(
@@ -30,10 +31,10 @@ def fake_hip_suite(
     Only the control module and what suites share come from the checkout: the package under test is the
     installed one.
     """
-    own = {"FA_FAKE_HIP_DISASSEMBLY": "/disassembly", "PYTHONPATH": PYTHONPATH}
+    own = {"FA_FAKE_HIP_DISASSEMBLY": DISASSEMBLY, "PYTHONPATH": PYTHONPATH}
     mounts = (
-        Mount(fake_hip.path, "/fake_hip"),
-        Mount(disassembly.path, "/disassembly"),
+        Mount(fake_hip.path / LIBRARY, LIBRARY_INSIDE),
+        Mount(disassembly.path, DISASSEMBLY),
         Mount(checkout / CONTROL, f"{PYTHON}/{CONTROL}"),
         *shared_mounts(checkout),
     )

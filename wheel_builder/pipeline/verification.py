@@ -8,6 +8,7 @@ Results are in the record that lies beside the wheel afterwards.
 import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 
@@ -17,12 +18,14 @@ from wheel_builder.audit import stage as audit
 from wheel_builder.audit.rules import Expectation
 from wheel_builder.audit.stage import AuditReport
 from wheel_builder.base.errors import WheelError
+from wheel_builder.base.machine import usable_memory
 from wheel_builder.base.store import Artifact
 from wheel_builder.build.product import Product, read_product
 from wheel_builder.emulator.binding import Core
 from wheel_builder.emulator.command import Workshop
 from wheel_builder.fake_hip import stage as fake_hip
 from wheel_builder.fake_hip.container import LIBRARY
+from wheel_builder.images.docker import remove_own
 from wheel_builder.images.listing import tools_in
 from wheel_builder.images.wheel_tests import FULL
 from wheel_builder.matrix.model import Job, Matrix, Package, Selection
@@ -47,7 +50,10 @@ from wheel_builder.static_checks import stage as static
 from wheel_builder.verify import numerics as emulated
 from wheel_builder.verify import runtimes
 from wheel_builder.verify import stage as verify
+from wheel_builder.verify.seen import subject_of
 
+# The most memory that the emulated suite of one arch took, and half as much again.
+SUITE_BYTES = 3 * 1024**3
 COMPILES = "compiling it takes some minutes, once; what release, verify and emulate build is kept in build/"
 
 
@@ -191,7 +197,7 @@ def verify_one(
     """
     runtime = build_emulator(job, builder, context, progress)
     checked, code = _static_checks(file, job, context, builder, runtime, progress, update=update)
-    shown = {arch: _emulate(file, arch, job, context, tester, runtime, code, progress) for arch in job.archs}
+    shown = _emulate(file, job, context, tester, runtime, code, progress)
     loads = _load(file, {job: builder, **others}, job, context, progress)
     log = context.log(f"verify-{job.id}")
     with progress.step("verify", job=job.id, log=log) as step:
@@ -256,20 +262,43 @@ def build_emulator(job: Job, builder: Artifact, context: RunContext, progress: P
 
 def _emulate(
     file: Path,
-    arch: str,
     job: Job,
     context: RunContext,
     tester: Artifact,
     runtime: Artifact,
     code: Artifact,
     progress: Progress,
-) -> Artifact:
-    log = context.log(f"emulate-{job.id}-{arch}")
-    kernels = planned_kernels(context.checkout, [arch])[arch]
-    with progress.step(f"emulate {arch}", job=job.id, log=log) as step:
-        shown = emulated.run_emulated(
-            file, arch, kernels, image=tester, fake_hip=runtime, disassembly=code, checkout=context.checkout,
-            store=context.store, jobs=context.jobs, log=log,
-            full=_full(),
+) -> Mapping[str, Artifact]:
+    """The result of each arch's emulated suite; a step each, while several run side by side.
+
+    A failure ends the run after the suites that run already, whose results are kept.
+    """
+    workers = side_by_side(len(job.archs), context.jobs, usable_memory())
+    logs = {arch: context.log(f"emulate-{job.id}-{arch}") for arch in job.archs}
+
+    def one(arch: str) -> Artifact:
+        kernels = planned_kernels(context.checkout, [arch])[arch]
+        return emulated.run_emulated(
+            subject_of(file, arch), kernels, image=tester, fake_hip=runtime, disassembly=code,
+            checkout=context.checkout, store=context.store, jobs=max(1, context.jobs // workers),
+            log=logs[arch], full=_full(),
         )  # fmt: skip
-        return told(step, shown)
+
+    shown = {}
+    with ThreadPoolExecutor(workers) as pool:
+        running = {arch: pool.submit(one, arch) for arch in job.archs}
+        try:
+            for arch, future in running.items():
+                with progress.step(f"emulate {arch}", job=job.id, log=logs[arch]) as step:
+                    shown[arch] = told(step, future.result())
+        except BaseException as error:
+            pool.shutdown(wait=False, cancel_futures=True)
+            if not isinstance(error, Exception):
+                remove_own()  # or the pool would wait for its containers
+            raise
+    return shown
+
+
+def side_by_side(archs: int, jobs: int, memory_bytes: int) -> int:
+    """How many archs' suites run at a time: as many as there are cores and memory for, one at least."""
+    return max(1, min(archs, jobs, memory_bytes // SUITE_BYTES))

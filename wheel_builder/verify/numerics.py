@@ -1,24 +1,30 @@
 """The emulated suite of one arch: the finished wheel's kernels, executed on the ISA emulator.
 
-In: the wheel, an arch, the verify image, the fake HIP runtime and the wheel's disassembly.  Out:
-``record.json``: what ran, the worst error against float64, findings, and which instructions were executed.
-Raises ``VerifyError`` when a test fails, a sanitizer finds something, one of the wheel's kernels for the arch
-never ran, or too few instructions were executed.
+In: the wheel as this suite sees it (``seen``), the verify image, the fake HIP runtime and the wheel's
+disassembly.  Out: ``record.json``: what ran on which bytes, the worst error against float64, findings, and
+which instructions were executed.  Raises ``VerifyError`` when a test fails, a sanitizer finds something, one
+of the wheel's kernels for the arch never ran, or too few instructions were executed.
 """
 
+import hashlib
 import json
+import tempfile
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from wheel_builder.base.archs import arch_named
 from wheel_builder.base.errors import VerifyError
 from wheel_builder.base.process import Runner, run
-from wheel_builder.base.store import Artifact, Store, sha256_file, sha256_tree
-from wheel_builder.fake_hip.container import CONTROL, SHARED, fake_hip_suite
-from wheel_builder.images.wheel_tests import FULL, MOST_FAILURES, run_suite
+from wheel_builder.base.store import Artifact, Store, key_of
+from wheel_builder.fake_hip.container import DISASSEMBLY, fake_hip_suite
+from wheel_builder.images import wheel_tests
+from wheel_builder.images.docker import Mount
+from wheel_builder.images.wheel_tests import FULL, MOST_FAILURES, Suite, run_suite
+from wheel_builder.verify import coverage
 from wheel_builder.verify.coverage import REASONS, Reason, coverage_problems, explained, parse_reasons
+from wheel_builder.verify.seen import WHOLE, Files, Subject, copied, digest_of, files_at, listing_of
 
 TESTS = "tests/numerics"
 RECORD = "record.json"
@@ -26,11 +32,52 @@ CHECKS = "uninit,race,barrier"
 SEED = "1"
 # Seconds of processor time for one launch; without a limit, a kernel that does not end would hang the suite.
 TIME_LIMIT = "600"
+TESTS_INSIDE = "/tests"
+# What runs the suite and decides about its record.
+JUDGES = (__file__, coverage.__file__, wheel_tests.__file__)
+
+
+@dataclass(frozen=True)
+class Emulation:
+    """A suite to run: what it sees of the wheel, and all else that its container gets, by place in it."""
+
+    subject: Subject
+    kernels: tuple[str, ...]
+    image: Artifact
+    suite: Suite
+    files: Mapping[str, Files]
+    reasons: str
+
+    @property
+    def digests(self) -> Mapping[str, str]:
+        return {place: digest_of(files) for place, files in self.files.items()}
+
+    @property
+    def key(self) -> Mapping[str, Any]:
+        """All that the result depends on.  How many workgroups run at a time changes none of it."""
+        return {
+            "arch": self.subject.arch,
+            "kernels": list(self.kernels),
+            **self.subject.parts,
+            "image": self.image.facts["image_id"],
+            "environment": dict(self.suite.env),
+            "preload": self.suite.preload,
+            "files": self.digests,
+            "reasons": hashlib.sha256(self.reasons.encode()).hexdigest(),
+            "judges": digest_of({Path(file).name: Path(file) for file in JUDGES}),
+        }
+
+    @property
+    def executed(self) -> Mapping[str, str]:
+        """On which bytes it runs, for the record: the wheel, and digests of what the suite sees."""
+        subject = self.subject
+        others = {name: value for name, value in self.key.items() if name not in subject.parts}
+        suite = {"suite": key_of(others, length=WHOLE)}
+        return {"wheel": subject.wheel.name, "sha256": subject.sha256, **subject.parts, **suite}
 
 
 def run_emulated(
-    wheel: Path,
-    arch: str,
+    subject: Subject,
     kernels: Collection[str],
     *,
     image: Artifact,
@@ -44,49 +91,57 @@ def run_emulated(
     most_failures: int = MOST_FAILURES,
     run: Runner = run,
 ) -> Artifact:
-    """Run ``tests/numerics`` for ``arch``, where all of ``kernels`` have to run.  Facts are the record.
+    """Run ``tests/numerics`` for the subject's arch; all of ``kernels`` have to run.  Facts are the record.
 
-    ``full`` runs all of upstream's cases instead of a few.  After ``most_failures`` the suite stops.
+    ``full`` runs all of upstream's cases instead of a few.  After ``most_failures`` the suite stops.  The
+    record's ``executed`` names the wheel that was installed: a later wheel of which the suite sees the same
+    has the same result.
     """
     settings = {
-        "FA_FAKE_HIP_ARCH": arch_named(arch).device_name,
+        "FA_FAKE_HIP_ARCH": arch_named(subject.arch).device_name,
         "FA_FAKE_HIP_CHECKS": CHECKS,
         "FA_FAKE_HIP_SEED": SEED,
         "FA_FAKE_HIP_TIME_LIMIT": TIME_LIMIT,
         **({FULL: "1"} if full else {}),
     }
-    inputs = {
-        "wheel": sha256_file(wheel),
-        "arch": arch,
-        "kernels": sorted(kernels),
-        "image": image.facts["image_id"],
-        "fake_hip": fake_hip.key,
-        "disassembly": disassembly.key,
-        "settings": settings,
-        "tests": sha256_tree(checkout, [checkout / path for path in (TESTS, CONTROL, *SHARED)]),
+    suite = fake_hip_suite(
+        checkout / TESTS, fake_hip=fake_hip, disassembly=disassembly, checkout=checkout, env=settings
+    )
+    files = {
+        TESTS_INSIDE: files_at(suite.tests),
+        **{mount.target: files_at(mount.source) for mount in suite.mounts},
+        DISASSEMBLY: listing_of(disassembly.path, subject.arch),
     }
+    reasons = (checkout / REASONS).read_text(encoding="utf-8")
+    emulation = Emulation(subject, tuple(sorted(kernels)), image, suite, files, reasons)
+    key = emulation.key
 
     def make(out: Path) -> Mapping[str, Any]:
-        # Not in the key: the number of workgroups at a time does not change results.
-        env = {**settings, "FA_FAKE_HIP_THREADS": str(jobs), "FA_RECORD": f"/out/{RECORD}"}
-        suite = fake_hip_suite(
-            checkout / TESTS,
-            fake_hip=fake_hip,
-            disassembly=disassembly,
-            checkout=checkout,
-            env=env,
-        )
-        counts = run_suite(
-            wheel, replace(suite, most_failures=most_failures), image=image, out=out, log=log, run=run
-        )
+        with tempfile.TemporaryDirectory(prefix=f"{out.name}-given", dir=out.parent) as folder:
+            given = _given(emulation, Path(folder), key["files"])
+            env = (*suite.env, ("FA_FAKE_HIP_THREADS", str(jobs)), ("FA_RECORD", f"/out/{RECORD}"))
+            given = replace(given, env=env, most_failures=most_failures)
+            counts = run_suite(subject.wheel, given, image=image, out=out, log=log, run=run)
         record: dict[str, Any] = json.loads((out / RECORD).read_text(encoding="utf-8"))
         record["tests"] = counts
-        reasons = parse_reasons((checkout / REASONS).read_text(encoding="utf-8"))
-        refuse_incomplete(record, arch, kernels, reasons)
+        reasons = parse_reasons(emulation.reasons)
+        refuse_incomplete(record, subject.arch, kernels, reasons)
         record["coverage"] = explained(record["coverage"], reasons)
+        record["executed"] = emulation.executed
         return record
 
-    return store.get_or_make("emulated", inputs, make)
+    return store.get_or_make("emulated", key, make)
+
+
+def _given(emulation: Emulation, folder: Path, digests: Mapping[str, str]) -> Suite:
+    """The suite with copies of all that its container gets: those of the key, whoever edits the originals."""
+    places = {
+        place: copied(files, folder / str(number), digests[place])
+        for number, (place, files) in enumerate(emulation.files.items())
+    }
+    tests = places.pop(TESTS_INSIDE)
+    mounts = tuple(Mount(source, place) for place, source in places.items())
+    return replace(emulation.suite, tests=tests, mounts=mounts)
 
 
 def refuse_incomplete(

@@ -30,6 +30,11 @@ SHIM = "shim/flash_attn"  # the package of the distribution flash-attn, which th
 MACHINES = "tests/machines.py"  # for tests of the doctor
 ERROR_TESTS = "tests/fake_hip"
 RECORD = "record.json"
+THIS = "this wheel"
+EARLIER = (
+    "an earlier wheel, with the same code objects of this arch, the same library apart from device code, and "
+    "the same Python code"
+)
 
 
 def verify_wheel(
@@ -83,10 +88,11 @@ def verify_wheel(
         suites = _suites(checkout, fake_hip=fake_hip, disassembly=disassembly, full=full)
         counts = _run_suites(wheel, suites, image=image, out=out, log=log, run=run)
         taken = static.facts["archs"]
-        archs = {arch: what_was_shown(shown.facts, taken[arch]) for arch, shown in emulated.items()}
+        sha256 = str(inputs["sha256"])
+        archs = {arch: what_was_shown(shown.facts, taken[arch], sha256) for arch, shown in emulated.items()}
         record = {
             "wheel": wheel.name,
-            "sha256": inputs["sha256"],
+            "sha256": sha256,
             "tests": counts,
             "differences": static.facts["differences"],
             "archs": archs,
@@ -131,8 +137,11 @@ def _run_suites(
     return counts
 
 
-def what_was_shown(emulated: Mapping[str, Any], resources: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The record's entry for one arch: its emulated suite's record, and each kernel's resources."""
+def what_was_shown(
+    emulated: Mapping[str, Any], resources: Mapping[str, Any], sha256: str
+) -> Mapping[str, Any]:
+    """The record's entry for one arch of the wheel with ``sha256``: its emulated suite's record, and each
+    kernel's resources."""
     names = ("tests", "checks", "seed", "instances", "launches", "wave_instructions", "coverage", "findings")
     return {
         "code_objects": "present and complete, by the audit",
@@ -141,6 +150,13 @@ def what_was_shown(emulated: Mapping[str, Any], resources: Mapping[str, Any]) ->
         ),
         "resources": resources,
         "numerics": emulated["how"],
+        "code": f"the code of {emulated['arch']}",
+        "executed": {"on": executed_on(emulated["executed"], sha256), **emulated["executed"]},
         "passed": not emulated["findings"],
         **{name: emulated[name] for name in names},
     }
+
+
+def executed_on(executed: Mapping[str, str], sha256: str) -> str:
+    """Which wheel was executed, in words: the one with ``sha256``, or another one that is the same there."""
+    return THIS if executed["sha256"] == sha256 else EARLIER

@@ -1,5 +1,6 @@
 """Stages with a fake engine: their commands, and their results."""
 
+import hashlib
 import json
 import stat
 from functools import partial
@@ -209,12 +210,16 @@ def verified(junit):
     return FakeEngine(answer)
 
 
+WHEEL_SHA256 = hashlib.sha256(b"wheel").hexdigest()
+
+
 def emulated(arch, **changes):
     """What the emulated suite of an arch left."""
     how = "executed on an ISA emulator, not run on hardware"
     facts = {"arch": arch, "how": how, "tests": {"passed": 9}, "checks": ["race"], "seed": 1,
              "wave_instructions": 1000,
              "instances": {"fa_fwd_fp16_d64": {"cases": 9, "worst_error": 0.001}},
+             "executed": {"wheel": "a.whl", "sha256": WHEEL_SHA256, "code": "c" * 64},
              "launches": {"fa_fwd_fp16_d64": 9}, "coverage": {}, "findings": []} | changes  # fmt: skip
     return Artifact(path=None, manifest={"key": f"{arch}-key", "facts": facts}, reused=True)
 
@@ -226,12 +231,12 @@ def loaded(rocm, *problems):
     return Artifact(path=None, manifest={"key": f"{rocm}-load", "facts": facts}, reused=True)
 
 
-def verify_one(checkout, tmp_path, engine, runtimes=None, **options):
+def verify_one(checkout, tmp_path, engine, runtimes=None, shown=None, **options):
     file = tmp_path / "a-1+rocm7.2-py3-none-any.whl"
     file.write_bytes(b"wheel")
     part = Artifact(path=tmp_path, manifest={"key": "part", "facts": {}}, reused=True)
     return verify.verify_wheel(
-        file, {"gfx908": emulated("gfx908")}, static=STATIC, rocm="7.2", image=IMAGE, fake_hip=part,
+        file, {"gfx908": shown or emulated("gfx908")}, static=STATIC, rocm="7.2", image=IMAGE, fake_hip=part,
         disassembly=part, runtimes={"7.2": loaded("7.2"), "6.4": loaded("6.4"), **(runtimes or {})},
         checkout=checkout, store=Store(tmp_path / "build"), log=tmp_path / "log", run=engine,
         **options,
@@ -251,6 +256,19 @@ def test_the_record_says_what_was_shown_and_what_was_not(checkout, tmp_path):
     assert shown["instances"]["fa_fwd_fp16_d64"] == {"cases": 9, "worst_error": 0.001}
     assert record.facts["tests"] == {"tests/wheel": {"passed": 3}, "tests/fake_hip": {"passed": 3}}
     assert json.loads((record.path / "record.json").read_text()) == record.facts
+
+
+@pytest.mark.parametrize(
+    ("sha256", "words"),
+    [(WHEEL_SHA256, "this wheel"), ("0" * 64, "an earlier wheel, with the same code objects")],
+)
+def test_the_record_says_on_which_bytes_kernels_were_executed(checkout, tmp_path, sha256, words):
+    before = emulated("gfx908", executed={"wheel": "b.whl", "sha256": sha256, "code": "c" * 64})
+    shown = verify_one(checkout, tmp_path, verified(suite()), shown=before).facts["archs"]["gfx908"]
+    assert shown["code"] == "the code of gfx908"
+    assert shown["executed"]["on"].startswith(words)
+    assert shown["executed"]["sha256"] == sha256
+    assert shown["executed"]["code"] == "c" * 64
 
 
 def test_slow_tests_of_the_wheel_make_another_result(checkout, tmp_path):

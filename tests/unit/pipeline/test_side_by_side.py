@@ -1,0 +1,130 @@
+"""Emulated suites of several archs at a time: how many, and what a failure or an interrupt leaves."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from io import StringIO
+
+import pytest
+
+from tests.conftest import CHECKOUT
+from wheel_builder.base.errors import VerifyError
+from wheel_builder.base.store import Artifact
+from wheel_builder.matrix.model import Job, Rocm
+from wheel_builder.pipeline import verification
+from wheel_builder.pipeline.context import RunContext
+from wheel_builder.pipeline.progress import Progress
+from wheel_builder.verify.seen import Subject
+
+ARCHS = ("gfx908", "gfx942", "gfx1030", "gfx1100")
+ROCM = Rocm("7.2", "debian", "debian:sid-slim", "/usr/lib/llvm-22/bin", ARCHS)
+GIB = 1024**3
+PART = Artifact(path=None, manifest={"key": "part", "facts": {}}, reused=True)
+SECONDS = 30  # after which a test fails that waits for what does not come
+
+
+@pytest.mark.parametrize(
+    ("archs", "jobs", "memory", "expected"),
+    [(4, 2, 24, 2), (4, 8, 24, 4), (4, 8, 7, 2), (4, 8, 1, 1), (1, 8, 24, 1), (10, 16, 24, 8), (4, 1, 24, 1)],
+)
+def test_as_many_as_there_are_cores_and_memory_for(archs, jobs, memory, expected):
+    assert verification.side_by_side(archs, jobs, memory * GIB) == expected
+
+
+@pytest.fixture
+def emulate(tmp_path, monkeypatch):
+    """Runs the suites of all archs, each of which is a call of ``suite``."""
+    monkeypatch.setattr(verification, "usable_memory", lambda: 24 * GIB)
+    monkeypatch.setattr(verification, "subject_of", lambda file, arch: Subject(file, "0" * 64, arch, {}))
+
+    def run(suite, jobs=2, out=None):
+        def called(subject, kernels, *, jobs, log, **_):
+            assert "fa_fwd_fp16_d64" in kernels
+            assert log.name == f"emulate-rocm7.2-{subject.arch}.log"
+            return suite(subject.arch, jobs)
+
+        monkeypatch.setattr(verification.emulated, "run_emulated", called)
+        context = RunContext(CHECKOUT, tmp_path / "build", tmp_path, tmp_path, jobs)
+        with Progress([], out or StringIO(), tmp_path / "durations.json", plain=True) as progress:
+            return verification._emulate(
+                tmp_path / "a.whl", Job(ROCM, ARCHS), context, PART, PART, PART, progress
+            )
+
+    return run
+
+
+def artifact(arch, *, reused=False):
+    return Artifact(path=None, manifest={"key": arch, "facts": {}}, reused=reused)
+
+
+def test_two_run_at_a_time_with_a_core_each(emulate):
+    """They ran one after the other; a suite has much to do that is not parallel."""
+    both = threading.Barrier(2, timeout=SECONDS)
+
+    def suite(arch, jobs):
+        both.wait()
+        assert jobs == 1
+        return artifact(arch)
+
+    assert [each.key for each in emulate(suite).values()] == [*ARCHS]
+
+
+def test_one_after_the_other_has_all_cores(emulate, monkeypatch):
+    monkeypatch.setattr(verification, "usable_memory", lambda: GIB)
+    seen = []
+
+    def suite(arch, jobs):
+        seen.append((arch, jobs))
+        return artifact(arch)
+
+    assert list(emulate(suite)) == [*ARCHS]
+    assert seen == [(arch, 2) for arch in ARCHS]
+
+
+def test_each_arch_is_a_step_that_says_what_was_kept(emulate):
+    out = StringIO()
+    emulate(lambda arch, _: artifact(arch, reused=arch == "gfx1030"), out=out)
+    lines = out.getvalue().splitlines()
+    assert lines[4] == "[3/0] rocm7.2 emulate gfx1030 …"
+    assert lines[5] == "[3/0] rocm7.2 emulate gfx1030 … skipped: unchanged"
+    assert lines[3].startswith("[2/0] rocm7.2 emulate gfx942 … done in ")
+
+
+def test_a_failure_lets_what_runs_end_and_begins_nothing_more(emulate, monkeypatch):
+    cancelled, ended = threading.Event(), []
+
+    class Pool(ThreadPoolExecutor):
+        def shutdown(self, **options):
+            super().shutdown(**options)
+            cancelled.set()
+
+    monkeypatch.setattr(verification, "ThreadPoolExecutor", Pool)
+
+    def suite(arch, _):
+        if arch == "gfx908":
+            message = "a kernel is wrong"
+            raise VerifyError(message)
+        assert cancelled.wait(SECONDS)
+        ended.append(arch)
+        return artifact(arch)
+
+    with pytest.raises(VerifyError, match="a kernel is wrong") as caught:
+        emulate(suite)
+    assert "step: emulate gfx908" in caught.value.__notes__[0]
+    # The third may have had the failed one's place already.
+    assert "gfx942" in ended
+    assert "gfx1100" not in ended
+
+
+def test_an_interrupt_ends_the_containers(emulate, monkeypatch):
+    removed = threading.Event()
+    monkeypatch.setattr(verification, "remove_own", removed.set)
+
+    def suite(arch, _):
+        if arch == "gfx908":
+            raise KeyboardInterrupt
+        assert removed.wait(SECONDS)  # as docker run does, whose container is gone
+        return artifact(arch)
+
+    with pytest.raises(KeyboardInterrupt):
+        emulate(suite)
+    assert removed.is_set()

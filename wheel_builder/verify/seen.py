@@ -1,0 +1,134 @@
+"""What an emulated suite sees, as digests: the key of its result, and the copies that it runs on.
+
+Of the wheel these are the code objects of one arch, the library without device code, and the Python package;
+besides it, all that the container gets.  Words that no program reads have no part in it (``code_digest``).
+"""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from wheel_builder.base.errors import VerifyError
+from wheel_builder.base.store import key_of, sha256_file
+from wheel_builder.files.elf import section_bytes
+from wheel_builder.files.fatbin import SECTION, gfx_of, read_bundles
+from wheel_builder.files.hostpart import host_part
+from wheel_builder.files.library import LIBRARY, library_of
+from wheel_builder.files.pycode import code_digest
+from wheel_builder.files.wheelfile import MAX_READ_MIB, WheelFile, read_wheel
+
+WHOLE = 64  # hex digits of a digest
+PACKAGE = "flash_attn_rocm/"
+# Of dist-info: digests of the other files, and words for people and scanners.
+NOT_READ = ("RECORD", "sboms/", "licenses/")
+METADATA = "METADATA"
+
+# Files of a folder by their names in it; a file alone has the name "".
+Files = Mapping[str, Path]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A wheel as the suite of ``arch`` sees it; ``parts`` are digests by what they are of."""
+
+    wheel: Path
+    sha256: str
+    arch: str
+    parts: Mapping[str, str]
+
+
+def subject_of(wheel: Path, arch: str) -> Subject:
+    """What the suite of ``arch`` sees of ``wheel``.
+
+    Raises ``WheelFileError``, ``ElfError`` or ``FatbinError``.
+    """
+    content = read_wheel(wheel, max_mib=MAX_READ_MIB)
+    library = library_of(content)
+    parts = {
+        "code": code_part(library, arch),
+        "library": hashlib.sha256(host_part(library)).hexdigest(),
+        "package": package_part(content),
+    }
+    return Subject(wheel, content.sha256, arch, parts)
+
+
+def code_part(library: bytes, arch: str) -> str:
+    """A digest of the code objects for ``arch``, all of their bytes, and of which bundle has each."""
+    rows = [
+        [number, code.arch, hashlib.sha256(code.data).hexdigest()]
+        for number, bundle in enumerate(read_bundles(section_bytes(library, SECTION) or b""))
+        for code in bundle.codes
+        if code.gfx == arch
+    ]
+    return key_of({"code": rows}, length=WHOLE)
+
+
+def package_part(wheel: WheelFile) -> str:
+    """A digest of what is installed besides the library: code of the package, all other files whole."""
+    return key_of(dict(_package_rows(wheel)), length=WHOLE)
+
+
+def _package_rows(wheel: WheelFile) -> Iterator[tuple[str, str]]:
+    for name, data in wheel.files.items():
+        own = name.removeprefix(f"{wheel.dist_info}/")
+        if name == LIBRARY or (own != name and own.startswith(NOT_READ)):
+            continue
+        if own != name and own == METADATA:
+            # Without the description, which is a page for people.
+            yield name, hashlib.sha256(data.partition(b"\n\n")[0]).hexdigest()
+        elif name.startswith(PACKAGE) and name.endswith(".py"):
+            yield name, code_digest(data)
+        else:
+            yield name, hashlib.sha256(data).hexdigest()
+
+
+def files_at(path: Path) -> Files:
+    """A file, or the files of a folder without caches; raises ``VerifyError`` where nothing is."""
+    if path.is_file():
+        return {"": path}
+    found = {
+        file.relative_to(path).as_posix(): file
+        for file in path.rglob("*")
+        if file.is_file() and "__pycache__" not in file.parts
+    }
+    if not found:
+        message = f"{path}: not there, but a suite needs it"
+        raise VerifyError(message, advice="restore it: git status shows what is missing")
+    return found
+
+
+def listing_of(disassembly: Path, arch: str) -> Files:
+    """The code objects of ``arch`` and their text among those of a wheel, numbered on their own."""
+    files = [file for file in disassembly.glob("*.co") if gfx_of(file.stem.rpartition("-")[0]) == arch]
+    files.sort(key=lambda file: int(file.stem.rpartition("-")[2]))
+    pairs = [(file, file.with_suffix(".s")) for file in files]
+    return {f"{number}{file.suffix}": file for number, pair in enumerate(pairs) for file in pair}
+
+
+def digest_of(files: Files) -> str:
+    """A digest of names, run bits and contents: of code, where a file is Python."""
+    rows = {name: [_content(file), os.access(file, os.X_OK)] for name, file in files.items()}
+    return key_of(rows, length=WHOLE)
+
+
+def _content(file: Path) -> str:
+    return code_digest(file.read_bytes()) if file.suffix == ".py" else sha256_file(file)
+
+
+def copied(files: Files, to: Path, expected: str) -> Path:
+    """Copies of ``files`` at ``to``.
+
+    Raises ``VerifyError`` when they are not those with the digest ``expected``, because somebody edits them.
+    """
+    for name, file in files.items():
+        target = to / name if name else to / file.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(file, target)
+    copy = to / next(iter(files.values())).name if "" in files else to
+    if digest_of(files_at(copy)) != expected:
+        message = f"{next(iter(files.values())).parent} changed while the command ran"
+        raise VerifyError(message, advice="nothing was stored for it: run the same command again")
+    return copy
