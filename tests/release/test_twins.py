@@ -1,0 +1,52 @@
+"""What the key of an emulated suite leaves out changes nothing: a twin has the same key and the same record."""
+
+import pytest
+
+from tests.conftest import CHECKOUT
+from tests.release.twins import twin_checkout, twin_wheel
+from wheel_builder.base.archs import known_archs
+from wheel_builder.base.store import Store, sha256_file
+from wheel_builder.matrix.support_table import planned_kernels
+from wheel_builder.static_checks.stage import disassemble_wheel
+from wheel_builder.verify.numerics import run_emulated
+from wheel_builder.verify.seen import subject_of
+
+pytestmark = pytest.mark.container
+ARCHS = list(known_archs())
+
+
+@pytest.fixture
+def emulate(release, builder, verifier, emulator, context, tmp_path):
+    """The emulated suite of an arch's twin, kept in ``store``."""
+    sound = disassemble_wheel(release.wheel, builder, store=context.store, log=tmp_path / "log")
+    checkout = twin_checkout(CHECKOUT, tmp_path / "checkout")
+
+    def run(arch, store):
+        twin = twin_wheel(release.wheel, arch, tmp_path)
+        assert sha256_file(twin) != sha256_file(release.wheel)
+        return run_emulated(
+            subject_of(twin, arch), planned_kernels(CHECKOUT, [arch])[arch], image=verifier,
+            fake_hip=emulator, disassembly=sound, checkout=checkout, store=store, jobs=context.jobs,
+            log=tmp_path / "log",
+        )  # fmt: skip
+
+    return run
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_a_twin_has_the_key_of_the_released_wheel(emulate, arch, context):
+    """So nothing is emulated for it."""
+    assert emulate(arch, context.store).reused
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("arch", ARCHS)
+def test_a_twin_that_is_emulated_has_the_same_record(emulate, arch, context, tmp_path):
+    """Bit for bit: errors, launches, instructions, coverage."""
+    own = {"wheel", "sha256"}
+    before, again = (emulate(arch, store) for store in (context.store, Store(tmp_path / "build")))
+    assert not again.reused
+    records = [dict(each.facts) for each in (before, again)]
+    ran = [{k: v for k, v in record.pop("executed").items() if k not in own} for record in records]
+    assert records[0] == records[1]
+    assert ran[0] == ran[1]

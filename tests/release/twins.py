@@ -1,0 +1,67 @@
+"""Twins of a wheel and of a checkout: all that the key of an emulated suite leaves out is another's words."""
+
+import ast
+import shutil
+
+from tests.wheels import write_wheel
+from wheel_builder.fake_hip.container import CONTROL, SHARED
+from wheel_builder.files.fatbin import gfx_of
+from wheel_builder.files.library import LIBRARY, code_objects
+from wheel_builder.files.pycode import DEFINITIONS
+from wheel_builder.files.wheelfile import read_wheel
+from wheel_builder.verify.numerics import TESTS
+from wheel_builder.verify.seen import PACKAGE
+
+WORDS = "Words that nobody wrote:\n    FA_FULL=1, import os; q: (batch, seqlen)"
+
+
+def twin_wheel(wheel, arch, folder):
+    """A copy of ``wheel`` with other words, and nothing but ones in the code objects of other archs."""
+    content = read_wheel(wheel, max_mib=64)
+    files = {
+        name: with_other_words(data) if name.startswith(PACKAGE) and name.endswith(".py") else data
+        for name, data in content.files.items()
+    }
+    for name in files:
+        own = name.removeprefix(f"{content.dist_info}/")
+        if own == "METADATA":
+            files[name] = files[name].partition(b"\n\n")[0] + b"\n\nAnother description.\n"
+        elif own.startswith(("sboms/", "licenses/")):
+            files[name] = b"{}"
+    files[LIBRARY] = without_other_archs(files[LIBRARY], arch)
+    del files[f"{content.dist_info}/RECORD"]
+    return write_wheel(folder, files, name=wheel.name)
+
+
+def without_other_archs(library, arch):
+    for code in code_objects(library):
+        if gfx_of(code.arch) != arch:
+            assert library.count(code.data) == 1
+            library = library.replace(code.data, b"\xff" * len(code.data))
+    return library
+
+
+def twin_checkout(checkout, folder):
+    """What the suite needs of ``checkout``, with other words."""
+    for path in (TESTS, CONTROL, *SHARED):
+        source = checkout / path
+        for file in [source] if source.is_file() else [f for f in source.rglob("*") if f.is_file()]:
+            if "__pycache__" in file.parts:
+                continue
+            to = folder / file.relative_to(checkout)
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(file, to)
+            if file.suffix == ".py":
+                to.write_bytes(with_other_words(file.read_bytes()))
+    return folder
+
+
+def with_other_words(data):
+    """Python with another layout, without comments, and with other docstrings but those that decorators get."""
+    tree = ast.parse(data)
+    for node in ast.walk(tree):
+        if not isinstance(node, (ast.Module, *DEFINITIONS)) or getattr(node, "decorator_list", []):
+            continue
+        if ast.get_docstring(node) is not None:
+            node.body[0] = ast.Expr(ast.Constant(WORDS))
+    return ast.unparse(tree).encode() + b"\n"
