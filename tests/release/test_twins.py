@@ -1,4 +1,4 @@
-"""What the key of an emulated suite leaves out changes nothing: a twin has the same key and the same record."""
+"""What the key of an emulated suite leaves out changes nothing: a twin has its key and its record."""
 
 import pytest
 

@@ -57,7 +57,7 @@ def twin_checkout(checkout, folder):
 
 
 def with_other_words(data):
-    """Python with another layout, without comments, and with other docstrings but those that decorators get."""
+    """Python with another layout, no comments, and other docstrings but those that decorators get."""
     tree = ast.parse(data)
     for node in ast.walk(tree):
         if not isinstance(node, (ast.Module, *DEFINITIONS)) or getattr(node, "decorator_list", []):
