@@ -11,6 +11,7 @@ import json
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +49,7 @@ class Emulation:
     files: Mapping[str, Files]
     reasons: str
 
-    @property
-    def digests(self) -> Mapping[str, str]:
-        return {place: digest_of(files) for place, files in self.files.items()}
-
-    @property
+    @cached_property  # once, before anything runs: files may change later
     def key(self) -> Mapping[str, Any]:
         """All that the result depends on.  How many workgroups run at a time changes none of it."""
         return {
@@ -62,8 +59,8 @@ class Emulation:
             "image": self.image.facts["image_id"],
             "environment": dict(self.suite.env),
             "preload": self.suite.preload,
-            "files": self.digests,
             "reasons": hashlib.sha256(self.reasons.encode()).hexdigest(),
+            "files": {place: digest_of(files) for place, files in self.files.items()},
             "judges": digest_of({Path(file).name: Path(file) for file in JUDGES}),
         }
 
@@ -114,11 +111,10 @@ def run_emulated(
     }
     reasons = (checkout / REASONS).read_text(encoding="utf-8")
     emulation = Emulation(subject, tuple(sorted(kernels)), image, suite, files, reasons)
-    key = emulation.key
 
     def make(out: Path) -> Mapping[str, Any]:
         with tempfile.TemporaryDirectory(prefix=f"{out.name}-given", dir=out.parent) as folder:
-            given = _given(emulation, Path(folder), key["files"])
+            given = _given(emulation, Path(folder))
             env = (*suite.env, ("FA_FAKE_HIP_THREADS", str(jobs)), ("FA_RECORD", f"/out/{RECORD}"))
             given = replace(given, env=env, most_failures=most_failures)
             counts = run_suite(subject.wheel, given, image=image, out=out, log=log, run=run)
@@ -130,13 +126,13 @@ def run_emulated(
         record["executed"] = emulation.executed
         return record
 
-    return store.get_or_make("emulated", key, make)
+    return store.get_or_make("emulated", emulation.key, make)
 
 
-def _given(emulation: Emulation, folder: Path, digests: Mapping[str, str]) -> Suite:
+def _given(emulation: Emulation, folder: Path) -> Suite:
     """The suite with copies of all that its container gets: those of the key, whoever edits the originals."""
     places = {
-        place: copied(files, folder / str(number), digests[place])
+        place: copied(files, folder / str(number), emulation.key["files"][place])
         for number, (place, files) in enumerate(emulation.files.items())
     }
     tests = places.pop(TESTS_INSIDE)

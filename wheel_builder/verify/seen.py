@@ -6,6 +6,7 @@ besides it, all that the container gets.  Words that no program reads have no pa
 
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from wheel_builder.files.wheelfile import MAX_READ_MIB, WheelFile, read_wheel
 WHOLE = 64  # hex digits of a digest
 PACKAGE = "flash_attn_rocm/"
 # Of dist-info: digests of the other files, and words for people and scanners.
-NOT_READ = ("RECORD", "sboms/", "licenses/")
+NOT_READ = re.compile(r"RECORD|(sboms|licenses)/.*")
 METADATA = "METADATA"
 
 # Files of a folder by their names in it; a file alone has the name "".
@@ -74,7 +75,7 @@ def package_part(wheel: WheelFile) -> str:
 def _package_rows(wheel: WheelFile) -> Iterator[tuple[str, str]]:
     for name, data in wheel.files.items():
         own = name.removeprefix(f"{wheel.dist_info}/")
-        if name == LIBRARY or (own != name and own.startswith(NOT_READ)):
+        if name == LIBRARY or (own != name and NOT_READ.fullmatch(own)):
             continue
         if own != name and own == METADATA:
             # Without the description, which is a page for people.

@@ -38,7 +38,9 @@ CHANGES = {
     "the version": {METADATA: HEADERS.replace(b"Version: 0.1.0", b"Version: 0.1.1")},
     "a requirement": {METADATA: HEADERS.replace(b"\n\n", b"\nRequires-Dist: numpy\n\n")},
     "the tag": {f"{DIST_INFO}/WHEEL": b"Wheel-Version: 1.0\n"},
-    "another name in dist-info": {f"{DIST_INFO}/RECORDS": b"", f"{DIST_INFO}/METADATA.json": b"{}"},
+    "a name like RECORD": {f"{DIST_INFO}/RECORD.py": b""},
+    "a name like METADATA": {f"{DIST_INFO}/METADATA.json": b"{}"},
+    "a folder of that name": {"sboms/module.py": b""},
 }
 
 
