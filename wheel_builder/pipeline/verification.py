@@ -52,7 +52,7 @@ from wheel_builder.verify import runtimes
 from wheel_builder.verify import stage as verify
 from wheel_builder.verify.seen import subject_of
 
-# The most memory that the emulated suite of one arch took, and half as much again.
+# Twice the most memory that the emulated suite of one arch took: 1.5 GiB, of gfx942.
 SUITE_BYTES = 3 * 1024**3
 COMPILES = "compiling it takes some minutes, once; what release, verify and emulate build is kept in build/"
 
