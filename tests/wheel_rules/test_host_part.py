@@ -33,13 +33,13 @@ unsigned long sum(int first) {
 
 @pytest.fixture(scope="module")
 def link(tmp_path_factory):
-    """Links a library with two bundles, of which the first has these code objects."""
+    """Links a library with two bundles, which have these code objects."""
 
-    def linked(codes, *flags, layout=hatch_build.LAYOUT, value=5):
+    def linked(codes, second=None, *, layout=hatch_build.LAYOUT, value=5):
         folder, made = tmp_path_factory.mktemp("linked"), generate()
         instances = [made.Instance("fwd", dtype, 64, ARCHS) for dtype in ("fp16", "bf16")]
         other = {arch: code_object(arch, ["fa_fwd_bf16_d64"]) for arch in ARCHS}
-        for instance, each in zip(instances, (codes, other), strict=True):
+        for instance, each in zip(instances, (codes, second or other), strict=True):
             data = bundle(each)
             # The bundler's end with the last code object.
             (folder / f"{instance.name}.hipfb").write_bytes(data[: read_bundles(data)[0].end])
@@ -47,7 +47,7 @@ def link(tmp_path_factory):
         (folder / "host.c").write_text(HOST)
         (folder / "layout.ld").write_text(layout)
         zig = [sys.executable, "-m", "ziglang", "cc", "-target", "x86_64-linux-gnu.2.28", "-O2", "-g0"]
-        zig += ["-shared", "-fPIC", "-Wl,--build-id=none", "-Wl,-s", f"-DVALUE={value}", *flags]
+        zig += ["-shared", "-fPIC", "-Wl,--build-id=none", "-Wl,-s", f"-DVALUE={value}"]
         zig += ["host.c", "fatbin.S", "-o", "library.so", "-Wl,-T,layout.ld"]
         subprocess.run(zig, cwd=folder, check=True, capture_output=True)
         return (folder / "library.so").read_bytes()
@@ -99,6 +99,13 @@ def test_kernels_that_change_places_change_the_code(link):
     here = link({**codes, "gfx908": code_object("gfx908", ["fa_fwd_bf16_d64"])})
     assert code_part(here, "gfx908") != code_part(link(codes), "gfx908")
     assert code_part(here, "gfx1030") == code_part(link(codes), "gfx1030")
+
+
+def test_a_code_object_in_another_bundle_is_another_code(link):
+    codes = codes_of()
+    first, second = (link(codes, {"gfx908": codes["gfx908"]}), link({"gfx908": codes["gfx908"]}, codes))
+    assert code_part(first, "gfx908") == code_part(second, "gfx908")
+    assert code_part(first, "gfx1030") != code_part(second, "gfx1030")
 
 
 @pytest.mark.parametrize("name", [".text", ".dynstr", ".data", ".comment", ".shstrtab", ".eh_frame"])

@@ -63,6 +63,7 @@ CHANGES = {
     "second string is no docstring": ('"""Function."""\n', '"""Function."""\n    "text"\n'),
     "docstring that is code": ('"""Function."""', 'f"""Function."""'),
     "docstring that pytest reads": ('"""Module."""', '"""PYTEST_DONT_REWRITE"""'),
+    "pass instead of a docstring": ('"""Later."""', "pass"),
     "default": ("y=2", "y=None"),
     "indent": ("    return x + y", "    if x:\n        return x + y"),
     "encoding": ('\n"""Module', '# -*- coding: latin-1 -*-\nA = "ä"\n"""Module'),
