@@ -7,6 +7,8 @@ import pytest
 from tests.conftest import CHECKOUT
 from wheel_builder.fake_hip.container import CONTROL, SHARED
 from wheel_builder.files.pycode import code_digest, readers
+from wheel_builder.verify.numerics import TESTS
+from wheel_builder.verify.seen import files_at
 
 PACKAGE = CHECKOUT / "kernels/python/flash_attn_rocm"
 COMPLETES = PACKAGE / "_documentation.py"
@@ -97,8 +99,9 @@ def test_what_cannot_be_read_counts_whole(data):
 
 
 def suite_files():
-    files = [*PACKAGE.rglob("*.py"), *(CHECKOUT / "tests/numerics").rglob("*.py")]
-    return [*files, *(CHECKOUT / path for path in (CONTROL, *SHARED))]
+    """The Python of the package, and of what the suite's container gets."""
+    paths = [PACKAGE, *(CHECKOUT / path for path in (TESTS, CONTROL, *SHARED))]
+    return [file for path in paths for file in files_at(path).values() if file.suffix == ".py"]
 
 
 @pytest.mark.parametrize(
