@@ -4,6 +4,7 @@ Standard library only: this runs in the builder image, in the build hook of the 
 """
 
 import difflib
+import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 INCLUDE = Path(__file__).parents[1] / "include"
-ARCHS = Path(__file__).parents[1] / "archs"
+ARCHS = Path(__file__).with_name("archs.json")
 TABLE = Path(__file__).with_name("table.toml")
 ROW_KEYS = ("op", "dtypes", "head_dims", "needs")
 OPTIONAL = ("needs",)
@@ -85,11 +86,11 @@ class Known:
 
 
 def known(include: Path = INCLUDE, archs: Path = ARCHS) -> Known:
-    """Read the known names from the files that define them."""
+    """Read the known names from the files that define them; ``archs`` is generated, features by arch."""
     return Known(
         ops=tuple(OPS),
         dtypes=_braces(include / "fa/arch/dtype.hpp", "enum class DType"),
-        features=_features(archs),
+        features={name: frozenset(has) for name, has in json.loads(archs.read_text("utf-8")).items()},
     )
 
 
@@ -193,21 +194,6 @@ def _braces(header: Path, opening: str) -> tuple[str, ...]:
         message = f"{header.name} is not as generate.py expects"
         raise TableError(message, [f"no `{opening} {{...}}` in it"])
     return tuple(word.strip() for word in match.group(1).split(",") if word.strip())
-
-
-def _features(folder: Path) -> Mapping[str, frozenset[str]]:
-    """The features of each arch that has machine code of its own, in the table's order."""
-    gpus, isas = (_toml(folder / name) for name in ("gpus.toml", "isas.toml"))
-    own = {name: gpu["isa"] for name, gpu in gpus.items() if gpu["code_object"] == name}
-    if not own:
-        message = "gpus.toml is not as generate.py expects"
-        raise TableError(message, ["no arch with a code_object of its own in it"])
-    whole = {name: {**isas.get(row.get("like"), {}), **row} for name, row in isas.items()}
-    return {name: frozenset(whole[isa]["features"]) for name, isa in own.items()}
-
-
-def _toml(path: Path) -> dict[str, Any]:
-    return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
 def _row_problems(row: Any, names: Known) -> list[str]:  # noqa: ANN401  (whatever the TOML holds)

@@ -1,17 +1,19 @@
 """The archs that there are kernels for, and what is known of each: two tables of facts, read once.
 
 ``kernels/archs/isas.toml`` has how machine code works, ``kernels/archs/gpus.toml`` how much there is on each
-GPU; the head of each file says what its fields mean.  C++ includes what ``wheel_builder.base.generated``
-makes of them.  Standard library only.
+GPU, and what people call it, with kernels or without; the head of each file says what its fields mean.  C++
+includes what ``wheel_builder.base.generated`` makes of them.  Standard library only.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from wheel_builder.base.errors import ArchError
-from wheel_builder.base.rows import inherited, read_row, read_tables
+from wheel_builder.base.products import Product, parse_products, without_names
+from wheel_builder.base.rows import Choices, inherited, read_row, read_tables
 
 CHECKOUT = Path(__file__).parents[2]
 ISAS = Path("kernels/archs/isas.toml")
@@ -49,6 +51,7 @@ class Port:
 class Lds:
     """How the models charge LDS accesses."""
 
+    banks: int
     phases: tuple[str, ...]
     port: Port
 
@@ -145,16 +148,17 @@ TRAITS = (
     *("sgpr_granule", "lds_bytes", "lds_granule", "architected_flat_scratch", "packed_work_item_ids"),
 )
 ENUMERATORS = {"isa": "Isa", "family": "Family", "unit": "MatrixUnit"}
-# Field -> the words that it may be.
-CHOICES = {
+# Field -> the words or numbers that it may be.
+CHOICES: Choices = {
     "features": ("atomic_fadd_f32",),
     "family": ("cdna", "rdna"),
     "unit": ("mfma", "wmma", "dot2"),
+    "banks": (32, 64),
     "phases": ("measured", "contiguous"),
 }
 HEAD = """\
 // Generated from kernels/archs/*.toml by `python3 -m wheel_builder.base.generated`; do not edit.
-// FA_ISA(name).  FA_ARCH(name, fields of ArchTraits): a code object's arch.  FA_GPU(name, arch): its GPUs
+// FA_ISA(isa).  FA_ARCH(arch, fields of ArchTraits), FA_NAME(arch, name): a code object.  FA_GPU(name, arch)
 """
 
 
@@ -163,6 +167,12 @@ def known_archs() -> Mapping[str, Arch]:
     """The checkout's archs, in the table's order; raises ``ArchError`` when the tables cannot be read."""
     isas, gpus = ((CHECKOUT / table).read_text(encoding="utf-8") for table in TABLES)
     return parse_archs(isas, gpus)
+
+
+@cache
+def known_products() -> Mapping[str, Product]:
+    """The products of all GPUs, in the table's order; raises ``ArchError`` when they cannot be read."""
+    return parse_products((CHECKOUT / GPUS).read_text(encoding="utf-8"), GPUS.name)
 
 
 def arch_named(name: str) -> Arch:
@@ -185,7 +195,7 @@ def parse_archs(isas: str, gpus: str) -> Mapping[str, Arch]:
         for name, row in inherited(read_tables(isas, ISAS.name, problems), ISAS.name, problems).items()
     }
     archs = {}
-    for name, row in read_tables(gpus, GPUS.name, problems).items():
+    for name, row in without_names(read_tables(gpus, GPUS.name, problems)).items():
         where, isa = f"{GPUS.name}: {name}", row.get("isa")
         if not isinstance(isa, str) or isa not in found:
             problems.append(f"{where}: isa is {isa!r}, expected one of {', '.join(found)}")
@@ -215,17 +225,31 @@ def _contradictions(archs: Mapping[str, Arch]) -> Iterator[str]:
 def cpp_table(archs: Mapping[str, Arch]) -> str:
     """The text of ``archs.inc``."""
     isas = dict.fromkeys(arch.isa.name for arch in archs.values())
+    own = [arch for arch in archs.values() if arch.code_object == arch.name]
     parts = {
         "FA_ISA": [f"FA_ISA({isa})\n" for isa in isas],
-        "FA_ARCH": [_block(arch) for arch in archs.values() if arch.code_object == arch.name],
-        "FA_GPU": [f"FA_GPU({arch.name}, {arch.code_object})\n" for arch in archs.values()],
+        "FA_ARCH": [_block(arch) for arch in own],
+        "FA_NAME": [f'FA_NAME({_word(arch.name)}, "{arch.name}")\n' for arch in own],
+        "FA_GPU": [f'FA_GPU("{arch.name}", {_word(arch.code_object)})\n' for arch in archs.values()],
     }
     return HEAD + "".join(f"\n#ifdef {name}\n{''.join(rows)}#endif\n" for name, rows in parts.items())
 
 
+def kernels_archs(archs: Mapping[str, Arch]) -> str:
+    """The text of ``archs.json``: the archs with code of their own, and their features."""
+    own = (arch for arch in archs.values() if arch.code_object == arch.name)
+    rows = (f'  "{arch.name}": {json.dumps(arch.isa.features)}' for arch in own)
+    return "{\n" + ",\n".join(rows) + "\n}\n"
+
+
 def _block(arch: Arch) -> str:
     lines = [f".{name} = {_cpp(name, _of(arch, name))}" for name in TRAITS]
-    return f"FA_ARCH({arch.name},\n        " + ",\n        ".join(lines) + ")\n"
+    return f"FA_ARCH({_word(arch.name)},\n        " + ",\n        ".join(lines) + ")\n"
+
+
+def _word(name: str) -> str:
+    """A gfx name as C++ and clang's macros write it: "gfx11_generic"."""
+    return name.replace("-", "_")
 
 
 def _of(arch: Arch, name: str) -> int | bool | str:

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, get_args, get_origin, get_type_hints
 
-# Field -> the words that it may be.
-Choices = Mapping[str, tuple[str, ...]]
+# Field -> the words or numbers that it may be.
+Choices = Mapping[str, tuple[str | int, ...]]
 
 
 def read_tables(text: str, where: str, problems: list[str]) -> Mapping[str, Any]:
@@ -69,7 +69,7 @@ def _value(kind: Any, name: str, value: Any, where: str, problems: list[str], ch
         shown = kind.__name__ if isinstance(kind, type) and not of else kind
         problems.append(f"{where}: {name} is {value!r}, expected {shown}")
     elif value not in choices.get(name, (value,)):
-        problems.append(f"{where}: {name} is {value!r}, expected one of {', '.join(choices[name])}")
+        problems.append(f"{where}: {name} is {value!r}, expected one of {', '.join(map(str, choices[name]))}")
     return value
 
 

@@ -17,7 +17,7 @@ from wheel_builder.build.packages import compiler_packages
 from wheel_builder.base.process import Runner, run
 from wheel_builder.base.store import Artifact, Store, key_of, sha256_tree
 
-SOURCES = ("kernels/archs", "kernels/include", "kernels/instances")
+SOURCES = ("kernels/include", "kernels/instances")
 RESOURCES = "resources.json"
 
 

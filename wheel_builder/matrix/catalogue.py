@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 
+from wheel_builder.base.products import Product, device_names
 from wheel_builder.matrix.hardware import HardwareRun
-from wheel_builder.matrix.model import Arch, Matrix, OtherArch, Selection
+from wheel_builder.matrix.model import Matrix, Selection
 from wheel_builder.matrix.plan import plan
-
-FAMILIES = ("Radeon", "Instinct", "Ryzen")
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class Catalogue:
 
 def catalogue_of(matrix: Matrix, hardware: tuple[HardwareRun, ...] = ()) -> Catalogue:
     """The catalogue of a matrix, in the matrix's order."""
-    built = (_gpu(arch) for arch in matrix.archs)
+    built = (_gpu(arch) for arch in matrix.archs if arch.devices)
     others = (_gpu(other, other.reason) for other in matrix.other_archs)
     planned = plan(matrix, Selection(all_rocm=True))
     return Catalogue(
@@ -71,22 +70,6 @@ def catalogue_of(matrix: Matrix, hardware: tuple[HardwareRun, ...] = ()) -> Cata
     )
 
 
-def _gpu(arch: Arch | OtherArch, reason: str = "") -> Gpu:
-    processors = device_names(arch.processors) if arch.processors else ()
-    return Gpu(arch.name, device_names(arch.devices), reason, code_names(arch.code_names), processors)
-
-
-def device_names(devices: str) -> tuple[str, ...]:
-    """``"Radeon RX 6800, RX 6900 XT"`` as full names: the family holds until another one is named."""
-    names, family = [], ""
-    for name in devices.split(","):
-        words = name.split()
-        if words and words[0] in FAMILIES:
-            family = words.pop(0)
-        names.append(" ".join([family, *words]).strip())
-    return tuple(names)
-
-
-def code_names(text: str) -> tuple[str, ...]:
-    """``"Navi 21, Sienna Cichlid"`` as names."""
-    return tuple(name.strip() for name in text.split(",")) if text else ()
+def _gpu(product: Product, reason: str = "") -> Gpu:
+    devices, chips, processors = map(device_names, (product.devices, product.code_names, product.processors))
+    return Gpu(product.name, devices, reason, chips, processors)

@@ -1,8 +1,9 @@
-"""Which arch the name of a GPU stands for, by matrix.yaml's products; pure."""
+"""Which arch the name of a GPU stands for, by the products of kernels/archs/gpus.toml; pure."""
 
 import re
 from collections.abc import Iterable, Sequence
 
+from wheel_builder.base.archs import GPUS
 from wheel_builder.base.words import unknown
 from wheel_builder.matrix.catalogue import Gpu
 
@@ -17,10 +18,10 @@ def device_problem(device: str, arch: str, gpus: Sequence[Gpu]) -> str:
     found = [(len(product), of) for product, of in products if _has(words, product)]
     if not found:
         names = [name for gpu in gpus if gpu.arch == arch for name in gpu.devices]
-        return "" if GENERIC.issuperset(words) else f"{unknown('GPU', device, names)}; add it to matrix.yaml"
+        return "" if GENERIC.issuperset(words) else f"{unknown('GPU', device, names)}; add it to {GPUS}"
     longest = max(length for length, _ in found)
     archs = sorted({each for length, each in found if length == longest})
-    return "" if arch in archs else f"{device} is {', '.join(archs)} by matrix.yaml, not {arch}"
+    return "" if arch in archs else f"{device} is {', '.join(archs)} by {GPUS}, not {arch}"
 
 
 def _words(name: str) -> list[str]:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from wheel_builder.base.products import Product
+
 Provider = Literal["debian", "vendor"]
 # The name of the distribution on every index.
 PROJECT = "flash-attn-rocm"
@@ -11,24 +13,17 @@ VERSION = r"[1-9][0-9]?\.(0|[1-9][0-9]?)"
 
 
 @dataclass(frozen=True)
-class Arch:
-    """One gfx arch and the devices people know it by."""
+class Arch(Product):
+    """A GPU that wheels hold code for; ``code_object`` names whose, "" its own."""
 
-    name: str
-    devices: str
-    code_names: str = ""
-    processors: str = ""
+    code_object: str = ""
 
 
 @dataclass(frozen=True)
-class OtherArch:
-    """A gfx arch that no wheel holds code for, and why."""
+class OtherArch(Product):
+    """A GPU that no wheel holds code for, and why."""
 
-    name: str
-    devices: str
-    reason: str
-    code_names: str = ""
-    processors: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -72,6 +67,14 @@ class Exclude:
 
 
 @dataclass(frozen=True)
+class NotBuilt:
+    """GPUs that no wheel holds code for, and why."""
+
+    archs: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
 class Upstream:
     """Upstream's flash-attn with its Composable Kernel (CK) backend: the source distribution and its hash.
 
@@ -85,7 +88,10 @@ class Upstream:
 
 @dataclass(frozen=True)
 class Matrix:
-    """matrix.yaml, checked."""
+    """matrix.yaml, checked, with the products of its GPUs from kernels/archs/gpus.toml.
+
+    ``archs`` and ``other_archs`` are GPUs, in that table's order; ``rocm`` has names of code objects.
+    """
 
     default_rocm: str
     package: Package

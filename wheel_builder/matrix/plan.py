@@ -106,7 +106,7 @@ def rejection_lines(plan: Plan) -> list[str]:
 
 def _check_names(matrix: Matrix, selection: Selection) -> None:
     versions = [rocm.version for rocm in matrix.rocm]
-    archs = [arch.name for arch in matrix.archs]
+    archs = _targets(matrix)
     problems = [
         f"--rocm: {unknown('ROCm version', name, versions)}"
         for name in selection.rocm
@@ -120,12 +120,20 @@ def _check_names(matrix: Matrix, selection: Selection) -> None:
         raise SelectionError(title, problems, advice="`plan --all` shows what there is")
 
 
+def _targets(matrix: Matrix) -> list[str]:
+    """What is compiled: the GPUs that run machine code of their own."""
+    return [arch.name for arch in matrix.archs if arch.code_object in ("", arch.name)]
+
+
 def _unknown_arch(matrix: Matrix, name: str, archs: list[str]) -> str:
     # Three letters such as MI3 or XTX would match half of the list.
     every: list[Arch | OtherArch] = [*matrix.archs, *matrix.other_archs]
     devices = [arch.name for arch in every if len(name) > 3 and name.lower() in arch.devices.lower()]
     if devices:
         return f"{name!r} is the name of a device; its arch is {' or '.join(devices)}"
+    for arch in matrix.archs:
+        if arch.name == name:
+            return f"{name} runs the code of {arch.code_object}; name that"
     for other in matrix.other_archs:
         if other.name == name:
             return f"nothing is built for {name}: {other.reason}"
@@ -139,7 +147,7 @@ def _considered(matrix: Matrix, selection: Selection) -> list[Rocm]:
 
 def _wanted_archs(matrix: Matrix, rocm: Rocm, selection: Selection) -> list[str]:
     wanted = selection.archs or rocm.archs
-    return [arch.name for arch in matrix.archs if arch.name in wanted]
+    return [arch for arch in _targets(matrix) if arch in wanted]
 
 
 def _refusals(matrix: Matrix, rocm: Rocm, selection: Selection) -> Iterator[Rejection]:

@@ -3,35 +3,79 @@
 Pydantic checks keys and types against the dataclasses of ``model``.  The rules below check what
 types cannot say.  They look at the document, not at the finished value, so that a wrong type in
 one row does not hide an unknown arch in another.  Names reach command lines and Dockerfiles, so
-each has a narrow form; none may hold a character that means something to a shell.
+each has a narrow form; none may hold a character that means something to a shell.  What GPUs there are,
+and whose machine code each runs, is in kernels/archs/gpus.toml.
 """
 
 import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import asdict, dataclass, fields
 from itertools import chain
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
+from wheel_builder.base.archs import GPUS, known_archs, known_products
 from wheel_builder.base.errors import MatrixError
+from wheel_builder.base.products import GFX, Product
 from wheel_builder.base.words import LINE, unknown
-from wheel_builder.matrix.catalogue import code_names, device_names
 from wheel_builder.matrix.document import Document, Key, Problem, read_document
-from wheel_builder.matrix.model import VERSION, Arch, Exclude, Matrix, OtherArch, Package, Rocm, Upstream
+from wheel_builder.matrix.model import (
+    VERSION,
+    Arch,
+    Exclude,
+    Matrix,
+    NotBuilt,
+    OtherArch,
+    Package,
+    Rocm,
+    Upstream,
+)
 
 MAX_WHEEL_MIB = 1024
 
+
+@dataclass(frozen=True)
+class Gpus:
+    """What is known of GPUs: products, and of those that there are kernels for the code object they run.
+
+    A target for several GPUs is among ``codes`` only.
+    """
+
+    products: Mapping[str, Product]
+    codes: Mapping[str, str]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.products, *self.codes)))
+
+
+def known_gpus() -> Gpus:
+    """Those of the checkout's tables."""
+    return Gpus(known_products(), {arch.name: arch.code_object for arch in known_archs().values()})
+
+
+@dataclass(frozen=True)
+class File:
+    """The keys of matrix.yaml."""
+
+    default_rocm: str
+    package: Package
+    rocm: tuple[Rocm, ...]
+    exclude: tuple[Exclude, ...]
+    upstream: Upstream
+    not_built: tuple[NotBuilt, ...] = ()
+
+
 _KEYS: Mapping[Key, type] = {
-    (): Matrix,
+    (): File,
     ("package",): Package,
-    ("archs", "*"): Arch,
-    ("other_archs", "*"): OtherArch,
     ("rocm", "*"): Rocm,
     ("exclude", "*"): Exclude,
+    ("not_built", "*"): NotBuilt,
     ("upstream",): Upstream,
 }
 
@@ -46,7 +90,7 @@ _EXPECTED = {
 
 _VERSION = (VERSION, 'a version such as "7.2"')
 _SUITE = (r"[a-z][a-z0-9-]*", "the name of a Debian suite such as sid")
-_ARCH = (r"gfx[1-9][0-9a-f]{2,3}", "an arch such as gfx1100")
+_ARCH = (GFX, "an arch such as gfx1100")
 _LINE = (LINE, "one line of text")
 _RELEASE = (r"\d+\.\d+\.\d+", 'a release such as "2.13.0"')
 _SHA256 = (r"[0-9a-f]{64}", "64 lowercase hexadecimal digits")
@@ -56,15 +100,6 @@ _FORMATS: Mapping[tuple[str, ...], tuple[str, str]] = {
     ("package", "torch_headers"): _RELEASE,
     ("package", "torch_headers_sha256"): _SHA256,
     ("package", "platform_tag"): (r"manylinux_2_\d{1,2}_x86_64", "a tag such as manylinux_2_28_x86_64"),
-    ("archs", "*", "name"): _ARCH,
-    ("archs", "*", "devices"): _LINE,
-    ("archs", "*", "code_names"): _LINE,
-    ("archs", "*", "processors"): _LINE,
-    ("other_archs", "*", "name"): _ARCH,
-    ("other_archs", "*", "devices"): _LINE,
-    ("other_archs", "*", "code_names"): _LINE,
-    ("other_archs", "*", "processors"): _LINE,
-    ("other_archs", "*", "reason"): _LINE,
     ("rocm", "*", "version"): _VERSION,
     ("rocm", "*", "base"): (
         r"[a-z0-9][A-Za-z0-9._/-]*(:[0-9]+/[A-Za-z0-9._/-]+)?(:[A-Za-z0-9_][A-Za-z0-9._-]*)?(@sha256:[0-9a-f]{64})?",
@@ -81,23 +116,22 @@ _FORMATS: Mapping[tuple[str, ...], tuple[str, str]] = {
     ),
     ("rocm", "*", "note"): _LINE,
     ("exclude", "*", "reason"): _LINE,
+    ("not_built", "*", "reason"): _LINE,
     ("upstream", "version"): _RELEASE,
     ("upstream", "sha256"): _SHA256,
     ("upstream", "archs", "*"): _ARCH,
 }
 
 _NOT_EMPTY = (
-    ("archs",),
     ("rocm",),
     ("rocm", "*", "archs"),
     ("rocm", "*", "packages"),
     ("rocm", "*", "packages", "*"),
+    ("not_built", "*", "archs"),
     ("upstream", "archs"),
 )
 
 _UNIQUE = (
-    ("archs", "*", "name"),
-    ("other_archs", "*", "name"),
     ("rocm", "*", "version"),
     ("rocm", "*", "archs", "*"),
     ("rocm", "*", "packages", "*", "*"),
@@ -105,15 +139,16 @@ _UNIQUE = (
 )
 
 
-def load_matrix(path: Path) -> Matrix:
-    """Read and check matrix.yaml.
+def load_matrix(path: Path, gpus: Gpus | None = None) -> Matrix:
+    """Read and check matrix.yaml, for ``gpus``, by default those of the checkout.
 
     Raises ``MatrixError`` with every problem, in the order of the file's lines.
     """
-    document = read_document(path)
-    matrix, type_problems = _to_model(document)
+    document, gpus = read_document(path), gpus or known_gpus()
+    file, type_problems = _to_model(document)
     problems = [*document.problems, *type_problems, *chain.from_iterable(rule(document) for rule in _RULES)]
-    if problems or matrix is None:
+    problems += _arch_problems(document, gpus)
+    if problems or file is None:
         ordered = sorted(problems, key=lambda problem: document.line(problem.key))
         title = f"{document.name}: {len(ordered)} problem{'s' if len(ordered) > 1 else ''}"
         raise MatrixError(
@@ -121,14 +156,32 @@ def load_matrix(path: Path) -> Matrix:
             [document.report(problem) for problem in ordered],
             advice="correct these lines; the comments at the top of matrix.yaml say what each key means",
         )
-    return matrix
+    return _with_products(file, gpus)
 
 
-def _to_model(document: Document) -> tuple[Matrix | None, list[Problem]]:
+def _with_products(file: File, gpus: Gpus) -> Matrix:
+    built = {arch for rocm in file.rocm for arch in rocm.archs}
+    reasons = {arch: row.reason for row in file.not_built for arch in row.archs}
+    archs = (
+        Arch(**asdict(gpus.products.get(name, Product(name, ""))), code_object=gpus.codes[name])
+        for name in gpus.names
+        if gpus.codes.get(name) in built
+    )
+    others = (
+        OtherArch(**asdict(product), reason=reasons[name])
+        for name, product in gpus.products.items()
+        if name in reasons
+    )
+    return Matrix(
+        file.default_rocm, file.package, tuple(archs), file.rocm, file.exclude, file.upstream, tuple(others)
+    )
+
+
+def _to_model(document: Document) -> tuple[File | None, list[Problem]]:
     # Strict mode takes lists for tuples and mappings for dataclasses only from JSON.
     text = json.dumps(_with_pairs(document.data))
     try:
-        return TypeAdapter(Matrix).validate_json(text, strict=True, extra="forbid"), []
+        return TypeAdapter(File).validate_json(text, strict=True, extra="forbid"), []
     except ValidationError as error:
         return None, [_type_problem(document, one) for one in error.errors(include_url=False)]
 
@@ -224,44 +277,46 @@ def _duplicate_problems(document: Document) -> Iterator[Problem]:
 
 
 def _unknown_problems(document: Document) -> Iterator[Problem]:
-    archs = [text for _, text in document.texts("archs", "*", "name")]
     versions = [text for _, text in document.texts("rocm", "*", "version")]
-    references: list[tuple[str, list[str], tuple[str, ...]]] = [
-        ("arch", archs, ("rocm", "*", "archs", "*")),
-        ("arch", archs, ("exclude", "*", "arch")),
-        ("ROCm version", versions, ("exclude", "*", "rocm")),
-        ("ROCm version", versions, ("default_rocm",)),
-    ]
-    for kind, known, pattern in references:
+    for pattern in (("exclude", "*", "rocm"), ("default_rocm",)):
         for key, text in document.texts(*pattern):
-            if text not in known:
-                yield Problem(key, unknown(kind, text, known))
+            if text not in versions:
+                yield Problem(key, unknown("ROCm version", text, versions))
 
 
-def _other_arch_problems(document: Document) -> Iterator[Problem]:
-    built = [text for _, text in document.texts("archs", "*", "name")]
-    for key, text in document.texts("other_archs", "*", "name"):
-        if text in built:
-            yield Problem(key, f"{text!r} stands under archs too; remove one")
-
-
-def _gpu_problems(document: Document) -> Iterator[Problem]:
-    """A GPU, under whichever of its names, is of one arch."""
-    keys = [
-        (key, name)
-        for field, split in (("devices", device_names), ("code_names", code_names))
-        for rows in ("archs", "other_archs")
-        for key, text in document.texts(rows, "*", field)
-        for name in split(text)
+def _arch_problems(document: Document, gpus: Gpus) -> list[Problem]:
+    """Every GPU is built or not built; what is built has machine code of its own."""
+    own = [name for name, code in gpus.codes.items() if name == code]
+    found = [
+        Problem(key, _no_code(text, own, gpus))
+        for pattern in (("rocm", "*", "archs", "*"), ("exclude", "*", "arch"))
+        for key, text in document.texts(*pattern)
+        if text not in own
     ]
-    first: dict[str, Key] = {}
-    for key, name in sorted(keys, key=lambda each: document.line(each[0])):
-        known = " ".join(name.casefold().split())
-        if re.fullmatch(_ARCH[0], known):
-            yield Problem(key, f"{name!r} is an arch and no name of a GPU; give the arch a row of its own")
-        elif known in first:
-            yield Problem(key, f"{name!r} stands twice; the first is on line {document.line(first[known])}")
-        first.setdefault(known, key)
+    rows = reversed([*document.texts("rocm", "*", "archs", "*")])
+    lines = {text: document.line(key) for key, text in rows}
+    built = {name: lines[code] for name, code in gpus.codes.items() if code in lines}
+    others: dict[str, int] = {}
+    for key, text in document.texts("not_built", "*", "archs", "*"):
+        if text not in gpus.names:
+            found.append(Problem(key, unknown("arch", text, gpus.names)))
+        elif text in built:
+            found.append(Problem(key, f"{text!r} is built on line {built[text]}; remove one"))
+        elif text in others:
+            found.append(Problem(key, f"{text!r} stands twice; the first is on line {others[text]}"))
+        others.setdefault(text, document.line(key))
+    advice = f"of {GPUS} is neither built nor under not_built; add it there with the reason"
+    missing = (name for name in gpus.names if name not in built and name not in others)
+    # One that is written wrong is missing too.
+    return found or [Problem(("not_built",), f"{name} {advice}") for name in missing]
+
+
+def _no_code(name: str, own: list[str], gpus: Gpus) -> str:
+    if name in gpus.codes:
+        return f"{name!r} runs the code of {gpus.codes[name]}; name that"
+    if name in gpus.products:
+        return f"there are no kernels for {name!r}: {GPUS} has no more than its names"
+    return unknown("arch", name, own)
 
 
 def _provider_problems(document: Document) -> Iterator[Problem]:
@@ -278,8 +333,8 @@ def _provider_problems(document: Document) -> Iterator[Problem]:
 
 
 def _exclude_problems(document: Document) -> Iterator[Problem]:
-    known = [text for _, text in document.texts("archs", "*", "name")]
     built = _archs_by_version(document)
+    known = {arch for archs in built.values() for arch in archs}
     excluded = [
         (key, tuple(_text(document, (*key, name)) for name in ("rocm", "arch")))
         for key, row in document.find("exclude", "*")
@@ -326,8 +381,6 @@ _RULES: tuple[Callable[[Document], Iterator[Problem]], ...] = (
     _empty_problems,
     _duplicate_problems,
     _unknown_problems,
-    _other_arch_problems,
-    _gpu_problems,
     _provider_problems,
     _exclude_problems,
     _default_problems,

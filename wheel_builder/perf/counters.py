@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
 
-from wheel_builder.base.archs import arch_named, known_archs
+from wheel_builder.base.archs import Arch, known_archs
 
-COMPUTE_UNITS = 304  # of an MI300X
+COUNTED = "MI300X"  # the GPU whose counters were published
 BATCH_HEADS = 16 * 16
 
 
@@ -69,15 +69,22 @@ class Causal:
     matrix: Line
 
 
+def modelled_as(product: str) -> Arch:
+    """The arch that a product stands for."""
+    [arch] = [arch for arch in known_archs().values() if arch.model.name == product]
+    return arch
+
+
 def device_busy(kernel: Causal, seqlen: int) -> float:
-    """The share of an MI300X's matrix clocks that a whole launch uses."""
+    """The share of the MI300X's matrix clocks that a whole launch uses."""
+    compute_units = modelled_as(COUNTED).compute_units
     tiles = [*range(seqlen // kernel.rows)] * BATCH_HEADS
-    free = [0.0] * (COMPUTE_UNITS * kernel.resident)
+    free = [0.0] * (compute_units * kernel.resident)
     heapify(free)
     for tile in tiles:
         heapreplace(free, free[0] + kernel.clocks.at(tile))
     used = sum(kernel.matrix.at(tile) for tile in tiles)
-    return used / (COMPUTE_UNITS * max(free))
+    return used / (compute_units * max(free))
 
 
 def comparison(published: Sequence[Published], modelled: Mapping[tuple[str, int], Causal]) -> str:
@@ -85,7 +92,9 @@ def comparison(published: Sequence[Published], modelled: Mapping[tuple[str, int]
 
     Entries missing from ``modelled`` are listed with the published share only.
     """
-    lines = [f"{'MfmaUtil on MI300X, causal':<32}{'seqlen':>8}{'published':>11}{'modelled':>10}{'error':>8}"]
+    lines = [
+        f"{f'MfmaUtil on {COUNTED}, causal':<32}{'seqlen':>8}{'published':>11}{'modelled':>10}{'error':>8}"
+    ]
     for entry in published:
         kernel = modelled.get((entry.what, entry.head_dim))
         for seqlen, share in entry.util:
@@ -138,12 +147,11 @@ def rates(published: Sequence[Rate], modelled: Mapping[tuple[str, str, int], flo
 
 
 def _rate(rate: Rate, modelled: Mapping[tuple[str, str, int], float]) -> str:
-    (arch,) = (arch for arch, gpu in known_archs().items() if gpu.model.name == rate.gpu)
+    gpu = modelled_as(rate.gpu)
     name = f"{rate.what} {rate.op.removeprefix('fwd').strip()} d{rate.head_dim}".replace("  ", " ")
     line = f"{name:<40}{rate.gpu:>12}{rate.seqlen:>8}{rate.tflops:>11.1f}"
-    found = modelled.get((arch, rate.op, rate.head_dim))
+    found = modelled.get((gpu.name, rate.op, rate.head_dim))
     if found is None:
         return f"{line}{'-':>10}{'-':>8}"
-    gpu = arch_named(arch)
     tflops = found * gpu.model.clock * gpu.compute_units / 1e12
     return f"{line}{tflops:>10.1f}{tflops / rate.tflops - 1:>+8.0%}"

@@ -1,13 +1,14 @@
 """What an LDS instruction costs, from the addresses of its lanes: at the banks, and at the port.
 
-The LDS has 32 banks of a dword and serves a wave in phases, each of some lanes.  Lanes of a phase that need
-different dwords of one bank conflict: each further dword is one more clock.  Lanes that read the same dword
-do not.
+The LDS has banks of a dword (``lds.banks`` of kernels/archs/isas.toml) and serves a wave in phases, each of
+some lanes.  Lanes of a phase that need different dwords of one bank conflict: each further dword is one more
+clock.  Lanes that read the same dword do not.
 
 Where the phases come from: measured for reads on an MI300X (gfx942) and a Radeon PRO W7900 (gfx1100), by
 amd-shark-ai's docs/empirical-lds; writes of 128 bits on gfx942 by ROCm's documentation of Composable Kernel
 (lds_bank_conflicts); on gfx1100 writes are assumed to go in contiguous phases.  Nobody measured gfx908 and
-gfx1030: they are modelled under their relative's order and under a contiguous one.
+gfx1030: they are modelled under their relative's order and under a contiguous one.  The phases with 64 banks
+are amd-shark-ai's of an MI350X; ROCm's rocroller says that writes and 32-bit reads use 32 banks there.
 
 Costs at the port: on gfx9 a fit to latencies of 64 reads of one wave of an MI300X (4 clocks and 4 a dword,
 1.65 a conflict); on RDNA inferred from a Radeon RX 9070 XT (2 a phase, 1.2 a conflict).
@@ -21,7 +22,6 @@ from functools import cache
 from wheel_builder.base.archs import Port, arch_named
 from wheel_builder.perf import cost
 
-BANKS = 32
 DWORD = 4
 PORTS = 2  # of a compute unit: a pair of SIMDs on gfx9, a SIMD on RDNA
 STORES = re.compile(r"ds_(write|store)")
@@ -35,23 +35,33 @@ MEASURED = "measured"  # on this arch or on its relative
 CONTIGUOUS = "contiguous"
 
 
-def _contiguous(wave: int) -> Phases:
+def _contiguous(wave: int, banks: int) -> Phases:
     """As many lanes at a time as need every bank once."""
-    sizes = {dwords: BANKS // dwords for dwords in (1, 2, 4)}
+    sizes = {dwords: banks // dwords for dwords in (1, 2, 4)}
     return {
         dwords: tuple(tuple(range(first, first + size)) for first in range(0, wave, size))
         for dwords, size in sizes.items()
     }
 
 
-def _measured(wave: int) -> Phases:
-    """The measured order: of 32 lanes, four at 128 bits go together with four of the other half."""
-    pairs = [(first + a, first + b) for first in range(0, wave, 32) for a, b in CROSSED]
-    quads = tuple((*range(a, a + 4), *range(b, b + 4)) for a, b in pairs)
-    return {**_contiguous(wave), 4: quads}
+def _measured(wave: int, banks: int) -> Phases:
+    """The measured order: at 128 bits, lanes of both halves of 32 go together."""
+    phases = (
+        tuple(first + lane for lane in lanes) for first in range(0, wave, 32) for lanes in CROSSED[banks]
+    )
+    return {**_contiguous(wave, banks), 4: tuple(phases)}
 
 
-CROSSED = ((0, 20), (4, 16), (8, 28), (12, 24))
+# The phases of 32 lanes, by banks.
+CROSSED: Mapping[int, tuple[Lanes, ...]] = {
+    32: (
+        (*range(4), *range(20, 24)),
+        (*range(4, 8), *range(16, 20)),
+        (*range(8, 12), *range(28, 32)),
+        (*range(12, 16), *range(24, 28)),
+    ),
+    64: ((*range(4), *range(12, 16), *range(20, 28)), (*range(4, 12), *range(16, 20), *range(28, 32))),
+}
 
 
 @dataclass(frozen=True)
@@ -102,12 +112,13 @@ def charge(arch: str, order: str, mnemonic: str, access: Access) -> Charge:
     """What one execution costs.  Raises ``PerfError`` for a mnemonic of unknown width."""
     isa = arch_named(arch).isa
     dwords, count = cost.lds_shape(mnemonic)
-    phases = phases_of(order, isa.wave, store=STORES.match(mnemonic) is not None)[dwords]
+    phases = phases_of(order, isa.wave, isa.lds.banks, store=STORES.match(mnemonic) is not None)[dwords]
     found = [0] * len(phases) * count
     if not cost.LDS_LANE.match(mnemonic):  # those exchange data between lanes, without the banks
         places = _places(mnemonic, dwords * DWORD, count, access)
         shared = ADDS_UP.match(mnemonic) is None
-        found = [_ways(lanes, place, dwords, shared=shared) for place in places for lanes in phases]
+        each = ((lanes, place) for place in places for lanes in phases)
+        found = [_ways(*both, dwords, isa.lds.banks, shared=shared) for both in each]
     extra = sum(max(ways - 1, 0) for ways in found)
     return Charge(
         banks=len(found) + extra,
@@ -118,9 +129,9 @@ def charge(arch: str, order: str, mnemonic: str, access: Access) -> Charge:
 
 
 @cache
-def phases_of(order: str, wave: int, *, store: bool) -> Phases:
+def phases_of(order: str, wave: int, banks: int, *, store: bool) -> Phases:
     """The phases of a wave: stores' are contiguous under every order."""
-    return _contiguous(wave) if store or order == CONTIGUOUS else _measured(wave)
+    return (_contiguous if store or order == CONTIGUOUS else _measured)(wave, banks)
 
 
 def _places(mnemonic: str, size: int, count: int, access: Access) -> list[dict[int, int]]:
@@ -131,14 +142,14 @@ def _places(mnemonic: str, size: int, count: int, access: Access) -> list[dict[i
     return [{lane: access.lanes[lane] + offset for lane in lanes} for offset in offsets]
 
 
-def _ways(lanes: Lanes, place: Mapping[int, int], dwords: int, *, shared: bool) -> int:
+def _ways(lanes: Lanes, place: Mapping[int, int], dwords: int, banks: int, *, shared: bool) -> int:
     """The most different dwords that one phase needs of a bank; unless ``shared``, each lane's is another."""
-    needed: list[set[tuple[int, int]]] = [set() for _ in range(BANKS)]
+    needed: list[set[tuple[int, int]]] = [set() for _ in range(banks)]
     for lane in lanes:
         if lane in place:
             first = place[lane] // DWORD
             for dword in range(first, first + dwords):
-                needed[dword % BANKS].add((dword, 0 if shared else lane))
+                needed[dword % banks].add((dword, 0 if shared else lane))
     return max(map(len, needed))
 
 

@@ -1,4 +1,4 @@
-"""What C++ includes is what the tables say."""
+"""What kernels read is what the tables say."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def test_the_tree_has_what_is_generated_from_the_tables(name):
 
 def test_generating_says_what_it_did(tmp_path, capsys):
     for name in generated():
-        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     write(tmp_path)
     write(tmp_path)
     written = [f"{name}: written" for name in generated()]

@@ -74,7 +74,7 @@ def append(file, text="\n# changed\n"):
     [
         "README.md", "kernels/README.md", "matrix.yaml", "wheel_builder/index/finder/finder.css",
         "wheel_builder/index/serve.py", "wheel_builder/build/wheel.py", "wheel_builder/requirements.txt",
-        "kernels/include/fa/kernel/forward.hpp", "kernels/host/__pycache__/a.pyc",
+        "kernels/include/fa/kernel/forward.hpp", "kernels/host/__pycache__/a.pyc", "kernels/archs/gpus.toml",
     ],
 )  # fmt: skip
 def test_what_is_not_in_a_wheel_does_not_build_it_again(checkout, name):

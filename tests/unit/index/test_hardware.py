@@ -149,11 +149,11 @@ REFUSED = {
     "more units": (changed(compute_units=96), "as GPUs of gfx1030 have, found 96"),
     "another GPU": (
         changed(device="AMD Radeon RX 7900 XTX"),
-        "device: AMD Radeon RX 7900 XTX is gfx1100 by matrix.yaml, not gfx1030",
+        "device: AMD Radeon RX 7900 XTX is gfx1100 by kernels/archs/gpus.toml, not gfx1030",
     ),
     "another arch": (
         changed(device="AMD Radeon RX 7900 XTX", arch="gfx908", compute_units=96),
-        "device: AMD Radeon RX 7900 XTX is gfx1100 by matrix.yaml, not gfx908",
+        "device: AMD Radeon RX 7900 XTX is gfx1100 by kernels/archs/gpus.toml, not gfx908",
     ),
     "unknown GPU": (
         changed(device="GeForce RTX 4090"), "device: unknown GPU 'GeForce RTX 4090': known: Radeon RX 6800, ",

@@ -105,13 +105,6 @@ def test_a_header_that_lost_its_enum_is_named(generate, tmp_path):
         generate.known(tmp_path)
 
 
-def test_a_table_of_archs_without_archs_is_named(generate, tmp_path):
-    (tmp_path / "gpus.toml").write_text("# [gfx908]\n")
-    (tmp_path / "isas.toml").touch()
-    with pytest.raises(generate.TableError, match=r"gpus\.toml is not as generate\.py expects"):
-        generate._features(tmp_path)
-
-
 def test_a_row_is_for_the_archs_that_have_what_it_needs(generate):
     assert generate.known().with_all([]) == tuple(known_archs())
     assert generate.known().with_all(["atomic_fadd_f32"]) == ("gfx908", "gfx942", "gfx1100")

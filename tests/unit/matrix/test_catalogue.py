@@ -4,27 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from wheel_builder.matrix.catalogue import Gpu, catalogue_of, device_names
+from wheel_builder.matrix.catalogue import Gpu, catalogue_of
 from wheel_builder.matrix.reading import load_matrix
 
 MATRIX = load_matrix(Path(__file__).parents[3] / "matrix.yaml")
-
-
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("Instinct MI100", ("Instinct MI100",)),
-        ("Radeon RX 6800, PRO W6800", ("Radeon RX 6800", "Radeon PRO W6800")),
-        (
-            "Radeon RX 580, R9 Fury, Instinct MI6, MI8",
-            ("Radeon RX 580", "Radeon R9 Fury", "Instinct MI6", "Instinct MI8"),
-        ),
-        ("Steam Deck", ("Steam Deck",)),
-        ("Ryzen 7840U, Z1 Extreme", ("Ryzen 7840U", "Ryzen Z1 Extreme")),
-    ],
-)
-def test_the_family_holds_until_another_is_named(text, names):
-    assert device_names(text) == names
 
 
 def test_every_arch_of_the_matrix_is_served_or_has_a_reason():

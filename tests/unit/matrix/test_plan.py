@@ -126,11 +126,19 @@ def test_unknown_names_are_all_reported_at_once():
 
 
 def test_an_arch_that_nothing_is_built_for_has_its_reason():
-    matrix = replace(MATRIX, other_archs=(OtherArch("gfx906", "Radeon VII", "there is no kernel"),))
+    matrix = replace(MATRIX, other_archs=(OtherArch("gfx906", "Radeon VII", reason="there is no kernel"),))
     with pytest.raises(SelectionError) as caught:
         plan(matrix, Selection(archs=("gfx906", "Radeon VII")))
     assert "--archs: nothing is built for gfx906: there is no kernel" in str(caught.value)
     assert "--archs: 'Radeon VII' is the name of a device; its arch is gfx906" in str(caught.value)
+
+
+def test_a_gpu_that_runs_another_ones_code_is_not_built_by_its_own_name():
+    archs = (*MATRIX.archs, Arch("gfx1101", "Radeon RX 7800 XT", code_object="gfx1100"))
+    matrix = replace(MATRIX, archs=archs)
+    assert plan(matrix, Selection()) == plan(MATRIX, Selection())
+    with pytest.raises(SelectionError, match="--archs: gfx1101 runs the code of gfx1100; name that"):
+        plan(matrix, Selection(archs=("gfx1101",)))
 
 
 def test_a_name_that_several_archs_share_names_them_all():

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from wheel_builder.base.archs import GPUS
 from wheel_builder.base.errors import MatrixError
+from wheel_builder.base.products import Product
 from wheel_builder.cli.main import error_text
 from wheel_builder.matrix.document import MAX_BYTES
 from wheel_builder.matrix.model import Matrix
-from wheel_builder.matrix.reading import load_matrix
+from wheel_builder.matrix.reading import Gpus, load_matrix
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -24,9 +26,6 @@ package:
   torch_headers_sha256: "{sha}"
   platform_tag: manylinux_2_28_x86_64
   max_wheel_mib: 12
-archs:
-  - {{name: gfx908, devices: MI100}}
-  - {{name: gfx1100, devices: RX 7900 XTX}}
 rocm:
   - version: "7.2"
     provider: debian
@@ -46,6 +45,9 @@ rocm:
     note: not tried
 exclude:
   - {{rocm: "7.2", arch: gfx1100, reason: too slow}}
+not_built:
+  - archs: [gfx906]
+    reason: none
 upstream:
   version: "2.8.3"
   sha256: "{other}"
@@ -53,10 +55,23 @@ upstream:
 """.format(sha="0123456789abcdef" * 4, other="fedcba9876543210" * 4)
 
 
+# Two GPUs with kernels, one that runs the code of another, and one without.
+PRODUCTS = [
+    Product("gfx908", "MI100"),
+    Product("gfx906", "MI50"),
+    Product("gfx1100", "RX 7900 XTX"),
+    Product("gfx1031", "RX 6700"),
+]
+GPUS_OF_TESTS = Gpus(
+    {product.name: product for product in PRODUCTS},
+    {"gfx908": "gfx908", "gfx1100": "gfx1100", "gfx1031": "gfx1100"},
+)
+
+
 def load(tmp_path, text):
     path = tmp_path / "matrix.yaml"
     path.write_text(text, encoding="utf-8")
-    return load_matrix(path)
+    return load_matrix(path, GPUS_OF_TESTS)
 
 
 def problems(tmp_path, monkeypatch, *changes, text=GOOD):
@@ -97,7 +112,7 @@ def test_all_problems_at_once_in_the_order_of_lines(refused):
     found = refused(
         ('default_rocm: "7.2"', 'default_rocm: "7.3"'),
         ("max_wheel_mib: 12", "max_wheel_mib: heavy"),
-        ("{name: gfx1100, devices: RX 7900 XTX}", "{name: gfx1100}"),
+        ("[gfx906]\n    reason: none", "[gfx906]"),
         ("archs: [gfx908]", "archs: [gfx98]"),
         ("provider: vendor", "provider: amd"),
         (", reason: too slow", ""),
@@ -105,10 +120,10 @@ def test_all_problems_at_once_in_the_order_of_lines(refused):
     assert found == [
         "1: default_rocm: unknown ROCm version '7.3': did you mean 7.2? known: 7.2, 7.0",
         "7: package.max_wheel_mib: expected a number, found 'heavy'",
-        "10: archs[1]: key 'devices' is missing",
-        "22: rocm[1].provider: expected debian or vendor, found 'amd'",
-        "25: rocm[1].archs[0]: unknown arch 'gfx98': did you mean gfx908? known: gfx908, gfx1100",
-        "29: exclude[0]: key 'reason' is missing",
+        "19: rocm[1].provider: expected debian or vendor, found 'amd'",
+        "22: rocm[1].archs[0]: unknown arch 'gfx98': did you mean gfx908? known: gfx908, gfx1100",
+        "26: exclude[0]: key 'reason' is missing",
+        "28: not_built[0]: key 'reason' is missing",
     ]
 
 
@@ -126,24 +141,25 @@ def test_the_title_counts_and_the_advice_says_where_to_look(tmp_path, monkeypatc
 NO_PACKAGE = "expected a Debian package such as clang-22 or hipcc=7.0.2-1"
 NO_TEXT = "without quotes is no text to YAML (7.10 would become 7.1)"
 ROW_KEYS = "version, provider, base, llvm, archs, suite, packages, built_in_ci, note"
-TOP_KEYS = "default_rocm, package, archs, rocm, exclude, upstream, other_archs"
+KNOWN = ", ".join(GPUS_OF_TESTS.products)
+TOP_KEYS = "default_rocm, package, rocm, exclude, upstream, not_built"
 
 ONE_CHANGE = {
     "an unknown key": (
         ("    suite: sid\n", "    suite: sid\n    packagez: 1\n"),
-        f"16: rocm[0].packagez: unknown key 'packagez': did you mean packages? known: {ROW_KEYS}",
+        f"13: rocm[0].packagez: unknown key 'packagez': did you mean packages? known: {ROW_KEYS}",
     ),
     "an unknown key at the top": (
         ("exclude:\n", "excludes: []\nexclude:\n"),
-        f"28: excludes: unknown key 'excludes': did you mean exclude? known: {TOP_KEYS}",
+        f"25: excludes: unknown key 'excludes': did you mean exclude? known: {TOP_KEYS}",
     ),
     "a key twice": (
         ("    suite: sid\n", "    suite: sid\n    suite: trixie\n"),
-        "12: rocm[0]: key 'suite' stands twice: lines 15 and 16",
+        "9: rocm[0]: key 'suite' stands twice: lines 12 and 13",
     ),
     "a version without quotes": (
         ('version: "7.0"', "version: 7.10"),
-        f'21: rocm[1].version: 7.10 {NO_TEXT}: write "7.10"',
+        f'18: rocm[1].version: 7.10 {NO_TEXT}: write "7.10"',
     ),
     "a whole number as a version": (
         ('torch_floor: "2.10"', "torch_floor: 2"),
@@ -197,157 +213,151 @@ ONE_CHANGE = {
     ),
     "no value": (
         ("base: debian:sid-slim", "base:"),
-        "14: rocm[0].base: expected text, found nothing",
+        "11: rocm[0].base: expected text, found nothing",
     ),
     "text for a list": (
         ("archs: [gfx908]", "archs: gfx908"),
-        "25: rocm[1].archs: expected a list, found 'gfx908'",
+        "22: rocm[1].archs: expected a list, found 'gfx908'",
     ),
     "a list for text": (
         ("base: debian:sid-slim", "base: [a]"),
-        "14: rocm[0].base: expected text, found a list",
+        "11: rocm[0].base: expected text, found a list",
     ),
     "text for keys": (
-        ("  - {name: gfx1100, devices: RX 7900 XTX}\n", "  - {name: gfx1100, devices: RX}\n  - gfx942\n"),
-        "11: archs[2]: expected keys with values, found 'gfx942'",
+        ("    reason: none\n", "    reason: none\n  - gfx942\n"),
+        "30: not_built[1]: expected keys with values, found 'gfx942'",
     ),
     "text for true or false": (
         ("built_in_ci: false", "built_in_ci: 'false'"),
-        "26: rocm[1].built_in_ci: expected true or false, found 'false'",
+        "23: rocm[1].built_in_ci: expected true or false, found 'false'",
     ),
     "packages as a list": (
         ("      sid: [clang-22, lld-22]\n      experimental: [hipcc]\n", "      - hipcc\n"),
-        "16: rocm[0].packages: expected Debian suites, each with a list of packages, found a list",
+        "13: rocm[0].packages: expected Debian suites, each with a list of packages, found a list",
     ),
     "a package that is a number": (
         ("experimental: [hipcc]", "experimental: [hipcc, 22]"),
-        f'18: rocm[0].packages.experimental[1]: 22 {NO_TEXT}: write "22"',
+        f'15: rocm[0].packages.experimental[1]: 22 {NO_TEXT}: write "22"',
     ),
     "a suite's packages as text": (
         ("experimental: [hipcc]", "experimental: hipcc"),
-        "18: rocm[0].packages.experimental: expected a list, found 'hipcc'",
+        "15: rocm[0].packages.experimental: expected a list, found 'hipcc'",
     ),
     "a suite with a strange name": (
         ("experimental: [hipcc]", '"x; rm": [hipcc]'),
-        "18: rocm[0].packages.x; rm: expected the name of a Debian suite such as sid, found 'x; rm'",
+        "15: rocm[0].packages.x; rm: expected the name of a Debian suite such as sid, found 'x; rm'",
     ),
     "a package with shell characters": (
         ("experimental: [hipcc]", "experimental: ['hipcc; reboot']"),
-        f"18: rocm[0].packages.experimental[0]: {NO_PACKAGE}, found 'hipcc; reboot'",
+        f"15: rocm[0].packages.experimental[0]: {NO_PACKAGE}, found 'hipcc; reboot'",
     ),
     "an option for a package": (
         ("experimental: [hipcc]", "experimental: [--force-yes]"),
-        f"18: rocm[0].packages.experimental[0]: {NO_PACKAGE}, found '--force-yes'",
+        f"15: rocm[0].packages.experimental[0]: {NO_PACKAGE}, found '--force-yes'",
     ),
     "an image with shell characters": (
         ("base: debian:sid-slim", "base: debian:$(reboot)"),
-        "14: rocm[0].base: expected an image such as debian:sid-slim, found 'debian:$(reboot)'",
+        "11: rocm[0].base: expected an image such as debian:sid-slim, found 'debian:$(reboot)'",
     ),
     "an image that is an option": (
         ("base: debian:sid-slim", "base: --privileged"),
-        "14: rocm[0].base: expected an image such as debian:sid-slim, found '--privileged'",
+        "11: rocm[0].base: expected an image such as debian:sid-slim, found '--privileged'",
     ),
     "a folder with a way out": (
         ("llvm: /usr/lib/llvm-22/bin", "llvm: /usr/lib/../bin"),
-        "19: rocm[0].llvm: expected an absolute folder such as /usr/lib/llvm-22/bin, found '/usr/lib/../bin'",
+        "16: rocm[0].llvm: expected an absolute folder such as /usr/lib/llvm-22/bin, found '/usr/lib/../bin'",
     ),
     "a relative folder": (
         ("llvm: /usr/lib/llvm-22/bin", "llvm: llvm/bin"),
-        "19: rocm[0].llvm: expected an absolute folder such as /usr/lib/llvm-22/bin, found 'llvm/bin'",
-    ),
-    "a newline at a name's end": (
-        (
-            "name: gfx1100, devices: RX 7900 XTX",
-            'name: "gfx1101\\n", devices: RX 7800}\n  - {name: gfx1100, devices: RX',
-        ),
-        "10: archs[1].name: expected an arch such as gfx1100, found 'gfx1101\\n'",
+        "16: rocm[0].llvm: expected an absolute folder such as /usr/lib/llvm-22/bin, found 'llvm/bin'",
     ),
     "a terminal escape in a reason": (
         ("reason: too slow", 'reason: "\\e[2J"'),
-        "29: exclude[0].reason: expected one line of text, found '\\x1b[2J'",
+        "26: exclude[0].reason: expected one line of text, found '\\x1b[2J'",
     ),
     "a blank reason": (
         ("reason: too slow", 'reason: " "'),
-        "29: exclude[0].reason: expected one line of text, found ' '",
+        "26: exclude[0].reason: expected one line of text, found ' '",
     ),
     "an empty list of archs": (
         ("archs: [gfx908]", "archs: []"),
-        "25: rocm[1].archs: is empty; it needs at least one entry",
+        "22: rocm[1].archs: is empty; it needs at least one entry",
     ),
     "an empty list of packages": (
         ("experimental: [hipcc]", "experimental: []"),
-        "18: rocm[0].packages.experimental: is empty; it needs at least one entry",
+        "15: rocm[0].packages.experimental: is empty; it needs at least one entry",
     ),
     "an arch twice": (
         ("archs: [gfx908]", "archs: [gfx908, gfx908]"),
-        "25: rocm[1].archs[1]: 'gfx908' stands twice; the first is on line 25",
-    ),
-    "an arch row twice": (
-        ("  - {name: gfx1100,", "  - {name: gfx908, devices: again}\n  - {name: gfx1100,"),
-        "10: archs[1].name: 'gfx908' stands twice; the first is on line 9",
-    ),
-    # The page answered with one of the two, and which depended on the order of rows.
-    "a GPU under two archs": (
-        ("rocm:\n", 'other_archs:\n  - {name: gfx906, devices: "MI50, mi100", reason: none}\nrocm:\n'),
-        "12: other_archs[0].devices: 'mi100' stands twice; the first is on line 9",
-    ),
-    "a family's GPU under two archs": (
-        (
-            "devices: MI100}",
-            'devices: "Radeon RX 7900, RX 7900"}',
-        ),
-        "9: archs[0].devices: 'Radeon RX 7900' stands twice; the first is on line 9",
-    ),
-    "a code name under two archs": (
-        ("devices: MI100}", 'devices: MI100, code_names: "Arcturus, RX 7900 XTX"}'),
-        "10: archs[1].devices: 'RX 7900 XTX' stands twice; the first is on line 9",
-    ),
-    "an arch for a code name": (
-        ("devices: MI100}", "devices: MI100, code_names: gfx1201}"),
-        "9: archs[0].code_names: 'gfx1201' is an arch and no name of a GPU; give the arch a row of its own",
+        "22: rocm[1].archs[1]: 'gfx908' stands twice; the first is on line 22",
     ),
     "a ROCm version with a leading zero": (
         ('version: "7.0"', 'version: "7.01"'),
-        "21: rocm[1].version: expected a version such as \"7.2\", found '7.01'",
-    ),
-    "an arch that is built and not built": (
-        ("rocm:\n", "other_archs:\n  - {name: gfx908, devices: MI8, reason: none}\nrocm:\n"),
-        "12: other_archs[0].name: 'gfx908' stands under archs too; remove one",
-    ),
-    "an arch that is not built, without a reason": (
-        ("rocm:\n", 'other_archs:\n  - {name: gfx906, devices: MI50, reason: " "}\nrocm:\n'),
-        "12: other_archs[0].reason: expected one line of text, found ' '",
+        "18: rocm[1].version: expected a version such as \"7.2\", found '7.01'",
     ),
     "a version twice": (
         (
             "exclude:\n",
             '  - {version: "7.0", provider: vendor, base: a, llvm: /b, archs: [gfx908]}\nexclude:\n',
         ),
-        "28: rocm[2].version: '7.0' stands twice; the first is on line 21",
+        "25: rocm[2].version: '7.0' stands twice; the first is on line 18",
     ),
     "a package twice": (
         ("experimental: [hipcc]", "experimental: [lld-22]"),
-        "18: rocm[0].packages.experimental[0]: 'lld-22' stands twice; the first is on line 17",
+        "15: rocm[0].packages.experimental[0]: 'lld-22' stands twice; the first is on line 14",
+    ),
+    "a newline at a name's end": (
+        ("[gfx906]", '["gfx906\\n"]'),
+        f"28: not_built[0].archs[0]: unknown arch 'gfx906\\n': did you mean gfx906? known: {KNOWN}",
+    ),
+    "an arch that is built and not built": (
+        ("[gfx906]", "[gfx906, gfx908]"),
+        "28: not_built[0].archs[1]: 'gfx908' is built on line 17; remove one",
+    ),
+    "an arch that is not built, twice": (
+        ("    reason: none\n", "    reason: none\n  - {archs: [gfx906], reason: b}\n"),
+        "30: not_built[1].archs[0]: 'gfx906' stands twice; the first is on line 28",
+    ),
+    "an arch that is not built, without a reason": (
+        ("reason: none", 'reason: " "'),
+        "29: not_built[0].reason: expected one line of text, found ' '",
+    ),
+    "no arch that is not built": (
+        ("    reason: none\n", "    reason: none\n  - {archs: [], reason: b}\n"),
+        "30: not_built[1].archs: is empty; it needs at least one entry",
+    ),
+    # Users of such a GPU found nothing about it on the page.
+    "an arch that is neither built nor not built": (
+        ("not_built:\n  - archs: [gfx906]\n    reason: none\n", ""),
+        f"1: not_built: gfx906 of {GPUS} is neither built nor under not_built; add it there with the reason",
+    ),
+    "an arch without kernels": (
+        ('exclude:\n  - {rocm: "7.2", arch: gfx1100', 'exclude:\n  - {rocm: "7.2", arch: gfx906'),
+        f"26: exclude[0].arch: there are no kernels for 'gfx906': {GPUS} has no more than its names",
+    ),
+    "an arch with another one's code": (
+        ("archs: [gfx908]", "archs: [gfx908, gfx1031]"),
+        "22: rocm[1].archs[1]: 'gfx1031' runs the code of gfx1100; name that",
     ),
     "an unknown arch": (
         ("archs: [gfx908]", "archs: [gfx110]"),
-        "25: rocm[1].archs[0]: unknown arch 'gfx110': did you mean gfx1100? known: gfx908, gfx1100",
+        "22: rocm[1].archs[0]: unknown arch 'gfx110': did you mean gfx1100? known: gfx908, gfx1100",
     ),
     "an exclude of an unknown version": (
         ('{rocm: "7.2", arch', '{rocm: "5.7", arch'),
-        "29: exclude[0].rocm: unknown ROCm version '5.7': known: 7.2, 7.0",
+        "26: exclude[0].rocm: unknown ROCm version '5.7': known: 7.2, 7.0",
     ),
     "an exclude of an unknown arch": (
         ("arch: gfx1100", "arch: gfx1101"),
-        "29: exclude[0].arch: unknown arch 'gfx1101': did you mean gfx1100? known: gfx908, gfx1100",
+        "26: exclude[0].arch: unknown arch 'gfx1101': did you mean gfx1100? known: gfx908, gfx1100",
     ),
     "an exclude that matches nothing": (
         ('{rocm: "7.2", arch', '{rocm: "7.0", arch'),
-        "29: exclude[0]: matches nothing: ROCm 7.0 is not built for gfx1100; remove it",
+        "26: exclude[0]: matches nothing: ROCm 7.0 is not built for gfx1100; remove it",
     ),
     "a default that is excluded": (
         ('{rocm: "7.2", arch: gfx1100', '{rocm: "7.2"'),
-        "1: default_rocm: ROCm 7.2 is excluded on line 29; name another",
+        "1: default_rocm: ROCm 7.2 is excluded on line 26; name another",
     ),
     "a default that is not built in CI": (
         ('default_rocm: "7.2"', 'default_rocm: "7.0"'),
@@ -355,15 +365,15 @@ ONE_CHANGE = {
     ),
     "a Debian row without suite": (
         ("    suite: sid\n", ""),
-        "12: rocm[0]: key 'suite' is missing; provider debian installs ROCm from it",
+        "9: rocm[0]: key 'suite' is missing; provider debian installs ROCm from it",
     ),
     "a vendor row with packages": (
         ("    note: not tried\n", "    note: not tried\n    packages: {sid: [hipcc]}\n"),
-        "28: rocm[1].packages: provider vendor brings its own ROCm; remove this key",
+        "25: rocm[1].packages: provider vendor brings its own ROCm; remove this key",
     ),
     "not built in CI, and nobody knows why": (
         ("    note: not tried\n", ""),
-        "21: rocm[1]: built_in_ci is false without a 'note' that says why",
+        "18: rocm[1]: built_in_ci is false without a 'note' that says why",
     ),
 }
 
@@ -375,13 +385,13 @@ def test_one_mistake_gives_one_problem(refused, change, expected):
 
 def test_an_exclude_twice_is_named_at_both_places(refused):
     more = '  - {rocm: "7.0", reason: a}\n  - {rocm: "7.0", arch: gfx908, reason: b}\n'
-    text = GOOD.replace("upstream:\n", f"{more}upstream:\n")
+    text = GOOD.replace("not_built:\n", f"{more}not_built:\n")
     assert refused(
         ("reason: too slow}", "reason: too slow}\n  - {rocm: '7.2', arch: gfx1100, reason: c}"), text=text
     ) == [
-        "29: exclude[0]: ROCm 7.2 gfx1100 is excluded twice; keep one",
-        "30: exclude[1]: ROCm 7.2 gfx1100 is excluded twice; keep one",
-        "32: exclude[3]: ROCm 7.0 gfx908 is excluded twice; keep one",
+        "26: exclude[0]: ROCm 7.2 gfx1100 is excluded twice; keep one",
+        "27: exclude[1]: ROCm 7.2 gfx1100 is excluded twice; keep one",
+        "29: exclude[3]: ROCm 7.0 gfx908 is excluded twice; keep one",
     ]
 
 
@@ -475,7 +485,7 @@ def test_an_escape_beyond_unicode_is_told_in_words(tmp_path, text):
 
 
 @pytest.mark.parametrize("escape", ["\\e[2J", "\\u202e", "\\u2066", "\\x9b", "\\u200f", "\\L"])
-@pytest.mark.parametrize("key", ["devices: MI100", "reason: too slow"])
+@pytest.mark.parametrize("key", ["reason: none", "reason: too slow"])
 def test_text_that_changes_a_terminal_is_refused(refused, key, escape):
     name, _, value = key.partition(": ")
     [problem] = refused((key, f'{name}: "{value}{escape}"'))

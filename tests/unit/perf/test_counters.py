@@ -6,13 +6,14 @@ import pytest
 
 from wheel_builder.perf.counters import (
     BATCH_HEADS,
-    COMPUTE_UNITS,
+    COUNTED,
     Causal,
     Line,
     Published,
     Rate,
     comparison,
     device_busy,
+    modelled_as,
     rates,
     through,
 )
@@ -26,7 +27,9 @@ def test_a_line_goes_through_both_points():
 def test_equal_workgroups_leave_the_last_round_half_empty():
     kernel = Causal(rows=128, resident=1, clocks=Line(100, 0), matrix=Line(50, 0))
     workgroups = 8 * BATCH_HEADS  # 2048 on 304 compute units: 7 rounds
-    assert device_busy(kernel, 1024) == pytest.approx(workgroups * 50 / (COMPUTE_UNITS * 700))
+    assert device_busy(kernel, 1024) == pytest.approx(
+        workgroups * 50 / (modelled_as(COUNTED).compute_units * 700)
+    )
 
 
 def test_residents_share_a_compute_unit():

@@ -2,10 +2,13 @@
 phases.
 """
 
+from dataclasses import replace
+
 import pytest
 
 from wheel_builder.base.archs import arch_named
 from wheel_builder.base.errors import PerfError
+from wheel_builder.perf import lds
 from wheel_builder.perf.lds import (
     CONTIGUOUS,
     MEASURED,
@@ -165,18 +168,34 @@ def test_reads_of_128_bits_meet_in_the_measured_phases_only():
 
 
 @pytest.mark.parametrize("order", [MEASURED, CONTIGUOUS])
-@pytest.mark.parametrize("wave", [32, 64])
-def test_every_lane_has_one_phase(order, wave):
-    for dwords, phases in phases_of(order, wave, store=False).items():
+@pytest.mark.parametrize(("wave", "number"), [(32, 32), (64, 32), (64, 64)])
+def test_every_lane_has_one_phase(order, wave, number):
+    for dwords, phases in phases_of(order, wave, number, store=False).items():
         assert sorted(lane for lanes in phases for lane in lanes) == list(range(wave))
-        assert {len(lanes) * dwords for lanes in phases} == {32}
+        assert {len(lanes) * dwords for lanes in phases} == {number}
 
 
 def test_the_measured_phases_of_the_mi300x():
-    found = [set(lanes) for lanes in phases_of(MEASURED, 64, store=False)[4]]
+    found = [set(lanes) for lanes in phases_of(MEASURED, 64, 32, store=False)[4]]
     assert found[0] == {0, 1, 2, 3, 20, 21, 22, 23}
     assert {36, 37, 38, 39, 48, 49, 50, 51} in found
     assert {12, 13, 14, 15, 24, 25, 26, 27} in found
+
+
+def test_64_banks_take_half_the_phases(monkeypatch):
+    """Banks were a constant, 32, for every arch."""
+    arch = arch_named("gfx942")
+    wider = replace(arch, isa=replace(arch.isa, lds=replace(arch.isa.lds, banks=64)))
+    monkeypatch.setattr(lds, "arch_named", lambda name: wider)
+    assert banks("ds_read_b32", lambda lane: 4 * lane) == (1, 0, 1)
+    assert banks("ds_read_b128", lambda lane: 16 * lane) == (4, 0, 1)
+    assert banks("ds_read_b32", lambda lane: ROW * lane) == (32, 31, 32)  # every other row is another bank
+
+
+def test_the_measured_phases_of_the_mi350x():
+    found = [set(lanes) for lanes in phases_of(MEASURED, 64, 64, store=False)[4]]
+    assert found[0] == {0, 1, 2, 3, 12, 13, 14, 15, *range(20, 28)}
+    assert {*range(36, 44), *range(48, 52), *range(60, 64)} in found
 
 
 def test_the_port_of_gfx9_takes_four_clocks_and_four_a_dword():

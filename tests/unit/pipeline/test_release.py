@@ -182,9 +182,9 @@ def test_the_glibc_that_zig_targets_is_the_platform_tags(package):
 def test_a_bad_support_table_is_an_error_with_all_its_problems(tmp_path):
     instances = tmp_path / "kernels" / "instances"
     instances.mkdir(parents=True)
-    for folder in ("archs", "include"):
-        (tmp_path / "kernels" / folder).symlink_to(CHECKOUT / "kernels" / folder)
-    (instances / "generate.py").write_text((CHECKOUT / "kernels/instances/generate.py").read_text())
+    (tmp_path / "kernels/include").symlink_to(CHECKOUT / "kernels/include")
+    for name in ("generate.py", "archs.json"):
+        (instances / name).write_text((CHECKOUT / "kernels/instances" / name).read_text())
     (instances / "table.toml").write_text(
         '[[kernels]]\nop = "fwd"\ndtypes = ["fp8"]\nhead_dims = [64]\nneeds = ["speed"]\n'
     )

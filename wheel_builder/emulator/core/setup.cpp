@@ -59,7 +59,7 @@ void own_buffer(Launch& l, const void* p, u64 size, const char* name) {
 
 // The hardware's limits, with two exceptions: workgroups, because each stores an outcome, and the argument
 // segment, which the hardware does not limit (HIP: 4 KiB).
-constexpr u32 kMaxThreads = 1024, kMaxLds = 65536, kMaxKernarg = 65536, kMaxUserSgprs = 32;
+constexpr u32 kMaxThreads = 1024, kMaxKernarg = 65536, kMaxUserSgprs = 32;
 constexpr u64 kMaxScratchOfWave = 8u << 20, kMaxGroups = 1u << 20;
 
 std::string triple(const u32 (&n)[3]) {
@@ -143,7 +143,7 @@ void check_kernel(const Launch& l, std::vector<std::string>& wrong) {
     if (found > most)
       wrong.push_back(std::to_string(found) + what + " (" + std::to_string(most) + " are possible)");
   };
-  limit(l.lds_size(), " bytes of LDS", kMaxLds);
+  limit(l.lds_size(), " bytes of LDS", static_cast<u64>(fa::traits(l.program->gfx).lds_bytes));
   limit(static_cast<u64>(k.scratch) * k.wave_size, " bytes of scratch in a wave", kMaxScratchOfWave);
   limit(std::max<u64>(k.kernarg, l.kernarg.size()), " bytes of arguments", kMaxKernarg);
   limit(user_sgpr_count(k), " user SGPRs", kMaxUserSgprs);

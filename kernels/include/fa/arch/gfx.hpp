@@ -19,10 +19,10 @@ inline constexpr Gfx kAllGfx[] = {
 
 constexpr std::string_view name(Gfx arch) {
   switch (arch) {
-#define FA_ARCH(arch, ...) \
-  case Gfx::arch: return #arch;
+#define FA_NAME(arch, name) \
+  case Gfx::arch: return name;
 #include "fa/arch/archs.inc"
-#undef FA_ARCH
+#undef FA_NAME
   }
   return {};
 }
@@ -39,7 +39,7 @@ struct Gpu {
 };
 
 inline constexpr Gpu kAllGpus[] = {
-#define FA_GPU(gpu, arch) {#gpu, Gfx::arch},
+#define FA_GPU(gpu, arch) {gpu, Gfx::arch},
 #include "fa/arch/archs.inc"
 #undef FA_GPU
 };

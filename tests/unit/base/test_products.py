@@ -1,0 +1,81 @@
+"""What people call GPUs: the names in gpus.toml."""
+
+import pytest
+
+from wheel_builder.base.archs import CHECKOUT, GPUS, ISAS, known_archs, known_products, parse_archs
+from wheel_builder.base.errors import ArchError
+from wheel_builder.base.products import Product, device_names, parse_products
+
+ISA_TEXT, GPU_TEXT = (CHECKOUT / ISAS).read_text(), (CHECKOUT / GPUS).read_text()
+
+
+def problems(gpus):
+    with pytest.raises(ArchError) as caught:
+        parse_products(gpus, GPUS.name)
+    return caught.value.problems
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("Instinct MI100", ("Instinct MI100",)),
+        ("Radeon RX 6800, PRO W6800", ("Radeon RX 6800", "Radeon PRO W6800")),
+        (
+            "Radeon RX 580, R9 Fury, Instinct MI6, MI8",
+            ("Radeon RX 580", "Radeon R9 Fury", "Instinct MI6", "Instinct MI8"),
+        ),
+        ("Steam Deck", ("Steam Deck",)),
+        ("Ryzen 7840U, Z1 Extreme", ("Ryzen 7840U", "Ryzen Z1 Extreme")),
+    ],
+)
+def test_the_family_holds_until_another_is_named(text, names):
+    assert device_names(text) == names
+
+
+def test_gpus_with_and_without_kernels_have_names():
+    products = known_products()
+    assert products["gfx908"] == Product("gfx908", "Instinct MI100", "Arcturus")
+    assert products["gfx906"].devices == "Instinct MI50, MI60, Radeon VII, PRO VII"
+    assert "gfx906" not in known_archs()
+    assert set(known_archs()) < set(products)
+
+
+def test_a_target_for_several_gpus_has_no_names():
+    generic = GPU_TEXT.replace("[gfx908", "[gfx9-4-generic").replace(
+        'code_object = "gfx908"', 'code_object = "gfx9-4-generic"'
+    )
+    named = 'devices = "Instinct MI100"\ncode_names = "Arcturus"\n'
+    text = generic.replace(named, "")
+    assert "gfx9-4-generic" in parse_archs(ISA_TEXT, text)
+    assert "gfx9-4-generic" not in parse_products(text, GPUS.name)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('devices = "Instinct MI100"\n', "", "gpus.toml: gfx908: no devices"),
+        ('devices = "Instinct MI100"', "devices = 100", "gpus.toml: gfx908: devices is 100, expected str"),
+        ('"Instinct MI100"', '" "', "gpus.toml: gfx908: devices: it is empty"),
+        ('"Instinct MI100"', '"MI\\u001b[2J"', "gpus.toml: gfx908: devices: it has U+001B (a control"),
+        # The page answered with one of the two, and which depended on the order of rows.
+        (
+            'devices = "Instinct MI100"',
+            'devices = "Instinct mi60"',
+            "gpus.toml: gfx908: devices: 'Instinct mi60' stands twice; the first is in gfx906: devices",
+        ),
+        (
+            'code_names = "Arcturus"',
+            'code_names = "Vega 20"',
+            "gpus.toml: gfx908: code_names: 'Vega 20' stands twice; the first is in gfx906: code_names",
+        ),
+        (
+            '"Arcturus"',
+            '"Arcturus, gfx1201"',
+            "gpus.toml: gfx908: code_names: 'gfx1201' is a gfx name and no name of a GPU; give",
+        ),
+        ("[gfx906]", "[MI50]", "gpus.toml: 'MI50' is not a gfx name such as gfx1100"),
+    ],
+)
+def test_wrong_names_are_errors(old, new, words):
+    assert GPU_TEXT.count(old) == 1
+    assert any(problem.startswith(words) for problem in problems(GPU_TEXT.replace(old, new)))
