@@ -93,6 +93,7 @@ class Isa:
     back_off_barrier: bool
     packed_fp32: bool
     features: tuple[str, ...]
+    assembler_features: tuple[str, ...]
     buffer_word3: int
     wave: int
     simds: int

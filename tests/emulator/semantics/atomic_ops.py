@@ -7,12 +7,11 @@ from tests.emulator.semantics import memory_frame as frame
 from tests.emulator.semantics.exact import BF16, F16, F32, F64
 from tests.emulator.semantics.lds_ops import LDS
 from tests.emulator.semantics.memory_frame import (
+    ALL,
     ALL_ON,
     AS_BEFORE,
+    CDNA,
     CELLS,
-    GFX9,
-    GFX10,
-    GFX11,
     M32,
     MEMORY,
     RDNA,
@@ -27,7 +26,7 @@ from tests.emulator.semantics.operands import D, F, signed
 from tests.emulator.semantics.snippets import Code, merged
 
 # How each arch asks for the old value.
-RETURNS = {"{0}/-/-/-": "glc", "-/{0}/-/-": "sc0", "-/-/{0}/-": "glc", "-/-/-/{0}": "glc"}
+RETURNS = {"cdna:{0} cdna3:-": "glc", "cdna3:{0}": "sc0", "rdna:{0} rdna3:{1}": "glc"}
 GLOBAL = ("global_store_dword v4, {}, s[8:9] offset:{}", "global_load_dword {}, v4, s[8:9] offset:{}")
 SHARED = ("ds_write_b32 v4, {} offset:{}", "ds_read_b32 {}, v4 offset:{}")
 
@@ -42,7 +41,7 @@ def larger(width):
 
 @dataclass(frozen=True)
 class Row:
-    """Names for global memory (gfx9 and gfx1030; gfx1100) and for LDS; x is memory's value, a the data."""
+    """Names for global memory (before RDNA 3; from it on) and for LDS; x is memory's value, a the data."""
 
     old: str
     new: str
@@ -122,17 +121,16 @@ def code(called, access, width, function, *, returns=False, values=near, frame_=
 def global_codes(row):
     data, back = registers(8, row.width // 32), registers(16, row.width // 32)
     old, new, width, function = row.old, row.new, row.width, row.function
-    for columns in (GFX9, RDNA):
-        called = fill(columns, f"global_atomic_{old}", f"global_atomic_{new}")
+    for where in (CDNA, RDNA):
+        called = fill(where, f"global_atomic_{old}", f"global_atomic_{new}")
         yield code(called, f"{{x}} v4, {data}, s[8:9]", width, function)
-        called = fill(columns, f"flat_atomic_{old}", f"flat_atomic_{new}")
-        yield code(called, script(frame.address64(columns), f"{{x}} v[6:7], {data}"), width, function)
-    for columns in (GFX9, GFX10, GFX11):
-        called = fill(columns, f"buffer_atomic_{old}", f"buffer_atomic_{new}")
-        access = script(frame.resource(columns, SIZE), f"{{x}} {data}, v4, s[12:15], 0 offen")
+        called = fill(where, f"flat_atomic_{old}", f"flat_atomic_{new}")
+        yield code(called, script(frame.address64(where), f"{{x}} v[6:7], {data}"), width, function)
+        called = fill(where, f"buffer_atomic_{old}", f"buffer_atomic_{new}")
+        access = script(frame.resource(SIZE), f"{{x}} {data}, v4, s[12:15], 0 offen")
         yield code(called, access, width, function)
-    for columns, flag in RETURNS.items():
-        called = columns.format(f"global_atomic_{new if columns.endswith('{0}') else old}")
+    for where, flag in RETURNS.items():
+        called = where.format(f"global_atomic_{old}", f"global_atomic_{new}")
         yield code(called, f"{{x}} {back}, v4, {data}, s[8:9] {flag}", width, function, returns=True)
 
 
@@ -159,14 +157,14 @@ def ordinary(kind):
 PAIRS_F16 = (0x3C003C00, 0xBC003C01, 0x4248C248, 0x64007BFE, 0x2E663555)
 PAIRS_BF16 = (0x3F803F80, 0xBF803F81, 0x4049C049, 0x47804000, 0x3DCD3E99)
 FLOATS = [
-    ("global_atomic_add_f32/global_atomic_add_f32/-/global_atomic_add_f32", 32, F32.add, ordinary(F)),
-    ("-/-/global_atomic_fmin/global_atomic_min_f32", 32, F32.min, ordinary(F)),
-    ("-/-/global_atomic_fmax/global_atomic_max_f32", 32, F32.max, ordinary(F)),
-    ("global_atomic_pk_add_f16/-", 32, halves(F16), PAIRS_F16),
-    ("-/global_atomic_pk_add_bf16/-/-", 32, halves(BF16), PAIRS_BF16),
-    ("-/global_atomic_add_f64/-/-", 64, F64.add, ordinary(D)),
-    ("-/global_atomic_min_f64/-/-", 64, F64.min, ordinary(D)),
-    ("-/global_atomic_max_f64/-/-", 64, F64.max, ordinary(D)),
+    ("cdna:global_atomic_add_f32 rdna3:global_atomic_add_f32", 32, F32.add, ordinary(F)),
+    ("rdna2:global_atomic_fmin rdna3:global_atomic_min_f32", 32, F32.min, ordinary(F)),
+    ("rdna2:global_atomic_fmax rdna3:global_atomic_max_f32", 32, F32.max, ordinary(F)),
+    ("cdna:global_atomic_pk_add_f16", 32, halves(F16), PAIRS_F16),
+    ("cdna3:global_atomic_pk_add_bf16", 32, halves(BF16), PAIRS_BF16),
+    ("cdna3:global_atomic_add_f64", 64, F64.add, ordinary(D)),
+    ("cdna3:global_atomic_min_f64", 64, F64.min, ordinary(D)),
+    ("cdna3:global_atomic_max_f64", 64, F64.max, ordinary(D)),
 ]
 
 
@@ -212,22 +210,22 @@ def wide_fives(rng, register):
 def exchanges():
     """Data of global cmpswap: new, compared; of ds_cmpst: compared, new; of ds_cmpstore: new, compared."""
     for bits in (32, 64):
-        kinds = f"ds_wrxchg_rtn_b{bits}/ds_wrxchg_rtn_b{bits}/ds_storexchg_rtn_b{bits}"
+        kinds = f"ds_wrxchg_rtn_b{bits} rdna3:ds_storexchg_rtn_b{bits}"
         access = f"{{x}} {registers(16, bits // 32)}, v4, {registers(8, bits // 32)}"
         yield code(kinds, access, bits, lambda x, a: a, returns=True, frame_=SHARED)
     swap, wide = {"function": five_to_nine, "width": 32}, {"function": five_to_nine, "width": 64}
-    kinds = fill("{0}", "global_atomic_cmpswap", "global_atomic_cmpswap_b32")
+    kinds = fill(ALL, "global_atomic_cmpswap", "global_atomic_cmpswap_b32")
     yield code(kinds, script(NINE_FIVE, "{x} v4, v[12:13], s[8:9]"), **swap)
-    kinds = fill("{0}", "global_atomic_cmpswap_x2", "global_atomic_cmpswap_b64")
+    kinds = fill(ALL, "global_atomic_cmpswap_x2", "global_atomic_cmpswap_b64")
     yield code(kinds, script(NINE_FIVE_WIDE, "{x} v4, v[12:15], s[8:9]"), **wide, values=wide_fives)
-    for kinds, two in (("ds_cmpst{}/ds_cmpst{}/-", "v13, v12"), ("-/-/ds_cmpstore{}", "v12, v13")):
+    for kinds, two in (("ds_cmpst{} rdna3:-", "v13, v12"), ("rdna3:ds_cmpstore{}", "v12, v13")):
         name = kinds.replace("{}", "_b32")
         yield code(name, script(NINE_FIVE, f"{{x}} v4, {two}"), **swap, frame_=SHARED)
         name, access = kinds.replace("{}", "_rtn_b32"), f"{{x}} v16, v4, {two}"
         yield code(name, script(NINE_FIVE, access), **swap, returns=True, frame_=SHARED)
     for name, two in (
-        ("ds_cmpst_rtn_b64/ds_cmpst_rtn_b64/-", "v[14:15], v[12:13]"),
-        ("-/-/ds_cmpstore_rtn_b64", "v[12:13], v[14:15]"),
+        ("ds_cmpst_rtn_b64 rdna3:-", "v[14:15], v[12:13]"),
+        ("rdna3:ds_cmpstore_rtn_b64", "v[12:13], v[14:15]"),
     ):
         access = script(NINE_FIVE_WIDE, f"{{x}} v[16:17], v4, {two}")
         yield code(name, access, **wide, returns=True, values=wide_fives, frame_=SHARED)

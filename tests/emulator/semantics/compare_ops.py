@@ -37,8 +37,8 @@ def compare(kind, test, value, suffix, name):
     x = f"v_cmpx_{name}_{suffix}"
     yield Op(plain, None, (kind, kind), reference, "{m}, {a}, {b}", m="<vcc>")
     yield Op(plain + "_e64", None, (kind, kind), reference, "{m}, {a}, {b}")
-    yield Op(f"{x}/-", None, (kind, kind), reference, "{m}, {a}, {b}", m="<vcc>", writes_exec=True)
-    yield Op(f"-/{x}", None, (kind, kind), reference, "{a}, {b}", writes_exec=True)
+    yield Op(f"cdna:{x}", None, (kind, kind), reference, "{m}, {a}, {b}", m="<vcc>", writes_exec=True)
+    yield Op(f"rdna:{x}", None, (kind, kind), reference, "{a}, {b}", writes_exec=True)
 
 
 def comparisons():
@@ -72,9 +72,9 @@ EXTRA_COMPARE = [
         lambda a, b: E32.value(E32.abs(a)) != E32.value(E32.neg(b)),
         "{m}, |{a}|, -{b}",
     ),
-    Op("-/v_cmp_neq_f32", None, (F,), lambda a: E32.value(a) != -INF, "{m}, 0xff800000, {a}", m="<vcc>"),
-    Op("-/-/v_cmp_lt_u16_e64", None, (U16,), lambda a: a > 5, "{m}, 5, {ah}"),
-    Op("-/-/v_cmp_gt_u16_e64", None, (U16,), lambda a: a < 5, "{m}, 5, {ah}"),
+    Op("rdna:v_cmp_neq_f32", None, (F,), lambda a: E32.value(a) != -INF, "{m}, 0xff800000, {a}", m="<vcc>"),
+    Op("rdna3:v_cmp_lt_u16_e64", None, (U16,), lambda a: a > 5, "{m}, 5, {ah}"),
+    Op("rdna3:v_cmp_gt_u16_e64", None, (U16,), lambda a: a < 5, "{m}, 5, {ah}"),
 ]
 
 

@@ -117,18 +117,18 @@ CONTROL = [
             ("s_sleep", "{x} 1"),
             ("s_setprio", "{x} 2"),
             ("v_nop", "{x}"),
-            ("-/s_clause", "{x} 0x1\nv_mov_b32 v20, v16\nv_mov_b32 v21, v16"),
-            ("-/s_inst_prefetch/s_set_inst_prefetch_distance", "{x} 0x1"),
-            ("-/-/s_delay_alu", "{x} instid0(VALU_DEP_1)\nv_mov_b32 v20, v16"),
-            ("-/s_waitcnt_vscnt", "{x} null, 0x0"),
-            ("-/-/s_waitcnt_depctr", "{x} 0xfff"),
-            ("-/s_waitcnt_depctr/-", "{x} 0xffe3"),
+            ("rdna:s_clause", "{x} 0x1\nv_mov_b32 v20, v16\nv_mov_b32 v21, v16"),
+            ("rdna2:s_inst_prefetch rdna3:s_set_inst_prefetch_distance", "{x} 0x1"),
+            ("rdna3:s_delay_alu", "{x} instid0(VALU_DEP_1)\nv_mov_b32 v20, v16"),
+            ("rdna:s_waitcnt_vscnt", "{x} null, 0x0"),
+            ("rdna3:s_waitcnt_depctr", "{x} 0xfff"),
+            ("rdna2:s_waitcnt_depctr rdna3:-", "{x} 0xffe3"),
         )
     ),
     # the end, and padding after a kernel: decoded, jumped over
     Code("s_endpgm", "s_mov_b32 s40, 5\ns_branch Lend\n{x}\nLend:", lambda w: {"s40": 5}),
-    Code("-/s_code_end", "s_mov_b32 s40, 5\ns_branch Lafter\n{x}\nLafter:", lambda w: {"s40": 5}),
-    Code("-/-/s_sendmsg", "s_mov_b32 s40, 5\n{x} sendmsg(MSG_DEALLOC_VGPRS)", lambda w: {"s40": 5}),
+    Code("rdna:s_code_end", "s_mov_b32 s40, 5\ns_branch Lafter\n{x}\nLafter:", lambda w: {"s40": 5}),
+    Code("rdna3:s_sendmsg", "s_mov_b32 s40, 5\n{x} sendmsg(MSG_DEALLOC_VGPRS)", lambda w: {"s40": 5}),
 ]
 
 

@@ -5,7 +5,7 @@ from tests.emulator.semantics.lane_ops import RDNA, V, moved
 from tests.emulator.semantics.operands import NUMBERS
 from tests.emulator.semantics.snippets import Code, merged
 
-GFX9 = "{}/-"
+CDNA = "cdna:{}"
 ROW = 16
 
 
@@ -105,12 +105,12 @@ def masked(wave):
 
 DPP = [
     *dpp_codes("{}", DPP_ANY),
-    *dpp_codes(GFX9, DPP_GFX9 | BROADCAST),
+    *dpp_codes(CDNA, DPP_GFX9 | BROADCAST),
     *dpp_codes(RDNA, DPP_RDNA),
-    *dpp_codes("-/{}/-/-", {"row_newbcast:5": lambda i: i // ROW * ROW + 5}),
+    *dpp_codes("cdna3:{}", {"row_newbcast:5": lambda i: i // ROW * ROW + 5}),
     Code("v_mov_b32_dpp", "{x} v16, v4 quad_perm:[1,0,3,2] row_mask:0x5 bank_mask:0x6", masked, V),
     Code(
-        "-/v_mov_b32_dpp",
+        "rdna:v_mov_b32_dpp",
         "{x} v16, v4 row_xmask:6 row_mask:0xf bank_mask:0xf fi:1",
         dpp(lambda i: i ^ 6, fetch_inactive=True),
         V,

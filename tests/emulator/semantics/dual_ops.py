@@ -4,7 +4,7 @@ from tests.emulator.semantics.exact import F32
 from tests.emulator.semantics.operands import NUMBERS
 from tests.emulator.semantics.snippets import Code, merged
 
-RDNA3 = "-/-/{}"
+RDNA3 = "rdna3:{}"
 
 
 def dual(first_half, second_half):

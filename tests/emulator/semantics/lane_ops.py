@@ -2,7 +2,7 @@
 
 from tests.emulator.semantics.snippets import Code, merged
 
-RDNA = "-/{}"
+RDNA = "rdna:{}"
 M32 = 0xFFFFFFFF
 
 
@@ -93,16 +93,16 @@ CROSS = [
     Code("v_swap_b32", "{x} v4, v16", swapped, V),
     Code("v_mbcnt_lo_u32_b32", "{x} v16, v4, v8", mbcnt(high=False), (*V, "v8")),
     Code("v_mbcnt_hi_u32_b32", "{x} v16, v4, v8", mbcnt(high=True), (*V, "v8")),
-    Code("v_accvgpr_write_b32/-", "{x} a3, v4\nv_accvgpr_read_b32 v16, a3", moved(lambda w, i: i), V),
-    Code("v_accvgpr_read_b32/-", "v_accvgpr_write_b32 a3, v4\n{x} v16, a3", moved(lambda w, i: i), V),
+    Code("cdna:v_accvgpr_write_b32", "{x} a3, v4\nv_accvgpr_read_b32 v16, a3", moved(lambda w, i: i), V),
+    Code("cdna:v_accvgpr_read_b32", "v_accvgpr_write_b32 a3, v4\n{x} v16, a3", moved(lambda w, i: i), V),
     Code(
-        "v_accvgpr_write_b32/-",
+        "cdna:v_accvgpr_write_b32",
         "{x} a3, 7\nv_accvgpr_read_b32 v16, a3",
         lambda w: {"v16": merged(w, w["v16"], [7] * w.lanes)},
         V,
     ),
     Code(
-        "-/v_accvgpr_mov_b32/-/-",
+        "cdna3:v_accvgpr_mov_b32",
         "v_accvgpr_write_b32 a3, v4\n{x} a5, a3\nv_accvgpr_read_b32 v16, a5",
         moved(lambda w, i: i),
         V,
@@ -166,7 +166,7 @@ OFF = "\ns_set_gpr_idx_off"
 V16 = (*ROW_OF_FOUR, "v16")
 EIGHT = (*ROW_OF_FOUR, "v8", "v9", "v10", "v11")
 INDEXED = [
-    Code(f"{name}/-", INDEX + text + OFF, reference, V16, ("s16",))
+    Code(f"cdna:{name}", INDEX + text + OFF, reference, V16, ("s16",))
     for name, text, reference in (
         ("s_set_gpr_idx_on", "{x} s40, gpr_idx(SRC0)\nv_mov_b32 v16, v4", picked),
         ("s_set_gpr_idx_on", "{x} s40, gpr_idx(DST)\nv_mov_b32 v4, v16", placed),
@@ -179,9 +179,11 @@ INDEXED = [
         ("s_set_gpr_idx_off", f"{ON}(SRC0)\nv_mov_b32 v16, v4\n{{x}}\nv_mov_b32 v20, v7", picked),
     )
 ] + [
-    Code("-/v_movrels_b32", f"{INDEX}s_mov_b32 m0, s40\n{{x}} v16, v4", picked, V16, ("s16",)),
-    Code("-/v_movreld_b32", f"{INDEX}s_mov_b32 m0, s40\n{{x}} v4, v16", placed, V16, ("s16",)),
-    Code("-/v_movrelsd_b32", f"{INDEX}s_mov_b32 m0, s40\n{{x}} v8, v4", picked_and_placed, EIGHT, ("s16",)),
+    Code("rdna:v_movrels_b32", f"{INDEX}s_mov_b32 m0, s40\n{{x}} v16, v4", picked, V16, ("s16",)),
+    Code("rdna:v_movreld_b32", f"{INDEX}s_mov_b32 m0, s40\n{{x}} v4, v16", placed, V16, ("s16",)),
+    Code(
+        "rdna:v_movrelsd_b32", f"{INDEX}s_mov_b32 m0, s40\n{{x}} v8, v4", picked_and_placed, EIGHT, ("s16",)
+    ),
 ]
 
 

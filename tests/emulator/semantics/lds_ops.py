@@ -49,7 +49,7 @@ READ_AFTER = [f"ds_read_b32 {name}, v4 offset:{4 * k}" for k, name in enumerate(
 
 
 def called(old, new):
-    return f"ds_{old}/ds_{old}/ds_{new}"
+    return f"ds_{old} rdna3:ds_{new}"
 
 
 def load(row):

@@ -8,15 +8,18 @@ import re
 import struct
 from dataclasses import dataclass, field
 
-from wheel_builder.base.archs import arch_named
+from wheel_builder.base.archs import arch_named, known_archs
 from wheel_builder.emulator.machine import Launch, Options
 from wheel_builder.emulator.memory import Memory, pack_arguments
 
-# One arch of each instruction set: the columns of the tables in this folder.
-ARCHS = ("gfx908", "gfx942", "gfx1030", "gfx1100")
+# The first arch of each ISA: what the tables in this folder are run for.
+ISAS = {arch.isa.name: arch.isa for arch in known_archs().values()}
+ARCHS = tuple(next(arch.name for arch in known_archs().values() if arch.isa.name == isa) for isa in ISAS)
 LANES = {arch: arch_named(arch).isa.wave for arch in ARCHS}
-# gfx1100's 16-bit operands are halves of registers (v1.l, v1.h), as the compiler uses them.
-FEATURES = {"gfx908": "", "gfx942": "", "gfx1030": "", "gfx1100": "-mattr=+real-true16"}
+HALVES = "real-true16"  # 16-bit operands are halves of registers (v1.l, v1.h), as the compiler uses them
+FEATURES = {
+    arch: " ".join(f"-mattr=+{name}" for name in arch_named(arch).isa.assembler_features) for arch in ARCHS
+}
 SLOT = 256  # bytes of one register of a wave, wave32 or not
 STEP = SLOT // 4
 
@@ -46,8 +49,12 @@ def label(index):
 
 
 def expand(text, arch):
-    """Mask registers by name: ``<40>`` is s[40:41] on wave64 and s40 on wave32, likewise <vcc> and <exec>."""
+    """Mask registers by name: ``<40>`` is s[40:41] on wave64 and s40 on wave32, likewise <vcc> and <exec>.
+
+    ``<buffer_word3>`` is the format word of a raw buffer resource.
+    """
     wide = LANES[arch] == 64
+    text = text.replace("<buffer_word3>", hex(arch_named(arch).isa.buffer_word3))
 
     def one(match):
         name = match[1]
@@ -100,10 +107,16 @@ def body(snippet, arch):
     return [*lines, "s_endpgm"]
 
 
+def shares_accumulators(arch):
+    """Whether AccVGPRs are the upper part of a wave's VGPRs."""
+    isa = arch_named(arch).isa
+    return isa.unit == "mfma" and not isa.separate_accumulators
+
+
 def descriptor(name, snippet, arch):
-    accum = [".amdhsa_accum_offset 128"] if arch == "gfx942" else []
-    wave32 = [f".amdhsa_wavefront_size32 {int(LANES[arch] == 32)}"] if arch in ("gfx1030", "gfx1100") else []
-    vgprs = 192 if arch == "gfx942" else 128
+    accum = [".amdhsa_accum_offset 128"] if shares_accumulators(arch) else []
+    wave32 = [".amdhsa_wavefront_size32 1"] if LANES[arch] == 32 else []
+    vgprs = 192 if shares_accumulators(arch) else 128
     return [
         f".amdhsa_kernel {name}",
         ".amdhsa_float_denorm_mode_32 3",  # as HIP kernels run

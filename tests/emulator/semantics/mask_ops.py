@@ -43,9 +43,9 @@ SAVE = {
 
 
 def exec_names(op, suffix):
-    """gfx9 has the 64-bit form, wave32 code the 32-bit one; gfx1100 has its own spelling of the negations."""
+    """gfx9 has the 64-bit form, wave32 code the 32-bit one; RDNA 3 has its own spelling of the negations."""
     old, new = (op.split("/") * 2)[:2]
-    return f"s_{old}_{suffix}_b64/s_{old}_{suffix}_b32/s_{new}_{suffix}_b32"
+    return f"cdna:s_{old}_{suffix}_b64 rdna2:s_{old}_{suffix}_b32 rdna3:s_{new}_{suffix}_b32"
 
 
 MASKS = [

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from tests.emulator.semantics.exact import BF16, F16, F32, INF, Format
-from tests.emulator.semantics.machine import ARCHS, LANES, Data, Snippet
+from tests.emulator.semantics.machine import LANES, Data, Snippet
 from tests.emulator.semantics.table import Case, spread
+from wheel_builder.base.archs import arch_named
 
 
 @dataclass(frozen=True)
@@ -192,7 +193,7 @@ def close(op, got, want):
     return abs((whole << exponent - low) - (want.total << up)) <= slack
 
 
-# Registers of A, B and (unless the instruction works in place) C and D; C and D are AccVGPRs on gfx908.
+# Registers of A, B and (unless the instruction works in place) C and D; separate AccVGPRs hold C and D.
 A, B, C = 32, 48, 64
 UPPER = 0xABCD  # upper halves of the registers of a half-width C; the destination's differ
 OTHER = 0x1234
@@ -222,9 +223,10 @@ class Variant:
 
     @property
     def names(self):
-        """gfx908 does not accept a constant there."""
-        names = spread(self.op.names) | ({"gfx908": "-"} if self.accumulator == "constant" else {})
-        return "/".join(names.get(arch, "-") for arch in ARCHS)
+        """CDNA 1 does not accept a constant there."""
+        constant = self.accumulator == "constant"
+        taken = (name for name in self.op.names.split() if not (constant and name.startswith("cdna1:")))
+        return " ".join(taken)
 
     @property
     def source_words(self):
@@ -232,7 +234,8 @@ class Variant:
 
     def registers(self, arch):
         """Names of the registers of C (none if it is a constant) and D."""
-        count, bank = self.op.layout.registers, "a" if arch == "gfx908" else "v"
+        count = self.op.layout.registers
+        bank = "a" if arch_named(arch).isa.separate_accumulators else "v"
         d = C if self.accumulator == "place" else C + 32
         c = [] if self.accumulator == "constant" else [f"{bank}{C + i}" for i in range(count)]
         return c, [f"{bank}{d + i}" for i in range(count)]
@@ -246,7 +249,7 @@ class Variant:
             [many(d[0][0], int(d[0][1:]), count), *operands]
         )
         # MFMA ignores EXEC, so it runs with a few active lanes.  WMMA requires all of them.
-        mask = "" if arch == "gfx1100" else f"s_mov_b{LANES[arch]} <exec>, 5\n"
+        mask = "" if arch_named(arch).isa.unit == "wmma" else f"s_mov_b{LANES[arch]} <exec>, 5\n"
         text = f"{mask}s_nop 7\n{instruction}\n" + "s_nop 7\n" * 3
         sources = [f"v{base + i}" for base in (A, B) for i in range(words)]
         old = d if d != c else []
@@ -314,40 +317,40 @@ class Variant:
         return Case(self.snippet(arch), make)
 
 
-@functools.lru_cache(maxsize=8)  # gfx908 and gfx942 follow each other
+@functools.lru_cache(maxsize=8)  # archs with the same instruction follow each other
 def trials_of(variant):
     rng = random.Random(variant.names + variant.accumulator)
     return [variant.trial(rng, make) for make in variant.makers]
 
 
 MFMA = [
-    # gfx908 and gfx942 spell the shapes differently; gfx90a's _1k forms are gfx942's bf16
-    Matrix("v_mfma_f32_32x32x8f16/v_mfma_f32_32x32x8_f16/-/-", mfma32(8), F16),
-    Matrix("v_mfma_f32_16x16x16f16/v_mfma_f32_16x16x16_f16/-/-", mfma16(16), F16),
-    Matrix("v_mfma_f32_4x4x4f16/v_mfma_f32_4x4x4_16b_f16/-/-", mfma4(4), F16),
-    Matrix("v_mfma_f32_32x32x4f16/v_mfma_f32_32x32x4_2b_f16/-/-", mfma32(4, 2), F16),
-    Matrix("v_mfma_f32_16x16x4f16/v_mfma_f32_16x16x4_4b_f16/-/-", mfma16(4, 4), F16),
-    Matrix("v_mfma_f32_32x32x4bf16/-/-/-", mfma32(4), BF16),
-    Matrix("v_mfma_f32_16x16x8bf16/-/-/-", mfma16(8), BF16),
-    Matrix("v_mfma_f32_32x32x2bf16/-/-/-", mfma32(2, 2), BF16),
-    Matrix("v_mfma_f32_16x16x2bf16/-/-/-", mfma16(2, 4), BF16),
-    Matrix("v_mfma_f32_4x4x2bf16/-/-/-", mfma4(2), BF16),
-    Matrix("-/v_mfma_f32_32x32x8_bf16/-/-", mfma32(8), BF16),
-    Matrix("-/v_mfma_f32_16x16x16_bf16/-/-", mfma16(16), BF16),
-    Matrix("-/v_mfma_f32_32x32x4_2b_bf16/-/-", mfma32(4, 2), BF16),
-    Matrix("-/v_mfma_f32_16x16x4_4b_bf16/-/-", mfma16(4, 4), BF16),
-    Matrix("-/v_mfma_f32_4x4x4_16b_bf16/-/-", mfma4(4), BF16),
-    Matrix("v_mfma_f32_32x32x1f32/v_mfma_f32_32x32x1_2b_f32/-/-", mfma32(1, 2), F32),
-    Matrix("v_mfma_f32_16x16x1f32/v_mfma_f32_16x16x1_4b_f32/-/-", mfma16(1, 4), F32),
-    Matrix("v_mfma_f32_4x4x1f32/v_mfma_f32_4x4x1_16b_f32/-/-", mfma4(1), F32),
-    Matrix("v_mfma_f32_32x32x2f32/v_mfma_f32_32x32x2_f32/-/-", mfma32(2), F32),
-    Matrix("v_mfma_f32_16x16x4f32/v_mfma_f32_16x16x4_f32/-/-", mfma16(4), F32),
+    # CDNA 3 spells the shapes differently; the _1k forms before it are its bf16
+    Matrix("cdna1:v_mfma_f32_32x32x8f16 cdna3:v_mfma_f32_32x32x8_f16", mfma32(8), F16),
+    Matrix("cdna1:v_mfma_f32_16x16x16f16 cdna3:v_mfma_f32_16x16x16_f16", mfma16(16), F16),
+    Matrix("cdna1:v_mfma_f32_4x4x4f16 cdna3:v_mfma_f32_4x4x4_16b_f16", mfma4(4), F16),
+    Matrix("cdna1:v_mfma_f32_32x32x4f16 cdna3:v_mfma_f32_32x32x4_2b_f16", mfma32(4, 2), F16),
+    Matrix("cdna1:v_mfma_f32_16x16x4f16 cdna3:v_mfma_f32_16x16x4_4b_f16", mfma16(4, 4), F16),
+    Matrix("cdna1:v_mfma_f32_32x32x4bf16 cdna3:-", mfma32(4), BF16),
+    Matrix("cdna1:v_mfma_f32_16x16x8bf16 cdna3:-", mfma16(8), BF16),
+    Matrix("cdna1:v_mfma_f32_32x32x2bf16 cdna3:-", mfma32(2, 2), BF16),
+    Matrix("cdna1:v_mfma_f32_16x16x2bf16 cdna3:-", mfma16(2, 4), BF16),
+    Matrix("cdna1:v_mfma_f32_4x4x2bf16 cdna3:-", mfma4(2), BF16),
+    Matrix("cdna3:v_mfma_f32_32x32x8_bf16", mfma32(8), BF16),
+    Matrix("cdna3:v_mfma_f32_16x16x16_bf16", mfma16(16), BF16),
+    Matrix("cdna3:v_mfma_f32_32x32x4_2b_bf16", mfma32(4, 2), BF16),
+    Matrix("cdna3:v_mfma_f32_16x16x4_4b_bf16", mfma16(4, 4), BF16),
+    Matrix("cdna3:v_mfma_f32_4x4x4_16b_bf16", mfma4(4), BF16),
+    Matrix("cdna1:v_mfma_f32_32x32x1f32 cdna3:v_mfma_f32_32x32x1_2b_f32", mfma32(1, 2), F32),
+    Matrix("cdna1:v_mfma_f32_16x16x1f32 cdna3:v_mfma_f32_16x16x1_4b_f32", mfma16(1, 4), F32),
+    Matrix("cdna1:v_mfma_f32_4x4x1f32 cdna3:v_mfma_f32_4x4x1_16b_f32", mfma4(1), F32),
+    Matrix("cdna1:v_mfma_f32_32x32x2f32 cdna3:v_mfma_f32_32x32x2_f32", mfma32(2), F32),
+    Matrix("cdna1:v_mfma_f32_16x16x4f32 cdna3:v_mfma_f32_16x16x4_f32", mfma16(4), F32),
 ]
 WMMA = [
-    Matrix("-/-/v_wmma_f32_16x16x16_f16", wmma32(), F16),
-    Matrix("-/-/v_wmma_f32_16x16x16_bf16", wmma32(), BF16),
-    Matrix("-/-/v_wmma_f16_16x16x16_f16", wmma32(), F16, F16),
-    Matrix("-/-/v_wmma_bf16_16x16x16_bf16", wmma32(), BF16, BF16),
+    Matrix("rdna3:v_wmma_f32_16x16x16_f16", wmma32(), F16),
+    Matrix("rdna3:v_wmma_f32_16x16x16_bf16", wmma32(), BF16),
+    Matrix("rdna3:v_wmma_f16_16x16x16_f16", wmma32(), F16, F16),
+    Matrix("rdna3:v_wmma_bf16_16x16x16_bf16", wmma32(), BF16, BF16),
 ]
 
 OPS = [

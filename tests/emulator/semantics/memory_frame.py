@@ -7,6 +7,7 @@ import random
 
 from tests.emulator.semantics.operands import signed
 from tests.emulator.semantics.snippets import merged
+from wheel_builder.base.archs import arch_named
 
 SIZE, CELL = 4096, 64
 MEMORY = random.Random(3).randbytes(SIZE)
@@ -22,8 +23,7 @@ AS_BEFORE = ["s_mov_b32 exec_lo, s50", "s_mov_b32 exec_hi, s51"]
 CELLS = ["v_lshlrev_b32 v4, 4, v0", "v_or_b32 v4, 16, v4"]  # v4 = the lane's cell + 16; v0 is lane * 4
 BACKGROUND = ("v20", "v21", "v22", "v23", "v24")
 AFTER = ("v30", "v31", "v32", "v33", "v34")
-GFX9, GFX10, GFX11, RDNA, ALL = "{0}/-", "-/{0}/-", "-/-/{0}", "-/{0}", "{0}"
-WORD3 = {GFX9: "0x27000", GFX10: "0x31016000", GFX11: "0x31016000"}  # of a raw buffer resource
+CDNA, RDNA, ALL = "cdna:", "rdna:", ""  # where a name holds
 
 
 def script(*parts):
@@ -31,11 +31,9 @@ def script(*parts):
     return "\n".join(line for part in parts for line in ([part] if isinstance(part, str) else part))
 
 
-def fill(pattern, old, new):
-    """``pattern`` with each arch's own name: gfx1100 has the new one."""
-    parts = pattern.split("/")
-    parts = [parts[min(i, len(parts) - 1)] for i in range(3)]
-    return "/".join(part.format(name) for part, name in zip(parts, (old, old, new), strict=True))
+def fill(where, old, new):
+    """Each arch's own name: RDNA 3 has the new one."""
+    return f"{where}{old}" if where == CDNA else f"{where}{old} rdna3:{new}"
 
 
 def registers(base, words):
@@ -50,20 +48,20 @@ def word(data, at):
     return int.from_bytes(data[at : at + 4], "little")
 
 
-def resource(columns, size):
+def resource(size):
     """A raw buffer resource of ``size`` bytes in s[12:15], and 8 in s20."""
     return [
         "s_mov_b32 s12, s8",
         "s_mov_b32 s13, s9",
         f"s_mov_b32 s14, {size}",
-        f"s_mov_b32 s15, {WORD3[columns]}",
+        "s_mov_b32 s15, <buffer_word3>",
         "s_mov_b32 s20, 8",
     ]
 
 
-def address64(columns):
+def address64(where):
     """v[6:7] = s[8:9] + v4."""
-    addc = "v_addc_co_u32" if columns == GFX9 else "v_add_co_ci_u32"
+    addc = "v_addc_co_u32" if where == CDNA else "v_add_co_ci_u32"
     return [
         "v_mov_b32 v7, s9",
         "v_add_co_u32 v6, <vcc>, s8, v4",
@@ -74,13 +72,13 @@ def address64(columns):
 def element(arch, raw, how, old):
     """A loaded short element in its register.
 
-    The other half after a d16 load: kept on RDNA; cleared on gfx908 and gfx942, which have SRAM ECC.
+    The other half after a d16 load is kept, but cleared on GPUs with SRAM ECC.
     """
     x = int.from_bytes(raw, "little")
     x = signed(x, 8 * len(raw)) if "sign" in how else x
     if "low" not in how and "high" not in how:
         return x & M32
-    keep = old if arch in {"gfx1030", "gfx1100"} else 0
+    keep = old if arch_named(arch).isa.counters.keeps_half else 0
     return (x & 0xFFFF) << 16 | keep & 0xFFFF if "high" in how else x & 0xFFFF | keep & 0xFFFF0000
 
 

@@ -7,10 +7,8 @@ from tests.emulator.semantics.memory_frame import (
     ALL_ON,
     AS_BEFORE,
     BACKGROUND,
+    CDNA,
     CELLS,
-    GFX9,
-    GFX10,
-    GFX11,
     MEMORY,
     RDNA,
     SIZE,
@@ -22,7 +20,7 @@ from tests.emulator.semantics.memory_frame import (
 )  # fmt: skip
 from tests.emulator.semantics.snippets import Code, merged
 
-# name on gfx9 and gfx1030, name on gfx1100, bytes, how a short element fills the register
+# name before RDNA 3, name from it on, bytes, how a short element fills the register
 LOADS = [
     ("dword", "b32", 4, ""),
     ("dwordx2", "b64", 8, ""),
@@ -54,13 +52,12 @@ STORES = [
 
 def places():
     """How each family addresses memory: archs, prefix, preceding text, operands, and what those add to v4."""
-    for columns in (GFX9, RDNA):
-        setup = frame.address64(columns)
-        yield columns, "global", [], "v4, DATA s[8:9] offset:4", 4
-        yield columns, "global", setup, "v[6:7], DATA off offset:-4", -4
-        yield columns, "flat", setup, "v[6:7] ,DATA", 0
-    for columns in (GFX9, GFX10, GFX11):
-        yield columns, "buffer", frame.resource(columns, SIZE), "DATA v4, s[12:15], s20 offen offset:4", 12
+    for where in (CDNA, RDNA):
+        setup = frame.address64(where)
+        yield where, "global", [], "v4, DATA s[8:9] offset:4", 4
+        yield where, "global", setup, "v[6:7], DATA off offset:-4", -4
+        yield where, "flat", setup, "v[6:7] ,DATA", 0
+        yield where, "buffer", frame.resource(SIZE), "DATA v4, s[12:15], s20 offen offset:4", 12
 
 
 def operands(template, data, *, load):
@@ -80,7 +77,7 @@ def address(size):
 
 
 def load(place, row):
-    columns, family, setup, template, offset = place
+    where, family, setup, template, offset = place
     old, new, size, how = row
 
     def reference(wave):
@@ -90,14 +87,14 @@ def load(place, row):
     access = "{x} " + operands(template, registers(16, words), load=True)
     inputs = ("v4", *names(16, words))
     text = script(setup, access, WAIT)
-    called = fill(columns, f"{family}_load_{old}", f"{family}_load_{new}")
+    called = fill(where, f"{family}_load_{old}", f"{family}_load_{new}")
     return Code(called, text, reference, inputs, values=address(size), memory=MEMORY, groups=8)
 
 
 def store(place, row):
-    columns, family, setup, template, offset = place
+    where, family, setup, template, offset = place
     old, new, size, shift = row
-    add = "v_add_u32" if columns == GFX9 else "v_add_nc_u32"
+    add = "v_add_u32" if where == CDNA else "v_add_nc_u32"
     text = script(
         ALL_ON,
         CELLS,
@@ -113,7 +110,7 @@ def store(place, row):
         [f"global_load_dword {name}, v5, s[8:9] offset:{4 * k}" for k, name in enumerate(AFTER)],
         WAIT,
     )
-    called = fill(columns, f"{family}_store_{old}", f"{family}_store_{new}")
+    called = fill(where, f"{family}_store_{old}", f"{family}_store_{new}")
     inputs = (*BACKGROUND, *names(8, 4))
     return Code(called, text, frame.stored(size, shift), inputs, memory=MEMORY, groups=4)
 
@@ -140,11 +137,11 @@ def scalar_loads():
         buffer = (f"s_buffer_load_{old}", f"s_buffer_load_b{bits}")
         yield scalar_load(plain, size, moved, "s[10:11], 0x20")
         yield scalar_load(plain, size, more, "s[8:9], s16")
-        yield scalar_load(buffer, size, [*frame.resource(GFX9, SIZE), *more], "s[12:15], s16")
+        yield scalar_load(buffer, size, [*frame.resource(SIZE), *more], "s[12:15], s16")
 
 
 # ---- a buffer's own range check: loads outside give zero, dword by dword
-def out_of_range(columns):
+def out_of_range():
     def reference(wave):
         out = {}
         for k, name in enumerate(names(16, 4)):
@@ -158,8 +155,8 @@ def out_of_range(columns):
         return rng.choice(around) if register == "v4" else rng.getrandbits(32)
 
     access = "{x} v[16:19], v4, s[12:15], s20 offen"
-    called = fill(columns, "buffer_load_dwordx4", "buffer_load_b128")
-    text = script(frame.resource(columns, 256), access, WAIT)
+    called = fill(ALL, "buffer_load_dwordx4", "buffer_load_b128")
+    text = script(frame.resource(256), access, WAIT)
     return Code(called, text, reference, ("v4", *names(16, 4)), values=value, memory=MEMORY)
 
 
@@ -167,5 +164,5 @@ OPS = [
     *(load(place, row) for place in places() for row in LOADS),
     *(store(place, row) for place in places() for row in STORES),
     *scalar_loads(),
-    *(out_of_range(columns) for columns in (GFX9, GFX10, GFX11)),
+    out_of_range(),
 ]

@@ -91,18 +91,18 @@ PACKED = [
     packed("max_u16", max),
     packed("min_i16", lambda a, b: min(s16(a), s16(b))),
     packed("max_i16", lambda a, b: max(s16(a), s16(b))),
-    Op("-/v_pk_add_f32/-/-", P32, (P32, P32), lambda a, b: each32(E32.add, a, b)),
-    Op("-/v_pk_mul_f32/-/-", P32, (P32, P32), lambda a, b: each32(E32.mul, a, b)),
+    Op("cdna3:v_pk_add_f32", P32, (P32, P32), lambda a, b: each32(E32.add, a, b)),
+    Op("cdna3:v_pk_mul_f32", P32, (P32, P32), lambda a, b: each32(E32.mul, a, b)),
     Op(
-        "-/v_pk_mul_f32/-/-",
+        "cdna3:v_pk_mul_f32",
         P32,
         (P32, P32),
         lambda a, b: E32.mul(a & 0xFFFFFFFF, b & 0xFFFFFFFF) | E32.mul(a >> 32, b & 0xFFFFFFFF) << 32,
         "{d}, {a}, {b} op_sel_hi:[1,0]",
     ),
-    Op("-/v_pk_fma_f32/-/-", P32, (P32, P32, P32), lambda a, b, c: each32(E32.fma, a, b, c)),
+    Op("cdna3:v_pk_fma_f32", P32, (P32, P32, P32), lambda a, b, c: each32(E32.fma, a, b, c)),
     Op(
-        "-/v_pk_mov_b32/-/-",
+        "cdna3:v_pk_mov_b32",
         U64,
         (U64, U64),
         lambda a, b: a & 0xFFFFFFFF | b >> 32 << 32,
@@ -150,7 +150,7 @@ def literal(select, high):
         return {"v20": merged(w, w["v20"], result)}
 
     return Code(
-        "-/v_fma_mix_f32",
+        "rdna:v_fma_mix_f32",
         f".long {first:#x}, {second:#x}, {LITERAL:#x} ; {{x}} v20, v16, v17, {LITERAL:#x}",
         reference,
         ("v16", "v17", "v20"),
@@ -219,8 +219,8 @@ def dot2(a, b, c, f=E16):
 
 DOT = [
     Op("v_dot2_f32_f16", F, (P, P, F), dot2),
-    Op("v_dot2c_f32_f16/v_dot2c_f32_f16/v_dot2acc_f32_f16", F, (P, P), on_top(dot2)),
-    Op("-/-/v_dot2_f32_bf16", F, (PAIR_B16, PAIR_B16, F), lambda a, b, c: dot2(a, b, c, EB)),
+    Op("v_dot2c_f32_f16 rdna3:v_dot2acc_f32_f16", F, (P, P), on_top(dot2)),
+    Op("rdna3:v_dot2_f32_bf16", F, (PAIR_B16, PAIR_B16, F), lambda a, b, c: dot2(a, b, c, EB)),
 ]
 
 

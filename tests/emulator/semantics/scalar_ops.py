@@ -126,14 +126,12 @@ BITS = [
     *(ScalarOp(f"s_{n}_b32", U32, TWO, nonzero(f)) for n, f in LOGIC.items()),
     *(ScalarOp(f"s_{n}_b64", U64, WIDE, nonzero(f, M64)) for n, f in LOGIC.items()),
     *(
-        ScalarOp(
-            "/".join(f"s_{x}_b32" for x in (n.split("/")[0],) * 2 + (n.split("/")[1],)), U32, TWO, nonzero(f)
-        )
+        ScalarOp("s_{}_b32 rdna3:s_{}_b32".format(*n.split("/")), U32, TWO, nonzero(f))
         for n, f in NOT1.items()
     ),
     *(
         ScalarOp(
-            "/".join(f"s_{x}_b64" for x in (n.split("/")[0],) * 2 + (n.split("/")[1],)),
+            "s_{}_b64 rdna3:s_{}_b64".format(*n.split("/")),
             U64,
             WIDE,
             nonzero(f, M64),
@@ -161,18 +159,18 @@ BITS = [
     ScalarOp("s_pack_ll_b32_b16", U32, TWO, lambda a, b: a & 0xFFFF | b << 16),
     ScalarOp("s_pack_lh_b32_b16", U32, TWO, lambda a, b: a & 0xFFFF | b >> 16 << 16),
     ScalarOp("s_pack_hh_b32_b16", U32, TWO, lambda a, b: a >> 16 | b >> 16 << 16),
-    ScalarOp("-/-/s_pack_hl_b32_b16", U32, TWO, lambda a, b: a >> 16 | b << 16),
+    ScalarOp("rdna3:s_pack_hl_b32_b16", U32, TWO, lambda a, b: a >> 16 | b << 16),
     ScalarOp("s_brev_b32", U32, ONE, lambda a: int(f"{a:032b}"[::-1], 2)),
     ScalarOp("s_bcnt0_i32_b32", U32, ONE, unary(lambda a: 32 - a.bit_count())),
     ScalarOp("s_bcnt1_i32_b32", U32, ONE, unary(lambda a: a.bit_count())),
     ScalarOp("s_bcnt0_i32_b64", U32, (U64,), unary(lambda a: 64 - a.bit_count())),
     ScalarOp("s_bcnt1_i32_b64", U32, (U64,), unary(lambda a: a.bit_count())),
-    ScalarOp("s_ff1_i32_b32/s_ff1_i32_b32/s_ctz_i32_b32", U32, ONE, trailing),
-    ScalarOp("s_flbit_i32_b32/s_flbit_i32_b32/s_clz_i32_u32", U32, ONE, lambda a: leading(a, "1")),
-    ScalarOp("s_flbit_i32/s_flbit_i32/s_cls_i32", U32, ONE, lambda a: leading(a, "0" if a >> 31 else "1")),
-    ScalarOp("s_ff1_i32_b64/s_ff1_i32_b64/s_ctz_i32_b64", U32, (U64,), lambda a: (a & -a).bit_length() - 1),
+    ScalarOp("s_ff1_i32_b32 rdna3:s_ctz_i32_b32", U32, ONE, trailing),
+    ScalarOp("s_flbit_i32_b32 rdna3:s_clz_i32_u32", U32, ONE, lambda a: leading(a, "1")),
+    ScalarOp("s_flbit_i32 rdna3:s_cls_i32", U32, ONE, lambda a: leading(a, "0" if a >> 31 else "1")),
+    ScalarOp("s_ff1_i32_b64 rdna3:s_ctz_i32_b64", U32, (U64,), lambda a: (a & -a).bit_length() - 1),
     ScalarOp(
-        "s_flbit_i32_b64/s_flbit_i32_b64/s_clz_i32_u64",
+        "s_flbit_i32_b64 rdna3:s_clz_i32_u64",
         U32,
         (U64,),
         lambda a: 64 - a.bit_length() if a else -1,

@@ -1,9 +1,13 @@
 """The meaning of a line in the instruction tables.
 
-A mnemonic is written for gfx9/RDNA, gfx9/gfx1030/gfx1100 or for all four archs where it has several names;
-"-" is an arch without it.  A reference takes operands by name: a, b, c are the sources, d the old
-destination, n this lane's bit of the mask that is read, scc the flag before.  It gives the result, or
-(result, bit) where a mask or SCC is written too, or the bit alone where there is no result.
+A mnemonic that has one name everywhere is written alone.  ``"cdna:v_add_u32 rdna:v_add_nc_u32"`` has a name
+for each family, ``"s_ff1_i32_b32 rdna3:s_ctz_i32_b32"`` one for all and another one from that ISA on, and
+``"cdna1:v_mad_f32 cdna3:-"`` is only there before CDNA 3.  A family's ISAs follow each other in the order of
+their names.
+
+A reference takes operands by name: a, b, c are the sources, d the old destination, n this lane's bit of the
+mask that is read, scc the flag before.  It gives the result, or (result, bit) where a mask or SCC is written
+too, or the bit alone where there is no result.
 """
 
 import functools
@@ -14,8 +18,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.emulator.semantics.machine import ARCHS, Data, Snippet
+from tests.emulator.semantics.machine import ARCHS, ISAS, Data, Snippet
 from tests.emulator.semantics.operands import Kind
+from wheel_builder.base.archs import arch_named
 
 # Rows of operand values.
 PAIRS, PAIRS_COMPARED, TRIPLES, RANDOM, CANCELLING = 1200, 400, 1000, 160, 300
@@ -24,9 +29,24 @@ PAIRS, PAIRS_COMPARED, TRIPLES, RANDOM, CANCELLING = 1200, 400, 1000, 160, 300
 @functools.cache
 def spread(names):
     """Mnemonic per arch."""
-    parts = names.split("/")
-    columns = {1: (0, 0, 0, 0), 2: (0, 0, 1, 1), 3: (0, 0, 1, 2), 4: (0, 1, 2, 3)}[len(parts)]
-    return {arch: parts[i] for arch, i in zip(ARCHS, columns, strict=True) if parts[i] != "-"}
+    given = by_isa(names)
+    found = {arch: mnemonic(given, arch_named(arch).isa) for arch in ARCHS}
+    return {arch: name for arch, name in found.items() if name != "-"}
+
+
+def by_isa(names):
+    """The names by the family or ISA from which on they hold, "" for all."""
+    return dict(name.split(":") if ":" in name else ("", name) for name in names.split())
+
+
+def mnemonic(given, isa):
+    """The name on an ISA, of those that ``by_isa`` gives; "-" where it has none."""
+    if wrong := given.keys() - {"", *(name for each in ISAS.values() for name in (each.name, each.family))}:
+        message = f"{sorted(wrong)}: no family or ISA of kernels/archs/isas.toml"
+        raise ValueError(message)
+    before = [each.name for each in ISAS.values() if each.family == isa.family and each.name <= isa.name]
+    found = [given[name] for name in ("", isa.family, *sorted(before)) if name in given]
+    return found[-1] if found else "-"
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from tests.emulator.semantics.machine import ARCHS, LANES
+from tests.emulator.semantics.machine import ARCHS, LANES, shares_accumulators
 from wheel_builder.emulator.machine import Launch, Options
 from wheel_builder.emulator.memory import Memory
 
@@ -64,11 +64,8 @@ s_waitcnt vmcnt(0)
 global_store_dword v1, v3, s[4:5] offset:{all}"""
 GWS = "ds_gws_barrier v4 gds"
 VCC = {64: "vcc", 32: "vcc_lo"}
-MORE = {
-    "gfx942": ".amdhsa_accum_offset 8",
-    "gfx1030": ".amdhsa_wavefront_size32 1",
-    "gfx1100": ".amdhsa_wavefront_size32 1",
-}
+MORE = {arch: ".amdhsa_accum_offset 8" for arch in ARCHS if shares_accumulators(arch)}
+MORE |= {arch: ".amdhsa_wavefront_size32 1" for arch in ARCHS if LANES[arch] == 32}
 
 
 def run(assembled, arch, code, waves=1, denormals=3, options=Options()):  # noqa: B008

@@ -3,14 +3,14 @@
 import random
 from dataclasses import dataclass
 
-from tests.emulator.semantics.machine import LANES, Data, Snippet, expand
+from tests.emulator.semantics.machine import HALVES, LANES, Data, Snippet, expand
 from tests.emulator.semantics.table import Case, Op, call, combinations, shown, spread, uses
+from wheel_builder.base.archs import arch_named
 
 REGISTER = {"a": 4, "b": 8, "c": 12, "d": 16}
 SCALAR = {"a": 16, "b": 20, "c": 24}
 EXEC_IN = 30
 M32 = 0xFFFFFFFF
-GFX9 = {"gfx908", "gfx942"}
 
 
 def vector_text(number, kind):
@@ -18,11 +18,11 @@ def vector_text(number, kind):
 
 
 def placeholders(op, arch):
-    """How the form's placeholders are spelled; 16-bit operands are halves of a register on gfx1100."""
+    """How the form's placeholders are spelled; 16-bit operands may be halves of a register."""
     out = {"m": op.m, "n": op.n}
     for key, kind in op.kinds.items():
         text = vector_text(REGISTER[key], kind)
-        half = arch == "gfx1100" and kind.width == 16
+        half = HALVES in arch_named(arch).isa.assembler_features and kind.width == 16
         out |= {key: text + ".l" if half else text, key + "h": text + ".h", "s" + key: f"s{SCALAR.get(key)}"}
     return out
 
@@ -125,7 +125,7 @@ def expected(op, arch, lane):
         return None, bool(bit)
     result &= (1 << op.result.width) - 1
     if op.result.width == 16:
-        keeps = arch not in GFX9 or op.keeps_high_on_gfx9
+        keeps = arch_named(arch).isa.family != "cdna" or op.keeps_high_on_gfx9
         other = lane["d"] & (0xFFFF if is_high(op, "d") else 0xFFFF0000 if keeps else 0)
         result = (result << 16 if is_high(op, "d") else result) | other
     return result, bool(bit)
