@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from wheel_builder.base.archs import known_archs
 from wheel_builder.build_log.lines import text_of
 from wheel_builder.build_log.marks import Marks
 
@@ -154,7 +155,7 @@ class Causes:
             known[1].times += not (rule.once and known[1].last >= self.since)
             known[1].last = seen[0]
         elif len(self._found) < MAX_SHOWN * len(self._rules):
-            advice = rule.next.format_map(defaultdict(str, groups))
+            advice = rule.next.format_map(defaultdict(str, groups, ours=", ".join(known_archs())))
             cause = Cause(rule.key, what, advice, *seen, last=seen[0], follows=rule.follows)
             self._found[rule.key, what] = (order, cause)
             self._without_arch.append(cause)

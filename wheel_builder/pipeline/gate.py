@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from wheel_builder.base.archs import known_archs
 from wheel_builder.base.errors import GateError, WheelBuilderError
 from wheel_builder.base.words import aligned, shown
 from wheel_builder.emulator.sources import contents
@@ -21,10 +22,6 @@ from wheel_builder.pipeline.context import (
 )
 from wheel_builder.pipeline.progress import Planned
 from wheel_builder.upstream.gate import Checked, check_listing
-
-ADVICE = (
-    "leave the arch out of GPU_ARCHS; flash-attn-rocm has kernels for gfx908, gfx942, gfx1030 and gfx1100"
-)
 
 NAME_ONE = "name a wheel, a library or objects of flash-attn that were built for AMD GPUs"
 
@@ -65,7 +62,8 @@ def judged(kernels: Sequence[Checked]) -> str:
         raise GateError(title, ["expected functions such as FmhaFwdKernel"], advice=NAME_ONE)
     if problems := [kernel.problem for kernel in kernels if kernel.problem]:
         title = f"{len(problems)} of {len(kernels)} kernels are refused"
-        raise GateError(title, dict.fromkeys(problems), advice=ADVICE)
+        ours = f"flash-attn-rocm has kernels for {', '.join(known_archs())}"
+        raise GateError(title, dict.fromkeys(problems), advice=f"leave the arch out of GPU_ARCHS; {ours}")
     rows = [("arch", "kernel", "matrix instructions")]
     rows += [(kernel.arch, kernel.kind, str(kernel.found)) for kernel in kernels]
     return "\n".join(aligned(rows, left=2)) + "\n"
