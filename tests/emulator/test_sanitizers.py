@@ -142,7 +142,7 @@ def test_unwritten_lds_is_found_in_the_lane_that_reads_it(machine):
     assert found.wave * machine.kernels["lds_unwritten"].wave_size + found.lane == 6
 
 
-@pytest.mark.parametrize("arch", ["gfx908", "gfx942"])
+@pytest.mark.parametrize("arch", [name for name, arch in known_archs().items() if arch.isa.unit == "mfma"])
 def test_unwritten_accumulation_registers(machines, arch):
     assert only(run(machines("planted", arch), "agpr_unwritten")).kind == "undefined-store"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.programs import CHECKOUT, compile_program
+from wheel_builder.base.archs import known_archs
 
 DIES = 8  # of an MI300X
 
@@ -47,7 +48,7 @@ def test_the_dies_of_a_device_follow_from_its_compute_units(orders, units, dies)
     assert orders(f"gfx942 {units} 1 1 1")[0][0] == dies
 
 
-@pytest.mark.parametrize("arch", ["gfx908", "gfx1030", "gfx1100"])
+@pytest.mark.parametrize("arch", [name for name, arch in known_archs().items() if not arch.die_units])
 def test_other_archs_have_one_die_and_the_hardwares_order(orders, arch):
     [(dies, places)] = orders(f"{arch} 120 4 3 2")
     assert dies == 1

@@ -216,7 +216,7 @@ void philox() {
 
 void names() {
   const char* texts[] = {
-      "gfx908", "gfx942:sramecc+:xnack-", "gfx1030", "gfx1100:", "gfx90", "gfx9080", "gfx1101", ""};
+      "gfx908", "gfx942:sramecc+:xnack-", "gfx1030", "gfx1100:", "gfx90", "gfx9080", "gfx900", ""};
   const char* comma = "";
   for (const char* text : texts) {
     fa::Gfx arch{};

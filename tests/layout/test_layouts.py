@@ -386,7 +386,7 @@ def test_only_whole_known_arch_names_are_accepted(said):
         "gfx1100:": "gfx1100",
         "gfx90": "",
         "gfx9080": "",
-        "gfx1101": "",
+        "gfx900": "",
         "": "",
     }
 

@@ -4,6 +4,7 @@ import re
 import tempfile
 from pathlib import Path
 
+from wheel_builder.base.archs import arch_named
 from wheel_builder.images.docker import Mount, caller, run_in
 
 ENCODED = re.compile(r"encoding: \[([0-9a-fx,]+)\]")
@@ -12,7 +13,6 @@ SCRIPT = (
     '"$FA_LLVM/llvm-mc" -triple=amdgcn-amd-amdhsa -mcpu="$1" -mattr="$2" -show-encoding /in.s 2>/tmp/errors; '
     "cat /tmp/errors"
 )
-FEATURES = {"gfx1030": "+wavefrontsize32", "gfx1100": "+wavefrontsize32"}
 
 
 def encodings(image, arch, lines):
@@ -21,7 +21,7 @@ def encodings(image, arch, lines):
         file.write("\n".join(lines) + "\n")
         file.flush()
         Path(file.name).chmod(0o644)
-        argv = ["sh", "-c", SCRIPT, "sh", arch, FEATURES.get(arch, "")]
+        argv = ["sh", "-c", SCRIPT, "sh", arch, "+wavefrontsize32" if arch_named(arch).isa.wave == 32 else ""]
         mounts = [Mount(Path(file.name), "/in.s")]
         text = run_in(image, argv, mounts=mounts, user=caller(), check=False).stdout
     refused = {int(number) for number in REFUSED.findall(text)}

@@ -27,7 +27,7 @@ from wheel_builder.pipeline.perf import Bench, model, subjects
 HERE = Path(__file__).parent
 ARCHS = tuple(known_archs())
 TRITON = "3.9.0"
-OLDER_TRITON = {"gfx1030": "3.8.0"}  # the last release that compiles for it
+OLDER_TRITON = {"rdna2": "3.8.0"}  # the last release that compiles for an ISA
 SOURCES = ("peer.py", "triton_attention.py")
 MAX_MIB = 100.0
 # Those that the peer has too; our other kernels would take several times as long.
@@ -64,7 +64,8 @@ def peers(triton, context):
     """``peers(arch)``: a folder with the peer's code objects and launches; causal ones in ``causal``."""
 
     def build(arch):
-        package = triton(OLDER_TRITON.get(arch, TRITON))
+        isa = known_archs()[arch].isa
+        package = triton(OLDER_TRITON.get(isa.name, TRITON))
         sources = {name: sha256_file(HERE / name) for name in SOURCES}
         inputs = {"sources": sources, "triton": package.name, "arch": arch}
 
@@ -72,8 +73,12 @@ def peers(triton, context):
             # None of the user's own Triton settings, and no cache shared between the releases.
             env = {name: value for name, value in os.environ.items() if not name.startswith("TRITON_")}
             env |= {"PYTHONPATH": str(package), "TRITON_CACHE_DIR": str(out / "cache")}
-            argv = [sys.executable, HERE / "peer.py", "--arch", arch, "--out", out]
-            run(argv, env=env, log=context.log(f"triton-{arch}"))
+            how = ["--arch", arch, "--isa", isa.name, "--wave", str(isa.wave)]
+            run(
+                [sys.executable, HERE / "peer.py", *how, "--out", out],
+                env=env,
+                log=context.log(f"triton-{arch}"),
+            )
             return {}
 
         return context.store.get_or_make("triton-peer", inputs, make).path

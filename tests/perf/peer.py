@@ -1,11 +1,11 @@
 """Cross-compiles the Triton peer without a GPU; the Python that runs it needs only the released triton.
 
-    python peer.py --arch gfx942 --out DIR
+    python peer.py --arch gfx942 --isa cdna3 --wave 64 --out DIR
 
 writes a code object and its launches (wheel_builder/perf/workload.py) for each kernel of ``plan``, and in
 folders ``counters`` and ``reference`` for each of ``counters_plan`` and ``reference_plan``.
 
-    python peer.py --arch gfx942 --out DIR --tiles 64x32x4 128x64x4
+    python peer.py --arch gfx942 --isa cdna3 --wave 64 --out DIR --tiles 64x32x4 128x64x4
 
 instead tries other tiles (queries x keys x warps): fp16 forwards of each in a folder, for
 ``python -m wheel_builder perf DIR``.
@@ -81,68 +81,68 @@ class Case:
         return 2 * PRODUCTS[self.op] * seen * self.head_dim
 
 
-def plan(arch: str) -> list[Case]:
+def plan(isa: str) -> list[Case]:
     """The kernels for the table; for causal ones the last workgroup, whose rows see the most keys."""
     dtypes, dims = ("fp16", "bf16"), (64, 128)
-    cases = [Case("fwd", d, *TILES["fwd"][arch][d], dtype=t) for t in dtypes for d in dims]
-    tiles = TILES["fwd causal"][arch]
+    cases = [Case("fwd", d, *TILES["fwd"][isa][d], dtype=t) for t in dtypes for d in dims]
+    tiles = TILES["fwd causal"][isa]
     causal = [Case("fwd", d, *tiles[d], dtype=t, causal=True) for t in dtypes for d in dims]
     cases += [replace(case, workgroups=(case.groups - 1,)) for case in causal]
     for op in ("bwd_delta", "bwd_dkdv", "bwd_dq"):
-        cases += [Case(op, d, *TILES[op][arch][d]) for d in dims]
+        cases += [Case(op, d, *TILES[op][isa][d]) for d in dims]
     return cases
 
 
-def counters_plan(arch: str) -> list[Case]:
-    """The kernels for the comparison with published counters: at AOTriton's tile sizes for gfx942."""
+def counters_plan(isa: str) -> list[Case]:
+    """The kernels for the comparison with published counters: at AOTriton's tile sizes for CDNA 3."""
     known = {"causal": True, "seqlen": 2048, "workgroups": (3, 15)}
     tiles = {64: (128, 128, 4), 128: (128, 64, 4)}
-    return [Case("fwd", d, *tiles[d], **known) for d in (64, 128)] if arch == "gfx942" else []
+    return [Case("fwd", d, *tiles[d], **known) for d in (64, 128)] if isa == "cdna3" else []
 
 
-def reference_plan(arch: str) -> list[Case]:
+def reference_plan(isa: str) -> list[Case]:
     """Forwards at the tiles of an independent emulator's figures (test_modelled.py)."""
-    return [Case("fwd", d, *tile) for d, tile in REFERENCE[arch].items()]
+    return [Case("fwd", d, *tile) for d, tile in REFERENCE[isa].items()]
 
 
-# (block_m, block_n, warps) by head dim.
+# (block_m, block_n, warps) by ISA and head dim.
 REFERENCE = {
-    "gfx908": {64: (128, 64, 4), 128: (128, 64, 4)},
-    "gfx942": {64: (128, 64, 4), 128: (128, 64, 4)},
-    "gfx1030": {64: (128, 64, 8), 128: (32, 32, 8)},
-    "gfx1100": {64: (128, 64, 8), 128: (128, 64, 4)},
+    "cdna1": {64: (128, 64, 4), 128: (128, 64, 4)},
+    "cdna3": {64: (128, 64, 4), 128: (128, 64, 4)},
+    "rdna2": {64: (128, 64, 8), 128: (32, 32, 8)},
+    "rdna3": {64: (128, 64, 8), 128: (128, 64, 4)},
 }
 # Likewise: the best of a few by the schedule.
 TILES = {
     "fwd": {
-        "gfx908": {64: (128, 64, 4), 128: (64, 32, 2)},
-        "gfx942": {64: (128, 64, 4), 128: (128, 32, 4)},
-        "gfx1030": {64: (64, 32, 4), 128: (32, 16, 4)},
-        "gfx1100": {64: (128, 64, 8), 128: (128, 32, 8)},
+        "cdna1": {64: (128, 64, 4), 128: (64, 32, 2)},
+        "cdna3": {64: (128, 64, 4), 128: (128, 32, 4)},
+        "rdna2": {64: (64, 32, 4), 128: (32, 16, 4)},
+        "rdna3": {64: (128, 64, 8), 128: (128, 32, 8)},
     },
     "fwd causal": {
-        "gfx908": {64: (64, 32, 2), 128: (64, 32, 2)},
-        "gfx942": {64: (128, 128, 4), 128: (128, 32, 4)},
-        "gfx1030": {64: (32, 32, 4), 128: (32, 32, 8)},
-        "gfx1100": {64: (64, 64, 4), 128: (64, 32, 4)},
+        "cdna1": {64: (64, 32, 2), 128: (64, 32, 2)},
+        "cdna3": {64: (128, 128, 4), 128: (128, 32, 4)},
+        "rdna2": {64: (32, 32, 4), 128: (32, 32, 8)},
+        "rdna3": {64: (64, 64, 4), 128: (64, 32, 4)},
     },
     "bwd_delta": {
-        "gfx908": {64: (64, 64, 4), 128: (64, 64, 4)},
-        "gfx942": {64: (64, 64, 4), 128: (64, 64, 4)},
-        "gfx1030": {64: (64, 64, 4), 128: (64, 64, 4)},
-        "gfx1100": {64: (64, 64, 4), 128: (64, 64, 4)},
+        "cdna1": {64: (64, 64, 4), 128: (64, 64, 4)},
+        "cdna3": {64: (64, 64, 4), 128: (64, 64, 4)},
+        "rdna2": {64: (64, 64, 4), 128: (64, 64, 4)},
+        "rdna3": {64: (64, 64, 4), 128: (64, 64, 4)},
     },
     "bwd_dkdv": {
-        "gfx908": {64: (32, 64, 2), 128: (64, 128, 4)},
-        "gfx942": {64: (32, 64, 2), 128: (32, 128, 4)},
-        "gfx1030": {64: (32, 32, 4), 128: (32, 32, 8)},
-        "gfx1100": {64: (16, 64, 4), 128: (16, 64, 4)},
+        "cdna1": {64: (32, 64, 2), 128: (64, 128, 4)},
+        "cdna3": {64: (32, 64, 2), 128: (32, 128, 4)},
+        "rdna2": {64: (32, 32, 4), 128: (32, 32, 8)},
+        "rdna3": {64: (16, 64, 4), 128: (16, 64, 4)},
     },
     "bwd_dq": {
-        "gfx908": {64: (128, 32, 4), 128: (128, 64, 4)},
-        "gfx942": {64: (128, 32, 4), 128: (128, 32, 4)},
-        "gfx1030": {64: (32, 32, 8), 128: (32, 32, 8)},
-        "gfx1100": {64: (128, 32, 8), 128: (64, 16, 4)},
+        "cdna1": {64: (128, 32, 4), 128: (128, 64, 4)},
+        "cdna3": {64: (128, 32, 4), 128: (128, 32, 4)},
+        "rdna2": {64: (32, 32, 8), 128: (32, 32, 8)},
+        "rdna3": {64: (128, 32, 8), 128: (64, 16, 4)},
     },
 }  # fmt: skip
 
@@ -189,9 +189,8 @@ def source(case: Case) -> ASTSource:
     return ASTSource(kernel, signature, constexprs=constants, attrs=aligned)
 
 
-def build(arch: str, case: Case, out: Path) -> None:
-    """Compile one case for ``arch`` into ``out``."""
-    wave = 64 if arch in ("gfx908", "gfx942") else 32
+def build(arch: str, wave: int, case: Case, out: Path) -> None:
+    """Compile one case for ``arch``, with waves of so many lanes, into ``out``."""
     options = {"num_warps": case.warps, "num_stages": 1}
     compiled = cross_compile(source(case), target=GPUTarget("hip", arch, wave), options=options)
     launch = {
@@ -220,14 +219,16 @@ def trial_plan(tile: str) -> list[Case]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--arch", required=True)
+    parser.add_argument("--isa", required=True, choices=REFERENCE)
+    parser.add_argument("--wave", required=True, type=int, choices=(32, 64))
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--tiles", nargs="+", default=())
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     plans = {
-        "": plan(args.arch),
-        "counters": counters_plan(args.arch),
-        "reference": reference_plan(args.arch),
+        "": plan(args.isa),
+        "counters": counters_plan(args.isa),
+        "reference": reference_plan(args.isa),
     }
     if args.tiles:
         plans = {tile: trial_plan(tile) for tile in args.tiles}
@@ -235,7 +236,7 @@ def main() -> None:
         folder = args.out / name
         folder.mkdir(parents=True, exist_ok=True)
         for case in cases:
-            build(args.arch, case, folder)
+            build(args.arch, args.wave, case, folder)
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def test_dtype_may_be_torchs():
     assert "torch.float32" in is_supported(arch, torch.float32, 64).reason
 
 
-@pytest.mark.parametrize("arch", ["gfx1201", "gfx9", "gfx94", "gfx9421", "sm_90", ":xnack-"])
+@pytest.mark.parametrize("arch", ["gfx900", "gfx9", "gfx94", "gfx9421", "sm_90", ":xnack-"])
 def test_unknown_arch_names_the_wheels_archs(arch):
     found = is_supported(arch, "fp16", 64)
     assert not found
@@ -122,17 +122,17 @@ def arch_with_kernels():
 def test_a_device_of_an_unsupported_arch_gets_the_reason_and_an_answer(qkv, kernels_on):
     with pytest.warns(FlashAttnFallbackWarning, match="on cpu"):
         expected = flash_attn_func(*qkv, causal=True)
-    kernels_on("gfx1201")
+    kernels_on("gfx900")
     with pytest.warns(
-        FlashAttnFallbackWarning, match="this wheel has no kernels for gfx1201: it was built for"
+        FlashAttnFallbackWarning, match="this wheel has no kernels for gfx900: it was built for"
     ):
         assert torch.equal(flash_attn_func(*qkv, causal=True), expected)
 
 
 def test_a_device_of_an_unsupported_arch_gets_the_reason_in_strict_mode(qkv, kernels_on):
     set_strict(True)
-    kernels_on("gfx1201")
-    with pytest.raises(FlashAttnUnsupportedError, match="this wheel has no kernels for gfx1201"):
+    kernels_on("gfx900")
+    with pytest.raises(FlashAttnUnsupportedError, match="this wheel has no kernels for gfx900"):
         flash_attn_func(*qkv)
 
 
@@ -174,7 +174,7 @@ def test_probabilities_after_dropout_stay_with_the_implementation_in_pytorch(qkv
 
 
 def test_explain_and_is_supported_agree_with_who_answers(qkv, host_fwd, kernels_on):
-    for arch in (*archs(), "gfx1201"):
+    for arch in (*archs(), "gfx900"):
         kernels_on(arch)
         _recall.forget()
         before = len(host_fwd)

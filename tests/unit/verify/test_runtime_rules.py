@@ -46,7 +46,7 @@ def test_a_runtime_that_has_all_and_answers_is_served():
                 "its loader may not know them"
             ),
         ),
-        ({"archs": ("gfx908", "gfx1201")}, "nothing is built for gfx1201 with ROCm 6.4"),
+        ({"archs": ("gfx908", "gfx900")}, "nothing is built for gfx900 with ROCm 6.4"),
     ],
 )
 def test_each_reason_not_to_serve_is_told(changes, words):
