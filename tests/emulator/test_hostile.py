@@ -70,7 +70,7 @@ def told(builder, fuzz_target, code, tmp_path_factory):
 
     def tell(arch):
         if arch not in known:
-            cases = hostile.cases(*code(arch))
+            cases = hostile.cases(*code(arch), known_archs()[arch].lds_bytes)
             known[arch] = cases, answers(builder, fuzz_target, cases, tmp_path_factory.mktemp(arch))
         return known[arch]
 
@@ -149,7 +149,7 @@ def planted(builder, job, tmp_path_factory):
 @pytest.mark.full
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_bug_put_back_is_noticed(builder, planted, code, tmp_path, name):
-    cases = {name: hostile.cases(*code("gfx942"))[name]}
+    cases = {name: hostile.cases(*code("gfx942"), known_archs()["gfx942"].lds_bytes)[name]}
     said = answers(builder, planted(name), cases, tmp_path)[name]
     assert "ERROR: " in said or "runtime error: " in said
 

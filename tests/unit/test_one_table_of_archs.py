@@ -23,12 +23,43 @@ NOT_SERVED = {other.name for other in MATRIX.other_archs}
 MADE_UP = {"gfx110", "gfx9080", "gfx9420", "gfx9421", "gfx99999"}
 # Tests that may list the archs, and why.
 LISTS_OF_THEIR_OWN = (
-    "tests/emulator/semantics/machine.py",  # one arch of each instruction set
     "tests/fake_hip/",  # runs beside the installed wheel, where the table is not
     "tests/machines.py",  # the archs of a made-up wheel; also beside the installed one
     "tests/wheels.py",  # the archs of made-up wheels
     "tests/unit/",  # what a unit test expects is written out
 )
+# Tests that name an arch of the table, and why; others are parametrised over the table, or ask it for an arch
+# that has what they need.
+NAME_AN_ARCH = {
+    "tests/unit/": "examples and what is expected of them are written out",
+    "tests/wheel/": "runs beside the installed wheel, where the tables are not",
+    "tests/fake_hip/": "runs beside the installed wheel, where the tables are not",
+    "tests/numerics/": "runs beside the installed wheel, where the tables are not",
+    "tests/machines.py": "the archs of a made-up wheel; also beside the installed one",
+    "tests/wheels.py": "the archs of made-up wheels",
+    "tests/catalogues.py": "the GPUs of a made-up index",
+    "tests/assembly.py": "the default of a made-up code object",
+    "tests/page/": "what the page says of products that people paste",
+    "tests/host/": "what is launched on one GPU, written out",
+    "tests/layout/test_layouts.py": "names of devices, and the arch that each stands for",
+    "tests/index/": "the version of one wheel",
+    "tests/walk.py": "commands of the documentation",
+    "tests/device/test_device_code.py": "spills and occupancy of one kernel of one GPU",
+    "tests/device/test_memory_limit.py": "one arch of many kernels",
+    "tests/device/test_static_checks.py": "inline assembly for one arch of each matrix instruction",
+    "tests/emulator/test_backward.py": "which fused kernels lack features",
+    "tests/emulator/test_broken.py": "the words of an error, which name an arch",
+    "tests/emulator/test_command.py": "the words of an error, which name an arch",
+    "tests/emulator/test_forward.py": "one launch on one GPU, changed",
+    "tests/emulator/test_hostile.py": "one crash, shrunk on one arch",
+    "tests/emulator/test_upstream.py": "an arch that upstream builds for, and one that it does not",
+    "tests/emulator/semantics/pseudocode/isa.py": "which archs have a document",
+    "tests/emulator/semantics/test_pseudocode.py": "mutants of one document",
+    "tests/emulator/semantics/test_table.py": "an arch where an ISA belongs",
+    "tests/perf/test_modelled.py": "reviewed targets and an independent emulator's figures",
+    "tests/container/": "archs that a compiler knows",
+    "tests/release/": "options of a run, and one arch that stands for all",
+}
 PRODUCT = ("wheel_builder/", "kernels/", "scripts/")
 
 
@@ -74,6 +105,15 @@ def copied_lists(name, text):
                 yield f"{name}:{node.lineno}: take tuple(known_archs())"
 
 
+def named_in_python(text):
+    """Archs of the table in the strings of a module, but for its docstrings."""
+    tree = ast.parse(text)
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    strings = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docs)
+    texts_in_it = (str(node.value) for node in strings if isinstance(node.value, str | bytes))
+    return {name for found in texts_in_it for name in NAME.findall(found)} & set(ARCHS)
+
+
 def test_no_file_names_an_arch_that_nothing_is_known_of():
     found = {name: unknown for name, text in texts() if (unknown := unknown_names(name, text))}
     assert found == {}
@@ -95,6 +135,12 @@ def test_python_asks_the_tables():
 def test_tests_take_the_list_of_archs_from_the_table():
     files = [(name, text) for name, text in texts("tests/*.py") if not name.startswith(LISTS_OF_THEIR_OWN)]
     assert [problem for name, text in files for problem in copied_lists(name, text)] == []
+
+
+def test_tests_name_an_arch_only_where_there_is_a_reason():
+    naming = [name for name, text in texts("tests/*.py") if named_in_python(text)]
+    assert [name for name in naming if not name.startswith(tuple(NAME_AN_ARCH))] == []
+    assert [place for place in NAME_AN_ARCH if not any(name.startswith(place) for name in naming)] == []
 
 
 def test_the_matrix_builds_the_tables_archs():
@@ -140,6 +186,13 @@ def test_the_rule_would_see_an_arch_of_nobody_anywhere():
 def test_the_rule_would_see_an_arch_in_cpp():
     assert named_in_cpp("case 0x36: return Gfx::gfx1030;  // gfx908") == ["gfx1030"]
     assert named_in_cpp('#define A \\\n  "gfx1201:xnack-" /* gfx908\n gfx942 */') == ["gfx1201"]
+
+
+def test_the_rule_would_see_a_test_that_names_an_arch():
+    assert named_in_python(
+        f'def f():\n    """{ARCHS[0]}"""\n    return "{ARCHS[1]}:xnack-", "gfx900"  # {ARCHS[2]}'
+    ) == {ARCHS[1]}
+    assert named_in_python(f'x = b"{ARCHS[0]}"') == {ARCHS[0]}
 
 
 def test_the_rule_would_see_a_copied_list():

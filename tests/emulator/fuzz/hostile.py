@@ -110,15 +110,18 @@ def without_its_end(text):
     return text.replace("\ts_endpgm", "\ts_nop 0")
 
 
-def cases(elf, text):
-    """Hostile inputs by name.  ``elf``, ``text``: code object of data/hostile.hip and its disassembly."""
+def cases(elf, text, lds):
+    """Hostile inputs by name.
+
+    ``elf``, ``text``: code object of data/hostile.hip and its disassembly; ``lds``: the arch's bytes of LDS.
+    """
     call = Call()
     load, note, symtab = segment(elf, LOAD), segment(elf, NOTE), section(elf, SYMTAB)
     symbol, kd = descriptor(elf)
     hidden = rb"\xa7\.offset[\x00-\x7f\xcc-\xcf][^.]*?(?=\xa5\.size.\xab\.value_kind\xb4hidden_block_count_x)"
     many = U32_END - 1
     calls = {
-        "dynamic_lds_overflows": ({"dynamic_lds": U32_END - 16}, " bytes of LDS (65536 are possible)"),
+        "dynamic_lds_overflows": ({"dynamic_lds": U32_END - 16}, f" bytes of LDS ({lds} are possible)"),
         "block_of_1e8": ({"block": (10**8,) * 3}, "block of 100000000 x 100000000 x 100000000 threads (1 to"),
         "block_product_is_2_to_64": ({"block": (1 << 22, 1 << 21, 1 << 21)}, "block of 4194304 x 2097152"),
         "grid_of_2_to_96": ({"grid": (many,) * 3}, "an axis has less than 2^32 threads"),
@@ -174,7 +177,7 @@ def cases(elf, text):
         ),
         "symbol_names_without_end": (names_that_share_their_ends(elf), "names of symbols with over 67108864"),
         "descriptor_outside_image": (put(elf, symbol + 8, U64_END - 8), "ELF: a kernel descriptor takes 64"),
-        "lds_of_the_descriptor_overflows": (put(elf, kd, many, "I"), "4294967551 bytes of LDS (65536 "),
+        "lds_of_the_descriptor_overflows": (put(elf, kd, many, "I"), f"4294967551 bytes of LDS ({lds} "),
         "scratch_of_2_to_32": (put(elf, kd + 4, many, "I"), " bytes of scratch in a wave (8388608 are "),
         "kernarg_of_2_to_32": (
             put(elf, kd + 8, many, "I"), "4294967295 bytes of arguments (65536 are possible)",
