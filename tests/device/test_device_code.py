@@ -44,7 +44,7 @@ def names_of(arch):
 
 # One of each kind is enough for checks that depend on neither dtype nor head dim.
 SOME = [f"fa_{op}_fp16{'_d64' if op in (*TILED, 'bwd_fused') else ''}" for op in STRUCTS]
-ROW = re.compile(r'^FA_INSTANCE\((\w+), (\w+), (\d+), (\w+), "([\w,]+)"\)$', re.MULTILINE)
+ROW = re.compile(r'^FA_INSTANCE\((\w+), (\w+), (\d+), (\w+), "([\w,-]+)"\)$', re.MULTILINE)
 
 
 def registry(folder):

@@ -231,7 +231,7 @@ def cpp_table(archs: Mapping[str, Arch]) -> str:
         "FA_ISA": [f"FA_ISA({isa})\n" for isa in isas],
         "FA_ARCH": [_block(arch) for arch in own],
         "FA_NAME": [f'FA_NAME({_word(arch.name)}, "{arch.name}")\n' for arch in own],
-        "FA_GPU": [f'FA_GPU("{arch.name}", {_word(arch.code_object)})\n' for arch in archs.values()],
+        "FA_GPU": [f'FA_GPU("{name}", {_word(arch.code_object)})\n' for name, arch in _spelled(archs)],
     }
     return HEAD + "".join(f"\n#ifdef {name}\n{''.join(rows)}#endif\n" for name, rows in parts.items())
 
@@ -246,6 +246,11 @@ def kernels_archs(archs: Mapping[str, Arch]) -> str:
 def _block(arch: Arch) -> str:
     lines = [f".{name} = {_cpp(name, _of(arch, name))}" for name in TRAITS]
     return f"FA_ARCH({_word(arch.name)},\n        " + ",\n        ".join(lines) + ")\n"
+
+
+def _spelled(archs: Mapping[str, Arch]) -> Iterator[tuple[str, Arch]]:
+    """Every GPU with its name, and with the one that clang's macros have, where they differ."""
+    return ((name, arch) for arch in archs.values() for name in dict.fromkeys((arch.name, _word(arch.name))))
 
 
 def _word(name: str) -> str:

@@ -27,7 +27,7 @@ SHORT = (b"Building ", b"Linking ", b"HIPCC ", b"CXX ")
 # kernels/instances/build.py prints these, and `upstream` writes them to its log.
 SECONDS = rb"(\d{1,9}(?:\.\d{1,9})?)"
 OURS = re.compile(
-    rb"((?:fa|fmha)_\w+) for (gfx\w+): %b CPU-seconds, (\d{1,9}) MiB, from %b s to %b s"
+    rb"((?:fa|fmha)_\w+) for (gfx[\w-]+): %b CPU-seconds, (\d{1,9}) MiB, from %b s to %b s"
     % (SECONDS, SECONDS, SECONDS)
 )
 COMMAND_FAILED = re.compile(rb"error: [Cc]ommand '?\S+ failed with exit")

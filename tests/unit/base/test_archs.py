@@ -177,6 +177,8 @@ def test_a_target_for_several_gpus_is_a_word_in_cpp():
     found = parse_archs(ISA_TEXT, GPU_TEXT + own.replace('devices = "Radeon RX 6123"\n', ""))
     assert "FA_ARCH(gfx10_3_generic,\n" in cpp_table(found)
     assert 'FA_NAME(gfx10_3_generic, "gfx10-3-generic")\n' in cpp_table(found)
+    for name in ("gfx10-3-generic", "gfx10_3_generic"):
+        assert f'FA_GPU("{name}", gfx10_3_generic)\n' in cpp_table(found)
     assert '"gfx10-3-generic": []' in kernels_archs(found)
 
 
