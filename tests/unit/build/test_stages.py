@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.checkouts import copy_sources
+from wheel_builder.base.archs import TABLES
 from wheel_builder.base.errors import CommandFailedError, DeviceCodeError, VerifyError, WheelError
 from wheel_builder.matrix.model import Job, Package, Rocm
 from wheel_builder.base.process import Completed
@@ -117,6 +118,18 @@ def test_device_code_is_compiled_without_network_or_root_and_only_once(checkout,
         "code_bytes": 3,
     }
     assert second.reused
+
+
+def test_what_kernels_do_not_read_compiles_nothing_again(checkout, tmp_path):
+    """A GPU's name and a model's latency recompiled every kernel."""
+    store = Store(tmp_path / "build")
+    compile_gfx908(checkout, store, FakeEngine(compiled))
+    for name in TABLES:
+        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+        (checkout / name).write_text("# changed")
+    assert compile_gfx908(checkout, store, FakeEngine(compiled)).reused
+    (checkout / "kernels/instances/archs.json").write_text('{"gfx908": []}')
+    assert not compile_gfx908(checkout, store, FakeEngine(compiled)).reused
 
 
 def test_a_cache_is_mounted_and_told_which_compiler_it_is(checkout, tmp_path):
