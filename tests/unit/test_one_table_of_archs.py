@@ -57,6 +57,7 @@ NAME_AN_ARCH = {
     "tests/emulator/semantics/test_pseudocode.py": "mutants of one document",
     "tests/emulator/semantics/test_table.py": "an arch where an ISA belongs",
     "tests/perf/test_modelled.py": "reviewed targets and an independent emulator's figures",
+    "tests/wheel_rules/test_host_part.py": "code objects of made-up wheels",
     "tests/container/": "archs that a compiler knows",
     "tests/release/": "options of a run, and one arch that stands for all",
 }

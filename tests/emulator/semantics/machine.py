@@ -110,7 +110,7 @@ def body(snippet, arch):
 def shares_accumulators(arch):
     """Whether AccVGPRs are the upper part of a wave's VGPRs."""
     isa = arch_named(arch).isa
-    return isa.unit == "mfma" and not isa.separate_accumulators
+    return isa.unit == "mfma" and not isa.separate_acc_vgprs
 
 
 def descriptor(name, snippet, arch):

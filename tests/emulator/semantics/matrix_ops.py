@@ -235,7 +235,7 @@ class Variant:
     def registers(self, arch):
         """Names of the registers of C (none if it is a constant) and D."""
         count = self.op.layout.registers
-        bank = "a" if arch_named(arch).isa.separate_accumulators else "v"
+        bank = "a" if arch_named(arch).isa.separate_acc_vgprs else "v"
         d = C if self.accumulator == "place" else C + 32
         c = [] if self.accumulator == "constant" else [f"{bank}{C + i}" for i in range(count)]
         return c, [f"{bank}{d + i}" for i in range(count)]
