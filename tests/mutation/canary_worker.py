@@ -20,7 +20,15 @@ import backward_cases
 import flash_attn_rocm
 import forward_cases
 import torch
-from flash_attn_rocm import _append, _canary_append, _canary_calls, _gradients, _kernels, _plan
+from flash_attn_rocm import (
+    _append,
+    _canary_append,
+    _canary_calls,
+    _canary_reference,
+    _gradients,
+    _kernels,
+    _plan,
+)
 from flash_attn_rocm._layout import Device
 from flash_attn_rocm._remembered import Family
 from fuzz import draw, made
@@ -195,6 +203,7 @@ def cost(family):
 
 
 def replayed(family, kept):
+    _canary_reference.forget()
     results, begin = iter(kept), time.process_time()
     problem(family, lambda _: lambda *_: next(results))
     return time.process_time() - begin

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from flash_attn_rocm import _canary, _canary_calls, _kernels, _ops, _remembered
+from conftest import hidden_as_0
+from flash_attn_rocm import _canary, _canary_calls, _canary_reference, _kernels, _ops, _remembered
 from flash_attn_rocm._layout import Device
 from flash_attn_rocm._options import Inputs
 
@@ -103,6 +104,41 @@ def test_the_check_has_calls_of_every_path():
     for call in _canary_calls.attention_calls(_remembered.Family("gfx942", "fp16", 64)):
         paths.add(_kernels.choose(call.inputs, call.options, Device("gfx942", 8)).plan.path)
     assert paths == {"matrix", "split", "reference"}
+
+
+FAMILIES = [_remembered.Family("gfx942", dtype, 64) for dtype in ("fp16", "bf16")]
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=str)
+def test_the_plain_computation_is_that_of_the_pytorch_implementation(family):
+    """Of out and the log-sum-exp, in all calls; what is infinite or NaN of one is so of the other."""
+    for call in _canary_calls.attention_calls(family):
+        state = _canary_reference.dropout_state(call)
+        wanted = _ops.forward(call.inputs, call.options, state, want_probabilities=False)
+        for one, other in zip(_canary_reference.forward(call), wanted, strict=False):
+            close(one, other, call.name)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=str)
+def test_plain_gradients_are_those_of_the_pytorch_implementation(family):
+    calls = _canary_calls.gradient_calls(family._replace(gradients="split"))
+    seen = []
+    for call in calls:
+        given, gradients = _canary_reference.backward(call)
+        wanted = hidden_as_0(given)
+        for name, one, other in zip(("dq", "dk", "dv"), gradients, wanted, strict=True):
+            close(one, other, f"{call.name}: {name}")
+        seen.append(call.nan)
+    assert {*seen} == {True, False}
+
+
+def close(one, other, name):
+    """But for the rounding of what the PyTorch implementation gives, and of what it computes with."""
+    most = other.float().nan_to_num(0, 0, 0).abs().max().item()
+    off = max(torch.finfo(other.dtype).eps, 2.0**-18) * most
+    torch.testing.assert_close(
+        one.float(), other.float(), rtol=0, atol=off, equal_nan=True, msg=lambda words: f"{name}: {words}"
+    )
 
 
 def test_each_path_of_gradients_has_a_finding_of_its_own():

@@ -1,10 +1,9 @@
-"""The check at first use: its calls are compared with the PyTorch implementation.
+"""The check at first use: its calls are compared with the same computed by PyTorch (``_canary_reference``).
 
 What is allowed is with the other tolerances, in wheel_builder/emulator/rule.py, which the wheel carries for
 ``selftest``.
 """
 
-import math
 import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -43,7 +42,7 @@ def attention_problem(family: Family, answer: Answer, device: Device, where: tor
 
 
 def gradients_problem(family: Family, backward: Backward, where: torch.device) -> str:
-    """What is wrong with the gradients, or ""; out and the log-sum-exp are the PyTorch implementation's."""
+    """What is wrong with the gradients, or ""; out and the log-sum-exp are PyTorch's."""
     for call in gradient_calls(family):
         on_cpu, wanted = _canary_reference.backward(call)
         dout, out, lse = (moved(x, where) for x in on_cpu[:3])
@@ -71,12 +70,11 @@ def gradient_calls(family: Family) -> Iterator[Call]:
 
 
 def _largest(x: Tensor) -> float:
-    most = x.abs().max().item()
-    return most if math.isfinite(most) else x.where(x.isfinite(), 0.0).abs().max().item()
+    return x.abs().nan_to_num_(0.0, 0.0).max().item()
 
 
 def _difference(what: str, found: Tensor, wanted: Tensor, most: float) -> str:
-    found, wanted = found.cpu().float(), wanted.float()
+    found = found.cpu().float()
     error = (found - wanted).abs().max().item()
     if not error <= most:  # infinite numbers' differences are NaN, too
         same = (found == wanted) | (found.isnan() & wanted.isnan())

@@ -20,6 +20,8 @@ ALONG = 128.0  # what all queries have in the one element that makes the scores 
 # Elements between the random numbers with which q, k, v and dout begin: 16 bytes, as kernels want them
 # aligned, and less than a row, so that no row of one is a row of another.
 APART = 8
+# Random numbers, and then the same again: a multiple of 8 and of no head dim, so that rows differ.
+DRAWN = 8 * 4099
 Lengths = tuple[int, ...]
 Stored = tuple[Tensor, Tensor, dict[str, Tensor]]  # k, v, and the tensors that say where sequences lie
 
@@ -49,12 +51,13 @@ class Call(NamedTuple):
 
 def made(rows: Sequence[Row], family: Family) -> Iterator[Call]:
     """The calls of rows; their tensors are views of the same random numbers, or copies of views."""
-    draw = torch.Generator().manual_seed(0)
+    draw, rows = torch.Generator().manual_seed(0), [row.of(family.head_dim) for row in rows]
     most = max(
         len(row.rows) * max(max(row.rows) * row.heads[0], max(row.keys) * row.heads[1]) for row in rows
     )
-    pool = torch.randn(most * family.head_dim + 3 * APART, generator=draw, dtype=FP32)
-    pool = pool.to(TORCH_DTYPES[family.dtype])
+    length = most * family.head_dim + 3 * APART
+    pool = torch.randn(DRAWN, generator=draw, dtype=FP32).to(TORCH_DTYPES[family.dtype])
+    pool = pool.repeat(-(-length // DRAWN))
     steep = torch.rand(max(len(row.rows) * row.heads[0] for row in rows), generator=draw, dtype=FP32)
     return (_made(row, family, pool, steep * STEEPEST) for row in rows)
 
@@ -111,8 +114,9 @@ def _score(row: Row, q: Tensor, k: Tensor, scale: float) -> None:
     first, step = row.scores
     before = [k.shape[1] - length for length in row.keys]
     if row.scores != FLAT:
+        along = ALONG * (1.0 - 2.0 * (torch.arange(q.shape[2]) % 2))  # of each head
         wanted = first + step * (torch.arange(k.shape[1]) - _integers(*before)[:, None])
-        q[..., 0], k[..., 0] = ALONG, (wanted / (ALONG * scale))[..., None]
+        q[..., 0], k[..., 0] = along, (wanted / (ALONG * scale))[..., None]
     if row.infinite:
         for b, number in enumerate(NO_NUMBERS):
             k[b, before[b] + 2 * row.keys[b] // 3, -1, 0] = number
