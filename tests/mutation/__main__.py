@@ -30,7 +30,8 @@ def main():
     bench = set_up(wheel.resolve())
     rows = []
     for arch in archs_of(options, bench.archs):
-        rows += run_arch(bench, arch, options)
+        with bench.alone(arch):
+            rows += run_arch(bench, arch, options)
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps({"seed": options.seed, "mutants": rows}, indent=1) + "\n")
     print(as_text(rows))  # noqa: T201

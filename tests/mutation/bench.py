@@ -2,12 +2,13 @@
 
 import sys
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from wheel_builder.base.machine import default_jobs, usable_cores, usable_memory
-from wheel_builder.base.store import Artifact
+from wheel_builder.base.store import Artifact, locked
 from wheel_builder.files.library import device_code
 from wheel_builder.files.wheelfile import MAX_READ_MIB, read_wheel
 from wheel_builder.images.listing import list_code, tools_in
@@ -44,6 +45,13 @@ class Bench:
     @property
     def folder(self):
         return self.context.build / "mutation"
+
+    @contextmanager
+    def alone(self, arch):
+        """Other runs of mutants of the arch wait: they write into the same folders."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with locked(self.folder / f"{arch}.lock"):
+            yield
 
     def mutants(self, arch):
         """The folder with a folder for each mutant."""

@@ -43,8 +43,9 @@ def main():
     bench, rows, costs = set_up(wheel.resolve()), [], []
     options.kind = options.kind or CHANGING
     for arch in archs_of(options, bench.archs):
-        own = run_arch(bench, arch, options)
-        costs += costs_of(bench, arch, sorted({row["family"] for row in own}))
+        with bench.alone(arch):
+            own = run_arch(bench, arch, options)
+            costs += costs_of(bench, arch, sorted({row["family"] for row in own}))
         rows += own
         options.json.parent.mkdir(parents=True, exist_ok=True)
         found = {"seed": options.seed, "mutants": rows, "costs": costs}
