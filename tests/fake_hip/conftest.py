@@ -4,6 +4,9 @@ Each scenario is a process of its own, because the wheel's library caches what i
 hang must count as a failure.  It is a fork of this process, which has imported torch and has called nothing:
 the runtime reads its settings at the first call.  Needs the installed wheel and, from
 wheel_builder/verify/stage.py, the runtime in LD_PRELOAD and FA_FAKE_HIP_DISASSEMBLY.
+
+Scenarios are those of gfx942, whose kernels and instructions they name, unless a test says ``needs_archs`` or
+has a parameter ``arch``.  Where the wheel lacks the arch the test is left out.
 """
 
 import multiprocessing
@@ -13,10 +16,30 @@ from pathlib import Path
 
 import flash_attn_rocm  # noqa: F401  for the scenarios
 import pytest
+from flash_attn_rocm._library import gfx_of, instances
 
 SECONDS = 120
 PRELUDE = Path(__file__).with_name("prelude.py").read_text()
 FORK = multiprocessing.get_context("fork")
+DEFAULT = "gfx942:sramecc+:xnack-"
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "needs_archs(name, ...): the wheel has kernels for all of them")
+
+
+def pytest_collection_modifyitems(items):
+    # Left out instead of skipped: a skipped test is no verification.
+    there = {arch for each in instances() for arch in each.archs}
+    items[:] = [item for item in items if archs_of(item) <= there]
+
+
+def archs_of(item):
+    """The archs whose kernels a test runs."""
+    if marker := item.get_closest_marker("needs_archs"):
+        return {*marker.args}
+    callspec = getattr(item, "callspec", None)
+    return {gfx_of(callspec.params.get("arch", DEFAULT) if callspec else DEFAULT)}
 
 
 def play(text, settings, told):
@@ -34,7 +57,7 @@ def play(text, settings, told):
 def scenario():
     """Runs Python text after ``prelude.py`` under the fake HIP runtime with these settings; its ``shown``."""
 
-    def run(text, *, arch="gfx942:sramecc+:xnack-", **settings):
+    def run(text, *, arch=DEFAULT, **settings):
         settings = {f"FA_FAKE_HIP_{name.upper()}": value for name, value in settings.items()}
         answer, told = FORK.Pipe(duplex=False)
         child = FORK.Process(target=play, args=(text, {"FA_FAKE_HIP_ARCH": arch, **settings}, told))

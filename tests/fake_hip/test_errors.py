@@ -46,7 +46,7 @@ shown["modules"] = fake_hip.report().modules
 """,
         arch="gfx900",
     )
-    assert "this wheel has no kernels for gfx900: it was built for gfx908" in shown["words"]
+    assert "this wheel has no kernels for gfx900: it was built for gfx" in shown["words"]
     assert shown["modules"] == 0
 
 
@@ -146,6 +146,7 @@ shown["modules"] = fake_hip.report().modules
     assert shown == {"archs": ["gfx942:sramecc+:xnack-"], "modules": 1}
 
 
+@pytest.mark.needs_archs("gfx908", "gfx942", "gfx1030", "gfx1100")
 def test_each_device_runs_the_code_of_its_own_arch(scenario):
     shown = scenario(
         """

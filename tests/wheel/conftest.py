@@ -7,6 +7,7 @@ import os
 
 import pytest
 import torch
+from archs import archs_with
 from flash_attn_rocm import _notice, _ops, _recall, _support
 from flash_attn_rocm._options import BackwardCall, Inputs, Options
 
@@ -19,13 +20,20 @@ def pytest_configure(config):
     torch.set_num_threads(1)  # the tensors are small: threads cost more than they give
     config.addinivalue_line("markers", "wheel: runs against an installed wheel, outside the checkout")
     config.addinivalue_line("markers", "full: slow, only with FA_FULL")
+    config.addinivalue_line("markers", "needs_kernels(op): of the archs of the wheel, one has kernels of it")
 
 
 def pytest_collection_modifyitems(items):
     # Left out instead of skipped: a skipped test is no verification.
     items[:] = [item for item in items if FULL or not item.get_closest_marker("full")]
+    items[:] = [item for item in items if all(map(archs_with, ops_of(item)))]
     for item in items:
         item.add_marker(pytest.mark.wheel)
+
+
+def ops_of(item):
+    """The ops whose kernels a test needs."""
+    return [marker.args[0] for marker in item.iter_markers("needs_kernels")]
 
 
 @pytest.fixture(autouse=True)

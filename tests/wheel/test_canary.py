@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from archs import ARCH
 from conftest import hidden_as_0
 from flash_attn_rocm import _canary, _canary_calls, _canary_reference, _kernels, _ops, _remembered
 from flash_attn_rocm._layout import Device
@@ -48,16 +49,16 @@ def test_a_hang_switches_the_family_off_in_words(stream, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(_canary_calls, "moved", lambda x, _where: x)
     monkeypatch.setattr(_canary._capture, "is_capturing", lambda _where: False)
-    family = _remembered.Family("gfx942", "fp16", 64)
+    family = _remembered.Family(ARCH, "fp16", 64)
     try:
         words = _canary._known(
             family,
             GPU,
-            lambda where: _canary_calls.attention_problem(family, lambda *_: (), Device("gfx942", 8), where),
+            lambda where: _canary_calls.attention_problem(family, lambda *_: (), Device(ARCH, 8), where),
         )
     finally:
         _canary.forget()
-    assert "the kernels for fp16, head_dim 64 are switched off on gfx942" in words
+    assert f"the kernels for fp16, head_dim 64 are switched off on {ARCH}" in words
     assert "causal: it did not end within 0 s" in words
     [(_, found)] = _remembered.failures()
     assert found.words == "causal: it did not end within 0 s"
@@ -73,7 +74,7 @@ def test_without_memory_nothing_is_said_of_the_kernels(monkeypatch, tmp_path):
 
     q = torch.zeros(1, 1, 1, 64, dtype=torch.float16)
     try:
-        assert _canary.failure(answer, Inputs(q, q, q), Device("gfx942", 8)) == ""
+        assert _canary.failure(answer, Inputs(q, q, q), Device(ARCH, 8)) == ""
         assert not _canary._found
     finally:
         _canary.forget()
@@ -92,7 +93,7 @@ def test_what_is_set_as_default_changes_nothing(monkeypatch, tmp_path):
     torch.set_default_dtype(torch.bfloat16)
     try:
         with torch.device("meta"):
-            assert _canary.failure(answer, Inputs(q, q, q), Device("gfx942", 8)) == ""
+            assert _canary.failure(answer, Inputs(q, q, q), Device(ARCH, 8)) == ""
     finally:
         torch.set_default_dtype(torch.float32)
         _canary.forget()
@@ -101,12 +102,12 @@ def test_what_is_set_as_default_changes_nothing(monkeypatch, tmp_path):
 def test_the_check_has_calls_of_every_path():
     """matrix, split and reference, by the plan of the library."""
     paths = set()
-    for call in _canary_calls.attention_calls(_remembered.Family("gfx942", "fp16", 64)):
-        paths.add(_kernels.choose(call.inputs, call.options, Device("gfx942", 8)).plan.path)
+    for call in _canary_calls.attention_calls(_remembered.Family(ARCH, "fp16", 64)):
+        paths.add(_kernels.choose(call.inputs, call.options, Device(ARCH, 8)).plan.path)
     assert paths == {"matrix", "split", "reference"}
 
 
-FAMILIES = [_remembered.Family("gfx942", dtype, 64) for dtype in ("fp16", "bf16")]
+FAMILIES = [_remembered.Family(ARCH, dtype, 64) for dtype in ("fp16", "bf16")]
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=str)
@@ -144,8 +145,8 @@ def close(one, other, name):
 def test_each_path_of_gradients_has_a_finding_of_its_own():
     """Nor is one taken for another's that was kept when all gradients were one family, True or False."""
     kept = {
-        _remembered.file_of(_remembered.Family("gfx942", "fp16", 64, path), "7.2").name
+        _remembered.file_of(_remembered.Family(ARCH, "fp16", 64, path), "7.2").name
         for path in ("", "split", "fused", True, False)
     }
     assert len(kept) == 5
-    assert str(_remembered.Family("gfx942", "fp16", 64, "fused")) == "fused gradients of fp16, head_dim 64"
+    assert str(_remembered.Family(ARCH, "fp16", 64, "fused")) == "fused gradients of fp16, head_dim 64"

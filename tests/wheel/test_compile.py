@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from archs import ARCH
 from flash_attn_rocm import flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache
 
 pytestmark = [
@@ -30,7 +31,7 @@ def test_one_graph(qkv, backend, dynamic, options):
 
 @pytest.mark.parametrize("head_dim", [64, 40])
 def test_the_kernels_are_one_operator_of_the_graph_and_planned_when_it_runs(host_fwd, kernels_on, head_dim):
-    kernels_on("gfx942")
+    kernels_on(ARCH)
     graphs = []
 
     def backend(graph, _inputs):
@@ -51,7 +52,7 @@ def test_the_kernels_are_one_operator_of_the_graph_and_planned_when_it_runs(host
 
 
 def test_a_graph_with_gradients_through_the_kernels(qkv, host_fwd, kernels_on):
-    kernels_on("gfx942")
+    kernels_on(ARCH)
     q, k, v = (x.requires_grad_() for x in qkv)
     compiled = torch.compile(flash_attn_func, fullgraph=True, backend="aot_eager", dynamic=True)
     same(compiled(q, k, v, causal=True), flash_attn_func(q, k, v, causal=True), (q, k, v))

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from archs import ARCH
 from flash_attn_rocm import _flops, flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache
 from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -42,7 +43,7 @@ def of_pytorch(q, k, v):
 @pytest.fixture(params=["kernels", "PyTorch implementation"])
 def either_way(request, kernels_on, host_operators):
     if request.param == "kernels":
-        kernels_on("gfx942")
+        kernels_on(ARCH)
 
 
 @pytest.mark.usefixtures("either_way")

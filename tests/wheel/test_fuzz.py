@@ -5,6 +5,7 @@ import math
 import flash_attn_rocm as fa
 import pytest
 import torch
+from archs import ARCH
 from conftest import FWD_ARGUMENTS
 from flash_attn_rocm import FlashAttnArgumentError, explain
 from flash_attn_rocm._support import Machine
@@ -136,7 +137,7 @@ def answers(function, q, arguments, options):
         assert expected[0].shape == (*q(arguments[0]).shape[:-1], v.shape[-1])
         assert expected[0].dtype == arguments[0].dtype
         assert explain(function, *arguments, **options).path == "pytorch"
-    Machine.host_memory_arch = staticmethod(lambda: "gfx942")
+    Machine.host_memory_arch = staticmethod(lambda: ARCH)
     for _ in range(2):
         same(told(function, arguments, options), expected)
 

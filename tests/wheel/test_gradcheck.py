@@ -3,6 +3,7 @@
 import pytest
 import reference_attention
 import torch
+from archs import ARCH
 from flash_attn_rocm import (
     FlashAttnUnsupportedError,
     attention,
@@ -120,7 +121,7 @@ def test_caches():
 
 
 def test_no_kernel_is_asked(kernels_on, host_operators):
-    kernels_on("gfx942")
+    kernels_on(ARCH)
     tensors = wide(2, ROWS, 2), wide(2, KEYS, 1), wide(2, KEYS, 1)
     with pytest.warns(UserWarning, match="float64, and kernels have fp16 and bf16"):
         flash_attn_func(*tensors).sum().backward()

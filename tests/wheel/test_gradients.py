@@ -6,9 +6,11 @@ from functools import partial
 import pytest
 import reference_attention
 import torch
+from archs import ARCH, UNKNOWN, archs_with
 from flash_attn_rocm import (
     FlashAttnFallbackWarning,
     FlashAttnUnsupportedError,
+    _plan,
     attention,
     explain,
     flash_attn_func,
@@ -28,7 +30,8 @@ from functorch.compile import make_boxed_func
 from torch._dynamo.backends.common import aot_autograd
 from torch.utils.checkpoint import checkpoint
 
-ARCH = "gfx942"
+FUSED = next(iter(archs_with("bwd_fused")), "")  # gfx1030 has none
+needs_fused = pytest.mark.needs_kernels("bwd_fused")
 FALLS_BACK = pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnFallbackWarning")
 RULES = (0.125, True, -1, 0, 0.0)  # softmax_scale, is_causal, window_size_left and _right, softcap
 
@@ -41,25 +44,37 @@ def leaves(qkv, kernels_on):
 
 
 def test_every_backward_kernel_is_told(qkv, host_fwd):
-    there = {(each.dtype, each.head_dim) for each in instances() if each.op == "bwd_dq"}
-    fused = {(each.dtype, each.head_dim) for each in instances() if each.op == "bwd_fused"}
-    for dtype, head_dim in there:
-        wanted = "fused" if (dtype, head_dim) in fused else "split"
-        assert is_supported(ARCH, dtype, head_dim).backward == wanted
-        assert is_supported("gfx1030", dtype, head_dim).backward == "split"
-    # Padded to the next.
-    found = {is_supported(ARCH, dtype, n).backward for dtype, _ in there for n in range(1, 257)}
-    assert found == {"fused", "split"}
-    found = is_supported("gfx900", "fp16", 64)
+    fused = {(each.dtype, each.head_dim, arch) for each in of_op("bwd_fused") for arch in each.archs}
+    for each in of_op("bwd_dq"):
+        for arch in each.archs:
+            found = is_supported(arch, each.dtype, each.head_dim).backward
+            if (each.dtype, each.head_dim, arch) not in fused:
+                assert found == "split"
+            elif arch == FUSED:
+                assert found == "fused"
+    found = is_supported(UNKNOWN, "fp16", 64)
     assert found.backward == "pytorch"
-    assert found.backward_reason.startswith("this wheel has no kernels for gfx900")
+    assert found.backward_reason.startswith(f"this wheel has no kernels for {UNKNOWN}")
     assert explain(*qkv).backward_reason == "the tensors are on cpu, and kernels run on AMD GPUs"
     assert not host_fwd
 
 
-def test_a_call_is_explained(leaves):
+def of_op(op):
+    return [each for each in instances() if each.op == op]
+
+
+@needs_fused
+def test_other_head_dims_are_padded_to_the_next():
+    there = {each.dtype for each in of_op("bwd_fused")}
+    found = {is_supported(FUSED, dtype, n).backward for dtype in there for n in range(1, 257)}
+    assert found == {"fused", "split"}
+
+
+@needs_fused
+def test_a_call_is_explained(leaves, kernels_on):
+    kernels_on(FUSED)
     found = explain(*leaves)
-    assert (found.backward, found.backward_reason) == ("fused", "the default of gfx942")
+    assert (found.backward, found.backward_reason) == ("fused", f"the default of {FUSED}")
     found = explain(*leaves, deterministic=True)
     assert found.backward == "split"
     assert found.backward_reason == "the same bits every time are wanted (deterministic)"
@@ -67,11 +82,18 @@ def test_a_call_is_explained(leaves):
     assert (found.path, found.backward) == ("pytorch", "pytorch")
     assert found.backward_reason == "kernels take no attn_mask"
     found = explain(*leaves, dropout_p=0.5, return_attn_probs=True)
-    assert (found.path, found.backward) == ("pytorch", "split")
-    assert found.backward_reason.startswith("the fused kernels of gfx942 have no ALiBi, softcap and dropout")
+    assert found.path == "pytorch"
+    if _plan.fused_takes_features(FUSED, "fp16", 64):
+        assert found.backward == "fused"
+    else:
+        assert found.backward == "split"
+        words = f"the fused kernels of {FUSED} have no ALiBi, softcap and dropout"
+        assert found.backward_reason.startswith(words)
 
 
-def test_the_environment_chooses_the_path(leaves, monkeypatch):
+@needs_fused
+def test_the_environment_chooses_the_path(leaves, kernels_on, monkeypatch):
+    kernels_on(FUSED)
     monkeypatch.setenv("FLASH_ATTN_ROCM_BACKWARD", "split")
     found = explain(*leaves)
     assert (found.backward, found.backward_reason) == ("split", "split is wanted")
@@ -88,8 +110,10 @@ def test_the_environment_chooses_the_path(leaves, monkeypatch):
         explain(*leaves)
 
 
+@needs_fused
 @pytest.mark.usefixtures("host_fwd")
-def test_only_what_is_fused_gets_sums(leaves, host_bwd):
+def test_only_what_is_fused_gets_sums(leaves, kernels_on, host_bwd):
+    kernels_on(FUSED)
     torch.autograd.grad(flash_attn_func(*leaves).sum(), leaves)
     torch.autograd.grad(flash_attn_func(*leaves, deterministic=True).sum(), leaves)
     torch.use_deterministic_algorithms(True)

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from archs import ARCH
 from exact import largest, plain
 from flash_attn_rocm import FlashAttnArgumentError, _layout, explain, flash_attn_with_kvcache
 from flash_attn_rocm._plan import Plan
@@ -320,7 +321,7 @@ def test_kernels_are_given_all_that_they_need(host_fwd, kernels_on, name, head_d
         return (*answer, k_cache, v_cache)
 
     wanted = attended()
-    kernels_on("gfx942")
+    kernels_on(ARCH)
     for _ in range(2):
         for mine, theirs in zip(attended(), wanted, strict=True):
             torch.testing.assert_close(mine, theirs, rtol=2**-10, atol=2**-12)
@@ -329,7 +330,7 @@ def test_kernels_are_given_all_that_they_need(host_fwd, kernels_on, name, head_d
 
 def test_a_cache_is_not_copied_where_a_kernel_reads_it_as_it_is(host_fwd, kernels_on):
     """Head dim 40 has no kernel of its own: the reference kernel takes it."""
-    kernels_on("gfx942")
+    kernels_on(ARCH)
     q, cache = torch.randn(1, 1, 2, 40).half(), torch.randn(1, 16, 2, 40).half()
     out = flash_attn_with_kvcache(q, cache, cache, cache_seqlens=5)
     (call,) = host_fwd
@@ -346,11 +347,11 @@ def test_splits_get_memory_for_their_parts(host_fwd, kernels_on, monkeypatch):
         return Plan("split", 3, "few queries")
 
     monkeypatch.setattr(_layout, "plan", plan)
-    kernels_on("gfx942")
+    kernels_on(ARCH)
     q, cache = torch.randn(2, 1, 4, 64).half(), torch.randn(2, 48, 2, 64).half()
     for _ in range(2):
         flash_attn_with_kvcache(q, cache, cache, num_splits=3)
-    assert asked == [("gfx942", "fp16", 64, 2, 1, 48, 4, 2, 0, 3, False, True)] * len(asked)
+    assert asked == [(ARCH, "fp16", 64, 2, 1, 48, 4, 2, 0, 3, False, True)] * len(asked)
     for call in host_fwd:
         assert call["partial_out"].shape == (3, 2, 4, 1, 64)
         assert call["partial_lse"].shape == (3, 2, 4, 1)

@@ -5,6 +5,7 @@ import warnings
 
 import pytest
 import torch
+from archs import ARCH
 from exact import assert_log_sum_exp, check
 from flash_attn_rocm import (
     FlashAttnArgumentError,
@@ -119,7 +120,7 @@ def test_compiled_with_gradients():
 
 def test_no_kernel_takes_a_mask(qkv, kernels_on):
     mask = torch.ones(5, 7).bool()
-    kernels_on("gfx942")
+    kernels_on(ARCH)
     assert explain(attention, *qkv)
     assert explain(attention, *qkv, mask).reason == "kernels take no attn_mask"
     set_strict(True)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from archs import ARCH
 from flash_attn_rocm import FlashAttnArgumentError, explain, flash_attn_func, flash_attn_varlen_func, sdpa
 from torch.nested import nested_tensor_from_jagged
 from torch.nested._internal import ops
@@ -26,7 +27,7 @@ def made(dtype=torch.float16):
 @pytest.fixture(params=["kernels", "PyTorch implementation"])
 def either_way(request, kernels_on, host_operators):
     if request.param == "kernels":
-        kernels_on("gfx942")
+        kernels_on(ARCH)
 
 
 @pytest.mark.usefixtures("either_way")
@@ -45,7 +46,7 @@ def test_packed_sequences(options):
 
 
 def test_explain_looks_inside(kernels_on):
-    kernels_on("gfx942")
+    kernels_on(ARCH)
     rows, nested = made()
     wanted = explain(flash_attn_varlen_func, *rows, ENDS_Q.int(), ENDS_K.int(), 6, 7)
     assert explain(flash_attn_varlen_func, *nested, *NOTHING) == wanted
@@ -89,7 +90,7 @@ def test_what_does_not_fit_is_an_error():
 @pytest.fixture
 def host(kernels_on, host_fwd, monkeypatch):
     """Kernels on host memory, where PyTorch has no flash attention; the calls that the kernels get."""
-    kernels_on("gfx908")
+    kernels_on(ARCH)
     monkeypatch.setattr(sdpa, "_flash_reached", lambda _device: False)
     with sdpa.enable():
         yield host_fwd

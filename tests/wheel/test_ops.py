@@ -4,6 +4,7 @@ import threading
 
 import pytest
 import torch
+from archs import ARCH
 from conftest import FWD_ARGUMENTS
 from flash_attn_rocm._options import Inputs
 from torch._C import DispatchKey, DispatchKeySet
@@ -174,7 +175,7 @@ def test_opcheck_of_the_kernels_operator(qkv, host_fwd, inputs, head_dim):
     q, k, v, *rest = inputs(qkv)
     tensors = (*(x[..., :head_dim] for x in (q, k, v)), *rest)
     options = (*OPTIONS[:4], 0.0, *OPTIONS[5:])
-    arguments = (*tensors, *options, None, "gfx942", 304)
+    arguments = (*tensors, *options, None, ARCH, 304)
     found = torch.library.opcheck(torch.ops.flash_attn_rocm.forward.default, arguments)
     assert set(found.values()) == {"SUCCESS"}
     assert len(found) == 4

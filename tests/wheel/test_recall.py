@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 import torch
+from archs import ARCH
 from flash_attn_rocm import (
     FlashAttnArgumentError,
     _checks,
@@ -21,8 +22,6 @@ from flash_attn_rocm import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
-
-ARCH = "gfx942"
 
 
 def ints(*values):

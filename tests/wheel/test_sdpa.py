@@ -6,6 +6,7 @@ import threading
 import flash_attn_rocm
 import pytest
 import torch
+from archs import ARCH
 from exact import check
 from flash_attn_rocm import (
     FlashAttnFallbackWarning,
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.filterwarnings(
 @pytest.fixture
 def host(kernels_on, host_fwd, monkeypatch):
     """Kernels on host memory, where PyTorch has no flash attention; the calls that the kernels get."""
-    kernels_on("gfx908")
+    kernels_on(ARCH)
     monkeypatch.setattr(sdpa, "_flash_reached", lambda _device: False)
     with sdpa_kernel(SDPBackend.MATH):
         yield host_fwd
@@ -144,7 +145,7 @@ def switches():
 @pytest.mark.parametrize("before", [True, False])
 def test_fused_attention_that_is_broken_is_replaced(kernels_on, host_operators, small, monkeypatch, before):
     """Forward and backward, and nested; PyTorch's switches are then as they were."""
-    kernels_on("gfx1100")
+    kernels_on(ARCH)
     monkeypatch.setattr(sdpa, "_flash_reached", lambda _device: True)
     torch.backends.cuda.enable_mem_efficient_sdp(before)
     leaves = [x.requires_grad_() for x in small]

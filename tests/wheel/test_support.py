@@ -6,6 +6,7 @@ import warnings
 import flash_attn_rocm
 import pytest
 import torch
+from archs import ARCH
 from flash_attn_rocm import (
     FlashAttnFallbackWarning,
     FlashAttnUnsupportedError,
@@ -251,7 +252,7 @@ def test_the_librarys_plan_is_taken(monkeypatch, answer, expected):
     monkeypatch.setattr(_plan, "PLAN", lambda *_question: answer)
     _plan.plan.cache_clear()
     try:
-        assert _plan.plan("gfx942", "fp16", 64, 1, 1, 32768, 8, 1, 304, 0, False, True) == expected
+        assert _plan.plan(ARCH, "fp16", 64, 1, 1, 32768, 8, 1, 304, 0, False, True) == expected
     finally:
         _plan.plan.cache_clear()
 

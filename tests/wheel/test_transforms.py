@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from archs import ARCH
 from flash_attn_rocm import (
     FlashAttnFallbackWarning,
     FlashAttnUnsupportedError,
@@ -109,7 +110,7 @@ def test_jvp_and_jacobians():
 
 def test_a_call_that_is_known_is_differentiated_too(kernels_on, host_operators):
     """It would go straight to its kernel."""
-    kernels_on("gfx942")
+    kernels_on(ARCH)
     q, k, v = tensors(torch.float16, 64)
     out = flash_attn_func(q, k, v)
     assert torch.equal(flash_attn_func(q, k, v), out)
@@ -124,7 +125,7 @@ def test_a_call_that_is_known_is_differentiated_too(kernels_on, host_operators):
 
 
 def test_forward_mode_behind_kernels_is_told(kernels_on, host_operators):
-    kernels_on("gfx942")
+    kernels_on(ARCH)
     q, k, v = tensors(torch.float16, 64)
     call = (lambda q: flash_attn_func(q, k, v), (q,), (q,))
     with pytest.warns(FlashAttnFallbackWarning, match="kernels compute no forward-mode derivatives"):
@@ -145,7 +146,7 @@ def test_grad_is_what_backward_computes(options):
 
 
 def test_grad_of_packed_tensors_with_the_kernels(kernels_on, host_operators):
-    kernels_on("gfx942")
+    kernels_on(ARCH)
     qkv = torch.randn(2, 5, 3, 2, 64).half()
     found = grad(lambda x: flash_attn_qkvpacked_func(x, causal=True).float().sum())(qkv)
     assert [len(each) for each in host_operators] == [1, 1]
@@ -216,7 +217,7 @@ def test_vmap_over_packed_sequences_and_caches():
 
 
 def test_a_vmap_is_one_launch(kernels_on, host_operators):
-    kernels_on("gfx942")
+    kernels_on(ARCH)
     q, k, v = tensors(torch.float16, 64)
     many = torch.randn(3, *q.shape).half()
     found = vmap(grad(lambda q: flash_attn_func(q, k, v).float().sum()))(many)

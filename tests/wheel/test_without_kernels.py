@@ -3,6 +3,7 @@ that is not that of q and k; each through every function, forward and backward."
 
 import pytest
 import torch
+from archs import ARCH
 from exact import check, plain
 from flash_attn_rocm import (
     FlashAttnFallbackWarning,
@@ -183,7 +184,7 @@ def calls(q, k, v):
 @every_case
 @pytest.mark.parametrize("name", ["dense", "packed", "cache", "mask"])
 def test_it_is_told_once_and_an_error_in_strict_mode(case, name, kernels_on, host_operators):
-    kernels_on("gfx942")
+    kernels_on(ARCH)
     function, *arguments = calls(*tensors(case))[name]
     assert explain(function, *arguments).reason == case[3]
     assert explain(function, *arguments).path == explain(function, *arguments).backward == "pytorch"
@@ -199,7 +200,7 @@ def test_it_is_told_once_and_an_error_in_strict_mode(case, name, kernels_on, hos
 
 @every_case
 def test_gradients_are_in_the_same_words(case, kernels_on):
-    kernels_on("gfx942")
+    kernels_on(ARCH)
     found = explain(*(x.requires_grad_() for x in tensors(case)))
     assert (found.backward, found.backward_reason) == ("pytorch", case[3])
 
@@ -207,7 +208,7 @@ def test_gradients_are_in_the_same_words(case, kernels_on):
 @one_dim
 def test_is_supported_says_no(case):
     dtype, head_dim, *_ = case
-    found = is_supported("gfx942", dtype, head_dim)
+    found = is_supported(ARCH, dtype, head_dim)
     assert not found
     assert found.path == found.backward == "pytorch"
     assert str(dtype) in found.reason or f"head_dim {head_dim}" in found.reason
@@ -215,7 +216,7 @@ def test_is_supported_says_no(case):
 
 @every_case
 def test_scaled_dot_product_attention_stays_with_pytorch(case, kernels_on, host_fwd):
-    kernels_on("gfx908")
+    kernels_on(ARCH)
     q, k, v = (x.transpose(1, 2) for x in tensors(case, 7, 7))
     wanted = torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
     with sdpa.enable():
