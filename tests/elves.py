@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from wheel_builder.base.archs import known_archs
+from wheel_builder.base.archs import arch_named, code_of, known_gpus
 
 EM_X86_64, EM_AMDGPU = 62, 224
 # With the flags "any" for sramecc and xnack where an arch has them.
-E_FLAGS = {a.name: a.elf_machine | (0x500 if ":" in a.device_name else 0) for a in known_archs().values()}
+E_FLAGS = {g.name: g.elf_machine | (0x500 if ":" in g.device_name else 0) for g in known_gpus().values()}
 PAGE = 4096
 BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
 S_ENDPGM = bytes.fromhex("000081bf")
@@ -297,7 +297,9 @@ def packed(value: object) -> bytes:
     if isinstance(value, list):
         return bytes([0xDD]) + struct.pack(">I", len(value)) + b"".join(map(packed, value))
     if isinstance(value, str):
-        return bytes([0xDA]) + struct.pack(">H", len(value)) + value.encode()
+        short = len(value) < 32  # their length is in the first byte, as in what the compiler writes
+        head = bytes([0xA0 | len(value)]) if short else bytes([0xDA]) + struct.pack(">H", len(value))
+        return head + value.encode()
     assert isinstance(value, int)
     return bytes([0xCE]) + struct.pack(">I", value)
 
@@ -308,7 +310,7 @@ def metadata_of(arch: str, kernels: Sequence[str]) -> dict[str, object]:
         {
             ".name": name, ".symbol": f"{name}.kd", ".group_segment_fixed_size": 1024,
             ".private_segment_fixed_size": 0, ".kernarg_segment_size": 64,
-            ".wavefront_size": known_archs()[arch].isa.wave,
+            ".wavefront_size": arch_named(code_of(arch)).isa.wave,
         }
         for name in kernels
     ]  # fmt: skip
@@ -337,7 +339,7 @@ def code_object(
 
     def linked(places: Mapping[str, int]) -> _Linked:
         offset = places.get(".text", 0) - places.get(".rodata", 0)
-        properties = 1 << 10 if known_archs()[arch].isa.wave == 32 else 0
+        properties = 1 << 10 if arch_named(code_of(arch)).isa.wave == 32 else 0
         descriptors = b"".join(
             struct.pack("<III4xq20xIIIHH4x", 1024, 0, 64, offset - 60 * n, 0, 0, 0, properties, 0)
             for n in range(len(names))

@@ -10,6 +10,7 @@
 //   flash_attn_rocm::bwd_sums     no tensors: the elements of dq_sums
 //   flash_attn_rocm::plan         no tensors: "<path> <splits> <why>", or "unsupported 0 <why>"
 //   flash_attn_rocm::instances    no tensors: the registry as JSON
+//   flash_attn_rocm::gpus         no tensors: which GPUs they serve, and with whose machine code, as JSON
 //   flash_attn_rocm::limits       no tensors: what kernels can take, as JSON
 //   flash_attn_rocm::compute_units  no tensors: how many a device has
 //   flash_attn_rocm::device_arch  no tensors: a device's arch as the HIP runtime reports it
@@ -265,6 +266,12 @@ std::string instances() {
   return text;
 }
 
+std::string gpus() {
+  const char* text = fa_gpus();
+  if (text == nullptr) throw std::bad_alloc();
+  return text;
+}
+
 std::string limits() {
   const char* text = fa_limits();
   if (text == nullptr) throw std::bad_alloc();
@@ -339,6 +346,7 @@ STABLE_TORCH_LIBRARY(flash_attn_rocm, library) {
       "int nheads_k, int compute_units, int num_splits, bool dropout, bool aligned) -> str");
   library.def("compute_units(int device) -> int");
   library.def("instances() -> str");
+  library.def("gpus() -> str");
   library.def("limits() -> str");
   library.def("device_arch(int device) -> str");
 }
@@ -357,6 +365,7 @@ STABLE_TORCH_LIBRARY_IMPL(flash_attn_rocm, CompositeExplicitAutograd, library) {
   library.impl("plan", &boxed<TORCH_BOX(&plan)>);
   library.impl("compute_units", &boxed<TORCH_BOX(&compute_units)>);
   library.impl("instances", &boxed<TORCH_BOX(&instances)>);
+  library.impl("gpus", &boxed<TORCH_BOX(&gpus)>);
   library.impl("limits", &boxed<TORCH_BOX(&limits)>);
   library.impl("device_arch", &boxed<TORCH_BOX(&device_arch)>);
 }

@@ -13,12 +13,6 @@ namespace {
 constexpr std::string_view kMagic = "__CLANG_OFFLOAD_BUNDLE__";
 constexpr std::string_view kTarget = "hipv4-amdgcn-amd-amdhsa--";
 
-[[noreturn]] void damaged(const std::string& how) {
-  throw Error(FA_INTERNAL, "the device code in libflash_attn_rocm.so is damaged: " + how +
-                               "\n  next: install the wheel again, with the command that you installed it "
-                               "with and --force-reinstall");
-}
-
 // Reads front to back and never past the end.
 class Reader {
  public:
@@ -49,6 +43,12 @@ Bytes part(Bytes bundle, std::uint64_t offset, std::uint64_t size) {
 }
 
 }  // namespace
+
+void damaged(const std::string& how) {
+  throw Error(FA_INTERNAL, "the device code in libflash_attn_rocm.so is damaged: " + how +
+                               "\n  next: install the wheel again, with the command that you installed it "
+                               "with and --force-reinstall");
+}
 
 Bytes find_code_object(Bytes bundle, const std::string& gfx) {
   const std::string wanted = std::string(kTarget) + gfx;

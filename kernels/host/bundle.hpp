@@ -11,6 +11,9 @@ struct Bytes {
   std::size_t size;
 };
 
+// Throws FA_INTERNAL: the device code is damaged, and `how`.
+[[noreturn]] void damaged(const std::string& how);
+
 // The code object for `gfx` ("gfx942") in an uncompressed bundle; it points into the bundle.
 // Throws FA_INTERNAL when the bundle is damaged or has no such code object.
 Bytes find_code_object(Bytes bundle, const std::string& gfx);

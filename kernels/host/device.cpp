@@ -1,5 +1,7 @@
 #include "device.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <mutex>
 
@@ -15,7 +17,9 @@ std::string ask_arch(int device) {
   hipDeviceProp_tR0600 properties{};
   check(hipGetDevicePropertiesR0600(&properties, device),
         "asking the HIP runtime for the properties of device " + std::to_string(device), kAskDoctor);
-  return properties.gcnArchName;
+  // A runtime with a longer name may have filled the whole field.
+  const auto& name = properties.gcnArchName;
+  return {std::begin(name), std::find(std::begin(name), std::end(name), '\0')};
 }
 
 // Not the number in the device's properties, which counts pairs on archs that run a workgroup on two compute

@@ -55,6 +55,14 @@ std::string json_of_registry() {
   return "[" + rows + "]";
 }
 
+std::string json_of_gpus() {
+  std::string rows;
+  for (const std::string& gpu : fa::registered_gpus()) {
+    rows += (rows.empty() ? "\"" : ", \"") + gpu + "\": \"" + fa::code_object_of(gpu) + "\"";
+  }
+  return "{" + rows + "}";
+}
+
 std::string json_of_limits() {
   return R"({"head_dim": )" + std::to_string(fa::kMaxHeadDim) + R"(, "splits": )" +
          std::to_string(fa::kMaxSplits) + R"(, "row_stride": )" + std::to_string(fa::kMaxRowStride) +
@@ -154,6 +162,15 @@ fa_status fa_plan(const fa_plan_call* call, fa_plan_result* result, fa_message* 
 const char* fa_instances(void) {
   try {
     static const std::string text = json_of_registry();
+    return text.c_str();
+  } catch (...) {
+    return nullptr;
+  }
+}
+
+const char* fa_gpus(void) {
+  try {
+    static const std::string text = json_of_gpus();
     return text.c_str();
   } catch (...) {
     return nullptr;

@@ -221,9 +221,15 @@ fa_status fa_bwd_plan(const fa_bwd_plan_call* call, fa_bwd_path* path, fa_messag
  * sequence or with cu_seqlens_q of all. */
 int64_t fa_bwd_sums(int32_t ragged, int64_t batch, int64_t rows_q, int64_t nheads, int64_t head_dim);
 
-/* The kernels in this library as JSON: [{"name", "op", "dtype", "head_dim", "archs": [...]}, ...].
+/* The kernels in this library as JSON: [{"name", "op", "dtype", "head_dim", "archs": [...]}, ...]; archs are
+ * those that there is machine code of.
  * Valid until the process ends. Needs no HIP runtime. NULL only when memory ran out. */
 const char* fa_instances(void);
+
+/* The GPUs that these kernels serve as JSON, each with the arch whose machine code it runs, for example
+ * {"gfx1030": "gfx1030", "gfx1031": "gfx1030"}. Valid until the process ends. Needs no HIP runtime. NULL only
+ * when memory ran out. */
+const char* fa_gpus(void);
 
 /* What the kernels can take, as JSON of whole numbers: "head_dim", the largest; "splits", the most parts of
  * the keys; "row_stride", which rows have to stay below, in elements; "alignment" of addresses and strides,

@@ -25,14 +25,14 @@ void require_launchable(const Selection& selection, const Grid& grid) {
 
 void launch_bytes(const Selection& selection, const Grid& grid, void* params, const Place& place) {
   require_launchable(selection, grid);
-  const hipFunction_t kernel = loaded_kernel(place.device, selection.gfx, *selection.instance);
+  const hipFunction_t kernel = loaded_kernel(place.device, place.arch, *selection.instance);
   const hipError_t error = hipModuleLaunchKernel(
       kernel, static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y), static_cast<unsigned>(grid.z),
       static_cast<unsigned>(grid.threads), 1, 1, 0, place.stream, &params, nullptr);
   if (error == hipSuccess) return;
   check(error,
         "launching " + selection.instance->name + " on device " + std::to_string(place.device) + " (" +
-            selection.gfx + ")",
+            shown(place.arch) + ")",
         "AMD_LOG_LEVEL=3 in the environment makes the HIP runtime say more");
 }
 

@@ -6,8 +6,8 @@
 
 namespace fa {
 
-// The kernel of `instance` on `device`, which is current and of arch `gfx`. Loads its code object on
-// first use; later calls, from any thread, get the same function.
-hipFunction_t loaded_kernel(int device, const std::string& gfx, const Instance& instance);
+// The kernel of `instance` on `device`, which is current and calls itself `arch`. Loads its code object on
+// first use, under the device's name; later calls, from any thread, get the same function.
+hipFunction_t loaded_kernel(int device, const std::string& arch, const Instance& instance);
 
 }  // namespace fa

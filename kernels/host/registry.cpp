@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "fa/arch/gfx.hpp"
+
 // registry.inc comes from kernels/instances/bundle.py, and fatbin.S, which has these functions.
 #define FA_INSTANCE(op, dtype, head_dim, name, archs) \
   extern "C" __attribute__((visibility("hidden"))) fa::Bytes fa_bundle_##name();
@@ -49,6 +51,20 @@ const std::vector<std::string>& registered_archs() {
       }
     }
     return archs;
+  }();
+  return all;
+}
+
+const std::vector<std::string>& registered_gpus() {
+  static const std::vector<std::string> all = [] {
+    const std::vector<std::string>& archs = registered_archs();
+    std::vector<std::string> gpus;
+    for (const Gpu& gpu : kAllGpus) {
+      if (std::find(archs.begin(), archs.end(), name(gpu.code_object)) != archs.end()) {
+        gpus.emplace_back(gpu.name);
+      }
+    }
+    return gpus;
   }();
   return all;
 }

@@ -27,6 +27,9 @@ const std::vector<Instance>& registry();
 // The archs that any instance has, in the registry's order, each once.
 const std::vector<std::string>& registered_archs();
 
+// The GPUs that run their code, in the table's order.
+const std::vector<std::string>& registered_gpus();
+
 // "a, b, c"
 std::string joined(const std::vector<std::string>& words);
 

@@ -30,38 +30,44 @@ std::string offered(const std::string& op, const std::string& gfx) {
 
 std::string unknown_arch(const std::string& gfx) {
   return "this wheel has no kernels for " + (gfx.empty() ? "an arch without a name" : gfx) +
-         ": it was built for " + joined(registered_archs());
+         ": it was built for " + joined(registered_gpus());
 }
 
-std::string no_instance(const std::string& op, const std::string& gfx, const std::string& dtype,
+std::string no_instance(const std::string& op, const std::string& arch, const std::string& dtype,
                         int head_dim) {
-  return "no " + op + " kernel for " + dtype + " with head_dim " + std::to_string(head_dim) + " on " + gfx +
-         ": this wheel has " + offered(op, gfx);
-}
-
-// Whose machine code a GPU runs; its own name where nothing is known of it.
-std::string code_object_of(const std::string& arch) {
-  Gfx found{};
-  return std::string(parse_gfx(arch, &found) ? name(found) : without_features(arch));
+  return "no " + op + " kernel for " + dtype + " with head_dim " + std::to_string(head_dim) + " on " +
+         shown(arch) + ": this wheel has " + offered(op, code_object_of(arch));
 }
 
 }  // namespace
 
 Selection select(const std::string& op, const std::string& arch, const std::string& dtype, int head_dim) {
   const std::string gfx = code_object_of(arch);
-  if (!contains(registered_archs(), gfx)) return {nullptr, gfx, unknown_arch(gfx)};
+  if (!contains(registered_archs(), gfx)) {
+    return {nullptr, gfx, unknown_arch(std::string(without_features(arch)))};
+  }
   for (const Instance& each : registry()) {
     // Head dims first: every launch comes here, and numbers take less time than words.
     const bool fits = each.head_dim == head_dim || each.head_dim == kAnyHeadDim;
     if (fits && each.op == op && each.dtype == dtype && each.has(gfx)) return {&each, gfx, ""};
   }
-  return {nullptr, gfx, no_instance(op, gfx, dtype, head_dim)};
+  return {nullptr, gfx, no_instance(op, arch, dtype, head_dim)};
 }
 
 Selection served(const std::string& op, const std::string& arch, const std::string& dtype, int head_dim) {
   Selection selection = select(op, arch, dtype, head_dim);
   if (selection.instance == nullptr) throw Error(FA_UNSUPPORTED, selection.reason);
   return selection;
+}
+
+std::string code_object_of(const std::string& arch) {
+  const Gpu* gpu = find_gpu(arch);
+  return std::string(gpu != nullptr ? name(gpu->code_object) : without_features(arch));
+}
+
+std::string shown(const std::string& arch) {
+  const std::string own(without_features(arch)), code = code_object_of(arch);
+  return own == code ? own : own + ", which runs the code of " + code;
 }
 
 Tabled tabled(const std::string& gfx, const std::string& dtype) {

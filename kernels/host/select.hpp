@@ -11,7 +11,7 @@ namespace fa {
 
 struct Selection {
   const Instance* instance;  // null: not served
-  std::string gfx;           // the arch without its feature flags: "gfx942"
+  std::string gfx;           // whose machine code the GPU runs, without feature flags: "gfx942"
   std::string reason;        // why not, in words; "" when served
 };
 
@@ -20,6 +20,12 @@ Selection select(const std::string& op, const std::string& arch, const std::stri
 
 // The same; throws FA_UNSUPPORTED with the reason where there is none.
 Selection served(const std::string& op, const std::string& arch, const std::string& dtype, int head_dim);
+
+// Whose machine code a GPU runs; its own name where nothing is known of it.
+std::string code_object_of(const std::string& arch);
+
+// A GPU in messages: "gfx942", or "gfx1031, which runs the code of gfx1030"; arch as the runtime reports it.
+std::string shown(const std::string& arch);
 
 // What the registry spells, as the tables of fa/arch name it.
 struct Tabled {

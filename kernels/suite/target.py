@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import torch
 from flash_attn_rocm import _plan
-from flash_attn_rocm._library import gfx_of, instances
+from flash_attn_rocm._library import code_of, instances
 
 ON_GPU = torch.cuda.is_available() and torch.version.hip is not None
 EMULATED = "executed on an ISA emulator, not run on hardware"
@@ -17,14 +17,14 @@ ON_HARDWARE = "run on hardware"
 
 
 def arch_of_target():
-    """The arch under test; an emulated one is chosen by the environment."""
+    """The arch whose machine code is under test; an emulated GPU is chosen by the environment."""
     name = (
         torch.cuda.get_device_properties(0).gcnArchName if ON_GPU else os.environ.get("FA_FAKE_HIP_ARCH", "")
     )
     if not name:
         message = "PyTorch finds no AMD GPU; without one: scripts/wheel-builder verify WHEEL"
         raise RuntimeError(message)
-    return gfx_of(name)
+    return code_of(name)
 
 
 ARCH = arch_of_target()

@@ -20,6 +20,7 @@ from flash_attn_rocm import (
     _doctor,
     _drop_in,
     _facts,
+    _override,
     _remembered,
     _requirements,
     flash_attn_func,
@@ -78,6 +79,7 @@ def test_this_machine_as_json():
     assert done.returncode == 1, "there is no GPU"
     report = json.loads(done.stdout)
     assert report["facts"]["archs"]
+    assert ["gfx1031", "gfx1030"] in report["facts"]["served"]
     assert report["facts"]["problems"] == []
     assert report["hardware_note"] == _doctor.NOT_RUN
     assert report["usable"] is True
@@ -172,9 +174,68 @@ def test_a_package_that_does_not_import():
     assert "PyTorch implementation answers" not in text
 
 
-@pytest.mark.parametrize("value", ["10.3.0", ""])
+BORROWED = {"archs": ("gfx942", "gfx1030"), "served": (("gfx1030", "gfx1030"), ("gfx1031", "gfx1030"))}
+NAVI_22 = Gpu(0, "AMD Radeon RX 6700 XT", "gfx1031", (("fp16 head_dim 64", ""),))
+TORCH_ARCHS = ("gfx942", "gfx1030", "gfx1100")
+
+
+def test_a_gpu_that_runs_the_code_of_another():
+    report = _doctor.diagnose(changed(**BORROWED, gpus=(NAVI_22,), torch_archs=(*TORCH_ARCHS, "gfx1031")))
+    assert report.ready
+    assert report.advice == ()
+    text = _doctor.text(report)
+    assert "kernels for      gfx942, gfx1030 (gfx1031 run it too)" in text
+    assert "RX 6700 XT, gfx1031, which runs the code of gfx1030; kernels for fp16 head_dim 64" in text
+
+
+def test_a_gpu_that_pytorch_has_no_kernels_for_gets_the_override_that_works():
+    [step] = _doctor.diagnose(changed(**BORROWED, gpus=(NAVI_22,), torch_archs=TORCH_ARCHS)).advice
+    assert step.words.startswith("this PyTorch was built without kernels for gfx1031")
+    assert "every GPU calls itself gfx1030, whose code gfx1031 runs" in step.words
+    assert step.commands == ("export HSA_OVERRIDE_GFX_VERSION=10.3.0",)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"torch_archs": ()},
+        {"torch_archs": ("gfx942", "gfx1100")},
+        {"torch_archs": TORCH_ARCHS, "gpus": (NAVI_22, Gpu(1, "MI300X", "gfx942:sramecc+:xnack-"))},
+    ],
+    ids=["not known", "neither", "with a GPU of another arch"],
+)
+def test_an_override_that_would_not_help_is_not_advised(values):
+    facts = changed(**{**BORROWED, "gpus": (NAVI_22,), **values})
+    assert not any(
+        _facts.OVERRIDE in command for step in _doctor.diagnose(facts).advice for command in step.commands
+    )
+
+
+@pytest.mark.parametrize("real", ["gfx1031", "gfx1030"])
+def test_an_override_with_the_arch_whose_code_the_gpu_runs_is_right(real):
+    there = {"driver_gpus": (Gpu(0, "AMD GPU", real),), "environment": ((_facts.OVERRIDE, "10.3.0"),)}
+    assert _doctor.diagnose(changed(**BORROWED, **there)).advice == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "arch"),
+    [("10.3.0", "gfx1030"), ("9.0.10", "gfx90a"), ("11.5.1", "gfx1151"), ("12.0.1", "gfx1201")],
+)
+def test_values_of_the_override(value, arch):
+    assert (_override.arch_of(value), _override.value_for(arch)) == (arch, value)
+
+
+@pytest.mark.parametrize("value", ["", "10.3", "gfx1030", "10.3.0.0", "10.3.x", "103.0.0"])
+def test_what_is_no_value_of_the_override(value):
+    assert _override.arch_of(value) == ""
+    assert _override.value_for("gfx10-3-generic") == ""
+
+
+@pytest.mark.parametrize("value", ["11.0.0", ""])
 def test_an_override_of_the_arch(value):
-    facts = changed(environment=((_facts.OVERRIDE, value),), driver_gpus=(Gpu(0, "AMD GPU", "gfx1031"),))
+    facts = changed(
+        **BORROWED, environment=((_facts.OVERRIDE, value),), driver_gpus=(Gpu(0, "AMD GPU", "gfx1031"),)
+    )
     said = advice(facts)
     assert f"{_facts.OVERRIDE}={value} makes every GPU report this arch, and they are gfx1031" in said
     assert "unset HSA_OVERRIDE_GFX_VERSION" in said.splitlines()

@@ -17,7 +17,7 @@ from flash_attn_rocm import (
     is_supported,
     set_strict,
 )
-from flash_attn_rocm._library import instances
+from flash_attn_rocm._library import gpus, instances
 from flash_attn_rocm._plan import Plan
 
 
@@ -59,7 +59,7 @@ def test_unknown_arch_names_the_wheels_archs(arch):
     found = is_supported(arch, "fp16", 64)
     assert not found
     shown = arch.partition(":")[0] or "an arch without a name"
-    assert found.reason == f"this wheel has no kernels for {shown}: it was built for {', '.join(archs())}"
+    assert found.reason == f"this wheel has no kernels for {shown}: it was built for {', '.join(gpus())}"
 
 
 @pytest.mark.parametrize(("dtype", "head_dim"), [("fp32", 64), ("bf16", 0), ("fp16", 257), ("bf16", 2**40)])

@@ -1,4 +1,4 @@
-"""The archs that there are kernels for, and what is known of each: two tables of facts, read once.
+"""The GPUs that there are kernels for, and what is known of each: two tables of facts, read once.
 
 ``kernels/archs/isas.toml`` has how machine code works, ``kernels/archs/gpus.toml`` how much there is on each
 GPU, and what people call it, with kernels or without; the head of each file says what its fields mean.  C++
@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from wheel_builder.base.errors import ArchError
 from wheel_builder.base.products import Product, parse_products, without_names
@@ -122,15 +123,26 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Arch:
-    """One table of gpus.toml, with its ISA."""
+class Gpu:
+    """What every served GPU has in gpus.toml."""
 
     name: str
-    isa: Isa
     code_object: str
     elf_machine: int
-    device_name: str
     compute_units: int
+    device_name: str
+
+    @property
+    def borrows(self) -> bool:
+        """Whether it runs the machine code of another arch, under its own name."""
+        return self.code_object != self.name
+
+
+@dataclass(frozen=True)
+class Arch(Gpu):
+    """A table of gpus.toml with machine code of its own, and its ISA."""
+
+    isa: Isa
     die_units: int
     vgprs: int
     vgpr_granule: int
@@ -141,7 +153,7 @@ class Arch:
 
 # The fields of C++'s ArchTraits, in its order, and how an enumerator is written there.
 TRAITS = (
-    *("isa", "elf_machine", "device_name", "compute_units", "die_units", "family", "unit"),
+    *("isa", "die_units", "family", "unit"),
     *("step_columns", "bf16_k"),
     *("matrix_coexecution", "separate_acc_vgprs", "back_off_barrier", "packed_fp32", "buffer_word3"),
     *("wave", "simds"),
@@ -159,15 +171,27 @@ CHOICES: Choices = {
 }
 HEAD = """\
 // Generated from kernels/archs/*.toml by `python3 -m wheel_builder.base.generated`; do not edit.
-// FA_ISA(isa).  FA_ARCH(arch, fields of ArchTraits), FA_NAME(arch, name): a code object.  FA_GPU(name, arch)
+// FA_ISA(isa).  FA_ARCH(arch, fields of ArchTraits), FA_NAME(arch, name): a code object.  FA_GPU(name, arch,
+// elf_machine, compute_units): a GPU that runs it
 """
 
 
 @cache
-def known_archs() -> Mapping[str, Arch]:
-    """The checkout's archs, in the table's order; raises ``ArchError`` when the tables cannot be read."""
+def known_gpus() -> Mapping[str, Gpu]:
+    """The checkout's GPUs, in the table's order; raises ``ArchError`` when the tables cannot be read."""
     isas, gpus = ((CHECKOUT / table).read_text(encoding="utf-8") for table in TABLES)
-    return parse_archs(isas, gpus)
+    return parse_gpus(isas, gpus)
+
+
+@cache
+def known_archs() -> Mapping[str, Arch]:
+    """Those of them with machine code of their own; raises ``ArchError`` as ``known_gpus`` does."""
+    return archs_of(known_gpus())
+
+
+def archs_of(gpus: Mapping[str, Gpu]) -> Mapping[str, Arch]:
+    """The GPUs with machine code of their own."""
+    return {name: gpu for name, gpu in gpus.items() if isinstance(gpu, Arch)}
 
 
 @cache
@@ -184,62 +208,81 @@ def arch_named(name: str) -> Arch:
     return known_archs()[name]
 
 
-def parse_archs(isas: str, gpus: str) -> Mapping[str, Arch]:
-    """The archs of two tables' texts.
+def code_of(gpu: str) -> str:
+    """The gfx name whose machine code a GPU runs; its own where the table does not have it."""
+    known = known_gpus().get(gpu)
+    return known.code_object if known else gpu
+
+
+def served_by(arch: str) -> tuple[str, ...]:
+    """The GPUs that run the machine code of ``arch``, in the table's order."""
+    return tuple(name for name, gpu in known_gpus().items() if gpu.code_object == arch)
+
+
+def parse_gpus(isas: str, gpus: str) -> Mapping[str, Gpu]:
+    """The GPUs of two tables' texts; an ``Arch`` is one with machine code of its own.
 
     Raises ``ArchError`` with everything that is wrong: a field that is missing, unknown or of another type,
-    an ISA or code object that is not there, two archs with one ELF number, no arch at all.
+    an ISA or code object that is not there, two GPUs with one ELF number, no GPU at all.
     """
     problems: list[str] = []
-    found = {
+    known = {
         name: read_row(Isa, {"name": name, **row}, f"{ISAS.name}: {name}", problems, CHOICES)
         for name, row in inherited(read_tables(isas, ISAS.name, problems), ISAS.name, problems).items()
     }
-    archs = {}
-    for name, row in without_names(read_tables(gpus, GPUS.name, problems)).items():
-        where, isa = f"{GPUS.name}: {name}", row.get("isa")
-        if not isinstance(isa, str) or isa not in found:
-            problems.append(f"{where}: isa is {isa!r}, expected one of {', '.join(found)}")
-        else:
-            archs[name] = read_row(Arch, {**row, "name": name, "isa": found[isa]}, where, problems, CHOICES)
+    rows = without_names(read_tables(gpus, GPUS.name, problems))
+    found = {name: _gpu(name, row, known, problems) for name, row in rows.items()}
     if not problems:
-        problems += _contradictions(archs)
-    if problems or not archs:
+        problems += _contradictions(found)
+    if problems or not found:
         title, advice = "the tables of archs cannot be read", "the head of each file says what its fields are"
         raise ArchError(title, problems or ["there is no arch"], advice=advice)
-    return archs
+    return found
 
 
-def _contradictions(archs: Mapping[str, Arch]) -> Iterator[str]:
+def _gpu(name: str, row: Mapping[str, Any], isas: Mapping[str, Isa], problems: list[str]) -> Any:  # noqa: ANN401
+    """A row as ``Gpu`` or ``Arch``; None where a problem was noted."""
+    where = f"{GPUS.name}: {name}"
+    if row.get("code_object", name) != name:
+        return read_row(Gpu, {"device_name": name, **row, "name": name}, where, problems, CHOICES)
+    isa = row.get("isa")
+    if not isinstance(isa, str) or isa not in isas:
+        problems.append(f"{where}: isa is {isa!r}, expected one of {', '.join(isas)}")
+        return None
+    return read_row(Arch, {**row, "name": name, "isa": isas[isa]}, where, problems, CHOICES)
+
+
+def _contradictions(gpus: Mapping[str, Gpu]) -> Iterator[str]:
     numbers: dict[int, str] = {}
-    for name, arch in archs.items():
-        if (other := numbers.setdefault(arch.elf_machine, name)) != name:
+    for name, gpu in gpus.items():
+        if (other := numbers.setdefault(gpu.elf_machine, name)) != name:
             yield f"{GPUS.name}: {name} and {other} have one elf_machine"
-        code = archs.get(arch.code_object)
-        if code is None or code.code_object != code.name:
-            found = f"{name}: code_object is {arch.code_object!r}"
+        if gpu.code_object not in archs_of(gpus):
+            found = f"{name}: code_object is {gpu.code_object!r}"
             yield f"{GPUS.name}: {found}, expected an arch with code of its own"
-        elif code.isa != arch.isa:
-            yield f"{GPUS.name}: {name} runs the code of {code.name}, which has another ISA ({code.isa.name})"
+        elif len(gpu.code_object) != len(name):
+            # kernels/host/relabel.cpp writes one name over the other.
+            yield f"{GPUS.name}: {name} runs the code of {gpu.code_object}, a name of another length"
 
 
-def cpp_table(archs: Mapping[str, Arch]) -> str:
+def cpp_table(gpus: Mapping[str, Gpu]) -> str:
     """The text of ``archs.inc``."""
-    isas = dict.fromkeys(arch.isa.name for arch in archs.values())
-    own = [arch for arch in archs.values() if arch.code_object == arch.name]
+    archs = archs_of(gpus).values()
     parts = {
-        "FA_ISA": [f"FA_ISA({isa})\n" for isa in isas],
-        "FA_ARCH": [_block(arch) for arch in own],
-        "FA_NAME": [f'FA_NAME({_word(arch.name)}, "{arch.name}")\n' for arch in own],
-        "FA_GPU": [f'FA_GPU("{name}", {_word(arch.code_object)})\n' for name, arch in _spelled(archs)],
+        "FA_ISA": [f"FA_ISA({isa})\n" for isa in dict.fromkeys(arch.isa.name for arch in archs)],
+        "FA_ARCH": [_block(arch) for arch in archs],
+        "FA_NAME": [f'FA_NAME({_word(arch.name)}, "{arch.name}")\n' for arch in archs],
+        "FA_GPU": [
+            f'FA_GPU("{name}", {_word(gpu.code_object)}, {gpu.elf_machine:#x}, {gpu.compute_units})\n'
+            for name, gpu in _spelled(gpus)
+        ],
     }
     return HEAD + "".join(f"\n#ifdef {name}\n{''.join(rows)}#endif\n" for name, rows in parts.items())
 
 
 def kernels_archs(archs: Mapping[str, Arch]) -> str:
-    """The text of ``archs.json``: the archs with code of their own, and their features."""
-    own = (arch for arch in archs.values() if arch.code_object == arch.name)
-    rows = (f'  "{arch.name}": {json.dumps(arch.isa.features)}' for arch in own)
+    """The text of ``archs.json``: the archs and their features."""
+    rows = (f'  "{arch.name}": {json.dumps(arch.isa.features)}' for arch in archs.values())
     return "{\n" + ",\n".join(rows) + "\n}\n"
 
 
@@ -248,9 +291,9 @@ def _block(arch: Arch) -> str:
     return f"FA_ARCH({_word(arch.name)},\n        " + ",\n        ".join(lines) + ")\n"
 
 
-def _spelled(archs: Mapping[str, Arch]) -> Iterator[tuple[str, Arch]]:
+def _spelled(gpus: Mapping[str, Gpu]) -> Iterator[tuple[str, Gpu]]:
     """Every GPU with its name, and with the one that clang's macros have, where they differ."""
-    return ((name, arch) for arch in archs.values() for name in dict.fromkeys((arch.name, _word(arch.name))))
+    return ((name, gpu) for gpu in gpus.values() for name in dict.fromkeys((gpu.name, _word(gpu.name))))
 
 
 def _word(name: str) -> str:
@@ -270,4 +313,4 @@ def _cpp(name: str, value: int | bool | str) -> str:  # noqa: FBT001
         return f"{ENUMERATORS[name]}::{value}" if name in ENUMERATORS else f'"{value}"'
     if isinstance(value, bool):
         return str(value).lower()
-    return f"{value:#x}" if name in ("elf_machine", "buffer_word3") else str(value)
+    return f"{value:#x}" if name == "buffer_word3" else str(value)

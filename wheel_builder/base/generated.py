@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from wheel_builder.base.archs import CHECKOUT, cpp_table, kernels_archs, known_archs
+from wheel_builder.base.archs import CHECKOUT, cpp_table, kernels_archs, known_archs, known_gpus
 from wheel_builder.base.tiles import cpp_tiles, known_tiles
 
 ARCHS = Path("kernels/include/fa/arch/archs.inc")
@@ -20,8 +20,11 @@ INSTANCES = Path("kernels/instances/archs.json")
 
 def generated() -> Mapping[Path, str]:
     """The texts of the generated files; raises ``ArchError`` and ``TileError``."""
-    archs = known_archs()
-    return {ARCHS: cpp_table(archs), TILES: cpp_tiles(known_tiles()), INSTANCES: kernels_archs(archs)}
+    return {
+        ARCHS: cpp_table(known_gpus()),
+        TILES: cpp_tiles(known_tiles()),
+        INSTANCES: kernels_archs(known_archs()),
+    }
 
 
 def write(checkout: Path = CHECKOUT) -> None:

@@ -3,6 +3,7 @@
 #include <elf.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
@@ -88,17 +89,46 @@ std::string content(const fs::path& file) {
   return text.str();
 }
 
-bool same(Span image, const fs::path& file) {
-  if (file.extension() != ".co" || fs::file_size(file) != image.size) return false;
-  return std::memcmp(content(file).data(), image.data, image.size) == 0;
+constexpr std::size_t kMachineAt = offsetof(Elf64_Ehdr, e_flags);  // its low byte
+constexpr std::uint32_t kFeaturesAny = 0x500;                      // sramecc and xnack: either
+constexpr const char* kTarget = "amdgcn-amd-amdhsa--";
+
+// What a loader compares, for a device that calls itself `arch`.
+void require_for(const std::string& arch, const emu::Program& program) {
+  const fa::Gpu* gpu = fa::find_gpu(arch);
+  const std::uint32_t features = arch.find(':') == std::string::npos ? 0 : kFeaturesAny;
+  const std::string target = kTarget + std::string(fa::without_features(arch));
+  if (gpu != nullptr && program.flags == (static_cast<std::uint32_t>(gpu->elf_machine) | features) &&
+      program.target == target) {
+    return;
+  }
+  std::ostringstream words;
+  words << "the code object has flags 0x" << std::hex << program.flags << " and is for '" << program.target
+        << "'; the device is " << arch;
+  if (gpu != nullptr) words << ", flags 0x" << (gpu->elf_machine | features);
+  throw Failure(hipErrorNoBinaryForGpu, words.str());
 }
 
-std::string disassembly_of(Span image, const std::string& folder) {
+// The image as a compiler wrote it for the GPU whose machine code it is.
+std::string under_own_name(Span image, const std::string& target, fa::Gfx code_object) {
+  std::string bytes(reinterpret_cast<const char*>(image.data), image.size);
+  bytes[kMachineAt] = static_cast<char>(fa::find_gpu(fa::name(code_object))->elf_machine);
+  const std::string own = kTarget + std::string(fa::name(code_object));
+  const std::size_t at = bytes.find(target);
+  if (at != std::string::npos) bytes.replace(at, target.size(), own);
+  return bytes;
+}
+
+bool same(const std::string& image, const fs::path& file) {
+  return file.extension() == ".co" && fs::file_size(file) == image.size() && content(file) == image;
+}
+
+std::string disassembly_of(const std::string& image, const std::string& folder) {
   std::error_code unreadable;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, unreadable)) {
     if (same(image, entry.path())) return content(fs::path(entry.path()).replace_extension(".s"));
   }
-  throw Failure(hipErrorInvalidImage, "no disassembly of this code object (" + std::to_string(image.size) +
+  throw Failure(hipErrorInvalidImage, "no disassembly of this code object (" + std::to_string(image.size()) +
                                           " bytes) in FA_FAKE_HIP_DISASSEMBLY, which is '" + folder +
                                           "': disassemble the code objects of this very wheel");
 }
@@ -117,11 +147,8 @@ std::unique_ptr<emu::Program> load_code(const void* image, const std::string& de
   auto program = std::make_unique<emu::Program>();
   try {
     emu::read_elf(span.data, span.size, *program);
-    if (fa::without_features(device_arch) != fa::name(program->gfx)) {
-      throw Failure(hipErrorNoBinaryForGpu, "the code object is for " + std::string(fa::name(program->gfx)) +
-                                                ", the device is " + device_arch);
-    }
-    emu::decode(disassembly_of(span, folder), *program);
+    require_for(device_arch, *program);
+    emu::decode(disassembly_of(under_own_name(span, program->target, program->gfx), folder), *program);
   } catch (const emu::Error& error) {
     throw Failure(hipErrorInvalidImage, error.what());
   }

@@ -55,10 +55,10 @@ __attribute__((visibility("default"))) hipError_t hipSetDevice(int device) {
 __attribute__((visibility("default"))) hipError_t
 hipGetDevicePropertiesR0600(hipDeviceProp_tR0600* properties, int device) {
   return entered(__func__, [&](Runtime& runtime) {
-    *required(properties) = {};
-    std::strncpy(properties->name, "fake HIP runtime: an ISA emulator, not a GPU",
-                 sizeof properties->name - 1);
-    std::strncpy(properties->gcnArchName, runtime.arch(device).c_str(), sizeof properties->gcnArchName - 1);
+    // What is not known here is not zero, and a long name fills its field to the end.
+    std::memset(required(properties), 'x', sizeof *properties);
+    std::strncpy(properties->name, "fake HIP runtime: an ISA emulator, not a GPU", sizeof properties->name);
+    std::strncpy(properties->gcnArchName, runtime.arch(device).c_str(), sizeof properties->gcnArchName);
   });
 }
 

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "code.hpp"
-#include "fa/arch/traits.hpp"
+#include "fa/arch/gfx.hpp"
 #include "record.hpp"
 #include "setup.hpp"
 
@@ -99,11 +99,9 @@ const std::string& Runtime::arch(int device) const {
 
 int Runtime::compute_units(int device) const {
   const std::string& name = arch(device);
-  fa::Gfx gfx{};
-  if (!fa::parse_gfx(name, &gfx)) {
-    throw Failure(hipErrorInvalidDevice, "how large " + name + " is, is not known");
-  }
-  return fa::traits(gfx).compute_units;
+  const fa::Gpu* gpu = fa::find_gpu(name);
+  if (gpu == nullptr) throw Failure(hipErrorInvalidDevice, "how large " + name + " is, is not known");
+  return gpu->compute_units;
 }
 
 int Runtime::current_device() const {

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from wheel_builder.base.archs import Arch, known_archs
+from wheel_builder.base.archs import Gpu, known_gpus
 from wheel_builder.base.errors import ElfError, FatbinError
 from wheel_builder.files.elfdynamic import Symbol, read_dynamic
 from wheel_builder.files.elfimage import PF_W, PF_X, PT_NOTE, Image, read_image
@@ -33,9 +33,9 @@ DESCRIPTOR = struct.Struct("<III4xq20xIIIHH4x")
 WAVE32 = 1 << 10  # of a descriptor's properties
 
 
-def header_flags(arch: Arch) -> int:
+def header_flags(gpu: Gpu) -> int:
     """``e_flags`` of code that runs whatever the GPU's features are set to."""
-    return arch.elf_machine | (EF_FEATURES_ANY if ":" in arch.device_name else 0)
+    return gpu.elf_machine | (EF_FEATURES_ANY if ":" in gpu.device_name else 0)
 
 
 def code_object_problems(code: CodeObject) -> tuple[str, ...]:
@@ -71,10 +71,10 @@ def read_metadata(image: Image) -> Mapping[str, Any]:
 
 
 def _header_problems(code: CodeObject, image: Image) -> Iterator[str]:
-    arch = known_archs().get(code.gfx)
-    if arch and code.arch == code.gfx and image.header.flags != header_flags(arch):
-        expected = header_flags(arch)
-        yield f"its header has flags {image.header.flags:#x}, expected {expected:#x} of {arch.name}"
+    gpu = known_gpus().get(code.gfx)
+    if gpu and code.arch == code.gfx and image.header.flags != header_flags(gpu):
+        expected = header_flags(gpu)
+        yield f"its header has flags {image.header.flags:#x}, expected {expected:#x} of {gpu.name}"
 
 
 def _metadata_problems(code: CodeObject, metadata: Mapping[str, Any]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from wheel_builder.base.archs import known_archs
+from wheel_builder.base.archs import known_gpus
 from wheel_builder.base.errors import FatbinError
 from wheel_builder.files.elf import Elf, section_bytes
 
@@ -91,7 +91,7 @@ def machine_arch(elf: Elf) -> str:
     if elf.machine != "EM_AMDGPU":
         return elf.machine
     number = elf.flags & MACH_MASK
-    named = (arch.name for arch in known_archs().values() if arch.elf_machine == number)
+    named = (gpu.name for gpu in known_gpus().values() if gpu.elf_machine == number)
     return next(named, f"unknown AMDGPU machine {number:#x}")
 
 

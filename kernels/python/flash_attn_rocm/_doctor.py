@@ -3,7 +3,7 @@
 import shlex
 from dataclasses import dataclass
 
-from flash_attn_rocm import _environment
+from flash_attn_rocm import _environment, _override
 from flash_attn_rocm._drop_in import DropIn
 from flash_attn_rocm._facts import DXG_VARIABLE, HIDING, OVERRIDE, DeviceFile, Facts, Fused, Gpu
 from flash_attn_rocm._requirements import (
@@ -60,6 +60,7 @@ def mismatches(facts: Facts) -> list[Step]:
         _runtimes_step(facts),
         _rocm_step(facts),
         _override_step(facts),
+        _foreign_torch_step(facts),
         *_canary_steps(facts),
         *_settings_steps(facts),
     ]
@@ -98,7 +99,7 @@ def _findings(facts: Facts) -> tuple[tuple[str, str], ...]:
     torch = facts.torch
     found = [
         ("flash_attn_rocm", f"{facts.package}, built with ROCm {facts.rocm or 'of an unknown version'}"),
-        ("kernels for", ", ".join(facts.archs) or "unknown, because the library does not load"),
+        ("kernels for", _kernels_for(facts) or "unknown, because the library does not load"),
         ("system", _system(facts)),
         ("Python", facts.python),
         ("PyTorch", f"{torch.version} ({torch.build} build)" if torch.version else "none that imports"),
@@ -108,15 +109,23 @@ def _findings(facts: Facts) -> tuple[tuple[str, str], ...]:
         *((file.path, _access(file)) for file in (facts.kfd, *facts.renders)),
         *facts.environment,
     ]
-    found += [(f"GPU {gpu.index}", _describe(gpu)) for gpu in facts.gpus]
+    found += [(f"GPU {gpu.index}", _describe(gpu, facts)) for gpu in facts.gpus]
     if not facts.gpus:
         note = "listed by the driver, not usable by this PyTorch"
-        found += [(f"GPU {gpu.index}", f"{_describe(gpu)} ({note})") for gpu in facts.driver_gpus]
+        found += [(f"GPU {gpu.index}", f"{_describe(gpu, facts)} ({note})") for gpu in facts.driver_gpus]
     if not facts.gpus and not facts.driver_gpus:
         found.append(("GPUs", "no AMD GPU found"))
     if facts.fused:
         found.append(("PyTorch's SDPA", "; ".join(map(_of_fused, facts.fused))))
     return tuple(found)
+
+
+def _kernels_for(facts: Facts) -> str:
+    """ "gfx942, gfx1030 (gfx1031, gfx1032 run it too)"."""
+    others = {
+        arch: ", ".join(gpu for gpu, code in facts.served if code == arch != gpu) for arch in facts.archs
+    }
+    return ", ".join(f"{arch} ({more} run it too)" if more else arch for arch, more in others.items())
 
 
 def _system(facts: Facts) -> str:
@@ -147,12 +156,23 @@ def _access(file: DeviceFile) -> str:
     return f"{file.mode} of group {file.group}: {may}"
 
 
-def _describe(gpu: Gpu) -> str:
+def _describe(gpu: Gpu, facts: Facts) -> str:
     served = [what for what, reason in gpu.reasons if not reason]
     kernels = (
         f"kernels for {', '.join(served)}" if served else "no kernels" if gpu.reasons else "kernels unknown"
     )
-    return f"{gpu.name}, {gpu.arch}; {kernels}"
+    code = _code_of(gpu, facts)
+    whose = "" if code == _own_name(gpu) else f", which runs the code of {code}"
+    return f"{gpu.name}, {gpu.arch}{whose}; {kernels}"
+
+
+def _own_name(gpu: Gpu) -> str:
+    return gpu.arch.partition(":")[0]
+
+
+def _code_of(gpu: Gpu, facts: Facts) -> str:
+    """The arch whose machine code it runs; its own where the wheel has nothing for it."""
+    return dict(facts.served).get(_own_name(gpu), _own_name(gpu))
 
 
 def _served(gpu: Gpu) -> bool:
@@ -250,11 +270,30 @@ def _override_step(facts: Facts) -> Step | None:
     value = dict(facts.environment).get(OVERRIDE)
     if value is None:
         return None
-    real = ", ".join(dict.fromkeys(gpu.arch for gpu in facts.driver_gpus)) or "of unknown arch"
+    said, there = _override.arch_of(value), facts.driver_gpus
+    if there and all(said in (_own_name(gpu), _code_of(gpu, facts)) for gpu in there):
+        return None
+    real = ", ".join(dict.fromkeys(gpu.arch for gpu in there)) or "of unknown arch"
     return Step(
         f"{OVERRIDE}={value} makes every GPU report this arch, and they are {real}: kernels of another arch "
         "may fail or give wrong results",
         (f"unset {OVERRIDE}",),
+    )
+
+
+def _foreign_torch_step(facts: Facts) -> Step | None:
+    """GPUs that PyTorch has no kernels for, and has them for the arch whose code they run."""
+    codes = {_code_of(gpu, facts) for gpu in facts.gpus}
+    lacking = dict.fromkeys(map(_own_name, facts.gpus)).keys() - set(facts.torch_archs)
+    # The value holds for every GPU of the machine, so one of another arch would be lost.
+    if len(codes) != 1 or not lacking or not codes.issubset(facts.torch_archs):
+        return None
+    [code], names = codes, ", ".join(sorted(lacking))
+    return Step(
+        f"this PyTorch was built without kernels for {names}, so its own operations fail there, mostly with "
+        f"“invalid device function”. With this every GPU calls itself {code}, whose code {names} runs, in "
+        "PyTorch and here:",
+        (f"export {OVERRIDE}={_override.value_for(code)}",),
     )
 
 

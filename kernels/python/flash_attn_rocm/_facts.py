@@ -75,7 +75,8 @@ class Facts:
     PyTorch can use, ``driver_gpus`` those that the kernel driver lists.  ``canary`` has what failed at first
     use, each with the file that remembers it.  ``kfd`` is the file through which GPUs compute: /dev/kfd, or
     /dev/dxg on WSL2.  ``drop_in`` is what ``import flash_attn`` finds, ``fused`` what PyTorch's own attention
-    does on the first GPU.
+    does on the first GPU.  ``archs`` are those that the wheel has machine code of, ``served`` the GPUs that
+    run it, each with its arch; ``torch_archs`` are those that PyTorch's own kernels were built for.
     """
 
     system: str
@@ -100,6 +101,8 @@ class Facts:
     wsl: bool = False
     drop_in: DropIn = field(default_factory=DropIn)
     fused: tuple[Fused, ...] = ()
+    served: tuple[tuple[str, str], ...] = ()
+    torch_archs: tuple[str, ...] = ()
 
 
 def collect(root: Path = Path("/"), *, ask_gpus: bool = True) -> Facts:
@@ -140,6 +143,8 @@ def collect(root: Path = Path("/"), *, ask_gpus: bool = True) -> Facts:
         wsl=wsl,
         drop_in=_drop_in.find(),
         fused=_fused() if gpus else (),
+        served=() if problems else _served(),
+        torch_archs=_torch_archs(module) if gpus and module is not None else (),
     )
 
 
@@ -206,10 +211,18 @@ def _archs() -> tuple[str, ...]:
     return tuple(dict.fromkeys(arch for each in library.instances() for arch in each.archs))
 
 
+def _served() -> tuple[tuple[str, str], ...]:
+    return tuple(importlib.import_module("flash_attn_rocm._library").gpus().items())
+
+
 def _torch_gpus(torch: ModuleType) -> tuple[Gpu, ...]:
     if not torch.version.hip:
         return ()
     return tuple(_torch_gpu(torch, index) for index in range(torch.cuda.device_count()))
+
+
+def _torch_archs(torch: ModuleType) -> tuple[str, ...]:
+    return tuple(arch.partition(":")[0] for arch in torch.cuda.get_arch_list())
 
 
 def _torch_gpu(torch: ModuleType, index: int) -> Gpu:

@@ -5,7 +5,9 @@ first launched on a device.
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +20,7 @@ LIBRARY = Path(__file__).parent / "_C" / "libflash_attn_rocm.so"
 
 @dataclass(frozen=True)
 class Instance:
-    """One kernel of the wheel, and the archs it was built for."""
+    """One kernel of the wheel, and the archs that there is machine code of."""
 
     name: str
     op: str
@@ -61,6 +63,18 @@ def instances() -> tuple[Instance, ...]:
     """The kernels of this wheel, from the library's registry."""
     rows = json.loads(torch.ops.flash_attn_rocm.instances())
     return tuple(Instance(**{**row, "archs": tuple(row["archs"])}) for row in rows)
+
+
+@cache
+def gpus() -> Mapping[str, str]:
+    """The GPUs that this wheel serves, each with the arch whose machine code it runs."""
+    found: dict[str, str] = json.loads(torch.ops.flash_attn_rocm.gpus())
+    return found
+
+
+def code_of(arch: str) -> str:
+    """The arch whose machine code a GPU runs: "gfx1030" of "gfx1031"; its own where no kernels are for it."""
+    return gpus().get(gfx_of(arch), gfx_of(arch))
 
 
 def gfx_of(arch: str) -> str:

@@ -127,7 +127,7 @@ def fused_sums(ragged: bool, batch: int, rows: int, nheads: int, head_dim: int) 
 @lru_cache(maxsize=1024)
 def padded_head_dim(arch: str, dtype: str, head_dim: int, op: str = FORWARD) -> int:
     """The smallest head dim of a kernel that is at least ``head_dim``; ``head_dim`` when there is none."""
-    name = _library.gfx_of(arch)
+    name = _library.code_of(arch)
     there_are = (
         each.head_dim
         for each in _library.instances()

@@ -12,40 +12,51 @@ from wheel_builder.base.archs import (
     ISAS,
     TRAITS,
     Arch,
+    Gpu,
     arch_named,
+    archs_of,
+    code_of,
     cpp_table,
     kernels_archs,
     known_archs,
-    parse_archs,
+    known_gpus,
+    parse_gpus,
+    served_by,
 )
 from wheel_builder.base.errors import ArchError
 from wheel_builder.base.generated import ARCHS
 from wheel_builder.static_checks.hazards import RULES
 
 ISA_TEXT, GPU_TEXT = (CHECKOUT / ISAS).read_text(), (CHECKOUT / GPUS).read_text()
-# A GPU of a known ISA that runs another one's machine code: one table, nothing else.
+# A GPU that runs another one's machine code: one table, nothing else.
 IMAGINARY = """
 [gfx9420]
 devices = "Radeon RX 6123"
-isa = "rdna2"
 code_object = "gfx1030"
 elf_machine = 0x7f
-device_name = "gfx9420"
+compute_units = 12
+"""
+
+GCN = """
+[gfx9]
+devices = "Radeon RX 123"
+isa = "gcn"
+code_object = "gfx9"
+elf_machine = 0x7f
+device_name = "gfx9"
 compute_units = 12
 die_units = 0
 vgprs = 1024
 vgpr_granule = 16
 lds_bytes = 65536
 lds_granule = 512
-model = { name = "RX 6123", clock = 1e9, memory = 1e11, l2 = 1e12, instruction_cache = 32768 }
+model = { name = "RX 123", clock = 1e9, memory = 1e11, l2 = 1e12, instruction_cache = 32768 }
 """
-
-GCN = IMAGINARY.replace("gfx9420", "gfx9").replace("rdna2", "gcn").replace("gfx1030", "gfx9")
 
 
 def problems(isas=ISA_TEXT, gpus=GPU_TEXT):
     with pytest.raises(ArchError) as caught:
-        parse_archs(isas, gpus)
+        parse_gpus(isas, gpus)
     assert str(caught.value).startswith("the tables of archs cannot be read\n")
     assert "the head of each file" in caught.value.advice
     return caught.value.problems
@@ -72,15 +83,8 @@ def test_every_hazard_set_has_its_rules():
     assert set(named) - {None} == set(RULES)
 
 
-def test_a_gpu_of_a_known_isa_is_one_table():
-    found = parse_archs(ISA_TEXT, GPU_TEXT + IMAGINARY)
-    assert found["gfx9420"].isa == found["gfx1030"].isa
-    before, after = cpp_table(known_archs()).splitlines(), cpp_table(found).splitlines()
-    assert [line for line in after if line not in before] == ['FA_GPU("gfx9420", gfx1030)']
-
-
 def test_an_isa_says_only_what_differs_from_another():
-    found = parse_archs(f'{ISA_TEXT}[gcn]\nlike = "cdna3"\nbf16_k = 4\ntiming = {{ lds = 69 }}\n', GCN)[
+    found = parse_gpus(f'{ISA_TEXT}[gcn]\nlike = "cdna3"\nbf16_k = 4\ntiming = {{ lds = 69 }}\n', GCN)[
         "gfx9"
     ].isa
     like = arch_named("gfx942").isa
@@ -92,6 +96,20 @@ def test_an_isa_may_not_be_like_one_that_is_like_another():
     assert "isas.toml: older is like 'gcn', expected one of cdna1, cdna3, rdna2, rdna3" in problems(
         isas=ISA_TEXT + chained
     )
+
+
+def test_a_gpu_that_runs_the_code_of_another_is_one_table():
+    found = parse_gpus(ISA_TEXT, GPU_TEXT + IMAGINARY)
+    assert found["gfx9420"] == Gpu("gfx9420", "gfx1030", 0x7F, 12, "gfx9420")
+    before, after = cpp_table(known_gpus()).splitlines(), cpp_table(found).splitlines()
+    assert [line for line in after if line not in before] == ['FA_GPU("gfx9420", gfx1030, 0x7f, 12)']
+
+
+def test_archs_are_the_gpus_with_code_of_their_own():
+    assert all(gpu.code_object == name for name, gpu in known_archs().items())
+    assert [code_of(gpu) for gpu in ("gfx1031", "gfx1030", "gfx90c")] == ["gfx1030", "gfx1030", "gfx90c"]
+    assert served_by("gfx1030")[:2] == ("gfx1030", "gfx1031")
+    assert {name for arch in known_archs() for name in served_by(arch)} == set(known_gpus())
 
 
 @pytest.mark.parametrize(
@@ -132,12 +150,23 @@ def test_a_wrong_isa_is_an_error(old, new, words):
         (
             'code_object = "gfx942"',
             'code_object = "gfx908"',
-            "gpus.toml: gfx942 runs the code of gfx908, which has another ISA (cdna1)",
+            "gpus.toml: gfx942: not a field: isa",
+        ),
+        ("elf_machine = 0x37\n", "", "gpus.toml: gfx1031: no elf_machine"),
+        (
+            "[gfx1031]",
+            "[gfx9]",
+            "gpus.toml: gfx9 runs the code of gfx1030, a name of another length",
         ),
         (
             'code_object = "gfx908"',
             'code_object = "gfx906"',
-            "gpus.toml: gfx908: code_object is 'gfx906', expected an arch with code of its own",
+            "gpus.toml: gfx908: not a field: isa",
+        ),
+        (
+            'code_object = "gfx1030"\nelf_machine = 0x37',
+            'code_object = "gfx1032"\nelf_machine = 0x37',
+            "gpus.toml: gfx1031: code_object is 'gfx1032', expected an arch with code of its own",
         ),
         (
             "[gfx906]",
@@ -173,13 +202,14 @@ def test_all_problems_are_reported_at_once():
 
 def test_a_target_for_several_gpus_is_a_word_in_cpp():
     """clang's macros have underscores where the names of its generic targets have hyphens."""
-    own = IMAGINARY.replace('"gfx1030"', '"gfx10-3-generic"').replace("[gfx9420]", "[gfx10-3-generic]")
-    found = parse_archs(ISA_TEXT, GPU_TEXT + own.replace('devices = "Radeon RX 6123"\n', ""))
+    own = GCN.replace('"gfx9"', '"gfx10-3-generic"').replace("[gfx9]", "[gfx10-3-generic]")
+    text = own.replace('"gcn"', '"rdna2"').replace('devices = "Radeon RX 123"\n', "")
+    found = parse_gpus(ISA_TEXT, GPU_TEXT + text)
     assert "FA_ARCH(gfx10_3_generic,\n" in cpp_table(found)
     assert 'FA_NAME(gfx10_3_generic, "gfx10-3-generic")\n' in cpp_table(found)
     for name in ("gfx10-3-generic", "gfx10_3_generic"):
-        assert f'FA_GPU("{name}", gfx10_3_generic)\n' in cpp_table(found)
-    assert '"gfx10-3-generic": []' in kernels_archs(found)
+        assert f'FA_GPU("{name}", gfx10_3_generic, 0x7f, 12)\n' in cpp_table(found)
+    assert '"gfx10-3-generic": []' in kernels_archs(archs_of(found))
 
 
 def test_an_arch_that_is_not_there_is_an_error():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from wheel_builder.base.archs import CHECKOUT, GPUS, ISAS, known_archs, known_products, parse_archs
+from wheel_builder.base.archs import CHECKOUT, GPUS, ISAS, known_archs, known_products, parse_gpus
 from wheel_builder.base.errors import ArchError
 from wheel_builder.base.products import Product, device_names, parse_products
 
@@ -46,7 +46,7 @@ def test_a_target_for_several_gpus_has_no_names():
     )
     named = 'devices = "Instinct MI100"\ncode_names = "Arcturus"\n'
     text = generic.replace(named, "")
-    assert "gfx9-4-generic" in parse_archs(ISA_TEXT, text)
+    assert "gfx9-4-generic" in parse_gpus(ISA_TEXT, text)
     assert "gfx9-4-generic" not in parse_products(text, GPUS.name)
 
 

@@ -42,9 +42,9 @@ void read_notes(const Bytes& file, u64 offset, u64 size, Value& metadata) {
 Gfx gfx_of(u32 flags) {
   const int machine = static_cast<int>(flags & 0xff);
   std::string known;
-  for (const Gfx gfx : fa::kAllGfx) {
-    if (fa::traits(gfx).elf_machine == machine) return gfx;
-    known += (known.empty() ? "" : ", ") + std::string(fa::name(gfx));
+  for (const fa::Gpu& gpu : fa::kAllGpus) {
+    if (gpu.elf_machine == machine) return gpu.code_object;
+    known += (known.empty() ? "" : ", ") + std::string(gpu.name);
   }
   throw Error("ELF: machine number " + std::to_string(machine) + " is none of " + known);
 }
@@ -177,8 +177,10 @@ KernelInfo read_descriptor(const Bytes& image, const Symbol& symbol) {
 void read_elf(const u8* data, size_t size, Program& prog) {
   const Bytes file{data, size, "the file"};
   check_header(file);
-  prog.gfx = gfx_of(file.at<u32>(48, "the header"));
+  prog.flags = file.at<u32>(48, "the header");
+  prog.gfx = gfx_of(prog.flags);
   const Value metadata = load_segments(file, prog);
+  prog.target = target_of(metadata);
   read_sections(file, prog);
   const auto kernels = kernels_of(metadata);
   const Bytes image{prog.image.data(), prog.image.size(), "the loaded image"};

@@ -152,6 +152,8 @@ struct Symbol {
 
 struct Program {
   Gfx gfx{};
+  u32 flags = 0;       // e_flags of the ELF header
+  std::string target;  // for which the metadata says that it is
   std::vector<Inst> code;
   std::vector<std::string> lines;
   std::unordered_map<u64, u32> at;  // address -> index

@@ -145,6 +145,11 @@ Value read_metadata(Bytes note) {
   return reader.value();
 }
 
+std::string target_of(const Value& metadata) {
+  const Value* target = optional(metadata, "amdhsa.target", Value::Kind::text, "amdhsa");
+  return target ? target->text : "";
+}
+
 std::unordered_map<std::string, const Value*> kernels_of(const Value& metadata) {
   std::unordered_map<std::string, const Value*> found;
   const Value* list = optional(metadata, "amdhsa.kernels", Value::Kind::list, "amdhsa");

@@ -22,6 +22,9 @@ struct Value {
 
 Value read_metadata(Bytes note);
 
+// For which the metadata says that it is; "" where it does not.
+std::string target_of(const Value& metadata);
+
 // Each kernel's map in the metadata, by the symbol of its descriptor.
 std::unordered_map<std::string, const Value*> kernels_of(const Value& metadata);
 

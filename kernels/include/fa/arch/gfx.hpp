@@ -35,26 +35,33 @@ constexpr std::string_view without_features(std::string_view gcn_arch_name) {
 
 struct Gpu {
   std::string_view name;
-  Gfx code_object;  // whose machine code it runs
+  Gfx code_object;    // whose machine code it runs
+  int elf_machine;    // EF_AMDGPU_MACH: the low byte of e_flags in the ELF header of its code objects
+  int compute_units;  // of the largest such GPU
 };
 
 inline constexpr Gpu kAllGpus[] = {
-#define FA_GPU(gpu, arch) {gpu, Gfx::arch},
+#define FA_GPU(gpu, arch, elf_machine, compute_units) {gpu, Gfx::arch, elf_machine, compute_units},
 #include "fa/arch/archs.inc"
 #undef FA_GPU
 };
 
+// The GPU of a HIP `gcnArchName`; null when there are no kernels for it.
+constexpr const Gpu* find_gpu(std::string_view gcn_arch_name) {
+  const std::string_view wanted = without_features(gcn_arch_name);
+  for (const Gpu& known : kAllGpus) {
+    if (wanted == known.name) return &known;
+  }
+  return nullptr;
+}
+
 // Reads a HIP `gcnArchName`: the arch whose machine code that GPU runs.  False, and `*arch` untouched, when
 // there are no kernels for it.
 constexpr bool parse_gfx(std::string_view gcn_arch_name, Gfx* arch) {
-  const std::string_view wanted = without_features(gcn_arch_name);
-  for (const Gpu& known : kAllGpus) {
-    if (wanted == known.name) {
-      *arch = known.code_object;
-      return true;
-    }
-  }
-  return false;
+  const Gpu* gpu = find_gpu(gcn_arch_name);
+  if (gpu == nullptr) return false;
+  *arch = gpu->code_object;
+  return true;
 }
 
 }  // namespace fa

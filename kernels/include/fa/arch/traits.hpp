@@ -29,10 +29,7 @@ enum class MatrixUnit {
 
 struct ArchTraits {
   Isa isa;
-  int elf_machine;          // EF_AMDGPU_MACH: the low byte of e_flags in a code object's ELF header
-  const char* device_name;  // what AMD's runtime calls such a GPU, with its feature flags
-  int compute_units;        // of the largest GPU
-  int die_units;            // compute units of an XCD, a die with an L2 of its own; 0: GPUs are one die
+  int die_units;  // compute units of an XCD, a die with an L2 of its own; 0: GPUs are one die
 
   // What instructions there are.
   Family family;
