@@ -7,7 +7,7 @@ includes what ``wheel_builder.base.generated`` makes of them.  Standard library 
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -131,6 +131,7 @@ class Gpu:
     elf_machine: int
     compute_units: int
     device_name: str
+    torch_override: str = field(default="", kw_only=True)
 
     @property
     def borrows(self) -> bool:

@@ -61,7 +61,8 @@ def tables(checkout: Path) -> Mapping[str, str]:
     planned = plan(matrix, Selection(all_rocm=True))
     catalogue = catalogue_of(matrix, read_reports(checkout))
     costs = load_budgets(checkout / COSTS)
-    golden = {arch.name: checkout / FIGURES / f"{arch.name}.toml" for arch in matrix.archs}
+    own = [arch.name for arch in matrix.archs if arch.code == arch.name]
+    golden = {arch: checkout / FIGURES / f"{arch}.toml" for arch in own}
     modelled = {arch: parse_figures(file.name, file.read_text("utf-8")) for arch, file in golden.items()}
     counters = (checkout / COUNTERS).read_text(encoding="utf-8")
     project = tomllib.loads((checkout / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -70,6 +71,7 @@ def tables(checkout: Path) -> Mapping[str, str]:
         "torch_floor": matrix.package.torch_floor,
         "gpus": gpus(catalogue, planned),
         "gpus_without_kernels": gpus_without_kernels(catalogue),
+        "torch_overrides": torch_overrides(catalogue),
         "rocm_versions": rocm_versions(catalogue, planned),
         "kernels": kernels(kernels_of(checkout)),
         "modelled_figures": modelled_figures(modelled),
@@ -82,12 +84,20 @@ def tables(checkout: Path) -> Mapping[str, str]:
 
 def gpus(catalogue: Catalogue, planned: Plan) -> str:
     """The GPUs that wheels have kernels for."""
-    rows = [("GPU", "also called", "gfx arch", "wheels for ROCm", "run on hardware")]
+    rows = [("GPU", "also called", "gfx arch", "runs the code of", "wheels for ROCm", "run on hardware")]
     for gpu in catalogue.gpus:
         if not gpu.reason:
-            versions = [job.rocm.version for job in planned.jobs if gpu.arch in job.archs]
+            versions = [job.rocm.version for job in planned.jobs if gpu.code in job.archs]
             runs = [run.words for run in catalogue.hardware if run.arch == gpu.arch]
-            rows.append((*_names(gpu), ", ".join(versions) or "none", "; ".join(runs) or "no report"))
+            shown = (gpu.code, ", ".join(versions) or "none", "; ".join(runs) or "no report")
+            rows.append((*_names(gpu), *shown))
+    return markdown(rows)
+
+
+def torch_overrides(catalogue: Catalogue) -> str:
+    """The GPUs that PyTorch's builds have no kernels for, and what makes them run there."""
+    rows = [("gfx arch", "in the shell that runs PyTorch")]
+    rows += [(gpu.arch, f"`{gpu.override}`") for gpu in catalogue.gpus if gpu.override]
     return markdown(rows)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from wheel_builder.base.archs import code_of
 from wheel_builder.base.errors import PublishError, WheelBuilderError
 from wheel_builder.files.library import device_code, library_of
 from wheel_builder.files.wheelfile import MAX_READ_MIB, WheelFile, read_wheel
@@ -68,15 +69,16 @@ def _against(report: Report, wheel: WheelFile, gpus: Sequence[Gpu]) -> Iterator[
     """What the report says otherwise than the wheel, its suite and the table of GPUs."""
     if report.package != str(wheel.version):
         yield f"package: it says {report.package}, the wheel is {wheel.version}"
-    if not any(each.gfx == report.gfx for each in device_code(wheel)):
+    code = code_of(report.gfx)
+    if not any(each.gfx == code for each in device_code(wheel)):
         yield f"arch: the wheel has no code for {visible_name(report.gfx)}"
         return
     if problem := device_problem(report.device, report.gfx, gpus):
         yield f"device: {problem}"
     try:
-        numbers = _CALLS.validate_json(wheel.files[CALLS])[report.gfx]
+        numbers = _CALLS.validate_json(wheel.files[CALLS])[code]
     except (KeyError, ValueError):
-        yield f"kernels: the wheel has no calls for {report.gfx} in {CALLS}"
+        yield f"kernels: the wheel has no calls for {code} in {CALLS}"
         return
     calls = {name: len(each) for name, each in numbers.items()}
     if missing := sorted(calls.keys() - report.kernels.keys()):

@@ -1,18 +1,22 @@
 """What the index says about GPUs and ROCm versions, including those without a wheel, and why; pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from wheel_builder.base.products import Product, device_names
 from wheel_builder.matrix.hardware import HardwareRun
 from wheel_builder.matrix.model import Matrix, Selection
 from wheel_builder.matrix.plan import plan
 
+OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"  # under which a GPU calls itself another arch
+
 
 @dataclass(frozen=True)
 class Gpu:
     """One gfx arch, its devices' full names, and why no wheel holds code for it ("" when wheels do).
 
-    ``code_names`` are its chips, ``processors`` those that it is a part of.
+    ``code_names`` are its chips, ``processors`` those that it is a part of.  ``code_object`` is the arch
+    whose machine code it runs, "" its own; ``torch_override`` the value of HSA_OVERRIDE_GFX_VERSION with
+    which PyTorch's builds, which have no kernels for it, run on it.
     """
 
     arch: str
@@ -20,6 +24,18 @@ class Gpu:
     reason: str = ""
     code_names: tuple[str, ...] = ()
     processors: tuple[str, ...] = ()
+    code_object: str = ""
+    torch_override: str = ""
+
+    @property
+    def code(self) -> str:
+        """Whose machine code it runs."""
+        return self.code_object or self.arch
+
+    @property
+    def override(self) -> str:
+        """The command for a shell in which PyTorch is to run on it; "" where it needs none."""
+        return f"export {OVERRIDE}={self.torch_override}" if self.torch_override else ""
 
 
 @dataclass(frozen=True)
@@ -54,7 +70,11 @@ class Catalogue:
 
 def catalogue_of(matrix: Matrix, hardware: tuple[HardwareRun, ...] = ()) -> Catalogue:
     """The catalogue of a matrix, in the matrix's order."""
-    built = (_gpu(arch) for arch in matrix.archs if arch.devices)
+    built = (
+        replace(_gpu(arch), code_object=arch.code, torch_override=arch.torch_override)
+        for arch in matrix.archs
+        if arch.devices
+    )
     others = (_gpu(other, other.reason) for other in matrix.other_archs)
     planned = plan(matrix, Selection(all_rocm=True))
     return Catalogue(

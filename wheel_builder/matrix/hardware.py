@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from wheel_builder.base.archs import known_archs
+from wheel_builder.base.archs import known_gpus
 from wheel_builder.base.errors import MatrixError
 from wheel_builder.base.strict_json import read_json
 from wheel_builder.base.words import line_problem
@@ -221,10 +221,10 @@ def _time_problems(time: str, now: datetime) -> Iterator[str]:
 
 def _size_problems(report: Report) -> Iterator[str]:
     """Numbers that no run of the suite on a GPU of that arch gives."""
-    if arch := known_archs().get(report.gfx):
-        most, found = arch.compute_units, report.compute_units
+    if gpu := known_gpus().get(report.gfx):
+        most, found = gpu.compute_units, report.compute_units
         if not 0 < found <= most:
-            yield f"compute_units: expected 1 to {most}, as GPUs of {arch.name} have, found {found}"
+            yield f"compute_units: expected 1 to {most}, as GPUs of {gpu.name} have, found {found}"
     if not 0 < report.seconds <= MOST_SECONDS:
         yield f"seconds: expected more than 0 and at most {MOST_SECONDS:.0f}, found {report.seconds:g}"
         return

@@ -14,9 +14,18 @@ VERSION = r"[1-9][0-9]?\.(0|[1-9][0-9]?)"
 
 @dataclass(frozen=True)
 class Arch(Product):
-    """A GPU that wheels hold code for; ``code_object`` names whose, "" its own."""
+    """A GPU that wheels hold code for; ``code_object`` names whose, "" its own.
+
+    ``torch_override`` is the HSA_OVERRIDE_GFX_VERSION that PyTorch's builds need on it, "" for none.
+    """
 
     code_object: str = ""
+    torch_override: str = ""
+
+    @property
+    def code(self) -> str:
+        """Whose machine code it runs."""
+        return self.code_object or self.name
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,7 @@ def _check_names(matrix: Matrix, selection: Selection) -> None:
 
 def _targets(matrix: Matrix) -> list[str]:
     """What is compiled: the GPUs that run machine code of their own."""
-    return [arch.name for arch in matrix.archs if arch.code_object in ("", arch.name)]
+    return [arch.name for arch in matrix.archs if arch.code == arch.name]
 
 
 def _unknown_arch(matrix: Matrix, name: str, archs: list[str]) -> str:

@@ -11,14 +11,15 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from itertools import chain
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from wheel_builder.base.archs import GPUS, known_archs, known_products
+from wheel_builder.base import archs
+from wheel_builder.base.archs import GPUS, known_products
 from wheel_builder.base.errors import MatrixError
 from wheel_builder.base.products import GFX, Product
 from wheel_builder.base.words import LINE, unknown
@@ -42,11 +43,13 @@ MAX_WHEEL_MIB = 1024
 class Gpus:
     """What is known of GPUs: products, and of those that there are kernels for the code object they run.
 
-    A target for several GPUs is among ``codes`` only.
+    A target for several GPUs is among ``codes`` only.  ``overrides`` are values of
+    HSA_OVERRIDE_GFX_VERSION, for GPUs that PyTorch's builds leave out.
     """
 
     products: Mapping[str, Product]
     codes: Mapping[str, str]
+    overrides: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -55,7 +58,9 @@ class Gpus:
 
 def known_gpus() -> Gpus:
     """Those of the checkout's tables."""
-    return Gpus(known_products(), {arch.name: arch.code_object for arch in known_archs().values()})
+    gpus = archs.known_gpus().values()
+    codes, overrides = ({g.name: getattr(g, key) for g in gpus} for key in ("code_object", "torch_override"))
+    return Gpus(known_products(), codes, overrides)
 
 
 @dataclass(frozen=True)
@@ -163,7 +168,11 @@ def _with_products(file: File, gpus: Gpus) -> Matrix:
     built = {arch for rocm in file.rocm for arch in rocm.archs}
     reasons = {arch: row.reason for row in file.not_built for arch in row.archs}
     archs = (
-        Arch(**asdict(gpus.products.get(name, Product(name, ""))), code_object=gpus.codes[name])
+        Arch(
+            **asdict(gpus.products.get(name, Product(name, ""))),
+            code_object=gpus.codes[name],
+            torch_override=gpus.overrides.get(name, ""),
+        )
         for name in gpus.names
         if gpus.codes.get(name) in built
     )

@@ -1,20 +1,42 @@
 """matrix.yaml as users of the index see it."""
 
+import importlib.util
 from pathlib import Path
 
 import pytest
 
+from wheel_builder.base.archs import known_gpus
 from wheel_builder.matrix.catalogue import Gpu, catalogue_of
 from wheel_builder.matrix.reading import load_matrix
 
-MATRIX = load_matrix(Path(__file__).parents[3] / "matrix.yaml")
+CHECKOUT = Path(__file__).parents[3]
+MATRIX = load_matrix(CHECKOUT / "matrix.yaml")
+OVERRIDE = CHECKOUT / "kernels/python/flash_attn_rocm/_override.py"
 
 
 def test_every_arch_of_the_matrix_is_served_or_has_a_reason():
     catalogue = catalogue_of(MATRIX)
     assert [gpu.arch for gpu in catalogue.gpus if not gpu.reason] == [arch.name for arch in MATRIX.archs]
     assert {gpu.arch for gpu in catalogue.gpus if gpu.reason} == {o.name for o in MATRIX.other_archs}
-    assert Gpu("gfx908", ("Instinct MI100",), code_names=("Arcturus",)) in catalogue.gpus
+    assert Gpu("gfx908", ("Instinct MI100",), "", ("Arcturus",), (), "gfx908") in catalogue.gpus
+
+
+def test_a_gpu_that_runs_the_code_of_another_says_whose_and_what_pytorch_needs():
+    gpus = {gpu.arch: gpu for gpu in catalogue_of(MATRIX).gpus}
+    assert (gpus["gfx1036"].code, gpus["gfx1036"].reason) == ("gfx1030", "")
+    assert gpus["gfx1036"].override == "export HSA_OVERRIDE_GFX_VERSION=10.3.0"
+    assert (gpus["gfx1030"].code, gpus["gfx1030"].override) == ("gfx1030", "")
+    assert Gpu("gfx90c", (), "none was built").code == "gfx90c"
+
+
+def test_the_override_of_a_gpu_is_the_arch_whose_code_it_runs():
+    """As the wheel's doctor reads it (_override.py)."""
+    spec = importlib.util.spec_from_file_location("_override", OVERRIDE)
+    override = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(override)
+    for gpu in known_gpus().values():
+        assert gpu.torch_override in ("", override.value_for(gpu.code_object))
+        assert override.arch_of(gpu.torch_override) in ("", gpu.code_object)
 
 
 def test_no_device_has_two_archs():

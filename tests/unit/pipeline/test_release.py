@@ -162,7 +162,7 @@ def test_the_audit_expects_the_plan_and_the_support_table(job, package):
 
 
 def test_the_matrix_knows_exactly_the_archs_of_the_kernels(matrix):
-    kernels = planned_kernels(CHECKOUT, [arch.name for arch in matrix.archs])
+    kernels = planned_kernels(CHECKOUT, [arch.code for arch in matrix.archs])
     assert all(kernels.values())
 
 

@@ -50,6 +50,23 @@ function copyButton(code) {
   return button;
 }
 
+function addCopyButtons(part) {
+  for (const code of part.querySelectorAll("pre code")) {
+    const [line, pre] = [element("div", ""), code.parentNode];
+    line.className = "line";
+    pre.replaceWith(line);
+    line.append(pre, copyButton(code));
+  }
+}
+
+// What is to be done where PyTorch has no kernels for the GPU, and whose machine code it runs.
+function special(row) {
+  const { override, whose } = row.dataset;
+  const made = override ? [copyOf(`override-${override}`)] : [];
+  made.forEach(addCopyButtons);
+  return [...(whose ? [element("p", whose)] : []), ...made];
+}
+
 // The steps for the chosen ROCm version, system and tool, and what is known of the wheel and this arch.
 function steps(row) {
   const offer = [...document.querySelectorAll(".offer")].find((each) => each.dataset.rocm === rocm.value);
@@ -63,14 +80,9 @@ function steps(row) {
       step.remove();
     }
   }
-  for (const code of copy.querySelectorAll("pre code")) {
-    const [line, pre] = [element("div", ""), code.parentNode];
-    line.className = "line";
-    pre.replaceWith(line);
-    line.append(pre, copyButton(code));
-  }
+  addCopyButtons(copy);
   const parts = [...copy.children].filter(
-    (part) => part.tagName !== "SUMMARY" && [undefined, row.dataset.arch].includes(part.dataset.arch),
+    (part) => part.tagName !== "SUMMARY" && [undefined, row.dataset.code].includes(part.dataset.arch),
   );
   return [...parts, element("p", `torch ${torch.value}: ${chosen(torch).dataset.note}.`)];
 }
@@ -90,7 +102,7 @@ function answerFor(row) {
   if (chosen(torch).dataset.reason) {
     return ["no wheel", refusal(`torch ${torch.value} is not served: ${chosen(torch).dataset.reason}.`)];
   }
-  return ["your steps", ...steps(row)];
+  return ["your steps", ...special(row), ...steps(row)];
 }
 
 function choice(found, name) {

@@ -33,7 +33,11 @@ EMULATED = (
     "gave other projects' kernels 7 % to 58 % more use of the matrix units than counters of an MI300X showed "
     "for long sequences, and twice as much for short ones."
 )
-
+LEFT_OUT = (
+    "{}: PyTorch's builds for ROCm have no kernels for these, so its own operations fail there, mostly with "
+    "“invalid device function”. In a shell with this line (in Docker: --env) every GPU of the machine calls "
+    "itself {}, whose code these run; PyTorch then works, and this wheel serves both names:"
+)
 REPORTS = (
     "Reports from hardware: python -m flash_attn_rocm selftest runs the same calls on your GPU and writes a "
     "report; those that were sent to the project are in the column “Run on hardware”."
@@ -53,6 +57,7 @@ def html_page(finder: Finder, *, documented: bool = False) -> bytes:
             _table(finder, found),
             _commands(finder, found),
             _verified(finder),
+            _overrides(finder),
             _without_kernels(),
             _rocm(found),
             _torch(finder),
@@ -183,14 +188,32 @@ def _table(finder: Finder, found: tuple[Offer, ...]) -> Html:
 
 
 def _row(gpu: Gpu, found: tuple[Offer, ...], hardware: tuple[HardwareRun, ...]) -> Html:
-    head = (element("th", *_known_as(gpu), scope="row"), element("td", gpu.arch, class_="arch"))
+    head = (element("th", *_known_as(gpu), scope="row"), element("td", *_arch(gpu), class_="arch"))
     cells = [element("td", f"no kernels: {gpu.reason}", class_="no", colspan=str(1 + max(1, len(found))))]
     if not gpu.reason:
         cells = [_cell(gpu, offer) for offer in found]
         cells.append(_run_on_hardware(gpu, hardware))
     names, chips = "\n".join(_names(gpu)), "\n".join(gpu.code_names)
-    data = {"data_arch": gpu.arch, "data_names": names, "data_chips": chips, "data_reason": gpu.reason}
+    data = {
+        "data_arch": gpu.arch, "data_code": gpu.code, "data_names": names, "data_chips": chips,
+        "data_reason": gpu.reason, "data_whose": _whose(gpu), "data_override": gpu.torch_override,
+    }  # fmt: skip
     return element("tr", *head, *cells, **data)
+
+
+def _arch(gpu: Gpu) -> Iterator[str]:
+    yield gpu.arch
+    if gpu.code != gpu.arch:
+        yield element("span", f" runs the code of {gpu.code}", class_="also")
+
+
+def _whose(gpu: Gpu) -> str:
+    if gpu.code == gpu.arch:
+        return ""
+    return (
+        f"{gpu.arch} runs the machine code of {gpu.code}, byte for byte, so what was verified of {gpu.code} "
+        "holds for it."
+    )
 
 
 def _known_as(gpu: Gpu) -> Iterator[str]:
@@ -267,6 +290,30 @@ def _built_with(rocm: str, wheel: Wheel) -> Iterator[Html]:
         yield element(
             "p", f"It was built with ROCm {wheel.rocm}, and also loaded under the runtime of ROCm {rocm}."
         )
+
+
+def _overrides(finder: Finder) -> Html:
+    """GPUs that PyTorch's own builds leave out, and what makes them run there; the script shows one."""
+    gpus = [gpu for gpu in finder.catalogue.gpus if gpu.torch_override]
+    if not gpus:
+        return Html()
+    parts = (
+        element(
+            "div",
+            element("p", LEFT_OUT.format(", ".join(same), code)),
+            element("pre", element("code", command)),
+            id=f"override-{value}",
+        )
+        for (value, code, command), same in _same(gpus).items()
+    )
+    return joined(element("h2", "GPUs that PyTorch has no kernels for"), *parts)
+
+
+def _same(gpus: Sequence[Gpu]) -> dict[tuple[str, str, str], list[str]]:
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for gpu in gpus:
+        found.setdefault((gpu.torch_override, gpu.code, gpu.override), []).append(gpu.arch)
+    return found
 
 
 def _without_kernels() -> Html:
