@@ -21,6 +21,7 @@ from packaging.version import Version
 from wheel_builder.audit import sbom as sbom_check
 from wheel_builder.audit.contents import BUILT, file_problems, metadata_problems, some
 from wheel_builder.audit.loading import bundle_problems, content_problems, layout_problems, soname_problems
+from wheel_builder.base.archs import code_of
 from wheel_builder.base.errors import AuditError, ElfError, WheelFileError
 from wheel_builder.build.product import Product
 from wheel_builder.files import elf, fatbin, wheelfile
@@ -360,7 +361,10 @@ def code_objects(subject: Subject, expectation: Expectation) -> Iterator[Finding
             f"no code object for {arch}", planned, "build device code for it, or take it out of the plan"
         )
     for arch in sorted(archs - expectation.kernels.keys()):
-        yield Finding(f"a code object for {arch}", planned, "plan the arch, or bundle without it")
+        code = code_of(fatbin.gfx_of(arch))
+        other = f"{arch} runs the code of {code}: bundle without it"
+        advice = "plan the arch, or bundle without it" if code == fatbin.gfx_of(arch) else other
+        yield Finding(f"a code object for {arch}", planned, advice)
     for arch in sorted(archs & expectation.kernels.keys()):
         have, want = frozenset(k for a, k in held if a == arch), expectation.kernels[arch]
         if missing := want - have:

@@ -16,6 +16,7 @@ from wheel_builder.audit.rules import (
     dotted,
     torch_floor,
 )
+from wheel_builder.base.archs import served_by
 from wheel_builder.base.errors import AuditError, ElfError, FatbinError, WheelFileError
 from wheel_builder.files import elf, fatbin, wheelfile
 from wheel_builder.files.fatbin import CodeObject
@@ -25,7 +26,10 @@ from wheel_builder.files.wheelfile import WheelFile
 
 @dataclass(frozen=True)
 class AuditReport:
-    """A wheel that passed: its contents, and the rules it passed."""
+    """A wheel that passed: its contents, and the rules it passed.
+
+    ``kernels`` and ``code_bytes`` are by arch that it has machine code of, ``gpus`` are those that run it.
+    """
 
     wheel: str
     sha256: str
@@ -33,6 +37,7 @@ class AuditReport:
     version: str
     tag: str
     kernels: Mapping[str, Sequence[str]]
+    gpus: Mapping[str, Sequence[str]]
     code_bytes: Mapping[str, int]
     needed: Sequence[str]
     glibc: str
@@ -132,6 +137,7 @@ def _report(subject: Subject, expectation: Expectation) -> AuditReport:
         version=expectation.version,
         tag=expectation.tag,
         kernels={a: sorted(k for d in ds for k in fatbin.kernels(d.elf)) for a, ds in by_arch.items()},
+        gpus={arch: served_by(arch) for arch in archs},
         code_bytes={arch: sum(len(d.code.data) for d in ds) for arch, ds in by_arch.items()},
         needed=sorted(library.needed),
         glibc=dotted(elf.max_version(library, "GLIBC")),

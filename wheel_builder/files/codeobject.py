@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from wheel_builder.base.archs import Gpu, known_gpus
+from wheel_builder.base.archs import Gpu, known_gpus, served_by
 from wheel_builder.base.errors import ElfError, FatbinError
 from wheel_builder.files.elfdynamic import Symbol, read_dynamic
 from wheel_builder.files.elfimage import PF_W, PF_X, PT_NOTE, Image, read_image
@@ -48,6 +48,7 @@ def code_object_problems(code: CodeObject) -> tuple[str, ...]:
         return (
             *_header_problems(code, image),
             *_metadata_problems(code, metadata),
+            *_name_problems(code),
             *_kernel_problems(image, symbols, metadata),
         )
     except (ElfError, FatbinError) as error:
@@ -82,6 +83,14 @@ def _metadata_problems(code: CodeObject, metadata: Mapping[str, Any]) -> Iterato
         yield f"its metadata is for {target!r}, expected {TARGET + code.arch}"
     if metadata["amdhsa.version"] != VERSION:
         yield f"its metadata has version {metadata['amdhsa.version']}, expected {VERSION}"
+
+
+def _name_problems(code: CodeObject) -> Iterator[str]:
+    """The host library writes other GPUs' names over its own (kernels/host/relabel.hpp)."""
+    texts = ("amdhsa.target", TARGET + code.gfx)
+    entry = b"".join(bytes([0xA0 | len(text)]) + text.encode() for text in texts)
+    if len(served_by(code.gfx)) > 1 and (count := code.data.count(entry)) != 1:
+        yield f"its metadata says {count} times that it is for {code.gfx}, expected once: others run it too"
 
 
 def _kernel_problems(

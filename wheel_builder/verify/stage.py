@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from wheel_builder.base.archs import served_by
 from wheel_builder.base.errors import VerifyError
 from wheel_builder.base.process import Runner, run
 from wheel_builder.base.store import Artifact, Store, sha256_file, sha256_tree
@@ -76,6 +77,7 @@ def verify_wheel(
         "tests": sha256_tree(
             checkout, [checkout / path for path in (TESTS, SHIM, MACHINES, ERROR_TESTS, CONTROL, *SHARED)]
         ),
+        "gpus": {arch: served_by(arch) for arch in emulated},
         "full": full,
     }
     if problems := runtimes[rocm].facts["problems"]:
@@ -89,7 +91,11 @@ def verify_wheel(
         counts = _run_suites(wheel, suites, image=image, out=out, log=log, run=run)
         taken = static.facts["archs"]
         sha256 = str(inputs["sha256"])
-        archs = {arch: what_was_shown(shown.facts, taken[arch], sha256) for arch, shown in emulated.items()}
+        # All GPUs that run this very code: what was shown holds for each of them.
+        archs = {
+            arch: {"gpus": served_by(arch), **what_was_shown(shown.facts, taken[arch], sha256)}
+            for arch, shown in emulated.items()
+        }
         record = {
             "wheel": wheel.name,
             "sha256": sha256,

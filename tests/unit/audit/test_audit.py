@@ -56,6 +56,8 @@ def test_a_good_wheel_passes_and_is_described(tmp_path):
     assert report["rules"] == ["archive", *RULES]
     assert len(report["sha256"]) == 64
     assert all(size > 0 for size in report["code_bytes"].values())
+    assert report["gpus"]["gfx942"] == ["gfx942"]
+    assert report["gpus"]["gfx1030"][:2] == ["gfx1030", "gfx1031"]
 
 
 def test_no_sbom(tmp_path):
@@ -72,6 +74,12 @@ def test_a_missing_arch(tmp_path):
     planned = "gfx1030, gfx1100, gfx908, gfx942"
     advice = "build device code for it, or take it out of the plan"
     assert found == [f"code-objects: found no code object for gfx1100; expected {planned}; {advice}"]
+
+
+def test_code_for_a_gpu_that_runs_the_code_of_another(tmp_path):
+    [found] = problems(tmp_path, device(fatbin([*ARCHS, "gfx1031"])))
+    assert found.startswith("code-objects: found a code object for gfx1031; expected gfx1030, gfx1100,")
+    assert found.endswith("gfx1031 runs the code of gfx1030: bundle without it")
 
 
 def test_a_foreign_arch(tmp_path):

@@ -266,6 +266,7 @@ def test_the_record_says_what_was_shown_and_what_was_not(checkout, tmp_path):
     shown = record.facts["archs"]["gfx908"]
     assert shown["numerics"] == "executed on an ISA emulator, not run on hardware"
     assert shown["passed"] is True
+    assert list(shown["gpus"]) == ["gfx908"]
     assert shown["instances"]["fa_fwd_fp16_d64"] == {"cases": 9, "worst_error": 0.001}
     assert record.facts["tests"] == {"tests/wheel": {"passed": 3}, "tests/fake_hip": {"passed": 3}}
     assert json.loads((record.path / "record.json").read_text()) == record.facts

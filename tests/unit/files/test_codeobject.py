@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests import elves
 from tests.elves import E_FLAGS, Edit, metadata_of, packed
 from tests.wheels import ARCHS, code_object
 from wheel_builder.base.errors import FatbinError
@@ -33,6 +34,15 @@ def test_features_in_the_header(arch, flags):
     """Code for xnack+ does not run on a GPU without it: the bundle's name has to say so."""
     expected = f"its header has flags {flags:#x}, expected {E_FLAGS[arch]:#x} of {arch}"
     assert problems(code_object(arch, NAMES, flags=flags), arch) == [expected]
+
+
+def test_where_the_host_library_writes_another_gpus_name_there_is_one_place():
+    place = b"\xadamdhsa.target\xbaamdgcn-amd-amdhsa--gfx1030"
+    assert problems(elves.code_object("gfx1030", NAMES, noise=place), "gfx1030") == [
+        "its metadata says 2 times that it is for gfx1030, expected once: others run it too"
+    ]
+    alone = place.replace(b"gfx1030", b"gfx1100")
+    assert problems(elves.code_object("gfx1100", NAMES, noise=alone), "gfx1100") == []
 
 
 def changed(**fields):
