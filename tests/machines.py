@@ -1,5 +1,9 @@
 """A machine on which everything fits, for tests of the doctor."""
 
+BORROWERS = ("gfx1031", "gfx1032", "gfx1033", "gfx1034", "gfx1035", "gfx1036")
+ARCHS = ("gfx908", "gfx942", "gfx1030", "gfx1100")
+SERVED = {**{arch: arch for arch in ARCHS[:3]}, **dict.fromkeys(BORROWERS, "gfx1030"), "gfx1100": "gfx1100"}
+
 
 def healthy(facts):
     """What ``facts``, the package's module ``_facts``, would find there."""
@@ -19,7 +23,7 @@ def healthy(facts):
         kfd=facts.DeviceFile("/dev/kfd", "open", "render", "crw-rw----"),
         renders=(facts.DeviceFile("/dev/dri/renderD128", "open", "render", "crw-rw----"),),
         user_groups=("users", "render"),
-        archs=("gfx908", "gfx942", "gfx1030", "gfx1100"),
+        archs=ARCHS,
         gpus=(
             facts.Gpu(
                 0,
@@ -29,4 +33,5 @@ def healthy(facts):
             ),
         ),
         driver_gpus=(facts.Gpu(0, "AMD GPU", "gfx942"),),
+        served=tuple(SERVED.items()),
     )

@@ -174,22 +174,24 @@ def test_a_package_that_does_not_import():
     assert "PyTorch implementation answers" not in text
 
 
-BORROWED = {"archs": ("gfx942", "gfx1030"), "served": (("gfx1030", "gfx1030"), ("gfx1031", "gfx1030"))}
 NAVI_22 = Gpu(0, "AMD Radeon RX 6700 XT", "gfx1031", (("fp16 head_dim 64", ""),))
 TORCH_ARCHS = ("gfx942", "gfx1030", "gfx1100")
 
 
 def test_a_gpu_that_runs_the_code_of_another():
-    report = _doctor.diagnose(changed(**BORROWED, gpus=(NAVI_22,), torch_archs=(*TORCH_ARCHS, "gfx1031")))
+    report = _doctor.diagnose(changed(gpus=(NAVI_22,), torch_archs=(*TORCH_ARCHS, "gfx1031")))
     assert report.ready
     assert report.advice == ()
     text = _doctor.text(report)
-    assert "kernels for      gfx942, gfx1030 (gfx1031 run it too)" in text
+    assert (
+        f"kernels for      gfx908, gfx942, gfx1030 ({', '.join(machines.BORROWERS)} run it too), gfx1100"
+        in text
+    )
     assert "RX 6700 XT, gfx1031, which runs the code of gfx1030; kernels for fp16 head_dim 64" in text
 
 
 def test_a_gpu_that_pytorch_has_no_kernels_for_gets_the_override_that_works():
-    [step] = _doctor.diagnose(changed(**BORROWED, gpus=(NAVI_22,), torch_archs=TORCH_ARCHS)).advice
+    [step] = _doctor.diagnose(changed(gpus=(NAVI_22,), torch_archs=TORCH_ARCHS)).advice
     assert step.words.startswith("this PyTorch was built without kernels for gfx1031")
     assert "every GPU calls itself gfx1030, whose code gfx1031 runs" in step.words
     assert step.commands == ("export HSA_OVERRIDE_GFX_VERSION=10.3.0",)
@@ -205,7 +207,7 @@ def test_a_gpu_that_pytorch_has_no_kernels_for_gets_the_override_that_works():
     ids=["not known", "neither", "with a GPU of another arch"],
 )
 def test_an_override_that_would_not_help_is_not_advised(values):
-    facts = changed(**{**BORROWED, "gpus": (NAVI_22,), **values})
+    facts = changed(**{"gpus": (NAVI_22,), **values})
     assert not any(
         _facts.OVERRIDE in command for step in _doctor.diagnose(facts).advice for command in step.commands
     )
@@ -214,7 +216,7 @@ def test_an_override_that_would_not_help_is_not_advised(values):
 @pytest.mark.parametrize("real", ["gfx1031", "gfx1030"])
 def test_an_override_with_the_arch_whose_code_the_gpu_runs_is_right(real):
     there = {"driver_gpus": (Gpu(0, "AMD GPU", real),), "environment": ((_facts.OVERRIDE, "10.3.0"),)}
-    assert _doctor.diagnose(changed(**BORROWED, **there)).advice == ()
+    assert _doctor.diagnose(changed(**there)).advice == ()
 
 
 @pytest.mark.parametrize(
@@ -233,9 +235,7 @@ def test_what_is_no_value_of_the_override(value):
 
 @pytest.mark.parametrize("value", ["11.0.0", ""])
 def test_an_override_of_the_arch(value):
-    facts = changed(
-        **BORROWED, environment=((_facts.OVERRIDE, value),), driver_gpus=(Gpu(0, "AMD GPU", "gfx1031"),)
-    )
+    facts = changed(environment=((_facts.OVERRIDE, value),), driver_gpus=(Gpu(0, "AMD GPU", "gfx1031"),))
     said = advice(facts)
     assert f"{_facts.OVERRIDE}={value} makes every GPU report this arch, and they are gfx1031" in said
     assert "unset HSA_OVERRIDE_GFX_VERSION" in said.splitlines()
@@ -603,7 +603,7 @@ def test_the_facts_of_a_made_up_machine(tmp_path, monkeypatch):
     node = tmp_path / "sys/class/kfd/kfd/topology/nodes/1"
     for folder in (node, tmp_path / "dev/dri", tmp_path / "proc/self"):
         folder.mkdir(parents=True)
-    (node / "properties").write_text("gfx_target_version 100301\n")
+    (node / "properties").write_text("gfx_target_version 120001\n")
     (tmp_path / "dev/kfd").touch()
     (tmp_path / "dev/dri/renderD128").touch()
     two = "1-2 r-xp 0 08:01 1 /a/libamdhip64.so.7\n1-2 r-xp 0 08:01 1 /b/libamdhip64.so.6\n"
@@ -611,7 +611,7 @@ def test_the_facts_of_a_made_up_machine(tmp_path, monkeypatch):
     monkeypatch.setenv(_facts.OVERRIDE, "10.3.0")
     monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "")
     facts = _facts.collect(tmp_path)
-    assert [gpu.arch for gpu in facts.driver_gpus] == ["gfx1031"]
+    assert [gpu.arch for gpu in facts.driver_gpus] == ["gfx1201"]
     assert (facts.kfd.state, [file.state for file in facts.renders]) == ("open", ["open"])
     said = advice(facts)
     for words in (

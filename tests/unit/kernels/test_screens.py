@@ -40,7 +40,7 @@ def doctor(package):
         healthy(facts),
         torch=facts.Torch("2.13.0+cu130", cuda="13.0"),
         hip_libraries=(),
-        environment=((facts.OVERRIDE, "10.3.0"),),
+        environment=((facts.OVERRIDE, "11.0.0"),),
         kfd=facts.DeviceFile("/dev/kfd", **denied),
         renders=(facts.DeviceFile("/dev/dri/renderD128", **denied),),
         user_groups=("users",),
