@@ -11,9 +11,9 @@ from typing import NamedTuple
 import pytest
 
 from tests.programs import CHECKOUT, compile_program
-from wheel_builder.base.archs import known_archs
+from wheel_builder.base.archs import known_archs, known_gpus
 
-LARGEST = {arch.name: arch.compute_units for arch in known_archs().values()}
+LARGEST = {gpu.name: gpu.compute_units for gpu in known_gpus().values()}
 # Packed rows of a workgroup.
 ROWS = {arch.name: {"mfma": 32, "wmma": 16, "dot2": 16}[arch.isa.unit] for arch in known_archs().values()}
 PLAN = (CHECKOUT / "kernels/host/plan.cpp").read_text()
@@ -90,6 +90,9 @@ def test_decode_of_one_sequence_with_32k_keys_fills_the_largest_device(plans, ar
     ]
     for case, plan in zip(cases, plans(cases), strict=True):
         assert plan.path == "split"
+        if case.nheads_k >= 0.9 * PLACES * units:  # small GPUs: a round is full, what is left is in the next
+            assert plan.splits == 1
+            continue
         enough = 0.9 if case.nheads_k * MOST >= 0.9 * PLACES * units else share_of_places(MOST, units)
         assert share_of_places(case.nheads_k * plan.splits, units) >= enough, (case, plan)
         assert plan.splits <= MOST
@@ -117,6 +120,26 @@ def test_a_device_that_is_full_anyway_gets_no_parts(plans):
     assert (full.path, full.splits) == ("split", 1)
     assert half.splits == 2  # one workgroup for each compute unit is too few
     assert few.splits > 1
+
+
+def test_a_gpu_of_two_compute_units_gets_few_parts(plans):
+    """gfx1036, the graphics of desktop processors: four workgroups fill it."""
+    of = Request(arch="gfx1036", compute_units=known_gpus()["gfx1036"].compute_units)
+    found = plans([replace(of, nheads=n, nheads_k=n) for n in (1, 2, 3, 4, 5, 8, 32)])
+    assert [(plan.path, plan.splits) for plan in found] == [
+        ("split", splits) for splits in (4, 2, 4, 1, 1, 1, 1)
+    ]
+    assert found[0].reason.endswith("32768 keys in 4 parts give 4 workgroups for 2 compute units")
+    short = plans([replace(of, nheads=1, nheads_k=1, max_seqlen_k=keys) for keys in (1, 64, 65, 128)])
+    assert [plan.splits for plan in short] == [1, 1, 2, 2]
+
+
+def test_a_gpu_plans_with_its_own_compute_units_and_the_tiles_of_its_code(plans):
+    same = [Request(arch=arch, nheads=1, nheads_k=1, compute_units=40) for arch in ("gfx1030", "gfx1031")]
+    first, second = plans(same)
+    assert first == second
+    [larger] = plans([replace(same[0], compute_units=LARGEST["gfx1030"])])
+    assert larger.splits > second.splits
 
 
 def test_short_keys_are_cut_into_parts_of_64_at_most(plans):
