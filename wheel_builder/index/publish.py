@@ -203,8 +203,8 @@ def _verification(wheel: WheelFile, text: bytes) -> tuple[tuple[str, ...], dict[
     except ValueError as error:
         return (), {}, [f"{name}: it is not a verification record ({error})"]
     serves = tuple(record.serves)
-    verified = {arch: shown.words for arch, shown in record.archs.items()}
-    problems = [f"{name}: {problem}" for problem in served_problems(serves)]
+    verified = record.gpus
+    problems = [f"{name}: {problem}" for problem in (*served_problems(serves), *record.gpu_problems())]
     if record.sha256 != wheel.sha256:
         said = record.sha256
         problems.append(f"{name}: it is about a wheel with sha256 {said}, but the wheel's is {wheel.sha256}")

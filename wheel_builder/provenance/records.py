@@ -127,6 +127,7 @@ def record_problems(wheel: Path, archs: Collection[str], versions: Collection[st
     if unknown := sorted(set(record.serves) - set(versions)):
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         yield f"{path.name}: serves has ROCm {unknown[0]!r}{more}; known: {', '.join(versions)}"
+    yield from (f"{path.name}: {problem}" for problem in record.gpu_problems())
     yield from (f"{wheel.name}: {problem}" for arch in archs for problem in arch_problems(arch, record))
 
 

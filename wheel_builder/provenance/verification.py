@@ -8,7 +8,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from wheel_builder.base.archs import GPUS, code_of
 from wheel_builder.base.strict_json import read_json
+from wheel_builder.base.words import visible
 
 Count = Annotated[int, Field(ge=0)]
 
@@ -24,9 +26,13 @@ class Instance(_Strict):
 
 
 class Shown(_Strict):
-    """What was shown of one arch; ``launches`` by kernel."""
+    """What was shown of one arch; ``launches`` by kernel.
+
+    ``gpus`` are those that run its code; older records name none, and their wheels serve the arch itself.
+    """
 
     numerics: str
+    gpus: list[str] = []
     passed: bool = False
     launches: dict[str, Count] = {}
     findings: list[str] = []
@@ -56,6 +62,25 @@ class Verification(_Strict):
     sha256: str
     archs: dict[str, Shown]
     serves: list[str] = []
+
+    @property
+    def gpus(self) -> dict[str, str]:
+        """For each GPU that runs code of the wheel, what was shown of that, for users."""
+        borrowed = {
+            gpu: f"the code of {arch}: {shown.words}"
+            for arch, shown in self.archs.items()
+            for gpu in shown.gpus
+        }
+        return borrowed | {arch: shown.words for arch, shown in self.archs.items()}
+
+    def gpu_problems(self) -> list[str]:
+        """GPUs that do not run the code of which it says so."""
+        return [
+            f"it says that {visible(gpu)} runs the code of {visible(arch)}, and {GPUS} does not"
+            for arch, shown in self.archs.items()
+            for gpu in shown.gpus
+            if code_of(gpu) != arch
+        ]
 
 
 def read_verification(data: bytes) -> Verification:

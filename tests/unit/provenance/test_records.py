@@ -114,6 +114,21 @@ def test_an_arch_that_did_not_pass(wheel, change):
     assert f"gfx942 did not pass: {NUMERICS}" in words(wheel)
 
 
+def test_a_record_is_about_the_gpus_that_run_its_code():
+    words = NUMERICS
+    found = record(gfx1030=shown(gpus=["gfx1030", "gfx1031"]))
+    gpus = read_verification(json.dumps(found).encode()).gpus
+    assert gpus["gfx1030"].startswith(f"{words}; ")
+    assert gpus["gfx1031"] == f"the code of gfx1030: {gpus['gfx1030']}"
+    assert gpus.keys() == {*found["archs"], "gfx1031"}
+
+
+def test_a_record_may_not_name_a_gpu_that_runs_other_code(wheel):
+    write_record(wheel, record(gfx942=shown(gpus=["gfx942", "gfx1201"])))
+    said = "it says that gfx1201 runs the code of gfx942, and kernels/archs/gpus.toml does not"
+    assert f"{wheel.name}.verification.json: {said}" in words(wheel)
+
+
 def test_a_record_from_before_there_was_an_emulator(wheel):
     old = {"code_objects": "present", "numerics": "not executed: neither on a GPU nor on an ISA emulator"}
     write_record(wheel, record(gfx908=old))

@@ -102,9 +102,8 @@ def lack(gpu: Gpu, offer: Offer) -> str:
     """Why a GPU gets no kernels with a ROCm version, or ``""``."""
     if gpu.reason or offer.wheel is None:
         return gpu.reason or offer.reason
-    if gpu.code not in offer.wheel.verified:
-        whose = f"{gpu.arch}" if gpu.code == gpu.arch else f"{gpu.code}, whose code {gpu.arch} runs"
-        return f"no record says that the wheel for ROCm {offer.rocm} was verified for {whose}"
+    if gpu.arch not in offer.wheel.verified:
+        return f"no record says that the wheel for ROCm {offer.rocm} was verified for {gpu.arch}"
     return ""
 
 

@@ -59,12 +59,11 @@ function addCopyButtons(part) {
   }
 }
 
-// What is to be done where PyTorch has no kernels for the GPU, and whose machine code it runs.
-function special(row) {
-  const { override, whose } = row.dataset;
-  const made = override ? [copyOf(`override-${override}`)] : [];
+// What is to be done where PyTorch has no kernels for the GPU.
+function forTorch(row) {
+  const made = row.dataset.override ? [copyOf(`override-${row.dataset.override}`)] : [];
   made.forEach(addCopyButtons);
-  return [...(whose ? [element("p", whose)] : []), ...made];
+  return made;
 }
 
 // The steps for the chosen ROCm version, system and tool, and what is known of the wheel and this arch.
@@ -82,7 +81,7 @@ function steps(row) {
   }
   addCopyButtons(copy);
   const parts = [...copy.children].filter(
-    (part) => part.tagName !== "SUMMARY" && [undefined, row.dataset.code].includes(part.dataset.arch),
+    (part) => part.tagName !== "SUMMARY" && [undefined, row.dataset.arch].includes(part.dataset.arch),
   );
   return [...parts, element("p", `torch ${torch.value}: ${chosen(torch).dataset.note}.`)];
 }
@@ -102,7 +101,7 @@ function answerFor(row) {
   if (chosen(torch).dataset.reason) {
     return ["no wheel", refusal(`torch ${torch.value} is not served: ${chosen(torch).dataset.reason}.`)];
   }
-  return ["your steps", ...special(row), ...steps(row)];
+  return ["your steps", ...forTorch(row), ...steps(row)];
 }
 
 function choice(found, name) {

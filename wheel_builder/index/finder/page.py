@@ -195,8 +195,8 @@ def _row(gpu: Gpu, found: tuple[Offer, ...], hardware: tuple[HardwareRun, ...]) 
         cells.append(_run_on_hardware(gpu, hardware))
     names, chips = "\n".join(_names(gpu)), "\n".join(gpu.code_names)
     data = {
-        "data_arch": gpu.arch, "data_code": gpu.code, "data_names": names, "data_chips": chips,
-        "data_reason": gpu.reason, "data_whose": _whose(gpu), "data_override": gpu.torch_override,
+        "data_arch": gpu.arch, "data_names": names, "data_chips": chips, "data_reason": gpu.reason,
+        "data_override": gpu.torch_override,
     }  # fmt: skip
     return element("tr", *head, *cells, **data)
 
@@ -205,15 +205,6 @@ def _arch(gpu: Gpu) -> Iterator[str]:
     yield gpu.arch
     if gpu.code != gpu.arch:
         yield element("span", f" runs the code of {gpu.code}", class_="also")
-
-
-def _whose(gpu: Gpu) -> str:
-    if gpu.code == gpu.arch:
-        return ""
-    return (
-        f"{gpu.arch} runs the machine code of {gpu.code}, byte for byte, so what was verified of {gpu.code} "
-        "holds for it."
-    )
 
 
 def _known_as(gpu: Gpu) -> Iterator[str]:

@@ -49,6 +49,29 @@ def test_it_says_what_is_known_of_each_wheel():
     assert "ROCm 5.7: no torch runs on it." in text
 
 
+BORROWER = Gpu("gfx1036", ("Radeon Graphics",), code_object="gfx908", torch_override="9.0.8")
+
+
+def test_a_gpu_that_runs_the_code_of_another():
+    catalogue = replace(CATALOGUE, gpus=(*CATALOGUE.gpus, BORROWER))
+    text = html(wheel(verified=["gfx908", "gfx1036"]), catalogue=catalogue)
+    [row] = re.findall(r'<tr data-arch="gfx1036".*?</tr>', text, re.DOTALL)
+    assert 'gfx1036<span class="also"> runs the code of gfx908</span>' in row
+    assert 'data-override="9.0.8"' in row
+    assert ">yes, 0.1.0<" in row
+    [part] = re.findall(r'<div id="override-9.0.8">.*?</div>', text, re.DOTALL)
+    assert "gfx1036: PyTorch&#x27;s builds for ROCm have no kernels for these" in part
+    assert "calls itself gfx908" in part
+    assert "<code>export HSA_OVERRIDE_GFX_VERSION=9.0.8</code>" in part
+    assert "PyTorch has no kernels for" not in html(wheel())
+
+
+def test_a_wheel_from_before_a_gpu_was_served_does_not_serve_it():
+    """Its record names no GPUs, and its library would not know them."""
+    text = html(wheel(), catalogue=replace(CATALOGUE, gpus=(BORROWER,)))
+    assert "no record says that the wheel for ROCm 7.2 was verified for gfx1036" in text
+
+
 def test_withdrawn_wheels_are_named_with_the_reason():
     text = html(wheel(), wheel("0.2.0+rocm7.2", yanked="wrong <numbers>"))
     assert "flash_attn_rocm-0.2.0+rocm7.2-py3-none-any.whl: wrong &lt;numbers&gt;" in text
