@@ -11,6 +11,7 @@ from playwright.sync_api import sync_playwright
 from tests.conftest import alone
 from tests.unit.index.test_folder import FILE
 from tests.wheels import METADATA, VERSION, WHEEL, write_statement, write_wheel
+from wheel_builder.base.archs import known_archs, served_by
 from wheel_builder.base.process import run
 from wheel_builder.base.store import sha256_file
 from wheel_builder.images.engine import APT
@@ -71,9 +72,8 @@ def root(tmp_path_factory, context):
 def publish_one(folder, matrix, rocm, serves):
     """Publish a wheel for a ROCm version to ``folder/index``; that of 7.2 has a statement."""
     wheel = product_wheel(folder, rocm)
-    archs = {
-        arch.name: {"numerics": NUMERICS, "launches": {"a": 42}, "findings": []} for arch in matrix.archs
-    }
+    shown = {"numerics": NUMERICS, "launches": {"a": 42}, "findings": []}
+    archs = {arch: shown | {"gpus": served_by(arch)} for arch in known_archs()}
     write_record(wheel, {"sha256": sha256_file(wheel), "archs": archs, "serves": serves})
     if rocm == "7.2":
         write_statement(wheel)
