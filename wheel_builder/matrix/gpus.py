@@ -12,7 +12,10 @@ GENERIC = frozenset({"amd", "radeon", "instinct", "graphics", "pro", "tm", "r"})
 
 
 def device_problem(device: str, arch: str, gpus: Sequence[Gpu]) -> str:
-    """Why a GPU called ``device`` is not known to have ``arch``; empty when it may have it."""
+    """Why a GPU called ``device`` is not known to have ``arch``; empty when it may have it.
+
+    With HSA_OVERRIDE_GFX_VERSION a GPU says that it is the one whose code it runs.
+    """
     words = _words(device)
     products = [(_product(name), gpu.arch) for gpu in gpus for name in gpu.devices]
     found = [(len(product), of) for product, of in products if _has(words, product)]
@@ -21,7 +24,8 @@ def device_problem(device: str, arch: str, gpus: Sequence[Gpu]) -> str:
         return "" if GENERIC.issuperset(words) else f"{unknown('GPU', device, names)}; add it to {GPUS}"
     longest = max(length for length, _ in found)
     archs = sorted({each for length, each in found if length == longest})
-    return "" if arch in archs else f"{device} is {', '.join(archs)} by {GPUS}, not {arch}"
+    codes = {gpu.code for gpu in gpus if gpu.arch in archs}
+    return "" if arch in {*archs, *codes} else f"{device} is {', '.join(archs)} by {GPUS}, not {arch}"
 
 
 def _words(name: str) -> list[str]:

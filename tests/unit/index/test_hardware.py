@@ -81,6 +81,23 @@ def test_a_report_is_taken_and_shown(add, tmp_path):
     assert "maintainer@localhost" not in text
 
 
+BORROWER = {"device": "AMD Radeon RX 6700 XT", "compute_units": 40}
+
+
+@pytest.mark.parametrize("arch", ["gfx1031", "gfx1030"], ids=["its own name", "with the override"])
+def test_a_report_of_a_gpu_that_runs_the_code_of_another(add, tmp_path, arch):
+    add(changed(arch=arch, **BORROWER))
+    text = page(tmp_path / "tree")
+    assert f"{arch}: all 2 kernels passed on AMD Radeon RX 6700 XT" in text
+    assert text.count(">yes, passed</td>") == 1
+
+
+def test_a_report_of_such_a_gpu_has_its_own_compute_units(add):
+    with pytest.raises(PublishError) as caught:
+        add(changed(arch="gfx1031", **{**BORROWER, "compute_units": 41}))
+    assert "compute_units: expected 1 to 40, as GPUs of gfx1031 have, found 41" in str(caught.value)
+
+
 def test_without_a_report_the_column_says_so(tmp_path):
     text = page(tmp_path)
     assert text.count(">no report</td>") == len(load_matrix(CHECKOUT / "matrix.yaml").archs)
