@@ -93,19 +93,22 @@ constexpr std::size_t kMachineAt = offsetof(Elf64_Ehdr, e_flags);  // its low by
 constexpr std::uint32_t kFeaturesAny = 0x500;                      // sramecc and xnack: either
 constexpr const char* kTarget = "amdgcn-amd-amdhsa--";
 
-// What a loader compares, for a device that calls itself `arch`.
+// What a loader compares, for a device that calls itself `arch`.  A bare name does not say whether the GPU
+// has sramecc and xnack.
 void require_for(const std::string& arch, const emu::Program& program) {
   const fa::Gpu* gpu = fa::find_gpu(arch);
-  const std::uint32_t features = arch.find(':') == std::string::npos ? 0 : kFeaturesAny;
+  const bool bare = arch.find(':') == std::string::npos;
+  const std::uint32_t features = bare ? program.flags & kFeaturesAny : kFeaturesAny;
+  const bool any_or_none = features == 0 || features == kFeaturesAny;
   const std::string target = kTarget + std::string(fa::without_features(arch));
-  if (gpu != nullptr && program.flags == (static_cast<std::uint32_t>(gpu->elf_machine) | features) &&
-      program.target == target) {
+  if (gpu != nullptr && any_or_none && program.target == target &&
+      program.flags == (static_cast<std::uint32_t>(gpu->elf_machine) | features)) {
     return;
   }
   std::ostringstream words;
   words << "the code object has flags 0x" << std::hex << program.flags << " and is for '" << program.target
         << "'; the device is " << arch;
-  if (gpu != nullptr) words << ", flags 0x" << (gpu->elf_machine | features);
+  if (gpu != nullptr) words << ", flags 0x" << (gpu->elf_machine | (bare ? 0 : kFeaturesAny));
   throw Failure(hipErrorNoBinaryForGpu, words.str());
 }
 
