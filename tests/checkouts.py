@@ -4,14 +4,15 @@ import shutil
 import subprocess
 
 from tests.conftest import CHECKOUT
+from wheel_builder.build.device_code import SOURCES
 from wheel_builder.build.wheel_inputs import FILE, PROJECT, read_inputs
 
 GIT = ("git", "-c", "user.name=tester", "-c", "user.email=tester@localhost", "-c", "commit.gpgsign=false")
 
 
 def copy_sources(root):
-    """This checkout's sources of wheels, below ``root``."""
-    for name in (PROJECT, FILE, *read_inputs(CHECKOUT).sources):
+    """This checkout's sources of wheels and of their device code, below ``root``."""
+    for name in (PROJECT, FILE, *read_inputs(CHECKOUT).sources, *SOURCES):
         source, to = CHECKOUT / name, root / name
         to.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():

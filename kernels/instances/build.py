@@ -1,12 +1,12 @@
 """Compile the instances of one arch to code objects, and say what each kernel takes of the hardware.
 
-    python3 kernels/instances/build.py --arch gfx942 --out DIR [--llvm BIN] [--table FILE] [--jobs N]
-                                    [--memory MiB] [--cache DIR | --phases]
+    PYTHONPATH=. python3 kernels/instances/build.py --arch gfx942 --out DIR [--llvm BIN] [--table FILE]
+                                                 [--jobs N] [--memory MiB] [--cache DIR | --phases]
 
-Runs inside the builder image; needs Python and clang, nothing else.  Leaves in DIR <name>.hsaco per instance
-that the table gives to the arch, and resources.json: {"arch", "cpu_seconds", "kernels": {name: Resources},
-"costs": {name: Cost}}.  Prints a line for each instance when it is done.  The same sources and compiler give
-the same bytes.
+Runs inside the builder image; needs Python, clang and wheel_builder/base, nothing else.  Leaves in DIR
+<name>.hsaco per instance that the table gives to the arch, and resources.json: {"arch", "cpu_seconds",
+"kernels": {name: Resources}, "costs": {name: Cost}}.  Prints a line for each instance when it is done.  The
+same sources and compiler give the same bytes.
 
 With --cache, ccache keeps code objects in DIR, which machines may share, and resources.json has "cache":
 {"hits", "misses"}.  What tells compilers apart is CCACHE_COMPILERCHECK.  Whoever can write to DIR decides
@@ -31,9 +31,12 @@ from pathlib import Path
 
 from costs import load_peaks, peak_mib
 from generate import INCLUDE, TABLE, Instance, TableError, check_arch, load_table, served, write_sources
-from schedule import RESERVED_MIB, Job, run_all, usable_mib
+from toolchain import DEFAULT_LLVM, BuildError
+from wheel_builder.base.jobs import Task, run_all
+from wheel_builder.base.machine import usable_memory
 
-DEFAULT_LLVM = "/usr/lib/llvm-22/bin"
+# For Python, the sources and what the kernel keeps of files.
+RESERVED_MIB = 64
 SHOWN_LINES = 25
 COMPILE = (
     "-c", "-x", "hip", "-std=c++17", "-O3", "-Wall", "-Wextra", "-Werror",
@@ -44,10 +47,6 @@ COMPILE = (
     # vector they are copied as a whole, and kernels of one arch take up to 40 registers more.
     "-mllvm", "-disable-promote-alloca-to-vector",
 )  # fmt: skip
-
-
-class BuildError(Exception):
-    """One or more instances did not compile, or use more than they may."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +173,7 @@ def build(arch: str, out: Path, *, llvm: Path, table: Path, how: How) -> None:
         sources = write_sources(instances, scratch)
         told = Told(arch, len(instances))
         peaks = load_peaks()
-        jobs = [Job(pair, peak_mib(peaks, pair[0].op)) for pair in zip(instances, sources, strict=True)]
+        jobs = [Task(pair, peak_mib(peaks, pair[0].op)) for pair in zip(instances, sources, strict=True)]
 
         def work(pair: tuple[Instance, Path]) -> Built:
             instance, src = pair
@@ -347,7 +346,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--llvm", type=Path, default=Path(os.environ.get("FA_LLVM", DEFAULT_LLVM)))
     parser.add_argument("--table", type=Path, default=TABLE)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--memory", type=int, default=usable_mib(), metavar="MiB")
+    parser.add_argument("--memory", type=int, default=usable_memory() >> 20, metavar="MiB")
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--cache", type=Path)
     group.add_argument("--phases", action="store_true", help="time the compiler's phases")

@@ -14,7 +14,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from build import DEFAULT_LLVM, BuildError
 from generate import (
     TABLE,
     Instance,
@@ -25,6 +24,7 @@ from generate import (
     registry_inc,
     served,
 )
+from toolchain import DEFAULT_LLVM, BuildError
 
 HOST = "host-x86_64-unknown-linux-gnu-"
 DEVICE = "hipv4-amdgcn-amd-amdhsa--"

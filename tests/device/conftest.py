@@ -23,8 +23,12 @@ class Toolchain:
     def __call__(self, *argv):
         """Run ``argv`` with the checkout at ``/src`` and a scratch folder at ``/out``; the log's text."""
         log = self.scratch / "log"
-        mounts = [Mount(self.kernels, "/src/kernels"), Mount(self.scratch, "/out", writable=True)]
-        env = {"PYTHONDONTWRITEBYTECODE": "1"}
+        mounts = [
+            Mount(self.kernels, "/src/kernels"),
+            Mount(CHECKOUT / "wheel_builder/base", "/src/wheel_builder/base"),
+            Mount(self.scratch, "/out", writable=True),
+        ]
+        env = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": "/src"}
         limits = {"memory_mib": self.memory_mib}
         return run_in(self.image, argv, mounts=mounts, env=env, user=caller(), log=log, **limits).stdout
 

@@ -1,10 +1,10 @@
-"""This machine: cores and memory for compilers, its CPU time so far, its distribution."""
+"""This machine: cores and memory for compilers, its CPU time so far, its distribution.
+
+Standard library only: ``kernels/instances/build.py`` imports it in the builder image.
+"""
 
 import math
 import os
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 # Compiling one attention kernel for one arch stays below this.
@@ -14,27 +14,6 @@ JOB_BYTES = 2 * 1024**3
 def default_jobs(cores: int, memory_bytes: int) -> int:
     """One compiler per core, fewer when memory is short; at least one."""
     return max(1, min(cores, memory_bytes // JOB_BYTES))
-
-
-class Room:
-    """Memory, in MiB, that compilers share: as many run side by side as fit, and one always."""
-
-    def __init__(self, mib: int) -> None:
-        self._mib, self._taken = mib, 0
-        self._changed = threading.Condition()
-
-    @contextmanager
-    def taken(self, mib: int) -> Iterator[None]:
-        """Wait until there is room for ``mib``, and hold it."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._taken + mib <= self._mib or not self._taken)
-            self._taken += mib
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._taken -= mib
-                self._changed.notify_all()
 
 
 def usable_cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:

@@ -17,7 +17,12 @@ from wheel_builder.build.packages import compiler_packages
 from wheel_builder.base.process import Runner, run
 from wheel_builder.base.store import Artifact, Store, key_of, sha256_tree
 
-SOURCES = ("kernels/include", "kernels/instances")
+SOURCES = (
+    "kernels/include",
+    "kernels/instances",
+    "wheel_builder/base/jobs.py",
+    "wheel_builder/base/machine.py",
+)
 RESOURCES = "resources.json"
 
 
@@ -105,17 +110,22 @@ def _compile(
         str(jobs),
         *more,
     ]
-    mounts = [Mount(checkout / "kernels", "/src/kernels"), Mount(out, "/out", writable=True)]
-    env: Mapping[str, str] = {}
+    mounts = [*source_mounts(checkout), Mount(out, "/out", writable=True)]
+    env = {"PYTHONPATH": "/src"}
     if cache:
         argv += ["--cache", CACHE]
         mounts.append(cache_mount(cache / "device"))
-        env = cache_settings(compiler_id(image.facts))
+        env |= cache_settings(compiler_id(image.facts))
     try:
         run_in(image.facts["ref"], argv, mounts=mounts, env=env, user=NOBODY, log=log, run=run)
     except CommandFailedError as error:
         title = f"the device code for {arch} does not build"
         raise DeviceCodeError(title, [error.message], advice="mend the kernel and run again") from error
+
+
+def source_mounts(checkout: Path) -> list[Mount]:
+    """What the key of device code has, and nothing else."""
+    return [Mount(checkout / source, f"/src/{source}") for source in SOURCES]
 
 
 def code_objects(code: Artifact) -> dict[str, str]:

@@ -17,7 +17,8 @@ from pathlib import Path
 from wheel_builder.base.archs import CHECKOUT
 from wheel_builder.base.durable import ensure
 from wheel_builder.base.errors import ProblemsError, SelectionError, UpstreamError
-from wheel_builder.base.machine import Room, usable_memory
+from wheel_builder.base.jobs import Task, run_all
+from wheel_builder.base.machine import usable_memory
 from wheel_builder.base.store import Artifact
 from wheel_builder.base.words import unknown
 from wheel_builder.images.docker import remove_own
@@ -204,32 +205,26 @@ def make_objects(
 
     At most ``jobs`` at a time, and as many as memory has room for by what their kinds were measured to take.
     """
-    known, room = load_costs(CHECKOUT), Room(usable_memory() // 2**20)
+    known = load_costs(CHECKOUT)
     told_of = Told(len(names), shop.log)
     failed: list[ProblemsError] = []
 
     def one(name: str) -> Artifact | None:
         begin = time.monotonic()
         try:
-            with room.taken(known.peak_mib(name)):
-                made = make_object(name, arch, sources, shop)
+            made = make_object(name, arch, sources, shop)
         except ProblemsError as error:
             failed.append(error)
             return None
         told_of.done(made, begin)
         return made
 
-    with ThreadPoolExecutor(jobs) as pool:
-        try:
-            made = [found for found in pool.map(one, names) if found]
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            remove_own()  # or the pool would wait for its compilers
-            raise
+    waiting = [Task(name, known.peak_mib(name)) for name in names]
+    made = run_all(waiting, one, most=jobs, mib=usable_memory() >> 20, stop=remove_own)
     if failed:
         title = f"{len(failed)} of {len(names)} objects of upstream's were not made; the others are kept"
         raise UpstreamError(title, [error.message for error in failed], advice=failed[0].advice)
-    return made
+    return [each for each in made if each]
 
 
 class Told:
