@@ -145,6 +145,18 @@ void parts() {
   }
 }
 
+// For blocks of 4 from 0 on, waves of 2 of them, and tiles of 3.
+template <class F>
+void tiles(const char* key, int count, F value) {
+  printf("\"%s\":[", key);
+  for (int i = 0; i < (count + 3) / 4 * 2; ++i) {
+    const fa::TileBounds t = value(i / 2 * 4, i % 2 * 2);
+    printf("%s[%d,%d,%d,%d,%d,%d]", separator(i), t.begin, t.end, t.wave_begin, t.wave_end, t.unmasked_begin,
+           t.unmasked_end);
+  }
+  printf("]");
+}
+
 void visibility() {
   const char* comma = "";
   for (int left = -1; left < 3; ++left) {
@@ -159,6 +171,16 @@ void visibility() {
           printf(",");
           table("end_of_rows", 8, 4,
                 [&](int first, int rows) { return visible.end_of_rows(first, rows + 1); });
+          printf(",");
+          tiles("tiles_of_rows", 8,
+                [&](int first, int wave) { return visible.tiles_of_rows(first, 4, first + wave, 2, 3); });
+          printf(",");
+          tiles("tiles_of_keys", k,
+                [&](int first, int wave) { return visible.tiles_of_keys(first, 4, first + wave, 2, 3); });
+          printf(",");
+          tiles("tiles_of_keys_by_bounds", k, [&](int first, int wave) {
+            return visible.tiles_of_keys_by_bounds(first, 4, first + wave, 2, 3);
+          });
           printf("}");
           comma = ",";
         }

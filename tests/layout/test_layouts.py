@@ -335,6 +335,35 @@ def test_visible_keys_are_those_of_the_definition(said):
             assert case[bound] == sorted(case[bound]), "a bound never falls from one row to the next"
 
 
+def judge_tiles(found, first, seen, visible):
+    """``seen`` has for each row (or key) of a block what it sees, ``visible`` how much there is to see.
+
+    What no tile has is not asked: the kernels look at tiles of 3 from ``begin`` to ``end`` only.
+    """
+    begin, end, wave_begin, wave_end, unmasked_begin, unmasked_end = found
+    block, wave = seen[first // 4 * 4 :][:4], seen[first:][:2]
+    assert begin % 3 == 0
+    assert set().union(*block) <= set(range(begin, end))
+    for tile in range(begin, end, 3):
+        there = set(range(tile, min(tile + 3, visible)))
+        looked_at = tile < wave_end and tile + 3 > wave_begin
+        assert looked_at or not there & set().union(*wave)
+        if looked_at and unmasked_begin <= tile and tile + 3 <= unmasked_end:
+            assert all(there <= some for some in wave)
+
+
+def test_tiles_have_all_that_is_visible_and_are_masked_where_something_is_hidden(said):
+    """Those of keys in both forms, of which CDNA's kernels have the shorter one."""
+    for case in said["visibility"]:
+        rows = [set(range(*bounds)) for bounds in zip(case["begin"], case["end"], strict=True)]
+        keys = [{row for row in range(case["q"]) if key in rows[row]} for key in range(case["k"])]
+        for number, found in enumerate(case["tiles_of_rows"]):
+            judge_tiles(found, number * 2, rows, case["k"])
+        for name in ("tiles_of_keys", "tiles_of_keys_by_bounds"):
+            for number, found in enumerate(case[name]):
+                judge_tiles(found, number * 2, keys, case["q"])
+
+
 def test_philox_gives_the_published_answers(said):
     """Random123's known answers for philox4x32 with 10 rounds."""
     assert said["philox"][:3] == [

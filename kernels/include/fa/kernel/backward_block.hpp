@@ -48,14 +48,9 @@ struct Flag {
   FA_DEVICE operator bool() const { return here_uniform(sign) < 0; }
 };
 
-// Where a workgroup's tiles of kSize rows begin and end, the rows that its wave sees, and those that all of
-// the wave's columns see.
+// Tiles of kSize rows.
 template <int kSize>
-struct TileRange {
-  int begin, end;
-  int wave_begin, wave_end;
-  int unmasked_begin, unmasked_end;
-
+struct TileRange : TileBounds {
   FA_DEVICE bool seen(int first) const { return first < wave_end && first + kSize > wave_begin; }
   FA_DEVICE bool masked(int first) const { return first < unmasked_begin || first + kSize > unmasked_end; }
   FA_DEVICE Flag seen_flag(int first) const { return {(first - wave_end) & (wave_begin - first - kSize)}; }

@@ -130,17 +130,7 @@ struct DkDvBlock {
   }
 
   FA_DEVICE Tiles tiles_of(int first_key, int wave_key) const {
-    const int past =
-        first_key + kTile.block_n < sequence.seqlen_k ? first_key + kTile.block_n : sequence.seqlen_k;
-    const int wave_past = wave_key + Unit::kN < past ? wave_key + Unit::kN : past;
-    const int begin = visible.first_row(first_key) / kQueries * kQueries;
-    if (wave_key >= past) return {begin, visible.last_row(past - 1), 0, 0, 0, 0};
-    return {begin,
-            visible.last_row(past - 1),
-            visible.first_row(wave_key),
-            visible.last_row(wave_past - 1),
-            visible.first_row(wave_past - 1),
-            visible.last_row(wave_key)};
+    return {visible.tiles_of_keys(first_key, kTile.block_n, wave_key, Unit::kN, kQueries)};
   }
 
   FA_DEVICE LdsBytes own_area() const { return lds + kOwnAt + wave * kOwnBytes; }

@@ -93,12 +93,7 @@ struct DqBlock {
         factor(uniform(Scoring::factor_of(params))) {}
 
   FA_DEVICE Tiles tiles_of(int first_row, int wave_row) const {
-    return {visible.begin(first_row) / kKeys * kKeys,
-            visible.end_of_rows(first_row, kTile.block_m),
-            visible.begin(wave_row),
-            visible.end_of_rows(wave_row, Unit::kN),
-            visible.begin(wave_row + Unit::kN - 1),
-            visible.end(wave_row)};
+    return {visible.tiles_of_rows(first_row, kTile.block_m, wave_row, Unit::kN, kKeys)};
   }
 
   // With `interleaved`, waves that multiply go first, and of these the one that is furthest: whichever only

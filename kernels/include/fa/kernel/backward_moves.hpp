@@ -42,25 +42,6 @@ FA_DEVICE typename B::Own own_keys(const B& block, const BwdParams& params, int 
   return typename B::Own(block.own_area(), view, sign, convert, block.lane);
 }
 
-// What DkDvBlock::tiles_of finds, in fewer instructions.
-template <class B>
-FA_DEVICE typename B::Tiles tiles_seen(const B& block, int first_key, int wave_key) {
-  const Visibility& visible = block.visible;
-  const int apart = visible.seqlen_q - visible.seqlen_k;
-  const int left = visible.window_left < 0 ? visible.seqlen_q : apart + 1 + visible.window_left;
-  const int right = visible.window_right < 0 ? -0x7fffffff - 1 : apart - visible.window_right;
-  const auto least = [](int a, int b) { return a < b ? a : b; };
-  const auto most = [](int a, int b) { return a < b ? b : a; };
-  const auto first_row = [&](int key) { return most(key + right, 0); };
-  const auto last_row = [&](int key) { return most(least(key + left, visible.seqlen_q), 0); };
-  const int past = least(first_key + B::kTile.block_n, visible.seqlen_k);
-  const int wave_last = least(wave_key + B::Unit::kN, past) - 1;
-  const uint32_t begin = first_row(first_key);
-  // A wave beyond the last key sees no row.
-  return {static_cast<int>(begin / B::kQueries * B::kQueries), last_row(past - 1),   first_row(wave_key),
-          wave_key < past ? last_row(wave_last) : 0,           first_row(wave_last), last_row(wave_key)};
-}
-
 // A wave's part of a head's tiles on their way from memory into LDS.
 template <class B>
 struct Moves {

@@ -249,7 +249,8 @@ FA_DEVICE void run_ping_pong(BwdArguments arguments, LdsBytes lds) {
   if (first_key >= found.seqlen_k) return;
   B block(arguments, params, found, lds);
   const int wave_key = first_key + block.pair * B::Unit::kN;
-  const typename B::Tiles tiles = tiles_seen(block, first_key, wave_key);
+  const typename B::Tiles tiles = {
+      block.visible.tiles_of_keys_by_bounds(first_key, B::kTile.block_n, wave_key, B::Unit::kN, B::kQueries)};
   typename B::Sums sums = {};
   if (tiles.begin < tiles.end) {
     Dq dq(block);

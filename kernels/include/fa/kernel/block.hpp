@@ -124,11 +124,7 @@ struct Block {
   static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
 
   // Keys [begin, end) of the block's tiles, those that the wave sees, and those that all its rows see.
-  struct Tiles {
-    int begin, end;
-    int wave_begin, wave_end;
-    int unmasked_begin, unmasked_end;
-
+  struct Tiles : TileBounds {
     FA_DEVICE bool seen(int first) const { return first < wave_end && first + kKeys > wave_begin; }
     // Negative where a key of the tile is hidden from one of the wave's rows.
     FA_DEVICE int hidden(int first) const {
@@ -223,17 +219,12 @@ struct Block {
     const int begin = visible.begin(first), end = visible.end(last);
     const Part tiles = part_of(begin / kKeys, (end + kKeys - 1) / kKeys, part(params), params.splits);
     const int tiles_end = tiles.end * kKeys;
-    return {tiles.begin * kKeys, tiles_end < end ? tiles_end : end, begin, end, visible.begin(last),
-            visible.end(first)};
+    return {{tiles.begin * kKeys, tiles_end < end ? tiles_end : end, begin, end, visible.begin(last),
+             visible.end(first)}};
   }
 
   FA_DEVICE Tiles tiles_of_rows(int block_row, int wave_row) const {
-    return {visible.begin(block_row) / kKeys * kKeys,
-            visible.end_of_rows(block_row, kTile.block_m),
-            visible.begin(wave_row),
-            visible.end_of_rows(wave_row, Unit::kN),
-            visible.begin(wave_row + Unit::kN - 1),
-            visible.end(wave_row)};
+    return {visible.tiles_of_rows(block_row, kTile.block_m, wave_row, Unit::kN, kKeys)};
   }
 };
 

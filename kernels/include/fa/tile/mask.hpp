@@ -1,7 +1,18 @@
-// Which keys a query may see, and which queries see a key.  Host-testable.
+// Which keys a query may see, which queries see a key, and which tiles of these a workgroup needs.
+// Host-testable.
 #pragma once
 
+// Always, as if written where they are used: how kernels are scheduled depends on it.
+#define FA_INLINE __attribute__((always_inline)) inline
+
 namespace fa {
+
+// Where a workgroup's tiles begin and end, what its wave sees of them, and what all of the wave sees.
+struct TileBounds {
+  int begin, end;
+  int wave_begin, wave_end;
+  int unmasked_begin, unmasked_end;
+};
 
 // Keys [begin(row), end(row)) are visible to query `row`; neither bound falls from one row to the next.
 struct Visibility {
@@ -41,6 +52,46 @@ struct Visibility {
     const int bound = key - seqlen_k + seqlen_q + 1 + window_left;
     const int last = window_left >= 0 && bound < seqlen_q ? bound : seqlen_q;
     return last > 0 ? last : 0;
+  }
+
+  // Tiles of `size` keys, for a block of `rows` queries from `first` on and its wave's `wave_rows`.
+  FA_INLINE constexpr TileBounds tiles_of_rows(int first, int rows, int wave_first, int wave_rows,
+                                               int size) const {
+    return {begin(first) / size * size,         end_of_rows(first, rows),          begin(wave_first),
+            end_of_rows(wave_first, wave_rows), begin(wave_first + wave_rows - 1), end(wave_first)};
+  }
+
+  // Tiles of `size` queries, for a block of `keys` keys from `first` on, the first of them a key of the
+  // sequence, and its wave's `wave_keys`.  A wave beyond the last key sees no query.
+  FA_INLINE constexpr TileBounds tiles_of_keys(int first, int keys, int wave_first, int wave_keys,
+                                               int size) const {
+    const int past = first + keys < seqlen_k ? first + keys : seqlen_k;
+    const int wave_past = wave_first + wave_keys < past ? wave_first + wave_keys : past;
+    const int begin = first_row(first) / size * size;
+    if (wave_first >= past) return {begin, last_row(past - 1), 0, 0, 0, 0};
+    return {begin,
+            last_row(past - 1),
+            first_row(wave_first),
+            last_row(wave_past - 1),
+            first_row(wave_past - 1),
+            last_row(wave_first)};
+  }
+
+  // The same in fewer instructions of CDNA.
+  FA_INLINE constexpr TileBounds tiles_of_keys_by_bounds(int first, int keys, int wave_first, int wave_keys,
+                                                         int size) const {
+    const int apart = seqlen_q - seqlen_k;
+    const int left = window_left < 0 ? seqlen_q : apart + 1 + window_left;
+    const int right = window_right < 0 ? -0x7fffffff - 1 : apart - window_right;
+    const auto least = [](int a, int b) { return a < b ? a : b; };
+    const auto most = [](int a, int b) { return a < b ? b : a; };
+    const auto from_row = [&](int key) { return most(key + right, 0); };
+    const auto to_row = [&](int key) { return most(least(key + left, seqlen_q), 0); };
+    const int past = least(first + keys, seqlen_k);
+    const int wave_last = least(wave_first + wave_keys, past) - 1;
+    const unsigned begin = from_row(first);
+    return {static_cast<int>(begin / size * size),     to_row(past - 1),    from_row(wave_first),
+            wave_first < past ? to_row(wave_last) : 0, from_row(wave_last), to_row(wave_first)};
   }
 };
 
