@@ -4,8 +4,7 @@
 //   flash_attn_rocm::fwd          key CUDA, which is where ROCm's PyTorch dispatches
 //   flash_attn_rocm::bwd          key CUDA: the gradients of q, k and v
 //   flash_attn_rocm::append       key CUDA: new keys and values into a cache
-//   flash_attn_rocm::explain      no tensors: "" when a kernel serves the call, else why not
-//   flash_attn_rocm::explain_bwd  no tensors: the same for gradients
+//   flash_attn_rocm::explain_bwd  no tensors: "" when kernels compute gradients, else why not
 //   flash_attn_rocm::plan_bwd     no tensors: "<path> <why>"
 //   flash_attn_rocm::bwd_sums     no tensors: the elements of dq_sums
 //   flash_attn_rocm::plan         no tensors: "<path> <splits> <why>", or "unsupported 0 <why>"
@@ -200,26 +199,15 @@ void append(Tensor q, Tensor k_cache, Tensor v_cache, Tensor k, Tensor v, std::o
   require_ok(status, message);
 }
 
-using Explain = fa_status (*)(const char* arch, const char* dtype, std::int32_t head_dim, fa_message*);
-
 int bounded(std::int64_t head_dim) {
   return static_cast<int>(std::clamp<std::int64_t>(head_dim, -1, INT32_MAX));
 }
 
-std::string explained(Explain explain, const std::string& arch, const std::string& dtype,
-                      std::int64_t head_dim) {
+std::string explain_bwd(std::string arch, std::string dtype, std::int64_t head_dim) {
   fa_message message;
-  const fa_status status = explain(arch.c_str(), dtype.c_str(), bounded(head_dim), &message);
+  const fa_status status = fa_explain_bwd(arch.c_str(), dtype.c_str(), bounded(head_dim), &message);
   if (status != FA_UNSUPPORTED) require_ok(status, message);
   return message.text;
-}
-
-std::string explain(std::string arch, std::string dtype, std::int64_t head_dim) {
-  return explained(&fa_explain, arch, dtype, head_dim);
-}
-
-std::string explain_bwd(std::string arch, std::string dtype, std::int64_t head_dim) {
-  return explained(&fa_explain_bwd, arch, dtype, head_dim);
 }
 
 std::string plan_bwd(std::string arch, std::string dtype, std::int64_t head_dim, bool featured,
@@ -336,7 +324,6 @@ STABLE_TORCH_LIBRARY(flash_attn_rocm, library) {
       "append(Tensor q, Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor k, Tensor v, Tensor? cos, "
       "Tensor? sin, Tensor cache_seqlens, Tensor? block_table, Tensor? cache_batch_idx, "
       "Tensor(c!)? q_out, bool interleaved, bool advances) -> ()");
-  library.def("explain(str arch, str dtype, int head_dim) -> str");
   library.def("explain_bwd(str arch, str dtype, int head_dim) -> str");
   library.def(
       "plan_bwd(str arch, str dtype, int head_dim, bool featured, bool deterministic, str wanted) -> str");
@@ -358,7 +345,6 @@ STABLE_TORCH_LIBRARY_IMPL(flash_attn_rocm, CUDA, library) {
 }
 
 STABLE_TORCH_LIBRARY_IMPL(flash_attn_rocm, CompositeExplicitAutograd, library) {
-  library.impl("explain", &boxed<TORCH_BOX(&explain)>);
   library.impl("explain_bwd", &boxed<TORCH_BOX(&explain_bwd)>);
   library.impl("plan_bwd", &boxed<TORCH_BOX(&plan_bwd)>);
   library.impl("bwd_sums", &boxed<TORCH_BOX(&bwd_sums)>);

@@ -95,16 +95,6 @@ fa::Plan served_plan(const fa_plan_call& call) {
   return plan;
 }
 
-// A typical call: whether a kernel serves does not depend on sizes.
-fa_plan_call typical(const char* arch, const char* dtype, std::int32_t head_dim) {
-  fa_plan_call call{};
-  call.arch = arch, call.dtype = dtype, call.head_dim = head_dim;
-  call.batch = call.nheads = call.nheads_k = 1;
-  call.max_seqlen_q = call.max_seqlen_k = 128;
-  call.aligned = 1;
-  return call;
-}
-
 fa_path path_of(fa::Path path) {
   switch (path) {
     case fa::Path::matrix: return FA_PATH_MATRIX;
@@ -127,10 +117,6 @@ fa_status fa_bwd(const fa_bwd_call* call, fa_message* message) {
 
 fa_status fa_append(const fa_append_call* call, fa_message* message) {
   return guarded(message, [&] { fa::append(*call); });
-}
-
-fa_status fa_explain(const char* arch, const char* dtype, int32_t head_dim, fa_message* message) {
-  return guarded(message, [&] { static_cast<void>(served_plan(typical(arch, dtype, head_dim))); });
 }
 
 fa_status fa_explain_bwd(const char* arch, const char* dtype, int32_t head_dim, fa_message* message) {

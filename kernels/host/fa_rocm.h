@@ -170,8 +170,8 @@ typedef enum fa_path {
   FA_PATH_REFERENCE = 3 /* any head dim, strides and alignment */
 } fa_path;
 
-/* What of a forward call its path and the parts of its keys depend on. Names as for fa_explain. With
- * `aligned` addresses and strides are those that fa_fwd_call wants; `num_splits` 0 leaves the number of parts
+/* What of a forward call its path and the parts of its keys depend on. arch as the runtime reports it
+ * ("gfx942:sramecc+:xnack-") or bare; dtype "fp16" or "bf16". With `aligned` addresses and strides are those that fa_fwd_call wants; `num_splits` 0 leaves the number of parts
  * to the library, which needs `compute_units` of the device for it. */
 typedef struct fa_plan_call {
   const char* arch;
@@ -192,11 +192,7 @@ typedef struct fa_plan_result {
 /* How fa_fwd computes a call, and in `message` why. Needs no HIP runtime. FA_UNSUPPORTED: not at all. */
 fa_status fa_plan(const fa_plan_call* call, fa_plan_result* result, fa_message* message);
 
-/* FA_OK when a kernel serves this call, otherwise FA_UNSUPPORTED and why. Needs no HIP runtime.
- * arch as the runtime reports it ("gfx942:sramecc+:xnack-") or bare; dtype "fp16" or "bf16". */
-fa_status fa_explain(const char* arch, const char* dtype, int32_t head_dim, fa_message* message);
-
-/* The same for the kernels of fa_bwd. */
+/* FA_OK when there are kernels for fa_bwd, otherwise FA_UNSUPPORTED and why. Needs no HIP runtime. */
 fa_status fa_explain_bwd(const char* arch, const char* dtype, int32_t head_dim, fa_message* message);
 
 typedef enum fa_bwd_path {
@@ -204,7 +200,7 @@ typedef enum fa_bwd_path {
   FA_BWD_PATH_FUSED = 1  /* with dq_sums */
 } fa_bwd_path;
 
-/* What the path of a backward call depends on. Names as for fa_explain. */
+/* What the path of a backward call depends on. Names as for fa_plan. */
 typedef struct fa_bwd_plan_call {
   const char* arch;
   const char* dtype;

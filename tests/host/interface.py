@@ -146,10 +146,11 @@ class Library:
         self._library.fa_limits.restype = ctypes.c_char_p
         return json.loads(self._library.fa_limits())
 
-    def explain(self, arch, dtype, head_dim, *, backward=False):
+    def explain_bwd(self, arch, dtype, head_dim):
         """Status and words."""
-        function = self._library.fa_explain_bwd if backward else self._library.fa_explain
-        status = function(arch.encode(), dtype.encode(), head_dim, ctypes.byref(self._message))
+        status = self._library.fa_explain_bwd(
+            arch.encode(), dtype.encode(), head_dim, ctypes.byref(self._message)
+        )
         return status, self._message.text.decode()
 
 

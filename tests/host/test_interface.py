@@ -283,10 +283,11 @@ def test_the_reference_kernel_takes_what_the_table_lacks(library):
 
 def test_every_head_dim_up_to_256_is_served(library):
     for arch in known_archs():
-        assert {library.explain(arch, "bf16", n) for n in range(1, 257)} == {(OK, "")}
+        calls = (plan_call(arch=arch.encode(), dtype=b"bf16", head_dim=n) for n in range(1, 257))
+        assert {library.plan(call)[0] for call in calls} == {OK}
     words = ", and a reference kernel for any head_dim from 1 to 256"
     for head_dim in (-1, 0, 257):
-        status, found = library.explain("gfx942", "bf16", head_dim)
+        status, *_, found = library.plan(plan_call(head_dim=head_dim))
         assert status == UNSUPPORTED
         assert found.endswith(words)
 
@@ -584,13 +585,13 @@ def test_a_head_dim_without_backward_kernels(library, head_dim):
     status, found, launches = library.call(backward(head_dim=head_dim))
     assert (status, launches) == (UNSUPPORTED, [])
     assert found.startswith(words)
-    assert library.explain("gfx942", "fp16", head_dim, backward=True) == (UNSUPPORTED, found)
+    assert library.explain_bwd("gfx942", "fp16", head_dim) == (UNSUPPORTED, found)
 
 
 def test_backward_kernels_are_explained(library):
     there = {each.head_dim for each in generate().load_table() if each.op == "bwd_dq"}
     for arch in known_archs():
-        assert {library.explain(arch, "bf16", n, backward=True) for n in there} == {(OK, "")}
-    status, words = library.explain("gfx900", "fp16", 64, backward=True)
+        assert {library.explain_bwd(arch, "bf16", n) for n in there} == {(OK, "")}
+    status, words = library.explain_bwd("gfx900", "fp16", 64)
     assert status == UNSUPPORTED
     assert words.startswith("this wheel has no kernels for gfx900")
