@@ -101,103 +101,31 @@ fa_tensor describe_written(const std::optional<Tensor>& tensor, const char* name
   return described;
 }
 
-// What fwd and bwd have in common.
 template <class Call>
-void describe_options(Call& call, std::int64_t max_seqlen_q, std::int64_t max_seqlen_k, double softmax_scale,
-                      std::int64_t window_left, std::int64_t window_right, double softcap, double dropout_p) {
-  call.max_seqlen_q = max_seqlen_q;
-  call.max_seqlen_k = max_seqlen_k;
-  call.softmax_scale = static_cast<float>(softmax_scale);
-  call.window_left = window_left;
-  call.window_right = window_right;
-  call.softcap = static_cast<float>(softcap);
-  call.dropout_p = dropout_p;
-}
-
-void fwd(Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, std::optional<Tensor> alibi_slopes,
-         std::optional<Tensor> cu_seqlens_q, std::optional<Tensor> cu_seqlens_k,
-         std::optional<Tensor> seqused_k, std::optional<Tensor> leftpad_k, std::optional<Tensor> block_table,
-         std::optional<Tensor> cache_batch_idx, std::optional<Tensor> rng_state,
-         std::optional<Tensor> partial_out, std::optional<Tensor> partial_lse, std::int64_t max_seqlen_q,
-         std::int64_t max_seqlen_k, double softmax_scale, std::int64_t window_left, std::int64_t window_right,
-         double softcap, double dropout_p) {
-  fa_fwd_call call{};
-  call.q = describe(q, "q");
-  call.k = describe(k, "k");
-  call.v = describe(v, "v");
-  call.out = describe_written(out, "out");
-  call.lse = describe_written(lse, "lse");
-  call.alibi_slopes = describe(alibi_slopes, "alibi_slopes");
-  call.cu_seqlens_q = describe(cu_seqlens_q, "cu_seqlens_q");
-  call.cu_seqlens_k = describe(cu_seqlens_k, "cu_seqlens_k");
-  call.seqused_k = describe(seqused_k, "seqused_k");
-  call.leftpad_k = describe(leftpad_k, "leftpad_k");
-  call.block_table = describe(block_table, "block_table");
-  call.cache_batch_idx = describe(cache_batch_idx, "cache_batch_idx");
-  call.rng_state = describe(rng_state, "rng_state");
-  call.partial_out = describe_written(partial_out, "partial_out");
-  call.partial_lse = describe_written(partial_lse, "partial_lse");
-  describe_options(call, max_seqlen_q, max_seqlen_k, softmax_scale, window_left, window_right, softcap,
-                   dropout_p);
-  call.stream = stream_of(q);
+void run(fa_status (*function)(const Call*, fa_message*), const Call& call) {
   fa_message message;
-  const fa_status status = fa_fwd(&call, &message);
+  const fa_status status = function(&call, &message);
   require_ok(status, message);
 }
 
-void bwd(Tensor q, Tensor k, Tensor v, Tensor out, Tensor dout, Tensor lse, Tensor dq, Tensor dk, Tensor dv,
-         Tensor delta, std::optional<Tensor> dq_sums, std::optional<Tensor> alibi_slopes,
-         std::optional<Tensor> cu_seqlens_q, std::optional<Tensor> cu_seqlens_k,
-         std::optional<Tensor> rng_state, std::int64_t max_seqlen_q, std::int64_t max_seqlen_k,
-         double softmax_scale, std::int64_t window_left, std::int64_t window_right, double softcap,
-         double dropout_p) {
-  fa_bwd_call call{};
-  call.q = describe(q, "q");
-  call.k = describe(k, "k");
-  call.v = describe(v, "v");
-  call.out = describe(out, "out");
-  call.dout = describe(dout, "dout");
-  call.lse = describe(lse, "lse");
-  call.dq = describe_written(dq, "dq");
-  call.dk = describe_written(dk, "dk");
-  call.dv = describe_written(dv, "dv");
-  call.delta = describe_written(delta, "delta");
-  call.dq_sums = describe_written(dq_sums, "dq_sums");
-  call.alibi_slopes = describe(alibi_slopes, "alibi_slopes");
-  call.cu_seqlens_q = describe(cu_seqlens_q, "cu_seqlens_q");
-  call.cu_seqlens_k = describe(cu_seqlens_k, "cu_seqlens_k");
-  call.rng_state = describe(rng_state, "rng_state");
-  describe_options(call, max_seqlen_q, max_seqlen_k, softmax_scale, window_left, window_right, softcap,
-                   dropout_p);
-  call.stream = stream_of(q);
+std::string answered(const fa_plan_call& call) {
+  fa_plan_result result{};
   fa_message message;
-  const fa_status status = fa_bwd(&call, &message);
+  const fa_status status = fa_plan(&call, &result, &message);
+  if (status == FA_UNSUPPORTED) return std::string("unsupported 0 ") + message.text;
   require_ok(status, message);
+  return std::string(result.path) + " " + std::to_string(result.splits) + " " + message.text;
 }
 
-void append(Tensor q, Tensor k_cache, Tensor v_cache, Tensor k, Tensor v, std::optional<Tensor> cos,
-            std::optional<Tensor> sin, Tensor cache_seqlens, std::optional<Tensor> block_table,
-            std::optional<Tensor> cache_batch_idx, std::optional<Tensor> q_out, bool interleaved,
-            bool advances) {
-  fa_append_call call{};
-  call.q = describe(q, "q");
-  call.k_cache = describe_written(k_cache, "k_cache");
-  call.v_cache = describe_written(v_cache, "v_cache");
-  call.k = describe(k, "k");
-  call.v = describe(v, "v");
-  call.cos = describe(cos, "cos");
-  call.sin = describe(sin, "sin");
-  call.cache_seqlens = describe(cache_seqlens, "cache_seqlens");
-  call.block_table = describe(block_table, "block_table");
-  call.cache_batch_idx = describe(cache_batch_idx, "cache_batch_idx");
-  call.q_out = describe_written(q_out, "q_out");
-  call.interleaved = interleaved;
-  call.advances = advances;
-  call.stream = stream_of(q);
+std::string answered(const fa_plan_bwd_call& call) {
   fa_message message;
-  const fa_status status = fa_append(&call, &message);
+  const char* path = nullptr;
+  const fa_status status = fa_plan_bwd(&call, &path, &message);
   require_ok(status, message);
+  return std::string(path) + " " + message.text;
 }
+
+#include "calls.inc"
 
 int bounded(std::int64_t head_dim) {
   return static_cast<int>(std::clamp<std::int64_t>(head_dim, -1, INT32_MAX));
@@ -210,35 +138,9 @@ std::string explain_bwd(std::string arch, std::string dtype, std::int64_t head_d
   return message.text;
 }
 
-std::string plan_bwd(std::string arch, std::string dtype, std::int64_t head_dim, bool featured,
-                     bool deterministic, std::string wanted) {
-  const fa_bwd_plan_call call{arch.c_str(), dtype.c_str(), bounded(head_dim),
-                              featured,     deterministic, wanted.c_str()};
-  fa_message message;
-  fa_bwd_path path{};
-  const fa_status status = fa_bwd_plan(&call, &path, &message);
-  require_ok(status, message);
-  return std::string(path == FA_BWD_PATH_FUSED ? "fused " : "split ") + message.text;
-}
-
 std::int64_t bwd_sums(bool ragged, std::int64_t batch, std::int64_t rows_q, std::int64_t nheads,
                       std::int64_t head_dim) {
   return fa_bwd_sums(ragged, batch, rows_q, nheads, head_dim);
-}
-
-std::string plan(std::string arch, std::string dtype, std::int64_t head_dim, std::int64_t batch,
-                 std::int64_t max_seqlen_q, std::int64_t max_seqlen_k, std::int64_t nheads,
-                 std::int64_t nheads_k, std::int64_t compute_units, std::int64_t num_splits, bool dropout,
-                 bool aligned) {
-  const fa_plan_call call{arch.c_str(), dtype.c_str(), head_dim,      batch,      max_seqlen_q, max_seqlen_k,
-                          nheads,       nheads_k,      compute_units, num_splits, dropout,      aligned};
-  fa_plan_result result{};
-  fa_message message;
-  const fa_status status = fa_plan(&call, &result, &message);
-  if (status == FA_UNSUPPORTED) return std::string("unsupported 0 ") + message.text;
-  require_ok(status, message);
-  constexpr const char* kPaths[] = {"matrix", "tiled", "split", "reference"};
-  return std::string(kPaths[result.path]) + " " + std::to_string(result.splits) + " " + message.text;
 }
 
 std::int64_t compute_units(std::int64_t device) {
@@ -308,29 +210,13 @@ void boxed(StableIValue* stack, std::uint64_t inputs, std::uint64_t outputs) {
 }  // namespace
 
 STABLE_TORCH_LIBRARY(flash_attn_rocm, library) {
-  library.def(
-      "fwd(Tensor q, Tensor k, Tensor v, Tensor(a!) out, Tensor(b!) lse, Tensor? alibi_slopes, "
-      "Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? seqused_k, Tensor? leftpad_k, "
-      "Tensor? block_table, Tensor? cache_batch_idx, Tensor? rng_state, Tensor(c!)? partial_out, "
-      "Tensor(d!)? partial_lse, SymInt max_seqlen_q, SymInt max_seqlen_k, float softmax_scale, "
-      "SymInt window_left, SymInt window_right, float softcap, float dropout_p) -> ()");
-  library.def(
-      "bwd(Tensor q, Tensor k, Tensor v, Tensor out, Tensor dout, Tensor lse, Tensor(a!) dq, Tensor(b!) dk, "
-      "Tensor(c!) dv, Tensor(d!) delta, Tensor(e!)? dq_sums, Tensor? alibi_slopes, Tensor? cu_seqlens_q, "
-      "Tensor? cu_seqlens_k, "
-      "Tensor? rng_state, SymInt max_seqlen_q, SymInt max_seqlen_k, float softmax_scale, "
-      "SymInt window_left, SymInt window_right, float softcap, float dropout_p) -> ()");
-  library.def(
-      "append(Tensor q, Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor k, Tensor v, Tensor? cos, "
-      "Tensor? sin, Tensor cache_seqlens, Tensor? block_table, Tensor? cache_batch_idx, "
-      "Tensor(c!)? q_out, bool interleaved, bool advances) -> ()");
+  library.def(kFwdSchema);
+  library.def(kBwdSchema);
+  library.def(kAppendSchema);
+  library.def(kPlanSchema);
+  library.def(kPlanBwdSchema);
   library.def("explain_bwd(str arch, str dtype, int head_dim) -> str");
-  library.def(
-      "plan_bwd(str arch, str dtype, int head_dim, bool featured, bool deterministic, str wanted) -> str");
   library.def("bwd_sums(bool ragged, int batch, int rows_q, int nheads, int head_dim) -> int");
-  library.def(
-      "plan(str arch, str dtype, int head_dim, int batch, int max_seqlen_q, int max_seqlen_k, int nheads, "
-      "int nheads_k, int compute_units, int num_splits, bool dropout, bool aligned) -> str");
   library.def("compute_units(int device) -> int");
   library.def("instances() -> str");
   library.def("gpus() -> str");

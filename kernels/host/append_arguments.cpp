@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "problems.hpp"
+#include "common_arguments.hpp"
 
 namespace fa {
 
@@ -40,48 +40,22 @@ Sizes sizes_of(const fa_append_call& call) {
   return s;
 }
 
-struct Expected {
-  Named named;
-  int dims;
-};
-
-void require_well_formed(const fa_append_call& call) {
-  Problems problems;
-  for (const Named& each :
-       {Named{"q", call.q}, Named{"k_cache", call.k_cache}, Named{"v_cache", call.v_cache},
-        Named{"k", call.k}, Named{"v", call.v}, Named{"cos", call.cos}, Named{"sin", call.sin},
-        Named{"cache_seqlens", call.cache_seqlens}, Named{"block_table", call.block_table},
-        Named{"cache_batch_idx", call.cache_batch_idx}, Named{"q_out", call.q_out}}) {
-    problems.expect_well_formed(each);
-  }
-  problems.raise_if_any(kFunction);
-}
-
 void require_dims_and_types(const fa_append_call& call) {
   Problems problems;
-  const std::int32_t dtype = call.q.dtype;
-  problems.add_unless(dtype == FA_FP16 || dtype == FA_BF16, [&] {
-    return std::string("q: expected dtype fp16 or bf16, got ") + dtype_name(dtype);
-  });
-  const auto expect = [&](const Expected& each, std::int32_t wanted) {
-    problems.expect_dims(each.named, each.dims);
-    problems.expect_dtype(each.named, wanted);
-    problems.expect_device(each.named, call.q.device);
+  require_types(problems, call);
+  for (const Named& each : {Named{"q", call.q}, Named{"k_cache", call.k_cache},
+                            Named{"v_cache", call.v_cache}, Named{"k", call.k}, Named{"v", call.v}}) {
+    problems.expect_dims(each, 4);
+  }
+  problems.expect_dims({"cache_seqlens", call.cache_seqlens}, 1);
+  const auto optional = [&](const Named& named, int dims) {
+    if (given(named.tensor)) problems.expect_dims(named, dims);
   };
-  problems.expect_dims({"q", call.q}, 4);
-  for (const Named& each : {Named{"k_cache", call.k_cache}, Named{"v_cache", call.v_cache},
-                            Named{"k", call.k}, Named{"v", call.v}}) {
-    expect({each, 4}, dtype);
-  }
-  for (const Expected& each :
-       {Expected{{"cos", call.cos}, 2}, Expected{{"sin", call.sin}, 2}, Expected{{"q_out", call.q_out}, 4}}) {
-    if (given(each.named.tensor)) expect(each, dtype);
-  }
-  expect({{"cache_seqlens", call.cache_seqlens}, 1}, FA_INT32);
-  for (const Expected& each : {Expected{{"block_table", call.block_table}, 2},
-                               Expected{{"cache_batch_idx", call.cache_batch_idx}, 1}}) {
-    if (given(each.named.tensor)) expect(each, FA_INT32);
-  }
+  optional({"cos", call.cos}, 2);
+  optional({"sin", call.sin}, 2);
+  optional({"block_table", call.block_table}, 2);
+  optional({"cache_batch_idx", call.cache_batch_idx}, 1);
+  optional({"q_out", call.q_out}, 4);
   problems.add_unless(given(call.cos) == given(call.sin) && given(call.cos) == given(call.q_out),
                       [] { return std::string("cos, sin, q_out: expected all or none"); });
   problems.add_unless(!given(call.cache_batch_idx) || !given(call.block_table),
@@ -134,15 +108,9 @@ void require_limits(const fa_append_call& call, const Sizes& s) {
   problems.expect_at_most("keys that a sequence's cache can have", s.capacity, kMaxLength);
   problems.expect_at_most("rows or blocks of the cache", s.places, kMaxPlaces);
   problems.expect_at_most("rows of cos", s.rotary_rows, kMaxLength);
-  for (const Named& each : {Named{"q", call.q}, Named{"k_cache", call.k_cache},
-                            Named{"v_cache", call.v_cache}, Named{"k", call.k}, Named{"v", call.v},
-                            Named{"cos", call.cos}, Named{"sin", call.sin}, Named{"q_out", call.q_out}}) {
-    if (given(each.tensor)) problems.expect_elements(each, sizeof(std::uint16_t));
-  }
-  for (const Named& each :
-       {Named{"cache_seqlens", call.cache_seqlens}, Named{"block_table", call.block_table},
-        Named{"cache_batch_idx", call.cache_batch_idx}}) {
-    if (given(each.tensor)) problems.expect_elements(each, sizeof(std::int32_t));
+  for (const Described& each : tensors_of(call)) {
+    const std::uintptr_t bytes = each.holds == Holds::rows ? sizeof(std::uint16_t) : sizeof(std::int32_t);
+    if (given(each.named.tensor)) problems.expect_elements(each.named, bytes);
   }
   for (const Named& each :
        {Named{"k_cache", call.k_cache}, Named{"v_cache", call.v_cache}, Named{"q_out", call.q_out}}) {
@@ -163,11 +131,6 @@ bool vectors(const fa_append_call& call, const Sizes& s) {
   if (!given(call.cos)) return good;
   for (const fa_tensor* each : {&call.q, &call.q_out, &call.cos, &call.sin}) good &= aligned(*each);
   return good;
-}
-
-template <class T>
-const T* data(const fa_tensor& tensor) {
-  return given(tensor) ? static_cast<const T*>(tensor.data) : nullptr;
 }
 
 AppendTensor moved(const fa_tensor& from, const fa_tensor& to) {
@@ -210,7 +173,7 @@ std::int32_t blocks(const AppendParams& p, bool rotates) {
 }  // namespace
 
 AppendArguments append_arguments(const fa_append_call& call) {
-  require_well_formed(call);
+  require_well_formed(call, kFunction);
   require_dims_and_types(call);
   const Sizes sizes = sizes_of(call);
   require_shapes(call, sizes);

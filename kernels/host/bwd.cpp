@@ -26,7 +26,7 @@ std::string without_features_words(const std::string& gfx, int head_dim) {
          std::to_string(head_dim);
 }
 
-BwdPath path_of(const BwdParams& p) { return p.dq_sums == nullptr ? BwdPath::split : BwdPath::fused; }
+BwdPath path_of(const BwdParams& p) { return p.dq_sums == nullptr ? BwdPath::separate : BwdPath::fused; }
 
 // Every launch of a call; those without a row are left out. dk and dv are written, with 0, where there is no
 // query.
@@ -68,21 +68,23 @@ BwdKernels bwd_kernels(BwdPath path, const std::string& arch, const std::string&
 }
 
 BwdPlan bwd_plan(const BwdPlanRequest& r) {
-  if (r.wanted != "" && r.wanted != "split" && r.wanted != "fused") {
-    throw Error(FA_INVALID, "the backward's path: expected split, fused or nothing, got " + r.wanted);
+  const std::string separate(name(BwdPath::separate)), fused_name(name(BwdPath::fused));
+  if (r.wanted != "" && r.wanted != separate && r.wanted != fused_name) {
+    throw Error(FA_INVALID, "the backward's path: expected " + separate + ", " + fused_name +
+                                " or nothing, got " + r.wanted);
   }
-  bwd_kernels(BwdPath::split, r.arch, r.dtype, r.head_dim);
-  if (r.deterministic) return {BwdPath::split, "the same bits every time are wanted (deterministic)"};
-  if (r.wanted == "split") return {BwdPath::split, "split is wanted"};
+  bwd_kernels(BwdPath::separate, r.arch, r.dtype, r.head_dim);
+  if (r.deterministic) return {BwdPath::separate, "the same bits every time are wanted (deterministic)"};
+  if (r.wanted == separate) return {BwdPath::separate, separate + " is wanted"};
   const Selection fused = select("bwd_fused", r.arch, r.dtype, r.head_dim);
-  if (fused.instance == nullptr) return {BwdPath::split, fused.reason};
+  if (fused.instance == nullptr) return {BwdPath::separate, fused.reason};
   const auto [gfx, dtype] = tabled(fused.gfx, fused.instance->dtype);
   const DkDvConfig config = fused_config(gfx, dtype, r.head_dim);
   if (r.featured && !config.features) {
-    return {BwdPath::split, without_features_words(fused.gfx, r.head_dim)};
+    return {BwdPath::separate, without_features_words(fused.gfx, r.head_dim)};
   }
-  if (r.wanted == "fused") return {BwdPath::fused, "fused is wanted"};
-  return {config.preferred ? BwdPath::fused : BwdPath::split, "the default of " + fused.gfx};
+  if (r.wanted == fused_name) return {BwdPath::fused, fused_name + " is wanted"};
+  return {config.preferred ? BwdPath::fused : BwdPath::separate, "the default of " + fused.gfx};
 }
 
 void bwd(const fa_bwd_call& call) {

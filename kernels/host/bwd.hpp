@@ -4,14 +4,10 @@
 #include <string>
 
 #include "fa_rocm.h"
+#include "paths.hpp"
 #include "select.hpp"
 
 namespace fa {
-
-enum class BwdPath {
-  split,  // fa_bwd_dkdv_* and fa_bwd_dq_*: the same bits every time
-  fused,  // fa_bwd_fused_* and fa_bwd_convert_*: one pass, dq added up with atomics
-};
 
 // The kernels of a backward, in the order of their launches.
 struct BwdKernels {
@@ -27,7 +23,8 @@ struct BwdPlan {
   std::string reason;
 };
 
-// What the choice of a path depends on. `wanted` is "split", "fused" or "" for what the arch's table says.
+// What the choice of a path depends on. `wanted` is a name of a BwdPath, or "" for what the arch's table
+// says.
 struct BwdPlanRequest {
   std::string arch, dtype;
   int head_dim;

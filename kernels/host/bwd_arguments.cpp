@@ -38,43 +38,23 @@ std::array<Named, 8> rows_of(const fa_bwd_call& call) {
           Named{"dout", call.dout}, Named{"dq", call.dq}, Named{"dk", call.dk}, Named{"dv", call.dv}};
 }
 
-void require_well_formed(const fa_bwd_call& call) {
-  Problems problems;
-  for (const Named& each : rows_of(call)) problems.expect_well_formed(each);
-  for (const Named& each :
-       {Named{"lse", call.lse}, Named{"delta", call.delta}, Named{"alibi_slopes", call.alibi_slopes},
-        Named{"cu_seqlens_q", call.cu_seqlens_q}, Named{"cu_seqlens_k", call.cu_seqlens_k},
-        Named{"rng_state", call.rng_state}, Named{"dq_sums", call.dq_sums}}) {
-    problems.expect_well_formed(each);
-  }
-  problems.raise_if_any(kFunction);
-}
-
 void require_dims_and_types(const fa_bwd_call& call) {
   Problems problems;
-  const std::int32_t dtype = call.q.dtype;
-  problems.add_unless(dtype == FA_FP16 || dtype == FA_BF16, [&] {
-    return std::string("q: expected dtype fp16 or bf16, got ") + dtype_name(dtype);
-  });
+  require_types(problems, call);
   const int dims = given(call.cu_seqlens_q) ? 3 : 4;
-  const auto expect = [&](const Named& each, int wanted_dims, std::int32_t wanted) {
-    problems.expect_dims(each, wanted_dims);
-    problems.expect_dtype(each, wanted);
-    problems.expect_device(each, call.q.device);
+  for (const Named& each : rows_of(call)) problems.expect_dims(each, dims);
+  problems.expect_dims({"lse", call.lse}, dims - 1);
+  problems.expect_dims({"delta", call.delta}, dims - 1);
+  const auto optional = [&](const Named& named, int wanted) {
+    if (given(named.tensor)) problems.expect_dims(named, wanted);
   };
-  for (const Named& each : rows_of(call)) expect(each, dims, dtype);
-  expect({"lse", call.lse}, dims - 1, FA_FP32);
-  expect({"delta", call.delta}, dims - 1, FA_FP32);
-  if (given(call.dq_sums)) expect({"dq_sums", call.dq_sums}, 1, FA_FP32);
-  if (given(call.alibi_slopes))
-    expect({"alibi_slopes", call.alibi_slopes}, call.alibi_slopes.dims == 1 ? 1 : 2, FA_FP32);
-  for (const Named& each :
-       {Named{"cu_seqlens_q", call.cu_seqlens_q}, Named{"cu_seqlens_k", call.cu_seqlens_k}}) {
-    if (given(each.tensor)) expect(each, 1, FA_INT32);
-  }
+  optional({"dq_sums", call.dq_sums}, 1);
+  optional({"alibi_slopes", call.alibi_slopes}, call.alibi_slopes.dims == 1 ? 1 : 2);
+  optional({"cu_seqlens_q", call.cu_seqlens_q}, 1);
+  optional({"cu_seqlens_k", call.cu_seqlens_k}, 1);
   problems.add_unless(given(call.cu_seqlens_q) == given(call.cu_seqlens_k),
                       [] { return std::string("cu_seqlens_q, cu_seqlens_k: expected both or none"); });
-  require_dropout(problems, call.rng_state, call.dropout_p, call.q.device);
+  require_dropout(problems, call.rng_state, call.dropout_p);
   problems.raise_if_any(kFunction);
 }
 
@@ -132,15 +112,7 @@ void require_limits(const fa_bwd_call& call, const Sizes& s) {
   for (const Named& each : {Named{"dq", call.dq}, Named{"dk", call.dk}, Named{"dv", call.dv}}) {
     problems.expect_own_memory(each);
   }
-  for (const Named& each :
-       {Named{"lse", call.lse}, Named{"delta", call.delta}, Named{"cu_seqlens_q", call.cu_seqlens_q},
-        Named{"cu_seqlens_k", call.cu_seqlens_k}, Named{"rng_state", call.rng_state},
-        Named{"dq_sums", call.dq_sums}}) {
-    problems.expect_contiguous(each);
-  }
-  const int last = call.alibi_slopes.dims - 1;
-  problems.add_unless(last < 0 || call.alibi_slopes.stride[last] == 1 || call.alibi_slopes.size[last] <= 1,
-                      [] { return std::string("alibi_slopes: expected a contiguous last dimension"); });
+  require_contiguous(problems, call);
   problems.raise_if_any(kFunction);
 }
 
@@ -188,7 +160,7 @@ std::int64_t bwd_sums(const BwdSizes& s) {
 }
 
 BwdArguments bwd_arguments(const fa_bwd_call& call) {
-  require_well_formed(call);
+  require_well_formed(call, kFunction);
   require_dims_and_types(call);
   const Sizes sizes = sizes_of(call);
   require_shapes(call, sizes);

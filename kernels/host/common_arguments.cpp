@@ -7,8 +7,42 @@
 
 namespace fa {
 
-void require_dropout(Problems& problems, const fa_tensor& rng_state, double dropout_p, int device) {
-  const Named state{"rng_state", rng_state};
+namespace {
+
+std::int32_t dtype_of(Holds holds, const fa_tensor& q) {
+  switch (holds) {
+    case Holds::rows: return q.dtype;
+    case Holds::fp32: return FA_FP32;
+    case Holds::int32: return FA_INT32;
+    case Holds::int64: return FA_INT64;
+  }
+  return FA_OTHER_DTYPE;
+}
+
+}  // namespace
+
+void require_type(Problems& problems, const Described& tensor, const fa_tensor& q) {
+  if (tensor.optional && !given(tensor.named.tensor)) return;
+  if (&tensor.named.tensor == &q) {
+    return problems.add_unless(q.dtype == FA_FP16 || q.dtype == FA_BF16, [&] {
+      return std::string("q: expected dtype fp16 or bf16, got ") + dtype_name(q.dtype);
+    });
+  }
+  problems.expect_dtype(tensor.named, dtype_of(tensor.holds, q));
+  problems.expect_device(tensor.named, q.device);
+}
+
+void require_contiguous(Problems& problems, const Described& tensor) {
+  const fa_tensor& t = tensor.named.tensor;
+  if (tensor.contiguous == Contiguous::all) problems.expect_contiguous(tensor.named);
+  if (tensor.contiguous != Contiguous::last || !given(t)) return;
+  const int last = t.dims - 1;
+  problems.add_unless(t.stride[last] == 1 || t.size[last] <= 1, [&] {
+    return std::string(tensor.named.name) + ": expected a contiguous last dimension";
+  });
+}
+
+void require_dropout(Problems& problems, const fa_tensor& rng_state, double dropout_p) {
   problems.add_unless(dropout_p >= 0 && dropout_p < 1, [&] {
     return "dropout_p: expected at least 0 and below 1, got " + std::to_string(dropout_p);
   });
@@ -16,10 +50,7 @@ void require_dropout(Problems& problems, const fa_tensor& rng_state, double drop
     return std::string(given(rng_state) ? "rng_state: expected none without dropout_p > 0"
                                         : "rng_state: expected together with dropout_p > 0");
   });
-  if (!given(rng_state)) return;
-  problems.expect_dims(state, 1);
-  problems.expect_dtype(state, FA_INT64);
-  problems.expect_device(state, device);
+  if (given(rng_state)) problems.expect_dims({"rng_state", rng_state}, 1);
 }
 
 void require_scores(Problems& problems, float softmax_scale, float softcap) {

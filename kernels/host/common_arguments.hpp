@@ -3,14 +3,37 @@
 
 #include <cstdint>
 
-#include "problems.hpp"
+#include "call_tensors.hpp"
 
 namespace fa {
 
 inline constexpr std::uintptr_t kElementBytes = 2;  // of q, k, v and what is shaped like them
 
+// Throws unless sizes, strides and addresses of the call's tensors are fit for arithmetic.
+template <class Call>
+void require_well_formed(const Call& call, const char* function) {
+  Problems problems;
+  for (const Described& each : tensors_of(call)) problems.expect_well_formed(each.named);
+  problems.raise_if_any(function);
+}
+
+void require_type(Problems& problems, const Described& tensor, const fa_tensor& q);
+void require_contiguous(Problems& problems, const Described& tensor);
+
+// The tensors that are there, and those that have to be, have the dtype that the call's description says, and
+// are on q's device.
+template <class Call>
+void require_types(Problems& problems, const Call& call) {
+  for (const Described& each : tensors_of(call)) require_type(problems, each, call.q);
+}
+
+template <class Call>
+void require_contiguous(Problems& problems, const Call& call) {
+  for (const Described& each : tensors_of(call)) require_contiguous(problems, each);
+}
+
 // The key of the generator is there when dropout needs it, and only then.
-void require_dropout(Problems& problems, const fa_tensor& rng_state, double dropout_p, int device);
+void require_dropout(Problems& problems, const fa_tensor& rng_state, double dropout_p);
 
 void require_scores(Problems& problems, float softmax_scale, float softcap);
 

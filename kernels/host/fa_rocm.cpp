@@ -95,16 +95,6 @@ fa::Plan served_plan(const fa_plan_call& call) {
   return plan;
 }
 
-fa_path path_of(fa::Path path) {
-  switch (path) {
-    case fa::Path::matrix: return FA_PATH_MATRIX;
-    case fa::Path::tiled: return FA_PATH_TILED;
-    case fa::Path::split: return FA_PATH_SPLIT;
-    case fa::Path::reference: return FA_PATH_REFERENCE;
-  }
-  throw fa::Error(FA_INTERNAL, "a path without a name");
-}
-
 }  // namespace
 
 fa_status fa_fwd(const fa_fwd_call* call, fa_message* message) {
@@ -121,14 +111,14 @@ fa_status fa_append(const fa_append_call* call, fa_message* message) {
 
 fa_status fa_explain_bwd(const char* arch, const char* dtype, int32_t head_dim, fa_message* message) {
   return guarded(message,
-                 [&] { static_cast<void>(fa::bwd_kernels(fa::BwdPath::split, arch, dtype, head_dim)); });
+                 [&] { static_cast<void>(fa::bwd_kernels(fa::BwdPath::separate, arch, dtype, head_dim)); });
 }
 
-fa_status fa_bwd_plan(const fa_bwd_plan_call* call, fa_bwd_path* path, fa_message* message) {
+fa_status fa_plan_bwd(const fa_plan_bwd_call* call, const char** path, fa_message* message) {
   return guarded(message, [&] {
-    const fa::BwdPlan plan = fa::bwd_plan({call->arch, call->dtype, call->head_dim, call->featured != 0,
-                                           call->deterministic != 0, call->wanted});
-    *path = plan.path == fa::BwdPath::fused ? FA_BWD_PATH_FUSED : FA_BWD_PATH_SPLIT;
+    const fa::BwdPlan plan = fa::bwd_plan({call->arch, call->dtype, fa::bounded(call->head_dim),
+                                           call->featured != 0, call->deterministic != 0, call->wanted});
+    *path = fa::name(plan.path).data();
     write(message, plan.reason.c_str());
   });
 }
@@ -140,7 +130,7 @@ int64_t fa_bwd_sums(int32_t ragged, int64_t batch, int64_t rows_q, int64_t nhead
 fa_status fa_plan(const fa_plan_call* call, fa_plan_result* result, fa_message* message) {
   return guarded(message, [&] {
     const fa::Plan plan = served_plan(*call);
-    *result = {path_of(plan.path), plan.splits};
+    *result = {fa::name(plan.path).data(), plan.splits};
     write(message, plan.reason.c_str());
   });
 }

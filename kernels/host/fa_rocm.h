@@ -48,7 +48,10 @@ typedef struct fa_tensor {
   int64_t stride[FA_MAX_DIMS];
 } fa_tensor;
 
-/* out = softmax(scores) v, and lse = the log-sum-exp of the scores (natural logarithm).
+/* The calls, generated from calls.toml; what they mean is below. */
+#include "fa_calls.h"
+
+/* fa_fwd_call: out = softmax(scores) v, and lse = the log-sum-exp of the scores (natural logarithm).
  *
  * q, out (batch, seqlen_q, nheads, headdim); k, v (batch, seqlen_k, nheads_k, headdim), all of one
  * dtype FA_FP16 or FA_BF16, nheads a multiple of nheads_k, headdim from 1 to 256 and contiguous. Where base
@@ -66,9 +69,9 @@ typedef struct fa_tensor {
  *   alibi_slopes  FA_FP32 (nheads) or (batch, nheads)
  *   cu_seqlens_q  FA_INT32 (batch + 1): q and out are (total_q, nheads, headdim), lse (nheads, total_q), and
  *                 sequence b is rows cu[b] to cu[b + 1]; max_seqlen_q is the longest
- *   cu_seqlens_k  FA_INT32 (batch + 1), only with cu_seqlens_q: likewise k and v (total_k, nheads_k, headdim)
- *   seqused_k     FA_INT32 (batch): keys of a sequence in use, counted from its first
- *   leftpad_k     FA_INT32 (batch): keys before the first in use; not with block_table
+ *   cu_seqlens_k  FA_INT32 (batch + 1), only with cu_seqlens_q: likewise k and v (total_k, nheads_k,
+ * headdim); max_seqlen_k is the longest seqused_k     FA_INT32 (batch): keys of a sequence in use, counted
+ * from its first leftpad_k     FA_INT32 (batch): keys before the first in use; not with block_table
  *   block_table   FA_INT32 (batch, blocks): k and v are (num_blocks, page, nheads_k, headdim), page a
  *                 multiple of 16, and key j of a sequence is row j % page of block table[j / page]; its
  *                 length is seqused_k, or the difference of cu_seqlens_k, or all its pages
@@ -84,23 +87,11 @@ typedef struct fa_tensor {
  *
  * dropout_p in [0, 1) is the share of probabilities that dropout drops; those kept grow by 1 / (1 -
  * dropout_p).
- */
-typedef struct fa_fwd_call {
-  fa_tensor q, k, v, out, lse;
-  fa_tensor alibi_slopes, cu_seqlens_q, cu_seqlens_k, seqused_k, leftpad_k, block_table;
-  fa_tensor cache_batch_idx, rng_state, partial_out, partial_lse;
-  int64_t max_seqlen_q, max_seqlen_k; /* with cu_seqlens_q and cu_seqlens_k */
-  float softmax_scale;
-  float softcap;
-  int64_t window_left, window_right;
-  double dropout_p;
-  void* stream; /* hipStream_t of q's device; NULL is the default stream */
-} fa_fwd_call;
-
-/* Queues the kernel on `stream` and returns without waiting for it. */
+ *
+ * Queues what is to be done on `stream` and returns without waiting for it. */
 fa_status fa_fwd(const fa_fwd_call* call, fa_message* message);
 
-/* dq, dk and dv, the gradients of q, k and v, from dout, the gradient of out.
+/* fa_bwd_call: dq, dk and dv, the gradients of q, k and v, from dout, the gradient of out.
  *
  * q, k, v, out, lse and the options are those of the forward call, whose results out and lse are; dout and dq
  * are shaped like q, dk and dv like k. delta, FA_FP32 and shaped like lse, gets the sums of dout * out over
@@ -113,25 +104,14 @@ fa_status fa_fwd(const fa_fwd_call* call, fa_message* message);
  *
  * Without dq_sums kernels add in a fixed order, so that the same call gives the same bits. With it, FA_FP32
  * and zero, of as many elements as fa_bwd_sums says, one pass computes everything and adds up dq there, in no
- * fixed order; fa_bwd_plan tells for which calls there is such a kernel.
- */
-typedef struct fa_bwd_call {
-  fa_tensor q, k, v, out, dout, lse;
-  fa_tensor dq, dk, dv, delta, dq_sums;
-  fa_tensor alibi_slopes, cu_seqlens_q, cu_seqlens_k, rng_state;
-  int64_t max_seqlen_q, max_seqlen_k; /* with cu_seqlens_q and cu_seqlens_k, which are given together */
-  float softmax_scale;
-  float softcap;
-  int64_t window_left, window_right;
-  double dropout_p;
-  void* stream; /* hipStream_t of q's device; NULL is the default stream */
-} fa_bwd_call;
-
-/* Queues the kernels on `stream` and returns without waiting for them. */
+ * fixed order; fa_plan_bwd tells for which calls there is such a kernel.
+ *
+ * Queues what is to be done on `stream` and returns without waiting for it. */
 fa_status fa_bwd(const fa_bwd_call* call, fa_message* message);
 
-/* Writes k and v (batch, seqlen_new, nheads_k, headdim), new keys and values, into k_cache and v_cache, in
- * place, and on the way rotates k, and q (batch, seqlen_q, nheads, headdim) to q_out, shaped like it.
+/* fa_append_call: writes k and v (batch, seqlen_new, nheads_k, headdim), new keys and values, into k_cache
+ * and v_cache, in place, and on the way rotates k, and q (batch, seqlen_q, nheads, headdim) to q_out, shaped
+ * like it.
  *
  * Caches are (batch_cache, seqlen_cache, nheads_k, headdim), of which sequence b has row b, or
  * cache_batch_idx[b], FA_INT32 (batch), where that is given; or with block_table, FA_INT32 (batch, blocks),
@@ -152,41 +132,17 @@ fa_status fa_bwd(const fa_bwd_call* call, fa_message* message);
  * open.
  *
  * q_out, cos, sin, block_table and cache_batch_idx are absent where dims is 0.
- */
-typedef struct fa_append_call {
-  fa_tensor q, k_cache, v_cache, k, v;
-  fa_tensor cos, sin, cache_seqlens, block_table, cache_batch_idx, q_out;
-  int32_t interleaved, advances; /* 0 or 1 */
-  void* stream;                  /* hipStream_t of q's device; NULL is the default stream */
-} fa_append_call;
-
-/* Queues the kernel on `stream` and returns without waiting for it. */
+ *
+ * Queues what is to be done on `stream` and returns without waiting for it. */
 fa_status fa_append(const fa_append_call* call, fa_message* message);
 
-typedef enum fa_path {
-  FA_PATH_MATRIX = 0,
-  FA_PATH_TILED = 1,    /* prefill on an arch without matrix instructions */
-  FA_PATH_SPLIT = 2,    /* few queries; keys cut into parts */
-  FA_PATH_REFERENCE = 3 /* any head dim, strides and alignment */
-} fa_path;
-
-/* What of a forward call its path and the parts of its keys depend on. arch as the runtime reports it
- * ("gfx942:sramecc+:xnack-") or bare; dtype "fp16" or "bf16". With `aligned` addresses and strides are those that fa_fwd_call wants; `num_splits` 0 leaves the number of parts
- * to the library, which needs `compute_units` of the device for it. */
-typedef struct fa_plan_call {
-  const char* arch;
-  const char* dtype;
-  int64_t head_dim;
-  int64_t batch, max_seqlen_q, max_seqlen_k, nheads, nheads_k;
-  int64_t compute_units;
-  int64_t num_splits;
-  int32_t dropout; /* 0 or 1 */
-  int32_t aligned; /* 0 or 1 */
-} fa_plan_call;
-
+/* fa_plan_call: what of a forward call its path and the parts of its keys depend on. arch as the runtime
+ * reports it ("gfx942:sramecc+:xnack-") or bare; dtype "fp16" or "bf16". With `aligned` addresses and strides
+ * are those that fa_fwd_call wants; `num_splits` 0 leaves the number of parts to the library, which needs
+ * `compute_units` of the device for it. */
 typedef struct fa_plan_result {
-  fa_path path;
-  int32_t splits; /* above 1: fa_fwd wants partial_out and partial_lse with as many parts */
+  const char* path; /* of `forward` in calls.toml; valid until the process ends */
+  int32_t splits;   /* above 1: fa_fwd wants partial_out and partial_lse with as many parts */
 } fa_plan_result;
 
 /* How fa_fwd computes a call, and in `message` why. Needs no HIP runtime. FA_UNSUPPORTED: not at all. */
@@ -195,23 +151,13 @@ fa_status fa_plan(const fa_plan_call* call, fa_plan_result* result, fa_message* 
 /* FA_OK when there are kernels for fa_bwd, otherwise FA_UNSUPPORTED and why. Needs no HIP runtime. */
 fa_status fa_explain_bwd(const char* arch, const char* dtype, int32_t head_dim, fa_message* message);
 
-typedef enum fa_bwd_path {
-  FA_BWD_PATH_SPLIT = 0, /* without dq_sums */
-  FA_BWD_PATH_FUSED = 1  /* with dq_sums */
-} fa_bwd_path;
-
-/* What the path of a backward call depends on. Names as for fa_plan. */
-typedef struct fa_bwd_plan_call {
-  const char* arch;
-  const char* dtype;
-  int32_t head_dim;
-  int32_t featured;      /* 0 or 1: with ALiBi, softcap or dropout */
-  int32_t deterministic; /* 0 or 1: the same bits every time */
-  const char* wanted;    /* "split", "fused", or "" for the default of the arch */
-} fa_bwd_plan_call;
-
-/* How a gradient is computed best, and in `message` why. Needs no HIP runtime. FA_UNSUPPORTED: not at all. */
-fa_status fa_bwd_plan(const fa_bwd_plan_call* call, fa_bwd_path* path, fa_message* message);
+/* fa_plan_bwd_call: what the path of a backward call depends on. Names as for fa_plan; `featured`: with
+ * ALiBi, softcap or dropout; `deterministic`: the same bits every time; `wanted`: a path, or "" for the
+ * default of the arch.
+ *
+ * Selects one of the `backward` paths in calls.toml, fused with dq_sums, and says in `message` why. Needs no
+ * HIP runtime. FA_UNSUPPORTED: there is none. `path` is valid until the process ends. */
+fa_status fa_plan_bwd(const fa_plan_bwd_call* call, const char** path, fa_message* message);
 
 /* The elements of fa_bwd_call's dq_sums; `ragged` 0 or 1: with cu_seqlens_q. rows_q are those of q, of one
  * sequence or with cu_seqlens_q of all. */

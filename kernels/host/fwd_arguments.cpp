@@ -42,68 +42,34 @@ Sizes sizes_of(const fa_fwd_call& call) {
   return s;
 }
 
-void require_partials(const fa_fwd_call& call, int q_dims, Problems& problems) {
-  const Named out{"partial_out", call.partial_out}, lse{"partial_lse", call.partial_lse};
-  problems.add_unless(given(out.tensor) == given(lse.tensor),
-                      [] { return std::string("partial_out, partial_lse: expected both or none"); });
-  for (const Named& each : {out, lse}) {
-    if (!given(each.tensor)) continue;
-    problems.expect_dims(each, &each.tensor == &call.partial_out ? q_dims + 1 : q_dims);
-    problems.expect_dtype(each, FA_FP32);
-    problems.expect_device(each, call.q.device);
-  }
-}
-
-void require_well_formed(const fa_fwd_call& call) {
-  Problems problems;
-  for (const Named& each :
-       {Named{"q", call.q}, Named{"k", call.k}, Named{"v", call.v}, Named{"out", call.out},
-        Named{"lse", call.lse}, Named{"alibi_slopes", call.alibi_slopes},
-        Named{"cu_seqlens_q", call.cu_seqlens_q}, Named{"cu_seqlens_k", call.cu_seqlens_k},
-        Named{"seqused_k", call.seqused_k}, Named{"leftpad_k", call.leftpad_k},
-        Named{"block_table", call.block_table}, Named{"cache_batch_idx", call.cache_batch_idx},
-        Named{"rng_state", call.rng_state}, Named{"partial_out", call.partial_out},
-        Named{"partial_lse", call.partial_lse}}) {
-    problems.expect_well_formed(each);
-  }
-  problems.raise_if_any();
-}
-
-void require_dims_and_types(const fa_fwd_call& call) {
-  Problems problems;
+void require_dims(Problems& problems, const fa_fwd_call& call) {
   const bool paged = given(call.block_table);
-  const std::int32_t dtype = call.q.dtype;
-  problems.add_unless(dtype == FA_FP16 || dtype == FA_BF16, [&] {
-    return std::string("q: expected dtype fp16 or bf16, got ") + dtype_name(dtype);
-  });
   const int q_dims = given(call.cu_seqlens_q) ? 3 : 4;
   const int k_dims = given(call.cu_seqlens_k) && !paged ? 3 : 4;
   problems.expect_dims({"q", call.q}, q_dims);
-  problems.expect_dims({"out", call.out}, q_dims);
   problems.expect_dims({"k", call.k}, k_dims);
   problems.expect_dims({"v", call.v}, k_dims);
-  for (const Named& each : {Named{"k", call.k}, Named{"v", call.v}, Named{"out", call.out}}) {
-    problems.expect_dtype(each, dtype);
-    problems.expect_device(each, call.q.device);
-  }
+  problems.expect_dims({"out", call.out}, q_dims);
   problems.expect_dims({"lse", call.lse}, q_dims - 1);
-  problems.expect_dtype({"lse", call.lse}, FA_FP32);
-  problems.expect_device({"lse", call.lse}, call.q.device);
-  if (given(call.alibi_slopes)) {
-    const Named slopes{"alibi_slopes", call.alibi_slopes};
-    if (call.alibi_slopes.dims != 1) problems.expect_dims(slopes, 2);
-    problems.expect_dtype(slopes, FA_FP32);
-    problems.expect_device(slopes, call.q.device);
-  }
-  for (const Named& each :
-       {Named{"cu_seqlens_q", call.cu_seqlens_q}, Named{"cu_seqlens_k", call.cu_seqlens_k},
-        Named{"seqused_k", call.seqused_k}, Named{"leftpad_k", call.leftpad_k},
-        Named{"block_table", call.block_table}, Named{"cache_batch_idx", call.cache_batch_idx}}) {
-    if (!given(each.tensor)) continue;
-    problems.expect_dims(each, &each.tensor == &call.block_table ? 2 : 1);
-    problems.expect_dtype(each, FA_INT32);
-    problems.expect_device(each, call.q.device);
-  }
+  const auto optional = [&](const Named& named, int dims) {
+    if (given(named.tensor)) problems.expect_dims(named, dims);
+  };
+  optional({"alibi_slopes", call.alibi_slopes}, call.alibi_slopes.dims == 1 ? 1 : 2);
+  optional({"cu_seqlens_q", call.cu_seqlens_q}, 1);
+  optional({"cu_seqlens_k", call.cu_seqlens_k}, 1);
+  optional({"seqused_k", call.seqused_k}, 1);
+  optional({"leftpad_k", call.leftpad_k}, 1);
+  optional({"block_table", call.block_table}, 2);
+  optional({"cache_batch_idx", call.cache_batch_idx}, 1);
+  optional({"partial_out", call.partial_out}, q_dims + 1);
+  optional({"partial_lse", call.partial_lse}, q_dims);
+}
+
+// Which arguments go together.
+void require_together(Problems& problems, const fa_fwd_call& call) {
+  const bool paged = given(call.block_table);
+  problems.add_unless(given(call.partial_out) == given(call.partial_lse),
+                      [] { return std::string("partial_out, partial_lse: expected both or none"); });
   problems.add_unless(!given(call.cu_seqlens_k) || given(call.cu_seqlens_q),
                       [] { return std::string("cu_seqlens_k: expected only together with cu_seqlens_q"); });
   problems.add_unless(!given(call.cu_seqlens_q) || given(call.cu_seqlens_k) || paged, [] {
@@ -114,8 +80,14 @@ void require_dims_and_types(const fa_fwd_call& call) {
   problems.add_unless(!given(call.cache_batch_idx) || (!paged && !given(call.cu_seqlens_k)), [] {
     return std::string("cache_batch_idx: expected none together with block_table or cu_seqlens_k");
   });
-  require_dropout(problems, call.rng_state, call.dropout_p, call.q.device);
-  require_partials(call, q_dims, problems);
+}
+
+void require_dims_and_types(const fa_fwd_call& call) {
+  Problems problems;
+  require_types(problems, call);
+  require_dims(problems, call);
+  require_together(problems, call);
+  require_dropout(problems, call.rng_state, call.dropout_p);
   problems.raise_if_any();
 }
 
@@ -185,20 +157,7 @@ void require_limits(const fa_fwd_call& call, const Sizes& s) {
        {Named{"q", call.q}, Named{"k", call.k}, Named{"v", call.v}, Named{"out", call.out}}) {
     problems.expect_elements(each, kElementBytes);
   }
-  for (const Named& each :
-       {Named{"lse", call.lse}, Named{"cu_seqlens_q", call.cu_seqlens_q},
-        Named{"cu_seqlens_k", call.cu_seqlens_k}, Named{"seqused_k", call.seqused_k},
-        Named{"leftpad_k", call.leftpad_k}, Named{"cache_batch_idx", call.cache_batch_idx},
-        Named{"rng_state", call.rng_state}, Named{"partial_out", call.partial_out},
-        Named{"partial_lse", call.partial_lse}}) {
-    problems.expect_contiguous(each);
-  }
-  for (const Named& each :
-       {Named{"alibi_slopes", call.alibi_slopes}, Named{"block_table", call.block_table}}) {
-    const int last = each.tensor.dims - 1;
-    problems.add_unless(last < 0 || each.tensor.stride[last] == 1 || each.tensor.size[last] <= 1,
-                        [&] { return std::string(each.name) + ": expected a contiguous last dimension"; });
-  }
+  require_contiguous(problems, call);
   problems.raise_if_any();
 }
 
@@ -244,7 +203,7 @@ void set_sizes(FwdParams& p, const Sizes& s) {
 }  // namespace
 
 FwdArguments fwd_arguments(const fa_fwd_call& call) {
-  require_well_formed(call);
+  require_well_formed(call, "fwd");
   require_dims_and_types(call);
   const Sizes sizes = sizes_of(call);
   require_shapes(call, sizes);

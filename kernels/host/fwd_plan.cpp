@@ -19,11 +19,11 @@ constexpr const char* op_of(Path path) {
   return "";
 }
 
+}  // namespace
+
 int bounded(std::int64_t head_dim) {
   return static_cast<int>(std::clamp<std::int64_t>(head_dim, -1, INT32_MAX));
 }
-
-}  // namespace
 
 Kind served_kind(const std::string& arch, const std::string& dtype, std::int64_t head_dim) {
   const Selection found = select("fwd", arch, dtype, bounded(head_dim));

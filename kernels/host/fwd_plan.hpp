@@ -11,6 +11,9 @@
 
 namespace fa {
 
+// A head dim of a call, which may be anything, as the registry counts them.
+int bounded(std::int64_t head_dim);
+
 // An arch and a dtype that the library has forward kernels for.
 struct Kind {
   Gfx arch;

@@ -4,29 +4,12 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 
 #include "fa/arch/dtype.hpp"
 #include "fa/arch/gfx.hpp"
+#include "paths.hpp"
 
 namespace fa {
-
-enum class Path {
-  matrix,     // fa_fwd_* on matrix instructions
-  tiled,      // fa_fwd_* on an arch that has none
-  split,      // fa_decode_*: few queries, the heads that share keys packed, the keys cut into parts
-  reference,  // fa_reference_*: any head dim, strides and alignment
-};
-
-constexpr std::string_view name(Path path) {
-  switch (path) {
-    case Path::matrix: return "matrix";
-    case Path::tiled: return "tiled";
-    case Path::split: return "split";
-    case Path::reference: return "reference";
-  }
-  return {};
-}
 
 // What the choice depends on.  Counts are not negative (head_dim may be anything); nheads is a multiple of
 // nheads_k.

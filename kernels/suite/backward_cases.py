@@ -124,7 +124,7 @@ class BackwardCase(Case):
         """Whether the kernel's sums of dq, dk or dv are the results."""
         if what == "dv":
             return not self.dropout
-        # The split dq kernel alone makes dS from P that was not truncated.
+        # The separate dq kernel alone makes dS from P that was not truncated.
         made_up_for = what == "dk" or self.kernel.op == FUSED_OP
         return self.scale == (MADE_UP_FOR[self.kernel.dtype] if made_up_for else 1.0)
 

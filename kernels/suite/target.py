@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import torch
-from flash_attn_rocm import _plan
+from flash_attn_rocm import _paths, _plan
 from flash_attn_rocm._library import code_of, instances
 
 ON_GPU = torch.cuda.is_available() and torch.version.hip is not None
@@ -41,7 +41,7 @@ FUSED = sorted({(i.dtype, i.head_dim) for i in instances() if i.op == FUSED_OP a
 FUSED_FEATURES = frozenset(
     each
     for each in FUSED
-    if str(_plan.PLAN_BWD(ARCH, *each, True, False, _plan.FUSED)).startswith(_plan.FUSED)
+    if str(_plan.PLAN_BWD(ARCH, *each, True, False, _paths.FUSED)).startswith(_paths.FUSED)
 )
 APPEND = sorted({i.dtype for i in instances() if i.op == "append" and ARCH in i.archs})
 

@@ -48,7 +48,7 @@ FORWARD = "fa_fwd_fp16_d64"
 SPLIT = ["fa_bwd_delta_fp16", "fa_bwd_dkdv_fp16_d64", "fa_bwd_dq_fp16_d64"]
 FUSED = ["fa_bwd_delta_fp16", "fa_bwd_fused_fp16_d64", "fa_bwd_convert_fp16"]
 # How many calls of the check there are on each path, of which the fused kernels here have no features.
-CHECKED = {"split": len(GRADIENTS), "fused": sum(not row.featured for row in GRADIENTS)}
+CHECKED = {"separate": len(GRADIENTS), "fused": sum(not row.featured for row in GRADIENTS)}
 FAMILY = "the kernels for fp16, head_dim 64 are switched off on gfx942:sramecc+:xnack-"
 SWITCHED_OFF = "the kernels for {} gradients of fp16, head_dim 64 are switched off on gfx942:sramecc+:xnack-"
 # Which eight of a row's 64 elements a lane has, and as if every second one had its neighbour's.
@@ -270,7 +270,7 @@ shown["later"] = len(kernels())
     assert shown["later"] > 1
 
 
-@pytest.mark.parametrize(("path", "backward"), [("split", SPLIT), ("fused", FUSED)])
+@pytest.mark.parametrize(("path", "backward"), [("separate", SPLIT), ("fused", FUSED)])
 def test_the_first_gradients_of_a_path_are_checked_and_no_others(play, tmp_path, monkeypatch, path, backward):
     monkeypatch.setenv("FLASH_ATTN_ROCM_BACKWARD", path)
     text = """
@@ -304,7 +304,7 @@ shown["kernels"], shown["fallbacks"] = [split, fused, kernels()], fallbacks
 """
     )
     split, fused, again = ([name for name in names if "bwd" in name] for names in shown["kernels"])
-    assert split == SPLIT * (CHECKED["split"] + 1)
+    assert split == SPLIT * (CHECKED["separate"] + 1)
     assert fused == FUSED * (CHECKED["fused"] + 1)
     assert again == SPLIT
     assert shown["fallbacks"] == []
@@ -314,7 +314,7 @@ shown["kernels"], shown["fallbacks"] = [split, fused, kernels()], fallbacks
 def test_one_wrong_instruction_of_gradients_is_caught_on_first_use(
     play, wrong, tmp_path, monkeypatch, change
 ):
-    monkeypatch.setenv("FLASH_ATTN_ROCM_BACKWARD", "split")
+    monkeypatch.setenv("FLASH_ATTN_ROCM_BACKWARD", "separate")
     shown = play(
         """
 shown["apart"] = trained()
@@ -339,11 +339,11 @@ except flash_attn_rocm.FlashAttnUnsupportedError as error:
     assert shown["apart"] == 0, "the PyTorch implementation computed the first gradients"
     assert shown["launched"] == shown["raw"] == [FORWARD], "the forward's kernels stay"
     [words] = shown["fallbacks"]
-    assert SWITCHED_OFF.format("split") in words
+    assert SWITCHED_OFF.format("separate") in words
     assert re.search(r"a check at first use found: \w[^:]*: d[qkv] differs by \S+ from the PyTorch", words)
     assert (shown["ok"], shown["backward"]) == (True, "pytorch")
-    assert SWITCHED_OFF.format("split") in shown["reason"]
-    assert SWITCHED_OFF.format("split") in shown["strict"]
+    assert SWITCHED_OFF.format("separate") in shown["reason"]
+    assert SWITCHED_OFF.format("separate") in shown["strict"]
     [failed] = [found for found in findings(tmp_path) if found["state"] == "failed"]
     assert failed["words"] in words
 
@@ -361,24 +361,24 @@ shown["then"], shown["more"] = kernels(), fallbacks[len(shown["fallbacks"]):]
 
 
 @pytest.mark.parametrize("change", WRONG_FUSED if FULL else WRONG_FUSED[:1], ids=lambda change: change[0])
-def test_split_kernels_answer_where_the_fused_ones_are_wrong(play, wrong, tmp_path, change):
+def test_separate_kernels_answer_where_the_fused_ones_are_wrong(play, wrong, tmp_path, change):
     settings = wrong(*change)
     shown = play(FUSED_FAILS, **settings)
     assert all(0 < apart < 0.01 for apart in shown["apart"]), "kernels computed the first gradients, rightly"
-    split = SPLIT * (CHECKED["split"] + 2)
+    split = SPLIT * (CHECKED["separate"] + 2)
     tried = len(shown["kernels"]) - len(split)
     assert 0 < tried <= CHECKED["fused"] * len(FUSED), "the check of the fused kernels"
     assert shown["kernels"] == [*(FUSED * CHECKED["fused"])[:tried], *split], "the check, and two calls"
     [words] = shown["fallbacks"]
-    assert words.startswith("the split kernels compute gradients instead of the fused ones: the kernels for ")
+    assert words.startswith("separate kernels compute gradients instead of the fused ones: the kernels for ")
     assert SWITCHED_OFF.format("fused") in words
     assert re.search(r"a check at first use found: \w[^:]*: d[qkv] differs by \S+ from the PyTorch", words)
-    assert shown["backward"] == "split"
+    assert shown["backward"] == "separate"
     assert SWITCHED_OFF.format("fused") in shown["reason"]
     assert (shown["then"], shown["more"]) == ([FORWARD, *SPLIT], []), "strict mode takes any kernels"
     states = {found["family"]: found["state"] for found in findings(tmp_path)}
     assert states["fused gradients of fp16, head_dim 64"] == "failed"
-    assert states["split gradients of fp16, head_dim 64"] == "passed"
+    assert states["separate gradients of fp16, head_dim 64"] == "passed"
     again = play(FUSED_FAILS, **settings)
     assert again["kernels"] == SPLIT * 2, "another process remembers it"
     assert again["fallbacks"] == shown["fallbacks"]
@@ -401,9 +401,9 @@ with kernels_on_host_memory(fake_hip):
     assert shown["apart"] == [0, 0]
     assert shown["launched"] == [FORWARD]
     [words] = shown["fallbacks"]
-    assert SWITCHED_OFF.format("split") in words
+    assert SWITCHED_OFF.format("separate") in words
     assert shown["backward"] == "pytorch"
-    assert SWITCHED_OFF.format("split") in shown["reason"]
+    assert SWITCHED_OFF.format("separate") in shown["reason"]
 
 
 def test_the_raw_entry_point_of_gradients_is_checked_too(play, wrong):
@@ -419,7 +419,7 @@ shown["fallbacks"] = [str(each.message) for each in caught]
 """,
         **wrong(*WRONG_SPLIT[1]),
     )
-    assert SWITCHED_OFF.format("split") in shown["fallbacks"][0]
+    assert SWITCHED_OFF.format("separate") in shown["fallbacks"][0]
 
 
 @pytest.mark.parametrize("change", [WRONG_SPLIT[0], WRONG_FUSED[0]], ids=lambda change: change[0])
@@ -543,7 +543,7 @@ with kernels_on_host_memory(fake_hip):
     for dtype, head_dim in wanted(there[_plan.FORWARD]):
         family = _remembered.Family(arch, dtype, head_dim)
         problems[family] = _canary_calls.attention_problem(family, _kernels._answer, Device(arch, 0), cpu)
-    for path, op in (("split", _plan.BACKWARD), ("fused", "bwd_fused")):
+    for path, op in (("separate", _plan.BACKWARD), ("fused", "bwd_fused")):
         for dtype, head_dim in wanted(there[op]):
             family = _remembered.Family(arch, dtype, head_dim, path)
             problems[family] = _canary_calls.gradients_problem(family, _gradients._answer, cpu)

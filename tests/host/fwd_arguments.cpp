@@ -10,26 +10,17 @@
 #include <map>
 #include <string>
 
+#include "call_tensors.hpp"
 #include "error.hpp"
 
 namespace {
 
 std::map<std::string, fa_tensor*> tensors(fa_fwd_call& call) {
-  return {{"q", &call.q},
-          {"k", &call.k},
-          {"v", &call.v},
-          {"out", &call.out},
-          {"lse", &call.lse},
-          {"alibi_slopes", &call.alibi_slopes},
-          {"cu_seqlens_q", &call.cu_seqlens_q},
-          {"cu_seqlens_k", &call.cu_seqlens_k},
-          {"seqused_k", &call.seqused_k},
-          {"leftpad_k", &call.leftpad_k},
-          {"block_table", &call.block_table},
-          {"cache_batch_idx", &call.cache_batch_idx},
-          {"rng_state", &call.rng_state},
-          {"partial_out", &call.partial_out},
-          {"partial_lse", &call.partial_lse}};
+  std::map<std::string, fa_tensor*> found;
+  for (const fa::Described& each : fa::tensors_of(call)) {
+    found[each.named.name] = const_cast<fa_tensor*>(&each.named.tensor);
+  }
+  return found;
 }
 
 fa_tensor read_tensor() {

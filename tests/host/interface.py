@@ -1,6 +1,6 @@
 """The C interface of kernels/host in this process, compiled with a HIP runtime that launches nothing.
 
-Undefined behaviour is compiled into traps.  Structures are read from fa_rocm.h.
+Undefined behaviour is compiled into traps.  Structures are read from fa_rocm.h and fa_calls.h.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ from tests.host.test_bundle import bundle
 from tests.programs import CHECKOUT, compile_program
 
 HOST = CHECKOUT / "kernels/host"
-HEADER = HOST / "fa_rocm.h"
+HEADERS = (HOST / "fa_rocm.h", HOST / "fa_calls.h")
 OK, INVALID, UNSUPPORTED, NO_RUNTIME, RUNTIME_ERROR, INTERNAL = range(6)
 FP16, BF16, FP32, OTHER, INT32, INT64 = range(6)
 KINDS = {
@@ -26,13 +26,13 @@ KINDS = {
     "float": ctypes.c_float,
     "double": ctypes.c_double,
     "char*": ctypes.c_char_p,
-    "fa_path": ctypes.c_int,
 }
 
 
 def structure(name):
-    """A structure of the header; arrays have FA_MAX_DIMS elements."""
-    text = re.sub(r"/\*.*?\*/", "", HEADER.read_text(), flags=re.DOTALL)
+    """A structure of the headers; arrays have FA_MAX_DIMS elements."""
+    text = "".join(header.read_text() for header in HEADERS)
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
     most = int(re.search(r"#define FA_MAX_DIMS (\d+)", text)[1])
     body = re.search(rf"typedef struct {name} {{([^}}]*)}}", text)[1]
     fields = []
@@ -49,13 +49,16 @@ KINDS["fa_tensor"] = FaTensor
 FwdCall, AppendCall = structure("fa_fwd_call"), structure("fa_append_call")
 BwdCall = structure("fa_bwd_call")
 PlanCall, PlanResult = structure("fa_plan_call"), structure("fa_plan_result")
-BwdPlanCall = structure("fa_bwd_plan_call")
-PATHS = ("matrix", "tiled", "split", "reference")
-BWD_PATHS = ("split", "fused")
+BwdPlanCall = structure("fa_plan_bwd_call")
 
 
 def _encoded(value):
     return value.encode() if isinstance(value, str) else value
+
+
+def _decoded(path):
+    """A path's name; "" where there is none."""
+    return (path or b"").decode()
 
 
 class Message(ctypes.Structure):
@@ -124,16 +127,16 @@ class Library:
         status = self._library.fa_plan(
             ctypes.byref(arguments), ctypes.byref(result), ctypes.byref(self._message)
         )
-        return status, PATHS[result.path], result.splits, self._message.text.decode()
+        return status, _decoded(result.path), result.splits, self._message.text.decode()
 
     def plan_bwd(self, **arguments):
         """Status, path, and the words."""
-        path = ctypes.c_int(-1)
+        path = ctypes.c_char_p()
         call = BwdPlanCall(**{name: _encoded(value) for name, value in arguments.items()})
-        status = self._library.fa_bwd_plan(
+        status = self._library.fa_plan_bwd(
             ctypes.byref(call), ctypes.byref(path), ctypes.byref(self._message)
         )
-        return status, BWD_PATHS[path.value] if status == OK else "", self._message.text.decode()
+        return status, _decoded(path.value), self._message.text.decode()
 
     def bwd_sums(self, *, ragged, batch, rows_q, nheads, head_dim):
         """Elements of dq_sums."""

@@ -401,7 +401,7 @@ def test_all_mistakes_are_told_at_once(refused):
     assert refused(call) == [
         "v: expected dtype fp16, got bf16",
         "lse: expected dtype fp32, got fp16",
+        "partial_lse: expected dtype fp32, got int32",
         "dropout_p: expected at least 0 and below 1, got 2.000000",
         "rng_state: expected together with dropout_p > 0",
-        "partial_lse: expected dtype fp32, got int32",
     ]

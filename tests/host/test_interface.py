@@ -550,21 +550,25 @@ BWD = {"arch": "gfx942:sramecc+:xnack-", "dtype": "fp16", "head_dim": 64, "wante
         ({"featured": 1, "head_dim": 128}, "fused", "the default of gfx942"),
         (
             {"featured": 1},
-            "split",
+            "separate",
             "the fused kernels of gfx942 have no ALiBi, softcap and",
         ),
-        ({"deterministic": 1}, "split", "the same bits every time are wanted (deterministic)"),
-        ({"deterministic": 1, "wanted": "fused"}, "split", "the same bits every time are wanted"),
-        ({"wanted": "split"}, "split", "split is wanted"),
+        ({"deterministic": 1}, "separate", "the same bits every time are wanted (deterministic)"),
+        ({"deterministic": 1, "wanted": "fused"}, "separate", "the same bits every time are wanted"),
+        ({"wanted": "separate"}, "separate", "separate is wanted"),
         ({"arch": "gfx1100", "wanted": "fused"}, "fused", "fused is wanted"),
-        ({"arch": "gfx1100"}, "split", "the default of gfx1100"),
+        ({"arch": "gfx1100"}, "separate", "the default of gfx1100"),
         (
             {"arch": "gfx908", "featured": 1},
-            "split",
+            "separate",
             "the fused kernels of gfx908 have no ALiBi, softcap and",
         ),
-        ({"arch": "gfx1030", "wanted": "fused"}, "split", "no bwd_fused kernel for fp16 with head_dim 64 on"),
-        ({"head_dim": 256}, "split", "no bwd_fused kernel for fp16 with head_dim 256 on gfx942"),
+        (
+            {"arch": "gfx1030", "wanted": "fused"},
+            "separate",
+            "no bwd_fused kernel for fp16 with head_dim 64 on",
+        ),
+        ({"head_dim": 256}, "separate", "no bwd_fused kernel for fp16 with head_dim 256 on gfx942"),
     ],
 )
 def test_the_path_of_a_backward_has_a_reason(library, changes, path, words):
@@ -574,7 +578,7 @@ def test_the_path_of_a_backward_has_a_reason(library, changes, path, words):
 
 
 def test_a_path_of_a_backward_that_there_is_not(library):
-    expected = "the backward's path: expected split, fused or nothing, got atomic"
+    expected = "the backward's path: expected separate, fused or nothing, got atomic"
     assert library.plan_bwd(**BWD | {"wanted": "atomic"}) == (INVALID, "", expected)
     assert library.plan_bwd(**BWD | {"head_dim": 40})[0] == UNSUPPORTED
 

@@ -15,7 +15,8 @@ import pytest
 
 from tests.programs import CHECKOUT, TARGET, ZIG, compile_program
 from wheel_builder.base.archs import known_archs
-from wheel_builder.emulator.params import HEADER, HEADERS, parse
+from wheel_builder.base.calls import CALLS, parse_calls
+from wheel_builder.emulator.params import known_layouts, layouts
 
 UNITS = ["mfma", "wmma", "dot2"]
 
@@ -456,17 +457,16 @@ def compiles(text, folder):
 
 
 def test_the_argument_structs_that_python_packs_are_the_compilers(tmp_path):
-    layouts = parse("".join(header.read_text() for header in HEADERS))
-    assert {"FwdParams", "AppendParams", "ReferenceParams", "CombineParams", "BwdParams"} < set(layouts)
-    done = compiles("\n".join(asserted(layouts)), tmp_path)
+    done = compiles("\n".join(asserted(known_layouts())), tmp_path)
     assert done.returncode == 0, done.stderr
 
 
 def test_a_field_that_has_moved_does_not_compile(tmp_path):
-    """The check itself: as if Python had read a header with two fields swapped."""
-    text = HEADER.read_text()
-    moved = text.replace("int32_t page, num_pages;", "int32_t num_pages, page;", 1)
-    assert moved != text
-    done = compiles("\n".join(asserted(parse(moved))), tmp_path)
+    """The check itself: as if the structs were generated from a description with two fields swapped."""
+    page, pages = 'page = "int32_t"\n', 'num_pages = "int32_t"\n'
+    text = (CHECKOUT / CALLS).read_text()
+    moved = layouts(parse_calls(text.replace(page + pages, pages + page)).structs)
+    assert moved != known_layouts()
+    done = compiles("\n".join(asserted(moved)), tmp_path)
     assert done.returncode != 0
     assert "offsetof(FwdParams, page)" in done.stderr

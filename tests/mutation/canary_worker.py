@@ -27,6 +27,7 @@ from flash_attn_rocm import (
     _canary_reference,
     _gradients,
     _kernels,
+    _paths,
     _plan,
 )
 from flash_attn_rocm._layout import Device
@@ -37,7 +38,7 @@ from mutation.worker import SHOWN, forked, warm_up
 from target import ARCH, BACKWARD_OP, FUSED_OP
 
 CPU = torch.device("cpu")
-PATHS = {BACKWARD_OP: _plan.SPLIT, FUSED_OP: _plan.FUSED}
+PATHS = {BACKWARD_OP: _paths.SEPARATE, FUSED_OP: _paths.FUSED}
 # By path of the plan, the kernels that it launches.
 OPS = {"matrix": {"fwd"}, "tiled": {"fwd"}, "split": {"decode", "combine"}, "reference": {"reference"}}
 TABLES = (

@@ -12,6 +12,7 @@ import reference_attention
 import torch
 from backward_cases import BackwardCase, kernels_of
 from flash_attn_rocm import (
+    _paths,
     _philox,
     _plan,
     flash_attn_func,
@@ -153,7 +154,7 @@ def check(target, shown, name, case, dtype, head_dim):
 
     gradients, kernels = target.attend(both)
     path = _plan.backward_plan(ARCH, dtype, head_dim, featured=case.featured).path
-    kernel = Kernel(FUSED_OP if path == _plan.FUSED else BACKWARD_OP, dtype, head_dim)
+    kernel = Kernel(FUSED_OP if path == _paths.FUSED else BACKWARD_OP, dtype, head_dim)
     launched = kernels_of(kernel)
     assert kernels is None or kernels[-3:] == launched
     torch.manual_seed(SEED)
@@ -184,8 +185,8 @@ def test_long_sequences(target, shown, name):
 @pytest.mark.parametrize(
     ("path", "dtype", "head_dim", "alibi"),
     [
-        *((_plan.SPLIT, *each, alibi) for each in BACKWARD for alibi in (False, True)),
-        *((_plan.FUSED, *each, alibi) for each in FUSED for alibi in {False, each in FUSED_FEATURES}),
+        *((_paths.SEPARATE, *each, alibi) for each in BACKWARD for alibi in (False, True)),
+        *((_paths.FUSED, *each, alibi) for each in FUSED for alibi in {False, each in FUSED_FEATURES}),
     ],
 )
 def test_a_block_of_queries_that_see_no_key(target, shown, monkeypatch, path, dtype, head_dim, alibi):

@@ -11,7 +11,7 @@ from rule import DTYPES, Rules, Sequence, judge
 from target import FORWARD, FUSED
 
 HEADS, KEYS = (2, 1), (40, 300, 4)
-WAYS = ["split", "fused"] if ("fp16", 64) in FUSED else ["split"]
+WAYS = ["separate", "fused"] if ("fp16", 64) in FUSED else ["separate"]
 # Rows of q: three in front, 40, 20 and 4 of sequences, five behind.  Of the second sequence 20 are computed.
 MOST, BEGINS, ROWS, TOTAL = 20, (3, 43, 63), (40, 20, 4), 72
 

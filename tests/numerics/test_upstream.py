@@ -8,7 +8,7 @@ import os
 import pytest
 import upstream
 from backward_cases import kernels_of
-from flash_attn_rocm import _plan
+from flash_attn_rocm import _paths, _plan
 from forward_cases import Kernel
 from rule import found_gradients
 from target import ARCH, BACKWARD_OP, FORWARD, FUSED, FUSED_FEATURES, FUSED_OP
@@ -29,7 +29,7 @@ def test_upstreams_cases(target, shown, case):
 
 
 def gradient_cases():
-    """Each case with its kernels, split or fused: with FA_FULL with both, where there are."""
+    """Each case with its kernels, separate or fused: with FA_FULL with both, where there are."""
     for number, case in enumerate(upstream.gradient_cases(full=FULL)):
         padded = _plan.padded_head_dim(ARCH, case.dtype, case.head_dim, _plan.BACKWARD)
         featured = case.alibi or case.softcap or case.dropout_p
@@ -41,7 +41,7 @@ def gradient_cases():
 
 @pytest.mark.parametrize(("case", "kernel"), [*gradient_cases()])
 def test_gradients_of_upstreams_cases(target, shown, monkeypatch, case, kernel):
-    path = _plan.FUSED if kernel.op == FUSED_OP else _plan.SPLIT
+    path = _paths.FUSED if kernel.op == FUSED_OP else _paths.SEPARATE
     monkeypatch.setenv(_plan.BACKWARD_VARIABLE, path)
     launched = kernels_of(kernel)
     verdicts = upstream.run_gradients(case, target.device, lambda function: target.attend(function)[0])

@@ -146,7 +146,7 @@ def test_each_path_of_gradients_has_a_finding_of_its_own():
     """Nor is one taken for another's that was kept when all gradients were one family, True or False."""
     kept = {
         _remembered.file_of(_remembered.Family(ARCH, "fp16", 64, path), "7.2").name
-        for path in ("", "split", "fused", True, False)
+        for path in ("", "separate", "fused", True, False)
     }
     assert len(kept) == 5
     assert str(_remembered.Family(ARCH, "fp16", 64, "fused")) == "fused gradients of fp16, head_dim 64"

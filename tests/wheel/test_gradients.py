@@ -49,7 +49,7 @@ def test_every_backward_kernel_is_told(qkv, host_fwd):
         for arch in each.archs:
             found = is_supported(arch, each.dtype, each.head_dim).backward
             if (each.dtype, each.head_dim, arch) not in fused:
-                assert found == "split"
+                assert found == "separate"
             elif arch == FUSED:
                 assert found == "fused"
     found = is_supported(UNKNOWN, "fp16", 64)
@@ -67,7 +67,7 @@ def of_op(op):
 def test_other_head_dims_are_padded_to_the_next():
     there = {each.dtype for each in of_op("bwd_fused")}
     found = {is_supported(FUSED, dtype, n).backward for dtype in there for n in range(1, 257)}
-    assert found == {"fused", "split"}
+    assert found == {"fused", "separate"}
 
 
 @needs_fused
@@ -76,7 +76,7 @@ def test_a_call_is_explained(leaves, kernels_on):
     found = explain(*leaves)
     assert (found.backward, found.backward_reason) == ("fused", f"the default of {FUSED}")
     found = explain(*leaves, deterministic=True)
-    assert found.backward == "split"
+    assert found.backward == "separate"
     assert found.backward_reason == "the same bits every time are wanted (deterministic)"
     found = explain(attention, *leaves, attn_mask=torch.ones(5, 7).bool())
     assert (found.path, found.backward) == ("pytorch", "pytorch")
@@ -86,7 +86,7 @@ def test_a_call_is_explained(leaves, kernels_on):
     if _plan.fused_takes_features(FUSED, "fp16", 64):
         assert found.backward == "fused"
     else:
-        assert found.backward == "split"
+        assert found.backward == "separate"
         words = f"the fused kernels of {FUSED} have no ALiBi, softcap and dropout"
         assert found.backward_reason.startswith(words)
 
@@ -94,17 +94,19 @@ def test_a_call_is_explained(leaves, kernels_on):
 @needs_fused
 def test_the_environment_chooses_the_path(leaves, kernels_on, monkeypatch):
     kernels_on(FUSED)
-    monkeypatch.setenv("FLASH_ATTN_ROCM_BACKWARD", "split")
+    monkeypatch.setenv("FLASH_ATTN_ROCM_BACKWARD", "separate")
     found = explain(*leaves)
-    assert (found.backward, found.backward_reason) == ("split", "split is wanted")
+    assert (found.backward, found.backward_reason) == ("separate", "separate is wanted")
+    monkeypatch.setenv("FLASH_ATTN_ROCM_BACKWARD", "split")
+    assert explain(*leaves).backward == "separate", "the name that earlier releases had"
     monkeypatch.setenv("FLASH_ATTN_ROCM_BACKWARD", "fused")
     found = explain(*leaves)
     assert (found.backward, found.backward_reason) == ("fused", "fused is wanted")
-    assert explain(*leaves, deterministic=True).backward == "split"
+    assert explain(*leaves, deterministic=True).backward == "separate"
     monkeypatch.setenv("FLASH_ATTN_ROCM_BACKWARD", "atomics")
     words = (
-        "FLASH_ATTN_ROCM_BACKWARD: expected split, fused or nothing, got 'atomics'\n"
-        "  next: unset it, or set it to split or fused"
+        "FLASH_ATTN_ROCM_BACKWARD: expected separate, fused or nothing, got 'atomics'\n"
+        "  next: unset it, or set it to separate or fused"
     )
     with pytest.raises(ValueError, match=words):
         explain(*leaves)

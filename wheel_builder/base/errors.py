@@ -76,6 +76,12 @@ class TileError(ProblemsError):
     exit_code = 14
 
 
+class CallError(ProblemsError):
+    """The description of calls cannot be read."""
+
+    exit_code = 15
+
+
 class ToolMissingError(WheelBuilderError):
     """A program that a stage needs is missing or too old."""
 

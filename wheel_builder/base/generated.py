@@ -1,7 +1,8 @@
-"""What kernels read of the tables of archs and tiles: ``python3 -m wheel_builder.base.generated`` writes it.
+"""What C++ and Python read of the tables of archs and tiles and of the description of calls.
 
-C++ includes two of the files.  The third is for kernels/instances, which runs without wheel_builder.  So
-neither kernels nor wheels are built again for a fact that they do not use, such as a GPU's name.
+``python3 -m wheel_builder.base.generated`` writes it.  ``archs.json`` is for kernels/instances, which runs without
+wheel_builder.  So neither kernels nor wheels are built again for a fact that they do not use, such as a GPU's
+name.
 
 Standard library only.
 """
@@ -11,19 +12,41 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from wheel_builder.base.archs import CHECKOUT, cpp_table, kernels_archs, known_archs, known_gpus
+from wheel_builder.base.call_sources import (
+    c_calls,
+    cpp_bindings,
+    cpp_paths,
+    cpp_structs,
+    cpp_tensors,
+    python_paths,
+)
+from wheel_builder.base.calls import known_calls
 from wheel_builder.base.tiles import cpp_tiles, known_tiles
 
 ARCHS = Path("kernels/include/fa/arch/archs.inc")
 TILES = Path("kernels/include/fa/kernel/tiles.inc")
 INSTANCES = Path("kernels/instances/archs.json")
+STRUCTS = Path("kernels/include/fa/kernel/structs.inc")
+C_CALLS = Path("kernels/host/fa_calls.h")
+TENSORS = Path("kernels/host/call_tensors.inc")
+PATHS = Path("kernels/host/paths.inc")
+BINDINGS = Path("kernels/bindings/calls.inc")
+PYTHON_PATHS = Path("kernels/python/flash_attn_rocm/_paths.py")
 
 
 def generated() -> Mapping[Path, str]:
-    """The texts of the generated files; raises ``ArchError`` and ``TileError``."""
+    """The texts of the generated files; raises ``ArchError``, ``TileError`` and ``CallError``."""
+    described = known_calls()
     return {
         ARCHS: cpp_table(known_gpus()),
-        TILES: cpp_tiles(known_tiles()),
         INSTANCES: kernels_archs(known_archs()),
+        TILES: cpp_tiles(known_tiles()),
+        STRUCTS: cpp_structs(described.structs),
+        C_CALLS: c_calls(described.calls),
+        TENSORS: cpp_tensors(described.calls),
+        PATHS: cpp_paths(described.paths),
+        BINDINGS: cpp_bindings(described.calls),
+        PYTHON_PATHS: python_paths(described),
     }
 
 

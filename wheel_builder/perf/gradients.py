@@ -1,6 +1,7 @@
 """This project's backward kernels as workloads: one head, without a mask and causal, as ``ours.forward``.
 
-Three launches together are a backward, split or fused; ``table`` adds them up, without a mask.
+Three launches together are a backward, separate (``split`` in the tables) or fused; ``table`` adds them up,
+without a mask.
 """
 
 import random

@@ -2,7 +2,7 @@
 
 Before the first launch of a family of kernels on a device a few small calls are compared with the PyTorch
 implementation (``_canary_calls``).  What is wrong, raises, or does not end switches the family off: from
-then on the split kernels compute gradients instead of fused ones, and the PyTorch implementation answers for
+then on separate kernels compute gradients instead of fused ones, and the PyTorch implementation answers for
 all others.  Later calls do not come here (``_recall``) or pay for one look into a dictionary.
 """
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _canary_reference, _plan
+from flash_attn_rocm import _canary_reference, _paths, _plan
 from flash_attn_rocm._canary_made import Call, made
 from flash_attn_rocm._canary_rows import ATTENTION, GRADIENTS
 from flash_attn_rocm._layout import Device
@@ -65,7 +65,7 @@ def attention_calls(family: Family) -> Iterator[Call]:
 
 def gradient_calls(family: Family) -> Iterator[Call]:
     """The same for gradients, of the loops that the family's kernels have."""
-    takes_features = family.gradients != _plan.FUSED or _plan.fused_takes_features(*family[:3])
+    takes_features = family.gradients != _paths.FUSED or _plan.fused_takes_features(*family[:3])
     return made([row for row in GRADIENTS if takes_features or not row.featured], family)
 
 

@@ -55,7 +55,7 @@ ARGUMENTS = {
     "deterministic": """
         If True, the gradients are bitwise reproducible, as they always are under
         torch.use_deterministic_algorithms(True). Otherwise kernels may add dq up in no fixed order, which is
-        faster; explain() says whether they do, and FLASH_ATTN_ROCM_BACKWARD=split or fused chooses.
+        faster; explain() says whether they do, and FLASH_ATTN_ROCM_BACKWARD=separate or fused chooses.
         """,
     "return_attn_probs": "If True, return a tuple of three tensors, see below; meant for tests.",
     "block_table": """

@@ -4,10 +4,15 @@ import difflib
 import os
 from collections.abc import Iterator, Mapping
 
+from flash_attn_rocm._paths import BACKWARD as PATHS
+from flash_attn_rocm._paths import SEPARATE
+
 PREFIX = "FLASH_ATTN_ROCM_"
 STRICT, CANARY, BACKWARD = f"{PREFIX}STRICT", f"{PREFIX}CANARY", f"{PREFIX}BACKWARD"
 SWITCH = ("0", "1")
-ACCEPTED: Mapping[str, tuple[str, ...]] = {STRICT: SWITCH, CANARY: SWITCH, BACKWARD: ("split", "fused")}
+ACCEPTED: Mapping[str, tuple[str, ...]] = {STRICT: SWITCH, CANARY: SWITCH, BACKWARD: PATHS}
+# Names of earlier releases, still accepted.
+FORMER = {"split": SEPARATE}
 SPELLINGS = {"false": "0", "no": "0", "off": "0", "true": "1", "yes": "1", "on": "1"}
 
 
@@ -31,7 +36,7 @@ def problem(name: str, value: str) -> str:
         close = difflib.get_close_matches(name, ACCEPTED, n=1)
         meant = f"; {close[0]} may be meant" if close else ""
         return f"{name}: expected one of {', '.join(ACCEPTED)}{meant}\n  next: unset it"
-    if not value or value in accepted or (accepted == SWITCH and _plain(value) in SWITCH):
+    if not value or FORMER.get(value, value) in accepted or (accepted == SWITCH and _plain(value) in SWITCH):
         return ""
     return (
         f"{name}: expected {', '.join(accepted)} or nothing, got {value!r}\n"

@@ -1,6 +1,8 @@
 """The operator ``bwd``, which launches the backward kernels, and around it the operator ``backward``, which
 torch.compile takes as one opaque call: what is copied is decided when it runs."""
 
+from operator import itemgetter
+
 import torch
 from torch import Tensor
 
@@ -9,11 +11,16 @@ from flash_attn_rocm._capture import is_capturing
 from flash_attn_rocm._layout import is_aligned, padded
 from flash_attn_rocm._notice import fall_back, tell_slower
 from flash_attn_rocm._options import DTYPES, BackwardCall, Inputs, Options
+from flash_attn_rocm._paths import FUSED
 from flash_attn_rocm._plan import BACKWARD as OP
-from flash_attn_rocm._plan import FUSED, BackwardPlan, Paths, backward_wishes, fused_sums, padded_head_dim
+from flash_attn_rocm._plan import BackwardPlan, Paths, backward_wishes, fused_sums, padded_head_dim
 from flash_attn_rocm._support import PYTORCH, gradients_plan
 
 BWD = torch.ops.flash_attn_rocm.bwd.default
+# What the operator takes of a call, in the operator's order.
+WRITTEN = ("dq", "dk", "dv", "delta", "dq_sums")
+GIVEN = (*Inputs._fields, *Options._fields, "out", "dout", "lse", *WRITTEN, "rng_state")
+pick = itemgetter(*map(GIVEN.index, _ops.arguments_of(BWD)))
 BACKWARD = (
     f"backward(Tensor dout, Tensor out, Tensor lse, {_ops.INPUTS}, {_ops.OPTIONS}, Tensor? rng_state, "
     "str arch, int together) -> Tensor[]"
@@ -72,9 +79,7 @@ def proven(inputs: Inputs, options: Options, arch: str) -> BackwardPlan:
     if plan.path == PYTORCH:
         fall_back(plan.reason, stacklevel=2)
     elif plan.instead:
-        tell_slower(
-            "the split kernels compute gradients instead of the fused ones", plan.reason, stacklevel=2
-        )
+        tell_slower("separate kernels compute gradients instead of the fused ones", plan.reason, stacklevel=2)
     return plan
 
 
@@ -100,13 +105,9 @@ def _launch(call: BackwardCall, path: str, gradients: Three, delta: Tensor) -> N
     """Write the gradients, and into ``delta`` the sums of dout * out; the kernels can read and write all
     tensors as they are."""
     dout, out, lse, inputs, options, rng_state = call
-    q, k, v, slopes, cu_q, cu_k, *_ = inputs
-    scale, left, right, softcap, dropout_p, max_q, max_k, *_ = options
     dq_sums = _sums(inputs) if path == FUSED else None
-    BWD(
-        q, k, v, out, dout, lse.contiguous(), *gradients, delta, dq_sums, slopes, cu_q, cu_k, rng_state,
-        max_q, max_k, scale, left, right, softcap, dropout_p,
-    )  # fmt: skip
+    written = (*gradients, delta, dq_sums)
+    BWD(*pick((*inputs, *options, out, dout, lse.contiguous(), *written, rng_state)))
 
 
 def _sums(inputs: Inputs) -> Tensor:

@@ -1,6 +1,8 @@
 """The operator ``fwd``, which launches kernels, and around it the operator ``forward``, which torch.compile
 takes as one opaque call: how a call is cut and what is copied is decided when it runs."""
 
+from operator import itemgetter
+
 import torch
 from torch import Tensor
 
@@ -10,8 +12,10 @@ from flash_attn_rocm._notice import fall_back
 from flash_attn_rocm._options import Inputs, Options
 
 FWD = torch.ops.flash_attn_rocm.fwd.default
-# Its arguments, in order.
-ARGUMENTS = tuple(argument.name for argument in FWD._schema.arguments)  # noqa: SLF001 - the only way to ask
+ARGUMENTS = _ops.arguments_of(FWD)
+# What the operator takes of a call, in the operator's order.
+GIVEN = (*Inputs._fields, *Options._fields, "out", "lse", "rng_state", "partial_out", "partial_lse")
+pick = itemgetter(*map(GIVEN.index, ARGUMENTS))
 FORWARD = (
     f"forward({_ops.INPUTS}, {_ops.OPTIONS}, Tensor? rng_state, str arch, int compute_units) "
     "-> (Tensor, Tensor)"
@@ -34,9 +38,8 @@ def launch(
     Rows of packed sequences that belong to none, or are behind the first max_seqlen_q of theirs, give out 0
     and log-sum-exp +inf.  Only the device knows whether there are any, and kernels do not visit them.
     """
-    q, k, v, slopes, cu_q, cu_k, used, leftpad, table, batch_idx, _ = inputs
-    scale, left, right, softcap, dropout_p, max_q, max_k, _, _ = options
-    if cu_q is None:
+    q = inputs.q
+    if inputs.cu_seqlens_q is None:
         out = torch.empty_like(q, memory_format=torch.contiguous_format)
         lse = q.new_empty(lse_shape, dtype=torch.float32)
     else:
@@ -45,10 +48,7 @@ def launch(
     if splits > 1:
         partial_out = lse.new_empty((splits, *lse_shape, q.shape[-1]))
         partial_lse = lse.new_empty((splits, *lse_shape))
-    FWD(
-        q, k, v, out, lse, slopes, cu_q, cu_k, used, leftpad, table, batch_idx, rng_state, partial_out,
-        partial_lse, max_q, max_k, scale, left, right, softcap, dropout_p,
-    )  # fmt: skip
+    FWD(*pick((*inputs, *options, out, lse, rng_state, partial_out, partial_lse)))
     return out, lse
 
 

@@ -9,10 +9,10 @@ from torch.nn.functional import pad
 
 from flash_attn_rocm._library import LIMITS
 from flash_attn_rocm._options import DTYPES, Inputs, Options
+from flash_attn_rocm._paths import REFERENCE
 from flash_attn_rocm._plan import Plan, padded_head_dim, plan
 
 ADDRESS_ALIGNMENT = LIMITS.alignment * 2  # bytes: kernels' dtypes have 2
-REFERENCE = "reference"
 
 
 class Device(NamedTuple):

@@ -12,15 +12,10 @@ from flash_attn_rocm._pytorch import Dropout
 from flash_attn_rocm._sequences import Part, parts
 
 NAMESPACE = "flash_attn_rocm"
-INPUTS = (
-    "Tensor q, Tensor k, Tensor v, Tensor? alibi_slopes, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, "
-    "Tensor? seqused_k, Tensor? leftpad_k, Tensor? block_table, Tensor? cache_batch_idx, "
-    "Tensor? attn_mask"
-)
-OPTIONS = (
-    "float softmax_scale, SymInt window_left, SymInt window_right, float softcap, float dropout_p, "
-    "SymInt max_seqlen_q, SymInt max_seqlen_k, SymInt num_splits, bool deterministic"
-)
+# Of the fields of Inputs and Options, as operators declare them.
+TYPES = {float: "float", int: "SymInt", bool: "bool"}
+INPUTS = ", ".join(f"Tensor{'?' * (name in Inputs._field_defaults)} {name}" for name in Inputs._fields)
+OPTIONS = ", ".join(f"{TYPES[type_]} {name}" for name, type_ in Options.__annotations__.items())
 FORWARD = (
     f"pytorch_forward({INPUTS}, {OPTIONS}, Tensor? rng_state, bool want_probabilities) "
     "-> (Tensor, Tensor, Tensor)"
@@ -143,6 +138,11 @@ def _backward_fake(_dout: Tensor, _out: Tensor, _lse: Tensor, *arguments: object
 
 def _tangent_fake(_q: Tensor, _k: Tensor, _v: Tensor, out: Tensor, *_arguments: object) -> Tensor:
     return torch.empty_like(out, memory_format=torch.contiguous_format)
+
+
+def arguments_of(operator: torch._ops.OpOverload) -> tuple[str, ...]:
+    """The names of an operator's arguments, in order."""
+    return tuple(argument.name for argument in operator._schema.arguments)  # noqa: SLF001 - the only way to ask
 
 
 def flat(call: BackwardCall) -> tuple[object, ...]:

@@ -11,20 +11,20 @@ import torch
 
 from flash_attn_rocm import _library
 from flash_attn_rocm._environment import BACKWARD as BACKWARD_VARIABLE
-from flash_attn_rocm._environment import refuse
+from flash_attn_rocm._environment import FORMER, refuse
+from flash_attn_rocm._paths import FUSED
 
 PLAN = torch.ops.flash_attn_rocm.plan.default
 EXPLAIN_BWD = torch.ops.flash_attn_rocm.explain_bwd.default
 PLAN_BWD = torch.ops.flash_attn_rocm.plan_bwd.default
 SUMS = torch.ops.flash_attn_rocm.bwd_sums.default
-SPLIT, FUSED = "split", "fused"
 UNSUPPORTED = "unsupported"
 FORWARD, BACKWARD = "fwd", "bwd_dq"  # kernels for one head dim, which tell the others' head dims too
 TYPICAL_LENGTH = 128
 
 
 class Plan(NamedTuple):
-    """``path`` is matrix, tiled, split or reference, or "" when no kernel serves; ``reason`` says why."""
+    """``path`` is one of ``_paths.FORWARD``, or "" when no kernel serves; ``reason`` says why."""
 
     path: str
     splits: int
@@ -67,7 +67,7 @@ def no_gradients(arch: str, dtype: str, head_dim: int) -> str:
 
 
 class BackwardPlan(NamedTuple):
-    """``path`` is split, which gives the same bits every time, fused, or pytorch; ``reason`` says why.
+    """``path`` is separate, which gives the same bits every time, fused, or pytorch; ``reason`` says why.
 
     ``instead`` when the reason is that kernels of another path are switched off.
     """
@@ -89,7 +89,8 @@ def backward_plan(
     """
     wanted, everywhere = backward_wishes()
     refuse(BACKWARD_VARIABLE, wanted)
-    return _backward_plan(arch, dtype, head_dim, featured, deterministic or everywhere, wanted)
+    path = FORMER.get(wanted, wanted)
+    return _backward_plan(arch, dtype, head_dim, featured, deterministic or everywhere, path)
 
 
 def backward_wishes() -> tuple[str, bool]:

@@ -27,7 +27,7 @@ DIED = (
 class Family(NamedTuple):
     """Kernels that are switched off together; ``head_dim`` is 0 for those that write into caches.
 
-    ``gradients`` is the path of those that compute gradients, split or fused, and "" of all others.
+    ``gradients`` is the path of those that compute gradients, separate or fused, and "" of all others.
     """
 
     arch: str

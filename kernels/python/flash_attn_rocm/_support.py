@@ -10,12 +10,13 @@ from flash_attn_rocm import _layout, _plan
 from flash_attn_rocm._layout import Device
 from flash_attn_rocm._library import LIMITS
 from flash_attn_rocm._options import DTYPES, Inputs, Options, is_featured
+from flash_attn_rocm._paths import FUSED, SEPARATE
 from flash_attn_rocm._plan import BackwardPlan
 from flash_attn_rocm._requirements import build_name, wrong_build
 from flash_attn_rocm._tracing import constant_when_traced
 
 PYTORCH = "pytorch"
-SPLIT_INSTEAD, PYTORCH_INSTEAD = (_plan.FUSED, _plan.SPLIT), (_plan.SPLIT, PYTORCH)
+SEPARATE_INSTEAD, PYTORCH_INSTEAD = (FUSED, SEPARATE), (SEPARATE, PYTORCH)
 CACHES = ("seqused_k", "leftpad_k", "block_table", "cache_batch_idx")
 
 
@@ -40,7 +41,7 @@ class Support:
 
     ``path`` is ``"matrix"``, ``"tiled"``, ``"split"`` or ``"reference"``, or ``"pytorch"`` where the PyTorch
     implementation answers; ``splits`` is how many parts the keys are cut into.  ``backward`` is
-    ``"split"`` or ``"fused"``, the kernels that compute the gradients, or ``"pytorch"`` where the PyTorch
+    ``"separate"`` or ``"fused"``, the kernels that compute the gradients, or ``"pytorch"`` where the PyTorch
     implementation does; ``backward_reason`` says why.
     """
 
@@ -101,14 +102,14 @@ def gradients_unserved(inputs: Inputs) -> str:
 def gradients_plan(inputs: Inputs, options: Options, arch: str) -> BackwardPlan:
     """How the gradients of checked arguments, for which there are kernels, are computed.
 
-    Without those that are switched off: split ones serve instead of fused ones, then the PyTorch
+    Without those that are switched off: separate ones serve instead of fused ones, then the PyTorch
     implementation.
     """
     dtype, head_dim = DTYPES[inputs.q.dtype], inputs.q.shape[-1]
     found = _plan.backward_plan(
         arch, dtype, head_dim, featured=is_featured(inputs, options), deterministic=options.deterministic
     )
-    for path, other in (SPLIT_INSTEAD, PYTORCH_INSTEAD) if FAILURES else ():
+    for path, other in (SEPARATE_INSTEAD, PYTORCH_INSTEAD) if FAILURES else ():
         if found.path == path and (reason := _failure(arch, dtype, head_dim, path)):
             found = BackwardPlan(other, reason, instead=True)
     return found

@@ -33,7 +33,7 @@ def test_every_variable_that_the_package_names_is_known(environment):
     ("name", "value"),
     [
         ("STRICT", "1"), ("STRICT", ""), ("STRICT", "TRUE"), ("CANARY", "off"), ("BACKWARD", "fused"),
-        ("BACKWARD", ""),
+        ("BACKWARD", "split"), ("BACKWARD", ""),
     ],
 )  # fmt: skip
 def test_what_is_accepted(environment, name, value):
@@ -47,7 +47,10 @@ def test_what_is_accepted(environment, name, value):
         ("CANARY", "never", "expected 0, 1 or nothing, got 'never'\n  next: unset it, or set it to 0 or 1"),
         (
             "BACKWARD", "Split",
-            "expected split, fused or nothing, got 'Split'\n  next: unset it, or set it to split or fused",
+            (
+                "expected separate, fused or nothing, got 'Split'\n"
+                "  next: unset it, or set it to separate or fused"
+            ),
         ),
         (
             "STRIKT", "1",

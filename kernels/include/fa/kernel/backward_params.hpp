@@ -7,19 +7,11 @@
 
 namespace fa {
 
-// A tensor (batch, rows, heads, head_dim) that is read, and one that is written.  Strides in elements; ragged
-// batches have no batch stride.
-struct BwdInput {
-  const void* data;
-  int64_t batch, row, head;
-};
-struct BwdGradient {
-  void* data;
-  int64_t batch, row, head;
-};
+// BwdInput and BwdGradient: a tensor (batch, rows, heads, head_dim) that is read, and one that is written.
+// Strides in elements; ragged batches have no batch stride.
 
-// Gradients of attention, passed by value as the only argument of the three kernels that compute them, in
-// one of these orders:
+// BwdParams: gradients of attention, passed by value as the only argument of the three kernels that compute
+// them, in one of these orders:
 //
 //   fa_bwd_delta_*    delta = sum over head_dim of dout * out, for each query
 //   fa_bwd_dkdv_*     dk and dv: sums over all queries, and over the heads of q that share a head of k
@@ -50,29 +42,8 @@ struct BwdGradient {
 //   dq                x = ceil(seqlen_q / block_m), y = nheads    (dq_tile)
 //
 // Kernels for any head dim, delta and convert, read head_dim; the others are made for one.
-struct BwdParams {
-  BwdInput q, k, v, out, dout;
-  BwdGradient dq, dk, dv;
-  const float* lse;
-  float* delta;
-  float* dq_sums;
-  const float* alibi_slopes;
-  const int32_t* cu_seqlens_q;
-  const int32_t* cu_seqlens_k;
-  const int64_t* rng_state;
-  int64_t lse_batch, lse_head;
-  int64_t dq_blocks;  // of kSumRows queries of one head, in dq_sums
-  int64_t alibi_batch;
-  int32_t seqlen_q, seqlen_k;  // most queries and keys of a sequence
-  int32_t rows_q, rows_k;
-  int32_t nheads, nheads_k;
-  int32_t window_left, window_right;
-  int32_t head_dim;
-  float scale;  // softmax_scale
-  float softcap;
-  uint32_t dropout_below;  // a probability is dropped when its word is below this; 0: no dropout
-  float dropout_scale;     // 1 / (1 - dropout_p)
-};
+//
+// dq_blocks: blocks of kSumRows queries of one head, in dq_sums.
 
 // Whether a call takes the loop that has all features, or the plain one.
 constexpr bool featured(const BwdParams& p) {

@@ -5,7 +5,10 @@
 
 namespace fa {
 
-// Forward attention, passed by value as the only argument of every fa_fwd_* kernel.
+// The structures, which are generated from host/calls.toml.
+#include "fa/kernel/structs.inc"
+
+// FwdParams: forward attention, passed by value as the only argument of every fa_fwd_* kernel.
 //
 //   q, out  (batch, seqlen_q, nheads, head_dim);  k, v (batch, seqlen_k, nheads_k, head_dim)
 //   lse     (batch, nheads, seqlen_q) fp32 by its strides, rows contiguous, natural logarithm; +inf where a
@@ -45,52 +48,17 @@ namespace fa {
 // Order, of fa_fwd_* where the arch's die_units is not 0: if dies is above 1, a workgroup computes what
 // order.hpp says, and die_each and die_more are the number of the grid's workgroups, divided by dies, and the
 // remainder.
-struct FwdParams {
-  const void* q;
-  const void* k;
-  const void* v;
-  void* out;
-  float* lse;
-  const float* alibi_slopes;
-  const int32_t* cu_seqlens_q;
-  const int32_t* cu_seqlens_k;
-  const int32_t* seqused_k;
-  const int32_t* leftpad_k;
-  const int32_t* block_table;
-  const int32_t* cache_batch_idx;
-  const int64_t* rng_state;
-  float* partial_out;
-  float* partial_lse;
-  int64_t q_batch, q_row, q_head;
-  int64_t k_batch, k_row, k_head;
-  int64_t v_batch, v_row, v_head;
-  int64_t o_batch, o_row, o_head;
-  int64_t lse_batch, lse_head;
-  int64_t table_batch, alibi_batch;
-  int64_t partial_split;       // elements of lse: from one split's part of partial_lse to the next's
-  int32_t seqlen_q, seqlen_k;  // most queries and keys of a sequence
-  int32_t rows_q, rows_k;
-  int32_t page, num_pages;
-  int32_t batch_k;
-  int32_t splits;  // parts that the keys of a sequence are cut into; 1: none
-  int32_t nheads, nheads_k;
-  int32_t window_left, window_right;
-  float scale;  // softmax_scale
-  float softcap;
-  uint32_t dropout_below;  // a probability is dropped when its word is below this; 0: no dropout
-  float dropout_scale;     // 1 / (1 - dropout_p), of the probabilities that are kept
-  int32_t dies, die_each, die_more;
-};
+//
+// partial_split is in elements of lse: from one split's part of partial_lse to the next's.  seqlen_q and
+// seqlen_k are the most queries and keys of a sequence.  splits: parts that the keys of a sequence are cut
+// into; 1: none.  scale is softmax_scale.  A probability is dropped when its word is below dropout_below, 0:
+// no dropout; dropout_scale, 1 / (1 - dropout_p), is that of the probabilities that are kept.
 
-// What fa_append_* moves: rows of q to their rotated copy, rows of k and v into the caches.
-struct AppendTensor {
-  const void* from;
-  void* to;
-  int64_t from_batch, from_row, from_head;
-  int64_t to_batch, to_row, to_head;  // of a paged cache to_batch is the stride of pages
-};
+// AppendTensor: what fa_append_* moves, rows of q to their rotated copy, rows of k and v into the caches.
+// Of a paged cache to_batch is the stride of pages.
 
-// Writing new keys and values into a cache, in place, the only argument of every fa_append_* kernel.
+// AppendParams: writing new keys and values into a cache, in place, the only argument of every fa_append_*
+// kernel.
 //
 //   q     (batch, rows_q, nheads, head_dim) to the same shape; null pointers where q is not rotated
 //   k, v  (batch, rows_new, nheads_k, head_dim) to dense (batch_cache, capacity, nheads_k, head_dim)
@@ -112,26 +80,8 @@ struct AppendTensor {
 // of 16 bytes, and all strides, head_dim and rotary_half multiples of 8 elements.  rows * heads is at most
 // kMaxLength.  Grid: x = blocks, any number from 1 on, y = batch, z = 2 (k, v) or 3 (k, v, q); block x =
 // kAppendThreads.
-struct AppendParams {
-  AppendTensor tensors[3];  // k, v, q
-  const void* cos;
-  const void* sin;
-  const int32_t* cache_seqlens;
-  const int32_t* block_table;
-  const int32_t* cache_batch_idx;
-  int64_t cos_row, sin_row;
-  int64_t table_batch;
-  int32_t rows_new, rows_q;
-  int32_t nheads, nheads_k;
-  int32_t head_dim;
-  int32_t rotary_half, rotary_rows;
-  int32_t interleaved, advances;  // 0 or 1
-  int32_t capacity;
-  int32_t batch_cache;
-  int32_t page;  // 0: dense
-  int32_t blocks;
-  int32_t vectors;  // 0 or 1
-};
+//
+// tensors are k, v and q.  page 0: dense.  interleaved, advances and vectors are 0 or 1.
 
 inline constexpr int32_t kAppendThreads = 256;
 inline constexpr int32_t kAppendWidth = 8;  // elements that are moved at once where `vectors`
@@ -141,31 +91,15 @@ constexpr int32_t append_units(int32_t head_dim, int32_t width) {
   return (head_dim + 2 * width - 1) / (2 * width);
 }
 
-// Forward attention, the only argument of every fa_reference_* kernel.  Head dims from 1 to
+// ReferenceParams: forward attention, the only argument of every fa_reference_* kernel.  Head dims from 1 to
 // kMaxHeadDim; pointers and strides are multiples of one element, the last dimension has stride 1, and there
 // is no bound on row strides.  Keys are not cut into parts.  Grid: x = blocks, which go through the rows, y =
 // nheads, z = batch; block x = threads (reference_tile in kernel/config.hpp).
-struct ReferenceParams {
-  FwdParams fwd;
-  int32_t head_dim;
-  int32_t blocks;
-};
 
-// The only argument of every fa_combine_* kernel: out and lse of the rows of a FwdParams whose keys were cut
-// into parts, from what the parts gave.  Fields as there; head_dim is a multiple of 4 and at most 4 *
-// kCombineThreads. Grid: x = seqlen_q, y = nheads, z = batch; block x = kCombineThreads (kernel/config.hpp).
-struct CombineParams {
-  const float* partial_out;
-  const float* partial_lse;
-  void* out;
-  float* lse;
-  const int32_t* cu_seqlens_q;
-  int64_t partial_split;
-  int64_t o_batch, o_row, o_head;
-  int64_t lse_batch, lse_head;
-  int32_t seqlen_q, rows_q;
-  int32_t splits, head_dim;
-};
+// CombineParams: the only argument of every fa_combine_* kernel: out and lse of the rows of a FwdParams whose
+// keys were cut into parts, from what the parts gave.  Fields as there; head_dim is a multiple of 4 and at
+// most 4 * kCombineThreads. Grid: x = seqlen_q, y = nheads, z = batch; block x = kCombineThreads
+// (kernel/config.hpp).
 
 // Whether a call takes the loop that has all features, or the plain one.
 constexpr bool featured(const FwdParams& p) {

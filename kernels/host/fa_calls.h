@@ -1,0 +1,94 @@
+/* Generated from kernels/host/calls.toml by wheel_builder/base/generated.py: change it there. */
+
+typedef struct fa_fwd_call {
+  fa_tensor q;
+  fa_tensor k;
+  fa_tensor v;
+  fa_tensor out;
+  fa_tensor lse;
+  fa_tensor alibi_slopes;
+  fa_tensor cu_seqlens_q;
+  fa_tensor cu_seqlens_k;
+  fa_tensor seqused_k;
+  fa_tensor leftpad_k;
+  fa_tensor block_table;
+  fa_tensor cache_batch_idx;
+  fa_tensor rng_state;
+  fa_tensor partial_out;
+  fa_tensor partial_lse;
+  int64_t max_seqlen_q;
+  int64_t max_seqlen_k;
+  float softmax_scale;
+  int64_t window_left;
+  int64_t window_right;
+  float softcap;
+  double dropout_p;
+  void* stream; /* hipStream_t of q's device; NULL is the default stream */
+} fa_fwd_call;
+
+typedef struct fa_bwd_call {
+  fa_tensor q;
+  fa_tensor k;
+  fa_tensor v;
+  fa_tensor out;
+  fa_tensor dout;
+  fa_tensor lse;
+  fa_tensor dq;
+  fa_tensor dk;
+  fa_tensor dv;
+  fa_tensor delta;
+  fa_tensor dq_sums;
+  fa_tensor alibi_slopes;
+  fa_tensor cu_seqlens_q;
+  fa_tensor cu_seqlens_k;
+  fa_tensor rng_state;
+  int64_t max_seqlen_q;
+  int64_t max_seqlen_k;
+  float softmax_scale;
+  int64_t window_left;
+  int64_t window_right;
+  float softcap;
+  double dropout_p;
+  void* stream; /* hipStream_t of q's device; NULL is the default stream */
+} fa_bwd_call;
+
+typedef struct fa_append_call {
+  fa_tensor q;
+  fa_tensor k_cache;
+  fa_tensor v_cache;
+  fa_tensor k;
+  fa_tensor v;
+  fa_tensor cos;
+  fa_tensor sin;
+  fa_tensor cache_seqlens;
+  fa_tensor block_table;
+  fa_tensor cache_batch_idx;
+  fa_tensor q_out;
+  int32_t interleaved;
+  int32_t advances;
+  void* stream; /* hipStream_t of q's device; NULL is the default stream */
+} fa_append_call;
+
+typedef struct fa_plan_call {
+  const char* arch;
+  const char* dtype;
+  int64_t head_dim;
+  int64_t batch;
+  int64_t max_seqlen_q;
+  int64_t max_seqlen_k;
+  int64_t nheads;
+  int64_t nheads_k;
+  int64_t compute_units;
+  int64_t num_splits;
+  int32_t dropout;
+  int32_t aligned;
+} fa_plan_call;
+
+typedef struct fa_plan_bwd_call {
+  const char* arch;
+  const char* dtype;
+  int64_t head_dim;
+  int32_t featured;
+  int32_t deterministic;
+  const char* wanted;
+} fa_plan_bwd_call;

@@ -1,0 +1,181 @@
+"""The description of calls: what is wrong with one, and what is generated from it."""
+
+import re
+
+import pytest
+
+from tests.conftest import CHECKOUT
+from wheel_builder.base.call_sources import (
+    c_calls,
+    cpp_bindings,
+    cpp_paths,
+    cpp_structs,
+    cpp_tensors,
+    python_paths,
+)
+from wheel_builder.base.calls import CALLS, FieldType, known_calls, parse_calls
+from wheel_builder.base.errors import CallError
+
+TEXT = """
+[paths]
+forward = ["one", "two"]
+backward = ["two", "three"]
+[calls.fwd]
+tensors = [
+    { name = "q", holds = "rows" },
+    { name = "out", holds = "rows", written = true },
+    { name = "slopes", holds = "fp32", optional = true, contiguous = "last" },
+    { name = "part", holds = "fp32", written = true, optional = true },
+]
+values = [
+    { name = "window", type = "int64", traced = true },
+    { name = "softcap", type = "float" },
+    { name = "interleaved", type = "bool" },
+]
+[calls.plan]
+values = [{ name = "arch", type = "text" }, { name = "rows", type = "int64" }]
+[structs.Inner]
+from = "const void*"
+[structs.Outer]
+parts = "Inner[2]"
+sum = "float*"
+scale = "float"
+"""
+
+
+@pytest.fixture
+def described():
+    return parse_calls(TEXT)
+
+
+def test_types_of_fields(described):
+    assert described.structs == {
+        "Inner": {"from": FieldType("void", pointer=True, const=True)},
+        "Outer": {
+            "parts": FieldType("Inner", count=2),
+            "sum": FieldType("float", pointer=True),
+            "scale": FieldType("float"),
+        },
+    }
+
+
+def test_structs_in_cpp(described):
+    text = cpp_structs(described.structs)
+    assert "struct Inner {\n  const void* from;\n};" in text
+    assert "struct Outer {\n  Inner parts[2];\n  float* sum;\n  float scale;\n};" in text
+
+
+def test_the_c_interface(described):
+    text = c_calls(described.calls)
+    assert (
+        "  fa_tensor part;\n  int64_t window;\n  float softcap;\n  int32_t interleaved;\n  void* stream;"
+        in text
+    )
+    assert "typedef struct fa_plan_call {\n  const char* arch;\n  int64_t rows;\n} fa_plan_call;" in text
+
+
+def test_schemas_say_what_is_written_optional_and_traced(described):
+    schemas = re.findall(r'Schema =((?:\n    ".*")+);', cpp_bindings(described.calls))
+    assert ["".join(re.findall('"(.*)"', schema)) for schema in schemas] == [
+        (
+            "fwd(Tensor q, Tensor(a!) out, Tensor? slopes, Tensor(b!)? part, SymInt window, float softcap, "
+            "bool interleaved) -> ()"
+        ),
+        "plan(str arch, int rows) -> str",
+    ]
+
+
+def test_bindings_make_the_c_interfaces_call(described):
+    text = cpp_bindings(described.calls)
+    assert "std::optional<Tensor> part, std::int64_t window, double softcap, bool interleaved) {" in text
+    assert '  call.q = describe(q, "q");\n  call.out = describe_written(out, "out");\n' in text
+    assert "  call.softcap = static_cast<float>(softcap);\n" in text
+    assert "  call.arch = arch.c_str();\n  call.rows = rows;\n  return answered(call);" in text
+
+
+def test_the_checks_get_each_tensor(described):
+    rows = re.findall(r"^ +\{(\{.*)\},$", cpp_tensors(described.calls), re.MULTILINE)
+    assert rows == [
+        '{"q", call.q}, Holds::rows, Contiguous::any, false',
+        '{"out", call.out}, Holds::rows, Contiguous::any, false',
+        '{"slopes", call.slopes}, Holds::fp32, Contiguous::last, true',
+        '{"part", call.part}, Holds::fp32, Contiguous::any, true',
+    ]
+
+
+def test_paths_have_the_same_names_in_both_languages(described):
+    assert re.findall(r'case (\w+)::(\w+): return "(\w+)"', cpp_paths(described.paths)) == [
+        ("Path", "one", "one"), ("Path", "two", "two"), ("BwdPath", "two", "two"),
+        ("BwdPath", "three", "three"),
+    ]  # fmt: skip
+    found = {}
+    exec(python_paths(described), found)
+    assert (found["FORWARD"], found["BACKWARD"]) == (("one", "two"), ("two", "three"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        (
+            '"rows" }',
+            '"row" }',
+            "calls.fwd.tensors: holds is 'row', expected one of rows, fp32",
+        ),
+        (
+            '"bool"',
+            '"truth"',
+            "calls.fwd.values: type is 'truth', expected one of int64",
+        ),
+        (
+            "optional = true, contiguous",
+            "optinal = true, contiguous",
+            "calls.fwd.tensors: not a field: optinal",
+        ),
+        ('"softcap"', '"q"', "calls.fwd: q comes twice"),
+        (
+            '"Inner[2]"',
+            '"Inner[0]"',
+            "structs.Outer: parts is 'Inner[0]', expected int32_t, int64_t",
+        ),
+        (
+            '"Inner[2]"',
+            '"Iner[2]"',
+            "structs.Outer: parts is 'Iner[2]', expected int32_t, int64_t",
+        ),
+        ('"float*"', '"float**"', "structs.Outer: sum is 'float**', expected"),
+        ('"float*"', '"Inner*"', "structs.Outer: sum is 'Inner*', expected"),
+        ('scale = "float"', 'scale = "const float"', "structs.Outer: scale is 'const float', expected"),
+        ('scale = "float"', 'scale = "double"', "structs.Outer: scale is 'double', expected"),
+        ("[paths]", "[path]", "calls.toml: not a field: path"),
+    ],
+)
+def test_what_is_no_description(old, new, problem):
+    assert old in TEXT
+    with pytest.raises(CallError) as caught:
+        parse_calls(TEXT.replace(old, new, 1))
+    assert problem in str(caught.value)
+
+
+def test_structs_are_declared_before_they_are_used():
+    inner = '[structs.Inner]\nfrom = "const void*"\n'
+    with pytest.raises(CallError, match=r"parts is 'Inner\[2\]'"):
+        parse_calls(TEXT.replace(inner, "") + inner)
+
+
+def test_forward_and_backward_take_their_common_options_alike():
+    calls = known_calls().calls
+    assert calls["fwd"].values == calls["bwd"].values
+    forward = {each.name: each for each in calls["fwd"].tensors if each.optional and not each.written}
+    backward = {each.name: each for each in calls["bwd"].tensors if each.optional and not each.written}
+    assert backward.items() <= forward.items()
+
+
+def test_arguments_of_attention_are_explained_where_the_interface_is():
+    text = (CHECKOUT / CALLS).with_name("fa_rocm.h").read_text()
+    for name, call in known_calls().calls.items():
+        if not call.tensors:
+            continue  # a plan's names say all
+        words = set(re.findall(r"\w+", text[text.index(f"fa_{name}_call: ") :].partition("*/")[0]))
+        inherited = set(re.findall(r"\w+", text.partition("fa_bwd_call: ")[0]))
+        names = {each.name for each in (*call.tensors, *call.values)}
+        assert names <= words | inherited, name
