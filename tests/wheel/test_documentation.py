@@ -73,10 +73,10 @@ def test_the_pictures_of_the_causal_mask_are_what_is_computed():
 
 
 @pytest.mark.parametrize(("rows", "keys"), [(2, 5), (5, 2), (4, 4)])
-@pytest.mark.parametrize("window", [(1, 0), (0, 1), (-1, 0), (2, -1), (-1, -1)])
+@pytest.mark.parametrize("window", [(1, 0), (0, 1), (-1, 0), (2, -1), (-1, -1), (5, 5), (0, 3)])
 def test_the_formula_of_the_window_is_what_is_computed(rows, keys, window):
-    """i + seqlen_k - seqlen_q - left <= j <= i + seqlen_k - seqlen_q + right."""
-    left, right = window
+    """i + seqlen_k - seqlen_q - left <= j <= i + seqlen_k - seqlen_q + right; seqlen_k is no limit."""
+    left, right = (bound if bound < keys else -1 for bound in window)
     wanted = [
         [
             int(

@@ -43,7 +43,8 @@ ARGUMENTS = {
     "window_size": """
         (left, right), in keys: query i sees key j only if
         i + seqlen_k - seqlen_q - left <= j <= i + seqlen_k - seqlen_q + right, both ends included; -1 is no
-        limit. A tuple, a list, a tensor, or whatever else holds two integers. causal sets right to 0.
+        limit, nor is seqlen_k (packed: max_seqlen_k) or more. A tuple, a list, a tensor, or whatever else
+        holds two integers. causal sets right to 0.
         """,
     "softcap": """
         If positive, the scores s = softmax_scale * q k^T become softcap * tanh(s / softcap). 0.0 is none.

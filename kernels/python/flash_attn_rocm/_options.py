@@ -192,6 +192,15 @@ def integer(value: Any) -> int | None:  # noqa: ANN401
         return None
 
 
+def _bound(window: int, max_seqlen_k: int) -> int:
+    """One side of window_size as a bound; one at least as wide as the longest keys is none, as in flash_attn.
+
+    Only this function has that rule: operators and kernels take windows as they are.  On the right it shows,
+    where there are more queries than keys.
+    """
+    return window if 0 <= window < max_seqlen_k else -1
+
+
 def resolve(
     q: Tensor,
     *,
@@ -211,8 +220,8 @@ def resolve(
     left, right = window
     return Options(
         softmax_scale=q.shape[-1] ** -0.5 if softmax_scale is None else real(softmax_scale),
-        window_left=left if 0 <= left < max_seqlen_k else -1,
-        window_right=0 if causal else right if 0 <= right < max_seqlen_k else -1,
+        window_left=_bound(left, max_seqlen_k),
+        window_right=0 if causal else _bound(right, max_seqlen_k),
         softcap=real(softcap),
         dropout_p=real(dropout_p),
         max_seqlen_q=max_seqlen_q,
