@@ -89,10 +89,7 @@ void require_shapes(const fa_append_call& call, const Sizes& s) {
   });
   problems.add_unless(!given(call.cos) || s.rotary_rows > 0,
                       [] { return std::string("cos: expected at least 1 row, got none"); });
-  problems.add_unless(!s.paged || (s.page > 0 && s.page % kPageMultiple == 0), [&] {
-    return "k_cache: expected pages of a multiple of " + std::to_string(kPageMultiple) + " rows, got " +
-           std::to_string(s.page);
-  });
+  if (s.paged) require_pages(problems, "k_cache", s.page);
   problems.raise_if_any(kFunction);
 }
 

@@ -84,10 +84,7 @@ void require_shapes(const fa_bwd_call& call, const Sizes& s) {
   const Named slopes{"alibi_slopes", call.alibi_slopes};
   if (call.alibi_slopes.dims == 1) problems.expect_shape(slopes, {s.nheads});
   if (call.alibi_slopes.dims == 2) problems.expect_shape(slopes, {s.batch, s.nheads});
-  problems.add_unless(s.nheads_k > 0 ? s.nheads % s.nheads_k == 0 : s.nheads == 0, [&] {
-    return "q: expected a number of heads that is a multiple of k's, which has " +
-           std::to_string(s.nheads_k) + ", got " + std::to_string(s.nheads);
-  });
+  require_grouped_heads(problems, s.nheads, s.nheads_k);
   problems.raise_if_any(kFunction);
 }
 

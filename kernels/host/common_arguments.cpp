@@ -34,8 +34,8 @@ void require_type(Problems& problems, const Described& tensor, const fa_tensor& 
 
 void require_contiguous(Problems& problems, const Described& tensor) {
   const fa_tensor& t = tensor.named.tensor;
-  if (tensor.contiguous == Contiguous::all) problems.expect_contiguous(tensor.named);
-  if (tensor.contiguous != Contiguous::last || !given(t)) return;
+  if (tensor.contiguous == Contiguous::any || !given(t)) return;
+  if (tensor.contiguous == Contiguous::all) return problems.expect_contiguous(tensor.named);
   const int last = t.dims - 1;
   problems.add_unless(t.stride[last] == 1 || t.size[last] <= 1, [&] {
     return std::string(tensor.named.name) + ": expected a contiguous last dimension";
@@ -44,7 +44,7 @@ void require_contiguous(Problems& problems, const Described& tensor) {
 
 void require_dropout(Problems& problems, const fa_tensor& rng_state, double dropout_p) {
   problems.add_unless(dropout_p >= 0 && dropout_p < 1, [&] {
-    return "dropout_p: expected at least 0 and below 1, got " + std::to_string(dropout_p);
+    return std::string("dropout_p: expected ") + kExpectedDropoutP + ", got " + std::to_string(dropout_p);
   });
   problems.add_unless(given(rng_state) == (dropout_p > 0), [&] {
     return std::string(given(rng_state) ? "rng_state: expected none without dropout_p > 0"
@@ -55,15 +55,30 @@ void require_dropout(Problems& problems, const fa_tensor& rng_state, double drop
 
 void require_scores(Problems& problems, float softmax_scale, float softcap) {
   problems.add_unless(std::isfinite(softmax_scale), [&] {
-    return "softmax_scale: expected a finite number, got " + std::to_string(softmax_scale);
+    return std::string("softmax_scale: expected ") + kExpectedSoftmaxScale + ", got " +
+           std::to_string(softmax_scale);
   });
   problems.add_unless(std::isfinite(softcap) && softcap >= 0, [&] {
-    return "softcap: expected 0 (none) or a positive number, got " + std::to_string(softcap);
+    return std::string("softcap: expected ") + kExpectedSoftcap + ", got " + std::to_string(softcap);
   });
 }
 
 std::int32_t window(std::int64_t keys) {
   return keys < 0 || keys >= kMaxLength ? kNoWindow : static_cast<std::int32_t>(keys);
+}
+
+void require_grouped_heads(Problems& problems, std::int64_t nheads, std::int64_t nheads_k) {
+  problems.add_unless(nheads_k > 0 ? nheads % nheads_k == 0 : nheads == 0, [&] {
+    return std::string("q: expected ") + kExpectedHeads + " k's " + std::to_string(nheads_k) + ", got " +
+           std::to_string(nheads);
+  });
+}
+
+void require_pages(Problems& problems, const char* name, std::int64_t page) {
+  problems.add_unless(page > 0 && page % kPageMultiple == 0, [&] {
+    return std::string(name) + ": expected " + kExpectedPages + " " + std::to_string(kPageMultiple) +
+           " rows, got " + std::to_string(page);
+  });
 }
 
 std::uint32_t dropout_below(double dropout_p) { return static_cast<std::uint32_t>(dropout_p * 4294967296.0); }

@@ -36,8 +36,13 @@ void require_contiguous(Problems& problems, const Call& call) {
 void require_dropout(Problems& problems, const fa_tensor& rng_state, double dropout_p);
 
 void require_scores(Problems& problems, float softmax_scale, float softcap);
+void require_grouped_heads(Problems& problems, std::int64_t nheads, std::int64_t nheads_k);
 
-// A window at least as wide as every sequence is no bound.
+// Of the tensor `name`, in rows.
+void require_pages(Problems& problems, const char* name, std::int64_t page);
+
+// As kernels take it, in 32 bits: one as wide as any sequence may be hides nothing.  What is no bound in
+// flash_attn's functions, a window as wide as the call's keys, Python has left out (_options.py).
 std::int32_t window(std::int64_t keys);
 
 // In double and truncated, as _philox.py computes it: both must drop the same probabilities.

@@ -4,8 +4,6 @@ typedef struct fa_fwd_call {
   fa_tensor q;
   fa_tensor k;
   fa_tensor v;
-  fa_tensor out;
-  fa_tensor lse;
   fa_tensor alibi_slopes;
   fa_tensor cu_seqlens_q;
   fa_tensor cu_seqlens_k;
@@ -13,16 +11,18 @@ typedef struct fa_fwd_call {
   fa_tensor leftpad_k;
   fa_tensor block_table;
   fa_tensor cache_batch_idx;
+  fa_tensor out;
+  fa_tensor lse;
   fa_tensor rng_state;
   fa_tensor partial_out;
   fa_tensor partial_lse;
-  int64_t max_seqlen_q;
-  int64_t max_seqlen_k;
   float softmax_scale;
   int64_t window_left;
   int64_t window_right;
   float softcap;
   double dropout_p;
+  int64_t max_seqlen_q;
+  int64_t max_seqlen_k;
   void* stream; /* hipStream_t of q's device; NULL is the default stream */
 } fa_fwd_call;
 
@@ -42,13 +42,13 @@ typedef struct fa_bwd_call {
   fa_tensor cu_seqlens_q;
   fa_tensor cu_seqlens_k;
   fa_tensor rng_state;
-  int64_t max_seqlen_q;
-  int64_t max_seqlen_k;
   float softmax_scale;
   int64_t window_left;
   int64_t window_right;
   float softcap;
   double dropout_p;
+  int64_t max_seqlen_q;
+  int64_t max_seqlen_k;
   void* stream; /* hipStream_t of q's device; NULL is the default stream */
 } fa_bwd_call;
 

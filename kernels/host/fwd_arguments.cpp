@@ -119,14 +119,8 @@ void require_shapes(const fa_fwd_call& call, const Sizes& s) {
   if (s.paged) optional({"block_table", call.block_table}, {s.batch, call.block_table.size[1]});
   if (call.alibi_slopes.dims == 1) optional({"alibi_slopes", call.alibi_slopes}, {s.nheads});
   if (call.alibi_slopes.dims == 2) optional({"alibi_slopes", call.alibi_slopes}, {s.batch, s.nheads});
-  problems.add_unless(s.nheads_k > 0 ? s.nheads % s.nheads_k == 0 : s.nheads == 0, [&] {
-    return "q: expected a number of heads that is a multiple of k's, which has " +
-           std::to_string(s.nheads_k) + ", got " + std::to_string(s.nheads);
-  });
-  problems.add_unless(!s.paged || (s.page > 0 && s.page % kPageMultiple == 0), [&] {
-    return "k: expected pages of a multiple of " + std::to_string(kPageMultiple) + " rows, got " +
-           std::to_string(s.page);
-  });
+  require_grouped_heads(problems, s.nheads, s.nheads_k);
+  if (s.paged) require_pages(problems, "k", s.page);
   problems.raise_if_any();
 }
 

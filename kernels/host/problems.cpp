@@ -124,6 +124,7 @@ void Problems::expect_own_memory(const Named& named) {
 
 void Problems::expect_well_formed(const Named& named) {
   const fa_tensor& t = named.tensor;
+  if (t.dims == 0) return;  // most optional ones are absent, and every launch waits for the checks
   if (t.dims < 0 || t.dims > FA_MAX_DIMS) {
     return add_unless(false, [&] {
       return std::string(named.name) + ": expected 0 to " + std::to_string(FA_MAX_DIMS) +
@@ -136,7 +137,7 @@ void Problems::expect_well_formed(const Named& named) {
       return std::string(named.name) + ": expected sizes of at least 0, got shape " + words(sizes);
     });
   }
-  const bool empty = t.dims == 0 || std::count(sizes.begin(), sizes.end(), 0) > 0;
+  const bool empty = std::count(sizes.begin(), sizes.end(), 0) > 0;
   add_unless(empty || addressable(t), [&] {
     return std::string(named.name) + ": expected elements at most 2^46 apart, got shape " + words(sizes) +
            " with strides " + words(Shape(t.stride, t.stride + t.dims));

@@ -9,6 +9,8 @@
 
 namespace fa {
 
+#include "expected.inc"
+
 inline constexpr std::int64_t kMaxGridYZ = 65535;  // HIP's limit for the grid's second and third dimension
 
 // Whether an optional argument is there.

@@ -349,6 +349,14 @@ def backward(rows=5, keys=7, *, heads=(4, 2), head_dim=64, **changes):
     return BwdCall(**q | kv | sums | rules | changes)
 
 
+@pytest.mark.parametrize("make", [attention, backward], ids=["fwd", "bwd"])
+def test_a_window_as_wide_as_the_keys_launches_what_none_does(library, make):
+    """Kernels take it as it is: no other kernel, grid or number of parts."""
+    status, words, launches = library.call(make(window_left=7, window_right=7))
+    assert (status, words) == (OK, "")
+    assert launches == library.call(make(window_left=-1, window_right=-1))[2] != []
+
+
 SEQUENCES = {
     **{name: tensor([300, 4, 64]) for name in ("q", "out", "dout", "dq")},
     **{name: tensor([500, 2, 64]) for name in ("k", "v", "dk", "dv")},
@@ -426,8 +434,8 @@ ALIGNED = (
             [
                 "out: expected device 0 like q, got 1",
                 "dout: expected dtype fp16, got bf16",
-                "dv: expected 4 dimensions, got shape (7, 2, 64)",
                 "lse: expected dtype fp32, got fp16",
+                "dv: expected 4 dimensions, got shape (7, 2, 64)",
                 "cu_seqlens_q, cu_seqlens_k: expected both or none",
                 "rng_state: expected together with dropout_p > 0",
             ],
@@ -448,7 +456,7 @@ ALIGNED = (
         ),
         (
             backward(heads=(4, 3)),
-            ["q: expected a number of heads that is a multiple of k's, which has 3, got 4"],
+            ["q: expected a positive number of heads that is a multiple of k's 3, got 4"],
         ),
         (backward(q=tensor([2, 5, 4, 64], FP32)), ["q: expected dtype fp16 or bf16, got fp32"]),
         (

@@ -97,7 +97,7 @@ def test_any_rows_get_as_far_as_the_missing_runtime(tensors, name, rows):
 
 def test_heads_that_do_not_divide(tensors):
     odd = torch.empty(2, 7, 3, 64).half()
-    with pytest.raises(RuntimeError, match=r"q: expected a number of heads .* k's, which has 3, got 4"):
+    with pytest.raises(RuntimeError, match=r"q: expected a positive number of heads .* k's 3, got 4"):
         call(**{**tensors, "k": odd, "v": odd})
 
 
@@ -123,7 +123,7 @@ def test_errors_in_many_threads_keep_their_own_words(tensors):
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("dropout_p", 1.0, "dropout_p: expected at least 0 and below 1, got 1.0"),
+        ("dropout_p", 1.0, "dropout_p: expected 0 <= dropout_p < 1, got 1.0"),
         ("dropout_p", 0.5, "rng_state: expected together with dropout_p > 0"),
         ("rng_state", torch.zeros(2).long(), "rng_state: expected none without dropout_p > 0"),
         ("seqused_k", torch.zeros(3).int(), "seqused_k: expected shape (2), got shape (3)"),

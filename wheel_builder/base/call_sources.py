@@ -53,6 +53,20 @@ def python_paths(calls: Calls) -> str:
     return _lines(lines)
 
 
+def cpp_expected(expected: Mapping[str, str]) -> str:
+    """What errors say is expected of an argument."""
+    return _file(
+        f'inline constexpr const char* kExpected{name.title().replace("_", "")} = "{text}";'
+        for name, text in expected.items()
+    )
+
+
+def python_expected(expected: Mapping[str, str]) -> str:
+    """The same for Python."""
+    lines = [f'{name.upper()} = "{text}"' for name, text in expected.items()]
+    return _lines(['"""What errors say is expected of an argument."""', "", f"# {HEAD}", *lines])
+
+
 ENUMERATIONS = {"Path": "forward", "BwdPath": "backward"}
 
 

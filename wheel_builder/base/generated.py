@@ -15,9 +15,11 @@ from wheel_builder.base.archs import CHECKOUT, cpp_table, kernels_archs, known_a
 from wheel_builder.base.call_sources import (
     c_calls,
     cpp_bindings,
+    cpp_expected,
     cpp_paths,
     cpp_structs,
     cpp_tensors,
+    python_expected,
     python_paths,
 )
 from wheel_builder.base.calls import known_calls
@@ -31,6 +33,8 @@ C_CALLS = Path("kernels/host/fa_calls.h")
 TENSORS = Path("kernels/host/call_tensors.inc")
 PATHS = Path("kernels/host/paths.inc")
 BINDINGS = Path("kernels/bindings/calls.inc")
+EXPECTED = Path("kernels/host/expected.inc")
+PYTHON_EXPECTED = Path("kernels/python/flash_attn_rocm/_expected.py")
 PYTHON_PATHS = Path("kernels/python/flash_attn_rocm/_paths.py")
 
 
@@ -46,6 +50,8 @@ def generated() -> Mapping[Path, str]:
         TENSORS: cpp_tensors(described.calls),
         PATHS: cpp_paths(described.paths),
         BINDINGS: cpp_bindings(described.calls),
+        EXPECTED: cpp_expected(described.expected),
+        PYTHON_EXPECTED: python_expected(described.expected),
         PYTHON_PATHS: python_paths(described),
     }
 

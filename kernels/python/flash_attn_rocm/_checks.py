@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from flash_attn_rocm import _expected
 from flash_attn_rocm._library import LIMITS
 from flash_attn_rocm._options import (
     DTYPES,
@@ -72,10 +73,7 @@ def heads(q: Tensor, k: Tensor, v: Tensor, names: Sequence[str] = ("q", "k", "v"
         expected = f"the shape of {k_name}, {shape(k)}, with any headdim"
         found.append(f"{v_name}: expected {expected}, got {shape(v)}")
     if nheads == 0 or nheads_k == 0 or nheads % nheads_k:
-        found.append(
-            f"{q_name}: expected a positive number of heads that is a multiple of {k_name}'s {nheads_k}, "
-            f"got {nheads}"
-        )
+        found.append(f"{q_name}: expected {_expected.HEADS} {k_name}'s {nheads_k}, got {nheads}")
     return found
 
 
@@ -98,7 +96,7 @@ def pages(name: str, cache: Tensor) -> list[str]:
     page = cache.shape[1]
     if page and page % LIMITS.page == 0:
         return []
-    return [f"{name}: expected pages of a multiple of {LIMITS.page} rows, got {page}"]
+    return [f"{name}: expected {_expected.PAGES} {LIMITS.page} rows, got {page}"]
 
 
 def batches(q_name: str, q: Tensor, others: Named) -> list[str]:
@@ -165,10 +163,10 @@ def numbers(
     found = []
     if pair(window_size) is None:
         found.append(f"window_size: expected (left, right), got {window_size}")
-    found += _number("dropout_p", dropout_p, "0 <= dropout_p < 1", lambda p: 0.0 <= p < 1.0)
-    found += _number("softcap", softcap, "0 (none) or a positive number", lambda c: 0.0 <= c <= FLOAT_MAX)
+    found += _number("dropout_p", dropout_p, _expected.DROPOUT_P, lambda p: 0.0 <= p < 1.0)
+    found += _number("softcap", softcap, _expected.SOFTCAP, lambda c: 0.0 <= c <= FLOAT_MAX)
     if softmax_scale is not None:
-        expected = "a finite number or None"
+        expected = f"{_expected.SOFTMAX_SCALE} or None"
         found += _number("softmax_scale", softmax_scale, expected, lambda s: abs(s) <= FLOAT_MAX)
     if not found and real(softcap) > 0.0 and real(dropout_p) > 0.0:
         found.append("softcap: cannot be combined with dropout_p > 0")

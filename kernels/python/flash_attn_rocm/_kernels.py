@@ -1,8 +1,6 @@
 """The operator ``fwd``, which launches kernels, and around it the operator ``forward``, which torch.compile
 takes as one opaque call: how a call is cut and what is copied is decided when it runs."""
 
-from operator import itemgetter
-
 import torch
 from torch import Tensor
 
@@ -13,9 +11,18 @@ from flash_attn_rocm._options import Inputs, Options
 
 FWD = torch.ops.flash_attn_rocm.fwd.default
 ARGUMENTS = _ops.arguments_of(FWD)
-# What the operator takes of a call, in the operator's order.
-GIVEN = (*Inputs._fields, *Options._fields, "out", "lse", "rng_state", "partial_out", "partial_lse")
-pick = itemgetter(*map(GIVEN.index, ARGUMENTS))
+# What the operator takes of Inputs, which is not attn_mask, and of Options.
+INPUTS, OPTIONS = slice(Inputs._fields.index("attn_mask")), slice(Options._fields.index("num_splits"))
+GIVEN = (
+    *Inputs._fields[INPUTS],
+    "out",
+    "lse",
+    "rng_state",
+    "partial_out",
+    "partial_lse",
+    *Options._fields[OPTIONS],
+)
+assert GIVEN == ARGUMENTS, "calls.toml has the operator's arguments in another order than Inputs and Options"
 FORWARD = (
     f"forward({_ops.INPUTS}, {_ops.OPTIONS}, Tensor? rng_state, str arch, int compute_units) "
     "-> (Tensor, Tensor)"
@@ -48,7 +55,7 @@ def launch(
     if splits > 1:
         partial_out = lse.new_empty((splits, *lse_shape, q.shape[-1]))
         partial_lse = lse.new_empty((splits, *lse_shape))
-    FWD(*pick((*inputs, *options, out, lse, rng_state, partial_out, partial_lse)))
+    FWD(*inputs[INPUTS], out, lse, rng_state, partial_out, partial_lse, *options[OPTIONS])
     return out, lse
 
 

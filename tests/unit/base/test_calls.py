@@ -8,9 +8,11 @@ from tests.conftest import CHECKOUT
 from wheel_builder.base.call_sources import (
     c_calls,
     cpp_bindings,
+    cpp_expected,
     cpp_paths,
     cpp_structs,
     cpp_tensors,
+    python_expected,
     python_paths,
 )
 from wheel_builder.base.calls import CALLS, FieldType, known_calls, parse_calls
@@ -20,6 +22,8 @@ TEXT = """
 [paths]
 forward = ["one", "two"]
 backward = ["two", "three"]
+[expected]
+softmax_scale = "a number"
 [calls.fwd]
 tensors = [
     { name = "q", holds = "rows" },
@@ -103,6 +107,11 @@ def test_the_checks_get_each_tensor(described):
     ]
 
 
+def test_what_is_expected_is_said_alike_in_both_languages(described):
+    assert 'kExpectedSoftmaxScale = "a number";' in cpp_expected(described.expected)
+    assert 'SOFTMAX_SCALE = "a number"\n' in python_expected(described.expected)
+
+
 def test_paths_have_the_same_names_in_both_languages(described):
     assert re.findall(r'case (\w+)::(\w+): return "(\w+)"', cpp_paths(described.paths)) == [
         ("Path", "one", "one"), ("Path", "two", "two"), ("BwdPath", "two", "two"),
@@ -128,8 +137,8 @@ def test_paths_have_the_same_names_in_both_languages(described):
         ),
         (
             "optional = true, contiguous",
-            "optinal = true, contiguous",
-            "calls.fwd.tensors: not a field: optinal",
+            "absent = true, contiguous",
+            "calls.fwd.tensors: not a field: absent",
         ),
         ('"softcap"', '"q"', "calls.fwd: q comes twice"),
         (

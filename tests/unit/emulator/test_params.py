@@ -10,6 +10,7 @@ from wheel_builder.emulator.params import layout, layouts
 
 TEXT = """
 paths = {}
+expected = {}
 calls = {}
 [structs.Inner]
 from = "const void*"
