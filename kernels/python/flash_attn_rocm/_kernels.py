@@ -11,17 +11,10 @@ from flash_attn_rocm._options import Inputs, Options
 
 FWD = torch.ops.flash_attn_rocm.fwd.default
 ARGUMENTS = _ops.arguments_of(FWD)
-# What the operator takes of Inputs, which is not attn_mask, and of Options.
-INPUTS, OPTIONS = slice(Inputs._fields.index("attn_mask")), slice(Options._fields.index("num_splits"))
+# As ``launch`` gives them: of Inputs without attn_mask, and of Options what kernels take.
 GIVEN = (
-    *Inputs._fields[INPUTS],
-    "out",
-    "lse",
-    "rng_state",
-    "partial_out",
-    "partial_lse",
-    *Options._fields[OPTIONS],
-)
+    *Inputs._fields[:10], "out", "lse", "rng_state", "partial_out", "partial_lse", *Options._fields[:7]
+)  # fmt: skip
 assert GIVEN == ARGUMENTS, "calls.toml has the operator's arguments in another order than Inputs and Options"
 FORWARD = (
     f"forward({_ops.INPUTS}, {_ops.OPTIONS}, Tensor? rng_state, str arch, int compute_units) "
@@ -55,7 +48,7 @@ def launch(
     if splits > 1:
         partial_out = lse.new_empty((splits, *lse_shape, q.shape[-1]))
         partial_lse = lse.new_empty((splits, *lse_shape))
-    FWD(*inputs[INPUTS], out, lse, rng_state, partial_out, partial_lse, *options[OPTIONS])
+    FWD(*inputs[:10], out, lse, rng_state, partial_out, partial_lse, *options[:7])
     return out, lse
 
 
