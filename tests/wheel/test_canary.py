@@ -122,7 +122,7 @@ def test_the_plain_computation_is_that_of_the_pytorch_implementation(family):
 
 @pytest.mark.parametrize("family", FAMILIES, ids=str)
 def test_plain_gradients_are_those_of_the_pytorch_implementation(family):
-    calls = _canary_calls.gradient_calls(family._replace(gradients="split"))
+    calls = _canary_calls.gradient_calls(family._replace(gradients="separate"))
     seen = []
     for call in calls:
         given, gradients = _canary_reference.backward(call)
