@@ -38,12 +38,6 @@ HOLE = 1 << 20  # bytes; tensors of tests whose strides are not meant to be larg
 BETWEEN = ("partial_out", "partial_lse", "delta")
 # Kernels add to what the caller wrote.
 ADDED_TO = ("dq_sums",)
-# Arguments of the operator ``fwd``, in its order, after q, k, v, out, lse.
-OPTIONAL_TENSORS = (
-    "alibi_slopes", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "leftpad_k", "block_table",
-    "cache_batch_idx", "rng_state", "partial_out", "partial_lse",
-)  # fmt: skip
-WRITTEN_OPTIONALS = frozenset({"partial_out", "partial_lse"})
 
 
 @dataclass(frozen=True)
@@ -181,7 +175,7 @@ def kernels_on_host_memory(fake_hip: FakeHip) -> Iterator[None]:
     """Inside the ``with`` block ``flash_attn_func`` treats CPU tensors like GPU tensors."""
     _support.Machine.host_memory_arch = _arch_of_current_device
     library = torch.library.Library("flash_attn_rocm", "IMPL")
-    library.impl("fwd", _fwd_on(fake_hip), "CPU")
+    library.impl("fwd", _on(fake_hip, torch.ops.flash_attn_rocm.fwd.default), "CPU")
     library.impl("bwd", _on(fake_hip, torch.ops.flash_attn_rocm.bwd.default), "CPU")
     library.impl("append", _on(fake_hip, torch.ops.flash_attn_rocm.append.default), "CPU")
     try:
@@ -189,27 +183,6 @@ def kernels_on_host_memory(fake_hip: FakeHip) -> Iterator[None]:
     finally:
         _support.Machine.host_memory_arch = None
         library._destroy()  # noqa: SLF001 - torch has no public way to take an implementation back
-
-
-def _fwd_on(fake_hip: FakeHip) -> Any:  # noqa: ANN401 - torch wants the operator's own signature
-    def fwd(q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, *rest: Any) -> None:  # noqa: ANN401
-        optional = dict(zip(OPTIONAL_TENSORS, rest, strict=False))
-        tensors = {
-            "q": (q, READONLY), "k": (k, READONLY), "v": (v, READONLY),
-            "out": (out, WRITTEN), "lse": (lse, WRITTEN),
-            **{
-                name: (tensor, name not in WRITTEN_OPTIONALS)
-                for name, tensor in optional.items() if tensor is not None
-            },
-        }  # fmt: skip
-        for name in BETWEEN:
-            if optional.get(name) is not None:
-                optional[name].fill_(torch.nan)
-        with fake_hip.memory(tensors):
-            shipped = torch.ops.flash_attn_rocm.fwd.default
-            shipped.redispatch(DispatchKeySet(DispatchKey.CUDA), q, k, v, out, lse, *rest)
-
-    return fwd
 
 
 def _on(fake_hip: FakeHip, shipped: Any) -> Any:  # noqa: ANN401
