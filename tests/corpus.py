@@ -178,10 +178,11 @@ def main():
     parser.add_argument("wheel", nargs="?", type=Path)
     parser.add_argument("--count", type=int, default=32)
     parser.add_argument("--kernel", default="", help="only kernels whose name has this in it")
-    parser.add_argument("--archs", default=",".join(known_archs()))
+    numbers = json.loads(CORPUS.read_text()) if CORPUS.exists() else {}
+    own = [arch for arch in known_archs() if not isinstance(numbers.get(arch), str)]
+    parser.add_argument("--archs", default=",".join(own), help="default: those that share no other's corpus")
     args = parser.parse_args()
     wheel = args.wheel or newest_wheel()
-    numbers = json.loads(CORPUS.read_text()) if CORPUS.exists() else {}
     for arch in args.archs.split(","):
         with tempfile.TemporaryDirectory() as name:
             out = Path(name)

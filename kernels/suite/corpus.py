@@ -17,6 +17,7 @@ def kernel_of(name):
 
 
 def corpus_of(arch):
-    """(kernel, number) of each fuzz case for an arch."""
-    numbers = json.loads(FILE.read_text(encoding="utf-8"))[arch]
+    """(kernel, number) of each fuzz case for an arch, which may be those of another one."""
+    every = json.loads(FILE.read_text(encoding="utf-8"))
+    numbers = every[every[arch]] if isinstance(every[arch], str) else every[arch]
     return [(kernel_of(name), number) for name, each in numbers.items() for number in each]

@@ -1,7 +1,7 @@
 """Takes a user's report of ``selftest`` into the tree, for the wheel that it is about."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -18,7 +18,8 @@ from wheel_builder.matrix.hardware import FOLDER, Report, parse_report, signed, 
 TITLE = "the report was not taken"
 # The calls of each kernel of each arch that selftest makes, by their numbers.
 CALLS = "flash_attn_rocm/_suite/corpus.json"
-_CALLS = TypeAdapter(dict[str, dict[str, list[int]]])
+# An arch may have the name of another one, whose calls are also its own.
+_CALLS = TypeAdapter(dict[str, dict[str, list[int]] | str])
 ADVICE = "ask its sender to run selftest again, without options, on the wheel as it was published"
 
 
@@ -65,6 +66,16 @@ def _wheel_of(report: Report, wheels: Iterable[Path]) -> WheelFile:
     raise ValueError(message)
 
 
+def _calls_of(code: str, wheel: WheelFile) -> Mapping[str, int]:
+    """How many calls of each kernel the wheel's suite makes; raises ``KeyError`` and ``ValueError``."""
+    every = _CALLS.validate_json(wheel.files[CALLS])
+    found = every[code]
+    numbers = every[found] if isinstance(found, str) else found
+    if isinstance(numbers, str):
+        raise KeyError(numbers)
+    return {name: len(each) for name, each in numbers.items()}
+
+
 def _against(report: Report, wheel: WheelFile, gpus: Sequence[Gpu]) -> Iterator[str]:
     """What the report says otherwise than the wheel, its suite and the table of GPUs."""
     if report.package != str(wheel.version):
@@ -76,11 +87,10 @@ def _against(report: Report, wheel: WheelFile, gpus: Sequence[Gpu]) -> Iterator[
     if problem := device_problem(report.device, report.gfx, gpus):
         yield f"device: {problem}"
     try:
-        numbers = _CALLS.validate_json(wheel.files[CALLS])[code]
+        calls = _calls_of(code, wheel)
     except (KeyError, ValueError):
         yield f"kernels: the wheel has no calls for {code} in {CALLS}"
         return
-    calls = {name: len(each) for name, each in numbers.items()}
     if missing := sorted(calls.keys() - report.kernels.keys()):
         yield f"kernels: {len(missing)} of the wheel's were not run, such as {missing[0]}"
     if unknown := sorted(report.kernels.keys() - calls.keys()):

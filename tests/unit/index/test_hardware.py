@@ -208,6 +208,21 @@ def test_a_wheel_without_its_suite_has_no_reports(add, tmp_path):
     )
 
 
+def sharing(tmp_path, **archs):
+    suite = json.dumps({**SUITE, **archs}).encode()
+    (tmp_path / "other").mkdir()
+    return [write_wheel(tmp_path / "other", WITH_CALLS | {"flash_attn_rocm/_suite/corpus.json": suite})]
+
+
+def test_an_arch_can_share_the_calls_of_another_one(add, tmp_path):
+    assert add(REPORT, wheels=sharing(tmp_path, gfx1030="gfx908", gfx1102="gfx1100")).is_file()
+
+
+def test_an_arch_that_shares_what_is_shared_has_no_calls(add, tmp_path):
+    with pytest.raises(PublishError, match="the wheel has no calls for gfx1030"):
+        add(REPORT, wheels=sharing(tmp_path, gfx1030="gfx908", gfx908="gfx942"))
+
+
 def test_the_bounds_are_those_of_the_suite():
     assert MOST_LSE == LSE_RELATIVE
 
