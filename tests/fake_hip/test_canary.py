@@ -514,7 +514,14 @@ def test_the_calls_that_close_a_hole_are_needed(play, wrong, hole):
 
 
 # With how many families of fused kernels each arch has.
-ARCHS = {"gfx908:sramecc+:xnack-": 6, "gfx942:sramecc+:xnack-": 6, "gfx1030": 0, "gfx1100": 4}
+ARCHS = {
+    "gfx908:sramecc+:xnack-": 6,
+    "gfx942:sramecc+:xnack-": 6,
+    "gfx1030": 0,
+    "gfx1100": 4,
+    "gfx1102": 4,
+    "gfx1151": 4,
+}
 # Every family passes with room to spare, and uses no more than this share of what is allowed: a check that
 # kernels pass by a hair would alarm falsely one day.
 MARGIN = 0.7

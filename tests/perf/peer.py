@@ -145,6 +145,9 @@ TILES = {
         "rdna3": {64: (128, 32, 8), 128: (64, 16, 4)},
     },
 }  # fmt: skip
+# RDNA 3.5 has RDNA 3's matrix instructions and registers.
+for each in (REFERENCE, *TILES.values()):
+    each["rdna3_5"] = each["rdna3"]
 
 
 def arguments(case: Case) -> list[dict]:

@@ -4,8 +4,8 @@ Where the figures of the GPUs that the archs stand for (``model`` in kernels/arc
 
 - Memory bandwidth and engine clocks: AMD's product pages, on paper.
 - L2: the MI100's was measured (2.53 TB/s, rocm-amdgpu-bench issue 4); the MI300X's is 128 bytes a clock of
-  each of 16 channels in 8 dies (CDNA3 white paper).  Assumed for RDNA: 64 bytes a clock of each of 16
-  channels (gfx1030) or 24.
+  each of 16 channels in 8 dies (CDNA3 white paper).  Assumed for RDNA: 64 bytes a clock of each channel, of
+  which there is one for 256 KB of L2.
 - Instruction caches: AMD's architecture white papers and, for the MI300X, amd-shark-ai's optimization guide.
 - Latencies of memory under load: no measurement was found, so decode is modelled over a range of them.
 """

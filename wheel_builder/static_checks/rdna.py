@@ -1,6 +1,7 @@
-"""Required distances of dependent instructions on RDNA 3; RDNA 2's hardware waits for everything.
+"""Required distances of dependent instructions on RDNA 3 and 3.5; RDNA 2's hardware waits for everything.
 
-WMMA: RDNA3 instruction set manual, WMMA scheduling.  Transcendentals: LLVM's hazard recogniser.
+WMMA: RDNA3 instruction set manual, WMMA scheduling.  Transcendentals: LLVM's hazard recogniser, which has
+the rule for RDNA 3 but not for 3.5.
 """
 
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ from wheel_builder.static_checks.pairs import Need, Pair, factors, result
 
 # After this many other VALU instructions a transcendental's result can be read.
 REACH_RDNA3 = 6
+# WMMA's rule alone.
+REACH_RDNA3_5 = 1
 
 
 def wmma_fault(instruction: Instruction) -> str:
@@ -27,10 +30,15 @@ def rdna2(_: Pair) -> Iterator[Need]:
     return iter(())
 
 
-def rdna3(pair: Pair) -> Iterator[Need]:
-    """The distance that RDNA 3 needs within the pair."""
+def rdna3_5(pair: Pair) -> Iterator[Need]:
+    """The distance that RDNA 3.5 needs within the pair: its hardware waits for transcendentals."""
     if pair.first.first.is_matrix and pair.second.first.is_matrix and pair.passed & factors(pair.second):
         yield Need("reads as A or B the D of", 1, "VALU instructions")
+
+
+def rdna3(pair: Pair) -> Iterator[Need]:
+    """The distance that RDNA 3 needs within the pair."""
+    yield from rdna3_5(pair)
     # A second transcendental after it, or anything that waits for VALU results, settles it too.
     safe = pair.distance.settled or pair.distance.transcendentals > 1
     if pair.first.is_transcendental and pair.second.is_valu and pair.passed_vectors and not safe:

@@ -20,6 +20,7 @@ from tests.emulator.semantics import (
     packed_ops,
     scalar_ops,
 )
+from tests.emulator.semantics.machine import EXTENDS
 from tests.emulator.semantics.scalars import scalar_case
 from tests.emulator.semantics.table import Op, ScalarOp, spread
 from tests.emulator.semantics.vectors import vector_case
@@ -47,7 +48,10 @@ ENCODING = re.compile(r"_(e32|e64|e64_dpp|dpp|sdwa)$")
 
 @functools.cache
 def lines(arch):
-    return [line for table in TABLES for line in table.OPS if arch in spread(line.names)]
+    """Those of an arch, without the ones that it shares with the arch that it extends."""
+    every = [line for table in TABLES for line in table.OPS if arch in spread(line.names)]
+    base = EXTENDS.get(arch, "")
+    return [line for line in every if spread(line.names).get(base) != spread(line.names)[arch]]
 
 
 def make(line, arch, every=1):
@@ -75,5 +79,6 @@ def of(arch):
 
 @functools.cache
 def tested(arch):
-    """Mnemonics with a vector."""
-    return {plain(line, arch) for line in lines(arch)}
+    """Mnemonics with a vector, of this arch or the one that it extends."""
+    own = {plain(line, arch) for line in lines(arch)}
+    return own | tested(EXTENDS[arch]) if arch in EXTENDS else own

@@ -6,7 +6,7 @@ workgroup, one wave, has its own data.  s[4:7] (input and output) and v0 (lane *
 
 import re
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from wheel_builder.base.archs import arch_named, known_archs
 from wheel_builder.emulator.machine import Launch, Options
@@ -15,6 +15,15 @@ from wheel_builder.emulator.memory import Memory, pack_arguments
 # The first arch of each ISA: what the tables in this folder are run for.
 ISAS = {arch.isa.name: arch.isa for arch in known_archs().values()}
 ARCHS = tuple(next(arch.name for arch in known_archs().values() if arch.isa.name == isa) for isa in ISAS)
+# Archs in whose ISA the emulator reads the same as in that of one before them: its vectors stand for theirs,
+# except of what they have besides.
+EXTENDS = {
+    arch: base
+    for number, arch in enumerate(ARCHS)
+    for base in ARCHS[:number]
+    if replace(arch_named(arch).isa, name="", hazards=None)
+    == replace(arch_named(base).isa, name="", hazards=None)
+}
 LANES = {arch: arch_named(arch).isa.wave for arch in ARCHS}
 HALVES = "real-true16"  # 16-bit operands are halves of registers (v1.l, v1.h), as the compiler uses them
 FEATURES = {

@@ -1,7 +1,11 @@
 """Scalar instructions that compute: result and SCC."""
 
+from fractions import Fraction
+
+from tests.emulator.semantics.compare_ops import FLOAT_ONLY, ORDERED
+from tests.emulator.semantics.exact import F32
 from tests.emulator.semantics.integer_ops import M32, leading, trailing
-from tests.emulator.semantics.operands import SHIFT, U32, U64, signed
+from tests.emulator.semantics.operands import SHIFT, U32, U64, F, signed
 from tests.emulator.semantics.table import ScalarOp
 
 ONE, TWO = (U32,), (U32, U32)
@@ -230,4 +234,24 @@ COMPARES = [
     ScalarOp("s_bitcmp1_b64", None, (U64, SHIFT), lambda a, b: a >> b % 64 & 1),
 ]
 
-OPS = [*ARITHMETIC, *BITS, *MOVES, *COMPARES]
+I32_RANGE, U32_RANGE = (-(2**31), 2**31 - 1), (0, 2**32 - 1)
+COMPARES_F32 = (ORDERED | FLOAT_ONLY).items()
+
+FLOATS = [
+    ScalarOp("rdna3_5:s_add_f32", F, (F, F), F32.add),
+    ScalarOp("rdna3_5:s_sub_f32", F, (F, F), F32.sub),
+    ScalarOp("rdna3_5:s_mul_f32", F, (F, F), F32.mul),
+    ScalarOp("rdna3_5:s_mul_f32", F, (F,), lambda a: F32.mul(a, F32.round(-4)), "{d}, {a}, -4.0"),
+    ScalarOp("rdna3_5:s_mul_f32", F, (F,), lambda a: F32.mul(0x3FB8AA3B, a), "{d}, 0x3fb8aa3b, {a}"),
+    ScalarOp("rdna3_5:s_cvt_i32_f32", U32, (F,), lambda a: F32.to_integer(a, *I32_RANGE)),
+    ScalarOp("rdna3_5:s_cvt_u32_f32", U32, (F,), lambda a: F32.to_integer(a, *U32_RANGE)),
+    ScalarOp("rdna3_5:s_cvt_f32_i32", F, ONE, lambda a: F32.round(Fraction(signed(a)))),
+    ScalarOp("rdna3_5:s_cvt_f32_u32", F, ONE, lambda a: F32.round(Fraction(a))),
+    *(
+        ScalarOp(f"rdna3_5:s_cmp_{name}_f32", None, (F, F), lambda a, b, f=f: f(F32.value(a), F32.value(b)))
+        for name, f in COMPARES_F32
+        if name not in ("f", "tru")  # the scalar unit has no constant comparisons of floats
+    ),
+]
+
+OPS = [*ARITHMETIC, *BITS, *MOVES, *COMPARES, *FLOATS]

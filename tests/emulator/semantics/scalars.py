@@ -44,7 +44,7 @@ def check_row(op, row, out):
         yield f"{shown(op, row)}: SCC {out['scc'][0]}, expected {flag}"
     if op.result:
         got = sum(out[word][0] << 32 * i for i, word in enumerate(words_of("d", op.result)))
-        want = result & ((1 << op.result.width) - 1)
+        got, want = op.result.canonical(got), op.result.canonical(result)
         if got != want:
             yield f"{shown(op, row)}: {got:#x}, expected {want:#x}"
 

@@ -1,7 +1,7 @@
 """The emulator against the ISA documents: AMD's pseudocode, executed, in place of our own references.
 
-Emulator and references have the same authors, who may have misread a sentence twice.  gfx942 and gfx1100: the
-documents of the other two archs are not in the package.
+Emulator and references have the same authors, who may have misread a sentence twice.  gfx942, gfx1100 and
+gfx1151: the documents of the other two archs are not in the package.
 
     python -m pytest tests/emulator/semantics/test_pseudocode.py -s
 
@@ -112,12 +112,17 @@ MUTANTS = (
     ("s_max_i32", "S0.i32 >= S1.i32", "S0.i32 > S1.i32"),
     ("s_absdiff_i32", "D0.i32 < 0", "S0.i32 < S1.i32"),
     ("s_lshl_b32", "SCC = D0.u32 != 0U", "SCC = D0.u32 == 0U"),
+    ("s_mul_f32", "S0.f32 * S1.f32", "S0.f32 + S1.f32"),
+    ("s_cvt_u32_f32", "f32_to_u32(S0.f32)", "f32_to_i32(S0.f32)"),
+    ("s_cvt_f32_u32", "u32_to_f32(S0.u32)", "i32_to_f32(S0.i32)"),
+    ("s_cmp_nlt_f32", "!(S0.f32 < S1.f32)", "S0.f32 >= S1.f32"),
+    ("s_cmp_neq_f32", "!(S0.f32 == S1.f32)", "S0.f32 < S1.f32 || S0.f32 > S1.f32"),
 )
 
 
 @pytest.mark.parametrize(("name", "old", "new"), MUTANTS, ids=[mutant[0] for mutant in MUTANTS])
 def test_an_instruction_that_means_something_else_is_seen(name, old, new, snippet_machine):
-    arch = "gfx1100"
+    arch = next(arch for arch in reversed(ARCHS) if name in cases.of(arch))
     document = Document(arch, {name: changed(texts(arch)[name], old, new)})
     machine = snippet_machine(arch)
     forms = lines(document, [op for op in element_wise(arch) if cases.plain(op, arch) == name])

@@ -10,7 +10,7 @@ SHOWN = 5
 
 def names():
     """One test per mnemonic and arch, with all its lines.  By mnemonic: archs share references' results."""
-    both = ((arch, name) for arch in ARCHS for name in cases.tested(arch))
+    both = ((arch, name) for arch in ARCHS for name in cases.of(arch))
     return sorted(both, key=lambda item: (item[1].replace("_", ""), item[0]))
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.assembly import kernel
+from wheel_builder.base.archs import arch_named
 from wheel_builder.base.errors import ArchError
 from wheel_builder.static_checks.hazards import check_hazards
 
@@ -15,11 +16,13 @@ M942_16 = "v_mfma_f32_32x32x4_2b_f16 v[16:47], v[0:1], v[2:3], v[16:47]"
 M942_2 = "v_mfma_f32_4x4x4_16b_f16 v[16:19], v[0:1], v[2:3], v[16:19]"
 F942 = "v_mfma_f32_16x16x4_f32 v[16:19], v0, v2, v[16:19]"
 WMMA = "v_wmma_f32_16x16x16_f16 v[0:7], v[8:15], v[16:23], v[0:7]"
+WMMA_OF_ITS_D = "v_wmma_f32_16x16x16_f16 v[24:31], v[0:7], v[16:23], v[24:31]"
 
 
 def distance(arch, states):
-    """Filler of so many independent wait states (on gfx1100: VALU instructions)."""
-    return ["v_nop"] * states if arch == "gfx1100" else [f"s_nop {states - 1}"] if states else []
+    """Filler of so many independent wait states (beside WMMA: VALU instructions)."""
+    wmma = arch_named(arch).isa.unit == "wmma"
+    return ["v_nop"] * states if wmma else [f"s_nop {states - 1}"] if states else []
 
 
 def texts(arch, *lines):
@@ -109,14 +112,9 @@ CASES = [
         2,
         "overwrites the data of",
     ),
-    # gfx1100
-    (
-        "gfx1100",
-        WMMA,
-        WMMA.replace("v[0:7]", "v[24:31]").replace("v[8:15]", "v[0:7]"),
-        1,
-        "reads as A or B the D of",
-    ),
+    # gfx1100, gfx1151
+    ("gfx1100", WMMA, WMMA_OF_ITS_D, 1, "reads as A or B the D of"),
+    ("gfx1151", WMMA, WMMA_OF_ITS_D, 1, "reads as A or B the D of"),
     ("gfx1100", "v_exp_f32_e32 v1, v1", "v_add_f32_e32 v2, v1, v1", 6, "reads the transcendental result of"),
 ]
 
@@ -140,6 +138,7 @@ def test_a_dependency_needs_exactly_this_much(arch, first, second, needed, how):
         ("gfx1100", WMMA, WMMA),
         ("gfx1100", "v_exp_f32_e32 v1, v1", "v_add_f32_e32 v2, v3, v3"),
         ("gfx1030", "v_exp_f32_e32 v1, v1", "v_add_f32_e32 v2, v1, v1"),
+        ("gfx1151", "v_exp_f32_e32 v1, v1", "v_add_f32_e32 v2, v1, v1"),
     ],
 )
 def test_what_needs_nothing_between(arch, first, second):
@@ -179,8 +178,8 @@ def test_a_register_written_in_between_is_that_instructions_result():
 
 
 def test_wait_states_do_not_replace_a_valu_instruction_on_gfx1100():
-    dependent = WMMA.replace("v[0:7]", "v[24:31]").replace("v[8:15]", "v[0:7]")
-    assert len(texts("gfx1100", WMMA, "s_nop 15", "s_delay_alu instid0(VALU_DEP_1)", dependent)) == 1
+    between = ["s_nop 15", "s_delay_alu instid0(VALU_DEP_1)"]
+    assert len(texts("gfx1100", WMMA, *between, WMMA_OF_ITS_D)) == 1
 
 
 @pytest.mark.parametrize(
@@ -212,6 +211,7 @@ def test_a_wait_for_something_else_does_not_settle_a_transcendental(counters):
         ("gfx942", M942.replace("v[0:1]", "v[16:17]"), "its SrcA or SrcB overlaps its result"),
         ("gfx908", M908_8.replace("a[0:3]", "a[2:5]", 1), "its SrcC overlaps its result without being"),
         ("gfx1100", WMMA.replace("v[8:15]", "v[4:11]"), "its A or B overlaps its D"),
+        ("gfx1151", WMMA.replace("v[8:15]", "v[4:11]"), "its A or B overlaps its D"),
         ("gfx1030", WMMA, "this arch has no matrix instructions"),
     ],
 )

@@ -312,6 +312,46 @@ void add_compares(Ops& t) {
   SBIT(s_bitcmp1_b64, read_s64, T64_32, (a >> (b & 63) & 1))
 }
 
+// Floats of the scalar unit (RDNA 3.5 and later), with the vector unit's rounding, denormals and saturation.
+#define SFLOAT1(name, D, A, expr)                          \
+  SOP(name, T32, 0, A a = bits<A>(read_s32(w, in.src[0])); \
+      write_s32(w, in.dst[0], bits<u32>(static_cast<D>(expr)));)
+#define SFLOAT2(name, expr)                                                                               \
+  SOP(name, T32, 0, f32 a = bits<f32>(read_s32(w, in.src[0])); f32 b = bits<f32>(read_s32(w, in.src[1])); \
+      write_s32(w, in.dst[0], bits<u32>(expr));)
+#define SCMPF(op, expr)                               \
+  t.add({"s_cmp_" #op "_f32",                         \
+         [](Wave& w, const Inst& in) {                \
+           f32 a = bits<f32>(read_s32(w, in.src[0])); \
+           f32 b = bits<f32>(read_s32(w, in.src[1])); \
+           w.scc = expr;                              \
+         },                                           \
+         Class::salu, 0, T32, kSetsScc, nullptr})
+
+void add_floats(Ops& t) {
+  SFLOAT2(s_add_f32, a + b);
+  SFLOAT2(s_sub_f32, a - b);
+  SFLOAT2(s_mul_f32, a * b);
+  SFLOAT1(s_cvt_i32_f32, i32, f32, to_i32(a));
+  SFLOAT1(s_cvt_u32_f32, u32, f32, to_u32(a));
+  SFLOAT1(s_cvt_f32_i32, f32, i32, a);
+  SFLOAT1(s_cvt_f32_u32, f32, u32, a);
+  SCMPF(lt, a < b);
+  SCMPF(eq, a == b);
+  SCMPF(le, a <= b);
+  SCMPF(gt, a > b);
+  SCMPF(ge, a >= b);
+  SCMPF(lg, a < b || a > b);
+  SCMPF(o, a == a && b == b);
+  SCMPF(u, a != a || b != b);
+  SCMPF(nge, !(a >= b));
+  SCMPF(nlg, !(a < b || a > b));
+  SCMPF(ngt, !(a > b));
+  SCMPF(nle, !(a <= b));
+  SCMPF(neq, a != b);
+  SCMPF(nlt, !(a < b));
+}
+
 }  // namespace
 
 void add_salu(Ops& t) {
@@ -320,6 +360,7 @@ void add_salu(Ops& t) {
   add_moves(t);
   add_exec(t);
   add_compares(t);
+  add_floats(t);
   t.alias("s_and_not1_b32", "s_andn2_b32");
   t.alias("s_and_not1_b64", "s_andn2_b64");
   t.alias("s_or_not1_b32", "s_orn2_b32");

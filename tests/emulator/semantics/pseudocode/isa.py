@@ -17,7 +17,8 @@ from tests.emulator.semantics.pseudocode.syntax import PseudocodeError
 from tests.emulator.semantics.pseudocode.translate import instruction
 from tests.emulator.semantics.table import ScalarOp, arguments
 
-DOCUMENTS = {"gfx942": "cdna", "gfx1100": "rdna3"}
+# tinygrad's rdna3 was made from RDNA 3.5's document, which has all of RDNA 3.
+DOCUMENTS = {"gfx942": "cdna", "gfx1100": "rdna3", "gfx1151": "rdna3"}
 SOURCE = re.compile(r"(?P<minus>-?)(?P<bar>\|?)\{s?(?P<key>[abc])h?\}\|?")
 WRITTEN = re.compile(r"\{[dmn]h?\}|<\w+>|null")  # a mask that is read is VCC in the text
 LITERAL = re.compile(r"-?(?:0x[0-9a-f]+|\d+)")
