@@ -112,14 +112,16 @@ def test_a_marketing_name_gives_the_command(open_page, address):
         ("strix halo", "Strix Halo (gfx1151): your steps"),
         ("8060S", "Radeon 8060S (gfx1151): your steps"),
         ("AMD Radeon(TM) 8060S Graphics", "Radeon 8060S (gfx1151): your steps"),
+        ("Radeon VII", "Radeon VII (gfx906): what works without our kernels"),
+        ("AMD Radeon RX 5700 XT", "Radeon RX 5700 XT (gfx1010): what works without our kernels"),
         ("RX 6700 XT", "Radeon RX 6700 XT (gfx1031): your steps"),
         ("rx6700xt", "Radeon RX 6700 XT (gfx1031): your steps"),
         ("7900 XT / 7900 XTX", "7900 XT / 7900 XTX (gfx1100): your steps"),
         ("Sapphire Nitro+ RX 7900 XTX 24GB", "Radeon RX 7900 XTX (gfx1100): your steps"),
         ("Name: gfx1100", "gfx1100: your steps"),
         ("AMD RYZEN AI MAX+ 395", "Ryzen AI Max+ 395 (gfx1151): your steps"),
-        ("Radeon 780M", "Radeon 780M (gfx1103): what works without our kernels"),
-        ("Phoenix", "Phoenix (gfx1103): what works without our kernels"),
+        ("Radeon 780M", "Radeon 780M (gfx1103): your steps"),
+        ("Phoenix", "Phoenix (gfx1103): your steps"),
         ("RX 7900 XT", "Radeon RX 7900 XT (gfx1100): your steps"),
         ("mi300", "mi300 (gfx942): your steps"),
         ("arcturus", "Arcturus (gfx908): your steps"),
@@ -198,7 +200,7 @@ STEPS = {
 STEPS["WSL2"] = ("On Windows install AMD's driver that supports WSL", *STEPS["Linux"])
 
 
-@pytest.mark.parametrize("gpu", ["gfx1100", "gfx1103"])
+@pytest.mark.parametrize("gpu", ["gfx1100", "gfx906"])
 @pytest.mark.parametrize("system", STEPS)
 @pytest.mark.parametrize("tool", ["pip", "uv"])
 def test_an_answer_has_the_steps_in_order_and_nothing_of_other_systems(open_page, gpu, system, tool):

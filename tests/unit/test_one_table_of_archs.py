@@ -46,6 +46,7 @@ NAME_AN_ARCH = {
     "tests/walk.py": "commands of the documentation",
     "tests/device/test_device_code.py": "spills and occupancy of one kernel of one GPU",
     "tests/device/test_memory_limit.py": "one arch of many kernels",
+    "tests/device/test_same_code.py": "what LLVM pads, and what it makes of gfx11-generic",
     "tests/device/test_static_checks.py": "inline assembly for one arch of each matrix instruction",
     "tests/emulator/test_backward.py": "which fused kernels lack features",
     "tests/emulator/test_broken.py": "the words of an error, which name an arch",
