@@ -271,9 +271,9 @@ class Call(forward_cases.Call):
             BWD, q, k, v, out, dout, lse, *gradients, delta, self.dq_sums(q),
             None if self.slopes is None else self.slopes.to(self.device),
             self.sums(case.rows) if case.ragged else None, self.sums(case.keys) if case.ragged else None,
-            self.state.to(self.device) if case.dropout else None, max(case.rows), max(case.keys),
+            self.state.to(self.device) if case.dropout else None,
             case.head_dim**-0.5 if case.scale is None else case.scale, *case.window, case.softcap,
-            case.dropout,
+            case.dropout, max(case.rows), max(case.keys),
         )  # fmt: skip
         return [*gradients, delta]
 
