@@ -109,9 +109,10 @@ def missed_waits(arch, kernel, numbers):
     return [n for n in numbers if not any(abs(n - at) < NEAR for at in found)]
 
 
-# What the compiler waits with, by matrix unit; where there is none, it has nothing to wait for.
-WAITING = {"mfma": "s_nop", "wmma": "s_waitcnt_depctr"}
-WAITS = [(name, WAITING[arch.isa.unit]) for name, arch in known_archs().items() if arch.isa.unit in WAITING]
+# What the compiler waits with, by rule set; the others' hardware waits for all that these kernels do.
+WAITING = {"cdna1": "s_nop", "cdna3": "s_nop", "rdna3": "s_waitcnt_depctr"}
+RULES = {name: arch.isa.hazards.rules for name, arch in known_archs().items()}
+WAITS = [(name, WAITING[rules]) for name, rules in RULES.items() if rules in WAITING]
 
 
 @pytest.mark.parametrize(("arch", "waiting"), WAITS)

@@ -58,7 +58,7 @@ class Damage:
     edit: Callable[[bytes], bytes]
 
 
-S_NOP = bytes.fromhex("000080bf")  # on all four archs
+S_NOP = bytes.fromhex("000080bf")  # on all archs
 LOG2_E = bytes.fromhex("3baab83f")
 DAMAGES = {
     "another register's exponential": Damage("v_exp_f32", lambda code: bytes([code[0] ^ 1]) + code[1:]),
@@ -69,14 +69,19 @@ INSTRUCTION = re.compile(r"// 0000(\w{8}): ([0-9A-F ]+)$")
 
 
 def damaged(wheel, arch, damage, sound, folder, as_text):
-    """A copy of ``wheel`` with the damage done to the first of the arch's code objects, and its disassembly.
+    """A copy of ``wheel`` with the damage done to the arch's first code object that has such an instruction,
+    and its disassembly.
 
     ``sound`` is the disassembly of ``wheel``.
     """
     files = dict(read_wheel(wheel, max_mib=64).files)
-    file = min(sound.path.glob(f"{arch}-*.co"))
-    code, listing = file.read_bytes(), file.with_suffix(".s").read_text()
-    line = next(line for line in listing.splitlines() if damage.instruction in line)
+    file, line = next(
+        (listing.with_suffix(".co"), line)
+        for listing in sorted(sound.path.glob(f"{arch}-*.s"))
+        for line in listing.read_text().splitlines()
+        if damage.instruction in line
+    )
+    code = file.read_bytes()
     address, words = INSTRUCTION.search(line).groups()
     before = b"".join(int(word, 16).to_bytes(4, "little") for word in words.split())
     after = damage.edit(before)

@@ -131,13 +131,14 @@ def run_emulated(
 
 def _given(emulation: Emulation, folder: Path) -> Suite:
     """The suite with copies of all that its container gets: those of the key, whoever edits the originals."""
-    places = {
-        place: copied(files, folder / str(number), emulation.key["files"][place])
-        for number, (place, files) in enumerate(emulation.files.items())
-    }
-    tests = places.pop(TESTS_INSIDE)
-    mounts = tuple(Mount(source, place) for place, source in places.items())
-    return replace(emulation.suite, tests=tests, mounts=mounts)
+
+    def copy(place: str, name: str) -> Path:
+        return copied(emulation.files[place], folder / name, emulation.key["files"][place])
+
+    mounted = [place for place in emulation.files if place != TESTS_INSIDE]
+    mounts = tuple(Mount(copy(place, str(number)), place) for number, place in enumerate(mounted))
+    # Errors name the tests' folder.
+    return replace(emulation.suite, tests=copy(TESTS_INSIDE, emulation.suite.tests.name), mounts=mounts)
 
 
 def refuse_incomplete(
