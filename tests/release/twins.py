@@ -9,6 +9,7 @@ from wheel_builder.files.fatbin import gfx_of
 from wheel_builder.files.library import LIBRARY, code_objects
 from wheel_builder.files.pycode import DEFINITIONS
 from wheel_builder.files.wheelfile import read_wheel
+from wheel_builder.verify.coverage import REASONS
 from wheel_builder.verify.numerics import TESTS
 from wheel_builder.verify.seen import PACKAGE
 
@@ -43,7 +44,7 @@ def without_other_archs(library, arch):
 
 def twin_checkout(checkout, folder):
     """What the suite needs of ``checkout``, with other words."""
-    for path in (TESTS, CONTROL, *SHARED):
+    for path in (TESTS, CONTROL, REASONS, *SHARED):
         source = checkout / path
         for file in [source] if source.is_file() else [f for f in source.rglob("*") if f.is_file()]:
             if "__pycache__" in file.parts:
