@@ -37,6 +37,7 @@ REFERENCE = {
 TARGETS = {
     ("gfx908", "fp16", 64): 765, ("gfx908", "fp16", 128): 800,
     ("gfx908", "bf16", 64): 445, ("gfx908", "bf16", 128): 450,
+    ("gfx90a", "fp16", 64): 910, ("gfx90a", "fp16", 128): 925,
     ("gfx942", "fp16", 64): 1250, ("gfx942", "fp16", 128): 1450,
     ("gfx942", "bf16", 64): 1250, ("gfx942", "bf16", 128): 1400,
     ("gfx1030", "fp16", 64): 190, ("gfx1030", "fp16", 128): 205,
@@ -52,6 +53,8 @@ TARGETS = {
 BACKWARD_TARGETS = {
     ("gfx908", "split fp16 d64"): 540, ("gfx908", "split fp16 d128"): 570,
     ("gfx908", "fused fp16 d64"): 725, ("gfx908", "fused fp16 d128"): 750,
+    ("gfx90a", "split fp16 d64"): 650, ("gfx90a", "split fp16 d128"): 640,
+    ("gfx90a", "fused fp16 d64"): 890, ("gfx90a", "fused fp16 d128"): 865,
     ("gfx942", "split fp16 d64"): 940, ("gfx942", "split fp16 d128"): 980,
     ("gfx942", "fused fp16 d64"): 1300, ("gfx942", "fused fp16 d128"): 1350,
     ("gfx1030", "split fp16 d64"): 128, ("gfx1030", "split fp16 d128"): 128,

@@ -110,6 +110,12 @@ class Isa:
     lds: Lds
     timing: Timing
 
+    @property
+    def step_clocks(self) -> int:
+        """Clocks of the instruction of a matrix step; 0 where there are no matrix instructions."""
+        shapes = {"mfma": ("32x32x8", "32x32"), "wmma": ("16x16x16",)}.get(self.unit, ())
+        return next((self.matrix_clocks[shape] for shape in shapes if shape in self.matrix_clocks), 0)
+
 
 @dataclass(frozen=True)
 class Model:
@@ -155,7 +161,7 @@ class Arch(Gpu):
 # The fields of C++'s ArchTraits, in its order, and how an enumerator is written there.
 TRAITS = (
     *("isa", "die_units", "family", "unit"),
-    *("step_columns", "bf16_k"),
+    *("step_columns", "step_clocks", "bf16_k"),
     *("matrix_coexecution", "separate_acc_vgprs", "back_off_barrier", "packed_fp32", "buffer_word3"),
     *("wave", "simds"),
     *("cus_of_workgroup", "waves_per_simd", "vgprs", "vgpr_granule", "vgpr_encoding_granule", "sgprs"),

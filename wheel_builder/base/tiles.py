@@ -161,20 +161,30 @@ def parse_tiles(text: str, isas: set[str]) -> Tiles:
             where = f"{TILES.name}: {kernel}.{isa}"
             if isa not in isas:
                 problems.append(f"{where}: no such ISA; known: {', '.join(sorted(isas))}")
-            own = _rows_of_other(tables, rows, where, problems) if isinstance(rows, str) else rows
-            found.setdefault(kernel, {})[isa] = _rows(kernel, own, where, problems)
+            every = _own_and_taken(tables, rows, where, problems)
+            found.setdefault(kernel, {})[isa] = _rows(kernel, every, where, problems)
     if problems:
         title = "the table of tiles cannot be read"
         raise TileError(title, problems, advice=f"the head of {TILES.name} says what its fields are")
     return Tiles(found, workgroups)
 
 
-def _rows_of_other(tables: Mapping[str, Any], isa: str, where: str, problems: list[str]) -> list[Any]:
-    rows = tables.get(isa)
-    if isinstance(rows, list):
+def _own_and_taken(tables: Mapping[str, Any], rows: Any, where: str, problems: list[str]) -> Any:  # noqa: ANN401
+    """The rows of an ISA that takes those of another, but for its own, which come first."""
+    if isinstance(rows, str):
+        rows = {"like": rows, "rows": []}
+    if not isinstance(rows, dict):
         return rows
-    problems.append(f"{where}: {isa!r} has no rows of its own here")
-    return []
+    own, taken = rows.get("rows"), tables.get(str(rows.get("like")))
+    if rows.keys() != {"like", "rows"} or not isinstance(own, list) or not isinstance(taken, list):
+        problems.append(f"{where}: expected a list, or the ISA of a list to take: like, rows")
+        return []
+    replaced = [_place(row) for row in own]
+    return [*own, *(row for row in taken if _place(row) not in replaced)]
+
+
+def _place(row: Any) -> tuple[Any, ...]:  # noqa: ANN401
+    return tuple(row.get(name) for name in FOR) if isinstance(row, dict) else (row,)
 
 
 def _rows(kernel: str, rows: Any, where: str, problems: list[str]) -> tuple[Tile, ...]:  # noqa: ANN401

@@ -1,7 +1,7 @@
-"""Wait states of CDNA 1 and CDNA 3.
+"""Wait states of CDNA 1, CDNA 2 and CDNA 3.
 
-Numbers: required independent instructions and required software-inserted wait states in the CDNA1 and
-CDNA3 instruction set manuals; where LLVM's hazard recogniser asks for more, LLVM's numbers.
+Numbers: required independent instructions and required software-inserted wait states in the instruction set
+manuals of each; where LLVM's hazard recogniser asks for more, LLVM's numbers.
 """
 
 import re
@@ -14,6 +14,7 @@ from wheel_builder.static_checks.pairs import Need, Pair, Rules, factors, result
 SHAPE = re.compile(r"v_mfma_[fi]32_(?P<shape>(?P<tile>\d+x\d+)x\d+(?:_\d+b)?)_?[a-z]\w*$")
 CLOCKS_OF_PASS = 4
 REACH_CDNA1 = 18
+REACH_CDNA2 = 19
 REACH_CDNA3 = 19
 # CDNA 1: passes of a matrix instruction -> wait states until what follows it.
 MFMA_TO_ACC_READ = {2: 4, 8: 10, 16: 18}
@@ -50,6 +51,21 @@ def cdna1(clocks: Mapping[str, int]) -> Rules:
         elif pair.first.is_valu:
             yield from _gfx9_after_valu(pair)
             yield from _cdna1_after_valu(pair)
+        elif pair.second.is_valu and _stored(pair.first) & pair.second.writes & pair.live:
+            yield Need("overwrites the data of", 1)
+
+    return rules
+
+
+def cdna2(clocks: Mapping[str, int]) -> Rules:
+    """The wait states that CDNA 2 needs within a pair."""
+
+    def rules(pair: Pair) -> Iterator[Need]:
+        if pair.first.first.is_matrix:
+            yield from _cdna2_after_mfma(pair, _passes(pair.first, clocks))
+        elif pair.first.is_valu:
+            yield from _gfx9_after_valu(pair)
+            yield from _cdna2_after_valu(pair)
         elif pair.second.is_valu and _stored(pair.first) & pair.second.writes & pair.live:
             yield Need("overwrites the data of", 1)
 
@@ -142,6 +158,37 @@ def _cdna1_after_valu(pair: Pair) -> Iterator[Need]:
         yield Need("reads the AccVGPR of", 3)
     if second.is_memory and pair.first.mnemonic == ACC_READ and pair.passed_vectors:
         yield Need("reads the VGPR of", 2)
+
+
+def _cdna2_after_mfma(pair: Pair, passes: int | None) -> Iterator[Need]:
+    if passes is None:
+        return  # a fault of its own
+    second = pair.second
+    if second.first.is_matrix:
+        if pair.passed & factors(second):
+            yield Need("reads as SrcA or SrcB the result of", passes + 3)
+        if pair.passed & summand(second) and summand(second) != result(pair.first):
+            yield Need("reads as SrcC a part of the result of", passes)
+        return
+    if pair.passed:
+        yield Need("reads the result of", passes + 3)
+    if pair.overwritten:
+        yield Need("overwrites the result of", passes + 3)
+    if summand(pair.first) & second.writes & pair.live:
+        yield Need("overwrites the SrcC of", passes - 1)
+
+
+def _cdna2_after_valu(pair: Pair) -> Iterator[Need]:
+    second = pair.second
+    if second.first.is_matrix:
+        if "exec" in pair.passed:
+            yield Need("runs under the EXEC of", 4)
+        if pair.passed_vectors:
+            yield Need("reads the VGPR of", 2)
+        return
+    is_dot, same = pair.first.mnemonic.startswith("v_dot"), second.mnemonic == pair.first.mnemonic
+    if is_dot and second.is_valu and pair.passed_vectors and not same:
+        yield Need("reads the dot product of", 3)
 
 
 def _cdna3_after_mfma(pair: Pair, passes: int | None) -> Iterator[Need]:

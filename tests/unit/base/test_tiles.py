@@ -94,10 +94,27 @@ def test_an_isa_can_have_the_rows_of_another():
     assert found["cdna1"] == found["rdna3"]
 
 
-@pytest.mark.parametrize("rows", ['cdna1 = "rdna2"\n', 'cdna1 = "cdna3"\ncdna3 = "rdna3"\n'])
+def test_rows_of_its_own_come_before_those_of_the_other_isa():
+    own = WHOLE.replace("waves = 4", "waves = 2")
+    text = one(f" }},\n{WHOLE.replace('64', '96')}") + f'cdna1 = {{ like = "rdna3", rows = [{own} }}] }}\n'
+    found = parse_tiles(text, ISAS).rows["fwd"]
+    assert [(row.head_dim, row.waves) for row in found["cdna1"]] == [(64, 2), (96, 4)]
+    assert [(row.head_dim, row.waves) for row in found["rdna3"]] == [(64, 4), (96, 4)]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        'cdna1 = "rdna2"',
+        'cdna1 = { like = "rdna3" }',
+        'cdna1 = { like = ["rdna3"], rows = [] }',
+        'cdna1 = { like = "cdna3", rows = [] }\ncdna3 = "rdna3"',
+        'cdna1 = { like = "rdna3", rows = [], also = 1 }',
+    ],
+)
 def test_rows_of_an_isa_without_rows_are_an_error(rows):
-    named = "rdna2" if "rdna2" in rows else "cdna3"
-    assert problems(one() + rows) == (f"tiles.toml: fwd.cdna1: {named!r} has no rows of its own here",)
+    words = "fwd.cdna1: expected a list, or the ISA of a list to take: like, rows"
+    assert problems(one() + rows + "\n") == (f"tiles.toml: {words}",)
 
 
 def test_cpp_gets_a_row_for_each_dtype_and_loop_with_what_differs_from_the_default():

@@ -10,6 +10,10 @@ from wheel_builder.static_checks.hazards import check_hazards
 M908 = "v_mfma_f32_32x32x8f16 a[0:15], v[0:1], v[2:3], a[0:15]"
 M908_8 = "v_mfma_f32_16x16x16f16 a[0:3], v[0:1], v[2:3], a[0:3]"
 M908_2 = "v_mfma_f32_4x4x4f16 a[0:3], v[0:1], v[2:3], a[0:3]"
+M90A = "v_mfma_f32_32x32x8f16 v[16:31], v[0:1], v[2:3], v[16:31]"
+M90A_8 = "v_mfma_f32_16x16x16bf16_1k v[16:19], v[0:1], v[2:3], v[16:19]"
+M90A_2 = "v_mfma_f32_4x4x4f16 v[16:19], v[0:1], v[2:3], v[16:19]"
+F90A = "v_mfma_f32_16x16x4f32 v[16:19], v0, v2, v[16:19]"
 M942 = "v_mfma_f32_32x32x8_f16 v[16:31], v[0:1], v[2:3], v[16:31]"
 M942_4 = "v_mfma_f32_16x16x16_bf16 v[16:19], v[0:1], v[2:3], v[16:19]"
 M942_16 = "v_mfma_f32_32x32x4_2b_f16 v[16:47], v[0:1], v[2:3], v[16:47]"
@@ -75,6 +79,40 @@ CASES = [
     ),
     ("gfx908", "v_mov_b32_e32 v1, v9", "v_add_f32_dpp v2, v1, v3 row_shr:1", 2, "reads lanes of the VGPR of"),
     ("gfx908", "v_cmp_gt_f32_e32 vcc, v1, v2", "v_div_fmas_f32 v3, v4, v5, v6", 4, "reads the VCC of"),
+    # gfx90a
+    ("gfx90a", M90A, "v_add_f32_e32 v9, v20, v20", 19, "reads the result of"),
+    ("gfx90a", M90A_8, "v_add_f32_e32 v9, v17, v17", 11, "reads the result of"),
+    ("gfx90a", M90A_2, "v_add_f32_e32 v9, v17, v17", 5, "reads the result of"),
+    ("gfx90a", F90A, "v_add_f32_e32 v9, v17, v17", 11, "reads the result of"),
+    ("gfx90a", M90A, "ds_write_b32 v8, v20", 19, "reads the result of"),
+    ("gfx90a", M90A, "global_store_dword v[8:9], v20, off", 19, "reads the result of"),
+    ("gfx90a", M90A, "v_mov_b32_e32 v20, 0", 19, "overwrites the result of"),
+    ("gfx90a", M90A, "v_mfma_f32_16x16x16f16 v[48:51], v[20:21], v[8:9], 0", 19, "reads as SrcA or SrcB"),
+    (
+        "gfx90a",
+        M90A,
+        "v_mfma_f32_16x16x16f16 v[20:23], v[8:9], v[8:9], v[20:23]",
+        16,
+        "reads as SrcC a part of",
+    ),
+    (
+        "gfx90a",
+        "v_mfma_f32_32x32x8f16 v[16:31], v[0:1], v[2:3], v[32:47]",
+        "v_mov_b32_e32 v32, 0",
+        15,
+        "overwrites the SrcC of",
+    ),
+    ("gfx90a", "v_mov_b32_e32 v1, v9", M90A, 2, "reads the VGPR of"),
+    ("gfx90a", "v_cmpx_gt_f32_e32 vcc, v8, v9", M90A, 4, "runs under the EXEC of"),
+    ("gfx90a", "v_dot2_f32_f16 v1, v2, v3, v1", "v_add_f32_e32 v2, v1, v1", 3, "reads the dot product of"),
+    (
+        "gfx90a",
+        "global_store_dwordx4 v[8:9], v[4:7], off",
+        "v_mov_b32_e32 v5, 0",
+        1,
+        "overwrites the data of",
+    ),
+    ("gfx90a", "v_mov_b32_e32 v1, v9", "v_add_f32_dpp v2, v1, v3 row_shr:1", 2, "reads lanes of the VGPR of"),
     # gfx942
     ("gfx942", M942, "v_add_f32_e32 v9, v20, v20", 11, "reads the result of"),
     ("gfx942", M942_4, "v_add_f32_e32 v9, v17, v17", 7, "reads the result of"),
@@ -133,6 +171,13 @@ def test_a_dependency_needs_exactly_this_much(arch, first, second, needed, how):
     ("arch", "first", "second"),
     [
         ("gfx908", M908, M908),  # the same registers as SrcC: the hardware waits
+        ("gfx90a", M90A, M90A),
+        ("gfx90a", M90A_2, M90A_2),
+        ("gfx90a", "v_dot2_f32_f16 v1, v2, v3, v1", "v_dot2_f32_f16 v1, v2, v3, v1"),
+        # What CDNA 3 wants apart.
+        ("gfx90a", "v_cmp_gt_f32_e32 vcc, v1, v2", "v_cndmask_b32_e32 v3, v4, v5, vcc"),
+        ("gfx90a", "v_exp_f32_e32 v1, v1", "v_add_f32_e32 v2, v1, v1"),
+        ("gfx90a", "v_mov_b32_e32 v1, v2", "v_readfirstlane_b32 s0, v1"),
         ("gfx942", M942, M942),
         ("gfx942", M942, M942.replace("v[16:31]", "v[48:63]")),  # independent
         ("gfx1100", WMMA, WMMA),

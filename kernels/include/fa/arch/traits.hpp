@@ -35,6 +35,7 @@ struct ArchTraits {
   Family family;
   MatrixUnit unit;
   int step_columns;         // columns (queries or keys) of a matrix step
+  int step_clocks;          // of the instruction of a matrix step; 0 where there are no matrix instructions
   int bf16_k;               // contraction length of the 32x32 bf16 matrix instruction; 0 where there is none
   bool matrix_coexecution;  // matrix instructions run while the VALU works for other waves of the SIMD
   bool separate_acc_vgprs;  // matrix results are in AccVGPRs only, a register file of their own

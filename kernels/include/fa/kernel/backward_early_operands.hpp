@@ -44,4 +44,10 @@ struct NoEarlyOperands {
   FA_DEVICE NoEarlyOperands(LdsBytes, int) {}
 };
 
+// Whether a sum that nobody reads may still be on its way, in registers that are used again, after all that
+// is between a product and the next: clang 22 leaves one wait state too few (the static checks find it).
+template <class B>
+inline constexpr bool kLongestResults =
+    !B::kTraits.separate_acc_vgprs && B::kTraits.unit == MatrixUnit::mfma && B::kTraits.step_clocks == 64;
+
 }  // namespace fa

@@ -187,6 +187,7 @@ FA_DEVICE void add_head_ping_pong(B& block, Moves<B>& moves, float* dq_sums, int
     // P and transposes are there, and all waves are done with rows and the last dS.
     tile_barrier<B::kArch>();
     __builtin_amdgcn_s_setprio(2);
+    if constexpr (kLongestResults<B>) asm volatile("s_nop 0");
     typename B::P given;
     if (kEarlyOperands && !of_weights) given = block.given();
     const LdsBytes transposed = Stage::transposed_of(block.lds, of_weights ? 1 : 0);
