@@ -110,7 +110,7 @@ def missed_waits(arch, kernel, numbers):
 
 
 # What the compiler waits with, by rule set; the others' hardware waits for all that these kernels do.
-WAITING = {"cdna1": "s_nop", "cdna3": "s_nop", "rdna3": "s_waitcnt_depctr"}
+WAITING = {"cdna1": "s_nop", "cdna2": "s_nop", "cdna3": "s_nop", "rdna3": "s_waitcnt_depctr"}
 RULES = {name: arch.isa.hazards.rules for name, arch in known_archs().items()}
 WAITS = [(name, WAITING[rules]) for name, rules in RULES.items() if rules in WAITING]
 
