@@ -24,7 +24,6 @@ from tests.wheels import (
     write_statement,
     write_wheel,
 )
-from wheel_builder.base.archs import known_archs
 from wheel_builder.base.store import Artifact, sha256_file
 from wheel_builder.build.packages import compiler_packages
 from wheel_builder.build.product import included_files, read_product
@@ -32,6 +31,9 @@ from wheel_builder.build.sbom import sbom_text
 from wheel_builder.build.shim import FOLDER, shim_digest
 from wheel_builder.build.source import read_source
 from wheel_builder.files.library import LIBRARY
+from wheel_builder.matrix.model import Selection
+from wheel_builder.matrix.plan import plan
+from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.matrix.support_table import planned_kernels
 from wheel_builder.provenance import provenance as p
 from wheel_builder.provenance.attest import write_provenance
@@ -79,12 +81,18 @@ def finished_shim(folder, root, commit):
     return wheel
 
 
+def planned_archs(root, rocm):
+    """Those that the matrix of ``root`` builds for a ROCm version."""
+    [job] = plan(load_matrix(root / "matrix.yaml"), Selection(rocm=(rocm,))).jobs
+    return job.archs
+
+
 def finished_files(root, commit, rocm="7.2"):
-    """What a wheel of the commit holds, with device code for all archs; RECORD is missing."""
+    """What a wheel of the commit holds, device code for what is planned included; RECORD is missing."""
     version, tree = f"{BASE_VERSION}+rocm{rocm}", read_tree(root, commit)
     product, recipe = read_product(root), tree.recipe
     package = root / "kernels/python"
-    archs, headers = tuple(known_archs()), {"Metadata-Version": ("2.4",), "Version": (version,)}
+    archs, headers = planned_archs(root, rocm), {"Metadata-Version": ("2.4",), "Version": (version,)}
     kernels = planned_kernels(root, archs)
     names = sorted({name for group in kernels.values() for name in group})
     code = [bundle({a: code_object(a, [name]) for a in archs if name in kernels[a]}) for name in names]
@@ -113,7 +121,7 @@ def forced(root):
 
 def finished_wheel(folder, root, commit, rocm="7.2", files=None, edit=bytes):
     """A wheel of the commit of ``root`` with its record and statement; ``files`` and ``edit`` change it."""
-    version, archs = f"{BASE_VERSION}+rocm{rocm}", tuple(known_archs())
+    version, archs = f"{BASE_VERSION}+rocm{rocm}", planned_archs(root, rocm)
     name = f"flash_attn_rocm-{version}-py3-none-{PLATFORM}.whl"
     wheel = write_wheel(folder, finished_files(root, commit, rocm) if files is None else files, name=name)
     wheel.write_bytes(edit(wheel.read_bytes()))
@@ -129,7 +137,7 @@ def state(wheel, root, commit, rocm="7.2"):
     """Write the statement of a finished wheel, which names the record that is beside it now."""
     version = f"{BASE_VERSION}+rocm{rocm}"
     write_statement(
-        wheel, rocm=rocm, version=version, archs=tuple(known_archs()), **recipe_of(root, commit, rocm)
+        wheel, rocm=rocm, version=version, archs=planned_archs(root, rocm), **recipe_of(root, commit, rocm)
     )
 
 

@@ -29,6 +29,7 @@ NEAR = 50
 # Inline assembly, which the compiler ignores when it keeps dependent instructions apart.
 PLANTED = r"""
 typedef _Float16 half4 __attribute__((ext_vector_type(4)));
+typedef _Float16 half8 __attribute__((ext_vector_type(8)));
 typedef _Float16 half16 __attribute__((ext_vector_type(16)));
 typedef float float4v __attribute__((ext_vector_type(4)));
 typedef float float8 __attribute__((ext_vector_type(8)));
@@ -42,6 +43,11 @@ planted(float* out, const half4* in, const half16* wide) {
 #elif defined(__gfx942__)
   float4v d;
   asm volatile("v_mfma_f32_16x16x16_f16 %0, %1, %2, 0" : "=v"(d) : "v"(in[0]), "v"(in[1]));
+  for (int i = 0; i < 4; ++i) out[i] = d[i] * 2.0f;
+#elif defined(__gfx950__)
+  float4v d;
+  const half8* longer = reinterpret_cast<const half8*>(in);
+  asm volatile("v_mfma_f32_16x16x32_f16 %0, %1, %2, 0" : "=v"(d) : "v"(longer[0]), "v"(longer[1]));
   for (int i = 0; i < 4; ++i) out[i] = d[i] * 2.0f;
 #else
   float8 c = {}, d, e;
@@ -110,7 +116,7 @@ def missed_waits(arch, kernel, numbers):
 
 
 # What the compiler waits with, by rule set; the others' hardware waits for all that these kernels do.
-WAITING = {"cdna1": "s_nop", "cdna2": "s_nop", "cdna3": "s_nop", "rdna3": "s_waitcnt_depctr"}
+WAITING = {**dict.fromkeys(("cdna1", "cdna2", "cdna3", "cdna4"), "s_nop"), "rdna3": "s_waitcnt_depctr"}
 RULES = {name: arch.isa.hazards.rules for name, arch in known_archs().items()}
 WAITS = [(name, WAITING[rules]) for name, rules in RULES.items() if rules in WAITING]
 
@@ -156,7 +162,7 @@ def planted(builder, as_text, tmp_path_factory):
     """The planted kernel for the archs with matrix instructions, by arch."""
     from tests.device.conftest import Toolchain
 
-    archs = ["gfx908", "gfx942", "gfx1100"]
+    archs = ["gfx908", "gfx942", "gfx950", "gfx1100"]
     build = Toolchain(builder.facts["ref"], CHECKOUT / "kernels", tmp_path_factory.mktemp("planted"))
     (build.scratch / "planted.hip").write_text(PLANTED)
     for arch in archs:
@@ -175,6 +181,7 @@ def planted(builder, as_text, tmp_path_factory):
     [
         ("gfx908", "reads the result of", "needs 18 wait states between them, has 0"),
         ("gfx942", "reads the result of", "needs 7 wait states between them, has 1"),
+        ("gfx950", "reads the result of", "needs 8 wait states between them, has 1"),
         ("gfx1100", "reads as A or B the D of", "needs 1 VALU instructions between them, has 0"),
     ],
 )

@@ -7,7 +7,7 @@ folders ``counters`` and ``reference`` for each of ``counters_plan`` and ``refer
 
     python peer.py --arch gfx942 --isa cdna3 --wave 64 --out DIR --tiles 64x32x4 128x64x4
 
-instead tries other tiles (queries x keys x warps): fp16 forwards of each in a folder, for
+instead tries other tiles (queries x keys x warps, then x stages): fp16 forwards of each in a folder, for
 ``python -m wheel_builder perf DIR``.
 """
 
@@ -41,13 +41,16 @@ PRODUCTS = {"fwd": 2, "bwd_delta": 0, "bwd_dkdv": 4, "bwd_dq": 3}
 
 @dataclass(frozen=True)
 class Case:
-    """One kernel to compile: its tile's queries and keys, its warps, and the workgroups to model."""
+    """One kernel to compile: its tile's queries and keys, its warps, the stages of its loads, and the
+    workgroups to model.
+    """
 
     op: str
     head_dim: int
     block_m: int
     block_n: int
     warps: int
+    stages: int = 1
     dtype: str = "fp16"
     causal: bool = False
     seqlen: int = SEQLEN
@@ -105,11 +108,12 @@ def reference_plan(isa: str) -> list[Case]:
     return [Case("fwd", d, *tile) for d, tile in REFERENCE[isa].items()]
 
 
-# (block_m, block_n, warps) by ISA and head dim.
+# (block_m, block_n, warps, then stages) by ISA and head dim.
 REFERENCE = {
     "cdna1": {64: (128, 64, 4), 128: (128, 64, 4)},
     "cdna2": {64: (128, 64, 4), 128: (128, 64, 4)},
     "cdna3": {64: (128, 64, 4), 128: (128, 64, 4)},
+    "cdna4": {64: (128, 64, 4), 128: (128, 64, 4)},
     "rdna2": {64: (128, 64, 8), 128: (32, 32, 8)},
     "rdna3": {64: (128, 64, 8), 128: (128, 64, 4)},
 }
@@ -119,6 +123,7 @@ TILES = {
         "cdna1": {64: (128, 64, 4), 128: (64, 32, 2)},
         "cdna2": {64: (64, 32, 2), 128: (64, 64, 2)},
         "cdna3": {64: (128, 64, 4), 128: (128, 32, 4)},
+        "cdna4": {64: (128, 64, 4, 2), 128: (128, 64, 4, 2)},
         "rdna2": {64: (64, 32, 4), 128: (32, 16, 4)},
         "rdna3": {64: (128, 64, 8), 128: (128, 32, 8)},
     },
@@ -126,6 +131,7 @@ TILES = {
         "cdna1": {64: (64, 32, 2), 128: (64, 32, 2)},
         "cdna2": {64: (64, 32, 2), 128: (64, 32, 2)},
         "cdna3": {64: (128, 128, 4), 128: (128, 32, 4)},
+        "cdna4": {64: (128, 64, 4, 2), 128: (128, 64, 4, 2)},
         "rdna2": {64: (32, 32, 4), 128: (32, 32, 8)},
         "rdna3": {64: (64, 64, 4), 128: (64, 32, 4)},
     },
@@ -133,6 +139,7 @@ TILES = {
         "cdna1": {64: (64, 64, 4), 128: (64, 64, 4)},
         "cdna2": {64: (64, 64, 4), 128: (64, 64, 4)},
         "cdna3": {64: (64, 64, 4), 128: (64, 64, 4)},
+        "cdna4": {64: (64, 64, 4), 128: (64, 64, 4)},
         "rdna2": {64: (64, 64, 4), 128: (64, 64, 4)},
         "rdna3": {64: (64, 64, 4), 128: (64, 64, 4)},
     },
@@ -140,6 +147,7 @@ TILES = {
         "cdna1": {64: (32, 64, 2), 128: (64, 128, 4)},
         "cdna2": {64: (32, 128, 4), 128: (32, 64, 2)},
         "cdna3": {64: (32, 64, 2), 128: (32, 128, 4)},
+        "cdna4": {64: (32, 128, 4, 2), 128: (32, 64, 2, 2)},
         "rdna2": {64: (32, 32, 4), 128: (32, 32, 8)},
         "rdna3": {64: (16, 64, 4), 128: (16, 64, 4)},
     },
@@ -147,6 +155,7 @@ TILES = {
         "cdna1": {64: (128, 32, 4), 128: (128, 64, 4)},
         "cdna2": {64: (128, 32, 4), 128: (128, 32, 4)},
         "cdna3": {64: (128, 32, 4), 128: (128, 32, 4)},
+        "cdna4": {64: (128, 32, 4, 2), 128: (128, 32, 4, 2)},
         "rdna2": {64: (32, 32, 8), 128: (32, 32, 8)},
         "rdna3": {64: (128, 32, 8), 128: (64, 16, 4)},
     },
@@ -200,10 +209,11 @@ def source(case: Case) -> ASTSource:
 
 def build(arch: str, wave: int, case: Case, out: Path) -> None:
     """Compile one case for ``arch``, with waves of so many lanes, into ``out``."""
-    options = {"num_warps": case.warps, "num_stages": 1}
+    options = {"num_warps": case.warps, "num_stages": case.stages}
     compiled = cross_compile(source(case), target=GPUTarget("hip", arch, wave), options=options)
+    stages = f", {case.stages} stages" if case.stages > 1 else ""
     launch = {
-        "label": f"triton {triton.__version__}, {case.block_m}x{case.block_n}, {case.warps} warps",
+        "label": f"triton {triton.__version__}, {case.block_m}x{case.block_n}, {case.warps} warps{stages}",
         "kernel": compiled.metadata.name,
         "op": case.kind,
         "dtype": case.dtype,

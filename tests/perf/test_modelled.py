@@ -40,6 +40,7 @@ TARGETS = {
     ("gfx90a", "fp16", 64): 910, ("gfx90a", "fp16", 128): 925,
     ("gfx942", "fp16", 64): 1250, ("gfx942", "fp16", 128): 1450,
     ("gfx942", "bf16", 64): 1250, ("gfx942", "bf16", 128): 1400,
+    ("gfx950", "fp16", 64): 1660, ("gfx950", "fp16", 128): 2110,
     ("gfx1030", "fp16", 64): 190, ("gfx1030", "fp16", 128): 205,
     ("gfx1030", "bf16", 64): 171, ("gfx1030", "bf16", 128): 185,
     ("gfx1100", "fp16", 64): 412, ("gfx1100", "fp16", 128): 440,
@@ -57,6 +58,8 @@ BACKWARD_TARGETS = {
     ("gfx90a", "fused fp16 d64"): 890, ("gfx90a", "fused fp16 d128"): 865,
     ("gfx942", "split fp16 d64"): 940, ("gfx942", "split fp16 d128"): 980,
     ("gfx942", "fused fp16 d64"): 1300, ("gfx942", "fused fp16 d128"): 1350,
+    ("gfx950", "split fp16 d64"): 1300, ("gfx950", "split fp16 d128"): 1310,
+    ("gfx950", "fused fp16 d64"): 1510, ("gfx950", "fused fp16 d128"): 1620,
     ("gfx1030", "split fp16 d64"): 128, ("gfx1030", "split fp16 d128"): 128,
     ("gfx1100", "split fp16 d64"): 295, ("gfx1100", "split fp16 d128"): 305,
     ("gfx1100", "fused fp16 d64"): 400, ("gfx1100", "fused fp16 d128"): 400,
@@ -66,11 +69,12 @@ BACKWARD_TARGETS = {
     ("gfx1151", "fused fp16 d64"): 405, ("gfx1151", "fused fp16 d128"): 423,
 }  # fmt: skip
 # How many times the peer's speed forwards have to reach, where it is not 1.25: Triton's code for RDNA 3.5 is
-# faster than that for RDNA 3, ours is not.
-AHEAD = {("gfx1151", "fp16", 64): 1.24}
+# faster than that for RDNA 3, ours is not; for CDNA 4 it reads V transposed from LDS and loads past the
+# registers, ours does not.
+AHEAD = {("gfx1151", "fp16", 64): 1.24, ("gfx950", "fp16", 64): 1.21, ("gfx950", "bf16", 64): 1.2}
 # Of its speed without a mask, a causal backward's kernel keeps so much; the diagonal tiles, half of which are
-# hidden, cost as much as others.
-NEARLY = 0.84
+# hidden, cost as much as others.  On gfx950 products take half as long, and masks as long as elsewhere.
+NEARLY = {"gfx950": 0.82}
 QUICK = ("fa_fwd_fp16_d64", "fa_bwd_dq_fp16_d64")
 CONFLICTS = Path(__file__).with_name("conflicts.toml")
 
@@ -196,7 +200,7 @@ def test_a_causal_backward_is_nearly_as_fast(modelled, device_code, arch):
         whole = the(rows, row.op.removesuffix(" causal"), row.dtype, row.head_dim)
         for one, other in zip(row.charged, whole.charged, strict=True):
             clocks = other.schedule.clocks_per_workgroup / one.schedule.clocks_per_workgroup
-            assert row.flop / whole.flop * clocks >= NEARLY, (row.kernel, one.order)
+            assert row.flop / whole.flop * clocks >= NEARLY.get(arch, 0.84), (row.kernel, one.order)
 
 
 @pytest.mark.full

@@ -156,7 +156,9 @@ def test_every_arch_has_a_kernel():
 
 def test_goldens_cover_the_table():
     golden = parse_golden((CHECKOUT / GOLDEN).read_text())
-    assert {rocm: set(archs) for rocm, archs in golden.items()} == {rocm: set(ARCHS) for rocm in golden}
+    excluded = {(each.rocm, each.arch) for each in MATRIX.exclude}
+    built = {rocm: {arch for arch in ARCHS if (rocm, arch) not in excluded} for rocm in golden}
+    assert {rocm: set(archs) for rocm, archs in golden.items()} == built
     assert {path.stem for path in (CHECKOUT / FIGURES).glob("gfx*.toml")} == set(ARCHS)
 
 

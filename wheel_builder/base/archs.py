@@ -40,10 +40,13 @@ class Hazards:
 
 @dataclass(frozen=True)
 class Port:
-    """Clocks of an LDS access at the port: fixed, and for each dword of a lane, phase and conflict."""
+    """Clocks of an LDS access at the port: fixed, and for each dword of a lane that is read (stored), phase
+    and conflict.
+    """
 
     fixed: float
     dword: float
+    stored: float
     phase: float
     conflict: float
 
@@ -53,6 +56,7 @@ class Lds:
     """How the models charge LDS accesses."""
 
     banks: int
+    narrow_banks: int
     phases: tuple[str, ...]
     port: Port
 
@@ -87,6 +91,7 @@ class Isa:
     family: str
     unit: str
     step_columns: int
+    fp16_k: int
     bf16_k: int
     matrix_clocks: Mapping[str, int]
     matrix_coexecution: bool
@@ -113,7 +118,7 @@ class Isa:
     @property
     def step_clocks(self) -> int:
         """Clocks of the instruction of a matrix step; 0 where there are no matrix instructions."""
-        shapes = {"mfma": ("32x32x8", "32x32"), "wmma": ("16x16x16",)}.get(self.unit, ())
+        shapes = {"mfma": (f"32x32x{self.fp16_k}", "32x32"), "wmma": ("16x16x16",)}.get(self.unit, ())
         return next((self.matrix_clocks[shape] for shape in shapes if shape in self.matrix_clocks), 0)
 
 
@@ -161,7 +166,7 @@ class Arch(Gpu):
 # The fields of C++'s ArchTraits, in its order, and how an enumerator is written there.
 TRAITS = (
     *("isa", "die_units", "family", "unit"),
-    *("step_columns", "step_clocks", "bf16_k"),
+    *("step_columns", "step_clocks", "fp16_k", "bf16_k"),
     *("matrix_coexecution", "separate_acc_vgprs", "back_off_barrier", "packed_fp32", "buffer_word3"),
     *("wave", "simds"),
     *("cus_of_workgroup", "waves_per_simd", "vgprs", "vgpr_granule", "vgpr_encoding_granule", "sgprs"),
@@ -174,6 +179,7 @@ CHOICES: Choices = {
     "family": ("cdna", "rdna"),
     "unit": ("mfma", "wmma", "dot2"),
     "banks": (32, 64),
+    "narrow_banks": (32,),
     "phases": ("measured", "contiguous"),
 }
 HEAD = """\

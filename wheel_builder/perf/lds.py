@@ -11,7 +11,8 @@ gfx1030: they are modelled under their relative's order and under a contiguous o
 are amd-shark-ai's of an MI350X; ROCm's rocroller says that writes and 32-bit reads use 32 banks there.
 
 Costs at the port: on gfx9 a fit to latencies of 64 reads of one wave of an MI300X (4 clocks and 4 a dword,
-1.65 a conflict); on RDNA inferred from a Radeon RX 9070 XT (2 a phase, 1.2 a conflict).
+1.65 a conflict), on gfx950 with half of that for each dword read, inferred from rocroller's model; on RDNA
+inferred from a Radeon RX 9070 XT (2 a phase, 1.2 a conflict).
 """
 
 import re
@@ -112,17 +113,18 @@ def charge(arch: str, order: str, mnemonic: str, access: Access) -> Charge:
     """What one execution costs.  Raises ``PerfError`` for a mnemonic of unknown width."""
     isa = arch_named(arch).isa
     dwords, count = cost.lds_shape(mnemonic)
-    phases = phases_of(order, isa.wave, isa.lds.banks, store=STORES.match(mnemonic) is not None)[dwords]
+    store, shared = STORES.match(mnemonic) is not None, ADDS_UP.match(mnemonic) is None
+    banks = isa.lds.banks if dwords > 1 and shared and not store else isa.lds.narrow_banks
+    phases = phases_of(order, isa.wave, banks, store=store)[dwords]
     found = [0] * len(phases) * count
     if not cost.LDS_LANE.match(mnemonic):  # those exchange data between lanes, without the banks
         places = _places(mnemonic, dwords * DWORD, count, access)
-        shared = ADDS_UP.match(mnemonic) is None
         each = ((lanes, place) for place in places for lanes in phases)
-        found = [_ways(*both, dwords, isa.lds.banks, shared=shared) for both in each]
+        found = [_ways(*both, dwords, banks, shared=shared) for both in each]
     extra = sum(max(ways - 1, 0) for ways in found)
     return Charge(
         banks=len(found) + extra,
-        port=_port(isa.lds.port, dwords * count, len(found), extra),
+        port=_port(isa.lds.port, dwords * count, len(found), extra, store=store),
         extra=extra,
         ways=max(found),
     )
@@ -153,5 +155,6 @@ def _ways(lanes: Lanes, place: Mapping[int, int], dwords: int, banks: int, *, sh
     return max(map(len, needed))
 
 
-def _port(port: Port, dwords: int, phases: int, conflicts: int) -> float:
-    return port.fixed + port.dword * dwords + port.phase * phases + port.conflict * conflicts
+def _port(port: Port, dwords: int, phases: int, conflicts: int, *, store: bool) -> float:
+    each = port.stored if store else port.dword
+    return port.fixed + each * dwords + port.phase * phases + port.conflict * conflicts

@@ -50,8 +50,9 @@ class Charged:
 class Modelled:
     """One workgroup of one kernel under both models; ``executed`` wave-instructions, ``flop`` useful work.
 
-    ``workgroups``: how many the whole launch has.  ``free``: the schedule in which the LDS moves 128 bytes a
-    clock, whatever the addresses.  ``charged``: by order of phases, the first of which is the arch's own.
+    ``workgroups``: how many the whole launch has.  ``free``: the schedule in which the LDS moves
+    ``lds_bytes`` a clock, whatever the addresses.  ``charged``: by order of phases, the first of which is the
+    arch's own.
     """
 
     arch: str

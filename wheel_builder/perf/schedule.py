@@ -61,7 +61,12 @@ class Schedule:
 
 
 def play(
-    arch: str, paths: Sequence[Path], resident: int, rounds: int = 2, *, others: Sequence[Sequence[Path]] = ()
+    arch: str,
+    paths: Sequence[Path],
+    resident: int,
+    rounds: int = 2,
+    *,
+    others: Sequence[Sequence[Path]] = (),
 ) -> Schedule:
     """Play ``rounds`` workgroups in each of ``resident`` slots; ``paths`` are the waves of one workgroup.
 
@@ -234,6 +239,8 @@ class _Unit:
             return time
         cu = wave.simd // self.hardware.isa.simds
         if step.port is Port.VMEM:
+            if step.hold:
+                self._queue(self.banks, cu, time, step.hold)
             return self._queue(self.vmem, cu, time, step.busy)
         way = wave.simd * PORTS // self.hardware.isa.simds
         served = self._queue(self.banks, cu, time, step.busy)

@@ -18,6 +18,7 @@ COUNTERS = {"vmcnt": 0, "lgkmcnt": 1, "vscnt": 2}
 LOADS, LDS_AND_SCALARS, STORES = COUNTERS.values()
 WAITED = re.compile(r"(vmcnt|lgkmcnt)\((\d+)\)")
 MERGES = re.compile(r"v_(dual_)?(pk_)?(fmac|mac|dot\d+c|dot2acc|fma_mixhi|mad_mixhi|writelane|swap)_")
+BYTES_STORED = 128  # into LDS, a clock of a compute unit
 SLEEP = 64  # clocks of s_sleep's unit
 FRONT_END = frozenset(
     {"s_nop", "s_sleep", "s_delay_alu", "s_clause", "s_setprio", "s_inst_prefetch", "s_code_end", "s_sendmsg"}
@@ -42,11 +43,12 @@ class Step:
     """One instruction.  Registers are numbers; clocks count from its issue.
 
     ``busy``: how long it holds its port, an LDS instruction the banks.  ``hold``: how long a matrix
-    instruction holds the VALU's port, and an LDS instruction the way to the LDS that some SIMDs share.
-    ``pause``: when the wave may issue again.  ``result``: when ``writes`` can be read.  ``sums``: registers
-    that it adds to, which one matrix instruction forwards to the next without delay.  ``counter``: the wait
-    counter that it raises, for ``latency`` clocks beyond its turn; -1 for none.  ``waits``: counters, and how
-    much of each may be left.  ``priority``: what the wave's becomes; -1: it stays.
+    instruction holds the VALU's port, an LDS instruction the way to the LDS that some SIMDs share, and a load
+    past the registers the LDS's banks.  ``pause``: when the wave may issue again.  ``result``: when
+    ``writes`` can be read.  ``sums``: registers that it adds to, which one matrix instruction forwards to the
+    next without delay.  ``counter``: the wait counter that it raises, for ``latency`` clocks beyond its turn;
+    -1 for none.  ``waits``: counters, and how much of each may be left.  ``priority``: what the wave's
+    becomes; -1: it stays.
     """
 
     port: Port
@@ -141,7 +143,9 @@ class _Reader:
         busy = max(-(-cost.vmem_bytes(name) * self.arch.isa.wave // machine.vmem_bytes), machine.slot)
         stores = re.search("_(store|atomic)_", name) and not instruction.writes
         counter = STORES if stores and self.arch.isa.counters.stores_apart else LOADS
-        return step(Port.VMEM, busy=busy, counter=counter, latency=machine.vmem)
+        # Loads past the registers are stored at the banks, as wide as reads of 32 banks are.
+        stored = cost.vmem_bytes(name) * self.arch.isa.wave // BYTES_STORED if "_lds_" in name else 0
+        return step(Port.VMEM, busy=busy, hold=stored, counter=counter, latency=machine.vmem)
 
     def _scalar(self, instruction: Instruction) -> Step:
         slot, name = self.machine.slot, instruction.mnemonic

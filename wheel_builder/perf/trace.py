@@ -63,7 +63,7 @@ class Trace:
         return {access: charge(self.arch, order, names[access.address], access) for access in self.accesses}
 
     def uncharged(self) -> Paths:
-        """The waves' steps, with an LDS that moves 128 bytes a clock whatever the addresses."""
+        """The waves' steps, with an LDS that moves ``lds_bytes`` a clock whatever the addresses."""
         return [[self.steps[address] for address, _ in wave] for wave in self.waves]
 
     def paths(self, charges: Charges, *, port: bool) -> Paths:

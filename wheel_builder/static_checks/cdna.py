@@ -1,4 +1,4 @@
-"""Wait states of CDNA 1, CDNA 2 and CDNA 3.
+"""Wait states of CDNA 1 to CDNA 4.
 
 Numbers: required independent instructions and required software-inserted wait states in the instruction set
 manuals of each; where LLVM's hazard recogniser asks for more, LLVM's numbers.
@@ -16,6 +16,7 @@ CLOCKS_OF_PASS = 4
 REACH_CDNA1 = 18
 REACH_CDNA2 = 19
 REACH_CDNA3 = 19
+REACH_CDNA4 = 20
 # CDNA 1: passes of a matrix instruction -> wait states until what follows it.
 MFMA_TO_ACC_READ = {2: 4, 8: 10, 16: 18}
 MFMA_TO_ACC_WRITE = {2: 1, 8: 7, 16: 15}
@@ -23,6 +24,7 @@ MFMA_C_TO_ACC_WRITE = {2: 0, 8: 5, 16: 13}
 ACC_READ, ACC_WRITE = "v_accvgpr_read_b32", "v_accvgpr_write_b32"
 READS_LANE = ("v_readlane_b32", "v_readfirstlane_b32")
 LANES = (*READS_LANE, "v_writelane_b32")
+SWAPS_LANES = re.compile(r"v_permlane\d+_swap_")
 
 
 def mfma_fault(clocks: Mapping[str, int]) -> Callable[[Instruction], str]:
@@ -74,10 +76,18 @@ def cdna2(clocks: Mapping[str, int]) -> Rules:
 
 def cdna3(clocks: Mapping[str, int]) -> Rules:
     """The wait states that CDNA 3 needs within a pair."""
+    return _cdna3(clocks, late=0)
 
+
+def cdna4(clocks: Mapping[str, int]) -> Rules:
+    """The wait states that CDNA 4 needs within a pair: by LLVM, one more after most 16-bit products."""
+    return _cdna3(clocks, late=1)
+
+
+def _cdna3(clocks: Mapping[str, int], *, late: int) -> Rules:
     def rules(pair: Pair) -> Iterator[Need]:
         if pair.first.first.is_matrix:
-            yield from _cdna3_after_mfma(pair, _passes(pair.first, clocks))
+            yield from _cdna3_after_mfma(pair, _passes(pair.first, clocks), late)
         elif pair.first.is_valu:
             yield from _gfx9_after_valu(pair)
             yield from _cdna3_after_valu(pair)
@@ -191,16 +201,16 @@ def _cdna2_after_valu(pair: Pair) -> Iterator[Need]:
         yield Need("reads the dot product of", 3)
 
 
-def _cdna3_after_mfma(pair: Pair, passes: int | None) -> Iterator[Need]:
+def _cdna3_after_mfma(pair: Pair, passes: int | None, late: int) -> Iterator[Need]:
     if passes is None:
         return  # a fault of its own
     second, single = pair.second, _is_single(pair.first)
-    done = passes + (2 if single else 3)
+    done = passes + (2 if single else 3 if passes == 2 else 3 + late)
     if second.first.is_matrix:
         if pair.passed & factors(second):
             yield Need("reads as SrcA or SrcB the result of", done)
         if pair.passed & summand(second):
-            yield from _cdna3_chained(pair, passes)
+            yield from _cdna3_chained(pair, passes, late)
         return
     if pair.passed:
         yield Need("reads the result of", done)
@@ -210,12 +220,13 @@ def _cdna3_after_mfma(pair: Pair, passes: int | None) -> Iterator[Need]:
         yield Need("overwrites the SrcC of", passes - 1)
 
 
-def _cdna3_chained(pair: Pair, passes: int) -> Iterator[Need]:
+def _cdna3_chained(pair: Pair, passes: int, late: int) -> Iterator[Need]:
     if summand(pair.second) == result(pair.first):
         if passes == 2:
             yield Need("adds to the result of", 2)
     elif not _is_single(pair.first):
-        yield Need("reads as SrcC a part of the result of", passes + 1)
+        early = passes == 2 and _is_single(pair.second)
+        yield Need("reads as SrcC a part of the result of", passes + 1 + (0 if early else late))
     elif _is_single(pair.second):
         yield Need("reads as SrcC a part of the result of", passes)
 
@@ -241,3 +252,5 @@ def _cdna3_after_valu(pair: Pair) -> Iterator[Need]:
             yield Need("reads a lane of the VGPR of", 1)
         if second.mnemonic in LANES and "exec" in pair.passed:
             yield Need("runs under the EXEC of", 4)
+        if SWAPS_LANES.match(second.mnemonic) and pair.passed_vectors:
+            yield Need("swaps lanes of the VGPR of", 2)

@@ -13,6 +13,8 @@ CHECK = "matrix instructions"
 MATRIX = re.compile(r"v_(mfma|smfmac|wmma|swmmac|dot\d|dual_dot)")
 # Kernels of dk and dv begin with a product of fp32, which spreads a number for each row over its columns.
 SPREADING, SPREADS = ("fa_bwd_dkdv_", "fa_bwd_fused_"), r"|v_mfma_f32_32x32x2_?f32"
+STEP = 16  # kK of MFMA's Layout (kernels/include/fa/mma/layout.hpp)
+SHORT = {"fp16": "f16", "bf16": "bf16"}
 INSTANCE = re.compile(r"fa_[a-z0-9]+(?:_[a-z0-9]+)*_(?P<dtype>fp16|bf16)(?P<head_dim>_d\d+)?")
 
 
@@ -27,7 +29,8 @@ def check_matrix_use(arch: str, kernel: Kernel) -> tuple[Finding, ...]:
     # (kernels/include/fa/tile/narrow.hpp).
     needed = dtype != "bf16" or hardware.isa.unit != "dot2"
     spreads = SPREADS if kernel.name.startswith(SPREADING) and hardware.isa.unit == "mfma" else ""
-    texts = _problems(matrix_instructions(kernel), _expected(hardware, dtype), spreads, needed=needed)
+    more = spreads + _halves(hardware, dtype)
+    texts = _problems(matrix_instructions(kernel), _expected(hardware, dtype), more, needed=needed)
     return tuple(Finding(CHECK, arch, kernel.name, text) for text in texts)
 
 
@@ -60,12 +63,21 @@ def _expected(arch: Arch, dtype: str) -> str:
     """A pattern for the names; empty where the arch has no such instruction.  All accumulate in fp32."""
     if not dtype:
         return ""
-    short = {"fp16": "f16", "bf16": "bf16"}[dtype]
+    short = SHORT[dtype]
     if arch.isa.unit == "mfma":
-        tiles = (
-            r"\d+x\d+x\d+" if dtype == "fp16" else f"(32x32x{arch.isa.bf16_k}|16x16x{2 * arch.isa.bf16_k})"
-        )
-        return f"v_mfma_f32_{tiles}_?{short}(_1k)?"
+        longest = _longest(arch, dtype)
+        return f"v_mfma_f32_(32x32x{longest}|16x16x{2 * longest})_?{short}(_1k)?"
     if arch.isa.unit == "wmma":
         return f"v_wmma_f32_16x16x16_{short}"
     return "v_(dot2c?_f32_f16|dual_dot2acc_f32_f16)"
+
+
+def _longest(arch: Arch, dtype: str) -> int:
+    return {"fp16": arch.isa.fp16_k, "bf16": arch.isa.bf16_k}[dtype]
+
+
+def _halves(arch: Arch, dtype: str) -> str:
+    """A pattern for what else multiplies half of a matrix step, where the whole step is one instruction."""
+    if not dtype or arch.isa.unit != "mfma" or _longest(arch, dtype) != STEP:
+        return ""
+    return f"|v_mfma_f32_32x32x{STEP // 2}_{SHORT[dtype]}"

@@ -40,7 +40,9 @@ LDS_RESULT = re.compile(
 )
 TWO_RESULTS = re.compile(
     r"v_(add|sub|subrev|addc|subb|subbrev)(_co(_ci)?)?_u32$|v_mad_[ui]64_[ui]32$|v_div_scale|v_swap_"
+    r"|v_permlane\d+_swap_"
 )
+SWAPS = re.compile(r"v_(permlane\d+_)?swap_")
 ATOMIC = re.compile(r"\w+_atomic_")
 SAVES_EXEC = re.compile(r"s_\w+_saveexec_|s_\w+_wrexec_")
 
@@ -71,9 +73,11 @@ class Operation:
 
     @cached_property
     def reads(self) -> frozenset[str]:
-        """Registers it reads, EXEC included where lanes are masked; results it merges into are left out."""
+        """Registers it reads, EXEC included where lanes are masked; results it merges into are left out, but
+        not those that it swaps.
+        """
         operands = self.operands[self._results :]
-        if ATOMIC.match(self.mnemonic) and self.kind == "vmem":
+        if (ATOMIC.match(self.mnemonic) and self.kind == "vmem") or SWAPS.match(self.mnemonic):
             operands = self.operands
         read = [r for operand in operands for r in registers(operand)]
         if self.mnemonic.startswith(("v_div_fmas_", "v_dual_cndmask_")):

@@ -13,7 +13,7 @@ from tests.emulator.semantics.operands import (
     H,
     signed,
 )
-from tests.emulator.semantics.pairs import PF, pair
+from tests.emulator.semantics.pairs import PB, PF, pair
 from tests.emulator.semantics.table import Op
 from tests.emulator.semantics.transcendentals import (
     inverse_root,
@@ -295,6 +295,8 @@ CONVERSIONS = [
         (F, F),
         lambda a, b: pair(convert(a, E32, E16, toward_zero=True), convert(b, E32, E16, toward_zero=True)),
     ),
+    Op("cdna4:v_cvt_pk_f16_f32", PF, (F, F), lambda a, b: pair(convert(a, E32, E16), convert(b, E32, E16))),
+    Op("cdna4:v_cvt_pk_bf16_f32", PB, (F, F), lambda a, b: pair(convert(a, E32, EB), convert(b, E32, EB))),
     Op(
         "v_cvt_pknorm_i16_f32 rdna3:v_cvt_pk_norm_i16_f32",
         U32,

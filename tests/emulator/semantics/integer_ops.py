@@ -58,6 +58,16 @@ def permute_bytes(a, b, c):
     return int.from_bytes(bytes(out), "little")
 
 
+def by_table(table, width):
+    """Each bit is that of the table whose number the three sources' bits spell."""
+
+    def reference(a, b, c):
+        places = ((a >> i & 1) * 4 + (b >> i & 1) * 2 + (c >> i & 1) for i in range(width))
+        return sum((table >> place & 1) << i for i, place in enumerate(places))
+
+    return reference
+
+
 def difference_of_bytes(a, b):
     return sum(abs(x - y) for x, y in zip(a.to_bytes(4, "little"), b.to_bytes(4, "little"), strict=True))
 
@@ -76,6 +86,8 @@ def carry(total):
 
 
 # Three pairs of words; between them every two of the eight bytes have different signs.
+# One entry each, and some of several that no exchange of the sources leaves as they are.
+TABLES_OF_THREE = (*(1 << entry for entry in range(8)), 0x27, 0x8E, 0xEC, 0xFE)
 SIGNED_BYTES = tuple(
     struct.unpack(">II", bytes(3 * i | 0x80 * (i >> row & 1) for i in range(8))) for row in range(3)
 )
@@ -97,6 +109,16 @@ BITS = [
     Op("v_or3_b32", U32, THREE, lambda a, b, c: a | b | c),
     Op("rdna:v_xor3_b32", U32, THREE, lambda a, b, c: a ^ b ^ c),
     Op("v_bfi_b32", U32, THREE, lambda a, b, c: sum((b if a >> i & 1 else c) & 1 << i for i in range(32))),
+    *(
+        Op(
+            "cdna4:v_bitop3_b32",
+            U32,
+            THREE,
+            by_table(table, 32),
+            f"{{d}}, {{a}}, {{b}}, {{c}} bitop3:{table:#x}",
+        )
+        for table in TABLES_OF_THREE
+    ),
     Op("v_bfe_u32", U32, (U32, SHIFT, SHIFT), lambda a, b, c: field(a, b, c, sign=False)),
     Op("v_bfe_i32", U32, (U32, SHIFT, SHIFT), lambda a, b, c: field(a, b, c, sign=True)),
     Op("v_bfm_b32", U32, (SHIFT, SHIFT), lambda a, b: (2 ** (a % 32) - 1) * 2 ** (b % 32)),
@@ -315,6 +337,17 @@ SHORT = [
     Op("v_max_u16", U16, W16, max),
     Op("v_min_i16", U16, W16, lambda a, b: min(s16(a), s16(b))),
     Op("v_max_i16", U16, W16, lambda a, b: max(s16(a), s16(b))),
+    *(
+        Op(
+            "cdna4:v_bitop3_b16",
+            U16,
+            (U16,) * 3,
+            by_table(table, 16),
+            f"{{d}}, {{a}}, {{b}}, {{c}} bitop3:{table:#x}",
+            keeps_high_on_gfx9=True,
+        )
+        for table in TABLES_OF_THREE
+    ),
     Op("v_min3_u16", U16, (U16,) * 3, min, keeps_high_on_gfx9=True),
     Op("v_max3_u16", U16, (U16,) * 3, max, keeps_high_on_gfx9=True),
     Op("v_min3_i16", U16, (U16,) * 3, lambda a, b, c: min(map(s16, (a, b, c))), keeps_high_on_gfx9=True),

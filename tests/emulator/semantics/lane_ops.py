@@ -85,12 +85,27 @@ def swapped(wave):
     return {"v4": merged(wave, wave["v4"], wave["v16"]), "v16": merged(wave, wave["v16"], wave["v4"])}
 
 
+def swapped_halves(half):
+    """The upper lanes of each two halves of v4 and the lower ones of v16 change places."""
+
+    def reference(wave):
+        upper = [i for i in range(wave.lanes) if i // half % 2]
+        first, second = list(wave["v4"]), list(wave["v16"])
+        for i in upper:
+            first[i], second[i - half] = second[i - half], first[i]
+        return {"v4": first, "v16": second}
+
+    return reference
+
+
 V = ("v4", "v16")
 CROSS = [
     Code("v_readfirstlane_b32", "{x} s40, v4", lambda w: {"s40": w["v4"][first(w)]}, ("v4",)),
     Code("v_readlane_b32", "{x} s40, v4, s16", readlane, ("v4",), ("s16",)),
     Code("v_writelane_b32", "s_mov_b32 m0, s17\n{x} v16, s16, m0", writelane, ("v16",), ("s16", "s17")),
     Code("v_swap_b32", "{x} v4, v16", swapped, V),
+    Code("cdna4:v_permlane16_swap_b32", "{x} v4, v16", swapped_halves(16), V, full_exec=True),
+    Code("cdna4:v_permlane32_swap_b32", "{x} v4, v16", swapped_halves(32), V, full_exec=True),
     Code("v_mbcnt_lo_u32_b32", "{x} v16, v4, v8", mbcnt(high=False), (*V, "v8")),
     Code("v_mbcnt_hi_u32_b32", "{x} v16, v4, v8", mbcnt(high=True), (*V, "v8")),
     Code("cdna:v_accvgpr_write_b32", "{x} a3, v4\nv_accvgpr_read_b32 v16, a3", moved(lambda w, i: i), V),

@@ -85,6 +85,42 @@ def load(row):
     return Code(kinds, text, reference, inputs, values=value, lds=LDS, groups=6)
 
 
+def transposed(wave):
+    """Of each 16 lanes, lane l gets halfword l % 4 of what lanes l / 4, l / 4 + 4, ... load.
+
+    v6 names the cell that each loads from, behind its first four bytes.
+    """
+    halves = [
+        [wave[f"v{21 + at // 2}"][cell] >> 16 * (at % 2) & 0xFFFF for at in range(4)] for cell in wave["v6"]
+    ]
+    found = [
+        [halves[lane // 16 * 16 + lane // 4 % 4 + 4 * n][lane % 4] for n in range(4)] for lane in range(64)
+    ]
+    return {f"v{16 + d}": [each[2 * d] | each[2 * d + 1] << 16 for each in found] for d in range(2)}
+
+
+def load_transposed():
+    text = script(
+        CELLS,
+        [f"ds_write_b32 v4, {name} offset:{4 * k}" for k, name in enumerate(BACKGROUND)],
+        WAIT,
+        "v_lshlrev_b32 v4, 6, v6",
+        "v_or_b32 v4, 16, v4",
+        "{x} v[16:17], v4 offset:4",
+        WAIT,
+    )
+    return Code(
+        "cdna4:ds_read_b64_tr_b16",
+        text,
+        transposed,
+        (*BACKGROUND, "v6", "v16", "v17"),
+        values=lambda rng, register: rng.randrange(64) if register == "v6" else rng.getrandbits(32),
+        lds=LDS,
+        groups=6,
+        full_exec=True,
+    )
+
+
 def store(row):
     name, size, shift = row
     # Wide accesses must be aligned: the cells start four bytes before a multiple of 16.
@@ -142,6 +178,7 @@ TWOS = [Two(bits, stride64=stride64) for bits in (32, 64) for stride64 in (False
 OPS = [
     *(load(row) for row in LOADS),
     *(store(row) for row in STORES),
+    load_transposed(),
     *(two.write() for two in TWOS),
     *(two.read() for two in TWOS),
 ]

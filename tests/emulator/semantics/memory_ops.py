@@ -160,9 +160,44 @@ def out_of_range():
     return Code(called, text, reference, ("v4", *names(16, 4)), values=value, memory=MEMORY)
 
 
+# ---- past the registers: lane by lane into LDS, from M0 and the offset on
+def load_to_lds(count):
+    """v4 says where in memory each lane's dwords are; ``count`` of them."""
+
+    def reference(wave):
+        return {
+            f"v{30 + k}": [frame.word(MEMORY, at + 16 + 4 * k) if wave.active(i) else wave[f"v{20 + k}"][i]
+                           for i, at in enumerate(wave["v4"])]
+            for k in range(count)
+        }  # fmt: skip
+
+    background = [f"ds_write_b32 v5, v{20 + k} offset:{1040 + 4 * k}" for k in range(count)]
+    after = [f"ds_read_b32 v{30 + k}, v5 offset:{1040 + 4 * k}" for k in range(count)]
+    text = script(
+        ALL_ON,
+        f"v_mul_u32_u24 v5, {count}, v0",
+        background,
+        WAIT,
+        AS_BEFORE,
+        "s_movk_i32 m0, 0x400",
+        "s_nop 0",
+        "{x} v4, s[8:9] offset:16",
+        WAIT,
+        ALL_ON,
+        after,
+        WAIT,
+    )
+    size = "" if count == 1 else f"x{count}"
+    inputs = ("v4", *(f"v{20 + k}" for k in range(count)))
+    called = f"cdna4:global_load_lds_dword{size}"
+    return Code(called, text, reference, inputs, values=address(16), lds=16384, memory=MEMORY, groups=6)
+
+
 OPS = [
     *(load(place, row) for place in places() for row in LOADS),
     *(store(place, row) for place in places() for row in STORES),
     *scalar_loads(),
     out_of_range(),
+    load_to_lds(1),
+    load_to_lds(4),
 ]

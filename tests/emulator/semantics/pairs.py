@@ -1,7 +1,7 @@
 """Two halves in one register."""
 
 from tests.emulator.semantics import exact
-from tests.emulator.semantics.operands import PAIR_F16, Kind
+from tests.emulator.semantics.operands import PAIR_B16, PAIR_F16, Kind
 
 E16 = exact.F16
 
@@ -18,9 +18,9 @@ def each(function, *words):
     return pair(low, function(*(w >> 16 for w in words)))
 
 
-def nans_alike(x):
+def nans_alike(x, f=E16):
     """Packed results compare with one pattern for all NaNs of a half."""
-    return each(lambda h: E16.nan if E16.is_nan(h) else h, x)
+    return each(lambda h: f.nan if f.is_nan(h) else h, x)
 
 
 class Pair(Kind):
@@ -30,4 +30,12 @@ class Pair(Kind):
         return nans_alike(x)
 
 
+class PairBf16(Kind):
+    """Likewise of bf16."""
+
+    def canonical(self, x):
+        return nans_alike(x, exact.BF16)
+
+
 PF = Pair("2xf16", 32, PAIR_F16.edges)
+PB = PairBf16("2xbf16", 32, PAIR_B16.edges)

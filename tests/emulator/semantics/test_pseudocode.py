@@ -1,7 +1,7 @@
 """The emulator against the ISA documents: AMD's pseudocode, executed, in place of our own references.
 
-Emulator and references have the same authors, who may have misread a sentence twice.  gfx942, gfx1100 and
-gfx1151: the documents of the other two archs are not in the package.
+Emulator and references have the same authors, who may have misread a sentence twice.  gfx942, gfx950, gfx1100
+and gfx1151: the documents of the other two archs are not in the package.
 
     python -m pytest tests/emulator/semantics/test_pseudocode.py -s
 
@@ -104,6 +104,10 @@ MUTANTS = (
     ("v_cndmask_b32", "? S1.u32 : S0.u32", "? S0.u32 : S1.u32"),
     ("v_cvt_pk_rtz_f16_f32", "ROUND_MODE = ROUND_TOWARD_ZERO;", ""),
     ("v_cvt_f16_f32", "f32_to_f16(S0.f32)", "S0.f16"),
+    ("v_cvt_pk_f16_f32", "tmp[31 : 16].f16 = f32_to_f16(S1.f32)", "tmp[31 : 16].f16 = f32_to_f16(S0.f32)"),
+    ("v_cvt_pk_bf16_f32", "f32_to_bf16(S0.f32)", "f32_to_bf16(S1.f32)"),
+    ("v_bitop3_b32", "~S0.b32 & ~S1.b32 & S2.b32", "~S0.b32 & S1.b32 & ~S2.b32"),
+    ("v_bitop3_b16", "~S0.b16 & ~S1.b16 & S2.b16", "S0.b16 & ~S1.b16 & ~S2.b16"),
     ("v_mul_hi_u32", "64'U(S0.u32)", "64'I(S0.i32)"),
     ("v_mad_u32_u24", "S0.u24", "S0.u32"),
     ("v_exp_f32", "pow(2.0F, S0.f32)", "pow(2.0F, S0.f32 + 0.001F)"),

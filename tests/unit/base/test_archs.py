@@ -72,6 +72,13 @@ def test_the_tables_are_read_with_their_types():
     assert arch_named("gfx1100").device_name == "gfx1100"
 
 
+def test_a_step_of_gfx950_is_one_instruction_of_as_many_clocks():
+    old, new = (arch_named(name).isa for name in ("gfx942", "gfx950"))
+    assert (old.fp16_k, old.bf16_k, old.step_clocks) == (8, 8, 32)
+    assert (new.fp16_k, new.bf16_k, new.step_clocks) == (16, 16, 32)
+    assert (arch_named("gfx908").isa.step_clocks, arch_named("gfx90a").isa.step_clocks) == (64, 64)
+
+
 def test_the_generated_rows_have_the_fields_of_the_header():
     header = (CHECKOUT / ARCHS).with_name("traits.hpp").read_text()
     struct = re.sub(r"//.*", "", header[header.index("struct ArchTraits {") :].split("};")[0])

@@ -39,7 +39,8 @@ PLACES = (
     ("package", "torch_headers_sha256"), ("package", "platform_tag"),
     ("not_built", 0, "archs", 0), ("rocm", 0, "version"), ("rocm", 0, "provider"), ("rocm", 0, "base"),
     ("rocm", 0, "suite"), ("rocm", 0, "llvm"), ("rocm", 0, "archs", 0), ("rocm", 0, "packages", "sid", 0),
-    ("exclude", 0, "rocm"), ("upstream", "version"), ("upstream", "sha256"), ("upstream", "archs", 0),
+    ("exclude", 0, "rocm"), ("exclude", 0, "arch"),
+    ("upstream", "version"), ("upstream", "sha256"), ("upstream", "archs", 0),
 )  # fmt: skip
 READ_BY_PEOPLE = {"reason", "note"}
 

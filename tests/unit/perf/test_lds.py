@@ -2,13 +2,10 @@
 phases.
 """
 
-from dataclasses import replace
-
 import pytest
 
 from wheel_builder.base.archs import arch_named
 from wheel_builder.base.errors import PerfError
-from wheel_builder.perf import lds
 from wheel_builder.perf.lds import (
     CONTIGUOUS,
     MEASURED,
@@ -182,14 +179,26 @@ def test_the_measured_phases_of_the_mi300x():
     assert {12, 13, 14, 15, 24, 25, 26, 27} in found
 
 
-def test_64_banks_take_half_the_phases(monkeypatch):
+@pytest.mark.parametrize(
+    ("mnemonic", "size", "clocks"),
+    [
+        ("ds_read_b32", 4, 2),
+        ("ds_read_b64", 8, 2),
+        ("ds_read_b128", 16, 4),
+        ("ds_write_b64", 8, 4),
+        ("ds_write_b128", 16, 8),
+        ("ds_add_u64", 8, 4),
+    ],
+)
+def test_64_banks_take_half_the_phases_of_wide_reads(mnemonic, size, clocks):
     """Banks were a constant, 32, for every arch."""
-    arch = arch_named("gfx942")
-    wider = replace(arch, isa=replace(arch.isa, lds=replace(arch.isa.lds, banks=64)))
-    monkeypatch.setattr(lds, "arch_named", lambda name: wider)
-    assert banks("ds_read_b32", lambda lane: 4 * lane) == (1, 0, 1)
-    assert banks("ds_read_b128", lambda lane: 16 * lane) == (4, 0, 1)
-    assert banks("ds_read_b32", lambda lane: ROW * lane) == (32, 31, 32)  # every other row is another bank
+    assert banks(mnemonic, lambda lane: size * lane, arch="gfx950") == (clocks, 0, 1)
+
+
+def test_with_64_banks_every_other_row_is_another_bank_of_wide_reads():
+    assert banks("ds_read_b64", lambda lane: ROW * lane, arch="gfx950") == (32, 30, 16)
+    assert banks("ds_read_b32", lambda lane: ROW * lane, arch="gfx950") == (64, 62, 32)
+    assert banks("ds_write_b64", lambda lane: ROW * lane, arch="gfx950") == (64, 60, 16)
 
 
 def test_the_measured_phases_of_the_mi350x():
@@ -204,6 +213,14 @@ def test_the_port_of_gfx9_takes_four_clocks_and_four_a_dword():
     assert found == [8, 12, 20]
     assert cost("ds_read_b32", lambda lane: ROW * lane).port == pytest.approx(8 + 1.65 * 62)
     assert cost("ds_read2_b32", lambda lane: 4 * lane, offsets=(0, 64)).port == 12
+
+
+def test_the_port_of_gfx950_takes_half_of_that_for_each_dword_read():
+    found = [
+        cost(f"ds_read_b{32 * n}", lambda lane, n=n: 4 * n * lane, arch="gfx950").port for n in (1, 2, 4)
+    ]
+    assert found == [6, 8, 12]
+    assert cost("ds_write_b128", lambda lane: 16 * lane, arch="gfx950").port == 20
 
 
 def test_the_port_of_rdna_takes_two_clocks_a_phase():

@@ -93,6 +93,13 @@ def test_waves_share_the_lds():
     assert clocks("gfx942", wave, wave) == 84
 
 
+def test_a_load_past_the_registers_holds_the_banks_too():
+    read = ["ds_read_b128 v[0:3], v4", "s_waitcnt lgkmcnt(0)"]
+    assert clocks("gfx950", read) == 80  # 4 + 69, and the wait itself, in slots
+    assert clocks("gfx950", ["global_load_dwordx4 v[8:11], v[4:5], off", *read]) == 84
+    assert clocks("gfx950", ["global_load_lds_dwordx4 v[4:5], off", *read]) == 88  # banks are busy until 8
+
+
 def charged_path(arch, count, charge, *, port):
     """A wave that reads the LDS ``count`` times at this charge, and waits."""
     name = "ds_read_b32" if arch == "gfx942" else "ds_load_b32"

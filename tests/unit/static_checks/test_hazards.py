@@ -18,6 +18,9 @@ M942 = "v_mfma_f32_32x32x8_f16 v[16:31], v[0:1], v[2:3], v[16:31]"
 M942_4 = "v_mfma_f32_16x16x16_bf16 v[16:19], v[0:1], v[2:3], v[16:19]"
 M942_16 = "v_mfma_f32_32x32x4_2b_f16 v[16:47], v[0:1], v[2:3], v[16:47]"
 M942_2 = "v_mfma_f32_4x4x4_16b_f16 v[16:19], v[0:1], v[2:3], v[16:19]"
+M950 = "v_mfma_f32_32x32x16_f16 v[16:31], v[0:3], v[4:7], v[16:31]"
+M950_4 = "v_mfma_f32_16x16x32_bf16 v[16:19], v[0:3], v[4:7], v[16:19]"
+SWAP = "v_permlane32_swap_b32_e32 v1, v2"
 F942 = "v_mfma_f32_16x16x4_f32 v[16:19], v0, v2, v[16:19]"
 WMMA = "v_wmma_f32_16x16x16_f16 v[0:7], v[8:15], v[16:23], v[0:7]"
 WMMA_OF_ITS_D = "v_wmma_f32_16x16x16_f16 v[24:31], v[0:7], v[16:23], v[24:31]"
@@ -150,6 +153,45 @@ CASES = [
         2,
         "overwrites the data of",
     ),
+    # gfx950
+    ("gfx950", M950, "v_add_f32_e32 v9, v20, v20", 12, "reads the result of"),
+    ("gfx950", M950_4, "v_add_f32_e32 v9, v17, v17", 8, "reads the result of"),
+    ("gfx950", M942, "v_add_f32_e32 v9, v20, v20", 12, "reads the result of"),
+    ("gfx950", M942_16, "v_add_f32_e32 v9, v17, v17", 20, "reads the result of"),
+    ("gfx950", M942_2, "v_add_f32_e32 v9, v17, v17", 5, "reads the result of"),
+    ("gfx950", F942, "v_add_f32_e32 v9, v17, v17", 10, "reads the result of"),
+    ("gfx950", M950, "ds_write_b32 v8, v20", 12, "reads the result of"),
+    ("gfx950", M950, "global_store_dword v[8:9], v20, off", 12, "reads the result of"),
+    ("gfx950", M950, "ds_read_b32 v20, v9", 12, "overwrites the result of"),
+    ("gfx950", M950, "v_mfma_f32_16x16x32_f16 v[48:51], v[20:23], v[8:11], 0", 12, "reads as SrcA or SrcB"),
+    (
+        "gfx950",
+        M950,
+        "v_mfma_f32_16x16x32_f16 v[20:23], v[8:11], v[8:11], v[20:23]",
+        10,
+        "reads as SrcC a part of",
+    ),
+    (
+        "gfx950",
+        M942_2,
+        "v_mfma_f32_32x32x16_f16 v[18:33], v[0:3], v[4:7], v[18:33]",
+        4,
+        "reads as SrcC a part of",
+    ),
+    ("gfx950", M942_2, "v_mfma_f32_16x16x4_f32 v[18:21], v0, v2, v[18:21]", 3, "reads as SrcC a part of"),
+    ("gfx950", M942_2, M942_2, 2, "adds to the result of"),
+    (
+        "gfx950",
+        "v_mfma_f32_32x32x16_f16 v[16:31], v[0:3], v[4:7], v[32:47]",
+        "v_mov_b32_e32 v32, 0",
+        7,
+        "overwrites the SrcC of",
+    ),
+    ("gfx950", "v_mov_b32_e32 v1, v9", M950, 2, "reads the VGPR of"),
+    ("gfx950", "v_mov_b32_e32 v1, v9", SWAP, 2, "swaps lanes of the VGPR of"),
+    ("gfx950", "v_mov_b32_e32 v2, v9", SWAP, 2, "swaps lanes of the VGPR of"),
+    ("gfx950", SWAP, "v_permlane16_swap_b32_e32 v2, v3", 2, "swaps lanes of the VGPR of"),
+    ("gfx950", "v_exp_f32_e32 v1, v1", "v_add_f32_e32 v2, v1, v1", 1, "reads the transcendental result of"),
     # gfx1100, gfx1151
     ("gfx1100", WMMA, WMMA_OF_ITS_D, 1, "reads as A or B the D of"),
     ("gfx1151", WMMA, WMMA_OF_ITS_D, 1, "reads as A or B the D of"),
@@ -180,6 +222,8 @@ def test_a_dependency_needs_exactly_this_much(arch, first, second, needed, how):
         ("gfx90a", "v_mov_b32_e32 v1, v2", "v_readfirstlane_b32 s0, v1"),
         ("gfx942", M942, M942),
         ("gfx942", M942, M942.replace("v[16:31]", "v[48:63]")),  # independent
+        ("gfx950", M950, M950),
+        ("gfx950", SWAP, "v_add_f32_e32 v3, v1, v2"),
         ("gfx1100", WMMA, WMMA),
         ("gfx1100", "v_exp_f32_e32 v1, v1", "v_add_f32_e32 v2, v3, v3"),
         ("gfx1030", "v_exp_f32_e32 v1, v1", "v_add_f32_e32 v2, v1, v1"),
@@ -188,6 +232,14 @@ def test_a_dependency_needs_exactly_this_much(arch, first, second, needed, how):
 )
 def test_what_needs_nothing_between(arch, first, second):
     assert texts(arch, first, second) == []
+
+
+@pytest.mark.parametrize("second", ["v_mov_b32_e32 v9, v20", "v_mov_b32_e32 v20, 0", "ds_write_b32 v8, v20"])
+def test_what_is_enough_on_gfx942_is_too_close_on_gfx950(second):
+    """LLVM gives gfx9-4-generic, which stands for both, gfx942's wait states."""
+    lines = [M942, *distance("gfx942", 11), second]
+    assert texts("gfx942", *lines) == []
+    assert len(texts("gfx950", *lines)) == 1
 
 
 def test_a_finding_names_kernel_addresses_instructions_and_distances():

@@ -8,6 +8,8 @@ MFMA_16 = "v_mfma_f32_32x32x8_f16 v[16:31], v[0:1], v[2:3], v[16:31]"
 MFMA_BF = "v_mfma_f32_32x32x8_bf16 v[16:31], v[0:1], v[2:3], v[16:31]"
 MFMA_16_GFX908 = "v_mfma_f32_32x32x8f16 a[0:15], v[0:1], v[2:3], a[0:15]"
 MFMA_BF_GFX908 = "v_mfma_f32_32x32x4bf16 a[0:15], v0, v1, a[0:15]"
+MFMA_16_GFX950 = "v_mfma_f32_32x32x16_f16 v[16:31], v[0:3], v[4:7], v[16:31]"
+MFMA_BF_GFX950 = MFMA_16_GFX950.replace("_f16", "_bf16")
 WMMA_16 = "v_wmma_f32_16x16x16_f16 v[0:7], v[8:15], v[16:23], v[0:7]"
 WMMA_BF = "v_wmma_f32_16x16x16_bf16 v[0:7], v[8:15], v[16:23], v[0:7]"
 DOT2 = "v_dot2c_f32_f16 v0, v1, v2"
@@ -30,6 +32,8 @@ def test_an_arch_that_the_table_does_not_have_is_refused():
         ("gfx908", BF16, MFMA_BF_GFX908),
         ("gfx942", FP16, MFMA_16),
         ("gfx942", BF16, MFMA_BF),
+        ("gfx950", FP16, MFMA_16_GFX950),
+        ("gfx950", BF16, MFMA_BF_GFX950),
         ("gfx1030", FP16, DOT2),
         ("gfx1030", BF16, "v_fmac_f32_e32 v0, v1, v2"),
         ("gfx1100", FP16, WMMA_16),
@@ -38,6 +42,13 @@ def test_an_arch_that_the_table_does_not_have_is_refused():
 )
 def test_the_right_instruction(arch, name, line):
     assert texts(arch, name, line) == []
+
+
+def test_half_a_step_may_be_a_shorter_instruction_on_gfx950_but_not_every_step():
+    assert texts("gfx950", FP16, MFMA_16_GFX950, MFMA_16) == []
+    assert texts("gfx950", BF16, MFMA_BF_GFX950, MFMA_BF) == []
+    (missing,) = texts("gfx950", FP16, MFMA_16)
+    assert missing.startswith("no matrix instruction of its type, expected v_mfma_f32_(32x32x16|16x16x32)")
 
 
 def test_a_kernel_for_any_head_dim_has_no_tiles_to_multiply():
@@ -51,6 +62,9 @@ def test_a_kernel_for_any_head_dim_has_no_tiles_to_multiply():
         ("gfx942", FP16, MFMA_BF, "v_mfma_f32_32x32x8_bf16"),
         ("gfx942", BF16, MFMA_16, "v_mfma_f32_32x32x8_f16"),
         ("gfx942", FP16, "v_mfma_f32_32x32x2_f32 v[0:15], v16, v17, v[0:15]", "v_mfma_f32_32x32x2_f32"),
+        ("gfx950", FP16, MFMA_BF_GFX950, "v_mfma_f32_32x32x16_bf16"),
+        ("gfx950", BF16, MFMA_16, "v_mfma_f32_32x32x8_f16"),
+        ("gfx942", FP16, MFMA_16_GFX950, "v_mfma_f32_32x32x16_f16"),
         ("gfx908", FP16, MFMA_BF_GFX908, "v_mfma_f32_32x32x4bf16"),
         ("gfx1100", FP16, WMMA_BF, "v_wmma_f32_16x16x16_bf16"),
         ("gfx1100", FP16, WMMA_16.replace("f32_16", "f16_16", 1), "v_wmma_f16_16x16x16_f16"),

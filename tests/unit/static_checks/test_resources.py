@@ -61,6 +61,11 @@ def test_incomplete_notes_are_refused_in_words(text, words):
         # 64 KiB of LDS for four SIMDs, on RDNA 128 KiB.
         ("gfx942", taken(vgpr=16, lds_bytes=32768), 2),
         ("gfx942", taken(vgpr=16, lds_bytes=32769), 1),
+        # 160 KiB in granules of 1280 bytes: 64 of them are half.
+        ("gfx950", taken(vgpr=16, lds_bytes=81920), 2),
+        ("gfx950", taken(vgpr=16, lds_bytes=81921), 1),
+        ("gfx950", taken(vgpr=16, lds_bytes=163840), 1),
+        ("gfx950", taken(vgpr=16, lds_bytes=40 * 1024), 4),
         ("gfx1030", rdna(vgpr=16, lds_bytes=57344), 4),
         # A workgroup fits as a whole or not at all.
         ("gfx942", taken(vgpr=168, workgroup=512, lds_bytes=0), 2),

@@ -26,6 +26,15 @@ void swap(Wave& w, const Inst& in) {
   commit(w, in.dst[0], b);
   commit(w, in.dst[1], a);
 }
+// The lower half of every 2 * kHalf lanes of the second register and the upper half of those of the first
+// change places.
+template <u32 kHalf>
+void swap_halves(Wave& w, const Inst& in) {
+  if (w.exec != w.all) fail(w, in, "what it does to lanes that are off is not published");
+  u32 *upper = w.v[in.dst[0].index], *lower = w.v[in.dst[1].index];
+  for (u32 i = 0; i < w.n; ++i)
+    if (!(i & kHalf)) std::swap(lower[i], upper[i + kHalf]);
+}
 void mbcnt(Wave& w, const Inst& in, bool high) {
   alignas(64) u32 ta[kLanes], tb[kLanes], d[kLanes];
   const u32 *a = U32::load(w, in.src[0], ta), *b = U32::load(w, in.src[1], tb);
@@ -213,6 +222,8 @@ void add_cross(Ops& t) {
   add("v_readlane_b32", readlane, Class::valu, 1).follows(flow::moves<>);
   add("v_writelane_b32", writelane, Class::valu, 1).follows(flow::moves<>);
   add("v_swap_b32", swap, Class::valu, 2).follows(flow::moves<0b11>);
+  add("v_permlane16_swap_b32", swap_halves<16>, Class::valu, 2).follows(flow::moves<0b11>);
+  add("v_permlane32_swap_b32", swap_halves<32>, Class::valu, 2).follows(flow::moves<0b11>);
   add("v_mbcnt_lo_u32_b32", [](Wave& w, const Inst& in) { mbcnt(w, in, false); }, Class::valu, 1);
   add("v_mbcnt_hi_u32_b32", [](Wave& w, const Inst& in) { mbcnt(w, in, true); }, Class::valu, 1);
   add(

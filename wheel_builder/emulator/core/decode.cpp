@@ -118,6 +118,8 @@ struct Decoder {
       row_mask = n;
     else if (name == "bank_mask")
       bank_mask = n;
+    else if (name == "bitop3")
+      flag(static_cast<u32>(n) & 0xff);
     else if (name == "bound_ctrl")
       d.bound_zero = true;
     else if (name == "fi")

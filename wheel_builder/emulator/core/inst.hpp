@@ -102,7 +102,7 @@ struct Inst {
   u8 omod = 0;         // 1: x2, 2: x4, 3: /2
   u8 op_sel_bits = 0;  // as written
   i32 offset = 0, offset1 = 0;
-  u32 aux = 0;     // per class: cache/addressing bits, MFMA shape, simm16, ...
+  u32 aux = 0;     // per class: cache/addressing bits, MFMA shape, simm16, v_bitop3's truth table, ...
   u32 target = 0;  // branch: index of the instruction
   u64 address = 0;
   u32 words[3] = {0, 0, 0};

@@ -26,6 +26,24 @@ void ds_load(Wave& w, const Inst& in) {
   }
   load_lanes(w, in, kKind, kDwords, LdsPlace{w, in, address, offset});
 }
+// Of each 16 lanes, lane l gets halfword l % 4 of what the lanes l / 4, l / 4 + 4, ... have loaded.
+void transpose_halves(u32 (*v)[kLanes], u32 n) {
+  u32 loaded[2][kLanes];
+  std::memcpy(loaded, v, sizeof loaded);
+  const auto half = [&](u32 lane, u32 at) { return loaded[at / 2][lane] >> (16 * (at % 2)) & 0xffffu; };
+  for (u32 l = 0; l < n; ++l) {
+    const u32 from = (l & ~15u) + l / 4 % 4;
+    for (u32 d = 0; d < 2; ++d) v[d][l] = half(from + 8 * d, l % 4) | half(from + 8 * d + 4, l % 4) << 16;
+  }
+}
+void ds_load_transposed(Wave& w, const Inst& in) {
+  if (w.exec != w.all) fail(w, in, "a transposed load needs all lanes");
+  ds_load<Load::dwords, 2>(w, in);
+  transpose_halves(w.v + in.dst[0].index, w.n);
+  if (!w.shadow) return;
+  transpose_halves(w.shadow->v + in.dst[0].index, w.n);
+  update_dirty(*w.shadow, in.dst[0], 2);
+}
 template <u32 kBytes, bool kHi>
 void ds_store(Wave& w, const Inst& in) {
   alignas(64) u32 ta[kLanes];
@@ -96,6 +114,7 @@ void add_lds(Ops& t) {
   add(t, "ds_read2_b64", ds_load2<2, 1>, 1);
   add(t, "ds_read2st64_b32", ds_load2<1, 64>, 1);
   add(t, "ds_read2st64_b64", ds_load2<2, 64>, 1);
+  add(t, "ds_read_b64_tr_b16", ds_load_transposed, 1);
   add(t, "ds_read_addtid_b32", ds_load_addtid, 1);
   add(t, "ds_write_b8", ds_store<1, false>, 0);
   add(t, "ds_write_b16", ds_store<2, false>, 0);

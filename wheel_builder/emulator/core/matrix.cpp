@@ -252,6 +252,10 @@ void add_matrix(Ops& t) {
   add<4, 4, 16, El::bf16_>(t, "v_mfma_f32_4x4x4bf16_1k");
   add<32, 8, 1, El::bf16_>(t, "v_mfma_f32_32x32x8bf16_1k");
   add<16, 16, 1, El::bf16_>(t, "v_mfma_f32_16x16x16bf16_1k");
+  add<32, 16, 1, El::f16_>(t, "v_mfma_f32_32x32x16_f16");
+  add<16, 32, 1, El::f16_>(t, "v_mfma_f32_16x16x32_f16");
+  add<32, 16, 1, El::bf16_>(t, "v_mfma_f32_32x32x16_bf16");
+  add<16, 32, 1, El::bf16_>(t, "v_mfma_f32_16x16x32_bf16");
   const char* renamed[][2] = {{"v_mfma_f32_32x32x1_2b_f32", "v_mfma_f32_32x32x1f32"},
                               {"v_mfma_f32_16x16x1_4b_f32", "v_mfma_f32_16x16x1f32"},
                               {"v_mfma_f32_4x4x1_16b_f32", "v_mfma_f32_4x4x1f32"},

@@ -157,6 +157,8 @@ void add_conversions(Ops& t) {
   V1F(v_cvt_f16_f32, valu, F16, F32, kStore16, a);
   V2(v_cvt_pkrtz_f16_f32, U32, F32, F32, float_to_half_rtz(a) | float_to_half_rtz(b) << 16)
       .follows(flow::cvt_pair);
+  V2(v_cvt_pk_f16_f32, U32, F32, F32, float_to_half(a) | float_to_half(b) << 16).follows(flow::cvt_pair);
+  V2(v_cvt_pk_bf16_f32, U32, F32, F32, float_to_bf16(a) | float_to_bf16(b) << 16).follows(flow::cvt_pair);
   V2(v_cvt_pknorm_i16_f32, U32, F32, F32, norm16(a, true) | norm16(b, true) << 16).follows(flow::cvt_pair);
   V2(v_cvt_pknorm_u16_f32, U32, F32, F32, norm16(a, false) | norm16(b, false) << 16).follows(flow::cvt_pair);
   V2(v_cvt_pk_u16_u32, U32, U32, U32, std::min(a, 0xffffu) | std::min(b, 0xffffu) << 16)

@@ -117,6 +117,17 @@ void cndmask16(Wave& w, const Inst& in) {
   commit16(w, in, d);
 }
 
+// Bit by bit the entry of a truth table that the three sources' bits choose, the first source the highest.
+u32 by_table(u32 table, u32 a, u32 b, u32 c) {
+  u32 out = 0;
+  for (u32 entry = 0; entry < 8; ++entry)
+    if (table >> entry & 1) out |= (entry & 4 ? a : ~a) & (entry & 2 ? b : ~b) & (entry & 1 ? c : ~c);
+  return out;
+}
+void table_flow(Wave& s, const Inst& in) {
+  flow::bitwise(s, in, [&](u32 a, u32 b, u32 c) { return by_table(in.aux, a, b, c); });
+}
+
 void add_vector_logic(Ops& t) {
   V1(v_mov_b32, U32, U32, a).follows(flow::moves<>);
   V1(v_mov_b64, U64, U64, a).follows(flow::moves<>);
@@ -133,6 +144,7 @@ void add_vector_logic(Ops& t) {
   V3(v_or3_b32, U32, U32, U32, U32, a | b | c).follows(flow::moves<0b111>);
   BITS3(v_xor3_b32, U32, 0, a ^ b ^ c);
   V3(v_bfi_b32, U32, U32, U32, U32, (a & b) | (~a & c)).follows(flow::moves<0b110>);
+  V3(v_bitop3_b32, U32, U32, U32, U32, by_table(in.aux, a, b, c)).follows(table_flow);
   V3(v_bfe_u32, U32, U32, U32, U32, bfe_u(a, b, c)).follows(flow::moves<>);
   V3(v_bfe_i32, U32, U32, U32, U32, bfe_i(a, b, c)).follows(flow::moves<>);
   V2(v_bfm_b32, U32, U32, U32, ((1u << (a & 31)) - 1) << (b & 31));
@@ -232,6 +244,8 @@ void add_short(Ops& t) {
   V2F(v_or_b16, valu, U16, U16, U16, kStore16, a | b).follows(flow::moves<0b11>);
   BITS2(v_xor_b16, U16, kStore16, a ^ b);
   BITS1(v_not_b16, U16, kStore16, ~a & 0xffffu);
+  V3F(v_bitop3_b16, valu, U16, U16, U16, U16, kStore16 | kKeepHigh, by_table(in.aux, a, b, c) & 0xffffu)
+      .follows(table_flow);
   V1F(v_mov_b16, valu, H16, H16, kStore16, a).follows(flow::moves<>);
   V3F(v_min3_u16, valu, U16, U16, U16, U16, kStore16 | kKeepHigh, std::min(std::min(a, b), c));
   V3F(v_max3_u16, valu, U16, U16, U16, U16, kStore16 | kKeepHigh, std::max(std::max(a, b), c));

@@ -149,17 +149,20 @@ void store(Wave& w, const Inst& in) {
     store_lanes(w, data, kBytes, high, place);
   }
 }
-// A dword per lane straight into LDS at M0 + 4 * lane.
-template <class P>
+// The lanes' dwords straight into LDS, one lane's after the other's, from M0 on.  M0 has as many bits as the
+// LDS.
+template <class P, u32 kDwords = 1>
 void load_to_lds(Wave& w, const Inst& in) {
+  constexpr u32 kBytes = 4 * kDwords;
   P place(w, in, P::positions(false));
+  const u32 base = w.s[kM0] & (fa::traits(w.program->gfx).lds_bytes > 0x10000 ? 0x3ffffu : 0xffffu);
   for (u64 m = w.exec; m; m &= m - 1) {
     u32 i = static_cast<u32>(__builtin_ctzll(m));
-    u32 x = 0;
-    if (const u8* p = place(i, 0, 4, Mode::read)) std::memcpy(&x, p, 4);
+    u32 x[kDwords] = {0};
+    if (const u8* p = place(i, 0, kBytes, Mode::read)) std::memcpy(x, p, kBytes);
     w.stored_undefined = std::exchange(w.undefined_bytes, 0);
-    u32 to = (w.s[kM0] & 0xffff) + static_cast<u32>(in.offset) + 4 * i;
-    if (u8* q = lds({w, in, i}, to, 4, Mode::write)) std::memcpy(q, &x, 4);
+    u32 to = base + static_cast<u32>(in.offset) + kBytes * i;
+    if (u8* q = lds({w, in, i}, to, kBytes, Mode::write)) std::memcpy(q, x, kBytes);
     w.stored_undefined = 0;
   }
 }
@@ -275,5 +278,6 @@ void add_vmem(Ops& t) {
   add_family<ScratchPlace>(t, "scratch", Class::scratch);
   add_family<BufferPlace>(t, "buffer", Class::vmem);
   t.add({"global_load_lds_dword", load_to_lds<GlobalPlace>, Class::vmem, 0, {Type::b32}, 0, nullptr});
+  t.add({"global_load_lds_dwordx4", load_to_lds<GlobalPlace, 4>, Class::vmem, 0, {Type::b32}, 0, nullptr});
 }
 }  // namespace emu

@@ -34,9 +34,10 @@ struct ArchTraits {
   // What instructions there are.
   Family family;
   MatrixUnit unit;
-  int step_columns;         // columns (queries or keys) of a matrix step
-  int step_clocks;          // of the instruction of a matrix step; 0 where there are no matrix instructions
-  int bf16_k;               // contraction length of the 32x32 bf16 matrix instruction; 0 where there is none
+  int step_columns;  // columns (queries or keys) of a matrix step
+  int step_clocks;   // of the instruction of a matrix step; 0 where there are no matrix instructions
+  int fp16_k;        // contraction length of the longest 32x32 fp16 matrix instruction; 0: there is none
+  int bf16_k;        // likewise of bf16
   bool matrix_coexecution;  // matrix instructions run while the VALU works for other waves of the SIMD
   bool separate_acc_vgprs;  // matrix results are in AccVGPRs only, a register file of their own
   bool back_off_barrier;    // where false, the compiler waits for all loads before a barrier

@@ -1,6 +1,6 @@
-// The matrix unit of CDNA: v_mfma_f32_32x32xK.  A lane's run of 8 elements is two instructions of 4
-// elements or, where bf16 has only the short form, four of 2; both operands take the same elements,
-// so the order in which k is contracted does not matter.
+// The matrix unit of CDNA: v_mfma_f32_32x32xK.  A lane's run of 8 elements is one instruction, two of 4
+// elements or four of 2, by the longest that the ISA has for the dtype; both operands take the same
+// elements, so the order in which k is contracted does not matter.
 #pragma once
 
 #include "fa/mma/unit.hpp"
@@ -8,6 +8,8 @@
 namespace fa {
 
 typedef _Float16 f16x4 __attribute__((ext_vector_type(4)));
+typedef _Float16 f16x8 __attribute__((ext_vector_type(8)));
+typedef __bf16 bf16x8 __attribute__((ext_vector_type(8)));
 typedef short s16x2 __attribute__((ext_vector_type(2)));
 typedef short s16x4 __attribute__((ext_vector_type(4)));
 
@@ -21,9 +23,13 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
   static constexpr bool kFewInstructions = true, kMultipliesFp32 = true;
 
   static constexpr bool kPackedFp32 = traits(kGfx).packed_fp32;
+  // Contraction length of the longest instruction.
+  static constexpr int kLongest = kDType == DType::fp16 ? traits(kGfx).fp16_k : traits(kGfx).bf16_k;
 
   FA_DEVICE static void multiply(C& c, A a, const B& b) {
-    if constexpr (kDType == DType::bf16 && traits(kGfx).bf16_k == 4) {
+    if constexpr (kLongest == kK) {
+      c = eight(c, a, b.column[0]);
+    } else if constexpr (kLongest == 4) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) c = two(c, a[i], b.column[0][i]);
     } else {
@@ -32,9 +38,9 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
     }
   }
 
-  // The same in two halves.
+  // The same in two halves.  Each takes as long as the whole where that is one instruction.
   FA_DEVICE static void multiply_half(C& c, A a, const B& b, int half) {
-    if constexpr (kDType == DType::bf16 && traits(kGfx).bf16_k == 4) {
+    if constexpr (kLongest == 4) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) c = two(c, a[half * 2 + i], b.column[0][half * 2 + i]);
     } else {
@@ -136,6 +142,15 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
     } else {
       return __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(__builtin_bit_cast(s16x4, a),
                                                       __builtin_bit_cast(s16x4, b), c, 0, 0, 0);
+    }
+  }
+  FA_DEVICE static C eight(C c, A a, A b) {
+    if constexpr (kDType == DType::fp16) {
+      return __builtin_amdgcn_mfma_f32_32x32x16_f16(__builtin_bit_cast(f16x8, a),
+                                                    __builtin_bit_cast(f16x8, b), c, 0, 0, 0);
+    } else {
+      return __builtin_amdgcn_mfma_f32_32x32x16_bf16(__builtin_bit_cast(bf16x8, a),
+                                                     __builtin_bit_cast(bf16x8, b), c, 0, 0, 0);
     }
   }
 };

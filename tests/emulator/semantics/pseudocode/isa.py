@@ -17,12 +17,17 @@ from tests.emulator.semantics.pseudocode.syntax import PseudocodeError
 from tests.emulator.semantics.pseudocode.translate import instruction
 from tests.emulator.semantics.table import ScalarOp, arguments
 
-# tinygrad's rdna3 was made from RDNA 3.5's document, which has all of RDNA 3.
-DOCUMENTS = {"gfx942": "cdna", "gfx1100": "rdna3", "gfx1151": "rdna3"}
+# tinygrad's cdna was made from CDNA 4's document, which has what CDNA 3 has of these instructions; its rdna3
+# from RDNA 3.5's, which has all of RDNA 3.
+DOCUMENTS = {"gfx942": "cdna", "gfx950": "cdna", "gfx1100": "rdna3", "gfx1151": "rdna3"}
 SOURCE = re.compile(r"(?P<minus>-?)(?P<bar>\|?)\{s?(?P<key>[abc])h?\}\|?")
 WRITTEN = re.compile(r"\{[dmn]h?\}|<\w+>|null")  # a mask that is read is VCC in the text
 LITERAL = re.compile(r"-?(?:0x[0-9a-f]+|\d+)")
 MODIFIER = re.compile(r" (clamp|mul:|div:|op_sel|neg_lo|neg_hi|dst_sel|src0_sel)|sext\(|\n")
+# The truth table of v_bitop3 is in fields that its text names, and in a modifier of the assembler's; its
+# result, D0 elsewhere, is called D.
+RESULT = re.compile(r"\bD\.")
+TABLE, TABLE_FIELDS = re.compile(r" bitop3:(0x[0-9a-f]+)$"), re.compile(r"TTBL = \{[^}]*\}")
 ALWAYS_TRUE = re.compile(r"v_cmpx?_t_f")
 M64 = (1 << 64) - 1
 
@@ -111,6 +116,12 @@ class Document:
             self.made[name] = instruction(self.texts[name], self.instruction)
         return self.made[name]
 
+    def _of(self, op, name):
+        if table := TABLE.search(op.operands):
+            text = TABLE_FIELDS.sub(f"TTBL = {table[1]}", self.texts[name])
+            return instruction(RESULT.sub("D0.", text), self.instruction)
+        return self.instruction(name)
+
     def line(self, op, excused: Callable[[Any], None] = lambda _: None):
         """``op`` with the text as its reference, or ``PseudocodeError``.
 
@@ -120,7 +131,7 @@ class Document:
         if name not in self.texts:
             msg = "not in the document"
             raise PseudocodeError(msg)
-        text, read = self.instruction(name), sources(op, name)
+        text, read = self._of(op, name), sources(op, name)
         return replace(op, reference=reference(op, text, read, excuse_of(name), excused))
 
 
@@ -161,7 +172,7 @@ def sources(op, name):
         msg = "a modifier, which the text leaves out"
         raise PseudocodeError(msg)
     found, positions = {}, iter(("S0", "S1", "S2"))
-    for operand in op.operands.split(", "):
+    for operand in TABLE.sub("", op.operands).split(", "):
         if match := SOURCE.fullmatch(operand):
             found[next(positions)] = operand_value(op, **match.groupdict())
         elif LITERAL.fullmatch(operand):

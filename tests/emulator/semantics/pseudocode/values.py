@@ -135,7 +135,7 @@ def cast(x, kind, width):
     """``32'F(x)`` and the like: the same number in another type."""
     if isinstance(x, Power):
         return x
-    if kind != "f" or not isinstance(x, Float):
+    if kind not in ("f", "bf") or not isinstance(x, Float):
         return typed(x, kind, width)
     f = FORMATS[kind, width]
     if f is x.f:
@@ -265,6 +265,7 @@ FUNCTIONS = {
     "signext": lambda x: x,  # what has a signed type already has its sign
     "signext_from_bit": extend,
     "f32_to_f16": to_format(F16),
+    "f32_to_bf16": to_format(BF16),
     "f64_to_f32": to_format(F32),
     "f16_to_f32": to_format(F32),
     "bf16_to_f32": to_format(F32),
