@@ -42,10 +42,18 @@ def fetched(places, group):
 
 
 @pytest.mark.parametrize(
-    ("units", "dies"), [(304, 8), (228, 6), (152, 4), (76, 2), (38, 1), (80, 1), (0, 1), (300, 1)]
+    ("arch", "units", "dies"),
+    [
+        # MI300X, MI300A, and the MI300X's partitions.
+        *(("gfx942", 38 * dies, dies) for dies in (8, 6, 4, 2, 1)),
+        *(("gfx942", units, 1) for units in (80, 0, 300)),
+        *(("gfx950", 32 * dies, dies) for dies in (8, 4, 2, 1)),
+        ("gfx950", 38, 1),
+        ("gfx90a", 110, 1),
+    ],
 )
-def test_the_dies_of_a_device_follow_from_its_compute_units(orders, units, dies):
-    assert orders(f"gfx942 {units} 1 1 1")[0][0] == dies
+def test_the_dies_of_a_device_follow_from_its_compute_units(orders, arch, units, dies):
+    assert orders(f"{arch} {units} 1 1 1")[0][0] == dies
 
 
 @pytest.mark.parametrize("arch", [name for name, arch in known_archs().items() if not arch.die_units])
