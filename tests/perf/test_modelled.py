@@ -14,12 +14,14 @@ from wheel_builder.perf.counters import (
     PUBLISHED,
     RATES,
     RATES_NOT_MODELLED,
+    Both,
     Causal,
     comparison,
     rates,
     through,
 )
 from wheel_builder.perf.golden import COUNTERS, FIGURES, FLOP, figures_of, parse_figures, to_text
+from wheel_builder.perf.measure import has_exclusive
 from wheel_builder.perf.table import table
 from wheel_builder.pipeline.perf import model
 
@@ -90,7 +92,7 @@ def the(rows, op, dtype, head_dim):
 def test_figures_of_one_kernel(bench, device_code, arch, kernel):
     """The normal run has time for few kernels of each arch; --full has the rest."""
     found = [*figures_of(model(device_code(arch) / f"{kernel}.hsaco", bench, max_mib=MAX_MIB))]
-    assert len(found) == 2  # with and without a mask
+    assert len(found) == 2 * (1 + has_exclusive(arch))  # with and without a mask, by each schedule
     assert [figure for figure in found if figure not in known(arch)] == []
 
 
@@ -259,9 +261,10 @@ def test_the_error_against_published_counters(modelled, peers, golden):
     known = {}
     for entry in PUBLISHED:
         near, far = (row for row in rows if row.head_dim == entry.head_dim)
-        known[entry.what, entry.head_dim] = causal(near, far)
+        kernels = (causal(near, far, which) for which in ("schedule", "exclusive"))
+        known[entry.what, entry.head_dim] = Both(*kernels)
     flop = {
-        (row.arch, row.op, row.head_dim): row.schedule_flop
+        (row.arch, row.op, row.head_dim): flop_of(row)
         for arch in ("gfx942", "gfx1100")
         for row in modelled(peers(arch))
         if row.dtype == "fp16"
@@ -270,12 +273,18 @@ def test_the_error_against_published_counters(modelled, peers, golden):
     golden(text, COUNTERS)
 
 
-def causal(near, far):
-    """A causal kernel, from the two workgroups in ``TILES``."""
+def flop_of(row):
+    """By the plain schedule, and by the exclusive one where it is another."""
+    plays = (row.schedule, row.charged[0].exclusive)[: 1 + has_exclusive(row.arch)]
+    return [row.flop / play.clocks_per_workgroup for play in plays]
+
+
+def causal(near, far, which):
+    """A causal kernel by one of the schedules, from the two workgroups in ``TILES``."""
     rows = tuple(zip(TILES, (near, far), strict=True))
     return Causal(
         rows=SEQLEN // near.workgroups,
         resident=near.schedule.resident,
-        clocks=through(*((tile, row.schedule.clocks_in_place) for tile, row in rows)),
+        clocks=through(*((tile, getattr(row.charged[0], which).clocks_in_place) for tile, row in rows)),
         matrix=through(*((tile, row.bound.matrix) for tile, row in rows)),
     )

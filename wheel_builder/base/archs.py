@@ -95,6 +95,7 @@ class Isa:
     bf16_k: int
     matrix_clocks: Mapping[str, int]
     matrix_coexecution: bool
+    never_coissued: tuple[str, ...]
     separate_acc_vgprs: bool
     back_off_barrier: bool
     packed_fp32: bool
@@ -178,6 +179,7 @@ CHOICES: Choices = {
     "features": ("atomic_fadd_f32",),
     "family": ("cdna", "rdna"),
     "unit": ("mfma", "wmma", "dot2"),
+    "never_coissued": ("transcendental", "packed", "dot", "cvt_pk"),
     "banks": (32, 64),
     "narrow_banks": (32,),
     "phases": ("measured", "contiguous"),

@@ -18,7 +18,7 @@ from wheel_builder.matrix.model import Matrix, Plan, Selection
 from wheel_builder.matrix.plan import plan
 from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.matrix.support_table import Kernels, kernels_of
-from wheel_builder.perf.golden import COUNTERS, FIGURES, FLOP, Figure, parse_figures
+from wheel_builder.perf.golden import COUNTERS, EXCLUSIVE, FIGURES, FLOP, Figure, parse_figures
 from wheel_builder.upstream.costs import load_costs
 from wheel_builder.upstream.why import sections
 
@@ -144,19 +144,37 @@ def modelled_figures(found: Mapping[str, Sequence[Figure]]) -> str:
     """
     rows = [("gfx arch", "kernel", OURS, *(others := sorted(_others(found))))]
     for arch, figures in found.items():
-        # Forwards first.
-        shown = sorted(figures, key=lambda each: not each.kernel.startswith("fwd"))
-        own = {
-            (each.kernel, each.maker): each.value
-            for each in shown
-            if each.what == FLOP and not each.kernel.startswith("bwd_")
-        }
+        own, exclusive = (_of_whole_operations(figures, what) for what in (FLOP, EXCLUSIVE))
         rows += [
-            (arch, kernel, str(own[kernel, OURS]), *(_other(own, kernel, name) for name in others))
-            for kernel, maker in own
+            (
+                arch,
+                kernel,
+                f"{flop}{_exclusive(exclusive.get((kernel, OURS)))}",
+                *(_other(own, exclusive, kernel, name) for name in others),
+            )
+            for (kernel, maker), flop in own.items()
             if maker == OURS
         ]
     return markdown(rows)
+
+
+_Figures = Mapping[tuple[str, str], int]
+
+
+def _of_whole_operations(figures: Sequence[Figure], what: str) -> _Figures:
+    """By kernel and maker, forwards first."""
+    shown = sorted(figures, key=lambda each: not each.kernel.startswith("fwd"))
+    return {
+        (each.kernel, each.maker): each.value
+        for each in shown
+        if each.what == what and not each.kernel.startswith("bwd_")
+    }
+
+
+def _exclusive(flop: int | None, ours: int | None = None) -> str:
+    """The exclusive schedule's figure, where there is one; of another kernel, how many times that ours is."""
+    times = f" ({ours / flop:.1f} times)" if flop and ours else ""
+    return f", exclusive {flop}{times}" if flop else ""
 
 
 def _others(found: Mapping[str, Sequence[Figure]]) -> set[str]:
@@ -165,10 +183,11 @@ def _others(found: Mapping[str, Sequence[Figure]]) -> set[str]:
     return {maker.partition(" ")[0] for maker in makers - {OURS}}
 
 
-def _other(of_arch: Mapping[tuple[str, str], int], kernel: str, name: str) -> str:
+def _other(of_arch: _Figures, exclusive: _Figures, kernel: str, name: str) -> str:
     ours = of_arch[kernel, OURS]
     return "; ".join(
         f"{flop} (version {maker.partition(' ')[2]}; ours is {ours / flop:.1f} times that)"
+        f"{_exclusive(exclusive.get((kernel, maker)), exclusive.get((kernel, OURS)))}"
         for (its_kernel, maker), flop in of_arch.items()
         if (its_kernel, maker.partition(" ")[0]) == (kernel, name)
     )

@@ -2,13 +2,20 @@
 
 import re
 
-from wheel_builder.base.archs import Timing, arch_named
+from wheel_builder.base.archs import Isa, Timing, arch_named
 from wheel_builder.base.errors import PerfError
 from wheel_builder.static_checks import cdna
 from wheel_builder.static_checks.operations import MATRIX, TRANSCENDENTAL
 
 WMMA = re.compile(r"v_wmma_\w+?_(?P<shape>\d+x\d+x\d+)_")
 DOT2 = re.compile(r"v_(dual_)?dot2(c|acc)?_f32_(f16|bf16)")
+# What ``never_coissued`` of isas.toml names.
+COISSUE = {
+    "transcendental": TRANSCENDENTAL,
+    "packed": re.compile(r"v_pk_"),
+    "dot": re.compile(r"v_dot\d"),
+    "cvt_pk": re.compile(r"v_cvt_pk_"),
+}
 SLOW = re.compile(r"v_(mul_(lo|hi)_[ui]32|mad_[ui]64_[ui]32|mul_lo_i32|\w+_f64)$")
 LDS_LANE = re.compile(r"ds_(swizzle|permute|bpermute)_b32$")
 LDS_WIDTH = re.compile(r"ds_(?P<name>\w+?)_(?P<type>[biuf])(?P<bits>8|16|32|64|96|128)(_|$)")
@@ -25,6 +32,11 @@ def is_matrix(mnemonic: str) -> bool:
 def is_dot2(mnemonic: str) -> bool:
     """Whether the mnemonic (or a half of a dual-issue pair) is a two-way dot product with a float sum."""
     return DOT2.search(mnemonic) is not None
+
+
+def is_exclusive(isa: Isa, mnemonic: str) -> bool:
+    """Whether a VALU instruction may never run beside a matrix instruction, where others do."""
+    return any(COISSUE[kind].match(mnemonic) for kind in isa.never_coissued)
 
 
 def matrix_clocks(arch: str, mnemonic: str) -> int:

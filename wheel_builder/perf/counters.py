@@ -42,6 +42,10 @@ NOT_MODELLED = (
 )
 
 
+# By the plain schedule, and by the one in which some VALU instructions never run beside a matrix instruction.
+COLUMNS = f"{'modelled':>10}{'error':>8}{'exclusive':>11}{'error':>8}"
+
+
 @dataclass(frozen=True)
 class Line:
     """A causal workgroup's quantity: ``first`` for tile 0, and ``step`` more for each tile of queries."""
@@ -87,27 +91,36 @@ def device_busy(kernel: Causal, seqlen: int) -> float:
     return used / (compute_units * max(free))
 
 
-def comparison(published: Sequence[Published], modelled: Mapping[tuple[str, int], Causal]) -> str:
+@dataclass(frozen=True)
+class Both:
+    """A kernel by the plain and by the exclusive schedule."""
+
+    plain: Causal
+    exclusive: Causal
+
+
+def comparison(published: Sequence[Published], modelled: Mapping[tuple[str, int], Both]) -> str:
     """Published and modelled shares and the model's error, a line each; ``modelled`` by kernel and head dim.
 
     Entries missing from ``modelled`` are listed with the published share only.
     """
-    lines = [
-        f"{f'MfmaUtil on {COUNTED}, causal':<32}{'seqlen':>8}{'published':>11}{'modelled':>10}{'error':>8}"
-    ]
+    title = f"MfmaUtil on {COUNTED}, causal"
+    lines = [f"{title:<32}{'seqlen':>8}{'published':>11}{COLUMNS}"]
     for entry in published:
-        kernel = modelled.get((entry.what, entry.head_dim))
+        both = modelled.get((entry.what, entry.head_dim))
         for seqlen, share in entry.util:
             name = f"{entry.what} d{entry.head_dim}"
-            lines.append(f"{name:<32}{seqlen:>8}{share:>11.2f}{_error(kernel, seqlen, share)}")
+            kernels = (both.plain, both.exclusive) if both else ()
+            found = [device_busy(kernel, seqlen) for kernel in kernels]
+            lines.append(f"{name:<32}{seqlen:>8}{share:>11.2f}{_errors(found, share, 2)}")
     return "\n".join([*lines, ""])
 
 
-def _error(kernel: Causal | None, seqlen: int, share: float) -> str:
-    if kernel is None:
-        return f"{'-':>10}{'-':>8}"
-    found = device_busy(kernel, seqlen)
-    return f"{found:>10.2f}{found / share - 1:>+8.0%}"
+def _errors(found: Sequence[float], published: float, digits: int) -> str:
+    """Both modelled figures, each with its error; the second where there is one."""
+    cells = [(f"{each:.{digits}f}", f"{each / published - 1:+.0%}") for each in found]
+    plain, exclusive = [*cells, ("-", "-"), ("-", "-")][:2]
+    return f"{plain[0]:>10}{plain[1]:>8}{exclusive[0]:>11}{exclusive[1]:>8}"
 
 
 @dataclass(frozen=True)
@@ -137,21 +150,18 @@ RATES_NOT_MODELLED = (
 )
 
 
-def rates(published: Sequence[Rate], modelled: Mapping[tuple[str, str, int], float]) -> str:
-    """Published and modelled TFLOP/s and the model's error; ``modelled``: FLOP per clock and compute unit,
-    by arch, op and head dim, for those that are.
+def rates(published: Sequence[Rate], modelled: Mapping[tuple[str, str, int], Sequence[float]]) -> str:
+    """Published and modelled TFLOP/s and the model's error; ``modelled``: FLOP per clock and compute unit by
+    the plain schedule, and by the exclusive one where it is another, by arch, op and head dim.
     """
-    columns = f"{'GPU':>12}{'seqlen':>8}{'published':>11}{'modelled':>10}{'error':>8}"
-    title = f"{'TFLOP/s of fp16 forwards':<40}{columns}"
+    title = f"{'TFLOP/s of fp16 forwards':<40}{'GPU':>12}{'seqlen':>8}{'published':>11}{COLUMNS}"
     return "\n".join([title, *(_rate(rate, modelled) for rate in published), ""])
 
 
-def _rate(rate: Rate, modelled: Mapping[tuple[str, str, int], float]) -> str:
+def _rate(rate: Rate, modelled: Mapping[tuple[str, str, int], Sequence[float]]) -> str:
     gpu = modelled_as(rate.gpu)
     name = f"{rate.what} {rate.op.removeprefix('fwd').strip()} d{rate.head_dim}".replace("  ", " ")
     line = f"{name:<40}{rate.gpu:>12}{rate.seqlen:>8}{rate.tflops:>11.1f}"
-    found = modelled.get((gpu.name, rate.op, rate.head_dim))
-    if found is None:
-        return f"{line}{'-':>10}{'-':>8}"
-    tflops = found * gpu.model.clock * gpu.compute_units / 1e12
-    return f"{line}{tflops:>10.1f}{tflops / rate.tflops - 1:>+8.0%}"
+    flop = modelled.get((gpu.name, rate.op, rate.head_dim), ())
+    tflops = [each * gpu.model.clock * gpu.compute_units / 1e12 for each in flop]
+    return f"{line}{_errors(tflops, rate.tflops, 1)}"

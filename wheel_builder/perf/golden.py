@@ -1,18 +1,19 @@
 """The modelled figures that tests hold kernels to, a file for each arch; the documentation shows them.
 
-One figure of each kernel: what the schedule gives under the worst order of LDS phases, and of decode the
-share of the memory's bandwidth.  ``scripts/wheel-builder perf`` prints everything else that the models say.
+One figure of each kernel: what the schedule gives under the worst order of LDS phases, on CDNA 3 and later
+another one under the rule of exclusive instructions, and of decode the share of the memory's bandwidth.
+``scripts/wheel-builder perf`` prints everything else that the models say.
 """
 
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from wheel_builder.base.errors import PerfError
-from wheel_builder.perf.measure import Decoded, Modelled
+from wheel_builder.perf.measure import Decoded, Modelled, has_exclusive
 from wheel_builder.perf.table import joined, maker_of
 
 FIGURES = Path("wheel_builder/perf/figures")
@@ -25,14 +26,19 @@ HEADER = f"""\
 #   flop    useful ones per clock and compute unit, by the schedule, under the worst order of LDS phases
 #   decode  percent of the memory's bandwidth for {WORKGROUPS} workgroup, at a latency of {LATENCY} ns
 """
-FLOP, DECODE = "flop", "decode"
+HEADER_EXCLUSIVE = """\
+#   exclusive  as flop, by the schedule in which some VALU instructions never run beside a matrix instruction
+"""
+FLOP, EXCLUSIVE, DECODE = "flop", "exclusive", "decode"
 _Count = Annotated[int, Field(strict=True, ge=0)]
 # what -> maker -> kernel without its head dim -> head dim -> figure
-_FILE = TypeAdapter(dict[Literal["flop", "decode"], dict[str, dict[str, dict[str, _Count]]]])
+_FILE = TypeAdapter(dict[Literal["flop", "exclusive", "decode"], dict[str, dict[str, dict[str, _Count]]]])
 
 
 class Figure(NamedTuple):
-    """``what`` is ``FLOP`` or ``DECODE``; ``kernel`` is "fwd fp16 d64", ``maker`` without its tile."""
+    """``what`` is ``FLOP``, ``EXCLUSIVE`` or ``DECODE``; ``kernel`` is "fwd fp16 d64", ``maker`` without its
+    tile.
+    """
 
     what: str
     maker: str
@@ -65,7 +71,8 @@ def to_text(figures: Iterable[Figure]) -> str:
     for each in figures:
         kernel, _, dim = each.kernel.rpartition(" ")
         tables.setdefault((each.what, each.maker), {}).setdefault(kernel, {})[dim] = each.value
-    lines = [HEADER]
+    has_rule = any(what == EXCLUSIVE for what, _ in tables)
+    lines = [HEADER + HEADER_EXCLUSIVE if has_rule else HEADER]
     for (what, maker), kernels in sorted(tables.items()):
         lines += [f'[{what}."{maker}"]', *(_line(*row) for row in sorted(kernels.items(), key=_order)), ""]
     return "\n".join(lines).rstrip("\n") + "\n"
@@ -83,20 +90,33 @@ def _line(kernel: str, values: Mapping[str, int]) -> str:
 
 
 def figures_of(rows: Iterable[Modelled | Decoded]) -> Iterator[Figure]:
-    """One figure of each kernel, and of each whole backward."""
+    """The figures of each kernel, and of each whole backward."""
     modelled = []
     for row in rows:
         if isinstance(row, Modelled):
             modelled.append(row)
-            slowest = max(charged.schedule.clocks_per_workgroup for charged in row.charged)
-            name = f"{row.op} {row.dtype} d{row.head_dim}"
-            yield Figure(FLOP, maker_of(row), name, round(row.flop / slowest))
+            yield from _of_kernel(row)
         else:
             shares = {(each.latency, each.workgroups): each.share for each in row.decode.shares}
             share = shares[LATENCY, WORKGROUPS]
             yield Figure(DECODE, row.label, f"{row.dtype} d{row.head_dim}", round(100 * share))
-    orders: dict[tuple[str, str], list[float]] = {}
+    yield from _of_wholes(modelled)
+
+
+def _of_kernel(row: Modelled) -> Iterator[Figure]:
+    maker, name = maker_of(row), f"{row.op} {row.dtype} d{row.head_dim}"
+    slowest = max(charged.schedule.clocks_per_workgroup for charged in row.charged)
+    yield Figure(FLOP, maker, name, round(row.flop / slowest))
+    if has_exclusive(row.arch):
+        slowest = max(charged.exclusive.clocks_per_workgroup for charged in row.charged)
+        yield Figure(EXCLUSIVE, maker, name, round(row.flop / slowest))
+
+
+def _of_wholes(modelled: Sequence[Modelled]) -> Iterator[Figure]:
+    orders: dict[tuple[str, str, str], list[float]] = {}
     for whole in joined(modelled):
-        _, schedule, *_ = whole.flop
-        orders.setdefault((whole.maker, whole.kernel), []).append(schedule)
-    yield from (Figure(FLOP, *name, round(min(flop))) for name, flop in orders.items())
+        _, schedule, _, exclusive, _ = whole.flop
+        found = {FLOP: schedule, EXCLUSIVE: exclusive} if has_exclusive(whole.arch) else {FLOP: schedule}
+        for what, flop in found.items():
+            orders.setdefault((what, whole.maker, whole.kernel), []).append(flop)
+    yield from (Figure(*name, round(min(flop))) for name, flop in orders.items())

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from wheel_builder.base.archs import arch_named
 from wheel_builder.base.errors import PerfError
 from wheel_builder.emulator.machine import Machine, Options, Result
 from wheel_builder.emulator.memory import pack_arguments
@@ -31,13 +32,15 @@ class Subject:
 class Charged:
     """Everything that depends on the phases of the LDS; ``order`` names them (perf/lds.py).
 
-    ``port``: the schedule that also charges the way to the LDS.
+    ``port``: the schedule that also charges the way to the LDS.  ``exclusive``: the one in which some VALU
+    instructions never run beside a matrix instruction; the plain one where the ISA names none.
     """
 
     order: str
     bound: Bound
     schedule: Schedule
     port: Schedule
+    exclusive: Schedule
     uses: tuple[LdsUse, ...]
 
     @property
@@ -174,19 +177,27 @@ def _trace(subject: Subject, kernel: str, result: Result) -> Trace:
     return trace_of(subject.machine.arch, functions[kernel], subject.machine.program, result)
 
 
+def has_exclusive(arch: str) -> bool:
+    """Whether some VALU instructions of the arch never run beside a matrix instruction, where others do."""
+    return bool(arch_named(arch).isa.never_coissued)
+
+
 def _charged(trace: Trace, others: Sequence[Trace], result: Result, order: str, resident: int) -> Charged:
     charges = trace.charges(order)
     further = [(other, other.charges(order)) for other in others]
 
-    def played(*, port: bool) -> Schedule:
+    def played(*, port: bool = False, exclusive: bool = False) -> Schedule:
         paths = [other.paths(clocks, port=port) for other, clocks in further]
-        return play(trace.arch, trace.paths(charges, port=port), resident, others=paths)
+        own = trace.paths(charges, port=port)
+        return play(trace.arch, own, resident, others=paths, exclusive=exclusive)
 
     costs = [(charges[access], count) for access, count in trace.accesses.items()]
+    schedule = played()
     return Charged(
         order=order,
         bound=busy_bound(trace.arch, result.counts, costs),
-        schedule=played(port=False),
+        schedule=schedule,
         port=played(port=True),
+        exclusive=played(exclusive=True) if has_exclusive(trace.arch) else schedule,
         uses=trace.uses(charges),
     )

@@ -67,14 +67,17 @@ def play(
     rounds: int = 2,
     *,
     others: Sequence[Sequence[Path]] = (),
+    exclusive: bool = False,
 ) -> Schedule:
     """Play ``rounds`` workgroups in each of ``resident`` slots; ``paths`` are the waves of one workgroup.
 
     ``others``: those of further workgroups of the launch, as many waves each; slots begin with them in turn.
+    ``exclusive``: what is never issued beside a matrix instruction of its own wave does not run beside one of
+    another wave of the SIMD either.
     """
     hardware = arch_named(arch)
     groups = [paths, *others]
-    unit = _Unit(hardware, hardware.isa.timing, groups, resident, rounds)
+    unit = _Unit(hardware, hardware.isa.timing, groups, resident, rounds, exclusive)
     unit.run()
     total = resident * rounds
     steps = [step for number in range(total) for path in groups[number % len(groups)] for step in path]
@@ -115,6 +118,7 @@ class _Unit:
     groups: Sequence[Sequence[Path]]
     resident: int
     rounds: int
+    exclusive: bool
     clock: int = 0
     started: int = 0
     heap: list[tuple[int, int]] = field(default_factory=list)
@@ -166,7 +170,9 @@ class _Unit:
         while True:
             wave = self.waves[turn % AGES]
             step = wave.path[wave.position]
-            following = self.ports[step.port][wave.simd]
+            # The matrix unit's port is free no earlier than the VALU's.
+            port = Port.MATRIX if step.exclusive and self.exclusive else step.port
+            following = self.ports[port][wave.simd]
             if following <= time:
                 following = self._issue(wave, step, time)
                 if following < 0:

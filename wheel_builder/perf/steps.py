@@ -48,7 +48,8 @@ class Step:
     ``writes`` can be read.  ``sums``: registers that it adds to, which one matrix instruction forwards to the
     next without delay.  ``counter``: the wait counter that it raises, for ``latency`` clocks beyond its turn;
     -1 for none.  ``waits``: counters, and how much of each may be left.  ``priority``: what the wave's
-    becomes; -1: it stays.
+    becomes; -1: it stays.  ``exclusive``: no matrix instruction of the SIMD may run beside it, in the
+    schedule that has such a rule.
     """
 
     port: Port
@@ -64,6 +65,7 @@ class Step:
     waits: tuple[tuple[int, int], ...] = ()
     dot2: bool = False
     priority: int = -1
+    exclusive: bool = False
 
 
 def steps(
@@ -129,6 +131,7 @@ class _Reader:
             reads=self._numbered(_read(instruction)),
             writes=self._numbered(instruction.writes),
             dot2=any(cost.is_dot2(operation.mnemonic) for operation in instruction.operations),
+            exclusive=cost.is_exclusive(self.arch.isa, name),
         )
 
     def _memory(self, instruction: Instruction) -> Step:

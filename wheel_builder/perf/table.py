@@ -5,9 +5,10 @@ from typing import NamedTuple
 
 from wheel_builder.base.archs import arch_named
 from wheel_builder.base.words import aligned
-from wheel_builder.perf.measure import Charged, Decoded, Modelled
+from wheel_builder.perf.measure import Charged, Decoded, Modelled, has_exclusive
 from wheel_builder.perf.memory import LATENCIES, demand
 from wheel_builder.perf.ours import bytes_once, rows_of
+from wheel_builder.perf.schedule import Schedule
 
 TITLE = """\
 Modelled, not measured: instructions that one workgroup executed on an ISA emulator, under two models.
@@ -17,11 +18,12 @@ ways: the most dwords that a phase needs of one bank, in the worst LDS instructi
 share: busy matrix units (on gfx1030: dot2 instructions' part of the VALU).  FLOP: useful ones, per clock and
 compute unit.  bound: a ceiling; banks, port: shares of it in which the LDS's banks, and the way to them, are
 busy.  schedule: with latencies, waits, the waves that fit, and the LDS's banks; "+ port": and with the way
-to them; "no LDS": with neither, as in version 0.1.0.  split, fused: all kernels of a
-backward.  Atomics count as stores: how fast memory adds is not known."""
+to them; "exclusive": without it, but what never_coissued of isas.toml lists never runs beside a matrix
+instruction of its SIMD; "no LDS": without banks and ways, as in version 0.1.0.  split, fused: all kernels of
+a backward.  Atomics count as stores: how fast memory adds is not known."""
 HEAD = (
     "arch", "kernel", "of", "phases", "executed", "VGPR", "spills", "LDS", "waves/SIMD", "ways",
-    "bound share", "FLOP", "banks", "port", "schedule share", "FLOP", "+ port", "no LDS",
+    "bound share", "FLOP", "banks", "port", "schedule share", "FLOP", "+ port", "exclusive", "no LDS",
 )  # fmt: skip
 CONFLICTS = """\
 Conflicts of LDS instructions that a wave executes more than once; those not listed have none.
@@ -174,8 +176,19 @@ def _cells(row: Modelled, charged: Charged) -> tuple[str, ...]:
         f"{bound.banks / bound.clocks:.2f}",
         f"{bound.port / bound.clocks:.2f}",
         f"{max(schedule.matrix_busy, schedule.dot2_busy):.3f}",
-        *(f"{row.flop / play.clocks_per_workgroup:.0f}" for play in (schedule, charged.port, row.free)),
+        *_shown(row.arch, (row.flop / play.clocks_per_workgroup for play in _plays(row, charged))),
     )
+
+
+def _plays(row: Modelled, charged: Charged) -> tuple[Schedule, ...]:
+    """As the columns have them."""
+    return (charged.schedule, charged.port, charged.exclusive, row.free)
+
+
+def _shown(arch: str, flop: Iterable[float]) -> list[str]:
+    """FLOP of ``_plays``; the exclusive schedule's where it is one of its own."""
+    cells = [f"{each:.0f}" for each in flop]
+    return cells if has_exclusive(arch) else [*cells[:2], "-", *cells[3:]]
 
 
 class Joined(NamedTuple):
@@ -206,17 +219,15 @@ def joined(rows: Sequence[Modelled]) -> Iterator[Joined]:
 
 
 def _total(whole: Joined) -> tuple[str, ...]:
-    bound, *schedules = (f"{flop:.0f}" for flop in whole.flop)
-    return (whole.arch, whole.kernel, whole.maker, whole.order, *[""] * 7, bound, *[""] * 3, *schedules)
+    bound, *schedules = whole.flop
+    cells = [*[""] * 7, f"{bound:.0f}", *[""] * 3, *_shown(whole.arch, schedules)]
+    return (whole.arch, whole.kernel, whole.maker, whole.order, *cells)
 
 
 def _clocks(row: Modelled, charged: Charged) -> tuple[float, ...]:
     """Of all workgroups of a launch: by the bound, and by the schedules."""
-    plays = (charged.schedule, charged.port, row.free)
-    return tuple(
-        row.workgroups * clocks
-        for clocks in (charged.bound.clocks, *(play.clocks_per_workgroup for play in plays))
-    )
+    plays = (play.clocks_per_workgroup for play in _plays(row, charged))
+    return tuple(row.workgroups * clocks for clocks in (charged.bound.clocks, *plays))
 
 
 def _family(row: Modelled) -> tuple[str, str, int, str]:

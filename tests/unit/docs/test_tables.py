@@ -12,7 +12,7 @@ from wheel_builder.docs.tables import (
     problems,
     tables,
 )
-from wheel_builder.perf.golden import DECODE, FLOP, Figure
+from wheel_builder.perf.golden import DECODE, EXCLUSIVE, FLOP, Figure
 
 
 def flop(maker, kernel, value):
@@ -30,6 +30,17 @@ def test_ours_is_shown_beside_others():
             ("gfx908", "fwd fp16 d64", "700", "350 (version 3.9.0; ours is 2.0 times that)"),
         ]
     )
+
+
+def test_the_exclusive_figures_are_shown_where_there_are_any():
+    kernel, others = "fwd fp16 d64", "triton 3.9.0"
+    found = (
+        flop("flash-attn-rocm", kernel, 1300), Figure(EXCLUSIVE, "flash-attn-rocm", kernel, 1000),
+        flop(others, kernel, 650), Figure(EXCLUSIVE, others, kernel, 625),
+    )  # fmt: skip
+    other = "650 (version 3.9.0; ours is 2.0 times that), exclusive 625 (1.6 times)"
+    row = f"| gfx942 | {kernel} | 1300, exclusive 1000 | {other} |"
+    assert modelled_figures({"gfx942": found}).splitlines()[2:] == [row]
 
 
 def test_of_backwards_the_sum_is_shown():

@@ -7,6 +7,7 @@ import pytest
 from wheel_builder.perf.counters import (
     BATCH_HEADS,
     COUNTED,
+    Both,
     Causal,
     Line,
     Published,
@@ -40,17 +41,21 @@ def test_residents_share_a_compute_unit():
 
 def test_the_error_is_printed_with_its_sign():
     kernel = Causal(rows=128, resident=1, clocks=Line(100, 0), matrix=Line(50, 0))
-    text = comparison([Published("Some", 64, ((1024, 0.24),))], {("Some", 64): kernel})
-    assert text.splitlines()[1].split() == ["Some", "d64", "1024", "0.24", "0.48", "+101%"]
+    both = Both(kernel, replace(kernel, clocks=Line(400, 0)))
+    text = comparison([Published("Some", 64, ((1024, 0.24),))], {("Some", 64): both})
+    assert text.splitlines()[1].split() == ["Some", "d64", "1024", "0.24", "0.48", "+101%", "0.12", "-50%"]
 
 
 def test_what_is_not_modelled_is_listed_without_an_error():
     text = comparison([Published("Other", 64, ((1024, 0.24),))], {})
-    assert text.splitlines()[1].split() == ["Other", "d64", "1024", "0.24", "-", "-"]
+    assert text.splitlines()[1].split() == ["Other", "d64", "1024", "0.24", *"----"]
 
 
 def test_a_rate_is_that_of_all_compute_units_at_the_clock_on_paper():
     known = Rate("Some", "a source", "MI300X", "fwd causal", 64, 1024, 319.2)
-    lines = rates([known, replace(known, gpu="MI100")], {("gfx942", "fwd causal", 64): 1000.0}).splitlines()
-    assert lines[1].split() == ["Some", "causal", "d64", "MI300X", "1024", "319.2", "638.4", "+100%"]
-    assert lines[2].split() == ["Some", "causal", "d64", "MI100", "1024", "319.2", "-", "-"]
+    flop = {("gfx942", "fwd causal", 64): (1000.0, 250.0), ("gfx908", "fwd causal", 64): (1000.0,)}
+    lines = rates([replace(known, gpu=gpu) for gpu in ("MI300X", "MI100", "RX 7900 XTX")], flop).splitlines()
+    one = ["Some", "causal", "d64", "MI300X", "1024", "319.2", "638.4", "+100%", "159.6", "-50%"]
+    assert lines[1].split() == one
+    assert lines[2].split() == ["Some", "causal", "d64", "MI100", "1024", "319.2", "180.2", "-44%", "-", "-"]
+    assert lines[3].split()[-4:] == [*"----"]

@@ -10,6 +10,7 @@ from wheel_builder.base.archs import known_archs
 from wheel_builder.base.errors import PerfError
 from wheel_builder.perf.golden import (
     DECODE,
+    EXCLUSIVE,
     FIGURES,
     FLOP,
     LATENCY,
@@ -26,12 +27,30 @@ def test_the_figure_of_a_kernel_is_the_schedules_under_the_worst_order_of_phases
     row = measured(label="ours, 64x64")
     best, worst = row.charged[0], replace(row.charged[0], schedule=replace(row.schedule, clocks=128))
     for charged in ((best, worst), (worst, best)):
-        assert [*figures_of([replace(row, charged=charged)])] == [Figure(FLOP, "ours", "fwd fp16 d64", 64)]
+        found = [*figures_of([replace(row, charged=charged)])]
+        assert found == [
+            Figure(FLOP, "ours", "fwd fp16 d64", 64),
+            Figure(EXCLUSIVE, "ours", "fwd fp16 d64", 128),
+        ]
+
+
+def test_the_exclusive_figure_is_that_schedules_under_its_worst_order():
+    row = measured()
+    best, worst = row.charged[0], replace(row.charged[0], exclusive=replace(row.schedule, clocks=256))
+    for charged in ((best, worst), (worst, best)):
+        plain, exclusive = figures_of([replace(row, charged=charged)])
+        assert (plain.value, exclusive.what, exclusive.value) == (128, EXCLUSIVE, 32)
+
+
+def test_archs_without_the_rule_have_no_exclusive_figures():
+    assert {each.what for each in figures_of([measured(arch="gfx908")])} == {FLOP}
 
 
 def test_a_whole_backward_has_a_figure_too():
     parts = ("bwd_delta", "bwd_dkdv", "bwd_dq")
-    found = [*figures_of([measured(op=op) for op in parts])]
+    both = [*figures_of([measured(op=op) for op in parts])]
+    found = [each for each in both if each.what == FLOP]
+    assert [each.kernel for each in both if each.what == EXCLUSIVE] == [each.kernel for each in found]
     assert [each.kernel for each in found] == [f"{name} fp16 d64" for name in (*parts, "split")]
     (total,) = (each.value for each in found if each.kernel.startswith("split"))
     assert total == round(5 / 4 * 1024 / (3 * 8))

@@ -70,6 +70,47 @@ def test_on_gfx9_another_wave_uses_the_valu_beside_a_matrix_instruction():
     assert clocks("gfx942", *waves) == 40  # from 4 on
 
 
+EXP = "v_exp_f32_e32 v20, v21"
+
+
+def beside(arch, matrix, *lines, exclusive):
+    """Clocks of two waves on one SIMD, the first of which multiplies."""
+    waves = [[matrix], [], [], [], [*lines]]
+    paths = [path(arch, *lines) for lines in waves]
+    return play(arch, paths, 1, 1, exclusive=exclusive).clocks
+
+
+@pytest.mark.parametrize(
+    ("line", "alone"),
+    [
+        (EXP, 32 + 16),
+        ("v_rcp_f32_e32 v20, v21", 32 + 16),
+        ("v_pk_mul_f32 v[20:21], v[22:23], v[24:25]", 32 + 4),
+        ("v_pk_fma_f32 v[20:21], v[22:23], v[24:25], v[26:27]", 32 + 4),
+        ("v_dot2c_f32_f16_e32 v20, v21, v22", 32 + 4),
+        (add(20, 21), 32),
+        ("v_cvt_pkrtz_f16_f32 v20, v21, v22", 32),
+        ("v_perm_b32 v20, v21, v22, v23", 32),
+    ],
+)
+def test_what_is_exclusive_waits_for_the_matrix_unit(line, alone):
+    assert beside("gfx942", MFMA, line, exclusive=False) == 32
+    assert beside("gfx942", MFMA, line, exclusive=True) == alone
+
+
+def test_gfx950_converts_pairs_exclusively():
+    longer = "v_mfma_f32_32x32x16_f16 v[0:15], v[16:19], v[30:33], v[0:15]"
+    convert = "v_cvt_pk_f16_f32 v20, v21, v22"
+    assert beside("gfx950", longer, convert, exclusive=True) == 36
+    assert beside("gfx950", longer, EXP, exclusive=True) == 40  # transcendentals at twice the rate
+
+
+@pytest.mark.parametrize("arch", ["gfx908", "gfx90a"])
+def test_no_rule_of_older_archs_keeps_transcendentals_from_running_beside_products(arch):
+    product = MFMA.replace("x8_f16", "x8f16").replace("v[0:15]", "a[0:15]")
+    assert beside(arch, product, EXP, exclusive=True) == beside(arch, product, EXP, exclusive=False)
+
+
 def test_on_gfx1100_it_has_to_wait():
     idle = []
     assert clocks("gfx1100", [WMMA], idle, idle, idle, [add(24, 25)] * 3) == 35  # at 32, 33, 34
