@@ -17,7 +17,7 @@ ways: the most dwords that a phase needs of one bank, in the worst LDS instructi
 share: busy matrix units (on gfx1030: dot2 instructions' part of the VALU).  FLOP: useful ones, per clock and
 compute unit.  bound: a ceiling; banks, port: shares of it in which the LDS's banks, and the way to them, are
 busy.  schedule: with latencies, waits, the waves that fit, and the LDS's banks; "+ port": and with the way
-to them; "no LDS": with neither, as in version 0.1.0.  split, fused: all kernels of a
+to them; "no LDS": with neither, as in version 0.1.0.  separate, fused: all kernels of a
 backward.  Atomics count as stores: how fast memory adds is not known."""
 HEAD = (
     "arch", "kernel", "of", "phases", "executed", "VGPR", "spills", "LDS", "waves/SIMD", "ways",
@@ -57,7 +57,7 @@ class Whole(NamedTuple):
 
 
 WHOLES = (
-    Whole("split", ("bwd_delta", "bwd_dkdv", "bwd_dq"), 5 / 4),
+    Whole("separate", ("bwd_delta", "bwd_dkdv", "bwd_dq"), 5 / 4),
     Whole("fused", ("bwd_delta", "bwd_fused", "bwd_convert"), 1.0),
 )
 

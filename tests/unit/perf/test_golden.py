@@ -32,8 +32,8 @@ def test_the_figure_of_a_kernel_is_the_schedules_under_the_worst_order_of_phases
 def test_a_whole_backward_has_a_figure_too():
     parts = ("bwd_delta", "bwd_dkdv", "bwd_dq")
     found = [*figures_of([measured(op=op) for op in parts])]
-    assert [each.kernel for each in found] == [f"{name} fp16 d64" for name in (*parts, "split")]
-    (total,) = (each.value for each in found if each.kernel.startswith("split"))
+    assert [each.kernel for each in found] == [f"{name} fp16 d64" for name in (*parts, "separate")]
+    (total,) = (each.value for each in found if each.kernel.startswith("separate"))
     assert total == round(5 / 4 * 1024 / (3 * 8))
 
 
