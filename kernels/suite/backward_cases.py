@@ -14,6 +14,7 @@ from rule import FP32_ROUNDING, Sequence, attention, judge_gradients
 from target import FUSED_FEATURES, FUSED_OP
 
 BWD = torch.ops.flash_attn_rocm.bwd.default
+ARGUMENTS = tuple(argument.name for argument in BWD._schema.arguments)
 SUMS = torch.ops.flash_attn_rocm.bwd_sums.default
 # Around the rows and columns of every tile, and more than one workgroup has.
 ROWS = (1, 5, 16, 17, 31, 33, 48, 64, 65, 77, 129)
@@ -267,14 +268,19 @@ class Call(forward_cases.Call):
         lse = (torch.cat(sums, 1) if case.ragged else torch.stack(sums)).to(self.device)
         gradients = [self.place(x) for x in (q, k, v)]
         delta = torch.empty_like(lse)
-        target.attend(
-            BWD, q, k, v, out, dout, lse, *gradients, delta, self.dq_sums(q),
-            None if self.slopes is None else self.slopes.to(self.device),
-            self.sums(case.rows) if case.ragged else None, self.sums(case.keys) if case.ragged else None,
-            self.state.to(self.device) if case.dropout else None,
-            case.head_dim**-0.5 if case.scale is None else case.scale, *case.window, case.softcap,
-            case.dropout, max(case.rows), max(case.keys),
-        )  # fmt: skip
+        given = {
+            "q": q, "k": k, "v": v, "out": out, "dout": dout, "lse": lse,
+            **dict(zip(("dq", "dk", "dv"), gradients, strict=True)),
+            "delta": delta, "dq_sums": self.dq_sums(q),
+            "alibi_slopes": None if self.slopes is None else self.slopes.to(self.device),
+            "cu_seqlens_q": self.sums(case.rows) if case.ragged else None,
+            "cu_seqlens_k": self.sums(case.keys) if case.ragged else None,
+            "rng_state": self.state.to(self.device) if case.dropout else None,
+            "softmax_scale": case.head_dim**-0.5 if case.scale is None else case.scale,
+            "window_left": case.window[0], "window_right": case.window[1], "softcap": case.softcap,
+            "dropout_p": case.dropout, "max_seqlen_q": max(case.rows), "max_seqlen_k": max(case.keys),
+        }  # fmt: skip
+        target.attend(BWD, *(given[name] for name in ARGUMENTS))
         return [*gradients, delta]
 
     def dq_sums(self, q):

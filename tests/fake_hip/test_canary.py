@@ -49,8 +49,8 @@ SPLIT = ["fa_bwd_delta_fp16", "fa_bwd_dkdv_fp16_d64", "fa_bwd_dq_fp16_d64"]
 FUSED = ["fa_bwd_delta_fp16", "fa_bwd_fused_fp16_d64", "fa_bwd_convert_fp16"]
 # How many calls of the check there are on each path, of which the fused kernels here have no features.
 CHECKED = {"separate": len(GRADIENTS), "fused": sum(not row.featured for row in GRADIENTS)}
-FAMILY = "the kernels for fp16, head_dim 64 are switched off on gfx942:sramecc+:xnack-"
-SWITCHED_OFF = "the kernels for {} gradients of fp16, head_dim 64 are switched off on gfx942:sramecc+:xnack-"
+FAMILY = "the kernels for fp16, head_dim 64 are disabled on gfx942:sramecc+:xnack-"
+DISABLED = "the kernels for {} gradients of fp16, head_dim 64 are disabled on gfx942:sramecc+:xnack-"
 # Which eight of a row's 64 elements a lane has, and as if every second one had its neighbour's.
 LANE_OF_ROW, EVEN_LANE = r"v_and_b32_e32 (v\d+), 7, v0", r"v_and_b32_e32 \1, 6, v0"
 # An instruction of each kernel of gradients, and another in its place.
@@ -136,10 +136,10 @@ with kernels_on_host_memory(fake_hip):
     [words] = shown["fallbacks"]
     assert FAMILY in words
     assert re.search(
-        r"a check at first use found: causal: (out|log-sum-exp) differs by \S+ from the PyTorch", words
+        r"a check at first use found: causal: (out|log-sum-exp) differs by \S+ from the reference", words
     )
     assert "Please report this, with the file that python -m flash_attn_rocm selftest writes" in words
-    assert "FLASH_ATTN_ROCM_CANARY=0 turns the check off" in words
+    assert "FLASH_ATTN_ROCM_CANARY=0 disables the check" in words
     assert FAMILY in shown["reason"]
     assert FAMILY in shown["strict"]
     [found] = findings(tmp_path)
@@ -211,7 +211,7 @@ shown["written"] = torch.equal(cache[:, 3], k[:, 0])
     assert shown["fallbacks"] == []
     shutil.rmtree(tmp_path / "cache")
     shown = play(text, **wrong("fa_append_fp16", "v_pk_mul_f32", "v_pk_add_f32"))
-    assert "the kernels for fp16, writing into caches are switched off" in shown["fallbacks"][0]
+    assert "the kernels for fp16, writing into caches are disabled" in shown["fallbacks"][0]
     assert "first use found: append, interleaved, rows by index: " in shown["fallbacks"][0]
     assert "fa_append_fp16" not in shown["then"]
     assert shown["written"]
@@ -339,11 +339,11 @@ except flash_attn_rocm.FlashAttnUnsupportedError as error:
     assert shown["apart"] == 0, "the PyTorch implementation computed the first gradients"
     assert shown["launched"] == shown["raw"] == [FORWARD], "the forward's kernels stay"
     [words] = shown["fallbacks"]
-    assert SWITCHED_OFF.format("separate") in words
-    assert re.search(r"a check at first use found: \w[^:]*: d[qkv] differs by \S+ from the PyTorch", words)
+    assert DISABLED.format("separate") in words
+    assert re.search(r"a check at first use found: \w[^:]*: d[qkv] differs by \S+ from the reference", words)
     assert (shown["ok"], shown["backward"]) == (True, "pytorch")
-    assert SWITCHED_OFF.format("separate") in shown["reason"]
-    assert SWITCHED_OFF.format("separate") in shown["strict"]
+    assert DISABLED.format("separate") in shown["reason"]
+    assert DISABLED.format("separate") in shown["strict"]
     [failed] = [found for found in findings(tmp_path) if found["state"] == "failed"]
     assert failed["words"] in words
 
@@ -371,10 +371,10 @@ def test_separate_kernels_answer_where_the_fused_ones_are_wrong(play, wrong, tmp
     assert shown["kernels"] == [*(FUSED * CHECKED["fused"])[:tried], *split], "the check, and two calls"
     [words] = shown["fallbacks"]
     assert words.startswith("separate kernels compute gradients instead of the fused ones: the kernels for ")
-    assert SWITCHED_OFF.format("fused") in words
-    assert re.search(r"a check at first use found: \w[^:]*: d[qkv] differs by \S+ from the PyTorch", words)
+    assert DISABLED.format("fused") in words
+    assert re.search(r"a check at first use found: \w[^:]*: d[qkv] differs by \S+ from the reference", words)
     assert shown["backward"] == "separate"
-    assert SWITCHED_OFF.format("fused") in shown["reason"]
+    assert DISABLED.format("fused") in shown["reason"]
     assert (shown["then"], shown["more"]) == ([FORWARD, *SPLIT], []), "strict mode takes any kernels"
     states = {found["family"]: found["state"] for found in findings(tmp_path)}
     assert states["fused gradients of fp16, head_dim 64"] == "failed"
@@ -401,9 +401,9 @@ with kernels_on_host_memory(fake_hip):
     assert shown["apart"] == [0, 0]
     assert shown["launched"] == [FORWARD]
     [words] = shown["fallbacks"]
-    assert SWITCHED_OFF.format("separate") in words
+    assert DISABLED.format("separate") in words
     assert shown["backward"] == "pytorch"
-    assert SWITCHED_OFF.format("separate") in shown["reason"]
+    assert DISABLED.format("separate") in shown["reason"]
 
 
 def test_the_raw_entry_point_of_gradients_is_checked_too(play, wrong):
@@ -419,7 +419,7 @@ shown["fallbacks"] = [str(each.message) for each in caught]
 """,
         **wrong(*WRONG_SPLIT[1]),
     )
-    assert SWITCHED_OFF.format("separate") in shown["fallbacks"][0]
+    assert DISABLED.format("separate") in shown["fallbacks"][0]
 
 
 @pytest.mark.parametrize("change", [WRONG_SPLIT[0], WRONG_FUSED[0]], ids=lambda change: change[0])
@@ -476,11 +476,11 @@ lengths = torch.tensor([320], dtype=torch.int32)
 found = decoded(q, k, v, cache_seqlens=lengths, block_table=table)
 shown["apart"] = (found - wanted.transpose(1, 2)).abs().max().item()
 """
-# A wrong instruction, a call that it makes wrong and by how much, what is switched off, the rows that see it.
+# A wrong instruction, a call that it makes wrong and by how much, what is disabled, the rows that see it.
 HOLES = {
     "64 causal rows": (
         LONG_BLOCK, 'shown["apart"], shown["fallbacks"] = trained(64), fallbacks', 0.1,
-        SWITCHED_OFF.format("fused"), ["causal", "window, negative scale", "packed sequences"],
+        DISABLED.format("fused"), ["causal", "window, negative scale", "packed sequences"],
     ),
     "a window and nothing else": (
         LEFT_BOUND, WINDOWED, 0.1, FAMILY,

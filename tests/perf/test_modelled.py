@@ -54,20 +54,20 @@ TARGETS = {
 }  # fmt: skip
 # Whole backwards, likewise.
 BACKWARD_TARGETS = {
-    ("gfx908", "split fp16 d64"): 540, ("gfx908", "split fp16 d128"): 570,
+    ("gfx908", "separate fp16 d64"): 540, ("gfx908", "separate fp16 d128"): 570,
     ("gfx908", "fused fp16 d64"): 725, ("gfx908", "fused fp16 d128"): 750,
-    ("gfx90a", "split fp16 d64"): 650, ("gfx90a", "split fp16 d128"): 640,
+    ("gfx90a", "separate fp16 d64"): 650, ("gfx90a", "separate fp16 d128"): 640,
     ("gfx90a", "fused fp16 d64"): 890, ("gfx90a", "fused fp16 d128"): 865,
-    ("gfx942", "split fp16 d64"): 940, ("gfx942", "split fp16 d128"): 980,
+    ("gfx942", "separate fp16 d64"): 940, ("gfx942", "separate fp16 d128"): 980,
     ("gfx942", "fused fp16 d64"): 1300, ("gfx942", "fused fp16 d128"): 1350,
-    ("gfx950", "split fp16 d64"): 1300, ("gfx950", "split fp16 d128"): 1310,
+    ("gfx950", "separate fp16 d64"): 1300, ("gfx950", "separate fp16 d128"): 1310,
     ("gfx950", "fused fp16 d64"): 1510, ("gfx950", "fused fp16 d128"): 1620,
-    ("gfx1030", "split fp16 d64"): 128, ("gfx1030", "split fp16 d128"): 128,
-    ("gfx1100", "split fp16 d64"): 295, ("gfx1100", "split fp16 d128"): 305,
+    ("gfx1030", "separate fp16 d64"): 128, ("gfx1030", "separate fp16 d128"): 128,
+    ("gfx1100", "separate fp16 d64"): 295, ("gfx1100", "separate fp16 d128"): 305,
     ("gfx1100", "fused fp16 d64"): 400, ("gfx1100", "fused fp16 d128"): 400,
-    ("gfx1102", "split fp16 d64"): 286, ("gfx1102", "split fp16 d128"): 293,
+    ("gfx1102", "separate fp16 d64"): 286, ("gfx1102", "separate fp16 d128"): 293,
     ("gfx1102", "fused fp16 d64"): 367, ("gfx1102", "fused fp16 d128"): 395,
-    ("gfx1151", "split fp16 d64"): 297, ("gfx1151", "split fp16 d128"): 312,
+    ("gfx1151", "separate fp16 d64"): 297, ("gfx1151", "separate fp16 d128"): 312,
     ("gfx1151", "fused fp16 d64"): 405, ("gfx1151", "fused fp16 d128"): 423,
 }  # fmt: skip
 # How many times the peer's speed forwards have to reach, where it is not 1.25: Triton's code for RDNA 3.5 is
@@ -158,7 +158,7 @@ def test_all_kernels_of_a_backward_are_in_the_table(modelled, device_code, arch)
     text = table(modelled(device_code(arch)))
     for dtype in ("fp16", "bf16"):
         for head_dim in HEAD_DIMS:
-            for op in ("bwd_delta", "bwd_dkdv", "bwd_dq", "split"):
+            for op in ("bwd_delta", "bwd_dkdv", "bwd_dq", "separate"):
                 assert f"{op} {dtype} d{head_dim} " in text
             fused = (device_code(arch) / f"fa_bwd_fused_{dtype}_d{head_dim}.hsaco").is_file()
             assert (f"fused {dtype} d{head_dim} " in text) == fused
@@ -174,17 +174,17 @@ def known_backwards(arch):
     return {
         (maker.partition(" ")[0], kernel): value
         for what, maker, kernel, value in known(arch)
-        if what == FLOP and kernel.startswith(("split", "fused"))
+        if what == FLOP and kernel.startswith(("separate", "fused"))
     }
 
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_backwards_beat_the_peer(arch):
-    """Split, which is all that it has, and fused."""
+    """Separate, which is all that it has, and fused."""
     backwards = known_backwards(arch)
     assert len([maker for maker, _ in backwards if maker == "triton"]) == len(HEAD_DIMS)
     for (maker, name), flop in backwards.items():
-        theirs = backwards.get(("triton", name.replace("fused", "split")), 0)
+        theirs = backwards.get(("triton", name.replace("fused", "separate")), 0)
         assert maker == "triton" or flop > theirs, name
 
 

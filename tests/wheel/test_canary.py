@@ -58,7 +58,7 @@ def test_a_hang_switches_the_family_off_in_words(stream, monkeypatch, tmp_path):
         )
     finally:
         _canary.forget()
-    assert f"the kernels for fp16, head_dim 64 are switched off on {ARCH}" in words
+    assert f"the kernels for fp16, head_dim 64 are disabled on {ARCH}" in words
     assert "causal: it did not end within 0 s" in words
     [(_, found)] = _remembered.failures()
     assert found.words == "causal: it did not end within 0 s"

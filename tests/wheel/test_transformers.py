@@ -116,6 +116,23 @@ def test_a_bias_raises():
         ATTEND(CAUSAL, *tensors(), mask)
 
 
+@pytest.mark.parametrize(
+    ("mask", "expected"),
+    [
+        (torch.ones(2, 5, dtype=torch.int8), causal(5)),  # a copy, of which the dtype is left
+        (torch.empty(2, 0, 0, dtype=torch.int8), causal(5)),
+        (torch.empty(2, 0, 2, dtype=torch.int8), causal(5) & ~causal(5).tril(-2)),
+        (torch.empty(2, 0, 1, dtype=torch.bool), torch.ones(5, 5).tril(1).triu(-1).bool()),
+    ],
+)
+@pytest.mark.parametrize("said", [True, False])
+def test_the_mask_counts_and_not_is_causal(mask, expected, said):
+    """AIMv2's text passes is_causal=False with a causal mask, of which eager attention reads the mask."""
+    q, k, v = tensors()
+    out, _ = ATTEND(SimpleNamespace(is_causal=False), q, k, v, mask, is_causal=said)
+    torch.testing.assert_close(out, by_formula(q, k, v, expected))
+
+
 @pytest.mark.parametrize("mask", [torch.ones(2, 1, 5), torch.ones(3, 5), torch.ones(2, 6)])
 def test_other_masks_raise(mask):
     with pytest.raises(ValueError, match=r"does not serve attention_mask of shape \("):

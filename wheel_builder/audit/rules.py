@@ -361,9 +361,10 @@ def code_objects(subject: Subject, expectation: Expectation) -> Iterator[Finding
             f"no code object for {arch}", planned, "build device code for it, or take it out of the plan"
         )
     for arch in sorted(archs - expectation.kernels.keys()):
-        code = code_of(fatbin.gfx_of(arch))
+        gfx = fatbin.gfx_of(arch)
+        code = code_of(gfx)
         other = f"{arch} runs the code of {code}: bundle without it"
-        advice = "plan the arch, or bundle without it" if code == fatbin.gfx_of(arch) else other
+        advice = "plan the arch, or bundle without it" if code == gfx else other
         yield Finding(f"a code object for {arch}", planned, advice)
     for arch in sorted(archs & expectation.kernels.keys()):
         have, want = frozenset(k for a, k in held if a == arch), expectation.kernels[arch]

@@ -149,14 +149,15 @@ def sha256_file(path: Path) -> str:
 def sha256_tree(root: Path, paths: Iterable[Path]) -> str:
     """One digest over files and folders below ``root``: names, contents and run bits."""
     digest = hashlib.sha256()
-    for file in sorted({f for path in paths for f in _files_below(path)}):
+    for file in sorted({f for path in paths for f in walk_files(path)}):
         mode = "x" if os.access(file, os.X_OK) else "-"
         name = file.relative_to(root).as_posix()
         digest.update(f"{name}\0{mode}\0{sha256_file(file)}\n".encode())
     return digest.hexdigest()
 
 
-def _files_below(path: Path) -> Iterator[Path]:
+def walk_files(path: Path) -> Iterator[Path]:
+    """A file itself, or a folder's files without Python's caches; raises ``StoreError`` where nothing is."""
     if path.is_file():
         yield path
     elif path.is_dir():

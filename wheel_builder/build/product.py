@@ -12,7 +12,8 @@ from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from wheel_builder.base.errors import AuditError
+from wheel_builder.base.errors import AuditError, StoreError
+from wheel_builder.base.store import walk_files
 
 PROJECT = "pyproject.toml"
 CONTENT_TYPES = {".md": "text/markdown", ".rst": "text/x-rst", ".txt": "text/plain"}
@@ -48,7 +49,7 @@ def read_product(checkout: Path) -> Product:
         project, target = found["project"], found["tool"]["hatch"]["build"]["targets"]["wheel"]
         product = _product(checkout, project, target["packages"], target.get("force-include", {}))
         return replace(product, build=str(found["tool"].get(project["name"], {}).get("build", "")))
-    except (OSError, LookupError, TypeError, ValueError, AttributeError, InvalidRequirement) as error:
+    except (OSError, StoreError, LookupError, TypeError, ValueError, AttributeError, InvalidRequirement) as error:
         title = f"{PROJECT} does not say what is in a wheel in a form that the audit knows"
         problem = f"{type(error).__name__}: {error}".replace(f"{checkout}/", "")
         advice = "write [project] as it was, or teach wheel_builder/build/product.py what is new in it"
@@ -77,15 +78,8 @@ def _package_files(folder: Path) -> Iterator[tuple[str, Path]]:
     if not folder.is_dir():
         message = f"{folder} is no folder"
         raise ValueError(message)
-    for path in _files(folder):
+    for path in walk_files(folder):
         yield path.relative_to(folder.parent).as_posix(), path
-
-
-def _files(root: Path) -> Iterator[Path]:
-    """``root`` itself, or the files below it, without Python's caches."""
-    for path in root.rglob("*") if root.is_dir() else [root]:
-        if not path.is_dir() and "__pycache__" not in path.parts:
-            yield path
 
 
 def included_files(checkout: Path, included: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
@@ -94,7 +88,7 @@ def included_files(checkout: Path, included: Mapping[str, str]) -> Iterator[tupl
         if not (checkout / path).resolve().is_relative_to(checkout.resolve()):
             message = f"{path} is not in the checkout"
             raise ValueError(message)
-        for file in _files(checkout / path):
+        for file in walk_files(checkout / path):
             yield (Path(name) / file.relative_to(checkout / path)).as_posix(), file
 
 

@@ -1,6 +1,6 @@
 """This project's backward kernels as workloads: one head, without a mask and causal, as ``ours.forward``.
 
-Three launches together are a backward, separate (``split`` in the tables) or fused; ``table`` adds them up,
+Three launches together are a backward, ``separate`` or ``fused`` in the tables; ``table`` adds them up,
 without a mask.
 """
 

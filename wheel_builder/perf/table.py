@@ -19,7 +19,7 @@ share: busy matrix units (on gfx1030: dot2 instructions' part of the VALU).  FLO
 compute unit.  bound: a ceiling; banks, port: shares of it in which the LDS's banks, and the way to them, are
 busy.  schedule: with latencies, waits, the waves that fit, and the LDS's banks; "+ port": and with the way
 to them; "exclusive": without it, but what never_coissued of isas.toml lists never runs beside a matrix
-instruction of its SIMD; "no LDS": without banks and ways, as in version 0.1.0.  split, fused: all kernels of
+instruction of its SIMD; "no LDS": without banks and ways, as in version 0.1.0.  separate, fused: all kernels of
 a backward.  Atomics count as stores: how fast memory adds is not known."""
 HEAD = (
     "arch", "kernel", "of", "phases", "executed", "VGPR", "spills", "LDS", "waves/SIMD", "ways",
@@ -59,7 +59,7 @@ class Whole(NamedTuple):
 
 
 WHOLES = (
-    Whole("split", ("bwd_delta", "bwd_dkdv", "bwd_dq"), 5 / 4),
+    Whole("separate", ("bwd_delta", "bwd_dkdv", "bwd_dq"), 5 / 4),
     Whole("fused", ("bwd_delta", "bwd_fused", "bwd_convert"), 1.0),
 )
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wheel_builder.base.errors import VerifyError
-from wheel_builder.base.store import key_of, sha256_file
+from wheel_builder.base.store import key_of, sha256_file, walk_files
 from wheel_builder.files.elf import section_bytes
 from wheel_builder.files.fatbin import SECTION, gfx_of, read_bundles
 from wheel_builder.files.hostpart import host_part
@@ -90,12 +90,8 @@ def files_at(path: Path) -> Files:
     """A file, or the files of a folder without caches; raises ``VerifyError`` where nothing is."""
     if path.is_file():
         return {"": path}
-    found = {
-        file.relative_to(path).as_posix(): file
-        for file in path.rglob("*")
-        if file.is_file() and "__pycache__" not in file.parts
-    }
-    if not found:
+    files = walk_files(path) if path.is_dir() else ()
+    if not (found := {file.relative_to(path).as_posix(): file for file in files}):
         message = f"{path}: not there, but a suite needs it"
         raise VerifyError(message, advice="restore it: git status shows what is missing")
     return found

@@ -30,6 +30,7 @@ TESTS = "tests/wheel"
 SHIM = "shim/flash_attn"  # the package of the distribution flash-attn, which these test too
 MACHINES = "tests/machines.py"  # for tests of the doctor
 ERROR_TESTS = "tests/fake_hip"
+NEEDED = (TESTS, SHIM, MACHINES, ERROR_TESTS, CONTROL, *SHARED)
 RECORD = "record.json"
 THIS = "this wheel"
 EARLIER = (
@@ -54,54 +55,43 @@ def verify_wheel(
     full: bool = False,
     run: Runner = run,
 ) -> Artifact:
-    """Run ``tests/wheel`` and ``tests/fake_hip`` against the wheel, and join their results with the
-    emulator's.
+    """Run the tests of the installed wheel, and join their results with the emulator's.
 
     ``emulated`` has the result of each arch's emulated suite, ``static`` the findings of the static checks,
     ``runtimes`` the result of loading under each ROCm version's runtime, the wheel's own version ``rocm``
     included; ``full`` also runs what takes long of them.
 
     Facts are the record: ``wheel``, ``sha256``, ``tests`` (counts by suite), ``differences`` (from
-    the reviewed resources), ``archs`` (what was shown for each), ``runtimes`` (likewise, in words) and
-    ``serves`` (ROCm versions besides the wheel's own).
+    the reviewed resources), ``archs`` (what was shown for each), ``runtimes`` (likewise) and ``serves`` (ROCm
+    versions besides the wheel's own).
     """
+    gpus = {arch: served_by(arch) for arch in emulated}  # all that run this very code
+    named = {"wheel": wheel.name, "sha256": sha256_file(wheel)}
     inputs = {
-        "wheel": wheel.name,
-        "sha256": sha256_file(wheel),
+        **named,
         "emulated": {arch: shown.key for arch, shown in emulated.items()},
         "static": static.key,
         "image": image.facts["image_id"],
         "fake_hip": fake_hip.key,
         "disassembly": disassembly.key,
         "runtimes": {rocm: load.key for rocm, load in runtimes.items()},
-        "tests": sha256_tree(
-            checkout, [checkout / path for path in (TESTS, SHIM, MACHINES, ERROR_TESTS, CONTROL, *SHARED)]
-        ),
-        "gpus": {arch: served_by(arch) for arch in emulated},
+        "tests": sha256_tree(checkout, [checkout / path for path in NEEDED]),
+        "gpus": gpus,
         "full": full,
     }
-    if problems := runtimes[rocm].facts["problems"]:
-        message = "\n".join(
-            [f"{wheel.name} does not load under ROCm {rocm}", *(f"  - {each}" for each in problems)]
-        )
-        raise VerifyError(message, advice="read the log of the step that loads it")
+    _check_loads(wheel.name, rocm, runtimes[rocm])
 
     def make(out: Path) -> Mapping[str, Any]:
         suites = _suites(checkout, fake_hip=fake_hip, disassembly=disassembly, full=full)
-        counts = _run_suites(wheel, suites, image=image, out=out, log=log, run=run)
-        taken = static.facts["archs"]
-        sha256 = str(inputs["sha256"])
-        # All GPUs that run this very code: what was shown holds for each of them.
-        archs = {
-            arch: {"gpus": served_by(arch), **what_was_shown(shown.facts, taken[arch], sha256)}
-            for arch, shown in emulated.items()
-        }
+        taken, sha256 = static.facts["archs"], named["sha256"]
         record = {
-            "wheel": wheel.name,
-            "sha256": sha256,
-            "tests": counts,
+            **named,
+            "tests": _run_suites(wheel, suites, image=image, out=out, log=log, run=run),
             "differences": static.facts["differences"],
-            "archs": archs,
+            "archs": {
+                arch: {"gpus": gpus[arch], **what_was_shown(shown.facts, taken[arch], sha256)}
+                for arch, shown in emulated.items()
+            },
             "runtimes": {rocm: words(load.facts) for rocm, load in runtimes.items()},
             "serves": serves(runtimes, rocm),
         }
@@ -109,6 +99,12 @@ def verify_wheel(
         return record
 
     return store.get_or_make("verify", inputs, make)
+
+
+def _check_loads(wheel: str, rocm: str, loaded: Artifact) -> None:
+    if problems := loaded.facts["problems"]:
+        lines = [f"{wheel} does not load under ROCm {rocm}", *(f"  - {each}" for each in problems)]
+        raise VerifyError("\n".join(lines), advice="read the log of the step that loads it")
 
 
 def _suites(checkout: Path, *, fake_hip: Artifact, disassembly: Artifact, full: bool) -> Mapping[str, Suite]:

@@ -25,7 +25,7 @@ _found: dict[tuple[torch.device, Family], str] = {}
 
 
 def failure(answer: Answer, inputs: Inputs, device: Device) -> str:
-    """Why the kernels for these inputs are switched off, or ""; ``answer`` launches them."""
+    """Why the kernels for these inputs are disabled, or ""; ``answer`` launches them."""
     dtype = DTYPES[inputs.q.dtype]
     family = Family(device.arch, dtype, _plan.padded_head_dim(device.arch, dtype, inputs.q.shape[-1]))
     return _known(

@@ -81,7 +81,7 @@ def _difference(what: str, found: Tensor, wanted: Tensor, most: float) -> str:
         error = (found - wanted).masked_fill(same, 0.0).abs().max().item()
     if error <= most:  # which NaN is not
         return ""
-    return f"{what} differs by {error:.3g} from the PyTorch implementation, and {most:.3g} is allowed"
+    return f"{what} differs by {error:.3g} from the reference implementation, and {most:.3g} is allowed"
 
 
 def _on(inputs: Inputs, where: torch.device) -> Inputs:

@@ -125,7 +125,10 @@ def _kernels_for(facts: Facts) -> str:
     others = {
         arch: ", ".join(gpu for gpu, code in facts.served if code == arch != gpu) for arch in facts.archs
     }
-    return ", ".join(f"{arch} ({more} run it too)" if more else arch for arch, more in others.items())
+    also = {
+        arch: f" ({more} run{'' if ',' in more else 's'} it too)" for arch, more in others.items() if more
+    }
+    return ", ".join(arch + also.get(arch, "") for arch in others)
 
 
 def _system(facts: Facts) -> str:
@@ -301,7 +304,7 @@ def _canary_steps(facts: Facts) -> list[Step]:
     """Kernels that were wrong at first use; where the driver, say, has changed they are checked again."""
     return [
         Step(
-            f"kernels are switched off, because they failed a check at first use: {words}; please report "
+            f"kernels are disabled, because they failed a check at first use: {words}; please report "
             "it with the file that the first command writes; the second one has them checked again",
             ("python -m flash_attn_rocm selftest", f"rm {shlex.quote(path)}"),
         )

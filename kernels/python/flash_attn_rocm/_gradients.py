@@ -71,7 +71,7 @@ def _path(call: BackwardCall, arch: str, paths: Paths | None) -> str:
 def proven(inputs: Inputs, options: Options, arch: str) -> BackwardPlan:
     """Which kernels compute these gradients, after a check at their first use; pytorch where none are left.
 
-    What is switched off is told.
+    What is disabled is told.
     """
     plan = gradients_plan(inputs, options, arch)
     while plan.path != PYTORCH and _canary.gradients_failure(_answer, inputs, arch, plan.path):

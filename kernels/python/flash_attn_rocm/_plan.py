@@ -69,7 +69,7 @@ def no_gradients(arch: str, dtype: str, head_dim: int) -> str:
 class BackwardPlan(NamedTuple):
     """``path`` is separate, which gives the same bits every time, fused, or pytorch; ``reason`` says why.
 
-    ``instead`` when the reason is that kernels of another path are switched off.
+    ``instead`` when the reason is that kernels of another path are disabled.
     """
 
     path: str

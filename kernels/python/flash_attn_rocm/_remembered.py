@@ -25,7 +25,7 @@ DIED = (
 
 
 class Family(NamedTuple):
-    """Kernels that are switched off together; ``head_dim`` is 0 for those that write into caches.
+    """Kernels that are disabled together; ``head_dim`` is 0 for those that write into caches.
 
     ``gradients`` is the path of those that compute gradients, separate or fused, and "" of all others.
     """
@@ -104,12 +104,12 @@ def failures() -> Iterator[tuple[Path, Finding]]:
 
 
 def in_words(family: Family, found: str, path: Path) -> str:
-    """Why these kernels are switched off, and what to do about it."""
+    """Why these kernels are disabled, and what to do about it."""
     return (
-        f"the kernels for {family} are switched off on {family.arch}, because a check at first use found: "
+        f"the kernels for {family} are disabled on {family.arch}, because a check at first use found: "
         f"{found}. "
         "Please report this, with the file that python -m flash_attn_rocm selftest writes. "
-        f"{path} remembers it: remove that file to check again; {VARIABLE}=0 turns the check off"
+        f"{path} remembers it: remove that file to check again; {VARIABLE}=0 disables the check"
     )
 
 

@@ -30,7 +30,7 @@ class Machine:
     host_memory_canary: bool = False
 
 
-# Why kernels are switched off, by gfx arch, dtype, head dim and the path of those that compute gradients, as
+# Why kernels are disabled, by gfx arch, dtype, head dim and the path of those that compute gradients, as
 # ``_canary`` found (``_remembered.Family``).
 FAILURES: dict[tuple[str, str, int, str], str] = {}
 
@@ -102,7 +102,7 @@ def gradients_unserved(inputs: Inputs) -> str:
 def gradients_plan(inputs: Inputs, options: Options, arch: str) -> BackwardPlan:
     """How the gradients of checked arguments, for which there are kernels, are computed.
 
-    Without those that are switched off: separate ones serve instead of fused ones, then the PyTorch
+    Without those that are disabled: separate ones serve instead of fused ones, then the PyTorch
     implementation.
     """
     dtype, head_dim = DTYPES[inputs.q.dtype], inputs.q.shape[-1]

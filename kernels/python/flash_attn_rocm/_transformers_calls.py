@@ -10,7 +10,7 @@ from torch.nn.functional import pad
 from flash_attn_rocm import _prepare, _sinks
 from flash_attn_rocm._attention import attention
 from flash_attn_rocm._transformers_arguments import refusal
-from flash_attn_rocm._transformers_masks import pattern_of
+from flash_attn_rocm._transformers_masks import hides_nothing, pattern_of
 from flash_attn_rocm._transformers_models import supports_flash
 from flash_attn_rocm.flash_attn_interface import flash_attn_func, flash_attn_varlen_func
 
@@ -67,6 +67,8 @@ def padded(call: Call, mask: Tensor) -> Tensor:
 
     Rows of causal attention that are padding give 0, as those of sequences that are packed.
     """
+    if hides_nothing(mask):
+        return unpadded(call)
     rows, keys = call.q.shape[1], mask.shape[-1]
     known = supports_flash(getattr(call.module, "config", None)) is not False
     if not known or mask.dim() != 2 or mask.shape[0] != call.q.shape[0] or keys > call.k.shape[1]:

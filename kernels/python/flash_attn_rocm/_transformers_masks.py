@@ -2,13 +2,15 @@
 
 transformers describes a mask by a function of positions.  ``mask`` returns one of these:
 
-* (batch, seqlen_k) for models that support flash attention, with a ``Pattern``: False where a key is hidden,
-  or, int32, packed sequences by number from 1 on.  The pattern holds, whatever the module says: Pegasus-X
-  has a decoder, and PaliGemma a prompt, whose modules do not say that they are causal;
+* (batch, seqlen_k) for models that support flash attention, with a ``Pattern``: 0 where a key is hidden, int8
+  where rows are causal and bool where not, or, int32, packed sequences by number from 1 on.  The pattern
+  holds, whatever the module or the call says: AIMv2's text has modules, Pegasus-X a decoder, and PaliGemma a
+  prompt that say they are not causal.  A copy on another device loses the pattern and keeps the dtype;
+* (batch, 0, window or 0) of the same dtypes for those models' plain masks in graphs of torch.compile, which
+  cannot read a tensor: no key is hidden;
 * (batch, 1, seqlen_q, seqlen_k) bool: anything else, such as chunks or images that see themselves both ways.
   No kernel takes it, and the PyTorch implementation does;
-* None, for other models as sdpa gets it, and for plain masks in graphs of torch.compile: ``is_causal`` and
-  ``sliding_window`` say all.
+* None, for other models, as sdpa gets it.
 """
 
 import importlib
@@ -25,6 +27,7 @@ from flash_attn_rocm._transformers_models import supports_flash
 
 Rule = Callable[..., Any]
 ATTRIBUTE = "_flash_attn_rocm_pattern"
+DTYPES = {True: torch.int8, False: torch.bool}  # by whether rows are causal
 
 
 class Pattern(NamedTuple):
@@ -65,7 +68,8 @@ def mask(
     plain = options.get("allow_is_causal_skip") or options.get("allow_is_bidirectional_skip")
     chunked = getattr(config, "attention_chunk_size", None) is not None
     if plain and not chunked and attention_mask is None and kv_length == q_length and supports_flash(config):
-        return None
+        causal, window = bool(options.get("allow_is_causal_skip")), options.get("local_size") or 0
+        return torch.empty((batch_size, 0, window), dtype=DTYPES[causal], device=options.get("device"))
     return _decided(*asked, **options)
 
 
@@ -91,7 +95,8 @@ def _decided(
             keys = min(written, kv_length) if pattern.causal else kv_length
             known = sequences is None and attention_mask is None
             if sequences is None:
-                sequences = _padding(attention_mask, batch_size, kv_offset, keys, options.get("device"))
+                found = _padding(attention_mask, batch_size, kv_offset, keys, options.get("device"))
+                sequences = found.to(DTYPES[pattern.causal])
             pattern = pattern._replace(padded=not known and bool((sequences != 1).any()))
             if not pattern.padded or keys <= (pattern.window or keys) or _is_contiguous(sequences > 0):
                 setattr(sequences, ATTRIBUTE, pattern)
@@ -108,8 +113,23 @@ def _decided(
 
 def pattern_of(found: Tensor | None) -> Pattern | None:
     """The pattern that ``mask`` gave with a tensor; a copy, such as on another device, has none."""
+    if found is not None and hides_nothing(found):
+        return Pattern(bool(is_causal(found)), found.shape[2] or None)
     pattern: Pattern | None = getattr(found, ATTRIBUTE, None)
     return pattern
+
+
+def hides_nothing(found: Tensor) -> bool:
+    """Whether it is the mask of a graph, whose shape says all."""
+    return found.dim() == 3 and found.shape[1] == 0
+
+
+def is_causal(found: Tensor | None) -> bool | None:
+    """Whether a mask's dtype says that rows are causal; None where only the module knows.
+
+    Models that make their own masks may give them as booleans, too.
+    """
+    return True if found is not None and found.dtype == DTYPES[True] else None
 
 
 def _unpacked(masks: ModuleType, rule: Rule) -> tuple[Rule, Tensor | None]:

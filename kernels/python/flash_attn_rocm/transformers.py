@@ -77,8 +77,9 @@ def attend(
         out = masked(call, arguments.as_booleans(module, attention_mask))
         return out[..., :value_dim], None
     pattern = _transformers_masks.pattern_of(attention_mask)
-    if pattern is None or is_causal is not None:
-        causal = arguments.is_causal(module, is_causal, q.shape[1])
+    if pattern is None:
+        said = _transformers_masks.is_causal(attention_mask)
+        causal = arguments.is_causal(module, is_causal if said is None else said, q.shape[1])
         window = arguments.window(module, sliding_window, k.shape[1], causal=causal)
     else:
         causal, window = pattern.causal, pattern.window_size

@@ -14,6 +14,7 @@ import flash_attn
 import flash_attn_rocm
 import pytest
 import torch
+from flash_attn_rocm import _transformers_calls
 
 ARCH = os.environ.get("FA_FAKE_HIP_ARCH", "")
 CALLS = Counter()
@@ -58,6 +59,25 @@ def calls():
     """Calls of flash_attn's functions in this test, by name."""
     CALLS.clear()
     return CALLS
+
+
+@pytest.fixture
+def used(monkeypatch):
+    """Calls of the package's functions by ``rocm_fa`` in this test, by name."""
+    count = Counter()
+
+    def counting(name):
+        function = getattr(_transformers_calls, name)
+
+        def call(*arguments, **options):
+            count[name] += 1
+            return function(*arguments, **options)
+
+        monkeypatch.setattr(_transformers_calls, name, call)
+
+    for name in ("flash_attn_func", "flash_attn_varlen_func", "attention"):
+        counting(name)
+    return count
 
 
 @pytest.fixture

@@ -1,12 +1,9 @@
 """transformers with flash_attn_rocm.transformers.register(): the same models without flash-attn's name."""
 
-from collections import Counter
-
 import flash_attn_rocm.transformers as ours
 import pytest
 import torch
 from agreement import agree, gradients
-from flash_attn_rocm import _transformers_calls
 from test_transformers import LANGUAGE, SIZES, TEXT, text, trio, vision, whisper
 from transformers import GptOssConfig, GptOssForCausalLM, Llama4ForCausalLM, Llama4TextConfig
 from transformers.utils import generic
@@ -26,25 +23,6 @@ MORE = {
         ),
     ),
 }  # fmt: skip
-
-
-@pytest.fixture
-def used(monkeypatch):
-    """Calls of the package's functions in this test, by name."""
-    count = Counter()
-
-    def counted(name):
-        function = getattr(_transformers_calls, name)
-
-        def call(*arguments, **options):
-            count[name] += 1
-            return function(*arguments, **options)
-
-        monkeypatch.setattr(_transformers_calls, name, call)
-
-    for name in ("flash_attn_func", "flash_attn_varlen_func", "attention"):
-        counted(name)
-    return count
 
 
 @pytest.mark.parametrize("padded", [False, True])

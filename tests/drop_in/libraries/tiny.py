@@ -1,5 +1,6 @@
 """Tiny models of any family of transformers, made from the default values of its config."""
 
+import importlib
 import inspect
 import zlib
 from copy import deepcopy
@@ -10,6 +11,7 @@ from transformers import CONFIG_MAPPING
 from transformers.models.auto import modeling_auto as auto
 
 TEXT = 17
+END = 1  # eos_token_id below
 # What families call their sizes.  Windows and chunks are shorter than TEXT.
 SIZES = {
     64: "hidden_size d_model n_embd embed_dim dim hidden_dim embedding_size word_embed_proj_dim "
@@ -37,10 +39,19 @@ SHARP = "q_proj", "k_proj", "qkv", "query", "key", "c_attn"
 
 
 def class_of(family):
-    """The language model of a family, or its plain model."""
+    """The language model of a family, its plain model, or the one of its module that has its config."""
     names = [getattr(auto, f"MODEL_FOR_{each}_MAPPING_NAMES").get(family) for each in MAPPINGS]
-    name = next(filter(None, [*names, auto.MODEL_MAPPING_NAMES.get(family)]))
-    return getattr(transformers, name if isinstance(name, str) else name[0])
+    name = next(filter(None, [*names, auto.MODEL_MAPPING_NAMES.get(family)]), None)
+    if name is not None:
+        return getattr(transformers, name if isinstance(name, str) else name[0])
+    kind = CONFIG_MAPPING[family]
+    module = importlib.import_module(kind.__module__.replace(".configuration_", ".modeling_"))
+    found = [
+        each for label, each in vars(module).items()
+        if getattr(each, "config_class", None) is kind and label.endswith(("Model", "Encoder"))
+        and not label.endswith("PreTrainedModel")
+    ]  # fmt: skip
+    return min(found, key=lambda each: len(each.__name__))
 
 
 def config_of(family, heads_of_keys=2, **more):
@@ -83,12 +94,13 @@ def pair(family, name, config, dtype=torch.float64):
         models.append(model.eval())
     with torch.no_grad():
         for label, weight in models[0].named_parameters():
-            weight.copy_(_weight(label, weight.shape))
+            weight.copy_(weight_of(label, weight.shape))
     models[1].load_state_dict(models[0].state_dict())
     return models
 
 
-def _weight(label, shape):
+def weight_of(label, shape):
+    """The same values for a parameter of the same name and shape; norms are near 1."""
     generator = torch.Generator().manual_seed(zlib.crc32(label.encode()))
     found = torch.randn(shape, generator=generator, dtype=torch.float64)
     if len(shape) < 2:
@@ -104,21 +116,27 @@ def inputs_of(model, padding):
     given = {}
     if "input_ids" in accepted and model.main_input_name == "input_ids":
         given["input_ids"] = torch.randint(3, 90, (2, TEXT), generator=generator)
+        given["input_ids"][:, -1] = END
         if padding != "none":
             given["attention_mask"] = torch.ones(2, TEXT, dtype=torch.long)
             given["attention_mask"][1, slice(6) if padding == "left" else slice(-6, None)] = 0
+            given["input_ids"] *= given["attention_mask"]  # models look for the highest number, and for END
+            given["input_ids"][1, -1 if padding == "left" else -7] = END
         if model.config.is_encoder_decoder:
             given["decoder_input_ids"] = torch.randint(3, 90, (2, TEXT + 2), generator=generator)
-    else:
+    if not given or all(hasattr(model, name) for name in ("text_model", "vision_model", "logit_scale")):
         size = getattr(model.config, "vision_config", model.config).image_size
         given["pixel_values"] = torch.randn(2, 3, size, size, generator=generator, dtype=torch.float64)
     return given
 
 
 def answer(model, given):
-    """The logits or hidden states of all positions that are no padding."""
+    """The logits or hidden states of all positions that are no padding, or what two towers say of them."""
     with torch.no_grad():
         out = model(**given)
+    if {"text_model_output", "image_embeds"} <= out.keys():
+        found, mask = out["text_model_output"][0], given.get("attention_mask", torch.ones(2, TEXT)).bool()
+        return torch.cat([x.flatten() for x in (found[mask], out["text_embeds"], out["image_embeds"])])
     found = out.get("logits") if out.get("logits") is not None else out[0]
     mask = given.get("attention_mask")
     return found if mask is None or model.config.is_encoder_decoder else found[mask.bool()]

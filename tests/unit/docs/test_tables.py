@@ -44,9 +44,9 @@ def test_the_exclusive_figures_are_shown_where_there_are_any():
 
 
 def test_of_backwards_the_sum_is_shown():
-    names = ("bwd_delta fp16 d64", "bwd_dq causal fp16 d64", "split fp16 d64")
+    names = ("bwd_delta fp16 d64", "bwd_dq causal fp16 d64", "separate fp16 d64")
     shown = modelled_figures({"gfx908": [flop("flash-attn-rocm", name, 7) for name in names]})
-    assert shown.splitlines()[2:] == ["| gfx908 | split fp16 d64 | 7 |"]
+    assert shown.splitlines()[2:] == ["| gfx908 | separate fp16 d64 | 7 |"]
 
 
 def test_a_table_escapes_what_would_end_a_cell():

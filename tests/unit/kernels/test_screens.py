@@ -14,6 +14,7 @@ import pytest
 
 from tests.conftest import CHECKOUT
 from tests.machines import healthy
+from wheel_builder.base.archs import known_archs, served_by
 
 PAGE = CHECKOUT / "docs/on-your-gpu.md"
 BLOCK = r"(<!-- screen: {} -->\n```text\n)(.*?)(```\n)"
@@ -32,12 +33,18 @@ def package(monkeypatch):
         del sys.modules[name]
 
 
+def fitting(facts):
+    """A machine on which everything fits, with the archs of today's wheel."""
+    served = {gpu: arch for arch in known_archs() for gpu in served_by(arch)}
+    return replace(healthy(facts), archs=tuple(known_archs()), served=tuple(served.items()))
+
+
 def doctor(package):
     """A machine on which nothing fits."""
     facts = package("_facts")
     denied = {"state": "denied", "group": "render", "mode": "crw-rw----"}
     found = replace(
-        healthy(facts),
+        fitting(facts),
         torch=facts.Torch("2.13.0+cu130", cuda="13.0"),
         hip_libraries=(),
         environment=((facts.OVERRIDE, "11.0.0"),),
@@ -56,14 +63,14 @@ def broken(package):
     words = "float16: HIP error: invalid argument"
     fused = (facts.Fused("flash", "fails", words), facts.Fused("memory-efficient", "works"))
     ours = package("_drop_in").DropIn("ours", "2.8.3", "/venv/flash_attn")
-    found = replace(healthy(facts), fused=fused, drop_in=ours)
+    found = replace(fitting(facts), fused=fused, drop_in=ours)
     return package("_doctor").text(package("_doctor").diagnose(found))
 
 
 def canary(package):
     """One wrong instruction, as tests/fake_hip/test_canary.py makes it."""
     remembered = package("_remembered")
-    found = "causal: out differs by nan from the PyTorch implementation, and 0.0089 is allowed"
+    found = "causal: out differs by nan from the reference implementation, and 0.0089 is allowed"
     family = remembered.Family("gfx942:sramecc+:xnack-", "fp16", 64)
     path = Path("~/.cache/flash_attn_rocm/canary/5a3fd0a7c0f4bd2e9f1f5f0c9a7b2c11.json")
     return (

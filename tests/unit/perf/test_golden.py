@@ -51,8 +51,8 @@ def test_a_whole_backward_has_a_figure_too():
     both = [*figures_of([measured(op=op) for op in parts])]
     found = [each for each in both if each.what == FLOP]
     assert [each.kernel for each in both if each.what == EXCLUSIVE] == [each.kernel for each in found]
-    assert [each.kernel for each in found] == [f"{name} fp16 d64" for name in (*parts, "split")]
-    (total,) = (each.value for each in found if each.kernel.startswith("split"))
+    assert [each.kernel for each in found] == [f"{name} fp16 d64" for name in (*parts, "separate")]
+    (total,) = (each.value for each in found if each.kernel.startswith("separate"))
     assert total == round(5 / 4 * 1024 / (3 * 8))
 
 

@@ -131,7 +131,7 @@ def test_an_arch_that_nobody_measured_has_a_line_for_each_order():
 def test_a_backward_is_summed_over_its_kernels():
     parts = [measured(op=op, label="some, 64x64") for op in ("bwd_delta", "bwd_dkdv", "bwd_dq")]
     # Five quarters of dK and dV's work, over the clocks of three kernels of 8 each.
-    assert figures(table(parts), "split") == ["some", "measured", "53", "53", "47", "53", "53"]
+    assert figures(table(parts), "separate") == ["some", "measured", "53", "53", "47", "53", "53"]
 
 
 def test_a_fused_backward_does_what_is_useful_and_no_more():
