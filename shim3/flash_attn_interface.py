@@ -1,4 +1,4 @@
-"""FlashAttention 3's module, which is ``flash_attn_3.flash_attn_interface``."""
+"""FlashAttention 3's module on top of flash_attn_rocm, by which ``flash_attn_rocm doctor`` knows it."""
 
 from flash_attn_3.flash_attn_interface import (
     USE_TRITON_ROCM,

@@ -29,7 +29,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 COMMAND = Command(
     "shim",
-    "build the pure Python wheels flash-attn and flash-attn-3, and test them beside finished wheels",
+    "build flash-attn and flash-attn-3, pure Python wheels, and test both",
     run,
     (wheel_arguments, options, run_options, release_options, handover_options),
 )
