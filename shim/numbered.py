@@ -49,5 +49,6 @@ def build_wheel(
 
 
 def build_number() -> str:
-    """``build`` of [tool.flash-attn]."""
-    return str(tomllib.loads(Path("pyproject.toml").read_text("utf-8"))["tool"]["flash-attn"]["build"])
+    """``build`` of the table in [tool] with the project's name."""
+    found = tomllib.loads(Path("pyproject.toml").read_text("utf-8"))
+    return str(found["tool"][found["project"]["name"]]["build"])

@@ -28,7 +28,7 @@ from wheel_builder.base.store import Artifact, sha256_file
 from wheel_builder.build.packages import compiler_packages
 from wheel_builder.build.product import included_files, read_product
 from wheel_builder.build.sbom import sbom_text
-from wheel_builder.build.shim import FOLDER, shim_digest
+from wheel_builder.build.shim import FLASH_ATTN, SHIMS, shim_digest
 from wheel_builder.build.source import read_source
 from wheel_builder.files.library import LIBRARY
 from wheel_builder.matrix.model import Selection
@@ -51,19 +51,21 @@ def repository(root):
     for name in OTHERS:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes((CHECKOUT / name).read_bytes())
-    shutil.copytree(CHECKOUT / FOLDER, root / FOLDER, ignore=shutil.ignore_patterns("__pycache__"))
+    for shim in SHIMS:
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(CHECKOUT / shim.folder, root / shim.folder, symlinks=True, ignore=ignored)
     return commit_all(root)
 
 
-def finished_shim(folder, root, commit):
-    """The distribution flash-attn of the commit of ``root``, with its record and its statement."""
-    built = folder / "shim-built"
+def finished_shim(folder, root, commit, shim=FLASH_ATTN):
+    """A distribution such as flash-attn of the commit of ``root``, with its record and its statement."""
+    built = folder / f"{shim.folder}-built"
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(built)]
-    subprocess.run(command, cwd=root / FOLDER, check=True, capture_output=True)
+    subprocess.run(command, cwd=root / shim.folder, check=True, capture_output=True)
     [file] = built.glob("*.whl")
     wheel = file.rename(folder / file.name)
     write_record(wheel, {"sha256": sha256_file(wheel), "archs": {}})
-    manifest = {"inputs": {"sources": shim_digest(root)}}
+    manifest = {"inputs": {"sources": shim_digest(shim, root)}}
     facts = {"wheel": wheel.name, "sha256": sha256_file(wheel)}
     (built / "manifest.json").write_text("{}")
     base = {"ref": "debian", "image_id": "sha256:1", "origin": "pulled"}
@@ -73,8 +75,9 @@ def finished_shim(folder, root, commit):
         "facts": {**BUILDER_FACTS, "base": base},
     }
     statement = p.make_shim_provenance(
-        read_source(root), version=read_product(root / FOLDER).version, image=Artifact(built, image, True),
-        wheel=Artifact(built, {**manifest, "facts": facts}, True), run=p.RunDetails(p.LOCAL, "now"),
+        read_source(root), version=read_product(root / shim.folder).version,
+        image=Artifact(built, image, True), wheel=Artifact(built, {**manifest, "facts": facts}, True),
+        run=p.RunDetails(p.LOCAL, "now"),
     )  # fmt: skip
     assert statement.commit == commit
     write_provenance(wheel, statement)

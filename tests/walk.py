@@ -21,6 +21,7 @@ WALK = {
     'python -c "import torch; print(torch.version.hip)"': IN_CONTAINER,
     "python -m pip uninstall --yes flash-attn-rocm": IN_CONTAINER,
     "pip install flash-attn --index-url <index>/rocm7.2/simple": "tests/release/test_drop_in.py",
+    "pip install flash-attn-3 --index-url <index>/rocm7.2/simple": "tests/release/test_drop_in.py",
     "pip install --force-reinstall --no-deps flash-attn --index-url <index>/rocm7.2/simple":
         "tests/index/test_install.py",
     "python -m pip install --require-hashes --requirement requirements.txt "

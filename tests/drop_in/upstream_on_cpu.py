@@ -1,15 +1,17 @@
-"""A pytest plugin: upstream's own tests/test_flash_attn.py, unmodified, without a GPU.
+"""A pytest plugin: upstream's own test_flash_attn.py, flash_attn 2's or FlashAttention 3's, without a GPU.
 
-The file asks for tensors on "cuda" and, when it is imported, for facts of a GPU: here tensors are on the CPU,
-and the facts are an A100's.  The PyTorch implementation answers, or, where FA_FAKE_HIP_ARCH names an arch,
-its kernels on an ISA emulator (wheel_builder/fake_hip), and nothing else: they serve all cases but those with
-dropout, of which the file wants the probabilities.  Of its half a million cases a seeded sample runs, drawn
-before pytest makes the cases, which alone takes more than a minute.  From the environment:
+The file is unmodified.  It asks for tensors on "cuda" and, when it is imported, for facts of a GPU: here
+tensors are on the CPU, and the facts are an A100's.  The PyTorch implementation answers, or, where
+FA_FAKE_HIP_ARCH names an arch, its kernels on an ISA emulator (wheel_builder/fake_hip), and nothing else:
+they serve all cases but those with dropout, of which the file wants the probabilities, and those of a v with
+another head dim.  Of its half a million cases a seeded sample runs, drawn before pytest makes the cases,
+which alone takes more than a minute.  From the environment:
 
     FA_UPSTREAM_CASES   cases of each test, more where they are cheap (SHARES)
     FA_UPSTREAM_SCORES  the most scores (rows * keys, in all calls of the function) that a case may have
     FA_UPSTREAM_DRAWS   of so many drawn cases the cheapest is taken
     FA_UPSTREAM_SEED    other seeds draw other samples
+    FA_UPSTREAM_KEYS    the fewest keys that a case may have, by default 0
 """
 
 import itertools
@@ -27,14 +29,17 @@ CASES = int(os.environ["FA_UPSTREAM_CASES"])
 SCORES = int(os.environ["FA_UPSTREAM_SCORES"])
 DRAWS = int(os.environ["FA_UPSTREAM_DRAWS"])
 SEED = os.environ["FA_UPSTREAM_SEED"]
+KEYS = int(os.environ.get("FA_UPSTREAM_KEYS", "0"))
 TRIES = 200  # for each case, before the sample stays smaller: a test may have few cases as short as wanted
 # How often a test calls the function to see whether it gives the same bits again.
-CALLS = {"race_condition": 250, "deterministic": 50}
+CALLS = {"race_condition": 250, "deterministic": 50, "cluster": 100}
 # How many times as many cases as others a test gets, because its cases take less time or more.
 SHARES = {
     "splitkv": 3, "kvcache": 3, "varlen_output": 2, "causal": 0.6, "deterministic": 0.1,
     "race_condition": 0.02,
 }  # fmt: skip
+# With these head dims FlashAttention 3's tests also have larger ones of v, which no kernel serves.
+WITH_OTHER_V = (64, 192)
 A100 = SimpleNamespace(total_memory=80 * 2**30)
 
 
@@ -95,6 +100,8 @@ def pytest_generate_tests(metafunc):
     metafunc.module.normalize_flash_attn_S = lambda probabilities, *_, **__: probabilities
     test = metafunc.definition
     marks = [mark for mark in test.own_markers if mark.name == "parametrize"]
+    if not marks:
+        return
     test.own_markers[:] = [mark for mark in test.own_markers if mark not in marks]
     names = [name for mark in marks for name in names_of(mark)]
     cases = drawn(test.name, names, [values_of(mark) for mark in marks])
@@ -116,12 +123,18 @@ def drawn(test, names, lists):
         each = (tuple(itertools.chain(*map(source.choice, lists))) for _ in range(DRAWS))
         case = min(each, key=lambda case: work(named(names, case)))
         values = named(names, case)
-        served = not (ARCH and values.get("dropout_p"))
-        if served and calls * scores(values) <= SCORES:
+        enough = values.get("seqlen_k", KEYS) >= KEYS
+        if enough and served(values) and calls * scores(values) <= SCORES:
             found[case] = None
         if len(found) == number:
             break
     return list(found)
+
+
+def served(case):
+    """Whether kernels serve a case, where these are to answer."""
+    other_v = "has_qv" in case and case["d"] in WITH_OTHER_V
+    return not ARCH or not (case.get("dropout_p") or other_v)
 
 
 def named(names, case):

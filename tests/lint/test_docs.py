@@ -15,7 +15,7 @@ from wheel_builder.index.finder.steps import DEVICES
 
 DOCUMENTS = [
     *walk.DOCUMENTS, "CONTRIBUTING.md", "kernels/README.md", "kernels/python/README.md", "shim/README.md",
-    "wheel_builder/emulator/README.md", "wheel_builder/perf/README.md",
+    "shim3/README.md", "wheel_builder/emulator/README.md", "wheel_builder/perf/README.md",
 ]  # fmt: skip
 SUFFIXES = {".cpp", ".hpp", ".inc", ".md", ".py", ".toml", ".txt", ".yaml", ".yml"}
 RESULTS = ("build/", "dist/")  # what commands write; git ignores it

@@ -1,4 +1,4 @@
-"""The distribution flash-attn in use: upstream's own test file, unmodified, and released libraries."""
+"""flash-attn and flash-attn-3 in use: upstream's own test files, unmodified, and released libraries."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from tests.drop_in.download import TARGET, pip_download
 from tests.sdist import file_of_sdist
 from wheel_builder.base.archs import arch_named, known_archs
 from wheel_builder.base.store import Store, sha256_file
-from wheel_builder.build.shim import build_shim, wheel_name
+from wheel_builder.build.shim import SHIMS, build_shim, wheel_name
 from wheel_builder.fake_hip.container import fake_hip_suite
 from wheel_builder.images.docker import Mount, run_in
 from wheel_builder.images.wheel_tests import Suite
@@ -39,7 +39,14 @@ FULL = {
 }  # fmt: skip
 # On an emulated arch: some of each test, forward and backward.
 EMULATED = {**QUICK, "FA_UPSTREAM_CASES": "2", "FA_UPSTREAM_DRAWS": "16", "FA_UPSTREAM_SEED": "4"}
-# What upstream's test file needs besides the verify image's packages.
+# FlashAttention 3's: about 40 seconds of one core.  Where every row sees at most one key, all gradients are 0
+# and so is the file's tolerance: 4 keys at least.
+QUICK_3 = {**QUICK, "FA_UPSTREAM_CASES": "20", "FA_UPSTREAM_KEYS": "4"}
+EMULATED_3 = {**QUICK_3, "FA_UPSTREAM_CASES": "2", "FA_UPSTREAM_DRAWS": "24", "FA_UPSTREAM_SEED": "3"}
+# The test file, and what it imports from its folder.
+FILES = ("tests/test_flash_attn.py",)
+FILES_3 = ("hopper/test_flash_attn.py", "hopper/test_util.py", "hopper/padding.py")
+# What upstream's test files need besides the verify image's packages.
 UPSTREAM_WHEELS = "/wheels/flash_attn*.whl /wheels/einops*.whl"
 RUN = """
 set -eu
@@ -58,27 +65,34 @@ HEAP = {"MALLOC_MMAP_THRESHOLD_": str(2**31), "MALLOC_TRIM_THRESHOLD_": str(2**3
 
 @pytest.fixture(scope="module")
 def upstream(context, tmp_path_factory):
-    """Upstream's test file, from its source distribution."""
-    file = tmp_path_factory.mktemp("upstream") / "test_flash_attn.py"
-    file.write_bytes(file_of_sdist("tests/test_flash_attn.py", context))
-    file.parent.chmod(0o755)
-    return file
+    """``upstream(files)``: a folder with upstream's test file, from its source distribution."""
+
+    def extract(files):
+        folder = tmp_path_factory.mktemp("upstream")
+        for name in files:
+            (folder / name.rpartition("/")[2]).write_bytes(file_of_sdist(name, context))
+        folder.chmod(0o755)
+        return folder
+
+    return extract
 
 
 @pytest.fixture(scope="module")
-def shim(release):
-    """The released wheel of flash-attn."""
-    [found] = release.wheel.parent.glob("flash_attn-*.whl")
-    return found
+def shims(release):
+    """The released wheels of flash-attn and flash-attn-3."""
+    return {shim: next(release.wheel.parent.glob(f"{shim.package}-*.whl")) for shim in SHIMS}
+
+
+each_shim = pytest.mark.parametrize("shim", SHIMS, ids=[shim.name for shim in SHIMS])
 
 
 @pytest.fixture(scope="module")
-def wheels(release, shim, tmp_path_factory):
-    """A folder with both distributions' wheels, and those of the libraries."""
+def wheels(release, shims, tmp_path_factory):
+    """A folder with all distributions' wheels, and those of the libraries."""
     folder = tmp_path_factory.mktemp("wheels")
     done = pip_download(DROP_IN / "requirements.txt", folder, *TARGET)
     assert done.returncode == 0, done.stderr
-    for wheel in (release.wheel, shim):
+    for wheel in (release.wheel, *shims.values()):
         (folder / wheel.name).write_bytes(wheel.read_bytes())
     folder.chmod(0o755)  # the container's user is another
     return folder
@@ -104,14 +118,14 @@ def run_tests(wheels, verifier, tmp_path):
 
 @pytest.fixture
 def run_upstream(run_tests, upstream, emulated):
-    """``run_upstream(settings, arch)`` runs a sample of upstream's cases, with the kernels of an arch or, if
-    that is "", without any; some cases are skipped by upstream itself."""
+    """``run_upstream(settings, arch, files)`` runs a sample of upstream's cases, with the kernels of an arch
+    or, if that is "", without any; some cases are skipped by upstream itself."""
 
-    def run(settings, arch=""):
+    def run(settings, arch="", files=FILES):
         suite = emulated(DROP_IN, arch)
-        path = ":".join(filter(None, ("/plugin", dict(suite.env).get("PYTHONPATH"))))
+        path = ":".join(filter(None, ("/plugin", "/upstream", dict(suite.env).get("PYTHONPATH"))))
         mounts = (
-            *suite.mounts, Mount(upstream.parent, "/upstream"),
+            *suite.mounts, Mount(upstream(files), "/upstream"),
             Mount(DROP_IN / "upstream_on_cpu.py", PLUGIN),
         )  # fmt: skip
         env = {**dict(suite.env), **HEAP, **settings, "PYTHONPATH": path, "WHEELS": UPSTREAM_WHEELS}
@@ -155,19 +169,23 @@ def kernels_of(junit):
     return {case.get("name"): case.find("properties/property").get("value").split() for case in passed}
 
 
-def test_the_release_publishes_it_with_record_and_statement(release, shim):
-    assert shim.name == wheel_name(CHECKOUT)
-    record = json.loads(record_path(shim).read_text())
-    assert record["sha256"] == sha256_file(shim)
+@each_shim
+def test_the_release_publishes_it_with_record_and_statement(release, shims, shim):
+    file = shims[shim]
+    assert file.name == wheel_name(shim, CHECKOUT)
+    record = json.loads(record_path(file).read_text())
+    assert record["sha256"] == sha256_file(file)
     assert [one["wheel"] for one in record["beside"]] == [release.wheel.name]
-    assert record["tests"]["tests/shim"][0]["passed"] >= 10
-    assert read_provenance(provenance_path(shim)).sha256 == record["sha256"]
-    published = release.index / "rocm7.2/simple/flash-attn" / shim.name
-    assert published.read_bytes() == shim.read_bytes()
+    assert record["tests"][shim.tests][0]["passed"] >= 10
+    assert read_provenance(provenance_path(file)).sha256 == record["sha256"]
+    published = release.index / f"rocm7.2/simple/{shim.name}" / file.name
+    assert published.read_bytes() == file.read_bytes()
 
 
-def test_pip_installs_it_with_the_kernels_from_the_index(release, shim, verifier, context, tmp_path):
-    requirement, simple = f"flash-attn=={shim.name.split('-')[1]}", release.index / "rocm7.2/simple"
+@each_shim
+def test_pip_installs_it_with_the_kernels_from_the_index(release, shims, shim, verifier, context, tmp_path):
+    version = shims[shim].name.split("-")[1]
+    requirement, simple = f"{shim.name}=={version}", release.index / "rocm7.2/simple"
     found = install_and_call(
         requirement, index=release.index, simple=simple, image=verifier, checkout=context.checkout,
         log=tmp_path / "log",
@@ -176,9 +194,12 @@ def test_pip_installs_it_with_the_kernels_from_the_index(release, shim, verifier
     assert found["max_error"] < 1e-2
 
 
-def test_it_is_built_again_to_the_same_bytes(shim, builder, context, tmp_path):
-    again = build_shim(image=builder, checkout=context.checkout, store=Store(tmp_path), log=tmp_path / "log")
-    assert again.facts["sha256"] == sha256_file(shim)
+@each_shim
+def test_it_is_built_again_to_the_same_bytes(shims, shim, builder, context, tmp_path):
+    again = build_shim(
+        shim, image=builder, checkout=context.checkout, store=Store(tmp_path), log=tmp_path / "log"
+    )
+    assert again.facts["sha256"] == sha256_file(shims[shim])
 
 
 @pytest.mark.parametrize(
@@ -210,6 +231,29 @@ def test_upstreams_own_cases_pass_with_kernels(run_upstream, arch):
     ran = kernels_of(junit)
     assert all(ran.values())
     for what in ("fa_fwd_", "fa_decode_", "fa_reference_", "fa_append_", "fa_bwd_dq_", "fa_bwd_dkdv_"):
+        assert any(kernel.startswith(what) for kernels in ran.values() for kernel in kernels), what
+
+
+def test_100_of_the_cases_of_flash_attention_3_pass(run_upstream):
+    found, said, _ = run_upstream(QUICK_3, files=FILES_3)
+    assert found["failed"].total() == 0, said
+    assert found["passed"].total() >= 100
+    assert set(found["passed"]) == {
+        "test_flash_attn_output", "test_flash_attn_varlen_output", "test_flash_attn_kvcache",
+        "test_flash_attn_combine", "test_flash3_bw_compatibility",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("arch", archs_with("gfx1030"))
+def test_the_cases_of_flash_attention_3_pass_with_kernels(run_upstream, arch):
+    """Chunks and used lengths too, forward and backward: no call is left to the PyTorch implementation."""
+    found, said, junit = run_upstream(EMULATED_3, arch, FILES_3)
+    assert found["failed"].total() == 0, said
+    of_kernels = ("test_flash_attn_output", "test_flash_attn_varlen_output", "test_flash_attn_kvcache")
+    ran = {case: kernels for case, kernels in kernels_of(junit).items() if case.startswith(of_kernels)}
+    assert all(ran.values())
+    assert {case.partition("[")[0] for case in ran} == set(of_kernels)
+    for what in ("fa_fwd_", "fa_decode_", "fa_bwd_dq_", "fa_bwd_dkdv_"):
         assert any(kernel.startswith(what) for kernels in ran.values() for kernel in kernels), what
 
 

@@ -100,6 +100,7 @@ def test_a_rerun_with_nothing_to_do_takes_seconds(release):
         *(f"emulate {arch}" for arch in ARCHS),
         "verify",
         "distribution flash-attn",
+        "distribution flash-attn-3",
         "publish",
     ):
         assert f"{step} … skipped" in again.err

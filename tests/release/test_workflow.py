@@ -15,6 +15,7 @@ import pytest
 from tests.conftest import CHECKOUT
 from tests.workflows import filled, job_of
 from wheel_builder.base.store import Store
+from wheel_builder.build.shim import SHIMS
 from wheel_builder.images.handover import give
 from wheel_builder.images.stages import build_image
 
@@ -172,18 +173,21 @@ def test_flash_attn_is_made_beside_it(wheel, runner):
     [row] = runner.outputs["wheel"]
     runner.artefacts |= {f"verified-{row['job']}": wheel.parent}
     folder = runner.run("shim")
-    [made] = (folder / "shim-finished").glob("*.whl")
-    record = json.loads((made.parent / f"{made.name}.verification.json").read_text())
-    assert [one["wheel"] for one in record["beside"]] == [wheel.name]
+    found = sorted((folder / "shim-finished").glob("*.whl"))
+    assert len(found) == len(SHIMS)
+    for made in found:
+        record = json.loads((made.parent / f"{made.name}.verification.json").read_text())
+        assert [one["wheel"] for one in record["beside"]] == [wheel.name]
 
 
 def test_the_released_wheels_are_published_to_the_branch(runner, release, engine):
     wheel = release.wheel
     verified = runner.root / "verified"
     verified.mkdir()
-    [shim] = wheel.parent.glob("flash_attn-*.whl")
-    for file in (*wheel.parent.glob(f"{wheel.name}*"), *wheel.parent.glob(f"{shim.name}*")):
-        shutil.copy2(file, verified)
+    shims = {shim: next(wheel.parent.glob(f"{shim.package}-*.whl")) for shim in SHIMS}
+    for published in (wheel, *shims.values()):
+        for file in wheel.parent.glob(f"{published.name}*"):
+            shutil.copy2(file, verified)
     runner.artefacts["verified-rocm7.2"] = verified
     runner.run("docs")
     if changed_files():
@@ -196,7 +200,8 @@ def test_the_released_wheels_are_published_to_the_branch(runner, release, engine
     published = runner.run("publish")
     files = subprocess.run(listed, cwd=runner.remote, check=True, capture_output=True, text=True).stdout
     assert f"rocm7.2/simple/flash-attn-rocm/{wheel.name}" in files.splitlines()
-    assert f"rocm7.2/simple/flash-attn/{shim.name}" in files.splitlines()
+    for shim, file in shims.items():
+        assert f"rocm7.2/simple/{shim.name}/{file.name}" in files.splitlines()
     for folder in (rehearsed, published):
         assert (folder / "index" / "index.html").is_file()
     assert "docs/troubleshooting.html" in files.splitlines()

@@ -27,7 +27,7 @@ from flash_attn_rocm import (
     sdpa,
     set_strict,
 )
-from flash_attn_rocm._drop_in import DropIn
+from flash_attn_rocm._drop_in import MODULES, DropIn
 from flash_attn_rocm._facts import DeviceFile, Fused, Gpu, Torch
 from flash_attn_rocm._requirements import Step
 
@@ -460,9 +460,10 @@ def flash_attn(folder, text):
 
 def only_here(monkeypatch, folder):
     """flash_attn is found in this folder and nowhere else, and was not imported yet."""
-    path = [entry for entry in sys.path if not (Path(entry) / "flash_attn").exists()]
+    names = "flash_attn", "flash_attn_interface.py"
+    path = [entry for entry in sys.path if not any((Path(entry) / name).exists() for name in names)]
     monkeypatch.setattr(sys, "path", [str(folder), *path])
-    for name in [name for name in sys.modules if name.partition(".")[0] == "flash_attn"]:
+    for name in [name for name in sys.modules if name.partition(".")[0] in MODULES.values()]:
         monkeypatch.delitem(sys.modules, name)
     importlib.invalidate_caches()
 
@@ -486,7 +487,7 @@ def test_which_flash_attn_is_told_by_what_it_holds(tmp_path, monkeypatch, text, 
     if text:
         flash_attn(tmp_path, text)
     only_here(monkeypatch, tmp_path)
-    monkeypatch.setattr(_drop_in, "_version", lambda: version)
+    monkeypatch.setattr(_drop_in, "_version", lambda _: version)
     folder = str(tmp_path / "flash_attn") if text else ""
     assert _drop_in.find() == DropIn(kind, version, folder)
     assert "flash_attn" not in sys.modules
@@ -500,8 +501,62 @@ def test_this_projects_flash_attn_is_its_own():
 def test_flash_attn_4_alone_is_no_flash_attn(tmp_path, monkeypatch):
     (tmp_path / "flash_attn/cute").mkdir(parents=True)
     only_here(monkeypatch, tmp_path)
-    monkeypatch.setattr(_drop_in, "_version", lambda: "")
+    monkeypatch.setattr(_drop_in, "_version", lambda _: "")
     assert _drop_in.find() == DropIn("none")
+
+
+THREE = "flash-attn-3"
+
+
+@pytest.mark.parametrize(
+    ("text", "version", "kind"),
+    [
+        ("# on top of flash_attn_rocm\n", "3.0.0", "ours"),
+        ("import flash_attn_3._C\n", "3.0.0b1", "another"),
+        (None, "3.0.0", "damaged"),
+        (None, "", "none"),
+    ],
+)
+def test_which_flash_attn_3_is_told_by_what_its_one_file_holds(tmp_path, monkeypatch, text, version, kind):
+    file = tmp_path / "flash_attn_interface.py"
+    if text:
+        file.write_text(text)
+    only_here(monkeypatch, tmp_path)
+    monkeypatch.setattr(_drop_in, "_version", lambda name: version if name == THREE else "2.8.3")
+    assert _drop_in.find(THREE) == DropIn(kind, version, str(file) if text else "", THREE)
+    assert "flash_attn_interface" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("found", "finding", "step"),
+    [
+        (DropIn(distribution=THREE), None, ""),
+        (
+            DropIn("ours", "3.0.0", "/v/flash_attn_interface.py", THREE),
+            "3.0.0, of this project: libraries that import flash_attn_interface get these kernels", "",
+        ),
+        (
+            DropIn("another", "3.0.0b1", "/v/flash_attn_interface.py", THREE),
+            "3.0.0b1, not of this project, in /v/flash_attn_interface.py",
+            "do not get these kernels: /v/flash_attn_interface.py is flash-attn-3 3.0.0b1 of another",
+        ),
+        (
+            DropIn("damaged", "3.0.0", "", THREE), "3.0.0, without its module flash_attn_interface",
+            "flash-attn-3 3.0.0 is installed without its module flash_attn_interface",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_flash_attn_3(found, finding, step):
+    report = _doctor.diagnose(changed(drop_in_3=found))
+    assert dict(report.findings).get(THREE) == finding
+    assert dict(report.findings)["flash-attn"].startswith(
+        "not installed; libraries that import flash_attn do"
+    )
+    assert bool(report.advice) == bool(step)
+    if step:
+        assert step in report.advice[0].words
+        assert "then install flash-attn-3 from the index" in report.advice[0].words
+        assert report.advice[0].commands == ("python -m pip uninstall --yes flash-attn-3",)
 
 
 DROP_INS = {
@@ -691,6 +746,7 @@ EVERY_ADVICE = {
     "another ROCm": {"torch": Torch(version="2.11.0+rocm6.4", rocm="6.4.1")},
     "upstream's flash-attn": {"drop_in": DropIn("another", "2.8.3", "/v/flash_attn")},
     "no module": {"drop_in": DropIn("damaged", "2.8.3")},
+    "upstream's flash-attn-3": {"drop_in_3": DropIn("another", "3.0.0", "/v/a.py", "flash-attn-3")},
     "broken SDPA": {"fused": BROKEN_FLASH},
     "broken SDPA, no kernel": {"fused": BROKEN_FLASH, "gpus": ()},
     "WSL2 without GPU": {**ON_WSL, "kfd": DeviceFile("/dev/dxg", "absent")},

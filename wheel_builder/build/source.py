@@ -14,7 +14,7 @@ from wheel_builder.build.wheel_inputs import read_inputs, sources_digest
 
 # Everything that affects wheels and their builder images, the pipeline included.
 PATHS = (
-    "pyproject.toml", "LICENSE", "kernels", "shim", "wheel_builder", "dockerfiles", "matrix.yaml",
+    "pyproject.toml", "LICENSE", "kernels", "shim", "shim3", "wheel_builder", "dockerfiles", "matrix.yaml",
 )  # fmt: skip
 COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 FETCH = "git fetch --tags the branch that has it (with --unshallow in a shallow clone), then run this again"

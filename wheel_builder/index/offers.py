@@ -6,7 +6,7 @@ from dataclasses import replace
 from packaging.utils import BuildTag, InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 
-from wheel_builder.build.shim import NAME as SHIM
+from wheel_builder.build.shim import NAMES as SHIMS
 from wheel_builder.files.sidecars import ATTACHMENTS
 from wheel_builder.index.finder import finder_pages
 from wheel_builder.index.finder.data import Wheel, make_finder
@@ -35,8 +35,8 @@ def finder_pages_of(
         for rocm, projects in contents.items()
         for entry in projects.get(PROJECT, ())
     ]
-    drop_in = any(SHIM in projects for projects in contents.values())
-    return finder_pages(make_finder(catalogue, wheels, drop_in=drop_in), documented=documented)
+    drop_ins = {project for projects in contents.values() for project in projects} & SHIMS
+    return finder_pages(make_finder(catalogue, wheels, drop_ins=drop_ins), documented=documented)
 
 
 def runtimes(contents: Contents) -> set[str]:
@@ -48,9 +48,9 @@ def runtimes(contents: Contents) -> set[str]:
 def offered(contents: Contents, rocm: str) -> Projects:
     """What the index of ``rocm`` offers: its own files, and those of other versions that serve it.
 
-    The distribution flash-attn serves every ROCm version.  A file of another version is left out when
-    ``rocm`` has one of the same public version that is not yanked: installers would take the one with the
-    higher local label.  Not so of flash-attn, whose later builds are for all.
+    The distributions flash-attn and flash-attn-3 serve every ROCm version.  A file of another version is left
+    out when ``rocm`` has one of the same public version that is not yanked: installers would take the one
+    with the higher local label.  Not so of these two, whose later builds are for all.
     """
     own = contents.get(rocm, {})
     mine = {
@@ -64,14 +64,14 @@ def offered(contents: Contents, rocm: str) -> Projects:
         for project, entries in projects.items() if home != rocm else ():
             for entry in entries:
                 known = {each.record.filename for each in found.get(project, ())}
-                taken = project != SHIM and (project, Version(entry.record.version).public) in mine
+                taken = project not in SHIMS and (project, Version(entry.record.version).public) in mine
                 if _serves(entry.record, rocm) and not taken and entry.record.filename not in known:
                     found.setdefault(project, []).append(_seen_from(entry, f"../../../rocm{home}/simple/"))
     return in_order(found)
 
 
 def _serves(record: Record, rocm: str) -> bool:
-    return rocm in record.serves or record.project == SHIM
+    return rocm in record.serves or record.project in SHIMS
 
 
 def everything(contents: Contents) -> Projects:

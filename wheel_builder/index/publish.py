@@ -14,7 +14,7 @@ from packaging.version import Version
 from wheel_builder.base.durable import remove_parts
 from wheel_builder.base.errors import CommandFailedError, PublishError, WheelFileError
 from wheel_builder.base.process import Runner, run
-from wheel_builder.build.shim import NAME as SHIM
+from wheel_builder.build.shim import NAMES as SHIMS
 from wheel_builder.files.wheelfile import (
     MAX_READ_MIB,
     WheelFile,
@@ -31,7 +31,7 @@ from wheel_builder.provenance.records import provenance_path, record_path, state
 from wheel_builder.provenance.verification import read_verification
 
 NEW_VERSION = (
-    "raise the version in pyproject.toml, or the build number in shim/pyproject.toml, and build again"
+    "raise the version in pyproject.toml, or the build number in that of shim or shim3, and build again"
 )
 YANK = "yank each of them (scripts/wheel-builder yank FILE --rocm V --reason TEXT), then publish again"
 
@@ -213,7 +213,7 @@ def _verification(wheel: WheelFile, text: bytes) -> tuple[tuple[str, ...], dict[
 
 def _misplaced(wheel: WheelFile, rocm: str) -> list[str]:
     label = wheel.version.local or ""
-    if wheel.name == SHIM or not label.startswith("rocm") or label == f"rocm{rocm}":
+    if wheel.name in SHIMS or not label.startswith("rocm") or label == f"rocm{rocm}":
         return []
     return [f"{wheel.path.name}: it is for {label}, but this is the index of rocm{rocm}"]
 
@@ -250,20 +250,22 @@ def _refuse_other_content(root: Path, files: Sequence[NewFile]) -> None:
 
 def _refuse_what_installers_pass_over(root: Path, files: Sequence[NewFile]) -> None:
     # Of one public version, installers rank those with a local label above the one without.
-    new = {file.version for file in files if file.project == SHIM}
+    new = {(file.project, file.version) for file in files if file.project in SHIMS}
     above = [
         f"the index of ROCm {rocm} offers {entry.record.filename}, which installers take instead"
         for rocm, projects in folder.read_contents(root).items()
-        for entry in projects.get(SHIM, ())
-        if entry.yanked is None and _is_labelled(Version(entry.record.version), new)
+        for project, entries in projects.items()
+        for entry in entries
+        if entry.yanked is None and _is_labelled(project, Version(entry.record.version), new)
     ]
     if above:
-        title = f"nobody would get this {SHIM}; nothing was published"
+        names = " or ".join(sorted({name for name, _ in new}))
+        title = f"nobody would get this {names}; nothing was published"
         raise PublishError(title, above, advice=YANK)
 
 
-def _is_labelled(version: Version, public: Collection[str]) -> bool:
-    return version.local is not None and version.public in public
+def _is_labelled(project: str, version: Version, public: Collection[tuple[str, str]]) -> bool:
+    return version.local is not None and (project, version.public) in public
 
 
 def _refuse_credentials(url: str) -> None:

@@ -21,7 +21,7 @@ from wheel_builder.base.mend import files_error
 from wheel_builder.base.store import Artifact
 from wheel_builder.base.words import shown
 from wheel_builder.build import device_code, runtime_image, wheel
-from wheel_builder.build.shim import is_shim
+from wheel_builder.build.shim import NAMES, shim_of
 from wheel_builder.build.source import read_source
 from wheel_builder.index import first_use, publish
 from wheel_builder.matrix.catalogue import Catalogue, catalogue_of
@@ -40,7 +40,7 @@ from wheel_builder.pipeline.context import (
     verify_image,
 )
 from wheel_builder.pipeline.progress import Planned, Progress
-from wheel_builder.pipeline.shim import audit_shim, finish_shim, shim_step
+from wheel_builder.pipeline.shim import audit_shim, finish_shims, shim_steps
 from wheel_builder.pipeline.taken import refuse_taken
 from wheel_builder.pipeline.verification import audit_of_job, expectation, job_of, verify_one, verify_steps
 from wheel_builder.provenance.attest import finished_at, require_provenance, write_provenance
@@ -149,11 +149,11 @@ def run_until(stage: str, plan: Plan, context: RunContext, *, plain: bool | None
 def publish_files(files: Sequence[Path], matrix: Matrix, index: Path, checkout: Path) -> list[Path]:
     """Check finished wheels and the files beside them, then publish all or none; their indexes.
 
-    A wheel of flash-attn goes to each index that one of flash-attn-rocm goes to.
+    A wheel of flash-attn or flash-attn-3 goes to each index that one of flash-attn-rocm goes to.
     """
     shims, kernels = _parted(files)
     if not kernels:
-        title = "nothing was published: a wheel of flash-attn alone belongs to no index"
+        title = f"nothing was published: a wheel of {' or '.join(sorted(NAMES))} alone belongs to no index"
         problems = [f"{file.name} is for every ROCm version" for file in shims]
         raise PublishError(title, problems, advice="name wheels of flash-attn-rocm with it")
     jobs = _fit_for_others(files, matrix, checkout)
@@ -181,7 +181,8 @@ def _fit_for_others(files: Sequence[Path], matrix: Matrix, checkout: Path) -> li
     for file, job in zip(kernels, jobs, strict=True):
         audit_of_job(file, job, matrix.package, checkout)
     for file in shims:
-        audit_shim(file, checkout)
+        if shim := shim_of(file):
+            audit_shim(shim, file, checkout)
     archs = {file: job.archs for file, job in zip(kernels, jobs, strict=True)}
     require_attachments(archs | dict.fromkeys(shims, ()), [row.version for row in matrix.rocm])
     require_provenance(files, checkout)
@@ -189,8 +190,8 @@ def _fit_for_others(files: Sequence[Path], matrix: Matrix, checkout: Path) -> li
 
 
 def _parted(files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
-    """Wheels of flash-attn, and those of flash-attn-rocm."""
-    return [file for file in files if is_shim(file)], [file for file in files if not is_shim(file)]
+    """Wheels of flash-attn and flash-attn-3, and those of flash-attn-rocm."""
+    return [file for file in files if shim_of(file)], [file for file in files if not shim_of(file)]
 
 
 def runtime_images(
@@ -256,7 +257,7 @@ def _steps_until(stage: str, job: Job) -> Iterator[Planned]:
 
 def _finishing_steps(job: Job) -> Iterator[Planned]:
     yield from verify_steps(job)
-    yield shim_step(job)
+    yield from shim_steps(job)
     yield Planned("publish", job.id)
     yield Planned("install from the index", job.id, weight=10)
 
@@ -355,8 +356,8 @@ def _finish(
     record = verify_one(_file(built), job, context, builder, tester, progress, others=others)
     attempt.record = record.facts
     provenance = provenance_of(job, package, builder, attempt.codes, built, context)
-    shim = finish_shim([_file(built)], job, builder, tester, context.dist, context, progress)
-    published = _publish(_file(built), shim, record, provenance, job, context, catalogue, progress)
+    shims = finish_shims([_file(built)], job, builder, tester, context.dist, context, progress)
+    published = _publish(_file(built), shims, record, provenance, job, context, catalogue, progress)
     attempt.published = published.simple
     released = _install(attempt, published.simple, built, record, context, tester, progress)
     attempt.released = replace(
@@ -403,7 +404,7 @@ def _install(
 
 def _publish(
     file: Path,
-    shim: Path,
+    shims: Sequence[Path],
     record: Artifact,
     provenance: Provenance,
     job: Job,
@@ -418,7 +419,7 @@ def _publish(
         write_provenance(finished, provenance)
         require_attachments({finished: job.archs}, record.facts["serves"])
         published = publish.publish(
-            [finished, shim], context.index, job.rocm.version, catalogue=catalogue, now=datetime.now(UTC),
+            [finished, *shims], context.index, job.rocm.version, catalogue=catalogue, now=datetime.now(UTC),
             to_others=False,
         )  # fmt: skip
         if not published.added:

@@ -1,8 +1,8 @@
-"""The distribution flash-attn, from its sources to a finished wheel with its record and its statement.
+"""The distributions flash-attn and flash-attn-3, from sources to wheels with record and statement.
 
     build -> audit -> tests beside a wheel of flash-attn-rocm -> record, statement
 
-It is the same file for every ROCm version, so whichever job comes first makes it.
+Each is the same file for every ROCm version, so whichever job comes first makes it.
 """
 
 import os
@@ -13,7 +13,7 @@ from wheel_builder.audit.rules import PureExpectation
 from wheel_builder.audit.stage import PureReport, audit_pure_wheel
 from wheel_builder.base.durable import ensure
 from wheel_builder.base.store import Artifact
-from wheel_builder.build.shim import NAME, PACKAGE, build_shim
+from wheel_builder.build.shim import SHIMS, Shim, build_shim
 from wheel_builder.build.source import read_source
 from wheel_builder.matrix.model import Job, Matrix
 from wheel_builder.pipeline.context import (
@@ -33,21 +33,42 @@ from wheel_builder.provenance.provenance import make_shim_provenance, run_detail
 from wheel_builder.provenance.records import require_attachments, write_record
 from wheel_builder.verify.shim import record_of, verify_shim
 
-STEP = f"distribution {NAME}"
 MAX_MIB = 0.25  # Python files only: ten times what it has
 
 
-def shim_step(job: Job) -> Planned:
-    return Planned(STEP, job.id, weight=15)
+def shim_steps(job: Job) -> list[Planned]:
+    """The steps of ``finish_shims`` in their order."""
+    return [Planned(_step(shim), job.id, weight=15) for shim in SHIMS]
 
 
-def audit_shim(file: Path, checkout: Path) -> PureReport:
-    """Audit a finished wheel of flash-attn; what is in it has to be what its commit puts in."""
+def _step(shim: Shim) -> str:
+    return f"distribution {shim.name}"
+
+
+def audit_shim(shim: Shim, file: Path, checkout: Path) -> PureReport:
+    """Audit its finished wheel; what is in it has to be what its commit puts in."""
     product = product_of(file, checkout)
-    return audit_pure_wheel(file, PureExpectation(PACKAGE, product.version, MAX_MIB, product))
+    return audit_pure_wheel(file, PureExpectation(shim.package, product.version, MAX_MIB, product))
 
 
-def finish_shim(
+def finish_shims(
+    beside: Sequence[Path],
+    job: Job,
+    builder: Artifact,
+    tester: Artifact,
+    to: Path,
+    context: RunContext,
+    progress: Progress,
+) -> list[Path]:
+    """Build and audit all, and verify each beside wheels of flash-attn-rocm; the finished files in ``to``.
+
+    Record and statement of each lie there too, as publishing asks.
+    """
+    return [_finish(shim, beside, job, builder, tester, to, context, progress) for shim in SHIMS]
+
+
+def _finish(
+    shim: Shim,
     beside: Sequence[Path],
     job: Job,
     builder: Artifact,
@@ -56,22 +77,20 @@ def finish_shim(
     context: RunContext,
     progress: Progress,
 ) -> Path:
-    """Build and audit it, and verify it beside wheels of flash-attn-rocm; the finished file in ``to``.
-
-    Record and statement lie there too, as publishing asks.
-    """
-    log = context.log(f"shim-{job.id}")
-    with progress.step(STEP, job=job.id, log=log) as step:
-        built = build_shim(image=builder, checkout=context.checkout, store=context.store, log=log)
+    log = context.log(f"{shim.folder}-{job.id}")
+    with progress.step(_step(shim), job=job.id, log=log) as step:
+        built = build_shim(shim, image=builder, checkout=context.checkout, store=context.store, log=log)
         made = built.path / str(built.facts["wheel"])
-        version = audit_shim(made, context.checkout).version
+        version = audit_shim(shim, made, context.checkout).version
         shown = [
-            verify_shim(made, wheel, image=tester, checkout=context.checkout, store=context.store, log=log)
+            verify_shim(
+                shim, made, wheel, image=tester, checkout=context.checkout, store=context.store, log=log
+            )
             for wheel in beside
         ]
         finished = to / made.name
         ensure(finished, made.read_bytes())
-        write_record(finished, record_of(finished, shown))
+        write_record(finished, record_of(shim, finished, shown))
         statement = make_shim_provenance(
             read_source(context.checkout), version=version, image=builder, wheel=built,
             run=run_details(os.environ, finished_at(built)),
@@ -83,18 +102,18 @@ def finish_shim(
     return finished
 
 
-def shim_beside(
+def shims_beside(
     wheels: Sequence[Path], matrix: Matrix, to: Path, context: RunContext, *, plain: bool | None = None
-) -> Path:
-    """``finish_shim`` for finished wheels, in the builder image of the first."""
+) -> list[Path]:
+    """``finish_shims`` for finished wheels, in the builder image of the first."""
     job = job_of(wheels[0], matrix)
-    with progress_of(planned_shim(job), context, plain) as progress:
+    with progress_of(planned_shims(job), context, plain) as progress:
         start_engine(context, progress)
         tester = verify_image(matrix.package, context, progress)
         builder = builder_image(job, matrix.package, context, progress)
-        return finish_shim(wheels, job, builder, tester, to, context, progress)
+        return finish_shims(wheels, job, builder, tester, to, context, progress)
 
 
-def planned_shim(job: Job) -> list[Planned]:
-    """The steps of ``shim_beside`` in their order."""
-    return [ENGINE, VERIFY_IMAGE, builder_step(job), shim_step(job)]
+def planned_shims(job: Job) -> list[Planned]:
+    """The steps of ``shims_beside`` in their order."""
+    return [ENGINE, VERIFY_IMAGE, builder_step(job), *shim_steps(job)]

@@ -11,11 +11,11 @@ from wheel_builder.base.errors import ProvenanceError, WheelFileError
 from wheel_builder.base.store import Artifact, sha256_file
 from wheel_builder.build import sbom
 from wheel_builder.build.product import Product, read_product
-from wheel_builder.build.shim import FOLDER, is_shim
+from wheel_builder.build.shim import shim_of
 from wheel_builder.build.source import commit_problem
 from wheel_builder.files.wheelfile import MAX_READ_MIB, WheelFile, read_wheel
 from wheel_builder.provenance.check import ALL_IN_WORDS, Facts, provenance_problems, signature_words
-from wheel_builder.provenance.commit import read_tree
+from wheel_builder.provenance.commit import NO_SOURCES, read_tree
 from wheel_builder.provenance.provenance import SOURCE, Provenance, read_provenance
 from wheel_builder.provenance.records import provenance_path, record_path, refuse_published
 from wheel_builder.provenance.statement import Resource
@@ -72,7 +72,7 @@ def verify_provenance(wheel: Path, checkout: Path) -> str:
 
 
 def _again(wheel: Path) -> str:
-    return "shim --to DIR WHEEL, at that commit" if is_shim(wheel) else f"rebuild {wheel}"
+    return "shim --to DIR WHEEL, at that commit" if shim_of(wheel) else f"rebuild {wheel}"
 
 
 def require_provenance(wheels: Sequence[Path], checkout: Path) -> None:
@@ -108,14 +108,17 @@ def product_of(wheel: Path, checkout: Path) -> Product:
 
     Otherwise, and for a commit that ``checkout`` does not have, the files of ``checkout`` as they are.
     """
-    here = checkout / FOLDER if is_shim(wheel) else checkout
+    shim = shim_of(wheel)
+    here = checkout / shim.folder if shim else checkout
     try:
         found = read_provenance(provenance_path(wheel))
     except ProvenanceError:
         return read_product(here)
     built_from_commit = not found.dependency(SOURCE).annotations.dirty
     tree = read_tree(checkout, found.commit) if built_from_commit else None
-    product = (tree.shim if is_shim(wheel) else tree.product) if tree else None
+    product = tree.product if tree else None
+    if tree and shim:
+        product = tree.shims.get(shim.name, NO_SOURCES).product
     return product if isinstance(product, Product) else read_product(here)
 
 

@@ -8,10 +8,10 @@ from wheel_builder.audit.contents import BUILT, file_problems, metadata_problems
 from wheel_builder.build.packages import compiler_packages
 from wheel_builder.build.product import Product
 from wheel_builder.build.sbom import Materials, sbom_text
-from wheel_builder.build.shim import is_shim
+from wheel_builder.build.shim import Shim, shim_of
 from wheel_builder.files.wheelfile import WheelFile
 from wheel_builder.provenance import provenance as p
-from wheel_builder.provenance.commit import Recipe, Tree
+from wheel_builder.provenance.commit import NO_SOURCES, Recipe, Tree
 from wheel_builder.provenance.provenance import Provenance
 
 ALL_IN_WORDS = (
@@ -66,10 +66,10 @@ def provenance_problems(found: Provenance, facts: Facts) -> Iterator[str]:
     """Every disagreement, in words."""
     yield from _file_problems(found, facts)
     yield from _record_problems(found, facts)
-    if is_shim(facts.wheel.path):
+    if shim := shim_of(facts.wheel.path):
         yield from _source_problems(found, facts)
         if facts.tree is not None:
-            yield from _shim_problems(found, facts.wheel, facts.tree)
+            yield from _shim_problems(found, shim, facts.wheel, facts.tree)
         return
     yield from _sbom_problems(found, facts)
     yield from _recipe_problems(found, facts)
@@ -184,12 +184,12 @@ def _content_problems(
         yield f"contents: found {said}; expected {expected}"
 
 
-def _shim_problems(found: Provenance, wheel: WheelFile, tree: Tree) -> Iterator[str]:
+def _shim_problems(found: Provenance, shim: Shim, wheel: WheelFile, tree: Tree) -> Iterator[str]:
     said = found.dependency(p.SOURCE_TREE).digest.get("sha256", "none")
-    if said != tree.shim_sources:
-        expected = tree.shim_sources or "none"
-        yield f"recipe: it says sources with sha256 {said}, but those of its commit have {expected}"
-    yield from _content_problems(wheel, tree.shim, built=())
+    product, digest = tree.shims.get(shim.name, NO_SOURCES)
+    if said != digest:
+        yield f"recipe: it says sources with sha256 {said}, but those of its commit have {digest}"
+    yield from _content_problems(wheel, product, built=())
 
 
 def _digest_problems(found: Provenance, tree: Tree) -> Iterator[str]:

@@ -8,15 +8,16 @@ import re
 import tarfile
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from wheel_builder.base.errors import AuditError, MatrixError, StoreError, WheelBuilderError
 from wheel_builder.base.process import Runner, run
 from wheel_builder.base.store import sha256_file, sha256_tree
 from wheel_builder.build import wheel_inputs
 from wheel_builder.build.product import Product, read_product
-from wheel_builder.build.shim import FOLDER, shim_digest
+from wheel_builder.build.shim import SHIMS, Shim, shim_digest
 from wheel_builder.build.source import PATHS, commit_problem, constant, read_flags
 from wheel_builder.build.wheel_inputs import read_inputs, sources_digest
 from wheel_builder.matrix.document import read_document
@@ -57,13 +58,23 @@ def _pinned(requirements: str, name: str) -> str:
     return found[1]
 
 
+class ShimSources(NamedTuple):
+    """``product`` says why when it is not known; ``digest`` is the sha256 over the sources."""
+
+    product: Product | str
+    digest: str
+
+
+NO_SOURCES = ShimSources("it has none", "none")
+
+
 @dataclass(frozen=True)
 class Tree:
     """The sources of a commit: ``sources`` is the digest that keys wheels, ``content`` that of their SBOM.
 
     Both are empty where they cannot be read; ``recipe`` then says why, and so it does when the recipe has
     another form than today's.  ``product`` says why when what the sources put into a wheel is not known.
-    ``shim`` and ``shim_sources`` are product and digest of the distribution flash-attn, likewise.
+    ``shims`` has the distributions flash-attn and flash-attn-3 by name, those that the commit has.
     ``writes_same_sbom`` when the modules that write its SBOM are those of this pipeline.
     """
 
@@ -71,8 +82,7 @@ class Tree:
     sources: str
     recipe: Recipe | str
     product: Product | str
-    shim: Product | str = "it has none"
-    shim_sources: str = ""
+    shims: Mapping[str, ShimSources] = field(default_factory=dict)
     writes_same_sbom: bool = True
 
 
@@ -95,17 +105,17 @@ def tree_of(root: Path) -> Tree:
     first = not (root / wheel_inputs.FILE).exists()
     content, sources = "", ""
     product = _product_of(root)
-    shim, shim_sources = _shim_of(root)
+    shims = {shim.name: _sources_of(shim, root) for shim in SHIMS if (root / shim.folder).is_dir()}
     same = all(_is_same_file(root / name, CHECKOUT / name) for name in WRITING_SBOM)
     try:
         content, sources = _first_digests(root) if first else _digests(root)
         recipe = read_recipe(root, _first_epoch(root) if first else _epoch(root))
-        return Tree(content, sources, recipe, product, shim, shim_sources, same)
+        return Tree(content, sources, recipe, product, shims, same)
     except (MatrixError, StoreError) as error:
         reason = _one_line(error)
     except (OSError, LookupError, SyntaxError, TypeError, ValueError) as error:
         reason = f"{type(error).__name__}: {error}"
-    return Tree(content, sources, reason.replace(f"{root}/", ""), product, shim, shim_sources, same)
+    return Tree(content, sources, reason.replace(f"{root}/", ""), product, shims, same)
 
 
 def _is_same_file(one: Path, other: Path) -> bool:
@@ -119,10 +129,8 @@ def _product_of(root: Path) -> Product | str:
         return _one_line(error)
 
 
-def _shim_of(root: Path) -> tuple[Product | str, str]:
-    if not (root / FOLDER).is_dir():
-        return "it has none", ""
-    return _product_of(root / FOLDER), shim_digest(root)
+def _sources_of(shim: Shim, root: Path) -> ShimSources:
+    return ShimSources(_product_of(root / shim.folder), shim_digest(shim, root))
 
 
 def _one_line(error: WheelBuilderError) -> str:

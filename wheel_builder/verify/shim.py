@@ -1,4 +1,4 @@
-"""The distribution flash-attn beside a finished wheel, both installed, in the verify container.
+"""A distribution such as flash-attn beside a finished wheel, both installed, in the verify container.
 
 In: its wheel, a wheel of flash-attn-rocm, the verify image.  Out: the counts of its tests, for the record
 that lies beside it when it is published.  Raises ``VerifyError`` when a test fails or none ran.
@@ -10,31 +10,39 @@ from typing import Any
 
 from wheel_builder.base.process import Runner, run
 from wheel_builder.base.store import Artifact, Store, sha256_file, sha256_tree
+from wheel_builder.build.shim import Shim
 from wheel_builder.images.docker import Mount
 from wheel_builder.images.wheel_tests import Suite, run_suite
 
-TESTS = "tests/shim"
 IMPORTS = "wheel_builder/docs/imports.json"  # what released libraries import of flash_attn
 INSIDE = "/imports.json"
 
 
 def verify_shim(
-    shim: Path, wheel: Path, *, image: Artifact, checkout: Path, store: Store, log: Path, run: Runner = run
+    shim: Shim,
+    file: Path,
+    wheel: Path,
+    *,
+    image: Artifact,
+    checkout: Path,
+    store: Store,
+    log: Path,
+    run: Runner = run,
 ) -> Artifact:
     """Facts: ``beside`` (the other wheel's name and sha256) and ``tests`` (counts)."""
     inputs = {
-        "shim": sha256_file(shim),
+        "shim": sha256_file(file),
         "beside": {"wheel": wheel.name, "sha256": sha256_file(wheel)},
         "image": image.facts["image_id"],
-        "tests": sha256_tree(checkout, [checkout / TESTS, checkout / IMPORTS]),
+        "tests": sha256_tree(checkout, [checkout / shim.tests, checkout / IMPORTS]),
     }
 
     def make(out: Path) -> Mapping[str, Any]:
         suite = Suite(
-            checkout / TESTS,
+            checkout / shim.tests,
             (Mount(checkout / IMPORTS, INSIDE),),
             env=(("FA_IMPORTS", INSIDE),),
-            wheels=(shim,),
+            wheels=(file,),
         )
         counts = run_suite(wheel, suite, image=image, out=out, log=log, run=run)
         return {"beside": inputs["beside"], "tests": counts}
@@ -42,12 +50,12 @@ def verify_shim(
     return store.get_or_make("verify-shim", inputs, make)
 
 
-def record_of(shim: Path, shown: Sequence[Artifact]) -> Mapping[str, Any]:
+def record_of(shim: Shim, file: Path, shown: Sequence[Artifact]) -> Mapping[str, Any]:
     """The record: what was tested beside which wheels; without kernels there are no archs."""
     return {
-        "wheel": shim.name,
-        "sha256": sha256_file(shim),
+        "wheel": file.name,
+        "sha256": sha256_file(file),
         "beside": [one.facts["beside"] for one in shown],
-        "tests": {TESTS: [one.facts["tests"] for one in shown]},
+        "tests": {shim.tests: [one.facts["tests"] for one in shown]},
         "archs": {},
     }

@@ -22,7 +22,7 @@ CONTAINER_OPTIONS = (
     '--group-add "$(stat -c %g /dev/kfd)" --group-add "$(stat -c %g /dev/dri/renderD128)"'
 )
 WSL_CONTAINER_OPTIONS = "--device /dev/dxg --volume /usr/lib/wsl:/usr/lib/wsl"
-REMOVE_DROP_IN = "python -m pip uninstall --yes flash-attn"
+REMOVE_DROP_IN = "python -m pip uninstall --yes"
 REPLACE_FUSED = "sdpa.enable(replace_fused=True)"
 NOT_RUN = "These kernels were not run on hardware by the project's CI, which has no AMD GPU."
 
@@ -45,7 +45,7 @@ def diagnose(facts: Facts) -> Report:
     """What the machine has, what to do next, and whether the package and its kernels can run on it."""
     usable = not facts.problems
     ready = usable and any(_served(gpu) for gpu in facts.gpus) and not facts.canary
-    last = (_fused_step(facts), _drop_in_step(facts.drop_in))
+    last = (_fused_step(facts), _drop_in_step(facts.drop_in), _drop_in_step(facts.drop_in_3))
     advice = dict.fromkeys((*mismatches(facts), *_gpu_steps(facts), *filter(None, last)))
     return Report(_headline(facts), _findings(facts), tuple(advice), usable, ready)
 
@@ -104,6 +104,7 @@ def _findings(facts: Facts) -> tuple[tuple[str, str], ...]:
         ("Python", facts.python),
         ("PyTorch", f"{torch.version} ({torch.build} build)" if torch.version else "none that imports"),
         ("flash-attn", _in_words(facts.drop_in)),
+        *_flash_attn_3(facts.drop_in_3),
         ("HIP runtime", ", ".join(facts.hip_libraries) or "none in this process"),
         ("driver", "that of Windows" if facts.wsl else facts.driver or "none loaded"),
         *((file.path, _access(file)) for file in (facts.kfd, *facts.renders)),
@@ -136,13 +137,18 @@ def _system(facts: Facts) -> str:
     return f"{name}, {facts.system} {facts.machine}, glibc {facts.glibc or 'unknown'}"
 
 
+def _flash_attn_3(found: DropIn) -> tuple[tuple[str, str], ...]:
+    """Nothing where there is none: few need it, and whom flash-attn serves is told already."""
+    return () if found.kind == "none" else ((found.distribution, _in_words(found)),)
+
+
 def _in_words(found: DropIn) -> str:
     version = found.version or "of unknown version"
     return {
-        "none": "not installed; libraries that import flash_attn do not find these kernels",
-        "ours": f"{version}, of this project: libraries that import flash_attn get these kernels",
+        "none": f"not installed; libraries that import {found.module} do not find these kernels",
+        "ours": f"{version}, of this project: libraries that import {found.module} get these kernels",
         "another": f"{version}, not of this project, in {found.folder}",
-        "damaged": f"{version}, without its module flash_attn",
+        "damaged": f"{version}, without its module {found.module}",
     }[found.kind]
 
 
@@ -388,19 +394,19 @@ def _fused_step(facts: Facts) -> Step | None:
 
 
 def _drop_in_step(found: DropIn) -> Step | None:
-    """Another flash-attn than this project's, which libraries then import; a checkout has no version."""
+    """One of another project, which libraries then import; a checkout has no version."""
     if found.kind not in {"another", "damaged"} or not found.version:
         return None
     what = (
-        f"libraries that import flash_attn do not get these kernels: {found.folder} is flash-attn "
-        f"{found.version} of another project"
+        f"libraries that import {found.module} do not get these kernels: {found.folder} is "
+        f"{found.distribution} {found.version} of another project"
         if found.kind == "another"
-        else f"flash-attn {found.version} is installed without its module flash_attn"
+        else f"{found.distribution} {found.version} is installed without its module {found.module}"
     )
     return Step(
-        f"{what}. For these kernels remove it with this command, then install flash-attn from the index that "
-        "this wheel is from",
-        (REMOVE_DROP_IN,),
+        f"{what}. For these kernels remove it with this command, then install {found.distribution} from the "
+        "index that this wheel is from",
+        (f"{REMOVE_DROP_IN} {found.distribution}",),
     )
 
 

@@ -1,4 +1,4 @@
-"""Which ``flash_attn`` an ``import flash_attn`` would find, without importing it."""
+"""Which ``flash_attn`` or ``flash_attn_interface`` an import would find, without importing it."""
 
 import importlib.metadata
 import importlib.util
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-DISTRIBUTION = "flash-attn"
-MODULE = "flash_attn"
+FLASH_ATTN, FLASH_ATTN_3 = "flash-attn", "flash-attn-3"
+MODULES = {FLASH_ATTN: "flash_attn", FLASH_ATTN_3: "flash_attn_interface"}  # by distribution
 OURS = "flash_attn_rocm"
 Kind = Literal["none", "ours", "another", "damaged"]
 
@@ -15,37 +15,45 @@ Kind = Literal["none", "ours", "another", "damaged"]
 @dataclass(frozen=True)
 class DropIn:
     """``kind``: this project's (``ours``), ``another``, mostly upstream's, ``none``, or ``damaged`` where the
-    distribution is installed and its module is not there.  ``folder`` is the module's."""
+    distribution is installed and its module is not there.  ``folder`` is the module's, or its one file."""
 
     kind: Kind = "none"
     version: str = ""
     folder: str = ""
+    distribution: str = FLASH_ATTN
+
+    @property
+    def module(self) -> str:
+        """What libraries import."""
+        return MODULES[self.distribution]
 
 
-def find() -> DropIn:
-    """By what the module holds: both may have the same version."""
-    version = _version()
+def find(distribution: str = FLASH_ATTN) -> DropIn:
+    """By what the module holds: this project's and another may have the same version."""
+    version = _version(distribution)
     try:
-        spec = importlib.util.find_spec(MODULE)
+        spec = importlib.util.find_spec(MODULES[distribution])
     except ValueError:  # a module that somebody put into sys.modules
         spec = None
     # Without an __init__.py it is a part of another distribution: flash_attn.cute of flash-attn-4.
     if spec is None or spec.origin is None:
-        return DropIn("damaged" if version else "none", version)
-    folder = Path(spec.origin).parent
-    return DropIn("ours" if _is_ours(folder) else "another", version, str(folder))
+        return DropIn("damaged" if version else "none", version, distribution=distribution)
+    place, text = Path(spec.origin), Path(spec.origin)
+    if place.name == "__init__.py":
+        place = place.parent
+        text = place / "flash_attn_interface.py"
+    return DropIn("ours" if _is_ours(text) else "another", version, str(place), distribution)
 
 
-def _version() -> str:
+def _version(distribution: str) -> str:
     try:
-        return importlib.metadata.version(DISTRIBUTION)
+        return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return ""
 
 
-def _is_ours(folder: Path) -> bool:
+def _is_ours(file: Path) -> bool:
     try:
-        text = (folder / "flash_attn_interface.py").read_text(encoding="utf-8", errors="replace")
+        return OURS in file.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return False
-    return OURS in text

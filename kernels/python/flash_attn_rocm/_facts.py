@@ -7,6 +7,7 @@ import platform
 import stat
 import sys
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Literal
@@ -74,9 +75,10 @@ class Facts:
     into this process, ``environment`` the variables that change what it sees.  ``gpus`` are those that
     PyTorch can use, ``driver_gpus`` those that the kernel driver lists.  ``canary`` has what failed at first
     use, each with the file that remembers it.  ``kfd`` is the file through which GPUs compute: /dev/kfd, or
-    /dev/dxg on WSL2.  ``drop_in`` is what ``import flash_attn`` finds, ``fused`` what PyTorch's own attention
-    does on the first GPU.  ``archs`` are those that the wheel has machine code of, ``served`` the GPUs that
-    run it, each with its arch; ``torch_archs`` are those that PyTorch's own kernels were built for.
+    /dev/dxg on WSL2.  ``drop_in`` is what ``import flash_attn`` finds, ``drop_in_3`` what ``import
+    flash_attn_interface`` does, ``fused`` what PyTorch's own attention does on the first GPU.  ``archs`` are
+    those that the wheel has machine code of, ``served`` the GPUs that run it, each with its arch;
+    ``torch_archs`` are those that PyTorch's own kernels were built for.
     """
 
     system: str
@@ -100,6 +102,7 @@ class Facts:
     canary: tuple[tuple[str, str], ...] = ()
     wsl: bool = False
     drop_in: DropIn = field(default_factory=DropIn)
+    drop_in_3: DropIn = field(default_factory=partial(DropIn, distribution=_drop_in.FLASH_ATTN_3))
     fused: tuple[Fused, ...] = ()
     served: tuple[tuple[str, str], ...] = ()
     torch_archs: tuple[str, ...] = ()
@@ -142,6 +145,7 @@ def collect(root: Path = Path("/"), *, ask_gpus: bool = True) -> Facts:
         canary=() if problems else _canary(),
         wsl=wsl,
         drop_in=_drop_in.find(),
+        drop_in_3=_drop_in.find(_drop_in.FLASH_ATTN_3),
         fused=_fused() if gpus else (),
         served=() if problems else _served(),
         torch_archs=_torch_archs(module) if gpus and module is not None else (),

@@ -1,4 +1,4 @@
-"""Released libraries on the installed distribution flash-attn: tiny models with random weights.
+"""Released libraries on the installed flash-attn and flash-attn-3: tiny models with random weights.
 
 Tensors are on the CPU.  Where FA_FAKE_HIP_ARCH names an arch, its kernels answer what they serve, executed on
 an ISA emulator (wheel_builder/fake_hip), and calls with gradients go to the PyTorch implementation, as all do
@@ -11,6 +11,7 @@ import warnings
 from collections import Counter
 
 import flash_attn
+import flash_attn_interface
 import flash_attn_rocm
 import pytest
 import torch
@@ -20,12 +21,12 @@ ARCH = os.environ.get("FA_FAKE_HIP_ARCH", "")
 CALLS = Counter()
 
 
-def counted(function):
+def counted(function, name):
     """The function, with its signature, which transformers reads; each call counts."""
 
     @functools.wraps(function)
     def call(*arguments, **options):
-        CALLS[function.__name__] += 1
+        CALLS[name] += 1
         return function(*arguments, **options)
 
     return call
@@ -36,9 +37,11 @@ def pytest_configure():
     warnings.simplefilter("ignore", flash_attn_rocm.FlashAttnFallbackWarning)
     # Libraries take the functions when they are imported, after this.
     for name in ("flash_attn_func", "flash_attn_varlen_func", "flash_attn_with_kvcache"):
-        setattr(flash_attn, name, counted(getattr(flash_attn, name)))
-    # Both libraries ask whether there is a GPU before they import flash_attn.
+        for module, label in ((flash_attn, name), (flash_attn_interface, f"3.{name}")):
+            setattr(module, name, counted(getattr(module, name), label))
+    # Both libraries ask whether there is a GPU before they import flash_attn; transformers also asks which.
     torch.cuda.is_available = lambda: True
+    torch.cuda.get_device_capability = lambda _=None: (11, 0)  # of gfx1100
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -56,7 +59,7 @@ def kernels():
 
 @pytest.fixture
 def calls():
-    """Calls of flash_attn's functions in this test, by name."""
+    """Calls in this test: flash_attn's functions by name, those of flash_attn_interface as 3.NAME."""
     CALLS.clear()
     return CALLS
 

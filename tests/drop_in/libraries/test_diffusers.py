@@ -1,4 +1,4 @@
-"""diffusers with the attention backend "flash": a small Flux transformer, and the functions below it."""
+"""diffusers on flash-attn and flash-attn-3: a small Flux transformer, and the functions below it."""
 
 from types import SimpleNamespace
 
@@ -15,15 +15,14 @@ SIZES = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def models():
+def models(flash):
     """Flash attention, PyTorch's own in the same dtype, and that in float32; the same weights."""
     torch.manual_seed(0)
     exact = FluxTransformer2DModel(**SIZES).to(torch.bfloat16).float().eval()
     found = [FluxTransformer2DModel(**SIZES).to(torch.bfloat16).eval() for _ in range(2)]
     for model in found:
         model.load_state_dict(exact.state_dict())
-    for model, backend in zip((*found, exact), ("flash", "native", "native"), strict=True):
+    for model, backend in zip((*found, exact), (flash, "native", "native"), strict=True):
         model.set_attention_backend(backend)
     return (*found, exact)
 
@@ -42,13 +41,30 @@ def image(model):
     ).sample  # fmt: skip
 
 
-def test_a_transformer_forward_and_backward(models, calls, launched):
+@pytest.fixture(scope="module")
+def on_cpu():
+    """Backend _flash_3 calls an operator of diffusers, which it registers for GPUs only."""
+    operator = attention_dispatch._wrapped_flash_attn_3
+    operator.register_kernel("cpu")(operator._init_fn)
+
+
+@pytest.mark.parametrize(
+    ("backend", "function", "trains"),
+    [
+        ("flash", "flash_attn_func", True),
+        ("_flash_3", "3.flash_attn_func", False),  # diffusers' operator has no gradients
+        ("_flash_varlen_3", "3.flash_attn_varlen_func", True),
+    ],
+)
+def test_a_transformer_forward_and_backward(backend, function, trains, on_cpu, calls, launched):
+    three = models(backend)
     with torch.no_grad():
-        found = [image(model) for model in models]
+        found = [image(model) for model in three]
     agree(*([x] for x in found))
-    assert calls["flash_attn_func"] == calls.total() == 2  # one of each kind of block
+    assert calls[function] == calls.total() == 2  # one of each kind of block
     assert launched() in (None, 2)
-    agree(*(gradients(model, image(model)) for model in models))
+    if trains:
+        agree(*(gradients(model, image(model)) for model in three))
 
 
 def test_the_functions_of_context_parallel_attention():

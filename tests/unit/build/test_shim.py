@@ -1,4 +1,4 @@
-"""The distribution flash-attn: what libraries look for when they ask whether flash_attn is there."""
+"""flash-attn and flash-attn-3: what libraries look for when they ask whether these are there."""
 
 import shutil
 import subprocess
@@ -16,44 +16,70 @@ from wheel_builder.audit.rules import PureExpectation
 from wheel_builder.audit.stage import audit_pure_wheel
 from wheel_builder.base.errors import AuditError
 from wheel_builder.build.product import read_product
-from wheel_builder.build.shim import wheel_name
+from wheel_builder.build.shim import FLASH_ATTN, FLASH_ATTN_3, SHIMS, shim_of, wheel_name
 from wheel_builder.matrix.reading import load_matrix
 
-SHIM = CHECKOUT / "shim"
+SHIM = CHECKOUT / FLASH_ATTN.folder
 NAME = "flash_attn-2.8.3-2-py3-none-any.whl"
 DIST_INFO = "flash_attn-2.8.3.dist-info"
+# Of each: its wheel, and some of what is in it.
+EXPECTED = {
+    FLASH_ATTN: (NAME, {"flash_attn/bert_padding.py", "flash_attn_2_cuda/__init__.py"}),
+    FLASH_ATTN_3: (
+        "flash_attn_3-3.0.0-1-py3-none-any.whl", {"flash_attn_interface.py", "flash_attn_3/_C.py"},
+    ),
+}  # fmt: skip
+each_shim = pytest.mark.parametrize("shim", SHIMS, ids=[shim.name for shim in SHIMS])
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("shim")
-    sources = folder / "shim"
-    shutil.copytree(SHIM, sources, ignore=shutil.ignore_patterns("__pycache__"))
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder)]
-    subprocess.run(command, cwd=sources, check=True, capture_output=True)
-    [file] = folder.glob("*.whl")
-    return file
+def wheels(tmp_path_factory):
+    """The wheel of each, built beside the others, because the back end of some is a link."""
+    folder, found = tmp_path_factory.mktemp("shims"), {}
+    for shim in SHIMS:
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(CHECKOUT / shim.folder, folder / shim.folder, symlinks=True, ignore=ignored)
+    for shim in SHIMS:
+        out = folder / f"{shim.folder}-built"
+        command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out)]
+        subprocess.run(command, cwd=folder / shim.folder, check=True, capture_output=True)
+        [found[shim]] = out.glob("*.whl")
+    return found
 
 
-def audit(wheel):
-    product = read_product(SHIM)
-    return audit_pure_wheel(wheel, PureExpectation("flash_attn", product.version, 0.25, product))
+@pytest.fixture(scope="module")
+def built(wheels):
+    return wheels[FLASH_ATTN]
 
 
-def test_the_wheel_has_upstreams_name_and_modules(built):
-    assert built.name == NAME
-    with zipfile.ZipFile(built) as wheel:
+def audit(wheel, shim=FLASH_ATTN):
+    product = read_product(CHECKOUT / shim.folder)
+    return audit_pure_wheel(wheel, PureExpectation(shim.package, product.version, 0.25, product))
+
+
+def test_every_distribution_is_expected():
+    assert set(EXPECTED) == set(SHIMS)
+
+
+@each_shim
+def test_the_wheel_has_upstreams_name_and_modules(wheels, shim):
+    sources, (file, some) = CHECKOUT / shim.folder, EXPECTED[shim]
+    assert wheels[shim].name == file
+    with zipfile.ZipFile(wheels[shim]) as wheel:
         names = [name for name in wheel.namelist() if ".dist-info/" not in name]
-        metadata = message_from_bytes(wheel.read(f"{DIST_INFO}/METADATA"))
-    assert metadata["Name"] == "flash-attn"  # transformers and diffusers compare this very name
-    wanted = (f for f in SHIM.glob("flash_attn*/**/*") if f.is_file() and "__pycache__" not in f.parts)
-    assert sorted(names) == sorted(f.relative_to(SHIM).as_posix() for f in wanted)
-    assert {"flash_attn/bert_padding.py", "flash_attn_2_cuda/__init__.py"} < set(names)
+        [metadata] = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
+        metadata = message_from_bytes(wheel.read(metadata))
+    assert metadata["Name"] == shim.name  # transformers and diffusers compare this very name
+    wanted = (f for f in sources.glob("flash_attn*/**/*") if f.is_file() and "__pycache__" not in f.parts)
+    wanted = {f.relative_to(sources).as_posix() for f in (*wanted, *sources.glob("flash_attn*.py"))}
+    assert sorted(names) == sorted(wanted)
+    assert some < set(names)
 
 
-def test_it_requires_this_release_of_the_kernels_and_no_other():
+@each_shim
+def test_it_requires_this_release_of_the_kernels_and_no_other(shim):
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
-    own = tomllib.loads((SHIM / "pyproject.toml").read_text())["project"]
+    own = tomllib.loads((CHECKOUT / shim.folder / "pyproject.toml").read_text())["project"]
     required = Requirement(own["dependencies"][0])
     assert required.name == "flash-attn-rocm"
     base = project["tool"]["flash-attn-rocm"]["version"]
@@ -61,17 +87,38 @@ def test_it_requires_this_release_of_the_kernels_and_no_other():
     assert not required.specifier.contains("99.0.0")
 
 
-def test_its_version_and_licence_are_those_of_other_files():
-    version = read_product(SHIM).version
-    assert f'__version__ = "{version}"' in (SHIM / "flash_attn/__init__.py").read_text()
-    assert version == load_matrix(CHECKOUT / "matrix.yaml").upstream.version
-    assert (SHIM / "LICENSE").read_bytes() == (CHECKOUT / "LICENSE").read_bytes()
+@each_shim
+def test_its_version_and_licence_are_those_of_other_files(shim):
+    sources = CHECKOUT / shim.folder
+    version = read_product(sources).version
+    assert f'__version__ = "{version}"' in (sources / shim.package / "__init__.py").read_text()
+    assert (sources / "LICENSE").read_bytes() == (CHECKOUT / "LICENSE").read_bytes()
 
 
-def test_the_wheel_passes_its_audit(built):
-    report = audit(built)
-    assert (report.wheel, report.version, report.tag) == (NAME, "2.8.3", "py3-none-any")
+def test_the_version_of_flash_attn_is_that_of_upstreams_release():
+    assert read_product(SHIM).version == load_matrix(CHECKOUT / "matrix.yaml").upstream.version
+
+
+@each_shim
+def test_the_wheel_passes_its_audit(wheels, shim):
+    report = audit(wheels[shim], shim)
+    assert (report.wheel, report.tag) == (EXPECTED[shim][0], "py3-none-any")
+    assert report.version == read_product(CHECKOUT / shim.folder).version
     assert "only-library" in report.rules
+
+
+@pytest.mark.parametrize(
+    ("name", "shim"),
+    [
+        ("flash_attn-2.8.3-2-py3-none-any.whl", FLASH_ATTN),
+        ("flash_attn-2.8.3+rocm1-py3-none-any.whl", FLASH_ATTN),
+        ("flash_attn_3-3.0.0-1-py3-none-any.whl", FLASH_ATTN_3),
+        ("flash_attn_rocm-0.1.0+rocm7.2-py3-none-manylinux_2_28_x86_64.whl", None),
+        ("flash_attn_30-1-py3-none-any.whl", None),
+    ],
+)
+def test_a_wheel_is_known_by_its_name(name, shim, tmp_path):
+    assert shim_of(tmp_path / name) is shim
 
 
 def without_hidden(files):
@@ -133,8 +180,9 @@ def test_the_audit_refuses_what_its_sources_do_not_have(name, built, tmp_path):
     assert any(problem.startswith(finding) for problem in caught.value.problems), caught.value.problems
 
 
-def test_the_stage_expects_the_name_that_the_back_end_gives(built):
-    assert wheel_name(CHECKOUT) == built.name == NAME
+@each_shim
+def test_the_stage_expects_the_name_that_the_back_end_gives(wheels, shim):
+    assert wheel_name(shim, CHECKOUT) == wheels[shim].name
 
 
 @pytest.mark.parametrize("other", ["-2-py3-none-linux_x86_64", "-3-py3-none-any", "-py3-none-any"])

@@ -10,7 +10,7 @@ from pip._internal.resolution.resolvelib import factory
 from tests.conftest import CHECKOUT
 
 PAGE = CHECKOUT / "docs/troubleshooting.md"
-PYTHON = ("kernels/python/flash_attn_rocm", "wheel_builder")
+PYTHON = ("kernels/python/flash_attn_rocm", "shim3", "wheel_builder")
 CPP = ("kernels/host", "kernels/bindings")
 VARIES = "…"
 LITERAL = r'"((?:[^"\\\n]|\\.)*)"'

@@ -17,6 +17,14 @@ from wheel_builder.index.offers import everything, finder_pages_of, offered, sim
 from wheel_builder.index.pages import Entry
 from wheel_builder.matrix.model import PROJECT
 
+SHIMS = (
+    {
+        "project": "flash-attn", "version": "2.8.3+rocm1",
+        "filename": "flash_attn-2.8.3+rocm1-py3-none-any.whl",
+    },
+    {"project": "flash-attn-3", "version": "3.0.0", "filename": "flash_attn_3-3.0.0-1-py3-none-any.whl"},
+)  # fmt: skip
+
 
 def file_of(version, **changes):
     return replace(FILE, version=version, filename=f"demo-{version}-py3-none-any.whl", **changes)
@@ -66,16 +74,19 @@ def test_a_wheel_is_offered_for_the_runtimes_that_it_serves(tmp_path):
     assert verify_index(tmp_path) == ()
 
 
-def test_flash_attn_is_offered_for_every_rocm_version_once(tmp_path):
+@pytest.mark.parametrize("shim", SHIMS, ids=[shim["project"] for shim in SHIMS])
+def test_flash_attn_is_offered_for_every_rocm_version_once(tmp_path, shim):
     for rocm in ("6.4", "7.2"):
         add_file(tmp_path / f"rocm{rocm}/simple", file_of(f"1.0+rocm{rocm}", serves=("7.1", "7.0")), NOW)
-        add_file(tmp_path / f"rocm{rocm}/simple", replace(file_of("2.8.3+rocm1", serves=()), **SHIM), NOW)
+        add_file(tmp_path / f"rocm{rocm}/simple", replace(file_of(shim["version"], serves=()), **shim), NOW)
     write_pages(tmp_path, CATALOGUE)
     for rocm in ("6.4", "7.0", "7.1", "7.2"):
-        (link,) = hrefs(tmp_path, f"rocm{rocm}/simple/flash-attn/index.html")
-        assert link[0].endswith(SHIM["filename"])
-    assert b"flash_attn-2.8.3" not in (tmp_path / "index.html").read_bytes(), "the page is about kernels"
-    assert json.loads((tmp_path / "wheels.json").read_bytes())["drop_in"] is True
+        (link,) = hrefs(tmp_path, f"rocm{rocm}/simple/{shim['project']}/index.html")
+        assert link[0].endswith(shim["filename"])
+    assert shim["filename"].encode() not in (tmp_path / "index.html").read_bytes(), (
+        "the page is about kernels"
+    )
+    assert json.loads((tmp_path / "wheels.json").read_bytes())["drop_ins"] == [shim["project"]]
     assert verify_index(tmp_path) == ()
 
 
@@ -97,9 +108,6 @@ def test_a_later_public_version_is_offered_beside_an_own_older_one(tmp_path):
     add_file(tmp_path / "rocm6.4/simple", file_of("1.0+rocm6.4", serves=()), NOW)
     found = [e.record.version for e in offered(read_contents(tmp_path), "6.4")["demo"]]
     assert found == ["1.0+rocm6.4", "2.0+rocm7.2"]
-
-
-SHIM = {"project": "flash-attn", "filename": "flash_attn-2.8.3+rocm1-py3-none-any.whl"}
 
 
 def ours(version, rocm, serves, *, yanked):

@@ -15,7 +15,7 @@ from tests.conftest import CHECKOUT
 
 HERE = CHECKOUT / "tests/unit/kernels/types"
 SAMPLE = HERE / "sample.py"
-ROOTS = [str(CHECKOUT / name) for name in ("kernels/python", "shim", "tests/unit/kernels/types")]
+ROOTS = [str(CHECKOUT / name) for name in ("kernels/python", "shim", "shim3", "tests/unit/kernels/types")]
 IGNORED = "  # type: ignore\n"
 WRONG = '    flash_attn_func(x, x, x, window_size="12")'
 RIGHT = "    flash_attn_func(x, x, x, window_size=[3, 0])"

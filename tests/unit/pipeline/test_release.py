@@ -24,7 +24,7 @@ from wheel_builder.base.errors import (
     WheelError,
 )
 from wheel_builder.base.store import Artifact, sha256_file
-from wheel_builder.build.shim import wheel_name
+from wheel_builder.build.shim import FLASH_ATTN, SHIMS, wheel_name
 from wheel_builder.index.check import Found, check_index, verify_index
 from wheel_builder.index.folder import read_contents
 from wheel_builder.index.local import MARK, TEXT
@@ -85,6 +85,7 @@ def test_the_steps_of_a_release_are_in_the_flows_order(job):
         "rocm7.2 load under HIP runtimes",
         "rocm7.2 verify",
         "rocm7.2 distribution flash-attn",
+        "rocm7.2 distribution flash-attn-3",
         "rocm7.2 publish",
         "rocm7.2 install from the index",
     ]
@@ -233,12 +234,12 @@ def linked_again(*checkout):
     return files | {LIBRARY: library.content(".text", last, b"\xf4").data}
 
 
-def released(tmp_path, wheel, shim, job, matrix):
+def released(tmp_path, wheel, shims, job, matrix):
     """What a release publishes of ``wheel``, whose record and statement are beside it."""
     context = RunContext(tmp_path, tmp_path / "build", tmp_path / "dist", tmp_path / "index", jobs=1)
     record = Artifact(tmp_path, {"facts": json.loads(record_path(wheel).read_text())}, reused=False)
     statement = read_provenance(provenance_path(wheel))
-    return _publish(wheel, shim, record, statement, job, context, catalogue_of(matrix), Steps())
+    return _publish(wheel, shims, record, statement, job, context, catalogue_of(matrix), Steps())
 
 
 def test_a_second_release_after_an_edit_replaces_its_wheel(tmp_path, matrix, job, checkout):
@@ -248,15 +249,17 @@ def test_a_second_release_after_an_edit_replaces_its_wheel(tmp_path, matrix, job
         (tmp_path / name).mkdir()
     first = finished_wheel(tmp_path / "first", *checkout)
     second = finished_wheel(tmp_path / "second", *checkout, files=changed)
-    shim = finished_shim(tmp_path, *checkout)
-    found = [released(tmp_path, wheel, shim, job, matrix) for wheel in (first, second)]
+    shims = [finished_shim(tmp_path, *checkout, shim) for shim in SHIMS]
+    found = [released(tmp_path, wheel, shims, job, matrix) for wheel in (first, second)]
     assert [each.replaced for each in found] == [(), (NAME,)]
-    [entry] = read_contents(tmp_path / "index")["7.2"]["flash-attn-rocm"]
+    contents = read_contents(tmp_path / "index")["7.2"]
+    assert set(contents) == {"flash-attn", "flash-attn-3", "flash-attn-rocm"}
+    [entry] = contents["flash-attn-rocm"]
     assert entry.record.sha256 == sha256_file(second)
     assert check_index(tmp_path / "index") == Found(())
     publish_files([second], matrix, tmp_path / "index", checkout[0])
     with pytest.raises(PublishError, match="a published file never changes"):
-        released(tmp_path, first, shim, job, matrix)
+        released(tmp_path, first, shims, job, matrix)
 
 
 def test_a_release_asks_first_whether_the_index_takes_its_wheel(
@@ -301,6 +304,8 @@ def test_an_index_that_cannot_take_the_wheel_says_so_before_anything_is_built(
 
 # Publishing finished wheels
 
+NAMES = [shim.name for shim in SHIMS]
+
 
 @pytest.fixture(scope="session")
 def checkout(tmp_path_factory):
@@ -327,26 +332,31 @@ def test_files_of_several_rocm_versions_are_published_each_to_its_index(tmp_path
     assert verify_index(root) == ()
 
 
-def test_flash_attn_goes_to_every_index_that_has_the_kernels(tmp_path, matrix, checkout):
+@pytest.mark.parametrize("shim", SHIMS, ids=NAMES)
+def test_flash_attn_goes_to_every_index_that_has_the_kernels(tmp_path, matrix, checkout, shim):
     files = [finished_wheel(tmp_path, *checkout, rocm) for rocm in ("7.2", "6.4")]
-    files.append(finished_shim(tmp_path, *checkout))
+    files.append(finished_shim(tmp_path, *checkout, shim))
     root = tmp_path / "index"
     publish_files(files, matrix, root, checkout[0])
     for rocm in ("7.2", "6.4"):
-        assert (root / f"rocm{rocm}/simple/flash-attn" / files[2].name).read_bytes() == files[2].read_bytes()
+        published = root / f"rocm{rocm}/simple/{shim.name}" / files[2].name
+        assert published.read_bytes() == files[2].read_bytes()
     assert verify_index(root) == ()
 
 
 def test_flash_attn_alone_belongs_to_no_index(tmp_path, matrix, checkout):
-    with pytest.raises(PublishError, match="a wheel of flash-attn alone belongs to no index") as caught:
+    with pytest.raises(
+        PublishError, match="a wheel of flash-attn or flash-attn-3 alone belongs to no index"
+    ) as caught:
         publish_files([finished_shim(tmp_path, *checkout)], matrix, tmp_path / "index", checkout[0])
-    assert caught.value.problems == (f"{wheel_name(CHECKOUT)} is for every ROCm version",)
+    assert caught.value.problems == (f"{wheel_name(FLASH_ATTN, CHECKOUT)} is for every ROCm version",)
     assert caught.value.advice == "name wheels of flash-attn-rocm with it"
 
 
+@pytest.mark.parametrize("which", SHIMS, ids=NAMES)
 @pytest.mark.parametrize("what", ["record", "sources", "statement"])
-def test_flash_attn_is_held_to_its_record_and_its_commit(what, tmp_path, matrix, checkout):
-    wheel, shim = finished_wheel(tmp_path, *checkout), finished_shim(tmp_path, *checkout)
+def test_flash_attn_is_held_to_its_record_and_its_commit(what, which, tmp_path, matrix, checkout):
+    wheel, shim = finished_wheel(tmp_path, *checkout), finished_shim(tmp_path, *checkout, which)
     if what == "record":
         record_path(shim).unlink()
         wanted = f"{shim.name}: there is no {record_path(shim).name} beside it"

@@ -1,4 +1,4 @@
-"""The distribution flash-attn, finished beside wheels of flash-attn-rocm."""
+"""The distributions flash-attn and flash-attn-3, finished beside wheels of flash-attn-rocm."""
 
 import argparse
 from pathlib import Path
@@ -7,28 +7,29 @@ from wheel_builder.cli.command import Command
 from wheel_builder.cli.options import ROOT, handover_options, release_options, run_options, wheel_arguments
 from wheel_builder.cli.runs import handing_over, numbered, run_context
 from wheel_builder.cli.selected import read_matrix
-from wheel_builder.pipeline.shim import planned_shim, shim_beside
+from wheel_builder.pipeline.shim import planned_shims, shims_beside
 from wheel_builder.pipeline.verification import job_of
 
 
 def run(args: argparse.Namespace) -> None:
     if args.dry_run:
-        print(*numbered(planned_shim(job_of(args.wheels[0], read_matrix()))), sep="\n")
+        print(*numbered(planned_shims(job_of(args.wheels[0], read_matrix()))), sep="\n")
         return
     context = run_context(args)
     with handing_over(args, context):
-        print(shim_beside(args.wheels, read_matrix(), args.to, context, plain=args.verbose or None))
+        files = shims_beside(args.wheels, read_matrix(), args.to, context, plain=args.verbose or None)
+        print(*files, sep="\n")
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--to", type=Path, default=ROOT / "dist", metavar="DIR", help="put it here (default: dist)"
+        "--to", type=Path, default=ROOT / "dist", metavar="DIR", help="put them here (default: dist)"
     )
 
 
 COMMAND = Command(
     "shim",
-    "build the pure Python wheel flash-attn, and test it beside finished wheels",
+    "build flash-attn and flash-attn-3, pure Python wheels, and test both",
     run,
     (wheel_arguments, options, run_options, release_options, handover_options),
 )

@@ -11,7 +11,7 @@ from wheel_builder.index.pages import Entry
 from wheel_builder.matrix.catalogue import Catalogue, Gpu
 from wheel_builder.matrix.model import PROJECT
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ class Wheel:
 
 @dataclass(frozen=True)
 class Finder:
-    """Everything that the page shows; ``drop_in``: the index has the distribution flash-attn."""
+    """Everything that the page shows; ``drop_ins`` are the distributions like flash-attn in the index."""
 
     catalogue: Catalogue
     wheels: tuple[Wheel, ...]
-    drop_in: bool = False
+    drop_ins: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {"schema": SCHEMA, **asdict(self)}
@@ -75,10 +75,11 @@ class Offer:
     reason: str = ""
 
 
-def make_finder(catalogue: Catalogue, wheels: Iterable[Wheel], *, drop_in: bool = False) -> Finder:
+def make_finder(catalogue: Catalogue, wheels: Iterable[Wheel], *, drop_ins: Iterable[str] = ()) -> Finder:
     """The product's wheels, oldest first; an index may hold other projects too."""
     ours = (wheel for wheel in wheels if wheel.project == PROJECT)
-    return Finder(catalogue, tuple(sorted(ours, key=lambda w: (Version(w.version), w.filename))), drop_in)
+    in_order = sorted(ours, key=lambda w: (Version(w.version), w.filename))
+    return Finder(catalogue, tuple(in_order), tuple(sorted(drop_ins)))
 
 
 def offers(finder: Finder) -> tuple[Offer, ...]:

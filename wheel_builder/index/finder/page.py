@@ -242,7 +242,7 @@ def _offer(finder: Finder, rocm: str, wheel: Wheel) -> Html:
     return element(
         "details",
         element("summary", f"ROCm {rocm}: {PROJECT} {wheel.version}"),
-        element("ol", *(_step(step) for step in steps(rocm, wheel, drop_in=finder.drop_in))),
+        element("ol", *(_step(step) for step in steps(rocm, wheel, drop_ins=finder.drop_ins))),
         *_built_with(rocm, wheel),
         *(
             element("p", f"Verified for {arch}: {text}.", data_arch=arch)

@@ -1,10 +1,10 @@
 """The steps in order for a ROCm version: PyTorch, its ROCm version, the wheel, doctor, the drop-in; pure."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from wheel_builder.build.shim import NAME as SHIM
+from wheel_builder.build.shim import SHIMS, Shim
 from wheel_builder.index.finder.data import Wheel
 from wheel_builder.matrix.model import PROJECT
 
@@ -31,9 +31,6 @@ FOR_WSL = (
     "On Windows install AMD's driver that supports WSL, and in the Linux distribution AMD's ROCm for WSL. "
     "The GPU is /dev/dxg there; /dev/kfd does not exist"
 )
-FOR_LIBRARIES = (
-    f"Only for code that imports flash_attn, such as transformers and diffusers: {SHIM}, pure Python"
-)
 
 
 @dataclass(frozen=True)
@@ -50,12 +47,18 @@ class Step:
     tools: tuple[str, ...] = TOOLS
 
 
-def steps(rocm: str, wheel: Wheel, *, drop_in: bool) -> tuple[Step, ...]:
-    """All steps, those for other systems and tools among them; ``drop_in``: the index has flash-attn."""
-    return (*_on_linux(rocm, wheel, drop_in=drop_in), *_in_docker(rocm, wheel, drop_in=drop_in))
+def steps(rocm: str, wheel: Wheel, *, drop_ins: Collection[str]) -> tuple[Step, ...]:
+    """All steps, those for other systems and tools among them; ``drop_ins``: what the index has of SHIMS."""
+    shims = [shim for shim in SHIMS if shim.name in drop_ins]
+    return (*_on_linux(rocm, wheel, shims), *_in_docker(rocm, wheel, shims))
 
 
-def _on_linux(rocm: str, wheel: Wheel, *, drop_in: bool) -> Iterator[Step]:
+def _for_libraries(shim: Shim) -> str:
+    users = f"code that imports {shim.modules}, such as transformers and diffusers"
+    return f"Only for {users}: {shim.name}, pure Python"
+
+
+def _on_linux(rocm: str, wheel: Wheel, shims: Sequence[Shim]) -> Iterator[Step]:
     yield Step(FOR_WSL, systems=(WSL2,))
     choose = f"Install PyTorch for ROCm {rocm}: its page gives the line to paste, for Linux, Pip and ROCm"
     yield Step(choose, link=SELECTOR)
@@ -66,11 +69,13 @@ def _on_linux(rocm: str, wheel: Wheel, *, drop_in: bool) -> Iterator[Step]:
     for tool, install in INSTALL.items():
         yield Step("Install the wheel", f"{install} {_requirement(rocm, wheel)}", tools=(tool,))
     yield Step("See whether attention would run on your GPU, and what to do if not", DOCTOR)
-    for tool, install in INSTALL.items() if drop_in else ():
-        yield Step(FOR_LIBRARIES, f"{install} {SHIM} --index-url {_simple(rocm)}", tools=(tool,))
+    for shim in shims:
+        for tool, install in INSTALL.items():
+            command = f"{install} {shim.name} --index-url {_simple(rocm)}"
+            yield Step(_for_libraries(shim), command, tools=(tool,))
 
 
-def _in_docker(rocm: str, wheel: Wheel, *, drop_in: bool) -> Iterator[Step]:
+def _in_docker(rocm: str, wheel: Wheel, shims: Sequence[Shim]) -> Iterator[Step]:
     image = f"rocm-fa:{wheel.rocm}"
     make = (
         f"pip download --no-deps {_requirement(rocm, wheel)}",
@@ -80,10 +85,10 @@ def _in_docker(rocm: str, wheel: Wheel, *, drop_in: bool) -> Iterator[Step]:
     run = f"docker run {DEVICES} {image}"
     yield Step("See the ROCm version of the PyTorch in it", f"{run} {VERSION}", systems=(DOCKER,))
     yield Step("The wheel is in it. See whether attention would run on your GPU", run, systems=(DOCKER,))
-    if drop_in:
-        install = f"RUN python -m pip install {SHIM} --index-url {_simple(rocm)}"
+    for shim in shims:
+        install = f"RUN python -m pip install {shim.name} --index-url {_simple(rocm)}"
         lines = (f"FROM {image}", "USER 0", install, "USER 10001")
-        yield Step(f"{FOR_LIBRARIES}. A Dockerfile", "\n".join(lines), systems=(DOCKER,))
+        yield Step(f"{_for_libraries(shim)}. A Dockerfile", "\n".join(lines), systems=(DOCKER,))
 
 
 def _requirement(rocm: str, wheel: Wheel) -> str:

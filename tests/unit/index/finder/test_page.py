@@ -25,17 +25,17 @@ from wheel_builder.matrix.catalogue import Gpu, MissingRocm
 EVIL = "\"'><script>planted()</script><img src=x onerror=planted()>"
 
 
-def pages(*wheels, catalogue=CATALOGUE, drop_in=False):
-    return finder_pages(make_finder(catalogue, wheels, drop_in=drop_in))
+def pages(*wheels, catalogue=CATALOGUE, drop_ins=()):
+    return finder_pages(make_finder(catalogue, wheels, drop_ins=drop_ins))
 
 
 def html(*wheels, **changes):
     return pages(*wheels, **changes)["index.html"].decode()
 
 
-def commands(rocm, served, system="Linux", tool="pip", *, drop_in=True):
+def commands(rocm, served, system="Linux", tool="pip", *, drop_ins=("flash-attn", "flash-attn-3")):
     """The commands of one answer, in order."""
-    found = steps(rocm, served, drop_in=drop_in)
+    found = steps(rocm, served, drop_ins=drop_ins)
     return [step.command for step in found if step.command and system in step.systems and tool in step.tools]
 
 
@@ -95,14 +95,14 @@ def test_who_is_not_served_learns_what_to_do():
 
 def test_its_data_is_there_for_programs():
     document = json.loads(pages(wheel())["wheels.json"])
-    assert document["schema"] == 1
+    assert document["schema"] == 2
     assert document["catalogue"]["gpus"][2] == {
         "arch": "gfx906", "devices": ["Radeon VII"], "reason": "there is no kernel for it", "code_names": [],
         "processors": [], "code_object": "", "torch_override": "",
     }  # fmt: skip
     assert document["wheels"][0]["sha256"] == "ab" * 32
     assert document["wheels"][0]["serves"] == ["7.2"]
-    assert document["drop_in"] is False
+    assert document["drop_ins"] == []
 
 
 def test_nothing_of_a_record_or_of_the_matrix_becomes_markup():
@@ -168,7 +168,7 @@ def test_what_finds_names_reads_no_page():
 @pytest.mark.parametrize("version", ["0.1.0+rocm7.2", "1.0rc1+rocm7.2"])
 def test_commands_have_nothing_that_a_shell_would_take(version):
     known = (DEVICES, '"$TORCH_INDEX"', VERSION)
-    for step in steps("7.2", wheel(version), drop_in=True):
+    for step in steps("7.2", wheel(version), drop_ins=["flash-attn"]):
         for line in step.command.splitlines():
             for words in known:
                 line = line.replace(words, "")  # noqa: PLW2901
@@ -183,21 +183,28 @@ def test_the_steps_on_linux_are_in_order(system, tool, install):
         f"{install} flash-attn-rocm==0.1.0+rocm7.2 --index-url INDEX/rocm7.2/simple/",
         "python -m flash_attn_rocm doctor",
         f"{install} flash-attn --index-url INDEX/rocm7.2/simple/",
+        f"{install} flash-attn-3 --index-url INDEX/rocm7.2/simple/",
     ]
 
 
 def test_pytorch_comes_first_and_wsl_before_it():
-    found = [step for step in steps("6.4", wheel(), drop_in=False) if "WSL2" in step.systems]
+    found = [step for step in steps("6.4", wheel(), drop_ins=[]) if "WSL2" in step.systems]
     assert "AMD's driver that supports WSL" in found[0].words
     assert found[1].words.startswith("Install PyTorch for ROCm 6.4: its page gives the line to paste")
     assert found[1].link == SELECTOR
-    assert found[0] not in [step for step in steps("6.4", wheel(), drop_in=False) if "Linux" in step.systems]
+    assert found[0] not in [step for step in steps("6.4", wheel(), drop_ins=[]) if "Linux" in step.systems]
 
 
 def test_an_index_without_the_drop_in_does_not_name_it():
     assert "pip install flash-attn --index-url" not in html(wheel())
-    assert "pip install flash-attn --index-url INDEX/rocm7.2/simple/" in html(wheel(), drop_in=True)
-    assert len(commands("7.2", wheel(), drop_in=False)) == 3
+    text = html(wheel(), drop_ins=["flash-attn"])
+    assert "pip install flash-attn --index-url INDEX/rocm7.2/simple/" in text
+    assert "Only for code that imports flash_attn, such as transformers and diffusers: flash-attn," in text
+    assert "flash-attn-3" not in text
+    text = html(wheel(), drop_ins=["flash-attn-3"])
+    assert "pip install flash-attn-3 --index-url INDEX/rocm7.2/simple/" in text
+    assert "imports flash_attn_interface, such as" in text
+    assert len(commands("7.2", wheel(), drop_ins=[])) == 3
 
 
 def test_a_file_name_is_one_word_for_a_shell():
@@ -207,7 +214,7 @@ def test_a_file_name_is_one_word_for_a_shell():
 
 def test_docker_makes_the_image_from_the_published_wheel_before_it_is_run(tmp_path, monkeypatch):
     served = wheel()
-    made, version, doctor, dockerfile = commands("7.2", served, DOCKER)
+    made, version, doctor, dockerfile = commands("7.2", served, DOCKER, drop_ins=["flash-attn"])
     fetch, make = made.splitlines()
     assert fetch == "pip download --no-deps flash-attn-rocm==0.1.0+rocm7.2 --index-url INDEX/rocm7.2/simple/"
     assert (
@@ -234,7 +241,7 @@ def test_the_page_says_where_the_image_gets_its_torch():
 
 
 def test_a_wheel_of_another_rocm_version_gives_that_versions_image():
-    made, _, doctor, _ = commands("7.1", wheel(serves=("7.1",)), DOCKER)
+    made, _, doctor, *_ = commands("7.1", wheel(serves=("7.1",)), DOCKER)
     assert "INDEX/rocm7.1/simple/" in made.splitlines()[0]
     assert "+rocm7.2-" in made.splitlines()[1]
     assert doctor.endswith(" rocm-fa:7.2")

@@ -1,0 +1,213 @@
+"""Attention over a cache, after appending to it.
+
+``flash_attn_rocm.flash_attn_with_kvcache`` answers what it has arguments for.  For the rest, PyTorch appends,
+each sequence's keys are copied together where a page table or cache_batch_idx says where they lie, and
+attention is that of pieces (``_pieces``).  Packed queries over pages of a multiple of 16 rows need no copy.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from flash_attn_rocm import FlashAttnArgumentError, flash_attn_with_kvcache, raw
+from flash_attn_rocm._rotary import rotate
+from torch import Tensor
+
+from flash_attn_3._forward import (
+    Lengths,
+    Rules,
+    Two,
+    attend,
+    check_chunk,
+    right_beyond_keys,
+    with_sides_that_hide,
+)
+
+PAGE = 16  # kernels take pages of a multiple of so many rows
+
+
+class Cache(NamedTuple):
+    """Keys and values (batch_cache, seqlen, nheads_k, headdim), or pages of them.
+
+    ``lengths`` (batch) int32 is how many keys each sequence has, by default all; ``rows`` (batch) int32 its
+    row of the cache or of the page table.
+    """
+
+    k: Tensor
+    v: Tensor
+    lengths: Tensor | None
+    rows: Tensor | None = None
+    leftpad: Tensor | None = None
+    page_table: Tensor | None = None
+
+    @property
+    def capacity(self) -> int:
+        """How many keys a sequence can have."""
+        return self.k.shape[1] * (1 if self.page_table is None else self.page_table.shape[1])
+
+    @property
+    def has_pages_of_kernels(self) -> bool:
+        """Whether kernels read these pages."""
+        return self.page_table is not None and self.k.shape[1] % PAGE == 0 and self.leftpad is None
+
+
+class New(NamedTuple):
+    """What is appended: (batch, seqlen_new, nheads_k, headdim), or packed by cu_seqlens."""
+
+    k: Tensor
+    v: Tensor
+    cu_seqlens: Tensor | None = None
+
+
+class Rotary(NamedTuple):
+    """Angles (any, rotary_dim / 2); ``positions`` are those of the first new rows, by default the lengths."""
+
+    cos: Tensor
+    sin: Tensor
+    interleaved: bool
+    positions: Tensor | None = None
+
+
+class Queries(NamedTuple):
+    """(batch, seqlen_q, nheads, headdim), or packed by cu_seqlens."""
+
+    q: Tensor
+    cu_seqlens: Tensor | None = None
+    max_seqlen: Any = None
+
+    @property
+    def batch(self) -> int:
+        return self.q.shape[0] if self.cu_seqlens is None else len(self.cu_seqlens) - 1
+
+    @property
+    def longest(self) -> Any:  # noqa: ANN401
+        return self.q.shape[-3] if self.cu_seqlens is None else self.max_seqlen
+
+
+def attend_cache(
+    queries: Queries, cache: Cache, new: New | None, rotary: Rotary | None, rules: Rules, num_splits: int
+) -> Two:
+    """out and the log-sum-exp, without gradients."""
+    check_chunk(rules.attention_chunk)
+    if cache.page_table is not None and cache.rows is not None:
+        cache = cache._replace(page_table=cache.page_table[cache.rows], rows=None)
+    rules = with_sides_that_hide(rules, queries.longest, cache.capacity)
+    with torch.no_grad():
+        at_once = _has_all(queries, cache, new, rules)
+        if new and rotary and (rotary.positions is not None or not at_once):
+            (queries, new), rotary = _rotated(queries, cache, new, rotary, rules), None
+        if at_once:
+            return _at_once(queries, cache, new, rotary, rules, num_splits)
+        return _in_steps(queries, _appended(cache, new) if new else cache, rules, num_splits)
+
+
+def _has_all(queries: Queries, cache: Cache, new: New | None, rules: Rules) -> bool:
+    """Whether flash_attn_rocm's function has all that is asked."""
+    packed = queries.cu_seqlens is not None or (new is not None and new.cu_seqlens is not None)
+    pages = cache.page_table is None or cache.has_pages_of_kernels
+    beyond = right_beyond_keys(rules, queries.longest, cache.capacity)
+    return pages and not packed and not beyond and not rules.attention_chunk
+
+
+def _at_once(
+    queries: Queries, cache: Cache, new: New | None, rotary: Rotary | None, rules: Rules, num_splits: int
+) -> Two:
+    k, v = new[:2] if new else (None, None)
+    cos, sin, interleaved = rotary[:3] if rotary else (None, None, True)
+    return flash_attn_with_kvcache(
+        queries.q, cache.k, cache.v, k, v, cos, sin, cache.lengths, cache.rows, cache.leftpad,
+        cache.page_table, rules.softmax_scale, rules.causal, rules.window_size, rules.softcap, interleaved,
+        None, num_splits, return_softmax_lse=True,
+    )  # fmt: skip
+
+
+def _in_steps(queries: Queries, cache: Cache, rules: Rules, num_splits: int) -> Two:
+    if not rules.attention_chunk and cache.has_pages_of_kernels and queries.cu_seqlens is not None:
+        return _of_pages(queries, cache, rules, num_splits)
+    k, v = (_by_sequence(x, cache) for x in cache[:2])
+    lengths = Lengths(queries.cu_seqlens, None, None, cache.lengths, cache.leftpad, queries.max_seqlen)
+    return attend(queries.q, k, v, lengths, rules)
+
+
+def _of_pages(queries: Queries, cache: Cache, rules: Rules, num_splits: int) -> Two:
+    """Packed queries, which kernels take with seqused_k, and flash_attn's public functions do not."""
+    assert queries.cu_seqlens is not None, "asked before"
+    beyond = right_beyond_keys(rules, queries.longest, cache.capacity)
+    nowhere = torch.zeros_like(queries.cu_seqlens)  # lengths come from seqused_k
+    scale = queries.q.shape[-1] ** -0.5 if rules.softmax_scale is None else rules.softmax_scale
+    used = cache.lengths
+    if used is None:
+        used = torch.full((queries.batch,), cache.capacity, dtype=torch.int32, device=queries.q.device)
+    left, right = rules.window_size
+    out, lse, _, _ = raw.varlen_fwd(
+        queries.q, cache.k, cache.v, None, queries.cu_seqlens, nowhere, used, None, cache.page_table, None,
+        queries.max_seqlen, max(cache.capacity, beyond), 0.0, scale, is_causal=rules.causal,
+        zero_tensors=False, window_size_left=left, window_size_right=right, softcap=rules.softcap,
+        return_softmax=False, num_splits=num_splits,
+    )  # fmt: skip
+    return out, lse
+
+
+def _by_sequence(x: Tensor, cache: Cache) -> Tensor:
+    """(batch, capacity, nheads_k, headdim)."""
+    if cache.page_table is not None:
+        return x[cache.page_table].flatten(1, 2)
+    return x if cache.rows is None else x[cache.rows]
+
+
+class _Places(NamedTuple):
+    """Of each row its sequence and its number in it; ``counts`` is False for rows of no sequence."""
+
+    sequence: Tensor
+    number: Tensor
+    counts: Tensor
+
+
+def _places(x: Tensor, cut: Tensor | None) -> _Places:
+    """Of dense rows (batch, rows), of packed ones (rows)."""
+    if cut is None:
+        batch, rows = (torch.arange(size, device=x.device) for size in x.shape[:2])
+        number = rows.expand(len(batch), -1)
+        return _Places(batch[:, None].expand_as(number), number, torch.ones_like(number, dtype=torch.bool))
+    rows = torch.arange(len(x), device=x.device)
+    sequence = torch.searchsorted(cut, rows, right=True) - 1
+    counts = sequence < len(cut) - 1
+    sequence = sequence.clamp(max=len(cut) - 2)
+    return _Places(sequence, rows - cut[sequence], counts)
+
+
+def _rotated(queries: Queries, cache: Cache, new: New, rotary: Rotary, rules: Rules) -> tuple[Queries, New]:
+    """q and the new keys, rotated by their positions; q by the first where no mask depends on positions."""
+    first = cache.lengths if rotary.positions is None else rotary.positions
+    assert first is not None, "checked before"
+    local = rules.causal or rules.attention_chunk > 0 or any(side >= 0 for side in rules.window_size)
+
+    def turned(x: Tensor, cut: Tensor | None, *, by_row: bool) -> Tensor:
+        place = _places(x, cut)
+        where = first[place.sequence] + (place.number if by_row else 0)
+        where = torch.where(place.counts, where, 0)
+        batched, at = (x, where) if cut is None else (x[None], where[None])
+        return rotate(batched, rotary.cos, rotary.sin, at, interleaved=rotary.interleaved).view_as(x)
+
+    q = turned(queries.q, queries.cu_seqlens, by_row=local)
+    return queries._replace(q=q), new._replace(k=turned(new.k, new.cu_seqlens, by_row=True))
+
+
+def _appended(cache: Cache, new: New) -> Cache:
+    """The cache with the new rows written into it, behind those that it has."""
+    assert cache.lengths is not None, "checked before"
+    place = _places(new.k, new.cu_seqlens)
+    sequence, number = place.sequence[place.counts], place.number[place.counts]
+    at = cache.lengths[sequence] + number
+    if (at >= cache.capacity).any():
+        most = int(at.max()) + 1
+        problem = f"k: expected rows that fit into the cache's {cache.capacity}, got {most} with those in it"
+        raise FlashAttnArgumentError(problem)
+    page = cache.k.shape[1]
+    if cache.page_table is not None:
+        block, at = cache.page_table[sequence, at // page], at % page
+    else:
+        block = sequence if cache.rows is None else cache.rows[sequence]
+    for into, x in ((cache.k, new.k), (cache.v, new.v)):
+        into[block, at] = x[place.counts]
+    added = new.k.shape[1] if new.cu_seqlens is None else new.cu_seqlens.diff()
+    return cache._replace(lengths=cache.lengths + added)

@@ -1,0 +1,87 @@
+"""Batches cut into pieces, each a sequence of its own, where kernels have no argument for what is asked.
+
+attention_chunk: row i of a sequence is at the position p = i + seqlen_k - seqlen_q and sees the keys of its
+own chunk, from p - p % chunk on.  The rows and the keys of a chunk lie together, and the last of both is at
+the same position, as causal masks and windows have it: attention of a chunk is attention of a shorter
+sequence.  Rows before position 0 see no key.
+
+seqused_q, seqused_k, cache_leftpad: rows that do not count are a sequence without keys, and keys one without
+rows.
+
+Nothing here reads a value of a tensor, so nothing waits for the GPU.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Span(NamedTuple):
+    """Rows, or keys, of each sequence, (batch) int32: from ``begin`` to ``end``, where the next one begins.
+
+    Those from ``first`` to before ``last`` count.
+    """
+
+    begin: Tensor
+    first: Tensor
+    last: Tensor
+    end: Tensor
+
+
+class Pieces(NamedTuple):
+    """What ``flash_attn_varlen_func`` is told of the pieces."""
+
+    cu_seqlens_q: Tensor
+    cu_seqlens_k: Tensor
+    max_seqlen_q: int
+    max_seqlen_k: int
+
+
+def packed(cu_seqlens: Tensor, used: Tensor | None = None) -> Span:
+    """Sequences one after another, of which ``used`` (batch) rows count, by default all."""
+    begin, end = cu_seqlens[:-1], cu_seqlens[1:]
+    return Span(begin, begin, end if used is None else begin + used, end)
+
+
+def dense(
+    batch: int, length: int, device: torch.device, *, first: Tensor | None = None, last: Tensor | None = None
+) -> Span:
+    """Sequences of one length, of which the rows from ``first`` to ``last``, (batch), count."""
+    cut = ends(batch, length, device)
+    begin, end = cut[:-1], cut[1:]
+    of_last = end if last is None else begin + last
+    return Span(begin, begin if first is None else torch.minimum(begin + first, of_last), of_last, end)
+
+
+def ends(batch: int, length: int, device: torch.device) -> Tensor:
+    """cu_seqlens of sequences of one length."""
+    return torch.arange(batch + 1, dtype=torch.int32, device=device) * length
+
+
+def cut(rows: Span, keys: Span, chunk: int, max_seqlen_q: int, max_seqlen_k: int) -> Pieces:
+    """The pieces of a batch of at least one; ``chunk`` is attention_chunk, 0 for none."""
+    begins, longest = [(rows.first, keys.first)], max_seqlen_k
+    if chunk:
+        begins.append(_chunks(rows, keys, chunk, max_seqlen_k))
+        longest = min(chunk, max_seqlen_k)
+    if keys.first is not keys.begin:
+        begins.insert(0, (rows.begin, keys.begin))
+        longest = max_seqlen_k  # of the keys in front of the first that counts
+    if rows.last is not rows.end or keys.last is not keys.end:
+        begins += [(rows.last, keys.last), (rows.end, keys.last)]
+        longest = max_seqlen_k
+    of_rows, of_keys = (
+        torch.cat([x.view(len(x), -1) for x in each], 1).flatten() for each in zip(*begins, strict=True)
+    )
+    cut_q, cut_k = torch.cat((of_rows, rows.end[-1:])), torch.cat((of_keys, keys.end[-1:]))
+    return Pieces(cut_q, cut_k, max_seqlen_q, longest)
+
+
+def _chunks(rows: Span, keys: Span, chunk: int, most: int) -> tuple[Tensor, Tensor]:
+    """Where each chunk begins, (batch, chunks): a row and a key.  Rows in front of these see no key."""
+    used, seqlen_k = ((each.last - each.first)[:, None] for each in (rows, keys))
+    width = min(chunk, max(most, 1))  # a wider chunk has all keys, too, and might be no int32
+    positions = torch.arange(0, most, width, dtype=torch.int32, device=used.device)
+    row = torch.minimum((positions - seqlen_k + used).clamp(min=0), used)
+    return rows.first[:, None] + row, keys.first[:, None] + torch.minimum(positions, seqlen_k)
