@@ -268,8 +268,8 @@ def test_what_is_not_served_has_its_reason_and_no_command(open_page, choices, re
 
 
 def test_the_reason_of_the_gpu_comes_first(open_page):
-    text = choose(open_page(), gpu="gfx90a", rocm="5.7, no wheel")
-    assert "Why there are no kernels for it: it does not load the code of gfx908" in text
+    text = choose(open_page(), gpu="gfx906", rocm="5.7, no wheel")
+    assert "Why there are no kernels for it: there is no kernel for its mix of 64-lane waves" in text
     assert "ROCm 5.7" not in text
 
 

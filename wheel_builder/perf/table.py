@@ -19,8 +19,8 @@ share: busy matrix units (on gfx1030: dot2 instructions' part of the VALU).  FLO
 compute unit.  bound: a ceiling; banks, port: shares of it in which the LDS's banks, and the way to them, are
 busy.  schedule: with latencies, waits, the waves that fit, and the LDS's banks; "+ port": and with the way
 to them; "exclusive": without it, but what never_coissued of isas.toml lists never runs beside a matrix
-instruction of its SIMD; "no LDS": without banks and ways, as in version 0.1.0.  separate, fused: all kernels of
-a backward.  Atomics count as stores: how fast memory adds is not known."""
+instruction of its SIMD; "no LDS": without banks and ways, as in version 0.1.0.  separate, fused: all kernels
+of a backward.  Atomics count as stores: how fast memory adds is not known."""
 HEAD = (
     "arch", "kernel", "of", "phases", "executed", "VGPR", "spills", "LDS", "waves/SIMD", "ways",
     "bound share", "FLOP", "banks", "port", "schedule share", "FLOP", "+ port", "exclusive", "no LDS",

@@ -117,7 +117,7 @@ CROSS = [
         V,
     ),
     Code(
-        "cdna3:v_accvgpr_mov_b32",
+        "cdna2:v_accvgpr_mov_b32",
         "v_accvgpr_write_b32 a3, v4\n{x} a5, a3\nv_accvgpr_read_b32 v16, a5",
         moved(lambda w, i: i),
         V,
