@@ -44,6 +44,10 @@ class Lengths(NamedTuple):
     max_seqlen_q: Any = None
     max_seqlen_k: Any = None
 
+    def batch(self, q: Tensor) -> int:
+        """How many sequences there are."""
+        return q.shape[0] if self.cu_seqlens_q is None else len(self.cu_seqlens_q) - 1
+
     def most(self, q: Tensor, k: Tensor) -> tuple[Any, Any]:
         """Rows of the longest sequence, and keys: integers, or tensors of one, if the arguments are right."""
         most_q = _length(q) if self.cu_seqlens_q is None else self.max_seqlen_q
@@ -90,8 +94,7 @@ def flat(x: Tensor) -> Tensor:
 
 def _in_pieces(q: Tensor, k: Tensor, v: Tensor, lengths: Lengths, rules: Rules, beyond: int) -> Two:
     _check(q, k, v, lengths)
-    batch = q.shape[0] if lengths.cu_seqlens_q is None else len(lengths.cu_seqlens_q) - 1
-    if not batch:
+    if not lengths.batch(q):
         return q.new_empty(*q.shape[:-1], v.shape[-1]), q.new_empty(_lse_shape(q), dtype=torch.float32)
     made = pieces_of(q, k, lengths, rules.attention_chunk)
     made = made._replace(max_seqlen_k=max(made.max_seqlen_k, beyond))
@@ -162,7 +165,7 @@ def _all_none(found: Iterable[object]) -> bool:
 
 def _check(q: Tensor, k: Tensor, v: Tensor, lengths: Lengths) -> None:
     """Raise FlashAttnArgumentError for what cutting relies on; flash_attn_varlen_func checks the rest."""
-    batch = q.shape[0] if lengths.cu_seqlens_q is None else len(lengths.cu_seqlens_q) - 1
+    batch = lengths.batch(q)
     found = []
     for name, x, cut_by in (("q", q, lengths[0]), ("k", k, lengths[1]), ("v", v, lengths[1])):
         dims = 4 if cut_by is None else 3

@@ -67,7 +67,7 @@ def fwd(
     if not given and (cu_seqlens_k is not None or seqused_k is None or seqused_q is not None):
         lengths = Lengths(cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, None, max_seqlen_q, max_seqlen_k)
         found, lse = attend(q, k, v, lengths, rules)
-        return _four(found, lse, out)
+        return four(found, lse, out)
     for name, x in (("cu_seqlens_k", cu_seqlens_k), ("seqused_q", seqused_q)):
         if x is not None:
             problem = f"{name}: cannot be combined with {', '.join(given)}"
@@ -80,7 +80,7 @@ def fwd(
         rules,
         num_splits,
     )
-    return _four(found, lse, out)
+    return four(found, lse, out)
 
 
 def new_of(
@@ -196,6 +196,7 @@ def get_scheduler_metadata(
     return seqused_k.new_zeros(1, dtype=torch.int32)
 
 
-def _four(found: Tensor, lse: Tensor, out: Tensor | None) -> Four:
+def four(found: Tensor, lse: Tensor, out: Tensor | None = None) -> Four:
+    """What ``fwd`` returns; ``found`` is copied into ``out``."""
     written = found if out is None else out.copy_(found)
     return written, as_3(lse), lse.new_empty(0), lse.new_empty(0)

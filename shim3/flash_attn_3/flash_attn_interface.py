@@ -178,7 +178,7 @@ def flash_attn_with_kvcache(
     rotary = _operators.rotary_of(rotary_cos, rotary_sin, k, rotary_interleaved, rotary_seqlens)
     rules = Rules(softmax_scale, causal, window_size, attention_chunk, softcap)
     out, lse = attend_cache(queries, cache, new, rotary, rules, num_splits)
-    return (out, as_3(lse), lse.new_empty(0), lse.new_empty(0)) if return_softmax_lse else out
+    return _operators.four(out, lse) if return_softmax_lse else out
 
 
 def flash_attn_combine(

@@ -6,7 +6,7 @@ from dataclasses import replace
 from packaging.utils import BuildTag, InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 
-from wheel_builder.build.shim import NAMES as SHIMS
+from wheel_builder.build.shim import NAMES as SHIM_NAMES
 from wheel_builder.files.sidecars import ATTACHMENTS
 from wheel_builder.index.finder import finder_pages
 from wheel_builder.index.finder.data import Wheel, make_finder
@@ -35,7 +35,7 @@ def finder_pages_of(
         for rocm, projects in contents.items()
         for entry in projects.get(PROJECT, ())
     ]
-    drop_ins = {project for projects in contents.values() for project in projects} & SHIMS
+    drop_ins = {project for projects in contents.values() for project in projects} & SHIM_NAMES
     return finder_pages(make_finder(catalogue, wheels, drop_ins=drop_ins), documented=documented)
 
 
@@ -64,14 +64,14 @@ def offered(contents: Contents, rocm: str) -> Projects:
         for project, entries in projects.items() if home != rocm else ():
             for entry in entries:
                 known = {each.record.filename for each in found.get(project, ())}
-                taken = project not in SHIMS and (project, Version(entry.record.version).public) in mine
+                taken = project not in SHIM_NAMES and (project, Version(entry.record.version).public) in mine
                 if _serves(entry.record, rocm) and not taken and entry.record.filename not in known:
                     found.setdefault(project, []).append(_seen_from(entry, f"../../../rocm{home}/simple/"))
     return in_order(found)
 
 
 def _serves(record: Record, rocm: str) -> bool:
-    return rocm in record.serves or record.project in SHIMS
+    return rocm in record.serves or record.project in SHIM_NAMES
 
 
 def everything(contents: Contents) -> Projects:

@@ -14,7 +14,7 @@ from packaging.version import Version
 from wheel_builder.base.durable import remove_parts
 from wheel_builder.base.errors import CommandFailedError, PublishError, WheelFileError
 from wheel_builder.base.process import Runner, run
-from wheel_builder.build.shim import NAMES as SHIMS
+from wheel_builder.build.shim import NAMES as SHIM_NAMES
 from wheel_builder.files.wheelfile import (
     MAX_READ_MIB,
     WheelFile,
@@ -213,7 +213,7 @@ def _verification(wheel: WheelFile, text: bytes) -> tuple[tuple[str, ...], dict[
 
 def _misplaced(wheel: WheelFile, rocm: str) -> list[str]:
     label = wheel.version.local or ""
-    if wheel.name in SHIMS or not label.startswith("rocm") or label == f"rocm{rocm}":
+    if wheel.name in SHIM_NAMES or not label.startswith("rocm") or label == f"rocm{rocm}":
         return []
     return [f"{wheel.path.name}: it is for {label}, but this is the index of rocm{rocm}"]
 
@@ -250,7 +250,7 @@ def _refuse_other_content(root: Path, files: Sequence[NewFile]) -> None:
 
 def _refuse_what_installers_pass_over(root: Path, files: Sequence[NewFile]) -> None:
     # Of one public version, installers rank those with a local label above the one without.
-    new = {(file.project, file.version) for file in files if file.project in SHIMS}
+    new = {(file.project, file.version) for file in files if file.project in SHIM_NAMES}
     above = [
         f"the index of ROCm {rocm} offers {entry.record.filename}, which installers take instead"
         for rocm, projects in folder.read_contents(root).items()

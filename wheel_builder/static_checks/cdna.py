@@ -6,6 +6,7 @@ manuals of each; where LLVM's hazard recogniser asks for more, LLVM's numbers.
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 from wheel_builder.static_checks.disassembly import Instruction
 from wheel_builder.static_checks.operations import Registers, registers
@@ -46,53 +47,39 @@ def mfma_fault(clocks: Mapping[str, int]) -> Callable[[Instruction], str]:
 
 def cdna1(clocks: Mapping[str, int]) -> Rules:
     """The wait states that CDNA 1 needs within a pair."""
-
-    def rules(pair: Pair) -> Iterator[Need]:
-        if pair.first.first.is_matrix:
-            yield from _cdna1_after_mfma(pair, _passes(pair.first, clocks))
-        elif pair.first.is_valu:
-            yield from _gfx9_after_valu(pair)
-            yield from _cdna1_after_valu(pair)
-        elif pair.second.is_valu and _stored(pair.first) & pair.second.writes & pair.live:
-            yield Need("overwrites the data of", 1)
-
-    return rules
+    return _rules(clocks, _cdna1_after_mfma, _cdna1_after_valu, after_store=1)
 
 
 def cdna2(clocks: Mapping[str, int]) -> Rules:
     """The wait states that CDNA 2 needs within a pair."""
-
-    def rules(pair: Pair) -> Iterator[Need]:
-        if pair.first.first.is_matrix:
-            yield from _cdna2_after_mfma(pair, _passes(pair.first, clocks))
-        elif pair.first.is_valu:
-            yield from _gfx9_after_valu(pair)
-            yield from _cdna2_after_valu(pair)
-        elif pair.second.is_valu and _stored(pair.first) & pair.second.writes & pair.live:
-            yield Need("overwrites the data of", 1)
-
-    return rules
+    return _rules(clocks, _cdna2_after_mfma, _cdna2_after_valu, after_store=1)
 
 
 def cdna3(clocks: Mapping[str, int]) -> Rules:
     """The wait states that CDNA 3 needs within a pair."""
-    return _cdna3(clocks, late=0)
+    return _rules(clocks, partial(_cdna3_after_mfma, late=0), _cdna3_after_valu, after_store=2)
 
 
 def cdna4(clocks: Mapping[str, int]) -> Rules:
     """The wait states that CDNA 4 needs within a pair: by LLVM, one more after most 16-bit products."""
-    return _cdna3(clocks, late=1)
+    return _rules(clocks, partial(_cdna3_after_mfma, late=1), _cdna3_after_valu, after_store=2)
 
 
-def _cdna3(clocks: Mapping[str, int], *, late: int) -> Rules:
+def _rules(
+    clocks: Mapping[str, int],
+    after_mfma: Callable[[Pair, int | None], Iterator[Need]],
+    after_valu: Callable[[Pair], Iterator[Need]],
+    *,
+    after_store: int,
+) -> Rules:
     def rules(pair: Pair) -> Iterator[Need]:
         if pair.first.first.is_matrix:
-            yield from _cdna3_after_mfma(pair, _passes(pair.first, clocks), late)
+            yield from after_mfma(pair, _passes(pair.first, clocks))
         elif pair.first.is_valu:
             yield from _gfx9_after_valu(pair)
-            yield from _cdna3_after_valu(pair)
+            yield from after_valu(pair)
         elif pair.second.is_valu and _stored(pair.first) & pair.second.writes & pair.live:
-            yield Need("overwrites the data of", 2)
+            yield Need("overwrites the data of", after_store)
 
     return rules
 
