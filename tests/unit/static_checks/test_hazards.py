@@ -154,6 +154,13 @@ CASES = [
         "overwrites the data of",
     ),
     # gfx950
+    (
+        "gfx950",
+        "global_store_dwordx4 v[8:9], v[4:7], off",
+        "v_mov_b32_e32 v5, 0",
+        2,
+        "overwrites the data of",
+    ),
     ("gfx950", M950, "v_add_f32_e32 v9, v20, v20", 12, "reads the result of"),
     ("gfx950", M950_4, "v_add_f32_e32 v9, v17, v17", 8, "reads the result of"),
     ("gfx950", M942, "v_add_f32_e32 v9, v20, v20", 12, "reads the result of"),
