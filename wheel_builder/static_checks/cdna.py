@@ -26,6 +26,8 @@ ACC_READ, ACC_WRITE = "v_accvgpr_read_b32", "v_accvgpr_write_b32"
 READS_LANE = ("v_readlane_b32", "v_readfirstlane_b32")
 LANES = (*READS_LANE, "v_writelane_b32")
 SWAPS_LANES = re.compile(r"v_permlane\d+_swap_")
+HALF_BY_SDWA = re.compile(r"\bdst_sel:(?!DWORD\b)")
+OP_SEL = re.compile(r"\bop_sel:\[(?P<bits>[01,]+)\]")
 
 
 def mfma_fault(clocks: Mapping[str, int]) -> Callable[[Instruction], str]:
@@ -223,6 +225,18 @@ def _is_single(instruction: Instruction) -> bool:
     return instruction.mnemonic.endswith("_f32")
 
 
+def _writes_half(instruction: Instruction) -> bool:
+    """Whether it keeps a part of its result's register: by SDWA, or by op_sel's bit of the result."""
+    if HALF_BY_SDWA.search(instruction.text):
+        return True
+    op_sel = OP_SEL.search(instruction.text)
+    if not op_sel:
+        return False
+    bits = op_sel["bits"].split(",")
+    # Packed and mixed instructions have bits for their sources only.
+    return len(bits) == len(instruction.first.operands) and bits[-1] == "1"
+
+
 def _cdna3_after_valu(pair: Pair) -> Iterator[Need]:
     second = pair.second
     if second.first.is_matrix:
@@ -231,13 +245,21 @@ def _cdna3_after_valu(pair: Pair) -> Iterator[Need]:
         if pair.passed_vectors:
             yield Need("reads the VGPR of", 2)
     elif second.is_valu:
-        if pair.passed_scalars:
-            yield Need("reads the SGPR of", 2)
-        if pair.first.is_transcendental and not second.is_transcendental and pair.passed_vectors:
-            yield Need("reads the transcendental result of", 1)
-        if second.mnemonic in READS_LANE and pair.passed_vectors:
-            yield Need("reads a lane of the VGPR of", 1)
-        if second.mnemonic in LANES and "exec" in pair.passed:
-            yield Need("runs under the EXEC of", 4)
-        if SWAPS_LANES.match(second.mnemonic) and pair.passed_vectors:
-            yield Need("swaps lanes of the VGPR of", 2)
+        yield from _cdna3_between_valus(pair)
+
+
+def _cdna3_between_valus(pair: Pair) -> Iterator[Need]:
+    second = pair.second
+    if pair.passed_scalars:
+        yield Need("reads the SGPR of", 2)
+    # Overwriting counts, too: what keeps the other half reads it.
+    if _writes_half(pair.first) and (pair.passed_vectors or pair.overwritten):
+        yield Need("reads or overwrites the half register of", 1)
+    if pair.first.is_transcendental and not second.is_transcendental and pair.passed_vectors:
+        yield Need("reads the transcendental result of", 1)
+    if second.mnemonic in READS_LANE and pair.passed_vectors:
+        yield Need("reads a lane of the VGPR of", 1)
+    if second.mnemonic in LANES and "exec" in pair.passed:
+        yield Need("runs under the EXEC of", 4)
+    if SWAPS_LANES.match(second.mnemonic) and pair.passed_vectors:
+        yield Need("swaps lanes of the VGPR of", 2)

@@ -18,6 +18,8 @@ M942 = "v_mfma_f32_32x32x8_f16 v[16:31], v[0:1], v[2:3], v[16:31]"
 M942_4 = "v_mfma_f32_16x16x16_bf16 v[16:19], v[0:1], v[2:3], v[16:19]"
 M942_16 = "v_mfma_f32_32x32x4_2b_f16 v[16:47], v[0:1], v[2:3], v[16:47]"
 M942_2 = "v_mfma_f32_4x4x4_16b_f16 v[16:19], v[0:1], v[2:3], v[16:19]"
+HALF = "v_max_f16 v1, v2, v3 op_sel:[0,0,1]"
+HALF_BY_SDWA = "v_cvt_f16_f32_sdwa v1, v2 dst_sel:WORD_1 dst_unused:UNUSED_PRESERVE src0_sel:DWORD"
 M950 = "v_mfma_f32_32x32x16_f16 v[16:31], v[0:3], v[4:7], v[16:31]"
 M950_4 = "v_mfma_f32_16x16x32_bf16 v[16:19], v[0:3], v[4:7], v[16:19]"
 SWAP = "v_permlane32_swap_b32_e32 v1, v2"
@@ -153,6 +155,9 @@ CASES = [
         2,
         "overwrites the data of",
     ),
+    ("gfx942", HALF, "v_add_f32_e32 v2, v1, v1", 1, "reads or overwrites the half register of"),
+    ("gfx942", HALF, "v_max_f16 v1, v4, v5 op_sel:[0,0,0]", 1, "reads or overwrites the half register of"),
+    ("gfx942", HALF_BY_SDWA, "v_add_f32_e32 v2, v1, v1", 1, "reads or overwrites the half register of"),
     # gfx950
     (
         "gfx950",
@@ -199,6 +204,9 @@ CASES = [
     ("gfx950", "v_mov_b32_e32 v2, v9", SWAP, 2, "swaps lanes of the VGPR of"),
     ("gfx950", SWAP, "v_permlane16_swap_b32_e32 v2, v3", 2, "swaps lanes of the VGPR of"),
     ("gfx950", "v_exp_f32_e32 v1, v1", "v_add_f32_e32 v2, v1, v1", 1, "reads the transcendental result of"),
+    ("gfx950", HALF, "v_add_f32_e32 v2, v1, v1", 1, "reads or overwrites the half register of"),
+    ("gfx950", HALF, "v_max_f16 v1, v4, v5 op_sel:[0,0,0]", 1, "reads or overwrites the half register of"),
+    ("gfx950", HALF_BY_SDWA, "v_add_f32_e32 v2, v1, v1", 1, "reads or overwrites the half register of"),
     # gfx1100, gfx1151
     ("gfx1100", WMMA, WMMA_OF_ITS_D, 1, "reads as A or B the D of"),
     ("gfx1151", WMMA, WMMA_OF_ITS_D, 1, "reads as A or B the D of"),
@@ -229,6 +237,12 @@ def test_a_dependency_needs_exactly_this_much(arch, first, second, needed, how):
         ("gfx90a", "v_mov_b32_e32 v1, v2", "v_readfirstlane_b32 s0, v1"),
         ("gfx942", M942, M942),
         ("gfx942", M942, M942.replace("v[16:31]", "v[48:63]")),  # independent
+        ("gfx90a", HALF, "v_add_f32_e32 v2, v1, v1"),
+        # Its op_sel has no bit for the result.
+        ("gfx942", "v_pk_mul_f16 v1, v2, v3 op_sel:[0,1]", "v_add_f32_e32 v2, v1, v1"),
+        ("gfx942", "v_fma_mix_f32 v1, v2, v3, v4 op_sel:[0,0,1]", "v_add_f32_e32 v2, v1, v1"),
+        ("gfx942", HALF, "ds_write_b32 v8, v1"),
+        ("gfx942", HALF.replace("[0,0,1]", "[1,1,0]"), "v_add_f32_e32 v2, v1, v1"),
         ("gfx950", M950, M950),
         ("gfx950", SWAP, "v_add_f32_e32 v3, v1, v2"),
         ("gfx1100", WMMA, WMMA),
