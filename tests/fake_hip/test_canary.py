@@ -543,7 +543,9 @@ def test_the_calls_that_close_a_hole_are_needed(play, wrong, hole):
 # With how many families of fused kernels each arch has.
 ARCHS = {
     "gfx908:sramecc+:xnack-": 6,
+    "gfx90a:sramecc+:xnack-": 6,
     "gfx942:sramecc+:xnack-": 6,
+    "gfx950:sramecc+:xnack-": 6,
     "gfx1030": 0,
     "gfx1100": 4,
     "gfx1102": 4,
