@@ -88,7 +88,9 @@ def _angles(random: Tensor) -> Tensor:
 
 
 def _new_on(new: New, where: torch.device) -> New:
-    return New(*(moved(x, where) for x in new[:4]), new.interleaved)
+    return new._replace(
+        k=moved(new.k, where), v=moved(new.v, where), cos=moved(new.cos, where), sin=moved(new.sin, where)
+    )
 
 
 def _expected(row: AppendRow, inputs: Inputs, new: New) -> tuple[Tensor, Tensor, Tensor]:
