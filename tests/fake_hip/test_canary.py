@@ -518,9 +518,9 @@ ARCHS = {
     "gfx908:sramecc+:xnack-": 6,
     "gfx942:sramecc+:xnack-": 6,
     "gfx1030": 0,
-    "gfx1100": 4,
-    "gfx1102": 4,
-    "gfx1151": 4,
+    "gfx1100": 6,
+    "gfx1102": 6,
+    "gfx1151": 6,
 }
 # Every family passes with room to spare, and uses no more than this share of what is allowed: a check that
 # kernels pass by a hair would alarm falsely one day.
