@@ -30,8 +30,9 @@ std::string without_features_words(const std::string& gfx, int head_dim) {
 // five products of 2 * head_dim FLOP; for all keys of the block it adds 4 * head_dim bytes to a query's dq.
 std::string fused_words(const std::string& gfx, const DkDvTile& tile) {
   const std::string flop = std::to_string(5 * 2 * tile.block_n / 4);
-  return "the default of " + gfx + ": five products instead of seven, and dq added up by atomics, a byte for " +
-         flop + " FLOP, in no fixed order (deterministic=True: the same bits every time). " +
+  return "the default of " + gfx +
+         ": five products instead of seven, and dq added up by atomics, a byte for " + flop +
+         " FLOP, in no fixed order (deterministic=True: the same bits every time). " +
          "Modelled to be faster, without what atomics cost, and not measured: compare with " +
          "FLASH_ATTN_ROCM_BACKWARD=separate";
 }
