@@ -62,8 +62,8 @@ NAME_AN_ARCH = {
     "tests/container/": "archs that a compiler knows",
     "tests/release/": "options of a run, and one arch that stands for all",
 }
-# Modules of the product whose words for people have an arch as an example.  No other string may hold a name or
-# the beginning of one: a pattern or a compiler's option would be a second table.
+# Modules of the product whose words for people have an arch as an example.  No other string may hold a name
+# or the beginning of one: a pattern or a compiler's option would be a second table.
 EXAMPLES = {
     "wheel_builder/base/products.py": "an error that says what a gfx name is",
     "wheel_builder/cli/commands/emulate.py": "an option's help",

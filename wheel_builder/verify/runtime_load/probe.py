@@ -141,4 +141,4 @@ def answer(library: str, arch: str, functions: dict[str, list[str]]) -> dict[str
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(answer(*sys.argv[1:3], json.loads(sys.argv[3]))) + "\n")
+    sys.stdout.write(json.dumps(answer(sys.argv[1], sys.argv[2], json.loads(sys.argv[3]))) + "\n")
