@@ -37,7 +37,7 @@ OPS = {
     "decode": Op("forward.hpp", "FA_DECODE"),
     "combine": Op("combine.hpp", "FA_COMBINE", per_head_dim=False),
     "bwd_delta": Op("delta.hpp", "FA_DELTA", per_head_dim=False),
-    "bwd_dkdv": Op("backward_split.hpp", "FA_DKDV"),
+    "bwd_dkdv": Op("backward_separate.hpp", "FA_DKDV"),
     "bwd_dq": Op("backward_dq.hpp", "FA_DQ"),
     "bwd_fused": Op("backward_fused.hpp", "FA_FUSED"),
     "bwd_convert": Op("backward_convert.hpp", "FA_CONVERT", per_head_dim=False),
