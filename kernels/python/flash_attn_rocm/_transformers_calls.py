@@ -1,4 +1,4 @@
-"""Which function of the package serves a call of transformers, by how its sequences come."""
+"""Which function of the package serves a call of transformers, by the form in which its sequences come."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
