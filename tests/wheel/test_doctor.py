@@ -360,7 +360,28 @@ def test_the_status_is_0_only_if_attention_would_run_on_a_gpu(monkeypatch, capsy
 
 def test_another_rocm_major_version():
     facts = changed(torch=Torch(version="2.11.0+rocm6.4", rocm="6.4.1"))
-    assert "install the wheel for ROCm 6" in advice(facts)
+    assert "install the wheel for ROCm 6, or the one for every ROCm from 6.4 on" in advice(facts)
+
+
+@pytest.mark.parametrize("version", ["6.4.1", "7.2.53210", "7.14.0", "10.0.1"])
+def test_the_public_wheel_fits_every_rocm(version):
+    """ROCm 7.14 and 10.0 have no wheel of their own."""
+    facts = changed(package="0.1.0", rocm="", torch=Torch(version="2.12.0", rocm=version))
+    report = _doctor.diagnose(facts)
+    assert report.advice == ()
+    assert dict(report.findings)["flash_attn_rocm"] == "0.1.0, for every ROCm from 6.4 on"
+
+
+def test_the_public_wheel_does_not_fit_an_older_rocm():
+    facts = changed(package="0.1.0", rocm="", torch=Torch(version="2.10.0", rocm="6.3.4"))
+    [step] = _doctor.diagnose(facts).advice
+    assert step.words.startswith("PyTorch brings ROCm 6.3.4, and this wheel is for ROCm 6.4 and newer: remove")
+    assert step.commands == (_requirements.REMOVE_TORCH, _requirements.OPEN_TORCH_PAGE)
+
+
+def test_a_package_that_is_no_wheel_is_not_the_public_one():
+    findings = dict(_doctor.diagnose(changed(package="unknown", rocm="")).findings)
+    assert findings["flash_attn_rocm"] == "unknown, built with ROCm of an unknown version"
 
 
 def test_another_rocm_minor_version_is_fine():

@@ -14,7 +14,10 @@ FIRST_VERSION, FIRST_ABI = 4, 2
 def runtime_problems(
     found: Mapping[str, Any], versions: Collection[int], archs: Collection[str], job: Job
 ) -> Iterator[str]:
-    """Why a wheel does not serve a runtime; ``versions`` are its code objects' ABI versions."""
+    """Why a wheel does not serve the runtime of ``job``; ``versions`` are its code objects' ABI versions.
+
+    ``archs`` are those that it is offered for there.
+    """
     if "refused" in found:
         yield f"it cannot be loaded there: {found['refused']}"
         return
@@ -35,9 +38,24 @@ def runtime_problems(
         yield f"nothing is built for {', '.join(missing)} with ROCm {job.rocm.version}"
 
 
-def serves(loads: Mapping[str, Artifact], own: str) -> list[str]:
-    """The ROCm versions besides its ``own`` that the wheel may be offered for."""
-    return [rocm for rocm, load in loads.items() if rocm != own and not load.facts["problems"]]
+def serves(loads: Mapping[str, Artifact], job: Job) -> list[str]:
+    """The ROCm versions besides its own that the wheel of ``job`` may be offered for.
+
+    The public wheel has none of its own, and also serves those whose runtime is like one that it loads under.
+    """
+    own = "" if job.public else job.rocm.version
+    loaded = [rocm for rocm, load in loads.items() if rocm != own and not load.facts["problems"]]
+    return [*loaded, *like(loads, job)]
+
+
+def like(loads: Mapping[str, Artifact], job: Job) -> dict[str, str]:
+    """ROCm versions that the public wheel serves without having been loaded there, each with the reason."""
+    return {
+        version: f"not loaded: PyTorch's builds for it bring a runtime of the same ABI as ROCm {rocm}'s"
+        for rocm, versions in (job.public.like if job.public else ())
+        if rocm in loads and not loads[rocm].facts["problems"]
+        for version in versions
+    }
 
 
 def words(load: Mapping[str, Any]) -> str:

@@ -49,7 +49,8 @@ def load_wheel(
         codes = device_code(content)
         found = _probe(library, job, image, log, run)
         versions = {code.data[ABI_VERSION_BYTE] for code in codes}
-        archs = {code.arch for code in codes}
+        # A public wheel is offered beside runtimes that do not know some of its GPUs, where there is none.
+        archs = {code.arch for code in codes} if content.version.local else set()
         problems = list(runtime_problems(found, versions, archs, job))
         return {
             "rocm": job.rocm.version,
