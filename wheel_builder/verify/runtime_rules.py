@@ -1,5 +1,6 @@
 """Which ROCm versions a wheel may be offered for, from loading it under their runtimes; pure."""
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
@@ -28,6 +29,10 @@ def runtime_problems(
         yield "the library names no kernel there"
     if "HIP error" not in found["answer"] and "gfx" not in found["answer"]:
         yield f"its runtime did not answer through the library: {found['answer'][:200]}"
+    for file, read in sorted(found["codes"].items()):
+        arch = file.rpartition("-")[0]
+        if not re.fullmatch(rf"amdgcn-amd-amdhsa--{re.escape(arch)} [1-9]\d*", read):
+            yield f"its comgr does not read the code for {arch} as the loader needs it: {read}"
     newest, known = max(versions), int(found["code_object_version"])
     if newest > known:
         yield (
@@ -62,10 +67,11 @@ def words(load: Mapping[str, Any]) -> str:
     """What was shown under one runtime, in words for the record."""
     if load["problems"]:
         return f"not offered for ROCm {load['rocm']}: {'; '.join(load['problems'])}"
-    functions = len(load["found"]["functions"])
+    functions, codes = len(load["found"]["functions"]), len(load["found"]["codes"])
     return (
         f"loaded with {load['package']} and without GPU: the runtime has all {functions} functions and "
-        "answers through the library; no code was loaded to a device"
+        f"answers through the library, and its comgr reads all {codes} code objects; no code was loaded to a "
+        "device"
     )
 
 

@@ -239,7 +239,8 @@ def emulated(arch, **changes):
 
 def loaded(rocm, *problems):
     """What loading the wheel under a runtime left."""
-    found = None if problems else {"functions": {"hipGetDevice": "libamdhip64.so.7"}}
+    functions, codes = {"hipGetDevice": "libamdhip64.so.7"}, {"gfx908-0": "amdgcn-amd-amdhsa--gfx908 1"}
+    found = None if problems else {"functions": functions, "codes": codes}
     facts = {"rocm": rocm, "package": "libamdhip64-7 7.2.4", "found": found, "problems": list(problems)}
     return Artifact(path=None, manifest={"key": f"{rocm}-load", "facts": facts}, reused=True)
 
@@ -301,7 +302,7 @@ def test_the_record_says_which_runtimes_the_wheel_serves(checkout, tmp_path):
     assert record["serves"] == ["6.4"]
     assert record["runtimes"]["6.4"] == (
         "loaded with libamdhip64-7 7.2.4 and without GPU: the runtime has all 1 functions and answers "
-        "through the library; no code was loaded to a device"
+        "through the library, and its comgr reads all 1 code objects; no code was loaded to a device"
     )
     assert record["runtimes"]["5.7"].startswith(
         "not offered for ROCm 5.7: hipGetDevicePropertiesR0600 is not"
