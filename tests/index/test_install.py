@@ -185,7 +185,7 @@ def test_installs_for_another_runtime_that_a_wheel_serves(root, any_handler, ins
 def test_of_the_public_wheel_and_a_rocm_versions_own_each_gets_the_right_one(
     root, any_handler, installer, clean_env, tmp_path
 ):
-    """Everybody's index, for example a public one, has no local labels; that of a ROCm version may be beside it."""
+    """An index for everybody has no local labels; that of a ROCm version may be beside it."""
     public = project_wheel(tmp_path, NAME, "1.0", module=b"VALUE = 0\n")
     write_record(public, {"sha256": sha256_file(public), "archs": {}, "serves": ["7.2", "7.14"]})
     publish([public], root, "public", catalogue=CATALOGUE, now=NOW)

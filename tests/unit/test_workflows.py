@@ -37,7 +37,8 @@ ROWS = {
     **{
         name: json.loads(value)["include"]
         for name, _, value in (
-            line.partition("=") for line in to_github(PLAN, {job.builder: "key" for job in PLAN.jobs}).splitlines()
+            line.partition("=")
+            for line in to_github(PLAN, {job.builder: "key" for job in PLAN.jobs}).splitlines()
         )
     },
     **rows(PLAN, MATRIX.upstream, SHARDS),

@@ -375,7 +375,9 @@ def test_the_public_wheel_fits_every_rocm(version):
 def test_the_public_wheel_does_not_fit_an_older_rocm():
     facts = changed(package="0.1.0", rocm="", torch=Torch(version="2.10.0", rocm="6.3.4"))
     [step] = _doctor.diagnose(facts).advice
-    assert step.words.startswith("PyTorch brings ROCm 6.3.4, and this wheel is for ROCm 6.4 and newer: remove")
+    assert step.words.startswith(
+        "PyTorch brings ROCm 6.3.4, and this wheel is for ROCm 6.4 and newer: remove"
+    )
     assert step.commands == (_requirements.REMOVE_TORCH, _requirements.OPEN_TORCH_PAGE)
 
 

@@ -34,7 +34,9 @@ def test_version_names_the_rocm_version_unless_it_is_for_every_one():
     version = flash_attn_rocm.__version__
     assert version == importlib.metadata.version("flash-attn-rocm")
     rocm = _requirements.wheel_rocm()
-    assert version.partition("+")[1:] == (("", "") if _requirements.is_public(version) else ("+", f"rocm{rocm}"))
+    assert version.partition("+")[1:] == (
+        ("", "") if _requirements.is_public(version) else ("+", f"rocm{rocm}")
+    )
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,10 @@ from wheel_builder.matrix.model import PUBLIC
 
 MARK = ".local"
 HOMES = ("rocm*", PUBLIC)
-PAGES = (*(f"{home}/{page}" for home in HOMES for page in ("simple/index.*", "simple/*/index.*")), "simple/*/index.*")
+PAGES = (
+    *(f"{home}/{page}" for home in HOMES for page in ("simple/index.*", "simple/*/index.*")),
+    "simple/*/index.*",
+)
 TEXT = b"Only releases on this machine wrote this index: a changed wheel replaces the one of its name.\n"
 
 
@@ -55,7 +58,9 @@ def withdraw(root: Path, names: Collection[str], catalogue: Catalogue) -> None:
     First from what pages are made of, then from the pages, then from the disk: a kill leaves pages whose
     links hold, and the next release completes it.
     """
-    paths = [path for name in sorted(names) for home in HOMES for path in root.glob(f"{home}/simple/*/{name}")]
+    paths = [
+        path for name in sorted(names) for home in HOMES for path in root.glob(f"{home}/simple/*/{name}")
+    ]
     for path in paths:
         beside(path, YANK_SUFFIX).unlink(missing_ok=True)
         beside(path, RECORD_SUFFIX).unlink(missing_ok=True)

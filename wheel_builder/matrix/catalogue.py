@@ -16,8 +16,8 @@ class Gpu:
 
     ``code_names`` are its chips, ``processors`` those that it is a part of.  ``code_object`` is the arch
     whose machine code it runs, "" its own; ``torch_override`` the value of HSA_OVERRIDE_GFX_VERSION with
-    which PyTorch's builds, which have no kernels for it, run on it.  ``not_with`` has ROCm versions with which
-    no wheel serves it, each with the reason.
+    which PyTorch's builds, which have no kernels for it, run on it.  ``not_with`` has the ROCm versions
+    with which no wheel serves it, each with the reason.
     """
 
     arch: str
@@ -60,7 +60,7 @@ class Torch:
 class Catalogue:
     """matrix.yaml as users of the index see it; ``built_rocm`` are the ROCm versions that have a wheel.
 
-    ``public_rocm`` are those that the public wheel is for, ``public_built_with`` the one that it is built with.
+    ``public_rocm`` are those that the public wheel is for, ``public_built_with`` is its compiler's.
     ``hardware`` are the reports of users' GPUs, the newest first.
     """
 

@@ -61,8 +61,8 @@ class Rocm:
 class Public:
     """The wheel for every ROCm version, whose own version has no local label.
 
-    ``built_with`` names the row of ``rocm`` that it has its image and device code of, ``runtimes`` those under
-    whose HIP runtimes it has to load, the oldest first.  ``like`` has, for some of these, ROCm versions of
+    ``built_with`` names the row of ``rocm`` with its image and device code, ``runtimes`` those under whose
+    HIP runtimes it has to load, the oldest first.  ``like`` has, for some of these, ROCm versions of
     PyTorch's builds that bring a runtime of the same ABI: the same libamdhip64.so.N.
     """
 

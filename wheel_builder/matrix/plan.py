@@ -26,8 +26,8 @@ from wheel_builder.matrix.model import (
 def plan(matrix: Matrix, selection: Selection) -> Plan:
     """Decide the jobs, in the order of matrix.yaml, each with its archs in the order of ``archs``.
 
-    The public wheel is the last of them.  A version with ``built_in_ci: false`` is accepted only when the selection names it.
-    Raises ``SelectionError`` with every name that is not in matrix.yaml.
+    The public wheel is the last of them.  A version with ``built_in_ci: false`` is accepted only when the
+    selection names it.  Raises ``SelectionError`` with every name that is not in matrix.yaml.
     """
     _check_names(matrix, selection)
     jobs: list[Job] = []
@@ -188,9 +188,7 @@ def _wanted_archs(matrix: Matrix, rocm: Rocm, selection: Selection) -> list[str]
     return [arch for arch in _targets(matrix) if arch in wanted]
 
 
-def _refusals(
-    matrix: Matrix, name: str, rocm: Rocm, selection: Selection
-) -> Iterator[tuple[str, str]]:
+def _refusals(matrix: Matrix, name: str, rocm: Rocm, selection: Selection) -> Iterator[tuple[str, str]]:
     """Archs, "" for all, each with the reason why the job ``name`` does not build it."""
     wanted = _wanted_archs(matrix, rocm, selection)
     excludes = [exclude for exclude in matrix.exclude if exclude.rocm == rocm.version]

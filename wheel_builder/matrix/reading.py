@@ -409,7 +409,9 @@ def _public_problems(document: Document) -> Iterator[Problem]:
     }
     runtimes = [text for _, text in document.texts("public", "runtimes", "*")]
     used = [*document.texts("public", "built_with"), *document.texts("public", "runtimes", "*")]
-    yield from (Problem(key, f"ROCm {text} {unfit[text]}; name another") for key, text in used if text in unfit)
+    yield from (
+        Problem(key, f"ROCm {text} {unfit[text]}; name another") for key, text in used if text in unfit
+    )
     built_with = ("public", "built_with")
     text, versions = _text(document, built_with), [text for _, text in document.texts("rocm", "*", "version")]
     if runtimes and text in versions and text not in runtimes:

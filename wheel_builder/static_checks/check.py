@@ -26,7 +26,7 @@ from wheel_builder.static_checks.waits import check_waits
 
 @dataclass(frozen=True)
 class Report:
-    """What the checks found; ``rocm`` is what the wheel was built with ("7.2"), ``taken`` what each kernel takes."""
+    """What the checks found; ``rocm`` what the wheel was built with, ``taken`` what each kernel takes."""
 
     rocm: str
     taken: Archs

@@ -47,8 +47,8 @@ def check_static(
 ) -> Artifact:
     """Run every static check over ``wheel``, whose code ``rocm``'s compiler made.
 
-    Facts: ``archs`` and ``differences``.  ``update`` first writes the kernels' resources into the golden file; other findings still refuse the
-    wheel.
+    Facts: ``archs`` and ``differences``.  ``update`` first writes the kernels' resources into the golden
+    file; other findings still refuse the wheel.
     """
 
     def check() -> Report:

@@ -67,7 +67,9 @@ def load_wheel(
     return store.get_or_make("runtime", {**inputs, "archs": list(job.archs)}, make)
 
 
-def _probe(library: Path, codes: Path, job: Job, image: Artifact, log: Path, run: Runner) -> Mapping[str, Any]:
+def _probe(
+    library: Path, codes: Path, job: Job, image: Artifact, log: Path, run: Runner
+) -> Mapping[str, Any]:
     undefined = read_elf(library.read_bytes()).undefined
     functions = {
         "hip": [symbol.name for symbol in undefined if HIP_FUNCTION.fullmatch(symbol.name)],

@@ -276,7 +276,7 @@ def _rocm_step(facts: Facts) -> Step | None:
     theirs, ours = facts.torch.rocm, facts.rocm
     if theirs and is_public(facts.package) and release(theirs) < release(OLDEST_ROCM):
         return Step(
-            f"PyTorch brings ROCm {theirs}, and this wheel is for ROCm {OLDEST_ROCM} and newer: remove PyTorch "
+            f"PyTorch brings ROCm {theirs}, and this wheel is for ROCm {OLDEST_ROCM} and newer: remove it "
             f"with the first command, then {install_torch()}",
             (REMOVE_TORCH, OPEN_TORCH_PAGE),
         )

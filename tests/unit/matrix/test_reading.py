@@ -365,7 +365,7 @@ ONE_CHANGE = {
         "35: public.built_with: unknown ROCm version '7.1': did you mean 7.2? known: 7.2, 7.0",
     ),
     "a public wheel without a runtime": (
-        ('runtimes: ["7.2"]\n  like:\n    "7.2": ["7.14"]\n', 'runtimes: []\n'),
+        ('runtimes: ["7.2"]\n  like:\n    "7.2": ["7.14"]\n', "runtimes: []\n"),
         "36: public.runtimes: is empty; it needs at least one entry",
     ),
     "a runtime twice": (
@@ -386,8 +386,10 @@ ONE_CHANGE = {
     ),
     "a like version that is a number": (
         ('    "7.2": ["7.14"]', '    "7.2": [7.14]'),
-        "38: public.like.7.2[0]: 7.14 without quotes is no text to YAML (7.10 would become 7.1): write "
-        '"7.14"',
+        (
+            "38: public.like.7.2[0]: 7.14 without quotes is no text to YAML (7.10 would become 7.1): "
+            'write "7.14"'
+        ),
     ),
     "a like version that is loaded": (
         ('    "7.2": ["7.14"]', '    "7.2": ["7.14", "7.2"]'),

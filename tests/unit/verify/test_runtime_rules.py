@@ -49,7 +49,10 @@ def test_a_runtime_that_has_all_and_answers_is_served():
         ),
         (
             {"codes": {"gfx908-0": "refused at isa with status 1"}},
-            "its comgr does not read the code for gfx908 as the loader needs it: refused at isa with status 1",
+            (
+                "its comgr does not read the code for gfx908 as the loader needs it: "
+                "refused at isa with status 1"
+            ),
         ),
         (
             {"codes": {"gfx90a-3": "amdgcn-amd-amdhsa--gfx90a:xnack+ 2"}},

@@ -40,7 +40,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         action="extend",
         default=[],
         metavar="V[,V]",
-        help="also the newest wheel in the index of each of these ROCm versions; public: of that for every one",
+        help="also the newest wheel in the index of each of these ROCm versions, or the public one",
     )
     index_option(parser)
     jobs_option(parser)

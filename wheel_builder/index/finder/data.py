@@ -16,10 +16,10 @@ SCHEMA = 2
 
 @dataclass(frozen=True)
 class Wheel:
-    """A published wheel; ``rocm`` is what it was built with, or ``PUBLIC``; ``serves`` for what it is offered.
+    """A published wheel for the ROCm version ``rocm``, or ``PUBLIC``.
 
-    ``built_with`` is the ROCm version of its compiler.  ``url`` and the values of ``attachments`` are relative
-    to the page.  ``yanked`` is None unless withdrawn.
+    ``built_with`` is its compiler's version, ``serves`` are all versions that it is offered for.  ``url`` and
+    the values of ``attachments`` are relative to the page.  ``yanked`` is None unless withdrawn.
     """
 
     filename: str
@@ -38,7 +38,7 @@ class Wheel:
 
     @classmethod
     def of(cls, entry: Entry, rocm: str, suffixes: Mapping[str, str], built_with: str = "") -> "Wheel":
-        """From an entry whose ``folder`` is relative to the page; ``built_with`` where ``rocm`` is no version."""
+        """From an entry whose ``folder`` is relative to the page; ``built_with`` if not ``rocm``."""
         record = entry.record
         return cls(
             filename=record.filename,
@@ -92,9 +92,15 @@ def offers(finder: Finder) -> tuple[Offer, ...]:
     """
     catalogue = finder.catalogue
     known = {rocm for wheel in finder.wheels for rocm in wheel.serves}
-    known |= {*catalogue.built_rocm, *(each.version for each in catalogue.missing_rocm), *catalogue.public_rocm}
+    known |= {
+        *catalogue.built_rocm,
+        *(each.version for each in catalogue.missing_rocm),
+        *catalogue.public_rocm,
+    }
     found = [_offer(finder, rocm) for rocm in sorted(known, key=Version, reverse=True)]
-    return tuple(sorted(found, key=lambda offer: (offer.wheel is None, offer.rocm not in catalogue.built_rocm)))
+    return tuple(
+        sorted(found, key=lambda offer: (offer.wheel is None, offer.rocm not in catalogue.built_rocm))
+    )
 
 
 def best_wheel(finder: Finder, rocm: str) -> Wheel | None:

@@ -100,7 +100,7 @@ def find(name: str) -> str:
 
 
 def read_code(code: bytes) -> str:
-    """For which ISA a code object is and how many kernels it has, by the runtime's comgr; or what that refused.
+    """A code object's ISA and its number of kernels, by the runtime's comgr; or what that refused.
 
     HIP loads a code object by what comgr reads in it.
     """
