@@ -472,7 +472,31 @@ def test_wsl_on_which_everything_fits():
     assert report.advice == ()
     text = _doctor.text(report)
     assert "Ubuntu 24.04.3 LTS on WSL2, linux x86_64" in text
-    assert re.search(r"^driver +that of Windows$", text, re.MULTILINE)
+    assert re.search(r"^driver +that of Windows, not shown here$", text, re.MULTILINE)
+    assert re.search(r"^librocdxg +not found in the usual folders$", text, re.MULTILINE)
+    text = _doctor.text(_doctor.diagnose(changed(rocdxg="librocdxg.so.1.1.0", wsl=True)))
+    assert re.search(r"^librocdxg +librocdxg.so.1.1.0$", text, re.MULTILINE)
+
+
+def test_a_new_driver_of_windows_or_librocdxg_is_another_driver_on_wsl(tmp_path):
+    """The check at first use took all drivers of Windows for the same, so an update did not repeat it."""
+    made_up(tmp_path, WSL)
+    (tmp_path / "sys/module/amdgpu").mkdir(parents=True)
+    assert _facts.driver(tmp_path) == ""
+    seen = []
+    for name in ("u0412345.inf_amd64_1f", "u0423456.inf_amd64_2e"):
+        (tmp_path / "usr/lib/wsl/drivers" / name).mkdir(parents=True)
+        seen.append(_facts.driver(tmp_path))
+    form = r"that of Windows \(drivers [0-9a-f]{12}\), no librocdxg"
+    assert all(re.fullmatch(form, one) for one in seen)
+    library = tmp_path / "opt/rocm/lib/librocdxg.so.1.1.0"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    library.with_name("librocdxg.so").symlink_to(library.name)
+    seen.append(_facts.driver(tmp_path))
+    assert seen[2] == seen[1].replace("no librocdxg", library.name)
+    assert len(set(seen)) == 3
+    assert _facts.collect(tmp_path, ask_gpus=False).rocdxg == library.name
 
 
 def flash_attn(folder, text):

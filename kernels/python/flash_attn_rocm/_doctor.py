@@ -109,7 +109,8 @@ def _findings(facts: Facts) -> tuple[tuple[str, str], ...]:
         ("flash-attn", _in_words(facts.drop_in)),
         *_flash_attn_3(facts.drop_in_3),
         ("HIP runtime", ", ".join(facts.hip_libraries) or "none in this process"),
-        ("driver", "that of Windows" if facts.wsl else facts.driver or "none loaded"),
+        ("driver", facts.driver or ("that of Windows, not shown here" if facts.wsl else "none loaded")),
+        *((("librocdxg", facts.rocdxg or "not found in the usual folders"),) if facts.wsl else ()),
         *((file.path, _access(file)) for file in (facts.kfd, *facts.renders)),
         *facts.environment,
     ]

@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -108,14 +109,15 @@ def read_code(code: bytes) -> str:
     data, metadata, kernels = ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_uint64()
     size, name, count = ctypes.c_size_t(256), ctypes.create_string_buffer(256), ctypes.c_size_t()
     by = ctypes.byref
-    for step, result in (
+    steps: tuple[tuple[str, Callable[[], int]], ...] = (
         ("create", lambda: comgr.amd_comgr_create_data(EXECUTABLE, by(data))),
         ("set", lambda: comgr.amd_comgr_set_data(data, ctypes.c_size_t(len(code)), code)),
         ("isa", lambda: comgr.amd_comgr_get_data_isa_name(data, by(size), name)),
         ("metadata", lambda: comgr.amd_comgr_get_data_metadata(data, by(metadata))),
         ("kernels", lambda: comgr.amd_comgr_metadata_lookup(metadata, b"amdhsa.kernels", by(kernels))),
         ("count", lambda: comgr.amd_comgr_get_metadata_list_size(kernels, by(count))),
-    ):
+    )
+    for step, result in steps:
         if status := result():
             return f"refused at {step} with status {status}"
     return f"{name.value.decode()} {count.value}"
