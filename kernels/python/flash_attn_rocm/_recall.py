@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _kernels, _philox, _transforms
+from flash_attn_rocm import _chunks, _kernels, _philox, _transforms
 from flash_attn_rocm._layout import ADDRESS_ALIGNMENT, choose
 from flash_attn_rocm._options import DTYPES, Inputs, Options
 from flash_attn_rocm._plan import BACKWARD, Paths, padded_head_dim
@@ -90,7 +90,7 @@ def remember(key: Hashable, unpack: Unpack, inputs: Inputs, options: Options) ->
     """Keep what is decided about calls with this signature, which a kernel serves."""
     device = device_of(inputs.q.device)
     layout = choose(inputs, options, device)
-    if key is None or not layout.as_it_is:
+    if key is None or not layout.as_it_is or _chunks.divide(inputs, options):
         return
     if len(_decisions) >= MOST:
         _decisions.clear()

@@ -6,7 +6,7 @@ from functools import cache
 
 import torch
 
-from flash_attn_rocm import _layout, _plan
+from flash_attn_rocm import _chunks, _layout, _plan
 from flash_attn_rocm._layout import Device
 from flash_attn_rocm._library import LIMITS
 from flash_attn_rocm._options import DTYPES, Inputs, Options, is_featured
@@ -140,6 +140,8 @@ def support_of(inputs: Inputs, options: Options, *, want_probabilities: bool = F
         backward = gradients_plan(inputs, options, device_of(inputs.q.device).arch)
     if reason:
         return _support(_plan.Plan("", 1, reason), backward)
+    if _chunks.divide(inputs, options):
+        inputs, options = _chunks.cut(inputs, options)
     return _support(_layout.choose(inputs, options, device_of(inputs.q.device)).plan, backward)
 
 
