@@ -1,5 +1,5 @@
-"""Sinks and chunks on kernels, which have no argument for either: forward, and gradients from the log-sum-exp
-that has the sink in it."""
+"""Sinks, chunks and masks of keys on kernels, which have no argument for any: forward, and gradients from the
+log-sum-exp that has the sink in it."""
 
 import pytest
 
@@ -74,5 +74,40 @@ report([found], [formula(*(x.double() for x in (q, k, v, sinks)), 0)])
         arch=arch,
     )
     assert shown["kernels"] == ["fa_decode_fp16_d64", "fa_combine_fp16"]
+    assert shown["findings"] == 0
+    assert max(shown["errors"]) < 2**-9
+
+
+@pytest.mark.parametrize("arch", GRADIENTS)
+def test_a_mask_of_keys(scenario, arch):
+    shown = scenario(
+        """
+from flash_attn_rocm import attention
+
+given = qkv(rows=70)
+mask = torch.rand(1, 1, 70, generator=torch.Generator().manual_seed(2)) < 0.5
+weights = torch.randn(1, 70, 4, 64, generator=torch.Generator().manual_seed(1)).half()
+
+def results(attend, tensors):
+    out = attend(*(x.requires_grad_() for x in tensors))
+    return [out, *torch.autograd.grad((out * weights.to(out.dtype)).sum(), tensors)]
+
+def formula(q, k, v):
+    k, v = (x.repeat_interleave(2, dim=2) for x in (k, v))
+    scores = torch.einsum("bihd,bjhd->bhij", q, k) / 8
+    shares = scores.masked_fill(~mask, float("-inf")).softmax(-1)
+    return torch.einsum("bhij,bjhd->bihd", shares, v)
+
+with kernels_on_host_memory(fake_hip):
+    found = results(lambda q, k, v: attention(q, k, v, mask), given)
+launches = fake_hip.report().launches
+expected = results(formula, [x.detach().double() for x in given])
+shown["kernels"] = [launch.kernel for launch in launches]
+shown["findings"] = sum(len(launch.findings) for launch in launches)
+shown["errors"] = [((a - b).abs().max() / b.abs().max()).item() for a, b in zip(found, expected)]
+""",
+        arch=arch,
+    )
+    assert shown["kernels"] == ["fa_fwd_fp16_d64", *GRADIENTS[arch]]
     assert shown["findings"] == 0
     assert max(shown["errors"]) < 2**-9

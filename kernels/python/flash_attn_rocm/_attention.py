@@ -70,8 +70,10 @@ def attention(
 ) -> Answer:
     """``flash_attn_func`` with chunks, and with a mask of any form.
 
-    Kernels take chunks. No kernel takes a mask: with one the PyTorch implementation answers, forward and
-    backward, in memory that grows with the lengths and not with their product.
+    Kernels take chunks, and a mask that is the same for all heads and rows, as of padding, without causal,
+    window_size, alibi_slopes, chunk and dropout_p: the keys that are seen are copied together first. With
+    other masks the PyTorch implementation answers, forward and backward, in memory that grows with the
+    lengths and not with their product.
 
     Args:
         q: (batch, seqlen_q, nheads, headdim).

@@ -26,12 +26,13 @@ def cut(inputs: Inputs, options: Options) -> tuple[Inputs, Options]:
     slopes = inputs.alibi_slopes
     if slopes is not None and slopes.dim() == 2:
         slopes = slopes.repeat_interleave((len(made.cu_seqlens_q) - 1) // inputs.batch, 0)
-    tensors = (*map(flat, inputs[:3]), slopes, *made[:2])
-    longest = {
-        "max_seqlen_q": min(options.chunk, options.max_seqlen_q),
-        "max_seqlen_k": made.max_seqlen_k,
-    }
-    return Inputs(*tensors, sink=inputs.sink), options._replace(chunk=0, **longest)
+    q, k, v = map(flat, inputs[:3])
+    cut_options = options._replace(
+        chunk=0,
+        max_seqlen_q=min(options.chunk, options.max_seqlen_q),
+        max_seqlen_k=made.max_seqlen_k,
+    )
+    return Inputs(q, k, v, slopes, *made[:2], sink=inputs.sink), cut_options
 
 
 def cut_call(call: BackwardCall) -> BackwardCall:

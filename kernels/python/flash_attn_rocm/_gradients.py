@@ -6,7 +6,7 @@ from operator import itemgetter
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _canary, _chunks, _flops, _ops, _sinks
+from flash_attn_rocm import _canary, _chunks, _flops, _key_masks, _ops, _sinks
 from flash_attn_rocm._capture import is_capturing
 from flash_attn_rocm._layout import is_aligned, padded
 from flash_attn_rocm._notice import fall_back, tell_slower
@@ -94,12 +94,10 @@ def written(call: BackwardCall, arch: str, path: str, places: Places = NO_PLACES
     Rows of packed sequences that belong to none, or are behind the first max_seqlen of theirs, are 0.
     """
     inputs, wanted = call.inputs, call.inputs.q.shape[-1]
+    if inputs.attn_mask is not None:
+        return _written_of_sorted(call, arch, path, places)
     if _chunks.divide(inputs, call.options):
-        of_pieces = (None if x is None else flat(x) for x in places)
-        (dq, dk, dv), sums = written(_chunks.cut_call(call), arch, path, (*of_pieces,))
-        return (dq.view_as(inputs.q), dk.view_as(inputs.k), dv.view_as(inputs.v)), _chunks.joined_lse(
-            sums, inputs
-        )
+        return _written_of_chunks(call, arch, path, places)
     head_dim = padded_head_dim(arch, DTYPES[inputs.q.dtype], wanted, OP)
     q, k, v, out, dout = (padded(x, head_dim) for x in (*inputs[:3], call.out, call.dout))
     ragged = inputs.cu_seqlens_q is not None
@@ -110,6 +108,23 @@ def written(call: BackwardCall, arch: str, path: str, places: Places = NO_PLACES
     some = zip(places, (dq, dk, dv), strict=True)
     dq, dk, dv = (_result(place, found, wanted) for place, found in some)
     return (dq, dk, dv), delta
+
+
+def _written_of_chunks(call: BackwardCall, arch: str, path: str, places: Places) -> tuple[Three, Tensor]:
+    inputs = call.inputs
+    of_q, of_k, of_v = (None if x is None else flat(x) for x in places)
+    (dq, dk, dv), sums = written(_chunks.cut_call(call), arch, path, (of_q, of_k, of_v))
+    gradients = (dq.view_as(inputs.q), dk.view_as(inputs.k), dv.view_as(inputs.v))
+    return gradients, _chunks.joined_lse(sums, inputs)
+
+
+def _written_of_sorted(call: BackwardCall, arch: str, path: str, places: Places) -> tuple[Three, Tensor]:
+    inputs, (of_q, of_k, of_v) = call.inputs, places
+    of_sorted, order = _key_masks.cut_call(call)
+    (dq, dk, dv), sums = written(of_sorted, arch, path, (None if of_q is None else flat(of_q), None, None))
+    dk = _key_masks.put_back(dk, order, inputs.k, of_k)
+    dv = _key_masks.put_back(dv, order, inputs.v, of_v)
+    return (dq.view_as(inputs.q), dk, dv), _chunks.joined_lse(sums, inputs)
 
 
 def _launch(call: BackwardCall, path: str, gradients: Three, delta: Tensor) -> None:

@@ -110,7 +110,10 @@ def attend(
         )
     learned = sink is not None and sink.requires_grad
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad or learned):
-        no_gradients, tensors = gradients_unserved(inputs), _leaves(_distinct(inputs), packed, together)
+        no_gradients, tensors = (
+            gradients_unserved(inputs, options),
+            _leaves(_distinct(inputs), packed, together),
+        )
         found: Three = _Attention.apply(options, state, not reason, no_gradients, want, together, *tensors)
         return found
     return _forward(inputs, options, state, by_kernel=not reason, want_probabilities=want)
@@ -172,7 +175,7 @@ def _backward(call: BackwardCall, no_gradients: str, together: int = 0) -> list[
 
 
 def _transformed(inputs: Inputs, options: Options, *, by_kernel: bool, want: bool) -> _transforms.Call:
-    no_gradients = gradients_unserved(inputs)
+    no_gradients = gradients_unserved(inputs, options)
     return _transforms.Call(
         options,
         by_kernel,

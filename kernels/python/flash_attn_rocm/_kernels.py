@@ -4,7 +4,7 @@ takes as one opaque call: how a call is cut and what is copied is decided when i
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _canary, _chunks, _flops, _ops, _sinks
+from flash_attn_rocm import _canary, _chunks, _flops, _key_masks, _ops, _sinks
 from flash_attn_rocm._layout import Device, choose, readable
 from flash_attn_rocm._notice import fall_back
 from flash_attn_rocm._options import Inputs, Options
@@ -64,8 +64,10 @@ def _forward(*arguments: object) -> Two:
 
 
 def _answer(inputs: Inputs, options: Options, state: Tensor | None, device: Device) -> Two:
-    if _chunks.divide(inputs, options):
-        out, lse = _answer(*_chunks.cut(inputs, options), state, device)
+    masked = inputs.attn_mask is not None
+    if masked or _chunks.divide(inputs, options):
+        cut = _key_masks.cut if masked else _chunks.cut
+        out, lse = _answer(*cut(inputs, options), state, device)
         return _chunks.joined(out, inputs), _chunks.joined_lse(lse, inputs)
     layout = choose(inputs, options, device)
     if not layout.plan.path:

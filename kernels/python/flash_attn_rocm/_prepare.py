@@ -64,10 +64,14 @@ def masked(
 
 
 def four_dimensions(attn_mask: Tensor | None) -> Tensor | None:
-    """A checked mask as (batch, nheads, seqlen_q, seqlen_k), with any of these 1."""
+    """A checked mask as (batch, nheads, seqlen_q, seqlen_k), with any of these 1; heads and rows are where an
+    expanded tensor has the same for all."""
     if attn_mask is None:
         return None
-    return attn_mask.unsqueeze(1) if attn_mask.dim() == 3 else attn_mask[(None,) * (4 - attn_mask.dim())]
+    found = attn_mask.unsqueeze(1) if attn_mask.dim() == 3 else attn_mask[(None,) * (4 - attn_mask.dim())]
+    for axis in (1, 2):
+        found = found.narrow(axis, 0, 1) if found.stride(axis) == 0 and found.shape[axis] else found
+    return found
 
 
 def qkvpacked(qkv: Any, alibi_slopes: Any, sink: Any, *rules: Any) -> Prepared:  # noqa: ANN401

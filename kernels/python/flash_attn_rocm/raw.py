@@ -221,7 +221,7 @@ def _backward(call: BackwardCall, given: Places) -> list[Tensor]:
     if options.dropout_p == 0.0:
         call = call._replace(rng_state=None)
     with torch.no_grad():
-        if reason := gradients_unserved(inputs):
+        if reason := gradients_unserved(inputs, options):
             fall_back(reason, stacklevel=4)
         else:
             arch = device_of(inputs.q.device).arch

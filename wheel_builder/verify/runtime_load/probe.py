@@ -173,4 +173,6 @@ def answer(library: str, arch: str, functions: dict[str, list[str]], codes: str)
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(answer(sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), sys.argv[4])) + "\n")
+    sys.stdout.write(
+        json.dumps(answer(sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), sys.argv[4])) + "\n"
+    )
