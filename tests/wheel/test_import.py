@@ -98,7 +98,7 @@ def broken():
 
 def test_no_torch():
     with pytest.raises(
-        ImportError, match=r"PyTorch is not installed: install PyTorch 2\.10 or newer, its build for"
+        ImportError, match=r"PyTorch is not installed: install PyTorch 2\.10 or newer, (its|a) build for"
     ):
         _requirements.import_torch(missing("torch"))
 
