@@ -75,7 +75,14 @@ def _probe(
         "hip": [symbol.name for symbol in undefined if HIP_FUNCTION.fullmatch(symbol.name)],
         "torch": [s.name for s in undefined if TORCH_SHIM.fullmatch(s.name) and not s.weak],
     }
-    argv = ["python3", "/probe/probe.py", f"/library/{library.name}", json.dumps(functions), "/codes"]
+    argv = [
+        "python3",
+        "/probe/probe.py",
+        f"/library/{library.name}",
+        job.archs[0],
+        json.dumps(functions),
+        "/codes",
+    ]
     mounts = [Mount(PROBE, "/probe"), Mount(library.parent, "/library"), Mount(codes, "/codes")]
     done = run_in(image.facts["ref"], argv, mounts=mounts, user=NOBODY, check=False, log=log, run=run)
     said = (done.stdout.strip().splitlines() or ["nothing"])[-1]

@@ -80,17 +80,17 @@ def test_a_library_that_its_loader_refuses_serves_nothing():
 
 
 def test_the_probe_answers_that_the_loader_refuses_a_library(monkeypatch):
-    def main(library, functions, codes):
+    def main(library, arch, functions, codes):
         return probe.load(library, os.RTLD_NOW)
 
     monkeypatch.setattr(probe, "main", main)
-    assert "cannot open shared object file" in probe.answer("/nowhere.so", {}, "/codes")["refused"]
+    assert "cannot open shared object file" in probe.answer("/nowhere.so", "gfx942", {}, "/codes")["refused"]
 
 
 def test_a_compiler_that_the_image_lacks_is_no_answer(monkeypatch):
     monkeypatch.setenv("FA_LLVM", "/nowhere")
     with pytest.raises(FileNotFoundError):
-        probe.answer("/library.so", {"hip": [], "torch": []}, "/codes")
+        probe.answer("/library.so", "gfx942", {"hip": [], "torch": []}, "/codes")
 
 
 def test_the_runtimes_package_is_named():

@@ -1,6 +1,6 @@
 """Inside a builder image: load the wheel's library beside the image's real libamdhip64, and call it.
 
-    python3 probe.py LIBRARY FUNCTIONS CODES     FUNCTIONS is JSON: {"hip": [...], "torch": [...]}
+    python3 probe.py LIBRARY ARCH FUNCTIONS CODES     FUNCTIONS is JSON: {"hip": [...], "torch": [...]}
 
 Prints JSON: where each HIP function was found, the runtime's file, how many kernels the library names, what
 the runtime answered through the library, the code object version of this image's compiler, and what the
@@ -40,7 +40,7 @@ class Found(ctypes.Structure):
     )
 
 
-def main(library: str, functions: dict[str, list[str]], codes: str) -> dict[str, object]:
+def main(library: str, arch: str, functions: dict[str, list[str]], codes: str) -> dict[str, object]:
     """Load and call the library; raises ``RefusedError`` when the runtime or the library cannot be loaded."""
     with tempfile.TemporaryDirectory() as name:
         torch = ctypes.CDLL(str(build_torch(Path(name), functions["torch"])), mode=ctypes.RTLD_GLOBAL)
@@ -53,7 +53,7 @@ def main(library: str, functions: dict[str, list[str]], codes: str) -> dict[str,
             "functions": {name: defined_in(hip, name) for name in functions["hip"]},
             "instances": len(json.loads(instances)) if not failed else 0,
             "answer": call(torch, "device_arch", 0)[1],
-            "code_object_version": code_object_version(Path(name)),
+            "code_object_version": code_object_version(arch, Path(name)),
             "codes": {file.name: read_code(file.read_bytes()) for file in sorted(Path(codes).iterdir())},
         }
 
@@ -147,8 +147,8 @@ def call(torch: ctypes.CDLL, name: str, *arguments: int) -> tuple[bool, str]:
     return bool(failed.value), said.decode()
 
 
-def code_object_version(folder: Path) -> int:
-    """The ABI version in the ELF header of code objects from this image's compiler."""
+def code_object_version(arch: str, folder: Path) -> int:
+    """The ABI version in the ELF header of code objects for ``arch`` from this image's compiler."""
     source, out = folder / "nothing.hip", folder / "nothing.hsaco"
     source.write_text(KERNEL)
     flags = [
@@ -156,7 +156,7 @@ def code_object_version(folder: Path) -> int:
         "hip",
         "--offload-device-only",
         "--no-gpu-bundle-output",
-        "--offload-arch=gfx942",
+        f"--offload-arch={arch}",
         "-nogpuinc",
     ]
     clang = [f"{os.environ['FA_LLVM']}/clang++", *flags, "-nogpulib", str(source), "-o", str(out)]
@@ -164,13 +164,15 @@ def code_object_version(folder: Path) -> int:
     return out.read_bytes()[ABI_VERSION_BYTE]
 
 
-def answer(library: str, functions: dict[str, list[str]], codes: str) -> dict[str, object]:
+def answer(library: str, arch: str, functions: dict[str, list[str]], codes: str) -> dict[str, object]:
     """What ``main`` showed, or why the library cannot be loaded."""
     try:
-        return main(library, functions, codes)
+        return main(library, arch, functions, codes)
     except RefusedError as error:
         return {"refused": str(error)}
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(answer(sys.argv[1], json.loads(sys.argv[2]), sys.argv[3])) + "\n")
+    sys.stdout.write(
+        json.dumps(answer(sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), sys.argv[4])) + "\n"
+    )
