@@ -256,6 +256,8 @@ int main() {
   printf(",");
   layout<fa::Layout<fa::MatrixUnit::wmma>>("wmma");
   printf(",");
+  layout<fa::Layout<fa::MatrixUnit::wmma_split>>("wmma_split");
+  printf(",");
   layout<fa::Layout<fa::MatrixUnit::dot2>>("dot2");
   printf("},\"swizzles\":[");
   swizzle<64, 64, 32>("");
