@@ -113,6 +113,7 @@ class Isa:
     architected_flat_scratch: bool
     packed_work_item_ids: bool
     workgroup_ids_in_ttmps: bool
+    nan_modes: bool
     counters: Counters
     hazards: Hazards
     lds: Lds
@@ -174,7 +175,7 @@ TRAITS = (
     *("wave", "simds"),
     *("cus_of_workgroup", "waves_per_simd", "vgprs", "vgpr_granule", "vgpr_encoding_granule", "sgprs"),
     *("sgpr_granule", "lds_bytes", "lds_granule", "architected_flat_scratch", "packed_work_item_ids"),
-    "workgroup_ids_in_ttmps",
+    *("workgroup_ids_in_ttmps", "nan_modes"),
 )
 ENUMERATORS = {"isa": "Isa", "family": "Family", "unit": "MatrixUnit"}
 # Field -> the words or numbers that it may be.

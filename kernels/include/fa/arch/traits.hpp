@@ -62,6 +62,7 @@ struct ArchTraits {
   bool architected_flat_scratch;  // the address of private memory is no kernel argument
   bool packed_work_item_ids;      // x, y and z share v0
   bool workgroup_ids_in_ttmps;    // a workgroup's number is in trap registers, not in SGPRs
+  bool nan_modes;                 // a descriptor says how NaN is treated by clamp, minimum and maximum
 };
 
 #pragma clang diagnostic push
