@@ -59,8 +59,8 @@ struct Layout<MatrixUnit::wmma> {
   static constexpr int held_step(int f) { return f / 8 * 16 + f % 8; }
 };
 
-// The instruction's own order of k is another one.  Both operands take the same, so the order in which k is contracted
-// does not matter, and here it is that of a result's rows.
+// The instruction's own order of k is another one.  Both operands take the same, so the order in which k is
+// contracted does not matter, and here it is that of a result's rows.
 template <>
 struct Layout<MatrixUnit::wmma_split> {
   static constexpr int kWave = 32, kM = 16, kN = 16, kK = 16;
