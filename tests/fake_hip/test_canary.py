@@ -521,6 +521,7 @@ ARCHS = {
     "gfx1100": 4,
     "gfx1102": 4,
     "gfx1151": 4,
+    "gfx1201": 4,
 }
 # Every family passes with room to spare, and uses no more than this share of what is allowed: a check that
 # kernels pass by a hair would alarm falsely one day.
