@@ -29,6 +29,8 @@ NAMED = re.compile(r"(va_vcc|sa_sdst|va_sdst)\(0\)")
 SETTLES_ALL = re.compile(r"t?buffer_(load|store|atomic)_")
 # Scalar instructions that read VCC without naming it.
 READS_VCC = re.compile(r"s_cbranch_vcc")
+# Those that read what they write, which ``Operation.reads`` leaves out.
+MERGES = re.compile(r"s_(addk|mulk|cmovk?|bitset[01]|fmac)_")
 
 
 class State(NamedTuple):
@@ -141,6 +143,7 @@ def _effect(instruction: Instruction) -> Effect:
         _or(_bits(register) for register in named) for named in (instruction.reads, instruction.writes)
     )
     reads |= VCC_BITS if READS_VCC.match(instruction.mnemonic) else 0
+    reads |= writes if MERGES.match(instruction.mnemonic) else 0
     return Effect(kind, (), reads, writes)
 
 

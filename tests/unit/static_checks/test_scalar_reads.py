@@ -23,6 +23,7 @@ def texts(*lines, arch=ARCH):
 CASES = {
     "the scalar unit writes, the vector unit reads": (SEEN, BY_SALU, READ, "sa_sdst"),
     "the scalar unit writes and reads": (SEEN, BY_SALU, SCALAR_READ, "sa_sdst"),
+    "the scalar unit adds to what it wrote": (SEEN, BY_SALU, "s_addk_co_i32 s4, 0x80", "sa_sdst"),
     "the scalar unit writes, a mask": (SEEN, BY_SALU, "v_cndmask_b32_e64 v5, v2, v3, s4", "sa_sdst"),
     "the scalar unit writes, half of a pair": (
         SEEN, "s_mov_b32 s5, s9", "s_add_nc_u64 s[10:11], s[4:5], s[10:11]", "sa_sdst",
