@@ -50,13 +50,15 @@ planted(float* out, const half4* in, const half16* wide) {
   asm volatile("v_mfma_f32_16x16x32_f16 %0, %1, %2, 0" : "=v"(d) : "v"(longer[0]), "v"(longer[1]));
   for (int i = 0; i < 4; ++i) out[i] = d[i] * 2.0f;
 #else
-  float8 c = {}, d, e;
+  float8 c = {}, e;
 #if defined(__gfx1201__)
   const half8* narrow = reinterpret_cast<const half8*>(wide);
   half8 a = narrow[0], b = narrow[1];
-  asm volatile("v_wmma_f32_16x16x16_f16 %1, %2, %3, %4\n v_wmma_f32_16x16x16_f16 %0, %5, %3, %4"
-               : "=&v"(e), "={v[40:47]}"(d) : "v"(a), "v"(b), "v"(c), "{v[40:43]}"(a));
+  asm volatile("v_wmma_f32_16x16x16_f16 v[40:47], %1, %2, %3\n v_wmma_f32_16x16x16_f16 %0, v[40:43], %2, %3"
+               : "=&v"(e) : "v"(a), "v"(b), "v"(c)
+               : "v40", "v41", "v42", "v43", "v44", "v45", "v46", "v47");
 #else
+  float8 d;
   asm volatile("v_wmma_f32_16x16x16_f16 %0, %2, %3, %4\n v_wmma_f32_16x16x16_f16 %1, %0, %3, %4"
                : "=&v"(d), "=&v"(e) : "v"(wide[0]), "v"(wide[1]), "v"(c));
 #endif

@@ -1,7 +1,7 @@
 """The emulator against the ISA documents: AMD's pseudocode, executed, in place of our own references.
 
-Emulator and references have the same authors, who may have misread a sentence twice.  gfx942, gfx950, gfx1100,
-gfx1151 and gfx1201: the documents of the other two archs are not in the package.
+Emulator and references have the same authors, who may have misread a sentence twice.  gfx942, gfx950,
+gfx1100, gfx1151 and gfx1201: the documents of the other two archs are not in the package.
 
     python -m pytest tests/emulator/semantics/test_pseudocode.py -s
 

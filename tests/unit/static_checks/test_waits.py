@@ -113,7 +113,7 @@ def test_a_wait_that_is_enough_and_one_that_is_not(arch, begin, enough, less, us
     assert len(texts(arch, *begin, use)) == 1
 
 
-# Counters that are apart: what puts something in flight, a wait that suffices, one that does not, what uses it.
+# Counters that are apart: what puts something in flight, a wait that suffices, one that does not, the use.
 LEAVES = "global_atomic_add_u32 v1, v[8:9], v7, off th:TH_ATOMIC_RETURN scope:SCOPE_DEV"
 SIGNAL, COMES = "s_barrier_signal -1", "s_barrier_wait 0xffff"
 APART = {
