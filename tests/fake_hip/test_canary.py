@@ -550,6 +550,7 @@ ARCHS = {
     "gfx1100": 6,
     "gfx1102": 6,
     "gfx1151": 6,
+    "gfx1201": 6,
 }
 # Every family passes with room to spare, and uses no more than this share of what is allowed: a check that
 # kernels pass by a hair would alarm falsely one day.

@@ -112,6 +112,8 @@ def test_a_marketing_name_gives_the_command(open_page, address):
         ("strix halo", "Strix Halo (gfx1151): your steps"),
         ("8060S", "Radeon 8060S (gfx1151): your steps"),
         ("AMD Radeon(TM) 8060S Graphics", "Radeon 8060S (gfx1151): your steps"),
+        ("Radeon RX 9070 XT", "Radeon RX 9070 XT (gfx1201): your steps"),
+        ("rx 9060 xt", "Radeon RX 9060 XT (gfx1200): your steps"),
         ("Radeon VII", "Radeon VII (gfx906): what works without our kernels"),
         ("AMD Radeon RX 5700 XT", "Radeon RX 5700 XT (gfx1010): what works without our kernels"),
         ("RX 6700 XT", "Radeon RX 6700 XT (gfx1031): your steps"),
