@@ -54,7 +54,8 @@ void gws_barrier(Wave& w, const Inst& in) {
   here.clear();
 }
 
-// The halves of the workgroup's barrier, which is number -1. A wave that has signalled may go on until it waits.
+// The halves of the workgroup's barrier, which is number -1. A wave that has signalled may go on until it
+// waits.
 void only_workgroup(Program&, Inst& in, const std::string& text) {
   const bool signal = in.op->name == std::string("s_barrier_signal");
   if (signal ? (in.words[0] & 0xff) != kMinusOne : (in.words[0] & 0xffff) != 0xffff)

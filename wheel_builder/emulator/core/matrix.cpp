@@ -182,7 +182,8 @@ void wmma_elements(const u32 (*regs)[kLanes], f32 (*out)[16]) {
         out[k][i] = bits<f32>(k % 2 ? regs[k / 2][i] & 0xffff0000u : regs[k / 2][i] << 16);
 }
 
-// RDNA 4's 16x16x16 of a half type into f32, on a wave of 32: of each eight k, lanes 0 to 15 hold the first four.
+// RDNA 4's 16x16x16 of a half type into f32, on a wave of 32: of each eight k, lanes 0 to 15 hold the first
+// four.
 template <El kType>
 void wmma_split(Wave& w, const Inst& in) {
   alignas(64) f32 a[8][kLanes], b[8][kLanes];

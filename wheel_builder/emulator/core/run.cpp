@@ -140,7 +140,8 @@ void barrier_finding(Group& g, const Wave& w, const std::string& detail) {
   g.report.add(f);
 }
 
-// All waves that leave a barrier know what each did before the barrier, before signalling it, or before its end.
+// All waves that leave a barrier know what each did before the barrier, before signalling it, or before its
+// end.
 void pass_on(Group& g) {
   const auto told = [](const Wave& w) -> const Clock& { return w.signalled ? w.at_signal : w.clock; };
   // What a wave has done between the two halves of a barrier is not ordered by it, so it is not forgotten.

@@ -332,15 +332,19 @@ void add_compares(Ops& t) {
          Class::salu, 0, T32, kSetsScc, nullptr})
 
 // Transcendentals of the vector unit on scalar registers (RDNA 4); EXEC does not count.
-#define VSCALAR(name, expr)                                                                            \
-  t.add({#name,                                                                                        \
-         [](Wave& w, const Inst& in) {                                                                 \
-           const Operand& o = in.src[0];                                                               \
-           const u32 given = read_s32(w, o), keep = o.flags & kAbs ? 0x7fffffffu : ~0u;                \
-           const f32 a = bits<f32>((given & keep) ^ (o.flags & kNeg ? 0x80000000u : 0));               \
-           write_s32(w, in.dst[0], bits<u32>(modify<f32>(expr, in.omod, in.clamp, w.dx10_clamp)));     \
-         },                                                                                            \
-         Class::trans, 1, {Type::f32}, 0, nullptr})                                                    \
+#define VSCALAR(name, expr)                                                                        \
+  t.add({#name,                                                                                    \
+         [](Wave& w, const Inst& in) {                                                             \
+           const Operand& o = in.src[0];                                                           \
+           const u32 given = read_s32(w, o), keep = o.flags & kAbs ? 0x7fffffffu : ~0u;            \
+           const f32 a = bits<f32>((given & keep) ^ (o.flags & kNeg ? 0x80000000u : 0));           \
+           write_s32(w, in.dst[0], bits<u32>(modify<f32>(expr, in.omod, in.clamp, w.dx10_clamp))); \
+         },                                                                                        \
+         Class::trans,                                                                             \
+         1,                                                                                        \
+         {Type::f32},                                                                              \
+         0,                                                                                        \
+         nullptr})                                                                                 \
       .follows(flow::scalar)
 
 void add_floats(Ops& t) {

@@ -185,7 +185,8 @@ u32 user_sgprs(Wave& w, const KernelInfo& k, const Launch& l) {
   return n;
 }
 
-// A workgroup's number, and the wave's number in it, where a launch has them in trap registers (RDNA4 ISA 3.x).
+// A workgroup's number, and the wave's number in it, where a launch has them in trap registers (RDNA4
+// ISA 3.x).
 void workgroup_ttmps(Wave& w, const Group& g) {
   constexpr u32 kYzValid = 1u << 30, kWaveShift = 25;
   w.s[kTtmp + 7] = g.id[1] | g.id[2] << 16;
