@@ -128,7 +128,7 @@ def test_archs_are_the_gpus_with_code_of_their_own():
         ("packed_fp32 = false", "packed_fp32 = 0", "isas.toml: cdna1: packed_fp32 is 0, expected bool"),
         ('family = "cdna"', 'family = "gcn"', "cdna1: family is 'gcn', expected one of cdna, rdna"),
         ('phases = ["measured", "contiguous"]', 'phases = ["any"]', "lds: phases is 'any', expected one of"),
-        ("depth = [63, 15, 63]", "depth = [63, 15]", "counters: depth is [63, 15], expected tuple[int, "),
+        ("depth = [63, 15, 63, 15]", "depth = [63, 15]", "counters: depth is [63, 15], expected tuple[int, "),
         ('"4x4" = 8', '"4x4" = 8.5', "isas.toml: cdna1: matrix_clocks.4x4 is 8.5, expected int"),
         ("[cdna1.timing]", "[cdna1.times]", "isas.toml: cdna1: no timing"),
         ("[cdna3]", "[cdna1]", "isas.toml: Cannot declare ('cdna1',) twice"),
