@@ -15,7 +15,9 @@ COPY install_venv.sh /usr/local/lib/flash-attn-rocm/
 COPY wheels /usr/local/lib/flash-attn-rocm/wheels
 RUN useradd --create-home --uid 10001 user && install --directory --owner user /opt/venv
 USER 10001
-RUN sh /usr/local/lib/flash-attn-rocm/install_venv.sh python3 torch numpy pytest
+# The last one has what the first gradient loads.
+RUN sh /usr/local/lib/flash-attn-rocm/install_venv.sh python3 torch numpy pytest hypothesis \
+    torch.fx.experimental.symbolic_shapes
 ENV PATH=/opt/venv/bin:$PATH \
     LANG=C.UTF-8
 WORKDIR /home/user

@@ -30,11 +30,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from costs import load_peaks, peak_mib
-from generate import INCLUDE, TABLE, Instance, TableError, check_arch, load_table, served, write_sources
+from generate import TABLE, Instance, TableError, check_arch, load_table, served, write_sources
 from toolchain import DEFAULT_LLVM, BuildError
 from wheel_builder.base.jobs import Task, run_all
 from wheel_builder.base.machine import usable_memory
 
+INCLUDE = Path(__file__).parents[1] / "include"
 # For Python, the sources and what the kernel keeps of files.
 RESERVED_MIB = 64
 SHOWN_LINES = 25

@@ -5,19 +5,18 @@ Standard library only: this runs in the builder image, in the build hook of the 
 
 import difflib
 import json
-import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-INCLUDE = Path(__file__).parents[1] / "include"
 ARCHS = Path(__file__).with_name("archs.json")
 TABLE = Path(__file__).with_name("table.toml")
 ROW_KEYS = ("op", "dtypes", "head_dims", "needs")
 OPTIONAL = ("needs",)
 ANY_HEAD_DIM = 0
+DTYPES = ("fp16", "bf16")  # enumerators of DType: the sources name them, so others do not compile
 
 
 class Op(NamedTuple):
@@ -38,7 +37,7 @@ OPS = {
     "decode": Op("forward.hpp", "FA_DECODE"),
     "combine": Op("combine.hpp", "FA_COMBINE", per_head_dim=False),
     "bwd_delta": Op("delta.hpp", "FA_DELTA", per_head_dim=False),
-    "bwd_dkdv": Op("backward_split.hpp", "FA_DKDV"),
+    "bwd_dkdv": Op("backward_separate.hpp", "FA_DKDV"),
     "bwd_dq": Op("backward_dq.hpp", "FA_DQ"),
     "bwd_fused": Op("backward_fused.hpp", "FA_FUSED"),
     "bwd_convert": Op("backward_convert.hpp", "FA_CONVERT", per_head_dim=False),
@@ -70,7 +69,7 @@ class Instance:
 
 @dataclass(frozen=True)
 class Known:
-    """What the headers have; a table may name nothing else."""
+    """What there is for kernels; a table may name nothing else."""
 
     ops: tuple[str, ...]
     dtypes: tuple[str, ...]
@@ -85,11 +84,11 @@ class Known:
         return tuple(arch for arch, features in self.features.items() if features >= set(needs))
 
 
-def known(include: Path = INCLUDE, archs: Path = ARCHS) -> Known:
-    """Read the known names from the files that define them; ``archs`` is generated, features by arch."""
+def known(archs: Path = ARCHS) -> Known:
+    """The known names; ``archs`` is generated and has features by arch."""
     return Known(
         ops=tuple(OPS),
-        dtypes=_braces(include / "fa/arch/dtype.hpp", "enum class DType"),
+        dtypes=DTYPES,
         features={name: frozenset(has) for name, has in json.loads(archs.read_text("utf-8")).items()},
     )
 
@@ -184,16 +183,6 @@ def fatbin_s(instances: Iterable[Instance]) -> str:
     lines += ['.section .fa_bundles, "ax", @progbits', *functions, ".p2align 4, 0xcc"]
     lines += ['.section .note.GNU-stack, "", @progbits']
     return "\n".join(lines) + "\n"
-
-
-def _braces(header: Path, opening: str) -> tuple[str, ...]:
-    """The words between the braces that follow ``opening``."""
-    text = header.read_text(encoding="utf-8")
-    match = re.search(re.escape(opening) + r"\s*\{([^}]*)\}", text)
-    if match is None:
-        message = f"{header.name} is not as generate.py expects"
-        raise TableError(message, [f"no `{opening} {{...}}` in it"])
-    return tuple(word.strip() for word in match.group(1).split(",") if word.strip())
 
 
 def _row_problems(row: Any, names: Known) -> list[str]:  # noqa: ANN401  (whatever the TOML holds)

@@ -18,6 +18,20 @@ def kernel_of(name):
 
 def corpus_of(arch):
     """(kernel, number) of each fuzz case for an arch, which may be those of another one."""
-    every = json.loads(FILE.read_text(encoding="utf-8"))
-    numbers = every[every[arch]] if isinstance(every[arch], str) else every[arch]
+    every = _every()
+    numbers = every[_chosen_for(arch, every)]
     return [(kernel_of(name), number) for name, each in numbers.items() for number in each]
+
+
+def archs_with_cases_of(arch):
+    """The archs with the same fuzz cases, itself among them, in the file's order."""
+    every = _every()
+    return [other for other in every if _chosen_for(other, every) == _chosen_for(arch, every)]
+
+
+def _every():
+    return json.loads(FILE.read_text(encoding="utf-8"))
+
+
+def _chosen_for(arch, every):
+    return every[arch] if isinstance(every[arch], str) else arch

@@ -19,7 +19,7 @@ from wheel_builder.emulator.rule import GRADIENT_FACTOR, WEIGHT_ROUNDINGS, allow
 
 SEED = (0x12345678, 0x9ABCDEF0)
 SUM_ROWS = 32  # of a block of dq_sums
-SPLIT, FUSED = ("delta", "dkdv", "dq"), ("delta", "fused", "convert")
+SEPARATE, FUSED = ("delta", "dkdv", "dq"), ("delta", "fused", "convert")
 BY_KEYS, ANY_HEAD_DIM = ("dkdv", "fused"), ("delta", "convert")
 GIVEN, FOUND = ("q", "k", "v", "out", "dout"), ("dq", "dk", "dv")
 OF_KEYS = ("k", "v", "dk", "dv")
@@ -233,7 +233,7 @@ class Call:
             }
         )  # fmt: skip
 
-    def run(self, machine_of, arch, seed=0, ops=SPLIT, **changes):
+    def run(self, machine_of, arch, seed=0, ops=SEPARATE, **changes):
         """Launch all kernels; returns their results.  ``machine_of(kernel)`` is the loaded code object."""
         longest_q, longest_k = (max(each) for each in zip(*self.case.lengths, strict=True))
         batch = len(self.case.lengths)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.emulator.backward import FOUND, FUSED, SPLIT, Call, Case
+from tests.emulator.backward import FOUND, FUSED, SEPARATE, Call, Case
 from wheel_builder.base.archs import known_archs
 from wheel_builder.emulator.machine import load_machine
 
@@ -59,7 +59,7 @@ def machine_of(core, device_code, disassembled):
     return of
 
 
-def run(call, machines, arch, seed=0, ops=SPLIT, **changes):
+def run(call, machines, arch, seed=0, ops=SEPARATE, **changes):
     """Run a call, which must end without findings."""
     for result in call.run(machines, arch, seed, ops, **changes):
         assert not result.error

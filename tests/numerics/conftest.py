@@ -6,7 +6,8 @@ That sets (see wheel_builder/verify/numerics.py):
 
     LD_PRELOAD=libamdhip64.so.7 FA_FAKE_HIP_ARCH=gfx942 FA_FAKE_HIP_DISASSEMBLY=folder PYTHONPATH=checkout
 
-If FA_RECORD names a file, the results are written there at the end.
+If FA_RECORD names a file, the results are written there at the end.  With FA_FULL=1, and on a GPU, an arch
+runs all tests, and not only its share of those that it divides with others (``shares``).
 """
 
 import json
@@ -17,7 +18,22 @@ from pathlib import Path
 import flash_attn_rocm
 import pytest
 import torch
-from target import ON_GPU, Shown, Target
+from corpus import archs_with_cases_of
+from flash_attn_rocm._library import instances
+from shares import FULL, without_others
+from target import ARCH, ON_GPU, Shown, Target
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "divided: archs that share fuzz cases divide these tests")
+
+
+def pytest_collection_modifyitems(items):
+    # Left out instead of skipped: a skipped test is no verification.
+    here = {arch for instance in instances() for arch in instance.archs}
+    archs = [arch for arch in archs_with_cases_of(ARCH) if arch in here]
+    if not (FULL or ON_GPU):
+        items[:] = without_others(items, archs.index(ARCH), len(archs))
 
 
 @pytest.fixture(scope="session")

@@ -59,6 +59,7 @@ def attend(target, shown, dtype, head_dim, name, rules, inputs):
     judge(shown, instance, name, [Sequence(q, k, v, out[0], lse[0])], rules)
 
 
+@pytest.mark.divided
 @instances
 @pytest.mark.parametrize("right", [-1, 0])
 @pytest.mark.parametrize("name", SCORES)

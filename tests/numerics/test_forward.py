@@ -125,6 +125,7 @@ def shared_out():
             yield pytest.param(dtype, head_dim, changes, id=f"{dtype}-{head_dim}-{words(changes)}")
 
 
+@pytest.mark.divided
 @pytest.mark.parametrize(("dtype", "head_dim", "changes"), tuple(shared_out()))
 def test_lengths_heads_batches_and_layouts(target, shown, dtype, head_dim, changes):
     check(target, shown, Case(dtype, head_dim, **changes))

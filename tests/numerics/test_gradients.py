@@ -3,7 +3,6 @@
 Dropout's mask is that of the forward, because both are compared with ``_philox``.
 """
 
-import os
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -23,9 +22,9 @@ from flash_attn_rocm import (
 from forward_cases import Kernel
 from fuzz import made
 from rule import DTYPES, Rules, Sequence, judge_gradients
+from shares import FULL
 from target import ARCH, BACKWARD, BACKWARD_OP, FUSED, FUSED_FEATURES, FUSED_OP
 
-FULL = os.environ.get("FA_FULL", "") not in {"", "0"}
 SEED = 5
 ALL = Rules()
 
@@ -177,6 +176,7 @@ def test_through_autograd(target, shown, name):
         check(target, shown, name, CASES[name], dtype, head_dim)
 
 
+@pytest.mark.divided
 @pytest.mark.parametrize("name", LONG)
 def test_long_sequences(target, shown, name):
     check(target, shown, name, LONG[name], "fp16", 32)

@@ -97,6 +97,7 @@ def with_dropout(dropout_p):
     return lambda q, k, v: flash_attn_func(q, k, v, causal=True, dropout_p=dropout_p)
 
 
+@pytest.mark.divided
 @pytest.mark.usefixtures("lenient")
 @pytest.mark.parametrize("dropout_p", [0.0, 0.1])
 def test_losses_fall_alike(target, monkeypatch, dropout_p):

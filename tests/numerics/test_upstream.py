@@ -3,19 +3,17 @@
 A few cases represent all; with FA_FULL=1 in the environment all of them run.
 """
 
-import os
-
 import pytest
 import upstream
 from backward_cases import kernels_of
 from flash_attn_rocm import _paths, _plan
 from forward_cases import Kernel
 from rule import found_gradients
+from shares import FULL
 from target import ARCH, BACKWARD_OP, FORWARD, FUSED, FUSED_FEATURES, FUSED_OP
 
-FULL = os.environ.get("FA_FULL", "") not in {"", "0"}
 
-
+@pytest.mark.divided
 @pytest.mark.parametrize("case", upstream.cases(full=FULL), ids=str)
 def test_upstreams_cases(target, shown, case):
     verdict = upstream.run(
@@ -39,6 +37,7 @@ def gradient_cases():
             yield pytest.param(case, Kernel(op, case.dtype, padded), id=f"{op}-{case}")
 
 
+@pytest.mark.divided
 @pytest.mark.parametrize(("case", "kernel"), [*gradient_cases()])
 def test_gradients_of_upstreams_cases(target, shown, monkeypatch, case, kernel):
     path = _paths.FUSED if kernel.op == FUSED_OP else _paths.SEPARATE

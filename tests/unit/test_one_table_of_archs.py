@@ -62,7 +62,21 @@ NAME_AN_ARCH = {
     "tests/container/": "archs that a compiler knows",
     "tests/release/": "options of a run, and one arch that stands for all",
 }
-PRODUCT = ("wheel_builder/", "kernels/", "scripts/")
+# Modules of the product whose words for people have an arch as an example.  No other string may hold a name
+# or the beginning of one: a pattern or a compiler's option would be a second table.
+EXAMPLES = {
+    "wheel_builder/base/products.py": "an error that says what a gfx name is",
+    "wheel_builder/cli/commands/emulate.py": "an option's help",
+    "wheel_builder/cli/commands/upstream.py": "an option's help",
+    "wheel_builder/cli/options.py": "an option's help",
+    "wheel_builder/files/fatbin.py": "what an error advises",
+    "wheel_builder/index/finder/page.py": "what the page shows in an empty field",
+    "wheel_builder/index/folder.py": "what an error advises",
+    "wheel_builder/matrix/reading.py": "an error that says what was expected",
+    "wheel_builder/perf/table.py": "what a printed column means",
+}
+PREFIX = re.compile(r"gfx\W*\d")
+PRODUCT = ("wheel_builder/", "kernels/", "scripts/", "shim/", "shim3/")
 
 
 def texts(*patterns):
@@ -87,20 +101,38 @@ def named_in_cpp(text):
     return NAME.findall(COMMENT.sub("", text))
 
 
+def nodes(text):
+    """The syntax of a module that may name an arch."""
+    return [*ast.walk(ast.parse(text))] if "gfx" in text else []
+
+
+def strings(text):
+    """The strings of a module, but for its docstrings."""
+    tree = nodes(text)
+    docs = {id(node.value) for node in tree if isinstance(node, ast.Expr)}
+    found = (node for node in tree if isinstance(node, ast.Constant) and id(node) not in docs)
+    return [str(node.value) for node in found if isinstance(node.value, str | bytes)]
+
+
 def is_arch(node):
     return isinstance(node, ast.Constant) and isinstance(node.value, str) and NAME.fullmatch(node.value)
 
 
 def wrong_in_python(name, text):
     """The archs that a module of the product names, instead of asking the tables."""
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes(text):
         if is_arch(node):
             yield f"{name}:{node.lineno}: names {node.value}; ask wheel_builder.base.archs"
 
 
+def mentioned(text):
+    """The strings of a module, but for its docstrings, with a gfx name or the beginning of one."""
+    return [each for each in strings(text) if PREFIX.search(each)]
+
+
 def copied_lists(name, text):
     """Lists in a test that are the table's names once more."""
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes(text):
         if isinstance(node, ast.Tuple | ast.List | ast.Set) and len(node.elts) >= len(ARCHS):
             values = [element.value for element in node.elts if is_arch(element)]
             if len(values) == len(node.elts) and set(values) >= set(ARCHS):
@@ -109,11 +141,7 @@ def copied_lists(name, text):
 
 def named_in_python(text):
     """Archs of the table in the strings of a module, but for its docstrings."""
-    tree = ast.parse(text)
-    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    strings = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docs)
-    texts_in_it = (str(node.value) for node in strings if isinstance(node.value, str | bytes))
-    return {name for found in texts_in_it for name in NAME.findall(found)} & set(ARCHS)
+    return {name for found in strings(text) for name in NAME.findall(found)} & set(ARCHS)
 
 
 def test_no_file_names_an_arch_that_nothing_is_known_of():
@@ -132,6 +160,11 @@ def test_python_asks_the_tables():
     files = dict(texts(*(f"{place}*.py" for place in PRODUCT)))
     assert len(files) > 100
     assert [problem for name, text in files.items() for problem in wrong_in_python(name, text)] == []
+
+
+def test_only_words_for_people_mention_an_arch():
+    files = {name for name, text in texts(*(f"{place}*.py" for place in PRODUCT)) if mentioned(text)}
+    assert files == set(EXAMPLES)
 
 
 def test_tests_take_the_list_of_archs_from_the_table():
@@ -179,6 +212,17 @@ def test_what_users_read_names_an_arch_of_every_isa(name):
 )
 def test_the_rule_would_see_python_that_knows_better(text, words):
     assert any(problem.startswith(words) for problem in wrong_in_python("wheel_builder/a.py", text))
+
+
+@pytest.mark.parametrize(
+    "text", [r'UNITS = ((r"gfx1[12]\d\d", 1),)', 'f"--offload-arch=gfx942{x}"', 'X = b"gfx(908|90a)"']
+)
+def test_the_rule_would_see_a_pattern_or_an_option(text):
+    assert len(mentioned(text)) == 1
+
+
+def test_docstrings_may_mention_an_arch():
+    assert mentioned('def f():\n    """gfx942"""\n    return "gfx", "gfx_names"  # gfx908') == []
 
 
 def test_the_rule_would_see_an_arch_of_nobody_anywhere():

@@ -1,4 +1,4 @@
-"""Times of a build: how fast it goes, how long it takes yet, how many jobs really ran."""
+"""Times of a build: how fast it goes, how long it will still take, how many jobs really ran."""
 
 import math
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""An ELF file of 64 bits: its header, its segments and what they map, and its section headers.
+"""A 64-bit ELF file: its header, its segments and what they map, and its section headers.
 
 Input is untrusted: whatever the bytes are, the answer is an ``Image`` or an ``ElfError``.
 """

@@ -1,4 +1,4 @@
-"""Whether an ELF file of 64 bits is loaded as it reads, and asks a loader for nothing unusual.
+"""Whether a 64-bit ELF file is loaded as its tables say, and asks a loader for nothing unusual.
 
 glibc's loader and the HIP runtime follow program headers and the dynamic table, disassemblers and the other
 checks section headers.  Both have to say the same of every byte; what is not known to be harmless is refused.

@@ -1,4 +1,4 @@
-"""The library without its device code: what is the same bytes in memory whatever the kernels are.
+"""The library without its device code: the bytes that are the same in memory whatever the kernels are.
 
 The linker puts the fat binary behind everything else (kernels/hatch_build.py), and before it .fa_bundles, a
 function for each bundle that returns its address and size (kernels/instances/generate.py).  No other byte in

@@ -1,4 +1,4 @@
-"""The documentation beside an index: its folder docs/, which only a newer documentation replaces.
+"""The documentation beside an index: its folder docs/, which only newer documentation replaces.
 
 ``docs/SHA256SUMS`` lists its files, as sha256sum writes and checks them.  Files are written before the pages
 that name them, the list last: a kill leaves a documentation that can be read, and putting it there again

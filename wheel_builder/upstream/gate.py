@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from wheel_builder.base.archs import known_archs
 from wheel_builder.images.listing import Listing
 
 # The matrix products of each kind of kernel: Q x K and P x V; the backward has five.  Kinds that are not here
@@ -20,12 +21,12 @@ PRODUCTS: Mapping[str, int] = {
     "FmhaBatchPrefillWithPagedKVCacheKernel": 2,
     "FmhaBwdDQDKDVKernel": 5,
 }
-# By arch, the first that matches: what its matrix unit is called, and its instructions.
-UNITS = (
-    (r"gfx(908|90a|94\d|95\d)", "MFMA", r"v_s?mfma\w+|v_smfmac\w+"),
-    (r"gfx1[12]\d\d", "WMMA", r"v_s?wmma\w+"),
-    (r"gfx(906|1011|1012|103\d)", "dot product", r"v_dot2c?_f32_\w+"),
-)
+# What a matrix unit (``unit`` of an ISA) is called, and its instructions.
+UNITS: Mapping[str, tuple[str, str]] = {
+    "mfma": ("MFMA", r"v_s?mfma\w+|v_smfmac\w+"),
+    "wmma": ("WMMA", r"v_s?wmma\w+"),
+    "dot2": ("dot product", r"v_dot2c?_f32_\w+"),
+}
 KIND = re.compile(r"\d(Fmha[A-Za-z]+Kernel)I")
 FUNCTION = re.compile(r"^[0-9a-f]+ <([^>]+)>:$")
 
@@ -43,9 +44,8 @@ class Checked:
 
 def check_listing(listing: Listing) -> tuple[Checked, ...]:
     """Every CK kernel of one code object; functions of other kinds are left out."""
-    unit, pattern = next(
-        ((unit, pattern) for archs, unit, pattern in UNITS if re.fullmatch(archs, listing.arch)), ("", "")
-    )
+    arch = known_archs().get(listing.arch)
+    unit, pattern = UNITS[arch.isa.unit] if arch else ("", "")
     counts = _counts(listing.disassembly, re.compile(rf"\s*({pattern})\b") if pattern else None)
     return tuple(
         Checked(symbol, kind, listing.arch, found, _problem(kind, listing.arch, unit, found))
@@ -72,7 +72,11 @@ def _problem(kind: str, arch: str, unit: str, found: int) -> str:
     products = PRODUCTS.get(kind, 0)
     if found >= products:
         return ""
-    had = f"{found} of at least {products} {unit} instructions" if unit else f"{arch} has no matrix unit"
+    had = (
+        f"{found} of at least {products} {unit} instructions"
+        if unit
+        else f"{arch} has no matrix unit that we know"
+    )
     return (
         f"{kind} for {arch}: {had}: its {products} matrix products were left out when it was compiled, so it "
         "would run and give wrong numbers"

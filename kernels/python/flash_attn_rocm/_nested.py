@@ -1,4 +1,4 @@
-"""Jagged nested tensors (torch.jagged) as packed sequences: they have the rows and the ends already."""
+"""Jagged nested tensors (torch.jagged) as packed sequences: they hold the rows and the ends of sequences."""
 
 from typing import Any
 

@@ -9,38 +9,41 @@ from wheel_builder.base.jobs import Task, run_all
 
 
 class Machine:
-    """Notes how many jobs ran at once, and how much memory they took together."""
+    """Notes how many jobs ran at once, and how much memory they took together.
 
-    def __init__(self):
-        self.lock = threading.Lock()
+    Jobs end when ``together`` have run at once, however slow the machine is that begins them.
+    """
+
+    def __init__(self, together):
+        self.changed, self.together = threading.Condition(), together
         self.now, self.most, self.mib, self.most_mib, self.begun = 0, 0, 0, 0, []
 
     def work(self, mib):
-        with self.lock:
+        with self.changed:
             self.begun.append(mib)
             self.now, self.mib = self.now + 1, self.mib + mib
             self.most, self.most_mib = max(self.most, self.now), max(self.most_mib, self.mib)
-        time.sleep(0.01)
-        with self.lock:
+            self.changed.notify_all()
+            assert self.changed.wait_for(lambda: self.most >= self.together, timeout=20)
+        time.sleep(0.01)  # time for others to begin that must not
+        with self.changed:
             self.now, self.mib = self.now - 1, self.mib - mib
         return -mib
 
 
-def ran(sizes, *, most, mib):
-    machine = Machine()
+def ran(sizes, *, most, mib, together=1):
+    machine = Machine(together)
     results = run_all([Task(size, size) for size in sizes], machine.work, most=most, mib=mib)
     assert results == [-size for size in sizes]
     return machine
 
 
 def test_memory_limits_the_jobs():
-    machine = ran([300, 100, 200, 100, 300], most=5, mib=400)
-    assert machine.most_mib <= 400
-    assert machine.most > 1
+    assert ran([300, 100, 200, 100, 300], most=5, mib=400, together=2).most_mib <= 400
 
 
 def test_with_memory_to_spare_the_cores_limit_them():
-    assert ran([100] * 8, most=3, mib=100_000).most == 3
+    assert ran([100] * 8, most=3, mib=100_000, together=3).most == 3
 
 
 def test_a_job_that_is_larger_than_the_memory_runs_alone():
@@ -50,7 +53,7 @@ def test_a_job_that_is_larger_than_the_memory_runs_alone():
 
 
 def test_small_ones_run_beside_a_large_one():
-    assert ran([300, 90, 90], most=3, mib=400).most == 2
+    assert ran([300, 90, 90], most=3, mib=400, together=2).most == 2
 
 
 def test_a_failing_job_ends_the_rest_with_its_error():

@@ -3,11 +3,12 @@
 import pytest
 
 from tests.wheels import ARCHS, good_files, library, write_wheel
+from wheel_builder.base.archs import known_archs
 from wheel_builder.base.errors import GateError, WheelBuilderError
 from wheel_builder.cli.main import error_text, main
 from wheel_builder.images.listing import Listing
 from wheel_builder.pipeline.gate import device_code_of, judged
-from wheel_builder.upstream.gate import check_listing
+from wheel_builder.upstream.gate import UNITS, check_listing
 
 FORWARD = "_ZN7ck_tile6kentryILi256ELi2ENS_13FmhaFwdKernelINS_28BlockFmhaPipelineQRKSVSAsyncEEEJEEEvDpT2_"
 BACKWARD = "_ZN7ck_tile6kentryILi256ELi1ENS_19FmhaBwdDQDKDVKernelINS_4PipeEEEJEEEvDpT2_"
@@ -30,7 +31,7 @@ def listing(arch, *functions):
 
 @pytest.mark.parametrize(
     ("arch", "instruction"),
-    [("gfx90a", MFMA), ("gfx942", MFMA), ("gfx1100", WMMA), ("gfx1201", WMMA), ("gfx1030", DOT2)],
+    [("gfx90a", MFMA), ("gfx942", MFMA), ("gfx1100", WMMA), ("gfx1151", WMMA), ("gfx1030", DOT2)],
 )
 def test_kernels_with_their_products_pass(arch, instruction):
     (forward, backward) = check_listing(
@@ -38,6 +39,10 @@ def test_kernels_with_their_products_pass(arch, instruction):
     )
     assert (forward.found, forward.problem) == (2, "")
     assert (backward.kind, backward.found, backward.problem) == ("FmhaBwdDQDKDVKernel", 5, "")
+
+
+def test_each_matrix_unit_of_the_tables_has_its_instructions():
+    assert set(UNITS) == {arch.isa.unit for arch in known_archs().values()}
 
 
 @pytest.mark.parametrize(
@@ -48,7 +53,7 @@ def test_kernels_with_their_products_pass(arch, instruction):
         ("gfx1100", [], "0 of at least 2 WMMA instructions"),
         ("gfx1030", ["v_fma_f32 v0, v1, v2, v3"], "0 of at least 2 dot product instructions"),
         ("gfx1030", [MFMA, MFMA], "0 of at least 2 dot product instructions"),
-        ("gfx803", [], "gfx803 has no matrix unit"),
+        ("gfx803", [], "gfx803 has no matrix unit that we know"),
         ("gfx942", ["s_nop 0  // not a v_mfma_f32"], "0 of at least 2 MFMA instructions"),
     ],
 )

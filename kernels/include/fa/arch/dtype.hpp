@@ -5,7 +5,6 @@
 
 namespace fa {
 
-// instances/generate.py reads the known dtypes from this enum.
 enum class DType { fp16, bf16 };
 
 inline constexpr DType kAllDTypes[] = {DType::fp16, DType::bf16};

@@ -6,8 +6,8 @@
 
 namespace fa {
 
-// Tuning of the kernels of dk and dv, split and fused.  The rows are in instances/tiles.toml, whose head says
-// what the fields mean.
+// Tuning of the kernels of dk and dv, separate and fused.  The rows are in instances/tiles.toml, whose head
+// says what the fields mean.
 struct DkDvConfig {
   int pairs;
   int queries;
