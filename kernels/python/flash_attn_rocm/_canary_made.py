@@ -120,7 +120,8 @@ def _score(row: Row, q: Tensor, k: Tensor, scale: float) -> None:
         q[..., 0], k[..., 0] = along, (wanted / (ALONG * scale))[..., None]
     if row.infinite:
         for b, number in enumerate(NO_NUMBERS):
-            k[b, before[b] + 2 * row.keys[b] // 3, -1, 0] = number
+            at = row.keys[b] - 1 if row.window[0] == 0 else 2 * row.keys[b] // 3
+            k[b, before[b] + at, -1, 0] = number
 
 
 def _dense(k: Tensor, v: Tensor, _lengths: Lengths) -> Stored:
