@@ -204,7 +204,7 @@ class _Image:
 def _pe_offset(data: bytes) -> int:
     if not data.startswith(MAGIC):
         _refuse("it does not begin with MZ")
-    [at] = _unpack(struct.Struct("<I"), data, 0x3C, "the header of DOS")
+    at = int(_unpack(struct.Struct("<I"), data, 0x3C, "the header of DOS")[0])
     if at < 0x40 or at % 4 or data[at : at + 4] != b"PE\0\0":
         _refuse(f"there is no PE header at {at:#x}")
     return at
@@ -246,7 +246,7 @@ def _sections(data: bytes, at: int, count: int, optional: _Optional) -> tuple[Se
         _refuse(f"it has {count} sections; expected 1 to {MOST_SECTIONS}")
     if at + count * SECTION.size > optional.header_bytes or optional.header_bytes > len(data):
         _refuse("its section headers are not in what the loader maps of the headers")
-    found = []
+    found: list[Section] = []
     address, place = _aligned(optional.header_bytes, optional.section_alignment), optional.header_bytes
     for number in range(count):
         raw, size, own, file_size, file_at, *_, flags = _unpack(

@@ -88,7 +88,8 @@ def _angles(random: Tensor) -> Tensor:
 
 
 def _new_on(new: New, where: torch.device) -> New:
-    return New(*(moved(x, where) for x in new[:4]), new.interleaved)
+    k, v, cos, sin = (moved(x, where) for x in new[:4])
+    return new._replace(k=k, v=v, cos=cos, sin=sin)
 
 
 def _expected(row: AppendRow, inputs: Inputs, new: New) -> tuple[Tensor, Tensor, Tensor]:
