@@ -51,6 +51,8 @@ TARGETS = {
     ("gfx1102", "bf16", 64): 394, ("gfx1102", "bf16", 128): 425,
     ("gfx1151", "fp16", 64): 410, ("gfx1151", "fp16", 128): 443,
     ("gfx1151", "bf16", 64): 402, ("gfx1151", "bf16", 128): 434,
+    ("gfx1201", "fp16", 64): 690, ("gfx1201", "fp16", 128): 800,
+    ("gfx1201", "bf16", 64): 680, ("gfx1201", "bf16", 128): 785,
 }  # fmt: skip
 # Whole backwards, likewise.
 BACKWARD_TARGETS = {
@@ -69,6 +71,8 @@ BACKWARD_TARGETS = {
     ("gfx1102", "fused fp16 d64"): 367, ("gfx1102", "fused fp16 d128"): 395,
     ("gfx1151", "separate fp16 d64"): 297, ("gfx1151", "separate fp16 d128"): 312,
     ("gfx1151", "fused fp16 d64"): 405, ("gfx1151", "fused fp16 d128"): 423,
+    ("gfx1201", "separate fp16 d64"): 517, ("gfx1201", "separate fp16 d128"): 560,
+    ("gfx1201", "fused fp16 d64"): 675, ("gfx1201", "fused fp16 d128"): 750,
 }  # fmt: skip
 # Causal forwards, and whole backwards of bf16 (2 % below those of fp16), likewise.
 OTHER_TARGETS = {
