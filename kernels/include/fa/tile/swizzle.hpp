@@ -101,6 +101,24 @@ struct Fragments {
   static constexpr int offset_below(int at, int rows) { return at + offset(rows, 0); }
 };
 
+// Rows of a tile that is read both ways, for an LDS that serves 256 bytes at once: a unit of each of 16 rows,
+// and, turned, 64 bytes of each of 4.  Four rows fill those 256 bytes, each with 64 of its own, and the next
+// four begin a unit later.  One address serves all of a lane's units.
+template <int kRows, int kRowBytes>
+struct FannedRows {
+  static constexpr int kUnits = kRowBytes / 16;
+  static constexpr bool kPermuted = false;
+  static constexpr int kStride = kRowBytes + (kRowBytes / 64 % 2 == 0 ? 64 : 0);  // an odd number of 64 bytes
+  static constexpr int kBytes = kRows * kStride + kRows / 4 * 16;
+  static_assert(kRowBytes % 64 == 0 && kRows % 16 == 0, "whole pieces, and whole turns through the banks");
+
+  static constexpr int offset(int row, int unit) { return row * kStride + (row / 4 + unit) * 16; }
+
+  // As Swizzle's; `rows` is a multiple of 4.
+  static constexpr int offset_beyond(int at, int units) { return at + units * 16; }
+  static constexpr int offset_below(int at, int rows) { return at + offset(rows, 0); }
+};
+
 // Fragments for tiles that are stored by blocks of 4 rows, which lie in slots 2 apart.
 template <int kRows, int kRowBytes>
 using RowFragments = Fragments<kRows, kRowBytes, 32, 32, 64>;
