@@ -77,7 +77,7 @@ SWITCHES = (
 CHOICES = {
     "loop": LOOPS,
     "dtype": DTYPES,
-    "schedule": ("two_stages", "one_stage", "pipelined"),
+    "schedule": ("two_stages", "one_stage", "pipelined", "two_tiles"),
     "switches": SWITCHES,
 }
 # Switches, and what a row that has them sets too.

@@ -110,6 +110,7 @@ struct FannedRows {
   static constexpr bool kPermuted = false;
   static constexpr int kStride = kRowBytes + (kRowBytes / 64 % 2 == 0 ? 64 : 0);  // an odd number of 64 bytes
   static constexpr int kBytes = kRows * kStride + kRows / 4 * 16;
+  static constexpr int kPeriodBytes = 32 * kStride + 32 / 4 * 16;
   static_assert(kRowBytes % 64 == 0 && kRows % 16 == 0, "whole pieces, and whole turns through the banks");
 
   static constexpr int offset(int row, int unit) { return row * kStride + (row / 4 + unit) * 16; }
