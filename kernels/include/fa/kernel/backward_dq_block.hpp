@@ -35,10 +35,9 @@ struct DqBlock {
   static constexpr bool kRowMajor = kConfig.row_major;
   static_assert(!kRowMajor || kTraits.transposed_reads, "tiles.toml: the ISA has no reads that transpose");
   using Turned = TurnedStage<Unit, kKeys, kHeadDim, kTile.threads>;
-  using Keys = Choice<kRowMajor, Turned,
-                      TransposedStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded, 1, false>>;
-  using Values =
-      Choice<kRowMajor, Turned, KeyStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded>>;
+  using Keys =
+      Choice<kRowMajor, Turned, TransposedStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded, 1, false>>;
+  using Values = Choice<kRowMajor, Turned, KeyStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded>>;
   using View = BufferView<kKeys, kHeadDim * 2, kTraits.buffer_word3>;
   using NumberView = BufferView<Unit::kN, sizeof(float), kTraits.buffer_word3>;
   using OwnView = BufferView<Unit::kN, kHeadDim * 2, kTraits.buffer_word3>;
@@ -179,8 +178,8 @@ struct DqBlock {
       multiply_rows<Unit, typename Keys::RowTile, kSteps, kConfig.steps_at_once, kAhead>(
           s, Keys::rows_of(at, 0), q, reader());
       begin(dp, numbers.delta);
-      multiply_rows<Unit, typename Values::Tile, kSteps, kConfig.steps_at_once, kAhead>(dp, at + kValuesAt, dout,
-                                                                                        reader());
+      multiply_rows<Unit, typename Values::Tile, kSteps, kConfig.steps_at_once, kAhead>(dp, at + kValuesAt,
+                                                                                        dout, reader());
     } else {
       begin(s, numbers.lse);
       begin(dp, numbers.delta);
@@ -207,8 +206,8 @@ struct DqBlock {
     if constexpr (kRowMajor) {
       return multiply_turned<Unit, Turned, kSumSteps, kAhead>(sums, at, operand, reader());
     } else {
-    multiply_transposed<Unit, typename Keys::TransposedTile, kSumSteps, kConfig.steps_at_once, kAhead>(
-        sums, Keys::transposed_of(at, 0), operand, reader());
+      multiply_transposed<Unit, typename Keys::TransposedTile, kSumSteps, kConfig.steps_at_once, kAhead>(
+          sums, Keys::transposed_of(at, 0), operand, reader());
     }
   }
 

@@ -13,8 +13,8 @@ FA_DEVICE void multiply_both(const B& block, LdsBytes tiles, typename B::Result&
   using Unit = typename B::Unit;
   using A = typename Unit::A;
   constexpr int kCount = B::Q::kSteps;
-  // Halves of a step have room for exponentials of their own where a step is several instructions.
-  constexpr int kHalves = Unit::kHalves;
+  // Halves of a step have room for exponentials of their own, where a step is several instructions.
+  constexpr int kHalves = B::kRowMajor ? 1 : 2;
   static_assert(B::kSteps == 1 && B::Q::kSteps == B::Dout::kSteps, "a step's rows");
   const auto read = [&](int j) {
     const int lane = block.reader(), row = Unit::a_row(lane);

@@ -94,10 +94,9 @@ struct Block {
   static_assert(!kTwoTiles || kTraits.transposed_reads, "tiles.toml: the ISA has no reads that transpose");
   using Turned = TurnedStage<Unit, kKeys, kHeadDim, kTile.threads>;
   using Keys = Choice<kTwoTiles, Turned, KeyStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded>>;
-  using Values =
-      Choice<kTwoTiles, Turned,
-             ValueStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded, kConfig.value_lanes,
-                        kConfig.half_stores>>;
+  using Values = Choice<
+      kTwoTiles, Turned,
+      ValueStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded, kConfig.value_lanes, kConfig.half_stores>>;
   using Q = Query<Unit, kHeadDim, kConfig.query_steps, kPadded>;
   using P = Probabilities<Unit, kKeys, kDType, kPadded, kConfig.schedule == Schedule::pipelined>;
   using Drop = Dropout<Unit, kKeys>;
@@ -123,7 +122,8 @@ struct Block {
   static constexpr int kWaveQueryLds = kPacked ? 0 : Q::kLdsBytes;
   static constexpr int kWaveLds = kWaveQueryLds + P::kLdsBytes;
   static constexpr int kTilesLds = Keys::Tile::kBytes + Values::Tile::kBytes;
-  static constexpr int kLdsBytes = (kTwoTiles ? 2 : 1) * kTilesLds + Q::kLdsBytes - kWaveQueryLds + kConfig.waves * kWaveLds;
+  static constexpr int kLdsBytes =
+      (kTwoTiles ? 2 : 1) * kTilesLds + Q::kLdsBytes - kWaveQueryLds + kConfig.waves * kWaveLds;
   static_assert(kTile.threads == kConfig.waves * kTraits.wave, "tiles.toml: both loops need the same waves");
   static_assert(Unit::kN == kTraits.step_columns, "archs/isas.toml has another number of columns");
   static_assert(kHeadDim % Unit::kM == 0, "head dims are whole matrix steps");

@@ -14,8 +14,8 @@ FA_DEVICE int contraction_unit(int i, int lane) {
 // Operand A of step `step` of S^T, at step i of the contraction; of the tile `at` bytes beyond the first.
 template <class B>
 FA_DEVICE typename B::Unit::A key_operand(const B& block, int row, int i, int step, int at) {
-  return B::Keys::Tile::template read<typename B::Unit::A>(B::Keys::Tile::period(block.k_tile + at, step), row,
-                                                           contraction_unit<typename B::Unit>(i, block.lane));
+  return B::Keys::Tile::template read<typename B::Unit::A>(
+      B::Keys::Tile::period(block.k_tile + at, step), row, contraction_unit<typename B::Unit>(i, block.lane));
 }
 
 // Operand A of step `step` of O^T; `tile` begins with the wave's first step.

@@ -60,8 +60,8 @@ FA_DEVICE void one_stage(const B& block, const typename B::Tiles& tiles, const S
   }
 }
 
-// One barrier a tile: the next tile is stored into the other place while one is computed, and the one after it
-// is loaded.
+// One barrier a tile: the next tile is stored into the other place while one is computed, and the one after
+// it is loaded.
 template <class B, class MakeScores>
 FA_DEVICE void two_tiles(const B& block, const typename B::Tiles& tiles, const Source& k, const Source& v,
                          typename B::Out& o, typename B::Convert& convert, const MakeScores& scores) {

@@ -26,9 +26,6 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
   // Contraction length of the longest instruction.
   static constexpr int kLongest = kDType == DType::fp16 ? traits(kGfx).fp16_k : traits(kGfx).bf16_k;
 
-  // Parts of a step that `multiply_half` can form apart.
-  static constexpr int kHalves = kLongest < kK ? 2 : 1;
-
   FA_DEVICE static void multiply(C& c, A a, const B& b) {
     if constexpr (kLongest == kK) {
       c = eight(c, a, b.column[0]);

@@ -120,6 +120,12 @@ struct FannedRows {
   static constexpr int offset_below(int at, int rows) { return at + offset(rows, 0); }
 };
 
+// Which 8 bytes of a tile a lane asks for in a turned read.  16 lanes ask for 4 rows of 16 elements, and each
+// gets one element of the 4 rows: lane l the element l % 4 of those that the lanes with l / 4 % 4 as their
+// number asked for.  Elements come in the order of slots (mma/layout.hpp), as rows do.
+constexpr int turned_row(int lane) { return lane / 32 * 4 + lane % 16 / 4; }
+constexpr int turned_byte(int lane) { return lane % 32 / 16 * 32 + lane % 2 * 16 + lane % 4 / 2 * 8; }
+
 // Fragments for tiles that are stored by blocks of 4 rows, which lie in slots 2 apart.
 template <int kRows, int kRowBytes>
 using RowFragments = Fragments<kRows, kRowBytes, 32, 32, 64>;

@@ -1,16 +1,10 @@
-// Tiles that are in LDS once, row by row, and read both ways: by rows, as operand A of a product that contracts
-// over head_dim, and turned, as that of one which contracts over the rows.
+// Tiles that are in LDS once, row by row, and read both ways: by rows, as operand A of a product that
+// contracts over head_dim, and turned, as that of one which contracts over the rows.
 #pragma once
 
 #include "fa/tile/stage.hpp"
 
 namespace fa {
-
-// Which 8 bytes of a tile a lane asks for in a turned read.  16 lanes ask for 4 rows of 16 elements, and each
-// gets one element of the 4 rows: lane l the element l % 4 of those that the lanes with l / 4 % 4 as their
-// number asked for.  Elements come in the order of slots (mma/layout.hpp), as rows do.
-constexpr int turned_row(int lane) { return lane / 32 * 4 + lane % 16 / 4; }
-constexpr int turned_byte(int lane) { return lane % 32 / 16 * 32 + lane % 2 * 16 + lane % 4 / 2 * 8; }
 
 template <class Unit, int kRows, int kHeadDim, int kThreads>
 struct TurnedStage
@@ -45,6 +39,5 @@ struct TurnedStage
     }
   };
 };
-
 
 }  // namespace fa
