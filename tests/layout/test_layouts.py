@@ -325,7 +325,9 @@ def test_a_turned_read_is_an_operand_of_the_second_product(said):
                 for unit, at in enumerate(units) for e in range(8)}  # fmt: skip
         for lane in range(64):
             own = lane // 16 * 16 + lane // 4 % 4
-            got = [held[tile["asked"][own + 4 * n][half] + lane % 4 * 2] for half in range(2) for n in range(4)]
+            got = [
+                held[tile["asked"][own + 4 * n][half] + lane % 4 * 2] for half in range(2) for n in range(4)
+            ]
             wanted = [slots[u["run_begin"][lane] + e] for e in range(8)]
             assert [row for row, _ in got] == wanted, lane
             assert {slots[element] for _, element in got} == {lane % 32}, lane
