@@ -1,5 +1,4 @@
-"""The public functions have the names, parameters, order and defaults of flash_attn 2.8, and keywords of ours
-behind them.
+"""The public functions have the names, parameters, order and defaults of flash_attn 2.8.
 
 ``signatures.json`` was read from its source distribution; tests/release compares the two.
 """
@@ -14,9 +13,6 @@ import pytest
 
 FUNCTIONS = json.loads(Path(__file__).with_name("signatures.json").read_text())["functions"]
 
-# What flash_attn has not.
-OURS = {"flash_attn_varlen_func": [("sink", None), ("chunk", 0)]}
-
 
 def test_there_are_seven():
     mine = [name for name in flash_attn_rocm.__all__ if name.startswith("flash_attn_")]
@@ -26,10 +22,7 @@ def test_there_are_seven():
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_signature(name):
-    all_of_them = inspect.signature(getattr(flash_attn_rocm, name)).parameters.values()
-    parameters = [p for p in all_of_them if p.kind is not p.KEYWORD_ONLY]
-    ours = [(p.name, p.default) for p in all_of_them if p.kind is p.KEYWORD_ONLY]
-    assert ours == OURS.get(name, [("sink", None)])
+    parameters = inspect.signature(getattr(flash_attn_rocm, name)).parameters.values()
     wanted = [each.partition("=") for each in FUNCTIONS[name]]
     assert [p.name for p in parameters] == [parameter for parameter, _, _ in wanted]
     assert {p.kind for p in parameters} == {inspect.Parameter.POSITIONAL_OR_KEYWORD}

@@ -12,22 +12,17 @@ from wheel_builder.index.finder import finder_pages
 from wheel_builder.index.finder.data import Wheel, make_finder
 from wheel_builder.index.pages import Entry, Record, project_pages, root_pages
 from wheel_builder.matrix.catalogue import Catalogue
-from wheel_builder.matrix.model import PROJECT, PUBLIC
+from wheel_builder.matrix.model import PROJECT
 
 Projects = Mapping[str, tuple[Entry, ...]]  # by project; oldest version first
-Contents = Mapping[str, Projects]  # by ROCm version, or PUBLIC; only the files in that one's own folder
-
-
-def simple_below(home: str) -> str:
-    """The folder below the root that ``--index-url`` names for a ROCm version, or for ``PUBLIC``."""
-    return f"{PUBLIC if home == PUBLIC else f'rocm{home}'}/simple"
+Contents = Mapping[str, Projects]  # by ROCm version; only the files in that version's own folder
 
 
 def simple_pages(contents: Contents) -> dict[str, bytes]:
     """Every page that installers read: path below the root -> content, in the order of writing."""
     pages: dict[str, bytes] = {}
-    for home in sorted(runtimes(contents)):
-        pages |= _pages_of(f"{simple_below(home)}/", offered(contents, home))
+    for rocm in sorted(runtimes(contents)):
+        pages |= _pages_of(f"rocm{rocm}/simple/", offered(contents, rocm))
     return pages | _pages_of("simple/", everything(contents))
 
 
@@ -36,12 +31,7 @@ def finder_pages_of(
 ) -> dict[str, bytes]:
     """The page where users find their wheel, and its data; ``documented`` when docs/ is there to link to."""
     wheels = [
-        Wheel.of(
-            _seen_from(entry, f"{simple_below(rocm)}/"),
-            rocm,
-            ATTACHMENTS,
-            catalogue.public_built_with if rocm == PUBLIC else "",
-        )
+        Wheel.of(_seen_from(entry, f"rocm{rocm}/simple/"), rocm, ATTACHMENTS)
         for rocm, projects in contents.items()
         for entry in projects.get(PROJECT, ())
     ]
@@ -50,7 +40,7 @@ def finder_pages_of(
 
 
 def runtimes(contents: Contents) -> set[str]:
-    """The ROCm versions that have wheels, and ``PUBLIC`` when it has some."""
+    """The ROCm versions that have wheels."""
     entries = [e for projects in contents.values() for group in projects.values() for e in group]
     return {*contents, *(rocm for entry in entries for rocm in entry.record.serves)}
 
@@ -76,7 +66,7 @@ def offered(contents: Contents, rocm: str) -> Projects:
                 known = {each.record.filename for each in found.get(project, ())}
                 taken = project not in SHIM_NAMES and (project, Version(entry.record.version).public) in mine
                 if _serves(entry.record, rocm) and not taken and entry.record.filename not in known:
-                    found.setdefault(project, []).append(_seen_from(entry, f"../../../{simple_below(home)}/"))
+                    found.setdefault(project, []).append(_seen_from(entry, f"../../../rocm{home}/simple/"))
     return in_order(found)
 
 
@@ -92,7 +82,7 @@ def everything(contents: Contents) -> Projects:
             for entry in entries:
                 name = entry.record.filename
                 first = found.setdefault(project, {}).setdefault(
-                    name, _seen_from(entry, f"../../{simple_below(rocm)}/")
+                    name, _seen_from(entry, f"../../rocm{rocm}/simple/")
                 )
                 if first.yanked is None and entry.yanked is not None:
                     found[project][name] = replace(first, yanked=entry.yanked)

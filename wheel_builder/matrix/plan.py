@@ -9,36 +9,25 @@ from dataclasses import asdict
 
 from wheel_builder.base.errors import SelectionError
 from wheel_builder.base.words import aligned, unknown
-from wheel_builder.matrix.model import (
-    PUBLIC,
-    Arch,
-    Job,
-    Matrix,
-    OtherArch,
-    Plan,
-    Rejection,
-    Rocm,
-    Selection,
-    wheel_words,
-)
+from wheel_builder.matrix.model import Arch, Job, Matrix, OtherArch, Plan, Rejection, Rocm, Selection
 
 
 def plan(matrix: Matrix, selection: Selection) -> Plan:
     """Decide the jobs, in the order of matrix.yaml, each with its archs in the order of ``archs``.
 
-    The public wheel is the last of them.  A version with ``built_in_ci: false`` is accepted only when the
-    selection names it.  Raises ``SelectionError`` with every name that is not in matrix.yaml.
+    A version with ``built_in_ci: false`` is accepted only when the selection names it.
+    Raises ``SelectionError`` with every name that is not in matrix.yaml.
     """
     _check_names(matrix, selection)
     jobs: list[Job] = []
     rejected: list[Rejection] = []
-    for name, rocm in _considered(matrix, selection):
-        refusals = [Rejection(name, arch, why) for arch, why in _refusals(matrix, name, rocm, selection)]
+    for rocm in _considered(matrix, selection):
+        refusals = list(_refusals(matrix, rocm, selection))
         refused = {refusal.arch for refusal in refusals}
         rejected += refusals
         archs = tuple(arch for arch in _wanted_archs(matrix, rocm, selection) if arch not in refused)
         if archs and "" not in refused:
-            jobs.append(Job(rocm, archs, matrix.public if name == PUBLIC else None))
+            jobs.append(Job(rocm, archs))
     return Plan(tuple(jobs), tuple(rejected), matrix.package)
 
 
@@ -56,57 +45,33 @@ def jobs_to_build(plan: Plan) -> tuple[Job, ...]:
 
 def device_rows(plan: Plan) -> list[dict[str, str]]:
     """Rows of the workflow matrix that compiles device code: one for each ROCm version and arch."""
-    rows = [
-        {"job": job.builder, "rocm": job.rocm.version, "arch": arch}
-        for job in plan.jobs
-        for arch in job.archs
+    return [
+        {"job": job.id, "rocm": job.rocm.version, "arch": arch} for job in plan.jobs for arch in job.archs
     ]
-    return [row for n, row in enumerate(rows) if row not in rows[:n]]
 
 
 def wheel_rows(plan: Plan) -> list[dict[str, str]]:
-    """Rows of the workflow matrix that makes wheels; ``archs`` and ``runtimes`` are option values.
-
-    ``builder`` is the job whose image and device code a wheel has.
-    """
-    runtimes = ",".join(dict.fromkeys(job.rocm.version for job in plan.jobs))
+    """Rows of the workflow matrix that makes wheels; ``archs`` and ``runtimes`` are option values."""
+    runtimes = ",".join(job.rocm.version for job in plan.jobs)
     return [
-        {
-            "job": job.id,
-            "rocm": job.name,
-            "builder": job.builder,
-            "archs": ",".join(job.archs),
-            "runtimes": runtimes,
-        }
+        {"job": job.id, "rocm": job.rocm.version, "archs": ",".join(job.archs), "runtimes": runtimes}
         for job in plan.jobs
     ]
-
-
-def runtime_image_rows(plan: Plan) -> list[dict[str, str]]:
-    """Rows of the workflow matrix that makes runtime images: one for each ROCm version."""
-    own = {job.rocm.version for job in plan.jobs if not job.public}
-    return [{"job": job.id} for job in plan.jobs if not job.public or job.rocm.version not in own]
 
 
 def image_rows(plan: Plan, keys: Mapping[str, str]) -> list[dict[str, str]]:
     """Rows of the workflow matrix that makes builder images; ``image`` is the name of its content."""
-    names = dict.fromkeys((job.builder, job.rocm.version) for job in plan.jobs)
-    return [{"job": job, "rocm": rocm, "image": keys[job]} for job, rocm in names]
+    return [{"job": job.id, "rocm": job.rocm.version, "image": keys[job.id]} for job in plan.jobs]
 
 
 def to_github(plan: Plan, keys: Mapping[str, str]) -> str:
     """Lines for ``$GITHUB_OUTPUT``; each value is what ``strategy.matrix`` takes after ``fromJSON``.
 
-    ``keys`` has for each job's ``builder`` a name of its image's content.
+    ``keys`` has for each job's id a name of its builder image's content.
     Raises ``SelectionError`` when there are no jobs, which a workflow matrix cannot be.
     """
     jobs_to_build(plan)
-    rows = {
-        "image": image_rows(plan, keys),
-        "device": device_rows(plan),
-        "wheel": wheel_rows(plan),
-        "runtime": runtime_image_rows(plan),
-    }
+    rows = {"image": image_rows(plan, keys), "device": device_rows(plan), "wheel": wheel_rows(plan)}
     return output_lines(rows)
 
 
@@ -140,7 +105,7 @@ def rejection_lines(plan: Plan) -> list[str]:
 
 
 def _check_names(matrix: Matrix, selection: Selection) -> None:
-    versions = [*(rocm.version for rocm in matrix.rocm), PUBLIC]
+    versions = [rocm.version for rocm in matrix.rocm]
     archs = _targets(matrix)
     problems = [
         f"--rocm: {unknown('ROCm version', name, versions)}"
@@ -175,12 +140,9 @@ def _unknown_arch(matrix: Matrix, name: str, archs: list[str]) -> str:
     return unknown("arch", name, archs)
 
 
-def _considered(matrix: Matrix, selection: Selection) -> list[tuple[str, Rocm]]:
-    """The names of jobs, each with the row of its ROCm version."""
+def _considered(matrix: Matrix, selection: Selection) -> list[Rocm]:
     wanted = selection.rocm or (matrix.default_rocm,)
-    rows = {rocm.version: rocm for rocm in matrix.rocm}
-    every = {**rows, PUBLIC: rows[matrix.public.built_with]}
-    return [(name, rocm) for name, rocm in every.items() if selection.all_rocm or name in wanted]
+    return [rocm for rocm in matrix.rocm if selection.all_rocm or rocm.version in wanted]
 
 
 def _wanted_archs(matrix: Matrix, rocm: Rocm, selection: Selection) -> list[str]:
@@ -188,23 +150,23 @@ def _wanted_archs(matrix: Matrix, rocm: Rocm, selection: Selection) -> list[str]
     return [arch for arch in _targets(matrix) if arch in wanted]
 
 
-def _refusals(matrix: Matrix, name: str, rocm: Rocm, selection: Selection) -> Iterator[tuple[str, str]]:
-    """Archs, "" for all, each with the reason why the job ``name`` does not build it."""
+def _refusals(matrix: Matrix, rocm: Rocm, selection: Selection) -> Iterator[Rejection]:
     wanted = _wanted_archs(matrix, rocm, selection)
     excludes = [exclude for exclude in matrix.exclude if exclude.rocm == rocm.version]
     whole = [exclude for exclude in excludes if not exclude.arch]
     if whole:
-        yield "", whole[0].reason
-    elif not rocm.built_in_ci and name not in selection.rocm:
-        yield "", f"not built in our CI: {rocm.note} (--rocm {name} builds it)"
+        yield Rejection(rocm.version, "", whole[0].reason)
+    elif not rocm.built_in_ci and rocm.version not in selection.rocm:
+        reason = f"not built in our CI: {rocm.note} (--rocm {rocm.version} builds it)"
+        yield Rejection(rocm.version, "", reason)
     else:
         for arch in wanted:
             if arch not in rocm.archs:
-                yield arch, f"matrix.yaml does not list it for ROCm {rocm.version}"
+                yield Rejection(rocm.version, arch, f"matrix.yaml does not list it for ROCm {rocm.version}")
         for exclude in excludes:
             if exclude.arch in wanted:
-                yield exclude.arch, exclude.reason
+                yield Rejection(rocm.version, exclude.arch, exclude.reason)
 
 
 def _rejection_text(rejection: Rejection) -> str:
-    return f"{wheel_words(rejection.rocm)} {rejection.arch}".rstrip() + f": {rejection.reason}"
+    return f"ROCm {rejection.rocm} {rejection.arch}".rstrip() + f": {rejection.reason}"

@@ -8,7 +8,6 @@ from wheel_builder.base.errors import WheelError
 from wheel_builder.cli.command import Command
 from wheel_builder.cli.options import ROOT, index_option, jobs_option, names
 from wheel_builder.index.folder import newest_wheel
-from wheel_builder.matrix.model import PUBLIC
 from wheel_builder.provenance.rebuild import rebuild
 
 
@@ -18,8 +17,7 @@ def published_wheels(args: argparse.Namespace) -> Iterator[Path]:
         if found := newest_wheel(args.index, rocm):
             yield found
         else:
-            what = "public wheel" if rocm == PUBLIC else f"wheel of ROCm {rocm}"
-            print(f"{args.index} has no {what} that is not yanked")
+            print(f"{args.index} has no wheel of ROCm {rocm} that is not yanked")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -40,7 +38,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         action="extend",
         default=[],
         metavar="V[,V]",
-        help="also the newest wheel in the index of each of these ROCm versions, or the public one",
+        help="also the newest wheel in the index of each of these ROCm versions",
     )
     index_option(parser)
     jobs_option(parser)
