@@ -3,7 +3,8 @@
 Hatchling calls both hooks.  What they need comes from the environment:
 
     FA_DEVICE_CODE    folder with fatbin.S, registry.inc and the *.hipfb bundles they name
-    FA_ROCM_VERSION   the ROCm version of that device code, for example 7.2
+    FA_ROCM_VERSION   the ROCm version of that device code, for example 7.2, which becomes the local label of
+                      the wheel's version; or public, for a wheel of every ROCm version, without a label
     FA_TORCH_INCLUDE  PyTorch's header folder; no PyTorch is needed
     FA_SBOM           the wheel's bill of materials, a CycloneDX file (*.cdx.json)
     FA_CACHE          where ccache keeps objects, for other builds; optional
@@ -41,6 +42,7 @@ TORCH_HEADER = Path("torch/csrc/stable/library.h")
 # In a file of their own: the builder image compiles zig's C++ library for these very flags beforehand.
 ZIG_FLAGS = tuple(Path(__file__).with_name("zig_flags.txt").read_text(encoding="ascii").split())
 SCRATCH = ".build"
+PUBLIC = "public"
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
 # Nothing of this library may meet another library's symbols: PyTorch loads it with RTLD_GLOBAL.
 VERSION_SCRIPT = "{ local: *; };\n"
@@ -110,9 +112,9 @@ def _folder_problems(variable: str, value: str, what: str, files: tuple[str, ...
 
 
 def _rocm_problems(version: str) -> list[str]:
-    if re.fullmatch(r"\d+\.\d+(\.\d+)?", version):
+    if version == PUBLIC or re.fullmatch(r"\d+\.\d+(\.\d+)?", version):
         return []
-    return [f"FA_ROCM_VERSION: expected a version such as 7.2, found {version!r}"]
+    return [f"FA_ROCM_VERSION: expected a version such as 7.2, or {PUBLIC}, found {version!r}"]
 
 
 def _sbom_problems(value: str) -> list[str]:
@@ -269,12 +271,12 @@ class WheelHook(BuildHookInterface[Any]):
 
 
 class VersionHook(MetadataHookInterface):
-    """Gives the wheel the base version of pyproject.toml and the ROCm version as local label."""
+    """Gives the wheel the base version of pyproject.toml and, unless it is public, a local label."""
 
     def update(self, metadata: dict[str, Any]) -> None:
         """Set the version, after checking everything that the build needs."""
-        inputs = read_inputs(os.environ)
-        metadata["version"] = f"{base_version(Path(self.root) / 'pyproject.toml')}+rocm{inputs.rocm}"
+        label = "" if (rocm := read_inputs(os.environ).rocm) == PUBLIC else f"+rocm{rocm}"
+        metadata["version"] = base_version(Path(self.root) / "pyproject.toml") + label
 
 
 def base_version(pyproject: Path) -> str:

@@ -52,6 +52,7 @@ WALK = {
     "scripts/wheel-builder upstream --arch gfx942 --take DIR --torch-index URL --to DIR":
         "tests/unit/upstream/test_extension.py",
     "scripts/release --rocm 6.4 --archs gfx1030": DRY,
+    "scripts/release --rocm public": DRY,
     "scripts/release --all": DRY,
     "scripts/release --dry-run": TYPED,
     "plan [--json | --github]": TYPED,

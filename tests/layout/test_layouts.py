@@ -18,7 +18,7 @@ from wheel_builder.base.archs import known_archs
 from wheel_builder.base.calls import CALLS, parse_calls
 from wheel_builder.emulator.params import known_layouts, layouts
 
-UNITS = ["mfma", "wmma", "dot2"]
+UNITS = ["mfma", "wmma", "wmma_split", "dot2"]
 
 
 @pytest.fixture(scope="session")
@@ -69,6 +69,19 @@ def wmma_16x16x16():
     return {"lanes": 32, "m": 16, "n": 16, "k": 16, "elements": 16, "registers": 8, "a": a, "d": d}
 
 
+def wmma_16x16x16_of_rdna4():
+    def a(lane, e):
+        return lane % 16, 8 * (e // 4) + 4 * (lane // 16) + e % 4
+
+    def d(lane, g):
+        return 8 * (lane // 16) + g, lane % 16
+
+    return {"lanes": 32, "m": 16, "n": 16, "k": 16, "elements": 8, "registers": 8, "a": a, "d": d}
+
+
+INSTRUCTIONS = {"wmma": wmma_16x16x16, "wmma_split": wmma_16x16x16_of_rdna4}
+
+
 def run_instruction(instruction, a, b, c):
     """``a`` and ``b``: [lane][element]; ``c``: [lane][register]; returns the new c."""
     left = [[None] * instruction["k"] for _ in range(instruction["m"])]
@@ -97,7 +110,7 @@ def multiply(name, unit, a, b, c, width):
             [c[lane][j] + sum(x * y for x, y in zip(a[lane], b[lane][j], strict=True)) for j in columns]
             for lane in range(unit["wave"])
         ]
-    instruction = wmma_16x16x16() if name == "wmma" else mfma_32x32(width)
+    instruction = INSTRUCTIONS[name]() if name in INSTRUCTIONS else mfma_32x32(width)
     for first in range(0, unit["run"], instruction["elements"]):
         part = slice(first, first + instruction["elements"])
         c = run_instruction(instruction, [x[part] for x in a], [x[0][part] for x in b], c)
@@ -244,8 +257,9 @@ def test_two_chained_products_are_attention_without_softmax(unit, keys, head_dim
 
 
 def test_a_result_of_another_unit_is_not_taken_for_an_operand(said):
-    """Only MFMA's result has an operand's register order; claimed by others, it would fail the test above."""
-    assert [name for name in UNITS if said["layouts"][name]["chains_in_registers"]] == ["mfma"]
+    """Two units' results have an operand's register order; claimed of others, it fails the test above."""
+    chaining = [name for name in UNITS if said["layouts"][name]["chains_in_registers"]]
+    assert chaining == ["mfma", "wmma_split"]
     for name in ("wmma", "dot2"):
         u = said["layouts"][name]
         held = u["tiles"]["64"]["held"]
@@ -390,7 +404,7 @@ def test_sequences_of_a_ragged_batch_never_leave_the_tensors(said):
 
 def test_decode_blocks_are_one_step_of_columns(said):
     blocks = {tile["arch"]: tile["block_m"] for tile in said["tiles"] if tile["decode"]}
-    columns = {"mfma": 32, "wmma": 16, "dot2": 16}
+    columns = {"mfma": 32, "wmma": 16, "wmma_split": 16, "dot2": 16}
     assert blocks == {arch.name: columns[arch.isa.unit] for arch in known_archs().values()}
 
 

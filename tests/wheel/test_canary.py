@@ -133,6 +133,25 @@ def test_plain_gradients_are_those_of_the_pytorch_implementation(family):
     assert {*seen} == {True, False}
 
 
+def test_dense_tensors_have_strides_of_their_own():
+    """A kernel that takes the rows of one to be as far apart as those of another is wrong in such calls."""
+    family = FAMILIES[0]
+    for call in (next(_canary_calls.attention_calls(family)), next(_canary_calls.gradient_calls(family))):
+        strides = [x.stride(1) for x in (*call.inputs[:3], call.dout)]
+        assert sorted({*strides}) == sorted(strides)
+
+
+def test_a_row_that_sees_no_key_has_to_be_exactly_0():
+    """The least number that fp16 has was within what is allowed."""
+
+    def answer(inputs, options, state, _device):
+        out, lse = _ops.forward(inputs, options, state, want_probabilities=False)[:2]
+        return out.where(out != 0, 2.0**-24), lse
+
+    found = _canary_calls.attention_problem(FAMILIES[0], answer, Device(ARCH, 8), torch.device("cpu"))
+    assert found == "packed sequences, infinite scores: out is not 0 where a row sees no key"
+
+
 def close(one, other, name):
     """But for the rounding of what the PyTorch implementation gives, and of what it computes with."""
     most = other.float().nan_to_num(0, 0, 0).abs().max().item()

@@ -122,7 +122,7 @@ def test_an_arch_without_kernels():
 def test_another_build_of_torch_beside_an_amd_gpu(torch, build):
     facts = changed(torch=torch, gpus=(), hip_libraries=())
     assert f"this PyTorch is a {build} build, which cannot use AMD GPUs" in advice(facts)
-    assert "then install PyTorch 2.10 or newer, its build for ROCm" in advice(facts)
+    assert re.search(r"then install PyTorch 2\.10 or newer, (its|a) build for ROCm", advice(facts))
     text = _doctor.text(_doctor.diagnose(facts))
     assert "AMD GPU, gfx942; kernels unknown (listed by the driver, not usable by this PyTorch)" in text
 
@@ -360,7 +360,30 @@ def test_the_status_is_0_only_if_attention_would_run_on_a_gpu(monkeypatch, capsy
 
 def test_another_rocm_major_version():
     facts = changed(torch=Torch(version="2.11.0+rocm6.4", rocm="6.4.1"))
-    assert "install the wheel for ROCm 6" in advice(facts)
+    assert "install the wheel for ROCm 6, or the one for every ROCm from 6.4 on" in advice(facts)
+
+
+@pytest.mark.parametrize("version", ["6.4.1", "7.2.53210", "7.14.0", "10.0.1"])
+def test_the_public_wheel_fits_every_rocm(version):
+    """ROCm 7.14 and 10.0 have no wheel of their own."""
+    facts = changed(package="0.1.0", rocm="", torch=Torch(version="2.12.0", rocm=version))
+    report = _doctor.diagnose(facts)
+    assert report.advice == ()
+    assert dict(report.findings)["flash_attn_rocm"] == "0.1.0, for every ROCm from 6.4 on"
+
+
+def test_the_public_wheel_does_not_fit_an_older_rocm():
+    facts = changed(package="0.1.0", rocm="", torch=Torch(version="2.10.0", rocm="6.3.4"))
+    [step] = _doctor.diagnose(facts).advice
+    assert step.words.startswith(
+        "PyTorch brings ROCm 6.3.4, and this wheel is for ROCm 6.4 and newer: remove"
+    )
+    assert step.commands == (_requirements.REMOVE_TORCH, _requirements.OPEN_TORCH_PAGE)
+
+
+def test_a_package_that_is_no_wheel_is_not_the_public_one():
+    findings = dict(_doctor.diagnose(changed(package="unknown", rocm="")).findings)
+    assert findings["flash_attn_rocm"] == "unknown, built with ROCm of an unknown version"
 
 
 def test_another_rocm_minor_version_is_fine():
@@ -449,7 +472,31 @@ def test_wsl_on_which_everything_fits():
     assert report.advice == ()
     text = _doctor.text(report)
     assert "Ubuntu 24.04.3 LTS on WSL2, linux x86_64" in text
-    assert re.search(r"^driver +that of Windows$", text, re.MULTILINE)
+    assert re.search(r"^driver +that of Windows, not shown here$", text, re.MULTILINE)
+    assert re.search(r"^librocdxg +not found in the usual folders$", text, re.MULTILINE)
+    text = _doctor.text(_doctor.diagnose(changed(rocdxg="librocdxg.so.1.1.0", wsl=True)))
+    assert re.search(r"^librocdxg +librocdxg.so.1.1.0$", text, re.MULTILINE)
+
+
+def test_a_new_driver_of_windows_or_librocdxg_is_another_driver_on_wsl(tmp_path):
+    """The check at first use took all drivers of Windows for the same, so an update did not repeat it."""
+    made_up(tmp_path, WSL)
+    (tmp_path / "sys/module/amdgpu").mkdir(parents=True)
+    assert _facts.driver(tmp_path) == ""
+    seen = []
+    for name in ("u0412345.inf_amd64_1f", "u0423456.inf_amd64_2e"):
+        (tmp_path / "usr/lib/wsl/drivers" / name).mkdir(parents=True)
+        seen.append(_facts.driver(tmp_path))
+    form = r"that of Windows \(drivers [0-9a-f]{12}\), no librocdxg"
+    assert all(re.fullmatch(form, one) for one in seen)
+    library = tmp_path / "opt/rocm/lib/librocdxg.so.1.1.0"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    library.with_name("librocdxg.so").symlink_to(library.name)
+    seen.append(_facts.driver(tmp_path))
+    assert seen[2] == seen[1].replace("no librocdxg", library.name)
+    assert len(set(seen)) == 3
+    assert _facts.collect(tmp_path, ask_gpus=False).rocdxg == library.name
 
 
 def flash_attn(folder, text):

@@ -74,7 +74,10 @@ def test_other_head_dims_are_padded_to_the_next():
 def test_a_call_is_explained(leaves, kernels_on):
     kernels_on(FUSED)
     found = explain(*leaves)
-    assert (found.backward, found.backward_reason) == ("fused", f"the default of {FUSED}")
+    assert found.backward == "fused"
+    assert found.backward_reason.startswith(f"the default of {FUSED}: five products instead of seven")
+    for words in ("in no fixed order", "not measured", "FLASH_ATTN_ROCM_BACKWARD=separate"):
+        assert words in found.backward_reason
     found = explain(*leaves, deterministic=True)
     assert found.backward == "separate"
     assert found.backward_reason == "the same bits every time are wanted (deterministic)"

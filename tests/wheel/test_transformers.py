@@ -133,6 +133,23 @@ def test_the_mask_counts_and_not_is_causal(mask, expected, said):
     torch.testing.assert_close(out, by_formula(q, k, v, expected))
 
 
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_mask_of_int16_has_the_chunks_of_the_config(padded):
+    """As copies of Llama 4's masks have them on several GPUs, where nothing but the dtype is left."""
+    module = SimpleNamespace(
+        is_causal=True,
+        config=SimpleNamespace(attention_chunk_size=2, layer_types=["chunked_attention"]),
+    )
+    q, k, v = tensors()
+    mask = torch.ones(2, 5, dtype=torch.int16)
+    mask[1, 0] = int(not padded)
+    out, _ = ATTEND(module, q, k, v, mask)
+    begin = torch.tensor([0, int(padded)])[:, None]
+    number = (torch.arange(5) - begin).div(2, rounding_mode="floor")
+    seen = (number[:, :, None] == number[:, None]) & causal(5) & mask.bool()[:, None]
+    torch.testing.assert_close(out, by_formula(q, k, v, seen[:, None]) * mask[:, :, None, None])
+
+
 @pytest.mark.parametrize("mask", [torch.ones(2, 1, 5), torch.ones(3, 5), torch.ones(2, 6)])
 def test_other_masks_raise(mask):
     with pytest.raises(ValueError, match=r"does not serve attention_mask of shape \("):

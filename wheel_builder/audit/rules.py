@@ -80,8 +80,8 @@ class Expectation:
     """What the plan promises.
 
     ``kernels`` maps each planned arch to the names of its kernels; ``base_version`` is the version
-    without the local label, which ``rocm`` gives.  ``product`` is what the sources put into it, ``needed``
-    are the SONAMEs that the library may need.
+    without the local label, which ``rocm`` gives; the public wheel has none.  ``product`` is what
+    the sources put into it, ``needed`` are the SONAMEs that the library may need.
     """
 
     kernels: Mapping[str, frozenset[str]]
@@ -100,7 +100,7 @@ class Expectation:
 
     @property
     def version(self) -> str:
-        return f"{self.base_version}+rocm{self.rocm}"
+        return f"{self.base_version}+rocm{self.rocm}" if self.rocm else self.base_version
 
     @property
     def tag(self) -> str:

@@ -52,7 +52,7 @@ def build_wheel(
     sources = read_inputs(checkout)
     bill, settings = _sbom(job, package, image, checkout, sources), _settings(job, package, image, sources)
     inputs = {
-        "rocm": job.rocm.version,
+        "rocm": job.name,
         "archs": list(job.archs),
         "image": image.facts["image_id"],
         "device_code": {str(code.facts["arch"]): code_objects(code) for code in device_code},
@@ -75,9 +75,10 @@ def build_wheel(
 
 
 def wheel_version(job: Job, checkout: Path) -> str:
-    """The wheel's version: ``[tool.flash-attn-rocm] version`` and the ROCm version as local label."""
+    """The wheel's version: ``[tool.flash-attn-rocm] version``, and the job's local label, if it has one."""
     project = tomllib.loads((checkout / "pyproject.toml").read_text(encoding="utf-8"))
-    return f"{project['tool']['flash-attn-rocm']['version']}+{job.id}"
+    version = str(project["tool"]["flash-attn-rocm"]["version"])
+    return f"{version}+{job.label}" if job.label else version
 
 
 def _sbom(job: Job, package: Package, image: Artifact, checkout: Path, sources: WheelInputs) -> str:
@@ -118,7 +119,7 @@ def _settings(job: Job, package: Package, image: Artifact, sources: WheelInputs)
     interpreter, _, _abi = str(image.facts["python_tag"]).partition("-")
     environment = {
         "FA_DEVICE_CODE": "/project/bundled",
-        "FA_ROCM_VERSION": job.rocm.version,
+        "FA_ROCM_VERSION": job.name,
         "FA_SBOM": f"/project/{SBOM}",
         "SOURCE_DATE_EPOCH": sources.source_date_epoch,
     }

@@ -21,7 +21,8 @@ def selection_options(parser: argparse.ArgumentParser) -> None:
         action="extend",
         default=[],
         metavar="V[,V]",
-        help="ROCm versions, for example 7.2, or all, or default: default_rocm of matrix.yaml",
+        help="ROCm versions, for example 7.2; public: the wheel for every one; or all, or default: "
+        "default_rocm of matrix.yaml",
     )
     group.add_argument(
         "--archs",
@@ -32,7 +33,7 @@ def selection_options(parser: argparse.ArgumentParser) -> None:
         help="gfx archs, for example gfx942,gfx1100, or all of the ROCm version, which is the default",
     )
     group.add_argument(
-        "--all", action="store_true", help="every ROCm version that is built in CI; the same as --rocm all"
+        "--all", action="store_true", help="every wheel that is built in CI; the same as --rocm all"
     )
 
 

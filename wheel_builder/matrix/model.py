@@ -8,6 +8,8 @@ from wheel_builder.base.products import Product
 Provider = Literal["debian", "vendor"]
 # The name of the distribution on every index.
 PROJECT = "flash-attn-rocm"
+# What the wheel for every ROCm version is called where others have theirs: --rocm, folders of an index.
+PUBLIC = "public"
 # One spelling for each version: 7.01 and 07.1 would be further names for 7.1.
 VERSION = r"[1-9][0-9]?\.(0|[1-9][0-9]?)"
 
@@ -53,6 +55,29 @@ class Rocm:
     packages: tuple[tuple[str, tuple[str, ...]], ...] = ()
     built_in_ci: bool = True
     note: str = ""
+
+
+@dataclass(frozen=True)
+class Public:
+    """The wheel for every ROCm version, whose own version has no local label.
+
+    ``built_with`` names the row of ``rocm`` with its image and device code, ``runtimes`` those under whose
+    HIP runtimes it has to load, the oldest first.  ``like`` has, for some of these, ROCm versions of
+    PyTorch's builds that bring a runtime of the same ABI: the same libamdhip64.so.N.
+    """
+
+    built_with: str
+    runtimes: tuple[str, ...]
+    like: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    @property
+    def oldest(self) -> str:
+        return self.runtimes[0]
+
+    @property
+    def fits(self) -> tuple[str, ...]:
+        """Every ROCm version that it is for."""
+        return (*self.runtimes, *(version for _, versions in self.like for version in versions))
 
 
 @dataclass(frozen=True)
@@ -108,12 +133,16 @@ class Matrix:
     rocm: tuple[Rocm, ...]
     exclude: tuple[Exclude, ...]
     upstream: Upstream
+    public: Public
     other_archs: tuple[OtherArch, ...] = ()
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What the command line asks for; empty means the default ROCm version and all its archs."""
+    """What the command line asks for; empty means the default ROCm version and all its archs.
+
+    ``rocm`` may hold ``PUBLIC``, and ``all_rocm`` includes it.
+    """
 
     rocm: tuple[str, ...] = ()
     archs: tuple[str, ...] = ()
@@ -122,19 +151,38 @@ class Selection:
 
 @dataclass(frozen=True)
 class Job:
-    """One wheel: a ROCm version and the archs whose code it holds."""
+    """One wheel: the archs whose code it holds, and the ROCm version that they are compiled with.
+
+    ``public`` when it is the wheel for every ROCm version.
+    """
 
     rocm: Rocm
     archs: tuple[str, ...]
+    public: Public | None = None
+
+    @property
+    def name(self) -> str:
+        """What ``--rocm`` and the index call it."""
+        return PUBLIC if self.public else self.rocm.version
 
     @property
     def id(self) -> str:
+        return PUBLIC if self.public else self.builder
+
+    @property
+    def builder(self) -> str:
+        """The job that its image and device code are from, which may be its own."""
         return f"rocm{self.rocm.version}"
+
+    @property
+    def label(self) -> str:
+        """The local label of the wheel's version; "" for none."""
+        return "" if self.public else self.id
 
 
 @dataclass(frozen=True)
 class Rejection:
-    """A combination that is not built, and why."""
+    """A combination that is not built, and why; ``rocm`` may be ``PUBLIC``."""
 
     rocm: str
     arch: str
@@ -148,3 +196,8 @@ class Plan:
     jobs: tuple[Job, ...]
     rejected: tuple[Rejection, ...]
     package: Package
+
+
+def wheel_words(name: str) -> str:
+    """A job's ``name`` in words: "ROCm 7.2", "the public wheel"."""
+    return "the public wheel" if name == PUBLIC else f"ROCm {name}"

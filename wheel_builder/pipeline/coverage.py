@@ -10,7 +10,7 @@ from wheel_builder.base.durable import ensure
 from wheel_builder.base.errors import ReleaseError, WheelBuilderError
 from wheel_builder.base.words import aligned, shown
 from wheel_builder.index.finder.html import Html, element, joined, void
-from wheel_builder.matrix.model import Plan
+from wheel_builder.matrix.model import Plan, wheel_words
 from wheel_builder.pipeline.release import Attempt
 
 SCHEMA = 1
@@ -35,7 +35,7 @@ STYLE = (
 
 @dataclass(frozen=True)
 class Row:
-    """One wheel of the plan.
+    """One wheel of the plan; ``rocm`` may be ``PUBLIC``.
 
     ``emulated`` are the archs whose kernels were executed on the ISA emulator; ``serves`` the ROCm versions
     under whose runtimes it loads (the index leaves out those that have their own wheel of its public
@@ -81,7 +81,7 @@ def to_table(coverage: Coverage) -> str:
     """The table for the terminal: aligned columns, what stopped a job, what was not built."""
     rows = [HEADINGS, *(_cells(row) for row in coverage.rows)]
     lines = [*aligned(rows, left=len(HEADINGS)), NO_GPU]
-    lines += [f"ROCm {row.rocm} failed: {row.failure}" for row in coverage.rows if row.failure]
+    lines += [f"{wheel_words(row.rocm)} failed: {row.failure}" for row in coverage.rows if row.failure]
     lines += [f"not built: {_not_built(one)}" for one in coverage.not_built]
     return "\n".join(lines)
 
@@ -97,7 +97,7 @@ def to_html(coverage: Coverage) -> str:
         element("tbody", *body),
     )
     failed = [
-        joined(element("h2", f"ROCm {row.rocm} failed"), element("pre", row.failure))
+        joined(element("h2", f"{wheel_words(row.rocm)} failed"), element("pre", row.failure))
         for row in coverage.rows
         if row.failure
     ]
@@ -121,15 +121,15 @@ def to_html(coverage: Coverage) -> str:
 
 def _row(attempt: Attempt) -> Row:
     archs: Mapping[str, Any] = attempt.record["archs"] if attempt.record else {}
-    own = attempt.job.rocm.version
+    own = () if attempt.job.public else (attempt.job.name,)
     return Row(
-        rocm=own,
+        rocm=attempt.job.name,
         archs=attempt.job.archs,
         built=attempt.wheel is not None,
         audited=attempt.audited,
         emulated=tuple(arch for arch, found in archs.items() if found["passed"]),
         published=attempt.published is not None,
-        serves=(own, *attempt.record["serves"]) if attempt.record else (),
+        serves=(*own, *attempt.record["serves"]) if attempt.record else (),
         failure=attempt.failure.message if attempt.failure else "",
     )
 
@@ -147,7 +147,7 @@ def _html_row(row: Row) -> Html:
 
 
 def _not_built(one: NotBuilt) -> str:
-    return f"ROCm {one.rocm}{f' {one.arch}' if one.arch else ''}: {one.reason}"
+    return f"{wheel_words(one.rocm)}{f' {one.arch}' if one.arch else ''}: {one.reason}"
 
 
 def _yes(value: bool) -> str:  # noqa: FBT001

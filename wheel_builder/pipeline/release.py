@@ -26,7 +26,7 @@ from wheel_builder.build.source import read_source
 from wheel_builder.index import first_use, publish
 from wheel_builder.matrix.catalogue import Catalogue, catalogue_of
 from wheel_builder.matrix.hardware import read_reports
-from wheel_builder.matrix.model import Job, Matrix, Package, Plan
+from wheel_builder.matrix.model import PROJECT, Job, Matrix, Package, Plan
 from wheel_builder.matrix.plan import jobs_to_build
 from wheel_builder.pipeline.context import (
     ENGINE,
@@ -45,7 +45,7 @@ from wheel_builder.pipeline.taken import refuse_taken
 from wheel_builder.pipeline.verification import audit_of_job, expectation, job_of, verify_one, verify_steps
 from wheel_builder.provenance.attest import finished_at, require_provenance, write_provenance
 from wheel_builder.provenance.provenance import SOURCE, Provenance, make_provenance, run_details
-from wheel_builder.provenance.records import require_attachments, write_record
+from wheel_builder.provenance.records import require_attachments, require_served, write_record
 
 
 @dataclass(frozen=True)
@@ -157,12 +157,12 @@ def publish_files(files: Sequence[Path], matrix: Matrix, index: Path, checkout: 
         problems = [f"{file.name} is for every ROCm version" for file in shims]
         raise PublishError(title, problems, advice="name wheels of flash-attn-rocm with it")
     jobs = _fit_for_others(files, matrix, checkout)
-    wheels: dict[str, list[Path]] = {job.rocm.version: [*shims] for job in jobs}
+    wheels: dict[str, list[Path]] = {job.name: [*shims] for job in jobs}
     for file, job in zip(kernels, jobs, strict=True):
-        wheels[job.rocm.version].append(file)
+        wheels[job.name].append(file)
     catalogue = catalogue_of(matrix, read_reports(checkout))
     published = publish.publish_all(wheels, index, catalogue=catalogue, now=datetime.now(UTC))
-    return [published[job.rocm.version].simple for job in jobs]
+    return [published[job.name].simple for job in jobs]
 
 
 def upload_files(files: Sequence[Path], matrix: Matrix, url: str, checkout: Path, *, log: Path) -> None:
@@ -184,7 +184,9 @@ def _fit_for_others(files: Sequence[Path], matrix: Matrix, checkout: Path) -> li
         if shim := shim_of(file):
             audit_shim(shim, file, checkout)
     archs = {file: job.archs for file, job in zip(kernels, jobs, strict=True)}
-    require_attachments(archs | dict.fromkeys(shims, ()), [row.version for row in matrix.rocm])
+    versions = dict.fromkeys((*(row.version for row in matrix.rocm), *matrix.public.fits))
+    require_attachments(archs | dict.fromkeys(shims, ()), tuple(versions))
+    require_served([file for file, job in zip(kernels, jobs, strict=True) if job.public], matrix.public)
     require_provenance(files, checkout)
     return jobs
 
@@ -228,10 +230,12 @@ def planned_images(jobs: Sequence[Job]) -> list[Planned]:
 
 def newest_wheel(job: Job, dist: Path) -> Path:
     """The job's newest finished wheel; raises ``WheelError`` when there is none."""
-    wheels = sorted(dist.glob(f"*+{job.id}-*.whl"), key=lambda file: file.stat().st_mtime)
+    files = dist.glob(f"{PROJECT.replace('-', '_')}-*.whl")
+    own = [file for file in files if file.name.split("-")[1].partition("+")[2] == job.label]
+    wheels = sorted(own, key=lambda file: file.stat().st_mtime)
     if not wheels:
         message = f"there is no finished wheel for {job.id} in {shown(dist)}"
-        advice = f"make it first: scripts/release --rocm {job.rocm.version}; or name a published one"
+        advice = f"make it first: scripts/release --rocm {job.name}; or name a published one"
         raise WheelError(message, advice=advice)
     return wheels[-1]
 
@@ -419,7 +423,7 @@ def _publish(
         write_provenance(finished, provenance)
         require_attachments({finished: job.archs}, record.facts["serves"])
         published = publish.publish(
-            [finished, *shims], context.index, job.rocm.version, catalogue=catalogue, now=datetime.now(UTC),
+            [finished, *shims], context.index, job.name, catalogue=catalogue, now=datetime.now(UTC),
             to_others=False,
         )  # fmt: skip
         if not published.added:

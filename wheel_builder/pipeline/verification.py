@@ -28,7 +28,7 @@ from wheel_builder.fake_hip.container import LIBRARY
 from wheel_builder.images.docker import remove_own
 from wheel_builder.images.listing import tools_in
 from wheel_builder.images.wheel_tests import FULL
-from wheel_builder.matrix.model import Job, Matrix, Package, Selection
+from wheel_builder.matrix.model import PUBLIC, Job, Matrix, Package, Selection
 from wheel_builder.matrix.plan import jobs_to_build
 from wheel_builder.matrix.plan import plan as make_plan
 from wheel_builder.matrix.support_table import planned_kernels
@@ -144,16 +144,17 @@ def emulator_workshop(
 
 
 def job_of(file: Path, matrix: Matrix, archs: Sequence[str] = ()) -> Job:
-    """The job that a finished wheel belongs to, by the local label of its version.
+    """The job that a finished wheel belongs to, by the local label of its version; without one the public's.
 
     ``archs`` are those for which it was built; empty means all of its ROCm version.
     """
     try:
-        label = str(parse_wheel_filename(file.name)[1].local)
+        label = parse_wheel_filename(file.name)[1].local
     except InvalidWheelFilename as error:
         message = f"{file.name} is not a wheel's file name"
         raise WheelError(message, advice="name a .whl file") from error
-    selection = Selection(rocm=(label.removeprefix("rocm"),), archs=tuple(archs))
+    name = label.removeprefix("rocm") if label else PUBLIC
+    selection = Selection(rocm=(name,), archs=tuple(archs))
     return jobs_to_build(make_plan(matrix, selection))[0]
 
 
@@ -170,7 +171,7 @@ def expectation(job: Job, package: Package, checkout: Path, product: Product | N
     project = tomllib.loads((checkout / "pyproject.toml").read_text(encoding="utf-8"))
     return Expectation(
         kernels=planned_kernels(checkout, job.archs),
-        rocm=job.rocm.version,
+        rocm="" if job.public else job.rocm.version,
         base_version=project["tool"]["flash-attn-rocm"]["version"],
         platform_tag=package.platform_tag,
         torch_floor=package.torch_floor,
@@ -202,7 +203,7 @@ def verify_one(
     log = context.log(f"verify-{job.id}")
     with progress.step("verify", job=job.id, log=log) as step:
         record = verify.verify_wheel(
-            file, shown, static=checked, rocm=job.rocm.version, image=tester, fake_hip=runtime,
+            file, shown, static=checked, job=job, image=tester, fake_hip=runtime,
             disassembly=code, runtimes=loads, checkout=context.checkout, store=context.store, log=log,
             full=_full(),
         )  # fmt: skip
@@ -228,8 +229,9 @@ def _static_checks(
     log = context.log(f"static-checks-{job.id}")
     with progress.step("static checks", job=job.id, log=log) as step:
         checked = static.check_static(
-            file, builder, checkout=context.checkout, store=context.store, log=log, update=update
-        )
+            file, builder, rocm=job.rocm.version, checkout=context.checkout, store=context.store, log=log,
+            update=update,
+        )  # fmt: skip
         code = static.disassemble_wheel(file, builder, store=context.store, log=log)
         static.refuse_unimplemented(file.name, Core(emulator.path / LIBRARY), code)
         return told(step, checked), code

@@ -7,12 +7,15 @@ from flash_attn_rocm import _environment, _override
 from flash_attn_rocm._drop_in import DropIn
 from flash_attn_rocm._facts import DXG_VARIABLE, HIDING, OVERRIDE, DeviceFile, Facts, Fused, Gpu
 from flash_attn_rocm._requirements import (
+    OLDEST_ROCM,
     OPEN_TORCH_PAGE,
     REMOVE,
     REMOVE_TORCH,
     Step,
     install_torch,
+    is_public,
     numbered,
+    release,
     wrong_build,
 )
 
@@ -98,7 +101,7 @@ def _headline(facts: Facts) -> str:
 def _findings(facts: Facts) -> tuple[tuple[str, str], ...]:
     torch = facts.torch
     found = [
-        ("flash_attn_rocm", f"{facts.package}, built with ROCm {facts.rocm or 'of an unknown version'}"),
+        ("flash_attn_rocm", f"{facts.package}, {_wheel_for(facts)}"),
         ("kernels for", _kernels_for(facts) or "unknown, because the library does not load"),
         ("system", _system(facts)),
         ("Python", facts.python),
@@ -106,7 +109,8 @@ def _findings(facts: Facts) -> tuple[tuple[str, str], ...]:
         ("flash-attn", _in_words(facts.drop_in)),
         *_flash_attn_3(facts.drop_in_3),
         ("HIP runtime", ", ".join(facts.hip_libraries) or "none in this process"),
-        ("driver", "that of Windows" if facts.wsl else facts.driver or "none loaded"),
+        ("driver", facts.driver or ("that of Windows, not shown here" if facts.wsl else "none loaded")),
+        *((("librocdxg", facts.rocdxg or "not found in the usual folders"),) if facts.wsl else ()),
         *((file.path, _access(file)) for file in (facts.kfd, *facts.renders)),
         *facts.environment,
     ]
@@ -119,6 +123,12 @@ def _findings(facts: Facts) -> tuple[tuple[str, str], ...]:
     if facts.fused:
         found.append(("PyTorch's SDPA", "; ".join(map(_of_fused, facts.fused))))
     return tuple(found)
+
+
+def _wheel_for(facts: Facts) -> str:
+    if is_public(facts.package):
+        return f"for every ROCm from {OLDEST_ROCM} on"
+    return f"built with ROCm {facts.rocm or 'of an unknown version'}"
 
 
 def _kernels_for(facts: Facts) -> str:
@@ -265,12 +275,18 @@ def _runtimes_step(facts: Facts) -> Step | None:
 
 def _rocm_step(facts: Facts) -> Step | None:
     theirs, ours = facts.torch.rocm, facts.rocm
+    if theirs and is_public(facts.package) and release(theirs) < release(OLDEST_ROCM):
+        return Step(
+            f"PyTorch brings ROCm {theirs}, and this wheel is for ROCm {OLDEST_ROCM} and newer: remove it "
+            f"with the first command, then {install_torch()}",
+            (REMOVE_TORCH, OPEN_TORCH_PAGE),
+        )
     if not theirs or not ours or _major(theirs) == _major(ours):
         return None
     return Step(
         f"PyTorch brings ROCm {theirs}, and this wheel was built with ROCm {ours}: remove it with the "
-        f"command below, then install the wheel for ROCm {_major(theirs)}, with the command on the page of "
-        "the index that you installed from",
+        f"command below, then install the wheel for ROCm {_major(theirs)}, or the one for every ROCm from "
+        f"{OLDEST_ROCM} on, with the command on the page of the index that you installed from",
         (REMOVE,),
     )
 

@@ -1,6 +1,7 @@
 """What the doctor needs to know about this machine.  Only this module looks at it."""
 
 import grp
+import hashlib
 import importlib
 import os
 import platform
@@ -21,6 +22,10 @@ OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
 DXG_VARIABLE = "HSA_ENABLE_DXG_DETECTION"
 HIDING = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
 VARIABLES = (OVERRIDE, *HIDING, DXG_VARIABLE)
+# Where WSL2 shows the drivers of Windows, a folder for each with its version's hash in the name, and where
+# ROCm's library that reaches them may be.
+WSL_DRIVERS = "usr/lib/wsl/drivers"
+ROCDXG_FOLDERS = ("opt/rocm/lib", "usr/lib/x86_64-linux-gnu", "usr/local/lib")
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,8 @@ class Facts:
     /dev/dxg on WSL2.  ``drop_in`` is what ``import flash_attn`` finds, ``drop_in_3`` what ``import
     flash_attn_interface`` does, ``fused`` what PyTorch's own attention does on the first GPU.  ``archs`` are
     those that the wheel has machine code of, ``served`` the GPUs that run it, each with its arch;
-    ``torch_archs`` are those that PyTorch's own kernels were built for.
+    ``torch_archs`` are those that PyTorch's own kernels were built for.  ``rocdxg`` is the name of ROCm's
+    library for WSL2, "" where none was found.
     """
 
     system: str
@@ -106,6 +112,7 @@ class Facts:
     fused: tuple[Fused, ...] = ()
     served: tuple[tuple[str, str], ...] = ()
     torch_archs: tuple[str, ...] = ()
+    rocdxg: str = ""
 
 
 def collect(root: Path = Path("/"), *, ask_gpus: bool = True) -> Facts:
@@ -117,7 +124,7 @@ def collect(root: Path = Path("/"), *, ask_gpus: bool = True) -> Facts:
     problems = _package_problems()
     listed = driver_gpus(root / "sys/class/kfd/kfd/topology/nodes")
     gpus = _torch_gpus(module) if ask_gpus and module is not None and not problems else ()
-    wsl = "microsoft" in _read(root / "proc/sys/kernel/osrelease").lower()
+    wsl = is_wsl(root)
     return Facts(
         system=sys.platform,
         machine=platform.machine(),
@@ -149,7 +156,19 @@ def collect(root: Path = Path("/"), *, ask_gpus: bool = True) -> Facts:
         fused=_fused() if gpus else (),
         served=() if problems else _served(),
         torch_archs=_torch_archs(module) if gpus and module is not None else (),
+        rocdxg=rocdxg(root) if wsl else "",
     )
+
+
+def is_wsl(root: Path) -> bool:
+    """Whether this Linux runs in WSL2, where Windows has the GPUs and their driver."""
+    return "microsoft" in _read(root / "proc/sys/kernel/osrelease").lower()
+
+
+def rocdxg(root: Path) -> str:
+    """The file of ROCm's library for WSL2, such as librocdxg.so.1.1.0; "" where none is installed."""
+    found = (path for folder in ROCDXG_FOLDERS for path in sorted((root / folder).glob("librocdxg.so*")))
+    return next((path.resolve().name for path in found), "")
 
 
 def hip_libraries(maps: str) -> tuple[str, ...]:
@@ -169,12 +188,25 @@ def device_file(path: Path) -> DeviceFile:
 
 
 def driver(root: Path) -> str:
-    """The kernel driver: its own version where it is not a part of Linux, or Linux's; "" when not loaded."""
+    """The kernel driver: its own version where it is not a part of Linux, or Linux's; "" when not loaded.
+
+    On WSL2 it is one of Windows, which no file names: a digest of all drivers there changes with it.
+    """
+    if is_wsl(root):
+        return _of_windows(root)
     module = root / "sys/module/amdgpu"
     if not module.is_dir():
         return ""
     version = _read(module / "version").strip()
     return f"amdgpu {version}" if version else f"amdgpu of Linux {platform.release()}"
+
+
+def _of_windows(root: Path) -> str:
+    names = sorted(folder.name for folder in (root / WSL_DRIVERS).glob("*.inf_*"))
+    if not names:
+        return ""
+    digest = hashlib.sha256("\n".join(names).encode()).hexdigest()[:12]
+    return f"that of Windows (drivers {digest}), {rocdxg(root) or 'no librocdxg'}"
 
 
 def driver_gpus(nodes: Path) -> tuple[Gpu, ...]:

@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 DISTRIBUTION = "flash-attn-rocm"
+UNKNOWN = "unknown"
 PYTHON_FLOOR = (3, 10)
 GLIBC_FLOOR = (2, 28)
 TORCH_FLOOR = (2, 10)
+OLDEST_ROCM = "6.4"
 TORCH_FLOOR_TEXT = ".".join(map(str, TORCH_FLOOR))
 TORCH_PAGE = "https://pytorch.org/get-started/locally/"
 REMOVE = f"python -m pip uninstall --yes {DISTRIBUTION}"
@@ -59,22 +61,29 @@ def numbered(steps: Iterable[Step]) -> list[str]:
 
 
 def package_version() -> str:
-    """The installed wheel's version, for example ``0.1.0+rocm7.2``."""
+    """The installed wheel's version: ``0.1.0+rocm7.2``, or ``0.1.0`` of the one for every ROCm version."""
     try:
         return importlib.metadata.version(DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
-        return "unknown"
+        return UNKNOWN
 
 
 def wheel_rocm() -> str:
-    """The ROCm version that the wheel was built with, or ``""`` when it is not installed as a wheel."""
+    """The ROCm version that the wheel is for, or ``""``: it is for every one, or not installed as a wheel."""
     return package_version().partition("+rocm")[2]
+
+
+def is_public(version: str) -> bool:
+    """Whether the wheel of this version is the one for every ROCm version from ``OLDEST_ROCM`` on."""
+    return version != UNKNOWN and "+" not in version
 
 
 def install_torch() -> str:
     """Where a PyTorch that this wheel works with is from."""
     rocm = wheel_rocm()
     build = f"its build for ROCm {rocm}, or the next" if rocm else "a build for ROCm"
+    if is_public(package_version()):
+        build = f"a build for ROCm {OLDEST_ROCM} or newer"
     return (
         f"install PyTorch {TORCH_FLOOR_TEXT} or newer, {build}, with the command that {TORCH_PAGE} "
         "gives for Linux, Pip and ROCm"

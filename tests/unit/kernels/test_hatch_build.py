@@ -51,7 +51,7 @@ def test_all_problems_at_once(tmp_path):
     assert refusal({}, hip_folders=places).splitlines() == [
         "the wheel cannot be built:",
         "  - FA_DEVICE_CODE: expected the folder of the device code, found nothing",
-        "  - FA_ROCM_VERSION: expected a version such as 7.2, found ''",
+        "  - FA_ROCM_VERSION: expected a version such as 7.2, or public, found ''",
         "  - FA_TORCH_INCLUDE: expected the folder of PyTorch's headers, found nothing",
         "  - FA_SBOM: expected a file *.cdx.json, found nothing",
         f"  - FA_HIP_INCLUDE: expected a folder with {hatch_build.HIP_HEADER}, found none at {listed}",
@@ -79,7 +79,7 @@ def test_a_missing_file(environ, tmp_path, name, words):
 
 @pytest.mark.parametrize("version", ["7", "7.2-rc1", "rocm7.2", "7.2.1.3"])
 def test_a_rocm_version_that_is_none(environ, version):
-    assert f"expected a version such as 7.2, found {version!r}" in refusal(
+    assert f"expected a version such as 7.2, or public, found {version!r}" in refusal(
         {**environ, "FA_ROCM_VERSION": version}
     )
 

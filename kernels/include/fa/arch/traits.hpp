@@ -22,9 +22,10 @@ enum class Family {
 };
 
 enum class MatrixUnit {
-  mfma,  // CDNA: matrix instructions over 64 lanes
-  wmma,  // RDNA3: matrix instructions over 32 lanes
-  dot2,  // RDNA2: no matrix instructions, two multiply-adds a lane
+  mfma,        // CDNA: matrix instructions over 64 lanes
+  wmma,        // RDNA3: matrix instructions over 32 lanes, both halves of which hold all of an operand
+  wmma_split,  // RDNA4: each half holds half of it
+  dot2,        // RDNA2: no matrix instructions, two multiply-adds a lane
 };
 
 struct ArchTraits {
@@ -60,6 +61,8 @@ struct ArchTraits {
   // How a launch sets up registers.
   bool architected_flat_scratch;  // the address of private memory is no kernel argument
   bool packed_work_item_ids;      // x, y and z share v0
+  bool workgroup_ids_in_ttmps;    // a workgroup's number is in trap registers, not in SGPRs
+  bool nan_modes;                 // a descriptor says how NaN is treated by clamp, minimum and maximum
 };
 
 #pragma clang diagnostic push

@@ -14,6 +14,7 @@
 #include "fa/mma/dot2.hpp"
 #include "fa/mma/mfma.hpp"
 #include "fa/mma/wmma.hpp"
+#include "fa/mma/wmma_split.hpp"
 #include "fa/tile/dropout.hpp"
 #include "fa/tile/folded_softmax.hpp"
 #include "fa/tile/mask.hpp"

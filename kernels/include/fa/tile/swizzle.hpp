@@ -101,16 +101,18 @@ struct Fragments {
   static constexpr int offset_below(int at, int rows) { return at + offset(rows, 0); }
 };
 
-// Fragments for tiles that are stored by blocks of 4 rows, which lie in slots 2 apart.
-template <int kRows, int kRowBytes>
-using RowFragments = Fragments<kRows, kRowBytes, 32, 32, 64>;
-template <int kRows, int kRowBytes>
-using TransposedFragments = Fragments<kRows, kRowBytes, 16, 32>;
+// Fragments for tiles that are stored by blocks of 4 rows, which lie in slots 2 apart or, kInOrder, side by
+// side.
+template <int kRows, int kRowBytes, bool kInOrder>
+using RowFragments =
+    Fragments<kRows, kRowBytes, kInOrder ? 16 : 32, 32, !kInOrder ? 64 : (kRows == 32 ? 32 : 0)>;
+template <int kRows, int kRowBytes, bool kInOrder>
+using TransposedFragments = Fragments<kRows, kRowBytes, 16, kInOrder && kRowBytes == 64 ? 16 : 32>;
 
 // Of pieces of 4 elements by 4 of `blocks` * 4 rows, neighbours are of other rows; then comes this column for
 // the `index`-th, so that 16 lanes meet in no bank in either form of the tile.
-constexpr int spread_column(int index, int blocks) {
-  return blocks == 4 ? (index & ~6) | (index & 2) << 1 | (index & 4) >> 1 : index;
+constexpr int spread_column(int index, int blocks, bool in_order) {
+  return blocks == 4 && !in_order ? (index & ~6) | (index & 2) << 1 | (index & 4) >> 1 : index;
 }
 
 }  // namespace fa
