@@ -164,12 +164,26 @@ def test_rows_of_another_text_are_no_padding():
     torch.testing.assert_close(out, by_formula(q, k, v, mask.bool()[:, None, None]))
 
 
-def test_sequences_by_number():
+@pytest.mark.parametrize("is_causal", [True, False])
+@pytest.mark.parametrize("said", [True, False])
+def test_sequences_by_number(is_causal, said):
+    """A copy on another device has no more than the numbers; it followed the module's flag, or the call's."""
     q, k, v = tensors()
-    numbers = torch.tensor([[1, 1, 2, 2, 2], [2, 2, 3, 3, 3]], dtype=torch.int32)
-    out, _ = ATTEND(CAUSAL, q, k, v, numbers)
+    numbers = torch.tensor([[2, 2, 3, 3, 3], [3, 3, 4, 4, 4]], dtype=torch.int32)
+    out, _ = ATTEND(
+        SimpleNamespace(is_causal=said), q, k, v, numbers if is_causal else -numbers, is_causal=said
+    )
     same = numbers[:, None, :, None] == numbers[:, None, None, :]
-    torch.testing.assert_close(out, by_formula(q, k, v, same & causal(5)))
+    torch.testing.assert_close(out, by_formula(q, k, v, same & causal(5) if is_causal else same))
+
+
+@pytest.mark.parametrize("is_causal", [True, False])
+def test_a_model_s_own_mask_of_int32_says_nothing_of_causal_rows(is_causal):
+    q, k, v = tensors()
+    mask = torch.tensor([[1, 1, 1, 1, 1], [0, 0, 1, 1, 1]], dtype=torch.int32)
+    out, _ = ATTEND(SimpleNamespace(is_causal=is_causal), q, k, v, mask)
+    seen = mask.bool()[:, None, None] & (causal(5) if is_causal else torch.ones(5, 5).bool())
+    torch.testing.assert_close(out, by_formula(q, k, v, seen) * mask[:, :, None, None])
 
 
 def test_ends_of_sequences_without_the_longest():

@@ -9,7 +9,7 @@ from torch.nn.functional import pad
 
 from flash_attn_rocm._attention import attention
 from flash_attn_rocm._transformers_arguments import refusal
-from flash_attn_rocm._transformers_masks import hides_nothing, pattern_of
+from flash_attn_rocm._transformers_masks import NUMBERS, hides_nothing, pattern_of
 from flash_attn_rocm._transformers_models import reads_patterns, supports_flash
 from flash_attn_rocm.flash_attn_interface import flash_attn_func, flash_attn_varlen_func
 
@@ -64,17 +64,17 @@ def padded(call: Call, mask: Tensor) -> Tensor:
     known = reads_patterns(getattr(call.module, "config", None)) is not False
     if not known or mask.dim() != 2 or mask.shape[0] != call.q.shape[0] or keys > call.k.shape[1]:
         raise refusal(call.module, f"attention_mask of shape {tuple(mask.shape)}, that")
-    packed = mask.dtype == torch.int32 and keys == rows
+    packed = mask.dtype == NUMBERS and keys == rows
     # A static cache has more keys than the mask.
     call = call._replace(k=call.k[:, :keys], v=call.v[:, :keys])
     pattern = pattern_of(mask)
     if not (pattern.padded if pattern else (mask != 1).any()):
         return unpadded(call)
     if packed:
-        batch = torch.arange(len(mask), dtype=mask.dtype, device=mask.device)
-        numbers = mask + (mask.max() + 1) * batch[:, None]
-        lengths = torch.unique_consecutive(numbers[mask > 0], return_counts=True)[1]
-        return _counting(call, mask > 0, mask > 0, [lengths, lengths])
+        batch, counts = torch.arange(len(mask), dtype=mask.dtype, device=mask.device), mask != 0
+        numbers = mask.abs() + (mask.abs().max() + 1) * batch[:, None]
+        lengths = torch.unique_consecutive(numbers[counts], return_counts=True)[1]
+        return _counting(call, counts, counts, [lengths, lengths])
     if call.packing.get("cu_seq_lens_q") is not None:
         raise refusal(call.module, "cu_seq_lens_q beside an attention_mask that hides keys, that")
     counts = mask.bool()

@@ -4,10 +4,10 @@ transformers describes a mask by a function of positions.  ``mask`` returns one 
 
 * (batch, seqlen_k) for models that support flash attention, with a ``Pattern``: 0 where a key is hidden, int8
   where rows are causal, int16 where they are causal in chunks of config.attention_chunk_size keys, counted
-  from each sequence's first, and bool where they are not causal, or, int32, packed sequences by number from 1
-  on.  The pattern holds, whatever the module or the call says: AIMv2's text has modules, Pegasus-X a decoder,
-  and PaliGemma a prompt that say they are not causal.  A copy on another device loses the pattern and keeps
-  the dtype;
+  from each sequence's first, and bool where they are not causal, or, int32, packed sequences by number: from
+  2 on where rows are causal, and from -2 down where they are not.  The pattern holds, whatever the module or
+  the call says: AIMv2's text has modules, Pegasus-X a decoder, and PaliGemma a prompt that say they are not
+  causal.  A copy on another device loses the pattern and keeps dtype and numbers;
 * (batch, 0, window or 0) of the same dtypes for those models' plain masks in graphs of torch.compile, which
   cannot read a tensor: no key is hidden;
 * (batch, 1, seqlen_q, seqlen_k) bool: anything else, such as images that see themselves both ways.
@@ -31,6 +31,8 @@ Rule = Callable[..., Any]
 ATTRIBUTE = "_flash_attn_rocm_pattern"
 DTYPES = {True: torch.int8, False: torch.bool}  # by whether rows are causal
 IN_CHUNKS = torch.int16
+NUMBERS = torch.int32
+FIRST = 2  # number of a packed sequence: 0 and 1 are what models have in masks of their own
 
 
 class Pattern(NamedTuple):
@@ -107,7 +109,9 @@ def _decided(
             # A static cache has more keys than were written, which no row of causal attention sees.
             keys = min(written, kv_length) if pattern.causal else kv_length
             known = sequences is None and attention_mask is None
-            if sequences is None:
+            if sequences is not None:
+                sequences = (sequences + FIRST) * (1 if pattern.causal else -1)
+            else:
                 found = _padding(attention_mask, batch_size, kv_offset, keys, options.get("device"))
                 if pattern.chunk and q_length == 1:
                     found = found & _in_chunk(inner, batch_size, int(q_offset), kv_offset, keys, found.device)
@@ -115,7 +119,7 @@ def _decided(
                 sequences = found.to(pattern.dtype)
             pattern = pattern._replace(padded=not known and bool((sequences != 1).any()))
             width = pattern.window or pattern.chunk or keys
-            if not pattern.padded or keys <= width or _is_contiguous(sequences > 0):
+            if not pattern.padded or keys <= width or _is_contiguous(sequences != 0):
                 setattr(sequences, ATTRIBUTE, pattern)
                 return sequences
     # None then means causal, from the lower right corner: transformers' own function has the upper left one.
@@ -142,10 +146,12 @@ def hides_nothing(found: Tensor) -> bool:
 
 
 def is_causal(found: Tensor | None) -> bool | None:
-    """Whether a mask's dtype says that rows are causal; None where only the module knows.
+    """Whether a mask without its pattern says that rows are causal; None where only the module knows.
 
-    Models that make their own masks may give them as booleans, too.
+    Models that make their own masks may give them as booleans, or as 0 and 1 of any dtype, too.
     """
+    if found is not None and found.dtype == NUMBERS:
+        return None if bool((found.abs() < FIRST).all()) else bool((found >= 0).all())
     return True if found is not None and found.dtype in {DTYPES[True], IN_CHUNKS} else None
 
 
@@ -180,12 +186,12 @@ def _in_chunk(rule: Rule, batch: int, row: int, first: int, keys: int, device: t
 
 
 def _unpacked(masks: ModuleType, rule: Rule) -> tuple[Rule, Tensor | None]:
-    """The rule inside each of several packed sequences, and the number of each key's sequence."""
+    """The rule inside each of several packed sequences, and the number of each key's sequence, from 0 on."""
     first, *others = _both(masks, rule)
     packed = others and _is_made_by(first, masks, "packed_sequence_mask_function", None)
     if packed and _is_made_by(others[0], masks, "remap_positions_for_packed_sequence", rule, None):
         numbers = _captured(first)["packed_sequence_mask"]
-        return _captured(others[0])["mask_function"], numbers.to(torch.int32) + 1
+        return _captured(others[0])["mask_function"], numbers.to(NUMBERS)
     return rule, None
 
 
