@@ -442,6 +442,8 @@ IN_PAGE = ("fa_decode_fp16_d32", r"v_sub_u32_e32 v33, v38, v40", "s_nop 0")
 ONE_ROW = (
     "fa_bwd_convert_fp16", r"s_cmp_lt_i32 (s\d+), 1(?=[^\n]*\n\ts_cbranch_scc1)", r"s_cmp_le_i32 \1, 1"
 )  # fmt: skip
+# Of the copy of the code that packed sequences take, which the compiler puts first.
+SECOND_BLOCK = ("fa_bwd_delta_fp16", r"s_lshl_b32 (s\d+), s2, 7", r"s_lshl_b32 \1, s2, 9")
 QUIET = ("fa_append_bf16", r"v_or_b32_e32 (v\d+), 0x400000", r"v_and_b32_e32 \1, 0x400000")
 WITHOUT = """
 from flash_attn_rocm import _canary_append
@@ -459,6 +461,21 @@ with kernels_on_host_memory(fake_hip), warnings.catch_warnings(record=True) as c
     out = flash_attn_func(*inputs[:3], window_size=(33, 0))
 wanted = flash_attn_rocm._ops.forward(inputs, options, None, want_probabilities=False)[0]
 shown["apart"] = (out.float() - wanted.float()).abs().max().item()
+shown["fallbacks"] = [str(each.message) for each in caught]
+"""
+PACKED_ROWS = """
+from flash_attn_rocm import flash_attn_varlen_func
+leaves = [x[0, :n].clone().requires_grad_() for x, n in zip(qkv(150), (150, 4, 4))]
+ends = [torch.tensor([0, n], dtype=torch.int32) for n in (150, 4)]
+with kernels_on_host_memory(fake_hip), warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    out = flash_attn_varlen_func(*leaves, *ends, 150, 4)
+    [dq] = torch.autograd.grad(out, leaves[:1], torch.ones_like(out))
+q, k, v = (x.detach().float().transpose(0, 1) for x in leaves)
+q.requires_grad_()
+out = torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+[wanted] = torch.autograd.grad(out, [q], torch.ones_like(out))
+shown["apart"] = (dq.float().nan_to_num(10.0) - wanted.transpose(0, 1)).abs().max().item()
 shown["fallbacks"] = [str(each.message) for each in caught]
 """
 DECODED = """
@@ -499,11 +516,13 @@ shown["fallbacks"] = [str(each.message) for each in caught]
 HOLES = {
     "64 causal rows": (
         LONG_BLOCK, 'shown["apart"], shown["fallbacks"] = trained(64), fallbacks', 0.1,
-        DISABLED.format("fused"), ["causal", "window, negative scale", "packed sequences"],
+        DISABLED.format("fused"), ["causal", "window, heads first, negative scale", "packed sequences",
+         "long packed sequences"],
     ),
     "a window and nothing else": (
         LEFT_BOUND, WINDOWED, 0.1, FAMILY,
-        ["window, scores that rise and fall", "left padded cache, negative scale"],
+        ["window, scores that rise and fall", "the diagonal, heads first, infinite scores",
+         "left padded cache, negative scale", "long packed sequences"],
     ),
     "more parts than threads of a wave": (
         LARGEST, DECODED + IN_PARTS, 0.1, FAMILY, ["decode in many parts, scores that rise and fall"],
@@ -515,6 +534,9 @@ HOLES = {
     "one row more than a workgroup has": (
         ONE_ROW, 'shown["apart"], shown["fallbacks"] = trained(129), fallbacks', 0.04,
         DISABLED.format("fused"), ["causal"],
+    ),
+    "more rows of a packed sequence than a workgroup has": (
+        SECOND_BLOCK, PACKED_ROWS, 0.1, DISABLED.format("separate"), ["long packed sequences"],
     ),
     "NaN in bf16": (
         QUIET, NO_NUMBERS, 0.05, "the kernels for bf16, writing into caches are disabled",

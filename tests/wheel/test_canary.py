@@ -7,7 +7,16 @@ import pytest
 import torch
 from archs import ARCH
 from conftest import hidden_as_0
-from flash_attn_rocm import _canary, _canary_calls, _canary_reference, _kernels, _ops, _remembered
+from flash_attn_rocm import (
+    _canary,
+    _canary_calls,
+    _canary_made,
+    _canary_reference,
+    _kernels,
+    _ops,
+    _remembered,
+)
+from flash_attn_rocm._canary_rows import ATTENTION, CACHE, FULL, GRADIENTS, PAGED
 from flash_attn_rocm._layout import Device
 from flash_attn_rocm._options import Inputs
 
@@ -108,6 +117,7 @@ def test_the_check_has_calls_of_every_path():
 
 
 FAMILIES = [_remembered.Family(ARCH, dtype, 64) for dtype in ("fp16", "bf16")]
+CACHES = {row.why for row in ATTENTION if row.store in {CACHE, PAGED, FULL}}
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=str)
@@ -137,8 +147,34 @@ def test_dense_tensors_have_strides_of_their_own():
     """A kernel that takes the rows of one to be as far apart as those of another is wrong in such calls."""
     family = FAMILIES[0]
     for call in (next(_canary_calls.attention_calls(family)), next(_canary_calls.gradient_calls(family))):
-        strides = [x.stride(1) for x in (*call.inputs[:3], call.dout)]
-        assert sorted({*strides}) == sorted(strides)
+        assert distinct(x.stride(1) for x in (*call.inputs[:3], call.dout))
+
+
+def test_caches_have_strides_of_their_own():
+    """Of k and v, whose pages, rows and heads may be as far apart as they like."""
+    calls = [call for call in _canary_calls.attention_calls(FAMILIES[0]) if call.name in CACHES]
+    assert len(calls) == len(CACHES)
+    for call in calls:
+        assert distinct(x.stride(0) for x in call.inputs[1:3]), call.name
+        assert distinct(x.stride(1) for x in call.inputs[1:3]), call.name
+
+
+@pytest.mark.parametrize("rows", [ATTENTION, GRADIENTS], ids=["attention", "gradients"])
+@pytest.mark.parametrize("featured", [False, True])
+def test_each_loop_has_a_dense_batch_with_its_heads_first(rows, featured):
+    """No call of the check had one: of what scaled_dot_product_attention passes, only single sequences."""
+    own = [row for row in rows if row.heads_first and row.featured == featured and len(row.rows) > 1]
+    assert own
+    for call in _canary_made.made(own, FAMILIES[0]):
+        given = (*call.inputs[:3], call.dout)
+        assert distinct(x.stride(2) for x in given), call.name
+        assert distinct((x.stride(1), x.stride(2)) for x in given), call.name
+        assert all(x.stride(2) > x.stride(1) for x in given)
+
+
+def distinct(strides):
+    strides = [*strides]
+    return len({*strides}) == len(strides)
 
 
 def test_a_row_that_sees_no_key_has_to_be_exactly_0():

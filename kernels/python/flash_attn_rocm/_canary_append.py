@@ -64,8 +64,9 @@ def _made(row: AppendRow, pool: Tensor, hard: Tensor) -> tuple[Inputs, New]:
     def of(numbers: Tensor, place: int, *sizes: int) -> Tensor:
         return numbers[place * APART :][: math.prod(sizes)].view(sizes)
 
-    q = of(hard, 0, batch, ROWS, nheads, row.head_dim)
-    k, v = (of(hard, place, batch, NEW, nheads_k, row.head_dim) for place in (1, 2))
+    # Heads first, so that no stride of theirs is the same one of the cache.
+    q = of(hard, 0, batch, nheads, ROWS, row.head_dim).transpose(1, 2)
+    k, v = (of(hard, place, batch, nheads_k, NEW, row.head_dim).transpose(1, 2) for place in (1, 2))
     cos, sin = (_angles(of(pool, n, ANGLES, row.rotary // 2)) if row.rotary else None for n in range(2))
     page = PAGE if row.store == PAGED else CAPACITY
     placed = PLACED * CAPACITY // page

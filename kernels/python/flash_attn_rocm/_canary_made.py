@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from flash_attn_rocm._canary_rows import CACHE, DENSE, FLAT, PACKED, PAGED, Row
+from flash_attn_rocm._canary_rows import CACHE, DENSE, FLAT, FULL, PACKED, PAGED, Row
 from flash_attn_rocm._options import TORCH_DTYPES, Inputs, Options
 from flash_attn_rocm._remembered import Family
 
@@ -94,6 +94,9 @@ def _padded(row: Row, family: Family, pool: Tensor) -> tuple[Inputs, Tensor]:
 
 def _view(pool: Tensor, row: Row, length: int, heads: tuple[int, int], head_dim: int) -> Tensor:
     number, behind = heads
+    if row.heads_first:  # rows behind those of a head, and elements behind those of a row
+        sizes = (len(row.rows), number, length + behind, head_dim + APART * behind)
+        return pool[: math.prod(sizes)].view(sizes)[..., :length, :head_dim].transpose(1, 2)
     sizes = (len(row.rows), length, number + (behind if row.store == DENSE else 0), head_dim)
     return pool[: math.prod(sizes)].view(sizes)[:, :, :number, : head_dim - row.narrower]
 
@@ -137,7 +140,7 @@ def _cache(k: Tensor, v: Tensor, lengths: Lengths) -> Stored:
     capacity, places = max(lengths) + len(lengths) + 1, [*range(len(lengths), 0, -1)]
     begins = [place * capacity + place for place in places]
     slots = [begin + at for begin, length in zip(begins, lengths, strict=True) for at in range(length)]
-    caches = (_hollow(packed(x, lengths), slots, len(lengths) + 1, capacity) for x in (k, v))
+    caches = _hollow((k, v), lengths, slots, len(lengths) + 1, capacity)
     used = [place + length for place, length in zip(places, lengths, strict=True)]
     return *caches, {
         "seqused_k": _integers(*used), "leftpad_k": _integers(*places), "cache_batch_idx": _integers(*places),
@@ -153,18 +156,28 @@ def _paged(k: Tensor, v: Tensor, lengths: Lengths) -> Stored:
     for b, (first, length) in enumerate(zip(firsts, lengths, strict=True)):
         table[b, : blocks[b]] = torch.arange(first, first - blocks[b], -1)
         slots += [(first - at // PAGE) * PAGE + at % PAGE for at in range(length)]
-    caches = (_hollow(packed(x, lengths), slots, sum(blocks) + 1, PAGE) for x in (k, v))
+    caches = _hollow((k, v), lengths, slots, sum(blocks) + 1, PAGE)
     return *caches, {"block_table": table, "cu_seqlens_k": _ends(lengths)}
 
 
-def _hollow(x: Tensor, slots: Sequence[int], *sizes: int) -> Tensor:
-    """A cache of (blocks, keys) with rows in slots, and NaN in all others; strides are those of rows."""
-    wide = x.new_full((math.prod(sizes), x.shape[1], x.stride(1)), torch.nan)[..., : x.shape[2]]
-    wide[torch.tensor(slots)] = x
-    return wide.unflatten(0, sizes)
+def _full(k: Tensor, v: Tensor, lengths: Lengths) -> Stored:
+    """The same, where the table alone says how many keys there are."""
+    *caches, where = _paged(k, v, lengths)
+    return *caches, {"block_table": where["block_table"]}
 
 
-STORES = {DENSE: _dense, PACKED: _packed, CACHE: _cache, PAGED: _paged}
+def _hollow(both: tuple[Tensor, Tensor], lengths: Lengths, slots: Sequence[int], *sizes: int) -> list[Tensor]:
+    """Caches of (blocks, keys) with rows in slots, and NaN in all others and behind those of v."""
+    caches = []
+    for behind, x in enumerate(both):
+        _, _, heads, head_dim = x.shape
+        wide = x.new_full((math.prod(sizes), heads + behind, head_dim), torch.nan)[:, :heads]
+        wide[torch.tensor(slots)] = packed(x, lengths)
+        caches.append(wide.unflatten(0, sizes))
+    return caches
+
+
+STORES = {DENSE: _dense, PACKED: _packed, CACHE: _cache, PAGED: _paged, FULL: _full}
 
 
 def _ends(lengths: Sequence[int]) -> Tensor:

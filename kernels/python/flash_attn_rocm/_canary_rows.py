@@ -6,7 +6,7 @@ They are chosen by what the emulator executes, and measured by mutants of the ke
 
 from typing import NamedTuple
 
-DENSE, PACKED, CACHE, PAGED = "dense", "packed", "cache", "paged"
+DENSE, PACKED, CACHE, PAGED, FULL = "dense", "packed", "cache", "paged", "full pages"
 NONE, CAUSAL = (-1, -1), (-1, 0)
 FLAT = (0.0, 0.0)
 # Keys that decode takes at once; of head dims up to SMALL some kernels take twice as many.
@@ -18,7 +18,8 @@ class Row(NamedTuple):
     """One call; ``rows`` and ``keys`` are those of each sequence, ``heads`` those of q and of k and v.
 
     ``store`` says how k and v lie: dense, packed sequences, a cache with left padding, used lengths and
-    rows by index, or pages, whose queries are packed.  ``scale`` is in units of 1 / sqrt(head_dim).
+    rows by index, pages, whose queries are packed, or full pages without lengths.  Dense tensors lie with
+    their heads first where ``heads_first``.  ``scale`` is in units of 1 / sqrt(head_dim).
     ``scores`` are added to those of random tensors: of the first key, and more for each key after it; for
     every other head of q they are subtracted.  With ``infinite`` a key of each of the first three sequences
     is NaN, -inf or inf; where windows begin at the diagonal it is the last key, the only one that the last
@@ -41,6 +42,7 @@ class Row(NamedTuple):
     infinite: bool = False
     nan: bool = False
     narrower: int = 0
+    heads_first: bool = False
 
     def of(self, head_dim: int) -> "Row":
         """With a tile for each part, where there are more parts than lanes; scores rise as far."""
@@ -52,7 +54,7 @@ class Row(NamedTuple):
     @property
     def featured(self) -> bool:
         """Whether kernels take their loop for features."""
-        return bool(self.softcap or self.alibi or self.dropout or self.store == PAGED)
+        return bool(self.softcap or self.alibi or self.dropout or self.store in {PAGED, FULL})
 
 
 # fwd and its two loops, decode and its two loops, the kernel that joins decode's parts, the reference kernel.
@@ -67,11 +69,13 @@ ATTENTION = (
     Row("packed sequences, infinite scores", (33, 17, 17, 0, 20, 5, 1), (65, 65, 49, 20, 9, 0, 1), (6, 2),
         CAUSAL,
         store=PACKED, infinite=True),
-    Row("the diagonal, infinite scores", (33, 17, 17), (33, 17, 17), (2, 1), (0, 0), store=PACKED,
-        infinite=True),
+    Row("the diagonal, heads first, infinite scores", (33, 33, 33), (49, 49, 49), (2, 1), (0, 0),
+        infinite=True, heads_first=True),
     Row("left padded cache, negative scale", (40, 40), (129, 97), (2, 1), (0, 60), scale=-1.0, store=CACHE,
         scores=(-1500.0, -0.5)),
-    Row("window, softcap, ALiBi", (129,), (117,), (2, 1), (40, 8), softcap=5.0, alibi=True),
+    Row("long packed sequences", (129, 20), (65, 97), (2, 1), (70, 9), store=PACKED),
+    Row("window, heads first, softcap, ALiBi", (129, 129), (117, 117), (2, 1), (40, 8), softcap=5.0,
+        alibi=True, heads_first=True),
     Row("packed sequences, dropout, ALiBi, infinite scores", (70, 70, 70), (65, 65, 65), (4, 2), CAUSAL,
         scale=-2.0, alibi=True, dropout=0.3, store=PACKED, infinite=True),
     Row("pages, ALiBi, from the diagonal on, infinite scores", (17, 40, 5, 0, 1, 3),
@@ -88,16 +92,17 @@ ATTENTION = (
         scale=-2.0, softcap=5.0, alibi=True, store=PACKED),
     Row("decode, pages, ALiBi, infinite scores", (2, 16, 3, 0, 3), (161, 209, 97, 30, 0), (2, 2), (-1, 60),
         alibi=True, store=PAGED, parts=3, infinite=True),
-    Row("decode, the diagonal, infinite scores", (11, 11, 11), (33, 33, 33), (6, 2), (0, 0), parts=3,
-        infinite=True),
-    Row("decode, the diagonal, ALiBi, infinite scores", (11, 11, 11), (33, 33, 33), (6, 2), (0, 0),
-        alibi=True, parts=3, infinite=True),
+    Row("decode, the diagonal, heads first, infinite scores", (11, 11, 11), (33, 33, 33), (6, 2), (0, 0),
+        parts=3, infinite=True, heads_first=True),
+    Row("decode, the diagonal, heads first, ALiBi, infinite scores", (11, 11, 11), (33, 33, 33), (6, 2),
+        (0, 0), alibi=True, parts=3, infinite=True, heads_first=True),
     Row("decode, left padded cache, softcap", (11, 11), (300, 20), (3, 1), softcap=2000.0, store=CACHE,
         scores=(0.0, 5.0)),
     Row("decode in many parts, scores that rise and fall", (1,), (67 * TILE,), (2, 1), parts=67,
         scores=(0.0, 1.1)),
     Row("unaligned cache", (5, 5), (40, 33), (4, 2), (9, 3), scale=-1.0, softcap=5.0, alibi=True, store=CACHE,
         narrower=3),
+    Row("unaligned full pages", (5, 5), (96, 96), (2, 1), CAUSAL, store=FULL, narrower=3),
     Row("unaligned pages, infinite scores", (7, 0, 70), (60, 30, 65), (2, 2), CAUSAL, dropout=0.3,
         store=PAGED, infinite=True, narrower=1),
 )  # fmt: skip
@@ -105,13 +110,16 @@ ATTENTION = (
 # Both loops of the kernels for gradients, on each of the two paths.
 GRADIENTS = (
     Row("causal", (129,), (193,), (2, 1), CAUSAL),
-    Row("window, negative scale", (77, 77), (150, 150), (2, 2), (33, 7), scale=-1.0),
+    Row("window, heads first, negative scale", (77, 77), (150, 150), (2, 2), (33, 7), scale=-1.0,
+        heads_first=True),
     Row("packed sequences", (17, 0, 9, 33, 1), (33, 20, 0, 40, 1), (6, 2), store=PACKED),
-    Row("window, softcap, ALiBi", (129,), (193,), (2, 1), (40, 8), scale=-2.0, softcap=5.0, alibi=True),
+    Row("long packed sequences", (129, 33), (20, 150), (1, 1), store=PACKED),
+    Row("window, heads first, softcap, ALiBi", (129, 129), (129, 129), (2, 1), (40, 8), scale=-2.0,
+        softcap=5.0, alibi=True, heads_first=True),
     Row("packed sequences, dropout, ALiBi", (20, 0, 65, 1), (33, 3, 40, 1), (4, 2), alibi=True, dropout=0.3,
         store=PACKED),
-    Row("NaN", (20, 50, 5), (50, 20, 150), (2, 1), (0, 0), store=PACKED, nan=True),
-    Row("NaN, ALiBi", (20, 50, 5), (50, 20, 150), (2, 1), (0, 0), alibi=True, store=PACKED, nan=True),
+    Row("NaN", (20, 129, 5), (50, 20, 150), (2, 1), (0, 0), store=PACKED, nan=True),
+    Row("NaN, ALiBi", (20, 129, 5), (50, 20, 150), (2, 1), (0, 0), alibi=True, store=PACKED, nan=True),
 )  # fmt: skip
 
 
