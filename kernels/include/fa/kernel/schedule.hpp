@@ -102,8 +102,8 @@ FA_DEVICE void two_tiles(const B& block, const typename B::Tiles& tiles, const S
   }
 }
 
-// The same with registers for one of K and V: the next K is loaded during the second product and stored before
-// the first, the next V during the first and stored before the second.
+// The same with registers for one of K and V: the next K is loaded during the second product and stored
+// before the first, the next V during the first and stored before the second.
 template <class B, class Products, class Weights>
 FA_DEVICE void two_tiles_in_turn(const B& block, const typename B::Tiles& tiles, const Source& k,
                                  const Source& v, typename B::Out& o, typename B::Convert& convert,
