@@ -66,8 +66,8 @@ FA_DEVICE void add_scores(const B& block, typename B::Scores& s, const typename 
                           const typename B::Operands& prefetched, int at) {
   using Unit = typename B::Unit;
   constexpr int kSteps = B::Q::kSteps;
-  prioritise<B, 2>();
   if constexpr (B::kConfig.prefetch != 0) {
+    prioritise<B, 2>();
     prefetched.template run<kSteps * B::kScoreSteps>([&](int n) { return nth_key_operand(block, n, at); },
                                                      [&](int n, typename Unit::A k) {
                                                        Unit::multiply(s[n % B::kScoreSteps], k,
@@ -77,6 +77,7 @@ FA_DEVICE void add_scores(const B& block, typename B::Scores& s, const typename 
     return;
   }
   const int row = Unit::a_row(block.reader());
+  prioritise<B, 2>();
 #pragma unroll B::kUnrolls ? B::Q::kUnroll : 2
   for (int i = 0; i < kSteps; ++i) {
     const typename Unit::B q = query.operand(i);
