@@ -13,7 +13,7 @@ IMPORTS = {
     "KERNEL32.dll": ("GetModuleHandleA", "GetProcAddress"),
     "api-ms-win-crt-heap-l1-1-0.dll": ("free", "malloc"),
 }
-EXPORTS = ("fa_rocm_fwd", "fa_rocm_version")
+EXPORTS = ("fa_gpus",)
 
 
 @dataclass(frozen=True)

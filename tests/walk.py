@@ -54,6 +54,8 @@ WALK = {
     "scripts/release --rocm 6.4 --archs gfx1030": DRY,
     "scripts/release --rocm public": DRY,
     "scripts/release --all": DRY,
+    "scripts/release --platforms linux,windows": DRY,
+    "scripts/wheel-builder wheel --platforms windows --to DIR": DRY,
     "scripts/release --dry-run": TYPED,
     "plan [--json | --github]": TYPED,
     "image": DRY, "device-code": DRY, "wheel": DRY,

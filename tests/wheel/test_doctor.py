@@ -104,6 +104,46 @@ def test_a_healthy_machine_needs_no_advice():
     assert "What to do next" not in text
 
 
+WINDOWS = changed(
+    system="win32", machine="AMD64", os_name="Windows 11", glibc="", driver="AMD 32.0.21013.1000",
+    kfd=DeviceFile("", "open"), renders=(), driver_gpus=(),
+)  # fmt: skip
+
+
+def test_windows_has_no_device_files():
+    report = _doctor.diagnose(WINDOWS)
+    assert report.ready
+    assert report.advice == ()
+    text = _doctor.text(report)
+    assert re.search(r"^system +Windows 11, AMD64$", text, re.MULTILINE)
+    assert re.search(r"^driver +AMD 32\.0\.21013\.1000$", text, re.MULTILINE)
+    assert "/dev/" not in text
+    assert "glibc" not in text
+
+
+def test_windows_without_a_driver_of_amd():
+    facts = dataclasses.replace(WINDOWS, driver="", kfd=DeviceFile("", "absent"), gpus=())
+    [step] = _doctor.diagnose(facts).advice
+    assert step.words.startswith("no AMD GPU can be used, because no driver of AMD is installed")
+
+
+def test_pytorch_sees_no_gpu_on_windows():
+    facts = dataclasses.replace(WINDOWS, gpus=())
+    [step] = _doctor.diagnose(facts).advice
+    assert step.words.startswith("Windows has a driver of AMD (AMD 32.0.21013.1000), and the HIP runtime")
+    hidden = dataclasses.replace(facts, environment=(("HIP_VISIBLE_DEVICES", "9"),))
+    [step] = _doctor.diagnose(hidden).advice
+    assert step.commands == ('set "HIP_VISIBLE_DEVICES="',)
+
+
+def test_commands_on_windows_are_those_of_its_shell():
+    file = r"C:\Users\a b\AppData\Local\flash_attn_rocm\canary\0.json"
+    facts = dataclasses.replace(WINDOWS, canary=(("fp16", file),), environment=((_facts.OVERRIDE, "11.0.0"),))
+    commands = [command for step in _doctor.diagnose(facts).advice for command in step.commands]
+    assert f'del "{file}"' in commands
+    assert f'set "{_facts.OVERRIDE}="' in commands
+
+
 def test_an_arch_without_kernels():
     reason = "this wheel has no kernels for gfx900: it was built for gfx942, gfx1100"
     report = _doctor.diagnose(

@@ -123,10 +123,15 @@ def test_new_enough_torch(version):
     assert _requirements.unmet_torch(version) is None
 
 
-@pytest.mark.parametrize("place", [("win32", "AMD64"), ("darwin", "arm64"), ("linux", "aarch64")])
+@pytest.mark.parametrize("place", [("win32", "ARM64"), ("darwin", "arm64"), ("linux", "aarch64")])
 def test_other_platforms(place):
     words = _requirements.unmet_platform(*place).words
-    assert "the wheel is for Linux x86_64, and this is " + " ".join(place) in words
+    assert "the wheels are for Linux and Windows on x86_64, and this is " + " ".join(place) in words
+
+
+@pytest.mark.parametrize("place", [("linux", "x86_64"), ("win32", "AMD64")])
+def test_platforms_that_wheels_are_for(place):
+    assert _requirements.unmet_platform(*place) is None
 
 
 @pytest.mark.parametrize("version", [(3, 9), (2, 7)])

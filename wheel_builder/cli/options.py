@@ -6,6 +6,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from wheel_builder.base.machine import default_jobs, usable_cores, usable_memory
+from wheel_builder.matrix.model import LINUX, PLATFORMS
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / "build" / "docs"  # the documentation
@@ -34,6 +35,17 @@ def selection_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--all", action="store_true", help="every wheel that is built in CI; the same as --rocm all"
+    )
+
+
+def platforms_option(parser: argparse.ArgumentParser) -> None:
+    """``--platforms``: which systems the wheels are for."""
+    parser.add_argument(
+        "--platforms",
+        type=platforms,
+        default=(LINUX,),
+        metavar="P[,P]",
+        help=f"{' or '.join(PLATFORMS)}, or both (default: {LINUX}); the wheel for Windows is public's",
     )
 
 
@@ -159,6 +171,14 @@ def names(text: str) -> list[str]:
         message = f"expected names separated by commas, found {text!r}"
         raise argparse.ArgumentTypeError(message)
     return found
+
+
+def platforms(text: str) -> tuple[str, ...]:
+    """Names of ``PLATFORMS``."""
+    if strange := [name for name in names(text) if name not in PLATFORMS]:
+        message = f"expected {' or '.join(PLATFORMS)}, found {strange[0]!r}"
+        raise argparse.ArgumentTypeError(message)
+    return tuple(names(text))
 
 
 def public_url(text: str) -> str:

@@ -10,6 +10,10 @@ Provider = Literal["debian", "vendor"]
 PROJECT = "flash-attn-rocm"
 # What the wheel for every ROCm version is called where others have theirs: --rocm, folders of an index.
 PUBLIC = "public"
+# The platforms of wheels, and the tag of those for Windows.
+LINUX, WINDOWS = "linux", "windows"
+PLATFORMS = (LINUX, WINDOWS)
+WINDOWS_TAG = "win_amd64"
 # One spelling for each version: 7.01 and 07.1 would be further names for 7.1.
 VERSION = r"[1-9][0-9]?\.(0|[1-9][0-9]?)"
 
@@ -62,13 +66,15 @@ class Public:
     """The wheel for every ROCm version, whose own version has no local label.
 
     ``built_with`` names the row of ``rocm`` with its image and device code, ``runtimes`` those under whose
-    HIP runtimes it has to load, the oldest first.  ``like`` has, for some of these, ROCm versions of
-    PyTorch's builds that bring a runtime of the same ABI: the same libamdhip64.so.N.
+    HIP runtimes it has to load, the oldest first. ``like`` has, for some of these, ROCm versions of PyTorch's
+    builds that bring a runtime of the same ABI: the same libamdhip64.so.N. ``windows`` are the archs that
+    ROCm serves on Windows, whose code the wheel for Windows has.
     """
 
     built_with: str
     runtimes: tuple[str, ...]
     like: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    windows: tuple[str, ...] = ()
 
     @property
     def oldest(self) -> str:
@@ -141,24 +147,26 @@ class Matrix:
 class Selection:
     """What the command line asks for; empty means the default ROCm version and all its archs.
 
-    ``rocm`` may hold ``PUBLIC``, and ``all_rocm`` includes it.
+    ``rocm`` may hold ``PUBLIC``, and ``all_rocm`` includes it; ``platforms`` are some of ``PLATFORMS``.
     """
 
     rocm: tuple[str, ...] = ()
     archs: tuple[str, ...] = ()
     all_rocm: bool = False
+    platforms: tuple[str, ...] = (LINUX,)
 
 
 @dataclass(frozen=True)
 class Job:
     """One wheel: the archs whose code it holds, and the ROCm version that they are compiled with.
 
-    ``public`` when it is the wheel for every ROCm version.
+    ``public`` when it is the wheel for every ROCm version, as that for Windows always is.
     """
 
     rocm: Rocm
     archs: tuple[str, ...]
     public: Public | None = None
+    platform: str = LINUX
 
     @property
     def name(self) -> str:
@@ -167,7 +175,8 @@ class Job:
 
     @property
     def id(self) -> str:
-        return PUBLIC if self.public else self.builder
+        name = PUBLIC if self.public else self.builder
+        return name if self.platform == LINUX else f"{name}-{self.platform}"
 
     @property
     def builder(self) -> str:
@@ -177,7 +186,15 @@ class Job:
     @property
     def label(self) -> str:
         """The local label of the wheel's version; "" for none."""
-        return "" if self.public else self.id
+        return "" if self.public else self.builder
+
+    @property
+    def for_windows(self) -> bool:
+        return self.platform == WINDOWS
+
+    def platform_tag(self, package: Package) -> str:
+        """The platform in the wheel's tag."""
+        return WINDOWS_TAG if self.for_windows else package.platform_tag
 
 
 @dataclass(frozen=True)
@@ -187,6 +204,7 @@ class Rejection:
     rocm: str
     arch: str
     reason: str
+    platform: str = LINUX
 
 
 @dataclass(frozen=True)
@@ -198,6 +216,7 @@ class Plan:
     package: Package
 
 
-def wheel_words(name: str) -> str:
-    """A job's ``name`` in words: "ROCm 7.2", "the public wheel"."""
-    return "the public wheel" if name == PUBLIC else f"ROCm {name}"
+def wheel_words(name: str, platform: str = LINUX) -> str:
+    """A job's ``name`` in words: "ROCm 7.2", "the public wheel for Windows"."""
+    words = "the public wheel" if name == PUBLIC else f"ROCm {name}"
+    return words if platform == LINUX else f"{words} for Windows"

@@ -10,7 +10,10 @@ from dataclasses import asdict
 from wheel_builder.base.errors import SelectionError
 from wheel_builder.base.words import aligned, unknown
 from wheel_builder.matrix.model import (
+    LINUX,
+    PLATFORMS,
     PUBLIC,
+    WINDOWS,
     Arch,
     Job,
     Matrix,
@@ -26,10 +29,19 @@ from wheel_builder.matrix.model import (
 def plan(matrix: Matrix, selection: Selection) -> Plan:
     """Decide the jobs, in the order of matrix.yaml, each with its archs in the order of ``archs``.
 
-    The public wheel is the last of them.  A version with ``built_in_ci: false`` is accepted only when the
-    selection names it.  Raises ``SelectionError`` with every name that is not in matrix.yaml.
+    The public wheel is the last of them for Linux; that for Windows follows. A version with ``built_in_ci:
+    false`` is accepted only when the selection names it. Raises ``SelectionError`` with every name that is
+    not in matrix.yaml.
     """
     _check_names(matrix, selection)
+    plans = {LINUX: _for_linux, WINDOWS: _for_windows}
+    found = [plans[platform](matrix, selection) for platform in PLATFORMS if platform in selection.platforms]
+    jobs = (job for jobs, _ in found for job in jobs)
+    rejected = (rejection for _, rejections in found for rejection in rejections)
+    return Plan(tuple(jobs), tuple(rejected), matrix.package)
+
+
+def _for_linux(matrix: Matrix, selection: Selection) -> tuple[list[Job], list[Rejection]]:
     jobs: list[Job] = []
     rejected: list[Rejection] = []
     for name, rocm in _considered(matrix, selection):
@@ -39,7 +51,30 @@ def plan(matrix: Matrix, selection: Selection) -> Plan:
         archs = tuple(arch for arch in _wanted_archs(matrix, rocm, selection) if arch not in refused)
         if archs and "" not in refused:
             jobs.append(Job(rocm, archs, matrix.public if name == PUBLIC else None))
-    return Plan(tuple(jobs), tuple(rejected), matrix.package)
+    return jobs, rejected
+
+
+def _for_windows(matrix: Matrix, selection: Selection) -> tuple[list[Job], list[Rejection]]:
+    """The public wheel for Windows, made of what that for Linux is; ROCm versions have none of their own."""
+    named = [name for name in selection.rocm if name != PUBLIC]
+    reason = "one wheel for Windows is for every ROCm version (--rocm public builds it)"
+    rejected = [Rejection(name, "", reason, WINDOWS) for name in named]
+    if selection.rocm and PUBLIC not in selection.rocm and not selection.all_rocm:
+        return [], rejected
+    [rocm] = [row for row in matrix.rocm if row.version == matrix.public.built_with]
+    refusals = [*_refusals(matrix, PUBLIC, rocm, selection), *_not_on_windows(matrix, selection)]
+    rejected += [Rejection(PUBLIC, arch, why, WINDOWS) for arch, why in refusals]
+    refused = {arch for arch, _ in refusals}
+    wanted = _wanted_archs(matrix, rocm, selection)
+    archs = tuple(arch for arch in wanted if arch in matrix.public.windows and arch not in refused)
+    jobs = [Job(rocm, archs, matrix.public, WINDOWS)] if archs and "" not in refused else []
+    return jobs, rejected
+
+
+def _not_on_windows(matrix: Matrix, selection: Selection) -> Iterator[tuple[str, str]]:
+    for arch in selection.archs or (() if matrix.public.windows else ("",)):
+        if arch not in matrix.public.windows:
+            yield arch, "ROCm does not serve it on Windows (`public.windows` in matrix.yaml)"
 
 
 def jobs_to_build(plan: Plan) -> tuple[Job, ...]:
@@ -207,4 +242,5 @@ def _refusals(matrix: Matrix, name: str, rocm: Rocm, selection: Selection) -> It
 
 
 def _rejection_text(rejection: Rejection) -> str:
-    return f"{wheel_words(rejection.rocm)} {rejection.arch}".rstrip() + f": {rejection.reason}"
+    words = wheel_words(rejection.rocm, rejection.platform)
+    return f"{words} {rejection.arch}".rstrip() + f": {rejection.reason}"

@@ -128,6 +128,7 @@ _FORMATS: Mapping[tuple[str, ...], tuple[str, str]] = {
     ("public", "built_with"): _VERSION,
     ("public", "runtimes", "*"): _VERSION,
     ("public", "like", "*", "*"): _VERSION,
+    ("public", "windows", "*"): _ARCH,
     ("upstream", "version"): _RELEASE,
     ("upstream", "sha256"): _SHA256,
     ("upstream", "archs", "*"): _ARCH,
@@ -141,6 +142,7 @@ _NOT_EMPTY = (
     ("not_built", "*", "archs"),
     ("public", "runtimes"),
     ("public", "like", "*"),
+    ("public", "windows"),
     ("upstream", "archs"),
 )
 
@@ -149,6 +151,7 @@ _UNIQUE = (
     ("rocm", "*", "archs", "*"),
     ("rocm", "*", "packages", "*", "*"),
     ("public", "runtimes", "*"),
+    ("public", "windows", "*"),
     ("upstream", "archs", "*"),
 )
 
@@ -321,7 +324,7 @@ def _arch_problems(document: Document, gpus: Gpus) -> list[Problem]:
     own = [name for name, code in gpus.codes.items() if name == code]
     found = [
         Problem(key, _no_code(text, own, gpus))
-        for pattern in (("rocm", "*", "archs", "*"), ("exclude", "*", "arch"))
+        for pattern in (("rocm", "*", "archs", "*"), ("exclude", "*", "arch"), ("public", "windows", "*"))
         for key, text in document.texts(*pattern)
         if text not in own
     ]

@@ -42,7 +42,14 @@ from wheel_builder.pipeline.context import (
 from wheel_builder.pipeline.progress import Planned, Progress
 from wheel_builder.pipeline.shim import audit_shim, finish_shims, shim_steps
 from wheel_builder.pipeline.taken import refuse_taken
-from wheel_builder.pipeline.verification import audit_of_job, expectation, job_of, verify_one, verify_steps
+from wheel_builder.pipeline.verification import (
+    audit_of_job,
+    expectation,
+    job_of,
+    refuse_windows,
+    verify_one,
+    verify_steps,
+)
 from wheel_builder.provenance.attest import finished_at, require_provenance, write_provenance
 from wheel_builder.provenance.provenance import SOURCE, Provenance, make_provenance, run_details
 from wheel_builder.provenance.records import require_attachments, require_served, write_record
@@ -77,7 +84,10 @@ class Released:
 
 @dataclass
 class Attempt:
-    """How far one job got: a field is set once its stage has passed; ``failure`` is what stopped the job."""
+    """How far one job got: a field is set once its stage has passed; ``failure`` is what stopped the job.
+
+    ``kept`` is the finished wheel for Windows, which no index gets.
+    """
 
     job: Job
     builder: Artifact | None = None
@@ -87,6 +97,7 @@ class Attempt:
     record: Mapping[str, Any] | None = None
     published: Path | None = None
     released: Released | None = None
+    kept: Path | None = None
     failure: WheelBuilderError | None = None
 
     @contextmanager
@@ -108,20 +119,25 @@ def release(
 ) -> tuple[Attempt, ...]:
     """Run all jobs of the plan; a failing job does not keep the others from being published.
 
-    Every wheel is built before the first is verified, because each is loaded under every runtime.
+    Every wheel is built before the first is verified, because each is loaded under every runtime.  One for
+    Windows ends in ``dist``: nothing here executes it.
     """
     attempts = tuple(Attempt(job) for job in jobs_to_build(plan))
-    refuse_taken([attempt.job for attempt in attempts], context.checkout, context.index)
+    refuse_taken([one.job for one in attempts if not one.job.for_windows], context.checkout, context.index)
     with progress_of(planned([attempt.job for attempt in attempts]), context, plain) as progress:
         start_engine(context, progress)
-        tester = verify_image(plan.package, context, progress)
+        linux = [one for one in attempts if not one.job.for_windows]
+        tester = verify_image(plan.package, context, progress) if linux else None
         for attempt in attempts:
             with attempt.going_on():
                 _build(attempt, plan.package, context, progress)
-        images = {one.job: one.builder for one in attempts if one.builder}
+        images = {one.job: one.builder for one in linux if one.builder}
         for attempt in attempts:
             with attempt.going_on():
-                _finish(attempt, plan.package, context, tester, images, catalogue, progress)
+                if attempt.job.for_windows:
+                    _keep(attempt, context)
+                elif tester:
+                    _finish(attempt, plan.package, context, tester, images, catalogue, progress)
         print(progress.summary(), file=sys.stderr)  # noqa: T201  the progress' own last line
     return attempts
 
@@ -140,8 +156,9 @@ def run_until(stage: str, plan: Plan, context: RunContext, *, plain: bool | None
             if stage == "wheel":
                 codes = made
                 made = [build_wheel(job, plan.package, builder, codes, context, progress)]
-                provenance = provenance_of(job, plan.package, builder, codes, made[0], context)
-                write_provenance(made[0].path / provenance.wheel, provenance)
+                if not job.for_windows:
+                    provenance = provenance_of(job, plan.package, builder, codes, made[0], context)
+                    write_provenance(made[0].path / provenance.wheel, provenance)
             results += [artifact.path for artifact in made]
     return results
 
@@ -178,6 +195,7 @@ def _fit_for_others(files: Sequence[Path], matrix: Matrix, checkout: Path) -> li
     """
     shims, kernels = _parted(files)
     jobs = [job_of(file, matrix) for file in kernels]
+    refuse_windows(jobs, "given to others")
     for file, job in zip(kernels, jobs, strict=True):
         audit_of_job(file, job, matrix.package, checkout)
     for file in shims:
@@ -243,7 +261,9 @@ def newest_wheel(job: Job, dist: Path) -> Path:
 def planned(jobs: Sequence[Job]) -> list[Planned]:
     """The steps of ``release`` in their order; weights are rough seconds on two cores."""
     building = [step for job in jobs for step in (*_steps_until("wheel", job), Planned("audit", job.id))]
-    return [ENGINE, VERIFY_IMAGE, *building, *(step for job in jobs for step in _finishing_steps(job))]
+    linux = [job for job in jobs if not job.for_windows]
+    finishing = [VERIFY_IMAGE] if linux else []
+    return [ENGINE, *finishing, *building, *(step for job in linux for step in _finishing_steps(job))]
 
 
 def planned_until(stage: str, jobs: Sequence[Job]) -> list[Planned]:
@@ -369,6 +389,14 @@ def _finish(
         dirty=bool(provenance.dependency(SOURCE).annotations.dirty),
         replaced=released.wheel.name in published.replaced,
     )
+
+
+def _keep(attempt: Attempt, context: RunContext) -> None:
+    """Put the wheel of an attempt that passed the audit into ``dist``."""
+    if attempt.wheel and attempt.audited:
+        file = _file(attempt.wheel)
+        attempt.kept = context.dist / file.name
+        ensure(attempt.kept, file.read_bytes())
 
 
 def _file(built: Artifact) -> Path:

@@ -1,6 +1,5 @@
 """What the doctor needs to know about this machine.  Only this module looks at it."""
 
-import grp
 import hashlib
 import importlib
 import os
@@ -13,9 +12,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
-from flash_attn_rocm import _drop_in, _environment, _requirements
+from flash_attn_rocm import _drop_in, _environment, _requirements, _windows
 from flash_attn_rocm._drop_in import DropIn
-from flash_attn_rocm._requirements import Step
+from flash_attn_rocm._requirements import WINDOWS, Step
+
+if sys.platform != "win32":
+    import grp
 
 State = Literal["absent", "denied", "open"]
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
@@ -76,15 +78,15 @@ class Fused:
 class Facts:
     """Everything the report is made of.
 
-    ``problems`` keep the package from importing.  ``hip_libraries`` are the files of the HIP runtime mapped
-    into this process, ``environment`` the variables that change what it sees.  ``gpus`` are those that
-    PyTorch can use, ``driver_gpus`` those that the kernel driver lists.  ``canary`` has what failed at first
-    use, each with the file that remembers it.  ``kfd`` is the file through which GPUs compute: /dev/kfd, or
-    /dev/dxg on WSL2.  ``drop_in`` is what ``import flash_attn`` finds, ``drop_in_3`` what ``import
-    flash_attn_interface`` does, ``fused`` what PyTorch's own attention does on the first GPU.  ``archs`` are
-    those that the wheel has machine code of, ``served`` the GPUs that run it, each with its arch;
-    ``torch_archs`` are those that PyTorch's own kernels were built for.  ``rocdxg`` is the name of ROCm's
-    library for WSL2, "" where none was found.
+    ``problems`` keep the package from importing. ``hip_libraries`` are the files of the HIP runtime mapped
+    into this process, ``environment`` the variables that change what it sees. ``gpus`` are those that PyTorch
+    can use, ``driver_gpus`` those that the kernel driver lists, on Windows none. ``canary`` has what failed
+    at first use, each with the file that remembers it. ``kfd`` is the file through which GPUs compute:
+    /dev/kfd, or /dev/dxg on WSL2, and on Windows none: absent where there is no driver. ``drop_in`` is what
+    ``import flash_attn`` finds, ``drop_in_3`` what ``import flash_attn_interface`` does, ``fused`` what
+    PyTorch's own attention does on the first GPU. ``archs`` are those that the wheel has machine code of,
+    ``served`` the GPUs that run it, each with its arch; ``torch_archs`` are those that PyTorch's own kernels
+    were built for. ``rocdxg`` is the name of ROCm's library for WSL2, "" where none was found.
     """
 
     system: str
@@ -114,6 +116,10 @@ class Facts:
     torch_archs: tuple[str, ...] = ()
     rocdxg: str = ""
 
+    @property
+    def windows(self) -> bool:
+        return self.system == WINDOWS
+
 
 def collect(root: Path = Path("/"), *, ask_gpus: bool = True) -> Facts:
     """Look at this machine; ``root`` is where its /dev, /proc and /sys begin.
@@ -135,13 +141,13 @@ def collect(root: Path = Path("/"), *, ask_gpus: bool = True) -> Facts:
         rocm=_requirements.wheel_rocm(),
         problems=problems,
         torch=torch,
-        hip_libraries=hip_libraries((root / "proc/self/maps").read_text(encoding="utf-8", errors="replace")),
+        hip_libraries=_hip_libraries(root),
         environment=(
             *((name, os.environ[name]) for name in VARIABLES if name in os.environ),
             *_environment.given(os.environ),
         ),
         driver=driver(root),
-        kfd=device_file(root / ("dev/dxg" if wsl else "dev/kfd")),
+        kfd=_gateway(root, wsl=wsl),
         renders=tuple(map(device_file, sorted((root / "dev/dri").glob("render*")))),
         user_groups=_user_groups(),
         archs=() if problems else _archs(),
@@ -158,6 +164,18 @@ def collect(root: Path = Path("/"), *, ask_gpus: bool = True) -> Facts:
         torch_archs=_torch_archs(module) if gpus and module is not None else (),
         rocdxg=rocdxg(root) if wsl else "",
     )
+
+
+def _hip_libraries(root: Path) -> tuple[str, ...]:
+    if sys.platform == "win32":
+        return _windows.hip_libraries()
+    return hip_libraries((root / "proc/self/maps").read_text(encoding="utf-8", errors="replace"))
+
+
+def _gateway(root: Path, *, wsl: bool) -> DeviceFile:
+    if sys.platform == "win32":
+        return DeviceFile("", "open" if driver(root) else "absent")
+    return device_file(root / ("dev/dxg" if wsl else "dev/kfd"))
 
 
 def is_wsl(root: Path) -> bool:
@@ -192,6 +210,8 @@ def driver(root: Path) -> str:
 
     On WSL2 it is one of Windows, which no file names: a digest of all drivers there changes with it.
     """
+    if sys.platform == "win32":
+        return _windows.driver()
     if is_wsl(root):
         return _of_windows(root)
     module = root / "sys/module/amdgpu"
@@ -294,6 +314,8 @@ def _fused() -> tuple[Fused, ...]:
 
 
 def _os_name() -> str:
+    if sys.platform == "win32":
+        return f"{platform.system()} {platform.release()}"
     try:
         return platform.freedesktop_os_release().get("PRETTY_NAME", platform.system())
     except OSError:
@@ -301,10 +323,14 @@ def _os_name() -> str:
 
 
 def _user_groups() -> tuple[str, ...]:
+    if sys.platform == "win32":
+        return ()
     return tuple(_group(gid) for gid in dict.fromkeys((os.getegid(), *os.getgroups())))
 
 
 def _group(gid: int) -> str:
+    if sys.platform == "win32":
+        return ""
     try:
         return grp.getgrgid(gid).gr_name
     except KeyError:

@@ -5,6 +5,7 @@ first launched on a device.
 """
 
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -13,9 +14,10 @@ from typing import NamedTuple
 
 import torch
 
-from flash_attn_rocm._requirements import REINSTALL
+from flash_attn_rocm._requirements import REINSTALL, WINDOWS
 
-LIBRARY = Path(__file__).parent / "_C" / "libflash_attn_rocm.so"
+NAME = "flash_attn_rocm.dll" if sys.platform == WINDOWS else "libflash_attn_rocm.so"
+LIBRARY = Path(__file__).parent / "_C" / NAME
 
 
 @dataclass(frozen=True)

@@ -19,13 +19,21 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 DISTRIBUTION = "flash-attn-rocm"
+# sys.platform, and the machine as platform.machine() calls it there.
+WINDOWS = "win32"
+PLATFORMS = (("linux", "x86_64"), (WINDOWS, "AMD64"))
 UNKNOWN = "unknown"
 PYTHON_FLOOR = (3, 10)
 GLIBC_FLOOR = (2, 28)
 TORCH_FLOOR = (2, 10)
 OLDEST_ROCM = "6.4"
 TORCH_FLOOR_TEXT = ".".join(map(str, TORCH_FLOOR))
-TORCH_PAGE = "https://pytorch.org/get-started/locally/"
+# pytorch.org has no builds for ROCm on Windows; AMD has.
+TORCH_PAGES = {
+    "linux": ("https://pytorch.org/get-started/locally/", "Linux, Pip and ROCm"),
+    WINDOWS: ("https://github.com/ROCm/TheRock/blob/main/RELEASES.md", "Windows"),
+}
+TORCH_PAGE, TORCH_CHOICE = TORCH_PAGES.get(sys.platform, TORCH_PAGES["linux"])
 REMOVE = f"python -m pip uninstall --yes {DISTRIBUTION}"
 REMOVE_TORCH = "python -m pip uninstall --yes torch"
 # A command for PyTorch itself: which builds there are for a ROCm version only that page knows, and it
@@ -86,7 +94,7 @@ def install_torch() -> str:
         build = f"a build for ROCm {OLDEST_ROCM} or newer"
     return (
         f"install PyTorch {TORCH_FLOOR_TEXT} or newer, {build}, with the command that {TORCH_PAGE} "
-        "gives for Linux, Pip and ROCm"
+        f"gives for {TORCH_CHOICE}"
     )
 
 
@@ -110,11 +118,11 @@ def release(version: str) -> tuple[int, int]:
 
 def unmet_platform(system: str, machine: str) -> Step | None:
     """Why the wheel cannot work on this platform."""
-    if (system, machine) == ("linux", "x86_64"):
+    if (system, machine) in PLATFORMS:
         return None
     return Step(
-        f"the wheel is for Linux x86_64, and this is {system} {machine}: use it on such a machine, or in a "
-        "container on one",
+        f"the wheels are for Linux and Windows on x86_64, and this is {system} {machine}: use them on such a "
+        "machine, or in a container on one",
         ("python -m platform",),
     )
 

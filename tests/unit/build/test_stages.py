@@ -186,6 +186,27 @@ def test_the_wheel_stage_leaves_the_wheel_and_nothing_else(checkout, tmp_path):
     assert built.facts["bytes"] == 5
 
 
+def test_the_wheel_for_windows_is_built_without_cibuildwheel(checkout, tmp_path):
+    code = compile_gfx908(checkout, Store(tmp_path / "build"), FakeEngine(compiled))
+    asked = []
+
+    def answer(argv, folders):
+        asked.append(argv)
+        if "/out" in folders and "-m build" in argv[-1]:
+            (Path(folders["/out"]) / "a-1-py3-none-win_amd64.whl").write_bytes(b"wheel")
+
+    built = wheel.build_wheel(
+        Job(ROCM, ("gfx908",), PUBLIC, "windows"), PACKAGE, image=IMAGE, device_code=[code],
+        checkout=checkout, store=Store(tmp_path / "build"), log=checkout / "log", cache=tmp_path / "cache",
+        run=FakeEngine(answer),
+    )  # fmt: skip
+    assert built.facts["wheel"] == "a-1-py3-none-win_amd64.whl"
+    assert not [argv for argv in asked if "cibuildwheel" in argv]
+    environment = {argv[at + 1] for argv in asked for at, word in enumerate(argv) if word == "--env"}
+    assert {"FA_PLATFORM=windows", "FA_ROCM_VERSION=public", "ZIG_GLOBAL_CACHE_DIR=/cache"} <= environment
+    assert (tmp_path / "cache/zig-windows/objects").is_dir()
+
+
 @pytest.mark.parametrize(
     "failure", [KeyboardInterrupt, CommandFailedError("cibuildwheel ended with status 1")]
 )

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from tests.pes import DATA, EXPORTS, HEADERS, IMPORTS, OPTIONAL_AT, PE_AT, READ, SECTIONS_AT, Dll, changed
+from tests.pes import DATA, HEADERS, IMPORTS, OPTIONAL_AT, PE_AT, READ, SECTIONS_AT, Dll, changed
 from wheel_builder.base.errors import PeError
 from wheel_builder.files.pe import read_pe
 
-GOOD = Dll().data
+EXPORTS = ("fa_gpus", "fa_limits")
+GOOD = Dll(exports=EXPORTS).data
 # Where numbers of the headers are.
 COUNT, SYMBOLS, OPTIONAL_BYTES = PE_AT + 6, PE_AT + 16, PE_AT + 20
 FILE_ALIGNMENT, IMAGE_BYTES, HEADER_BYTES = OPTIONAL_AT + 36, OPTIONAL_AT + 56, OPTIONAL_AT + 60
@@ -121,15 +122,15 @@ MUTANTS = {
     "many exports": (lambda d: changed(d, exports_at(d) + 20, "<I", 1 << 30), "functions by 2 names"),
     "a forwarded export": (
         lambda d: changed(d, in_file(number(exports_at(d) + 28)), "<I", number(EXPORT)),
-        "the export fa_rocm_fwd is forwarded to another DLL",
+        "the export fa_gpus is forwarded to another DLL",
     ),
     "an export nowhere": (
         lambda d: changed(d, in_file(number(exports_at(d) + 28)), "<I", 0x9000),
-        "the export fa_rocm_fwd is at 0x9000",
+        "the export fa_gpus is at 0x9000",
     ),
     "a number that is no export": (
         lambda d: changed(d, in_file(number(exports_at(d) + 36)), "<H", 9),
-        "the export fa_rocm_fwd is number 9 of 2",
+        "the export fa_gpus is number 9 of 2",
     ),
     "exports out of order": (
         lambda d: Dll(exports=EXPORTS[::-1]).data,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import CHECKOUT
 from wheel_builder.base.archs import known_archs
 from wheel_builder.base.errors import SelectionError
 from wheel_builder.matrix.model import (
@@ -14,6 +15,7 @@ from wheel_builder.matrix.model import (
     Matrix,
     OtherArch,
     Package,
+    Plan,
     Public,
     Rejection,
     Rocm,
@@ -260,7 +262,9 @@ def test_json_has_jobs_with_ids_and_the_rejected():
         ("rocm6.4", "6.4", ["gfx908"]),
         ("public", "7.2", ["gfx908", "gfx942", "gfx1100"]),
     ]
-    assert value["rejected"][2] == {"rocm": "5.7", "arch": "", "reason": "no torch"}
+    assert value["rejected"][2] == {
+        "rocm": "5.7", "arch": "", "reason": "no torch", "platform": "linux",
+    }  # fmt: skip
     assert value["package"]["torch_floor"] == "2.10"
 
 
@@ -307,3 +311,49 @@ def test_the_repositorys_own_plan():
     assert "not yet looked at with LLVM 21" in rejected["6.4", "gfx1201"]
     assert rejected["6.4", "gfx950"] == "its HIP runtime does not know the GPU; that of 7.2 does"
     assert "no torch that the wheel supports" in rejected["5.7", ""]
+
+
+FOR_WINDOWS = replace(MATRIX, public=replace(MATRIX.public, windows=("gfx1100",)))
+ONE_FOR_WINDOWS = "one wheel for Windows is for every ROCm version (--rocm public builds it)"
+
+
+def test_the_wheel_for_windows_is_the_public_one_with_the_archs_that_rocm_serves_there():
+    made = plan(FOR_WINDOWS, Selection(platforms=("windows", "linux")))
+    assert ids(made) == [("rocm7.2", ("gfx908", "gfx942", "gfx1100")), ("public-windows", ("gfx1100",))]
+    windows = made.jobs[1]
+    assert (windows.name, windows.label, windows.builder) == ("public", "", "rocm7.2")
+    assert [job.platform_tag(PACKAGE) for job in made.jobs] == [PACKAGE.platform_tag, "win_amd64"]
+    assert made.rejected == ()
+
+
+def test_with_all_it_is_the_last():
+    made = plan(FOR_WINDOWS, Selection(all_rocm=True, platforms=("linux", "windows")))
+    assert [job.id for job in made.jobs] == ["rocm7.2", "rocm6.4", "public", "public-windows"]
+
+
+def test_a_rocm_version_has_no_wheel_for_windows():
+    made = plan(FOR_WINDOWS, Selection(rocm=("7.2",), platforms=("windows",)))
+    assert made == Plan((), (Rejection("7.2", "", ONE_FOR_WINDOWS, "windows"),), PACKAGE)
+    assert rejection_lines(made)[1:] == [f"  ROCm 7.2 for Windows: {ONE_FOR_WINDOWS}"]
+    both = plan(FOR_WINDOWS, Selection(rocm=("public", "7.2"), platforms=("windows",)))
+    assert ids(both) == [("public-windows", ("gfx1100",))]
+
+
+def test_an_arch_that_rocm_does_not_serve_on_windows():
+    made = plan(FOR_WINDOWS, Selection(archs=("gfx942", "gfx1100"), platforms=("windows",)))
+    assert ids(made) == [("public-windows", ("gfx1100",))]
+    [line] = rejection_lines(made)[1:]
+    assert line.startswith("  the public wheel for Windows gfx942: ROCm does not serve it on Windows")
+
+
+def test_without_archs_for_windows_there_is_no_wheel_for_it():
+    made = plan(MATRIX, Selection(platforms=("windows",)))
+    assert made.jobs == ()
+    assert rejection_lines(made)[1].startswith("  the public wheel for Windows: ROCm does not serve it")
+
+
+def test_no_gpu_for_data_centres_is_planned_for_windows():
+    matrix = load_matrix(CHECKOUT / "matrix.yaml")
+    [job] = plan(matrix, Selection(platforms=("windows",))).jobs
+    assert job.archs == matrix.public.windows
+    assert not [arch for arch in job.archs if arch.startswith("gfx9")]
