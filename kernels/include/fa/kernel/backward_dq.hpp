@@ -172,18 +172,6 @@ FA_DEVICE void run_dq(const BwdParams& params, BwdArguments arguments, LdsBytes 
   store(block, wave_row, sums);
 }
 
-// Whether a call takes the loop with all features: see featured().  Found with one wait.
-template <class B>
-FA_DEVICE bool is_featured(BwdArguments arguments) {
-  const BwdParams& all = loaded_here(arguments);
-  if constexpr (!B::kConfig.short_prologue) return featured(all);
-  BwdParams params{};
-  params.alibi_slopes = all.alibi_slopes, params.softcap = all.softcap;
-  params.dropout_below = all.dropout_below;
-  loaded_together(params.alibi_slopes, params.softcap, params.dropout_below);
-  return featured(params);
-}
-
 template <class B>
 FA_DEVICE void run_dq(BwdArguments arguments, LdsBytes lds) {
   if constexpr (B::kConfig.short_prologue) {
@@ -204,7 +192,7 @@ FA_DEVICE void run_dq(BwdArguments arguments, LdsBytes lds) {
     using Plain = fa::DqBlock<fa::kCurrentGfx, dtype, head_dim, false>;                                      \
     using Featured = fa::DqBlock<fa::kCurrentGfx, dtype, head_dim, true>;                                    \
     __attribute__((shared, aligned(16))) static char lds[fa::larger(Plain::kLdsBytes, Featured::kLdsBytes)]; \
-    if (fa::is_featured<Plain>(arguments)) {                                                                 \
+    if (fa::is_featured<Plain::kConfig.short_prologue>(arguments)) {                                         \
       fa::run_dq<Featured>(arguments, (fa::LdsBytes)lds);                                                    \
       asm volatile("; keeps the ends of the two apart, which must not share registers");                     \
     } else {                                                                                                 \
