@@ -86,6 +86,21 @@ void swizzle(const char* comma) {
   printf("}");
 }
 
+// Rows that are also read turned: offsets, and what each lane asks for in the two reads of an operand.
+template <int kRows, int kRowBytes>
+void fanned(const char* comma) {
+  using F = fa::FannedRows<kRows, kRowBytes>;
+  static_assert(F::offset_beyond(F::offset(5, 1), 2) == F::offset(5, 3));
+  static_assert(F::offset_below(F::offset(3, 1), 16) == F::offset(19, 1));
+  printf("%s{\"rows\":%d,\"row_bytes\":%d,\"bytes\":%d,", comma, kRows, kRowBytes, F::kBytes);
+  table("offset", kRows, F::kUnits, [](int row, int unit) { return F::offset(row, unit); });
+  printf(",");
+  table("asked", 64, 2, [](int lane, int half) {
+    return F::offset(fa::turned_row(lane), 0) + fa::turned_byte(lane) + F::offset(half * 8, 0);
+  });
+  printf("}");
+}
+
 // Where 16 lanes store 8 bytes each of a tile's rows, or of its transpose, at a time.
 template <fa::MatrixUnit kUnit, int kRows, int kHeadDim>
 void spread(const char* comma) {
@@ -287,6 +302,11 @@ int main() {
   swizzle<32, 192, 16, true>(",");
   swizzle<16, 64, 16, true, 8>(",");
   swizzle<16, 256, 16, true, 8>(",");
+  printf("],\"fanned\":[");
+  fanned<32, 64>("");
+  fanned<32, 128>(",");
+  fanned<32, 192>(",");
+  fanned<32, 256>(",");
   printf("],\"spreads\":[");
   spread<fa::MatrixUnit::wmma, 32, 32>("");
   spread<fa::MatrixUnit::wmma, 32, 64>(",");

@@ -306,6 +306,47 @@ def test_a_row_next_to_a_multiple_of_four_is_found_from_that_one(said):
         assert tile["offset_next"] == tile["offset"], tile
 
 
+# The lanes that an LDS of 64 banks serves together in a read of 16 bytes each, as measured on an MI350X.
+TOGETHER = ((*range(4), *range(12, 16), *range(20, 28)), (*range(4, 12), *range(16, 20), *range(28, 32)))
+
+
+def test_fanned_rows_have_a_place_for_each_unit(said):
+    assert [tile["row_bytes"] for tile in said["fanned"]] == [64, 128, 192, 256]
+    for tile in said["fanned"]:
+        places = [at for row in tile["offset"] for at in row]
+        assert len(set(places)) == len(places)
+        assert max(places) + 16 <= tile["bytes"]
+        assert all(at % 16 == 0 for at in places)
+
+
+def test_reads_of_fanned_rows_touch_every_bank_once(said):
+    """By rows, and turned: 32 lanes ask for 8 bytes each."""
+    for tile in said["fanned"]:
+        for lanes, unit in product(TOGETHER, range(tile["row_bytes"] // 16)):
+            found = {tile["offset"][lane][unit] // 16 % 16 for lane in lanes}
+            assert found == set(range(16)), (tile["row_bytes"], unit)
+        for half, first in product(range(2), (0, 32)):
+            found = {at[half] // 8 % 32 for at in tile["asked"][first : first + 32]}
+            assert found == set(range(32)), (tile["row_bytes"], half, first)
+
+
+def test_a_turned_read_is_an_operand_of_the_second_product(said):
+    """Lane l gets halfword l % 4 of what lanes (l / 4) % 4 + 4 * n of its 16 asked for."""
+    u = said["layouts"]["mfma"]
+    for tile in said["fanned"]:
+        slots = u["tiles"]["32"]["slot_of_row"]
+        held = {at + 2 * e: (row, unit * 8 + e) for row, units in enumerate(tile["offset"])
+                for unit, at in enumerate(units) for e in range(8)}  # fmt: skip
+        for lane in range(64):
+            own = lane // 16 * 16 + lane // 4 % 4
+            got = [
+                held[tile["asked"][own + 4 * n][half] + lane % 4 * 2] for half in range(2) for n in range(4)
+            ]
+            wanted = [slots[u["run_begin"][lane] + e] for e in range(8)]
+            assert [row for row, _ in got] == wanted, lane
+            assert {slots[element] for _, element in got} == {lane % 32}, lane
+
+
 def test_sixteen_lanes_that_store_a_spread_tile_touch_every_bank_once(said):
     for tile in said["spreads"]:
         for store in tile["row_stores"] + tile["transposed_stores"]:

@@ -59,7 +59,7 @@ BY_KEYS = (
 )
 BY_QUERIES = (
     *("waves", "keys", "waves_per_simd", "q_steps", "dout_steps", "steps_at_once", "padded_tiles"),
-    *("prefetch", "early_rows", "interleaved", "short_prologue"),
+    *("prefetch", "early_rows", "interleaved", "short_prologue", "row_major"),
 )
 SETS: Mapping[str, tuple[str, ...]] = {
     "fwd": FORWARD,
@@ -72,11 +72,12 @@ SWITCHES = (
     *("padded_tiles", "dual_issue", "scalar_scale", "identity_shortcuts", "buffer_stores", "half_stores"),
     *("overlaid", "early_rows", "ping_pong", "early_operands", "early_numbers", "kept_zeros", "bit_masks"),
     *("by_element", "tight_registers", "features", "preferred", "interleaved", "short_prologue"),
+    "row_major",
 )
 CHOICES = {
     "loop": LOOPS,
     "dtype": DTYPES,
-    "schedule": ("two_stages", "one_stage", "pipelined"),
+    "schedule": ("two_stages", "one_stage", "pipelined", "two_tiles"),
     "switches": SWITCHES,
 }
 # Switches, and what a row that has them sets too.

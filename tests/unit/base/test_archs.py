@@ -67,6 +67,7 @@ def test_the_tables_are_read_with_their_types():
     assert (arch.name, arch.elf_machine, arch.device_name) == ("gfx942", 0x4C, "gfx942:sramecc+:xnack-")
     assert (arch.isa.family, arch.isa.unit, arch.isa.bf16_k, arch.isa.wave) == ("cdna", "mfma", 8, 64)
     assert (arch.isa.packed_fp32, arch.isa.separate_acc_vgprs) == (True, False)
+    assert (arch.isa.transposed_reads, arch_named("gfx950").isa.transposed_reads) == (False, True)
     assert (arch.isa.counters.depth, arch.isa.lds.phases) == ((63, 15, 63, 15), ("measured",))
     assert (arch.isa.matrix_clocks["32x32x8"], arch.model.name) == (32, "MI300X")
     assert arch_named("gfx1100").device_name == "gfx1100"

@@ -43,6 +43,7 @@ struct ArchTraits {
   bool separate_acc_vgprs;  // matrix results are in AccVGPRs only, a register file of their own
   bool back_off_barrier;    // where false, the compiler waits for all loads before a barrier
   bool packed_fp32;         // fp32 multiply, add and fma of two neighbours at once
+  bool transposed_reads;    // an LDS read turns 4 rows of 16 elements of 16 bits: a lane gets a column
   uint32_t buffer_word3;    // format word of a raw buffer resource: 32-bit elements, offsets checked as bytes
 
   // What runs a workgroup.  Granules are the steps in which something is handed out.

@@ -42,6 +42,7 @@ struct DqConfig {
   bool early_rows = false;
   bool interleaved = false;
   bool short_prologue = false;
+  bool row_major = false;
 };
 
 #pragma clang diagnostic push

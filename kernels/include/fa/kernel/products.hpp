@@ -11,11 +11,11 @@ FA_DEVICE int contraction_unit(int i, int lane) {
   return (i * Unit::kK + Unit::run_begin(lane)) / 8;
 }
 
-// Operand A of step `step` of S^T, at step i of the contraction.
+// Operand A of step `step` of S^T, at step i of the contraction; of the tile `at` bytes beyond the first.
 template <class B>
-FA_DEVICE typename B::Unit::A key_operand(const B& block, int row, int i, int step) {
-  return B::Keys::Tile::template read<typename B::Unit::A>(B::Keys::Tile::period(block.k_tile, step), row,
-                                                           contraction_unit<typename B::Unit>(i, block.lane));
+FA_DEVICE typename B::Unit::A key_operand(const B& block, int row, int i, int step, int at) {
+  return B::Keys::Tile::template read<typename B::Unit::A>(
+      B::Keys::Tile::period(block.k_tile + at, step), row, contraction_unit<typename B::Unit>(i, block.lane));
 }
 
 // Operand A of step `step` of O^T; `tile` begins with the wave's first step.
@@ -29,7 +29,7 @@ FA_DEVICE typename B::Unit::A value_operand(const B& block, LdsBytes tile, int i
 // Operand number n of the first product: all steps of S^T, then the next of the contraction.
 template <class B>
 FA_DEVICE typename B::Unit::A nth_key_operand(const B& block, int n) {
-  return key_operand(block, B::Unit::a_row(block.reader()), n / B::kScoreSteps, n % B::kScoreSteps);
+  return key_operand(block, B::Unit::a_row(block.reader()), n / B::kScoreSteps, n % B::kScoreSteps, 0);
 }
 
 template <class B>
@@ -55,7 +55,7 @@ FA_DEVICE void prioritise() {
 // S^T += K * Q^T.  Before the second product, in which a wave also has exponentials of its own to do.
 template <class B>
 FA_DEVICE void add_scores(const B& block, typename B::Scores& s, const typename B::Q& query,
-                          const typename B::Operands& prefetched) {
+                          const typename B::Operands& prefetched, int at) {
   using Unit = typename B::Unit;
   constexpr int kSteps = B::Q::kSteps;
   if constexpr (B::kConfig.prefetch != 0) {
@@ -73,7 +73,7 @@ FA_DEVICE void add_scores(const B& block, typename B::Scores& s, const typename 
     const typename Unit::B q = query.operand(i);
 #pragma unroll
     for (int step = 0; step < B::kScoreSteps; ++step) {
-      const auto k = key_operand(block, row, i, step);
+      const auto k = key_operand(block, row, i, step, at);
       if (i == 0) {
         Unit::multiply_first(s[step], k, q);
       } else {
@@ -112,6 +112,23 @@ FA_DEVICE void add_values(const B& block, typename B::Out& o, const typename B::
     for (int step = 0; step < B::kOutSteps; ++step) {
       Unit::multiply(o[step], value_operand(block, tile, i, step), b);
       end_of_step<B>(step);
+    }
+  }
+  prioritise<B, 0>();
+}
+
+// The same from rows of V in `tile`.
+template <class B>
+FA_DEVICE void add_turned_values(const B& block, LdsBytes tile, typename B::Out& o, const typename B::P& p) {
+  using Unit = typename B::Unit;
+  const typename B::Values::Turned turned(tile, block.reader());
+  prioritise<B, 1>();
+#pragma unroll
+  for (int i = 0; i < B::P::kSteps; ++i) {
+    const typename Unit::B b = p.operand(i);
+#pragma unroll
+    for (int step = 0; step < B::kOutSteps; ++step) {
+      Unit::multiply(o[step], turned.read(i, block.first_out_step() + step), b);
     }
   }
   prioritise<B, 0>();

@@ -1,4 +1,4 @@
-// When K and V move from global memory through registers into LDS while tiles are computed: the three
+// When K and V move from global memory through registers into LDS while tiles are computed: the
 // schedules of FwdConfig::schedule.
 #pragma once
 
@@ -57,6 +57,41 @@ FA_DEVICE void one_stage(const B& block, const typename B::Tiles& tiles, const S
     add_values(block, o, p);
     next_k.store(block.k_tile, convert, block.mover());
     workgroup_barrier();
+  }
+}
+
+// One barrier a tile: the next tile is stored into the other place while one is computed, and the one after
+// it is loaded.
+template <class B, class MakeScores>
+FA_DEVICE void two_tiles(const B& block, const typename B::Tiles& tiles, const Source& k, const Source& v,
+                         typename B::Out& o, typename B::Convert& convert, const MakeScores& scores) {
+  const typename B::P::Place place(block.wave_lds + B::kWaveQueryLds, block.lane);
+  typename B::Keys next_k;
+  typename B::Values next_v;
+  const auto load_both = [&](int first) {
+    load(block, next_k, k, first);
+    load(block, next_v, v, first);
+  };
+  const auto store_both = [&](int at) {
+    next_k.store(block.k_tile + at, convert, block.thread);
+    next_v.store(block.v_tile + at, convert, block.thread);
+  };
+  load_both(tiles.begin);
+  int at = 0;
+  store_both(at);
+  load_both(tiles.begin + B::kKeys);
+  for (int first = tiles.begin; first < tiles.end; first += B::kKeys) {
+    workgroup_barrier();  // the tile is there, and all waves are done with the one before it
+    const int own = at;
+    at = B::kTilesLds - at;
+    store_both(at);
+    load_both(first + 2 * B::kKeys);
+    if (tiles.seen(first)) {
+      typename B::Scores s;
+      scores(s, first, own);
+      const typename B::P p(place, s);
+      add_turned_values(block, block.v_tile + own, o, p);
+    }
   }
 }
 
