@@ -13,8 +13,6 @@ FA_DEVICE void multiply_both(const B& block, LdsBytes tiles, typename B::Result&
   using Unit = typename B::Unit;
   using A = typename Unit::A;
   constexpr int kCount = B::Q::kSteps;
-  // Halves of a step have room for exponentials of their own, where a step is several instructions.
-  constexpr int kHalves = B::kRowMajor ? 1 : 2;
   static_assert(B::kSteps == 1 && B::Q::kSteps == B::Dout::kSteps, "a step's rows");
   const auto read = [&](int j) {
     const int lane = block.reader(), row = Unit::a_row(lane);
@@ -23,8 +21,9 @@ FA_DEVICE void multiply_both(const B& block, LdsBytes tiles, typename B::Result&
                       : B::Values::Tile::template read<A>(tiles + B::kValuesAt, row, unit);
   };
   typename B::Result p;
+  // After each part of a step.
   const auto interleave = [&](int i) {
-    constexpr int kFirst = kHalves * kCount, kParts = kFirst - 1, kPairs = B::P::kHeld / 2;
+    constexpr int kFirst = Unit::kParts * kCount, kParts = kFirst - 1, kPairs = B::P::kHeld / 2;
     if (i == kFirst) B::template prioritise<2>();
     if (B::kFeatured || i <= kFirst) return;
     const int part = i - kFirst - 1;
@@ -36,7 +35,7 @@ FA_DEVICE void multiply_both(const B& block, LdsBytes tiles, typename B::Result&
       p[0][pair * 2 + 1] = __builtin_amdgcn_exp2f(exponents.y);
     }
   };
-  if constexpr (kHalves == 1) {
+  if constexpr (Unit::kParts == 1) {
     const auto multiply = [&](int j, const A& a) {
       if (j < kCount) {
         Unit::multiply(s[0], a, q.operand(j));
