@@ -42,7 +42,8 @@ TARGETS = {
     ("gfx90a", "fp16", 64): 910, ("gfx90a", "fp16", 128): 925,
     ("gfx942", "fp16", 64): 1250, ("gfx942", "fp16", 128): 1450,
     ("gfx942", "bf16", 64): 1250, ("gfx942", "bf16", 128): 1400,
-    ("gfx950", "fp16", 64): 1660, ("gfx950", "fp16", 128): 2110,
+    ("gfx950", "fp16", 64): 1860, ("gfx950", "fp16", 128): 2420,
+    ("gfx950", "bf16", 64): 1820, ("gfx950", "bf16", 128): 2290,
     ("gfx1030", "fp16", 64): 190, ("gfx1030", "fp16", 128): 205,
     ("gfx1030", "bf16", 64): 171, ("gfx1030", "bf16", 128): 185,
     ("gfx1100", "fp16", 64): 412, ("gfx1100", "fp16", 128): 440,
@@ -62,8 +63,8 @@ BACKWARD_TARGETS = {
     ("gfx90a", "fused fp16 d64"): 890, ("gfx90a", "fused fp16 d128"): 865,
     ("gfx942", "separate fp16 d64"): 940, ("gfx942", "separate fp16 d128"): 980,
     ("gfx942", "fused fp16 d64"): 1300, ("gfx942", "fused fp16 d128"): 1350,
-    ("gfx950", "separate fp16 d64"): 1300, ("gfx950", "separate fp16 d128"): 1310,
-    ("gfx950", "fused fp16 d64"): 1510, ("gfx950", "fused fp16 d128"): 1620,
+    ("gfx950", "separate fp16 d64"): 1420, ("gfx950", "separate fp16 d128"): 1450,
+    ("gfx950", "fused fp16 d64"): 1570, ("gfx950", "fused fp16 d128"): 1750,
     ("gfx1030", "separate fp16 d64"): 128, ("gfx1030", "separate fp16 d128"): 128,
     ("gfx1100", "separate fp16 d64"): 295, ("gfx1100", "separate fp16 d128"): 305,
     ("gfx1100", "fused fp16 d64"): 400, ("gfx1100", "fused fp16 d128"): 400,
@@ -74,8 +75,12 @@ BACKWARD_TARGETS = {
     ("gfx1201", "separate fp16 d64"): 517, ("gfx1201", "separate fp16 d128"): 560,
     ("gfx1201", "fused fp16 d64"): 675, ("gfx1201", "fused fp16 d128"): 750,
 }  # fmt: skip
-# Causal forwards, and whole backwards of bf16 (2 % below those of fp16), likewise.
+# Causal forwards, and whole backwards of bf16, likewise.
 OTHER_TARGETS = {
+    ("gfx950", "fwd causal fp16 d64"): 1610, ("gfx950", "fwd causal fp16 d128"): 2100,
+    ("gfx950", "fwd causal bf16 d64"): 1570, ("gfx950", "fwd causal bf16 d128"): 2025,
+    ("gfx950", "separate bf16 d64"): 1345, ("gfx950", "separate bf16 d128"): 1415,
+    ("gfx950", "fused bf16 d64"): 1520, ("gfx950", "fused bf16 d128"): 1665,
     ("gfx1102", "fwd causal fp16 d64"): 370, ("gfx1102", "fwd causal fp16 d128"): 400,
     ("gfx1102", "fwd causal bf16 d64"): 363, ("gfx1102", "fwd causal bf16 d128"): 392,
     ("gfx1102", "separate bf16 d64"): 280, ("gfx1102", "separate bf16 d128"): 287,
@@ -86,9 +91,8 @@ OTHER_TARGETS = {
     ("gfx1151", "fused bf16 d64"): 397, ("gfx1151", "fused bf16 d128"): 415,
 }  # fmt: skip
 # How many times the peer's speed forwards have to reach, where it is not 1.25: Triton's code for RDNA 3.5 is
-# faster than that for RDNA 3, ours is not; for CDNA 4 it reads V transposed from LDS and loads past the
-# registers, ours does not.
-AHEAD = {("gfx1151", "fp16", 64): 1.24, ("gfx950", "fp16", 64): 1.21, ("gfx950", "bf16", 64): 1.2}
+# faster than that for RDNA 3, ours is not.
+AHEAD = {("gfx1151", "fp16", 64): 1.24}
 # Of its speed without a mask, a causal backward's kernel keeps so much; the diagonal tiles, half of which are
 # hidden, cost as much as others.  On gfx950 products take half as long, and masks as long as elsewhere.
 NEARLY = {"gfx950": 0.82}

@@ -77,7 +77,7 @@ SWITCHES = (
 CHOICES = {
     "loop": LOOPS,
     "dtype": DTYPES,
-    "schedule": ("two_stages", "one_stage", "pipelined", "two_tiles"),
+    "schedule": ("two_stages", "one_stage", "pipelined", "two_tiles", "two_tiles_in_turn"),
     "switches": SWITCHES,
 }
 # Switches, and what a row that has them sets too.

@@ -15,7 +15,6 @@
 #include "fa/tile/query.hpp"
 #include "fa/tile/store.hpp"
 #include "fa/tile/transposed_stage.hpp"
-#include "fa/tile/turned.hpp"
 #include "fa/tile/view.hpp"
 
 namespace fa {
@@ -266,18 +265,6 @@ FA_DEVICE void multiply_transposed(typename Unit::C* sums, LdsBytes tile, const 
       }
     }
   }
-}
-
-// The same from a tile that is turned as it is read.
-template <class Unit, class Stage, int kSteps, int kAhead, class Operand>
-FA_DEVICE void multiply_turned(typename Unit::C* sums, LdsBytes tile, const Operand& operand, int lane) {
-  const typename Stage::Turned turned(tile, lane);
-  read_ahead<Operand::kSteps * kSteps, kAhead>([&](int j) { return turned.read(j / kSteps, j % kSteps); },
-                                               [&](int j, const typename Unit::A& a) {
-                                                 Unit::multiply(sums[j % kSteps], a,
-                                                                operand.operand(j / kSteps));
-                                               },
-                                               Nothing());
 }
 
 // Writes a wave's columns of sums, which are rows of a gradient from `first` on, of which there are `rows`.

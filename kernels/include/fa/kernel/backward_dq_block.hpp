@@ -6,6 +6,7 @@
 #include "fa/kernel/backward_dq_both.hpp"
 #include "fa/kernel/scoring.hpp"
 #include "fa/tile/dropout.hpp"
+#include "fa/tile/turned.hpp"
 
 namespace fa {
 
@@ -204,7 +205,12 @@ struct DqBlock {
   FA_DEVICE void add(LdsBytes at, const P& packed, Sums& sums) const {
     const Operand operand(own_area() + Q::kLdsBytes + Dout::kLdsBytes, lane, packed);
     if constexpr (kRowMajor) {
-      return multiply_turned<Unit, Turned, kSumSteps, kAhead>(sums, at, operand, reader());
+      const typename Turned::Turned turned(at, reader());
+      const auto read = [&](int j) { return turned.read(j / kSumSteps, j % kSumSteps); };
+      const auto multiply = [&](int j, const typename Unit::A& a) {
+        Unit::multiply(sums[j % kSumSteps], a, operand.operand(j / kSumSteps));
+      };
+      read_ahead<Operand::kSteps * kSumSteps, kAhead>(read, multiply, Nothing());
     } else {
       multiply_transposed<Unit, typename Keys::TransposedTile, kSumSteps, kConfig.steps_at_once, kAhead>(
           sums, Keys::transposed_of(at, 0), operand, reader());

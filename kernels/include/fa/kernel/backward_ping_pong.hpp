@@ -163,8 +163,7 @@ FA_DEVICE void add_head_ping_pong(B& block, Moves<B>& moves, float* dq_sums, int
       const bool adds = of_dq && here_uniform(first) > tiles.begin;
       if (kInterleaves && adds && seen) {
         Exponentials<B> scores(result);
-        dq.add(block, dq_sums, first - B::kQueries,
-               [&](int gap) { scores.part(block, gap, Dq::gaps()); });
+        dq.add(block, dq_sums, first - B::kQueries, [&](int gap) { scores.part(block, gap, Dq::gaps()); });
         __builtin_amdgcn_s_setprio(1);
         packed = scores.weights(block, first, wave_key, masked);
       } else if (kInterleaves && Dq::kAllHaveParts && adds) {

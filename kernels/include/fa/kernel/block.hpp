@@ -91,7 +91,8 @@ struct Block {
 
   static constexpr bool kPadded = kConfig.padded_tiles;
   using Unit = UnitOf<kGfx, kNarrow ? DType::fp16 : kDType>;
-  static constexpr bool kTwoTiles = kConfig.schedule == Schedule::two_tiles;
+  static constexpr bool kTwoTiles =
+      kConfig.schedule == Schedule::two_tiles || kConfig.schedule == Schedule::two_tiles_in_turn;
   static_assert(!kTwoTiles || kTraits.transposed_reads, "tiles.toml: the ISA has no reads that transpose");
   using Turned = TurnedStage<Unit, kKeys, kHeadDim, kTile.threads>;
   using Keys = Choice<kTwoTiles, Turned, KeyStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded>>;

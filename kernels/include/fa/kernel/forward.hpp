@@ -161,10 +161,10 @@ FA_DEVICE bool attend(const B& block, int block_row) {
       softmax.template update<B::kOutSteps>(s, o, block.reader(), tiles.hidden(first),
                                             [&] { mask(s, first); });
     };
-    const auto scores = [&](Scores& s, int first, int at = 0) {
+    const auto scores = [&](Scores& s, int first) {
       const bool dropping = B::kDrops && dropout.any();
       const uint32_t kept = dropping ? kept_bits(block, dropout, first, wave_row) : 0;
-      products(s, prefetch_keys(block), at);
+      products(s, prefetch_keys(block, 0));
       weights(s, first);
       if (dropping) B::Drop::apply(s, kept);
     };
@@ -172,8 +172,10 @@ FA_DEVICE bool attend(const B& block, int block_row) {
       one_stage(block, tiles, k, v, o, convert, scores);
     } else if constexpr (B::kConfig.schedule == Schedule::pipelined) {
       pipelined(block, tiles, k, v, o, convert, products, weights);
+    } else if constexpr (B::kConfig.schedule == Schedule::two_tiles_in_turn) {
+      two_tiles_in_turn(block, tiles, k, v, o, convert, products, weights);
     } else if constexpr (B::kTwoTiles) {
-      two_tiles(block, tiles, k, v, o, convert, scores);
+      two_tiles(block, tiles, k, v, o, convert, products, weights);
     } else {
       two_stages(block, tiles, k, v, o, convert, scores);
     }
