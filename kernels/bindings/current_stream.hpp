@@ -1,5 +1,5 @@
-// How PyTorch tells its current stream.  Not every build of PyTorch does, and its header declares the function
-// only under build macros.
+// How PyTorch tells its current stream.  Not every build of PyTorch does, and its header declares the
+// function only under build macros.
 #pragma once
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>

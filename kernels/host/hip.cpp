@@ -20,11 +20,10 @@ bool runtime_is_there() {
 
 void require_runtime() {
   if (runtime_is_there()) return;
-  throw Error(
-      FA_NO_RUNTIME,
-      "no HIP runtime in this process: the installed PyTorch does not bring " FA_HIP_RUNTIME
-      " (it is a CPU or CUDA build), so no kernel can run\n"
-      "  next: install a ROCm build of PyTorch; python -m flash_attn_rocm doctor says which");
+  throw Error(FA_NO_RUNTIME,
+              "no HIP runtime in this process: the installed PyTorch does not bring " FA_HIP_RUNTIME
+              " (it is a CPU or CUDA build), so no kernel can run\n"
+              "  next: install a ROCm build of PyTorch; python -m flash_attn_rocm doctor says which");
 }
 
 void check(hipError_t error, const std::string& what, const char* next) {

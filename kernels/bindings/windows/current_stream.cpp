@@ -11,8 +11,8 @@ constexpr const char* kTorchHip = "torch_hip.dll";
 AOTITorchError by_handle(std::int32_t device, void** stream) {
   static const auto current =
       fa::loaded_function<decltype(&aoti_torch_get_current_stream)>(kTorch, "aoti_torch_get_current_stream");
-  static const auto native = fa::loaded_function<AOTITorchError (*)(StreamHandle, void**)>(
-      kTorch, "torch_stream_native_handle");
+  static const auto native =
+      fa::loaded_function<AOTITorchError (*)(StreamHandle, void**)>(kTorch, "torch_stream_native_handle");
   static const auto release =
       fa::loaded_function<decltype(&aoti_torch_delete_stream)>(kTorch, "aoti_torch_delete_stream");
   StreamHandle handle = nullptr;

@@ -1,5 +1,5 @@
-// HIP's functions on Windows, where no symbol is weak: pointers of the same names in this library's namespace,
-// so that calls read as on Linux.
+// HIP's functions on Windows, where no symbol is weak: pointers of the same names in this library's
+// namespace, so that calls read as on Linux.
 #pragma once
 
 #include <hip/hip_runtime_api.h>
