@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from flash_attn_rocm._canary_rows import CACHE, DENSE, FLAT, FULL, PACKED, PAGED, Row
+from flash_attn_rocm._canary_rows import CACHE, DENSE, FLAT, PACKED, PAGED, Row
 from flash_attn_rocm._options import TORCH_DTYPES, Inputs, Options
 from flash_attn_rocm._remembered import Family
 
@@ -160,12 +160,6 @@ def _paged(k: Tensor, v: Tensor, lengths: Lengths) -> Stored:
     return *caches, {"block_table": table, "cu_seqlens_k": _ends(lengths)}
 
 
-def _full(k: Tensor, v: Tensor, lengths: Lengths) -> Stored:
-    """The same, where the table alone says how many keys there are."""
-    *caches, where = _paged(k, v, lengths)
-    return *caches, {"block_table": where["block_table"]}
-
-
 def _hollow(both: tuple[Tensor, Tensor], lengths: Lengths, slots: Sequence[int], *sizes: int) -> list[Tensor]:
     """Caches of (blocks, keys) with rows in slots, and NaN in all others and behind those of v."""
     caches = []
@@ -177,7 +171,7 @@ def _hollow(both: tuple[Tensor, Tensor], lengths: Lengths, slots: Sequence[int],
     return caches
 
 
-STORES = {DENSE: _dense, PACKED: _packed, CACHE: _cache, PAGED: _paged, FULL: _full}
+STORES = {DENSE: _dense, PACKED: _packed, CACHE: _cache, PAGED: _paged}
 
 
 def _ends(lengths: Sequence[int]) -> Tensor:

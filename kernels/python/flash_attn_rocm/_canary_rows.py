@@ -6,7 +6,7 @@ They are chosen by what the emulator executes, and measured by mutants of the ke
 
 from typing import NamedTuple
 
-DENSE, PACKED, CACHE, PAGED, FULL = "dense", "packed", "cache", "paged", "full pages"
+DENSE, PACKED, CACHE, PAGED = "dense", "packed", "cache", "paged"
 NONE, CAUSAL = (-1, -1), (-1, 0)
 FLAT = (0.0, 0.0)
 # Keys that decode takes at once; of head dims up to SMALL some kernels take twice as many.
@@ -18,8 +18,8 @@ class Row(NamedTuple):
     """One call; ``rows`` and ``keys`` are those of each sequence, ``heads`` those of q and of k and v.
 
     ``store`` says how k and v lie: dense, packed sequences, a cache with left padding, used lengths and
-    rows by index, pages, whose queries are packed, or full pages without lengths.  Dense tensors lie with
-    their heads first where ``heads_first``.  ``scale`` is in units of 1 / sqrt(head_dim).
+    rows by index, or pages, whose queries are packed.  Dense tensors lie with their heads first where
+    ``heads_first``.  ``scale`` is in units of 1 / sqrt(head_dim).
     ``scores`` are added to those of random tensors: of the first key, and more for each key after it; for
     every other head of q they are subtracted.  With ``infinite`` a key of each of the first three sequences
     is NaN, -inf or inf; where windows begin at the diagonal it is the last key, the only one that the last
@@ -54,7 +54,7 @@ class Row(NamedTuple):
     @property
     def featured(self) -> bool:
         """Whether kernels take their loop for features."""
-        return bool(self.softcap or self.alibi or self.dropout or self.store in {PAGED, FULL})
+        return bool(self.softcap or self.alibi or self.dropout or self.store == PAGED)
 
 
 # fwd and its two loops, decode and its two loops, the kernel that joins decode's parts, the reference kernel.
@@ -62,7 +62,8 @@ class Row(NamedTuple):
 # row are one padded batch for PyTorch: long ones only where all are.  What covers several features is one
 # call where no mutant showed that it hides one of them: scores that rise hide keys, so pages have flat ones.
 # Kernels have code of their own for packed and for dense rows.  Of both some workgroups have a single row, as
-# 129 is one more than 128, 64, 32 and 16, and so are 11 rows of three heads more than 32 and 16.
+# 129 is one more than 128, 64, 32 and 16, and so are 11 rows of three heads more than 32 and 16.  With pages
+# there is a sequence with more keys than there are queries: one number taken for the other cuts it.
 ATTENTION = (
     Row("causal", (129,), (97,), (2, 1), CAUSAL),
     Row("window, scores that rise and fall", (150,), (200,), (2, 2), (33, 7), scores=(0.0, 5.0)),
@@ -102,8 +103,7 @@ ATTENTION = (
         scores=(0.0, 1.1)),
     Row("unaligned cache", (5, 5), (40, 33), (4, 2), (9, 3), scale=-1.0, softcap=5.0, alibi=True, store=CACHE,
         narrower=3),
-    Row("unaligned full pages", (5, 5), (96, 96), (2, 1), CAUSAL, store=FULL, narrower=3),
-    Row("unaligned pages, infinite scores", (7, 0, 70), (60, 30, 65), (2, 2), CAUSAL, dropout=0.3,
+    Row("unaligned pages, infinite scores", (7, 0, 70), (60, 30, 97), (2, 2), CAUSAL, dropout=0.3,
         store=PAGED, infinite=True, narrower=1),
 )  # fmt: skip
 
