@@ -5,7 +5,6 @@ first launched on a device.
 """
 
 import json
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -14,10 +13,7 @@ from typing import NamedTuple
 
 import torch
 
-from flash_attn_rocm._requirements import REINSTALL, WINDOWS
-
-NAME = "flash_attn_rocm.dll" if sys.platform == WINDOWS else "libflash_attn_rocm.so"
-LIBRARY = Path(__file__).parent / "_C" / NAME
+from flash_attn_rocm._requirements import LIBRARY, REINSTALL
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from flash_attn_rocm import _facts, _requirements, _windows
 from flash_attn_rocm._environment import CANARY as VARIABLE
-from flash_attn_rocm._library import LIBRARY
+from flash_attn_rocm._requirements import LIBRARY
 
 PASSED, FAILED, RUNNING = "passed", "failed", "running"
 DIED = (

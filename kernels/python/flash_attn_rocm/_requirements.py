@@ -12,6 +12,7 @@ import os
 import platform
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ DISTRIBUTION = "flash-attn-rocm"
 # sys.platform, and the machine as platform.machine() calls it there.
 WINDOWS = "win32"
 PLATFORMS = (("linux", "x86_64"), (WINDOWS, "AMD64"))
+NAMES = {"linux": "libflash_attn_rocm.so", WINDOWS: "flash_attn_rocm.dll"}
+LIBRARY = Path(__file__).parent / "_C" / NAMES.get(sys.platform, NAMES["linux"])
 UNKNOWN = "unknown"
 PYTHON_FLOOR = (3, 10)
 GLIBC_FLOOR = (2, 28)
