@@ -40,7 +40,8 @@ PLACES = (
     ("not_built", 0, "archs", 0), ("rocm", 0, "version"), ("rocm", 0, "provider"), ("rocm", 0, "base"),
     ("rocm", 0, "suite"), ("rocm", 0, "llvm"), ("rocm", 0, "archs", 0), ("rocm", 0, "packages", "sid", 0),
     ("exclude", 0, "rocm"), ("exclude", 0, "arch"),
-    ("public", "built_with"), ("public", "runtimes", 0), ("public", "like", "7.2", 0), ("public", "windows", 0),
+    ("public", "built_with"), ("public", "runtimes", 0), ("public", "like", "7.2", 0),
+    ("public", "windows", 0),
     ("upstream", "version"), ("upstream", "sha256"), ("upstream", "archs", 0),
 )  # fmt: skip
 READ_BY_PEOPLE = {"reason", "note"}
