@@ -3,14 +3,16 @@
 Hatchling calls both hooks.  What they need comes from the environment:
 
     FA_DEVICE_CODE    folder with fatbin.S, registry.inc and the *.hipfb bundles they name
-    FA_ROCM_VERSION   the ROCm version of that device code, for example 7.2
+    FA_ROCM_VERSION   the ROCm version of that device code, for example 7.2, which becomes the local label of
+                      the wheel's version; or public, for a wheel of every ROCm version, without a label
     FA_TORCH_INCLUDE  PyTorch's header folder; no PyTorch is needed
     FA_SBOM           the wheel's bill of materials, a CycloneDX file (*.cdx.json)
     FA_CACHE          where ccache keeps objects, for other builds; optional
     FA_HIP_INCLUDE    the folder that has hip/hip_runtime_api.h; optional where it is in a usual place
+    FA_PLATFORM       linux, unless it is set, or windows
 
-The compiler is ``zig c++`` of the ziglang package: it targets glibc 2.28 and links its own C++ runtime, so
-that any builder image gives the same library.  The same inputs give the same bytes.
+The compiler is ``zig c++`` of the ziglang package: it targets glibc 2.28, or Windows, and links its own C++
+runtime, so that any builder image gives the same library.  The same inputs give the same bytes.
 """
 
 import hashlib
@@ -32,18 +34,33 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
-LIBRARY = "flash_attn_rocm/_C/libflash_attn_rocm.so"
-WHEEL_TAG = "py3-none-linux_x86_64"
+LINUX, WINDOWS = "linux", "windows"
+LIBRARIES = {
+    LINUX: "flash_attn_rocm/_C/libflash_attn_rocm.so",
+    WINDOWS: "flash_attn_rocm/_C/flash_attn_rocm.dll",
+}
+# Of Linux it is the tag before the repair.
+WHEEL_TAGS = {LINUX: "py3-none-linux_x86_64", WINDOWS: "py3-none-win_amd64"}
 TORCH_TARGET_VERSION = "0x020a000000000000"  # PyTorch 2.10, the floor that the package checks at import
 HIP_HEADER = Path("hip/hip_runtime_api.h")
 HIP_FOLDERS = (Path("/opt/rocm/include"), Path("/usr/include"))
 TORCH_HEADER = Path("torch/csrc/stable/library.h")
-# In a file of their own: the builder image compiles zig's C++ library for these very flags beforehand.
-ZIG_FLAGS = tuple(Path(__file__).with_name("zig_flags.txt").read_text(encoding="ascii").split())
+# The headers that declare the C functions of torch's stable ABI, and how these are called.
+TORCH_FUNCTIONS = (Path("torch/csrc/inductor/aoti_torch/c/shim.h"), Path("torch/csrc/stable/c/shim.h"))
+TORCH_FUNCTION = re.compile(r"\b(?:aoti_)?torch_\w+(?=\()")
+TORCH_DLL = "torch_cpu.dll"
+# In files of their own: the builder image compiles zig's C++ library for those of Linux beforehand.
+ZIG_FLAGS = {
+    platform: tuple(Path(__file__).with_name(file).read_text(encoding="ascii").split())
+    for platform, file in ((LINUX, "zig_flags.txt"), (WINDOWS, "zig_flags_windows.txt"))
+}
 SCRATCH = ".build"
+PUBLIC = "public"
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
 # Nothing of this library may meet another library's symbols: PyTorch loads it with RTLD_GLOBAL.
 VERSION_SCRIPT = "{ local: *; };\n"
+# On Windows a DLL that names no export exports everything.
+EXPORTS = "LIBRARY flash_attn_rocm.dll\nEXPORTS\nfa_gpus\n"
 # Device code is behind everything else, and before it what says where each bundle is: with other kernels, all
 # other bytes in memory are the same.
 LAYOUT = """SECTIONS {
@@ -67,13 +84,14 @@ class Inputs:
     hip_include: Path
     sbom: Path
     cache: Path | None = None
+    platform: str = LINUX
 
 
 def read_inputs(environ: Mapping[str, str], hip_folders: tuple[Path, ...] = HIP_FOLDERS) -> Inputs:
     """The checked environment; raises BuildError with all problems at once."""
     device_code, torch_include = environ.get("FA_DEVICE_CODE", ""), environ.get("FA_TORCH_INCLUDE", "")
     rocm, sbom = environ.get("FA_ROCM_VERSION", ""), environ.get("FA_SBOM", "")
-    chosen = environ.get("FA_HIP_INCLUDE", "")
+    chosen, platform = environ.get("FA_HIP_INCLUDE", ""), environ.get("FA_PLATFORM", LINUX)
     candidates = (Path(chosen),) if chosen else hip_folders
     hip_include = next((folder for folder in candidates if (folder / HIP_HEADER).is_file()), None)
     problems = [
@@ -81,6 +99,7 @@ def read_inputs(environ: Mapping[str, str], hip_folders: tuple[Path, ...] = HIP_
         *_rocm_problems(rocm),
         *_folder_problems("FA_TORCH_INCLUDE", torch_include, "PyTorch's headers", (str(TORCH_HEADER),)),
         *_sbom_problems(sbom),
+        *_platform_problems(platform, rocm),
     ]
     if hip_include is None:
         places = ", ".join(map(str, candidates))
@@ -99,6 +118,7 @@ def read_inputs(environ: Mapping[str, str], hip_folders: tuple[Path, ...] = HIP_
         hip_include.resolve(),
         Path(sbom).resolve(),
         Path(cache).resolve() if (cache := environ.get("FA_CACHE", "")) else None,
+        platform,
     )
 
 
@@ -110,9 +130,9 @@ def _folder_problems(variable: str, value: str, what: str, files: tuple[str, ...
 
 
 def _rocm_problems(version: str) -> list[str]:
-    if re.fullmatch(r"\d+\.\d+(\.\d+)?", version):
+    if version == PUBLIC or re.fullmatch(r"\d+\.\d+(\.\d+)?", version):
         return []
-    return [f"FA_ROCM_VERSION: expected a version such as 7.2, found {version!r}"]
+    return [f"FA_ROCM_VERSION: expected a version such as 7.2, or {PUBLIC}, found {version!r}"]
 
 
 def _sbom_problems(value: str) -> list[str]:
@@ -121,13 +141,22 @@ def _sbom_problems(value: str) -> list[str]:
     return [f"FA_SBOM: expected a file *.cdx.json, found {value or 'nothing'}"]
 
 
+def _platform_problems(platform: str, rocm: str) -> list[str]:
+    if platform not in LIBRARIES:
+        return [f"FA_PLATFORM: expected {' or '.join(LIBRARIES)}, found {platform!r}"]
+    if platform == WINDOWS and rocm != PUBLIC:
+        return [f"FA_ROCM_VERSION: expected {PUBLIC} for Windows, found {rocm!r}"]
+    return []
+
+
 def compile_library(root: Path, inputs: Inputs, output: Path) -> None:
     """Compile the checkout's host library at ``root`` to ``output``; raises BuildError."""
+    platform = inputs.platform
     with _scratch(root, inputs) as scratch:
-        _run([*zig("cc"), *_link_stub(scratch)], root)
-        _run([*zig("cc"), *_assemble(inputs, scratch)], root)
+        _run(_link_stub(scratch) if platform == LINUX else _import_library(inputs, scratch), root)
+        _run([*zig("cc", platform), *_assemble(inputs, scratch)], root)
         compiler, env = _compiler(inputs, scratch)
-        sources = sorted([*root.glob("kernels/host/*.cpp"), *root.glob("kernels/bindings/*.cpp")])
+        sources = _sources(root, platform)
         objects = [scratch / f"{source.stem}.o" for source in sources]
         commands = [
             [*compiler, *_compile(inputs, scratch), str(source.relative_to(root)), "-o", str(made)]
@@ -135,16 +164,24 @@ def compile_library(root: Path, inputs: Inputs, output: Path) -> None:
         ]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(lambda command: _run(command, root, env), commands))
-        _run([*zig("c++"), *_link(objects, scratch), "-o", str(output)], root)
+        _run([*zig("c++", platform), *_link(objects, scratch, platform), "-o", str(output)], root)
+
+
+def _sources(root: Path, platform: str) -> list[Path]:
+    """The host library's sources; what only one platform needs is in folders of its name."""
+    folders = ("kernels/host", "kernels/bindings")
+    shared = sorted(source for folder in folders for source in root.glob(f"{folder}/*.cpp"))
+    own = sorted(source for folder in folders for source in root.glob(f"{folder}/{platform}/*.cpp"))
+    return [*shared, *own]
 
 
 def _compiler(inputs: Inputs, scratch: Path) -> tuple[list[str], dict[str, str]]:
     """The compiler's command line and environment; with a cache, ccache around zig."""
     if inputs.cache is None:
-        return zig("c++"), {}
+        return zig("c++", inputs.platform), {}
     # ccache wants one program; what tells compilers apart is CCACHE_COMPILERCHECK.
     program = scratch / "clang++"
-    program.write_text(f'#!/bin/sh\nexec {shlex.join(zig("c++"))} "$@"\n', encoding="utf-8")
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(zig("c++", inputs.platform))} "$@"\n', encoding="utf-8")
     program.chmod(0o755)
     env = {
         "CCACHE_DIR": str(scratch / "ccache"),
@@ -155,9 +192,9 @@ def _compiler(inputs: Inputs, scratch: Path) -> tuple[list[str], dict[str, str]]
     return ["ccache", str(program)], env
 
 
-def zig(tool: str) -> list[str]:
+def zig(tool: str, platform: str) -> list[str]:
     """The command line that starts zig's ``cc`` or ``c++`` for the wheel's platform."""
-    return [sys.executable, "-m", "ziglang", tool, *ZIG_FLAGS[:2]]
+    return [sys.executable, "-m", "ziglang", tool, *ZIG_FLAGS[platform][:2]]
 
 
 @contextmanager
@@ -170,6 +207,7 @@ def _scratch(root: Path, inputs: Inputs) -> Iterator[Path]:
     (scratch / "include").mkdir(parents=True)
     try:
         (scratch / "exports.map").write_text(VERSION_SCRIPT, encoding="utf-8")
+        (scratch / "exports.def").write_text(EXPORTS, encoding="utf-8")
         (scratch / "layout.ld").write_text(LAYOUT, encoding="utf-8")
         (scratch / "stub.c").touch()
         (scratch / "include/hip").symlink_to(inputs.hip_include / "hip")
@@ -181,9 +219,19 @@ def _scratch(root: Path, inputs: Inputs) -> Iterator[Path]:
 def _link_stub(scratch: Path) -> list[str]:
     """An empty libtorch.so to link with: its name is all that the library records of it."""
     # The library's own flags: zig's cache holds the runtime of no others.
-    flags = [flag for flag in ZIG_FLAGS[2:] if not flag.startswith("-std=")]
+    flags = [flag for flag in ZIG_FLAGS[LINUX][2:] if not flag.startswith("-std=")]
     stub = ["-Wl,-soname,libtorch.so", str(scratch / "stub.c")]
-    return [*flags, *stub, "-o", str(scratch / "libtorch.so")]
+    return [*zig("cc", LINUX), *flags, *stub, "-o", str(scratch / "libtorch.so")]
+
+
+def _import_library(inputs: Inputs, scratch: Path) -> list[str]:
+    """What a DLL is linked with in place of torch: the names of its stable ABI, and where they are."""
+    headers = "".join((inputs.torch_include / file).read_text(encoding="utf-8") for file in TORCH_FUNCTIONS)
+    names = sorted(set(TORCH_FUNCTION.findall(headers)))
+    definition = scratch / "torch.def"
+    definition.write_text("\n".join([f"LIBRARY {TORCH_DLL}", "EXPORTS", *names, ""]), encoding="ascii")
+    tool = [sys.executable, "-m", "ziglang", "dlltool", "-m", "i386:x86-64"]
+    return [*tool, "-d", str(definition), "-l", str(scratch / "torch.lib")]
 
 
 def _assemble(inputs: Inputs, scratch: Path) -> list[str]:
@@ -212,7 +260,7 @@ def _compile(inputs: Inputs, scratch: Path) -> list[str]:
     # Paths end up in error messages (__FILE__); none of this machine may.
     prefixes = {inputs.torch_include: "torch-include", inputs.device_code: "device-code", scratch: "scratch"}
     return [
-        *(flag for flag in ZIG_FLAGS if flag != "-shared" and not flag.startswith("-Wl,")),
+        *(flag for flag in ZIG_FLAGS[inputs.platform] if flag != "-shared" and not flag.startswith("-Wl,")),
         *WARNINGS,
         f"-DTORCH_TARGET_VERSION={TORCH_TARGET_VERSION}",
         *(f"-ffile-prefix-map={path}={name}" for path, name in prefixes.items()),
@@ -224,9 +272,12 @@ def _compile(inputs: Inputs, scratch: Path) -> list[str]:
     ]
 
 
-def _link(objects: list[Path], scratch: Path) -> list[str]:
+def _link(objects: list[Path], scratch: Path, platform: str) -> list[str]:
+    if platform == WINDOWS:
+        added = (scratch / name for name in ("fatbin.o", "torch.lib", "exports.def"))
+        return [*ZIG_FLAGS[WINDOWS], *map(str, (*objects, *added))]
     return [
-        *ZIG_FLAGS,
+        *ZIG_FLAGS[LINUX],
         *map(str, objects),
         str(scratch / "fatbin.o"),
         f"-Wl,--version-script={scratch / 'exports.map'}",
@@ -256,11 +307,12 @@ class WheelHook(BuildHookInterface[Any]):
         """Compile the library and tell hatchling where it belongs."""
         inputs = read_inputs(os.environ)
         self._output_folder = tempfile.TemporaryDirectory(prefix="flash-attn-rocm-")
-        output = Path(self._output_folder.name) / Path(LIBRARY).name
+        library = LIBRARIES[inputs.platform]
+        output = Path(self._output_folder.name) / Path(library).name
         compile_library(Path(self.root), inputs, output)
         build_data["pure_python"] = False
-        build_data["tag"] = WHEEL_TAG
-        build_data["force_include"][str(output)] = LIBRARY
+        build_data["tag"] = WHEEL_TAGS[inputs.platform]
+        build_data["force_include"][str(output)] = library
         build_data["sbom_files"].append(str(inputs.sbom))
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
@@ -269,12 +321,12 @@ class WheelHook(BuildHookInterface[Any]):
 
 
 class VersionHook(MetadataHookInterface):
-    """Gives the wheel the base version of pyproject.toml and the ROCm version as local label."""
+    """Gives the wheel the base version of pyproject.toml and, unless it is public, a local label."""
 
     def update(self, metadata: dict[str, Any]) -> None:
         """Set the version, after checking everything that the build needs."""
-        inputs = read_inputs(os.environ)
-        metadata["version"] = f"{base_version(Path(self.root) / 'pyproject.toml')}+rocm{inputs.rocm}"
+        label = "" if (rocm := read_inputs(os.environ).rocm) == PUBLIC else f"+rocm{rocm}"
+        metadata["version"] = base_version(Path(self.root) / "pyproject.toml") + label
 
 
 def base_version(pyproject: Path) -> str:

@@ -54,6 +54,6 @@ def why_not(steps, mutated, block, number, begin):
         return path.in_flight().keys()
 
     behind = steps.get(number + 1)
-    if behind is not None and behind.instruction.mnemonic == "s_barrier":
+    if behind is not None and behind.instruction.mnemonic in ("s_barrier", "s_barrier_signal"):
         return FENCE
     return UNUSED if left(mutated) - left(steps) else ARRIVED

@@ -52,7 +52,10 @@ WALK = {
     "scripts/wheel-builder upstream --arch gfx942 --take DIR --torch-index URL --to DIR":
         "tests/unit/upstream/test_extension.py",
     "scripts/release --rocm 6.4 --archs gfx1030": DRY,
+    "scripts/release --rocm public": DRY,
     "scripts/release --all": DRY,
+    "scripts/release --platforms linux,windows": DRY,
+    "scripts/wheel-builder wheel --platforms windows --to DIR": DRY,
     "scripts/release --dry-run": TYPED,
     "plan [--json | --github]": TYPED,
     "image": DRY, "device-code": DRY, "wheel": DRY,

@@ -26,11 +26,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "current_stream.hpp"
 #include "fa_rocm.h"
-
-// Not in every build of PyTorch, and its header declares it only under build macros.
-extern "C" __attribute__((weak)) AOTITorchError aoti_torch_get_current_cuda_stream(std::int32_t device,
-                                                                                   void** stream);
 
 namespace {
 
@@ -67,16 +64,19 @@ fa_tensor describe(const Tensor& tensor, const char* name) {
 }
 
 // PyTorch's current stream of the tensor's device. Tensors in host memory have none: they get the
-// default stream (that is how a fake HIP runtime is driven).
+// default stream (that is how a fake HIP runtime is driven).  Not every build of PyTorch tells it.
+//
+// Line numbers from here on are in the library: aoti_torch_check takes them.
 void* stream_of(const Tensor& tensor) {
   if (tensor.device().type() != DeviceType::CUDA) return nullptr;
-  if (aoti_torch_get_current_cuda_stream == nullptr) {
+  const CurrentStream current_stream = find_current_stream();
+  if (current_stream == nullptr) {
     throw std::runtime_error(
         "this PyTorch does not tell its current GPU stream (aoti_torch_get_current_cuda_stream is missing)\n"
         "  next: install a ROCm build of PyTorch 2.10 or newer");
   }
   void* stream = nullptr;
-  if (aoti_torch_get_current_cuda_stream(tensor.get_device_index(), &stream) != AOTI_TORCH_SUCCESS) {
+  if (current_stream(tensor.get_device_index(), &stream) != AOTI_TORCH_SUCCESS) {
     throw std::runtime_error("PyTorch could not tell the current stream of device " +
                              std::to_string(tensor.get_device_index()));
   }

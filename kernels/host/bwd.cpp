@@ -26,6 +26,17 @@ std::string without_features_words(const std::string& gfx, int head_dim) {
          std::to_string(head_dim);
 }
 
+// Why calls that name no path take the fused kernels. For each query and key of a block, a workgroup forms
+// five products of 2 * head_dim FLOP; for all keys of the block it adds 4 * head_dim bytes to a query's dq.
+std::string fused_words(const std::string& gfx, const DkDvTile& tile) {
+  const std::string flop = std::to_string(5 * 2 * tile.block_n / 4);
+  return "the default of " + gfx +
+         ": five products instead of seven, and dq added up by atomics, a byte for " + flop +
+         " FLOP, in no fixed order (deterministic=True: the same bits every time). " +
+         "Modelled to be faster, without what atomics cost, and not measured: compare with " +
+         "FLASH_ATTN_ROCM_BACKWARD=separate";
+}
+
 BwdPath path_of(const BwdParams& p) { return p.dq_sums == nullptr ? BwdPath::separate : BwdPath::fused; }
 
 // Every launch of a call; those without a row are left out. dk and dv are written, with 0, where there is no
@@ -84,7 +95,8 @@ BwdPlan bwd_plan(const BwdPlanRequest& r) {
     return {BwdPath::separate, without_features_words(fused.gfx, r.head_dim)};
   }
   if (r.wanted == fused_name) return {BwdPath::fused, fused_name + " is wanted"};
-  return {config.preferred ? BwdPath::fused : BwdPath::separate, "the default of " + fused.gfx};
+  if (!config.preferred) return {BwdPath::separate, "the default of " + fused.gfx};
+  return {BwdPath::fused, fused_words(fused.gfx, tile_of(config, gfx))};
 }
 
 void bwd(const fa_bwd_call& call) {

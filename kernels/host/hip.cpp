@@ -7,6 +7,9 @@ namespace fa {
 namespace {
 
 bool runtime_is_there() {
+#ifdef _WIN32
+  find_hip_functions();
+#endif
   return hipDeviceGetAttribute != nullptr && hipGetDevice != nullptr && hipGetDeviceCount != nullptr &&
          hipGetDevicePropertiesR0600 != nullptr && hipGetErrorString != nullptr &&
          hipModuleGetFunction != nullptr && hipModuleLaunchKernel != nullptr &&
@@ -17,11 +20,10 @@ bool runtime_is_there() {
 
 void require_runtime() {
   if (runtime_is_there()) return;
-  throw Error(
-      FA_NO_RUNTIME,
-      "no HIP runtime in this process: the installed PyTorch does not bring libamdhip64 (it is a CPU or "
-      "CUDA build), so no kernel can run\n"
-      "  next: install a ROCm build of PyTorch; python -m flash_attn_rocm doctor says which");
+  throw Error(FA_NO_RUNTIME,
+              "no HIP runtime in this process: the installed PyTorch does not bring " FA_HIP_RUNTIME
+              " (it is a CPU or CUDA build), so no kernel can run\n"
+              "  next: install a ROCm build of PyTorch; python -m flash_attn_rocm doctor says which");
 }
 
 void check(hipError_t error, const std::string& what, const char* next) {

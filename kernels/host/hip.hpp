@@ -1,6 +1,6 @@
-// The HIP functions this library calls, all weak: they resolve to the runtime that PyTorch has loaded,
-// and are null where there is none, so that the library also loads without ROCm and never brings a
-// second runtime into the process.
+// The HIP functions this library calls: they are those of the runtime that PyTorch has loaded, and null where
+// there is none, so that the library also loads without ROCm and never brings a second runtime into the
+// process.  On Linux they are weak symbols, on Windows pointers that find_hip_functions() fills.
 #pragma once
 
 #ifndef __HIP_PLATFORM_AMD__
@@ -10,6 +10,12 @@
 
 #include <string>
 
+#ifdef _WIN32
+#include "windows/hip_functions.hpp"
+// Of ROCm 7 and newer: no PyTorch that this library works with brings an older one.
+#define FA_HIP_RUNTIME "amdhip64_7.dll"
+#else
+#define FA_HIP_RUNTIME "libamdhip64"
 #pragma weak hipDeviceGetAttribute
 #pragma weak hipGetDevice
 #pragma weak hipGetDeviceCount
@@ -19,6 +25,7 @@
 #pragma weak hipModuleLaunchKernel
 #pragma weak hipModuleLoadData
 #pragma weak hipSetDevice
+#endif
 
 namespace fa {
 

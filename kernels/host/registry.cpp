@@ -5,9 +5,10 @@
 
 #include "fa/arch/gfx.hpp"
 
-// registry.inc comes from kernels/instances/bundle.py, and fatbin.S, which has these functions.
+// registry.inc comes from kernels/instances/bundle.py, and fatbin.S, which has these functions: the same
+// machine code on every platform.
 #define FA_INSTANCE(op, dtype, head_dim, name, archs) \
-  extern "C" __attribute__((visibility("hidden"))) fa::Bytes fa_bundle_##name();
+  extern "C" __attribute__((visibility("hidden"), sysv_abi)) fa::Bytes fa_bundle_##name();
 #include "registry.inc"
 #undef FA_INSTANCE
 

@@ -166,22 +166,35 @@ def registry_inc(instances: Iterable[Instance], archs: Sequence[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
+# The same for both kinds of object file, for the assembler's preprocessor.
+FATBIN_SECTIONS = """\
+#ifdef _WIN32
+#define FATBIN .section .hip_fat, "dr"
+#define FUNCTIONS .section .fa_bund, "xr"
+#define HIDDEN_FUNCTION(name)
+#define END
+#else
+#define FATBIN .section .hip_fatbin, "a", @progbits
+#define FUNCTIONS .section .fa_bundles, "ax", @progbits
+#define HIDDEN_FUNCTION(name) .hidden name; .type name, @function
+#define END .section .note.GNU-stack, "", @progbits
+#endif"""
+
+
 def fatbin_s(instances: Iterable[Instance]) -> str:
     """Assembler source: the bundles ``<name>.hipfb`` one after the other in .hip_fatbin.
 
     Each is at a multiple of 4096.  The hidden function ``fa_bundle_<name>``, 16 bytes of .fa_bundles, returns
-    its address and size: no other code or data of the library depends on how large bundles are.
+    its address and size: no other code or data of the library depends on how large bundles are.  On Windows
+    names of sections have 8 characters.
     """
     bundles, functions = [], []
     for i in instances:
         symbol, label = f"fa_bundle_{i.name}", f".Lbundle_{i.name}"
         bundles += [".p2align 12", f"{label}:", f'.incbin "{i.name}.hipfb"', f"{label}_end:"]
-        functions += [".p2align 4, 0xcc", f".globl {symbol}", f".hidden {symbol}"]
-        functions += [f".type {symbol}, @function", f"{symbol}:"]
+        functions += [".p2align 4, 0xcc", f".globl {symbol}", f"HIDDEN_FUNCTION({symbol})", f"{symbol}:"]
         functions += [f"lea {label}(%rip), %rax", f"mov ${label}_end - {label}, %edx", "ret"]
-    lines = ['.section .hip_fatbin, "a", @progbits', *bundles]
-    lines += ['.section .fa_bundles, "ax", @progbits', *functions, ".p2align 4, 0xcc"]
-    lines += ['.section .note.GNU-stack, "", @progbits']
+    lines = [FATBIN_SECTIONS, "FATBIN", *bundles, "FUNCTIONS", *functions, ".p2align 4, 0xcc", "END"]
     return "\n".join(lines) + "\n"
 
 

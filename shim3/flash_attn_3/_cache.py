@@ -2,14 +2,15 @@
 
 ``flash_attn_rocm.flash_attn_with_kvcache`` answers what it has arguments for.  For the rest, PyTorch appends,
 each sequence's keys are copied together where a page table or cache_batch_idx says where they lie, and
-attention is that of pieces (``_pieces``).  Packed queries over pages of a multiple of 16 rows need no copy.
+attention is that of pieces (``flash_attn_rocm.pieces``).  Packed queries over pages of a multiple of 16 rows
+need no copy.
 """
 
 from typing import Any, NamedTuple
 
 import torch
 from flash_attn_rocm import FlashAttnArgumentError, flash_attn_with_kvcache, raw
-from flash_attn_rocm._rotary import rotate
+from flash_attn_rocm.interfaces import rotate
 from torch import Tensor
 
 from flash_attn_3._forward import (
@@ -116,7 +117,7 @@ def _at_once(
     return flash_attn_with_kvcache(
         queries.q, cache.k, cache.v, k, v, cos, sin, cache.lengths, cache.rows, cache.leftpad,
         cache.page_table, rules.softmax_scale, rules.causal, rules.window_size, rules.softcap, interleaved,
-        None, num_splits, return_softmax_lse=True,
+        None, num_splits, return_softmax_lse=True, sink=rules.s_aux,
     )  # fmt: skip
 
 
@@ -142,7 +143,7 @@ def _of_pages(queries: Queries, cache: Cache, rules: Rules, num_splits: int) -> 
         queries.q, cache.k, cache.v, None, queries.cu_seqlens, nowhere, used, None, cache.page_table, None,
         queries.max_seqlen, max(cache.capacity, beyond), 0.0, scale, is_causal=rules.causal,
         zero_tensors=False, window_size_left=left, window_size_right=right, softcap=rules.softcap,
-        return_softmax=False, num_splits=num_splits,
+        return_softmax=False, num_splits=num_splits, sink=rules.s_aux,
     )  # fmt: skip
     return out, lse
 

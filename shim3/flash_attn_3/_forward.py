@@ -5,10 +5,9 @@ from typing import Any, NamedTuple
 
 import torch
 from flash_attn_rocm import FlashAttnArgumentError, flash_attn_func, flash_attn_varlen_func
-from flash_attn_rocm._options import integer, pair
+from flash_attn_rocm.interfaces import integer, pair
+from flash_attn_rocm.pieces import Pieces, Span, cut, dense, flat, packed
 from torch import Tensor
-
-from flash_attn_3._pieces import Pieces, Span, cut, dense, packed
 
 Two = tuple[Tensor, Tensor]
 
@@ -22,6 +21,7 @@ class Rules(NamedTuple):
     attention_chunk: int = 0
     softcap: float = 0.0
     deterministic: bool = False
+    s_aux: Tensor | None = None
 
     @property
     def of_flash_attn(self) -> dict[str, Any]:
@@ -29,6 +29,7 @@ class Rules(NamedTuple):
         return {
             "softmax_scale": self.softmax_scale, "causal": self.causal, "softcap": self.softcap,
             "window_size": self.window_size, "deterministic": self.deterministic, "return_attn_probs": True,
+            "sink": self.s_aux,
         }  # fmt: skip
 
 
@@ -85,11 +86,6 @@ def as_3(lse: Tensor) -> Tensor:
 def as_2(lse: Tensor) -> Tensor:
     """The reverse."""
     return torch.where(lse.isneginf(), torch.inf, lse)
-
-
-def flat(x: Tensor) -> Tensor:
-    """Dense sequences as packed ones."""
-    return x.flatten(0, 1) if x.dim() == 4 else x
 
 
 def _in_pieces(q: Tensor, k: Tensor, v: Tensor, lengths: Lengths, rules: Rules, beyond: int) -> Two:

@@ -5,10 +5,11 @@ from typing import Any
 
 import torch
 from flash_attn_rocm import FlashAttnArgumentError, raw
+from flash_attn_rocm.pieces import flat
 from torch import Tensor
 
 from flash_attn_3._cache import Cache, New, Queries, Rotary, attend_cache
-from flash_attn_3._forward import Lengths, Rules, as_2, as_3, attend, flat, pieces_of
+from flash_attn_3._forward import Lengths, Rules, as_2, as_3, attend, pieces_of
 from flash_attn_3._refused import refuse
 
 Four = tuple[Tensor, Tensor, Tensor, Tensor]

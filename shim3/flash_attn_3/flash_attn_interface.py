@@ -42,19 +42,22 @@ def flash_attn_func(
     deterministic: bool = False,
     sm_margin: int = 0,
     return_attn_probs: bool = False,
+    *,
+    s_aux: Tensor | None = None,
 ) -> Answer:
     """Attention with gradients.
 
     q is (batch, seqlen_q, nheads, headdim), k and v (batch, seqlen_k, nheads_k, headdim).  Row i is at the
     position i + seqlen_k - seqlen_q; with attention_chunk > 0 it sees only keys of its own chunk of so many
-    positions.  The other arguments are those of ``flash_attn_rocm.flash_attn_func``.
+    positions.  s_aux (nheads,), which upstream has not and forks of it call so, are sinks, ``sink`` of
+    ``flash_attn_rocm.flash_attn_func``, with gradients.  The other arguments are those of that function.
     Returns out, or (out, softmax_lse) with return_attn_probs: (batch, nheads, seqlen_q) fp32, -inf for a row
     that sees no key, as FlashAttention 3 has it.
     Raises FlashAttnArgumentError for arguments that break the rules, and NotImplementedError for fp8, its
     descales and qv.
     """
     refuse({"q": q, "k": k, "v": v}, qv, q_descale, k_descale, v_descale)
-    rules = Rules(softmax_scale, causal, window_size, attention_chunk, softcap, deterministic)
+    rules = Rules(softmax_scale, causal, window_size, attention_chunk, softcap, deterministic, s_aux)
     return _answer(attend(q, k, v, Lengths(), rules), want_lse=return_attn_probs)
 
 
@@ -72,6 +75,8 @@ def flash_attn_qkvpacked_func(
     num_heads_q: int | None = None,
     sm_margin: int = 0,
     return_attn_probs: bool = False,
+    *,
+    s_aux: Tensor | None = None,
 ) -> Answer:
     """``flash_attn_func`` of q, k and v in one tensor.
 
@@ -79,7 +84,7 @@ def flash_attn_qkvpacked_func(
     headdim).
     """
     refuse({"qkv": qkv}, None, q_descale, k_descale, v_descale)
-    rules = Rules(softmax_scale, causal, window_size, attention_chunk, softcap, deterministic)
+    rules = Rules(softmax_scale, causal, window_size, attention_chunk, softcap, deterministic, s_aux)
     return _answer(attend(*_unpacked(qkv, num_heads_q), Lengths(), rules), want_lse=return_attn_probs)
 
 
@@ -107,6 +112,8 @@ def flash_attn_varlen_func(
     deterministic: bool = False,
     sm_margin: int = 0,
     return_attn_probs: bool = False,
+    *,
+    s_aux: Tensor | None = None,
 ) -> Answer:
     """Attention with gradients of packed sequences.
 
@@ -116,7 +123,7 @@ def flash_attn_varlen_func(
     ``flash_attn_rocm.flash_attn_varlen_func``. softmax_lse is (nheads, total_q).
     """
     refuse({"q": q, "k": k, "v": v}, qv, q_descale, k_descale, v_descale)
-    rules = Rules(softmax_scale, causal, window_size, attention_chunk, softcap, deterministic)
+    rules = Rules(softmax_scale, causal, window_size, attention_chunk, softcap, deterministic, s_aux)
     lengths = Lengths(cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, None, max_seqlen_q, max_seqlen_k)
     return _answer(attend(q, k, v, lengths, rules), want_lse=return_attn_probs)
 
@@ -152,6 +159,8 @@ def flash_attn_with_kvcache(
     pack_gqa: bool | None = None,
     sm_margin: int = 0,
     return_softmax_lse: bool = False,
+    *,
+    s_aux: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor, Tensor, Tensor]:
     """Attention of new queries over a cache, without gradients, after k and v, if given, are written into it.
 
@@ -176,7 +185,7 @@ def flash_attn_with_kvcache(
     cache = Cache(k_cache, v_cache, cache_seqlens, cache_batch_idx, cache_leftpad, page_table)
     new = _operators.new_of(k, v, cu_seqlens_k_new, cache_seqlens)
     rotary = _operators.rotary_of(rotary_cos, rotary_sin, k, rotary_interleaved, rotary_seqlens)
-    rules = Rules(softmax_scale, causal, window_size, attention_chunk, softcap)
+    rules = Rules(softmax_scale, causal, window_size, attention_chunk, softcap, s_aux=s_aux)
     out, lse = attend_cache(queries, cache, new, rotary, rules, num_splits)
     return _operators.four(out, lse) if return_softmax_lse else out
 

@@ -245,6 +245,8 @@ def test_a_kernel_without_a_tile_says_which_row_is_missing(changed, op, arch, lo
 WAVES, PAIRS = "both loops need the same waves", "both loops need the same pairs"
 FP32, EARLY = "ping_pong needs fp32 matrix instructions", "bwd_fused needs ping_pong or early_rows"
 COLUMN = "bit_masks and by_element need a matrix step with one column a lane"
+READ_AHEAD = "column_blocks needs early_rows, prefetch, and one piece of a tile for a thread at most"
+IN_REGISTERS = "column_blocks needs operands that stay in registers"
 
 
 @pytest.mark.parametrize(
@@ -257,6 +259,9 @@ COLUMN = "bit_masks and by_element need a matrix step with one column a lane"
         ("bwd_fused", "gfx1100", "early_rows = true", "early_rows = false", EARLY),
         ("bwd_dkdv", "gfx1030", ".early_rows = true", ".early_rows = true, .bit_masks = true", COLUMN),
         ("bwd_dkdv", "gfx1030", ".early_rows = true", ".early_rows = true, .by_element = true", COLUMN),
+        ("bwd_dkdv", "gfx1201", ".early_rows = true", ".early_rows = false", READ_AHEAD),
+        ("bwd_dkdv", "gfx1201", ".own_steps = 4", ".own_steps = 2", IN_REGISTERS),
+        ("bwd_dkdv", "gfx1100", ".own_steps", ".column_blocks = 2, .own_steps", IN_REGISTERS),
     ],
 )
 def test_a_row_that_the_kernel_cannot_serve_says_why(changed, op, arch, old, new, words):

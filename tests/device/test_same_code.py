@@ -35,7 +35,7 @@ def relabel(builder_image, tmp_path_factory):
 @pytest.mark.parametrize("arch", BORROWED)
 def test_the_compiler_writes_the_same_for_every_name(toolchain, relabel, arch, names):
     shutil.copy2(Path(__file__).with_name("same_code.py"), toolchain.scratch)
-    gpus = [gpu for gpu in served_by(arch) if gpu not in GENERIC]
+    gpus = [arch, *(gpu for gpu in served_by(arch) if gpu not in (arch, *GENERIC))]
     toolchain("sh", "-c", f"cd /out && python3 same_code.py {','.join(gpus)} {' '.join(names)}")
     folder = toolchain.scratch
     own = sorted((folder / arch).iterdir())

@@ -50,9 +50,18 @@ planted(float* out, const half4* in, const half16* wide) {
   asm volatile("v_mfma_f32_16x16x32_f16 %0, %1, %2, 0" : "=v"(d) : "v"(longer[0]), "v"(longer[1]));
   for (int i = 0; i < 4; ++i) out[i] = d[i] * 2.0f;
 #else
-  float8 c = {}, d, e;
+  float8 c = {}, e;
+#if defined(__gfx1201__)
+  const half8* narrow = reinterpret_cast<const half8*>(wide);
+  half8 a = narrow[0], b = narrow[1];
+  asm volatile("v_wmma_f32_16x16x16_f16 v[40:47], %1, %2, %3\n v_wmma_f32_16x16x16_f16 %0, v[40:43], %2, %3"
+               : "=&v"(e) : "v"(a), "v"(b), "v"(c)
+               : "v40", "v41", "v42", "v43", "v44", "v45", "v46", "v47");
+#else
+  float8 d;
   asm volatile("v_wmma_f32_16x16x16_f16 %0, %2, %3, %4\n v_wmma_f32_16x16x16_f16 %1, %0, %3, %4"
                : "=&v"(d), "=&v"(e) : "v"(wide[0]), "v"(wide[1]), "v"(c));
+#endif
   for (int i = 0; i < 8; ++i) out[i] = e[i];
 #endif
 }
@@ -74,7 +83,7 @@ def kernels_of(device_code, as_text):
 
 
 def without_a_wait_state(kernel, number):
-    """The kernel with one wait state (on gfx1100: one wait for VALU results) fewer at that instruction.
+    """The kernel with one wait state (on RDNA: one wait for results of the units) fewer at that instruction.
 
     Jumps to a removed instruction lead to the next one.
     """
@@ -116,7 +125,8 @@ def missed_waits(arch, kernel, numbers):
 
 
 # What the compiler waits with, by rule set; the others' hardware waits for all that these kernels do.
-WAITING = {**dict.fromkeys(("cdna1", "cdna2", "cdna3", "cdna4"), "s_nop"), "rdna3": "s_waitcnt_depctr"}
+WAITING = {**dict.fromkeys(("cdna1", "cdna2", "cdna3", "cdna4"), "s_nop")}
+WAITING |= {"rdna3": "s_waitcnt_depctr", "rdna4": "s_wait_alu"}
 RULES = {name: arch.isa.hazards.rules for name, arch in known_archs().items()}
 
 
@@ -175,7 +185,7 @@ def planted(builder, as_text, tmp_path_factory):
     """The planted kernel for the archs with matrix instructions, by arch."""
     from tests.device.conftest import Toolchain
 
-    archs = ["gfx908", "gfx942", "gfx950", "gfx1100"]
+    archs = ["gfx908", "gfx942", "gfx950", "gfx1100", "gfx1201"]
     build = Toolchain(builder.facts["ref"], CHECKOUT / "kernels", tmp_path_factory.mktemp("planted"))
     (build.scratch / "planted.hip").write_text(PLANTED)
     for arch in archs:
@@ -196,6 +206,7 @@ def planted(builder, as_text, tmp_path_factory):
         ("gfx942", "reads the result of", "needs 7 wait states between them, has 1"),
         ("gfx950", "reads the result of", "needs 8 wait states between them, has 1"),
         ("gfx1100", "reads as A or B the D of", "needs 1 VALU instructions between them, has 0"),
+        ("gfx1201", "reads as A or B the D of", "needs 1 VALU instructions between them, has 0"),
     ],
 )
 def test_a_matrix_instruction_in_inline_assembly_is_found(planted, arch, how, needs):

@@ -33,19 +33,30 @@ def executed(machine, arch, workshop):
     return call, result
 
 
+# On RDNA 4 it is in two halves, with other instructions between: a wave signals, and waits for the others.
+BARRIER = re.compile(r"(?<=\t)s_barrier(?:\b|_signal \S+(.*?\t)s_barrier_wait \S+)", re.DOTALL)
+# Of the loop; gfx950's fills one of two tiles while the other is read (two_tiles in kernel/schedule.hpp).
+BARRIERS = {"gfx950": 1}
+
+
+def in_place_of(barrier, instruction):
+    text, (begin, end), between = barrier.string, barrier.span(), barrier[1]
+    rest = "" if between is None else f"{between}s_nop 0"
+    return f"{text[:begin]}{instruction}{rest}{text[end:]}"
+
+
 @pytest.mark.parametrize("arch", ARCHS)
 def test_a_missing_barrier_is_a_race(core, shipped, workshop, arch):
     code, text = shipped(arch)
-    barriers = [found.span() for found in re.finditer(r"(?<=\t)s_barrier\b", text)]
     removed = 0
-    for begin, end in barriers:
-        call, ended = executed(Machine(core, code, f"{text[:begin]}s_endpgm{text[end:]}"), arch, workshop)
+    for barrier in BARRIER.finditer(text):
+        call, ended = executed(Machine(core, code, in_place_of(barrier, "s_endpgm")), arch, workshop)
         if not (ended.error or ended.findings or compare(call).first):
             continue  # of the loop with all features, which this call does not take
-        _, result = executed(Machine(core, code, f"{text[:begin]}s_nop 0{text[end:]}"), arch, workshop)
-        assert "lds-race" in result.kinds(), text[begin - 200 : end + 60]
+        _, result = executed(Machine(core, code, in_place_of(barrier, "s_nop 0")), arch, workshop)
+        assert "lds-race" in result.kinds(), text[barrier.start() - 200 : barrier.end() + 60]
         removed += 1
-    assert removed >= 2, "the loop has two barriers to remove"
+    assert removed >= BARRIERS.get(arch, 2)
 
 
 LEFT_OUT = {
@@ -77,7 +88,7 @@ def test_all_shipped_instructions_are_implemented(core, device_code, disassemble
 def test_made_up_instructions_are_told_at_once_and_where_they_are(core, shipped, workshop, arch):
     code, text = shipped(arch)
     changed = re.sub(r"(?<=\t)v_exp_f32\w*", "v_frobnicate_f32", text)
-    changed = re.sub(r"(?<=\t)s_barrier\b", "s_wait_for_godot 3", changed)
+    changed = re.sub(r"(?<=\t)s_barrier(\b|_wait \S+)", "s_wait_for_godot 3", changed)
     times = len(re.findall(r"\tv_frobnicate_f32", changed))
     found = unimplemented(core, {arch: [changed]})
     assert [line.split(" at ")[0] for line in found] == [

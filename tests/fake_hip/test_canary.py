@@ -432,16 +432,26 @@ def test_without_the_check_the_wrong_gradients_answer(play, wrong, monkeypatch, 
 
 # Wrong instructions that earlier checks did not see: they matter only in calls unlike all of theirs.  The
 # last product of a pair is that of rows 46 to 64; another bounds a window on its left.  Of more than 64 parts
-# a thread has two or more, and takes the largest log-sum-exp of both; the last is where in its page a key
-# lies, of some in the middle of a tile.
+# a thread has two or more, and takes the largest log-sum-exp of both; the next is where in its page a key
+# lies, of some in the middle of a tile.  A workgroup that has a single row does nothing; and the last keeps a
+# NaN from becoming a number where it is rounded to bf16.
 LONG_BLOCK = ("fa_bwd_fused_fp16_d64", r"(?s)^(.*)v_pk_mul_f32", r"\1v_pk_add_f32")
 LEFT_BOUND = ("fa_fwd_fp16_d64", r"v_max_i32_e32 (v\d+), 0, \1", r"v_min_i32_e32 \1, 0, \1")
 LARGEST = ("fa_combine_fp16", r"v_max_f32_e32 (v\d+), v\d+, \1(?=[^\n]*\n\tv_lshl_or_b32)", "s_nop 0")
 IN_PAGE = ("fa_decode_fp16_d32", r"v_sub_u32_e32 v33, v38, v40", "s_nop 0")
+ONE_ROW = (
+    "fa_bwd_convert_fp16", r"s_cmp_lt_i32 (s\d+), 1(?=[^\n]*\n\ts_cbranch_scc1)", r"s_cmp_le_i32 \1, 1"
+)  # fmt: skip
+# Of the copy of the code that packed sequences take, which the compiler puts first.
+SECOND_BLOCK = ("fa_bwd_delta_fp16", r"s_lshl_b32 (s\d+), s2, 7", r"s_lshl_b32 \1, s2, 9")
+QUIET = ("fa_append_bf16", r"v_or_b32_e32 (v\d+), 0x400000", r"v_and_b32_e32 \1, 0x400000")
 WITHOUT = """
-for name in ("ATTENTION", "GRADIENTS"):
-    rows = getattr(_canary_calls, name)
-    setattr(_canary_calls, name, tuple(row for row in rows if row.why not in {}))
+from flash_attn_rocm import _canary_append
+wanted = {}
+for module, name in (
+    (_canary_calls, "ATTENTION"), (_canary_calls, "GRADIENTS"), (_canary_append, "APPENDS"),
+):
+    setattr(module, name, tuple(row for row in getattr(module, name) if row.why not in wanted))
 """
 WINDOWED = """
 inputs = flash_attn_rocm._options.Inputs(*qkv(130))
@@ -451,6 +461,21 @@ with kernels_on_host_memory(fake_hip), warnings.catch_warnings(record=True) as c
     out = flash_attn_func(*inputs[:3], window_size=(33, 0))
 wanted = flash_attn_rocm._ops.forward(inputs, options, None, want_probabilities=False)[0]
 shown["apart"] = (out.float() - wanted.float()).abs().max().item()
+shown["fallbacks"] = [str(each.message) for each in caught]
+"""
+PACKED_ROWS = """
+from flash_attn_rocm import flash_attn_varlen_func
+leaves = [x[0, :n].clone().requires_grad_() for x, n in zip(qkv(150), (150, 4, 4))]
+ends = [torch.tensor([0, n], dtype=torch.int32) for n in (150, 4)]
+with kernels_on_host_memory(fake_hip), warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    out = flash_attn_varlen_func(*leaves, *ends, 150, 4)
+    [dq] = torch.autograd.grad(out, leaves[:1], torch.ones_like(out))
+q, k, v = (x.detach().float().transpose(0, 1) for x in leaves)
+q.requires_grad_()
+out = torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+[wanted] = torch.autograd.grad(out, [q], torch.ones_like(out))
+shown["apart"] = (dq.float().nan_to_num(10.0) - wanted.transpose(0, 1)).abs().max().item()
 shown["fallbacks"] = [str(each.message) for each in caught]
 """
 DECODED = """
@@ -476,15 +501,28 @@ lengths = torch.tensor([320], dtype=torch.int32)
 found = decoded(q, k, v, cache_seqlens=lengths, block_table=table)
 shown["apart"] = (found - wanted.transpose(1, 2)).abs().max().item()
 """
+NO_NUMBERS = """
+q, k, v = (x.bfloat16() for x in qkv(rows=1))
+cache, turns = torch.zeros(1, 40, 2, 64).bfloat16(), torch.ones(40, 16).bfloat16()
+with kernels_on_host_memory(fake_hip), warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    flash_attn_with_kvcache(
+        q, cache, cache.clone(), k.fill_(torch.nan), v, rotary_cos=turns, rotary_sin=turns,
+        cache_seqlens=torch.tensor([3], dtype=torch.int32))
+shown["apart"] = (~cache[0, 3, :, :32].isnan()).float().mean().item()
+shown["fallbacks"] = [str(each.message) for each in caught]
+"""
 # A wrong instruction, a call that it makes wrong and by how much, what is disabled, the rows that see it.
 HOLES = {
     "64 causal rows": (
         LONG_BLOCK, 'shown["apart"], shown["fallbacks"] = trained(64), fallbacks', 0.1,
-        DISABLED.format("fused"), ["causal", "window, negative scale", "packed sequences"],
+        DISABLED.format("fused"), ["causal", "window, heads first, negative scale", "packed sequences",
+         "long packed sequences"],
     ),
     "a window and nothing else": (
         LEFT_BOUND, WINDOWED, 0.1, FAMILY,
-        ["window, scores that rise and fall", "left padded cache, negative scale"],
+        ["window, scores that rise and fall", "the diagonal, heads first, infinite scores",
+         "left padded cache, negative scale", "long packed sequences"],
     ),
     "more parts than threads of a wave": (
         LARGEST, DECODED + IN_PARTS, 0.1, FAMILY, ["decode in many parts, scores that rise and fall"],
@@ -492,6 +530,17 @@ HOLES = {
     "pages of equal scores": (
         IN_PAGE, DECODED + IN_PAGES, 0.01, FAMILY.replace("64", "32", 1),
         ["decode, pages, ALiBi, infinite scores"],
+    ),
+    "one row more than a workgroup has": (
+        ONE_ROW, 'shown["apart"], shown["fallbacks"] = trained(129), fallbacks', 0.04,
+        DISABLED.format("fused"), ["causal"],
+    ),
+    "more rows of a packed sequence than a workgroup has": (
+        SECOND_BLOCK, PACKED_ROWS, 0.1, DISABLED.format("separate"), ["long packed sequences"],
+    ),
+    "NaN in bf16": (
+        QUIET, NO_NUMBERS, 0.05, "the kernels for bf16, writing into caches are disabled",
+        ["append", "append, interleaved, rows by index"],
     ),
 }  # fmt: skip
 
@@ -516,11 +565,14 @@ def test_the_calls_that_close_a_hole_are_needed(play, wrong, hole):
 # With how many families of fused kernels each arch has.
 ARCHS = {
     "gfx908:sramecc+:xnack-": 6,
+    "gfx90a:sramecc+:xnack-": 6,
     "gfx942:sramecc+:xnack-": 6,
+    "gfx950:sramecc+:xnack-": 6,
     "gfx1030": 0,
-    "gfx1100": 4,
-    "gfx1102": 4,
-    "gfx1151": 4,
+    "gfx1100": 6,
+    "gfx1102": 6,
+    "gfx1151": 6,
+    "gfx1201": 6,
 }
 # Every family passes with room to spare, and uses no more than this share of what is allowed: a check that
 # kernels pass by a hair would alarm falsely one day.

@@ -1,40 +1,105 @@
-"""Attention with sinks on kernels: forward, and gradients from the log-sum-exp that has the sink in it."""
+"""Sinks, chunks and masks of keys on kernels, which have no argument for any: forward, and gradients from the
+log-sum-exp that has the sink in it."""
 
 import pytest
 
-PATHS = {
-    "gfx1030": ["fa_fwd_fp16_d64", "fa_bwd_delta_fp16", "fa_bwd_dkdv_fp16_d64", "fa_bwd_dq_fp16_d64"],
-    "gfx942": ["fa_fwd_fp16_d64", "fa_bwd_delta_fp16", "fa_bwd_fused_fp16_d64", "fa_bwd_convert_fp16"],
+GRADIENTS = {
+    "gfx1030": ["fa_bwd_delta_fp16", "fa_bwd_dkdv_fp16_d64", "fa_bwd_dq_fp16_d64"],
+    "gfx942": ["fa_bwd_delta_fp16", "fa_bwd_fused_fp16_d64", "fa_bwd_convert_fp16"],
 }
+FORMULA = """
+from flash_attn_rocm import attention, flash_attn_with_kvcache
 
+sinks = torch.tensor([-2.0, 0.0, 1.0, 3.0])
 
-@pytest.mark.parametrize("arch", PATHS)
-def test_forward_and_gradients(scenario, arch):
-    """Each largest error against the formula in float64, as a share of the largest number."""
-    shown = scenario(
-        """
-from flash_attn_rocm import _prepare, _sinks
-
-given = [*qkv(rows=70), torch.tensor([-2.0, 0.0, 1.0, 3.0]).half()]
-weights = torch.randn(1, 70, 4, 64, generator=torch.Generator().manual_seed(1)).half()
-
-def results(attention, tensors):
-    out = attention(*(x.requires_grad_() for x in tensors))
-    return [out, *torch.autograd.grad((out * weights.to(out.dtype)).sum(), tensors)]
-
-def own(q, k, v, sinks):
-    return _sinks.attend(*_prepare.dense(q, k, v, None, 0.0, None, True, 0.0, False, (-1, -1)), sinks)
-
-def formula(q, k, v, sinks):
+def formula(q, k, v, sinks, chunk):
+    rows, keys = q.shape[1], k.shape[1]
     k, v = (x.repeat_interleave(2, dim=2) for x in (k, v))
     scores = torch.einsum("bihd,bjhd->bhij", q, k) / 8
-    hidden = torch.ones(70, 70, dtype=torch.bool).triu(1)
-    column = sinks.view(1, -1, 1, 1).expand(1, 4, 70, 1)
+    at, key = torch.arange(rows)[:, None] + keys - rows, torch.arange(keys)
+    hidden = (key > at) | (key // (chunk or keys) != at // (chunk or keys))
+    column = sinks.view(1, -1, 1, 1).expand(1, 4, rows, 1)
     shares = torch.cat([scores.masked_fill(hidden, float("-inf")), column], dim=-1).softmax(-1)
     return torch.einsum("bhij,bjhd->bihd", shares[..., :-1], v)
 
+def report(found, expected):
+    # Each largest error, as a share of the largest number.
+    launches = fake_hip.report().launches
+    shown["kernels"] = [launch.kernel for launch in launches]
+    shown["findings"] = sum(len(launch.findings) for launch in launches)
+    shown["errors"] = [((a - b).abs().max() / b.abs().max()).item() for a, b in zip(found, expected)]
+"""
+
+
+@pytest.mark.parametrize("chunk", [0, 32])
+@pytest.mark.parametrize("arch", GRADIENTS)
+def test_forward_and_gradients(scenario, arch, chunk):
+    shown = scenario(
+        FORMULA
+        + f"chunk = {chunk}"
+        + """
+given = [*qkv(rows=70), sinks.half()]
+weights = torch.randn(1, 70, 4, 64, generator=torch.Generator().manual_seed(1)).half()
+
+def results(attend, tensors):
+    out = attend(*(x.requires_grad_() for x in tensors), chunk)
+    return [out, *torch.autograd.grad((out * weights.to(out.dtype)).sum(), tensors)]
+
+def own(q, k, v, sinks, chunk):
+    return attention(q, k, v, causal=True, sink=sinks, chunk=chunk)
+
 with kernels_on_host_memory(fake_hip):
     found = results(own, given)
+report(found, results(formula, [x.detach().double() for x in given]))
+""",
+        arch=arch,
+    )
+    assert shown["kernels"] == ["fa_fwd_fp16_d64", *GRADIENTS[arch]]
+    assert shown["findings"] == 0
+    # Steps of fp16 are 2^-10; without the sink or the chunks they would be off by a tenth and more.
+    assert max(shown["errors"]) < 2**-9
+
+
+@pytest.mark.parametrize("arch", GRADIENTS)
+def test_parts_of_the_keys_are_joined_before_the_sink(scenario, arch):
+    shown = scenario(
+        FORMULA
+        + """
+q, k, v = qkv(rows=96)
+q = q[:, :2].contiguous()
+with kernels_on_host_memory(fake_hip):
+    found = flash_attn_with_kvcache(q, k, v, causal=True, num_splits=3, sink=sinks)
+report([found], [formula(*(x.double() for x in (q, k, v, sinks)), 0)])
+""",
+        arch=arch,
+    )
+    assert shown["kernels"] == ["fa_decode_fp16_d64", "fa_combine_fp16"]
+    assert shown["findings"] == 0
+    assert max(shown["errors"]) < 2**-9
+
+
+@pytest.mark.parametrize("arch", GRADIENTS)
+def test_a_mask_of_keys(scenario, arch):
+    shown = scenario(
+        """
+from flash_attn_rocm import attention
+
+given = qkv(rows=70)
+mask = torch.rand(1, 1, 70, generator=torch.Generator().manual_seed(2)) < 0.5
+weights = torch.randn(1, 70, 4, 64, generator=torch.Generator().manual_seed(1)).half()
+
+def results(attend, tensors):
+    out = attend(*(x.requires_grad_() for x in tensors))
+    return [out, *torch.autograd.grad((out * weights.to(out.dtype)).sum(), tensors)]
+
+def formula(q, k, v):
+    k, v = (x.repeat_interleave(2, dim=2) for x in (k, v))
+    scores = torch.einsum("bihd,bjhd->bhij", q, k) / 8
+    shares = scores.masked_fill(~mask, float("-inf")).softmax(-1)
+    return torch.einsum("bhij,bjhd->bihd", shares, v)
+
+with kernels_on_host_memory(fake_hip):
+    found = results(lambda q, k, v: attention(q, k, v, mask), given)
 launches = fake_hip.report().launches
 expected = results(formula, [x.detach().double() for x in given])
 shown["kernels"] = [launch.kernel for launch in launches]
@@ -43,7 +108,6 @@ shown["errors"] = [((a - b).abs().max() / b.abs().max()).item() for a, b in zip(
 """,
         arch=arch,
     )
-    assert shown["kernels"] == PATHS[arch]
+    assert shown["kernels"] == ["fa_fwd_fp16_d64", *GRADIENTS[arch]]
     assert shown["findings"] == 0
-    # Steps of fp16 are 2^-10; without the sink they would be off by a tenth and more.
     assert max(shown["errors"]) < 2**-9

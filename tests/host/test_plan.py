@@ -15,7 +15,10 @@ from wheel_builder.base.archs import known_archs, known_gpus
 
 LARGEST = {gpu.name: gpu.compute_units for gpu in known_gpus().values()}
 # Packed rows of a workgroup.
-ROWS = {arch.name: {"mfma": 32, "wmma": 16, "dot2": 16}[arch.isa.unit] for arch in known_archs().values()}
+ROWS = {
+    arch.name: {"mfma": 32, "wmma": 16, "wmma_split": 16, "dot2": 16}[arch.isa.unit]
+    for arch in known_archs().values()
+}
 PLAN = (CHECKOUT / "kernels/host/plan.cpp").read_text()
 PLACES = int(re.search(r"int64_t kPlaces = (\d+);", PLAN)[1])
 MAX_SPLITS = re.compile(r"int64_t kMaxSplits = (\d+);")

@@ -181,6 +181,30 @@ def test_installs_for_another_runtime_that_a_wheel_serves(root, any_handler, ins
     assert value(tmp_path / "target") == "VALUE = 2\n"
 
 
+@INSTALLERS
+def test_of_the_public_wheel_and_a_rocm_versions_own_each_gets_the_right_one(
+    root, installer, clean_env, tmp_path
+):
+    """An index for everybody has no local labels; that of a ROCm version may be beside it."""
+    public = project_wheel(tmp_path, NAME, "1.0", module=b"VALUE = 0\n")
+    write_record(public, {"sha256": sha256_file(public), "archs": {}, "serves": ["7.2", "7.14"]})
+    publish([public], root, "public", catalogue=CATALOGUE, now=NOW)
+    digest = tmp_path / "requirements.txt"
+    digest.write_text(f"{NAME}==1.0 --hash=sha256:{sha256_file(public)}\n")
+    with serving(root) as (url, _):
+        beside = [NAME, "--extra-index-url", f"{url}/rocm7.2/simple/"]
+        for simple, requirement, expected in (
+            ("rocm7.14/simple/", [NAME], 0), ("rocm7.2/simple/", [f"{NAME}==1.0"], 42),
+            ("public/simple/", beside, 42), ("simple/", [f"{NAME}==1.0+rocm7.2"], 42),
+            ("public/simple/", ["--require-hashes", "-r", str(digest)], 0),
+        ):  # fmt: skip
+            target = tmp_path / "target"
+            done = install(installer, url, clean_env, target, *requirement, simple=simple)
+            assert done.returncode == 0, done.stderr
+            assert value(target) == f"VALUE = {expected}\n", (simple, requirement)
+            shutil.rmtree(target)
+
+
 def value(target: Path) -> str:
     return (target / "flash_attn_demo" / "__init__.py").read_text()
 

@@ -86,12 +86,29 @@ void swizzle(const char* comma) {
   printf("}");
 }
 
+// Rows that are also read turned: offsets, and what each lane asks for in the two reads of an operand.
+template <int kRows, int kRowBytes>
+void fanned(const char* comma) {
+  using F = fa::FannedRows<kRows, kRowBytes>;
+  static_assert(F::offset_beyond(F::offset(5, 1), 2) == F::offset(5, 3));
+  static_assert(F::offset_below(F::offset(3, 1), 16) == F::offset(19, 1));
+  printf("%s{\"rows\":%d,\"row_bytes\":%d,\"bytes\":%d,", comma, kRows, kRowBytes, F::kBytes);
+  table("offset", kRows, F::kUnits, [](int row, int unit) { return F::offset(row, unit); });
+  printf(",");
+  table("asked", 64, 2, [](int lane, int half) {
+    return F::offset(fa::turned_row(lane), 0) + fa::turned_byte(lane) + F::offset(half * 8, 0);
+  });
+  printf("}");
+}
+
 // Where 16 lanes store 8 bytes each of a tile's rows, or of its transpose, at a time.
-template <int kRows, int kHeadDim>
+template <fa::MatrixUnit kUnit, int kRows, int kHeadDim>
 void spread(const char* comma) {
-  using L = fa::Layout<fa::MatrixUnit::wmma>;
-  using Rows = fa::RowFragments<kRows, kHeadDim * 2>;
-  using Transposed = fa::TransposedFragments<kHeadDim, kRows * 2>;
+  using L = fa::Layout<kUnit>;
+  constexpr bool kInOrder = L::slot_of_row(1, kRows) == 1;
+  static_assert(kInOrder == (kUnit == fa::MatrixUnit::wmma_split));
+  using Rows = fa::RowFragments<kRows, kHeadDim * 2, kInOrder>;
+  using Transposed = fa::TransposedFragments<kHeadDim, kRows * 2, kInOrder>;
   static_assert(Rows::offset_beyond(Rows::offset(kRows - 3, 1), 2) == Rows::offset(kRows - 3, 3));
   static_assert(Transposed::offset_beyond(Transposed::offset(21, 0), 1) == Transposed::offset(21, 1));
   constexpr int kBlocks = kRows / 4, kPieces = kBlocks * kHeadDim / 4;
@@ -99,13 +116,13 @@ void spread(const char* comma) {
          Transposed::kBytes);
   table("row_stores", kPieces / 4, 16, [](int store, int lane) {
     const int piece = store / 4 * 16 + lane, block = piece % kBlocks,
-              column = fa::spread_column(piece / kBlocks, kBlocks);
+              column = fa::spread_column(piece / kBlocks, kBlocks, kInOrder);
     return Rows::offset(L::slot_of_row(block * 4 + store % 4, kRows), column / 2) + column % 2 * 8;
   });
   printf(",");
   table("transposed_stores", kPieces / 4, 16, [](int store, int lane) {
     const int piece = store / 4 * 16 + lane, block = piece % kBlocks,
-              column = fa::spread_column(piece / kBlocks, kBlocks);
+              column = fa::spread_column(piece / kBlocks, kBlocks, kInOrder);
     return Transposed::offset(L::slot_of_row(column * 4 + store % 4, kHeadDim), block / 2) + block % 2 * 8;
   });
   printf("}");
@@ -256,6 +273,8 @@ int main() {
   printf(",");
   layout<fa::Layout<fa::MatrixUnit::wmma>>("wmma");
   printf(",");
+  layout<fa::Layout<fa::MatrixUnit::wmma_split>>("wmma_split");
+  printf(",");
   layout<fa::Layout<fa::MatrixUnit::dot2>>("dot2");
   printf("},\"swizzles\":[");
   swizzle<64, 64, 32>("");
@@ -283,12 +302,22 @@ int main() {
   swizzle<32, 192, 16, true>(",");
   swizzle<16, 64, 16, true, 8>(",");
   swizzle<16, 256, 16, true, 8>(",");
+  printf("],\"fanned\":[");
+  fanned<32, 64>("");
+  fanned<32, 128>(",");
+  fanned<32, 192>(",");
+  fanned<32, 256>(",");
   printf("],\"spreads\":[");
-  spread<32, 32>("");
-  spread<32, 64>(",");
-  spread<32, 96>(",");
-  spread<16, 96>(",");
-  spread<16, 128>(",");
+  spread<fa::MatrixUnit::wmma, 32, 32>("");
+  spread<fa::MatrixUnit::wmma, 32, 64>(",");
+  spread<fa::MatrixUnit::wmma, 32, 96>(",");
+  spread<fa::MatrixUnit::wmma, 16, 96>(",");
+  spread<fa::MatrixUnit::wmma, 16, 128>(",");
+  spread<fa::MatrixUnit::wmma_split, 32, 32>(",");
+  spread<fa::MatrixUnit::wmma_split, 32, 64>(",");
+  spread<fa::MatrixUnit::wmma_split, 32, 96>(",");
+  spread<fa::MatrixUnit::wmma_split, 16, 96>(",");
+  spread<fa::MatrixUnit::wmma_split, 16, 128>(",");
   printf("],\"tiles\":[");
   tiles_of_archs();
   printf("],\"visibility\":[");

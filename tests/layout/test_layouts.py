@@ -18,7 +18,7 @@ from wheel_builder.base.archs import known_archs
 from wheel_builder.base.calls import CALLS, parse_calls
 from wheel_builder.emulator.params import known_layouts, layouts
 
-UNITS = ["mfma", "wmma", "dot2"]
+UNITS = ["mfma", "wmma", "wmma_split", "dot2"]
 
 
 @pytest.fixture(scope="session")
@@ -69,6 +69,19 @@ def wmma_16x16x16():
     return {"lanes": 32, "m": 16, "n": 16, "k": 16, "elements": 16, "registers": 8, "a": a, "d": d}
 
 
+def wmma_16x16x16_of_rdna4():
+    def a(lane, e):
+        return lane % 16, 8 * (e // 4) + 4 * (lane // 16) + e % 4
+
+    def d(lane, g):
+        return 8 * (lane // 16) + g, lane % 16
+
+    return {"lanes": 32, "m": 16, "n": 16, "k": 16, "elements": 8, "registers": 8, "a": a, "d": d}
+
+
+INSTRUCTIONS = {"wmma": wmma_16x16x16, "wmma_split": wmma_16x16x16_of_rdna4}
+
+
 def run_instruction(instruction, a, b, c):
     """``a`` and ``b``: [lane][element]; ``c``: [lane][register]; returns the new c."""
     left = [[None] * instruction["k"] for _ in range(instruction["m"])]
@@ -97,7 +110,7 @@ def multiply(name, unit, a, b, c, width):
             [c[lane][j] + sum(x * y for x, y in zip(a[lane], b[lane][j], strict=True)) for j in columns]
             for lane in range(unit["wave"])
         ]
-    instruction = wmma_16x16x16() if name == "wmma" else mfma_32x32(width)
+    instruction = INSTRUCTIONS[name]() if name in INSTRUCTIONS else mfma_32x32(width)
     for first in range(0, unit["run"], instruction["elements"]):
         part = slice(first, first + instruction["elements"])
         c = run_instruction(instruction, [x[part] for x in a], [x[0][part] for x in b], c)
@@ -244,8 +257,9 @@ def test_two_chained_products_are_attention_without_softmax(unit, keys, head_dim
 
 
 def test_a_result_of_another_unit_is_not_taken_for_an_operand(said):
-    """Only MFMA's result has an operand's register order; claimed by others, it would fail the test above."""
-    assert [name for name in UNITS if said["layouts"][name]["chains_in_registers"]] == ["mfma"]
+    """Two units' results have an operand's register order; claimed of others, it fails the test above."""
+    chaining = [name for name in UNITS if said["layouts"][name]["chains_in_registers"]]
+    assert chaining == ["mfma", "wmma_split"]
     for name in ("wmma", "dot2"):
         u = said["layouts"][name]
         held = u["tiles"]["64"]["held"]
@@ -290,6 +304,47 @@ def test_a_swizzle_repeats_with_its_period(said):
 def test_a_row_next_to_a_multiple_of_four_is_found_from_that_one(said):
     for tile in said["swizzles"]:
         assert tile["offset_next"] == tile["offset"], tile
+
+
+# The lanes that an LDS of 64 banks serves together in a read of 16 bytes each, as measured on an MI350X.
+TOGETHER = ((*range(4), *range(12, 16), *range(20, 28)), (*range(4, 12), *range(16, 20), *range(28, 32)))
+
+
+def test_fanned_rows_have_a_place_for_each_unit(said):
+    assert [tile["row_bytes"] for tile in said["fanned"]] == [64, 128, 192, 256]
+    for tile in said["fanned"]:
+        places = [at for row in tile["offset"] for at in row]
+        assert len(set(places)) == len(places)
+        assert max(places) + 16 <= tile["bytes"]
+        assert all(at % 16 == 0 for at in places)
+
+
+def test_reads_of_fanned_rows_touch_every_bank_once(said):
+    """By rows, and turned: 32 lanes ask for 8 bytes each."""
+    for tile in said["fanned"]:
+        for lanes, unit in product(TOGETHER, range(tile["row_bytes"] // 16)):
+            found = {tile["offset"][lane][unit] // 16 % 16 for lane in lanes}
+            assert found == set(range(16)), (tile["row_bytes"], unit)
+        for half, first in product(range(2), (0, 32)):
+            found = {at[half] // 8 % 32 for at in tile["asked"][first : first + 32]}
+            assert found == set(range(32)), (tile["row_bytes"], half, first)
+
+
+def test_a_turned_read_is_an_operand_of_the_second_product(said):
+    """Lane l gets halfword l % 4 of what lanes (l / 4) % 4 + 4 * n of its 16 asked for."""
+    u = said["layouts"]["mfma"]
+    for tile in said["fanned"]:
+        slots = u["tiles"]["32"]["slot_of_row"]
+        held = {at + 2 * e: (row, unit * 8 + e) for row, units in enumerate(tile["offset"])
+                for unit, at in enumerate(units) for e in range(8)}  # fmt: skip
+        for lane in range(64):
+            own = lane // 16 * 16 + lane // 4 % 4
+            got = [
+                held[tile["asked"][own + 4 * n][half] + lane % 4 * 2] for half in range(2) for n in range(4)
+            ]
+            wanted = [slots[u["run_begin"][lane] + e] for e in range(8)]
+            assert [row for row, _ in got] == wanted, lane
+            assert {slots[element] for _, element in got} == {lane % 32}, lane
 
 
 def test_sixteen_lanes_that_store_a_spread_tile_touch_every_bank_once(said):
@@ -390,7 +445,7 @@ def test_sequences_of_a_ragged_batch_never_leave_the_tensors(said):
 
 def test_decode_blocks_are_one_step_of_columns(said):
     blocks = {tile["arch"]: tile["block_m"] for tile in said["tiles"] if tile["decode"]}
-    columns = {"mfma": 32, "wmma": 16, "dot2": 16}
+    columns = {"mfma": 32, "wmma": 16, "wmma_split": 16, "dot2": 16}
     assert blocks == {arch.name: columns[arch.isa.unit] for arch in known_archs().values()}
 
 

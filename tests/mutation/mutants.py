@@ -4,6 +4,7 @@ import itertools
 import re
 from dataclasses import dataclass, replace
 
+from wheel_builder.static_checks.counters import APART, FIELD_BITS
 from wheel_builder.static_checks.disassembly import HEADER, LINE, parse_disassembly
 
 KINDS = ("register", "immediate", "offset", "condition", "opcode", "dropped", "wait", "barrier")
@@ -14,7 +15,7 @@ IMMEDIATE = re.compile(r"(?<=[ ,])(-?\d+|0x[0-9a-f]+|-?[0-9.]+)(?=,|$)")
 OFFSET = re.compile(r"(offset[01]?:)(\d+)")
 WAITED = re.compile(r"(vmcnt|lgkmcnt)\((\d+)\)")
 SKIPPED = re.compile(
-    r"s_(nop|code_end|endpgm|clause|delay_alu|inst_prefetch|sendmsg|sleep|setprio|waitcnt|barrier)"
+    r"s_(nop|code_end|endpgm|clause|delay_alu|inst_prefetch|sendmsg|sleep|setprio|wait|barrier)"
 )
 CONDITION = re.compile(r"(?P<before>v_cmpx?_|s_cmpk?_)(?P<is>lt|le|gt|ge|eq|ne|lg|neq|nlt|nle|ngt|nge|nlg)_")
 OPPOSITE = {
@@ -197,8 +198,13 @@ def _dropped(mnemonic, rest, _):
 
 
 def _wait(mnemonic, rest, _):
-    if mnemonic == "s_waitcnt":
+    if mnemonic.startswith("s_wait") and mnemonic != "s_waitcnt_depctr":
         yield NOTHING
+    if mnemonic in APART:
+        count = int(rest, 0)
+        steps = (1, 1 << FIELD_BITS) if len(APART[mnemonic]) > 1 else (1,)
+        yield from (f"{mnemonic} {count + step:#x}" for step in steps)
+    if mnemonic == "s_waitcnt":
         for match in WAITED.finditer(rest):
             yield f"{mnemonic} {rest[: match.start()]}{match[1]}({int(match[2]) + 1}){rest[match.end() :]}"
 

@@ -163,6 +163,7 @@ TILES = {
 # RDNA 3.5 has RDNA 3's matrix instructions and registers.
 for each in (REFERENCE, *TILES.values()):
     each["rdna3_5"] = each["rdna3"]
+    each["rdna4"] = each["rdna3"]
 
 
 def arguments(case: Case) -> list[dict]:

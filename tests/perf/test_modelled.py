@@ -42,7 +42,8 @@ TARGETS = {
     ("gfx90a", "fp16", 64): 910, ("gfx90a", "fp16", 128): 925,
     ("gfx942", "fp16", 64): 1250, ("gfx942", "fp16", 128): 1450,
     ("gfx942", "bf16", 64): 1250, ("gfx942", "bf16", 128): 1400,
-    ("gfx950", "fp16", 64): 1660, ("gfx950", "fp16", 128): 2110,
+    ("gfx950", "fp16", 64): 1860, ("gfx950", "fp16", 128): 2420,
+    ("gfx950", "bf16", 64): 1820, ("gfx950", "bf16", 128): 2290,
     ("gfx1030", "fp16", 64): 190, ("gfx1030", "fp16", 128): 205,
     ("gfx1030", "bf16", 64): 171, ("gfx1030", "bf16", 128): 185,
     ("gfx1100", "fp16", 64): 412, ("gfx1100", "fp16", 128): 440,
@@ -51,6 +52,8 @@ TARGETS = {
     ("gfx1102", "bf16", 64): 394, ("gfx1102", "bf16", 128): 425,
     ("gfx1151", "fp16", 64): 410, ("gfx1151", "fp16", 128): 443,
     ("gfx1151", "bf16", 64): 402, ("gfx1151", "bf16", 128): 434,
+    ("gfx1201", "fp16", 64): 690, ("gfx1201", "fp16", 128): 800,
+    ("gfx1201", "bf16", 64): 680, ("gfx1201", "bf16", 128): 785,
 }  # fmt: skip
 # Whole backwards, likewise.
 BACKWARD_TARGETS = {
@@ -60,8 +63,8 @@ BACKWARD_TARGETS = {
     ("gfx90a", "fused fp16 d64"): 890, ("gfx90a", "fused fp16 d128"): 865,
     ("gfx942", "separate fp16 d64"): 940, ("gfx942", "separate fp16 d128"): 980,
     ("gfx942", "fused fp16 d64"): 1300, ("gfx942", "fused fp16 d128"): 1350,
-    ("gfx950", "separate fp16 d64"): 1300, ("gfx950", "separate fp16 d128"): 1310,
-    ("gfx950", "fused fp16 d64"): 1510, ("gfx950", "fused fp16 d128"): 1620,
+    ("gfx950", "separate fp16 d64"): 1420, ("gfx950", "separate fp16 d128"): 1450,
+    ("gfx950", "fused fp16 d64"): 1570, ("gfx950", "fused fp16 d128"): 1750,
     ("gfx1030", "separate fp16 d64"): 128, ("gfx1030", "separate fp16 d128"): 128,
     ("gfx1100", "separate fp16 d64"): 295, ("gfx1100", "separate fp16 d128"): 305,
     ("gfx1100", "fused fp16 d64"): 400, ("gfx1100", "fused fp16 d128"): 400,
@@ -69,11 +72,30 @@ BACKWARD_TARGETS = {
     ("gfx1102", "fused fp16 d64"): 367, ("gfx1102", "fused fp16 d128"): 395,
     ("gfx1151", "separate fp16 d64"): 297, ("gfx1151", "separate fp16 d128"): 312,
     ("gfx1151", "fused fp16 d64"): 405, ("gfx1151", "fused fp16 d128"): 423,
+    ("gfx1201", "separate fp16 d64"): 540, ("gfx1201", "separate fp16 d128"): 567,
+    ("gfx1201", "fused fp16 d64"): 725, ("gfx1201", "fused fp16 d128"): 758,
+}  # fmt: skip
+# Causal forwards, and whole backwards of bf16, likewise.
+OTHER_TARGETS = {
+    ("gfx950", "fwd causal fp16 d64"): 1610, ("gfx950", "fwd causal fp16 d128"): 2100,
+    ("gfx950", "fwd causal bf16 d64"): 1570, ("gfx950", "fwd causal bf16 d128"): 2025,
+    ("gfx950", "separate bf16 d64"): 1345, ("gfx950", "separate bf16 d128"): 1415,
+    ("gfx950", "fused bf16 d64"): 1520, ("gfx950", "fused bf16 d128"): 1665,
+    ("gfx1102", "fwd causal fp16 d64"): 370, ("gfx1102", "fwd causal fp16 d128"): 400,
+    ("gfx1102", "fwd causal bf16 d64"): 363, ("gfx1102", "fwd causal bf16 d128"): 392,
+    ("gfx1102", "separate bf16 d64"): 280, ("gfx1102", "separate bf16 d128"): 287,
+    ("gfx1102", "fused bf16 d64"): 360, ("gfx1102", "fused bf16 d128"): 392,
+    ("gfx1151", "fwd causal fp16 d64"): 380, ("gfx1151", "fwd causal fp16 d128"): 410,
+    ("gfx1151", "fwd causal bf16 d64"): 372, ("gfx1151", "fwd causal bf16 d128"): 402,
+    ("gfx1151", "separate bf16 d64"): 291, ("gfx1151", "separate bf16 d128"): 306,
+    ("gfx1151", "fused bf16 d64"): 397, ("gfx1151", "fused bf16 d128"): 415,
+    ("gfx1201", "fwd causal fp16 d64"): 635, ("gfx1201", "fwd causal fp16 d128"): 740,
+    ("gfx1201", "separate bf16 d64"): 529, ("gfx1201", "separate bf16 d128"): 556,
+    ("gfx1201", "fused bf16 d64"): 710, ("gfx1201", "fused bf16 d128"): 745,
 }  # fmt: skip
 # How many times the peer's speed forwards have to reach, where it is not 1.25: Triton's code for RDNA 3.5 is
-# faster than that for RDNA 3, ours is not; for CDNA 4 it reads V transposed from LDS and loads past the
-# registers, ours does not.
-AHEAD = {("gfx1151", "fp16", 64): 1.24, ("gfx950", "fp16", 64): 1.21, ("gfx950", "bf16", 64): 1.2}
+# faster than that for RDNA 3, ours is not.
+AHEAD = {("gfx1151", "fp16", 64): 1.24}
 # Of its speed without a mask, a causal backward's kernel keeps so much; the diagonal tiles, half of which are
 # hidden, cost as much as others.  On gfx950 products take half as long, and masks as long as elsewhere.
 NEARLY = {"gfx950": 0.82}
@@ -188,9 +210,29 @@ def test_backwards_beat_the_peer(arch):
         assert maker == "triton" or flop > theirs, name
 
 
-@pytest.mark.parametrize(("arch", "name"), BACKWARD_TARGETS)
-def test_backwards_reach_their_targets(arch, name):
-    assert known_backwards(arch)["flash-attn-rocm", name] >= BACKWARD_TARGETS[arch, name]
+@pytest.mark.parametrize(("arch", "name"), [*BACKWARD_TARGETS, *OTHER_TARGETS])
+def test_backwards_and_causal_forwards_reach_their_targets(arch, name):
+    (flop,) = (
+        flop
+        for what, maker, kernel, flop in known(arch)
+        if (what, kernel) == (FLOP, name) and maker.startswith("flash-attn-rocm")
+    )
+    assert flop >= {**BACKWARD_TARGETS, **OTHER_TARGETS}[arch, name]
+
+
+def test_the_documented_reason_for_the_default_backward_is_what_the_figures_say():
+    """Of RDNA 3, whose workgroups add to dq once for 64 keys: a byte for each 160 FLOP of five products."""
+    gains, traffic = [], []
+    for arch in (each for each in ARCHS if each.startswith("gfx11")):
+        found = {name: flop for (maker, name), flop in known_backwards(arch).items() if maker != "triton"}
+        for name, flop in found.items():
+            if name.startswith("fused"):
+                gains.append(flop / found[name.replace("fused", "separate")])
+                traffic.append(flop / 160)
+    assert len(gains) == 12
+    text = " ".join((CHECKOUT / "docs/training.md").read_text().split())
+    assert f"`fused` {min(gains):.2f} to {max(gains):.2f} times as fast as `separate`" in text
+    assert f"with {min(traffic):.1f} to {max(traffic):.1f} bytes of atomics a clock and compute unit" in text
 
 
 @pytest.mark.full

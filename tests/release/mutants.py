@@ -26,7 +26,7 @@ def ends_at_once(library, arch, name="fa_fwd_fp16_d64"):
     edit = Edit(code)
     place = edit.of_section(".text")
     entry = symbol(edit, name)["value"] - place["address"]
-    end = bytes.fromhex("0000b0bf" if known_archs()[arch].isa.unit == "wmma" else "000081bf")
+    end = bytes.fromhex("0000b0bf" if known_archs()[arch].isa.unit.startswith("wmma") else "000081bf")
     return library.replace(code, edit.content(".text", entry, end).data)
 
 

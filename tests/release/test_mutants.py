@@ -18,7 +18,7 @@ from tests.release.mutants import (
 from wheel_builder.audit.loading import bundle_problems, content_problems, layout_problems
 from wheel_builder.base.archs import known_archs
 from wheel_builder.base.errors import VerifyError
-from wheel_builder.files.library import LIBRARY, code_objects
+from wheel_builder.files.library import LIBRARY, code_objects, unused_bundles
 from wheel_builder.files.wheelfile import read_wheel
 from wheel_builder.matrix.support_table import planned_kernels
 from wheel_builder.static_checks.stage import disassemble_wheel
@@ -56,7 +56,7 @@ def test_verify_refuses_what_the_audit_cannot_see(
     mutant = change(library, arch)
     assert mutant != library
     assert [*layout_problems(mutant, code_objects(mutant)), *content_problems(code_objects(mutant))] == []
-    assert list(bundle_problems(mutant)) == []
+    assert list(bundle_problems(unused_bundles(mutant))) == []
     kept = {"store": context.store, "log": tmp_path / "log"}
     sound = disassemble_wheel(release.wheel, builder, **kept)
     wheel, disassembly = mutant_wheel(release.wheel, mutant, sound, tmp_path, as_text)

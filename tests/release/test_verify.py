@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 from itertools import cycle, product
 
 import pytest
+from torch_abi_audit import minimum_version
 
 from tests.conftest import CHECKOUT
 from tests.wheels import write_wheel
+from wheel_builder.audit.rules import TORCH_SHIM
 from wheel_builder.base.archs import known_archs
 from wheel_builder.base.errors import VerifyError
 from wheel_builder.base.store import sha256_file
@@ -44,6 +46,24 @@ def test_the_fake_hip_has_exactly_the_entry_points_that_the_library_calls(host_l
     assert all(symbol.weak for symbol in called)
     assert sorted(symbol.name for symbol in called) == [n for n in exported if not n.startswith(CONTROLS)]
     assert [n for n in exported if n.startswith(CONTROLS)]
+
+
+LACKING = {  # in torch 2.9
+    "torch_delete_string", "torch_get_const_data_ptr", "torch_get_mutable_data_ptr", "torch_library_impl",
+    "torch_new_string_handle", "torch_string_c_str", "torch_string_length",
+}  # fmt: skip
+
+
+def test_why_the_torch_floor_is_2_10(host_library):
+    """docs/troubleshooting.md says that torch 2.9 lacks seven functions."""
+    functions = [s.name for s in read_elf(host_library).undefined if TORCH_SHIM.fullmatch(s.name)]
+    assert {name for name in functions if minimum_version((name,))[0] > (2, 9, 0)} == LACKING
+
+
+def test_the_library_names_no_version_of_hip(host_library):
+    library = read_elf(host_library)
+    assert not any("hip" in name for name in library.needed)
+    assert {s.version for s in library.undefined if s.name.startswith("hip")} == {""}
 
 
 def test_the_shipped_library_holds_no_test_branch(host_library):

@@ -18,16 +18,22 @@ def visible(rows, keys, causal=False, window_size=(-1, -1), attention_chunk=0):
     return found
 
 
-def attend(q, k, v, **rules):
-    """out (rows, heads, headdim of v) and the log-sum-exp (heads, rows), -inf for a row that sees no key."""
+def attend(q, k, v, s_aux=None, **rules):
+    """out (rows, heads, headdim of v) and the log-sum-exp (heads, rows), -inf for a row that sees no key.
+
+    s_aux (heads) is the score of one more key, whose value is 0.
+    """
     shown = visible(len(q), len(k), **rules)
     k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
     scores = torch.einsum("qhd,khd->hqk", q, k) * q.shape[-1] ** -0.5
     scores = scores.masked_fill(~shown, -torch.inf)
+    if s_aux is not None:
+        scores = torch.cat((scores, s_aux[:, None, None].expand(-1, len(q), 1)), -1)
+        v = torch.cat((v, v.new_zeros(1, *v.shape[1:])))
     empty = ~shown.any(-1)
     safe = scores.masked_fill(empty[:, None], 0.0)
     shares = safe.softmax(-1).masked_fill(empty[:, None], 0.0)
-    return torch.einsum("hqk,khd->qhd", shares, v), scores.logsumexp(-1)
+    return torch.einsum("hqk,khd->qhd", shares, v), scores.logsumexp(-1).masked_fill(empty, -torch.inf)
 
 
 def rotated(x, cos, sin, positions, *, interleaved):

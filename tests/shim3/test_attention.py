@@ -20,15 +20,19 @@ def drawn(source):
         "causal": source.random() < 0.5, "window_size": source.choice(windows),
         "attention_chunk": source.choice([0, 0, source.randint(1, 12), 2**40]),
     }  # fmt: skip
-    return nheads_k * source.choice([1, 3]), nheads_k, source.choice([8, 5]), rules
+    nheads = nheads_k * source.choice([1, 3])
+    if source.random() < 0.4:
+        rules["s_aux"] = torch.randn(nheads, dtype=torch.float64, requires_grad=True)
+    return nheads, nheads_k, source.choice([8, 5]), rules
 
 
 def leaves(*shapes):
     return [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
 
 
-def compare(found, wanted, tensors):
+def compare(found, wanted, tensors, rules):
     """out, the log-sum-exp and all gradients; the definition gives none for what no row sees."""
+    tensors = [*tensors, *([rules["s_aux"]] if "s_aux" in rules else [])]
     for one, other in zip(found, wanted, strict=True):
         close(one.detach(), other.detach())
     weights = torch.randn_like(wanted[0])
@@ -47,7 +51,7 @@ def test_dense(seed):
     q, k, v = leaves((batch, rows, nheads, 8), (batch, keys, nheads_k, 8), (batch, keys, nheads_k, of_v))
     found = fa3.flash_attn_func(q, k, v, **rules, return_attn_probs=True)
     each = [attend(*x, **rules) for x in zip(q, k, v, strict=True)]
-    compare(found, [torch.stack(x) for x in zip(*each, strict=True)], (q, k, v))
+    compare(found, [torch.stack(x) for x in zip(*each, strict=True)], (q, k, v), rules)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -71,7 +75,7 @@ def test_packed(seed):
         out, lse = attend(one_q[:n], one_k[:m], one_v[:m], **rules)
         outs += [out, out.new_zeros(rows[b] - n, nheads, of_v)]
         lses += [lse, lse.new_full((nheads, rows[b] - n), -torch.inf)]
-    compare(found, (torch.cat(outs), torch.cat(lses, 1)), (q, k, v))
+    compare(found, (torch.cat(outs), torch.cat(lses, 1)), (q, k, v), rules)
 
 
 def int32(values):

@@ -76,6 +76,7 @@ def drawn_call(seed):
         rules={
             "causal": source.random() < 0.5, "window_size": source.choice(windows),
             "attention_chunk": source.choice([0, 0, source.randint(1, 12)]),
+            "s_aux": randn(2 * nheads_k) if source.random() < 0.4 else None,
         },
         cos=randn(64, HALF) if rotary else None, sin=randn(64, HALF) if rotary else None,
         first=[n // 2 for n in have] if rotary and source.random() < 0.5 else None,

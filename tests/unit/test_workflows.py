@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import re
+from fnmatch import fnmatch
 
 import pytest
 
@@ -22,7 +23,7 @@ from tests.workflows import (
 from wheel_builder.cli.commands import commands_for
 from wheel_builder.cli.commands.plan import SHARDS
 from wheel_builder.cli.main import _parser
-from wheel_builder.matrix.model import Selection
+from wheel_builder.matrix.model import PUBLIC, Selection
 from wheel_builder.matrix.plan import plan, to_github
 from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.upstream.recipe import rows
@@ -36,7 +37,8 @@ ROWS = {
     **{
         name: json.loads(value)["include"]
         for name, _, value in (
-            line.partition("=") for line in to_github(PLAN, {job.id: "key" for job in PLAN.jobs}).splitlines()
+            line.partition("=")
+            for line in to_github(PLAN, {job.builder: "key" for job in PLAN.jobs}).splitlines()
         )
     },
     **rows(PLAN, MATRIX.upstream, SHARDS),
@@ -50,6 +52,7 @@ MOST_ROWS = 256  # of a workflow's matrix
 WRITERS = {
     "release.yml:publish": {"attestations", "contents", "id-token"},
     "release.yml:pages": {"pages", "id-token"},
+    "release.yml:upload": {"id-token"},
     "release.yml:runtime-image": {"attestations", "id-token", "packages"},
 }
 # Programs of this repository that are not the command line, with all that workflows pass to them.
@@ -74,6 +77,7 @@ def values_for(job):
         "github.actor": "somebody",
         "vars.FA_GPU_PYTHON": "python3",
         "vars.FA_REGISTRY": "registry.example/owner",
+        "vars.FA_UPLOAD_URL": "https://packages.example/legacy/",
         "vars.FA_TORCH_INDEX": "https://builds.example/rocm7.2",
     }
 
@@ -183,13 +187,13 @@ def test_a_checkout_keeps_no_credentials(job):
 def test_the_form_does_nothing_lasting_unless_told():
     inputs = load("release.yml")["on"]["workflow_dispatch"]["inputs"]
     assert {name: given["default"] for name, given in inputs.items()} == {
-        "rocm": "default", "archs": "all", "gpu": False, "publish": False,
+        "rocm": "default", "archs": "all", "gpu": False, "publish": False, "upload": False,
     }  # fmt: skip
 
 
 def test_the_form_offers_what_the_matrix_builds():
     options = load("release.yml")["on"]["workflow_dispatch"]["inputs"]["rocm"]["options"]
-    assert options == ["default", "all", *(job.rocm.version for job in PLAN.jobs)]
+    assert options == ["default", "all", *(job.name for job in PLAN.jobs)]
 
 
 def test_publishing_needs_the_form_the_default_branch_the_rehearsal_and_an_approval():
@@ -201,6 +205,18 @@ def test_publishing_needs_the_form_the_default_branch_the_rehearsal_and_an_appro
     ):  # fmt: skip
         assert condition in body["if"]
     assert "||" not in body["if"]
+
+
+def test_only_the_public_wheel_is_uploaded_after_it_was_published_and_approved():
+    job = job_of("release.yml", "upload")
+    assert job.body["environment"] == "upload"
+    assert job.body["needs"] == "publish"
+    for condition in ("inputs.upload", "needs.publish.result == 'success'", "vars.FA_UPLOAD_URL != ''"):
+        assert condition in job.body["if"]
+    assert "||" not in job.body["if"]
+    [downloaded] = [step["with"] for step in job.steps if "download-artifact@" in step.get("uses", "")]
+    assert downloaded == {"name": f"verified-{PUBLIC}", "path": "finished"}
+    assert PUBLIC in [row["job"] for row in ROWS["wheel"]]
 
 
 def test_wheels_are_attested_before_they_are_published():
@@ -257,7 +273,7 @@ def test_what_is_downloaded_was_uploaded_by_a_job_before(job):
             made_by = next(
                 by
                 for name, by in uploads.items()
-                if name.replace("-*-*", "-*") == wanted.replace("-*-*", "-*")
+                if fnmatch(wanted.replace("-*-*", "-*"), name.replace("-*-*", "-*"))
             )
             assert job.workflow == "gpu.yml" or made_by in before(job)
 

@@ -7,8 +7,8 @@ import os
 
 import pytest
 import torch
-from archs import archs_with
-from flash_attn_rocm import _notice, _ops, _recall, _support
+from archs import ARCH, archs_with
+from flash_attn_rocm import _gradients, _kernels, _notice, _ops, _recall, _support
 from flash_attn_rocm._options import BackwardCall, Inputs, Options
 
 FULL = os.environ.get("FA_FULL", "") not in {"", "0"}
@@ -64,6 +64,45 @@ def kernels_on(monkeypatch):
         monkeypatch.setattr(_support.Machine, "host_memory_arch", staticmethod(lambda: arch))
 
     return choose
+
+
+@pytest.fixture
+def asked(monkeypatch, kernels_on):
+    """Kernels of an arch, which are the PyTorch implementation; the inputs and options of all launches.
+
+    As kernels do, it leaves alone what is behind the first max_seqlen_q rows of a sequence.
+    """
+    kernels_on(ARCH)
+    launches = []
+
+    def enough(inputs, options):
+        lengths = inputs.cu_seqlens_q.diff() if inputs.cu_seqlens_q is not None else torch.zeros(1)
+        keys = inputs.cu_seqlens_k.diff() if inputs.cu_seqlens_k is not None else torch.zeros(1)
+        assert (keys[lengths > options.max_seqlen_q] == 0).all(), "rows that are left out see no key"
+        launches.append((inputs, options))
+        return options._replace(max_seqlen_q=max(options.max_seqlen_q, int(lengths.max())))
+
+    def launch(inputs, options, state, _lse_shape, _splits):
+        wide = enough(inputs, options)
+        return _ops.forward(inputs, wide, state, want_probabilities=False)[:2]
+
+    def backward(call, _path, gradients, delta):
+        call = call._replace(
+            options=enough(call.inputs, call.options), inputs=call.inputs._replace(sink=None)
+        )
+        for into, x in zip(gradients, _ops.backward(call), strict=True):
+            into.copy_(x)
+        delta.copy_((call.dout.float() * call.out.float()).sum(-1).transpose(-1, -2))
+
+    monkeypatch.setattr(_kernels, "launch", launch)
+    monkeypatch.setattr(_gradients, "_launch", backward)
+    return launches
+
+
+def kernels_off(launches):
+    """From now on without ``asked``, of which ``launches`` came."""
+    _support.Machine.host_memory_arch = None
+    launches.clear()
 
 
 def options_of(given):

@@ -7,7 +7,16 @@ import pytest
 import torch
 from archs import ARCH
 from conftest import hidden_as_0
-from flash_attn_rocm import _canary, _canary_calls, _canary_reference, _kernels, _ops, _remembered
+from flash_attn_rocm import (
+    _canary,
+    _canary_calls,
+    _canary_made,
+    _canary_reference,
+    _kernels,
+    _ops,
+    _remembered,
+)
+from flash_attn_rocm._canary_rows import ATTENTION, CACHE, GRADIENTS, PAGED
 from flash_attn_rocm._layout import Device
 from flash_attn_rocm._options import Inputs
 
@@ -108,6 +117,7 @@ def test_the_check_has_calls_of_every_path():
 
 
 FAMILIES = [_remembered.Family(ARCH, dtype, 64) for dtype in ("fp16", "bf16")]
+CACHES = {row.why for row in ATTENTION if row.store in {CACHE, PAGED}}
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=str)
@@ -131,6 +141,58 @@ def test_plain_gradients_are_those_of_the_pytorch_implementation(family):
             close(one, other, f"{call.name}: {name}")
         seen.append(call.nan)
     assert {*seen} == {True, False}
+
+
+def test_dense_tensors_have_strides_of_their_own():
+    """A kernel that takes the rows of one to be as far apart as those of another is wrong in such calls."""
+    family = FAMILIES[0]
+    for call in (next(_canary_calls.attention_calls(family)), next(_canary_calls.gradient_calls(family))):
+        assert distinct(x.stride(1) for x in (*call.inputs[:3], call.dout))
+
+
+def test_caches_have_strides_of_their_own():
+    """Of k and v, whose pages, rows and heads may be as far apart as they like."""
+    calls = [call for call in _canary_calls.attention_calls(FAMILIES[0]) if call.name in CACHES]
+    assert len(calls) == len(CACHES)
+    for call in calls:
+        assert distinct(x.stride(0) for x in call.inputs[1:3]), call.name
+        assert distinct(x.stride(1) for x in call.inputs[1:3]), call.name
+
+
+@pytest.mark.parametrize("rows", [ATTENTION, GRADIENTS], ids=["attention", "gradients"])
+@pytest.mark.parametrize("featured", [False, True])
+def test_each_loop_has_a_dense_batch_with_its_heads_first(rows, featured):
+    """No call of the check had one: of what scaled_dot_product_attention passes, only single sequences."""
+    own = [row for row in rows if row.heads_first and row.featured == featured and len(row.rows) > 1]
+    assert own
+    for call in _canary_made.made(own, FAMILIES[0]):
+        given = (*call.inputs[:3], call.dout)
+        assert distinct(x.stride(2) for x in given), call.name
+        assert distinct((x.stride(1), x.stride(2)) for x in given), call.name
+        assert all(x.stride(2) > x.stride(1) for x in given)
+
+
+def test_pages_hold_more_keys_than_there_are_queries():
+    """Else lengths that kernels cut to the number of queries stay as they are: the reference kernel's did."""
+    rows = [row for row in ATTENTION if row.store == PAGED]
+    assert {row.narrower > 0 for row in rows} == {True, False}
+    assert {row.why for row in rows if max(row.keys) <= sum(row.rows)} == set()
+
+
+def distinct(strides):
+    strides = [*strides]
+    return len({*strides}) == len(strides)
+
+
+def test_a_row_that_sees_no_key_has_to_be_exactly_0():
+    """The least number that fp16 has was within what is allowed."""
+
+    def answer(inputs, options, state, _device):
+        out, lse = _ops.forward(inputs, options, state, want_probabilities=False)[:2]
+        return out.where(out != 0, 2.0**-24), lse
+
+    found = _canary_calls.attention_problem(FAMILIES[0], answer, Device(ARCH, 8), torch.device("cpu"))
+    assert found == "causal: out is not 0 where a row sees no key"
 
 
 def close(one, other, name):

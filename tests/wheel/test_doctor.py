@@ -104,6 +104,46 @@ def test_a_healthy_machine_needs_no_advice():
     assert "What to do next" not in text
 
 
+WINDOWS = changed(
+    system="win32", machine="AMD64", os_name="Windows 11", glibc="", driver="AMD 32.0.21013.1000",
+    kfd=DeviceFile("", "open"), renders=(), driver_gpus=(),
+)  # fmt: skip
+
+
+def test_windows_has_no_device_files():
+    report = _doctor.diagnose(WINDOWS)
+    assert report.ready
+    assert report.advice == ()
+    text = _doctor.text(report)
+    assert re.search(r"^system +Windows 11, AMD64$", text, re.MULTILINE)
+    assert re.search(r"^driver +AMD 32\.0\.21013\.1000$", text, re.MULTILINE)
+    assert "/dev/" not in text
+    assert "glibc" not in text
+
+
+def test_windows_without_a_driver_of_amd():
+    facts = dataclasses.replace(WINDOWS, driver="", kfd=DeviceFile("", "absent"), gpus=())
+    [step] = _doctor.diagnose(facts).advice
+    assert step.words.startswith("no AMD GPU can be used, because no driver of AMD is installed")
+
+
+def test_pytorch_sees_no_gpu_on_windows():
+    facts = dataclasses.replace(WINDOWS, gpus=())
+    [step] = _doctor.diagnose(facts).advice
+    assert step.words.startswith("Windows has a driver of AMD (AMD 32.0.21013.1000), and the HIP runtime")
+    hidden = dataclasses.replace(facts, environment=(("HIP_VISIBLE_DEVICES", "9"),))
+    [step] = _doctor.diagnose(hidden).advice
+    assert step.commands == ('set "HIP_VISIBLE_DEVICES="',)
+
+
+def test_commands_on_windows_are_those_of_its_shell():
+    file = r"C:\Users\a b\AppData\Local\flash_attn_rocm\canary\0.json"
+    facts = dataclasses.replace(WINDOWS, canary=(("fp16", file),), environment=((_facts.OVERRIDE, "11.0.0"),))
+    commands = [command for step in _doctor.diagnose(facts).advice for command in step.commands]
+    assert f'del "{file}"' in commands
+    assert f'set "{_facts.OVERRIDE}="' in commands
+
+
 def test_an_arch_without_kernels():
     reason = "this wheel has no kernels for gfx900: it was built for gfx942, gfx1100"
     report = _doctor.diagnose(
@@ -122,7 +162,7 @@ def test_an_arch_without_kernels():
 def test_another_build_of_torch_beside_an_amd_gpu(torch, build):
     facts = changed(torch=torch, gpus=(), hip_libraries=())
     assert f"this PyTorch is a {build} build, which cannot use AMD GPUs" in advice(facts)
-    assert "then install PyTorch 2.10 or newer, its build for ROCm" in advice(facts)
+    assert re.search(r"then install PyTorch 2\.10 or newer, (its|a) build for ROCm", advice(facts))
     text = _doctor.text(_doctor.diagnose(facts))
     assert "AMD GPU, gfx942; kernels unknown (listed by the driver, not usable by this PyTorch)" in text
 
@@ -360,7 +400,30 @@ def test_the_status_is_0_only_if_attention_would_run_on_a_gpu(monkeypatch, capsy
 
 def test_another_rocm_major_version():
     facts = changed(torch=Torch(version="2.11.0+rocm6.4", rocm="6.4.1"))
-    assert "install the wheel for ROCm 6" in advice(facts)
+    assert "install the wheel for ROCm 6, or the one for every ROCm from 6.4 on" in advice(facts)
+
+
+@pytest.mark.parametrize("version", ["6.4.1", "7.2.53210", "7.14.0", "10.0.1"])
+def test_the_public_wheel_fits_every_rocm(version):
+    """ROCm 7.14 and 10.0 have no wheel of their own."""
+    facts = changed(package="0.1.0", rocm="", torch=Torch(version="2.12.0", rocm=version))
+    report = _doctor.diagnose(facts)
+    assert report.advice == ()
+    assert dict(report.findings)["flash_attn_rocm"] == "0.1.0, for every ROCm from 6.4 on"
+
+
+def test_the_public_wheel_does_not_fit_an_older_rocm():
+    facts = changed(package="0.1.0", rocm="", torch=Torch(version="2.10.0", rocm="6.3.4"))
+    [step] = _doctor.diagnose(facts).advice
+    assert step.words.startswith(
+        "PyTorch brings ROCm 6.3.4, and this wheel is for ROCm 6.4 and newer: remove"
+    )
+    assert step.commands == (_requirements.REMOVE_TORCH, _requirements.OPEN_TORCH_PAGE)
+
+
+def test_a_package_that_is_no_wheel_is_not_the_public_one():
+    findings = dict(_doctor.diagnose(changed(package="unknown", rocm="")).findings)
+    assert findings["flash_attn_rocm"] == "unknown, built with ROCm of an unknown version"
 
 
 def test_another_rocm_minor_version_is_fine():
@@ -449,7 +512,31 @@ def test_wsl_on_which_everything_fits():
     assert report.advice == ()
     text = _doctor.text(report)
     assert "Ubuntu 24.04.3 LTS on WSL2, linux x86_64" in text
-    assert re.search(r"^driver +that of Windows$", text, re.MULTILINE)
+    assert re.search(r"^driver +that of Windows, not shown here$", text, re.MULTILINE)
+    assert re.search(r"^librocdxg +not found in the usual folders$", text, re.MULTILINE)
+    text = _doctor.text(_doctor.diagnose(changed(rocdxg="librocdxg.so.1.1.0", wsl=True)))
+    assert re.search(r"^librocdxg +librocdxg.so.1.1.0$", text, re.MULTILINE)
+
+
+def test_a_new_driver_of_windows_or_librocdxg_is_another_driver_on_wsl(tmp_path):
+    """The check at first use took all drivers of Windows for the same, so an update did not repeat it."""
+    made_up(tmp_path, WSL)
+    (tmp_path / "sys/module/amdgpu").mkdir(parents=True)
+    assert _facts.driver(tmp_path) == ""
+    seen = []
+    for name in ("u0412345.inf_amd64_1f", "u0423456.inf_amd64_2e"):
+        (tmp_path / "usr/lib/wsl/drivers" / name).mkdir(parents=True)
+        seen.append(_facts.driver(tmp_path))
+    form = r"that of Windows \(drivers [0-9a-f]{12}\), no librocdxg"
+    assert all(re.fullmatch(form, one) for one in seen)
+    library = tmp_path / "opt/rocm/lib/librocdxg.so.1.1.0"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    library.with_name("librocdxg.so").symlink_to(library.name)
+    seen.append(_facts.driver(tmp_path))
+    assert seen[2] == seen[1].replace("no librocdxg", library.name)
+    assert len(set(seen)) == 3
+    assert _facts.collect(tmp_path, ask_gpus=False).rocdxg == library.name
 
 
 def flash_attn(folder, text):
@@ -656,7 +743,7 @@ def test_the_facts_of_a_made_up_machine(tmp_path, monkeypatch):
     node = tmp_path / "sys/class/kfd/kfd/topology/nodes/1"
     for folder in (node, tmp_path / "dev/dri", tmp_path / "proc/self"):
         folder.mkdir(parents=True)
-    (node / "properties").write_text("gfx_target_version 120001\n")
+    (node / "properties").write_text("gfx_target_version 90006\n")
     (tmp_path / "dev/kfd").touch()
     (tmp_path / "dev/dri/renderD128").touch()
     two = "1-2 r-xp 0 08:01 1 /a/libamdhip64.so.7\n1-2 r-xp 0 08:01 1 /b/libamdhip64.so.6\n"
@@ -664,7 +751,7 @@ def test_the_facts_of_a_made_up_machine(tmp_path, monkeypatch):
     monkeypatch.setenv(_facts.OVERRIDE, "10.3.0")
     monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "")
     facts = _facts.collect(tmp_path)
-    assert [gpu.arch for gpu in facts.driver_gpus] == ["gfx1201"]
+    assert [gpu.arch for gpu in facts.driver_gpus] == ["gfx906"]
     assert (facts.kfd.state, [file.state for file in facts.renders]) == ("open", ["open"])
     said = advice(facts)
     for words in (

@@ -30,10 +30,26 @@ def test_the_installed_package_is_tested_and_not_a_checkout():
     assert not (Path.cwd() / "kernels").exists()
 
 
-def test_version_names_the_rocm_version():
-    assert flash_attn_rocm.__version__ == importlib.metadata.version("flash-attn-rocm")
-    assert "+rocm" in flash_attn_rocm.__version__
-    assert flash_attn_rocm.__version__.endswith(_requirements.wheel_rocm())
+def test_version_names_the_rocm_version_unless_it_is_for_every_one():
+    version = flash_attn_rocm.__version__
+    assert version == importlib.metadata.version("flash-attn-rocm")
+    rocm = _requirements.wheel_rocm()
+    assert version.partition("+")[1:] == (
+        ("", "") if _requirements.is_public(version) else ("+", f"rocm{rocm}")
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        ("0.1.0", "2.10 or newer, a build for ROCm 6.4 or newer, with"),
+        ("0.1.0+rocm7.2", "2.10 or newer, its build for ROCm 7.2, or the next, with"),
+        ("unknown", "2.10 or newer, a build for ROCm, with"),
+    ],
+)
+def test_which_pytorch_a_wheel_asks_for(monkeypatch, version, words):
+    monkeypatch.setattr(_requirements, "package_version", lambda: version)
+    assert words in _requirements.install_torch()
 
 
 def test_everything_public_is_there():
@@ -82,7 +98,7 @@ def broken():
 
 def test_no_torch():
     with pytest.raises(
-        ImportError, match=r"PyTorch is not installed: install PyTorch 2\.10 or newer, its build for"
+        ImportError, match=r"PyTorch is not installed: install PyTorch 2\.10 or newer, (its|a) build for"
     ):
         _requirements.import_torch(missing("torch"))
 
@@ -107,10 +123,15 @@ def test_new_enough_torch(version):
     assert _requirements.unmet_torch(version) is None
 
 
-@pytest.mark.parametrize("place", [("win32", "AMD64"), ("darwin", "arm64"), ("linux", "aarch64")])
+@pytest.mark.parametrize("place", [("win32", "ARM64"), ("darwin", "arm64"), ("linux", "aarch64")])
 def test_other_platforms(place):
     words = _requirements.unmet_platform(*place).words
-    assert "the wheel is for Linux x86_64, and this is " + " ".join(place) in words
+    assert "the wheels are for Linux and Windows on x86_64, and this is " + " ".join(place) in words
+
+
+@pytest.mark.parametrize("place", [("linux", "x86_64"), ("win32", "AMD64")])
+def test_platforms_that_wheels_are_for(place):
+    assert _requirements.unmet_platform(*place) is None
 
 
 @pytest.mark.parametrize("version", [(3, 9), (2, 7)])

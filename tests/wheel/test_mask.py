@@ -6,6 +6,7 @@ import warnings
 import pytest
 import torch
 from archs import ARCH
+from conftest import kernels_off
 from exact import assert_log_sum_exp, check
 from flash_attn_rocm import (
     FlashAttnArgumentError,
@@ -118,14 +119,94 @@ def test_compiled_with_gradients():
         assert torch.equal(found, wanted)
 
 
-def test_no_kernel_takes_a_mask(qkv, kernels_on):
-    mask = torch.ones(5, 7).bool()
+PLACES = "kernels take no attn_mask beside causal, window_size, chunk or alibi_slopes"
+SAME = "kernels take an attn_mask only where it is the same for all heads and rows"
+
+
+@pytest.mark.parametrize(
+    ("mask", "options", "reason"),
+    [
+        ((5, 7), {}, SAME),
+        ((1, 4, 1, 7), {}, SAME),
+        ((2, 1, 7), {"causal": True}, PLACES),
+        ((2, 1, 7), {"window_size": (2, -1)}, PLACES),
+        ((2, 1, 7), {"chunk": 3}, PLACES),
+        ((2, 1, 7), {"alibi_slopes": torch.zeros(4)}, PLACES),
+        ((2, 1, 7), {"dropout_p": 0.1}, "kernels take no attn_mask beside dropout_p > 0"),
+    ],
+)
+def test_masks_that_no_kernel_takes(qkv, kernels_on, mask, options, reason):
+    mask = torch.ones(mask).bool()
     kernels_on(ARCH)
-    assert explain(attention, *qkv)
-    assert explain(attention, *qkv, mask).reason == "kernels take no attn_mask"
+    assert explain(attention, *qkv, **options)
+    found = explain(attention, *qkv, mask, **options)
+    assert (found.reason, found.backward, found.backward_reason) == (reason, "pytorch", reason)
     set_strict(True)
-    with pytest.raises(FlashAttnUnsupportedError, match="kernels take no attn_mask"):
-        attention(*qkv, mask)
+    with pytest.raises(FlashAttnUnsupportedError, match=reason):
+        attention(*qkv, mask, **options)
+
+
+def strided(*shape):
+    """As transformers has them: heads before rows."""
+    return torch.randn(shape[0], shape[2], shape[1], shape[3]).half().transpose(1, 2).requires_grad_()
+
+
+def results(given, mask, options):
+    """out, the log-sum-exp and all gradients."""
+    *qkv, sink = given
+    out, lse, _ = attention(*qkv, mask, sink=sink, return_attn_probs=True, **options)
+    weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(7)).to(out.dtype)
+    return [out.detach(), lse, *torch.autograd.grad(out, given, weights)]
+
+
+MASKS = {
+    "padding": lambda: torch.arange(KEYS) < torch.tensor([KEYS, 11])[:, None, None],
+    "left padding": lambda: torch.arange(KEYS) >= torch.tensor([3, 30])[:, None, None],
+    "any": lambda: torch.rand(BATCH, 1, KEYS) < 0.5,
+    "of all sequences": lambda: torch.rand(1, 1, 1, KEYS) < 0.5,
+    "expanded": lambda: (torch.rand(BATCH, 1, 1, KEYS) < 0.5).expand(BATCH, NHEADS, ROWS, KEYS),
+    "a sequence without": lambda: torch.arange(KEYS) < torch.tensor([0, 20])[:, None, None],
+    "everything": lambda: torch.ones(1, 1).bool(),
+}
+
+
+@pytest.mark.parametrize("options", [{}, {"softcap": 3.0, "deterministic": True}])
+@pytest.mark.parametrize("name", MASKS)
+def test_masks_of_keys_run_on_kernels(asked, name, options):
+    given = [strided(BATCH, n, h, 64) for n, h in ((ROWS, NHEADS), (KEYS, NHEADS_K), (KEYS, NHEADS_K))]
+    given.append(torch.randn(NHEADS, requires_grad=True))
+    mask = MASKS[name]()
+    found = results(given, mask, options)
+    counts = four(mask).expand(BATCH, NHEADS, ROWS, KEYS)[:, 0, 0].sum(-1).tolist()
+    assert len(asked) == 2
+    for inputs, _ in asked:
+        assert inputs.attn_mask is None
+        assert inputs.cu_seqlens_k.diff()[::2].tolist() == counts, "kernels look at no hidden key"
+        assert inputs.cu_seqlens_q.diff()[1::2].tolist() == [0] * BATCH
+    kernels_off(asked)
+    for a, b in zip(found, results(given, mask, options), strict=True):
+        assert a.shape == b.shape
+        torch.testing.assert_close(a.float(), b.float(), rtol=2**-9, atol=2**-8)
+
+
+def test_what_hidden_keys_hold_does_not_matter(asked):
+    q, k, v = (torch.randn(2, n, 4, 64).half().requires_grad_() for n in (5, 9, 9))
+    mask = torch.arange(9) < torch.tensor([4, 7])[:, None, None]
+    with torch.no_grad():
+        k[0, 4:] = v[1, 7:] = float("nan")
+    out = attention(q, k, v, mask)
+    dk, dv = torch.autograd.grad(out.float().sum(), (k, v))
+    assert len(asked) == 2
+    assert out.isfinite().all()
+    assert (dk[0, 4:] == 0).all()
+    assert (dv[1, 7:] == 0).all()
+
+
+def test_explain_names_the_kernels(qkv, kernels_on):
+    kernels_on(ARCH)
+    found = explain(attention, *qkv, torch.ones(2, 1, 7).bool())
+    assert found
+    assert found.backward in {"separate", "fused"}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 import torch
 from archs import ARCH
 from conftest import FWD_ARGUMENTS
-from flash_attn_rocm._options import Inputs
+from flash_attn_rocm._options import Inputs, Options
 from torch._C import DispatchKey, DispatchKeySet
 
 NO_RUNTIME = "no HIP runtime in this process"
@@ -144,7 +144,7 @@ def test_a_cache_may_have_another_batch_than_q(tensors):
         call(**{**tensors, **cache, "cache_batch_idx": torch.zeros(2).int()})
 
 
-OPTIONS = (0.125, 5, 0, 0.0, 0.25, 5, 7, 0, False)
+OPTIONS = Options(0.125, 5, 0, 0.0, 0.25, 5, 7, 0)
 
 
 def integers(*values):
@@ -153,6 +153,10 @@ def integers(*values):
 
 def dense(qkv):
     return Inputs(*qkv, torch.rand(4))
+
+
+def with_sink(qkv):
+    return Inputs(*qkv, sink=torch.rand(4))
 
 
 def masked(qkv):
@@ -168,13 +172,14 @@ def paged(qkv):
     return Inputs(*qkv, seqused_k=integers(7, 3), block_table=integers([1], [0]))
 
 
-@pytest.mark.parametrize("inputs", [dense, packed, paged])
+@pytest.mark.parametrize("chunk", [0, 3])
+@pytest.mark.parametrize("inputs", [dense, with_sink, packed, paged])
 @pytest.mark.parametrize("head_dim", [64, 40])
-def test_opcheck_of_the_kernels_operator(qkv, host_fwd, inputs, head_dim):
+def test_opcheck_of_the_kernels_operator(qkv, host_fwd, inputs, head_dim, chunk):
     """``forward`` plans, copies and allocates; it is what torch.compile sees of the kernels."""
     q, k, v, *rest = inputs(qkv)
     tensors = (*(x[..., :head_dim] for x in (q, k, v)), *rest)
-    options = (*OPTIONS[:4], 0.0, *OPTIONS[5:])
+    options = OPTIONS._replace(dropout_p=0.0, chunk=chunk)
     arguments = (*tensors, *options, None, ARCH, 304)
     found = torch.library.opcheck(torch.ops.flash_attn_rocm.forward.default, arguments)
     assert set(found.values()) == {"SUCCESS"}
@@ -182,7 +187,7 @@ def test_opcheck_of_the_kernels_operator(qkv, host_fwd, inputs, head_dim):
     assert host_fwd
 
 
-@pytest.mark.parametrize("inputs", [dense, masked, packed, paged])
+@pytest.mark.parametrize("inputs", [dense, with_sink, masked, packed, paged])
 @pytest.mark.parametrize("want_probabilities", [False, True])
 def test_opcheck_of_the_implementation_in_pytorch(qkv, inputs, want_probabilities):
     arguments = (*inputs(qkv), *OPTIONS, integers(1, 2).long(), want_probabilities)
@@ -191,7 +196,7 @@ def test_opcheck_of_the_implementation_in_pytorch(qkv, inputs, want_probabilitie
     assert len(found) == 4
 
 
-@pytest.mark.parametrize("inputs", [dense, masked, packed])
+@pytest.mark.parametrize("inputs", [dense, with_sink, masked, packed])
 def test_opcheck_of_the_gradients(qkv, inputs):
     given = inputs(qkv)
     forward, backward = (

@@ -1,4 +1,5 @@
-"""The public functions have the names, parameters, order and defaults of flash_attn 2.8.
+"""The public functions have the names, parameters, order and defaults of flash_attn 2.8, and keywords of ours
+behind them.
 
 ``signatures.json`` was read from its source distribution; tests/release compares the two.
 """
@@ -13,6 +14,9 @@ import pytest
 
 FUNCTIONS = json.loads(Path(__file__).with_name("signatures.json").read_text())["functions"]
 
+# What flash_attn has not.
+OURS = {"flash_attn_varlen_func": [("sink", None), ("chunk", 0)]}
+
 
 def test_there_are_seven():
     mine = [name for name in flash_attn_rocm.__all__ if name.startswith("flash_attn_")]
@@ -22,7 +26,10 @@ def test_there_are_seven():
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_signature(name):
-    parameters = inspect.signature(getattr(flash_attn_rocm, name)).parameters.values()
+    all_of_them = inspect.signature(getattr(flash_attn_rocm, name)).parameters.values()
+    parameters = [p for p in all_of_them if p.kind is not p.KEYWORD_ONLY]
+    ours = [(p.name, p.default) for p in all_of_them if p.kind is p.KEYWORD_ONLY]
+    assert ours == OURS.get(name, [("sink", None)])
     wanted = [each.partition("=") for each in FUNCTIONS[name]]
     assert [p.name for p in parameters] == [parameter for parameter, _, _ in wanted]
     assert {p.kind for p in parameters} == {inspect.Parameter.POSITIONAL_OR_KEYWORD}

@@ -1,10 +1,21 @@
 """Sinks: one more key for each head, whose score is the sink and whose value is 0."""
 
+import random
+
+import flash_attn_rocm as fa
 import pytest
 import torch
-from flash_attn_rocm import _prepare, _sinks
+from archs import ARCH
+from exact import assert_close_enough, run
+from flash_attn_rocm import FlashAttnArgumentError, _sinks, attention, explain, flash_attn_func
 
-pytestmark = pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnFallbackWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnFallbackWarning"),
+    # PyTorch's own tracer does this to every autograd function.
+    pytest.mark.filterwarnings(
+        "ignore:.*autograd.function.Function.* should not be instantiated:DeprecationWarning"
+    ),
+]
 
 NHEADS = 4
 
@@ -15,18 +26,19 @@ def tensors(rows=5, keys=7, dtype=torch.float64):
     return q, k, v, torch.randn(NHEADS, dtype=dtype)
 
 
-def by_formula(q, k, v, sinks, seen):
-    """The softmax of the scores and the sink, of which the sink's probability meets no value."""
-    k, v = (x.repeat_interleave(2, dim=2) for x in (k, v))
+def by_formula(q, k, v, sinks, seen, softcap=0.0):
+    """The softmax of the scores and the sink, of which the sink's probability meets no value; and the
+    log-sum-exp of both."""
+    k, v = (x.repeat_interleave(q.shape[2] // k.shape[2], dim=2) for x in (k, v))
     scores = torch.einsum("bihd,bjhd->bhij", q, k) * q.shape[-1] ** -0.5
+    scores = softcap * torch.tanh(scores / softcap) if softcap else scores
     scores = scores.masked_fill(~seen, float("-inf"))
     column = sinks.view(1, -1, 1, 1).expand(*scores.shape[:3], 1)
-    probabilities = torch.cat([scores, column], dim=-1).softmax(-1)[..., :-1]
-    return torch.einsum("bhij,bjhd->bihd", probabilities, v)
-
-
-def dense(q, k, v, sinks, window=(-1, -1)):
-    return _sinks.attend(*_prepare.dense(q, k, v, None, 0.0, None, True, 0.0, False, window), sinks)
+    both = torch.cat([scores, column], dim=-1)
+    blind = ~seen.any(-1, keepdim=True)
+    shares = both.masked_fill(blind, 0.0).softmax(-1).masked_fill(blind, 0.0)[..., :-1]
+    out = torch.einsum("bhij,bjhd->bihd", shares, v)
+    return out, both.logsumexp(-1).masked_fill(blind[..., 0], float("inf"))
 
 
 def causal(rows, keys, window=None):
@@ -37,38 +49,94 @@ def causal(rows, keys, window=None):
 @pytest.mark.parametrize("window", [None, 2])
 def test_they_are_one_more_key(window):
     given = tensors()
-    found = dense(*given, window=(-1 if window is None else window, 0))
-    torch.testing.assert_close(found, by_formula(*given, causal(5, 7, window)))
+    sides = (-1 if window is None else window, 0)
+    found, lse, _ = flash_attn_func(*given[:3], window_size=sides, sink=given[3], return_attn_probs=True)
+    for a, b in zip((found, lse), by_formula(*given, causal(5, 7, window)), strict=True):
+        torch.testing.assert_close(a, b)
 
 
 def test_gradients_are_those_of_the_formula():
     given = [x.requires_grad_() for x in tensors()]
     weights = torch.randn(2, 5, NHEADS, 8, dtype=torch.float64)
-    found = torch.autograd.grad((dense(*given) * weights).sum(), given)
-    expected = torch.autograd.grad((by_formula(*given, causal(5, 7)) * weights).sum(), given)
+    out = flash_attn_func(*given[:3], causal=True, sink=given[3])
+    found = torch.autograd.grad((out * weights).sum(), given)
+    expected = torch.autograd.grad((by_formula(*given, causal(5, 7))[0] * weights).sum(), given)
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b)
 
 
-def test_packed_sequences_and_masks_have_them_too():
-    q, k, v, sinks = tensors(rows=7)
-    expected = by_formula(q, k, v, sinks, causal(7, 7))
-    rules = (0.0, None, True, 0.0, False, (-1, -1))
-    ends = torch.tensor([0, 7, 14], dtype=torch.int32)
-    packed = _prepare.varlen(*(x.flatten(0, 1) for x in (q, k, v)), ends, ends, None, None, 7, 7, *rules)
-    torch.testing.assert_close(_sinks.attend(*packed, sinks).view_as(q), expected)
-    rules = (0.0, None, False, 0.0, False, (-1, -1))
-    masked = _prepare.masked(q, k, v, None, causal(7, 7), *rules)
-    torch.testing.assert_close(_sinks.attend(*masked, sinks), expected)
+def test_a_sink_alone_gets_its_gradient():
+    q, k, v, sinks = tensors()
+    sinks.requires_grad_()
+    for _ in range(2):
+        [found] = torch.autograd.grad(flash_attn_func(q, k, v, causal=True, sink=sinks).sum(), sinks)
+        [expected] = torch.autograd.grad(by_formula(q, k, v, sinks, causal(5, 7))[0].sum(), sinks)
+        torch.testing.assert_close(found, expected)
+
+
+def packed(q, k, v, sinks):
+    """The calls of all functions that take one sequence length for all, by name."""
+    qkv, kv = torch.stack((q, k, v), 2), torch.stack((k, v), 2)
+    rows = q.shape[1]
+    ends = torch.arange(3, dtype=torch.int32) * rows
+    cut, options = (ends, ends, rows, rows), {"causal": True, "sink": sinks}
+    flat = [x.flatten(0, 1) for x in (q, k, v)]
+    pages = [x.view(-1, 16, *x.shape[2:]) for x in (k, v)]
+    table = torch.arange(len(pages[0]), dtype=torch.int32).view(2, -1)
+    return {
+        "dense": lambda: flash_attn_func(q, k, v, **options),
+        "attention": lambda: attention(q, k, v, causal(rows, rows), sink=sinks),
+        "qkvpacked": lambda: fa.flash_attn_qkvpacked_func(qkv, **options),
+        "kvpacked": lambda: fa.flash_attn_kvpacked_func(q, kv, **options),
+        "varlen": lambda: fa.flash_attn_varlen_func(*flat, *cut, **options),
+        "varlen qkv": lambda: fa.flash_attn_varlen_qkvpacked_func(qkv.flatten(0, 1), ends, rows, **options),
+        "varlen kv": lambda: fa.flash_attn_varlen_kvpacked_func(flat[0], kv.flatten(0, 1), *cut, **options),
+        "paged": lambda: fa.flash_attn_varlen_func(flat[0], *pages, *cut, block_table=table, **options),
+        "cache": lambda: fa.flash_attn_with_kvcache(q, k, v, **options),
+        "splits": lambda: fa.flash_attn_with_kvcache(q, k, v, num_splits=3, **options),
+        "paged cache": lambda: fa.flash_attn_with_kvcache(q, *pages, block_table=table, **options),
+    }
+
+
+@pytest.mark.parametrize("name", packed(*[torch.zeros(2, 16, 4, 8)] * 3, None))
+def test_every_function_has_them(name):
+    q, k, v = torch.randn(3, 2, 32, NHEADS, 8, dtype=torch.float64)
+    sinks = torch.randn(NHEADS)
+    found = packed(q, k, v, sinks)[name]()
+    expected = by_formula(q, k, v, sinks.double(), causal(32, 32))[0]
+    torch.testing.assert_close(found.view_as(q), expected)
+
+
+@pytest.mark.parametrize("name", ["qkvpacked", "kvpacked", "varlen", "varlen qkv", "varlen kv"])
+def test_every_function_with_gradients_has_theirs(name):
+    shapes = [(2, 16, NHEADS, 8)] * 3 + [(NHEADS,)]
+    leaves = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    found = torch.autograd.grad(packed(*leaves)[name]().square().sum(), leaves)
+    expected = torch.autograd.grad(by_formula(*leaves, causal(16, 16))[0].square().sum(), leaves)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b)
 
 
 def test_rows_without_keys_are_0_and_have_no_gradient():
     q, k, v, sinks = (x.requires_grad_() for x in tensors(rows=7, keys=5))
-    out = dense(q, k, v, sinks)
-    out.sum().backward()
+    out, lse, _ = flash_attn_func(q, k, v, causal=True, sink=sinks, return_attn_probs=True)
+    dout = torch.ones_like(out)
+    dout[:, :2] = float("nan")  # whatever is there
+    found = torch.autograd.grad(out, (k, v, sinks), dout)
     assert (out[:, :2] == 0).all()
-    assert (q.grad[:, :2] == 0).all()
-    assert all(x.grad.isfinite().all() for x in (q, k, v, sinks))
+    assert lse[..., :2].isposinf().all()
+    assert found[2].isfinite().all()
+    out, _, _ = flash_attn_func(q, k, v, causal=True, sink=sinks, return_attn_probs=True)
+    [dq] = torch.autograd.grad(out.sum(), q)
+    assert (dq[:, :2] == 0).all()
+
+
+def test_minus_infinity_is_no_sink():
+    q, k, v, _ = tensors()
+    sinks = torch.full((NHEADS,), float("-inf"), requires_grad=True)
+    out = flash_attn_func(q, k, v, sink=sinks)
+    assert torch.equal(out, flash_attn_func(q, k, v))
+    assert (torch.autograd.grad(out.sum(), sinks)[0] == 0).all()
 
 
 def test_dropout_is_that_of_the_call():
@@ -76,23 +144,137 @@ def test_dropout_is_that_of_the_call():
     q, k, v, sinks = tensors()
     v.requires_grad_()
     torch.manual_seed(1)
-    out = _sinks.attend(*_prepare.dense(q, k, v, None, 0.5, None, False, 0.0, False, (-1, -1)), sinks)
+    out, _, weights = flash_attn_func(q, k, v, 0.5, sink=sinks, return_attn_probs=True)
     dout = torch.randn_like(out)
     [found] = torch.autograd.grad(out, v, dout)
     torch.testing.assert_close((found * v).sum(), (out * dout).sum())
+    lse = by_formula(q, k, v, sinks, torch.ones(5, 7, dtype=torch.bool))[1]
+    assert (weights < 0).any()
+    share = weights.abs().sum(-1)
+    torch.testing.assert_close(share, 1 - (sinks[:, None] - lse).exp())
 
 
 def test_there_is_no_second_derivative():
     given = [x.requires_grad_() for x in tensors()]
+    out = flash_attn_func(*given[:3], sink=given[3])
     with pytest.raises(RuntimeError, match="attention has no second derivative"):
-        torch.autograd.grad(dense(*given).sum(), given[0], create_graph=True)
+        torch.autograd.grad(out.sum(), given[0], create_graph=True)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_fp16_and_bf16(dtype):
-    given = tensors(dtype=dtype)
-    found = dense(*given)
-    assert found.dtype == dtype
-    expected = by_formula(*(x.double() for x in given), causal(5, 7))
-    # Probabilities and the answer are rounded, and values are below 4.
-    assert (found - expected).abs().max() <= 8 * torch.finfo(dtype).eps
+def drawn(seed):
+    """q, k, v and sinks in fp16 or bf16, which keys are seen, and the options that say so."""
+    source = random.Random(seed)
+    torch.manual_seed(seed)
+    dtype = source.choice([torch.float16, torch.bfloat16])
+    rows, keys, heads_k = (source.randint(*ends) for ends in ((1, 40), (1, 50), (1, 3)))
+    nheads, head_dim = heads_k * source.randint(1, 3), source.choice([8, 40, 64])
+    left, softcap = source.choice([-1, source.randint(0, 12)]), source.choice([0.0, 5.0])
+    q = torch.randn(2, rows, nheads, head_dim)
+    k, v = torch.randn(2, 2, keys, heads_k, head_dim)
+    sinks = torch.randn(nheads) * source.choice([1, 4]) - source.choice([0, 6])
+    seen = causal(rows, keys, None if left < 0 or left >= keys else left)
+    options = {"window_size": (left, 0), "softcap": softcap}
+    return tuple(x.to(dtype) for x in (q, k, v, sinks)), seen, options
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_drawn_cases(seed):
+    """By the numerics rule, of both answers' errors against float64."""
+    (q, k, v, sinks), seen, options = drawn(seed)
+    dout = torch.randn_like(q)
+
+    def ours(q, k, v):
+        return flash_attn_func(q, k, v, sink=sinks, **options)
+
+    def formula(q, k, v):
+        return by_formula(q, k, v, sinks.to(q.dtype), seen, options["softcap"])[0]
+
+    found, low, exact = (
+        run(each, (q, k, v), dtype, dout)
+        for each, dtype in ((ours, q.dtype), (formula, q.dtype), (formula, torch.float64))
+    )
+    assert_close_enough(found, low, exact, (q, k, v), dout)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_after_kernels_out_and_the_log_sum_exp_are_those_with_the_sink(dtype):
+    """What follows a kernel, packed or not, in place and in out's dtype."""
+    q, k, v, sinks = tensors()
+    seen = causal(5, 7)
+    none = torch.full((NHEADS,), float("-inf"), dtype=torch.float64)
+    plain, lse = by_formula(q, k, v, none, seen)
+    plain, lse = plain.to(dtype), lse.float()
+    out, total = _sinks.joined(plain, lse, sinks)
+    assert out is plain
+    expected = by_formula(q, k, v, sinks, seen)
+    assert (out - expected[0]).abs().max() <= 4 * torch.finfo(dtype).eps
+    torch.testing.assert_close(total.double(), expected[1], atol=1e-6, rtol=1e-6)
+    plain = by_formula(q, k, v, none, seen)[0].to(dtype)
+    flat, _ = _sinks.joined(plain.flatten(0, 1), lse.transpose(0, 1).flatten(1), sinks)
+    assert torch.equal(flat.view_as(out), out)
+
+
+def test_explain_names_the_kernels(qkv, kernels_on):
+    kernels_on(ARCH)
+    plain, found = explain(*qkv), explain(*qkv, sink=torch.zeros(4))
+    assert found
+    assert found == plain
+
+
+@pytest.mark.parametrize(
+    ("sink", "words"),
+    [
+        (torch.zeros(3), "sink: expected shape (4,), got (3,)"),
+        (torch.zeros(2, 4), "sink: expected shape (4,), got (2, 4)"),
+        (torch.zeros(4).int(), "sink: expected a floating-point dtype, got torch.int32"),
+        (torch.zeros(4, device="meta"), "sink: expected device cpu like q, got meta"),
+        (0.5, "sink: expected a tensor (4,), got float"),
+    ],
+)
+@pytest.mark.parametrize("function", [flash_attn_func, fa.flash_attn_with_kvcache, attention])
+def test_wrong_sinks(qkv, function, sink, words):
+    with pytest.raises(FlashAttnArgumentError) as caught:
+        function(*qkv, sink=sink)
+    assert words in str(caught.value)
+
+
+def test_compiled_with_gradients():
+    q, k, v, sinks = tensors(dtype=torch.float16)
+    leaves = [x.requires_grad_() for x in (q, k, v, sinks)]
+
+    def attend(q, k, v, sinks):
+        return flash_attn_func(q, k, v, causal=True, sink=sinks)
+
+    compiled = torch.compile(attend, fullgraph=True, backend="aot_eager")
+    for found, wanted in zip(
+        *((out, *torch.autograd.grad(out.sum(), leaves)) for out in (compiled(*leaves), attend(*leaves))),
+        strict=True,
+    ):
+        assert torch.equal(found, wanted)
+
+
+def test_torch_func():
+    q, k, v, sinks = tensors()
+
+    def loss(sinks, q):
+        return flash_attn_func(q, k, v, causal=True, sink=sinks).square().sum()
+
+    leaves = [x.clone().requires_grad_() for x in (sinks, q)]
+    out = by_formula(leaves[1], k, v, leaves[0], causal(5, 7))[0]
+    expected = torch.autograd.grad(out.square().sum(), leaves)
+    for a, b in zip(torch.func.grad(loss, argnums=(0, 1))(sinks, q), expected, strict=True):
+        torch.testing.assert_close(a, b)
+    some = torch.stack((sinks, sinks + 1))
+    each = torch.func.vmap(torch.func.grad(loss), in_dims=(0, None))(some, q)
+    torch.testing.assert_close(each, torch.stack([torch.func.grad(loss)(x, q) for x in some]))
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # of the formula
+def test_forward_mode():
+    q, k, v, sinks = tensors()
+    dq = torch.randn_like(q)
+    _, found = torch.func.jvp(lambda x: flash_attn_func(x, k, v, causal=True, sink=sinks), (q,), (dq,))
+    _, wanted = torch.func.jvp(lambda x: by_formula(x, k, v, sinks, causal(5, 7))[0], (q,), (dq,))
+    torch.testing.assert_close(found, wanted)
+    with pytest.raises(RuntimeError, match="alibi_slopes or sink has a tangent"):
+        torch.func.jvp(lambda x: flash_attn_func(q, k, v, sink=x), (sinks,), (sinks,))

@@ -133,6 +133,23 @@ def test_the_mask_counts_and_not_is_causal(mask, expected, said):
     torch.testing.assert_close(out, by_formula(q, k, v, expected))
 
 
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_mask_of_int16_has_the_chunks_of_the_config(padded):
+    """As copies of Llama 4's masks have them on several GPUs, where nothing but the dtype is left."""
+    module = SimpleNamespace(
+        is_causal=True,
+        config=SimpleNamespace(attention_chunk_size=2, layer_types=["chunked_attention"]),
+    )
+    q, k, v = tensors()
+    mask = torch.ones(2, 5, dtype=torch.int16)
+    mask[1, 0] = int(not padded)
+    out, _ = ATTEND(module, q, k, v, mask)
+    begin = torch.tensor([0, int(padded)])[:, None]
+    number = (torch.arange(5) - begin).div(2, rounding_mode="floor")
+    seen = (number[:, :, None] == number[:, None]) & causal(5) & mask.bool()[:, None]
+    torch.testing.assert_close(out, by_formula(q, k, v, seen[:, None]) * mask[:, :, None, None])
+
+
 @pytest.mark.parametrize("mask", [torch.ones(2, 1, 5), torch.ones(3, 5), torch.ones(2, 6)])
 def test_other_masks_raise(mask):
     with pytest.raises(ValueError, match=r"does not serve attention_mask of shape \("):
@@ -147,12 +164,26 @@ def test_rows_of_another_text_are_no_padding():
     torch.testing.assert_close(out, by_formula(q, k, v, mask.bool()[:, None, None]))
 
 
-def test_sequences_by_number():
+@pytest.mark.parametrize("is_causal", [True, False])
+@pytest.mark.parametrize("said", [True, False])
+def test_sequences_by_number(is_causal, said):
+    """A copy on another device has no more than the numbers; it followed the module's flag, or the call's."""
     q, k, v = tensors()
-    numbers = torch.tensor([[1, 1, 2, 2, 2], [2, 2, 3, 3, 3]], dtype=torch.int32)
-    out, _ = ATTEND(CAUSAL, q, k, v, numbers)
+    numbers = torch.tensor([[2, 2, 3, 3, 3], [3, 3, 4, 4, 4]], dtype=torch.int32)
+    out, _ = ATTEND(
+        SimpleNamespace(is_causal=said), q, k, v, numbers if is_causal else -numbers, is_causal=said
+    )
     same = numbers[:, None, :, None] == numbers[:, None, None, :]
-    torch.testing.assert_close(out, by_formula(q, k, v, same & causal(5)))
+    torch.testing.assert_close(out, by_formula(q, k, v, same & causal(5) if is_causal else same))
+
+
+@pytest.mark.parametrize("is_causal", [True, False])
+def test_a_model_s_own_mask_of_int32_says_nothing_of_causal_rows(is_causal):
+    q, k, v = tensors()
+    mask = torch.tensor([[1, 1, 1, 1, 1], [0, 0, 1, 1, 1]], dtype=torch.int32)
+    out, _ = ATTEND(SimpleNamespace(is_causal=is_causal), q, k, v, mask)
+    seen = mask.bool()[:, None, None] & (causal(5) if is_causal else torch.ones(5, 5).bool())
+    torch.testing.assert_close(out, by_formula(q, k, v, seen) * mask[:, :, None, None])
 
 
 def test_ends_of_sequences_without_the_longest():

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from wheel_builder.audit.sbom import FOLDER as SBOMS
 from wheel_builder.build.product import Product
 from wheel_builder.build.sbom import FILE as SBOM
-from wheel_builder.files.library import LIBRARY
+from wheel_builder.files.library import LIBRARY, WINDOWS_LIBRARY
 from wheel_builder.files.wheelfile import WheelFile, metadata_headers, wheel_headers, wheel_text_problems
 
 # What says that a wheel can be installed; a higher major version means something else to pip and uv.
@@ -14,6 +14,7 @@ WHEEL_VERSION = "1.0"
 DESCRIBING = ("METADATA", "WHEEL", "RECORD")
 # What a build adds besides those to the files of the sources.
 BUILT = frozenset({LIBRARY, f"{{dist_info}}/{SBOMS}/{SBOM}"})
+BUILT_FOR_WINDOWS = BUILT - {LIBRARY} | {WINDOWS_LIBRARY}
 WHEEL_FIELDS = frozenset({"Wheel-Version", "Generator", "Root-Is-Purelib", "Build", "Tag"})
 
 

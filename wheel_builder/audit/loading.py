@@ -10,7 +10,7 @@ from wheel_builder.audit.contents import some
 from wheel_builder.files.codeobject import code_object_problems
 from wheel_builder.files.elflayout import EM_AMDGPU, EM_X86_64, elf_layout_problems
 from wheel_builder.files.fatbin import CodeObject
-from wheel_builder.files.library import LIBRARY, unused_bundles
+from wheel_builder.files.library import LIBRARY
 
 
 def layout_problems(library: bytes | None, codes: Sequence[CodeObject]) -> tuple[str, ...]:
@@ -31,9 +31,9 @@ def content_problems(codes: Sequence[CodeObject]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(problems))
 
 
-def bundle_problems(library: bytes) -> Iterator[str]:
-    """Bundles that are read but not used."""
-    if unused := unused_bundles(library):
+def bundle_problems(unused: Sequence[int]) -> Iterator[str]:
+    """Bundles that are read but not used, by their addresses."""
+    if unused:
         yield f"no code of the library takes the address of {some([hex(start) for start in unused])}"
 
 

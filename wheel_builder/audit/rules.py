@@ -19,17 +19,20 @@ import torch_abi_audit
 from packaging.version import Version
 
 from wheel_builder.audit import sbom as sbom_check
-from wheel_builder.audit.contents import BUILT, file_problems, metadata_problems, some
+from wheel_builder.audit.contents import BUILT, BUILT_FOR_WINDOWS, file_problems, metadata_problems, some
+from wheel_builder.audit.dll import TORCH_DLL, dll_problems
 from wheel_builder.audit.loading import bundle_problems, content_problems, layout_problems, soname_problems
 from wheel_builder.base.archs import code_of
 from wheel_builder.base.errors import AuditError, ElfError, WheelFileError
 from wheel_builder.build.product import Product
-from wheel_builder.files import elf, fatbin, wheelfile
+from wheel_builder.files import elf, fatbin, pe, wheelfile
 from wheel_builder.files.elf import Elf, Undefined
 from wheel_builder.files.fatbin import CodeObject
 from wheel_builder.files.foreign import is_foreign
-from wheel_builder.files.library import LIBRARY
+from wheel_builder.files.library import LIBRARY, WINDOWS_LIBRARY, unused_bundles, unused_dll_bundles
+from wheel_builder.files.pe import Pe
 from wheel_builder.files.wheelfile import MIB, WheelFile
+from wheel_builder.matrix.model import WINDOWS_TAG
 
 PACKAGE = "flash_attn_rocm"
 TORCH_LIBRARY = "libtorch.so"
@@ -80,8 +83,8 @@ class Expectation:
     """What the plan promises.
 
     ``kernels`` maps each planned arch to the names of its kernels; ``base_version`` is the version
-    without the local label, which ``rocm`` gives.  ``product`` is what the sources put into it, ``needed``
-    are the SONAMEs that the library may need.
+    without the local label, which ``rocm`` gives; the public wheel has none.  ``product`` is what
+    the sources put into it, ``needed`` are the SONAMEs that the library may need.
     """
 
     kernels: Mapping[str, frozenset[str]]
@@ -95,12 +98,22 @@ class Expectation:
     needed: frozenset[str] = GLIBC_LIBRARIES | {TORCH_LIBRARY}
     package: str = PACKAGE
     purelib: str = "false"
-    built: frozenset[str] = BUILT
-    library: str = LIBRARY
+
+    @property
+    def for_windows(self) -> bool:
+        return self.platform_tag == WINDOWS_TAG
+
+    @property
+    def library(self) -> str:
+        return WINDOWS_LIBRARY if self.for_windows else LIBRARY
+
+    @property
+    def built(self) -> frozenset[str]:
+        return BUILT_FOR_WINDOWS if self.for_windows else BUILT
 
     @property
     def version(self) -> str:
-        return f"{self.base_version}+rocm{self.rocm}"
+        return f"{self.base_version}+rocm{self.rocm}" if self.rocm else self.base_version
 
     @property
     def tag(self) -> str:
@@ -135,12 +148,16 @@ class Device:
 
 @dataclass(frozen=True)
 class Subject:
-    """What the wheel holds; ``library`` is None and ``devices`` empty where ``faults`` say why."""
+    """What the wheel holds; ``library`` is None and ``devices`` empty where ``faults`` say why.
+
+    Of a wheel for Windows ``library`` is None, and ``dll`` is its library.
+    """
 
     wheel: WheelFile
     library: Elf | None
     devices: tuple[Device, ...]
     faults: tuple[Finding, ...]
+    dll: Pe | None = None
 
     @property
     def codes(self) -> tuple[CodeObject, ...]:
@@ -241,7 +258,7 @@ def only_library(subject: Subject, expectation: Planned) -> Iterator[Finding]:
     """The host library is the only compiled file; a pure wheel has none."""
     expected = f"{expectation.library} as the only compiled file" if expectation.library else "only text"
     for name, data in sorted(subject.wheel.files.items()):
-        if data.startswith(elf.MAGIC) and name != expectation.library:
+        if data.startswith((elf.MAGIC, pe.MAGIC)) and name != expectation.library:
             yield Finding(name, expected, "link it statically, or leave it to the user")
 
 
@@ -325,7 +342,7 @@ def undefined(subject: Subject, _: Expectation) -> Iterator[Finding]:
 
 def torch_abi(subject: Subject, expectation: Expectation) -> Iterator[Finding]:
     """Every torch function that the library uses exists in the oldest torch that is supported."""
-    if subject.library is None:
+    if subject.library is None and subject.dll is None:
         return
     used = _torch_functions(subject)
     if not used:
@@ -405,8 +422,20 @@ def bundles_used(subject: Subject, _: Expectation) -> Iterator[Finding]:
     """The library launches what is read: its code has the address of every bundle."""
     if subject.faults:
         return
-    for problem in bundle_problems(subject.wheel.files[LIBRARY]):
+    unused = unused_dll_bundles(subject.dll) if subject.dll else unused_bundles(subject.wheel.files[LIBRARY])
+    for problem in bundle_problems(unused):
         yield Finding(problem, f"every bundle of {fatbin.SECTION} is used", "link the library again")
+
+
+# Rules about the library for Windows
+
+
+def dll(subject: Subject, _: Expectation) -> Iterator[Finding]:
+    """Imports, exports, sections and protections are those of the lists; nothing follows the last section."""
+    if subject.dll is None:
+        return
+    for problem in dll_problems(subject.dll, _torch_functions(subject)):
+        yield Finding(f"{WINDOWS_LIBRARY}: {problem}", "a DLL as the linker writes it", "link it again")
 
 
 Rule = Callable[[Subject, Expectation], Iterator[Finding]]
@@ -428,6 +457,25 @@ RULES: Mapping[str, Rule] = {
     "exported": exported,
     "glibc": glibc,
     "undefined": undefined,
+    "torch-abi": torch_abi,
+    "code-objects": code_objects,
+    "code-object-arch": code_object_arch,
+    "code-object-contents": code_object_contents,
+    "bundles-used": bundles_used,
+}
+# What the others are about, only ELF files have.
+WINDOWS_RULES: Mapping[str, Rule] = {
+    "readable": readable,
+    "file-name": file_name,
+    "size": size,
+    "contents": contents,
+    "record": record,
+    "metadata": metadata,
+    "sbom": sbom,
+    "wheel-tag": wheel_tag,
+    "foreign-libraries": foreign_libraries,
+    "only-library": only_library,
+    "dll": dll,
     "torch-abi": torch_abi,
     "code-objects": code_objects,
     "code-object-arch": code_object_arch,
@@ -457,7 +505,10 @@ def _undefined(subject: Subject) -> tuple[Undefined, ...]:
 
 
 def _torch_functions(subject: Subject) -> tuple[str, ...]:
-    return tuple(sorted(s.name for s in _undefined(subject) if TORCH_SHIM.fullmatch(s.name)))
+    names = (
+        [*subject.dll.imports.get(TORCH_DLL, ())] if subject.dll else [s.name for s in _undefined(subject)]
+    )
+    return tuple(sorted(name for name in names if TORCH_SHIM.fullmatch(name)))
 
 
 def dotted(version: Sequence[int]) -> str:

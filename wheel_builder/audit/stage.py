@@ -8,6 +8,7 @@ from pathlib import Path
 from wheel_builder.audit.rules import (
     PURE_RULES,
     RULES,
+    WINDOWS_RULES,
     Device,
     Expectation,
     Finding,
@@ -17,10 +18,11 @@ from wheel_builder.audit.rules import (
     torch_floor,
 )
 from wheel_builder.base.archs import served_by
-from wheel_builder.base.errors import AuditError, ElfError, FatbinError, WheelFileError
+from wheel_builder.base.errors import AuditError, ElfError, FatbinError, PeError, WheelFileError
 from wheel_builder.files import elf, fatbin, wheelfile
 from wheel_builder.files.fatbin import CodeObject
-from wheel_builder.files.library import device_code, library_of
+from wheel_builder.files.library import WINDOWS_LIBRARY, device_code, dll_code_objects, library_of
+from wheel_builder.files.pe import read_pe
 from wheel_builder.files.wheelfile import WheelFile
 
 
@@ -39,8 +41,8 @@ class AuditReport:
     kernels: Mapping[str, Sequence[str]]
     gpus: Mapping[str, Sequence[str]]
     code_bytes: Mapping[str, int]
-    needed: Sequence[str]
-    glibc: str
+    needed: Sequence[str]  # SONAMEs, or DLLs
+    glibc: str  # empty for Windows
     torch: str
     rules: Sequence[str]
 
@@ -54,13 +56,15 @@ def audit_wheel(wheel: Path, expectation: Expectation) -> AuditReport:
     A wheel that cannot be opened safely is refused for that alone (rule "archive"): what it seems to
     hold cannot be relied on.
     """
-    subject = open_subject(_read(wheel, expectation.max_mib))
+    content = _read(wheel, expectation.max_mib)
+    opened, rules = (open_windows, WINDOWS_RULES) if expectation.for_windows else (open_subject, RULES)
+    subject = opened(content)
     problems = [
-        _line(name, finding) for name, rule in RULES.items() for finding in rule(subject, expectation)
+        _line(name, finding) for name, rule in rules.items() for finding in rule(subject, expectation)
     ]
     if problems:
         raise _refusal(wheel, problems)
-    return _report(subject, expectation)
+    return _report(subject, expectation, tuple(rules))
 
 
 @dataclass(frozen=True)
@@ -117,6 +121,18 @@ def open_subject(wheel: WheelFile) -> Subject:
     return Subject(wheel, library, devices, ())
 
 
+def open_windows(wheel: WheelFile) -> Subject:
+    """``open_subject`` of a wheel for Windows."""
+    dll = None
+    try:
+        dll = read_pe(library_of(wheel, WINDOWS_LIBRARY))
+        devices = tuple(map(_device, dll_code_objects(dll)))
+    except (ElfError, FatbinError, PeError) as error:
+        fault = Finding(error.message, "a host library with device code", error.advice)
+        return Subject(wheel, None, (), (fault,), dll)
+    return Subject(wheel, None, devices, (), dll)
+
+
 def _device(code: CodeObject) -> Device:
     try:
         return Device(code, elf.read_elf(code.data))
@@ -125,9 +141,8 @@ def _device(code: CodeObject) -> Device:
         raise FatbinError(message, advice=error.advice) from error
 
 
-def _report(subject: Subject, expectation: Expectation) -> AuditReport:
-    library = subject.library
-    assert library is not None
+def _report(subject: Subject, expectation: Expectation, rules: tuple[str, ...]) -> AuditReport:
+    library, dll = subject.library, subject.dll
     archs = sorted(expectation.kernels)
     by_arch = {arch: [d for d in subject.devices if d.code.arch == arch] for arch in archs}
     return AuditReport(
@@ -139,10 +154,10 @@ def _report(subject: Subject, expectation: Expectation) -> AuditReport:
         kernels={a: sorted(k for d in ds for k in fatbin.kernels(d.elf)) for a, ds in by_arch.items()},
         gpus={arch: served_by(arch) for arch in archs},
         code_bytes={arch: sum(len(d.code.data) for d in ds) for arch, ds in by_arch.items()},
-        needed=sorted(library.needed),
-        glibc=dotted(elf.max_version(library, "GLIBC")),
+        needed=sorted(library.needed if library else dll.imports if dll else ()),
+        glibc=dotted(elf.max_version(library, "GLIBC")) if library else "",
         torch=torch_floor(subject),
-        rules=("archive", *RULES),
+        rules=("archive", *rules),
     )
 
 

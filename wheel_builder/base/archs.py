@@ -27,8 +27,9 @@ class Counters:
     """The wait counters of an ISA."""
 
     stores_apart: bool
+    scalars_apart: bool
     keeps_half: bool
-    depth: tuple[int, int, int]
+    depth: tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,7 @@ class Isa:
     separate_acc_vgprs: bool
     back_off_barrier: bool
     packed_fp32: bool
+    transposed_reads: bool
     features: tuple[str, ...]
     assembler_features: tuple[str, ...]
     buffer_word3: int
@@ -111,6 +113,8 @@ class Isa:
     sgpr_granule: int
     architected_flat_scratch: bool
     packed_work_item_ids: bool
+    workgroup_ids_in_ttmps: bool
+    nan_modes: bool
     counters: Counters
     hazards: Hazards
     lds: Lds
@@ -119,7 +123,7 @@ class Isa:
     @property
     def step_clocks(self) -> int:
         """Clocks of the instruction of a matrix step; 0 where there are no matrix instructions."""
-        shapes = {"mfma": (f"32x32x{self.fp16_k}", "32x32"), "wmma": ("16x16x16",)}.get(self.unit, ())
+        shapes = (f"32x32x{self.fp16_k}", "32x32") if self.unit == "mfma" else ("16x16x16",)
         return next((self.matrix_clocks[shape] for shape in shapes if shape in self.matrix_clocks), 0)
 
 
@@ -168,17 +172,18 @@ class Arch(Gpu):
 TRAITS = (
     *("isa", "die_units", "family", "unit"),
     *("step_columns", "step_clocks", "fp16_k", "bf16_k"),
-    *("matrix_coexecution", "separate_acc_vgprs", "back_off_barrier", "packed_fp32", "buffer_word3"),
-    *("wave", "simds"),
+    *("matrix_coexecution", "separate_acc_vgprs", "back_off_barrier", "packed_fp32"),
+    *("transposed_reads", "buffer_word3", "wave", "simds"),
     *("cus_of_workgroup", "waves_per_simd", "vgprs", "vgpr_granule", "vgpr_encoding_granule", "sgprs"),
     *("sgpr_granule", "lds_bytes", "lds_granule", "architected_flat_scratch", "packed_work_item_ids"),
+    *("workgroup_ids_in_ttmps", "nan_modes"),
 )
 ENUMERATORS = {"isa": "Isa", "family": "Family", "unit": "MatrixUnit"}
 # Field -> the words or numbers that it may be.
 CHOICES: Choices = {
     "features": ("atomic_fadd_f32",),
     "family": ("cdna", "rdna"),
-    "unit": ("mfma", "wmma", "dot2"),
+    "unit": ("mfma", "wmma", "wmma_split", "dot2"),
     "never_coissued": ("transcendental", "packed", "dot", "cvt_pk"),
     "banks": (32, 64),
     "narrow_banks": (32,),

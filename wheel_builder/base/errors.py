@@ -160,6 +160,12 @@ class ElfError(WheelBuilderError):
     exit_code = 41
 
 
+class PeError(WheelBuilderError):
+    """The bytes are not a DLL for 64-bit Windows that can be read."""
+
+    exit_code = 58
+
+
 class FatbinError(WheelBuilderError):
     """The bytes are not a sequence of uncompressed offload bundles for AMD GPUs."""
 

@@ -31,6 +31,7 @@ class Tile:
     before_clang: int = 0
     waves: int = 0
     pairs: int = 0
+    column_blocks: int = 0
     keys: int = 0
     queries: int = 0
     query_steps: int = 0
@@ -53,13 +54,13 @@ FORWARD = (
     *("identity_shortcuts", "buffer_stores", "half_stores"),
 )
 BY_KEYS = (
-    *("pairs", "queries", "waves_per_simd", "own_steps", "steps_at_once", "padded_tiles"),
+    *("pairs", "queries", "waves_per_simd", "column_blocks", "own_steps", "steps_at_once", "padded_tiles"),
     *("prefetch", "overlaid", "early_rows", "ping_pong", "early_operands", "kept_zeros", "bit_masks"),
     "by_element",
 )
 BY_QUERIES = (
     *("waves", "keys", "waves_per_simd", "q_steps", "dout_steps", "steps_at_once", "padded_tiles"),
-    *("prefetch", "early_rows", "interleaved", "short_prologue"),
+    *("prefetch", "early_rows", "interleaved", "short_prologue", "row_major"),
 )
 SETS: Mapping[str, tuple[str, ...]] = {
     "fwd": FORWARD,
@@ -72,11 +73,12 @@ SWITCHES = (
     *("padded_tiles", "dual_issue", "scalar_scale", "identity_shortcuts", "buffer_stores", "half_stores"),
     *("overlaid", "early_rows", "ping_pong", "early_operands", "early_numbers", "kept_zeros", "bit_masks"),
     *("by_element", "tight_registers", "features", "preferred", "interleaved", "short_prologue"),
+    "row_major",
 )
 CHOICES = {
     "loop": LOOPS,
     "dtype": DTYPES,
-    "schedule": ("two_stages", "one_stage", "pipelined"),
+    "schedule": ("two_stages", "one_stage", "pipelined", "two_tiles", "two_tiles_in_turn"),
     "switches": SWITCHES,
 }
 # Switches, and what a row that has them sets too.
@@ -130,12 +132,13 @@ def tile_of(arch: Arch, kernel: str, dtype: str, head_dim: int, loop: str = "pla
 def workgroup_of(arch: Arch, kernel: str, dtype: str, head_dim: int) -> Workgroup:
     """What the host launches (``fwd_tile`` and its siblings in C++); raises ``TileError`` without a row.
 
-    A wave, of keys a pair of waves, has the columns of a matrix step.  All waves of decode have the same.
+    A wave has the columns of a matrix step, a pair of waves those of all its blocks.  All waves of decode
+    have the same.
     """
     if kernel in known_tiles().workgroups:
         return known_tiles().workgroups[kernel]
     tile, isa = tile_of(arch, kernel, dtype, head_dim), arch.isa
-    columns = 1 if kernel == "decode" else tile.pairs or tile.waves
+    columns = 1 if kernel == "decode" else tile.pairs * max(tile.column_blocks, 1) or tile.waves
     return Workgroup(columns * isa.step_columns, (2 * tile.pairs or tile.waves) * isa.wave)
 
 

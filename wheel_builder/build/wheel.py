@@ -2,7 +2,8 @@
 
 In: a job, its image, its device code per arch.  Out: exactly one wheel with its final tag.
 cibuildwheel copies its whole working folder into the builder container, so it gets a folder that holds only
-what ``wheel_inputs.toml`` names.
+what ``wheel_inputs.toml`` names.  It does not build for Windows from Linux, and there is nothing to repair there:
+the same folder is given to ``build`` itself, in the same image.
 """
 
 import hashlib
@@ -17,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from wheel_builder.build.compiler_cache import CACHE, cache_mount, cache_settings
-from wheel_builder.images.docker import NOBODY, Mount, owner_flag, remove_own, run_in
+from wheel_builder.images.docker import NOBODY, Mount, open_to_all, owner_flag, remove_own, run_in
 from wheel_builder.base.errors import WheelError
-from wheel_builder.matrix.model import Job, Package
+from wheel_builder.matrix.model import WINDOWS, Job, Package
 from wheel_builder.base.process import Runner, run
 from wheel_builder.build.sbom import FILE as SBOM
 from wheel_builder.build.sbom import materials_of, sbom_text
@@ -51,14 +52,15 @@ def build_wheel(
     """
     sources = read_inputs(checkout)
     bill, settings = _sbom(job, package, image, checkout, sources), _settings(job, package, image, sources)
+    packer = {} if job.for_windows else {"cibuildwheel": metadata.version("cibuildwheel")}
     inputs = {
-        "rocm": job.rocm.version,
+        "rocm": job.name,
         "archs": list(job.archs),
         "image": image.facts["image_id"],
         "device_code": {str(code.facts["arch"]): code_objects(code) for code in device_code},
         "sources": sources_digest(checkout, sources),
         "sbom": hashlib.sha256(bill.encode()).hexdigest(),
-        "settings": {"cibuildwheel": metadata.version("cibuildwheel"), **settings},
+        "settings": {**packer, **settings},
     }
 
     def make(out: Path) -> Mapping[str, Any]:
@@ -66,7 +68,10 @@ def build_wheel(
         _stage_project(project, checkout, sources, device_code)
         (project / SBOM).write_text(bill, encoding="utf-8")
         _bundle(project, image=image, log=log, run=run)
-        _run_cibuildwheel(project, out, _with_container(settings, image, cache), log=log, run=run)
+        if job.for_windows:
+            _run_build(project, out, settings, image, cache, log=log, run=run)
+        else:
+            _run_cibuildwheel(project, out, _with_container(settings, image, cache), log=log, run=run)
         shutil.rmtree(project)
         wheel = _only_wheel(out, log)
         return {"wheel": wheel.name, "sha256": sha256_file(wheel), "bytes": wheel.stat().st_size}
@@ -75,9 +80,10 @@ def build_wheel(
 
 
 def wheel_version(job: Job, checkout: Path) -> str:
-    """The wheel's version: ``[tool.flash-attn-rocm] version`` and the ROCm version as local label."""
+    """The wheel's version: ``[tool.flash-attn-rocm] version``, and the job's local label, if it has one."""
     project = tomllib.loads((checkout / "pyproject.toml").read_text(encoding="utf-8"))
-    return f"{project['tool']['flash-attn-rocm']['version']}+{job.id}"
+    version = str(project["tool"]["flash-attn-rocm"]["version"])
+    return f"{version}+{job.label}" if job.label else version
 
 
 def _sbom(job: Job, package: Package, image: Artifact, checkout: Path, sources: WheelInputs) -> str:
@@ -114,14 +120,16 @@ def _bundle(project: Path, *, image: Artifact, log: Path, run: Runner) -> None:
 
 
 def _settings(job: Job, package: Package, image: Artifact, sources: WheelInputs) -> dict[str, str]:
-    """cibuildwheel's settings that affect the wheel."""
+    """What affects the wheel: cibuildwheel's settings, for Windows the environment of ``build``."""
     interpreter, _, _abi = str(image.facts["python_tag"]).partition("-")
     environment = {
         "FA_DEVICE_CODE": "/project/bundled",
-        "FA_ROCM_VERSION": job.rocm.version,
+        "FA_ROCM_VERSION": job.name,
         "FA_SBOM": f"/project/{SBOM}",
         "SOURCE_DATE_EPOCH": sources.source_date_epoch,
     }
+    if job.for_windows:
+        return {**environment, "FA_PLATFORM": WINDOWS}
     repair = "PYTHONPATH={project} python -m wheel_builder.build.repair {wheel} {dest_dir}"
     return {
         "CIBW_BUILD": f"{interpreter}-manylinux_x86_64",
@@ -176,6 +184,29 @@ def _run_cibuildwheel(
         # When it is stopped, cibuildwheel cannot remove its container itself.
         remove_own(run=run)
         raise
+
+
+def _run_build(
+    project: Path,
+    out: Path,
+    settings: Mapping[str, str],
+    image: Artifact,
+    cache: Path | None,
+    *,
+    log: Path,
+    run: Runner,
+) -> None:
+    """``build`` in the image; a cache keeps zig's C++ library for Windows, which the image does not have."""
+    python = f"/opt/python/{image.facts['python_tag']}/bin/python"
+    build = f"{python} -m build --wheel --no-isolation --skip-dependency-check --outdir /out"
+    mounts, env = [Mount(project, "/project"), Mount(out, "/out", writable=True)], dict(settings)
+    if cache:
+        mounts.append(cache_mount(cache / "zig-windows"))
+        env["ZIG_GLOBAL_CACHE_DIR"] = CACHE
+    # The build writes beside its sources.
+    argv = ["sh", "-c", f"cp -r /project /tmp/project && exec {build} /tmp/project"]
+    with open_to_all(out):
+        run_in(image.facts["ref"], argv, mounts=mounts, env=env, user=NOBODY, log=log, run=run)
 
 
 def _only_wheel(out: Path, log: Path) -> Path:

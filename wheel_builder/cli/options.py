@@ -6,6 +6,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from wheel_builder.base.machine import default_jobs, usable_cores, usable_memory
+from wheel_builder.matrix.model import LINUX, PLATFORMS
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / "build" / "docs"  # the documentation
@@ -21,7 +22,8 @@ def selection_options(parser: argparse.ArgumentParser) -> None:
         action="extend",
         default=[],
         metavar="V[,V]",
-        help="ROCm versions, for example 7.2, or all, or default: default_rocm of matrix.yaml",
+        help="ROCm versions, for example 7.2; public: the wheel for every one; or all, or default: "
+        "default_rocm of matrix.yaml",
     )
     group.add_argument(
         "--archs",
@@ -32,7 +34,18 @@ def selection_options(parser: argparse.ArgumentParser) -> None:
         help="gfx archs, for example gfx942,gfx1100, or all of the ROCm version, which is the default",
     )
     group.add_argument(
-        "--all", action="store_true", help="every ROCm version that is built in CI; the same as --rocm all"
+        "--all", action="store_true", help="every wheel that is built in CI; the same as --rocm all"
+    )
+
+
+def platforms_option(parser: argparse.ArgumentParser) -> None:
+    """``--platforms``: which systems the wheels are for."""
+    parser.add_argument(
+        "--platforms",
+        type=platforms,
+        default=(LINUX,),
+        metavar="P[,P]",
+        help=f"{' or '.join(PLATFORMS)}, or both (default: {LINUX}); the wheel for Windows is public's",
     )
 
 
@@ -158,6 +171,14 @@ def names(text: str) -> list[str]:
         message = f"expected names separated by commas, found {text!r}"
         raise argparse.ArgumentTypeError(message)
     return found
+
+
+def platforms(text: str) -> tuple[str, ...]:
+    """Names of ``PLATFORMS``."""
+    if strange := [name for name in names(text) if name not in PLATFORMS]:
+        message = f"expected {' or '.join(PLATFORMS)}, found {strange[0]!r}"
+        raise argparse.ArgumentTypeError(message)
+    return tuple(names(text))
 
 
 def public_url(text: str) -> str:

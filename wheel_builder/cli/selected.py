@@ -5,7 +5,7 @@ import argparse
 from wheel_builder.cli.options import ROOT
 from wheel_builder.matrix.catalogue import Catalogue, catalogue_of
 from wheel_builder.matrix.hardware import read_reports
-from wheel_builder.matrix.model import Matrix, Plan, Selection
+from wheel_builder.matrix.model import LINUX, Matrix, Plan, Selection
 from wheel_builder.matrix.plan import plan
 from wheel_builder.matrix.reading import load_matrix
 
@@ -24,10 +24,10 @@ def read_catalogue() -> Catalogue:
 
 
 def plan_of(args: argparse.Namespace) -> Plan:
-    """The plan for ``selection_options``."""
+    """The plan for ``selection_options``, and for ``platforms_option`` where a command has that."""
     rocm = tuple(version for version in args.rocm if version not in (ALL, DEFAULT))
-    selection = Selection(rocm=rocm, archs=wanted_archs(args), all_rocm=args.all or ALL in args.rocm)
-    return plan(read_matrix(), selection)
+    every, platforms = args.all or ALL in args.rocm, getattr(args, "platforms", (LINUX,))
+    return plan(read_matrix(), Selection(rocm, wanted_archs(args), every, platforms))
 
 
 def wanted_archs(args: argparse.Namespace) -> tuple[str, ...]:

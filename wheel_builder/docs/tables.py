@@ -14,7 +14,7 @@ from wheel_builder.base.words import duration
 from wheel_builder.build.budget import COSTS, Costs, load_budgets
 from wheel_builder.matrix.catalogue import Catalogue, Gpu, catalogue_of
 from wheel_builder.matrix.hardware import read_reports
-from wheel_builder.matrix.model import Matrix, Plan, Selection
+from wheel_builder.matrix.model import PUBLIC, Matrix, Plan, Selection
 from wheel_builder.matrix.plan import plan
 from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.matrix.support_table import Kernels, kernels_of
@@ -87,7 +87,7 @@ def gpus(catalogue: Catalogue, planned: Plan) -> str:
     rows = [("GPU", "also called", "gfx arch", "runs the code of", "wheels for ROCm", "run on hardware")]
     for gpu in catalogue.gpus:
         if not gpu.reason:
-            versions = [job.rocm.version for job in planned.jobs if gpu.code in job.archs]
+            versions = [job.name for job in planned.jobs if gpu.code in job.archs]
             runs = [run.words for run in catalogue.hardware if run.arch == gpu.arch]
             shown = (gpu.code, ", ".join(versions) or "none", "; ".join(runs) or "no report")
             rows.append((*_names(gpu), *shown))
@@ -115,7 +115,8 @@ def _names(gpu: Gpu) -> tuple[str, str, str]:
 def rocm_versions(catalogue: Catalogue, planned: Plan) -> str:
     """Which ROCm versions have a wheel."""
     rows = [("ROCm", "a wheel is built", "gfx archs in it")]
-    rows += [(job.rocm.version, "yes", ", ".join(job.archs)) for job in planned.jobs]
+    every = f"{PUBLIC}: {', '.join(catalogue.public_rocm)}"
+    rows += [(every if job.public else job.name, "yes", ", ".join(job.archs)) for job in planned.jobs]
     rows += [(each.version, f"no: {each.reason}", "") for each in catalogue.missing_rocm]
     return markdown(rows)
 

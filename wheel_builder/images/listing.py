@@ -24,6 +24,11 @@ cd "$1"; shift
 number=0
 for arch in "$@"; do
     "$FA_LLVM/llvm-objdump" -d --mcpu="$arch" "$number.hsaco" > "$number.s"
+    # On RDNA 4 LLVM's own compiler takes 16-bit operands as low halves of registers, Triton's as
+    # either half.
+    if grep -q "^[[:space:]]*[.]long" "$number.s"; then
+        "$FA_LLVM/llvm-objdump" -d --mcpu="$arch" --mattr=+real-true16 "$number.hsaco" > "$number.s"
+    fi
     "$FA_LLVM/llvm-readelf" --notes --symbols --wide "$number.hsaco" > "$number.notes"
     number=$((number + 1))
 done

@@ -18,9 +18,11 @@ from wheel_builder.base.strict_json import read_json
 from wheel_builder.base.words import line_problem
 from wheel_builder.files.sidecars import ATTACHMENTS, RECORD_SUFFIX, YANK_SUFFIX
 from wheel_builder.index.pages import Entry, Record
-from wheel_builder.matrix.model import VERSION
+from wheel_builder.matrix.model import PUBLIC, VERSION
 
 ROCM_VERSION = re.compile(VERSION)
+# What wheels are published for: the name of a folder.
+HOME = re.compile(f"{PUBLIC}|{VERSION}")
 # Each has pages of its own; more than there will be.
 MOST_SERVED = 50
 YANK_AGAIN = "remove this file, then yank the wheel once more with a reason of plain text"

@@ -9,6 +9,7 @@
                                     <file>.whl.verification.json, <file>.whl.provenance.json
                                     <file>.whl.record.json      the facts about it; never changed
                                     <file>.whl.yanked.json      that it is yanked, when and why
+    <root>/public/simple/...                                    likewise the wheel for every ROCm version
     <root>/wheels.json, index.html                              the page where users find their wheel
     <root>/docs/                                                the documentation (manual.py)
 
@@ -31,11 +32,11 @@ from wheel_builder.base.mend import mend
 from wheel_builder.base.words import line_problem
 from wheel_builder.files.sidecars import ATTACHMENTS, METADATA_SUFFIX, RECORD_SUFFIX, YANK_SUFFIX
 from wheel_builder.index import manual
-from wheel_builder.index.entries import ROCM_VERSION, in_words, read_entry, read_mark, with_reason
-from wheel_builder.index.offers import Contents, finder_pages_of, in_order, simple_pages
+from wheel_builder.index.entries import HOME, in_words, read_entry, read_mark, with_reason
+from wheel_builder.index.offers import Contents, finder_pages_of, in_order, simple_below, simple_pages
 from wheel_builder.index.pages import Entry, Record, json_bytes
 from wheel_builder.matrix.catalogue import Catalogue
-from wheel_builder.matrix.model import PROJECT
+from wheel_builder.matrix.model import PROJECT, PUBLIC, wheel_words
 
 LOCK = ".lock"
 MEND = "do what each line says, or restore these files from a copy of the index"
@@ -77,8 +78,8 @@ class NewFile:
 
 
 def simple_of(root: Path, rocm: str) -> Path:
-    """The folder that ``--index-url`` names for ROCm ``rocm``."""
-    return root / f"rocm{rocm}" / "simple"
+    """The folder that ``--index-url`` names for ROCm ``rocm``, or for ``PUBLIC``."""
+    return root / simple_below(rocm)
 
 
 @contextmanager
@@ -131,7 +132,7 @@ def yank(root: Path, rocm: str, filename: str, reason: str, *, catalogue: Catalo
         records = [path for path in _records(simple) if path.name == filename + RECORD_SUFFIX]
         if not records:
             title = f"{filename} cannot be yanked"
-            problem = f"no such file in the index of ROCm {rocm}"
+            problem = f"no such file in the index of {wheel_words(rocm)}"
             raise PublishError(title, [problem], advice=f"see the names in {simple}")
         path = records[0].with_name(filename + YANK_SUFFIX)
         before = read_mark(path) if path.exists() else None
@@ -168,9 +169,9 @@ def read_what_can_be_read(root: Path) -> tuple[Contents, tuple[str, ...]]:
     """The published files whose records and marks can be read, and what is wrong with those of the others."""
     contents: dict[str, dict[str, list[Entry]]] = {}
     problems = []
-    for simple in sorted(root.glob("rocm*/simple")):
+    for simple in sorted([*root.glob(f"{PUBLIC}/simple"), *root.glob("rocm*/simple")]):
         rocm = simple.parent.name.removeprefix("rocm")
-        if not ROCM_VERSION.fullmatch(rocm):
+        if not HOME.fullmatch(rocm) or simple != simple_of(root, rocm):
             problems.append(f"{simple.parent}: {rocm!r} is no ROCm version such as 7.2")
             continue
         for path in _records(simple):
@@ -186,7 +187,7 @@ def read_what_can_be_read(root: Path) -> tuple[Contents, tuple[str, ...]]:
 
 
 def newest_wheel(root: Path, rocm: str) -> Path | None:
-    """This project's newest wheel that was built with ``rocm`` and is not yanked."""
+    """This project's newest wheel in the folder of ``rocm`` that is not yanked."""
     entries = read_contents(root).get(rocm, {}).get(PROJECT, ())
     names = [entry.record.filename for entry in entries if entry.yanked is None]
     return simple_of(root, rocm) / PROJECT / names[-1] if names else None

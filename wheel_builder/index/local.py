@@ -13,9 +13,14 @@ from wheel_builder.index import folder
 from wheel_builder.index.folder import NewFile, beside
 from wheel_builder.index.offers import simple_pages
 from wheel_builder.matrix.catalogue import Catalogue
+from wheel_builder.matrix.model import PUBLIC
 
 MARK = ".local"
-PAGES = ("rocm*/simple/index.*", "rocm*/simple/*/index.*", "simple/*/index.*")
+HOMES = ("rocm*", PUBLIC)
+PAGES = (
+    *(f"{home}/{page}" for home in HOMES for page in ("simple/index.*", "simple/*/index.*")),
+    "simple/*/index.*",
+)
 TEXT = b"Only releases on this machine wrote this index: a changed wheel replaces the one of its name.\n"
 
 
@@ -26,7 +31,7 @@ def is_local(root: Path) -> bool:
 
 def begin(root: Path) -> None:
     """Mark an index that has no file yet as local; the caller holds the lock."""
-    if not any(root.glob("rocm*")):
+    if not any(path for home in HOMES for path in root.glob(home)):
         ensure(root / MARK, TEXT)
 
 
@@ -53,7 +58,9 @@ def withdraw(root: Path, names: Collection[str], catalogue: Catalogue) -> None:
     First from what pages are made of, then from the pages, then from the disk: a kill leaves pages whose
     links hold, and the next release completes it.
     """
-    paths = [path for name in sorted(names) for path in root.glob(f"rocm*/simple/*/{name}")]
+    paths = [
+        path for name in sorted(names) for home in HOMES for path in root.glob(f"{home}/simple/*/{name}")
+    ]
     for path in paths:
         beside(path, YANK_SUFFIX).unlink(missing_ok=True)
         beside(path, RECORD_SUFFIX).unlink(missing_ok=True)

@@ -12,17 +12,22 @@ from wheel_builder.index.finder import finder_pages
 from wheel_builder.index.finder.data import Wheel, make_finder
 from wheel_builder.index.pages import Entry, Record, project_pages, root_pages
 from wheel_builder.matrix.catalogue import Catalogue
-from wheel_builder.matrix.model import PROJECT
+from wheel_builder.matrix.model import PROJECT, PUBLIC
 
 Projects = Mapping[str, tuple[Entry, ...]]  # by project; oldest version first
-Contents = Mapping[str, Projects]  # by ROCm version; only the files in that version's own folder
+Contents = Mapping[str, Projects]  # by ROCm version, or PUBLIC; only the files in that one's own folder
+
+
+def simple_below(home: str) -> str:
+    """The folder below the root that ``--index-url`` names for a ROCm version, or for ``PUBLIC``."""
+    return f"{PUBLIC if home == PUBLIC else f'rocm{home}'}/simple"
 
 
 def simple_pages(contents: Contents) -> dict[str, bytes]:
     """Every page that installers read: path below the root -> content, in the order of writing."""
     pages: dict[str, bytes] = {}
-    for rocm in sorted(runtimes(contents)):
-        pages |= _pages_of(f"rocm{rocm}/simple/", offered(contents, rocm))
+    for home in sorted(runtimes(contents)):
+        pages |= _pages_of(f"{simple_below(home)}/", offered(contents, home))
     return pages | _pages_of("simple/", everything(contents))
 
 
@@ -31,7 +36,12 @@ def finder_pages_of(
 ) -> dict[str, bytes]:
     """The page where users find their wheel, and its data; ``documented`` when docs/ is there to link to."""
     wheels = [
-        Wheel.of(_seen_from(entry, f"rocm{rocm}/simple/"), rocm, ATTACHMENTS)
+        Wheel.of(
+            _seen_from(entry, f"{simple_below(rocm)}/"),
+            rocm,
+            ATTACHMENTS,
+            catalogue.public_built_with if rocm == PUBLIC else "",
+        )
         for rocm, projects in contents.items()
         for entry in projects.get(PROJECT, ())
     ]
@@ -40,7 +50,7 @@ def finder_pages_of(
 
 
 def runtimes(contents: Contents) -> set[str]:
-    """The ROCm versions that have wheels."""
+    """The ROCm versions that have wheels, and ``PUBLIC`` when it has some."""
     entries = [e for projects in contents.values() for group in projects.values() for e in group]
     return {*contents, *(rocm for entry in entries for rocm in entry.record.serves)}
 
@@ -66,7 +76,7 @@ def offered(contents: Contents, rocm: str) -> Projects:
                 known = {each.record.filename for each in found.get(project, ())}
                 taken = project not in SHIM_NAMES and (project, Version(entry.record.version).public) in mine
                 if _serves(entry.record, rocm) and not taken and entry.record.filename not in known:
-                    found.setdefault(project, []).append(_seen_from(entry, f"../../../rocm{home}/simple/"))
+                    found.setdefault(project, []).append(_seen_from(entry, f"../../../{simple_below(home)}/"))
     return in_order(found)
 
 
@@ -82,7 +92,7 @@ def everything(contents: Contents) -> Projects:
             for entry in entries:
                 name = entry.record.filename
                 first = found.setdefault(project, {}).setdefault(
-                    name, _seen_from(entry, f"../../rocm{rocm}/simple/")
+                    name, _seen_from(entry, f"../../{simple_below(rocm)}/")
                 )
                 if first.yanked is None and entry.yanked is not None:
                     found[project][name] = replace(first, yanked=entry.yanked)

@@ -24,9 +24,10 @@ from wheel_builder.files.wheelfile import (
     wheel_text_problems,
 )
 from wheel_builder.index import folder, local
-from wheel_builder.index.entries import ROCM_VERSION, served_problems, text_problems
+from wheel_builder.index.entries import HOME, served_problems, text_problems
 from wheel_builder.index.folder import NewFile
 from wheel_builder.matrix.catalogue import Catalogue
+from wheel_builder.matrix.model import PROJECT, PUBLIC, wheel_words
 from wheel_builder.provenance.records import provenance_path, record_path, statement_problems
 from wheel_builder.provenance.verification import read_verification
 
@@ -138,7 +139,7 @@ def _read_all(wheels: Mapping[str, Sequence[Path]]) -> Mapping[str, tuple[NewFil
     problems = [
         f"{rocm!r} is no ROCm version, expected one such as 7.2"
         for rocm in wheels
-        if not ROCM_VERSION.fullmatch(rocm)
+        if not HOME.fullmatch(rocm)
     ]
     for rocm, path in [(rocm, path) for rocm, paths in wheels.items() for path in paths]:
         try:
@@ -152,7 +153,7 @@ def _read_all(wheels: Mapping[str, Sequence[Path]]) -> Mapping[str, tuple[NewFil
         if known.setdefault(file.filename, file) != file:
             problems.append(f"{path.name}: given twice, with different content")
     if problems:
-        title = f"nothing was published to the index of ROCm {', '.join(wheels)}"
+        title = f"nothing was published to the index of {', '.join(map(wheel_words, wheels))}"
         raise PublishError(title, problems, advice="publish wheels that the audit let pass")
     return {rocm: tuple(group.values()) for rocm, group in files.items()}
 
@@ -212,10 +213,15 @@ def _verification(wheel: WheelFile, text: bytes) -> tuple[tuple[str, ...], dict[
 
 
 def _misplaced(wheel: WheelFile, rocm: str) -> list[str]:
+    """Why a wheel does not belong to the index of ``rocm``; only our own tell by their versions."""
     label = wheel.version.local or ""
-    if wheel.name in SHIM_NAMES or not label.startswith("rocm") or label == f"rocm{rocm}":
+    public = wheel.name == PROJECT and not label
+    if wheel.name in SHIM_NAMES or not (public or label.startswith("rocm")):
         return []
-    return [f"{wheel.path.name}: it is for {label}, but this is the index of rocm{rocm}"]
+    if rocm == (PUBLIC if public else label.removeprefix("rocm")):
+        return []
+    here = rocm if rocm == PUBLIC else f"rocm{rocm}"
+    return [f"{wheel.path.name}: it is for {label or 'every ROCm version'}, but this is the index of {here}"]
 
 
 def _refuse_other_content(root: Path, files: Sequence[NewFile]) -> None:
@@ -252,7 +258,7 @@ def _refuse_what_installers_pass_over(root: Path, files: Sequence[NewFile]) -> N
     # Of one public version, installers rank those with a local label above the one without.
     new = {(file.project, file.version) for file in files if file.project in SHIM_NAMES}
     above = [
-        f"the index of ROCm {rocm} offers {entry.record.filename}, which installers take instead"
+        f"the index of {wheel_words(rocm)} offers {entry.record.filename}, which installers take instead"
         for rocm, projects in folder.read_contents(root).items()
         for project, entries in projects.items()
         for entry in entries

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from wheel_builder.base.products import Product, device_names
 from wheel_builder.matrix.hardware import HardwareRun
-from wheel_builder.matrix.model import Matrix, Selection
+from wheel_builder.matrix.model import PUBLIC, Matrix, Selection
 from wheel_builder.matrix.plan import plan
 
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"  # under which a GPU calls itself another arch
@@ -16,7 +16,8 @@ class Gpu:
 
     ``code_names`` are its chips, ``processors`` those that it is a part of.  ``code_object`` is the arch
     whose machine code it runs, "" its own; ``torch_override`` the value of HSA_OVERRIDE_GFX_VERSION with
-    which PyTorch's builds, which have no kernels for it, run on it.
+    which PyTorch's builds, which have no kernels for it, run on it.  ``not_with`` has the ROCm versions
+    with which no wheel serves it, each with the reason.
     """
 
     arch: str
@@ -26,6 +27,7 @@ class Gpu:
     processors: tuple[str, ...] = ()
     code_object: str = ""
     torch_override: str = ""
+    not_with: tuple[tuple[str, str], ...] = ()
 
     @property
     def code(self) -> str:
@@ -58,6 +60,7 @@ class Torch:
 class Catalogue:
     """matrix.yaml as users of the index see it; ``built_rocm`` are the ROCm versions that have a wheel.
 
+    ``public_rocm`` are those that the public wheel is for, ``public_built_with`` is its compiler's.
     ``hardware`` are the reports of users' GPUs, the newest first.
     """
 
@@ -66,12 +69,19 @@ class Catalogue:
     torch: Torch
     built_rocm: tuple[str, ...] = ()
     hardware: tuple[HardwareRun, ...] = ()
+    public_rocm: tuple[str, ...] = ()
+    public_built_with: str = ""
 
 
 def catalogue_of(matrix: Matrix, hardware: tuple[HardwareRun, ...] = ()) -> Catalogue:
     """The catalogue of a matrix, in the matrix's order."""
     built = (
-        replace(_gpu(arch), code_object=arch.code, torch_override=arch.torch_override)
+        replace(
+            _gpu(arch),
+            code_object=arch.code,
+            torch_override=arch.torch_override,
+            not_with=tuple((one.rocm, one.reason) for one in matrix.exclude if one.arch == arch.code),
+        )
         for arch in matrix.archs
         if arch.devices
     )
@@ -82,11 +92,13 @@ def catalogue_of(matrix: Matrix, hardware: tuple[HardwareRun, ...] = ()) -> Cata
         missing_rocm=tuple(
             MissingRocm(rejection.rocm, rejection.reason)
             for rejection in planned.rejected
-            if not rejection.arch
+            if not rejection.arch and rejection.rocm != PUBLIC
         ),
         torch=Torch(matrix.package.torch_floor, matrix.package.torch_headers),
-        built_rocm=tuple(job.rocm.version for job in planned.jobs),
+        built_rocm=tuple(job.rocm.version for job in planned.jobs if not job.public),
         hardware=hardware,
+        public_rocm=matrix.public.fits,
+        public_built_with=matrix.public.built_with,
     )
 
 

@@ -8,6 +8,12 @@ from wheel_builder.base.products import Product
 Provider = Literal["debian", "vendor"]
 # The name of the distribution on every index.
 PROJECT = "flash-attn-rocm"
+# What the wheel for every ROCm version is called where others have theirs: --rocm, folders of an index.
+PUBLIC = "public"
+# The platforms of wheels, and the tag of those for Windows.
+LINUX, WINDOWS = "linux", "windows"
+PLATFORMS = (LINUX, WINDOWS)
+WINDOWS_TAG = "win_amd64"
 # One spelling for each version: 7.01 and 07.1 would be further names for 7.1.
 VERSION = r"[1-9][0-9]?\.(0|[1-9][0-9]?)"
 
@@ -53,6 +59,31 @@ class Rocm:
     packages: tuple[tuple[str, tuple[str, ...]], ...] = ()
     built_in_ci: bool = True
     note: str = ""
+
+
+@dataclass(frozen=True)
+class Public:
+    """The wheel for every ROCm version, whose own version has no local label.
+
+    ``built_with`` names the row of ``rocm`` with its image and device code, ``runtimes`` those under whose
+    HIP runtimes it has to load, the oldest first. ``like`` has, for some of these, ROCm versions of PyTorch's
+    builds that bring a runtime of the same ABI: the same libamdhip64.so.N. ``windows`` are the archs that
+    ROCm serves on Windows, whose code the wheel for Windows has.
+    """
+
+    built_with: str
+    runtimes: tuple[str, ...]
+    like: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    windows: tuple[str, ...] = ()
+
+    @property
+    def oldest(self) -> str:
+        return self.runtimes[0]
+
+    @property
+    def fits(self) -> tuple[str, ...]:
+        """Every ROCm version that it is for."""
+        return (*self.runtimes, *(version for _, versions in self.like for version in versions))
 
 
 @dataclass(frozen=True)
@@ -108,37 +139,72 @@ class Matrix:
     rocm: tuple[Rocm, ...]
     exclude: tuple[Exclude, ...]
     upstream: Upstream
+    public: Public
     other_archs: tuple[OtherArch, ...] = ()
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What the command line asks for; empty means the default ROCm version and all its archs."""
+    """What the command line asks for; empty means the default ROCm version and all its archs.
+
+    ``rocm`` may hold ``PUBLIC``, and ``all_rocm`` includes it; ``platforms`` are some of ``PLATFORMS``.
+    """
 
     rocm: tuple[str, ...] = ()
     archs: tuple[str, ...] = ()
     all_rocm: bool = False
+    platforms: tuple[str, ...] = (LINUX,)
 
 
 @dataclass(frozen=True)
 class Job:
-    """One wheel: a ROCm version and the archs whose code it holds."""
+    """One wheel: the archs whose code it holds, and the ROCm version that they are compiled with.
+
+    ``public`` when it is the wheel for every ROCm version, as that for Windows always is.
+    """
 
     rocm: Rocm
     archs: tuple[str, ...]
+    public: Public | None = None
+    platform: str = LINUX
+
+    @property
+    def name(self) -> str:
+        """What ``--rocm`` and the index call it."""
+        return PUBLIC if self.public else self.rocm.version
 
     @property
     def id(self) -> str:
+        name = PUBLIC if self.public else self.builder
+        return name if self.platform == LINUX else f"{name}-{self.platform}"
+
+    @property
+    def builder(self) -> str:
+        """The job that its image and device code are from, which may be its own."""
         return f"rocm{self.rocm.version}"
+
+    @property
+    def label(self) -> str:
+        """The local label of the wheel's version; "" for none."""
+        return "" if self.public else self.builder
+
+    @property
+    def for_windows(self) -> bool:
+        return self.platform == WINDOWS
+
+    def platform_tag(self, package: Package) -> str:
+        """The platform in the wheel's tag."""
+        return WINDOWS_TAG if self.for_windows else package.platform_tag
 
 
 @dataclass(frozen=True)
 class Rejection:
-    """A combination that is not built, and why."""
+    """A combination that is not built, and why; ``rocm`` may be ``PUBLIC``."""
 
     rocm: str
     arch: str
     reason: str
+    platform: str = LINUX
 
 
 @dataclass(frozen=True)
@@ -148,3 +214,9 @@ class Plan:
     jobs: tuple[Job, ...]
     rejected: tuple[Rejection, ...]
     package: Package
+
+
+def wheel_words(name: str, platform: str = LINUX) -> str:
+    """A job's ``name`` in words: "ROCm 7.2", "the public wheel for Windows"."""
+    words = "the public wheel" if name == PUBLIC else f"ROCm {name}"
+    return words if platform == LINUX else f"{words} for Windows"

@@ -9,26 +9,72 @@ from dataclasses import asdict
 
 from wheel_builder.base.errors import SelectionError
 from wheel_builder.base.words import aligned, unknown
-from wheel_builder.matrix.model import Arch, Job, Matrix, OtherArch, Plan, Rejection, Rocm, Selection
+from wheel_builder.matrix.model import (
+    LINUX,
+    PLATFORMS,
+    PUBLIC,
+    WINDOWS,
+    Arch,
+    Job,
+    Matrix,
+    OtherArch,
+    Plan,
+    Rejection,
+    Rocm,
+    Selection,
+    wheel_words,
+)
 
 
 def plan(matrix: Matrix, selection: Selection) -> Plan:
     """Decide the jobs, in the order of matrix.yaml, each with its archs in the order of ``archs``.
 
-    A version with ``built_in_ci: false`` is accepted only when the selection names it.
-    Raises ``SelectionError`` with every name that is not in matrix.yaml.
+    The public wheel is the last of them for Linux; that for Windows follows. A version with ``built_in_ci:
+    false`` is accepted only when the selection names it. Raises ``SelectionError`` with every name that is
+    not in matrix.yaml.
     """
     _check_names(matrix, selection)
+    plans = {LINUX: _for_linux, WINDOWS: _for_windows}
+    found = [plans[platform](matrix, selection) for platform in PLATFORMS if platform in selection.platforms]
+    jobs = (job for jobs, _ in found for job in jobs)
+    rejected = (rejection for _, rejections in found for rejection in rejections)
+    return Plan(tuple(jobs), tuple(rejected), matrix.package)
+
+
+def _for_linux(matrix: Matrix, selection: Selection) -> tuple[list[Job], list[Rejection]]:
     jobs: list[Job] = []
     rejected: list[Rejection] = []
-    for rocm in _considered(matrix, selection):
-        refusals = list(_refusals(matrix, rocm, selection))
+    for name, rocm in _considered(matrix, selection):
+        refusals = [Rejection(name, arch, why) for arch, why in _refusals(matrix, name, rocm, selection)]
         refused = {refusal.arch for refusal in refusals}
         rejected += refusals
         archs = tuple(arch for arch in _wanted_archs(matrix, rocm, selection) if arch not in refused)
         if archs and "" not in refused:
-            jobs.append(Job(rocm, archs))
-    return Plan(tuple(jobs), tuple(rejected), matrix.package)
+            jobs.append(Job(rocm, archs, matrix.public if name == PUBLIC else None))
+    return jobs, rejected
+
+
+def _for_windows(matrix: Matrix, selection: Selection) -> tuple[list[Job], list[Rejection]]:
+    """The public wheel for Windows, made of what that for Linux is; ROCm versions have none of their own."""
+    named = [name for name in selection.rocm if name != PUBLIC]
+    reason = "one wheel for Windows is for every ROCm version (--rocm public builds it)"
+    rejected = [Rejection(name, "", reason, WINDOWS) for name in named]
+    if selection.rocm and PUBLIC not in selection.rocm and not selection.all_rocm:
+        return [], rejected
+    [rocm] = [row for row in matrix.rocm if row.version == matrix.public.built_with]
+    refusals = [*_refusals(matrix, PUBLIC, rocm, selection), *_not_on_windows(matrix, selection)]
+    rejected += [Rejection(PUBLIC, arch, why, WINDOWS) for arch, why in refusals]
+    refused = {arch for arch, _ in refusals}
+    wanted = _wanted_archs(matrix, rocm, selection)
+    archs = tuple(arch for arch in wanted if arch in matrix.public.windows and arch not in refused)
+    jobs = [Job(rocm, archs, matrix.public, WINDOWS)] if archs and "" not in refused else []
+    return jobs, rejected
+
+
+def _not_on_windows(matrix: Matrix, selection: Selection) -> Iterator[tuple[str, str]]:
+    for arch in selection.archs or (() if matrix.public.windows else ("",)):
+        if arch not in matrix.public.windows:
+            yield arch, "ROCm does not serve it on Windows (`public.windows` in matrix.yaml)"
 
 
 def jobs_to_build(plan: Plan) -> tuple[Job, ...]:
@@ -45,33 +91,57 @@ def jobs_to_build(plan: Plan) -> tuple[Job, ...]:
 
 def device_rows(plan: Plan) -> list[dict[str, str]]:
     """Rows of the workflow matrix that compiles device code: one for each ROCm version and arch."""
-    return [
-        {"job": job.id, "rocm": job.rocm.version, "arch": arch} for job in plan.jobs for arch in job.archs
+    rows = [
+        {"job": job.builder, "rocm": job.rocm.version, "arch": arch}
+        for job in plan.jobs
+        for arch in job.archs
     ]
+    return [row for n, row in enumerate(rows) if row not in rows[:n]]
 
 
 def wheel_rows(plan: Plan) -> list[dict[str, str]]:
-    """Rows of the workflow matrix that makes wheels; ``archs`` and ``runtimes`` are option values."""
-    runtimes = ",".join(job.rocm.version for job in plan.jobs)
+    """Rows of the workflow matrix that makes wheels; ``archs`` and ``runtimes`` are option values.
+
+    ``builder`` is the job whose image and device code a wheel has.
+    """
+    runtimes = ",".join(dict.fromkeys(job.rocm.version for job in plan.jobs))
     return [
-        {"job": job.id, "rocm": job.rocm.version, "archs": ",".join(job.archs), "runtimes": runtimes}
+        {
+            "job": job.id,
+            "rocm": job.name,
+            "builder": job.builder,
+            "archs": ",".join(job.archs),
+            "runtimes": runtimes,
+        }
         for job in plan.jobs
     ]
 
 
+def runtime_image_rows(plan: Plan) -> list[dict[str, str]]:
+    """Rows of the workflow matrix that makes runtime images: one for each ROCm version."""
+    own = {job.rocm.version for job in plan.jobs if not job.public}
+    return [{"job": job.id} for job in plan.jobs if not job.public or job.rocm.version not in own]
+
+
 def image_rows(plan: Plan, keys: Mapping[str, str]) -> list[dict[str, str]]:
     """Rows of the workflow matrix that makes builder images; ``image`` is the name of its content."""
-    return [{"job": job.id, "rocm": job.rocm.version, "image": keys[job.id]} for job in plan.jobs]
+    names = dict.fromkeys((job.builder, job.rocm.version) for job in plan.jobs)
+    return [{"job": job, "rocm": rocm, "image": keys[job]} for job, rocm in names]
 
 
 def to_github(plan: Plan, keys: Mapping[str, str]) -> str:
     """Lines for ``$GITHUB_OUTPUT``; each value is what ``strategy.matrix`` takes after ``fromJSON``.
 
-    ``keys`` has for each job's id a name of its builder image's content.
+    ``keys`` has for each job's ``builder`` a name of its image's content.
     Raises ``SelectionError`` when there are no jobs, which a workflow matrix cannot be.
     """
     jobs_to_build(plan)
-    rows = {"image": image_rows(plan, keys), "device": device_rows(plan), "wheel": wheel_rows(plan)}
+    rows = {
+        "image": image_rows(plan, keys),
+        "device": device_rows(plan),
+        "wheel": wheel_rows(plan),
+        "runtime": runtime_image_rows(plan),
+    }
     return output_lines(rows)
 
 
@@ -105,7 +175,7 @@ def rejection_lines(plan: Plan) -> list[str]:
 
 
 def _check_names(matrix: Matrix, selection: Selection) -> None:
-    versions = [rocm.version for rocm in matrix.rocm]
+    versions = [*(rocm.version for rocm in matrix.rocm), PUBLIC]
     archs = _targets(matrix)
     problems = [
         f"--rocm: {unknown('ROCm version', name, versions)}"
@@ -140,9 +210,12 @@ def _unknown_arch(matrix: Matrix, name: str, archs: list[str]) -> str:
     return unknown("arch", name, archs)
 
 
-def _considered(matrix: Matrix, selection: Selection) -> list[Rocm]:
+def _considered(matrix: Matrix, selection: Selection) -> list[tuple[str, Rocm]]:
+    """The names of jobs, each with the row of its ROCm version."""
     wanted = selection.rocm or (matrix.default_rocm,)
-    return [rocm for rocm in matrix.rocm if selection.all_rocm or rocm.version in wanted]
+    rows = {rocm.version: rocm for rocm in matrix.rocm}
+    every = {**rows, PUBLIC: rows[matrix.public.built_with]}
+    return [(name, rocm) for name, rocm in every.items() if selection.all_rocm or name in wanted]
 
 
 def _wanted_archs(matrix: Matrix, rocm: Rocm, selection: Selection) -> list[str]:
@@ -150,23 +223,24 @@ def _wanted_archs(matrix: Matrix, rocm: Rocm, selection: Selection) -> list[str]
     return [arch for arch in _targets(matrix) if arch in wanted]
 
 
-def _refusals(matrix: Matrix, rocm: Rocm, selection: Selection) -> Iterator[Rejection]:
+def _refusals(matrix: Matrix, name: str, rocm: Rocm, selection: Selection) -> Iterator[tuple[str, str]]:
+    """Archs, "" for all, each with the reason why the job ``name`` does not build it."""
     wanted = _wanted_archs(matrix, rocm, selection)
     excludes = [exclude for exclude in matrix.exclude if exclude.rocm == rocm.version]
     whole = [exclude for exclude in excludes if not exclude.arch]
     if whole:
-        yield Rejection(rocm.version, "", whole[0].reason)
-    elif not rocm.built_in_ci and rocm.version not in selection.rocm:
-        reason = f"not built in our CI: {rocm.note} (--rocm {rocm.version} builds it)"
-        yield Rejection(rocm.version, "", reason)
+        yield "", whole[0].reason
+    elif not rocm.built_in_ci and name not in selection.rocm:
+        yield "", f"not built in our CI: {rocm.note} (--rocm {name} builds it)"
     else:
         for arch in wanted:
             if arch not in rocm.archs:
-                yield Rejection(rocm.version, arch, f"matrix.yaml does not list it for ROCm {rocm.version}")
+                yield arch, f"matrix.yaml does not list it for ROCm {rocm.version}"
         for exclude in excludes:
             if exclude.arch in wanted:
-                yield Rejection(rocm.version, exclude.arch, exclude.reason)
+                yield exclude.arch, exclude.reason
 
 
 def _rejection_text(rejection: Rejection) -> str:
-    return f"ROCm {rejection.rocm} {rejection.arch}".rstrip() + f": {rejection.reason}"
+    words = wheel_words(rejection.rocm, rejection.platform)
+    return f"{words} {rejection.arch}".rstrip() + f": {rejection.reason}"

@@ -32,6 +32,7 @@ from wheel_builder.matrix.model import (
     NotBuilt,
     OtherArch,
     Package,
+    Public,
     Rocm,
     Upstream,
 )
@@ -72,6 +73,7 @@ class File:
     rocm: tuple[Rocm, ...]
     exclude: tuple[Exclude, ...]
     upstream: Upstream
+    public: Public
     not_built: tuple[NotBuilt, ...] = ()
 
 
@@ -82,6 +84,7 @@ _KEYS: Mapping[Key, type] = {
     ("exclude", "*"): Exclude,
     ("not_built", "*"): NotBuilt,
     ("upstream",): Upstream,
+    ("public",): Public,
 }
 
 _EXPECTED = {
@@ -122,6 +125,10 @@ _FORMATS: Mapping[tuple[str, ...], tuple[str, str]] = {
     ("rocm", "*", "note"): _LINE,
     ("exclude", "*", "reason"): _LINE,
     ("not_built", "*", "reason"): _LINE,
+    ("public", "built_with"): _VERSION,
+    ("public", "runtimes", "*"): _VERSION,
+    ("public", "like", "*", "*"): _VERSION,
+    ("public", "windows", "*"): _ARCH,
     ("upstream", "version"): _RELEASE,
     ("upstream", "sha256"): _SHA256,
     ("upstream", "archs", "*"): _ARCH,
@@ -133,6 +140,9 @@ _NOT_EMPTY = (
     ("rocm", "*", "packages"),
     ("rocm", "*", "packages", "*"),
     ("not_built", "*", "archs"),
+    ("public", "runtimes"),
+    ("public", "like", "*"),
+    ("public", "windows"),
     ("upstream", "archs"),
 )
 
@@ -140,6 +150,8 @@ _UNIQUE = (
     ("rocm", "*", "version"),
     ("rocm", "*", "archs", "*"),
     ("rocm", "*", "packages", "*", "*"),
+    ("public", "runtimes", "*"),
+    ("public", "windows", "*"),
     ("upstream", "archs", "*"),
 )
 
@@ -182,8 +194,9 @@ def _with_products(file: File, gpus: Gpus) -> Matrix:
         if name in reasons
     )
     return Matrix(
-        file.default_rocm, file.package, tuple(archs), file.rocm, file.exclude, file.upstream, tuple(others)
-    )
+        file.default_rocm, file.package, tuple(archs), file.rocm, file.exclude, file.upstream, file.public,
+        tuple(others),
+    )  # fmt: skip
 
 
 def _to_model(document: Document) -> tuple[File | None, list[Problem]]:
@@ -196,17 +209,20 @@ def _to_model(document: Document) -> tuple[File | None, list[Problem]]:
 
 
 def _with_pairs(data: object) -> object:
-    """``packages`` as the model's pairs; None, which the model refuses, if it is not a mapping."""
-    if not isinstance(data, dict) or not isinstance(data.get("rocm"), list):
+    """``packages`` and ``like`` as the model's pairs; None, which it refuses, for what is not a mapping."""
+    if not isinstance(data, dict):
         return data
-    return data | {"rocm": [_row_with_pairs(row) for row in data["rocm"]]}
+    found = data | {"public": _row_with_pairs(data["public"], "like")} if "public" in data else data
+    if not isinstance(data.get("rocm"), list):
+        return found
+    return found | {"rocm": [_row_with_pairs(row, "packages") for row in data["rocm"]]}
 
 
-def _row_with_pairs(row: object) -> object:
-    if not isinstance(row, dict) or "packages" not in row:
+def _row_with_pairs(row: object, name: str) -> object:
+    if not isinstance(row, dict) or name not in row:
         return row
-    packages = row["packages"]
-    return row | {"packages": list(packages.items()) if isinstance(packages, dict) else None}
+    pairs = row[name]
+    return row | {name: list(pairs.items()) if isinstance(pairs, dict) else None}
 
 
 def _type_problem(document: Document, error: ErrorDetails) -> Problem:
@@ -225,11 +241,16 @@ def _type_problem(document: Document, error: ErrorDetails) -> Problem:
     expected = _EXPECTED.get(kind, error["msg"])
     if key[-1:] == ("packages",):
         expected = "Debian suites, each with a list of packages"
+    if key == ("public", "like"):
+        expected = "ROCm versions, each with a list of others"
     return Problem(key, f"expected {expected}, found {_kind(found)}")
 
 
 def _document_key(document: Document, loc: tuple[str | int, ...]) -> Key:
     """Undo the pairs of ``_with_pairs``: packages[1][1][0] is the first package of the second suite."""
+    if loc[:2] == ("public", "like") and len(loc) > 2:
+        versions = list(document.data["public"]["like"])
+        return (*loc[:2], versions[int(loc[2])], *loc[4:])
     if loc[:1] != ("rocm",) or loc[2:3] != ("packages",) or len(loc) < 4:
         return loc
     suites = list(document.data["rocm"][loc[1]]["packages"])
@@ -287,7 +308,12 @@ def _duplicate_problems(document: Document) -> Iterator[Problem]:
 
 def _unknown_problems(document: Document) -> Iterator[Problem]:
     versions = [text for _, text in document.texts("rocm", "*", "version")]
-    for pattern in (("exclude", "*", "rocm"), ("default_rocm",)):
+    for pattern in (
+        ("exclude", "*", "rocm"),
+        ("default_rocm",),
+        ("public", "built_with"),
+        ("public", "runtimes", "*"),
+    ):
         for key, text in document.texts(*pattern):
             if text not in versions:
                 yield Problem(key, unknown("ROCm version", text, versions))
@@ -298,7 +324,7 @@ def _arch_problems(document: Document, gpus: Gpus) -> list[Problem]:
     own = [name for name, code in gpus.codes.items() if name == code]
     found = [
         Problem(key, _no_code(text, own, gpus))
-        for pattern in (("rocm", "*", "archs", "*"), ("exclude", "*", "arch"))
+        for pattern in (("rocm", "*", "archs", "*"), ("exclude", "*", "arch"), ("public", "windows", "*"))
         for key, text in document.texts(*pattern)
         if text not in own
     ]
@@ -372,6 +398,37 @@ def _default_problems(document: Document) -> Iterator[Problem]:
             yield Problem(("default_rocm",), f"ROCm {default} is not built in CI; name another")
 
 
+def _public_problems(document: Document) -> Iterator[Problem]:
+    """What the public wheel rests on is built and loaded in CI."""
+    unfit = {
+        _text(document, (*key, "version")): "is not built in CI"
+        for key, row in document.find("rocm", "*")
+        if isinstance(row, dict) and row.get("built_in_ci") is False
+    }
+    unfit |= {
+        _text(document, (*key, "rocm")): f"is excluded on line {document.line(key)}"
+        for key, row in document.find("exclude", "*")
+        if isinstance(row, dict) and "arch" not in row
+    }
+    runtimes = [text for _, text in document.texts("public", "runtimes", "*")]
+    used = [*document.texts("public", "built_with"), *document.texts("public", "runtimes", "*")]
+    yield from (
+        Problem(key, f"ROCm {text} {unfit[text]}; name another") for key, text in used if text in unfit
+    )
+    built_with = ("public", "built_with")
+    text, versions = _text(document, built_with), [text for _, text in document.texts("rocm", "*", "version")]
+    if runtimes and text in versions and text not in runtimes:
+        yield Problem(built_with, f"ROCm {text} is not among runtimes; a wheel loads where it was built")
+    for key, _ in document.find("public", "like", "*"):
+        if isinstance(key[-1], str) and key[-1] not in runtimes:
+            yield Problem(key, unknown("ROCm version in runtimes", key[-1], runtimes))
+    seen = dict.fromkeys(runtimes)
+    for key, text in document.texts("public", "like", "*", "*"):
+        if text in seen:
+            yield Problem(key, f"ROCm {text} stands twice among what the public wheel is for; keep one")
+        seen[text] = None
+
+
 def _archs_by_version(document: Document) -> dict[str, list[str]]:
     return {
         version: [
@@ -393,4 +450,5 @@ _RULES: tuple[Callable[[Document], Iterator[Problem]], ...] = (
     _provider_problems,
     _exclude_problems,
     _default_problems,
+    _public_problems,
 )

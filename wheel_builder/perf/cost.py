@@ -16,7 +16,7 @@ COISSUE = {
     "dot": re.compile(r"v_dot\d"),
     "cvt_pk": re.compile(r"v_cvt_pk_"),
 }
-SLOW = re.compile(r"v_(mul_(lo|hi)_[ui]32|mad_[ui]64_[ui]32|mul_lo_i32|\w+_f64)$")
+SLOW = re.compile(r"v_(mul_(lo|hi)_[ui]32|mad_(co_)?[ui]64_[ui]32|mul_lo_i32|\w+_f64)$")
 LDS_LANE = re.compile(r"ds_(swizzle|permute|bpermute)_b32$")
 LDS_WIDTH = re.compile(r"ds_(?P<name>\w+?)_(?P<type>[biuf])(?P<bits>8|16|32|64|96|128)(_|$)")
 LDS_TWO = re.compile(r"(read|write|load|store|wrxchg|storexchg)(2|_2addr)")

@@ -7,7 +7,8 @@ clock.  Lanes that read the same dword do not.
 Where the phases come from: measured for reads on an MI300X (gfx942) and a Radeon PRO W7900 (gfx1100), by
 amd-shark-ai's docs/empirical-lds; writes of 128 bits on gfx942 by ROCm's documentation of Composable Kernel
 (lds_bank_conflicts); on gfx1100 writes are assumed to go in contiguous phases.  Nobody measured gfx908 and
-gfx1030: they are modelled under their relative's order and under a contiguous one.  The phases with 64 banks
+gfx1030: they are modelled under their relative's order and under a contiguous one.  A Radeon RX 9070 XT
+(gfx1201) reads in contiguous phases, as amd-shark-ai's docs/empirical-lds has it.  The phases with 64 banks
 are amd-shark-ai's of an MI350X; ROCm's rocroller says that writes and 32-bit reads use 32 banks there.
 
 Costs at the port: on gfx9 a fit to latencies of 64 reads of one wave of an MI300X (4 clocks and 4 a dword,

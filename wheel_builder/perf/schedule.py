@@ -101,7 +101,7 @@ class _Wave:
     path: Path
     ready: list[int]
     matrix: list[int]  # by register, the value of ``ready`` when a matrix instruction wrote it
-    counters: tuple[deque[int], ...] = field(default_factory=lambda: (deque(), deque(), deque()))
+    counters: tuple[deque[int], ...] = field(default_factory=lambda: (deque(), deque(), deque(), deque()))
     position: int = 0
     turn: int = 0  # among waves: the lowest goes first
 

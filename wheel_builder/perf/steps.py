@@ -11,17 +11,29 @@ from wheel_builder.base.archs import Arch, Timing, arch_named
 from wheel_builder.base.errors import PerfError
 from wheel_builder.perf import cost
 from wheel_builder.perf.lds import Charge
+from wheel_builder.static_checks.counters import APART, waited_for
 from wheel_builder.static_checks.disassembly import Instruction
 from wheel_builder.static_checks.operations import TRANSCENDENTAL, Operation, registers
 
-COUNTERS = {"vmcnt": 0, "lgkmcnt": 1, "vscnt": 2}
-LOADS, LDS_AND_SCALARS, STORES = COUNTERS.values()
+# By the counters' names on the ISAs; the last one is only there where scalars are counted apart from the LDS.
+COUNTERS = {"vmcnt": 0, "loadcnt": 0, "lgkmcnt": 1, "dscnt": 1, "vscnt": 2, "storecnt": 2, "kmcnt": 3}
+LOADS, LDS, STORES, SCALARS = range(4)
 WAITED = re.compile(r"(vmcnt|lgkmcnt)\((\d+)\)")
 MERGES = re.compile(r"v_(dual_)?(pk_)?(fmac|mac|dot\d+c|dot2acc|fma_mixhi|mad_mixhi|writelane|swap)_")
 BYTES_STORED = 128  # into LDS, a clock of a compute unit
 SLEEP = 64  # clocks of s_sleep's unit
 FRONT_END = frozenset(
-    {"s_nop", "s_sleep", "s_delay_alu", "s_clause", "s_setprio", "s_inst_prefetch", "s_code_end", "s_sendmsg"}
+    {
+        "s_nop",
+        "s_sleep",
+        "s_delay_alu",
+        "s_clause",
+        "s_setprio",
+        "s_inst_prefetch",
+        "s_code_end",
+        "s_sendmsg",
+        "s_barrier_signal",
+    }
 )
 
 
@@ -140,9 +152,10 @@ class _Reader:
         step = partial(Step, pause=machine.slot, reads=reads)
         if kind == "lds":
             busy = -(-cost.lds_bytes(name) * self.arch.isa.wave // machine.lds_bytes)
-            return step(Port.LDS, busy=busy, counter=LDS_AND_SCALARS, latency=machine.lds)
+            return step(Port.LDS, busy=busy, counter=LDS, latency=machine.lds)
         if kind == "smem":
-            return step(Port.SALU, busy=machine.slot, counter=LDS_AND_SCALARS, latency=machine.smem)
+            counter = SCALARS if self.arch.isa.counters.scalars_apart else LDS
+            return step(Port.SALU, busy=machine.slot, counter=counter, latency=machine.smem)
         busy = max(-(-cost.vmem_bytes(name) * self.arch.isa.wave // machine.vmem_bytes), machine.slot)
         stores = re.search("_(store|atomic)_", name) and not instruction.writes
         counter = STORES if stores and self.arch.isa.counters.stores_apart else LOADS
@@ -152,12 +165,12 @@ class _Reader:
 
     def _scalar(self, instruction: Instruction) -> Step:
         slot, name = self.machine.slot, instruction.mnemonic
-        if name.startswith("s_waitcnt"):
+        if name.startswith("s_wait"):
             return Step(Port.NONE, pause=slot, waits=_waits(instruction))
         if name in FRONT_END:
             priority = int(instruction.first.operands[0], 0) if name == "s_setprio" else -1
             return Step(Port.NONE, pause=self._pause(instruction), priority=priority)
-        if name == "s_barrier":
+        if name in ("s_barrier", "s_barrier_wait"):
             return Step(Port.BARRIER, pause=self.machine.barrier)
         if name == "s_endpgm":
             return Step(Port.END)
@@ -190,8 +203,11 @@ def _waits(instruction: Instruction) -> tuple[tuple[int, int], ...]:
         return _all_named(instruction, [(COUNTERS[word], int(left)) for word, left in WAITED.findall(text)])
     if name == "s_waitcnt_vscnt":
         return ((STORES, int(instruction.first.operands[-1], 0)),)
-    if name == "s_waitcnt_depctr":
+    if name in ("s_waitcnt_depctr", "s_wait_alu"):
         return ()
+    if name in APART:
+        left = waited_for(instruction.first).items()
+        return tuple((COUNTERS[counter], count) for counter, count in left if counter in COUNTERS)
     raise _unread(instruction)
 
 
@@ -203,4 +219,4 @@ def _all_named(instruction: Instruction, found: list[tuple[int, int]]) -> tuple[
 
 def _unread(instruction: Instruction) -> PerfError:
     title = "a wait is not written as perf/steps.py reads it"
-    return PerfError(title, [str(instruction)], advice="expected vmcnt(n), lgkmcnt(n) or a count of stores")
+    return PerfError(title, [str(instruction)], advice="add it to static_checks/counters.py")

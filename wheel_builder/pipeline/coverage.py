@@ -10,7 +10,7 @@ from wheel_builder.base.durable import ensure
 from wheel_builder.base.errors import ReleaseError, WheelBuilderError
 from wheel_builder.base.words import aligned, shown
 from wheel_builder.index.finder.html import Html, element, joined, void
-from wheel_builder.matrix.model import Plan
+from wheel_builder.matrix.model import LINUX, Plan, wheel_words
 from wheel_builder.pipeline.release import Attempt
 
 SCHEMA = 1
@@ -35,7 +35,7 @@ STYLE = (
 
 @dataclass(frozen=True)
 class Row:
-    """One wheel of the plan.
+    """One wheel of the plan; ``rocm`` may be ``PUBLIC``, and ``platform`` is linux or windows.
 
     ``emulated`` are the archs whose kernels were executed on the ISA emulator; ``serves`` the ROCm versions
     under whose runtimes it loads (the index leaves out those that have their own wheel of its public
@@ -50,6 +50,7 @@ class Row:
     published: bool
     serves: tuple[str, ...]
     failure: str = ""
+    platform: str = LINUX
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class NotBuilt:
     rocm: str
     arch: str
     reason: str
+    platform: str = LINUX
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class Coverage:
 
 def coverage_of(plan: Plan, attempts: Sequence[Attempt]) -> Coverage:
     """The coverage of a release."""
-    rejected = tuple(NotBuilt(one.rocm, one.arch, one.reason) for one in plan.rejected)
+    rejected = tuple(NotBuilt(one.rocm, one.arch, one.reason, one.platform) for one in plan.rejected)
     return Coverage(tuple(_row(attempt) for attempt in attempts), rejected)
 
 
@@ -81,7 +83,9 @@ def to_table(coverage: Coverage) -> str:
     """The table for the terminal: aligned columns, what stopped a job, what was not built."""
     rows = [HEADINGS, *(_cells(row) for row in coverage.rows)]
     lines = [*aligned(rows, left=len(HEADINGS)), NO_GPU]
-    lines += [f"ROCm {row.rocm} failed: {row.failure}" for row in coverage.rows if row.failure]
+    lines += [
+        f"{wheel_words(row.rocm, row.platform)} failed: {row.failure}" for row in coverage.rows if row.failure
+    ]
     lines += [f"not built: {_not_built(one)}" for one in coverage.not_built]
     return "\n".join(lines)
 
@@ -97,7 +101,7 @@ def to_html(coverage: Coverage) -> str:
         element("tbody", *body),
     )
     failed = [
-        joined(element("h2", f"ROCm {row.rocm} failed"), element("pre", row.failure))
+        joined(element("h2", f"{wheel_words(row.rocm, row.platform)} failed"), element("pre", row.failure))
         for row in coverage.rows
         if row.failure
     ]
@@ -121,16 +125,17 @@ def to_html(coverage: Coverage) -> str:
 
 def _row(attempt: Attempt) -> Row:
     archs: Mapping[str, Any] = attempt.record["archs"] if attempt.record else {}
-    own = attempt.job.rocm.version
+    own = () if attempt.job.public else (attempt.job.name,)
     return Row(
-        rocm=own,
+        rocm=attempt.job.name,
         archs=attempt.job.archs,
         built=attempt.wheel is not None,
         audited=attempt.audited,
         emulated=tuple(arch for arch, found in archs.items() if found["passed"]),
         published=attempt.published is not None,
-        serves=(own, *attempt.record["serves"]) if attempt.record else (),
+        serves=(*own, *attempt.record["serves"]) if attempt.record else (),
         failure=attempt.failure.message if attempt.failure else "",
+        platform=attempt.job.platform,
     )
 
 
@@ -138,7 +143,8 @@ def _cells(row: Row) -> tuple[str, ...]:
     total = len(row.archs)
     counts = (f"{len(row.emulated)} of {total} archs", f"0 of {total} archs")
     serves = " ".join(row.serves) or "none"
-    return (row.rocm, _yes(row.built), _yes(row.audited), *counts, _yes(row.published), serves)
+    name = row.rocm if row.platform == LINUX else f"{row.rocm}, {row.platform}"
+    return (name, _yes(row.built), _yes(row.audited), *counts, _yes(row.published), serves)
 
 
 def _html_row(row: Row) -> Html:
@@ -147,7 +153,7 @@ def _html_row(row: Row) -> Html:
 
 
 def _not_built(one: NotBuilt) -> str:
-    return f"ROCm {one.rocm}{f' {one.arch}' if one.arch else ''}: {one.reason}"
+    return f"{wheel_words(one.rocm, one.platform)}{f' {one.arch}' if one.arch else ''}: {one.reason}"
 
 
 def _yes(value: bool) -> str:  # noqa: FBT001

@@ -26,7 +26,7 @@ from wheel_builder.build.source import read_source
 from wheel_builder.index import first_use, publish
 from wheel_builder.matrix.catalogue import Catalogue, catalogue_of
 from wheel_builder.matrix.hardware import read_reports
-from wheel_builder.matrix.model import Job, Matrix, Package, Plan
+from wheel_builder.matrix.model import PROJECT, Job, Matrix, Package, Plan
 from wheel_builder.matrix.plan import jobs_to_build
 from wheel_builder.pipeline.context import (
     ENGINE,
@@ -42,10 +42,17 @@ from wheel_builder.pipeline.context import (
 from wheel_builder.pipeline.progress import Planned, Progress
 from wheel_builder.pipeline.shim import audit_shim, finish_shims, shim_steps
 from wheel_builder.pipeline.taken import refuse_taken
-from wheel_builder.pipeline.verification import audit_of_job, expectation, job_of, verify_one, verify_steps
+from wheel_builder.pipeline.verification import (
+    audit_of_job,
+    expectation,
+    job_of,
+    refuse_windows,
+    verify_one,
+    verify_steps,
+)
 from wheel_builder.provenance.attest import finished_at, require_provenance, write_provenance
 from wheel_builder.provenance.provenance import SOURCE, Provenance, make_provenance, run_details
-from wheel_builder.provenance.records import require_attachments, write_record
+from wheel_builder.provenance.records import require_attachments, require_served, write_record
 
 
 @dataclass(frozen=True)
@@ -77,7 +84,10 @@ class Released:
 
 @dataclass
 class Attempt:
-    """How far one job got: a field is set once its stage has passed; ``failure`` is what stopped the job."""
+    """How far one job got: a field is set once its stage has passed; ``failure`` is what stopped the job.
+
+    ``kept`` is the finished wheel for Windows, which no index gets.
+    """
 
     job: Job
     builder: Artifact | None = None
@@ -87,6 +97,7 @@ class Attempt:
     record: Mapping[str, Any] | None = None
     published: Path | None = None
     released: Released | None = None
+    kept: Path | None = None
     failure: WheelBuilderError | None = None
 
     @contextmanager
@@ -108,20 +119,25 @@ def release(
 ) -> tuple[Attempt, ...]:
     """Run all jobs of the plan; a failing job does not keep the others from being published.
 
-    Every wheel is built before the first is verified, because each is loaded under every runtime.
+    Every wheel is built before the first is verified, because each is loaded under every runtime.  One for
+    Windows ends in ``dist``: nothing here executes it.
     """
     attempts = tuple(Attempt(job) for job in jobs_to_build(plan))
-    refuse_taken([attempt.job for attempt in attempts], context.checkout, context.index)
+    refuse_taken([one.job for one in attempts if not one.job.for_windows], context.checkout, context.index)
     with progress_of(planned([attempt.job for attempt in attempts]), context, plain) as progress:
         start_engine(context, progress)
-        tester = verify_image(plan.package, context, progress)
+        linux = [one for one in attempts if not one.job.for_windows]
+        tester = verify_image(plan.package, context, progress) if linux else None
         for attempt in attempts:
             with attempt.going_on():
                 _build(attempt, plan.package, context, progress)
-        images = {one.job: one.builder for one in attempts if one.builder}
+        images = {one.job: one.builder for one in linux if one.builder}
         for attempt in attempts:
             with attempt.going_on():
-                _finish(attempt, plan.package, context, tester, images, catalogue, progress)
+                if attempt.job.for_windows:
+                    _keep(attempt, context)
+                elif tester:
+                    _finish(attempt, plan.package, context, tester, images, catalogue, progress)
         print(progress.summary(), file=sys.stderr)  # noqa: T201  the progress' own last line
     return attempts
 
@@ -140,8 +156,9 @@ def run_until(stage: str, plan: Plan, context: RunContext, *, plain: bool | None
             if stage == "wheel":
                 codes = made
                 made = [build_wheel(job, plan.package, builder, codes, context, progress)]
-                provenance = provenance_of(job, plan.package, builder, codes, made[0], context)
-                write_provenance(made[0].path / provenance.wheel, provenance)
+                if not job.for_windows:
+                    provenance = provenance_of(job, plan.package, builder, codes, made[0], context)
+                    write_provenance(made[0].path / provenance.wheel, provenance)
             results += [artifact.path for artifact in made]
     return results
 
@@ -157,12 +174,12 @@ def publish_files(files: Sequence[Path], matrix: Matrix, index: Path, checkout: 
         problems = [f"{file.name} is for every ROCm version" for file in shims]
         raise PublishError(title, problems, advice="name wheels of flash-attn-rocm with it")
     jobs = _fit_for_others(files, matrix, checkout)
-    wheels: dict[str, list[Path]] = {job.rocm.version: [*shims] for job in jobs}
+    wheels: dict[str, list[Path]] = {job.name: [*shims] for job in jobs}
     for file, job in zip(kernels, jobs, strict=True):
-        wheels[job.rocm.version].append(file)
+        wheels[job.name].append(file)
     catalogue = catalogue_of(matrix, read_reports(checkout))
     published = publish.publish_all(wheels, index, catalogue=catalogue, now=datetime.now(UTC))
-    return [published[job.rocm.version].simple for job in jobs]
+    return [published[job.name].simple for job in jobs]
 
 
 def upload_files(files: Sequence[Path], matrix: Matrix, url: str, checkout: Path, *, log: Path) -> None:
@@ -178,13 +195,16 @@ def _fit_for_others(files: Sequence[Path], matrix: Matrix, checkout: Path) -> li
     """
     shims, kernels = _parted(files)
     jobs = [job_of(file, matrix) for file in kernels]
+    refuse_windows(jobs, "given to others")
     for file, job in zip(kernels, jobs, strict=True):
         audit_of_job(file, job, matrix.package, checkout)
     for file in shims:
         if shim := shim_of(file):
             audit_shim(shim, file, checkout)
     archs = {file: job.archs for file, job in zip(kernels, jobs, strict=True)}
-    require_attachments(archs | dict.fromkeys(shims, ()), [row.version for row in matrix.rocm])
+    versions = dict.fromkeys((*(row.version for row in matrix.rocm), *matrix.public.fits))
+    require_attachments(archs | dict.fromkeys(shims, ()), tuple(versions))
+    require_served([file for file, job in zip(kernels, jobs, strict=True) if job.public], matrix.public)
     require_provenance(files, checkout)
     return jobs
 
@@ -228,10 +248,12 @@ def planned_images(jobs: Sequence[Job]) -> list[Planned]:
 
 def newest_wheel(job: Job, dist: Path) -> Path:
     """The job's newest finished wheel; raises ``WheelError`` when there is none."""
-    wheels = sorted(dist.glob(f"*+{job.id}-*.whl"), key=lambda file: file.stat().st_mtime)
+    files = dist.glob(f"{PROJECT.replace('-', '_')}-*.whl")
+    own = [file for file in files if file.name.split("-")[1].partition("+")[2] == job.label]
+    wheels = sorted(own, key=lambda file: file.stat().st_mtime)
     if not wheels:
         message = f"there is no finished wheel for {job.id} in {shown(dist)}"
-        advice = f"make it first: scripts/release --rocm {job.rocm.version}; or name a published one"
+        advice = f"make it first: scripts/release --rocm {job.name}; or name a published one"
         raise WheelError(message, advice=advice)
     return wheels[-1]
 
@@ -239,7 +261,9 @@ def newest_wheel(job: Job, dist: Path) -> Path:
 def planned(jobs: Sequence[Job]) -> list[Planned]:
     """The steps of ``release`` in their order; weights are rough seconds on two cores."""
     building = [step for job in jobs for step in (*_steps_until("wheel", job), Planned("audit", job.id))]
-    return [ENGINE, VERIFY_IMAGE, *building, *(step for job in jobs for step in _finishing_steps(job))]
+    linux = [job for job in jobs if not job.for_windows]
+    finishing = [VERIFY_IMAGE] if linux else []
+    return [ENGINE, *finishing, *building, *(step for job in linux for step in _finishing_steps(job))]
 
 
 def planned_until(stage: str, jobs: Sequence[Job]) -> list[Planned]:
@@ -367,6 +391,14 @@ def _finish(
     )
 
 
+def _keep(attempt: Attempt, context: RunContext) -> None:
+    """Put the wheel of an attempt that passed the audit into ``dist``."""
+    if attempt.wheel and attempt.audited:
+        file = _file(attempt.wheel)
+        attempt.kept = context.dist / file.name
+        ensure(attempt.kept, file.read_bytes())
+
+
 def _file(built: Artifact) -> Path:
     return built.path / str(built.facts["wheel"])
 
@@ -419,7 +451,7 @@ def _publish(
         write_provenance(finished, provenance)
         require_attachments({finished: job.archs}, record.facts["serves"])
         published = publish.publish(
-            [finished, *shims], context.index, job.rocm.version, catalogue=catalogue, now=datetime.now(UTC),
+            [finished, *shims], context.index, job.name, catalogue=catalogue, now=datetime.now(UTC),
             to_others=False,
         )  # fmt: skip
         if not published.added:

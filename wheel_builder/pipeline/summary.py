@@ -1,6 +1,7 @@
 """What a release prints at its end; pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from wheel_builder.base.words import shown
@@ -15,10 +16,20 @@ REPLACED = (
     "--force-reinstall --no-deps to the line above"
 )
 
+WINDOWS = (
+    "for Windows: built and audited, not executed and not published; to try it on Windows, take the file "
+    "there, and pip install it"
+)
 
-def release_text(released: Sequence[Released], machine_cpu_seconds: float) -> str:
-    """The wheels, what they cost, and the lines to type next."""
-    return "\n".join([*(_wheel_text(one) for one in released), _cost_text(machine_cpu_seconds)])
+
+def release_text(released: Sequence[Released], kept: Sequence[Path], machine_cpu_seconds: float) -> str:
+    """The wheels, what they cost, and the lines to type next; ``kept`` are those for Windows."""
+    wheels = [*map(_wheel_text, released), *map(_windows_text, kept)]
+    return "\n".join([*wheels, _cost_text(machine_cpu_seconds)])
+
+
+def _windows_text(wheel: Path) -> str:
+    return f"wheel     {shown(wheel)}\nnote      {WINDOWS}\n"
 
 
 def _wheel_text(one: Released) -> str:

@@ -34,7 +34,7 @@ def refuse_taken(jobs: Sequence[Job], checkout: Path, index: Path) -> None:
 
 def _problems(job: Job, checkout: Path, index: Path, digest: str) -> Iterator[str]:
     name = f"{PROJECT.replace('-', '_')}-{wheel_version(job, checkout)}-*.whl"
-    for wheel in sorted((simple_of(index, job.rocm.version) / PROJECT).glob(name)):
+    for wheel in sorted((simple_of(index, job.name) / PROJECT).glob(name)):
         try:
             said = read_provenance(provenance_path(wheel)).dependency(SOURCE_TREE).digest.get("sha256")
         except ProvenanceError:

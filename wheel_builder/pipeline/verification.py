@@ -28,7 +28,16 @@ from wheel_builder.fake_hip.container import LIBRARY
 from wheel_builder.images.docker import remove_own
 from wheel_builder.images.listing import tools_in
 from wheel_builder.images.wheel_tests import FULL
-from wheel_builder.matrix.model import Job, Matrix, Package, Selection
+from wheel_builder.matrix.model import (
+    LINUX,
+    PUBLIC,
+    WINDOWS,
+    WINDOWS_TAG,
+    Job,
+    Matrix,
+    Package,
+    Selection,
+)
 from wheel_builder.matrix.plan import jobs_to_build
 from wheel_builder.matrix.plan import plan as make_plan
 from wheel_builder.matrix.support_table import planned_kernels
@@ -94,6 +103,7 @@ def verify_files(
     """
     refuse_published(files)
     jobs = [job_of(file, matrix, archs) for file in files]
+    refuse_windows(jobs, "verified")
     more = jobs_of(others, matrix)
     records = []
     with progress_of(planned_verification(jobs, more), context, plain) as progress:
@@ -144,17 +154,28 @@ def emulator_workshop(
 
 
 def job_of(file: Path, matrix: Matrix, archs: Sequence[str] = ()) -> Job:
-    """The job that a finished wheel belongs to, by the local label of its version.
+    """The job that a finished wheel belongs to, by the local label of its version; without one the public's.
 
-    ``archs`` are those for which it was built; empty means all of its ROCm version.
+    ``archs`` are those for which it was built; empty means all of its ROCm version.  What its name says is
+    compared with the whole tag by the audit.
     """
     try:
-        label = str(parse_wheel_filename(file.name)[1].local)
+        _, version, _, tags = parse_wheel_filename(file.name)
     except InvalidWheelFilename as error:
         message = f"{file.name} is not a wheel's file name"
         raise WheelError(message, advice="name a .whl file") from error
-    selection = Selection(rocm=(label.removeprefix("rocm"),), archs=tuple(archs))
+    name = version.local.removeprefix("rocm") if version.local else PUBLIC
+    windows = any(tag.platform == WINDOWS_TAG for tag in tags)
+    selection = Selection((name,), tuple(archs), platforms=(WINDOWS if windows else LINUX,))
     return jobs_to_build(make_plan(matrix, selection))[0]
+
+
+def refuse_windows(jobs: Sequence[Job], what: str) -> None:
+    """Raise ``WheelError`` for wheels for Windows, which nothing here executes."""
+    if any(job.for_windows for job in jobs):
+        message = f"a wheel for Windows is not {what}: nothing here executes it, so there is no record of it"
+        advice = "scripts/wheel-builder audit says whether it is as planned; try it on a machine with Windows"
+        raise WheelError(message, advice=advice)
 
 
 def jobs_of(rocm: Sequence[str], matrix: Matrix) -> tuple[Job, ...]:
@@ -170,9 +191,9 @@ def expectation(job: Job, package: Package, checkout: Path, product: Product | N
     project = tomllib.loads((checkout / "pyproject.toml").read_text(encoding="utf-8"))
     return Expectation(
         kernels=planned_kernels(checkout, job.archs),
-        rocm=job.rocm.version,
+        rocm="" if job.public else job.rocm.version,
         base_version=project["tool"]["flash-attn-rocm"]["version"],
-        platform_tag=package.platform_tag,
+        platform_tag=job.platform_tag(package),
         torch_floor=package.torch_floor,
         max_mib=package.max_wheel_mib,
         torch_headers=package.torch_headers,
@@ -202,7 +223,7 @@ def verify_one(
     log = context.log(f"verify-{job.id}")
     with progress.step("verify", job=job.id, log=log) as step:
         record = verify.verify_wheel(
-            file, shown, static=checked, rocm=job.rocm.version, image=tester, fake_hip=runtime,
+            file, shown, static=checked, job=job, image=tester, fake_hip=runtime,
             disassembly=code, runtimes=loads, checkout=context.checkout, store=context.store, log=log,
             full=_full(),
         )  # fmt: skip
@@ -228,8 +249,9 @@ def _static_checks(
     log = context.log(f"static-checks-{job.id}")
     with progress.step("static checks", job=job.id, log=log) as step:
         checked = static.check_static(
-            file, builder, checkout=context.checkout, store=context.store, log=log, update=update
-        )
+            file, builder, rocm=job.rocm.version, checkout=context.checkout, store=context.store, log=log,
+            update=update,
+        )  # fmt: skip
         code = static.disassemble_wheel(file, builder, store=context.store, log=log)
         static.refuse_unimplemented(file.name, Core(emulator.path / LIBRARY), code)
         return told(step, checked), code

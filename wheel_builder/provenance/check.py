@@ -79,7 +79,7 @@ def _file_problems(found: Provenance, facts: Facts) -> Iterator[str]:
     yield from (f"file: {problem}" for problem in found.subject_problems(facts.name, facts.sha256))
     if found.version != facts.version:
         yield f"file: the statement says version {found.version}, but the wheel is {facts.version}"
-    if found.rocm and not facts.version.endswith(f"+rocm{found.rocm}"):
+    if found.rocm and facts.wheel.version.local not in (None, f"rocm{found.rocm}"):
         yield f"file: the statement says ROCm {found.rocm}, but the wheel is {facts.version}"
     if facts.archs != frozenset(found.archs):
         said, held = _list(found.archs), _list(facts.archs)

@@ -19,7 +19,7 @@ from wheel_builder.base.strict_json import read_json
 from wheel_builder.build.device_code import code_objects
 from wheel_builder.build.packages import compiler_packages
 from wheel_builder.build.source import Source
-from wheel_builder.matrix.model import Job, Package
+from wheel_builder.matrix.model import PUBLIC, Job, Package
 from wheel_builder.provenance.statement import (
     Builder,
     Definition,
@@ -58,7 +58,10 @@ class RunDetails:
 
 @dataclass(frozen=True)
 class Provenance:
-    """The statement's content: ``dependencies`` and ``byproducts`` by name."""
+    """The statement's content: ``dependencies`` and ``byproducts`` by name.
+
+    ``rocm`` is what it was built with, also of the public wheel.
+    """
 
     wheel: str
     sha256: str
@@ -72,6 +75,11 @@ class Provenance:
 
     def dependency(self, name: str) -> Resource:
         return next((one for one in self.dependencies if one.name == name), Resource(name=name))
+
+    @property
+    def selected(self) -> str:
+        """The value of --rocm that builds it."""
+        return self.rocm if "+" in self.version else PUBLIC
 
     @property
     def packages(self) -> Mapping[str, str]:

@@ -153,7 +153,7 @@ def _build(found: Provenance, tree: Path, *, jobs: int, log: Path, run: Runner) 
         "wheel_builder",
         "wheel",
         "--rocm",
-        found.rocm,
+        found.selected,
         "--archs",
         ",".join(found.archs),
     ]

@@ -21,6 +21,7 @@ from typing import Any
 from wheel_builder.base.errors import ProvenanceError, PublishError
 from wheel_builder.base.store import sha256_file
 from wheel_builder.files.sidecars import ATTACHMENTS, RECORD_SUFFIX
+from wheel_builder.matrix.model import Public
 from wheel_builder.provenance.provenance import parse_provenance
 from wheel_builder.provenance.verification import Verification, read_verification
 
@@ -84,6 +85,23 @@ def require_attachments(wheels: Mapping[Path, Collection[str]], versions: Collec
             "and a provenance statement"
         )
         raise PublishError(title, problems, advice=VERIFY_FIRST)
+
+
+def require_served(wheels: Collection[Path], public: Public) -> None:
+    """Raise ``PublishError`` unless each record says that its wheel serves all that ``public`` is for."""
+    problems = [
+        f"{wheel.name}: its record does not say that it serves ROCm {', '.join(missing)}"
+        for wheel in wheels
+        if (missing := [one for one in public.fits if one not in _served(wheel)])
+    ]
+    if problems:
+        title = "nothing was published: the public wheel was not loaded under every runtime that it is for"
+        advice = f"verify it again: scripts/wheel-builder verify --runtimes {','.join(public.runtimes)} WHEEL"
+        raise PublishError(title, problems, advice=advice)
+
+
+def _served(wheel: Path) -> list[str]:
+    return read_verification(record_path(wheel).read_bytes()).serves
 
 
 def missing_statement(wheel: Path) -> Iterator[str]:

@@ -23,12 +23,10 @@ from wheel_builder.static_checks.resources import Resources, parse_notes
 from wheel_builder.static_checks.scratch import check_scratch
 from wheel_builder.static_checks.waits import check_waits
 
-LOCAL_LABEL = "rocm"
-
 
 @dataclass(frozen=True)
 class Report:
-    """What the checks found; ``rocm`` is the wheel's version ("7.2"), ``taken`` what each kernel takes."""
+    """What the checks found; ``rocm`` what the wheel was built with, ``taken`` what each kernel takes."""
 
     rocm: str
     taken: Archs
@@ -76,9 +74,17 @@ class Checked:
 
 
 def check_wheel(
-    wheel: Path, *, tools: Tools, checkout: Path, store: Store, max_mib: float, log: Path, run: Runner = run
+    wheel: Path,
+    *,
+    rocm: str,
+    tools: Tools,
+    checkout: Path,
+    store: Store,
+    max_mib: float,
+    log: Path,
+    run: Runner = run,
 ) -> Report:
-    """Disassemble all code objects of ``wheel`` and run every check over them.
+    """Disassemble all code objects of ``wheel``, built with ``rocm``, and run every check over them.
 
     Raises ``WheelFileError``, ``ElfError`` or ``FatbinError`` for a wheel that cannot be read or has no
     device code, and ``DeviceCodeError`` for code that the checks cannot interpret.
@@ -86,7 +92,6 @@ def check_wheel(
     content = read_wheel(wheel, max_mib=max_mib)
     listings = list_code(device_code(content), tools=tools, store=store, log=log, run=run)
     known = golden.parse_golden((checkout / golden.GOLDEN).read_text(encoding="utf-8"))
-    rocm = (content.version.local or "").removeprefix(LOCAL_LABEL)
     return check_listings(listings, rocm=rocm, reviewed=known.get(rocm, {}))
 
 

@@ -7,6 +7,8 @@ open, LLVM's SIInsertWaitcnts.
   which nothing here depends on: how stores become visible to other waves is not checked.
 - lgkmcnt: LDS in order; scalar loads in any order, so only 0 tells that they are done; messages.
 - FLAT operations count in both vmcnt and lgkmcnt; only 0 in both tells that they are done.
+- loadcnt, storecnt, dscnt, kmcnt (RDNA 4): each of these queues has its own counter, and there is a wait
+  instruction for each of them and for some two (bits 13:8 and 5:0 of its number).
 - expcnt: exports and GDS, which compute kernels do not use.  No arch here needs it before a store's sources
 are overwritten; only the first GCN generation did.  The clocks that gfx9 needs after large stores are hazards
 (cdna.py).
@@ -14,7 +16,7 @@ are overwritten; only the first GCN generation did.  The clocks that gfx9 needs 
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -28,16 +30,31 @@ LDS_BYTES = "LDS"
 LOW, HIGH = ".l", ".h"
 
 ACCESS = re.compile(r"(?P<space>t?buffer|global|scratch|flat)_(?P<what>load|store|\w*atomic)_")
-CACHE = re.compile(r"buffer_(wbinvl1\w*|inv|wbl2|gl[01]_inv)$|s_(dcache_\w+|gl1_inv)$")
+CACHE = re.compile(r"buffer_(wbinvl1\w*|inv|wbl2|gl[01]_inv)$|global_wb(inv)?$|s_(dcache_\w+|gl1_inv)$")
+INVALIDATES = re.compile(r"global_inv$")  # counted as a load
 SCALAR_RESULT = re.compile(r"s_(buffer_|scratch_)?load_|s_mem(real)?time$|s_sendmsg_rtn_")
 HALF_LOAD = re.compile(r"(?!.*_format)\w+_(load|read)_\w*d16(?P<high>_hi)?(_|$)")
 HALF_STORE = re.compile(r"\w+_(store|write)_(short|byte|b16|b8|d16)(?P<high>(_d16)?_hi)?(_|$)")
 LANES_ONLY = re.compile(r"ds_(b?permute|swizzle|nop)")
 COUNT = re.compile(r"(vmcnt|lgkmcnt|expcnt)\((\d+)\)")
 # Registers that no operand names, other counters, and operations that expcnt counts.
-UNKNOWN = re.compile(
-    r"[sv]_movrel|s_set_gpr_idx|image_|ds_(gws|ordered)|lds_|s_(store|atomic)_|s_wait_|v_interp"
-)
+UNKNOWN = re.compile(r"[sv]_movrel|s_set_gpr_idx|image_|ds_(gws|ordered)|lds_|s_(store|atomic)_|v_interp")
+# Waits for counters that are apart, and which ones; with two, the first is in the upper bits.
+APART = {
+    "s_wait_loadcnt": ("loadcnt",),
+    "s_wait_storecnt": ("storecnt",),
+    "s_wait_samplecnt": ("samplecnt",),
+    "s_wait_bvhcnt": ("bvhcnt",),
+    "s_wait_expcnt": ("expcnt",),
+    "s_wait_dscnt": ("dscnt",),
+    "s_wait_kmcnt": ("kmcnt",),
+    "s_wait_loadcnt_dscnt": ("loadcnt", "dscnt"),
+    "s_wait_storecnt_dscnt": ("storecnt", "dscnt"),
+}
+ALL_APART = ("loadcnt", "storecnt", "samplecnt", "bvhcnt", "expcnt", "dscnt", "kmcnt")  # s_wait_idle
+FIELD_BITS, FIELD = 8, 0x3F
+# Waits for results of the vector and scalar units.
+NO_COUNTERS = ("s_waitcnt_depctr", "s_wait_alu")
 
 
 @dataclass(frozen=True)
@@ -49,11 +66,18 @@ class Queue:
     in_order: bool
 
 
-VECTOR = Queue("vector memory", "vmcnt", in_order=True)
-LDS = Queue("LDS", "lgkmcnt", in_order=True)
-SCALAR = Queue("scalar memory", "lgkmcnt", in_order=False)
-FLAT_VECTOR = Queue("flat in memory", "vmcnt", in_order=False)
-FLAT_LDS = Queue("flat in LDS", "lgkmcnt", in_order=False)
+class Queues:
+    """The queues of an ISA, by the names of its counters."""
+
+    def __init__(self, vector: str, lds: str, scalar: str) -> None:
+        self.vector = Queue("vector memory", vector, in_order=True)
+        self.lds = Queue("LDS", lds, in_order=True)
+        self.scalar = Queue("scalar memory", scalar, in_order=False)
+        self.flat_vector = Queue("flat in memory", vector, in_order=False)
+        self.flat_lds = Queue("flat in LDS", lds, in_order=False)
+
+
+TOGETHER, SPLIT = Queues("vmcnt", "lgkmcnt", "lgkmcnt"), Queues("loadcnt", "dscnt", "kmcnt")
 
 
 @dataclass(frozen=True)
@@ -93,15 +117,25 @@ def waited_for(operation: Operation) -> Mapping[str, int]:
 
     Raises ``DeviceCodeError`` for an unknown form of wait.
     """
-    if not operation.mnemonic.startswith("s_waitcnt") or operation.mnemonic == "s_waitcnt_depctr":
+    if not operation.mnemonic.startswith("s_wait") or operation.mnemonic in NO_COUNTERS:
         return {}
     text = " ".join((*operation.operands, operation.modifiers)).strip()
+    if operation.mnemonic == "s_wait_idle":
+        return dict.fromkeys(ALL_APART, 0)
+    if operation.mnemonic in APART:
+        return _apart(APART[operation.mnemonic], int(operation.operands[0], 0))
     if operation.mnemonic == "s_waitcnt":
         if counts := dict(COUNT.findall(text)) if not COUNT.sub("", text).strip(" &") else {}:
             return {counter: int(count) for counter, count in counts.items()}
-    elif operation.operands[0] == "null" and len(operation.operands) == 2:
+    elif operation.operands[:1] == ("null",) and len(operation.operands) == 2:
         return {operation.mnemonic.removeprefix("s_waitcnt_"): int(operation.operands[1], 0)}
     raise _unknown(operation, f"for what {text!r} waits is not known")
+
+
+def _apart(counters: Sequence[str], number: int) -> Mapping[str, int]:
+    if len(counters) == 1:
+        return {counters[0]: number}
+    return {counters[0]: number >> FIELD_BITS & FIELD, counters[1]: number & FIELD}
 
 
 @cache
@@ -110,20 +144,23 @@ def _is_unknown(mnemonic: str) -> bool:
 
 
 def _flights(operation: Operation, counters: Counters) -> Iterator[Flight]:
-    kind, results = operation.kind, operation.writes
+    kind, results, queues = operation.kind, operation.writes, SPLIT if counters.scalars_apart else TOGETHER
     if counters.keeps_half and (half := HALF_LOAD.match(operation.mnemonic)):
         results = frozenset(register + (HIGH if half["high"] else LOW) for register in results)
     if kind == "lds":
-        yield Flight(LDS, results if LANES_ONLY.match(operation.mnemonic) else results | {LDS_BYTES})
+        yield Flight(queues.lds, results if LANES_ONLY.match(operation.mnemonic) else results | {LDS_BYTES})
     elif SCALAR_RESULT.match(operation.mnemonic):
-        yield Flight(SCALAR, results)
+        yield Flight(queues.scalar, results)
+    elif INVALIDATES.match(operation.mnemonic):
+        yield Flight(queues.vector, frozenset())
     elif kind == "vmem" and (access := ACCESS.match(operation.mnemonic)):
         if "lds" in operation.modifiers.split() or "_lds_" in operation.mnemonic:
             results |= {LDS_BYTES}
         if access["space"] == "flat":
-            yield from (Flight(FLAT_VECTOR, results), Flight(FLAT_LDS, results | {LDS_BYTES}))
+            yield Flight(queues.flat_vector, results)
+            yield Flight(queues.flat_lds, results | {LDS_BYTES})
         elif results or access["what"] == "load" or not counters.stores_apart:
-            yield Flight(VECTOR, results)
+            yield Flight(queues.vector, results)
     elif kind in ("vmem", "smem") and not CACHE.match(operation.mnemonic):
         raise _unknown(operation, "which counter it raises is not known")
 

@@ -13,17 +13,21 @@ from wheel_builder.static_checks import cdna, rdna
 from wheel_builder.static_checks.disassembly import Instruction, Kernel
 from wheel_builder.static_checks.findings import Finding
 from wheel_builder.static_checks.pairs import Need, Pair, Reach, Rules, pairs_before, steps_of
+from wheel_builder.static_checks.scalar_reads import stale_scalar_reads
 
 CHECK = "hazards"
 
 
 @dataclass(frozen=True)
 class Target:
-    """The rules of an ISA, how far they reach, and the check of a matrix instruction by itself."""
+    """The rules of an ISA, how far they reach, the check of a matrix instruction by itself, and that of
+    scalar registers, whose rule has no distance.
+    """
 
     rules: Rules
     reach: Reach
     fault: Callable[[Instruction], str]
+    scalar_reads: Callable[[Kernel], Iterator[str]] = lambda _: iter(())
 
 
 # What makes the rules that isas.toml names, from the clocks of the ISA's matrix instructions.
@@ -35,6 +39,9 @@ RULES: Mapping[str, Callable[[Mapping[str, int]], Target]] = {
     "rdna2": lambda _: Target(rdna.rdna2, Reach(0), rdna.no_matrix),
     "rdna3": lambda _: Target(rdna.rdna3, Reach(valus=rdna.REACH_RDNA3), rdna.wmma_fault),
     "rdna3_5": lambda _: Target(rdna.rdna3_5, Reach(valus=rdna.REACH_RDNA3_5), rdna.wmma_fault),
+    "rdna4": lambda _: Target(
+        rdna.rdna3_5, Reach(valus=rdna.REACH_RDNA3_5), rdna.wmma_fault, stale_scalar_reads
+    ),
 }
 
 
@@ -51,7 +58,7 @@ def check_hazards(arch: str, kernel: Kernel) -> tuple[Finding, ...]:
     Raises ``ArchError`` for an unknown arch, and ``DeviceCodeError`` for code whose paths cannot be followed.
     """
     target = target_of(arch)
-    texts = [*_faults(target, kernel), *_too_close(target, kernel)]
+    texts = [*_faults(target, kernel), *_too_close(target, kernel), *target.scalar_reads(kernel)]
     return tuple(Finding(CHECK, arch, kernel.name, text) for text in texts)
 
 

@@ -67,7 +67,7 @@ def _expected(arch: Arch, dtype: str) -> str:
     if arch.isa.unit == "mfma":
         longest = _longest(arch, dtype)
         return f"v_mfma_f32_(32x32x{longest}|16x16x{2 * longest})_?{short}(_1k)?"
-    if arch.isa.unit == "wmma":
+    if arch.isa.unit in ("wmma", "wmma_split"):
         return f"v_wmma_f32_16x16x16_{short}"
     return "v_(dot2c?_f32_f16|dual_dot2acc_f32_f16)"
 

@@ -26,7 +26,7 @@ KINDS: tuple[tuple[str, Kind], ...] = (
     (r"t?buffer_|global_|flat_|scratch_|image_", "vmem"),
 )
 MATRIX = re.compile(r"v_(mfma|smfmac|wmma|swmmac)_")
-TRANSCENDENTAL = re.compile(r"v_(exp|log|rcp|rcp_iflag|rsq|sqrt|sin|cos)_(f16|f32|f64|bf16)$")
+TRANSCENDENTAL = re.compile(r"v_(s_)?(exp|log|rcp|rcp_iflag|rsq|sqrt|sin|cos)_(f16|f32|f64|bf16)$")
 
 NO_RESULT = re.compile(
     r"v_nop$"
@@ -39,11 +39,12 @@ LDS_RESULT = re.compile(
     r"ds_(read|load|bpermute|permute|swizzle|append|consume|ordered|wrxchg|condxchg)|ds_\w+_rtn"
 )
 TWO_RESULTS = re.compile(
-    r"v_(add|sub|subrev|addc|subb|subbrev)(_co(_ci)?)?_u32$|v_mad_[ui]64_[ui]32$|v_div_scale|v_swap_"
+    r"v_(add|sub|subrev|addc|subb|subbrev)(_co(_ci)?)?_u32$|v_mad_(co_)?[ui]64_[ui]32$|v_div_scale|v_swap_"
     r"|v_permlane\d+_swap_"
 )
 SWAPS = re.compile(r"v_(permlane\d+_)?swap_")
 ATOMIC = re.compile(r"\w+_atomic_")
+RETURNS = re.compile(r"(glc|sc0|th:TH_ATOMIC_(\w+_)?RETURN)$")
 SAVES_EXEC = re.compile(r"s_\w+_saveexec_|s_\w+_wrexec_")
 
 
@@ -125,7 +126,7 @@ def _memory_results(mnemonic: str, modifiers: Sequence[str]) -> int:
     if "lds" in modifiers or "_lds_" in mnemonic:
         return 0  # straight to LDS
     if ATOMIC.match(mnemonic):
-        return 1 if {"glc", "sc0"} & set(modifiers) else 0
+        return 1 if any(RETURNS.match(modifier) for modifier in modifiers) else 0
     return 1
 
 

@@ -1,7 +1,7 @@
-"""Required distances of dependent instructions on RDNA 3 and 3.5; RDNA 2's hardware waits for everything.
+"""Required distances of dependent instructions on RDNA 3 and later; RDNA 2's hardware waits for everything.
 
-WMMA: RDNA3 instruction set manual, WMMA scheduling.  Transcendentals: LLVM's hazard recogniser, which has
-the rule for RDNA 3 but not for 3.5.
+WMMA: RDNA3 and RDNA4 instruction set manuals, WMMA scheduling.  Transcendentals: LLVM's hazard recogniser,
+which has the rule for RDNA 3 but not for later ones.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def rdna2(_: Pair) -> Iterator[Need]:
 
 
 def rdna3_5(pair: Pair) -> Iterator[Need]:
-    """The distance that RDNA 3.5 needs within the pair: its hardware waits for transcendentals."""
+    """The distance that RDNA 3.5 and 4 need within the pair: their hardware waits for transcendentals."""
     if pair.first.first.is_matrix and pair.second.first.is_matrix and pair.passed & factors(pair.second):
         yield Need("reads as A or B the D of", 1, "VALU instructions")
 

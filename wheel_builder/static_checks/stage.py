@@ -38,29 +38,31 @@ def check_static(
     wheel: Path,
     builder: Artifact,
     *,
+    rocm: str,
     checkout: Path,
     store: Store,
     log: Path,
     update: bool = False,
     run: Runner = run,
 ) -> Artifact:
-    """Run every static check over ``wheel``.  Facts: ``archs`` and ``differences``.
+    """Run every static check over ``wheel``, whose code ``rocm``'s compiler made.
 
-    ``update`` first writes the kernels' resources into the golden file; other findings still refuse the
-    wheel.
+    Facts: ``archs`` and ``differences``.  ``update`` first writes the kernels' resources into the golden
+    file; other findings still refuse the wheel.
     """
 
     def check() -> Report:
         tools = tools_in(builder)
         return check_wheel(
-            wheel, tools=tools, checkout=checkout, store=store, max_mib=MAX_READ_MIB, log=log, run=run
-        )
+            wheel, rocm=rocm, tools=tools, checkout=checkout, store=store, max_mib=MAX_READ_MIB, log=log,
+            run=run,
+        )  # fmt: skip
 
     if update:
         update_golden(checkout, check())
     content = read_wheel(wheel, max_mib=MAX_READ_MIB)
     inputs = {
-        "rocm": content.version.local,
+        "rocm": rocm,
         "code": digests(device_code(content)),
         "image": builder.facts["image_id"],
         "reviewed": sha256_tree(checkout, [checkout / name for name in (GOLDEN, *TABLES)]),

@@ -6,6 +6,7 @@ later operations of its queue: once no more than these are in flight, it has arr
 smaller count holds.
 """
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from wheel_builder.static_checks.findings import Finding
 from wheel_builder.static_checks.operations import Registers
 
 CHECK = "waits"
+# Instructions by which a wave says that it has come to a barrier; in two halves, the first one.
+ARRIVES = re.compile(r"s_barrier(_signal\w*)?$")
 
 # More than any counter can hold: counting stops here, or paths around a loop would never repeat their
 # numbers.
@@ -81,7 +84,7 @@ def steps_of(arch: str, kernel: Kernel) -> dict[int, Step]:
 def _step(arch: str, instruction: Instruction) -> Step:
     flying = flights(arch, instruction.first)
     uses = instruction.reads | instruction.writes
-    if instruction.mnemonic.startswith("s_barrier") or any(LDS_BYTES in f.results for f in flying):
+    if ARRIVES.match(instruction.mnemonic) or any(LDS_BYTES in f.results for f in flying):
         uses |= {LDS_BYTES}
     if instruction.mnemonic.startswith("s_cbranch_vcc"):
         uses |= {"vcc"}

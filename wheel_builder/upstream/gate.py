@@ -25,6 +25,7 @@ PRODUCTS: Mapping[str, int] = {
 UNITS: Mapping[str, tuple[str, str]] = {
     "mfma": ("MFMA", r"v_s?mfma\w+|v_smfmac\w+"),
     "wmma": ("WMMA", r"v_s?wmma\w+"),
+    "wmma_split": ("WMMA", r"v_s?wmma\w+"),
     "dot2": ("dot product", r"v_dot2c?_f32_\w+"),
 }
 KIND = re.compile(r"\d(Fmha[A-Za-z]+Kernel)I")

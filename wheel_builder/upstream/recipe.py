@@ -61,11 +61,8 @@ def shard_of(names: Sequence[str], number: int, count: int) -> tuple[str, ...]:
 
 def rows(plan: Plan, upstream: Upstream, shards: int) -> dict[str, list[dict[str, str]]]:
     """Rows of the workflow's matrices: ``upstream`` compiles shards, ``upstream_library`` joins them."""
-    whole = [
-        {"job": job.id, "rocm": job.rocm.version, "arch": arch}
-        for job in plan.jobs
-        for arch in upstream.archs
-    ]
+    jobs = dict.fromkeys((job.builder, job.rocm.version) for job in plan.jobs)
+    whole = [{"job": job, "rocm": rocm, "arch": arch} for job, rocm in jobs for arch in upstream.archs]
     parts = [
         {**row, "shard": f"{number}/{shards}", "number": str(number)}
         for row in whole

@@ -1,5 +1,6 @@
 """Which ROCm versions a wheel may be offered for, from loading it under their runtimes; pure."""
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
@@ -14,7 +15,10 @@ FIRST_VERSION, FIRST_ABI = 4, 2
 def runtime_problems(
     found: Mapping[str, Any], versions: Collection[int], archs: Collection[str], job: Job
 ) -> Iterator[str]:
-    """Why a wheel does not serve a runtime; ``versions`` are its code objects' ABI versions."""
+    """Why a wheel does not serve the runtime of ``job``; ``versions`` are its code objects' ABI versions.
+
+    ``archs`` are those that it is offered for there.
+    """
     if "refused" in found:
         yield f"it cannot be loaded there: {found['refused']}"
         return
@@ -25,6 +29,10 @@ def runtime_problems(
         yield "the library names no kernel there"
     if "HIP error" not in found["answer"] and "gfx" not in found["answer"]:
         yield f"its runtime did not answer through the library: {found['answer'][:200]}"
+    for file, read in sorted(found["codes"].items()):
+        arch = file.rpartition("-")[0]
+        if not re.fullmatch(rf"amdgcn-amd-amdhsa--{re.escape(arch)} [1-9]\d*", read):
+            yield f"its comgr does not read the code for {arch} as the loader needs it: {read}"
     newest, known = max(versions), int(found["code_object_version"])
     if newest > known:
         yield (
@@ -35,19 +43,35 @@ def runtime_problems(
         yield f"nothing is built for {', '.join(missing)} with ROCm {job.rocm.version}"
 
 
-def serves(loads: Mapping[str, Artifact], own: str) -> list[str]:
-    """The ROCm versions besides its ``own`` that the wheel may be offered for."""
-    return [rocm for rocm, load in loads.items() if rocm != own and not load.facts["problems"]]
+def serves(loads: Mapping[str, Artifact], job: Job) -> list[str]:
+    """The ROCm versions besides its own that the wheel of ``job`` may be offered for.
+
+    The public wheel has none of its own, and also serves those whose runtime is like one that it loads under.
+    """
+    own = "" if job.public else job.rocm.version
+    loaded = [rocm for rocm, load in loads.items() if rocm != own and not load.facts["problems"]]
+    return [*loaded, *like(loads, job)]
+
+
+def like(loads: Mapping[str, Artifact], job: Job) -> dict[str, str]:
+    """ROCm versions that the public wheel serves without having been loaded there, each with the reason."""
+    return {
+        version: f"not loaded: PyTorch's builds for it bring a runtime of the same ABI as ROCm {rocm}'s"
+        for rocm, versions in (job.public.like if job.public else ())
+        if rocm in loads and not loads[rocm].facts["problems"]
+        for version in versions
+    }
 
 
 def words(load: Mapping[str, Any]) -> str:
     """What was shown under one runtime, in words for the record."""
     if load["problems"]:
         return f"not offered for ROCm {load['rocm']}: {'; '.join(load['problems'])}"
-    functions = len(load["found"]["functions"])
+    functions, codes = len(load["found"]["functions"]), len(load["found"]["codes"])
     return (
         f"loaded with {load['package']} and without GPU: the runtime has all {functions} functions and "
-        "answers through the library; no code was loaded to a device"
+        f"answers through the library, and its comgr reads all {codes} code objects; no code was loaded to a "
+        "device"
     )
 
 

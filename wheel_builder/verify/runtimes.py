@@ -2,11 +2,12 @@
 
 In: a wheel, a builder image.  Out: the findings, and the reasons not to offer the wheel for that ROCm
 version. There is no GPU: this shows that the runtime has all functions, that the library calls it and gets
-its answer, and that the code objects have a version that the same release's compiler writes.  No code is
-loaded onto a device.
+its answer, that its comgr, by which HIP loads code objects, reads all of them, and that they have a version
+that the same release's compiler writes.  No code is loaded onto a device.
 """
 
 import json
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -47,9 +48,14 @@ def load_wheel(
         library = out / Path(LIBRARY).name
         library.write_bytes(library_of(content))
         codes = device_code(content)
-        found = _probe(library, job, image, log, run)
+        with tempfile.TemporaryDirectory(prefix="flash-attn-rocm-") as folder:
+            for number, code in enumerate(codes):
+                (Path(folder) / f"{code.arch}-{number}").write_bytes(code.data)
+            Path(folder).chmod(0o755)
+            found = _probe(library, Path(folder), job, image, log, run)
         versions = {code.data[ABI_VERSION_BYTE] for code in codes}
-        archs = {code.arch for code in codes}
+        # A public wheel is offered beside runtimes that do not know some of its GPUs, where there is none.
+        archs = {code.arch for code in codes} if content.version.local else set()
         problems = list(runtime_problems(found, versions, archs, job))
         return {
             "rocm": job.rocm.version,
@@ -61,14 +67,23 @@ def load_wheel(
     return store.get_or_make("runtime", {**inputs, "archs": list(job.archs)}, make)
 
 
-def _probe(library: Path, job: Job, image: Artifact, log: Path, run: Runner) -> Mapping[str, Any]:
+def _probe(
+    library: Path, codes: Path, job: Job, image: Artifact, log: Path, run: Runner
+) -> Mapping[str, Any]:
     undefined = read_elf(library.read_bytes()).undefined
     functions = {
         "hip": [symbol.name for symbol in undefined if HIP_FUNCTION.fullmatch(symbol.name)],
         "torch": [s.name for s in undefined if TORCH_SHIM.fullmatch(s.name) and not s.weak],
     }
-    argv = ["python3", "/probe/probe.py", f"/library/{library.name}", job.archs[0], json.dumps(functions)]
-    mounts = [Mount(PROBE, "/probe"), Mount(library.parent, "/library")]
+    argv = [
+        "python3",
+        "/probe/probe.py",
+        f"/library/{library.name}",
+        job.archs[0],
+        json.dumps(functions),
+        "/codes",
+    ]
+    mounts = [Mount(PROBE, "/probe"), Mount(library.parent, "/library"), Mount(codes, "/codes")]
     done = run_in(image.facts["ref"], argv, mounts=mounts, user=NOBODY, check=False, log=log, run=run)
     said = (done.stdout.strip().splitlines() or ["nothing"])[-1]
     if done.returncode != 0:

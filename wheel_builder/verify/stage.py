@@ -24,7 +24,8 @@ from wheel_builder.fake_hip.container import (
 )
 from wheel_builder.images.docker import Mount
 from wheel_builder.images.wheel_tests import FULL, Suite, run_suite
-from wheel_builder.verify.runtime_rules import serves, words
+from wheel_builder.matrix.model import Job
+from wheel_builder.verify.runtime_rules import like, serves, words
 
 TESTS = "tests/wheel"
 SHIM = "shim/flash_attn"  # the package of the distribution flash-attn, which these test too
@@ -44,7 +45,7 @@ def verify_wheel(
     emulated: Mapping[str, Artifact],
     *,
     static: Artifact,
-    rocm: str,
+    job: Job,
     image: Artifact,
     fake_hip: Artifact,
     disassembly: Artifact,
@@ -58,12 +59,12 @@ def verify_wheel(
     """Run the tests of the installed wheel, and join their results with the emulator's.
 
     ``emulated`` has the result of each arch's emulated suite, ``static`` the findings of the static checks,
-    ``runtimes`` the result of loading under each ROCm version's runtime, the wheel's own version ``rocm``
+    ``runtimes`` the result of loading under each ROCm version's runtime, the one of the wheel's ``job``
     included; ``full`` also runs what takes long of them.
 
     Facts are the record: ``wheel``, ``sha256``, ``tests`` (counts by suite), ``differences`` (from
     the reviewed resources), ``archs`` (what was shown for each), ``runtimes`` (likewise) and ``serves`` (ROCm
-    versions besides the wheel's own).
+    versions besides the wheel's own, which the public one has not).
     """
     gpus = {arch: served_by(arch) for arch in emulated}  # all that run this very code
     named = {"wheel": wheel.name, "sha256": sha256_file(wheel)}
@@ -78,8 +79,9 @@ def verify_wheel(
         "tests": sha256_tree(checkout, [checkout / path for path in NEEDED]),
         "gpus": gpus,
         "full": full,
+        **({"like": job.public.like} if job.public else {}),
     }
-    _check_loads(wheel.name, rocm, runtimes[rocm])
+    _check_loads(wheel.name, job.rocm.version, runtimes[job.rocm.version])
 
     def make(out: Path) -> Mapping[str, Any]:
         suites = _suites(checkout, fake_hip=fake_hip, disassembly=disassembly, full=full)
@@ -92,8 +94,8 @@ def verify_wheel(
                 arch: {"gpus": gpus[arch], **what_was_shown(shown.facts, taken[arch], sha256)}
                 for arch, shown in emulated.items()
             },
-            "runtimes": {rocm: words(load.facts) for rocm, load in runtimes.items()},
-            "serves": serves(runtimes, rocm),
+            "runtimes": {rocm: words(load.facts) for rocm, load in runtimes.items()} | like(runtimes, job),
+            "serves": serves(runtimes, job),
         }
         (out / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
         return record

@@ -1,7 +1,7 @@
-"""``attention``: ``flash_attn_func`` with a mask of any form."""
+"""``attention``: ``flash_attn_func`` with chunks, and with a mask of any form."""
 # ruff: noqa: FBT001, FBT002 - as the functions of flash_attn
 
-from typing import Literal, SupportsFloat, overload
+from typing import Literal, SupportsFloat, SupportsIndex, overload
 
 from torch import Tensor
 
@@ -12,8 +12,15 @@ from flash_attn_rocm._options import Inputs, WindowSize
 from flash_attn_rocm.flash_attn_interface import Answer
 
 
-def _masked(q: Tensor, k: Tensor, v: Tensor, slopes: Tensor | None, attn_mask: Tensor | None) -> Inputs:
-    return Inputs(q, k, v, slopes, attn_mask=_prepare.four_dimensions(attn_mask))
+def _masked(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    slopes: Tensor | None,
+    attn_mask: Tensor | None,
+    sink: Tensor | None,
+) -> Inputs:
+    return Inputs(q, k, v, slopes, attn_mask=_prepare.four_dimensions(attn_mask), sink=sink)
 
 
 MASKED = Function("attention", _prepare.masked, _masked)
@@ -25,6 +32,7 @@ def attention(
     dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
     window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
     return_attn_probs: Literal[False] = False, deterministic: bool = False,
+    *, sink: Tensor | None = None, chunk: SupportsIndex = 0,
 ) -> Tensor: ...  # fmt: skip
 @overload
 def attention(
@@ -32,6 +40,7 @@ def attention(
     dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
     window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
     *, return_attn_probs: Literal[True], deterministic: bool = False,
+    sink: Tensor | None = None, chunk: SupportsIndex = 0,
 ) -> Three: ...  # fmt: skip
 @overload
 def attention(
@@ -39,6 +48,7 @@ def attention(
     dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
     window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
     return_attn_probs: bool = False, deterministic: bool = False,
+    *, sink: Tensor | None = None, chunk: SupportsIndex = 0,
 ) -> Answer: ...  # fmt: skip
 @documented
 def attention(
@@ -54,11 +64,16 @@ def attention(
     alibi_slopes: Tensor | None = None,
     return_attn_probs: bool = False,
     deterministic: bool = False,
+    *,
+    sink: Tensor | None = None,
+    chunk: SupportsIndex = 0,
 ) -> Answer:
-    """``flash_attn_func`` with a mask of any form.
+    """``flash_attn_func`` with chunks, and with a mask of any form.
 
-    No kernel takes a mask: with one the PyTorch implementation answers, forward and backward, in memory that
-    grows with the lengths and not with their product.
+    Kernels take chunks, and a mask that is the same for all heads and rows, as of padding, without causal,
+    window_size, alibi_slopes, chunk and dropout_p: the keys that are seen are copied together first. With
+    other masks the PyTorch implementation answers, forward and backward, in memory that grows with the
+    lengths and not with their product.
 
     Args:
         q: (batch, seqlen_q, nheads, headdim).
@@ -69,6 +84,6 @@ def attention(
             sequence's keys, (batch, seqlen_k), is given as mask[:, None]. It hides keys besides those that
             causal and window_size hide.
     """
-    tensors = (q, k, v, alibi_slopes, attn_mask)
-    numbers = (dropout_p, softmax_scale, causal, softcap, deterministic, window_size)
+    tensors = (q, k, v, alibi_slopes, attn_mask, sink)
+    numbers = (chunk, dropout_p, softmax_scale, causal, softcap, deterministic, window_size)
     return call(MASKED, tensors, numbers, return_attn_probs)

@@ -35,6 +35,8 @@ def attention_problem(family: Family, answer: Answer, device: Device, where: tor
             return endless(call.name)
         out, lse = _canary_reference.forward(call)
         wrong = _difference("out", found[0], out, rule.canary_allowed(family.dtype, _largest(out)))
+        if not wrong and found[0].cpu()[out == 0].any():
+            wrong = "out is not 0 where a row sees no key"
         wrong = wrong or _difference("log-sum-exp", found[1], lse, rule.canary_lse_allowed(_largest(lse)))
         if wrong:
             return f"{call.name}: {wrong}"

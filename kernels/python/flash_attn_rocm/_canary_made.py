@@ -22,6 +22,8 @@ ALONG = 128.0  # what all queries have in the one element that makes the scores 
 APART = 8
 # Random numbers, and then the same again: a multiple of 8 and of no head dim, so that rows differ.
 DRAWN = 8 * 4099
+# Heads behind those of a row of q, k, v and dout: dense tensors have strides of their own.
+BEHIND = (3, 0, 1, 2)
 Lengths = tuple[int, ...]
 Stored = tuple[Tensor, Tensor, dict[str, Tensor]]  # k, v, and the tensors that say where sequences lie
 
@@ -52,9 +54,7 @@ class Call(NamedTuple):
 def made(rows: Sequence[Row], family: Family) -> Iterator[Call]:
     """The calls of rows; their tensors are views of the same random numbers, or copies of views."""
     draw, rows = torch.Generator().manual_seed(0), [row.of(family.head_dim) for row in rows]
-    most = max(
-        len(row.rows) * max(max(row.rows) * row.heads[0], max(row.keys) * row.heads[1]) for row in rows
-    )
+    most = max(len(row.rows) * max(*row.rows, *row.keys) * (row.heads[0] + max(BEHIND)) for row in rows)
     length = most * family.head_dim + 3 * APART
     pool = torch.randn(DRAWN, generator=draw, dtype=FP32).to(TORCH_DTYPES[family.dtype])
     pool = pool.repeat(-(-length // DRAWN))
@@ -71,10 +71,10 @@ def _made(row: Row, family: Family, pool: Tensor, slopes: Tensor) -> Call:
     if row.alibi:
         padded = padded._replace(alibi_slopes=slopes[: len(row.rows) * row.heads[0]].view(-1, row.heads[0]))
     k, v, where = STORES[row.store](padded.k, padded.v, row.keys)
-    q = padded.q
+    q = padded.q if row.store == DENSE else padded.q.contiguous()
     if row.store in {PACKED, PAGED}:
         q, where["cu_seqlens_q"] = packed(q, row.rows), _ends(row.rows)
-    inputs = padded._replace(q=q.contiguous(), k=k, v=v, attn_mask=None, **where)
+    inputs = padded._replace(q=q, k=k, v=v, attn_mask=None, **where)
     return Call(row.why, inputs, options, row.nan, padded, dout, row.rows, row.keys)
 
 
@@ -82,8 +82,8 @@ def _padded(row: Row, family: Family, pool: Tensor) -> tuple[Inputs, Tensor]:
     """q, k and v of all sequences with their mask, and dout."""
     lengths, heads = (row.rows, row.keys, row.keys, row.rows), (*row.heads, row.heads[1], row.heads[0])
     q, k, v, dout = (
-        _view(pool[place * APART :], row, max(its), number, family.head_dim)
-        for place, (its, number) in enumerate(zip(lengths, heads, strict=True))
+        _view(pool[place * APART :], row, max(its), (number, behind), family.head_dim)
+        for place, (its, number, behind) in enumerate(zip(lengths, heads, BEHIND, strict=True))
     )
     if row.scores != FLAT or row.infinite:
         q, k = q.clone(), k.clone()
@@ -92,9 +92,13 @@ def _padded(row: Row, family: Family, pool: Tensor) -> tuple[Inputs, Tensor]:
     return Inputs(q, k, v, attn_mask=mask), dout
 
 
-def _view(pool: Tensor, row: Row, length: int, heads: int, head_dim: int) -> Tensor:
-    sizes = (len(row.rows), length, heads, head_dim)
-    return pool[: math.prod(sizes)].view(sizes)[..., : head_dim - row.narrower]
+def _view(pool: Tensor, row: Row, length: int, heads: tuple[int, int], head_dim: int) -> Tensor:
+    number, behind = heads
+    if row.heads_first:  # rows behind those of a head, and elements behind those of a row
+        sizes = (len(row.rows), number, length + behind, head_dim + APART * behind)
+        return pool[: math.prod(sizes)].view(sizes)[..., :length, :head_dim].transpose(1, 2)
+    sizes = (len(row.rows), length, number + (behind if row.store == DENSE else 0), head_dim)
+    return pool[: math.prod(sizes)].view(sizes)[:, :, :number, : head_dim - row.narrower]
 
 
 def there(lengths: Lengths) -> Tensor:
@@ -119,7 +123,8 @@ def _score(row: Row, q: Tensor, k: Tensor, scale: float) -> None:
         q[..., 0], k[..., 0] = along, (wanted / (ALONG * scale))[..., None]
     if row.infinite:
         for b, number in enumerate(NO_NUMBERS):
-            k[b, before[b] + 2 * row.keys[b] // 3, -1, 0] = number
+            at = row.keys[b] - 1 if row.window[0] == 0 else 2 * row.keys[b] // 3
+            k[b, before[b] + at, -1, 0] = number
 
 
 def _dense(k: Tensor, v: Tensor, _lengths: Lengths) -> Stored:
@@ -135,7 +140,7 @@ def _cache(k: Tensor, v: Tensor, lengths: Lengths) -> Stored:
     capacity, places = max(lengths) + len(lengths) + 1, [*range(len(lengths), 0, -1)]
     begins = [place * capacity + place for place in places]
     slots = [begin + at for begin, length in zip(begins, lengths, strict=True) for at in range(length)]
-    caches = (_hollow(packed(x, lengths), slots, len(lengths) + 1, capacity) for x in (k, v))
+    caches = _hollow((k, v), lengths, slots, len(lengths) + 1, capacity)
     used = [place + length for place, length in zip(places, lengths, strict=True)]
     return *caches, {
         "seqused_k": _integers(*used), "leftpad_k": _integers(*places), "cache_batch_idx": _integers(*places),
@@ -151,15 +156,19 @@ def _paged(k: Tensor, v: Tensor, lengths: Lengths) -> Stored:
     for b, (first, length) in enumerate(zip(firsts, lengths, strict=True)):
         table[b, : blocks[b]] = torch.arange(first, first - blocks[b], -1)
         slots += [(first - at // PAGE) * PAGE + at % PAGE for at in range(length)]
-    caches = (_hollow(packed(x, lengths), slots, sum(blocks) + 1, PAGE) for x in (k, v))
+    caches = _hollow((k, v), lengths, slots, sum(blocks) + 1, PAGE)
     return *caches, {"block_table": table, "cu_seqlens_k": _ends(lengths)}
 
 
-def _hollow(x: Tensor, slots: Sequence[int], *sizes: int) -> Tensor:
-    """A cache of (blocks, keys) with rows in slots, and NaN in all others; strides are those of rows."""
-    wide = x.new_full((math.prod(sizes), x.shape[1], x.stride(1)), torch.nan)[..., : x.shape[2]]
-    wide[torch.tensor(slots)] = x
-    return wide.unflatten(0, sizes)
+def _hollow(both: tuple[Tensor, Tensor], lengths: Lengths, slots: Sequence[int], *sizes: int) -> list[Tensor]:
+    """Caches of (blocks, keys) with rows in slots, and NaN in all others and behind those of v."""
+    caches = []
+    for behind, x in enumerate(both):
+        _, _, heads, head_dim = x.shape
+        wide = x.new_full((math.prod(sizes), heads + behind, head_dim), torch.nan)[:, :heads]
+        wide[torch.tensor(slots)] = packed(x, lengths)
+        caches.append(wide.unflatten(0, sizes))
+    return caches
 
 
 STORES = {DENSE: _dense, PACKED: _packed, CACHE: _cache, PAGED: _paged}

@@ -18,12 +18,13 @@ class Row(NamedTuple):
     """One call; ``rows`` and ``keys`` are those of each sequence, ``heads`` those of q and of k and v.
 
     ``store`` says how k and v lie: dense, packed sequences, a cache with left padding, used lengths and
-    rows by index, or pages, whose queries are packed.  ``scale`` is in units of 1 / sqrt(head_dim).
+    rows by index, or pages, whose queries are packed.  Dense tensors lie with their heads first where
+    ``heads_first``.  ``scale`` is in units of 1 / sqrt(head_dim).
     ``scores`` are added to those of random tensors: of the first key, and more for each key after it; for
-    every other head of q they are subtracted.  With
-    ``infinite`` a key of each of the first three sequences is NaN, -inf or inf, and with ``nan`` all tensors
-    are NaN, of which nothing may be left in gradients of what is hidden.  Where ``narrower`` than the
-    family's head dim, rows are not aligned.
+    every other head of q they are subtracted.  With ``infinite`` a key of each of the first three sequences
+    is NaN, -inf or inf; where windows begin at the diagonal it is the last key, the only one that the last
+    query sees.  With ``nan`` all tensors are NaN: nothing may be left of it in gradients of what is hidden.
+    Where ``narrower`` than the family's head dim, rows are not aligned.
     """
 
     why: str
@@ -41,6 +42,7 @@ class Row(NamedTuple):
     infinite: bool = False
     nan: bool = False
     narrower: int = 0
+    heads_first: bool = False
 
     def of(self, head_dim: int) -> "Row":
         """With a tile for each part, where there are more parts than lanes; scores rise as far."""
@@ -59,48 +61,65 @@ class Row(NamedTuple):
 # Windows end at each key of a tile: more rows than it has keys, or lengths that are 16 apart.  Sequences of a
 # row are one padded batch for PyTorch: long ones only where all are.  What covers several features is one
 # call where no mutant showed that it hides one of them: scores that rise hide keys, so pages have flat ones.
+# Kernels have code of their own for packed and for dense rows.  Of both some workgroups have a single row, as
+# 129 is one more than 128, 64, 32 and 16, and so are 11 rows of three heads more than 32 and 16.  With pages
+# there is a sequence with more keys than there are queries: one number taken for the other cuts it.
 ATTENTION = (
-    Row("causal", (150,), (129,), (2, 1), CAUSAL),
+    Row("causal", (129,), (97,), (2, 1), CAUSAL),
     Row("window, scores that rise and fall", (150,), (200,), (2, 2), (33, 7), scores=(0.0, 5.0)),
-    Row("packed sequences, infinite scores", (33, 17, 17, 0, 40), (97, 65, 90, 20, 0), (3, 1), CAUSAL,
+    Row("packed sequences, infinite scores", (33, 17, 17, 0, 20, 5, 1), (65, 65, 49, 20, 9, 0, 1), (6, 2),
+        CAUSAL,
         store=PACKED, infinite=True),
+    Row("the diagonal, heads first, infinite scores", (33, 33, 33), (49, 49, 49), (2, 1), (0, 0),
+        infinite=True, heads_first=True),
     Row("left padded cache, negative scale", (40, 40), (129, 97), (2, 1), (0, 60), scale=-1.0, store=CACHE,
         scores=(-1500.0, -0.5)),
-    Row("window, softcap, ALiBi", (97,), (130,), (2, 1), (40, 8), softcap=5.0, alibi=True),
-    Row("packed sequences, dropout, ALiBi, infinite scores", (70, 70, 70), (65, 65, 65), (2, 1), CAUSAL,
+    Row("long packed sequences", (129, 20), (65, 97), (2, 1), (70, 9), store=PACKED),
+    Row("window, heads first, softcap, ALiBi", (129, 129), (117, 117), (2, 1), (40, 8), softcap=5.0,
+        alibi=True, heads_first=True),
+    Row("packed sequences, dropout, ALiBi, infinite scores", (70, 70, 70), (65, 65, 65), (4, 2), CAUSAL,
         scale=-2.0, alibi=True, dropout=0.3, store=PACKED, infinite=True),
-    Row("pages, ALiBi, from the diagonal on", (17, 0, 40, 5), (100, 30, 150, 0), (2, 2), (0, 20), alibi=True,
-        store=PAGED),
+    Row("pages, ALiBi, from the diagonal on, infinite scores", (17, 40, 5, 0, 1, 3),
+        (100, 150, 49, 30, 1, 0), (2, 2), (0, 20), alibi=True, store=PAGED, infinite=True),
     Row("left padded cache, softcap", (31, 31), (200, 20), (2, 1), softcap=2000.0, store=CACHE,
         scores=(0.0, 5.0)),
-    Row("decode in parts, infinite scores", (5, 3, 1, 0, 3), (193, 97, 129, 20, 2), (6, 2), CAUSAL,
+    Row("decode in parts, infinite scores", (11, 3, 1, 0, 3), (257, 97, 129, 20, 2), (6, 2), CAUSAL,
         store=PACKED, parts=3, infinite=True),
     Row("decode, window, scores that rise and fall", (16, 16, 16, 0, 16, 3), (161, 177, 193, 20, 209, 0),
         (2, 2), (33, 7), store=PACKED, scores=(0.0, 0.5)),
-    Row("decode, left padded cache, negative scale", (5, 5), (129, 97), (4, 1), scale=-1.0, store=CACHE,
+    Row("decode, left padded cache, negative scale", (11, 11), (129, 97), (3, 1), scale=-1.0, store=CACHE,
         scores=(-1500.0, -0.5)),
-    Row("decode, window, softcap, ALiBi", (16, 16, 16, 0, 16, 3), (161, 177, 65, 20, 81, 0), (3, 1), (70, 0),
+    Row("decode, window, softcap, ALiBi", (16, 16, 11, 0, 16, 3), (161, 177, 65, 20, 81, 0), (6, 2), (70, 0),
         scale=-2.0, softcap=5.0, alibi=True, store=PACKED),
-    Row("decode, pages, ALiBi, infinite scores", (2, 16, 3, 0), (161, 209, 97, 30), (2, 2), (-1, 60),
-        alibi=True, store=PAGED, parts=2, infinite=True),
-    Row("decode, left padded cache, softcap", (3, 3), (300, 20), (2, 1), softcap=2000.0, store=CACHE,
+    Row("decode, pages, ALiBi, infinite scores", (2, 16, 3, 0, 3), (161, 209, 97, 30, 0), (2, 2), (-1, 60),
+        alibi=True, store=PAGED, parts=3, infinite=True),
+    Row("decode, the diagonal, heads first, infinite scores", (11, 11, 11), (33, 33, 33), (6, 2), (0, 0),
+        parts=3, infinite=True, heads_first=True),
+    Row("decode, the diagonal, heads first, ALiBi, infinite scores", (11, 11, 11), (33, 33, 33), (6, 2),
+        (0, 0), alibi=True, parts=3, infinite=True, heads_first=True),
+    Row("decode, left padded cache, softcap", (11, 11), (300, 20), (3, 1), softcap=2000.0, store=CACHE,
         scores=(0.0, 5.0)),
     Row("decode in many parts, scores that rise and fall", (1,), (67 * TILE,), (2, 1), parts=67,
         scores=(0.0, 1.1)),
     Row("unaligned cache", (5, 5), (40, 33), (4, 2), (9, 3), scale=-1.0, softcap=5.0, alibi=True, store=CACHE,
         narrower=3),
-    Row("unaligned pages", (7, 0, 70), (60, 30, 65), (2, 2), CAUSAL, dropout=0.3, store=PAGED, narrower=1),
+    Row("unaligned pages, infinite scores", (7, 0, 70), (60, 30, 97), (2, 2), CAUSAL, dropout=0.3,
+        store=PAGED, infinite=True, narrower=1),
 )  # fmt: skip
 
 # Both loops of the kernels for gradients, on each of the two paths.
 GRADIENTS = (
-    Row("causal", (150,), (129,), (2, 1), CAUSAL),
-    Row("window, negative scale", (77, 77), (150, 150), (2, 2), (33, 7), scale=-1.0),
-    Row("packed sequences", (17, 0, 9, 64), (33, 20, 0, 40), (3, 1), store=PACKED),
-    Row("window, softcap, ALiBi", (77, 77), (90, 90), (2, 1), (40, 8), scale=-2.0, softcap=5.0, alibi=True),
-    Row("packed sequences, dropout", (20, 0, 70), (65, 3, 33), (2, 1), dropout=0.3, store=PACKED),
-    Row("NaN", (20, 50, 5), (50, 20, 150), (2, 1), (0, 3), store=PACKED, nan=True),
-    Row("NaN, ALiBi", (20, 50, 5), (50, 20, 150), (2, 1), (0, 3), alibi=True, store=PACKED, nan=True),
+    Row("causal", (129,), (193,), (2, 1), CAUSAL),
+    Row("window, heads first, negative scale", (77, 77), (150, 150), (2, 2), (33, 7), scale=-1.0,
+        heads_first=True),
+    Row("packed sequences", (17, 0, 9, 33, 1), (33, 20, 0, 40, 1), (6, 2), store=PACKED),
+    Row("long packed sequences", (129, 33), (20, 150), (1, 1), store=PACKED),
+    Row("window, heads first, softcap, ALiBi", (129, 129), (129, 129), (2, 1), (40, 8), scale=-2.0,
+        softcap=5.0, alibi=True, heads_first=True),
+    Row("packed sequences, dropout, ALiBi", (20, 0, 65, 1), (33, 3, 40, 1), (4, 2), alibi=True, dropout=0.3,
+        store=PACKED),
+    Row("NaN", (20, 129, 5), (50, 20, 150), (2, 1), (0, 0), store=PACKED, nan=True),
+    Row("NaN, ALiBi", (20, 129, 5), (50, 20, 150), (2, 1), (0, 0), alibi=True, store=PACKED, nan=True),
 )  # fmt: skip
 
 

@@ -12,15 +12,16 @@ from flash_attn_rocm import _expected
 from flash_attn_rocm._library import LIMITS
 from flash_attn_rocm._options import (
     DTYPES,
+    INT32_MAX,
     INTEGERS,
     WITHOUT_KERNELS,
     FlashAttnArgumentError,
+    integer,
     pair,
     real,
     requires_gradient,
 )
 
-INT32_MAX = (1 << 31) - 1
 FLOAT_MAX = torch.finfo(torch.float32).max
 Named = dict[str, Any]
 
@@ -150,6 +151,30 @@ def mask(attn_mask: Any, q: Tensor, k: Tensor) -> list[str]:  # noqa: ANN401
         wanted = f"{', '.join(most)} or {last}, any size may be 1"
         found.append(f"attn_mask: expected shape {wanted}, got {shape(attn_mask)}")
     return [*found, *_kind("attn_mask", attn_mask, torch.bool, q.device)]
+
+
+def sinks(sink: Any, nheads: int, device: torch.device) -> list[str]:  # noqa: ANN401
+    """What is wrong with sink."""
+    if sink is None:
+        return []
+    if not isinstance(sink, Tensor):
+        return [f"sink: expected a tensor ({nheads},), got {type(sink).__name__}"]
+    found = []
+    if tuple(sink.shape) != (nheads,):
+        found.append(f"sink: expected shape ({nheads},), got {shape(sink)}")
+    if not sink.is_floating_point():
+        found.append(f"sink: expected a floating-point dtype, got {sink.dtype}")
+    if sink.device != device:
+        found.append(f"sink: expected device {device} like q, got {sink.device}")
+    return found
+
+
+def chunks(chunk: Any, block_table: Any = None) -> list[str]:  # noqa: ANN401
+    """What is wrong with chunk."""
+    width = integer(chunk)
+    if width is None or width < 0:
+        return [f"chunk: expected an integer of 0 (none) or more, got {chunk}"]
+    return ["chunk: cannot be combined with block_table"] if width and block_table is not None else []
 
 
 def numbers(

@@ -7,12 +7,15 @@ from flash_attn_rocm import _environment, _override
 from flash_attn_rocm._drop_in import DropIn
 from flash_attn_rocm._facts import DXG_VARIABLE, HIDING, OVERRIDE, DeviceFile, Facts, Fused, Gpu
 from flash_attn_rocm._requirements import (
+    OLDEST_ROCM,
     OPEN_TORCH_PAGE,
     REMOVE,
     REMOVE_TORCH,
     Step,
     install_torch,
+    is_public,
     numbered,
+    release,
     wrong_build,
 )
 
@@ -22,6 +25,7 @@ CONTAINER_OPTIONS = (
     '--group-add "$(stat -c %g /dev/kfd)" --group-add "$(stat -c %g /dev/dri/renderD128)"'
 )
 WSL_CONTAINER_OPTIONS = "--device /dev/dxg --volume /usr/lib/wsl:/usr/lib/wsl"
+AMD_DRIVERS = "https://www.amd.com/en/support"
 REMOVE_DROP_IN = "python -m pip uninstall --yes"
 REPLACE_FUSED = "sdpa.enable(replace_fused=True)"
 NOT_RUN = "These kernels were not run on hardware by the project's CI, which has no AMD GPU."
@@ -98,7 +102,7 @@ def _headline(facts: Facts) -> str:
 def _findings(facts: Facts) -> tuple[tuple[str, str], ...]:
     torch = facts.torch
     found = [
-        ("flash_attn_rocm", f"{facts.package}, built with ROCm {facts.rocm or 'of an unknown version'}"),
+        ("flash_attn_rocm", f"{facts.package}, {_wheel_for(facts)}"),
         ("kernels for", _kernels_for(facts) or "unknown, because the library does not load"),
         ("system", _system(facts)),
         ("Python", facts.python),
@@ -106,8 +110,9 @@ def _findings(facts: Facts) -> tuple[tuple[str, str], ...]:
         ("flash-attn", _in_words(facts.drop_in)),
         *_flash_attn_3(facts.drop_in_3),
         ("HIP runtime", ", ".join(facts.hip_libraries) or "none in this process"),
-        ("driver", "that of Windows" if facts.wsl else facts.driver or "none loaded"),
-        *((file.path, _access(file)) for file in (facts.kfd, *facts.renders)),
+        ("driver", facts.driver or ("that of Windows, not shown here" if facts.wsl else "none loaded")),
+        *((("librocdxg", facts.rocdxg or "not found in the usual folders"),) if facts.wsl else ()),
+        *((file.path, _access(file)) for file in (facts.kfd, *facts.renders) if file.path),
         *facts.environment,
     ]
     found += [(f"GPU {gpu.index}", _describe(gpu, facts)) for gpu in facts.gpus]
@@ -119,6 +124,12 @@ def _findings(facts: Facts) -> tuple[tuple[str, str], ...]:
     if facts.fused:
         found.append(("PyTorch's SDPA", "; ".join(map(_of_fused, facts.fused))))
     return tuple(found)
+
+
+def _wheel_for(facts: Facts) -> str:
+    if is_public(facts.package):
+        return f"for every ROCm from {OLDEST_ROCM} on"
+    return f"built with ROCm {facts.rocm or 'of an unknown version'}"
 
 
 def _kernels_for(facts: Facts) -> str:
@@ -133,6 +144,8 @@ def _kernels_for(facts: Facts) -> str:
 
 
 def _system(facts: Facts) -> str:
+    if facts.windows:
+        return f"{facts.os_name}, {facts.machine}"
     name = f"{facts.os_name} on WSL2" if facts.wsl else facts.os_name
     return f"{name}, {facts.system} {facts.machine}, glibc {facts.glibc or 'unknown'}"
 
@@ -209,6 +222,11 @@ def _device_file_steps(facts: Facts) -> list[Step]:
 
 
 def _absent_step(facts: Facts) -> Step:
+    if facts.windows:
+        return Step(
+            "no AMD GPU can be used, because no driver of AMD is installed; this page has it:",
+            (f"python -m webbrowser {AMD_DRIVERS}",),
+        )
     if facts.wsl:
         return Step(
             "no AMD GPU can be used, because /dev/dxg is not there, through which WSL2 reaches the GPUs of "
@@ -244,7 +262,7 @@ def _join_unnamed(group: str) -> str:
 
 
 def _driver_step(facts: Facts) -> Step | None:
-    if facts.wsl or facts.kfd.state != "open" or facts.driver_gpus:
+    if facts.wsl or facts.windows or facts.kfd.state != "open" or facts.driver_gpus:
         return None
     return Step(
         f"the driver ({facts.driver or 'of unknown version'}) is loaded and lists no GPU that computes; its "
@@ -265,12 +283,18 @@ def _runtimes_step(facts: Facts) -> Step | None:
 
 def _rocm_step(facts: Facts) -> Step | None:
     theirs, ours = facts.torch.rocm, facts.rocm
+    if theirs and is_public(facts.package) and release(theirs) < release(OLDEST_ROCM):
+        return Step(
+            f"PyTorch brings ROCm {theirs}, and this wheel is for ROCm {OLDEST_ROCM} and newer: remove it "
+            f"with the first command, then {install_torch()}",
+            (REMOVE_TORCH, OPEN_TORCH_PAGE),
+        )
     if not theirs or not ours or _major(theirs) == _major(ours):
         return None
     return Step(
         f"PyTorch brings ROCm {theirs}, and this wheel was built with ROCm {ours}: remove it with the "
-        f"command below, then install the wheel for ROCm {_major(theirs)}, with the command on the page of "
-        "the index that you installed from",
+        f"command below, then install the wheel for ROCm {_major(theirs)}, or the one for every ROCm from "
+        f"{OLDEST_ROCM} on, with the command on the page of the index that you installed from",
         (REMOVE,),
     )
 
@@ -286,7 +310,7 @@ def _override_step(facts: Facts) -> Step | None:
     return Step(
         f"{OVERRIDE}={value} makes every GPU report this arch, and they are {real}: kernels of another arch "
         "may fail or give wrong results",
-        (f"unset {OVERRIDE}",),
+        (_unset(facts, OVERRIDE),),
     )
 
 
@@ -302,7 +326,7 @@ def _foreign_torch_step(facts: Facts) -> Step | None:
         f"this PyTorch was built without kernels for {names}, so its own operations fail there, mostly with "
         f"“invalid device function”. With this every GPU calls itself {code}, whose code {names} runs, in "
         "PyTorch and here:",
-        (f"export {OVERRIDE}={_override.value_for(code)}",),
+        (_set(facts, OVERRIDE, _override.value_for(code)),),
     )
 
 
@@ -312,7 +336,7 @@ def _canary_steps(facts: Facts) -> list[Step]:
         Step(
             f"kernels are disabled, because they failed a check at first use: {words}; please report "
             "it with the file that the first command writes; the second one has them checked again",
-            ("python -m flash_attn_rocm selftest", f"rm {shlex.quote(path)}"),
+            ("python -m flash_attn_rocm selftest", _remove(facts, path)),
         )
         for words, path in facts.canary
     ]
@@ -323,14 +347,14 @@ def _settings_steps(facts: Facts) -> list[Step]:
     found = []
     for name, value in _environment.given(dict(facts.environment)):
         if problem := _environment.problem(name, value):
-            found.append(Step(problem.partition("\n")[0], (f"unset {shlex.quote(name)}",)))
+            found.append(Step(problem.partition("\n")[0], (_unset(facts, name),)))
     return found
 
 
 def _gpu_steps(facts: Facts) -> list[Step]:
     """GPUs that PyTorch does not see, and why others are not served."""
     found = []
-    there = facts.driver_gpus or (facts.wsl and facts.kfd.state == "open")
+    there = facts.driver_gpus or ((facts.wsl or facts.windows) and facts.kfd.state == "open")
     if facts.torch.rocm and not facts.problems and not facts.gpus and there:
         found.append(_unseen_step(facts))
     for gpu in facts.gpus or facts.driver_gpus:
@@ -339,7 +363,7 @@ def _gpu_steps(facts: Facts) -> list[Step]:
                 f"GPU {gpu.index}: {gpu.reasons[0][1]}; the PyTorch implementation answers there. PyTorch's "
                 "own scaled_dot_product_attention may be faster, on some GPUs only with this:"
             )
-            found.append(Step(words, ("export TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL=1",)))
+            found.append(Step(words, (_set(facts, "TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL", "1"),)))
     return found
 
 
@@ -347,13 +371,22 @@ def _unseen_step(facts: Facts) -> Step:
     count = f"the driver ({facts.driver or 'of unknown version'}) lists {len(facts.driver_gpus)} GPUs"
     if facts.wsl:
         count = f"WSL2 has {facts.kfd.path}"
+    if facts.windows:
+        count = f"Windows has a driver of AMD ({facts.driver})"
     hiding = [(name, value) for name, value in facts.environment if name in HIDING]
     if hiding:
         given = ", ".join(f"{name}={value}" for name, value in hiding)
         words = f"{count}, and PyTorch sees none: {given} hides them"
-        return Step(words, (f"unset {' '.join(name for name, _ in hiding)}",))
+        return Step(words, (_unset(facts, *(name for name, _ in hiding)),))
     if facts.wsl:
         return _unseen_on_wsl_step(facts)
+    if facts.windows:
+        words = (
+            f"{count}, and the HIP runtime of PyTorch (ROCm {facts.torch.rocm}) sees no AMD GPU: the driver "
+            "is older than this ROCm supports, or this ROCm does not serve the GPU on Windows. AMD's newest "
+            "driver:"
+        )
+        return Step(words, (f"python -m webbrowser {AMD_DRIVERS}",))
     return Step(
         f"{count}, and the HIP runtime of PyTorch (ROCm {facts.torch.rocm}) sees none: where all device "
         "files may be opened, the driver is older than this ROCm supports; its messages say more",
@@ -369,7 +402,7 @@ def _unseen_on_wsl_step(facts: Facts) -> Step:
     )
     if dict(facts.environment).get(DXG_VARIABLE) == "1":
         return Step(f"{words}, which this finds where it is installed:", ("ldconfig -p | grep rocdxg",))
-    return Step(f"{words}, which ROCm before 7.13 uses only with this:", (f"export {DXG_VARIABLE}=1",))
+    return Step(f"{words}, which ROCm before 7.13 uses only with this:", (_set(facts, DXG_VARIABLE, "1"),))
 
 
 def _fused_step(facts: Facts) -> Step | None:
@@ -390,7 +423,7 @@ def _fused_step(facts: Facts) -> Step | None:
             "import torch; torch.backends.cuda.enable_flash_sdp(False); "
             "torch.backends.cuda.enable_mem_efficient_sdp(False)"
         )
-    return Step(words, (f"python -c {shlex.quote(code)}",))
+    return Step(words, (f"python -c {_quoted(facts, code)}",))
 
 
 def _drop_in_step(found: DropIn) -> Step | None:
@@ -408,6 +441,25 @@ def _drop_in_step(found: DropIn) -> Step | None:
         "index that this wheel is from",
         (f"{REMOVE_DROP_IN} {found.distribution}",),
     )
+
+
+def _set(facts: Facts, name: str, value: str) -> str:
+    """The line that sets a variable, of Windows' cmd or of a POSIX shell."""
+    return f"set {name}={value}" if facts.windows else f"export {name}={value}"
+
+
+def _unset(facts: Facts, *names: str) -> str:
+    if facts.windows:
+        return " & ".join(f'set "{name}="' for name in names)
+    return f"unset {' '.join(map(shlex.quote, names))}"
+
+
+def _remove(facts: Facts, path: str) -> str:
+    return f"{'del' if facts.windows else 'rm'} {_quoted(facts, path)}"
+
+
+def _quoted(facts: Facts, text: str) -> str:
+    return f'"{text}"' if facts.windows else shlex.quote(text)
 
 
 def _major(version: str) -> str:

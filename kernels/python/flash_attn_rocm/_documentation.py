@@ -58,6 +58,19 @@ ARGUMENTS = {
         torch.use_deterministic_algorithms(True). Otherwise kernels may add dq up in no fixed order, which is
         faster; explain() says whether they do, and FLASH_ATTN_ROCM_BACKWARD=separate or fused chooses.
         """,
+    "sink": """
+        (nheads,), of any floating-point dtype: a number for each head that joins the softmax of all its rows,
+        as the score of one more key whose value is 0, so that the weights of a row sum to less than 1. It is
+        neither scaled nor capped, and finite or -inf, which is none. softmax_lse includes it; a row that sees
+        no key stays 0, with a softmax_lse of +inf. Functions with gradients give it one. Costs one pass over
+        out after the kernel. Keyword only; flash_attn has no such argument.
+        """,
+    "chunk": """
+        If positive, query i sees key j only if j and i + seqlen_k - seqlen_q are in one chunk: if they give
+        the same integer, rounded down, when divided by it. Kernels look at no others. Chunks count from each
+        sequence's first key; window_size and causal may hide more. Cannot be combined with block_table.
+        Keyword only; flash_attn has no such argument, FlashAttention 3 calls it attention_chunk.
+        """,
     "return_attn_probs": "If True, return a tuple of three tensors, see below; meant for tests.",
     "block_table": """
         (batch, max_blocks), torch.int32: k and v are then a paged cache, (num_blocks, page, nheads_k,
@@ -91,7 +104,8 @@ RAISES = """
 SOURCE = """
     FlashAttention-2, Tri Dao, arXiv:2307.08691; FlashAttention, Dao et al., arXiv:2205.14135. The interface
     is that of flash_attn 2.8. alibi_slopes: ALiBi, Press et al., arXiv:2108.12409; nheads_k < nheads:
-    grouped-query attention, Ainslie et al., arXiv:2305.13245; softcap: Gemma 2, arXiv:2408.00118.
+    grouped-query attention, Ainslie et al., arXiv:2305.13245; softcap: Gemma 2, arXiv:2408.00118; sink:
+    gpt-oss, arXiv:2508.10925.
     """
 
 

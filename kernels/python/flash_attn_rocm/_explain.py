@@ -56,7 +56,7 @@ def _plain(function: Callable[..., Any], arguments: list[Any]) -> list[Any]:
     if function is _kvcache.flash_attn_with_kvcache:
         _sharded.refuse(function.__name__, arguments)
         return arguments
-    tensors = len(names) - 1 - sum(name.startswith("max_seqlen") for name in names)
+    tensors = len(names) - 1 - sum(name == "chunk" or name.startswith("max_seqlen") for name in names)
     together = 3 if "qkv" in names else 2 if "kv" in names else 0
     given = tuple(arguments[:tensors]), tuple(arguments[tensors:])
     inside = _wrapped.inside(function.__name__, together, *given)

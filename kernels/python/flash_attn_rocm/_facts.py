@@ -1,6 +1,6 @@
 """What the doctor needs to know about this machine.  Only this module looks at it."""
 
-import grp
+import hashlib
 import importlib
 import os
 import platform
@@ -12,15 +12,22 @@ from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
-from flash_attn_rocm import _drop_in, _environment, _requirements
+from flash_attn_rocm import _drop_in, _environment, _requirements, _windows
 from flash_attn_rocm._drop_in import DropIn
-from flash_attn_rocm._requirements import Step
+from flash_attn_rocm._requirements import WINDOWS, Step
+
+if sys.platform != "win32":
+    import grp
 
 State = Literal["absent", "denied", "open"]
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
 DXG_VARIABLE = "HSA_ENABLE_DXG_DETECTION"
 HIDING = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
 VARIABLES = (OVERRIDE, *HIDING, DXG_VARIABLE)
+# Where WSL2 shows the drivers of Windows, a folder for each with its version's hash in the name, and where
+# ROCm's library that reaches them may be.
+WSL_DRIVERS = "usr/lib/wsl/drivers"
+ROCDXG_FOLDERS = ("opt/rocm/lib", "usr/lib/x86_64-linux-gnu", "usr/local/lib")
 
 
 @dataclass(frozen=True)
@@ -71,14 +78,15 @@ class Fused:
 class Facts:
     """Everything the report is made of.
 
-    ``problems`` keep the package from importing.  ``hip_libraries`` are the files of the HIP runtime mapped
-    into this process, ``environment`` the variables that change what it sees.  ``gpus`` are those that
-    PyTorch can use, ``driver_gpus`` those that the kernel driver lists.  ``canary`` has what failed at first
-    use, each with the file that remembers it.  ``kfd`` is the file through which GPUs compute: /dev/kfd, or
-    /dev/dxg on WSL2.  ``drop_in`` is what ``import flash_attn`` finds, ``drop_in_3`` what ``import
-    flash_attn_interface`` does, ``fused`` what PyTorch's own attention does on the first GPU.  ``archs`` are
-    those that the wheel has machine code of, ``served`` the GPUs that run it, each with its arch;
-    ``torch_archs`` are those that PyTorch's own kernels were built for.
+    ``problems`` keep the package from importing. ``hip_libraries`` are the files of the HIP runtime mapped
+    into this process, ``environment`` the variables that change what it sees. ``gpus`` are those that PyTorch
+    can use, ``driver_gpus`` those that the kernel driver lists, on Windows none. ``canary`` has what failed
+    at first use, each with the file that remembers it. ``kfd`` is the file through which GPUs compute:
+    /dev/kfd, or /dev/dxg on WSL2, and on Windows none: absent where there is no driver. ``drop_in`` is what
+    ``import flash_attn`` finds, ``drop_in_3`` what ``import flash_attn_interface`` does, ``fused`` what
+    PyTorch's own attention does on the first GPU. ``archs`` are those that the wheel has machine code of,
+    ``served`` the GPUs that run it, each with its arch; ``torch_archs`` are those that PyTorch's own kernels
+    were built for. ``rocdxg`` is the name of ROCm's library for WSL2, "" where none was found.
     """
 
     system: str
@@ -106,6 +114,11 @@ class Facts:
     fused: tuple[Fused, ...] = ()
     served: tuple[tuple[str, str], ...] = ()
     torch_archs: tuple[str, ...] = ()
+    rocdxg: str = ""
+
+    @property
+    def windows(self) -> bool:
+        return self.system == WINDOWS
 
 
 def collect(root: Path = Path("/"), *, ask_gpus: bool = True) -> Facts:
@@ -117,7 +130,7 @@ def collect(root: Path = Path("/"), *, ask_gpus: bool = True) -> Facts:
     problems = _package_problems()
     listed = driver_gpus(root / "sys/class/kfd/kfd/topology/nodes")
     gpus = _torch_gpus(module) if ask_gpus and module is not None and not problems else ()
-    wsl = "microsoft" in _read(root / "proc/sys/kernel/osrelease").lower()
+    wsl = is_wsl(root)
     return Facts(
         system=sys.platform,
         machine=platform.machine(),
@@ -128,13 +141,13 @@ def collect(root: Path = Path("/"), *, ask_gpus: bool = True) -> Facts:
         rocm=_requirements.wheel_rocm(),
         problems=problems,
         torch=torch,
-        hip_libraries=hip_libraries((root / "proc/self/maps").read_text(encoding="utf-8", errors="replace")),
+        hip_libraries=_hip_libraries(root),
         environment=(
             *((name, os.environ[name]) for name in VARIABLES if name in os.environ),
             *_environment.given(os.environ),
         ),
         driver=driver(root),
-        kfd=device_file(root / ("dev/dxg" if wsl else "dev/kfd")),
+        kfd=_gateway(root, wsl=wsl),
         renders=tuple(map(device_file, sorted((root / "dev/dri").glob("render*")))),
         user_groups=_user_groups(),
         archs=() if problems else _archs(),
@@ -149,7 +162,31 @@ def collect(root: Path = Path("/"), *, ask_gpus: bool = True) -> Facts:
         fused=_fused() if gpus else (),
         served=() if problems else _served(),
         torch_archs=_torch_archs(module) if gpus and module is not None else (),
+        rocdxg=rocdxg(root) if wsl else "",
     )
+
+
+def _hip_libraries(root: Path) -> tuple[str, ...]:
+    if sys.platform == "win32":
+        return _windows.hip_libraries()
+    return hip_libraries((root / "proc/self/maps").read_text(encoding="utf-8", errors="replace"))
+
+
+def _gateway(root: Path, *, wsl: bool) -> DeviceFile:
+    if sys.platform == "win32":
+        return DeviceFile("", "open" if driver(root) else "absent")
+    return device_file(root / ("dev/dxg" if wsl else "dev/kfd"))
+
+
+def is_wsl(root: Path) -> bool:
+    """Whether this Linux runs in WSL2, where Windows has the GPUs and their driver."""
+    return "microsoft" in _read(root / "proc/sys/kernel/osrelease").lower()
+
+
+def rocdxg(root: Path) -> str:
+    """The file of ROCm's library for WSL2, such as librocdxg.so.1.1.0; "" where none is installed."""
+    found = (path for folder in ROCDXG_FOLDERS for path in sorted((root / folder).glob("librocdxg.so*")))
+    return next((path.resolve().name for path in found), "")
 
 
 def hip_libraries(maps: str) -> tuple[str, ...]:
@@ -169,12 +206,27 @@ def device_file(path: Path) -> DeviceFile:
 
 
 def driver(root: Path) -> str:
-    """The kernel driver: its own version where it is not a part of Linux, or Linux's; "" when not loaded."""
+    """The kernel driver: its own version where it is not a part of Linux, or Linux's; "" when not loaded.
+
+    On WSL2 it is one of Windows, which no file names: a digest of all drivers there changes with it.
+    """
+    if sys.platform == "win32":
+        return _windows.driver()
+    if is_wsl(root):
+        return _of_windows(root)
     module = root / "sys/module/amdgpu"
     if not module.is_dir():
         return ""
     version = _read(module / "version").strip()
     return f"amdgpu {version}" if version else f"amdgpu of Linux {platform.release()}"
+
+
+def _of_windows(root: Path) -> str:
+    names = sorted(folder.name for folder in (root / WSL_DRIVERS).glob("*.inf_*"))
+    if not names:
+        return ""
+    digest = hashlib.sha256("\n".join(names).encode()).hexdigest()[:12]
+    return f"that of Windows (drivers {digest}), {rocdxg(root) or 'no librocdxg'}"
 
 
 def driver_gpus(nodes: Path) -> tuple[Gpu, ...]:
@@ -262,6 +314,8 @@ def _fused() -> tuple[Fused, ...]:
 
 
 def _os_name() -> str:
+    if sys.platform == "win32":
+        return f"{platform.system()} {platform.release()}"
     try:
         return platform.freedesktop_os_release().get("PRETTY_NAME", platform.system())
     except OSError:
@@ -269,10 +323,14 @@ def _os_name() -> str:
 
 
 def _user_groups() -> tuple[str, ...]:
+    if sys.platform == "win32":
+        return ()
     return tuple(_group(gid) for gid in dict.fromkeys((os.getegid(), *os.getgroups())))
 
 
 def _group(gid: int) -> str:
+    if sys.platform == "win32":
+        return ""
     try:
         return grp.getgrgid(gid).gr_name
     except KeyError:

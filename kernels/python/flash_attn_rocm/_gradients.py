@@ -6,7 +6,7 @@ from operator import itemgetter
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _canary, _flops, _ops
+from flash_attn_rocm import _canary, _chunks, _flops, _key_masks, _ops, _sinks
 from flash_attn_rocm._capture import is_capturing
 from flash_attn_rocm._layout import is_aligned, padded
 from flash_attn_rocm._notice import fall_back, tell_slower
@@ -15,6 +15,7 @@ from flash_attn_rocm._paths import FUSED
 from flash_attn_rocm._plan import BACKWARD as OP
 from flash_attn_rocm._plan import BackwardPlan, Paths, backward_wishes, fused_sums, padded_head_dim
 from flash_attn_rocm._support import PYTORCH, gradients_plan
+from flash_attn_rocm.pieces import flat
 
 BWD = torch.ops.flash_attn_rocm.bwd.default
 # What the operator takes of a call, in the operator's order.
@@ -31,7 +32,8 @@ NO_PLACES: Places = (None, None, None)
 
 
 def backward(call: BackwardCall, arch: str, together: int = 0) -> list[Tensor]:
-    """Gradients of q, k and v, in their shapes and dtype, contiguous, the last ``together`` in one tensor."""
+    """Gradients of q, k and v, in their shapes and dtype, contiguous, the last ``together`` in one tensor,
+    and of sink, if there is one."""
     _flops.register()
     found: list[Tensor] = torch.ops.flash_attn_rocm.backward(*_ops.flat(call), arch, together)
     return found
@@ -47,13 +49,16 @@ def answered(call: BackwardCall, arch: str, together: int, paths: Paths | None =
         return _ops.backward(call, together)
     places, found = _ops.empty_gradients(call.inputs, together)
     if paths is None or not is_aligned(call.dout):
-        written(call, arch, path, places)
+        sums = written(call, arch, path, places)[1]
+    else:
+        if call.inputs.cu_seqlens_q is not None:
+            for gradient in found:
+                gradient.zero_()
+        sums = torch.empty_like(call.lse, memory_format=torch.contiguous_format)
+        _launch(call, path, places, sums)
+    if call.inputs.sink is None:
         return found
-    if call.inputs.cu_seqlens_q is not None:
-        for gradient in found:
-            gradient.zero_()
-    _launch(call, path, places, torch.empty_like(call.lse, memory_format=torch.contiguous_format))
-    return found
+    return [*found, _sinks.gradient(call.inputs.sink, call.lse, sums)]
 
 
 def _path(call: BackwardCall, arch: str, paths: Paths | None) -> str:
@@ -89,6 +94,10 @@ def written(call: BackwardCall, arch: str, path: str, places: Places = NO_PLACES
     Rows of packed sequences that belong to none, or are behind the first max_seqlen of theirs, are 0.
     """
     inputs, wanted = call.inputs, call.inputs.q.shape[-1]
+    if inputs.attn_mask is not None:
+        return _written_of_sorted(call, arch, path, places)
+    if _chunks.divide(inputs, call.options):
+        return _written_of_chunks(call, arch, path, places)
     head_dim = padded_head_dim(arch, DTYPES[inputs.q.dtype], wanted, OP)
     q, k, v, out, dout = (padded(x, head_dim) for x in (*inputs[:3], call.out, call.dout))
     ragged = inputs.cu_seqlens_q is not None
@@ -99,6 +108,23 @@ def written(call: BackwardCall, arch: str, path: str, places: Places = NO_PLACES
     some = zip(places, (dq, dk, dv), strict=True)
     dq, dk, dv = (_result(place, found, wanted) for place, found in some)
     return (dq, dk, dv), delta
+
+
+def _written_of_chunks(call: BackwardCall, arch: str, path: str, places: Places) -> tuple[Three, Tensor]:
+    inputs = call.inputs
+    of_q, of_k, of_v = (None if x is None else flat(x) for x in places)
+    (dq, dk, dv), sums = written(_chunks.cut_call(call), arch, path, (of_q, of_k, of_v))
+    gradients = (dq.view_as(inputs.q), dk.view_as(inputs.k), dv.view_as(inputs.v))
+    return gradients, _chunks.joined_lse(sums, inputs)
+
+
+def _written_of_sorted(call: BackwardCall, arch: str, path: str, places: Places) -> tuple[Three, Tensor]:
+    inputs, (of_q, of_k, of_v) = call.inputs, places
+    of_sorted, order = _key_masks.cut_call(call)
+    (dq, dk, dv), sums = written(of_sorted, arch, path, (None if of_q is None else flat(of_q), None, None))
+    dk = _key_masks.put_back(dk, order, inputs.k, of_k)
+    dv = _key_masks.put_back(dv, order, inputs.v, of_v)
+    return (dq.view_as(inputs.q), dk, dv), _chunks.joined_lse(sums, inputs)
 
 
 def _launch(call: BackwardCall, path: str, gradients: Three, delta: Tensor) -> None:
@@ -147,7 +173,7 @@ def _answer(call: BackwardCall, arch: str, path: str) -> Three:
 
 def _backward_fake(_dout: Tensor, _out: Tensor, _lse: Tensor, *arguments: object) -> list[Tensor]:
     inputs, _, (_, _, together) = _ops.split(arguments)
-    return _ops.empty_gradients(inputs, together)[1]
+    return _ops.fake_gradients(inputs, together)
 
 
 _ops.LIBRARY.define(BACKWARD)

@@ -4,14 +4,14 @@ takes as one opaque call: how a call is cut and what is copied is decided when i
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _canary, _flops, _ops
+from flash_attn_rocm import _canary, _chunks, _flops, _key_masks, _ops, _sinks
 from flash_attn_rocm._layout import Device, choose, readable
 from flash_attn_rocm._notice import fall_back
 from flash_attn_rocm._options import Inputs, Options
 
 FWD = torch.ops.flash_attn_rocm.fwd.default
 ARGUMENTS = _ops.arguments_of(FWD)
-# As ``launch`` gives them: of Inputs without attn_mask, and of Options what kernels take.
+# As ``launch`` gives them: of Inputs without attn_mask and sink, and of Options what kernels take.
 GIVEN = (
     *Inputs._fields[:10], "out", "lse", "rng_state", "partial_out", "partial_lse", *Options._fields[:7]
 )  # fmt: skip
@@ -49,7 +49,7 @@ def launch(
         partial_out = lse.new_empty((splits, *lse_shape, q.shape[-1]))
         partial_lse = lse.new_empty((splits, *lse_shape))
     FWD(*inputs[:10], out, lse, rng_state, partial_out, partial_lse, *options[:7])
-    return out, lse
+    return (out, lse) if inputs.sink is None else _sinks.joined(out, lse, inputs.sink)
 
 
 def _forward(*arguments: object) -> Two:
@@ -64,6 +64,11 @@ def _forward(*arguments: object) -> Two:
 
 
 def _answer(inputs: Inputs, options: Options, state: Tensor | None, device: Device) -> Two:
+    masked = inputs.attn_mask is not None
+    if masked or _chunks.divide(inputs, options):
+        cut = _key_masks.cut if masked else _chunks.cut
+        out, lse = _answer(*cut(inputs, options), state, device)
+        return _chunks.joined(out, inputs), _chunks.joined_lse(lse, inputs)
     layout = choose(inputs, options, device)
     if not layout.plan.path:
         raise RuntimeError(layout.plan.reason)

@@ -11,7 +11,15 @@ from flash_attn_rocm._append import NAME, append, proven
 from flash_attn_rocm._documentation import ARGUMENTS, Function, complete
 from flash_attn_rocm._interface import attend, named
 from flash_attn_rocm._notice import FlashAttnUnsupportedError
-from flash_attn_rocm._options import FlashAttnArgumentError, Inputs, New, Options, WindowSize, resolve
+from flash_attn_rocm._options import (
+    INT32_MAX,
+    FlashAttnArgumentError,
+    Inputs,
+    New,
+    Options,
+    WindowSize,
+    resolve,
+)
 from flash_attn_rocm._prepare import DENSE_K, DENSE_Q, PAGED_K
 from flash_attn_rocm._support import unserved
 
@@ -39,7 +47,8 @@ RAISES = """
     """
 SOURCE = """
     The interface is that of flash_attn 2.8. Split keys: Flash-Decoding, Dao et al., 2023; blocks:
-    PagedAttention, Kwon et al., arXiv:2309.06180; rotary_cos: RoFormer, Su et al., arXiv:2104.09864.
+    PagedAttention, Kwon et al., arXiv:2309.06180; rotary_cos: RoFormer, Su et al., arXiv:2104.09864; sink:
+    gpt-oss, arXiv:2508.10925.
     """
 
 
@@ -55,7 +64,7 @@ def flash_attn_with_kvcache(
     cache_leftpad: Tensor | None = None, block_table: Tensor | None = None,
     softmax_scale: SupportsFloat | None = None, causal: bool = False, window_size: WindowSize = (-1, -1),
     softcap: SupportsFloat = 0.0, rotary_interleaved: bool = True, alibi_slopes: Tensor | None = None,
-    num_splits: int = 0, return_softmax_lse: Literal[False] = False,
+    num_splits: int = 0, return_softmax_lse: Literal[False] = False, *, sink: Tensor | None = None,
 ) -> Tensor: ...  # fmt: skip
 @overload
 def flash_attn_with_kvcache(
@@ -65,7 +74,7 @@ def flash_attn_with_kvcache(
     cache_leftpad: Tensor | None = None, block_table: Tensor | None = None,
     softmax_scale: SupportsFloat | None = None, causal: bool = False, window_size: WindowSize = (-1, -1),
     softcap: SupportsFloat = 0.0, rotary_interleaved: bool = True, alibi_slopes: Tensor | None = None,
-    num_splits: int = 0, *, return_softmax_lse: Literal[True],
+    num_splits: int = 0, *, return_softmax_lse: Literal[True], sink: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]: ...  # fmt: skip
 @overload
 def flash_attn_with_kvcache(
@@ -75,7 +84,7 @@ def flash_attn_with_kvcache(
     cache_leftpad: Tensor | None = None, block_table: Tensor | None = None,
     softmax_scale: SupportsFloat | None = None, causal: bool = False, window_size: WindowSize = (-1, -1),
     softcap: SupportsFloat = 0.0, rotary_interleaved: bool = True, alibi_slopes: Tensor | None = None,
-    num_splits: int = 0, return_softmax_lse: bool = False,
+    num_splits: int = 0, return_softmax_lse: bool = False, *, sink: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]: ...  # fmt: skip
 @_documented
 def flash_attn_with_kvcache(
@@ -98,6 +107,8 @@ def flash_attn_with_kvcache(
     alibi_slopes: Tensor | None = None,
     num_splits: int = 0,
     return_softmax_lse: bool = False,
+    *,
+    sink: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Attention of new queries over a cache of keys and values, as decoding needs it, without gradients.
 
@@ -130,7 +141,7 @@ def flash_attn_with_kvcache(
     """
     tensors = (
         q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, _lengths(q, cache_seqlens), cache_batch_idx,
-        cache_leftpad, block_table, alibi_slopes,
+        cache_leftpad, block_table, alibi_slopes, sink,
     )  # fmt: skip
     numbers = (rotary_interleaved, softmax_scale, causal, softcap, num_splits, window_size)
     out, lse = _answer(tensors, numbers)
@@ -169,13 +180,13 @@ def _appended(
 
 
 def _unpack(q: Any, k_cache: Any, v_cache: Any, *rest: Any) -> Inputs:
-    lengths, batch_idx, leftpad, table, slopes = rest[4:]
-    return Inputs(q, k_cache, v_cache, slopes, None, None, lengths, leftpad, table, batch_idx)
+    lengths, batch_idx, leftpad, table, slopes, sink = rest[4:]
+    return Inputs(q, k_cache, v_cache, slopes, None, None, lengths, leftpad, table, batch_idx, sink=sink)
 
 
 def _lengths(q: Any, cache_seqlens: Any) -> Any:
     """A valid number as a tensor: it changes with every step of decoding, and no decision depends on it."""
-    if type(cache_seqlens) is int and 0 <= cache_seqlens <= _checks.INT32_MAX and isinstance(q, Tensor):
+    if type(cache_seqlens) is int and 0 <= cache_seqlens <= INT32_MAX and isinstance(q, Tensor):
         return torch.full(q.shape[:1], cache_seqlens, dtype=torch.int32, device=q.device)
     return cache_seqlens
 
@@ -193,6 +204,7 @@ def prepare(
     cache_leftpad: Any,
     block_table: Any,
     alibi_slopes: Any,
+    sink: Any,
     rotary_interleaved: Any,
     softmax_scale: Any,
     causal: Any,
@@ -229,13 +241,14 @@ def prepare(
         q.device,
     )
     found += _checks.alibi(alibi_slopes, batch, q.shape[2], q.device)
+    found += _checks.sinks(sink, q.shape[2], q.device)
     found += _rotary_problems(q, angles)
     _checks.refuse(NAME, found)
     if cache_seqlens is not None and lengths is None:
         lengths = torch.full((batch,), cache_seqlens, dtype=torch.int32, device=q.device)
     inputs = Inputs(
         q, k_cache, v_cache, alibi_slopes, seqused_k=lengths, leftpad_k=cache_leftpad,
-        block_table=block_table, cache_batch_idx=cache_batch_idx,
+        block_table=block_table, cache_batch_idx=cache_batch_idx, sink=sink,
     )  # fmt: skip
     return inputs, resolve(
         q, max_seqlen_q=q.shape[1], max_seqlen_k=inputs.key_capacity, softmax_scale=softmax_scale,

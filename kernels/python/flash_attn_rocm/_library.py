@@ -13,9 +13,7 @@ from typing import NamedTuple
 
 import torch
 
-from flash_attn_rocm._requirements import REINSTALL
-
-LIBRARY = Path(__file__).parent / "_C" / "libflash_attn_rocm.so"
+from flash_attn_rocm._requirements import LIBRARY, REINSTALL
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from flash_attn_rocm import _facts, _requirements
-from flash_attn_rocm._library import LIBRARY
+from flash_attn_rocm._requirements import LIBRARY
 from flash_attn_rocm._support import Machine, device_of
 
 

@@ -6,7 +6,7 @@ They serve every feature on every device, and read lengths and indices on the ho
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _flops, _pytorch
+from flash_attn_rocm import _flops, _pytorch, _sinks
 from flash_attn_rocm._options import BackwardCall, Inputs, Options, arithmetic
 from flash_attn_rocm._pytorch import Dropout
 from flash_attn_rocm._sequences import Part, parts
@@ -41,7 +41,8 @@ def forward(inputs: Inputs, options: Options, rng_state: Tensor | None, *, want_
 
 
 def backward(call: BackwardCall, together: int = 0) -> list[Tensor]:
-    """Gradients of q, k and v, in their shapes and dtype, the last ``together`` in one tensor."""
+    """Gradients of q, k and v, in their shapes and dtype, the last ``together`` in one tensor, and of sink,
+    if there is one."""
     _flops.register()
     found: list[Tensor] = torch.ops.flash_attn_rocm.pytorch_backward(*flat(call), together)
     return found
@@ -69,6 +70,7 @@ def _forward(*arguments: object) -> Three:
             dropout=_dropout(part, options, rng_state),
             want_probabilities=bool(want_probabilities),
             mask=inputs.attn_mask,
+            sink=inputs.sink,
         )
         part.rows_of(out).copy_(some_out)
         part.lse_of(lse).copy_(some_lse)
@@ -102,6 +104,9 @@ def _backward(dout: Tensor, out: Tensor, lse: Tensor, *arguments: object) -> lis
         part.rows_of(dq).copy_(some_dq)
         part.keys_of(dk).copy_(some_dk)
         part.keys_of(dv).copy_(some_dv)
+    if inputs.sink is not None:
+        sums = (dout.to(lse.dtype) * out.to(lse.dtype)).sum(dim=-1).transpose(-1, -2)
+        found.append(_sinks.gradient(inputs.sink, lse, sums))
     return found
 
 
@@ -133,7 +138,7 @@ def _forward_fake(*arguments: object) -> Three:
 
 def _backward_fake(_dout: Tensor, _out: Tensor, _lse: Tensor, *arguments: object) -> list[Tensor]:
     inputs, _, (_, together) = split(arguments)
-    return empty_gradients(inputs, together)[1]
+    return fake_gradients(inputs, together)
 
 
 def _tangent_fake(_q: Tensor, _k: Tensor, _v: Tensor, out: Tensor, *_arguments: object) -> Tensor:
@@ -194,6 +199,12 @@ def empty_gradients(inputs: Inputs, together: object = 0) -> tuple[Three, list[T
         places, found = [*found, *one.unbind(-3)], [*found, one]
     dq, dk, dv = places
     return (dq, dk, dv), found
+
+
+def fake_gradients(inputs: Inputs, together: object) -> list[Tensor]:
+    """What operators for gradients return, without values."""
+    found = empty_gradients(inputs, together)[1]
+    return found if inputs.sink is None else [*found, torch.empty_like(inputs.sink)]
 
 
 LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")

@@ -11,6 +11,7 @@ INTEGERS = (int, torch.SymInt)
 NUMBERS = (float, int, torch.SymFloat, torch.SymInt, Real)
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}  # of kernels
 TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
+INT32_MAX = (1 << 31) - 1
 WIDE = torch.float64
 WITHOUT_KERNELS = (torch.float32, WIDE)  # which the PyTorch implementation alone computes
 
@@ -48,6 +49,7 @@ class Inputs(NamedTuple):
     a dense k and v.  Integers are int32.
     attn_mask, which no kernel has, is True where a query may see a key: (batch, nheads, seqlen_q, seqlen_k)
     bool with any of these 1, for dense q, k and v.
+    sink (nheads), of any floating dtype, joins the softmax of its heads' rows after the kernels (``_sinks``).
     """
 
     q: Tensor
@@ -61,6 +63,7 @@ class Inputs(NamedTuple):
     block_table: Tensor | None = None
     cache_batch_idx: Tensor | None = None
     attn_mask: Tensor | None = None
+    sink: Tensor | None = None
 
     @property
     def integers(self) -> tuple[Tensor | None, ...]:
@@ -69,8 +72,9 @@ class Inputs(NamedTuple):
 
     @property
     def wants_gradients(self) -> bool:
-        """Whether autograd will ask for gradients of q, k or v."""
-        return torch.is_grad_enabled() and any(x.requires_grad for x in self[:3])
+        """Whether autograd will ask for gradients of q, k, v or sink."""
+        leaves = (*self[:3], self.sink)
+        return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in leaves)
 
     @property
     def batch(self) -> int:
@@ -101,7 +105,7 @@ class Options(NamedTuple):
     window_right; -1 is no bound, so causal attention is (-1, 0).  The seqlens are those of the sequence, the
     ``max_`` ones the largest of the batch.  ``num_splits`` is the number of parts that the keys are cut into;
     0 fills the device.  It does not change the answer.  ``deterministic`` gradients have the same bits each
-    time.
+    time.  With ``chunk`` a row sees only keys j of its own chunk: j // chunk == d // chunk; 0 is none.
     """
 
     softmax_scale: float
@@ -113,6 +117,7 @@ class Options(NamedTuple):
     max_seqlen_k: int = 0
     num_splits: int = 0
     deterministic: bool = False
+    chunk: int = 0
 
     @property
     def causal(self) -> bool:
@@ -213,11 +218,14 @@ def resolve(
     dropout_p: Any = 0.0,  # noqa: ANN401
     num_splits: int = 0,
     deterministic: Any = False,  # noqa: ANN401
+    chunk: Any = 0,  # noqa: ANN401 - what ``integer`` takes
 ) -> Options:
     """The normal form of checked arguments."""
     window = pair(window_size)
     assert window is not None, "checked before"
     left, right = window
+    width = integer(chunk)
+    assert width is not None, "checked before"
     return Options(
         softmax_scale=q.shape[-1] ** -0.5 if softmax_scale is None else real(softmax_scale),
         window_left=_bound(left, max_seqlen_k),
@@ -228,4 +236,5 @@ def resolve(
         max_seqlen_k=max_seqlen_k,
         num_splits=num_splits,
         deterministic=bool(deterministic),
+        chunk=min(width, INT32_MAX),  # a wider one has all keys, too
     )

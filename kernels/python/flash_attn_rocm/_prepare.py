@@ -37,45 +37,58 @@ class _Names(NamedTuple):
     max_k: str = "max_seqlen_k"
 
 
-def dense(q: Any, k: Any, v: Any, alibi_slopes: Any, *rules: Any) -> Prepared:  # noqa: ANN401
+def dense(q: Any, k: Any, v: Any, alibi_slopes: Any, sink: Any, *rules: Any) -> Prepared:  # noqa: ANN401
     """``flash_attn_func``."""
     names = _Names("flash_attn_func")
     problems = _checks.tensors({"q": q, "k": k, "v": v}, {"q": DENSE_Q, "k": DENSE_K, "v": DENSE_K})
-    return _dense(names, problems, q, k, v, alibi_slopes, Rules(*rules))
+    return _dense(names, problems, q, k, v, alibi_slopes, sink, Rules(*rules))
 
 
-def masked(q: Any, k: Any, v: Any, alibi_slopes: Any, attn_mask: Any, *rules: Any) -> Prepared:  # noqa: ANN401
+def masked(
+    q: Any,  # noqa: ANN401
+    k: Any,  # noqa: ANN401
+    v: Any,  # noqa: ANN401
+    alibi_slopes: Any,  # noqa: ANN401
+    attn_mask: Any,  # noqa: ANN401
+    sink: Any,  # noqa: ANN401
+    chunk: Any,  # noqa: ANN401
+    *rules: Any,  # noqa: ANN401
+) -> Prepared:
     """``attention``."""
     names = _Names("attention")
     problems = _checks.tensors({"q": q, "k": k, "v": v}, {"q": DENSE_Q, "k": DENSE_K, "v": DENSE_K})
     if not problems:
         problems += _checks.mask(attn_mask, q, k)
-    inputs, options = _dense(names, problems, q, k, v, alibi_slopes, Rules(*rules))
+    inputs, options = _dense(names, problems, q, k, v, alibi_slopes, sink, Rules(*rules), chunk)
     return inputs._replace(attn_mask=four_dimensions(attn_mask)), options
 
 
 def four_dimensions(attn_mask: Tensor | None) -> Tensor | None:
-    """A checked mask as (batch, nheads, seqlen_q, seqlen_k), with any of these 1."""
+    """A checked mask as (batch, nheads, seqlen_q, seqlen_k), with any of these 1; heads and rows are where an
+    expanded tensor has the same for all."""
     if attn_mask is None:
         return None
-    return attn_mask.unsqueeze(1) if attn_mask.dim() == 3 else attn_mask[(None,) * (4 - attn_mask.dim())]
+    found = attn_mask.unsqueeze(1) if attn_mask.dim() == 3 else attn_mask[(None,) * (4 - attn_mask.dim())]
+    for axis in (1, 2):
+        found = found.narrow(axis, 0, 1) if found.stride(axis) == 0 and found.shape[axis] else found
+    return found
 
 
-def qkvpacked(qkv: Any, alibi_slopes: Any, *rules: Any) -> Prepared:  # noqa: ANN401
+def qkvpacked(qkv: Any, alibi_slopes: Any, sink: Any, *rules: Any) -> Prepared:  # noqa: ANN401
     """``flash_attn_qkvpacked_func``."""
     names = _Names("flash_attn_qkvpacked_func", "qkv", "qkv", "qkv")
     problems = _unpackable("qkv", qkv, "(batch, seqlen, 3, nheads, headdim)")
     q, k, v = (None, None, None) if problems else qkv.unbind(2)
-    return _dense(names, problems, q, k, v, alibi_slopes, Rules(*rules))
+    return _dense(names, problems, q, k, v, alibi_slopes, sink, Rules(*rules))
 
 
-def kvpacked(q: Any, kv: Any, alibi_slopes: Any, *rules: Any) -> Prepared:  # noqa: ANN401
+def kvpacked(q: Any, kv: Any, alibi_slopes: Any, sink: Any, *rules: Any) -> Prepared:  # noqa: ANN401
     """``flash_attn_kvpacked_func``."""
     names = _Names("flash_attn_kvpacked_func", "q", "kv", "kv")
     problems = _checks.tensors({"q": q}, {"q": DENSE_Q})
     problems += _unpackable("kv", kv, "(batch, seqlen_k, 2, nheads_k, headdim)")
     k, v = (None, None) if problems else kv.unbind(2)
-    return _dense(names, problems, q, k, v, alibi_slopes, Rules(*rules))
+    return _dense(names, problems, q, k, v, alibi_slopes, sink, Rules(*rules))
 
 
 def varlen(
@@ -86,8 +99,10 @@ def varlen(
     cu_seqlens_k: Any,  # noqa: ANN401
     block_table: Any,  # noqa: ANN401
     alibi_slopes: Any,  # noqa: ANN401
+    sink: Any,  # noqa: ANN401
     max_seqlen_q: Any,  # noqa: ANN401
     max_seqlen_k: Any,  # noqa: ANN401
+    chunk: Any,  # noqa: ANN401
     *rules: Any,  # noqa: ANN401
 ) -> Prepared:
     """``flash_attn_varlen_func``."""
@@ -95,7 +110,7 @@ def varlen(
     keys = PACKED_K if block_table is None else PAGED_K
     problems = _checks.tensors({"q": q, "k": k, "v": v}, {"q": PACKED_Q, "k": keys, "v": keys})
     cut = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
-    return _varlen(names, problems, q, k, v, cut, alibi_slopes, Rules(*rules), block_table)
+    return _varlen(names, problems, q, k, v, cut, alibi_slopes, sink, Rules(*rules), block_table, chunk)
 
 
 def with_lengths(inputs: Inputs, seqused_k: Any, leftpad_k: Any) -> Inputs:  # noqa: ANN401
@@ -110,6 +125,7 @@ def varlen_qkvpacked(
     qkv: Any,  # noqa: ANN401
     cu_seqlens: Any,  # noqa: ANN401
     alibi_slopes: Any,  # noqa: ANN401
+    sink: Any,  # noqa: ANN401
     max_seqlen: Any,  # noqa: ANN401
     *rules: Any,  # noqa: ANN401
 ) -> Prepared:
@@ -121,7 +137,7 @@ def varlen_qkvpacked(
     problems = _unpackable("qkv", qkv, "(total, 3, nheads, headdim)")
     q, k, v = (None, None, None) if problems else qkv.unbind(1)
     cut = (cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
-    return _varlen(names, problems, q, k, v, cut, alibi_slopes, Rules(*rules))
+    return _varlen(names, problems, q, k, v, cut, alibi_slopes, sink, Rules(*rules))
 
 
 def varlen_kvpacked(
@@ -130,6 +146,7 @@ def varlen_kvpacked(
     cu_seqlens_q: Any,  # noqa: ANN401
     cu_seqlens_k: Any,  # noqa: ANN401
     alibi_slopes: Any,  # noqa: ANN401
+    sink: Any,  # noqa: ANN401
     max_seqlen_q: Any,  # noqa: ANN401
     max_seqlen_k: Any,  # noqa: ANN401
     *rules: Any,  # noqa: ANN401
@@ -140,7 +157,7 @@ def varlen_kvpacked(
     problems += _unpackable("kv", kv, "(total_k, 2, nheads_k, headdim)")
     k, v = (None, None) if problems else kv.unbind(1)
     cut = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
-    return _varlen(names, problems, q, k, v, cut, alibi_slopes, Rules(*rules))
+    return _varlen(names, problems, q, k, v, cut, alibi_slopes, sink, Rules(*rules))
 
 
 def _unpackable(name: str, packed: Any, layout: str) -> list[str]:  # noqa: ANN401
@@ -158,14 +175,16 @@ def _dense(
     k: Any,  # noqa: ANN401
     v: Any,  # noqa: ANN401
     alibi_slopes: Any,  # noqa: ANN401
+    sink: Any,  # noqa: ANN401
     rules: Rules,
+    chunk: Any = 0,  # noqa: ANN401
 ) -> Prepared:
     if not problems:
         problems += _checks.batches(names.q, q, {names.k: k})
-        problems += _common_problems(names, q, k, v, alibi_slopes, q.shape[0])
-    problems += _number_problems(rules)
+        problems += _common_problems(names, q, k, v, alibi_slopes, sink, q.shape[0])
+    problems += _number_problems(rules) + _checks.chunks(chunk)
     _checks.refuse(names.function, problems)
-    return Inputs(q, k, v, alibi_slopes), _options(q, rules, q.shape[1], k.shape[1])
+    return Inputs(q, k, v, alibi_slopes, sink=sink), _options(q, rules, q.shape[1], k.shape[1], chunk)
 
 
 def _varlen(
@@ -176,8 +195,10 @@ def _varlen(
     v: Any,  # noqa: ANN401
     cut: tuple[Any, Any, Any, Any],
     alibi_slopes: Any,  # noqa: ANN401
+    sink: Any,  # noqa: ANN401
     rules: Rules,
     block_table: Any = None,  # noqa: ANN401
+    chunk: Any = 0,  # noqa: ANN401
 ) -> Prepared:
     cu_q, cu_k, max_q, max_k = (*cut[:2], _number(cut[2]), _number(cut[3]))
     problems += _checks.lengths({names.max_q: max_q, names.max_k: max_k})
@@ -195,13 +216,13 @@ def _varlen(
             },
             q.device,
         )
-        problems += _common_problems(names, q, k, v, alibi_slopes, batch)
+        problems += _common_problems(names, q, k, v, alibi_slopes, sink, batch)
         if block_table is not None:
             problems += _checks.pages(names.k, k)
-    problems += _number_problems(rules)
+    problems += _number_problems(rules) + _checks.chunks(chunk, block_table)
     _checks.refuse(names.function, problems)
-    inputs = Inputs(q, k, v, alibi_slopes, cu_q, cu_k, block_table=block_table)
-    return inputs, _options(q, rules, max_q, max_k)
+    inputs = Inputs(q, k, v, alibi_slopes, cu_q, cu_k, block_table=block_table, sink=sink)
+    return inputs, _options(q, rules, max_q, max_k, chunk)
 
 
 def _common_problems(
@@ -210,10 +231,12 @@ def _common_problems(
     k: Tensor,
     v: Tensor,
     alibi_slopes: Any,  # noqa: ANN401
+    sink: Any,  # noqa: ANN401
     batch: int,
 ) -> list[str]:
     found = _checks.heads(q, k, v, names[1:4])
     found += _checks.placement(names.q, q, {names.k: k, names.v: v})
+    found += _checks.sinks(sink, q.shape[-2], q.device)
     return found + _checks.alibi(alibi_slopes, batch, q.shape[-2], q.device)
 
 
@@ -226,7 +249,13 @@ def _number_problems(rules: Rules) -> list[str]:
     )
 
 
-def _options(q: Tensor, rules: Rules, max_seqlen_q: int, max_seqlen_k: int) -> Options:
+def _options(
+    q: Tensor,
+    rules: Rules,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    chunk: Any,  # noqa: ANN401
+) -> Options:
     return resolve(
         q,
         max_seqlen_q=max_seqlen_q,
@@ -237,6 +266,7 @@ def _options(q: Tensor, rules: Rules, max_seqlen_q: int, max_seqlen_k: int) -> O
         softcap=rules.softcap,
         dropout_p=rules.dropout_p,
         deterministic=rules.deterministic,
+        chunk=chunk,
     )
 
 

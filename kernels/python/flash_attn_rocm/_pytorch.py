@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _philox
+from flash_attn_rocm import _philox, _sinks
 from flash_attn_rocm._options import Options, arithmetic
 
 BLOCK_SCORES = 1 << 24  # scores of one piece: 64 MiB in fp32
@@ -45,7 +45,8 @@ class _Block:
 @dataclass(frozen=True)
 class _Problem:
     """The inputs in the inner layout, v with any headdim; ``slopes`` is (pairs, group, 1, 1) or None,
-    ``mask`` a view (batch, nheads_k, group, seqlen_q, seqlen_k) or None."""
+    ``mask`` a view (batch, nheads_k, group, seqlen_q, seqlen_k) or None, ``sink`` (pairs, group, 1) or None,
+    which only the forward pass needs."""
 
     nheads_k: int
     q: Tensor
@@ -55,6 +56,7 @@ class _Problem:
     mask: Tensor | None
     options: Options
     dropout: Dropout | None
+    sink: Tensor | None = None
 
     @property
     def work(self) -> torch.dtype:
@@ -86,6 +88,9 @@ class _Problem:
             if self.options.window_right < 0
             else min(max(last + self.options.window_right + 1, 0), seqlen_k)
         )
+        if chunk := self.options.chunk:
+            begin = max(begin, first // chunk * chunk)
+            end = min(end, max((last // chunk + 1) * chunk, 0))
         return slice(begin, max(begin, end))
 
     def queries(self, block: _Block) -> Tensor:
@@ -104,19 +109,27 @@ class _Problem:
             biased = capped - self.slopes[block.pairs] * self._distance(block).abs()
         return capped, biased if hidden is None else biased.masked_fill(hidden, -math.inf)
 
-    def _distance(self, block: _Block) -> Tensor:
+    def _places(self, block: _Block) -> tuple[Tensor, Tensor]:
+        """The rows' diagonals (rows, 1), and the keys (1, keys)."""
         rows = torch.arange(block.rows.start, block.rows.stop, device=self.q.device)
         keys = torch.arange(block.keys.start, block.keys.stop, device=self.q.device)
-        return keys[None, :] - (rows[:, None] + self.k.shape[1] - self.q.shape[2])
+        return rows[:, None] + self.k.shape[1] - self.q.shape[2], keys[None, :]
+
+    def _distance(self, block: _Block) -> Tensor:
+        rows, keys = self._places(block)
+        return keys - rows
 
     def _hidden(self, block: _Block) -> Tensor | None:
-        """What window and mask hide, in a shape that broadcasts to the scores'; None hides nothing."""
+        """What window, chunk and mask hide, in a shape that broadcasts to the scores'; None hides nothing."""
         hidden = None if self.mask is None else ~self._mask_of(block, self.mask)
         bounds = ((self.options.window_left, -1), (self.options.window_right, 1))
         for most, sign in bounds:
             if most >= 0:
                 beyond = self._distance(block) * sign > most
                 hidden = beyond if hidden is None else hidden | beyond
+        if chunk := self.options.chunk:
+            rows, keys = (x.div(chunk, rounding_mode="floor") for x in self._places(block))
+            hidden = rows != keys if hidden is None else hidden | (rows != keys)
         return hidden
 
     def _mask_of(self, block: _Block, mask: Tensor) -> Tensor:
@@ -151,11 +164,12 @@ def forward(
     dropout: Dropout | None,
     want_probabilities: bool,
     mask: Tensor | None = None,
+    sink: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Attention of checked inputs.
 
     q (batch, seqlen_q, nheads, headdim), k and v (batch, seqlen_k, nheads_k, headdim), v with any headdim,
-    one dtype; ``mask`` is that of ``Inputs``.
+    one dtype; ``mask`` and ``sink`` are those of ``Inputs``.
     Returns out (batch, seqlen_q, nheads, headdim of v), the log-sum-exp (batch, nheads, seqlen_q) fp32
     (float64 for float64), and the probabilities in q's dtype, negative where dropout dropped them: (batch,
     nheads, seqlen_q, seqlen_k) when wanted, else (0,).
@@ -163,6 +177,8 @@ def forward(
     """
     problem = _problem(q, k, v, alibi_slopes, options, dropout, mask)
     pairs, group, seqlen_q, _ = problem.q.shape
+    if sink is not None:
+        problem = replace(problem, sink=_of_heads(sink.to(problem.work), q, k)[..., None])
     out = q.new_empty((pairs, group, seqlen_q, v.shape[-1]))
     lse = torch.empty((pairs, group, seqlen_q), dtype=problem.work, device=q.device)
     signed = q.new_zeros((pairs, group, seqlen_q, k.shape[1])) if want_probabilities else None
@@ -198,7 +214,11 @@ def _attended(problem: _Problem, block: _Block) -> tuple[Tensor, Tensor]:
     # exp(score - lse) must be 0 for blind rows and where a score is NaN.
     lse = most + torch.log(total)
     lse = lse.masked_fill(blind | lse.isnan(), math.inf)
-    return out.div_(total[..., None]).masked_fill_(blind[..., None], 0.0), lse
+    out = out.div_(total[..., None]).masked_fill_(blind[..., None], 0.0)
+    if problem.sink is not None:
+        share, lse = _sinks.shares(lse, problem.sink[block.pairs])
+        out = out.mul_(share[..., None])
+    return out, lse
 
 
 def _write_probabilities(problem: _Problem, block: _Block, lse: Tensor, signed: Tensor) -> None:
@@ -312,12 +332,17 @@ def _problem(
     seqlen_k, nheads_k = k.shape[1:3]
     slopes = None
     if alibi_slopes is not None:
-        each = alibi_slopes.expand(batch, nheads)
-        slopes = each.reshape(batch * nheads_k, nheads // nheads_k, 1, 1).to(arithmetic(q.dtype))
+        slopes = _of_heads(alibi_slopes, q, k)[..., None, None].to(arithmetic(q.dtype))
     if mask is not None:
         mask = mask.expand(batch, nheads, seqlen_q, seqlen_k).unflatten(1, (nheads_k, nheads // nheads_k))
     tensors = (_grouped(q, nheads_k), _flattened(k), _flattened(v))
     return _Problem(nheads_k, *tensors, slopes, mask, options, dropout)
+
+
+def _of_heads(x: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    """(nheads) or (batch, nheads) to (pairs, group)."""
+    batch, _, nheads, _ = q.shape
+    return x.expand(batch, nheads).reshape(batch * k.shape[2], nheads // k.shape[2])
 
 
 def _grouped(q: Tensor, nheads_k: int) -> Tensor:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _kernels, _philox, _transforms
+from flash_attn_rocm import _chunks, _kernels, _philox, _transforms
 from flash_attn_rocm._layout import ADDRESS_ALIGNMENT, choose
 from flash_attn_rocm._options import DTYPES, Inputs, Options
 from flash_attn_rocm._plan import BACKWARD, Paths, padded_head_dim
@@ -89,12 +89,14 @@ def recall(key: Hashable) -> Decision | None:
 def remember(key: Hashable, unpack: Unpack, inputs: Inputs, options: Options) -> None:
     """Keep what is decided about calls with this signature, which a kernel serves."""
     device = device_of(inputs.q.device)
+    if key is None or inputs.attn_mask is not None or _chunks.divide(inputs, options):
+        return
     layout = choose(inputs, options, device)
-    if key is None or not layout.as_it_is:
+    if not layout.as_it_is:
         return
     if len(_decisions) >= MOST:
         _decisions.clear()
-    no_gradients = gradients_unserved(inputs) if inputs.wants_gradients else None
+    no_gradients = gradients_unserved(inputs, options) if inputs.wants_gradients else None
     head_dim = inputs.q.shape[-1]
     as_it_is = padded_head_dim(device.arch, DTYPES[inputs.q.dtype], head_dim, BACKWARD) == head_dim
     paths: Paths | None = {} if as_it_is else None

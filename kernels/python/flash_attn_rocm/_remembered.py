@@ -6,6 +6,7 @@ A file for each family of kernels, by everything that a finding is about: wheel,
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -13,11 +14,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from flash_attn_rocm import _facts, _requirements
+from flash_attn_rocm import _facts, _requirements, _windows
 from flash_attn_rocm._environment import CANARY as VARIABLE
+from flash_attn_rocm._requirements import LIBRARY
 
 PASSED, FAILED, RUNNING = "passed", "failed", "running"
-LIBRARY = Path(__file__).parent / "_C" / "libflash_attn_rocm.so"
 DIED = (
     "an earlier process did not end while it checked them: they hang or crash, or the process was ended "
     "from outside"
@@ -56,7 +57,8 @@ class Finding:
 
 def folder() -> Path:
     """Where findings are kept."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    variable = "LOCALAPPDATA" if sys.platform == _requirements.WINDOWS else "XDG_CACHE_HOME"
+    base = os.environ.get(variable) or Path("~/.cache").expanduser()
     return Path(base) / "flash_attn_rocm" / "canary"
 
 
@@ -132,6 +134,8 @@ def _driver() -> str:
 
 
 def _alive(pid: int) -> bool:
+    if sys.platform == "win32":
+        return _windows.process_runs(pid)
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

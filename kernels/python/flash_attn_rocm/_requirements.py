@@ -12,6 +12,7 @@ import os
 import platform
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,11 +20,23 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 DISTRIBUTION = "flash-attn-rocm"
+# sys.platform, and the machine as platform.machine() calls it there.
+WINDOWS = "win32"
+PLATFORMS = (("linux", "x86_64"), (WINDOWS, "AMD64"))
+NAMES = {"linux": "libflash_attn_rocm.so", WINDOWS: "flash_attn_rocm.dll"}
+LIBRARY = Path(__file__).parent / "_C" / NAMES.get(sys.platform, NAMES["linux"])
+UNKNOWN = "unknown"
 PYTHON_FLOOR = (3, 10)
 GLIBC_FLOOR = (2, 28)
 TORCH_FLOOR = (2, 10)
+OLDEST_ROCM = "6.4"
 TORCH_FLOOR_TEXT = ".".join(map(str, TORCH_FLOOR))
-TORCH_PAGE = "https://pytorch.org/get-started/locally/"
+# pytorch.org has no builds for ROCm on Windows; AMD has.
+TORCH_PAGES = {
+    "linux": ("https://pytorch.org/get-started/locally/", "Linux, Pip and ROCm"),
+    WINDOWS: ("https://github.com/ROCm/TheRock/blob/main/RELEASES.md", "Windows"),
+}
+TORCH_PAGE, TORCH_CHOICE = TORCH_PAGES.get(sys.platform, TORCH_PAGES["linux"])
 REMOVE = f"python -m pip uninstall --yes {DISTRIBUTION}"
 REMOVE_TORCH = "python -m pip uninstall --yes torch"
 # A command for PyTorch itself: which builds there are for a ROCm version only that page knows, and it
@@ -59,25 +72,32 @@ def numbered(steps: Iterable[Step]) -> list[str]:
 
 
 def package_version() -> str:
-    """The installed wheel's version, for example ``0.1.0+rocm7.2``."""
+    """The installed wheel's version: ``0.1.0+rocm7.2``, or ``0.1.0`` of the one for every ROCm version."""
     try:
         return importlib.metadata.version(DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
-        return "unknown"
+        return UNKNOWN
 
 
 def wheel_rocm() -> str:
-    """The ROCm version that the wheel was built with, or ``""`` when it is not installed as a wheel."""
+    """The ROCm version that the wheel is for, or ``""``: it is for every one, or not installed as a wheel."""
     return package_version().partition("+rocm")[2]
+
+
+def is_public(version: str) -> bool:
+    """Whether the wheel of this version is the one for every ROCm version from ``OLDEST_ROCM`` on."""
+    return version != UNKNOWN and "+" not in version
 
 
 def install_torch() -> str:
     """Where a PyTorch that this wheel works with is from."""
     rocm = wheel_rocm()
     build = f"its build for ROCm {rocm}, or the next" if rocm else "a build for ROCm"
+    if is_public(package_version()):
+        build = f"a build for ROCm {OLDEST_ROCM} or newer"
     return (
         f"install PyTorch {TORCH_FLOOR_TEXT} or newer, {build}, with the command that {TORCH_PAGE} "
-        "gives for Linux, Pip and ROCm"
+        f"gives for {TORCH_CHOICE}"
     )
 
 
@@ -101,11 +121,11 @@ def release(version: str) -> tuple[int, int]:
 
 def unmet_platform(system: str, machine: str) -> Step | None:
     """Why the wheel cannot work on this platform."""
-    if (system, machine) == ("linux", "x86_64"):
+    if (system, machine) in PLATFORMS:
         return None
     return Step(
-        f"the wheel is for Linux x86_64, and this is {system} {machine}: use it on such a machine, or in a "
-        "container on one",
+        f"the wheels are for Linux and Windows on x86_64, and this is {system} {machine}: use them on such a "
+        "machine, or in a container on one",
         ("python -m platform",),
     )
 

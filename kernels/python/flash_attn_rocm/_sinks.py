@@ -1,67 +1,35 @@
-"""Attention with a learned sink for each head: one more key, whose score is the sink and whose value is 0.
+"""Sinks: a learned number for each head that joins the softmax, as the score of one more key without a value.
 
-Of out and lse without it, out * sigmoid(lse - sink) is the answer, and lse' = log(exp(lse) + exp(sink)) its
-log-sum-exp.  The backward pass computes probabilities from the log-sum-exp and subtracts sum(dout * out), so
-the same kernels give the gradients of q, k and v from the answer and lse'.  The sink's gradient is
--sum(exp(sink - lse') * sum(dout * out)), as of any score whose value is 0.  gpt-oss has such sinks.
+Of out and lse without it, out * sigmoid(lse - sink) is the answer, and log(exp(lse) + exp(sink)) its
+log-sum-exp.  So kernels need not know it: one elementwise pass over out follows them, however many parts the
+keys were cut into.  The backward pass computes probabilities from the log-sum-exp and subtracts
+sum(dout * out), so from these two the same kernels give the gradients of q, k and v.  The sink's gradient is
+-sum(exp(sink - lse) * sum(dout * out)) over its head's rows, as of any score whose value is 0.
+
+A row that sees no key has out 0, and keeps the log-sum-exp +inf.
 """
-
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _gradients, _interface, _ops, _philox
-from flash_attn_rocm._notice import fall_back
-from flash_attn_rocm._options import BackwardCall, Inputs, Options
-from flash_attn_rocm._support import device_of, gradients_unserved
+
+def joined(out: Tensor, lse: Tensor, sink: Tensor) -> tuple[Tensor, Tensor]:
+    """out (…, rows, nheads, headdim), which is overwritten, and lse (…, nheads, rows) with sink (nheads,)."""
+    share, total = shares(lse, sink.to(lse.dtype).unsqueeze(-1))
+    return out.mul_(share.transpose(-1, -2).unsqueeze(-1)), total
 
 
-def attend(inputs: Inputs, options: Options, sinks: Tensor) -> Tensor:
-    """Differentiable attention of checked arguments, shaped like q, with ``sinks`` (nheads,) of any dtype."""
-    found: Tensor = _Attention.apply(options, sinks, *inputs)
-    return found
+def shares(lse: Tensor, sink: Tensor) -> tuple[Tensor, Tensor]:
+    """What the keys have of all probability, and the log-sum-exp with the sink, which broadcasts to lse."""
+    return torch.sigmoid(lse - sink), torch.logaddexp(lse, sink)
 
 
-class _Attention(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,  # noqa: ANN401 - autograd's context has no type
-        options: Options,
-        sinks: Tensor,
-        *tensors: Tensor | None,
-    ) -> Tensor:
-        inputs = Inputs(*tensors)
-        state = _philox.new_state(inputs.q.device) if options.dropout_p > 0.0 else None
-        plain, lse, _ = _interface.forward(inputs, options, state, want_probabilities=False)
-        total = torch.logaddexp(lse, _of_heads(sinks, lse))
-        # A row that sees no key has out 0 and lse +inf, and keeps them.
-        share = torch.where(lse.isposinf(), 1.0, (lse - total).exp())
-        out = (plain * share.transpose(-1, -2).unsqueeze(-1)).to(plain.dtype)
-        ctx.save_for_backward(out, total, state, sinks, *tensors)
-        ctx.options = options
-        return out
+def gradient(sink: Tensor, lse: Tensor, sums: Tensor) -> Tensor:
+    """Of sink (nheads,), from the log-sum-exp with it and the sums of dout * out, both (…, nheads, rows).
 
-    @staticmethod
-    def backward(
-        ctx: Any,  # noqa: ANN401
-        dout: Tensor,
-    ) -> tuple[Tensor | None, ...]:
-        _interface._refuse_second_derivative()  # noqa: SLF001 - as that of attention without sinks
-        out, total, state, sinks, *tensors = ctx.saved_tensors
-        inputs = Inputs(*tensors)
-        call = BackwardCall(dout, out, total, inputs, ctx.options, state)
-        if reason := gradients_unserved(inputs):
-            fall_back(reason, stacklevel=2)
-            gradients = _ops.backward(call)
-        else:
-            gradients = _gradients.backward(call, device_of(inputs.q.device).arch)
-        delta = (dout.to(total.dtype) * out.to(total.dtype)).sum(-1).transpose(-1, -2)
-        of_rows = (_of_heads(sinks, total) - total).exp() * delta
-        heads = [axis for axis in range(total.dim()) if axis != total.dim() - 2]
-        return None, -of_rows.sum(heads).to(sinks.dtype), *gradients, *(None,) * (len(tensors) - 3)
-
-
-def _of_heads(sinks: Tensor, lse: Tensor) -> Tensor:
-    """(nheads, 1) in the dtype of lse, which is (…, nheads, rows)."""
-    return sinks.to(lse.dtype).unsqueeze(-1)
+    Rows that see no key, whose sums nobody may have written, count 0.
+    """
+    of_rows = (sink.to(lse.dtype).unsqueeze(-1) - lse).exp() * sums
+    of_rows = torch.where(lse.isposinf(), 0.0, of_rows)
+    others = [axis for axis in range(lse.dim()) if axis != lse.dim() - 2]
+    return -of_rows.sum(others).to(sink.dtype)

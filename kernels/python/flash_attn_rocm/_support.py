@@ -6,7 +6,7 @@ from functools import cache
 
 import torch
 
-from flash_attn_rocm import _layout, _plan
+from flash_attn_rocm import _chunks, _key_masks, _layout, _plan
 from flash_attn_rocm._layout import Device
 from flash_attn_rocm._library import LIMITS
 from flash_attn_rocm._options import DTYPES, Inputs, Options, is_featured
@@ -79,20 +79,20 @@ def unserved(inputs: Inputs, options: Options, *, want_probabilities: bool = Fal
     q = inputs.q
     # A branch, because torch.compile may know dropout_p only as a symbol.
     drops = True if options.dropout_p > 0.0 else False  # noqa: SIM210
-    if reason := _unserved_anyway(inputs):
+    if reason := _unserved_anyway(inputs, options):
         return reason
     if want_probabilities and drops:
         return "kernels do not return the probabilities (return_attn_probs with dropout_p > 0)"
     return _reasons(q.device, DTYPES[q.dtype], drops)[q.shape[-1]]
 
 
-def gradients_unserved(inputs: Inputs) -> str:
+def gradients_unserved(inputs: Inputs, options: Options) -> str:
     """Why no kernel computes the gradients of checked arguments, or ""; independent of sizes, too.
 
     What their own checks at first use find is not in it: ``gradients_plan`` has it, when they are computed.
     """
     q = inputs.q
-    if reason := _unserved_anyway(inputs):
+    if reason := _unserved_anyway(inputs, options):
         return reason
     if any(getattr(inputs, name) is not None for name in CACHES):
         return "kernels compute no gradients through a cache"
@@ -115,7 +115,7 @@ def gradients_plan(inputs: Inputs, options: Options, arch: str) -> BackwardPlan:
     return found
 
 
-def _unserved_anyway(inputs: Inputs) -> str:
+def _unserved_anyway(inputs: Inputs, options: Options) -> str:
     """Why no kernel of any kind serves, or ""."""
     if Machine.host_memory_arch is None and inputs.q.device.type != "cuda":
         return f"the tensors are on {inputs.q.device.type}, and kernels run on AMD GPUs"
@@ -128,18 +128,22 @@ def _unserved_anyway(inputs: Inputs) -> str:
         return f"the head dim of v is {of_v} and that of q and k {head_dim}, and kernels take one for all"
     if head_dim > LIMITS.head_dim:
         return f"the head dim is {head_dim}, and kernels have 1 to {LIMITS.head_dim}"
-    return "" if inputs.attn_mask is None else "kernels take no attn_mask"
+    return _key_masks.unserved(inputs, options)
 
 
 def support_of(inputs: Inputs, options: Options, *, want_probabilities: bool = False) -> Support:
     """How checked arguments are served."""
     reason = unserved(inputs, options, want_probabilities=want_probabilities)
-    if no_gradients := gradients_unserved(inputs):
+    if no_gradients := gradients_unserved(inputs, options):
         backward = BackwardPlan(PYTORCH, no_gradients)
     else:
         backward = gradients_plan(inputs, options, device_of(inputs.q.device).arch)
     if reason:
         return _support(_plan.Plan("", 1, reason), backward)
+    if inputs.attn_mask is not None:
+        inputs = _key_masks.form(inputs)
+    elif _chunks.divide(inputs, options):
+        inputs, options = _chunks.cut(inputs, options)
     return _support(_layout.choose(inputs, options, device_of(inputs.q.device)).plan, backward)
 
 

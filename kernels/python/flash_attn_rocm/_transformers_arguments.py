@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from flash_attn_rocm._transformers_models import layer_types
+
 NAME = "rocm_fa"
 # What reaches attention among a model's other arguments, and changes nothing in it.
 OF_OTHERS = frozenset({
@@ -89,8 +91,8 @@ def window(module: Any, given: int | None, keys: int, *, causal: bool) -> tuple[
     config = getattr(module, "config", None)
     own = getattr(config, "sliding_window", None)
     if not given:
-        kinds, layer = getattr(config, "layer_types", None) or [], getattr(module, "layer_idx", None)
-        windowed = isinstance(layer, int) and list(kinds[layer : layer + 1]) == ["sliding_attention"]
+        kinds, layer = layer_types(config), getattr(module, "layer_idx", None)
+        windowed = isinstance(layer, int) and kinds[layer : layer + 1] == ["sliding_attention"]
         if causal and windowed and isinstance(own, int) and keys > own:
             raise refusal(module, "the window of config.sliding_window, which is not passed, in a layer")
         return -1, -1

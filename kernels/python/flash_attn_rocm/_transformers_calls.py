@@ -7,45 +7,36 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from flash_attn_rocm import _prepare, _sinks
 from flash_attn_rocm._attention import attention
 from flash_attn_rocm._transformers_arguments import refusal
-from flash_attn_rocm._transformers_masks import hides_nothing, pattern_of
-from flash_attn_rocm._transformers_models import supports_flash
+from flash_attn_rocm._transformers_masks import NUMBERS, hides_nothing, pattern_of
+from flash_attn_rocm._transformers_models import reads_patterns, supports_flash
 from flash_attn_rocm.flash_attn_interface import flash_attn_func, flash_attn_varlen_func
-
-WHOLE: dict[str, Any] = {"causal": False, "window_size": (-1, -1)}
 
 
 class Call(NamedTuple):
-    """Attention of q, k and v (batch, seqlen, nheads, headdim); ``options`` are those of flash_attn_func."""
+    """Attention of q, k and v (batch, seqlen, nheads, headdim); ``options`` are those of flash_attn_func, and
+    ``chunk`` is that of ``attention``."""
 
     module: Any
     q: Tensor
     k: Tensor
     v: Tensor
     options: dict[str, Any]
-    sinks: Tensor | None
     packing: dict[str, Any]
+    chunk: int = 0
 
     @property
     def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
         """q, k and v."""
         return self.q, self.k, self.v
 
-    @property
-    def rules(self) -> tuple[Any, ...]:
-        """The options in the order of ``_prepare.Rules``."""
-        return tuple(({**WHOLE, **self.options})[name] for name in _prepare.Rules._fields)
-
 
 def masked(call: Call, mask: Tensor) -> Tensor:
     """With a mask (batch, nheads, seqlen_q, seqlen_k) of booleans; the first three sizes may be 1."""
     mask = mask[..., : call.k.shape[1]]  # as models do whose caches are shorter than their masks
-    if call.sinks is None:
-        out: Tensor = attention(*call.tensors, attn_mask=mask, **call.options)
-        return out
-    return _sinks.attend(*_prepare.masked(*call.tensors, None, mask, *call.rules), call.sinks)
+    out: Tensor = attention(*call.tensors, attn_mask=mask, **call.options)
+    return out
 
 
 def unpadded(call: Call) -> Tensor:
@@ -70,20 +61,20 @@ def padded(call: Call, mask: Tensor) -> Tensor:
     if hides_nothing(mask):
         return unpadded(call)
     rows, keys = call.q.shape[1], mask.shape[-1]
-    known = supports_flash(getattr(call.module, "config", None)) is not False
+    known = reads_patterns(getattr(call.module, "config", None)) is not False
     if not known or mask.dim() != 2 or mask.shape[0] != call.q.shape[0] or keys > call.k.shape[1]:
         raise refusal(call.module, f"attention_mask of shape {tuple(mask.shape)}, that")
-    packed = mask.dtype == torch.int32 and keys == rows
+    packed = mask.dtype == NUMBERS and keys == rows
     # A static cache has more keys than the mask.
     call = call._replace(k=call.k[:, :keys], v=call.v[:, :keys])
     pattern = pattern_of(mask)
     if not (pattern.padded if pattern else (mask != 1).any()):
         return unpadded(call)
     if packed:
-        batch = torch.arange(len(mask), dtype=mask.dtype, device=mask.device)
-        numbers = mask + (mask.max() + 1) * batch[:, None]
-        lengths = torch.unique_consecutive(numbers[mask > 0], return_counts=True)[1]
-        return _counting(call, mask > 0, mask > 0, [lengths, lengths])
+        batch, counts = torch.arange(len(mask), dtype=mask.dtype, device=mask.device), mask != 0
+        numbers = mask.abs() + (mask.abs().max() + 1) * batch[:, None]
+        lengths = torch.unique_consecutive(numbers[counts], return_counts=True)[1]
+        return _counting(call, counts, counts, [lengths, lengths])
     if call.packing.get("cu_seq_lens_q") is not None:
         raise refusal(call.module, "cu_seq_lens_q beside an attention_mask that hides keys, that")
     counts = mask.bool()
@@ -122,18 +113,17 @@ def _ends(lengths: Tensor) -> Tensor:
 
 
 def _dense(call: Call) -> Tensor:
-    if call.sinks is None:
-        out: Tensor = flash_attn_func(*call.tensors, **call.options)
-        return out
-    return _sinks.attend(*_prepare.dense(*call.tensors, None, *call.rules), call.sinks)
+    out: Tensor
+    if call.chunk:
+        out = attention(*call.tensors, **call.options, chunk=call.chunk)
+    else:
+        out = flash_attn_func(*call.tensors, **call.options)
+    return out
 
 
 def _varlen(call: Call, found: Iterable[Tensor], ends: list[Any], longest: list[Any]) -> Tensor:
     """Attention of (total, nheads, headdim) in sequences with these ends; ``longest`` may be None."""
     cut = [each.to(torch.int32) for each in ends]
     known = [int((c[1:] - c[:-1]).max()) if n is None else n for n, c in zip(longest, cut, strict=True)]
-    if call.sinks is None:
-        out: Tensor = flash_attn_varlen_func(*found, *cut, *known, **call.options)
-        return out
-    prepared = _prepare.varlen(*found, *cut, None, None, *known, *call.rules)
-    return _sinks.attend(*prepared, call.sinks)
+    out: Tensor = flash_attn_varlen_func(*found, *cut, *known, **call.options, chunk=call.chunk)
+    return out

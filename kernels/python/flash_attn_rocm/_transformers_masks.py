@@ -3,12 +3,14 @@
 transformers describes a mask by a function of positions.  ``mask`` returns one of these:
 
 * (batch, seqlen_k) for models that support flash attention, with a ``Pattern``: 0 where a key is hidden, int8
-  where rows are causal and bool where not, or, int32, packed sequences by number from 1 on.  The pattern
-  holds, whatever the module or the call says: AIMv2's text has modules, Pegasus-X a decoder, and PaliGemma a
-  prompt that say they are not causal.  A copy on another device loses the pattern and keeps the dtype;
+  where rows are causal, int16 where they are causal in chunks of config.attention_chunk_size keys, counted
+  from each sequence's first, and bool where they are not causal, or, int32, packed sequences by number: from
+  2 on where rows are causal, and from -2 down where they are not.  The pattern holds, whatever the module or
+  the call says: AIMv2's text has modules, Pegasus-X a decoder, and PaliGemma a prompt that say they are not
+  causal.  A copy on another device loses the pattern and keeps dtype and numbers;
 * (batch, 0, window or 0) of the same dtypes for those models' plain masks in graphs of torch.compile, which
   cannot read a tensor: no key is hidden;
-* (batch, 1, seqlen_q, seqlen_k) bool: anything else, such as chunks or images that see themselves both ways.
+* (batch, 1, seqlen_q, seqlen_k) bool: anything else, such as images that see themselves both ways.
   No kernel takes it, and the PyTorch implementation does;
 * None, for other models, as sdpa gets it.
 """
@@ -23,22 +25,32 @@ import torch
 from torch import Tensor
 
 from flash_attn_rocm._tracing import never_traced
-from flash_attn_rocm._transformers_models import supports_flash
+from flash_attn_rocm._transformers_models import reads_patterns, supports_flash
 
 Rule = Callable[..., Any]
 ATTRIBUTE = "_flash_attn_rocm_pattern"
 DTYPES = {True: torch.int8, False: torch.bool}  # by whether rows are causal
+IN_CHUNKS = torch.int16
+NUMBERS = torch.int32
+FIRST = 2  # number of a packed sequence: 0 and 1 are what models have in masks of their own
 
 
 class Pattern(NamedTuple):
     """What kernels can do with positions.
 
-    Causal rows see ``window`` keys, their own among them; others that many on each side of it.
+    Causal rows see ``window`` keys, their own among them; others that many on each side of it.  ``chunk`` is
+    that of ``attention``.
     """
 
     causal: bool
     window: int | None = None
+    chunk: int | None = None
     padded: bool = False
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the mask, which copies keep."""
+        return IN_CHUNKS if self.chunk else DTYPES[self.causal]
 
     @property
     def window_size(self) -> tuple[int, int]:
@@ -88,17 +100,26 @@ def _decided(
     masks = importlib.import_module("transformers.masking_utils")
     rule = masks.causal_mask_function if mask_function is None else mask_function
     written = int(q_offset) + q_length - kv_offset
-    if config is None or supports_flash(config):
+    if config is None or reads_patterns(config):
         inner, sequences = _unpacked(masks, rule)
-        if pattern := _pattern(masks, inner):
+        pattern = _pattern(masks, inner)
+        if pattern and pattern.chunk and written + kv_offset <= pattern.chunk:
+            pattern = pattern._replace(chunk=None)  # all in the first
+        if pattern and _can_say(pattern, config, sequences, q_length, kv_offset):
             # A static cache has more keys than were written, which no row of causal attention sees.
             keys = min(written, kv_length) if pattern.causal else kv_length
             known = sequences is None and attention_mask is None
-            if sequences is None:
+            if sequences is not None:
+                sequences = (sequences + FIRST) * (1 if pattern.causal else -1)
+            else:
                 found = _padding(attention_mask, batch_size, kv_offset, keys, options.get("device"))
-                sequences = found.to(DTYPES[pattern.causal])
+                if pattern.chunk and q_length == 1:
+                    found = found & _in_chunk(inner, batch_size, int(q_offset), kv_offset, keys, found.device)
+                    pattern, known = pattern._replace(chunk=None), False
+                sequences = found.to(pattern.dtype)
             pattern = pattern._replace(padded=not known and bool((sequences != 1).any()))
-            if not pattern.padded or keys <= (pattern.window or keys) or _is_contiguous(sequences > 0):
+            width = pattern.window or pattern.chunk or keys
+            if not pattern.padded or keys <= width or _is_contiguous(sequences != 0):
                 setattr(sequences, ATTRIBUTE, pattern)
                 return sequences
     # None then means causal, from the lower right corner: transformers' own function has the upper left one.
@@ -125,20 +146,52 @@ def hides_nothing(found: Tensor) -> bool:
 
 
 def is_causal(found: Tensor | None) -> bool | None:
-    """Whether a mask's dtype says that rows are causal; None where only the module knows.
+    """Whether a mask without its pattern says that rows are causal; None where only the module knows.
 
-    Models that make their own masks may give them as booleans, too.
+    Models that make their own masks may give them as booleans, or as 0 and 1 of any dtype, too.
     """
-    return True if found is not None and found.dtype == DTYPES[True] else None
+    if found is not None and found.dtype == NUMBERS:
+        return None if bool((found.abs() < FIRST).all()) else bool((found >= 0).all())
+    return True if found is not None and found.dtype in {DTYPES[True], IN_CHUNKS} else None
+
+
+def has_chunks(found: Tensor | None) -> bool:
+    """Whether a mask's dtype says that rows are causal in chunks."""
+    return found is not None and found.dtype == IN_CHUNKS
+
+
+def _can_say(
+    pattern: Pattern,
+    config: Any,  # noqa: ANN401
+    sequences: Tensor | None,
+    q_length: int,
+    kv_offset: int,
+) -> bool:
+    """Whether a mask can say what there is of chunks.
+
+    They count from the first key, so that must be there; for one row it is enough to hide keys.
+    """
+    if not pattern.chunk:
+        return True
+    plain = sequences is None and pattern.chunk == getattr(config, "attention_chunk_size", None)
+    return plain and (kv_offset == 0 or q_length == 1)
+
+
+def _in_chunk(rule: Rule, batch: int, row: int, first: int, keys: int, device: torch.device) -> Tensor:
+    """(batch, keys), whether the row at this position sees the keys from position ``first`` on."""
+    sequences = torch.arange(batch, device=device)[:, None]
+    at, places = torch.tensor(row, device=device), torch.arange(first, first + keys, device=device)
+    found: Tensor = rule(sequences, None, at, places)
+    return found
 
 
 def _unpacked(masks: ModuleType, rule: Rule) -> tuple[Rule, Tensor | None]:
-    """The rule inside each of several packed sequences, and the number of each key's sequence."""
+    """The rule inside each of several packed sequences, and the number of each key's sequence, from 0 on."""
     first, *others = _both(masks, rule)
     packed = others and _is_made_by(first, masks, "packed_sequence_mask_function", None)
     if packed and _is_made_by(others[0], masks, "remap_positions_for_packed_sequence", rule, None):
         numbers = _captured(first)["packed_sequence_mask"]
-        return _captured(others[0])["mask_function"], numbers.to(torch.int32) + 1
+        return _captured(others[0])["mask_function"], numbers.to(NUMBERS)
     return rule, None
 
 
@@ -148,6 +201,8 @@ def _pattern(masks: ModuleType, rule: Rule) -> Pattern | None:
     if rule in causal:
         return Pattern(causal[rule])
     first, *others = _both(masks, rule)
+    if others == [masks.causal_mask_function] and _is_made_by(first, masks, "chunked_overlay", 1, None):
+        return Pattern(True, chunk=_captured(first)["chunk_size"])  # noqa: FBT003 - a field
     for overlay, base in (
         ("sliding_window_overlay", masks.causal_mask_function),
         ("sliding_window_bidirectional_overlay", masks.bidirectional_mask_function),

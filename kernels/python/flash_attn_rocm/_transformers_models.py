@@ -52,6 +52,16 @@ def supports_flash(config: Any) -> bool | None:  # noqa: ANN401 - transformers' 
     return None if config is None else _supports_flash(kind)
 
 
+def reads_patterns(config: Any) -> bool | None:  # noqa: ANN401
+    """The same, or whether its layers have chunks, because of which Llama 4 says that it does not."""
+    return True if "chunked_attention" in layer_types(config) else supports_flash(config)
+
+
+def layer_types(config: Any) -> list[str]:  # noqa: ANN401
+    """What kind of attention each layer of a model has; empty where the config does not say."""
+    return list(getattr(config, "layer_types", None) or [])
+
+
 @functools.cache
 def _supports_flash(kind: Hashable) -> bool | None:
     base = _transformers("modeling_utils").PreTrainedModel

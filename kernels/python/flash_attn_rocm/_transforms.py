@@ -2,7 +2,8 @@
 
 Functions of autograd that these accept cost more in each call, and torch.compile does not take them, so they
 serve nothing else.  They have first derivatives, in both modes, and no second ones.  A vmap over dense
-tensors is one call with a larger batch; over packed sequences, caches or dropout it is a call for each entry.
+tensors is one call with a larger batch; over packed sequences, caches, sinks or dropout it is a call for each
+entry.
 """
 
 from collections.abc import Callable, Sequence
@@ -83,14 +84,16 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dout: Tensor | None, *_unused: None) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        found = (None,) * 3 if dout is None else _Gradients.apply(ctx.call, dout, *ctx.saved_tensors)
-        return None, None, *found, *(None,) * (FIELDS - 3)
+        if dout is None:
+            return (None,) * (2 + FIELDS)
+        dq, dk, dv, *of_sink = _Gradients.apply(ctx.call, dout, *ctx.saved_tensors)
+        return None, None, dq, dk, dv, *(None,) * (FIELDS - 4), *(of_sink or [None])
 
     @staticmethod
     def jvp(ctx: Any, _call: None, _state: None, *tangents: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         out, lse, state, *tensors = ctx.saved_tensors
         if any(x is not None for x in tangents[3:]):
-            message = "attention has derivatives by q, k and v only, and alibi_slopes has a tangent"
+            message = "attention has such derivatives by q, k and v only; alibi_slopes or sink has a tangent"
             raise RuntimeError(message)
         if all(x is None for x in tangents[:3]):
             return None, None, None
@@ -119,14 +122,13 @@ class _Final(torch.autograd.Function):
 
 
 class _Gradients(_Final):
-    """Of q, k and v, from the gradient of out."""
+    """Of q, k, v and, where there is one, sink, from the gradient of out."""
 
     @staticmethod
     def forward(
         call: Call, dout: Tensor, out: Tensor, lse: Tensor, state: Tensor | None, *tensors: Tensor | None
-    ) -> Three:
-        dq, dk, dv = call.backward(BackwardCall(dout, out, lse, Inputs(*tensors), call.options, state))
-        return dq, dk, dv
+    ) -> tuple[Tensor, ...]:
+        return tuple(call.backward(BackwardCall(dout, out, lse, Inputs(*tensors), call.options, state)))
 
     @staticmethod
     def vmap(info: Any, in_dims: Dims, *arguments: Any) -> Any:  # noqa: ANN401
@@ -165,7 +167,8 @@ def _mapped(
     ``arguments`` begin with a Call and end in the fields of Inputs; all between are like q or None.
     """
     inputs = Inputs(*arguments[-FIELDS:])
-    if arguments[0].options.dropout_p > 0.0 or any(x is not None for x in inputs.integers):
+    by_entry = (*inputs.integers, inputs.sink)  # sinks have no batch
+    if arguments[0].options.dropout_p > 0.0 or any(x is not None for x in by_entry):
         entries = (
             [_entry(x, dim, i) for x, dim in zip(arguments, in_dims, strict=True)] for i in range(size)
         )

@@ -1,4 +1,5 @@
-"""The functions of flash_attn 2.8 that have gradients, with its signatures; ``help`` of each says all.
+"""The functions of flash_attn 2.8 that have gradients, with its signatures and keywords of ours behind them;
+``help`` of each says all.
 
 Each has three overloads, by ``return_attn_probs``: False gives a tensor, True a tuple, any bool either.
 """
@@ -16,30 +17,43 @@ from flash_attn_rocm._options import Inputs, WindowSize
 Answer: TypeAlias = Tensor | Three
 
 
-def _qkvpacked(qkv: Tensor, slopes: Tensor | None) -> Inputs:
+def _dense(q: Tensor, k: Tensor, v: Tensor, slopes: Tensor | None, sink: Tensor | None) -> Inputs:
+    return Inputs(q, k, v, slopes, sink=sink)
+
+
+def _qkvpacked(qkv: Tensor, slopes: Tensor | None, sink: Tensor | None) -> Inputs:
     q, k, v = qkv.unbind(2)
-    return Inputs(q, k, v, slopes)
+    return Inputs(q, k, v, slopes, sink=sink)
 
 
-def _kvpacked(q: Tensor, kv: Tensor, slopes: Tensor | None) -> Inputs:
+def _kvpacked(q: Tensor, kv: Tensor, slopes: Tensor | None, sink: Tensor | None) -> Inputs:
     k, v = kv.unbind(2)
-    return Inputs(q, k, v, slopes)
+    return Inputs(q, k, v, slopes, sink=sink)
 
 
 def _varlen(
-    q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, table: Tensor | None, slopes: Tensor | None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_q: Tensor,
+    cu_k: Tensor,
+    table: Tensor | None,
+    slopes: Tensor | None,
+    sink: Tensor | None,
 ) -> Inputs:
-    return Inputs(q, k, v, slopes, cu_q, cu_k, block_table=table)
+    return Inputs(q, k, v, slopes, cu_q, cu_k, block_table=table, sink=sink)
 
 
-def _varlen_qkvpacked(qkv: Tensor, cu: Tensor, slopes: Tensor | None) -> Inputs:
+def _varlen_qkvpacked(qkv: Tensor, cu: Tensor, slopes: Tensor | None, sink: Tensor | None) -> Inputs:
     q, k, v = qkv.unbind(1)
-    return Inputs(q, k, v, slopes, cu, cu)
+    return Inputs(q, k, v, slopes, cu, cu, sink=sink)
 
 
-def _varlen_kvpacked(q: Tensor, kv: Tensor, cu_q: Tensor, cu_k: Tensor, slopes: Tensor | None) -> Inputs:
+def _varlen_kvpacked(
+    q: Tensor, kv: Tensor, cu_q: Tensor, cu_k: Tensor, slopes: Tensor | None, sink: Tensor | None
+) -> Inputs:
     k, v = kv.unbind(1)
-    return Inputs(q, k, v, slopes, cu_q, cu_k)
+    return Inputs(q, k, v, slopes, cu_q, cu_k, sink=sink)
 
 
 # The arguments that say both of queries and keys.
@@ -48,7 +62,7 @@ ONE_LENGTH = {
     "max_seqlen_q": "max_seqlen", "max_seqlen_k": "max_seqlen",
 }  # fmt: skip
 
-DENSE = Function("flash_attn_func", _prepare.dense, Inputs)
+DENSE = Function("flash_attn_func", _prepare.dense, _dense)
 QKVPACKED = Function("flash_attn_qkvpacked_func", _prepare.qkvpacked, _qkvpacked, 3)
 KVPACKED = Function("flash_attn_kvpacked_func", _prepare.kvpacked, _kvpacked, 2)
 VARLEN = Function("flash_attn_varlen_func", _prepare.varlen, _varlen)
@@ -64,6 +78,7 @@ def flash_attn_func(
     dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
     window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
     deterministic: bool = False, return_attn_probs: Literal[False] = False,
+    *, sink: Tensor | None = None,
 ) -> Tensor: ...  # fmt: skip
 @overload
 def flash_attn_func(
@@ -71,6 +86,7 @@ def flash_attn_func(
     dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
     window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
     deterministic: bool = False, *, return_attn_probs: Literal[True],
+    sink: Tensor | None = None,
 ) -> Three: ...  # fmt: skip
 @overload
 def flash_attn_func(
@@ -78,6 +94,7 @@ def flash_attn_func(
     dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
     window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
     deterministic: bool = False, return_attn_probs: bool = False,
+    *, sink: Tensor | None = None,
 ) -> Answer: ...  # fmt: skip
 @documented
 def flash_attn_func(
@@ -92,6 +109,8 @@ def flash_attn_func(
     alibi_slopes: Tensor | None = None,
     deterministic: bool = False,
     return_attn_probs: bool = False,
+    *,
+    sink: Tensor | None = None,
 ) -> Answer:
     """Attention with gradients: softmax(softmax_scale * q k^T + mask) v.
 
@@ -100,7 +119,7 @@ def flash_attn_func(
         k: (batch, seqlen_k, nheads_k, headdim).
         v: (batch, seqlen_k, nheads_k, headdim).
     """
-    tensors = (q, k, v, alibi_slopes)
+    tensors = (q, k, v, alibi_slopes, sink)
     numbers = (dropout_p, softmax_scale, causal, softcap, deterministic, window_size)
     return call(DENSE, tensors, numbers, return_attn_probs)
 
@@ -111,6 +130,7 @@ def flash_attn_qkvpacked_func(
     dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
     window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
     deterministic: bool = False, return_attn_probs: Literal[False] = False,
+    *, sink: Tensor | None = None,
 ) -> Tensor: ...  # fmt: skip
 @overload
 def flash_attn_qkvpacked_func(
@@ -118,6 +138,7 @@ def flash_attn_qkvpacked_func(
     dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
     window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
     deterministic: bool = False, *, return_attn_probs: Literal[True],
+    sink: Tensor | None = None,
 ) -> Three: ...  # fmt: skip
 @overload
 def flash_attn_qkvpacked_func(
@@ -125,6 +146,7 @@ def flash_attn_qkvpacked_func(
     dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
     window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
     deterministic: bool = False, return_attn_probs: bool = False,
+    *, sink: Tensor | None = None,
 ) -> Answer: ...  # fmt: skip
 @documented
 def flash_attn_qkvpacked_func(
@@ -137,13 +159,15 @@ def flash_attn_qkvpacked_func(
     alibi_slopes: Tensor | None = None,
     deterministic: bool = False,
     return_attn_probs: bool = False,
+    *,
+    sink: Tensor | None = None,
 ) -> Answer:
     """``flash_attn_func`` of q, k and v in one tensor, which gets one gradient.
 
     Args:
         qkv: (batch, seqlen, 3, nheads, headdim): q, k and v are qkv[:, :, 0], qkv[:, :, 1] and qkv[:, :, 2].
     """
-    tensors = (qkv, alibi_slopes)
+    tensors = (qkv, alibi_slopes, sink)
     numbers = (dropout_p, softmax_scale, causal, softcap, deterministic, window_size)
     return call(QKVPACKED, tensors, numbers, return_attn_probs)
 
@@ -154,6 +178,7 @@ def flash_attn_kvpacked_func(
     dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
     window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
     deterministic: bool = False, return_attn_probs: Literal[False] = False,
+    *, sink: Tensor | None = None,
 ) -> Tensor: ...  # fmt: skip
 @overload
 def flash_attn_kvpacked_func(
@@ -161,6 +186,7 @@ def flash_attn_kvpacked_func(
     dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
     window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
     deterministic: bool = False, *, return_attn_probs: Literal[True],
+    sink: Tensor | None = None,
 ) -> Three: ...  # fmt: skip
 @overload
 def flash_attn_kvpacked_func(
@@ -168,6 +194,7 @@ def flash_attn_kvpacked_func(
     dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
     window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
     deterministic: bool = False, return_attn_probs: bool = False,
+    *, sink: Tensor | None = None,
 ) -> Answer: ...  # fmt: skip
 @documented
 def flash_attn_kvpacked_func(
@@ -181,6 +208,8 @@ def flash_attn_kvpacked_func(
     alibi_slopes: Tensor | None = None,
     deterministic: bool = False,
     return_attn_probs: bool = False,
+    *,
+    sink: Tensor | None = None,
 ) -> Answer:
     """``flash_attn_func`` of k and v in one tensor, which gets one gradient.
 
@@ -188,7 +217,7 @@ def flash_attn_kvpacked_func(
         q: (batch, seqlen_q, nheads, headdim).
         kv: (batch, seqlen_k, 2, nheads_k, headdim): k and v are kv[:, :, 0] and kv[:, :, 1].
     """
-    tensors = (q, kv, alibi_slopes)
+    tensors = (q, kv, alibi_slopes, sink)
     numbers = (dropout_p, softmax_scale, causal, softcap, deterministic, window_size)
     return call(KVPACKED, tensors, numbers, return_attn_probs)
 
@@ -200,6 +229,7 @@ def flash_attn_varlen_func(
     dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
     window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
     deterministic: bool = False, return_attn_probs: Literal[False] = False, block_table: Tensor | None = None,
+    *, sink: Tensor | None = None, chunk: SupportsIndex = 0,
 ) -> Tensor: ...  # fmt: skip
 @overload
 def flash_attn_varlen_func(
@@ -208,6 +238,7 @@ def flash_attn_varlen_func(
     dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
     window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
     deterministic: bool = False, *, return_attn_probs: Literal[True], block_table: Tensor | None = None,
+    sink: Tensor | None = None, chunk: SupportsIndex = 0,
 ) -> Three: ...  # fmt: skip
 @overload
 def flash_attn_varlen_func(
@@ -216,6 +247,7 @@ def flash_attn_varlen_func(
     dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
     window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
     deterministic: bool = False, return_attn_probs: bool = False, block_table: Tensor | None = None,
+    *, sink: Tensor | None = None, chunk: SupportsIndex = 0,
 ) -> Answer: ...  # fmt: skip
 @documented
 def flash_attn_varlen_func(
@@ -235,6 +267,9 @@ def flash_attn_varlen_func(
     deterministic: bool = False,
     return_attn_probs: bool = False,
     block_table: Tensor | None = None,
+    *,
+    sink: Tensor | None = None,
+    chunk: SupportsIndex = 0,
 ) -> Answer:
     """Attention with gradients over sequences of different lengths, packed one after another.
 
@@ -247,10 +282,11 @@ def flash_attn_varlen_func(
         k: (total_k, nheads_k, headdim).
         v: (total_k, nheads_k, headdim).
     """
-    tensors = (q, k, v, cu_seqlens_q, cu_seqlens_k, block_table, alibi_slopes)
+    tensors = (q, k, v, cu_seqlens_q, cu_seqlens_k, block_table, alibi_slopes, sink)
     numbers = (
         max_seqlen_q,
         max_seqlen_k,
+        chunk,
         dropout_p,
         softmax_scale,
         causal,
@@ -267,6 +303,7 @@ def flash_attn_varlen_qkvpacked_func(
     dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
     window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
     deterministic: bool = False, return_attn_probs: Literal[False] = False,
+    *, sink: Tensor | None = None,
 ) -> Tensor: ...  # fmt: skip
 @overload
 def flash_attn_varlen_qkvpacked_func(
@@ -274,6 +311,7 @@ def flash_attn_varlen_qkvpacked_func(
     dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
     window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
     deterministic: bool = False, *, return_attn_probs: Literal[True],
+    sink: Tensor | None = None,
 ) -> Three: ...  # fmt: skip
 @overload
 def flash_attn_varlen_qkvpacked_func(
@@ -281,6 +319,7 @@ def flash_attn_varlen_qkvpacked_func(
     dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
     window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
     deterministic: bool = False, return_attn_probs: bool = False,
+    *, sink: Tensor | None = None,
 ) -> Answer: ...  # fmt: skip
 @documented
 def flash_attn_varlen_qkvpacked_func(
@@ -295,6 +334,8 @@ def flash_attn_varlen_qkvpacked_func(
     alibi_slopes: Tensor | None = None,
     deterministic: bool = False,
     return_attn_probs: bool = False,
+    *,
+    sink: Tensor | None = None,
 ) -> Answer:
     """``flash_attn_varlen_func`` of q, k and v in one tensor, which gets one gradient.
 
@@ -304,7 +345,7 @@ def flash_attn_varlen_qkvpacked_func(
             cu_seqlens[b + 1] - 1. The first is 0, and none is less than the one before it.
         max_seqlen: Length of the longest sequence, in rows, or more.
     """
-    tensors = (qkv, cu_seqlens, alibi_slopes)
+    tensors = (qkv, cu_seqlens, alibi_slopes, sink)
     numbers = (max_seqlen, dropout_p, softmax_scale, causal, softcap, deterministic, window_size)
     return call(VARLEN_QKVPACKED, tensors, numbers, return_attn_probs)
 
@@ -316,6 +357,7 @@ def flash_attn_varlen_kvpacked_func(
     dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
     window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
     deterministic: bool = False, return_attn_probs: Literal[False] = False,
+    *, sink: Tensor | None = None,
 ) -> Tensor: ...  # fmt: skip
 @overload
 def flash_attn_varlen_kvpacked_func(
@@ -324,6 +366,7 @@ def flash_attn_varlen_kvpacked_func(
     dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
     window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
     deterministic: bool = False, *, return_attn_probs: Literal[True],
+    sink: Tensor | None = None,
 ) -> Three: ...  # fmt: skip
 @overload
 def flash_attn_varlen_kvpacked_func(
@@ -332,6 +375,7 @@ def flash_attn_varlen_kvpacked_func(
     dropout_p: SupportsFloat = 0.0, softmax_scale: SupportsFloat | None = None, causal: bool = False,
     window_size: WindowSize = (-1, -1), softcap: SupportsFloat = 0.0, alibi_slopes: Tensor | None = None,
     deterministic: bool = False, return_attn_probs: bool = False,
+    *, sink: Tensor | None = None,
 ) -> Answer: ...  # fmt: skip
 @documented
 def flash_attn_varlen_kvpacked_func(
@@ -349,6 +393,8 @@ def flash_attn_varlen_kvpacked_func(
     alibi_slopes: Tensor | None = None,
     deterministic: bool = False,
     return_attn_probs: bool = False,
+    *,
+    sink: Tensor | None = None,
 ) -> Answer:
     """``flash_attn_varlen_func`` of k and v in one tensor, which gets one gradient.
 
@@ -356,7 +402,7 @@ def flash_attn_varlen_kvpacked_func(
         q: (total_q, nheads, headdim), the rows of all sequences.
         kv: (total_k, 2, nheads_k, headdim): k and v are kv[:, 0] and kv[:, 1].
     """
-    tensors = (q, kv, cu_seqlens_q, cu_seqlens_k, alibi_slopes)
+    tensors = (q, kv, cu_seqlens_q, cu_seqlens_k, alibi_slopes, sink)
     numbers = (
         max_seqlen_q,
         max_seqlen_k,

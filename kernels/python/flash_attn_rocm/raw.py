@@ -41,7 +41,7 @@ def fwd(
     _refuse_generator(gen_)
     window = (window_size_left, window_size_right)
     rules = (p_dropout, softmax_scale, is_causal, softcap, False, window)
-    return _forward(_prepare.dense(q, k, v, alibi_slopes_, *rules), out_, want=return_softmax)
+    return _forward(_prepare.dense(q, k, v, alibi_slopes_, None, *rules), out_, want=return_softmax)
 
 
 def varlen_fwd(
@@ -67,16 +67,28 @@ def varlen_fwd(
     return_softmax: bool,
     gen_: Any = None,  # noqa: ANN401
     num_splits: int = 0,
+    sink: Tensor | None = None,
 ) -> list[Tensor]:
     """The same for packed sequences; sequences without a row or key are zero as always.
 
-    ``num_splits`` is that of ``flash_attn_with_kvcache``.
+    ``num_splits`` and ``sink`` are those of ``flash_attn_with_kvcache``.
     """
     _refuse_generator(gen_)
     _checks.refuse("varlen_fwd", _checks.splits(num_splits))
     rules = (p_dropout, softmax_scale, is_causal, softcap, False, (window_size_left, window_size_right))
     inputs, options = _prepare.varlen(
-        q, k, v, cu_seqlens_q, cu_seqlens_k, block_table_, alibi_slopes_, max_seqlen_q, max_seqlen_k, *rules
+        q,
+        k,
+        v,
+        cu_seqlens_q,
+        cu_seqlens_k,
+        block_table_,
+        alibi_slopes_,
+        sink,
+        max_seqlen_q,
+        max_seqlen_k,
+        0,
+        *rules,
     )
     inputs = _prepare.with_lengths(inputs, seqused_k, leftpad_k_)
     return _forward((inputs, options._replace(num_splits=num_splits)), out_, want=return_softmax)
@@ -107,7 +119,7 @@ def bwd(
     _refuse_generator(gen_)
     window = (window_size_left, window_size_right)
     rules = (p_dropout, softmax_scale, is_causal, softcap, deterministic, window)
-    prepared = _prepare.dense(q, k, v, alibi_slopes_, *rules)
+    prepared = _prepare.dense(q, k, v, alibi_slopes_, None, *rules)
     return _backward(BackwardCall(dout, out, softmax_lse, *prepared, rng_state), (dq_, dk_, dv_))
 
 
@@ -142,7 +154,7 @@ def varlen_bwd(
     window = (window_size_left, window_size_right)
     rules = (p_dropout, softmax_scale, is_causal, softcap, deterministic, window)
     prepared = _prepare.varlen(
-        q, k, v, cu_seqlens_q, cu_seqlens_k, None, alibi_slopes_, max_seqlen_q, max_seqlen_k, *rules
+        q, k, v, cu_seqlens_q, cu_seqlens_k, None, alibi_slopes_, None, max_seqlen_q, max_seqlen_k, 0, *rules
     )
     return _backward(BackwardCall(dout, out, softmax_lse, *prepared, rng_state), (dq_, dk_, dv_))
 
@@ -209,7 +221,7 @@ def _backward(call: BackwardCall, given: Places) -> list[Tensor]:
     if options.dropout_p == 0.0:
         call = call._replace(rng_state=None)
     with torch.no_grad():
-        if reason := gradients_unserved(inputs):
+        if reason := gradients_unserved(inputs, options):
             fall_back(reason, stacklevel=4)
         else:
             arch = device_of(inputs.q.device).arch

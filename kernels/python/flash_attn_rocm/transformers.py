@@ -5,7 +5,7 @@ model = AutoModelForCausalLM.from_pretrained(…, attn_implementation="rocm_fa")
 
 Whatever a model passes is served, or raises a ValueError that names it and attn_implementation.  Models that
 support flash attention make the calls that they make for flash_attention_2.  Masks of other kinds than causal
-ones, windows, padding and packed sequences are answered by the PyTorch implementation.
+ones, windows, chunks, padding and packed sequences are answered by the PyTorch implementation.
 """
 
 import importlib
@@ -70,9 +70,9 @@ def attend(
     q, k, v, scale = arguments.with_one_head_dim(q, k, v, scaling)
     options: dict[str, Any] = {
         "dropout_p": dropout, "softmax_scale": scale, "softcap": softcap or 0.0,
-        "deterministic": bool(deterministic),
+        "deterministic": bool(deterministic), "sink": s_aux,
     }  # fmt: skip
-    call = Call(module, q, k, v, options, s_aux, given)
+    call = Call(module, q, k, v, options, given)
     if attention_mask is not None and attention_mask.dim() == 4:
         out = masked(call, arguments.as_booleans(module, attention_mask))
         return out[..., :value_dim], None
@@ -83,6 +83,8 @@ def attend(
         window = arguments.window(module, sliding_window, k.shape[1], causal=causal)
     else:
         causal, window = pattern.causal, pattern.window_size
+    if _transformers_masks.has_chunks(attention_mask):
+        call = call._replace(chunk=module.config.attention_chunk_size)
     options.update(causal=causal, window_size=window)
     out = unpadded(call) if attention_mask is None else padded(call, attention_mask)
     return out[..., :value_dim], None

@@ -26,8 +26,10 @@ from tests.emulator.semantics.operands import D, F, signed
 from tests.emulator.semantics.snippets import Code, merged
 
 # How each arch asks for the old value.
-RETURNS = {"cdna:{0} cdna3:-": "glc", "cdna3:{0}": "sc0", "rdna:{0} rdna3:{1}": "glc"}
+RETURNS = {"cdna:{0} cdna3:-": "glc", "cdna3:{0}": "sc0", "rdna:{0} rdna3:{1} rdna4:-": "glc"}
+RETURNS |= {"rdna4:{1}": "th:TH_ATOMIC_RETURN"}
 GLOBAL = ("global_store_dword v4, {}, s[8:9] offset:{}", "global_load_dword {}, v4, s[8:9] offset:{}")
+ZERO = {CDNA: "0", RDNA: "null"}  # a buffer's offset that is the same for all lanes
 SHARED = ("ds_write_b32 v4, {} offset:{}", "ds_read_b32 {}, v4 offset:{}")
 
 
@@ -127,7 +129,7 @@ def global_codes(row):
         called = fill(where, f"flat_atomic_{old}", f"flat_atomic_{new}")
         yield code(called, script(frame.address64(where), f"{{x}} v[6:7], {data}"), width, function)
         called = fill(where, f"buffer_atomic_{old}", f"buffer_atomic_{new}")
-        access = script(frame.resource(SIZE), f"{{x}} {data}, v4, s[12:15], 0 offen")
+        access = script(frame.resource(SIZE), f"{{x}} {data}, v4, s[12:15], {ZERO[where]} offen")
         yield code(called, access, width, function)
     for where, flag in RETURNS.items():
         called = where.format(f"global_atomic_{old}", f"global_atomic_{new}")
@@ -156,10 +158,21 @@ def ordinary(kind):
 
 PAIRS_F16 = (0x3C003C00, 0xBC003C01, 0x4248C248, 0x64007BFE, 0x2E663555)
 PAIRS_BF16 = (0x3F803F80, 0xBF803F81, 0x4049C049, 0x47804000, 0x3DCD3E99)
+MINMAX = "rdna2:global_atomic_f{0} rdna3:global_atomic_{0}_f32 rdna4:global_atomic_{0}_num_f32"
 FLOATS = [
     ("cdna:global_atomic_add_f32 rdna3:global_atomic_add_f32", 32, F32.add, ordinary(F)),
-    ("rdna2:global_atomic_fmin rdna3:global_atomic_min_f32", 32, F32.min, ordinary(F)),
-    ("rdna2:global_atomic_fmax rdna3:global_atomic_max_f32", 32, F32.max, ordinary(F)),
+    (
+        "rdna2:global_atomic_fmin rdna3:global_atomic_min_f32 rdna4:global_atomic_min_num_f32",
+        32,
+        F32.min,
+        ordinary(F),
+    ),
+    (
+        "rdna2:global_atomic_fmax rdna3:global_atomic_max_f32 rdna4:global_atomic_max_num_f32",
+        32,
+        F32.max,
+        ordinary(F),
+    ),
     ("cdna:global_atomic_pk_add_f16", 32, halves(F16), PAIRS_F16),
     ("cdna3:global_atomic_pk_add_bf16", 32, halves(BF16), PAIRS_BF16),
     ("cdna3:global_atomic_add_f64", 64, F64.add, ordinary(D)),
@@ -186,9 +199,11 @@ def float_codes():
         yield code(called, f"{{x}} v4, {data}, s[8:9]", width, function, values=among(width, edges))
     for name, function in (("add", F32.add), ("min", F32.min), ("max", F32.max)):
         values = among(32, ordinary(F))
-        yield code(f"ds_{name}_f32", "{x} v4, v8", 32, function, values=values, frame_=SHARED)
-        access = "{x} v16, v4, v8"
-        yield code(f"ds_{name}_rtn_f32", access, 32, function, returns=True, values=values, frame_=SHARED)
+        later = name if name == "add" else f"{name}_num"
+        names = f"ds_{name}_f32 rdna4:ds_{later}_f32"
+        yield code(names, "{x} v4, v8", 32, function, values=values, frame_=SHARED)
+        names, access = f"ds_{name}_rtn_f32 rdna4:ds_{later}_rtn_f32", "{x} v16, v4, v8"
+        yield code(names, access, 32, function, returns=True, values=values, frame_=SHARED)
 
 
 # ---- exchanges: the new value is 9 where memory holds 5

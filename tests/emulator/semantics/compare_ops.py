@@ -28,6 +28,8 @@ FLOAT_ONLY = {
     "tru": lambda x, y: True,
 }
 
+ALWAYS = ("f", "t", "tru")  # the same answer whatever the operands
+
 
 def compare(kind, test, value, suffix, name):
     def reference(a, b):
@@ -35,10 +37,11 @@ def compare(kind, test, value, suffix, name):
 
     plain = f"v_cmp_{name}_{suffix}"
     x = f"v_cmpx_{name}_{suffix}"
-    yield Op(plain, None, (kind, kind), reference, "{m}, {a}, {b}", m="<vcc>")
-    yield Op(plain + "_e64", None, (kind, kind), reference, "{m}, {a}, {b}")
+    until = " rdna4:-" if name in ALWAYS else ""
+    yield Op(plain + until, None, (kind, kind), reference, "{m}, {a}, {b}", m="<vcc>")
+    yield Op(plain + "_e64" + until, None, (kind, kind), reference, "{m}, {a}, {b}")
     yield Op(f"cdna:{x}", None, (kind, kind), reference, "{m}, {a}, {b}", m="<vcc>", writes_exec=True)
-    yield Op(f"rdna:{x}", None, (kind, kind), reference, "{a}, {b}", writes_exec=True)
+    yield Op(f"rdna:{x}{until}", None, (kind, kind), reference, "{a}, {b}", writes_exec=True)
 
 
 def comparisons():
@@ -73,8 +76,8 @@ EXTRA_COMPARE = [
         "{m}, |{a}|, -{b}",
     ),
     Op("rdna:v_cmp_neq_f32", None, (F,), lambda a: E32.value(a) != -INF, "{m}, 0xff800000, {a}", m="<vcc>"),
-    Op("rdna3:v_cmp_lt_u16_e64", None, (U16,), lambda a: a > 5, "{m}, 5, {ah}"),
-    Op("rdna3:v_cmp_gt_u16_e64", None, (U16,), lambda a: a < 5, "{m}, 5, {ah}"),
+    Op("rdna3:v_cmp_lt_u16_e64 rdna4:-", None, (U16,), lambda a: a > 5, "{m}, 5, {ah}"),
+    Op("rdna3:v_cmp_gt_u16_e64 rdna4:-", None, (U16,), lambda a: a < 5, "{m}, 5, {ah}"),
 ]
 
 

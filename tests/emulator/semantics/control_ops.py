@@ -69,6 +69,10 @@ Lt:
 s_add_u32 s42, s42, 2
 s_setpc_b64 s[44:45]
 Lu:"""
+COUNTERS = (
+    "loadcnt", "storecnt", "samplecnt", "bvhcnt", "expcnt", "dscnt", "kmcnt",
+    "loadcnt_dscnt", "storecnt_dscnt",
+)  # fmt: skip
 CONTROL = [
     branch("s_branch", "s_nop 0", lambda w: True),
     branch("s_cbranch_scc0", "s_cmp_lg_u32 s16, 0", lambda w: w["s16"] == 0),
@@ -100,7 +104,7 @@ CONTROL = [
     ),
     # the same at a barrier of the device, where it waits for no other wave
     Code(
-        "ds_gws_barrier",
+        "ds_gws_barrier rdna4:-",
         "s_mov_b32 m0, 0x50000\ns_mov_b32 s40, 5\n{x} v16 offset:2 gds\ns_waitcnt lgkmcnt(0)",
         lambda w: {"s40": 5, "v16": w["v16"]},
         ("v16",),
@@ -111,18 +115,22 @@ CONTROL = [
     *(
         Code(names, f"s_mov_b32 s40, 5\n{text}", lambda w: {"s40": 5, "v16": w["v16"]}, ("v16",))
         for names, text in (
-            ("s_barrier", "{x}"),
+            ("s_barrier rdna4:-", "{x}"),
+            ("rdna4:s_barrier_signal", "{x} -1\ns_barrier_wait -1"),
+            ("rdna4:s_barrier_wait", "s_barrier_signal -1\n{x} -1"),
             ("s_nop", "{x} 3"),
-            ("s_waitcnt", "{x} vmcnt(0) lgkmcnt(0)"),
+            ("s_waitcnt rdna4:-", "{x} vmcnt(0) lgkmcnt(0)"),
             ("s_sleep", "{x} 1"),
             ("s_setprio", "{x} 2"),
             ("v_nop", "{x}"),
             ("rdna:s_clause", "{x} 0x1\nv_mov_b32 v20, v16\nv_mov_b32 v21, v16"),
-            ("rdna2:s_inst_prefetch rdna3:s_set_inst_prefetch_distance", "{x} 0x1"),
+            ("rdna2:s_inst_prefetch rdna3:s_set_inst_prefetch_distance rdna4:-", "{x} 0x1"),
             ("rdna3:s_delay_alu", "{x} instid0(VALU_DEP_1)\nv_mov_b32 v20, v16"),
-            ("rdna:s_waitcnt_vscnt", "{x} null, 0x0"),
-            ("rdna3:s_waitcnt_depctr", "{x} 0xfff"),
+            ("rdna:s_waitcnt_vscnt rdna4:-", "{x} null, 0x0"),
+            ("rdna3:s_waitcnt_depctr rdna4:s_wait_alu", "{x} 0xfff"),
             ("rdna2:s_waitcnt_depctr rdna3:-", "{x} 0xffe3"),
+            *((f"rdna4:s_wait_{counter}", "{x} 0x0") for counter in COUNTERS),
+            ("rdna4:s_wait_idle", "{x}"),
         )
     ),
     # the end, and padding after a kernel: decoded, jumped over

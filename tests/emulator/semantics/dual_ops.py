@@ -4,7 +4,7 @@ from tests.emulator.semantics.exact import F32
 from tests.emulator.semantics.operands import NUMBERS
 from tests.emulator.semantics.snippets import Code, merged
 
-RDNA3 = "rdna3:{}"
+RDNA3, RDNA4 = "rdna3:{}", "rdna4:{}"
 
 
 def dual(first_half, second_half):
@@ -40,6 +40,8 @@ HALVES = {
     ),
     "v_dual_max_f32 {d}, {a}, {b}": lambda a, b, d: on(F32.max, a, b),
     "v_dual_min_f32 {d}, {a}, {b}": lambda a, b, d: on(F32.min, a, b),
+    "v_dual_max_num_f32 {d}, {a}, {b}": lambda a, b, d: on(F32.max_num, a, b),
+    "v_dual_min_num_f32 {d}, {a}, {b}": lambda a, b, d: on(F32.min_num, a, b),
     "v_dual_fmac_f32 {d}, {a}, {b}": lambda a, b, d: on(F32.fma, a, b, d),
     "v_dual_fmaak_f32 {d}, {a}, {b}, 0x40490fdb": lambda a, b, d: on(
         lambda x, y: F32.fma(x, y, 0x40490FDB), a, b
@@ -51,6 +53,7 @@ ONLY_SECOND = {
     "v_dual_add_nc_u32 {d}, {a}, {b}": lambda a, b, d: on(lambda x, y: x + y, a, b),
     "v_dual_lshlrev_b32 {d}, {a}, {b}": lambda a, b, d: on(lambda x, y: y << x % 32, a, b),
 }
+GONE = dict.fromkeys(("v_dual_max_f32", "v_dual_min_f32"), " rdna4:-")
 # The first half overwrites v4, a source of the second; the second overwrites v5, a source of the first.
 FIRST, SECOND = ("v5", "v10", "v4"), ("v4", "v11", "v5")
 
@@ -70,7 +73,7 @@ def dual_codes():
     for x, y in dict.fromkeys(pairs):
         name = (x if x != mov else y).split()[0]
         yield Code(
-            RDNA3.format(name),
+            (RDNA4 if "_num_" in name else RDNA3).format(name) + GONE.get(name, ""),
             form(x, FIRST) + " :: " + form(y, SECOND),
             dual(HALVES[x](*FIRST), (HALVES | ONLY_SECOND)[y](*SECOND)),
             ("v4", "v5", "v10", "v11"),

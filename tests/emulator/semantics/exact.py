@@ -157,6 +157,20 @@ class Format:
     def min(self, a, b):
         return self.pick(a, b, largest=False)
 
+    def pick_number(self, a, b, *, largest):
+        """Maximum or minimum of RDNA 4: numbers beat all NaNs."""
+        if self.is_nan(a) and self.is_nan(b):
+            return self.quiet(a)
+        if self.is_nan(a) or self.is_nan(b):
+            return b if self.is_nan(a) else a
+        return self.pick(a, b, largest=largest)
+
+    def max_num(self, a, b):
+        return self.pick_number(a, b, largest=True)
+
+    def min_num(self, a, b):
+        return self.pick_number(a, b, largest=False)
+
     def to_integer(self, a, low, high):
         """Truncated and saturated; NaN is 0."""
         x = self.value(a)

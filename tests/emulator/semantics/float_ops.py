@@ -77,10 +77,10 @@ def exponent(f):
     return reference
 
 
-def median(f):
+def median(f, smaller):
     def reference(a, b, c):
         if any(f.is_nan(x) for x in (a, b, c)):
-            return f.min(f.min(a, b), c)
+            return smaller(smaller(a, b), c)
         return sorted((a, b, c), key=lambda x: (f.value(x), not f.negative(x)))[1]
 
     return reference
@@ -150,6 +150,30 @@ def clamped(f, x):
     return 0 if v != v or v < 0 else f.round(1) if v > 1 else x
 
 
+def picks(prefix, kind, f):
+    """Minimum and maximum, of two and of three where a format has those."""
+    two, three = (kind, kind), (kind, kind, kind)
+    keep = {"keeps_high_on_gfx9": f is E16}
+    for num, names, low, high in (
+        ("", "v_{}_{} rdna4:-", f.min, f.max),
+        ("_num", "rdna4:v_{}_{}", f.min_num, f.max_num),
+    ):
+
+        def name(which, names=names, num=num):
+            return names.format(which + num, prefix)
+
+        yield Op(name("max"), kind, two, high)
+        yield Op(name("min"), kind, two, low)
+        if f is E64:
+            continue
+        yield Op(name("max3"), kind, three, lambda a, b, c, f=high: f(f(a, b), c), **keep)
+        yield Op(name("min3"), kind, three, lambda a, b, c, f=low: f(f(a, b), c), **keep)
+        yield Op(name("med3"), kind, three, median(f, low), **keep)
+        later = "" if num else "rdna3:"
+        yield Op(later + name("maxmin"), kind, three, lambda a, b, c, f=low, g=high: f(g(a, b), c))
+        yield Op(later + name("minmax"), kind, three, lambda a, b, c, f=low, g=high: g(f(a, b), c))
+
+
 def binary(prefix, kind, f):
     """The arithmetic that every format has, with source and output modifiers."""
     two, three = (kind, kind), (kind, kind, kind)
@@ -160,7 +184,7 @@ def binary(prefix, kind, f):
         Op(v("mul"), kind, two, f.mul),
         Op(v("fma"), kind, three, f.fma, **keep),
     ]
-    out += [Op(v("max"), kind, two, f.max), Op(v("min"), kind, two, f.min)]
+    out += picks(prefix, kind, f)
     out += [
         Op(v("trunc"), kind, (kind,), integral(f, math.trunc)),
         Op(v("ceil"), kind, (kind,), integral(f, math.ceil)),
@@ -234,11 +258,6 @@ SINGLE = [
         lambda a, b: mad(a, b, 0x40490FDB),
         "{d}, {a}, {b}, 0x40490fdb",
     ),
-    Op("v_max3_f32", F, (F, F, F), lambda a, b, c: E32.max(E32.max(a, b), c)),
-    Op("v_min3_f32", F, (F, F, F), lambda a, b, c: E32.min(E32.min(a, b), c)),
-    Op("v_med3_f32", F, (F, F, F), median(E32)),
-    Op("rdna3:v_maxmin_f32", F, (F, F, F), lambda a, b, c: E32.min(E32.max(a, b), c)),
-    Op("rdna3:v_minmax_f32", F, (F, F, F), lambda a, b, c: E32.max(E32.min(a, b), c)),
     Op("v_ldexp_f32", F, (F, U32), scale(E32)),
     Op("v_frexp_exp_i32_f32", U32, (F,), exponent(E32)),
 ]
@@ -288,7 +307,7 @@ CONVERSIONS = [
     ),
     Op("v_cvt_f32_f16", F, (H,), lambda a: convert(a, E16, E32)),
     Op("v_cvt_f16_f32", H, (F,), lambda a: convert(a, E32, E16)),
-    Op("rdna3:v_cvt_f16_f32", H, (F,), lambda a: convert(a, E32, E16), "{dh}, {a}"),
+    Op("rdna3:v_cvt_f16_f32 rdna4:-", H, (F,), lambda a: convert(a, E32, E16), "{dh}, {a}"),
     Op(
         "v_cvt_pkrtz_f16_f32 rdna3:v_cvt_pk_rtz_f16_f32",
         PF,
@@ -359,11 +378,6 @@ HALF = [
         keeps_high_on_gfx9=True,
     ),
     Op("cdna:v_mad_f16", H, (H, H, H), lambda a, b, c: E16.add(E16.mul(a, b), c), keeps_high_on_gfx9=True),
-    Op("v_max3_f16", H, (H, H, H), lambda a, b, c: E16.max(E16.max(a, b), c), keeps_high_on_gfx9=True),
-    Op("v_min3_f16", H, (H, H, H), lambda a, b, c: E16.min(E16.min(a, b), c), keeps_high_on_gfx9=True),
-    Op("v_med3_f16", H, (H, H, H), median(E16), keeps_high_on_gfx9=True),
-    Op("rdna3:v_maxmin_f16", H, (H, H, H), lambda a, b, c: E16.min(E16.max(a, b), c)),
-    Op("rdna3:v_minmax_f16", H, (H, H, H), lambda a, b, c: E16.max(E16.min(a, b), c)),
     Op("v_ldexp_f16", H, (H, U16), scale(E16)),
     Op("v_frexp_exp_i16_f16", U16, (H,), exponent(E16)),
     Op("v_pack_b32_f16", U32, (H, H), lambda a, b: a | b << 16),

@@ -60,10 +60,13 @@ def label(index):
 def expand(text, arch):
     """Mask registers by name: ``<40>`` is s[40:41] on wave64 and s40 on wave32, likewise <vcc> and <exec>.
 
-    ``<buffer_word3>`` is the format word of a raw buffer resource.
+    ``<buffer_word3>`` is the format word of a raw buffer resource.  Waits for memory are written as
+    they were before RDNA 4.
     """
     wide = LANES[arch] == 64
     text = text.replace("<buffer_word3>", hex(arch_named(arch).isa.buffer_word3))
+    if arch_named(arch).isa.counters.scalars_apart:
+        text = re.sub("s_waitcnt .*", "s_wait_loadcnt 0x0\ns_wait_dscnt 0x0\ns_wait_kmcnt 0x0", text)
 
     def one(match):
         name = match[1]
@@ -79,6 +82,7 @@ def body(snippet, arch):
     next_out = ["s_add_u32 s6, s6, 256", "s_addc_u32 s7, s7, 0"]
     slots = len(snippet.vectors) + 1
     lines = [
+        *(["s_mov_b32 s2, ttmp9"] if arch_named(arch).isa.workgroup_ids_in_ttmps else []),
         "s_load_dwordx4 s[4:7], s[0:1], 0x0",
         "s_load_dwordx2 s[8:9], s[0:1], 0x10",
         "s_waitcnt lgkmcnt(0)",

@@ -100,6 +100,18 @@ def wmma32():
     return Layout(16, 16, 1, 16, 8, source, source, result)
 
 
+def wmma_split():
+    """Wave32 of RDNA 4: of each eight k, lanes 0 to 15 hold the first four, and of D its upper rows."""
+
+    def source(lane, e):
+        return 0, lane % 16, 8 * (e // 4) + 4 * (lane // 16) + e % 4
+
+    def result(lane, g):
+        return 0, 8 * (lane // 16) + g, lane % 16
+
+    return Layout(16, 16, 1, 8, 8, source, source, result)
+
+
 @dataclass(frozen=True)
 class Matrix:
     """An instruction; ``half`` is the format of a half-width result, in the low halves of the registers."""
@@ -249,7 +261,7 @@ class Variant:
             [many(d[0][0], int(d[0][1:]), count), *operands]
         )
         # MFMA ignores EXEC, so it runs with a few active lanes.  WMMA requires all of them.
-        mask = "" if arch_named(arch).isa.unit == "wmma" else f"s_mov_b{LANES[arch]} <exec>, 5\n"
+        mask = "" if arch_named(arch).isa.unit != "mfma" else f"s_mov_b{LANES[arch]} <exec>, 5\n"
         text = f"{mask}s_nop 7\n{instruction}\n" + "s_nop 7\n" * 3
         sources = [f"v{base + i}" for base in (A, B) for i in range(words)]
         old = d if d != c else []
@@ -351,10 +363,12 @@ MFMA = [
     Matrix("cdna1:v_mfma_f32_16x16x4f32 cdna3:v_mfma_f32_16x16x4_f32", mfma16(4), F32),
 ]
 WMMA = [
-    Matrix("rdna3:v_wmma_f32_16x16x16_f16", wmma32(), F16),
-    Matrix("rdna3:v_wmma_f32_16x16x16_bf16", wmma32(), BF16),
-    Matrix("rdna3:v_wmma_f16_16x16x16_f16", wmma32(), F16, F16),
-    Matrix("rdna3:v_wmma_bf16_16x16x16_bf16", wmma32(), BF16, BF16),
+    Matrix("rdna3:v_wmma_f32_16x16x16_f16 rdna4:-", wmma32(), F16),
+    Matrix("rdna3:v_wmma_f32_16x16x16_bf16 rdna4:-", wmma32(), BF16),
+    Matrix("rdna3:v_wmma_f16_16x16x16_f16 rdna4:-", wmma32(), F16, F16),
+    Matrix("rdna3:v_wmma_bf16_16x16x16_bf16 rdna4:-", wmma32(), BF16, BF16),
+    Matrix("rdna4:v_wmma_f32_16x16x16_f16", wmma_split(), F16),
+    Matrix("rdna4:v_wmma_f32_16x16x16_bf16", wmma_split(), BF16),
 ]
 
 OPS = [

@@ -116,8 +116,7 @@ def store(place, row):
 
 
 # ---- scalar loads: the address is s[8:9] + s16 + 32
-def scalar_load(kind, words, setup, operands_, archs=ALL):
-    old, new = kind
+def scalar_load(called, words, setup, operands_):
 
     def reference(wave):
         at = wave["s16"] % 512 // 4 * 4 + 32
@@ -125,16 +124,16 @@ def scalar_load(kind, words, setup, operands_, archs=ALL):
 
     target = "s40" if words == 1 else f"s[40:{39 + words}]"
     text = script("s_and_b32 s16, s16, 0x1fc", setup, f"{{x}} {target}, {operands_}", WAIT)
-    return Code(fill(archs, old, new), text, reference, (), ("s16",), memory=MEMORY, groups=6)
+    return Code(called, text, reference, (), ("s16",), memory=MEMORY, groups=6)
 
 
 def scalar_loads():
     moved = ["s_add_u32 s10, s8, s16", "s_addc_u32 s11, s9, 0"]
     more = ["s_add_u32 s16, s16, 32"]
-    for size, bits in ((1, 32), (2, 64), (4, 128), (8, 256), (16, 512)):
-        old = "dword" if size == 1 else f"dwordx{size}"
-        plain = (f"s_load_{old}", f"s_load_b{bits}")
-        buffer = (f"s_buffer_load_{old}", f"s_buffer_load_b{bits}")
+    for size in (1, 2, 3, 4, 8, 16):
+        old, new = "dword" if size == 1 else f"dwordx{size}", f"b{32 * size}"
+        names = fill(ALL, "{}" + old, "{}" + new) if size != 3 else "rdna4:{}" + new
+        plain, buffer = (names.replace("{}", stem) for stem in ("s_load_", "s_buffer_load_"))
         yield scalar_load(plain, size, moved, "s[10:11], 0x20")
         yield scalar_load(plain, size, more, "s[8:9], s16")
         yield scalar_load(buffer, size, [*frame.resource(SIZE), *more], "s[12:15], s16")

@@ -59,8 +59,10 @@ PACKED = [
     Op("v_pk_add_f16", PF, (P, P), lambda a, b: each(E16.add, a, b)),
     Op("v_pk_mul_f16", PF, (P, P), lambda a, b: each(E16.mul, a, b)),
     Op("v_pk_fma_f16", PF, (P, P, P), lambda a, b, c: each(E16.fma, a, b, c)),
-    Op("v_pk_max_f16", PF, (P, P), lambda a, b: each(E16.max, a, b)),
-    Op("v_pk_min_f16", PF, (P, P), lambda a, b: each(E16.min, a, b)),
+    Op("v_pk_max_f16 rdna4:-", PF, (P, P), lambda a, b: each(E16.max, a, b)),
+    Op("v_pk_min_f16 rdna4:-", PF, (P, P), lambda a, b: each(E16.min, a, b)),
+    Op("rdna4:v_pk_max_num_f16", PF, (P, P), lambda a, b: each(E16.max_num, a, b)),
+    Op("rdna4:v_pk_min_num_f16", PF, (P, P), lambda a, b: each(E16.min_num, a, b)),
     Op(
         "v_pk_add_f16",
         PF,
@@ -219,7 +221,7 @@ def dot2(a, b, c, f=E16):
 
 DOT = [
     Op("v_dot2_f32_f16", F, (P, P, F), dot2),
-    Op("v_dot2c_f32_f16 rdna3:v_dot2acc_f32_f16", F, (P, P), on_top(dot2)),
+    Op("v_dot2c_f32_f16 rdna3:v_dot2acc_f32_f16 rdna4:-", F, (P, P), on_top(dot2)),
     Op("rdna3:v_dot2_f32_bf16", F, (PAIR_B16, PAIR_B16, F), lambda a, b, c: dot2(a, b, c, EB)),
 ]
 

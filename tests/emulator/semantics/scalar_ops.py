@@ -7,6 +7,14 @@ from tests.emulator.semantics.exact import F32
 from tests.emulator.semantics.integer_ops import M32, leading, trailing
 from tests.emulator.semantics.operands import SHIFT, U32, U64, F, signed
 from tests.emulator.semantics.table import ScalarOp
+from tests.emulator.semantics.transcendentals import (
+    inverse_root,
+    logarithm,
+    power_of_two,
+    root,
+    signed_zero_rcp,
+    transcendental,
+)
 
 ONE, TWO = (U32,), (U32, U32)
 WIDE = (U64, U64)
@@ -53,6 +61,14 @@ def signed_sum(a, b):
     return total, not -(2**31) <= total < 2**31
 
 
+def signed_difference(a, b):
+    return a - b, not -(2**31) <= signed(a) - signed(b) < 2**31
+
+
+def sum_with_carry(a, b, scc):
+    return a + b + scc, a + b + scc > M32
+
+
 def chosen(function):
     """Minimum or maximum: SCC tells whether the first operand was taken."""
 
@@ -93,16 +109,26 @@ def literal(x, is_signed):
 
 
 ARITHMETIC = [
-    ScalarOp("s_add_u32", U32, TWO, lambda a, b: (a + b, a + b > M32)),
-    ScalarOp("s_sub_u32", U32, TWO, lambda a, b: (a - b, a < b)),
-    ScalarOp("s_addc_u32", U32, TWO, lambda a, b, scc: (a + b + scc, a + b + scc > M32)),
-    ScalarOp("s_subb_u32", U32, TWO, lambda a, b, scc: (a - b - scc, a < b + scc)),
-    ScalarOp("s_add_i32", U32, TWO, signed_sum),
-    ScalarOp("s_sub_i32", U32, TWO, lambda a, b: (a - b, not -(2**31) <= signed(a) - signed(b) < 2**31)),
+    ScalarOp("s_add_u32 rdna4:s_add_co_u32", U32, TWO, lambda a, b: (a + b, a + b > M32)),
+    ScalarOp("s_sub_u32 rdna4:s_sub_co_u32", U32, TWO, lambda a, b: (a - b, a < b)),
+    ScalarOp(
+        "s_addc_u32 rdna4:s_add_co_ci_u32", U32, TWO, lambda a, b, scc: (a + b + scc, a + b + scc > M32)
+    ),
+    ScalarOp("s_subb_u32 rdna4:s_sub_co_ci_u32", U32, TWO, lambda a, b, scc: (a - b - scc, a < b + scc)),
+    ScalarOp("s_add_i32 rdna4:s_add_co_i32", U32, TWO, signed_sum),
+    ScalarOp(
+        "s_sub_i32 rdna4:s_sub_co_i32",
+        U32,
+        TWO,
+        lambda a, b: (a - b, not -(2**31) <= signed(a) - signed(b) < 2**31),
+    ),
     ScalarOp("s_min_i32", U32, TWO, chosen(lambda a, b: signed(a) < signed(b))),
     ScalarOp("s_min_u32", U32, TWO, chosen(lambda a, b: a < b)),
     ScalarOp("s_max_i32", U32, TWO, chosen(lambda a, b: signed(a) >= signed(b))),
     ScalarOp("s_max_u32", U32, TWO, chosen(lambda a, b: a >= b)),
+    ScalarOp("rdna4:s_add_nc_u64", U64, WIDE, lambda a, b: a + b),
+    ScalarOp("rdna4:s_sub_nc_u64", U64, WIDE, lambda a, b: a - b),
+    ScalarOp("rdna4:s_mul_u64", U64, WIDE, lambda a, b: a * b),
     ScalarOp("s_mul_i32", U32, TWO, lambda a, b: a * b),
     ScalarOp("s_mul_hi_u32", U32, TWO, lambda a, b: a * b >> 32),
     ScalarOp("s_mul_hi_i32", U32, TWO, lambda a, b: signed(a) * signed(b) >> 32),
@@ -117,7 +143,13 @@ ARITHMETIC = [
         for k in CONSTANTS
     ),
     *(
-        ScalarOp("s_addk_i32", U32, (), lambda d, k=k: signed_sum(d, simm(k)), f"{{d}}, {literal(k, True)}")
+        ScalarOp(
+            "s_addk_i32 rdna4:s_addk_co_i32",
+            U32,
+            (),
+            lambda d, k=k: signed_sum(d, simm(k)),
+            f"{{d}}, {literal(k, True)}",
+        )
         for k in CONSTANTS
     ),
     *(
@@ -211,13 +243,13 @@ COMPARES = [
         for n, f in COMPARE.items()
     ),
     *(
-        ScalarOp(f"s_cmpk_{n}_u32", None, ONE, lambda a, f=f, k=k: f(a, k), f"{{a}}, {k:#x}")
+        ScalarOp(f"s_cmpk_{n}_u32 rdna4:-", None, ONE, lambda a, f=f, k=k: f(a, k), f"{{a}}, {k:#x}")
         for n, f in COMPARE.items()
         for k in CONSTANTS
     ),
     *(
         ScalarOp(
-            f"s_cmpk_{n}_i32",
+            f"s_cmpk_{n}_i32 rdna4:-",
             None,
             ONE,
             lambda a, f=f, k=k: f(signed(a), simm(k)),
@@ -243,6 +275,8 @@ FLOATS = [
     ScalarOp("rdna3_5:s_mul_f32", F, (F, F), F32.mul),
     ScalarOp("rdna3_5:s_mul_f32", F, (F,), lambda a: F32.mul(a, F32.round(-4)), "{d}, {a}, -4.0"),
     ScalarOp("rdna3_5:s_mul_f32", F, (F,), lambda a: F32.mul(0x3FB8AA3B, a), "{d}, 0x3fb8aa3b, {a}"),
+    ScalarOp("rdna4:s_max_num_f32", F, (F, F), F32.max_num),
+    ScalarOp("rdna4:s_min_num_f32", F, (F, F), F32.min_num),
     ScalarOp("rdna3_5:s_cvt_i32_f32", U32, (F,), lambda a: F32.to_integer(a, *I32_RANGE)),
     ScalarOp("rdna3_5:s_cvt_u32_f32", U32, (F,), lambda a: F32.to_integer(a, *U32_RANGE)),
     ScalarOp("rdna3_5:s_cvt_f32_i32", F, ONE, lambda a: F32.round(Fraction(signed(a)))),
@@ -253,5 +287,15 @@ FLOATS = [
         if name not in ("f", "tru")  # the scalar unit has no constant comparisons of floats
     ),
 ]
+# The vector unit's, on scalar registers.
+NEGATED = "{d}, -|{a}|"
+TRANSCENDENTAL = [
+    ScalarOp("rdna4:v_s_exp_f32", F, (F,), transcendental(power_of_two), ulp=1),
+    ScalarOp("rdna4:v_s_log_f32", F, (F,), transcendental(logarithm), ulp=1),
+    ScalarOp("rdna4:v_s_rcp_f32", F, (F,), signed_zero_rcp(F32), ulp=1),
+    ScalarOp("rdna4:v_s_rcp_f32", F, (F,), lambda a: signed_zero_rcp(F32)(a | F32.sign), NEGATED, ulp=1),
+    ScalarOp("rdna4:v_s_rsq_f32", F, (F,), inverse_root(F32), ulp=1),
+    ScalarOp("rdna4:v_s_sqrt_f32", F, (F,), transcendental(root), ulp=1),
+]
 
-OPS = [*ARITHMETIC, *BITS, *MOVES, *COMPARES, *FLOATS]
+OPS = [*ARITHMETIC, *BITS, *MOVES, *COMPARES, *FLOATS, *TRANSCENDENTAL]

@@ -84,13 +84,14 @@ class Op:
 
 @dataclass(frozen=True, eq=False)
 class ScalarOp:
-    """A scalar instruction: result (or None) and SCC (None: kept)."""
+    """A scalar instruction: result (or None) and SCC (None: kept); ``ulp`` as for ``Op``."""
 
     names: str
     result: Kind | None
     sources: tuple[Kind, ...]
     reference: Callable[..., Any]
     form: str = ""
+    ulp: int = 0
     extra: tuple[tuple[int, ...], ...] = ()
 
     @property
@@ -138,6 +139,14 @@ def answer(op, *values):
     if isinstance(got, tuple):
         return got
     return (got, None) if op.result else (None, got)
+
+
+def same_number(op, got, want):
+    got, want = op.result.canonical(got), op.result.canonical(want)
+    f = op.result.format
+    if not op.ulp or f.is_nan(got) or f.is_nan(want):
+        return got == want
+    return abs(got - want) <= op.ulp  # bit patterns of one sign are ordered like the numbers
 
 
 def shown(op, values):

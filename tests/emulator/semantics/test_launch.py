@@ -4,7 +4,9 @@ import struct
 
 import pytest
 
-from tests.emulator.semantics.machine import ARCHS, LANES, shares_accumulators
+from tests.emulator.semantics import cases
+from tests.emulator.semantics.machine import ARCHS, LANES, expand, shares_accumulators
+from wheel_builder.base.archs import arch_named
 from wheel_builder.emulator.machine import Launch, Options
 from wheel_builder.emulator.memory import Memory
 
@@ -63,20 +65,21 @@ global_load_dword v3, v2, s[4:5]
 s_waitcnt vmcnt(0)
 global_store_dword v1, v3, s[4:5] offset:{all}"""
 GWS = "ds_gws_barrier v4 gds"
+WITH_GWS = [arch for arch in ARCHS if GWS.split(maxsplit=1)[0] in cases.tested(arch)]
 VCC = {64: "vcc", 32: "vcc_lo"}
 MORE = {arch: ".amdhsa_accum_offset 8" for arch in ARCHS if shares_accumulators(arch)}
 MORE |= {arch: ".amdhsa_wavefront_size32 1" for arch in ARCHS if LANES[arch] == 32}
 
 
-def run(assembled, arch, code, waves=1, denormals=3, options=Options()):  # noqa: B008
-    """Result and memory of one workgroup; the memory has two dwords for each thread."""
+def run(assembled, arch, code, waves=1, denormals=3, options=Options(), grid=(1, 1, 1)):  # noqa: B008
+    """Result and memory of one workgroup; the memory has two dwords for each of its threads."""
     threads = waves * LANES[arch]
     given = {"arch": arch, "code": code, "threads": threads, "denormals": denormals}
     text = KERNEL.format(size=SEGMENT, more=MORE.get(arch, ""), lanes=LANES[arch], **given)
-    machine, out = assembled(text, arch), Memory.output(8 * threads, "out")
+    machine, out = assembled(expand(text, arch), arch), Memory.output(8 * threads, "out")
     kernarg = struct.pack("<Q11I", out.address, *range(100, 111))
     assert len(kernarg) == SEGMENT
-    launch = Launch((1, 1, 1), (threads, 1, 1))
+    launch = Launch(grid, (threads, 1, 1))
     return machine.run("last", launch, kernarg, (out,), options), out
 
 
@@ -117,7 +120,7 @@ def exchange(assembled, arch, seed=1, more=1, barrier=GWS):
     return run(assembled, arch, code, waves=2, options=Options(seed=seed, checks=("race", "uninit")))
 
 
-@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("arch", WITH_GWS)
 def test_waves_meet_at_a_resource_of_the_device(arch, assembled):
     threads = 2 * LANES[arch]
     for seed in range(4):
@@ -127,12 +130,12 @@ def test_waves_meet_at_a_resource_of_the_device(arch, assembled):
         assert out.values("I") == (*range(threads), *(i ^ LANES[arch] for i in range(threads)))
 
 
-@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("arch", WITH_GWS)
 def test_without_that_barrier_it_is_a_race(arch, assembled):
     assert "global-race" in exchange(assembled, arch, barrier="")[0].kinds()
 
 
-@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("arch", WITH_GWS)
 def test_waves_that_cannot_come_are_an_error(arch, assembled):
     error = exchange(assembled, arch, more=2)[0].error
     assert "waits for 3 waves; workgroups run one after another here, and this one has 2" in error
@@ -141,7 +144,70 @@ def test_waves_that_cannot_come_are_an_error(arch, assembled):
     assert "waits for waves that do not come; those of other workgroups cannot" in error
 
 
-@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("arch", WITH_GWS)
 def test_how_many_waves_meet_may_not_be_undefined(arch, assembled):
     result, _ = exchange(assembled, arch, barrier="ds_gws_barrier v6 gds")
     assert "undefined-address" in result.kinds()
+
+
+# A barrier in two halves, and what may be between them.
+HALVES = [arch for arch in ARCHS if "s_barrier_signal" in cases.tested(arch)]
+SIGNAL, COMES = "s_barrier_signal -1\n", "s_barrier_wait -1"
+
+
+@pytest.mark.parametrize("arch", HALVES)
+def test_both_halves_of_a_barrier_order_what_was_before(arch, assembled):
+    threads = 2 * LANES[arch]
+    for seed in range(4):
+        result, out = exchange(assembled, arch, seed, barrier=SIGNAL + COMES)
+        assert not result.error
+        assert [str(f) for f in result.findings] == []
+        assert out.values("I") == (*range(threads), *(i ^ LANES[arch] for i in range(threads)))
+
+
+@pytest.mark.parametrize("arch", HALVES)
+def test_a_store_behind_the_signal_is_a_race(arch, assembled):
+    late = f"{SIGNAL}global_store_dword v1, v0, s[4:5]\n{COMES}"
+    assert "global-race" in exchange(assembled, arch, barrier=late)[0].kinds()
+
+
+@pytest.mark.parametrize("arch", HALVES)
+@pytest.mark.parametrize(
+    ("barrier", "words"),
+    [
+        (COMES, "waits at a barrier that it has not signalled, for ever"),
+        (SIGNAL + SIGNAL + COMES, "signals the barrier again without having waited at it"),
+        ("s_barrier_signal -2\n" + COMES, "mnemonic 's_barrier_signal' is not implemented"),
+    ],
+)
+def test_halves_that_do_not_belong_together_are_an_error(arch, barrier, words, assembled):
+    assert words in exchange(assembled, arch, barrier=barrier)[0].error
+
+
+# Where a workgroup's number is in trap registers: it stores that number at itself.
+IN_TTMPS = [arch for arch in ARCHS if arch_named(arch).isa.workgroup_ids_in_ttmps]
+NUMBER = """s_and_b32 s8, ttmp7, 0xffff
+s_lshr_b32 s9, ttmp7, 16
+s_mul_i32 s9, s9, 3
+s_add_u32 s9, s9, s8
+s_lshl_b32 s9, s9, 1
+s_add_u32 s9, s9, ttmp9
+v_lshlrev_b32 v1, 2, s9
+v_mov_b32 v2, s9
+s_waitcnt lgkmcnt(0)
+global_store_dword v1, v2, s[4:5]"""
+
+
+@pytest.mark.parametrize("arch", IN_TTMPS)
+def test_a_workgroup_finds_its_number_in_trap_registers(arch, assembled):
+    options = Options(checks=("race", "uninit"))
+    result, out = run(assembled, arch, NUMBER, grid=(2, 3, 4), options=options)
+    assert not result.error
+    assert [str(f) for f in result.findings] == []
+    assert out.values("I")[:24] == tuple(range(24))
+
+
+@pytest.mark.parametrize("arch", IN_TTMPS)
+def test_a_grid_whose_numbers_do_not_fit_there_is_refused(arch, assembled):
+    error = run(assembled, arch, NUMBER, grid=(1, 65536, 1))[0].error
+    assert "grid of 1 x 65536 x 1 workgroups (y and z have 16 bits each on this arch)" in error

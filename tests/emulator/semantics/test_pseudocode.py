@@ -1,7 +1,7 @@
 """The emulator against the ISA documents: AMD's pseudocode, executed, in place of our own references.
 
-Emulator and references have the same authors, who may have misread a sentence twice.  gfx942, gfx950, gfx1100
-and gfx1151: the documents of the other two archs are not in the package.
+Emulator and references have the same authors, who may have misread a sentence twice.  gfx942, gfx950,
+gfx1100, gfx1151 and gfx1201: the documents of the other two archs are not in the package.
 
     python -m pytest tests/emulator/semantics/test_pseudocode.py -s
 
@@ -120,6 +120,17 @@ MUTANTS = (
     ("s_cvt_u32_f32", "f32_to_u32(S0.f32)", "f32_to_i32(S0.f32)"),
     ("s_cvt_f32_u32", "u32_to_f32(S0.u32)", "i32_to_f32(S0.i32)"),
     ("s_cmp_nlt_f32", "!(S0.f32 < S1.f32)", "S0.f32 >= S1.f32"),
+    (
+        "v_max_num_f32",
+        "isNAN(64'F(S0.f32)) then\nD0.f32 = S1.f32",
+        "isNAN(64'F(S0.f32)) then\nD0.f32 = S0.f32",
+    ),
+    ("v_mad_co_u64_u32", "65'U(S2.u64)", "65'U(S2.u32)"),
+    ("v_s_rcp_f32", "1.0F / S0.f32", "2.0F / S0.f32"),
+    ("s_mul_u64", "S0.u64 * S1.u64", "S0.u64 + S1.u64"),
+    ("s_add_nc_u64", "S0.u64 + S1.u64", "S0.u64 - S1.u64"),
+    ("s_addk_co_i32", "signext(S0.i16)", "S0.u16"),
+    ("s_min_num_f32", "S0.f32 < S1.f32", "S0.f32 > S1.f32"),
     ("s_cmp_neq_f32", "!(S0.f32 == S1.f32)", "S0.f32 < S1.f32 || S0.f32 > S1.f32"),
 )
 

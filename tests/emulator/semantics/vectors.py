@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass
 
 from tests.emulator.semantics.machine import HALVES, LANES, Data, Snippet, expand
-from tests.emulator.semantics.table import Case, Op, call, combinations, shown, spread, uses
+from tests.emulator.semantics.table import Case, Op, call, combinations, same_number, shown, spread, uses
 from wheel_builder.base.archs import arch_named
 
 REGISTER = {"a": 4, "b": 8, "c": 12, "d": 16}
@@ -139,14 +139,6 @@ def same(op, got, want):
         shift = 16 if is_high(op, "d") else 0
         return not untouched and same_number(op, got >> shift, want >> shift)
     return same_number(op, got, want)
-
-
-def same_number(op, got, want):
-    got, want = op.result.canonical(got), op.result.canonical(want)
-    f = op.result.format
-    if not op.ulp or f.is_nan(got) or f.is_nan(want):
-        return got == want
-    return abs(got - want) <= op.ulp  # bit patterns of one sign are ordered like the numbers
 
 
 def check_lane(op, arch, lane, got, *, on):

@@ -67,7 +67,8 @@ def test_the_tables_are_read_with_their_types():
     assert (arch.name, arch.elf_machine, arch.device_name) == ("gfx942", 0x4C, "gfx942:sramecc+:xnack-")
     assert (arch.isa.family, arch.isa.unit, arch.isa.bf16_k, arch.isa.wave) == ("cdna", "mfma", 8, 64)
     assert (arch.isa.packed_fp32, arch.isa.separate_acc_vgprs) == (True, False)
-    assert (arch.isa.counters.depth, arch.isa.lds.phases) == ((63, 15, 63), ("measured",))
+    assert (arch.isa.transposed_reads, arch_named("gfx950").isa.transposed_reads) == (False, True)
+    assert (arch.isa.counters.depth, arch.isa.lds.phases) == ((63, 15, 63, 15), ("measured",))
     assert (arch.isa.matrix_clocks["32x32x8"], arch.model.name) == (32, "MI300X")
     assert arch_named("gfx1100").device_name == "gfx1100"
 
@@ -128,7 +129,7 @@ def test_archs_are_the_gpus_with_code_of_their_own():
         ("packed_fp32 = false", "packed_fp32 = 0", "isas.toml: cdna1: packed_fp32 is 0, expected bool"),
         ('family = "cdna"', 'family = "gcn"', "cdna1: family is 'gcn', expected one of cdna, rdna"),
         ('phases = ["measured", "contiguous"]', 'phases = ["any"]', "lds: phases is 'any', expected one of"),
-        ("depth = [63, 15, 63]", "depth = [63, 15]", "counters: depth is [63, 15], expected tuple[int, "),
+        ("depth = [63, 15, 63, 15]", "depth = [63, 15]", "counters: depth is [63, 15], expected tuple[int, "),
         ('"4x4" = 8', '"4x4" = 8.5', "isas.toml: cdna1: matrix_clocks.4x4 is 8.5, expected int"),
         ("[cdna1.timing]", "[cdna1.times]", "isas.toml: cdna1: no timing"),
         ("[cdna3]", "[cdna1]", "isas.toml: Cannot declare ('cdna1',) twice"),

@@ -26,7 +26,7 @@ DIST_INFO = "flash_attn-2.8.3.dist-info"
 EXPECTED = {
     FLASH_ATTN: (NAME, {"flash_attn/bert_padding.py", "flash_attn_2_cuda/__init__.py"}),
     FLASH_ATTN_3: (
-        "flash_attn_3-3.0.0-1-py3-none-any.whl", {"flash_attn_interface.py", "flash_attn_3/_C.py"},
+        "flash_attn_3-3.0.0-2-py3-none-any.whl", {"flash_attn_interface.py", "flash_attn_3/_C.py"},
     ),
 }  # fmt: skip
 each_shim = pytest.mark.parametrize("shim", SHIMS, ids=[shim.name for shim in SHIMS])
@@ -112,7 +112,7 @@ def test_the_wheel_passes_its_audit(wheels, shim):
     [
         ("flash_attn-2.8.3-2-py3-none-any.whl", FLASH_ATTN),
         ("flash_attn-2.8.3+rocm1-py3-none-any.whl", FLASH_ATTN),
-        ("flash_attn_3-3.0.0-1-py3-none-any.whl", FLASH_ATTN_3),
+        ("flash_attn_3-3.0.0-2-py3-none-any.whl", FLASH_ATTN_3),
         ("flash_attn_rocm-0.1.0+rocm7.2-py3-none-manylinux_2_28_x86_64.whl", None),
         ("flash_attn_30-1-py3-none-any.whl", None),
     ],

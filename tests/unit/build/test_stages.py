@@ -11,7 +11,7 @@ import pytest
 from tests.checkouts import copy_sources
 from wheel_builder.base.archs import TABLES
 from wheel_builder.base.errors import CommandFailedError, DeviceCodeError, VerifyError, WheelError
-from wheel_builder.matrix.model import Job, Package, Rocm
+from wheel_builder.matrix.model import Job, Package, Public, Rocm
 from wheel_builder.base.process import Completed
 from wheel_builder.build import device_code
 from wheel_builder.build.budget import UPDATE, KernelCost, to_text
@@ -186,6 +186,27 @@ def test_the_wheel_stage_leaves_the_wheel_and_nothing_else(checkout, tmp_path):
     assert built.facts["bytes"] == 5
 
 
+def test_the_wheel_for_windows_is_built_without_cibuildwheel(checkout, tmp_path):
+    code = compile_gfx908(checkout, Store(tmp_path / "build"), FakeEngine(compiled))
+    asked = []
+
+    def answer(argv, folders):
+        asked.append(argv)
+        if "/out" in folders and "-m build" in argv[-1]:
+            (Path(folders["/out"]) / "a-1-py3-none-win_amd64.whl").write_bytes(b"wheel")
+
+    built = wheel.build_wheel(
+        Job(ROCM, ("gfx908",), PUBLIC, "windows"), PACKAGE, image=IMAGE, device_code=[code],
+        checkout=checkout, store=Store(tmp_path / "build"), log=checkout / "log", cache=tmp_path / "cache",
+        run=FakeEngine(answer),
+    )  # fmt: skip
+    assert built.facts["wheel"] == "a-1-py3-none-win_amd64.whl"
+    assert not [argv for argv in asked if "cibuildwheel" in argv]
+    environment = {argv[at + 1] for argv in asked for at, word in enumerate(argv) if word == "--env"}
+    assert {"FA_PLATFORM=windows", "FA_ROCM_VERSION=public", "ZIG_GLOBAL_CACHE_DIR=/cache"} <= environment
+    assert (tmp_path / "cache/zig-windows/objects").is_dir()
+
+
 @pytest.mark.parametrize(
     "failure", [KeyboardInterrupt, CommandFailedError("cibuildwheel ended with status 1")]
 )
@@ -239,18 +260,22 @@ def emulated(arch, **changes):
 
 def loaded(rocm, *problems):
     """What loading the wheel under a runtime left."""
-    found = None if problems else {"functions": {"hipGetDevice": "libamdhip64.so.7"}}
+    functions, codes = {"hipGetDevice": "libamdhip64.so.7"}, {"gfx908-0": "amdgcn-amd-amdhsa--gfx908 1"}
+    found = None if problems else {"functions": functions, "codes": codes}
     facts = {"rocm": rocm, "package": "libamdhip64-7 7.2.4", "found": found, "problems": list(problems)}
     return Artifact(path=None, manifest={"key": f"{rocm}-load", "facts": facts}, reused=True)
 
 
-def verify_one(checkout, tmp_path, engine, runtimes=None, shown=None, **options):
+PUBLIC = Public("7.2", ("6.4", "7.2"), (("7.2", ("7.14", "10.0")), ("6.4", ("6.5",))))
+
+
+def verify_one(checkout, tmp_path, engine, runtimes=None, shown=None, public=None, **options):
     file = tmp_path / "a-1+rocm7.2-py3-none-any.whl"
     file.write_bytes(b"wheel")
     part = Artifact(path=tmp_path, manifest={"key": "part", "facts": {}}, reused=True)
     return verify.verify_wheel(
-        file, {"gfx908": shown or emulated("gfx908")}, static=STATIC, rocm="7.2", image=IMAGE, fake_hip=part,
-        disassembly=part, runtimes={"7.2": loaded("7.2"), "6.4": loaded("6.4"), **(runtimes or {})},
+        file, {"gfx908": shown or emulated("gfx908")}, static=STATIC, job=Job(ROCM, ("gfx908",), public),
+        image=IMAGE, fake_hip=part, disassembly=part, runtimes={"7.2": loaded("7.2"), "6.4": loaded("6.4"), **(runtimes or {})},
         checkout=checkout, store=Store(tmp_path / "build"), log=tmp_path / "log", run=engine,
         **options,
     )  # fmt: skip
@@ -298,11 +323,24 @@ def test_the_record_says_which_runtimes_the_wheel_serves(checkout, tmp_path):
     assert record["serves"] == ["6.4"]
     assert record["runtimes"]["6.4"] == (
         "loaded with libamdhip64-7 7.2.4 and without GPU: the runtime has all 1 functions and answers "
-        "through the library; no code was loaded to a device"
+        "through the library, and its comgr reads all 1 code objects; no code was loaded to a device"
     )
     assert record["runtimes"]["5.7"].startswith(
         "not offered for ROCm 5.7: hipGetDevicePropertiesR0600 is not"
     )
+
+
+def test_the_public_wheel_serves_what_has_a_runtime_like_one_that_it_loads_under(checkout, tmp_path):
+    old = loaded("6.4", "hipGetDevicePropertiesR0600 is not in its libamdhip64")
+    record = verify_one(checkout, tmp_path, verified(suite()), public=PUBLIC).facts
+    assert record["serves"] == ["7.2", "6.4", "7.14", "10.0", "6.5"]
+    assert record["runtimes"]["10.0"] == (
+        "not loaded: PyTorch's builds for it bring a runtime of the same ABI as ROCm 7.2's"
+    )
+    (again := tmp_path / "again").mkdir()
+    record = verify_one(checkout, again, verified(suite()), {"6.4": old}, public=PUBLIC).facts
+    assert record["serves"] == ["7.2", "7.14", "10.0"]
+    assert "6.5" not in record["runtimes"]
 
 
 def test_a_wheel_that_does_not_load_under_its_own_runtime_is_refused(checkout, tmp_path):

@@ -40,6 +40,8 @@ PLACES = (
     ("not_built", 0, "archs", 0), ("rocm", 0, "version"), ("rocm", 0, "provider"), ("rocm", 0, "base"),
     ("rocm", 0, "suite"), ("rocm", 0, "llvm"), ("rocm", 0, "archs", 0), ("rocm", 0, "packages", "sid", 0),
     ("exclude", 0, "rocm"), ("exclude", 0, "arch"),
+    ("public", "built_with"), ("public", "runtimes", 0), ("public", "like", "7.2", 0),
+    ("public", "windows", 0),
     ("upstream", "version"), ("upstream", "sha256"), ("upstream", "archs", 0),
 )  # fmt: skip
 READ_BY_PEOPLE = {"reason", "note"}
@@ -93,7 +95,7 @@ def test_a_workflow_output_is_one_line_whatever_a_row_holds():
     rocm = replace(load_matrix(MATRIX).rocm[0], version='7.2\nplanted=1"')
     plan = Plan((Job(rocm, ("gfx908",)),), (), load_matrix(MATRIX).package)
     lines = to_github(plan, {"rocm" + rocm.version: "key"}).splitlines()
-    assert [line.partition("=")[0] for line in lines] == ["image", "device", "wheel"]
+    assert [line.partition("=")[0] for line in lines] == ["image", "device", "wheel", "runtime"]
     assert json.loads(lines[2].partition("=")[2])["include"][0]["rocm"] == rocm.version
 
 

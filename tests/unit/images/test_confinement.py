@@ -24,7 +24,7 @@ from wheel_builder.images.listing import Tools, list_code
 from wheel_builder.images.size import measure
 from wheel_builder.images.wheel_tests import Suite, run_suite
 from wheel_builder.index import first_use
-from wheel_builder.matrix.model import Job, Package, Rocm
+from wheel_builder.matrix.model import Job, Package, Public, Rocm
 from wheel_builder.upstream import stages
 from wheel_builder.upstream.extension import make_host_sources
 from wheel_builder.upstream.torch import build_extension_image
@@ -49,6 +49,20 @@ def in_wheel(tmp, run):
         Job(ROCM, ("gfx908",)), PACKAGE, image=IMAGE, device_code=[], checkout=CHECKOUT, store=Store(tmp),
         log=tmp / "log", run=run,
     )  # fmt: skip
+
+
+def in_wheel_for_windows(tmp, run):
+    job = Job(ROCM, ("gfx908",), Public("7.2", ("7.2",)), "windows")
+    wheel.build_wheel(
+        job, PACKAGE, image=IMAGE, device_code=[], checkout=CHECKOUT, store=Store(tmp), log=tmp / "log",
+        run=run,
+    )  # fmt: skip
+
+
+def in_wheels(tmp, run):
+    for each in (in_wheel, in_wheel_for_windows):
+        with suppress(WheelBuilderError):  # there is no wheel
+            each(tmp, run)
 
 
 def in_shim(tmp, run):
@@ -112,7 +126,7 @@ def in_extension(tmp, run):
 # Stages in the image of builders, whose own user is root; they name another one.
 NAMED_USER = {
     "build/device_code.py": in_device_code,
-    "build/wheel.py": in_wheel,
+    "build/wheel.py": in_wheels,
     "build/shim.py": in_shim,
     "verify/runtimes.py": in_runtimes,
     "fake_hip/stage.py": in_fake_hip,

@@ -74,6 +74,28 @@ def test_a_wheel_is_offered_for_the_runtimes_that_it_serves(tmp_path):
     assert verify_index(tmp_path) == ()
 
 
+def test_the_public_wheel_is_offered_where_no_other_of_its_version_is(tmp_path):
+    """PyTorch has ROCm versions that no wheel is built with: 7.14, 10.0."""
+    public = file_of("1.0", serves=("6.4", "7.2", "7.14", "10.0"))
+    add_file(tmp_path / "public/simple", public, NOW)
+    add_file(tmp_path / "rocm7.2/simple", file_of("1.0+rocm7.2", serves=()), NOW)
+    write_pages(tmp_path, CATALOGUE)
+
+    for folder in ("public", "rocm6.4", "rocm7.14", "rocm10.0"):
+        [link] = hrefs(tmp_path, f"{folder}/simple/demo/index.html")
+        assert link == ("public/simple/demo/demo-1.0-py3-none-any.whl", FILE.sha256)
+    assert [e.record.version for e in offered(read_contents(tmp_path), "7.2")["demo"]] == ["1.0+rocm7.2"]
+    [first, second] = hrefs(tmp_path, "simple/demo/index.html")
+    assert (first[0], second[0]) == (
+        "public/simple/demo/demo-1.0-py3-none-any.whl",
+        "rocm7.2/simple/demo/demo-1.0+rocm7.2-py3-none-any.whl",
+    )
+    assert verify_index(tmp_path) == ()
+    yank(tmp_path, "7.2", "demo-1.0+rocm7.2-py3-none-any.whl", "broken", catalogue=CATALOGUE, now=NOW)
+    own = offered(read_contents(tmp_path), "7.2")["demo"]
+    assert [(e.record.version, e.yanked) for e in own] == [("1.0", None), ("1.0+rocm7.2", "broken")]
+
+
 @pytest.mark.parametrize("shim", SHIMS, ids=[shim["project"] for shim in SHIMS])
 def test_flash_attn_is_offered_for_every_rocm_version_once(tmp_path, shim):
     for rocm in ("6.4", "7.2"):

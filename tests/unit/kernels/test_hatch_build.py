@@ -51,7 +51,7 @@ def test_all_problems_at_once(tmp_path):
     assert refusal({}, hip_folders=places).splitlines() == [
         "the wheel cannot be built:",
         "  - FA_DEVICE_CODE: expected the folder of the device code, found nothing",
-        "  - FA_ROCM_VERSION: expected a version such as 7.2, found ''",
+        "  - FA_ROCM_VERSION: expected a version such as 7.2, or public, found ''",
         "  - FA_TORCH_INCLUDE: expected the folder of PyTorch's headers, found nothing",
         "  - FA_SBOM: expected a file *.cdx.json, found nothing",
         f"  - FA_HIP_INCLUDE: expected a folder with {hatch_build.HIP_HEADER}, found none at {listed}",
@@ -79,7 +79,7 @@ def test_a_missing_file(environ, tmp_path, name, words):
 
 @pytest.mark.parametrize("version", ["7", "7.2-rc1", "rocm7.2", "7.2.1.3"])
 def test_a_rocm_version_that_is_none(environ, version):
-    assert f"expected a version such as 7.2, found {version!r}" in refusal(
+    assert f"expected a version such as 7.2, or public, found {version!r}" in refusal(
         {**environ, "FA_ROCM_VERSION": version}
     )
 
@@ -105,12 +105,55 @@ def test_the_digest_sees_every_bundle_and_name(environ, tmp_path):
 def test_the_compiler_is_told_the_decisions(environ, tmp_path):
     command = hatch_build._compile(read_inputs(environ), tmp_path)
     assert {"-std=c++17", "-O2", "-g0", "-fvisibility=hidden", "-c"} <= {*command}
-    link = hatch_build._link([tmp_path / "a.o"], tmp_path)
+    link = hatch_build._link([tmp_path / "a.o"], tmp_path, hatch_build.LINUX)
     assert {"-shared", "-ltorch", "-Wl,--build-id=none", str(tmp_path / "a.o")} <= {*link}
     assert "-DTORCH_TARGET_VERSION=0x020a000000000000" in command
     assert f"-Wl,-T,{tmp_path / 'layout.ld'}" in link
     assert not [flag for flag in (*command, *link) if "amdhip" in flag]
-    assert hatch_build.zig("c++")[-2:] == ["-target", "x86_64-linux-gnu.2.28"]
+    assert hatch_build.zig("c++", hatch_build.LINUX)[-2:] == ["-target", "x86_64-linux-gnu.2.28"]
+
+
+def test_a_dll_is_linked_with_an_import_library_of_torch_s_stable_functions(environ, tmp_path):
+    torch = Path(environ["FA_TORCH_INCLUDE"])
+    for file, text in zip(
+        hatch_build.TORCH_FUNCTIONS,
+        ("AOTITorchError aoti_torch_get_sizes(\n", "torch_library_impl(int);\n  torch_library_impl(int);\n"),
+        strict=True,
+    ):
+        write(torch / file, text)
+    inputs = read_inputs({**environ, "FA_ROCM_VERSION": "public", "FA_PLATFORM": "windows"})
+    command = hatch_build._import_library(inputs, tmp_path)
+    assert command[-4:] == ["-d", str(tmp_path / "torch.def"), "-l", str(tmp_path / "torch.lib")]
+    assert (tmp_path / "torch.def").read_text().split("\n") == [
+        "LIBRARY torch_cpu.dll", "EXPORTS", "aoti_torch_get_sizes", "torch_library_impl", "",
+    ]  # fmt: skip
+    compiled, link = hatch_build._compile(inputs, tmp_path), hatch_build._link([], tmp_path, inputs.platform)
+    assert {"x86_64-windows-gnu", "-std=c++17", "-O2", "-g0", "-Werror"} <= {*compiled}
+    assert "-fPIC" not in compiled
+    assert [Path(name).name for name in link[-3:]] == ["fatbin.o", "torch.lib", "exports.def"]
+    assert not [flag for flag in link if "amdhip" in flag]
+
+
+def test_each_platform_has_its_own_sources_besides_the_shared_ones():
+    shared, windows = (
+        {path.relative_to(CHECKOUT).as_posix() for path in hatch_build._sources(CHECKOUT, platform)}
+        for platform in (hatch_build.LINUX, hatch_build.WINDOWS)
+    )
+    assert windows - shared == {
+        "kernels/bindings/windows/current_stream.cpp", "kernels/host/windows/hip_functions.cpp",
+    }  # fmt: skip
+    assert shared < windows
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"FA_PLATFORM": "macos"}, "FA_PLATFORM: expected linux or windows, found 'macos'"),
+        ({"FA_PLATFORM": "windows"}, "FA_ROCM_VERSION: expected public for Windows, found '7.2'"),
+    ],
+)
+def test_a_platform_without_wheels(environ, changes, words):
+    assert words in refusal({**environ, **changes})
 
 
 def test_nothing_but_the_assembler_knows_the_bundles(environ, tmp_path):
@@ -122,7 +165,10 @@ def test_nothing_but_the_assembler_knows_the_bundles(environ, tmp_path):
 
 
 def test_without_a_cache_the_compiler_is_zig_itself(environ, tmp_path):
-    assert hatch_build._compiler(read_inputs(environ), tmp_path) == (hatch_build.zig("c++"), {})
+    assert hatch_build._compiler(read_inputs(environ), tmp_path) == (
+        hatch_build.zig("c++", hatch_build.LINUX),
+        {},
+    )
 
 
 def test_with_a_cache_ccache_is_around_it(environ, tmp_path):

@@ -185,20 +185,36 @@ def test_the_registry_has_a_row_per_instance_with_the_archs_of_the_build(generat
 def test_each_bundle_is_at_4096_and_a_hidden_function_returns_it(generate):
     text = generate.fatbin_s([generate.Instance("fwd", "fp16", 64, ("gfx942",))])
     lines = text.splitlines()
-    assert lines[:3] == [
-        '.section .hip_fatbin, "a", @progbits',
+    assert lines[lines.index("#else") + 1 : lines.index("#endif")] == [
+        '#define FATBIN .section .hip_fatbin, "a", @progbits',
+        '#define FUNCTIONS .section .fa_bundles, "ax", @progbits',
+        "#define HIDDEN_FUNCTION(name) .hidden name; .type name, @function",
+        '#define END .section .note.GNU-stack, "", @progbits',
+    ]
+    code = lines[lines.index("#endif") + 1 :]
+    assert code[:3] == [
+        "FATBIN",
         ".p2align 12",
         ".Lbundle_fa_fwd_fp16_d64:",
     ]
     assert '.incbin "fa_fwd_fp16_d64.hipfb"' in lines
-    functions = lines[lines.index('.section .fa_bundles, "ax", @progbits') :]
+    functions = code[code.index("FUNCTIONS") :]
     assert functions[1:5] == [
         ".p2align 4, 0xcc",
         ".globl fa_bundle_fa_fwd_fp16_d64",
-        ".hidden fa_bundle_fa_fwd_fp16_d64",
-        ".type fa_bundle_fa_fwd_fp16_d64, @function",
+        "HIDDEN_FUNCTION(fa_bundle_fa_fwd_fp16_d64)",
+        "fa_bundle_fa_fwd_fp16_d64:",
     ]
-    assert lines[-1] == '.section .note.GNU-stack, "", @progbits'
+    assert code[-1] == "END"
+
+
+def test_a_dll_has_sections_of_eight_characters(generate):
+    lines = generate.fatbin_s([generate.Instance("fwd", "fp16", 64, ("gfx942",))]).splitlines()
+    windows = lines[lines.index("#ifdef _WIN32") + 1 : lines.index("#else")]
+    assert windows[:2] == [
+        '#define FATBIN .section .hip_fat, "dr"',
+        '#define FUNCTIONS .section .fa_bund, "xr"',
+    ]
 
 
 READELF = """

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import CHECKOUT
 from wheel_builder.base.archs import known_archs
 from wheel_builder.base.errors import SelectionError
 from wheel_builder.matrix.model import (
@@ -14,6 +15,8 @@ from wheel_builder.matrix.model import (
     Matrix,
     OtherArch,
     Package,
+    Plan,
+    Public,
     Rejection,
     Rocm,
     Selection,
@@ -25,6 +28,7 @@ from wheel_builder.matrix.plan import (
     jobs_to_build,
     plan,
     rejection_lines,
+    runtime_image_rows,
     to_github,
     to_json,
     to_table,
@@ -56,6 +60,7 @@ MATRIX = Matrix(
     ),
     exclude=(Exclude("5.7", "no torch"), Exclude("6.4", "miscompiles", "gfx942")),
     upstream=Upstream("2.8.3", "0" * 64, ("gfx90a", "gfx942")),
+    public=Public("7.2", ("6.4", "7.2"), (("7.2", ("7.14",)),)),
 )
 
 
@@ -72,7 +77,8 @@ def test_nothing_selected_is_the_default_version_with_all_its_archs():
 
 def test_all_is_what_ci_builds_and_reasons_for_the_rest():
     made = plan(MATRIX, Selection(all_rocm=True))
-    assert ids(made) == [("rocm7.2", ("gfx908", "gfx942", "gfx1100")), ("rocm6.4", ("gfx908",))]
+    every = ("gfx908", "gfx942", "gfx1100")
+    assert ids(made) == [("rocm7.2", every), ("rocm6.4", ("gfx908",)), ("public", every)]
     assert made.rejected == (
         Rejection("7.0", "", "not built in our CI: never tried (--rocm 7.0 builds it)"),
         Rejection("6.4", "gfx942", "miscompiles"),
@@ -86,7 +92,23 @@ def test_a_vendor_row_is_built_when_named():
 
 def test_all_and_a_name_is_all_and_that_one():
     made = plan(MATRIX, Selection(rocm=("7.0",), all_rocm=True))
-    assert [job.id for job in made.jobs] == ["rocm7.2", "rocm7.0", "rocm6.4"]
+    assert [job.id for job in made.jobs] == ["rocm7.2", "rocm7.0", "rocm6.4", "public"]
+
+
+def test_the_public_wheel_has_the_code_of_one_version_and_no_label():
+    [job] = plan(MATRIX, Selection(rocm=("public",))).jobs
+    assert (job.id, job.name, job.label, job.builder) == ("public", "public", "", "rocm7.2")
+    assert job.public.fits == ("6.4", "7.2", "7.14")
+    assert job.public.oldest == "6.4"
+    [own] = plan(MATRIX, Selection(rocm=("7.2",))).jobs
+    assert (own.id, own.name, own.label, own.builder) == ("rocm7.2", "7.2", "rocm7.2", "rocm7.2")
+    assert (own.rocm, own.archs, own.public) == (job.rocm, job.archs, None)
+
+
+def test_what_the_public_wheel_lacks_is_told_of_it():
+    made = plan(replace(MATRIX, public=Public("6.4", ("6.4",))), Selection(rocm=("public",)))
+    assert ids(made) == [("public", ("gfx908",))]
+    assert rejection_lines(made) == ["not built:", "  the public wheel gfx942: miscompiles"]
 
 
 def test_an_excluded_version_stays_excluded_when_named():
@@ -117,7 +139,7 @@ def test_unknown_names_are_all_reported_at_once():
         plan(MATRIX, Selection(rocm=("7.3", "7.2"), archs=("gfx110", "MI100", "radeon", "gfx908")))
     assert str(caught.value) == (
         "the command line names what matrix.yaml does not have\n"
-        "  - --rocm: unknown ROCm version '7.3': did you mean 7.2? known: 7.2, 7.0, 6.4, 5.7\n"
+        "  - --rocm: unknown ROCm version '7.3': did you mean 7.2? known: 7.2, 7.0, 6.4, 5.7, public\n"
         "  - --archs: unknown arch 'gfx110': did you mean gfx1100? known: gfx908, gfx942, gfx1100\n"
         "  - --archs: 'MI100' is the name of a device; its arch is gfx908\n"
         "  - --archs: 'radeon' is the name of a device; its arch is gfx1100\n"
@@ -175,11 +197,36 @@ def test_device_rows_are_one_for_each_version_and_arch():
 
 def test_wheel_rows_have_the_archs_as_the_command_line_takes_them():
     rows = wheel_rows(plan(MATRIX, Selection()))
-    assert rows == [{"job": "rocm7.2", "rocm": "7.2", "archs": "gfx908,gfx942,gfx1100", "runtimes": "7.2"}]
+    assert rows == [
+        {
+            "job": "rocm7.2", "rocm": "7.2", "builder": "rocm7.2", "archs": "gfx908,gfx942,gfx1100",
+            "runtimes": "7.2",
+        }
+    ]  # fmt: skip
     row = rows[0]
     again = plan(MATRIX, Selection(rocm=(row["rocm"],), archs=tuple(row["archs"].split(","))))
     assert wheel_rows(again) == rows
     assert {row["runtimes"] for row in wheel_rows(plan(MATRIX, Selection(all_rocm=True)))} == {"7.2,6.4"}
+
+
+def test_the_public_wheel_takes_image_and_device_code_of_its_version():
+    made = plan(MATRIX, Selection(rocm=("public",)))
+    assert device_rows(made) == device_rows(plan(MATRIX, Selection()))
+    assert image_rows(made, KEYS) == image_rows(plan(MATRIX, Selection()), KEYS)
+    [row] = wheel_rows(made)
+    assert (row["job"], row["rocm"], row["builder"]) == ("public", "public", "rocm7.2")
+    both = plan(MATRIX, Selection(rocm=("public", "7.2")))
+    assert device_rows(both) == device_rows(made)
+    assert image_rows(both, KEYS) == image_rows(made, KEYS)
+    assert [row["job"] for row in wheel_rows(both)] == ["rocm7.2", "public"]
+
+
+def test_there_is_one_runtime_image_for_a_rocm_version():
+    for selected, expected in {
+        ("public",): ["public"], ("public", "7.2"): ["rocm7.2"], ("6.4", "public"): ["rocm6.4", "public"],
+    }.items():  # fmt: skip
+        rows = runtime_image_rows(plan(MATRIX, Selection(rocm=selected)))
+        assert [row["job"] for row in rows] == expected
 
 
 # What the builder images of all versions are made of, by job.
@@ -199,6 +246,7 @@ def test_github_lines_are_one_line_of_json_each():
         "image": {"include": image_rows(made, KEYS)},
         "device": {"include": device_rows(made)},
         "wheel": {"include": wheel_rows(made)},
+        "runtime": {"include": runtime_image_rows(made)},
     }
 
 
@@ -212,8 +260,11 @@ def test_json_has_jobs_with_ids_and_the_rejected():
     assert [(job["id"], job["rocm"]["version"], job["archs"]) for job in value["jobs"]] == [
         ("rocm7.2", "7.2", ["gfx908", "gfx942", "gfx1100"]),
         ("rocm6.4", "6.4", ["gfx908"]),
+        ("public", "7.2", ["gfx908", "gfx942", "gfx1100"]),
     ]
-    assert value["rejected"][2] == {"rocm": "5.7", "arch": "", "reason": "no torch"}
+    assert value["rejected"][2] == {
+        "rocm": "5.7", "arch": "", "reason": "no torch", "platform": "linux",
+    }  # fmt: skip
     assert value["package"]["torch_floor"] == "2.10"
 
 
@@ -222,6 +273,7 @@ def test_the_table_has_jobs_and_reasons():
         "job      ROCm from  base image       archs\n"
         "rocm7.2  debian     debian:sid-slim  gfx908 gfx942 gfx1100\n"
         "rocm6.4  debian     debian:sid-slim  gfx908\n"
+        "public   debian     debian:sid-slim  gfx908 gfx942 gfx1100\n"
         "\n"
         "not built:\n"
         "  ROCm 7.0: not built in our CI: never tried (--rocm 7.0 builds it)\n"
@@ -250,9 +302,58 @@ def test_the_repositorys_own_plan():
     matrix = load_matrix(Path(__file__).resolve().parents[3] / "matrix.yaml")
     made = plan(matrix, Selection(all_rocm=True))
     archs = tuple(known_archs())
-    older = tuple(arch for arch in archs if arch != "gfx950")
-    assert ids(made) == [("rocm7.2", archs), ("rocm6.4", older)]
+    older = tuple(arch for arch in archs if arch not in ("gfx950", "gfx1201"))
+    assert ids(made) == [("rocm7.2", archs), ("rocm6.4", older), ("public", archs)]
+    assert matrix.public.fits == ("6.4", "7.2", "7.0", "7.1", "7.14", "10.0")
     rejected = {(each.rocm, each.arch): each.reason for each in made.rejected}
-    assert [*rejected] == [("7.1", ""), ("7.0", ""), ("6.4", "gfx950"), ("5.7", "")]
+    without = [("6.4", "gfx950"), ("6.4", "gfx1201")]
+    assert [*rejected] == [("7.1", ""), ("7.0", ""), *without, ("5.7", "")]
+    assert "not yet looked at with LLVM 21" in rejected["6.4", "gfx1201"]
     assert rejected["6.4", "gfx950"] == "its HIP runtime does not know the GPU; that of 7.2 does"
     assert "no torch that the wheel supports" in rejected["5.7", ""]
+
+
+FOR_WINDOWS = replace(MATRIX, public=replace(MATRIX.public, windows=("gfx1100",)))
+ONE_FOR_WINDOWS = "one wheel for Windows is for every ROCm version (--rocm public builds it)"
+
+
+def test_the_wheel_for_windows_is_the_public_one_with_the_archs_that_rocm_serves_there():
+    made = plan(FOR_WINDOWS, Selection(platforms=("windows", "linux")))
+    assert ids(made) == [("rocm7.2", ("gfx908", "gfx942", "gfx1100")), ("public-windows", ("gfx1100",))]
+    windows = made.jobs[1]
+    assert (windows.name, windows.label, windows.builder) == ("public", "", "rocm7.2")
+    assert [job.platform_tag(PACKAGE) for job in made.jobs] == [PACKAGE.platform_tag, "win_amd64"]
+    assert made.rejected == ()
+
+
+def test_with_all_it_is_the_last():
+    made = plan(FOR_WINDOWS, Selection(all_rocm=True, platforms=("linux", "windows")))
+    assert [job.id for job in made.jobs] == ["rocm7.2", "rocm6.4", "public", "public-windows"]
+
+
+def test_a_rocm_version_has_no_wheel_for_windows():
+    made = plan(FOR_WINDOWS, Selection(rocm=("7.2",), platforms=("windows",)))
+    assert made == Plan((), (Rejection("7.2", "", ONE_FOR_WINDOWS, "windows"),), PACKAGE)
+    assert rejection_lines(made)[1:] == [f"  ROCm 7.2 for Windows: {ONE_FOR_WINDOWS}"]
+    both = plan(FOR_WINDOWS, Selection(rocm=("public", "7.2"), platforms=("windows",)))
+    assert ids(both) == [("public-windows", ("gfx1100",))]
+
+
+def test_an_arch_that_rocm_does_not_serve_on_windows():
+    made = plan(FOR_WINDOWS, Selection(archs=("gfx942", "gfx1100"), platforms=("windows",)))
+    assert ids(made) == [("public-windows", ("gfx1100",))]
+    [line] = rejection_lines(made)[1:]
+    assert line.startswith("  the public wheel for Windows gfx942: ROCm does not serve it on Windows")
+
+
+def test_without_archs_for_windows_there_is_no_wheel_for_it():
+    made = plan(MATRIX, Selection(platforms=("windows",)))
+    assert made.jobs == ()
+    assert rejection_lines(made)[1].startswith("  the public wheel for Windows: ROCm does not serve it")
+
+
+def test_no_gpu_for_data_centres_is_planned_for_windows():
+    matrix = load_matrix(CHECKOUT / "matrix.yaml")
+    [job] = plan(matrix, Selection(platforms=("windows",))).jobs
+    assert job.archs == matrix.public.windows
+    assert not [arch for arch in job.archs if arch.startswith("gfx9")]

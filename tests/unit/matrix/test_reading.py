@@ -52,6 +52,11 @@ upstream:
   version: "2.8.3"
   sha256: "{other}"
   archs: [gfx90a, gfx942]
+public:
+  built_with: "7.2"
+  runtimes: ["7.2"]
+  like:
+    "7.2": ["7.14"]
 """.format(sha="0123456789abcdef" * 4, other="fedcba9876543210" * 4)
 
 
@@ -94,7 +99,11 @@ def test_the_repositorys_own_matrix_is_good():
     matrix = load_matrix(REPOSITORY / "matrix.yaml")
     assert matrix.default_rocm == "7.2"
     assert [rocm.version for rocm in matrix.rocm if rocm.built_in_ci] == ["7.2", "6.4", "5.7"]
-    assert [(exclude.rocm, exclude.arch) for exclude in matrix.exclude] == [("6.4", "gfx950"), ("5.7", "")]
+    assert [(exclude.rocm, exclude.arch) for exclude in matrix.exclude] == [
+        ("6.4", "gfx950"),
+        ("6.4", "gfx1201"),
+        ("5.7", ""),
+    ]
 
 
 def test_a_good_file_becomes_values(tmp_path):
@@ -142,7 +151,7 @@ NO_PACKAGE = "expected a Debian package such as clang-22 or hipcc=7.0.2-1"
 NO_TEXT = "without quotes is no text to YAML (7.10 would become 7.1)"
 ROW_KEYS = "version, provider, base, llvm, archs, suite, packages, built_in_ci, note"
 KNOWN = ", ".join(GPUS_OF_TESTS.products)
-TOP_KEYS = "default_rocm, package, rocm, exclude, upstream, not_built"
+TOP_KEYS = "default_rocm, package, rocm, exclude, upstream, public, not_built"
 
 ONE_CHANGE = {
     "an unknown key": (
@@ -355,9 +364,40 @@ ONE_CHANGE = {
         ('{rocm: "7.2", arch', '{rocm: "7.0", arch'),
         "26: exclude[0]: matches nothing: ROCm 7.0 is not built for gfx1100; remove it",
     ),
-    "a default that is excluded": (
-        ('{rocm: "7.2", arch: gfx1100', '{rocm: "7.2"'),
-        "1: default_rocm: ROCm 7.2 is excluded on line 26; name another",
+    "a public wheel of an unknown version": (
+        ('built_with: "7.2"', 'built_with: "7.1"'),
+        "35: public.built_with: unknown ROCm version '7.1': did you mean 7.2? known: 7.2, 7.0",
+    ),
+    "a public wheel without a runtime": (
+        ('runtimes: ["7.2"]\n  like:\n    "7.2": ["7.14"]\n', "runtimes: []\n"),
+        "36: public.runtimes: is empty; it needs at least one entry",
+    ),
+    "a runtime twice": (
+        ('runtimes: ["7.2"]', 'runtimes: ["7.2", "7.2"]'),
+        "36: public.runtimes[1]: '7.2' stands twice; the first is on line 36",
+    ),
+    "a runtime that is not built in CI": (
+        ('runtimes: ["7.2"]', 'runtimes: ["7.2", "7.0"]'),
+        "36: public.runtimes[1]: ROCm 7.0 is not built in CI; name another",
+    ),
+    "versions like one that is not loaded": (
+        ('    "7.2": ["7.14"]', '    "7.0": ["7.14"]'),
+        "38: public.like.7.0: unknown ROCm version in runtimes '7.0': did you mean 7.2? known: 7.2",
+    ),
+    "versions like another in a list": (
+        ('    "7.2": ["7.14"]', '    - "7.14"'),
+        "37: public.like: expected ROCm versions, each with a list of others, found a list",
+    ),
+    "a like version that is a number": (
+        ('    "7.2": ["7.14"]', '    "7.2": [7.14]'),
+        (
+            "38: public.like.7.2[0]: 7.14 without quotes is no text to YAML (7.10 would become 7.1): "
+            'write "7.14"'
+        ),
+    ),
+    "a like version that is loaded": (
+        ('    "7.2": ["7.14"]', '    "7.2": ["7.14", "7.2"]'),
+        "38: public.like.7.2[1]: ROCm 7.2 stands twice among what the public wheel is for; keep one",
     ),
     "a default that is not built in CI": (
         ('default_rocm: "7.2"', 'default_rocm: "7.0"'),
@@ -381,6 +421,22 @@ ONE_CHANGE = {
 @pytest.mark.parametrize(("change", "expected"), ONE_CHANGE.values(), ids=ONE_CHANGE.keys())
 def test_one_mistake_gives_one_problem(refused, change, expected):
     assert refused(change) == [expected]
+
+
+def test_a_default_that_is_excluded_and_what_rests_on_it(refused):
+    where = "is excluded on line 26; name another"
+    assert refused(('{rocm: "7.2", arch: gfx1100', '{rocm: "7.2"')) == [
+        f"1: default_rocm: ROCm 7.2 {where}",
+        f"35: public.built_with: ROCm 7.2 {where}",
+        f"36: public.runtimes[0]: ROCm 7.2 {where}",
+    ]
+
+
+def test_a_public_wheel_loads_where_it_was_built(refused):
+    row = '  - version: "6.4"\n    provider: vendor\n    base: x:6\n    llvm: /x\n    archs: [gfx908]\n'
+    assert refused(("exclude:\n", f"{row}exclude:\n"), ('built_with: "7.2"', 'built_with: "6.4"')) == [
+        "40: public.built_with: ROCm 6.4 is not among runtimes; a wheel loads where it was built"
+    ]
 
 
 def test_an_exclude_twice_is_named_at_both_places(refused):

@@ -35,6 +35,11 @@ CODE = [
         ("dropped", "v_add_f32_e32 v3, v2, v1", NOTHING),
         ("wait", "s_waitcnt vmcnt(3) lgkmcnt(0)", "s_waitcnt vmcnt(4) lgkmcnt(0)"),
         ("wait", "s_waitcnt vmcnt(3) lgkmcnt(0)", "s_waitcnt vmcnt(3) lgkmcnt(1)"),
+        ("wait", "s_wait_loadcnt 0x3", "s_wait_loadcnt 0x4"),
+        ("wait", "s_wait_loadcnt_dscnt 0x101", "s_wait_loadcnt_dscnt 0x201"),
+        ("wait", "s_wait_loadcnt_dscnt 0x101", "s_wait_loadcnt_dscnt 0x102"),
+        ("wait", "s_wait_alu depctr_sa_sdst(0)", NOTHING),
+        ("barrier", "s_barrier_signal -1", NOTHING),
         ("barrier", "s_barrier", NOTHING),
     ],
 )

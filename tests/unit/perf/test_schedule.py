@@ -292,3 +292,59 @@ def test_a_wait_that_cannot_be_read_is_refused():
     with pytest.raises(PerfError, match="a wait is not written as") as refusal:
         path("gfx942", "s_waitcnt 0x3f70")
     assert "s_waitcnt 0x3f70" in str(refusal.value)
+
+
+# RDNA 4: operands half as large, counters apart.
+WMMA_SPLIT = "v_wmma_f32_16x16x16_f16 v[0:7], v[8:11], v[16:19], v[0:7]"
+
+
+def test_nothing_runs_beside_a_matrix_instruction_of_16_clocks():
+    found = play("gfx1201", [path("gfx1201", WMMA_SPLIT, WMMA_SPLIT)], 1, 1)
+    assert (found.clocks, found.matrix) == (32, 32)
+    assert clocks("gfx1201", [WMMA_SPLIT, add(20, 21)]) == 17
+    assert clocks("gfx1201", [WMMA_SPLIT, add(20, 0)]) == 22  # 16, 5 more, and its own
+
+
+def test_each_counter_is_waited_for_by_itself():
+    scalar, read = "s_load_b64 s[4:5], s[0:1], 0x0", "ds_load_b128 v[0:3], v4"
+    load, store = "global_load_b32 v5, v[6:7], off", "global_store_b32 v[6:7], v5, off"
+    each = {"kmcnt": scalar, "dscnt": read, "loadcnt": load, "storecnt": store}
+    alone = {name: clocks("gfx1201", [line, f"s_wait_{name} 0x0"]) for name, line in each.items()}
+    assert alone["kmcnt"] == 201  # 200, and the wait
+    assert alone["dscnt"] == 52  # 4 + 47
+    for name, line in each.items():
+        others = [clocks("gfx1201", [line, f"s_wait_{other} 0x0"]) for other in each if other != name]
+        assert max(others) < alone[name]
+
+
+def test_two_counters_in_one_wait():
+    lines = ["global_load_b32 v5, v[6:7], off", "ds_load_b128 v[0:3], v4", "{}"]
+    both, first, second = (
+        [line.format(f"s_wait_loadcnt_dscnt {number:#x}") for line in lines] for number in (0, 0x3F, 0x3F00)
+    )
+    assert path("gfx1201", *both)[2].waits == ((0, 0), (1, 0))
+    assert path("gfx1201", *first)[2].waits == ((0, 0), (1, 63))
+    assert path("gfx1201", *second)[2].waits == ((0, 63), (1, 0))
+
+
+def test_scalar_loads_have_a_counter_of_31():
+    loads = ["s_load_b32 s4, s[0:1], 0x0"] * 32
+    assert clocks("gfx1201", [*loads, "s_nop 0"]) > clocks("gfx1201", [*loads[:31], "s_nop 0"]) + 100
+
+
+def test_a_wait_for_scalar_registers_and_a_signal_take_a_slot():
+    assert clocks("gfx1201", ["s_wait_alu depctr_sa_sdst(0)", add(0, 1)]) == 2
+    assert clocks("gfx1201", ["s_barrier_signal -1", "s_barrier_wait 0xffff"]) == 3
+    assert (
+        clocks(
+            "gfx1201",
+            ["s_nop 9", "s_barrier_signal -1", "s_barrier_wait 0xffff"],
+            ["s_barrier_signal -1", "s_barrier_wait 0xffff", add(0, 1)],
+        )
+        == 14
+    )
+
+
+def test_a_wait_that_is_not_known_is_refused():
+    with pytest.raises(PerfError):
+        path("gfx1201", "s_wait_event 0x1")

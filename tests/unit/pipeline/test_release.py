@@ -173,7 +173,9 @@ def test_the_wheel_is_compiled_for_the_torch_that_the_matrix_promises(package):
 
 
 def test_the_glibc_that_zig_targets_is_the_platform_tags(package):
-    [target] = [flag for flag in hatch_build.ZIG_FLAGS if flag.startswith("x86_64-linux-gnu.")]
+    [target] = [
+        flag for flag in hatch_build.ZIG_FLAGS[hatch_build.LINUX] if flag.startswith("x86_64-linux-gnu.")
+    ]
     assert (
         package.platform_tag
         == f"manylinux_{target.removeprefix('x86_64-linux-gnu.').replace('.', '_')}_x86_64"
@@ -206,7 +208,7 @@ def test_the_summary_has_all_that_a_user_needs(job, tmp_path):
         requirement="flash-attn-rocm==0.1.0+rocm7.2", first_use={"seconds_to_first_result": 3.2},
         record={"archs": dict.fromkeys(sorted(job.archs), shown)},
     )  # fmt: skip
-    text = release_text([one], 90.0)
+    text = release_text([one], [], 90.0)
     assert f"sha256    {'ab' * 32}" in text
     assert "size      300000 bytes" in text
     assert "archs     gfx908 gfx942 gfx1030 gfx1100" in text
@@ -222,8 +224,11 @@ def test_the_summary_has_all_that_a_user_needs(job, tmp_path):
     assert line in text
     assert "1.5 CPU-minutes" in text
     assert "note" not in text
-    assert f"note      {DIRTY}" in release_text([replace(one, dirty=True)], 90.0)
-    assert "add --force-reinstall --no-deps to" in release_text([replace(one, replaced=True)], 90.0)
+    assert f"note      {DIRTY}" in release_text([replace(one, dirty=True)], [], 90.0)
+    assert "add --force-reinstall --no-deps to" in release_text([replace(one, replaced=True)], [], 90.0)
+    assert f"wheel     {tmp_path / 'a.whl'}\nnote      for Windows: built and audited, not executed" in (
+        release_text([one], [tmp_path / "a.whl"], 90.0)
+    )
 
 
 def linked_again(*checkout):

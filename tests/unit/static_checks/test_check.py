@@ -68,6 +68,7 @@ def test_code_that_is_no_kernel_is_refused_in_words():
 def run_on(wheel, checkout, tools):
     return check_wheel(
         wheel,
+        rocm="7.2",
         tools=Tools(identity="sha256:1", image="builder:7.2"),
         checkout=checkout,
         store=Store(checkout / "build"),

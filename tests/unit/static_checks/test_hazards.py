@@ -25,12 +25,15 @@ M950_4 = "v_mfma_f32_16x16x32_bf16 v[16:19], v[0:3], v[4:7], v[16:19]"
 SWAP = "v_permlane32_swap_b32_e32 v1, v2"
 F942 = "v_mfma_f32_16x16x4_f32 v[16:19], v0, v2, v[16:19]"
 WMMA = "v_wmma_f32_16x16x16_f16 v[0:7], v[8:15], v[16:23], v[0:7]"
+# RDNA 4's, with operands half as large.
+WMMA_SPLIT = "v_wmma_f32_16x16x16_f16 v[0:7], v[8:11], v[16:19], v[0:7]"
+WMMA_OF_SPLIT = "v_wmma_f32_16x16x16_f16 v[24:31], v[4:7], v[16:19], v[24:31]"
 WMMA_OF_ITS_D = "v_wmma_f32_16x16x16_f16 v[24:31], v[0:7], v[16:23], v[24:31]"
 
 
 def distance(arch, states):
     """Filler of so many independent wait states (beside WMMA: VALU instructions)."""
-    wmma = arch_named(arch).isa.unit == "wmma"
+    wmma = arch_named(arch).isa.unit.startswith("wmma")
     return ["v_nop"] * states if wmma else [f"s_nop {states - 1}"] if states else []
 
 
@@ -207,9 +210,10 @@ CASES = [
     ("gfx950", HALF, "v_add_f32_e32 v2, v1, v1", 1, "reads or overwrites the half register of"),
     ("gfx950", HALF, "v_max_f16 v1, v4, v5 op_sel:[0,0,0]", 1, "reads or overwrites the half register of"),
     ("gfx950", HALF_BY_SDWA, "v_add_f32_e32 v2, v1, v1", 1, "reads or overwrites the half register of"),
-    # gfx1100, gfx1151
+    # gfx1100, gfx1151, gfx1201
     ("gfx1100", WMMA, WMMA_OF_ITS_D, 1, "reads as A or B the D of"),
     ("gfx1151", WMMA, WMMA_OF_ITS_D, 1, "reads as A or B the D of"),
+    ("gfx1201", WMMA_SPLIT, WMMA_OF_SPLIT, 1, "reads as A or B the D of"),
     ("gfx1100", "v_exp_f32_e32 v1, v1", "v_add_f32_e32 v2, v1, v1", 6, "reads the transcendental result of"),
 ]
 
@@ -249,6 +253,8 @@ def test_a_dependency_needs_exactly_this_much(arch, first, second, needed, how):
         ("gfx1100", "v_exp_f32_e32 v1, v1", "v_add_f32_e32 v2, v3, v3"),
         ("gfx1030", "v_exp_f32_e32 v1, v1", "v_add_f32_e32 v2, v1, v1"),
         ("gfx1151", "v_exp_f32_e32 v1, v1", "v_add_f32_e32 v2, v1, v1"),
+        ("gfx1201", "v_exp_f32_e32 v1, v1", "v_add_f32_e32 v2, v1, v1"),
+        ("gfx1201", WMMA_SPLIT, WMMA_SPLIT),
     ],
 )
 def test_what_needs_nothing_between(arch, first, second):
@@ -330,6 +336,7 @@ def test_a_wait_for_something_else_does_not_settle_a_transcendental(counters):
         ("gfx908", M908_8.replace("a[0:3]", "a[2:5]", 1), "its SrcC overlaps its result without being"),
         ("gfx1100", WMMA.replace("v[8:15]", "v[4:11]"), "its A or B overlaps its D"),
         ("gfx1151", WMMA.replace("v[8:15]", "v[4:11]"), "its A or B overlaps its D"),
+        ("gfx1201", WMMA_SPLIT.replace("v[8:11]", "v[4:7]"), "its A or B overlaps its D"),
         ("gfx1030", WMMA, "this arch has no matrix instructions"),
     ],
 )

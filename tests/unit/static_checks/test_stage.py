@@ -26,7 +26,7 @@ def wheel(tmp_path):
 def check(wheel, checkout):
     def run(tools=None, **options):
         return static.check_static(
-            wheel, IMAGE, checkout=checkout, store=Store(checkout / "build"),
+            wheel, IMAGE, rocm="7.2", checkout=checkout, store=Store(checkout / "build"),
             log=checkout / "log", run=tools or FakeTools(), **options,
         )  # fmt: skip
 

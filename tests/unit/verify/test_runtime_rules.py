@@ -14,6 +14,7 @@ FOUND = {
     "instances": 12,
     "answer": "asking for device 0 failed: no ROCm-capable device is detected (HIP error 100)",
     "code_object_version": 4,
+    "codes": {"gfx908-0": "amdgcn-amd-amdhsa--gfx908 12", "gfx90a-1": "amdgcn-amd-amdhsa--gfx90a 3"},
 }
 
 
@@ -46,6 +47,24 @@ def test_a_runtime_that_has_all_and_answers_is_served():
                 "its loader may not know them"
             ),
         ),
+        (
+            {"codes": {"gfx908-0": "refused at isa with status 1"}},
+            (
+                "its comgr does not read the code for gfx908 as the loader needs it: "
+                "refused at isa with status 1"
+            ),
+        ),
+        (
+            {"codes": {"gfx90a-3": "amdgcn-amd-amdhsa--gfx90a:xnack+ 2"}},
+            (
+                "its comgr does not read the code for gfx90a as the loader needs it: "
+                "amdgcn-amd-amdhsa--gfx90a:xnack+ 2"
+            ),
+        ),
+        (
+            {"codes": {"gfx908-0": "amdgcn-amd-amdhsa--gfx908 0"}},
+            "its comgr does not read the code for gfx908 as the loader needs it: amdgcn-amd-amdhsa--gfx908 0",
+        ),
         ({"archs": ("gfx908", "gfx900")}, "nothing is built for gfx900 with ROCm 6.4"),
     ],
 )
@@ -61,17 +80,17 @@ def test_a_library_that_its_loader_refuses_serves_nothing():
 
 
 def test_the_probe_answers_that_the_loader_refuses_a_library(monkeypatch):
-    def main(library, arch, functions):
+    def main(library, arch, functions, codes):
         return probe.load(library, os.RTLD_NOW)
 
     monkeypatch.setattr(probe, "main", main)
-    assert "cannot open shared object file" in probe.answer("/nowhere.so", "gfx942", {})["refused"]
+    assert "cannot open shared object file" in probe.answer("/nowhere.so", "gfx942", {}, "/codes")["refused"]
 
 
 def test_a_compiler_that_the_image_lacks_is_no_answer(monkeypatch):
     monkeypatch.setenv("FA_LLVM", "/nowhere")
     with pytest.raises(FileNotFoundError):
-        probe.answer("/library.so", "gfx942", {"hip": [], "torch": []})
+        probe.answer("/library.so", "gfx942", {"hip": [], "torch": []}, "/codes")
 
 
 def test_the_runtimes_package_is_named():

@@ -8,6 +8,7 @@ from wheel_builder.base.errors import WheelError
 from wheel_builder.cli.command import Command
 from wheel_builder.cli.options import ROOT, index_option, jobs_option, names
 from wheel_builder.index.folder import newest_wheel
+from wheel_builder.matrix.model import PUBLIC
 from wheel_builder.provenance.rebuild import rebuild
 
 
@@ -17,7 +18,8 @@ def published_wheels(args: argparse.Namespace) -> Iterator[Path]:
         if found := newest_wheel(args.index, rocm):
             yield found
         else:
-            print(f"{args.index} has no wheel of ROCm {rocm} that is not yanked")
+            what = "public wheel" if rocm == PUBLIC else f"wheel of ROCm {rocm}"
+            print(f"{args.index} has no {what} that is not yanked")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -38,7 +40,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         action="extend",
         default=[],
         metavar="V[,V]",
-        help="also the newest wheel in the index of each of these ROCm versions",
+        help="also the newest wheel in the index of each of these ROCm versions, or the public one",
     )
     index_option(parser)
     jobs_option(parser)

@@ -4,7 +4,7 @@ import argparse
 
 from wheel_builder.base.machine import cpu_seconds
 from wheel_builder.cli.command import Command
-from wheel_builder.cli.options import BUILD
+from wheel_builder.cli.options import BUILD, platforms_option
 from wheel_builder.cli.runs import numbered, run_context
 from wheel_builder.cli.selected import plan_of, read_catalogue
 from wheel_builder.matrix.plan import jobs_to_build, to_table
@@ -24,9 +24,11 @@ def run(args: argparse.Namespace) -> None:
     context = run_context(args)
     attempts = release(plan, context, catalogue=catalogue, plain=args.verbose or None)
     coverage = coverage_of(plan, attempts)
-    print(
-        release_text([one.released for one in attempts if one.released], cpu_seconds() - before), end="\n\n"
+    released, kept = (
+        [one.released for one in attempts if one.released],
+        [one.kept for one in attempts if one.kept],
     )
+    print(release_text(released, kept, cpu_seconds() - before), end="\n\n")
     # Printed before anything is written, so that a full disk does not cost the reader the table.
     print(coverage_table(coverage), flush=True)
     print(*write_coverage(coverage, context.dist), sep="\n")
@@ -34,5 +36,8 @@ def run(args: argparse.Namespace) -> None:
 
 
 COMMAND = Command(
-    "release", "build, audit, verify, publish to a local index, and install from it", run, BUILD
+    "release",
+    "build, audit, verify, publish to a local index, and install from it",
+    run,
+    (platforms_option, *BUILD),
 )

@@ -63,11 +63,9 @@ def image_jobs(args: argparse.Namespace) -> tuple[Job, ...]:
     if args.wheel is None:
         return jobs_to_build(plan_of(args))
     job = job_of(args.wheel, read_matrix(), wanted_archs(args))
-    if others := [*(("all",) if args.all else ()), *(v for v in args.rocm if v != job.rocm.version)]:
+    if others := [*(("all",) if args.all else ()), *(v for v in args.rocm if v != job.name)]:
         title = "the image's ROCm version is its wheel's"
-        problem = (
-            f"expected {job.rocm.version}, which {args.wheel.name} is for; found --rocm {','.join(others)}"
-        )
+        problem = f"expected {job.name}, which {args.wheel.name} is for; found --rocm {','.join(others)}"
         raise SelectionError(title, [problem], advice="leave --rocm and --all out, or name another wheel")
     return (job,)
 

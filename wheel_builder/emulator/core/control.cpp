@@ -13,6 +13,7 @@ void bind_branch(Program&, Inst& in, const std::string&) {
   in.aux |= kHasSoff;
 }
 // MODE: only round-to-nearest-even with denormals kept is implemented (what HIP kernels use).
+constexpr u32 kMinusOne = 193;  // the inline constant, as a source of a scalar instruction
 constexpr u32 kModeDenormKept = 0xf0, kModeChecked = 0xff;
 void set_mode(Wave& w, const Inst& in, u32 mode) {
   w.mode = mode;
@@ -51,6 +52,25 @@ void gws_barrier(Wave& w, const Inst& in) {
     other->clock.advance();
   }
   here.clear();
+}
+
+// The halves of the workgroup's barrier, which is number -1. A wave that has signalled may go on until it
+// waits.
+void only_workgroup(Program&, Inst& in, const std::string& text) {
+  const bool signal = in.op->name == std::string("s_barrier_signal");
+  if (signal ? (in.words[0] & 0xff) != kMinusOne : (in.words[0] & 0xffff) != 0xffff)
+    throw Error("only the workgroup's barrier is implemented, which is -1: " + text);
+}
+void barrier_signal(Wave& w, const Inst& in) {
+  if (w.signalled) fail(w, in, "signals the barrier again without having waited at it");
+  w.at_signal = w.clock;
+  w.clock.advance();
+  w.signalled = true;
+}
+void barrier_wait(Wave& w, const Inst& in) {
+  if (!w.signalled) fail(w, in, "waits at a barrier that it has not signalled, for ever");
+  w.state = State::barrier;
+  w.barrier_pc = w.pc;
 }
 
 void set_index(Wave& w, u32 bits, u32 mask) { w.s[kM0] = (w.s[kM0] & ~mask) | (bits & mask); }
@@ -108,6 +128,8 @@ void add_control(Ops& t) {
   FLOW(s_cbranch_execz, branch, 0, bind_branch, branch_to(w, in, w.exec == 0););
   FLOW(s_cbranch_execnz, branch, 0, bind_branch, branch_to(w, in, w.exec != 0););
   FLOW(s_barrier, barrier, 0, nullptr, w.state = State::barrier; w.barrier_pc = w.pc;);
+  FLOW(s_barrier_signal, barrier, 0, only_workgroup, barrier_signal(w, in););
+  FLOW(s_barrier_wait, barrier, 0, only_workgroup, barrier_wait(w, in););
   t.add({"ds_gws_barrier", gws_barrier, Class::barrier, 0, {Type::b32}, 0, nullptr}).follows(flow::address<>);
   FLOW(s_endpgm, end, 0, nullptr, w.state = State::done;);
   // What zeros behind a function are read as; running into them is an exception.
@@ -127,6 +149,17 @@ void add_control(Ops& t) {
                            "s_waitcnt_expcnt",
                            "s_waitcnt_lgkmcnt",
                            "s_waitcnt_depctr",
+                           "s_wait_loadcnt",
+                           "s_wait_storecnt",
+                           "s_wait_samplecnt",
+                           "s_wait_bvhcnt",
+                           "s_wait_expcnt",
+                           "s_wait_dscnt",
+                           "s_wait_kmcnt",
+                           "s_wait_loadcnt_dscnt",
+                           "s_wait_storecnt_dscnt",
+                           "s_wait_idle",
+                           "s_wait_alu",
                            "s_delay_alu",
                            "s_clause",
                            "s_sleep",
@@ -150,6 +183,9 @@ void add_control(Ops& t) {
                            "v_pipeflush",
                            "buffer_gl0_inv",
                            "buffer_gl1_inv",
+                           "global_inv",
+                           "global_wb",
+                           "global_wbinv",
                            "buffer_wbl2",
                            "buffer_inv",
                            "buffer_wbinvl1",

@@ -92,7 +92,10 @@ struct Decoder {
       flag(kGlc);
     else if (name == "gds" && in.op->cls == Class::barrier)
       return;
-    else if (name == "slc" || name == "dlc" || name == "sc1" || name == "nt")
+    else if (name == "th" && starts(arg, "TH_ATOMIC_") && ends(arg, "RETURN"))
+      flag(kGlc);
+    else if (name == "slc" || name == "dlc" || name == "sc1" || name == "nt" || name == "th" ||
+             name == "scope")
       return;
     else if (name == "clamp")
       in.clamp = true;

@@ -19,7 +19,7 @@ using fa::Gfx;
 
 // Registers live in two arrays. Vector: v0.. at 0, a0.. at 256. Scalar: SGPRs at 0, the special ones below.
 constexpr int kAcc = 256, kVgprs = 512;
-constexpr int kVcc = 106, kM0 = 124, kNull = 125, kExec = 126, kSgprs = 128;
+constexpr int kVcc = 106, kTtmp = 108, kM0 = 124, kNull = 125, kExec = 126, kSgprs = 128;
 // Base address in the buffer resource that stands for private memory (48 bits, above any host address).
 constexpr u64 kScratchResource = 0x0000fff000000000ull;
 // Apertures of generic addresses: LDS and private memory.

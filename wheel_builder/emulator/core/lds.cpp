@@ -196,6 +196,10 @@ void add_lds(Ops& t) {
   ATOMIC(ds_add_f32, ds_add_rtn_f32, u32, bits<u32>(bits<f32>(x) + bits<f32>(a)))
   ATOMIC(ds_min_f32, ds_min_rtn_f32, u32, bits<u32>(pick_f32(bits<f32>(x), bits<f32>(a), false, true)))
   ATOMIC(ds_max_f32, ds_max_rtn_f32, u32, bits<u32>(pick_f32(bits<f32>(x), bits<f32>(a), true, true)))
+  t.alias("ds_min_num_f32", "ds_min_f32");
+  t.alias("ds_max_num_f32", "ds_max_f32");
+  t.alias("ds_min_num_rtn_f32", "ds_min_rtn_f32");
+  t.alias("ds_max_num_rtn_f32", "ds_max_rtn_f32");
   ATOMIC(ds_add_u64, ds_add_rtn_u64, u64, x + a)
   ATOMIC(ds_or_b64, ds_or_rtn_b64, u64, x | a)
   ATOMIC(ds_and_b64, ds_and_rtn_b64, u64, x & a)

@@ -1,6 +1,6 @@
 // MFMA and WMMA. Products and sums are f32 FMAs in ascending k (the hardware's intermediate rounding is not
 // published; f16 and bf16 products are exact in f32). Layouts: ROCm matrix calculator, CDNA3 ISA 7.1.4, RDNA3
-// 7.9.
+// 7.9, RDNA4 7.12.
 #include "launch.hpp"
 #include "memory.hpp"
 #include "ops.hpp"
@@ -64,6 +64,9 @@ constexpr RowStart mfma_row(u32 block, u32 row) {
   return {block * (kM * kM / 64) + row / (256 / kM) * 4 + row % 4, row / 4 % (64 / kM) * kM};
 }
 constexpr RowStart wmma_row(u32 groups, u32 row) { return {row / groups, row % groups * 16}; }
+// On RDNA 4 lanes do not share elements: each half of the wave holds half of the result's rows.
+constexpr RowStart split_row(u32 row) { return {row % 8, row / 8 * 16}; }
+bool is_split(const Inst& in) { return in.src[0].width == 4; }
 constexpr u32 groups_of(u32 m, u32 blocks) { return 64 / m / blocks > 0 ? 64 / m / blocks : 1; }
 
 // ---- undefined bits: one in a row of A taints that row of the result, one in a column of B that column.
@@ -110,7 +113,10 @@ void wmma_flow(Wave& s, const Inst& in) {
   const u32 groups = s.n / 16, rows = fold(undefined_lanes(s, in.src[0]), 0, 16, groups),
             columns = fold(undefined_lanes(s, in.src[1]), 0, 16, groups);
   undefined_accumulator(s, in);
-  for (u32 i = 0; i < 16; ++i) undefined_row(s, in, wmma_row(groups, i), 16, rows >> i & 1, columns);
+  for (u32 i = 0; i < 16; ++i) {
+    const RowStart at = is_split(in) ? split_row(i) : wmma_row(groups, i);
+    undefined_row(s, in, at, 16, rows >> i & 1, columns);
+  }
 }
 
 // The accumulator is copied to the destination, which is then updated in place.
@@ -176,9 +182,38 @@ void wmma_elements(const u32 (*regs)[kLanes], f32 (*out)[16]) {
         out[k][i] = bits<f32>(k % 2 ? regs[k / 2][i] & 0xffff0000u : regs[k / 2][i] << 16);
 }
 
+// RDNA 4's 16x16x16 of a half type into f32, on a wave of 32: of each eight k, lanes 0 to 15 hold the first
+// four.
+template <El kType>
+void wmma_split(Wave& w, const Inst& in) {
+  alignas(64) f32 a[8][kLanes], b[8][kLanes];
+  for (u32 e = 0; e < 8; ++e) {
+    elements(w, in.src[0], kType, e, a[e]);
+    elements(w, in.src[1], kType, e, b[e]);
+  }
+  const f32 *pa[16], *pb[16];
+  for (u32 k = 0; k < 16; ++k) {
+    const u32 e = k / 8 * 4 + k % 4, lane = k / 4 % 2 * 16;
+    pa[k] = a[e] + lane;
+    pb[k] = b[e] + lane;
+  }
+  copy_accumulator(w, in, 8);
+  f32(*d)[kLanes] = reinterpret_cast<f32(*)[kLanes]>(w.v + in.dst[0].index);
+  for (u32 i = 0; i < 16; i += 4) {
+    f32* acc[4];
+    for (u32 r = 0; r < 4; ++r) {
+      const RowStart at = split_row(i + r);
+      acc[r] = d[at.reg] + at.lane;
+    }
+    rows_fma<16, 16, 4>(acc, pa, pb, i);
+  }
+}
+
 // 16x16x16 of a half type, into f32 or, one element per register, into the half type.
 template <El kType, bool kHalfOut>
 void wmma(Wave& w, const Inst& in) {
+  if constexpr (!kHalfOut)
+    if (is_split(in)) return wmma_split<kType>(w, in);
   alignas(64) f32 a[16][16], b[16][16], halves[8][kLanes];
   check_replication(w, in);
   wmma_elements<kType>(w.v + in.src[0].index, a);
@@ -218,10 +253,14 @@ void wmma(Wave& w, const Inst& in) {
   }
 }
 
+bool contains_f32(const std::string& name) { return name.find("_f32_") != std::string::npos; }
 void bind_wmma(Program&, Inst& in, const std::string& text) {
   for (u32 k = 0; k < in.nsrc; ++k)
     if (in.src[k].flags & (kNeg | kNegHi | kAbs))
       throw Error("WMMA with negated operands is not implemented: " + text);
+  const bool half_out = !contains_f32(in.op->name);
+  if (in.src[0].width != 8 && (!is_split(in) || half_out))
+    throw Error("of RDNA 4's WMMA only sums in f32 on waves of 32 lanes are implemented: " + text);
 }
 
 template <u32 kM, u32 kK, u32 kBlocks, El kType>

@@ -57,7 +57,7 @@ bool register_range(const std::string& s, Operand& o) {  // v1 v[1:2] a.. s.. tt
   size_t letters = 0;
   while (letters < s.size() && s[letters] >= 'a' && s[letters] <= 'z') ++letters;
   std::string bank = s.substr(0, letters), rest = s.substr(letters);
-  int base = bank == "v" ? 0 : bank == "a" ? kAcc : bank == "s" ? 0 : bank == "ttmp" ? 108 : -1;
+  int base = bank == "v" ? 0 : bank == "a" ? kAcc : bank == "s" ? 0 : bank == "ttmp" ? kTtmp : -1;
   if (base < 0 || rest.empty()) return false;
   int lo, hi;
   if (rest[0] == '[') {

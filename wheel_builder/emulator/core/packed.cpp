@@ -218,6 +218,8 @@ void add_packed(Ops& t) {
   PKF(v_pk_fma_f16, half_fma_odd(a, b, c))
   PKI(v_pk_max_f16, true, pick_f16(a, b, true, w.ieee))
   PKI(v_pk_min_f16, true, pick_f16(a, b, false, w.ieee))
+  PKI(v_pk_max_num_f16, true, pick_f16(a, b, true, false))
+  PKI(v_pk_min_num_f16, true, pick_f16(a, b, false, false))
   PKI(v_pk_add_u16, false, sat_u16(static_cast<i64>(a) + b, in.clamp))
   PKI(v_pk_sub_u16, false, sat_u16(static_cast<i64>(a) - b, in.clamp))
   PKI(v_pk_add_i16, false, sat_i16(static_cast<i64>(s16(a)) + s16(b), in.clamp))

@@ -154,6 +154,7 @@ struct Merge {
 
 void track_lds(const Where& at, u32 address, u32 bytes, Mode mode) {
   Group& g = *at.w.group;
+  at.w.lds_since_signal |= at.w.signalled;
   track(at, address, bytes, mode, "lds-race", g.lds_told, [&](u64 a) -> DwordHistory& {
     DwordHistory& h = g.lds_history[a / 4];
     h.enter(g.lds_epoch);

@@ -140,11 +140,15 @@ void barrier_finding(Group& g, const Wave& w, const std::string& detail) {
   g.report.add(f);
 }
 
-// All waves that leave a barrier know what each did before the barrier, or before its end.
+// All waves that leave a barrier know what each did before the barrier, before signalling it, or before its
+// end.
 void pass_on(Group& g) {
-  ++g.lds_epoch;
-  Clock all = g.waves[0]->clock;
-  for (auto& w : g.waves) all.hear(w->clock);
+  const auto told = [](const Wave& w) -> const Clock& { return w.signalled ? w.at_signal : w.clock; };
+  // What a wave has done between the two halves of a barrier is not ordered by it, so it is not forgotten.
+  if (std::none_of(g.waves.begin(), g.waves.end(), [](auto& w) { return w->lds_since_signal; }))
+    ++g.lds_epoch;
+  Clock all = told(*g.waves[0]);
+  for (auto& w : g.waves) all.hear(told(*w));
   for (auto& w : g.waves) {
     w->clock.hear(all);
     w->clock.advance();
@@ -174,6 +178,7 @@ void release_barrier(Group& g) {
     w.state = State::running;
   }
   if (g.launch->check(Check::race)) pass_on(g);
+  for (auto& w : g.waves) w->signalled = w->lds_since_signal = false;
 }
 
 // With no wave left to run: one that waits at a resource does so for ever.

@@ -140,6 +140,9 @@ void add_scalar_arithmetic(Ops& t) {
       SCC(static_cast<i32>(a) >= static_cast<i32>(b)));
   S32(s_min_u32, a < b ? a : b, SCC(a < b));
   S32(s_max_u32, a >= b ? a : b, SCC(a >= b));
+  S64(s_add_nc_u64, a + b, KEEP);
+  S64(s_sub_nc_u64, a - b, KEEP);
+  S64(s_mul_u64, a * b, KEEP);
   S32(s_mul_i32, a * b, KEEP);
   S32(s_mul_hi_u32, static_cast<u32>(static_cast<u64>(a) * b >> 32), KEEP);
   S32(s_mul_hi_i32, static_cast<u32>(static_cast<i64>(static_cast<i32>(a)) * static_cast<i32>(b) >> 32),
@@ -328,10 +331,33 @@ void add_compares(Ops& t) {
          },                                           \
          Class::salu, 0, T32, kSetsScc, nullptr})
 
+// Transcendentals of the vector unit on scalar registers (RDNA 4); EXEC does not count.
+#define VSCALAR(name, expr)                                                                        \
+  t.add({#name,                                                                                    \
+         [](Wave& w, const Inst& in) {                                                             \
+           const Operand& o = in.src[0];                                                           \
+           const u32 given = read_s32(w, o), keep = o.flags & kAbs ? 0x7fffffffu : ~0u;            \
+           const f32 a = bits<f32>((given & keep) ^ (o.flags & kNeg ? 0x80000000u : 0));           \
+           write_s32(w, in.dst[0], bits<u32>(modify<f32>(expr, in.omod, in.clamp, w.dx10_clamp))); \
+         },                                                                                        \
+         Class::trans,                                                                             \
+         1,                                                                                        \
+         {Type::f32},                                                                              \
+         0,                                                                                        \
+         nullptr})                                                                                 \
+      .follows(flow::scalar)
+
 void add_floats(Ops& t) {
+  VSCALAR(v_s_exp_f32, exp2_f32(a));
+  VSCALAR(v_s_log_f32, log2_f32(a));
+  VSCALAR(v_s_rcp_f32, rcp_f32(a));
+  VSCALAR(v_s_rsq_f32, rsq_f32(a));
+  VSCALAR(v_s_sqrt_f32, sqrt_f32(a));
   SFLOAT2(s_add_f32, a + b);
   SFLOAT2(s_sub_f32, a - b);
   SFLOAT2(s_mul_f32, a * b);
+  SFLOAT2(s_max_num_f32, pick_f32(a, b, true, false));
+  SFLOAT2(s_min_num_f32, pick_f32(a, b, false, false));
   SFLOAT1(s_cvt_i32_f32, i32, f32, to_i32(a));
   SFLOAT1(s_cvt_u32_f32, u32, f32, to_u32(a));
   SFLOAT1(s_cvt_f32_i32, f32, i32, a);
@@ -382,5 +408,12 @@ void add_salu(Ops& t) {
   t.alias("s_clz_i32_u32", "s_flbit_i32_b32");
   t.alias("s_clz_i32_u64", "s_flbit_i32_b64");
   t.alias("s_cls_i32", "s_flbit_i32");
+  t.alias("s_add_co_u32", "s_add_u32");
+  t.alias("s_sub_co_u32", "s_sub_u32");
+  t.alias("s_add_co_i32", "s_add_i32");
+  t.alias("s_sub_co_i32", "s_sub_i32");
+  t.alias("s_add_co_ci_u32", "s_addc_u32");
+  t.alias("s_sub_co_ci_u32", "s_subb_u32");
+  t.alias("s_addk_co_i32", "s_addk_i32");
 }
 }  // namespace emu

@@ -60,6 +60,7 @@ void own_buffer(Launch& l, const void* p, u64 size, const char* name) {
 // The hardware's limits, with two exceptions: workgroups, because each stores an outcome, and the argument
 // segment, which the hardware does not limit (HIP: 4 KiB).
 constexpr u32 kMaxThreads = 1024, kMaxKernarg = 65536, kMaxUserSgprs = 32;
+constexpr u32 kMaxHalf = 65535;  // workgroups along y and z where their numbers share a register
 constexpr u64 kMaxScratchOfWave = 8u << 20, kMaxGroups = 1u << 20;
 
 std::string triple(const u32 (&n)[3]) {
@@ -91,6 +92,8 @@ void check_shape(const Launch& l, std::vector<std::string>& wrong) {
                       " threads (an axis has less than 2^32 threads)");
       return;
     }
+  if (fa::traits(l.program->gfx).workgroup_ids_in_ttmps && (g[1] > kMaxHalf || g[2] > kMaxHalf))
+    wrong.push_back("grid of " + triple(g) + " workgroups (y and z have 16 bits each on this arch)");
   // Two factors below 2^32 cannot overflow; a third could.
   u64 plane = static_cast<u64>(g[0]) * g[1], index_end = 1ull << 32;
   bool fits = plane < index_end && plane * g[2] < index_end;
@@ -182,13 +185,23 @@ u32 user_sgprs(Wave& w, const KernelInfo& k, const Launch& l) {
   return n;
 }
 
+// A workgroup's number, and the wave's number in it, where a launch has them in trap registers (RDNA4
+// ISA 3.x).
+void workgroup_ttmps(Wave& w, const Group& g) {
+  constexpr u32 kYzValid = 1u << 30, kWaveShift = 25;
+  w.s[kTtmp + 7] = g.id[1] | g.id[2] << 16;
+  w.s[kTtmp + 8] = kYzValid | w.index << kWaveShift;
+  w.s[kTtmp + 9] = g.id[0];
+}
+
 u32 registers(Wave& w, const Group& g, u32 first_thread) {
   const Launch& l = *g.launch;
   const KernelInfo& k = *l.kernel;
   const fa::ArchTraits arch = fa::traits(l.program->gfx);
   user_sgprs(w, k, l);
   u32 n = k.rsrc2 >> 1 & 31;
-  for (u32 i = 0; i < 3; ++i)
+  if (arch.workgroup_ids_in_ttmps) workgroup_ttmps(w, g);
+  for (u32 i = 0; i < 3 && !arch.workgroup_ids_in_ttmps; ++i)
     if (k.rsrc2 >> (7 + i) & 1) w.s[n++] = g.id[i];
   if (k.rsrc2 >> 10 & 1) w.s[n++] = 0;
   if ((k.rsrc2 & 1) && !arch.architected_flat_scratch) w.s[n++] = 0;
@@ -208,9 +221,10 @@ u32 registers(Wave& w, const Group& g, u32 first_thread) {
 }
 
 void modes(Wave& w, const KernelInfo& k) {
+  const bool chosen = fa::traits(w.program->gfx).nan_modes;
   w.mode = float_mode(k);
-  w.dx10_clamp = k.rsrc1 >> 21 & 1;
-  w.ieee = k.rsrc1 >> 23 & 1;
+  w.dx10_clamp = !chosen || (k.rsrc1 >> 21 & 1);
+  w.ieee = !chosen || (k.rsrc1 >> 23 & 1);
 }
 }  // namespace
 
@@ -286,6 +300,7 @@ void start_group(Group& g, u64 seed) {
     w.executed = 0;
     w.last_buffer = nullptr;
     w.undefined_bytes = w.stored_undefined = 0;
+    w.signalled = w.lds_since_signal = false;
     w.origin = 0;
     w.scc = garbage.next() & 1;
     // Registers hold garbage that depends on the seed, so reading an unwritten one shows.

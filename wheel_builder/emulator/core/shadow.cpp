@@ -83,8 +83,9 @@ void start_shadow(Wave& w, u32 sgprs) {
   std::fill(s.s, s.s + kSgprs, ~0u);
   std::fill(s.s, s.s + sgprs, 0u);
   s.s[kNull] = s.s[kExec] = s.s[kExec + 1] = 0;
-  // Work item ids; flat_scratch, which the launch sets where kernels do not compute it.
   const fa::ArchTraits arch = fa::traits(w.program->gfx);
+  if (arch.workgroup_ids_in_ttmps) std::fill(s.s + kTtmp + 7, s.s + kTtmp + 10, 0u);
+  // Work item ids; flat_scratch, which the launch sets where kernels do not compute it.
   for (u32 r = 0; r < 3; ++r)
     if (r == 0 || !w.program->packed_ids())
       for (u32 i = 0; i < w.n; ++i)

@@ -49,11 +49,13 @@ void add(Ops& t, const char* old_name, const char* new_name, Handler h, Type src
 void add_smem(Ops& t) {
   add(t, "s_load_dword", "s_load_b32", s_load<1>, Type::b64);
   add(t, "s_load_dwordx2", "s_load_b64", s_load<2>, Type::b64);
+  t.add({"s_load_b96", s_load<3>, Class::smem, 1, {Type::b64, Type::b32}, 0, nullptr});
   add(t, "s_load_dwordx4", "s_load_b128", s_load<4>, Type::b64);
   add(t, "s_load_dwordx8", "s_load_b256", s_load<8>, Type::b64);
   add(t, "s_load_dwordx16", "s_load_b512", s_load<16>, Type::b64);
   add(t, "s_buffer_load_dword", "s_buffer_load_b32", s_buffer_load<1>, Type::b32);
   add(t, "s_buffer_load_dwordx2", "s_buffer_load_b64", s_buffer_load<2>, Type::b32);
+  t.add({"s_buffer_load_b96", s_buffer_load<3>, Class::smem, 1, {Type::b32, Type::b32}, 0, nullptr});
   add(t, "s_buffer_load_dwordx4", "s_buffer_load_b128", s_buffer_load<4>, Type::b32);
   add(t, "s_buffer_load_dwordx8", "s_buffer_load_b256", s_buffer_load<8>, Type::b32);
   add(t, "s_buffer_load_dwordx16", "s_buffer_load_b512", s_buffer_load<16>, Type::b32);

@@ -88,6 +88,8 @@ void add_valu_double(Ops& t) {
   V3F(v_fmac_f64, valu, F64, F64, F64, F64, kDstIsSrc, fma64(a, b, c));
   V2(v_max_f64, F64, F64, F64, pick_f64(a, b, true, w.ieee));
   V2(v_min_f64, F64, F64, F64, pick_f64(a, b, false, w.ieee));
+  V2(v_max_num_f64, F64, F64, F64, pick_f64(a, b, true, false));
+  V2(v_min_num_f64, F64, F64, F64, pick_f64(a, b, false, false));
   V1(v_trunc_f64, F64, F64, std::trunc(a));
   V1(v_ceil_f64, F64, F64, std::ceil(a));
   V1(v_floor_f64, F64, F64, std::floor(a));

@@ -118,6 +118,14 @@ void add_float_arithmetic(Ops& t) {
   V3(v_maxmin_f32, F32, F32, F32, F32, pick_f32(pick_f32(a, b, true, w.ieee), c, false, w.ieee));
   V3(v_minmax_f32, F32, F32, F32, F32, pick_f32(pick_f32(a, b, false, w.ieee), c, true, w.ieee));
   V3(v_med3_f32, F32, F32, F32, F32, med3_f32(a, b, c, w.ieee));
+  // RDNA 4: a signalling NaN loses against a number like any other.
+  V2(v_max_num_f32, F32, F32, F32, pick_f32(a, b, true, false));
+  V2(v_min_num_f32, F32, F32, F32, pick_f32(a, b, false, false));
+  V3(v_max3_num_f32, F32, F32, F32, F32, minmax3(a, b, c, true, false));
+  V3(v_min3_num_f32, F32, F32, F32, F32, minmax3(a, b, c, false, false));
+  V3(v_maxmin_num_f32, F32, F32, F32, F32, pick_f32(pick_f32(a, b, true, false), c, false, false));
+  V3(v_minmax_num_f32, F32, F32, F32, F32, pick_f32(pick_f32(a, b, false, false), c, true, false));
+  V3(v_med3_num_f32, F32, F32, F32, F32, med3_f32(a, b, c, false));
   V1(v_trunc_f32, F32, F32, std::trunc(a));
   V1(v_ceil_f32, F32, F32, std::ceil(a));
   V1(v_floor_f32, F32, F32, std::floor(a));

@@ -62,6 +62,13 @@ void add_valu_half(Ops& t) {
   V3F(v_med3_f16, valu, H16, H16, H16, H16, kk, med3(a, b, c, w.ieee));
   V3F(v_maxmin_f16, valu, H16, H16, H16, H16, kk, pick_f16(pick_f16(a, b, true, w.ieee), c, false, w.ieee));
   V3F(v_minmax_f16, valu, H16, H16, H16, H16, kk, pick_f16(pick_f16(a, b, false, w.ieee), c, true, w.ieee));
+  V2F(v_max_num_f16, valu, H16, H16, H16, k, pick_f16(a, b, true, false));
+  V2F(v_min_num_f16, valu, H16, H16, H16, k, pick_f16(a, b, false, false));
+  V3F(v_max3_num_f16, valu, H16, H16, H16, H16, kk, minmax3(a, b, c, true, false));
+  V3F(v_min3_num_f16, valu, H16, H16, H16, H16, kk, minmax3(a, b, c, false, false));
+  V3F(v_med3_num_f16, valu, H16, H16, H16, H16, kk, med3(a, b, c, false));
+  V3F(v_maxmin_num_f16, valu, H16, H16, H16, H16, kk, pick_f16(pick_f16(a, b, true, false), c, false, false));
+  V3F(v_minmax_num_f16, valu, H16, H16, H16, H16, kk, pick_f16(pick_f16(a, b, false, false), c, true, false));
   V1F(v_trunc_f16, valu, F16, F16, k, std::trunc(a));
   V1F(v_ceil_f16, valu, F16, F16, k, std::ceil(a));
   V1F(v_floor_f16, valu, F16, F16, k, std::floor(a));

@@ -277,5 +277,7 @@ void add_valu_int(Ops& t) {
   t.alias("v_sub_nc_u16", "v_sub_u16");
   t.alias("v_add_nc_i16", "v_add_i16");
   t.alias("v_sub_nc_i16", "v_sub_i16");
+  t.alias("v_mad_co_u64_u32", "v_mad_u64_u32");
+  t.alias("v_mad_co_i64_i32", "v_mad_i64_i32");
 }
 }  // namespace emu

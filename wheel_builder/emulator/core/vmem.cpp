@@ -262,12 +262,13 @@ void add_family(Ops& t, const std::string& family, Class cls) {
       },
       0, updated);
   const char* renamed[][2] = {
-      {"add_u32", "add"},     {"sub_u32", "sub"},     {"min_i32", "smin"},    {"min_u32", "umin"},
-      {"max_i32", "smax"},    {"max_u32", "umax"},    {"and_b32", "and"},     {"or_b32", "or"},
-      {"xor_b32", "xor"},     {"inc_u32", "inc"},     {"dec_u32", "dec"},     {"swap_b32", "swap"},
-      {"min_f32", "fmin"},    {"max_f32", "fmax"},    {"add_u64", "add_x2"},  {"sub_u64", "sub_x2"},
-      {"min_i64", "smin_x2"}, {"min_u64", "umin_x2"}, {"max_i64", "smax_x2"}, {"max_u64", "umax_x2"},
-      {"and_b64", "and_x2"},  {"or_b64", "or_x2"},    {"xor_b64", "xor_x2"},  {"swap_b64", "swap_x2"}};
+      {"add_u32", "add"},     {"sub_u32", "sub"},     {"min_i32", "smin"},     {"min_u32", "umin"},
+      {"max_i32", "smax"},    {"max_u32", "umax"},    {"and_b32", "and"},      {"or_b32", "or"},
+      {"xor_b32", "xor"},     {"inc_u32", "inc"},     {"dec_u32", "dec"},      {"swap_b32", "swap"},
+      {"min_f32", "fmin"},    {"max_f32", "fmax"},    {"min_num_f32", "fmin"}, {"max_num_f32", "fmax"},
+      {"add_u64", "add_x2"},  {"sub_u64", "sub_x2"},  {"min_i64", "smin_x2"},  {"min_u64", "umin_x2"},
+      {"max_i64", "smax_x2"}, {"max_u64", "umax_x2"}, {"and_b64", "and_x2"},   {"or_b64", "or_x2"},
+      {"xor_b64", "xor_x2"},  {"swap_b64", "swap_x2"}};
   for (auto& r : renamed) t.alias(keep(family + "_atomic_" + r[0]), keep(family + "_atomic_" + r[1]));
 }
 }  // namespace

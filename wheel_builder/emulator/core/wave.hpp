@@ -43,7 +43,11 @@ struct alignas(64) Wave {
   u64 undefined_bytes = 0;   // of the last access: unwritten bytes. The reader clears it.
   u64 stored_undefined = 0;  // of the next store: bytes whose data is undefined
   Clock clock;               // orders its accesses and those of other waves
-  u32 origin = 0;            // plus one: the last load of unwritten LDS or scratch
+  // Between signalling a barrier and waiting at it: the clock that others get, and whether it has used LDS
+  // since.
+  bool signalled = false, lds_since_signal = false;
+  Clock at_signal;
+  u32 origin = 0;  // plus one: the last load of unwritten LDS or scratch
   Record* record = nullptr;
   // Undefined bits of all registers, as another wave with the same EXEC; and the way back.
   std::unique_ptr<Wave> shadow;

@@ -9,16 +9,17 @@ from packaging.version import Version
 
 from wheel_builder.index.pages import Entry
 from wheel_builder.matrix.catalogue import Catalogue, Gpu
-from wheel_builder.matrix.model import PROJECT
+from wheel_builder.matrix.model import PROJECT, PUBLIC
 
 SCHEMA = 2
 
 
 @dataclass(frozen=True)
 class Wheel:
-    """A published wheel; ``rocm`` is what it was built with, ``serves`` under which runtimes it is offered.
+    """A published wheel for the ROCm version ``rocm``, or ``PUBLIC``.
 
-    ``url`` and the values of ``attachments`` are relative to the page.  ``yanked`` is None unless withdrawn.
+    ``built_with`` is its compiler's version, ``serves`` are all versions that it is offered for.  ``url`` and
+    the values of ``attachments`` are relative to the page.  ``yanked`` is None unless withdrawn.
     """
 
     filename: str
@@ -33,23 +34,25 @@ class Wheel:
     yanked: str | None
     verified: Mapping[str, str]
     attachments: Mapping[str, str]
+    built_with: str
 
     @classmethod
-    def of(cls, entry: Entry, rocm: str, suffixes: Mapping[str, str]) -> "Wheel":
-        """From an entry whose ``folder`` is relative to the page."""
+    def of(cls, entry: Entry, rocm: str, suffixes: Mapping[str, str], built_with: str = "") -> "Wheel":
+        """From an entry whose ``folder`` is relative to the page; ``built_with`` if not ``rocm``."""
         record = entry.record
         return cls(
             filename=record.filename,
             project=record.project,
             version=record.version,
             rocm=rocm,
-            serves=tuple(dict.fromkeys((rocm, *record.serves))),
+            serves=tuple(dict.fromkeys((*(() if rocm == PUBLIC else (rocm,)), *record.serves))),
             url=entry.url,
             size=record.size,
             sha256=record.sha256,
             upload_time=record.upload_time,
             yanked=entry.yanked,
             verified=dict(record.verified),
+            built_with=built_with or rocm,
             attachments={kind: entry.url + quote(suffixes[kind]) for kind in sorted(record.attachments)},
         )
 
@@ -85,13 +88,19 @@ def make_finder(catalogue: Catalogue, wheels: Iterable[Wheel], *, drop_ins: Iter
 def offers(finder: Finder) -> tuple[Offer, ...]:
     """Every ROCm version that a wheel serves or served, or that the catalogue names.
 
-    Those with a wheel come first, the newest first in each group.
+    Those with a wheel come first, before them those with one of their own; the newest first in each group.
     """
     catalogue = finder.catalogue
     known = {rocm for wheel in finder.wheels for rocm in wheel.serves}
-    known |= {*catalogue.built_rocm, *(each.version for each in catalogue.missing_rocm)}
+    known |= {
+        *catalogue.built_rocm,
+        *(each.version for each in catalogue.missing_rocm),
+        *catalogue.public_rocm,
+    }
     found = [_offer(finder, rocm) for rocm in sorted(known, key=Version, reverse=True)]
-    return tuple(sorted(found, key=lambda offer: offer.wheel is None))
+    return tuple(
+        sorted(found, key=lambda offer: (offer.wheel is None, offer.rocm not in catalogue.built_rocm))
+    )
 
 
 def best_wheel(finder: Finder, rocm: str) -> Wheel | None:
@@ -103,6 +112,8 @@ def lack(gpu: Gpu, offer: Offer) -> str:
     """Why a GPU gets no kernels with a ROCm version, or ``""``."""
     if gpu.reason or offer.wheel is None:
         return gpu.reason or offer.reason
+    if why := dict(gpu.not_with).get(offer.rocm):
+        return why
     if gpu.arch not in offer.wheel.verified:
         return f"no record says that the wheel for ROCm {offer.rocm} was verified for {gpu.arch}"
     return ""
@@ -115,7 +126,8 @@ def _offer(finder: Finder, rocm: str) -> Offer:
         why = f" ({withdrawn.yanked})" if withdrawn.yanked else ", without a reason"
         return Offer(rocm, None, f"its wheel, {withdrawn.filename}, was withdrawn{why}")
     missing = {each.version: each.reason for each in finder.catalogue.missing_rocm}
-    return Offer(rocm, None, missing.get(rocm, "its wheel is built, but this index does not have it yet"))
+    built = "its wheel is built" if rocm in finder.catalogue.built_rocm else "the public wheel fits it"
+    return Offer(rocm, None, missing.get(rocm, f"{built}, but this index does not have it yet"))
 
 
 def _best(wheels: Iterable[Wheel], rocm: str) -> Wheel | None:

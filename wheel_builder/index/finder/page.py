@@ -10,7 +10,7 @@ from wheel_builder.index.finder.html import Html, element, joined, void
 from wheel_builder.index.finder.steps import DOCKER, INDEX, SYSTEMS, TOOLS, Step, steps
 from wheel_builder.matrix.catalogue import Gpu
 from wheel_builder.matrix.hardware import HardwareRun
-from wheel_builder.matrix.model import PROJECT
+from wheel_builder.matrix.model import PROJECT, PUBLIC
 
 DOCUMENTATION = "docs/index.html"  # from the page
 TITLE = f"Find your {PROJECT} wheel"
@@ -277,7 +277,9 @@ def _step(step: Step) -> Html:
 
 
 def _built_with(rocm: str, wheel: Wheel) -> Iterator[Html]:
-    if rocm != wheel.rocm:
+    if wheel.rocm == PUBLIC:
+        yield element("p", f"It is for ROCm {', '.join(wheel.serves)}; its record says what that rests on.")
+    elif rocm != wheel.rocm:
         yield element(
             "p", f"It was built with ROCm {wheel.rocm}, and also loaded under the runtime of ROCm {rocm}."
         )

@@ -76,7 +76,7 @@ def _on_linux(rocm: str, wheel: Wheel, shims: Sequence[Shim]) -> Iterator[Step]:
 
 
 def _in_docker(rocm: str, wheel: Wheel, shims: Sequence[Shim]) -> Iterator[Step]:
-    image = f"rocm-fa:{wheel.rocm}"
+    image = f"rocm-fa:{wheel.built_with}"
     make = (
         f"pip download --no-deps {_requirement(rocm, wheel)}",
         f"{MAKE_IMAGE} {shlex.quote(wheel.filename)}",

@@ -1,9 +1,10 @@
 """Inside a builder image: load the wheel's library beside the image's real libamdhip64, and call it.
 
-    python3 probe.py LIBRARY ARCH FUNCTIONS      FUNCTIONS is JSON: {"hip": [...], "torch": [...]}
+    python3 probe.py LIBRARY ARCH FUNCTIONS CODES     FUNCTIONS is JSON: {"hip": [...], "torch": [...]}
 
 Prints JSON: where each HIP function was found, the runtime's file, how many kernels the library names, what
-the runtime answered through the library, and the code object version of this image's compiler; or only
+the runtime answered through the library, the code object version of this image's compiler, and what the
+runtime's code object manager (comgr) reads in each file of the folder CODES; or only
 ``refused``, the reason why the library cannot be loaded there.  Any other failure ends in a traceback and
 counts as no answer.  Needs Python and clang.
 """
@@ -14,11 +15,13 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 HERE = Path(__file__).parent
 OWN = (HERE / "torch_stub.c").read_text(encoding="ascii")
 ABI_VERSION_BYTE = 8  # EI_ABIVERSION in an ELF header
+EXECUTABLE = 8  # AMD_COMGR_DATA_KIND_EXECUTABLE
 KERNEL = 'extern "C" __attribute__((global)) void nothing() {}\n'
 
 
@@ -37,7 +40,7 @@ class Found(ctypes.Structure):
     )
 
 
-def main(library: str, arch: str, functions: dict[str, list[str]]) -> dict[str, object]:
+def main(library: str, arch: str, functions: dict[str, list[str]], codes: str) -> dict[str, object]:
     """Load and call the library; raises ``RefusedError`` when the runtime or the library cannot be loaded."""
     with tempfile.TemporaryDirectory() as name:
         torch = ctypes.CDLL(str(build_torch(Path(name), functions["torch"])), mode=ctypes.RTLD_GLOBAL)
@@ -51,6 +54,7 @@ def main(library: str, arch: str, functions: dict[str, list[str]]) -> dict[str, 
             "instances": len(json.loads(instances)) if not failed else 0,
             "answer": call(torch, "device_arch", 0)[1],
             "code_object_version": code_object_version(arch, Path(name)),
+            "codes": {file.name: read_code(file.read_bytes()) for file in sorted(Path(codes).iterdir())},
         }
 
 
@@ -81,14 +85,42 @@ def build_torch(folder: Path, names: list[str]) -> Path:
 
 
 def find_runtime() -> str:
-    """The image's libamdhip64, as named in the linker's cache or ROCm's folder."""
+    """The image's libamdhip64."""
+    return find("libamdhip64")
+
+
+def find(name: str) -> str:
+    """A library of the runtime, as named in the linker's cache or in ROCm's folder."""
     listed = subprocess.run(["/sbin/ldconfig", "-p"], check=True, capture_output=True, text=True).stdout
-    found = [line.split(" => ")[1] for line in listed.splitlines() if "libamdhip64.so." in line]
-    found += [str(path) for path in Path("/opt/rocm/lib").glob("libamdhip64.so.?")]
+    found = [line.split(" => ")[1] for line in listed.splitlines() if f"{name}.so." in line]
+    found += [str(path) for path in Path("/opt/rocm/lib").glob(f"{name}.so.?")]
     if not found:
-        message = "this image has no libamdhip64"
+        message = f"this image has no {name}"
         raise RefusedError(message)
     return found[0]
+
+
+def read_code(code: bytes) -> str:
+    """A code object's ISA and its number of kernels, by the runtime's comgr; or what that refused.
+
+    HIP loads a code object by what comgr reads in it.
+    """
+    comgr = load(find("libamd_comgr"), ctypes.RTLD_LOCAL)
+    data, metadata, kernels = ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_uint64()
+    size, name, count = ctypes.c_size_t(256), ctypes.create_string_buffer(256), ctypes.c_size_t()
+    by = ctypes.byref
+    steps: tuple[tuple[str, Callable[[], int]], ...] = (
+        ("create", lambda: comgr.amd_comgr_create_data(EXECUTABLE, by(data))),
+        ("set", lambda: comgr.amd_comgr_set_data(data, ctypes.c_size_t(len(code)), code)),
+        ("isa", lambda: comgr.amd_comgr_get_data_isa_name(data, by(size), name)),
+        ("metadata", lambda: comgr.amd_comgr_get_data_metadata(data, by(metadata))),
+        ("kernels", lambda: comgr.amd_comgr_metadata_lookup(metadata, b"amdhsa.kernels", by(kernels))),
+        ("count", lambda: comgr.amd_comgr_get_metadata_list_size(kernels, by(count))),
+    )
+    for step, result in steps:
+        if status := result():
+            return f"refused at {step} with status {status}"
+    return f"{name.value.decode()} {count.value}"
 
 
 def defined_in(hip: ctypes.CDLL, name: str) -> str:
@@ -132,13 +164,15 @@ def code_object_version(arch: str, folder: Path) -> int:
     return out.read_bytes()[ABI_VERSION_BYTE]
 
 
-def answer(library: str, arch: str, functions: dict[str, list[str]]) -> dict[str, object]:
+def answer(library: str, arch: str, functions: dict[str, list[str]], codes: str) -> dict[str, object]:
     """What ``main`` showed, or why the library cannot be loaded."""
     try:
-        return main(library, arch, functions)
+        return main(library, arch, functions, codes)
     except RefusedError as error:
         return {"refused": str(error)}
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(answer(sys.argv[1], sys.argv[2], json.loads(sys.argv[3]))) + "\n")
+    sys.stdout.write(
+        json.dumps(answer(sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), sys.argv[4])) + "\n"
+    )

@@ -22,9 +22,10 @@ enum class Family {
 };
 
 enum class MatrixUnit {
-  mfma,  // CDNA: matrix instructions over 64 lanes
-  wmma,  // RDNA3: matrix instructions over 32 lanes
-  dot2,  // RDNA2: no matrix instructions, two multiply-adds a lane
+  mfma,        // CDNA: matrix instructions over 64 lanes
+  wmma,        // RDNA3: matrix instructions over 32 lanes, both halves of which hold all of an operand
+  wmma_split,  // RDNA4: each half holds half of it
+  dot2,        // RDNA2: no matrix instructions, two multiply-adds a lane
 };
 
 struct ArchTraits {
@@ -42,6 +43,7 @@ struct ArchTraits {
   bool separate_acc_vgprs;  // matrix results are in AccVGPRs only, a register file of their own
   bool back_off_barrier;    // where false, the compiler waits for all loads before a barrier
   bool packed_fp32;         // fp32 multiply, add and fma of two neighbours at once
+  bool transposed_reads;    // an LDS read turns 4 rows of 16 elements of 16 bits: a lane gets a column
   uint32_t buffer_word3;    // format word of a raw buffer resource: 32-bit elements, offsets checked as bytes
 
   // What runs a workgroup.  Granules are the steps in which something is handed out.
@@ -60,6 +62,8 @@ struct ArchTraits {
   // How a launch sets up registers.
   bool architected_flat_scratch;  // the address of private memory is no kernel argument
   bool packed_work_item_ids;      // x, y and z share v0
+  bool workgroup_ids_in_ttmps;    // a workgroup's number is in trap registers, not in SGPRs
+  bool nan_modes;                 // a descriptor says how NaN is treated by clamp, minimum and maximum
 };
 
 #pragma clang diagnostic push

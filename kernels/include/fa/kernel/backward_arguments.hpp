@@ -50,6 +50,18 @@ FA_DEVICE BwdParams loaded_at_once(BwdArguments arguments) {
   return params;
 }
 
+// Whether a call takes the loop with all features: see featured().  kAtOnce: found with one wait.
+template <bool kAtOnce>
+FA_DEVICE bool is_featured(BwdArguments arguments) {
+  const BwdParams& all = loaded_here(arguments);
+  if constexpr (!kAtOnce) return featured(all);
+  BwdParams params{};
+  params.alibi_slopes = all.alibi_slopes, params.softcap = all.softcap;
+  params.dropout_below = all.dropout_below;
+  loaded_together(params.alibi_slopes, params.softcap, params.dropout_below);
+  return featured(params);
+}
+
 // As for the forward: lengths in device memory are not trusted.
 FA_DEVICE Sequence sequence(const BwdParams& p, int batch) {
   Sequence s = queries(p, batch);

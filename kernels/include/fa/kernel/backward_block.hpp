@@ -8,6 +8,7 @@
 #include "fa/mma/dot2.hpp"
 #include "fa/mma/mfma.hpp"
 #include "fa/mma/wmma.hpp"
+#include "fa/mma/wmma_split.hpp"
 #include "fa/tile/mask.hpp"
 #include "fa/tile/narrow.hpp"
 #include "fa/tile/packed.hpp"

@@ -12,6 +12,7 @@ struct DkDvConfig {
   int pairs;
   int queries;
   int waves_per_simd;
+  int column_blocks = 0;
   int own_steps = 0;
   int steps_at_once = 0;
   bool padded_tiles = false;
@@ -42,6 +43,7 @@ struct DqConfig {
   bool early_rows = false;
   bool interleaved = false;
   bool short_prologue = false;
+  bool row_major = false;
 };
 
 #pragma clang diagnostic push
@@ -91,7 +93,8 @@ struct DkDvTile {
 };
 
 constexpr DkDvTile tile_of(const DkDvConfig& config, Gfx arch) {
-  return {config.pairs * traits(arch).step_columns, 2 * config.pairs * traits(arch).wave};
+  return {config.pairs * larger(config.column_blocks, 1) * traits(arch).step_columns,
+          2 * config.pairs * traits(arch).wave};
 }
 constexpr DkDvTile dkdv_tile(Gfx arch, DType dtype, int head_dim) {
   return tile_of(dkdv_config(arch, dtype, head_dim), arch);

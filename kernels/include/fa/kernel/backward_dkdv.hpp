@@ -33,34 +33,36 @@ FA_DEVICE uint32_t kept_bits(const B& block, int head_q, int first, int wave_key
 template <class B>
 FA_DEVICE typename B::P weights_by_element(const B& block, const Scoring& scoring, typename B::Result& s,
                                            float distance, int first, int wave_key, bool masked,
-                                           uint32_t bits) {
+                                           uint32_t bits, int columns) {
   using Unit = typename B::Unit;
   using P = typename B::P;
   const bool caps = scoring.caps();
   const uint32_t kept = scoring.drops() ? bits : ~0u;
-  block.give(P::of([&](int c, int f) {
+  const auto slope_of = [&](int c, int f) {
     float& x = element<Unit>(s, c, f);
     const float capped = here(x), away = distance - static_cast<float>(Unit::held_step(f));
     const float slope = caps ? scoring.cap_derivative(capped) : 1;
     const float p = scoring.probability(capped, away, block.number(f));
     x = here(B::Drop::zero_dropped(p, kept, c, f));
     return here(B::Drop::negate_dropped(slope * p, kept, c, f));
-  }));
+  };
+  block.give(P::of(slope_of), columns);
   if (masked) mask(block, s, first, wave_key);  // the other wave masks dS
   return P::of([&](int c, int f) { return element<Unit>(s, c, f); });
 }
 
-// P, for the sums of dV; the other wave gets P times softcap's derivative, negative where dropped.
+// P, for the sums of dV; the other wave gets P times softcap's derivative, negative where dropped. `columns`:
+// which of the wave's blocks of columns; `wave_key` is its first.
 template <class B>
 FA_DEVICE typename B::P weights(const B& block, typename B::Result& s, int head_q, int first, int wave_key,
-                                bool masked, uint32_t bits) {
+                                bool masked, uint32_t bits, int columns = 0) {
   using Unit = typename B::Unit;
   using P = typename B::P;
   if constexpr (!B::kFeatured) {
     B::each(s, [&](float x, int, int) { return __builtin_amdgcn_exp2f(x * block.factor); });
     if (masked) mask(block, s, first, wave_key);
     const P packed = P::of([&](int c, int f) { return element<Unit>(s, c, f); });
-    block.give(packed);
+    block.give(packed, columns);
     return packed;
   } else {
     const Scoring scoring(loaded_here(block.arguments), block.batch, head_q);
@@ -72,7 +74,7 @@ FA_DEVICE typename B::P weights(const B& block, typename B::Result& s, int head_
     }
     scoring.cap([&](const auto& action) { B::in_order(s, action); });
     if constexpr (B::kConfig.by_element) {
-      return weights_by_element(block, scoring, s, distance[0], first, wave_key, masked, bits);
+      return weights_by_element(block, scoring, s, distance[0], first, wave_key, masked, bits, columns);
     }
     typename B::Result slope;
     if (scoring.caps()) {
@@ -91,7 +93,7 @@ FA_DEVICE typename B::P weights(const B& block, typename B::Result& s, int head_
       B::in_order(s, [&](float p, int c, int f) { return B::Drop::zero_dropped(p, bits, c, f); });
       B::in_order(slope, [&](float p, int c, int f) { return B::Drop::negate_dropped(p, bits, c, f); });
     }
-    block.give(P::of([&](int c, int f) { return element<Unit>(slope, c, f); }));
+    block.give(P::of([&](int c, int f) { return element<Unit>(slope, c, f); }), columns);
     return P::of([&](int c, int f) { return element<Unit>(s, c, f); });
   }
 }
@@ -126,8 +128,8 @@ FA_DEVICE typename B::P gradients_of(const B& block, const typename B::P& p, typ
 
 template <class B>
 FA_DEVICE typename B::P gradients(const B& block, typename B::Result& dp, int head_q, int first, int wave_key,
-                                  bool masked) {
-  const typename B::P p = block.given();
+                                  bool masked, int columns = 0) {
+  const typename B::P p = block.given(columns);
   return gradients_of(block, p, dp, head_q, first, wave_key, masked);
 }
 
@@ -228,6 +230,8 @@ FA_DEVICE void add_head_early(B& block, int head_q, int wave_key, const typename
     }
   };
   load(tiles.begin);
+  // LLVM 22 does not wait for the last head's rows, stored at its loop's end; the static checks find it.
+  if constexpr (B::kTraits.unit == MatrixUnit::wmma_split) asm volatile("s_wait_dscnt 0x0" ::: "memory");
   workgroup_barrier();  // LDS is free
   store_rows(block.set);
   for (int first = tiles.begin; first < tiles.end; first += B::kQueries) {
@@ -256,7 +260,7 @@ FA_DEVICE void add_head_early(B& block, int head_q, int wave_key, const typename
   }
 }
 
-// Writes a wave's rows of dv or dk.
+// Writes a wave's rows of dv or dk, of one block of its columns.
 template <class B>
 FA_DEVICE void store(const B& block, int wave_key, typename B::Sums& sums) {
 #pragma unroll

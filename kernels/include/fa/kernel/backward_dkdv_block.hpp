@@ -33,9 +33,15 @@ struct DkDvBlock {
 
   using Unit = UnitOf<kGfx, kDType>;
   static constexpr int kColumns = Unit::kColumns;
+  // A pair of waves has so many blocks of a step's columns; more than one only in the loop that
+  // backward_column_blocks.hpp has.
+  static constexpr bool kByBlocks = kConfig.column_blocks > 0;
+  static constexpr int kColumnBlocks = kByBlocks ? kConfig.column_blocks : 1;
+  static constexpr int kWaveKeys = kColumnBlocks * Unit::kN;
   static constexpr int kSteps = kQueries / Unit::kM;     // of a tile's rows
   static constexpr int kSumSteps = kHeadDim / Unit::kM;  // of the sums' rows
   using Tiles = TileRange<kQueries>;
+  // Of one block of columns.
   using Result = typename Unit::C[kSteps];
   using Sums = typename Unit::C[kSumSteps];
 
@@ -79,11 +85,17 @@ struct DkDvBlock {
   // of one of the wave that reads it and overwrites it afterwards.
   static constexpr bool kExchangeInOperand = Operand::kLdsBytes >= Exchange::kBytes;
   static constexpr int kExchangeAt = kOwnAt + 2 * kPairs * kOwnBytes;
-  static constexpr int kScoresAt = kExchangeAt + (kExchangeInOperand ? 0 : kPairs * Exchange::kBytes);
+  static constexpr int kScoresAt =
+      kExchangeAt + (kExchangeInOperand ? 0 : kPairs * kColumnBlocks * Exchange::kBytes);
   static constexpr int kLdsBytes = kScoresAt + (kWithDq ? Scores::kBytes : 0);
   static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
   static_assert(Unit::kN == kTraits.step_columns, "archs/isas.toml has another number of columns");
   static_assert(!kPingPong || Unit::kMultipliesFp32, "tiles.toml: ping_pong needs fp32 matrix instructions");
+  static_assert(
+      !kByBlocks || (kConfig.early_rows && kConfig.prefetch > 0 && Stage::kLoads == 1),
+      "tiles.toml: column_blocks needs early_rows, prefetch, and one piece of a tile for a thread at most");
+  static_assert(!kByBlocks || (kOwnBytes == 0 && !kExchangeInOperand),
+                "tiles.toml: column_blocks needs operands that stay in registers");
   static_assert(kEarly || !kWithDq, "tiles.toml: bwd_fused needs ping_pong or early_rows");
   static_assert(kColumns == 1 || !(kConfig.bit_masks || kConfig.by_element),
                 "tiles.toml: bit_masks and by_element need a matrix step with one column a lane");
@@ -130,31 +142,31 @@ struct DkDvBlock {
   }
 
   FA_DEVICE Tiles tiles_of(int first_key, int wave_key) const {
-    return {visible.tiles_of_keys(first_key, kTile.block_n, wave_key, Unit::kN, kQueries)};
+    return {visible.tiles_of_keys(first_key, kTile.block_n, wave_key, kWaveKeys, kQueries)};
   }
 
   FA_DEVICE LdsBytes own_area() const { return lds + kOwnAt + wave * kOwnBytes; }
   FA_DEVICE LdsBytes operand_area() const { return own_area() + Own::kLdsBytes; }
-  FA_DEVICE LdsBytes exchange() const {
+  FA_DEVICE LdsBytes exchange(int columns) const {
     if (kExchangeInOperand) return lds + kOwnAt + (kPairs + pair) * kOwnBytes + Own::kLdsBytes;
-    return lds + kExchangeAt + pair * Exchange::kBytes;
+    return lds + kExchangeAt + (pair * kColumnBlocks + columns) * Exchange::kBytes;
   }
   FA_DEVICE LdsBytes scores() const { return lds + kScoresAt; }
   FA_DEVICE bool is(Role other) const { return role == other; }
 
-  // P, from one wave of a pair to the other.
-  FA_DEVICE void give(const P& packed) const {
+  // P of a block of columns, from one wave of a pair to the other.
+  FA_DEVICE void give(const P& packed, int columns = 0) const {
     if constexpr (kGivesOperand) {
       Operand::write(operand_area(), lane, packed);
     } else {
-      Exchange::write(exchange(), passer(), packed);
+      Exchange::write(exchange(columns), passer(), packed);
     }
   }
-  FA_DEVICE P given() const {
+  FA_DEVICE P given(int columns = 0) const {
     if constexpr (kGivesOperand) {
       return Operand::read(operand_area() - kPairs * kOwnBytes, lane);
     } else {
-      return Exchange::read(exchange(), passer());
+      return Exchange::read(exchange(columns), passer());
     }
   }
   // P, which was given, or dS.

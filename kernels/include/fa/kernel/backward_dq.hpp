@@ -50,10 +50,52 @@ FA_DEVICE void add_keys(const B& block, const BwdParams& params, int wave_row, c
     if (tiles.seen(first)) {
       typename B::Result gradients;
       B::template prioritise<1>();
-      block.find(gradients, wave_row, first, tiles, q, dout, numbers, starts);
+      block.find(gradients, block.lds, wave_row, first, tiles, q, dout, numbers, starts);
       const typename B::P packed = B::pack(gradients);
       B::template prioritise<3>();
-      block.add(packed, sums);
+      block.add(block.lds, packed, sums);
+      B::template prioritise<0>();
+    }
+  }
+}
+
+// The same with two tiles in LDS: one is stored while the other is in use, with one barrier a tile.
+template <class B>
+FA_DEVICE void add_keys_row_major(const B& block, const BwdParams& params, int wave_row,
+                                  const typename B::Tiles& tiles, const typename B::Q& q,
+                                  const typename B::Dout& dout, typename B::Sums& sums) {
+  const typename B::Source source = block.source(params);
+  typename B::Keys keys;
+  typename B::Values values;
+  Unchanged convert;
+  const auto load = [&](int first) {
+    keys.load(typename B::View(source.k, first), block.mover());
+    values.load(typename B::View(source.v, first), block.mover());
+  };
+  const auto store = [&](int at) {
+    keys.store(block.lds + at, convert, block.mover());
+    values.store(block.lds + at + B::kValuesAt, convert, block.mover());
+  };
+  load(tiles.begin);
+  const typename B::Numbers numbers = block.load_numbers(params, wave_row);
+  const typename B::Starts starts = block.starts(numbers);
+  tile_barrier<B::kArch>();  // LDS is free
+  int at = 0;
+  store(at);
+  load(tiles.begin + B::kKeys);
+  for (int first = tiles.begin; first < tiles.end; first += B::kKeys) {
+    tile_barrier<B::kArch>();  // the tile is there, and all waves are done with the one before it
+    const LdsBytes own = block.lds + at;
+    at = B::kTilesBytes - at;
+    store(at);
+    load(first + 2 * B::kKeys);
+    if (tiles.seen(first)) {
+      typename B::Result gradients;
+      B::template prioritise<1>();
+      block.find(gradients, own, wave_row, first, tiles, q, dout, numbers, starts);
+      const typename B::P packed = B::pack(gradients);
+      B::template prioritise<3>();
+      block.add(own, packed, sums);
       B::template prioritise<0>();
     }
   }
@@ -113,12 +155,12 @@ FA_DEVICE void add_keys_early(const B& block, int wave_row, const typename B::Ti
     typename B::Result gradients;
     typename B::P packed;
     if (seen) {
-      block.find(gradients, wave_row, first, tiles, q, dout, numbers, starts);
+      block.find(gradients, block.lds, wave_row, first, tiles, q, dout, numbers, starts);
       packed = B::pack(gradients);
     }
     load(first + B::kKeys);
     workgroup_barrier();  // transposes are there, and all waves are done with rows
-    if (seen) block.add(packed, sums);
+    if (seen) block.add(block.lds, packed, sums);
     store_rows();
   }
 }
@@ -162,7 +204,9 @@ FA_DEVICE void run_dq(const BwdParams& params, BwdArguments arguments, LdsBytes 
         block.template load_own<typename B::Q>(loaded(), own.q, own.scale, wave_row, block.own_area());
     const auto dout = block.template load_own<typename B::Dout>(loaded(), own.dout, 1, wave_row,
                                                                 block.own_area() + B::Q::kLdsBytes);
-    if constexpr (B::kConfig.early_rows) {
+    if constexpr (B::kRowMajor) {
+      add_keys_row_major(block, loaded(), wave_row, tiles, q, dout, sums);
+    } else if constexpr (B::kConfig.early_rows) {
       const typename B::Numbers numbers = block.load_numbers(loaded(), wave_row);
       add_keys_early(block, wave_row, tiles, q, dout, numbers, sums);
     } else {
@@ -170,18 +214,6 @@ FA_DEVICE void run_dq(const BwdParams& params, BwdArguments arguments, LdsBytes 
     }
   }
   store(block, wave_row, sums);
-}
-
-// Whether a call takes the loop with all features: see featured().  Found with one wait.
-template <class B>
-FA_DEVICE bool is_featured(BwdArguments arguments) {
-  const BwdParams& all = loaded_here(arguments);
-  if constexpr (!B::kConfig.short_prologue) return featured(all);
-  BwdParams params{};
-  params.alibi_slopes = all.alibi_slopes, params.softcap = all.softcap;
-  params.dropout_below = all.dropout_below;
-  loaded_together(params.alibi_slopes, params.softcap, params.dropout_below);
-  return featured(params);
 }
 
 template <class B>
@@ -204,7 +236,7 @@ FA_DEVICE void run_dq(BwdArguments arguments, LdsBytes lds) {
     using Plain = fa::DqBlock<fa::kCurrentGfx, dtype, head_dim, false>;                                      \
     using Featured = fa::DqBlock<fa::kCurrentGfx, dtype, head_dim, true>;                                    \
     __attribute__((shared, aligned(16))) static char lds[fa::larger(Plain::kLdsBytes, Featured::kLdsBytes)]; \
-    if (fa::is_featured<Plain>(arguments)) {                                                                 \
+    if (fa::is_featured<Plain::kConfig.short_prologue>(arguments)) {                                         \
       fa::run_dq<Featured>(arguments, (fa::LdsBytes)lds);                                                    \
       asm volatile("; keeps the ends of the two apart, which must not share registers");                     \
     } else {                                                                                                 \

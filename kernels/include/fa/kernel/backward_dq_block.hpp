@@ -6,6 +6,7 @@
 #include "fa/kernel/backward_dq_both.hpp"
 #include "fa/kernel/scoring.hpp"
 #include "fa/tile/dropout.hpp"
+#include "fa/tile/turned.hpp"
 
 namespace fa {
 
@@ -31,8 +32,13 @@ struct DqBlock {
   using Result = typename Unit::C[kSteps];
   using Sums = typename Unit::C[kSumSteps];
 
-  using Keys = TransposedStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded, 1, false>;
-  using Values = KeyStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded>;
+  // With `row_major` K is in LDS once, and turned as it is read.
+  static constexpr bool kRowMajor = kConfig.row_major;
+  static_assert(!kRowMajor || kTraits.transposed_reads, "tiles.toml: the ISA has no reads that transpose");
+  using Turned = TurnedStage<Unit, kKeys, kHeadDim, kTile.threads>;
+  using Keys =
+      Choice<kRowMajor, Turned, TransposedStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded, 1, false>>;
+  using Values = Choice<kRowMajor, Turned, KeyStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded>>;
   using View = BufferView<kKeys, kHeadDim * 2, kTraits.buffer_word3>;
   using NumberView = BufferView<Unit::kN, sizeof(float), kTraits.buffer_word3>;
   using OwnView = BufferView<Unit::kN, kHeadDim * 2, kTraits.buffer_word3>;
@@ -46,7 +52,8 @@ struct DqBlock {
   using Drop = Dropout<Unit, kKeys>;
 
   static constexpr int kValuesAt = Keys::kBytes;
-  static constexpr int kOwnAt = kValuesAt + Values::Tile::kBytes;
+  static constexpr int kTilesBytes = kValuesAt + Values::Tile::kBytes;
+  static constexpr int kOwnAt = (kRowMajor ? 2 : 1) * kTilesBytes;
   static constexpr int kOwnBytes = Q::kLdsBytes + Dout::kLdsBytes + Operand::kLdsBytes;  // of a wave
   static constexpr int kLdsBytes = kOwnAt + kConfig.waves * kOwnBytes;
   static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
@@ -159,25 +166,25 @@ struct DqBlock {
     return numbers;
   }
 
-  // dS in the place of dP.
-  FA_DEVICE void find(Result& dp, int wave_row, int first, const Tiles& tiles, const Q& q, const Dout& dout,
-                      const Numbers& numbers, const Starts& starts) const {
+  // dS in the place of dP, from the tile `at`.
+  FA_DEVICE void find(Result& dp, LdsBytes at, int wave_row, int first, const Tiles& tiles, const Q& q,
+                      const Dout& dout, const Numbers& numbers, const Starts& starts) const {
     const uint32_t bits = kFeatured ? kept(wave_row, first) : 0;
     Result s;
     if constexpr (kKeepsStarts) {
       s[0] = starts.s[0], dp[0] = starts.dp[0];
-      multiply_both(*this, s, dp, q, dout);
+      multiply_both(*this, at, s, dp, q, dout);
     } else if constexpr (!kConfig.interleaved) {
       begin(s, numbers.lse);
       multiply_rows<Unit, typename Keys::RowTile, kSteps, kConfig.steps_at_once, kAhead>(
-          s, Keys::rows_of(lds, 0), q, reader());
+          s, Keys::rows_of(at, 0), q, reader());
       begin(dp, numbers.delta);
-      multiply_rows<Unit, typename Values::Tile, kSteps, kConfig.steps_at_once, kAhead>(dp, lds + kValuesAt,
+      multiply_rows<Unit, typename Values::Tile, kSteps, kConfig.steps_at_once, kAhead>(dp, at + kValuesAt,
                                                                                         dout, reader());
     } else {
       begin(s, numbers.lse);
       begin(dp, numbers.delta);
-      multiply_both(*this, s, dp, q, dout);
+      multiply_both(*this, at, s, dp, q, dout);
     }
     if constexpr (kFeatured) {
       gradients_of_scores(s, dp, wave_row, first, numbers, bits);
@@ -195,10 +202,19 @@ struct DqBlock {
     return P::of([&](int c, int f) { return element<Unit>(dp, c, f); });
   }
 
-  FA_DEVICE void add(const P& packed, Sums& sums) const {
+  FA_DEVICE void add(LdsBytes at, const P& packed, Sums& sums) const {
     const Operand operand(own_area() + Q::kLdsBytes + Dout::kLdsBytes, lane, packed);
-    multiply_transposed<Unit, typename Keys::TransposedTile, kSumSteps, kConfig.steps_at_once, kAhead>(
-        sums, Keys::transposed_of(lds, 0), operand, reader());
+    if constexpr (kRowMajor) {
+      const typename Turned::Turned turned(at, reader());
+      const auto read = [&](int j) { return turned.read(j / kSumSteps, j % kSumSteps); };
+      const auto multiply = [&](int j, const typename Unit::A& a) {
+        Unit::multiply(sums[j % kSumSteps], a, operand.operand(j / kSumSteps));
+      };
+      read_ahead<Operand::kSteps * kSumSteps, kAhead>(read, multiply, Nothing());
+    } else {
+      multiply_transposed<Unit, typename Keys::TransposedTile, kSumSteps, kConfig.steps_at_once, kAhead>(
+          sums, Keys::transposed_of(at, 0), operand, reader());
+    }
   }
 
   FA_DEVICE void begin(Result& result, const float* number) const {

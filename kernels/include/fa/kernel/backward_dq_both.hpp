@@ -8,7 +8,7 @@ namespace fa {
 
 // S and dP, and in the plain loop the probabilities in the place of S: while dP is multiplied.
 template <class B>
-FA_DEVICE void multiply_both(const B& block, typename B::Result& s, typename B::Result& dp,
+FA_DEVICE void multiply_both(const B& block, LdsBytes tiles, typename B::Result& s, typename B::Result& dp,
                              const typename B::Q& q, const typename B::Dout& dout) {
   using Unit = typename B::Unit;
   using A = typename Unit::A;
@@ -17,22 +17,16 @@ FA_DEVICE void multiply_both(const B& block, typename B::Result& s, typename B::
   const auto read = [&](int j) {
     const int lane = block.reader(), row = Unit::a_row(lane);
     const int unit = (j % kCount * Unit::kK + Unit::run_begin(lane)) / 8;
-    return j < kCount ? B::Keys::RowTile::template read<A>(B::Keys::rows_of(block.lds, 0), row, unit)
-                      : B::Values::Tile::template read<A>(block.lds + B::kValuesAt, row, unit);
-  };
-  const auto multiply = [&](int j, int half, const A& a) {
-    if (j < kCount) {
-      Unit::multiply_half(s[0], a, q.operand(j), half);
-    } else {
-      Unit::multiply_half(dp[0], a, dout.operand(j - kCount), half);
-    }
+    return j < kCount ? B::Keys::RowTile::template read<A>(B::Keys::rows_of(tiles, 0), row, unit)
+                      : B::Values::Tile::template read<A>(tiles + B::kValuesAt, row, unit);
   };
   typename B::Result p;
+  // After each part of a step.
   const auto interleave = [&](int i) {
-    constexpr int kParts = 2 * kCount - 1, kPairs = B::P::kHeld / 2;
-    if (i == 2 * kCount) B::template prioritise<2>();
-    if (B::kFeatured || i <= 2 * kCount) return;
-    const int part = i - 2 * kCount - 1;
+    constexpr int kFirst = Unit::kParts * kCount, kParts = kFirst - 1, kPairs = B::P::kHeld / 2;
+    if (i == kFirst) B::template prioritise<2>();
+    if (B::kFeatured || i <= kFirst) return;
+    const int part = i - kFirst - 1;
     // Two at once, which the compiler multiplies with one instruction where that is faster.
 #pragma unroll
     for (int pair = part * kPairs / kParts; pair < (part + 1) * kPairs / kParts; ++pair) {
@@ -41,7 +35,25 @@ FA_DEVICE void multiply_both(const B& block, typename B::Result& s, typename B::
       p[0][pair * 2 + 1] = __builtin_amdgcn_exp2f(exponents.y);
     }
   };
-  read_ahead_of_halves<2 * kCount, B::kConfig.prefetch>(read, multiply, interleave);
+  if constexpr (Unit::kParts == 1) {
+    const auto multiply = [&](int j, const A& a) {
+      if (j < kCount) {
+        Unit::multiply(s[0], a, q.operand(j));
+      } else {
+        Unit::multiply(dp[0], a, dout.operand(j - kCount));
+      }
+    };
+    read_ahead<2 * kCount, B::kConfig.prefetch>(read, multiply, interleave);
+  } else {
+    const auto multiply = [&](int j, int half, const A& a) {
+      if (j < kCount) {
+        Unit::multiply_half(s[0], a, q.operand(j), half);
+      } else {
+        Unit::multiply_half(dp[0], a, dout.operand(j - kCount), half);
+      }
+    };
+    read_ahead_of_halves<2 * kCount, B::kConfig.prefetch>(read, multiply, interleave);
+  }
   if (!B::kFeatured) s[0] = p[0];
   Unit::pin(dp[0]);
   B::template prioritise<0>();

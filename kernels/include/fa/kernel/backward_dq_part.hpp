@@ -76,7 +76,13 @@ struct DqPart {
     }
   }
 
-  // Adds what the tile of queries from `first` on gets from the workgroup's keys.  `interleave`: see
+  // After how many parts of the product there is something else to do.
+  static constexpr int gaps() {
+    if constexpr (B::kPingPong) return kKeySteps * Unit::kParts;
+    return kKeySteps;
+  }
+
+  // Adds what the tile of queries from `first` on gets from the workgroup's keys.  `interleave(gap)`: see
   // read_ahead.
   template <class Interleave>
   FA_DEVICE void add(const B& block, float* sums, int first, const Interleave& interleave) const {
@@ -94,7 +100,14 @@ struct DqPart {
         };
       }
     }();
-    if constexpr (B::kPingPong) {
+    const auto multiply = [&](int i, const typename Unit::A& a) {
+      const typename Unit::B b{{keys[i]}};
+      Unit::multiply(sum, a, b);
+      if constexpr (B::kPingPong) {
+        if (i == 0) Unit::keep_apart(sum, a, b);
+      }
+    };
+    if constexpr (gaps() == 2 * kKeySteps) {
       read_ahead_of_halves<kKeySteps, B::kConfig.prefetch>(
           read,
           [&](int i, int half, const typename Unit::A& a) {
@@ -104,10 +117,7 @@ struct DqPart {
           },
           interleave);
     } else {
-      read_ahead<kKeySteps, B::kConfig.prefetch>(
-          read,
-          [&](int i, const typename Unit::A& a) { Unit::multiply(sum, a, typename Unit::B{{keys[i]}}); },
-          interleave);
+      read_ahead<kKeySteps, B::kConfig.prefetch>(read, multiply, interleave);
     }
     Unit::settle(sum);
     float* to = sums + static_cast<int64_t>(first / Unit::kM * B::kSumSteps) * (Unit::kM * Unit::kN);

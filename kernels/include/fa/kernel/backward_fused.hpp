@@ -9,7 +9,7 @@
 #pragma once
 
 #include "fa/arch/current.hpp"
-#include "fa/kernel/backward_ping_pong.hpp"
+#include "fa/kernel/backward_column_blocks.hpp"
 
 namespace fa {
 
@@ -98,6 +98,8 @@ template <class B>
 FA_DEVICE void run_fused(BwdArguments arguments, LdsBytes lds) {
   if constexpr (B::kPingPong) {
     run_ping_pong<B>(arguments, lds);
+  } else if constexpr (B::kByBlocks) {
+    run_column_blocks<B>(arguments, lds);
   } else {
     const BwdParams& params = loaded_here(arguments);
     const Sequence found = sequence(params, __builtin_amdgcn_workgroup_id_z());
@@ -134,7 +136,7 @@ struct Fused {
 
   FA_DEVICE static void run(BwdArguments arguments, LdsBytes lds) {
     if constexpr (kFeatures) {
-      if (featured(loaded_here(arguments))) {
+      if (is_featured<Plain::kByBlocks>(arguments)) {
         run_fused<Featured>(arguments, lds);
         asm volatile("; keeps the ends of the two apart, which must not share registers");
         return;

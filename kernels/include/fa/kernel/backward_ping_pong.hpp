@@ -86,9 +86,9 @@ struct Exponentials {
 // In the place of DqPart, where there is no dQ.
 template <class B>
 struct NoDq {
-  static constexpr int kKeySteps = 1;
   static constexpr bool kAllHaveParts = false;
   struct Transposed {};
+  static constexpr int gaps() { return 1; }
   FA_DEVICE explicit NoDq(const B&) {}
   FA_DEVICE Transposed load(const B&, const BwdParams&, int) { return {}; }
   FA_DEVICE void store(const B&, const Transposed&) const {}
@@ -163,8 +163,7 @@ FA_DEVICE void add_head_ping_pong(B& block, Moves<B>& moves, float* dq_sums, int
       const bool adds = of_dq && here_uniform(first) > tiles.begin;
       if (kInterleaves && adds && seen) {
         Exponentials<B> scores(result);
-        dq.add(block, dq_sums, first - B::kQueries,
-               [&](int half) { scores.part(block, half, 2 * Dq::kKeySteps); });
+        dq.add(block, dq_sums, first - B::kQueries, [&](int gap) { scores.part(block, gap, Dq::gaps()); });
         __builtin_amdgcn_s_setprio(1);
         packed = scores.weights(block, first, wave_key, masked);
       } else if (kInterleaves && Dq::kAllHaveParts && adds) {

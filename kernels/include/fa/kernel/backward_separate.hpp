@@ -1,8 +1,8 @@
-// The kernel of the gradients of K and V: see backward_dkdv.hpp, and backward_ping_pong.hpp for its other
-// loop.
+// The kernel of the gradients of K and V: see backward_dkdv.hpp, and backward_ping_pong.hpp and
+// backward_column_blocks.hpp for its other loops.
 #pragma once
 
-#include "fa/kernel/backward_ping_pong.hpp"
+#include "fa/kernel/backward_column_blocks.hpp"
 
 namespace fa {
 
@@ -10,6 +10,8 @@ template <class B>
 FA_DEVICE void run_dkdv(BwdArguments arguments, LdsBytes lds) {
   if constexpr (B::kPingPong) {
     run_ping_pong<B>(arguments, lds);
+  } else if constexpr (B::kByBlocks) {
+    run_column_blocks<B>(arguments, lds);
   } else {
     const BwdParams& params = loaded_here(arguments);
     const Sequence found = sequence(params, __builtin_amdgcn_workgroup_id_z());
@@ -49,7 +51,7 @@ FA_DEVICE void run_dkdv(BwdArguments arguments, LdsBytes lds) {
     using Plain = fa::DkDvBlock<fa::kCurrentGfx, dtype, head_dim, false>;                                    \
     using Featured = fa::DkDvBlock<fa::kCurrentGfx, dtype, head_dim, true>;                                  \
     __attribute__((shared, aligned(16))) static char lds[fa::larger(Plain::kLdsBytes, Featured::kLdsBytes)]; \
-    if (fa::featured(fa::loaded_here(arguments))) {                                                          \
+    if (fa::is_featured<Plain::kByBlocks>(arguments)) {                                                      \
       fa::run_dkdv<Featured>(arguments, (fa::LdsBytes)lds);                                                  \
       asm volatile("; keeps the ends of the two apart, which must not share registers");                     \
     } else {                                                                                                 \

@@ -14,6 +14,7 @@
 #include "fa/mma/dot2.hpp"
 #include "fa/mma/mfma.hpp"
 #include "fa/mma/wmma.hpp"
+#include "fa/mma/wmma_split.hpp"
 #include "fa/tile/dropout.hpp"
 #include "fa/tile/folded_softmax.hpp"
 #include "fa/tile/mask.hpp"
@@ -23,6 +24,7 @@
 #include "fa/tile/query.hpp"
 #include "fa/tile/softmax.hpp"
 #include "fa/tile/stage.hpp"
+#include "fa/tile/turned.hpp"
 #include "fa/tile/view.hpp"
 
 namespace fa {
@@ -89,9 +91,14 @@ struct Block {
 
   static constexpr bool kPadded = kConfig.padded_tiles;
   using Unit = UnitOf<kGfx, kNarrow ? DType::fp16 : kDType>;
-  using Keys = KeyStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded>;
-  using Values =
-      ValueStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded, kConfig.value_lanes, kConfig.half_stores>;
+  static constexpr bool kTwoTiles =
+      kConfig.schedule == Schedule::two_tiles || kConfig.schedule == Schedule::two_tiles_in_turn;
+  static_assert(!kTwoTiles || kTraits.transposed_reads, "tiles.toml: the ISA has no reads that transpose");
+  using Turned = TurnedStage<Unit, kKeys, kHeadDim, kTile.threads>;
+  using Keys = Choice<kTwoTiles, Turned, KeyStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded>>;
+  using Values = Choice<
+      kTwoTiles, Turned,
+      ValueStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded, kConfig.value_lanes, kConfig.half_stores>>;
   using Q = Query<Unit, kHeadDim, kConfig.query_steps, kPadded>;
   using P = Probabilities<Unit, kKeys, kDType, kPadded, kConfig.schedule == Schedule::pipelined>;
   using Drop = Dropout<Unit, kKeys>;
@@ -117,7 +124,8 @@ struct Block {
   static constexpr int kWaveQueryLds = kPacked ? 0 : Q::kLdsBytes;
   static constexpr int kWaveLds = kWaveQueryLds + P::kLdsBytes;
   static constexpr int kTilesLds = Keys::Tile::kBytes + Values::Tile::kBytes;
-  static constexpr int kLdsBytes = kTilesLds + Q::kLdsBytes - kWaveQueryLds + kConfig.waves * kWaveLds;
+  static constexpr int kLdsBytes =
+      (kTwoTiles ? 2 : 1) * kTilesLds + Q::kLdsBytes - kWaveQueryLds + kConfig.waves * kWaveLds;
   static_assert(kTile.threads == kConfig.waves * kTraits.wave, "tiles.toml: both loops need the same waves");
   static_assert(Unit::kN == kTraits.step_columns, "archs/isas.toml has another number of columns");
   static_assert(kHeadDim % Unit::kM == 0, "head dims are whole matrix steps");

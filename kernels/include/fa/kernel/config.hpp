@@ -20,6 +20,8 @@ enum class Schedule {
   two_stages,  // the next K and V are loaded during a tile, into registers of their own
   one_stage,   // K and V share registers: fewer, and less time to hide latency
   pipelined,   // as two_stages; K is replaced right after the first product, V during it
+  two_tiles,   // two of K and V in LDS, one stored while the other is in use; V as rows, turned as it is read
+  two_tiles_in_turn,  // as two_tiles; K and V share registers
 };
 
 // Tuning of the forward kernel, and of decode.  Changes speed, registers and LDS, never results.  The rows

@@ -141,9 +141,9 @@ FA_DEVICE bool attend(const B& block, int block_row) {
     const Source k = source_of(block, params.k, params.k_batch, params.k_head, params.k_row, rows);
     const Source v = source_of(block, params.v, params.v_batch, params.v_head, params.v_row, rows);
     const typename B::Q query = load_query(block, wave_row, convert);
-    const auto products = [&](Scores& s, const typename B::Operands& prefetched) {
+    const auto products = [&](Scores& s, const typename B::Operands& prefetched, int at = 0) {
       softmax.begin(s);
-      add_scores(block, s, query, prefetched);
+      add_scores(block, s, query, prefetched, at);
     };
     const auto mask = [&](Scores& s, int first) {
       if (first < tiles.unmasked_begin) mask_begin(block, s, first, wave_row);
@@ -164,7 +164,7 @@ FA_DEVICE bool attend(const B& block, int block_row) {
     const auto scores = [&](Scores& s, int first) {
       const bool dropping = B::kDrops && dropout.any();
       const uint32_t kept = dropping ? kept_bits(block, dropout, first, wave_row) : 0;
-      products(s, prefetch_keys(block));
+      products(s, prefetch_keys(block, 0));
       weights(s, first);
       if (dropping) B::Drop::apply(s, kept);
     };
@@ -172,6 +172,10 @@ FA_DEVICE bool attend(const B& block, int block_row) {
       one_stage(block, tiles, k, v, o, convert, scores);
     } else if constexpr (B::kConfig.schedule == Schedule::pipelined) {
       pipelined(block, tiles, k, v, o, convert, products, weights);
+    } else if constexpr (B::kConfig.schedule == Schedule::two_tiles_in_turn) {
+      two_tiles_in_turn(block, tiles, k, v, o, convert, products, weights);
+    } else if constexpr (B::kTwoTiles) {
+      two_tiles(block, tiles, k, v, o, convert, products, weights);
     } else {
       two_stages(block, tiles, k, v, o, convert, scores);
     }

@@ -11,11 +11,19 @@ FA_DEVICE int contraction_unit(int i, int lane) {
   return (i * Unit::kK + Unit::run_begin(lane)) / 8;
 }
 
-// Operand A of step `step` of S^T, at step i of the contraction.
+// Operand A of step `step` of S^T, at step i of the contraction; of the tile `at` bytes beyond the first.
 template <class B>
-FA_DEVICE typename B::Unit::A key_operand(const B& block, int row, int i, int step) {
-  return B::Keys::Tile::template read<typename B::Unit::A>(B::Keys::Tile::period(block.k_tile, step), row,
-                                                           contraction_unit<typename B::Unit>(i, block.lane));
+FA_DEVICE typename B::Unit::A key_operand(const B& block, int row, int i, int step, int at) {
+  using Unit = typename B::Unit;
+  using Tile = typename B::Keys::Tile;
+  const LdsBytes tile = Tile::period(block.k_tile + at, step);
+  if constexpr (B::kTwoTiles) {
+    // One address for all of a lane's operands.
+    const typename Tile::template Row<typename Unit::A> units(tile, row, Unit::run_begin(block.lane) / 8);
+    return units.read(i * (Unit::kK / 8));
+  } else {
+    return Tile::template read<typename Unit::A>(tile, row, contraction_unit<Unit>(i, block.lane));
+  }
 }
 
 // Operand A of step `step` of O^T; `tile` begins with the wave's first step.
@@ -28,13 +36,13 @@ FA_DEVICE typename B::Unit::A value_operand(const B& block, LdsBytes tile, int i
 
 // Operand number n of the first product: all steps of S^T, then the next of the contraction.
 template <class B>
-FA_DEVICE typename B::Unit::A nth_key_operand(const B& block, int n) {
-  return key_operand(block, B::Unit::a_row(block.reader()), n / B::kScoreSteps, n % B::kScoreSteps);
+FA_DEVICE typename B::Unit::A nth_key_operand(const B& block, int n, int at) {
+  return key_operand(block, B::Unit::a_row(block.reader()), n / B::kScoreSteps, n % B::kScoreSteps, at);
 }
 
 template <class B>
-FA_DEVICE typename B::Operands prefetch_keys(const B& block) {
-  return typename B::Operands([&](int n) { return nth_key_operand(block, n); });
+FA_DEVICE typename B::Operands prefetch_keys(const B& block, int at) {
+  return typename B::Operands([&](int n) { return nth_key_operand(block, n, at); });
 }
 
 // Keeps the compiler from loading the operands of more steps at once than the config says.
@@ -55,15 +63,17 @@ FA_DEVICE void prioritise() {
 // S^T += K * Q^T.  Before the second product, in which a wave also has exponentials of its own to do.
 template <class B>
 FA_DEVICE void add_scores(const B& block, typename B::Scores& s, const typename B::Q& query,
-                          const typename B::Operands& prefetched) {
+                          const typename B::Operands& prefetched, int at) {
   using Unit = typename B::Unit;
   constexpr int kSteps = B::Q::kSteps;
   if constexpr (B::kConfig.prefetch != 0) {
-    prefetched.template run<kSteps * B::kScoreSteps>([&](int n) { return nth_key_operand(block, n); },
+    prioritise<B, 2>();
+    prefetched.template run<kSteps * B::kScoreSteps>([&](int n) { return nth_key_operand(block, n, at); },
                                                      [&](int n, typename Unit::A k) {
                                                        Unit::multiply(s[n % B::kScoreSteps], k,
                                                                       query.operand(n / B::kScoreSteps));
                                                      });
+    prioritise<B, 0>();
     return;
   }
   const int row = Unit::a_row(block.reader());
@@ -73,7 +83,7 @@ FA_DEVICE void add_scores(const B& block, typename B::Scores& s, const typename 
     const typename Unit::B q = query.operand(i);
 #pragma unroll
     for (int step = 0; step < B::kScoreSteps; ++step) {
-      const auto k = key_operand(block, row, i, step);
+      const auto k = key_operand(block, row, i, step, at);
       if (i == 0) {
         Unit::multiply_first(s[step], k, q);
       } else {
@@ -114,6 +124,31 @@ FA_DEVICE void add_values(const B& block, typename B::Out& o, const typename B::
       end_of_step<B>(step);
     }
   }
+  prioritise<B, 0>();
+}
+
+// Reads operands A of O^T from rows of V: all steps of O^T, then the next of the contraction.
+template <class B>
+struct TurnedValues {
+  typename B::Values::Turned turned;
+  int first_step;
+
+  FA_DEVICE TurnedValues(const B& block, LdsBytes tile)
+      : turned(tile, block.reader()), first_step(block.first_out_step()) {}
+  FA_DEVICE typename B::Unit::A operator()(int n) const {
+    return turned.read(n / B::kOutSteps, first_step + n % B::kOutSteps);
+  }
+};
+
+// The same as add_values, with the first of `values` prefetched.
+template <class B>
+FA_DEVICE void add_turned_values(const TurnedValues<B>& values, const typename B::Operands& prefetched,
+                                 typename B::Out& o, const typename B::P& p) {
+  using Unit = typename B::Unit;
+  prioritise<B, 1>();
+  prefetched.template run<B::P::kSteps * B::kOutSteps>(values, [&](int n, const typename Unit::A& v) {
+    Unit::multiply(o[n % B::kOutSteps], v, p.operand(n / B::kOutSteps));
+  });
   prioritise<B, 0>();
 }
 

@@ -59,6 +59,25 @@ struct Layout<MatrixUnit::wmma> {
   static constexpr int held_step(int f) { return f / 8 * 16 + f % 8; }
 };
 
+// The instruction's own order of k is another one.  Both operands take the same, so the order in which k is
+// contracted does not matter, and here it is that of a result's rows.
+template <>
+struct Layout<MatrixUnit::wmma_split> {
+  static constexpr int kWave = 32, kM = 16, kN = 16, kK = 16;
+  static constexpr int kRun = 8, kColumns = 1, kRows = 8, kPeers = 16;
+  static constexpr bool kChainsInRegisters = true, kStoresHalves = false;
+
+  static constexpr int a_row(int lane) { return lane % 16; }
+  static constexpr int run_begin(int lane) { return lane / 16 * 8; }
+  static constexpr int column(int lane, int) { return lane % 16; }
+  static constexpr int c_row(int lane, int r) { return lane / 16 * 8 + r; }
+  static constexpr int c_place(int row) { return row % 8 * 2 + row / 8; }
+
+  static constexpr int slot_of_row(int row, int) { return row; }
+  static constexpr int held_begin(int lane, int) { return lane / 16 * 8; }
+  static constexpr int held_step(int f) { return f / 8 * 16 + f % 8; }
+};
+
 // No instruction spans lanes here: 8 lanes share a column group and 4 share a row, and each lane
 // multiplies its one row with its four columns.
 template <>

@@ -8,7 +8,6 @@
 namespace fa {
 
 typedef _Float16 f16x4 __attribute__((ext_vector_type(4)));
-typedef _Float16 f16x8 __attribute__((ext_vector_type(8)));
 typedef __bf16 bf16x8 __attribute__((ext_vector_type(8)));
 typedef short s16x2 __attribute__((ext_vector_type(2)));
 typedef short s16x4 __attribute__((ext_vector_type(4)));
@@ -25,6 +24,8 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
   static constexpr bool kPackedFp32 = traits(kGfx).packed_fp32;
   // Contraction length of the longest instruction.
   static constexpr int kLongest = kDType == DType::fp16 ? traits(kGfx).fp16_k : traits(kGfx).bf16_k;
+  // Into how many parts a step can be divided: halves, or none where it is one instruction.
+  static constexpr int kParts = kLongest == kK ? 1 : 2;
 
   FA_DEVICE static void multiply(C& c, A a, const B& b) {
     if constexpr (kLongest == kK) {
@@ -38,8 +39,9 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
     }
   }
 
-  // The same in two halves.  Each takes as long as the whole where that is one instruction.
+  // The same in two halves.
   FA_DEVICE static void multiply_half(C& c, A a, const B& b, int half) {
+    static_assert(kParts == 2, "each would take as long as the whole step");
     if constexpr (kLongest == 4) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) c = two(c, a[half * 2 + i], b.column[0][half * 2 + i]);
@@ -48,12 +50,14 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
     }
   }
 
-  // After the first half of a product that began with zeros.  LLVM 21 puts its result over an operand, which
+  // After the first part of a product that began with zeros.  LLVM 21 puts its result over an operand, which
   // the hardware does not allow; so these have to outlive it.
   FA_DEVICE static void keep_apart([[maybe_unused]] C& c, [[maybe_unused]] const A& a,
                                    [[maybe_unused]] const B& b) {
 #if defined(__clang_major__) && __clang_major__ < 22
-    if constexpr (!traits(kGfx).separate_acc_vgprs) {
+    if constexpr (!traits(kGfx).separate_acc_vgprs && kParts == 1) {
+      asm volatile("" : "+v"(c) : "v"(a), "v"(b.column[0]));
+    } else if constexpr (!traits(kGfx).separate_acc_vgprs) {
       asm volatile("" : "+v"(c) : "v"(a.lo), "v"(b.column[0].lo));
     }
 #endif

@@ -8,6 +8,7 @@
 namespace fa {
 
 typedef _Float16 f16x2 __attribute__((ext_vector_type(2)));
+typedef _Float16 f16x8 __attribute__((ext_vector_type(8)));
 typedef __bf16 bf16x2 __attribute__((ext_vector_type(2)));
 
 // One matrix unit of an arch for one dtype: its Layout, the types A (words of one lane's run), B (one

@@ -96,6 +96,7 @@ struct PackedOperand<Unit, kRows, kDType, kPadded, kFragments, true> {
 
   P packed;
 
+  PackedOperand() = default;
   FA_DEVICE PackedOperand(LdsBytes, int, const P& packed) : packed(packed) {}
   FA_DEVICE typename Unit::B operand(int i) const { return {{packed.chunk[0][i]}}; }
 };
@@ -111,6 +112,7 @@ struct PackedOperand<Unit, kRows, kDType, kPadded, kFragments, false> {
   LdsBytes tile;
   int lane;
 
+  PackedOperand() = default;
   FA_DEVICE PackedOperand(LdsBytes tile, int lane, const P& packed) : tile(tile), lane(lane) {
     wave_barrier();
     write(tile, lane, packed);

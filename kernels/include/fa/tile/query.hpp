@@ -129,6 +129,8 @@ struct Query {
   LdsBytes tile;
   int lane;
 
+  Query() = default;
+
   // Of several waves that share the tile only one fills it; a barrier must follow.
   template <class View, class Convert>
   FA_DEVICE Query(LdsBytes tile, const View& view, QuerySign sign, Convert& convert, int lane,

@@ -21,9 +21,10 @@ FA_DEVICE void for_pieces(int thread, Action action) {
 }
 
 // K, not transposed: row `key` of the tile goes to LDS row slot_of_row(key).
-template <class Layout, int kKeys, int kHeadDim, int kThreads, bool kPadded>
+template <class Layout, int kKeys, int kHeadDim, int kThreads, bool kPadded,
+          class Place = LdsTile<kKeys, kHeadDim * 2, Layout::kM, kPadded>>
 struct KeyStage {
-  using Tile = LdsTile<kKeys, kHeadDim * 2, Layout::kM, kPadded>;
+  using Tile = Place;
   static constexpr int kPieces = kKeys * Tile::kUnits;
   static constexpr int kLoads = (kPieces + kThreads - 1) / kThreads;
   // A thread's pieces are the same unit of rows that are whole periods apart: one address serves all.

@@ -101,16 +101,43 @@ struct Fragments {
   static constexpr int offset_below(int at, int rows) { return at + offset(rows, 0); }
 };
 
-// Fragments for tiles that are stored by blocks of 4 rows, which lie in slots 2 apart.
+// Rows of a tile that is read both ways, for an LDS that serves 256 bytes at once: a unit of each of 16 rows,
+// and, turned, 64 bytes of each of 4.  Four rows fill those 256 bytes, each with 64 of its own, and the next
+// four begin a unit later.  One address serves all of a lane's units.
 template <int kRows, int kRowBytes>
-using RowFragments = Fragments<kRows, kRowBytes, 32, 32, 64>;
-template <int kRows, int kRowBytes>
-using TransposedFragments = Fragments<kRows, kRowBytes, 16, 32>;
+struct FannedRows {
+  static constexpr int kUnits = kRowBytes / 16;
+  static constexpr bool kPermuted = false;
+  static constexpr int kStride = kRowBytes + (kRowBytes / 64 % 2 == 0 ? 64 : 0);  // an odd number of 64 bytes
+  static constexpr int kBytes = kRows * kStride + kRows / 4 * 16;
+  static constexpr int kPeriodBytes = 32 * kStride + 32 / 4 * 16;
+  static_assert(kRowBytes % 64 == 0 && kRows % 16 == 0, "whole pieces, and whole turns through the banks");
+
+  static constexpr int offset(int row, int unit) { return row * kStride + (row / 4 + unit) * 16; }
+
+  // As Swizzle's; `rows` is a multiple of 4.
+  static constexpr int offset_beyond(int at, int units) { return at + units * 16; }
+  static constexpr int offset_below(int at, int rows) { return at + offset(rows, 0); }
+};
+
+// Which 8 bytes of a tile a lane asks for in a turned read.  16 lanes ask for 4 rows of 16 elements, and each
+// gets one element of the 4 rows: lane l the element l % 4 of those that the lanes with l / 4 % 4 as their
+// number asked for.  Elements come in the order of slots (mma/layout.hpp), as rows do.
+constexpr int turned_row(int lane) { return lane / 32 * 4 + lane % 16 / 4; }
+constexpr int turned_byte(int lane) { return lane % 32 / 16 * 32 + lane % 2 * 16 + lane % 4 / 2 * 8; }
+
+// Fragments for tiles that are stored by blocks of 4 rows, which lie in slots 2 apart or, kInOrder, side by
+// side.
+template <int kRows, int kRowBytes, bool kInOrder>
+using RowFragments =
+    Fragments<kRows, kRowBytes, kInOrder ? 16 : 32, 32, !kInOrder ? 64 : (kRows == 32 ? 32 : 0)>;
+template <int kRows, int kRowBytes, bool kInOrder>
+using TransposedFragments = Fragments<kRows, kRowBytes, 16, kInOrder && kRowBytes == 64 ? 16 : 32>;
 
 // Of pieces of 4 elements by 4 of `blocks` * 4 rows, neighbours are of other rows; then comes this column for
 // the `index`-th, so that 16 lanes meet in no bank in either form of the tile.
-constexpr int spread_column(int index, int blocks) {
-  return blocks == 4 ? (index & ~6) | (index & 2) << 1 | (index & 4) >> 1 : index;
+constexpr int spread_column(int index, int blocks, bool in_order) {
+  return blocks == 4 && !in_order ? (index & ~6) | (index & 2) << 1 | (index & 4) >> 1 : index;
 }
 
 }  // namespace fa

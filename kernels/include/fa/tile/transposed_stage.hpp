@@ -14,8 +14,9 @@ struct TransposedStage {
   static constexpr bool kSpread = kPadded && Layout::kM == 16 && kHeadDim <= 128;
   template <class Fragments, int kTileRows, int kTileRowBytes>
   using Tile = PlacedTile<Choice<kSpread, Fragments, Swizzle<kTileRows, kTileRowBytes, Layout::kM, kPadded>>>;
-  using RowTile = Tile<RowFragments<kRows, kHeadDim * 2>, kRows, kHeadDim * 2>;
-  using TransposedTile = Tile<TransposedFragments<kHeadDim, kRows * 2>, kHeadDim, kRows * 2>;
+  static constexpr bool kInOrder = Layout::slot_of_row(1, kRows) == 1;  // rows of LDS
+  using RowTile = Tile<RowFragments<kRows, kHeadDim * 2, kInOrder>, kRows, kHeadDim * 2>;
+  using TransposedTile = Tile<TransposedFragments<kHeadDim, kRows * 2, kInOrder>, kHeadDim, kRows * 2>;
   static constexpr int kTransposedAt = kOverlaid ? 0 : kTensors * RowTile::kBytes;
   static constexpr int kRowsEnd = kTensors * RowTile::kBytes;
   static constexpr int kTransposedEnd = kTransposedAt + kTensors * TransposedTile::kBytes;
@@ -226,7 +227,7 @@ struct TransposedStage {
     const int column = piece(index) / kBlocks;
     if constexpr (Layout::kM == 32) return kPadded ? column ^ (block_of(index) & 5) : column;
     if constexpr (kByEights) return column ^ column % 2 * (kPadded ? kAcross / 2 : kAcross / 8);
-    return spread_column(column, kBlocks);
+    return spread_column(column, kBlocks, kInOrder);
   }
 };
 

@@ -19,7 +19,13 @@ from tests.emulator.semantics.table import ScalarOp, arguments
 
 # tinygrad's cdna was made from CDNA 4's document, which has what CDNA 3 has of these instructions; its rdna3
 # from RDNA 3.5's, which has all of RDNA 3.
-DOCUMENTS = {"gfx942": "cdna", "gfx950": "cdna", "gfx1100": "rdna3", "gfx1151": "rdna3"}
+DOCUMENTS = {
+    "gfx942": "cdna",
+    "gfx950": "cdna",
+    "gfx1100": "rdna3",
+    "gfx1151": "rdna3",
+    "gfx1201": "rdna4",
+}
 SOURCE = re.compile(r"(?P<minus>-?)(?P<bar>\|?)\{s?(?P<key>[abc])h?\}\|?")
 WRITTEN = re.compile(r"\{[dmn]h?\}|<\w+>|null")  # a mask that is read is VCC in the text
 LITERAL = re.compile(r"-?(?:0x[0-9a-f]+|\d+)")
@@ -58,7 +64,7 @@ def inexact_half(f, a):
 
 EXCUSES = (
     Excuse(
-        r"v_(exp|log|rcp|rcp_iflag|rsq|sqrt)_f32",
+        r"v_(s_)?(exp|log|rcp|rcp_iflag|rsq|sqrt)_f32",
         "the text says nothing of denormals, which the instruction takes and gives as zeros",
         lambda f, a, _, result: denormal(f, a) or denormal(f, result),
     ),

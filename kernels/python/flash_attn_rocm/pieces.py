@@ -1,6 +1,7 @@
-"""Batches cut into pieces, each a sequence of its own, where kernels have no argument for what is asked.
+"""Batches cut into pieces, each a sequence of its own, where kernels have no argument for what is asked: for
+``attention(…, chunk=)``, and for interfaces on top of this package, such as the distribution flash-attn-3.
 
-attention_chunk: row i of a sequence is at the position p = i + seqlen_k - seqlen_q and sees the keys of its
+A chunk: row i of a sequence is at the position p = i + seqlen_k - seqlen_q and sees the keys of its
 own chunk, from p - p % chunk on.  The rows and the keys of a chunk lie together, and the last of both is at
 the same position, as causal masks and windows have it: attention of a chunk is attention of a shorter
 sequence.  Rows before position 0 see no key.
@@ -59,8 +60,13 @@ def ends(batch: int, length: int, device: torch.device) -> Tensor:
     return torch.arange(batch + 1, dtype=torch.int32, device=device) * length
 
 
+def flat(x: Tensor) -> Tensor:
+    """Rows of dense sequences, (batch, seqlen, nheads, headdim), as those of packed ones."""
+    return x.flatten(0, 1) if x.dim() == 4 else x
+
+
 def cut(rows: Span, keys: Span, chunk: int, max_seqlen_q: int, max_seqlen_k: int) -> Pieces:
-    """The pieces of a batch of at least one; ``chunk`` is attention_chunk, 0 for none."""
+    """The pieces of a batch of at least one, as many of each sequence; ``chunk`` is 0 for none."""
     begins, longest = [(rows.first, keys.first)], max_seqlen_k
     if chunk:
         begins.append(_chunks(rows, keys, chunk, max_seqlen_k))

@@ -1,0 +1,9 @@
+"""What distributions with other interfaces are built on, besides the functions, ``raw`` and ``pieces``.
+
+Names stay within a minor version: an installed flash-attn-3 imports them.
+"""
+
+from flash_attn_rocm._options import integer, pair
+from flash_attn_rocm._rotary import rotate
+
+__all__ = ["integer", "pair", "rotate"]
