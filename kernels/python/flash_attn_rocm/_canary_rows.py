@@ -63,10 +63,12 @@ class Row(NamedTuple):
 # call where no mutant showed that it hides one of them: scores that rise hide keys, so pages have flat ones.
 # Kernels have code of their own for packed and for dense rows.  Of both some workgroups have a single row, as
 # 129 is one more than 128, 64, 32 and 16, and so are 11 rows of three heads more than 32 and 16.  With pages
-# there is a sequence with more keys than there are queries: one number taken for the other cuts it.
+# there is a sequence with more keys than there are queries: one number taken for the other cuts it.  A wrong
+# maximum changes nothing until an exponential overflows, in fp32 and bf16 from a difference of 88 on.
 ATTENTION = (
     Row("causal", (129,), (97,), (2, 1), CAUSAL),
     Row("window, scores that rise and fall", (150,), (200,), (2, 2), (33, 7), scores=(0.0, 5.0)),
+    Row("scores far apart", (33,), (97,), (2, 1), (40, 7), scores=(0.0, 120.0)),
     Row("packed sequences, infinite scores", (33, 17, 17, 0, 20, 5, 1), (65, 65, 49, 20, 9, 0, 1), (6, 2),
         CAUSAL,
         store=PACKED, infinite=True),
@@ -87,6 +89,7 @@ ATTENTION = (
         store=PACKED, parts=3, infinite=True),
     Row("decode, window, scores that rise and fall", (16, 16, 16, 0, 16, 3), (161, 177, 193, 20, 209, 0),
         (2, 2), (33, 7), store=PACKED, scores=(0.0, 0.5)),
+    Row("decode, scores far apart", (16, 11), (97, 65), (2, 1), (40, 7), store=PACKED, scores=(0.0, 120.0)),
     Row("decode, left padded cache, negative scale", (11, 11), (129, 97), (3, 1), scale=-1.0, store=CACHE,
         scores=(-1500.0, -0.5)),
     Row("decode, window, softcap, ALiBi", (16, 16, 11, 0, 16, 3), (161, 177, 65, 20, 81, 0), (6, 2), (70, 0),
@@ -101,8 +104,8 @@ ATTENTION = (
         scores=(0.0, 5.0)),
     Row("decode in many parts, scores that rise and fall", (1,), (67 * TILE,), (2, 1), parts=67,
         scores=(0.0, 1.1)),
-    Row("unaligned cache", (5, 5), (40, 33), (4, 2), (9, 3), scale=-1.0, softcap=5.0, alibi=True, store=CACHE,
-        narrower=3),
+    Row("unaligned cache", (5, 5), (40, 33), (4, 2), (9, 3), scale=-1.0, softcap=500.0, alibi=True,
+        store=CACHE, scores=(300.0, 0.2), narrower=3),
     Row("unaligned pages, infinite scores", (7, 0, 70), (60, 30, 97), (2, 2), CAUSAL, dropout=0.3,
         store=PAGED, infinite=True, narrower=1),
 )  # fmt: skip
