@@ -104,8 +104,9 @@ ATTENTION = (
         scores=(0.0, 5.0)),
     Row("decode in many parts, scores that rise and fall", (1,), (67 * TILE,), (2, 1), parts=67,
         scores=(0.0, 1.1)),
-    Row("unaligned cache", (5, 5), (40, 33), (4, 2), (9, 3), scale=-1.0, softcap=500.0, alibi=True,
-        store=CACHE, scores=(300.0, 0.2), narrower=3),
+    Row("unaligned cache", (5, 5), (40, 33), (4, 2), (9, 3), scale=-1.0, softcap=5.0, alibi=True, store=CACHE,
+        narrower=3),
+    Row("unaligned, scores far apart", (5,), (40,), (2, 1), (9, 3), scores=(0.0, 120.0), narrower=3),
     Row("unaligned pages, infinite scores", (7, 0, 70), (60, 30, 97), (2, 2), CAUSAL, dropout=0.3,
         store=PAGED, infinite=True, narrower=1),
 )  # fmt: skip
