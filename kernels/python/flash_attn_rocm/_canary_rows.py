@@ -104,14 +104,16 @@ ATTENTION = (
         scores=(0.0, 5.0)),
     Row("decode in many parts, scores that rise and fall", (1,), (67 * TILE,), (2, 1), parts=67,
         scores=(0.0, 1.1)),
-    Row("unaligned cache", (5, 5), (40, 33), (4, 2), (9, 3), scale=-1.0, softcap=5.0, alibi=True, store=CACHE,
-        narrower=3),
+    # Scores on both sides of a quarter of softcap, where tanh of the C library goes from a polynomial to exp.
+    Row("unaligned cache", (5, 5), (40, 33), (4, 2), (9, 3), scale=-1.0, softcap=20.0, alibi=True,
+        store=CACHE, scores=(0.0, 0.15), narrower=3),
     Row("unaligned, scores far apart", (5,), (40,), (2, 1), (9, 3), scores=(0.0, 120.0), narrower=3),
     Row("unaligned pages, infinite scores", (7, 0, 70), (60, 30, 97), (2, 2), CAUSAL, dropout=0.3,
         store=PAGED, infinite=True, narrower=1),
 )  # fmt: skip
 
-# Both loops of the kernels for gradients, on each of the two paths.
+# Both loops of the kernels for gradients, on each of the two paths.  With NaN the row before the first that
+# sees a key is one of each quarter of 64, as a thread has up to four of so many.
 GRADIENTS = (
     Row("causal", (129,), (193,), (2, 1), CAUSAL),
     Row("window, heads first, negative scale", (77, 77), (150, 150), (2, 2), (33, 7), scale=-1.0,
@@ -122,7 +124,7 @@ GRADIENTS = (
         softcap=5.0, alibi=True, heads_first=True),
     Row("packed sequences, dropout, ALiBi", (20, 0, 65, 1), (33, 3, 40, 1), (4, 2), alibi=True, dropout=0.3,
         store=PACKED),
-    Row("NaN", (20, 129, 5), (50, 20, 150), (2, 1), (0, 0), store=PACKED, nan=True),
+    Row("NaN", (20, 129, 5, 20, 33, 129), (50, 20, 150, 10, 10, 10), (2, 1), (0, 0), store=PACKED, nan=True),
     Row("NaN, ALiBi", (20, 129, 5), (50, 20, 150), (2, 1), (0, 0), alibi=True, store=PACKED, nan=True),
 )  # fmt: skip
 
