@@ -41,7 +41,8 @@ def trained(rows=17, **options):
     inputs = flash_attn_rocm._options.Inputs(*(x.detach() for x in leaves))
     call = flash_attn_rocm._options.BackwardCall(torch.ones_like(out), out.detach(), lse, inputs, options)
     wanted = flash_attn_rocm._ops.backward(call)
-    return max((a.float() - b.float()).abs().max().item() for a, b in zip(found, wanted))
+    pairs = [(a.float().nan_to_num(10.0), b.float()) for a, b in zip(found, wanted)]
+    return max((a - b).abs().max().item() for a, b in pairs)
 """
 ATTENTION = ["fa_combine_fp16", "fa_decode_fp16_d64", "fa_fwd_fp16_d64", "fa_reference_fp16"]
 FORWARD = "fa_fwd_fp16_d64"
@@ -521,8 +522,9 @@ HOLES = {
     ),
     "a window and nothing else": (
         LEFT_BOUND, WINDOWED, 0.1, FAMILY,
-        ["window, scores that rise and fall", "the diagonal, heads first, infinite scores",
-         "left padded cache, negative scale", "long packed sequences"],
+        ["window, scores that rise and fall", "scores far apart",
+         "the diagonal, heads first, infinite scores", "left padded cache, negative scale",
+         "long packed sequences"],
     ),
     "more parts than threads of a wave": (
         LARGEST, DECODED + IN_PARTS, 0.1, FAMILY, ["decode in many parts, scores that rise and fall"],
