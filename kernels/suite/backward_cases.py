@@ -27,11 +27,16 @@ ROW_STRIDE, MANY = (1 << 24) - 8, 258
 # Features that each loop has code for.
 TWICE = (
     "a negative scale", "a block of keys that no query sees", "far strides of several tiles", ROWS_APART,
-    "many heads", "all NaN",
+    "many heads", "all NaN", "missing keys beside scores far below zero",
 )  # fmt: skip
 SEVERAL = (48, 65, 90)  # queries and keys of more than one tile
 # What chance gives too seldom, by the last digit of a call's number.
 CUT, LONG, MANY_HEADS, UNSEEN, ALIKE, ALL_NAN, APART = 1, 2, 3, 4, 6, 8, 9
+# And by the remainder of its division by 200, a dropout for each loop: keys past the end have scores of 0.
+# Beside others far below zero their probabilities are infinite, and times their own zeros NaN.
+BELOW = {177: 0.0, 185: 0.17}
+BELOW_ZERO, BELOW_SCALE = "far below zero", 0.03  # -180: no more than it takes, as large scores are rounded
+ENDS = (74, 80)  # within and between blocks of 16 keys, of which two may be a pair's
 QUOTIENTS = ((5, 1), (7, 7), (8, 4), (9, 3), (10, 2))  # of heads
 OUTLIERS, NAN = "outliers", "NaN"
 # Values of the calls of alike_cases.py, in turn, and what else these have.
@@ -110,6 +115,7 @@ class BackwardCase(Case):
             f"{ROWS_APART}, {self.loop}": self.layout == ROWS_APART,
             f"{TWICE[4]}, {self.loop}": self.heads in QUOTIENTS,
             f"{TWICE[5]}, {self.loop}": self.values == NAN,
+            f"{TWICE[6]}, {self.loop}": self.values == BELOW_ZERO,
             **{
                 f"columns {self.seed % COLUMNS} of {what}, {self.loop}": (
                     self.values in ALIKE_CALLS and self.heads == UNGROUPED and self.multiplied_by_one(what)
@@ -194,6 +200,11 @@ def rare(case, number, some):
         return replace(
             case, store=PACKED, values=NAN, rows=(20, 50), keys=(50, 20), window=some(((0, 0), (5, 0)))
         )
+    if (dropout := BELOW.get(number % 200)) is not None and not (dropout and no_features(case.kernel)):
+        return replace(
+            case, store=PACKED, layout=LAYOUTS[0], values=BELOW_ZERO, scale=BELOW_SCALE, rows=(17, 17),
+            keys=ENDS, window=(-1, -1), softcap=0.0, alibi="", dropout=dropout,
+        )  # fmt: skip
     dense = replace(case, store=DENSE, layout=LAYOUTS[0])
     given = {
         MANY_HEADS: lambda: {"heads": some(QUOTIENTS), "rows": (5,), "keys": (17,), "window": (-1, -1)},
