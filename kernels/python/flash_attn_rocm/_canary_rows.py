@@ -64,7 +64,9 @@ class Row(NamedTuple):
 # Kernels have code of their own for packed and for dense rows.  Of both some workgroups have a single row, as
 # 129 is one more than 128, 64, 32 and 16, and so are 11 rows of three heads more than 32 and 16.  With pages
 # there is a sequence with more keys than there are queries: one number taken for the other cuts it.  A wrong
-# maximum changes nothing until an exponential overflows, in fp32 and bf16 from a difference of 88 on.
+# maximum changes nothing until an exponential overflows, in fp32 and bf16 from a difference of 88 on, and one
+# that is taken for 0 nothing unless all scores are far below.  tanh is a polynomial up to a quarter of
+# softcap and made of exp above: the keys that count most lie around it in some rows, far above in others.
 ATTENTION = (
     Row("causal", (129,), (97,), (2, 1), CAUSAL),
     Row("window, scores that rise and fall", (150,), (200,), (2, 2), (33, 7), scores=(0.0, 5.0)),
@@ -77,8 +79,9 @@ ATTENTION = (
     Row("left padded cache, negative scale", (40, 40), (129, 97), (2, 1), (0, 60), scale=-1.0, store=CACHE,
         scores=(-1500.0, -0.5)),
     Row("long packed sequences", (129, 20), (65, 97), (2, 1), (70, 9), store=PACKED),
-    Row("window, heads first, softcap, ALiBi", (129, 129), (117, 117), (2, 1), (40, 8), softcap=5.0,
-        alibi=True, heads_first=True),
+    Row("window, heads first, softcap, ALiBi", (129, 129), (117, 117), (2, 1), (40, 8), scale=-8.0,
+        softcap=1.0, alibi=True, heads_first=True),
+    Row("softcap", (129,), (129,), (2, 1), scale=2.0, softcap=20.0, scores=(5.0, 0.0)),
     Row("packed sequences, dropout, ALiBi, infinite scores", (70, 70, 70), (65, 65, 65), (4, 2), CAUSAL,
         scale=-2.0, alibi=True, dropout=0.3, store=PACKED, infinite=True),
     Row("pages, ALiBi, from the diagonal on, infinite scores", (17, 40, 5, 0, 1, 3),
@@ -93,8 +96,9 @@ ATTENTION = (
     Row("decode, left padded cache, negative scale", (11, 11), (129, 97), (3, 1), scale=-1.0, store=CACHE,
         scores=(-1500.0, -0.5)),
     Row("decode, window, softcap, ALiBi", (16, 16, 11, 0, 16, 3), (161, 177, 65, 20, 81, 0), (6, 2), (70, 0),
-        scale=-2.0, softcap=5.0, alibi=True, store=PACKED),
-    Row("decode, pages, ALiBi, infinite scores", (2, 16, 3, 0, 3), (161, 209, 97, 30, 0), (2, 2), (-1, 60),
+        scale=-8.0, softcap=1.0, alibi=True, store=PACKED),
+    Row("decode, softcap", (16,), (129,), (2, 1), scale=2.0, softcap=20.0, scores=(5.0, 0.0)),
+    Row("decode, pages, ALiBi, infinite scores", (2, 16, 3, 0, 3), (161, 209, 97, 30, 0), (2, 2), (55, 60),
         alibi=True, store=PAGED, parts=3, infinite=True),
     Row("decode, the diagonal, heads first, infinite scores", (11, 11, 11), (33, 33, 33), (6, 2), (0, 0),
         parts=3, infinite=True, heads_first=True),
@@ -103,8 +107,7 @@ ATTENTION = (
     Row("decode, left padded cache, softcap", (11, 11), (300, 20), (3, 1), softcap=2000.0, store=CACHE,
         scores=(0.0, 5.0)),
     Row("decode in many parts, scores that rise and fall", (1,), (67 * TILE,), (2, 1), parts=67,
-        scores=(0.0, 1.1)),
-    # Scores on both sides of a quarter of softcap, where tanh of the C library goes from a polynomial to exp.
+        scores=(-2700.0, 1.1)),
     Row("unaligned cache", (5, 5), (40, 33), (4, 2), (9, 3), scale=-1.0, softcap=20.0, alibi=True,
         store=CACHE, scores=(0.0, 0.15), narrower=3),
     Row("unaligned, scores far apart", (5,), (40,), (2, 1), (9, 3), scores=(0.0, 120.0), narrower=3),
@@ -122,7 +125,8 @@ GRADIENTS = (
     Row("long packed sequences", (129, 33), (20, 150), (1, 1), store=PACKED),
     Row("window, heads first, softcap, ALiBi", (129, 129), (129, 129), (2, 1), (40, 8), scale=-2.0,
         softcap=5.0, alibi=True, heads_first=True),
-    Row("packed sequences, dropout, ALiBi", (20, 0, 65, 1), (33, 3, 40, 1), (4, 2), alibi=True, dropout=0.3,
+    Row("softcap", (129,), (129,), (2, 2), scale=2.0, softcap=20.0, scores=(5.0, 0.0)),
+    Row("packed sequences, dropout, ALiBi", (20, 0, 65, 1), (33, 3, 40, 1), (2, 2), alibi=True, dropout=0.3,
         store=PACKED),
     Row("NaN", (20, 129, 5, 20, 33, 129), (50, 20, 150, 10, 10, 10), (2, 1), (0, 0), store=PACKED, nan=True),
     Row("NaN, ALiBi", (20, 129, 5), (50, 20, 150), (2, 1), (0, 0), alibi=True, store=PACKED, nan=True),
