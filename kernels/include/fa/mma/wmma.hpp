@@ -1,7 +1,7 @@
 // The matrix unit of RDNA3: v_wmma_f32_16x16x16, operands replicated in both half-waves.
 #pragma once
 
-#include "fa/mma/unit.hpp"
+#include "fa/mma/wmma_unit.hpp"
 
 namespace fa {
 
@@ -9,15 +9,9 @@ typedef _Float16 f16x16 __attribute__((ext_vector_type(16)));
 typedef short s16x16 __attribute__((ext_vector_type(16)));
 
 template <Gfx kGfx, DType kDType>
-struct Unit<MatrixUnit::wmma, kGfx, kDType> : Layout<MatrixUnit::wmma> {
-  using A = u32x8;
-  struct B {
-    A column[1];
-  };
-  using C = f32x8;
-
-  static constexpr bool kPackedFp32 = traits(kGfx).packed_fp32;
-  static constexpr bool kFewInstructions = true, kMultipliesFp32 = false;
+struct Unit<MatrixUnit::wmma, kGfx, kDType> : WmmaUnit<MatrixUnit::wmma, kGfx, kDType, u32x8> {
+  using Base = WmmaUnit<MatrixUnit::wmma, kGfx, kDType, u32x8>;
+  using typename Base::A, typename Base::B, typename Base::C;
 
   FA_DEVICE static void multiply(C& c, A a, const B& b) {
     if constexpr (kDType == DType::fp16) {
@@ -30,26 +24,6 @@ struct Unit<MatrixUnit::wmma, kGfx, kDType> : Layout<MatrixUnit::wmma> {
   }
 
   FA_DEVICE static void multiply_first(C& c, A a, const B& b) { multiply(c, a, b); }
-
-  // Zeros, each written once: the compiler writes one vector of them, and copies it.
-  FA_DEVICE static C zero() {
-    C c;
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      float z;
-      asm volatile("v_mov_b32 %0, 0" : "=v"(z));
-      c[r] = z;
-    }
-    return c;
-  }
-
-  FA_DEVICE static void settle(C& c) { hold(c); }
-  FA_DEVICE static void hold(C& c) { c = here(c); }
-  FA_DEVICE static void pin(C& c) { c = here(c); }
-
-  static constexpr float kGain = kCutGain<kDType>;
-  static constexpr DType kCut = kDType;
-  FA_DEVICE static uint32_t pack_p(float low, float high) { return cut<kDType>(low, high); }
 };
 
 }  // namespace fa
