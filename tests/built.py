@@ -21,7 +21,7 @@ def newest(paths, what):
 
 
 def newest_wheel():
-    return newest((CHECKOUT / "dist").glob("flash_attn_rocm-*.whl"), "wheel in dist")
+    return newest((CHECKOUT / "dist").glob("flash_attn_rocm-*-manylinux*.whl"), "wheel in dist")
 
 
 def newest_built(stage):

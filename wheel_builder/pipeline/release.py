@@ -26,7 +26,7 @@ from wheel_builder.build.source import read_source
 from wheel_builder.index import first_use, publish
 from wheel_builder.matrix.catalogue import Catalogue, catalogue_of
 from wheel_builder.matrix.hardware import read_reports
-from wheel_builder.matrix.model import PROJECT, Job, Matrix, Package, Plan
+from wheel_builder.matrix.model import PROJECT, WINDOWS_TAG, Job, Matrix, Package, Plan
 from wheel_builder.matrix.plan import jobs_to_build
 from wheel_builder.pipeline.context import (
     ENGINE,
@@ -123,10 +123,10 @@ def release(
     Windows ends in ``dist``: nothing here executes it.
     """
     attempts = tuple(Attempt(job) for job in jobs_to_build(plan))
-    refuse_taken([one.job for one in attempts if not one.job.for_windows], context.checkout, context.index)
+    linux = [one for one in attempts if not one.job.for_windows]
+    refuse_taken([one.job for one in linux], context.checkout, context.index)
     with progress_of(planned([attempt.job for attempt in attempts]), context, plain) as progress:
         start_engine(context, progress)
-        linux = [one for one in attempts if not one.job.for_windows]
         tester = verify_image(plan.package, context, progress) if linux else None
         for attempt in attempts:
             with attempt.going_on():
@@ -249,7 +249,12 @@ def planned_images(jobs: Sequence[Job]) -> list[Planned]:
 def newest_wheel(job: Job, dist: Path) -> Path:
     """The job's newest finished wheel; raises ``WheelError`` when there is none."""
     files = dist.glob(f"{PROJECT.replace('-', '_')}-*.whl")
-    own = [file for file in files if file.name.split("-")[1].partition("+")[2] == job.label]
+    own = [
+        file
+        for file in files
+        if file.name.split("-")[1].partition("+")[2] == job.label
+        and file.stem.endswith(WINDOWS_TAG) == job.for_windows
+    ]
     wheels = sorted(own, key=lambda file: file.stat().st_mtime)
     if not wheels:
         message = f"there is no finished wheel for {job.id} in {shown(dist)}"

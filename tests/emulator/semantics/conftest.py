@@ -55,7 +55,8 @@ def snippet_machine(assembled):
 def shipped(builder, core, device_code, as_text, context):
     """``shipped(arch)``: code objects for an arch, loaded, by name: the wheels' in dist/, this checkout's."""
     kept = {"store": context.store, "log": context.log("disassembly")}
-    wheels = context.dist.glob("flash_attn_rocm-*.whl")  # other tests make the shims' beside them meanwhile
+    # Not the shims', which other tests make beside them meanwhile, nor one for Windows.
+    wheels = context.dist.glob("flash_attn_rocm-*-manylinux*.whl")
     finished = [disassemble_wheel(file, builder, **kept) for file in wheels]
 
     def files(arch):

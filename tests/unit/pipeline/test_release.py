@@ -122,6 +122,17 @@ def test_the_newest_wheel_of_a_job_is_found(job, tmp_path):
     assert newest_wheel(job, tmp_path).name == NAME.replace("0.1.0", "0.2.0")
 
 
+def test_the_public_wheel_for_linux_is_not_the_newer_one_for_windows(matrix, tmp_path):
+    """An image of the public wheel got the DLL, as neither version has a label."""
+    linux = NAME.replace("+rocm7.2", "")
+    windows = linux.replace("manylinux_2_28_x86_64", "win_amd64")
+    for age, name in ((10, linux), (20, windows)):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (age, age))
+    for name in (linux, windows):
+        assert newest_wheel(job_of(tmp_path / name, matrix), tmp_path).name == name
+
+
 def test_no_finished_wheel_says_how_to_make_one(job, tmp_path):
     with pytest.raises(WheelError, match=r"scripts/release --rocm 7\.2"):
         newest_wheel(job, tmp_path)
