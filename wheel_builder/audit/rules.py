@@ -439,7 +439,8 @@ def dll(subject: Subject, _: Expectation) -> Iterator[Finding]:
 
 
 Rule = Callable[[Subject, Expectation], Iterator[Finding]]
-RULES: Mapping[str, Rule] = {
+# What a wheel has on every platform, what only an ELF library has, and what is in either kind of library.
+_OF_FILES: Mapping[str, Rule] = {
     "readable": readable,
     "file-name": file_name,
     "size": size,
@@ -450,6 +451,8 @@ RULES: Mapping[str, Rule] = {
     "wheel-tag": wheel_tag,
     "foreign-libraries": foreign_libraries,
     "only-library": only_library,
+}
+_OF_ELF: Mapping[str, Rule] = {
     "elf-layout": elf_layout,
     "soname": soname,
     "needed": needed,
@@ -457,31 +460,16 @@ RULES: Mapping[str, Rule] = {
     "exported": exported,
     "glibc": glibc,
     "undefined": undefined,
+}
+_OF_CODE: Mapping[str, Rule] = {
     "torch-abi": torch_abi,
     "code-objects": code_objects,
     "code-object-arch": code_object_arch,
     "code-object-contents": code_object_contents,
     "bundles-used": bundles_used,
 }
-# What the others are about, only ELF files have.
-WINDOWS_RULES: Mapping[str, Rule] = {
-    "readable": readable,
-    "file-name": file_name,
-    "size": size,
-    "contents": contents,
-    "record": record,
-    "metadata": metadata,
-    "sbom": sbom,
-    "wheel-tag": wheel_tag,
-    "foreign-libraries": foreign_libraries,
-    "only-library": only_library,
-    "dll": dll,
-    "torch-abi": torch_abi,
-    "code-objects": code_objects,
-    "code-object-arch": code_object_arch,
-    "code-object-contents": code_object_contents,
-    "bundles-used": bundles_used,
-}
+RULES: Mapping[str, Rule] = {**_OF_FILES, **_OF_ELF, **_OF_CODE}
+WINDOWS_RULES: Mapping[str, Rule] = {**_OF_FILES, "dll": dll, **_OF_CODE}
 PURE_RULES: Mapping[str, Callable[[Subject, Planned], Iterator[Finding]]] = {
     "file-name": file_name,
     "size": size,

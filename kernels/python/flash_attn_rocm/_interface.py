@@ -101,19 +101,15 @@ def attend(
     drops = options.dropout_p > 0.0
     state = _philox.new_state(inputs.q.device) if drops else None
     want = want_probabilities and drops
-    q, k, v, sink = *inputs[:3], inputs.sink
     if torch.compiler.is_compiling():
         _transforms.leave_graph()
     elif _transforms.is_active():
         return _transforms.attend(
             _transformed(inputs, options, by_kernel=not reason, want=want), state, inputs
         )
-    learned = sink is not None and sink.requires_grad
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad or learned):
-        no_gradients, tensors = (
-            gradients_unserved(inputs, options),
-            _leaves(_distinct(inputs), packed, together),
-        )
+    if inputs.wants_gradients:
+        no_gradients = gradients_unserved(inputs, options)
+        tensors = _leaves(_distinct(inputs), packed, together)
         found: Three = _Attention.apply(options, state, not reason, no_gradients, want, together, *tensors)
         return found
     return _forward(inputs, options, state, by_kernel=not reason, want_probabilities=want)
@@ -221,7 +217,7 @@ class _Attention(torch.autograd.Function):
         if ctx.by_kernel and ctx.no_gradients:  # without kernels forward has said it
             fall_back(ctx.no_gradients, stacklevel=2)
         gradients = _backward(call, ctx.no_gradients, ctx.together)
-        return (None,) * 6 + _placed(gradients, tensors)
+        return (None,) * 6 + _ops.placed(gradients, tensors)
 
 
 class _Recalled(torch.autograd.Function):
@@ -267,14 +263,7 @@ class _Recalled(torch.autograd.Function):
             gradients = _gradients.answered(call, found.arch, together, found.paths)
         else:
             gradients = _gradients.backward(call, found.arch, together)
-        return (None,) * 3 + _placed(gradients, tensors)
-
-
-def _placed(gradients: Sequence[Tensor], tensors: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
-    """One for each of the tensors, of which q, k and v come first, and sink last."""
-    of_sink = [None] if tensors[-1] is None else [gradients[-1]]
-    others = gradients if tensors[-1] is None else gradients[:-1]
-    return (*others, *(None,) * (len(tensors) - len(others) - 1), *of_sink)
+        return (None,) * 3 + _ops.placed(gradients, tensors)
 
 
 def _refuse_second_derivative() -> None:

@@ -3,6 +3,8 @@
 They serve every feature on every device, and read lengths and indices on the host.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -205,6 +207,14 @@ def fake_gradients(inputs: Inputs, together: object) -> list[Tensor]:
     """What operators for gradients return, without values."""
     found = empty_gradients(inputs, together)[1]
     return found if inputs.sink is None else [*found, torch.empty_like(inputs.sink)]
+
+
+def placed(gradients: Sequence[Tensor], tensors: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+    """One for each of the tensors that a call was given, of which q, k and v come first, and sink last."""
+    if tensors[-1] is None:
+        return (*gradients, *(None,) * (len(tensors) - len(gradients)))
+    *first, of_sink = gradients
+    return (*first, *(None,) * (len(tensors) - len(gradients)), of_sink)
 
 
 LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")

@@ -86,8 +86,8 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, dout: Tensor | None, *_unused: None) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         if dout is None:
             return (None,) * (2 + FIELDS)
-        dq, dk, dv, *of_sink = _Gradients.apply(ctx.call, dout, *ctx.saved_tensors)
-        return None, None, dq, dk, dv, *(None,) * (FIELDS - 4), *(of_sink or [None])
+        found = _Gradients.apply(ctx.call, dout, *ctx.saved_tensors)
+        return None, None, *_ops.placed(found, ctx.saved_tensors[-FIELDS:])
 
     @staticmethod
     def jvp(ctx: Any, _call: None, _state: None, *tangents: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: ANN401

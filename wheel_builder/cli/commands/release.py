@@ -24,10 +24,8 @@ def run(args: argparse.Namespace) -> None:
     context = run_context(args)
     attempts = release(plan, context, catalogue=catalogue, plain=args.verbose or None)
     coverage = coverage_of(plan, attempts)
-    released, kept = (
-        [one.released for one in attempts if one.released],
-        [one.kept for one in attempts if one.kept],
-    )
+    released = [one.released for one in attempts if one.released]
+    kept = [one.kept for one in attempts if one.kept]
     print(release_text(released, kept, cpu_seconds() - before), end="\n\n")
     # Printed before anything is written, so that a full disk does not cost the reader the table.
     print(coverage_table(coverage), flush=True)
