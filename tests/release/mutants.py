@@ -12,7 +12,15 @@ from wheel_builder.base.store import sha256_file
 from wheel_builder.files.elf import read_elf
 from wheel_builder.files.fatbin import MAGIC, kernels
 from wheel_builder.files.hostpart import FUNCTIONS
-from wheel_builder.files.library import LIBRARY, code_objects
+from wheel_builder.files.library import (
+    LIBRARY,
+    WINDOWS_LIBRARY,
+    code_objects,
+    dll_code_objects,
+    for_windows,
+)
+from wheel_builder.files.pe import MAGIC as MZ
+from wheel_builder.files.pe import read_pe
 from wheel_builder.files.wheelfile import read_wheel
 
 INT3 = b"\xcc"
@@ -67,10 +75,13 @@ def functions(edit):
 def found(library, arch, name):
     """The code object for ``arch`` that has the kernel."""
     return next(
-        code.data
-        for code in code_objects(library)
-        if code.arch == arch and name in kernels(read_elf(code.data))
+        code.data for code in codes_of(library) if code.arch == arch and name in kernels(read_elf(code.data))
     )
+
+
+def codes_of(library):
+    """The code objects of a library for either platform."""
+    return dll_code_objects(read_pe(library)) if library.startswith(MZ) else code_objects(library)
 
 
 def symbol(edit, name):
@@ -108,11 +119,11 @@ def with_entries(library, arch, changed):
 def mutant_wheel(wheel, library, sound, folder, as_text):
     """A copy of ``wheel`` with another library, and its disassembly; ``sound`` is that of ``wheel``."""
     content = read_wheel(wheel, max_mib=64)
-    files = {**content.files, LIBRARY: library}
+    files = {**content.files, WINDOWS_LIBRARY if for_windows(content) else LIBRARY: library}
     del files[f"{content.dist_info}/RECORD"]
     made = write_wheel(folder, files, name=wheel.name)
     listings = shutil.copytree(sound.path, folder / "disassembly")
-    for number, code in enumerate(code_objects(library)):
+    for number, code in enumerate(codes_of(library)):
         file = listings / f"{code.arch}-{number}.co"
         if file.read_bytes() != code.data:
             file.write_bytes(code.data)

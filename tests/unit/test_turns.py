@@ -4,7 +4,8 @@ from tests.conftest import CHECKOUT, turn
 
 NEEDS_NOTHING = {"index", "lint", "page", "unit", "wheel_rules"}
 NEEDS_IMAGES = {"device", "emulator", "host", "layout", "perf"}
-ELSEWHERE = {"wheel", "fake_hip", "numerics", "shim", "shim3", "drop_in"}  # run in the verify container
+# They run in the verify container, or in that with wine.
+ELSEWHERE = {"wheel", "fake_hip", "numerics", "windows", "shim", "shim3", "drop_in"}
 
 
 def test_what_waits_for_images_comes_after_what_does_not():

@@ -10,6 +10,12 @@
 #include <fstream>
 #include <sstream>
 
+#ifdef _WIN32
+#define WIN32_LEAN_AND_MEAN
+#define NOMINMAX
+#include <windows.h>
+#endif
+
 #include "decode.hpp"
 #include "elf.hpp"
 #include "failure.hpp"
@@ -26,6 +32,18 @@ struct Span {
 };
 
 // The readable memory of this process from `begin` on, without a gap.
+#ifdef _WIN32
+std::size_t readable_from(std::uintptr_t begin) {
+  constexpr DWORD kUnreadable = PAGE_NOACCESS | PAGE_GUARD | PAGE_EXECUTE;
+  std::uintptr_t end = begin;
+  MEMORY_BASIC_INFORMATION found;
+  while (VirtualQuery(reinterpret_cast<const void*>(end), &found, sizeof found) == sizeof found &&
+         found.State == MEM_COMMIT && (found.Protect & kUnreadable) == 0) {
+    end = reinterpret_cast<std::uintptr_t>(found.BaseAddress) + found.RegionSize;
+  }
+  return end - begin;
+}
+#else
 std::size_t readable_from(std::uintptr_t begin) {
   std::ifstream maps("/proc/self/maps");
   std::uintptr_t end = begin;
@@ -37,6 +55,7 @@ std::size_t readable_from(std::uintptr_t begin) {
   }
   return end - begin;
 }
+#endif
 
 [[noreturn]] void refuse_image(const std::string& what) { throw Failure(hipErrorInvalidImage, what); }
 

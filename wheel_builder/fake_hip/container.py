@@ -8,6 +8,7 @@ from wheel_builder.images.docker import Mount
 from wheel_builder.images.wheel_tests import Suite
 
 LIBRARY = "libamdhip64.so.7"
+WINDOWS_LIBRARY = "amdhip64_7.dll"
 CONTROL = "wheel_builder/fake_hip/control.py"
 SUITE = "kernels/suite"  # the corpus and the reference implementation, which wheels carry too
 # What several suites import.
@@ -15,6 +16,7 @@ SHARED = (SUITE, "tests/upstream.py", "wheel_builder/emulator/rule.py")
 PYTHON = "/python"  # where they find it
 PYTHONPATH = f"{PYTHON}:{PYTHON}/{SUITE}"
 LIBRARY_INSIDE = f"/fake_hip/{LIBRARY}"
+WINDOWS_LIBRARY_INSIDE = f"/fake_hip/{WINDOWS_LIBRARY}"
 DISASSEMBLY = "/disassembly"
 
 
@@ -25,20 +27,23 @@ def fake_hip_suite(
     disassembly: Artifact,
     checkout: Path,
     env: Mapping[str, str] | None = None,
+    under_wine: bool = False,
 ) -> Suite:
-    """``tests`` with the fake HIP runtime preloaded into their process.
+    """``tests`` with the fake HIP runtime preloaded into their process; its DLL for those ``under_wine``.
 
     Only the control module and what suites share come from the checkout: the package under test is the
     installed one.
     """
+    inside = WINDOWS_LIBRARY_INSIDE if under_wine else LIBRARY_INSIDE
     own = {"FA_FAKE_HIP_DISASSEMBLY": DISASSEMBLY, "PYTHONPATH": PYTHONPATH}
     mounts = (
-        Mount(fake_hip.path / LIBRARY, LIBRARY_INSIDE),
+        Mount(fake_hip.path / Path(inside).name, inside),
         Mount(disassembly.path, DISASSEMBLY),
         Mount(checkout / CONTROL, f"{PYTHON}/{CONTROL}"),
         *shared_mounts(checkout),
     )
-    return Suite(tests, mounts, tuple({**own, **(env or {})}.items()), LIBRARY_INSIDE)
+    settings = tuple({**own, **(env or {})}.items())
+    return Suite(tests, mounts, settings, preload=inside, under_wine=under_wine)
 
 
 def shared_mounts(checkout: Path) -> tuple[Mount, ...]:

@@ -25,6 +25,7 @@ from torch import Tensor
 from torch._C import DispatchKey, DispatchKeySet
 
 ARCH_VARIABLE = "FA_FAKE_HIP_ARCH"
+DLL_VARIABLE = "FA_FAKE_HIP_DLL"  # on Windows, which preloads nothing: the runtime's path
 CURRENT_DEVICE = -1
 FUNCTIONS = (
     "fa_fake_hip_buffer", "fa_fake_hip_fail", "fa_fake_hip_forget_buffers", "fa_fake_hip_listing",
@@ -76,13 +77,16 @@ class Report:
 
 
 class FakeHip:
-    """The preloaded library's control functions; raises ``RuntimeError`` when it is not preloaded."""
+    """The runtime's control functions; raises ``RuntimeError`` when it is neither preloaded nor named."""
 
     def __init__(self) -> None:
-        self._library = ctypes.CDLL(None)
+        self._library = ctypes.CDLL(os.environ.get(DLL_VARIABLE))
         missing = [name for name in FUNCTIONS if not hasattr(self._library, name)]
         if missing:
-            message = "the fake HIP runtime is not in this process: name it in LD_PRELOAD"
+            message = (
+                "the fake HIP runtime is not in this process: name it in LD_PRELOAD, on Windows in "
+                f"{DLL_VARIABLE}"
+            )
             raise RuntimeError(message)
         for name in FUNCTIONS:
             getattr(self._library, name).restype = ctypes.c_char_p

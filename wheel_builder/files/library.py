@@ -8,7 +8,7 @@ from wheel_builder.base.errors import ElfError, FatbinError
 from wheel_builder.files.elf import section_bytes
 from wheel_builder.files.elfimage import PF_X, read_image
 from wheel_builder.files.fatbin import SECTION, CodeObject, bundle_starts, read_fatbin
-from wheel_builder.files.pe import EXECUTE, Pe
+from wheel_builder.files.pe import EXECUTE, Pe, read_pe
 from wheel_builder.files.wheelfile import WheelFile
 
 LIBRARY = "flash_attn_rocm/_C/libflash_attn_rocm.so"
@@ -27,8 +27,18 @@ def library_of(wheel: WheelFile, name: str = LIBRARY) -> bytes:
     return wheel.files[name]
 
 
+def for_windows(wheel: WheelFile) -> bool:
+    """Whether a wheel has the library for Windows, and none for Linux."""
+    return WINDOWS_LIBRARY in wheel.files and LIBRARY not in wheel.files
+
+
 def device_code(wheel: WheelFile) -> tuple[CodeObject, ...]:
-    """The code objects in a wheel's library, one at least; raises ``ElfError`` or ``FatbinError``."""
+    """The code objects in a wheel's library, one at least.
+
+    Raises ``ElfError``, ``PeError`` or ``FatbinError``.
+    """
+    if for_windows(wheel):
+        return dll_code_objects(read_pe(library_of(wheel, WINDOWS_LIBRARY)))
     if not (found := code_objects(library_of(wheel))):
         message = f"{LIBRARY} has no section {SECTION} with device code"
         raise FatbinError(message, advice="device code was not linked in: see the wheel stage's log")

@@ -68,9 +68,14 @@ class ImageBuild:
         mounted = [*files, folder] if folder else files
         fetch.fetch_wheels(system, argv, into, files=mounted, host=host, log=self.log, run=self.run)
 
-    def fetch_pinned(self, system: str, requirements: str, into: Path) -> None:
-        """Fetch the wheels of a requirements list in ``dockerfiles/``, pinned by version and hash."""
-        wanted = ["--no-deps", "--require-hashes", "--requirement", fetch.inside(requirements)]
+    def fetch_pinned(
+        self, system: str, requirements: str, into: Path, *, options: Sequence[str] = ()
+    ) -> None:
+        """Fetch the wheels of a requirements list in ``dockerfiles/``, pinned by version and hash.
+
+        ``options`` are pip's, for another Python than the image's.
+        """
+        wanted = ["--no-deps", "--require-hashes", *options, "--requirement", fetch.inside(requirements)]
         self.fetch(system, wanted, into, files=[DOCKERFILES / requirements])
 
     def fetch_torch(self, system: str, torch: str, into: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Running a folder of tests against an installed wheel, in the verify container, outside the checkout."""
+"""Running a folder of tests against an installed wheel, in a container, outside the checkout."""
 
 import shutil
 import xml.etree.ElementTree as ET
@@ -14,12 +14,26 @@ from wheel_builder.images.docker import Mount, run_in
 JUNIT = "junit.xml"
 FULL = "FA_FULL"  # read by the tests and from ``verify``'s own environment
 MOST_FAILURES = 20  # enough to show that a kernel is wrong everywhere
+WINE_SECONDS = 3600  # after which a suite under wine counts as hung
 # Installed as a user would, then tested from a folder that has neither checkout nor wheel.
 INSTALL_AND_TEST = f"""
 set -eu
 python -m pip install --no-index --no-deps --quiet /wheel/*.whl
 cd /out
 LD_PRELOAD="${{PRELOAD:-}}" python -m pytest -p no:cacheprovider --strict-markers -W error \\
+    --maxfail="$MOST_FAILURES" --junit-xml=/out/{JUNIT} -q /tests
+"""
+# The same for Windows.  wine shows this file system as the drive where its processes begin, so all paths are
+# the same.  There is no NumPy, because wine's C library lacks a function that it calls.
+INSTALL_AND_TEST_UNDER_WINE = f"""
+set -eu
+cd /wheel
+windows-python -m pip install --no-index --no-deps --quiet *.whl
+cd /out
+PYTHONPATH=$(echo "${{PYTHONPATH:-}}" | tr : ';')
+export PYTHONPATH FA_FAKE_HIP_DLL="${{PRELOAD:-}}" FA_WINE_SECONDS={WINE_SECONDS}
+windows-python -m pytest -p no:cacheprovider --strict-markers -W error \\
+    -W "ignore:Failed to initialize NumPy" \\
     --maxfail="$MOST_FAILURES" --junit-xml=/out/{JUNIT} -q /tests
 """
 
@@ -29,7 +43,7 @@ class Suite:
     """Tests to run, and what they need in the container.
 
     ``preload`` is loaded into the tests' Python; after ``most_failures`` the run stops; ``wheels`` are
-    installed too.
+    installed too.  ``under_wine`` the Python is Windows', and ``preload`` a DLL.
     """
 
     tests: Path
@@ -38,6 +52,7 @@ class Suite:
     preload: str = ""
     most_failures: int = MOST_FAILURES
     wheels: tuple[Path, ...] = ()
+    under_wine: bool = False
 
 
 def run_suite(
@@ -60,11 +75,12 @@ def run_suite(
         **dict(suite.env), "PRELOAD": suite.preload, "MOST_FAILURES": str(suite.most_failures),
         "PYTHONDONTWRITEBYTECODE": "1",
     }  # fmt: skip
-    argv = ["sh", "-c", INSTALL_AND_TEST]
+    argv = ["sh", "-c", INSTALL_AND_TEST_UNDER_WINE if suite.under_wine else INSTALL_AND_TEST]
+    where = "the container with wine" if suite.under_wine else "the verify container"
     try:
         run_in(image.facts["ref"], argv, mounts=mounts, env=env, log=log, run=run)
     except CommandFailedError as error:
-        message = f"{wheel.name} failed {suite.tests.name}'s tests in the verify container\n{error.message}"
+        message = f"{wheel.name} failed {suite.tests.name}'s tests in {where}\n{error.message}"
         raise VerifyError(message, advice=f"read the log: {log}") from error
     out.chmod(0o755)
     shutil.rmtree(folder)

@@ -1,20 +1,22 @@
 """The run context, and how every run begins: the engine and the images, each shown as a step."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from wheel_builder.base.store import Artifact, Store
 from wheel_builder.images import stages as image
+from wheel_builder.images import wine
 from wheel_builder.images.docker import remove_orphans
 from wheel_builder.images.engine import ensure_engine
 from wheel_builder.images.hostenv import HostSettings
-from wheel_builder.matrix.model import Job, Package
+from wheel_builder.matrix.model import LINUX, WINDOWS, Job, Package
 from wheel_builder.pipeline.progress import Planned, Progress, Step
 
 ENGINE = Planned("container engine", weight=15)
 VERIFY_IMAGE = Planned("verify image", weight=60)
+WINE_IMAGE = Planned("image with wine", weight=120)
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,28 @@ def verify_image(package: Package, context: RunContext, progress: Progress) -> A
             package, context.store, logs=log.parent, host=context.host, torch_index=context.torch_index
         )
         return told(step, made)
+
+
+def wine_image(context: RunContext, progress: Progress) -> Artifact:
+    """The image in which wheels for Windows are verified."""
+    log = context.log("image-wine")
+    with progress.step("image with wine", log=log) as step:
+        return told(step, wine.build_wine_image(context.store, logs=log.parent, host=context.host))
+
+
+def testers(
+    jobs: Sequence[Job], package: Package, context: RunContext, progress: Progress
+) -> Mapping[str, Artifact]:
+    """The images in which the jobs' wheels are verified, by platform."""
+    platforms = {job.platform for job in jobs}
+    made = {LINUX: verify_image(package, context, progress)} if LINUX in platforms else {}
+    return made | ({WINDOWS: wine_image(context, progress)} if WINDOWS in platforms else {})
+
+
+def tester_steps(jobs: Sequence[Job]) -> list[Planned]:
+    """The steps of ``testers`` in their order."""
+    steps = {LINUX: VERIFY_IMAGE, WINDOWS: WINE_IMAGE}
+    return [step for platform, step in steps.items() if platform in {job.platform for job in jobs}]
 
 
 def builder_image(job: Job, package: Package, context: RunContext, progress: Progress) -> Artifact:

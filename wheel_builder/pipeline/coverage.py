@@ -141,7 +141,8 @@ def _row(attempt: Attempt) -> Row:
 
 def _cells(row: Row) -> tuple[str, ...]:
     total = len(row.archs)
-    counts = (f"{len(row.emulated)} of {total} archs", f"0 of {total} archs")
+    where = "" if row.platform == LINUX else ", under wine"
+    counts = (f"{len(row.emulated)} of {total} archs{where}", f"0 of {total} archs")
     serves = " ".join(row.serves) or "none"
     name = row.rocm if row.platform == LINUX else f"{row.rocm}, {row.platform}"
     return (name, _yes(row.built), _yes(row.audited), *counts, _yes(row.published), serves)

@@ -30,14 +30,14 @@ from wheel_builder.matrix.model import PROJECT, WINDOWS_TAG, Job, Matrix, Packag
 from wheel_builder.matrix.plan import jobs_to_build
 from wheel_builder.pipeline.context import (
     ENGINE,
-    VERIFY_IMAGE,
     RunContext,
     builder_image,
     builder_step,
     progress_of,
     start_engine,
+    tester_steps,
+    testers,
     told,
-    verify_image,
 )
 from wheel_builder.pipeline.progress import Planned, Progress
 from wheel_builder.pipeline.shim import audit_shim, finish_shims, shim_steps
@@ -86,7 +86,7 @@ class Released:
 class Attempt:
     """How far one job got: a field is set once its stage has passed; ``failure`` is what stopped the job.
 
-    ``kept`` is the finished wheel for Windows, which no index gets.
+    ``kept`` is the finished wheel for Windows, which no index gets, with its record beside it.
     """
 
     job: Job
@@ -120,23 +120,24 @@ def release(
     """Run all jobs of the plan; a failing job does not keep the others from being published.
 
     Every wheel is built before the first is verified, because each is loaded under every runtime.  One for
-    Windows ends in ``dist``: nothing here executes it.
+    Windows is verified under wine and ends in ``dist``.
     """
     attempts = tuple(Attempt(job) for job in jobs_to_build(plan))
     linux = [one for one in attempts if not one.job.for_windows]
     refuse_taken([one.job for one in linux], context.checkout, context.index)
     with progress_of(planned([attempt.job for attempt in attempts]), context, plain) as progress:
         start_engine(context, progress)
-        tester = verify_image(plan.package, context, progress) if linux else None
+        images_of_tests = testers([one.job for one in attempts], plan.package, context, progress)
         for attempt in attempts:
             with attempt.going_on():
                 _build(attempt, plan.package, context, progress)
         images = {one.job: one.builder for one in linux if one.builder}
         for attempt in attempts:
             with attempt.going_on():
+                tester = images_of_tests[attempt.job.platform]
                 if attempt.job.for_windows:
-                    _keep(attempt, context)
-                elif tester:
+                    _keep(attempt, context, tester, progress)
+                else:
                     _finish(attempt, plan.package, context, tester, images, catalogue, progress)
         print(progress.summary(), file=sys.stderr)  # noqa: T201  the progress' own last line
     return attempts
@@ -266,9 +267,7 @@ def newest_wheel(job: Job, dist: Path) -> Path:
 def planned(jobs: Sequence[Job]) -> list[Planned]:
     """The steps of ``release`` in their order; weights are rough seconds on two cores."""
     building = [step for job in jobs for step in (*_steps_until("wheel", job), Planned("audit", job.id))]
-    linux = [job for job in jobs if not job.for_windows]
-    finishing = [VERIFY_IMAGE] if linux else []
-    return [ENGINE, *finishing, *building, *(step for job in linux for step in _finishing_steps(job))]
+    return [ENGINE, *tester_steps(jobs), *building, *(step for job in jobs for step in _finishing_steps(job))]
 
 
 def planned_until(stage: str, jobs: Sequence[Job]) -> list[Planned]:
@@ -286,6 +285,8 @@ def _steps_until(stage: str, job: Job) -> Iterator[Planned]:
 
 def _finishing_steps(job: Job) -> Iterator[Planned]:
     yield from verify_steps(job)
+    if job.for_windows:
+        return
     yield from shim_steps(job)
     yield Planned("publish", job.id)
     yield Planned("install from the index", job.id, weight=10)
@@ -396,12 +397,16 @@ def _finish(
     )
 
 
-def _keep(attempt: Attempt, context: RunContext) -> None:
-    """Put the wheel of an attempt that passed the audit into ``dist``."""
-    if attempt.wheel and attempt.audited:
-        file = _file(attempt.wheel)
-        attempt.kept = context.dist / file.name
-        ensure(attempt.kept, file.read_bytes())
+def _keep(attempt: Attempt, context: RunContext, tester: Artifact, progress: Progress) -> None:
+    """Verify the wheel for Windows of an attempt that passed the audit, and put it into ``dist``."""
+    if attempt.builder is None or attempt.wheel is None or not attempt.audited:
+        return
+    file = _file(attempt.wheel)
+    record = verify_one(file, attempt.job, context, attempt.builder, tester, progress)
+    attempt.record = record.facts
+    attempt.kept = context.dist / file.name
+    ensure(attempt.kept, file.read_bytes())
+    write_record(attempt.kept, record.facts)
 
 
 def _file(built: Artifact) -> Path:

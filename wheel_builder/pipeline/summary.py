@@ -6,7 +6,9 @@ from typing import Any
 
 from wheel_builder.base.words import shown
 from wheel_builder.pipeline.release import Released
+from wheel_builder.verify.wine import HOW, NOT_EXECUTED
 
+EMULATED = "executed on an ISA emulator, not run on hardware"
 DIRTY = (
     "built from a checkout with changes: it is for this machine; publish and upload, which give it to "
     "others, want a commit"
@@ -17,19 +19,31 @@ REPLACED = (
 )
 
 WINDOWS = (
-    "for Windows: built and audited, not executed and not published; to try it on Windows, take the file "
+    "for Windows, and not published, because nobody has run it there; to try it on Windows, take the file "
     "there, and pip install it"
 )
 
 
-def release_text(released: Sequence[Released], kept: Sequence[Path], machine_cpu_seconds: float) -> str:
-    """The wheels, what they cost, and the lines to type next; ``kept`` are those for Windows."""
-    wheels = [*map(_wheel_text, released), *map(_windows_text, kept)]
+def release_text(
+    released: Sequence[Released], kept: Mapping[Path, Mapping[str, Any]], machine_cpu_seconds: float
+) -> str:
+    """The wheels, what they cost, and the lines to type next; ``kept`` are those for Windows with their
+    records."""
+    wheels = [*map(_wheel_text, released), *(_windows_text(*one) for one in kept.items())]
     return "\n".join([*wheels, _cost_text(machine_cpu_seconds)])
 
 
-def _windows_text(wheel: Path) -> str:
-    return f"wheel     {shown(wheel)}\nnote      {WINDOWS}\n"
+def _windows_text(wheel: Path, record: Mapping[str, Any]) -> str:
+    executed = {arch: found for arch, found in record["archs"].items() if found["passed"]}
+    others = [arch for arch in record["archs"] if arch not in executed]
+    lines = [
+        f"wheel     {shown(wheel)}",
+        f"sha256    {record['sha256']}",
+        *_executed_lines(executed, HOW),
+        *([f"          {' '.join(others)} {NOT_EXECUTED}"] if others else []),
+        f"note      {WINDOWS}",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _wheel_text(one: Released) -> str:
@@ -43,7 +57,7 @@ def _wheel_text(one: Released) -> str:
         f"compiled  in CPU-seconds: {per_arch}",
         *_cache_lines(one.cache),
         f"checked   installed by pip in a fresh container; first result, on a CPU, after {seconds} s",
-        *_executed_lines({arch: one.record["archs"][arch] for arch in one.job.archs}),
+        *_executed_lines({arch: one.record["archs"][arch] for arch in one.job.archs}, EMULATED),
         f"install   {one.install_line}",
     ]
     if one.replaced:
@@ -60,9 +74,9 @@ def _cache_lines(cache: tuple[int, int]) -> Iterator[str]:
         yield f"cache     had {hits} of {total} code objects ({hits / total:.0%})"
 
 
-def _executed_lines(archs: Mapping[str, Any]) -> Iterator[str]:
+def _executed_lines(archs: Mapping[str, Any], how: str) -> Iterator[str]:
     """For each arch: launches, and the largest error as a share of what the rule allows."""
-    yield "executed  on an ISA emulator, not run on hardware; errors against float64, of what is allowed:"
+    yield f"{how.replace('executed ', 'executed  ', 1)}; errors against float64, of what is allowed:"
     for arch, found in archs.items():
         nearest = [instance["nearest_to_its_bound"] for instance in found["instances"].values()]
         used = max(case["error"] / case["allowed"] for case in nearest)

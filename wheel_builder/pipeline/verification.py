@@ -2,6 +2,7 @@
 
     audit -> emulator -> static checks -> emulated suite per arch -> tests without a GPU and under HIP errors
 
+Of a wheel for Windows all of these are executed under wine, but for loading it under HIP runtimes.
 Results are in the record that lies beside the wheel afterwards.
 """
 
@@ -43,27 +44,31 @@ from wheel_builder.matrix.plan import plan as make_plan
 from wheel_builder.matrix.support_table import planned_kernels
 from wheel_builder.pipeline.context import (
     ENGINE,
-    VERIFY_IMAGE,
     RunContext,
     builder_image,
     builder_step,
     progress_of,
     start_engine,
+    tester_steps,
+    testers,
     told,
-    verify_image,
 )
 from wheel_builder.pipeline.progress import Planned, Progress
 from wheel_builder.provenance.attest import product_of, refresh_provenance
 from wheel_builder.provenance.records import refuse_published, write_record
 from wheel_builder.static_checks import stage as static
 from wheel_builder.verify import numerics as emulated
-from wheel_builder.verify import runtimes
+from wheel_builder.verify import runtimes, wine
 from wheel_builder.verify import stage as verify
 from wheel_builder.verify.seen import subject_of
+from wheel_builder.verify.wine import HOW
 
 # Twice the most memory that the emulated suite of one arch took: 1.5 GiB, of gfx942.
 SUITE_BYTES = 3 * 1024**3
 COMPILES = "compiling it takes some minutes, once; what release, verify and emulate build is kept in build/"
+
+
+EMULATOR_FOR_WINDOWS, UNDER_WINE = "emulator for Windows", "under wine"
 
 
 def emulator_step(job: Job) -> Planned:
@@ -74,6 +79,11 @@ def verify_steps(job: Job) -> Iterator[Planned]:
     """The steps of verifying one of the job's wheels."""
     yield emulator_step(job)
     yield Planned("static checks", job.id, weight=20)
+    if job.for_windows:
+        yield Planned(EMULATOR_FOR_WINDOWS, job.id, weight=120)
+        yield from (Planned(f"emulate {arch} {UNDER_WINE}", job.id, weight=180) for arch in _emulated(job))
+        yield Planned(f"verify {UNDER_WINE}", job.id, weight=60)
+        return
     yield from (Planned(f"emulate {arch}", job.id, weight=60) for arch in job.archs)
     yield Planned("load under HIP runtimes", job.id, weight=5)
     yield Planned("verify", job.id, weight=90)
@@ -82,7 +92,7 @@ def verify_steps(job: Job) -> Iterator[Planned]:
 def planned_verification(jobs: Sequence[Job], others: Sequence[Job] = ()) -> list[Planned]:
     """The steps of ``verify_files`` in their order, for wheels of these jobs; ``others`` as there."""
     steps = (step for job in jobs for step in (builder_step(job), *verify_steps(job)))
-    return [ENGINE, VERIFY_IMAGE, *map(builder_step, others), *steps]
+    return [ENGINE, *tester_steps(jobs), *map(builder_step, others), *steps]
 
 
 def verify_files(
@@ -103,22 +113,23 @@ def verify_files(
     """
     refuse_published(files)
     jobs = [job_of(file, matrix, archs) for file in files]
-    refuse_windows(jobs, "verified")
     more = jobs_of(others, matrix)
     records = []
     with progress_of(planned_verification(jobs, more), context, plain) as progress:
         start_engine(context, progress)
-        tester = verify_image(matrix.package, context, progress)
+        images_of_tests = testers(jobs, matrix.package, context, progress)
         images = {job: builder_image(job, matrix.package, context, progress) for job in more}
         for file, job in zip(files, jobs, strict=True):
             audit_of_job(file, job, matrix.package, context.checkout)
             builder = builder_image(job, matrix.package, context, progress)
             elsewhere = {other: image for other, image in images.items() if other.rocm != job.rocm}
             record = verify_one(
-                file, job, context, builder, tester, progress, others=elsewhere, update=update
-            )
+                file, job, context, builder, images_of_tests[job.platform], progress,
+                others=elsewhere, update=update,
+            )  # fmt: skip
             records.append(write_record(file, record.facts))
-            refresh_provenance(file)
+            if not job.for_windows:
+                refresh_provenance(file)
     return records
 
 
@@ -171,10 +182,10 @@ def job_of(file: Path, matrix: Matrix, archs: Sequence[str] = ()) -> Job:
 
 
 def refuse_windows(jobs: Sequence[Job], what: str) -> None:
-    """Raise ``WheelError`` for wheels for Windows, which nothing here executes."""
+    """Raise ``WheelError`` for wheels for Windows, which nobody has run there."""
     if any(job.for_windows for job in jobs):
-        message = f"a wheel for Windows is not {what}: nothing here executes it, so there is no record of it"
-        advice = "scripts/wheel-builder audit says whether it is as planned; try it on a machine with Windows"
+        message = f"a wheel for Windows is not {what}: it was {HOW}"
+        advice = "scripts/wheel-builder verify says what is shown of it; try it on a machine with Windows"
         raise WheelError(message, advice=advice)
 
 
@@ -214,10 +225,13 @@ def verify_one(
 ) -> Artifact:
     """Run every check of ``verify`` on a wheel; returns its record.
 
-    ``others`` are other jobs' builder images, under whose runtimes the wheel is loaded too.
+    ``others`` are other jobs' builder images, under whose runtimes the wheel is loaded too.  ``tester`` is
+    the image of the job's platform.
     """
     runtime = build_emulator(job, builder, context, progress)
     checked, code = _static_checks(file, job, context, builder, runtime, progress, update=update)
+    if job.for_windows:
+        return _verify_under_wine(file, job, context, builder, tester, checked, code, progress)
     shown = _emulate(file, job, context, tester, runtime, code, progress)
     loads = _load(file, {job: builder, **others}, job, context, progress)
     log = context.log(f"verify-{job.id}")
@@ -226,6 +240,27 @@ def verify_one(
             file, shown, static=checked, job=job, image=tester, fake_hip=runtime,
             disassembly=code, runtimes=loads, checkout=context.checkout, store=context.store, log=log,
             full=_full(),
+        )  # fmt: skip
+        return told(step, record)
+
+
+def _verify_under_wine(
+    file: Path,
+    job: Job,
+    context: RunContext,
+    builder: Artifact,
+    tester: Artifact,
+    checked: Artifact,
+    code: Artifact,
+    progress: Progress,
+) -> Artifact:
+    runtime = _emulator_for_windows(job, builder, context, progress)
+    shown = _emulate(file, job, context, tester, runtime, code, progress)
+    log = context.log(f"verify-{job.id}")
+    with progress.step(f"verify {UNDER_WINE}", job=job.id, log=log) as step:
+        record = wine.verify_under_wine(
+            file, shown, static=checked, job=job, image=tester, fake_hip=runtime, disassembly=code,
+            checkout=context.checkout, store=context.store, log=log,
         )  # fmt: skip
         return told(step, record)
 
@@ -282,6 +317,22 @@ def build_emulator(job: Job, builder: Artifact, context: RunContext, progress: P
         return told(step, made)
 
 
+def _emulator_for_windows(job: Job, builder: Artifact, context: RunContext, progress: Progress) -> Artifact:
+    """The same as a DLL."""
+    log = context.log(f"emulator-{job.id}-dll")
+    with progress.step(EMULATOR_FOR_WINDOWS, job=job.id, log=log) as step:
+        made = fake_hip.build_fake_hip(
+            builder, checkout=context.checkout, store=context.store, log=log, platform=WINDOWS,
+            cache=context.cache,
+        )  # fmt: skip
+        return told(step, made)
+
+
+def _emulated(job: Job) -> tuple[str, ...]:
+    """The archs whose emulated suite runs."""
+    return wine.archs_under_wine(job.archs, full=_full()) if job.for_windows else job.archs
+
+
 def _emulate(
     file: Path,
     job: Job,
@@ -295,23 +346,25 @@ def _emulate(
 
     A failure ends the run after the suites that run already, whose results are kept.
     """
-    workers = side_by_side(len(job.archs), context.jobs, usable_memory())
-    logs = {arch: context.log(f"emulate-{job.id}-{arch}") for arch in job.archs}
+    archs = _emulated(job)
+    workers = side_by_side(len(archs), context.jobs, usable_memory())
+    logs = {arch: context.log(f"emulate-{job.id}-{arch}") for arch in archs}
+    where = f" {UNDER_WINE}" if job.for_windows else ""
 
     def one(arch: str) -> Artifact:
         kernels = planned_kernels(context.checkout, [arch])[arch]
         return emulated.run_emulated(
             subject_of(file, arch), kernels, image=tester, fake_hip=runtime, disassembly=code,
             checkout=context.checkout, store=context.store, jobs=max(1, context.jobs // workers),
-            log=logs[arch], full=_full(),
+            log=logs[arch], full=_full(), under_wine=job.for_windows,
         )  # fmt: skip
 
     shown = {}
     with ThreadPoolExecutor(workers) as pool:
-        running = {arch: pool.submit(one, arch) for arch in job.archs}
+        running = {arch: pool.submit(one, arch) for arch in archs}
         try:
             for arch, future in running.items():
-                with progress.step(f"emulate {arch}", job=job.id, log=logs[arch]) as step:
+                with progress.step(f"emulate {arch}{where}", job=job.id, log=logs[arch]) as step:
                     shown[arch] = told(step, future.result())
         except BaseException as error:
             pool.shutdown(wait=False, cancel_futures=True)

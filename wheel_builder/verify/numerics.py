@@ -85,6 +85,7 @@ def run_emulated(
     jobs: int,
     log: Path,
     full: bool = False,
+    under_wine: bool = False,
     most_failures: int = MOST_FAILURES,
     run: Runner = run,
 ) -> Artifact:
@@ -92,7 +93,8 @@ def run_emulated(
 
     ``full`` runs all of upstream's cases instead of a few.  After ``most_failures`` the suite stops.  The
     record's ``executed`` names the wheel that was installed: a later wheel of which the suite sees the same
-    has the same result.
+    has the same result.  ``under_wine`` for a wheel for Windows, with an image and a fake HIP runtime to
+    match.
     """
     settings = {
         "FA_FAKE_HIP_ARCH": arch_named(subject.arch).device_name,
@@ -102,8 +104,9 @@ def run_emulated(
         **({FULL: "1"} if full else {}),
     }
     suite = fake_hip_suite(
-        checkout / TESTS, fake_hip=fake_hip, disassembly=disassembly, checkout=checkout, env=settings
-    )
+        checkout / TESTS, fake_hip=fake_hip, disassembly=disassembly, checkout=checkout, env=settings,
+        under_wine=under_wine,
+    )  # fmt: skip
     files = {
         TESTS_INSIDE: files_at(suite.tests),
         **{mount.target: files_at(mount.source) for mount in suite.mounts},

@@ -17,7 +17,14 @@ from wheel_builder.base.store import key_of, sha256_file, walk_files
 from wheel_builder.files.elf import section_bytes
 from wheel_builder.files.fatbin import SECTION, gfx_of, read_bundles
 from wheel_builder.files.hostpart import host_part
-from wheel_builder.files.library import LIBRARY, library_of
+from wheel_builder.files.library import (
+    LIBRARY,
+    WINDOWS_LIBRARY,
+    WINDOWS_SECTION,
+    for_windows,
+    library_of,
+)
+from wheel_builder.files.pe import read_pe
 from wheel_builder.files.pycode import code_digest
 from wheel_builder.files.wheelfile import MAX_READ_MIB, WheelFile, read_wheel
 
@@ -44,13 +51,19 @@ class Subject:
 def subject_of(wheel: Path, arch: str) -> Subject:
     """What the suite of ``arch`` sees of ``wheel``.
 
-    Raises ``WheelFileError``, ``ElfError`` or ``FatbinError``.
+    Raises ``WheelFileError``, ``ElfError``, ``PeError`` or ``FatbinError``.
     """
     content = read_wheel(wheel, max_mib=MAX_READ_MIB)
-    library = library_of(content)
+    if for_windows(content):
+        library = library_of(content, WINDOWS_LIBRARY)
+        # All of the DLL: its device code is among its other sections.
+        fatbin, host = read_pe(library).section_bytes(WINDOWS_SECTION), library
+    else:
+        library = library_of(content)
+        fatbin, host = section_bytes(library, SECTION), host_part(library)
     parts = {
-        "code": code_part(library, arch),
-        "library": hashlib.sha256(host_part(library)).hexdigest(),
+        "code": _bundles_part(fatbin or b"", arch),
+        "library": hashlib.sha256(host).hexdigest(),
         "package": package_part(content),
     }
     return Subject(wheel, content.sha256, arch, parts)
@@ -58,9 +71,13 @@ def subject_of(wheel: Path, arch: str) -> Subject:
 
 def code_part(library: bytes, arch: str) -> str:
     """A digest of the code objects for ``arch``, all of their bytes, and of which bundle has each."""
+    return _bundles_part(section_bytes(library, SECTION) or b"", arch)
+
+
+def _bundles_part(fatbin: bytes, arch: str) -> str:
     rows = [
         [number, code.arch, hashlib.sha256(code.data).hexdigest()]
-        for number, bundle in enumerate(read_bundles(section_bytes(library, SECTION) or b""))
+        for number, bundle in enumerate(read_bundles(fatbin))
         for code in bundle.codes
         if code.gfx == arch
     ]
@@ -75,7 +92,7 @@ def package_part(wheel: WheelFile) -> str:
 def _package_rows(wheel: WheelFile) -> Iterator[tuple[str, str]]:
     for name, data in wheel.files.items():
         own = name.removeprefix(f"{wheel.dist_info}/")
-        if name == LIBRARY or (own != name and NOT_READ.fullmatch(own)):
+        if name in (LIBRARY, WINDOWS_LIBRARY) or (own != name and NOT_READ.fullmatch(own)):
             continue
         if own != name and own == METADATA:
             # Without the description, which is a page for people.

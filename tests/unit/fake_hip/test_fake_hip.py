@@ -2,7 +2,12 @@
 
 import re
 
+import pytest
+
 from tests.conftest import CHECKOUT
+from tests.pes import Dll
+from wheel_builder.base.errors import EmulatorBuildError
+from wheel_builder.fake_hip.stage import EXPORTS, refuse_unexported
 
 WEAK = re.compile(r"^#pragma weak (\w+)$", re.MULTILINE)
 EXPORTED = re.compile(r"^ +(hip\w+);$", re.MULTILINE)
@@ -24,3 +29,26 @@ def test_on_windows_each_of_them_is_looked_up_in_the_dll_that_the_doctor_looks_f
     assert re.findall(r'^  find\((\w+), "\1"\);$', source, re.MULTILINE) == declared
     [dll] = re.findall(r'#define FA_HIP_RUNTIME "(.+\.dll)"', (host / "hip.hpp").read_text())
     assert f'HIP_RUNTIME = "{dll}"' in (package / "_windows.py").read_text()
+
+
+LISTED = "{\n  global:\n    hipSetDevice;\n    fa_fake_hip_*;\n    emu_*;\n  local:\n    *;\n};\n"
+
+
+def test_a_dll_that_exports_all_that_is_listed_passes():
+    refuse_unexported(Dll(exports=("emu_run", "fa_fake_hip_report", "hipSetDevice")).data, LISTED)
+
+
+@pytest.mark.parametrize(
+    ("exports", "missing"),
+    [
+        (("emu_run", "fa_fake_hip_report", "hipSetDeviceFlags"), "hipSetDevice"),
+        (("emu_run", "hipSetDevice"), r"fa_fake_hip_\*"),
+        (("other",), r"hipSetDevice, fa_fake_hip_\*, emu_\*"),
+    ],
+)
+def test_a_dll_that_lacks_an_export_is_refused_by_its_name(exports, missing):
+    """The wheel's library would take such a runtime for none at all."""
+    with pytest.raises(
+        EmulatorBuildError, match=f"amdhip64_7.dll does not export {missing}, which {EXPORTS} lists"
+    ):
+        refuse_unexported(Dll(exports=exports).data, LISTED)

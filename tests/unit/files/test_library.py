@@ -2,9 +2,17 @@
 
 import pytest
 
+from tests.pes import DATA, READ, Dll
 from tests.wheels import ARCHS, KERNELS, fatbin, good_files, library, write_wheel
 from wheel_builder.base.errors import ElfError, FatbinError
-from wheel_builder.files.library import LIBRARY, code_objects, device_code, library_of
+from wheel_builder.files.library import (
+    LIBRARY,
+    WINDOWS_LIBRARY,
+    code_objects,
+    device_code,
+    for_windows,
+    library_of,
+)
 from wheel_builder.files.wheelfile import read_wheel
 
 
@@ -17,6 +25,19 @@ def test_the_device_code_of_a_wheel_is_that_of_its_library(tmp_path):
     found = device_code(good := wheel(tmp_path))
     assert [code.arch for code in found] == [arch for _ in KERNELS for arch in ARCHS]
     assert found == code_objects(library_of(good))
+
+
+def test_the_device_code_of_a_wheel_for_windows_is_that_of_its_dll(tmp_path):
+    dll = Dll(extra=((".hip_fat", fatbin(), DATA | READ),)).data
+    windows = wheel(tmp_path, **{LIBRARY: None, WINDOWS_LIBRARY: dll})
+    assert for_windows(windows)
+    assert device_code(windows) == device_code(wheel(tmp_path))
+
+
+def test_a_dll_beside_the_library_for_linux_is_not_read_in_its_place(tmp_path):
+    both = wheel(tmp_path, **{WINDOWS_LIBRARY: b"no DLL"})
+    assert not for_windows(both)
+    assert [code.arch for code in device_code(both)] == [arch for _ in KERNELS for arch in ARCHS]
 
 
 def test_a_library_that_is_not_there(tmp_path):

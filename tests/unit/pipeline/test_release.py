@@ -49,6 +49,7 @@ from wheel_builder.provenance.attest import write_provenance
 from wheel_builder.provenance.provenance import read_provenance
 from wheel_builder.provenance.records import provenance_path, record_path
 from wheel_builder.provenance.statement import Annotations
+from wheel_builder.verify.wine import HOW, NOT_EXECUTED
 
 NAME = "flash_attn_rocm-0.1.0+rocm7.2-py3-none-manylinux_2_28_x86_64.whl"
 
@@ -89,6 +90,26 @@ def test_the_steps_of_a_release_are_in_the_flows_order(job):
         "rocm7.2 publish",
         "rocm7.2 install from the index",
     ]
+
+
+def test_a_wheel_for_windows_is_verified_under_wine_and_ends_there(matrix):
+    job = job_of(
+        CHECKOUT / NAME.replace("+rocm7.2", "").replace("manylinux_2_28_x86_64", "win_amd64"), matrix
+    )
+    steps = [step.title for step in planned([job])]
+    assert steps[:3] == ["container engine", "image with wine", "public-windows builder image"]
+    assert steps[-7:] == [
+        "public-windows audit",
+        "public-windows emulator",
+        "public-windows static checks",
+        "public-windows emulator for Windows",
+        "public-windows emulate gfx1100 under wine",
+        "public-windows emulate gfx1201 under wine",
+        "public-windows verify under wine",
+    ]
+    assert [step.title for step in planned_verification([job])] == [
+        "container engine", "image with wine", "public-windows builder image", *steps[-6:]
+    ]  # fmt: skip
 
 
 def test_each_wheel_is_verified_with_the_steps_of_its_own_job(job):
@@ -219,7 +240,7 @@ def test_the_summary_has_all_that_a_user_needs(job, tmp_path):
         requirement="flash-attn-rocm==0.1.0+rocm7.2", first_use={"seconds_to_first_result": 3.2},
         record={"archs": dict.fromkeys(sorted(job.archs), shown)},
     )  # fmt: skip
-    text = release_text([one], [], 90.0)
+    text = release_text([one], {}, 90.0)
     assert f"sha256    {'ab' * 32}" in text
     assert "size      300000 bytes" in text
     assert "archs     gfx908 gfx942 gfx1030 gfx1100" in text
@@ -235,11 +256,23 @@ def test_the_summary_has_all_that_a_user_needs(job, tmp_path):
     assert line in text
     assert "1.5 CPU-minutes" in text
     assert "note" not in text
-    assert f"note      {DIRTY}" in release_text([replace(one, dirty=True)], [], 90.0)
-    assert "add --force-reinstall --no-deps to" in release_text([replace(one, replaced=True)], [], 90.0)
-    assert f"wheel     {tmp_path / 'a.whl'}\nnote      for Windows: built and audited, not executed" in (
-        release_text([one], [tmp_path / "a.whl"], 90.0)
-    )
+    assert f"note      {DIRTY}" in release_text([replace(one, dirty=True)], {}, 90.0)
+    assert "add --force-reinstall --no-deps to" in release_text([replace(one, replaced=True)], {}, 90.0)
+
+
+def test_the_summary_of_a_wheel_for_windows_says_that_it_was_wine(tmp_path):
+    nearest = {"nearest_to_its_bound": {"error": 5e-4, "allowed": 1e-3}}
+    record = {"sha256": "ab" * 32, "archs": {
+        "gfx1030": {"passed": False},
+        "gfx1100": {"passed": True, "launches": {"a": 341}, "instances": {"a": nearest}},
+    }}  # fmt: skip
+    assert release_text([], {tmp_path / "a.whl": record}, 90.0).splitlines()[:5] == [
+        f"wheel     {tmp_path / 'a.whl'}",
+        f"sha256    {'ab' * 32}",
+        f"executed  {HOW.removeprefix('executed ')}; errors against float64, of what is allowed:",
+        "          gfx1100 341 launches, at most 50%, no finding",
+        f"          gfx1030 {NOT_EXECUTED}",
+    ]
 
 
 def linked_again(*checkout):

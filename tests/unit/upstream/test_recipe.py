@@ -17,6 +17,7 @@ from wheel_builder.base.store import Artifact, Store, sha256_file
 from wheel_builder.build_log.read import Log
 from wheel_builder.build_log.report import explain
 from wheel_builder.cli.main import main
+from wheel_builder.images.sdist import BACKEND
 from wheel_builder.matrix.model import Selection, Upstream
 from wheel_builder.matrix.plan import plan
 from wheel_builder.matrix.reading import load_matrix
@@ -26,7 +27,7 @@ from wheel_builder.upstream import in_container, stages
 from wheel_builder.upstream.costs import Flags, load_costs
 from wheel_builder.upstream.gate import Checked
 from wheel_builder.upstream.recipe import compile_options, rows, shard_of
-from wheel_builder.upstream.sdist import BACKEND, fetch_sdist
+from wheel_builder.upstream.sdist import fetch_sdist
 from wheel_builder.upstream.stages import LIBRARY, OBJECT, Workshop, link, make_object, refuse
 
 MATRIX = load_matrix(CHECKOUT / "matrix.yaml")
@@ -55,7 +56,7 @@ def test_the_source_distribution_is_asked_for_by_hash_and_nothing_of_it_runs(tmp
     assert made.facts == {"file": "flash_attn-2.8.3.tar.gz"}
     assert pip.wanted == f"flash-attn==2.8.3 --hash=sha256:{upstream.sha256}\n"
     assert {"--require-hashes", "--no-deps", "--no-binary=:all:", "--no-build-isolation"} <= set(pip.argv)
-    assert pip.backend == BACKEND.format(name="flash-attn", version="2.8.3")
+    assert pip.backend == BACKEND.format(name="flash-attn", file="flash_attn", version="2.8.3")
 
 
 def test_another_file_is_refused_and_not_kept(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.build.test_stages import IMAGE, FakeEngine, suite
 from wheel_builder.base.errors import VerifyError
 from wheel_builder.base.store import Artifact, Store
-from wheel_builder.fake_hip.container import CONTROL, LIBRARY, SHARED, SUITE
+from wheel_builder.fake_hip.container import CONTROL, LIBRARY, SHARED, SUITE, WINDOWS_LIBRARY
 from wheel_builder.verify import numerics as emulated
 from wheel_builder.verify.coverage import REASONS
 from wheel_builder.verify.seen import Subject
@@ -100,6 +100,23 @@ def test_the_suite_runs_on_the_arch_with_sanitizers_and_without_network(checkout
         "wheel": "a-1+rocm7.2-py3-none-any.whl", "sha256": "0" * 64, "code": "c", "library": "l",
         "package": "p", "suite": ran["suite"],
     }  # fmt: skip
+
+
+def test_under_wine_the_runtime_is_a_dll_and_python_is_windows(checkout, tmp_path):
+    (tmp_path / f"fake_hip/{WINDOWS_LIBRARY}").touch()
+    engine = answering(record())
+    emulate(checkout, tmp_path, engine, under_wine=True)
+    [command] = engine.commands
+    assert "PRELOAD=/fake_hip/amdhip64_7.dll" in command
+    assert "windows-python -m pytest" in command[-1]
+    assert command[command.index("--network") + 1] == "none"
+    assert not emulate(checkout, tmp_path, engine).reused
+
+
+def test_a_failure_under_wine_says_where_it_was(checkout, tmp_path):
+    (tmp_path / f"fake_hip/{WINDOWS_LIBRARY}").touch()
+    with pytest.raises(VerifyError, match="failed numerics's tests in the container with wine\ndocker run"):
+        emulate(checkout, tmp_path, FakeEngine(fails=True), under_wine=True)
 
 
 def test_the_full_suite_is_another_result(checkout, tmp_path):

@@ -2,10 +2,12 @@
 
 import pytest
 
-from tests.wheels import DIST_INFO, LIBRARY, SBOM, good_files, library, write_wheel
+from tests.pes import DATA, READ, Dll
+from tests.wheels import DIST_INFO, LIBRARY, SBOM, bundle, code_object, good_files, library, write_wheel
 from wheel_builder.base.errors import VerifyError
+from wheel_builder.files.library import WINDOWS_LIBRARY
 from wheel_builder.files.wheelfile import read_wheel
-from wheel_builder.verify.seen import copied, digest_of, files_at, listing_of, package_part
+from wheel_builder.verify.seen import copied, digest_of, files_at, listing_of, package_part, subject_of
 
 MODULE = "flash_attn_rocm/__init__.py"
 METADATA = f"{DIST_INFO}/METADATA"
@@ -46,6 +48,24 @@ CHANGES = {
 
 def part(folder, **changes):
     return package_part(read_wheel(write_wheel(folder, {**FILES, **changes}), max_mib=64))
+
+
+def of_dll(folder, kernel, **changes):
+    """What the suite of gfx1100 sees of a wheel for Windows, whose DLL has code of two archs."""
+    codes = {
+        arch: code_object(arch, [kernel if arch == "gfx1100" else "other"]) for arch in ("gfx1030", "gfx1100")
+    }
+    dll = Dll(extra=((".hip_fat", bundle(codes), DATA | READ),), **changes).data
+    files = {name: data for name, data in good_files().items() if name != LIBRARY}
+    return subject_of(write_wheel(folder, {**files, WINDOWS_LIBRARY: dll}), "gfx1100").parts
+
+
+def test_of_a_wheel_for_windows_it_sees_the_archs_code_and_the_whole_dll(tmp_path):
+    found = of_dll(tmp_path, "one")
+    assert of_dll(tmp_path, "one") == found
+    for changed, parts in (("two", {"code", "library"}), ("one", {"library"})):
+        other = of_dll(tmp_path, changed, **({"overlay": b"x"} if changed == "one" else {}))
+        assert {name for name in found if found[name] != other[name]} == parts
 
 
 @pytest.mark.parametrize("change", WORDS.values(), ids=WORDS)

@@ -1,0 +1,146 @@
+"""The installed wheel on a Windows' Python: it imports, its operators are there, errors are exceptions.
+
+Executed under wine, and not on Windows.  The fake HIP runtime is the DLL that FA_FAKE_HIP_DLL names; tests
+without a runtime have a process of their own, as a DLL that is loaded once stays.
+"""
+
+import ctypes
+import re
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import flash_attn_rocm
+import pytest
+import torch
+from flash_attn_rocm import _windows
+from flash_attn_rocm._library import gpus, instances
+
+from wheel_builder.fake_hip.control import DLL_VARIABLE, FUNCTIONS, FakeHip, kernels_on_host_memory
+
+SECONDS = 120
+OPS = torch.ops.flash_attn_rocm
+RAISED = """
+import torch, flash_attn_rocm
+for _ in range(3):
+    try:
+        torch.ops.flash_attn_rocm.device_arch(-1)
+    except RuntimeError as error:
+        print("raised", error)
+"""
+
+
+ERRORS = (
+    ("hipGetDevice=100", "no ROCm-capable device is detected"),
+    ("hipGetDevicePropertiesR0600=1", "invalid argument"),
+    ("hipModuleLoadData=209", "no kernel image is available"),
+    ("hipModuleLaunchKernel=719", "unspecified launch failure"),
+)
+
+
+def python(*arguments):
+    """Another Python's exit code and output."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore:Failed to initialize NumPy", *arguments],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=SECONDS,
+        check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout.decode()
+
+
+@pytest.fixture(scope="module")
+def fake_hip():
+    return FakeHip()
+
+
+@contextmanager
+def strict():
+    """A call that no kernel answers is an error."""
+    flash_attn_rocm.set_strict(True)
+    try:
+        yield
+    finally:
+        flash_attn_rocm.set_strict(None)
+
+
+def tensors():
+    return [torch.randn(1, 8, 2, 64, dtype=torch.float16) for _ in range(3)]
+
+
+def test_this_is_a_python_for_windows():
+    assert sys.platform == "win32"
+    assert Path(flash_attn_rocm.__file__).drive
+
+
+def test_without_a_hip_runtime_the_operator_raises_each_time():
+    code, text = python("-c", RAISED)
+    assert (code, text.count("raised no HIP runtime in this process")) == (0, 3), text
+    assert "amdhip64_7.dll" in text
+
+
+def test_without_a_gpu_the_doctor_says_what_to_do():
+    code, text = python("-m", "flash_attn_rocm", "doctor")
+    assert code == 1, text
+    assert re.search(r"^system +Windows", text, re.MULTILINE)
+    assert "What to do next:" in text
+    assert "no driver of AMD is installed" in text
+    assert "Traceback" not in text
+    for word in ("/dev/kfd", "modprobe", "export "):  # of Linux
+        assert word not in text
+
+
+def test_every_operator_is_registered():
+    for name in ("fwd", "bwd", "append", "instances", "gpus", "limits", "device_arch"):
+        assert getattr(OPS, name).default
+    assert instances()
+    assert gpus()
+
+
+def test_the_pytorch_implementation_answers_on_the_cpu():
+    with pytest.warns(flash_attn_rocm.FlashAttnFallbackWarning, match="the PyTorch implementation answers"):
+        out = flash_attn_rocm.flash_attn_func(*(each.float() for each in tensors()))
+    assert out.shape == (1, 8, 2, 64)
+
+
+def test_each_error_of_the_runtime_is_a_runtimeerror_and_then_a_kernel_answers(fake_hip):
+    """Each three times: an exception that crosses another compiler's frames could end the process.
+
+    What succeeded once is not asked for again, so the errors come in a call's order.
+    """
+    q, k, v = tensors()
+    with strict(), kernels_on_host_memory(fake_hip):
+        for failure, words in ERRORS:
+            for _ in range(3):
+                fake_hip.fail(failure)
+                with pytest.raises(RuntimeError, match=words):
+                    flash_attn_rocm.flash_attn_func(q, k, v)
+        fake_hip.fail("")
+        out = flash_attn_rocm.flash_attn_func(q, k, v)
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        *(each.double().transpose(1, 2) for each in (q, k, v))
+    ).transpose(1, 2)
+    assert (out.double() - expected).abs().max() < 2e-3
+    assert [launch.kernel for launch in fake_hip.report().launches][-1].startswith("fa_")
+
+
+def test_the_runtime_is_the_dll_that_the_package_looks_for(fake_hip):
+    [found] = _windows.hip_libraries()
+    assert Path(found).name == _windows.HIP_RUNTIME
+    assert OPS.device_arch(-1).partition(":")[0] == fake_hip.archs[0]
+
+
+def test_a_runtime_that_is_not_named_is_missed_in_words(monkeypatch):
+    monkeypatch.setenv(DLL_VARIABLE, "kernel32.dll")
+    assert not hasattr(ctypes.CDLL("kernel32.dll"), FUNCTIONS[0])
+    with pytest.raises(RuntimeError, match=f"is not in this process: .* on Windows in {DLL_VARIABLE}"):
+        FakeHip()
+
+
+def test_a_process_that_ended_does_not_run():
+    child = subprocess.Popen(
+        [sys.executable, "-c", ""], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    assert _windows.process_runs(child.pid)
+    child.communicate(timeout=SECONDS)
+    assert not _windows.process_runs(child.pid)

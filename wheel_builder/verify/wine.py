@@ -1,0 +1,99 @@
+"""Verify a wheel for Windows: its tests and its kernels' numerics under wine, which is not Windows.
+
+In: the wheel, the image with wine, the fake HIP runtime for Windows, and the results of emulated suites.
+Out: ``record.json``, which says per arch what was shown and what was not.  Raises ``VerifyError`` when a test
+fails or none ran.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from wheel_builder.base.archs import arch_named, served_by
+from wheel_builder.base.process import Runner, run
+from wheel_builder.base.store import Artifact, Store, sha256_file, sha256_tree
+from wheel_builder.fake_hip.container import CONTROL, SHARED, fake_hip_suite
+from wheel_builder.images.wheel_tests import run_suite
+from wheel_builder.matrix.model import Job
+from wheel_builder.verify.stage import RECORD, what_was_shown
+
+TESTS = "tests/windows"
+HOW = "executed under wine on an ISA emulator, not on Windows"
+NOT_EXECUTED = "not executed: by default one arch of each matrix unit is, with FA_FULL=1 every arch"
+NO_MATRIX_UNIT = "dot2"
+
+
+def archs_under_wine(archs: Sequence[str], *, full: bool) -> tuple[str, ...]:
+    """Those of a wheel's archs whose emulated suite runs under wine.
+
+    The first of each matrix unit, ``full`` all; all, too, when none has a matrix unit.
+    """
+    first: dict[str, str] = {}
+    for arch in archs:
+        first.setdefault(arch_named(arch).isa.unit, arch)
+    first.pop(NO_MATRIX_UNIT, None)
+    return tuple(first.values()) if first and not full else tuple(archs)
+
+
+def verify_under_wine(
+    wheel: Path,
+    emulated: Mapping[str, Artifact],
+    *,
+    static: Artifact,
+    job: Job,
+    image: Artifact,
+    fake_hip: Artifact,
+    disassembly: Artifact,
+    checkout: Path,
+    store: Store,
+    log: Path,
+    run: Runner = run,
+) -> Artifact:
+    """Run the tests of the installed wheel under wine, and join their results with the emulator's.
+
+    Parameters are those of ``verify_wheel``; ``emulated`` may lack archs.  Facts are the record, as there,
+    with no ROCm version that it ``serves``: whether it loads beside a HIP runtime is not shown.
+    """
+    archs = {arch: emulated[arch].key if arch in emulated else "" for arch in job.archs}
+    named = {"wheel": wheel.name, "sha256": sha256_file(wheel)}
+    inputs = {
+        **named,
+        "emulated": archs,
+        "static": static.key,
+        "image": image.facts["image_id"],
+        "fake_hip": fake_hip.key,
+        "disassembly": disassembly.key,
+        "tests": sha256_tree(checkout, [checkout / path for path in (TESTS, CONTROL, *SHARED)]),
+        "gpus": {arch: served_by(arch) for arch in archs},
+    }
+
+    def make(out: Path) -> Mapping[str, Any]:
+        suite = fake_hip_suite(
+            checkout / TESTS, fake_hip=fake_hip, disassembly=disassembly, checkout=checkout, under_wine=True,
+            env={"FA_FAKE_HIP_ARCH": arch_named(next(iter(emulated))).device_name},
+        )  # fmt: skip
+        folder = out / Path(TESTS).name
+        folder.mkdir()
+        counts = run_suite(wheel, suite, image=image, out=folder, log=log, run=run)
+        record = {
+            **named,
+            "tests": {TESTS: counts},
+            "differences": static.facts["differences"],
+            "archs": {
+                arch: {"gpus": served_by(arch), **_shown(arch, emulated, static, named["sha256"])}
+                for arch in archs
+            },
+            "serves": [],
+        }
+        (out / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        return record
+
+    return store.get_or_make("verify-wine", inputs, make)
+
+
+def _shown(arch: str, emulated: Mapping[str, Artifact], static: Artifact, sha256: str) -> Mapping[str, Any]:
+    resources = static.facts["archs"][arch]
+    if arch in emulated:
+        return {**what_was_shown(emulated[arch].facts, resources, sha256), "numerics": HOW}
+    return {"resources": resources, "numerics": NOT_EXECUTED, "passed": False}
