@@ -14,7 +14,7 @@ from wheel_builder.images.docker import Mount, run_in
 JUNIT = "junit.xml"
 FULL = "FA_FULL"  # read by the tests and from ``verify``'s own environment
 MOST_FAILURES = 20  # enough to show that a kernel is wrong everywhere
-WINE_SECONDS = 3600  # after which a suite under wine counts as hung
+WINE_SECONDS, FULL_WINE_SECONDS = 3600, 86400  # after which a suite under wine counts as hung
 # Installed as a user would, then tested from a folder that has neither checkout nor wheel.
 INSTALL_AND_TEST = f"""
 set -eu
@@ -31,7 +31,8 @@ cd /wheel
 windows-python -m pip install --no-index --no-deps --quiet *.whl
 cd /out
 PYTHONPATH=$(echo "${{PYTHONPATH:-}}" | tr : ';')
-export PYTHONPATH FA_FAKE_HIP_DLL="${{PRELOAD:-}}" FA_WINE_SECONDS={WINE_SECONDS}
+seconds=${{{FULL}:+{FULL_WINE_SECONDS}}}
+export PYTHONPATH FA_FAKE_HIP_DLL="${{PRELOAD:-}}" FA_WINE_SECONDS="${{seconds:-{WINE_SECONDS}}}"
 windows-python -m pytest -p no:cacheprovider --strict-markers -W error \\
     -W "ignore:Failed to initialize NumPy" \\
     --maxfail="$MOST_FAILURES" --junit-xml=/out/{JUNIT} -q /tests
