@@ -9,6 +9,7 @@ from functools import cache
 
 from tests.checkouts import commit_all, copy_sources
 from tests.conftest import CHECKOUT
+from tests.unit.audit.test_windows import dll
 from tests.wheels import (
     BASE_VERSION,
     BUILDER_FACTS,
@@ -30,8 +31,8 @@ from wheel_builder.build.product import included_files, read_product
 from wheel_builder.build.sbom import sbom_text
 from wheel_builder.build.shim import FLASH_ATTN, SHIMS, shim_digest
 from wheel_builder.build.source import read_source
-from wheel_builder.files.library import LIBRARY
-from wheel_builder.matrix.model import Selection
+from wheel_builder.files.library import LIBRARY, WINDOWS_LIBRARY
+from wheel_builder.matrix.model import LINUX, PUBLIC, WINDOWS, WINDOWS_TAG, Selection
 from wheel_builder.matrix.plan import plan
 from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.matrix.support_table import planned_kernels
@@ -40,6 +41,7 @@ from wheel_builder.provenance.attest import write_provenance
 from wheel_builder.provenance.commit import read_tree
 from wheel_builder.provenance.records import write_record
 from wheel_builder.provenance.statement import Annotations, Resource
+from wheel_builder.verify.wine import HOW, NOT_EXECUTED, archs_under_wine
 
 NUMERICS = "executed on an ISA emulator, not run on hardware"
 OTHERS = ("matrix.yaml", "dockerfiles/builder-requirements.txt", "kernels/archs/gpus.toml")
@@ -84,21 +86,31 @@ def finished_shim(folder, root, commit, shim=FLASH_ATTN):
     return wheel
 
 
-def planned_archs(root, rocm):
-    """Those that the matrix of ``root`` builds for a ROCm version."""
-    [job] = plan(load_matrix(root / "matrix.yaml"), Selection(rocm=(rocm,))).jobs
-    return job.archs
+def planned_job(root, rocm, platform=LINUX):
+    """The job of the matrix of ``root`` for a ROCm version, or for the public wheel of a platform."""
+    [job] = plan(load_matrix(root / "matrix.yaml"), Selection(rocm=(rocm,), platforms=(platform,))).jobs
+    return job
 
 
-def finished_files(root, commit, rocm="7.2"):
+def version_of(rocm):
+    """The version of its wheel."""
+    return BASE_VERSION if rocm == PUBLIC else f"{BASE_VERSION}+rocm{rocm}"
+
+
+def finished_files(root, commit, rocm="7.2", platform=LINUX):
     """What a wheel of the commit holds, device code for what is planned included; RECORD is missing."""
-    version, tree = f"{BASE_VERSION}+rocm{rocm}", read_tree(root, commit)
+    version, tree = version_of(rocm), read_tree(root, commit, platform=platform)
     product, recipe = read_product(root), tree.recipe
     package = root / "kernels/python"
-    archs, headers = planned_archs(root, rocm), {"Metadata-Version": ("2.4",), "Version": (version,)}
+    archs, headers = (
+        planned_job(root, rocm, platform).archs,
+        {"Metadata-Version": ("2.4",), "Version": (version,)},
+    )
     kernels = planned_kernels(root, archs)
     names = sorted({name for group in kernels.values() for name in group})
-    code = [bundle({a: code_object(a, [name]) for a in archs if name in kernels[a]}) for name in names]
+    code = b"".join(
+        bundle({a: code_object(a, [name]) for a in archs if name in kernels[a]}) for name in names
+    )
     lines = [f"{name}: {value}" for name, values in (headers | product.fields).items() for value in values]
     materials = replace(
         MATERIALS, version=version, sources=tree.content, zig=recipe.zig, torch=recipe.torch_headers,
@@ -107,10 +119,14 @@ def finished_files(root, commit, rocm="7.2"):
     included = dict(included_files(root, forced(root)))
     files = {name: included.get(name, package / name).read_bytes() for name in product.files}
     files |= {f"{DIST_INFO}/licenses/{name}": (root / name).read_bytes() for name in product.licenses}
-    files |= {
-        LIBRARY: library(sections={".hip_fatbin": b"".join(code)}),
+    built = (
+        {WINDOWS_LIBRARY: dll(code)}
+        if platform == WINDOWS
+        else {LIBRARY: library(sections={".hip_fatbin": code})}
+    )
+    files |= built | {
         f"{DIST_INFO}/METADATA": "\n".join([*lines, "", ""]).encode() + product.readme,
-        f"{DIST_INFO}/WHEEL": WHEEL.encode(),
+        f"{DIST_INFO}/WHEEL": WHEEL.replace(PLATFORM, recipe.platform_tag).encode(),
         SBOM: sbom_text(materials).encode(),
     }
     return {name.replace(VERSION, version): data for name, data in files.items()}
@@ -122,32 +138,46 @@ def forced(root):
     return project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
 
 
-def finished_wheel(folder, root, commit, rocm="7.2", files=None, edit=bytes):
+def finished_wheel(folder, root, commit, rocm="7.2", files=None, edit=bytes, platform=LINUX):
     """A wheel of the commit of ``root`` with its record and statement; ``files`` and ``edit`` change it."""
-    version, archs = f"{BASE_VERSION}+rocm{rocm}", planned_archs(root, rocm)
-    name = f"flash_attn_rocm-{version}-py3-none-{PLATFORM}.whl"
-    wheel = write_wheel(folder, finished_files(root, commit, rocm) if files is None else files, name=name)
-    wheel.write_bytes(edit(wheel.read_bytes()))
-    shown = {"numerics": NUMERICS, "launches": {"a": 1}, "findings": [], "passed": True}
-    write_record(
-        wheel, {"sha256": sha256_file(wheel), "archs": dict.fromkeys(archs, shown), "serves": ["7.1"]}
+    name = (
+        f"flash_attn_rocm-{version_of(rocm)}-py3-none-{WINDOWS_TAG if platform == WINDOWS else PLATFORM}.whl"
     )
-    state(wheel, root, commit, rocm)
+    content = finished_files(root, commit, rocm, platform) if files is None else files
+    wheel = write_wheel(folder, content, name=name)
+    wheel.write_bytes(edit(wheel.read_bytes()))
+    write_record(wheel, finished_record(wheel, root, rocm, platform))
+    state(wheel, root, commit, rocm, platform)
     return wheel
 
 
-def state(wheel, root, commit, rocm="7.2"):
+def finished_record(wheel, root, rocm="7.2", platform=LINUX):
+    """The record of a finished wheel; for Windows that of a run without FA_FULL=1."""
+    job = planned_job(root, rocm, platform)
+    shown = {"numerics": NUMERICS, "launches": {"a": 1}, "findings": [], "passed": True}
+    archs, serves = dict.fromkeys(job.archs, shown), list(job.public.fits) if job.public else ["7.1"]
+    if platform == WINDOWS:
+        executed, serves = archs_under_wine(job.archs, full=False), []
+        archs = {
+            arch: shown | {"numerics": HOW}
+            if arch in executed
+            else {"numerics": NOT_EXECUTED, "passed": False}
+            for arch in job.archs
+        }
+    return {"wheel": wheel.name, "sha256": sha256_file(wheel), "archs": archs, "serves": serves}
+
+
+def state(wheel, root, commit, rocm="7.2", platform=LINUX):
     """Write the statement of a finished wheel, which names the record that is beside it now."""
-    version = f"{BASE_VERSION}+rocm{rocm}"
-    write_statement(
-        wheel, rocm=rocm, version=version, archs=planned_archs(root, rocm), **recipe_of(root, commit, rocm)
-    )
+    job = planned_job(root, rocm, platform)
+    recipe = recipe_of(root, commit, job.rocm.version, platform)
+    write_statement(wheel, rocm=job.rocm.version, version=version_of(rocm), archs=job.archs, **recipe)
 
 
 @cache
-def recipe_of(root, commit, rocm):
+def recipe_of(root, commit, rocm, platform=LINUX):
     """Parameters and dependencies of a statement, as the commit says them."""
-    tree = read_tree(root, commit)
+    tree = read_tree(root, commit, platform=platform)
     recipe = tree.recipe
     image = {
         "os": MATERIALS.system, "libcxx": MATERIALS.libcxx, "compiler": compiler_packages(MATERIALS.packages),

@@ -13,8 +13,9 @@ import uv
 
 from tests.catalogues import CATALOGUE
 from tests.index.conftest import serving
-from tests.wheels import project_wheel
+from tests.wheels import project_wheel, write_wheel
 from wheel_builder.base.store import sha256_file
+from wheel_builder.files.wheelfile import read_wheel
 from wheel_builder.index.folder import yank
 from wheel_builder.index.pages import JSON_TYPE
 from wheel_builder.index.publish import publish
@@ -22,6 +23,7 @@ from wheel_builder.provenance.records import write_record
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 NAME, VERSION = "flash-attn-demo", "1.0+rocm7.2"
+MODULE = NAME.replace("-", "_")
 PIP = [sys.executable, "-m", "pip", "install"]
 UV = [uv.find_uv_bin(), "pip", "install", "--python", sys.executable]
 INSTALLERS = pytest.mark.parametrize("installer", [PIP, UV], ids=["pip", "uv"])
@@ -203,6 +205,38 @@ def test_of_the_public_wheel_and_a_rocm_versions_own_each_gets_the_right_one(
             assert done.returncode == 0, done.stderr
             assert value(target) == f"VALUE = {expected}\n", (simple, requirement)
             shutil.rmtree(target)
+
+
+def for_platform(folder, tag, number):
+    """A wheel of NAME 1.0 for one platform."""
+    made = project_wheel(folder, NAME, "1.0")
+    content = read_wheel(made, max_mib=1).files
+    content[f"{MODULE}/__init__.py"] = f"VALUE = {number}\n".encode()
+    del content[f"{MODULE}-1.0.dist-info/RECORD"]
+    return write_wheel(folder, content, name=f"{MODULE}-1.0-py3-none-{tag}.whl")
+
+
+@pytest.mark.parametrize(
+    ("installer", "options"),
+    [
+        (PIP, ["--only-binary=:all:", "--platform", "win_amd64"]),
+        (UV, ["--python-platform", "x86_64-pc-windows-msvc"]),
+    ],
+    ids=["pip", "uv"],
+)
+def test_each_platform_gets_its_own_wheel_of_the_version(installer, options, clean_env, tmp_path):
+    wheels = [
+        for_platform(tmp_path, tag, number)
+        for number, tag in enumerate(("manylinux_2_17_x86_64", "win_amd64"), 1)
+    ]
+    publish(wheels, tmp_path / "index", "public", catalogue=CATALOGUE, now=NOW)
+    with serving(tmp_path / "index") as (url, _):
+        for simple in ("public/simple/", "simple/"):
+            for number, more in enumerate(([], options), 1):
+                target = tmp_path / f"target-{simple.count('/')}-{number}"
+                done = install(installer, url, clean_env, target, *more, NAME, simple=simple)
+                assert done.returncode == 0, done.stderr
+                assert value(target) == f"VALUE = {number}\n"
 
 
 def value(target: Path) -> str:

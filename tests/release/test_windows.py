@@ -1,23 +1,30 @@
 """The wheel for Windows as a user makes it: executed under wine on an ISA emulator, not on Windows."""
 
 import json
+import shutil
+from datetime import UTC, datetime
 
 import pytest
 
 from tests.conftest import CHECKOUT
 from tests.release.conftest import Release
 from tests.release.mutants import ends_at_once, mutant_wheel
+from tests.wheels import write_wheel
 from wheel_builder.audit.loading import bundle_problems, content_problems
 from wheel_builder.base.errors import EmulatorBuildError, VerifyError
+from wheel_builder.cli.selected import read_catalogue
 from wheel_builder.fake_hip.container import WINDOWS_LIBRARY as FAKE_HIP
 from wheel_builder.fake_hip.stage import EXPORTS, build_fake_hip, refuse_unexported
 from wheel_builder.files.library import WINDOWS_LIBRARY, dll_code_objects, unused_dll_bundles
 from wheel_builder.files.pe import read_pe
 from wheel_builder.files.wheelfile import read_wheel
 from wheel_builder.images.wine import build_wine_image
+from wheel_builder.index.check import verify_index
+from wheel_builder.index.first_use import install_and_call
+from wheel_builder.index.publish import publish
 from wheel_builder.matrix.model import WINDOWS
 from wheel_builder.matrix.support_table import planned_kernels
-from wheel_builder.provenance.records import record_path
+from wheel_builder.provenance.records import provenance_path, record_path
 from wheel_builder.static_checks.stage import disassemble_wheel
 from wheel_builder.verify.numerics import run_emulated
 from wheel_builder.verify.seen import subject_of
@@ -52,7 +59,43 @@ def test_it_is_verified_under_wine_and_its_record_says_so(windows):
     assert record["tests"][TESTS]["passed"] > 0
     assert record["serves"] == []
     assert windows.says("executed").startswith(HOW.removeprefix("executed "))
-    assert "not published" in windows.says("note")
+    assert windows.says("checked").startswith("installed from the index by pip for Windows under wine; ")
+
+
+def test_it_is_on_the_index_as_a_user_finds_it(windows):
+    """The release installed it from there."""
+    published = windows.index / "public/simple/flash-attn-rocm" / windows.wheel.name
+    assert published.read_bytes() == windows.wheel.read_bytes()
+    for path in (record_path, provenance_path):
+        assert path(published).read_bytes() == path(windows.wheel).read_bytes()
+    assert windows.says("install") == (
+        f"pip install flash-attn-rocm==0.1.0 --index-url {(windows.index / 'public/simple').as_uri()}"
+    )
+    page = (windows.index / "index.html").read_text()
+    assert f"What was shown for gfx1100: {HOW}; " in page
+    assert verify_index(windows.index) == ()
+
+
+def test_pip_for_windows_takes_it_and_not_the_one_for_linux(windows, context, tmp_path):
+    """Both are one version of the index."""
+    root = shutil.copytree(windows.index, tmp_path / "index")
+    metadata = "flash_attn_rocm-0.1.0.dist-info/METADATA"
+    own = read_wheel(windows.wheel, max_mib=64).files
+    tag = "flash_attn_rocm-0.1.0.dist-info/WHEEL"
+    files = {metadata: own[metadata], tag: own[tag].replace(b"win_amd64", b"manylinux_2_28_x86_64")}
+    linux = write_wheel(
+        tmp_path, files, name=windows.wheel.name.replace("win_amd64", "manylinux_2_28_x86_64")
+    )
+    simple = publish(
+        [linux], root, "public", catalogue=read_catalogue(), now=datetime.now(UTC), to_others=False
+    ).simple
+    found = install_and_call(
+        "flash-attn-rocm==0.1.0", index=root, simple=simple, checkout=CHECKOUT, log=tmp_path / "log",
+        image=build_wine_image(context.store, logs=context.log("").parent), under_wine=True,
+    )  # fmt: skip
+    assert len(list((simple / "flash-attn-rocm").glob("*.whl"))) == 2
+    assert found["version"] == "0.1.0"
+    assert found["max_error"] < 0.01
 
 
 def test_a_kernel_that_ends_at_once_fails_under_wine(

@@ -114,7 +114,12 @@ def _link(source, target):
 
 @pytest.fixture(scope="module")
 def runner(tmp_path_factory):
-    values = {"inputs.rocm": "default", "inputs.archs": "gfx1030", "github.token": ""}
+    values = {
+        "inputs.rocm": "default",
+        "inputs.platforms": "linux",
+        "inputs.archs": "gfx1030",
+        "github.token": "",
+    }
     return Runner(tmp_path_factory.mktemp("runner"), values)
 
 

@@ -23,7 +23,7 @@ from tests.workflows import (
 from wheel_builder.cli.commands import commands_for
 from wheel_builder.cli.commands.plan import SHARDS
 from wheel_builder.cli.main import _parser
-from wheel_builder.matrix.model import PUBLIC, Selection
+from wheel_builder.matrix.model import PLATFORMS, PUBLIC, Selection
 from wheel_builder.matrix.plan import plan, to_github
 from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.upstream.recipe import rows
@@ -44,7 +44,8 @@ ROWS = {
     **rows(PLAN, MATRIX.upstream, SHARDS),
 }
 INPUTS = {
-    "inputs.rocm": "default", "inputs.archs": "all", "inputs.job": "rocm7.2", "inputs.run": "1",
+    "inputs.rocm": "default", "inputs.platforms": "linux", "inputs.archs": "all",
+    "inputs.job": "rocm7.2", "inputs.run": "1",
     "inputs.shards": "24",
 }  # fmt: skip
 MOST_ROWS = 256  # of a workflow's matrix
@@ -187,7 +188,8 @@ def test_a_checkout_keeps_no_credentials(job):
 def test_the_form_does_nothing_lasting_unless_told():
     inputs = load("release.yml")["on"]["workflow_dispatch"]["inputs"]
     assert {name: given["default"] for name, given in inputs.items()} == {
-        "rocm": "default", "archs": "all", "gpu": False, "publish": False, "upload": False,
+        "rocm": "default", "platforms": "linux", "archs": "all",
+        "gpu": False, "publish": False, "upload": False,
     }  # fmt: skip
 
 
@@ -207,7 +209,7 @@ def test_publishing_needs_the_form_the_default_branch_the_rehearsal_and_an_appro
     assert "||" not in body["if"]
 
 
-def test_only_the_public_wheel_is_uploaded_after_it_was_published_and_approved():
+def test_only_public_wheels_are_uploaded_after_they_were_published_and_approved():
     job = job_of("release.yml", "upload")
     assert job.body["environment"] == "upload"
     assert job.body["needs"] == "publish"
@@ -215,8 +217,11 @@ def test_only_the_public_wheel_is_uploaded_after_it_was_published_and_approved()
         assert condition in job.body["if"]
     assert "||" not in job.body["if"]
     [downloaded] = [step["with"] for step in job.steps if "download-artifact@" in step.get("uses", "")]
-    assert downloaded == {"name": f"verified-{PUBLIC}", "path": "finished"}
-    assert PUBLIC in [row["job"] for row in ROWS["wheel"]]
+    assert downloaded == {"pattern": f"verified-{PUBLIC}*", "merge-multiple": True, "path": "finished"}
+    both = plan(MATRIX, Selection(all_rocm=True, platforms=PLATFORMS)).jobs
+    taken = [job for job in both if fnmatch(f"verified-{job.id}", downloaded["pattern"])]
+    assert taken == [job for job in both if job.public]
+    assert [job.platform for job in taken] == list(PLATFORMS)
 
 
 def test_wheels_are_attested_before_they_are_published():

@@ -11,11 +11,13 @@ from urllib.parse import urlsplit, urlunsplit
 
 from wheel_builder.base.process import Runner, run
 from wheel_builder.build.wheel_inputs import read_inputs, sources_digest
+from wheel_builder.matrix.model import LINUX, WINDOWS
 
 # Everything that affects wheels and their builder images, the pipeline included.
 PATHS = (
     "pyproject.toml", "LICENSE", "kernels", "shim", "shim3", "wheel_builder", "dockerfiles", "matrix.yaml",
 )  # fmt: skip
+ZIG_FLAGS = {LINUX: "kernels/zig_flags.txt", WINDOWS: "kernels/zig_flags_windows.txt"}
 COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 FETCH = "git fetch --tags the branch that has it (with --unshallow in a shallow clone), then run this again"
 
@@ -45,8 +47,8 @@ class Source:
         return f"{self.commit}-changed" if self.commit and self.changed else self.commit
 
 
-def read_source(checkout: Path, *, run: Runner = run) -> Source:
-    """What git and the files of ``checkout`` say."""
+def read_source(checkout: Path, *, platform: str = LINUX, run: Runner = run) -> Source:
+    """What git and the files of ``checkout`` say of a wheel for ``platform``."""
     git: list[str | Path] = ["git", "-C", checkout]
     head = run([*git, "rev-parse", "--verify", "--quiet", "HEAD"], check=False)
     commit = head.stdout.strip() if head.returncode == 0 else ""
@@ -60,7 +62,7 @@ def read_source(checkout: Path, *, run: Runner = run) -> Source:
         changed=changed_files(status),
         content=sources_digest(checkout, inputs),
         source_date_epoch=inputs.source_date_epoch,
-        flags=read_flags(checkout),
+        flags=read_flags(checkout, platform),
     )
 
 
@@ -79,10 +81,10 @@ def remote_uri(url: str) -> str:
     return "git+" + urlunsplit((parts.scheme, host, parts.path, "", ""))
 
 
-def read_flags(checkout: Path) -> Mapping[str, tuple[str, ...]]:
+def read_flags(checkout: Path, platform: str = LINUX) -> Mapping[str, tuple[str, ...]]:
     """The compilers' flags: ``device`` from the kernels' build script, ``host`` from zig's file."""
     device = constant(checkout / "kernels/instances/build.py", "COMPILE")
-    host = (checkout / "kernels/zig_flags.txt").read_text(encoding="ascii").split()
+    host = (checkout / ZIG_FLAGS[platform]).read_text(encoding="ascii").split()
     return {"device": tuple(device), "host": tuple(host)}
 
 

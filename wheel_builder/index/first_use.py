@@ -1,6 +1,7 @@
 """First use: pip installs the published wheel from the index in a fresh container, and attention runs.
 
-In: an index with the wheel in it, the verify image.  Out: what ``scripts/first_use.py`` measured.
+In: an index with the wheel in it, the verify image, for Windows the one with wine.  Out: what
+``scripts/first_use.py`` measured.
 """
 
 import json
@@ -25,16 +26,19 @@ def install_and_call(
     image: Artifact,
     checkout: Path,
     log: Path,
+    under_wine: bool = False,
     run: Runner = run,
 ) -> Mapping[str, Any]:
     """Install ``requirement`` from ``simple`` in ``index``, served on loopback, and run attention once.
 
+    ``under_wine`` by CPython for Windows, in the image that has it.
     Returns ``version``, ``max_error`` (against float64), ``install_seconds`` and ``seconds_to_first_result``.
     """
     mounts = [Mount(checkout / SCRIPT, "/first_use.py")]
     url_path = simple.relative_to(index).as_posix()
     with serving(index) as address:
-        argv = ["python", "/first_use.py", requirement, f"{address}/{url_path}/"]
+        python = "windows-python" if under_wine else "python"
+        argv = [python, "/first_use.py", requirement, f"{address}/{url_path}/"]
         try:
             # The host's network, because the index answers on the host's loopback.
             done = run_in(image.facts["ref"], argv, mounts=mounts, network="host", log=log, run=run)

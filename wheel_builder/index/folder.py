@@ -33,10 +33,10 @@ from wheel_builder.base.words import line_problem
 from wheel_builder.files.sidecars import ATTACHMENTS, METADATA_SUFFIX, RECORD_SUFFIX, YANK_SUFFIX
 from wheel_builder.index import manual
 from wheel_builder.index.entries import HOME, in_words, read_entry, read_mark, with_reason
-from wheel_builder.index.offers import Contents, finder_pages_of, in_order, simple_below, simple_pages
+from wheel_builder.index.offers import Contents, finder_pages_of, in_order, simple_pages
 from wheel_builder.index.pages import Entry, Record, json_bytes
 from wheel_builder.matrix.catalogue import Catalogue
-from wheel_builder.matrix.model import PROJECT, PUBLIC, wheel_words
+from wheel_builder.matrix.model import PROJECT, PUBLIC, platform_of, simple_below, wheel_words
 
 LOCK = ".lock"
 MEND = "do what each line says, or restore these files from a copy of the index"
@@ -186,11 +186,12 @@ def read_what_can_be_read(root: Path) -> tuple[Contents, tuple[str, ...]]:
     return {rocm: in_order(projects) for rocm, projects in contents.items()}, tuple(problems)
 
 
-def newest_wheel(root: Path, rocm: str) -> Path | None:
-    """This project's newest wheel in the folder of ``rocm`` that is not yanked."""
+def newest_wheels(root: Path, rocm: str) -> list[Path]:
+    """This project's newest wheel for each platform in the folder of ``rocm`` that is not yanked."""
     entries = read_contents(root).get(rocm, {}).get(PROJECT, ())
     names = [entry.record.filename for entry in entries if entry.yanked is None]
-    return simple_of(root, rocm) / PROJECT / names[-1] if names else None
+    newest = {platform_of(name): name for name in names}
+    return [simple_of(root, rocm) / PROJECT / name for name in newest.values()]
 
 
 def beside(path: Path, suffix: str) -> Path:

@@ -12,15 +12,10 @@ from wheel_builder.index.finder import finder_pages
 from wheel_builder.index.finder.data import Wheel, make_finder
 from wheel_builder.index.pages import Entry, Record, project_pages, root_pages
 from wheel_builder.matrix.catalogue import Catalogue
-from wheel_builder.matrix.model import PROJECT, PUBLIC
+from wheel_builder.matrix.model import PROJECT, PUBLIC, simple_below
 
 Projects = Mapping[str, tuple[Entry, ...]]  # by project; oldest version first
 Contents = Mapping[str, Projects]  # by ROCm version, or PUBLIC; only the files in that one's own folder
-
-
-def simple_below(home: str) -> str:
-    """The folder below the root that ``--index-url`` names for a ROCm version, or for ``PUBLIC``."""
-    return f"{PUBLIC if home == PUBLIC else f'rocm{home}'}/simple"
 
 
 def simple_pages(contents: Contents) -> dict[str, bytes]:
@@ -117,10 +112,14 @@ def in_order(projects: Mapping[str, list[Entry]]) -> dict[str, tuple[Entry, ...]
     return {project: tuple(sorted(entries, key=_age)) for project, entries in sorted(projects.items())}
 
 
+def build_of(filename: str) -> BuildTag:
+    """The build number in a wheel's name; () for none."""
+    try:
+        return parse_wheel_filename(filename)[2]
+    except InvalidWheelFilename:
+        return ()
+
+
 def _age(entry: Entry) -> tuple[Version, BuildTag, str]:
     name = entry.record.filename
-    try:
-        build = parse_wheel_filename(name)[2]
-    except InvalidWheelFilename:
-        build = ()
-    return Version(entry.record.version), build, name
+    return Version(entry.record.version), build_of(name), name

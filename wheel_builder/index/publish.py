@@ -23,7 +23,7 @@ from wheel_builder.files.wheelfile import (
     record_problems,
     wheel_text_problems,
 )
-from wheel_builder.index import folder, local
+from wheel_builder.index import folder, local, mates
 from wheel_builder.index.entries import HOME, served_problems, text_problems
 from wheel_builder.index.folder import NewFile
 from wheel_builder.matrix.catalogue import Catalogue
@@ -33,6 +33,9 @@ from wheel_builder.provenance.verification import read_verification
 
 NEW_VERSION = (
     "raise the version in pyproject.toml, or the build number in that of shim or shim3, and build again"
+)
+ONE_VERSION = (
+    "build all platforms' wheels of a version from one commit, or raise the version in pyproject.toml"
 )
 YANK = "yank each of them (scripts/wheel-builder yank FILE --rocm V --reason TEXT), then publish again"
 
@@ -88,6 +91,12 @@ def publish_all(
             local.begin(index_root)
         is_local = local.is_local(index_root)
         replaced = local.replaced(index_root, every) if is_local else frozenset()
+        new = [mates.of_file(file) for file in every]
+        kept = [one for one in mates.in_index(index_root) if one.filename not in replaced]
+        unlike = mates.conflicts(new, kept)
+        if is_local:  # there an older wheel of another platform goes, too
+            replaced, unlike = replaced | unlike.keys(), {}
+        _refuse_conflicts({**unlike, **mates.conflicts(new, new)})
         _refuse_other_content(index_root, [file for file in every if file.filename not in replaced])
         _refuse_what_installers_pass_over(index_root, every)
         remove_parts(index_root)
@@ -252,6 +261,12 @@ def _refuse_other_content(root: Path, files: Sequence[NewFile]) -> None:
     if problems:
         title = "a published file never changes; nothing was published"
         raise PublishError(title, problems, advice=NEW_VERSION)
+
+
+def _refuse_conflicts(unlike: Mapping[str, Sequence[str]]) -> None:
+    if problems := list(dict.fromkeys(problem for why in unlike.values() for problem in why)):
+        title = "the wheels of one version have to be of the same sources; nothing was published"
+        raise PublishError(title, problems, advice=ONE_VERSION)
 
 
 def _refuse_what_installers_pass_over(root: Path, files: Sequence[NewFile]) -> None:

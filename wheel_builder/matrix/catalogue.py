@@ -1,11 +1,12 @@
 """What the index says about GPUs and ROCm versions, including those without a wheel, and why; pure."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from wheel_builder.base.products import Product, device_names
 from wheel_builder.matrix.hardware import HardwareRun
-from wheel_builder.matrix.model import PUBLIC, Matrix, Selection
-from wheel_builder.matrix.plan import plan
+from wheel_builder.matrix.model import PUBLIC, WINDOWS, Arch, Matrix, Selection
+from wheel_builder.matrix.plan import NOT_ON_WINDOWS, plan
 
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"  # under which a GPU calls itself another arch
 
@@ -17,7 +18,7 @@ class Gpu:
     ``code_names`` are its chips, ``processors`` those that it is a part of.  ``code_object`` is the arch
     whose machine code it runs, "" its own; ``torch_override`` the value of HSA_OVERRIDE_GFX_VERSION with
     which PyTorch's builds, which have no kernels for it, run on it.  ``not_with`` has the ROCm versions
-    with which no wheel serves it, each with the reason.
+    with which no wheel serves it, and ``WINDOWS`` if none does there, each with the reason.
     """
 
     arch: str
@@ -80,7 +81,7 @@ def catalogue_of(matrix: Matrix, hardware: tuple[HardwareRun, ...] = ()) -> Cata
             _gpu(arch),
             code_object=arch.code,
             torch_override=arch.torch_override,
-            not_with=tuple((one.rocm, one.reason) for one in matrix.exclude if one.arch == arch.code),
+            not_with=tuple(_not_with(arch, matrix)),
         )
         for arch in matrix.archs
         if arch.devices
@@ -100,6 +101,12 @@ def catalogue_of(matrix: Matrix, hardware: tuple[HardwareRun, ...] = ()) -> Cata
         public_rocm=matrix.public.fits,
         public_built_with=matrix.public.built_with,
     )
+
+
+def _not_with(arch: Arch, matrix: Matrix) -> Iterator[tuple[str, str]]:
+    yield from ((one.rocm, one.reason) for one in matrix.exclude if one.arch == arch.code)
+    if arch.code not in matrix.public.windows:
+        yield WINDOWS, NOT_ON_WINDOWS
 
 
 def _gpu(product: Product, reason: str = "") -> Gpu:

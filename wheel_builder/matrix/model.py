@@ -216,6 +216,16 @@ class Plan:
     package: Package
 
 
+def simple_below(home: str) -> str:
+    """The folder of an index that ``--index-url`` names for a ROCm version, or for ``PUBLIC``."""
+    return f"{PUBLIC if home == PUBLIC else f'rocm{home}'}/simple"
+
+
+def platform_of(filename: str) -> str:
+    """The platform that a wheel's file name says, one of ``PLATFORMS``."""
+    return WINDOWS if filename.endswith(f"{WINDOWS_TAG}.whl") else LINUX
+
+
 def wheel_words(name: str, platform: str = LINUX) -> str:
     """A job's ``name`` in words: "ROCm 7.2", "the public wheel for Windows"."""
     words = "the public wheel" if name == PUBLIC else f"ROCm {name}"

@@ -25,6 +25,8 @@ from wheel_builder.matrix.model import (
     wheel_words,
 )
 
+NOT_ON_WINDOWS = "ROCm does not serve it on Windows"
+
 
 def plan(matrix: Matrix, selection: Selection) -> Plan:
     """Decide the jobs, in the order of matrix.yaml, each with its archs in the order of ``archs``.
@@ -74,7 +76,7 @@ def _for_windows(matrix: Matrix, selection: Selection) -> tuple[list[Job], list[
 def _not_on_windows(matrix: Matrix, selection: Selection) -> Iterator[tuple[str, str]]:
     for arch in selection.archs or (() if matrix.public.windows else ("",)):
         if arch not in matrix.public.windows:
-            yield arch, "ROCm does not serve it on Windows (`public.windows` in matrix.yaml)"
+            yield arch, f"{NOT_ON_WINDOWS} (`public.windows` in matrix.yaml)"
 
 
 def jobs_to_build(plan: Plan) -> tuple[Job, ...]:
@@ -110,6 +112,7 @@ def wheel_rows(plan: Plan) -> list[dict[str, str]]:
             "job": job.id,
             "rocm": job.name,
             "builder": job.builder,
+            "platform": job.platform,
             "archs": ",".join(job.archs),
             "runtimes": runtimes,
         }
@@ -117,10 +120,16 @@ def wheel_rows(plan: Plan) -> list[dict[str, str]]:
     ]
 
 
+def gpu_rows(plan: Plan) -> list[dict[str, str]]:
+    """Rows of the workflow matrix that takes wheels to a machine with a GPU and Linux."""
+    return [{"job": job.id} for job in plan.jobs if not job.for_windows]
+
+
 def runtime_image_rows(plan: Plan) -> list[dict[str, str]]:
     """Rows of the workflow matrix that makes runtime images: one for each ROCm version."""
     own = {job.rocm.version for job in plan.jobs if not job.public}
-    return [{"job": job.id} for job in plan.jobs if not job.public or job.rocm.version not in own]
+    linux = (job for job in plan.jobs if not job.for_windows)
+    return [{"job": job.id} for job in linux if not job.public or job.rocm.version not in own]
 
 
 def image_rows(plan: Plan, keys: Mapping[str, str]) -> list[dict[str, str]]:
@@ -140,6 +149,7 @@ def to_github(plan: Plan, keys: Mapping[str, str]) -> str:
         "image": image_rows(plan, keys),
         "device": device_rows(plan),
         "wheel": wheel_rows(plan),
+        "gpu": gpu_rows(plan),
         "runtime": runtime_image_rows(plan),
     }
     return output_lines(rows)

@@ -26,7 +26,7 @@ from wheel_builder.build.source import read_source
 from wheel_builder.index import first_use, publish
 from wheel_builder.matrix.catalogue import Catalogue, catalogue_of
 from wheel_builder.matrix.hardware import read_reports
-from wheel_builder.matrix.model import PROJECT, WINDOWS_TAG, Job, Matrix, Package, Plan
+from wheel_builder.matrix.model import PROJECT, Job, Matrix, Package, Plan, platform_of
 from wheel_builder.matrix.plan import jobs_to_build
 from wheel_builder.pipeline.context import (
     ENGINE,
@@ -44,15 +44,15 @@ from wheel_builder.pipeline.shim import audit_shim, finish_shims, shim_steps
 from wheel_builder.pipeline.taken import refuse_taken
 from wheel_builder.pipeline.verification import (
     audit_of_job,
+    demand_of,
     expectation,
     job_of,
-    refuse_windows,
     verify_one,
     verify_steps,
 )
 from wheel_builder.provenance.attest import finished_at, require_provenance, write_provenance
 from wheel_builder.provenance.provenance import SOURCE, Provenance, make_provenance, run_details
-from wheel_builder.provenance.records import require_attachments, require_served, write_record
+from wheel_builder.provenance.records import Demand, require_attachments, require_served, write_record
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,7 @@ class Released:
 
 @dataclass
 class Attempt:
-    """How far one job got: a field is set once its stage has passed; ``failure`` is what stopped the job.
-
-    ``kept`` is the finished wheel for Windows, which no index gets, with its record beside it.
-    """
+    """How far one job got: a field is set once its stage has passed; ``failure`` is what stopped the job."""
 
     job: Job
     builder: Artifact | None = None
@@ -97,7 +94,6 @@ class Attempt:
     record: Mapping[str, Any] | None = None
     published: Path | None = None
     released: Released | None = None
-    kept: Path | None = None
     failure: WheelBuilderError | None = None
 
     @contextmanager
@@ -119,26 +115,21 @@ def release(
 ) -> tuple[Attempt, ...]:
     """Run all jobs of the plan; a failing job does not keep the others from being published.
 
-    Every wheel is built before the first is verified, because each is loaded under every runtime.  One for
-    Windows is verified under wine and ends in ``dist``.
+    Every wheel is built before the first is verified, because each is loaded under every runtime.
     """
     attempts = tuple(Attempt(job) for job in jobs_to_build(plan))
-    linux = [one for one in attempts if not one.job.for_windows]
-    refuse_taken([one.job for one in linux], context.checkout, context.index)
+    refuse_taken([one.job for one in attempts], context.checkout, context.index)
     with progress_of(planned([attempt.job for attempt in attempts]), context, plain) as progress:
         start_engine(context, progress)
         images_of_tests = testers([one.job for one in attempts], plan.package, context, progress)
         for attempt in attempts:
             with attempt.going_on():
                 _build(attempt, plan.package, context, progress)
-        images = {one.job: one.builder for one in linux if one.builder}
+        images = {one.job: one.builder for one in attempts if one.builder and not one.job.for_windows}
         for attempt in attempts:
             with attempt.going_on():
                 tester = images_of_tests[attempt.job.platform]
-                if attempt.job.for_windows:
-                    _keep(attempt, context, tester, progress)
-                else:
-                    _finish(attempt, plan.package, context, tester, images, catalogue, progress)
+                _finish(attempt, plan.package, context, tester, images, catalogue, progress)
         print(progress.summary(), file=sys.stderr)  # noqa: T201  the progress' own last line
     return attempts
 
@@ -157,9 +148,8 @@ def run_until(stage: str, plan: Plan, context: RunContext, *, plain: bool | None
             if stage == "wheel":
                 codes = made
                 made = [build_wheel(job, plan.package, builder, codes, context, progress)]
-                if not job.for_windows:
-                    provenance = provenance_of(job, plan.package, builder, codes, made[0], context)
-                    write_provenance(made[0].path / provenance.wheel, provenance)
+                provenance = provenance_of(job, plan.package, builder, codes, made[0], context)
+                write_provenance(made[0].path / provenance.wheel, provenance)
             results += [artifact.path for artifact in made]
     return results
 
@@ -196,16 +186,16 @@ def _fit_for_others(files: Sequence[Path], matrix: Matrix, checkout: Path) -> li
     """
     shims, kernels = _parted(files)
     jobs = [job_of(file, matrix) for file in kernels]
-    refuse_windows(jobs, "given to others")
     for file, job in zip(kernels, jobs, strict=True):
         audit_of_job(file, job, matrix.package, checkout)
     for file in shims:
         if shim := shim_of(file):
             audit_shim(shim, file, checkout)
-    archs = {file: job.archs for file, job in zip(kernels, jobs, strict=True)}
-    versions = dict.fromkeys((*(row.version for row in matrix.rocm), *matrix.public.fits))
-    require_attachments(archs | dict.fromkeys(shims, ()), tuple(versions))
-    require_served([file for file, job in zip(kernels, jobs, strict=True) if job.public], matrix.public)
+    versions = tuple(dict.fromkeys((*(row.version for row in matrix.rocm), *matrix.public.fits)))
+    demands = {file: demand_of(job, versions) for file, job in zip(kernels, jobs, strict=True)}
+    require_attachments(demands | dict.fromkeys(shims, Demand(())))
+    public = [file for file, job in zip(kernels, jobs, strict=True) if job.public and not job.for_windows]
+    require_served(public, matrix.public)
     require_provenance(files, checkout)
     return jobs
 
@@ -253,8 +243,7 @@ def newest_wheel(job: Job, dist: Path) -> Path:
     own = [
         file
         for file in files
-        if file.name.split("-")[1].partition("+")[2] == job.label
-        and file.stem.endswith(WINDOWS_TAG) == job.for_windows
+        if file.name.split("-")[1].partition("+")[2] == job.label and platform_of(file.name) == job.platform
     ]
     wheels = sorted(own, key=lambda file: file.stat().st_mtime)
     if not wheels:
@@ -285,9 +274,8 @@ def _steps_until(stage: str, job: Job) -> Iterator[Planned]:
 
 def _finishing_steps(job: Job) -> Iterator[Planned]:
     yield from verify_steps(job)
-    if job.for_windows:
-        return
-    yield from shim_steps(job)
+    if not job.for_windows:
+        yield from shim_steps(job)
     yield Planned("publish", job.id)
     yield Planned("install from the index", job.id, weight=10)
 
@@ -349,7 +337,7 @@ def provenance_of(
     return make_provenance(
         job,
         package,
-        read_source(context.checkout),
+        read_source(context.checkout, platform=job.platform),
         version=wheel.wheel_version(job, context.checkout),
         image=builder,
         device_code=codes,
@@ -386,7 +374,12 @@ def _finish(
     record = verify_one(_file(built), job, context, builder, tester, progress, others=others)
     attempt.record = record.facts
     provenance = provenance_of(job, package, builder, attempt.codes, built, context)
-    shims = finish_shims([_file(built)], job, builder, tester, context.dist, context, progress)
+    # Pure Python: they are tested beside a wheel for Linux.
+    shims = (
+        []
+        if job.for_windows
+        else finish_shims([_file(built)], job, builder, tester, context.dist, context, progress)
+    )
     published = _publish(_file(built), shims, record, provenance, job, context, catalogue, progress)
     attempt.published = published.simple
     released = _install(attempt, published.simple, built, record, context, tester, progress)
@@ -395,18 +388,6 @@ def _finish(
         dirty=bool(provenance.dependency(SOURCE).annotations.dirty),
         replaced=released.wheel.name in published.replaced,
     )
-
-
-def _keep(attempt: Attempt, context: RunContext, tester: Artifact, progress: Progress) -> None:
-    """Verify the wheel for Windows of an attempt that passed the audit, and put it into ``dist``."""
-    if attempt.builder is None or attempt.wheel is None or not attempt.audited:
-        return
-    file = _file(attempt.wheel)
-    record = verify_one(file, attempt.job, context, attempt.builder, tester, progress)
-    attempt.record = record.facts
-    attempt.kept = context.dist / file.name
-    ensure(attempt.kept, file.read_bytes())
-    write_record(attempt.kept, record.facts)
 
 
 def _file(built: Artifact) -> Path:
@@ -427,8 +408,9 @@ def _install(
     log = context.log(f"install-{job.id}")
     with progress.step("install from the index", job=job.id, log=log):
         used = first_use.install_and_call(
-            requirement, index=context.index, simple=simple, image=tester, checkout=context.checkout, log=log
-        )
+            requirement, index=context.index, simple=simple, image=tester, checkout=context.checkout, log=log,
+            under_wine=job.for_windows,
+        )  # fmt: skip
     caches = [code.facts["cache"] for code in codes if not code.reused and "cache" in code.facts]
     return Released(
         job=job,
@@ -459,7 +441,7 @@ def _publish(
         ensure(finished, file.read_bytes())
         write_record(finished, record.facts)
         write_provenance(finished, provenance)
-        require_attachments({finished: job.archs}, record.facts["serves"])
+        require_attachments({finished: demand_of(job, record.facts["serves"])})
         published = publish.publish(
             [finished, *shims], context.index, job.name, catalogue=catalogue, now=datetime.now(UTC),
             to_others=False,

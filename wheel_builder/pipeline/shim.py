@@ -12,10 +12,11 @@ from pathlib import Path
 from wheel_builder.audit.rules import PureExpectation
 from wheel_builder.audit.stage import PureReport, audit_pure_wheel
 from wheel_builder.base.durable import ensure
+from wheel_builder.base.errors import WheelError
 from wheel_builder.base.store import Artifact
 from wheel_builder.build.shim import SHIMS, Shim, build_shim
 from wheel_builder.build.source import read_source
-from wheel_builder.matrix.model import Job, Matrix
+from wheel_builder.matrix.model import LINUX, Job, Matrix, platform_of
 from wheel_builder.pipeline.context import (
     ENGINE,
     VERIFY_IMAGE,
@@ -30,7 +31,7 @@ from wheel_builder.pipeline.progress import Planned, Progress
 from wheel_builder.pipeline.verification import job_of
 from wheel_builder.provenance.attest import finished_at, product_of, write_provenance
 from wheel_builder.provenance.provenance import make_shim_provenance, run_details
-from wheel_builder.provenance.records import require_attachments, write_record
+from wheel_builder.provenance.records import Demand, require_attachments, write_record
 from wheel_builder.verify.shim import record_of, verify_shim
 
 MAX_MIB = 0.25  # Python files only: ten times what it has
@@ -96,7 +97,7 @@ def _finish(
             run=run_details(os.environ, finished_at(built)),
         )  # fmt: skip
         write_provenance(finished, statement)
-        require_attachments({finished: ()}, ())
+        require_attachments({finished: Demand(())})
         if built.reused and all(one.reused for one in shown):
             step.skipped("unchanged")
     return finished
@@ -105,7 +106,14 @@ def _finish(
 def shims_beside(
     wheels: Sequence[Path], matrix: Matrix, to: Path, context: RunContext, *, plain: bool | None = None
 ) -> list[Path]:
-    """``finish_shims`` for finished wheels, in the builder image of the first."""
+    """``finish_shims`` for finished wheels, in the builder image of the first.
+
+    Those for Windows are passed over: Python files are the same there.  Raises ``WheelError`` without others.
+    """
+    wheels = [wheel for wheel in wheels if platform_of(wheel.name) == LINUX]
+    if not wheels:
+        message = "no wheel for Linux is named, and only beside one are the distributions tested"
+        raise WheelError(message, advice="name one, such as those of scripts/release in dist")
     job = job_of(wheels[0], matrix)
     with progress_of(planned_shims(job), context, plain) as progress:
         start_engine(context, progress)

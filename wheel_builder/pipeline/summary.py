@@ -1,7 +1,6 @@
 """What a release prints at its end; pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from wheel_builder.base.words import shown
@@ -17,36 +16,20 @@ REPLACED = (
     "it replaces an earlier wheel of this version in the local index; where that one is installed, add "
     "--force-reinstall --no-deps to the line above"
 )
-
-WINDOWS = (
-    "for Windows, and not published, because nobody has run it there; to try it on Windows, take the file "
-    "there, and pip install it"
-)
+WINDOWS = "nobody has run it on Windows yet; a report of python -m flash_attn_rocm selftest is welcome"
 
 
-def release_text(
-    released: Sequence[Released], kept: Mapping[Path, Mapping[str, Any]], machine_cpu_seconds: float
-) -> str:
-    """The wheels, what they cost, and the lines to type next; ``kept`` are those for Windows with their
-    records."""
-    wheels = [*map(_wheel_text, released), *(_windows_text(*one) for one in kept.items())]
-    return "\n".join([*wheels, _cost_text(machine_cpu_seconds)])
-
-
-def _windows_text(wheel: Path, record: Mapping[str, Any]) -> str:
-    executed = {arch: found for arch, found in record["archs"].items() if found["passed"]}
-    others = [arch for arch in record["archs"] if arch not in executed]
-    lines = [
-        f"wheel     {shown(wheel)}",
-        f"sha256    {record['sha256']}",
-        *_executed_lines(executed, HOW),
-        *([f"          {' '.join(others)} {NOT_EXECUTED}"] if others else []),
-        f"note      {WINDOWS}",
-    ]
-    return "\n".join(lines) + "\n"
+def release_text(released: Sequence[Released], machine_cpu_seconds: float) -> str:
+    """The wheels, what they cost, and the lines to type next."""
+    return "\n".join([*map(_wheel_text, released), _cost_text(machine_cpu_seconds)])
 
 
 def _wheel_text(one: Released) -> str:
+    windows = one.job.for_windows
+    where = "by pip for Windows under wine" if windows else "by pip in a fresh container"
+    archs = {arch: one.record["archs"][arch] for arch in one.job.archs}
+    others = [arch for arch, found in archs.items() if not found["passed"]]
+    executed = {arch: found for arch, found in archs.items() if found["passed"]}
     per_arch = ", ".join(f"{arch} {seconds:.0f}" for arch, seconds in one.cpu_seconds.items())
     seconds = one.first_use["seconds_to_first_result"]
     lines = [
@@ -56,10 +39,13 @@ def _wheel_text(one: Released) -> str:
         f"archs     {' '.join(one.job.archs)}",
         f"compiled  in CPU-seconds: {per_arch}",
         *_cache_lines(one.cache),
-        f"checked   installed by pip in a fresh container; first result, on a CPU, after {seconds} s",
-        *_executed_lines({arch: one.record["archs"][arch] for arch in one.job.archs}, EMULATED),
+        f"checked   installed from the index {where}; first result, on a CPU, after {seconds} s",
+        *_executed_lines(executed, HOW if windows else EMULATED),
+        *([f"          {' '.join(others)} {NOT_EXECUTED}"] if others else []),
         f"install   {one.install_line}",
     ]
+    if windows:
+        lines.append(f"note      {WINDOWS}")
     if one.replaced:
         lines.append(f"note      {REPLACED}")
     if one.dirty:

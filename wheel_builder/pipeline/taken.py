@@ -27,7 +27,8 @@ def refuse_taken(jobs: Sequence[Job], checkout: Path, index: Path) -> None:
     if local.is_local(index) or not index.is_dir():
         return
     digest = sources_digest(checkout, read_inputs(checkout))
-    if problems := [problem for job in jobs for problem in _problems(job, checkout, index, digest)]:
+    problems = [problem for job in jobs for problem in _problems(job, checkout, index, digest)]
+    if problems := list(dict.fromkeys(problems)):  # wheels of one version for both platforms are together
         title = "a published file never changes; nothing was built"
         raise PublishError(title, problems, advice=ADVICE.format(index=index))
 

@@ -8,7 +8,7 @@ Results are in the record that lies beside the wheel afterwards.
 
 import os
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
@@ -55,13 +55,12 @@ from wheel_builder.pipeline.context import (
 )
 from wheel_builder.pipeline.progress import Planned, Progress
 from wheel_builder.provenance.attest import product_of, refresh_provenance
-from wheel_builder.provenance.records import refuse_published, write_record
+from wheel_builder.provenance.records import Demand, refuse_published, write_record
 from wheel_builder.static_checks import stage as static
 from wheel_builder.verify import numerics as emulated
 from wheel_builder.verify import runtimes, wine
 from wheel_builder.verify import stage as verify
 from wheel_builder.verify.seen import subject_of
-from wheel_builder.verify.wine import HOW
 
 # Twice the most memory that the emulated suite of one arch took: 1.5 GiB, of gfx942.
 SUITE_BYTES = 3 * 1024**3
@@ -128,8 +127,7 @@ def verify_files(
                 others=elsewhere, update=update,
             )  # fmt: skip
             records.append(write_record(file, record.facts))
-            if not job.for_windows:
-                refresh_provenance(file)
+            refresh_provenance(file)
     return records
 
 
@@ -181,12 +179,17 @@ def job_of(file: Path, matrix: Matrix, archs: Sequence[str] = ()) -> Job:
     return jobs_to_build(make_plan(matrix, selection))[0]
 
 
-def refuse_windows(jobs: Sequence[Job], what: str) -> None:
-    """Raise ``WheelError`` for wheels for Windows, which nobody has run there."""
-    if any(job.for_windows for job in jobs):
-        message = f"a wheel for Windows is not {what}: it was {HOW}"
-        advice = "scripts/wheel-builder verify says what is shown of it; try it on a machine with Windows"
-        raise WheelError(message, advice=advice)
+def demand_of(job: Job, versions: Collection[str]) -> Demand:
+    """What the record of the job's wheel has to say; ``versions`` are the ROCm versions that it may serve.
+
+    For Linux that it passed for every arch; for Windows only for those that are executed under wine without
+    FA_FULL=1, and that the others were not executed.
+    """
+    if not job.for_windows:
+        return Demand(job.archs, versions)
+    executed = wine.archs_under_wine(job.archs, full=False)
+    others = [arch for arch in job.archs if arch not in executed]
+    return Demand(executed, others=others, how=wine.HOW, not_executed=wine.NOT_EXECUTED)
 
 
 def jobs_of(rocm: Sequence[str], matrix: Matrix) -> tuple[Job, ...]:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from wheel_builder.audit import sbom as sbom_check
-from wheel_builder.audit.stage import open_subject
+from wheel_builder.audit.stage import open_subject, open_windows
 from wheel_builder.base.durable import ensure
 from wheel_builder.base.errors import ProvenanceError, WheelFileError
 from wheel_builder.base.store import Artifact, sha256_file
@@ -13,7 +13,9 @@ from wheel_builder.build import sbom
 from wheel_builder.build.product import Product, read_product
 from wheel_builder.build.shim import shim_of
 from wheel_builder.build.source import commit_problem
+from wheel_builder.files.library import for_windows
 from wheel_builder.files.wheelfile import MAX_READ_MIB, WheelFile, read_wheel
+from wheel_builder.matrix.model import LINUX, WINDOWS
 from wheel_builder.provenance.check import ALL_IN_WORDS, Facts, provenance_problems, signature_words
 from wheel_builder.provenance.commit import NO_SOURCES, read_tree
 from wheel_builder.provenance.provenance import SOURCE, Provenance, read_provenance
@@ -125,10 +127,11 @@ def product_of(wheel: Path, checkout: Path) -> Product:
 def facts_of(wheel: WheelFile, found: Provenance, checkout: Path) -> Facts:
     """Collect what the wheel, the files beside it and the checkout say."""
     record = record_path(wheel.path)
-    tree = read_tree(checkout, found.commit)
+    opened, platform = (open_windows, WINDOWS) if for_windows(wheel) else (open_subject, LINUX)
+    tree = read_tree(checkout, found.commit, platform=platform)
     return Facts(
         wheel=wheel,
-        archs=frozenset(device.code.arch for device in open_subject(wheel).devices),
+        archs=frozenset(device.code.arch for device in opened(wheel).devices),
         sbom=sbom_check.find(wheel.files, wheel.dist_info).get(sbom.FILE, b""),
         record_name=record.name,
         record_sha256=sha256_file(record) if record.is_file() else "",

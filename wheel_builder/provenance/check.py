@@ -4,11 +4,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from wheel_builder.audit import sbom as sbom_check
-from wheel_builder.audit.contents import BUILT, file_problems, metadata_problems
+from wheel_builder.audit.contents import BUILT, BUILT_FOR_WINDOWS, file_problems, metadata_problems
 from wheel_builder.build.packages import compiler_packages
 from wheel_builder.build.product import Product
 from wheel_builder.build.sbom import Materials, sbom_text
 from wheel_builder.build.shim import Shim, shim_of
+from wheel_builder.files.library import for_windows
 from wheel_builder.files.wheelfile import WheelFile
 from wheel_builder.provenance import provenance as p
 from wheel_builder.provenance.commit import NO_SOURCES, Recipe, Tree
@@ -137,7 +138,8 @@ def _recipe_problems(found: Provenance, facts: Facts) -> Iterator[str]:
     yield from _source_problems(found, facts)
     if facts.tree is not None:
         yield from _tree_problems(found, facts.tree)
-        yield from _content_problems(facts.wheel, facts.tree.product)
+        built = BUILT_FOR_WINDOWS if for_windows(facts.wheel) else BUILT
+        yield from _content_problems(facts.wheel, facts.tree.product, built)
     yield from _image_problems(found)
 
 
@@ -173,9 +175,7 @@ def _tree_problems(found: Provenance, tree: Tree) -> Iterator[str]:
         yield from _parameter_problems(found, tree.recipe)
 
 
-def _content_problems(
-    wheel: WheelFile, product: Product | str, built: Collection[str] = BUILT
-) -> Iterator[str]:
+def _content_problems(wheel: WheelFile, product: Product | str, built: Collection[str]) -> Iterator[str]:
     """In what the files and the metadata in the wheel differ from those of its commit."""
     if isinstance(product, str):
         yield f"contents: what its commit puts in cannot be read here ({product}); {THERE}"

@@ -21,6 +21,7 @@ from wheel_builder.build.shim import SHIMS, Shim, shim_digest
 from wheel_builder.build.source import PATHS, commit_problem, constant, read_flags
 from wheel_builder.build.wheel_inputs import read_inputs, sources_digest
 from wheel_builder.matrix.document import read_document
+from wheel_builder.matrix.model import LINUX, WINDOWS, WINDOWS_TAG
 
 CHECKOUT = Path(__file__).parents[2]
 MATRIX, REQUIREMENTS = "matrix.yaml", "dockerfiles/builder-requirements.txt"
@@ -86,8 +87,11 @@ class Tree:
     writes_same_sbom: bool = True
 
 
-def read_tree(checkout: Path, commit: str, *, run: Runner = run) -> Tree | None:
-    """Read a commit's sources; None when ``checkout`` does not have the commit on a branch or tag."""
+def read_tree(checkout: Path, commit: str, *, platform: str = LINUX, run: Runner = run) -> Tree | None:
+    """Read a commit's sources; None when ``checkout`` does not have the commit on a branch or tag.
+
+    ``platform`` is that of the wheel whose recipe is asked for.
+    """
     if commit_problem(checkout, commit, run=run):
         return None
     with tempfile.TemporaryDirectory(prefix="flash-attn-rocm-") as name:
@@ -97,10 +101,10 @@ def read_tree(checkout: Path, commit: str, *, run: Runner = run) -> Tree | None:
         run(["git", "-C", checkout, "archive", "--output", archive, commit, "--", *there])
         with tarfile.open(archive) as tar:
             tar.extractall(root, filter="data")
-        return tree_of(root)
+        return tree_of(root, platform)
 
 
-def tree_of(root: Path) -> Tree:
+def tree_of(root: Path, platform: str = LINUX) -> Tree:
     """Read the sources in a folder."""
     first = not (root / wheel_inputs.FILE).exists()
     content, sources = "", ""
@@ -109,7 +113,7 @@ def tree_of(root: Path) -> Tree:
     same = all(_is_same_file(root / name, CHECKOUT / name) for name in WRITING_SBOM)
     try:
         content, sources = _first_digests(root) if first else _digests(root)
-        recipe = read_recipe(root, _first_epoch(root) if first else _epoch(root))
+        recipe = read_recipe(root, _first_epoch(root) if first else _epoch(root), platform)
         return Tree(content, sources, recipe, product, shims, same)
     except (MatrixError, StoreError) as error:
         reason = _one_line(error)
@@ -137,8 +141,8 @@ def _one_line(error: WheelBuilderError) -> str:
     return error.message.replace("\n  - ", "; ")
 
 
-def read_recipe(root: Path, source_date_epoch: str) -> Recipe:
-    """The recipe of the sources in a folder.
+def read_recipe(root: Path, source_date_epoch: str, platform: str = LINUX) -> Recipe:
+    """The recipe of the sources in a folder for a wheel for ``platform``.
 
     Raises ``MatrixError``, ``OSError``, ``LookupError``, ``SyntaxError``, ``TypeError`` or ``ValueError``
     when their form differs from today's.
@@ -152,9 +156,9 @@ def read_recipe(root: Path, source_date_epoch: str) -> Recipe:
         raise ValueError(message) from error
     requirements = root / REQUIREMENTS
     return Recipe(
-        flags=read_flags(root),
+        flags=read_flags(root, platform),
         llvm=llvm,
-        platform_tag=package["platform_tag"],
+        platform_tag=WINDOWS_TAG if platform == WINDOWS else package["platform_tag"],
         source_date_epoch=source_date_epoch,
         torch_headers=package["torch_headers"],
         torch_headers_sha256=package["torch_headers_sha256"],

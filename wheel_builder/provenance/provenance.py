@@ -19,7 +19,7 @@ from wheel_builder.base.strict_json import read_json
 from wheel_builder.build.device_code import code_objects
 from wheel_builder.build.packages import compiler_packages
 from wheel_builder.build.source import Source
-from wheel_builder.matrix.model import PUBLIC, Job, Package
+from wheel_builder.matrix.model import PUBLIC, Job, Package, platform_of
 from wheel_builder.provenance.statement import (
     Builder,
     Definition,
@@ -82,6 +82,11 @@ class Provenance:
         return self.rocm if "+" in self.version else PUBLIC
 
     @property
+    def platform(self) -> str:
+        """The value of --platforms that builds it."""
+        return platform_of(self.wheel)
+
+    @property
     def packages(self) -> Mapping[str, str]:
         """The builder image's packages: name -> exact version."""
         return self.dependency(IMAGE).annotations.packages
@@ -130,7 +135,7 @@ def make_provenance(
         parameters={
             "flags": {arch: list(flags) for arch, flags in source.flags.items()},
             "llvm": job.rocm.llvm,
-            "platform_tag": package.platform_tag,
+            "platform_tag": job.platform_tag(package),
             "source_date_epoch": source.source_date_epoch,
         },
         dependencies=(*_sources(source, wheel), *_environment(package, image)),

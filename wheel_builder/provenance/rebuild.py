@@ -22,6 +22,7 @@ from wheel_builder.build.source import commit_problem
 from wheel_builder.files.difference import first_difference
 from wheel_builder.files.wheelfile import MAX_READ_MIB, WheelFile, read_wheel
 from wheel_builder.images.docker import inspect_image
+from wheel_builder.matrix.model import LINUX
 from wheel_builder.provenance.provenance import IMAGE, SOURCE, Provenance, read_provenance
 from wheel_builder.provenance.records import provenance_path
 
@@ -156,6 +157,8 @@ def _build(found: Provenance, tree: Path, *, jobs: int, log: Path, run: Runner) 
         found.selected,
         "--archs",
         ",".join(found.archs),
+        # Commits from before there were others do not know the option.
+        *(() if found.platform == LINUX else ("--platforms", found.platform)),
     ]
     try:
         run([*argv, "--jobs", str(jobs), "--no-cache", "--verbose"], cwd=tree, log=log)

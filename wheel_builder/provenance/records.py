@@ -15,11 +15,13 @@ the process, so these limit the list:
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from wheel_builder.base.errors import ProvenanceError, PublishError
 from wheel_builder.base.store import sha256_file
+from wheel_builder.base.words import visible
 from wheel_builder.files.sidecars import ATTACHMENTS, RECORD_SUFFIX
 from wheel_builder.matrix.model import Public
 from wheel_builder.provenance.provenance import parse_provenance
@@ -31,6 +33,22 @@ VERIFY_FIRST = (
     "verify it first: scripts/wheel-builder verify WHEEL; only a build writes the statement: "
     "scripts/wheel-builder wheel"
 )
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What the record of a wheel has to say before it is published.
+
+    It has to pass for each of ``archs``; ``others`` of the wheel's archs need not have been executed. Where
+    ``how`` is given, these are the only words for what was executed, ``not_executed`` those for what was
+    not, and no further arch may be named. ``serves`` are the ROCm versions that it may name.
+    """
+
+    archs: Collection[str]
+    serves: Collection[str] = ()
+    others: Collection[str] = ()
+    how: str = ""
+    not_executed: str = ""
 
 
 def record_path(wheel: Path) -> Path:
@@ -68,16 +86,15 @@ def refuse_published(wheels: Collection[Path]) -> None:
         raise PublishError(title, problems, advice="copy the wheel to a folder of its own and name it there")
 
 
-def require_attachments(wheels: Mapping[Path, Collection[str]], versions: Collection[str]) -> None:
+def require_attachments(wheels: Mapping[Path, Demand]) -> None:
     """Raise ``PublishError`` unless each wheel has beside it a passing record and a statement about it.
 
-    ``wheels`` maps each file to the archs whose code it holds; the record has to pass for each of them and
-    may name only ROCm ``versions``.  All problems are reported at once.
+    All problems are reported at once.
     """
     problems = [
         problem
-        for wheel, archs in wheels.items()
-        for problem in (*record_problems(wheel, archs, versions), *missing_statement(wheel))
+        for wheel, demand in wheels.items()
+        for problem in (*record_problems(wheel, demand), *missing_statement(wheel))
     ]
     if problems:
         title = (
@@ -128,7 +145,7 @@ def statement_problems(data: bytes, wheel: Path, sha256: str, recorded: str) -> 
         yield f"{name}: it names a record with sha256 {said or 'none'}, but the record's is {recorded}"
 
 
-def record_problems(wheel: Path, archs: Collection[str], versions: Collection[str]) -> Iterator[str]:
+def record_problems(wheel: Path, demand: Demand) -> Iterator[str]:
     """What is wrong with the record beside ``wheel``."""
     path = record_path(wheel)
     try:
@@ -142,11 +159,17 @@ def record_problems(wheel: Path, archs: Collection[str], versions: Collection[st
     if record.sha256 != (digest := sha256_file(wheel)):
         yield f"{path.name}: it is about a wheel with sha256 {record.sha256}, but the wheel's is {digest}"
         return
-    if unknown := sorted(set(record.serves) - set(versions)):
+    if record.wheel not in ("", wheel.name):
+        yield f"{path.name}: it is about {visible(record.wheel)}, but the wheel is {wheel.name}"
+    if unknown := sorted(set(record.serves) - set(demand.serves)):
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
-        yield f"{path.name}: serves has ROCm {unknown[0]!r}{more}; known: {', '.join(versions)}"
+        known = ", ".join(demand.serves) or "none, it was loaded under no runtime"
+        yield f"{path.name}: serves has ROCm {unknown[0]!r}{more}; known: {known}"
     yield from (f"{path.name}: {problem}" for problem in record.gpu_problems())
-    yield from (f"{wheel.name}: {problem}" for arch in archs for problem in arch_problems(arch, record))
+    yield from (f"{wheel.name}: {one}" for arch in demand.archs for one in arch_problems(arch, record))
+    yield from (f"{wheel.name}: {one}" for arch in demand.others for one in _other_problems(arch, record))
+    if demand.how:
+        yield from (f"{path.name}: {problem}" for problem in _word_problems(record, demand))
 
 
 def arch_problems(arch: str, record: Verification) -> list[str]:
@@ -157,3 +180,21 @@ def arch_problems(arch: str, record: Verification) -> list[str]:
         f"{arch} {problem}" if problem.startswith("did not pass") else f"{arch}: {problem}"
         for problem in record.archs[arch].problems()
     ]
+
+
+def _other_problems(arch: str, record: Verification) -> list[str]:
+    """The same for an arch that need not have been executed; if it was, it has to have passed."""
+    shown = record.archs.get(arch)
+    executed = shown is None or shown.passed or any(shown.launches.values()) or shown.findings
+    return arch_problems(arch, record) if executed else []
+
+
+def _word_problems(record: Verification, demand: Demand) -> Iterator[str]:
+    """What pages would show of a record and nobody has shown."""
+    known = (*demand.archs, *demand.others)
+    for arch, shown in record.archs.items():
+        expected = demand.how if shown.passed else demand.not_executed
+        if arch not in known:
+            yield f"it is about {visible(arch)}, whose code the wheel has not; expected {', '.join(known)}"
+        elif shown.numerics != expected:
+            yield f"{arch}: it says {visible(shown.numerics)!r}, expected {expected!r}"

@@ -49,6 +49,8 @@ class Shown(_Strict):
     @property
     def words(self) -> str:
         """What was shown and how much was run, for users."""
+        if not self.passed and not self.launches:
+            return self.numerics
         findings, launches = len(self.findings), sum(self.launches.values())
         return (
             f"{self.numerics}; {launches} launches of {len(self.launches)} kernels compared with float64, "
@@ -57,9 +59,13 @@ class Shown(_Strict):
 
 
 class Verification(_Strict):
-    """A record about the wheel with ``sha256``; ``serves`` are ROCm versions besides its own."""
+    """A record about the wheel with ``sha256``; ``serves`` are ROCm versions besides its own.
+
+    ``wheel`` is its file name.
+    """
 
     sha256: str
+    wheel: str = ""
     archs: dict[str, Shown]
     serves: list[str] = []
 

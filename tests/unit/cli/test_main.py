@@ -294,7 +294,7 @@ def test_plan_github_keeps_reasons_out_of_the_output(capsys):
     assert main(["plan", "--github", "--all"]) == 0
     captured = capsys.readouterr()
     assert [line.split("=")[0] for line in captured.out.splitlines()] == [
-        "image", "device", "wheel", "runtime", "upstream", "upstream_library",
+        "image", "device", "wheel", "gpu", "runtime", "upstream", "upstream_library",
     ]  # fmt: skip
     assert captured.err.startswith("not built:\n")
     assert "ROCm 5.7: no torch" in captured.err

@@ -18,7 +18,11 @@ from wheel_builder.docs.tables import PLACE
 from wheel_builder.index.manual import SUMS, faults
 
 # No test follows them: CI has no network for that, and others' sites come and go.
-EXTERNAL = {"https://pytorch.org/get-started/locally/", "https://github.com/ROCm/librocdxg"}
+EXTERNAL = {
+    "https://pytorch.org/get-started/locally/",
+    "https://github.com/ROCm/librocdxg",
+    "https://github.com/ROCm/TheRock/blob/main/RELEASES.md",
+}
 
 
 @pytest.fixture(scope="module")

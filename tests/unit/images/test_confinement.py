@@ -225,14 +225,16 @@ def test_what_fetches_has_a_network_and_nothing_of_the_checkout_to_write_to(tmp_
     assert writable == [f"type=bind,source={tmp_path},target=/wheels"]
 
 
-def test_the_first_use_may_reach_the_index_and_writes_nowhere(tmp_path):
+@pytest.mark.parametrize(("under_wine", "python"), [(False, "python"), (True, "windows-python")])
+def test_the_first_use_may_reach_the_index_and_writes_nowhere(under_wine, python, tmp_path):
     run = Noted()
     with suppress(ValueError, LookupError):
         first_use.install_and_call(
             "flash-attn-rocm", index=tmp_path, simple=tmp_path / "simple", image=IMAGE, checkout=CHECKOUT,
-            log=tmp_path / "log", run=run,
+            log=tmp_path / "log", under_wine=under_wine, run=run,
         )  # fmt: skip
     [argv] = run.containers
+    assert argv[argv.index("/first_use.py") - 1] == python
     assert value(argv, "--network") == "host"
     assert all("readonly" in mount for mount in mounts(argv))
 

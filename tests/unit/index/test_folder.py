@@ -18,7 +18,7 @@ from wheel_builder.index.folder import (
     NewFile,
     add_file,
     changing,
-    newest_wheel,
+    newest_wheels,
     read_contents,
     write_pages,
     yank,
@@ -245,7 +245,7 @@ def test_a_bad_mark_is_told_with_the_way_out_and_stops_nothing_for_good(simple, 
     for change in (
         lambda: yank(tmp_path, "7.2", FILE.filename, "wrong", catalogue=CATALOGUE, now=NOW),
         lambda: write_pages(tmp_path, CATALOGUE),
-        lambda: newest_wheel(tmp_path, "7.2"),
+        lambda: newest_wheels(tmp_path, "7.2"),
     ):
         with pytest.raises(PublishError) as caught:
             change()
@@ -265,15 +265,28 @@ def test_a_record_with_text_that_no_page_can_show_is_told(simple, tmp_path):
 
 
 def test_the_newest_wheel_is_ours_of_that_rocm_and_not_yanked(simple, tmp_path):
-    assert newest_wheel(tmp_path, "7.2") is None
+    assert newest_wheels(tmp_path, "7.2") == []
     for version in ("1.10", "1.9", "1.11"):
         name = f"flash_attn_rocm-{version}-py3-none-any.whl"
         add_file(simple, replace(FILE, project="flash-attn-rocm", version=version, filename=name), NOW)
     yank(tmp_path, "7.2", name, "wrong numbers", catalogue=CATALOGUE, now=NOW)
-    found = newest_wheel(tmp_path, "7.2")
+    [found] = newest_wheels(tmp_path, "7.2")
     assert found == simple / "flash-attn-rocm" / "flash_attn_rocm-1.10-py3-none-any.whl"
     assert found.is_file()
-    assert newest_wheel(tmp_path, "6.4") is None
+    assert newest_wheels(tmp_path, "6.4") == []
+
+
+def test_the_newest_wheels_are_one_for_each_platform(simple, tmp_path):
+    """The public wheel for Windows would be rebuilt in place of that for Linux."""
+    names = [
+        f"flash_attn_rocm-{version}-py3-none-{tag}.whl"
+        for tag in ("manylinux_2_28_x86_64", "win_amd64")
+        for version in ("1.9", "1.10")
+    ]
+    for name in names:
+        file = replace(FILE, project="flash-attn-rocm", version=name.split("-")[1], filename=name)
+        add_file(simple, file, NOW)
+    assert [path.name for path in newest_wheels(tmp_path, "7.2")] == [names[1], names[3]]
 
 
 def test_parts_of_an_interrupted_publisher_go(simple):

@@ -1,12 +1,15 @@
 """matrix.yaml as users of the index see it."""
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from wheel_builder.base.archs import known_gpus
 from wheel_builder.matrix.catalogue import Gpu, catalogue_of
+from wheel_builder.matrix.model import WINDOWS
+from wheel_builder.matrix.plan import NOT_ON_WINDOWS
 from wheel_builder.matrix.reading import load_matrix
 
 CHECKOUT = Path(__file__).parents[3]
@@ -18,7 +21,16 @@ def test_every_arch_of_the_matrix_is_served_or_has_a_reason():
     catalogue = catalogue_of(MATRIX)
     assert [gpu.arch for gpu in catalogue.gpus if not gpu.reason] == [arch.name for arch in MATRIX.archs]
     assert {gpu.arch for gpu in catalogue.gpus if gpu.reason} == {o.name for o in MATRIX.other_archs}
-    assert Gpu("gfx908", ("Instinct MI100",), "", ("Arcturus",), (), "gfx908") in catalogue.gpus
+    [gpu] = [gpu for gpu in catalogue.gpus if gpu.arch == "gfx908"]
+    assert replace(gpu, not_with=()) == Gpu("gfx908", ("Instinct MI100",), "", ("Arcturus",), (), "gfx908")
+
+
+def test_the_archs_that_rocm_does_not_serve_on_windows_say_so():
+    gpus = catalogue_of(MATRIX).gpus
+    missing = {gpu.code for gpu in gpus if dict(gpu.not_with).get(WINDOWS) == NOT_ON_WINDOWS}
+    served = {gpu.code for gpu in gpus if not gpu.reason} - missing
+    assert served == set(MATRIX.public.windows)
+    assert missing == {"gfx908", "gfx90a", "gfx942", "gfx950"}
 
 
 def test_a_gpu_that_runs_the_code_of_another_says_whose_and_what_pytorch_needs():

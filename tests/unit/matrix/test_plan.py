@@ -24,6 +24,7 @@ from wheel_builder.matrix.model import (
 )
 from wheel_builder.matrix.plan import (
     device_rows,
+    gpu_rows,
     image_rows,
     jobs_to_build,
     plan,
@@ -199,8 +200,8 @@ def test_wheel_rows_have_the_archs_as_the_command_line_takes_them():
     rows = wheel_rows(plan(MATRIX, Selection()))
     assert rows == [
         {
-            "job": "rocm7.2", "rocm": "7.2", "builder": "rocm7.2", "archs": "gfx908,gfx942,gfx1100",
-            "runtimes": "7.2",
+            "job": "rocm7.2", "rocm": "7.2", "builder": "rocm7.2", "platform": "linux",
+            "archs": "gfx908,gfx942,gfx1100", "runtimes": "7.2",
         }
     ]  # fmt: skip
     row = rows[0]
@@ -246,6 +247,7 @@ def test_github_lines_are_one_line_of_json_each():
         "image": {"include": image_rows(made, KEYS)},
         "device": {"include": device_rows(made)},
         "wheel": {"include": wheel_rows(made)},
+        "gpu": {"include": gpu_rows(made)},
         "runtime": {"include": runtime_image_rows(made)},
     }
 
@@ -329,6 +331,15 @@ def test_the_wheel_for_windows_is_the_public_one_with_the_archs_that_rocm_serves
 def test_with_all_it_is_the_last():
     made = plan(FOR_WINDOWS, Selection(all_rocm=True, platforms=("linux", "windows")))
     assert [job.id for job in made.jobs] == ["rocm7.2", "rocm6.4", "public", "public-windows"]
+
+
+def test_neither_a_gpu_with_linux_nor_an_image_gets_the_wheel_for_windows():
+    made = plan(FOR_WINDOWS, Selection(rocm=("public",), platforms=("linux", "windows")))
+    assert [(row["job"], row["platform"]) for row in wheel_rows(made)] == [
+        ("public", "linux"), ("public-windows", "windows"),
+    ]  # fmt: skip
+    assert gpu_rows(made) == runtime_image_rows(made) == [{"job": "public"}]
+    assert image_rows(made, KEYS) == [{"job": "rocm7.2", "rocm": "7.2", "image": "7.2-key"}]
 
 
 def test_a_rocm_version_has_no_wheel_for_windows():

@@ -10,7 +10,7 @@ import pytest
 from kernels import hatch_build
 from tests.conftest import CHECKOUT
 from tests.elves import Edit
-from tests.finished import finished_files, finished_shim, finished_wheel, repository
+from tests.finished import finished_files, finished_shim, finished_wheel
 from tests.wheels import (
     ARCHS,
     LIBRARY,
@@ -30,7 +30,6 @@ from wheel_builder.index.folder import read_contents
 from wheel_builder.index.local import MARK, TEXT
 from wheel_builder.matrix.catalogue import catalogue_of
 from wheel_builder.matrix.model import Plan
-from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.matrix.support_table import planned_kernels
 from wheel_builder.pipeline.context import RunContext
 from wheel_builder.pipeline.release import (
@@ -43,6 +42,7 @@ from wheel_builder.pipeline.release import (
     upload_files,
 )
 from wheel_builder.pipeline.summary import DIRTY, release_text
+from wheel_builder.pipeline.summary import WINDOWS as NOT_ON_WINDOWS
 from wheel_builder.pipeline.taken import refuse_taken
 from wheel_builder.pipeline.verification import expectation, job_of, planned_verification, verify_files
 from wheel_builder.provenance.attest import write_provenance
@@ -52,11 +52,7 @@ from wheel_builder.provenance.statement import Annotations
 from wheel_builder.verify.wine import HOW, NOT_EXECUTED
 
 NAME = "flash_attn_rocm-0.1.0+rocm7.2-py3-none-manylinux_2_28_x86_64.whl"
-
-
-@pytest.fixture
-def matrix():
-    return load_matrix(CHECKOUT / "matrix.yaml")
+WINDOWS = "flash_attn_rocm-0.1.0-py3-none-win_amd64.whl"
 
 
 @pytest.fixture
@@ -92,13 +88,11 @@ def test_the_steps_of_a_release_are_in_the_flows_order(job):
     ]
 
 
-def test_a_wheel_for_windows_is_verified_under_wine_and_ends_there(matrix):
-    job = job_of(
-        CHECKOUT / NAME.replace("+rocm7.2", "").replace("manylinux_2_28_x86_64", "win_amd64"), matrix
-    )
+def test_a_wheel_for_windows_is_verified_and_installed_under_wine(matrix):
+    job = job_of(CHECKOUT / WINDOWS, matrix)
     steps = [step.title for step in planned([job])]
     assert steps[:3] == ["container engine", "image with wine", "public-windows builder image"]
-    assert steps[-7:] == [
+    assert steps[-9:] == [
         "public-windows audit",
         "public-windows emulator",
         "public-windows static checks",
@@ -106,9 +100,11 @@ def test_a_wheel_for_windows_is_verified_under_wine_and_ends_there(matrix):
         "public-windows emulate gfx1100 under wine",
         "public-windows emulate gfx1201 under wine",
         "public-windows verify under wine",
+        "public-windows publish",
+        "public-windows install from the index",
     ]
     assert [step.title for step in planned_verification([job])] == [
-        "container engine", "image with wine", "public-windows builder image", *steps[-6:]
+        "container engine", "image with wine", "public-windows builder image", *steps[-8:-2]
     ]  # fmt: skip
 
 
@@ -230,7 +226,7 @@ def test_a_bad_support_table_is_an_error_with_all_its_problems(tmp_path):
 
 
 def test_the_summary_has_all_that_a_user_needs(job, tmp_path):
-    shown = {"launches": {"a": 170, "b": 171}, "instances": {
+    shown = {"passed": True, "launches": {"a": 170, "b": 171}, "instances": {
         "a": {"nearest_to_its_bound": {"error": 5e-4, "allowed": 1e-3}},
         "b": {"nearest_to_its_bound": {"error": 0.006, "allowed": 0.01}},
     }}  # fmt: skip
@@ -240,7 +236,7 @@ def test_the_summary_has_all_that_a_user_needs(job, tmp_path):
         requirement="flash-attn-rocm==0.1.0+rocm7.2", first_use={"seconds_to_first_result": 3.2},
         record={"archs": dict.fromkeys(sorted(job.archs), shown)},
     )  # fmt: skip
-    text = release_text([one], {}, 90.0)
+    text = release_text([one], 90.0)
     assert f"sha256    {'ab' * 32}" in text
     assert "size      300000 bytes" in text
     assert "archs     gfx908 gfx942 gfx1030 gfx1100" in text
@@ -256,22 +252,32 @@ def test_the_summary_has_all_that_a_user_needs(job, tmp_path):
     assert line in text
     assert "1.5 CPU-minutes" in text
     assert "note" not in text
-    assert f"note      {DIRTY}" in release_text([replace(one, dirty=True)], {}, 90.0)
-    assert "add --force-reinstall --no-deps to" in release_text([replace(one, replaced=True)], {}, 90.0)
+    assert f"note      {DIRTY}" in release_text([replace(one, dirty=True)], 90.0)
+    assert "add --force-reinstall --no-deps to" in release_text([replace(one, replaced=True)], 90.0)
 
 
-def test_the_summary_of_a_wheel_for_windows_says_that_it_was_wine(tmp_path):
+def test_the_summary_of_a_wheel_for_windows_says_that_it_was_wine(matrix, tmp_path):
+    job = replace(job_of(CHECKOUT / WINDOWS, matrix), archs=("gfx1030", "gfx1100"))
     nearest = {"nearest_to_its_bound": {"error": 5e-4, "allowed": 1e-3}}
-    record = {"sha256": "ab" * 32, "archs": {
+    record = {"archs": {
         "gfx1030": {"passed": False},
         "gfx1100": {"passed": True, "launches": {"a": 341}, "instances": {"a": nearest}},
     }}  # fmt: skip
-    assert release_text([], {tmp_path / "a.whl": record}, 90.0).splitlines()[:5] == [
-        f"wheel     {tmp_path / 'a.whl'}",
-        f"sha256    {'ab' * 32}",
+    one = Released(
+        job=job, wheel=tmp_path / WINDOWS, bytes=300_000, sha256="ab" * 32, cpu_seconds={}, cache=(0, 0),
+        index_url="file:///index/public/simple", requirement="flash-attn-rocm==0.1.0",
+        first_use={"seconds_to_first_result": 3}, record=record,
+    )  # fmt: skip
+    lines = release_text([one], 90.0).splitlines()
+    assert lines[5:] == [
+        "checked   installed from the index by pip for Windows under wine; first result, on a CPU, after 3 s",
         f"executed  {HOW.removeprefix('executed ')}; errors against float64, of what is allowed:",
         "          gfx1100 341 launches, at most 50%, no finding",
         f"          gfx1030 {NOT_EXECUTED}",
+        "install   pip install flash-attn-rocm==0.1.0 --index-url file:///index/public/simple",
+        f"note      {NOT_ON_WINDOWS}",
+        "",
+        "this run cost 1.5 CPU-minutes on the whole machine",
     ]
 
 
@@ -354,13 +360,6 @@ def test_an_index_that_cannot_take_the_wheel_says_so_before_anything_is_built(
 # Publishing finished wheels
 
 NAMES = [shim.name for shim in SHIMS]
-
-
-@pytest.fixture(scope="session")
-def checkout(tmp_path_factory):
-    """A repository with what decides of wheels, and its commit."""
-    root = tmp_path_factory.mktemp("checkout")
-    return root, repository(root)
 
 
 def published_names(root):

@@ -17,7 +17,13 @@ from wheel_builder.provenance.attest import Facts
 from wheel_builder.provenance.check import provenance_problems
 from wheel_builder.provenance.provenance import parse_provenance
 from wheel_builder.provenance.rebuild import image_words, obstacles, pin_packages
-from wheel_builder.provenance.records import arch_problems, record_path, record_problems, statement_problems
+from wheel_builder.provenance.records import (
+    Demand,
+    arch_problems,
+    record_path,
+    record_problems,
+    statement_problems,
+)
 from wheel_builder.provenance.verification import read_verification
 
 FUZZ = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -105,7 +111,7 @@ def test_any_bytes_are_no_sbom(data):
 @given(data=VALUES.map(lambda value: json.dumps(value).encode()) | BYTES)
 def test_any_record_is_refused_in_words(wheel, data):  # noqa: F811
     record_path(wheel).write_bytes(data)
-    [problem] = record_problems(wheel, ["gfx908"], ["7.1"])
+    [problem] = record_problems(wheel, Demand(["gfx908"], ["7.1"]))
     assert problem.startswith(f"{wheel.name}.verification.json: ")
 
 

@@ -16,6 +16,7 @@ from wheel_builder.index.publish import publish
 from wheel_builder.provenance.records import (
     PROVENANCE_SUFFIX,
     SUFFIX,
+    Demand,
     provenance_path,
     record_path,
     require_attachments,
@@ -26,6 +27,7 @@ from wheel_builder.provenance.verification import read_verification
 ARCHS = ("gfx908", "gfx942")
 VERSIONS = ("7.2", "7.1", "6.4")
 NUMERICS = "executed on an ISA emulator, not run on hardware"
+LINUX = Demand(ARCHS, VERSIONS)
 
 
 @pytest.fixture
@@ -53,7 +55,7 @@ def record(**archs):
 
 def words(wheel):
     with pytest.raises(PublishError) as caught:
-        require_attachments({wheel: ARCHS}, VERSIONS)
+        require_attachments({wheel: LINUX})
     text = str(caught.value)
     assert text.startswith("nothing was published: not every wheel has a passing verification record")
     assert "next: verify it first: scripts/wheel-builder verify" in text
@@ -63,13 +65,13 @@ def words(wheel):
 def test_a_wheel_with_a_passing_record_for_each_arch_may_be_published(wheel):
     write_record(wheel, record())
     write_statement(wheel)
-    require_attachments({wheel: ARCHS}, VERSIONS)
+    require_attachments({wheel: LINUX})
 
 
 def test_a_record_may_be_about_more_archs_than_the_wheel_has(wheel):
     write_record(wheel, record(gfx1030=shown(passed=False)))
     write_statement(wheel)
-    require_attachments({wheel: ARCHS}, VERSIONS)
+    require_attachments({wheel: LINUX})
 
 
 def test_a_record_serves_only_rocm_versions_of_the_matrix(wheel):
@@ -80,7 +82,7 @@ def test_a_record_serves_only_rocm_versions_of_the_matrix(wheel):
     assert said in words(wheel)
     write_record(wheel, record() | {"serves": ["6.4"]})
     write_statement(wheel)
-    require_attachments({wheel: ARCHS}, VERSIONS)
+    require_attachments({wheel: LINUX})
 
 
 def test_a_wheel_without_a_record(wheel):
@@ -252,7 +254,7 @@ def test_all_problems_of_all_wheels_are_told_at_once(wheel, tmp_path):
     other = tmp_path / "b-1+rocm7.2-py3-none-any.whl"
     other.write_bytes(b"other")
     with pytest.raises(PublishError) as caught:
-        require_attachments({wheel: ARCHS, other: ARCHS}, VERSIONS)
+        require_attachments({wheel: LINUX, other: LINUX})
     assert len(caught.value.problems) == 5
 
 

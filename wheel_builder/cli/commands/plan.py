@@ -4,7 +4,7 @@ import argparse
 import sys
 
 from wheel_builder.cli.command import Command
-from wheel_builder.cli.options import ROOT, positive, selection_options
+from wheel_builder.cli.options import ROOT, platforms_option, positive, selection_options
 from wheel_builder.cli.selected import plan_of, read_matrix
 from wheel_builder.images.stages import builder_key
 from wheel_builder.matrix.plan import output_lines, rejection_lines, to_github, to_json, to_table
@@ -41,4 +41,9 @@ def options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-COMMAND = Command("plan", "say what would be built, and what not and why", run, (selection_options, options))
+COMMAND = Command(
+    "plan",
+    "say what would be built, and what not and why",
+    run,
+    (selection_options, platforms_option, options),
+)

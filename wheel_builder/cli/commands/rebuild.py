@@ -7,17 +7,16 @@ from pathlib import Path
 from wheel_builder.base.errors import WheelError
 from wheel_builder.cli.command import Command
 from wheel_builder.cli.options import ROOT, index_option, jobs_option, names
-from wheel_builder.index.folder import newest_wheel
+from wheel_builder.index.folder import newest_wheels
 from wheel_builder.matrix.model import PUBLIC
 from wheel_builder.provenance.rebuild import rebuild
 
 
 def published_wheels(args: argparse.Namespace) -> Iterator[Path]:
-    """The newest wheel of each ROCm version that ``options`` select; prints which versions have none."""
+    """The newest wheels of each ROCm version that ``options`` select; prints which versions have none."""
     for rocm in args.published:
-        if found := newest_wheel(args.index, rocm):
-            yield found
-        else:
+        yield from (found := newest_wheels(args.index, rocm))
+        if not found:
             what = "public wheel" if rocm == PUBLIC else f"wheel of ROCm {rocm}"
             print(f"{args.index} has no {what} that is not yanked")
 

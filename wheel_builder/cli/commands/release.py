@@ -25,8 +25,7 @@ def run(args: argparse.Namespace) -> None:
     attempts = release(plan, context, catalogue=catalogue, plain=args.verbose or None)
     coverage = coverage_of(plan, attempts)
     released = [one.released for one in attempts if one.released]
-    kept = {one.kept: one.record for one in attempts if one.kept and one.record}
-    print(release_text(released, kept, cpu_seconds() - before), end="\n\n")
+    print(release_text(released, cpu_seconds() - before), end="\n\n")
     # Printed before anything is written, so that a full disk does not cost the reader the table.
     print(coverage_table(coverage), flush=True)
     print(*write_coverage(coverage, context.dist), sep="\n")

@@ -9,7 +9,7 @@ from packaging.version import Version
 
 from wheel_builder.index.pages import Entry
 from wheel_builder.matrix.catalogue import Catalogue, Gpu
-from wheel_builder.matrix.model import PROJECT, PUBLIC
+from wheel_builder.matrix.model import PROJECT, PUBLIC, WINDOWS, platform_of
 
 SCHEMA = 2
 
@@ -35,6 +35,7 @@ class Wheel:
     verified: Mapping[str, str]
     attachments: Mapping[str, str]
     built_with: str
+    platform: str
 
     @classmethod
     def of(cls, entry: Entry, rocm: str, suffixes: Mapping[str, str], built_with: str = "") -> "Wheel":
@@ -53,6 +54,7 @@ class Wheel:
             yanked=entry.yanked,
             verified=dict(record.verified),
             built_with=built_with or rocm,
+            platform=platform_of(record.filename),
             attachments={kind: entry.url + quote(suffixes[kind]) for kind in sorted(record.attachments)},
         )
 
@@ -71,11 +73,18 @@ class Finder:
 
 @dataclass(frozen=True)
 class Offer:
-    """What there is for one ROCm version: its best wheel, or in ``reason`` why there is none."""
+    """What there is for one ROCm version: its best wheel, or in ``reason`` why there is none.
+
+    ``rocm`` is ``WINDOWS`` for what there is on Windows, where one wheel is for every ROCm version.
+    """
 
     rocm: str
     wheel: Wheel | None
     reason: str = ""
+
+    @property
+    def name(self) -> str:
+        return "Windows" if self.rocm == WINDOWS else f"ROCm {self.rocm}"
 
 
 def make_finder(catalogue: Catalogue, wheels: Iterable[Wheel], *, drop_ins: Iterable[str] = ()) -> Finder:
@@ -103,6 +112,15 @@ def offers(finder: Finder) -> tuple[Offer, ...]:
     )
 
 
+def windows_offer(finder: Finder) -> Offer:
+    """What there is for Windows."""
+    wheels = [wheel for wheel in finder.wheels if wheel.platform == WINDOWS]
+    if usable := [wheel for wheel in wheels if wheel.yanked is None]:
+        return Offer(WINDOWS, usable[-1])
+    reason = _withdrawn(wheels[-1]) if wheels else "this index does not have its wheel yet"
+    return Offer(WINDOWS, None, reason)
+
+
 def best_wheel(finder: Finder, rocm: str) -> Wheel | None:
     """The newest wheel for a runtime; one built with that ROCm version is preferred."""
     return _best((wheel for wheel in finder.wheels if wheel.yanked is None), rocm)
@@ -115,7 +133,7 @@ def lack(gpu: Gpu, offer: Offer) -> str:
     if why := dict(gpu.not_with).get(offer.rocm):
         return why
     if gpu.arch not in offer.wheel.verified:
-        return f"no record says that the wheel for ROCm {offer.rocm} was verified for {gpu.arch}"
+        return f"no record says that the wheel for {offer.name} was verified for {gpu.arch}"
     return ""
 
 
@@ -123,15 +141,19 @@ def _offer(finder: Finder, rocm: str) -> Offer:
     if wheel := best_wheel(finder, rocm):
         return Offer(rocm, wheel)
     if withdrawn := _best(finder.wheels, rocm):
-        why = f" ({withdrawn.yanked})" if withdrawn.yanked else ", without a reason"
-        return Offer(rocm, None, f"its wheel, {withdrawn.filename}, was withdrawn{why}")
+        return Offer(rocm, None, _withdrawn(withdrawn))
     missing = {each.version: each.reason for each in finder.catalogue.missing_rocm}
     built = "its wheel is built" if rocm in finder.catalogue.built_rocm else "the public wheel fits it"
     return Offer(rocm, None, missing.get(rocm, f"{built}, but this index does not have it yet"))
 
 
+def _withdrawn(wheel: Wheel) -> str:
+    why = f" ({wheel.yanked})" if wheel.yanked else ", without a reason"
+    return f"its wheel, {wheel.filename}, was withdrawn{why}"
+
+
 def _best(wheels: Iterable[Wheel], rocm: str) -> Wheel | None:
-    offered = [wheel for wheel in wheels if rocm in wheel.serves]
+    offered = [wheel for wheel in wheels if rocm in wheel.serves and wheel.platform != WINDOWS]
     return max(offered, key=lambda w: (Version(Version(w.version).public), w.rocm == rocm), default=None)
 
 

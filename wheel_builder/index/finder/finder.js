@@ -34,6 +34,14 @@ function chosen(select) {
   return select.selectedOptions[0];
 }
 
+// What the answer is for: on Windows one wheel is for every ROCm version.
+function wanted() {
+  const { offer } = chosen(system).dataset;
+  return offer
+    ? { choice: system, offer, name: system.value, other: "other-system" }
+    : { choice: rocm, offer: rocm.value, name: `ROCm ${rocm.value}`, other: "other-rocm" };
+}
+
 function copyButton(code) {
   const button = element("button", "Copy");
   button.type = "button";
@@ -68,7 +76,7 @@ function forTorch(row) {
 
 // The steps for the chosen ROCm version, system and tool, and what is known of the wheel and this arch.
 function steps(row) {
-  const offer = [...document.querySelectorAll(".offer")].find((each) => each.dataset.rocm === rocm.value);
+  const offer = [...document.querySelectorAll(".offer")].find((each) => each.dataset.rocm === wanted().offer);
   if (!offer) {
     return [];
   }
@@ -88,20 +96,21 @@ function steps(row) {
 
 // A title, and what is said below it; first what the user can least change.
 function answerFor(row) {
-  const cell = [...row.children].find((each) => each.dataset.rocm === rocm.value);
-  const lack = row.dataset.reason || (cell && !chosen(rocm).dataset.reason && cell.dataset.reason);
+  const { choice, offer, name, other } = wanted();
+  const cell = [...row.children].find((each) => each.dataset.rocm === offer);
+  const missing = chosen(choice).dataset.reason;
+  const lack = row.dataset.reason || (cell && !missing && cell.dataset.reason);
   if (lack) {
     const why = refusal(`Why there are no kernels for it: ${lack}.`);
     return ["what works without our kernels", copyOf("works"), why, ...steps(row)];
   }
-  const missing = chosen(rocm).dataset.reason;
   if (missing) {
-    return ["no wheel", refusal(`ROCm ${rocm.value} is not served: ${missing}.`), copyOf("other-rocm")];
+    return ["no wheel", refusal(`${name} is not served: ${missing}.`), copyOf(other)];
   }
   if (chosen(torch).dataset.reason) {
     return ["no wheel", refusal(`torch ${torch.value} is not served: ${chosen(torch).dataset.reason}.`)];
   }
-  return ["your steps", ...forTorch(row), ...steps(row)];
+  return ["your steps", ...(choice === rocm ? forTorch(row) : []), ...steps(row)];
 }
 
 function choice(found, name) {

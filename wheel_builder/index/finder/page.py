@@ -5,9 +5,9 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
 
-from wheel_builder.index.finder.data import Finder, Offer, Wheel, lack, offers, torch_notes
+from wheel_builder.index.finder.data import Finder, Offer, Wheel, lack, offers, torch_notes, windows_offer
 from wheel_builder.index.finder.html import Html, element, joined, void
-from wheel_builder.index.finder.steps import DOCKER, INDEX, SYSTEMS, TOOLS, Step, steps
+from wheel_builder.index.finder.steps import DOCKER, INDEX, SYSTEMS, TOOLS, WINDOWS, Step, steps
 from wheel_builder.matrix.catalogue import Gpu
 from wheel_builder.matrix.hardware import HardwareRun
 from wheel_builder.matrix.model import PROJECT, PUBLIC
@@ -28,7 +28,8 @@ UNKNOWN = (
 EMULATED = (
     "What was verified is said for each GPU in the words of its verification record. Where it says "
     "“executed on an ISA emulator”, the wheel's machine code was run by a program that imitates the GPU's "
-    "instructions; no GPU took part, and nothing was learnt about time. "
+    "instructions; no GPU took part, and nothing was learnt about time; with “under wine” it was called from "
+    "Python for Windows on a Linux machine, and Windows took no part either. "
     "Speed was only modelled: the models leave out caches, clocks under load and the cost of launches, and "
     "gave other projects' kernels 7 % to 58 % more use of the matrix units than counters of an MI300X showed "
     "for long sequences, and twice as much for short ones."
@@ -38,6 +39,11 @@ LEFT_OUT = (
     "“invalid device function”. In a shell with this line (in Docker: --env) every GPU of the machine calls "
     "itself {}, whose code these run; PyTorch then works, and this wheel serves both names:"
 )
+ON_WINDOWS = (
+    "It is for every ROCm version. It was executed under wine on an ISA emulator, not on Windows: Windows' "
+    "loader, AMD's driver and its HIP runtime took no part. If you run it there, please send a report."
+)
+OTHER_SYSTEM = "What to do: the wheel for Linux also works in WSL2."
 REPORTS = (
     "Reports from hardware: python -m flash_attn_rocm selftest runs the same calls on your GPU and writes a "
     "report; those that were sent to the project are in the column “Run on hardware”."
@@ -46,7 +52,7 @@ REPORTS = (
 
 def html_page(finder: Finder, *, documented: bool = False) -> bytes:
     """The whole page; ``documented`` when there is a documentation to link to."""
-    found = offers(finder)
+    found = (*offers(finder), windows_offer(finder))
     body = element(
         "body",
         element("header", element("h1", TITLE), *_introduction(), *_documentation(documented=documented)),
@@ -122,17 +128,22 @@ def _reports(finder: Finder) -> Iterator[Html]:
 
 def _form(finder: Finder, found: tuple[Offer, ...]) -> Html:
     names = (name for gpu in finder.catalogue.gpus for name in (*_names(gpu), *gpu.code_names, gpu.arch))
+    *for_rocm, windows = found
     rocm = [
         element("option", offer.rocm, value=offer.rocm)
         if offer.wheel
         else element("option", f"{offer.rocm}, no wheel", value=offer.rocm, data_reason=offer.reason)
-        for offer in found
+        for offer in for_rocm
     ]
+    # There the ROCm version does not matter: the answer is that of the offer which the option names.
+    named = {WINDOWS: {"data_offer": windows.rocm, "data_reason": windows.reason}}
+    system = [element("option", name, value=name, **named.get(name, {})) for name in SYSTEMS]
     torch = [
         element("option", name, value=name, **{"data_note" if served else "data_reason": note})
         for name, served, note in torch_notes(finder)
     ]
-    fields = {"ROCm": rocm, "torch": torch, "System": _options(SYSTEMS), "Tool": _options(TOOLS)}
+    tool = [element("option", name, value=name) for name in TOOLS]
+    fields = {"ROCm": rocm, "torch": torch, "System": system, "Tool": tool}
     return element(
         "form",
         element(
@@ -157,10 +168,6 @@ def _form(finder: Finder, found: tuple[Offer, ...]) -> Html:
     )  # fmt: skip
 
 
-def _options(names: Sequence[str]) -> list[Html]:
-    return [element("option", name, value=name) for name in names]
-
-
 def _names(gpu: Gpu) -> tuple[str, ...]:
     return (*gpu.devices, *gpu.processors)
 
@@ -172,7 +179,7 @@ def _answer() -> Html:
 
 
 def _table(finder: Finder, found: tuple[Offer, ...]) -> Html:
-    names = ("GPU", "Arch", *(f"ROCm {offer.rocm}" for offer in found), "Run on hardware")
+    names = ("GPU", "Arch", *(offer.name for offer in found), "Run on hardware")
     heads = (element("th", name, scope="col") for name in names)
     rows = (_row(gpu, found, finder.catalogue.hardware) for gpu in finder.catalogue.gpus)
     return joined(
@@ -189,7 +196,7 @@ def _table(finder: Finder, found: tuple[Offer, ...]) -> Html:
 
 def _row(gpu: Gpu, found: tuple[Offer, ...], hardware: tuple[HardwareRun, ...]) -> Html:
     head = (element("th", *_known_as(gpu), scope="row"), element("td", *_arch(gpu), class_="arch"))
-    cells = [element("td", f"no kernels: {gpu.reason}", class_="no", colspan=str(1 + max(1, len(found))))]
+    cells = [element("td", f"no kernels: {gpu.reason}", class_="no", colspan=str(1 + len(found)))]
     if not gpu.reason:
         cells = [_cell(gpu, offer) for offer in found]
         cells.append(_run_on_hardware(gpu, hardware))
@@ -233,19 +240,21 @@ def _run_on_hardware(gpu: Gpu, hardware: tuple[HardwareRun, ...]) -> Html:
 
 
 def _commands(finder: Finder, found: tuple[Offer, ...]) -> Html:
-    served = [_offer(finder, offer.rocm, offer.wheel) for offer in found if offer.wheel]
+    served = [_offer(finder, offer, offer.wheel) for offer in found if offer.wheel]
     return joined(element("h2", "Steps and wheels"), *served) if served else Html()
 
 
-def _offer(finder: Finder, rocm: str, wheel: Wheel) -> Html:
-    """One ROCm version; the script shows parts of it in the answer."""
+def _offer(finder: Finder, offer: Offer, wheel: Wheel) -> Html:
+    """One ROCm version, or Windows; the script shows parts of it in the answer."""
+    # Of a wheel for Windows some archs may not have been executed.
+    shown = "What was shown" if wheel.platform == offer.rocm else "Verified"
     return element(
         "details",
-        element("summary", f"ROCm {rocm}: {PROJECT} {wheel.version}"),
-        element("ol", *(_step(step) for step in steps(rocm, wheel, drop_ins=finder.drop_ins))),
-        *_built_with(rocm, wheel),
+        element("summary", f"{offer.name}: {PROJECT} {wheel.version}"),
+        element("ol", *(_step(step) for step in steps(offer.rocm, wheel, drop_ins=finder.drop_ins))),
+        *_built_with(offer.rocm, wheel),
         *(
-            element("p", f"Verified for {arch}: {text}.", data_arch=arch)
+            element("p", f"{shown} for {arch}: {text}.", data_arch=arch)
             for arch, text in wheel.verified.items()
         ),
         element(
@@ -256,7 +265,7 @@ def _offer(finder: Finder, rocm: str, wheel: Wheel) -> Html:
         ),
         element("p", *_links(wheel)),
         class_="offer",
-        data_rocm=rocm,
+        data_rocm=offer.rocm,
     )
 
 
@@ -277,7 +286,9 @@ def _step(step: Step) -> Html:
 
 
 def _built_with(rocm: str, wheel: Wheel) -> Iterator[Html]:
-    if wheel.rocm == PUBLIC:
+    if wheel.platform == rocm:
+        yield element("p", ON_WINDOWS)
+    elif wheel.rocm == PUBLIC:
         yield element("p", f"It is for ROCm {', '.join(wheel.serves)}; its record says what that rests on.")
     elif rocm != wheel.rocm:
         yield element(
@@ -327,19 +338,19 @@ def _links(wheel: Wheel) -> Iterator[str]:
 
 
 def _rocm(found: tuple[Offer, ...]) -> Html:
-    served = [offer.rocm for offer in found if offer.wheel]
-    lines = [element("li", f"ROCm {offer.rocm}: {offer.reason}.") for offer in found if not offer.wheel]
-    if not lines:
-        return Html()
+    *for_rocm, windows = found
+    served = [offer.rocm for offer in for_rocm if offer.wheel]
+    lines = [element("li", f"{offer.name}: {offer.reason}.") for offer in for_rocm if not offer.wheel]
     others = (
         f"take PyTorch's build for ROCm {' or '.join(served)}" if served else "wait for one to be published"
     )
     todo = f"What to do: {others}."
-    return joined(
-        element("h2", "ROCm versions without a wheel"),
-        element("ul", *lines),
-        element("p", todo, id="other-rocm"),
-    )
+    parts = [element("h2", "ROCm versions without a wheel"), element("ul", *lines)] if lines else []
+    parts += [element("p", todo, id="other-rocm")] if lines else []
+    if not windows.wheel:
+        said = f"There is no wheel for Windows: {windows.reason}."
+        parts += [element("h2", "Windows"), element("p", said), element("p", OTHER_SYSTEM, id="other-system")]
+    return joined(*parts)
 
 
 def _torch(finder: Finder) -> Html:

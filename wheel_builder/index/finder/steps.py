@@ -6,12 +6,15 @@ from dataclasses import dataclass
 
 from wheel_builder.build.shim import SHIMS, Shim
 from wheel_builder.index.finder.data import Wheel
-from wheel_builder.matrix.model import PROJECT
+from wheel_builder.matrix import model
+from wheel_builder.matrix.model import PROJECT, simple_below
 
 INDEX = "INDEX"  # in commands; the script puts the page's own address there
 TOOLS = ("pip", "uv")
-LINUX, WSL2, DOCKER = SYSTEMS = ("Linux", "WSL2", "Docker")
+LINUX, WSL2, WINDOWS, DOCKER = SYSTEMS = ("Linux", "WSL2", "Windows", "Docker")
 SELECTOR = "https://pytorch.org/get-started/locally/"
+# pytorch.org has no builds for ROCm on Windows; AMD has.
+BUILDS_FOR_WINDOWS = "https://github.com/ROCm/TheRock/blob/main/RELEASES.md"
 INSTALL = {"pip": "pip install", "uv": "uv pip install"}
 # Groups by number: the image has no group "render", and its number differs between machines.
 DEVICES = (
@@ -50,6 +53,8 @@ class Step:
 def steps(rocm: str, wheel: Wheel, *, drop_ins: Collection[str]) -> tuple[Step, ...]:
     """All steps, those for other systems and tools among them; ``drop_ins``: what the index has of SHIMS."""
     shims = [shim for shim in SHIMS if shim.name in drop_ins]
+    if wheel.platform == model.WINDOWS:
+        return tuple(_on_windows(wheel))
     return (*_on_linux(rocm, wheel, shims), *_in_docker(rocm, wheel, shims))
 
 
@@ -66,13 +71,27 @@ def _on_linux(rocm: str, wheel: Wheel, shims: Sequence[Shim]) -> Iterator[Step]:
         f"See its ROCm version, which begins with {rocm}. None is a CPU or CUDA build: remove it first",
         VERSION,
     )
-    for tool, install in INSTALL.items():
-        yield Step("Install the wheel", f"{install} {_requirement(rocm, wheel)}", tools=(tool,))
-    yield Step("See whether attention would run on your GPU, and what to do if not", DOCTOR)
+    yield from _install(rocm, wheel, LINUX, WSL2)
     for shim in shims:
         for tool, install in INSTALL.items():
             command = f"{install} {shim.name} --index-url {_simple(rocm)}"
             yield Step(_for_libraries(shim), command, tools=(tool,))
+
+
+def _on_windows(wheel: Wheel) -> Iterator[Step]:
+    choose = "Install AMD's PyTorch for ROCm on Windows, as its page says; pytorch.org has none"
+    yield Step(choose, link=BUILDS_FOR_WINDOWS, systems=(WINDOWS,))
+    yield Step(
+        "See its ROCm version. None is a CPU or CUDA build: remove it first", VERSION, systems=(WINDOWS,)
+    )
+    yield from _install(model.PUBLIC, wheel, WINDOWS)
+
+
+def _install(rocm: str, wheel: Wheel, *systems: str) -> Iterator[Step]:
+    for tool, install in INSTALL.items():
+        command = f"{install} {_requirement(rocm, wheel)}"
+        yield Step("Install the wheel", command, systems=systems, tools=(tool,))
+    yield Step("See whether attention would run on your GPU, and what to do if not", DOCTOR, systems=systems)
 
 
 def _in_docker(rocm: str, wheel: Wheel, shims: Sequence[Shim]) -> Iterator[Step]:
@@ -96,4 +115,4 @@ def _requirement(rocm: str, wheel: Wheel) -> str:
 
 
 def _simple(rocm: str) -> str:
-    return f"{INDEX}/rocm{rocm}/simple/"
+    return f"{INDEX}/{simple_below(rocm)}/"

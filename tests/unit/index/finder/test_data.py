@@ -5,7 +5,15 @@ from dataclasses import replace
 import pytest
 
 from tests.catalogues import CATALOGUE
-from wheel_builder.index.finder.data import Wheel, best_wheel, lack, make_finder, offers, torch_notes
+from wheel_builder.index.finder.data import (
+    Wheel,
+    best_wheel,
+    lack,
+    make_finder,
+    offers,
+    torch_notes,
+    windows_offer,
+)
 from wheel_builder.index.pages import Entry, Record
 
 EMULATED = "executed on an ISA emulator, not run on hardware; 9 launches"
@@ -103,3 +111,41 @@ def test_torch_releases_say_what_was_run():
     ]  # fmt: skip
     assert notes[0][2] == "the wheel's tests were run with the CPU build of torch 2.13.0"
     assert all(note.startswith("not run with this torch: ") for _, _, note in notes[1:5])
+
+
+UNDER_WINE = "executed under wine on an ISA emulator, not on Windows; 9 launches"
+
+
+def windows_wheel(version="0.1.0", **changes):
+    """The public wheel for Windows, in which gfx1100 was executed and gfx908 was not."""
+    verified = {"gfx1100": UNDER_WINE, "gfx908": "not executed under wine"}
+    made = wheel(version, filename=f"flash_attn_rocm-{version}-py3-none-win_amd64.whl", **changes)
+    url = f"public/simple/flash-attn-rocm/{made.filename}"
+    return replace(made, rocm="public", serves=changes.get("serves", ()), verified=verified, url=url)
+
+
+def test_on_windows_the_newest_wheel_is_offered_and_to_no_rocm_version_of_linux():
+    """One that says that it serves some would else be the best for them."""
+    wheels = [windows_wheel(), windows_wheel("0.2.0", serves=("7.2",)), wheel()]
+    finder = make_finder(CATALOGUE, wheels)
+    assert windows_offer(finder).wheel == wheels[1]
+    assert windows_offer(finder).name == "Windows"
+    assert best_wheel(finder, "7.2") == wheels[2]
+
+
+def test_without_a_wheel_for_windows_it_is_said_why():
+    assert windows_offer(make_finder(CATALOGUE, [wheel()])).reason == "this index does not have its wheel yet"
+    withdrawn = make_finder(CATALOGUE, [windows_wheel(yanked="wrong numbers"), wheel()])
+    name = "flash_attn_rocm-0.1.0-py3-none-win_amd64.whl"
+    assert windows_offer(withdrawn).reason == f"its wheel, {name}, was withdrawn (wrong numbers)"
+
+
+def test_a_gpu_that_rocm_does_not_serve_on_windows_learns_that():
+    gpu, _, unknown = CATALOGUE.gpus
+    offer = windows_offer(make_finder(CATALOGUE, [windows_wheel()]))
+    assert lack(replace(gpu, not_with=(("windows", "not there"),)), offer) == "not there"
+    assert lack(gpu, offer) == ""
+    assert lack(replace(gpu, arch="gfx942"), offer) == (
+        "no record says that the wheel for Windows was verified for gfx942"
+    )
+    assert lack(unknown, offer) == "there is no kernel for it"

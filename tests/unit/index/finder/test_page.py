@@ -11,7 +11,8 @@ from importlib.resources import files
 import pytest
 
 from tests.catalogues import CATALOGUE
-from tests.unit.index.finder.test_data import EMULATED, wheel
+from tests.conftest import CHECKOUT
+from tests.unit.index.finder.test_data import EMULATED, UNDER_WINE, wheel, windows_wheel
 from tests.unit.index.finder.test_html import Parsed
 from wheel_builder.cli.commands import commands_for
 from wheel_builder.cli.commands.runtime_image import image_jobs
@@ -19,7 +20,7 @@ from wheel_builder.cli.main import _parser
 from wheel_builder.index.finder import finder_pages
 from wheel_builder.index.finder.data import make_finder
 from wheel_builder.index.finder.page import content_policy
-from wheel_builder.index.finder.steps import DEVICES, DOCKER, SELECTOR, VERSION, steps
+from wheel_builder.index.finder.steps import BUILDS_FOR_WINDOWS, DEVICES, DOCKER, SELECTOR, VERSION, steps
 from wheel_builder.matrix.catalogue import Gpu, MissingRocm
 
 EVIL = "\"'><script>planted()</script><img src=x onerror=planted()>"
@@ -47,6 +48,36 @@ def test_it_says_what_is_known_of_each_wheel():
     assert "no provenance statement was published with it" in text
     assert "no kernels: there is no kernel for it" in text
     assert "ROCm 5.7: no torch runs on it." in text
+
+
+def test_windows_has_steps_of_its_own_and_the_words_of_its_record():
+    text = html(wheel(), windows_wheel())
+    [part] = re.findall(r'<details class="offer" data-rocm="windows">.*?</details>', text, re.DOTALL)
+    assert "<summary>Windows: flash-attn-rocm 0.1.0</summary>" in part
+    for install in ("pip install", "uv pip install"):
+        assert f">{install} flash-attn-rocm==0.1.0 --index-url INDEX/public/simple/<" in part
+    assert 'data-systems="Linux' not in part
+    assert 'data-systems="Docker"' not in part
+    assert f"What was shown for gfx1100: {UNDER_WINE}." in part
+    assert "What was shown for gfx908: not executed under wine." in part
+    assert "It was executed under wine on an ISA emulator, not on Windows" in part
+    assert 'href="public/simple/flash-attn-rocm/flash_attn_rocm-0.1.0-py3-none-win_amd64.whl"' in part
+    assert '<td data-rocm="windows">yes, 0.1.0</td>' in text
+    assert "There is no wheel for Windows" not in text
+    # That for Linux is as it was.
+    assert text.count(">pip install flash-attn-rocm==0.1.0+rocm7.2 ") == 1
+    assert f"Verified for gfx908: {EMULATED}." in text
+
+
+def test_an_index_without_a_wheel_for_windows_says_what_to_do():
+    text = html(wheel())
+    assert "There is no wheel for Windows: this index does not have its wheel yet." in text
+    assert '<p id="other-system">What to do: the wheel for Linux also works in WSL2.</p>' in text
+
+
+def test_pytorch_for_windows_is_where_the_doctor_says():
+    doctor = (CHECKOUT / "kernels/python/flash_attn_rocm/_requirements.py").read_text()
+    assert f'WINDOWS: ("{BUILDS_FOR_WINDOWS}", "Windows"),' in doctor
 
 
 BORROWER = Gpu("gfx1036", ("Radeon Graphics",), code_object="gfx908", torch_override="9.0.8")
@@ -155,7 +186,7 @@ def resource(name):
 @pytest.mark.parametrize("name", ["finder.js", "match.js"])
 def test_the_scripts_are_small_and_make_no_markup_from_text(name):
     script = resource(name)
-    assert len(script.splitlines()) <= 150
+    assert len(script.splitlines()) <= 160
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|Function\(", script)
     assert "</script" not in script
     assert "</style" not in resource("finder.css")

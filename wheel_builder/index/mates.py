@@ -1,0 +1,82 @@
+"""The files of one version for several platforms: installers and people take them for the same release.
+
+pip asks each file for its METADATA; uv and poetry read that of one and rely on it for every platform.  So a
+version has one METADATA, and its files are built from the same sources, as far as statements say of which.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+from wheel_builder.base.errors import ProvenanceError
+from wheel_builder.files.sidecars import ATTACHMENTS
+from wheel_builder.index.folder import NewFile, beside, read_contents, sha256, simple_of
+from wheel_builder.index.offers import build_of
+from wheel_builder.provenance.provenance import SOURCE_TREE, parse_provenance
+
+UNREADABLE = ""  # nothing is concluded from such a statement; `index verify` says what is wrong with it
+
+
+@dataclass(frozen=True)
+class Made:
+    """A file, of what METADATA, and of what sources; "" where no statement says that."""
+
+    filename: str
+    project: str
+    version: str
+    metadata: str
+    sources: str
+
+    @property
+    def release(self) -> tuple[object, ...]:
+        """What its mates share; later builds of a version are other releases."""
+        return self.project, self.version, build_of(self.filename)
+
+
+def conflicts(new: Iterable[Made], others: Iterable[Made]) -> Mapping[str, tuple[str, ...]]:
+    """By the names of ``others``, why these and ``new`` are not of one making."""
+    found: dict[str, tuple[str, ...]] = {}
+    for each, other in product(new, others):
+        if other.filename != each.filename and other.release == each.release:
+            found[other.filename] = (*found.get(other.filename, ()), *_differences(each, other))
+    return {name: problems for name, problems in found.items() if problems}
+
+
+def in_index(root: Path) -> Iterator[Made]:
+    """The published files."""
+    for home, projects in read_contents(root).items():
+        for project, entries in projects.items():
+            for record in (entry.record for entry in entries):
+                statement = beside(
+                    simple_of(root, home) / project / record.filename, ATTACHMENTS["provenance"]
+                )
+                data = statement.read_bytes() if statement.is_file() else b""
+                yield Made(record.filename, project, record.version, record.metadata_sha256, _sources(data))
+
+
+def of_file(file: NewFile) -> Made:
+    """A file that is to be published."""
+    sources = _sources(file.attachments.get("provenance", b""))
+    return Made(file.filename, file.project, file.version, sha256(file.metadata), sources)
+
+
+def _sources(statement: bytes) -> str:
+    try:
+        found = parse_provenance(statement, "statement")
+    except ProvenanceError:
+        return UNREADABLE
+    return found.dependency(SOURCE_TREE).digest.get("sha256", UNREADABLE)
+
+
+def _differences(new: Made, other: Made) -> Iterator[str]:
+    if new.metadata != other.metadata:
+        yield (
+            f"{new.filename}: its METADATA has sha256 {new.metadata}, but that of {other.filename}, of the "
+            f"same version, has {other.metadata}"
+        )
+    if new.sources and other.sources and new.sources != other.sources:
+        yield (
+            f"{new.filename}: it is of sources with sha256 {new.sources}, but {other.filename}, of the same "
+            f"version, of {other.sources}"
+        )
