@@ -19,8 +19,10 @@ from wheel_builder.index.folder import add_file, write_pages
 from wheel_builder.index.publish import publish
 from wheel_builder.index.serve import serving
 from wheel_builder.matrix.catalogue import catalogue_of
+from wheel_builder.matrix.model import PUBLIC, WINDOWS_TAG
 from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.provenance.records import write_record
+from wheel_builder.verify.wine import HOW, NOT_EXECUTED, archs_under_wine
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 NUMERICS = "executed on an ISA emulator, not run on hardware"
@@ -53,7 +55,8 @@ def browser(chromium):
 
 @pytest.fixture(scope="session")
 def root(tmp_path_factory, context):
-    """An index with a wheel for ROCm 7.2, which also serves 7.1, and one for 6.4, by our matrix.yaml.
+    """An index with a wheel for ROCm 7.2, which also serves 7.1, one for 6.4, and one for Windows, by our
+    matrix.yaml.
 
     It has the distribution flash-attn, too.
     """
@@ -61,6 +64,7 @@ def root(tmp_path_factory, context):
     matrix = load_matrix(context.checkout / "matrix.yaml")
     for rocm, serves in (("7.2", ["7.1"]), ("6.4", [])):
         publish_one(folder, matrix, rocm, serves)
+    publish_for_windows(folder, matrix)
     drop_in = replace(
         FILE, project="flash-attn", filename="flash_attn-2.8.3-py3-none-any.whl", version="2.8.3", serves=()
     )
@@ -71,7 +75,7 @@ def root(tmp_path_factory, context):
 
 def publish_one(folder, matrix, rocm, serves):
     """Publish a wheel for a ROCm version to ``folder/index``; that of 7.2 has a statement."""
-    wheel = product_wheel(folder, rocm)
+    wheel = product_wheel(folder, f"0.1.0+rocm{rocm}")
     shown = {"numerics": NUMERICS, "launches": {"a": 42}, "findings": []}
     archs = {arch: shown | {"gpus": served_by(arch)} for arch in known_archs()}
     write_record(wheel, {"sha256": sha256_file(wheel), "archs": archs, "serves": serves})
@@ -81,15 +85,28 @@ def publish_one(folder, matrix, rocm, serves):
     return wheel
 
 
-def product_wheel(folder, rocm):
-    """A wheel of the product's name for a ROCm version."""
-    version = f"0.1.0+rocm{rocm}"
+def publish_for_windows(folder, matrix):
+    """Publish the wheel for Windows, in which two archs were executed."""
+    wheel = product_wheel(folder, "0.1.0", WINDOWS_TAG)
+    executed = archs_under_wine(matrix.public.windows, full=False)
+    shown = {"numerics": HOW, "launches": {"a": 42}, "findings": [], "passed": True}
+    archs = {
+        arch: (shown if arch in executed else {"numerics": NOT_EXECUTED}) | {"gpus": served_by(arch)}
+        for arch in matrix.public.windows
+    }
+    write_record(wheel, {"sha256": sha256_file(wheel), "archs": archs, "serves": []})
+    publish([wheel], folder / "index", PUBLIC, catalogue=catalogue_of(matrix), now=NOW)
+    return wheel
+
+
+def product_wheel(folder, version, tag="manylinux_2_28_x86_64"):
+    """A wheel of the product's name."""
     info = f"flash_attn_rocm-{version}.dist-info"
     files = {
         f"{info}/METADATA": METADATA.replace(VERSION, version).encode(),
         f"{info}/WHEEL": WHEEL.encode(),
     }
-    return write_wheel(folder, files, name=f"flash_attn_rocm-{version}-py3-none-manylinux_2_28_x86_64.whl")
+    return write_wheel(folder, files, name=f"flash_attn_rocm-{version}-py3-none-{tag}.whl")
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from wheel_builder.index.folder import yank
 from wheel_builder.index.serve import serving
 from wheel_builder.matrix.catalogue import catalogue_of
 from wheel_builder.matrix.reading import load_matrix
+from wheel_builder.verify.wine import HOW, NOT_EXECUTED
 
 CONTRAST = """() => {
   // Of every text that is shown: the ratio of WCAG 2 between its colour and the first ground behind it.
@@ -58,11 +59,13 @@ def test_without_javascript_everything_can_be_read(open_page, matrix):
         cells = row_of(page, arch.name).get_by_role("cell").all_inner_texts()
         whose = "" if arch.code == arch.name else f" runs the code of {arch.code}"
         of_6_4 = "no" if ("6.4", arch.code) in excluded else "yes, 0.1.0"
-        assert cells == [arch.name + whose, "yes, 0.1.0", of_6_4, "yes, 0.1.0", *["no"] * 4, "no report"]
+        on_windows = "yes, 0.1.0" if arch.code in matrix.public.windows else "no"
+        of_rocm = ["yes, 0.1.0", of_6_4, "yes, 0.1.0", *["no"] * 4]
+        assert cells == [arch.name + whose, *of_rocm, on_windows, "no report"]
     # First those whose wheels are here, of these those with one of their own, each the newest first.
     heads = page.get_by_role("columnheader").all_inner_texts()
     versions = ("7.2", "6.4", "7.1", "10.0", "7.14", "7.0", "5.7")
-    assert heads[2:] == [*(f"ROCm {version}" for version in versions), "Run on hardware"]
+    assert heads[2:] == [*(f"ROCm {version}" for version in versions), "Windows", "Run on hardware"]
     for other in matrix.other_archs:
         assert f"no kernels: {other.reason}" in row_of(page, other.name).inner_text()
     offer = page.locator("details.offer").first
@@ -203,6 +206,10 @@ STEPS = {
         "The wheel is in it. See whether", "Only for code that imports flash_attn",
     ),
 }  # fmt: skip
+STEPS["Windows"] = (
+    "Install AMD's PyTorch for ROCm on Windows", "See its ROCm version", "Install the wheel",
+    "See whether attention would run",
+)  # fmt: skip
 STEPS["WSL2"] = ("On Windows install AMD's driver that supports WSL", *STEPS["Linux"])
 
 
@@ -217,8 +224,37 @@ def test_an_answer_has_the_steps_in_order_and_nothing_of_other_systems(open_page
     assert found == [True] * len(STEPS[system])
     assert ("docker run" in text) == (system == "Docker")
     assert ("uv pip install flash-attn" in text) == (tool == "uv" and system != "Docker")
-    assert (SELECTOR in text) == (system != "Docker")
-    assert page.get_by_role("button", name="Copy").count() == page.locator("#answer pre").count() >= 4
+    assert (SELECTOR in text) == (system in ("Linux", "WSL2"))
+    assert page.get_by_role("button", name="Copy").count() == page.locator("#answer pre").count() >= 3
+
+
+@pytest.mark.parametrize("rocm", ["7.2", "5.7, no wheel"])
+def test_on_windows_one_wheel_is_for_every_rocm_version(open_page, address, rocm):
+    text = choose(open_page(), gpu="RX 7900 XTX", system="Windows", rocm=rocm)
+    assert f"pip install flash-attn-rocm==0.1.0 --index-url {address}/public/simple/" in text
+    assert f"What was shown for gfx1100: {HOW}; 42 launches of 1 kernels" in text
+    assert f"It was {HOW}: Windows' loader" in text
+    text = choose(open_page(), gpu="RX 6900 XT", system="Windows", rocm=rocm)
+    assert f"What was shown for gfx1030: {NOT_EXECUTED}." in text
+
+
+def test_a_gpu_that_rocm_does_not_serve_on_windows(open_page):
+    text = choose(open_page(), gpu="Instinct MI300X", system="Windows")
+    assert "Why there are no kernels for it: ROCm does not serve it on Windows." in text
+    # PyTorch's override is for Linux.
+    assert "HSA_OVERRIDE" not in choose(open_page(), gpu="gfx1036", system="Windows")
+
+
+def test_without_a_wheel_for_windows_the_answer_says_what_works(browser, tmp_path, matrix):
+    publish_one(tmp_path, matrix, "7.2", [])
+    with serving(tmp_path / "index") as url:
+        page = browser.new_page()
+        page.goto(f"{url}/")
+        text = choose(page, gpu="gfx1100", system="Windows")
+        assert "Windows is not served: this index does not have its wheel yet." in text
+        assert "What to do: the wheel for Linux also works in WSL2." in text
+        assert "install" not in text
+        page.close()
 
 
 def test_a_withdrawn_only_wheel_is_told_with_its_reason(browser, tmp_path, matrix):

@@ -8,14 +8,20 @@ import pytest
 
 from tests.checkouts import commit_all
 from tests.finished import NUMERICS, finished_files, finished_record, finished_wheel, state
+from tests.unit.provenance.test_provenance import IMAGE
 from tests.wheels import write_wheel
-from wheel_builder.base.errors import AuditError, ProvenanceError, PublishError, SelectionError
+from wheel_builder.base.errors import AuditError, ProvenanceError, PublishError, SelectionError, WheelError
+from wheel_builder.base.store import Artifact
 from wheel_builder.files.library import LIBRARY, WINDOWS_LIBRARY
 from wheel_builder.index.check import verify_index
 from wheel_builder.index.folder import read_contents
 from wheel_builder.index.local import MARK, TEXT
 from wheel_builder.matrix.model import LINUX, WINDOWS
-from wheel_builder.pipeline.release import publish_files, upload_files
+from wheel_builder.pipeline.context import RunContext
+from wheel_builder.pipeline.release import provenance_of, publish_files, upload_files
+from wheel_builder.pipeline.shim import shims_beside
+from wheel_builder.pipeline.taken import refuse_taken
+from wheel_builder.pipeline.verification import job_of
 from wheel_builder.provenance.attest import verify_provenance, write_provenance
 from wheel_builder.provenance.provenance import read_provenance
 from wheel_builder.provenance.records import provenance_path, record_path, write_record
@@ -83,6 +89,20 @@ def test_it_is_published_with_its_record_and_statement(windows, matrix, root, ch
     assert record.verified["gfx1030"] == NOT_EXECUTED
     assert verify_index(root) == ()
     assert "the commit's sources and their flags" in verify_provenance(windows, checkout[0])
+
+
+def test_a_release_states_of_it_what_its_commit_says(windows, matrix, tmp_path, checkout):
+    """Its DLL has another target than the library for Linux."""
+    job, context = job_of(windows, matrix), RunContext(checkout[0], *[tmp_path] * 3, jobs=1)
+    found = read_provenance(provenance_path(windows))
+    facts = {"wheel": windows.name, "sha256": found.sha256}
+    built = Artifact(tmp_path, {"key": "w", "inputs": {"sources": "0" * 64}, "facts": facts}, reused=True)
+    (tmp_path / "manifest.json").write_text("{}")
+    made = provenance_of(job, matrix.package, IMAGE, [], built, context)
+    assert made.parameters == found.parameters
+    assert made.parameters["platform_tag"] == "win_amd64"
+    assert "x86_64-windows-gnu" in made.parameters["flags"]["host"]
+    assert (made.selected, made.platform) == ("public", "windows")
 
 
 def test_both_platforms_are_one_version_of_the_public_index(linux, windows, matrix, root, checkout):
@@ -267,6 +287,23 @@ def test_platforms_of_different_sources_given_together(tmp_path, windows, matrix
         publish_files([linux, windows], matrix, root, edited[0])
     assert {problem.split(":")[0] for problem in caught.value.problems} == {NAME, LINUX_NAME}
     assert not list(root.glob("*/simple"))
+
+
+def test_an_index_that_has_the_other_platform_of_other_sources_says_so_once_and_first(
+    linux, windows, matrix, root, checkout, edited
+):
+    publish_files([linux, windows], matrix, root, checkout[0])
+    changed = edited[0]
+    jobs = [job_of(file, matrix) for file in (linux, windows)]
+    refuse_taken(jobs, checkout[0], root)
+    with pytest.raises(PublishError, match="nothing was built") as caught:
+        refuse_taken(jobs, changed, root)
+    assert [problem.split()[0] for problem in caught.value.problems] == [LINUX_NAME, NAME]
+
+
+def test_the_distributions_are_not_tested_beside_it(windows, matrix):
+    with pytest.raises(WheelError, match="no wheel for Linux is named"):
+        shims_beside([windows], matrix, windows.parent, None)
 
 
 def test_in_a_local_index_the_older_wheel_of_another_platform_goes(

@@ -11,7 +11,7 @@ from wheel_builder.base.errors import RebuildError
 from wheel_builder.files.wheelfile import read_wheel
 from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.provenance.attest import write_provenance
-from wheel_builder.provenance.rebuild import image_words, obstacles, pin_packages, rebuild
+from wheel_builder.provenance.rebuild import _build, image_words, obstacles, pin_packages, rebuild
 from wheel_builder.provenance.statement import Annotations
 
 PACKAGES = {"clang-22": "1:22.1.8-3", "hipcc": "7.2.4+dfsg-1~exp1", "bash": "5.3-4"}
@@ -86,3 +86,19 @@ def test_the_image_is_told_in_words(made):  # noqa: F811
     assert image_words(made, newer) == (
         "an image built anew, in which 1 packages differ: clang-22 was 1:22.1.8-3 and is 1:22.1.8-4"
     )
+
+
+@pytest.mark.parametrize(
+    ("tag", "options"), [("manylinux_2_28_x86_64", []), ("win_amd64", ["--platforms", "windows"])]
+)
+def test_a_wheel_is_built_again_for_its_own_platform(made, tmp_path, tag, options):  # noqa: F811
+    """The public wheels of both platforms are selected by the same --rocm."""
+    folder = tmp_path / "build/wheel/key"
+    folder.mkdir(parents=True)
+    (folder / "a.whl").touch()
+    found = replace(made, wheel=f"flash_attn_rocm-0.1.0-py3-none-{tag}.whl", version="0.1.0")
+    commands = []
+    _build(found, tmp_path, jobs=1, log=tmp_path / "log", run=lambda argv, **_: commands.append(argv))
+    [argv] = commands
+    assert argv[argv.index("--rocm") + 1] == "public"
+    assert argv[argv.index("--archs") + 2 : argv.index("--jobs")] == options
