@@ -260,7 +260,8 @@ def _not_rounded_once(out: Tensor, exact: Tensor, size: float, values: float) ->
     for found, wanted in zip(out.flatten().tolist(), exact.flatten().tolist(), strict=True):
         near = rounded_once_allowed(wanted, name, magnitude=size, terms=out.shape[-1], largest=values)
         if not abs(found - wanted) <= near:
-            yield f"out: {found} for {wanted}, off by {abs(found - wanted) / near} times what rounding may do"
+            times = abs(found - wanted) / near if near else math.inf
+            yield f"out: {found} for {wanted}, off by {times} times what rounding may do"
             return
 
 

@@ -213,7 +213,7 @@ shown["written"] = torch.equal(cache[:, 3], k[:, 0])
     shutil.rmtree(tmp_path / "cache")
     shown = play(text, **wrong("fa_append_fp16", "v_pk_mul_f32", "v_pk_add_f32"))
     assert "the kernels for fp16, writing into caches are disabled" in shown["fallbacks"][0]
-    assert "first use found: append, interleaved, rows by index: " in shown["fallbacks"][0]
+    assert "first use found: append, interleaved: " in shown["fallbacks"][0]
     assert "fa_append_fp16" not in shown["then"]
     assert shown["written"]
 
@@ -446,6 +446,10 @@ ONE_ROW = (
 # Of the copy of the code that packed sequences take, which the compiler puts first.
 SECOND_BLOCK = ("fa_bwd_delta_fp16", r"s_lshl_b32 (s\d+), s2, 7", r"s_lshl_b32 \1, s2, 9")
 QUIET = ("fa_append_bf16", r"v_or_b32_e32 (v\d+), 0x400000", r"v_and_b32_e32 \1, 0x400000")
+# Where a thread has the first half of its elements and no second one.
+HALF_A_THREAD = (
+    "fa_append_fp16", r"(global_load_dwordx4 [^\n]*\n\ts_)or(_b64 exec)", r"\1and\2"
+)  # fmt: skip
 WITHOUT = """
 from flash_attn_rocm import _canary_append
 wanted = {}
@@ -513,12 +517,21 @@ with kernels_on_host_memory(fake_hip), warnings.catch_warnings(record=True) as c
 shown["apart"] = (~cache[0, 3, :, :32].isnan()).float().mean().item()
 shown["fallbacks"] = [str(each.message) for each in caught]
 """
+HEAD_DIM_72 = """
+q, k, v = (torch.randn(1, n, 1, 72).half() for n in (1, 3, 3))
+cache = torch.zeros(1, 40, 1, 72).half()
+with kernels_on_host_memory(fake_hip), warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    flash_attn_with_kvcache(q, cache, cache.clone(), k, v, cache_seqlens=torch.tensor([3], dtype=torch.int32))
+shown["apart"] = (cache[0, 3:6] - k[0]).abs().max().item()
+shown["fallbacks"] = [str(each.message) for each in caught]
+"""
 # A wrong instruction, a call that it makes wrong and by how much, what is disabled, the rows that see it.
 HOLES = {
     "64 causal rows": (
         LONG_BLOCK, 'shown["apart"], shown["fallbacks"] = trained(64), fallbacks', 0.1,
-        DISABLED.format("fused"), ["causal", "window, heads first, negative scale", "packed sequences",
-         "long packed sequences"],
+        DISABLED.format("fused"), ["causal", "window, heads first, negative scale",
+         "window, packed sequences", "long packed sequences", "one key", "one key, packed sequences"],
     ),
     "a window and nothing else": (
         LEFT_BOUND, WINDOWED, 0.1, FAMILY,
@@ -531,7 +544,7 @@ HOLES = {
     ),
     "pages of equal scores": (
         IN_PAGE, DECODED + IN_PAGES, 0.01, FAMILY.replace("64", "32", 1),
-        ["decode, pages, ALiBi, infinite scores"],
+        ["decode, pages", "decode, pages, infinite scores"],
     ),
     "one row more than a workgroup has": (
         ONE_ROW, 'shown["apart"], shown["fallbacks"] = trained(129), fallbacks', 0.04,
@@ -542,7 +555,12 @@ HOLES = {
     ),
     "NaN in bf16": (
         QUIET, NO_NUMBERS, 0.05, "the kernels for bf16, writing into caches are disabled",
-        ["append", "append, interleaved, rows by index"],
+        ["append", "append, all of a row rotated, pages", "append, interleaved",
+         "append, interleaved, rows by index"],
+    ),
+    "a head dim that is an odd multiple of 8": (
+        HALF_A_THREAD, HEAD_DIM_72, 0.5, "the kernels for fp16, writing into caches are disabled",
+        ["append", "append, interleaved", "append, pages, not rotated"],
     ),
 }  # fmt: skip
 

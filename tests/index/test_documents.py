@@ -29,7 +29,7 @@ TARGET = "--target installed"  # not into the tests' own environment
 
 @pytest.fixture
 def wheel(tmp_path):
-    made = product_wheel(tmp_path, "7.2")
+    made = product_wheel(tmp_path, "0.1.0+rocm7.2")
     write_record(made, {"sha256": sha256_file(made), "archs": {}})
     write_statement(made)
     return made

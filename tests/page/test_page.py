@@ -384,7 +384,7 @@ def test_screen_readers_are_told(open_page):
     answer = page.locator("#answer")
     assert (answer.get_attribute("aria-live"), answer.get_attribute("aria-atomic")) == ("polite", "true")
     assert page.get_by_role("heading", level=1).count() == 1
-    assert page.get_by_role("columnheader").count() == 10
+    assert page.get_by_role("columnheader").count() == 11
     assert page.get_attribute("html", "lang") == "en"
 
 

@@ -30,7 +30,7 @@ from wheel_builder.verify.numerics import run_emulated
 from wheel_builder.verify.seen import subject_of
 from wheel_builder.verify.wine import HOW, NOT_EXECUTED, TESTS, archs_under_wine
 
-pytestmark = pytest.mark.container
+pytestmark = [pytest.mark.container, pytest.mark.full]
 
 
 @pytest.fixture(scope="module")

@@ -148,3 +148,11 @@ def canary_lse_allowed(largest: float) -> float:
 def canary_allowed(dtype: str, largest: float) -> float:
     """The largest difference of out or a gradient; ``largest`` of it."""
     return CANARY_ROUNDINGS * HALF_ULP[dtype] * largest
+
+
+def canary_cancelled(terms: int, *largest: float) -> float:
+    """What may be left of a gradient where two sums of ``terms`` products cancel, as where a row has one key.
+
+    Each sum in fp32 errs by at most ``terms`` roundings of its largest product; ``largest`` of each factor.
+    """
+    return 2 * terms * FP32_ROUNDING * math.prod(largest)

@@ -19,10 +19,10 @@ from flash_attn_rocm._rotary import rotate
 
 Append = Callable[[Inputs, New, bool], Inputs]
 ROWS, NEW = 3, 17  # a workgroup has no threads for so many rows of the longest head
-CAPACITY, PAGE = 48, 16
+CAPACITY, PAGE = 80, 16  # quotients above 2, up to which division corrects a wrong start
 LENGTHS = (0, 17, CAPACITY - 5, -9, 2**31 - 3, 20, 5)  # of the sequences, before
 PLACED = 5  # of these; the next has a place before the first of the cache, and the last one behind its last
-TIES = (1.5, -1.25, 0.75)
+TIES = (1.5, -1.25, 0.75, -1.75, 0.625)
 ANGLES = 20  # fewer than there are positions: those beyond have the last one's
 # One element of so many is no number, or too large for products with it, or subnormal in fp16.  It has no
 # divisor in common with the elements that a thread moves, so that each of these is such a one somewhere.
@@ -55,7 +55,7 @@ def _numbers(dtype: str) -> tuple[Tensor, Tensor]:
     hardest = pool.clone()
     places = hardest[::SPARSE]
     places.copy_(hard.repeat(-(-len(places) // len(hard)))[: len(places)])
-    return pool.repeat(3), hardest
+    return pool.repeat(4), hardest
 
 
 def _made(row: AppendRow, pool: Tensor, hard: Tensor) -> tuple[Inputs, New]:
@@ -67,7 +67,7 @@ def _made(row: AppendRow, pool: Tensor, hard: Tensor) -> tuple[Inputs, New]:
     # Heads first, so that no stride of theirs is the same one of the cache.
     q = of(hard, 0, batch, nheads, ROWS, row.head_dim).transpose(1, 2)
     k, v = (of(hard, place, batch, nheads_k, NEW, row.head_dim).transpose(1, 2) for place in (1, 2))
-    cos, sin = (_angles(of(pool, n, ANGLES, row.rotary // 2)) if row.rotary else None for n in range(2))
+    cos, sin = (_angles(of(pool, n, ANGLES, row.rotary // 2), n) if row.rotary else None for n in range(2))
     page = PAGE if row.store == PAGED else CAPACITY
     placed = PLACED * CAPACITY // page
     slots = batch if row.store == DENSE else placed + 1
@@ -82,10 +82,14 @@ def _made(row: AppendRow, pool: Tensor, hard: Tensor) -> tuple[Inputs, New]:
     return inputs, New(k, v, cos, sin, row.interleaved)
 
 
-def _angles(random: Tensor) -> Tensor:
-    """Every other of so few bits that products often lie in the middle between two numbers of the type."""
-    ties = random.new_tensor(TIES)[torch.arange(len(random)) % len(TIES), None]
-    return random.where(torch.arange(random.shape[1]) % 2 == 0, ties)
+def _angles(random: Tensor, first: int) -> Tensor:
+    """Every other of so few bits that products often lie in the middle between two numbers of the type.
+
+    Those of a thread differ, and so does each cosine from its sine.
+    """
+    rows, columns = (torch.arange(size) for size in random.shape)
+    ties = random.new_tensor(TIES)[(first + rows[:, None] + columns // 2) % len(TIES)]
+    return random.where(columns % 2 == 0, ties)
 
 
 def _new_on(new: New, where: torch.device) -> New:

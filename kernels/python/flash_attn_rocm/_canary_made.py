@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from flash_attn_rocm._canary_rows import CACHE, DENSE, FLAT, PACKED, PAGED, Row
+from flash_attn_rocm._canary_rows import CACHE, DENSE, FLAT, IN_USE, PACKED, PAGED, Row
 from flash_attn_rocm._options import TORCH_DTYPES, Inputs, Options
 from flash_attn_rocm._remembered import Family
 
@@ -72,7 +72,7 @@ def _made(row: Row, family: Family, pool: Tensor, slopes: Tensor) -> Call:
         padded = padded._replace(alibi_slopes=slopes[: len(row.rows) * row.heads[0]].view(-1, row.heads[0]))
     k, v, where = STORES[row.store](padded.k, padded.v, row.keys)
     q = padded.q if row.store == DENSE else padded.q.contiguous()
-    if row.store in {PACKED, PAGED}:
+    if row.store in {PACKED, IN_USE, PAGED}:
         q, where["cu_seqlens_q"] = packed(q, row.rows), _ends(row.rows)
     inputs = padded._replace(q=q, k=k, v=v, attn_mask=None, **where)
     return Call(row.why, inputs, options, row.nan, padded, dout, row.rows, row.keys)
@@ -119,12 +119,14 @@ def _score(row: Row, q: Tensor, k: Tensor, scale: float) -> None:
     before = [k.shape[1] - length for length in row.keys]
     if row.scores != FLAT:
         along = ALONG * (1.0 - 2.0 * (torch.arange(q.shape[2]) % 2))  # of each head
+        if row.mixed:
+            along = along * (1.0 - torch.arange(q.shape[1]) % 3)[:, None]
         wanted = first + step * (torch.arange(k.shape[1]) - _integers(*before)[:, None])
         q[..., 0], k[..., 0] = along, (wanted / (ALONG * scale))[..., None]
     if row.infinite:
         for b, number in enumerate(NO_NUMBERS):
             at = row.keys[b] - 1 if row.window[0] == 0 else 2 * row.keys[b] // 3
-            k[b, before[b] + at, -1, 0] = number
+            k[b, before[b] + at, -1, 1] = number
 
 
 def _dense(k: Tensor, v: Tensor, _lengths: Lengths) -> Stored:
@@ -133,6 +135,16 @@ def _dense(k: Tensor, v: Tensor, _lengths: Lengths) -> Stored:
 
 def _packed(k: Tensor, v: Tensor, lengths: Lengths) -> Stored:
     return packed(k, lengths), packed(v, lengths), {"cu_seqlens_k": _ends(lengths)}
+
+
+def _in_use(k: Tensor, v: Tensor, lengths: Lengths) -> Stored:
+    """Packed, with a key behind each sequence that is not in use."""
+    ends = _ends([length + 1 for length in lengths])
+    slots = [
+        begin + at for begin, length in zip(ends.tolist(), lengths, strict=False) for at in range(length)
+    ]
+    caches = _hollow((k, v), lengths, slots, int(ends[-1]))
+    return *caches, {"cu_seqlens_k": ends, "seqused_k": _integers(*lengths)}
 
 
 def _cache(k: Tensor, v: Tensor, lengths: Lengths) -> Stored:
@@ -171,7 +183,7 @@ def _hollow(both: tuple[Tensor, Tensor], lengths: Lengths, slots: Sequence[int],
     return caches
 
 
-STORES = {DENSE: _dense, PACKED: _packed, CACHE: _cache, PAGED: _paged}
+STORES = {DENSE: _dense, PACKED: _packed, IN_USE: _in_use, CACHE: _cache, PAGED: _paged}
 
 
 def _ends(lengths: Sequence[int]) -> Tensor:

@@ -6,7 +6,7 @@ They are chosen by what the emulator executes, and measured by mutants of the ke
 
 from typing import NamedTuple
 
-DENSE, PACKED, CACHE, PAGED = "dense", "packed", "cache", "paged"
+DENSE, PACKED, IN_USE, CACHE, PAGED = "dense", "packed", "in use", "cache", "paged"
 NONE, CAUSAL = (-1, -1), (-1, 0)
 FLAT = (0.0, 0.0)
 # Keys that decode takes at once; of head dims up to SMALL some kernels take twice as many.
@@ -17,13 +17,14 @@ WAVE = 64  # the lanes that share parts out
 class Row(NamedTuple):
     """One call; ``rows`` and ``keys`` are those of each sequence, ``heads`` those of q and of k and v.
 
-    ``store`` says how k and v lie: dense, packed sequences, a cache with left padding, used lengths and
-    rows by index, or pages, whose queries are packed.  Dense tensors lie with their heads first where
-    ``heads_first``.  ``scale`` is in units of 1 / sqrt(head_dim).
+    ``store`` says how k and v lie: dense, packed sequences, of which a last key may not be in use, a cache
+    with left padding, used lengths and rows by index, or pages, whose queries are packed.  Dense tensors lie
+    with their heads first where ``heads_first``.  ``scale`` is in units of 1 / sqrt(head_dim).
     ``scores`` are added to those of random tensors: of the first key, and more for each key after it; for
-    every other head of q they are subtracted.  With ``infinite`` a key of each of the first three sequences
-    is NaN, -inf or inf; where windows begin at the diagonal it is the last key, the only one that the last
-    query sees.  With ``nan`` all tensors are NaN: nothing may be left of it in gradients of what is hidden.
+    every other head of q they are subtracted.  Where they are ``mixed``, queries take turns: added, not
+    there, subtracted.  With ``infinite`` a key of each of the first three sequences is NaN, -inf or inf;
+    where windows begin at the diagonal it is the last key, the only one that the last query sees.  With
+    ``nan`` all tensors are NaN: nothing may be left of it in gradients of what is hidden.
     Where ``narrower`` than the family's head dim, rows are not aligned.
     """
 
@@ -39,6 +40,7 @@ class Row(NamedTuple):
     store: str = DENSE
     parts: int = 1
     scores: tuple[float, float] = FLAT
+    mixed: bool = False
     infinite: bool = False
     nan: bool = False
     narrower: int = 0
@@ -60,35 +62,42 @@ class Row(NamedTuple):
 # fwd and its two loops, decode and its two loops, the kernel that joins decode's parts, the reference kernel.
 # Windows end at each key of a tile: more rows than it has keys, or lengths that are 16 apart.  Sequences of a
 # row are one padded batch for PyTorch: long ones only where all are.  What covers several features is one
-# call where no mutant showed that it hides one of them: scores that rise hide keys, so pages have flat ones.
-# Kernels have code of their own for packed and for dense rows.  Of both some workgroups have a single row, as
-# 129 is one more than 128, 64, 32 and 16, and so are 11 rows of three heads more than 32 and 16.  With pages
-# there is a sequence with more keys than there are queries: one number taken for the other cuts it.  A wrong
-# maximum changes nothing until an exponential overflows, in fp32 and bf16 from a difference of 88 on, and one
-# that is taken for 0 nothing unless all scores are far below.  tanh is a polynomial up to a quarter of
-# softcap and made of exp above: the keys that count most lie around it in some rows, far above in others.
+# call where no mutant showed that it hides one of them: scores that rise hide keys, so pages have flat ones,
+# too.  Kernels have code of their own for packed and for dense rows.  Of both some workgroups have a single
+# row, as 129 is one more than 128, 64, 32 and 16, and so are 11 rows of three heads more than 32 and 16.
+# With pages there is a sequence with more keys than there are queries: one number taken for the other cuts
+# it.  A wrong maximum changes nothing until an exponential overflows, in fp32 and bf16 from a difference of
+# 88 on, and one that is taken for 0 nothing unless all scores are far below.  tanh is a polynomial up to a
+# quarter of softcap and made of exp above: the keys that count most lie around it in some rows, far above in
+# others.  Each feature comes alone somewhere: a kernel that takes its plain loop for it is right beside
+# another one.  Groups of three heads and rows of more than three pages are there because integer division
+# corrects a wrong start by up to 2.  A batch's last sequence has no queries in one row and no keys in
+# another, as cumulative lengths are cut there.
 ATTENTION = (
-    Row("causal", (129,), (97,), (2, 1), CAUSAL),
+    Row("causal", (129,), (97,), (3, 1), CAUSAL),
     Row("window, scores that rise and fall", (150,), (200,), (2, 2), (33, 7), scores=(0.0, 5.0)),
     Row("scores far apart", (33,), (97,), (2, 1), (40, 7), scores=(0.0, 120.0)),
-    Row("packed sequences, infinite scores", (33, 17, 17, 0, 20, 5, 1), (65, 65, 49, 20, 9, 0, 1), (6, 2),
-        CAUSAL,
-        store=PACKED, infinite=True),
+    Row("packed sequences, infinite scores", (33, 17, 17, 0, 20, 5, 1, 0),
+        (65, 66, 51, 20, 11, 0, 1, 5), (6, 2), CAUSAL, store=PACKED, infinite=True),
     Row("the diagonal, heads first, infinite scores", (33, 33, 33), (49, 49, 49), (2, 1), (0, 0),
         infinite=True, heads_first=True),
     Row("left padded cache, negative scale", (40, 40), (129, 97), (2, 1), (0, 60), scale=-1.0, store=CACHE,
         scores=(-1500.0, -0.5)),
-    Row("long packed sequences", (129, 20), (65, 97), (2, 1), (70, 9), store=PACKED),
+    Row("long packed sequences", (129, 20, 3), (65, 97, 0), (2, 1), (70, -1), store=PACKED),
     Row("window, heads first, softcap, ALiBi", (129, 129), (117, 117), (2, 1), (40, 8), scale=-8.0,
         softcap=1.0, alibi=True, heads_first=True),
     Row("softcap", (129,), (129,), (2, 1), scale=2.0, softcap=20.0, scores=(5.0, 0.0)),
-    Row("packed sequences, dropout, ALiBi, infinite scores", (70, 70, 70), (65, 65, 65), (4, 2), CAUSAL,
-        scale=-2.0, alibi=True, dropout=0.3, store=PACKED, infinite=True),
-    Row("pages, ALiBi, from the diagonal on, infinite scores", (17, 40, 5, 0, 1, 3),
-        (100, 150, 49, 30, 1, 0), (2, 2), (0, 20), alibi=True, store=PAGED, infinite=True),
-    Row("left padded cache, softcap", (31, 31), (200, 20), (2, 1), softcap=2000.0, store=CACHE,
+    Row("ALiBi", (40,), (130,), (3, 1), (20, -1), alibi=True),
+    Row("packed sequences, dropout, infinite scores", (70, 70, 70), (65, 65, 65), (6, 2), CAUSAL, scale=-2.0,
+        dropout=0.6, store=PACKED, infinite=True),
+    Row("pages", (70, 5, 0), (200, 260, 30), (2, 1), store=PAGED),
+    Row("causal, pages, scores that rise and fall", (70,), (200,), (2, 1), CAUSAL, store=PAGED,
         scores=(0.0, 5.0)),
-    Row("decode in parts, infinite scores", (11, 3, 1, 0, 3), (257, 97, 129, 20, 2), (6, 2), CAUSAL,
+    Row("pages, from the diagonal on, infinite scores", (17, 40, 5, 0, 1, 3), (100, 150, 49, 30, 1, 0),
+        (2, 2), (0, 20), store=PAGED, scores=(-1500.0, -0.5), mixed=True, infinite=True),
+    Row("left padded cache, softcap", (31, 31), (200, 20), (2, 1), (-1, 16), softcap=2000.0, store=CACHE,
+        scores=(0.0, 5.0)),
+    Row("decode in parts, infinite scores", (16, 11, 1, 0, 3, 0), (257, 97, 129, 20, 2, 5), (6, 2), CAUSAL,
         store=PACKED, parts=3, infinite=True),
     Row("decode, window, scores that rise and fall", (16, 16, 16, 0, 16, 3), (161, 177, 193, 20, 209, 0),
         (2, 2), (33, 7), store=PACKED, scores=(0.0, 0.5)),
@@ -98,36 +107,52 @@ ATTENTION = (
     Row("decode, window, softcap, ALiBi", (16, 16, 11, 0, 16, 3), (161, 177, 65, 20, 81, 0), (6, 2), (70, 0),
         scale=-8.0, softcap=1.0, alibi=True, store=PACKED),
     Row("decode, softcap", (16,), (129,), (2, 1), scale=2.0, softcap=20.0, scores=(5.0, 0.0)),
-    Row("decode, pages, ALiBi, infinite scores", (2, 16, 3, 0, 3), (161, 209, 97, 30, 0), (2, 2), (55, 60),
-        alibi=True, store=PAGED, parts=3, infinite=True),
+    Row("decode, ALiBi", (3,), (50,), (3, 1), (20, -1), alibi=True),
+    Row("decode, pages", (3, 16, 0), (257, 300, 30), (2, 1), store=PAGED),
+    Row("decode, causal, pages, scores that rise and fall", (3,), (257,), (3, 1), CAUSAL, store=PAGED,
+        scores=(0.0, 5.0)),
+    Row("decode, pages, infinite scores", (2, 16, 3, 0, 3), (161, 209, 97, 30, 0), (2, 2), (55, 60),
+        store=PAGED, parts=3, scores=(-1500.0, -0.5), mixed=True, infinite=True),
     Row("decode, the diagonal, heads first, infinite scores", (11, 11, 11), (33, 33, 33), (6, 2), (0, 0),
         parts=3, infinite=True, heads_first=True),
     Row("decode, the diagonal, heads first, ALiBi, infinite scores", (11, 11, 11), (33, 33, 33), (6, 2),
         (0, 0), alibi=True, parts=3, infinite=True, heads_first=True),
     Row("decode, left padded cache, softcap", (11, 11), (300, 20), (3, 1), softcap=2000.0, store=CACHE,
         scores=(0.0, 5.0)),
+    Row("decode in parts, dense, high scores that rise and fall", (5, 5, 5), (257, 257, 257), (3, 1), parts=3,
+        scores=(1500.0, 1.0)),
     Row("decode in many parts, scores that rise and fall", (1,), (67 * TILE,), (2, 1), parts=67,
         scores=(-2700.0, 1.1)),
-    Row("unaligned cache", (5, 5), (40, 33), (4, 2), (9, 3), scale=-1.0, softcap=20.0, alibi=True,
+    Row("unaligned cache", (5, 5), (40, 12), (6, 2), (0, 3), scale=-1.0, softcap=20.0, alibi=True,
         store=CACHE, scores=(0.0, 0.15), narrower=3),
-    Row("unaligned, scores far apart", (5,), (40,), (2, 1), (9, 3), scores=(0.0, 120.0), narrower=3),
-    Row("unaligned pages, infinite scores", (7, 0, 70), (60, 30, 97), (2, 2), CAUSAL, dropout=0.3,
-        store=PAGED, infinite=True, narrower=1),
+    Row("unaligned packed sequences, in use, scores far apart", (5, 0, 3), (40, 9, 3), (3, 1), (0, 20),
+        store=IN_USE, scores=(0.0, 120.0), narrower=3),
+    Row("unaligned pages", (3, 17, 6), (40, 150, 2), (2, 1), CAUSAL, store=PAGED, narrower=1),
+    Row("unaligned pages, scores far apart, some infinite", (7, 0, 70, 9), (60, 30, 200, 4), (2, 2), (20, 0),
+        dropout=0.3, store=PAGED, scores=(0.0, 120.0), infinite=True, narrower=1),
 )  # fmt: skip
 
-# Both loops of the kernels for gradients, on each of the two paths.  With NaN the row before the first that
-# sees a key is one of each quarter of 64, as a thread has up to four of so many.
+# Both loops of the kernels for gradients, on each of the two paths.  Windows end at each of four keys that a
+# thread may have.  Where rows see one key, gradients of q and k are 0, unless sums lose some of their bits.
+# A sequence has more keys than all have queries, and the batch's last one has none of one of both.  Of a
+# dense batch whole blocks of keys are seen by no row.  With NaN the row before the first that sees a key is
+# one of each quarter of 64: a thread has up to four of so many.
 GRADIENTS = (
-    Row("causal", (129,), (193,), (2, 1), CAUSAL),
-    Row("window, heads first, negative scale", (77, 77), (150, 150), (2, 2), (33, 7), scale=-1.0,
+    Row("causal", (129,), (190,), (3, 1), CAUSAL),
+    Row("window, heads first, negative scale", (77, 77), (300, 300), (2, 2), (33, 7), scale=-1.0,
         heads_first=True),
-    Row("packed sequences", (17, 0, 9, 33, 1), (33, 20, 0, 40, 1), (6, 2), store=PACKED),
-    Row("long packed sequences", (129, 33), (20, 150), (1, 1), store=PACKED),
-    Row("window, heads first, softcap, ALiBi", (129, 129), (129, 129), (2, 1), (40, 8), scale=-2.0,
-        softcap=5.0, alibi=True, heads_first=True),
-    Row("softcap", (129,), (129,), (2, 2), scale=2.0, softcap=20.0, scores=(5.0, 0.0)),
-    Row("packed sequences, dropout, ALiBi", (20, 0, 65, 1), (33, 3, 40, 1), (2, 2), alibi=True, dropout=0.3,
+    Row("window, packed sequences", (17, 0, 9, 33, 40, 35, 0), (33, 20, 0, 40, 42, 36, 5), (6, 2), (0, 9),
         store=PACKED),
+    Row("long packed sequences", (129, 33, 3), (20, 170, 0), (1, 1), store=PACKED),
+    Row("window, heads first, softcap, ALiBi", (129, 129), (118, 118), (3, 1), (40, 8), scale=-2.0,
+        softcap=5.0, alibi=True, heads_first=True),
+    Row("softcap", (129,), (150,), (2, 2), scale=2.0, softcap=20.0, scores=(5.0, 0.0)),
+    Row("ALiBi, few rows", (2,), (300,), (2, 1), (20, -1), alibi=True),
+    Row("window, packed sequences, dropout", (20, 0, 65, 33, 18, 1, 0), (33, 3, 140, 35, 22, 1, 5), (6, 2),
+        (0, 9),
+        dropout=0.6, store=PACKED),
+    Row("one key", (70,), (1,), (2, 1)),
+    Row("one key, packed sequences", (70, 20), (1, 1), (2, 1), store=PACKED),
     Row("NaN", (20, 129, 5, 20, 33, 129), (50, 20, 150, 10, 10, 10), (2, 1), (0, 0), store=PACKED, nan=True),
     Row("NaN, ALiBi", (20, 129, 5), (50, 20, 150), (2, 1), (0, 0), alibi=True, store=PACKED, nan=True),
 )  # fmt: skip
@@ -149,10 +174,15 @@ class AppendRow(NamedTuple):
 
 
 APPENDS = (
-    AppendRow("append", 64, 32),
+    AppendRow("append", 72, 32, heads=(3, 1)),
+    AppendRow("append, all of a row rotated, pages", 80, 80, PAGED, advances=False),
+    AppendRow("append, interleaved", 24, 16, interleaved=True),
     AppendRow("append, interleaved, rows by index", 128, 128, CACHE, interleaved=True, advances=False),
-    AppendRow("append, pages, not rotated", 96, 0, PAGED),
-    AppendRow("append, unaligned, pages", 41, 32, PAGED, heads=(3, 1), advances=False),
-    AppendRow("append, unaligned, interleaved, rows by index", 59, 10, CACHE, interleaved=True),
+    AppendRow("append, pages, not rotated", 88, 0, PAGED, heads=(1, 1)),
+    AppendRow("append, unaligned, pages", 41, 32, PAGED, heads=(3, 1)),
+    AppendRow("append, unaligned", 9, 6, advances=False, heads=(1, 1)),
+    AppendRow("append, unaligned, interleaved, pages", 23, 22, PAGED, interleaved=True),
+    AppendRow("append, unaligned, interleaved, rows by index", 59, 10, CACHE, interleaved=True,
+        advances=False),
     AppendRow("append, unaligned, not rotated", 7, 0, heads=(3, 1)),
-)
+)  # fmt: skip
