@@ -31,7 +31,12 @@ class Made:
     @property
     def release(self) -> tuple[object, ...]:
         """What its mates share; later builds of a version are other releases."""
-        return self.project, self.version, build_of(self.filename)
+        return release_of(self.project, self.version, self.filename)
+
+
+def release_of(project: str, version: str, filename: str) -> tuple[object, ...]:
+    """What a file and its mates share."""
+    return project, version, build_of(filename)
 
 
 def conflicts(new: Iterable[Made], others: Iterable[Made]) -> Mapping[str, tuple[str, ...]]:
@@ -43,11 +48,14 @@ def conflicts(new: Iterable[Made], others: Iterable[Made]) -> Mapping[str, tuple
     return {name: problems for name, problems in found.items() if problems}
 
 
-def in_index(root: Path) -> Iterator[Made]:
-    """The published files."""
+def in_index(root: Path, new: Iterable[Made]) -> Iterator[Made]:
+    """The published files of the releases of ``new``; no other's statement is read."""
+    wanted = {each.release for each in new}
     for home, projects in read_contents(root).items():
         for project, entries in projects.items():
             for record in (entry.record for entry in entries):
+                if release_of(project, record.version, record.filename) not in wanted:
+                    continue
                 statement = beside(
                     simple_of(root, home) / project / record.filename, ATTACHMENTS["provenance"]
                 )

@@ -92,7 +92,7 @@ def publish_all(
         is_local = local.is_local(index_root)
         replaced = local.replaced(index_root, every) if is_local else frozenset()
         new = [mates.of_file(file) for file in every]
-        kept = [one for one in mates.in_index(index_root) if one.filename not in replaced]
+        kept = [one for one in mates.in_index(index_root, new) if one.filename not in replaced]
         unlike = mates.conflicts(new, kept)
         if is_local:  # there an older wheel of another platform goes, too
             replaced, unlike = replaced | unlike.keys(), {}

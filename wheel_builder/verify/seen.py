@@ -55,14 +55,13 @@ def subject_of(wheel: Path, arch: str) -> Subject:
     """
     content = read_wheel(wheel, max_mib=MAX_READ_MIB)
     if for_windows(content):
-        library = library_of(content, WINDOWS_LIBRARY)
-        # All of the DLL: its device code is among its other sections.
-        fatbin, host = read_pe(library).section_bytes(WINDOWS_SECTION), library
+        host = library_of(content, WINDOWS_LIBRARY)  # all of it: device code is among its other sections
+        code = _bundles_part(read_pe(host).section_bytes(WINDOWS_SECTION) or b"", arch)
     else:
         library = library_of(content)
-        fatbin, host = section_bytes(library, SECTION), host_part(library)
+        code, host = code_part(library, arch), host_part(library)
     parts = {
-        "code": _bundles_part(fatbin or b"", arch),
+        "code": code,
         "library": hashlib.sha256(host).hexdigest(),
         "package": package_part(content),
     }

@@ -140,19 +140,20 @@ def _packed(k: Tensor, v: Tensor, lengths: Lengths) -> Stored:
 def _in_use(k: Tensor, v: Tensor, lengths: Lengths) -> Stored:
     """Packed, with a key behind each sequence that is not in use."""
     ends = _ends([length + 1 for length in lengths])
-    slots = [
-        begin + at for begin, length in zip(ends.tolist(), lengths, strict=False) for at in range(length)
-    ]
-    caches = _hollow((k, v), lengths, slots, int(ends[-1]))
+    caches = _hollow((k, v), lengths, _slots(ends[:-1].tolist(), lengths), int(ends[-1]))
     return *caches, {"cu_seqlens_k": ends, "seqused_k": _integers(*lengths)}
+
+
+def _slots(begins: Sequence[int], lengths: Lengths) -> list[int]:
+    """Of sequences whose keys lie one behind the other."""
+    return [begin + at for begin, length in zip(begins, lengths, strict=True) for at in range(length)]
 
 
 def _cache(k: Tensor, v: Tensor, lengths: Lengths) -> Stored:
     """Rows by index, in the reverse order; each sequence begins after as many keys as its place."""
     capacity, places = max(lengths) + len(lengths) + 1, [*range(len(lengths), 0, -1)]
     begins = [place * capacity + place for place in places]
-    slots = [begin + at for begin, length in zip(begins, lengths, strict=True) for at in range(length)]
-    caches = _hollow((k, v), lengths, slots, len(lengths) + 1, capacity)
+    caches = _hollow((k, v), lengths, _slots(begins, lengths), len(lengths) + 1, capacity)
     used = [place + length for place, length in zip(places, lengths, strict=True)]
     return *caches, {
         "seqused_k": _integers(*used), "leftpad_k": _integers(*places), "cache_batch_idx": _integers(*places),
