@@ -4,8 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "fa/arch/dtype.hpp"
-#include "fa/arch/gfx.hpp"
+#include "fa/arch/names.hpp"
 #include "plan.hpp"
 #include "select.hpp"
 

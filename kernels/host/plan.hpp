@@ -5,8 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "fa/arch/dtype.hpp"
-#include "fa/arch/gfx.hpp"
+#include "fa/arch/names.hpp"
 #include "paths.hpp"
 
 namespace fa {

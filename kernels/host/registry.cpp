@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "fa/arch/gfx.hpp"
+#include "fa/arch/names.hpp"
 
 // registry.inc comes from kernels/instances/bundle.py, and fatbin.S, which has these functions: the same
 // machine code on every platform.

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "bundle.hpp"
-#include "fa/arch/gfx.hpp"
+#include "fa/arch/names.hpp"
 
 namespace fa {
 

@@ -3,8 +3,7 @@
 
 #include <string>
 
-#include "fa/arch/dtype.hpp"
-#include "fa/arch/gfx.hpp"
+#include "fa/arch/names.hpp"
 #include "registry.hpp"
 
 namespace fa {

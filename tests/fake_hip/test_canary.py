@@ -10,6 +10,7 @@ import pytest
 from flash_attn_rocm._canary_rows import APPENDS, GRADIENTS
 
 FULL = os.environ.get("FA_FULL", "") not in {"", "0"}
+LONG = pytest.mark.long
 BEGIN = """
 import warnings
 from pathlib import Path
@@ -232,7 +233,9 @@ def test_a_check_that_did_not_end_counts_as_a_failure(play, tmp_path):
     assert shown["fallbacks"] == [], "another process is at it: this one checks for itself"
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"state": 1}', "[]", "\x00"])
+@pytest.mark.parametrize(
+    "text", ["", '{"state": 1}', *(pytest.param(text, marks=LONG) for text in ("{}", "[]", "\x00"))]
+)
 def test_a_damaged_file_is_checked_again(play, tmp_path, text):
     play("called()")
     [file] = (tmp_path / "cache").rglob("*.json")
@@ -574,6 +577,7 @@ def test_a_hole_of_earlier_checks_is_closed(play, wrong, hole):
     assert words in shown["fallbacks"][0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("hole", HOLES)
 def test_the_calls_that_close_a_hole_are_needed(play, wrong, hole):
     change, call, apart, _, rows = HOLES[hole]
@@ -583,6 +587,7 @@ def test_the_calls_that_close_a_hole_are_needed(play, wrong, hole):
 
 
 # With how many families of fused kernels each arch has.
+OF_EACH_UNIT = ("gfx942:sramecc+:xnack-", "gfx1030", "gfx1100", "gfx1201")
 ARCHS = {
     "gfx908:sramecc+:xnack-": 6,
     "gfx90a:sramecc+:xnack-": 6,
@@ -637,7 +642,9 @@ shown["used"] = {str(family): share for family, share in used.items()}
 """
 
 
-@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize(
+    "arch", [pytest.param(arch, marks=() if arch in OF_EACH_UNIT else LONG) for arch in ARCHS]
+)
 def test_no_family_alarms_falsely_and_each_is_executed(scenario, arch):
     """All with FA_FULL, else one of each dtype."""
     chosen = [] if FULL else [("fp16", 96), ("bf16", 32)]

@@ -3,6 +3,7 @@
 #include <iostream>
 #include <string>
 
+#include "fa/arch/names.hpp"
 #include "fa/kernel/order.hpp"
 #include "plan.hpp"
 

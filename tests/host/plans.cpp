@@ -2,6 +2,7 @@
 #include <iostream>
 #include <string>
 
+#include "fa/arch/names.hpp"
 #include "fa/kernel/config.hpp"
 #include "plan.hpp"
 

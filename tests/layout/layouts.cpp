@@ -2,6 +2,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
+#include "fa/arch/names.hpp"
 #include "fa/kernel/config.hpp"
 #include "fa/kernel/params.hpp"
 #include "fa/kernel/sequence.hpp"

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "code.hpp"
-#include "fa/arch/gfx.hpp"
+#include "fa/arch/names.hpp"
 #include "record.hpp"
 #include "setup.hpp"
 

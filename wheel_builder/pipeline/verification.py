@@ -28,7 +28,7 @@ from wheel_builder.fake_hip import stage as fake_hip
 from wheel_builder.fake_hip.container import LIBRARY
 from wheel_builder.images.docker import remove_own
 from wheel_builder.images.listing import tools_in
-from wheel_builder.images.wheel_tests import FULL
+from wheel_builder.images.wheel_tests import FULL, QUICK
 from wheel_builder.matrix.model import (
     LINUX,
     PUBLIC,
@@ -183,13 +183,15 @@ def demand_of(job: Job, versions: Collection[str]) -> Demand:
     """What the record of the job's wheel has to say; ``versions`` are the ROCm versions that it may serve.
 
     For Linux that it passed for every arch; for Windows only for those that are executed under wine without
-    FA_FULL=1, and that the others were not executed.
+    FA_FULL=1, and that the others were not executed.  With FA_QUICK=1 the quick suite is enough.
     """
     if not job.for_windows:
-        return Demand(job.archs, versions)
+        return Demand(job.archs, versions, quick=chosen_suite() == QUICK)
     executed = wine.archs_under_wine(job.archs, full=False)
     others = [arch for arch in job.archs if arch not in executed]
-    return Demand(executed, others=others, how=wine.HOW, not_executed=wine.NOT_EXECUTED)
+    return Demand(
+        executed, others=others, how=wine.HOW, not_executed=wine.NOT_EXECUTED, quick=chosen_suite() == QUICK
+    )
 
 
 def jobs_of(rocm: Sequence[str], matrix: Matrix) -> tuple[Job, ...]:
@@ -242,7 +244,7 @@ def verify_one(
         record = verify.verify_wheel(
             file, shown, static=checked, job=job, image=tester, fake_hip=runtime,
             disassembly=code, runtimes=loads, checkout=context.checkout, store=context.store, log=log,
-            full=_full(),
+            selection=chosen_suite(),
         )  # fmt: skip
         return told(step, record)
 
@@ -268,9 +270,10 @@ def _verify_under_wine(
         return told(step, record)
 
 
-def _full() -> bool:
-    """Whether also what takes long is to be run."""
-    return os.environ.get(FULL, "") not in {"", "0"}
+def chosen_suite() -> str:
+    """Which tests of a wheel are to be run: FULL, QUICK, or "" for those of a release."""
+    asked = (name for name in (FULL, QUICK) if os.environ.get(name, "") not in {"", "0"})
+    return next(asked, "")
 
 
 def _static_checks(
@@ -333,7 +336,7 @@ def _emulator_for_windows(job: Job, builder: Artifact, context: RunContext, prog
 
 def _emulated(job: Job) -> tuple[str, ...]:
     """The archs whose emulated suite runs."""
-    return wine.archs_under_wine(job.archs, full=_full()) if job.for_windows else job.archs
+    return wine.archs_under_wine(job.archs, full=chosen_suite() == FULL) if job.for_windows else job.archs
 
 
 def _emulate(
@@ -359,7 +362,7 @@ def _emulate(
         return emulated.run_emulated(
             subject_of(file, arch), kernels, image=tester, fake_hip=runtime, disassembly=code,
             checkout=context.checkout, store=context.store, jobs=max(1, context.jobs // workers),
-            log=logs[arch], full=_full(), under_wine=job.for_windows,
+            log=logs[arch], selection=chosen_suite(), under_wine=job.for_windows,
         )  # fmt: skip
 
     shown = {}

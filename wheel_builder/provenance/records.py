@@ -41,7 +41,8 @@ class Demand:
 
     It has to pass for each of ``archs``; ``others`` of the wheel's archs need not have been executed. Where
     ``how`` is given, these are the only words for what was executed, ``not_executed`` those for what was
-    not, and no further arch may be named. ``serves`` are the ROCm versions that it may name.
+    not, and no further arch may be named. ``serves`` are the ROCm versions that it may name. With ``quick``
+    the quick suite is enough.
     """
 
     archs: Collection[str]
@@ -49,6 +50,7 @@ class Demand:
     others: Collection[str] = ()
     how: str = ""
     not_executed: str = ""
+    quick: bool = False
 
 
 def record_path(wheel: Path) -> Path:
@@ -168,6 +170,8 @@ def record_problems(wheel: Path, demand: Demand) -> Iterator[str]:
     yield from (f"{path.name}: {problem}" for problem in record.gpu_problems())
     yield from (f"{wheel.name}: {one}" for arch in demand.archs for one in arch_problems(arch, record))
     yield from (f"{wheel.name}: {one}" for arch in demand.others for one in _other_problems(arch, record))
+    if not demand.quick and (quick := [arch for arch, shown in record.archs.items() if shown.quick]):
+        yield f"{wheel.name}: {', '.join(quick)} passed the quick suite only, which FA_QUICK=1 chose"
     if demand.how:
         yield from (f"{path.name}: {problem}" for problem in _word_problems(record, demand))
 

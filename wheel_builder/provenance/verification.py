@@ -26,7 +26,7 @@ class Instance(_Strict):
 
 
 class Shown(_Strict):
-    """What was shown of one arch; ``launches`` by kernel.
+    """What was shown of one arch; ``launches`` by kernel, ``quick`` by fewer tests than a release's.
 
     ``gpus`` are those that run its code; older records name none, and their wheels serve the arch itself.
     """
@@ -34,6 +34,7 @@ class Shown(_Strict):
     numerics: str
     gpus: list[str] = []
     passed: bool = False
+    quick: bool = False
     launches: dict[str, Count] = {}
     findings: list[str] = []
     instances: dict[str, Instance] = {}
@@ -52,9 +53,10 @@ class Shown(_Strict):
         if not self.passed and not self.launches:
             return self.numerics
         findings, launches = len(self.findings), sum(self.launches.values())
+        suite = " by the quick suite" if self.quick else ""
         return (
-            f"{self.numerics}; {launches} launches of {len(self.launches)} kernels compared with float64, "
-            f"{findings or 'no'} finding{'s' if findings > 1 else ''}"
+            f"{self.numerics}{suite}; {launches} launches of {len(self.launches)} kernels compared with "
+            f"float64, {findings or 'no'} finding{'s' if findings > 1 else ''}"
         )
 
 

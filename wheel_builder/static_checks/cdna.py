@@ -18,6 +18,8 @@ REACH_CDNA1 = 18
 REACH_CDNA2 = 19
 REACH_CDNA3 = 19
 REACH_CDNA4 = 20
+# Of what is not a matrix instruction.
+REACH_OTHERS = 5
 # CDNA 1: passes of a matrix instruction -> wait states until what follows it.
 MFMA_TO_ACC_READ = {2: 4, 8: 10, 16: 18}
 MFMA_TO_ACC_WRITE = {2: 1, 8: 7, 16: 15}

@@ -47,6 +47,11 @@ class Instruction:
         return TRANSCENDENTAL.match(self.mnemonic) is not None
 
     @cached_property
+    def is_late(self) -> bool:
+        """Whether its result may come later than that of other instructions of its kind."""
+        return self.first.is_matrix or self.is_transcendental
+
+    @cached_property
     def writes(self) -> frozenset[str]:
         return self.first.writes.union(*(operation.writes for operation in self.operations[1:]))
 

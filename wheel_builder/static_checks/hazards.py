@@ -32,15 +32,30 @@ class Target:
 
 # What makes the rules that isas.toml names, from the clocks of the ISA's matrix instructions.
 RULES: Mapping[str, Callable[[Mapping[str, int]], Target]] = {
-    "cdna1": lambda clocks: Target(cdna.cdna1(clocks), Reach(cdna.REACH_CDNA1), cdna.mfma_fault(clocks)),
-    "cdna2": lambda clocks: Target(cdna.cdna2(clocks), Reach(cdna.REACH_CDNA2), cdna.mfma_fault(clocks)),
-    "cdna3": lambda clocks: Target(cdna.cdna3(clocks), Reach(cdna.REACH_CDNA3), cdna.mfma_fault(clocks)),
-    "cdna4": lambda clocks: Target(cdna.cdna4(clocks), Reach(cdna.REACH_CDNA4), cdna.mfma_fault(clocks)),
+    "cdna1": lambda clocks: Target(
+        cdna.cdna1(clocks), Reach(cdna.REACH_CDNA1, others=cdna.REACH_OTHERS), cdna.mfma_fault(clocks)
+    ),
+    "cdna2": lambda clocks: Target(
+        cdna.cdna2(clocks), Reach(cdna.REACH_CDNA2, others=cdna.REACH_OTHERS), cdna.mfma_fault(clocks)
+    ),
+    "cdna3": lambda clocks: Target(
+        cdna.cdna3(clocks), Reach(cdna.REACH_CDNA3, others=cdna.REACH_OTHERS), cdna.mfma_fault(clocks)
+    ),
+    "cdna4": lambda clocks: Target(
+        cdna.cdna4(clocks), Reach(cdna.REACH_CDNA4, others=cdna.REACH_OTHERS), cdna.mfma_fault(clocks)
+    ),
     "rdna2": lambda _: Target(rdna.rdna2, Reach(0), rdna.no_matrix),
-    "rdna3": lambda _: Target(rdna.rdna3, Reach(valus=rdna.REACH_RDNA3), rdna.wmma_fault),
-    "rdna3_5": lambda _: Target(rdna.rdna3_5, Reach(valus=rdna.REACH_RDNA3_5), rdna.wmma_fault),
+    "rdna3": lambda _: Target(
+        rdna.rdna3, Reach(valus=rdna.REACH_RDNA3, others=rdna.REACH_OTHERS), rdna.wmma_fault
+    ),
+    "rdna3_5": lambda _: Target(
+        rdna.rdna3_5, Reach(valus=rdna.REACH_RDNA3_5, others=rdna.REACH_OTHERS), rdna.wmma_fault
+    ),
     "rdna4": lambda _: Target(
-        rdna.rdna3_5, Reach(valus=rdna.REACH_RDNA3_5), rdna.wmma_fault, stale_scalar_reads
+        rdna.rdna3_5,
+        Reach(valus=rdna.REACH_RDNA3_5, others=rdna.REACH_OTHERS),
+        rdna.wmma_fault,
+        stale_scalar_reads,
     ),
 }
 

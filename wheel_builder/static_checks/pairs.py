@@ -79,10 +79,14 @@ class Pair:
 
 
 class Reach(NamedTuple):
-    """How far an arch's rules reach: nothing as far apart as either number needs more distance."""
+    """How far an arch's rules reach: nothing as far apart as either number needs more distance.
+
+    ``others``: wait states, likewise, where the first is neither a matrix instruction nor transcendental.
+    """
 
     states: float = inf
     valus: float = inf
+    others: float = inf
 
 
 Rules = Callable[[Pair], Iterator[Need]]
@@ -102,7 +106,7 @@ def pairs_before(kernel: Kernel, steps: Sequence[Distance], number: int, reach: 
     ``steps`` is ``steps_of(kernel)``; paths end at ``reach``.
     """
     second = kernel.instructions[number]
-    most_states, most_valus = reach
+    most_states, most_valus, most_others = reach
     begin = (0, 0, 0, False, second.reads | second.writes)
     todo = [(before, *begin) for before in kernel.predecessors[number]]
     met = set(todo)
@@ -112,7 +116,8 @@ def pairs_before(kernel: Kernel, steps: Sequence[Distance], number: int, reach: 
         while True:
             first = kernel.instructions[at]
             if not live.isdisjoint(first.touches):
-                yield Pair(first, second, live, Distance(states, valus, transcendentals, settled))
+                if states < most_others or first.is_late:
+                    yield Pair(first, second, live, Distance(states, valus, transcendentals, settled))
                 live -= first.writes
             step = steps[at]
             states = min(states + step[0], ENOUGH)

@@ -13,6 +13,8 @@ from wheel_builder.static_checks.pairs import Need, Pair, factors, result
 REACH_RDNA3 = 6
 # WMMA's rule alone.
 REACH_RDNA3_5 = 1
+# All other instructions are waited for.
+REACH_OTHERS = 0
 
 
 def wmma_fault(instruction: Instruction) -> str:

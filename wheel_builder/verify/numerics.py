@@ -22,7 +22,7 @@ from wheel_builder.base.store import Artifact, Store, key_of
 from wheel_builder.fake_hip.container import DISASSEMBLY, fake_hip_suite
 from wheel_builder.images import wheel_tests
 from wheel_builder.images.docker import Mount
-from wheel_builder.images.wheel_tests import FULL, MOST_FAILURES, Suite, run_suite
+from wheel_builder.images.wheel_tests import MOST_FAILURES, QUICK, Suite, run_suite
 from wheel_builder.verify import coverage
 from wheel_builder.verify.coverage import REASONS, Reason, coverage_problems, explained, parse_reasons
 from wheel_builder.verify.seen import WHOLE, Files, Subject, copied, digest_of, files_at, listing_of
@@ -84,14 +84,15 @@ def run_emulated(
     store: Store,
     jobs: int,
     log: Path,
-    full: bool = False,
+    selection: str = "",
     under_wine: bool = False,
     most_failures: int = MOST_FAILURES,
     run: Runner = run,
 ) -> Artifact:
     """Run ``tests/numerics`` for the subject's arch; all of ``kernels`` have to run.  Facts are the record.
 
-    ``full`` runs all of upstream's cases instead of a few.  After ``most_failures`` the suite stops.  The
+    ``selection`` is FULL, which runs all of upstream's cases instead of a few, or QUICK, which runs fewer
+    tests, but all instructions; the record says so.  After ``most_failures`` the suite stops.  The
     record's ``executed`` names the wheel that was installed: a later wheel of which the suite sees the same
     has the same result.  ``under_wine`` for a wheel for Windows, with an image and a fake HIP runtime to
     match.
@@ -101,7 +102,7 @@ def run_emulated(
         "FA_FAKE_HIP_CHECKS": CHECKS,
         "FA_FAKE_HIP_SEED": SEED,
         "FA_FAKE_HIP_TIME_LIMIT": TIME_LIMIT,
-        **({FULL: "1"} if full else {}),
+        **({selection: "1"} if selection else {}),
     }
     suite = fake_hip_suite(
         checkout / TESTS, fake_hip=fake_hip, disassembly=disassembly, checkout=checkout, env=settings,
@@ -122,7 +123,7 @@ def run_emulated(
             given = replace(given, env=env, most_failures=most_failures)
             counts = run_suite(subject.wheel, given, image=image, out=out, log=log, run=run)
         record: dict[str, Any] = json.loads((out / RECORD).read_text(encoding="utf-8"))
-        record["tests"] = counts
+        record["tests"], record["quick"] = counts, selection == QUICK
         reasons = parse_reasons(emulation.reasons)
         refuse_incomplete(record, subject.arch, kernels, reasons)
         record["coverage"] = explained(record["coverage"], reasons)
@@ -157,5 +158,7 @@ def refuse_incomplete(
         title = f"the emulated suite of {arch} does not vouch for the wheel:"
         message = "\n  - ".join([title, *problems])
         raise VerifyError(
-            message, advice="mend what was found; for instructions that never ran: python -m tests.corpus"
+            message,
+            advice="mend what was found; for instructions that never ran: python -m tests.corpus, "
+            "and for the quick suite then the same with --quick",
         )

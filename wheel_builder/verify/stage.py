@@ -23,7 +23,7 @@ from wheel_builder.fake_hip.container import (
     shared_mounts,
 )
 from wheel_builder.images.docker import Mount
-from wheel_builder.images.wheel_tests import FULL, Suite, run_suite
+from wheel_builder.images.wheel_tests import Suite, run_suite
 from wheel_builder.matrix.model import Job
 from wheel_builder.verify.runtime_rules import like, serves, words
 
@@ -53,14 +53,14 @@ def verify_wheel(
     checkout: Path,
     store: Store,
     log: Path,
-    full: bool = False,
+    selection: str = "",
     run: Runner = run,
 ) -> Artifact:
     """Run the tests of the installed wheel, and join their results with the emulator's.
 
     ``emulated`` has the result of each arch's emulated suite, ``static`` the findings of the static checks,
     ``runtimes`` the result of loading under each ROCm version's runtime, the one of the wheel's ``job``
-    included; ``full`` also runs what takes long of them.
+    included; ``selection`` is FULL, QUICK or neither, as for ``run_emulated``.
 
     Facts are the record: ``wheel``, ``sha256``, ``tests`` (counts by suite), ``differences`` (from
     the reviewed resources), ``archs`` (what was shown for each), ``runtimes`` (likewise) and ``serves`` (ROCm
@@ -78,13 +78,13 @@ def verify_wheel(
         "runtimes": {rocm: load.key for rocm, load in runtimes.items()},
         "tests": sha256_tree(checkout, [checkout / path for path in NEEDED]),
         "gpus": gpus,
-        "full": full,
+        "selection": selection,
         **({"like": job.public.like} if job.public else {}),
     }
     _check_loads(wheel.name, job.rocm.version, runtimes[job.rocm.version])
 
     def make(out: Path) -> Mapping[str, Any]:
-        suites = _suites(checkout, fake_hip=fake_hip, disassembly=disassembly, full=full)
+        suites = _suites(checkout, fake_hip=fake_hip, disassembly=disassembly, selection=selection)
         taken, sha256 = static.facts["archs"], named["sha256"]
         record = {
             **named,
@@ -109,14 +109,16 @@ def _check_loads(wheel: str, rocm: str, loaded: Artifact) -> None:
         raise VerifyError("\n".join(lines), advice="read the log of the step that loads it")
 
 
-def _suites(checkout: Path, *, fake_hip: Artifact, disassembly: Artifact, full: bool) -> Mapping[str, Suite]:
+def _suites(
+    checkout: Path, *, fake_hip: Artifact, disassembly: Artifact, selection: str
+) -> Mapping[str, Suite]:
     """What runs against the installed wheel, by folder of tests."""
     own = (
         Mount(checkout / SHIM, f"{PYTHON}/flash_attn"),
         Mount(checkout / MACHINES, f"{PYTHON}/machines.py"),
     )
-    full_env = {FULL: "1"} if full else {}
-    env = {"PYTHONPATH": PYTHONPATH, **full_env}
+    selected = {selection: "1"} if selection else {}
+    env = {"PYTHONPATH": PYTHONPATH, **selected}
     return {
         TESTS: Suite(checkout / TESTS, (*shared_mounts(checkout), *own), tuple(env.items())),
         ERROR_TESTS: fake_hip_suite(
@@ -124,7 +126,7 @@ def _suites(checkout: Path, *, fake_hip: Artifact, disassembly: Artifact, full: 
             fake_hip=fake_hip,
             disassembly=disassembly,
             checkout=checkout,
-            env=full_env,
+            env=selected,
         ),
     }
 
@@ -157,6 +159,7 @@ def what_was_shown(
         "code": f"the code of {emulated['arch']}",
         "executed": {"on": executed_on(emulated["executed"], sha256), **emulated["executed"]},
         "passed": not emulated["findings"],
+        **({"quick": True} if emulated["quick"] else {}),
         **{name: emulated[name] for name in names},
     }
 

@@ -11,6 +11,7 @@ import pytest
 from tests.checkouts import copy_sources
 from wheel_builder.base.archs import TABLES
 from wheel_builder.base.errors import CommandFailedError, DeviceCodeError, VerifyError, WheelError
+from wheel_builder.images.wheel_tests import FULL, QUICK
 from wheel_builder.matrix.model import Job, Package, Public, Rocm
 from wheel_builder.base.process import Completed
 from wheel_builder.build import device_code
@@ -254,7 +255,7 @@ def emulated(arch, **changes):
              "wave_instructions": 1000,
              "instances": {"fa_fwd_fp16_d64": {"cases": 9, "worst_error": 0.001}},
              "executed": {"wheel": "a.whl", "sha256": WHEEL_SHA256, "code": "c" * 64},
-             "launches": {"fa_fwd_fp16_d64": 9}, "coverage": {}, "findings": []} | changes  # fmt: skip
+             "launches": {"fa_fwd_fp16_d64": 9}, "coverage": {}, "findings": [], "quick": False} | changes  # fmt: skip
     return Artifact(path=None, manifest={"key": f"{arch}-key", "facts": facts}, reused=True)
 
 
@@ -313,8 +314,16 @@ def test_the_record_says_on_which_bytes_kernels_were_executed(checkout, tmp_path
 def test_slow_tests_of_the_wheel_make_another_result(checkout, tmp_path):
     engine = verified(suite())
     verify_one(checkout, tmp_path, engine)
-    assert not verify_one(checkout, tmp_path, engine, full=True).reused
-    assert ["FA_FULL=1" in command for command in engine.commands] == [False, False, True, True]
+    assert not verify_one(checkout, tmp_path, engine, selection=FULL).reused
+    assert not verify_one(checkout, tmp_path, engine, selection=QUICK).reused
+    chosen = [[f"{name}=1" in command for name in (FULL, QUICK)] for command in engine.commands]
+    assert chosen == [[False, False]] * 2 + [[True, False]] * 2 + [[False, True]] * 2
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_the_record_says_of_which_archs_only_the_quick_suite_ran(checkout, tmp_path, quick):
+    shown = verify_one(checkout, tmp_path, verified(suite()), shown=emulated("gfx908", quick=quick)).facts
+    assert shown["archs"]["gfx908"].get("quick", False) == quick
 
 
 def test_the_record_says_which_runtimes_the_wheel_serves(checkout, tmp_path):

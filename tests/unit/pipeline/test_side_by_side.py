@@ -23,6 +23,16 @@ SECONDS = 30  # after which a test fails that waits for what does not come
 
 
 @pytest.mark.parametrize(
+    ("full", "quick", "selection"),
+    [("", "", ""), ("1", "", "FA_FULL"), ("0", "1", "FA_QUICK"), ("1", "1", "FA_FULL"), ("", "0", "")],
+)
+def test_the_environment_chooses_the_suite(monkeypatch, full, quick, selection):
+    monkeypatch.setenv("FA_FULL", full)
+    monkeypatch.setenv("FA_QUICK", quick)
+    assert verification.chosen_suite() == selection
+
+
+@pytest.mark.parametrize(
     ("archs", "jobs", "memory", "expected"),
     [(4, 2, 24, 2), (4, 8, 24, 4), (4, 8, 7, 2), (4, 8, 1, 1), (1, 8, 24, 1), (10, 16, 24, 8), (4, 1, 24, 1)],
 )

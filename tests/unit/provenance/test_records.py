@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -114,6 +115,13 @@ def test_an_arch_that_was_not_verified(wheel):
 def test_an_arch_that_did_not_pass(wheel, change):
     write_record(wheel, record(gfx942=shown(**change)))
     assert f"gfx942 did not pass: {NUMERICS}" in words(wheel)
+
+
+def test_the_quick_suite_is_enough_only_for_who_says_so(wheel):
+    write_record(wheel, record(gfx942=shown(quick=True)))
+    write_statement(wheel)
+    assert f"{wheel.name}: gfx942 passed the quick suite only, which FA_QUICK=1 chose" in words(wheel)
+    require_attachments({wheel: replace(LINUX, quick=True)})
 
 
 def test_a_record_is_about_the_gpus_that_run_its_code():

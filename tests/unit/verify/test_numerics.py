@@ -11,6 +11,7 @@ from tests.unit.build.test_stages import IMAGE, FakeEngine, suite
 from wheel_builder.base.errors import VerifyError
 from wheel_builder.base.store import Artifact, Store
 from wheel_builder.fake_hip.container import CONTROL, LIBRARY, SHARED, SUITE, WINDOWS_LIBRARY
+from wheel_builder.images.wheel_tests import FULL, QUICK
 from wheel_builder.verify import numerics as emulated
 from wheel_builder.verify.coverage import REASONS
 from wheel_builder.verify.seen import Subject
@@ -74,11 +75,11 @@ def answering(found):
     return FakeEngine(answer)
 
 
-def emulate(checkout, tmp_path, engine, *, wheel=None, image=IMAGE, kernels=KERNELS, full=False, **more):
+def emulate(checkout, tmp_path, engine, *, wheel=None, image=IMAGE, kernels=KERNELS, **more):
     return emulated.run_emulated(
         wheel or subject(tmp_path), kernels, image=image,
         fake_hip=part(tmp_path, "fake_hip"), disassembly=part(tmp_path, "code"),
-        checkout=checkout, store=Store(tmp_path / "build"), jobs=2, log=tmp_path / "log", full=full,
+        checkout=checkout, store=Store(tmp_path / "build"), jobs=2, log=tmp_path / "log",
         run=engine, **more,
     )  # fmt: skip
 
@@ -94,7 +95,9 @@ def test_the_suite_runs_on_the_arch_with_sanitizers_and_without_network(checkout
     assert "PRELOAD=/fake_hip/libamdhip64.so.7" in command
     covered = {"instructions": 1000, "executed": 1000, "not_executed": []}
     ran = shown.facts["executed"]
-    assert shown.facts == record(tests={"passed": 3}, coverage=dict.fromkeys(KERNELS, covered), executed=ran)
+    assert shown.facts == record(
+        tests={"passed": 3}, coverage=dict.fromkeys(KERNELS, covered), executed=ran, quick=False
+    )
     assert len(ran["suite"]) == 64
     assert ran == {
         "wheel": "a-1+rocm7.2-py3-none-any.whl", "sha256": "0" * 64, "code": "c", "library": "l",
@@ -119,11 +122,14 @@ def test_a_failure_under_wine_says_where_it_was(checkout, tmp_path):
         emulate(checkout, tmp_path, FakeEngine(fails=True), under_wine=True)
 
 
-def test_the_full_suite_is_another_result(checkout, tmp_path):
+@pytest.mark.parametrize(("selection", "quick"), [(FULL, False), (QUICK, True)])
+def test_more_or_fewer_tests_are_another_result(checkout, tmp_path, selection, quick):
     engine = answering(record())
     emulate(checkout, tmp_path, engine)
-    assert not emulate(checkout, tmp_path, engine, full=True).reused
-    assert ["FA_FULL=1" in command for command in engine.commands] == [False, True]
+    shown = emulate(checkout, tmp_path, engine, selection=selection)
+    assert not shown.reused
+    assert shown.facts["quick"] == quick
+    assert [f"{selection}=1" in command for command in engine.commands] == [False, True]
 
 
 @pytest.mark.parametrize(("more", "most"), [({}, 20), ({"most_failures": 1}, 1)])

@@ -10,10 +10,17 @@ struct CurrentGfx {
   Gfx arch;
 };
 
+constexpr bool same(const char* one, const char* other) {
+  while (*one != '\0' && *one == *other) ++one, ++other;
+  return *one == *other;
+}
+
 constexpr CurrentGfx current_gfx() {
-  Gfx arch{};
-  const bool known = parse_gfx(__amdgcn_processor__, &arch);
-  return {known, arch};
+#define FA_GPU(gpu, arch, ...) \
+  if (same(__amdgcn_processor__, gpu)) return {true, Gfx::arch};
+#include "fa/arch/archs.inc"
+#undef FA_GPU
+  return {};
 }
 static_assert(current_gfx().known,
               "flash-attn-rocm has no kernels for this arch; kernels/archs/gpus.toml lists those it has");
