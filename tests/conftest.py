@@ -4,7 +4,10 @@ Tests that need a container engine get one through ``engine``: installed and sta
 root on Debian or Ubuntu, otherwise an error says what is missing.  Nothing is skipped.
 """
 
+import os
+import shutil
 import signal
+import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,8 +37,20 @@ def pytest_addoption(parser):
 
 
 def pytest_configure():
+    if "TMPDIR" not in os.environ and (memory := memory_folder()):
+        os.environ["TMPDIR"] = tempfile.tempdir = memory
     # A shell's background processes ignore Ctrl-C, and so would the processes that tests interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def memory_folder(folder="/dev/shm", room=4 << 30):  # noqa: S108  # pytest makes folders of its own in it
+    """A folder in memory for temporary files, if there is one with room where programs can be run.
+
+    The tests make and remove tens of thousands of small files, while images are written to the same disk.
+    """
+    if not os.access(folder, os.W_OK) or os.statvfs(folder).f_flag & os.ST_NOEXEC:
+        return None
+    return folder if shutil.disk_usage(folder).free >= room else None
 
 
 def pytest_collection_modifyitems(config, items):
