@@ -43,7 +43,7 @@ def pytest_configure():
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def memory_folder(folder="/dev/shm", room=4 << 30):  # noqa: S108  # pytest makes folders of its own in it
+def memory_folder(folder="/dev/shm", room=4 << 30):  # pytest makes folders of its own in it
     """A folder in memory for temporary files, if there is one with room where programs can be run.
 
     The tests make and remove tens of thousands of small files, while images are written to the same disk.

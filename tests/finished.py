@@ -3,9 +3,12 @@
 import shutil
 import subprocess
 import sys
+import tempfile
 import tomllib
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
+from types import MappingProxyType
 
 from tests.checkouts import commit_all, copy_sources
 from tests.conftest import CHECKOUT
@@ -35,7 +38,7 @@ from wheel_builder.files.library import LIBRARY, WINDOWS_LIBRARY
 from wheel_builder.matrix.model import LINUX, PUBLIC, WINDOWS, WINDOWS_TAG, Selection
 from wheel_builder.matrix.plan import plan
 from wheel_builder.matrix.reading import load_matrix
-from wheel_builder.matrix.support_table import planned_kernels
+from wheel_builder.matrix.support_table import INSTANCES, planned_kernels
 from wheel_builder.provenance import provenance as p
 from wheel_builder.provenance.attest import write_provenance
 from wheel_builder.provenance.commit import read_tree
@@ -44,6 +47,8 @@ from wheel_builder.provenance.statement import Annotations, Resource
 from wheel_builder.verify.wine import HOW, NOT_EXECUTED, archs_under_wine
 
 NUMERICS = "executed on an ISA emulator, not run on hardware"
+# Two kernels: a wheel of them shows of publishing what one of a hundred does, and each is audited many times.
+TABLE = '[[kernels]]\nop = "fwd"\ndtypes = ["fp16", "bf16"]\nhead_dims = [64]\n'
 OTHERS = ("matrix.yaml", "dockerfiles/builder-requirements.txt", "kernels/archs/gpus.toml")
 
 
@@ -56,16 +61,26 @@ def repository(root):
     for shim in SHIMS:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(CHECKOUT / shim.folder, root / shim.folder, symlinks=True, ignore=ignored)
+    (root / INSTANCES / "table.toml").write_text(TABLE)
     return commit_all(root)
+
+
+@cache
+def built_shim(root, commit, shim):  # the commit keys what is kept
+    """The name and the bytes of a distribution such as flash-attn of the commit, which is checked out."""
+    with tempfile.TemporaryDirectory() as built:
+        command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", built]
+        subprocess.run(command, cwd=root / shim.folder, check=True, capture_output=True)
+        [file] = Path(built).glob("*.whl")
+        return file.name, file.read_bytes()
 
 
 def finished_shim(folder, root, commit, shim=FLASH_ATTN):
     """A distribution such as flash-attn of the commit of ``root``, with its record and its statement."""
-    built = folder / f"{shim.folder}-built"
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(built)]
-    subprocess.run(command, cwd=root / shim.folder, check=True, capture_output=True)
-    [file] = built.glob("*.whl")
-    wheel = file.rename(folder / file.name)
+    name, data = built_shim(root, commit, shim)
+    wheel, built = folder / name, folder / f"{shim.folder}-built"
+    wheel.write_bytes(data)
+    built.mkdir(exist_ok=True)
     write_record(wheel, {"sha256": sha256_file(wheel), "archs": {}})
     manifest = {"inputs": {"sources": shim_digest(shim, root)}}
     facts = {"wheel": wheel.name, "sha256": sha256_file(wheel)}
@@ -86,6 +101,7 @@ def finished_shim(folder, root, commit, shim=FLASH_ATTN):
     return wheel
 
 
+@cache
 def planned_job(root, rocm, platform=LINUX):
     """The job of the matrix of ``root`` for a ROCm version, or for the public wheel of a platform."""
     [job] = plan(load_matrix(root / "matrix.yaml"), Selection(rocm=(rocm,), platforms=(platform,))).jobs
@@ -97,6 +113,7 @@ def version_of(rocm):
     return BASE_VERSION if rocm == PUBLIC else f"{BASE_VERSION}+rocm{rocm}"
 
 
+@cache
 def finished_files(root, commit, rocm="7.2", platform=LINUX):
     """What a wheel of the commit holds, device code for what is planned included; RECORD is missing."""
     version, tree = version_of(rocm), read_tree(root, commit, platform=platform)
@@ -129,7 +146,7 @@ def finished_files(root, commit, rocm="7.2", platform=LINUX):
         f"{DIST_INFO}/WHEEL": WHEEL.replace(PLATFORM, recipe.platform_tag).encode(),
         SBOM: sbom_text(materials).encode(),
     }
-    return {name.replace(VERSION, version): data for name, data in files.items()}
+    return MappingProxyType({name.replace(VERSION, version): data for name, data in files.items()})
 
 
 def forced(root):

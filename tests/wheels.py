@@ -155,7 +155,7 @@ def write_wheel(
     path = folder / name
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for inside, data in files.items():
-            archive.writestr(zipfile.ZipInfo(inside), data, zipfile.ZIP_DEFLATED)
+            archive.writestr(zipfile.ZipInfo(inside), data, zipfile.ZIP_DEFLATED, compresslevel=1)
         text = record_text(files, dist_info) if record is None else record
         archive.writestr(zipfile.ZipInfo(f"{dist_info}/RECORD"), text)
     return path

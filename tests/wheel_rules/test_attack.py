@@ -11,7 +11,7 @@ import random
 import struct
 import subprocess
 import zipfile
-from functools import lru_cache
+from functools import cache
 
 import pytest
 
@@ -21,7 +21,7 @@ from tests.finished import finished_files, finished_wheel, repository, state
 from tests.wheel_rules.test_installers import INSTALLERS, empty_folders, installs
 from tests.wheels import DIST_INFO, SBOM
 from wheel_builder.base import errors
-from wheel_builder.files import elf, fatbin
+from wheel_builder.files import elf
 from wheel_builder.files.elflayout import EM_X86_64, elf_layout_problems
 from wheel_builder.files.library import LIBRARY
 from wheel_builder.files.wheelfile import read_wheel
@@ -160,10 +160,9 @@ OF_FILES, OF_BYTES = (
 
 @pytest.fixture(scope="module", autouse=True)
 def read_once():
-    """The same bytes and the same commit are read once: mutants share most of their code objects."""
+    """The same commit is looked up once."""
     with pytest.MonkeyPatch.context() as patch:
-        for module, name in ((elf, "read_elf"), (fatbin, "section_bytes"), (attest, "read_tree")):
-            patch.setattr(module, name, lru_cache(maxsize=500)(getattr(module, name)))
+        patch.setattr(attest, "read_tree", cache(attest.read_tree))
         yield
 
 

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import cache
 from itertools import chain
 from pathlib import Path
 
@@ -203,9 +204,14 @@ def _to_model(document: Document) -> tuple[File | None, list[Problem]]:
     # Strict mode takes lists for tuples and mappings for dataclasses only from JSON.
     text = json.dumps(_with_pairs(document.data))
     try:
-        return TypeAdapter(File).validate_json(text, strict=True, extra="forbid"), []
+        return _form().validate_json(text, strict=True, extra="forbid"), []
     except ValidationError as error:
         return None, [_type_problem(document, one) for one in error.errors(include_url=False)]
+
+
+@cache  # pydantic takes longer to make it than to read the file with it
+def _form() -> TypeAdapter[File]:
+    return TypeAdapter(File)
 
 
 def _with_pairs(data: object) -> object:

@@ -9,6 +9,7 @@ import tarfile
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -94,6 +95,12 @@ def read_tree(checkout: Path, commit: str, *, platform: str = LINUX, run: Runner
     """
     if commit_problem(checkout, commit, run=run):
         return None
+    return tree_of_commit(checkout, commit, platform, run)
+
+
+@lru_cache(maxsize=16)  # a commit never changes, and every wheel that is published asks for its own twice
+def tree_of_commit(checkout: Path, commit: str, platform: str, run: Runner) -> Tree:
+    """Read the sources of a commit that ``checkout`` has, by its full name."""
     with tempfile.TemporaryDirectory(prefix="flash-attn-rocm-") as name:
         archive, root = Path(name) / "sources.tar", Path(name) / "sources"
         listed = run(["git", "-C", checkout, "ls-tree", "-z", "--name-only", commit, "--", *PATHS]).stdout

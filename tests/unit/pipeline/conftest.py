@@ -5,7 +5,7 @@ from tests.finished import repository
 from wheel_builder.matrix.reading import load_matrix
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def matrix():
     return load_matrix(CHECKOUT / "matrix.yaml")
 

@@ -11,7 +11,7 @@ from wheel_builder.base.store import sha256_file, sha256_tree
 from wheel_builder.build.source import FETCH, commit_problem, read_flags, read_source
 from wheel_builder.build.wheel_inputs import FILE, read_inputs
 from wheel_builder.matrix.reading import load_matrix
-from wheel_builder.provenance.commit import read_recipe, read_tree
+from wheel_builder.provenance.commit import read_recipe, read_tree, tree_of_commit
 
 REQUIREMENTS = "dockerfiles/builder-requirements.txt"
 FIRST = CHECKOUT / "tests/data/first-layout"
@@ -67,6 +67,7 @@ def test_a_commit_says_what_goes_into_its_wheels(today):
     assert shorter.sources != before.sources
     (root / "LICENSE").write_text("changed\n")
     assert read_tree(root, commit_all(root)).sources == shorter.sources
+    tree_of_commit.cache_clear()
     assert read_tree(root, commit) == before
 
 
