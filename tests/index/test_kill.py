@@ -31,6 +31,7 @@ from wheel_builder.provenance.records import write_record
 
 CHECKOUT = Path(__file__).parents[2]
 KILLED = -9
+PAGE = re.compile(r"/\.?(index\.html|index\.json|wheels\.json)(\.part)?$")
 SHOWN = {"numerics": "executed on an ISA emulator", "launches": {"a": 1}, "findings": [], "passed": True}
 
 
@@ -153,33 +154,52 @@ def new(tmp_path):
 
 
 @pytest.fixture
-def everywhere(request):
-    """Every third state is examined, and all of them with --full."""
-    return functools.partial(states, every=1 if request.config.getoption("--full") else 3)
+def numbers(request):
+    """``numbers(trace)``: the calls at which to kill; with --full all.
+
+    Otherwise the call after each rename, which is when clients see something else, and each kind of call once
+    for a page and once for another file.
+    """
+
+    def chosen(trace):
+        if request.config.getoption("--full"):
+            return range(1, len(trace) + 1)
+        first = {}
+        for number, (what, path) in enumerate(trace, start=1):
+            renamed = number > 1 and trace[number - 2][0] == "rename"
+            first.setdefault((what, number if renamed else PAGE.search(path) is None), number)
+        return first.values()
+
+    return chosen
 
 
-def states(publisher, old, root, do, *, every, of="kill_at", status=KILLED, **arguments):
-    """Kill at each call in turn, or let the disk be full from there; yields for states that are left."""
-    seen = set()
-    for number in range(1, 10_000):
+@pytest.fixture
+def everywhere(numbers):
+    return functools.partial(states, numbers=numbers)
+
+
+def states(publisher, old, root, do, *, numbers, of="kill_at", status=KILLED, **arguments):
+    """Kill at some calls, or let the disk be full from there; yields for states that are left."""
+
+    def run(**at):
         shutil.rmtree(root, ignore_errors=True)
         if old:
             shutil.copytree(old, root)
-        found = publisher(root, do, **{of: number}, **arguments)
-        if found == 0:
-            check_that_nothing_was_missed(publisher.trace, old, root, number - 1)
-            return
-        assert found == status
+        return publisher(root, do, **at, **arguments)
+
+    assert run() == 0
+    check_that_nothing_was_missed(trace := publisher.trace, old, root)
+    assert run(**{of: len(trace) + 1}) == 0
+    seen = set()
+    for number in numbers(trace):
+        assert run(**{of: number}) == status
         if (state := files_of(root)) not in seen:
             seen.add(state)
-            if len(seen) % every == 0:
-                yield number
-    pytest.fail("the publisher never came to its end")
+            yield number
 
 
-def check_that_nothing_was_missed(trace, old, root, count):
-    """It was killed at each call, and everything new in the index came from such a call."""
-    assert len(trace) == count
+def check_that_nothing_was_missed(trace, old, root):
+    """Everything new in the index came from such a call."""
     before = files_of(old) if old else frozenset()
     changed = {str(root / name) for name, _ in files_of(root) - before}
     renamed = [path for what, path in trace if what == "rename"]
@@ -207,13 +227,20 @@ def versions(root, project="demo"):
 
 
 def test_killed_while_adding_to_an_index(everywhere, publisher, old, new, tmp_path, clean_env):
-    root, seen = tmp_path / "index", {}
+    """What no page names was a fault of the index, too, until the next publish removed it."""
+    root, seen, got, leftovers = tmp_path / "index", set(), {}, set()
     for _ in everywhere(publisher, old, root, "publish", **new):
         check_what_clients_see(root)
         assert "1.0" in versions(root)
-        pages = frozenset(file for file in files_of(root) if re.search(r"index\.(html|json)$", file[0]))
-        if pages not in seen:
-            seen[pages] = pip_downloads(root, clean_env, tmp_path / "got")
+        pages = frozenset(file for file in files_of(root) if PAGE.search(f"/{file[0]}"))
+        seen.add(pages)
+        # Of all pages pip asks for these two.
+        asked = frozenset(page for page in pages if page[0].startswith("rocm7.2/simple/demo/"))
+        if asked not in got:
+            got[asked] = pip_downloads(root, clean_env, tmp_path / "got")
+        found = check_index(root)
+        assert all(fault.endswith("scripts/wheel-builder index pages") for fault in found.faults)
+        leftovers |= {leftover.partition(": ")[2].partition(";")[0] for leftover in found.leftovers}
         assert publisher(root, "publish", **new) == 0
         assert check_index(root) == Found(())
         assert versions(root) == ["1.0", "2.0"]
@@ -221,7 +248,9 @@ def test_killed_while_adding_to_an_index(everywhere, publisher, old, new, tmp_pa
 
     # Two pages for each project in two indexes, ours also for the other runtime, and three lists of projects.
     assert len(seen) >= 16
-    assert set(seen.values()) == {"demo-1.0-py3-none-any.whl", "demo-2.0-py3-none-any.whl"}
+    assert len(got) == 3
+    assert set(got.values()) == {"demo-1.0-py3-none-any.whl", "demo-2.0-py3-none-any.whl"}
+    assert leftovers == {"an interrupted publisher left it", "no page names it"}
 
 
 def pip_downloads(root, env, folder):
@@ -270,7 +299,7 @@ def test_killed_while_cleaning_up_after_a_killed_one(publisher, old, new, tmp_pa
 
 
 @pytest.mark.parametrize("yanked", [False, True])
-def test_killed_while_a_local_index_replaces_a_wheel(publisher, tmp_path, yanked):
+def test_killed_while_a_local_index_replaces_a_wheel(numbers, publisher, tmp_path, yanked):
     wheels = []
     for number in (1, 2):
         (folder := tmp_path / str(number)).mkdir()
@@ -279,29 +308,19 @@ def test_killed_while_a_local_index_replaces_a_wheel(publisher, tmp_path, yanked
     assert publisher(local, "release", wheels=wheels[:1], rocm="7.2") == 0
     if yanked:
         assert publisher(local, "yank", file=Path(wheels[0]).name, rocm="7.2") == 0
-    for number in range(1, 10_000):
+    order = {"wheels": wheels[1:], "rocm": "7.2"}
+    shutil.copytree(local, tmp_path / "whole")
+    assert publisher(tmp_path / "whole", "release", **order) == 0
+    assert len(publisher.trace) >= 20
+    for number in numbers(publisher.trace):
         root = tmp_path / f"index-{number}"
         shutil.copytree(local, root)
-        status = publisher(root, "release", kill_at=number, wheels=wheels[1:], rocm="7.2")
+        assert publisher(root, "release", kill_at=number, **order) == KILLED
         check_what_clients_see(root)
-        assert publisher(root, "release", wheels=wheels[1:], rocm="7.2") == 0
+        assert publisher(root, "release", **order) == 0
         assert check_index(root) == Found(())
         [entry] = read_contents(root)["7.2"]["demo"]
         assert (entry.record.sha256, entry.yanked) == (sha256_file(Path(wheels[1])), None)
-        if status == 0:
-            break
-        assert status == KILLED
-    assert number > 20
-
-
-def test_after_a_kill_only_pages_are_faults(everywhere, publisher, old, new, tmp_path):
-    """What no page names was a fault too, until the next publish removed it."""
-    root, leftovers = tmp_path / "index", set()
-    for _ in everywhere(publisher, old, root, "publish", **new):
-        found = check_index(root)
-        assert all(fault.endswith("scripts/wheel-builder index pages") for fault in found.faults)
-        leftovers |= {leftover.partition(": ")[2].partition(";")[0] for leftover in found.leftovers}
-    assert leftovers == {"an interrupted publisher left it", "no page names it"}
 
 
 def test_a_disk_that_is_full_from_any_write_on(everywhere, publisher, old, new, tmp_path):
