@@ -115,23 +115,45 @@ def address(root):
         yield url
 
 
+@pytest.fixture(scope="session")
+def plain(browser):
+    """The page of all tests that ask for no context of their own: another takes longer than most tests."""
+    page = browser.new_page()
+    yield page
+    page.close()
+
+
 @pytest.fixture
-def open_page(browser, address):
-    """``open_page(**context)`` opens the page; its requests and errors are checked at the end."""
+def open_page(browser, address, plain):
+    """``open_page(**context)`` opens the page; its requests and errors are checked at the end.
+
+    Without a context it is the same page, loaded again.
+    """
     contexts, asked, complaints = [], [], []
+    heard = {
+        "request": lambda request: asked.append(request.url),
+        "console": lambda message: complaints.append(message.text),
+        "pageerror": lambda error: complaints.append(str(error)),
+    }
 
     def opened(**options):
-        context = browser.new_context(**options)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("request", lambda request: asked.append(request.url))
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page = plain
+        if options:
+            contexts.append(browser.new_context(**options))
+            page = contexts[-1].new_page()
+            listen(page)
         page.goto(f"{address}/")
         return page
 
+    def listen(page):
+        for event, noted in heard.items():
+            page.on(event, noted)
+
+    listen(plain)
     yield opened
     for context in contexts:
         context.close()
+    for event, noted in heard.items():
+        plain.remove_listener(event, noted)
     assert set(asked) <= {f"{address}/"}
     assert complaints == []
