@@ -46,6 +46,8 @@ def looks_like_a_path(word, top):
 def is_there(word, paths):
     """Whether a path exists below the root or, as in the tables of a folder's README, below any folder."""
     wanted = word.rstrip("/")
+    if "*" not in wanted:
+        return wanted in paths or any(path.endswith(f"/{wanted}") for path in paths)
     return any(fnmatchcase(path, wanted) or fnmatchcase(path, f"*/{wanted}") for path in paths)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from wheel_builder.base.errors import AuditError, MatrixError, StoreError, WheelBuilderError
-from wheel_builder.base.process import Runner, run
+from wheel_builder.base.process import run
 from wheel_builder.base.store import sha256_file, sha256_tree
 from wheel_builder.build import wheel_inputs
 from wheel_builder.build.product import Product, read_product
@@ -88,18 +88,18 @@ class Tree:
     writes_same_sbom: bool = True
 
 
-def read_tree(checkout: Path, commit: str, *, platform: str = LINUX, run: Runner = run) -> Tree | None:
+def read_tree(checkout: Path, commit: str, *, platform: str = LINUX) -> Tree | None:
     """Read a commit's sources; None when ``checkout`` does not have the commit on a branch or tag.
 
     ``platform`` is that of the wheel whose recipe is asked for.
     """
-    if commit_problem(checkout, commit, run=run):
+    if commit_problem(checkout, commit):
         return None
-    return tree_of_commit(checkout, commit, platform, run)
+    return tree_of_commit(checkout, commit, platform)
 
 
 @lru_cache(maxsize=16)  # a commit never changes, and every wheel that is published asks for its own twice
-def tree_of_commit(checkout: Path, commit: str, platform: str, run: Runner) -> Tree:
+def tree_of_commit(checkout: Path, commit: str, platform: str) -> Tree:
     """Read the sources of a commit that ``checkout`` has, by its full name."""
     with tempfile.TemporaryDirectory(prefix="flash-attn-rocm-") as name:
         archive, root = Path(name) / "sources.tar", Path(name) / "sources"
