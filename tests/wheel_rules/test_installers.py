@@ -135,13 +135,17 @@ def empty_folders(target):
     return sorted(path.relative_to(target).as_posix() for path in folders)
 
 
-def refused_by_the_audit(wheel, tmp_path):
-    """The audit refuses it whatever the installers do, which is returned."""
-    taken = {name: installs(name, wheel, tmp_path / name) for name in INSTALLERS}
+def refused_by_the_audit(wheel):
+    """The audit refuses it whatever the installers do."""
     with pytest.raises(AuditError) as caught:
         audit_wheel(wheel, EXPECTATION)
     assert caught.value.problems
-    return taken
+
+
+def taken(wheel, folder):
+    """Which installers take a wheel that the audit refuses."""
+    refused_by_the_audit(wheel)
+    return {name: installs(name, wheel, folder / name) for name in INSTALLERS}
 
 
 def test_a_good_wheel_is_taken_by_all(tmp_path):
@@ -155,21 +159,21 @@ def test_a_good_wheel_is_taken_by_all(tmp_path):
 def test_a_damaged_zip(tmp_path, edit):
     wheel = write_wheel(tmp_path)
     wheel.write_bytes(edit(bytearray(wheel.read_bytes())))
-    refused_by_the_audit(wheel, tmp_path)
+    refused_by_the_audit(wheel)
 
 
 @pytest.mark.parametrize("content", CONTENT.values(), ids=CONTENT)
 def test_content_that_is_not_of_a_wheel(tmp_path, content):
-    refused_by_the_audit(write_wheel(tmp_path, content), tmp_path)
+    refused_by_the_audit(write_wheel(tmp_path, content))
 
 
 @pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
 def test_a_record_that_is_none(tmp_path, record):
-    refused_by_the_audit(write_wheel(tmp_path, record=record), tmp_path)
+    refused_by_the_audit(write_wheel(tmp_path, record=record))
 
 
 @pytest.mark.parametrize(
-    ("options", "taken"),
+    ("options", "takers"),
     [
         ({"files": CONTENT["Wheel-Version 2.0"]}, {"pip": False, "uv": False}),
         ({"files": CONTENT["8-bit Generator"]}, {"pip": False, "uv": False}),
@@ -177,17 +181,17 @@ def test_a_record_that_is_none(tmp_path, record):
         ({"record": RECORDS["two columns"]}, {"pip": True, "uv": False}),
     ],
 )
-def test_installers_refuse_something_here(tmp_path, options, taken):
+def test_installers_refuse_something_here(tmp_path, options, takers):
     """Otherwise the tests above would show nothing of them."""
-    assert refused_by_the_audit(write_wheel(tmp_path, **options), tmp_path) == taken
+    assert taken(write_wheel(tmp_path, **options), tmp_path) == takers
 
 
 def test_installers_trip_over_entries_for_folders(tmp_path):
-    taken = {}
+    takers = {}
     for kind in ("dist-info", "torch"):
         (folder := tmp_path / kind).mkdir()
         wheel = write_wheel(folder)
         wheel.write_bytes(DAMAGED[f"a folder: {kind}"](wheel.read_bytes()))
-        taken[kind] = refused_by_the_audit(wheel, folder)
-    assert taken == {"dist-info": {"pip": False, "uv": False}, "torch": {"pip": True, "uv": True}}
+        takers[kind] = taken(wheel, folder)
+    assert takers == {"dist-info": {"pip": False, "uv": False}, "torch": {"pip": True, "uv": True}}
     assert empty_folders(tmp_path / "torch" / "uv") == ["torch"]
