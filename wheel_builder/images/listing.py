@@ -1,12 +1,15 @@
 """Code objects as text: what ``llvm-objdump -d`` and ``llvm-readelf`` print of them, stored by content.
 
-In: code objects, and an image (or a folder) with the LLVM tools.  Out: ``<n>.s`` and ``<n>.notes`` each.
+In: code objects, and an image (or a folder) with the LLVM tools.  Out: ``text.s`` and ``text.notes`` of each.
 """
 
 import hashlib
 import os
+import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from wheel_builder.files.fatbin import CodeObject, machine_arch
 from wheel_builder.images.docker import NOBODY, Mount, open_to_all, run_in
 
 STAGE = "listing"
+KINDS = ("s", "notes")
 SCRIPT = """
 set -eu
 cd "$1"; shift
@@ -70,23 +74,33 @@ def tools_at(folder: Path, *, run: Runner = run) -> Tools:
 def list_code(
     objects: Sequence[CodeObject], *, tools: Tools, store: Store, log: Path, run: Runner = run
 ) -> tuple[Listing, ...]:
-    """The text of ``objects`` in their order; raises ``CommandFailedError`` when a tool cannot read one."""
-    archs = [code.gfx for code in objects]
-    digests = [hashlib.sha256(code.data).hexdigest() for code in objects]
-    inputs = {"tools": tools.identity, "script": SCRIPT, "archs": archs, "objects": digests}
+    """The text of ``objects`` in their order; raises ``CommandFailedError`` when a tool cannot read one.
 
-    def make(out: Path) -> Mapping[str, Any]:
-        files = [out / f"{number}.hsaco" for number in range(len(objects))]
-        for file, code in zip(files, objects, strict=True):
-            file.write_bytes(code.data)
-        _run(archs, out, tools=tools, log=log, run=run)
-        for file in files:
-            file.unlink()
-        return {"objects": len(objects)}
+    Each is stored by itself: who asks for a kernel of a wheel that was listed finds it there.  The tools run
+    once for all that are not stored.
+    """
+    keys = [_key(code, tools) for code in objects]
+    with tempfile.TemporaryDirectory(prefix=f"flash-attn-rocm-{STAGE}-") as folder:
+        listed: dict[int, Path] = {}
 
-    made = store.get_or_make(STAGE, inputs, make)
-    texts = ((_text(made, number, "s"), _text(made, number, "notes")) for number in range(len(objects)))
-    return tuple(Listing(arch, *text) for arch, text in zip(archs, texts, strict=True))
+        def make(number: int, out: Path) -> Mapping[str, Any]:
+            if not listed:
+                later = range(number + 1, len(objects))
+                missing = [number, *(n for n in later if store.find(STAGE, keys[n]) is None)]
+                _run([objects[n] for n in missing], Path(folder), tools=tools, log=log, run=run)
+                listed.update((n, Path(folder, str(place))) for place, n in enumerate(missing))
+            for kind in KINDS:
+                shutil.copyfile(listed[number].with_suffix(f".{kind}"), out / f"text.{kind}")
+            return {}
+
+        made = [store.get_or_make(STAGE, key, partial(make, n)) for n, key in enumerate(keys)]
+    texts = ([_text(each, number, kind) for kind in KINDS] for number, each in enumerate(made))
+    return tuple(Listing(code.gfx, *text) for code, text in zip(objects, texts, strict=True))
+
+
+def _key(code: CodeObject, tools: Tools) -> Mapping[str, str]:
+    digest = hashlib.sha256(code.data).hexdigest()
+    return {"tools": tools.identity, "script": SCRIPT, "arch": code.gfx, "object": digest}
 
 
 def disassemble(data: bytes, *, tools: Tools, store: Store, log: Path, run: Runner = run) -> str:
@@ -95,7 +109,10 @@ def disassemble(data: bytes, *, tools: Tools, store: Store, log: Path, run: Runn
     return list_code([code], tools=tools, store=store, log=log, run=run)[0].disassembly
 
 
-def _run(archs: Sequence[str], out: Path, *, tools: Tools, log: Path, run: Runner) -> None:
+def _run(objects: Sequence[CodeObject], out: Path, *, tools: Tools, log: Path, run: Runner) -> None:
+    for number, code in enumerate(objects):
+        (out / f"{number}.hsaco").write_bytes(code.data)
+    archs = [code.gfx for code in objects]
     if tools.image:
         argv, mounts = ["sh", "-c", SCRIPT, "sh", "/out", *archs], [Mount(out, "/out", writable=True)]
         with open_to_all(out):
@@ -105,10 +122,10 @@ def _run(archs: Sequence[str], out: Path, *, tools: Tools, log: Path, run: Runne
         run(["sh", "-c", SCRIPT, "sh", str(out), *archs], log=log, env=env)
 
 
-def _text(made: Artifact, number: int, suffix: str) -> str:
+def _text(made: Artifact, number: int, kind: str) -> str:
     """Symbols of a hostile code object may be any bytes, and LLVM prints them as they are."""
     try:
-        return (made.path / f"{number}.{suffix}").read_text(encoding="utf-8")
+        return (made.path / f"text.{kind}").read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         line = error.object[: error.end].rpartition(b"\n")[2][-80:]
         message = f"code object {number + 1} has a name that is not UTF-8: {line!r}"

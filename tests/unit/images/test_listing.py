@@ -76,6 +76,18 @@ def test_what_is_stored_is_not_listed_again(tmp_path):
     assert not list(tmp_path.rglob("*.hsaco"))
 
 
+def test_one_of_many_is_found_alone_and_only_the_missing_ones_are_listed(tmp_path):
+    run, store = FakeTools(), Store(tmp_path)
+    tools, kept = tools_at(tmp_path, run=run), {"store": store, "log": tmp_path / "log", "run": run}
+    third = CodeObject("gfx1030", b"three")
+    list_code([third, OBJECTS[0]], tools=tools, **kept)
+    found = list_code([*OBJECTS, third, CodeObject("gfx908", b"one")], tools=tools, **kept)
+    assert [text.disassembly for text in found] == [f"code of {x}" for x in ("one", "two", "three", "one")]
+    assert [argv[5:] for argv, _ in run.calls] == [["gfx1030", "gfx942"], ["gfx908", "gfx908"]]
+    list_code([OBJECTS[1]], tools=tools, **kept)
+    assert len(run.calls) == 2
+
+
 def test_another_version_of_the_tools_lists_again(tmp_path):
     store, old, new = Store(tmp_path), FakeTools(), FakeTools("LLVM version 22.2")
     listed(tools_at(tmp_path, run=old), store, old)
