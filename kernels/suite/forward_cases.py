@@ -5,15 +5,14 @@ would have chosen.  ``tests/numerics/test_corpus.py`` runs those that ``tests/co
 execute.
 """
 
-import contextlib
 import itertools
 import math
-import mmap
 import random
 from dataclasses import dataclass, replace
 
 import torch
 from flash_attn_rocm import _philox
+from reserved import reserved, use
 from rule import DTYPES, Rules, Sequence, judge
 from target import ARCH
 
@@ -63,7 +62,6 @@ NO_NUMBERS = (math.inf, -math.inf, math.nan)
 NOISE = 2e-3
 # Fills memory of k and v that belongs to no sequence, so that reading it gives a wrong result.
 UNUSED = math.nan
-MAP_NORESERVE = 0x4000  # of Linux; Python's mmap names it from 3.13 on
 
 
 @dataclass(frozen=True)
@@ -224,13 +222,9 @@ def far_apart(x, steps):
         return x
     last = sum((size - 1) * step for size, step in zip(x.shape[:-1], steps, strict=False)) * x.element_size()
     each = x.shape[-1] * x.element_size()
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
-    mapped = mmap.mmap(-1, last + each + CARRIES, flags=flags)
-    with contextlib.suppress(OSError):  # a Linux without huge pages refuses
-        mapped.madvise(mmap.MADV_NOHUGEPAGE)
-    memory = torch.frombuffer(mapped, dtype=torch.uint8)
+    memory = reserved(last + each + CARRIES)
     begin = -(memory.data_ptr() + last + each // 2 // ALIGNED * ALIGNED) % CARRIES
-    return memory[begin:].view(x.dtype).as_strided(x.shape, steps).copy_(x)
+    return use(memory[begin:].view(x.dtype).as_strided(x.shape, steps)).copy_(x)
 
 
 def laid_out(x, layout):

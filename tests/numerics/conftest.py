@@ -13,23 +13,16 @@ runs all tests, and not only its share of those that it divides with others; wit
 
 import json
 import os
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 
 import flash_attn_rocm
-import forward_cases
 import pytest
 import torch
 from corpus import archs_with_cases_of
 from flash_attn_rocm._library import instances
 from shares import FULL, QUICK, QUICK_SHARES, without_others
 from target import ARCH, ON_GPU, Shown, Target
-
-if sys.platform == "win32":
-    import windows_memory
-
-    forward_cases.far_apart = windows_memory.far_apart
 
 
 def pytest_configure(config):

@@ -14,7 +14,7 @@ from pathlib import Path
 import flash_attn_rocm
 import pytest
 import torch
-from flash_attn_rocm import _windows
+from flash_attn_rocm import _selftest, _windows
 from flash_attn_rocm._library import gpus, instances
 
 from wheel_builder.fake_hip.control import DLL_VARIABLE, FUNCTIONS, FakeHip, kernels_on_host_memory
@@ -122,6 +122,23 @@ def test_each_error_of_the_runtime_is_a_runtimeerror_and_then_a_kernel_answers(f
     ).transpose(1, 2)
     assert (out.double() - expected).abs().max() < 2e-3
     assert [launch.kernel for launch in fake_hip.report().launches][-1].startswith("fa_")
+
+
+def test_selftest_makes_its_calls_with_tensors_that_are_far_apart(fake_hip, monkeypatch):
+    """Their memory is reserved in Windows' own way.  The suite is the wheel's own copy."""
+    suite = _selftest._suite()
+    cases = ((str(kernel), number) for kernel, number in suite.corpus_of(suite.target.ARCH))
+    far = sys.modules["forward_cases"].FAR
+    call = next(each for each in cases if suite.draw(suite.kernel_of(each[0]), each[1]).layout == far)
+    reserved, sizes = sys.modules["forward_cases"].reserved, []
+    monkeypatch.setattr("forward_cases.reserved", lambda size: sizes.append(size) or reserved(size))
+    monkeypatch.setattr(_selftest, "_cases", lambda *_: [call])
+    with kernels_on_host_memory(fake_hip):
+        report = _selftest.run()
+    assert _selftest.passed(report), report
+    assert report["kernels"][call[0]]["calls"] == 1
+    assert max(sizes) > 1 << 32
+    assert Path(sys.modules["reserved"].__file__).parent == _selftest.SUITE
 
 
 def test_the_runtime_is_the_dll_that_the_package_looks_for(fake_hip):

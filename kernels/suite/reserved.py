@@ -1,0 +1,58 @@
+"""Memory of far more bytes than this machine has, of which only what is used costs something."""
+
+import contextlib
+import ctypes
+import functools
+import mmap
+import sys
+import weakref
+
+import torch
+
+MAP_NORESERVE = 0x4000  # of Linux; Python's mmap names it from 3.13 on
+MEM_COMMIT, MEM_RESERVE, MEM_RELEASE, PAGE_READWRITE = 0x1000, 0x2000, 0x8000, 4  # of Windows
+
+
+def reserved(size):
+    """``size`` bytes of addresses, as a tensor of bytes; only after ``use`` can they be read and written."""
+    if sys.platform == "win32":
+        address = _allocated(None, size, MEM_RESERVE)
+        memory = (ctypes.c_char * size).from_address(address)
+        weakref.finalize(memory, _kernel32().VirtualFree, address, 0, MEM_RELEASE)
+    else:
+        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE)
+        with contextlib.suppress(OSError):  # a Linux without huge pages refuses
+            memory.madvise(mmap.MADV_NOHUGEPAGE)
+    return torch.frombuffer(memory, dtype=torch.uint8)
+
+
+def use(x):
+    """``x``, in reserved memory, whose elements can be read and written from now on.
+
+    Windows counts memory from then on, Linux when it is touched.
+    """
+    if sys.platform == "win32":
+        for part in _parts(x):
+            _allocated(part.data_ptr(), part.numel() * part.element_size(), MEM_COMMIT)
+    return x
+
+
+def _parts(x):
+    """The largest parts of ``x`` without holes."""
+    return [x] if x.is_contiguous() else [part for each in x for part in _parts(each)]
+
+
+def _allocated(address, size, how):
+    found = _kernel32().VirtualAlloc(address, size, how, PAGE_READWRITE)
+    if not found:
+        raise ctypes.WinError(ctypes.get_last_error())
+    return found
+
+
+@functools.cache
+def _kernel32():
+    library = ctypes.WinDLL("kernel32", use_last_error=True)
+    library.VirtualAlloc.restype = ctypes.c_void_p
+    library.VirtualAlloc.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_ulong, ctypes.c_ulong]
+    library.VirtualFree.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_ulong]
+    return library
