@@ -41,6 +41,11 @@ cp "$packages"/Scripts/*140*.dll "$python"
 wine64 wineboot -i
 # wine 8 says that it is Windows 7, on which no CPython from 3.9 on runs.
 wine64 reg add 'HKCU\Software\Wine' /v Version /d win10 /f
+# With this driver wine asks another process for the drive of each file that is opened or looked at, half of the time
+# that importing torch takes.  It is for drives that come and go; those in wine's folder are there without it.
+wine64 reg add 'HKLM\System\CurrentControlSet\Services\MountMgr' /v Start /t REG_DWORD /d 4 /f
+wineserver -k
+wineserver -w
 windows-python -m pip check
 for module; do windows-python -c "import $module"; done
 # Settings are written when the server ends.

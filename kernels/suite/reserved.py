@@ -10,15 +10,15 @@ import weakref
 import torch
 
 MAP_NORESERVE = 0x4000  # of Linux; Python's mmap names it from 3.13 on
-MEM_COMMIT, MEM_RESERVE, MEM_RELEASE, PAGE_READWRITE = 0x1000, 0x2000, 0x8000, 4  # of Windows
+MEM_COMMIT, MEM_RESERVE, MEM_DECOMMIT, PAGE_READWRITE = 0x1000, 0x2000, 0x4000, 4  # of Windows
 
 
 def reserved(size):
     """``size`` bytes of addresses, as a tensor of bytes; only after ``use`` can they be read and written."""
     if sys.platform == "win32":
-        address = _allocated(None, size, MEM_RESERVE)
-        memory = (ctypes.c_char * size).from_address(address)
-        weakref.finalize(memory, _kernel32().VirtualFree, address, 0, MEM_RELEASE)
+        place = Place.for_bytes(size)
+        memory = (ctypes.c_char * size).from_address(place.address)
+        weakref.finalize(memory, place.give_back)
     else:
         memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE)
         with contextlib.suppress(OSError):  # a Linux without huge pages refuses
@@ -32,9 +32,44 @@ def use(x):
     Windows counts memory from then on, Linux when it is touched.
     """
     if sys.platform == "win32":
+        place = Place.of(x.data_ptr())
         for part in _parts(x):
-            _allocated(part.data_ptr(), part.numel() * part.element_size(), MEM_COMMIT)
+            place.commit(part.data_ptr(), part.numel() * part.element_size())
     return x
+
+
+class Place:
+    """Addresses that Windows gives to nobody else.
+
+    Kept for the next tensor: wine takes milliseconds to reserve so many, because it has a byte for each page.
+    """
+
+    every = ()
+
+    @classmethod
+    def for_bytes(cls, size):
+        """The smallest that nobody has, or another one."""
+        free = [each for each in cls.every if each.free and each.size >= size]
+        place = min(free, key=lambda each: each.size) if free else cls(size)
+        place.free = False
+        return place
+
+    @classmethod
+    def of(cls, address):
+        return next(each for each in cls.every if 0 <= address - each.address < each.size)
+
+    def __init__(self, size):
+        self.address, self.size, self.free, self.parts = _allocated(None, size, MEM_RESERVE), size, True, []
+        Place.every += (self,)
+
+    def commit(self, address, size):
+        _allocated(address, size, MEM_COMMIT)
+        self.parts.append((address, size))
+
+    def give_back(self):
+        for part in self.parts:
+            _kernel32().VirtualFree(*part, MEM_DECOMMIT)
+        self.free, self.parts = True, []
 
 
 def _parts(x):

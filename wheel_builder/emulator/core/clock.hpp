@@ -35,7 +35,7 @@ class Clock {
   Told tell(u64 instruction);
 
  private:
-  bool knows_other(u32 group, u32 wave, u32 time) const;
+  [[gnu::noinline]] bool knows_other(u32 group, u32 wave, u32 time) const;  // rare
   void hear_others(const std::shared_ptr<const Others>& what);
   Times known_{};  // of the waves of its workgroup; its own is its time
   std::shared_ptr<const Others> others_;

@@ -44,8 +44,8 @@ struct Group {
   Report report;
   std::vector<u8> lds_undefined;
   std::vector<DwordHistory> lds_history;
-  u32 lds_epoch = 0;       // barriers so far: they order every access to LDS before every later one
-  Pages touched;           // global memory; of all workgroups so far where they run one after another
+  u32 lds_epoch = 0;  // beginnings and barriers so far: they order every access to LDS before every later one
+  Pages touched;      // global memory; of all workgroups so far where they run one after another
   Letters lds_told, told;  // clocks that atomics on LDS and global memory pass on
   u64 last_page = ~0ull;
   Page* page = nullptr;

@@ -1,6 +1,7 @@
 #include "memory.hpp"
 
 #include <algorithm>
+#include <cstdint>
 
 namespace emu {
 namespace {
@@ -41,10 +42,20 @@ void check_alignment(const Where& at, u64 address, u32 bytes, Mode mode, const c
             std::to_string(alignment_mask(bytes) + 1));
 }
 
+// Whether these are whole dwords of written bytes, as nearly always.
+bool all_defined(const u8* undefined, u32 bytes) {
+  if ((reinterpret_cast<std::uintptr_t>(undefined) | bytes) & 3) return false;
+  u32 any = 0;
+  for (u32 i = 0; i < bytes; i += 4)
+    any |= __atomic_load_n(reinterpret_cast<const u32*>(undefined + i), __ATOMIC_RELAXED);
+  return !any;
+}
+
 // Which of these bytes are unwritten, and what a store or atomic leaves undefined. Storing undefined data is
 // not an error yet, except to global memory (see global_slow).
 void track_definedness(const Where& at, u8* undefined, u32 bytes, Mode mode) {
   u64 mask = 0, stored = mode == Mode::read ? 0 : at.w.stored_undefined;
+  if (!stored && all_defined(undefined, bytes)) return;
   for (u32 i = 0; i < bytes; ++i) {
     if (mode != Mode::write && __atomic_load_n(undefined + i, __ATOMIC_RELAXED)) mask |= 1ull << i;
     if (mode != Mode::read)

@@ -25,14 +25,14 @@ const Touch* first_unordered(const Wave& w, const Touch (&slots)[2]) {
   return nullptr;
 }
 
-const Touch* conflict(const Wave& w, const ByteHistory& h, Mode mode, Mode& other) {
+const Touch* conflict(const Wave& w, const ByteHistory& h, Mode mode, bool atomics, Mode& other) {
   const Touch* t = unordered(w, h.write) ? &h.write : nullptr;
   other = Mode::write;
   if (!t && mode != Mode::read) {
     t = first_unordered(w, h.read);
     other = Mode::read;
   }
-  if (!t && mode != Mode::atomic) {
+  if (!t && atomics && mode != Mode::atomic) {
     t = first_unordered(w, h.atomic);
     other = Mode::atomic;
   }
@@ -61,23 +61,31 @@ struct Access {
   Mode mode;
   const char* kind;
   Touch now;
+  bool atomics;  // whether the workgroup has had any
   bool reported = false;
 
   void touch(ByteHistory& h, u64 address) {
     // Nothing new: many lanes of a wave read the same byte.
     if (mode == Mode::read && same_wave(h.read[0], now) && h.read[0].time == now.time) return;
     Mode other;
-    const Touch* t = reported ? nullptr : conflict(at.w, h, mode, other);
-    if (t) {
-      found(at, kind, address, describe(at, mode, *t, other));
-      reported = true;
-    }
+    if (const Touch* t = reported ? nullptr : conflict(at.w, h, mode, atomics, other))
+      report(address, *t, other);
     if (mode == Mode::read) remember(h.read, now);
     if (mode == Mode::write) h.write = now;
     if (mode == Mode::atomic) remember(h.atomic, now);
   }
   void touch(DwordHistory& h, u64 address, u32 bytes) {
-    if (bytes == 4 && !h.is_split) return touch(h.all, address);
+    if (bytes == 4 && !h.is_split)
+      touch(h.all, address);
+    else
+      touch_bytes(h, address, bytes);
+  }
+  // Out of line, as few accesses come here.
+  [[gnu::noinline]] void report(u64 address, const Touch& before, Mode other) {
+    found(at, kind, address, describe(at, mode, before, other));
+    reported = true;
+  }
+  [[gnu::noinline]] void touch_bytes(DwordHistory& h, u64 address, u32 bytes) {
     for (u32 i = 0; i < bytes; ++i) touch(h.split()[(address + i) & 3], address + i);
   }
 };
@@ -90,8 +98,8 @@ void track(const Where& at, u64 address, u32 bytes, Mode mode, const char* kind,
   Told* letter = mode == Mode::atomic ? &letters[address] : nullptr;
   if (letter) clock.hear(*letter);
   const Touch now{clock.now(), at.w.pc, at.w.group->linear, static_cast<u16>(at.w.index + 1),
-                  static_cast<u8>(at.lane)};
-  Access access{at, mode, kind, now};
+                  static_cast<u16>(at.lane)};
+  Access access{at, mode, kind, now, !letters.empty()};
   for (u64 a = address, end = address + bytes; a < end;) {
     const u32 n = static_cast<u32>(std::min<u64>(4 - (a & 3), end - a));
     access.touch(dword_at(a), a, n);

@@ -50,7 +50,8 @@ class Meter {
  public:
   Meter(std::atomic<u64>& spent, f64 max_seconds)
       : spent_(spent), limit_(max_seconds * 1e9), last_(limit_ > 0 ? thread_nanoseconds() : 0) {}
-  // Called once a turn. Reads the clock in few turns, because that takes as long as some instructions.
+  // Called once a turn. Reads the clock in few turns, because that takes as long as some instructions, and
+  // under wine asks another process.
   bool over_limit() {
     if (!(limit_ > 0) || ++turns_ % kTurns) return false;
     u64 now = thread_nanoseconds();
@@ -60,7 +61,7 @@ class Meter {
   }
 
  private:
-  static constexpr u32 kTurns = 64;
+  static constexpr u32 kTurns = 1024;
   std::atomic<u64>& spent_;
   f64 limit_;
   u64 last_;
@@ -235,8 +236,11 @@ struct Worker {
   std::mutex& mutex;
 
   void operator()() {
-    Group g;
+    thread_local Group g;  // its memory serves the next launch, too
     g.launch = &l;
+    g.touched.clear();
+    g.told.clear();
+    g.global_barriers.clear();
     g.counts.assign(l.program->code.size(), 0);
     g.active.assign(l.program->code.size(), 0);
     g.outcomes.assign(l.program->code.size(), 0);

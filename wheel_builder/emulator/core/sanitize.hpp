@@ -38,8 +38,7 @@ class Report {
 // The last access of one kind to a byte: workgroup, wave plus one (0: none), that wave's time, instruction.
 struct Touch {
   u32 time = 0, inst = 0, group = 0;
-  u16 wave = 0;
-  u8 lane = 0;
+  u16 wave = 0, lane = 0;
 };
 // Two slots, for the last wave and an earlier one, because accesses of several waves may coexist.
 struct ByteHistory {

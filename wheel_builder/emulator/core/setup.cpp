@@ -274,11 +274,12 @@ void start_group(Group& g, u64 seed) {
   const KernelInfo& k = *l.kernel;
   Seeder garbage{std::mt19937_64(seed)};
   u32 threads = l.block[0] * l.block[1] * l.block[2], waves = (threads + k.wave_size - 1) / k.wave_size;
-  g.lds.resize(l.lds_size());
+  // Nothing may be left of an earlier launch, which had other checks.
+  g.lds.assign(l.lds_size(), 0);
   for (size_t i = 0; i + 4 <= g.lds.size(); i += 4) put<u32>(g.lds, i, garbage.next());
-  if (l.check(Check::uninit)) g.lds_undefined.assign(g.lds.size(), 1);
-  g.lds_history.clear();
-  if (l.check(Check::race)) g.lds_history.resize((g.lds.size() + 3) / 4);
+  g.lds_undefined.assign(l.check(Check::uninit) ? g.lds.size() : 0, 1);
+  g.lds_history.resize(l.check(Check::race) ? (g.lds.size() + 3) / 4 : 0);
+  ++g.lds_epoch;
   g.lds_told.clear();
   if (!l.alone) g.touched.clear();
   g.last_page = ~0ull;
@@ -316,9 +317,12 @@ void start_group(Group& g, u64 seed) {
     w.scratch_size = k.scratch;
     w.scratch.resize(static_cast<size_t>(k.scratch) * w.n);
     for (u8& b : w.scratch) b = static_cast<u8>(fill = fill * 1664525u + 1013904223u);
-    if (l.check(Check::uninit)) w.scratch_undefined.assign(w.scratch.size(), 1);
+    w.scratch_undefined.assign(l.check(Check::uninit) ? w.scratch.size() : 0, 1);
     u32 sgprs = registers(w, g, i * w.n);
-    if (l.check(Check::uninit)) start_shadow(w, sgprs);
+    if (l.check(Check::uninit))
+      start_shadow(w, sgprs);
+    else
+      w.shadow.reset();
     w.record = nullptr;
     if (l.options.record) w.record = &l.recorded[i];
     u64 entry = k.entry + (k.preload & 0x7f ? 256 : 0);
