@@ -73,11 +73,9 @@ def kernels_of(device_code, as_text):
     """``kernels_of(arch, pattern)``: our kernels with such a name."""
 
     def parsed(arch, pattern):
-        files = sorted(device_code(arch).glob("*.hsaco"))
-        texts = zip(files, as_text(arch, files), strict=True)
-        found = [parse_disassembly(text)[0] for file, text in texts if pattern.search(file.stem)]
-        assert found
-        return found
+        files = [file for file in sorted(device_code(arch).glob("*.hsaco")) if pattern.search(file.stem)]
+        assert files
+        return [parse_disassembly(text)[0] for text in as_text(arch, files)]
 
     return parsed
 

@@ -1,6 +1,6 @@
 """Device code of tests/emulator/data, compiled in the builder image and executed on the emulator."""
 
-import shlex
+import functools
 from pathlib import Path
 
 import pytest
@@ -11,12 +11,20 @@ from wheel_builder.emulator.binding import Core
 from wheel_builder.emulator.command import Workshop
 from wheel_builder.emulator.machine import load_machine
 from wheel_builder.fake_hip.container import LIBRARY
+from wheel_builder.files.fatbin import CodeObject
 from wheel_builder.images.docker import Mount, caller, run_in
-from wheel_builder.images.listing import disassemble, tools_in
+from wheel_builder.images.listing import disassemble, list_code, tools_in
 
 DATA = Path(__file__).with_name("data")
 ARCHS = tuple(known_archs())
-FLAGS = "-x hip --offload-device-only --no-gpu-bundle-output -O3 -fuse-cuid=none"
+COMPILE = """
+set -eu
+compiler=$1; shift
+for arch in "$@"; do
+    "$compiler" -x hip --offload-device-only --no-gpu-bundle-output -O3 -fuse-cuid=none \\
+        --offload-arch="$arch" /in.hip -o "/out/$arch.co"
+done
+"""
 
 
 @pytest.fixture(scope="session")
@@ -27,27 +35,33 @@ def core(emulator):
 
 @pytest.fixture(scope="session")
 def compiled(builder, job, context):
-    """``compiled("planted", arch)``: the code object of data/planted.hip, from the store if it is there."""
+    """``compiled("planted", arch)``: the code object of data/planted.hip, from the store if it is there.
 
-    def compile_(name, arch):
+    One container compiles a file for all archs, and one lists them: starting it costs as much as compiling.
+    """
+
+    @functools.cache
+    def compile_all(name):
         source = DATA / f"{name}.hip"
         inputs = {
             "image": builder.facts["image_id"],
             "source": sha256_file(source),
-            "arch": arch,
-            "flags": FLAGS,
+            "archs": ARCHS,
+            "how": COMPILE,
         }
 
         def make(out):
-            clang = [f"{job.rocm.llvm}/clang++", *shlex.split(FLAGS), f"--offload-arch={arch}"]
             mounts = [Mount(source, "/in.hip"), Mount(out, "/out", writable=True)]
-            argv = [*clang, "/in.hip", "-o", "/out/code.co"]
+            argv = ["sh", "-c", COMPILE, "sh", f"{job.rocm.llvm}/clang++", *ARCHS]
             run_in(builder.facts["ref"], argv, mounts=mounts, user=caller(), env={"HOME": "/out"})
             return {}
 
-        return context.store.get_or_make("emulator-test-code", inputs, make).path / "code.co"
+        folder = context.store.get_or_make("emulator-test-code", inputs, make).path
+        codes = [CodeObject(arch, (folder / f"{arch}.co").read_bytes()) for arch in ARCHS]
+        list_code(codes, tools=tools_in(builder), store=context.store, log=context.log("disassembly"))
+        return folder
 
-    return compile_
+    return lambda name, arch: compile_all(name) / f"{arch}.co"
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from wheel_builder.perf.lds import orders
 from wheel_builder.perf.memory import Decode, Moved, decode, moved
 from wheel_builder.perf.residency import resident_workgroups
 from wheel_builder.perf.schedule import Schedule, play
-from wheel_builder.perf.trace import LdsUse, Trace, trace_of
+from wheel_builder.perf.trace import Charges, LdsUse, Trace, trace_of
 from wheel_builder.perf.workload import Workload
 from wheel_builder.static_checks.disassembly import parse_disassembly
 from wheel_builder.static_checks.resources import Resources, parse_notes
@@ -32,8 +32,9 @@ class Subject:
 class Charged:
     """Everything that depends on the phases of the LDS; ``order`` names them (perf/lds.py).
 
-    ``port``: the schedule that also charges the way to the LDS.  ``exclusive``: the one in which some VALU
-    instructions never run beside a matrix instruction; the plain one where the ISA names none.
+    ``port``: the schedule that also charges the way to the LDS; the plain one if only figures are wanted.
+    ``exclusive``: the one in which some VALU instructions never run beside a matrix instruction; the plain
+    one where the ISA names none.
     """
 
     order: str
@@ -54,8 +55,8 @@ class Modelled:
     """One workgroup of one kernel under both models; ``executed`` wave-instructions, ``flop`` useful work.
 
     ``workgroups``: how many the whole launch has.  ``free``: the schedule in which the LDS moves
-    ``lds_bytes`` a clock, whatever the addresses.  ``charged``: by order of phases, the first of which is the
-    arch's own.
+    ``lds_bytes`` a clock, whatever the addresses; the plain one if only figures are wanted.  ``charged``:
+    by order of phases, the first of which is the arch's own.
     """
 
     arch: str
@@ -92,10 +93,11 @@ class Modelled:
         return self.flop / self.schedule.clocks_per_workgroup
 
 
-def measure(subject: Subject, workload: Workload) -> Modelled:
+def measure(subject: Subject, workload: Workload, *, only_figures: bool = False) -> Modelled:
     """Run one workgroup on the emulator and apply both models to it.
 
-    Raises ``PerfError`` when the run stops early, or when the models lack a number.
+    ``only_figures``: without the schedules that only the table shows, half of all.  Raises ``PerfError``
+    when the run stops early, or when the models lack a number.
     """
     arch = subject.machine.arch
     taken = parse_notes(subject.notes)[workload.kernel]
@@ -108,6 +110,10 @@ def measure(subject: Subject, workload: Workload) -> Modelled:
     ]
     lds = workload.launch.dynamic_lds
     resident = resident_workgroups(arch, taken, threads=prod(workload.launch.block), dynamic_lds=lds)
+    charged = _charged(trace, others, result, resident, only_figures=only_figures)
+    free = charged[0].schedule
+    if not only_figures:
+        free = play(arch, trace.uncharged(), resident, others=[other.uncharged() for other in others])
     return Modelled(
         arch=arch,
         label=workload.label,
@@ -121,8 +127,8 @@ def measure(subject: Subject, workload: Workload) -> Modelled:
         taken=replace(taken, lds_bytes=taken.lds_bytes + lds),
         moved=moved(result.counts),
         looped_bytes=trace.looped_bytes,
-        free=play(arch, trace.uncharged(), resident, others=[other.uncharged() for other in others]),
-        charged=tuple(_charged(trace, others, result, order, resident) for order in orders(arch)),
+        free=free,
+        charged=charged,
     )
 
 
@@ -182,22 +188,38 @@ def has_exclusive(arch: str) -> bool:
     return bool(arch_named(arch).isa.never_coissued)
 
 
-def _charged(trace: Trace, others: Sequence[Trace], result: Result, order: str, resident: int) -> Charged:
-    charges = trace.charges(order)
-    further = [(other, other.charges(order)) for other in others]
+def _charged(
+    trace: Trace, others: Sequence[Trace], result: Result, resident: int, *, only_figures: bool
+) -> tuple[Charged, ...]:
+    """By order of phases; orders under which every access costs the same are played once."""
+    known: list[tuple[Sequence[Charges], Charged]] = []
+    for order in orders(trace.arch):
+        charges = [each.charges(order) for each in (trace, *others)]
+        found = next((each for given, each in known if given == charges), None)
+        if found is None:
+            found = _played(trace, others, result, order, charges, resident, only_figures=only_figures)
+        known.append((charges, replace(found, order=order)))
+    return tuple(charged for _, charged in known)
+
+
+def _played(
+    trace: Trace, others: Sequence[Trace], result: Result, order: str, charges: Sequence[Charges],
+    resident: int, *, only_figures: bool,
+) -> Charged:  # fmt: skip
+    own, *further = charges
 
     def played(*, port: bool = False, exclusive: bool = False) -> Schedule:
-        paths = [other.paths(clocks, port=port) for other, clocks in further]
-        own = trace.paths(charges, port=port)
-        return play(trace.arch, own, resident, others=paths, exclusive=exclusive)
+        paths = [other.paths(clocks, port=port) for other, clocks in zip(others, further, strict=True)]
+        waves = trace.paths(own, port=port)
+        return play(trace.arch, waves, resident, others=paths, exclusive=exclusive)
 
-    costs = [(charges[access], count) for access, count in trace.accesses.items()]
+    costs = [(own[access], count) for access, count in trace.accesses.items()]
     schedule = played()
     return Charged(
         order=order,
         bound=busy_bound(trace.arch, result.counts, costs),
         schedule=schedule,
-        port=played(port=True),
+        port=schedule if only_figures else played(port=True),
         exclusive=played(exclusive=True) if has_exclusive(trace.arch) else schedule,
-        uses=trace.uses(charges),
+        uses=trace.uses(own),
     )

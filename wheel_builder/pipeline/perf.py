@@ -1,7 +1,8 @@
 """``scripts/wheel-builder perf``: both models for the kernels of wheels, folders or single code objects."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from wheel_builder.base.errors import PerfError
@@ -76,17 +77,22 @@ def _bench(job: Job, plan: Plan, context: RunContext, progress: Progress) -> Ben
 
 
 def model(
-    path: Path, bench: Bench, *, max_mib: float, archs: Sequence[str] = ()
+    path: Path, bench: Bench, *, max_mib: float, archs: Sequence[str] = (), only_figures: bool = False
 ) -> Iterator[Modelled | Decoded]:
     """Both models for every kernel in ``path``, one after another; of a decode its share of bandwidth.
 
     A wheel holds this project's kernels.  A code object, or each in a folder, is a foreign one if a launch
-    file lies beside it (perf/workload.py), else one of ours.  Raises ``PerfError`` for kernels without a
-    workload and instructions without numbers, ``DeviceCodeError`` and others for what cannot be read.
+    file lies beside it (perf/workload.py), else one of ours.  ``only_figures`` as for ``measure``.  Raises
+    ``PerfError`` for kernels without a workload and instructions without numbers, ``DeviceCodeError`` and
+    others for what cannot be read.
     """
     wanted = _wanted(path, _parts(path, max_mib=max_mib), archs)
     for part, subject in zip(wanted, subjects([part.code for part in wanted], bench), strict=True):
-        yield from _foreign(part.file, subject) if part.file else _ours(part.label, subject)
+        measured = partial(_measured, subject, only_figures=only_figures)
+        if part.file:
+            yield from map(measured, read_workloads(part.file))
+        else:
+            yield from _ours(part.label, subject, measured)
 
 
 @dataclass(frozen=True)
@@ -124,12 +130,9 @@ def _part(file: Path) -> _Part:
     return _Part(code, file=file if file.with_name(file.name + SUFFIX).is_file() else None)
 
 
-def _foreign(file: Path, subject: Subject) -> Iterator[Modelled]:
-    for workload in read_workloads(file):
-        yield _measured(subject, workload)
-
-
-def _ours(label: str, subject: Subject) -> Iterator[Modelled | Decoded]:
+def _ours(
+    label: str, subject: Subject, measured: Callable[[Workload], Modelled]
+) -> Iterator[Modelled | Decoded]:
     """Kernels without a workload are left out."""
     for name, kernel in subject.machine.kernels.items():
         if ours.has_decode(name):
@@ -138,16 +141,15 @@ def _ours(label: str, subject: Subject) -> Iterator[Modelled | Decoded]:
                 _checked(subject, workload), workload, ours.bytes_of_decode(workload.head_dim)
             )
         if gradients.has_backward(name):
-            for workload in gradients.backwards(subject.machine.arch, kernel, label):
-                yield _measured(subject, workload)
+            yield from map(measured, gradients.backwards(subject.machine.arch, kernel, label))
         if not ours.has_workload(name):
             continue
         dies = ours.dies_of(subject.machine.arch)
-        whole = _measured(subject, ours.forward(kernel, label, dies=dies))
+        whole = measured(ours.forward(kernel, label, dies=dies))
         yield whole
         rows = ours.rows_of(whole.flop, whole.head_dim)
         heads = ours.heads_of(subject.machine.arch, kernel)
-        yield _measured(subject, ours.causal_forward(kernel, label, rows=rows, heads=heads, dies=dies))
+        yield measured(ours.causal_forward(kernel, label, rows=rows, heads=heads, dies=dies))
 
 
 def subjects(objects: Sequence[CodeObject], bench: Bench) -> tuple[Subject, ...]:
@@ -159,8 +161,8 @@ def subjects(objects: Sequence[CodeObject], bench: Bench) -> tuple[Subject, ...]
     )
 
 
-def _measured(subject: Subject, workload: Workload) -> Modelled:
-    return measure(_checked(subject, workload), workload)
+def _measured(subject: Subject, workload: Workload, *, only_figures: bool = False) -> Modelled:
+    return measure(_checked(subject, workload), workload, only_figures=only_figures)
 
 
 def _checked(subject: Subject, workload: Workload) -> Subject:

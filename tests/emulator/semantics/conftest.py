@@ -53,7 +53,9 @@ def snippet_machine(assembled):
 
 @pytest.fixture(scope="session")
 def shipped(builder, core, device_code, as_text, context):
-    """``shipped(arch)``: code objects for an arch, loaded, by name: the wheels' in dist/, this checkout's."""
+    """``shipped(arch)``: code objects for an arch, loaded, by name: the wheels' in dist/, this checkout's.
+
+    Of equal ones, such as a wheel's that this checkout made, the first."""
     kept = {"store": context.store, "log": context.log("disassembly")}
     # Not the shims', which other tests make beside them meanwhile, nor one for Windows.
     wheels = context.dist.glob("flash_attn_rocm-*-manylinux*.whl")
@@ -68,8 +70,10 @@ def shipped(builder, core, device_code, as_text, context):
 
     @functools.cache
     def load(arch):
-        codes = sorted(files(arch))
+        codes = {}
+        for name, code, text in sorted(files(arch)):
+            codes.setdefault(code.read_bytes(), (name, code, text))
         assert codes, f"no code objects for {arch}"
-        return {name: load_machine(core, code, text) for name, code, text in codes}
+        return {name: load_machine(core, code, text) for name, code, text in codes.values()}
 
     return load

@@ -5,6 +5,7 @@ import pytest
 from tests.assembly import START, disassembly, notes
 from wheel_builder.base.errors import PerfError
 from wheel_builder.emulator.machine import Count, Launch, Result
+from wheel_builder.perf.golden import figures_of
 from wheel_builder.perf.measure import Subject, measure
 from wheel_builder.perf.table import conflicts, table
 from wheel_builder.perf.workload import Workload
@@ -22,11 +23,12 @@ ALL_LANES = 64 << 24
 class Machine:
     """Records one wave that executes every line once, but the LDS's twice."""
 
-    def __init__(self, error="", stride=4, arch="gfx942"):
+    def __init__(self, error="", stride=4, arch="gfx942", swizzle=0):
         self.program = tuple((START + 4 * n, line) for n, line in enumerate(LINES))
         self.error = error
         self.arch = arch
-        self.lds = [2, ~0 & 0xFFFFFFFF, ~0 & 0xFFFFFFFF, 0, 0, *(stride * lane for lane in range(64))] * 2
+        lanes = (stride * lane + swizzle * (lane >= 16) for lane in range(64))
+        self.lds = [2, ~0 & 0xFFFFFFFF, ~0 & 0xFFFFFFFF, 0, 0, *lanes] * 2
 
     def run(self, kernel, launch, kernarg, memory, options):
         assert options.record
@@ -45,10 +47,11 @@ def workload(op="fwd", flop=1024, label="ours", grid=(2, 1, 1), dynamic_lds=0):
     return Workload(label, NAME, op, "fp16", 64, launch, (), {}, lambda _: flop)
 
 
-def measured(*, stride=4, arch="gfx942", lines=LINES, **changed):
+def measured(*, stride=4, swizzle=0, arch="gfx942", lines=LINES, only_figures=False, **changed):
     lines = [line.replace("x8_f16", "x8f16") if arch == "gfx908" else line for line in lines]
-    subject = Subject(Machine(stride=stride, arch=arch), disassembly(*lines, name=NAME), notes(NAME))
-    return measure(subject, workload(**changed))
+    machine = Machine(stride=stride, arch=arch, swizzle=swizzle)
+    subject = Subject(machine, disassembly(*lines, name=NAME), notes(NAME))
+    return measure(subject, workload(**changed), only_figures=only_figures)
 
 
 def test_both_models():
@@ -126,6 +129,25 @@ def test_an_arch_that_nobody_measured_has_a_line_for_each_order():
     rows = [measured(arch="gfx908")]
     lines = [line.split()[5] for line in table(rows).splitlines() if line.startswith("gfx908")]
     assert lines == ["measured", "contiguous"]
+
+
+WIDE = [line.replace("ds_read_b32 v20", "ds_read_b128 v[20:23]") for line in LINES]
+
+
+@pytest.mark.parametrize("arch", ["gfx908", "gfx942"])
+def test_the_figures_are_the_same_without_the_schedules_of_the_table(arch):
+    every, few = (measured(arch=arch, lines=WIDE, stride=32, only_figures=only) for only in (False, True))
+    assert [*figures_of([every])] == [*figures_of([few])]
+    assert every.free != few.free == few.schedule == few.charged[0].port != every.charged[0].port
+
+
+def test_orders_of_phases_under_which_an_access_costs_more_are_another_schedule():
+    """Lanes 0 and 20 need the same bank, and only in the measured order the same phase."""
+    found = measured(arch="gfx908", lines=WIDE, stride=16, swizzle=64)
+    assert [charged.order for charged in found.charged] == ["measured", "contiguous"]
+    one, other = found.charged
+    assert (one.ways, other.ways) == (2, 1)
+    assert one.schedule.clocks > other.schedule.clocks
 
 
 def test_a_backward_is_summed_over_its_kernels():
