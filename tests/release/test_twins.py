@@ -16,11 +16,20 @@ pytestmark = pytest.mark.container
 ARCHS = list(known_archs())
 
 
+@pytest.fixture(scope="module")
+def sound(release, builder, context):
+    """The released wheel's disassembly."""
+    return disassemble_wheel(release.wheel, builder, store=context.store, log=context.log("disassembly"))
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    return twin_checkout(CHECKOUT, tmp_path_factory.mktemp("checkout"))
+
+
 @pytest.fixture
-def emulate(release, builder, verifier, emulator, context, tmp_path):
-    """The emulated suite of an arch's twin, kept in ``store``."""
-    sound = disassemble_wheel(release.wheel, builder, store=context.store, log=tmp_path / "log")
-    checkout = twin_checkout(CHECKOUT, tmp_path / "checkout")
+def emulate(release, sound, checkout, verifier, emulator, context, tmp_path):
+    """``emulate(arch, store)``: the emulated suite of an arch's twin, kept in ``store``."""
 
     def run(arch, store):
         twin = twin_wheel(release.wheel, arch, tmp_path)

@@ -1,6 +1,7 @@
 """Twins of a wheel and of a checkout: all that the key of an emulated suite leaves out is another's words."""
 
 import ast
+import functools
 import shutil
 
 from tests.wheels import write_wheel
@@ -35,11 +36,22 @@ def twin_wheel(wheel, arch, folder):
 
 
 def without_other_archs(library, arch):
+    twin = bytearray(library)
+    for gfx, begin, end in places(library):
+        if gfx != arch:
+            twin[begin:end] = b"\xff" * (end - begin)
+    return bytes(twin)
+
+
+@functools.cache
+def places(library):
+    """(arch, begin, end) of each code object; they are all different.  Searching takes seconds."""
+    found = []
     for code in code_objects(library):
-        if gfx_of(code.arch) != arch:
-            assert library.count(code.data) == 1
-            library = library.replace(code.data, b"\xff" * len(code.data))
-    return library
+        begin = library.index(code.data)
+        assert library.find(code.data, begin + 1) < 0
+        found.append((gfx_of(code.arch), begin, begin + len(code.data)))
+    return found
 
 
 def twin_checkout(checkout, folder):
@@ -57,6 +69,7 @@ def twin_checkout(checkout, folder):
     return folder
 
 
+@functools.cache  # of the package, for every arch's twin
 def with_other_words(data):
     """Python with another layout, no comments, and other docstrings but those that decorators get."""
     tree = ast.parse(data)
