@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from wheel_builder.base.words import shown
+from wheel_builder.emulator.command import NOT_A_GPU
 from wheel_builder.pipeline.release import Released
 from wheel_builder.verify.wine import HOW, NOT_EXECUTED
 
-EMULATED = "executed on an ISA emulator, not run on hardware"
 DIRTY = (
     "built from a checkout with changes: it is for this machine; publish and upload, which give it to "
     "others, want a commit"
@@ -41,7 +41,7 @@ def _wheel_text(one: Released) -> str:
         f"compiled  in CPU-seconds: {per_arch}",
         *_cache_lines(one.cache),
         f"checked   installed from the index {where}; first result, on a CPU, after {seconds} s",
-        *_executed_lines(executed, HOW if windows else EMULATED),
+        *_executed_lines(executed, HOW if windows else NOT_A_GPU),
         *([f"          {' '.join(others)} {NOT_EXECUTED}"] if others else []),
         f"install   {one.install_line}",
     ]

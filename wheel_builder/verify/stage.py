@@ -66,7 +66,6 @@ def verify_wheel(
     the reviewed resources), ``archs`` (what was shown for each), ``runtimes`` (likewise) and ``serves`` (ROCm
     versions besides the wheel's own, which the public one has not).
     """
-    gpus = {arch: served_by(arch) for arch in emulated}  # all that run this very code
     named = {"wheel": wheel.name, "sha256": sha256_file(wheel)}
     inputs = {
         **named,
@@ -77,7 +76,7 @@ def verify_wheel(
         "disassembly": disassembly.key,
         "runtimes": {rocm: load.key for rocm, load in runtimes.items()},
         "tests": sha256_tree(checkout, [checkout / path for path in NEEDED]),
-        "gpus": gpus,
+        "gpus": {arch: served_by(arch) for arch in emulated},  # all that run this very code
         "selection": selection,
         **({"like": job.public.like} if job.public else {}),
     }
@@ -86,19 +85,13 @@ def verify_wheel(
     def make(out: Path) -> Mapping[str, Any]:
         suites = _suites(checkout, fake_hip=fake_hip, disassembly=disassembly, selection=selection)
         taken, sha256 = static.facts["archs"], named["sha256"]
-        record = {
-            **named,
-            "tests": _run_suites(wheel, suites, image=image, out=out, log=log, run=run),
-            "differences": static.facts["differences"],
-            "archs": {
-                arch: {"gpus": gpus[arch], **what_was_shown(shown.facts, taken[arch], sha256)}
-                for arch, shown in emulated.items()
-            },
+        tests = _run_suites(wheel, suites, image=image, out=out, log=log, run=run)
+        archs = {arch: what_was_shown(shown.facts, taken[arch], sha256) for arch, shown in emulated.items()}
+        more = {
             "runtimes": {rocm: words(load.facts) for rocm, load in runtimes.items()} | like(runtimes, job),
             "serves": serves(runtimes, job),
         }
-        (out / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-        return record
+        return write_record(out, {**named, "tests": tests}, static, archs, more)
 
     return store.get_or_make("verify", inputs, make)
 
@@ -141,6 +134,24 @@ def _run_suites(
         folder.mkdir()
         counts[name] = run_suite(wheel, suite, image=image, out=folder, log=log, run=run)
     return counts
+
+
+def write_record(
+    out: Path,
+    tested: Mapping[str, Any],
+    static: Artifact,
+    archs: Mapping[str, Mapping[str, Any]],
+    more: Mapping[str, Any],
+) -> Mapping[str, Any]:
+    """Put a record together and write it: the wheel with its tests, what was shown of each arch, and more."""
+    record = {
+        **tested,
+        "differences": static.facts["differences"],
+        "archs": {arch: {"gpus": served_by(arch), **shown} for arch, shown in archs.items()},
+        **more,
+    }
+    (out / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    return record
 
 
 def what_was_shown(

@@ -5,7 +5,6 @@ Out: ``record.json``, which says per arch what was shown and what was not.  Rais
 fails or none ran.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from wheel_builder.base.store import Artifact, Store, sha256_file, sha256_tree
 from wheel_builder.fake_hip.container import CONTROL, SHARED, fake_hip_suite
 from wheel_builder.images.wheel_tests import run_suite
 from wheel_builder.matrix.model import Job
-from wheel_builder.verify.stage import RECORD, what_was_shown
+from wheel_builder.verify.stage import what_was_shown, write_record
 
 TESTS = "tests/windows"
 HOW = "executed under wine on an ISA emulator, not on Windows"
@@ -80,18 +79,8 @@ def verify_under_wine(
         folder = out / Path(TESTS).name
         folder.mkdir()
         counts = run_suite(wheel, suite, image=image, out=folder, log=log, run=run)
-        record = {
-            **named,
-            "tests": {TESTS: counts},
-            "differences": static.facts["differences"],
-            "archs": {
-                arch: {"gpus": served_by(arch), **_shown(arch, emulated, static, named["sha256"])}
-                for arch in archs
-            },
-            "serves": [],
-        }
-        (out / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-        return record
+        shown = {arch: _shown(arch, emulated, static, named["sha256"]) for arch in archs}
+        return write_record(out, {**named, "tests": {TESTS: counts}}, static, shown, {"serves": []})
 
     return store.get_or_make("verify-wine", inputs, make)
 
