@@ -12,6 +12,7 @@ from tests.release.mutants import ends_at_once, mutant_wheel
 from tests.wheels import write_wheel
 from wheel_builder.audit.loading import bundle_problems, content_problems
 from wheel_builder.base.errors import EmulatorBuildError, VerifyError
+from wheel_builder.build.shim import SHIMS, build_shim
 from wheel_builder.cli.selected import read_catalogue
 from wheel_builder.fake_hip.container import WINDOWS_LIBRARY as FAKE_HIP
 from wheel_builder.fake_hip.stage import EXPORTS, build_fake_hip, refuse_unexported
@@ -28,6 +29,7 @@ from wheel_builder.provenance.records import provenance_path, record_path
 from wheel_builder.static_checks.stage import disassemble_wheel
 from wheel_builder.verify.numerics import run_emulated
 from wheel_builder.verify.seen import subject_of
+from wheel_builder.verify.shim import verify_shim
 from wheel_builder.verify.wine import HOW, NOT_EXECUTED, TESTS, archs_under_wine
 
 pytestmark = [pytest.mark.container, pytest.mark.full]
@@ -96,6 +98,19 @@ def test_pip_for_windows_takes_it_and_not_the_one_for_linux(windows, context, tm
     assert len(list((simple / "flash-attn-rocm").glob("*.whl"))) == 2
     assert found["version"] == "0.1.0"
     assert found["max_error"] < 0.01
+
+
+@pytest.mark.parametrize("shim", SHIMS, ids=lambda shim: shim.name)
+def test_the_drop_in_works_beside_it(windows, builder, context, shim, tmp_path):
+    """The same file as on Linux, and the same tests."""
+    kept = {"checkout": CHECKOUT, "store": context.store, "log": tmp_path / "log"}
+    built = build_shim(shim, image=builder, **kept)
+    shown = verify_shim(
+        shim, built.path / built.facts["wheel"], windows.wheel, under_wine=True,
+        image=build_wine_image(context.store, logs=context.log("").parent), **kept,
+    )  # fmt: skip
+    assert shown.facts["beside"]["wheel"].endswith("-win_amd64.whl")
+    assert shown.facts["tests"]["passed"] > 0
 
 
 def test_a_kernel_that_ends_at_once_fails_under_wine(

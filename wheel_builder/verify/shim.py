@@ -27,9 +27,13 @@ def verify_shim(
     checkout: Path,
     store: Store,
     log: Path,
+    under_wine: bool = False,
     run: Runner = run,
 ) -> Artifact:
-    """Facts: ``beside`` (the other wheel's name and sha256) and ``tests`` (counts)."""
+    """Facts: ``beside`` (the other wheel's name and sha256) and ``tests`` (counts).
+
+    ``under_wine`` beside a wheel for Windows, in the image with wine.
+    """
     inputs = {
         "shim": sha256_file(file),
         "beside": {"wheel": wheel.name, "sha256": sha256_file(wheel)},
@@ -43,6 +47,7 @@ def verify_shim(
             (Mount(checkout / IMPORTS, INSIDE),),
             env=(("FA_IMPORTS", INSIDE),),
             wheels=(file,),
+            under_wine=under_wine,
         )
         counts = run_suite(wheel, suite, image=image, out=out, log=log, run=run)
         return {"beside": inputs["beside"], "tests": counts}
