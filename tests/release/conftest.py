@@ -1,6 +1,7 @@
 import json
 import re
 import subprocess
+import time
 
 import pytest
 
@@ -13,10 +14,12 @@ class Release:
 
     def __init__(self, index, *more):
         with alone("release"):  # two would write the same files of dist/ at once
+            begin = time.monotonic()
             done = subprocess.run(
                 ["scripts/release", "--index", str(index), *more],
                 cwd=CHECKOUT, capture_output=True, text=True, check=False,
             )  # fmt: skip
+            self.seconds = time.monotonic() - begin
         self.index, self.status, self.out, self.err = index, done.returncode, done.stdout, done.stderr
 
     def says(self, word):

@@ -32,7 +32,7 @@ from wheel_builder.verify.seen import subject_of
 from wheel_builder.verify.shim import verify_shim
 from wheel_builder.verify.wine import HOW, NOT_EXECUTED, TESTS, archs_under_wine
 
-pytestmark = [pytest.mark.container, pytest.mark.full]
+pytestmark = pytest.mark.container
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +100,7 @@ def test_pip_for_windows_takes_it_and_not_the_one_for_linux(windows, context, tm
     assert found["max_error"] < 0.01
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shim", SHIMS, ids=lambda shim: shim.name)
 def test_the_drop_in_works_beside_it(windows, builder, context, shim, tmp_path):
     """The same file as on Linux, and the same tests."""

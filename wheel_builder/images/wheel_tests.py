@@ -15,7 +15,7 @@ JUNIT = "junit.xml"
 # Read by the tests and from ``verify``'s own environment: also what takes long, or only a chosen part.
 FULL, QUICK = "FA_FULL", "FA_QUICK"
 MOST_FAILURES = 20  # enough to show that a kernel is wrong everywhere
-WINE_SECONDS, FULL_WINE_SECONDS = 3600, 86400  # after which a suite under wine counts as hung
+WINE_SECONDS, FULL_WINE_SECONDS = 1800, 86400  # after which a suite under wine counts as hung
 # Installed as a user would, then tested from a folder that has neither checkout nor wheel.
 INSTALL_AND_TEST = f"""
 set -eu

@@ -53,9 +53,9 @@ class Shown(_Strict):
         if not self.passed and not self.launches:
             return self.numerics
         findings, launches = len(self.findings), sum(self.launches.values())
-        suite = " by the quick suite" if self.quick else ""
+        suite = "by the quick suite " if self.quick else ""
         return (
-            f"{self.numerics}{suite}; {launches} launches of {len(self.launches)} kernels compared with "
+            f"{self.numerics}; {suite}{launches} launches of {len(self.launches)} kernels compared with "
             f"float64, {findings or 'no'} finding{'s' if findings > 1 else ''}"
         )
 
