@@ -69,11 +69,13 @@ def plain(line, arch):
 
 
 @functools.cache
-def of(arch):
-    """Cases by mnemonic."""
+def of(arch, every=1):
+    """Cases by mnemonic; ``every`` as for ``make``, but for lines that no arch before has."""
     found = {}
     for line in lines(arch):
-        found.setdefault(plain(line, arch), []).append(make(line, arch))
+        first = next(iter(spread(line.names)))
+        case = make(line, arch, 1 if arch == first else every)
+        found.setdefault(plain(line, arch), []).append(case)
     return found
 
 

@@ -73,12 +73,15 @@ def old_destination(op, rng):
     return op.result.value(rng) | junk
 
 
-def groups_of(op, name, lanes, rng):
-    """The rows spread over waves; all lanes of the first are active.  Scalar operands are uniform."""
+def groups_of(op, name, lanes, rng, every):
+    """The rows spread over waves, of which one of ``every`` is kept; all lanes of the first are active.
+
+    Scalar operands are uniform.
+    """
     rows = combinations(op, name)
     uniform = any(op.has("s" + key) for key in "abc")
     chunks = [[row] * lanes for row in rows[:64]] if uniform else list(split(rows, lanes, rng))
-    for number, chunk in enumerate(chunks):
+    for number, chunk in enumerate(chunks[::every]):
         values = [{"n": rng.getrandbits(1), "d": old_destination(op, rng)} for _ in chunk]
         for lane, row in zip(values, chunk, strict=True):
             lane.update(zip("abc", row, strict=False))
@@ -170,7 +173,7 @@ def vector_case(op: Op, arch, every=1):
     def make():
         name = spread(op.names)[arch]
         rng = random.Random(arch + name + op.operands)
-        groups = list(groups_of(op, name, LANES[arch], rng))[::every]
+        groups = list(groups_of(op, name, LANES[arch], rng, every))
 
         def check(outputs):
             both = zip(groups, outputs, strict=True)
