@@ -115,7 +115,10 @@ def damaged(wheel, arch, damage, sound, folder, as_text):
     files[HOST_LIBRARY] = files[HOST_LIBRARY].replace(code, edited)
     del files[f"{read_wheel(wheel, max_mib=64).dist_info}/RECORD"]
     wheel = write_wheel(folder, files, name=wheel.name)
-    listings = shutil.copytree(sound.path, folder / "disassembly")
+    listings = folder / "disassembly"
+    listings.mkdir()
+    for listed in sound.path.glob(f"{arch}-*"):  # all that the arch's suite gets to see
+        shutil.copy2(listed, listings)
     (listings / file.name).write_bytes(edited)
     [text] = as_text(arch, [listings / file.name])
     (listings / file.name).with_suffix(".s").write_text(text)
