@@ -25,7 +25,7 @@ ATTACKED = re.compile(
 BY_THE_COMPILER = re.compile(r"fa_(fwd_fp16|decode_bf16)_d64$")
 ALL_BY_THE_COMPILER = re.compile(r"^(?!fa_bwd_(dkdv|dq|fused)).*_d64$")
 # In instructions; no dependency reaches this far.
-NEAR = 50
+NEAR = 20
 # Inline assembly, which the compiler ignores when it keeps dependent instructions apart.
 PLANTED = r"""
 typedef _Float16 half4 __attribute__((ext_vector_type(4)));
