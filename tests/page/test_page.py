@@ -208,7 +208,7 @@ STEPS = {
 }  # fmt: skip
 STEPS["Windows"] = (
     "Install AMD's PyTorch for ROCm on Windows", "See its ROCm version", "Install the wheel",
-    "See whether attention would run",
+    "See whether attention would run", "Only for code that imports flash_attn",
 )  # fmt: skip
 STEPS["WSL2"] = ("On Windows install AMD's driver that supports WSL", *STEPS["Linux"])
 
@@ -232,6 +232,7 @@ def test_an_answer_has_the_steps_in_order_and_nothing_of_other_systems(open_page
 def test_on_windows_one_wheel_is_for_every_rocm_version(open_page, address, rocm):
     text = choose(open_page(), gpu="RX 7900 XTX", system="Windows", rocm=rocm)
     assert f"pip install flash-attn-rocm==0.1.0 --index-url {address}/public/simple/" in text
+    assert f"pip install flash-attn --index-url {address}/public/simple/" in text
     assert f"What was shown for gfx1100: {HOW}; 42 launches of 1 kernels" in text
     assert f"It was {HOW}: Windows' loader" in text
     text = choose(open_page(), gpu="RX 6900 XT", system="Windows", rocm=rocm)

@@ -54,7 +54,7 @@ def steps(rocm: str, wheel: Wheel, *, drop_ins: Collection[str]) -> tuple[Step, 
     """All steps, those for other systems and tools among them; ``drop_ins``: what the index has of SHIMS."""
     shims = [shim for shim in SHIMS if shim.name in drop_ins]
     if wheel.platform == model.WINDOWS:
-        return tuple(_on_windows(wheel))
+        return tuple(_on_windows(wheel, shims))
     return (*_on_linux(rocm, wheel, shims), *_in_docker(rocm, wheel, shims))
 
 
@@ -71,27 +71,27 @@ def _on_linux(rocm: str, wheel: Wheel, shims: Sequence[Shim]) -> Iterator[Step]:
         f"See its ROCm version, which begins with {rocm}. None is a CPU or CUDA build: remove it first",
         VERSION,
     )
-    yield from _install(rocm, wheel, LINUX, WSL2)
-    for shim in shims:
-        for tool, install in INSTALL.items():
-            command = f"{install} {shim.name} --index-url {_simple(rocm)}"
-            yield Step(_for_libraries(shim), command, tools=(tool,))
+    yield from _install(rocm, wheel, shims, LINUX, WSL2)
 
 
-def _on_windows(wheel: Wheel) -> Iterator[Step]:
+def _on_windows(wheel: Wheel, shims: Sequence[Shim]) -> Iterator[Step]:
     choose = "Install AMD's PyTorch for ROCm on Windows, as its page says; pytorch.org has none"
     yield Step(choose, link=BUILDS_FOR_WINDOWS, systems=(WINDOWS,))
     yield Step(
         "See its ROCm version. None is a CPU or CUDA build: remove it first", VERSION, systems=(WINDOWS,)
     )
-    yield from _install(model.PUBLIC, wheel, WINDOWS)
+    yield from _install(model.PUBLIC, wheel, shims, WINDOWS)
 
 
-def _install(rocm: str, wheel: Wheel, *systems: str) -> Iterator[Step]:
+def _install(rocm: str, wheel: Wheel, shims: Sequence[Shim], *systems: str) -> Iterator[Step]:
     for tool, install in INSTALL.items():
         command = f"{install} {_requirement(rocm, wheel)}"
         yield Step("Install the wheel", command, systems=systems, tools=(tool,))
     yield Step("See whether attention would run on your GPU, and what to do if not", DOCTOR, systems=systems)
+    for shim in shims:
+        for tool, install in INSTALL.items():
+            command = f"{install} {shim.name} --index-url {_simple(rocm)}"
+            yield Step(_for_libraries(shim), command, systems=systems, tools=(tool,))
 
 
 def _in_docker(rocm: str, wheel: Wheel, shims: Sequence[Shim]) -> Iterator[Step]:
