@@ -80,7 +80,7 @@ def test_a_link_is_refused(tmp_path):
 def test_a_bomb_is_not_unpacked(tmp_path):
     files = good_files() | {"flash_attn_rocm/zeros": bytes(4 << 20)}
     path = write_wheel(tmp_path, files)
-    assert path.stat().st_size < 20_000
+    assert path.stat().st_size < 40_000
     with pytest.raises(
         WheelFileError, match=r"it unpacks to \d+ bytes; the most that is unpacked is 3355443\n"
     ):
