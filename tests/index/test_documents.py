@@ -71,7 +71,7 @@ def test_a_command_does_what_the_page_says(line, wheel, address, clean_env, tmp_
 
 
 def test_a_project_of_uv_takes_the_wheel_from_this_index_only(address, clean_env, tmp_path):
-    [project] = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    [project] = [block for block in re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL) if "[tool.uv]" in block]
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "pyproject.toml").write_text(project.replace("<index>", address))
