@@ -23,8 +23,10 @@ from tests.wheels import DIST_INFO, SBOM
 from wheel_builder.base import errors
 from wheel_builder.files import elf
 from wheel_builder.files.elflayout import EM_X86_64, elf_layout_problems
-from wheel_builder.files.library import LIBRARY
+from wheel_builder.files.library import LIBRARY, WINDOWS_LIBRARY
+from wheel_builder.files.pe import read_pe
 from wheel_builder.files.wheelfile import read_wheel
+from wheel_builder.matrix.model import PUBLIC, WINDOWS
 from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.pipeline.release import publish_files
 from wheel_builder.provenance import attest
@@ -243,6 +245,39 @@ def attack_wheels(count, tmp_path, matrix, checkout, good):
     return found
 
 
+def linked_dll(rng, data):
+    """A DLL's headers and tables of imports and exports, or what follows its last section."""
+    end = rng.choice((0x400, data.index(b"__CLANG_OFFLOAD_BUNDLE__")))
+    return rng.choice((flipped(rng, data, 0, end), flipped(rng, data, 0, end), data + b"MZ"))
+
+
+def as_loaded(data):
+    """What Windows' loader takes from a DLL, and of the tables what the reader understands of them."""
+    dll = read_pe(data)
+    sections = [(each.address, each.size, each.flags) for each in dll.sections]
+    rest = [data[each.file_at :][: each.size] for each in dll.sections if each.name != ".rdata"]
+    return dll.imports, dll.exports, dll.directories, dll.dll_characteristics, dll.overlay, sections, rest
+
+
+def attack_dlls(count, tmp_path, matrix, checkout):
+    """The same of the wheel for Windows, with mutants of its DLL."""
+    rng, found = random.Random(SEED), {"refused": 0, "harmless": 0}
+    good = finished_files(*checkout, PUBLIC, WINDOWS)
+    expected = as_loaded(good[WINDOWS_LIBRARY])
+    for number in range(count):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        mutant = linked_dll(rng, good[WINDOWS_LIBRARY])
+        files = {**good, WINDOWS_LIBRARY: mutant}
+        wheel = finished_wheel(folder, *checkout, PUBLIC, files=files, platform=WINDOWS)
+        if refused(wheel, matrix, folder / "index", checkout):
+            found["refused"] += 1
+            continue
+        assert as_loaded(mutant) == expected, number
+        found["harmless"] += 1
+    return found
+
+
 def attack_papers(count, tmp_path, matrix, checkout, good):
     """Mutants of record and statement beside a good wheel, in turn; the same counts for each."""
     rng = random.Random(SEED)
@@ -275,6 +310,13 @@ def test_mutants_of_wheels(tmp_path, matrix, checkout, good):
     found = attack_wheels(SHORT, tmp_path, matrix, checkout, good)
     LOG.info("%s", found)  # shown with --log-cli-level=INFO
     assert found["refused"] > SHORT * 0.8
+
+
+def test_mutants_of_dlls(tmp_path, matrix, checkout):
+    found = attack_dlls(SHORT // 4, tmp_path, matrix, checkout)
+    LOG.info("%s", found)  # shown with --log-cli-level=INFO
+    assert found["refused"] > SHORT / 4 * 0.2
+    assert found["harmless"] > 0, "a good wheel is refused, too"
 
 
 def refusals(found, count):
@@ -315,6 +357,13 @@ def test_a_thousand_mutants_of_wheels(tmp_path, matrix, checkout, good):
     found = attack_wheels(FULL, tmp_path, matrix, checkout, good)
     LOG.info("%s", found)  # shown with --log-cli-level=INFO
     assert found["refused"] > FULL * 0.8
+
+
+@pytest.mark.full
+def test_a_thousand_mutants_of_dlls(tmp_path, matrix, checkout):
+    found = attack_dlls(FULL, tmp_path, matrix, checkout)
+    LOG.info("%s", found)  # shown with --log-cli-level=INFO
+    assert found["refused"] > FULL * 0.2
 
 
 @pytest.mark.full
