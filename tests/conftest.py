@@ -33,6 +33,10 @@ AFTER = (
     "tests/perf", "tests/release",
 )  # fmt: skip
 
+# Where temporary files are, in memory: the tests make and remove tens of thousands of small ones while images
+# are written to the disk.  Pytest makes folders of its own in it.
+MEMORY, ROOM = "/dev/shm", 4 << 30
+
 
 def pytest_addoption(parser):
     parser.addoption("--update", action="store_true", help="write wheel_builder/perf/figures")
@@ -40,20 +44,17 @@ def pytest_addoption(parser):
 
 
 def pytest_configure():
-    if "TMPDIR" not in os.environ and (memory := memory_folder()):
-        os.environ["TMPDIR"] = tempfile.tempdir = memory
+    if "TMPDIR" not in os.environ and has_room(MEMORY):
+        os.environ["TMPDIR"] = tempfile.tempdir = MEMORY
     # A shell's background processes ignore Ctrl-C, and so would the processes that tests interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def memory_folder(folder="/dev/shm", room=4 << 30):  # pytest makes folders of its own in it
-    """A folder in memory for temporary files, if there is one with room where programs can be run.
-
-    The tests make and remove tens of thousands of small files, while images are written to the same disk.
-    """
+def has_room(folder):
+    """Whether programs can be written to a folder and run there, and ROOM bytes are free."""
     if not os.access(folder, os.W_OK) or os.statvfs(folder).f_flag & os.ST_NOEXEC:
-        return None
-    return folder if shutil.disk_usage(folder).free >= room else None
+        return False
+    return shutil.disk_usage(folder).free >= ROOM
 
 
 def pytest_collection_modifyitems(config, items):
