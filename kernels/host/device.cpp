@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "hip.hpp"
+#include "plan.hpp"
 
 namespace fa {
 
@@ -22,13 +23,18 @@ std::string ask_arch(int device) {
   return {std::begin(name), std::find(std::begin(name), std::end(name), '\0')};
 }
 
-// Not the number in the device's properties, which counts pairs on archs that run a workgroup on two compute
-// units.
-int ask_compute_units(int device) {
-  int units = 0;
-  check(hipDeviceGetAttribute(&units, hipDeviceAttributePhysicalMultiProcessorCount, device),
+int ask_attribute(hipDeviceAttribute_t attribute, int device) {
+  int value = 0;
+  check(hipDeviceGetAttribute(&value, attribute, device),
         "asking the HIP runtime for the compute units of device " + std::to_string(device), kAskDoctor);
-  return units;
+  return value;
+}
+
+int ask_compute_units(int device) {
+  return compute_units_of(ask_arch(device),
+                          {ask_attribute(hipDeviceAttributePhysicalMultiProcessorCount, device),
+                           ask_attribute(hipDeviceAttributeMultiprocessorCount, device),
+                           ask_attribute(hipDeviceAttributeMaxThreadsPerMultiProcessor, device)});
 }
 
 // The value for a device, fetched once.

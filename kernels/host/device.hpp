@@ -11,7 +11,7 @@ int resolve_device(int device);
 // gcnArchName, for example "gfx942:sramecc+:xnack-"; asked once per device.
 std::string device_arch(int device);
 
-// Compute units of the device; asked once per device.
+// Compute units of the device, also where the runtime counts pairs of them; asked once per device.
 int device_compute_units(int device);
 
 // Makes `device` current, and restores the former one at the end.

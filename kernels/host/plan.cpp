@@ -81,6 +81,15 @@ Plan requested(const PlanRequest& r, bool few) {
 
 }  // namespace
 
+int compute_units_of(std::string_view arch, const Counted& counted) {
+  const Gpu* gpu = find_gpu(arch);
+  if (gpu == nullptr) return counted.physical;
+  const ArchTraits t = traits(gpu->code_object);
+  const bool pairs = counted.physical == counted.multiprocessors &&
+                     counted.threads > t.wave * t.simds * t.waves_per_simd;
+  return pairs ? counted.physical * t.cus_of_workgroup : counted.physical;
+}
+
 int dies_of(Gfx arch, std::int64_t compute_units) {
   const int each = traits(arch).die_units;
   const bool whole = each > 0 && compute_units > 0 && compute_units % each == 0;

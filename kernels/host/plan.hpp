@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "fa/arch/names.hpp"
 #include "paths.hpp"
@@ -37,6 +38,18 @@ inline constexpr std::int64_t kFewQueries = 16;
 inline constexpr std::int64_t kMinKeysOfSplit = 64;
 
 Plan plan(const PlanRequest& request);
+
+// What the HIP runtime says of a device's size, by its attributes.
+struct Counted {
+  int physical;         // PhysicalMultiProcessorCount
+  int multiprocessors;  // MultiprocessorCount
+  int threads;          // MaxThreadsPerMultiProcessor
+};
+
+// The compute units of a device, `arch` as the runtime reports it.  Where a workgroup may run on two units,
+// runtimes count pairs of them: all of them in MultiprocessorCount, those of Windows (PAL) and ROCm's newer
+// ones in PhysicalMultiProcessorCount, too.  What has room for more threads than one unit is such a pair.
+int compute_units_of(std::string_view arch, const Counted& counted);
 
 // Dies of a device that each have an L2 of their own, for the order of workgroups; 1 where it is not known.
 int dies_of(Gfx arch, std::int64_t compute_units);

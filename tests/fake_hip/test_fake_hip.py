@@ -79,7 +79,16 @@ WRONG_SETTINGS = {
     "seed": ("one", "FA_FAKE_HIP_SEED: expected a whole number, found 'one'"),
     "time_limit": ("1s", "FA_FAKE_HIP_TIME_LIMIT: expected a whole number, found '1s'"),
     "launch": ("no", "FA_FAKE_HIP_LAUNCH: expected execute or skip, found 'no'"),
+    "units": ("two", "FA_FAKE_HIP_UNITS: expected single or pairs, found 'two'"),
 }
+
+
+@pytest.mark.parametrize("units", ["single", "pairs"])
+@pytest.mark.parametrize("arch", ["gfx942", "gfx1100"])
+def test_a_device_has_its_compute_units_whatever_the_runtime_counts(scenario, arch, units):
+    """As Windows' runtime and newer ones of ROCm count them, too; the fake GPU is the largest of its arch."""
+    shown = scenario('shown["units"] = torch.ops.flash_attn_rocm.compute_units(-1)', arch=arch, units=units)
+    assert shown["units"] == {"gfx942": 304, "gfx1100": 96}[arch]
 
 
 @pytest.mark.parametrize("name", WRONG_SETTINGS)

@@ -126,6 +126,17 @@ class Isa:
         shapes = (f"32x32x{self.fp16_k}", "32x32") if self.unit == "mfma" else ("16x16x16",)
         return next((self.matrix_clocks[shape] for shape in shapes if shape in self.matrix_clocks), 0)
 
+    @property
+    def peak_flop(self) -> int:
+        """Of fp16 products, a clock and compute unit: of matrix steps one after another on every SIMD.
+
+        Without matrix instructions of instructions with two multiply-adds a lane, a wave of them in a clock.
+        """
+        if not self.step_clocks:
+            return self.simds * self.wave * 2 * 2
+        step = 32 * 32 * self.fp16_k if self.unit == "mfma" else 16 * 16 * 16
+        return self.simds * 2 * step // self.step_clocks
+
 
 @dataclass(frozen=True)
 class Model:
@@ -193,6 +204,31 @@ HEAD = """\
 // Generated from kernels/archs/*.toml by `python3 -m wheel_builder.base.generated`; do not edit.
 // FA_ISA(isa).  FA_ARCH(arch, fields of ArchTraits), FA_NAME(arch, name): a code object.  FA_GPU(name, arch,
 // elf_machine, compute_units): a GPU that runs it
+"""
+RATES_HEAD = '''\
+"""What compute units do, and how many GPUs have."""
+
+from typing import NamedTuple
+
+
+class Rate(NamedTuple):
+    """The most that a compute unit does: FLOP of fp16 products in a clock, clocks and bytes in a second.
+
+    Clock and memory are those of the product that the arch is modelled as, memory a unit's share.
+    """
+
+    flop: int
+    clock: int
+    memory: int
+
+
+# Generated from kernels/archs/*.toml by wheel_builder/base/generated.py: change it there.
+# By arch with machine code of its own.
+RATES = {
+'''
+LARGEST_HEAD = """\
+# Compute units of the largest GPU of each gfx name.
+LARGEST = {
 """
 
 
@@ -304,6 +340,17 @@ def kernels_archs(archs: Mapping[str, Arch]) -> str:
     """The text of ``archs.json``: the archs and their features."""
     rows = (f'  "{arch.name}": {json.dumps(arch.isa.features)}' for arch in archs.values())
     return "{\n" + ",\n".join(rows) + "\n}\n"
+
+
+def python_rates(gpus: Mapping[str, Gpu]) -> str:
+    """The text of the package's ``_rates.py``: how much a compute unit does, and how many there are."""
+    rows = (
+        f'    "{arch.name}": Rate({arch.isa.peak_flop}, {round(arch.model.clock)}, '
+        f"{round(arch.model.memory / arch.compute_units)}),\n"
+        for arch in archs_of(gpus).values()
+    )
+    largest = (f'    "{gpu.name}": {gpu.compute_units},\n' for gpu in gpus.values())
+    return f"{RATES_HEAD}{''.join(rows)}}}\n{LARGEST_HEAD}{''.join(largest)}}}\n"
 
 
 def _block(arch: Arch) -> str:

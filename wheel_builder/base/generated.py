@@ -11,7 +11,14 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from wheel_builder.base.archs import CHECKOUT, cpp_table, kernels_archs, known_archs, known_gpus
+from wheel_builder.base.archs import (
+    CHECKOUT,
+    cpp_table,
+    kernels_archs,
+    known_archs,
+    known_gpus,
+    python_rates,
+)
 from wheel_builder.base.call_sources import (
     c_calls,
     cpp_bindings,
@@ -36,6 +43,7 @@ BINDINGS = Path("kernels/bindings/calls.inc")
 EXPECTED = Path("kernels/host/expected.inc")
 PYTHON_EXPECTED = Path("kernels/python/flash_attn_rocm/_expected.py")
 PYTHON_PATHS = Path("kernels/python/flash_attn_rocm/_paths.py")
+PYTHON_RATES = Path("kernels/python/flash_attn_rocm/_rates.py")
 
 
 def generated() -> Mapping[Path, str]:
@@ -53,6 +61,7 @@ def generated() -> Mapping[Path, str]:
         EXPECTED: cpp_expected(described.expected),
         PYTHON_EXPECTED: python_expected(described.expected),
         PYTHON_PATHS: python_paths(described),
+        PYTHON_RATES: python_rates(known_gpus()),
     }
 
 

@@ -66,10 +66,14 @@ __attribute__((visibility("default"))) hipError_t hipDeviceGetAttribute(int* val
                                                                         hipDeviceAttribute_t attribute,
                                                                         int device) {
   return entered(__func__, [&](Runtime& runtime) {
-    if (attribute != hipDeviceAttributePhysicalMultiProcessorCount) {
-      throw Failure(hipErrorInvalidValue, "attribute " + std::to_string(attribute) + " is not known here");
+    const fake_hip::Size size = runtime.size(device);
+    switch (attribute) {
+      case hipDeviceAttributePhysicalMultiProcessorCount: *required(value) = size.physical; break;
+      case hipDeviceAttributeMultiprocessorCount: *required(value) = size.multiprocessors; break;
+      case hipDeviceAttributeMaxThreadsPerMultiProcessor: *required(value) = size.threads; break;
+      default:
+        throw Failure(hipErrorInvalidValue, "attribute " + std::to_string(attribute) + " is not known here");
     }
-    *required(value) = runtime.compute_units(device);
   });
 }
 

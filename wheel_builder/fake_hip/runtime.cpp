@@ -6,6 +6,7 @@
 
 #include "code.hpp"
 #include "fa/arch/names.hpp"
+#include "fa/arch/traits.hpp"
 #include "record.hpp"
 #include "setup.hpp"
 
@@ -97,11 +98,15 @@ const std::string& Runtime::arch(int device) const {
   return settings_.archs[static_cast<std::size_t>(device)];
 }
 
-int Runtime::compute_units(int device) const {
+Size Runtime::size(int device) const {
   const std::string& name = arch(device);
   const fa::Gpu* gpu = fa::find_gpu(name);
   if (gpu == nullptr) throw Failure(hipErrorInvalidDevice, "how large " + name + " is, is not known");
-  return gpu->compute_units;
+  const fa::ArchTraits traits = fa::traits(gpu->code_object);
+  const int units = gpu->compute_units, threads = traits.wave * traits.simds * traits.waves_per_simd;
+  const int each = traits.cus_of_workgroup;
+  if (settings_.counts_pairs) return {units / each, units / each, threads * each};
+  return {units, units / each, threads};
 }
 
 int Runtime::current_device() const {

@@ -34,6 +34,11 @@ struct Request {
   void** arguments;
 };
 
+// A device's attributes PhysicalMultiProcessorCount, MultiprocessorCount and MaxThreadsPerMultiProcessor.
+struct Size {
+  int physical, multiprocessors, threads;
+};
+
 class Runtime {
  public:
   // Throws Failure when the environment asks for something that does not exist.
@@ -44,7 +49,7 @@ class Runtime {
 
   int device_count() const { return static_cast<int>(settings_.archs.size()); }
   const std::string& arch(int device) const;
-  int compute_units(int device) const;  // of the largest device of its arch
+  Size size(int device) const;  // of the largest device of its arch
   int current_device() const;
   void set_device(int device);
 

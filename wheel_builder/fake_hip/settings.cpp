@@ -53,11 +53,13 @@ std::uint32_t parse_checks(const std::string& text) {
   return checks;
 }
 
-bool parse_launch(const std::string& text) {
-  if (text != "" && text != "execute" && text != "skip") {
-    refuse("FA_FAKE_HIP_LAUNCH: expected execute or skip, found '" + text + "'");
+// Whether a variable has the second of two values; the first is the default.
+bool parse_choice(const std::string& variable, const std::string& first, const std::string& second) {
+  const std::string text = environment(variable.c_str());
+  if (text != "" && text != first && text != second) {
+    refuse(variable + ": expected " + first + " or " + second + ", found '" + text + "'");
   }
-  return text == "skip";
+  return text == second;
 }
 
 PlannedFailure parse_failure(const std::string& text) {
@@ -86,7 +88,8 @@ Settings read_settings() {
   settings.threads = static_cast<std::uint32_t>(number_or("FA_FAKE_HIP_THREADS", 1));
   settings.max_seconds = static_cast<double>(number_or("FA_FAKE_HIP_TIME_LIMIT", 0));
   settings.checks = parse_checks(environment("FA_FAKE_HIP_CHECKS"));
-  settings.skips_launches = parse_launch(environment("FA_FAKE_HIP_LAUNCH"));
+  settings.counts_pairs = parse_choice("FA_FAKE_HIP_UNITS", "single", "pairs");
+  settings.skips_launches = parse_choice("FA_FAKE_HIP_LAUNCH", "execute", "skip");
   settings.outcomes = number_or("FA_FAKE_HIP_OUTCOMES", 0) != 0;
   return settings;
 }

@@ -11,6 +11,8 @@
 //   FA_FAKE_HIP_CHECKS       sanitizers besides bounds checks: uninit,race,barrier,align (default: none)
 //   FA_FAKE_HIP_TIME_LIMIT   seconds of processor time that one launch may take, over all its threads;
 //                           beyond it the launch fails (default 0: no limit)
+//   FA_FAKE_HIP_UNITS        single (default), or pairs: how compute units are counted where a workgroup may
+//                           run on two, by ROCm's older runtimes, and by Windows' and newer ones
 //   FA_FAKE_HIP_LAUNCH       execute (default), or skip: launches are checked and do nothing, for measuring
 //                           what comes before them
 #pragma once
@@ -37,6 +39,7 @@ struct Settings {
   std::uint32_t threads = 1;
   std::uint32_t checks = 0;  // bits of emu::Check
   double max_seconds = 0;
+  bool counts_pairs = false;
   bool skips_launches = false;
   bool outcomes = false;  // report what instructions showed
 };

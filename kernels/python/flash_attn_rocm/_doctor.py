@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from flash_attn_rocm import _environment, _override
 from flash_attn_rocm._drop_in import DropIn
 from flash_attn_rocm._facts import DXG_VARIABLE, HIDING, OVERRIDE, DeviceFile, Facts, Fused, Gpu
+from flash_attn_rocm._rates import LARGEST
 from flash_attn_rocm._requirements import (
     OLDEST_ROCM,
     OPEN_TORCH_PAGE,
@@ -185,7 +186,18 @@ def _describe(gpu: Gpu, facts: Facts) -> str:
     )
     code = _code_of(gpu, facts)
     whose = "" if code == _own_name(gpu) else f", which runs the code of {code}"
-    return f"{gpu.name}, {gpu.arch}{whose}; {kernels}"
+    return f"{gpu.name}, {gpu.arch}{whose}; {kernels}{_too_many_units(gpu)}"
+
+
+def _too_many_units(gpu: Gpu) -> str:
+    """What is odd about the number that the runtime reports, by which decoding divides its keys."""
+    most = LARGEST.get(_own_name(gpu), gpu.compute_units)
+    if gpu.compute_units <= most:
+        return ""
+    return (
+        f"; {gpu.compute_units} compute units are reported, and the largest {_own_name(gpu)} known here has "
+        f"{most}: please report this, decoding may be slower than it need be"
+    )
 
 
 def _own_name(gpu: Gpu) -> str:

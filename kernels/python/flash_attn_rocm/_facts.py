@@ -57,12 +57,16 @@ class Torch:
 
 @dataclass(frozen=True)
 class Gpu:
-    """An AMD GPU.  ``reasons`` maps ``"fp16 head_dim 64"`` to why no kernel serves it, ``""`` if one does."""
+    """An AMD GPU.  ``reasons`` maps ``"fp16 head_dim 64"`` to why no kernel serves it, ``""`` if one does.
+
+    ``compute_units`` are those that the HIP runtime reports; 0: it was not asked.
+    """
 
     index: int
     name: str
     arch: str
     reasons: tuple[tuple[str, str], ...] = ()
+    compute_units: int = 0
 
 
 @dataclass(frozen=True)
@@ -285,9 +289,10 @@ def _torch_gpu(torch: ModuleType, index: int) -> Gpu:
     name = str(torch.cuda.get_device_name(index))
     try:
         arch = str(torch.ops.flash_attn_rocm.device_arch(index))
+        units = int(torch.ops.flash_attn_rocm.compute_units(index))
     except RuntimeError as error:
         return Gpu(index, name, "arch unknown", (("every kernel", str(error)),))
-    return Gpu(index, name, arch, gpu_reasons(arch))
+    return Gpu(index, name, arch, gpu_reasons(arch), units)
 
 
 def gpu_reasons(arch: str) -> tuple[tuple[str, str], ...]:

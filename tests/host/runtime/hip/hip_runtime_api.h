@@ -8,7 +8,11 @@ struct hipDeviceProp_tR0600 {
 using hipModule_t = struct Module*;
 using hipFunction_t = struct Function*;
 using hipStream_t = struct Stream*;
-enum hipDeviceAttribute_t { hipDeviceAttributePhysicalMultiProcessorCount = 1 };
+enum hipDeviceAttribute_t {
+  hipDeviceAttributePhysicalMultiProcessorCount = 1,
+  hipDeviceAttributeMultiprocessorCount,
+  hipDeviceAttributeMaxThreadsPerMultiProcessor,
+};
 
 extern "C" {
 hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t attribute, int device);

@@ -1,0 +1,53 @@
+"""What compute units do, and how many GPUs have."""
+
+from typing import NamedTuple
+
+
+class Rate(NamedTuple):
+    """The most that a compute unit does: FLOP of fp16 products in a clock, clocks and bytes in a second.
+
+    Clock and memory are those of the product that the arch is modelled as, memory a unit's share.
+    """
+
+    flop: int
+    clock: int
+    memory: int
+
+
+# Generated from kernels/archs/*.toml by wheel_builder/base/generated.py: change it there.
+# By arch with machine code of its own.
+RATES = {
+    "gfx908": Rate(1024, 1502000000, 10240000000),
+    "gfx90a": Rate(1024, 1700000000, 14894545455),
+    "gfx942": Rate(2048, 2100000000, 17434210526),
+    "gfx950": Rate(4096, 2400000000, 31250000000),
+    "gfx1030": Rate(256, 2250000000, 6400000000),
+    "gfx1100": Rate(512, 2500000000, 10000000000),
+    "gfx1102": Rate(512, 2655000000, 9000000000),
+    "gfx1151": Rate(512, 2900000000, 6400000000),
+    "gfx1201": Rate(1024, 2970000000, 10000000000),
+}
+# Compute units of the largest GPU of each gfx name.
+LARGEST = {
+    "gfx908": 120,
+    "gfx90a": 110,
+    "gfx942": 304,
+    "gfx950": 256,
+    "gfx1030": 80,
+    "gfx1031": 40,
+    "gfx1032": 32,
+    "gfx1033": 8,
+    "gfx1034": 16,
+    "gfx1035": 12,
+    "gfx1036": 2,
+    "gfx1100": 96,
+    "gfx1101": 60,
+    "gfx1102": 32,
+    "gfx1103": 12,
+    "gfx1150": 16,
+    "gfx1151": 40,
+    "gfx1152": 8,
+    "gfx1153": 2,
+    "gfx1200": 32,
+    "gfx1201": 64,
+}

@@ -1,0 +1,14 @@
+// Reads what a runtime says of devices, one a line, and prints how many compute units each has.
+#include <iostream>
+#include <string>
+
+#include "plan.hpp"
+
+int main() {
+  std::string arch;
+  fa::Counted counted{};
+  while (std::cin >> arch >> counted.physical >> counted.multiprocessors >> counted.threads) {
+    std::cout << fa::compute_units_of(arch, counted) << "\n";
+  }
+  return 0;
+}
