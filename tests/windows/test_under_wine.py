@@ -14,7 +14,7 @@ from pathlib import Path
 import flash_attn_rocm
 import pytest
 import torch
-from flash_attn_rocm import _selftest, _windows
+from flash_attn_rocm import _append, _gradients, _kernels, _rates, _selftest, _windows
 from flash_attn_rocm._library import gpus, instances
 
 from wheel_builder.fake_hip.control import DLL_VARIABLE, FUNCTIONS, FakeHip, kernels_on_host_memory
@@ -28,6 +28,12 @@ for _ in range(3):
         torch.ops.flash_attn_rocm.device_arch(-1)
     except RuntimeError as error:
         print("raised", error)
+"""
+COUNTED = """
+import ctypes, os
+ctypes.CDLL(os.environ["FA_FAKE_HIP_DLL"])
+import torch, flash_attn_rocm
+print(torch.ops.flash_attn_rocm.compute_units(-1))
 """
 
 
@@ -142,6 +148,21 @@ def test_selftest_makes_its_calls_with_tensors_that_are_far_apart(fake_hip, monk
     assert report["kernels"][call[0]]["calls"] == 1
     assert max(sizes) > 1 << 32
     assert Path(sys.modules["reserved"].__file__).parent == _selftest.SUITE
+
+
+@pytest.mark.parametrize("counted", ["single", "pairs"])
+def test_a_device_has_its_compute_units_whatever_the_runtime_counts(fake_hip, monkeypatch, counted):
+    """Windows' runtime counts pairs of them where a workgroup may run on two."""
+    monkeypatch.setenv("FA_FAKE_HIP_UNITS", counted)
+    code, text = python("-c", COUNTED)
+    assert (code, text.strip()) == (0, str(_rates.LARGEST[fake_hip.archs[0]])), text
+
+
+def test_launches_are_cut_or_told_here():
+    """Windows resets a GPU that is busy with one for two seconds."""
+    assert _kernels.FWD is not OPS.fwd.default
+    assert _gradients.BWD is not OPS.bwd.default
+    assert _append.KERNEL is not OPS.append.default
 
 
 def test_the_runtime_is_the_dll_that_the_package_looks_for(fake_hip):

@@ -15,6 +15,7 @@ try:
     from flash_attn_rocm._kvcache import flash_attn_with_kvcache
     from flash_attn_rocm._notice import (
         FlashAttnFallbackWarning,
+        FlashAttnResetWarning,
         FlashAttnUnsupportedError,
         is_strict,
         set_strict,
@@ -39,6 +40,7 @@ __version__ = _requirements.package_version()
 __all__ = [
     "FlashAttnArgumentError",
     "FlashAttnFallbackWarning",
+    "FlashAttnResetWarning",
     "FlashAttnUnsupportedError",
     "Support",
     "__version__",

@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _canary
+from flash_attn_rocm import _canary, _resets, _watched
 from flash_attn_rocm._capture import refuse_capture
 from flash_attn_rocm._checks import refuse
 from flash_attn_rocm._notice import fall_back
-from flash_attn_rocm._ops import LIBRARY, NAMESPACE
+from flash_attn_rocm._ops import LIBRARY, NAMESPACE, arguments_of
 from flash_attn_rocm._options import Inputs, New, Options
 from flash_attn_rocm._rotary import rotate
 from flash_attn_rocm._sequences import parts
@@ -22,6 +22,8 @@ APPEND = (
 
 NAME = "flash_attn_with_kvcache"
 KERNEL = torch.ops.flash_attn_rocm.append.default
+if _resets.THREATENED:
+    KERNEL = _watched.append(KERNEL, arguments_of(KERNEL))
 
 
 def append(inputs: Inputs, options: Options, new: New, *, by_kernel: bool) -> Inputs:

@@ -6,7 +6,7 @@ from operator import itemgetter
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _canary, _chunks, _flops, _key_masks, _ops, _sinks
+from flash_attn_rocm import _canary, _chunks, _flops, _key_masks, _ops, _resets, _sinks, _watched
 from flash_attn_rocm._capture import is_capturing
 from flash_attn_rocm._layout import is_aligned, padded
 from flash_attn_rocm._notice import fall_back, tell_slower
@@ -21,7 +21,10 @@ BWD = torch.ops.flash_attn_rocm.bwd.default
 # What the operator takes of a call, in the operator's order.
 WRITTEN = ("dq", "dk", "dv", "delta", "dq_sums")
 GIVEN = (*Inputs._fields, *Options._fields, "out", "dout", "lse", *WRITTEN, "rng_state")
-pick = itemgetter(*map(GIVEN.index, _ops.arguments_of(BWD)))
+ARGUMENTS = _ops.arguments_of(BWD)
+pick = itemgetter(*map(GIVEN.index, ARGUMENTS))
+if _resets.THREATENED:
+    BWD = _watched.backward(BWD, ARGUMENTS)
 BACKWARD = (
     f"backward(Tensor dout, Tensor out, Tensor lse, {_ops.INPUTS}, {_ops.OPTIONS}, Tensor? rng_state, "
     "str arch, int together) -> Tensor[]"

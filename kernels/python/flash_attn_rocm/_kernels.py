@@ -4,7 +4,7 @@ takes as one opaque call: how a call is cut and what is copied is decided when i
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _canary, _chunks, _flops, _key_masks, _ops, _sinks
+from flash_attn_rocm import _canary, _chunks, _flops, _key_masks, _ops, _resets, _sinks, _watched
 from flash_attn_rocm._layout import Device, choose, readable
 from flash_attn_rocm._notice import fall_back
 from flash_attn_rocm._options import Inputs, Options
@@ -16,6 +16,8 @@ GIVEN = (
     *Inputs._fields[:10], "out", "lse", "rng_state", "partial_out", "partial_lse", *Options._fields[:7]
 )  # fmt: skip
 assert GIVEN == ARGUMENTS, "calls.toml has the operator's arguments in another order than Inputs and Options"
+if _resets.THREATENED:
+    FWD = _watched.forward(FWD, ARGUMENTS)
 FORWARD = (
     f"forward({_ops.INPUTS}, {_ops.OPTIONS}, Tensor? rng_state, str arch, int compute_units) "
     "-> (Tensor, Tensor)"

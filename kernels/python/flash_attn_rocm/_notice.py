@@ -12,6 +12,10 @@ class FlashAttnFallbackWarning(UserWarning):
     """No kernel serves a call, so the PyTorch implementation answers, or slower kernels do."""
 
 
+class FlashAttnResetWarning(UserWarning):
+    """A call may keep a GPU busy for so long that Windows resets it."""
+
+
 class FlashAttnUnsupportedError(RuntimeError):
     """No kernel serves a call, and strict mode is on."""
 
@@ -56,6 +60,13 @@ def tell_slower(what: str, reason: str, stacklevel: int) -> None:
         message = f"{what}: {reason}. They are slower; this is said once for each reason."
         warnings.warn(message, FlashAttnFallbackWarning, stacklevel=stacklevel + 1)
         _State.warned.add(reason)
+
+
+def tell_long(kind: str, message: str) -> None:
+    """Warn once for each kind of call that a launch may take too long; strict mode takes it."""
+    if kind not in _State.warned:
+        warnings.warn(message, FlashAttnResetWarning, stacklevel=2)
+        _State.warned.add(kind)
 
 
 @constant_when_traced

@@ -1,16 +1,16 @@
 """Whether and how a kernel serves a call: used by dispatch, and told to users."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
 
-from flash_attn_rocm import _chunks, _key_masks, _layout, _plan
+from flash_attn_rocm import _chunks, _key_masks, _layout, _library, _plan, _resets
 from flash_attn_rocm._layout import Device
 from flash_attn_rocm._library import LIMITS
 from flash_attn_rocm._options import DTYPES, Inputs, Options, is_featured
-from flash_attn_rocm._paths import FUSED, SEPARATE
+from flash_attn_rocm._paths import FUSED, REFERENCE, SEPARATE
 from flash_attn_rocm._plan import BackwardPlan
 from flash_attn_rocm._requirements import build_name, wrong_build
 from flash_attn_rocm._tracing import constant_when_traced
@@ -42,7 +42,9 @@ class Support:
     ``path`` is ``"matrix"``, ``"tiled"``, ``"split"`` or ``"reference"``, or ``"pytorch"`` where the PyTorch
     implementation answers; ``splits`` is how many parts the keys are cut into.  ``backward`` is
     ``"separate"`` or ``"fused"``, the kernels that compute the gradients, or ``"pytorch"`` where the PyTorch
-    implementation does; ``backward_reason`` says why.
+    implementation does; ``backward_reason`` says why.  ``launches``, where Windows resets a GPU that is busy
+    with one launch for two seconds (there and in WSL2), says how long the longest may take, by a cautious
+    estimate, and whether the call is cut into several; elsewhere it is empty.
     """
 
     ok: bool
@@ -51,6 +53,7 @@ class Support:
     splits: int = 1
     backward: str = PYTORCH
     backward_reason: str = ""
+    launches: str = ""
 
     def __bool__(self) -> bool:
         return self.ok
@@ -144,7 +147,36 @@ def support_of(inputs: Inputs, options: Options, *, want_probabilities: bool = F
         inputs = _key_masks.form(inputs)
     elif _chunks.divide(inputs, options):
         inputs, options = _chunks.cut(inputs, options)
-    return _support(_layout.choose(inputs, options, device_of(inputs.q.device)).plan, backward)
+    device = device_of(inputs.q.device)
+    layout = _layout.choose(inputs, options, device)
+    found = _support(layout.plan, backward)
+    if not _resets.THREATENED:
+        return found
+    return replace(found, launches=_launches(inputs, options, device, layout, backward))
+
+
+def _launches(
+    inputs: Inputs, options: Options, device: Device, layout: _layout.Layout, backward: BackwardPlan
+) -> str:
+    q, code = inputs.q, _library.code_of(device.arch)
+    sizes = _resets.Sizes(
+        batch=inputs.batch,
+        rows=q.shape[-3],
+        max_seqlen_q=options.max_seqlen_q,
+        max_seqlen_k=options.max_seqlen_k,
+        nheads=q.shape[-2],
+        nheads_k=inputs.k.shape[-2],
+        head_dim=layout.head_dim or q.shape[-1],
+        window_left=options.window_left,
+        window_right=options.window_right,
+        packed=inputs.cu_seqlens_q is not None,
+    )
+    dropout = options.dropout_p > 0.0
+    slow = layout.plan.path == REFERENCE
+    works = [_resets.forward(sizes, reference=slow, splits=layout.plan.splits, dropout=dropout)]
+    if inputs.wants_gradients and backward.path != PYTORCH:
+        works.append(_resets.backward(sizes, dropout=dropout))
+    return "; ".join(f"{work.kind}: {_resets.words(work, code, device.compute_units)}" for work in works)
 
 
 @constant_when_traced
