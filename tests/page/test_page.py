@@ -207,7 +207,7 @@ STEPS = {
     ),
 }  # fmt: skip
 STEPS["Windows"] = (
-    "Install AMD's PyTorch for ROCm on Windows", "See its ROCm version", "Install the wheel",
+    "Install PyTorch 2.10 or newer for ROCm on Windows", "See its ROCm version", "Install the wheel",
     "See whether attention would run", "Only for code that imports flash_attn",
 )  # fmt: skip
 STEPS["WSL2"] = ("On Windows install AMD's driver that supports WSL", *STEPS["Linux"])

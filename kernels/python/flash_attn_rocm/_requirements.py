@@ -31,12 +31,16 @@ GLIBC_FLOOR = (2, 28)
 TORCH_FLOOR = (2, 10)
 OLDEST_ROCM = "6.4"
 TORCH_FLOOR_TEXT = ".".join(map(str, TORCH_FLOOR))
-# pytorch.org has no builds for ROCm on Windows; AMD has.
+# pytorch.org has no builds for ROCm on Windows; AMD has, and not all of them are new enough.
 TORCH_PAGES = {
     "linux": ("https://pytorch.org/get-started/locally/", "Linux, Pip and ROCm"),
     WINDOWS: ("https://github.com/ROCm/TheRock/blob/main/RELEASES.md", "Windows"),
 }
 TORCH_PAGE, TORCH_CHOICE = TORCH_PAGES.get(sys.platform, TORCH_PAGES["linux"])
+TOO_OLD_ON_WINDOWS = (
+    f"; it is of TheRock, whose builds for Windows have PyTorch {TORCH_FLOOR_TEXT} and later, where AMD's "
+    "own wheels for ROCm 7.2 on Windows have PyTorch 2.9, which does not fit"
+)
 REMOVE = f"python -m pip uninstall --yes {DISTRIBUTION}"
 REMOVE_TORCH = "python -m pip uninstall --yes torch"
 # A command for PyTorch itself: which builds there are for a ROCm version only that page knows, and it
@@ -97,7 +101,7 @@ def install_torch() -> str:
         build = f"a build for ROCm {OLDEST_ROCM} or newer"
     return (
         f"install PyTorch {TORCH_FLOOR_TEXT} or newer, {build}, with the command that {TORCH_PAGE} "
-        f"gives for {TORCH_CHOICE}"
+        f"gives for {TORCH_CHOICE}{TOO_OLD_ON_WINDOWS if sys.platform == WINDOWS else ''}"
     )
 
 

@@ -157,6 +157,13 @@ def _best(wheels: Iterable[Wheel], rocm: str) -> Wheel | None:
     return max(offered, key=lambda w: (Version(Version(w.version).public), w.rocm == rocm), default=None)
 
 
+def _too_old(floor: str) -> str:
+    return (
+        f"the wheel needs torch {floor} or newer; on Windows AMD's own wheels for ROCm 7.2 have torch 2.9, "
+        f"and those of TheRock {floor} and later"
+    )
+
+
 def torch_notes(finder: Finder) -> tuple[tuple[str, bool, str], ...]:
     """The torch releases to choose from: name, whether wheels import with it, and what that rests on."""
     torch = finder.catalogue.torch
@@ -172,5 +179,5 @@ def torch_notes(finder: Finder) -> tuple[tuple[str, bool, str], ...]:
         (latest, True, ran),
         *((release, True, not_run) for release in between),
         (f"newer than {latest}", True, not_run),
-        (f"older than {torch.floor}", False, f"the wheel needs torch {torch.floor} or newer"),
+        (f"older than {torch.floor}", False, _too_old(torch.floor)),
     )

@@ -244,6 +244,11 @@ def _commands(finder: Finder, found: tuple[Offer, ...]) -> Html:
     return joined(element("h2", "Steps and wheels"), *served) if served else Html()
 
 
+def _steps(finder: Finder, offer: Offer, wheel: Wheel) -> tuple[Step, ...]:
+    floor = finder.catalogue.torch.floor
+    return steps(offer.rocm, wheel, drop_ins=finder.drop_ins, torch_floor=floor)
+
+
 def _offer(finder: Finder, offer: Offer, wheel: Wheel) -> Html:
     """One ROCm version, or Windows; the script shows parts of it in the answer."""
     # Of a wheel for Windows some archs may not have been executed.
@@ -251,7 +256,7 @@ def _offer(finder: Finder, offer: Offer, wheel: Wheel) -> Html:
     return element(
         "details",
         element("summary", f"{offer.name}: {PROJECT} {wheel.version}"),
-        element("ol", *(_step(step) for step in steps(offer.rocm, wheel, drop_ins=finder.drop_ins))),
+        element("ol", *map(_step, _steps(finder, offer, wheel))),
         *_built_with(offer.rocm, wheel),
         *(
             element("p", f"{shown} for {arch}: {text}.", data_arch=arch)

@@ -50,11 +50,11 @@ class Step:
     tools: tuple[str, ...] = TOOLS
 
 
-def steps(rocm: str, wheel: Wheel, *, drop_ins: Collection[str]) -> tuple[Step, ...]:
+def steps(rocm: str, wheel: Wheel, *, drop_ins: Collection[str], torch_floor: str) -> tuple[Step, ...]:
     """All steps, those for other systems and tools among them; ``drop_ins``: what the index has of SHIMS."""
     shims = [shim for shim in SHIMS if shim.name in drop_ins]
     if wheel.platform == model.WINDOWS:
-        return tuple(_on_windows(wheel, shims))
+        return tuple(_on_windows(wheel, shims, torch_floor))
     return (*_on_linux(rocm, wheel, shims), *_in_docker(rocm, wheel, shims))
 
 
@@ -74,8 +74,12 @@ def _on_linux(rocm: str, wheel: Wheel, shims: Sequence[Shim]) -> Iterator[Step]:
     yield from _install(rocm, wheel, shims, LINUX, WSL2)
 
 
-def _on_windows(wheel: Wheel, shims: Sequence[Shim]) -> Iterator[Step]:
-    choose = "Install AMD's PyTorch for ROCm on Windows, as its page says; pytorch.org has none"
+def _on_windows(wheel: Wheel, shims: Sequence[Shim], torch_floor: str) -> Iterator[Step]:
+    choose = (
+        f"Install PyTorch {torch_floor} or newer for ROCm on Windows, of AMD's TheRock, as its page says. "
+        "AMD's own wheels for ROCm 7.2 on Windows have PyTorch 2.9, which does not fit, and pytorch.org has "
+        "none for Windows"
+    )
     yield Step(choose, link=BUILDS_FOR_WINDOWS, systems=(WINDOWS,))
     yield Step(
         "See its ROCm version. None is a CPU or CUDA build: remove it first", VERSION, systems=(WINDOWS,)

@@ -36,7 +36,7 @@ def html(*wheels, **changes):
 
 def commands(rocm, served, system="Linux", tool="pip", *, drop_ins=("flash-attn", "flash-attn-3")):
     """The commands of one answer, in order."""
-    found = steps(rocm, served, drop_ins=drop_ins)
+    found = steps(rocm, served, drop_ins=drop_ins, torch_floor="2.10")
     return [step.command for step in found if step.command and system in step.systems and tool in step.tools]
 
 
@@ -78,6 +78,16 @@ def test_an_index_without_a_wheel_for_windows_says_what_to_do():
 def test_pytorch_for_windows_is_where_the_doctor_says():
     doctor = (CHECKOUT / "kernels/python/flash_attn_rocm/_requirements.py").read_text()
     assert f'WINDOWS: ("{BUILDS_FOR_WINDOWS}", "Windows"),' in doctor
+
+
+def test_windows_is_told_which_builds_of_pytorch_fit():
+    floor = CATALOGUE.torch.floor
+    words = f"Install PyTorch {floor} or newer for ROCm on Windows, of AMD&#x27;s TheRock, as its page says."
+    text = html(wheel(), windows_wheel())
+    [part] = re.findall(r'<details class="offer" data-rocm="windows">.*?</details>', text, re.DOTALL)
+    assert words in part
+    assert "ROCm 7.2 on Windows have PyTorch 2.9, which does not fit" in part
+    assert f"the wheel needs torch {floor} or newer; on Windows AMD&#x27;s own wheels" in text
 
 
 BORROWER = Gpu("gfx1036", ("Radeon Graphics",), code_object="gfx908", torch_override="9.0.8")
@@ -199,7 +209,7 @@ def test_what_finds_names_reads_no_page():
 @pytest.mark.parametrize("version", ["0.1.0+rocm7.2", "1.0rc1+rocm7.2"])
 def test_commands_have_nothing_that_a_shell_would_take(version):
     known = (DEVICES, '"$TORCH_INDEX"', VERSION)
-    for step in steps("7.2", wheel(version), drop_ins=["flash-attn"]):
+    for step in steps("7.2", wheel(version), drop_ins=["flash-attn"], torch_floor="2.10"):
         for line in step.command.splitlines():
             for words in known:
                 line = line.replace(words, "")  # noqa: PLW2901
@@ -219,11 +229,12 @@ def test_the_steps_on_linux_are_in_order(system, tool, install):
 
 
 def test_pytorch_comes_first_and_wsl_before_it():
-    found = [step for step in steps("6.4", wheel(), drop_ins=[]) if "WSL2" in step.systems]
+    every = steps("6.4", wheel(), drop_ins=[], torch_floor="2.10")
+    found = [step for step in every if "WSL2" in step.systems]
     assert "AMD's driver that supports WSL" in found[0].words
     assert found[1].words.startswith("Install PyTorch for ROCm 6.4: its page gives the line to paste")
     assert found[1].link == SELECTOR
-    assert found[0] not in [step for step in steps("6.4", wheel(), drop_ins=[]) if "Linux" in step.systems]
+    assert found[0] not in [step for step in every if "Linux" in step.systems]
 
 
 def test_an_index_without_the_drop_in_does_not_name_it():
