@@ -20,13 +20,13 @@ from wheel_builder.build.shim import FLASH_ATTN, FLASH_ATTN_3, SHIMS, shim_of, w
 from wheel_builder.matrix.reading import load_matrix
 
 SHIM = CHECKOUT / FLASH_ATTN.folder
-NAME = "flash_attn-2.8.3-2-py3-none-any.whl"
+NAME = "flash_attn-2.8.3-3-py3-none-any.whl"
 DIST_INFO = "flash_attn-2.8.3.dist-info"
 # Of each: its wheel, and some of what is in it.
 EXPECTED = {
     FLASH_ATTN: (NAME, {"flash_attn/bert_padding.py", "flash_attn_2_cuda/__init__.py"}),
     FLASH_ATTN_3: (
-        "flash_attn_3-3.0.0-2-py3-none-any.whl", {"flash_attn_interface.py", "flash_attn_3/_C.py"},
+        "flash_attn_3-3.0.0-3-py3-none-any.whl", {"flash_attn_interface.py", "flash_attn_3/_C.py"},
     ),
 }  # fmt: skip
 each_shim = pytest.mark.parametrize("shim", SHIMS, ids=[shim.name for shim in SHIMS])
@@ -110,15 +110,33 @@ def test_the_wheel_passes_its_audit(wheels, shim):
 @pytest.mark.parametrize(
     ("name", "shim"),
     [
-        ("flash_attn-2.8.3-2-py3-none-any.whl", FLASH_ATTN),
+        ("flash_attn-2.8.3-3-py3-none-any.whl", FLASH_ATTN),
         ("flash_attn-2.8.3+rocm1-py3-none-any.whl", FLASH_ATTN),
-        ("flash_attn_3-3.0.0-2-py3-none-any.whl", FLASH_ATTN_3),
+        ("flash_attn_3-3.0.0-3-py3-none-any.whl", FLASH_ATTN_3),
         ("flash_attn_rocm-0.1.0+rocm7.2-py3-none-manylinux_2_28_x86_64.whl", None),
         ("flash_attn_30-1-py3-none-any.whl", None),
     ],
 )
 def test_a_wheel_is_known_by_its_name(name, shim, tmp_path):
     assert shim_of(tmp_path / name) is shim
+
+
+def systems(pyproject):
+    classifiers = tomllib.loads(pyproject.read_text())["project"]["classifiers"]
+    return [name for name in classifiers if name.startswith("Operating System :: ")]
+
+
+@each_shim
+def test_it_names_the_systems_that_have_a_wheel_of_flash_attn_rocm(shim, wheels):
+    """Pure Python, it works wherever that one does."""
+    expected = systems(CHECKOUT / "pyproject.toml")
+    assert systems(CHECKOUT / shim.folder / "pyproject.toml") == expected
+    with zipfile.ZipFile(wheels[shim]) as archive:
+        [metadata] = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        said = archive.read(metadata).decode()
+    assert [line for line in said.splitlines() if "Operating System" in line] == [
+        f"Classifier: {name}" for name in expected
+    ]
 
 
 def without_hidden(files):
@@ -155,12 +173,12 @@ CHANGES = {
         "metadata: found Version: 2.9; expected 2.8.3",
     ),
     "another build number": (
-        lambda files: files | {f"{DIST_INFO}/WHEEL": files[f"{DIST_INFO}/WHEEL"].replace(b"Build: 2", b"Build: 3")},
-        "metadata: found WHEEL says Build: 3; expected 2",
+        lambda files: files | {f"{DIST_INFO}/WHEEL": files[f"{DIST_INFO}/WHEEL"].replace(b"Build: 3", b"Build: 4")},
+        "metadata: found WHEEL says Build: 4; expected 3",
     ),
     "no build number": (
-        lambda files: files | {f"{DIST_INFO}/WHEEL": files[f"{DIST_INFO}/WHEEL"].replace(b"Build: 2\n", b"")},
-        "metadata: found WHEEL says Build: nothing; expected 2",
+        lambda files: files | {f"{DIST_INFO}/WHEEL": files[f"{DIST_INFO}/WHEEL"].replace(b"Build: 3\n", b"")},
+        "metadata: found WHEEL says Build: nothing; expected 3",
     ),
     "one platform": (
         lambda files: files | {f"{DIST_INFO}/WHEEL": files[f"{DIST_INFO}/WHEEL"].replace(b"true", b"false")},
@@ -185,9 +203,9 @@ def test_the_stage_expects_the_name_that_the_back_end_gives(wheels, shim):
     assert wheel_name(shim, CHECKOUT) == wheels[shim].name
 
 
-@pytest.mark.parametrize("other", ["-2-py3-none-linux_x86_64", "-3-py3-none-any", "-py3-none-any"])
+@pytest.mark.parametrize("other", ["-3-py3-none-linux_x86_64", "-4-py3-none-any", "-py3-none-any"])
 def test_another_name_is_refused(built, tmp_path, other):
-    renamed = tmp_path / NAME.replace("-2-py3-none-any", other)
+    renamed = tmp_path / NAME.replace("-3-py3-none-any", other)
     shutil.copy(built, renamed)
     with pytest.raises(AuditError, match=rf"file-name: found {renamed.name.replace('+', '.')}; expected"):
         audit(renamed)
