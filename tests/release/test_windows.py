@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -9,13 +10,17 @@ import pytest
 from tests.conftest import CHECKOUT
 from tests.release.conftest import Release
 from tests.release.mutants import ends_at_once, mutant_wheel
+from tests.release.test_provenance import is_clean
 from tests.wheels import write_wheel
 from wheel_builder.audit.loading import bundle_problems, content_problems
-from wheel_builder.base.errors import EmulatorBuildError, VerifyError
+from wheel_builder.base.errors import EmulatorBuildError, RebuildError, VerifyError
+from wheel_builder.base.process import run
 from wheel_builder.build.shim import SHIMS, build_shim
+from wheel_builder.build.wheel import build_wheel
 from wheel_builder.cli.selected import read_catalogue
 from wheel_builder.fake_hip.container import WINDOWS_LIBRARY as FAKE_HIP
 from wheel_builder.fake_hip.stage import EXPORTS, build_fake_hip, refuse_unexported
+from wheel_builder.files.difference import first_difference
 from wheel_builder.files.library import WINDOWS_LIBRARY, dll_code_objects, unused_dll_bundles
 from wheel_builder.files.pe import read_pe
 from wheel_builder.files.wheelfile import read_wheel
@@ -24,7 +29,12 @@ from wheel_builder.index.check import verify_index
 from wheel_builder.index.first_use import install_and_call
 from wheel_builder.index.publish import publish
 from wheel_builder.matrix.model import WINDOWS
+from wheel_builder.matrix.reading import load_matrix
 from wheel_builder.matrix.support_table import planned_kernels
+from wheel_builder.pipeline.progress import Progress
+from wheel_builder.pipeline.release import compile_device_code
+from wheel_builder.pipeline.verification import job_of
+from wheel_builder.provenance.rebuild import rebuild
 from wheel_builder.provenance.records import provenance_path, record_path
 from wheel_builder.static_checks.stage import disassemble_wheel
 from wheel_builder.verify.numerics import run_emulated
@@ -76,6 +86,51 @@ def test_it_is_on_the_index_as_a_user_finds_it(windows):
     page = (windows.index / "index.html").read_text()
     assert f"What was shown for gfx1100: {HOW}; " in page
     assert verify_index(windows.index) == ()
+
+
+def elsewhere(argv, **options):
+    """As ``run``, but the wheel is built in another folder, without the objects that zig keeps."""
+    folder = "/tmp/another"
+    move = ("cp -r /project ", f"mkdir {folder} && cp -r /project "), ("/tmp/project", f"{folder}/project")
+    argv = [str(word) for word in argv]
+    for old, new in move:
+        argv = [word.replace(old, new) for word in argv]
+    if any(folder in word for word in argv):
+        argv[2:2] = ["--env", f"ZIG_LOCAL_CACHE_DIR={folder}/zig"]
+    return run(argv, **options)
+
+
+def test_two_clean_builds_give_the_same_wheel(windows, builder, package, context, tmp_path, request):
+    """The wheel made once more, in another folder and at another time, from sources compiled anew.
+
+    The second takes device code from the store, which tests/release/test_release.py shows to be the same, and
+    zig's C++ library from the cache; --full compiles both anew.
+    """
+    full = request.config.getoption("--full")
+    job = job_of(windows.wheel, load_matrix(CHECKOUT / "matrix.yaml"))
+    other = replace(context, build=tmp_path / "build")
+    with (tmp_path / "progress").open("w") as stream, Progress([], stream, tmp_path / "history") as progress:
+        codes = compile_device_code(job, builder, other if full else context, progress)
+    again = build_wheel(
+        job, package, image=builder, device_code=codes, checkout=CHECKOUT, store=other.store,
+        log=tmp_path / "log", cache=None if full else context.build / "ccache", run=elsewhere,
+    )  # fmt: skip
+    assert not again.reused
+    made = [read_wheel(path, max_mib=64) for path in (windows.wheel, again.path / again.facts["wheel"])]
+    assert first_difference(*made) is None
+    assert again.facts["sha256"] == windows.says("sha256")
+
+
+@pytest.mark.full
+def test_a_rebuild_from_the_statement_is_the_same_bit_for_bit(windows, tmp_path):
+    """In a worktree of its commit, without any cache."""
+    if not is_clean():
+        with pytest.raises(RebuildError, match="its sources differed from their commit"):
+            rebuild(windows.wheel, CHECKOUT, jobs=2, log=tmp_path / "log")
+        return
+    rebuilt = rebuild(windows.wheel, CHECKOUT, jobs=2, log=tmp_path / "log")
+    assert (rebuilt.wheel, rebuilt.sha256) == (windows.wheel.name, windows.says("sha256"))
+    assert rebuilt.image.startswith("the statement's own image")
 
 
 def test_pip_for_windows_takes_it_and_not_the_one_for_linux(windows, context, tmp_path):
