@@ -27,6 +27,9 @@ WALK = {
     "python -m pip install --require-hashes --requirement requirements.txt "
     "--index-url <index>/rocm7.2/simple": INSTALLED,
     "uv pip install flash-attn-rocm --index-url <index>/rocm7.2/simple": INSTALLED,
+    "uv pip install flash-attn-rocm --preview-features wheel-variants --index-url <index>/rocm7.2/variants":
+        "tests/index/test_variants.py",
+    "scripts/wheel-builder publish --variants --index DIR WHEEL": "tests/unit/cli/test_main.py",
     "pip download --no-deps flash-attn-rocm --index-url <index>/rocm7.2/simple": INSTALLED,
     "curl --fail --remote-name <index>/rocm7.2/simple/flash-attn-rocm/WHEEL.verification.json": INSTALLED,
     "curl --fail --remote-name <index>/rocm7.2/simple/flash-attn-rocm/WHEEL.provenance.json": INSTALLED,

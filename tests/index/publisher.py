@@ -19,14 +19,14 @@ from wheel_builder.index.publish import publish
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-def do_publish(root, wheels, rocm):
-    publish([Path(wheel) for wheel in wheels], root, rocm, catalogue=CATALOGUE, now=NOW)
+def do_publish(root, wheels, rocm, variants=False):
+    publish([Path(wheel) for wheel in wheels], root, rocm, catalogue=CATALOGUE, now=NOW, variants=variants)
 
 
-def do_release(root, wheels, rocm):
+def do_release(root, wheels, rocm, variants=False):
     """Into a local index, where a changed wheel replaces the earlier one."""
     files = [Path(wheel) for wheel in wheels]
-    publish(files, root, rocm, catalogue=CATALOGUE, now=NOW, to_others=False)
+    publish(files, root, rocm, catalogue=CATALOGUE, now=NOW, to_others=False, variants=variants)
 
 
 def do_yank(root, file, rocm):

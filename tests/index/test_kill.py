@@ -21,7 +21,7 @@ import pytest
 from tests.catalogues import CATALOGUE
 from tests.index.conftest import serving
 from tests.index.publisher import NOW, outcome
-from tests.wheels import VERSION, project_wheel, write_wheel
+from tests.wheels import VERSION, good_files, project_wheel, write_wheel
 from wheel_builder.base.errors import PublishError
 from wheel_builder.base.store import sha256_file
 from wheel_builder.index.check import Found, check_index
@@ -91,7 +91,7 @@ class Links(HTMLParser):
 
 def check_what_clients_see(root):
     """Every page can be read, and every file, hash and sidecar that it names is right."""
-    for simple in root.glob("**/simple"):
+    for simple in (*root.glob("**/simple"), *root.glob("**/variants")):
         for page in filter(Path.exists, (simple / "index.html", simple / "index.json")):
             for project in projects_on(page):
                 assert (simple / project / page.name).is_file()
@@ -106,6 +106,9 @@ def check_html(page):
     for link in Links(page.read_text()).links:
         name, fragment = urldefrag(link["href"])
         file = page.parent / unquote(name)
+        if file.name.endswith("-variants.json"):
+            check_variants(file, page)
+            continue
         assert fragment == f"sha256={sha256_file(file)}"
         sidecar = file.with_name(file.name + ".metadata")
         assert link["data-core-metadata"] == f"sha256={sha256_file(sidecar)}"
@@ -114,8 +117,17 @@ def check_html(page):
 def check_json(page):
     for entry in json.loads(page.read_text())["files"]:
         file = page.parent / unquote(entry["url"])
+        if file.name.endswith("-variants.json"):
+            check_variants(file, page)
+            continue
         assert entry["hashes"]["sha256"] == sha256_file(file)
         assert entry["size"] == file.stat().st_size
+
+
+def check_variants(file, page):
+    """The file about variants tells of each that the page lists."""
+    told = json.loads(file.read_text())["variants"]
+    assert set(re.findall(r"manylinux_2_28_x86_64-(\w+)\.whl", page.read_text())) <= told.keys()
 
 
 PYTORCH = "https://pytorch.org/get-started/locally/"
@@ -275,6 +287,20 @@ def test_killed_while_making_the_first_index(everywhere, publisher, new, tmp_pat
         assert check_index(root) == Found(())
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["new", "published"])
+def test_killed_while_adding_variants(everywhere, publisher, old, new, tmp_path, again):
+    """``demo`` is no wheel with GPUs, and has none."""
+    root, order = tmp_path / "index", new | {"wheels": new["wheels"][1:]}
+    if again:
+        assert publisher(old, "publish", **order) == 0
+    for _ in everywhere(publisher, old, root, "publish", variants=True, **order):
+        check_what_clients_see(root)
+        assert all(fault.endswith("wheel-builder index pages") for fault in check_index(root).faults)
+        assert publisher(root, "publish", variants=True, **order) == 0
+        assert check_index(root) == Found(())
+        assert len(list(root.glob("**/variants/flash-attn-rocm/index.html"))) == 3
+
+
 def test_killed_while_yanking(everywhere, publisher, old, tmp_path):
     root, order = tmp_path / "index", {"file": "demo-1.0-py3-none-any.whl", "rocm": "7.2"}
     for _ in everywhere(publisher, old, root, "yank", **order):
@@ -321,6 +347,30 @@ def test_killed_while_a_local_index_replaces_a_wheel(numbers, publisher, tmp_pat
         assert check_index(root) == Found(())
         [entry] = read_contents(root)["7.2"]["demo"]
         assert (entry.record.sha256, entry.yanked) == (sha256_file(Path(wheels[1])), None)
+
+
+def test_killed_while_a_local_index_replaces_a_wheel_with_variants(numbers, publisher, tmp_path):
+    wheels = []
+    for number, arch in enumerate(("gfx908", "gfx942")):
+        (folder := tmp_path / str(number)).mkdir()
+        files = good_files() | {"flash_attn_rocm/__init__.py": f"VALUE = {number}\n".encode()}
+        wheels.append(write_wheel(folder, files))
+        write_record(wheels[-1], {"sha256": sha256_file(wheels[-1]), "archs": {arch: SHOWN}})
+    local, orders = (
+        tmp_path / "local",
+        [{"wheels": [str(w)], "rocm": "7.2", "variants": True} for w in wheels],
+    )
+    assert publisher(local, "release", **orders[0]) == 0
+    shutil.copytree(local, tmp_path / "whole")
+    assert publisher(tmp_path / "whole", "release", **orders[1]) == 0
+    for number in numbers(publisher.trace):
+        root = tmp_path / f"index-{number}"
+        shutil.copytree(local, root)
+        assert publisher(root, "release", kill_at=number, **orders[1]) == KILLED
+        check_what_clients_see(root)
+        assert publisher(root, "release", **orders[1]) == 0
+        assert check_index(root) == Found(())
+        assert files_of(root) == files_of(tmp_path / "whole")
 
 
 def test_a_disk_that_is_full_from_any_write_on(everywhere, publisher, old, new, tmp_path):

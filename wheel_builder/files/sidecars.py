@@ -7,3 +7,5 @@ RECORD_SUFFIX = ".record.json"
 # The wheel's METADATA, as PEP 658 specifies, and the mark of a withdrawn file.
 METADATA_SUFFIX = ".metadata"
 YANK_SUFFIX = ".yanked.json"
+# The index's facts about the variants of a published wheel (PEP 825).
+VARIANTS_SUFFIX = ".variants.json"

@@ -76,18 +76,21 @@ def read_wheel(path: Path, *, max_mib: float) -> WheelFile:
     ``max_mib`` is the budget of the packed file.  A file many times larger is not read at all, and
     one that unpacks to more than ``MAX_EXPANSION`` times the budget is not unpacked.
     """
-    limit = int(max_mib * MIB * MAX_EXPANSION)
+    _parsed(path)
+    limit = _limit(max_mib)
     try:
-        name, version, _, tags = parse_wheel_filename(path.name)
         if path.stat().st_size > limit:
             raise _refusal(path, [f"it has {path.stat().st_size} bytes; the most that is opened is {limit}"])
         data = path.read_bytes()
-        files = _unpack(path, data, limit)
-    except InvalidWheelFilename as error:
-        raise _refusal(path, [f"not a wheel's file name: {error}"]) from error
     except OSError as error:
         raise _refusal(path, [f"cannot be read: {error}"]) from error
-    return WheelFile(path, name, version, tags, files, data)
+    return open_wheel(path, data, max_mib=max_mib)
+
+
+def open_wheel(path: Path, data: bytes, *, max_mib: float) -> WheelFile:
+    """The wheel that ``path`` has, or would have, with ``data``; raises as ``read_wheel`` does."""
+    name, version, tags = _parsed(path)
+    return WheelFile(path, name, version, tags, _unpack(path, data, _limit(max_mib)), data)
 
 
 def read_metadata(wheel: WheelFile) -> Metadata:
@@ -164,16 +167,31 @@ def record_problems(wheel: WheelFile) -> Iterator[str]:
     )
     for name in sorted(listed.keys() & wheel.files.keys()):
         data = wheel.files[name]
-        found, expected = listed[name][1:], ["", ""] if name == record else [_hash(data), str(len(data))]
+        found, expected = (
+            listed[name][1:],
+            ["", ""] if name == record else [record_hash(data), str(len(data))],
+        )
         if found != expected:
             said, is_now = (",".join(filter(None, each)) or "nothing" for each in (found, expected))
             yield f"{name} is listed as {said}, but is {is_now}"
 
 
-def _hash(data: bytes) -> str:
+def record_hash(data: bytes) -> str:
     """As RECORD writes it."""
     digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
     return f"{RECORD_HASH}={digest}"
+
+
+def _limit(max_mib: float) -> int:
+    return int(max_mib * MIB * MAX_EXPANSION)
+
+
+def _parsed(path: Path) -> tuple[str, Version, frozenset[Tag]]:
+    try:
+        name, version, _, tags = parse_wheel_filename(path.name)
+    except InvalidWheelFilename as error:
+        raise _refusal(path, [f"not a wheel's file name: {error}"]) from error
+    return name, version, tags
 
 
 def _unpack(path: Path, data: bytes, limit: int) -> dict[str, bytes]:

@@ -11,8 +11,15 @@ from pydantic_core import to_json
 
 from wheel_builder.base.durable import PART_SUFFIX
 from wheel_builder.base.strict_json import read_json
-from wheel_builder.files.sidecars import ATTACHMENTS, METADATA_SUFFIX, RECORD_SUFFIX, YANK_SUFFIX
-from wheel_builder.index import folder, local, manual
+from wheel_builder.files.sidecars import (
+    ATTACHMENTS,
+    METADATA_SUFFIX,
+    RECORD_SUFFIX,
+    VARIANTS_SUFFIX,
+    YANK_SUFFIX,
+)
+from wheel_builder.files.variant import variant_name, wheel_of
+from wheel_builder.index import folder, local, manual, variants
 from wheel_builder.index.entries import YANK_AGAIN
 from wheel_builder.index.finder import DATA_FILE
 from wheel_builder.index.folder import beside, sha256
@@ -22,6 +29,7 @@ from wheel_builder.matrix.catalogue import Catalogue
 
 READABLE = "give this user the right to read it or mend the disk"
 RESTORE = "restore it from a copy of the index"
+AGAIN_WITH_VARIANTS = f"{folder.RETRY}, with --variants"
 REWRITE = "write the pages again: scripts/wheel-builder index pages"
 OWN = (folder.LOCK, local.MARK, DATA_FILE, "index.html")
 _CATALOGUE = TypeAdapter(Catalogue)
@@ -80,6 +88,8 @@ def _faults(root: Path, contents: Contents, damaged: tuple[str, ...]) -> Iterato
     published = list(_published(root, contents))
     for path, entry in published:
         yield from _file_faults(path, entry)
+    clashes = variants.conflicts(entry.record for _, entry in published if entry.variants)
+    yield from (f"{root}: {clash}; {RESTORE}" for clash in clashes)
     if damaged:
         # Without the records it is not known what the pages should say.
         return
@@ -106,9 +116,9 @@ def _left(path: Path) -> str:
     """Why a stray file is what a killed publisher leaves; empty when it may be anything."""
     if path.name.startswith(".") and path.name.endswith(PART_SUFFIX):
         return "an interrupted publisher left it; the next publish removes it"
-    name, suffix, _ = path.name.partition(".whl")
+    name = "".join(path.name.partition(".whl")[:2])
     try:
-        project = parse_wheel_filename(name + suffix)[0]
+        project = parse_wheel_filename(wheel_of(name) or name)[0]
     except InvalidWheelFilename:
         return ""
     if (path.parent.name, path.parent.parent.name) != (project, "simple"):
@@ -137,13 +147,23 @@ def _file_faults(path: Path, entry: Entry) -> Iterator[str]:
     yield from _hash_faults(beside(path, METADATA_SUFFIX), record.metadata_sha256, mend)
     for kind, digest in record.attachments.items():
         yield from _hash_faults(beside(path, ATTACHMENTS[kind]), digest, mend)
+    if entry.variants:
+        mend = AGAIN_WITH_VARIANTS if entry.yanked is None else RESTORE
+        for label, made in entry.variants.wheels.items():
+            variant = path.with_name(variant_name(path.name, label))
+            yield from _hash_faults(variant, made.sha256, mend, made.size)
+            yield from _hash_faults(beside(variant, METADATA_SUFFIX), record.metadata_sha256, mend)
+        yield from (f"{fault}; {RESTORE}" for fault in variants.faults(path, entry))
 
 
 def _files_of(path: Path, entry: Entry) -> Iterator[Path]:
     yield path
     attached = (ATTACHMENTS[kind] for kind in entry.record.attachments)
-    for suffix in (METADATA_SUFFIX, RECORD_SUFFIX, YANK_SUFFIX, *attached):
+    for suffix in (METADATA_SUFFIX, RECORD_SUFFIX, YANK_SUFFIX, VARIANTS_SUFFIX, *attached):
         yield beside(path, suffix)
+    for label in entry.variants.wheels if entry.variants else ():
+        variant = path.with_name(variant_name(path.name, label))
+        yield from (variant, beside(variant, METADATA_SUFFIX))
 
 
 def _hash_faults(path: Path, expected: str, mend: str, size: int | None = None) -> Iterator[str]:

@@ -15,9 +15,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from wheel_builder.base.errors import PublishError
 from wheel_builder.base.strict_json import read_json
-from wheel_builder.base.words import line_problem
-from wheel_builder.files.sidecars import ATTACHMENTS, RECORD_SUFFIX, YANK_SUFFIX
-from wheel_builder.index.pages import Entry, Record
+from wheel_builder.base.words import line_problem, visible
+from wheel_builder.files.sidecars import ATTACHMENTS, RECORD_SUFFIX, VARIANTS_SUFFIX, YANK_SUFFIX
+from wheel_builder.files.variant import SCHEMA, value_problems
+from wheel_builder.index.offers import variants_of
+from wheel_builder.index.pages import Entry, Record, Variants
 from wheel_builder.matrix.model import PUBLIC, VERSION
 
 ROCM_VERSION = re.compile(VERSION)
@@ -25,6 +27,7 @@ ROCM_VERSION = re.compile(VERSION)
 HOME = re.compile(f"{PUBLIC}|{VERSION}")
 # Each has pages of its own; more than there will be.
 MOST_SERVED = 50
+SHA256 = re.compile(r"[0-9a-f]{64}")
 YANK_AGAIN = "remove this file, then yank the wheel once more with a reason of plain text"
 
 T = TypeVar("T")
@@ -64,12 +67,14 @@ def with_reason(mark: Mark | None, reason: str, time: str) -> Mark:
 
 _RECORD = TypeAdapter(Record)
 _MARK = TypeAdapter(Mark)
+_VARIANTS = TypeAdapter(Variants)
 
 
 def read_entry(path: Path) -> Entry:
     """The published file of a record, with its mark.
 
-    Raises ``OSError`` or ``ValueError`` for the record, and for the mark ``PublishError`` with the way out.
+    Raises ``OSError`` or ``ValueError`` for the record, and for the mark and what is said of its variants
+    ``PublishError`` with the way out.
     """
     record = _strictly(_RECORD, path)
     if (record.project, f"{record.filename}{RECORD_SUFFIX}") != (path.parent.name, path.name):
@@ -82,7 +87,12 @@ def read_entry(path: Path) -> Entry:
     Version(record.version)
     _refuse(list(text_problems(record)))
     mark = path.with_name(record.filename + YANK_SUFFIX)
-    return Entry(record, "; ".join(read_mark(mark).reasons) if mark.exists() else None)
+    variants = path.with_name(record.filename + VARIANTS_SUFFIX)
+    return Entry(
+        record,
+        "; ".join(read_mark(mark).reasons) if mark.exists() else None,
+        variants=read_variants(variants, record) if variants.exists() else None,
+    )
 
 
 def served_problems(serves: Sequence[str]) -> Iterator[str]:
@@ -113,6 +123,32 @@ def read_mark(path: Path) -> Mark:
         title = "the mark of a yanked file cannot be read"
         raise PublishError(title, [f"{path}: {title} ({in_words(error)}); {YANK_AGAIN}"]) from error
     return mark
+
+
+def read_variants(path: Path, record: Record) -> Variants:
+    """What the index says of the variants of a published wheel; raises ``PublishError``."""
+    try:
+        found = _strictly(_VARIANTS, path)
+        _refuse(list(_variants_problems(found, record)))
+    except (OSError, ValueError) as error:
+        title = "what the index says of a wheel's variants cannot be read"
+        raise PublishError(title, [f"{path}: {title} ({in_words(error)})"]) from error
+    return found
+
+
+def _variants_problems(found: Variants, record: Record) -> Iterator[str]:
+    labels = variants_of(record)
+    if found.schema != SCHEMA:
+        yield f"schema is {visible(found.schema)}, expected {SCHEMA}"
+    if problem := line_problem(found.upload_time):
+        yield f"upload_time: {problem}"
+    if found.wheels.keys() != labels.keys():
+        said = ", ".join(map(visible, found.wheels)) or "none"
+        yield f"wheels has {said}, expected {', '.join(labels)}"
+    yield from value_problems(sorted(record.verified))
+    for label, made in found.wheels.items():
+        if not SHA256.fullmatch(made.sha256) or made.size <= 0:
+            yield f"wheels.{visible(label)}: expected the sha256 and the size of a file"
 
 
 def _refuse(problems: list[str]) -> None:

@@ -9,13 +9,18 @@
                                     <file>.whl.verification.json, <file>.whl.provenance.json
                                     <file>.whl.record.json      the facts about it; never changed
                                     <file>.whl.yanked.json      that it is yanked, when and why
+                                    <file>.whl.variants.json    the facts about its variants (PEP 825)
+                                    <file>-<label>.whl          a variant, and its METADATA likewise
+                                    <project>-<version>-variants.json    for what GPUs each of them is
+    <root>/rocm7.2/variants/..., <root>/variants/...            pages like those in simple, with variants
     <root>/public/simple/...                                    likewise the wheel for every ROCm version
     <root>/wheels.json, index.html                              the page where users find their wheel
     <root>/docs/                                                the documentation (manual.py)
 
 A file is published when its record is there; pages say what the records say.  Everything is written
-aside and renamed, in the order wheel, metadata, what is attached, record, pages from the files up to
-the root: a kill at any moment leaves pages whose links hold, and publishing again completes the rest.
+aside and renamed, in the order wheel, metadata, what is attached, record, the same for variants, pages
+from the files up to the root: a kill at any moment leaves pages whose links hold, and publishing again
+completes the rest.
 """
 
 import fcntl
@@ -30,11 +35,18 @@ from wheel_builder.base.durable import ensure, make_folder
 from wheel_builder.base.errors import PublishError
 from wheel_builder.base.mend import mend
 from wheel_builder.base.words import line_problem
-from wheel_builder.files.sidecars import ATTACHMENTS, METADATA_SUFFIX, RECORD_SUFFIX, YANK_SUFFIX
+from wheel_builder.files.sidecars import (
+    ATTACHMENTS,
+    METADATA_SUFFIX,
+    RECORD_SUFFIX,
+    VARIANTS_SUFFIX,
+    YANK_SUFFIX,
+)
+from wheel_builder.files.variant import SCHEMA, variant_name, wheel_of
 from wheel_builder.index import manual
 from wheel_builder.index.entries import HOME, in_words, read_entry, read_mark, with_reason
 from wheel_builder.index.offers import Contents, finder_pages_of, in_order, simple_pages
-from wheel_builder.index.pages import Entry, Record, json_bytes
+from wheel_builder.index.pages import Entry, Record, Variant, Variants, json_bytes
 from wheel_builder.matrix.catalogue import Catalogue
 from wheel_builder.matrix.model import PROJECT, PUBLIC, platform_of, simple_below, wheel_words
 
@@ -45,7 +57,10 @@ RETRY = "publish the same wheels again: it completes what is missing and changes
 
 @dataclass(frozen=True)
 class NewFile:
-    """A wheel to be published, with its METADATA; ``attachments`` are contents by kind."""
+    """A wheel to be published, with its METADATA.
+
+    ``attachments`` are contents by kind, ``variants`` are contents by label.
+    """
 
     filename: str
     project: str
@@ -56,6 +71,7 @@ class NewFile:
     serves: tuple[str, ...] = ()
     verified: Mapping[str, str] = field(default_factory=dict)
     attachments: Mapping[str, bytes] = field(default_factory=dict)
+    variants: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
     def sha256(self) -> str:
@@ -70,11 +86,15 @@ class NewFile:
             size=len(self.data),
             sha256=self.sha256,
             metadata_sha256=sha256(self.metadata),
-            upload_time=now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            upload_time=_time(now),
             serves=self.serves,
             verified=self.verified,
             attachments={kind: sha256(data) for kind, data in self.attachments.items()},
         )
+
+    def to_variants(self, now: datetime) -> Variants:
+        made = {label: Variant(sha256(data), len(data)) for label, data in self.variants.items()}
+        return Variants(SCHEMA, _time(now), made)
 
 
 def simple_of(root: Path, rocm: str) -> Path:
@@ -113,7 +133,18 @@ def add_file(simple: Path, file: NewFile, now: datetime) -> bool:
             ensure(beside(path, ATTACHMENTS[kind]), data)
     if published is None:
         ensure(record, json_bytes(asdict(file.to_record(now))))
+    if file.variants:
+        _add_variants(path, file, now)
     return published is None
+
+
+def _add_variants(path: Path, file: NewFile, now: datetime) -> None:
+    for label, data in file.variants.items():
+        variant = path.with_name(variant_name(file.filename, label))
+        ensure(variant, data)
+        ensure(beside(variant, METADATA_SUFFIX), file.metadata)
+    if not (facts := beside(path, VARIANTS_SUFFIX)).exists():
+        ensure(facts, json_bytes(asdict(file.to_variants(now))))
 
 
 def yank(root: Path, rocm: str, filename: str, reason: str, *, catalogue: Catalogue, now: datetime) -> None:
@@ -133,7 +164,10 @@ def yank(root: Path, rocm: str, filename: str, reason: str, *, catalogue: Catalo
         if not records:
             title = f"{filename} cannot be yanked"
             problem = f"no such file in the index of {wheel_words(rocm)}"
-            raise PublishError(title, [problem], advice=f"see the names in {simple}")
+            advice = f"see the names in {simple}"
+            if wheel := wheel_of(filename):
+                problem, advice = "it is a variant, which is yanked with its wheel", f"yank {wheel}"
+            raise PublishError(title, [problem], advice=advice)
         path = records[0].with_name(filename + YANK_SUFFIX)
         before = read_mark(path) if path.exists() else None
         mark = with_reason(before, reason, now.astimezone(UTC).isoformat())
@@ -197,6 +231,10 @@ def newest_wheels(root: Path, rocm: str) -> list[Path]:
 def beside(path: Path, suffix: str) -> Path:
     """The file that belongs to the wheel ``path``."""
     return path.with_name(path.name + suffix)
+
+
+def _time(now: datetime) -> str:
+    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _records(simple: Path) -> list[Path]:

@@ -5,21 +5,35 @@ no file of the index changes.
 """
 
 from collections.abc import Collection, Sequence
+from glob import escape
 from pathlib import Path
 
 from wheel_builder.base.durable import ensure
-from wheel_builder.files.sidecars import ATTACHMENTS, METADATA_SUFFIX, RECORD_SUFFIX, YANK_SUFFIX
+from wheel_builder.files.sidecars import (
+    ATTACHMENTS,
+    METADATA_SUFFIX,
+    RECORD_SUFFIX,
+    VARIANTS_SUFFIX,
+    YANK_SUFFIX,
+)
+from wheel_builder.files.variant import INDEX_FILE, variant_name
 from wheel_builder.index import folder
 from wheel_builder.index.folder import NewFile, beside
 from wheel_builder.index.offers import simple_pages
 from wheel_builder.matrix.catalogue import Catalogue
-from wheel_builder.matrix.model import PUBLIC
+from wheel_builder.matrix.model import PUBLIC, SIMPLE, VARIANTS
 
 MARK = ".local"
 HOMES = ("rocm*", PUBLIC)
+# Lists of projects before projects, and pages before what they link.
 PAGES = (
-    *(f"{home}/{page}" for home in HOMES for page in ("simple/index.*", "simple/*/index.*")),
-    "simple/*/index.*",
+    *(
+        f"{home}{pages}/{page}"
+        for home in ("", *(f"{home}/" for home in HOMES))
+        for pages in (VARIANTS, SIMPLE)
+        for page in ("index.*", "*/index.*")
+    ),
+    *(f"{home}/{SIMPLE}/*/*-{INDEX_FILE}" for home in HOMES),
 )
 TEXT = b"Only releases on this machine wrote this index: a changed wheel replaces the one of its name.\n"
 
@@ -62,18 +76,21 @@ def withdraw(root: Path, names: Collection[str], catalogue: Catalogue) -> None:
         path for name in sorted(names) for home in HOMES for path in root.glob(f"{home}/simple/*/{name}")
     ]
     for path in paths:
-        beside(path, YANK_SUFFIX).unlink(missing_ok=True)
-        beside(path, RECORD_SUFFIX).unlink(missing_ok=True)
+        for suffix in (YANK_SUFFIX, VARIANTS_SUFFIX, RECORD_SUFFIX):
+            beside(path, suffix).unlink(missing_ok=True)
     if paths:
         folder.write_pages(root, catalogue)
         _remove_pages_of_nothing(root)
     for path in paths:
         for suffix in ("", METADATA_SUFFIX, *ATTACHMENTS.values()):
             beside(path, suffix).unlink(missing_ok=True)
+        for variant in path.parent.glob(variant_name(escape(path.name), "*")):
+            for file in (variant, beside(variant, METADATA_SUFFIX)):
+                file.unlink(missing_ok=True)
 
 
 def _remove_pages_of_nothing(root: Path) -> None:
-    """Remove pages of projects that have no file any more, lists of projects first."""
+    """Remove pages of projects that have no file any more."""
     pages = {root / name for name in simple_pages(folder.read_contents(root))}
     for page in (page for pattern in PAGES for page in sorted(root.glob(pattern))):
         if page not in pages:

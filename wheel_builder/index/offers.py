@@ -2,17 +2,27 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from packaging.utils import BuildTag, InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 
 from wheel_builder.build.shim import NAMES as SHIM_NAMES
 from wheel_builder.files.sidecars import ATTACHMENTS
+from wheel_builder.files.variant import NULL, hardware_label, index_name, variants_text
 from wheel_builder.index.finder import finder_pages
 from wheel_builder.index.finder.data import Wheel, make_finder
-from wheel_builder.index.pages import Entry, Record, project_pages, root_pages
+from wheel_builder.index.pages import Document, Entry, Record, project_pages, root_pages
 from wheel_builder.matrix.catalogue import Catalogue
-from wheel_builder.matrix.model import PROJECT, PUBLIC, simple_below
+from wheel_builder.matrix.model import (
+    PROJECT,
+    PUBLIC,
+    SIMPLE,
+    VARIANTS,
+    platform_of,
+    simple_below,
+    variants_below,
+)
 
 Projects = Mapping[str, tuple[Entry, ...]]  # by project; oldest version first
 Contents = Mapping[str, Projects]  # by ROCm version, or PUBLIC; only the files in that one's own folder
@@ -20,10 +30,68 @@ Contents = Mapping[str, Projects]  # by ROCm version, or PUBLIC; only the files 
 
 def simple_pages(contents: Contents) -> dict[str, bytes]:
     """Every page that installers read: path below the root -> content, in the order of writing."""
-    pages: dict[str, bytes] = {}
+    pages = _variant_pages(contents)
     for home in sorted(runtimes(contents)):
-        pages |= _pages_of(f"{simple_below(home)}/", offered(contents, home))
-    return pages | _pages_of("simple/", everything(contents))
+        pages |= _pages_of(f"{simple_below(home)}/", _plain(offered(contents, home)))
+    return pages | _pages_of(f"{SIMPLE}/", _plain(everything(contents)))
+
+
+def _variant_pages(contents: Contents) -> dict[str, bytes]:
+    """The pages that list variants, and what they say of them; none while no file has variants.
+
+    They have a folder of their own: Poetry 2.5.1 takes a variant's name for that of a later local version.
+    """
+    documents = variant_documents(contents)
+    pages = {
+        f"{simple_below(home)}/{project}/{name}": documents[project][name].data
+        for home, projects in contents.items()
+        for project, entries in projects.items()
+        for name in (index_name(entry.record.filename) for entry in entries if entry.variants)
+    }
+    for home in sorted(runtimes(contents)):
+        if _have_variants(projects := offered(contents, home)):
+            beside = {project: [_beside(entry) for entry in entries] for project, entries in projects.items()}
+            pages |= _pages_of(f"{variants_below(home)}/", in_order(beside), documents)
+    if documents:
+        pages |= _pages_of(f"{VARIANTS}/", everything(contents), documents)
+    return pages
+
+
+def _have_variants(projects: Projects) -> bool:
+    return any(entry.variants for entries in projects.values() for entry in entries)
+
+
+def _beside(entry: Entry) -> Entry:
+    """An entry of a page in ``simple`` as the page in the folder beside that has it."""
+    return replace(entry, folder=entry.folder or f"../../{SIMPLE}/{entry.record.project}/")
+
+
+def _plain(projects: Projects) -> Projects:
+    return {name: tuple(replace(e, variants=None) for e in group) for name, group in projects.items()}
+
+
+def variant_documents(contents: Contents) -> Mapping[str, Mapping[str, Document]]:
+    """The files about variants, by project and file name: one for all variants of a version."""
+    gpus: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {}
+    times: dict[tuple[str, str], str] = {}
+    for entry in (e for projects in contents.values() for group in projects.values() for e in group):
+        if entry.variants:
+            key = entry.record.project, index_name(entry.record.filename)
+            gpus.setdefault(key, {}).update(variants_of(entry.record))
+            times[key] = min(times.get(key, entry.variants.upload_time), entry.variants.upload_time)
+    found: dict[str, dict[str, Document]] = {}
+    for (project, name), labels in gpus.items():
+        found.setdefault(project, {})[name] = Document(variants_text(labels), times[project, name])
+    return found
+
+
+def variants_of(record: Record) -> dict[str, tuple[str, ...]]:
+    """The variants that a published wheel has or may have: label -> GPUs, none for the fallback.
+
+    Wheels of one version for several platforms may serve different GPUs, and a label means the same in all
+    wheels of a version (PEP 825).
+    """
+    return {hardware_label(platform_of(record.filename)): tuple(sorted(record.verified)), NULL: ()}
 
 
 def finder_pages_of(
@@ -94,11 +162,13 @@ def everything(contents: Contents) -> Projects:
     return in_order({project: list(entries.values()) for project, entries in found.items()})
 
 
-def _pages_of(folder: str, projects: Projects) -> dict[str, bytes]:
+def _pages_of(
+    folder: str, projects: Projects, documents: Mapping[str, Mapping[str, Document]] = MappingProxyType({})
+) -> dict[str, bytes]:
     pages = {
         f"{folder}{project}/{name}": page
         for project, entries in projects.items()
-        for name, page in project_pages(project, entries).items()
+        for name, page in project_pages(project, entries, documents.get(project, {})).items()
     }
     return pages | {folder + name: page for name, page in root_pages(projects).items()}
 

@@ -1,11 +1,14 @@
-"""The pages of the package index as text: PEP 503, 592, 629 and 714 in HTML, 691 and 700 in JSON."""
+"""The pages of the package index as text: PEP 503, 592, 629, 714 and 825 in HTML, 691 and 700 in JSON."""
 
 import html
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
+
+from wheel_builder.files.variant import index_name, variant_name
 
 API_VERSION = "1.1"
 JSON_TYPE = "application/vnd.pypi.simple.v1+json"
@@ -35,16 +38,34 @@ class Record:
 
 
 @dataclass(frozen=True)
+class Variant:
+    """A file that is made of a published wheel (PEP 825)."""
+
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Variants:
+    """The variants of a published wheel, by label; ``upload_time`` as in its record."""
+
+    schema: str
+    upload_time: str
+    wheels: Mapping[str, Variant]
+
+
+@dataclass(frozen=True)
 class Entry:
     """A record as a page shows it.
 
     ``yanked`` is the reason, None for a file that is not yanked; ``folder`` leads from the page to the file:
-    "" or a relative URL with a slash at its end.
+    "" or a relative URL with a slash at its end.  What holds for a wheel holds for its variants.
     """
 
     record: Record
     yanked: str | None
     folder: str = ""
+    variants: Variants | None = None
 
     @property
     def url(self) -> str:
@@ -52,12 +73,45 @@ class Entry:
         return self.folder + quote(self.record.filename)
 
 
-def project_pages(project: str, entries: Sequence[Entry]) -> dict[str, bytes]:
-    """The pages of one project: file name -> content."""
+@dataclass(frozen=True)
+class Document:
+    """The index's file about the variants of a version.
+
+    It grows with another platform's wheel, so no page has its hash, which PEP 825 leaves open.
+    """
+
+    data: bytes
+    upload_time: str
+
+
+def project_pages(
+    project: str, entries: Sequence[Entry], documents: Mapping[str, Document] = MappingProxyType({})
+) -> dict[str, bytes]:
+    """The pages of one project: file name -> content; ``documents`` are about its variants, by file name."""
     versions = list(dict.fromkeys(entry.record.version for entry in entries))
-    document = _document(name=project, versions=versions, files=[_json_file(entry) for entry in entries])
-    links = (_link(f"{e.url}#sha256={e.record.sha256}", e.record.filename, _flags(e)) for e in entries)
+    files = [each for entry in entries for each in (entry, *_variants(entry))]
+    named = [(index_name(entry.record.filename), entry.folder) for entry in entries if entry.variants]
+    about = {name: folder + quote(name) for name, folder in named}
+    told = [_json_about(name, url, documents[name]) for name, url in about.items()]
+    document = _document(name=project, versions=versions, files=[*map(_json_file, files), *told])
+    links = [_link(f"{e.url}#sha256={e.record.sha256}", e.record.filename, _flags(e)) for e in files]
+    links += [_link(url, name, {}) for name, url in about.items()]
     return {HTML_PAGE: _html(f"Links for {project}", links), JSON_PAGE: json_bytes(document)}
+
+
+def _variants(entry: Entry) -> Iterator[Entry]:
+    """The variants of a file, as entries of their own."""
+    record = entry.record
+    if entry.variants:
+        for label, made in entry.variants.wheels.items():
+            own = replace(
+                record,
+                filename=variant_name(record.filename, label),
+                size=made.size,
+                sha256=made.sha256,
+                upload_time=entry.variants.upload_time,
+            )
+            yield replace(entry, record=own, variants=None)
 
 
 def root_pages(projects: Iterable[str]) -> dict[str, bytes]:
@@ -86,6 +140,17 @@ def _json_file(entry: Entry) -> dict[str, Any]:
         "dist-info-metadata": metadata,
         "yanked": yanked,
         **({"requires-python": record.requires_python} if record.requires_python else {}),
+    }
+
+
+def _json_about(name: str, url: str, document: Document) -> dict[str, Any]:
+    return {
+        "filename": name,
+        "url": url,
+        "hashes": {},
+        "size": len(document.data),
+        "upload-time": document.upload_time,
+        "yanked": False,
     }
 
 

@@ -26,6 +26,7 @@ from wheel_builder.files.wheelfile import (
 from wheel_builder.index import folder, local, mates
 from wheel_builder.index.entries import HOME, served_problems, text_problems
 from wheel_builder.index.folder import NewFile
+from wheel_builder.index.variants import with_variants
 from wheel_builder.matrix.catalogue import Catalogue
 from wheel_builder.matrix.model import PROJECT, PUBLIC, wheel_words
 from wheel_builder.provenance.records import provenance_path, record_path, statement_problems
@@ -61,9 +62,13 @@ def publish(
     catalogue: Catalogue,
     now: datetime,
     to_others: bool = True,
+    variants: bool = False,
 ) -> Published:
     """``publish_all`` for wheels of one ROCm version."""
-    return publish_all({rocm: wheels}, index_root, catalogue=catalogue, now=now, to_others=to_others)[rocm]
+    published = publish_all(
+        {rocm: wheels}, index_root, catalogue=catalogue, now=now, to_others=to_others, variants=variants
+    )
+    return published[rocm]
 
 
 def publish_all(
@@ -73,13 +78,14 @@ def publish_all(
     catalogue: Catalogue,
     now: datetime,
     to_others: bool = True,
+    variants: bool = False,
 ) -> Mapping[str, Published]:
     """Add ``wheels``, by ROCm version, to their indexes below ``index_root``; ``now`` is their upload time.
 
-    The verification record and the provenance statement beside a wheel are published with it.  A file
-    that is there with the same content stays as it is.  Raises ``PublishError``: before anything is
-    changed when a name is taken by another content or a wheel is not fit to be listed, later when the
-    disk fails.
+    The verification record and the provenance statement beside a wheel are published with it, and with
+    ``variants`` what is made of it for installers that choose by GPU, also when it is there already.  A file
+    that is there with the same content stays as it is.  Raises ``PublishError``: before anything is changed
+    when a name is taken by another content or a wheel is not fit to be listed, later when the disk fails.
 
     An index that is begun with ``to_others`` false is local (``local.py``): there another content replaces
     what was published before, until something is published to others.
@@ -99,6 +105,8 @@ def publish_all(
         _refuse_conflicts({**unlike, **mates.conflicts(new, new)})
         _refuse_other_content(index_root, [file for file in every if file.filename not in replaced])
         _refuse_what_installers_pass_over(index_root, every)
+        if variants:
+            files = with_variants(files, folder.read_contents(index_root), replaced)
         remove_parts(index_root)
         local.withdraw(index_root, replaced, catalogue)
         if is_local and to_others:

@@ -10,6 +10,8 @@ Provider = Literal["debian", "vendor"]
 PROJECT = "flash-attn-rocm"
 # What the wheel for every ROCm version is called where others have theirs: --rocm, folders of an index.
 PUBLIC = "public"
+# The folders of an index with pages for installers, and with pages for those that know variants of wheels.
+SIMPLE, VARIANTS = "simple", "variants"
 # The platforms of wheels, and the tag of those for Windows.
 LINUX, WINDOWS = "linux", "windows"
 PLATFORMS = (LINUX, WINDOWS)
@@ -218,7 +220,16 @@ class Plan:
 
 def simple_below(home: str) -> str:
     """The folder of an index that ``--index-url`` names for a ROCm version, or for ``PUBLIC``."""
-    return f"{PUBLIC if home == PUBLIC else f'rocm{home}'}/simple"
+    return f"{_home(home)}/{SIMPLE}"
+
+
+def variants_below(home: str) -> str:
+    """The same for installers that know variants of wheels."""
+    return f"{_home(home)}/{VARIANTS}"
+
+
+def _home(home: str) -> str:
+    return PUBLIC if home == PUBLIC else f"rocm{home}"
 
 
 def platform_of(filename: str) -> str:

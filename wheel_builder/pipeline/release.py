@@ -154,10 +154,13 @@ def run_until(stage: str, plan: Plan, context: RunContext, *, plain: bool | None
     return results
 
 
-def publish_files(files: Sequence[Path], matrix: Matrix, index: Path, checkout: Path) -> list[Path]:
+def publish_files(
+    files: Sequence[Path], matrix: Matrix, index: Path, checkout: Path, *, variants: bool = False
+) -> list[Path]:
     """Check finished wheels and the files beside them, then publish all or none; their indexes.
 
-    A wheel of flash-attn or flash-attn-3 goes to each index that one of flash-attn-rocm goes to.
+    A wheel of flash-attn or flash-attn-3 goes to each index that one of flash-attn-rocm goes to.  With
+    ``variants``, wheels with kernels have variants for installers that choose by GPU.
     """
     shims, kernels = _parted(files)
     if not kernels:
@@ -169,7 +172,8 @@ def publish_files(files: Sequence[Path], matrix: Matrix, index: Path, checkout: 
     for file, job in zip(kernels, jobs, strict=True):
         wheels[job.name].append(file)
     catalogue = catalogue_of(matrix, read_reports(checkout))
-    published = publish.publish_all(wheels, index, catalogue=catalogue, now=datetime.now(UTC))
+    now = datetime.now(UTC)
+    published = publish.publish_all(wheels, index, catalogue=catalogue, now=now, variants=variants)
     return [published[job.name].simple for job in jobs]
 
 

@@ -22,7 +22,7 @@ from wheel_builder.base.errors import (
 )
 from wheel_builder.cli import runs, selected
 from wheel_builder.cli.command import Command
-from wheel_builder.cli.commands import NAMES, commands_for, release, runtime_image
+from wheel_builder.cli.commands import NAMES, commands_for, publish, release, runtime_image
 from wheel_builder.cli.main import error_text, main
 from wheel_builder.cli.options import ROOT, release_options, run_options, selection_options, wheel_arguments
 from wheel_builder.cli.runs import run_context
@@ -417,6 +417,15 @@ def test_a_runtime_image_of_no_file_is_wrong_usage(capsys):
     with pytest.raises(SystemExit):
         main(["runtime-image", "nowhere.whl"])
     assert "there is no file 'nowhere.whl'" in capsys.readouterr().err
+
+
+def test_variants_are_published_when_asked_for(tmp_path, monkeypatch, capsys):
+    seen = []
+    monkeypatch.setattr(publish, "publish_files", lambda *_, **kwargs: seen.append(kwargs) or [tmp_path])
+    command = ["publish", "--index", str(tmp_path), published(tmp_path)]
+    assert main(command) == main([*command, "--variants"]) == 0
+    assert seen == [{"variants": False}, {"variants": True}]
+    assert capsys.readouterr().out == f"{tmp_path.as_uri()}\n" * 2
 
 
 FACTS = {

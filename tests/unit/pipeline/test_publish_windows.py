@@ -119,6 +119,24 @@ def test_both_platforms_are_one_version_of_the_public_index(linux, windows, matr
     assert verify_index(root) == ()
 
 
+def test_each_platform_has_variants_for_the_gpus_that_its_record_names(
+    linux, windows, matrix, root, checkout
+):
+    publish_files([linux, windows], matrix, root, checkout[0], variants=True)
+    about = root / "public/simple/flash-attn-rocm/flash_attn_rocm-0.1.0-variants.json"
+    found = json.loads(about.read_bytes())["variants"]
+    gpus = {label: set(found[label]["amd"]["gfx_arch"]) for label in ("amd_linux", "amd_windows")}
+    assert found.keys() - gpus.keys() == {"null"}
+    assert gpus == {
+        "amd_linux": set(entries(root)[LINUX_NAME].verified), "amd_windows": set(entries(root)[NAME].verified)
+    }  # fmt: skip
+    assert gpus["amd_linux"] - gpus["amd_windows"] == {"gfx908", "gfx90a", "gfx942", "gfx950"}
+    for home in ("7.2", "6.4"):
+        names = json.loads((root / f"rocm{home}/variants/flash-attn-rocm/index.json").read_bytes())["files"]
+        assert not [each["filename"] for each in names if "win_amd64" in each["filename"]]
+    assert verify_index(root) == ()
+
+
 def test_a_full_run_is_told_as_such(windows, matrix, root, checkout):
     def full(record):
         passed = record["archs"]["gfx1100"]

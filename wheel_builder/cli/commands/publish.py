@@ -11,10 +11,21 @@ from wheel_builder.pipeline.release import publish_files
 
 
 def run(args: argparse.Namespace) -> None:
-    for simple in publish_files(args.wheels, read_matrix(), args.index.absolute(), ROOT):
+    index = args.index.absolute()
+    for simple in publish_files(args.wheels, read_matrix(), index, ROOT, variants=args.variants):
         print(simple.as_uri())
-    for note in not_public(args.index.absolute()):
+    for note in not_public(index):
         print(f"note: {note}", file=sys.stderr)
 
 
-COMMAND = Command("publish", "add verified wheels to a static index", run, (wheel_arguments, index_option))
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--variants",
+        action="store_true",
+        help="also publish each wheel's variants (PEP 825, a draft), for installers that choose by GPU",
+    )
+
+
+COMMAND = Command(
+    "publish", "add verified wheels to a static index", run, (wheel_arguments, index_option, options)
+)
