@@ -73,6 +73,7 @@ def test_its_bytes_follow_from_the_wheel_alone(wheel):
 
 @pytest.mark.parametrize("at", [0, 2])
 def test_record_may_be_anywhere_in_the_archive(tmp_path, at):
+    """What is new has the time and the mode of RECORD."""
     files = good_files()
     names = list(files)
     names.insert(at, f"{DIST_INFO}/RECORD")
@@ -80,11 +81,16 @@ def test_record_may_be_anywhere_in_the_archive(tmp_path, at):
     path = tmp_path / WHEEL_NAME
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as out:
         for name in names:
-            out.writestr(zipfile.ZipInfo(name), files[name], zipfile.ZIP_DEFLATED)
+            entry = zipfile.ZipInfo(name, (2026, 1, 2, 3, 4, 6))
+            entry.external_attr = 0o100755 << 16
+            out.writestr(entry, files[name], zipfile.ZIP_DEFLATED)
     wheel = read_wheel(path, max_mib=1)
     data = make_variant(wheel, TEXT)
     assert list(record_problems(opened(wheel, data))) == []
     assert list(variant_problems(wheel, data, TEXT)) == []
+    with archive(data) as made:
+        stamps = {(entry.date_time, entry.external_attr >> 16) for entry in made.infolist()}
+    assert stamps == {((2026, 1, 2, 3, 4, 6), 0o100755)}
 
 
 def remade(data, change):

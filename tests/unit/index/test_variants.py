@@ -220,6 +220,12 @@ def test_one_label_for_different_gpus_is_refused(tmp_path, root, together):
     assert check_index(root) == Found(())
 
 
+def test_a_wheel_without_variants_has_no_label(tmp_path, root):
+    published(root, public_wheel(tmp_path, PLATFORM), rocm="public", variants=False)
+    published(root, public_wheel(tmp_path, "manylinux_2_28_aarch64", {"gfx908": SHOWN}), rocm="public")
+    assert check_index(root) == Found(())
+
+
 @pytest.mark.parametrize(
     ("archs", "words"),
     [
@@ -311,6 +317,15 @@ def test_each_fault_is_told_and_publishing_again_heals(wheel, root, folder, name
     assert files_of(root) == whole
 
 
+def test_of_variants_of_a_damaged_wheel_nothing_is_told(wheel, root, folder, tmp_path):
+    published(root, wheel)
+    (tmp_path / "2").mkdir()
+    other = write_wheel(tmp_path / "2", good_files() | {"flash_attn_rocm/__init__.py": b"VALUE = 2\n"})
+    shutil.copy(other, folder / NAME)
+    [fault] = verify_index(root)
+    assert fault.startswith(f"{folder / NAME}: sha256 is ")
+
+
 def forge(folder, label, data):
     """Another content for a variant, which the index vouches for."""
     (folder / variant_name(NAME, label)).write_bytes(data)
@@ -377,6 +392,16 @@ def test_a_damaged_mark_is_said_and_nothing_is_written(wheel, root, folder, chan
     with pytest.raises(PublishError, match="cannot be read; nothing was changed"):
         published(root, wheel)
     assert files_of(root) == before
+
+
+@pytest.mark.parametrize("archs", [{}, {"gfx11-generic": "executed"}])
+def test_a_record_that_names_no_gpus_for_its_variants_is_damage(wheel, root, folder, archs):
+    published(root, wheel)
+    record = beside(folder / NAME, ".record.json")
+    record.write_text(json.dumps(json.loads(record.read_bytes()) | {"verified": archs}))
+    [fault] = verify_index(root)
+    assert fault.startswith(f"{folder / NAME}.variants.json: ")
+    assert "no record says which GPUs" in fault or "cannot be a value" in fault
 
 
 def test_labels_that_contradict_each_other_are_a_fault(tmp_path, root):
