@@ -18,6 +18,7 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from wheel_builder.base.errors import WheelFileError
 from wheel_builder.files.wheelfile import MAX_READ_MIB, WheelFile, open_wheel, record_hash, record_problems
 
+# An index with variants of another version is refused: code for a newer draft has to read this one, too.
 SCHEMA = "https://variants-schema.wheelnext.dev/peps/850/v0.2.0.json"
 NAMESPACE, FEATURE = "amd", "gfx_arch"
 PROVIDERS = {
