@@ -336,6 +336,16 @@ def cpp_table(gpus: Mapping[str, Gpu]) -> str:
     return HEAD + "".join(f"\n#ifdef {name}\n{''.join(rows)}#endif\n" for name, rows in parts.items())
 
 
+def macros_by_isa(gpus: Mapping[str, Gpu]) -> Mapping[str, tuple[str, ...]]:
+    """ISA -> clang's macros, one of which a device pass for that ISA defines."""
+    archs = archs_of(gpus)
+    found: dict[str, tuple[str, ...]] = {}
+    for gpu in gpus.values():
+        isa = archs[gpu.code_object].isa.name
+        found[isa] = (*found.get(isa, ()), f"__{_word(gpu.name)}__")
+    return found
+
+
 def kernels_archs(archs: Mapping[str, Arch]) -> str:
     """The text of ``archs.json``: the archs and their features."""
     rows = (f'  "{arch.name}": {json.dumps(arch.isa.features)}' for arch in archs.values())

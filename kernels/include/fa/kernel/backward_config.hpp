@@ -72,7 +72,7 @@ constexpr DkDvConfig fused_config(Gfx arch, DType dtype, int head_dim, bool feat
 }
 #pragma clang diagnostic pop
 
-// The head dims that it has rows for, on any ISA.
+// The head dims that it has rows for: of the device pass's ISA, on the host of any.
 struct HeadDims {
   int least, most;
 };
