@@ -16,8 +16,8 @@ from tests.mutation.sample import draw, listings_of
 from tests.mutation.table import KILLED, NOT_JUDGED, SURVIVED, as_text, below
 from wheel_builder.base.errors import WheelBuilderError
 from wheel_builder.images.listing import Listing
-from wheel_builder.static_checks.check import check_listing
-from wheel_builder.static_checks.golden import GOLDEN, differences, parse_golden
+from wheel_builder.static_checks.check import check_listings
+from wheel_builder.static_checks.golden import GOLDEN, parse_golden
 
 LEAST = 0.98  # the score of an arch
 # Of one mutant, in seconds; the calls of a kernel that is no mutant take some.
@@ -76,15 +76,14 @@ def by_static_checks(bench, rows, texts, numbers):
     notes = bench.notes
     for row, text in ((rows[number], texts[number]) for number in numbers):
         arch, kernel = row["arch"], row["kernel"]
+        known = {arch: {kernel: reviewed[arch][kernel]}} if kernel in reviewed.get(arch, {}) else {}
         try:
-            (checked,) = check_listing(Listing(arch, text, notes[arch, kernel]), reviewed=reviewed)
+            report = check_listings([Listing(arch, text, notes[arch, kernel])], rocm=rocm, reviewed=known)
         except WheelBuilderError as error:
             kill(row, "static: refused", str(error).splitlines()[0])
             continue
-        known = {arch: {kernel: reviewed[arch][kernel]}} if kernel in reviewed.get(arch, {}) else {}
-        found = [*checked.findings, *differences(known, {arch: {kernel: checked.entry}})]
-        if failures := [finding for finding in found if finding.fails]:
-            kill(row, f"static: {failures[0].check}", str(failures[0]))
+        if report.failures:
+            kill(row, f"static: {report.failures[0].check}", str(report.failures[0]))
 
 
 def by_calls(bench, arch, rows, folders, options):

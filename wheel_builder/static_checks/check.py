@@ -1,14 +1,21 @@
-"""All static checks over the code objects of a finished wheel."""
+"""All static checks over the code objects of a finished wheel.
 
-from collections.abc import Sequence
+What they find in a code object is stored by its text: wheels that share it, and a wheel in which another
+kernel has changed, have it checked once.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+from wheel_builder.base.archs import TABLES
 from wheel_builder.base.errors import DeviceCodeError
 from wheel_builder.base.process import Runner, run
-from wheel_builder.base.store import Store
+from wheel_builder.base.store import Store, sha256_tree
 from wheel_builder.files.library import device_code
 from wheel_builder.files.wheelfile import read_wheel
 from wheel_builder.images.listing import Listing, Tools, list_code
@@ -20,8 +27,12 @@ from wheel_builder.static_checks.hardware import occupancy
 from wheel_builder.static_checks.hazards import check_hazards
 from wheel_builder.static_checks.matrix_use import check_matrix_use, matrix_instructions
 from wheel_builder.static_checks.resources import Resources, parse_notes
+from wheel_builder.static_checks.scratch import CHECK as SCRATCH
 from wheel_builder.static_checks.scratch import check_scratch
 from wheel_builder.static_checks.waits import check_waits
+
+STAGE = "checked-code"
+PROGRAM = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -92,31 +103,70 @@ def check_wheel(
     content = read_wheel(wheel, max_mib=max_mib)
     listings = list_code(device_code(content), tools=tools, store=store, log=log, run=run)
     known = golden.parse_golden((checkout / golden.GOLDEN).read_text(encoding="utf-8"))
-    return check_listings(listings, rocm=rocm, reviewed=known.get(rocm, {}))
+    checked = _stored(listings, checkout=checkout, store=store)
+    return _report(checked, rocm=rocm, reviewed=known.get(rocm, {}))
 
 
 def check_listings(listings: Sequence[Listing], *, rocm: str, reviewed: Reviewed) -> Report:
     """Run every check on the text of code objects; ``reviewed`` is the golden file's part for ``rocm``."""
-    check = partial(check_listing, reviewed=reviewed)
-    with ProcessPoolExecutor() as pool:
-        checked = [each for found in pool.map(check, listings) for each in found]
-    taken: dict[str, dict[str, Entry]] = {}
-    for each in checked:
-        taken.setdefault(each.arch, {})[each.name] = each.entry
-    findings = [finding for each in checked for finding in each.findings]
-    return Report(rocm, taken, (*findings, *golden.differences(reviewed, taken)))
+    checked = [each for listing in listings for each in check_listing(listing)]
+    return _report(checked, rocm=rocm, reviewed=reviewed)
 
 
-def check_listing(listing: Listing, *, reviewed: Reviewed) -> list[Checked]:
-    """Run the checks that need only this code object; arguments as for ``check_listings``."""
+def check_listing(listing: Listing) -> list[Checked]:
+    """Run the checks that need only this code object."""
     checked = []
     for subject in _subjects(listing):
         arch, kernel = subject.arch, subject.kernel
-        findings = [*check_hazards(arch, kernel), *check_waits(arch, kernel), *check_matrix_use(arch, kernel)]
-        expected = reviewed.get(arch, {}).get(kernel.name)
-        findings += check_scratch(arch, kernel) if expected is None or not expected.scratch_bytes else ()
+        checks = (check_hazards, check_waits, check_matrix_use, check_scratch)
+        findings = (finding for check in checks for finding in check(arch, kernel))
         checked.append(Checked(arch, kernel.name, subject.entry, tuple(findings)))
     return checked
+
+
+def programs(checkout: Path) -> Mapping[str, str]:
+    """What an answer depends on besides the code: digests of the checks and of the tables of archs."""
+    return {
+        "checks": sha256_tree(PROGRAM, sorted(PROGRAM.glob("*.py"))),
+        "archs": sha256_tree(checkout, [checkout / table for table in TABLES]),
+    }
+
+
+def _stored(listings: Sequence[Listing], *, checkout: Path, store: Store) -> list[Checked]:
+    """``check_listing`` of all, from the store where it is there; the others side by side."""
+    common = programs(checkout)
+    keys = [{**common, "code": _digest(listing)} for listing in listings]
+    missing = [n for n, key in enumerate(keys) if store.find(STAGE, key) is None]
+    with ProcessPoolExecutor() as pool:
+        found = dict(zip(missing, pool.map(check_listing, [listings[n] for n in missing]), strict=True))
+
+    def facts(number: int, _out: Path) -> Mapping[str, Any]:
+        return {"kernels": [asdict(each) for each in found[number]]}
+
+    made = [store.get_or_make(STAGE, key, partial(facts, n)) for n, key in enumerate(keys)]
+    return [_checked(kernel) for each in made for kernel in each.facts["kernels"]]
+
+
+def _digest(listing: Listing) -> str:
+    text = f"{listing.arch}\0{listing.disassembly}\0{listing.notes}"
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _checked(kernel: Mapping[str, Any]) -> Checked:
+    findings = tuple(Finding(**finding) for finding in kernel["findings"])
+    return Checked(kernel["arch"], kernel["name"], Entry(**kernel["entry"]), findings)
+
+
+def _report(checked: Iterable[Checked], *, rocm: str, reviewed: Reviewed) -> Report:
+    """The golden file's word on what was found: it may allow a kernel scratch memory."""
+    taken: dict[str, dict[str, Entry]] = {}
+    findings: list[Finding] = []
+    for each in checked:
+        taken.setdefault(each.arch, {})[each.name] = each.entry
+        limits = reviewed.get(each.arch, {}).get(each.name)
+        allowed = limits is not None and limits.scratch_bytes > 0
+        findings += (finding for finding in each.findings if not (allowed and finding.check == SCRATCH))
+    return Report(rocm, taken, (*findings, *golden.differences(reviewed, taken)))
 
 
 def update_golden(checkout: Path, report: Report) -> None:

@@ -13,8 +13,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from wheel_builder import static_checks
-from wheel_builder.base.archs import TABLES
 from wheel_builder.base.errors import StaticCheckError
 from wheel_builder.base.process import Runner, run
 from wheel_builder.base.store import Artifact, Store, sha256_tree
@@ -24,14 +22,12 @@ from wheel_builder.files.fatbin import CodeObject
 from wheel_builder.files.library import device_code
 from wheel_builder.files.wheelfile import MAX_READ_MIB, read_wheel
 from wheel_builder.images.listing import list_code, tools_in
-from wheel_builder.static_checks.check import Report, check_wheel, update_golden
+from wheel_builder.static_checks.check import Report, check_wheel, programs, update_golden
 from wheel_builder.static_checks.findings import Finding
 from wheel_builder.static_checks.golden import CHECK as GOLDEN_CHECK
 from wheel_builder.static_checks.golden import GOLDEN
 
 RECORD = "report.json"
-# The audit holds the wheel's budget; this only bounds what is read into memory.
-PROGRAM = Path(static_checks.__file__).parent
 
 
 def check_static(
@@ -65,8 +61,8 @@ def check_static(
         "rocm": rocm,
         "code": digests(device_code(content)),
         "image": builder.facts["image_id"],
-        "reviewed": sha256_tree(checkout, [checkout / name for name in (GOLDEN, *TABLES)]),
-        "checks": sha256_tree(PROGRAM, sorted(PROGRAM.glob("*.py"))),
+        "reviewed": sha256_tree(checkout, [checkout / GOLDEN]),
+        **programs(checkout),
     }
 
     def make(out: Path) -> Mapping[str, Any]:

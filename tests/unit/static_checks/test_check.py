@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.assembly import disassembly, notes
-from tests.unit.static_checks.tools import FakeTools
+from tests.unit.static_checks.tools import CODE, FakeTools
 from tests.wheels import ARCHS, KERNELS, good_files, write_wheel
 from wheel_builder.base.errors import DeviceCodeError, ElfError
 from wheel_builder.base.store import Store
 from wheel_builder.images.listing import Listing, Tools
 from wheel_builder.static_checks import golden
-from wheel_builder.static_checks.check import check_listings, check_wheel, update_golden
+from wheel_builder.static_checks.check import STAGE, check_listings, check_wheel, update_golden
 
 CHECKOUT = Path(__file__).parents[3]
 MFMA = "v_mfma_f32_32x32x8_f16 v[16:31], v[0:1], v[2:3], v[16:31]"
@@ -65,13 +65,13 @@ def test_code_that_is_no_kernel_is_refused_in_words():
         check(code)
 
 
-def run_on(wheel, checkout, tools):
+def run_on(wheel, checkout, tools, identity="sha256:1", used=None):
     return check_wheel(
         wheel,
         rocm="7.2",
-        tools=Tools(identity="sha256:1", image="builder:7.2"),
+        tools=Tools(identity, image="builder:7.2"),
         checkout=checkout,
-        store=Store(checkout / "build"),
+        store=Store(checkout / "build", used),
         max_mib=12,
         log=checkout / "log",
         run=tools,
@@ -88,6 +88,31 @@ def test_a_wheels_code_objects_are_listed_once_and_checked(checkout, tmp_path):
     update_golden(checkout, report)
     assert run_on(wheel, checkout, tools).findings == ()
     assert len(tools.commands) == 1
+
+
+def test_code_that_was_checked_is_not_checked_again(checkout, tmp_path, monkeypatch):
+    """The wheel for Windows has the Linux wheel's code objects: their checks took two minutes more."""
+    wheel = write_wheel(tmp_path, good_files())
+    report = run_on(wheel, checkout, FakeTools())
+    monkeypatch.setitem(CODE, "gfx1030", "scratch_load_dword v8, off, s0")
+    used = []
+    again = run_on(wheel, checkout, FakeTools(), "sha256:2", used)
+    archs = {
+        (each.facts["kernels"][0]["arch"], each.reused) for each in used if each.manifest["stage"] == STAGE
+    }
+    assert archs == {(arch, arch != "gfx1030") for arch in ARCHS}
+    more = [finding for finding in again.findings if finding not in report.findings]
+    assert {(finding.arch, finding.check) for finding in more} >= {("gfx1030", "scratch")}
+    assert {finding.arch for finding in more} == {"gfx1030"}
+
+
+def test_a_changed_check_has_everything_checked_again(checkout, tmp_path, monkeypatch):
+    wheel = write_wheel(tmp_path, good_files())
+    run_on(wheel, checkout, FakeTools())
+    monkeypatch.setattr("wheel_builder.static_checks.check.programs", lambda _: {"checks": "others"})
+    used = []
+    run_on(wheel, checkout, FakeTools(), used=used)
+    assert {each.reused for each in used if each.manifest["stage"] == STAGE} == {False}
 
 
 def test_a_wheel_without_device_code_is_refused_in_words(checkout, tmp_path):
