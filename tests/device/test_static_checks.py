@@ -1,7 +1,6 @@
 """The static checks find mistakes planted in compiler output; a release runs them on all our kernels."""
 
 import re
-from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 
 from tests.missing_waits import less_waits
 from wheel_builder.base.archs import known_archs
-from wheel_builder.static_checks.disassembly import Instruction, Kernel, parse_disassembly, parse_operation
+from wheel_builder.static_checks.disassembly import Kernel, parse_disassembly, parse_instruction
 from wheel_builder.static_checks.hazards import check_hazards
 
 pytestmark = pytest.mark.device
@@ -92,12 +91,12 @@ def without_a_wait_state(kernel, number):
     )
     if old.wait_states > 1:
         text = f"s_nop {old.wait_states - 2}"
-        shorter = Instruction(old.address, text, (parse_operation(text),))
+        shorter = parse_instruction(old.address, text)
         return Kernel(kernel.name, (*before, shorter, *after))
     rest = (*before, *after)
     return Kernel(
         kernel.name,
-        tuple(replace(i, target=after[0].address) if i.target == old.address else i for i in rest),
+        tuple(i._replace(target=after[0].address) if i.target == old.address else i for i in rest),
     )
 
 

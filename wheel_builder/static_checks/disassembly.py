@@ -4,9 +4,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
+from typing import Any, NamedTuple
 
 from wheel_builder.base.errors import DeviceCodeError
-from wheel_builder.static_checks.operations import ENCODING, TRANSCENDENTAL, Operation
+from wheel_builder.static_checks.operations import ENCODING, TRANSCENDENTAL, Operation, Registers
 
 HEADER = re.compile(r"^([0-9a-f]+) <([^>]+)>:$")
 LINE = re.compile(r"^\t(?P<text>\S.*?)\s*// (?P<address>[0-9A-F]+):(?P<words>(?: [0-9A-F]{8})+)(?: <.*>)?$")
@@ -17,57 +18,28 @@ INDIRECT = re.compile(r"s_(setpc|swappc|call)_b64$|s_cbranch_(join|[gi]_fork)$")
 DWORD = 4
 
 
-@dataclass(frozen=True)
-class Instruction:
-    """One instruction at ``address``; ``target`` is where it may jump to."""
+class Instruction(NamedTuple):
+    """One instruction at ``address``; ``target`` is where it may jump to.  All else follows from its text.
+
+    ``touches`` are registers on which a later instruction may depend: EXEC only when written.  ``is_late``:
+    its result may come later than that of other instructions of its kind.  ``wait_states`` are those that it
+    provides: one, plus those that ``s_nop`` asks for.
+    """
 
     address: int
+    target: int | None
     text: str
     operations: tuple[Operation, ...]
-    target: int | None = None
-
-    @property
-    def first(self) -> Operation:
-        return self.operations[0]
-
-    @property
-    def mnemonic(self) -> str:
-        return self.first.mnemonic
-
-    @cached_property
-    def is_valu(self) -> bool:
-        return self.first.kind == "valu"
-
-    @cached_property
-    def is_memory(self) -> bool:
-        return self.first.kind in ("lds", "vmem")
-
-    @cached_property
-    def is_transcendental(self) -> bool:
-        return TRANSCENDENTAL.match(self.mnemonic) is not None
-
-    @cached_property
-    def is_late(self) -> bool:
-        """Whether its result may come later than that of other instructions of its kind."""
-        return self.first.is_matrix or self.is_transcendental
-
-    @cached_property
-    def writes(self) -> frozenset[str]:
-        return self.first.writes.union(*(operation.writes for operation in self.operations[1:]))
-
-    @cached_property
-    def reads(self) -> frozenset[str]:
-        return self.first.reads.union(*(operation.reads for operation in self.operations[1:]))
-
-    @cached_property
-    def touches(self) -> frozenset[str]:
-        """Registers on which a later instruction may depend; EXEC only when written."""
-        return self.writes | (self.reads - {"exec"})
-
-    @cached_property
-    def wait_states(self) -> int:
-        """Wait states that the instruction provides: one, plus those that ``s_nop`` asks for."""
-        return int(self.first.operands[0], 0) + 1 if self.mnemonic == "s_nop" else 1
+    first: Operation
+    mnemonic: str
+    writes: Registers
+    reads: Registers
+    touches: Registers
+    is_valu: bool
+    is_memory: bool
+    is_transcendental: bool
+    is_late: bool
+    wait_states: int
 
     def __str__(self) -> str:
         return f"{self.address:#x} `{self.text}`"
@@ -138,7 +110,7 @@ def parse_disassembly(text: str) -> tuple[Kernel, ...]:
         if header := HEADER.match(line):
             current = functions.setdefault(header.group(2), [])
         elif (match := LINE.match(line)) and current is not None:
-            current.append(_instruction(match))
+            current.append(parse_instruction(int(match["address"], 16), match["text"]))
         elif not IGNORED.match(line):
             problems.append(f"line {number}: {line.strip()[:120]!r}")
     if problems or not functions:
@@ -160,14 +132,29 @@ def parse_operation(text: str) -> Operation:
     return Operation(ENCODING.sub("", mnemonic), tuple(operands), " ".join(modifiers))
 
 
-def _instruction(match: re.Match[str]) -> Instruction:
-    text, address = match["text"], int(match["address"], 16)
-    operations = tuple(parse_operation(half) for half in text.split("::"))
+def parse_instruction(address: int, text: str) -> Instruction:
+    """The instruction at ``address``, from its text without comment."""
+    (first, *_), *_ = known = _known(text)
     target = None
-    if JUMPS.match(operations[0].mnemonic):
-        words = int(operations[0].operands[-1])
+    if JUMPS.match(first.mnemonic):
+        words = int(first.operands[-1])
         target = address + DWORD * (1 + words - (words >= 1 << 15) * (1 << 16))
-    return Instruction(address, text, operations, target)
+    return Instruction(address, target, text, *known)
+
+
+@cache
+def _known(text: str) -> tuple[Any, ...]:
+    """The fields of ``Instruction`` from ``operations`` on: kernels repeat most of their texts."""
+    operations = tuple(parse_operation(half) for half in text.split("::"))
+    first, mnemonic, kind = operations[0], operations[0].mnemonic, operations[0].kind
+    writes = first.writes.union(*(operation.writes for operation in operations[1:]))
+    reads = first.reads.union(*(operation.reads for operation in operations[1:]))
+    transcendental = TRANSCENDENTAL.match(mnemonic) is not None
+    return (
+        operations, first, mnemonic, writes, reads, writes | (reads - {"exec"}),
+        kind == "valu", kind in ("lds", "vmem"), transcendental, first.is_matrix or transcendental,
+        int(first.operands[0], 0) + 1 if mnemonic == "s_nop" else 1,
+    )  # fmt: skip
 
 
 def _split(text: str) -> Iterator[str]:
