@@ -203,7 +203,8 @@ CHOICES: Choices = {
 HEAD = """\
 // Generated from kernels/archs/*.toml by `python3 -m wheel_builder.base.generated`; do not edit.
 // FA_ISA(isa).  FA_ARCH(arch, fields of ArchTraits), FA_NAME(arch, name): a code object.  FA_GPU(name, arch,
-// elf_machine, compute_units): a GPU that runs it
+// elf_machine, compute_units): a GPU that runs it.
+// FA_SEES_<isa>: defined on the host, and in device passes for GPUs of the ISA
 """
 RATES_HEAD = '''\
 """What compute units do, and how many GPUs have."""
@@ -333,17 +334,18 @@ def cpp_table(gpus: Mapping[str, Gpu]) -> str:
             for name, gpu in _spelled(gpus)
         ],
     }
-    return HEAD + "".join(f"\n#ifdef {name}\n{''.join(rows)}#endif\n" for name, rows in parts.items())
+    rows = "".join(f"\n#ifdef {name}\n{''.join(rows)}#endif\n" for name, rows in parts.items())
+    return HEAD + "\n" + _seen(gpus) + rows
 
 
-def macros_by_isa(gpus: Mapping[str, Gpu]) -> Mapping[str, tuple[str, ...]]:
-    """ISA -> clang's macros, one of which a device pass for that ISA defines."""
-    archs = archs_of(gpus)
-    found: dict[str, tuple[str, ...]] = {}
+def _seen(gpus: Mapping[str, Gpu]) -> str:
+    archs, macros = archs_of(gpus), dict[str, list[str]]()
     for gpu in gpus.values():
-        isa = archs[gpu.code_object].isa.name
-        found[isa] = (*found.get(isa, ()), f"__{_word(gpu.name)}__")
-    return found
+        macros.setdefault(archs[gpu.code_object].isa.name, []).append(f"defined(__{_word(gpu.name)}__)")
+    return "".join(
+        f"#if !defined(__AMDGCN__) || {' || '.join(found)}\n#define FA_SEES_{isa}\n#endif\n"
+        for isa, found in macros.items()
+    )
 
 
 def kernels_archs(archs: Mapping[str, Arch]) -> str:

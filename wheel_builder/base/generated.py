@@ -17,7 +17,6 @@ from wheel_builder.base.archs import (
     kernels_archs,
     known_archs,
     known_gpus,
-    macros_by_isa,
     python_rates,
 )
 from wheel_builder.base.call_sources import (
@@ -53,7 +52,7 @@ def generated() -> Mapping[Path, str]:
     return {
         ARCHS: cpp_table(known_gpus()),
         INSTANCES: kernels_archs(known_archs()),
-        TILES: cpp_tiles(known_tiles(), macros_by_isa(known_gpus())),
+        TILES: cpp_tiles(known_tiles()),
         STRUCTS: cpp_structs(described.structs),
         C_CALLS: c_calls(described.calls),
         TENSORS: cpp_tensors(described.calls),

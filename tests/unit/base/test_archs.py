@@ -110,7 +110,9 @@ def test_a_gpu_that_runs_the_code_of_another_is_one_table():
     found = parse_gpus(ISA_TEXT, GPU_TEXT + IMAGINARY)
     assert found["gfx9420"] == Gpu("gfx9420", "gfx1030", 0x7F, 12, "gfx9420")
     before, after = cpp_table(known_gpus()).splitlines(), cpp_table(found).splitlines()
-    assert [line for line in after if line not in before] == ['FA_GPU("gfx9420", gfx1030, 0x7f, 12)']
+    seen, row = (line for line in after if line not in before)
+    assert seen.endswith(" || defined(__gfx9420__)")
+    assert row == 'FA_GPU("gfx9420", gfx1030, 0x7f, 12)'
 
 
 def test_archs_are_the_gpus_with_code_of_their_own():
@@ -217,6 +219,17 @@ def test_a_target_for_several_gpus_is_a_word_in_cpp():
     for name in ("gfx10-3-generic", "gfx10_3_generic"):
         assert f'FA_GPU("{name}", gfx10_3_generic, 0x7f, 12)\n' in cpp_table(found)
     assert '"gfx10-3-generic": []' in kernels_archs(archs_of(found))
+    assert " || defined(__gfx10_3_generic__)\n#define FA_SEES_rdna2\n" in cpp_table(found)
+
+
+def test_the_device_pass_of_every_gpu_sees_its_isa():
+    """``--offload-arch`` may name any of them."""
+    lines = cpp_table(known_gpus()).splitlines()
+    for gpu in known_gpus().values():
+        isa = arch_named(gpu.code_object).isa.name
+        condition = lines[lines.index(f"#define FA_SEES_{isa}") - 1]
+        assert condition.startswith("#if !defined(__AMDGCN__) || ")
+        assert f"defined(__{gpu.name.replace('-', '_')}__)" in condition
 
 
 def test_an_arch_that_is_not_there_is_an_error():
