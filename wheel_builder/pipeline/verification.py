@@ -243,8 +243,8 @@ def verify_one(
     with progress.step("verify", job=job.id, log=log) as step:
         record = verify.verify_wheel(
             file, shown, static=checked, job=job, image=tester, fake_hip=runtime,
-            disassembly=code, runtimes=loads, checkout=context.checkout, store=context.store, log=log,
-            selection=chosen_suite(),
+            disassembly=code, runtimes=loads, checkout=context.checkout, store=context.store,
+            jobs=context.jobs, log=log, selection=chosen_suite(),
         )  # fmt: skip
         return told(step, record)
 

@@ -7,6 +7,7 @@ fails or none ran.
 
 import json
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from wheel_builder.fake_hip.container import (
     fake_hip_suite,
     shared_mounts,
 )
-from wheel_builder.images.docker import Mount
+from wheel_builder.images.docker import Mount, remove_own
 from wheel_builder.images.wheel_tests import Suite, run_suite
 from wheel_builder.matrix.model import Job
 from wheel_builder.verify.runtime_rules import like, serves, words
@@ -52,11 +53,15 @@ def verify_wheel(
     runtimes: Mapping[str, Artifact],
     checkout: Path,
     store: Store,
+    jobs: int,
     log: Path,
     selection: str = "",
     run: Runner = run,
 ) -> Artifact:
     """Run the tests of the installed wheel, and join their results with the emulator's.
+
+    With ``jobs`` of two or more, both folders of tests run side by side.  Each has a log of its own, named
+    after ``log``.
 
     ``emulated`` has the result of each arch's emulated suite, ``static`` the findings of the static checks,
     ``runtimes`` the result of loading under each ROCm version's runtime, the one of the wheel's ``job``
@@ -85,7 +90,7 @@ def verify_wheel(
     def make(out: Path) -> Mapping[str, Any]:
         suites = _suites(checkout, fake_hip=fake_hip, disassembly=disassembly, selection=selection)
         taken, sha256 = static.facts["archs"], named["sha256"]
-        tests = _run_suites(wheel, suites, image=image, out=out, log=log, run=run)
+        tests = _run_suites(wheel, suites, image=image, out=out, jobs=jobs, log=log, run=run)
         archs = {arch: what_was_shown(shown.facts, taken[arch], sha256) for arch, shown in emulated.items()}
         more = {
             "runtimes": {rocm: words(load.facts) for rocm, load in runtimes.items()} | like(runtimes, job),
@@ -125,15 +130,32 @@ def _suites(
 
 
 def _run_suites(
-    wheel: Path, suites: Mapping[str, Suite], *, image: Artifact, out: Path, log: Path, run: Runner
+    wheel: Path,
+    suites: Mapping[str, Suite],
+    *,
+    image: Artifact,
+    out: Path,
+    jobs: int,
+    log: Path,
+    run: Runner,
 ) -> Mapping[str, Any]:
     """Each suite's counts; its files go into a folder of ``out``."""
-    counts = {}
-    for name, suite in suites.items():
+
+    def one(name: str) -> Mapping[str, int]:
         folder = out / Path(name).name
         folder.mkdir()
-        counts[name] = run_suite(wheel, suite, image=image, out=folder, log=log, run=run)
-    return counts
+        own_log = log.with_stem(f"{log.stem}-{folder.name}")
+        return run_suite(wheel, suites[name], image=image, out=folder, log=own_log, run=run)
+
+    with ThreadPoolExecutor(jobs) as pool:
+        running = {name: pool.submit(one, name) for name in suites}
+        try:
+            return {name: future.result() for name, future in running.items()}
+        except BaseException as error:
+            pool.shutdown(wait=False, cancel_futures=True)
+            if not isinstance(error, Exception):
+                remove_own()  # or the pool would wait for its containers
+            raise
 
 
 def write_record(

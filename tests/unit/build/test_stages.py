@@ -3,6 +3,7 @@
 import hashlib
 import json
 import stat
+import threading
 from functools import partial
 from pathlib import Path
 
@@ -270,15 +271,15 @@ def loaded(rocm, *problems):
 PUBLIC = Public("7.2", ("6.4", "7.2"), (("7.2", ("7.14", "10.0")), ("6.4", ("6.5",))))
 
 
-def verify_one(checkout, tmp_path, engine, runtimes=None, shown=None, public=None, **options):
+def verify_one(checkout, tmp_path, engine, runtimes=None, shown=None, public=None, jobs=1, **options):
     file = tmp_path / "a-1+rocm7.2-py3-none-any.whl"
     file.write_bytes(b"wheel")
     part = Artifact(path=tmp_path, manifest={"key": "part", "facts": {}}, reused=True)
     return verify.verify_wheel(
         file, {"gfx908": shown or emulated("gfx908")}, static=STATIC, job=Job(ROCM, ("gfx908",), public),
         image=IMAGE, fake_hip=part, disassembly=part, runtimes={"7.2": loaded("7.2"), "6.4": loaded("6.4"), **(runtimes or {})},
-        checkout=checkout, store=Store(tmp_path / "build"), log=tmp_path / "log", run=engine,
-        **options,
+        checkout=checkout, store=Store(tmp_path / "build"), jobs=jobs, log=tmp_path / "verify.log",
+        run=engine, **options,
     )  # fmt: skip
 
 
@@ -318,6 +319,25 @@ def test_slow_tests_of_the_wheel_make_another_result(checkout, tmp_path):
     assert not verify_one(checkout, tmp_path, engine, selection=QUICK).reused
     chosen = [[f"{name}=1" in command for name in (FULL, QUICK)] for command in engine.commands]
     assert chosen == [[False, False]] * 2 + [[True, False]] * 2 + [[False, True]] * 2
+
+
+def test_both_folders_of_tests_run_side_by_side_with_logs_of_their_own(checkout, tmp_path):
+    """One after the other they took four minutes, with a core idle."""
+    both, logs = threading.Barrier(2, timeout=30), []
+
+    def answer(argv, folders):
+        both.wait()
+        (Path(folders["/out"]) / "junit.xml").write_text(suite())
+
+    engine = FakeEngine(answer)
+
+    def run(argv, *, log=None, **options):
+        logs.append(log.name)
+        return engine(argv, log=log, **options)
+
+    record = verify_one(checkout, tmp_path, run, jobs=2)
+    assert record.facts["tests"] == {"tests/wheel": {"passed": 3}, "tests/fake_hip": {"passed": 3}}
+    assert sorted(logs) == ["verify-fake_hip.log", "verify-wheel.log"]
 
 
 @pytest.mark.parametrize("quick", [False, True])
@@ -367,4 +387,4 @@ def test_a_failing_test_is_shown_with_its_log(checkout, tmp_path):
     with pytest.raises(VerifyError) as caught:
         verify_one(checkout, tmp_path, FakeEngine(fails=True))
     assert "failed wheel's tests in the verify container" in str(caught.value)
-    assert str(tmp_path / "log") in str(caught.value)
+    assert str(tmp_path / "verify-wheel.log") in str(caught.value)
