@@ -13,7 +13,9 @@ class Release:
     """A run of ``scripts/release`` as a user types it."""
 
     def __init__(self, index, *more):
-        with alone("release"):  # two would write the same files of dist/ at once
+        # Two for one platform would write the same files of dist/ at once.
+        platform = more[more.index("--platforms") + 1] if "--platforms" in more else "linux"
+        with alone(f"release-{platform}"):
             begin = time.monotonic()
             done = subprocess.run(
                 ["scripts/release", "--index", str(index), *more],
