@@ -85,8 +85,8 @@ int compute_units_of(std::string_view arch, const Counted& counted) {
   const Gpu* gpu = find_gpu(arch);
   if (gpu == nullptr) return counted.physical;
   const ArchTraits t = traits(gpu->code_object);
-  const bool pairs = counted.physical == counted.multiprocessors &&
-                     counted.threads > t.wave * t.simds * t.waves_per_simd;
+  const bool pairs =
+      counted.physical == counted.multiprocessors && counted.threads > t.wave * t.simds * t.waves_per_simd;
   return pairs ? counted.physical * t.cus_of_workgroup : counted.physical;
 }
 
