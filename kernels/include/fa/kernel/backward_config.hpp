@@ -63,8 +63,9 @@ constexpr DqConfig dq_config(Gfx arch, DType dtype, int head_dim, bool featured 
   return {};
 }
 
-// The kernel that computes dq too.
-constexpr DkDvConfig fused_config(Gfx arch, DType dtype, int head_dim, bool featured = false) {
+// The kernel that computes dq too; not every ISA has rows for it.
+constexpr DkDvConfig fused_config([[maybe_unused]] Gfx arch, [[maybe_unused]] DType dtype,
+                                  [[maybe_unused]] int head_dim, [[maybe_unused]] bool featured = false) {
 #define FA_TILE_bwd_fused FA_FIRST_ROW
 #include "fa/kernel/tiles.inc"
 #undef FA_TILE_bwd_fused
