@@ -25,7 +25,7 @@ def compiled(gpu, arch, source):
     command = build.compile_command(LLVM, gpu, source, out.absolute())
     command += PAD if gpu in PADDED else ()
     if gpu.endswith("-generic"):  # which the tables do not have: with the tiles of that arch
-        command += ("-U__amdgcn_processor__", f'-D__amdgcn_processor__="{arch}"')
+        command += ("-U__amdgcn_processor__", f'-D__amdgcn_processor__="{arch}"', f"-D__{arch}__")
     subprocess.run(command, check=True)
 
 
