@@ -209,22 +209,8 @@ HEAD = """\
 RATES_HEAD = '''\
 """What compute units do, and how many GPUs have."""
 
-from typing import NamedTuple
-
-
-class Rate(NamedTuple):
-    """The most that a compute unit does: FLOP of fp16 products in a clock, clocks and bytes in a second.
-
-    Clock and memory are those of the product that the arch is modelled as, memory a unit's share.
-    """
-
-    flop: int
-    clock: int
-    memory: int
-
-
 # Generated from kernels/archs/*.toml by wheel_builder/base/generated.py: change it there.
-# By arch with machine code of its own.
+# By arch with machine code of its own, the fields of ``Rate``.
 RATES = {
 '''
 LARGEST_HEAD = """\
@@ -357,7 +343,7 @@ def kernels_archs(archs: Mapping[str, Arch]) -> str:
 def python_rates(gpus: Mapping[str, Gpu]) -> str:
     """The text of the package's ``_rates.py``: how much a compute unit does, and how many there are."""
     rows = (
-        f'    "{arch.name}": Rate({arch.isa.peak_flop}, {round(arch.model.clock)}, '
+        f'    "{arch.name}": ({arch.isa.peak_flop}, {round(arch.model.clock)}, '
         f"{round(arch.model.memory / arch.compute_units)}),\n"
         for arch in archs_of(gpus).values()
     )

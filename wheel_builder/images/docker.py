@@ -8,6 +8,7 @@ that started them was killed.
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -200,6 +201,23 @@ def proxy_names(environ: Mapping[str, str]) -> tuple[str, ...]:
 def owner_flag() -> str:
     """The label for a container that another program creates for this process."""
     return f"--label={OWNER_LABEL}={_owner()}"
+
+
+@contextmanager
+def threads(most: int) -> Iterator[ThreadPoolExecutor]:
+    """A pool for calls that run containers, ``most`` at a time.
+
+    When the block raises, calls that have not begun are cancelled and those that run are waited for; at an
+    interruption their containers are removed first.
+    """
+    with ThreadPoolExecutor(most) as pool:
+        try:
+            yield pool
+        except BaseException as error:
+            pool.shutdown(wait=False, cancel_futures=True)
+            if not isinstance(error, Exception):
+                remove_own()  # or the pool would wait for its containers
+            raise
 
 
 def remove_own(*, run: Runner = run) -> None:

@@ -9,7 +9,6 @@ Results are in the record that lies beside the wheel afterwards.
 import os
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 
@@ -26,7 +25,7 @@ from wheel_builder.emulator.binding import Core
 from wheel_builder.emulator.command import Workshop
 from wheel_builder.fake_hip import stage as fake_hip
 from wheel_builder.fake_hip.container import LIBRARY
-from wheel_builder.images.docker import remove_own
+from wheel_builder.images.docker import threads
 from wheel_builder.images.listing import tools_in
 from wheel_builder.images.wheel_tests import FULL, QUICK
 from wheel_builder.matrix.model import (
@@ -366,17 +365,11 @@ def _emulate(
         )  # fmt: skip
 
     shown = {}
-    with ThreadPoolExecutor(workers) as pool:
+    with threads(workers) as pool:
         running = {arch: pool.submit(one, arch) for arch in archs}
-        try:
-            for arch, future in running.items():
-                with progress.step(f"emulate {arch}{where}", job=job.id, log=logs[arch]) as step:
-                    shown[arch] = told(step, future.result())
-        except BaseException as error:
-            pool.shutdown(wait=False, cancel_futures=True)
-            if not isinstance(error, Exception):
-                remove_own()  # or the pool would wait for its containers
-            raise
+        for arch, future in running.items():
+            with progress.step(f"emulate {arch}{where}", job=job.id, log=logs[arch]) as step:
+                shown[arch] = told(step, future.result())
     return shown
 
 

@@ -7,7 +7,6 @@ fails or none ran.
 
 import json
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from wheel_builder.fake_hip.container import (
     fake_hip_suite,
     shared_mounts,
 )
-from wheel_builder.images.docker import Mount, remove_own
+from wheel_builder.images.docker import Mount, threads
 from wheel_builder.images.wheel_tests import Suite, run_suite
 from wheel_builder.matrix.model import Job
 from wheel_builder.verify.runtime_rules import like, serves, words
@@ -147,15 +146,9 @@ def _run_suites(
         own_log = log.with_stem(f"{log.stem}-{folder.name}")
         return run_suite(wheel, suites[name], image=image, out=folder, log=own_log, run=run)
 
-    with ThreadPoolExecutor(jobs) as pool:
+    with threads(jobs) as pool:
         running = {name: pool.submit(one, name) for name in suites}
-        try:
-            return {name: future.result() for name, future in running.items()}
-        except BaseException as error:
-            pool.shutdown(wait=False, cancel_futures=True)
-            if not isinstance(error, Exception):
-                remove_own()  # or the pool would wait for its containers
-            raise
+        return {name: future.result() for name, future in running.items()}
 
 
 def write_record(

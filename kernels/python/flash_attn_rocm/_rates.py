@@ -1,31 +1,17 @@
 """What compute units do, and how many GPUs have."""
 
-from typing import NamedTuple
-
-
-class Rate(NamedTuple):
-    """The most that a compute unit does: FLOP of fp16 products in a clock, clocks and bytes in a second.
-
-    Clock and memory are those of the product that the arch is modelled as, memory a unit's share.
-    """
-
-    flop: int
-    clock: int
-    memory: int
-
-
 # Generated from kernels/archs/*.toml by wheel_builder/base/generated.py: change it there.
-# By arch with machine code of its own.
+# By arch with machine code of its own, the fields of ``Rate``.
 RATES = {
-    "gfx908": Rate(1024, 1502000000, 10240000000),
-    "gfx90a": Rate(1024, 1700000000, 14894545455),
-    "gfx942": Rate(2048, 2100000000, 17434210526),
-    "gfx950": Rate(4096, 2400000000, 31250000000),
-    "gfx1030": Rate(256, 2250000000, 6400000000),
-    "gfx1100": Rate(512, 2500000000, 10000000000),
-    "gfx1102": Rate(512, 2655000000, 9000000000),
-    "gfx1151": Rate(512, 2900000000, 6400000000),
-    "gfx1201": Rate(1024, 2970000000, 10000000000),
+    "gfx908": (1024, 1502000000, 10240000000),
+    "gfx90a": (1024, 1700000000, 14894545455),
+    "gfx942": (2048, 2100000000, 17434210526),
+    "gfx950": (4096, 2400000000, 31250000000),
+    "gfx1030": (256, 2250000000, 6400000000),
+    "gfx1100": (512, 2500000000, 10000000000),
+    "gfx1102": (512, 2655000000, 9000000000),
+    "gfx1151": (512, 2900000000, 6400000000),
+    "gfx1201": (1024, 2970000000, 10000000000),
 }
 # Compute units of the largest GPU of each gfx name.
 LARGEST = {

@@ -11,8 +11,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from flash_attn_rocm import _facts
-from flash_attn_rocm._rates import RATES
+from flash_attn_rocm import _facts, _rates
 from flash_attn_rocm._requirements import WINDOWS
 
 # Windows allows two by default, and other programs' work may be in front of a launch.
@@ -29,6 +28,20 @@ SHARE = 0.05
 REFERENCE_FLOP = 0.25
 
 FORWARD_FLOP, BACKWARD_FLOP = 4, 10  # for each query, key and element: two products, and five of one launch
+
+
+class Rate(NamedTuple):
+    """The most that a compute unit does: FLOP of fp16 products in a clock, clocks and bytes in a second.
+
+    Clock and memory are those of the product that the arch is modelled as, memory a unit's share.
+    """
+
+    flop: int
+    clock: int
+    memory: int
+
+
+RATES = {code: Rate(*found) for code, found in _rates.RATES.items()}
 
 
 class Work(NamedTuple):

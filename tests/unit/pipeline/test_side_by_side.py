@@ -9,6 +9,7 @@ import pytest
 from tests.conftest import CHECKOUT
 from wheel_builder.base.errors import VerifyError
 from wheel_builder.base.store import Artifact
+from wheel_builder.images import docker
 from wheel_builder.matrix.model import Job, Rocm
 from wheel_builder.pipeline import verification
 from wheel_builder.pipeline.context import RunContext
@@ -107,7 +108,7 @@ def test_a_failure_lets_what_runs_end_and_begins_nothing_more(emulate, monkeypat
             super().shutdown(**options)
             cancelled.set()
 
-    monkeypatch.setattr(verification, "ThreadPoolExecutor", Pool)
+    monkeypatch.setattr(docker, "ThreadPoolExecutor", Pool)
 
     def suite(arch, _):
         if arch == "gfx908":
@@ -127,7 +128,7 @@ def test_a_failure_lets_what_runs_end_and_begins_nothing_more(emulate, monkeypat
 
 def test_an_interrupt_ends_the_containers(emulate, monkeypatch):
     removed = threading.Event()
-    monkeypatch.setattr(verification, "remove_own", removed.set)
+    monkeypatch.setattr(docker, "remove_own", removed.set)
 
     def suite(arch, _):
         if arch == "gfx908":
