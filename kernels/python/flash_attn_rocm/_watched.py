@@ -1,7 +1,9 @@
 """The library's operators where Windows resets GPUs that are busy for long (``_resets``): a call that may
 take too long in one launch is cut into several, by sequences and heads, and warned of where it cannot be.
 
-Each head of each sequence gets the same bits as without: nothing of it depends on the others.
+Each head of each sequence gets the same bits as without, because nothing of it depends on the others.  There
+are two exceptions: dq of the fused kernels, whose sums have no fixed order, and a call that the slow kernel
+answers only because of the stride between heads: a part with one head may be a faster kernel's.
 """
 
 from collections.abc import Callable, Sequence
