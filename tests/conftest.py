@@ -130,7 +130,7 @@ def engine(context):
 
 @pytest.fixture(scope="session")
 def builder(engine, job, package, context):
-    """The default ROCm version's builder image, as a stage's result."""
+    """The default job's builder image, as a stage's result."""
     from wheel_builder.images.stages import build_image
 
     return build_image(job, package, context.store, logs=context.log("").parent)
@@ -138,7 +138,7 @@ def builder(engine, job, package, context):
 
 @pytest.fixture(scope="session")
 def builder_image(builder):
-    """The default ROCm version's builder image, by its name in the engine."""
+    """The default job's builder image, by its name in the engine."""
     return builder.facts["ref"]
 
 

@@ -15,24 +15,24 @@ INSTALLED = "tests/index/test_documents.py"
 WALK = {
     "scripts/release": "tests/release/conftest.py",
     "scripts/test": ".ci/run",
-    "pip install flash-attn-rocm --index-url <index>/rocm7.2/simple": IN_CONTAINER,
-    "python -m pip install flash-attn-rocm --index-url <index>/rocm7.2/simple": IN_CONTAINER,
+    "pip install flash-attn-rocm --index-url <index>/public/simple": IN_CONTAINER,
+    "python -m pip install flash-attn-rocm --index-url <index>/public/simple": IN_CONTAINER,
     "python -m flash_attn_rocm doctor": IN_CONTAINER,
     'python -c "import torch; print(torch.version.hip)"': IN_CONTAINER,
     "python -m pip uninstall --yes flash-attn-rocm": IN_CONTAINER,
-    "pip install flash-attn --index-url <index>/rocm7.2/simple": "tests/release/test_drop_in.py",
-    "pip install flash-attn-3 --index-url <index>/rocm7.2/simple": "tests/release/test_drop_in.py",
-    "pip install --force-reinstall --no-deps flash-attn --index-url <index>/rocm7.2/simple":
+    "pip install flash-attn --index-url <index>/public/simple": "tests/release/test_drop_in.py",
+    "pip install flash-attn-3 --index-url <index>/public/simple": "tests/release/test_drop_in.py",
+    "pip install --force-reinstall --no-deps flash-attn --index-url <index>/public/simple":
         "tests/index/test_install.py",
     "python -m pip install --require-hashes --requirement requirements.txt "
-    "--index-url <index>/rocm7.2/simple": INSTALLED,
-    "uv pip install flash-attn-rocm --index-url <index>/rocm7.2/simple": INSTALLED,
-    "uv pip install flash-attn-rocm --preview-features wheel-variants --index-url <index>/rocm7.2/variants":
+    "--index-url <index>/public/simple": INSTALLED,
+    "uv pip install flash-attn-rocm --index-url <index>/public/simple": INSTALLED,
+    "uv pip install flash-attn-rocm --preview-features wheel-variants --index-url <index>/public/variants":
         "tests/index/test_variants.py",
     "scripts/wheel-builder publish --variants --index DIR WHEEL": "tests/unit/cli/test_main.py",
-    "pip download --no-deps flash-attn-rocm --index-url <index>/rocm7.2/simple": INSTALLED,
-    "curl --fail --remote-name <index>/rocm7.2/simple/flash-attn-rocm/WHEEL.verification.json": INSTALLED,
-    "curl --fail --remote-name <index>/rocm7.2/simple/flash-attn-rocm/WHEEL.provenance.json": INSTALLED,
+    "pip download --no-deps flash-attn-rocm --index-url <index>/public/simple": INSTALLED,
+    "curl --fail --remote-name <index>/public/simple/flash-attn-rocm/WHEEL.verification.json": INSTALLED,
+    "curl --fail --remote-name <index>/public/simple/flash-attn-rocm/WHEEL.provenance.json": INSTALLED,
     "sha256sum WHEEL": INSTALLED,
     "python -m flash_attn_rocm selftest": "tests/fake_hip/test_selftest.py",
     "python -m flash_attn_rocm bench --output bench.csv --output bench.svg": "tests/wheel/test_bench.py",
@@ -55,7 +55,7 @@ WALK = {
     "scripts/wheel-builder upstream --arch gfx942 --take DIR --torch-index URL --to DIR":
         "tests/unit/upstream/test_extension.py",
     "scripts/release --rocm 6.4 --archs gfx1030": DRY,
-    "scripts/release --rocm public": DRY,
+    "scripts/release --rocm 7.2": DRY,
     "scripts/release --all": DRY,
     "scripts/release --platforms linux,windows": DRY,
     "scripts/wheel-builder wheel --platforms windows --to DIR": DRY,

@@ -29,7 +29,7 @@ TARGET = "--target installed"  # not into the tests' own environment
 
 @pytest.fixture
 def wheel(tmp_path):
-    made = product_wheel(tmp_path, "0.1.0+rocm7.2")
+    made = product_wheel(tmp_path, "0.1.0")
     write_record(made, {"sha256": sha256_file(made), "archs": {}})
     write_statement(made)
     return made
@@ -37,7 +37,7 @@ def wheel(tmp_path):
 
 @pytest.fixture
 def address(tmp_path, wheel):
-    publish([wheel], tmp_path / "index", "7.2", catalogue=CATALOGUE, now=NOW)
+    publish([wheel], tmp_path / "index", "public", catalogue=CATALOGUE, now=NOW)
     with serving(tmp_path / "index") as (url, _):
         yield url
 
@@ -58,7 +58,7 @@ def test_a_command_does_what_the_page_says(line, wheel, address, clean_env, tmp_
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     if where:
-        assert (tmp_path / "installed" / "flash_attn_rocm-0.1.0+rocm7.2.dist-info").is_dir()
+        assert (tmp_path / "installed" / "flash_attn_rocm-0.1.0.dist-info").is_dir()
     elif program == "sha256sum":
         assert digest in done.stdout
         [record] = (tmp_path / "index").rglob("*.record.json")
@@ -81,4 +81,4 @@ def test_a_project_of_uv_takes_the_wheel_from_this_index_only(address, clean_env
     assert done.returncode == 0, done.stderr
     locked = tomllib.loads((folder / "uv.lock").read_text())["package"]
     [ours] = [package for package in locked if package["name"] == "flash-attn-rocm"]
-    assert ours["source"] == {"registry": f"{address}/rocm7.2/simple"}
+    assert ours["source"] == {"registry": f"{address}/public/simple"}

@@ -148,7 +148,7 @@ def with_variants(url, env, target, *options, simple="rocm7.2/variants"):
     """As docs/install.md types it."""
     page = (CHECKOUT / "docs/install.md").read_text()
     [line] = re.findall(r"^    uv (pip install .*--preview-features .*)", page, re.MULTILINE)
-    command = line.replace("<index>/rocm7.2/variants", f"{url}/{simple}").split()
+    command = line.replace("<index>/public/variants", f"{url}/{simple}").split()
     return subprocess.run(
         [UV[0], *command, "--python", sys.executable, "--target", str(target), *options],
         env=env, capture_output=True, text=True, check=False,

@@ -28,8 +28,8 @@ def test_it_is_styled_and_searched_and_names_its_index_without_the_network(brows
     assert page.evaluate("getComputedStyle(document.querySelector('.md-header')).position") == "sticky"
     index = documentation.removesuffix("/docs")
     commands = page.locator("pre code").all_inner_texts()
-    assert f"pip install flash-attn-rocm --index-url {index}/rocm7.2/simple\n" in commands
-    assert f'url = "{index}/rocm7.2/simple"' in "".join(commands)
+    assert f"pip install flash-attn-rocm --index-url {index}/public/simple\n" in commands
+    assert f'url = "{index}/public/simple"' in "".join(commands)
     assert "<index>" not in "".join(commands)
     page.get_by_text("Type to start searching").wait_for(state="attached")  # the search has its index
     page.locator("input[name=query]").press_sequentially("Sienna Cichlid")  # it listens to keys

@@ -45,7 +45,7 @@ def quick(pytestconfig):
 
 @pytest.fixture(scope="session")
 def release(tmp_path_factory):
-    """The main job for the default ROCm version, into an index of its own."""
+    """The main job, which makes the public wheel, into an index of its own."""
     done = Release(tmp_path_factory.mktemp("index"))
     assert done.status == 0, done.err
     return done

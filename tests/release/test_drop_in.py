@@ -178,14 +178,14 @@ def test_the_release_publishes_it_with_record_and_statement(release, shims, shim
     assert [one["wheel"] for one in record["beside"]] == [release.wheel.name]
     assert record["tests"][shim.tests][0]["passed"] >= 10
     assert read_provenance(provenance_path(file)).sha256 == record["sha256"]
-    published = release.index / f"rocm7.2/simple/{shim.name}" / file.name
+    published = release.index / f"public/simple/{shim.name}" / file.name
     assert published.read_bytes() == file.read_bytes()
 
 
 @each_shim
 def test_pip_installs_it_with_the_kernels_from_the_index(release, shims, shim, verifier, context, tmp_path):
     version = shims[shim].name.split("-")[1]
-    requirement, simple = f"{shim.name}=={version}", release.index / "rocm7.2/simple"
+    requirement, simple = f"{shim.name}=={version}", release.index / "public/simple"
     found = install_and_call(
         requirement, index=release.index, simple=simple, image=verifier, checkout=context.checkout,
         log=tmp_path / "log",

@@ -33,7 +33,7 @@ ARCHS = list(known_archs())
 
 def test_the_summary_is_about_the_wheel_that_is_there(release):
     data = release.wheel.read_bytes()
-    assert release.wheel.name == "flash_attn_rocm-0.1.0+rocm7.2-py3-none-manylinux_2_28_x86_64.whl"
+    assert release.wheel.name == "flash_attn_rocm-0.1.0-py3-none-manylinux_2_28_x86_64.whl"
     assert release.says("size") == f"{len(data)} bytes"
     assert release.says("sha256") == hashlib.sha256(data).hexdigest()
     assert release.says("archs").split() == ARCHS
@@ -60,6 +60,7 @@ def test_the_index_is_sound(release):
 def test_the_record_says_what_was_and_was_not_shown(record):
     assert list(record["archs"]) == ARCHS
     assert record["differences"] == []  # from the reviewed resources
+    assert sorted(record["serves"]) == sorted(load_matrix(CHECKOUT / "matrix.yaml").public.fits)
     for arch, shown in record["archs"].items():
         assert shown["numerics"] == "executed on an ISA emulator, not run on hardware"
         assert shown["passed"] is True
@@ -176,4 +177,5 @@ def test_every_rocm_version_that_is_built_here_passes(tmp_path):
     assert every.status == 0, every.err
     published = sorted(path.name for path in (tmp_path / "index").glob("rocm*"))
     assert published == ["rocm6.4", "rocm7.2"]
+    assert list((tmp_path / "index/public/simple/flash-attn-rocm").glob("*.whl"))
     assert json.loads((tmp_path / "index/rocm6.4/simple/index.json").read_text())["projects"]

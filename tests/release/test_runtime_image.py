@@ -92,9 +92,8 @@ def test_two_lines_on_top_of_a_pytorch_image(image, release, derived):
     """The page's two lines, on an image with torch and pip, which stands in for the vendor's."""
     [(base, install)] = re.findall(r"```dockerfile\n(FROM .*)\n(RUN .*)\n```", PAGE)
     assert base == "FROM rocm/pytorch:latest"
-    index = "file:///index/rocm7.2/simple"
-    line = install.replace("<index>/rocm7.2/simple", index)
-    assert index in line
+    line = install.replace("<index>", "file:///index")
+    assert line != install
     remove = "python -m pip uninstall --yes flash-attn-rocm"
     vendor = derived("vendor", f"FROM {image['ref']}\nUSER 0\nRUN {remove}\n")
     argv = [

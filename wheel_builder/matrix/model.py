@@ -147,7 +147,7 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Selection:
-    """What the command line asks for; empty means the default ROCm version and all its archs.
+    """What the command line asks for; empty means ``default_rocm`` of matrix.yaml and all its archs.
 
     ``rocm`` may hold ``PUBLIC``, and ``all_rocm`` includes it; ``platforms`` are some of ``PLATFORMS``.
     """
@@ -211,11 +211,16 @@ class Rejection:
 
 @dataclass(frozen=True)
 class Plan:
-    """What will be built, and what was rejected."""
+    """What will be built, and what was rejected.
+
+    ``runtimes`` are jobs that make no wheel here: under the HIP runtimes in their images the public wheel is
+    loaded, too.
+    """
 
     jobs: tuple[Job, ...]
     rejected: tuple[Rejection, ...]
     package: Package
+    runtimes: tuple[Job, ...] = ()
 
 
 def simple_below(home: str) -> str:

@@ -38,9 +38,17 @@ def plan(matrix: Matrix, selection: Selection) -> Plan:
     _check_names(matrix, selection)
     plans = {LINUX: _for_linux, WINDOWS: _for_windows}
     found = [plans[platform](matrix, selection) for platform in PLATFORMS if platform in selection.platforms]
-    jobs = (job for jobs, _ in found for job in jobs)
+    jobs = tuple(job for jobs, _ in found for job in jobs)
     rejected = (rejection for _, rejections in found for rejection in rejections)
-    return Plan(tuple(jobs), tuple(rejected), matrix.package)
+    return Plan(jobs, tuple(rejected), matrix.package, _runtimes(matrix, jobs))
+
+
+def _runtimes(matrix: Matrix, jobs: Sequence[Job]) -> tuple[Job, ...]:
+    if not any(job.public and not job.for_windows for job in jobs):
+        return ()
+    known = {job.rocm.version for job in jobs}
+    more = tuple(version for version in matrix.public.runtimes if version not in known)
+    return tuple(_for_linux(matrix, Selection(more))[0]) if more else ()
 
 
 def _for_linux(matrix: Matrix, selection: Selection) -> tuple[list[Job], list[Rejection]]:
@@ -106,7 +114,7 @@ def wheel_rows(plan: Plan) -> list[dict[str, str]]:
 
     ``builder`` is the job whose image and device code a wheel has.
     """
-    runtimes = ",".join(dict.fromkeys(job.rocm.version for job in plan.jobs))
+    runtimes = ",".join(dict.fromkeys(job.rocm.version for job in (*plan.jobs, *plan.runtimes)))
     return [
         {
             "job": job.id,
@@ -134,7 +142,7 @@ def runtime_image_rows(plan: Plan) -> list[dict[str, str]]:
 
 def image_rows(plan: Plan, keys: Mapping[str, str]) -> list[dict[str, str]]:
     """Rows of the workflow matrix that makes builder images; ``image`` is the name of its content."""
-    names = dict.fromkeys((job.builder, job.rocm.version) for job in plan.jobs)
+    names = dict.fromkeys((job.builder, job.rocm.version) for job in (*plan.jobs, *plan.runtimes))
     return [{"job": job, "rocm": rocm, "image": keys[job]} for job, rocm in names]
 
 

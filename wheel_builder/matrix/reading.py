@@ -26,6 +26,7 @@ from wheel_builder.base.products import GFX, Product
 from wheel_builder.base.words import LINE, unknown
 from wheel_builder.matrix.document import Document, Key, Problem, read_document
 from wheel_builder.matrix.model import (
+    PUBLIC,
     VERSION,
     Arch,
     Exclude,
@@ -104,7 +105,7 @@ _LINE = (LINE, "one line of text")
 _RELEASE = (r"\d+\.\d+\.\d+", 'a release such as "2.13.0"')
 _SHA256 = (r"[0-9a-f]{64}", "64 lowercase hexadecimal digits")
 _FORMATS: Mapping[tuple[str, ...], tuple[str, str]] = {
-    ("default_rocm",): _VERSION,
+    ("default_rocm",): (f"{VERSION}|{PUBLIC}", f"{_VERSION[1]}, or {PUBLIC}"),
     ("package", "torch_floor"): _VERSION,
     ("package", "torch_headers"): _RELEASE,
     ("package", "torch_headers_sha256"): _SHA256,
@@ -321,8 +322,9 @@ def _unknown_problems(document: Document) -> Iterator[Problem]:
         ("public", "runtimes", "*"),
     ):
         for key, text in document.texts(*pattern):
-            if text not in versions:
-                yield Problem(key, unknown("ROCm version", text, versions))
+            known = [*versions, PUBLIC] if key == ("default_rocm",) else versions
+            if text not in known:
+                yield Problem(key, unknown("ROCm version", text, known))
 
 
 def _arch_problems(document: Document, gpus: Gpus) -> list[Problem]:

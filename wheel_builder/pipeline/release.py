@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -84,10 +84,14 @@ class Released:
 
 @dataclass
 class Attempt:
-    """How far one job got: a field is set once its stage has passed; ``failure`` is what stopped the job."""
+    """How far one job got: a field is set once its stage has passed; ``failure`` is what stopped the job.
+
+    ``runtimes`` are images of ROCm versions without a job, under whose runtimes the wheel is loaded.
+    """
 
     job: Job
     builder: Artifact | None = None
+    runtimes: Mapping[Job, Artifact] = field(default_factory=dict)
     codes: tuple[Artifact, ...] = ()
     wheel: Artifact | None = None
     audited: bool = False
@@ -119,12 +123,13 @@ def release(
     """
     attempts = tuple(Attempt(job) for job in jobs_to_build(plan))
     refuse_taken([one.job for one in attempts], context.checkout, context.index)
-    with progress_of(planned([attempt.job for attempt in attempts]), context, plain) as progress:
+    steps = planned([attempt.job for attempt in attempts], plan.runtimes)
+    with progress_of(steps, context, plain) as progress:
         start_engine(context, progress)
         images_of_tests = testers([one.job for one in attempts], plan.package, context, progress)
         for attempt in attempts:
             with attempt.going_on():
-                _build(attempt, plan.package, context, progress)
+                _build(attempt, plan, context, progress)
         images = {one.job: one.builder for one in attempts if one.builder and not one.job.for_windows}
         for attempt in attempts:
             with attempt.going_on():
@@ -257,9 +262,17 @@ def newest_wheel(job: Job, dist: Path) -> Path:
     return wheels[-1]
 
 
-def planned(jobs: Sequence[Job]) -> list[Planned]:
+def planned(jobs: Sequence[Job], runtimes: Sequence[Job] = ()) -> list[Planned]:
     """The steps of ``release`` in their order; weights are rough seconds on two cores."""
-    building = [step for job in jobs for step in (*_steps_until("wheel", job), Planned("audit", job.id))]
+    building = [
+        step
+        for job in jobs
+        for step in (
+            *_steps_until("wheel", job),
+            Planned("audit", job.id),
+            *map(builder_step, _loaded_under(job, runtimes)),
+        )
+    ]
     return [ENGINE, *tester_steps(jobs), *building, *(step for job in jobs for step in _finishing_steps(job))]
 
 
@@ -350,8 +363,13 @@ def provenance_of(
     )
 
 
-def _build(attempt: Attempt, package: Package, context: RunContext, progress: Progress) -> None:
-    job = attempt.job
+def _loaded_under(job: Job, runtimes: Sequence[Job]) -> Sequence[Job]:
+    """Those of a plan's ``runtimes`` under which the job's wheel is loaded."""
+    return runtimes if job.public and not job.for_windows else ()
+
+
+def _build(attempt: Attempt, plan: Plan, context: RunContext, progress: Progress) -> None:
+    job, package = attempt.job, plan.package
     attempt.builder = builder_image(job, package, context, progress)
     attempt.codes = compile_device_code(job, attempt.builder, context, progress)
     built = build_wheel(job, package, attempt.builder, attempt.codes, context, progress)
@@ -359,6 +377,9 @@ def _build(attempt: Attempt, package: Package, context: RunContext, progress: Pr
     with progress.step("audit", job=job.id):
         audit.audit_wheel(_file(built), expectation(job, package, context.checkout))
     attempt.audited = True
+    attempt.runtimes = {
+        other: builder_image(other, package, context, progress) for other in _loaded_under(job, plan.runtimes)
+    }
 
 
 def _finish(
@@ -374,7 +395,7 @@ def _finish(
     job, builder, built = attempt.job, attempt.builder, attempt.wheel
     if builder is None or built is None or not attempt.audited:
         return
-    others = {other: image for other, image in images.items() if other != job}
+    others = {other: image for other, image in images.items() if other != job} | attempt.runtimes
     record = verify_one(_file(built), job, context, builder, tester, progress, others=others)
     attempt.record = record.facts
     provenance = provenance_of(job, package, builder, attempt.codes, built, context)

@@ -141,8 +141,8 @@ def _dear(theirs: Costs) -> str:
 
 
 INSTEAD = (
-    "Nothing is compiled on your machine: pip install flash-attn-rocm --index-url <index>/rocm7.2/simple",
-    "Libraries that look for flash-attn: pip install flash-attn --index-url <index>/rocm7.2/simple",
+    "Nothing is compiled on your machine: pip install flash-attn-rocm --index-url <index>/public/simple",
+    "Libraries that look for flash-attn: pip install flash-attn --index-url <index>/public/simple",
     "In a container: scripts/wheel-builder runtime-image, or two lines on top of an image (docs/install.md).",
     "If it has to be upstream's package: scripts/wheel-builder upstream, on any number of machines.",
     "What a build that already runs is doing: scripts/wheel-builder explain-log --follow FILE",

@@ -116,11 +116,10 @@ def test_an_image_over_its_budget_is_refused_in_words():
     assert "docker history rocm-fa:7.2" in str(caught.value)
 
 
-def test_the_compose_example_names_the_devices_and_their_groups_by_number():
+def test_the_compose_example_names_the_devices_and_their_groups_by_number(job):
     text = (CHECKOUT / "dockerfiles" / "compose.yaml").read_text()
     service = yaml.safe_load(text)["services"]["rocm-fa"]
-    default = load_matrix(CHECKOUT / "matrix.yaml").default_rocm
-    assert service["image"] == f"rocm-fa:${{ROCM:-{default}}}"
+    assert service["image"] == f"rocm-fa:${{ROCM:-{job.rocm.version}}}"
     assert service["devices"] == ["/dev/kfd", "/dev/dri"]
     assert [group.partition(":?")[0] for group in service["group_add"]] == ["${KFD_GROUP", "${RENDER_GROUP"]
     assert "privileged" not in service

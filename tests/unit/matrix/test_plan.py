@@ -213,13 +213,37 @@ def test_wheel_rows_have_the_archs_as_the_command_line_takes_them():
 def test_the_public_wheel_takes_image_and_device_code_of_its_version():
     made = plan(MATRIX, Selection(rocm=("public",)))
     assert device_rows(made) == device_rows(plan(MATRIX, Selection()))
-    assert image_rows(made, KEYS) == image_rows(plan(MATRIX, Selection()), KEYS)
+    assert image_rows(made, KEYS)[:1] == image_rows(plan(MATRIX, Selection()), KEYS)
     [row] = wheel_rows(made)
     assert (row["job"], row["rocm"], row["builder"]) == ("public", "public", "rocm7.2")
     both = plan(MATRIX, Selection(rocm=("public", "7.2")))
     assert device_rows(both) == device_rows(made)
     assert image_rows(both, KEYS) == image_rows(made, KEYS)
     assert [row["job"] for row in wheel_rows(both)] == ["rocm7.2", "public"]
+
+
+def test_the_public_wheel_is_loaded_under_every_runtime_that_it_is_for():
+    made = plan(MATRIX, Selection(rocm=("public",)))
+    assert ids(made) == [("public", ("gfx908", "gfx942", "gfx1100"))]
+    assert [job.id for job in made.runtimes] == ["rocm6.4"]
+    assert [row["runtimes"] for row in wheel_rows(made)] == ["7.2,6.4"]
+    assert [row["job"] for row in image_rows(made, KEYS)] == ["rocm7.2", "rocm6.4"]
+    assert {row["job"] for row in device_rows(made)} == {"rocm7.2"}
+
+
+@pytest.mark.parametrize(
+    ("selection", "expected"),
+    [
+        (Selection(rocm=("7.2",)), ()),
+        (Selection(all_rocm=True), ()),  # it has a job of its own
+        (Selection(rocm=("public",), platforms=("windows",)), ()),
+        (Selection(rocm=("public",), archs=("gfx942",)), ("rocm6.4",)),  # which is not built for it there
+    ],
+)  # fmt: skip
+def test_only_the_public_wheel_for_linux_needs_other_runtimes(selection, expected):
+    excluded = replace(MATRIX.exclude[0], rocm="6.4", arch="gfx942")
+    made = plan(replace(FOR_WINDOWS, exclude=(excluded,)), selection)
+    assert tuple(job.id for job in made.runtimes) == expected
 
 
 def test_there_is_one_runtime_image_for_a_rocm_version():
@@ -339,7 +363,8 @@ def test_neither_a_gpu_with_linux_nor_an_image_gets_the_wheel_for_windows():
         ("public", "linux"), ("public-windows", "windows"),
     ]  # fmt: skip
     assert gpu_rows(made) == runtime_image_rows(made) == [{"job": "public"}]
-    assert image_rows(made, KEYS) == [{"job": "rocm7.2", "rocm": "7.2", "image": "7.2-key"}]
+    images = image_rows(plan(FOR_WINDOWS, Selection(rocm=("public",))), KEYS)
+    assert image_rows(made, KEYS) == images
 
 
 def test_a_rocm_version_has_no_wheel_for_windows():

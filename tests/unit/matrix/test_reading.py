@@ -13,7 +13,7 @@ from wheel_builder.base.errors import MatrixError
 from wheel_builder.base.products import Product
 from wheel_builder.cli.main import error_text
 from wheel_builder.matrix.document import MAX_BYTES
-from wheel_builder.matrix.model import Matrix
+from wheel_builder.matrix.model import PUBLIC, Matrix
 from wheel_builder.matrix.reading import Gpus, load_matrix
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -97,7 +97,7 @@ def refused(tmp_path, monkeypatch):
 
 def test_the_repositorys_own_matrix_is_good():
     matrix = load_matrix(REPOSITORY / "matrix.yaml")
-    assert matrix.default_rocm == "7.2"
+    assert matrix.default_rocm == PUBLIC
     assert [rocm.version for rocm in matrix.rocm if rocm.built_in_ci] == ["7.2", "6.4", "5.7"]
     assert [(exclude.rocm, exclude.arch) for exclude in matrix.exclude] == [
         ("6.4", "gfx950"),
@@ -117,6 +117,10 @@ def test_a_good_file_becomes_values(tmp_path):
     hash(matrix)
 
 
+def test_the_public_wheel_can_be_the_default(tmp_path):
+    assert load(tmp_path, GOOD.replace('default_rocm: "7.2"', "default_rocm: public")).default_rocm == PUBLIC
+
+
 def test_all_problems_at_once_in_the_order_of_lines(refused):
     found = refused(
         ('default_rocm: "7.2"', 'default_rocm: "7.3"'),
@@ -127,7 +131,7 @@ def test_all_problems_at_once_in_the_order_of_lines(refused):
         (", reason: too slow", ""),
     )
     assert found == [
-        "1: default_rocm: unknown ROCm version '7.3': did you mean 7.2? known: 7.2, 7.0",
+        "1: default_rocm: unknown ROCm version '7.3': did you mean 7.2? known: 7.2, 7.0, public",
         "7: package.max_wheel_mib: expected a number, found 'heavy'",
         "19: rocm[1].provider: expected debian or vendor, found 'amd'",
         "22: rocm[1].archs[0]: unknown arch 'gfx98': did you mean gfx908? known: gfx908, gfx1100",

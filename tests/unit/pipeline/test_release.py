@@ -29,7 +29,8 @@ from wheel_builder.index.check import Found, check_index, verify_index
 from wheel_builder.index.folder import read_contents
 from wheel_builder.index.local import MARK, TEXT
 from wheel_builder.matrix.catalogue import catalogue_of
-from wheel_builder.matrix.model import Plan
+from wheel_builder.matrix.model import Plan, Selection
+from wheel_builder.matrix.plan import plan
 from wheel_builder.matrix.support_table import planned_kernels
 from wheel_builder.pipeline.context import RunContext
 from wheel_builder.pipeline.release import (
@@ -56,9 +57,9 @@ WINDOWS = "flash_attn_rocm-0.1.0-py3-none-win_amd64.whl"
 
 
 @pytest.fixture
-def job(job):
-    """The matrix's own job, for the archs of the tests' wheels."""
-    return replace(job, archs=ARCHS)
+def job(matrix):
+    """The job of the tests' wheels, for their archs."""
+    return job_of(CHECKOUT / NAME, matrix, ARCHS)
 
 
 def test_the_steps_of_a_release_are_in_the_flows_order(job):
@@ -86,6 +87,13 @@ def test_the_steps_of_a_release_are_in_the_flows_order(job):
         "rocm7.2 publish",
         "rocm7.2 install from the index",
     ]
+
+
+def test_the_public_wheel_needs_the_image_of_every_runtime_that_it_is_for(matrix):
+    made = plan(matrix, Selection(rocm=("public",), platforms=("linux", "windows")))
+    steps = [step.title for step in planned(made.jobs, made.runtimes)]
+    assert steps[steps.index("public audit") + 1] == "rocm6.4 builder image"
+    assert steps.count("rocm6.4 builder image") == 1
 
 
 def test_a_wheel_for_windows_is_verified_and_installed_under_wine(matrix):

@@ -101,7 +101,7 @@ def test_both_sides_stand_beside_each_other():
     assert re.split(r" {2,}", rows["CPU time for all its archs"]) == ["11 h 47 min", "2 min 0 s"]
     assert re.split(r" {2,}", rows["memory of one compiler, at most"]) == ["900 MiB", "150 MiB"]
     assert re.split(r" {2,}", rows["forward"]) == ["100", "2", "30 (20 to 40)", "0.8"]
-    assert "pip install flash-attn-rocm --index-url <index>/rocm7.2/simple" in text
+    assert "pip install flash-attn-rocm --index-url <index>/public/simple" in text
 
 
 def test_flags_that_cost_are_named_with_what_they_cost():

@@ -19,7 +19,8 @@ def run(args: argparse.Namespace) -> None:
     plan = plan_of(args)
     upstream = read_matrix().upstream
     if args.github:
-        print(to_github(plan, {job.builder: builder_key(job, plan.package) for job in plan.jobs}))
+        every = (*plan.jobs, *plan.runtimes)
+        print(to_github(plan, {job.builder: builder_key(job, plan.package) for job in every}))
         print(output_lines(rows(plan, upstream, args.shards)))
         # Standard output goes to $GITHUB_OUTPUT; the reasons belong in the log.
         print("\n".join(rejection_lines(plan)), file=sys.stderr)

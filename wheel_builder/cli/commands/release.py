@@ -17,7 +17,7 @@ from wheel_builder.pipeline.summary import release_text
 def run(args: argparse.Namespace) -> None:
     plan = plan_of(args)
     if args.dry_run:
-        print(to_table(plan), *numbered(planned(jobs_to_build(plan))), sep="\n")
+        print(to_table(plan), *numbered(planned(jobs_to_build(plan), plan.runtimes)), sep="\n")
         return
     before = cpu_seconds()
     catalogue = read_catalogue()

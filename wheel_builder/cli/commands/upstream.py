@@ -51,7 +51,7 @@ def copied(file: Path, folder: Path) -> Path:
 def _wanted(args: argparse.Namespace) -> Wanted:
     matrix = read_matrix()
     check_arch(matrix.upstream, args.arch)
-    selection = Selection(rocm=() if args.rocm == DEFAULT else (args.rocm,))
+    selection = Selection(rocm=(matrix.public.built_with if args.rocm == DEFAULT else args.rocm,))
     job = jobs_to_build(plan(matrix, selection))[0]
     torch = Torch(args.torch or matrix.package.torch_headers, args.torch_index)
     return Wanted(job, matrix.package, matrix.upstream, args.arch, args.shard, args.kernels, torch)
@@ -77,7 +77,10 @@ def release(text: str) -> str:
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--arch", required=True, metavar="A", help="one gfx arch, for example gfx942")
     parser.add_argument(
-        "--rocm", default=DEFAULT, metavar="V", help="the ROCm version that compiles (default: default_rocm)"
+        "--rocm",
+        default=DEFAULT,
+        metavar="V",
+        help="the ROCm version that compiles (default: the public wheel's)",
     )
     parser.add_argument(
         "--shard", type=shard, default=ALL, metavar="K/N",
