@@ -91,7 +91,7 @@ class Attempt:
 
     job: Job
     builder: Artifact | None = None
-    runtimes: Mapping[Job, Artifact] = field(default_factory=dict)
+    runtimes: dict[Job, Artifact] = field(default_factory=dict)
     codes: tuple[Artifact, ...] = ()
     wheel: Artifact | None = None
     audited: bool = False
@@ -387,7 +387,7 @@ def _finish(
     package: Package,
     context: RunContext,
     tester: Artifact,
-    images: Mapping[Job, Artifact],
+    images: dict[Job, Artifact],
     catalogue: Catalogue,
     progress: Progress,
 ) -> None:
@@ -395,7 +395,7 @@ def _finish(
     job, builder, built = attempt.job, attempt.builder, attempt.wheel
     if builder is None or built is None or not attempt.audited:
         return
-    others = {other: image for other, image in images.items() if other != job} | attempt.runtimes
+    others = {other: image for other, image in (images | attempt.runtimes).items() if other != job}
     record = verify_one(_file(built), job, context, builder, tester, progress, others=others)
     attempt.record = record.facts
     provenance = provenance_of(job, package, builder, attempt.codes, built, context)
