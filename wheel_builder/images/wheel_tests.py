@@ -40,6 +40,11 @@ windows-python -m pytest -p no:cacheprovider --strict-markers -W error \\
 """
 
 
+def chosen_by(selection: str) -> dict[str, str]:
+    """The environment in which tests run ``FULL`` or ``QUICK``; "" for those of a release."""
+    return {selection: "1"} if selection else {}
+
+
 @dataclass(frozen=True)
 class Suite:
     """Tests to run, and what they need in the container.

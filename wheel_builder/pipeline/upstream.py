@@ -8,7 +8,6 @@ import fnmatch
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -21,7 +20,7 @@ from wheel_builder.base.jobs import Task, run_all
 from wheel_builder.base.machine import usable_memory
 from wheel_builder.base.store import Artifact
 from wheel_builder.base.words import unknown
-from wheel_builder.images.docker import remove_own
+from wheel_builder.images.docker import remove_own, threads
 from wheel_builder.matrix.model import Job, Package, Upstream
 from wheel_builder.pipeline.context import (
     ENGINE,
@@ -137,7 +136,7 @@ def _extension(
     shop = replace(shop, image=image)
     sdist = fetch_sdist(wanted.upstream, shop.store, log=shop.log)
     host = make_host_sources(sdist, torch, shop)
-    with ThreadPoolExecutor(context.jobs) as pool:
+    with threads(context.jobs) as pool:
         parts = list(
             pool.map(
                 lambda name: make_host_object(name, wanted.arch, host, sources, torch, shop),

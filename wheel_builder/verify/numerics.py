@@ -22,7 +22,7 @@ from wheel_builder.base.store import Artifact, Store, key_of
 from wheel_builder.fake_hip.container import DISASSEMBLY, fake_hip_suite
 from wheel_builder.images import wheel_tests
 from wheel_builder.images.docker import Mount
-from wheel_builder.images.wheel_tests import MOST_FAILURES, QUICK, Suite, run_suite
+from wheel_builder.images.wheel_tests import MOST_FAILURES, QUICK, Suite, chosen_by, run_suite
 from wheel_builder.verify import coverage
 from wheel_builder.verify.coverage import REASONS, Reason, coverage_problems, explained, parse_reasons
 from wheel_builder.verify.seen import WHOLE, Files, Subject, copied, digest_of, files_at, listing_of
@@ -102,7 +102,7 @@ def run_emulated(
         "FA_FAKE_HIP_CHECKS": CHECKS,
         "FA_FAKE_HIP_SEED": SEED,
         "FA_FAKE_HIP_TIME_LIMIT": TIME_LIMIT,
-        **({selection: "1"} if selection else {}),
+        **chosen_by(selection),
     }
     suite = fake_hip_suite(
         checkout / TESTS, fake_hip=fake_hip, disassembly=disassembly, checkout=checkout, env=settings,

@@ -23,7 +23,7 @@ from wheel_builder.fake_hip.container import (
     shared_mounts,
 )
 from wheel_builder.images.docker import Mount, threads
-from wheel_builder.images.wheel_tests import Suite, run_suite
+from wheel_builder.images.wheel_tests import Suite, chosen_by, run_suite
 from wheel_builder.matrix.model import Job
 from wheel_builder.verify.runtime_rules import like, serves, words
 
@@ -114,7 +114,7 @@ def _suites(
         Mount(checkout / SHIM, f"{PYTHON}/flash_attn"),
         Mount(checkout / MACHINES, f"{PYTHON}/machines.py"),
     )
-    selected = {selection: "1"} if selection else {}
+    selected = chosen_by(selection)
     env = {"PYTHONPATH": PYTHONPATH, **selected}
     return {
         TESTS: Suite(checkout / TESTS, (*shared_mounts(checkout), *own), tuple(env.items())),
