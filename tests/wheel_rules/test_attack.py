@@ -16,6 +16,7 @@ from functools import cache
 
 import pytest
 
+from tests import pes
 from tests.checkouts import GIT
 from tests.documents import changed, places
 from tests.finished import finished_files, finished_wheel, repository, state
@@ -247,16 +248,20 @@ def attack_wheels(count, tmp_path, matrix, checkout, good):
 
 
 def linked_dll(rng, data):
-    """A DLL's headers and tables of imports and exports, or what follows its last section."""
-    end = rng.choice((0x400, data.index(b"__CLANG_OFFLOAD_BUNDLE__")))
-    return rng.choice((flipped(rng, data, 0, end), flipped(rng, data, 0, end), data + b"MZ"))
+    """A DLL's headers, or its tables of imports and exports, or what follows its last section.
+
+    Not its code: whether that is right no audit can say.
+    """
+    [tables] = [section for section in read_pe(data).sections if section.name == ".rdata"]
+    begin, end = rng.choice(((0, pes.HEADERS), (tables.file_at, tables.file_at + tables.size)))
+    return rng.choice((flipped(rng, data, begin, end), flipped(rng, data, begin, end), data + b"MZ"))
 
 
 def as_loaded(data):
-    """What Windows' loader takes from a DLL, and of the tables what the reader understands of them."""
+    """What Windows' loader takes from a DLL, in whole pages; of tables, what the reader understands."""
     dll = read_pe(data)
-    sections = [(each.address, each.size, each.flags) for each in dll.sections]
-    rest = [data[each.file_at :][: each.size] for each in dll.sections if each.name != ".rdata"]
+    sections = [(each.address, -(-each.size // 4096), each.flags) for each in dll.sections]
+    rest = [data[each.file_at :][: each.file_size] for each in dll.sections if each.name != ".rdata"]
     return dll.imports, dll.exports, dll.directories, dll.dll_characteristics, dll.overlay, sections, rest
 
 

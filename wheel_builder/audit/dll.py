@@ -10,20 +10,57 @@ from wheel_builder.files import pe
 from wheel_builder.files.library import WINDOWS_LIBRARY, WINDOWS_SECTION
 from wheel_builder.files.pe import Pe, Section
 
-TORCH_DLL, SYSTEM_DLL, C_RUNTIME = "torch_cpu.dll", "KERNEL32.dll", "api-ms-win-crt-"
+TORCH_DLL = "torch_cpu.dll"
+# What the library and the C++ runtime in it take from Windows.  After a change of the compiler: does such a
+# library need each new function?
+SYSTEM = {
+    "KERNEL32.dll": (
+        "AcquireSRWLockExclusive DeleteCriticalSection EnterCriticalSection GetLastError "
+        "GetModuleHandleA GetProcAddress InitializeCriticalSection LeaveCriticalSection RaiseException "
+        "ReleaseSRWLockExclusive RtlCaptureContext RtlLookupFunctionEntry RtlRestoreContext RtlUnwindEx "
+        "RtlVirtualUnwind Sleep SleepConditionVariableSRW TlsGetValue VirtualProtect VirtualQuery "
+        "WakeAllConditionVariable"
+    ),
+    "api-ms-win-crt-convert-l1-1-0.dll": "_strtod_l mbrtowc mbsrtowcs strtof wcrtomb wcrtomb_s",
+    "api-ms-win-crt-heap-l1-1-0.dll": "_aligned_free _aligned_malloc free malloc realloc",
+    "api-ms-win-crt-locale-l1-1-0.dll": (
+        "___mb_cur_max_func __pctype_func _configthreadlocale _create_locale _free_locale localeconv "
+        "setlocale"
+    ),
+    "api-ms-win-crt-multibyte-l1-1-0.dll": "_mbtowc_l",
+    "api-ms-win-crt-private-l1-1-0.dll": "memchr",
+    "api-ms-win-crt-runtime-l1-1-0.dll": (
+        "__sys_nerr _errno _execute_onexit_table _exit _initialize_onexit_table _initterm _initterm_e "
+        "_register_onexit_function abort strerror_s"
+    ),
+    "api-ms-win-crt-stdio-l1-1-0.dll": (
+        "__acrt_iob_func __stdio_common_vfprintf __stdio_common_vsprintf __stdio_common_vsscanf fflush "
+        "fputc fwrite"
+    ),
+    "api-ms-win-crt-string-l1-1-0.dll": "_strdup mbrlen strcmp strncpy tolower toupper wcslen",
+    "api-ms-win-crt-time-l1-1-0.dll": "_strftime_l",
+}
 # ASLR with 64 bits and no execution of data.
 PROTECTIONS = {
     pe.HIGH_ENTROPY_VA: "HIGH_ENTROPY_VA",
     pe.DYNAMIC_BASE: "DYNAMIC_BASE",
     pe.NX_COMPAT: "NX_COMPAT",
 }
-# Thread-local storage is mingw's: its runtime brings two callbacks.
-DIRECTORIES = frozenset(
-    {"export", "import", "exception", "relocation", "debug", "tls", "import address", "load config"}
-)
+# The tables, each with its section.  Thread-local storage is mingw's: its runtime brings two callbacks.
+DIRECTORIES = {
+    "export": ".rdata",
+    "import": ".rdata",
+    "import address": ".rdata",
+    "exception": ".pdata",
+    "relocation": ".reloc",
+    "debug": ".buildid",
+    "tls": ".rdata",
+}
 DEVICE_CODE = WINDOWS_SECTION
 # The compiler's, and the functions that say where bundles are.
 CODE = frozenset({".text", ".fa_bund"})
+# Not, for example, that all processes share it.
+FLAGS = pe.CODE | pe.DATA | pe.DISCARDABLE | pe.EXECUTE | pe.READ | pe.WRITE
 SECTIONS = CODE | {".rdata", ".buildid", ".data", ".pdata", ".tls", ".reloc", DEVICE_CODE}
 
 
@@ -37,16 +74,7 @@ def dll_problems(dll: Pe, torch: Collection[str]) -> Iterator[str]:
 
     ``torch`` are the functions that it may import from there.
     """
-    wanted = pe.EXECUTABLE_IMAGE | pe.LARGE_ADDRESS_AWARE | pe.DLL
-    if dll.characteristics & wanted != wanted:
-        yield f"its characteristics are {dll.characteristics:#x}; expected a DLL with all of {wanted:#x}"
-    for bit, name in PROTECTIONS.items():
-        if not dll.dll_characteristics & bit:
-            yield f"it lacks {name}; expected it, so that the loader protects the process"
-    if dll.overlay:
-        yield f"{dll.overlay} bytes follow its last section; expected none"
-    if strange := sorted(dll.directories - DIRECTORIES):
-        yield f"it has the tables {', '.join(strange)}; expected only {', '.join(sorted(DIRECTORIES))}"
+    yield from _header_problems(dll)
     yield from _import_problems(dll, torch)
     if dll.export_name != NAME:
         yield f"it calls itself {dll.export_name!r}; expected {NAME}"
@@ -58,13 +86,33 @@ def dll_problems(dll: Pe, torch: Collection[str]) -> Iterator[str]:
         yield f"it has no section {DEVICE_CODE}; expected device code in one"
 
 
+def _header_problems(dll: Pe) -> Iterator[str]:
+    wanted = pe.EXECUTABLE_IMAGE | pe.LARGE_ADDRESS_AWARE | pe.DLL
+    if dll.characteristics & wanted != wanted:
+        yield f"its characteristics are {dll.characteristics:#x}; expected a DLL with all of {wanted:#x}"
+    for bit, name in PROTECTIONS.items():
+        if not dll.dll_characteristics & bit:
+            yield f"it lacks {name}; expected it, so that the loader protects the process"
+    if strange_bits := dll.dll_characteristics & ~sum(PROTECTIONS):
+        yield f"its DLL has the characteristics {strange_bits:#x}, too; expected {sum(PROTECTIONS):#x}"
+    if dll.overlay:
+        yield f"{dll.overlay} bytes follow its last section; expected none"
+    if strange := sorted(dll.directories.keys() - DIRECTORIES):
+        yield f"it has the tables {', '.join(strange)}; expected only {', '.join(sorted(DIRECTORIES))}"
+    for table, section in dll.directories.items():
+        if table in DIRECTORIES and section != DIRECTORIES[table]:
+            yield f"the {table} table is in section {section}; expected it in {DIRECTORIES[table]}"
+
+
 def _import_problems(dll: Pe, torch: Collection[str]) -> Iterator[str]:
     for name, functions in dll.imports.items():
-        if name == TORCH_DLL:
-            if strange := sorted(set(functions) - set(torch)):
-                yield f"it imports {_listed(strange)} from {name}; expected functions of the stable ABI"
-        elif name != SYSTEM_DLL and not name.startswith(C_RUNTIME):
-            yield f"it imports {name}; expected {TORCH_DLL}, {SYSTEM_DLL} and {C_RUNTIME}* only"
+        if name != TORCH_DLL and name not in SYSTEM:
+            yield f"it imports {name}; expected one of {', '.join((TORCH_DLL, *SYSTEM))}"
+            continue
+        known = torch if name == TORCH_DLL else SYSTEM[name].split()
+        if strange := sorted(set(functions) - set(known)):
+            what = "functions of the stable ABI" if name == TORCH_DLL else "those in audit/dll.py"
+            yield f"it imports {_listed(strange)} from {name}; expected {what}"
     if TORCH_DLL not in dll.imports:
         yield f"it does not import {TORCH_DLL}; expected the stable ABI from there"
 
@@ -72,6 +120,8 @@ def _import_problems(dll: Pe, torch: Collection[str]) -> Iterator[str]:
 def _section_problems(section: Section) -> Iterator[str]:
     if section.name not in SECTIONS:
         yield f"it has a section {section.name}; expected one of {', '.join(sorted(SECTIONS))}"
+    if strange := section.flags & ~FLAGS:
+        yield f"section {section.name} has the flags {strange:#x}; expected none besides {FLAGS:#x}"
     if section.flags & pe.WRITE and section.flags & pe.EXECUTE:
         yield f"section {section.name} is writable and executable; expected one at most"
     if section.flags & pe.EXECUTE and section.name not in CODE:

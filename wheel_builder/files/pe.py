@@ -17,7 +17,7 @@ AMD64, PE32_PLUS, WINDOWS_CONSOLE, WINDOWS_GUI = 0x8664, 0x20B, 3, 2
 # Bits of the file's characteristics, of those of a DLL, and of a section's flags.
 EXECUTABLE_IMAGE, LARGE_ADDRESS_AWARE, DLL = 0x2, 0x20, 0x2000
 HIGH_ENTROPY_VA, DYNAMIC_BASE, NX_COMPAT = 0x20, 0x40, 0x100
-CODE, DISCARDABLE, EXECUTE, READ, WRITE = 0x20, 0x2000000, 0x20000000, 0x40000000, 0x80000000
+CODE, DATA, DISCARDABLE, EXECUTE, READ, WRITE = 0x20, 0x40, 0x2000000, 0x20000000, 0x40000000, 0x80000000
 DIRECTORIES = (
     "export", "import", "resource", "exception", "certificate", "relocation", "debug", "architecture",
     "global pointer", "tls", "load config", "bound import", "import address", "delay import", "clr",
@@ -50,8 +50,9 @@ class Section(NamedTuple):
 
 @dataclass(frozen=True)
 class Pe:
-    """``imports`` maps each DLL to the names taken from it, ``directories`` names those that are not empty.
+    """``imports`` maps each DLL to the names taken from it, ``directories`` each table to its section's name.
 
+    Empty tables are left out; the section of certificates, which are not mapped, is "".
     ``overlay`` is what follows the last section in the file; ``export_name`` the DLL's own name for itself.
     """
 
@@ -62,7 +63,7 @@ class Pe:
     imports: Mapping[str, tuple[str, ...]]
     exports: tuple[str, ...]
     export_name: str
-    directories: frozenset[str]
+    directories: Mapping[str, str]
     overlay: int
     data: bytes = field(repr=False)
 
@@ -115,7 +116,7 @@ def read_pe(data: bytes) -> Pe:
         imports=dict(image.imports(places["import"])) if places["import"][0] else {},
         exports=exports,
         export_name=name,
-        directories=frozenset(kind for kind, (address, size) in places.items() if address or size),
+        directories={kind: image.home(kind, *place) for kind, place in places.items() if any(place)},
         overlay=len(data) - max([*ends, optional.header_bytes]),
         data=data,
     )
@@ -137,6 +138,13 @@ class _Image:
         if not found:
             _refuse(f"{what} is at {address:#x}, where no section maps {size} bytes of the file")
         return self.data[found[0] : found[0] + size]
+
+    def home(self, kind: str, address: int, size: int) -> str:
+        """The section that a directory's table lies in."""
+        if kind == "certificate":
+            return ""  # a place in the file, behind everything that is mapped
+        self.at(address, max(size, 1), f"the {kind} table")
+        return next(each.name for each in self.sections if each.address <= address < each.end)
 
     def text(self, address: int, what: str) -> str:
         found = bytearray()

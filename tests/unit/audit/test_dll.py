@@ -25,14 +25,26 @@ CHANGES = {
     "no ASLR": ({"dll_characteristics": 0x120}, "it lacks DYNAMIC_BASE"),
     "32 bits of ASLR": ({"dll_characteristics": 0x140}, "it lacks HIGH_ENTROPY_VA"),
     "data that runs": ({"dll_characteristics": 0x060}, "it lacks NX_COMPAT"),
+    "a container of apps": (
+        {"dll_characteristics": 0x1160},
+        "its DLL has the characteristics 0x1000, too; expected 0x160",
+    ),
     "an overlay": ({"overlay": b"more"}, "4 bytes follow its last section; expected none"),
     "HIP at link time": (
         {"imports": {**IMPORTS, "amdhip64_7.dll": ("hipInit",)}},
-        "it imports amdhip64_7.dll; expected torch_cpu",
+        "it imports amdhip64_7.dll; expected one of torch_cpu.dll, KERNEL32.dll",
     ),
     "another C runtime": (
         {"imports": {**IMPORTS, "msvcrt.dll": ("free",)}},
-        "it imports msvcrt.dll; expected torch_cpu.dll",
+        "it imports msvcrt.dll; expected one of torch_cpu.dll",
+    ),
+    "a name that only begins like the C runtime's": (
+        {"imports": {**IMPORTS, "api-ms-win-crt-evil-l1-1-0.dll": ("free",)}},
+        "it imports api-ms-win-crt-evil-l1-1-0.dll; expected one of",
+    ),
+    "a function of Windows that it has no use for": (
+        {"imports": {**IMPORTS, "KERNEL32.dll": ("GetProcAddress", "WriteProcessMemory")}},
+        "it imports WriteProcessMemory from KERNEL32.dll; expected those in audit/dll.py",
     ),
     "a name that only looks like torch's": (
         {"imports": {**IMPORTS, "Torch_CPU.dll.": ("x",)}},
@@ -60,6 +72,10 @@ CHANGES = {
         {"extra": (FAT, (".data", b"x", DATA | READ | WRITE | EXECUTE))},
         "section .data is writable and executable",
     ),
+    "data that all processes share": (
+        {"extra": (FAT, (".data", b"x", DATA | READ | WRITE | 0x10000000))},
+        "section .data has the flags 0x10000000; expected none besides",
+    ),
     "more code": (
         {"extra": (FAT, (".data", b"x", READ | EXECUTE))},
         "section .data is executable; expected only",
@@ -85,3 +101,9 @@ def test_tables_that_the_library_has_no_use_for_are_refused(index, name):
     data = changed(Dll().data, OPTIONAL_AT + 112 + 8 * index, "<I", 0x2000)
     [problem] = problems(None, data)
     assert problem.startswith(f"it has the tables {name}; expected only ")
+
+
+def test_a_table_in_another_section_is_refused():
+    """Windows would look there for what to do at an exception."""
+    data = changed(changed(Dll().data, OPTIONAL_AT + 136, "<I", 0x2000), OPTIONAL_AT + 140, "<I", 12)
+    assert problems(None, data) == ["the exception table is in section .rdata; expected it in .pdata"]

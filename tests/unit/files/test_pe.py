@@ -39,7 +39,7 @@ def test_a_dll_is_read():
     assert [section.name for section in found.sections] == [".text", ".rdata", ".hip_fat"]
     assert found.section_bytes(".hip_fat") == b"__CLANG_OFFLOAD_BUNDLE__"
     assert found.section_bytes(".data") is None
-    assert found.directories == {"export", "import"}
+    assert found.directories == {"export": ".rdata", "import": ".rdata"}
     assert (found.overlay, read_pe(Dll(overlay=b"behind").data).overlay) == (0, 6)
 
 
@@ -97,6 +97,14 @@ MUTANTS = {
         "the name of section 2 is '.hip_fat'",
     ),
     "imports in the headers": (lambda d: changed(d, IMPORT, "<I", 0x80), "the import table is at 0x80"),
+    "a table for exceptions outside": (
+        lambda d: changed(d, IMPORT + 16, "<I", 0x9000),
+        "the exception table is at 0x9000, where no section maps 1 bytes of the file",
+    ),
+    "a table for exceptions without place": (
+        lambda d: changed(d, IMPORT + 20, "<I", 12),
+        "the exception table is at 0x0",
+    ),
     "imports outside": (lambda d: changed(d, IMPORT, "<I", 0x9000), "the import table is at 0x9000"),
     "more imports than said": (lambda d: changed(d, IMPORT + 4, "<I", 40), "longer than its directory says"),
     "an import by number": (
