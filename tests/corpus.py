@@ -8,7 +8,8 @@ serves and N in a row execute nothing new.  From them it picks a set that execut
 every feature that any of them does, at a low total of executed instructions.  With a quarter of that total
 more, it adds calls that show most outcomes of instructions (core/outcomes.hpp of the emulator).  WHEEL, by
 default the newest in dist, is a release's, with its disassembly in the store.  With --kernel the choice for
-kernels whose name has another text stays as it is.
+kernels whose name has another text stays as it is, so that an arch that shares the corpus of another one can
+have calls of kernels that the other lacks: --archs gfx1201 --kernel fa_fwd_tall.
 
 --quick picks from the corpus, for each arch, the calls of the quick suite (tests/numerics/quick.json): they
 execute every instruction that the corpus does, in little time.
@@ -186,6 +187,13 @@ def by_kernel(taken):
     return dict(numbers)
 
 
+def merged(before, found):
+    """With what was found for some kernels; that of an arch that shares another's corpus is besides it."""
+    if isinstance(before, str):
+        return {"like": before, "kernels": found}
+    return {**before, "kernels": {**before["kernels"], **found}} if "like" in before else {**before, **found}
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -199,7 +207,8 @@ def main():
     wheel = args.wheel or newest_wheel()
     file, pick, count = (QUICK, choose_quick, 0) if args.quick else (CORPUS, choose, args.count)
     numbers = json.loads(file.read_text()) if file.exists() else {}
-    own = [arch for arch in known_archs() if not isinstance(numbers.get(arch), str)]
+    shared = {arch for arch, each in numbers.items() if isinstance(each, str) or "like" in each}
+    own = [arch for arch in known_archs() if arch not in shared]
     for arch in args.archs.split(",") if args.archs else own:
         with tempfile.TemporaryDirectory() as name:
             out = Path(name)
@@ -207,7 +216,7 @@ def main():
             found = candidates(wheel, arch, count, args.kernel, out)
         taken = pick(found["calls"])
         print(*report(found, taken), sep="\n")  # noqa: T201
-        numbers[arch] = {**numbers.get(arch, {}), **by_kernel(taken)} if args.kernel else by_kernel(taken)
+        numbers[arch] = merged(numbers.get(arch, {}), by_kernel(taken)) if args.kernel else by_kernel(taken)
         file.write_text(json.dumps(numbers, indent=1, sort_keys=True) + "\n")
 
 

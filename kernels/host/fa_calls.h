@@ -23,6 +23,7 @@ typedef struct fa_fwd_call {
   double dropout_p;
   int64_t max_seqlen_q;
   int64_t max_seqlen_k;
+  int32_t tall;
   void* stream; /* hipStream_t of q's device; NULL is the default stream */
 } fa_fwd_call;
 
@@ -82,6 +83,7 @@ typedef struct fa_plan_call {
   int64_t num_splits;
   int32_t dropout;
   int32_t aligned;
+  int32_t plain;
 } fa_plan_call;
 
 typedef struct fa_plan_bwd_call {

@@ -88,9 +88,13 @@ void require_plannable(const fa_plan_call& call) {
 fa::Plan served_plan(const fa_plan_call& call) {
   require_plannable(call);
   const fa::Kind kind = fa::served_kind(call.arch, call.dtype, call.head_dim);
-  const fa::Plan plan = fa::plan({kind.arch, kind.dtype, call.head_dim, kind.exact, call.batch,
-                                  call.max_seqlen_q, call.max_seqlen_k, call.nheads, call.nheads_k,
-                                  call.compute_units, call.num_splits, call.dropout != 0, call.aligned != 0});
+  const bool tall =
+      call.plain != 0 &&
+      fa::select("fwd_tall", call.arch, call.dtype, fa::bounded(call.head_dim)).instance != nullptr;
+  const fa::Plan plan =
+      fa::plan({kind.arch, kind.dtype, call.head_dim, kind.exact, call.batch, call.max_seqlen_q,
+                call.max_seqlen_k, call.nheads, call.nheads_k, call.compute_units, call.num_splits,
+                call.dropout != 0, call.aligned != 0, tall});
   fa::served_kernel(plan.path, kind, call.head_dim);
   return plan;
 }

@@ -85,6 +85,9 @@ typedef struct fa_tensor {
  *
  * The values of integers are read by the kernel only. Those that lead out of the tensors are cut off there.
  *
+ * `tall`: with the kernel that has more rows in a workgroup, as fa_plan says; not with ALiBi, softcap,
+ * dropout or pages.
+ *
  * dropout_p in [0, 1) is the share of probabilities that dropout drops; those kept grow by 1 / (1 -
  * dropout_p).
  *
@@ -139,7 +142,8 @@ fa_status fa_append(const fa_append_call* call, fa_message* message);
 /* fa_plan_call: what of a forward call its path and the parts of its keys depend on. arch as the runtime
  * reports it ("gfx942:sramecc+:xnack-") or bare; dtype "fp16" or "bf16". With `aligned` addresses and strides
  * are those that fa_fwd_call wants; `num_splits` 0 leaves the number of parts to the library, which needs
- * `compute_units` of the device for it. */
+ * `compute_units` of the device for it. `plain`: without ALiBi, softcap, dropout, pages, cu_seqlens_q and
+ * window_left; only such calls get the path tall. */
 typedef struct fa_plan_result {
   const char* path; /* of `forward` in calls.toml; valid until the process ends */
   int32_t splits;   /* above 1: fa_fwd wants partial_out and partial_lse with as many parts */

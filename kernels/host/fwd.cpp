@@ -27,7 +27,21 @@ PlanRequest request_of(const fa_fwd_call& call, const FwdArguments& a, const Kin
   r.nheads = p.nheads, r.nheads_k = p.nheads_k;
   r.num_splits = p.splits;  // the caller planned first, and then made room for the parts
   r.dropout = call.dropout_p > 0, r.aligned = a.aligned;
+  r.tall = false;  // the caller says so, as it planned
   return r;
+}
+
+// The path of a call that may ask for tall workgroups.  Whether they are worth while was the caller's plan,
+// also in a test with few rows; what they do not compute is refused here.
+Path path_of(const fa_fwd_call& call, const FwdArguments& a, const Plan& plan) {
+  if (call.tall == 0) return plan.path;
+  if ((plan.path != Path::matrix && plan.path != Path::tiled) || featured(a.params)) {
+    throw Error(FA_INVALID,
+                "flash_attn_rocm::fwd cannot use its arguments:\n  - tall: expected False for a call with "
+                "features, or whose path is " +
+                    std::string(name(plan.path)) + " (" + plan.reason + "), got True");
+  }
+  return Path::tall;
 }
 
 void require_planned_parts(const Plan& plan, int splits) {
@@ -39,9 +53,10 @@ void require_planned_parts(const Plan& plan, int splits) {
                   std::to_string(splits) + " parts");
 }
 
-void launch_whole(const FwdArguments& call, const Selection& selection, const Kind& kind,
+void launch_whole(Path path, const FwdArguments& call, const Selection& selection, const Kind& kind,
                   const Place& place) {
-  const FwdTile tile = fwd_tile(kind.arch, kind.dtype, selection.instance->head_dim);
+  const auto tile_of = path == Path::tall ? tall_tile : fwd_tile;
+  const FwdTile tile = tile_of(kind.arch, kind.dtype, selection.instance->head_dim);
   FwdParams p = call.params;
   const Grid grid{blocks_of_rows(p.seqlen_q, tile.block_m), p.nheads, call.batch, tile.threads};
   require_launchable(selection, grid);  // so that the products below are no larger than 64 bits
@@ -64,11 +79,13 @@ void fwd(const fa_fwd_call& call) {
   const Place place{device, device_arch(device), static_cast<hipStream_t>(call.stream)};
   const Kind kind = served_kind(place.arch, dtype_name(call.q.dtype), arguments.head_dim);
   const Plan plan = fa::plan(request_of(call, arguments, kind));
-  const Selection selection = served_kernel(plan.path, kind, arguments.head_dim);
+  const Path path = path_of(call, arguments, plan);
+  const Selection selection = served_kernel(path, kind, arguments.head_dim);
   require_planned_parts(plan, arguments.params.splits);
-  switch (plan.path) {
+  switch (path) {
     case Path::matrix:
-    case Path::tiled: return launch_whole(arguments, selection, kind, place);
+    case Path::tiled:
+    case Path::tall: return launch_whole(path, arguments, selection, kind, place);
     case Path::split: return decode(arguments, selection, kind, place);
     case Path::reference: return launch_reference(arguments, selection, kind, place);
   }

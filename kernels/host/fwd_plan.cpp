@@ -15,6 +15,7 @@ constexpr const char* op_of(Path path) {
     case Path::tiled: return "fwd";
     case Path::split: return "decode";
     case Path::reference: return "reference";
+    case Path::tall: return "fwd_tall";
   }
   return "";
 }

@@ -4,6 +4,7 @@
 //   tiled      fa_fwd_* on an arch that has none
 //   split      split-KV, fa_decode_*: few queries, the heads that share keys packed, the keys cut into parts
 //   reference  fa_reference_*: any head dim, strides and alignment
+//   tall       fa_fwd_tall_*: workgroups of twice the rows, which load half of the bytes; long sequences
 //
 // Of gradients:
 //

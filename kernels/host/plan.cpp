@@ -52,6 +52,27 @@ Plan whole(const PlanRequest& r, const std::string& why) {
   return {matrix ? Path::matrix : Path::tiled, 1, why};
 }
 
+std::int64_t tall_workgroups(const PlanRequest& r) {
+  const int block = tall_tile(r.arch, r.dtype, static_cast<int>(r.head_dim)).block_m;
+  return r.batch * r.nheads * ceil_div(r.max_seqlen_q, block);
+}
+
+// Tall workgroups load half of the bytes, and there are half as many: the device has to be full all the same.
+// A compute unit has room for one (for two on the two units that share them).
+bool tall_pays(const PlanRequest& r) {
+  return r.tall && r.compute_units > 0 && std::min(r.max_seqlen_q, r.max_seqlen_k) >= kLongSequence &&
+         filled(tall_workgroups(r), r.compute_units) >= kFilled;
+}
+
+Plan tall(const PlanRequest& r) {
+  return {Path::tall, 1,
+          count(r.max_seqlen_q, "query row") + " and " + count(r.max_seqlen_k, "key") +
+              " are many: workgroups of " +
+              std::to_string(tall_tile(r.arch, r.dtype, static_cast<int>(r.head_dim)).block_m) +
+              " rows load keys half as often, and " + count(tall_workgroups(r), "workgroup") + " fill " +
+              count(r.compute_units, "compute unit")};
+}
+
 Plan split(const PlanRequest& r, std::int64_t splits, const std::string& why) {
   std::string words = count(r.max_seqlen_q, "row") + " of " + count(r.nheads / r.nheads_k, "head") +
                       " packed for each head of keys; " + why;
@@ -112,6 +133,7 @@ Plan plan(const PlanRequest& r) {
   }
   if (r.num_splits > 0) return requested(r, few);
   if (few) return automatic(r);
+  if (tall_pays(r)) return tall(r);
   return whole(r, count(r.max_seqlen_q, "query row") + ": more than " + std::to_string(kFewQueries) +
                       " fill the waves of a workgroup");
 }

@@ -19,10 +19,11 @@ struct PlanRequest {
   std::int64_t head_dim;
   bool exact;  // there is a kernel for exactly this head_dim
   std::int64_t batch, max_seqlen_q, max_seqlen_k, nheads, nheads_k;
-  std::int64_t compute_units;  // of the device; only used for an automatic number of splits
+  std::int64_t compute_units;  // of the device; for an automatic number of splits, and for tall workgroups
   std::int64_t num_splits;     // wanted; 0: automatic
   bool dropout;
   bool aligned;  // pointers and strides are as FwdParams wants them
+  bool tall;     // there is a kernel of tall workgroups, and it computes what the call asks for
 };
 
 struct Plan {
@@ -36,6 +37,11 @@ inline constexpr std::int64_t kFewQueries = 16;
 
 // Keys of a part in an automatic choice: joining shorter ones takes longer than they save.
 inline constexpr std::int64_t kMinKeysOfSplit = 64;
+
+// Queries and keys of a sequence from which on tall workgroups are worth while.  Under a causal mask each of
+// them has twice the hidden keys on its diagonal, and a sequence's last one has more rows without a query. As
+// modelled, they are as fast as others with so many, and slower with 512 (docs/modelled.md).
+inline constexpr std::int64_t kLongSequence = 2048;
 
 Plan plan(const PlanRequest& request);
 

@@ -17,9 +17,11 @@ def kernel_of(name):
 
 
 def corpus_of(arch):
-    """(kernel, number) of each fuzz case for an arch, which may be those of another one."""
+    """(kernel, number) of each fuzz case for an arch, which may be those of another one, and those of kernels
+    that the other one lacks."""
     every = _every()
-    numbers = every[_chosen_for(arch, every)]
+    own = every[arch]
+    numbers = every[_chosen_for(arch, every)] | (own["kernels"] if "like" in own else {})
     return [(kernel_of(name), number) for name, each in numbers.items() for number in each]
 
 
@@ -34,4 +36,5 @@ def _every():
 
 
 def _chosen_for(arch, every):
-    return every[arch] if isinstance(every[arch], str) else arch
+    own = every[arch]
+    return own if isinstance(own, str) else own.get("like", arch)

@@ -8,7 +8,7 @@ import forward_cases
 import nan_cases
 from forward_cases import Kernel
 from rule import DTYPES
-from target import APPEND, BACKWARD, BACKWARD_OP, DECODE, FORWARD, FUSED, FUSED_OP
+from target import APPEND, BACKWARD, BACKWARD_OP, DECODE, FORWARD, FUSED, FUSED_OP, TALL
 
 MODULES = {"append": append_cases, BACKWARD_OP: backward_cases, FUSED_OP: backward_cases}
 
@@ -17,6 +17,7 @@ def kernels():
     """All that have fuzz cases; fa_combine_* comes with decode, other backward kernels with these."""
     return [
         *(Kernel("fwd", *each) for each in FORWARD),
+        *(Kernel("fwd_tall", *each) for each in TALL),
         *(Kernel("decode", *each) for each in DECODE),
         *(Kernel("reference", dtype) for dtype in DTYPES),
         *(Kernel(BACKWARD_OP, *each) for each in BACKWARD),

@@ -208,6 +208,12 @@ def plan_call(**changes):
     return PlanCall(**sizes | names | changes)
 
 
+LONG = {
+    "arch": b"gfx1200", "head_dim": 128, "batch": 4, "max_seqlen_q": 4096, "max_seqlen_k": 4096, "plain": 1,
+    "compute_units": 32,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("call", "found"),
     [
@@ -218,6 +224,10 @@ def plan_call(**changes):
         (plan_call(max_seqlen_k=32768, num_splits=3), (OK, "split", 3)),
         (plan_call(head_dim=80), (OK, "reference", 1)),
         (plan_call(aligned=0), (OK, "reference", 1)),
+        (plan_call(**LONG), (OK, "tall", 1)),
+        (plan_call(**LONG | {"plain": 0}), (OK, "matrix", 1)),
+        (plan_call(**LONG | {"head_dim": 64}), (OK, "matrix", 1)),  # there is no such kernel
+        (plan_call(**LONG | {"arch": b"gfx942"}), (OK, "matrix", 1)),
     ],
 )
 def test_plans(library, call, found):

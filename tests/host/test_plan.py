@@ -41,6 +41,7 @@ class Request:
     num_splits: int = 0
     dropout: bool = False
     aligned: bool = True
+    tall: bool = False
 
     def line(self) -> str:
         values = (int(v) if isinstance(v, bool) else v for v in vars(self).values())
@@ -226,3 +227,47 @@ def test_the_reason_counts_in_words(plans):
         "3 rows of 4 heads packed for each head of keys; 32768 keys in 69 parts give 552 workgroups for 304 "
         "compute units"
     )
+
+
+LONG = Request(arch="gfx1201", max_seqlen_q=2048, max_seqlen_k=2048, nheads=8, compute_units=64, tall=True)
+
+
+def test_long_sequences_that_fill_the_device_take_tall_workgroups(plans):
+    """8 of 256 rows for each head, one for each compute unit at a time."""
+    [plan] = plans([LONG])
+    assert tuple(plan) == (
+        "tall",
+        1,
+        (
+            "2048 query rows and 2048 keys are many: workgroups of 256 rows load keys half as often, and 64 "
+            "workgroups fill 64 compute units"
+        ),
+    )
+    of_gfx1151 = replace(LONG, arch="gfx1151", compute_units=40)
+    found = plans(
+        [replace(of_gfx1151, head_dim=dim, nheads=n, nheads_k=1) for dim in (64, 128) for n in (5, 32)]
+    )
+    assert [plan.path for plan in found] == ["tall"] * 4
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tall": False},  # no kernel, or not what the call asks for
+        {"max_seqlen_q": 2047},
+        {"max_seqlen_k": 2047},
+        {"nheads": 7, "nheads_k": 7},  # 56 workgroups for 64 compute units
+        {"nheads": 9, "nheads_k": 9},  # 72: a second round with 8
+        {"compute_units": 0},  # not known
+        {"dropout": True},
+        {"num_splits": 1},
+    ],
+)
+def test_other_calls_do_not(plans, changes):
+    [plan] = plans([replace(LONG, **changes)])
+    assert (plan.path, plan.splits) == ("matrix", 1)
+
+
+def test_tall_workgroups_are_taken_by_few_queries_and_unaligned_rows_never(plans):
+    found = plans([replace(LONG, max_seqlen_q=16), replace(LONG, aligned=False)])
+    assert [plan.path for plan in found] == ["split", "reference"]

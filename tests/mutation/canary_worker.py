@@ -20,6 +20,7 @@ import backward_cases
 import flash_attn_rocm
 import forward_cases
 import torch
+from corpus import kernel_of
 from flash_attn_rocm import (
     _append,
     _canary_append,
@@ -40,9 +41,13 @@ from target import ARCH, BACKWARD_OP, FUSED_OP
 CPU = torch.device("cpu")
 PATHS = {BACKWARD_OP: _paths.SEPARATE, FUSED_OP: _paths.FUSED}
 # By path of the plan, the kernels that it launches.
-OPS = {"matrix": {"fwd"}, "tiled": {"fwd"}, "split": {"decode", "combine"}, "reference": {"reference"}}
+OPS = {
+    "matrix": {"fwd"}, "tiled": {"fwd"}, "split": {"decode", "combine"}, "reference": {"reference"},
+    "tall": {"fwd_tall"},
+}  # fmt: skip
 TABLES = (
-    (_canary_calls, "ATTENTION"), (_canary_calls, "GRADIENTS"), (_canary_append, "APPENDS"),
+    (_canary_calls, "ATTENTION"), (_canary_calls, "TALL"), (_canary_calls, "GRADIENTS"),
+    (_canary_append, "APPENDS"),
 )  # fmt: skip
 AGAINST_EXACT = "against float64"  # in a failure that is more than bits of alike elements
 BOUNDS = ("out-of-bounds", "write-to-readonly")
@@ -87,10 +92,10 @@ def problem(family, launching=lambda launch: launch):
 
 def reaching(task, own):
     """Of the calls for attention those that launch the kernel, as others see no mutant of it."""
-    op = task["kernel"].split("_")[1]
+    op = kernel_of(task["kernel"]).op
     for call in own:
         path = _kernels.choose(call.inputs, call.options, Device(os.environ["FA_FAKE_HIP_ARCH"], 0)).plan.path
-        if op in OPS[path]:
+        if op in OPS[_paths.TALL if call.tall else path]:
             yield call
 
 
@@ -191,7 +196,7 @@ def cost(family):
     kept = []
 
     def noted(launch):
-        return lambda *given: kept.append(launch(*given)) or kept[-1]
+        return lambda *given, **tall: kept.append(launch(*given, **tall)) or kept[-1]
 
     with calls.on_emulator() as target:
         target.fake_hip.report()
@@ -206,7 +211,7 @@ def cost(family):
 def replayed(family, kept):
     _canary_reference.forget()
     results, begin = iter(kept), time.process_time()
-    problem(family, lambda _: lambda *_: next(results))
+    problem(family, lambda _: lambda *_, **_tall: next(results))
     return time.process_time() - begin
 
 

@@ -5,9 +5,22 @@ The fake HIP runtime tells which kernels ran; on a GPU only the answers are judg
 
 import pytest
 import torch
-from flash_attn_rocm import _philox, _recall, _support, flash_attn_func, flash_attn_with_kvcache
+from flash_attn_rocm import (
+    _canary_calls,
+    _kernels,
+    _layout,
+    _paths,
+    _philox,
+    _plan,
+    _recall,
+    _remembered,
+    _support,
+    flash_attn_func,
+    flash_attn_with_kvcache,
+)
+from flash_attn_rocm._layout import Device
 from rule import DTYPES, Rules, Sequence, judge
-from target import ARCH, DECODE, FORWARD
+from target import ARCH, DECODE, FORWARD, TALL
 
 FWD = torch.ops.flash_attn_rocm.fwd.default
 ARGUMENTS = tuple(argument.name for argument in FWD._schema.arguments)
@@ -107,7 +120,7 @@ def launch(q, k, v, out, lse, **more):
     given = {
         "q": q, "k": k, "v": v, "out": out, "lse": lse,
         "max_seqlen_q": q.shape[1], "max_seqlen_k": k.shape[1], "softmax_scale": q.shape[-1] ** -0.5,
-        "window_left": -1, "window_right": -1, "softcap": 0.0, "dropout_p": 0.0, **more,
+        "window_left": -1, "window_right": -1, "softcap": 0.0, "dropout_p": 0.0, "tall": False, **more,
     }  # fmt: skip
     FWD(*(given.get(name) for name in ARGUMENTS))
 
@@ -262,13 +275,61 @@ def test_parts_that_the_plan_does_not_have_are_refused(target):
         launch(q, k, v, out, lse, **parts, rng_state=state, dropout_p=0.5)
 
 
+def test_tall_workgroups_where_the_plan_says_so(target, shown, monkeypatch):
+    """The first call decides, the second one is remembered; rows of a second workgroup, and of none."""
+    monkeypatch.setattr(_layout, "plan", lambda *_: _plan.Plan(_paths.TALL, 1, "many rows"))
+    _recall.forget()
+    try:
+        for dtype, head_dim in TALL:
+            q, k, v = tensors(target, dtype, head_dim, 257, 97, (2, 1))
+            for turn in ("decided", "remembered"):
+                (out, lse, _), _ = target.attend(
+                    flash_attn_func, q, k, v, causal=True, return_attn_probs=True
+                )
+                expected = (f"fa_fwd_tall_{dtype}_d{head_dim}",)
+                check(shown, target, f"tall, {turn}", expected, q, k, v, out, lse, CAUSAL)
+    finally:
+        _recall.forget()
+
+
+def test_tall_workgroups_take_what_they_compute(target):
+    head_dim = next((head_dim for _, head_dim in TALL), 64)
+    whole = tensors(target, "fp16", head_dim, 33, 70, (4, 2))
+    few = tensors(target, "fp16", head_dim, 3, 70, (4, 2))
+    words = "tall: expected False for a call with features, or whose path is"
+    for given, more in ((few, {}), (whole, {"softcap": 2.0})):
+        with pytest.raises(RuntimeError, match=words):
+            launch(*given, *new_results(given[0]), tall=True, **more)
+    if not TALL:
+        with pytest.raises(RuntimeError, match="no fwd_tall kernel for fp16 with head_dim 64"):
+            launch(*whole, *new_results(whole[0]), tall=True)
+
+
+def test_the_check_at_first_use_has_calls_of_tall_workgroups(target, monkeypatch):
+    """A small call never takes them by itself, so the check asks for them; what is wrong is found."""
+    monkeypatch.setattr(_canary_calls, "ATTENTION", ())
+    for dtype, head_dim in TALL:
+        family = _remembered.Family(ARCH, dtype, head_dim)
+        given = (family, _kernels._answer, Device(ARCH, 0), target.device)
+        problem, kernels = target.attend(_canary_calls.attention_problem, *given)
+        assert problem == ""
+        assert kernels is None or {*kernels} == {f"fa_fwd_tall_{dtype}_d{head_dim}"}
+
+        def zeros(*arguments, tall):
+            assert tall
+            return tuple(torch.zeros_like(x) for x in _kernels._answer(*arguments, tall=tall))
+
+        wrong, _ = target.attend(_canary_calls.attention_problem, family, zeros, *given[2:])
+        assert wrong.startswith("tall workgroups: causal: out differs by")
+
+
 def test_the_plan_is_what_ran(target):
     """The plan operator, which Python and users ask, agrees for the calls above."""
     whole = "tiled" if ARCH == "gfx1030" else "matrix"
 
     def plan(head_dim, rows, keys, splits=0, *, dropout=False, aligned=True):
         found = torch.ops.flash_attn_rocm.plan(
-            ARCH, "fp16", head_dim, 1, rows, keys, 4, 2, UNITS, splits, dropout, aligned
+            ARCH, "fp16", head_dim, 1, rows, keys, 4, 2, UNITS, splits, dropout, aligned, False
         )
         return found.split(" ", 2)[:2]
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.corpus import CORPUS, QUICK, SCORING, choose, choose_quick, combined
+from tests.corpus import CORPUS, QUICK, SCORING, choose, choose_quick, combined, merged
 
 KERNEL = "fa_fwd_fp16_d64"
 
@@ -81,6 +81,19 @@ def test_the_quick_suites_calls_are_calls_of_the_corpus_for_each_arch_and_kernel
     corpus, quick = json.loads(CORPUS.read_text()), json.loads(QUICK.read_text())
     assert quick.keys() == corpus.keys()
     for arch, chosen in quick.items():
-        of_arch = corpus[arch] if not isinstance(corpus[arch], str) else corpus[corpus[arch]]
+        own = corpus[arch]
+        if isinstance(own, str):
+            own = {"like": own, "kernels": {}}
+        of_arch = corpus[own["like"]] | own["kernels"] if "like" in own else own
         assert chosen.keys() == of_arch.keys()
         assert all(chosen[kernel] and {*chosen[kernel]} <= {*numbers} for kernel, numbers in of_arch.items())
+
+
+def test_an_arch_that_shares_the_corpus_of_another_one_keeps_calls_of_its_own_kernels_besides():
+    first = merged("gfx1100", {"fa_fwd_tall_fp16_d64": [1]})
+    assert first == {"like": "gfx1100", "kernels": {"fa_fwd_tall_fp16_d64": [1]}}
+    again = merged(first, {"fa_fwd_tall_fp16_d64": [2], "fa_fwd_tall_bf16_d64": [3]})
+    assert again["kernels"] == {"fa_fwd_tall_fp16_d64": [2], "fa_fwd_tall_bf16_d64": [3]}
+    assert merged({"fa_fwd_fp16_d64": [1]}, {"fa_fwd_fp16_d32": [2]}) == {
+        "fa_fwd_fp16_d64": [1], "fa_fwd_fp16_d32": [2],
+    }  # fmt: skip

@@ -95,7 +95,7 @@ def test_what_is_set_as_default_changes_nothing(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(_canary, "_wanted", lambda _where: True)
 
-    def answer(inputs, options, state, _device):
+    def answer(inputs, options, state, _device, **_tall):
         return _ops.forward(inputs, options, state, want_probabilities=False)[:2]
 
     q = torch.zeros(1, 1, 1, 64, dtype=torch.float16)

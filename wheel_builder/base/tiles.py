@@ -64,6 +64,7 @@ BY_QUERIES = (
 )
 SETS: Mapping[str, tuple[str, ...]] = {
     "fwd": FORWARD,
+    "fwd_tall": FORWARD,
     "decode": FORWARD,
     "bwd_dkdv": BY_KEYS,
     "bwd_fused": (*BY_KEYS, "early_numbers", "tight_registers", "features", "preferred"),
@@ -128,6 +129,11 @@ def tile_of(arch: Arch, kernel: str, dtype: str, head_dim: int, loop: str = "pla
             return row
     title = f"no tile for {kernel} of {arch.name}, {dtype}, head dim {head_dim}, {loop} loop"
     raise TileError(title, [], advice=f"add a row to {TILES}")
+
+
+def tall_tiles(arch: Arch) -> tuple[Tile, ...]:
+    """The rows of the kernels with tall workgroups, which few archs have."""
+    return known_tiles().rows["fwd_tall"].get(arch.isa.name, ())
 
 
 def workgroup_of(arch: Arch, kernel: str, dtype: str, head_dim: int) -> Workgroup:

@@ -25,6 +25,7 @@ OPERATIONS = {
 }
 OURS = {
     "fwd": "forward",
+    "fwd_tall": "forward of long sequences",
     "decode": "forward for few queries, keys split",
     "combine": "joining the parts of a forward with split keys",
     "append": "appending to a cache",

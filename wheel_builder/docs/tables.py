@@ -28,6 +28,7 @@ OURS = "flash-attn-rocm"
 # What a reader knows the kernels of an operation by.
 OPERATIONS = {
     "fwd": "forward",
+    "fwd_tall": "forward of long sequences",
     "decode": "forward of few queries, keys split",
     "combine": "joining the parts of split keys",
     "append": "appending to a cache, rotary embedding",
@@ -124,15 +125,15 @@ def rocm_versions(catalogue: Catalogue, planned: Plan) -> str:
 def kernels(instances: Kernels) -> str:
     """What kinds of kernels there are for which dtypes, head dims and archs."""
     rows = [("kernels", "dtypes", "head dims", "gfx archs")]
-    for op in dict.fromkeys(each.op for each in instances):
-        own = [each for each in instances if each.op == op]
+    for op, archs in dict.fromkeys((each.op, each.archs) for each in instances):
+        own = [each for each in instances if (each.op, each.archs) == (op, archs)]
         dims = sorted({each.head_dim for each in own})
         rows.append(
             (
                 OPERATIONS.get(op, op),
                 ", ".join(dict.fromkeys(each.dtype for each in own)),
                 "any" if dims == [0] else ", ".join(map(str, dims)),
-                ", ".join(dict.fromkeys(arch for each in own for arch in each.archs)),
+                ", ".join(archs),
             )
         )
     return markdown(rows)

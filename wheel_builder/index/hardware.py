@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 
 from wheel_builder.base.archs import code_of
 from wheel_builder.base.errors import PublishError, WheelBuilderError
@@ -18,8 +18,17 @@ from wheel_builder.matrix.hardware import FOLDER, Report, parse_report, signed, 
 TITLE = "the report was not taken"
 # The calls of each kernel of each arch that selftest makes, by their numbers.
 CALLS = "flash_attn_rocm/_suite/corpus.json"
+
+
+class _Like(BaseModel):
+    """The calls of another arch, and those of kernels that it lacks."""
+
+    like: str
+    kernels: dict[str, list[int]]
+
+
 # An arch may have the name of another one, whose calls are also its own.
-_CALLS = TypeAdapter(dict[str, dict[str, list[int]] | str])
+_CALLS = TypeAdapter(dict[str, _Like | dict[str, list[int]] | str])
 ADVICE = "ask its sender to run selftest again, without options, on the wheel as it was published"
 
 
@@ -70,10 +79,12 @@ def _calls_of(code: str, wheel: WheelFile) -> Mapping[str, int]:
     """How many calls of each kernel the wheel's suite makes; raises ``KeyError`` and ``ValueError``."""
     every = _CALLS.validate_json(wheel.files[CALLS])
     found = every[code]
-    numbers = every[found] if isinstance(found, str) else found
-    if isinstance(numbers, str):
-        raise KeyError(numbers)
-    return {name: len(each) for name, each in numbers.items()}
+    own = found.kernels if isinstance(found, _Like) else {}
+    shared = found.like if isinstance(found, _Like) else found
+    numbers = every[shared] if isinstance(shared, str) else shared
+    if not isinstance(numbers, dict):
+        raise KeyError(code)
+    return {name: len(each) for name, each in (numbers | own).items()}
 
 
 def _against(report: Report, wheel: WheelFile, gpus: Sequence[Gpu]) -> Iterator[str]:

@@ -4,13 +4,16 @@ import re
 
 from wheel_builder.base.archs import arch_named
 from wheel_builder.base.errors import PerfError
+from wheel_builder.base.tiles import tall_tiles
 from wheel_builder.emulator.attention import Case, make_call
 from wheel_builder.emulator.machine import Kernel, Launch
 from wheel_builder.perf.workload import SUFFIX, Memories, Workload
 
 LABEL = "flash-attn-rocm"
 SEQLEN = 512  # keys; and, without a mask, rows of queries, of which one workgroup has a part
-NAME = re.compile(r"fa_fwd_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
+LONG = 2048  # keys; likewise, where there is a choice between workgroups with more and fewer rows
+NAME = re.compile(r"fa_(?P<op>fwd(?:_tall)?)_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
+LONG_DTYPE = "fp16"
 DECODE = re.compile(r"fa_decode_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
 PART = 512  # keys of a decode's workgroup
 # No forward: the reference kernel, kernels bound by memory, of which decode has a model of its own, and
@@ -39,28 +42,35 @@ def heads_of(arch: str, kernel: Kernel) -> int:
     return hardware.isa.simds if kernel.max_threads == hardware.isa.simds * hardware.isa.wave else 1
 
 
-def forward(kernel: Kernel, label: str = LABEL, *, dies: int = 0) -> Workload:
+def lengths(arch: str, kernel: Kernel) -> tuple[int, ...]:
+    """The keys of a forward's workloads: long ones, of one dtype, where the plan chooses between kernels."""
+    _, dtype, head_dim = _named(kernel)
+    has_tall = any(row.head_dim == head_dim for row in tall_tiles(arch_named(arch)))
+    return (SEQLEN, LONG) if has_tall and dtype == LONG_DTYPE else (SEQLEN,)
+
+
+def forward(kernel: Kernel, label: str = LABEL, *, dies: int = 0, keys: int = SEQLEN) -> Workload:
     """The forward of one head without a mask; raises ``PerfError`` for another kernel.
 
     The number of a workgroup's rows follows from what it wrote to ``lse``.
     """
-    dtype, head_dim = _named(kernel)
-    case = Case(dtype, head_dim, SEQLEN, SEQLEN)
-    return _workload(kernel, label, "fwd", case, dies)
+    op, dtype, head_dim = _named(kernel)
+    case = Case(dtype, head_dim, keys, keys)
+    return _workload(kernel, label, op, case, dies)
 
 
 def causal_forward(
-    kernel: Kernel, label: str = LABEL, *, rows: int, heads: int = 1, dies: int = 0
+    kernel: Kernel, label: str = LABEL, *, rows: int, heads: int = 1, dies: int = 0, keys: int = SEQLEN
 ) -> Workload:
-    """The last workgroup of a causal forward of ``SEQLEN`` queries and keys; ``rows``: of a workgroup.
+    """The last workgroup of a causal forward of as many queries as ``keys``; ``rows``: of a workgroup.
 
     The schedule also plays the last ones of the other ``heads``.
     """
-    dtype, head_dim = _named(kernel)
+    op, dtype, head_dim = _named(kernel)
     # The causal mask is aligned to the bottom right: these rows see what the last ones of a longer launch
     # see.
-    case = Case(dtype, head_dim, rows, SEQLEN, nheads=heads, nheads_k=heads, causal=True)
-    return _workload(kernel, label, "fwd causal", case, dies)
+    case = Case(dtype, head_dim, rows, keys, nheads=heads, nheads_k=heads, causal=True)
+    return _workload(kernel, label, f"{op} causal", case, dies)
 
 
 def decoding(kernel: Kernel, label: str = LABEL) -> Workload:
@@ -84,18 +94,28 @@ def bytes_once(rows: int, head_dim: int) -> int:
     return 3 * rows * head_dim * 2
 
 
-def rows_of(flop: int, head_dim: int) -> int:
+def rows_of(flop: int, head_dim: int, keys: int = SEQLEN) -> int:
     """Rows of a workgroup, from the useful FLOP of ``forward``."""
-    return flop // (4 * SEQLEN * head_dim)
+    return flop // (4 * keys * head_dim)
 
 
-def _named(kernel: Kernel) -> tuple[str, int]:
+def keys_of(op: str) -> int:
+    """The keys of a workload, which only long ones have in their name: "fwd causal 2048"."""
+    return LONG if op.endswith(f" {LONG}") else SEQLEN
+
+
+def has_no_mask(op: str) -> bool:
+    """Whether a workload is a forward without a mask."""
+    return op.removesuffix(f" {LONG}") in ("fwd", "fwd_tall")
+
+
+def _named(kernel: Kernel) -> tuple[str, str, int]:
     match = NAME.match(kernel.name)
     if match is None:
         title = f"no workload for kernel {kernel.name}"
         advice = f"a foreign code object needs FILE{SUFFIX} beside it (perf/workload.py), ours perf/ours.py"
         raise PerfError(title, [f"expected a name like {NAME.pattern}"], advice=advice)
-    return match["dtype"], int(match["head_dim"])
+    return match["op"], match["dtype"], int(match["head_dim"])
 
 
 def _workload(kernel: Kernel, label: str, op: str, case: Case, dies: int = 0) -> Workload:
@@ -104,12 +124,12 @@ def _workload(kernel: Kernel, label: str, op: str, case: Case, dies: int = 0) ->
     def flop(after: Memories) -> int:
         rows = _rows(after)
         masked = rows * (rows - 1) // 2 if case.causal else 0
-        return 4 * (rows * SEQLEN - masked) * case.head_dim
+        return 4 * (rows * case.seqlen_k - masked) * case.head_dim
 
     return Workload(
         label=label,
         kernel=kernel.name,
-        op=op,
+        op=op if case.seqlen_k == SEQLEN else f"{op} {case.seqlen_k}",
         dtype=case.dtype,
         head_dim=case.head_dim,
         launch=Launch((1, case.nheads, 1), (kernel.max_threads, 1, 1)),

@@ -7,7 +7,7 @@ from wheel_builder.base.archs import arch_named
 from wheel_builder.base.words import aligned
 from wheel_builder.perf.measure import Charged, Decoded, Modelled, has_exclusive
 from wheel_builder.perf.memory import LATENCIES, demand
-from wheel_builder.perf.ours import bytes_once, rows_of
+from wheel_builder.perf.ours import bytes_once, has_no_mask, keys_of, rows_of
 from wheel_builder.perf.schedule import Schedule
 
 TITLE = """\
@@ -103,12 +103,12 @@ def conflicts(rows: Iterable[Modelled]) -> str:
 
 def memory_table(rows: Iterable[Modelled]) -> str:
     """What forwards without a mask ask of memory, and the code of their loops."""
-    cells = [_memory(row) for row in sorted(rows, key=_order) if row.op == "fwd"]
+    cells = [_memory(row) for row in sorted(rows, key=_order) if has_no_mask(row.op)]
     return "\n".join([MEMORY, "", *aligned([MEMORY_HEAD, *cells], left=3), ""])
 
 
 def _memory(row: Modelled) -> tuple[str, ...]:
-    once = bytes_once(rows_of(row.flop, row.head_dim), row.head_dim)
+    once = bytes_once(rows_of(row.flop, row.head_dim, keys_of(row.op)), row.head_dim)
     asked = demand(row.arch, row.moved.loaded, once, row.schedule.clocks_per_workgroup)
     cache = arch_named(row.arch).model.instruction_cache
     return (

@@ -145,11 +145,13 @@ def _ours(
         if not ours.has_workload(name):
             continue
         dies = ours.dies_of(subject.machine.arch)
-        whole = measured(ours.forward(kernel, label, dies=dies))
-        yield whole
-        rows = ours.rows_of(whole.flop, whole.head_dim)
         heads = ours.heads_of(subject.machine.arch, kernel)
-        yield measured(ours.causal_forward(kernel, label, rows=rows, heads=heads, dies=dies))
+        for keys in ours.lengths(subject.machine.arch, kernel):
+            whole = measured(ours.forward(kernel, label, dies=dies, keys=keys))
+            yield whole
+            rows = ours.rows_of(whole.flop, whole.head_dim, keys)
+            causal = ours.causal_forward(kernel, label, rows=rows, heads=heads, dies=dies, keys=keys)
+            yield measured(causal)
 
 
 def subjects(objects: Sequence[CodeObject], bench: Bench) -> tuple[Subject, ...]:

@@ -13,14 +13,14 @@ from torch import Tensor
 
 from flash_attn_rocm import _canary_reference, _paths, _plan
 from flash_attn_rocm._canary_made import Call, made
-from flash_attn_rocm._canary_rows import ATTENTION, GRADIENTS
+from flash_attn_rocm._canary_rows import ATTENTION, GRADIENTS, TALL
 from flash_attn_rocm._layout import Device
-from flash_attn_rocm._options import BackwardCall, Inputs, Options
+from flash_attn_rocm._options import BackwardCall, Inputs
 from flash_attn_rocm._remembered import Family
 from flash_attn_rocm._suite.wheel_builder.emulator import rule
 
 SECONDS = 30.0  # until calls that take milliseconds count as a hang
-Answer = Callable[[Inputs, Options, Tensor | None, Device], tuple[Tensor, Tensor]]
+Answer = Callable[..., tuple[Tensor, Tensor]]  # of Inputs, Options, a generator's state, a device; tall
 Backward = Callable[[BackwardCall, str, str], tuple[Tensor, ...]]  # of a call, on an arch, on a path
 Some = TypeVar("Some", Tensor, Tensor | None)
 
@@ -30,7 +30,8 @@ def attention_problem(family: Family, answer: Answer, device: Device, where: tor
     for call in attention_calls(family):
         state = _canary_reference.dropout_state(call)
         given = (_on(call.inputs, where), call.options, moved(state, where), device)
-        found = ended(where, lambda: answer(*given))  # noqa: B023
+        wanted = {"tall": True} if call.tall else {}
+        found = ended(where, lambda: answer(*given, **wanted))  # noqa: B023
         if found is None:
             return endless(call.name)
         out, lse = _canary_reference.forward(call)
@@ -63,7 +64,8 @@ def gradients_problem(family: Family, backward: Backward, where: torch.device) -
 
 def attention_calls(family: Family) -> Iterator[Call]:
     """Small calls that take the family's paths, on the CPU."""
-    return made(ATTENTION, family)
+    tall = TALL if _plan.has_tall(*family[:3]) else ()
+    return made((*ATTENTION, *tall), family)
 
 
 def gradient_calls(family: Family) -> Iterator[Call]:

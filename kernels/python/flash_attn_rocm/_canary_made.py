@@ -44,6 +44,7 @@ class Call(NamedTuple):
     dout: Tensor
     rows: Lengths
     keys: Lengths
+    tall: bool = False
 
     @property
     def ragged(self) -> bool:
@@ -75,7 +76,7 @@ def _made(row: Row, family: Family, pool: Tensor, slopes: Tensor) -> Call:
     if row.store in {PACKED, IN_USE, PAGED}:
         q, where["cu_seqlens_q"] = packed(q, row.rows), _ends(row.rows)
     inputs = padded._replace(q=q, k=k, v=v, attn_mask=None, **where)
-    return Call(row.why, inputs, options, row.nan, padded, dout, row.rows, row.keys)
+    return Call(row.why, inputs, options, row.nan, padded, dout, row.rows, row.keys, row.tall)
 
 
 def _padded(row: Row, family: Family, pool: Tensor) -> tuple[Inputs, Tensor]:

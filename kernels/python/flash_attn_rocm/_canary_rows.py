@@ -25,7 +25,7 @@ class Row(NamedTuple):
     there, subtracted.  With ``infinite`` a key of each of the first three sequences is NaN, -inf or inf;
     where windows begin at the diagonal it is the last key, the only one that the last query sees.  With
     ``nan`` all tensors are NaN: nothing may be left of it in gradients of what is hidden.
-    Where ``narrower`` than the family's head dim, rows are not aligned.
+    Where ``narrower`` than the family's head dim, rows are not aligned.  ``tall``: with tall workgroups.
     """
 
     why: str
@@ -45,6 +45,7 @@ class Row(NamedTuple):
     nan: bool = False
     narrower: int = 0
     heads_first: bool = False
+    tall: bool = False
 
     def of(self, head_dim: int) -> "Row":
         """With a tile for each part, where there are more parts than lanes; scores rise as far."""
@@ -131,6 +132,16 @@ ATTENTION = (
     Row("unaligned pages, scores far apart, some infinite", (7, 0, 70, 9), (60, 30, 200, 4), (2, 2), (20, 0),
         dropout=0.3, store=PAGED, scores=(0.0, 120.0), infinite=True, narrower=1),
 )  # fmt: skip
+
+# The same of the kernel with tall workgroups, which has the plain loop of fwd.  Where that has a workgroup
+# with a single row, this one has, too.
+TALL = tuple(
+    row._replace(
+        why=f"tall workgroups: {row.why}", rows=tuple(257 if n == 129 else n for n in row.rows), tall=True
+    )
+    for row in ATTENTION
+    if max(row.rows) > 16 and row.parts == 1 and not row.narrower and not row.featured
+)
 
 # Both loops of the kernels for gradients, on each of the two paths.  Windows end at each of four keys that a
 # thread may have.  Where rows see one key, gradients of q and k are 0, unless sums lose some of their bits.

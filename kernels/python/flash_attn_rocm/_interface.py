@@ -236,7 +236,7 @@ class _Recalled(torch.autograd.Function):
     ) -> Tensor | tuple[Tensor, Tensor]:
         inputs = found.unpack(*tensors)
         state = _philox.new_state(inputs.q.device) if found.options.dropout_p > 0.0 else None
-        out, lse = _kernels.launch(inputs, found.options, state, found.lse_shape, found.splits)
+        out, lse = _kernels.launch(inputs, found.options, state, found.lse_shape, found.splits, found.tall)
         ctx.found = found, together
         ctx.save_for_backward(out, lse, state, *tensors)
         ctx.set_materialize_grads(False)  # else autograd makes one of zeros for lse

@@ -8,12 +8,14 @@ from flash_attn_rocm import _canary, _chunks, _flops, _key_masks, _ops, _resets,
 from flash_attn_rocm._layout import Device, choose, readable
 from flash_attn_rocm._notice import fall_back
 from flash_attn_rocm._options import Inputs, Options
+from flash_attn_rocm._paths import TALL
 
 FWD = torch.ops.flash_attn_rocm.fwd.default
 ARGUMENTS = _ops.arguments_of(FWD)
 # As ``launch`` gives them: of Inputs without attn_mask and sink, and of Options what kernels take.
 GIVEN = (
-    *Inputs._fields[:10], "out", "lse", "rng_state", "partial_out", "partial_lse", *Options._fields[:7]
+    *Inputs._fields[:10], "out", "lse", "rng_state", "partial_out", "partial_lse", *Options._fields[:7],
+    "tall",
 )  # fmt: skip
 assert GIVEN == ARGUMENTS, "calls.toml has the operator's arguments in another order than Inputs and Options"
 if _resets.THREATENED:
@@ -33,9 +35,14 @@ def forward(inputs: Inputs, options: Options, rng_state: Tensor | None, device: 
 
 
 def launch(
-    inputs: Inputs, options: Options, rng_state: Tensor | None, lse_shape: tuple[int, ...], splits: int
+    inputs: Inputs,
+    options: Options,
+    rng_state: Tensor | None,
+    lse_shape: tuple[int, ...],
+    splits: int,
+    tall: bool = False,  # noqa: FBT001, FBT002 - every call comes here
 ) -> Two:
-    """The same for inputs that a kernel can read as they are; ``splits`` comes from the plan.
+    """The same for inputs that a kernel can read as they are; ``splits`` and ``tall`` come from the plan.
 
     Rows of packed sequences that belong to none, or are behind the first max_seqlen_q of theirs, give out 0
     and log-sum-exp +inf.  Only the device knows whether there are any, and kernels do not visit them.
@@ -50,7 +57,7 @@ def launch(
     if splits > 1:
         partial_out = lse.new_empty((splits, *lse_shape, q.shape[-1]))
         partial_lse = lse.new_empty((splits, *lse_shape))
-    FWD(*inputs[:10], out, lse, rng_state, partial_out, partial_lse, *options[:7])
+    FWD(*inputs[:10], out, lse, rng_state, partial_out, partial_lse, *options[:7], tall)
     return (out, lse) if inputs.sink is None else _sinks.joined(out, lse, inputs.sink)
 
 
@@ -65,7 +72,10 @@ def _forward(*arguments: object) -> Two:
     return _answer(inputs, options, state, Device(arch, units))
 
 
-def _answer(inputs: Inputs, options: Options, state: Tensor | None, device: Device) -> Two:
+def _answer(
+    inputs: Inputs, options: Options, state: Tensor | None, device: Device, *, tall: bool = False
+) -> Two:
+    """With tall workgroups also where the plan does not take them, if ``tall``."""
     masked = inputs.attn_mask is not None
     if masked or _chunks.divide(inputs, options):
         cut = _key_masks.cut if masked else _chunks.cut
@@ -75,7 +85,9 @@ def _answer(inputs: Inputs, options: Options, state: Tensor | None, device: Devi
     if not layout.plan.path:
         raise RuntimeError(layout.plan.reason)
     q, k, v = (readable(tensor, layout) for tensor in inputs[:3])
-    out, lse = launch(Inputs(q, k, v, *inputs[3:]), options, state, inputs.lse_shape, layout.plan.splits)
+    tall = tall or layout.plan.path == TALL
+    read, splits = Inputs(q, k, v, *inputs[3:]), layout.plan.splits
+    out, lse = launch(read, options, state, inputs.lse_shape, splits, tall)
     head_dim = inputs.q.shape[-1]
     return (out if out.shape[-1] == head_dim else out[..., :head_dim].contiguous()), lse
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from flash_attn_rocm._library import LIMITS
-from flash_attn_rocm._options import DTYPES, Inputs, Options
+from flash_attn_rocm._options import DTYPES, Inputs, Options, is_featured
 from flash_attn_rocm._paths import REFERENCE
 from flash_attn_rocm._plan import Plan, padded_head_dim, plan
 
@@ -82,4 +82,12 @@ def _plan(inputs: Inputs, options: Options, device: Device, head_dim: int, *, al
         device.arch, DTYPES[inputs.q.dtype], head_dim, inputs.batch,
         options.max_seqlen_q, options.max_seqlen_k, inputs.q.shape[-2], inputs.k.shape[-2],
         device.compute_units, options.num_splits, options.dropout_p > 0.0, aligned,
+        _is_plain(inputs, options),
     )  # fmt: skip
+
+
+def _is_plain(inputs: Inputs, options: Options) -> bool:
+    """Whether tall workgroups compute the call, and sequences are as long as the longest, and see all keys
+    before the diagonal: a window would leave most of a tall workgroup's waves without keys."""
+    ragged = inputs.cu_seqlens_q is not None or inputs.block_table is not None
+    return not (ragged or options.window_left >= 0 or is_featured(inputs, options))

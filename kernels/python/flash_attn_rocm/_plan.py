@@ -20,6 +20,7 @@ PLAN_BWD = torch.ops.flash_attn_rocm.plan_bwd.default
 SUMS = torch.ops.flash_attn_rocm.bwd_sums.default
 UNSUPPORTED = "unsupported"
 FORWARD, BACKWARD = "fwd", "bwd_dq"  # kernels for one head dim, which tell the others' head dims too
+TALL_OP = "fwd_tall"
 TYPICAL_LENGTH = 128
 
 
@@ -45,11 +46,13 @@ def plan(
     num_splits: int,
     dropout: bool,  # noqa: FBT001 - in the order of the library's operator
     aligned: bool,  # noqa: FBT001
+    plain: bool = False,  # noqa: FBT001, FBT002
 ) -> Plan:
-    """What the library decides; ``aligned`` when all strides and addresses are multiples of 8 elements."""
+    """What the library decides; ``aligned`` when all strides and addresses are multiples of 8 elements,
+    ``plain`` when nothing keeps tall workgroups from being worth while."""
     answer = PLAN(
         arch, dtype, head_dim, batch, max_seqlen_q, max_seqlen_k, nheads, nheads_k, compute_units, num_splits,
-        dropout, aligned,
+        dropout, aligned, plain,
     )  # fmt: skip
     path, splits, reason = str(answer).split(" ", 2)
     return Plan("", 1, reason) if path == UNSUPPORTED else Plan(path, int(splits), reason)
@@ -135,3 +138,10 @@ def padded_head_dim(arch: str, dtype: str, head_dim: int, op: str = FORWARD) -> 
         if each.op == op and each.dtype == dtype and name in each.archs
     )
     return min((each for each in there_are if each >= head_dim > 0), default=head_dim)
+
+
+@lru_cache(maxsize=1024)
+def has_tall(arch: str, dtype: str, head_dim: int) -> bool:
+    """Whether there is a kernel with tall workgroups."""
+    of = (each for each in _library.instances() if each.op == TALL_OP and each.head_dim == head_dim)
+    return any(each.dtype == dtype and _library.code_of(arch) in each.archs for each in of)

@@ -14,6 +14,7 @@ from torch import Tensor
 from flash_attn_rocm import _chunks, _kernels, _philox, _transforms
 from flash_attn_rocm._layout import ADDRESS_ALIGNMENT, choose
 from flash_attn_rocm._options import DTYPES, Inputs, Options
+from flash_attn_rocm._paths import TALL
 from flash_attn_rocm._plan import BACKWARD, Paths, padded_head_dim
 from flash_attn_rocm._support import Machine, device_of, gradients_unserved
 
@@ -35,6 +36,7 @@ class Decision(NamedTuple):
     arch: str
     lse_shape: tuple[int, ...]
     splits: int
+    tall: bool
     no_gradients: str | None
     paths: Paths | None
 
@@ -100,8 +102,9 @@ def remember(key: Hashable, unpack: Unpack, inputs: Inputs, options: Options) ->
     head_dim = inputs.q.shape[-1]
     as_it_is = padded_head_dim(device.arch, DTYPES[inputs.q.dtype], head_dim, BACKWARD) == head_dim
     paths: Paths | None = {} if as_it_is else None
+    tall = layout.plan.path == TALL
     _decisions[key] = Decision(
-        unpack, options, device.arch, inputs.lse_shape, layout.plan.splits, no_gradients, paths
+        unpack, options, device.arch, inputs.lse_shape, layout.plan.splits, tall, no_gradients, paths
     )
 
 
@@ -118,4 +121,4 @@ def answer(found: Decision, tensors: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
 def launched(found: Decision, inputs: Inputs) -> tuple[Tensor, Tensor]:
     """The same, from its inputs."""
     state = _philox.new_state(inputs[0].device) if found.options.dropout_p > 0.0 else None
-    return _kernels.launch(inputs, found.options, state, found.lse_shape, found.splits)
+    return _kernels.launch(inputs, found.options, state, found.lse_shape, found.splits, found.tall)

@@ -218,6 +218,12 @@ def test_an_arch_can_share_the_calls_of_another_one(add, tmp_path):
     assert add(REPORT, wheels=sharing(tmp_path, gfx1030="gfx908", gfx1102="gfx1100")).is_file()
 
 
+def test_an_arch_that_shares_calls_can_have_more(add, tmp_path):
+    more = {"like": "gfx908", "kernels": {"fa_fwd_tall_fp16_d64": [1, 2]}}
+    with pytest.raises(PublishError, match="1 of the wheel's were not run, such as fa_fwd_tall_fp16_d64"):
+        add(REPORT, wheels=sharing(tmp_path, gfx1030=more))
+
+
 def test_an_arch_that_shares_what_is_shared_has_no_calls(add, tmp_path):
     with pytest.raises(PublishError, match="the wheel has no calls for gfx1030"):
         add(REPORT, wheels=sharing(tmp_path, gfx1030="gfx908", gfx908="gfx942"))

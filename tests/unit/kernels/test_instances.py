@@ -56,12 +56,15 @@ def test_the_table_of_the_project_is_right(generate):
         f"fa_{each.format(dtype)}"
         for dtype in ("fp16", "bf16")
         for each in (
-            *of_head_dims, "append_{}", "reference_{}", "combine_{}", "bwd_delta_{}", "bwd_convert_{}"
+            *of_head_dims, "fwd_tall_{}_d64", "fwd_tall_{}_d128",
+            "append_{}", "reference_{}", "combine_{}", "bwd_delta_{}", "bwd_convert_{}"
         )
     }  # fmt: skip
     with_atomics = {i for i in instances if i.op in {"bwd_fused", "bwd_convert"}}
     assert not any("gfx1030" in i.archs for i in with_atomics)
-    assert all(i.archs == generate.known().archs for i in {*instances} - with_atomics)
+    tall = {i for i in instances if i.op == "fwd_tall"}
+    assert {(i.head_dim, i.archs) for i in tall} == {(64, ("gfx1151",)), (128, ("gfx1151", "gfx1201"))}
+    assert all(i.archs == generate.known().archs for i in {*instances} - with_atomics - tall)
 
 
 @pytest.fixture
@@ -94,7 +97,7 @@ def test_the_known_names(generate):
     names = generate.known()
     assert names.archs == tuple(known_archs())
     assert names.dtypes == ("fp16", "bf16")
-    forward = ("fwd", "append", "reference", "decode", "combine")
+    forward = ("fwd", "fwd_tall", "append", "reference", "decode", "combine")
     assert names.ops == (*forward, "bwd_delta", "bwd_dkdv", "bwd_dq", "bwd_fused", "bwd_convert")
 
 
@@ -117,15 +120,18 @@ def test_all_problems_are_reported_at_once_with_their_row(problems):
         "unknown key 'version'",
         "row 1: unknown key 'archs'",
         (
-            "row 1: unknown op 'fwdd' (did you mean fwd?); known: fwd, append, reference, decode, combine, "
-            "bwd_delta, bwd_dkdv, bwd_dq, bwd_fused, bwd_convert"
+            "row 1: unknown op 'fwdd' (did you mean fwd?); known: fwd, fwd_tall, append, reference, decode, "
+            "combine, bwd_delta, bwd_dkdv, bwd_dq, bwd_fused, bwd_convert"
         ),
         "row 1: unknown dtype 'fp32'; known: fp16, bf16",
         "row 1: head dim 0 is not a positive whole number",
         "row 1: head dim True is not a positive whole number",
         "row 1: head dim 64 stands there twice",
         "row 2: dtypes must be a list with at least one dtype",
-        "row 2: unknown feature 'atomic_add' (did you mean atomic_fadd_f32?); known: atomic_fadd_f32",
+        (
+            "row 2: unknown feature 'atomic_add' (did you mean atomic_fadd_f32?); known: atomic_fadd_f32, "
+            "tall_d128, tall_d64"
+        ),
         "row 2: feature atomic_fadd_f32 stands there twice",
         "row 2: head_dims must be a list with at least one head dim",
     )
@@ -316,7 +322,8 @@ def rows_of(arch, instances):
     corpus = {name: len(cases) for name, cases in json.loads(CORPUS.read_text())[arch].items()}
     rows = ["| kernels | dtypes | head dims | calls of each kernel |", "|---|---|---|---|"]
     for op in dict.fromkeys(each.op for each in instances):
-        mine = [each for each in instances if each.op == op and arch in each.archs]
+        if not (mine := [each for each in instances if each.op == op and arch in each.archs]):
+            continue
         dims = ", ".join(map(str, dict.fromkeys(each.head_dim for each in mine if each.head_dim))) or "any"
         counts = [corpus[each.name] for each in mine if each.name in corpus]
         calls = f"{min(counts)} fuzz cases or more" if counts else "with others"

@@ -105,6 +105,19 @@ def test_causal_rows_see_one_key_more_each_and_the_last_all():
     assert workload.flop(workload.memory) == 4 * (510 + 511 + 512) * 64
 
 
+def test_where_there_are_tall_workgroups_both_kernels_have_long_workloads():
+    names = [f"fa_{op}_{dtype}_d128" for op in ("fwd", "fwd_tall") for dtype in ("fp16", "bf16")]
+    assert [ours.lengths("gfx1201", kernel(name)) for name in names] == [(512, 2048), (512,)] * 2
+    assert ours.lengths("gfx1201", kernel("fa_fwd_fp16_d64")) == (512,)
+    assert ours.lengths("gfx1100", kernel("fa_fwd_fp16_d128")) == (512,)
+    tall = ours.forward(kernel("fa_fwd_tall_fp16_d128"), keys=2048)
+    causal = ours.causal_forward(kernel("fa_fwd_fp16_d128"), rows=3, keys=2048)
+    assert (tall.op, causal.op) == ("fwd_tall 2048", "fwd causal 2048")
+    assert [ours.has_no_mask(each.op) for each in (tall, causal)] == [True, False]
+    write_rows(tall, 3)
+    assert ours.rows_of(tall.flop(tall.memory), 128, ours.keys_of(tall.op)) == 3
+
+
 def test_a_kernel_without_a_workload_is_refused():
     with pytest.raises(PerfError, match="no workload for kernel other") as refusal:
         ours.forward(kernel("other"))

@@ -71,12 +71,16 @@ struct Block {
   static constexpr ArchTraits kTraits = traits(kGfx);
   static constexpr bool kPacked = kRows == Rows::packed;
   static constexpr bool kDrops = kFeatured && !kPacked;
+  static constexpr bool kTall = kRows == Rows::many_queries;
   static constexpr FwdConfig kConfig = kPacked ? decode_config(kGfx, kDType, kHeadDim, kFeatured)
+                                       : kTall ? tall_config(kGfx, kDType, kHeadDim, kFeatured)
                                                : fwd_config(kGfx, kDType, kHeadDim, kFeatured);
-  FA_REQUIRE_ROW("fwd", kPacked || kConfig.waves > 0);
+  FA_REQUIRE_ROW("fwd", kPacked || kTall || kConfig.waves > 0);
+  FA_REQUIRE_ROW("fwd_tall", !kTall || kConfig.waves > 0);
   FA_REQUIRE_ROW("decode", !kPacked || kConfig.waves > 0);
-  static constexpr FwdTile kTile =
-      kPacked ? decode_tile(kGfx, kDType, kHeadDim) : fwd_tile(kGfx, kDType, kHeadDim);
+  static constexpr FwdTile kTile = kPacked ? decode_tile(kGfx, kDType, kHeadDim)
+                                   : kTall ? tall_tile(kGfx, kDType, kHeadDim)
+                                           : fwd_tile(kGfx, kDType, kHeadDim);
   static constexpr int kKeys = kConfig.keys;
   static constexpr int kRowBytes = kHeadDim * 2;
 

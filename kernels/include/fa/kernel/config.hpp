@@ -9,9 +9,10 @@
 
 namespace fa {
 
-// What the columns of a workgroup are: queries of one head, or, for decode, queries of all heads of q that
-// share a head of k and v.  Packed row r is head r % group of query r / group.
-enum class Rows { queries, packed };
+// What the columns of a workgroup are: queries of one head, in workgroups of the usual size or larger ones,
+// or, for decode, queries of all heads of q that share a head of k and v.  Packed row r is head r % group of
+// query r / group.
+enum class Rows { queries, many_queries, packed };
 
 constexpr int larger(int a, int b) { return a > b ? a : b; }
 
@@ -73,6 +74,16 @@ constexpr FwdConfig fwd_config(Gfx arch, DType dtype, int head_dim, bool feature
   return {};
 }
 
+// Of workgroups with more rows, for long sequences; they have the plain loop only.  Without waves where there
+// are none.
+constexpr FwdConfig tall_config([[maybe_unused]] Gfx arch, [[maybe_unused]] DType dtype,
+                                [[maybe_unused]] int head_dim, [[maybe_unused]] bool featured = false) {
+#define FA_TILE_fwd_tall FA_FIRST_ROW
+#include "fa/kernel/tiles.inc"
+#undef FA_TILE_fwd_tall
+  return {};
+}
+
 constexpr FwdConfig decode_config(Gfx arch, DType dtype, int head_dim, bool featured = false) {
 #define FA_TILE_decode FA_FIRST_ROW
 #include "fa/kernel/tiles.inc"
@@ -97,6 +108,11 @@ struct FwdTile {
 
 constexpr FwdTile fwd_tile(Gfx arch, DType dtype, int head_dim) {
   const int waves = fwd_config(arch, dtype, head_dim).waves;
+  return {waves * traits(arch).step_columns, waves * traits(arch).wave};
+}
+
+constexpr FwdTile tall_tile(Gfx arch, DType dtype, int head_dim) {
+  const int waves = tall_config(arch, dtype, head_dim).waves;
   return {waves * traits(arch).step_columns, waves * traits(arch).wave};
 }
 
