@@ -10,7 +10,7 @@ namespace fa {
 // Upstream reports +inf also where scores are NaN.
 FA_DEVICE float reported_lse(float lse) { return lse == lse ? lse : __builtin_inff(); }
 
-// The same for a kernel with a short prologue, without dropout.
+// Rows of queries with a short prologue, by 32-bit offsets from the wave's first; without dropout.
 template <class B>
 FA_DEVICE void store_in_short(const B& block, int wave_row, const typename B::Out& o,
                               const typename B::Softmax& softmax) {
