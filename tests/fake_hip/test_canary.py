@@ -441,7 +441,9 @@ def test_without_the_check_the_wrong_gradients_answer(play, wrong, monkeypatch, 
 # NaN from becoming a number where it is rounded to bf16.
 LONG_BLOCK = ("fa_bwd_fused_fp16_d64", r"(?s)^(.*)v_pk_mul_f32", r"\1v_pk_add_f32")
 LEFT_BOUND = ("fa_fwd_fp16_d64", r"v_max_i32_e32 (v\d+), 0, \1", r"v_min_i32_e32 \1, 0, \1")
-LARGEST = ("fa_combine_fp16", r"v_max_f32_e32 (v\d+), v\d+, \1(?=[^\n]*\n\tv_lshl_or_b32)", "s_nop 0")
+LARGEST = (
+    "fa_combine_fp16", r"v_max_f32_e32 (v\d+), (?:v\d+, \1|\1, v\d+)(?=[^\n]*\n\tv_lshl_or_b32)", "s_nop 0"
+)  # fmt: skip
 IN_PAGE = ("fa_decode_fp16_d32", r"v_sub_u32_e32 v33, v38, v40", "s_nop 0")
 ONE_ROW = (
     "fa_bwd_convert_fp16", r"s_cmp_lt_i32 (s\d+), 1(?=[^\n]*\n\ts_cbranch_scc1)", r"s_cmp_le_i32 \1, 1"
