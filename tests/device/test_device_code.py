@@ -18,33 +18,41 @@ pytestmark = pytest.mark.device
 ARCHS = list(known_archs())
 HEAD_DIMS = [32, 64, 96, 128, 192, 256]
 DTYPES = ["fp16", "bf16"]
-# Each kernel's only argument, by op in the table's order.
+# Each kernel's only argument.
 STRUCTS = {
-    "fwd": "FwdParams", "append": "AppendParams", "reference": "ReferenceParams", "decode": "FwdParams",
-    "combine": "CombineParams", "bwd_delta": "BwdParams", "bwd_dkdv": "BwdParams", "bwd_dq": "BwdParams",
-    "bwd_fused": "BwdParams", "bwd_convert": "BwdParams",
+    "fwd": "FwdParams", "fwd_tall": "FwdParams", "append": "AppendParams", "reference": "ReferenceParams",
+    "decode": "FwdParams", "combine": "CombineParams", "bwd_delta": "BwdParams",
+    "bwd_dkdv": "BwdParams", "bwd_dq": "BwdParams", "bwd_fused": "BwdParams", "bwd_convert": "BwdParams",
 }  # fmt: skip
 TILES = "kernel/tiles.inc"
 TILED = ("fwd", "decode", "bwd_dkdv", "bwd_dq")
-WITH_ATOMICS = ("bwd_fused", "bwd_convert")  # and what belongs to it
-FUSED_HEAD_DIMS = [64, 96, 128]
-ADDING = [arch for arch in ARCHS if "atomic_fadd_f32" in known_archs()[arch].isa.features]
+ADDS = "atomic_fadd_f32"
+# In the table's order: op, head dims, and what an arch needs for it.
+ROWS = [
+    ("fwd", HEAD_DIMS, ""), ("fwd_tall", [64], "tall_d64"), ("fwd_tall", [128], "tall_d128"),
+    ("append", [], ""), ("reference", [], ""), ("decode", HEAD_DIMS, ""), ("combine", [], ""),
+    ("bwd_delta", [], ""), ("bwd_dkdv", HEAD_DIMS, ""), ("bwd_dq", HEAD_DIMS, ""),
+    ("bwd_fused", [64, 96, 128], ADDS), ("bwd_convert", [], ADDS),
+]  # fmt: skip
+FEATURES = {arch: known_archs()[arch].isa.features for arch in ARCHS}
+ADDING = [arch for arch in ARCHS if ADDS in FEATURES[arch]]
 LACKING = [arch for arch in ARCHS if arch not in ADDING]
-HELD = {arch: [op for op in STRUCTS if arch in ADDING or op not in WITH_ATOMICS] for arch in ARCHS}
 
 
-def names_of(arch):
-    """The arch's kernels, in the table's order."""
-
-    def ends(op):
-        head_dims = HEAD_DIMS if op in TILED else FUSED_HEAD_DIMS if op == "bwd_fused" else []
-        return [f"_d{head_dim}" for head_dim in head_dims] or [""]
-
-    return [f"fa_{op}_{dtype}{end}" for op in HELD[arch] for dtype in DTYPES for end in ends(op)]
+def names_of(*archs):
+    """The kernels that any of the archs has, in the table's order."""
+    features = {"", *(feature for arch in archs for feature in FEATURES[arch])}
+    return [
+        f"fa_{op}_{dtype}{end}"
+        for op, head_dims, needs in ROWS
+        if needs in features
+        for dtype in DTYPES
+        for end in ([f"_d{head_dim}" for head_dim in head_dims] or [""])
+    ]
 
 
 # One of each kind is enough for checks that depend on neither dtype nor head dim.
-SOME = [f"fa_{op}_fp16{'_d64' if op in (*TILED, 'bwd_fused') else ''}" for op in STRUCTS]
+SOME = [f"fa_{op}_fp16{'_d64' if op in (*TILED, 'bwd_fused') else ''}" for op in STRUCTS if op != "fwd_tall"]
 ROW = re.compile(r'^FA_INSTANCE\((\w+), (\w+), (\d+), (\w+), "([\w,-]+)"\)$', re.MULTILINE)
 
 
@@ -107,7 +115,7 @@ def test_the_registry_names_exactly_the_kernels_that_the_code_objects_hold(devic
     folder = device / "bundles"
     assert registry(folder) == held(folder) == {(name, arch) for arch in ARCHS for name in names_of(arch)}
     assembler = (folder / "fatbin.S").read_text()
-    every = names_of(ADDING[0])
+    every = names_of(*ARCHS)
     assert re.findall(r'\.incbin "(\w+)\.hipfb"', assembler) == every
     assert sorted(p.stem for p in folder.glob("*.hipfb")) == sorted(every)
 

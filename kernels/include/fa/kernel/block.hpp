@@ -113,6 +113,7 @@ struct Block {
 
   static constexpr bool kPadded = kConfig.padded_tiles;
   using Unit = UnitOf<kGfx, kNarrow ? DType::fp16 : kDType>;
+  static_assert(kHeadDim % Unit::kM == 0, "head dims are whole matrix steps");
   static constexpr bool kSlots = kConfig.schedule == Schedule::direct_slots;
   static constexpr bool kDirect = kConfig.schedule == Schedule::direct || kSlots;
   static constexpr bool kTwoTiles =
@@ -159,7 +160,6 @@ struct Block {
   static_assert(kTilesLds % kLdsAlignment == 0, "each of two tiles is aligned");
   static_assert(kTile.threads == kConfig.waves * kTraits.wave, "tiles.toml: both loops need the same waves");
   static_assert(Unit::kN == kTraits.step_columns, "archs/isas.toml has another number of columns");
-  static_assert(kHeadDim % Unit::kM == 0, "head dims are whole matrix steps");
   static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
 
   // Keys [begin, end) of the block's tiles, those that the wave sees, and those that all its rows see.
