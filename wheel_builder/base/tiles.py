@@ -64,6 +64,7 @@ BY_QUERIES = (
 )
 SETS: Mapping[str, tuple[str, ...]] = {
     "fwd": FORWARD,
+    "fwd_masked": FORWARD,
     "decode": FORWARD,
     "bwd_dkdv": BY_KEYS,
     "bwd_fused": (*BY_KEYS, "early_numbers", "tight_registers", "features", "preferred"),

@@ -73,6 +73,13 @@ constexpr FwdConfig fwd_config(Gfx arch, DType dtype, int head_dim, bool feature
   return {};
 }
 
+constexpr FwdConfig fwd_masked_config(Gfx arch, DType dtype, int head_dim, bool featured = false) {
+#define FA_TILE_fwd_masked FA_FIRST_ROW
+#include "fa/kernel/tiles.inc"
+#undef FA_TILE_fwd_masked
+  return {};
+}
+
 constexpr FwdConfig decode_config(Gfx arch, DType dtype, int head_dim, bool featured = false) {
 #define FA_TILE_decode FA_FIRST_ROW
 #include "fa/kernel/tiles.inc"
@@ -97,6 +104,11 @@ struct FwdTile {
 
 constexpr FwdTile fwd_tile(Gfx arch, DType dtype, int head_dim) {
   const int waves = fwd_config(arch, dtype, head_dim).waves;
+  return {waves * traits(arch).step_columns, waves * traits(arch).wave};
+}
+
+constexpr FwdTile fwd_masked_tile(Gfx arch, DType dtype, int head_dim) {
+  const int waves = fwd_masked_config(arch, dtype, head_dim).waves;
   return {waves * traits(arch).step_columns, waves * traits(arch).wave};
 }
 

@@ -10,6 +10,7 @@
 
 #include "fa/arch/current.hpp"
 #include "fa/kernel/block.hpp"
+#include "fa/kernel/dense_mask.hpp"
 #include "fa/kernel/epilogue.hpp"
 #include "fa/kernel/products.hpp"
 #include "fa/kernel/schedule.hpp"
@@ -130,7 +131,8 @@ FA_DEVICE bool attend(const B& block, int block_row) {
   const bool biased = B::kFeatured && uniform(static_cast<int>(bias.any())) != 0;
   const typename B::Drop dropout = dropout_of(block);
   const float scale = scale_is_zero(block) ? 1 : __builtin_fabsf(params.scale);
-  typename B::Softmax softmax((biased ? 1 : scale * Bias::kLog2e) * B::kScoreUnit);
+  const Choice<B::kMasked, DenseMask<B>, NoMask<B>> given(block, wave_row, scale * B::kScoreUnit);
+  typename B::Softmax softmax(given.softmax_factor((biased ? 1 : scale * Bias::kLog2e) * B::kScoreUnit));
   typename B::Convert convert;
   typename B::Out o = {};
 #pragma unroll
@@ -158,8 +160,10 @@ FA_DEVICE bool attend(const B& block, int block_row) {
             },
             [&](int c) { return slopes.of(c); });
       }
-      softmax.template update<B::kOutSteps>(s, o, block.reader(), tiles.hidden(first),
-                                            [&] { mask(s, first); });
+      softmax.template update<B::kOutSteps>(s, o, block.reader(), B::kMasked ? -1 : tiles.hidden(first), [&] {
+        given.apply(s, first);
+        mask(s, first);
+      });
     };
     const auto scores = [&](Scores& s, int first) {
       const bool dropping = B::kDrops && dropout.any();

@@ -19,7 +19,12 @@ namespace fa {
 // kStartsShifted: S starts from the shift; else from 0, for scores that change before softmax. kDualIssue:
 // some values are kept twice or in neighbouring registers, because instructions issued in pairs take their
 // operands from different register banks.
-template <class Unit, int kSteps, bool kStartsShifted, bool kDualIssue>
+//
+// kFarBelow: scores may be so far below 0 (a bias that hides keys is the least finite number) that nothing is
+// left of a product that starts from their shift.  A column all of whose scores so far are like that keeps
+// its shift in `below`, its products start from 0, and it looks for its maximum in each tile, like one that
+// has seen no key.
+template <class Unit, int kSteps, bool kStartsShifted, bool kDualIssue, bool kFarBelow = false>
 struct FoldedSoftmax {
   using C = typename Unit::C;
   static constexpr int kColumns = Unit::kColumns;
@@ -36,6 +41,7 @@ struct FoldedSoftmax {
   float sum[kColumns];
   int unseen;                   // not 0 before the first visible key of any column; the same in all lanes
   uint32_t far[kColumns] = {};  // a bit per lane, so that the loop compares nothing
+  float below[kFarBelow ? kColumns : 1] = {};  // of the shift, what products do not start from
 
   FA_DEVICE explicit FoldedSoftmax(float c) : c(uniform(c)), gain(0), shift{}, unseen(1) {
     // The bound matters only where the scale is so small that all P are equal.
@@ -97,7 +103,7 @@ struct FoldedSoftmax {
   FA_DEVICE float log_sum_exp(int column) const {
     constexpr float kLn2 = 0.693147180559945309f;
     return sum[column] == 0 ? __builtin_inff()
-                            : (__builtin_amdgcn_logf(sum[column]) - shift[column] * c) * kLn2;
+                            : (__builtin_amdgcn_logf(sum[column]) - whole_shift(column) * c) * kLn2;
   }
 
   FA_DEVICE float inverse_sum(int column) const {
@@ -105,6 +111,10 @@ struct FoldedSoftmax {
   }
 
  private:
+  FA_DEVICE float whole_shift(int column) const {
+    return kFarBelow ? shift[column] + below[column] : shift[column];
+  }
+
   FA_DEVICE bool is_far_at(float shift) const { return !(__builtin_fabsf(shift * c) <= kFar); }
 
   FA_DEVICE bool is_far(int column) const {
@@ -176,7 +186,8 @@ struct FoldedSoftmax {
   }
 
   // Moves the shift to the maximum where that is above the floor, and s, O and sum with it.  kFirst: only in
-  // columns without a key so far, whose O and sum are 0.
+  // columns without a key so far, whose O and sum are 0, or with keys far below only, whose s are without
+  // their shift.
   template <int kOut, bool kFirst>
   FA_DEVICE void raise(C* s, C* o, int lane) {
     C moved, factors;
@@ -189,17 +200,38 @@ struct FoldedSoftmax {
       for (int f = 1; f < kElements; ++f) own = __builtin_fmaxf(own, s[f / Unit::kRows][element(f, column)]);
       const float highest =
           across_lanes<Unit::kPeers>(own, lane, [](float a, float b) { return __builtin_fmaxf(a, b); });
-      const bool first = floor[column] == kNone, above = highest > floor[column];
-      const bool rises = kFirst ? first && above : above;
-      const float to = rises ? shift[column] + (gain - highest) : shift[column];
-      const float by = to - shift[column];
+      const bool first = floor[column] == kNone;
+      const bool was_below = kFarBelow && below[kFarBelow ? column : 0] != 0;
+      const bool above = (kFarBelow && kFirst ? highest + below[column] : highest) > floor[column];
+      const bool rises = kFirst ? (first || was_below) && above : above;
+      float to, by, down = 0;
+      if constexpr (kFarBelow) {
+        // s are relative to the shift that they have: without `below` before the first call, whole after it.
+        const float had = kFirst ? shift[column] : whole_shift(column);
+        const float whole = rises ? had + (gain - highest) : whole_shift(column);
+        by = rises && !kFirst ? gain - highest : whole - had;
+        down = whole * c > kFar ? whole : 0;
+        to = whole;
+      } else {
+        to = rises ? shift[column] + (gain - highest) : shift[column];
+        by = to - shift[column];
+      }
       // Sum and O are still 0 at the first key; exp2 could overflow there, and 0 * inf is NaN.
-      const float factor = !kFirst && rises && !first ? __builtin_amdgcn_exp2f(by * c) : 1;
+      const float moves = kFarBelow && kFirst ? to - whole_shift(column) : by;
+      const float factor =
+          (!kFirst || kFarBelow) && rises && !first ? __builtin_amdgcn_exp2f(moves * c) : 1;
       correct |= rises && !first;
       blind |= __builtin_amdgcn_ballot_w32(first) & ~__builtin_amdgcn_ballot_w32(above);
+      if constexpr (kFarBelow) blind |= __builtin_amdgcn_ballot_w32(down != 0);
       const bool was_far = is_far(column), is_now = is_far_at(to);
-      if (!kFirst) sum[column] *= factor * (was_far == is_now ? 1 : is_now ? 1 / Unit::kGain : Unit::kGain);
+      if (!kFirst || kFarBelow) {
+        sum[column] *= factor * (was_far == is_now ? 1 : is_now ? 1 / Unit::kGain : Unit::kGain);
+      }
       if (rises) floor[column] = 0;
+      if constexpr (kFarBelow) {
+        below[column] = down;
+        if (down != 0) to = 0;
+      }
       far[column] = __builtin_amdgcn_ballot_w32(is_now);
       const float by_again = kDualIssue ? here(by) : by, to_again = kDualIssue ? here(to) : to;
 #pragma unroll
@@ -218,7 +250,7 @@ struct FoldedSoftmax {
       s[step] += moved;
       Unit::settle(s[step]);
     }
-    if (!kFirst && any_lane<Unit::kWave>(correct)) {
+    if ((!kFirst || kFarBelow) && any_lane<Unit::kWave>(correct)) {
 #pragma unroll
       for (int step = 0; step < kOut; ++step) {
         Unit::settle(o[step]);
