@@ -26,7 +26,7 @@ PlanRequest request_of(const fa_fwd_call& call, const FwdArguments& a, const Kin
   r.batch = a.batch, r.max_seqlen_q = a.max_seqlen_q, r.max_seqlen_k = a.max_seqlen_k;
   r.nheads = p.nheads, r.nheads_k = p.nheads_k;
   r.num_splits = p.splits;  // the caller planned first, and then made room for the parts
-  r.dropout = call.dropout_p > 0, r.aligned = a.aligned;
+  r.dropout = call.dropout_p > 0, r.aligned = a.aligned, r.masked = a.masked;
   return r;
 }
 
@@ -41,7 +41,9 @@ void require_planned_parts(const Plan& plan, int splits) {
 
 void launch_whole(const FwdArguments& call, const Selection& selection, const Kind& kind,
                   const Place& place) {
-  const FwdTile tile = fwd_tile(kind.arch, kind.dtype, selection.instance->head_dim);
+  const int head_dim = selection.instance->head_dim;
+  const FwdTile tile = call.masked ? fwd_masked_tile(kind.arch, kind.dtype, head_dim)
+                                   : fwd_tile(kind.arch, kind.dtype, head_dim);
   FwdParams p = call.params;
   const Grid grid{blocks_of_rows(p.seqlen_q, tile.block_m), p.nheads, call.batch, tile.threads};
   require_launchable(selection, grid);  // so that the products below are no larger than 64 bits
@@ -51,7 +53,10 @@ void launch_whole(const FwdArguments& call, const Selection& selection, const Ki
     p.die_each = static_cast<std::int32_t>(workgroups / p.dies);
     p.die_more = static_cast<std::int32_t>(workgroups % p.dies);
   }
-  launch(selection, grid, p, place);
+  if (!call.masked) return launch(selection, grid, p, place);
+  MaskedParams masked = call.mask;
+  masked.fwd = p;
+  launch(selection, grid, masked, place);
 }
 
 }  // namespace
@@ -64,7 +69,7 @@ void fwd(const fa_fwd_call& call) {
   const Place place{device, device_arch(device), static_cast<hipStream_t>(call.stream)};
   const Kind kind = served_kind(place.arch, dtype_name(call.q.dtype), arguments.head_dim);
   const Plan plan = fa::plan(request_of(call, arguments, kind));
-  const Selection selection = served_kernel(plan.path, kind, arguments.head_dim);
+  const Selection selection = served_kernel(plan, kind, arguments.head_dim, arguments.masked);
   require_planned_parts(plan, arguments.params.splits);
   switch (plan.path) {
     case Path::matrix:

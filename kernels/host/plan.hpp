@@ -23,6 +23,7 @@ struct PlanRequest {
   std::int64_t num_splits;     // wanted; 0: automatic
   bool dropout;
   bool aligned;  // pointers and strides are as FwdParams wants them
+  bool masked;   // with an attn_mask
 };
 
 struct Plan {

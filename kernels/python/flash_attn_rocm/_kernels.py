@@ -4,16 +4,26 @@ takes as one opaque call: how a call is cut and what is copied is decided when i
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _canary, _chunks, _flops, _key_masks, _ops, _resets, _sinks, _watched
+from flash_attn_rocm import (
+    _canary,
+    _chunks,
+    _dense_masks,
+    _flops,
+    _key_masks,
+    _ops,
+    _resets,
+    _sinks,
+    _watched,
+)
 from flash_attn_rocm._layout import Device, choose, readable
 from flash_attn_rocm._notice import fall_back
 from flash_attn_rocm._options import Inputs, Options
 
 FWD = torch.ops.flash_attn_rocm.fwd.default
 ARGUMENTS = _ops.arguments_of(FWD)
-# As ``launch`` gives them: of Inputs without attn_mask and sink, and of Options what kernels take.
+# As ``launch`` gives them: of Inputs without sink, and of Options what kernels take.
 GIVEN = (
-    *Inputs._fields[:10], "out", "lse", "rng_state", "partial_out", "partial_lse", *Options._fields[:7]
+    *Inputs._fields[:11], "out", "lse", "rng_state", "partial_out", "partial_lse", *Options._fields[:7]
 )  # fmt: skip
 assert GIVEN == ARGUMENTS, "calls.toml has the operator's arguments in another order than Inputs and Options"
 if _resets.THREATENED:
@@ -50,7 +60,7 @@ def launch(
     if splits > 1:
         partial_out = lse.new_empty((splits, *lse_shape, q.shape[-1]))
         partial_lse = lse.new_empty((splits, *lse_shape))
-    FWD(*inputs[:10], out, lse, rng_state, partial_out, partial_lse, *options[:7])
+    FWD(*inputs[:11], out, lse, rng_state, partial_out, partial_lse, *options[:7])
     return (out, lse) if inputs.sink is None else _sinks.joined(out, lse, inputs.sink)
 
 
@@ -66,16 +76,17 @@ def _forward(*arguments: object) -> Two:
 
 
 def _answer(inputs: Inputs, options: Options, state: Tensor | None, device: Device) -> Two:
-    masked = inputs.attn_mask is not None
-    if masked or _chunks.divide(inputs, options):
-        cut = _key_masks.cut if masked else _chunks.cut
+    chosen = _key_masks.chooses_keys(inputs, options)
+    if chosen or _chunks.divide(inputs, options):
+        cut = _key_masks.cut if chosen else _chunks.cut
         out, lse = _answer(*cut(inputs, options), state, device)
         return _chunks.joined(out, inputs), _chunks.joined_lse(lse, inputs)
     layout = choose(inputs, options, device)
     if not layout.plan.path:
         raise RuntimeError(layout.plan.reason)
     q, k, v = (readable(tensor, layout) for tensor in inputs[:3])
-    out, lse = launch(Inputs(q, k, v, *inputs[3:]), options, state, inputs.lse_shape, layout.plan.splits)
+    read = Inputs(q, k, v, *inputs[3:])._replace(attn_mask=_dense_masks.readable(inputs))
+    out, lse = launch(read, options, state, inputs.lse_shape, layout.plan.splits)
     head_dim = inputs.q.shape[-1]
     return (out if out.shape[-1] == head_dim else out[..., :head_dim].contiguous()), lse
 

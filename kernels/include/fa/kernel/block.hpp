@@ -45,7 +45,7 @@ FA_DEVICE const FwdParams& reloaded(Arguments arguments) {
 // scores before the softmax.  kMasked: a mask may bring scores far below 0.
 template <class Unit, int kSteps, bool kStartsShifted, bool kDualIssue, bool kMasked, bool kFolded>
 struct SoftmaxOf {
-  using Type = Softmax<Unit, kSteps>;
+  using Type = Softmax<Unit, kSteps, kMasked>;
 };
 template <class Unit, int kSteps, bool kStartsShifted, bool kDualIssue, bool kMasked>
 struct SoftmaxOf<Unit, kSteps, kStartsShifted, kDualIssue, kMasked, true> {

@@ -148,6 +148,7 @@ FA_DEVICE bool attend(const B& block, int block_row) {
       add_scores(block, s, query, prefetched, at);
     };
     const auto mask = [&](Scores& s, int first) {
+      if constexpr (B::kMasked) given.apply(s, first);
       if (first < tiles.unmasked_begin) mask_begin(block, s, first, wave_row);
       if (first + B::kKeys > tiles.unmasked_end) mask_end(block, s, first, wave_row);
     };
@@ -160,10 +161,8 @@ FA_DEVICE bool attend(const B& block, int block_row) {
             },
             [&](int c) { return slopes.of(c); });
       }
-      softmax.template update<B::kOutSteps>(s, o, block.reader(), B::kMasked ? -1 : tiles.hidden(first), [&] {
-        given.apply(s, first);
-        mask(s, first);
-      });
+      softmax.template update<B::kOutSteps>(s, o, block.reader(), B::kMasked ? -1 : tiles.hidden(first),
+                                            [&] { mask(s, first); });
     };
     const auto scores = [&](Scores& s, int first) {
       const bool dropping = B::kDrops && dropout.any();

@@ -16,6 +16,14 @@
 
 namespace fa {
 
+// Of the shift, what products do not start from.
+template <bool kThere, int kColumns>
+struct FarBelow {};
+template <int kColumns>
+struct FarBelow<true, kColumns> {
+  float below[kColumns] = {};
+};
+
 // kStartsShifted: S starts from the shift; else from 0, for scores that change before softmax. kDualIssue:
 // some values are kept twice or in neighbouring registers, because instructions issued in pairs take their
 // operands from different register banks.
@@ -25,7 +33,7 @@ namespace fa {
 // its shift in `below`, its products start from 0, and it looks for its maximum in each tile, like one that
 // has seen no key.
 template <class Unit, int kSteps, bool kStartsShifted, bool kDualIssue, bool kFarBelow = false>
-struct FoldedSoftmax {
+struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
   using C = typename Unit::C;
   static constexpr int kColumns = Unit::kColumns;
   static constexpr int kElements = kSteps * Unit::kRows;  // of a column
@@ -41,7 +49,6 @@ struct FoldedSoftmax {
   float sum[kColumns];
   int unseen;                   // not 0 before the first visible key of any column; the same in all lanes
   uint32_t far[kColumns] = {};  // a bit per lane, so that the loop compares nothing
-  float below[kFarBelow ? kColumns : 1] = {};  // of the shift, what products do not start from
 
   FA_DEVICE explicit FoldedSoftmax(float c) : c(uniform(c)), gain(0), shift{}, unseen(1) {
     // The bound matters only where the scale is so small that all P are equal.
@@ -72,7 +79,7 @@ struct FoldedSoftmax {
     }
     C p[kSteps];
     float added[kColumns];
-    if (unseen != 0) raise<kOut, kDualIssue>(s, o, lane);
+    if (unseen != 0) raise<kOut, kDualIssue || kFarBelow>(s, o, lane);
     exponentiate(s, p, added);
     if (any_lane<Unit::kWave>(largest(added) > kHighest)) {
       raise<kOut, false>(s, o, lane);
@@ -102,8 +109,12 @@ struct FoldedSoftmax {
   // Natural logarithm of the sum of exp(softmax_scale * score); +inf for a column that sees no key.
   FA_DEVICE float log_sum_exp(int column) const {
     constexpr float kLn2 = 0.693147180559945309f;
+    if constexpr (kFarBelow) {
+      const float whole = shift[column] + this->below[column];
+      return sum[column] == 0 ? __builtin_inff() : (__builtin_amdgcn_logf(sum[column]) - whole * c) * kLn2;
+    }
     return sum[column] == 0 ? __builtin_inff()
-                            : (__builtin_amdgcn_logf(sum[column]) - whole_shift(column) * c) * kLn2;
+                            : (__builtin_amdgcn_logf(sum[column]) - shift[column] * c) * kLn2;
   }
 
   FA_DEVICE float inverse_sum(int column) const {
@@ -111,10 +122,6 @@ struct FoldedSoftmax {
   }
 
  private:
-  FA_DEVICE float whole_shift(int column) const {
-    return kFarBelow ? shift[column] + below[column] : shift[column];
-  }
-
   FA_DEVICE bool is_far_at(float shift) const { return !(__builtin_fabsf(shift * c) <= kFar); }
 
   FA_DEVICE bool is_far(int column) const {
@@ -186,10 +193,10 @@ struct FoldedSoftmax {
   }
 
   // Moves the shift to the maximum where that is above the floor, and s, O and sum with it.  kFirst: only in
-  // columns without a key so far, whose O and sum are 0, or with keys far below only, whose s are without
-  // their shift.
+  // columns without a key so far, whose O and sum are 0.
   template <int kOut, bool kFirst>
   FA_DEVICE void raise(C* s, C* o, int lane) {
+    if constexpr (kFarBelow) return raise_from_below<kOut, kFirst>(s, o, lane);
     C moved, factors;
     bool correct = false;
     uint32_t blind = 0;
@@ -200,38 +207,17 @@ struct FoldedSoftmax {
       for (int f = 1; f < kElements; ++f) own = __builtin_fmaxf(own, s[f / Unit::kRows][element(f, column)]);
       const float highest =
           across_lanes<Unit::kPeers>(own, lane, [](float a, float b) { return __builtin_fmaxf(a, b); });
-      const bool first = floor[column] == kNone;
-      const bool was_below = kFarBelow && below[kFarBelow ? column : 0] != 0;
-      const bool above = (kFarBelow && kFirst ? highest + below[column] : highest) > floor[column];
-      const bool rises = kFirst ? (first || was_below) && above : above;
-      float to, by, down = 0;
-      if constexpr (kFarBelow) {
-        // s are relative to the shift that they have: without `below` before the first call, whole after it.
-        const float had = kFirst ? shift[column] : whole_shift(column);
-        const float whole = rises ? had + (gain - highest) : whole_shift(column);
-        by = rises && !kFirst ? gain - highest : whole - had;
-        down = whole * c > kFar ? whole : 0;
-        to = whole;
-      } else {
-        to = rises ? shift[column] + (gain - highest) : shift[column];
-        by = to - shift[column];
-      }
+      const bool first = floor[column] == kNone, above = highest > floor[column];
+      const bool rises = kFirst ? first && above : above;
+      const float to = rises ? shift[column] + (gain - highest) : shift[column];
+      const float by = to - shift[column];
       // Sum and O are still 0 at the first key; exp2 could overflow there, and 0 * inf is NaN.
-      const float moves = kFarBelow && kFirst ? to - whole_shift(column) : by;
-      const float factor =
-          (!kFirst || kFarBelow) && rises && !first ? __builtin_amdgcn_exp2f(moves * c) : 1;
+      const float factor = !kFirst && rises && !first ? __builtin_amdgcn_exp2f(by * c) : 1;
       correct |= rises && !first;
       blind |= __builtin_amdgcn_ballot_w32(first) & ~__builtin_amdgcn_ballot_w32(above);
-      if constexpr (kFarBelow) blind |= __builtin_amdgcn_ballot_w32(down != 0);
       const bool was_far = is_far(column), is_now = is_far_at(to);
-      if (!kFirst || kFarBelow) {
-        sum[column] *= factor * (was_far == is_now ? 1 : is_now ? 1 / Unit::kGain : Unit::kGain);
-      }
+      if (!kFirst) sum[column] *= factor * (was_far == is_now ? 1 : is_now ? 1 / Unit::kGain : Unit::kGain);
       if (rises) floor[column] = 0;
-      if constexpr (kFarBelow) {
-        below[column] = down;
-        if (down != 0) to = 0;
-      }
       far[column] = __builtin_amdgcn_ballot_w32(is_now);
       const float by_again = kDualIssue ? here(by) : by, to_again = kDualIssue ? here(to) : to;
 #pragma unroll
@@ -250,7 +236,68 @@ struct FoldedSoftmax {
       s[step] += moved;
       Unit::settle(s[step]);
     }
-    if ((!kFirst || kFarBelow) && any_lane<Unit::kWave>(correct)) {
+    if (!kFirst && any_lane<Unit::kWave>(correct)) {
+#pragma unroll
+      for (int step = 0; step < kOut; ++step) {
+        Unit::settle(o[step]);
+        o[step] *= factors;
+        Unit::settle(o[step]);
+      }
+    }
+  }
+
+  // The same with kFarBelow.  kFirst: s are without `below`, else relative to the whole shift; in columns with
+  // keys far below only, O and sum are moved, too.
+  template <int kOut, bool kFirst>
+  FA_DEVICE void raise_from_below(C* s, C* o, int lane) {
+    C moved, factors;
+    bool correct = false;
+    uint32_t blind = 0;
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column) {
+      float own = s[0][column];
+#pragma unroll
+      for (int f = 1; f < kElements; ++f) own = __builtin_fmaxf(own, s[f / Unit::kRows][element(f, column)]);
+      const float highest =
+          across_lanes<Unit::kPeers>(own, lane, [](float a, float b) { return __builtin_fmaxf(a, b); });
+      const float was = shift[column] + this->below[column], had = kFirst ? shift[column] : was;
+      const bool first = floor[column] == kNone, was_below = this->below[column] != 0;
+      const bool above = (kFirst ? highest + this->below[column] : highest) > floor[column];
+      const bool rises = (!kFirst || first || was_below) && above;
+      const float whole = rises ? had + (gain - highest) : was;
+      // Not the difference where it was whole: little is left of it beside a large shift.
+      const float by = rises && !kFirst ? gain - highest : whole - had;
+      const float moves = kFirst ? whole - was : by;
+      // Sum and O are still 0 at the first key; exp2 could overflow there, and 0 * inf is NaN.
+      const float factor = rises && !first ? __builtin_amdgcn_exp2f(moves * c) : 1;
+      correct |= rises && !first;
+      const bool is_below = whole * c > kFar;
+      blind |= __builtin_amdgcn_ballot_w32(first) & ~__builtin_amdgcn_ballot_w32(above);
+      blind |= __builtin_amdgcn_ballot_w32(is_below);
+      const bool was_far = is_far(column), is_now = is_far_at(whole);
+      sum[column] *= factor * (was_far == is_now ? 1 : is_now ? 1 / Unit::kGain : Unit::kGain);
+      if (rises) floor[column] = 0;
+      far[column] = __builtin_amdgcn_ballot_w32(is_now);
+      this->below[column] = is_below ? whole : 0;
+      const float to = is_below ? 0 : whole;
+      const float by_again = kDualIssue ? here(by) : by, to_again = kDualIssue ? here(to) : to;
+#pragma unroll
+      for (int row = 0; row < Unit::kRows; ++row) {
+        const int at = element(row, column);
+        moved[at] = row % 2 == 0 ? by : by_again;
+        factors[at] = factor;
+        shift[at] = row % 2 == 0 ? to : to_again;
+      }
+    }
+    Unit::settle(shift);
+    unseen = static_cast<int>(blind);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      Unit::settle(s[step]);
+      s[step] += moved;
+      Unit::settle(s[step]);
+    }
+    if (any_lane<Unit::kWave>(correct)) {
 #pragma unroll
       for (int step = 0; step < kOut; ++step) {
         Unit::settle(o[step]);
