@@ -125,7 +125,7 @@ void require_shapes(const fa_fwd_call& call, const Sizes& s) {
   optional({"partial_out", call.partial_out}, partial);
   if (given(call.attn_mask)) {
     Shape mask = shape(call.attn_mask);
-    const std::int64_t sizes[] = {s.batch, s.nheads, s.rows_q, s.seqlen_k};
+    const std::int64_t sizes[] = {s.batch, s.nheads, s.rows_q, mask_keys(s.seqlen_k)};
     for (int i = 0; i < 4; ++i) {
       if (i == 3 || mask[i] != 1) mask[i] = sizes[i];
     }
@@ -150,17 +150,15 @@ std::uintptr_t mask_bytes(std::int32_t dtype) {
   }
 }
 
-void require_readable_mask(Problems& problems, const fa_fwd_call& call, const Sizes& s) {
+void require_readable_mask(Problems& problems, const fa_fwd_call& call) {
   const fa_tensor& mask = call.attn_mask;
   if (!given(mask)) return;
   const std::uintptr_t alignment = mask_bytes(mask.dtype) * kAlignedElements;
   bool good = reinterpret_cast<std::uintptr_t>(mask.data) % alignment == 0;
   for (int i = 0; i < 3; ++i) good = good && (mask.size[i] == 1 || mask.stride[i] % kAlignedElements == 0);
-  good = good && s.seqlen_k % kAlignedElements == 0;
   const std::int64_t row = mask.size[2] == 1 ? 0 : mask.stride[2];
   problems.add_unless(good && row >= 0 && row < kMaxRowStride, [] {
-    return "attn_mask: expected seqlen_k, the address, in elements, and all strides but the last to be "
-           "multiples of " +
+    return "attn_mask: expected the address, in elements, and all strides but the last to be multiples of " +
            std::to_string(kAlignedElements) + ", and rows less than 2^24 elements apart";
   });
   const float scale = call.softmax_scale < 0 ? -call.softmax_scale : call.softmax_scale;
@@ -172,7 +170,7 @@ void require_readable_mask(Problems& problems, const fa_fwd_call& call, const Si
 
 void require_limits(const fa_fwd_call& call, const Sizes& s) {
   Problems problems;
-  require_readable_mask(problems, call, s);
+  require_readable_mask(problems, call);
   problems.expect_at_most("batch", s.batch, kMaxGridYZ);
   problems.expect_at_most("nheads", s.nheads, kMaxGridYZ);
   problems.expect_at_most("rows of q", s.rows_q, kMaxLength);

@@ -123,7 +123,7 @@ struct Block {
   // Where the compiler waits for loads before a barrier, they come after it.
   static constexpr bool kLoadsAfterBarrier = !kTraits.back_off_barrier;
   // Unrolled, the loads of head dims 96 and 192 take more registers than there are.
-  static constexpr bool kShortOfRegisters = kWithFeatures || (kMasked && kTraits.matrix_coexecution);
+  static constexpr bool kShortOfRegisters = kWithFeatures || (kMasked && kTraits.matrix_coexecution && kHeadDim > 64);
   static constexpr bool kUnrolls = kTraits.unit != MatrixUnit::dot2 || (kHeadDim & (kHeadDim - 1)) == 0;
 
   // LDS: K tile, V tile, packed Q (shared by all waves), then each wave's own Q and P.

@@ -42,6 +42,7 @@ struct FwdConfig {
   bool identity_shortcuts = false;
   bool buffer_stores = false;
   bool half_stores = false;
+  bool early_mask = false;
 };
 
 // What a row of the table of tiles is for.

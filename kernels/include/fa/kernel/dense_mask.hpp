@@ -12,7 +12,10 @@ namespace fa {
 // Stands in for DenseMask in kernels that have none.
 template <class B>
 struct NoMask {
-  FA_DEVICE void apply(typename B::Unit::C*, int) const {}
+  struct Early {};
+
+  FA_DEVICE void begin(Early&, int) const {}
+  FA_DEVICE void apply(typename B::Unit::C*, int, const Early&) const {}
 
   FA_DEVICE NoMask(const B&, int, float) {}
   FA_DEVICE float softmax_factor(float factor) const { return factor; }
@@ -35,6 +38,7 @@ struct DenseMask {
 
   float scale;  // softmax_scale, or its reciprocal where scores have none
   View view;
+  int early_at;  // with kEarly, where the lane's part of a tile is
 
   FA_DEVICE DenseMask(const B& block, int wave_row, float scale)
       // The arguments of a masked kernel begin with those of a forward.
@@ -45,16 +49,43 @@ struct DenseMask {
     return kFolded || kind == MaskKind::bytes ? factor : 1.44269504088896341f;
   }
 
+  // What is loaded of a tile before its first product: 16 bytes of each run, which are all of it but of fp32.
+  static constexpr bool kEarly = B::kConfig.early_mask;
+  static_assert(!kEarly || (kRun == 8 && Unit::kColumns == 1), "tiles.toml: early_mask needs runs of 8 keys");
+  struct Early {
+    u32x4 words[kEarly ? kHeld / kRun : 1];
+  };
+
+  FA_DEVICE void begin(Early& early, int first) const {
+    if constexpr (kEarly) {
+#pragma unroll
+      for (u32x4& words : early.words) words = anything<u32x4>();
+      if (kind == MaskKind::fp32) return;
+      const int shift = early_shift();
+#pragma unroll
+      for (int f = 0; f < kHeld; f += kRun) {
+        const int key = first + Unit::held_step(f);
+        early.words[f / kRun] = view.template read_at<u32x4>(early_at + (key << shift));
+      }
+    }
+  }
+
   // Hides or changes the scores of the tile whose first key is `first`.
-  FA_DEVICE void apply(typename Unit::C* s, int first) const {
+  FA_DEVICE void apply(typename Unit::C* s, int first, const Early& early) const {
     // One after the other: as branches of one decision they would spill.
     if (kind == MaskKind::bytes) {
-      each_run<1>(s, first, [&](float score, const uint32_t* words, int i) {
-        return (words[i / 4] & 0xffu << i % 4 * 8) != 0 ? score : -__builtin_inff();
+      each_run<1>(s, first, early, [&](float score, const uint32_t* words, int i) {
+        if constexpr (B::kShortOfRegisters) {
+          return (words[i / 4] & 1u << i % 4 * 8) != 0 ? score : -__builtin_inff();
+        }
+        // Two instructions without a condition.
+        const int shown = static_cast<int>(words[i / 4] << (31 - i % 4 * 8)) >> 31;
+        const int none = __builtin_bit_cast(int, -__builtin_inff());
+        return __builtin_bit_cast(float, (__builtin_bit_cast(int, score) & shown) | (none & ~shown));
       });
     }
     if (kind == MaskKind::elements) {
-      each_run<2>(s, first, [&](float score, const uint32_t* words, int i) {
+      each_run<2>(s, first, early, [&](float score, const uint32_t* words, int i) {
         const uint32_t pair = words[i / 2];
         if constexpr (B::kDType == DType::fp16) {
           return add(score, __builtin_bit_cast(f16x2, pair)[i % 2]);
@@ -64,7 +95,7 @@ struct DenseMask {
       });
     }
     if (kind == MaskKind::fp32) {
-      each_run<4>(s, first, [&](float score, const uint32_t* words, int i) {
+      each_run<4>(s, first, early, [&](float score, const uint32_t* words, int i) {
         return add_any(score, __builtin_bit_cast(float, words[i]));
       });
     }
@@ -73,7 +104,7 @@ struct DenseMask {
  private:
   // `action(score, words, i)`: the new score of key i of a run, whose mask is in `words`.
   template <int kSize, class Action>
-  FA_DEVICE void each_run(typename Unit::C* s, int first, Action action) const {
+  FA_DEVICE void each_run(typename Unit::C* s, int first, const Early& early, Action action) const {
     // What follows from these would take registers through the loop.
     const int lane = here(block.lane);
     const int begin = (here_uniform(first) + Unit::held_begin(lane, B::kKeys)) * kSize;
@@ -83,7 +114,12 @@ struct DenseMask {
 #pragma unroll
       for (int f = 0; f < kHeld; f += kRun) {
         uint32_t words[(kRun * kSize + 3) / 4];
-        read_run<kRun * kSize>(at + Unit::held_step(f) * kSize, words);
+        if constexpr (kEarly && kSize < 4) {
+#pragma unroll
+          for (int i = 0; i < kRun * kSize / 4; ++i) words[i] = early.words[f / kRun][i];
+        } else {
+          read_run<kRun * kSize>(at + Unit::held_step(f) * kSize, words);
+        }
 #pragma unroll
         for (int i = 0; i < kRun; ++i) {
           const int element = (f + i) % Unit::kRows * Unit::kColumns + c;
@@ -123,7 +159,15 @@ struct DenseMask {
         view({static_cast<const char*>(p.mask) +
                   (block.batch * p.mask_batch + block.head * p.mask_head) * element_bytes(kind),
               p.mask_row * element_bytes(kind), block.sequence.seqlen_q},
-             wave_row, p.fwd.seqlen_k * static_cast<int>(element_bytes(kind))) {}
+             wave_row, mask_keys(p.fwd.seqlen_k) * static_cast<int>(element_bytes(kind))),
+        early_at(kEarly ? early_place(block.lane) : 0) {}
+
+  FA_DEVICE int early_place(int lane) const {
+    return Unit::column(lane, 0) * static_cast<int>(view.row_bytes) +
+           (Unit::held_begin(lane, B::kKeys) << early_shift());
+  }
+
+  FA_DEVICE int early_shift() const { return kind == MaskKind::bytes ? 0 : 1; }
 
   FA_DEVICE static int64_t element_bytes(MaskKind kind) {
     return kind == MaskKind::bytes ? 1 : kind == MaskKind::elements ? 2 : 4;

@@ -143,12 +143,14 @@ FA_DEVICE bool attend(const B& block, int block_row) {
     const Source k = source_of(block, params.k, params.k_batch, params.k_head, params.k_row, rows);
     const Source v = source_of(block, params.v, params.v_batch, params.v_head, params.v_row, rows);
     const typename B::Q query = load_query(block, wave_row, convert);
+    typename decltype(given)::Early early;
+    const auto before = [&](int first) { given.begin(early, first); };
     const auto products = [&](Scores& s, const typename B::Operands& prefetched, int at = 0) {
       softmax.begin(s);
       add_scores(block, s, query, prefetched, at);
     };
     const auto mask = [&](Scores& s, int first) {
-      if constexpr (B::kMasked) given.apply(s, first);
+      if constexpr (B::kMasked) given.apply(s, first, early);
       if (first < tiles.unmasked_begin) mask_begin(block, s, first, wave_row);
       if (first + B::kKeys > tiles.unmasked_end) mask_end(block, s, first, wave_row);
     };
@@ -165,6 +167,7 @@ FA_DEVICE bool attend(const B& block, int block_row) {
                                             [&] { mask(s, first); });
     };
     const auto scores = [&](Scores& s, int first) {
+      if constexpr (B::kMasked) before(first);
       const bool dropping = B::kDrops && dropout.any();
       const uint32_t kept = dropping ? kept_bits(block, dropout, first, wave_row) : 0;
       products(s, prefetch_keys(block, 0));
@@ -174,11 +177,11 @@ FA_DEVICE bool attend(const B& block, int block_row) {
     if constexpr (B::kConfig.schedule == Schedule::one_stage) {
       one_stage(block, tiles, k, v, o, convert, scores);
     } else if constexpr (B::kConfig.schedule == Schedule::pipelined) {
-      pipelined(block, tiles, k, v, o, convert, products, weights);
+      pipelined(block, tiles, k, v, o, convert, before, products, weights);
     } else if constexpr (B::kConfig.schedule == Schedule::two_tiles_in_turn) {
-      two_tiles_in_turn(block, tiles, k, v, o, convert, products, weights);
+      two_tiles_in_turn(block, tiles, k, v, o, convert, before, products, weights);
     } else if constexpr (B::kTwoTiles) {
-      two_tiles(block, tiles, k, v, o, convert, products, weights);
+      two_tiles(block, tiles, k, v, o, convert, before, products, weights);
     } else {
       two_stages(block, tiles, k, v, o, convert, scores);
     }

@@ -56,10 +56,10 @@ namespace fa {
 
 // MaskedParams: the only argument of every fa_fwd_masked_* kernel: fwd, which has none of the tensors that are
 // optional, no softcap and no dropout, and a mask (batch, nheads, seqlen_q, seqlen_k) by its strides, 0 where
-// it is the same for all.  mask_kind, a MaskKind: what an element is.  A byte that is 0 hides the key; other
-// elements are added to the score, and -inf hides the key.  Rows are contiguous; the address, in elements,
-// the strides and seqlen_k are multiples of kAlignedElements, and mask_row is below kMaxRowStride.  A window
-// hides keys besides.  Grid and block as of fa_fwd_* (fwd_masked_tile).
+// it is the same for all.  mask_kind, a MaskKind: what an element is.  Bytes are 0, which hides the key, or 1; other
+// elements are added to the score, and -inf hides the key.  Rows are contiguous and have mask_keys(seqlen_k)
+// elements; the address, in elements, and the strides are multiples of kAlignedElements, and mask_row is below
+// kMaxRowStride.  A window hides keys besides.  Grid and block as of fa_fwd_* (fwd_masked_tile).
 //
 // A finite bias below -1e30 counts as -1e30 where products start from the softmax's shift, and a positive
 // softmax_scale below kLeastScale is not taken.
@@ -136,6 +136,11 @@ inline constexpr int64_t kAlignedElements = 8;
 
 // Rows of a page of a paged cache are a multiple of this.
 inline constexpr int64_t kPageMultiple = 16;
+
+// The elements of a mask's row, those for keys that are not there included.
+constexpr int32_t mask_keys(int64_t seqlen_k) {
+  return static_cast<int32_t>((seqlen_k + kAlignedElements - 1) / kAlignedElements * kAlignedElements);
+}
 
 // A tile's rows are addressed with 32 bits from the tile's first: 64 rows of 2-byte elements.
 inline constexpr int64_t kMaxRowStride = int64_t{1} << 24;
