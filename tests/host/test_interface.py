@@ -218,6 +218,7 @@ def plan_call(**changes):
         (plan_call(max_seqlen_k=32768, num_splits=3), (OK, "split", 3)),
         (plan_call(head_dim=80), (OK, "reference", 1)),
         (plan_call(aligned=0), (OK, "reference", 1)),
+        (plan_call(masked=1), (OK, "matrix", 1)),
     ],
 )
 def test_plans(library, call, found):
@@ -229,6 +230,11 @@ def test_plans(library, call, found):
 @pytest.mark.parametrize(
     ("call", "status", "words"),
     [
+        (
+            plan_call(head_dim=80, masked=1),
+            UNSUPPORTED,
+            "no kernel takes this call's attn_mask: no other kernel has head_dim 80",
+        ),
         (
             plan_call(head_dim=257),
             UNSUPPORTED,

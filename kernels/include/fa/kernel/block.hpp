@@ -88,7 +88,7 @@ struct Block {
   // The unit multiplies fp16 only, and bf16 is narrowed to it.  If that is not exact for all values loaded,
   // the featured loop computes the rows again in fp32.
   static constexpr bool kNarrow = !kWithFeatures && kDType == DType::bf16 && kTraits.unit == MatrixUnit::dot2 &&
-                                  (!kPacked || kHeadDim <= 128);
+                                  ((!kPacked && !kMasked) || kHeadDim <= 128);
   using Convert = typename ConvertOf<kNarrow>::Type;
   // Undoes the scaling of narrowed values in V, and in the products of Q and K.
   static constexpr float kOutUnit = kNarrow ? 1.0f / (1 << kNarrowScale) : 1;
