@@ -28,10 +28,9 @@ struct FarBelow<true, kColumns> {
 // some values are kept twice or in neighbouring registers, because instructions issued in pairs take their
 // operands from different register banks.
 //
-// kFarBelow: scores may be so far below 0 (a bias that hides keys is the least finite number) that nothing is
-// left of a product that starts from their shift.  A column all of whose scores so far are like that keeps
-// its shift in `below`, its products start from 0, and it looks for its maximum in each tile, like one that
-// has seen no key.
+// kFarBelow: scores may be so far below 0 (a bias of the least finite number) that nothing is left of a product
+// that starts from their shift.  A column with only such scores keeps its shift in `below`, its products start
+// from 0, and it looks for its maximum in each tile.
 template <class Unit, int kSteps, bool kStartsShifted, bool kDualIssue, bool kFarBelow = false>
 struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
   using C = typename Unit::C;
@@ -192,6 +191,27 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
     }
   }
 
+  // After the shift: s by `moved`, and O, if it has something, by `factors`.
+  template <int kOut, bool kHasOut>
+  FA_DEVICE void move(C* s, C* o, const C& moved, const C& factors, uint32_t blind, bool correct) {
+    Unit::settle(shift);
+    unseen = static_cast<int>(blind);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      Unit::settle(s[step]);
+      s[step] += moved;
+      Unit::settle(s[step]);
+    }
+    if (kHasOut && any_lane<Unit::kWave>(correct)) {
+#pragma unroll
+      for (int step = 0; step < kOut; ++step) {
+        Unit::settle(o[step]);
+        o[step] *= factors;
+        Unit::settle(o[step]);
+      }
+    }
+  }
+
   // Moves the shift to the maximum where that is above the floor, and s, O and sum with it.  kFirst: only in
   // columns without a key so far, whose O and sum are 0.
   template <int kOut, bool kFirst>
@@ -228,26 +248,10 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
         shift[at] = row % 2 == 0 ? to : to_again;
       }
     }
-    Unit::settle(shift);
-    unseen = static_cast<int>(blind);
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      Unit::settle(s[step]);
-      s[step] += moved;
-      Unit::settle(s[step]);
-    }
-    if (!kFirst && any_lane<Unit::kWave>(correct)) {
-#pragma unroll
-      for (int step = 0; step < kOut; ++step) {
-        Unit::settle(o[step]);
-        o[step] *= factors;
-        Unit::settle(o[step]);
-      }
-    }
+    move<kOut, !kFirst>(s, o, moved, factors, blind, correct);
   }
 
-  // The same with kFarBelow.  kFirst: s are without `below`, else relative to the whole shift; in columns with
-  // keys far below only, O and sum are moved, too.
+  // The same with kFarBelow.  kFirst: s are without `below`; in columns that have some, O and sum move, too.
   template <int kOut, bool kFirst>
   FA_DEVICE void raise_from_below(C* s, C* o, int lane) {
     C moved, factors;
@@ -265,7 +269,6 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
       const bool above = (kFirst ? highest + this->below[column] : highest) > floor[column];
       const bool rises = (!kFirst || first || was_below) && above;
       const float whole = rises ? had + (gain - highest) : was;
-      // Not the difference where it was whole: little is left of it beside a large shift.
       const float by = rises && !kFirst ? gain - highest : whole - had;
       const float moves = kFirst ? whole - was : by;
       // Sum and O are still 0 at the first key; exp2 could overflow there, and 0 * inf is NaN.
@@ -289,22 +292,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
         shift[at] = row % 2 == 0 ? to : to_again;
       }
     }
-    Unit::settle(shift);
-    unseen = static_cast<int>(blind);
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      Unit::settle(s[step]);
-      s[step] += moved;
-      Unit::settle(s[step]);
-    }
-    if (any_lane<Unit::kWave>(correct)) {
-#pragma unroll
-      for (int step = 0; step < kOut; ++step) {
-        Unit::settle(o[step]);
-        o[step] *= factors;
-        Unit::settle(o[step]);
-      }
-    }
+    move<kOut, true>(s, o, moved, factors, blind, correct);
   }
 };
 
