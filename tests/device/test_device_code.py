@@ -21,8 +21,9 @@ DTYPES = ["fp16", "bf16"]
 # Each kernel's only argument, by op in the table's order.
 STRUCTS = {
     "fwd": "FwdParams", "fwd_masked": "MaskedParams", "append": "AppendParams",
-    "reference": "ReferenceParams", "decode": "FwdParams", "combine": "CombineParams", "bwd_delta": "BwdParams", "bwd_dkdv": "BwdParams", "bwd_dq": "BwdParams",
-    "bwd_fused": "BwdParams", "bwd_convert": "BwdParams",
+    "reference": "ReferenceParams", "decode": "FwdParams", "combine": "CombineParams",
+    "bwd_delta": "BwdParams", "bwd_dkdv": "BwdParams", "bwd_dq": "BwdParams", "bwd_fused": "BwdParams",
+    "bwd_convert": "BwdParams",
 }  # fmt: skip
 TILES = "kernel/tiles.inc"
 TILED = ("fwd", "fwd_masked", "decode", "bwd_dkdv", "bwd_dq")

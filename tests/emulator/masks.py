@@ -135,5 +135,7 @@ def exact(masked, call, rows):
         weights = [math.exp(score - most) for score in scores]
         total = sum(weights)
         values = [call.v.at(v, b, j, head_k) for j in range(case.seqlen_k)]
-        out = [sum(w * x[d] for w, x in zip(weights, values, strict=True)) / total for d in range(case.head_dim)]
+        out = [
+            sum(w * x[d] for w, x in zip(weights, values, strict=True)) / total for d in range(case.head_dim)
+        ]
         yield (b, h, i), out, most + math.log(total)

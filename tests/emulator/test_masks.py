@@ -1,4 +1,4 @@
-"""fa_fwd_masked_*, with every kind of mask, against float64: what the public functions cannot ask for included."""
+"""fa_fwd_masked_*, with every kind of mask, against float64."""
 
 import math
 
@@ -16,24 +16,28 @@ LSE = 3e-5
 GROUPED = {"batch": 2, "nheads": 4, "nheads_k": 2}
 
 
-def case(dtype, head_dim, rows, keys, **more):
-    return Case(dtype, head_dim, rows, keys, **more)
-
-
+# Rows, keys, more of the case; kind, what it is the same for, what is hidden, by what, and the window.
 CALLS = {
-    "bool": lambda dtype, dim: Masked(case(dtype, dim, 37, 88, **GROUPED), "bytes"),
-    "bool, one for all, tail": lambda dtype, dim: Masked(case(dtype, dim, 19, 75, nheads=2, nheads_k=2), "bytes", "bhi"),
-    "bool, window": lambda dtype, dim: Masked(case(dtype, dim, 40, 88), "bytes", "h", window=(20, 3)),
-    "bool, rows that see nothing": lambda dtype, dim: Masked(case(dtype, dim, 37, 40), "bytes", hides="rows"),
-    "bias": lambda dtype, dim: Masked(case(dtype, dim, 37, 88, **GROUPED), "elements", hides="rows"),
-    "bias, causal, tail": lambda dtype, dim: Masked(case(dtype, dim, 70, 75), "elements", "bh", window=(-1, 0)),
-    "bias of keys": lambda dtype, dim: Masked(case(dtype, dim, 19, 88, **GROUPED), "elements", "hi", "right"),
-    "bias, left padding far below": lambda dtype, dim: Masked(case(dtype, dim, 19, 88), "elements", "hi", "left", LEAST[dtype]),
-    "fp32": lambda dtype, dim: Masked(case(dtype, dim, 37, 88, **GROUPED), "fp32"),
-    "fp32, left padding": lambda dtype, dim: Masked(case(dtype, dim, 19, 88), "fp32", "hi", "left", -1e9),
-    "fp32, left padding far below": lambda dtype, dim: Masked(case(dtype, dim, 19, 88), "fp32", "i", "left", LEAST["fp32"]),
-    "fp32, rows far below": lambda dtype, dim: Masked(case(dtype, dim, 37, 40), "fp32", "b", "rows", LEAST["fp32"]),
-}  # fmt: skip
+    "bool": (37, 88, GROUPED, "bytes"),
+    "bool, one for all, tail": (19, 75, {"nheads": 2, "nheads_k": 2}, "bytes", "bhi"),
+    "bool, window": (40, 88, {}, "bytes", "h", "", -math.inf, (20, 3)),
+    "bool, rows that see nothing": (37, 40, {}, "bytes", "", "rows"),
+    "bias": (37, 88, GROUPED, "elements", "", "rows"),
+    "bias, causal, tail": (70, 75, {}, "elements", "bh", "", -math.inf, (-1, 0)),
+    "bias of keys": (19, 88, GROUPED, "elements", "hi", "right"),
+    "bias, left padding far below": (19, 88, {}, "elements", "hi", "left", "least"),
+    "fp32": (37, 88, GROUPED, "fp32"),
+    "fp32, left padding": (19, 88, {}, "fp32", "hi", "left", -1e9),
+    "fp32, left padding far below": (19, 88, {}, "fp32", "i", "left", "least"),
+    "fp32, rows far below": (37, 40, {}, "fp32", "b", "rows", "least"),
+}
+
+
+def made(call, dtype, head_dim):
+    rows, keys, more, kind, *mask = CALLS[call]
+    least = LEAST["fp32" if kind == "fp32" else dtype]
+    mask = [least if each == "least" else each for each in mask]
+    return Masked(Case(dtype, head_dim, rows, keys, **more), kind, *mask)
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -41,7 +45,7 @@ CALLS = {
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 @pytest.mark.parametrize("arch", ARCHS)
 def test_out_and_log_sum_exp(core, device_code, disassembled, arch, dtype, head_dim, call):
-    masked = CALLS[call](dtype, head_dim)
+    masked = made(call, dtype, head_dim)
     code = device_code(arch) / f"{masked.kernel}.hsaco"
     done, rows = run(load_machine(core, code, disassembled(code)), arch, masked)
     out, lse = done.out.values(), done.lse.values("f")

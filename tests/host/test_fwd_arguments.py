@@ -223,8 +223,12 @@ def test_one_element_has_any_stride(taken):
 
 MASK_ALONE = "attn_mask: expected none of the other optional tensors, no softcap and no dropout"
 MASK_STEPS = (
-    "attn_mask: expected the address, in elements, and all strides but the last to be multiples of 8, and rows "
-    "less than 2^24 elements apart"
+    "attn_mask: expected the address, in elements, and all strides but the last to be multiples of 8, and "
+    "rows less than 2^24 elements apart"
+)
+SMALL_SCALE = (
+    "softmax_scale: expected 0, or a magnitude of at least 0.000001 beside an attn_mask that is added, got "
+    "0.000000"
 )
 SLOPES_STEP = "alibi_slopes: expected a contiguous last dimension"
 INTEGERS = ("seqused_k", "leftpad_k", "cache_batch_idx")
@@ -333,11 +337,7 @@ WRONG = [
         dense(attn_mask=tensor("bool", 2, 4, 5, 8, strides=(320, 80, 16, 2))),
         "attn_mask: expected a contiguous last dimension",
     ),
-    (
-        dense(attn_mask=tensor("fp32", 1, 1, 1, 8), softmax_scale=1e-7),
-        "softmax_scale: expected 0, or a magnitude of at least 0.000001 beside an attn_mask that is added, got "
-        "0.000000",
-    ),
+    (dense(attn_mask=tensor("fp32", 1, 1, 1, 8), softmax_scale=1e-7), SMALL_SCALE),
     (dense(attn_mask=tensor("bool", 1, 1, 1, 8), softcap=1), MASK_ALONE),
     (dense(attn_mask=tensor("bool", 1, 1, 1, 8), alibi_slopes=tensor("fp32", 4)), MASK_ALONE),
     (

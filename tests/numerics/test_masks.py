@@ -12,8 +12,8 @@ BATCH, ROWS, KEYS, NHEADS, NHEADS_K = 2, 70, 203, 4, 2
 instances = pytest.mark.parametrize(("dtype", "head_dim"), FORWARD)
 ALL, LEFT, ROWS_OF = "some keys", "left keys", "whole rows"
 WHOLE = (BATCH, NHEADS, ROWS, KEYS)
-# What hides, the dtype (None: q's), the sizes, and the rules beside it, by name.  -inf hides; the least finite
-# numbers and -10000 only leave nothing of a key beside others.
+# What hides, the dtype (None: q's), the sizes, and the rules beside it, by name.  -inf hides; the least
+# finite numbers and -10000 only leave nothing of a key beside others.
 CASES = {
     "bool": (True, torch.bool, WHOLE, Rules(), ALL),
     "bool, one for all": (True, torch.bool, (1, 1, ROWS, KEYS), Rules(left=40, right=3), ALL),
@@ -51,13 +51,12 @@ def as_bias(mask):
     return mask.float()
 
 
-@instances
-@pytest.mark.parametrize("name", CASES)
-def test_masks(target, shown, dtype, head_dim, name):
+def check(target, shown, dtype, head_dim, name, size=1.0):
     hides, of_mask, sizes, rules, where = CASES[name]
     generator = torch.Generator().manual_seed(len(name) + head_dim)
     lengths = ((ROWS, NHEADS), (KEYS, NHEADS_K), (KEYS, NHEADS_K))
     q, k, v = (torch.randn(BATCH, *n, head_dim, generator=generator).to(DTYPES[dtype]) for n in lengths)
+    v *= size
     mask = drawn(sizes, hides, where, of_mask or DTYPES[dtype], generator)
     given = (x.to(target.device) for x in (q, k, v, mask))
     (out, lse, _), kernels = target.attend(attention, *given, return_attn_probs=True, **rules.arguments)
@@ -72,6 +71,19 @@ def test_masks(target, shown, dtype, head_dim, name):
     )
 
 
+@instances
+@pytest.mark.parametrize("name", CASES)
+def test_masks(target, shown, dtype, head_dim, name):
+    check(target, shown, dtype, head_dim, name)
+
+
+@pytest.mark.parametrize("head_dim", sorted({head_dim for _, head_dim in FORWARD}))
+@pytest.mark.parametrize("name", CASES)
+def test_values_that_are_not_exact_in_fp16(target, shown, head_dim, name):
+    """gfx1030 computes such rows of bf16 again."""
+    check(target, shown, "bf16", head_dim, name, 512.0)
+
+
 @pytest.mark.parametrize("of_mask", [None, torch.float32])
 @instances
 def test_whole_rows_of_the_least_number_are_as_in_pytorch(target, dtype, head_dim, of_mask):
@@ -83,6 +95,7 @@ def test_whole_rows_of_the_least_number_are_as_in_pytorch(target, dtype, head_di
     given = (x.to(target.device) for x in (q, k, v, mask))
     (out, lse, _), _ = target.attend(attention, *given, return_attn_probs=True)
     heads = (x.float().transpose(1, 2) for x in (q, k, v))
-    expected = torch.nn.functional.scaled_dot_product_attention(*heads, attn_mask=mask.float()).transpose(1, 2)
+    expected = torch.nn.functional.scaled_dot_product_attention(*heads, attn_mask=mask.float())
     assert lse.isfinite().all()
-    torch.testing.assert_close(out.float().cpu(), expected, rtol=2**-7, atol=2**-6 if dtype == "bf16" else 2**-8)
+    found, near = out.float().cpu().transpose(1, 2), 2**-6 if dtype == "bf16" else 2**-8
+    torch.testing.assert_close(found, expected, rtol=2**-7, atol=near)

@@ -100,7 +100,8 @@ def test_a_bias_with_its_gradient(monkeypatch, sizes, dtype):
     for name, one, other in zip(("dq", "dk", "dv", "dbias"), found, wanted, strict=True):
         assert one.shape == other.shape
         assert one.dtype == other.dtype
-        size = other.double().abs().max()
+        # What is added to all scores of a row changes nothing: its gradient is 0.
+        size = max(1.0, other.double().abs().max().item())
         assert (one.double() - other.double()).abs().max() <= 2**-6 * size, name
 
 
@@ -319,9 +320,9 @@ def test_explain_names_the_kernels(qkv, kernels_on):
         (torch.ones(4, 5, 7).bool(), "got (4, 5, 7)"),
         (torch.ones(7).bool(), "got (7,)"),
         (torch.ones(1, 2, 4, 5, 7).bool(), "got (1, 2, 4, 5, 7)"),
-        (torch.zeros(5, 7), "attn_mask: expected dtype torch.bool, got torch.float32"),
+        (torch.zeros(5, 7).int(), "or that of q, got torch.int32"),
         (torch.ones(5, 7, device="meta").bool(), "attn_mask: expected device cpu like q, got meta"),
-        ([[True]], "attn_mask: expected a torch.bool tensor, got list"),
+        ([[True]], "attn_mask: expected a tensor, got list"),
     ],
 )
 def test_wrong_masks(qkv, mask, words):

@@ -101,7 +101,6 @@ def unlike(**changes):
 
 
 OTHERS = {
-    "mask of double": (unlike(attn_mask=torch.ones(9, 9).double()), "attn_mask has torch.float64"),
     "mask with dropout": (
         unlike(attn_mask=torch.ones(9, 9).bool(), dropout_p=1e-9),
         "kernels take no attn_mask beside dropout_p > 0",

@@ -13,8 +13,8 @@ SEQLEN = 512  # keys; and, without a mask, rows of queries, of which one workgro
 NAME = re.compile(r"fa_fwd_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
 DECODE = re.compile(r"fa_decode_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
 PART = 512  # keys of a decode's workgroup
-# No forward without a mask: forwards with one, the reference kernel, kernels bound by memory, of which decode has
-# a model of its own, and backward kernels (gradients.py).
+# Forwards with a mask, the reference kernel, kernels bound by memory, of which decode has a model of its own,
+# and backward kernels (gradients.py).
 OTHER = re.compile(r"fa_(append|bwd_\w+|combine|decode|fwd_masked|reference)_(fp16|bf16)(_d\d+)?$")
 UNTOUCHED = b"\xa5" * 4  # of Memory.output
 

@@ -28,12 +28,14 @@ def unserved(inputs: Inputs, options: Options) -> str:
         return ""
     if inputs.wants_gradients:
         return "kernels compute no gradients beside an attn_mask, but for one that is bool and of keys only"
-    if inputs.alibi_slopes is not None or options.chunk > 0:
-        return "kernels take no attn_mask beside alibi_slopes or chunk"
-    if options.softcap > 0.0:
-        return "kernels take no attn_mask beside softcap"
-    if options.dropout_p > 0.0:
-        return "kernels take no attn_mask beside dropout_p > 0"
+    beside = {
+        "alibi_slopes or chunk": inputs.alibi_slopes is not None or options.chunk > 0,
+        "softcap": options.softcap > 0.0,
+        "dropout_p > 0": options.dropout_p > 0.0,
+    }
+    for what, there in beside.items():
+        if there:
+            return f"kernels take no attn_mask beside {what}"
     if mask.dtype != torch.bool and 0.0 < abs(options.softmax_scale) < LEAST_SCALE:
         return f"kernels add an attn_mask only where softmax_scale is 0 or at least {LEAST_SCALE}"
     return ""
@@ -67,5 +69,3 @@ def _is_readable(mask: Tensor) -> bool:
     whole = all(number % LIMITS.alignment == 0 for number in (*steps, mask.shape[3]))
     aligned = mask.data_ptr() % (LIMITS.alignment * mask.element_size()) == 0
     return whole and aligned and mask.stride(3) == 1 and 0 <= mask.stride(2) < LIMITS.row_stride
-
-

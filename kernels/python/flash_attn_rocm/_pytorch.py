@@ -141,8 +141,8 @@ class _Problem:
         return part[pairs // self.nheads_k, pairs % self.nheads_k]
 
     def add_of_mask(self, block: _Block, ds: Tensor, to: Tensor) -> None:
-        """Add the scores' gradients (pairs, group, rows, keys) of a block to the mask's ``to``, whose sizes are
-        1 where they are summed: always in the same order."""
+        """Add the scores' gradients (pairs, group, rows, keys) of a block to the mask's ``to``, whose sizes
+        are 1 where they are summed: always in the same order."""
         batch, heads, rows, keys = to.shape
         first, last = block.pairs.start, block.pairs.stop
         group = ds.shape[1]

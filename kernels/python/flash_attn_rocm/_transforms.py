@@ -100,7 +100,8 @@ class _Attention(torch.autograd.Function):
         out, lse, state, *tensors = ctx.saved_tensors
         if any(x is not None for x in tangents[3:]):
             message = (
-                "attention has such derivatives by q, k and v only; alibi_slopes, attn_mask or sink has a tangent"
+                "attention has such derivatives by q, k and v only; alibi_slopes, attn_mask or sink has a "
+                "tangent"
             )
             raise RuntimeError(message)
         if all(x is None for x in tangents[:3]):

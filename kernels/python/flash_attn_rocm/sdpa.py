@@ -18,8 +18,8 @@ headdim up to 256:
 * ``_scaled_dot_product_efficient_attention``, likewise, for calls with an attn_mask, which flash attention
   does not take.
 
-Calls with an attn_mask, boolean or added, are served without dropout, and without gradients unless it is boolean
-and the same for all heads and rows.
+Calls with an attn_mask, boolean or added, are served without dropout, and without gradients unless it is
+boolean and the same for all heads and rows.
 
 Jagged nested tensors (batch, nheads, ragged, headdim) come here before any operator: likewise served on GPUs
 where PyTorch has no flash attention, and on the others without gradients and dropout.
@@ -290,9 +290,7 @@ def _efficient(
     # Who asks for the log-sum-exp wants to compute gradients from it.
     if not plain or gradient or compute_log_sumexp or dropout_p > 0.0 or others:
         return None
-    prepared = _prepared(
-        _Call(query, key, value, attn_bias, 0.0, is_causal, None, scale, enable_gqa=True)
-    )
+    prepared = _prepared(_Call(query, key, value, attn_bias, 0.0, is_causal, None, scale, enable_gqa=True))
     if isinstance(prepared, str):
         return None
     out = _kernels.forward(*prepared, None, device_of(query.device))[0].transpose(1, 2)

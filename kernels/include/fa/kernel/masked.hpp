@@ -5,12 +5,25 @@
 
 namespace fa {
 
+// A masked call is dense, and its sequences have all keys.
+FA_DEVICE void assume_dense(const FwdParams& p) {
+  __builtin_assume(p.cu_seqlens_q == nullptr);
+  __builtin_assume(p.cu_seqlens_k == nullptr);
+  __builtin_assume(p.seqused_k == nullptr);
+  __builtin_assume(p.leftpad_k == nullptr);
+  __builtin_assume(p.block_table == nullptr);
+  __builtin_assume(p.cache_batch_idx == nullptr);
+}
+
 // Where bf16 is narrowed, rows whose values cannot be are computed again by a loop that unpacks them.
 template <class Narrow, class Wide>
 FA_DEVICE void run_masked(const FwdParams& params, LdsBytes lds) {
+  assume_dense(params);
   if constexpr (Narrow::kNarrow) {
     if (run_forward<Narrow>(params, lds)) return;
-    run_forward<Wide>(reloaded(kernel_arguments()), lds);
+    const FwdParams& again = reloaded(kernel_arguments());
+    assume_dense(again);
+    run_forward<Wide>(again, lds);
     asm volatile("; keeps the ends of the two apart, which must not share registers");
   } else {
     run_forward<Narrow>(params, lds);
