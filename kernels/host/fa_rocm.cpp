@@ -88,10 +88,10 @@ void require_plannable(const fa_plan_call& call) {
 fa::Plan served_plan(const fa_plan_call& call) {
   require_plannable(call);
   const fa::Kind kind = fa::served_kind(call.arch, call.dtype, call.head_dim);
-  const fa::Plan plan = fa::plan({kind.arch, kind.dtype, call.head_dim, kind.exact, call.batch,
-                                  call.max_seqlen_q, call.max_seqlen_k, call.nheads, call.nheads_k,
-                                  call.compute_units, call.num_splits, call.dropout != 0, call.aligned != 0,
-                                  call.masked != 0});
+  const fa::Plan plan =
+      fa::plan({kind.arch, kind.dtype, call.head_dim, kind.exact, call.batch, call.max_seqlen_q,
+                call.max_seqlen_k, call.nheads, call.nheads_k, call.compute_units, call.num_splits,
+                call.dropout != 0, call.aligned != 0, call.masked != 0});
   fa::served_kernel(plan, kind, call.head_dim, call.masked != 0);
   return plan;
 }

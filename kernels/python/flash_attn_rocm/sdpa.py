@@ -366,7 +366,8 @@ def _prepared(call: _Call) -> Prepared | str:
         # Row i sees keys 0 to i, so none sees those after the last row's.
         key, value, keys = key[:, :, :rows], value[:, :, :rows], rows
     mask = None if call.attn_mask is None else _mask_of(call.attn_mask)
-    inputs = Inputs(*(x.transpose(1, 2) for x in (query, key, value)), attn_mask=mask)
+    q, k, v = (x.transpose(1, 2) for x in (query, key, value))
+    inputs = Inputs(q, k, v, attn_mask=mask)
     options = Options(
         softmax_scale=query.shape[3] ** -0.5 if call.scale is None else call.scale,
         window_right=0 if call.is_causal else -1,

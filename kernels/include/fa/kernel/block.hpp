@@ -62,8 +62,8 @@ struct ConvertOf<true> {
 };
 
 // kWithFeatures: softcap, ALiBi, pages and dropout, whose code would take registers from the loop that needs
-// none of it.  Decode has no dropout.  kWithMask: the kernel has a mask or bias (masked.hpp), and none of these
-// features in either loop.
+// none of it.  Decode has no dropout.  kWithMask: the kernel has a mask or bias (masked.hpp), and none of
+// these features in either loop.
 template <Gfx kGfx, DType kElement, int kDim, bool kWithFeatures, Rows kRows, bool kWithMask = false>
 struct Block {
   static constexpr DType kDType = kElement;
@@ -87,7 +87,8 @@ struct Block {
 
   // The unit multiplies fp16 only, and bf16 is narrowed to it.  If that is not exact for all values loaded,
   // the featured loop computes the rows again in fp32.
-  static constexpr bool kNarrow = !kWithFeatures && kDType == DType::bf16 && kTraits.unit == MatrixUnit::dot2 &&
+  static constexpr bool kNarrow = !kWithFeatures && kDType == DType::bf16 &&
+                                  kTraits.unit == MatrixUnit::dot2 &&
                                   ((!kPacked && !kMasked) || kHeadDim <= 128);
   using Convert = typename ConvertOf<kNarrow>::Type;
   // Undoes the scaling of narrowed values in V, and in the products of Q and K.
@@ -123,7 +124,8 @@ struct Block {
   // Where the compiler waits for loads before a barrier, they come after it.
   static constexpr bool kLoadsAfterBarrier = !kTraits.back_off_barrier;
   // Unrolled, the loads of head dims 96 and 192 take more registers than there are.
-  static constexpr bool kShortOfRegisters = kWithFeatures || (kMasked && kTraits.matrix_coexecution && kHeadDim > 64);
+  static constexpr bool kShortOfRegisters =
+      kWithFeatures || (kMasked && kTraits.matrix_coexecution && kHeadDim > 64);
   static constexpr bool kUnrolls = kTraits.unit != MatrixUnit::dot2 || (kHeadDim & (kHeadDim - 1)) == 0;
 
   // LDS: K tile, V tile, packed Q (shared by all waves), then each wave's own Q and P.

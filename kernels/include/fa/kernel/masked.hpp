@@ -30,19 +30,20 @@ FA_DEVICE void run_masked(const FwdParams& params, LdsBytes lds) {
   }
 }
 
-#define FA_MASKED(name, dtype, head_dim)                                                                       \
-  extern "C" __attribute__((global))                                                                           \
-  __attribute__((amdgpu_flat_work_group_size(fa::fwd_masked_tile(fa::kCurrentGfx, dtype, head_dim).threads,    \
-                                             fa::fwd_masked_tile(fa::kCurrentGfx, dtype, head_dim).threads)))  \
-  __attribute__((amdgpu_waves_per_eu(                                                                          \
-      fa::fwd_masked_config(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void                           \
-  name(const fa::MaskedParams params) {                                                                        \
-    using Narrow = fa::Block<fa::kCurrentGfx, dtype, head_dim, false, fa::Rows::queries, true>;                \
-    using Wide = fa::Choice<Narrow::kNarrow,                                                                   \
-                            fa::Block<fa::kCurrentGfx, dtype, head_dim, Narrow::kNarrow, fa::Rows::queries, true>, \
-                            Narrow>;                                                                           \
-    __attribute__((shared, aligned(16))) static char lds[fa::larger(Narrow::kLdsBytes, Wide::kLdsBytes)];      \
-    fa::run_masked<Narrow, Wide>(params.fwd, (fa::LdsBytes)lds);                                               \
+#define FA_MASKED(name, dtype, head_dim)                                                                  \
+  extern "C" __attribute__((global)) __attribute__((                                                      \
+      amdgpu_flat_work_group_size(fa::fwd_masked_tile(fa::kCurrentGfx, dtype, head_dim).threads,          \
+                                  fa::fwd_masked_tile(fa::kCurrentGfx, dtype, head_dim).threads)))        \
+  __attribute__((                                                                                         \
+      amdgpu_waves_per_eu(fa::fwd_masked_config(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void  \
+  name(const fa::MaskedParams params) {                                                                   \
+    using Narrow = fa::Block<fa::kCurrentGfx, dtype, head_dim, false, fa::Rows::queries, true>;           \
+    using Wide =                                                                                          \
+        fa::Choice<Narrow::kNarrow,                                                                       \
+                   fa::Block<fa::kCurrentGfx, dtype, head_dim, Narrow::kNarrow, fa::Rows::queries, true>, \
+                   Narrow>;                                                                               \
+    __attribute__((shared, aligned(16))) static char lds[fa::larger(Narrow::kLdsBytes, Wide::kLdsBytes)]; \
+    fa::run_masked<Narrow, Wide>(params.fwd, (fa::LdsBytes)lds);                                          \
   }
 
 }  // namespace fa

@@ -61,8 +61,8 @@ FA_DEVICE void one_stage(const B& block, const typename B::Tiles& tiles, const S
 }
 
 // One barrier a tile: the next tile is stored into the other place while one is computed, and the one after
-// it is loaded.  `before(first)`, which begins to load what scores need beside K, `products` and `weights` are
-// the parts of the other schedules' `scores`.
+// it is loaded.  `before(first)`, which begins to load what scores need beside K, `products` and `weights`
+// are the parts of the other schedules' `scores`.
 template <class B, class Before, class Products, class Weights>
 FA_DEVICE void two_tiles(const B& block, const typename B::Tiles& tiles, const Source& k, const Source& v,
                          typename B::Out& o, typename B::Convert& convert, const Before& before,

@@ -28,9 +28,9 @@ struct FarBelow<true, kColumns> {
 // some values are kept twice or in neighbouring registers, because instructions issued in pairs take their
 // operands from different register banks.
 //
-// kFarBelow: scores may be so far below 0 (a bias of the least finite number) that nothing is left of a product
-// that starts from their shift.  A column with only such scores keeps its shift in `below`, its products start
-// from 0, and it looks for its maximum in each tile.
+// kFarBelow: scores may be so far below 0 (a bias of the least finite number) that nothing is left of a
+// product that starts from their shift.  A column with only such scores keeps its shift in `below`, its
+// products start from 0, and it looks for its maximum in each tile.
 template <class Unit, int kSteps, bool kStartsShifted, bool kDualIssue, bool kFarBelow = false>
 struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
   using C = typename Unit::C;
