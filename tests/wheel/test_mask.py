@@ -17,6 +17,8 @@ from flash_attn_rocm import (
     flash_attn_func,
     set_strict,
 )
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
 
 BATCH, ROWS, KEYS, NHEADS, NHEADS_K = 2, 21, 37, 6, 2
 pytestmark = [
@@ -103,6 +105,29 @@ def test_a_bias_with_its_gradient(monkeypatch, sizes, dtype):
         # What is added to all scores of a row changes nothing: its gradient is 0.
         size = max(1.0, other.double().abs().max().item())
         assert (one.double() - other.double()).abs().max() <= 2**-6 * size, name
+
+
+@pytest.mark.parametrize("least", [torch.finfo(torch.float32).min, 0.0])
+def test_rows_whose_bias_is_far_below_are_as_in_pytorch(monkeypatch, least):
+    """Where nothing is left of the scores, the mean of v; their gradients, too."""
+    monkeypatch.setattr(_pytorch, "BLOCK_KEYS", 4)
+    q, k, v = (torch.randn(1, n, 2, 16, requires_grad=True) for n in (5, 9, 9))
+    bias = torch.zeros(1, 1, 5, 9)
+    bias[:, :, 1:3] = least
+    weights = torch.randn(q.shape)
+
+    def results(attend, *tensors):
+        out = attend(*tensors)
+        return out.detach(), *torch.autograd.grad(out, tensors, weights.to(out.dtype))
+
+    def formula(q, k, v):
+        heads = (x.transpose(1, 2) for x in (q, k, v))
+        with sdpa_kernel(SDPBackend.MATH):
+            return scaled_dot_product_attention(*heads, attn_mask=bias.double()).transpose(1, 2)
+
+    wanted = results(formula, *(x.detach().double().requires_grad_() for x in (q, k, v)))
+    for one, other in zip(results(lambda *x: attention(*x, bias), q, k, v), wanted, strict=True):
+        torch.testing.assert_close(one, other.float(), rtol=1e-4, atol=1e-5)
 
 
 def test_a_bias_and_rules_beside_it():

@@ -25,6 +25,8 @@ from flash_attn_rocm._options import Options, arithmetic
 BLOCK_SCORES = 1 << 24  # scores of one piece: 64 MiB in fp32
 BLOCK_ROWS = 512  # enough rows for fast products, few enough for a causal mask to skip keys
 BLOCK_KEYS = 4096
+# Beside log-sum-exps below this the logarithm of the number of keys is lost in fp32.
+FAR_BELOW = -(2.0**16)
 
 
 @dataclass(frozen=True)
@@ -283,10 +285,12 @@ def backward(
             block_dout = grouped_dout[where].to(work)
             delta = (block_dout * grouped_out[where].to(work)).sum(dim=-1, keepdim=True)
             block_dq = torch.zeros_like(dq[where], dtype=work)
+            total = _total_far_below(problem, block, grouped_lse[where])
             for piece in problem.pieces(block):
                 seen = (piece.pairs, piece.keys)
                 capped, scores = problem.scores(piece)
                 probabilities = torch.exp(scores - grouped_lse[where][..., None])
+                probabilities = probabilities if total is None else probabilities / total
                 kept = problem.kept(piece)
                 dv[seen] += _transposed_product(_dropped(probabilities, kept, options), block_dout)
                 values = problem.v[seen].to(work)
@@ -301,6 +305,17 @@ def backward(
                 dk[seen] += _transposed_product(ds, problem.queries(block))
             dq[where] = block_dq.to(q.dtype)
     return _ungrouped(dq, q), _unflattened(dk, k), _unflattened(dv, v)
+
+
+def _total_far_below(problem: _Problem, block: _Block, lse: Tensor) -> Tensor | None:
+    """What the probabilities from lse add up to in rows whose scores are all far below 0, and 1 for others:
+    (pairs, group, rows, 1); None where no bias can make such rows."""
+    if problem.mask is None or problem.mask.dtype == torch.bool:
+        return None
+    total = torch.zeros_like(lse)
+    for piece in problem.pieces(block):
+        total += torch.exp(problem.scores(piece)[1] - lse[..., None]).sum(dim=-1)
+    return torch.where(lse < FAR_BELOW, total, 1.0)[..., None]
 
 
 def tangent(
