@@ -20,12 +20,13 @@ HEAD_DIMS = [32, 64, 96, 128, 192, 256]
 DTYPES = ["fp16", "bf16"]
 # Each kernel's only argument, by op in the table's order.
 STRUCTS = {
-    "fwd": "FwdParams", "append": "AppendParams", "reference": "ReferenceParams", "decode": "FwdParams",
-    "combine": "CombineParams", "bwd_delta": "BwdParams", "bwd_dkdv": "BwdParams", "bwd_dq": "BwdParams",
-    "bwd_fused": "BwdParams", "bwd_convert": "BwdParams",
+    "fwd": "FwdParams", "fwd_masked": "MaskedParams", "append": "AppendParams",
+    "reference": "ReferenceParams", "decode": "FwdParams", "combine": "CombineParams",
+    "bwd_delta": "BwdParams", "bwd_dkdv": "BwdParams", "bwd_dq": "BwdParams", "bwd_fused": "BwdParams",
+    "bwd_convert": "BwdParams",
 }  # fmt: skip
 TILES = "kernel/tiles.inc"
-TILED = ("fwd", "decode", "bwd_dkdv", "bwd_dq")
+TILED = ("fwd", "fwd_masked", "decode", "bwd_dkdv", "bwd_dq")
 WITH_ATOMICS = ("bwd_fused", "bwd_convert")  # and what belongs to it
 FUSED_HEAD_DIMS = [64, 96, 128]
 ADDING = [arch for arch in ARCHS if "atomic_fadd_f32" in known_archs()[arch].isa.features]
