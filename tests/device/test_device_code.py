@@ -20,10 +20,9 @@ HEAD_DIMS = [32, 64, 96, 128, 192, 256]
 DTYPES = ["fp16", "bf16"]
 # Each kernel's only argument, by op in the table's order.
 STRUCTS = {
-    "fwd": "FwdParams", "fwd_masked": "MaskedParams", "append": "AppendParams",
-    "reference": "ReferenceParams", "decode": "FwdParams", "combine": "CombineParams",
-    "bwd_delta": "BwdParams", "bwd_dkdv": "BwdParams", "bwd_dq": "BwdParams", "bwd_fused": "BwdParams",
-    "bwd_convert": "BwdParams",
+    "fwd": "FwdParams", "append": "AppendParams", "reference": "ReferenceParams", "decode": "FwdParams",
+    "combine": "CombineParams", "bwd_delta": "BwdParams", "bwd_dkdv": "BwdParams", "bwd_dq": "BwdParams",
+    "bwd_fused": "BwdParams", "bwd_convert": "BwdParams", "fwd_masked": "MaskedParams",
 }  # fmt: skip
 TILES = "kernel/tiles.inc"
 TILED = ("fwd", "fwd_masked", "decode", "bwd_dkdv", "bwd_dq")
