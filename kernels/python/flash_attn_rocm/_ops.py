@@ -221,10 +221,14 @@ def placed(
 ) -> tuple[Tensor | None, ...]:
     """One for each of the tensors that a call was given, of which q, k and v come first, and sink last, after
     attn_mask where that has a gradient."""
-    others = [of_mask, tensors[-1] is not None]
-    several = len(gradients) - sum(others)
-    first, last = gradients[:several], iter(gradients[several:])
-    ends = (next(last) if there else None for there in others)
+    missing = len(tensors) - len(gradients)
+    if tensors[-1] is None and not of_mask:
+        return (*gradients, *(None,) * missing)
+    several = len(gradients) - of_mask - (tensors[-1] is not None)
+    first = gradients[:several]
+    ends: list[Tensor | None] = [*gradients[several:]]
+    ends = ends if of_mask else [None, *ends]
+    ends = ends if tensors[-1] is not None else [*ends, None]
     return (*first, *(None,) * (len(tensors) - several - 2), *ends)
 
 
