@@ -130,21 +130,25 @@ class _Image:
 
     def at(self, address: int, size: int, what: str) -> bytes:
         """Bytes at an address; raises ``PeError`` where no section has all of them from the file."""
+        section = self._section(address, size, what)
+        begin = section.file_at + address - section.address
+        return self.data[begin : begin + size]
+
+    def _section(self, address: int, size: int, what: str) -> Section:
         found = [
-            section.file_at + address - section.address
+            section
             for section in self.sections
             if section.address <= address <= section.address + min(section.size, section.file_size) - size
         ]
         if not found:
             _refuse(f"{what} is at {address:#x}, where no section maps {size} bytes of the file")
-        return self.data[found[0] : found[0] + size]
+        return found[0]
 
     def home(self, kind: str, address: int, size: int) -> str:
         """The section that a directory's table lies in."""
         if kind == "certificate":
             return ""  # a place in the file, behind everything that is mapped
-        self.at(address, max(size, 1), f"the {kind} table")
-        return next(each.name for each in self.sections if each.address <= address < each.end)
+        return self._section(address, max(size, 1), f"the {kind} table").name
 
     def text(self, address: int, what: str) -> str:
         found = bytearray()

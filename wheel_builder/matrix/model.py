@@ -194,6 +194,11 @@ class Job:
     def for_windows(self) -> bool:
         return self.platform == WINDOWS
 
+    @property
+    def under_every_runtime(self) -> bool:
+        """Whether its wheel is loaded under all ``runtimes`` of ``public``, as only the one for Linux is."""
+        return self.public is not None and not self.for_windows
+
     def platform_tag(self, package: Package) -> str:
         """The platform in the wheel's tag."""
         return WINDOWS_TAG if self.for_windows else package.platform_tag
@@ -221,6 +226,11 @@ class Plan:
     rejected: tuple[Rejection, ...]
     package: Package
     runtimes: tuple[Job, ...] = ()
+
+    @property
+    def with_images(self) -> tuple[Job, ...]:
+        """All whose builder images are made."""
+        return (*self.jobs, *self.runtimes)
 
 
 def simple_below(home: str) -> str:

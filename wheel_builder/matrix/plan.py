@@ -44,7 +44,7 @@ def plan(matrix: Matrix, selection: Selection) -> Plan:
 
 
 def _runtimes(matrix: Matrix, jobs: Sequence[Job]) -> tuple[Job, ...]:
-    if not any(job.public and not job.for_windows for job in jobs):
+    if not any(job.under_every_runtime for job in jobs):
         return ()
     known = {job.rocm.version for job in jobs}
     more = tuple(version for version in matrix.public.runtimes if version not in known)
@@ -114,7 +114,7 @@ def wheel_rows(plan: Plan) -> list[dict[str, str]]:
 
     ``builder`` is the job whose image and device code a wheel has.
     """
-    runtimes = ",".join(dict.fromkeys(job.rocm.version for job in (*plan.jobs, *plan.runtimes)))
+    runtimes = ",".join(dict.fromkeys(job.rocm.version for job in plan.with_images))
     return [
         {
             "job": job.id,
@@ -142,7 +142,7 @@ def runtime_image_rows(plan: Plan) -> list[dict[str, str]]:
 
 def image_rows(plan: Plan, keys: Mapping[str, str]) -> list[dict[str, str]]:
     """Rows of the workflow matrix that makes builder images; ``image`` is the name of its content."""
-    names = dict.fromkeys((job.builder, job.rocm.version) for job in (*plan.jobs, *plan.runtimes))
+    names = dict.fromkeys((job.builder, job.rocm.version) for job in plan.with_images)
     return [{"job": job, "rocm": rocm, "image": keys[job]} for job, rocm in names]
 
 

@@ -203,7 +203,7 @@ def _fit_for_others(files: Sequence[Path], matrix: Matrix, checkout: Path) -> li
     versions = tuple(dict.fromkeys((*(row.version for row in matrix.rocm), *matrix.public.fits)))
     demands = {file: demand_of(job, versions) for file, job in zip(kernels, jobs, strict=True)}
     require_attachments(demands | dict.fromkeys(shims, Demand(())))
-    public = [file for file, job in zip(kernels, jobs, strict=True) if job.public and not job.for_windows]
+    public = [file for file, job in zip(kernels, jobs, strict=True) if job.under_every_runtime]
     require_served(public, matrix.public)
     require_provenance(files, checkout)
     return jobs
@@ -365,7 +365,7 @@ def provenance_of(
 
 def _loaded_under(job: Job, runtimes: Sequence[Job]) -> Sequence[Job]:
     """Those of a plan's ``runtimes`` under which the job's wheel is loaded."""
-    return runtimes if job.public and not job.for_windows else ()
+    return runtimes if job.under_every_runtime else ()
 
 
 def _build(attempt: Attempt, plan: Plan, context: RunContext, progress: Progress) -> None:

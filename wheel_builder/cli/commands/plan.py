@@ -19,8 +19,7 @@ def run(args: argparse.Namespace) -> None:
     plan = plan_of(args)
     upstream = read_matrix().upstream
     if args.github:
-        every = (*plan.jobs, *plan.runtimes)
-        print(to_github(plan, {job.builder: builder_key(job, plan.package) for job in every}))
+        print(to_github(plan, {job.builder: builder_key(job, plan.package) for job in plan.with_images}))
         print(output_lines(rows(plan, upstream, args.shards)))
         # Standard output goes to $GITHUB_OUTPUT; the reasons belong in the log.
         print("\n".join(rejection_lines(plan)), file=sys.stderr)
