@@ -55,10 +55,12 @@ class ImageBuild:
         )
         return ref
 
-    def finish(self, context: Path, *, labels: Mapping[str, str] | None = None) -> None:
-        """Build the rest, on the layers of ``system``, under the image's name."""
+    def finish(self, context: Path, *, labels: Mapping[str, str] | None = None, target: str = "") -> None:
+        """Build the rest, on the layers of ``system``, or up to stage ``target``, under the image's name."""
         args, log, run = self.args, self.log, self.run
-        docker.build(context, self.dockerfile, self.ref, args=args, labels=labels, log=log, run=run)
+        docker.build(
+            context, self.dockerfile, self.ref, args=args, labels=labels, target=target, log=log, run=run
+        )
 
     def fetch(self, system: str, wanted: Sequence[str], into: Path, *, files: Sequence[Path] = ()) -> None:
         """Add to ``into`` what ``pip download`` gives the image's Python for the arguments ``wanted``."""
@@ -111,10 +113,17 @@ def stored_image(
 
     ``make`` returns facts with ``ref`` and ``image_id``.
     """
+    find_image(stage, inputs, store, run=run)
+    return store.get_or_make(stage, inputs, make)
+
+
+def find_image(stage: str, inputs: Mapping[str, Any], store: Store, *, run: Runner) -> Artifact | None:
+    """The stored image for these inputs; None, and nothing stored, where the engine has lost it."""
     found = store.find(stage, inputs)
     if found and not _in_engine(found, run):
         shutil.rmtree(found.path)
-    return store.get_or_make(stage, inputs, make)
+        return None
+    return found
 
 
 def file_digests(names: Sequence[str]) -> Mapping[str, str]:

@@ -1,4 +1,5 @@
-"""Image: the builder image of a ROCm version, and the image in which finished wheels are verified.
+"""Image: the builder image of a ROCm version, one with its HIP runtime alone, and the image in which finished
+wheels are verified.
 
 In: a job (ROCm version, archs) and what every wheel promises.  Out: an image in the engine, checked from
 inside, and a manifest with its name, id, and the exact versions of all packages in it.
@@ -18,6 +19,7 @@ from wheel_builder.images.build import (
     ImageBuild,
     context,
     file_digests,
+    find_image,
     link_tree,
     package_groups,
     run_check,
@@ -40,6 +42,7 @@ BUILDER_FILES = (
     "warm_zig.cpp",
     "warm_zig.sh",
 )
+HIP_FILES = ("builder.Dockerfile", "install_packages.sh")
 # cibuildwheel finds the image's Python here, whichever version it is.
 INTERPRETER = "/opt/python/cp39-cp39"
 ZIG_FLAGS = DOCKERFILES.parent / "kernels" / "zig_flags.txt"
@@ -99,6 +102,43 @@ def build_image(
         return {**build.facts(base), **json.loads(tools), "python_tag": python.strip()}
 
     return stored_image("image", inputs, store, make, run=run)
+
+
+def build_hip_image(
+    job: Job,
+    package: Package,
+    store: Store,
+    *,
+    logs: Path,
+    run: Runner = run,
+) -> Artifact:
+    """An image with the HIP runtime of the job's ROCm version: the builder image if the engine has it,
+    otherwise the builder's first stage, the distribution's packages without the tools that make wheels.
+
+    Facts: ``ref``, ``image_id``, ``os``, ``packages``, ``base``.  Raises ``ImageError`` when it does not
+    build.
+    """
+    if builder := find_image("image", builder_inputs(job, package), store, run=run):
+        return builder
+    log = logs / f"image-{job.id}.log"
+    packages = builder_arguments(job, package)["PACKAGES"]
+    inputs = {
+        "base": job.rocm.base,
+        "suite": job.rocm.suite,
+        "packages": packages,
+        "files": file_digests(HIP_FILES),
+    }
+
+    def make(_: Path) -> Mapping[str, Any]:
+        base = ensure_base(job.rocm.base, job.rocm.suite, log=log, run=run)
+        args = {"PACKAGES": packages, "BASE": base.ref}
+        ref = f"flash-attn-rocm-hip:{job.rocm.version}-{tag_of(inputs)}"
+        build = ImageBuild("builder.Dockerfile", ref, args, log, run)
+        with context(HIP_FILES, f"the image with the HIP runtime of ROCm {job.rocm.version}", log) as folder:
+            build.finish(folder, target="system")
+        return build.facts(base)
+
+    return stored_image("hip-image", inputs, store, make, run=run)
 
 
 def builder_inputs(job: Job, package: Package) -> Mapping[str, Any]:

@@ -104,6 +104,17 @@ def builder_image(job: Job, package: Package, context: RunContext, progress: Pro
         return told(step, made)
 
 
+def hip_step(job: Job) -> Planned:
+    return Planned("HIP runtime", job.id, weight=60)
+
+
+def hip_image(job: Job, package: Package, context: RunContext, progress: Progress) -> Artifact:
+    """An image under whose HIP runtime wheels of other jobs are loaded."""
+    log = context.log(f"image-{job.id}")
+    with progress.step("HIP runtime", job=job.id, log=log) as step:
+        return told(step, image.build_hip_image(job, package, context.store, logs=log.parent))
+
+
 def told(step: Step, made: Artifact) -> Artifact:
     if made.reused:
         step.skipped("unchanged")

@@ -33,6 +33,8 @@ from wheel_builder.pipeline.context import (
     RunContext,
     builder_image,
     builder_step,
+    hip_image,
+    hip_step,
     progress_of,
     start_engine,
     tester_steps,
@@ -270,7 +272,7 @@ def planned(jobs: Sequence[Job], runtimes: Sequence[Job] = ()) -> list[Planned]:
         for step in (
             *_steps_until("wheel", job),
             Planned("audit", job.id),
-            *map(builder_step, _loaded_under(job, runtimes)),
+            *map(hip_step, _loaded_under(job, runtimes)),
         )
     ]
     return [ENGINE, *tester_steps(jobs), *building, *(step for job in jobs for step in _finishing_steps(job))]
@@ -378,7 +380,7 @@ def _build(attempt: Attempt, plan: Plan, context: RunContext, progress: Progress
         audit.audit_wheel(_file(built), expectation(job, package, context.checkout))
     attempt.audited = True
     attempt.runtimes = {
-        other: builder_image(other, package, context, progress) for other in _loaded_under(job, plan.runtimes)
+        other: hip_image(other, package, context, progress) for other in _loaded_under(job, plan.runtimes)
     }
 
 

@@ -46,6 +46,8 @@ from wheel_builder.pipeline.context import (
     RunContext,
     builder_image,
     builder_step,
+    hip_image,
+    hip_step,
     progress_of,
     start_engine,
     tester_steps,
@@ -90,7 +92,7 @@ def verify_steps(job: Job) -> Iterator[Planned]:
 def planned_verification(jobs: Sequence[Job], others: Sequence[Job] = ()) -> list[Planned]:
     """The steps of ``verify_files`` in their order, for wheels of these jobs; ``others`` as there."""
     steps = (step for job in jobs for step in (builder_step(job), *verify_steps(job)))
-    return [ENGINE, *tester_steps(jobs), *map(builder_step, others), *steps]
+    return [ENGINE, *tester_steps(jobs), *map(hip_step, others), *steps]
 
 
 def verify_files(
@@ -116,7 +118,7 @@ def verify_files(
     with progress_of(planned_verification(jobs, more), context, plain) as progress:
         start_engine(context, progress)
         images_of_tests = testers(jobs, matrix.package, context, progress)
-        images = {job: builder_image(job, matrix.package, context, progress) for job in more}
+        images = {job: hip_image(job, matrix.package, context, progress) for job in more}
         for file, job in zip(files, jobs, strict=True):
             audit_of_job(file, job, matrix.package, context.checkout)
             builder = builder_image(job, matrix.package, context, progress)
@@ -229,7 +231,7 @@ def verify_one(
 ) -> Artifact:
     """Run every check of ``verify`` on a wheel; returns its record.
 
-    ``others`` are other jobs' builder images, under whose runtimes the wheel is loaded too.  ``tester`` is
+    ``others`` are other jobs' images, under whose runtimes the wheel is loaded too.  ``tester`` is
     the image of the job's platform.
     """
     runtime = build_emulator(job, builder, context, progress)

@@ -375,7 +375,7 @@ def test_rebuild_of_nothing_is_refused(capsys):
 def test_a_dry_run_of_verify_has_the_images_of_other_runtimes(capsys, tmp_path):
     wheel = tmp_path / "flash_attn_rocm-0.1.0+rocm7.2-py3-none-manylinux_2_28_x86_64.whl"
     assert main(["verify", "--dry-run", "--runtimes", "6.4", str(wheel)]) == 0
-    assert "rocm6.4 builder image" in capsys.readouterr().out
+    assert "rocm6.4 HIP runtime" in capsys.readouterr().out
 
 
 def published(tmp_path, rocm="6.4"):

@@ -92,8 +92,8 @@ def test_the_steps_of_a_release_are_in_the_flows_order(job):
 def test_the_public_wheel_needs_the_image_of_every_runtime_that_it_is_for(matrix):
     made = plan(matrix, Selection(rocm=("public",), platforms=("linux", "windows")))
     steps = [step.title for step in planned(made.jobs, made.runtimes)]
-    assert steps[steps.index("public audit") + 1] == "rocm6.4 builder image"
-    assert steps.count("rocm6.4 builder image") == 1
+    assert steps[steps.index("public audit") + 1] == "rocm6.4 HIP runtime"
+    assert steps.count("rocm6.4 HIP runtime") == 1
 
 
 def test_a_wheel_for_windows_is_verified_and_installed_under_wine(matrix):
