@@ -21,18 +21,21 @@ struct DirectMove {
         lines(static_cast<uint32_t>(rows.row_bytes), block.wave, block.lane) {}
 
   FA_DEVICE bool whole() const { return last >= B::kKeys - 1; }
-  // Begin to load the next tile, all of it, or what there is: a row at least.
+  // Begin to load the next tile: all of it, or what there is, a row at least.
   FA_DEVICE void load_whole(const B& block, LdsBytes to) {
     lines.load(next, to, block.wave);
     step();
   }
+  FA_DEVICE void load_end(const B& block, LdsBytes to) {
+    lines.load_end(next, last, to, block.wave, here(block.lane));
+    step();
+  }
   FA_DEVICE void load(const B& block, LdsBytes to) {
     if (whole()) {
-      lines.load(next, to, block.wave);
+      load_whole(block, to);
     } else {
-      lines.load_end(next, last, to, block.wave, here(block.lane));
+      load_end(block, to);
     }
-    step();
   }
 
  private:
@@ -55,8 +58,8 @@ struct DirectMoves {
       k.load_whole(block, block.k_tile + at);
       v.load_whole(block, block.v_tile + at);
     } else {
-      k.load(block, block.k_tile + at);
-      v.load(block, block.v_tile + at);
+      k.load_end(block, block.k_tile + at);
+      v.load_end(block, block.v_tile + at);
     }
   }
 
@@ -66,7 +69,7 @@ struct DirectMoves {
       k.load_whole(block, block.k_tile + k_at);
       v.load_whole(block, block.v_tile + v_at);
     } else {
-      if (first < end) k.load(block, block.k_tile + k_at);
+      if (first < end) k.load_end(block, block.k_tile + k_at);
       if (first - B::kKeys < end) v.load(block, block.v_tile + v_at);
     }
   }
@@ -232,7 +235,7 @@ FA_DEVICE void direct_slots(const B& block, const typename B::Tiles& tiles, Dire
     slots.template find_scores<false>(rows, s, s, nullptr);
     if (tiles.hidden(first) < 0) mask(s, first);
     const float maximum = B::Softmax::template maximum_of<0, kElements>(softmax.top[0], s);
-    softmax.template follow<0>(maximum, s, o, block.lane);  // O is zero
+    softmax.follow_first(maximum, s, block.lane);
   };
   wait_for_loads();
   workgroup_barrier();

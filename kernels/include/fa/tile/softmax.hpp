@@ -81,7 +81,13 @@ struct Softmax {
     return highest;
   }
 
-  // The maximum of a lane's scores is known.
+  // The maximum of a lane's first scores is known; O is zero.
+  FA_DEVICE void follow_first(float maximum, C* s, int lane) {
+    raise<0>(&maximum, nullptr, lane);
+    if (far != 0) subtract_top(s);
+  }
+
+  // The same of later scores.
   template <int kOut>
   FA_DEVICE void follow(float maximum, C* s, C* o, int lane) {
     const float limit = __builtin_bit_cast(float, __builtin_bit_cast(int, slack) | far);
