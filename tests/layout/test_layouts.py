@@ -409,12 +409,13 @@ def judge_tiles(found, first, seen, visible):
 
 
 def test_tiles_have_all_that_is_visible_and_are_masked_where_something_is_hidden(said):
-    """Those of keys in both forms, of which CDNA's kernels have the shorter one."""
+    """Both in two forms, of which CDNA's kernels have the shorter one."""
     for case in said["visibility"]:
         rows = [set(range(*bounds)) for bounds in zip(case["begin"], case["end"], strict=True)]
         keys = [{row for row in range(case["q"]) if key in rows[row]} for key in range(case["k"])]
-        for number, found in enumerate(case["tiles_of_rows"]):
-            judge_tiles(found, number * 2, rows, case["k"])
+        for name in ("tiles_of_rows", "tiles_of_rows_by_bounds"):
+            for number, found in enumerate(case[name]):
+                judge_tiles(found, number * 2, rows, case["k"])
         for name in ("tiles_of_keys", "tiles_of_keys_by_bounds"):
             for number, found in enumerate(case[name]):
                 judge_tiles(found, number * 2, keys, case["q"])

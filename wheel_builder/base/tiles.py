@@ -51,7 +51,7 @@ FOR = ("head_dim", "loop", "dtype", "vgprs", "before_clang")
 FORWARD = (
     *("waves", "keys", "waves_per_simd", "query_steps", "schedule", "steps_at_once", "prefetch"),
     *("value_lanes", "compares_at_once", "padded_tiles", "dual_issue", "scalar_scale"),
-    *("identity_shortcuts", "buffer_stores", "half_stores"),
+    *("identity_shortcuts", "buffer_stores", "half_stores", "short_prologue"),
 )
 BY_KEYS = (
     *("pairs", "queries", "waves_per_simd", "column_blocks", "own_steps", "steps_at_once", "padded_tiles"),
@@ -79,7 +79,10 @@ SWITCHES = (
 CHOICES = {
     "loop": LOOPS,
     "dtype": DTYPES,
-    "schedule": ("two_stages", "one_stage", "pipelined", "two_tiles", "two_tiles_in_turn"),
+    "schedule": (
+        *("two_stages", "one_stage", "pipelined", "two_tiles", "two_tiles_in_turn"),
+        *("direct", "direct_slots"),
+    ),
     "switches": SWITCHES,
 }
 # Switches, and what a row that has them sets too.

@@ -82,6 +82,8 @@ def _rules(
         elif pair.first.is_valu:
             yield from _gfx9_after_valu(pair)
             yield from after_valu(pair)
+        elif pair.second.first.loads_into_lds and "m0" in pair.passed:
+            yield Need("reads the M0 of", 1)
         elif pair.second.is_valu and _stored(pair.first) & pair.second.writes & pair.live:
             yield Need("overwrites the data of", after_store)
 

@@ -9,6 +9,9 @@ open, LLVM's SIInsertWaitcnts.
 - FLAT operations count in both vmcnt and lgkmcnt; only 0 in both tells that they are done.
 - loadcnt, storecnt, dscnt, kmcnt (RDNA 4): each of these queues has its own counter, and there is a wait
   instruction for each of them and for some two (bits 13:8 and 5:0 of its number).
+- Loads straight into LDS are for the whole workgroup: they have to be done before the next barrier.  LDS
+  accesses before that one are taken for those of other places: that no wave uses what is loaded without a
+  barrier in between is for the emulator to show, as a race.
 - expcnt: exports and GDS, which compute kernels do not use.  No arch here needs it before a store's sources
 are overwritten; only the first GCN generation did.  The clocks that gfx9 needs after large stores are hazards
 (cdna.py).
@@ -26,6 +29,8 @@ from wheel_builder.static_checks.operations import Operation, Registers, registe
 
 # Not a register, but tracked like one.
 LDS_BYTES = "LDS"
+# The same of loads that write straight into LDS.
+LOADED_LDS_BYTES = "LDS by loads"
 # Suffixes of a register's name for one half, as in assembler.
 LOW, HIGH = ".l", ".h"
 
@@ -154,8 +159,8 @@ def _flights(operation: Operation, counters: Counters) -> Iterator[Flight]:
     elif INVALIDATES.match(operation.mnemonic):
         yield Flight(queues.vector, frozenset())
     elif kind == "vmem" and (access := ACCESS.match(operation.mnemonic)):
-        if "lds" in operation.modifiers.split() or "_lds_" in operation.mnemonic:
-            results |= {LDS_BYTES}
+        if operation.loads_into_lds:
+            results |= {LOADED_LDS_BYTES}
         if access["space"] == "flat":
             yield Flight(queues.flat_vector, results)
             yield Flight(queues.flat_lds, results | {LDS_BYTES})

@@ -64,6 +64,11 @@ class Operation:
     def is_matrix(self) -> bool:
         return MATRIX.match(self.mnemonic) is not None
 
+    @property
+    def loads_into_lds(self) -> bool:
+        """Whether what it loads goes straight into LDS, from M0 on."""
+        return self.kind == "vmem" and ("_lds_" in self.mnemonic or "lds" in self.modifiers.split())
+
     @cached_property
     def writes(self) -> frozenset[str]:
         """Registers it writes, EXEC by compare-and-mask included."""
@@ -83,6 +88,8 @@ class Operation:
         read = [r for operand in operands for r in registers(operand)]
         if self.mnemonic.startswith(("v_div_fmas_", "v_dual_cndmask_")):
             read.append("vcc")
+        if self.loads_into_lds:
+            read.append("m0")
         if self.kind not in ("salu", "smem"):
             read.append("exec")
         return frozenset(read)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from wheel_builder.static_checks.counters import (
     HIGH,
     LDS_BYTES,
+    LOADED_LDS_BYTES,
     LOW,
     Flight,
     Queue,
@@ -84,8 +85,11 @@ def steps_of(arch: str, kernel: Kernel) -> dict[int, Step]:
 def _step(arch: str, instruction: Instruction) -> Step:
     flying = flights(arch, instruction.first)
     uses = instruction.reads | instruction.writes
-    if ARRIVES.match(instruction.mnemonic) or any(LDS_BYTES in f.results for f in flying):
+    arrives = ARRIVES.match(instruction.mnemonic) is not None
+    if arrives or any(LDS_BYTES in f.results for f in flying):
         uses |= {LDS_BYTES}
+    if arrives:
+        uses |= {LOADED_LDS_BYTES}
     if instruction.mnemonic.startswith("s_cbranch_vcc"):
         uses |= {"vcc"}
     return Step(instruction, tuple(waited_for(instruction.first).items()), uses, flying)

@@ -68,6 +68,8 @@ def test_the_tables_are_read_with_their_types():
     assert (arch.isa.family, arch.isa.unit, arch.isa.bf16_k, arch.isa.wave) == ("cdna", "mfma", 8, 64)
     assert (arch.isa.packed_fp32, arch.isa.separate_acc_vgprs) == (True, False)
     assert (arch.isa.transposed_reads, arch_named("gfx950").isa.transposed_reads) == (False, True)
+    assert (arch.isa.direct_loads, arch_named("gfx950").isa.direct_loads) == (False, True)
+    assert (arch.isa.bf16_pairs, arch_named("gfx950").isa.bf16_pairs) == (False, True)
     assert (arch.isa.counters.depth, arch.isa.lds.phases) == ((63, 15, 63, 15), ("measured",))
     assert (arch.isa.matrix_clocks["32x32x8"], arch.model.name) == (32, "MI300X")
     assert arch_named("gfx1100").device_name == "gfx1100"

@@ -210,6 +210,7 @@ CASES = [
     ("gfx950", HALF, "v_add_f32_e32 v2, v1, v1", 1, "reads or overwrites the half register of"),
     ("gfx950", HALF, "v_max_f16 v1, v4, v5 op_sel:[0,0,0]", 1, "reads or overwrites the half register of"),
     ("gfx950", HALF_BY_SDWA, "v_add_f32_e32 v2, v1, v1", 1, "reads or overwrites the half register of"),
+    ("gfx950", "s_mov_b32 m0, s4", "global_load_lds_dwordx4 v1, s[8:9]", 1, "reads the M0 of"),
     # gfx1100, gfx1151, gfx1201
     ("gfx1100", WMMA, WMMA_OF_ITS_D, 1, "reads as A or B the D of"),
     ("gfx1151", WMMA, WMMA_OF_ITS_D, 1, "reads as A or B the D of"),

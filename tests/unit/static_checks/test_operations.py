@@ -50,7 +50,7 @@ def test_registers(operand, expected):
         ("global_load_dword v2, v[0:1], off", "v2", "v0 v1 exec"),
         ("global_atomic_add v[0:1], v2, off", "", "v0 v1 v2 exec"),
         ("global_atomic_add v3, v[0:1], v2, off glc", "v3", "v3 v0 v1 v2 exec"),
-        ("buffer_load_dword v1, s[0:1], 0 offen lds", "", "v1 s0 s1 exec"),
+        ("buffer_load_dword v1, s[0:1], 0 offen lds", "", "v1 s0 s1 m0 exec"),
         ("buffer_load_dword v2, v1, s[0:1], 0 offen", "v2", "v1 s0 s1 exec"),
         ("s_and_saveexec_b64 s[0:1], vcc", "s0 s1 exec", "vcc"),
         ("s_cmp_lt_i32 s0, s1", "", "s0 s1"),

@@ -78,8 +78,9 @@ RULES = {
     "loads into LDS before a barrier": (
         ARCHS, ["buffer_load_dword v1, s[8:11], 0 offen lds"], "vmcnt(0)", "vmcnt(1)", "s_barrier",
     ),
-    "loads into LDS before it is read": (
-        ARCHS, ["global_load_lds_dword v[8:9], off"], "vmcnt(0)", "vmcnt(1)", READ,
+    "loads into LDS before a barrier, while other places are read": (
+        ARCHS, ["global_load_lds_dword v[8:9], off", READ, "s_waitcnt lgkmcnt(0)"], "vmcnt(0)", "vmcnt(1)",
+        "s_barrier",
     ),
     "gfx9 loads of half a register write all of it": (
         GFX9, ["global_load_short_d16 v1, v[8:9], off"], "vmcnt(0)", "vmcnt(1)",

@@ -18,6 +18,12 @@ typedef float f32x16 __attribute__((ext_vector_type(16)));
 
 using LdsBytes = __attribute__((address_space(3))) char*;
 
+// A number of the program.
+template <int n>
+struct Constant {
+  static constexpr int kValue = n;
+};
+
 // A value that is the same in all lanes, moved to a scalar register, where the compiler knows that.
 FA_DEVICE int uniform(int value) { return __builtin_amdgcn_readfirstlane(value); }
 FA_DEVICE float uniform(float value) {
@@ -34,6 +40,25 @@ FA_DEVICE T here(T value) {
 FA_DEVICE int here_uniform(int value) {
   asm volatile("" : "+s"(value));
   return value;
+}
+
+// All of these are there from here on: waited for once, and not where each is used first.
+template <class... Values>
+FA_DEVICE void loaded_together(Values&... values) {
+  (([](auto& value) { asm volatile("" : "+s"(value)); })(values), ...);
+}
+
+// The same for pointers.  What is read through them is in global memory, which the compiler no longer knows
+// afterwards.
+template <class... Values>
+FA_DEVICE void pointers_together(Values*&... pointers) {
+  (([](auto*& pointer) {
+     using Global = __attribute__((address_space(1))) decltype(*pointer + 0)*;
+     uint64_t bits = reinterpret_cast<uint64_t>(pointer);
+     loaded_together(bits);
+     pointer = (decltype(pointer + 0))(Global)bits;
+   })(pointers),
+   ...);
 }
 
 // An undefined value: registers with whatever they hold, at the cost of no instruction.
@@ -62,6 +87,23 @@ FA_DEVICE void workgroup_barrier_in_flight() {
   asm volatile("s_barrier" ::: "memory");
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup", "local");
 }
+
+// Begins to load 16 bytes of each lane, from base + offset, into consecutive places of LDS.  The compiler
+// knows nothing of it: it would wait for all such loads before the next read that turns what it reads,
+// wherever that reads.  So wait_for_loads and a barrier have to come before what is loaded is read.  M0 is no
+// register that may be named as overwritten; nothing else of a kernel uses it.
+FA_DEVICE void load_to_lds(const char* base, uint32_t offset, LdsBytes to) {
+  asm volatile(
+      "s_mov_b32 m0, %2\n\t"
+      "s_nop 0\n\t"  // a wait state between M0 and its use
+      "global_load_lds_dwordx4 %0, %1"
+      :
+      : "v"(offset), "s"(base), "s"(to)
+      : "memory");
+}
+
+// Waits until the wave's loads are done, and for nothing else: vmcnt(0) of gfx9.
+FA_DEVICE void wait_for_loads() { __builtin_amdgcn_s_waitcnt(0x0f70); }
 
 // Orders the LDS accesses of one wave's lanes.
 FA_DEVICE void wave_barrier() {

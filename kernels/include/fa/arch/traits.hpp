@@ -44,6 +44,8 @@ struct ArchTraits {
   bool back_off_barrier;    // where false, the compiler waits for all loads before a barrier
   bool packed_fp32;         // fp32 multiply, add and fma of two neighbours at once
   bool transposed_reads;    // an LDS read turns 4 rows of 16 elements of 16 bits: a lane gets a column
+  bool direct_loads;        // loads of 16 bytes a lane write straight into LDS
+  bool bf16_pairs;          // an instruction rounds two fp32 to two bf16
   uint32_t buffer_word3;    // format word of a raw buffer resource: 32-bit elements, offsets checked as bytes
 
   // What runs a workgroup.  Granules are the steps in which something is handed out.

@@ -18,12 +18,6 @@ FA_DEVICE const BwdParams& loaded_here(BwdArguments arguments) {
   return *(const BwdParams*)arguments;
 }
 
-// All of these are there from here on: waited for once, and not where each is used first.
-template <class... Values>
-FA_DEVICE void loaded_together(Values&... values) {
-  (([](auto& value) { asm volatile("" : "+s"(value)); })(values), ...);
-}
-
 // What a kernel needs before its loop, loaded with one wait; the compiler would wait for each value where it
 // is used first.
 FA_DEVICE BwdParams loaded_at_once(BwdArguments arguments) {
@@ -31,19 +25,9 @@ FA_DEVICE BwdParams loaded_at_once(BwdArguments arguments) {
   const auto wait_for = [](BwdInput& tensor) {
     loaded_together(tensor.data, tensor.batch, tensor.row, tensor.head);
   };
-  // What is read through a pointer is in global memory, which the compiler no longer knows afterwards.
-  const auto wait_for_pointers = [](auto*&... pointer) {
-    (([](auto*& p) {
-       using Value = __attribute__((address_space(1))) decltype(*p + 0)*;
-       uint64_t bits = reinterpret_cast<uint64_t>(p);
-       loaded_together(bits);
-       p = (decltype(p + 0))(Value)bits;
-     })(pointer),
-     ...);
-  };
   loaded_together(params.scale, params.lse_batch, params.lse_head, params.dq_blocks);
   wait_for(params.q), wait_for(params.k), wait_for(params.v), wait_for(params.dout);
-  wait_for_pointers(params.lse, params.delta, params.dq_sums, params.cu_seqlens_q, params.cu_seqlens_k);
+  pointers_together(params.lse, params.delta, params.dq_sums, params.cu_seqlens_q, params.cu_seqlens_k);
   loaded_together(params.seqlen_q, params.seqlen_k, params.rows_q, params.rows_k, params.nheads,
                   params.nheads_k);
   loaded_together(params.window_left, params.window_right);

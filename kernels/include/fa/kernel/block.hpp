@@ -15,6 +15,7 @@
 #include "fa/mma/mfma.hpp"
 #include "fa/mma/wmma.hpp"
 #include "fa/mma/wmma_split.hpp"
+#include "fa/tile/direct.hpp"
 #include "fa/tile/dropout.hpp"
 #include "fa/tile/folded_softmax.hpp"
 #include "fa/tile/mask.hpp"
@@ -38,6 +39,23 @@ FA_DEVICE Arguments kernel_arguments() { return (Arguments)__builtin_amdgcn_kern
 FA_DEVICE const FwdParams& reloaded(Arguments arguments) {
   asm volatile("" : "+s"(arguments));
   return *(const FwdParams*)arguments;
+}
+
+// What a kernel without features needs before its loop, loaded with one wait; the compiler would wait for
+// each value where it is used first.
+FA_DEVICE FwdParams loaded_at_once(Arguments arguments) {
+  FwdParams params = reloaded(arguments);
+  loaded_together(params.q, params.k, params.v, params.out, params.lse);
+  pointers_together(params.cu_seqlens_q, params.cu_seqlens_k, params.seqused_k, params.leftpad_k,
+                    params.cache_batch_idx, params.block_table, params.alibi_slopes);
+  loaded_together(params.q_batch, params.q_row, params.q_head, params.k_batch, params.k_row, params.k_head,
+                  params.v_batch, params.v_row, params.v_head);
+  loaded_together(params.o_batch, params.o_row, params.o_head, params.lse_batch, params.lse_head);
+  loaded_together(params.seqlen_q, params.seqlen_k, params.rows_q, params.rows_k, params.batch_k,
+                  params.nheads, params.nheads_k, params.window_left, params.window_right);
+  loaded_together(params.scale, params.softcap, params.dropout_below, params.dies, params.die_each,
+                  params.die_more);
+  return params;
 }
 
 // kFolded: products start from minus the maximum, which spares the VALU a subtraction for each score; where
@@ -96,14 +114,20 @@ struct Block {
   static constexpr bool kPadded = kConfig.padded_tiles;
   using Unit = UnitOf<kGfx, kNarrow ? DType::fp16 : kDType>;
   static_assert(kHeadDim % Unit::kM == 0, "head dims are whole matrix steps");
+  static constexpr bool kSlots = kConfig.schedule == Schedule::direct_slots;
+  static constexpr bool kDirect = kConfig.schedule == Schedule::direct || kSlots;
   static constexpr bool kTwoTiles =
       kConfig.schedule == Schedule::two_tiles || kConfig.schedule == Schedule::two_tiles_in_turn;
-  static_assert(!kTwoTiles || kTraits.transposed_reads, "tiles.toml: the ISA has no reads that transpose");
+  static_assert(!(kTwoTiles || kDirect) || kTraits.transposed_reads,
+                "tiles.toml: the ISA has no reads that transpose");
+  static_assert(!kDirect || kTraits.direct_loads, "tiles.toml: the ISA has no loads straight into LDS");
   using Turned = TurnedStage<Unit, kKeys, kHeadDim, kTile.threads>;
-  using Keys = Choice<kTwoTiles, Turned, KeyStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded>>;
-  using Values = Choice<
-      kTwoTiles, Turned,
-      ValueStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded, kConfig.value_lanes, kConfig.half_stores>>;
+  template <bool kSpread, class Staged>
+  using StageOf = Choice<kDirect, DirectStage<Unit, kKeys, kHeadDim, kTile.threads, kSpread>,
+                         Choice<kTwoTiles, Turned, Staged>>;
+  using Keys = StageOf<true, KeyStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded>>;
+  using Values = StageOf<false, ValueStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded, kConfig.value_lanes,
+                                           kConfig.half_stores>>;
   using Q = Query<Unit, kHeadDim, kConfig.query_steps, kPadded>;
   using P = Probabilities<Unit, kKeys, kDType, kPadded, kConfig.schedule == Schedule::pipelined>;
   using Drop = Dropout<Unit, kKeys>;
@@ -130,14 +154,22 @@ struct Block {
   static constexpr int kWaveLds = kWaveQueryLds + P::kLdsBytes;
   static constexpr int kTilesLds = Keys::Tile::kBytes + Values::Tile::kBytes;
   static constexpr int kLdsBytes =
-      (kTwoTiles ? 2 : 1) * kTilesLds + Q::kLdsBytes - kWaveQueryLds + kConfig.waves * kWaveLds;
+      (kTwoTiles || kDirect ? 2 : 1) * kTilesLds + Q::kLdsBytes - kWaveQueryLds + kConfig.waves * kWaveLds;
+  // Of addresses of which a bit is flipped (tile/direct.hpp).
+  static constexpr int kLdsAlignment = kDirect ? 64 : 16;
+  static_assert(kTilesLds % kLdsAlignment == 0, "each of two tiles is aligned");
   static_assert(kTile.threads == kConfig.waves * kTraits.wave, "tiles.toml: both loops need the same waves");
   static_assert(Unit::kN == kTraits.step_columns, "archs/isas.toml has another number of columns");
   static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
 
   // Keys [begin, end) of the block's tiles, those that the wave sees, and those that all its rows see.
   struct Tiles : TileBounds {
-    FA_DEVICE bool seen(int first) const { return first < wave_end && first + kKeys > wave_begin; }
+    // As the sign of a number: two comparisons take five scalar instructions more.
+    FA_DEVICE int seen_sign(int first) const { return (first - wave_end) & (wave_begin - kKeys - first); }
+    FA_DEVICE bool seen(int first) const {
+      if (kConfig.short_prologue) return seen_sign(first) < 0;
+      return first < wave_end && first + kKeys > wave_begin;
+    }
     // Negative where a key of the tile is hidden from one of the wave's rows.
     FA_DEVICE int hidden(int first) const {
       return (first - unmasked_begin) | (unmasked_end - kKeys - first);
@@ -236,6 +268,9 @@ struct Block {
   }
 
   FA_DEVICE Tiles tiles_of_rows(int block_row, int wave_row) const {
+    if constexpr (kConfig.short_prologue) {
+      return {visible.tiles_of_rows_by_bounds(block_row, kTile.block_m, wave_row, Unit::kN, kKeys)};
+    }
     return {visible.tiles_of_rows(block_row, kTile.block_m, wave_row, Unit::kN, kKeys)};
   }
 };

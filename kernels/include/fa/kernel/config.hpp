@@ -23,6 +23,8 @@ enum class Schedule {
   pipelined,   // as two_stages; K is replaced right after the first product, V during it
   two_tiles,   // two of K and V in LDS, one stored while the other is in use; V as rows, turned as it is read
   two_tiles_in_turn,  // as two_tiles; K and V share registers
+  direct,             // as two_tiles; loads write straight into LDS
+  direct_slots,       // as direct; a tile's exponentials come between the products of the next one's scores
 };
 
 // Tuning of the forward kernel, and of decode.  Changes speed, registers and LDS, never results.  The rows
@@ -43,6 +45,7 @@ struct FwdConfig {
   bool identity_shortcuts = false;
   bool buffer_stores = false;
   bool half_stores = false;
+  bool short_prologue = false;
 };
 
 // What a row of the table of tiles is for.

@@ -2,12 +2,37 @@
 #pragma once
 
 #include "fa/kernel/block.hpp"
+#include "fa/kernel/source.hpp"
 #include "fa/tile/store.hpp"
 
 namespace fa {
 
 // Upstream reports +inf also where scores are NaN.
 FA_DEVICE float reported_lse(float lse) { return lse == lse ? lse : __builtin_inff(); }
+
+// Rows of queries with a short prologue, by 32-bit offsets from the wave's first; without dropout.
+template <class B>
+FA_DEVICE void store_in_short(const B& block, int wave_row, const typename B::Out& o,
+                              const typename B::Softmax& softmax) {
+  using Unit = typename B::Unit;
+  static_assert(!B::kFeatured && Unit::kColumns == 1);
+  const FwdParams& params = block.params;
+  const uint32_t batch = block.batch, head = block.head;
+  const uint32_t first = block.sequence.q_first + wave_row;
+  const int rows = block.sequence.seqlen_q - wave_row, column = Unit::column(block.lane, 0);
+  const HeadRows out_rows{row_at(params.out, params.o_batch, params.o_head, params.o_row, batch, head, first),
+                          static_cast<int64_t>(static_cast<uint32_t>(params.o_row) * 2), rows};
+  const uint64_t lse_at =
+      batch * static_cast<uint64_t>(params.lse_batch) + head * static_cast<uint64_t>(params.lse_head) + first;
+  const typename B::QueryView out(out_rows, 0);
+  const typename B::LseView lse({reinterpret_cast<const char*>(params.lse + lse_at), sizeof(float), rows}, 0);
+  const int held = held_byte<Unit, B::kHeadDim>(block.lane, 0);
+  store_column<Unit, B::kDType, B::kOutSteps>(
+      o, 0, softmax.inverse_sum(0), softmax.sees_a_key(0),
+      [&](int byte, auto words) { out.write(column, held + byte, words); });
+  // Lanes without a row of their own write beyond the last.
+  if (Unit::held_begin(block.lane, B::kKeys) == 0) lse.write(column, 0, reported_lse(softmax.log_sum_exp(0)));
+}
 
 // Rows of queries, by 32-bit offsets from the wave's first.
 template <class B>
@@ -85,7 +110,9 @@ FA_DEVICE void store_rows(const B& block, int wave_row, typename B::Out& o, type
   softmax.join_sums(block.lane);
 #pragma unroll
   for (int step = 0; step < B::kOutSteps; ++step) Unit::settle(o[step]);
-  if constexpr (B::kConfig.buffer_stores) {
+  if constexpr (B::kConfig.short_prologue) {
+    store_in_short(block, wave_row, o, softmax);
+  } else if constexpr (B::kConfig.buffer_stores) {
     store_by_buffer(block, wave_row, o, softmax);
   } else {
 #pragma unroll

@@ -10,8 +10,10 @@
 
 #include "fa/arch/current.hpp"
 #include "fa/kernel/block.hpp"
+#include "fa/kernel/direct.hpp"
 #include "fa/kernel/epilogue.hpp"
 #include "fa/kernel/products.hpp"
+#include "fa/kernel/prologue.hpp"
 #include "fa/kernel/schedule.hpp"
 #include "fa/kernel/source.hpp"
 #include "fa/tile/bias.hpp"
@@ -60,9 +62,32 @@ FA_DEVICE typename B::Q load_query(const B& block, int wave_row, typename B::Con
                           wave_row,
                           block.sequence.seqlen_q * block.group};
     return typename B::Q(block.k_tile + B::kTilesLds, view, sign, convert, block.lane, block.wave == 0);
+  } else if constexpr (B::kConfig.short_prologue) {
+    const char* const base = row_at(params.q, params.q_batch, params.q_head, params.q_row, block.batch,
+                                    block.head, block.sequence.q_first + wave_row);
+    const HeadRows rows{base, static_cast<int64_t>(static_cast<uint32_t>(params.q_row) * 2),
+                        block.sequence.seqlen_q - wave_row};
+    return typename B::Q(block.wave_lds, typename B::QueryView(rows, 0), QuerySign::from_bits(params.scale),
+                         convert, block.lane);
   } else {
     return typename B::Q(block.wave_lds, typename B::QueryView(query_rows(block), wave_row), sign, convert,
                          block.lane);
+  }
+}
+
+// Zeros; kByProducts: a matrix instruction makes all of a result, which takes less of the prologue.
+template <class B, bool kByProducts = false>
+FA_DEVICE void clear(typename B::Out& o) {
+  using Unit = typename B::Unit;
+  typename Unit::A zeros = {};
+#pragma unroll
+  for (int step = 0; step < B::kOutSteps; ++step) {
+    o[step] = {};
+    if constexpr (kByProducts) {
+      zeros = here(zeros);  // or all steps would be copies of the first
+      Unit::multiply(o[step], zeros, {{zeros}});
+    }
+    Unit::settle(o[step]);
   }
 }
 
@@ -132,15 +157,46 @@ FA_DEVICE bool attend(const B& block, int block_row) {
   const float scale = scale_is_zero(block) ? 1 : __builtin_fabsf(params.scale);
   typename B::Softmax softmax((biased ? 1 : scale * Bias::kLog2e) * B::kScoreUnit);
   typename B::Convert convert;
-  typename B::Out o = {};
-#pragma unroll
-  for (int step = 0; step < B::kOutSteps; ++step) Unit::settle(o[step]);
-  if (tiles.begin < tiles.end) {
+  typename B::Out o;
+  // With a short prologue zeros come after the first loads.
+  if (!B::kConfig.short_prologue || tiles.begin >= tiles.end) clear<B>(o);
+  if constexpr (B::kDirect) {
+    if (tiles.begin < tiles.end) {
+      const KeyPlace place = key_place(block, tiles.begin);
+      DirectMoves<B> moves(block, rows_at(place, params.k, params.k_batch, params.k_head, params.k_row),
+                           rows_at(place, params.v, params.v_batch, params.v_head, params.v_row));
+      moves.load(block, 0);
+      if (B::kSlots && tiles.begin + B::kKeys < tiles.end) {
+        moves.k.load(block, block.k_tile + B::kTilesLds);
+      }
+      const typename B::Q query = load_query(block, wave_row, convert);
+      if constexpr (!B::kSlots) {
+        __builtin_amdgcn_sched_barrier(0);
+        prioritise<B, 0>();
+        __builtin_amdgcn_sched_barrier(0);
+      }
+      clear<B, true>(o);
+      const auto mask = [&](Scores& s, int of_tile) {
+        const int first = here_uniform(of_tile);  // or what follows from it takes registers through the loop
+        if (first < tiles.unmasked_begin) mask_begin(block, s, first, wave_row);
+        if (first + B::kKeys > tiles.unmasked_end) mask_end(block, s, first, wave_row);
+      };
+      if constexpr (B::kSlots) {
+        direct_slots(block, tiles, moves, query, o, softmax, mask);
+      } else {
+        direct(block, tiles, moves, query, o, [&](Scores& s, int first) {
+          softmax.template update<B::kOutSteps>(s, o, block.reader(), tiles.hidden(first),
+                                                [&] { mask(s, first); });
+        });
+      }
+    }
+  } else if (tiles.begin < tiles.end) {
     // Beyond the last tile of a part nothing is read.
     const int rows = B::kPacked ? tiles.end : block.sequence.seqlen_k;
     const Source k = source_of(block, params.k, params.k_batch, params.k_head, params.k_row, rows);
     const Source v = source_of(block, params.v, params.v_batch, params.v_head, params.v_row, rows);
     const typename B::Q query = load_query(block, wave_row, convert);
+    if constexpr (B::kConfig.short_prologue) clear<B>(o);
     const auto products = [&](Scores& s, const typename B::Operands& prefetched, int at = 0) {
       softmax.begin(s);
       add_scores(block, s, query, prefetched, at);
@@ -189,29 +245,45 @@ FA_DEVICE bool attend(const B& block, int block_row) {
 template <class B>
 FA_DEVICE bool run_forward(const FwdParams& params, LdsBytes lds) {
   const WorkgroupPlace place = B::place_of(params);
-  const Sequence found = fa::sequence(params, place.batch);
-  const Sequence sequence{uniform(found.q_first), uniform(found.seqlen_q), uniform(found.k_first),
-                          uniform(found.seqlen_k)};
+  const Sequence sequence = uniform_sequence(params, place.batch);
   const B block(params, sequence, place, lds);
   const int block_row = block.first_row();
   return block_row >= block.rows() || attend(block, block_row);
 }
 
+// Runs the plain loop with a short prologue; false if the other one has to compute the rows.
+template <class Plain>
+FA_DEVICE bool run_plain(Arguments arguments, LdsBytes lds) {
+  // Until its first loads are on their way, a wave goes before those that compute.
+  if constexpr (Plain::kConfig.schedule == Schedule::direct) prioritise<Plain, 3>();
+  FwdParams params = loaded_at_once(arguments);
+  if (featured(params)) return false;
+  const WorkgroupPlace place = Plain::place_of(params);
+  const Sequence sequence = settled_sequence(params, place.batch);
+  const Plain block(params, sequence, place, lds);
+  const int block_row = block.first_row();
+  return block_row >= block.rows() || attend(block, block_row);
+}
+
 // Defines the kernel `name` for one kind of rows; config_of and tile_of are functions of config.hpp.
-#define FA_FORWARD_KERNEL(name, dtype, head_dim, rows, config_of, tile_of)                                   \
-  extern "C" __attribute__((global))                                                                         \
-  __attribute__((amdgpu_flat_work_group_size(tile_of(fa::kCurrentGfx, dtype, head_dim).threads,              \
-                                             tile_of(fa::kCurrentGfx, dtype, head_dim).threads)))            \
-  __attribute__((amdgpu_waves_per_eu(config_of(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void      \
-  name(const fa::FwdParams params) {                                                                         \
-    const fa::Arguments arguments = fa::kernel_arguments();                                                  \
-    using Plain = fa::Block<fa::kCurrentGfx, dtype, head_dim, false, rows>;                                  \
-    using Featured = fa::Block<fa::kCurrentGfx, dtype, head_dim, true, rows>;                                \
-    __attribute__((shared, aligned(16))) static char lds[fa::larger(Plain::kLdsBytes, Featured::kLdsBytes)]; \
-    if (fa::featured(params) || !fa::run_forward<Plain>(params, (fa::LdsBytes)lds)) {                        \
-      fa::run_forward<Featured>(fa::reloaded(arguments), (fa::LdsBytes)lds);                                 \
-      asm volatile("; keeps the ends of the two apart, which must not share registers");                     \
-    }                                                                                                        \
+#define FA_FORWARD_KERNEL(name, dtype, head_dim, rows, config_of, tile_of)                                  \
+  extern "C" __attribute__((global))                                                                        \
+  __attribute__((amdgpu_flat_work_group_size(tile_of(fa::kCurrentGfx, dtype, head_dim).threads,             \
+                                             tile_of(fa::kCurrentGfx, dtype, head_dim).threads)))           \
+  __attribute__((amdgpu_waves_per_eu(config_of(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void     \
+  name(const fa::FwdParams params) {                                                                        \
+    const fa::Arguments arguments = fa::kernel_arguments();                                                 \
+    using Plain = fa::Block<fa::kCurrentGfx, dtype, head_dim, false, rows>;                                 \
+    using Featured = fa::Block<fa::kCurrentGfx, dtype, head_dim, true, rows>;                               \
+    __attribute__((                                                                                         \
+        shared,                                                                                             \
+        aligned(Plain::kLdsAlignment))) static char lds[fa::larger(Plain::kLdsBytes, Featured::kLdsBytes)]; \
+    if (Plain::kConfig.short_prologue                                                                       \
+            ? !fa::run_plain<Plain>(arguments, (fa::LdsBytes)lds)                                           \
+            : fa::featured(params) || !fa::run_forward<Plain>(params, (fa::LdsBytes)lds)) {                 \
+      fa::run_forward<Featured>(fa::reloaded(arguments), (fa::LdsBytes)lds);                                \
+      asm volatile("; keeps the ends of the two apart, which must not share registers");                    \
+    }                                                                                                       \
   }
 
 #define FA_FORWARD(name, dtype, head_dim) \

@@ -47,6 +47,12 @@ constexpr Sequence sequence(const FwdParams& p, int batch) {
   return s;
 }
 
+// Whether lengths or places of sequences are in device memory.
+constexpr bool has_lengths(const FwdParams& p) {
+  return p.cu_seqlens_q != nullptr || p.cu_seqlens_k != nullptr || p.seqused_k != nullptr ||
+         p.leftpad_k != nullptr || p.cache_batch_idx != nullptr;
+}
+
 constexpr int blocks_of_rows(int rows, int block) { return rows / block + (rows % block != 0); }
 
 // Part number `part` of [begin, end) cut into `parts` nearly equal ones; empty where there are too few.

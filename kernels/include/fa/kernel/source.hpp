@@ -17,11 +17,44 @@ FA_DEVICE int place_in_batch(const B& block) {
   return uniform(place_in_cache(block.params, block.batch));
 }
 
+// For a kernel with a short prologue, a few unsigned multiplications: nothing is below 0, and a row stride
+// has 24 bits.  `first`: the key to begin with.
+struct KeyPlace {
+  uint32_t batch, head, first;
+  int rows;
+};
+
+template <class B>
+FA_DEVICE KeyPlace key_place(const B& block, int first) {
+  const FwdParams& params = block.params;
+  int head = block.head;
+  if (params.nheads != params.nheads_k) head = uniform(head / (params.nheads / params.nheads_k));
+  return {static_cast<uint32_t>(block.batch), static_cast<uint32_t>(head),
+          static_cast<uint32_t>(block.sequence.k_first + first), block.sequence.seqlen_k - first};
+}
+
+FA_DEVICE const char* row_at(const void* base, int64_t batch_stride, int64_t head_stride, int64_t row_stride,
+                             uint32_t batch, uint32_t head, uint32_t row) {
+  const uint64_t at = batch * static_cast<uint64_t>(batch_stride) +
+                      head * static_cast<uint64_t>(head_stride) +
+                      static_cast<uint64_t>(row) * static_cast<uint32_t>(row_stride);
+  return static_cast<const char*>(base) + at * 2;
+}
+
+FA_DEVICE HeadRows rows_at(const KeyPlace& place, const void* base, int64_t batch_stride, int64_t head_stride,
+                           int64_t row_stride) {
+  return {row_at(base, batch_stride, head_stride, row_stride, place.batch, place.head, place.first),
+          static_cast<int64_t>(static_cast<uint32_t>(row_stride) * 2), place.rows};
+}
+
 // Strides in elements.  Rows from `rows` on are not read.
 template <class B>
 FA_DEVICE Source source_of(const B& block, const void* base, int64_t batch_stride, int64_t head_stride,
                            int64_t row_stride, int rows) {
   const FwdParams& params = block.params;
+  if constexpr (B::kConfig.short_prologue) {
+    return {rows_at(key_place(block, 0), base, batch_stride, head_stride, row_stride), 0};
+  }
   const bool paged = B::kFeatured && params.block_table != nullptr;
   const bool ragged = params.cu_seqlens_k != nullptr;
   const int head_k = B::kPacked || (B::kConfig.identity_shortcuts && params.nheads == params.nheads_k)

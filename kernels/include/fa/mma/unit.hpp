@@ -1,6 +1,7 @@
 // What the matrix units have in common: operand words and the conversion of fp32 pairs to them.
 #pragma once
 
+#include "fa/arch/current.hpp"
 #include "fa/arch/device.hpp"
 #include "fa/arch/dtype.hpp"
 #include "fa/mma/layout.hpp"
@@ -56,10 +57,11 @@ FA_DEVICE uint32_t cut(float low, float high) {
   }
 }
 
-// As `pack`, for values whose NaNs need not survive: bf16 then takes 5 instructions instead of 11.
+// As `pack`, for values whose NaNs need not survive: bf16 then takes 5 instructions instead of 11, where it
+// is not one.
 template <DType kDType>
 FA_DEVICE uint32_t pack_numbers(float low, float high) {
-  if constexpr (kDType == DType::fp16) {
+  if constexpr (kDType == DType::fp16 || traits(kCurrentGfx).bf16_pairs) {
     return pack<kDType>(low, high);
   } else {
     const auto rounded = [](float value) {

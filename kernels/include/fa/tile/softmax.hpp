@@ -70,6 +70,42 @@ struct Softmax {
     exponentiate(s);
   }
 
+  // The parts of `update`, for loops that put them between matrix instructions; of one column.
+
+  // Elements from kFirst on, before kEnd, join the maximum.
+  template <int kFirst, int kEnd>
+  FA_DEVICE static float maximum_of(float highest, const C* s) {
+#pragma unroll
+    for (int f = kFirst; f < kEnd; ++f)
+      highest = __builtin_fmaxf(highest, s[f / Unit::kRows][f % Unit::kRows]);
+    return highest;
+  }
+
+  // The maximum of a lane's first scores is known; O is zero.
+  FA_DEVICE void follow_first(float maximum, C* s, int lane) {
+    raise<0>(&maximum, nullptr, lane);
+    if (far != 0) subtract_top(s);
+  }
+
+  // The same of later scores.
+  template <int kOut>
+  FA_DEVICE void follow(float maximum, C* s, C* o, int lane) {
+    const float limit = __builtin_bit_cast(float, __builtin_bit_cast(int, slack) | far);
+    if (any_lane<Unit::kWave>(!(maximum <= top[0] + limit))) {
+      if (any_lane<Unit::kWave>(!(maximum <= top[0] + slack))) raise<kOut>(&maximum, o, lane);
+      if (far != 0) subtract_top(s);
+    }
+  }
+
+  // What the exponentials of scores are of.
+  FA_DEVICE void find_exponents(C* exponents, const C* s) const {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      exponents[step] = __builtin_elementwise_fma(s[step], C(c), C(offset[0]));
+      if constexpr (Unit::kPackedFp32) Unit::settle(exponents[step]);
+    }
+  }
+
   // Sums over whole columns, in every lane of the column.
   FA_DEVICE void join_sums(int lane) {
 #pragma unroll

@@ -6,6 +6,13 @@
 
 namespace fa {
 
+// A column of 4 rows of 16 elements: see turned_row.
+FA_DEVICE u32x2 read_turned(LdsBytes place) {
+  typedef short Four __attribute__((ext_vector_type(4)));
+  using Words = __attribute__((address_space(3))) Four*;
+  return __builtin_bit_cast(u32x2, __builtin_amdgcn_ds_read_tr16_b64_v4i16((Words)place));
+}
+
 template <class Unit, int kRows, int kHeadDim, int kThreads>
 struct TurnedStage
     : KeyStage<Unit, kRows, kHeadDim, kThreads, false, PlacedTile<FannedRows<kRows, kHeadDim * 2>>> {
@@ -26,16 +33,9 @@ struct TurnedStage
     FA_DEVICE A read(int i, int step) const {
       static_assert(Unit::kM == 32 && Unit::kK == 16 && Unit::kRun == 8, "rows are in the slots of MFMA");
       A a;
-      a.lo = four(first + Tile::offset(i * 16, step * 4));
-      a.hi = four(first + Tile::offset(i * 16 + 8, step * 4));
+      a.lo = read_turned(first + Tile::offset(i * 16, step * 4));
+      a.hi = read_turned(first + Tile::offset(i * 16 + 8, step * 4));
       return a;
-    }
-
-   private:
-    FA_DEVICE static u32x2 four(LdsBytes place) {
-      typedef short Four __attribute__((ext_vector_type(4)));
-      using Words = __attribute__((address_space(3))) Four*;
-      return __builtin_bit_cast(u32x2, __builtin_amdgcn_ds_read_tr16_b64_v4i16((Words)place));
     }
   };
 };
