@@ -56,7 +56,7 @@ def test_the_table_of_the_project_is_right(generate):
         f"fa_{each.format(dtype)}"
         for dtype in ("fp16", "bf16")
         for each in (
-            *of_head_dims, "fwd_tall_{}_d64", "fwd_tall_{}_d128",
+            *of_head_dims, "fwd_tall_{}_d64", "fwd_tall_{}_d128", "fwd_{}_d80", "decode_{}_d80",
             "append_{}", "reference_{}", "combine_{}", "bwd_delta_{}", "bwd_convert_{}"
         )
     }  # fmt: skip
@@ -130,7 +130,7 @@ def test_all_problems_are_reported_at_once_with_their_row(problems):
         "row 2: dtypes must be a list with at least one dtype",
         (
             "row 2: unknown feature 'atomic_add' (did you mean atomic_fadd_f32?); known: atomic_fadd_f32, "
-            "tall_d128, tall_d64"
+            "steps_of_16, tall_d128, tall_d64"
         ),
         "row 2: feature atomic_fadd_f32 stands there twice",
         "row 2: head_dims must be a list with at least one head dim",
