@@ -33,6 +33,7 @@ ROWS = [
     ("append", [], ""), ("reference", [], ""), ("decode", HEAD_DIMS, ""), ("combine", [], ""),
     ("bwd_delta", [], ""), ("bwd_dkdv", HEAD_DIMS, ""), ("bwd_dq", HEAD_DIMS, ""),
     ("bwd_fused", [64, 96, 128], ADDS), ("bwd_convert", [], ADDS),
+    ("fwd", [80], "steps_of_16"), ("decode", [80], "steps_of_16"),
 ]  # fmt: skip
 FEATURES = {arch: known_archs()[arch].isa.features for arch in ARCHS}
 ADDING = [arch for arch in ARCHS if ADDS in FEATURES[arch]]

@@ -131,17 +131,17 @@ def fused_sums(ragged: bool, batch: int, rows: int, nheads: int, head_dim: int) 
 @lru_cache(maxsize=1024)
 def padded_head_dim(arch: str, dtype: str, head_dim: int, op: str = FORWARD) -> int:
     """The smallest head dim of a kernel that is at least ``head_dim``; ``head_dim`` when there is none."""
-    name = _library.code_of(arch)
-    there_are = (
-        each.head_dim
-        for each in _library.instances()
-        if each.op == op and each.dtype == dtype and name in each.archs
-    )
-    return min((each for each in there_are if each >= head_dim > 0), default=head_dim)
+    return min((each for each in _head_dims(arch, dtype, op) if each >= head_dim > 0), default=head_dim)
 
 
-@lru_cache(maxsize=1024)
 def has_tall(arch: str, dtype: str, head_dim: int) -> bool:
     """Whether there is a kernel with tall workgroups."""
-    of = (each for each in _library.instances() if each.op == TALL_OP and each.head_dim == head_dim)
-    return any(each.dtype == dtype and _library.code_of(arch) in each.archs for each in of)
+    return head_dim in _head_dims(arch, dtype, TALL_OP)
+
+
+@lru_cache(maxsize=256)
+def _head_dims(arch: str, dtype: str, op: str) -> frozenset[int]:
+    """Those of the operation's kernels."""
+    name, all_kernels = _library.code_of(arch), _library.instances()
+    own = (each for each in all_kernels if (each.op, each.dtype) == (op, dtype) and name in each.archs)
+    return frozenset(each.head_dim for each in own)
