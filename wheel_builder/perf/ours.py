@@ -16,9 +16,9 @@ NAME = re.compile(r"fa_(?P<op>fwd(?:_tall)?)_(?P<dtype>fp16|bf16)_d(?P<head_dim>
 LONG_DTYPE = "fp16"
 DECODE = re.compile(r"fa_decode_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
 PART = 512  # keys of a decode's workgroup
-# No forward: the reference kernel, kernels bound by memory, of which decode has a model of its own, and
-# backward kernels (gradients.py).
-OTHER = re.compile(r"fa_(append|bwd_\w+|combine|decode|reference)_(fp16|bf16)(_d\d+)?$")
+# Forwards with a mask, the reference kernel, kernels bound by memory, of which decode has a model of its own,
+# and backward kernels (gradients.py).
+OTHER = re.compile(r"fa_(append|bwd_\w+|combine|decode|fwd_masked|reference)_(fp16|bf16)(_d\d+)?$")
 UNTOUCHED = b"\xa5" * 4  # of Memory.output
 
 

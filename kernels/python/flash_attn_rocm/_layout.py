@@ -82,7 +82,7 @@ def _plan(inputs: Inputs, options: Options, device: Device, head_dim: int, *, al
         device.arch, DTYPES[inputs.q.dtype], head_dim, inputs.batch,
         options.max_seqlen_q, options.max_seqlen_k, inputs.q.shape[-2], inputs.k.shape[-2],
         device.compute_units, options.num_splits, options.dropout_p > 0.0, aligned,
-        _is_plain(inputs, options),
+        _is_plain(inputs, options), inputs.attn_mask is not None,
     )  # fmt: skip
 
 

@@ -47,12 +47,13 @@ def plan(
     dropout: bool,  # noqa: FBT001 - in the order of the library's operator
     aligned: bool,  # noqa: FBT001
     plain: bool = False,  # noqa: FBT001, FBT002
+    masked: bool = False,  # noqa: FBT001, FBT002
 ) -> Plan:
     """What the library decides; ``aligned`` when all strides and addresses are multiples of 8 elements,
     ``plain`` when nothing keeps tall workgroups from being worth while."""
     answer = PLAN(
         arch, dtype, head_dim, batch, max_seqlen_q, max_seqlen_k, nheads, nheads_k, compute_units, num_splits,
-        dropout, aligned, plain,
+        dropout, aligned, plain, masked,
     )  # fmt: skip
     path, splits, reason = str(answer).split(" ", 2)
     return Plan("", 1, reason) if path == UNSUPPORTED else Plan(path, int(splits), reason)

@@ -6,7 +6,7 @@ from functools import cache
 
 import torch
 
-from flash_attn_rocm import _chunks, _key_masks, _layout, _library, _plan, _resets
+from flash_attn_rocm import _chunks, _dense_masks, _key_masks, _layout, _library, _plan, _resets
 from flash_attn_rocm._layout import Device
 from flash_attn_rocm._library import LIMITS
 from flash_attn_rocm._options import DTYPES, Inputs, Options, is_featured
@@ -100,6 +100,8 @@ def gradients_unserved(inputs: Inputs, options: Options) -> str:
         return reason
     if any(getattr(inputs, name) is not None for name in CACHES):
         return "kernels compute no gradients through a cache"
+    if reason := _dense_masks.gradients_unserved(inputs, options):
+        return reason
     return _gradients_reasons(q.device, DTYPES[q.dtype])[q.shape[-1]]
 
 
@@ -132,7 +134,7 @@ def _unserved_anyway(inputs: Inputs, options: Options) -> str:
         return f"the head dim of v is {of_v} and that of q and k {head_dim}, and kernels take one for all"
     if head_dim > LIMITS.head_dim:
         return f"the head dim is {head_dim}, and kernels have 1 to {LIMITS.head_dim}"
-    return _key_masks.unserved(inputs, options)
+    return _dense_masks.unserved(inputs, options)
 
 
 def support_of(inputs: Inputs, options: Options, *, want_probabilities: bool = False) -> Support:
@@ -144,7 +146,7 @@ def support_of(inputs: Inputs, options: Options, *, want_probabilities: bool = F
         backward = gradients_plan(inputs, options, device_of(inputs.q.device).arch)
     if reason:
         return _support(_plan.Plan("", 1, reason), backward)
-    if inputs.attn_mask is not None:
+    if _key_masks.chooses_keys(inputs, options):
         inputs = _key_masks.form(inputs)
     elif _chunks.divide(inputs, options):
         inputs, options = _chunks.cut(inputs, options)

@@ -10,7 +10,7 @@ import pytest
 from wheel_builder.base.archs import known_archs
 
 INSTANCES = Path(__file__).parents[3] / "kernels" / "instances"
-TILED = ("fwd", "decode", "bwd_dkdv", "bwd_dq")
+TILED = ("fwd", "fwd_masked", "decode", "bwd_dkdv", "bwd_dq")
 GOOD_ROW = '[[kernels]]\nop = "fwd"\ndtypes = ["fp16"]\nhead_dims = [64]\n'
 
 
@@ -97,7 +97,7 @@ def test_the_known_names(generate):
     names = generate.known()
     assert names.archs == tuple(known_archs())
     assert names.dtypes == ("fp16", "bf16")
-    forward = ("fwd", "fwd_tall", "append", "reference", "decode", "combine")
+    forward = ("fwd", "fwd_tall", "fwd_masked", "append", "reference", "decode", "combine")
     assert names.ops == (*forward, "bwd_delta", "bwd_dkdv", "bwd_dq", "bwd_fused", "bwd_convert")
 
 
@@ -120,8 +120,8 @@ def test_all_problems_are_reported_at_once_with_their_row(problems):
         "unknown key 'version'",
         "row 1: unknown key 'archs'",
         (
-            "row 1: unknown op 'fwdd' (did you mean fwd?); known: fwd, fwd_tall, append, reference, decode, "
-            "combine, bwd_delta, bwd_dkdv, bwd_dq, bwd_fused, bwd_convert"
+            "row 1: unknown op 'fwdd' (did you mean fwd?); known: fwd, fwd_tall, fwd_masked, append, "
+            "reference, decode, combine, bwd_delta, bwd_dkdv, bwd_dq, bwd_fused, bwd_convert"
         ),
         "row 1: unknown dtype 'fp32'; known: fp16, bf16",
         "row 1: head dim 0 is not a positive whole number",
