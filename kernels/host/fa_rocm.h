@@ -80,13 +80,16 @@ typedef struct fa_tensor {
  *                 then be another than q's; only with dense k and v
  *   attn_mask     FA_BOOL, q's dtype or FA_FP32 (batch, nheads, seqlen_q, keys), where batch, nheads and
  *                 seqlen_q may be 1 instead, a stride may be 0, and keys are seqlen_k rounded up to a
- * multiple of 8: false hides a key from a query; numbers are added to the scores, and -infinity hides. Only
- * with dense q, k and v of a kernel's headdim (fa_plan), and with none of the other optional tensors, softcap
- * and dropout. The address, in elements, and all strides but the last are multiples of 8, and rows less than
- * 2^24 elements apart rng_state     FA_INT64 (2), each below 2^32: the key of the generator that says what
- * dropout drops; given when dropout_p > 0 and only then partial_out, partial_lse  FA_FP32 (splits, lse's
- * shape, headdim) and (splits, lse's shape), contiguous: where each part of the keys leaves its result; given
- * together, when fa_plan says so of the call with num_splits = splits, and with as many parts
+ *                 multiple of 8: false hides a key from a query; numbers are added to the scores, and
+ *                 -infinity hides. Only with dense q, k and v of a headdim that kernels with a mask have
+ *                 (fa_plan), and with none of the other optional tensors, softcap and dropout. The address,
+ *                 in elements, and all strides but the last are multiples of 8, and rows less than 2^24
+ *                 elements apart
+ *   rng_state     FA_INT64 (2), each below 2^32: the key of the generator that says what dropout drops;
+ *                 given when dropout_p > 0 and only then
+ *   partial_out, partial_lse  FA_FP32 (splits, lse's shape, headdim) and (splits, lse's shape), contiguous:
+ *                 where each part of the keys leaves its result; given together, when fa_plan says so of the
+ *                 call with num_splits = splits, and with as many parts
  *
  * The values of integers are read by the kernel only. Those that lead out of the tensors are cut off there.
  *

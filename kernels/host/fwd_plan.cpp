@@ -44,11 +44,12 @@ Selection served_kernel(const Plan& plan, const Kind& kind, std::int64_t head_di
                                     ", and a reference kernel for any head_dim from 1 to " +
                                     std::to_string(kMaxHeadDim));
   }
+  const char* const op = masked ? "fwd_masked" : op_of(plan.path);
+  const Selection selection = served(op, arch, dtype, static_cast<int>(head_dim));
   if (masked && plan.path == Path::reference) {
     throw Error(FA_UNSUPPORTED, "no kernel takes this call's attn_mask: " + plan.reason);
   }
-  const char* const op = masked ? "fwd_masked" : op_of(plan.path);
-  return served(op, arch, dtype, static_cast<int>(head_dim));
+  return selection;
 }
 
 }  // namespace fa

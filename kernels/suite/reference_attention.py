@@ -103,6 +103,7 @@ def attention(
         scores = scores - slopes.to(wide)[..., None, None] * ahead.abs()
     if bias is not None:
         scores = scores + bias.to(torch.promote_types(scores.dtype, bias.dtype))
+        scores = scores.masked_fill(bias == -math.inf, -math.inf)  # a boolean mask hides NaN, too
     hidden = torch.zeros_like(ahead, dtype=torch.bool)
     if rules.left >= 0:
         hidden |= ahead < -rules.left

@@ -8,13 +8,12 @@ from itertools import product
 
 from wheel_builder.base.archs import arch_named
 from wheel_builder.base.tiles import workgroup_of
-from wheel_builder.emulator.attention import Case, make_call
+from wheel_builder.emulator.attention import Case, make_call, with_mask
 from wheel_builder.emulator.formats import decode, encode
 from wheel_builder.emulator.machine import Launch, Options
 from wheel_builder.emulator.memory import Memory
 from wheel_builder.emulator.params import layout
 
-KINDS = ("bytes", "elements", "fp32")
 LEAST = {"fp16": -65504.0, "bf16": -3.3895313892515355e38, "fp32": -3.4028234663852886e38}
 CLAMPED = -1e30  # what finite biases below it count as, where products start from the softmax's shift
 
@@ -96,15 +95,7 @@ def run(machine, arch, masked):
     given |= {"window_left": masked.window[0], "window_right": masked.window[1]}
     sizes = masked.sizes
     steps = [masked.keys * math.prod(sizes[n + 1 :]) if sizes[n] > 1 else 0 for n in range(3)]
-    names = ("mask_batch", "mask_head", "mask_row")
-    kernarg = layout("MaskedParams").pack(
-        {
-            **{f"fwd.{name}": value for name, value in given.items()},
-            **dict(zip(names, steps, strict=True)),
-            "mask": memory.address,
-            "mask_kind": KINDS.index(masked.kind),
-        }
-    )
+    kernarg = with_mask(inner.pack(given), memory, masked.kind, steps)
     tile = workgroup_of(arch_named(arch), "fwd_masked", case.dtype, case.head_dim)
     launch = Launch((-(-case.seqlen_q // tile.rows), case.nheads, case.batch), (tile.threads, 1, 1))
     result = machine.run(masked.kernel, launch, kernarg, [*call.memory, memory], Options(seed=1))

@@ -243,7 +243,12 @@ def test_plans(library, call, found):
         (
             plan_call(head_dim=80, masked=1),
             UNSUPPORTED,
-            "no kernel takes this call's attn_mask: no other kernel has head_dim 80",
+            "no fwd_masked kernel for fp16 with head_dim 80 on gfx942: this wheel has bf16 with head_dim 64",
+        ),
+        (
+            plan_call(aligned=0, masked=1),
+            UNSUPPORTED,
+            "no kernel takes this call's attn_mask: an address or a stride is not a multiple of 8 elements",
         ),
         (
             plan_call(head_dim=257),

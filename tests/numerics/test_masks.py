@@ -6,10 +6,10 @@ import pytest
 import torch
 from flash_attn_rocm import attention
 from rule import DTYPES, Rules, Sequence, judge
-from target import FORWARD
+from target import MASKED
 
 BATCH, ROWS, KEYS, NHEADS, NHEADS_K = 2, 70, 203, 4, 2
-instances = pytest.mark.parametrize(("dtype", "head_dim"), FORWARD)
+instances = pytest.mark.parametrize(("dtype", "head_dim"), MASKED)
 ALL, LEFT, ROWS_OF = "some keys", "left keys", "whole rows"
 WHOLE = (BATCH, NHEADS, ROWS, KEYS)
 # What hides, the dtype (None: q's), the sizes, and the rules beside it, by name.  -inf hides; the least
@@ -71,19 +71,34 @@ def check(target, shown, dtype, head_dim, name, size=1.0):
     )
 
 
+@pytest.mark.long
 @instances
 @pytest.mark.parametrize("name", CASES)
 def test_masks(target, shown, dtype, head_dim, name):
     check(target, shown, dtype, head_dim, name)
 
 
-@pytest.mark.parametrize("head_dim", sorted({head_dim for _, head_dim in FORWARD}))
+@pytest.mark.parametrize(("head_dim", "served"), [(40, 64), (96, 128)])
+def test_other_head_dims_are_padded(target, head_dim, served):
+    q, k, v = (torch.randn(1, n, 2, head_dim).half() for n in (17, 33, 33))
+    mask = torch.rand(17, 33) < 0.7
+    given = (x.to(target.device) for x in (q, k, v, mask))
+    out, kernels = target.attend(attention, *given)
+    assert kernels in (None, (f"fa_fwd_masked_fp16_d{served}",))
+    heads = (x.float().transpose(1, 2) for x in (q, k, v))
+    expected = torch.nn.functional.scaled_dot_product_attention(*heads, attn_mask=mask)
+    torch.testing.assert_close(out.float().cpu().transpose(1, 2), expected, rtol=2**-9, atol=2**-9)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("head_dim", sorted({head_dim for _, head_dim in MASKED}))
 @pytest.mark.parametrize("name", CASES)
 def test_values_that_are_not_exact_in_fp16(target, shown, head_dim, name):
     """gfx1030 computes such rows of bf16 again."""
     check(target, shown, "bf16", head_dim, name, 512.0)
 
 
+@pytest.mark.divided
 @pytest.mark.parametrize("of_mask", [None, torch.float32])
 @instances
 def test_whole_rows_of_the_least_number_are_as_in_pytorch(target, dtype, head_dim, of_mask):

@@ -208,6 +208,15 @@ def test_masks_that_no_kernel_takes(qkv, kernels_on, mask, options, reason):
         attention(*qkv, mask, **options)
 
 
+def test_larger_head_dims_than_kernels_with_a_mask_have(kernels_on):
+    kernels_on(ARCH)
+    q, k, v = (torch.randn(1, 5, 2, 160).half() for _ in range(3))
+    assert explain(attention, q, k, v)
+    found = explain(attention, q, k, v, torch.zeros(5, 5))
+    assert not found
+    assert found.reason.startswith(f"no fwd_masked kernel for fp16 with head_dim 160 on {ARCH}: this wheel ")
+
+
 def test_small_scales_beside_a_bias(qkv, kernels_on):
     kernels_on(ARCH)
     qkv = [x.detach() for x in qkv]

@@ -76,7 +76,7 @@ def _forward(*arguments: object) -> Two:
     assert isinstance(arch, str), "the operator's schema says so"
     assert isinstance(units, int), "the operator's schema says so"
     state = rng_state if isinstance(rng_state, Tensor) else None
-    if failure := _canary.failure(_answer, inputs, Device(arch, units)):
+    if failure := _canary.failure(_answer, inputs, options, Device(arch, units)):
         fall_back(failure, stacklevel=2)
         return _ops.forward(inputs, options, state, want_probabilities=False)[:2]
     return _answer(inputs, options, state, Device(arch, units))

@@ -18,8 +18,8 @@ headdim up to 256:
 * ``_scaled_dot_product_efficient_attention``, likewise, for calls with an attn_mask, which flash attention
   does not take.
 
-Calls with an attn_mask, boolean or added, are served without dropout, and without gradients unless it is
-boolean and the same for all heads and rows.
+Calls with an attn_mask, boolean or added, are served up to a headdim of 128, without dropout, and without
+gradients unless it is boolean and the same for all heads and rows.
 
 Jagged nested tensors (batch, nheads, ragged, headdim) come here before any operator: likewise served on GPUs
 where PyTorch has no flash attention, and on the others without gradients and dropout.

@@ -110,8 +110,7 @@ struct Block {
   // The unit multiplies fp16 only, and bf16 is narrowed to it.  If that is not exact for all values loaded,
   // the featured loop computes the rows again in fp32.
   static constexpr bool kNarrow = !kWithFeatures && kDType == DType::bf16 &&
-                                  kTraits.unit == MatrixUnit::dot2 &&
-                                  ((!kPacked && !kMasked) || kHeadDim <= 128);
+                                  kTraits.unit == MatrixUnit::dot2 && (!kPacked || kHeadDim <= 128);
   using Convert = typename ConvertOf<kNarrow>::Type;
   // Undoes the scaling of narrowed values in V, and in the products of Q and K.
   static constexpr float kOutUnit = kNarrow ? 1.0f / (1 << kNarrowScale) : 1;
@@ -152,9 +151,9 @@ struct Block {
   using Out = typename Unit::C[kOutSteps];
   // Where the compiler waits for loads before a barrier, they come after it.
   static constexpr bool kLoadsAfterBarrier = !kTraits.back_off_barrier;
-  // Unrolled, the loads of head dims 96 and 192 take more registers than there are.
   static constexpr bool kShortOfRegisters =
       kWithFeatures || (kMasked && kTraits.matrix_coexecution && kHeadDim > 64);
+  // Unrolled, the loads of head dims 96 and 192 take more registers than there are.
   static constexpr bool kUnrolls = kTraits.unit != MatrixUnit::dot2 || (kHeadDim & (kHeadDim - 1)) == 0;
 
   // LDS: K tile, V tile, packed Q (shared by all waves), then each wave's own Q and P.

@@ -35,7 +35,6 @@ struct DenseMask {
 
   const B& block;
   MaskKind kind;
-
   float scale;  // softmax_scale, or its reciprocal where scores have none
   View view;
   int early_at;  // with kEarly, where the lane's part of a tile is
@@ -154,7 +153,6 @@ struct DenseMask {
   FA_DEVICE DenseMask(const B& block, int wave_row, float scale, const MaskedParams& p)
       : block(block),
         kind(static_cast<MaskKind>(uniform(p.mask_kind))),
-
         scale(uniform(kFolded ? 1 / scale : scale)),
         view({static_cast<const char*>(p.mask) +
                   (block.batch * p.mask_batch + block.head * p.mask_head) * element_bytes(kind),

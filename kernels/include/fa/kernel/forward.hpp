@@ -160,8 +160,7 @@ FA_DEVICE bool attend(const B& block, int block_row) {
   typename B::Softmax softmax(given.softmax_factor((biased ? 1 : scale * Bias::kLog2e) * B::kScoreUnit));
   typename B::Convert convert;
   typename B::Out o;
-  // With a short prologue zeros come after the first loads.
-  if (!B::kConfig.short_prologue || tiles.begin >= tiles.end) clear<B>(o);
+  if (!B::kConfig.short_prologue || tiles.begin >= tiles.end) clear<B>(o);  // else after the first loads
   if constexpr (B::kDirect) {
     if (tiles.begin < tiles.end) {
       const KeyPlace place = key_place(block, tiles.begin);
