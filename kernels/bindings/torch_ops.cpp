@@ -42,6 +42,7 @@ fa_dtype dtype_of(const Tensor& tensor) {
     case ScalarType::Float: return FA_FP32;
     case ScalarType::Int: return FA_INT32;
     case ScalarType::Long: return FA_INT64;
+    case ScalarType::Bool: return FA_BOOL;
     default: return FA_OTHER_DTYPE;
   }
 }

@@ -7,8 +7,9 @@
 
 namespace fa {
 
-enum class Holds { rows, fp32, int32, int64 };  // rows: of heads, in q's dtype
-enum class Contiguous { any, last, all };       // which dimensions are
+// rows: of heads, in q's dtype; mask: bool, q's dtype or fp32.
+enum class Holds { rows, fp32, int32, int64, mask };
+enum class Contiguous { any, last, all };  // which dimensions are
 
 struct Described {
   Named named;

@@ -15,6 +15,7 @@ std::int32_t dtype_of(Holds holds, const fa_tensor& q) {
     case Holds::fp32: return FA_FP32;
     case Holds::int32: return FA_INT32;
     case Holds::int64: return FA_INT64;
+    case Holds::mask: return q.dtype;  // or another one, as require_type knows
   }
   return FA_OTHER_DTYPE;
 }
@@ -28,7 +29,15 @@ void require_type(Problems& problems, const Described& tensor, const fa_tensor& 
       return std::string("q: expected dtype fp16 or bf16, got ") + dtype_name(q.dtype);
     });
   }
-  problems.expect_dtype(tensor.named, dtype_of(tensor.holds, q));
+  const std::int32_t dtype = tensor.named.tensor.dtype;
+  if (tensor.holds == Holds::mask) {
+    problems.add_unless(dtype == FA_BOOL || dtype == FA_FP32 || dtype == q.dtype, [&] {
+      return std::string(tensor.named.name) + ": expected dtype bool, fp32 or q's " + dtype_name(q.dtype) +
+             ", got " + dtype_name(dtype);
+    });
+  } else {
+    problems.expect_dtype(tensor.named, dtype_of(tensor.holds, q));
+  }
   problems.expect_device(tensor.named, q.device);
 }
 

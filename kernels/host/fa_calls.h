@@ -11,6 +11,7 @@ typedef struct fa_fwd_call {
   fa_tensor leftpad_k;
   fa_tensor block_table;
   fa_tensor cache_batch_idx;
+  fa_tensor attn_mask;
   fa_tensor out;
   fa_tensor lse;
   fa_tensor rng_state;
@@ -84,6 +85,7 @@ typedef struct fa_plan_call {
   int32_t dropout;
   int32_t aligned;
   int32_t plain;
+  int32_t masked;
 } fa_plan_call;
 
 typedef struct fa_plan_bwd_call {

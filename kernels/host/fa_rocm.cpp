@@ -94,8 +94,8 @@ fa::Plan served_plan(const fa_plan_call& call) {
   const fa::Plan plan =
       fa::plan({kind.arch, kind.dtype, call.head_dim, kind.exact, call.batch, call.max_seqlen_q,
                 call.max_seqlen_k, call.nheads, call.nheads_k, call.compute_units, call.num_splits,
-                call.dropout != 0, call.aligned != 0, tall});
-  fa::served_kernel(plan.path, kind, call.head_dim);
+                call.dropout != 0, call.aligned != 0, tall, call.masked != 0});
+  fa::served_kernel(plan, kind, call.head_dim, call.masked != 0);
   return plan;
 }
 

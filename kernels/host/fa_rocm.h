@@ -28,7 +28,8 @@ typedef enum fa_dtype {
   FA_FP32 = 2,
   FA_OTHER_DTYPE = 3,
   FA_INT32 = 4,
-  FA_INT64 = 5
+  FA_INT64 = 5,
+  FA_BOOL = 6 /* bytes, 0 or 1 */
 } fa_dtype;
 
 typedef struct fa_message {
@@ -77,6 +78,13 @@ typedef struct fa_tensor {
  *                 length is seqused_k, or the difference of cu_seqlens_k, or all its pages
  *   cache_batch_idx  FA_INT32 (batch): sequence b has row cache_batch_idx[b] of k and v, whose batch may
  *                 then be another than q's; only with dense k and v
+ *   attn_mask     FA_BOOL, q's dtype or FA_FP32 (batch, nheads, seqlen_q, keys), where batch, nheads and
+ *                 seqlen_q may be 1 instead, a stride may be 0, and keys are seqlen_k rounded up to a
+ *                 multiple of 8: false hides a key from a query; numbers are added to the scores, and
+ *                 -infinity hides. Only with dense q, k and v of a headdim that kernels with a mask have
+ *                 (fa_plan), and with none of the other optional tensors, softcap and dropout. The address,
+ *                 in elements, and all strides but the last are multiples of 8, and rows less than 2^24
+ *                 elements apart
  *   rng_state     FA_INT64 (2), each below 2^32: the key of the generator that says what dropout drops;
  *                 given when dropout_p > 0 and only then
  *   partial_out, partial_lse  FA_FP32 (splits, lse's shape, headdim) and (splits, lse's shape), contiguous:

@@ -26,7 +26,7 @@ PlanRequest request_of(const fa_fwd_call& call, const FwdArguments& a, const Kin
   r.batch = a.batch, r.max_seqlen_q = a.max_seqlen_q, r.max_seqlen_k = a.max_seqlen_k;
   r.nheads = p.nheads, r.nheads_k = p.nheads_k;
   r.num_splits = p.splits;  // the caller planned first, and then made room for the parts
-  r.dropout = call.dropout_p > 0, r.aligned = a.aligned;
+  r.dropout = call.dropout_p > 0, r.aligned = a.aligned, r.masked = a.masked;
   r.tall = false;  // the caller says so, as it planned
   return r;
 }
@@ -35,10 +35,10 @@ PlanRequest request_of(const fa_fwd_call& call, const FwdArguments& a, const Kin
 // also in a test with few rows; what they do not compute is refused here.
 Path path_of(const fa_fwd_call& call, const FwdArguments& a, const Plan& plan) {
   if (call.tall == 0) return plan.path;
-  if ((plan.path != Path::matrix && plan.path != Path::tiled) || featured(a.params)) {
+  if ((plan.path != Path::matrix && plan.path != Path::tiled) || a.masked || featured(a.params)) {
     throw Error(FA_INVALID,
                 "flash_attn_rocm::fwd cannot use its arguments:\n  - tall: expected False for a call with "
-                "features, or whose path is " +
+                "features or a mask, or whose path is " +
                     std::string(name(plan.path)) + " (" + plan.reason + "), got True");
   }
   return Path::tall;
@@ -55,8 +55,9 @@ void require_planned_parts(const Plan& plan, int splits) {
 
 void launch_whole(Path path, const FwdArguments& call, const Selection& selection, const Kind& kind,
                   const Place& place) {
-  const auto tile_of = path == Path::tall ? tall_tile : fwd_tile;
-  const FwdTile tile = tile_of(kind.arch, kind.dtype, selection.instance->head_dim);
+  const int head_dim = selection.instance->head_dim;
+  const auto tile_of = call.masked ? fwd_masked_tile : path == Path::tall ? tall_tile : fwd_tile;
+  const FwdTile tile = tile_of(kind.arch, kind.dtype, head_dim);
   FwdParams p = call.params;
   const Grid grid{blocks_of_rows(p.seqlen_q, tile.block_m), p.nheads, call.batch, tile.threads};
   require_launchable(selection, grid);  // so that the products below are no larger than 64 bits
@@ -66,7 +67,10 @@ void launch_whole(Path path, const FwdArguments& call, const Selection& selectio
     p.die_each = static_cast<std::int32_t>(workgroups / p.dies);
     p.die_more = static_cast<std::int32_t>(workgroups % p.dies);
   }
-  launch(selection, grid, p, place);
+  if (!call.masked) return launch(selection, grid, p, place);
+  MaskedParams masked = call.mask;
+  masked.fwd = p;
+  launch(selection, grid, masked, place);
 }
 
 }  // namespace
@@ -78,14 +82,14 @@ void fwd(const fa_fwd_call& call) {
   const DeviceGuard guard(device);
   const Place place{device, device_arch(device), static_cast<hipStream_t>(call.stream)};
   const Kind kind = served_kind(place.arch, dtype_name(call.q.dtype), arguments.head_dim);
-  const Plan plan = fa::plan(request_of(call, arguments, kind));
-  const Path path = path_of(call, arguments, plan);
-  const Selection selection = served_kernel(path, kind, arguments.head_dim);
+  Plan plan = fa::plan(request_of(call, arguments, kind));
+  plan.path = path_of(call, arguments, plan);
+  const Selection selection = served_kernel(plan, kind, arguments.head_dim, arguments.masked);
   require_planned_parts(plan, arguments.params.splits);
-  switch (path) {
+  switch (plan.path) {
     case Path::matrix:
     case Path::tiled:
-    case Path::tall: return launch_whole(path, arguments, selection, kind, place);
+    case Path::tall: return launch_whole(plan.path, arguments, selection, kind, place);
     case Path::split: return decode(arguments, selection, kind, place);
     case Path::reference: return launch_reference(arguments, selection, kind, place);
   }

@@ -37,14 +37,19 @@ Kind served_kind(const std::string& arch, const std::string& dtype, std::int64_t
   return {kind.arch, kind.dtype, found.instance != nullptr};
 }
 
-Selection served_kernel(Path path, const Kind& kind, std::int64_t head_dim) {
+Selection served_kernel(const Plan& plan, const Kind& kind, std::int64_t head_dim, bool masked) {
   const std::string arch(name(kind.arch)), dtype(name(kind.dtype));
   if (head_dim < 1 || head_dim > kMaxHeadDim) {
     throw Error(FA_UNSUPPORTED, select("fwd", arch, dtype, bounded(head_dim)).reason +
                                     ", and a reference kernel for any head_dim from 1 to " +
                                     std::to_string(kMaxHeadDim));
   }
-  return served(op_of(path), arch, dtype, static_cast<int>(head_dim));
+  const char* const op = masked ? "fwd_masked" : op_of(plan.path);
+  const Selection selection = served(op, arch, dtype, static_cast<int>(head_dim));
+  if (masked && plan.path == Path::reference) {
+    throw Error(FA_UNSUPPORTED, "no kernel takes this call's attn_mask: " + plan.reason);
+  }
+  return selection;
 }
 
 }  // namespace fa

@@ -24,7 +24,7 @@ struct Kind {
 // head dim.
 Kind served_kind(const std::string& arch, const std::string& dtype, std::int64_t head_dim);
 
-// The kernel of a path. Throws FA_UNSUPPORTED where there is none for the head dim.
-Selection served_kernel(Path path, const Kind& kind, std::int64_t head_dim);
+// The kernel of a plan. Throws FA_UNSUPPORTED where there is none for the head dim, or for a mask.
+Selection served_kernel(const Plan& plan, const Kind& kind, std::int64_t head_dim, bool masked);
 
 }  // namespace fa

@@ -125,6 +125,7 @@ Plan plan(const PlanRequest& r) {
     return {Path::reference, 1,
             "an address or a stride is not a multiple of 8 elements, or too large, for the other kernels"};
   }
+  if (r.masked) return whole(r, "a mask: keys are not split");
   if (r.dropout) return whole(r, "dropout: keys are not split");
   if (r.nheads_k == 0 || r.max_seqlen_q == 0 || r.batch == 0) return whole(r, "nothing to compute");
   const bool few = r.max_seqlen_q <= kFewQueries;

@@ -24,6 +24,7 @@ struct PlanRequest {
   bool dropout;
   bool aligned;  // pointers and strides are as FwdParams wants them
   bool tall;     // there is a kernel of tall workgroups, and it computes what the call asks for
+  bool masked;   // with an attn_mask
 };
 
 struct Plan {

@@ -42,6 +42,7 @@ const char* dtype_name(std::int32_t dtype) {
     case FA_FP32: return "fp32";
     case FA_INT32: return "int32";
     case FA_INT64: return "int64";
+    case FA_BOOL: return "bool";
     default: return "another dtype";
   }
 }

@@ -223,7 +223,7 @@ def draw(kernel, number):
     return replace(case, layout=FAR) if apart and chances["far"] < FAR_SHARE else case
 
 
-def far_apart(x, steps):
+def far_apart(x, steps, aligned=ALIGNED):
     """``x`` with the strides ``steps``, its last row across a multiple of 2^32 bytes: sums of addresses carry
     there.  Memory that nobody touches costs nothing."""
     if not x.numel():
@@ -231,7 +231,7 @@ def far_apart(x, steps):
     last = sum((size - 1) * step for size, step in zip(x.shape[:-1], steps, strict=False)) * x.element_size()
     each = x.shape[-1] * x.element_size()
     memory = reserved(last + each + CARRIES)
-    begin = -(memory.data_ptr() + last + each // 2 // ALIGNED * ALIGNED) % CARRIES
+    begin = -(memory.data_ptr() + last + each // 2 // aligned * aligned) % CARRIES
     return use(memory[begin:].view(x.dtype).as_strided(x.shape, steps)).copy_(x)
 
 
@@ -397,6 +397,10 @@ class Call:
             "partial_lse": lse.new_empty(splits, *lse.shape),
         }
 
+    def more(self):
+        """Arguments of the operator that not all kernels take, by name."""
+        return {}
+
     def run(self, target):
         """Launch it; returns all results."""
         return [x for each in self.launched(target) for x in (each.out, each.lse)]
@@ -426,7 +430,7 @@ class Call:
             "max_seqlen_q": max(case.rows), "max_seqlen_k": max(case.keys),
             "softmax_scale": case.head_dim**-0.5 if case.scale is None else case.scale,
             "window_left": case.window[0], "window_right": case.window[1], "softcap": case.softcap,
-            "dropout_p": case.dropout, "tall": case.kernel.op == TALL,
+            "dropout_p": case.dropout, "tall": case.kernel.op == TALL, **self.more(),
         }  # fmt: skip
         target.attend(FWD, *(given.get(name) for name in ARGUMENTS))
         return self.sequences(out, lse, self.weights(state))

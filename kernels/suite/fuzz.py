@@ -1,16 +1,20 @@
 """Fuzz cases of every kernel: of attention (forward_cases.py), of gradients (backward_cases.py,
-alike_cases.py, nan_cases.py) and of ``append`` (append_cases.py)."""
+alike_cases.py, nan_cases.py), with masks (masked_cases.py) and of ``append`` (append_cases.py)."""
 
 import alike_cases
 import append_cases
 import backward_cases
 import forward_cases
+import masked_cases
 import nan_cases
 from forward_cases import Kernel
 from rule import DTYPES
-from target import APPEND, BACKWARD, BACKWARD_OP, DECODE, FORWARD, FUSED, FUSED_OP, TALL
+from target import APPEND, BACKWARD, BACKWARD_OP, DECODE, FORWARD, FUSED, FUSED_OP, MASKED, TALL
 
-MODULES = {"append": append_cases, BACKWARD_OP: backward_cases, FUSED_OP: backward_cases}
+MODULES = {
+    "append": append_cases, BACKWARD_OP: backward_cases, FUSED_OP: backward_cases,
+    masked_cases.MASKED: masked_cases,
+}  # fmt: skip
 
 
 def kernels():
@@ -18,6 +22,7 @@ def kernels():
     return [
         *(Kernel("fwd", *each) for each in FORWARD),
         *(Kernel("fwd_tall", *each) for each in TALL),
+        *(Kernel(masked_cases.MASKED, *each) for each in MASKED),
         *(Kernel("decode", *each) for each in DECODE),
         *(Kernel("reference", dtype) for dtype in DTYPES),
         *(Kernel(BACKWARD_OP, *each) for each in BACKWARD),

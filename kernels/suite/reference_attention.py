@@ -51,7 +51,7 @@ class Rules:
 class Sequence:
     """One sequence of a call and its results: q, out (rows, heads, headdim), k, v (keys, heads_k, headdim),
     lse (heads, rows), None where none was returned; slopes (heads); ``kept`` (heads, rows, keys), the factors
-    of the probabilities that dropout leaves."""
+    of the probabilities that dropout leaves; ``bias`` (heads, rows, keys), fp32, is added to the scores."""
 
     q: Tensor
     k: Tensor
@@ -60,6 +60,7 @@ class Sequence:
     lse: Tensor | None
     slopes: Tensor | None = None
     kept: Tensor | None = None
+    bias: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -74,10 +75,16 @@ class Verdict:
 
 
 def attention(
-    q: Tensor, k: Tensor, v: Tensor, rules: Rules, slopes: Tensor | None = None, kept: Tensor | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    rules: Rules,
+    slopes: Tensor | None = None,
+    kept: Tensor | None = None,
+    bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """out (…, rows, heads, headdim) and the log-sum-exp (…, heads, rows) in the dtype of q (…, rows, heads,
-    headdim), k and v (…, keys, heads_k, headdim); slopes (…, heads), kept (…, heads, rows, keys).
+    headdim), k and v (…, keys, heads_k, headdim); slopes (…, heads), kept and bias (…, heads, rows, keys).
 
     Rows whose scores are all -inf, including rows that see no key, give 0 and +inf: upstream does not
     distinguish them (flash_attn 2.8, csrc/flash_attn/src/softmax.h).
@@ -94,6 +101,9 @@ def attention(
         # Slopes are fp32, so biased scores are fp32 or wider, as in upstream's tests.
         wide = torch.promote_types(scores.dtype, slopes.dtype)
         scores = scores - slopes.to(wide)[..., None, None] * ahead.abs()
+    if bias is not None:
+        scores = scores + bias.to(torch.promote_types(scores.dtype, bias.dtype))
+        scores = scores.masked_fill(bias == -math.inf, -math.inf)  # a boolean mask hides NaN, too
     hidden = torch.zeros_like(ahead, dtype=torch.bool)
     if rules.left >= 0:
         hidden |= ahead < -rules.left
@@ -117,8 +127,8 @@ def judge(sequences: Iterable[Sequence], rules: Rules, *, rounded_once: bool = F
     for each in sequences:
         q, k, v, out = (x.detach().cpu() for x in (each.q, each.k, each.v, each.out))
         slopes = None if each.slopes is None else each.slopes.cpu()
-        exact, exact_lse = attention(*(x.double() for x in (q, k, v)), rules, slopes, each.kept)
-        plain, _ = attention(q, k, v, rules, slopes, each.kept)
+        exact, exact_lse = attention(*(x.double() for x in (q, k, v)), rules, slopes, each.kept, each.bias)
+        plain, _ = attention(q, k, v, rules, slopes, each.kept, each.bias)
         # Where a score is NaN or +inf, upstream's formula gives NaN, and the log-sum-exp +inf.
         nan = exact.isnan()
         if not torch.equal(out.isnan(), nan):

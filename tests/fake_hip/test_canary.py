@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from flash_attn_rocm._canary_rows import APPENDS, GRADIENTS
+from flash_attn_rocm._canary_rows import APPENDS, GRADIENTS, MASKS
 
 FULL = os.environ.get("FA_FULL", "") not in {"", "0"}
 LONG = pytest.mark.long
@@ -46,7 +46,7 @@ def trained(rows=17, **options):
     return max((a - b).abs().max().item() for a, b in pairs)
 """
 ATTENTION = ["fa_combine_fp16", "fa_decode_fp16_d64", "fa_fwd_fp16_d64", "fa_reference_fp16"]
-FORWARD = "fa_fwd_fp16_d64"
+FORWARD, MASKED = "fa_fwd_fp16_d64", "fa_fwd_masked_fp16_d64"
 SPLIT = ["fa_bwd_delta_fp16", "fa_bwd_dkdv_fp16_d64", "fa_bwd_dq_fp16_d64"]
 FUSED = ["fa_bwd_delta_fp16", "fa_bwd_fused_fp16_d64", "fa_bwd_convert_fp16"]
 # How many calls of the check there are on each path, of which the fused kernels here have no features.
@@ -272,6 +272,38 @@ shown["later"] = len(kernels())
     )
     assert (shown["captured"], shown["traced"]) == (1, 1)
     assert shown["later"] > 1
+
+
+@pytest.mark.parametrize("head_dim", [64, 40])
+def test_kernels_with_a_mask_are_checked_when_one_first_answers(play, wrong, tmp_path, head_dim):
+    """And disabled without the others, also for head dims that are padded to theirs."""
+    text = f"""
+q, k, v = qkv(head_dim={head_dim})
+bias = torch.zeros(17, 17).half()
+with kernels_on_host_memory(fake_hip), warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    attention = flash_attn_rocm.attention
+    attention(q, k, v, bias, causal=True)
+    first = kernels()
+    attention(q, k, v, bias, causal=True)
+    shown["then"] = kernels()
+    attention(q, k, v, causal=True)
+    shown["without"], shown["kernels"] = kernels()[-1], first
+    shown["reason"] = explain(attention, q, k, v, bias).reason
+shown["fallbacks"] = [str(each.message) for each in caught]
+"""
+    shown = play(text)
+    assert shown["kernels"] == [MASKED] * (len(MASKS) + 1), "the check, and the call"
+    assert shown["then"] == [MASKED]
+    assert shown["fallbacks"] == []
+    shutil.rmtree(tmp_path / "cache")
+    shown = play(text, **wrong(MASKED, r"v_exp_f32_e32 (v\d+), ", r"v_log_f32_e32 \1, "))
+    words = "the kernels for fp16, head_dim 64 with an attn_mask are disabled"
+    assert words in shown["fallbacks"][0]
+    assert "first use found: bool, window: out differs by" in shown["fallbacks"][0]
+    assert shown["then"] == []
+    assert words in shown["reason"]
+    assert "_fwd_" in shown["without"], "kernels without a mask stay"
 
 
 @pytest.mark.parametrize(("path", "backward"), [("separate", SPLIT), ("fused", FUSED)])
@@ -622,12 +654,15 @@ def noted(what, found, wanted, most):
     return differ(what, found, wanted, most)
 _canary_calls._difference = noted
 there = {op: sorted({(each.dtype, each.head_dim) for each in instances() if each.op == op and gfx_of(arch) in
-    each.archs}) for op in (_plan.FORWARD, _plan.BACKWARD, "bwd_fused", "append")}
-def wanted(families):
-    return [each for each in families if not CHOSEN or each in CHOSEN]
+    each.archs}) for op in (_plan.FORWARD, _plan.MASKED, _plan.BACKWARD, "bwd_fused", "append")}
+def wanted(families, chosen=CHOSEN):
+    return [each for each in families if not chosen or each in chosen]
 with kernels_on_host_memory(fake_hip):
     for dtype, head_dim in wanted(there[_plan.FORWARD]):
         family = _remembered.Family(arch, dtype, head_dim)
+        problems[family] = _canary_calls.attention_problem(family, _kernels._answer, Device(arch, 0), cpu)
+    for dtype, head_dim in wanted(there[_plan.MASKED], MASKED):
+        family = _remembered.Family(arch, dtype, head_dim, _remembered.MASKED)
         problems[family] = _canary_calls.attention_problem(family, _kernels._answer, Device(arch, 0), cpu)
     for path, op in (("separate", _plan.BACKWARD), ("fused", "bwd_fused")):
         for dtype, head_dim in wanted(there[op]):
@@ -650,10 +685,11 @@ shown["used"] = {str(family): share for family, share in used.items()}
 def test_no_family_alarms_falsely_and_each_is_executed(scenario, arch):
     """All with FA_FULL, else one of each dtype."""
     chosen = [] if FULL else [("fp16", 96), ("bf16", 32)]
-    shown = scenario(f"{BEGIN}\nCHOSEN = {chosen}\n{ALL_FAMILIES}", arch=arch)
+    masked = [] if FULL else [("fp16", 128), ("bf16", 64)]
+    shown = scenario(f"{BEGIN}\nCHOSEN, MASKED = {chosen}, {masked}\n{ALL_FAMILIES}", arch=arch)
     assert set(shown["problems"].values()) == {""}, shown["problems"]
     fused = ARCHS[arch] if FULL else min(1, ARCHS[arch])
-    assert len(shown["problems"]) == fused + (26 if FULL else 6)
+    assert len(shown["problems"]) == fused + (30 if FULL else 8)
     executed = {name: share for name, share in shown["executed"].items() if OWN_HEAD_DIM.search(name)}
     assert {name: share for name, share in executed.items() if share < EXECUTED} == {}
     assert {name: share for name, share in shown["used"].items() if share > MARGIN} == {}

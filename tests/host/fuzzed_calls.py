@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.host.interface import (
+    BOOL,
     FP32,
     INT32,
     INT64,
@@ -56,6 +57,10 @@ def in_parts():
 def any_head_dim():
     q, k, v, out = (tensor([2, n, h, 80]) for n, h in ((5, 4), (7, 2), (7, 2), (5, 4)))
     return forward(q=q, k=k, v=v, out=out)
+
+
+def masked():
+    return forward(attn_mask=tensor([2, 4, 5, 8], BOOL))
 
 
 def packed():
@@ -135,7 +140,7 @@ def change(draw, field):
 
 
 CALLS = [
-    forward, long, in_parts, any_head_dim, packed, paged, append, rotary, append_to_pages, backward,
+    forward, long, in_parts, any_head_dim, masked, packed, paged, append, rotary, append_to_pages, backward,
     ragged_backward, fused_gradients,
 ]  # fmt: skip
 calls = st.sampled_from(CALLS).flatmap(lambda make: changed(make()))

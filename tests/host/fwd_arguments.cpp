@@ -88,6 +88,11 @@ void print(const fa::FwdArguments& arguments) {
       {"window_right", p.window_right},
       {"dropout_below", p.dropout_below},
       {"dropout_scale", p.dropout_scale},
+      {"masked", arguments.masked},
+      {"mask_batch", static_cast<double>(arguments.mask.mask_batch)},
+      {"mask_head", static_cast<double>(arguments.mask.mask_head)},
+      {"mask_row", static_cast<double>(arguments.mask.mask_row)},
+      {"mask_kind", arguments.mask.mask_kind},
   };
   const char* separator = "{";
   for (const auto& [name, value] : numbers) {

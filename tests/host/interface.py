@@ -17,7 +17,7 @@ from tests.programs import CHECKOUT, compile_program
 HOST = CHECKOUT / "kernels/host"
 HEADERS = (HOST / "fa_rocm.h", HOST / "fa_calls.h")
 OK, INVALID, UNSUPPORTED, NO_RUNTIME, RUNTIME_ERROR, INTERNAL = range(6)
-FP16, BF16, FP32, OTHER, INT32, INT64 = range(6)
+FP16, BF16, FP32, OTHER, INT32, INT64, BOOL = range(7)
 KINDS = {
     "void*": ctypes.c_void_p,
     "fa_dtype": ctypes.c_int,

@@ -10,7 +10,7 @@ import pytest
 from tests.programs import CHECKOUT, compile_program
 
 SOURCES = ("common_arguments.cpp", "fwd_arguments.cpp", "problems.cpp", "registry.cpp")
-DTYPES = {"fp16": 0, "bf16": 1, "fp32": 2, "another dtype": 3, "int32": 4, "int64": 5}
+DTYPES = {"fp16": 0, "bf16": 1, "fp32": 2, "another dtype": 3, "int32": 4, "int64": 5, "bool": 6}
 FIRST_LINE = "flash_attn_rocm::fwd cannot use its arguments:"
 LENGTH_END = (1 << 30) - 4096
 
@@ -177,6 +177,22 @@ def test_dropout_is_as_in_python(taken, dropout_p):
     assert found["dropout_scale"] == pytest.approx(1 / (1 - dropout_p), rel=2**-24)
 
 
+@pytest.mark.parametrize(("dtype", "kind"), [("bool", 0), ("fp16", 1), ("fp32", 2)])
+def test_a_mask(taken, dtype, kind):
+    found = taken(dense(attn_mask=tensor(dtype, 2, 4, 5, 8)))
+    expected = {"masked": 1, "mask_batch": 160, "mask_head": 40, "mask_row": 8, "mask_kind": kind}
+    assert {name: found[name] for name in expected} == expected
+    assert taken(dense())["masked"] == 0
+
+
+def test_a_mask_that_is_the_same_for_all_has_strides_of_0(taken):
+    strides = ("mask_batch", "mask_head", "mask_row")
+    found = taken(dense(attn_mask=tensor("bool", 1, 1, 1, 8, strides=(3, 3, 3, 1))))
+    assert [found[name] for name in strides] == [0, 0, 0]
+    found = taken(dense(attn_mask=tensor("bool", 2, 4, 5, 8, strides=(16, 0, 0, 1))))
+    assert [found[name] for name in strides] == [16, 0, 0]
+
+
 def test_splits(taken):
     found = taken(dense(**partial()))
     assert (found["splits"], found["partial_split"]) == (3, 2 * 4 * 5)
@@ -205,6 +221,15 @@ def test_one_element_has_any_stride(taken):
     assert taken(call)["alibi_batch"] == 3
 
 
+MASK_ALONE = "attn_mask: expected none of the other optional tensors, no softcap and no dropout"
+MASK_STEPS = (
+    "attn_mask: expected the address, in elements, and all strides but the last to be multiples of 8, and "
+    "rows less than 2^24 elements apart"
+)
+SMALL_SCALE = (
+    "softmax_scale: expected 0, or a magnitude of at least 0.000001 beside an attn_mask that is added, got "
+    "0.000000"
+)
 SLOPES_STEP = "alibi_slopes: expected a contiguous last dimension"
 INTEGERS = ("seqused_k", "leftpad_k", "cache_batch_idx")
 WRONG = [
@@ -291,6 +316,35 @@ WRONG = [
     ),
     (dense(dropout_p=-0.5), "dropout_p: expected 0 <= dropout_p < 1, got -0.500000"),
     (dense(dropout_p=math.nan), "dropout_p: expected 0 <= dropout_p < 1, got nan"),
+    (
+        dense(attn_mask=tensor("bf16", 2, 4, 5, 8)),
+        "attn_mask: expected dtype bool, fp32 or q's fp16, got bf16",
+    ),
+    (
+        dense(attn_mask=tensor("bool", 2, 4, 5, 7)),
+        "attn_mask: expected shape (2, 4, 5, 8), got shape (2, 4, 5, 7)",
+    ),
+    (
+        dense(attn_mask=tensor("bool", 2, 3, 5, 8)),
+        "attn_mask: expected shape (2, 4, 5, 8), got shape (2, 3, 5, 8)",
+    ),
+    (dense(attn_mask=tensor("bool", 4, 5, 8)), "attn_mask: expected 4 dimensions, got shape (4, 5, 8)"),
+    (dense(attn_mask=tensor("bool", 2, 4, 5, 8, address=4100)), MASK_STEPS),
+    (dense(attn_mask=tensor("fp32", 2, 4, 5, 8, address=4112)), MASK_STEPS),
+    (dense(attn_mask=tensor("bool", 2, 4, 5, 8, strides=(160, 40, 12, 1))), MASK_STEPS),
+    (dense(attn_mask=tensor("bool", 2, 4, 5, 8, strides=(160, 40, 1 << 24, 1))), MASK_STEPS),
+    (
+        dense(attn_mask=tensor("bool", 2, 4, 5, 8, strides=(320, 80, 16, 2))),
+        "attn_mask: expected a contiguous last dimension",
+    ),
+    (dense(attn_mask=tensor("fp32", 1, 1, 1, 8), softmax_scale=1e-7), SMALL_SCALE),
+    (dense(attn_mask=tensor("bool", 1, 1, 1, 8), softcap=1), MASK_ALONE),
+    (dense(attn_mask=tensor("bool", 1, 1, 1, 8), alibi_slopes=tensor("fp32", 4)), MASK_ALONE),
+    (
+        dense(attn_mask=tensor("bool", 1, 1, 1, 8), dropout_p=0.5, rng_state=tensor("int64", 2)),
+        MASK_ALONE,
+    ),
+    (packed(attn_mask=tensor("bool", 1, 1, 1, 8)), MASK_ALONE),
     (dense(dropout_p=0.5), "rng_state: expected together with dropout_p > 0"),
     (dense(rng_state=tensor("int64", 2)), "rng_state: expected none without dropout_p > 0"),
     (dense(dropout_p=0.5, rng_state=tensor("int32", 2)), "rng_state: expected dtype int64, got int32"),

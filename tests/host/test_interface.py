@@ -228,6 +228,7 @@ LONG = {
         (plan_call(**LONG | {"plain": 0}), (OK, "matrix", 1)),
         (plan_call(**LONG | {"head_dim": 64}), (OK, "matrix", 1)),  # there is no such kernel
         (plan_call(**LONG | {"arch": b"gfx942"}), (OK, "matrix", 1)),
+        (plan_call(masked=1), (OK, "matrix", 1)),
     ],
 )
 def test_plans(library, call, found):
@@ -239,6 +240,16 @@ def test_plans(library, call, found):
 @pytest.mark.parametrize(
     ("call", "status", "words"),
     [
+        (
+            plan_call(head_dim=80, masked=1),
+            UNSUPPORTED,
+            "no fwd_masked kernel for fp16 with head_dim 80 on gfx942: this wheel has bf16 with head_dim 64",
+        ),
+        (
+            plan_call(aligned=0, masked=1),
+            UNSUPPORTED,
+            "no kernel takes this call's attn_mask: an address or a stride is not a multiple of 8 elements",
+        ),
         (
             plan_call(head_dim=257),
             UNSUPPORTED,

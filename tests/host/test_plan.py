@@ -42,6 +42,7 @@ class Request:
     dropout: bool = False
     aligned: bool = True
     tall: bool = False
+    masked: bool = False
 
     def line(self) -> str:
         values = (int(v) if isinstance(v, bool) else v for v in vars(self).values())
@@ -194,6 +195,14 @@ def test_long_queries_are_split_only_when_that_is_wanted(plans):
     long = Request(max_seqlen_q=4096)
     found = plans([long, replace(long, num_splits=1), replace(long, num_splits=4)])
     assert [(plan.path, plan.splits) for plan in found] == [("matrix", 1), ("matrix", 1), ("split", 4)]
+
+
+def test_a_mask_is_never_split(plans):
+    found = plans([Request(masked=True), Request(masked=True, num_splits=4, arch="gfx1030")])
+    assert found == [
+        ("matrix", 1, "a mask: keys are not split"),
+        ("tiled", 1, "a mask: keys are not split"),
+    ]
 
 
 def test_dropout_is_never_split(plans):

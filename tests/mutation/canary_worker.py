@@ -30,6 +30,7 @@ from flash_attn_rocm import (
     _kernels,
     _paths,
     _plan,
+    _remembered,
 )
 from flash_attn_rocm._layout import Device
 from flash_attn_rocm._remembered import Family
@@ -40,14 +41,15 @@ from target import ARCH, BACKWARD_OP, FUSED_OP
 
 CPU = torch.device("cpu")
 PATHS = {BACKWARD_OP: _paths.SEPARATE, FUSED_OP: _paths.FUSED}
+WORK = {**PATHS, _plan.MASKED: _remembered.MASKED}  # of a family, by op
 # By path of the plan, the kernels that it launches.
 OPS = {
     "matrix": {"fwd"}, "tiled": {"fwd"}, "split": {"decode", "combine"}, "reference": {"reference"},
-    "tall": {"fwd_tall"},
+    "tall": {"fwd_tall"}, _remembered.MASKED: {"fwd_masked"},
 }  # fmt: skip
 TABLES = (
     (_canary_calls, "ATTENTION"), (_canary_calls, "TALL"), (_canary_calls, "GRADIENTS"),
-    (_canary_append, "APPENDS"),
+    (_canary_calls, "MASKS"), (_canary_calls, "MASKS_OF_BF16"), (_canary_append, "APPENDS"),
 )  # fmt: skip
 AGAINST_EXACT = "against float64"  # in a failure that is more than bits of alike elements
 BOUNDS = ("out-of-bounds", "write-to-readonly")
@@ -64,7 +66,7 @@ def family_of(case):
         return Family(arch, kernel.dtype, 0)
     op = _plan.BACKWARD if kernel.op in PATHS else _plan.FORWARD
     head_dim = _plan.padded_head_dim(arch, kernel.dtype, case.head_dim, op)
-    return Family(arch, kernel.dtype, head_dim, PATHS.get(kernel.op, ""))
+    return Family(arch, kernel.dtype, head_dim, WORK.get(kernel.op, ""))
 
 
 def families():
@@ -84,7 +86,7 @@ def problem(family, launching=lambda launch: launch):
     """What the check finds, in words; "" where all is well.  ``launching`` makes the launcher from ours."""
     if family.head_dim == 0:
         return _canary_append.append_problem(family, launching(_append._by_kernel), CPU)
-    if family.gradients:
+    if family.work in PATHS.values():
         return _canary_calls.gradients_problem(family, launching(_gradients._answer), CPU)
     device = Device(family.arch, 0)
     return _canary_calls.attention_problem(family, launching(_kernels._answer), device, CPU)
@@ -95,6 +97,8 @@ def reaching(task, own):
     op = kernel_of(task["kernel"]).op
     for call in own:
         path = _kernels.choose(call.inputs, call.options, Device(os.environ["FA_FAKE_HIP_ARCH"], 0)).plan.path
+        if call.inputs.attn_mask is not None:
+            path = _remembered.MASKED
         if op in OPS[_paths.TALL if call.tall else path]:
             yield call
 

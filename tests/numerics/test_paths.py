@@ -296,8 +296,9 @@ def test_tall_workgroups_take_what_they_compute(target):
     head_dim = next((head_dim for _, head_dim in TALL), 64)
     whole = tensors(target, "fp16", head_dim, 33, 70, (4, 2))
     few = tensors(target, "fp16", head_dim, 3, 70, (4, 2))
-    words = "tall: expected False for a call with features, or whose path is"
-    for given, more in ((few, {}), (whole, {"softcap": 2.0})):
+    words = "tall: expected False for a call with features or a mask, or whose path is"
+    mask = torch.ones(1, 1, 33, 72, dtype=torch.bool, device=target.device)
+    for given, more in ((few, {}), (whole, {"softcap": 2.0}), (whole, {"attn_mask": mask})):
         with pytest.raises(RuntimeError, match=words):
             launch(*given, *new_results(given[0]), tall=True, **more)
     if not TALL:

@@ -135,6 +135,8 @@ def host_operators():
         given = dict(zip(FWD_ARGUMENTS, arguments, strict=True))
         forwards.append(given)
         inputs = Inputs(*(given.get(name) for name in Inputs._fields))
+        if inputs.attn_mask is not None:  # its rows are padded
+            inputs = inputs._replace(attn_mask=inputs.attn_mask[..., : inputs.k.shape[1]])
         out, lse, _ = _ops.forward(inputs, options_of(given), given["rng_state"], want_probabilities=False)
         given["out"].copy_(out)
         given["lse"].copy_(lse)

@@ -18,7 +18,7 @@ from flash_attn_rocm import (
 )
 from flash_attn_rocm._canary_rows import ATTENTION, CACHE, GRADIENTS, PACKED, PAGED
 from flash_attn_rocm._layout import Device
-from flash_attn_rocm._options import Inputs
+from flash_attn_rocm._options import Inputs, Options
 
 GPU = torch.device("cuda", 0)
 
@@ -83,7 +83,7 @@ def test_without_memory_nothing_is_said_of_the_kernels(monkeypatch, tmp_path):
 
     q = torch.zeros(1, 1, 1, 64, dtype=torch.float16)
     try:
-        assert _canary.failure(answer, Inputs(q, q, q), Device(ARCH, 8)) == ""
+        assert _canary.failure(answer, Inputs(q, q, q), Options(0.125), Device(ARCH, 8)) == ""
         assert not _canary._found
     finally:
         _canary.forget()
@@ -102,7 +102,7 @@ def test_what_is_set_as_default_changes_nothing(monkeypatch, tmp_path):
     torch.set_default_dtype(torch.bfloat16)
     try:
         with torch.device("meta"):
-            assert _canary.failure(answer, Inputs(q, q, q), Device(ARCH, 8)) == ""
+            assert _canary.failure(answer, Inputs(q, q, q), Options(0.125), Device(ARCH, 8)) == ""
     finally:
         torch.set_default_dtype(torch.float32)
         _canary.forget()
@@ -117,10 +117,11 @@ def test_the_check_has_calls_of_every_path():
 
 
 FAMILIES = [_remembered.Family(ARCH, dtype, 64) for dtype in ("fp16", "bf16")]
+MASKED = [family._replace(work=_remembered.MASKED) for family in FAMILIES]
 CACHES = {row.why for row in ATTENTION if row.store in {CACHE, PAGED}}
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=str)
+@pytest.mark.parametrize("family", [*FAMILIES, *MASKED], ids=str)
 def test_the_plain_computation_is_that_of_the_pytorch_implementation(family):
     """Of out and the log-sum-exp, in all calls; what is infinite or NaN of one is so of the other."""
     for call in _canary_calls.attention_calls(family):
@@ -132,7 +133,7 @@ def test_the_plain_computation_is_that_of_the_pytorch_implementation(family):
 
 @pytest.mark.parametrize("family", FAMILIES, ids=str)
 def test_plain_gradients_are_those_of_the_pytorch_implementation(family):
-    calls = _canary_calls.gradient_calls(family._replace(gradients="separate"))
+    calls = _canary_calls.gradient_calls(family._replace(work="separate"))
     seen = []
     for call in calls:
         given, gradients = _canary_reference.backward(call)

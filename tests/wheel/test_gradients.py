@@ -84,7 +84,7 @@ def test_a_call_is_explained(leaves, kernels_on):
     found = explain(attention, *leaves, attn_mask=torch.ones(5, 7).bool())
     assert (found.path, found.backward) == ("pytorch", "pytorch")
     assert found.backward_reason == (
-        "kernels take an attn_mask only where it is the same for all heads and rows"
+        "kernels compute no gradients beside an attn_mask, but for one that is bool and of keys only"
     )
     found = explain(*leaves, dropout_p=0.5, return_attn_probs=True)
     assert found.path == "pytorch"

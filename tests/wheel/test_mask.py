@@ -1,4 +1,4 @@
-"""``attention`` with boolean masks, forward and backward, against float64, on CPU tensors."""
+"""``attention`` with masks and biases, forward and backward, against float64, on CPU tensors."""
 
 import math
 import warnings
@@ -17,6 +17,8 @@ from flash_attn_rocm import (
     flash_attn_func,
     set_strict,
 )
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
 
 BATCH, ROWS, KEYS, NHEADS, NHEADS_K = 2, 21, 37, 6, 2
 pytestmark = [
@@ -47,6 +49,8 @@ def masked(q, k, v, mask, *, causal=False):
     """The formula; ``mask`` has four dimensions."""
     k, v = (x.repeat_interleave(NHEADS // NHEADS_K, dim=2) for x in (k, v))
     scores = torch.einsum("bqhd,bkhd->bhqk", q, k) * q.shape[-1] ** -0.5
+    if mask.dtype != torch.bool:
+        scores, mask = scores + mask.to(scores.dtype), mask != -math.inf
     seen = mask.expand(scores.shape)
     if causal:
         seen = seen & torch.ones(ROWS, KEYS).tril(KEYS - ROWS).bool()
@@ -75,6 +79,67 @@ def test_output_and_gradients(monkeypatch, sizes, causal):
         ours=lambda q, k, v: attention(q, k, v, mask, causal=causal),
         reference=lambda q, k, v: masked(q, k, v, four(mask), causal=causal)[0],
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("sizes", SIZES)
+def test_a_bias_with_its_gradient(monkeypatch, sizes, dtype):
+    monkeypatch.setattr(_pytorch, "BLOCK_KEYS", 16)
+    monkeypatch.setattr(_pytorch, "BLOCK_ROWS", 16)
+    bias = torch.randn(SIZES[sizes]).to(dtype)
+    if sizes == "heads":
+        bias[1, 2, 3] = -math.inf  # a row that sees nothing
+    bias.requires_grad_()
+    q, k, v = tensors()
+    weights = torch.randn(BATCH, ROWS, NHEADS, 40)
+    found, wanted = (
+        torch.autograd.grad((out.double() * weights).sum(), (q, k, v, bias))
+        for out in (
+            attention(q, k, v, bias),
+            masked(q.double(), k.double(), v.double(), four(bias).double())[0],
+        )
+    )
+    for name, one, other in zip(("dq", "dk", "dv", "dbias"), found, wanted, strict=True):
+        assert one.shape == other.shape
+        assert one.dtype == other.dtype
+        # What is added to all scores of a row changes nothing: its gradient is 0.
+        size = max(1.0, other.double().abs().max().item())
+        assert (one.double() - other.double()).abs().max() <= 2**-6 * size, name
+
+
+@pytest.mark.parametrize("least", [torch.finfo(torch.float32).min, 0.0])
+def test_rows_whose_bias_is_far_below_are_as_in_pytorch(monkeypatch, least):
+    """Where nothing is left of the scores, the mean of v; their gradients, too."""
+    monkeypatch.setattr(_pytorch, "BLOCK_KEYS", 4)
+    q, k, v = (torch.randn(1, n, 2, 16, requires_grad=True) for n in (5, 9, 9))
+    bias = torch.zeros(1, 1, 5, 9)
+    bias[:, :, 1:3] = least
+    weights = torch.randn(q.shape)
+
+    def results(attend, *tensors):
+        out = attend(*tensors)
+        return out.detach(), *torch.autograd.grad(out, tensors, weights.to(out.dtype))
+
+    def formula(q, k, v):
+        heads = (x.transpose(1, 2) for x in (q, k, v))
+        with sdpa_kernel(SDPBackend.MATH):
+            return scaled_dot_product_attention(*heads, attn_mask=bias.double()).transpose(1, 2)
+
+    wanted = results(formula, *(x.detach().double().requires_grad_() for x in (q, k, v)))
+    for one, other in zip(results(lambda *x: attention(*x, bias), q, k, v), wanted, strict=True):
+        torch.testing.assert_close(one, other.float(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_bias_and_rules_beside_it():
+    q, k, v = (x.detach().double() for x in tensors())
+    bias = torch.randn(NHEADS, ROWS, KEYS, dtype=torch.float64)[None]
+    out = attention(q, k, v, bias, causal=True)
+    torch.testing.assert_close(out, masked(q, k, v, bias, causal=True)[0])
+
+
+def test_a_bias_of_another_dtype_than_kernels_have(qkv):
+    with pytest.raises(FlashAttnArgumentError, match=r"attn_mask: expected dtype torch\.bool, torch"):
+        attention(*qkv, torch.zeros(5, 7).double())
 
 
 @pytest.mark.parametrize("sizes", SIZES)
@@ -119,31 +184,101 @@ def test_compiled_with_gradients():
         assert torch.equal(found, wanted)
 
 
-PLACES = "kernels take no attn_mask beside causal, window_size, chunk or alibi_slopes"
-SAME = "kernels take an attn_mask only where it is the same for all heads and rows"
+PLACES = "kernels take no attn_mask beside alibi_slopes or chunk"
 
 
 @pytest.mark.parametrize(
     ("mask", "options", "reason"),
     [
-        ((5, 7), {}, SAME),
-        ((1, 4, 1, 7), {}, SAME),
-        ((2, 1, 7), {"causal": True}, PLACES),
-        ((2, 1, 7), {"window_size": (2, -1)}, PLACES),
         ((2, 1, 7), {"chunk": 3}, PLACES),
         ((2, 1, 7), {"alibi_slopes": torch.zeros(4)}, PLACES),
+        ((5, 7), {"softcap": 3.0}, "kernels take no attn_mask beside softcap"),
         ((2, 1, 7), {"dropout_p": 0.1}, "kernels take no attn_mask beside dropout_p > 0"),
     ],
 )
 def test_masks_that_no_kernel_takes(qkv, kernels_on, mask, options, reason):
     mask = torch.ones(mask).bool()
     kernels_on(ARCH)
+    qkv = [x.detach() for x in qkv]
     assert explain(attention, *qkv, **options)
     found = explain(attention, *qkv, mask, **options)
     assert (found.reason, found.backward, found.backward_reason) == (reason, "pytorch", reason)
     set_strict(True)
     with pytest.raises(FlashAttnUnsupportedError, match=reason):
         attention(*qkv, mask, **options)
+
+
+def test_larger_head_dims_than_kernels_with_a_mask_have(kernels_on):
+    kernels_on(ARCH)
+    q, k, v = (torch.randn(1, 5, 2, 160).half() for _ in range(3))
+    assert explain(attention, q, k, v)
+    found = explain(attention, q, k, v, torch.zeros(5, 5))
+    assert not found
+    assert found.reason.startswith(f"no fwd_masked kernel for fp16 with head_dim 160 on {ARCH}: this wheel ")
+
+
+def test_small_scales_beside_a_bias(qkv, kernels_on):
+    kernels_on(ARCH)
+    qkv = [x.detach() for x in qkv]
+    for mask, scale, served in ((torch.zeros(5, 7), 1e-7, False), (torch.zeros(5, 7), 0.0, True),
+                                (torch.zeros(5, 7).bool(), 1e-7, True)):  # fmt: skip
+        found = explain(attention, *qkv, mask, softmax_scale=scale)
+        assert bool(found) == served
+        assert served or "softmax_scale" in found.reason
+
+
+@pytest.mark.parametrize("options", [{}, {"causal": True}, {"window_size": (2, -1)}])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("sizes", [(5, 7), (1, 4, 1, 7), (2, 1, 7), (2, 4, 5, 7), (2, 1, 5, 1)])
+def test_masks_that_kernels_read(qkv, kernels_on, host_fwd, sizes, dtype, options):
+    """Whatever the strides, kernels get rows of a multiple of 8 elements, and nothing expanded."""
+    kernels_on(ARCH)
+    q, k, v = (x.detach() for x in qkv)
+    mask = torch.rand(sizes) < 0.5 if dtype == torch.bool else torch.randn(sizes).to(dtype)
+    expected, lse, _ = attention(*(x.float() for x in (q, k, v)), mask, return_attn_probs=True, **options)
+    set_strict(True)
+    for given in (mask, mask.transpose(-1, -2).contiguous().transpose(-1, -2)):
+        found, found_lse, _ = attention(q, k, v, given, return_attn_probs=True, **options)
+        torch.testing.assert_close(found.float(), expected, rtol=2**-9, atol=2**-9)
+        torch.testing.assert_close(found_lse, lse, rtol=1e-5, atol=1e-4)
+    if dtype == torch.bool and not options and four(mask).shape[1:3] == (1, 1):
+        return  # such a mask chooses keys
+    for call in host_fwd:
+        got = call["attn_mask"]
+        assert got.dtype == (torch.float32 if dtype == torch.bfloat16 else dtype)
+        assert got.shape[3] == 8
+        assert got.is_contiguous()
+        assert got.shape[:3] == four(mask).shape[:3]
+
+
+def test_what_kernels_can_read_is_not_copied(kernels_on, host_fwd):
+    kernels_on(ARCH)
+    q, k, v = (torch.randn(2, 16, 4, 64).half() for _ in range(3))
+    bias = torch.randn(2, 1, 16, 32).half()
+    for given in (bias[..., :16], bias[:, :, :1, 16:].expand(2, 4, 16, 16)):
+        attention(q, k, v, given)
+        got = host_fwd[-1]["attn_mask"]
+        assert got.data_ptr() == given.data_ptr()
+        assert got.untyped_storage().data_ptr() == bias.untyped_storage().data_ptr()
+
+
+def test_training_with_such_a_mask_stays_with_pytorch(qkv, kernels_on, host_operators):
+    kernels_on(ARCH)
+    q, k, v = qkv
+    reason = "kernels compute no gradients beside an attn_mask, but for one that is bool and of keys only"
+    found = explain(attention, q.requires_grad_(), k, v, torch.zeros(5, 7))
+    assert (found.path, found.reason) == ("pytorch", reason)
+    attention(q, k, v, torch.zeros(5, 7)).sum().backward()
+    assert host_operators == ([], [])
+    with torch.no_grad():
+        attention(q, k, v, torch.zeros(5, 7))
+    assert len(host_operators[0]) == 1
+
+
+def test_torch_func_has_no_derivative_by_a_bias(qkv):
+    bias = torch.zeros(5, 7)
+    with pytest.raises(RuntimeError, match="no derivative by attn_mask"):
+        torch.func.grad(lambda x: attention(*qkv, x).float().sum())(bias)
 
 
 def strided(*shape):
@@ -219,9 +354,9 @@ def test_explain_names_the_kernels(qkv, kernels_on):
         (torch.ones(4, 5, 7).bool(), "got (4, 5, 7)"),
         (torch.ones(7).bool(), "got (7,)"),
         (torch.ones(1, 2, 4, 5, 7).bool(), "got (1, 2, 4, 5, 7)"),
-        (torch.zeros(5, 7), "attn_mask: expected dtype torch.bool, got torch.float32"),
+        (torch.zeros(5, 7).int(), "or that of q, got torch.int32"),
         (torch.ones(5, 7, device="meta").bool(), "attn_mask: expected device cpu like q, got meta"),
-        ([[True]], "attn_mask: expected a torch.bool tensor, got list"),
+        ([[True]], "attn_mask: expected a tensor, got list"),
     ],
 )
 def test_wrong_masks(qkv, mask, words):

@@ -204,7 +204,7 @@ def test_opcheck_of_the_gradients(qkv, inputs):
     )
     state = integers(1, 2).long()
     out, lse, _ = forward(*given, *OPTIONS, state, False)
-    found = torch.library.opcheck(backward, (out, out, lse, *given, *OPTIONS, state, 2))
+    found = torch.library.opcheck(backward, (out, out, lse, *given, *OPTIONS, state, 2, False))
     assert set(found.values()) == {"SUCCESS"}
     assert len(found) == 4
 

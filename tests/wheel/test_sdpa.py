@@ -101,8 +101,14 @@ def unlike(**changes):
 
 
 OTHERS = {
-    "mask": (unlike(attn_mask=torch.ones(9, 9).tril()), "kernels take no attn_mask"),
-    "bool_mask": (unlike(attn_mask=torch.ones(9, 9).bool()), "kernels take no attn_mask"),
+    "mask with dropout": (
+        unlike(attn_mask=torch.ones(9, 9).bool(), dropout_p=1e-9),
+        "kernels take no attn_mask beside dropout_p > 0",
+    ),
+    "mask with gradients": (
+        unlike(attn_mask=torch.ones(9, 9).bool(), query=torch.randn(2, 4, 9, 32).half().requires_grad_()),
+        "kernels compute no gradients beside an attn_mask",
+    ),
     "dtype": ({name: x.float() for name, x in unlike().items()}, "the dtype is torch.float32"),
     "dimensions": ({name: x[0] for name, x in unlike().items()}, "tensors of 4 dimensions"),
     "value_headdim": (unlike(value=torch.randn(2, 4, 9, 16).half()), "differ"),
@@ -111,6 +117,29 @@ OTHERS = {
     "empty": (unlike(query=torch.randn(2, 4, 0, 32).half()), "no empty tensors"),
     "headdim": ({n: torch.randn(1, 1, 3, 264).half() for n in unlike()}, "headdim from 1 to 256"),
 }
+
+
+MASKS = {
+    "rows and keys": lambda: torch.rand(9, 9) < 0.7,
+    "keys": lambda: torch.rand(2, 1, 1, 9) < 0.7,
+    "heads": lambda: torch.randn(4, 9, 9).half(),
+    "fp32": lambda: torch.randn(2, 1, 9, 9),
+    "one dimension": lambda: torch.randn(9).half(),
+    "rows that see nothing": lambda: torch.arange(9)[:, None].expand(9, 9) > 3,
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_masks(host, small, name):
+    mask = MASKS[name]()
+    assert sdpa.explain(*small, mask)
+    bias = torch.zeros(mask.shape).masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else mask
+    scores = small[0].double() @ small[1].double().mT * 32**-0.5 + bias.double()
+    expected = torch.softmax(scores, -1).nan_to_num(0.0) @ small[2].double()
+    with sdpa.enable():
+        found = scaled_dot_product_attention(*small, attn_mask=mask)
+    assert len(host) == 1
+    assert (found.double() - expected).abs().max() < 2**-8
 
 
 @pytest.mark.parametrize("name", OTHERS)

@@ -276,5 +276,5 @@ def test_forward_mode():
     _, found = torch.func.jvp(lambda x: flash_attn_func(x, k, v, causal=True, sink=sinks), (q,), (dq,))
     _, wanted = torch.func.jvp(lambda x: by_formula(x, k, v, sinks, causal(5, 7))[0], (q,), (dq,))
     torch.testing.assert_close(found, wanted)
-    with pytest.raises(RuntimeError, match="alibi_slopes or sink has a tangent"):
+    with pytest.raises(RuntimeError, match="alibi_slopes, attn_mask or sink has a tangent"):
         torch.func.jvp(lambda x: flash_attn_func(q, k, v, sink=x), (sinks,), (sinks,))

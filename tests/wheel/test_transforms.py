@@ -260,7 +260,7 @@ def test_functions_without_derivatives_say_so():
             jvp(way, (q,), (q,))
         with forward_ad.dual_level(), pytest.raises(RuntimeError, match=f"{name} has no derivatives"):
             way(forward_ad.make_dual(q, q))
-    with pytest.raises(RuntimeError, match="derivatives by q, k and v only; alibi_slopes or sink has a"):
+    with pytest.raises(RuntimeError, match="by q, k and v only; alibi_slopes, attn_mask or sink has a"):
         jvp(lambda slopes: flash_attn_func(q, k, v, alibi_slopes=slopes), (SLOPES,), (SLOPES,))
 
 

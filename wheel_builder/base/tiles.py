@@ -65,6 +65,7 @@ BY_QUERIES = (
 SETS: Mapping[str, tuple[str, ...]] = {
     "fwd": FORWARD,
     "fwd_tall": FORWARD,
+    "fwd_masked": (*FORWARD, "early_mask"),
     "decode": FORWARD,
     "bwd_dkdv": BY_KEYS,
     "bwd_fused": (*BY_KEYS, "early_numbers", "tight_registers", "features", "preferred"),
@@ -74,7 +75,7 @@ SWITCHES = (
     *("padded_tiles", "dual_issue", "scalar_scale", "identity_shortcuts", "buffer_stores", "half_stores"),
     *("overlaid", "early_rows", "ping_pong", "early_operands", "early_numbers", "kept_zeros", "bit_masks"),
     *("by_element", "tight_registers", "features", "preferred", "interleaved", "short_prologue"),
-    "row_major",
+    *("row_major", "early_mask"),
 )
 CHOICES = {
     "loop": LOOPS,

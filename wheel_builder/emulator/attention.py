@@ -16,6 +16,7 @@ from wheel_builder.emulator.reference import Attended, attend, visible
 from wheel_builder.emulator.rule import allowed, lse_allowed
 
 NO_WINDOW = -1
+MASK_KINDS = ("bytes", "elements", "fp32")  # MaskKind of params.hpp
 # Of q, k, v and out together: drawing and comparing them takes about 200 bytes each, 3 GiB at most.
 MAX_ELEMENTS = 1 << 24
 
@@ -155,6 +156,13 @@ class Call:
     def _order(self, workgroups: int) -> dict[str, int]:
         each, more = divmod(workgroups, self.dies) if self.dies else (0, 0)
         return {"dies": self.dies, "die_each": each, "die_more": more}
+
+
+def with_mask(kernarg: bytes, mask: Memory, kind: str, strides: Sequence[int]) -> bytes:
+    """``fa::MaskedParams`` around ``fa::FwdParams``; strides of sequences, heads and rows, in elements."""
+    named = dict(zip(("mask_batch", "mask_head", "mask_row"), strides, strict=True))
+    given = {"mask": mask.address, "mask_kind": MASK_KINDS.index(kind), **named}
+    return kernarg + layout("MaskedParams").pack(given)[len(kernarg) :]
 
 
 def make_call(case: Case, *, dies: int = 0) -> Call:

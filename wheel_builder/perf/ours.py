@@ -1,21 +1,30 @@
 """This project's kernels as workloads: workgroups in which every row and key is used."""
 
+import math
+import random
 import re
+from array import array
+from dataclasses import replace
 
 from wheel_builder.base.archs import arch_named
 from wheel_builder.base.errors import PerfError
 from wheel_builder.base.tiles import tall_tiles
-from wheel_builder.emulator.attention import Case, make_call
+from wheel_builder.emulator.attention import Case, make_call, with_mask
+from wheel_builder.emulator.formats import encode
 from wheel_builder.emulator.machine import Kernel, Launch
+from wheel_builder.emulator.memory import Memory
 from wheel_builder.perf.workload import SUFFIX, Memories, Workload
 
 LABEL = "flash-attn-rocm"
 SEQLEN = 512  # keys; and, without a mask, rows of queries, of which one workgroup has a part
 LONG = 2048  # keys; likewise, where there is a choice between workgroups with more and fewer rows
-NAME = re.compile(r"fa_(?P<op>fwd(?:_tall)?)_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
-LONG_DTYPE = "fp16"
+NAME = re.compile(r"fa_(?P<op>fwd(?:_tall|_masked)?)_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
+ONE_DTYPE = "fp16"
 DECODE = re.compile(r"fa_decode_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
 PART = 512  # keys of a decode's workgroup
+MASKED = "fwd_masked"
+# By name in an op, what a mask has.
+MASKS = {"bool": "bytes", "bias": "elements", "fp32 bias": "fp32"}
 # No forward: the reference kernel, kernels bound by memory, of which decode has a model of its own, and
 # backward kernels (gradients.py).
 OTHER = re.compile(r"fa_(append|bwd_\w+|combine|decode|reference)_(fp16|bf16)(_d\d+)?$")
@@ -46,7 +55,7 @@ def lengths(arch: str, kernel: Kernel) -> tuple[int, ...]:
     """The keys of a forward's workloads: long ones, of one dtype, where the plan chooses between kernels."""
     _, dtype, head_dim = _named(kernel)
     has_tall = any(row.head_dim == head_dim for row in tall_tiles(arch_named(arch)))
-    return (SEQLEN, LONG) if has_tall and dtype == LONG_DTYPE else (SEQLEN,)
+    return (SEQLEN, LONG) if has_tall and dtype == ONE_DTYPE else (SEQLEN,)
 
 
 def forward(kernel: Kernel, label: str = LABEL, *, dies: int = 0, keys: int = SEQLEN) -> Workload:
@@ -71,6 +80,36 @@ def causal_forward(
     # see.
     case = Case(dtype, head_dim, rows, keys, nheads=heads, nheads_k=heads, causal=True)
     return _workload(kernel, label, f"{op} causal", case, dies)
+
+
+def reads_mask(kernel_name: str) -> bool:
+    """Whether a forward is one with a mask, which ``masked_forward`` models."""
+    match = NAME.match(kernel_name)
+    return match is not None and match["op"] == MASKED
+
+
+def masks(kernel: Kernel) -> tuple[str, ...]:
+    """The masks of its workloads, of one dtype: with the other they cost as much."""
+    return tuple(MASKS) if _named(kernel)[1] == ONE_DTYPE else ()
+
+
+def masked_forward(kernel: Kernel, kind: str, label: str = LABEL, *, dies: int = 0) -> Workload:
+    """The same with a mask of ``MASKS`` that hides half of the keys, at random, from each row."""
+    op, dtype, head_dim = _named(kernel)
+    found = _workload(kernel, label, f"{op} {kind}", Case(dtype, head_dim, SEQLEN, SEQLEN), dies)
+    draw = random.Random(0)  # noqa: S311  (test data, repeatable)
+    bits = [draw.getrandbits(1) for _ in range(SEQLEN * SEQLEN)]
+    numbers = [0.0 if bit else -math.inf for bit in bits]
+    data = {
+        "bytes": lambda: bytes(bits),
+        "elements": lambda: encode(numbers, dtype),
+        "fp32": lambda: array("f", numbers).tobytes(),
+    }[MASKS[kind]]()
+    mask = Memory.of(data, "mask", readonly=True)
+    (kernarg,) = found.arguments
+    assert isinstance(kernarg, bytes), "of a whole struct"
+    packed = with_mask(kernarg, mask, MASKS[kind], (0, 0, SEQLEN))
+    return replace(found, arguments=(packed,), memory={**found.memory, mask.name: mask})
 
 
 def decoding(kernel: Kernel, label: str = LABEL) -> Workload:

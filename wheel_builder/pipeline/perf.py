@@ -145,6 +145,10 @@ def _ours(
         if not ours.has_workload(name):
             continue
         dies = ours.dies_of(subject.machine.arch)
+        if ours.reads_mask(name):
+            for kind in ours.masks(kernel):
+                yield measured(ours.masked_forward(kernel, kind, label, dies=dies))
+            continue
         heads = ours.heads_of(subject.machine.arch, kernel)
         for keys in ours.lengths(subject.machine.arch, kernel):
             whole = measured(ours.forward(kernel, label, dies=dies, keys=keys))

@@ -70,19 +70,21 @@ def attention(
 ) -> Answer:
     """``flash_attn_func`` with chunks, and with a mask of any form.
 
-    Kernels take chunks, and a mask that is the same for all heads and rows, as of padding, without causal,
-    window_size, alibi_slopes, chunk and dropout_p: the keys that are seen are copied together first. With
-    other masks the PyTorch implementation answers, forward and backward, in memory that grows with the
-    lengths and not with their product.
+    Kernels take chunks and masks. Of a boolean mask that is the same for all heads and rows, as of padding,
+    without causal, window_size, alibi_slopes, chunk and dropout_p, the keys that are seen are copied together
+    first, forward and backward. Other masks kernels read, without alibi_slopes, softcap, chunk and dropout_p.
+    There the PyTorch implementation answers, and computes gradients, in memory that grows with the lengths
+    and not with their product; the gradient of a bias has the bias's size in fp32.
 
     Args:
         q: (batch, seqlen_q, nheads, headdim).
         k: (batch, seqlen_k, nheads_k, headdim).
         v: (batch, seqlen_k, nheads_k, headdim).
-        attn_mask: torch.bool, True where a query may see a key: (seqlen_q, seqlen_k), (batch, seqlen_q,
-            seqlen_k) or (batch, nheads, seqlen_q, seqlen_k), where any size may be 1. A mask of each
-            sequence's keys, (batch, seqlen_k), is given as mask[:, None]. It hides keys besides those that
-            causal and window_size hide.
+        attn_mask: torch.bool, True where a query may see a key, or numbers (torch.float16, torch.bfloat16,
+            torch.float32) that are added to the scores, of which -inf hides a key: (seqlen_q, seqlen_k),
+            (batch, seqlen_q, seqlen_k) or (batch, nheads, seqlen_q, seqlen_k), where any size may be 1. A
+            mask of each sequence's keys, (batch, seqlen_k), is given as mask[:, None]. It hides keys besides
+            those that causal and window_size hide.
     """
     tensors = (q, k, v, alibi_slopes, attn_mask, sink)
     numbers = (chunk, dropout_p, softmax_scale, causal, softcap, deterministic, window_size)

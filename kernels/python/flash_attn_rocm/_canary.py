@@ -12,22 +12,32 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _canary_append, _canary_calls, _capture, _environment, _plan, _remembered
+from flash_attn_rocm import (
+    _canary_append,
+    _canary_calls,
+    _capture,
+    _dense_masks,
+    _environment,
+    _plan,
+    _remembered,
+)
 from flash_attn_rocm._canary_append import Append
 from flash_attn_rocm._canary_calls import Answer, Backward
 from flash_attn_rocm._layout import Device
-from flash_attn_rocm._options import DTYPES, Inputs
-from flash_attn_rocm._remembered import FAILED, PASSED, RUNNING, Family
+from flash_attn_rocm._options import DTYPES, Inputs, Options
+from flash_attn_rocm._remembered import FAILED, MASKED, PASSED, RUNNING, Family
 from flash_attn_rocm._support import FAILURES, Machine, forget_reasons
 
 _lock = threading.RLock()
 _found: dict[tuple[torch.device, Family], str] = {}
 
 
-def failure(answer: Answer, inputs: Inputs, device: Device) -> str:
-    """Why the kernels for these inputs are disabled, or ""; ``answer`` launches them."""
+def failure(answer: Answer, inputs: Inputs, options: Options, device: Device) -> str:
+    """Why the kernels for a call are disabled, or ""; ``answer`` launches them."""
     dtype = DTYPES[inputs.q.dtype]
-    family = Family(device.arch, dtype, _plan.padded_head_dim(device.arch, dtype, inputs.q.shape[-1]))
+    op, work = (_plan.MASKED, MASKED) if _dense_masks.is_read(inputs, options) else (_plan.FORWARD, "")
+    head_dim = _plan.padded_head_dim(device.arch, dtype, inputs.q.shape[-1], op)
+    family = Family(device.arch, dtype, head_dim, work)
     return _known(
         family, inputs.q.device, lambda where: _canary_calls.attention_problem(family, answer, device, where)
     )

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from flash_attn_rocm import _canary_reference, _paths, _plan
 from flash_attn_rocm._canary_made import Call, made
-from flash_attn_rocm._canary_rows import ATTENTION, GRADIENTS, TALL
+from flash_attn_rocm._canary_rows import ATTENTION, GRADIENTS, MASKS, MASKS_OF_BF16, TALL
 from flash_attn_rocm._layout import Device
 from flash_attn_rocm._options import BackwardCall, Inputs
-from flash_attn_rocm._remembered import Family
+from flash_attn_rocm._remembered import MASKED, Family
 from flash_attn_rocm._suite.wheel_builder.emulator import rule
 
 SECONDS = 30.0  # until calls that take milliseconds count as a hang
@@ -52,7 +52,7 @@ def gradients_problem(family: Family, backward: Backward, where: torch.device) -
         inputs, state = _on(on_cpu.inputs, where), moved(on_cpu.rng_state, where)
         given = BackwardCall(dout, out, lse, inputs, call.options, state)
         cancelled = _cancelled(call)
-        found = ended(where, lambda: backward(given, family.arch, family.gradients))  # noqa: B023
+        found = ended(where, lambda: backward(given, family.arch, family.work))  # noqa: B023
         if found is None:
             return endless(call.name)
         for what, one, other in zip(("dq", "dk", "dv"), found, wanted, strict=True):
@@ -64,13 +64,15 @@ def gradients_problem(family: Family, backward: Backward, where: torch.device) -
 
 def attention_calls(family: Family) -> Iterator[Call]:
     """Small calls that take the family's paths, on the CPU."""
+    if family.work == MASKED:
+        return made(MASKS_OF_BF16 if family.dtype == "bf16" else MASKS, family)
     tall = TALL if _plan.has_tall(*family[:3]) else ()
     return made((*ATTENTION, *tall), family)
 
 
 def gradient_calls(family: Family) -> Iterator[Call]:
     """The same for gradients, of the loops that the family's kernels have."""
-    takes_features = family.gradients != _paths.FUSED or _plan.fused_takes_features(*family[:3])
+    takes_features = family.work != _paths.FUSED or _plan.fused_takes_features(*family[:3])
     return made([row for row in GRADIENTS if takes_features or not row.featured], family)
 
 

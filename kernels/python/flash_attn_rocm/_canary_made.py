@@ -8,7 +8,21 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from flash_attn_rocm._canary_rows import CACHE, DENSE, FLAT, IN_USE, PACKED, PAGED, Row
+from flash_attn_rocm._canary_rows import (
+    BOOL,
+    CACHE,
+    DENSE,
+    FLAT,
+    IN_USE,
+    LEFT,
+    PACKED,
+    PAGED,
+    SOME,
+    WHOLE,
+    Mask,
+    Row,
+)
+from flash_attn_rocm._canary_rows import FP32 as MASK_FP32
 from flash_attn_rocm._options import TORCH_DTYPES, Inputs, Options
 from flash_attn_rocm._remembered import Family
 
@@ -22,6 +36,7 @@ ALONG = 128.0  # what all queries have in the one element that makes the scores 
 APART = 8
 # Random numbers, and then the same again: a multiple of 8 and of no head dim, so that rows differ.
 DRAWN = 8 * 4099
+TINY = 2.0**-30  # which fp16 has not
 # Heads behind those of a row of q, k, v and dout: dense tensors have strides of their own.
 BEHIND = (3, 0, 1, 2)
 Lengths = tuple[int, ...]
@@ -75,7 +90,7 @@ def _made(row: Row, family: Family, pool: Tensor, slopes: Tensor) -> Call:
     q = padded.q if row.store == DENSE else padded.q.contiguous()
     if row.store in {PACKED, IN_USE, PAGED}:
         q, where["cu_seqlens_q"] = packed(q, row.rows), _ends(row.rows)
-    inputs = padded._replace(q=q, k=k, v=v, attn_mask=None, **where)
+    inputs = padded._replace(q=q, k=k, v=v, attn_mask=padded.attn_mask if row.mask else None, **where)
     return Call(row.why, inputs, options, row.nan, padded, dout, row.rows, row.keys, row.tall)
 
 
@@ -89,8 +104,29 @@ def _padded(row: Row, family: Family, pool: Tensor) -> tuple[Inputs, Tensor]:
     if row.scores != FLAT or row.infinite:
         q, k = q.clone(), k.clone()
         _score(row, q, k, row.scale * family.head_dim**-0.5)
+    if row.tiny:
+        v = v.clone()
+        v[..., 0] = TINY
     mask = None if min(row.keys) == max(row.keys) else there(row.keys)[:, None, None]
+    if row.mask:
+        mask = _mask(row, row.mask, pool)
     return Inputs(q, k, v, attn_mask=mask), dout
+
+
+def _mask(row: Row, mask: Mask, pool: Tensor) -> Tensor:
+    """(batch, nheads, rows, keys), with 1 where it is the same for all."""
+    whole = {"b": len(row.rows), "h": row.heads[0], "i": row.rows[0]}
+    sizes = (*(size if name in mask.of else 1 for name, size in whole.items()), row.keys[0])
+    drawn, other = (numbers[: math.prod(sizes)].view(sizes) for numbers in (pool, pool.flip(0)))
+    hidden = {
+        SOME: drawn > 0.0,
+        LEFT: (torch.arange(row.keys[0]) < row.keys[0] // 2).expand(sizes),
+        WHOLE: (drawn[..., :1] > 0.5).expand(sizes),
+    }[mask.hides]
+    if mask.holds == BOOL:
+        return ~hidden
+    bias = other * 2.0
+    return (bias.to(FP32) if mask.holds == MASK_FP32 else bias).masked_fill(hidden, mask.low)
 
 
 def _view(pool: Tensor, row: Row, length: int, heads: tuple[int, int], head_dim: int) -> Tensor:

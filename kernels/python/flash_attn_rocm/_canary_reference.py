@@ -111,6 +111,9 @@ def _scores(call: Call, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor | None]:
     distance = _distance(call)
     if call.padded.alibi_slopes is not None:
         each.addcmul_(call.padded.alibi_slopes[..., None, None], distance.abs(), value=-1.0)
+    mask = call.padded.attn_mask
+    if mask is not None and mask.dtype != torch.bool:
+        each.add_(mask)
     if (hidden := _hidden(call, distance)) is not None:
         each.masked_fill_(hidden, -math.inf)
     return scores, capped
@@ -125,7 +128,7 @@ def _distance(call: Call) -> Tensor:
 def _hidden(call: Call, distance: Tensor) -> Tensor | None:
     """What window and padding hide, in a shape that broadcasts to (batch, nheads, rows, keys)."""
     left, right, mask = call.options.window_left, call.options.window_right, call.padded.attn_mask
-    each = [] if mask is None else [~mask]
+    each = [] if mask is None or mask.dtype != torch.bool else [~mask]
     each += [distance > right] if right >= 0 else []
     each += [distance < -left] if left >= 0 else []
     return functools.reduce(torch.logical_or, each) if each else None

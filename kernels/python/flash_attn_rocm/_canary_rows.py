@@ -4,6 +4,7 @@ They are chosen by what the emulator executes, and measured by mutants of the ke
 ``python -m tests.mutation.canary``.
 """
 
+import math
 from typing import NamedTuple
 
 DENSE, PACKED, IN_USE, CACHE, PAGED = "dense", "packed", "in use", "cache", "paged"
@@ -12,6 +13,21 @@ FLAT = (0.0, 0.0)
 # Keys that decode takes at once; of head dims up to SMALL some kernels take twice as many.
 TILE, SMALL = 32, 64
 WAVE = 64  # the lanes that share parts out
+BOOL, OWN, FP32 = "bool", "own", "fp32"
+SOME, LEFT, WHOLE = "some keys", "left keys", "whole rows"
+FAR_BELOW = -20000.0  # a bias, which fp16 has
+
+
+class Mask(NamedTuple):
+    """An attn_mask that ``holds`` bool or numbers, of the family's dtype or fp32, which are other ones for
+    each sequence (b), head (h) and row (i) where ``of`` has that letter.  As a number, what it ``hides`` is
+    ``low``.
+    """
+
+    holds: str
+    of: str
+    hides: str = SOME
+    low: float = -math.inf
 
 
 class Row(NamedTuple):
@@ -26,6 +42,7 @@ class Row(NamedTuple):
     where windows begin at the diagonal it is the last key, the only one that the last query sees.  With
     ``nan`` all tensors are NaN: nothing may be left of it in gradients of what is hidden.
     Where ``narrower`` than the family's head dim, rows are not aligned.  ``tall``: with tall workgroups.
+    ``tiny``: with a number that bf16 has and fp16 does not.
     """
 
     why: str
@@ -46,6 +63,8 @@ class Row(NamedTuple):
     narrower: int = 0
     heads_first: bool = False
     tall: bool = False
+    mask: Mask | None = None
+    tiny: bool = False
 
     def of(self, head_dim: int) -> "Row":
         """With a tile for each part, where there are more parts than lanes; scores rise as far."""
@@ -141,6 +160,31 @@ TALL = tuple(
     )
     for row in ATTENTION
     if max(row.rows) > 16 and row.parts == 1 and not row.narrower and not row.featured
+)
+
+# The kernel with a mask or a bias: each kind of mask, with and without each stride.  Numbers far below 0 are
+# kept apart from other scores where products start from the softmax's shift: they come first in a row, before
+# others or alone.
+MASKS = (
+    Row("bool, window", (129,), (97,), (3, 1), (33, 7), mask=Mask(BOOL, "hi")),
+    Row("bool, rows that see nothing, infinite scores", (40, 40, 40), (70, 70, 70), (2, 1), CAUSAL,
+        infinite=True, mask=Mask(BOOL, "bi", WHOLE)),
+    Row("bool, scores that rise and fall", (33,), (200,), (2, 2), scores=(0.0, 5.0), mask=Mask(BOOL, "hi")),
+    Row("bool, a workgroup without keys", (150,), (17,), (2, 1), CAUSAL, mask=Mask(BOOL, "hi")),
+    Row("bias, heads first", (70, 70), (97, 97), (4, 2), heads_first=True, mask=Mask(OWN, "bhi")),
+    Row("bias of keys, far below on the left", (40, 40), (200, 200), (2, 1), (70, -1), scale=-1.0,
+        mask=Mask(OWN, "b", LEFT, FAR_BELOW)),
+    Row("bias, rows far below, scores that rise and fall", (33,), (200,), (2, 2), scores=(0.0, 5.0),
+        mixed=True, mask=Mask(OWN, "hi", WHOLE, FAR_BELOW)),
+    Row("fp32, window", (70,), (200,), (3, 1), (0, 60), scores=(0.0, 5.0), mask=Mask(FP32, "i")),
+    Row("fp32, far below on the left, rows that see nothing", (40, 40), (150, 150), (2, 2), (-1, 7),
+        mask=Mask(FP32, "bh", LEFT, FAR_BELOW)),
+    Row("fp32, whole rows", (33,), (97,), (2, 1), scores=(1500.0, 1.0), mask=Mask(FP32, "hi", WHOLE)),
+)  # fmt: skip
+# gfx1030 computes rows of bf16 with such numbers in another loop.
+MASKS_OF_BF16 = (
+    *MASKS,
+    *(row._replace(why=f"{row.why}, numbers that fp16 has not", tiny=True) for row in MASKS),
 )
 
 # Both loops of the kernels for gradients, on each of the two paths.  Windows end at each of four keys that a

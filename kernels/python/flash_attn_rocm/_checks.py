@@ -141,7 +141,7 @@ def mask(attn_mask: Any, q: Tensor, k: Tensor) -> list[str]:  # noqa: ANN401
     if attn_mask is None:
         return []
     if not isinstance(attn_mask, Tensor):
-        return [f"attn_mask: expected a torch.bool tensor, got {type(attn_mask).__name__}"]
+        return [f"attn_mask: expected a tensor, got {type(attn_mask).__name__}"]
     batch, nheads, rows, keys = q.shape[0], q.shape[2], q.shape[1], k.shape[1]
     layouts = {2: (rows, keys), 3: (batch, rows, keys), 4: (batch, nheads, rows, keys)}
     sizes = layouts.get(attn_mask.dim(), ())
@@ -150,7 +150,12 @@ def mask(attn_mask: Any, q: Tensor, k: Tensor) -> list[str]:  # noqa: ANN401
         *most, last = map(str, layouts.values())
         wanted = f"{', '.join(most)} or {last}, any size may be 1"
         found.append(f"attn_mask: expected shape {wanted}, got {shape(attn_mask)}")
-    return [*found, *_kind("attn_mask", attn_mask, torch.bool, q.device)]
+    if attn_mask.dtype not in (torch.bool, *DTYPES, torch.float32, q.dtype):
+        expected = "torch.bool, torch.float16, torch.bfloat16, torch.float32 or that of q"
+        found.append(f"attn_mask: expected dtype {expected}, got {attn_mask.dtype}")
+    if attn_mask.device != q.device:
+        found.append(f"attn_mask: expected device {q.device} like q, got {attn_mask.device}")
+    return found
 
 
 def sinks(sink: Any, nheads: int, device: torch.device) -> list[str]:  # noqa: ANN401

@@ -97,7 +97,7 @@ def written(call: BackwardCall, arch: str, path: str, places: Places = NO_PLACES
     Rows of packed sequences that belong to none, or are behind the first max_seqlen of theirs, are 0.
     """
     inputs, wanted = call.inputs, call.inputs.q.shape[-1]
-    if inputs.attn_mask is not None:
+    if _key_masks.chooses_keys(inputs, call.options):
         return _written_of_sorted(call, arch, path, places)
     if _chunks.divide(inputs, call.options):
         return _written_of_chunks(call, arch, path, places)

@@ -16,6 +16,7 @@ from flash_attn_rocm._support import device_of, gradients_unserved, unserved
 
 Three = tuple[Tensor, Tensor, Tensor]
 SAME_NAMES: Mapping[str, str] = MappingProxyType({})
+MASK = Inputs._fields.index("attn_mask") - len(Inputs._fields)
 CALLERS = 6  # from the warning to the line that called the public function
 
 
@@ -164,9 +165,11 @@ def _forward(
     return _ops.forward(inputs, options, state, want_probabilities=want_probabilities)
 
 
-def _backward(call: BackwardCall, no_gradients: str, together: int = 0) -> list[Tensor]:
+def _backward(
+    call: BackwardCall, no_gradients: str, together: int = 0, *, of_mask: bool = False
+) -> list[Tensor]:
     if no_gradients:
-        return _ops.backward(call, together)
+        return _ops.backward(call, together, of_mask=of_mask)
     return _gradients.backward(call, device_of(call.inputs.q.device).arch, together)
 
 
@@ -216,8 +219,9 @@ class _Attention(torch.autograd.Function):
         call = BackwardCall(dout, out, lse, _unpacked(tensors, ctx.together), ctx.options, state)
         if ctx.by_kernel and ctx.no_gradients:  # without kernels forward has said it
             fall_back(ctx.no_gradients, stacklevel=2)
-        gradients = _backward(call, ctx.no_gradients, ctx.together)
-        return (None,) * 6 + _ops.placed(gradients, tensors)
+        of_mask = ctx.needs_input_grad[MASK]
+        gradients = _backward(call, ctx.no_gradients, ctx.together, of_mask=of_mask)
+        return (None,) * 6 + _ops.placed(gradients, tensors, of_mask=of_mask)
 
 
 class _Recalled(torch.autograd.Function):

@@ -4,7 +4,17 @@ takes as one opaque call: how a call is cut and what is copied is decided when i
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _canary, _chunks, _flops, _key_masks, _ops, _resets, _sinks, _watched
+from flash_attn_rocm import (
+    _canary,
+    _chunks,
+    _dense_masks,
+    _flops,
+    _key_masks,
+    _ops,
+    _resets,
+    _sinks,
+    _watched,
+)
 from flash_attn_rocm._layout import Device, choose, readable
 from flash_attn_rocm._notice import fall_back
 from flash_attn_rocm._options import Inputs, Options
@@ -12,9 +22,9 @@ from flash_attn_rocm._paths import TALL
 
 FWD = torch.ops.flash_attn_rocm.fwd.default
 ARGUMENTS = _ops.arguments_of(FWD)
-# As ``launch`` gives them: of Inputs without attn_mask and sink, and of Options what kernels take.
+# As ``launch`` gives them: of Inputs without sink, and of Options what kernels take.
 GIVEN = (
-    *Inputs._fields[:10], "out", "lse", "rng_state", "partial_out", "partial_lse", *Options._fields[:7],
+    *Inputs._fields[:11], "out", "lse", "rng_state", "partial_out", "partial_lse", *Options._fields[:7],
     "tall",
 )  # fmt: skip
 assert GIVEN == ARGUMENTS, "calls.toml has the operator's arguments in another order than Inputs and Options"
@@ -57,7 +67,7 @@ def launch(
     if splits > 1:
         partial_out = lse.new_empty((splits, *lse_shape, q.shape[-1]))
         partial_lse = lse.new_empty((splits, *lse_shape))
-    FWD(*inputs[:10], out, lse, rng_state, partial_out, partial_lse, *options[:7], tall)
+    FWD(*inputs[:11], out, lse, rng_state, partial_out, partial_lse, *options[:7], tall)
     return (out, lse) if inputs.sink is None else _sinks.joined(out, lse, inputs.sink)
 
 
@@ -66,7 +76,7 @@ def _forward(*arguments: object) -> Two:
     assert isinstance(arch, str), "the operator's schema says so"
     assert isinstance(units, int), "the operator's schema says so"
     state = rng_state if isinstance(rng_state, Tensor) else None
-    if failure := _canary.failure(_answer, inputs, Device(arch, units)):
+    if failure := _canary.failure(_answer, inputs, options, Device(arch, units)):
         fall_back(failure, stacklevel=2)
         return _ops.forward(inputs, options, state, want_probabilities=False)[:2]
     return _answer(inputs, options, state, Device(arch, units))
@@ -76,9 +86,9 @@ def _answer(
     inputs: Inputs, options: Options, state: Tensor | None, device: Device, *, tall: bool = False
 ) -> Two:
     """With tall workgroups also where the plan does not take them, if ``tall``."""
-    masked = inputs.attn_mask is not None
-    if masked or _chunks.divide(inputs, options):
-        cut = _key_masks.cut if masked else _chunks.cut
+    chosen = _key_masks.chooses_keys(inputs, options)
+    if chosen or _chunks.divide(inputs, options):
+        cut = _key_masks.cut if chosen else _chunks.cut
         out, lse = _answer(*cut(inputs, options), state, device)
         return _chunks.joined(out, inputs), _chunks.joined_lse(lse, inputs)
     layout = choose(inputs, options, device)
@@ -86,8 +96,8 @@ def _answer(
         raise RuntimeError(layout.plan.reason)
     q, k, v = (readable(tensor, layout) for tensor in inputs[:3])
     tall = tall or layout.plan.path == TALL
-    read, splits = Inputs(q, k, v, *inputs[3:]), layout.plan.splits
-    out, lse = launch(read, options, state, inputs.lse_shape, splits, tall)
+    read = Inputs(q, k, v, *inputs[3:])._replace(attn_mask=_dense_masks.readable(inputs))
+    out, lse = launch(read, options, state, inputs.lse_shape, layout.plan.splits, tall)
     head_dim = inputs.q.shape[-1]
     return (out if out.shape[-1] == head_dim else out[..., :head_dim].contiguous()), lse
 

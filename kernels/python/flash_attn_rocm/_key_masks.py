@@ -1,4 +1,4 @@
-"""Masks on kernels, which have no argument for one: those that are the same for all heads and rows.
+"""Boolean masks that are the same for all heads and rows, on kernels that have no argument for one.
 
 Such a mask, as of padding, chooses keys.  Where no rule depends on positions, their order changes no answer:
 those of each sequence that are seen are copied to its front, and the others become a sequence without rows.
@@ -12,19 +12,15 @@ from flash_attn_rocm._options import BackwardCall, Inputs, Options
 from flash_attn_rocm.pieces import flat
 
 
-def unserved(inputs: Inputs, options: Options) -> str:
-    """Why kernels do not take the mask, or "", also where there is none."""
+def chooses_keys(inputs: Inputs, options: Options) -> bool:
+    """Whether there is such a mask, and nothing depends on the places of keys."""
     mask = inputs.attn_mask
-    if mask is None:
-        return ""
-    if mask.shape[1] != 1 or mask.shape[2] != 1:
-        return "kernels take an attn_mask only where it is the same for all heads and rows"
+    if mask is None or mask.dtype != torch.bool or mask.shape[1] != 1 or mask.shape[2] != 1:
+        return False
     places = options.window_left >= 0 or options.window_right >= 0 or options.chunk > 0
-    if places or inputs.alibi_slopes is not None:
-        return "kernels take no attn_mask beside causal, window_size, chunk or alibi_slopes"
-    if options.dropout_p > 0.0:
-        return "kernels take no attn_mask beside dropout_p > 0"
-    return ""
+    # A branch, because torch.compile may know dropout_p only as a symbol.
+    drops = True if options.dropout_p > 0.0 else False  # noqa: SIM210
+    return not places and inputs.alibi_slopes is None and not drops
 
 
 def cut(inputs: Inputs, options: Options) -> tuple[Inputs, Options]:

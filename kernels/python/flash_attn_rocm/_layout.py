@@ -10,7 +10,7 @@ from torch.nn.functional import pad
 from flash_attn_rocm._library import LIMITS
 from flash_attn_rocm._options import DTYPES, Inputs, Options, is_featured
 from flash_attn_rocm._paths import REFERENCE
-from flash_attn_rocm._plan import Plan, padded_head_dim, plan
+from flash_attn_rocm._plan import FORWARD, MASKED, Plan, padded_head_dim, plan
 
 ADDRESS_ALIGNMENT = LIMITS.alignment * 2  # bytes: kernels' dtypes have 2
 
@@ -38,7 +38,8 @@ def choose(inputs: Inputs, options: Options, device: Device) -> Layout:
     """How to run the call: a cache is copied only if no kernel can read it in place, other tensors whenever
     that allows a faster kernel."""
     head_dim = inputs.q.shape[-1]
-    served = padded_head_dim(device.arch, DTYPES[inputs.q.dtype], head_dim)
+    op = FORWARD if inputs.attn_mask is None else MASKED
+    served = padded_head_dim(device.arch, DTYPES[inputs.q.dtype], head_dim, op)
     as_it_is = served == head_dim and all(map(is_aligned, inputs[:3]))
     if not as_it_is and (inputs.seqused_k is not None or inputs.block_table is not None):
         found = _plan(inputs, options, device, head_dim, aligned=False)
@@ -82,7 +83,7 @@ def _plan(inputs: Inputs, options: Options, device: Device, head_dim: int, *, al
         device.arch, DTYPES[inputs.q.dtype], head_dim, inputs.batch,
         options.max_seqlen_q, options.max_seqlen_k, inputs.q.shape[-2], inputs.k.shape[-2],
         device.compute_units, options.num_splits, options.dropout_p > 0.0, aligned,
-        _is_plain(inputs, options),
+        _is_plain(inputs, options), inputs.attn_mask is not None,
     )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ FORWARD = (
 )
 BACKWARD = (
     f"pytorch_backward(Tensor dout, Tensor out, Tensor lse, {INPUTS}, {OPTIONS}, Tensor? rng_state, "
-    "int together) -> Tensor[]"
+    "int together, bool of_mask) -> Tensor[]"
 )
 TANGENT = (
     "pytorch_tangent(Tensor q_tangent, Tensor k_tangent, Tensor v_tangent, Tensor out, Tensor lse, "
@@ -42,11 +42,11 @@ def forward(inputs: Inputs, options: Options, rng_state: Tensor | None, *, want_
     return found
 
 
-def backward(call: BackwardCall, together: int = 0) -> list[Tensor]:
-    """Gradients of q, k and v, in their shapes and dtype, the last ``together`` in one tensor, and of sink,
-    if there is one."""
+def backward(call: BackwardCall, together: int = 0, *, of_mask: bool = False) -> list[Tensor]:
+    """Gradients of q, k and v, in their shapes and dtype, the last ``together`` in one tensor, of attn_mask
+    if that is wanted, and of sink, if there is one."""
     _flops.register()
-    found: list[Tensor] = torch.ops.flash_attn_rocm.pytorch_backward(*flat(call), together)
+    found: list[Tensor] = torch.ops.flash_attn_rocm.pytorch_backward(*flat(call), together, of_mask)
     return found
 
 
@@ -82,7 +82,7 @@ def _forward(*arguments: object) -> Three:
 
 
 def _backward(dout: Tensor, out: Tensor, lse: Tensor, *arguments: object) -> list[Tensor]:
-    inputs, options, (rng_state, together) = split(arguments)
+    inputs, options, (rng_state, together, wants_mask) = split(arguments)
     if inputs.block_table is not None:
         message = (
             "the gradient of attention over a paged cache (block_table) is not defined\n"
@@ -92,6 +92,9 @@ def _backward(dout: Tensor, out: Tensor, lse: Tensor, *arguments: object) -> lis
     (dq, dk, dv), found = empty_gradients(inputs, together)
     for gradient in found:
         gradient.zero_()
+    mask, of_mask = inputs.attn_mask, None
+    if mask is not None and wants_mask:
+        of_mask = torch.zeros(mask.shape, dtype=lse.dtype, device=mask.device)
     for part in parts(inputs, options):
         some_dq, some_dk, some_dv = _pytorch.backward(
             part.rows_of(dout),
@@ -101,11 +104,14 @@ def _backward(dout: Tensor, out: Tensor, lse: Tensor, *arguments: object) -> lis
             part.slopes_of(inputs.alibi_slopes),
             options,
             dropout=_dropout(part, options, rng_state),
-            mask=inputs.attn_mask,
+            mask=mask,
+            of_mask=of_mask,
         )
         part.rows_of(dq).copy_(some_dq)
         part.keys_of(dk).copy_(some_dk)
         part.keys_of(dv).copy_(some_dv)
+    if mask is not None and of_mask is not None:
+        found.append(of_mask.to(mask.dtype))
     if inputs.sink is not None:
         sums = (dout.to(lse.dtype) * out.to(lse.dtype)).sum(dim=-1).transpose(-1, -2)
         found.append(_sinks.gradient(inputs.sink, lse, sums))
@@ -139,8 +145,8 @@ def _forward_fake(*arguments: object) -> Three:
 
 
 def _backward_fake(_dout: Tensor, _out: Tensor, _lse: Tensor, *arguments: object) -> list[Tensor]:
-    inputs, _, (_, together) = split(arguments)
-    return fake_gradients(inputs, together)
+    inputs, _, (_, together, of_mask) = split(arguments)
+    return fake_gradients(inputs, together, of_mask)
 
 
 def _tangent_fake(_q: Tensor, _k: Tensor, _v: Tensor, out: Tensor, *_arguments: object) -> Tensor:
@@ -203,18 +209,27 @@ def empty_gradients(inputs: Inputs, together: object = 0) -> tuple[Three, list[T
     return (dq, dk, dv), found
 
 
-def fake_gradients(inputs: Inputs, together: object) -> list[Tensor]:
+def fake_gradients(inputs: Inputs, together: object, of_mask: object = False) -> list[Tensor]:  # noqa: FBT002
     """What operators for gradients return, without values."""
     found = empty_gradients(inputs, together)[1]
-    return found if inputs.sink is None else [*found, torch.empty_like(inputs.sink)]
+    others = (x for x in (inputs.attn_mask if of_mask else None, inputs.sink) if x is not None)
+    return [*found, *(torch.empty_like(x, memory_format=torch.contiguous_format) for x in others)]
 
 
-def placed(gradients: Sequence[Tensor], tensors: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
-    """One for each of the tensors that a call was given, of which q, k and v come first, and sink last."""
-    if tensors[-1] is None:
-        return (*gradients, *(None,) * (len(tensors) - len(gradients)))
-    *first, of_sink = gradients
-    return (*first, *(None,) * (len(tensors) - len(gradients)), of_sink)
+def placed(
+    gradients: Sequence[Tensor], tensors: Sequence[Tensor | None], *, of_mask: bool = False
+) -> tuple[Tensor | None, ...]:
+    """One for each of the tensors that a call was given, of which q, k and v come first, and sink last, after
+    attn_mask where that has a gradient."""
+    missing = len(tensors) - len(gradients)
+    if tensors[-1] is None and not of_mask:
+        return (*gradients, *(None,) * missing)
+    several = len(gradients) - of_mask - (tensors[-1] is not None)
+    first = gradients[:several]
+    ends: list[Tensor | None] = [*gradients[several:]]
+    ends = ends if of_mask else [None, *ends]
+    ends = ends if tensors[-1] is not None else [*ends, None]
+    return (*first, *(None,) * (len(tensors) - several - 2), *ends)
 
 
 LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")

@@ -47,8 +47,8 @@ class Inputs(NamedTuple):
     With block_table (batch, max_blocks) k and v are (num_blocks, page, nheads_k, headdim).
     Keys of sequence b begin at leftpad_k[b] and end before seqused_k[b]; cache_batch_idx[b] is its row in
     a dense k and v.  Integers are int32.
-    attn_mask, which no kernel has, is True where a query may see a key: (batch, nheads, seqlen_q, seqlen_k)
-    bool with any of these 1, for dense q, k and v.
+    attn_mask (batch, nheads, seqlen_q, seqlen_k), with any of these 1, for dense q, k and v: bool, True where
+    a query may see a key, or numbers that are added to the scores, of which -inf hides.
     sink (nheads), of any floating dtype, joins the softmax of its heads' rows after the kernels (``_sinks``).
     """
 
@@ -72,8 +72,8 @@ class Inputs(NamedTuple):
 
     @property
     def wants_gradients(self) -> bool:
-        """Whether autograd will ask for gradients of q, k, v or sink."""
-        leaves = (*self[:3], self.sink)
+        """Whether autograd will ask for gradients of q, k, v, attn_mask or sink."""
+        leaves = (*self[:3], self.attn_mask, self.sink)
         return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in leaves)
 
     @property

@@ -19,7 +19,8 @@ EXPLAIN_BWD = torch.ops.flash_attn_rocm.explain_bwd.default
 PLAN_BWD = torch.ops.flash_attn_rocm.plan_bwd.default
 SUMS = torch.ops.flash_attn_rocm.bwd_sums.default
 UNSUPPORTED = "unsupported"
-FORWARD, BACKWARD = "fwd", "bwd_dq"  # kernels for one head dim, which tell the others' head dims too
+# Kernels for one head dim, which tell the others' head dims too.
+FORWARD, BACKWARD, MASKED = "fwd", "bwd_dq", "fwd_masked"
 TALL_OP = "fwd_tall"
 TYPICAL_LENGTH = 128
 
@@ -47,12 +48,13 @@ def plan(
     dropout: bool,  # noqa: FBT001 - in the order of the library's operator
     aligned: bool,  # noqa: FBT001
     plain: bool = False,  # noqa: FBT001, FBT002
+    masked: bool = False,  # noqa: FBT001, FBT002
 ) -> Plan:
     """What the library decides; ``aligned`` when all strides and addresses are multiples of 8 elements,
     ``plain`` when nothing keeps tall workgroups from being worth while."""
     answer = PLAN(
         arch, dtype, head_dim, batch, max_seqlen_q, max_seqlen_k, nheads, nheads_k, compute_units, num_splits,
-        dropout, aligned, plain,
+        dropout, aligned, plain, masked,
     )  # fmt: skip
     path, splits, reason = str(answer).split(" ", 2)
     return Plan("", 1, reason) if path == UNSUPPORTED else Plan(path, int(splits), reason)
@@ -62,6 +64,13 @@ def typical(arch: str, dtype: str, head_dim: int, *, dropout: bool = False) -> P
     """The plan of a typical call: whether a kernel serves does not depend on sizes."""
     padded, rows = padded_head_dim(arch, dtype, head_dim), TYPICAL_LENGTH
     return plan(arch, dtype, padded, 1, rows, rows, 1, 1, 0, 0, dropout, True)  # noqa: FBT003
+
+
+def no_masks(arch: str, dtype: str, head_dim: int) -> str:
+    """Why the library has no kernels that read an attn_mask, or ""; likewise independent of sizes."""
+    padded, rows = padded_head_dim(arch, dtype, head_dim, MASKED), TYPICAL_LENGTH
+    found = plan(arch, dtype, padded, 1, rows, rows, 1, 1, 0, 0, False, True, masked=True)  # noqa: FBT003
+    return "" if found.path else found.reason
 
 
 def no_gradients(arch: str, dtype: str, head_dim: int) -> str:

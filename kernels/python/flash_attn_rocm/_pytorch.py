@@ -25,6 +25,8 @@ from flash_attn_rocm._options import Options, arithmetic
 BLOCK_SCORES = 1 << 24  # scores of one piece: 64 MiB in fp32
 BLOCK_ROWS = 512  # enough rows for fast products, few enough for a causal mask to skip keys
 BLOCK_KEYS = 4096
+# Beside log-sum-exps below this the logarithm of the number of keys is lost in fp32.
+FAR_BELOW = -(2.0**16)
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,8 @@ class _Problem:
         biased = capped
         if self.slopes is not None:
             biased = capped - self.slopes[block.pairs] * self._distance(block).abs()
+        if self.mask is not None and self.mask.dtype != torch.bool:
+            biased = biased + self._mask_of(block, self.mask).to(self.work)
         return capped, biased if hidden is None else biased.masked_fill(hidden, -math.inf)
 
     def _places(self, block: _Block) -> tuple[Tensor, Tensor]:
@@ -121,7 +125,8 @@ class _Problem:
 
     def _hidden(self, block: _Block) -> Tensor | None:
         """What window, chunk and mask hide, in a shape that broadcasts to the scores'; None hides nothing."""
-        hidden = None if self.mask is None else ~self._mask_of(block, self.mask)
+        boolean = self.mask is not None and self.mask.dtype == torch.bool
+        hidden = ~self._mask_of(block, self.mask) if boolean else None
         bounds = ((self.options.window_left, -1), (self.options.window_right, 1))
         for most, sign in bounds:
             if most >= 0:
@@ -136,6 +141,25 @@ class _Problem:
         pairs = torch.arange(block.pairs.start, block.pairs.stop, device=self.q.device)
         part = mask[..., block.rows, block.keys]
         return part[pairs // self.nheads_k, pairs % self.nheads_k]
+
+    def add_of_mask(self, block: _Block, ds: Tensor, to: Tensor) -> None:
+        """Add the scores' gradients (pairs, group, rows, keys) of a block to the mask's ``to``, whose sizes
+        are 1 where they are summed: always in the same order."""
+        batch, heads, rows, keys = to.shape
+        first, last = block.pairs.start, block.pairs.stop
+        group = ds.shape[1]
+        for number, pair in enumerate(range(first, last)):
+            one = ds[number]
+            one = one.sum(-1, keepdim=True) if keys == 1 else one
+            one = one.sum(-2, keepdim=True) if rows == 1 else one
+            at_rows = slice(None) if rows == 1 else block.rows
+            at_keys = slice(None) if keys == 1 else block.keys
+            entry = to[0 if batch == 1 else pair // self.nheads_k]
+            head = pair % self.nheads_k * group
+            if heads == 1:
+                entry[0, at_rows, at_keys] += one.sum(0)
+            else:
+                entry[head : head + group, at_rows, at_keys] += one
 
     def kept(self, block: _Block) -> Tensor | None:
         """Which probabilities dropout keeps; the same in every pass."""
@@ -241,8 +265,12 @@ def backward(
     *,
     dropout: Dropout | None,
     mask: Tensor | None = None,
+    of_mask: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of q, k and v, in their shapes and dtype, from what the forward pass saw and returned."""
+    """Gradients of q, k and v, in their shapes and dtype, from what the forward pass saw and returned.
+
+    That of ``mask`` is added to ``of_mask``, if there is one, shaped like it.
+    """
     problem = _problem(q, k, v, alibi_slopes, options, dropout, mask)
     nheads_k = k.shape[2]
     grouped_dout, grouped_out = _grouped(dout, nheads_k), _grouped(out, nheads_k)
@@ -257,21 +285,37 @@ def backward(
             block_dout = grouped_dout[where].to(work)
             delta = (block_dout * grouped_out[where].to(work)).sum(dim=-1, keepdim=True)
             block_dq = torch.zeros_like(dq[where], dtype=work)
+            total = _total_far_below(problem, block, grouped_lse[where])
             for piece in problem.pieces(block):
                 seen = (piece.pairs, piece.keys)
                 capped, scores = problem.scores(piece)
                 probabilities = torch.exp(scores - grouped_lse[where][..., None])
+                probabilities = probabilities if total is None else probabilities / total
                 kept = problem.kept(piece)
                 dv[seen] += _transposed_product(_dropped(probabilities, kept, options), block_dout)
                 values = problem.v[seen].to(work)
                 dp = _dropped(_product(block_dout, values.transpose(1, 2)), kept, options)
-                ds = probabilities * (dp - delta) * options.softmax_scale
+                ds = probabilities * (dp - delta)
+                if of_mask is not None:
+                    problem.add_of_mask(piece, ds, of_mask)
+                ds = ds * options.softmax_scale
                 if options.softcap > 0.0:
                     ds = ds * (1.0 - (capped / options.softcap) ** 2)
                 block_dq += _product(ds, problem.k[seen].to(work))
                 dk[seen] += _transposed_product(ds, problem.queries(block))
             dq[where] = block_dq.to(q.dtype)
     return _ungrouped(dq, q), _unflattened(dk, k), _unflattened(dv, v)
+
+
+def _total_far_below(problem: _Problem, block: _Block, lse: Tensor) -> Tensor | None:
+    """What the probabilities from lse add up to in rows whose scores are all far below 0, and 1 for others:
+    (pairs, group, rows, 1); None where no bias can make such rows."""
+    if problem.mask is None or problem.mask.dtype == torch.bool:
+        return None
+    total = torch.zeros_like(lse)
+    for piece in problem.pieces(block):
+        total += torch.exp(problem.scores(piece)[1] - lse[..., None]).sum(dim=-1)
+    return torch.where(lse < FAR_BELOW, total, 1.0)[..., None]
 
 
 def tangent(

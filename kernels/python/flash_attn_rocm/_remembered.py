@@ -19,6 +19,7 @@ from flash_attn_rocm._environment import CANARY as VARIABLE
 from flash_attn_rocm._requirements import LIBRARY
 
 PASSED, FAILED, RUNNING = "passed", "failed", "running"
+MASKED = "masked"
 DIED = (
     "an earlier process did not end while it checked them: they hang or crash, or the process was ended "
     "from outside"
@@ -28,17 +29,20 @@ DIED = (
 class Family(NamedTuple):
     """Kernels that are disabled together; ``head_dim`` is 0 for those that write into caches.
 
-    ``gradients`` is the path of those that compute gradients, separate or fused, and "" of all others.
+    ``work`` is the path of those that compute gradients, separate or fused, ``MASKED`` of those that read an
+    attn_mask, and "" of all others.
     """
 
     arch: str
     dtype: str
     head_dim: int
-    gradients: str = ""
+    work: str = ""
 
     def __str__(self) -> str:
-        what = f"head_dim {self.head_dim}" if self.head_dim else "writing into caches"
-        return f"{f'{self.gradients} gradients of ' if self.gradients else ''}{self.dtype}, {what}"
+        what = f"{self.dtype}, {f'head_dim {self.head_dim}' if self.head_dim else 'writing into caches'}"
+        if self.work == MASKED:
+            return f"{what} with an attn_mask"
+        return f"{self.work} gradients of {what}" if self.work else what
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,13 @@ from functools import cache
 
 import torch
 
-from flash_attn_rocm import _chunks, _key_masks, _layout, _library, _plan, _resets
+from flash_attn_rocm import _chunks, _dense_masks, _key_masks, _layout, _library, _plan, _resets
 from flash_attn_rocm._layout import Device
 from flash_attn_rocm._library import LIMITS
 from flash_attn_rocm._options import DTYPES, Inputs, Options, is_featured
 from flash_attn_rocm._paths import FUSED, REFERENCE, SEPARATE
 from flash_attn_rocm._plan import BackwardPlan
+from flash_attn_rocm._remembered import MASKED
 from flash_attn_rocm._requirements import build_name, wrong_build
 from flash_attn_rocm._tracing import constant_when_traced
 
@@ -30,8 +31,7 @@ class Machine:
     host_memory_canary: bool = False
 
 
-# Why kernels are disabled, by gfx arch, dtype, head dim and the path of those that compute gradients, as
-# ``_canary`` found (``_remembered.Family``).
+# Why kernels are disabled, by family (``_remembered.Family``), as ``_canary`` found.
 FAILURES: dict[tuple[str, str, int, str], str] = {}
 
 
@@ -87,7 +87,10 @@ def unserved(inputs: Inputs, options: Options, *, want_probabilities: bool = Fal
         return reason
     if want_probabilities and drops:
         return "kernels do not return the probabilities (return_attn_probs with dropout_p > 0)"
-    return _reasons(q.device, DTYPES[q.dtype], drops)[q.shape[-1]]
+    reason = _reasons(q.device, DTYPES[q.dtype], drops)[q.shape[-1]]
+    if reason or not _dense_masks.is_read(inputs, options):
+        return reason
+    return _masks_reasons(q.device, DTYPES[q.dtype])[q.shape[-1]]
 
 
 def gradients_unserved(inputs: Inputs, options: Options) -> str:
@@ -100,6 +103,8 @@ def gradients_unserved(inputs: Inputs, options: Options) -> str:
         return reason
     if any(getattr(inputs, name) is not None for name in CACHES):
         return "kernels compute no gradients through a cache"
+    if reason := _dense_masks.gradients_unserved(inputs, options):
+        return reason
     return _gradients_reasons(q.device, DTYPES[q.dtype])[q.shape[-1]]
 
 
@@ -132,7 +137,7 @@ def _unserved_anyway(inputs: Inputs, options: Options) -> str:
         return f"the head dim of v is {of_v} and that of q and k {head_dim}, and kernels take one for all"
     if head_dim > LIMITS.head_dim:
         return f"the head dim is {head_dim}, and kernels have 1 to {LIMITS.head_dim}"
-    return _key_masks.unserved(inputs, options)
+    return _dense_masks.unserved(inputs, options)
 
 
 def support_of(inputs: Inputs, options: Options, *, want_probabilities: bool = False) -> Support:
@@ -144,7 +149,7 @@ def support_of(inputs: Inputs, options: Options, *, want_probabilities: bool = F
         backward = gradients_plan(inputs, options, device_of(inputs.q.device).arch)
     if reason:
         return _support(_plan.Plan("", 1, reason), backward)
-    if inputs.attn_mask is not None:
+    if _key_masks.chooses_keys(inputs, options):
         inputs = _key_masks.form(inputs)
     elif _chunks.divide(inputs, options):
         inputs, options = _chunks.cut(inputs, options)
@@ -209,14 +214,28 @@ def _reasons_on(arch: str, dtype: str, dropout: bool) -> tuple[str, ...]:  # noq
     return tuple(found)
 
 
-def _failure(arch: str, dtype: str, head_dim: int, gradients: str = "") -> str:
-    op = _plan.BACKWARD if gradients else _plan.FORWARD
-    return FAILURES.get((arch, dtype, _plan.padded_head_dim(arch, dtype, head_dim, op), gradients), "")
+@constant_when_traced
+def _masks_reasons(device: torch.device, dtype: str) -> tuple[str, ...]:
+    return _masks_reasons_on(device_of(device).arch, dtype)
+
+
+@cache
+def _masks_reasons_on(arch: str, dtype: str) -> tuple[str, ...]:
+    return tuple(
+        _plan.no_masks(arch, dtype, head_dim) or _failure(arch, dtype, head_dim, MASKED)
+        for head_dim in range(LIMITS.head_dim + 1)
+    )
+
+
+def _failure(arch: str, dtype: str, head_dim: int, work: str = "") -> str:
+    op = {"": _plan.FORWARD, MASKED: _plan.MASKED}.get(work, _plan.BACKWARD)
+    return FAILURES.get((arch, dtype, _plan.padded_head_dim(arch, dtype, head_dim, op), work), "")
 
 
 def forget_reasons() -> None:
     """Look at FAILURES again."""
     _reasons_on.cache_clear()
+    _masks_reasons_on.cache_clear()
     _gradients_reasons_on.cache_clear()
 
 

@@ -86,6 +86,12 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, dout: Tensor | None, *_unused: None) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         if dout is None:
             return (None,) * (2 + FIELDS)
+        if ctx.needs_input_grad[MASK]:
+            message = (
+                "attention has no derivative by attn_mask under torch.func\n"
+                "  next: use backward() or torch.autograd.grad, which give it"
+            )
+            raise RuntimeError(message)
         found = _Gradients.apply(ctx.call, dout, *ctx.saved_tensors)
         return None, None, *_ops.placed(found, ctx.saved_tensors[-FIELDS:])
 
@@ -93,7 +99,10 @@ class _Attention(torch.autograd.Function):
     def jvp(ctx: Any, _call: None, _state: None, *tangents: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         out, lse, state, *tensors = ctx.saved_tensors
         if any(x is not None for x in tangents[3:]):
-            message = "attention has such derivatives by q, k and v only; alibi_slopes or sink has a tangent"
+            message = (
+                "attention has such derivatives by q, k and v only; alibi_slopes, attn_mask or sink has a "
+                "tangent"
+            )
             raise RuntimeError(message)
         if all(x is None for x in tangents[:3]):
             return None, None, None

@@ -89,6 +89,9 @@ def part_of(name: str, x: Any, part: Part, *, packed: bool, pages: bool) -> Any:
         x, by_sequences = _narrow(x, -2, part.heads), by_sequences and not pages
     elif name in OF_ROWS:
         x = _narrow(x, -2, part.heads_q)
+    elif name == "attn_mask":
+        x = _narrow(x, 1, part.heads_q) if x.shape[1] > 1 else x
+        by_sequences = x.shape[0] > 1
     elif name == "alibi_slopes":
         x, by_sequences = _narrow(x, -1, part.heads_q), by_sequences and x.dim() == 2
     elif name not in OF_SEQUENCES:

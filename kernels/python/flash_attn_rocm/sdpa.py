@@ -7,14 +7,19 @@
 nothing is claimed: a call that no kernel serves goes to PyTorch's own function as if nothing were enabled,
 and where no visible GPU has kernels nothing is installed (a warning; an error in strict mode).
 
-Two of PyTorch's operators are taken over, for fp16 or bf16 tensors (batch, nheads, seqlen, headdim) with a
-headdim up to 256 and no attn_mask:
+Three of PyTorch's operators are taken over, for fp16 or bf16 tensors (batch, nheads, seqlen, headdim) with a
+headdim up to 256:
 
 * ``_scaled_dot_product_attention_math``, on GPUs where PyTorch has no flash attention of its own (gfx908
   and gfx1030, as of PyTorch 2.13), forward and backward.  Calls that ask for ``SDPBackend.MATH`` there get it
   too.
 * ``_scaled_dot_product_flash_attention``, on the others, for calls without gradients and dropout.
   Training stays with PyTorch, whose forward and backward kernels belong together there.
+* ``_scaled_dot_product_efficient_attention``, likewise, for calls with an attn_mask, which flash attention
+  does not take.
+
+Calls with an attn_mask, boolean or added, are served up to a headdim of 128, without dropout, and without
+gradients unless it is boolean and the same for all heads and rows.
 
 Jagged nested tensors (batch, nheads, ragged, headdim) come here before any operator: likewise served on GPUs
 where PyTorch has no flash attention, and on the others without gradients and dropout.
@@ -37,7 +42,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _capture, _kernels, _nested, _plan
+from flash_attn_rocm import _capture, _kernels, _nested, _plan, _prepare
 from flash_attn_rocm._checks import FLOAT_MAX
 from flash_attn_rocm._interface import attend
 from flash_attn_rocm._library import LIMITS
@@ -53,6 +58,7 @@ from flash_attn_rocm._support import Machine, Support, device_of, support_of, un
 
 MATH = "_scaled_dot_product_attention_math"
 FLASH = "_scaled_dot_product_flash_attention"
+EFFICIENT = "_scaled_dot_product_efficient_attention"
 # The module's function to which nested tensors send scaled_dot_product_attention.
 NESTED = ("torch.nested._internal.ops", "jagged_scaled_dot_product_attention")
 CANARY = (1, 1, 16, 64)
@@ -202,6 +208,7 @@ def _installed() -> Any:  # noqa: ANN401 - torch has no types for the linter
             (MATH, f"Autograd{backend}", _math),
             (MATH, backend, _math),
             (FLASH, backend, _flash),  # Below autograd: what needs a gradient is PyTorch's.
+            (EFFICIENT, backend, _efficient),
         ):
             if torch._C._dispatch_has_computed_kernel_for_dispatch_key(f"aten::{name}", key):  # noqa: SLF001
                 library.impl(name, _over(name, key, answer), key, with_keyset=True)
@@ -262,6 +269,34 @@ def _flash(
     result = ours if result.stride() == ours.stride() else result.copy_(ours)
     seed, offset = query.new_zeros(2, dtype=torch.int64).unbind()
     return result, lse, None, None, query.shape[2], key.shape[2], seed, offset, query.new_empty(0)
+
+
+def _efficient(
+    _originally: Callable[..., Any],
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_bias: Tensor | None,
+    compute_log_sumexp: bool,  # noqa: FBT001 - the signature is PyTorch's
+    dropout_p: float = 0.0,
+    is_causal: bool = False,  # noqa: FBT001, FBT002
+    *,
+    scale: float | None = None,
+    **others: Any,  # noqa: ANN401
+) -> tuple[Tensor, ...] | None:
+    tensors = (query, key, value, attn_bias)
+    plain = all(type(x) is Tensor for x in tensors)  # Others trace, or there is no mask.
+    gradient = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+    # Who asks for the log-sum-exp wants to compute gradients from it.
+    if not plain or gradient or compute_log_sumexp or dropout_p > 0.0 or others:
+        return None
+    prepared = _prepared(_Call(query, key, value, attn_bias, 0.0, is_causal, None, scale, enable_gqa=True))
+    if isinstance(prepared, str):
+        return None
+    out = _kernels.forward(*prepared, None, device_of(query.device))[0].transpose(1, 2)
+    seed, offset = query.new_zeros(2, dtype=torch.int64).unbind()
+    lse = query.new_empty((*query.shape[:2], 0), dtype=torch.float32)
+    return out, lse, seed, offset
 
 
 def _take_nested() -> None:
@@ -330,7 +365,9 @@ def _prepared(call: _Call) -> Prepared | str:
     if call.is_causal and rows < keys:
         # Row i sees keys 0 to i, so none sees those after the last row's.
         key, value, keys = key[:, :, :rows], value[:, :, :rows], rows
-    inputs = Inputs(*(x.transpose(1, 2) for x in (query, key, value)))
+    mask = None if call.attn_mask is None else _mask_of(call.attn_mask)
+    q, k, v = (x.transpose(1, 2) for x in (query, key, value))
+    inputs = Inputs(q, k, v, attn_mask=mask)
     options = Options(
         softmax_scale=query.shape[3] ** -0.5 if call.scale is None else call.scale,
         window_right=0 if call.is_causal else -1,
@@ -339,6 +376,13 @@ def _prepared(call: _Call) -> Prepared | str:
         max_seqlen_k=keys,
     )
     return unserved(inputs, options) or (inputs, options)
+
+
+def _mask_of(attn_mask: Tensor) -> Tensor:
+    """(batch, nheads, seqlen_q, seqlen_k), with 1 where it is the same for all heads or rows."""
+    found = _prepare.four_dimensions(attn_mask[(None,) * (4 - attn_mask.dim())])
+    assert found is not None, "given"
+    return found
 
 
 def _prepared_nested(call: _Call) -> Prepared | str:
@@ -360,6 +404,8 @@ def _prepared_nested(call: _Call) -> Prepared | str:
 
 
 def _nested_problem(call: _Call) -> str:
+    if call.attn_mask is not None:
+        return "kernels take no attn_mask beside nested tensors"
     (batch, nheads, rows, head_dim), (batch_k, nheads_k, keys, _) = call.query.shape, call.key.shape
     if batch_k != batch or call.key.shape[3] != head_dim or call.value.shape != call.key.shape:
         return "the batch, headdim or heads of query, key and value differ"
@@ -380,7 +426,6 @@ def _kind_problem(call: _Call) -> str:
     tensors = call[:3]
     query = call.query
     rules = (
-        (call.attn_mask is not None, "kernels take no attn_mask"),
         (call.dropout_mask is not None, "kernels take no dropout_mask"),
         (not 0.0 <= call.dropout_p < 1.0, "dropout_p is not in 0 <= dropout_p < 1"),
         (call.scale is not None and not abs(call.scale) <= FLOAT_MAX, "scale is not a finite number"),
@@ -407,7 +452,26 @@ def _shape_problem(call: _Call) -> str:
         return reason
     if call.is_causal and rows > keys:
         return "causal with more queries than keys hides other keys in scaled_dot_product_attention"
-    return ""
+    return "" if call.attn_mask is None else _mask_problem(call, call.attn_mask)
+
+
+def _mask_problem(call: _Call, mask: Tensor) -> str:
+    query, keys = call.query, call.key.shape[2]
+    sizes = (*query.shape[:3], keys)
+    rules = (
+        (call.is_causal, "scaled_dot_product_attention takes no attn_mask beside is_causal"),
+        (
+            mask.dtype not in (torch.bool, torch.float32, query.dtype),
+            f"attn_mask has {mask.dtype}, and kernels take torch.bool, torch.float32 and the dtype of query",
+        ),
+        (mask.device != query.device, "the devices differ"),
+        (
+            not 1 <= mask.dim() <= 4
+            or any(have not in {1, want} for have, want in zip(mask.shape[::-1], sizes[::-1], strict=False)),
+            "attn_mask does not broadcast to (batch, nheads, seqlen_q, seqlen_k)",
+        ),
+    )
+    return next((reason for broken, reason in rules if broken), "")
 
 
 def _flash_reached(device: torch.device) -> bool:

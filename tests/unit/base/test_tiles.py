@@ -145,7 +145,7 @@ def test_cpp_gets_a_row_for_each_dtype_and_loop_with_what_differs_from_the_defau
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (one(kernel="fwdd"), "no kernel fwdd; known: fwd, fwd_tall, decode,"),
+        (one(kernel="fwdd"), "no kernel fwdd; known: fwd, fwd_tall, fwd_masked, decode,"),
         (one(isa="rdna9"), "fwd.rdna9: no such ISA; known: cdna1,"),
         (one(", wave = 4"), "fwd.rdna3: row 1: not a field: wave"),
         (one(", pairs = 4"), "fwd.rdna3: row 1: fwd has no pairs"),

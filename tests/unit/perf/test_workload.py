@@ -11,10 +11,12 @@ from wheel_builder.base.errors import PerfError
 from wheel_builder.base.tiles import workgroup_of
 from wheel_builder.emulator.machine import Kernel
 from wheel_builder.emulator.memory import pack_arguments
+from wheel_builder.emulator.params import layout
 from wheel_builder.perf import gradients, ours
 from wheel_builder.perf.table import WHOLES
 from wheel_builder.perf.workload import SUFFIX, Tensor, encoded, filled, read_workloads
 
+MASKED = layout("MaskedParams")
 ROW = {
     "label": "triton 3.9.0, 128x64, 4 warps", "kernel": "forward", "op": "fwd", "dtype": "fp16",
     "head_dim": 2, "grid": [4, 1, 1], "block": [256, 1, 1], "dynamic_lds": 512, "workgroup": 3, "flop": 99,
@@ -116,6 +118,29 @@ def test_where_there_are_tall_workgroups_both_kernels_have_long_workloads():
     assert [ours.has_no_mask(each.op) for each in (tall, causal)] == [True, False]
     write_rows(tall, 3)
     assert ours.rows_of(tall.flop(tall.memory), 128, ours.keys_of(tall.op)) == 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "hidden", "bytes_each"), [("bool", 0, 1), ("bias", 0xFC00, 2), ("fp32 bias", 0xFF800000, 4)]
+)
+def test_a_masked_forward_reads_a_mask_that_hides_half_of_the_keys(kind, hidden, bytes_each):
+    assert ours.reads_mask("fa_fwd_masked_fp16_d64")
+    assert not ours.reads_mask("fa_fwd_fp16_d64")
+    assert kind in ours.masks(kernel("fa_fwd_masked_fp16_d64"))
+    assert not ours.masks(kernel("fa_fwd_masked_bf16_d64"))
+    workload = ours.masked_forward(kernel("fa_fwd_masked_fp16_d64"), kind)
+    assert workload.op == f"fwd_masked {kind}"
+    mask = workload.memory["mask"].read()
+    numbers = memoryview(mask).cast("BBHHI"[bytes_each])
+    assert len(numbers) == 512 * 512
+    assert abs(numbers.tolist().count(hidden) / len(numbers) - 0.5) < 0.01
+    [packed] = workload.arguments
+    found = dict(zip((s.name for s in MASKED.scalars), MASKED.unpack(packed), strict=True))
+    assert found["mask"] == workload.memory["mask"].address
+    assert (found["mask_batch"], found["mask_head"], found["mask_row"]) == (0, 0, 512)
+    assert found["fwd.seqlen_k"] == 512
+    write_rows(workload, 3)
+    assert workload.flop(workload.memory) == 4 * 3 * 512 * 64
 
 
 def test_a_kernel_without_a_workload_is_refused():

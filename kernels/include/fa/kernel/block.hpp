@@ -60,14 +60,14 @@ FA_DEVICE FwdParams loaded_at_once(Arguments arguments) {
 
 // kFolded: products start from minus the maximum, which spares the VALU a subtraction for each score; where
 // matrix instructions run while the VALU works, that would win nothing.  kStartsShifted: nothing changes the
-// scores before the softmax.
-template <class Unit, int kSteps, bool kStartsShifted, bool kDualIssue, bool kFolded>
+// scores before the softmax.  kMasked: a mask may bring scores far below 0.
+template <class Unit, int kSteps, bool kStartsShifted, bool kDualIssue, bool kMasked, bool kFolded>
 struct SoftmaxOf {
-  using Type = Softmax<Unit, kSteps>;
+  using Type = Softmax<Unit, kSteps, kMasked>;
 };
-template <class Unit, int kSteps, bool kStartsShifted, bool kDualIssue>
-struct SoftmaxOf<Unit, kSteps, kStartsShifted, kDualIssue, true> {
-  using Type = FoldedSoftmax<Unit, kSteps, kStartsShifted, kDualIssue>;
+template <class Unit, int kSteps, bool kStartsShifted, bool kDualIssue, bool kMasked>
+struct SoftmaxOf<Unit, kSteps, kStartsShifted, kDualIssue, kMasked, true> {
+  using Type = FoldedSoftmax<Unit, kSteps, kStartsShifted, kDualIssue, kMasked>;
 };
 
 template <bool kNarrow>
@@ -80,32 +80,37 @@ struct ConvertOf<true> {
 };
 
 // kWithFeatures: softcap, ALiBi, pages and dropout, whose code would take registers from the loop that needs
-// none of it.  Decode has no dropout.
-template <Gfx kGfx, DType kElement, int kDim, bool kWithFeatures, Rows kRows>
+// none of it.  Decode has no dropout.  kWithMask: the kernel has a mask or bias (masked.hpp), and none of
+// these features in either loop.
+template <Gfx kGfx, DType kElement, int kDim, bool kWithFeatures, Rows kRows, bool kWithMask = false>
 struct Block {
   static constexpr DType kDType = kElement;
   static constexpr int kHeadDim = kDim;
-  static constexpr bool kFeatured = kWithFeatures;
+  static constexpr bool kMasked = kWithMask;
+  static constexpr bool kFeatured = kWithFeatures && !kMasked;
   static constexpr ArchTraits kTraits = traits(kGfx);
   static constexpr bool kPacked = kRows == Rows::packed;
   static constexpr bool kDrops = kFeatured && !kPacked;
   static constexpr bool kTall = kRows == Rows::many_queries;
-  static constexpr FwdConfig kConfig = kPacked ? decode_config(kGfx, kDType, kHeadDim, kFeatured)
-                                       : kTall ? tall_config(kGfx, kDType, kHeadDim, kFeatured)
-                                               : fwd_config(kGfx, kDType, kHeadDim, kFeatured);
-  FA_REQUIRE_ROW("fwd", kPacked || kTall || kConfig.waves > 0);
+  static constexpr FwdConfig kConfig = kPacked   ? decode_config(kGfx, kDType, kHeadDim, kFeatured)
+                                       : kTall   ? tall_config(kGfx, kDType, kHeadDim, kFeatured)
+                                       : kMasked ? fwd_masked_config(kGfx, kDType, kHeadDim, kWithFeatures)
+                                                 : fwd_config(kGfx, kDType, kHeadDim, kFeatured);
+  FA_REQUIRE_ROW("fwd", kPacked || kTall || kMasked || kConfig.waves > 0);
   FA_REQUIRE_ROW("fwd_tall", !kTall || kConfig.waves > 0);
+  FA_REQUIRE_ROW("fwd_masked", !kMasked || kConfig.waves > 0);
   FA_REQUIRE_ROW("decode", !kPacked || kConfig.waves > 0);
-  static constexpr FwdTile kTile = kPacked ? decode_tile(kGfx, kDType, kHeadDim)
-                                   : kTall ? tall_tile(kGfx, kDType, kHeadDim)
-                                           : fwd_tile(kGfx, kDType, kHeadDim);
+  static constexpr FwdTile kTile = kPacked   ? decode_tile(kGfx, kDType, kHeadDim)
+                                   : kTall   ? tall_tile(kGfx, kDType, kHeadDim)
+                                   : kMasked ? fwd_masked_tile(kGfx, kDType, kHeadDim)
+                                             : fwd_tile(kGfx, kDType, kHeadDim);
   static constexpr int kKeys = kConfig.keys;
   static constexpr int kRowBytes = kHeadDim * 2;
 
   // The unit multiplies fp16 only, and bf16 is narrowed to it.  If that is not exact for all values loaded,
   // the featured loop computes the rows again in fp32.
-  static constexpr bool kNarrow = !kFeatured && kDType == DType::bf16 && kTraits.unit == MatrixUnit::dot2 &&
-                                  (!kPacked || kHeadDim <= 128);
+  static constexpr bool kNarrow = !kWithFeatures && kDType == DType::bf16 &&
+                                  kTraits.unit == MatrixUnit::dot2 && (!kPacked || kHeadDim <= 128);
   using Convert = typename ConvertOf<kNarrow>::Type;
   // Undoes the scaling of narrowed values in V, and in the products of Q and K.
   static constexpr float kOutUnit = kNarrow ? 1.0f / (1 << kNarrowScale) : 1;
@@ -139,13 +144,15 @@ struct Block {
   static constexpr int kOutSteps = kHeadDim / Unit::kM / (kPacked ? kConfig.waves : 1);
   static_assert(!kPacked || kOutSteps * Unit::kM * kConfig.waves == kHeadDim, "a wave has whole steps");
   static_assert(!kPacked || !kConfig.buffer_stores, "packed rows are too far apart for 32-bit offsets");
-  using Softmax = typename SoftmaxOf<Unit, kScoreSteps, !kFeatured, kConfig.dual_issue,
+  using Softmax = typename SoftmaxOf<Unit, kScoreSteps, !kFeatured, kConfig.dual_issue, kMasked,
                                      !kTraits.matrix_coexecution>::Type;
   using Operands = Prefetch<typename Unit::A, kConfig.prefetch>;
   using Scores = typename Unit::C[kScoreSteps];
   using Out = typename Unit::C[kOutSteps];
   // Where the compiler waits for loads before a barrier, they come after it.
   static constexpr bool kLoadsAfterBarrier = !kTraits.back_off_barrier;
+  static constexpr bool kShortOfRegisters =
+      kWithFeatures || (kMasked && kTraits.matrix_coexecution && kHeadDim > 64);
   // Unrolled, the loads of head dims 96 and 192 take more registers than there are.
   static constexpr bool kUnrolls = kTraits.unit != MatrixUnit::dot2 || (kHeadDim & (kHeadDim - 1)) == 0;
 
@@ -242,8 +249,8 @@ struct Block {
 
   // The thread that moves tiles and the lane that reads them.  Where registers are short, their addresses are
   // computed for each tile anew.
-  FA_DEVICE int mover() const { return kFeatured ? here(thread) : thread; }
-  FA_DEVICE int reader() const { return kFeatured ? here(lane) : lane; }
+  FA_DEVICE int mover() const { return kShortOfRegisters ? here(thread) : thread; }
+  FA_DEVICE int reader() const { return kWithFeatures ? here(lane) : lane; }
 
  private:
   // Blocks of rows of the longest sequence; the grid has as many for each part of the keys.

@@ -46,6 +46,7 @@ struct FwdConfig {
   bool buffer_stores = false;
   bool half_stores = false;
   bool short_prologue = false;
+  bool early_mask = false;
 };
 
 // What a row of the table of tiles is for.
@@ -87,6 +88,13 @@ constexpr FwdConfig tall_config([[maybe_unused]] Gfx arch, [[maybe_unused]] DTyp
   return {};
 }
 
+constexpr FwdConfig fwd_masked_config(Gfx arch, DType dtype, int head_dim, bool featured = false) {
+#define FA_TILE_fwd_masked FA_FIRST_ROW
+#include "fa/kernel/tiles.inc"
+#undef FA_TILE_fwd_masked
+  return {};
+}
+
 constexpr FwdConfig decode_config(Gfx arch, DType dtype, int head_dim, bool featured = false) {
 #define FA_TILE_decode FA_FIRST_ROW
 #include "fa/kernel/tiles.inc"
@@ -116,6 +124,11 @@ constexpr FwdTile fwd_tile(Gfx arch, DType dtype, int head_dim) {
 
 constexpr FwdTile tall_tile(Gfx arch, DType dtype, int head_dim) {
   const int waves = tall_config(arch, dtype, head_dim).waves;
+  return {waves * traits(arch).step_columns, waves * traits(arch).wave};
+}
+
+constexpr FwdTile fwd_masked_tile(Gfx arch, DType dtype, int head_dim) {
+  const int waves = fwd_masked_config(arch, dtype, head_dim).waves;
   return {waves * traits(arch).step_columns, waves * traits(arch).wave};
 }
 

@@ -10,6 +10,7 @@
 
 #include "fa/arch/current.hpp"
 #include "fa/kernel/block.hpp"
+#include "fa/kernel/dense_mask.hpp"
 #include "fa/kernel/direct.hpp"
 #include "fa/kernel/epilogue.hpp"
 #include "fa/kernel/products.hpp"
@@ -155,11 +156,11 @@ FA_DEVICE bool attend(const B& block, int block_row) {
   const bool biased = B::kFeatured && uniform(static_cast<int>(bias.any())) != 0;
   const typename B::Drop dropout = dropout_of(block);
   const float scale = scale_is_zero(block) ? 1 : __builtin_fabsf(params.scale);
-  typename B::Softmax softmax((biased ? 1 : scale * Bias::kLog2e) * B::kScoreUnit);
+  const Choice<B::kMasked, DenseMask<B>, NoMask<B>> given(block, wave_row, scale * B::kScoreUnit);
+  typename B::Softmax softmax(given.softmax_factor((biased ? 1 : scale * Bias::kLog2e) * B::kScoreUnit));
   typename B::Convert convert;
   typename B::Out o;
-  // With a short prologue zeros come after the first loads.
-  if (!B::kConfig.short_prologue || tiles.begin >= tiles.end) clear<B>(o);
+  if (!B::kConfig.short_prologue || tiles.begin >= tiles.end) clear<B>(o);  // else after the first loads
   if constexpr (B::kDirect) {
     if (tiles.begin < tiles.end) {
       const KeyPlace place = key_place(block, tiles.begin);
@@ -197,11 +198,14 @@ FA_DEVICE bool attend(const B& block, int block_row) {
     const Source v = source_of(block, params.v, params.v_batch, params.v_head, params.v_row, rows);
     const typename B::Q query = load_query(block, wave_row, convert);
     if constexpr (B::kConfig.short_prologue) clear<B>(o);
+    typename decltype(given)::Early early;
+    const auto before = [&](int first) { given.begin(early, first); };
     const auto products = [&](Scores& s, const typename B::Operands& prefetched, int at = 0) {
       softmax.begin(s);
       add_scores(block, s, query, prefetched, at);
     };
     const auto mask = [&](Scores& s, int first) {
+      if constexpr (B::kMasked) given.apply(s, first, early);
       if (first < tiles.unmasked_begin) mask_begin(block, s, first, wave_row);
       if (first + B::kKeys > tiles.unmasked_end) mask_end(block, s, first, wave_row);
     };
@@ -214,10 +218,11 @@ FA_DEVICE bool attend(const B& block, int block_row) {
             },
             [&](int c) { return slopes.of(c); });
       }
-      softmax.template update<B::kOutSteps>(s, o, block.reader(), tiles.hidden(first),
+      softmax.template update<B::kOutSteps>(s, o, block.reader(), B::kMasked ? -1 : tiles.hidden(first),
                                             [&] { mask(s, first); });
     };
     const auto scores = [&](Scores& s, int first) {
+      if constexpr (B::kMasked) before(first);
       const bool dropping = B::kDrops && dropout.any();
       const uint32_t kept = dropping ? kept_bits(block, dropout, first, wave_row) : 0;
       products(s, prefetch_keys(block, 0));
@@ -227,11 +232,11 @@ FA_DEVICE bool attend(const B& block, int block_row) {
     if constexpr (B::kConfig.schedule == Schedule::one_stage) {
       one_stage(block, tiles, k, v, o, convert, scores);
     } else if constexpr (B::kConfig.schedule == Schedule::pipelined) {
-      pipelined(block, tiles, k, v, o, convert, products, weights);
+      pipelined(block, tiles, k, v, o, convert, before, products, weights);
     } else if constexpr (B::kConfig.schedule == Schedule::two_tiles_in_turn) {
-      two_tiles_in_turn(block, tiles, k, v, o, convert, products, weights);
+      two_tiles_in_turn(block, tiles, k, v, o, convert, before, products, weights);
     } else if constexpr (B::kTwoTiles) {
-      two_tiles(block, tiles, k, v, o, convert, products, weights);
+      two_tiles(block, tiles, k, v, o, convert, before, products, weights);
     } else {
       two_stages(block, tiles, k, v, o, convert, scores);
     }

@@ -54,6 +54,17 @@ namespace fa {
 // into; 1: none.  scale is softmax_scale.  A probability is dropped when its word is below dropout_below, 0:
 // no dropout; dropout_scale, 1 / (1 - dropout_p), is that of the probabilities that are kept.
 
+// MaskedParams: the only argument of every fa_fwd_masked_* kernel: fwd, which has none of the tensors that
+// are optional, no softcap and no dropout, and a mask (batch, nheads, seqlen_q, seqlen_k) by its strides, 0
+// where it is the same for all.  mask_kind, a MaskKind: what an element is.  Bytes are 0, which hides the
+// key, or 1; other elements are added to the score, and -inf hides the key.  Rows are contiguous and have
+// mask_keys(seqlen_k) elements; the address, in elements, and the strides are multiples of kAlignedElements,
+// and mask_row is below kMaxRowStride.  A window hides keys besides.  Grid and block as of fa_fwd_*
+// (fwd_masked_tile).
+//
+// A finite bias below -1e30 counts as -1e30 where products start from the softmax's shift, and a positive
+// softmax_scale below kLeastScale is not taken.
+
 // AppendTensor: what fa_append_* moves, rows of q to their rotated copy, rows of k and v into the caches.
 // Of a paged cache to_batch is the stride of pages.
 
@@ -108,6 +119,12 @@ constexpr bool featured(const FwdParams& p) {
 
 inline constexpr int32_t kNoWindow = -1;
 
+// What an element of a mask is: bool, one of the tensors' type, fp32.
+enum class MaskKind : int32_t { bytes, elements, fp32 };
+
+// Biases are divided by softmax_scale.
+inline constexpr float kLeastScale = 1e-6f;
+
 // The largest head dim of any kernel.
 inline constexpr int32_t kMaxHeadDim = 256;
 
@@ -120,6 +137,11 @@ inline constexpr int64_t kAlignedElements = 8;
 
 // Rows of a page of a paged cache are a multiple of this.
 inline constexpr int64_t kPageMultiple = 16;
+
+// The elements of a mask's row, those for keys that are not there included.
+constexpr int32_t mask_keys(int64_t seqlen_k) {
+  return static_cast<int32_t>((seqlen_k + kAlignedElements - 1) / kAlignedElements * kAlignedElements);
+}
 
 // A tile's rows are addressed with 32 bits from the tile's first: 64 rows of 2-byte elements.
 inline constexpr int64_t kMaxRowStride = int64_t{1} << 24;

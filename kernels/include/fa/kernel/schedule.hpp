@@ -61,11 +61,12 @@ FA_DEVICE void one_stage(const B& block, const typename B::Tiles& tiles, const S
 }
 
 // One barrier a tile: the next tile is stored into the other place while one is computed, and the one after
-// it is loaded.  `products` and `weights` are the two halves of the other schedules' `scores`.
-template <class B, class Products, class Weights>
+// it is loaded.  `before(first)`, which begins to load what scores need beside K, `products` and `weights`
+// are the parts of the other schedules' `scores`.
+template <class B, class Before, class Products, class Weights>
 FA_DEVICE void two_tiles(const B& block, const typename B::Tiles& tiles, const Source& k, const Source& v,
-                         typename B::Out& o, typename B::Convert& convert, const Products& products,
-                         const Weights& weights) {
+                         typename B::Out& o, typename B::Convert& convert, const Before& before,
+                         const Products& products, const Weights& weights) {
   static_assert(!B::kDrops, "dropout's bits would have to be found before the products");
   static_assert(B::kConfig.prefetch != 0, "tiles.toml: two_tiles needs prefetch");
   const typename B::P::Place place(block.wave_lds + B::kWaveQueryLds, block.lane);
@@ -85,6 +86,7 @@ FA_DEVICE void two_tiles(const B& block, const typename B::Tiles& tiles, const S
   load_both(tiles.begin + B::kKeys);
   for (int first = tiles.begin; first < tiles.end; first += B::kKeys) {
     workgroup_barrier();  // the tile is there, and all waves are done with the one before it
+    before(first);
     const int own = at;
     at = B::kTilesLds - at;
     store_both(at);
@@ -104,10 +106,10 @@ FA_DEVICE void two_tiles(const B& block, const typename B::Tiles& tiles, const S
 
 // The same with registers for one of K and V: the next K is loaded during the second product and stored
 // before the first, the next V during the first and stored before the second.
-template <class B, class Products, class Weights>
+template <class B, class Before, class Products, class Weights>
 FA_DEVICE void two_tiles_in_turn(const B& block, const typename B::Tiles& tiles, const Source& k,
                                  const Source& v, typename B::Out& o, typename B::Convert& convert,
-                                 const Products& products, const Weights& weights) {
+                                 const Before& before, const Products& products, const Weights& weights) {
   static_assert(!B::kDrops, "dropout's bits would have to be found before the products");
   static_assert(B::kConfig.prefetch != 0, "tiles.toml: two_tiles_in_turn needs prefetch");
   const typename B::P::Place place(block.wave_lds + B::kWaveQueryLds, block.lane);
@@ -123,6 +125,7 @@ FA_DEVICE void two_tiles_in_turn(const B& block, const typename B::Tiles& tiles,
   int at = 0;
   for (int first = tiles.begin; first < tiles.end; first += B::kKeys) {
     workgroup_barrier();  // the tile is there, and all waves are done with the one before it
+    before(first);
     const int own = at;
     at = B::kTilesLds - at;
     next.store(block.k_tile + at, convert, block.thread);
@@ -146,11 +149,11 @@ FA_DEVICE void two_tiles_in_turn(const B& block, const typename B::Tiles& tiles,
 }
 
 // V is stored while the first product begins and K when it ends, so that no wave waits at a barrier for its
-// own stores.  `products` and `weights` as for two_tiles.
-template <class B, class Products, class Weights>
+// own stores.  `before`, `products` and `weights` as for two_tiles.
+template <class B, class Before, class Products, class Weights>
 FA_DEVICE void pipelined(const B& block, const typename B::Tiles& tiles, const Source& k, const Source& v,
-                         typename B::Out& o, typename B::Convert& convert, const Products& products,
-                         const Weights& weights) {
+                         typename B::Out& o, typename B::Convert& convert, const Before& before,
+                         const Products& products, const Weights& weights) {
   static_assert(!B::kDrops, "dropout's bits would have to be found before the products");
   const typename B::P::Place place(block.wave_lds + B::kWaveQueryLds, block.lane);
   typename B::Keys next_k;
@@ -162,6 +165,7 @@ FA_DEVICE void pipelined(const B& block, const typename B::Tiles& tiles, const S
   const LdsBytes k_place = here(B::Keys::place(block.k_tile, block.thread));
   workgroup_barrier();
   for (int first = tiles.begin; first < tiles.end; first += B::kKeys) {
+    before(first);
     const typename B::Operands prefetched = prefetch_keys(block, 0);
     next_v.store(block.v_tile, convert, block.thread);
     load(block, next_v, v, first + B::kKeys);

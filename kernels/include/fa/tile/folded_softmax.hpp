@@ -16,11 +16,23 @@
 
 namespace fa {
 
+// Of the shift, what products do not start from.
+template <bool kThere, int kColumns>
+struct FarBelow {};
+template <int kColumns>
+struct FarBelow<true, kColumns> {
+  float below[kColumns] = {};
+};
+
 // kStartsShifted: S starts from the shift; else from 0, for scores that change before softmax. kDualIssue:
 // some values are kept twice or in neighbouring registers, because instructions issued in pairs take their
 // operands from different register banks.
-template <class Unit, int kSteps, bool kStartsShifted, bool kDualIssue>
-struct FoldedSoftmax {
+//
+// kFarBelow: scores may be so far below 0 (a bias of the least finite number) that nothing is left of a
+// product that starts from their shift.  A column with only such scores keeps its shift in `below`, its
+// products start from 0, and it looks for its maximum in each tile.
+template <class Unit, int kSteps, bool kStartsShifted, bool kDualIssue, bool kFarBelow = false>
+struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
   using C = typename Unit::C;
   static constexpr int kColumns = Unit::kColumns;
   static constexpr int kElements = kSteps * Unit::kRows;  // of a column
@@ -66,7 +78,7 @@ struct FoldedSoftmax {
     }
     C p[kSteps];
     float added[kColumns];
-    if (unseen != 0) raise<kOut, kDualIssue>(s, o, lane);
+    if (unseen != 0) raise<kOut, kDualIssue || kFarBelow>(s, o, lane);
     exponentiate(s, p, added);
     if (any_lane<Unit::kWave>(largest(added) > kHighest)) {
       raise<kOut, false>(s, o, lane);
@@ -96,6 +108,10 @@ struct FoldedSoftmax {
   // Natural logarithm of the sum of exp(softmax_scale * score); +inf for a column that sees no key.
   FA_DEVICE float log_sum_exp(int column) const {
     constexpr float kLn2 = 0.693147180559945309f;
+    if constexpr (kFarBelow) {
+      const float whole = shift[column] + this->below[column];
+      return sum[column] == 0 ? __builtin_inff() : (__builtin_amdgcn_logf(sum[column]) - whole * c) * kLn2;
+    }
     return sum[column] == 0 ? __builtin_inff()
                             : (__builtin_amdgcn_logf(sum[column]) - shift[column] * c) * kLn2;
   }
@@ -175,10 +191,32 @@ struct FoldedSoftmax {
     }
   }
 
+  // After the shift: s by `moved`, and O, if it has something, by `factors`.
+  template <int kOut, bool kHasOut>
+  FA_DEVICE void move(C* s, C* o, const C& moved, const C& factors, uint32_t blind, bool correct) {
+    Unit::settle(shift);
+    unseen = static_cast<int>(blind);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      Unit::settle(s[step]);
+      s[step] += moved;
+      Unit::settle(s[step]);
+    }
+    if (kHasOut && any_lane<Unit::kWave>(correct)) {
+#pragma unroll
+      for (int step = 0; step < kOut; ++step) {
+        Unit::settle(o[step]);
+        o[step] *= factors;
+        Unit::settle(o[step]);
+      }
+    }
+  }
+
   // Moves the shift to the maximum where that is above the floor, and s, O and sum with it.  kFirst: only in
   // columns without a key so far, whose O and sum are 0.
   template <int kOut, bool kFirst>
   FA_DEVICE void raise(C* s, C* o, int lane) {
+    if constexpr (kFarBelow) return raise_from_below<kOut, kFirst>(s, o, lane);
     C moved, factors;
     bool correct = false;
     uint32_t blind = 0;
@@ -210,22 +248,51 @@ struct FoldedSoftmax {
         shift[at] = row % 2 == 0 ? to : to_again;
       }
     }
-    Unit::settle(shift);
-    unseen = static_cast<int>(blind);
+    move<kOut, !kFirst>(s, o, moved, factors, blind, correct);
+  }
+
+  // The same with kFarBelow.  kFirst: s are without `below`; in columns that have some, O and sum move, too.
+  template <int kOut, bool kFirst>
+  FA_DEVICE void raise_from_below(C* s, C* o, int lane) {
+    C moved, factors;
+    bool correct = false;
+    uint32_t blind = 0;
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      Unit::settle(s[step]);
-      s[step] += moved;
-      Unit::settle(s[step]);
-    }
-    if (!kFirst && any_lane<Unit::kWave>(correct)) {
+    for (int column = 0; column < kColumns; ++column) {
+      float own = s[0][column];
 #pragma unroll
-      for (int step = 0; step < kOut; ++step) {
-        Unit::settle(o[step]);
-        o[step] *= factors;
-        Unit::settle(o[step]);
+      for (int f = 1; f < kElements; ++f) own = __builtin_fmaxf(own, s[f / Unit::kRows][element(f, column)]);
+      const float highest =
+          across_lanes<Unit::kPeers>(own, lane, [](float a, float b) { return __builtin_fmaxf(a, b); });
+      const float was = shift[column] + this->below[column], had = kFirst ? shift[column] : was;
+      const bool first = floor[column] == kNone, was_below = this->below[column] != 0;
+      const bool above = (kFirst ? highest + this->below[column] : highest) > floor[column];
+      const bool rises = (!kFirst || first || was_below) && above;
+      const float whole = rises ? had + (gain - highest) : was;
+      const float by = rises && !kFirst ? gain - highest : whole - had;
+      const float moves = kFirst ? whole - was : by;
+      // Sum and O are still 0 at the first key; exp2 could overflow there, and 0 * inf is NaN.
+      const float factor = rises && !first ? __builtin_amdgcn_exp2f(moves * c) : 1;
+      correct |= rises && !first;
+      const bool is_below = whole * c > kFar;
+      blind |= __builtin_amdgcn_ballot_w32(first) & ~__builtin_amdgcn_ballot_w32(above);
+      blind |= __builtin_amdgcn_ballot_w32(is_below);
+      const bool was_far = is_far(column), is_now = is_far_at(whole);
+      sum[column] *= factor * (was_far == is_now ? 1 : is_now ? 1 / Unit::kGain : Unit::kGain);
+      if (rises) floor[column] = 0;
+      far[column] = __builtin_amdgcn_ballot_w32(is_now);
+      this->below[column] = is_below ? whole : 0;
+      const float to = is_below ? 0 : whole;
+      const float by_again = kDualIssue ? here(by) : by, to_again = kDualIssue ? here(to) : to;
+#pragma unroll
+      for (int row = 0; row < Unit::kRows; ++row) {
+        const int at = element(row, column);
+        moved[at] = row % 2 == 0 ? by : by_again;
+        factors[at] = factor;
+        shift[at] = row % 2 == 0 ? to : to_again;
       }
     }
+    move<kOut, true>(s, o, moved, factors, blind, correct);
   }
 };
 

@@ -16,7 +16,8 @@
 
 namespace fa {
 
-template <class Unit, int kSteps>
+// kFarBelow: scores, in natural units, may be the least finite number, of which log2(e) times is not finite.
+template <class Unit, int kSteps, bool kFarBelow = false>
 struct Softmax {
   using C = typename Unit::C;
   static constexpr int kColumns = Unit::kColumns;
@@ -119,6 +120,11 @@ struct Softmax {
   // Natural logarithm of the sum of exp(softmax_scale * score); +inf for a column that sees no key.
   FA_DEVICE float log_sum_exp(int column) const {
     constexpr float kLn2 = 0.693147180559945309f;
+    if constexpr (kFarBelow) {
+      return sum[column] == 0
+                 ? __builtin_inff()
+                 : __builtin_amdgcn_logf(sum[column] * (1 / Unit::kGain)) * kLn2 + top[column] * (c * kLn2);
+    }
     return sum[column] == 0
                ? __builtin_inff()
                : (__builtin_amdgcn_logf(sum[column] * (1 / Unit::kGain)) + top[column] * c) * kLn2;

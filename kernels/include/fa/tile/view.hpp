@@ -48,7 +48,9 @@ struct BufferView {
 
   template <class T>
   FA_DEVICE T read_at(int offset) const {
-    if constexpr (sizeof(T) == 4) {
+    if constexpr (sizeof(T) == 2) {
+      return __builtin_bit_cast(T, __builtin_amdgcn_raw_buffer_load_b16(resource, offset, 0, 0));
+    } else if constexpr (sizeof(T) == 4) {
       return __builtin_bit_cast(T, __builtin_amdgcn_raw_buffer_load_b32(resource, offset, 0, 0));
     } else if constexpr (sizeof(T) == 8) {
       return __builtin_bit_cast(T, __builtin_amdgcn_raw_buffer_load_b64(resource, offset, 0, 0));

@@ -1,0 +1,132 @@
+"""fa_fwd_masked_* on the emulator: calls with a mask or a bias of any form, and the same in float64."""
+
+import math
+import random
+import struct
+from dataclasses import dataclass
+from itertools import product
+
+from wheel_builder.base.archs import arch_named
+from wheel_builder.base.tiles import workgroup_of
+from wheel_builder.emulator.attention import Case, make_call, with_mask
+from wheel_builder.emulator.formats import decode, encode
+from wheel_builder.emulator.machine import Launch, Options
+from wheel_builder.emulator.memory import Memory
+from wheel_builder.emulator.params import layout
+
+LEAST = {"fp16": -65504.0, "bf16": -3.3895313892515355e38, "fp32": -3.4028234663852886e38}
+CLAMPED = -1e30  # what finite biases below it count as, where products start from the softmax's shift
+
+
+@dataclass(frozen=True)
+class Masked:
+    """A call and its mask, which is the same along the dimensions named in ``broadcast`` (of "bhi").
+
+    ``hides``: rows that see nothing, left or right halves of the keys, or "" (half of the keys, at random);
+    ``by``: what hides in a bias.
+    """
+
+    case: Case
+    kind: str
+    broadcast: str = ""
+    hides: str = ""
+    by: float = -math.inf
+    window: tuple[int, int] = (-1, -1)
+
+    @property
+    def kernel(self):
+        return f"fa_fwd_masked_{self.case.dtype}_d{self.case.head_dim}"
+
+    @property
+    def sizes(self):
+        case = self.case
+        whole = {"b": case.batch, "h": case.nheads, "i": case.seqlen_q}
+        return [1 if name in self.broadcast else size for name, size in whole.items()]
+
+    @property
+    def keys(self):
+        return -(-self.case.seqlen_k // 8) * 8
+
+
+def drawn(masked):
+    """The mask's rows by (batch, head, row), as what is added to scores."""
+    draw = random.Random(masked.case.seed + 1)
+    keys = masked.case.seqlen_k
+    rows = {}
+    for at in product(*map(range, masked.sizes)):
+        blind = masked.hides == "rows" and draw.random() < 0.3
+        row = []
+        for key in range(masked.keys):
+            hidden = {
+                "": draw.random() < 0.5,
+                "left": key <= keys // 2,
+                "right": key >= keys // 2,
+                "rows": blind,
+            }[masked.hides]
+            value = 0.0 if masked.kind == "bytes" else draw.gauss(0.0, 2.0)
+            row.append((-math.inf if masked.kind == "bytes" else masked.by) if hidden else value)
+        rows[at] = row
+    return rows
+
+
+def memory_of(masked, rows):
+    """The mask in memory, and its rows as they are there."""
+    flat = [value for row in rows.values() for value in row]
+    if masked.kind == "bytes":
+        data = bytes(int(value == 0.0) for value in flat)
+    elif masked.kind == "fp32":
+        data = struct.pack(f"{len(flat)}f", *flat)
+        flat = list(struct.unpack(f"{len(flat)}f", data))
+    else:
+        data = encode(flat, masked.case.dtype)
+        flat = list(decode(data, masked.case.dtype))
+    width = masked.keys
+    kept = {at: flat[n * width : (n + 1) * width] for n, at in enumerate(rows)}
+    return Memory.of(data, "mask", readonly=True), kept
+
+
+def run(machine, arch, masked):
+    """The finished call, and the mask's rows."""
+    case = masked.case
+    call = make_call(case)
+    memory, rows = memory_of(masked, drawn(masked))
+    inner = layout("FwdParams")
+    given = dict(zip((s.name for s in inner.scalars), inner.unpack(call.kernarg()), strict=True))
+    given |= {"window_left": masked.window[0], "window_right": masked.window[1]}
+    sizes = masked.sizes
+    steps = [masked.keys * math.prod(sizes[n + 1 :]) if sizes[n] > 1 else 0 for n in range(3)]
+    kernarg = with_mask(inner.pack(given), memory, masked.kind, steps)
+    tile = workgroup_of(arch_named(arch), "fwd_masked", case.dtype, case.head_dim)
+    launch = Launch((-(-case.seqlen_q // tile.rows), case.nheads, case.batch), (tile.threads, 1, 1))
+    result = machine.run(masked.kernel, launch, kernarg, [*call.memory, memory], Options(seed=1))
+    assert not result.error
+    assert not result.findings, "\n".join(map(str, result.findings))
+    return call, rows
+
+
+def exact(masked, call, rows):
+    """Rows of out and their log-sum-exps by (batch, head, row), in float64."""
+    case = masked.case
+    left, right = masked.window
+    q, k, v = (each.values() for each in (call.q, call.k, call.v))
+    for b, h, i in product(range(case.batch), range(case.nheads), range(case.seqlen_q)):
+        at = tuple(0 if name in masked.broadcast else n for name, n in zip("bhi", (b, h, i), strict=True))
+        head_k = h // (case.nheads // case.nheads_k)
+        query, diagonal = call.q.at(q, b, i, h), i + case.seqlen_k - case.seqlen_q
+        scores = []
+        for j in range(case.seqlen_k):
+            seen = (left < 0 or j >= diagonal - left) and (right < 0 or j <= diagonal + right)
+            products = zip(query, call.k.at(k, b, j, head_k), strict=True)
+            score = case.scale * sum(x * y for x, y in products) + rows[at][j]
+            scores.append(score if seen else -math.inf)
+        most = max(scores, default=-math.inf)
+        if most == -math.inf:
+            yield (b, h, i), [0.0] * case.head_dim, math.inf
+            continue
+        weights = [math.exp(score - most) for score in scores]
+        total = sum(weights)
+        values = [call.v.at(v, b, j, head_k) for j in range(case.seqlen_k)]
+        out = [
+            sum(w * x[d] for w, x in zip(weights, values, strict=True)) / total for d in range(case.head_dim)
+        ]
+        yield (b, h, i), out, most + math.log(total)

@@ -1,0 +1,63 @@
+"""fa_fwd_masked_*, with every kind of mask, against float64."""
+
+import math
+
+import pytest
+
+from tests.emulator.masks import CLAMPED, LEAST, Masked, exact, run
+from wheel_builder.base.archs import known_archs
+from wheel_builder.emulator.attention import Case
+from wheel_builder.emulator.machine import load_machine
+
+ARCHS = tuple(known_archs())
+# Twice what rounding P and out costs, of values up to 4.
+OUT = {"fp16": 2.0**-8, "bf16": 2.0**-5}
+LSE = 3e-5
+GROUPED = {"batch": 2, "nheads": 4, "nheads_k": 2}
+
+
+# Rows, keys, more of the case; kind, what it is the same for, what is hidden, by what, and the window.
+CALLS = {
+    "bool": (37, 88, GROUPED, "bytes"),
+    "bool, one for all, tail": (19, 75, {"nheads": 2, "nheads_k": 2}, "bytes", "bhi"),
+    "bool, window": (40, 88, {}, "bytes", "h", "", -math.inf, (20, 3)),
+    "bool, rows that see nothing": (37, 40, {}, "bytes", "", "rows"),
+    "bias": (37, 88, GROUPED, "elements", "", "rows"),
+    "bias, causal, tail": (70, 75, {}, "elements", "bh", "", -math.inf, (-1, 0)),
+    "bias of keys": (19, 88, GROUPED, "elements", "hi", "right"),
+    "bias, left padding far below": (19, 88, {}, "elements", "hi", "left", "least"),
+    "fp32": (37, 88, GROUPED, "fp32"),
+    "fp32, left padding": (19, 88, {}, "fp32", "hi", "left", -1e9),
+    "fp32, left padding far below": (19, 88, {}, "fp32", "i", "left", "least"),
+    "fp32, rows far below": (37, 40, {}, "fp32", "b", "rows", "least"),
+}
+
+
+def made(call, dtype, head_dim):
+    rows, keys, more, kind, *mask = CALLS[call]
+    least = LEAST["fp32" if kind == "fp32" else dtype]
+    mask = [least if each == "least" else each for each in mask]
+    return Masked(Case(dtype, head_dim, rows, keys, **more), kind, *mask)
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+@pytest.mark.parametrize("arch", ARCHS)
+def test_out_and_log_sum_exp(core, device_code, disassembled, arch, dtype, head_dim, call):
+    masked = made(call, dtype, head_dim)
+    code = device_code(arch) / f"{masked.kernel}.hsaco"
+    done, rows = run(load_machine(core, code, disassembled(code)), arch, masked)
+    out, lse = done.out.values(), done.lse.values("f")
+    heads, length = masked.case.nheads, masked.case.seqlen_q
+    for (b, h, i), wanted, wanted_lse in exact(masked, done, rows):
+        found, found_lse = done.out.at(out, b, i, h), lse[(b * heads + h) * length + i]
+        if wanted_lse == math.inf:
+            assert list(found) == wanted
+            assert found_lse == math.inf
+            continue
+        worst = max(abs(x - y) for x, y in zip(found, wanted, strict=True))
+        assert worst <= OUT[dtype], (b, h, i)
+        # A whole row of the least number has the mean of v, and a log-sum-exp that may be cut off.
+        near = abs(found_lse - wanted_lse) <= LSE * max(1.0, abs(wanted_lse))
+        assert near or wanted_lse < found_lse <= CLAMPED * (1 - LSE), (b, h, i)

@@ -1,0 +1,116 @@
+"""Masks and biases of ``attention``, on the kernels that read them, against float64 (see rule.py)."""
+
+import math
+
+import pytest
+import torch
+from flash_attn_rocm import attention
+from rule import DTYPES, Rules, Sequence, judge
+from target import MASKED
+
+BATCH, ROWS, KEYS, NHEADS, NHEADS_K = 2, 70, 203, 4, 2
+instances = pytest.mark.parametrize(("dtype", "head_dim"), MASKED)
+ALL, LEFT, ROWS_OF = "some keys", "left keys", "whole rows"
+WHOLE = (BATCH, NHEADS, ROWS, KEYS)
+# What hides, the dtype (None: q's), the sizes, and the rules beside it, by name.  -inf hides; the least
+# finite numbers and -10000 only leave nothing of a key beside others.
+CASES = {
+    "bool": (True, torch.bool, WHOLE, Rules(), ALL),
+    "bool, one for all": (True, torch.bool, (1, 1, ROWS, KEYS), Rules(left=40, right=3), ALL),
+    "bool of keys, causal": (True, torch.bool, (BATCH, 1, 1, KEYS), Rules(right=0), LEFT),
+    "bool, rows that see nothing": (True, torch.bool, (BATCH, 1, ROWS, KEYS), Rules(), ROWS_OF),
+    "bias": (-math.inf, None, WHOLE, Rules(), ALL),
+    "bias of heads": (0.0, None, (1, NHEADS, ROWS, KEYS), Rules(right=0), ALL),
+    "bias, negative scale": (-math.inf, None, (BATCH, 1, ROWS, KEYS), Rules(scale=-0.3), ALL),
+    "bias, left keys far below": ("least", None, (BATCH, 1, 1, KEYS), Rules(), LEFT),
+    "bias, left keys": (-10000.0, None, (BATCH, 1, ROWS, KEYS), Rules(), LEFT),
+    "fp32": (-math.inf, torch.float32, WHOLE, Rules(left=50, right=-1), ALL),
+    "fp32, zero scale": (-math.inf, torch.float32, (1, 1, ROWS, KEYS), Rules(scale=0.0), ALL),
+    "fp32, left keys far below": ("least", torch.float32, (BATCH, NHEADS, 1, KEYS), Rules(), LEFT),
+    "fp32, rows that see nothing": (-math.inf, torch.float32, (1, 1, ROWS, KEYS), Rules(), ROWS_OF),
+    "fp32, scores far above": (3000.0, torch.float32, (BATCH, 1, ROWS, KEYS), Rules(), ALL),
+}
+
+
+def drawn(sizes, hides, where, dtype, generator):
+    if where == LEFT:
+        hidden = (torch.arange(KEYS) <= KEYS // 2).expand(sizes)
+    elif where == ROWS_OF:
+        hidden = (torch.rand((*sizes[:3], 1), generator=generator) < 0.3).expand(sizes)
+    else:
+        hidden = torch.rand(sizes, generator=generator) < 0.5
+    if dtype == torch.bool:
+        return ~hidden
+    by = torch.finfo(dtype).min if hides == "least" else hides
+    return (torch.randn(sizes, generator=generator) * 2).to(dtype).masked_fill(hidden, by)
+
+
+def as_bias(mask):
+    if mask.dtype == torch.bool:
+        return torch.zeros(mask.shape).masked_fill(~mask, -math.inf)
+    return mask.float()
+
+
+def check(target, shown, dtype, head_dim, name, size=1.0):
+    hides, of_mask, sizes, rules, where = CASES[name]
+    generator = torch.Generator().manual_seed(len(name) + head_dim)
+    lengths = ((ROWS, NHEADS), (KEYS, NHEADS_K), (KEYS, NHEADS_K))
+    q, k, v = (torch.randn(BATCH, *n, head_dim, generator=generator).to(DTYPES[dtype]) for n in lengths)
+    v *= size
+    mask = drawn(sizes, hides, where, of_mask or DTYPES[dtype], generator)
+    given = (x.to(target.device) for x in (q, k, v, mask))
+    (out, lse, _), kernels = target.attend(attention, *given, return_attn_probs=True, **rules.arguments)
+    assert kernels in (None, (f"fa_fwd_masked_{dtype}_d{head_dim}",))
+    bias = as_bias(mask).expand(WHOLE)
+    judge(
+        shown,
+        f"fa_fwd_masked_{dtype}_d{head_dim}",
+        name,
+        [Sequence(q[b], k[b], v[b], out[b].cpu(), lse[b].cpu(), bias=bias[b]) for b in range(BATCH)],
+        rules,
+    )
+
+
+@pytest.mark.long
+@instances
+@pytest.mark.parametrize("name", CASES)
+def test_masks(target, shown, dtype, head_dim, name):
+    check(target, shown, dtype, head_dim, name)
+
+
+@pytest.mark.parametrize(("head_dim", "served"), [(40, 64), (96, 128)])
+def test_other_head_dims_are_padded(target, head_dim, served):
+    q, k, v = (torch.randn(1, n, 2, head_dim).half() for n in (17, 33, 33))
+    mask = torch.rand(17, 33) < 0.7
+    given = (x.to(target.device) for x in (q, k, v, mask))
+    out, kernels = target.attend(attention, *given)
+    assert kernels in (None, (f"fa_fwd_masked_fp16_d{served}",))
+    heads = (x.float().transpose(1, 2) for x in (q, k, v))
+    expected = torch.nn.functional.scaled_dot_product_attention(*heads, attn_mask=mask)
+    torch.testing.assert_close(out.float().cpu().transpose(1, 2), expected, rtol=2**-9, atol=2**-9)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("head_dim", sorted({head_dim for _, head_dim in MASKED}))
+@pytest.mark.parametrize("name", CASES)
+def test_values_that_are_not_exact_in_fp16(target, shown, head_dim, name):
+    """gfx1030 computes such rows of bf16 again."""
+    check(target, shown, "bf16", head_dim, name, 512.0)
+
+
+@pytest.mark.divided
+@pytest.mark.parametrize("of_mask", [None, torch.float32])
+@instances
+def test_whole_rows_of_the_least_number_are_as_in_pytorch(target, dtype, head_dim, of_mask):
+    """The mean of v where nothing is left of the scores beside it; of fp16 scores something is."""
+    generator = torch.Generator().manual_seed(head_dim)
+    q, k, v = (torch.randn(1, n, 1, head_dim, generator=generator).to(DTYPES[dtype]) for n in (9, 40, 40))
+    mask = torch.zeros(1, 1, 9, 40, dtype=of_mask or DTYPES[dtype])
+    mask[:, :, 2:5] = torch.finfo(mask.dtype).min
+    given = (x.to(target.device) for x in (q, k, v, mask))
+    (out, lse, _), _ = target.attend(attention, *given, return_attn_probs=True)
+    heads = (x.float().transpose(1, 2) for x in (q, k, v))
+    expected = torch.nn.functional.scaled_dot_product_attention(*heads, attn_mask=mask.float())
+    assert lse.isfinite().all()
+    found, near = out.float().cpu().transpose(1, 2), 2**-6 if dtype == "bf16" else 2**-8
+    torch.testing.assert_close(found, expected, rtol=2**-7, atol=near)
