@@ -1,5 +1,6 @@
 """The static checks find mistakes planted in compiler output; a release runs them on all our kernels."""
 
+import itertools
 import re
 from functools import reduce
 from pathlib import Path
@@ -175,6 +176,40 @@ def test_a_kernel_that_waits_less_is_found(kernels_of, arch, pattern):
     missed = [str(mutant) for mutant in mutants if not mutant.found]
     assert len(mutants) > 100
     assert len(missed) <= NOT_NEEDED * len(mutants), "\n".join(missed)
+
+
+# gfx950's forwards whose plain loop has loads straight into LDS.
+DIRECT = re.compile(r"fa_fwd_(fp16|bf16)_d(64|128)$")
+
+
+def loads_into_lds(kernel):
+    """The numbers of these instructions."""
+    return [n for n in kernel.reached if kernel.instructions[n].first.loads_into_lds]
+
+
+def test_no_wait_for_loads_straight_into_lds_is_too_much(kernels_of):
+    """Without the wait before a barrier, or with one more of them in flight, the next tile is not there yet;
+    the emulator loads at once and would not notice."""
+    for kernel in kernels_of("gfx950", DIRECT):
+        assert loads_into_lds(kernel)
+        after = {str(i): j.mnemonic for i, j in itertools.pairwise(kernel.instructions)}
+        waits = [
+            mutant
+            for mutant in less_waits("gfx950", kernel)
+            if mutant.counter == "vmcnt" and after[mutant.instruction] == "s_barrier"
+        ]
+        # Two of each wait; there is one before the loop, and one in it.
+        assert len(waits) >= 2 * (1 + kernel.name.endswith("_d128"))
+        assert [str(mutant) for mutant in waits if not mutant.found] == []
+
+
+def test_the_state_between_m0_and_a_load_straight_into_lds_is_needed(kernels_of):
+    """It is inline assembly, which the compiler does not check."""
+    for kernel in kernels_of("gfx950", DIRECT):
+        states = [n - 1 for n in loads_into_lds(kernel)]
+        assert {kernel.instructions[n].text for n in states} == {"s_nop 0"}
+        missed = [n for group in far_apart(states) for n in missed_waits("gfx950", kernel, group)]
+        assert missed == []
 
 
 @pytest.fixture(scope="session")

@@ -55,8 +55,8 @@ FORWARD = (
 )
 BY_KEYS = (
     *("pairs", "queries", "waves_per_simd", "column_blocks", "own_steps", "steps_at_once", "padded_tiles"),
-    *("prefetch", "overlaid", "early_rows", "ping_pong", "early_operands", "kept_zeros", "bit_masks"),
-    "by_element",
+    *("prefetch", "overlaid", "early_rows", "ping_pong", "row_major", "early_operands", "kept_zeros"),
+    *("bit_masks", "by_element"),
 )
 BY_QUERIES = (
     *("waves", "keys", "waves_per_simd", "q_steps", "dout_steps", "steps_at_once", "padded_tiles"),

@@ -15,6 +15,7 @@
 #include "fa/tile/query.hpp"
 #include "fa/tile/store.hpp"
 #include "fa/tile/transposed_stage.hpp"
+#include "fa/tile/turned.hpp"
 #include "fa/tile/view.hpp"
 
 namespace fa {
@@ -142,7 +143,10 @@ FA_DEVICE void read_ahead_of_halves(const Read& read, const Multiply& multiply,
 // Operand A of step `i` of the contraction, from period `step` of a tile.
 template <class Unit, class Tile, int kAhead>
 FA_DEVICE auto reader_of(LdsBytes tile, int lane) {
-  if constexpr (kAhead > 0 && Unit::kColumns == 1 && Unit::kRun == 8) {
+  if constexpr (kIsTurned<Tile>) {
+    const Tile turned(tile, lane);
+    return [=](int i, int step) { return turned.read(i, step); };
+  } else if constexpr (kAhead > 0 && Unit::kColumns == 1 && Unit::kRun == 8) {
     // A lane's operands are units at constant distances: one address serves all.
     const typename Tile::template Row<typename Unit::A> row(tile, Unit::a_row(lane),
                                                             Unit::run_begin(lane) / 8);

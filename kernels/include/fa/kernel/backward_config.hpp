@@ -20,6 +20,7 @@ struct DkDvConfig {
   bool overlaid = false;
   bool early_rows = false;
   bool ping_pong = false;
+  bool row_major = false;
   bool early_operands = false;
   bool kept_zeros = false;
   bool bit_masks = false;

@@ -49,10 +49,16 @@ struct DkDvBlock {
   static constexpr bool kPingPong = kConfig.ping_pong;
   static constexpr bool kEarly = kPingPong || kConfig.early_rows;
   // Where half of the threads are enough to move tiles, those do it that wait for the matrix unit.
-  static constexpr bool kHalfMoves = kPingPong && kQueries / 2 * (kHeadDim / 4) <= kTile.threads / 2;
+  static constexpr bool kHalfMoves = kPingPong && (!kConfig.row_major || kConfig.tight_registers) &&
+                                     kQueries / 2 * (kHeadDim / 4) <= kTile.threads / 2;
   static constexpr int kMovers = kHalfMoves ? kTile.threads / 2 : kTile.threads;
 
-  using Stage = TransposedStage<Unit, kQueries, kHeadDim, kMovers, kPadded, 2, kConfig.overlaid>;
+  // With `row_major` tiles are in LDS once, and turned as they are read; there are two of each.
+  static constexpr bool kRowMajor = kConfig.row_major;
+  static_assert(!kRowMajor || (kTraits.transposed_reads && kPingPong),
+                "tiles.toml: row_major needs ping_pong, and an ISA with reads that transpose");
+  using Stage = Choice<kRowMajor, TurnedTensors<Unit, kQueries, kHeadDim, kMovers, 2>,
+                       TransposedStage<Unit, kQueries, kHeadDim, kMovers, kPadded, 2, kConfig.overlaid>>;
   using View = BufferView<kQueries, kHeadDim * 2, kTraits.buffer_word3>;
   using OwnView = BufferView<Unit::kN, kHeadDim * 2, kTraits.buffer_word3>;
   using Own = Query<Unit, kHeadDim, kConfig.own_steps, kPadded>;
@@ -109,7 +115,7 @@ struct DkDvBlock {
   const Visibility visible;
   const LdsBytes lds;
   const float factor;  // scale * log2(e)
-  int set = 0;         // of the numbers in use; where they come early
+  int set = 0;         // of the numbers in use, where they come early, and of the tiles, where there are two
 
   FA_DEVICE DkDvBlock(BwdArguments arguments, const BwdParams& params, const Sequence& sequence, LdsBytes lds)
       : arguments(arguments),
@@ -143,6 +149,12 @@ struct DkDvBlock {
 
   FA_DEVICE Tiles tiles_of(int first_key, int wave_key) const {
     return {visible.tiles_of_keys(first_key, kTile.block_n, wave_key, kWaveKeys, kQueries)};
+  }
+
+  // The tiles with that number, where there are two.
+  FA_DEVICE LdsBytes tiles(int set) const {
+    if constexpr (kRowMajor) return lds + set * Stage::kTilesBytes;
+    return lds;
   }
 
   FA_DEVICE LdsBytes own_area() const { return lds + kOwnAt + wave * kOwnBytes; }

@@ -131,18 +131,21 @@ struct Moves {
   // What the first product of the tile begins with.
   FA_DEVICE float first_term() const { return B::kOwnNumbers ? __builtin_fmaf(number, slope, start) : 0; }
 
-  FA_DEVICE void store_rows(const B& block, u32x4 places) {
+  // As the tiles with that number, where there are two.
+  FA_DEVICE void store_rows(const B& block, u32x4 places, int set) {
     if constexpr (B::kConfig.tight_registers) {
-      if (moves) stage.store_rows_to(places, block.lds);
+      if (moves) stage.store_rows_to(places, block.tiles(set));
     } else {
-      if (moves) stage.store_rows(block.lds, block.mover());
+      if (moves) stage.store_rows(block.tiles(set), block.mover());
     }
   }
   FA_DEVICE void store_number(const B& block, int set) const {
     if (!B::kOwnNumbers) block.store_number(number, set);
   }
   FA_DEVICE void store_transposed(const B& block, u32x4 places) {
-    if constexpr (B::kConfig.tight_registers) {
+    if constexpr (B::kRowMajor) {
+      // There is one form.
+    } else if constexpr (B::kConfig.tight_registers) {
       if (moves) stage.store_transposed_to(places, block.lds);
     } else {
       if (moves) stage.store_transposed(block.lds, block.mover());

@@ -129,7 +129,7 @@ FA_DEVICE void add_head_ping_pong(B& block, Moves<B>& moves, float* dq_sums, int
     if (B::kOwnNumbers) begin(block, result, here(moves.first_term()), zeros);
     // Rows and the last tile's dS are there, and all waves are done with its transposes.
     tile_barrier<B::kArch>();
-    const LdsBytes tile = Stage::rows_of(block.lds, of_weights ? 0 : 1);
+    const LdsBytes tile = Stage::rows_of(block.tiles(block.set), of_weights ? 0 : 1);
     Rows tile_rows(tile, block.reader());
     const auto move = [&] {
       moves.store_transposed(block, dq.kept());
@@ -189,7 +189,7 @@ FA_DEVICE void add_head_ping_pong(B& block, Moves<B>& moves, float* dq_sums, int
     if constexpr (kLongestResults<B>) asm volatile("s_nop 0");
     typename B::P given;
     if (kEarlyOperands && !of_weights) given = block.given();
-    const LdsBytes transposed = Stage::transposed_of(block.lds, of_weights ? 1 : 0);
+    const LdsBytes transposed = Stage::transposed_of(block.tiles(block.set), of_weights ? 1 : 0);
     Transposes transposes(transposed, block.reader());
     if (!of_weights) {
       if (seen) {
@@ -215,7 +215,7 @@ FA_DEVICE void add_head_ping_pong(B& block, Moves<B>& moves, float* dq_sums, int
       }
     }
     const auto store_rows = [&] {
-      moves.store_rows(block, dq.kept());
+      moves.store_rows(block, dq.kept(), block.set ^ 1);
       moves.store_number(block, block.set ^ 1);
     };
     if (!of_weights) store_rows();  // while the other waves multiply
@@ -267,7 +267,7 @@ FA_DEVICE void run_ping_pong(BwdArguments arguments, LdsBytes lds) {
     for (int step = 0; step < B::kSumSteps; ++step) B::Unit::settle(sums[step]);
     float* dq_sums = dq.sums_of(block, params, head_q);
     dq.store(block, keys);
-    moves.store_rows(block, places);
+    moves.store_rows(block, places, block.set);
     if constexpr (B::kWithDq) {
       tile_barrier<B::kArch>();
       dq.read(block);
@@ -283,7 +283,7 @@ FA_DEVICE void run_ping_pong(BwdArguments arguments, LdsBytes lds) {
       dq_sums = dq.sums_of(block, next, head_q);
       moves.load(block, tiles, dq.kept(), tiles.begin);
       tile_barrier<B::kArch>();  // LDS is free
-      moves.store_rows(block, dq.kept());
+      moves.store_rows(block, dq.kept(), block.set);
       moves.store_number(block, block.set);
     }
   }
