@@ -221,10 +221,15 @@ def _masks_reasons(device: torch.device, dtype: str) -> tuple[str, ...]:
 
 @cache
 def _masks_reasons_on(arch: str, dtype: str) -> tuple[str, ...]:
-    return tuple(
-        _plan.no_masks(arch, dtype, head_dim) or _failure(arch, dtype, head_dim, MASKED)
-        for head_dim in range(LIMITS.head_dim + 1)
-    )
+    return _of_head_dims(_plan.no_masks, arch, dtype, MASKED)
+
+
+def _of_head_dims(
+    missing: Callable[[str, str, int], str], arch: str, dtype: str, work: str = ""
+) -> tuple[str, ...]:
+    """Which kernels are ``missing``, or else disabled, for each head dim."""
+    dims = range(LIMITS.head_dim + 1)
+    return tuple(missing(arch, dtype, each) or _failure(arch, dtype, each, work) for each in dims)
 
 
 def _failure(arch: str, dtype: str, head_dim: int, work: str = "") -> str:
@@ -246,10 +251,7 @@ def _gradients_reasons(device: torch.device, dtype: str) -> tuple[str, ...]:
 
 @cache
 def _gradients_reasons_on(arch: str, dtype: str) -> tuple[str, ...]:
-    return tuple(
-        _plan.no_gradients(arch, dtype, head_dim) or _failure(arch, dtype, head_dim)
-        for head_dim in range(LIMITS.head_dim + 1)
-    )
+    return _of_head_dims(_plan.no_gradients, arch, dtype)
 
 
 def _support(found: _plan.Plan, backward: BackwardPlan) -> Support:

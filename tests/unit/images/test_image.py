@@ -1,6 +1,5 @@
 """The image stages' decisions; building them is tests/container's."""
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -8,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import CHECKOUT
+from tests.unit.images.test_build import FakeEngine
 from wheel_builder.base.errors import ImageError
-from wheel_builder.base.process import Completed
 from wheel_builder.base.store import Store
 from wheel_builder.build import runtime_image
 from wheel_builder.images import stages as image
@@ -52,24 +51,21 @@ def test_a_debian_builder_gets_its_packages_by_suite_and_python_from_its_own():
     }
 
 
-class Engine:
-    """Has the images of ``ids`` and those that it is asked to build; ``targets`` of the builds."""
+class BuildingEngine(FakeEngine):
+    """Has also the images that it is asked to build; ``targets`` of the builds."""
 
     def __init__(self, **ids):
-        self.ids, self.targets = ids, {}
+        super().__init__(ids)
+        self.targets = {}
 
-    def __call__(self, argv, **_):
+    def __call__(self, argv, **named):
         argv = [str(part) for part in argv]
-        if argv[:2] == ["docker", "images"]:
-            return Completed(self.ids.get(argv[-1], ""), 0)
-        if argv[:3] == ["docker", "image", "inspect"]:
-            found = {"Id": argv[-1], "RepoDigests": [], "Config": {"Labels": {}}, "Created": "", "Size": 1}
-            return Completed(json.dumps(found), 0)
         if argv[:2] == ["docker", "build"]:
             ref = argv[argv.index("--tag") + 1]
             self.targets[ref] = argv[argv.index("--target") + 1] if "--target" in argv else ""
-            self.ids[ref] = f"id of {ref}"
-        return Completed("libamdhip64-5 6.4.3-1" if "dpkg-query" in argv else "", 0)
+            self.images[ref] = f"id of {ref}"
+        self.said = "libamdhip64-5 6.4.3-1" if "dpkg-query" in argv else ""
+        return super().__call__(argv, **named)
 
 
 def hip_image(store, engine):
@@ -79,7 +75,7 @@ def hip_image(store, engine):
 
 def test_to_load_a_wheel_only_the_packages_of_a_builder_are_installed(tmp_path):
     """The tools that make wheels took most of the time of the public wheel's second image."""
-    engine = Engine(**{"debian:sid-slim": "base"})
+    engine = BuildingEngine(**{"debian:sid-slim": "base"})
     made = hip_image(Store(tmp_path), engine)
     assert engine.targets == {made.facts["ref"]: "system"}
     assert made.facts["packages"] == {"libamdhip64-5": "6.4.3-1"}
@@ -87,7 +83,7 @@ def test_to_load_a_wheel_only_the_packages_of_a_builder_are_installed(tmp_path):
 
 
 def test_a_wheel_is_loaded_in_the_builder_image_where_there_is_one(tmp_path):
-    engine, store = Engine(builder="1"), Store(tmp_path)
+    engine, store = BuildingEngine(builder="1"), Store(tmp_path)
     inputs = image.builder_inputs(Job(ROCM, ROCM.archs), PACKAGE)
     store.get_or_make("image", inputs, lambda _: {"ref": "builder", "image_id": "1"})
     assert hip_image(store, engine).facts["ref"] == "builder"
