@@ -140,21 +140,30 @@ FA_DEVICE void read_ahead_of_halves(const Read& read, const Multiply& multiply,
   }
 }
 
+// A lane's operands of rows, units at constant distances: one address serves all.
+template <class Unit, class Tile>
+struct RowReader {
+  using A = typename Unit::A;
+  typename Tile::template Row<A> row;
+
+  FA_DEVICE RowReader(LdsBytes tile, int lane) : row(tile, Unit::a_row(lane), Unit::run_begin(lane) / 8) {}
+  FA_DEVICE A read(int i, int step) const {
+    auto of_step = row;
+    of_step.tile = Tile::period(row.tile, step);
+    return of_step.read(i * (Unit::kK / 8));
+  }
+};
+
+// Of a tile that is read by rows, or turned.
+template <class Unit, class Tile>
+using OperandReader = Choice<kIsTurned<Tile>, Tile, RowReader<Unit, Tile>>;
+
 // Operand A of step `i` of the contraction, from period `step` of a tile.
 template <class Unit, class Tile, int kAhead>
 FA_DEVICE auto reader_of(LdsBytes tile, int lane) {
-  if constexpr (kIsTurned<Tile>) {
-    const Tile turned(tile, lane);
-    return [=](int i, int step) { return turned.read(i, step); };
-  } else if constexpr (kAhead > 0 && Unit::kColumns == 1 && Unit::kRun == 8) {
-    // A lane's operands are units at constant distances: one address serves all.
-    const typename Tile::template Row<typename Unit::A> row(tile, Unit::a_row(lane),
-                                                            Unit::run_begin(lane) / 8);
-    return [=](int i, int step) {
-      auto of_step = row;
-      of_step.tile = Tile::period(tile, step);
-      return of_step.read(i * (Unit::kK / 8));
-    };
+  if constexpr (kIsTurned<Tile> || (kAhead > 0 && Unit::kColumns == 1 && Unit::kRun == 8)) {
+    const OperandReader<Unit, Tile> operands(tile, lane);
+    return [=](int i, int step) { return operands.read(i, step); };
   } else {
     return [=](int i, int step) {
       return Tile::template read<typename Unit::A>(Tile::period(tile, step), Unit::a_row(lane),

@@ -6,27 +6,13 @@
 
 namespace fa {
 
-// A lane's operands of rows, units at constant distances.
-template <class Unit, class Tile>
-struct RowReader {
-  using A = typename Unit::A;
-  typename Tile::template Row<A> row;
-
-  FA_DEVICE RowReader(LdsBytes tile, int lane) : row(tile, Unit::a_row(lane), Unit::run_begin(lane) / 8) {}
-  FA_DEVICE A read(int i, int step) const {
-    auto of_step = row;
-    of_step.tile = Tile::period(row.tile, step);
-    return of_step.read(i * (Unit::kK / 8));
-  }
-};
-
 // Operand A of steps 0 to kCount * kSteps of a tile: of each step of the contraction those of kSteps periods.
 template <class Unit, class Tile, int kSteps, int kAhead>
 struct EarlyOperands {
   static_assert(kAhead > 0, "something is read");
   using A = typename Unit::A;
 
-  Choice<kIsTurned<Tile>, Tile, RowReader<Unit, Tile>> operands;
+  OperandReader<Unit, Tile> operands;
   A ahead[kAhead];
 
   FA_DEVICE EarlyOperands(LdsBytes tile, int lane) : operands(tile, lane) {

@@ -212,6 +212,26 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
     }
   }
 
+  // Of a column, in all its lanes.
+  FA_DEVICE static float highest_of(const C* s, int column, int lane) {
+    float own = s[0][column];
+#pragma unroll
+    for (int f = 1; f < kElements; ++f) own = __builtin_fmaxf(own, s[f / Unit::kRows][element(f, column)]);
+    return across_lanes<Unit::kPeers>(own, lane, [](float a, float b) { return __builtin_fmaxf(a, b); });
+  }
+
+  // A column's shift goes to `to`, and its elements move `by` and are multiplied by `factor`.
+  FA_DEVICE void set_column(int column, float by, float to, float factor, C& moved, C& factors) {
+    const float by_again = kDualIssue ? here(by) : by, to_again = kDualIssue ? here(to) : to;
+#pragma unroll
+    for (int row = 0; row < Unit::kRows; ++row) {
+      const int at = element(row, column);
+      moved[at] = row % 2 == 0 ? by : by_again;
+      factors[at] = factor;
+      shift[at] = row % 2 == 0 ? to : to_again;
+    }
+  }
+
   // Moves the shift to the maximum where that is above the floor, and s, O and sum with it.  kFirst: only in
   // columns without a key so far, whose O and sum are 0.
   template <int kOut, bool kFirst>
@@ -222,11 +242,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
     uint32_t blind = 0;
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
-      float own = s[0][column];
-#pragma unroll
-      for (int f = 1; f < kElements; ++f) own = __builtin_fmaxf(own, s[f / Unit::kRows][element(f, column)]);
-      const float highest =
-          across_lanes<Unit::kPeers>(own, lane, [](float a, float b) { return __builtin_fmaxf(a, b); });
+      const float highest = highest_of(s, column, lane);
       const bool first = floor[column] == kNone, above = highest > floor[column];
       const bool rises = kFirst ? first && above : above;
       const float to = rises ? shift[column] + (gain - highest) : shift[column];
@@ -239,14 +255,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
       if (!kFirst) sum[column] *= factor * (was_far == is_now ? 1 : is_now ? 1 / Unit::kGain : Unit::kGain);
       if (rises) floor[column] = 0;
       far[column] = __builtin_amdgcn_ballot_w32(is_now);
-      const float by_again = kDualIssue ? here(by) : by, to_again = kDualIssue ? here(to) : to;
-#pragma unroll
-      for (int row = 0; row < Unit::kRows; ++row) {
-        const int at = element(row, column);
-        moved[at] = row % 2 == 0 ? by : by_again;
-        factors[at] = factor;
-        shift[at] = row % 2 == 0 ? to : to_again;
-      }
+      set_column(column, by, to, factor, moved, factors);
     }
     move<kOut, !kFirst>(s, o, moved, factors, blind, correct);
   }
@@ -259,11 +268,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
     uint32_t blind = 0;
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
-      float own = s[0][column];
-#pragma unroll
-      for (int f = 1; f < kElements; ++f) own = __builtin_fmaxf(own, s[f / Unit::kRows][element(f, column)]);
-      const float highest =
-          across_lanes<Unit::kPeers>(own, lane, [](float a, float b) { return __builtin_fmaxf(a, b); });
+      const float highest = highest_of(s, column, lane);
       const float was = shift[column] + this->below[column], had = kFirst ? shift[column] : was;
       const bool first = floor[column] == kNone, was_below = this->below[column] != 0;
       const bool above = (kFirst ? highest + this->below[column] : highest) > floor[column];
@@ -283,14 +288,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
       far[column] = __builtin_amdgcn_ballot_w32(is_now);
       this->below[column] = is_below ? whole : 0;
       const float to = is_below ? 0 : whole;
-      const float by_again = kDualIssue ? here(by) : by, to_again = kDualIssue ? here(to) : to;
-#pragma unroll
-      for (int row = 0; row < Unit::kRows; ++row) {
-        const int at = element(row, column);
-        moved[at] = row % 2 == 0 ? by : by_again;
-        factors[at] = factor;
-        shift[at] = row % 2 == 0 ? to : to_again;
-      }
+      set_column(column, by, to, factor, moved, factors);
     }
     move<kOut, true>(s, o, moved, factors, blind, correct);
   }
