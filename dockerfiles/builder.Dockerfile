@@ -11,6 +11,8 @@ FROM ${BASE} AS system
 ARG PACKAGES
 COPY install_packages.sh /usr/local/lib/flash-attn-rocm/
 RUN sh /usr/local/lib/flash-attn-rocm/install_packages.sh "${PACKAGES}"
+ARG LLVM
+ENV FA_LLVM=${LLVM}
 
 FROM system
 COPY builder-requirements.txt install_tools.sh /usr/local/lib/flash-attn-rocm/
@@ -28,9 +30,7 @@ ARG ZIG_FLAGS
 ENV FA_ZIG_FLAGS=${ZIG_FLAGS}
 RUN sh /usr/local/lib/flash-attn-rocm/warm_zig.sh /usr/local/lib/flash-attn-rocm/warm_zig.cpp
 
-ARG LLVM
 ARG PLATFORM_TAG
-ENV FA_LLVM=${LLVM} \
-    AUDITWHEEL_PLAT=${PLATFORM_TAG}
+ENV AUDITWHEEL_PLAT=${PLATFORM_TAG}
 COPY check_image.sh /usr/local/bin/check-image
 CMD ["check-image"]

@@ -43,6 +43,7 @@ BUILDER_FILES = (
     "warm_zig.sh",
 )
 HIP_FILES = ("builder.Dockerfile", "install_packages.sh")
+HIP_ARGUMENTS = ("PACKAGES", "LLVM")
 # cibuildwheel finds the image's Python here, whichever version it is.
 INTERPRETER = "/opt/python/cp39-cp39"
 ZIG_FLAGS = DOCKERFILES.parent / "kernels" / "zig_flags.txt"
@@ -121,19 +122,18 @@ def build_hip_image(
     if builder := find_image("image", builder_inputs(job, package), store, run=run):
         return builder
     log = logs / f"image-{job.id}.log"
-    packages = builder_arguments(job, package)["PACKAGES"]
+    args = {name: builder_arguments(job, package)[name] for name in HIP_ARGUMENTS}
     inputs = {
         "base": job.rocm.base,
         "suite": job.rocm.suite,
-        "packages": packages,
+        "args": args,
         "files": file_digests(HIP_FILES),
     }
 
     def make(_: Path) -> Mapping[str, Any]:
         base = ensure_base(job.rocm.base, job.rocm.suite, log=log, run=run)
-        args = {"PACKAGES": packages, "BASE": base.ref}
         ref = f"flash-attn-rocm-hip:{job.rocm.version}-{tag_of(inputs)}"
-        build = ImageBuild("builder.Dockerfile", ref, args, log, run)
+        build = ImageBuild("builder.Dockerfile", ref, {**args, "BASE": base.ref}, log, run)
         with context(HIP_FILES, f"the image with the HIP runtime of ROCm {job.rocm.version}", log) as folder:
             build.finish(folder, target="system")
         return build.facts(base)

@@ -90,6 +90,15 @@ def test_a_wheel_is_loaded_in_the_builder_image_where_there_is_one(tmp_path):
     assert engine.targets == {}
 
 
+def test_the_probe_finds_its_compiler_where_there_is_no_builder():
+    """The first stage had the packages and not the variable that says where the compiler is."""
+    first_stage = (DOCKERFILES / "builder.Dockerfile").read_text().split("\nFROM system\n")[0]
+    probe = (CHECKOUT / "wheel_builder/verify/runtime_load/probe.py").read_text()
+    read = set(re.findall(r"""environ\[['"](\w+)""", probe))
+    assert read == set(re.findall(r"^ENV (\w+)", first_stage, re.MULTILINE))
+    assert set(re.findall(r"^ARG (\w+)", first_stage, re.MULTILINE)) == {"BASE", *image.HIP_ARGUMENTS}
+
+
 def test_a_vendor_builder_gets_no_rocm():
     args = builder_arguments(Job(VENDOR, VENDOR.archs), PACKAGE)
     assert args["PACKAGES"] == ":python3-venv,ca-certificates,ccache"

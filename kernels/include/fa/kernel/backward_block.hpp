@@ -14,6 +14,7 @@
 #include "fa/tile/packed.hpp"
 #include "fa/tile/query.hpp"
 #include "fa/tile/store.hpp"
+#include "fa/tile/tile_range.hpp"
 #include "fa/tile/transposed_stage.hpp"
 #include "fa/tile/turned.hpp"
 #include "fa/tile/view.hpp"
@@ -42,24 +43,6 @@ FA_DEVICE void tile_barrier() {
     workgroup_barrier_in_flight();
   }
 }
-
-// What is the same in all lanes, as the sign of a number in a scalar register: the compiler moves a bool that
-// is wanted in several blocks to a vector register.
-struct Flag {
-  int sign;
-  FA_DEVICE operator bool() const { return here_uniform(sign) < 0; }
-};
-
-// Tiles of kSize rows.
-template <int kSize>
-struct TileRange : TileBounds {
-  FA_DEVICE bool seen(int first) const { return first < wave_end && first + kSize > wave_begin; }
-  FA_DEVICE bool masked(int first) const { return first < unmasked_begin || first + kSize > unmasked_end; }
-  FA_DEVICE Flag seen_flag(int first) const { return {(first - wave_end) & (wave_begin - first - kSize)}; }
-  FA_DEVICE Flag masked_flag(int first) const {
-    return {(first - unmasked_begin) | (unmasked_end - first - kSize)};
-  }
-};
 
 // Element f of column c of a lane's part of a result.
 template <class Unit>
