@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "error.hpp"
 
@@ -15,15 +16,17 @@ bool contains(const std::vector<std::string>& words, const std::string& word) {
 
 // "fp16 with head_dim 64, 128; bf16 with head_dim 64"
 std::string offered(const std::string& op, const std::string& gfx) {
-  std::map<std::string, std::vector<std::string>> head_dims;
+  std::map<std::string, std::set<int>> head_dims;
   for (const Instance& each : registry()) {
-    if (each.op == op && each.has(gfx)) head_dims[each.dtype].push_back(std::to_string(each.head_dim));
+    if (each.op == op && each.has(gfx)) head_dims[each.dtype].insert(each.head_dim);
   }
   std::string text;
   for (const auto& [dtype, dims] : head_dims) {
-    const bool any = dims.front() == std::to_string(kAnyHeadDim);
+    std::vector<std::string> words;
+    for (const int head_dim : dims) words.push_back(std::to_string(head_dim));
+    const bool any = dims.count(kAnyHeadDim) != 0;
     text +=
-        (text.empty() ? "" : "; ") + dtype + (any ? " with any head_dim" : " with head_dim " + joined(dims));
+        (text.empty() ? "" : "; ") + dtype + (any ? " with any head_dim" : " with head_dim " + joined(words));
   }
   return text.empty() ? "none" : text;
 }

@@ -34,6 +34,7 @@ ROWS = [
     ("append", [], ""), ("reference", [], ""), ("decode", HEAD_DIMS, ""), ("combine", [], ""),
     ("bwd_delta", [], ""), ("bwd_dkdv", HEAD_DIMS, ""), ("bwd_dq", HEAD_DIMS, ""),
     ("bwd_fused", [64, 96, 128], ADDS), ("bwd_convert", [], ADDS),
+    ("fwd", [80], "steps_of_16"), ("decode", [80], "steps_of_16"),
     ("fwd_masked", [64, 128], ""),
 ]  # fmt: skip
 FEATURES = {arch: known_archs()[arch].isa.features for arch in ARCHS}

@@ -293,11 +293,14 @@ def test_the_limits_are_those_of_the_headers(library):
     assert found == {name: int(value) for name, value in values.items()}
 
 
-def test_the_reference_kernel_takes_what_the_table_lacks(library):
+@pytest.mark.parametrize("arch", ["gfx942", "gfx1201"])  # which lacks 80, and which has it
+def test_the_reference_kernel_takes_what_the_table_lacks(library, arch):
     """The registry decides, and the support table makes it: there is no other list of head dims."""
-    there = {each.head_dim for each in generate().load_table() if each.op == "fwd"}
+    own = (each for each in generate().load_table() if each.op == "fwd" and arch in each.archs)
+    there = {each.head_dim for each in own}
+    assert (80 in there) == (arch == "gfx1201")
     for head_dim in range(1, library.limits()["head_dim"] + 1):
-        status, path, _, words = library.plan(plan_call(head_dim=head_dim))
+        status, path, _, words = library.plan(plan_call(arch=arch.encode(), head_dim=head_dim))
         assert status == OK, words
         assert (path == "reference") == (head_dim not in there), head_dim
 

@@ -56,7 +56,7 @@ def test_the_table_of_the_project_is_right(generate):
         f"fa_{each.format(dtype)}"
         for dtype in ("fp16", "bf16")
         for each in (
-            *of_head_dims, "fwd_tall_{}_d64", "fwd_tall_{}_d128",
+            *of_head_dims, "fwd_tall_{}_d64", "fwd_tall_{}_d128", "fwd_{}_d80", "decode_{}_d80",
             "fwd_masked_{}_d64", "fwd_masked_{}_d128",
             "append_{}", "reference_{}", "combine_{}", "bwd_delta_{}", "bwd_convert_{}"
         )
@@ -65,7 +65,9 @@ def test_the_table_of_the_project_is_right(generate):
     assert not any("gfx1030" in i.archs for i in with_atomics)
     tall = {i for i in instances if i.op == "fwd_tall"}
     assert {(i.head_dim, i.archs) for i in tall} == {(64, ("gfx1151",)), (128, ("gfx1151", "gfx1201"))}
-    assert all(i.archs == generate.known().archs for i in {*instances} - with_atomics - tall)
+    of_80 = {i for i in instances if i.head_dim == 80}
+    assert {i.archs for i in of_80} == {("gfx1100", "gfx1102", "gfx1151", "gfx1201")}
+    assert all(i.archs == generate.known().archs for i in {*instances} - with_atomics - tall - of_80)
 
 
 @pytest.fixture
@@ -131,7 +133,7 @@ def test_all_problems_are_reported_at_once_with_their_row(problems):
         "row 2: dtypes must be a list with at least one dtype",
         (
             "row 2: unknown feature 'atomic_add' (did you mean atomic_fadd_f32?); known: atomic_fadd_f32, "
-            "tall_d128, tall_d64"
+            "steps_of_16, tall_d128, tall_d64"
         ),
         "row 2: feature atomic_fadd_f32 stands there twice",
         "row 2: head_dims must be a list with at least one head dim",
