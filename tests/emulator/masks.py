@@ -24,7 +24,7 @@ class Masked:
     """A call and its mask, which is the same along the dimensions named in ``broadcast`` (of "bhi").
 
     ``hides``: rows that see nothing, left or right halves of the keys, keys of another block or after the
-    row, nothing, or "" (half of the keys, at random); ``by``: what hides in a bias.
+    row, nothing, all, one of one row, or "" (half of the keys, at random); ``by``: what hides in a bias.
     """
 
     case: Case
@@ -67,6 +67,8 @@ def drawn(masked):
                 "other blocks": key // BLOCK != place // BLOCK,
                 "later": key > place,
                 "none": False,
+                "all": True,
+                "one": (key, at[2]) == (BLOCK, 3),
             }[masked.hides]
             value = 0.0 if masked.kind == "bytes" else draw.gauss(0.0, 2.0)
             row.append((-math.inf if masked.kind == "bytes" else masked.by) if hidden else value)

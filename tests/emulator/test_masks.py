@@ -29,6 +29,8 @@ CALLS = {
     "bool, later keys": (97, 130, {"nheads": 2, "nheads_k": 1}, "bytes", "bh", "later"),
     "bool, nothing hidden, window": (40, 130, {}, "bytes", "h", "none", -math.inf, (20, 70)),
     "bool, one row": (1, 200, GROUPED, "bytes", "", "right"),
+    "bool, one key hidden": (40, 160, {}, "bytes", "bh", "one"),
+    "bool, all hidden": (100, 70, {"nheads": 2, "nheads_k": 2}, "bytes", "h", "all"),
     "bias": (37, 88, GROUPED, "elements", "", "rows"),
     "bias, causal, tail": (70, 75, {}, "elements", "bh", "", -math.inf, (-1, 0)),
     "bias of keys": (19, 88, GROUPED, "elements", "hi", "right"),
