@@ -53,6 +53,30 @@ void require_planned_parts(const Plan& plan, int splits) {
                   std::to_string(splits) + " parts");
 }
 
+// What finds the keys that a boolean mask shows, before the kernel that reads it.
+struct MaskRanges {
+  Selection selection;
+  Grid grid;
+  MaskRangesParams params;
+};
+
+MaskRanges mask_ranges(const FwdArguments& call, const Selection& selection, const Kind& kind) {
+  const FwdParams& p = call.params;
+  const MaskedParams& m = call.mask;
+  MaskRangesParams r{};
+  r.mask = m.mask, r.mask_batch = m.mask_batch, r.mask_head = m.mask_head, r.mask_row = m.mask_row;
+  r.out = p.out, r.o_batch = p.o_batch, r.o_row = p.o_row, r.o_head = p.o_head;
+  r.seqlen_q = p.seqlen_q, r.seqlen_k = p.seqlen_k, r.nheads = p.nheads;
+  r.batch = static_cast<std::int32_t>(call.batch);
+  const auto many = [](std::int64_t stride, std::int64_t number) { return stride == 0 ? 1 : number; };
+  const std::int64_t blocks = blocks_of_rows(p.seqlen_q, mask_rows(kind.arch));
+  const Grid grid{many(m.mask_row, blocks), many(m.mask_head, p.nheads), many(m.mask_batch, call.batch),
+                  kMaskRangesThreads};
+  const Selection found = served("mask_ranges", selection.gfx, selection.instance->dtype, kAnyHeadDim);
+  require_launchable(found, grid);
+  return {found, grid, r};
+}
+
 void launch_whole(Path path, const FwdArguments& call, const Selection& selection, const Kind& kind,
                   const Place& place) {
   const int head_dim = selection.instance->head_dim;
@@ -70,6 +94,10 @@ void launch_whole(Path path, const FwdArguments& call, const Selection& selectio
   if (!call.masked) return launch(selection, grid, p, place);
   MaskedParams masked = call.mask;
   masked.fwd = p;
+  if (static_cast<MaskKind>(masked.mask_kind) == MaskKind::bytes) {
+    const MaskRanges ranges = mask_ranges(call, selection, kind);
+    launch(ranges.selection, ranges.grid, ranges.params, place);
+  }
   launch(selection, grid, masked, place);
 }
 

@@ -14,6 +14,16 @@ KINDS = {BOOL: torch.bool, FP32: torch.float32}
 ALONG = {"b": "sequences", "h": "heads", "i": "rows"}
 BROADCASTS = ("", "", "b", "h", "bh", "hi", "i", "bhi")  # along what a mask is the same
 SOME, LEFT, WHOLE = "some keys", "left keys", "whole rows"
+# What boolean masks hide besides: whole tiles, for all rows of a wave or of a workgroup.
+RIGHT, BLOCKS, LATER, NOTHING = "right keys", "other blocks", "later keys", "nothing"
+BY_TILES = (LEFT, RIGHT, BLOCKS, LATER, NOTHING)
+BY_TILES_SHARE = 0.6
+BLOCK = 33  # keys of a block that sees only itself
+MANY, MANY_SHARE, FEW = (
+    4200,
+    0.1,
+    17,
+)  # keys, more than fa_mask_ranges_* look at in one pass; rows beside them
 LEAST = "least"
 LOW = (-20000.0, LEAST)  # with which nothing is left of a key beside others, which -inf hides
 ROWS = (5, 17, 33, 65, 129, 150)
@@ -49,6 +59,7 @@ class Case(forward_cases.Case):
             *(f"mask for all {ALONG[name]}" for name in self.broadcast),
             *({f"{self.hides} far below, {self.mask}"} if low else {f"{self.hides} hidden"}),
             *({"scale of 0"} if self.scale == 0.0 else ()),
+            *({"many keys"} if self.keys[0] == MANY else ()),
             *({"a workgroup without keys"} if 0 <= self.window[1] <= before - WORKGROUP else ()),
         }
 
@@ -61,7 +72,8 @@ def served(_kernel):
         "a workgroup without keys",
         *masks,
         *(f"mask for all {each}" for each in ALONG.values()),
-        *(f"{hides} hidden" for hides in (SOME, LEFT, WHOLE)),
+        "many keys",
+        *(f"{hides} hidden" for hides in (SOME, WHOLE, *BY_TILES)),
         *(f"{hides} far below, {kind}" for hides in (LEFT, WHOLE) for kind in (OWN, FP32)),
         *(f"values {each}" for each in (*MAGNITUDES, *PATTERNS, "infinite")),
     }  # fmt: skip
@@ -86,7 +98,19 @@ def draw(kernel, number):
     if case.by == LEAST and (case.hides != LEFT or case.keys[0] < MULTIPLE):
         # The log-sum-exp of rows that have nothing else may be cut off (params.hpp).
         case = replace(case, by=LOW[0])
+    if case.mask == BOOL:
+        return _by_tiles(case, chance)
     return replace(case, window=(-1, -1)) if case.by == LEAST else case
+
+
+def _by_tiles(case, chance):
+    """Other keys that a boolean mask hides, and sometimes many of them."""
+    if chance.random() < BY_TILES_SHARE:
+        case = replace(case, hides=chance.choice(BY_TILES))
+    if chance.random() >= MANY_SHARE or case.layout == FAR:
+        return case
+    batch = len(case.rows)
+    return replace(case, rows=(min(FEW, case.rows[0]),) * batch, keys=(MANY,) * batch, heads=(2, 1))
 
 
 class Call(forward_cases.Call):
@@ -103,9 +127,14 @@ class Call(forward_cases.Call):
         case, keys = self.case, self.case.keys[0]
         whole = {"b": len(case.rows), "h": case.heads[0], "i": case.rows[0]}
         sizes = [1 if name in case.broadcast else size for name, size in whole.items()]
+        key, place = torch.arange(keys), (torch.arange(sizes[2]) * keys // sizes[2])[:, None]
         hidden = {
             SOME: lambda: torch.rand(*sizes, keys, generator=self.generator) < 0.5,
-            LEFT: lambda: (torch.arange(keys) < keys // 2).expand(*sizes, keys),
+            LEFT: lambda: (key < keys // 2).expand(*sizes, keys),
+            RIGHT: lambda: (key > keys // 2).expand(*sizes, keys),
+            BLOCKS: lambda: (key // BLOCK != place // BLOCK).expand(*sizes, keys),
+            LATER: lambda: (key > place).expand(*sizes, keys),
+            NOTHING: lambda: torch.zeros(*sizes, keys, dtype=torch.bool),
             WHOLE: lambda: (torch.rand(*sizes, 1, generator=self.generator) < 0.3).expand(*sizes, keys),
         }[case.hides]()
         if case.mask == BOOL:

@@ -23,7 +23,7 @@ STRUCTS = {
     "fwd": "FwdParams", "fwd_tall": "FwdParams", "append": "AppendParams", "reference": "ReferenceParams",
     "decode": "FwdParams", "combine": "CombineParams", "bwd_delta": "BwdParams",
     "bwd_dkdv": "BwdParams", "bwd_dq": "BwdParams", "bwd_fused": "BwdParams", "bwd_convert": "BwdParams",
-    "fwd_masked": "MaskedParams",
+    "fwd_masked": "MaskedParams", "mask_ranges": "MaskRangesParams",
 }  # fmt: skip
 TILES = "kernel/tiles.inc"
 TILED = ("fwd", "fwd_masked", "decode", "bwd_dkdv", "bwd_dq")
@@ -35,7 +35,7 @@ ROWS = [
     ("bwd_delta", [], ""), ("bwd_dkdv", HEAD_DIMS, ""), ("bwd_dq", HEAD_DIMS, ""),
     ("bwd_fused", [64, 96, 128], ADDS), ("bwd_convert", [], ADDS),
     ("fwd", [80], "steps_of_16"), ("decode", [80], "steps_of_16"),
-    ("fwd_masked", [64, 128], ""),
+    ("fwd_masked", [64, 128], ""), ("mask_ranges", [], ""),
 ]  # fmt: skip
 FEATURES = {arch: known_archs()[arch].isa.features for arch in ARCHS}
 ADDING = [arch for arch in ARCHS if ADDS in FEATURES[arch]]

@@ -18,7 +18,7 @@ CHECKOUT = Path(__file__).parents[2]
 ARCHS = list(known_archs())
 # Kernels of each kind; the quick tests remove each of their waits.
 ATTACKED = re.compile(
-    r"fa_(fwd_fp16_d64|decode_bf16_d64|append_fp16|reference_bf16|combine_\w+|bwd_(delta_fp16|dkdv_bf16_d64|dq_fp16_d64))$"
+    r"fa_(fwd_fp16_d64|decode_bf16_d64|append_fp16|reference_bf16|combine_\w+|mask_ranges_fp16|bwd_(delta_fp16|dkdv_bf16_d64|dq_fp16_d64))$"
 )
 # Without the backward kernels, which wait by themselves where the compiler waits too little
 # (kernel/backward_dq_block.hpp, mma/mfma.hpp): a state more than they have to.

@@ -8,13 +8,14 @@ from itertools import product
 
 from wheel_builder.base.archs import arch_named
 from wheel_builder.base.tiles import workgroup_of
-from wheel_builder.emulator.attention import Case, make_call, with_mask
+from wheel_builder.emulator.attention import Case, make_call, shown_keys, with_mask
 from wheel_builder.emulator.formats import decode, encode
 from wheel_builder.emulator.machine import Launch, Options
 from wheel_builder.emulator.memory import Memory
 from wheel_builder.emulator.params import layout
 
 LEAST = {"fp16": -65504.0, "bf16": -3.3895313892515355e38, "fp32": -3.4028234663852886e38}
+BLOCK = 33  # keys of a block that sees only itself
 CLAMPED = -1e30  # what finite biases below it count as, where products start from the softmax's shift
 
 
@@ -22,8 +23,8 @@ CLAMPED = -1e30  # what finite biases below it count as, where products start fr
 class Masked:
     """A call and its mask, which is the same along the dimensions named in ``broadcast`` (of "bhi").
 
-    ``hides``: rows that see nothing, left or right halves of the keys, or "" (half of the keys, at random);
-    ``by``: what hides in a bias.
+    ``hides``: rows that see nothing, left or right halves of the keys, keys of another block or after the
+    row, nothing, all, one of one row, or "" (half of the keys, at random); ``by``: what hides in a bias.
     """
 
     case: Case
@@ -54,6 +55,7 @@ def drawn(masked):
     keys = masked.case.seqlen_k
     rows = {}
     for at in product(*map(range, masked.sizes)):
+        place = at[2] * keys // masked.sizes[2]  # the row's on the diagonal
         blind = masked.hides == "rows" and draw.random() < 0.3
         row = []
         for key in range(masked.keys):
@@ -62,6 +64,11 @@ def drawn(masked):
                 "left": key <= keys // 2,
                 "right": key >= keys // 2,
                 "rows": blind,
+                "other blocks": key // BLOCK != place // BLOCK,
+                "later": key > place,
+                "none": False,
+                "all": True,
+                "one": (key, at[2]) == (BLOCK, 3),
             }[masked.hides]
             value = 0.0 if masked.kind == "bytes" else draw.gauss(0.0, 2.0)
             row.append((-math.inf if masked.kind == "bytes" else masked.by) if hidden else value)
@@ -85,8 +92,8 @@ def memory_of(masked, rows):
     return Memory.of(data, "mask", readonly=True), kept
 
 
-def run(machine, arch, masked):
-    """The finished call, and the mask's rows."""
+def run(machine, ranges, arch, masked):
+    """The finished call, and the mask's rows; ``ranges`` has the kernel that finds what a mask shows."""
     case = masked.case
     call = make_call(case)
     memory, rows = memory_of(masked, drawn(masked))
@@ -96,12 +103,43 @@ def run(machine, arch, masked):
     sizes = masked.sizes
     steps = [masked.keys * math.prod(sizes[n + 1 :]) if sizes[n] > 1 else 0 for n in range(3)]
     kernarg = with_mask(inner.pack(given), memory, masked.kind, steps)
+    if masked.kind == "bytes":
+        find_ranges(ranges, arch, masked, call, memory, steps)
     tile = workgroup_of(arch_named(arch), "fwd_masked", case.dtype, case.head_dim)
     launch = Launch((-(-case.seqlen_q // tile.rows), case.nheads, case.batch), (tile.threads, 1, 1))
     result = machine.run(masked.kernel, launch, kernarg, [*call.memory, memory], Options(seed=1))
     assert not result.error
     assert not result.findings, "\n".join(map(str, result.findings))
     return call, rows
+
+
+def find_ranges(machine, arch, masked, call, memory, steps):
+    """Leaves what the mask shows where the kernel that reads the mask looks for it."""
+    case, out, group = masked.case, call.out, arch_named(arch).isa.step_columns
+    kernarg = layout("MaskRangesParams").pack({
+        "mask": memory.address, "out": out.memory.address,
+        **dict(zip(("mask_batch", "mask_head", "mask_row"), steps, strict=True)),
+        "o_batch": out.batch, "o_row": out.row, "o_head": out.head,
+        "seqlen_q": case.seqlen_q, "seqlen_k": case.seqlen_k, "nheads": case.nheads, "batch": case.batch,
+    })  # fmt: skip
+    whole = (-(-case.seqlen_q // group), case.nheads, case.batch)
+    grid = tuple(number if step else 1 for number, step in zip(whole, reversed(steps), strict=True))
+    launch = Launch(grid, (256, 1, 1))
+    result = machine.run(
+        f"fa_mask_ranges_{case.dtype}", launch, kernarg, [out.memory, memory], Options(seed=1)
+    )
+    assert not result.error
+    assert not result.findings, "\n".join(map(str, result.findings))
+    out.memory.initialised = True
+    data, written = memory.read(), out.memory.read()
+    for b, h, first in product(range(case.batch), range(case.nheads), range(0, case.seqlen_q, group)):
+        rows = [
+            b * steps[0] + h * steps[1] + i * steps[2]
+            for i in range(first, min(first + group, case.seqlen_q))
+        ]
+        wanted = shown_keys([data[at : at + masked.keys] for at in rows])
+        at = 2 * (b * out.batch + first * out.row + h * out.head)
+        assert written[at : at + len(wanted)] == wanted, (b, h, first)
 
 
 def exact(masked, call, rows):

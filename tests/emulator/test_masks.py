@@ -22,6 +22,15 @@ CALLS = {
     "bool, one for all, tail": (19, 75, {"nheads": 2, "nheads_k": 2}, "bytes", "bhi"),
     "bool, window": (40, 88, {}, "bytes", "h", "", -math.inf, (20, 3)),
     "bool, rows that see nothing": (37, 40, {}, "bytes", "", "rows"),
+    "bool, left padding, strides": (70, 136, {"pad": 8, **GROUPED}, "bytes", "", "left"),
+    "bool of sequences, right padding, tail": (70, 131, GROUPED, "bytes", "h", "right"),
+    "bool of keys, right padding, causal": (40, 160, GROUPED, "bytes", "hi", "right", -math.inf, (-1, 0)),
+    "bool, blocks": (130, 99, {}, "bytes", "bh", "other blocks"),
+    "bool, later keys": (97, 130, {"nheads": 2, "nheads_k": 1}, "bytes", "bh", "later"),
+    "bool, nothing hidden, window": (40, 130, {}, "bytes", "h", "none", -math.inf, (20, 70)),
+    "bool, one row": (1, 200, GROUPED, "bytes", "", "right"),
+    "bool, one key hidden": (40, 160, {}, "bytes", "bh", "one"),
+    "bool, all hidden": (100, 70, {"nheads": 2, "nheads_k": 2}, "bytes", "h", "all"),
     "bias": (37, 88, GROUPED, "elements", "", "rows"),
     "bias, causal, tail": (70, 75, {}, "elements", "bh", "", -math.inf, (-1, 0)),
     "bias of keys": (19, 88, GROUPED, "elements", "hi", "right"),
@@ -47,7 +56,9 @@ def made(call, dtype, head_dim):
 def test_out_and_log_sum_exp(core, device_code, disassembled, arch, dtype, head_dim, call):
     masked = made(call, dtype, head_dim)
     code = device_code(arch) / f"{masked.kernel}.hsaco"
-    done, rows = run(load_machine(core, code, disassembled(code)), arch, masked)
+    before = code.with_name(f"fa_mask_ranges_{dtype}.hsaco")
+    machines = (load_machine(core, each, disassembled(each)) for each in (code, before))
+    done, rows = run(*machines, arch, masked)
     out, lse = done.out.values(), done.lse.values("f")
     heads, length = masked.case.nheads, masked.case.seqlen_q
     for (b, h, i), wanted, wanted_lse in exact(masked, done, rows):

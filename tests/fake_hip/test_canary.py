@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from flash_attn_rocm._canary_rows import APPENDS, GRADIENTS, MASKS
+from flash_attn_rocm._canary_rows import APPENDS, BOOL, GRADIENTS, MASKS
 
 FULL = os.environ.get("FA_FULL", "") not in {"", "0"}
 LONG = pytest.mark.long
@@ -46,7 +46,7 @@ def trained(rows=17, **options):
     return max((a - b).abs().max().item() for a, b in pairs)
 """
 ATTENTION = ["fa_combine_fp16", "fa_decode_fp16_d64", "fa_fwd_fp16_d64", "fa_reference_fp16"]
-FORWARD, MASKED = "fa_fwd_fp16_d64", "fa_fwd_masked_fp16_d64"
+FORWARD, MASKED, RANGES = "fa_fwd_fp16_d64", "fa_fwd_masked_fp16_d64", "fa_mask_ranges_fp16"
 SPLIT = ["fa_bwd_delta_fp16", "fa_bwd_dkdv_fp16_d64", "fa_bwd_dq_fp16_d64"]
 FUSED = ["fa_bwd_delta_fp16", "fa_bwd_fused_fp16_d64", "fa_bwd_convert_fp16"]
 # How many calls of the check there are on each path, of which the fused kernels here have no features.
@@ -293,7 +293,8 @@ with kernels_on_host_memory(fake_hip), warnings.catch_warnings(record=True) as c
 shown["fallbacks"] = [str(each.message) for each in caught]
 """
     shown = play(text)
-    assert shown["kernels"] == [MASKED] * (len(MASKS) + 1), "the check, and the call"
+    launches = [each for row in MASKS for each in ([RANGES, MASKED] if row.mask.holds == BOOL else [MASKED])]
+    assert shown["kernels"] == [*launches, MASKED], "the check, and the call"
     assert shown["then"] == [MASKED]
     assert shown["fallbacks"] == []
     shutil.rmtree(tmp_path / "cache")

@@ -8,6 +8,7 @@ import pytest
 
 from tests.host.interface import (
     BF16,
+    BOOL,
     CHECKOUT,
     FP32,
     INT32,
@@ -113,6 +114,30 @@ PACKED = {
     **{name: tensor([3], INT32) for name in ("cu_seqlens_q", "cu_seqlens_k")},
     "lse": tensor([4, 300], FP32),
 }
+
+
+def with_mask(*sizes, rows=300, **changes):
+    return attention(rows, attn_mask=tensor([*sizes, 8], **changes))
+
+
+RANGES, MASKED = "fa_mask_ranges_fp16", ("fa_fwd_masked_fp16_d64", (3, 4, 2), (256, 1, 1))
+
+
+# What a boolean mask shows is found for 32 rows at a time, once for what shares these.
+@pytest.mark.parametrize(
+    ("call", "grid"),
+    [
+        (with_mask(2, 4, 300, dtype=BOOL), (10, 4, 2)),
+        (with_mask(2, 1, 300, dtype=BOOL), (10, 1, 2)),
+        (with_mask(1, 4, 1, dtype=BOOL), (1, 4, 1)),
+        (with_mask(2, 4, 300, dtype=BOOL, strides=(2400, 0, 8, 1)), (10, 1, 2)),
+        (with_mask(1, 1, 300), None),
+        (with_mask(1, 1, 300, dtype=FP32), None),
+    ],
+)
+def test_launches_with_a_mask(library, call, grid):
+    before = [(RANGES, grid, (256, 1, 1))] if grid else []
+    assert library.call(call) == (OK, "", [*before, MASKED])
 
 
 # On gfx942 a workgroup of fa_fwd_* has 128 rows, and one of fa_decode_* 32 packed ones.

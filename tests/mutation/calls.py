@@ -17,8 +17,8 @@ from wheel_builder.fake_hip.control import FakeHip, kernels_on_host_memory
 
 # Random calls have numbers that tests.corpus never looks at.
 FIRST, PER_SEED = 10_000, 1_000
-COMBINE = "fa_combine_"
-PARTS = "parts"  # the feature of a decode call that launches one
+# Kernels that some calls for another op launch, too: that op, and the feature of such calls.
+ALONG = {"fa_combine_": ("decode", "parts"), "fa_mask_ranges_": ("fwd_masked", "mask of bool")}
 
 
 @contextmanager
@@ -36,15 +36,15 @@ def corpus_for(kernel):
 
 
 def launches(case, kernel):
-    if kernel.startswith(COMBINE):
-        return may_launch(case.kernel, kernel) and PARTS in case.features
-    return may_launch(case.kernel, kernel)
+    features = [feature for begin, (_, feature) in ALONG.items() if kernel.startswith(begin)]
+    return may_launch(case.kernel, kernel) and case.features >= {*features}
 
 
 def may_launch(own, kernel):
     """Whether some call for the kernel ``own`` launches ``kernel``."""
-    if kernel.startswith(COMBINE):
-        return own.op == "decode" and kernel == f"{COMBINE}{own.dtype}"
+    for begin, (op, _) in ALONG.items():
+        if kernel.startswith(begin):
+            return own.op == op and kernel == f"{begin}{own.dtype}"
     return kernel in (kernels_of(own) if own.op in {BACKWARD_OP, FUSED_OP} else (str(own),))
 
 

@@ -45,7 +45,7 @@ WORK = {**PATHS, _plan.MASKED: _remembered.MASKED}  # of a family, by op
 # By path of the plan, the kernels that it launches.
 OPS = {
     "matrix": {"fwd"}, "tiled": {"fwd"}, "split": {"decode", "combine"}, "reference": {"reference"},
-    "tall": {"fwd_tall"}, _remembered.MASKED: {"fwd_masked"},
+    "tall": {"fwd_tall"}, _remembered.MASKED: {"fwd_masked", "mask_ranges"},
 }  # fmt: skip
 TABLES = (
     (_canary_calls, "ATTENTION"), (_canary_calls, "TALL"), (_canary_calls, "GRADIENTS"),

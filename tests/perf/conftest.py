@@ -21,7 +21,7 @@ from wheel_builder.fake_hip.container import LIBRARY
 from wheel_builder.files.fatbin import CodeObject
 from wheel_builder.images.listing import tools_in
 from wheel_builder.perf.gradients import has_backward
-from wheel_builder.perf.ours import has_decode, has_workload
+from wheel_builder.perf.ours import finds_ranges, has_decode, has_workload
 from wheel_builder.pipeline.perf import Bench, model, subjects
 
 HERE = Path(__file__).parent
@@ -33,7 +33,7 @@ MAX_MIB = 100.0
 # Those that the peer has too; our other kernels would take several times as long.
 HEAD_DIMS = (64, 128)
 OURS = (*HEAD_DIMS, 80)
-OF_ALL = ("fa_bwd_delta", "fa_bwd_convert")  # one kernel for all of them
+OF_ALL = ("fa_bwd_delta", "fa_bwd_convert", "fa_mask_ranges")  # one kernel for all of them
 
 
 @pytest.fixture(scope="session")
@@ -100,7 +100,7 @@ def known_rows(bench):
             files = (file for file in sorted(folder.glob("*.hsaco")) if which(file.stem))
             wanted = [file for file in files if file.stem.endswith(ends) or file.stem.startswith(OF_ALL)]
             rows = [row for file in wanted for row in model(file, bench, max_mib=MAX_MIB)]
-            known[folder, which] = [row for row in rows if row.head_dim in OURS]
+            known[folder, which] = [row for row in rows if row.head_dim in (0, *OURS)]
         return known[folder, which]
 
     return rows
@@ -118,8 +118,12 @@ def _is_modelled(name):
 
 @pytest.fixture(scope="session")
 def decoded(known_rows):
-    """``decoded(folder)``: its decode kernels against memory."""
-    return lambda folder: known_rows(folder, has_decode)
+    """``decoded(folder)``: its decode kernels, and what finds the keys that a mask shows, against memory."""
+    return lambda folder: known_rows(folder, _is_bound_by_memory)
+
+
+def _is_bound_by_memory(name):
+    return has_decode(name) or finds_ranges(name)
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ OURS = {
     "fwd": "forward",
     "fwd_tall": "forward of long sequences",
     "fwd_masked": "forward with a mask or a bias",
+    "mask_ranges": "which keys a mask shows",
     "decode": "forward for few queries, keys split",
     "combine": "joining the parts of a forward with split keys",
     "append": "appending to a cache",

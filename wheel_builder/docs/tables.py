@@ -30,6 +30,7 @@ OPERATIONS = {
     "fwd": "forward",
     "fwd_tall": "forward of long sequences",
     "fwd_masked": "forward with a mask or a bias",
+    "mask_ranges": "which keys a mask shows",
     "decode": "forward of few queries, keys split",
     "combine": "joining the parts of split keys",
     "append": "appending to a cache, rotary embedding",

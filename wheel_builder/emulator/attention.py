@@ -1,7 +1,9 @@
 """This project's forward kernel on the emulator, held to the numerics rule (rule.py)."""
 
+import ctypes
 import math
 import random
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -16,6 +18,8 @@ from wheel_builder.emulator.reference import Attended, attend, visible
 from wheel_builder.emulator.rule import allowed, lse_allowed
 
 NO_WINDOW = -1
+UNIT = 16  # keys, of which fa_mask_ranges_* find out whether all are seen, and whether any is
+NO_KEY = 1 << 30
 MASK_KINDS = ("bytes", "elements", "fp32")  # MaskKind of params.hpp
 # Of q, k, v and out together: drawing and comparing them takes about 200 bytes each, 3 GiB at most.
 MAX_ELEMENTS = 1 << 24
@@ -163,6 +167,27 @@ def with_mask(kernarg: bytes, mask: Memory, kind: str, strides: Sequence[int]) -
     named = dict(zip(("mask_batch", "mask_head", "mask_row"), strides, strict=True))
     given = {"mask": mask.address, "mask_kind": MASK_KINDS.index(kind), **named}
     return kernarg + layout("MaskedParams").pack(given)[len(kernarg) :]
+
+
+def shown_keys(rows: Sequence[bytes]) -> bytes:
+    """What ``fa_mask_ranges_*`` leave for ``fa_fwd_masked_*`` (kernel/shown_keys.hpp) of a boolean mask's
+    ``rows``, those of one wave."""
+    units = [[row[at : at + UNIT] for row in rows] for at in range(0, len(rows[0]), UNIT)]
+    seen = [n for n, unit in enumerate(units) if any(map(any, unit))]
+    full = [n for n, unit in enumerate(units) if all(map(all, unit)) and len(unit[0]) == UNIT]
+    begin, end = (seen[0] * UNIT, (seen[-1] + 1) * UNIT) if seen else (NO_KEY, 0)
+    one_run = full and full[-1] - full[0] + 1 == len(full)
+    full_begin, full_end = (full[0] * UNIT, (full[-1] + 1) * UNIT) if one_run else (0, 0)
+    return struct.pack("<4i", begin, -end, -full_begin, full_end)
+
+
+def leave_shown_keys(out: Memory, rows: Sequence[bytes], *, group: int, row: int) -> None:
+    """The same for the rows of one sequence and head, of which a wave has ``group``; those of out are ``row``
+    elements apart."""
+    for first in range(0, len(rows), group):
+        found = shown_keys(rows[first : first + group])
+        ctypes.memmove(out.address + first * row * 2, found, len(found))
+    out.initialised = True
 
 
 def make_call(case: Case, *, dies: int = 0) -> Call:

@@ -24,20 +24,23 @@ HEADER = f"""\
 # Modelled, not measured, as last accepted: `scripts/test --full tests/perf --update` writes this; the
 # difference is for review.
 #   flop    useful ones per clock and compute unit, by the schedule, under the worst order of LDS phases
-#   decode  percent of the memory's bandwidth for {WORKGROUPS} workgroup, at a latency of {LATENCY} ns
+#   decode  percent of the memory's bandwidth for {WORKGROUPS} workgroup, at a latency of {LATENCY} ns;
+#   clocks  of the workgroup that finds which keys a mask of so many shows, alone and at that latency
 """
 HEADER_EXCLUSIVE = """\
 #   exclusive  as flop, by the schedule in which some VALU instructions never run beside a matrix instruction
 """
-FLOP, EXCLUSIVE, DECODE = "flop", "exclusive", "decode"
+FLOP, EXCLUSIVE, DECODE, CLOCKS = "flop", "exclusive", "decode", "clocks"
 _Count = Annotated[int, Field(strict=True, ge=0)]
 # what -> maker -> kernel without its head dim -> head dim -> figure
-_FILE = TypeAdapter(dict[Literal["flop", "exclusive", "decode"], dict[str, dict[str, dict[str, _Count]]]])
+_FILE = TypeAdapter(
+    dict[Literal["flop", "exclusive", "decode", "clocks"], dict[str, dict[str, dict[str, _Count]]]]
+)
 
 
 class Figure(NamedTuple):
-    """``what`` is ``FLOP``, ``EXCLUSIVE`` or ``DECODE``; ``kernel`` is "fwd fp16 d64", ``maker`` without its
-    tile.
+    """``what`` is ``FLOP``, ``EXCLUSIVE``, ``DECODE`` or ``CLOCKS``; ``kernel`` is "fwd fp16 d64", ``maker``
+    without its tile.
     """
 
     what: str
@@ -97,9 +100,12 @@ def figures_of(rows: Iterable[Modelled | Decoded]) -> Iterator[Figure]:
             modelled.append(row)
             yield from _of_kernel(row)
         else:
-            shares = {(each.latency, each.workgroups): each.share for each in row.decode.shares}
-            share = shares[LATENCY, WORKGROUPS]
-            yield Figure(DECODE, row.label, f"{row.dtype} d{row.head_dim}", round(100 * share))
+            shares = {(each.latency, each.workgroups): each for each in row.decode.shares}
+            found = shares[LATENCY, WORKGROUPS]
+            if row.name:
+                yield Figure(CLOCKS, row.label, row.name, found.clocks)
+            else:
+                yield Figure(DECODE, row.label, row.named, round(100 * found.share))
     yield from _of_wholes(modelled)
 
 

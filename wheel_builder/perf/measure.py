@@ -134,7 +134,8 @@ def measure(subject: Subject, workload: Workload, *, only_figures: bool = False)
 
 @dataclass(frozen=True)
 class Decoded:
-    """One decode kernel's shares of memory bandwidth; ``resident`` workgroups fit on what runs one."""
+    """A decode kernel's shares of memory bandwidth, or those of another one that memory bounds, which has a
+    ``name``; ``resident`` workgroups fit on what runs one."""
 
     arch: str
     label: str
@@ -143,10 +144,16 @@ class Decoded:
     loaded: int
     resident: int
     decode: Decode
+    name: str = ""
+
+    @property
+    def named(self) -> str:
+        return self.name or f"{self.dtype} d{self.head_dim}"
 
 
-def measure_decode(subject: Subject, workload: Workload, useful: int) -> Decoded:
-    """Run one workgroup on the emulator and play it against memory; ``useful``: its keys and values in bytes.
+def measure_decode(subject: Subject, workload: Workload, useful: int, name: str = "") -> Decoded:
+    """Run one workgroup on the emulator and play it against memory; ``useful``: its keys and values, or all
+    that it has to load, in bytes.
 
     Raises as ``measure``.
     """
@@ -162,6 +169,7 @@ def measure_decode(subject: Subject, workload: Workload, useful: int) -> Decoded
         loaded=moved(result.counts).loaded,
         resident=resident,
         decode=decode(_trace(subject, workload.kernel, result), useful, resident),
+        name=name,
     )
 
 

@@ -85,11 +85,13 @@ WORKGROUPS = (1, 2, 4)
 
 @dataclass(frozen=True)
 class Share:
-    """A decode's share of paper bandwidth with ``workgroups`` at a time on what runs one."""
+    """A decode's share of paper bandwidth with ``workgroups`` at a time on what runs one, and the clocks that
+    these take."""
 
     latency: int
     workgroups: int
     share: float
+    clocks: int = 0
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ def decode(trace: Trace, useful: int, resident: int) -> Decode:
         paths = far.paths(charges, port=False)
         for workgroups in (n for n in WORKGROUPS if n <= resident):
             played = play(trace.arch, paths, workgroups)
-            shares.append(
-                Share(latency, workgroups, min(1, useful * played.workgroups / (played.clocks * width)))
-            )
+            share = min(1, useful * played.workgroups / (played.clocks * width))
+            each = round(played.clocks * workgroups / played.workgroups)
+            shares.append(Share(latency, workgroups, share, each))
     return Decode(needed, tuple(shares))

@@ -9,25 +9,32 @@ from dataclasses import replace
 from wheel_builder.base.archs import arch_named
 from wheel_builder.base.errors import PerfError
 from wheel_builder.base.tiles import tall_tiles
-from wheel_builder.emulator.attention import Case, make_call, with_mask
+from wheel_builder.emulator.attention import Case, leave_shown_keys, make_call, with_mask
 from wheel_builder.emulator.formats import encode
 from wheel_builder.emulator.machine import Kernel, Launch
 from wheel_builder.emulator.memory import Memory
+from wheel_builder.emulator.params import layout
 from wheel_builder.perf.workload import SUFFIX, Memories, Workload
 
 LABEL = "flash-attn-rocm"
 SEQLEN = 512  # keys; and, without a mask, rows of queries, of which one workgroup has a part
-LONG = 2048  # keys; likewise, where there is a choice between workgroups with more and fewer rows
+LONG = 2048  # keys; likewise, where there is a choice between workgroups with more and fewer rows, or padding
 NAME = re.compile(r"fa_(?P<op>fwd(?:_tall|_masked)?)_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
 ONE_DTYPE = "fp16"
 DECODE = re.compile(r"fa_decode_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
 PART = 512  # keys of a decode's workgroup
 MASKED = "fwd_masked"
 # By name in an op, what a mask has.
-MASKS = {"bool": "bytes", "bias": "elements", "fp32 bias": "fp32"}
-# No forward: the reference kernel, kernels bound by memory, of which decode has a model of its own, and
-# backward kernels (gradients.py).
-OTHER = re.compile(r"fa_(append|bwd_\w+|combine|decode|reference)_(fp16|bf16)(_d\d+)?$")
+MASKS = {
+    "bool": "bytes", "bias": "elements", "fp32 bias": "fp32", "padding": "bytes", "all shown": "bytes",
+}  # fmt: skip
+COMPARED = (64, 128)  # the head dims of kernels with a mask, and of those with tall workgroups
+SHOWN = {"padding": 0.5, "all shown": 1.0}  # a share of the keys, for each row; others show half at random
+RANGES = re.compile(r"fa_mask_ranges_(?P<dtype>fp16|bf16)$")
+RANGES_KEYS, RANGES_ROW = 4096, 64  # keys of its mask, and elements of a row of out
+# No forward: the reference kernel, kernels bound by memory, of which decode and mask_ranges have a model of
+# their own, and backward kernels (gradients.py).
+OTHER = re.compile(r"fa_(append|bwd_\w+|combine|decode|mask_ranges|reference)_(fp16|bf16)(_d\d+)?$")
 UNTOUCHED = b"\xa5" * 4  # of Memory.output
 
 
@@ -51,11 +58,17 @@ def heads_of(arch: str, kernel: Kernel) -> int:
     return hardware.isa.simds if kernel.max_threads == hardware.isa.simds * hardware.isa.wave else 1
 
 
-def lengths(arch: str, kernel: Kernel) -> tuple[int, ...]:
-    """The keys of a forward's workloads: long ones, of one dtype, where the plan chooses between kernels."""
+def lengths(kernel: Kernel) -> tuple[int, ...]:
+    """The keys of a forward's workloads: long ones where there are others with a mask or tall workgroups."""
     _, dtype, head_dim = _named(kernel)
+    return (SEQLEN, LONG) if dtype == ONE_DTYPE and head_dim in COMPARED else (SEQLEN,)
+
+
+def causal_lengths(arch: str, kernel: Kernel) -> tuple[int, ...]:
+    """The same of causal ones: long ones where the plan chooses between kernels."""
+    head_dim = _named(kernel)[2]
     has_tall = any(row.head_dim == head_dim for row in tall_tiles(arch_named(arch)))
-    return (SEQLEN, LONG) if has_tall and dtype == ONE_DTYPE else (SEQLEN,)
+    return lengths(kernel) if has_tall else (SEQLEN,)
 
 
 def forward(kernel: Kernel, label: str = LABEL, *, dies: int = 0, keys: int = SEQLEN) -> Workload:
@@ -88,28 +101,44 @@ def reads_mask(kernel_name: str) -> bool:
     return match is not None and match["op"] == MASKED
 
 
-def masks(kernel: Kernel) -> tuple[str, ...]:
-    """The masks of its workloads, of one dtype: with the other they cost as much."""
-    return tuple(MASKS) if _named(kernel)[1] == ONE_DTYPE else ()
+def masks(kernel: Kernel) -> tuple[tuple[str, int], ...]:
+    """The masks of its workloads and their keys, of one dtype: with the other they cost as much."""
+    all_masks = (*((kind, SEQLEN) for kind in MASKS), ("padding", LONG))
+    return all_masks if _named(kernel)[1] == ONE_DTYPE else ()
 
 
-def masked_forward(kernel: Kernel, kind: str, label: str = LABEL, *, dies: int = 0) -> Workload:
-    """The same with a mask of ``MASKS`` that hides half of the keys, at random, from each row."""
+def masked_forward(
+    kernel: Kernel, kind: str, label: str = LABEL, *, dies: int = 0, keys: int = SEQLEN
+) -> Workload:
+    """The same with a mask of ``MASKS``, of which most hide half of the keys, at random, from each row.
+
+    FLOP are those of all keys, also of those that a mask hides.
+    """
     op, dtype, head_dim = _named(kernel)
-    found = _workload(kernel, label, f"{op} {kind}", Case(dtype, head_dim, SEQLEN, SEQLEN), dies)
-    draw = random.Random(0)  # noqa: S311  (test data, repeatable)
-    bits = [draw.getrandbits(1) for _ in range(SEQLEN * SEQLEN)]
-    numbers = [0.0 if bit else -math.inf for bit in bits]
+    found = _workload(kernel, label, f"{op} {kind}", Case(dtype, head_dim, keys, keys), dies)
+    bits = _bits(kind, keys)
+    numbers = (0.0 if bit else -math.inf for bit in bits)
     data = {
         "bytes": lambda: bytes(bits),
-        "elements": lambda: encode(numbers, dtype),
+        "elements": lambda: encode([*numbers], dtype),
         "fp32": lambda: array("f", numbers).tobytes(),
     }[MASKS[kind]]()
     mask = Memory.of(data, "mask", readonly=True)
+    if MASKS[kind] == "bytes":
+        rows = [data[at : at + keys] for at in range(0, len(data), keys)]
+        leave_shown_keys(found.memory["out"], rows, group=rows_of_wave(kernel), row=head_dim)
     (kernarg,) = found.arguments
     assert isinstance(kernarg, bytes), "of a whole struct"
-    packed = with_mask(kernarg, mask, MASKS[kind], (0, 0, SEQLEN))
+    packed = with_mask(kernarg, mask, MASKS[kind], (0, 0, keys))
     return replace(found, arguments=(packed,), memory={**found.memory, mask.name: mask})
+
+
+def _bits(kind: str, keys: int) -> list[int]:
+    """A mask of as many rows as keys."""
+    if kind in SHOWN:
+        return [int(key < SHOWN[kind] * keys) for key in range(keys)] * keys
+    draw = random.Random(0)  # noqa: S311  (test data, repeatable)
+    return [draw.getrandbits(1) for _ in range(keys * keys)]
 
 
 def decoding(kernel: Kernel, label: str = LABEL) -> Workload:
@@ -121,6 +150,47 @@ def decoding(kernel: Kernel, label: str = LABEL) -> Workload:
 
 def has_decode(kernel_name: str) -> bool:
     return DECODE.match(kernel_name) is not None
+
+
+def finds_ranges(kernel_name: str) -> bool:
+    """Whether a kernel finds what a mask shows; of one dtype, as both kernels are the same."""
+    match = RANGES.match(kernel_name)
+    return match is not None and match["dtype"] == ONE_DTYPE
+
+
+def finding_ranges(kernel: Kernel, label: str = LABEL) -> Workload:
+    """One workgroup's rows of a boolean mask of ``RANGES_KEYS`` keys."""
+    rows = rows_of_wave(kernel)
+    mask = Memory.of(bytes([1]) * (rows * RANGES_KEYS), "mask", readonly=True)
+    out = Memory.output(rows * RANGES_ROW * 2, "out")
+    packed = layout("MaskRangesParams").pack(
+        {
+            "mask": mask.address, "mask_batch": 0, "mask_head": 0, "mask_row": RANGES_KEYS,
+            "out": out.address, "o_batch": 0, "o_head": 0, "o_row": RANGES_ROW,
+            "seqlen_q": rows, "seqlen_k": RANGES_KEYS, "nheads": 1, "batch": 1,
+        }
+    )  # fmt: skip
+    return Workload(
+        label=label,
+        kernel=kernel.name,
+        op="mask_ranges",
+        dtype=ONE_DTYPE,
+        head_dim=0,
+        launch=Launch((1, 1, 1), (kernel.max_threads, 1, 1)),
+        arguments=(packed,),
+        memory={memory.name: memory for memory in (mask, out)},
+        flop=lambda _: 0,
+    )
+
+
+def bytes_of_ranges(kernel: Kernel) -> int:
+    """The part of the mask that ``finding_ranges`` reads."""
+    return rows_of_wave(kernel) * RANGES_KEYS
+
+
+def rows_of_wave(kernel: Kernel) -> int:
+    """Rows of a forward's wave, a matrix step's columns."""
+    return kernel.wave_size // 2
 
 
 def bytes_of_decode(head_dim: int) -> int:

@@ -140,19 +140,25 @@ def _ours(
             yield measure_decode(
                 _checked(subject, workload), workload, ours.bytes_of_decode(workload.head_dim)
             )
+        if ours.finds_ranges(name):
+            workload, what = ours.finding_ranges(kernel, label), f"mask_ranges fp16 k{ours.RANGES_KEYS}"
+            useful = ours.bytes_of_ranges(kernel)
+            yield measure_decode(_checked(subject, workload), workload, useful, what)
         if gradients.has_backward(name):
             yield from map(measured, gradients.backwards(subject.machine.arch, kernel, label))
         if not ours.has_workload(name):
             continue
         dies = ours.dies_of(subject.machine.arch)
         if ours.reads_mask(name):
-            for kind in ours.masks(kernel):
-                yield measured(ours.masked_forward(kernel, kind, label, dies=dies))
+            for kind, keys in ours.masks(kernel):
+                yield measured(ours.masked_forward(kernel, kind, label, dies=dies, keys=keys))
             continue
         heads = ours.heads_of(subject.machine.arch, kernel)
-        for keys in ours.lengths(subject.machine.arch, kernel):
+        for keys in ours.lengths(kernel):
             whole = measured(ours.forward(kernel, label, dies=dies, keys=keys))
             yield whole
+            if keys not in ours.causal_lengths(subject.machine.arch, kernel):
+                continue
             rows = ours.rows_of(whole.flop, whole.head_dim, keys)
             causal = ours.causal_forward(kernel, label, rows=rows, heads=heads, dies=dies, keys=keys)
             yield measured(causal)

@@ -14,10 +14,14 @@ from flash_attn_rocm._canary_rows import (
     DENSE,
     FLAT,
     IN_USE,
+    LATER,
     LEFT,
+    ONE,
+    OTHERS,
     PACKED,
     PAGED,
     SOME,
+    UNIT,
     WHOLE,
     Mask,
     Row,
@@ -117,16 +121,32 @@ def _mask(row: Row, mask: Mask, pool: Tensor) -> Tensor:
     """(batch, nheads, rows, keys), with 1 where it is the same for all."""
     whole = {"b": len(row.rows), "h": row.heads[0], "i": row.rows[0]}
     sizes = (*(size if name in mask.of else 1 for name, size in whole.items()), row.keys[0])
-    drawn, other = (numbers[: math.prod(sizes)].view(sizes) for numbers in (pool, pool.flip(0)))
+    number = math.prod(sizes)
+    drawn, other = (numbers.view(sizes) for numbers in (pool[:number], pool[-number:].flip(0)))
+    keys, places = torch.arange(row.keys[0]), torch.arange(row.rows[0])[:, None]
     hidden = {
-        SOME: drawn > 0.0,
-        LEFT: (torch.arange(row.keys[0]) < row.keys[0] // 2).expand(sizes),
-        WHOLE: (drawn[..., :1] > 0.5).expand(sizes),
-    }[mask.hides]
+        SOME: lambda: drawn > 0.0,
+        LEFT: lambda: (keys < row.keys[0] // 2).expand(sizes),
+        WHOLE: lambda: (drawn[..., :1] > 0.5).expand(sizes),
+        LATER: lambda: (keys > places).expand(sizes),
+        ONE: lambda: _one_key(sizes),
+        OTHERS: lambda: ~_one_key(sizes),
+    }[mask.hides]()
     if mask.holds == BOOL:
         return ~hidden
     bias = other * 2.0
     return (bias.to(FP32) if mask.holds == MASK_FP32 else bias).masked_fill(hidden, mask.low)
+
+
+def _one_key(sizes: tuple[int, ...]) -> Tensor:
+    """One element of each head: in each of 32 rows each of 4 words of a unit of keys, from the first unit to
+    the last."""
+    batch, heads, rows, keys = sizes
+    head = torch.arange(batch * heads)
+    unit = head * (keys // UNIT - 1) // (batch * heads - 1)
+    found = torch.zeros(batch * heads, rows, keys, dtype=torch.bool)
+    found[head, head % 32, unit * UNIT + head // 32 * 4 + head % 4] = True
+    return found.view(sizes)
 
 
 def _view(pool: Tensor, row: Row, length: int, heads: tuple[int, int], head_dim: int) -> Tensor:

@@ -15,13 +15,15 @@ TILE, SMALL = 32, 64
 WAVE = 64  # the lanes that share parts out
 BOOL, OWN, FP32 = "bool", "own", "fp32"
 SOME, LEFT, WHOLE = "some keys", "left keys", "whole rows"
+LATER, ONE, OTHERS = "later keys", "one key of a row", "all but one key of a row"
+UNIT = 16  # keys of a mask that are looked at together
 FAR_BELOW = -20000.0  # a bias, which fp16 has
 
 
 class Mask(NamedTuple):
     """An attn_mask that ``holds`` bool or numbers, of the family's dtype or fp32, which are other ones for
     each sequence (b), head (h) and row (i) where ``of`` has that letter.  As a number, what it ``hides`` is
-    ``low``.
+    ``low``.  What is about one key is so for one row of each of 128 heads, in each of 32 rows and 4 words.
     """
 
     holds: str
@@ -164,13 +166,20 @@ TALL = tuple(
 
 # The kernel with a mask or a bias: each kind of mask, with and without each stride.  Numbers far below 0 are
 # kept apart from other scores where products start from the softmax's shift: they come first in a row, before
-# others or alone.
+# others or alone.  Whether a boolean mask shows all of a tile, or nothing, is found for 32 rows and 4 words
+# at a time: each of these decides somewhere.  4096 keys are looked at before any more.
 MASKS = (
     Row("bool, window", (129,), (97,), (3, 1), (33, 7), mask=Mask(BOOL, "hi")),
     Row("bool, rows that see nothing, infinite scores", (40, 40, 40), (70, 70, 70), (2, 1), CAUSAL,
         infinite=True, mask=Mask(BOOL, "bi", WHOLE)),
     Row("bool, scores that rise and fall", (33,), (200,), (2, 2), scores=(0.0, 5.0), mask=Mask(BOOL, "hi")),
     Row("bool, a workgroup without keys", (150,), (17,), (2, 1), CAUSAL, mask=Mask(BOOL, "hi")),
+    Row("bool, later keys", (150, 150), (200, 200), (3, 1), mask=Mask(BOOL, "i", LATER)),
+    Row("bool of keys, left keys, causal", (129, 129), (150, 150), (2, 1), CAUSAL,
+        mask=Mask(BOOL, "b", LEFT)),
+    Row("bool, left half of many keys", (5,), (4200,), (2, 1), mask=Mask(BOOL, "h", LEFT)),
+    Row("bool, one key of a row", (33,) * 8, (97,) * 8, (16, 8), mask=Mask(BOOL, "bhi", ONE)),
+    Row("bool, all but one key of a row", (33,) * 8, (1100,) * 8, (16, 1), mask=Mask(BOOL, "bhi", OTHERS)),
     Row("bias, heads first", (70, 70), (97, 97), (4, 2), heads_first=True, mask=Mask(OWN, "bhi")),
     Row("bias of keys, far below on the left", (40, 40), (200, 200), (2, 1), (70, -1), scale=-1.0,
         mask=Mask(OWN, "b", LEFT, FAR_BELOW)),

@@ -109,9 +109,11 @@ def test_causal_rows_see_one_key_more_each_and_the_last_all():
 
 def test_where_there_are_tall_workgroups_both_kernels_have_long_workloads():
     names = [f"fa_{op}_{dtype}_d128" for op in ("fwd", "fwd_tall") for dtype in ("fp16", "bf16")]
-    assert [ours.lengths("gfx1201", kernel(name)) for name in names] == [(512, 2048), (512,)] * 2
-    assert ours.lengths("gfx1201", kernel("fa_fwd_fp16_d64")) == (512,)
-    assert ours.lengths("gfx1100", kernel("fa_fwd_fp16_d128")) == (512,)
+    assert [ours.lengths(kernel(name)) for name in names] == [(512, 2048), (512,)] * 2
+    assert [ours.causal_lengths("gfx1201", kernel(name)) for name in names] == [(512, 2048), (512,)] * 2
+    assert ours.lengths(kernel("fa_fwd_fp16_d96")) == (512,)
+    assert ours.causal_lengths("gfx1201", kernel("fa_fwd_fp16_d64")) == (512,)
+    assert ours.causal_lengths("gfx1100", kernel("fa_fwd_fp16_d128")) == (512,)
     tall = ours.forward(kernel("fa_fwd_tall_fp16_d128"), keys=2048)
     causal = ours.causal_forward(kernel("fa_fwd_fp16_d128"), rows=3, keys=2048)
     assert (tall.op, causal.op) == ("fwd_tall 2048", "fwd causal 2048")
@@ -126,7 +128,7 @@ def test_where_there_are_tall_workgroups_both_kernels_have_long_workloads():
 def test_a_masked_forward_reads_a_mask_that_hides_half_of_the_keys(kind, hidden, bytes_each):
     assert ours.reads_mask("fa_fwd_masked_fp16_d64")
     assert not ours.reads_mask("fa_fwd_fp16_d64")
-    assert kind in ours.masks(kernel("fa_fwd_masked_fp16_d64"))
+    assert (kind, 512) in ours.masks(kernel("fa_fwd_masked_fp16_d64"))
     assert not ours.masks(kernel("fa_fwd_masked_bf16_d64"))
     workload = ours.masked_forward(kernel("fa_fwd_masked_fp16_d64"), kind)
     assert workload.op == f"fwd_masked {kind}"
@@ -143,6 +145,34 @@ def test_a_masked_forward_reads_a_mask_that_hides_half_of_the_keys(kind, hidden,
     assert workload.flop(workload.memory) == 4 * 3 * 512 * 64
 
 
+@pytest.mark.parametrize(("kind", "keys", "shown"), [("padding", 2048, 1024), ("all shown", 512, 512)])
+def test_a_mask_of_whole_tiles_says_which_these_are(kind, keys, shown):
+    """Where the kernel looks for it, at the first of each 32 rows of a wave."""
+    assert (kind, keys) in ours.masks(kernel("fa_fwd_masked_fp16_d64"))
+    workload = ours.masked_forward(kernel("fa_fwd_masked_fp16_d64"), kind, keys=keys)
+    assert workload.op == f"fwd_masked {kind}" + (" 2048" if keys == 2048 else "")
+    mask = workload.memory["mask"].read()
+    assert mask == (bytes([1]) * shown + bytes(keys - shown)) * keys
+    out = workload.memory["out"]
+    assert out.initialised
+    data, of_wave = out.read(), 32 * 64 * 2
+    assert {data[at : at + 16] for at in range(0, len(data), of_wave)} == {
+        struct.pack("<4i", 0, -shown, 0, shown)
+    }
+
+
+def test_what_finds_the_keys_that_a_mask_shows_reads_the_rows_of_a_wave():
+    assert [*map(ours.finds_ranges, ("fa_mask_ranges_fp16", "fa_mask_ranges_bf16", "fa_fwd_fp16_d64"))] == [
+        True, False, False,
+    ]  # fmt: skip
+    found = kernel("fa_mask_ranges_fp16")
+    workload = ours.finding_ranges(found)
+    assert workload.memory["mask"].size == ours.bytes_of_ranges(found) == 32 * 4096
+    assert workload.launch.grid == (1, 1, 1)
+    [packed] = workload.arguments
+    assert len(packed) == layout("MaskRangesParams").size
+
+
 def test_a_kernel_without_a_workload_is_refused():
     with pytest.raises(PerfError, match="no workload for kernel other") as refusal:
         ours.forward(kernel("other"))
@@ -150,7 +180,13 @@ def test_a_kernel_without_a_workload_is_refused():
 
 
 def test_kernels_that_memory_bounds_have_no_workload_and_foreign_ones_are_to_be_refused():
-    names = ("fa_decode_fp16_d64", "fa_append_bf16", "fa_reference_fp16", "fa_combine_bf16")
+    names = (
+        "fa_decode_fp16_d64",
+        "fa_mask_ranges_fp16",
+        "fa_append_bf16",
+        "fa_reference_fp16",
+        "fa_combine_bf16",
+    )
     assert not any(map(ours.has_workload, names))
     assert ours.has_workload("fa_fwd_fp16_d64")
     assert ours.has_workload("fa_decode_fp32_d64")

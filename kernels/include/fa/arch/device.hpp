@@ -120,6 +120,16 @@ FA_DEVICE void add_float(float* to, int index, float value) {
   }
 }
 
+// A bit for each lane with the condition.
+template <int kWave>
+FA_DEVICE uint64_t lanes_with(bool condition) {
+  if constexpr (kWave == 64) {
+    return __builtin_amdgcn_ballot_w64(condition);
+  } else {
+    return __builtin_amdgcn_ballot_w32(condition);
+  }
+}
+
 template <int kWave>
 FA_DEVICE bool any_lane(bool condition) {
   if constexpr (kWave == 64) {

@@ -111,6 +111,11 @@ constexpr FwdConfig decode_config(Gfx arch, DType dtype, int head_dim, bool feat
 // Threads of a workgroup of the kernel that combines the parts of a decode.
 inline constexpr int kCombineThreads = 256;
 
+// The kernel that finds what a boolean mask shows: the rows of the mask that a workgroup looks at, those of
+// one wave of a masked forward, and its threads.
+constexpr int mask_rows(Gfx arch) { return traits(arch).step_columns; }
+inline constexpr int kMaskRangesThreads = 256;
+
 // Rows of queries (packed ones for decode) and threads of one workgroup.
 struct FwdTile {
   int block_m;

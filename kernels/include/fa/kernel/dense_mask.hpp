@@ -6,6 +6,7 @@
 #pragma once
 
 #include "fa/kernel/block.hpp"
+#include "fa/tile/tile_range.hpp"
 
 namespace fa {
 
@@ -13,9 +14,6 @@ namespace fa {
 template <class B>
 struct NoMask {
   struct Early {};
-
-  FA_DEVICE void begin(Early&, int) const {}
-  FA_DEVICE void apply(typename B::Unit::C*, int, const Early&) const {}
 
   FA_DEVICE NoMask(const B&, int, float) {}
   FA_DEVICE float softmax_factor(float factor) const { return factor; }
@@ -55,11 +53,11 @@ struct DenseMask {
     u32x4 words[kEarly ? kHeld / kRun : 1];
   };
 
-  FA_DEVICE void begin(Early& early, int first) const {
+  FA_DEVICE void begin(Early& early, int first, Flag needed) const {
     if constexpr (kEarly) {
 #pragma unroll
       for (u32x4& words : early.words) words = anything<u32x4>();
-      if (kind == MaskKind::fp32) return;
+      if (kind == MaskKind::fp32 || !needed) return;
       const int shift = early_shift();
 #pragma unroll
       for (int f = 0; f < kHeld; f += kRun) {
@@ -70,9 +68,9 @@ struct DenseMask {
   }
 
   // Hides or changes the scores of the tile whose first key is `first`.
-  FA_DEVICE void apply(typename Unit::C* s, int first, const Early& early) const {
+  FA_DEVICE void apply(typename Unit::C* s, int first, const Early& early, Flag needed) const {
     // One after the other: as branches of one decision they would spill.
-    if (kind == MaskKind::bytes) {
+    if (kind == MaskKind::bytes && needed) {
       each_run<1>(s, first, early, [&](float score, const uint32_t* words, int i) {
         if constexpr (B::kShortOfRegisters) {
           return (words[i / 4] & 1u << i % 4 * 8) != 0 ? score : -__builtin_inff();

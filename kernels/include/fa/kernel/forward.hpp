@@ -13,9 +13,11 @@
 #include "fa/kernel/dense_mask.hpp"
 #include "fa/kernel/direct.hpp"
 #include "fa/kernel/epilogue.hpp"
+#include "fa/kernel/features.hpp"
 #include "fa/kernel/products.hpp"
 #include "fa/kernel/prologue.hpp"
 #include "fa/kernel/schedule.hpp"
+#include "fa/kernel/shown_keys.hpp"
 #include "fa/kernel/source.hpp"
 #include "fa/tile/bias.hpp"
 
@@ -92,51 +94,6 @@ FA_DEVICE void clear(typename B::Out& o) {
   }
 }
 
-// ALiBi slopes of a wave's columns.
-template <class B>
-struct Slopes {
-  static constexpr int kCount = B::kPacked ? B::Unit::kColumns : 1;
-  float slope[kCount];
-  bool given;
-
-  FA_DEVICE Slopes(const B& block, int wave_row) : slope{}, given(false) {
-    if (!B::kFeatured || block.params.alibi_slopes == nullptr) return;
-    const float* slopes = block.params.alibi_slopes + block.batch * block.params.alibi_batch;
-    if constexpr (B::kPacked) {
-      given = true;
-      const int last = block.sequence.seqlen_q * block.group - 1;
-#pragma unroll
-      for (int c = 0; c < kCount; ++c) {
-        const int row = wave_row + B::Unit::column(block.lane, c);
-        slope[c] = slopes[block.head_of(row < last ? row : last)];
-      }
-    } else {
-      slope[0] = uniform(slopes[block.head]);
-      given = slope[0] != 0;
-    }
-  }
-  FA_DEVICE bool any() const { return given; }
-  FA_DEVICE float of(int c) const { return slope[B::kPacked ? c : 0]; }
-};
-
-template <class B>
-FA_DEVICE typename B::Drop dropout_of(const B& block) {
-  const FwdParams& params = block.params;
-  if (!B::kDrops || params.dropout_below == 0) return {0, {0, 0}};
-  const auto word = [&](int i) {
-    return static_cast<uint32_t>(uniform(static_cast<int>(params.rng_state[i])));
-  };
-  return {params.dropout_below, {word(0), word(1)}};
-}
-
-template <class B>
-FA_DEVICE uint32_t kept_bits(const B& block, const typename B::Drop& dropout, int first, int wave_row) {
-  return dropout.kept(first, block.reader(), [&](int c, unsigned group) {
-    const int row = wave_row + B::Unit::column(block.reader(), c);
-    return dropout_words(dropout.key, block.batch, block.head, row, group);
-  });
-}
-
 template <class B>
 FA_DEVICE bool scale_is_zero(const B& block) {
   return B::kConfig.scalar_scale ? is_zero(block.params.scale) : block.params.scale == 0;
@@ -150,7 +107,8 @@ FA_DEVICE bool attend(const B& block, int block_row) {
   using Scores = typename B::Scores;
   const FwdParams& params = block.params;
   const int wave_row = B::kPacked ? block_row : block_row + block.step_of_rows() * Unit::kN;
-  const typename B::Tiles tiles = block.tiles(block_row, wave_row);
+  const Choice<B::kMasked, MaskedTiles<B>, AllTiles<B>> shown(block, block_row);
+  const typename B::Tiles tiles = shown.seen_of(block.tiles(block_row, wave_row));
   const Slopes<B> slopes(block, wave_row);
   const Bias bias{__builtin_fabsf(params.scale), params.softcap, slopes.any()};
   const bool biased = B::kFeatured && uniform(static_cast<int>(bias.any())) != 0;
@@ -179,6 +137,12 @@ FA_DEVICE bool attend(const B& block, int block_row) {
       clear<B, true>(o);
       const auto mask = [&](Scores& s, int of_tile) {
         const int first = here_uniform(of_tile);  // or what follows from it takes registers through the loop
+        if constexpr (B::kMasked) {
+          const Flag needed = shown.needs_mask(first);
+          typename decltype(given)::Early none;
+          given.begin(none, first, needed);
+          given.apply(s, first, none, needed);
+        }
         if (first < tiles.unmasked_begin) mask_begin(block, s, first, wave_row);
         if (first + B::kKeys > tiles.unmasked_end) mask_end(block, s, first, wave_row);
       };
@@ -186,7 +150,7 @@ FA_DEVICE bool attend(const B& block, int block_row) {
         direct_slots(block, tiles, moves, query, o, softmax, mask);
       } else {
         direct(block, tiles, moves, query, o, [&](Scores& s, int first) {
-          softmax.template update<B::kOutSteps>(s, o, block.reader(), tiles.hidden(first),
+          softmax.template update<B::kOutSteps>(s, o, block.reader(), B::kMasked ? -1 : tiles.hidden(first),
                                                 [&] { mask(s, first); });
         });
       }
@@ -199,13 +163,19 @@ FA_DEVICE bool attend(const B& block, int block_row) {
     const typename B::Q query = load_query(block, wave_row, convert);
     if constexpr (B::kConfig.short_prologue) clear<B>(o);
     typename decltype(given)::Early early;
-    const auto before = [&](int first) { given.begin(early, first); };
+    Flag needs_mask{0};  // of a tile
+    const auto before = [&](int first) {
+      if constexpr (B::kMasked) {
+        needs_mask = shown.needs_mask(first);
+        given.begin(early, first, needs_mask);
+      }
+    };
     const auto products = [&](Scores& s, const typename B::Operands& prefetched, int at = 0) {
       softmax.begin(s);
       add_scores(block, s, query, prefetched, at);
     };
     const auto mask = [&](Scores& s, int first) {
-      if constexpr (B::kMasked) given.apply(s, first, early);
+      if constexpr (B::kMasked) given.apply(s, first, early, needs_mask);
       if (first < tiles.unmasked_begin) mask_begin(block, s, first, wave_row);
       if (first + B::kKeys > tiles.unmasked_end) mask_end(block, s, first, wave_row);
     };

@@ -42,7 +42,9 @@ FA_DEVICE void run_masked(const FwdParams& params, LdsBytes lds) {
         fa::Choice<Narrow::kNarrow,                                                                       \
                    fa::Block<fa::kCurrentGfx, dtype, head_dim, Narrow::kNarrow, fa::Rows::queries, true>, \
                    Narrow>;                                                                               \
-    __attribute__((shared, aligned(16))) static char lds[fa::larger(Narrow::kLdsBytes, Wide::kLdsBytes)]; \
+    __attribute__((                                                                                       \
+        shared,                                                                                           \
+        aligned(Narrow::kLdsAlignment))) static char lds[fa::larger(Narrow::kLdsBytes, Wide::kLdsBytes)]; \
     fa::run_masked<Narrow, Wide>(params.fwd, (fa::LdsBytes)lds);                                          \
   }
 

@@ -62,8 +62,14 @@ namespace fa {
 // and mask_row is below kMaxRowStride.  A window hides keys besides.  Grid and block as of fa_fwd_*
 // (fwd_masked_tile).
 //
+// Where the mask is of bytes, fa_mask_ranges_* come first and leave what it shows in out (shown_keys.hpp).
+//
 // A finite bias below -1e30 counts as -1e30 where products start from the softmax's shift, and a positive
 // softmax_scale below kLeastScale is not taken.
+
+// MaskRangesParams: the only argument of every fa_mask_ranges_* kernel: a mask of bytes and out as in
+// MaskedParams, and the number of sequences.  Grid: x = ceil(seqlen_q / mask_rows), y = nheads, z = batch,
+// each 1 where the mask's stride is 0; block x = kMaskRangesThreads (kernel/config.hpp).
 
 // AppendTensor: what fa_append_* moves, rows of q to their rotated copy, rows of k and v into the caches.
 // Of a paged cache to_batch is the stride of pages.
