@@ -135,8 +135,10 @@ struct Block {
   using StageOf = Choice<kDirect, DirectStage<Unit, kKeys, kHeadDim, kTile.threads, kSpread>,
                          Choice<kTwoTiles, Turned, Staged>>;
   using Keys = StageOf<true, KeyStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded>>;
+  using ValueTile = Choice<kWide && Unit::kM == 16, PlacedTile<ShortFragments<kHeadDim, kKeys * 2>>,
+                           LdsTile<kHeadDim, kKeys * 2, Unit::kM, kPadded>>;
   using Values = StageOf<false, ValueStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded, kConfig.value_lanes,
-                                           kConfig.half_stores>>;
+                                           kConfig.half_stores, ValueTile>>;
   static constexpr int kSlices = kConfig.slices;  // of head_dim, each of another wave
   using Q = Query<Unit, kHeadDim / kSlices, kConfig.query_steps, kPadded>;
   using P = Probabilities<Unit, kKeys, kDType, kPadded, kConfig.schedule == Schedule::pipelined>;
@@ -250,7 +252,9 @@ struct Block {
   }
 
   // The first of the wave's steps of head_dim.
-  FA_DEVICE int first_out_step() const { return kPacked ? wave * kOutSteps : kWide ? slice() * kOutSteps : 0; }
+  FA_DEVICE int first_out_step() const {
+    return kPacked ? wave * kOutSteps : kWide ? slice() * kOutSteps : 0;
+  }
 
   // Of head_dim, the wave's slice; neighbours have the other ones of the same rows.
   FA_DEVICE int slice() const { return wave % kSlices; }
