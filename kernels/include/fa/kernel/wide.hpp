@@ -115,6 +115,7 @@ FA_DEVICE void attend_in_slices(const B& block, int block_row) {
 
 template <class B>
 FA_DEVICE void run_wide(const FwdParams& params, LdsBytes lds) {
+  __builtin_assume(params.block_table == nullptr);
   const WorkgroupPlace place = B::place_of(params);
   const Sequence sequence = uniform_sequence(params, place.batch);
   const B block(params, sequence, place, lds);
