@@ -4,13 +4,13 @@
 #include <string>
 
 #include "common_arguments.hpp"
+#include "fa/kernel/params.hpp"
 
 namespace fa {
 
 namespace {
 
 constexpr const char* kFunction = "append";
-constexpr std::int64_t kMaxHeadDim = 256;
 constexpr std::int64_t kMaxPlaces = INT32_MAX;
 constexpr std::int64_t kMostBlocks = 1 << 16;  // fills every GPU; with more rows each block does several
 
@@ -79,8 +79,8 @@ void require_shapes(const fa_append_call& call, const Sizes& s) {
   optional({"q_out", call.q_out}, shape(call.q));
   optional({"block_table", call.block_table}, {s.batch, call.block_table.size[1]});
   optional({"cache_batch_idx", call.cache_batch_idx}, {s.batch});
-  problems.add_unless(s.head_dim >= 1 && s.head_dim <= kMaxHeadDim, [&] {
-    return "k: expected a headdim from 1 to " + std::to_string(kMaxHeadDim) + ", got " +
+  problems.add_unless(s.head_dim >= 1 && s.head_dim <= kMaxWideHeadDim, [&] {
+    return "k: expected a headdim from 1 to " + std::to_string(kMaxWideHeadDim) + ", got " +
            std::to_string(s.head_dim);
   });
   problems.add_unless(s.rotary_half <= s.head_dim / 2, [&] {

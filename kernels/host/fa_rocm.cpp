@@ -64,10 +64,10 @@ std::string json_of_gpus() {
 }
 
 std::string json_of_limits() {
-  return R"({"head_dim": )" + std::to_string(fa::kMaxHeadDim) + R"(, "splits": )" +
-         std::to_string(fa::kMaxSplits) + R"(, "row_stride": )" + std::to_string(fa::kMaxRowStride) +
-         R"(, "alignment": )" + std::to_string(fa::kAlignedElements) + R"(, "page": )" +
-         std::to_string(fa::kPageMultiple) + "}";
+  return R"({"head_dim": )" + std::to_string(fa::kMaxHeadDim) + R"(, "wide_head_dim": )" +
+         std::to_string(fa::kMaxWideHeadDim) + R"(, "splits": )" + std::to_string(fa::kMaxSplits) +
+         R"(, "row_stride": )" + std::to_string(fa::kMaxRowStride) + R"(, "alignment": )" +
+         std::to_string(fa::kAlignedElements) + R"(, "page": )" + std::to_string(fa::kPageMultiple) + "}";
 }
 
 void require_plannable(const fa_plan_call& call) {
@@ -94,7 +94,7 @@ fa::Plan served_plan(const fa_plan_call& call) {
   const fa::Plan plan =
       fa::plan({kind.arch, kind.dtype, call.head_dim, kind.exact, call.batch, call.max_seqlen_q,
                 call.max_seqlen_k, call.nheads, call.nheads_k, call.compute_units, call.num_splits,
-                call.dropout != 0, call.aligned != 0, tall, call.masked != 0});
+                call.dropout != 0, call.aligned != 0, tall, call.masked != 0, kind.wide});
   fa::served_kernel(plan, kind, call.head_dim, call.masked != 0);
   return plan;
 }

@@ -135,7 +135,7 @@ fa_status fa_bwd(const fa_bwd_call* call, fa_message* message);
  * by the row of the key's position; those of q's row i by row cache_seqlens[b] + i when `advances`, otherwise
  * by row cache_seqlens[b]. Without them q is not read.
  *
- * All but the integers are of one dtype FA_FP16 or FA_BF16, headdim up to 256 and contiguous, with any other
+ * All but the integers are of one dtype FA_FP16 or FA_BF16, headdim up to 512 and contiguous, with any other
  * strides; 16-byte aligned rows are faster. No two elements that are written may share memory.
  *
  * Integers are read by the kernel only. Keys whose position, block or row is not in the cache are not

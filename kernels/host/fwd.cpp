@@ -28,6 +28,7 @@ PlanRequest request_of(const fa_fwd_call& call, const FwdArguments& a, const Kin
   r.num_splits = p.splits;  // the caller planned first, and then made room for the parts
   r.dropout = call.dropout_p > 0, r.aligned = a.aligned, r.masked = a.masked;
   r.tall = false;  // the caller says so, as it planned
+  r.wide = kind.wide;
   return r;
 }
 
@@ -42,6 +43,13 @@ Path path_of(const fa_fwd_call& call, const FwdArguments& a, const Plan& plan) {
                     std::string(name(plan.path)) + " (" + plan.reason + "), got True");
   }
   return Path::tall;
+}
+
+// The features that a plan does not tell apart.
+void require_plain_if_wide(const Plan& plan, const FwdArguments& a) {
+  if (plan.path != Path::wide || !featured(a.params)) return;
+  throw Error(FA_UNSUPPORTED, "no kernel takes this call with head_dim " + std::to_string(a.head_dim) +
+                                  ": its kernels have neither softcap nor ALiBi, dropout or pages");
 }
 
 void require_planned_parts(const Plan& plan, int splits) {
@@ -80,7 +88,10 @@ MaskRanges mask_ranges(const FwdArguments& call, const Selection& selection, con
 void launch_whole(Path path, const FwdArguments& call, const Selection& selection, const Kind& kind,
                   const Place& place) {
   const int head_dim = selection.instance->head_dim;
-  const auto tile_of = call.masked ? fwd_masked_tile : path == Path::tall ? tall_tile : fwd_tile;
+  const auto tile_of = call.masked          ? fwd_masked_tile
+                       : path == Path::tall ? tall_tile
+                       : path == Path::wide ? wide_tile
+                                            : fwd_tile;
   const FwdTile tile = tile_of(kind.arch, kind.dtype, head_dim);
   FwdParams p = call.params;
   const Grid grid{blocks_of_rows(p.seqlen_q, tile.block_m), p.nheads, call.batch, tile.threads};
@@ -113,11 +124,13 @@ void fwd(const fa_fwd_call& call) {
   Plan plan = fa::plan(request_of(call, arguments, kind));
   plan.path = path_of(call, arguments, plan);
   const Selection selection = served_kernel(plan, kind, arguments.head_dim, arguments.masked);
+  require_plain_if_wide(plan, arguments);
   require_planned_parts(plan, arguments.params.splits);
   switch (plan.path) {
     case Path::matrix:
     case Path::tiled:
-    case Path::tall: return launch_whole(plan.path, arguments, selection, kind, place);
+    case Path::tall:
+    case Path::wide: return launch_whole(plan.path, arguments, selection, kind, place);
     case Path::split: return decode(arguments, selection, kind, place);
     case Path::reference: return launch_reference(arguments, selection, kind, place);
   }

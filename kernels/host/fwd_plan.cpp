@@ -16,6 +16,7 @@ constexpr const char* op_of(Path path) {
     case Path::split: return "decode";
     case Path::reference: return "reference";
     case Path::tall: return "fwd_tall";
+    case Path::wide: return "fwd_wide";
   }
   return "";
 }
@@ -27,6 +28,14 @@ int bounded(std::int64_t head_dim) {
 }
 
 Kind served_kind(const std::string& arch, const std::string& dtype, std::int64_t head_dim) {
+  // Asked of few head dims: saying why there is none takes longer than the rest of a call.
+  if (head_dim > kMaxHeadDim) {
+    const Selection found = select("fwd_wide", arch, dtype, bounded(head_dim));
+    if (found.instance != nullptr) {
+      const Tabled kind = tabled(found.gfx, dtype);
+      return {kind.arch, kind.dtype, false, true};
+    }
+  }
   const Selection found = select("fwd", arch, dtype, bounded(head_dim));
   const auto& all = registry();
   const bool known = std::any_of(all.begin(), all.end(), [&](const Instance& each) {
@@ -34,12 +43,16 @@ Kind served_kind(const std::string& arch, const std::string& dtype, std::int64_t
   });
   if (!known) throw Error(FA_UNSUPPORTED, found.reason);
   const Tabled kind = tabled(found.gfx, dtype);
-  return {kind.arch, kind.dtype, found.instance != nullptr};
+  return {kind.arch, kind.dtype, found.instance != nullptr, false};
 }
 
 Selection served_kernel(const Plan& plan, const Kind& kind, std::int64_t head_dim, bool masked) {
   const std::string arch(name(kind.arch)), dtype(name(kind.dtype));
-  if (head_dim < 1 || head_dim > kMaxHeadDim) {
+  if (kind.wide && plan.path != Path::wide) {
+    throw Error(FA_UNSUPPORTED,
+                "no kernel takes this call with head_dim " + std::to_string(head_dim) + ": " + plan.reason);
+  }
+  if (!kind.wide && (head_dim < 1 || head_dim > kMaxHeadDim)) {
     throw Error(FA_UNSUPPORTED, select("fwd", arch, dtype, bounded(head_dim)).reason +
                                     ", and a reference kernel for any head_dim from 1 to " +
                                     std::to_string(kMaxHeadDim));

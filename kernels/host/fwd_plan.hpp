@@ -18,6 +18,7 @@ struct Kind {
   Gfx arch;
   DType dtype;
   bool exact;  // one of them is for exactly the head dim asked for
+  bool wide;   // likewise, of those whose waves divide it
 };
 
 // arch as the runtime reports it or bare; dtype by name. Throws FA_UNSUPPORTED with a reason that names the

@@ -5,6 +5,7 @@
 //   split      split-KV, fa_decode_*: few queries, the heads that share keys packed, the keys cut into parts
 //   reference  fa_reference_*: any head dim, strides and alignment
 //   tall       fa_fwd_tall_*: workgroups of twice the rows, which load half of the bytes; long sequences
+//   wide       fa_fwd_wide_*: head dims above 256, which waves divide; without features
 //
 // Of gradients:
 //

@@ -10,6 +10,9 @@ namespace fa {
 
 namespace {
 
+constexpr const char* kUnaligned =
+    "an address or a stride is not a multiple of 8 elements, or too large, for the other kernels";
+
 constexpr double kFilled = 0.9;  // share of busy places, over all rounds, that counts as full
 
 // Places of a compute unit, for workgroups of decode: one alone has too few bytes on their way from memory
@@ -73,6 +76,15 @@ Plan tall(const PlanRequest& r) {
               count(r.compute_units, "compute unit")};
 }
 
+// Where these kernels do not serve, none does, the reference kernel neither.
+Plan wide(const PlanRequest& r) {
+  if (!r.aligned) return {Path::reference, 1, kUnaligned};
+  if (r.dropout || r.masked) {
+    return {Path::reference, 1, "its kernels have neither dropout nor a mask"};
+  }
+  return {Path::wide, 1, "waves divide head_dim " + std::to_string(r.head_dim) + "; keys are not split"};
+}
+
 Plan split(const PlanRequest& r, std::int64_t splits, const std::string& why) {
   std::string words = count(r.max_seqlen_q, "row") + " of " + count(r.nheads / r.nheads_k, "head") +
                       " packed for each head of keys; " + why;
@@ -118,13 +130,11 @@ int dies_of(Gfx arch, std::int64_t compute_units) {
 }
 
 Plan plan(const PlanRequest& r) {
+  if (r.wide) return wide(r);
   if (!r.exact) {
     return {Path::reference, 1, "no other kernel has head_dim " + std::to_string(r.head_dim)};
   }
-  if (!r.aligned) {
-    return {Path::reference, 1,
-            "an address or a stride is not a multiple of 8 elements, or too large, for the other kernels"};
-  }
+  if (!r.aligned) return {Path::reference, 1, kUnaligned};
   if (r.masked) return whole(r, "a mask: keys are not split");
   if (r.dropout) return whole(r, "dropout: keys are not split");
   if (r.nheads_k == 0 || r.max_seqlen_q == 0 || r.batch == 0) return whole(r, "nothing to compute");

@@ -25,6 +25,7 @@ struct PlanRequest {
   bool aligned;  // pointers and strides are as FwdParams wants them
   bool tall;     // there is a kernel of tall workgroups, and it computes what the call asks for
   bool masked;   // with an attn_mask
+  bool wide;     // there is a kernel for exactly this head_dim, whose waves divide it
 };
 
 struct Plan {

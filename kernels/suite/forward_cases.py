@@ -23,6 +23,7 @@ FEW = 16  # as many queries go to decode
 # Around the rows and columns of every tile and fragment, and enough keys for more than one pass of a loop.
 MANY_ROWS = (17, 31, 33, 64, 65, 113, 129, 150)
 TALL_ROWS = (17, 33, 129, 150, 241, 256, 257, 300)  # of workgroups with 256
+WIDE_ROWS = (1, 5, 15, 16, 17, 31, 33, 64, 65, 97, 129)  # of workgroups with 16, 32 or 64
 FEW_ROWS = (1, 2, 3, 5, 15, 16)
 KEYS = (1, 5, 16, 17, 31, 33, 63, 64, 65, 97, 128, 129, 161, 200, 257, 300)
 REFERENCE_HEAD_DIMS = (1, 8, 24, 40, 59, 64, 80, 128, 255)
@@ -47,7 +48,8 @@ WHOLE_SHARE = 0.5  # of decode's calls with patterns of scores: one part, and a 
 QUERIES_SHARE = 0.4  # of the calls with pages and packed queries: only these have cumulative lengths
 # How k and v are stored.
 STORES = ("dense", "dense", "in use", "left padded", "rows by index", "packed", "paged", "paged packed")
-TALL = "fwd_tall"  # the op without features, pages among them
+TALL, WIDE = "fwd_tall", "fwd_wide"
+PLAIN = (TALL, WIDE)  # the ops without features, pages among them
 LOOPS = ("plain", "featured")
 FEATURES = frozenset({"softcap", "ALiBi", "paged", "queries"})  # words of what the featured loop is for
 MAGNITUDES = (1.0, 4.0, 8.0)
@@ -69,8 +71,8 @@ UNUSED = math.nan
 
 @dataclass(frozen=True)
 class Kernel:
-    """``op`` is fwd, fwd_tall, decode or reference; a reference kernel takes each case's head dim, and has 0
-    here.
+    """``op`` is fwd, fwd_tall, fwd_wide, decode or reference; a reference kernel takes each case's head dim,
+    and has 0 here.
     """
 
     op: str
@@ -168,7 +170,7 @@ def served(kernel):
     }  # fmt: skip
     far = {f"values {each} over tiles of one part, {loop}" for each in FAR_SCORES for loop in LOOPS}
     rows = {f"{how}, {loop}" for how in ("rows by index", "ragged and dense") for loop in LOOPS}
-    if kernel.op == TALL:
+    if kernel.op in PLAIN:
         of_features = FEATURES | {LOOPS[1]}
         return {each for each in every | rows if not of_features.intersection(each.split())}
     return every | {"fwd": {"dropout", *rows}, "decode": {"parts", *rows, *far}}.get(kernel.op, {"dropout"})
@@ -178,8 +180,10 @@ def draw(kernel, number):
     """Case ``number`` of a kernel, always the same."""
     chance = random.Random(f"{kernel} {number}")  # a text, because Python's hashes differ between runs
     some = chance.choice
-    store = some(STORES[:-2] if kernel.op == TALL else STORES)
-    rows_of = {"fwd": MANY_ROWS, TALL: TALL_ROWS, "decode": FEW_ROWS}.get(kernel.op, MANY_ROWS[:5] + FEW_ROWS)
+    store = some(STORES[:-2] if kernel.op in PLAIN else STORES)
+    rows_of = {"fwd": MANY_ROWS, TALL: TALL_ROWS, WIDE: WIDE_ROWS, "decode": FEW_ROWS}.get(
+        kernel.op, MANY_ROWS[:5] + FEW_ROWS
+    )
     ragged = store.endswith("packed")
     batch = some((2, 3, 4)) if ragged else some((1, 2, 3))
     rows = [some(rows_of) for _ in range(batch)] if ragged else [some(rows_of)] * batch
@@ -193,7 +197,7 @@ def draw(kernel, number):
     many = kernel.op == "decode" and store in ("dense", "paged packed") and chance.random() < 0.3
     if many:
         rows, keys = [1], [MANY_KEYS]
-    plain = chance.random() < 0.4 or kernel.op == TALL
+    plain = chance.random() < 0.4 or kernel.op in PLAIN
     head_dim = kernel.head_dim or some(REFERENCE_HEAD_DIMS)
     values = some((*MAGNITUDES, *PATTERNS, "infinite"))
     features = {

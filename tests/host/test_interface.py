@@ -158,6 +158,9 @@ def test_launches_with_a_mask(library, call, grid):
             attention(300, 300, **parts(2, rows=300)),
             [("fa_decode_fp16_d64", (38, 2, 2), (128, 1, 1)), ("fa_combine_fp16", (300, 4, 2), (256, 1, 1))],
         ),
+        # One of fa_fwd_wide_* has 64.
+        (attention(head_dim=512), [("fa_fwd_wide_fp16_d512", (1, 4, 2), (512, 1, 1))]),
+        (attention(65, head_dim=512), [("fa_fwd_wide_fp16_d512", (2, 4, 2), (512, 1, 1))]),
         (attention(head_dim=80), REFERENCE),
         (attention(head_dim=1), REFERENCE),
         (attention(head_dim=80, **DROPS), REFERENCE),
@@ -214,6 +217,16 @@ TOO_MANY = [
     ),
     (attention(300, head_dim=257), "no fwd kernel for fp16 with head_dim 257 on gfx942: this wheel has bf16"),
     (
+        attention(softcap=5.0, head_dim=512),
+        "no kernel takes this call with head_dim 512: its kernels have neither softcap nor ALiBi, dropout or",
+    ),
+    (
+        attention(alibi_slopes=tensor([4], FP32), head_dim=512),
+        "no kernel takes this call with head_dim 512: its kernels have neither softcap nor ALiBi, dropout or",
+    ),
+    (attention(head_dim=512, **DROPS), "head_dim 512: its kernels have neither dropout nor a mask"),
+    (attention(head_dim=512, **odd("k", head_dim=512)), "head_dim 512: an address or a stride is not a mult"),
+    (
         attention(300, head_dim=0),
         "; fp16 with head_dim 32, 64, 96, 128, 192, 256, and a reference kernel for",
     ),
@@ -254,6 +267,8 @@ LONG = {
         (plan_call(**LONG | {"head_dim": 64}), (OK, "matrix", 1)),  # there is no such kernel
         (plan_call(**LONG | {"arch": b"gfx942"}), (OK, "matrix", 1)),
         (plan_call(masked=1), (OK, "matrix", 1)),
+        (plan_call(head_dim=512), (OK, "wide", 1)),
+        (plan_call(head_dim=512, max_seqlen_k=32768, num_splits=3, compute_units=304), (OK, "wide", 1)),
     ],
 )
 def test_plans(library, call, found):
@@ -274,6 +289,21 @@ def test_plans(library, call, found):
             plan_call(aligned=0, masked=1),
             UNSUPPORTED,
             "no kernel takes this call's attn_mask: an address or a stride is not a multiple of 8 elements",
+        ),
+        (
+            plan_call(head_dim=512, aligned=0),
+            UNSUPPORTED,
+            "no kernel takes this call with head_dim 512: an address or a stride is not a multiple of 8",
+        ),
+        (
+            plan_call(head_dim=512, dropout=1),
+            UNSUPPORTED,
+            "no kernel takes this call with head_dim 512: its kernels have neither dropout nor a mask",
+        ),
+        (
+            plan_call(head_dim=512, masked=1),
+            UNSUPPORTED,
+            "no kernel takes this call with head_dim 512: its kernels have neither dropout nor a mask",
         ),
         (
             plan_call(head_dim=257),
@@ -306,8 +336,8 @@ def test_what_cannot_be_planned(library, call, status, words):
 def test_the_limits_are_those_of_the_headers(library):
     text = (CHECKOUT / "kernels/include/fa/kernel/params.hpp").read_text()
     names = {
-        "head_dim": "kMaxHeadDim", "splits": "kMaxSplits", "row_stride": "kMaxRowStride",
-        "alignment": "kAlignedElements", "page": "kPageMultiple",
+        "head_dim": "kMaxHeadDim", "wide_head_dim": "kMaxWideHeadDim", "splits": "kMaxSplits",
+        "row_stride": "kMaxRowStride", "alignment": "kAlignedElements", "page": "kPageMultiple",
     }  # fmt: skip
     values = {
         name: re.search(rf"int(?:32|64)_t {constant} = (.+);", text)[1] for name, constant in names.items()

@@ -43,6 +43,7 @@ class Request:
     aligned: bool = True
     tall: bool = False
     masked: bool = False
+    wide: bool = False
 
     def line(self) -> str:
         values = (int(v) if isinstance(v, bool) else v for v in vars(self).values())
@@ -275,6 +276,28 @@ def test_long_sequences_that_fill_the_device_take_tall_workgroups(plans):
 def test_other_calls_do_not(plans, changes):
     [plan] = plans([replace(LONG, **changes)])
     assert (plan.path, plan.splits) == ("matrix", 1)
+
+
+WIDE = Request(head_dim=512, wide=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "reason"),
+    [
+        ({}, "wide", "waves divide head_dim 512; keys are not split"),
+        ({"max_seqlen_q": 4096, "num_splits": 3}, "wide", "waves divide head_dim 512; keys are not split"),
+        ({"nheads": 0, "nheads_k": 0}, "wide", "waves divide head_dim 512; keys are not split"),
+        ({"arch": "gfx1030"}, "wide", "waves divide head_dim 512; keys are not split"),
+        ({"aligned": False}, "reference", "an address or a stride is not a multiple of 8 elements, or too"),
+        ({"dropout": True}, "reference", "its kernels have neither dropout nor a mask"),
+        ({"masked": True}, "reference", "its kernels have neither dropout nor a mask"),
+    ],
+)
+def test_large_head_dims_that_waves_divide(plans, changes, path, reason):
+    """The reference kernel does not have them: what is not wide is refused (fwd_plan.cpp)."""
+    [plan] = plans([replace(WIDE, **changes)])
+    assert (plan.path, plan.splits) == (path, 1)
+    assert plan.reason.startswith(reason)
 
 
 def test_tall_workgroups_are_taken_by_few_queries_and_unaligned_rows_never(plans):

@@ -30,9 +30,10 @@ TRITON = "3.9.0"
 OLDER_TRITON = {"rdna2": "3.8.0"}  # the last release that compiles for an ISA
 SOURCES = ("peer.py", "triton_attention.py")
 MAX_MIB = 100.0
-# Those that the peer has too; our other kernels would take several times as long.
+# Those that the peer has too, and of an op that has no other; the others would take several times as long.
 HEAD_DIMS = (64, 128)
-OURS = (*HEAD_DIMS, 80)
+ONLY = 512  # of fa_fwd_wide_*
+OURS = (*HEAD_DIMS, 80, ONLY)
 OF_ALL = ("fa_bwd_delta", "fa_bwd_convert", "fa_mask_ranges")  # one kernel for all of them
 
 

@@ -115,7 +115,15 @@ OTHERS = {
     "batches": (unlike(query=torch.randn(1, 4, 9, 32).half()), "differ"),
     "more_rows": (unlike(query=torch.randn(2, 4, 12, 32).half(), is_causal=True), "more queries than keys"),
     "empty": (unlike(query=torch.randn(2, 4, 0, 32).half()), "no empty tensors"),
-    "headdim": ({n: torch.randn(1, 1, 3, 264).half() for n in unlike()}, "headdim from 1 to 256"),
+    "headdim": ({n: torch.randn(1, 1, 3, 520).half() for n in unlike()}, "headdim from 1 to 512"),
+    "large headdim with gradients": (
+        {n: torch.randn(1, 1, 3, 512).half().requires_grad_() for n in unlike()},
+        "the head dim is 512, and kernels compute gradients of 1 to 256",
+    ),
+    "large headdim with a mask": (
+        {n: torch.randn(1, 1, 3, 512).half() for n in unlike()} | {"attn_mask": torch.ones(3, 3).bool()},
+        "the head dim is 512, and above 256 kernels take no attn_mask",
+    ),
 }
 
 

@@ -42,6 +42,7 @@ class Tile:
     steps_at_once: int = 0
     prefetch: int = 0
     value_lanes: int = 1
+    slices: int = 1
     compares_at_once: int = 1
     switches: tuple[str, ...] = ()
 
@@ -65,6 +66,7 @@ BY_QUERIES = (
 SETS: Mapping[str, tuple[str, ...]] = {
     "fwd": FORWARD,
     "fwd_tall": FORWARD,
+    "fwd_wide": (*FORWARD, "slices"),
     "fwd_masked": (*FORWARD, "early_mask"),
     "decode": FORWARD,
     "bwd_dkdv": BY_KEYS,
@@ -93,7 +95,7 @@ WITH = {
     **dict.fromkeys(("early_numbers", "kept_zeros", "tight_registers"), ("ping_pong",)),
 }
 # Which fields a row cannot do without.
-NEEDED = ("waves", "pairs", "keys", "queries", "schedule")
+NEEDED = ("waves", "pairs", "keys", "queries", "schedule", "slices")
 HEAD = """\
 // Generated from kernels/instances/tiles.toml by `python3 -m wheel_builder.base.generated`; do not edit.
 // FA_TILE_<kernel>(isa, dtype, head_dim, featured, VGPRs of a SIMD and lane, 0 for any, fields of the config)
@@ -149,7 +151,8 @@ def workgroup_of(arch: Arch, kernel: str, dtype: str, head_dim: int) -> Workgrou
     if kernel in known_tiles().workgroups:
         return known_tiles().workgroups[kernel]
     tile, isa = tile_of(arch, kernel, dtype, head_dim), arch.isa
-    columns = 1 if kernel == "decode" else tile.pairs * max(tile.column_blocks, 1) or tile.waves
+    shared = tile.waves // tile.slices
+    columns = 1 if kernel == "decode" else tile.pairs * max(tile.column_blocks, 1) or shared
     return Workgroup(columns * isa.step_columns, (2 * tile.pairs or tile.waves) * isa.wave)
 
 

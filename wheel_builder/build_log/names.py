@@ -26,6 +26,7 @@ OPERATIONS = {
 OURS = {
     "fwd": "forward",
     "fwd_tall": "forward of long sequences",
+    "fwd_wide": "forward of head dims above 256",
     "fwd_masked": "forward with a mask or a bias",
     "mask_ranges": "which keys a mask shows",
     "decode": "forward for few queries, keys split",

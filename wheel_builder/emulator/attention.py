@@ -20,6 +20,7 @@ from wheel_builder.emulator.rule import allowed, lse_allowed
 NO_WINDOW = -1
 UNIT = 16  # keys, of which fa_mask_ranges_* find out whether all are seen, and whether any is
 NO_KEY = 1 << 30
+LARGEST_OF_A_WAVE = 256  # head dim
 MASK_KINDS = ("bytes", "elements", "fp32")  # MaskKind of params.hpp
 # Of q, k, v and out together: drawing and comparing them takes about 200 bytes each, 3 GiB at most.
 MAX_ELEMENTS = 1 << 24
@@ -70,8 +71,13 @@ class Case:
         return 2 * self.batch * rows * (self.head_dim + self.pad)
 
     @property
+    def op(self) -> str:
+        """Of the kernel: waves divide a large head dim."""
+        return "fwd" if self.head_dim <= LARGEST_OF_A_WAVE else "fwd_wide"
+
+    @property
     def kernel(self) -> str:
-        return f"fa_fwd_{self.dtype}_d{self.head_dim}"
+        return f"fa_{self.op}_{self.dtype}_d{self.head_dim}"
 
     @property
     def scale(self) -> float:

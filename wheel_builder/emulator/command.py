@@ -72,7 +72,7 @@ def emulate(source: Path, arch: str, case: Case, options: Options, workshop: Wor
 
 def forward_workgroup(arch: str, case: Case) -> Workgroup:
     """The workgroup of the case's kernel; raises ``TileError`` where there is no such kernel."""
-    return workgroup_of(arch_named(arch), "fwd", case.dtype, case.head_dim)
+    return workgroup_of(arch_named(arch), case.op, case.dtype, case.head_dim)
 
 
 def open_machine(data: bytes, name: str, workshop: Workshop) -> Machine:

@@ -19,7 +19,7 @@ from wheel_builder.perf.workload import SUFFIX, Memories, Workload
 LABEL = "flash-attn-rocm"
 SEQLEN = 512  # keys; and, without a mask, rows of queries, of which one workgroup has a part
 LONG = 2048  # keys; likewise, where there is a choice between workgroups with more and fewer rows, or padding
-NAME = re.compile(r"fa_(?P<op>fwd(?:_tall|_masked)?)_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
+NAME = re.compile(r"fa_(?P<op>fwd(?:_tall|_wide|_masked)?)_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
 ONE_DTYPE = "fp16"
 DECODE = re.compile(r"fa_decode_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
 PART = 512  # keys of a decode's workgroup

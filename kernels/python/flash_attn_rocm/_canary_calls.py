@@ -13,8 +13,9 @@ from torch import Tensor
 
 from flash_attn_rocm import _canary_reference, _paths, _plan
 from flash_attn_rocm._canary_made import Call, made
-from flash_attn_rocm._canary_rows import ATTENTION, GRADIENTS, MASKS, MASKS_OF_BF16, TALL
+from flash_attn_rocm._canary_rows import ATTENTION, GRADIENTS, MASKS, MASKS_OF_BF16, TALL, WIDE
 from flash_attn_rocm._layout import Device
+from flash_attn_rocm._library import LIMITS
 from flash_attn_rocm._options import BackwardCall, Inputs
 from flash_attn_rocm._remembered import MASKED, Family
 from flash_attn_rocm._suite.wheel_builder.emulator import rule
@@ -66,6 +67,8 @@ def attention_calls(family: Family) -> Iterator[Call]:
     """Small calls that take the family's paths, on the CPU."""
     if family.work == MASKED:
         return made(MASKS_OF_BF16 if family.dtype == "bf16" else MASKS, family)
+    if family.head_dim > LIMITS.head_dim:
+        return made(WIDE, family)
     tall = TALL if _plan.has_tall(*family[:3]) else ()
     return made((*ATTENTION, *tall), family)
 

@@ -164,6 +164,13 @@ TALL = tuple(
     if max(row.rows) > 16 and row.parts == 1 and not row.narrower and not row.featured
 )
 
+# The same of the kernels for large head dims, which have nothing else.
+WIDE = tuple(
+    row
+    for row in ATTENTION
+    if max(row.rows) > 16 and row.parts == 1 and not row.narrower and not row.featured
+)
+
 # The kernel with a mask or a bias: each kind of mask, with and without each stride.  Numbers far below 0 are
 # kept apart from other scores where products start from the softmax's shift: they come first in a row, before
 # others or alone.  Whether a boolean mask shows all of a tile, or nothing, is found for 32 rows and 4 words

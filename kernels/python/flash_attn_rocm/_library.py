@@ -30,12 +30,13 @@ class Instance:
 class Limits(NamedTuple):
     """What kernels can take.
 
-    ``head_dim`` is the largest, ``splits`` the most parts of the keys.  In elements: row strides are below
-    ``row_stride``, addresses and strides multiples of ``alignment``.  The rows of a page are a multiple of
-    ``page``.
+    ``head_dim`` is the largest of all features, ``wide_head_dim`` that of forwards without features;
+    ``splits`` are the most parts of the keys.  In elements: row strides are below ``row_stride``, addresses
+    and strides multiples of ``alignment``.  The rows of a page are a multiple of ``page``.
     """
 
     head_dim: int
+    wide_head_dim: int
     splits: int
     row_stride: int
     alignment: int

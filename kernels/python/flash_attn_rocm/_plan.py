@@ -21,7 +21,7 @@ SUMS = torch.ops.flash_attn_rocm.bwd_sums.default
 UNSUPPORTED = "unsupported"
 # Kernels for one head dim, which tell the others' head dims too.
 FORWARD, BACKWARD, MASKED = "fwd", "bwd_dq", "fwd_masked"
-TALL_OP = "fwd_tall"
+TALL_OP, WIDE_OP = "fwd_tall", "fwd_wide"
 TYPICAL_LENGTH = 128
 
 
@@ -140,7 +140,10 @@ def fused_sums(ragged: bool, batch: int, rows: int, nheads: int, head_dim: int) 
 @lru_cache(maxsize=1024)
 def padded_head_dim(arch: str, dtype: str, head_dim: int, op: str = FORWARD) -> int:
     """The smallest head dim of a kernel that is at least ``head_dim``; ``head_dim`` when there is none."""
-    return min((each for each in _head_dims(arch, dtype, op) if each >= head_dim > 0), default=head_dim)
+    found = _head_dims(arch, dtype, op)
+    if op == FORWARD:
+        found |= _head_dims(arch, dtype, WIDE_OP)
+    return min((each for each in found if each >= head_dim > 0), default=head_dim)
 
 
 def has_tall(arch: str, dtype: str, head_dim: int) -> bool:

@@ -39,10 +39,11 @@ FAILURES: dict[tuple[str, str, int, str], str] = {}
 class Support:
     """Whether a kernel serves; ``reason`` says in words why this path, or why no kernel does.
 
-    ``path`` is ``"matrix"``, ``"tiled"``, ``"tall"`` (as matrix, with more rows in a workgroup), ``"split"``
-    or ``"reference"``, or ``"pytorch"`` where the PyTorch implementation answers; ``splits`` is how many
-    parts the keys are cut into.  ``backward`` is ``"separate"`` or ``"fused"``, the kernels that compute the
-    gradients, or ``"pytorch"`` where the PyTorch implementation does; ``backward_reason`` says why.
+    ``path`` is ``"matrix"``, ``"tiled"``, ``"tall"`` (as matrix, with more rows in a workgroup), ``"wide"``
+    (head dims above 256), ``"split"`` or ``"reference"``, or ``"pytorch"`` where the PyTorch implementation
+    answers; ``splits`` is how many parts the keys are cut into.  ``backward`` is ``"separate"`` or
+    ``"fused"``, the kernels that compute the gradients, or ``"pytorch"`` where the PyTorch implementation
+    does; ``backward_reason`` says why.
     ``launches``, where Windows resets a GPU that is busy with one launch for two seconds (there and in WSL2),
     says how long the longest may take, by a cautious estimate, and whether the call is cut into several;
     elsewhere it is empty.
@@ -62,7 +63,8 @@ class Support:
 
 def is_supported(arch: str, dtype: torch.dtype | str, head_dim: int) -> Support:
     """Whether this wheel has kernels for a gfx arch, dtype and head dim, which then serves calls of
-    all sizes; the path is that of a long query.
+    all sizes; the path is that of a long query.  Head dims above 256 have the path wide, whose kernels take
+    no softcap, ALiBi, dropout, pages nor attn_mask, and compute no gradients.
 
     ``arch`` is a name such as ``gfx942`` or ``gfx942:sramecc+:xnack-``; ``dtype`` is torch.float16,
     torch.bfloat16 or ``"fp16"``, ``"bf16"``.  Needs no GPU.
@@ -83,7 +85,7 @@ def unserved(inputs: Inputs, options: Options, *, want_probabilities: bool = Fal
     q = inputs.q
     # A branch, because torch.compile may know dropout_p only as a symbol.
     drops = True if options.dropout_p > 0.0 else False  # noqa: SIM210
-    if reason := _unserved_anyway(inputs, options):
+    if reason := _unserved_anyway(inputs, options) or _unserved_when_wide(inputs, options):
         return reason
     if want_probabilities and drops:
         return "kernels do not return the probabilities (return_attn_probs with dropout_p > 0)"
@@ -105,6 +107,8 @@ def gradients_unserved(inputs: Inputs, options: Options) -> str:
         return "kernels compute no gradients through a cache"
     if reason := _dense_masks.gradients_unserved(inputs, options):
         return reason
+    if q.shape[-1] > LIMITS.head_dim:
+        return f"the head dim is {q.shape[-1]}, and kernels compute gradients of 1 to {LIMITS.head_dim}"
     return _gradients_reasons(q.device, DTYPES[q.dtype])[q.shape[-1]]
 
 
@@ -135,9 +139,27 @@ def _unserved_anyway(inputs: Inputs, options: Options) -> str:
     head_dim, of_v = inputs.q.shape[-1], inputs.v.shape[-1]
     if of_v != head_dim:
         return f"the head dim of v is {of_v} and that of q and k {head_dim}, and kernels take one for all"
-    if head_dim > LIMITS.head_dim:
-        return f"the head dim is {head_dim}, and kernels have 1 to {LIMITS.head_dim}"
+    if head_dim > LIMITS.wide_head_dim:
+        return f"the head dim is {head_dim}, and kernels have 1 to {LIMITS.wide_head_dim}"
     return _dense_masks.unserved(inputs, options)
+
+
+def _unserved_when_wide(inputs: Inputs, options: Options) -> str:
+    """Why no kernel for large head dims serves, or "", also for others."""
+    head_dim = inputs.q.shape[-1]
+    if head_dim <= LIMITS.head_dim:
+        return ""
+    beside = {
+        "softcap": options.softcap != 0.0,
+        "alibi_slopes": inputs.alibi_slopes is not None,
+        "dropout_p > 0": options.dropout_p > 0.0,
+        "block_table": inputs.block_table is not None,
+        "attn_mask, but for one that is bool and of keys only": _dense_masks.is_read(inputs, options),
+    }
+    for what, there in beside.items():
+        if there:
+            return f"the head dim is {head_dim}, and above {LIMITS.head_dim} kernels take no {what}"
+    return ""
 
 
 def support_of(inputs: Inputs, options: Options, *, want_probabilities: bool = False) -> Support:
@@ -208,7 +230,7 @@ def _reasons(device: torch.device, dtype: str, dropout: bool) -> tuple[str, ...]
 @cache
 def _reasons_on(arch: str, dtype: str, dropout: bool) -> tuple[str, ...]:  # noqa: FBT001
     found = []
-    for head_dim in range(LIMITS.head_dim + 1):
+    for head_dim in range(LIMITS.wide_head_dim + 1):
         plan = _plan.typical(arch, dtype, head_dim, dropout=dropout)
         found.append(_failure(arch, dtype, head_dim) if plan.path else plan.reason)
     return tuple(found)

@@ -8,7 +8,7 @@ nothing is claimed: a call that no kernel serves goes to PyTorch's own function 
 and where no visible GPU has kernels nothing is installed (a warning; an error in strict mode).
 
 Three of PyTorch's operators are taken over, for fp16 or bf16 tensors (batch, nheads, seqlen, headdim) with a
-headdim up to 256:
+headdim up to 512:
 
 * ``_scaled_dot_product_attention_math``, on GPUs where PyTorch has no flash attention of its own (gfx908
   and gfx1030, as of PyTorch 2.13), forward and backward.  Calls that ask for ``SDPBackend.MATH`` there get it
@@ -18,6 +18,7 @@ headdim up to 256:
 * ``_scaled_dot_product_efficient_attention``, likewise, for calls with an attn_mask, which flash attention
   does not take.
 
+Above a headdim of 256 calls without dropout are served, and those with gradients go to PyTorch's own.
 Calls with an attn_mask, boolean or added, are served up to a headdim of 128, without dropout, and without
 gradients unless it is boolean and the same for all heads and rows.
 
@@ -54,7 +55,7 @@ from flash_attn_rocm._notice import (
 )
 from flash_attn_rocm._options import DTYPES, Inputs, Options
 from flash_attn_rocm._requirements import build_name, wrong_build
-from flash_attn_rocm._support import Machine, Support, device_of, support_of, unserved
+from flash_attn_rocm._support import Machine, Support, device_of, gradients_unserved, support_of, unserved
 
 MATH = "_scaled_dot_product_attention_math"
 FLASH = "_scaled_dot_product_flash_attention"
@@ -375,7 +376,7 @@ def _prepared(call: _Call) -> Prepared | str:
         max_seqlen_q=rows,
         max_seqlen_k=keys,
     )
-    return unserved(inputs, options) or (inputs, options)
+    return _unserved(inputs, options) or (inputs, options)
 
 
 def _mask_of(attn_mask: Tensor) -> Tensor:
@@ -400,7 +401,14 @@ def _prepared_nested(call: _Call) -> Prepared | str:
         max_seqlen_k=keys,
     )
     inputs = Inputs(q, k, v, cu_seqlens_q=ends_q, cu_seqlens_k=ends_k)
-    return unserved(inputs, options) or (inputs, options)
+    return _unserved(inputs, options) or (inputs, options)
+
+
+def _unserved(inputs: Inputs, options: Options) -> str:
+    """Why no kernel serves: of large head dims PyTorch's own function computes what has gradients."""
+    if inputs.wants_gradients and inputs.q.shape[-1] > LIMITS.head_dim:
+        return gradients_unserved(inputs, options)
+    return unserved(inputs, options)
 
 
 def _nested_problem(call: _Call) -> str:
@@ -409,8 +417,8 @@ def _nested_problem(call: _Call) -> str:
     (batch, nheads, rows, head_dim), (batch_k, nheads_k, keys, _) = call.query.shape, call.key.shape
     if batch_k != batch or call.key.shape[3] != head_dim or call.value.shape != call.key.shape:
         return "the batch, headdim or heads of query, key and value differ"
-    if not 0 < head_dim <= LIMITS.head_dim:
-        return f"kernels take a headdim from 1 to {LIMITS.head_dim}"
+    if not 0 < head_dim <= LIMITS.wide_head_dim:
+        return f"kernels take a headdim from 1 to {LIMITS.wide_head_dim}"
     if call.is_causal and rows != keys:
         return "causal with other lengths of keys than of queries may hide other keys here"
     return _heads_problem(nheads, nheads_k, enable_gqa=call.enable_gqa)
@@ -446,8 +454,8 @@ def _shape_problem(call: _Call) -> str:
     (batch, nheads, rows, head_dim), (_, nheads_k, keys, _) = call.query.shape, call.key.shape
     if call.key.shape != (batch, nheads_k, keys, head_dim) or call.value.shape != call.key.shape:
         return "the batch, headdim or seqlen of query, key and value differ"
-    if 0 in {batch, nheads, rows, nheads_k, keys} or not 0 < head_dim <= LIMITS.head_dim:
-        return f"kernels take a headdim from 1 to {LIMITS.head_dim}, and no empty tensors"
+    if 0 in {batch, nheads, rows, nheads_k, keys} or not 0 < head_dim <= LIMITS.wide_head_dim:
+        return f"kernels take a headdim from 1 to {LIMITS.wide_head_dim}, and no empty tensors"
     if reason := _heads_problem(nheads, nheads_k, enable_gqa=call.enable_gqa):
         return reason
     if call.is_causal and rows > keys:

@@ -56,8 +56,8 @@ def test_the_table_of_the_project_is_right(generate):
         f"fa_{each.format(dtype)}"
         for dtype in ("fp16", "bf16")
         for each in (
-            *of_head_dims, "fwd_tall_{}_d64", "fwd_tall_{}_d128", "fwd_{}_d80", "decode_{}_d80",
-            "fwd_masked_{}_d64", "fwd_masked_{}_d128", "mask_ranges_{}",
+            *of_head_dims, "fwd_tall_{}_d64", "fwd_tall_{}_d128", "fwd_wide_{}_d512", "fwd_{}_d80",
+            "decode_{}_d80", "fwd_masked_{}_d64", "fwd_masked_{}_d128", "mask_ranges_{}",
             "append_{}", "reference_{}", "combine_{}", "bwd_delta_{}", "bwd_convert_{}"
         )
     }  # fmt: skip
@@ -100,7 +100,9 @@ def test_the_known_names(generate):
     names = generate.known()
     assert names.archs == tuple(known_archs())
     assert names.dtypes == ("fp16", "bf16")
-    forward = ("fwd", "fwd_tall", "fwd_masked", "mask_ranges", "append", "reference", "decode", "combine")
+    forward = (
+        "fwd", "fwd_tall", "fwd_wide", "fwd_masked", "mask_ranges", "append", "reference", "decode", "combine",
+    )  # fmt: skip
     assert names.ops == (*forward, "bwd_delta", "bwd_dkdv", "bwd_dq", "bwd_fused", "bwd_convert")
 
 
@@ -123,7 +125,7 @@ def test_all_problems_are_reported_at_once_with_their_row(problems):
         "unknown key 'version'",
         "row 1: unknown key 'archs'",
         (
-            "row 1: unknown op 'fwdd' (did you mean fwd?); known: fwd, fwd_tall, fwd_masked, "
+            "row 1: unknown op 'fwdd' (did you mean fwd?); known: fwd, fwd_tall, fwd_wide, fwd_masked, "
             "mask_ranges, append, reference, decode, combine, bwd_delta, bwd_dkdv, bwd_dq, bwd_fused, "
             "bwd_convert"
         ),

@@ -92,16 +92,20 @@ struct Block {
   static constexpr bool kPacked = kRows == Rows::packed;
   static constexpr bool kDrops = kFeatured && !kPacked;
   static constexpr bool kTall = kRows == Rows::many_queries;
+  static constexpr bool kWide = kRows == Rows::shared_queries;
   static constexpr FwdConfig kConfig = kPacked   ? decode_config(kGfx, kDType, kHeadDim, kFeatured)
                                        : kTall   ? tall_config(kGfx, kDType, kHeadDim, kFeatured)
+                                       : kWide   ? wide_config(kGfx, kDType, kHeadDim, kFeatured)
                                        : kMasked ? fwd_masked_config(kGfx, kDType, kHeadDim, kWithFeatures)
                                                  : fwd_config(kGfx, kDType, kHeadDim, kFeatured);
-  FA_REQUIRE_ROW("fwd", kPacked || kTall || kMasked || kConfig.waves > 0);
+  FA_REQUIRE_ROW("fwd", kPacked || kTall || kWide || kMasked || kConfig.waves > 0);
   FA_REQUIRE_ROW("fwd_tall", !kTall || kConfig.waves > 0);
+  FA_REQUIRE_ROW("fwd_wide", !kWide || kConfig.waves > 0);
   FA_REQUIRE_ROW("fwd_masked", !kMasked || kConfig.waves > 0);
   FA_REQUIRE_ROW("decode", !kPacked || kConfig.waves > 0);
   static constexpr FwdTile kTile = kPacked   ? decode_tile(kGfx, kDType, kHeadDim)
                                    : kTall   ? tall_tile(kGfx, kDType, kHeadDim)
+                                   : kWide   ? wide_tile(kGfx, kDType, kHeadDim)
                                    : kMasked ? fwd_masked_tile(kGfx, kDType, kHeadDim)
                                              : fwd_tile(kGfx, kDType, kHeadDim);
   static constexpr int kKeys = kConfig.keys;
@@ -110,7 +114,7 @@ struct Block {
   // The unit multiplies fp16 only, and bf16 is narrowed to it.  If that is not exact for all values loaded,
   // the featured loop computes the rows again in fp32.
   static constexpr bool kNarrow = !kWithFeatures && kDType == DType::bf16 &&
-                                  kTraits.unit == MatrixUnit::dot2 && (!kPacked || kHeadDim <= 128);
+                                  kTraits.unit == MatrixUnit::dot2 && !kWide && (!kPacked || kHeadDim <= 128);
   using Convert = typename ConvertOf<kNarrow>::Type;
   // Undoes the scaling of narrowed values in V, and in the products of Q and K.
   static constexpr float kOutUnit = kNarrow ? 1.0f / (1 << kNarrowScale) : 1;
@@ -131,9 +135,12 @@ struct Block {
   using StageOf = Choice<kDirect, DirectStage<Unit, kKeys, kHeadDim, kTile.threads, kSpread>,
                          Choice<kTwoTiles, Turned, Staged>>;
   using Keys = StageOf<true, KeyStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded>>;
+  using ValueTile = Choice<kWide && Unit::kM == 16, PlacedTile<ShortFragments<kHeadDim, kKeys * 2>>,
+                           LdsTile<kHeadDim, kKeys * 2, Unit::kM, kPadded>>;
   using Values = StageOf<false, ValueStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded, kConfig.value_lanes,
-                                           kConfig.half_stores>>;
-  using Q = Query<Unit, kHeadDim, kConfig.query_steps, kPadded>;
+                                           kConfig.half_stores, ValueTile>>;
+  static constexpr int kSlices = kConfig.slices;  // of head_dim, each of another wave
+  using Q = Query<Unit, kHeadDim / kSlices, kConfig.query_steps, kPadded>;
   using P = Probabilities<Unit, kKeys, kDType, kPadded, kConfig.schedule == Schedule::pipelined>;
   using Drop = Dropout<Unit, kKeys>;
   using TileView = BufferView<kKeys, kRowBytes, kTraits.buffer_word3>;
@@ -141,10 +148,10 @@ struct Block {
   using LseView = BufferView<Unit::kN, sizeof(float), kTraits.buffer_word3>;
 
   static constexpr int kScoreSteps = kKeys / Unit::kM;
-  static constexpr int kOutSteps = kHeadDim / Unit::kM / (kPacked ? kConfig.waves : 1);
+  static constexpr int kOutSteps = kHeadDim / Unit::kM / (kPacked ? kConfig.waves : kSlices);
   static_assert(!kPacked || kOutSteps * Unit::kM * kConfig.waves == kHeadDim, "a wave has whole steps");
   static_assert(!kPacked || !kConfig.buffer_stores, "packed rows are too far apart for 32-bit offsets");
-  using Softmax = typename SoftmaxOf<Unit, kScoreSteps, !kFeatured, kConfig.dual_issue, kMasked,
+  using Softmax = typename SoftmaxOf<Unit, kScoreSteps, !kFeatured && !kWide, kConfig.dual_issue, kMasked,
                                      !kTraits.matrix_coexecution>::Type;
   using Operands = Prefetch<typename Unit::A, kConfig.prefetch>;
   using Scores = typename Unit::C[kScoreSteps];
@@ -245,7 +252,12 @@ struct Block {
   }
 
   // The first of the wave's steps of head_dim.
-  FA_DEVICE int first_out_step() const { return kPacked ? wave * kOutSteps : 0; }
+  FA_DEVICE int first_out_step() const {
+    return kPacked ? wave * kOutSteps : kWide ? slice() * kOutSteps : 0;
+  }
+
+  // Of head_dim, the wave's slice; neighbours have the other ones of the same rows.
+  FA_DEVICE int slice() const { return wave % kSlices; }
 
   // The thread that moves tiles and the lane that reads them.  Where registers are short, their addresses are
   // computed for each tile anew.

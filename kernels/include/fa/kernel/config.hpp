@@ -10,9 +10,9 @@
 namespace fa {
 
 // What the columns of a workgroup are: queries of one head, in workgroups of the usual size or larger ones,
-// or, for decode, queries of all heads of q that share a head of k and v.  Packed row r is head r % group of
-// query r / group.
-enum class Rows { queries, many_queries, packed };
+// or such that several waves share (kernel/wide.hpp), or, for decode, queries of all heads of q that share a
+// head of k and v.  Packed row r is head r % group of query r / group.
+enum class Rows { queries, many_queries, shared_queries, packed };
 
 constexpr int larger(int a, int b) { return a > b ? a : b; }
 
@@ -47,6 +47,7 @@ struct FwdConfig {
   bool half_stores = false;
   bool short_prologue = false;
   bool early_mask = false;
+  int slices = 1;
 };
 
 // What a row of the table of tiles is for.
@@ -85,6 +86,15 @@ constexpr FwdConfig tall_config([[maybe_unused]] Gfx arch, [[maybe_unused]] DTyp
 #define FA_TILE_fwd_tall FA_FIRST_ROW
 #include "fa/kernel/tiles.inc"
 #undef FA_TILE_fwd_tall
+  return {};
+}
+
+// Of head dims that are divided among the waves of a workgroup.
+constexpr FwdConfig wide_config([[maybe_unused]] Gfx arch, [[maybe_unused]] DType dtype,
+                                [[maybe_unused]] int head_dim, [[maybe_unused]] bool featured = false) {
+#define FA_TILE_fwd_wide FA_FIRST_ROW
+#include "fa/kernel/tiles.inc"
+#undef FA_TILE_fwd_wide
   return {};
 }
 
@@ -130,6 +140,11 @@ constexpr FwdTile fwd_tile(Gfx arch, DType dtype, int head_dim) {
 constexpr FwdTile tall_tile(Gfx arch, DType dtype, int head_dim) {
   const int waves = tall_config(arch, dtype, head_dim).waves;
   return {waves * traits(arch).step_columns, waves * traits(arch).wave};
+}
+
+constexpr FwdTile wide_tile(Gfx arch, DType dtype, int head_dim) {
+  const FwdConfig config = wide_config(arch, dtype, head_dim);
+  return {config.waves / config.slices * traits(arch).step_columns, config.waves * traits(arch).wave};
 }
 
 constexpr FwdTile fwd_masked_tile(Gfx arch, DType dtype, int head_dim) {

@@ -88,7 +88,8 @@ FA_DEVICE void store_row(const B& block, int row, const typename B::Out& o,
   const int head_q = block.head_of(row);
   const int64_t in_batch = params.cu_seqlens_q == nullptr ? block.batch : 0;
   const int64_t lse_at = in_batch * params.lse_batch + head_q * params.lse_head + at;
-  const bool stores_lse = Unit::held_begin(block.lane, B::kKeys) == 0 && (!B::kPacked || block.wave == 0);
+  const bool stores_lse = Unit::held_begin(block.lane, B::kKeys) == 0 && (!B::kPacked || block.wave == 0) &&
+                          (!B::kWide || block.slice() == 0);
   if (B::kPacked && params.splits > 1) {
     store_partial(block, params, lse_at, stores_lse, o, softmax, c);
     return;

@@ -131,8 +131,9 @@ enum class MaskKind : int32_t { bytes, elements, fp32 };
 // Biases are divided by softmax_scale.
 inline constexpr float kLeastScale = 1e-6f;
 
-// The largest head dim of any kernel.
+// The largest head dim of kernels with all features, and of any kernel (kernel/wide.hpp).
 inline constexpr int32_t kMaxHeadDim = 256;
+inline constexpr int32_t kMaxWideHeadDim = 512;
 
 // Parts that the keys of a sequence may be cut into: 32768 keys of one head, in the shortest parts of an
 // automatic choice, fill the largest device.

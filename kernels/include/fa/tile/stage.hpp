@@ -74,9 +74,10 @@ struct KeyStage {
 // V transposed: LDS row slot_of_row(d) holds element d of all keys of the tile, so that a lane reads
 // consecutive keys at once.  A thread turns blocks of 4 keys by kWidth elements; kLanes neighbours have
 // blocks of the same elements, and then come the next elements.
-template <class Layout, int kKeys, int kHeadDim, int kThreads, bool kPadded, int kLanes, bool kByHalves>
+template <class Layout, int kKeys, int kHeadDim, int kThreads, bool kPadded, int kLanes, bool kByHalves,
+          class Place = LdsTile<kHeadDim, kKeys * 2, Layout::kM, kPadded>>
 struct ValueStage {
-  using Tile = LdsTile<kHeadDim, kKeys * 2, Layout::kM, kPadded>;
+  using Tile = Place;
   // A block's elements of each key, 4, 8 or 16 bytes: so few that as many threads as possible have a block.
   static constexpr int kFair = kKeys * kHeadDim / 4 / kThreads;
   static constexpr int kWidth = kFair <= 2 ? 2 : kFair <= 4 ? 4 : 8;

@@ -101,6 +101,10 @@ struct Fragments {
   static constexpr int offset_below(int at, int rows) { return at + offset(rows, 0); }
 };
 
+// Fragments of rows of 32 bytes.  Lanes that store one of each of 16 rows, 8 apart, meet in no bank.
+template <int kRows, int kRowBytes>
+using ShortFragments = Fragments<kRows, kRowBytes, 16, 64, 32>;
+
 // Rows of a tile that is read both ways, for an LDS that serves 256 bytes at once: a unit of each of 16 rows,
 // and, turned, 64 bytes of each of 4.  Four rows fill those 256 bytes, each with 64 of its own, and the next
 // four begin a unit later.  One address serves all of a lane's units.
