@@ -52,6 +52,7 @@ FORWARD = (
     *("waves", "keys", "waves_per_simd", "query_steps", "schedule", "steps_at_once", "prefetch"),
     *("value_lanes", "compares_at_once", "padded_tiles", "dual_issue", "scalar_scale"),
     *("identity_shortcuts", "buffer_stores", "half_stores", "short_prologue"),
+    *("out_first", "plain_exponents", "two_sums"),
 )
 BY_KEYS = (
     *("pairs", "queries", "waves_per_simd", "column_blocks", "own_steps", "steps_at_once", "padded_tiles"),
@@ -75,7 +76,7 @@ SWITCHES = (
     *("padded_tiles", "dual_issue", "scalar_scale", "identity_shortcuts", "buffer_stores", "half_stores"),
     *("overlaid", "early_rows", "ping_pong", "early_operands", "early_numbers", "kept_zeros", "bit_masks"),
     *("by_element", "tight_registers", "features", "preferred", "interleaved", "short_prologue"),
-    *("row_major", "early_mask"),
+    *("row_major", "early_mask", "out_first", "plain_exponents", "two_sums"),
 )
 CHOICES = {
     "loop": LOOPS,
