@@ -70,6 +70,12 @@ def test_everything_is_computed_once(orders, shape, units):
     assert sorted(places) == sorted(in_the_hardwares_order(*shape))
 
 
+def test_short_prologues_divide_without_error(builder_image, tmp_path):
+    program = compile_program(builder_image, tmp_path / "quotients", Path(__file__).with_name("quotients.cpp"))
+    done = subprocess.run([program], capture_output=True, text=True, check=True)
+    assert done.stdout == "102003\n"
+
+
 @pytest.mark.parametrize("shape", [(8, 16, 1), (16, 12, 3), (7, 5, 1)])
 def test_a_die_has_neighbours(orders, shape):
     [(_, places)] = orders(f"gfx942 304 {' '.join(map(str, shape))}")

@@ -193,8 +193,8 @@ void visibility() {
           tiles("tiles_of_rows", 8,
                 [&](int first, int wave) { return visible.tiles_of_rows(first, 4, first + wave, 2, 3); });
           printf(",");
-          tiles("tiles_of_rows_by_bounds", q, [&](int first, int wave) {
-            return visible.tiles_of_rows_by_bounds(first, 4, first + wave, 2, 3);
+          tiles("tiles_of_rows_by_branches", q, [&](int first, int wave) {
+            return visible.tiles_of_rows_by_branches(first, 4, first + wave, 2, 3);
           });
           printf(",");
           tiles("tiles_of_keys", k,

@@ -413,7 +413,7 @@ def test_tiles_have_all_that_is_visible_and_are_masked_where_something_is_hidden
     for case in said["visibility"]:
         rows = [set(range(*bounds)) for bounds in zip(case["begin"], case["end"], strict=True)]
         keys = [{row for row in range(case["q"]) if key in rows[row]} for key in range(case["k"])]
-        for name in ("tiles_of_rows", "tiles_of_rows_by_bounds"):
+        for name in ("tiles_of_rows", "tiles_of_rows_by_branches"):
             for number, found in enumerate(case[name]):
                 judge_tiles(found, number * 2, rows, case["k"])
         for name in ("tiles_of_keys", "tiles_of_keys_by_bounds"):

@@ -53,11 +53,12 @@ FORWARD = (
     *("waves", "keys", "waves_per_simd", "query_steps", "schedule", "steps_at_once", "prefetch"),
     *("value_lanes", "compares_at_once", "padded_tiles", "dual_issue", "scalar_scale"),
     *("identity_shortcuts", "buffer_stores", "half_stores", "short_prologue"),
+    *("out_first", "plain_exponents", "two_sums"),
 )
 BY_KEYS = (
     *("pairs", "queries", "waves_per_simd", "column_blocks", "own_steps", "steps_at_once", "padded_tiles"),
     *("prefetch", "overlaid", "early_rows", "ping_pong", "row_major", "early_operands", "kept_zeros"),
-    *("bit_masks", "by_element"),
+    *("kept_priority", "bit_masks", "by_element"),
 )
 BY_QUERIES = (
     *("waves", "keys", "waves_per_simd", "q_steps", "dout_steps", "steps_at_once", "padded_tiles"),
@@ -76,8 +77,16 @@ SETS: Mapping[str, tuple[str, ...]] = {
 SWITCHES = (
     *("padded_tiles", "dual_issue", "scalar_scale", "identity_shortcuts", "buffer_stores", "half_stores"),
     *("overlaid", "early_rows", "ping_pong", "early_operands", "early_numbers", "kept_zeros", "bit_masks"),
-    *("by_element", "tight_registers", "features", "preferred", "interleaved", "short_prologue"),
-    *("row_major", "early_mask"),
+    *(
+        "kept_priority",
+        "by_element",
+        "tight_registers",
+        "features",
+        "preferred",
+        "interleaved",
+        "short_prologue",
+    ),
+    *("row_major", "early_mask", "out_first", "plain_exponents", "two_sums"),
 )
 CHOICES = {
     "loop": LOOPS,
@@ -92,7 +101,7 @@ CHOICES = {
 WITH = {
     "interleaved": ("prefetch",),
     "early_operands": ("ping_pong", "prefetch"),
-    **dict.fromkeys(("early_numbers", "kept_zeros", "tight_registers"), ("ping_pong",)),
+    **dict.fromkeys(("early_numbers", "kept_zeros", "kept_priority", "tight_registers"), ("ping_pong",)),
 }
 # Which fields a row cannot do without.
 NEEDED = ("waves", "pairs", "keys", "queries", "schedule", "slices")

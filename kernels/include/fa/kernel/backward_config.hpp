@@ -23,6 +23,7 @@ struct DkDvConfig {
   bool row_major = false;
   bool early_operands = false;
   bool kept_zeros = false;
+  bool kept_priority = false;
   bool bit_masks = false;
   bool by_element = false;
   bool early_numbers = false;

@@ -164,13 +164,13 @@ FA_DEVICE void add_head_ping_pong(B& block, Moves<B>& moves, float* dq_sums, int
       if (kInterleaves && adds && seen) {
         Exponentials<B> scores(result);
         dq.add(block, dq_sums, first - B::kQueries, [&](int gap) { scores.part(block, gap, Dq::gaps()); });
-        __builtin_amdgcn_s_setprio(1);
+        if constexpr (!B::kConfig.kept_priority) __builtin_amdgcn_s_setprio(1);
         packed = scores.weights(block, first, wave_key, masked);
       } else if (kInterleaves && Dq::kAllHaveParts && adds) {
         dq.add(block, dq_sums, first - B::kQueries, Nothing());
       } else {
         if (adds) dq.add(block, dq_sums, first - B::kQueries, Nothing());
-        __builtin_amdgcn_s_setprio(1);
+        if constexpr (!B::kConfig.kept_priority) __builtin_amdgcn_s_setprio(1);
         if (seen) {
           Worked<B> copy(result);
           packed = weights(block, copy.result, head_q, first, wave_key, masked, bits);

@@ -61,13 +61,13 @@ FA_DEVICE FwdParams loaded_at_once(Arguments arguments) {
 // kFolded: products start from minus the maximum, which spares the VALU a subtraction for each score; where
 // matrix instructions run while the VALU works, that would win nothing.  kStartsShifted: nothing changes the
 // scores before the softmax.  kMasked: a mask may bring scores far below 0.
-template <class Unit, int kSteps, bool kStartsShifted, bool kDualIssue, bool kMasked, bool kFolded>
+template <class Unit, int kSteps, bool kStartsShifted, const FwdConfig& kConfig, bool kMasked, bool kFolded>
 struct SoftmaxOf {
-  using Type = Softmax<Unit, kSteps, kMasked>;
+  using Type = Softmax<Unit, kSteps, kMasked, kConfig.plain_exponents, kConfig.two_sums>;
 };
-template <class Unit, int kSteps, bool kStartsShifted, bool kDualIssue, bool kMasked>
-struct SoftmaxOf<Unit, kSteps, kStartsShifted, kDualIssue, kMasked, true> {
-  using Type = FoldedSoftmax<Unit, kSteps, kStartsShifted, kDualIssue, kMasked>;
+template <class Unit, int kSteps, bool kStartsShifted, const FwdConfig& kConfig, bool kMasked>
+struct SoftmaxOf<Unit, kSteps, kStartsShifted, kConfig, kMasked, true> {
+  using Type = FoldedSoftmax<Unit, kSteps, kStartsShifted, kConfig.dual_issue, kMasked>;
 };
 
 template <bool kNarrow>
@@ -143,19 +143,24 @@ struct Block {
   using Q = Query<Unit, kHeadDim / kSlices, kConfig.query_steps, kPadded>;
   using P = Probabilities<Unit, kKeys, kDType, kPadded, kConfig.schedule == Schedule::pipelined>;
   using Drop = Dropout<Unit, kKeys>;
-  using TileView = BufferView<kKeys, kRowBytes, kTraits.buffer_word3>;
-  using QueryView = BufferView<Unit::kN, kRowBytes, kTraits.buffer_word3>;
+  using TileView = BufferView<kKeys, kRowBytes, kTraits.buffer_word3, kConfig.short_prologue>;
+  using QueryView = BufferView<Unit::kN, kRowBytes, kTraits.buffer_word3, kConfig.short_prologue>;
   using LseView = BufferView<Unit::kN, sizeof(float), kTraits.buffer_word3>;
 
   static constexpr int kScoreSteps = kKeys / Unit::kM;
   static constexpr int kOutSteps = kHeadDim / Unit::kM / (kPacked ? kConfig.waves : kSlices);
   static_assert(!kPacked || kOutSteps * Unit::kM * kConfig.waves == kHeadDim, "a wave has whole steps");
   static_assert(!kPacked || !kConfig.buffer_stores, "packed rows are too far apart for 32-bit offsets");
-  using Softmax = typename SoftmaxOf<Unit, kScoreSteps, !kFeatured && !kWide, kConfig.dual_issue, kMasked,
+  using Softmax = typename SoftmaxOf<Unit, kScoreSteps, !kFeatured && !kWide, kConfig, kMasked,
                                      !kTraits.matrix_coexecution>::Type;
   using Operands = Prefetch<typename Unit::A, kConfig.prefetch>;
   using Scores = typename Unit::C[kScoreSteps];
   using Out = typename Unit::C[kOutSteps];
+  // Until its first loads are on their way, a wave goes before those that compute.  With fewer waves of a
+  // SIMD that wins nothing.
+  static constexpr bool kHastens = kConfig.short_prologue && kConfig.waves_per_simd > 3;
+  // Of waves that multiply; those of the softmax have 0.
+  static constexpr int kScorePriority = kConfig.out_first ? 1 : 2, kOutPriority = 3 - kScorePriority;
   // Where the compiler waits for loads before a barrier, they come after it.
   static constexpr bool kLoadsAfterBarrier = !kTraits.back_off_barrier;
   static constexpr bool kShortOfRegisters =
@@ -214,18 +219,6 @@ struct Block {
         v_tile(lds + Keys::Tile::kBytes),
         wave_lds(lds + kLdsBytes - (kConfig.waves - wave) * kWaveLds) {}
 
-  // The workgroup's place in the grid: its own, or another one's that suits the GPU's XCDs.
-  FA_DEVICE static WorkgroupPlace place_of(const FwdParams& params) {
-    const int x = __builtin_amdgcn_workgroup_id_x(), y = __builtin_amdgcn_workgroup_id_y();
-    const int z = __builtin_amdgcn_workgroup_id_z();
-    if (kPacked || kTraits.die_units == 0 || params.dies <= 1) return {x, y, z};
-    const unsigned blocks = blocks_of_rows(params.seqlen_q, kTile.block_m), heads = params.nheads;
-    const unsigned number = x + blocks * (y + heads * z);
-    const WorkgroupPlace found =
-        place_at(neighbours_on_a_die(number, params.dies, params.die_each, params.die_more), blocks, heads);
-    return {uniform(found.block), uniform(found.head), uniform(found.batch)};
-  }
-
   FA_DEVICE int first_row() const { return row_block() * kTile.block_m; }
 
   // Which step of the block's rows the wave has.  Under a causal mask the last step sees the most keys. Where
@@ -273,6 +266,11 @@ struct Block {
   // The last blocks begin first: they see the most keys where the window's right side is limited.
   FA_DEVICE int row_block() const {
     if (kPacked) return uniform(place % row_blocks(params));
+    if constexpr (kConfig.short_prologue) {
+      // Opaque, or the comparison is kept for the others of its kind.
+      if (__builtin_expect(here_uniform(params.window_right) < 0, 1)) return place;
+      return here_uniform(static_cast<int>(short_blocks<kTile.block_m>(params.seqlen_q))) - 1 - place;
+    }
     return params.window_right < 0 ? place : row_blocks(params) - 1 - place;
   }
 
@@ -288,7 +286,7 @@ struct Block {
 
   FA_DEVICE Tiles tiles_of_rows(int block_row, int wave_row) const {
     if constexpr (kConfig.short_prologue) {
-      return {visible.tiles_of_rows_by_bounds(block_row, kTile.block_m, wave_row, Unit::kN, kKeys)};
+      return {visible.tiles_of_rows_by_branches(block_row, kTile.block_m, wave_row, Unit::kN, kKeys)};
     }
     return {visible.tiles_of_rows(block_row, kTile.block_m, wave_row, Unit::kN, kKeys)};
   }

@@ -46,6 +46,9 @@ struct FwdConfig {
   bool buffer_stores = false;
   bool half_stores = false;
   bool short_prologue = false;
+  bool out_first = false;
+  bool plain_exponents = false;
+  bool two_sums = false;
   bool early_mask = false;
   int slices = 1;
 };

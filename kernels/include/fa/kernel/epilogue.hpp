@@ -12,7 +12,7 @@ FA_DEVICE float reported_lse(float lse) { return lse == lse ? lse : __builtin_in
 
 // Rows of queries with a short prologue, by 32-bit offsets from the wave's first; without dropout.
 template <class B>
-FA_DEVICE void store_in_short(const B& block, int wave_row, const typename B::Out& o,
+FA_DEVICE void store_in_short(const B& block, int wave_row, typename B::Out& o,
                               const typename B::Softmax& softmax) {
   using Unit = typename B::Unit;
   static_assert(!B::kFeatured && Unit::kColumns == 1);
@@ -27,9 +27,16 @@ FA_DEVICE void store_in_short(const B& block, int wave_row, const typename B::Ou
   const typename B::QueryView out(out_rows, 0);
   const typename B::LseView lse({reinterpret_cast<const char*>(params.lse + lse_at), sizeof(float), rows}, 0);
   const int held = held_byte<Unit, B::kHeadDim>(block.lane, 0);
-  store_column<Unit, B::kDType, B::kOutSteps>(
-      o, 0, softmax.inverse_sum(0), softmax.sees_a_key(0),
-      [&](int byte, auto words) { out.write(column, held + byte, words); });
+  if (any_lane<Unit::kWave>(!softmax.sees_a_key(0))) {  // few calls have such rows
+#pragma unroll
+    for (int f = 0; f < B::kOutSteps * Unit::kRows; ++f) {
+      float& element = reinterpret_cast<float*>(&o[f / Unit::kRows])[f % Unit::kRows];
+      element = softmax.sees_a_key(0) ? element : 0;
+    }
+  }
+  store_column<Unit, B::kDType, B::kOutSteps>(o, 0, softmax.inverse_sum(0), true, [&](int byte, auto words) {
+    out.write(column, held + byte, words);
+  });
   // Lanes without a row of their own write beyond the last.
   if (Unit::held_begin(block.lane, B::kKeys) == 0) lse.write(column, 0, reported_lse(softmax.log_sum_exp(0)));
 }

@@ -70,27 +70,11 @@ FA_DEVICE typename B::Q load_query(const B& block, int wave_row, typename B::Con
                                     block.head, block.sequence.q_first + wave_row);
     const HeadRows rows{base, static_cast<int64_t>(static_cast<uint32_t>(params.q_row) * 2),
                         block.sequence.seqlen_q - wave_row};
-    return typename B::Q(block.wave_lds, typename B::QueryView(rows, 0), QuerySign::from_bits(params.scale),
-                         convert, block.lane);
+    return typename B::Q(block.wave_lds, typename B::QueryView(rows, 0), ShortSign{params.scale}, convert,
+                         block.lane);
   } else {
     return typename B::Q(block.wave_lds, typename B::QueryView(query_rows(block), wave_row), sign, convert,
                          block.lane);
-  }
-}
-
-// Zeros; kByProducts: a matrix instruction makes all of a result, which takes less of the prologue.
-template <class B, bool kByProducts = false>
-FA_DEVICE void clear(typename B::Out& o) {
-  using Unit = typename B::Unit;
-  typename Unit::A zeros = {};
-#pragma unroll
-  for (int step = 0; step < B::kOutSteps; ++step) {
-    o[step] = {};
-    if constexpr (kByProducts) {
-      zeros = here(zeros);  // or all steps would be copies of the first
-      Unit::multiply(o[step], zeros, {{zeros}});
-    }
-    Unit::settle(o[step]);
   }
 }
 
@@ -129,11 +113,7 @@ FA_DEVICE bool attend(const B& block, int block_row) {
         moves.k.load(block, block.k_tile + B::kTilesLds);
       }
       const typename B::Q query = load_query(block, wave_row, convert);
-      if constexpr (!B::kSlots) {
-        __builtin_amdgcn_sched_barrier(0);
-        prioritise<B, 0>();
-        __builtin_amdgcn_sched_barrier(0);
-      }
+      hasten_no_more<B>();
       clear<B, true>(o);
       const auto mask = [&](Scores& s, int of_tile) {
         const int first = here_uniform(of_tile);  // or what follows from it takes registers through the loop
@@ -143,8 +123,8 @@ FA_DEVICE bool attend(const B& block, int block_row) {
           given.begin(none, first, needed);
           given.apply(s, first, none, needed);
         }
-        if (first < tiles.unmasked_begin) mask_begin(block, s, first, wave_row);
-        if (first + B::kKeys > tiles.unmasked_end) mask_end(block, s, first, wave_row);
+        if (first < tiles.unmasked_begin) mask_begin(block, mask_of(block), s, first, wave_row);
+        if (first + B::kKeys > tiles.unmasked_end) mask_end(block, mask_of(block), s, first, wave_row);
       };
       if constexpr (B::kSlots) {
         direct_slots(block, tiles, moves, query, o, softmax, mask);
@@ -158,10 +138,12 @@ FA_DEVICE bool attend(const B& block, int block_row) {
   } else if (tiles.begin < tiles.end) {
     // Beyond the last tile of a part nothing is read.
     const int rows = B::kPacked ? tiles.end : block.sequence.seqlen_k;
-    const Source k = source_of(block, params.k, params.k_batch, params.k_head, params.k_row, rows);
-    const Source v = source_of(block, params.v, params.v_batch, params.v_head, params.v_row, rows);
+    const KeyPlace key = B::kConfig.short_prologue ? key_place(block, 0) : KeyPlace{};
+    const Source k = source_of(block, key, params.k, params.k_batch, params.k_head, params.k_row, rows);
+    const Source v = source_of(block, key, params.v, params.v_batch, params.v_head, params.v_row, rows);
     const typename B::Q query = load_query(block, wave_row, convert);
-    if constexpr (B::kConfig.short_prologue) clear<B>(o);
+    hasten_no_more<B>();
+    if constexpr (B::kConfig.short_prologue) clear<B, true>(o);
     typename decltype(given)::Early early;
     Flag needs_mask{0};  // of a tile
     const auto before = [&](int first) {
@@ -176,8 +158,8 @@ FA_DEVICE bool attend(const B& block, int block_row) {
     };
     const auto mask = [&](Scores& s, int first) {
       if constexpr (B::kMasked) given.apply(s, first, early, needs_mask);
-      if (first < tiles.unmasked_begin) mask_begin(block, s, first, wave_row);
-      if (first + B::kKeys > tiles.unmasked_end) mask_end(block, s, first, wave_row);
+      if (first < tiles.unmasked_begin) mask_begin(block, mask_of(block), s, first, wave_row);
+      if (first + B::kKeys > tiles.unmasked_end) mask_end(block, mask_of(block), s, first, wave_row);
     };
     const auto weights = [&](Scores& s, int first) {
       if (biased) {
@@ -219,7 +201,7 @@ FA_DEVICE bool attend(const B& block, int block_row) {
 // What `attend` returns, for the workgroup's block of rows.
 template <class B>
 FA_DEVICE bool run_forward(const FwdParams& params, LdsBytes lds) {
-  const WorkgroupPlace place = B::place_of(params);
+  const WorkgroupPlace place = place_of<B>(params);
   const Sequence sequence = uniform_sequence(params, place.batch);
   const B block(params, sequence, place, lds);
   const int block_row = block.first_row();
@@ -229,11 +211,10 @@ FA_DEVICE bool run_forward(const FwdParams& params, LdsBytes lds) {
 // Runs the plain loop with a short prologue; false if the other one has to compute the rows.
 template <class Plain>
 FA_DEVICE bool run_plain(Arguments arguments, LdsBytes lds) {
-  // Until its first loads are on their way, a wave goes before those that compute.
-  if constexpr (Plain::kConfig.schedule == Schedule::direct) prioritise<Plain, 3>();
+  if constexpr (Plain::kHastens) prioritise<Plain, 3>();
   FwdParams params = loaded_at_once(arguments);
   if (featured(params)) return false;
-  const WorkgroupPlace place = Plain::place_of(params);
+  const WorkgroupPlace place = short_place_of<Plain>(params);
   const Sequence sequence = settled_sequence(params, place.batch);
   const Plain block(params, sequence, place, lds);
   const int block_row = block.first_row();

@@ -8,24 +8,40 @@ struct WorkgroupPlace {
   int block, head, batch;
 };
 
-// Launches with more workgroups are not reordered: numbers below this are divided in half the instructions.
-inline constexpr unsigned kMostReordered = 1u << 24;
+// Launches with more workgroups are not reordered: numbers below this are divided by `quotient_by`, and those
+// below 2^24 in half the instructions of others.
+inline constexpr unsigned kMostReordered = 1u << 21;
 
-constexpr unsigned short_number(unsigned x) { return x % kMostReordered; }
+constexpr unsigned short_quotient(unsigned x, unsigned d) { return x % (1u << 24) / (d % (1u << 24)); }
+
+// x / d for x below kMostReordered; `reciprocal` is 1 / d, or off by a unit of its last place.  (x + 1/2) / d
+// is at least 1/2 / d from a whole number, and its error here is below (x + 1/2) / d * 2^-22.4.
+constexpr unsigned quotient_by(unsigned x, float reciprocal) {
+  return static_cast<unsigned>((static_cast<float>(x) + 0.5f) * reciprocal);
+}
+
+// Workgroups of `rows` rows, fewer than 2^31.
+template <int kRows>
+constexpr unsigned short_blocks(unsigned rows) {
+  return (rows + (kRows - 1)) / kRows;
+}
 
 // Workgroup `number` of `total` on a GPU of several XCDs, dies with an L2 of their own: the hardware
 // assigns them round robin.  The position that it takes instead: each die then has a run of neighbours,
 // so that the blocks of a head, and the heads that share keys, find these in one L2.  A permutation of
-// numbers below total; `each` and `more` are total / dies and total % dies.
-constexpr unsigned neighbours_on_a_die(unsigned number, unsigned dies, unsigned each, unsigned more) {
-  const unsigned turn = short_number(number) / short_number(dies), die = number - turn * dies;
+// numbers below total; `each` and `more` are total / dies and total % dies.  `quotient` divides.
+template <class Quotient = decltype(short_quotient)>
+constexpr unsigned neighbours_on_a_die(unsigned number, unsigned dies, unsigned each, unsigned more,
+                                       const Quotient& quotient = short_quotient) {
+  const unsigned turn = quotient(number, dies), die = number - turn * dies;
   return die * each + (die < more ? die : more) + turn;
 }
 
 // Blocks of a head are neighbours, and heads of a sequence.
-constexpr WorkgroupPlace place_at(unsigned position, unsigned blocks, unsigned heads) {
-  const unsigned row = short_number(position) / short_number(blocks);
-  const unsigned batch = short_number(row) / short_number(heads);
+template <class Quotient = decltype(short_quotient)>
+constexpr WorkgroupPlace place_at(unsigned position, unsigned blocks, unsigned heads,
+                                  const Quotient& quotient = short_quotient) {
+  const unsigned row = quotient(position, blocks), batch = quotient(row, heads);
   return {static_cast<int>(position - row * blocks), static_cast<int>(row - batch * heads),
           static_cast<int>(batch)};
 }

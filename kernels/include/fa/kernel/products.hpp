@@ -67,7 +67,7 @@ FA_DEVICE void add_scores(const B& block, typename B::Scores& s, const typename 
   using Unit = typename B::Unit;
   constexpr int kSteps = B::Q::kSteps;
   if constexpr (B::kConfig.prefetch != 0) {
-    prioritise<B, 2>();
+    prioritise<B, B::kScorePriority>();
     prefetched.template run<kSteps * B::kScoreSteps>([&](int n) { return nth_key_operand(block, n, at); },
                                                      [&](int n, typename Unit::A k) {
                                                        Unit::multiply(s[n % B::kScoreSteps], k,
@@ -77,7 +77,7 @@ FA_DEVICE void add_scores(const B& block, typename B::Scores& s, const typename 
     return;
   }
   const int row = Unit::a_row(block.reader());
-  prioritise<B, 2>();
+  prioritise<B, B::kScorePriority>();
 #pragma unroll B::kUnrolls ? B::Q::kUnroll : 2
   for (int i = 0; i < kSteps; ++i) {
     const typename Unit::B q = query.operand(i);
@@ -108,12 +108,15 @@ FA_DEVICE void add_values(const B& block, typename B::Out& o, const typename B::
       if (n % B::kOutSteps == 0) b[i] = p.operand(i);
       return value_operand(block, tile, i, n % B::kOutSteps);
     };
-    typename B::Operands(read).template run<kSteps * B::kOutSteps>(read, [&](int n, typename Unit::A v) {
+    const typename B::Operands first(read);
+    prioritise<B, B::kOutPriority>();
+    first.template run<kSteps * B::kOutSteps>(read, [&](int n, typename Unit::A v) {
       Unit::multiply(o[n % B::kOutSteps], v, b[n / B::kOutSteps]);
     });
+    prioritise<B, 0>();
     return;
   }
-  prioritise<B, 1>();
+  prioritise<B, B::kOutPriority>();
 #pragma unroll B::kUnrolls ? B::P::kUnroll : 1
   for (int i = 0; i < kSteps; ++i) {
     const typename Unit::B b = p.operand(i);
@@ -145,7 +148,7 @@ template <class B>
 FA_DEVICE void add_turned_values(const TurnedValues<B>& values, const typename B::Operands& prefetched,
                                  typename B::Out& o, const typename B::P& p) {
   using Unit = typename B::Unit;
-  prioritise<B, 1>();
+  prioritise<B, B::kOutPriority>();
   prefetched.template run<B::P::kSteps * B::kOutSteps>(values, [&](int n, const typename Unit::A& v) {
     Unit::multiply(o[n % B::kOutSteps], v, p.operand(n / B::kOutSteps));
   });
@@ -190,26 +193,37 @@ FA_DEVICE void mask_column(typename B::Scores& s, int c, Seen seen) {
   }
 }
 
+// What a mask needs of the window; with a short prologue nothing of it is found before the loop.
+template <class B>
+FA_DEVICE Visibility mask_of(const B& block) {
+  const Visibility& visible = block.visible;
+  if constexpr (!B::kConfig.short_prologue) return visible;
+  return {here_uniform(visible.seqlen_q), here_uniform(visible.seqlen_k), here_uniform(visible.window_left),
+          here_uniform(visible.window_right)};
+}
+
 // Hides keys before begin(query) of each row.
 template <class B>
-FA_DEVICE void mask_begin(const B& block, typename B::Scores& s, int first, int wave_row) {
+FA_DEVICE void mask_begin(const B& block, const Visibility& visible, typename B::Scores& s, int first,
+                          int wave_row) {
   using Unit = typename B::Unit;
 #pragma unroll
   for (int c = 0; c < Unit::kColumns; ++c) {
     const int query = block.query_of(wave_row + here(Unit::column(block.lane, c)));
-    const int left = block.visible.begin(query) - first - Unit::held_begin(block.reader(), B::kKeys);
+    const int left = visible.begin(query) - first - Unit::held_begin(block.reader(), B::kKeys);
     mask_column<B>(s, c, [=](int key) { return key >= left; });
   }
 }
 
 // Hides keys from end(query) of each row on.
 template <class B>
-FA_DEVICE void mask_end(const B& block, typename B::Scores& s, int first, int wave_row) {
+FA_DEVICE void mask_end(const B& block, const Visibility& visible, typename B::Scores& s, int first,
+                        int wave_row) {
   using Unit = typename B::Unit;
 #pragma unroll
   for (int c = 0; c < Unit::kColumns; ++c) {
     const int query = block.query_of(wave_row + here(Unit::column(block.lane, c)));
-    const int left = block.visible.end(query) - first - Unit::held_begin(block.reader(), B::kKeys);
+    const int left = visible.end(query) - first - Unit::held_begin(block.reader(), B::kKeys);
     mask_column<B>(s, c, [=](int key) { return key < left; });
   }
 }

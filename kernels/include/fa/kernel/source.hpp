@@ -47,13 +47,13 @@ FA_DEVICE HeadRows rows_at(const KeyPlace& place, const void* base, int64_t batc
           static_cast<int64_t>(static_cast<uint32_t>(row_stride) * 2), place.rows};
 }
 
-// Strides in elements.  Rows from `rows` on are not read.
+// Strides in elements; `key`: of a kernel with a short prologue.  Rows from `rows` on are not read.
 template <class B>
-FA_DEVICE Source source_of(const B& block, const void* base, int64_t batch_stride, int64_t head_stride,
-                           int64_t row_stride, int rows) {
+FA_DEVICE Source source_of(const B& block, const KeyPlace& key, const void* base, int64_t batch_stride,
+                           int64_t head_stride, int64_t row_stride, int rows) {
   const FwdParams& params = block.params;
   if constexpr (B::kConfig.short_prologue) {
-    return {rows_at(key_place(block, 0), base, batch_stride, head_stride, row_stride), 0};
+    return {rows_at(key, base, batch_stride, head_stride, row_stride), 0};
   }
   const bool paged = B::kFeatured && params.block_table != nullptr;
   const bool ragged = params.cu_seqlens_k != nullptr;

@@ -33,7 +33,9 @@ struct DirectStage {
     uint32_t row_bytes, from;
 
     FA_DEVICE Lines(uint32_t row_bytes, int wave, int lane)
-        : row_bytes(row_bytes), from(row(0, wave, lane) * row_bytes + byte(wave, lane)) {}
+        : row_bytes(row_bytes),
+          // A stride is below kMaxRowStride: a multiplication of 24 bits.
+          from((row(0, wave, lane) * (row_bytes / 2 % (1u << 24)) + byte(wave, lane) / 2u) * 2) {}
 
     FA_DEVICE void load(const char* rows, LdsBytes tile, int wave) const {
 #pragma unroll

@@ -61,23 +61,29 @@ struct Visibility {
             end_of_rows(wave_first, wave_rows), begin(wave_first + wave_rows - 1), end(wave_first)};
   }
 
-  // The same in fewer instructions of CDNA; `first` is a row.
-  FA_INLINE constexpr TileBounds tiles_of_rows_by_bounds(int first, int rows, int wave_first, int wave_rows,
-                                                         int size) const {
-    const int apart = seqlen_k - seqlen_q;
-    const int left = window_left < 0 ? -0x7fffffff - 1 : apart - window_left;
-    const int right = window_right < 0 ? seqlen_k : apart + 1 + window_right;
+  // The same in fewer instructions of CDNA, of a call without a window no more than two branches; `first` is
+  // a row.
+  FA_INLINE constexpr TileBounds tiles_of_rows_by_branches(int first, int rows, int wave_first, int wave_rows,
+                                                           int size) const {
     const auto least = [](int a, int b) { return a < b ? a : b; };
     const auto most = [](int a, int b) { return a < b ? b : a; };
-    const auto from_key = [&](int row) { return most(row + left, 0); };
-    const auto to_key = [&](int row) { return most(least(row + right, seqlen_k), 0); };
-    const unsigned begin = from_key(first);
-    return {static_cast<int>(begin / size * size),
-            to_key(least(first + rows, seqlen_q) - 1),
-            from_key(wave_first),
-            wave_first < seqlen_q ? to_key(least(wave_first + wave_rows, seqlen_q) - 1) : 0,
-            from_key(wave_first + wave_rows - 1),
-            to_key(wave_first)};
+    TileBounds found = {0, seqlen_k, 0, seqlen_k, 0, seqlen_k};
+    if (__builtin_expect(window_right >= 0, 0)) {
+      const int right = seqlen_k - seqlen_q + 1 + window_right;
+      const auto to_key = [&](int row) { return most(least(row + right, seqlen_k), 0); };
+      found.end = to_key(least(first + rows, seqlen_q) - 1);
+      found.wave_end = to_key(least(wave_first + wave_rows, seqlen_q) - 1);
+      found.unmasked_end = to_key(wave_first);
+    }
+    if (__builtin_expect(window_left >= 0, 0)) {
+      const int left = seqlen_k - seqlen_q - window_left;
+      const auto from_key = [&](int row) { return most(row + left, 0); };
+      found.begin = static_cast<int>(static_cast<unsigned>(from_key(first)) / size * size);
+      found.wave_begin = from_key(wave_first);
+      found.unmasked_begin = from_key(wave_first + wave_rows - 1);
+    }
+    if (wave_first >= seqlen_q) found.wave_end = 0;
+    return found;
   }
 
   // Tiles of `size` queries, for a block of `keys` keys from `first` on, the first of them a key of the

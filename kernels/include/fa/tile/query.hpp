@@ -37,13 +37,25 @@ struct QuerySign {
   }
 };
 
+// The same for registers: no more than a comparison where the scale is positive.
+struct ShortSign {
+  float scale;
+
+  FA_DEVICE bool none() const { return here_uniform(__builtin_bit_cast(int, scale)) > 0; }
+
+  template <class T>
+  FA_DEVICE T apply(T words) const {
+    return QuerySign::from_bits(scale).apply(words);
+  }
+};
+
 // Steps kFirst to kFirst + kSteps of the contraction.
 template <class Unit, int kFirst, int kSteps>
 struct QueryInRegisters {
   typename Unit::B step[kSteps];
 
-  template <class View>
-  FA_DEVICE void load(const View& view, QuerySign sign, int lane) {
+  template <class View, class Sign>
+  FA_DEVICE void load(const View& view, Sign sign, int lane) {
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {
       const int byte = ((kFirst + i) * Unit::kK + Unit::run_begin(lane)) * 2;
@@ -75,8 +87,8 @@ struct QueryInLds {
   using Tile = Choice<kFragments, PlacedTile<Fragments<Unit::kN, kSteps * Unit::kK * 2>>,
                       ColumnTile<Unit, kSteps * Unit::kK * 2, kPadded>>;
 
-  template <class View, class Convert>
-  FA_DEVICE static void load(LdsBytes tile, const View& view, QuerySign sign, Convert& convert, int lane) {
+  template <class View, class Sign, class Convert>
+  FA_DEVICE static void load(LdsBytes tile, const View& view, Sign sign, Convert& convert, int lane) {
     constexpr int kPieces = Unit::kN * Tile::kUnits;
     static_assert(kPieces % Unit::kWave == 0, "every lane moves the same number of units");
 #pragma unroll
@@ -100,8 +112,8 @@ struct QueryInLds {
 
 template <class Unit, int kFirst>
 struct QueryInRegisters<Unit, kFirst, 0> {
-  template <class View>
-  FA_DEVICE void load(const View&, QuerySign, int) {}
+  template <class View, class Sign>
+  FA_DEVICE void load(const View&, Sign, int) {}
   FA_DEVICE typename Unit::B operand(int) const { return {}; }
 };
 
@@ -110,8 +122,8 @@ struct QueryInLds<Unit, kFirst, 0, kPadded, kFragments> {
   struct Tile {
     static constexpr int kBytes = 0;
   };
-  template <class View, class Convert>
-  FA_DEVICE static void load(LdsBytes, const View&, QuerySign, Convert&, int) {}
+  template <class View, class Sign, class Convert>
+  FA_DEVICE static void load(LdsBytes, const View&, Sign, Convert&, int) {}
   FA_DEVICE static typename Unit::B operand(LdsBytes, int, int) { return {}; }
 };
 
@@ -132,9 +144,8 @@ struct Query {
   Query() = default;
 
   // Of several waves that share the tile only one fills it; a barrier must follow.
-  template <class View, class Convert>
-  FA_DEVICE Query(LdsBytes tile, const View& view, QuerySign sign, Convert& convert, int lane,
-                  bool fills = true)
+  template <class View, class Sign, class Convert>
+  FA_DEVICE Query(LdsBytes tile, const View& view, Sign sign, Convert& convert, int lane, bool fills = true)
       : tile(tile), lane(lane) {
     held.load(view, sign, lane);
     if (fills) Rest::load(tile, view, sign, convert, lane);

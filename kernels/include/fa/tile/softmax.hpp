@@ -17,7 +17,9 @@
 namespace fa {
 
 // kFarBelow: scores, in natural units, may be the least finite number, of which log2(e) times is not finite.
-template <class Unit, int kSteps, bool kFarBelow = false>
+// kPlain: scores are scaled one by one, because packed instructions may not run beside a matrix instruction.
+// kTwoSums: exponentials are added up in two chains, so that none waits for the one before it.
+template <class Unit, int kSteps, bool kFarBelow = false, bool kPlain = false, bool kTwoSums = false>
 struct Softmax {
   using C = typename Unit::C;
   static constexpr int kColumns = Unit::kColumns;
@@ -139,15 +141,23 @@ struct Softmax {
 
   FA_DEVICE void exponentiate(C* s) {
     static_assert(kColumns == 1, "neighbours belong to one column");
+    if constexpr (kPlain) {
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step)
-      s[step] = __builtin_elementwise_fma(s[step], C(c), C(offset[0]));
-    // Near a matrix instruction the compiler would split pairs of them again.
-    if constexpr (Unit::kPackedFp32) {
+      for (int f = 0; f < kElements; ++f) {
+        float& score = reinterpret_cast<float*>(&s[f / Unit::kRows])[f % Unit::kRows];
+        score = __builtin_fmaf(score, c, offset[0]);
+      }
+    } else {
 #pragma unroll
-      for (int step = 0; step < kSteps; ++step) Unit::settle(s[step]);
+      for (int step = 0; step < kSteps; ++step)
+        s[step] = __builtin_elementwise_fma(s[step], C(c), C(offset[0]));
+      // Near a matrix instruction the compiler would split pairs of them again.
+      if constexpr (Unit::kPackedFp32) {
+#pragma unroll
+        for (int step = 0; step < kSteps; ++step) Unit::settle(s[step]);
+      }
     }
-    f32x2 pair = {};
+    f32x2 pair = {}, other = {};
 #pragma unroll
     for (int f = 0; f < kElements; f += 2) {
       C& step = s[f / Unit::kRows];
@@ -156,13 +166,15 @@ struct Softmax {
       step[low] = p[0];
       step[high] = p[1];
       if constexpr (Unit::kPackedFp32) {
-        pair = f == 0 ? p : pair + p;
+        f32x2& chain = kTwoSums && f % 4 != 0 ? other : pair;
+        chain = f == 0 || (kTwoSums && f == 2) ? p : chain + p;
       } else {
         sum[0] += p[0];
         sum[0] += p[1];
       }
     }
     if constexpr (Unit::kPackedFp32) {
+      if constexpr (kTwoSums) pair += other;
       sum[0] += pair[0];
       sum[0] += pair[1];
     }

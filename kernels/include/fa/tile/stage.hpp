@@ -98,6 +98,14 @@ struct ValueStage {
     for_pieces<kPieces, kThreads, Layout::kWave>(thread, [&](int i, int index) {
       const int row = key_block(index) * 4;
       const typename Source::Group group = source.group(row);
+      if constexpr (Source::kPlaced) {
+        const int first = source.offset_of(row, column(index) * kWidth * 2);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          key[i][j] = source.template read_at<Words>(first + static_cast<int>(j * source.row_bytes));
+        }
+        return;
+      }
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         key[i][j] = source.template read<Words>(group, row + j, column(index) * kWidth * 2);

@@ -16,9 +16,12 @@ struct HeadRows {
 // Up to kRows rows from row `first` on, through a buffer resource: what lies beyond the last row reads as
 // zero and is not written, so ragged tiles need no code of their own.  Offsets inside are 32 bits wide: kRows
 // * row_bytes < 2^32 (kMaxRowStride in kernel/params.hpp).
-template <int kRows, int kRowBytes, uint32_t kWord3>
+// kShort: the stride is below kMaxRowStride, so that 24-bit multiplications place rows.
+template <int kRows, int kRowBytes, uint32_t kWord3, bool kShort = false>
 struct BufferView {
   struct Group {};
+  static constexpr bool kPlaced =
+      kShort;  // offset_of is short, and rows are at multiples of row_bytes from it
 
   __amdgpu_buffer_rsrc_t resource;
   uint32_t row_bytes;
@@ -41,9 +44,17 @@ struct BufferView {
     return read<T>(row, byte);
   }
 
+  FA_DEVICE int offset_of(int row, int byte) const {
+    if constexpr (kShort) {
+      const unsigned elements = row_bytes / 2 % (1u << 24);
+      return static_cast<int>((static_cast<unsigned>(row) * elements + static_cast<unsigned>(byte) / 2) * 2);
+    }
+    return static_cast<int>(row * row_bytes + byte);
+  }
+
   template <class T>
   FA_DEVICE T read(int row, int byte) const {
-    return read_at<T>(static_cast<int>(row * row_bytes + byte));
+    return read_at<T>(offset_of(row, byte));
   }
 
   template <class T>
@@ -61,7 +72,7 @@ struct BufferView {
 
   template <class T>
   FA_DEVICE void write(int row, int byte, T value) const {
-    write_at(static_cast<int>(row * row_bytes + byte), value);
+    write_at(offset_of(row, byte), value);
   }
 
   template <class T>
@@ -108,6 +119,7 @@ struct PagedRows {
 // Paged rows from row `first`, a multiple of 16, on.  Rows beyond the last read as the last: what memory
 // holds there may be anything, NaN too.
 struct PagedView {
+  static constexpr bool kPlaced = false;
   struct Group {
     const char* page;
     int first;  // the row that the page begins with
