@@ -101,7 +101,8 @@ def test_the_known_names(generate):
     assert names.archs == tuple(known_archs())
     assert names.dtypes == ("fp16", "bf16")
     forward = (
-        "fwd", "fwd_tall", "fwd_wide", "fwd_masked", "mask_ranges", "append", "reference", "decode", "combine",
+        "fwd", "fwd_tall", "fwd_wide", "fwd_masked", "mask_ranges",
+        "append", "reference", "decode", "combine",
     )  # fmt: skip
     assert names.ops == (*forward, "bwd_delta", "bwd_dkdv", "bwd_dq", "bwd_fused", "bwd_convert")
 

@@ -71,10 +71,9 @@ FA_DEVICE void attend_in_slices(const B& block, int block_row) {
   clear<B>(o);
   if (tiles.begin < tiles.end) {
     const int slice_at = block.slice() * (B::kRowBytes / B::kSlices);
-    const Source k =
-        source_of(block, params.k, params.k_batch, params.k_head, params.k_row, block.sequence.seqlen_k);
-    const Source v =
-        source_of(block, params.v, params.v_batch, params.v_head, params.v_row, block.sequence.seqlen_k);
+    const int rows = block.sequence.seqlen_k;
+    const Source k = source_of(block, {}, params.k, params.k_batch, params.k_head, params.k_row, rows);
+    const Source v = source_of(block, {}, params.v, params.v_batch, params.v_head, params.v_row, rows);
     const typename B::Q query = load_slice(block, wave_row, convert);
     const typename B::P::Place place(block.wave_lds + B::kWaveQueryLds, block.lane);
     const ScoreParts<B> parts(block);
@@ -102,8 +101,8 @@ FA_DEVICE void attend_in_slices(const B& block, int block_row) {
       if (tiles.seen(here_uniform(first))) {
         parts.add(s);
         softmax.template update<B::kOutSteps>(s, o, block.reader(), tiles.hidden(first), [&] {
-          if (first < tiles.unmasked_begin) mask_begin(block, s, first, wave_row);
-          if (first + B::kKeys > tiles.unmasked_end) mask_end(block, s, first, wave_row);
+          if (first < tiles.unmasked_begin) mask_begin(block, mask_of(block), s, first, wave_row);
+          if (first + B::kKeys > tiles.unmasked_end) mask_end(block, mask_of(block), s, first, wave_row);
         });
         const typename B::P p(place, s);
         add_values(block, o, p);
@@ -116,7 +115,7 @@ FA_DEVICE void attend_in_slices(const B& block, int block_row) {
 template <class B>
 FA_DEVICE void run_wide(const FwdParams& params, LdsBytes lds) {
   __builtin_assume(params.block_table == nullptr);
-  const WorkgroupPlace place = B::place_of(params);
+  const WorkgroupPlace place = place_of<B>(params);
   const Sequence sequence = uniform_sequence(params, place.batch);
   const B block(params, sequence, place, lds);
   const int block_row = block.first_row();
