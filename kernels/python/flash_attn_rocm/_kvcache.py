@@ -30,7 +30,8 @@ TENSORS = """
     All tensors are on q's device, and q, the caches, k and v of one dtype. nheads is a multiple of nheads_k:
     query head h reads key head h // (nheads / nheads_k). Kernels take torch.float16 and torch.bfloat16 with a
     headdim of 1 to 256, and up to 512 without pages, softcap and ALiBi; torch.float32, torch.float64, larger
-    headdims, and a v_cache whose headdim is not that of k_cache, are computed without. seqlen_k is how many keys a sequence has after k was written.
+    headdims, and a v_cache whose headdim is not that of k_cache, are computed without. seqlen_k is how many
+    keys a sequence has after k was written.
     """
 RETURNS = """
     out, in q's shape and dtype, with the headdim of v_cache; a row that sees no key is 0. With
