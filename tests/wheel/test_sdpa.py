@@ -95,6 +95,17 @@ def test_dropout_is_ours(host, small):
     assert len(host) == 2
 
 
+def test_large_head_dims(host):
+    """Without gradients by kernels; those of other calls are PyTorch's own, forward and backward."""
+    q, k, v = (torch.randn(2, heads, 7, 512).half() for heads in (4, 2, 2))
+    assert sdpa.explain(q, k, v, enable_gqa=True).path == "wide"
+    with sdpa.enable():
+        found = scaled_dot_product_attention(q, k, v, enable_gqa=True)
+        scaled_dot_product_attention(q.clone().requires_grad_(), k, v, enable_gqa=True)
+    assert len(host) == 1
+    assert (found.double() - formula(q.double(), k.double(), v.double())).abs().max() < 2**-8
+
+
 def unlike(**changes):
     q, k, v = (torch.randn(2, 4, 9, 32).half() for _ in range(3))
     return {"query": q, "key": k, "value": v} | changes

@@ -12,9 +12,7 @@ from flash_attn_rocm import (
     flash_attn_varlen_func,
     flash_attn_with_kvcache,
     is_supported,
-    sdpa,
 )
-from torch.nn.functional import scaled_dot_product_attention
 
 quiet = pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnFallbackWarning")
 NO_GRADIENTS = "the head dim is {}, and kernels compute gradients of 1 to 256"
@@ -108,14 +106,3 @@ def test_forward_by_kernel_and_gradients_without(host_operators):
     assert backwards == []
     with pytest.warns(FlashAttnFallbackWarning, match="kernels compute gradients of 1 to 256"):
         flash_attn_func(*(x.requires_grad_() for x in tensors(300))).sum().backward()
-
-
-def test_scaled_dot_product_attention(host_fwd):
-    q, k, v = (x.transpose(1, 2) for x in tensors(512, 7))
-    wanted = scaled_dot_product_attention(q, k, v, enable_gqa=True)
-    assert sdpa.explain(q, k, v, enable_gqa=True).path == "wide"
-    with sdpa.enable():
-        found = scaled_dot_product_attention(q, k, v, enable_gqa=True)
-        scaled_dot_product_attention(q.clone().requires_grad_(), k, v, enable_gqa=True)
-    assert len(host_fwd) == 1, "PyTorch's own function computes what has gradients"
-    assert (found - wanted).abs().max() < 2**-8

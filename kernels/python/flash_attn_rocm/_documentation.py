@@ -81,8 +81,9 @@ ARGUMENTS = {
 TENSORS = """
     q, k and v are on one device and of one dtype, and nheads is a multiple of nheads_k: query head h reads
     key head h // (nheads / nheads_k). Kernels take torch.float16 and torch.bfloat16 with a headdim of 1 to
-    256. torch.float32, torch.float64 (for torch.autograd.gradcheck), larger headdims, and a v whose headdim
-    is not that of q and k, are computed without kernels. seqlen_q and seqlen_k are those of the sequence.
+    256, and up to 512 for the forward without softcap, ALiBi, dropout and pages. torch.float32, torch.float64
+    (for torch.autograd.gradcheck), larger headdims, and a v whose headdim is not that of q and k, are
+    computed without kernels. seqlen_q and seqlen_k are those of the sequence.
     """
 OUT = "    out, in q's shape and dtype, with the headdim of v. A row that sees no key is 0."
 PROBABILITIES = """
