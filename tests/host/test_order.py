@@ -71,9 +71,8 @@ def test_everything_is_computed_once(orders, shape, units):
 
 
 def test_short_prologues_divide_without_error(builder_image, tmp_path):
-    program = compile_program(
-        builder_image, tmp_path / "quotients", Path(__file__).with_name("quotients.cpp")
-    )
+    source = Path(__file__).with_name("quotients.cpp")
+    program = compile_program(builder_image, tmp_path / "quotients", source)
     done = subprocess.run([program], capture_output=True, text=True, check=True)
     assert done.stdout == "102003\n"
 

@@ -195,11 +195,14 @@ FA_DEVICE void mask_column(typename B::Scores& s, int c, Seen seen) {
 
 // What a mask needs of the window; with a short prologue nothing of it is found before the loop.
 template <class B>
-FA_DEVICE Visibility mask_of(const B& block) {
-  const Visibility& visible = block.visible;
-  if constexpr (!B::kConfig.short_prologue) return visible;
-  return {here_uniform(visible.seqlen_q), here_uniform(visible.seqlen_k), here_uniform(visible.window_left),
-          here_uniform(visible.window_right)};
+FA_DEVICE decltype(auto) mask_of(const B& block) {
+  if constexpr (B::kConfig.short_prologue) {
+    const Visibility& visible = block.visible;
+    return Visibility{here_uniform(visible.seqlen_q), here_uniform(visible.seqlen_k),
+                      here_uniform(visible.window_left), here_uniform(visible.window_right)};
+  } else {
+    return (block.visible);  // not a copy, for which the compiler would take other registers
+  }
 }
 
 // Hides keys before begin(query) of each row.
