@@ -37,6 +37,8 @@ HOLE = 1 << 20  # bytes; tensors of tests whose strides are not meant to be larg
 # within one launch only, so these count as written; they start as NaN, so reading an unwritten element shows
 # in the result.
 BETWEEN = ("partial_out", "partial_lse", "delta")
+# So does out where a mask is boolean: before its rows it holds what the mask shows (kernel/shown_keys.hpp).
+HOLDS_WHAT_IS_SHOWN = "out"
 # Kernels add to what the caller wrote.
 ADDED_TO = ("dq_sums",)
 
@@ -128,6 +130,7 @@ class FakeHip:
         Each comes with a flag, whether kernels only read it; tensors that they write, but for those above,
         count as not yet written.
         """
+        written = {*_between(tensors), *ADDED_TO}
         for name, (tensor, readonly) in tensors.items():
             for part in [tensor] if readonly else parts_of(tensor):
                 self._told(
@@ -136,7 +139,7 @@ class FakeHip:
                         span_bytes(part),
                         name.encode(),
                         readonly,
-                        readonly or name in (*BETWEEN, *ADDED_TO),
+                        readonly or name in written,
                     )
                 )
         try:
@@ -150,6 +153,13 @@ class FakeHip:
         if text.startswith("error: "):
             raise RuntimeError(text)
         return text
+
+
+def _between(tensors: Mapping[str, tuple[Tensor, bool]]) -> tuple[str, ...]:
+    """The intermediate tensors among a call's."""
+    mask = tensors.get("attn_mask")
+    shown = (HOLDS_WHAT_IS_SHOWN,) if mask is not None and mask[0].dtype == torch.bool else ()
+    return (*(name for name in BETWEEN if name in tensors), *shown)
 
 
 def span_bytes(tensor: Tensor) -> int:
@@ -198,9 +208,8 @@ def _on(fake_hip: FakeHip, shipped: Any) -> Any:  # noqa: ANN401
             for (name, written), value in zip(rows, arguments, strict=True)
             if isinstance(value, Tensor)
         }
-        for name in BETWEEN:
-            if name in tensors:
-                tensors[name][0].fill_(torch.nan)
+        for name in _between(tensors):
+            tensors[name][0].fill_(torch.nan)
         with fake_hip.memory(tensors):
             shipped.redispatch(DispatchKeySet(DispatchKey.CUDA), *arguments)
 
