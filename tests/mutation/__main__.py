@@ -71,7 +71,7 @@ def alive(rows):
 
 
 def by_static_checks(bench, rows, texts, numbers):
-    rocm = bench.wheel.name.split("+rocm")[1].split("-")[0]
+    rocm = bench.rocm
     reviewed = parse_golden((CHECKOUT / GOLDEN).read_text()).get(rocm, {})
     notes = bench.notes
     for row, text in ((rows[number], texts[number]) for number in numbers):

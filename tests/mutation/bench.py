@@ -32,9 +32,11 @@ CHECKOUT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Bench:
-    """``wheel`` and what runs it: its builder image, the verify image, fake HIP runtime and disassembly."""
+    """``wheel``, the ROCm version of its compiler, and what runs it: builder image, verify image, fake HIP
+    runtime and disassembly."""
 
     wheel: Path
+    rocm: str
     archs: tuple[str, ...]
     builder: Artifact
     tester: Artifact
@@ -85,7 +87,7 @@ def set_up(wheel):
         builder = builder_image(job, matrix.package, context, progress)
         fake_hip = build_emulator(job, builder, context, progress)
         code = disassemble_wheel(wheel, builder, store=context.store, log=context.log("mutation"))
-    return Bench(wheel, tuple(job.archs), builder, tester, fake_hip, code, context)
+    return Bench(wheel, job.rocm.version, tuple(job.archs), builder, tester, fake_hip, code, context)
 
 
 def say(words):
