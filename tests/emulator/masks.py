@@ -104,7 +104,10 @@ def run(machine, ranges, arch, masked):
     steps = [masked.keys * math.prod(sizes[n + 1 :]) if sizes[n] > 1 else 0 for n in range(3)]
     kernarg = with_mask(inner.pack(given), memory, masked.kind, steps)
     if masked.kind == "bytes":
-        find_ranges(ranges, arch, masked, call, memory, steps)
+        whole, group = (case.batch, case.nheads, case.seqlen_q), arch_named(arch).isa.step_columns
+        out = (call.out.memory, (call.out.batch, call.out.head, call.out.row))
+        find_ranges(ranges, case.dtype, group, whole, case.seqlen_k, (memory, steps), out)
+        call.out.memory.initialised = True
     tile = workgroup_of(arch_named(arch), "fwd_masked", case.dtype, case.head_dim)
     launch = Launch((-(-case.seqlen_q // tile.rows), case.nheads, case.batch), (tile.threads, 1, 1))
     result = machine.run(masked.kernel, launch, kernarg, [*call.memory, memory], Options(seed=1))
@@ -113,33 +116,32 @@ def run(machine, ranges, arch, masked):
     return call, rows
 
 
-def find_ranges(machine, arch, masked, call, memory, steps):
-    """Leaves what the mask shows where the kernel that reads the mask looks for it."""
-    case, out, group = masked.case, call.out, arch_named(arch).isa.step_columns
+def find_ranges(machine, dtype, group, whole, keys, mask, out):
+    """Runs fa_mask_ranges_* and compares what it leaves in ``out``, and that it writes nothing else.
+
+    ``whole`` are the call's sequences, heads and rows; ``mask`` and ``out`` are each a memory and its strides
+    along these, in elements; a wave of the kernel that reads the mask has ``group`` rows.
+    """
+    (batch, heads, rows), (memory, steps), (results, out_steps) = whole, mask, out
     kernarg = layout("MaskRangesParams").pack({
-        "mask": memory.address, "out": out.memory.address,
+        "mask": memory.address, "out": results.address,
         **dict(zip(("mask_batch", "mask_head", "mask_row"), steps, strict=True)),
-        "o_batch": out.batch, "o_row": out.row, "o_head": out.head,
-        "seqlen_q": case.seqlen_q, "seqlen_k": case.seqlen_k, "nheads": case.nheads, "batch": case.batch,
+        **dict(zip(("o_batch", "o_head", "o_row"), out_steps, strict=True)),
+        "seqlen_q": rows, "seqlen_k": keys, "nheads": heads, "batch": batch,
     })  # fmt: skip
-    whole = (-(-case.seqlen_q // group), case.nheads, case.batch)
-    grid = tuple(number if step else 1 for number, step in zip(whole, reversed(steps), strict=True))
+    sizes = (-(-rows // group), heads, batch)
+    grid = tuple(size if step else 1 for size, step in zip(sizes, reversed(steps), strict=True))
     launch = Launch(grid, (256, 1, 1))
-    result = machine.run(
-        f"fa_mask_ranges_{case.dtype}", launch, kernarg, [out.memory, memory], Options(seed=1)
-    )
+    result = machine.run(f"fa_mask_ranges_{dtype}", launch, kernarg, [results, memory], Options(seed=1))
     assert not result.error
     assert not result.findings, "\n".join(map(str, result.findings))
-    out.memory.initialised = True
-    data, written = memory.read(), out.memory.read()
-    for b, h, first in product(range(case.batch), range(case.nheads), range(0, case.seqlen_q, group)):
-        rows = [
-            b * steps[0] + h * steps[1] + i * steps[2]
-            for i in range(first, min(first + group, case.seqlen_q))
-        ]
-        wanted = shown_keys([data[at : at + masked.keys] for at in rows])
-        at = 2 * (b * out.batch + first * out.row + h * out.head)
-        assert written[at : at + len(wanted)] == wanted, (b, h, first)
+    data, width = memory.read(), -(-keys // 8) * 8
+    wanted = bytearray(b"\xa5" * results.size)
+    for b, h, first in product(range(batch), range(heads), range(0, rows, group)):
+        begins = [b * steps[0] + h * steps[1] + i * steps[2] for i in range(first, min(first + group, rows))]
+        at = 2 * (b * out_steps[0] + h * out_steps[1] + first * out_steps[2])
+        wanted[at : at + 16] = shown_keys([data[begin : begin + width] for begin in begins])
+    assert results.read() == bytes(wanted), (whole, keys, steps)
 
 
 def exact(masked, call, rows):

@@ -5,11 +5,10 @@ from itertools import product
 
 import pytest
 
+from tests.emulator.masks import find_ranges
 from wheel_builder.base.archs import arch_named, known_archs
-from wheel_builder.emulator.attention import shown_keys
-from wheel_builder.emulator.machine import Launch, Options, load_machine
+from wheel_builder.emulator.machine import load_machine
 from wheel_builder.emulator.memory import Memory
-from wheel_builder.emulator.params import layout
 
 ROWS = (1, 5, 16, 17, 32, 33, 64, 70, 129)
 KEYS = (1, 7, 8, 9, 15, 16, 17, 24, 31, 40, 63, 64, 97, 128, 203, 520, 1100)
@@ -37,28 +36,22 @@ class Mask:
     """A mask of a call with sizes ``whole`` (sequences, heads, rows), drawn from ``draw``."""
 
     def __init__(self, draw, whole, keys):
-        self.keys, same = keys, draw.choice(SHAPES)
-        self.width = -(-keys // 8) * 8
+        same, width = draw.choice(SHAPES), -(-keys // 8) * 8
         sizes = [1 if name in same else size for name, size in zip("bhi", whole, strict=True)]
-        row = self.width + draw.choice((0, 8, 24))
+        row = width + draw.choice((0, 8, 24))
         head = row * sizes[2] + draw.choice((0, 8))
         steps = (head * sizes[1] + draw.choice((0, 8)), head, row)
         self.steps = [step if size > 1 else 0 for step, size in zip(steps, sizes, strict=True)]
         last = sum((size - 1) * step for size, step in zip(sizes, steps, strict=True))
         # Behind the keys, and between rows, there is anything.
-        data = bytearray(draw.getrandbits(1) for _ in range(last + self.width))
-        self.kind, one = draw.choice([*KINDS]), draw.randrange(keys)
+        data = bytearray(draw.getrandbits(1) for _ in range(last + width))
+        shown, one = KINDS[draw.choice([*KINDS])], draw.randrange(keys)
         for b, h, i in product(*map(range, sizes)):
             at, place = b * steps[0] + h * steps[1] + i * steps[2], i * keys // sizes[2]
             for key in range(keys):
                 is_one = (i, key) == (sizes[2] // 2, one)
-                data[at + key] = KINDS[self.kind](draw, key, keys, place, is_one)
-        self.data = bytes(data)
-        self.memory = Memory.of(self.data, "mask", readonly=True, skew=draw.choice((0, 8)))
-
-    def row(self, *at):
-        begin = sum(n * step for n, step in zip(at, self.steps, strict=True))
-        return self.data[begin : begin + self.width]
+                data[at + key] = shown(draw, key, keys, place, is_one)
+        self.memory = Memory.of(bytes(data), "mask", readonly=True, skew=draw.choice((0, 8)))
 
 
 def check(machine, group, draw, whole, keys):
@@ -67,25 +60,7 @@ def check(machine, group, draw, whole, keys):
     row = heads * head_dim
     steps = (rows * row + 8, head_dim, row)
     out = Memory.output(2 * batch * steps[0], "out")
-    kernarg = layout("MaskRangesParams").pack({
-        "mask": mask.memory.address, "out": out.address,
-        **dict(zip(("mask_batch", "mask_head", "mask_row"), mask.steps, strict=True)),
-        **dict(zip(("o_batch", "o_head", "o_row"), steps, strict=True)),
-        "seqlen_q": rows, "seqlen_k": keys, "nheads": heads, "batch": batch,
-    })  # fmt: skip
-    sizes = (-(-rows // group), heads, batch)
-    grid = tuple(size if step else 1 for size, step in zip(sizes, reversed(mask.steps), strict=True))
-    result = machine.run(
-        "fa_mask_ranges_fp16", Launch(grid, (256, 1, 1)), kernarg, [out, mask.memory], Options(seed=1)
-    )
-    assert not result.error
-    assert not result.findings, "\n".join(map(str, result.findings))
-    wanted = bytearray(b"\xa5" * out.size)  # nothing else is written
-    for b, h, first in product(range(batch), range(heads), range(0, rows, group)):
-        at = 2 * (b * steps[0] + h * steps[1] + first * steps[2])
-        seen = [mask.row(b, h, i) for i in range(first, min(first + group, rows))]
-        wanted[at : at + 16] = shown_keys(seen)
-    assert out.read() == bytes(wanted), (whole, keys, mask.kind, mask.steps)
+    find_ranges(machine, "fp16", group, whole, keys, (mask.memory, mask.steps), (out, steps))
 
 
 @pytest.mark.parametrize("arch", known_archs())

@@ -154,21 +154,20 @@ ATTENTION = (
         dropout=0.3, store=PAGED, scores=(0.0, 120.0), infinite=True, narrower=1),
 )  # fmt: skip
 
-# The same of the kernel with tall workgroups, which has the plain loop of fwd.  Where that has a workgroup
-# with a single row, this one has, too.
-TALL = tuple(
-    row._replace(
-        why=f"tall workgroups: {row.why}", rows=tuple(257 if n == 129 else n for n in row.rows), tall=True
-    )
-    for row in ATTENTION
-    if max(row.rows) > 16 and row.parts == 1 and not row.narrower and not row.featured
-)
-
-# The same of the kernels for large head dims, which have nothing else.
+# Those that kernels with nothing but fwd's plain loop take, as for large head dims.
 WIDE = tuple(
     row
     for row in ATTENTION
     if max(row.rows) > 16 and row.parts == 1 and not row.narrower and not row.featured
+)
+
+# The same of the kernel with tall workgroups.  Where fwd has a workgroup with a single row, this one has,
+# too.
+TALL = tuple(
+    row._replace(
+        why=f"tall workgroups: {row.why}", rows=tuple(257 if n == 129 else n for n in row.rows), tall=True
+    )
+    for row in WIDE
 )
 
 # The kernel with a mask or a bias: each kind of mask, with and without each stride.  Numbers far below 0 are
