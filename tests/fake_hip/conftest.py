@@ -16,6 +16,7 @@ from pathlib import Path
 
 import flash_attn_rocm  # noqa: F401  for the scenarios
 import pytest
+import torch
 from flash_attn_rocm._library import gfx_of, instances
 
 SECONDS = 120
@@ -26,6 +27,8 @@ DEFAULT = "gfx942:sramecc+:xnack-"
 
 
 def pytest_configure(config):
+    # Scenarios inherit it.  Threads of OpenMP that wait for work took two thirds of the time of a check at first use.
+    torch.set_num_threads(1)
     config.addinivalue_line("markers", "needs_archs(name, ...): the wheel has kernels for all of them")
     config.addinivalue_line("markers", "long: not with FA_QUICK")
 

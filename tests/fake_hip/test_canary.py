@@ -645,7 +645,6 @@ from contextlib import ExitStack
 from flash_attn_rocm import _append, _canary_append, _gradients, _plan, _remembered
 from flash_attn_rocm._layout import Device
 from flash_attn_rocm._library import instances, gfx_of
-torch.set_num_threads(1)
 arch = torch.ops.flash_attn_rocm.device_arch(-1)
 used, problems, ran, cpu = {}, {}, {}, torch.device("cpu")
 differ = _canary_calls._difference
