@@ -8,7 +8,7 @@ from tests.emulator.semantics.machine import ARCHS
 SHOWN = 5
 # Archs share the emulator's arithmetic.  Without --full the first arch of a line computes all of its rows,
 # the others one wave of so many: enough to see how they decode it, and which lanes and halves they write.
-THINNED = 4
+THINNED = 8
 
 
 def names():
