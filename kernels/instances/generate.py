@@ -33,6 +33,7 @@ class Op(NamedTuple):
 OPS = {
     "fwd": Op("forward.hpp", "FA_FORWARD"),
     "fwd_tall": Op("tall.hpp", "FA_FORWARD_TALL"),
+    "fwd_uneven": Op("uneven.hpp", "FA_FORWARD_UNEVEN"),
     "fwd_wide": Op("wide.hpp", "FA_FORWARD_WIDE"),
     "fwd_masked": Op("masked.hpp", "FA_MASKED"),
     "mask_ranges": Op("mask_ranges.hpp", "FA_MASK_RANGES", per_head_dim=False),

@@ -67,6 +67,7 @@ BY_QUERIES = (
 SETS: Mapping[str, tuple[str, ...]] = {
     "fwd": FORWARD,
     "fwd_tall": FORWARD,
+    "fwd_uneven": FORWARD,
     "fwd_wide": (*FORWARD, "slices"),
     "fwd_masked": (*FORWARD, "early_mask"),
     "decode": FORWARD,

@@ -109,7 +109,8 @@ def memory_table(rows: Iterable[Modelled]) -> str:
 
 
 def _memory(row: Modelled) -> tuple[str, ...]:
-    once = bytes_once(rows_of(row.flop, row.head_dim, keys_of(row.op)), row.head_dim)
+    rows = rows_of(row.flop, row.head_dim, keys_of(row.op), row.op)
+    once = bytes_once(rows, row.head_dim, row.op)
     asked = demand(row.arch, row.moved.loaded, once, row.schedule.clocks_per_workgroup)
     cache = arch_named(row.arch).model.instruction_cache
     return (

@@ -135,6 +135,11 @@ inline constexpr float kLeastScale = 1e-6f;
 inline constexpr int32_t kMaxHeadDim = 256;
 inline constexpr int32_t kMaxWideHeadDim = 512;
 
+// The head dim of v, and of out, in kernels where it is another one than that of q and k (kernel/uneven.hpp):
+// DeepSeek V2's and V3's.
+inline constexpr int32_t kUnevenHeadDim = 192;
+inline constexpr int32_t kUnevenValueDim = 128;
+
 // Parts that the keys of a sequence may be cut into: 32768 keys of one head, in the shortest parts of an
 // automatic choice, fill the largest device.
 inline constexpr int64_t kMaxSplits = 512;
