@@ -234,7 +234,7 @@ class Call(forward_cases.Call):
 
     def __init__(self, case, device):
         super().__init__(case, device)
-        self.dout = [self.normal(len(q), case.heads[0]) for q in self.q]
+        self.dout = [self.normal(len(q), case.heads[0], case.value_dim) for q in self.q]
         if case.values == OUTLIERS:
             self.dout = [x * SMALL for x in self.dout]
         self.state = torch.tensor([case.seed, 0x89ABCDEF])
@@ -247,8 +247,8 @@ class Call(forward_cases.Call):
         given = zip(self.q, self.k, self.v, slopes, self.kept, strict=True)
         return [Sequence(q, k, v, q, None, one, kept) for q, k, v, one, kept in given]
 
-    def normal(self, rows, heads):
-        x = super().normal(rows, heads)
+    def normal(self, rows, heads, head_dim=None):
+        x = super().normal(rows, heads, head_dim)
         if self.case.values == OUTLIERS:
             x[..., ::EACH] *= TIMES
         return x

@@ -9,7 +9,7 @@ import masked_cases
 import nan_cases
 from forward_cases import Kernel
 from rule import DTYPES
-from target import APPEND, BACKWARD, BACKWARD_OP, DECODE, FORWARD, FUSED, FUSED_OP, MASKED, TALL, WIDE
+from target import APPEND, BACKWARD, BACKWARD_OP, DECODE, FORWARD, FUSED, FUSED_OP, MASKED, TALL, UNEVEN, WIDE
 
 MODULES = {
     "append": append_cases, BACKWARD_OP: backward_cases, FUSED_OP: backward_cases,
@@ -23,6 +23,7 @@ def kernels():
         *(Kernel("fwd", *each) for each in FORWARD),
         *(Kernel("fwd_tall", *each) for each in TALL),
         *(Kernel("fwd_wide", *each) for each in WIDE),
+        *(Kernel("fwd_uneven", *each) for each in UNEVEN),
         *(Kernel(masked_cases.MASKED, *each) for each in MASKED),
         *(Kernel("decode", *each) for each in DECODE),
         *(Kernel("reference", dtype) for dtype in DTYPES),

@@ -116,6 +116,12 @@ PACKED = {
 }
 
 
+def uneven(rows=300, of_v=128, **changes):
+    """A call whose v and out have another head dim."""
+    given = {"v": tensor([2, 7, 2, of_v]), "out": tensor([2, rows, 4, of_v])}
+    return attention(rows, **{"head_dim": 192, **given, **changes})
+
+
 def with_mask(*sizes, rows=300, **changes):
     return attention(rows, attn_mask=tensor([*sizes, 8], **changes))
 
@@ -161,6 +167,9 @@ def test_launches_with_a_mask(library, call, grid):
         # One of fa_fwd_wide_* has 64.
         (attention(head_dim=512), [("fa_fwd_wide_fp16_d512", (1, 4, 2), (512, 1, 1))]),
         (attention(65, head_dim=512), [("fa_fwd_wide_fp16_d512", (2, 4, 2), (512, 1, 1))]),
+        # So has one of fa_fwd_uneven_* 128, also with few queries, for which a plan pads v.
+        (uneven(130), [("fa_fwd_uneven_fp16_d192", (2, 4, 2), (256, 1, 1))]),
+        (uneven(5), [("fa_fwd_uneven_fp16_d192", (1, 4, 2), (256, 1, 1))]),
         (attention(head_dim=80), REFERENCE),
         (attention(head_dim=1), REFERENCE),
         (attention(head_dim=80, **DROPS), REFERENCE),
@@ -230,6 +239,16 @@ TOO_MANY = [
         attention(300, head_dim=0),
         "; fp16 with head_dim 32, 64, 96, 128, 192, 256, and a reference kernel for",
     ),
+    (uneven(of_v=64), "no kernel takes v with head_dim 64 beside q and k with head_dim 192 on gfx942: pad v"),
+    (uneven(of_v=0), "no kernel takes v with head_dim 0 beside q and k with head_dim 192 on gfx942: pad v"),
+    (uneven(head_dim=96), "no kernel takes v with head_dim 128 beside q and k with head_dim 96 on gfx942"),
+    *(
+        (uneven(**features), "no kernel takes v with head_dim 128 in this call: those that take one other than")
+        for features in (
+            {"softcap": 5.0}, {"alibi_slopes": tensor([4], FP32)}, DROPS, odd("k", head_dim=192), {"tall": 1},
+            {"attn_mask": tensor([1, 1, 300, 8], dtype=BOOL)}, parts(2, rows=300, head_dim=128),
+        )
+    ),
 ]
 
 
@@ -267,6 +286,10 @@ LONG = {
         (plan_call(**LONG | {"head_dim": 64}), (OK, "matrix", 1)),  # there is no such kernel
         (plan_call(**LONG | {"arch": b"gfx942"}), (OK, "matrix", 1)),
         (plan_call(masked=1), (OK, "matrix", 1)),
+        (plan_call(head_dim=192, v_head_dim=128, max_seqlen_q=300), (OK, "uneven", 1)),
+        (plan_call(head_dim=192, v_head_dim=192, max_seqlen_q=300), (OK, "matrix", 1)),
+        (plan_call(head_dim=192, v_head_dim=128), (OK, "split", 1)),
+        (plan_call(head_dim=192, v_head_dim=128, max_seqlen_q=300, dropout=1), (OK, "matrix", 1)),
         (plan_call(head_dim=512), (OK, "wide", 1)),
         (plan_call(head_dim=512, max_seqlen_k=32768, num_splits=3, compute_units=304), (OK, "wide", 1)),
     ],
@@ -306,6 +329,16 @@ def test_plans(library, call, found):
             "no kernel takes this call with head_dim 512: its kernels have neither dropout nor a mask",
         ),
         (
+            plan_call(head_dim=192, v_head_dim=64),
+            UNSUPPORTED,
+            "no kernel takes v with head_dim 64 beside q and k with head_dim 192 on gfx942: pad v",
+        ),
+        (
+            plan_call(head_dim=192, v_head_dim=128, arch=b"gfx1030"),
+            UNSUPPORTED,
+            "no kernel takes v with head_dim 128 beside q and k with head_dim 192 on gfx1030: pad v",
+        ),
+        (
             plan_call(head_dim=257),
             UNSUPPORTED,
             "no fwd kernel for fp16 with head_dim 257 on gfx942: this wheel",
@@ -336,7 +369,8 @@ def test_what_cannot_be_planned(library, call, status, words):
 def test_the_limits_are_those_of_the_headers(library):
     text = (CHECKOUT / "kernels/include/fa/kernel/params.hpp").read_text()
     names = {
-        "head_dim": "kMaxHeadDim", "wide_head_dim": "kMaxWideHeadDim", "splits": "kMaxSplits",
+        "head_dim": "kMaxHeadDim", "wide_head_dim": "kMaxWideHeadDim",
+        "uneven_head_dim": "kUnevenValueDim", "splits": "kMaxSplits",
         "row_stride": "kMaxRowStride", "alignment": "kAlignedElements", "page": "kPageMultiple",
     }  # fmt: skip
     values = {

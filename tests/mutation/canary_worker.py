@@ -45,10 +45,12 @@ WORK = {**PATHS, _plan.MASKED: _remembered.MASKED}  # of a family, by op
 # By path of the plan, the kernels that it launches.
 OPS = {
     "matrix": {"fwd"}, "tiled": {"fwd"}, "split": {"decode", "combine"}, "reference": {"reference"},
-    "tall": {"fwd_tall"}, "wide": {"fwd_wide"}, _remembered.MASKED: {"fwd_masked", "mask_ranges"},
+    "tall": {"fwd_tall"}, "wide": {"fwd_wide"}, "uneven": {"fwd_uneven"},
+    _remembered.MASKED: {"fwd_masked", "mask_ranges"},
 }  # fmt: skip
 TABLES = (
     (_canary_calls, "ATTENTION"), (_canary_calls, "TALL"), (_canary_calls, "WIDE"),
+    (_canary_calls, "UNEVEN"),
     (_canary_calls, "GRADIENTS"),
     (_canary_calls, "MASKS"), (_canary_calls, "MASKS_OF_BF16"), (_canary_append, "APPENDS"),
 )  # fmt: skip

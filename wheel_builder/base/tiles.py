@@ -72,6 +72,8 @@ SETS: Mapping[str, tuple[str, ...]] = {
     "fwd_masked": (*FORWARD, "early_mask"),
     "decode": FORWARD,
     "bwd_dkdv": BY_KEYS,
+    "bwd_dkdv_uneven": BY_KEYS,
+    "bwd_dq_uneven": BY_QUERIES,
     "bwd_fused": (*BY_KEYS, "early_numbers", "tight_registers", "features", "preferred"),
     "bwd_dq": BY_QUERIES,
 }

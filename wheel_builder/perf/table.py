@@ -62,6 +62,8 @@ class Whole(NamedTuple):
 WHOLES = (
     Whole("separate", ("bwd_delta", "bwd_dkdv", "bwd_dq"), 5 / 4),
     Whole("fused", ("bwd_delta", "bwd_fused", "bwd_convert"), 1.0),
+    # 3 products with the head dim of q and k, 192, and 2 with that of v, 128; of dk and dv 2 and 2.
+    Whole("uneven", ("bwd_delta", "bwd_dkdv_uneven", "bwd_dq_uneven"), 1.3),
 )
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from flash_attn_rocm import _canary_reference, _paths, _plan
 from flash_attn_rocm._canary_made import Call, made
-from flash_attn_rocm._canary_rows import ATTENTION, GRADIENTS, MASKS, MASKS_OF_BF16, TALL, WIDE
+from flash_attn_rocm._canary_rows import ATTENTION, GRADIENTS, MASKS, MASKS_OF_BF16, TALL, UNEVEN, WIDE
 from flash_attn_rocm._layout import Device
 from flash_attn_rocm._library import LIMITS
 from flash_attn_rocm._options import BackwardCall, Inputs
@@ -70,7 +70,8 @@ def attention_calls(family: Family) -> Iterator[Call]:
     if family.head_dim > LIMITS.head_dim:
         return made(WIDE, family)
     tall = TALL if _plan.has_tall(*family[:3]) else ()
-    return made((*ATTENTION, *tall), family)
+    uneven = UNEVEN if _plan.has_uneven(*family[:3]) else ()
+    return made((*ATTENTION, *tall, *uneven), family)
 
 
 def gradient_calls(family: Family) -> Iterator[Call]:

@@ -96,20 +96,20 @@ def written(call: BackwardCall, arch: str, path: str, places: Places = NO_PLACES
 
     Rows of packed sequences that belong to none, or are behind the first max_seqlen of theirs, are 0.
     """
-    inputs, wanted = call.inputs, call.inputs.q.shape[-1]
+    inputs = call.inputs
     if _key_masks.chooses_keys(inputs, call.options):
         return _written_of_sorted(call, arch, path, places)
     if _chunks.divide(inputs, call.options):
         return _written_of_chunks(call, arch, path, places)
-    head_dim = padded_head_dim(arch, DTYPES[inputs.q.dtype], wanted, OP)
+    head_dim = padded_head_dim(arch, DTYPES[inputs.q.dtype], inputs.head_dim, OP)
     q, k, v, out, dout = (padded(x, head_dim) for x in (*inputs[:3], call.out, call.dout))
     ragged = inputs.cu_seqlens_q is not None
     dq, dk, dv = (_place(*each, ragged) for each in zip(places, (q, k, v), strict=True))
     read = call._replace(dout=dout, out=out, inputs=Inputs(q, k, v, *inputs[3:]))
     delta = torch.zeros_like(call.lse, memory_format=torch.contiguous_format)
     _launch(read, path, (dq, dk, dv), delta)
-    some = zip(places, (dq, dk, dv), strict=True)
-    dq, dk, dv = (_result(place, found, wanted) for place, found in some)
+    some = zip(places, (dq, dk, dv), inputs[:3], strict=True)
+    dq, dk, dv = (_result(place, found, of.shape[-1]) for place, found, of in some)
     return (dq, dk, dv), delta
 
 

@@ -100,7 +100,8 @@ def remember(key: Hashable, unpack: Unpack, inputs: Inputs, options: Options) ->
         _decisions.clear()
     no_gradients = gradients_unserved(inputs, options) if inputs.wants_gradients else None
     head_dim = inputs.q.shape[-1]
-    as_it_is = padded_head_dim(device.arch, DTYPES[inputs.q.dtype], head_dim, BACKWARD) == head_dim
+    one = inputs.v.shape[-1] == head_dim
+    as_it_is = one and padded_head_dim(device.arch, DTYPES[inputs.q.dtype], head_dim, BACKWARD) == head_dim
     paths: Paths | None = {} if as_it_is else None
     tall = layout.plan.path == TALL
     _decisions[key] = Decision(
