@@ -37,11 +37,12 @@ PlanRequest request_of(const fa_fwd_call& call, const FwdArguments& a, const Kin
 Path uneven_path(const FwdArguments& a, bool tall) {
   const bool plain = a.aligned && !a.masked && !featured(a.params) && !tall && a.params.splits == 1;
   if (plain) return Path::uneven;
-  throw Error(FA_UNSUPPORTED, "no kernel takes v with head_dim " + std::to_string(a.v_head_dim) +
-                                  " in this call: those that take one other than that of q and k, " +
-                                  std::to_string(a.head_dim) +
-                                  ", have neither softcap nor ALiBi, dropout, pages, a mask, tall workgroups " +
-                                  "or parts, and want aligned rows: pad v");
+  throw Error(FA_UNSUPPORTED,
+              "no kernel takes v with head_dim " + std::to_string(a.v_head_dim) +
+                  " in this call: those that take one other than that of q and k, " +
+                  std::to_string(a.head_dim) +
+                  ", have neither softcap nor ALiBi, dropout, pages, a mask, tall workgroups " +
+                  "or parts, and want aligned rows: pad v");
 }
 
 // The path of a call that may ask for tall workgroups.  Whether they are worth while was the caller's plan,

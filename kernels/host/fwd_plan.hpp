@@ -17,8 +17,8 @@ int bounded(std::int64_t head_dim);
 struct Kind {
   Gfx arch;
   DType dtype;
-  bool exact;  // one of them is for exactly the head dim asked for
-  bool wide;   // likewise, of those whose waves divide it
+  bool exact;   // one of them is for exactly the head dim asked for
+  bool wide;    // likewise, of those whose waves divide it
   bool uneven;  // there is one for it and that of v, which is another one
 };
 

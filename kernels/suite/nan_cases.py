@@ -19,7 +19,9 @@ class Call(backward_cases.Call):
         return self.normal(rows, self.case.heads[0]), self.normal(keys, self.case.heads[1])
 
     def forward(self):
-        return [torch.zeros_like(dout) for dout in self.dout], [torch.zeros(x.shape[1], len(x)) for x in self.q]
+        return [torch.zeros_like(dout) for dout in self.dout], [
+            torch.zeros(x.shape[1], len(x)) for x in self.q
+        ]
 
     def check(self, target, shown):
         """Launch it; a gradient is NaN where something is visible, and 0 elsewhere."""

@@ -22,6 +22,7 @@ DTYPES = ["fp16", "bf16"]
 STRUCTS = {
     "fwd": "FwdParams", "fwd_tall": "FwdParams", "fwd_wide": "FwdParams", "fwd_uneven": "FwdParams",
     "append": "AppendParams", "reference": "ReferenceParams", "decode": "FwdParams", "combine": "CombineParams", "bwd_delta": "BwdParams",
+    "bwd_dkdv_uneven": "BwdParams", "bwd_dq_uneven": "BwdParams",
     "bwd_dkdv": "BwdParams", "bwd_dq": "BwdParams", "bwd_fused": "BwdParams", "bwd_convert": "BwdParams",
     "fwd_masked": "MaskedParams", "mask_ranges": "MaskRangesParams",
 }  # fmt: skip
@@ -34,6 +35,7 @@ ROWS = [
     ("fwd_uneven", [192], "uneven_d192"), ("fwd_wide", [512], ""), ("append", [], ""),
     ("reference", [], ""), ("decode", HEAD_DIMS, ""), ("combine", [], ""),
     ("bwd_delta", [], ""), ("bwd_dkdv", HEAD_DIMS, ""), ("bwd_dq", HEAD_DIMS, ""),
+    ("bwd_dkdv_uneven", [192], "uneven_bwd_d192"), ("bwd_dq_uneven", [192], "uneven_bwd_d192"),
     ("bwd_fused", [64, 96, 128], ADDS), ("bwd_convert", [], ADDS),
     ("fwd", [80], "steps_of_16"), ("decode", [80], "steps_of_16"),
     ("fwd_masked", [64, 128], ""), ("mask_ranges", [], ""),

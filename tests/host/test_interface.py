@@ -243,10 +243,18 @@ TOO_MANY = [
     (uneven(of_v=0), "no kernel takes v with head_dim 0 beside q and k with head_dim 192 on gfx942: pad v"),
     (uneven(head_dim=96), "no kernel takes v with head_dim 128 beside q and k with head_dim 96 on gfx942"),
     *(
-        (uneven(**features), "no kernel takes v with head_dim 128 in this call: those that take one other than")
+        (
+            uneven(**features),
+            "no kernel takes v with head_dim 128 in this call: those that take one other than",
+        )
         for features in (
-            {"softcap": 5.0}, {"alibi_slopes": tensor([4], FP32)}, DROPS, odd("k", head_dim=192), {"tall": 1},
-            {"attn_mask": tensor([1, 1, 300, 8], dtype=BOOL)}, parts(2, rows=300, head_dim=128),
+            {"softcap": 5.0},
+            {"alibi_slopes": tensor([4], FP32)},
+            DROPS,
+            odd("k", head_dim=192),
+            {"tall": 1},
+            {"attn_mask": tensor([1, 1, 300, 8], dtype=BOOL)},
+            parts(2, rows=300, head_dim=128),
         )
     ),
 ]

@@ -31,6 +31,8 @@ OPERATIONS = {
     "fwd_tall": "forward of long sequences",
     "fwd_wide": "forward of head dims above 256",
     "fwd_uneven": "forward with another head dim of v",
+    "bwd_dkdv_uneven": "gradients of K and V with another head dim of v",
+    "bwd_dq_uneven": "gradient of Q with another head dim of v",
     "fwd_masked": "forward with a mask or a bias",
     "mask_ranges": "which keys a mask shows",
     "decode": "forward of few queries, keys split",

@@ -106,7 +106,9 @@ def _padded(row: Row, family: Family, pool: Tensor) -> tuple[Inputs, Tensor]:
     dims = (family.head_dim, family.head_dim, of_v, of_v)
     q, k, v, dout = (
         _view(pool[place * APART :], row, max(its), (number, behind), head_dim)
-        for place, (its, number, behind, head_dim) in enumerate(zip(lengths, heads, BEHIND, dims, strict=True))
+        for place, (its, number, behind, head_dim) in enumerate(
+            zip(lengths, heads, BEHIND, dims, strict=True)
+        )
     )
     if row.scores != FLAT or row.infinite:
         q, k = q.clone(), k.clone()

@@ -232,6 +232,13 @@ GRADIENTS = (
     Row("NaN, ALiBi", (20, 129, 5), (50, 20, 150), (2, 1), (0, 0), alibi=True, store=PACKED, nan=True),
 )  # fmt: skip
 
+# Those without features, where v has another head dim than q and k.
+UNEVEN_GRADIENTS = tuple(
+    row._replace(why=f"another head dim of v: {row.why}", uneven=True)
+    for row in GRADIENTS
+    if not row.featured
+)
+
 
 class AppendRow(NamedTuple):
     """New keys of two sequences, written into a cache; of each head dim, ``rotary`` elements are rotated.

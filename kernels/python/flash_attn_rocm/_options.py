@@ -95,7 +95,7 @@ class Inputs(NamedTuple):
     def head_dim(self) -> int:
         """The headdim of q and k, or of v, whichever is larger."""
         of_q, of_v = self.q.shape[-1], self.v.shape[-1]
-        return of_q if of_q >= of_v else of_v
+        return max(of_q, of_v)
 
     @property
     def lse_shape(self) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ SUMS = torch.ops.flash_attn_rocm.bwd_sums.default
 UNSUPPORTED = "unsupported"
 # Kernels for one head dim, which tell the others' head dims too.
 FORWARD, BACKWARD, MASKED = "fwd", "bwd_dq", "fwd_masked"
-TALL_OP, WIDE_OP, UNEVEN_OP = "fwd_tall", "fwd_wide", "fwd_uneven"
+TALL_OP, WIDE_OP, UNEVEN_OP, UNEVEN_BACKWARD = "fwd_tall", "fwd_wide", "fwd_uneven", "bwd_dq_uneven"
 TYPICAL_LENGTH = 128
 
 
@@ -154,18 +154,21 @@ def has_tall(arch: str, dtype: str, head_dim: int) -> bool:
     return head_dim in _head_dims(arch, dtype, TALL_OP)
 
 
-def has_uneven(arch: str, dtype: str, head_dim: int) -> bool:
+def has_uneven(arch: str, dtype: str, head_dim: int, op: str = UNEVEN_OP) -> bool:
     """Whether there is a kernel with another head dim of v."""
-    return head_dim in _head_dims(arch, dtype, UNEVEN_OP)
+    return head_dim in _head_dims(arch, dtype, op)
 
 
 @lru_cache(maxsize=1024)
-def uneven_head_dims(arch: str, dtype: str, head_dim: int, v_head_dim: int) -> tuple[int, int] | None:
+def uneven_head_dims(
+    arch: str, dtype: str, head_dim: int, v_head_dim: int, op: str = UNEVEN_OP
+) -> tuple[int, int] | None:
     """Those of the kernel with two that q and k, and v, are padded to; None where one for all is as small."""
-    found = padded_head_dim(arch, dtype, max(head_dim, v_head_dim))
+    one = BACKWARD if op == UNEVEN_BACKWARD else FORWARD
+    found = padded_head_dim(arch, dtype, max(head_dim, v_head_dim), one)
     if head_dim == v_head_dim or not head_dim or not 0 < v_head_dim <= LIMITS.uneven_head_dim < found:
         return None
-    return (found, LIMITS.uneven_head_dim) if has_uneven(arch, dtype, found) else None
+    return (found, LIMITS.uneven_head_dim) if has_uneven(arch, dtype, found, op) else None
 
 
 @lru_cache(maxsize=256)

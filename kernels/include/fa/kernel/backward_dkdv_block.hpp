@@ -63,9 +63,10 @@ struct DkDvBlock {
   static constexpr bool kRowMajor = kConfig.row_major;
   static_assert(!kRowMajor || (kTraits.transposed_reads && kPingPong),
                 "tiles.toml: row_major needs ping_pong, and an ISA with reads that transpose");
-  using Stage = Choice<kUneven, UnevenStage<Unit, kQueries, kHeadDim, kValueDim, kMovers, kPadded>,
-                       Choice<kRowMajor, TurnedTensors<Unit, kQueries, kHeadDim, kMovers, 2>,
-                              TransposedStage<Unit, kQueries, kHeadDim, kMovers, kPadded, 2, kConfig.overlaid>>>;
+  using Stage =
+      Choice<kUneven, UnevenStage<Unit, kQueries, kHeadDim, kValueDim, kMovers, kPadded>,
+             Choice<kRowMajor, TurnedTensors<Unit, kQueries, kHeadDim, kMovers, 2>,
+                    TransposedStage<Unit, kQueries, kHeadDim, kMovers, kPadded, 2, kConfig.overlaid>>>;
   using View = BufferView<kQueries, kHeadDim * 2, kTraits.buffer_word3>;
   using OwnView = BufferView<Unit::kN, kHeadDim * 2, kTraits.buffer_word3>;
   using Own = Query<Unit, kHeadDim, kConfig.own_steps, kPadded>;

@@ -1,6 +1,6 @@
-// The gradients of K and V where rows of v and dout are shorter than those of q and k: the plain loop.  The two
-// waves of a pair have products of different lengths then, so each has code of its own between the barriers,
-// which they share.
+// The gradients of K and V where rows of v and dout are shorter than those of q and k: the plain loop.  The
+// two waves of a pair have products of different lengths then, so each has code of its own between the
+// barriers, which they share.
 #pragma once
 
 #include "fa/kernel/backward_dkdv.hpp"
@@ -51,8 +51,9 @@ struct UnevenParts {
                                   block.sequence.k_first, block.sequence.seqlen_k);
     const QuerySign sign(of_k ? params.scale : 1.0f);
     Unchanged convert;
-    own = Own(block.own_area(), BufferView<Unit::kN, B::kValueDim * 2, B::kTraits.buffer_word3>(rows, wave_key),
-              sign, convert, block.lane);
+    own =
+        Own(block.own_area(), BufferView<Unit::kN, B::kValueDim * 2, B::kTraits.buffer_word3>(rows, wave_key),
+            sign, convert, block.lane);
     if (!of_k) return;
     QueryInRegisters<Unit, kSteps, kMore> rest;
     rest.load(BufferView<Unit::kN, B::kHeadDim * 2, B::kTraits.buffer_word3>(rows, wave_key), sign,
@@ -107,8 +108,8 @@ FA_DEVICE void add_head_uneven(B& block, int head_q, int wave_key, const typenam
       const LdsBytes rows = Stage::rows_of(block.lds, of_weights ? 0 : 1);
       multiply_rows<Unit, RowTile, B::kSteps, kAtOnce, kAhead>(result, rows, parts.own, block.reader());
       if (of_weights) {
-        multiply_rows<Unit, RowTile, B::kSteps, kAtOnce, kAhead>(
-            result, rows + kMoreAt, typename Parts::More{parts}, block.reader());
+        multiply_rows<Unit, RowTile, B::kSteps, kAtOnce, kAhead>(result, rows + kMoreAt,
+                                                                 typename Parts::More{parts}, block.reader());
         packed = weights(block, result, head_q, first, wave_key, masked, 0);
       }
     }
@@ -118,8 +119,8 @@ FA_DEVICE void add_head_uneven(B& block, int head_q, int wave_key, const typenam
       if (!of_weights) packed = gradients(block, result, head_q, first, wave_key, masked);
       const typename B::Operand operand = block.operand(packed);
       const LdsBytes transposed = Stage::transposed_of(block.lds, of_weights ? 1 : 0);
-      multiply_transposed<Unit, TransposedTile, Parts::kSums, kAtOnce, kAhead>(
-          parts.sums, transposed, operand, block.reader());
+      multiply_transposed<Unit, TransposedTile, Parts::kSums, kAtOnce, kAhead>(parts.sums, transposed,
+                                                                               operand, block.reader());
       // Here: the compiler would move the products behind the branch, and keep their operands.
 #pragma unroll
       for (int step = 0; step < Parts::kSums; ++step) Unit::pin(parts.sums[step]);
@@ -160,16 +161,16 @@ FA_DEVICE void run_dkdv_uneven(BwdArguments arguments, LdsBytes lds) {
 }
 
 // Defines the kernel `name`.
-#define FA_DKDV_UNEVEN(name, dtype, head_dim)                                                         \
-  extern "C" __attribute__((global)) __attribute__((amdgpu_flat_work_group_size(                      \
-      fa::dkdv_uneven_tile(fa::kCurrentGfx, dtype, head_dim).threads,                                 \
-      fa::dkdv_uneven_tile(fa::kCurrentGfx, dtype, head_dim).threads)))                               \
-  __attribute__((                                                                                     \
-      amdgpu_waves_per_eu(fa::dkdv_uneven_config(fa::kCurrentGfx, dtype, head_dim).waves_per_simd)))  \
-  void name(const fa::BwdParams) {                                                                    \
-    using B = fa::DkDvBlock<fa::kCurrentGfx, dtype, head_dim, false, false, fa::kUnevenValueDim>;     \
-    __attribute__((shared, aligned(16))) static char lds[B::kLdsBytes];                               \
-    fa::run_dkdv_uneven<B>(fa::backward_arguments(), (fa::LdsBytes)lds);                              \
+#define FA_DKDV_UNEVEN(name, dtype, head_dim)                                                             \
+  extern "C" __attribute__((global)) __attribute__((                                                      \
+      amdgpu_flat_work_group_size(fa::dkdv_uneven_tile(fa::kCurrentGfx, dtype, head_dim).threads,         \
+                                  fa::dkdv_uneven_tile(fa::kCurrentGfx, dtype, head_dim).threads)))       \
+  __attribute__((                                                                                         \
+      amdgpu_waves_per_eu(fa::dkdv_uneven_config(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void \
+  name(const fa::BwdParams) {                                                                             \
+    using B = fa::DkDvBlock<fa::kCurrentGfx, dtype, head_dim, false, false, fa::kUnevenValueDim>;         \
+    __attribute__((shared, aligned(16))) static char lds[B::kLdsBytes];                                   \
+    fa::run_dkdv_uneven<B>(fa::backward_arguments(), (fa::LdsBytes)lds);                                  \
   }
 
 }  // namespace fa

@@ -245,16 +245,16 @@ FA_DEVICE void run_dq(BwdArguments arguments, LdsBytes lds) {
   }
 
 // The same where v and dout have another head dim, without features.
-#define FA_DQ_UNEVEN(name, dtype, head_dim)                                                           \
-  extern "C" __attribute__((global)) __attribute__((amdgpu_flat_work_group_size(                      \
-      fa::dq_uneven_tile(fa::kCurrentGfx, dtype, head_dim).threads,                                   \
-      fa::dq_uneven_tile(fa::kCurrentGfx, dtype, head_dim).threads)))                                 \
-  __attribute__((                                                                                     \
-      amdgpu_waves_per_eu(fa::dq_uneven_config(fa::kCurrentGfx, dtype, head_dim).waves_per_simd)))    \
-  void name(const fa::BwdParams) {                                                                    \
-    using B = fa::DqBlock<fa::kCurrentGfx, dtype, head_dim, false, fa::kUnevenValueDim>;              \
-    __attribute__((shared, aligned(16))) static char lds[B::kLdsBytes];                               \
-    fa::run_dq<B>(fa::backward_arguments(), (fa::LdsBytes)lds);                                       \
+#define FA_DQ_UNEVEN(name, dtype, head_dim)                                                                  \
+  extern "C" __attribute__((global))                                                                         \
+  __attribute__((amdgpu_flat_work_group_size(fa::dq_uneven_tile(fa::kCurrentGfx, dtype, head_dim).threads,   \
+                                             fa::dq_uneven_tile(fa::kCurrentGfx, dtype, head_dim).threads))) \
+  __attribute__((                                                                                            \
+      amdgpu_waves_per_eu(fa::dq_uneven_config(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void      \
+  name(const fa::BwdParams) {                                                                                \
+    using B = fa::DqBlock<fa::kCurrentGfx, dtype, head_dim, false, fa::kUnevenValueDim>;                     \
+    __attribute__((shared, aligned(16))) static char lds[B::kLdsBytes];                                      \
+    fa::run_dq<B>(fa::backward_arguments(), (fa::LdsBytes)lds);                                              \
   }
 
 }  // namespace fa

@@ -41,9 +41,8 @@ struct DqBlock {
   static constexpr bool kRowMajor = kConfig.row_major;
   static_assert(!kRowMajor || kTraits.transposed_reads, "tiles.toml: the ISA has no reads that transpose");
   using Turned = TurnedStage<Unit, kKeys, kHeadDim, kTile.threads>;
-  using Keys =
-      Choice<kRowMajor, Turned,
-             TransposedStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded, 1, false, kUneven>>;
+  using Keys = Choice<kRowMajor, Turned,
+                      TransposedStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded, 1, false, kUneven>>;
   using Values = Choice<kRowMajor, TurnedStage<Unit, kKeys, kValueDim, kTile.threads>,
                         KeyStage<Unit, kKeys, kValueDim, kTile.threads, kPadded>>;
   using View = BufferView<kKeys, kHeadDim * 2, kTraits.buffer_word3>;

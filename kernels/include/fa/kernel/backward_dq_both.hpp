@@ -23,7 +23,8 @@ FA_DEVICE void multiply_both(const B& block, LdsBytes tiles, typename B::Result&
   typename B::Result p;
   // After each part of a step.
   const auto interleave = [&](int i) {
-    constexpr int kFirst = Unit::kParts * kCount, kParts = Unit::kParts * kAll - kFirst - 1, kPairs = B::P::kHeld / 2;
+    constexpr int kFirst = Unit::kParts * kCount, kParts = Unit::kParts * kAll - kFirst - 1,
+                  kPairs = B::P::kHeld / 2;
     if (i == kFirst) B::template prioritise<2>();
     if (B::kFeatured || i <= kFirst) return;
     const int part = i - kFirst - 1;

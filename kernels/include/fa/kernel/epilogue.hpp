@@ -81,8 +81,8 @@ FA_DEVICE void store_partial(const B& block, const FwdParams& params, int64_t ls
   }
   if (!softmax.sees_a_key(c)) return;
   float* out = params.partial_out + partial * B::kValueDim;
-  store_column_fp32<typename B::Unit, B::kValueDim, B::kOutSteps>(
-      o, c, softmax.inverse_sum(c) * B::kOutUnit, out, block.lane, block.first_out_step());
+  store_column_fp32<typename B::Unit, B::kValueDim, B::kOutSteps>(o, c, softmax.inverse_sum(c) * B::kOutUnit,
+                                                                  out, block.lane, block.first_out_step());
 }
 
 template <class B>

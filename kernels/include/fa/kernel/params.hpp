@@ -10,7 +10,8 @@ namespace fa {
 
 // FwdParams: forward attention, passed by value as the only argument of every fa_fwd_* kernel.
 //
-//   q, out  (batch, seqlen_q, nheads, head_dim);  k, v (batch, seqlen_k, nheads_k, head_dim)
+//   q, out  (batch, seqlen_q, nheads, head_dim);  k, v (batch, seqlen_k, nheads_k, head_dim); out and v with
+//           another head_dim in kernel/uneven.hpp
 //   lse     (batch, nheads, seqlen_q) fp32 by its strides, rows contiguous, natural logarithm; +inf where a
 //           query sees no key (out is 0 there), and where a score is NaN or +inf (out is NaN there)
 //

@@ -7,8 +7,8 @@
 
 namespace fa {
 
-// kOverlaid: both forms have the same place, one after the other.  kSpreads: stores are spread over the banks also
-// above head dim 128, which takes registers.
+// kOverlaid: both forms have the same place, one after the other.  kSpreads: stores are spread over the banks
+// also above head dim 128, which takes registers.
 template <class Layout, int kRows, int kHeadDim, int kThreads, bool kPadded, int kTensors, bool kOverlaid,
           bool kSpreads = false>
 struct TransposedStage {

@@ -1,5 +1,5 @@
-// Moves tiles of two tensors of which the second has shorter rows, as TransposedStage does: in LDS both have the
-// place of the first, so that waves that read one or the other run the same code.
+// Moves tiles of two tensors of which the second has shorter rows, as TransposedStage does: in LDS both have
+// the place of the first, so that waves that read one or the other run the same code.
 #pragma once
 
 #include "fa/tile/transposed_stage.hpp"
