@@ -72,8 +72,8 @@ UNUSED = math.nan
 
 @dataclass(frozen=True)
 class Kernel:
-    """``op`` is fwd, fwd_tall, fwd_wide, fwd_uneven, decode or reference; a reference kernel takes each case's head dim,
-    and has 0 here.
+    """``op`` is fwd, fwd_tall, fwd_wide, fwd_uneven, decode or reference; a reference kernel takes each
+    case's head dim, and has 0 here.
     """
 
     op: str

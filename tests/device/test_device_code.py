@@ -21,10 +21,10 @@ DTYPES = ["fp16", "bf16"]
 # Each kernel's only argument.
 STRUCTS = {
     "fwd": "FwdParams", "fwd_tall": "FwdParams", "fwd_wide": "FwdParams", "fwd_uneven": "FwdParams",
-    "append": "AppendParams", "reference": "ReferenceParams", "decode": "FwdParams", "combine": "CombineParams", "bwd_delta": "BwdParams",
-    "bwd_dkdv_uneven": "BwdParams", "bwd_dq_uneven": "BwdParams",
-    "bwd_dkdv": "BwdParams", "bwd_dq": "BwdParams", "bwd_fused": "BwdParams", "bwd_convert": "BwdParams",
-    "fwd_masked": "MaskedParams", "mask_ranges": "MaskRangesParams",
+    "append": "AppendParams", "reference": "ReferenceParams", "decode": "FwdParams",
+    "combine": "CombineParams", "bwd_delta": "BwdParams", "bwd_dkdv": "BwdParams", "bwd_dq": "BwdParams",
+    "bwd_dkdv_uneven": "BwdParams", "bwd_dq_uneven": "BwdParams", "bwd_fused": "BwdParams",
+    "bwd_convert": "BwdParams", "fwd_masked": "MaskedParams", "mask_ranges": "MaskRangesParams",
 }  # fmt: skip
 TILES = "kernel/tiles.inc"
 TILED = ("fwd", "fwd_masked", "decode", "bwd_dkdv", "bwd_dq")

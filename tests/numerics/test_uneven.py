@@ -1,4 +1,4 @@
-"""v of another head dim than q and k, through the public functions (see rule.py): DeepSeek V3 has 192 and 128."""
+"""v of another head dim than q and k, through the public functions (see rule.py), as DeepSeek V3 has it."""
 
 import pytest
 import torch

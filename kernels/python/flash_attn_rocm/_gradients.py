@@ -126,11 +126,9 @@ def _head_dims(call: BackwardCall, arch: str) -> tuple[int, int]:
     """Those of the kernels that q and k, and v, are padded to: one, where there are none for two."""
     inputs, dtype = call.inputs, DTYPES[call.inputs.q.dtype]
     given = (inputs.q.shape[-1], inputs.v.shape[-1])
-    if given[0] != given[1] and not is_featured(inputs, call.options):
-        if found := uneven_head_dims(arch, dtype, *given, UNEVEN_BACKWARD):
-            return found
     one = padded_head_dim(arch, dtype, inputs.head_dim, OP)
-    return one, one
+    found = uneven_head_dims(arch, dtype, *given, UNEVEN_BACKWARD)
+    return found if found and not is_featured(inputs, call.options) else (one, one)
 
 
 def _written_of_chunks(call: BackwardCall, arch: str, path: str, places: Places) -> tuple[Three, Tensor]:

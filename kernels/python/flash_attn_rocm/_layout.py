@@ -23,7 +23,7 @@ class Device(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """The plan, and the head dims that q and k, and v, are first padded to; 0 where they are used as they are."""
+    """The plan, and the head dims that q and k, and v, are first padded to; 0: they are used as they are."""
 
     plan: Plan
     head_dim: int

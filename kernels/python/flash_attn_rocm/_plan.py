@@ -53,8 +53,8 @@ def plan(
     v_head_dim: int = 0,
 ) -> Plan:
     """What the library decides; ``aligned`` when all strides and addresses are multiples of 8 elements,
-    ``plain`` when nothing keeps tall workgroups from being worth while.  ``v_head_dim`` is that of v where it is
-    another one; on other paths than uneven v has to be padded."""
+    ``plain`` when nothing keeps tall workgroups from being worth while.  ``v_head_dim`` is that of v where it
+    is another one; on other paths than uneven v has to be padded."""
     answer = PLAN(
         arch, dtype, head_dim, batch, max_seqlen_q, max_seqlen_k, nheads, nheads_k, compute_units, num_splits,
         dropout, aligned, plain, masked, v_head_dim,

@@ -40,10 +40,10 @@ class Support:
     """Whether a kernel serves; ``reason`` says in words why this path, or why no kernel does.
 
     ``path`` is ``"matrix"``, ``"tiled"``, ``"tall"`` (as matrix, with more rows in a workgroup), ``"wide"``
-    (head dims above 256), ``"uneven"`` (v of another head dim than q and k), ``"split"`` or ``"reference"``, or ``"pytorch"`` where the PyTorch implementation
-    answers; ``splits`` is how many parts the keys are cut into.  ``backward`` is ``"separate"`` or
-    ``"fused"``, the kernels that compute the gradients, or ``"pytorch"`` where the PyTorch implementation
-    does; ``backward_reason`` says why.
+    (head dims above 256), ``"uneven"`` (v of another head dim than q and k), ``"split"`` or ``"reference"``,
+    or ``"pytorch"`` where the PyTorch implementation answers; ``splits`` is how many parts the keys are cut
+    into.  ``backward`` is ``"separate"`` or ``"fused"``, the kernels that compute the gradients, or
+    ``"pytorch"`` where the PyTorch implementation does; ``backward_reason`` says why.
     ``launches``, where Windows resets a GPU that is busy with one launch for two seconds (there and in WSL2),
     says how long the longest may take, by a cautious estimate, and whether the call is cut into several;
     elsewhere it is empty.

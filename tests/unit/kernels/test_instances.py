@@ -134,9 +134,9 @@ def test_all_problems_are_reported_at_once_with_their_row(problems):
         "unknown key 'version'",
         "row 1: unknown key 'archs'",
         (
-            "row 1: unknown op 'fwdd' (did you mean fwd?); known: fwd, fwd_tall, fwd_uneven, fwd_wide, fwd_masked, "
-            "mask_ranges, append, reference, decode, combine, bwd_delta, bwd_dkdv, bwd_dq, bwd_fused, "
-            "bwd_convert"
+            "row 1: unknown op 'fwdd' (did you mean fwd?); known: fwd, fwd_tall, fwd_uneven, fwd_wide, "
+            "fwd_masked, mask_ranges, append, reference, decode, combine, bwd_delta, bwd_dkdv, bwd_dq, "
+            "bwd_dkdv_uneven, bwd_dq_uneven, bwd_fused, bwd_convert"
         ),
         "row 1: unknown dtype 'fp32'; known: fp16, bf16",
         "row 1: head dim 0 is not a positive whole number",
