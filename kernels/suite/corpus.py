@@ -4,7 +4,6 @@ import json
 import re
 from pathlib import Path
 
-from flash_attn_rocm._library import instances
 from forward_cases import Kernel
 
 FILE = Path(__file__).with_name("corpus.json")
@@ -18,13 +17,12 @@ def kernel_of(name):
 
 
 def corpus_of(arch):
-    """(kernel, number) of each fuzz case for an arch, which may be those of another one, without those of
-    kernels that it lacks, and with those of kernels that the other one lacks."""
+    """(kernel, number) of each fuzz case for an arch, which may be those of another one, and those of kernels
+    that the other one lacks; kernels that it lacks itself have an empty list then."""
     every = _every()
     own = every[arch]
     numbers = every[_chosen_for(arch, every)] | (own["kernels"] if "like" in own else {})
-    there = {each.name for each in instances() if arch in each.archs}
-    return [(kernel_of(name), number) for name, each in numbers.items() if name in there for number in each]
+    return [(kernel_of(name), number) for name, each in numbers.items() for number in each]
 
 
 def archs_with_cases_of(arch):

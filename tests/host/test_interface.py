@@ -653,6 +653,51 @@ def test_launches_of_a_fused_backward(library, call, launches):
     assert library.call(call) == (OK, "", launches)
 
 
+def uneven_backward(of_v=128, **changes):
+    """A call whose v and out have another head dim."""
+    like_v = {n: tensor([2, 70, 2, of_v]) for n in ("v", "dv")}
+    like_out = {n: tensor([2, 300, 4, of_v]) for n in ("out", "dout")}
+    return backward(300, 70, **{"head_dim": 192, **like_v, **like_out, **changes})
+
+
+# On gfx942 a workgroup of dkdv has 128 keys, and one of dq 256 queries.
+def test_launches_of_a_backward_with_another_head_dim_of_v(library):
+    assert library.call(uneven_backward()) == (
+        OK,
+        "",
+        [
+            ("fa_bwd_delta_fp16", (3, 4, 2), (128, 1, 1)),
+            ("fa_bwd_dkdv_uneven_fp16_d192", (1, 2, 2), (512, 1, 1)),
+            ("fa_bwd_dq_uneven_fp16_d192", (2, 4, 2), (512, 1, 1)),
+        ],
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (
+            uneven_backward(64),
+            "no kernel computes gradients of v with head_dim 64 beside q and k with head_dim 192",
+        ),
+        (
+            uneven_backward(head_dim=96),
+            "v with head_dim 128 beside q and k with head_dim 96 on gfx942: pad v",
+        ),
+        (uneven_backward(softcap=3.0), "head_dim 192 with ALiBi, softcap, dropout or dq_sums: pad v"),
+        (uneven_backward(**DROPS), "head_dim 192 with ALiBi, softcap, dropout or dq_sums: pad v"),
+        (
+            uneven_backward(dq_sums=tensor([2 * 320 * 4 * 192], FP32)),
+            "head_dim 192 with ALiBi, softcap, dropout or dq_sums: pad v",
+        ),
+    ],
+)
+def test_what_has_no_backward_with_another_head_dim_of_v(library, call, words):
+    status, found, launches = library.call(call)
+    assert (status, launches) == (UNSUPPORTED, [])
+    assert words in found
+
+
 def test_the_sums_of_a_fused_backward_are_counted(library):
     sizes = {"nheads": 4, "head_dim": 64}
     assert library.bwd_sums(ragged=0, batch=2, rows_q=33, **sizes) == 2 * 64 * 4 * 64

@@ -310,7 +310,7 @@ UNEVEN = Request(head_dim=192, uneven=True, max_seqlen_q=300)
         ({}, "uneven", "a kernel for head_dim 192 and another one of v; keys are not split"),
         ({"max_seqlen_q": 17, "num_splits": 3}, "uneven", "a kernel for head_dim 192 and another one of v"),
         ({"tall": True, "max_seqlen_q": 4096, "max_seqlen_k": 4096}, "uneven", "a kernel for head_dim 192"),
-        ({"max_seqlen_q": 16}, "split", "16 rows of "),
+        ({"max_seqlen_q": 16, "compute_units": 0}, "split", "16 rows of "),
         ({"aligned": False}, "reference", "an address or a stride is not a multiple of 8 elements, or too"),
         ({"dropout": True}, "matrix", "dropout: keys are not split"),
         ({"masked": True}, "matrix", "a mask: keys are not split"),
