@@ -405,7 +405,7 @@ class Call:
             return {}
         answer = torch.ops.flash_attn_rocm.plan(
             ARCH, case.kernel.dtype, case.head_dim, len(case.rows), max(case.rows), keys, *case.heads, UNITS,
-            case.splits, False, True, False, False,
+            case.splits, False, True, False, False, 0,
         )  # fmt: skip
         splits = int(answer.split(" ", 2)[1])
         if splits == 1:
