@@ -9,6 +9,7 @@
 #include "error.hpp"
 #include "fa/kernel/backward_config.hpp"
 #include "fa/kernel/sequence.hpp"
+#include "fwd_plan.hpp"
 #include "launch.hpp"
 #include "problems.hpp"
 
@@ -39,14 +40,20 @@ std::string fused_words(const std::string& gfx, const DkDvTile& tile) {
 
 BwdPath path_of(const BwdParams& p) { return p.dq_sums == nullptr ? BwdPath::separate : BwdPath::fused; }
 
+// Whether v has another head dim than q and k.
+bool is_uneven(const BwdArguments& call) { return call.params.head_dim != call.head_dim; }
+
 // Every launch of a call; those without a row are left out. dk and dv are written, with 0, where there is no
 // query.
 std::vector<Launch> launches(const BwdArguments& call, const BwdKernels& kernels) {
   const BwdParams& p = call.params;
   const auto [arch, dtype] = tabled(kernels.dq.gfx, kernels.dq.instance->dtype);
-  const bool fused = path_of(p) == BwdPath::fused;
-  const DkDvTile keys = fused ? fused_tile(arch, dtype, p.head_dim) : dkdv_tile(arch, dtype, p.head_dim);
-  const FwdTile dq = fused ? FwdTile{kConvertRows, kConvertThreads} : dq_tile(arch, dtype, p.head_dim);
+  const bool fused = path_of(p) == BwdPath::fused, uneven = is_uneven(call);
+  const auto keys_of = fused ? fused_tile : uneven ? dkdv_uneven_tile : dkdv_tile;
+  const auto dq_of = uneven ? dq_uneven_tile : dq_tile;
+  const int head_dim = static_cast<int>(call.head_dim);
+  const DkDvTile keys = keys_of(arch, dtype, head_dim);
+  const FwdTile dq = fused ? FwdTile{kConvertRows, kConvertThreads} : dq_of(arch, dtype, head_dim);
   const std::vector<Launch> all = {
       {kernels.delta, {blocks_of_rows(p.seqlen_q, kDeltaRows), p.nheads, call.batch, kDeltaThreads}},
       {kernels.by_keys, {blocks_of_rows(p.seqlen_k, keys.block_n), p.nheads_k, call.batch, keys.threads}},
@@ -63,6 +70,28 @@ void require_features(const BwdParams& p, const Selection& fused) {
   if (!fused_config(arch, dtype, p.head_dim).features) {
     throw Error(FA_UNSUPPORTED, without_features_words(fused.gfx, p.head_dim) + ": call without dq_sums");
   }
+}
+
+// The kernels of a call whose v has another head dim.
+BwdKernels uneven_kernels(const BwdArguments& call, const std::string& arch, const std::string& dtype) {
+  const BwdParams& p = call.params;
+  const std::string dims = "v with head_dim " + std::to_string(p.head_dim) +
+                           " beside q and k with head_dim " + std::to_string(call.head_dim);
+  if (path_of(p) == BwdPath::fused || featured(p)) {
+    throw Error(FA_UNSUPPORTED, "no kernel computes gradients of " + dims +
+                                    " with ALiBi, softcap, dropout or dq_sums: pad v");
+  }
+  const Selection dq = select("bwd_dq_uneven", arch, dtype, bounded(call.head_dim));
+  if (dq.instance == nullptr || p.head_dim != kUnevenValueDim) {
+    throw Error(FA_UNSUPPORTED, "no kernel computes gradients of " + dims + " on " + shown(arch) + ": pad v");
+  }
+  const int head_dim = static_cast<int>(call.head_dim);
+  return {served("bwd_delta", arch, dtype, p.head_dim), served("bwd_dkdv_uneven", arch, dtype, head_dim), dq};
+}
+
+BwdKernels kernels_of(const BwdArguments& call, const std::string& arch, const std::string& dtype) {
+  if (is_uneven(call)) return uneven_kernels(call, arch, dtype);
+  return bwd_kernels(path_of(call.params), arch, dtype, bounded(call.head_dim));
 }
 
 }  // namespace
@@ -105,8 +134,7 @@ void bwd(const fa_bwd_call& call) {
   const int device = resolve_device(call.q.device);
   const DeviceGuard guard(device);
   const Place place{device, device_arch(device), static_cast<hipStream_t>(call.stream)};
-  const BwdKernels kernels =
-      bwd_kernels(path_of(arguments.params), place.arch, dtype_name(call.q.dtype), arguments.params.head_dim);
+  const BwdKernels kernels = kernels_of(arguments, place.arch, dtype_name(call.q.dtype));
   require_features(arguments.params, kernels.by_keys);
   const std::vector<Launch> all = launches(arguments, kernels);
   for (const Launch& each : all) require_launchable(each.selection, each.grid);

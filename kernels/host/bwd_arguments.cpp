@@ -16,6 +16,7 @@ constexpr const char* kFunction = "bwd";
 struct Sizes {
   bool ragged;
   std::int64_t batch, seqlen_q, seqlen_k, rows_q, rows_k, nheads, nheads_k, head_dim;
+  std::int64_t v_head_dim;  // of v, out and their gradients
 };
 
 Sizes sizes_of(const fa_bwd_call& call) {
@@ -25,6 +26,7 @@ Sizes sizes_of(const fa_bwd_call& call) {
   s.batch = s.ragged ? call.cu_seqlens_q.size[0] - 1 : call.q.size[0];
   s.rows_q = call.q.size[rows], s.nheads = call.q.size[rows + 1], s.head_dim = call.q.size[rows + 2];
   s.rows_k = call.k.size[rows], s.nheads_k = call.k.size[rows + 1];
+  s.v_head_dim = call.v.size[rows + 2];
   s.seqlen_q = s.ragged ? call.max_seqlen_q : s.rows_q;
   s.seqlen_k = s.ragged ? call.max_seqlen_k : s.rows_k;
   return s;
@@ -67,13 +69,14 @@ void require_shapes(const fa_bwd_call& call, const Sizes& s) {
   } else {
     k.front() = s.batch;
   }
-  problems.expect_shape({"k", call.k}, k);
-  for (const Named& each : {Named{"v", call.v}, Named{"dk", call.dk}, Named{"dv", call.dv}}) {
-    problems.expect_shape(each, k);
+  Shape v = k, out = shape(call.q);
+  v.back() = out.back() = s.v_head_dim;
+  for (const Named& each : {Named{"k", call.k}, Named{"dk", call.dk}}) problems.expect_shape(each, k);
+  for (const Named& each : {Named{"v", call.v}, Named{"dv", call.dv}}) problems.expect_shape(each, v);
+  for (const Named& each : {Named{"out", call.out}, Named{"dout", call.dout}}) {
+    problems.expect_shape(each, out);
   }
-  for (const Named& each : {Named{"out", call.out}, Named{"dout", call.dout}, Named{"dq", call.dq}}) {
-    problems.expect_shape(each, shape(call.q));
-  }
+  problems.expect_shape({"dq", call.dq}, shape(call.q));
   problems.expect_shape({"lse", call.lse}, lse);
   problems.expect_shape({"delta", call.delta}, lse);
   problems.add_unless(!s.ragged || s.batch >= 0,
@@ -144,7 +147,7 @@ void set_sizes(BwdParams& p, const Sizes& s) {
   p.rows_k = static_cast<std::int32_t>(s.rows_k);
   p.nheads = static_cast<std::int32_t>(s.nheads);
   p.nheads_k = static_cast<std::int32_t>(s.nheads_k);
-  p.head_dim = static_cast<std::int32_t>(s.head_dim);
+  p.head_dim = static_cast<std::int32_t>(s.v_head_dim);
   p.dq_blocks = sum_blocks(s.ragged, s.batch, s.rows_q);
   p.lse_head = s.rows_q;
   p.lse_batch = s.ragged ? 0 : s.nheads * s.rows_q;
@@ -163,7 +166,7 @@ BwdArguments bwd_arguments(const fa_bwd_call& call) {
   require_shapes(call, sizes);
   require_limits(call, sizes);
   BwdArguments arguments{};
-  arguments.batch = sizes.batch;
+  arguments.batch = sizes.batch, arguments.head_dim = sizes.head_dim;
   BwdParams& params = arguments.params;
   set_tensors(params, call);
   set_sizes(params, sizes);

@@ -12,6 +12,7 @@ namespace fa {
 struct BwdArguments {
   BwdParams params;
   std::int64_t batch;
+  std::int64_t head_dim;  // of q and k; that of params is v's, over which delta is summed
 };
 
 // What the number of dq's sums depends on.

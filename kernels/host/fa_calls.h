@@ -86,6 +86,7 @@ typedef struct fa_plan_call {
   int32_t aligned;
   int32_t plain;
   int32_t masked;
+  int64_t v_head_dim;
 } fa_plan_call;
 
 typedef struct fa_plan_bwd_call {

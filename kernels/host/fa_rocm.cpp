@@ -65,7 +65,8 @@ std::string json_of_gpus() {
 
 std::string json_of_limits() {
   return R"({"head_dim": )" + std::to_string(fa::kMaxHeadDim) + R"(, "wide_head_dim": )" +
-         std::to_string(fa::kMaxWideHeadDim) + R"(, "splits": )" + std::to_string(fa::kMaxSplits) +
+         std::to_string(fa::kMaxWideHeadDim) + R"(, "uneven_head_dim": )" +
+         std::to_string(fa::kUnevenValueDim) + R"(, "splits": )" + std::to_string(fa::kMaxSplits) +
          R"(, "row_stride": )" + std::to_string(fa::kMaxRowStride) + R"(, "alignment": )" +
          std::to_string(fa::kAlignedElements) + R"(, "page": )" + std::to_string(fa::kPageMultiple) + "}";
 }
@@ -87,14 +88,15 @@ void require_plannable(const fa_plan_call& call) {
 // The plan of a call that this library has kernels for.
 fa::Plan served_plan(const fa_plan_call& call) {
   require_plannable(call);
-  const fa::Kind kind = fa::served_kind(call.arch, call.dtype, call.head_dim);
+  const std::int64_t v_head_dim = call.v_head_dim == 0 ? call.head_dim : call.v_head_dim;
+  const fa::Kind kind = fa::served_kind(call.arch, call.dtype, call.head_dim, v_head_dim);
   const bool tall =
       call.plain != 0 &&
       fa::select("fwd_tall", call.arch, call.dtype, fa::bounded(call.head_dim)).instance != nullptr;
   const fa::Plan plan =
       fa::plan({kind.arch, kind.dtype, call.head_dim, kind.exact, call.batch, call.max_seqlen_q,
                 call.max_seqlen_k, call.nheads, call.nheads_k, call.compute_units, call.num_splits,
-                call.dropout != 0, call.aligned != 0, tall, call.masked != 0, kind.wide});
+                call.dropout != 0, call.aligned != 0, tall, call.masked != 0, kind.wide, kind.uneven});
   fa::served_kernel(plan, kind, call.head_dim, call.masked != 0);
   return plan;
 }

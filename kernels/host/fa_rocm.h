@@ -55,10 +55,11 @@ typedef struct fa_tensor {
 /* fa_fwd_call: out = softmax(scores) v, and lse = the log-sum-exp of the scores (natural logarithm).
  *
  * q, out (batch, seqlen_q, nheads, headdim); k, v (batch, seqlen_k, nheads_k, headdim), all of one
- * dtype FA_FP16 or FA_BF16, nheads a multiple of nheads_k, headdim from 1 to 256 and contiguous. Where base
- * addresses and the other strides are multiples of 8 elements, and rows less than 2^24 elements apart, the
- * kernels for one head dim can read them; otherwise the reference kernel does (fa_plan). lse (batch, nheads,
- * seqlen_q) FA_FP32, contiguous.
+ * dtype FA_FP16 or FA_BF16, nheads a multiple of nheads_k, headdim from 1 to 256 and contiguous; v and out
+ * may have another headdim where there is a kernel for both (fa_plan). Where base addresses and the other
+ * strides are multiples of 8 elements, and rows less than 2^24 elements apart, the kernels for one head dim
+ * can read them; otherwise the reference kernel does (fa_plan). lse (batch, nheads, seqlen_q) FA_FP32,
+ * contiguous.
  *
  * Scores are softmax_scale * q k^T; then softcap * tanh(score / softcap) unless softcap is 0; then minus
  * alibi slope * distance from the diagonal. The diagonal is aligned bottom-right, with each sequence's own
@@ -104,11 +105,11 @@ fa_status fa_fwd(const fa_fwd_call* call, fa_message* message);
 
 /* fa_bwd_call: dq, dk and dv, the gradients of q, k and v, from dout, the gradient of out.
  *
- * q, k, v, out, lse and the options are those of the forward call, whose results out and lse are; dout and dq
- * are shaped like q, dk and dv like k. delta, FA_FP32 and shaped like lse, gets the sums of dout * out over
- * headdim. All addresses and strides but the last are multiples of 8 elements, and rows less than 2^24
- * elements apart; headdim is that of a kernel (fa_explain_bwd). dq, dk and dv may be parts of one tensor, but
- * no two of their elements may share memory.
+ * q, k, v, out, lse and the options are those of the forward call, whose results out and lse are; dq is
+ * shaped like q, dout like out, dk like k and dv like v. delta, FA_FP32 and shaped like lse, gets the sums of
+ * dout * out over headdim. All addresses and strides but the last are multiples of 8 elements, and rows less
+ * than 2^24 elements apart; headdim is that of a kernel (fa_explain_bwd). dq, dk and dv may be parts of one
+ * tensor, but no two of their elements may share memory.
  *
  * Every row of a sequence is written, rows without a key or a query with 0; rows that belong to no sequence
  * are left as they are.
@@ -151,7 +152,9 @@ fa_status fa_append(const fa_append_call* call, fa_message* message);
  * reports it ("gfx942:sramecc+:xnack-") or bare; dtype "fp16" or "bf16". With `aligned` addresses and strides
  * are those that fa_fwd_call wants; `num_splits` 0 leaves the number of parts to the library, which needs
  * `compute_units` of the device for it. `plain`: without ALiBi, softcap, dropout, pages, cu_seqlens_q and
- * window_left; only such calls get the path tall. */
+ * window_left; only such calls get the path tall. `v_head_dim`: that of v, where it is another one and the
+ * call has neither ALiBi nor softcap nor pages, else 0; on another path than uneven v has to be padded to
+ * head_dim. */
 typedef struct fa_plan_result {
   const char* path; /* of `forward` in calls.toml; valid until the process ends */
   int32_t splits;   /* above 1: fa_fwd wants partial_out and partial_lse with as many parts */
@@ -185,10 +188,11 @@ const char* fa_instances(void);
  * when memory ran out. */
 const char* fa_gpus(void);
 
-/* What the kernels can take, as JSON of whole numbers: "head_dim", the largest; "splits", the most parts of
- * the keys; "row_stride", which rows have to stay below, in elements; "alignment" of addresses and strides,
- * in elements; "page", of which the rows of a page are a multiple. Valid until the process ends. Needs no HIP
- * runtime. NULL only when memory ran out. */
+/* What the kernels can take, as JSON of whole numbers: "head_dim", the largest; "wide_head_dim", the
+ * largest without features; "uneven_head_dim", that of v in kernels where it is another one; "splits", the
+ * most parts of the keys; "row_stride", which rows have to stay below, in elements; "alignment" of addresses
+ * and strides, in elements; "page", of which the rows of a page are a multiple. Valid until the process ends.
+ * Needs no HIP runtime. NULL only when memory ran out. */
 const char* fa_limits(void);
 
 /* How many compute units the device has. */

@@ -29,12 +29,26 @@ PlanRequest request_of(const fa_fwd_call& call, const FwdArguments& a, const Kin
   r.dropout = call.dropout_p > 0, r.aligned = a.aligned, r.masked = a.masked;
   r.tall = false;  // the caller says so, as it planned
   r.wide = kind.wide;
+  r.uneven = kind.uneven;
   return r;
+}
+
+// The path of a call whose v has another head dim.  Whether v had better be padded was the caller's plan.
+Path uneven_path(const FwdArguments& a, bool tall) {
+  const bool plain = a.aligned && !a.masked && !featured(a.params) && !tall && a.params.splits == 1;
+  if (plain) return Path::uneven;
+  throw Error(FA_UNSUPPORTED,
+              "no kernel takes v with head_dim " + std::to_string(a.v_head_dim) +
+                  " in this call: those that take one other than that of q and k, " +
+                  std::to_string(a.head_dim) +
+                  ", have neither softcap nor ALiBi, dropout, pages, a mask, tall workgroups " +
+                  "or parts, and want aligned rows: pad v");
 }
 
 // The path of a call that may ask for tall workgroups.  Whether they are worth while was the caller's plan,
 // also in a test with few rows; what they do not compute is refused here.
 Path path_of(const fa_fwd_call& call, const FwdArguments& a, const Plan& plan) {
+  if (a.v_head_dim != a.head_dim) return uneven_path(a, call.tall != 0);
   if (call.tall == 0) return plan.path;
   if ((plan.path != Path::matrix && plan.path != Path::tiled) || a.masked || featured(a.params)) {
     throw Error(FA_INVALID,
@@ -88,10 +102,11 @@ MaskRanges mask_ranges(const FwdArguments& call, const Selection& selection, con
 void launch_whole(Path path, const FwdArguments& call, const Selection& selection, const Kind& kind,
                   const Place& place) {
   const int head_dim = selection.instance->head_dim;
-  const auto tile_of = call.masked          ? fwd_masked_tile
-                       : path == Path::tall ? tall_tile
-                       : path == Path::wide ? wide_tile
-                                            : fwd_tile;
+  const auto tile_of = call.masked            ? fwd_masked_tile
+                       : path == Path::tall   ? tall_tile
+                       : path == Path::wide   ? wide_tile
+                       : path == Path::uneven ? uneven_tile
+                                              : fwd_tile;
   const FwdTile tile = tile_of(kind.arch, kind.dtype, head_dim);
   FwdParams p = call.params;
   const Grid grid{blocks_of_rows(p.seqlen_q, tile.block_m), p.nheads, call.batch, tile.threads};
@@ -120,9 +135,11 @@ void fwd(const fa_fwd_call& call) {
   const int device = resolve_device(call.q.device);
   const DeviceGuard guard(device);
   const Place place{device, device_arch(device), static_cast<hipStream_t>(call.stream)};
-  const Kind kind = served_kind(place.arch, dtype_name(call.q.dtype), arguments.head_dim);
+  const Kind kind =
+      served_kind(place.arch, dtype_name(call.q.dtype), arguments.head_dim, arguments.v_head_dim);
   Plan plan = fa::plan(request_of(call, arguments, kind));
   plan.path = path_of(call, arguments, plan);
+  if (plan.path == Path::uneven) plan.splits = 1;
   const Selection selection = served_kernel(plan, kind, arguments.head_dim, arguments.masked);
   require_plain_if_wide(plan, arguments);
   require_planned_parts(plan, arguments.params.splits);
@@ -130,7 +147,8 @@ void fwd(const fa_fwd_call& call) {
     case Path::matrix:
     case Path::tiled:
     case Path::tall:
-    case Path::wide: return launch_whole(plan.path, arguments, selection, kind, place);
+    case Path::wide:
+    case Path::uneven: return launch_whole(plan.path, arguments, selection, kind, place);
     case Path::split: return decode(arguments, selection, kind, place);
     case Path::reference: return launch_reference(arguments, selection, kind, place);
   }

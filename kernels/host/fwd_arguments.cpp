@@ -15,6 +15,7 @@ constexpr std::uintptr_t kPartialAlignment = 16;  // bytes
 struct Sizes {
   bool ragged_q, ragged_k, paged;
   std::int64_t batch, seqlen_q, rows_q, nheads, head_dim;
+  std::int64_t v_head_dim;  // of v and out
   std::int64_t batch_k, seqlen_k, rows_k, nheads_k;
   std::int64_t page, num_pages;
 };
@@ -28,7 +29,7 @@ Sizes sizes_of(const fa_fwd_call& call) {
   s.batch = s.ragged_q ? call.cu_seqlens_q.size[0] - 1 : call.q.size[0];
   s.rows_q = call.q.size[q], s.nheads = call.q.size[q + 1], s.head_dim = call.q.size[q + 2];
   s.seqlen_q = s.ragged_q ? call.max_seqlen_q : s.rows_q;
-  s.nheads_k = call.k.size[k + 1];
+  s.nheads_k = call.k.size[k + 1], s.v_head_dim = call.v.size[k + 2];
   s.batch_k = s.ragged_k || s.paged ? s.batch : call.k.size[0];
   if (s.paged) {
     s.num_pages = call.k.size[0], s.page = call.k.size[1];
@@ -100,13 +101,15 @@ void require_dims_and_types(const fa_fwd_call& call) {
 
 void require_shapes(const fa_fwd_call& call, const Sizes& s) {
   Problems problems;
-  Shape q = shape(call.q), k = shape(call.k), lse{s.batch, s.nheads, s.rows_q};
+  Shape k = shape(call.k), lse{s.batch, s.nheads, s.rows_q};
   k.back() = s.head_dim;
   if (!s.ragged_k && !s.paged && !given(call.cache_batch_idx)) k.front() = s.batch;
   if (s.ragged_q) lse.erase(lse.begin());
+  Shape v = k, out = shape(call.q);
+  v.back() = out.back() = s.v_head_dim;
   problems.expect_shape({"k", call.k}, k);
-  problems.expect_shape({"v", call.v}, k);
-  problems.expect_shape({"out", call.out}, q);
+  problems.expect_shape({"v", call.v}, v);
+  problems.expect_shape({"out", call.out}, out);
   problems.expect_shape({"lse", call.lse}, lse);
   const auto optional = [&](const Named& named, const Shape& sizes) {
     if (given(named.tensor)) problems.expect_shape(named, sizes);
@@ -121,7 +124,7 @@ void require_shapes(const fa_fwd_call& call, const Sizes& s) {
   Shape partial = lse;
   partial.insert(partial.begin(), call.partial_lse.size[0]);
   optional({"partial_lse", call.partial_lse}, partial);
-  partial.push_back(s.head_dim);
+  partial.push_back(s.v_head_dim);
   optional({"partial_out", call.partial_out}, partial);
   if (given(call.attn_mask)) {
     Shape mask = shape(call.attn_mask);
@@ -260,7 +263,8 @@ FwdArguments fwd_arguments(const fa_fwd_call& call) {
   require_shapes(call, sizes);
   require_limits(call, sizes);
   FwdArguments arguments{};
-  arguments.batch = sizes.batch, arguments.head_dim = sizes.head_dim;
+  arguments.batch = sizes.batch;
+  arguments.head_dim = sizes.head_dim, arguments.v_head_dim = sizes.v_head_dim;
   arguments.max_seqlen_q = sizes.seqlen_q;
   arguments.max_seqlen_k = given(call.cu_seqlens_k) ? call.max_seqlen_k : sizes.seqlen_k;
   arguments.aligned = aligned(call.q) && aligned(call.k) && aligned(call.v) && aligned(call.out);

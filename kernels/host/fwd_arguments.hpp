@@ -13,7 +13,7 @@ struct FwdArguments {
   FwdParams params;
   bool masked;
   MaskedParams mask;  // of a masked call; without `fwd`
-  std::int64_t batch, head_dim;
+  std::int64_t batch, head_dim, v_head_dim;
   std::int64_t max_seqlen_q, max_seqlen_k;  // as given; those of params are cut to the tensors
   bool aligned;                             // q, k, v and out are as FwdParams wants them
 };

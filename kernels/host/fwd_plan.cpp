@@ -17,6 +17,7 @@ constexpr const char* op_of(Path path) {
     case Path::reference: return "reference";
     case Path::tall: return "fwd_tall";
     case Path::wide: return "fwd_wide";
+    case Path::uneven: return "fwd_uneven";
   }
   return "";
 }
@@ -27,13 +28,25 @@ int bounded(std::int64_t head_dim) {
   return static_cast<int>(std::clamp<std::int64_t>(head_dim, -1, INT32_MAX));
 }
 
-Kind served_kind(const std::string& arch, const std::string& dtype, std::int64_t head_dim) {
+Kind served_kind(const std::string& arch, const std::string& dtype, std::int64_t head_dim,
+                 std::int64_t v_head_dim) {
+  if (v_head_dim != head_dim) {
+    const Selection found = select("fwd_uneven", arch, dtype, bounded(head_dim));
+    if (found.instance == nullptr || v_head_dim != kUnevenValueDim) {
+      throw Error(FA_UNSUPPORTED, "no kernel takes v with head_dim " + std::to_string(v_head_dim) +
+                                      " beside q and k with head_dim " + std::to_string(head_dim) + " on " +
+                                      shown(arch) + ": pad v");
+    }
+    const Tabled kind = tabled(found.gfx, dtype);
+    const bool exact = select("fwd", arch, dtype, bounded(head_dim)).instance != nullptr;
+    return {kind.arch, kind.dtype, exact, false, true};
+  }
   // Asked of few head dims: saying why there is none takes longer than the rest of a call.
   if (head_dim > kMaxHeadDim) {
     const Selection found = select("fwd_wide", arch, dtype, bounded(head_dim));
     if (found.instance != nullptr) {
       const Tabled kind = tabled(found.gfx, dtype);
-      return {kind.arch, kind.dtype, false, true};
+      return {kind.arch, kind.dtype, false, true, false};
     }
   }
   const Selection found = select("fwd", arch, dtype, bounded(head_dim));
@@ -43,7 +56,7 @@ Kind served_kind(const std::string& arch, const std::string& dtype, std::int64_t
   });
   if (!known) throw Error(FA_UNSUPPORTED, found.reason);
   const Tabled kind = tabled(found.gfx, dtype);
-  return {kind.arch, kind.dtype, found.instance != nullptr, false};
+  return {kind.arch, kind.dtype, found.instance != nullptr, false, false};
 }
 
 Selection served_kernel(const Plan& plan, const Kind& kind, std::int64_t head_dim, bool masked) {

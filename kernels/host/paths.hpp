@@ -6,6 +6,7 @@
 //   reference  fa_reference_*: any head dim, strides and alignment
 //   tall       fa_fwd_tall_*: workgroups of twice the rows, which load half of the bytes; long sequences
 //   wide       fa_fwd_wide_*: head dims above 256, which waves divide; without features
+//   uneven     fa_fwd_uneven_*: v of another head dim than q and k; without features
 //
 // Of gradients:
 //

@@ -137,6 +137,11 @@ Plan plan(const PlanRequest& r) {
   if (!r.aligned) return {Path::reference, 1, kUnaligned};
   if (r.masked) return whole(r, "a mask: keys are not split");
   if (r.dropout) return whole(r, "dropout: keys are not split");
+  if (r.uneven && r.max_seqlen_q > kFewQueries) {
+    return {
+        Path::uneven, 1,
+        "a kernel for head_dim " + std::to_string(r.head_dim) + " and another one of v; keys are not split"};
+  }
   if (r.nheads_k == 0 || r.max_seqlen_q == 0 || r.batch == 0) return whole(r, "nothing to compute");
   const bool few = r.max_seqlen_q <= kFewQueries;
   if (r.max_seqlen_q > kMaxLength / (r.nheads / r.nheads_k)) {

@@ -26,6 +26,7 @@ struct PlanRequest {
   bool tall;     // there is a kernel of tall workgroups, and it computes what the call asks for
   bool masked;   // with an attn_mask
   bool wide;     // there is a kernel for exactly this head_dim, whose waves divide it
+  bool uneven;   // v has another head dim, there is a kernel for both, and it computes what the call asks for
 };
 
 struct Plan {
@@ -33,6 +34,8 @@ struct Plan {
   std::int32_t splits;  // parts that the keys are cut into; above 1 only on the split path
   std::string reason;
 };
+
+// The path uneven is for calls as they are; of a call with another v that gets another path, v is padded.
 
 // Up to this many queries of a sequence are few: more fill the waves of a workgroup by themselves.
 inline constexpr std::int64_t kFewQueries = 16;

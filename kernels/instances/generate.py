@@ -33,6 +33,7 @@ class Op(NamedTuple):
 OPS = {
     "fwd": Op("forward.hpp", "FA_FORWARD"),
     "fwd_tall": Op("tall.hpp", "FA_FORWARD_TALL"),
+    "fwd_uneven": Op("uneven.hpp", "FA_FORWARD_UNEVEN"),
     "fwd_wide": Op("wide.hpp", "FA_FORWARD_WIDE"),
     "fwd_masked": Op("masked.hpp", "FA_MASKED"),
     "mask_ranges": Op("mask_ranges.hpp", "FA_MASK_RANGES", per_head_dim=False),
@@ -43,6 +44,8 @@ OPS = {
     "bwd_delta": Op("delta.hpp", "FA_DELTA", per_head_dim=False),
     "bwd_dkdv": Op("backward_separate.hpp", "FA_DKDV"),
     "bwd_dq": Op("backward_dq.hpp", "FA_DQ"),
+    "bwd_dkdv_uneven": Op("backward_dkdv_uneven.hpp", "FA_DKDV_UNEVEN"),
+    "bwd_dq_uneven": Op("backward_dq.hpp", "FA_DQ_UNEVEN"),
     "bwd_fused": Op("backward_fused.hpp", "FA_FUSED"),
     "bwd_convert": Op("backward_convert.hpp", "FA_CONVERT", per_head_dim=False),
 }

@@ -74,8 +74,8 @@ class Call(backward_cases.Call):
 
     def own_of_dout(self, rows):
         """The same of rows of dout, whose sums are the same."""
-        column = torch.arange(self.case.head_dim)
-        period = min(32, self.case.head_dim // 2)
+        column = torch.arange(self.case.value_dim)
+        period = min(32, self.case.value_dim // 2)
         return owned(rows, column, period) * thrice(column // period)
 
     def turned(self, x):
@@ -93,17 +93,17 @@ class Call(backward_cases.Call):
         along = (wanted / (self.factor * shared * SIZE))[:, None] * self.between(0.5, 1.5, heads, shared)
         k_along = SIZE * self.between(0.5, 1.5, heads_k, shared)
         most = max(SPREAD, wanted.abs().max().item())
-        q, dout = torch.zeros(2, rows, heads, case.head_dim)
+        q, dout = (torch.zeros(rows, heads, each) for each in (case.head_dim, case.value_dim))
         k = torch.zeros(keys, heads_k, case.head_dim)
         q[..., :shared] = along * self.of_each(1 - SPREAD / most, 1, rows, ~self.queries_alike(heads))
         k[..., :shared] = k_along * self.of_each(1 - SPREAD / most, 1, keys, self.queries_alike(heads_k))
         q += OWN * self.own(rows, shared)[:, None]
         k += OWN * self.own(keys, shared + self.width)[:, None]
-        dout += 2.0 ** math.floor(math.log2(DOUT / case.head_dim)) * self.own_of_dout(rows)[:, None]
+        dout += 2.0 ** math.floor(math.log2(DOUT / case.value_dim)) * self.own_of_dout(rows)[:, None]
         q, k, dout = map(self.turned, (q, k, dout))
         # Of opposite signs, so that dP and delta do not cancel.
-        v = self.of_each(0.5, 1.5, keys, self.queries_alike(heads_k)).expand(k.shape)
-        out = self.of_each(-1.5, -0.5, rows, ~self.queries_alike(heads)).expand(q.shape)
+        v = self.of_each(0.5, 1.5, keys, self.queries_alike(heads_k)).expand(-1, -1, case.value_dim)
+        out = self.of_each(-1.5, -0.5, rows, ~self.queries_alike(heads)).expand(-1, -1, case.value_dim)
         q, k, v, dout, out = (x.to(self.dtype) for x in (q, k, v, dout, out))
         shift = self.of_each(0.1, 1.0, rows, ~self.queries_alike(heads))[..., 0].T.log()
         return q, k, v, dout, out, (self.score(q, k).amax(-1) - shift).float()

@@ -11,7 +11,7 @@ import forward_cases
 import torch
 from forward_cases import ALIGNED, FAR, HEADS, LAYOUTS, MAGNITUDES, SOFTCAPS, TENSORS, WINDOWS, Case
 from rule import FP32_ROUNDING, Sequence, attention, judge_gradients
-from target import FUSED_FEATURES, FUSED_OP
+from target import FUSED_FEATURES, FUSED_OP, UNEVEN_OP
 
 BWD = torch.ops.flash_attn_rocm.bwd.default
 ARGUMENTS = tuple(argument.name for argument in BWD._schema.arguments)
@@ -141,7 +141,7 @@ def kernels_of(kernel):
     delta, name = f"fa_bwd_delta_{kernel.dtype}", str(kernel)
     if kernel.op == FUSED_OP:
         return delta, name, f"fa_bwd_convert_{kernel.dtype}"
-    return delta, name.replace(kernel.op, "bwd_dkdv"), name
+    return delta, name.replace("bwd_dq", "bwd_dkdv"), name
 
 
 def served(kernel):
@@ -151,6 +151,8 @@ def served(kernel):
 
 def no_features(kernel):
     """Whether it has neither ALiBi nor softcap nor dropout."""
+    if kernel.op == UNEVEN_OP:
+        return True
     return kernel.op == FUSED_OP and (kernel.dtype, kernel.head_dim) not in FUSED_FEATURES
 
 
@@ -234,7 +236,7 @@ class Call(forward_cases.Call):
 
     def __init__(self, case, device):
         super().__init__(case, device)
-        self.dout = [self.normal(len(q), case.heads[0]) for q in self.q]
+        self.dout = [self.normal(len(q), case.heads[0], case.value_dim) for q in self.q]
         if case.values == OUTLIERS:
             self.dout = [x * SMALL for x in self.dout]
         self.state = torch.tensor([case.seed, 0x89ABCDEF])
@@ -247,8 +249,8 @@ class Call(forward_cases.Call):
         given = zip(self.q, self.k, self.v, slopes, self.kept, strict=True)
         return [Sequence(q, k, v, q, None, one, kept) for q, k, v, one, kept in given]
 
-    def normal(self, rows, heads):
-        x = super().normal(rows, heads)
+    def normal(self, rows, heads, head_dim=None):
+        x = super().normal(rows, heads, head_dim)
         if self.case.values == OUTLIERS:
             x[..., ::EACH] *= TIMES
         return x
@@ -336,5 +338,5 @@ class Call(forward_cases.Call):
         """A sum of products in fp32: each addition rounds, by a step of subnormals at least."""
         for rows, dout, out in zip(found, self.dout, self.forward()[0], strict=True):
             terms = dout.double() * out.double()
-            allowed = self.case.head_dim * (FP32_ROUNDING * terms.abs().sum(-1) + SUBNORMAL)
+            allowed = self.case.value_dim * (FP32_ROUNDING * terms.abs().sum(-1) + SUBNORMAL)
             assert ((rows.T - terms.sum(-1)).abs() <= allowed).all(), "delta: more than its sums' rounding"

@@ -18,7 +18,7 @@ def kernel_of(name):
 
 def corpus_of(arch):
     """(kernel, number) of each fuzz case for an arch, which may be those of another one, and those of kernels
-    that the other one lacks."""
+    that the other one lacks; kernels that it lacks itself have an empty list then."""
     every = _every()
     own = every[arch]
     numbers = every[_chosen_for(arch, every)] | (own["kernels"] if "like" in own else {})

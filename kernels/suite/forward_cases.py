@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from flash_attn_rocm import _philox
+from flash_attn_rocm._library import LIMITS
 from reserved import reserved, use
 from rule import DTYPES, Rules, Sequence, judge
 from target import ARCH
@@ -48,8 +49,8 @@ WHOLE_SHARE = 0.5  # of decode's calls with patterns of scores: one part, and a 
 QUERIES_SHARE = 0.4  # of the calls with pages and packed queries: only these have cumulative lengths
 # How k and v are stored.
 STORES = ("dense", "dense", "in use", "left padded", "rows by index", "packed", "paged", "paged packed")
-TALL, WIDE = "fwd_tall", "fwd_wide"
-PLAIN = (TALL, WIDE)  # the ops without features, pages among them
+TALL, WIDE, UNEVEN = "fwd_tall", "fwd_wide", "fwd_uneven"
+PLAIN = (TALL, WIDE, UNEVEN)  # the ops without features, pages among them
 LOOPS = ("plain", "featured")
 FEATURES = frozenset({"softcap", "ALiBi", "paged", "queries"})  # words of what the featured loop is for
 MAGNITUDES = (1.0, 4.0, 8.0)
@@ -71,8 +72,8 @@ UNUSED = math.nan
 
 @dataclass(frozen=True)
 class Kernel:
-    """``op`` is fwd, fwd_tall, fwd_wide, decode or reference; a reference kernel takes each case's head dim,
-    and has 0 here.
+    """``op`` is fwd, fwd_tall, fwd_wide, fwd_uneven, decode or reference; a reference kernel takes each
+    case's head dim, and has 0 here.
     """
 
     op: str
@@ -103,6 +104,11 @@ class Case:
     values: str | float
     scale: float | None
     seed: int
+
+    @property
+    def value_dim(self):
+        """The head dim of v and out."""
+        return LIMITS.uneven_head_dim if "uneven" in self.kernel.op else self.head_dim
 
     @property
     def ragged(self):
@@ -256,12 +262,13 @@ class Call:
         self.q, self.k, self.v, self.placed = [], [], [], 0
         for rows, keys in zip(case.rows, case.keys, strict=True):
             q, k = self.queries_and_keys(rows, keys)
-            self.q.append(q), self.k.append(k), self.v.append(self.normal(keys, case.heads[1]))
+            v = self.normal(keys, case.heads[1], case.value_dim)
+            self.q.append(q), self.k.append(k), self.v.append(v)
         self.rules = Rules(*case.window, softcap=case.softcap, scale=case.scale)
         self.slopes = self.slopes_of()
 
-    def normal(self, rows, heads):
-        size = (rows, heads, self.case.head_dim)
+    def normal(self, rows, heads, head_dim=None):
+        size = (rows, heads, head_dim or self.case.head_dim)
         return torch.randn(*size, generator=self.generator).to(self.dtype)
 
     def queries_and_keys(self, rows, keys):
@@ -304,6 +311,12 @@ class Call:
             return self.laid_out(torch.empty(like.shape, dtype=like.dtype))
         return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=self.device)
 
+    def like_values(self, q):
+        """A tensor as q with the head dim of v."""
+        if self.case.value_dim == self.case.head_dim:
+            return q
+        return laid_out(q.new_empty((*q.shape[:-1], self.case.value_dim)), self.case.layout)
+
     def integers(self, values):
         return torch.tensor(values, dtype=torch.int32, device=self.device)
 
@@ -315,8 +328,9 @@ class Call:
     def cache(self, rows, count=None):
         """Two unwritten caches of ``count`` sequences."""
         count = len(self.case.keys) if count is None else count
-        size = (count, rows, self.case.heads[1], self.case.head_dim)
-        return torch.full(size, UNUSED, dtype=self.dtype), torch.full(size, UNUSED, dtype=self.dtype)
+        size = (count, rows, self.case.heads[1])
+        dims = (self.case.head_dim, self.case.value_dim)
+        return tuple(torch.full((*size, each), UNUSED, dtype=self.dtype) for each in dims)
 
     def _dense(self):
         return (torch.stack(self.k), torch.stack(self.v)), {}
@@ -391,7 +405,7 @@ class Call:
             return {}
         answer = torch.ops.flash_attn_rocm.plan(
             ARCH, case.kernel.dtype, case.head_dim, len(case.rows), max(case.rows), keys, *case.heads, UNITS,
-            case.splits, False, True, False, False,
+            case.splits, False, True, False, False, 0,
         )  # fmt: skip
         splits = int(answer.split(" ", 2)[1])
         if splits == 1:
@@ -418,7 +432,7 @@ class Call:
         case = self.case
         q = self.laid_out(torch.cat(self.q) if case.ragged else torch.stack(self.q))
         (k, v), stored = self.store()
-        out = self.place(q)
+        out = self.place(self.like_values(q))
         rows = sum(case.rows) if case.ragged else case.rows[0]
         shape = (case.heads[0], rows) if case.ragged else (len(case.rows), case.heads[0], rows)
         lse = torch.empty(shape, device=self.device)

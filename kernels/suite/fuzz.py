@@ -9,10 +9,24 @@ import masked_cases
 import nan_cases
 from forward_cases import Kernel
 from rule import DTYPES
-from target import APPEND, BACKWARD, BACKWARD_OP, DECODE, FORWARD, FUSED, FUSED_OP, MASKED, TALL, WIDE
+from target import (
+    APPEND,
+    BACKWARD,
+    BACKWARD_OP,
+    DECODE,
+    FORWARD,
+    FUSED,
+    FUSED_OP,
+    MASKED,
+    TALL,
+    UNEVEN,
+    UNEVEN_BACKWARD,
+    UNEVEN_OP,
+    WIDE,
+)
 
 MODULES = {
-    "append": append_cases, BACKWARD_OP: backward_cases, FUSED_OP: backward_cases,
+    "append": append_cases, **dict.fromkeys((BACKWARD_OP, FUSED_OP, UNEVEN_OP), backward_cases),
     masked_cases.MASKED: masked_cases,
 }  # fmt: skip
 
@@ -23,11 +37,13 @@ def kernels():
         *(Kernel("fwd", *each) for each in FORWARD),
         *(Kernel("fwd_tall", *each) for each in TALL),
         *(Kernel("fwd_wide", *each) for each in WIDE),
+        *(Kernel("fwd_uneven", *each) for each in UNEVEN),
         *(Kernel(masked_cases.MASKED, *each) for each in MASKED),
         *(Kernel("decode", *each) for each in DECODE),
         *(Kernel("reference", dtype) for dtype in DTYPES),
         *(Kernel(BACKWARD_OP, *each) for each in BACKWARD),
         *(Kernel(FUSED_OP, *each) for each in FUSED),
+        *(Kernel(UNEVEN_OP, *each) for each in UNEVEN_BACKWARD),
         *(Kernel("append", dtype) for dtype in APPEND),
     ]
 

@@ -12,14 +12,16 @@ from backward_cases import kernels_of
 class Call(backward_cases.Call):
     """The tensors of a case: a list entry per sequence."""
 
-    def normal(self, rows, heads):
-        return torch.full((rows, heads, self.case.head_dim), torch.nan, dtype=self.dtype)
+    def normal(self, rows, heads, head_dim=None):
+        return torch.full((rows, heads, head_dim or self.case.head_dim), torch.nan, dtype=self.dtype)
 
     def queries_and_keys(self, rows, keys):
         return self.normal(rows, self.case.heads[0]), self.normal(keys, self.case.heads[1])
 
     def forward(self):
-        return [torch.zeros_like(q) for q in self.q], [torch.zeros(x.shape[1], len(x)) for x in self.q]
+        return [torch.zeros_like(dout) for dout in self.dout], [
+            torch.zeros(x.shape[1], len(x)) for x in self.q
+        ]
 
     def check(self, target, shown):
         """Launch it; a gradient is NaN where something is visible, and 0 elsewhere."""

@@ -34,11 +34,16 @@ ATTENDING = ("fa_fwd_", "fa_decode_", "fa_reference_")
 FORWARD = sorted({(i.dtype, i.head_dim) for i in instances() if i.op == "fwd" and ARCH in i.archs})
 TALL = sorted({(i.dtype, i.head_dim) for i in instances() if i.op == "fwd_tall" and ARCH in i.archs})
 WIDE = sorted({(i.dtype, i.head_dim) for i in instances() if i.op == "fwd_wide" and ARCH in i.archs})
+UNEVEN = sorted({(i.dtype, i.head_dim) for i in instances() if i.op == "fwd_uneven" and ARCH in i.archs})
 MASKED = sorted({(i.dtype, i.head_dim) for i in instances() if i.op == "fwd_masked" and ARCH in i.archs})
 DECODE = sorted({(i.dtype, i.head_dim) for i in instances() if i.op == "decode" and ARCH in i.archs})
 # The kernel after which a call for gradients is named: the last one, or the one that does nearly all.
 BACKWARD_OP, FUSED_OP = "bwd_dq", "bwd_fused"
 BACKWARD = sorted({(i.dtype, i.head_dim) for i in instances() if i.op == BACKWARD_OP and ARCH in i.archs})
+UNEVEN_OP = "bwd_dq_uneven"
+UNEVEN_BACKWARD = sorted(
+    {(i.dtype, i.head_dim) for i in instances() if i.op == UNEVEN_OP and ARCH in i.archs}
+)
 FUSED = sorted({(i.dtype, i.head_dim) for i in instances() if i.op == FUSED_OP and ARCH in i.archs})
 # Those that have ALiBi, softcap and dropout.
 FUSED_FEATURES = frozenset(

@@ -20,11 +20,11 @@ HEAD_DIMS = [32, 64, 96, 128, 192, 256]
 DTYPES = ["fp16", "bf16"]
 # Each kernel's only argument.
 STRUCTS = {
-    "fwd": "FwdParams", "fwd_tall": "FwdParams", "fwd_wide": "FwdParams", "append": "AppendParams",
-    "reference": "ReferenceParams",
-    "decode": "FwdParams", "combine": "CombineParams", "bwd_delta": "BwdParams",
-    "bwd_dkdv": "BwdParams", "bwd_dq": "BwdParams", "bwd_fused": "BwdParams", "bwd_convert": "BwdParams",
-    "fwd_masked": "MaskedParams", "mask_ranges": "MaskRangesParams",
+    "fwd": "FwdParams", "fwd_tall": "FwdParams", "fwd_wide": "FwdParams", "fwd_uneven": "FwdParams",
+    "append": "AppendParams", "reference": "ReferenceParams", "decode": "FwdParams",
+    "combine": "CombineParams", "bwd_delta": "BwdParams", "bwd_dkdv": "BwdParams", "bwd_dq": "BwdParams",
+    "bwd_dkdv_uneven": "BwdParams", "bwd_dq_uneven": "BwdParams", "bwd_fused": "BwdParams",
+    "bwd_convert": "BwdParams", "fwd_masked": "MaskedParams", "mask_ranges": "MaskRangesParams",
 }  # fmt: skip
 TILES = "kernel/tiles.inc"
 TILED = ("fwd", "fwd_masked", "decode", "bwd_dkdv", "bwd_dq")
@@ -32,9 +32,10 @@ ADDS = "atomic_fadd_f32"
 # In the table's order: op, head dims, and what an arch needs for it.
 ROWS = [
     ("fwd", HEAD_DIMS, ""), ("fwd_tall", [64], "tall_d64"), ("fwd_tall", [128], "tall_d128"),
-    ("fwd_wide", [512], ""), ("append", [], ""), ("reference", [], ""), ("decode", HEAD_DIMS, ""),
-    ("combine", [], ""),
+    ("fwd_uneven", [192], "uneven_d192"), ("fwd_wide", [512], ""), ("append", [], ""),
+    ("reference", [], ""), ("decode", HEAD_DIMS, ""), ("combine", [], ""),
     ("bwd_delta", [], ""), ("bwd_dkdv", HEAD_DIMS, ""), ("bwd_dq", HEAD_DIMS, ""),
+    ("bwd_dkdv_uneven", [192], "uneven_bwd_d192"), ("bwd_dq_uneven", [192], "uneven_bwd_d192"),
     ("bwd_fused", [64, 96, 128], ADDS), ("bwd_convert", [], ADDS),
     ("fwd", [80], "steps_of_16"), ("decode", [80], "steps_of_16"),
     ("fwd_masked", [64, 128], ""), ("mask_ranges", [], ""),

@@ -11,7 +11,7 @@ int main() {
   fa::PlanRequest r{};
   while (std::cin >> arch >> dtype >> r.head_dim >> r.batch >> r.max_seqlen_q >> r.max_seqlen_k >> r.nheads >>
          r.nheads_k >> r.compute_units >> r.num_splits >> r.dropout >> r.aligned >> r.tall >> r.masked >>
-         r.wide) {
+         r.wide >> r.uneven) {
     if (!fa::parse_gfx(arch, &r.arch) || !fa::parse_dtype(dtype, &r.dtype)) return 1;
     r.exact = fa::fwd_config(r.arch, r.dtype, static_cast<int>(r.head_dim)).waves > 0;
     const fa::Plan plan = fa::plan(r);

@@ -116,6 +116,12 @@ PACKED = {
 }
 
 
+def uneven(rows=300, of_v=128, **changes):
+    """A call whose v and out have another head dim."""
+    given = {"v": tensor([2, 7, 2, of_v]), "out": tensor([2, rows, 4, of_v])}
+    return attention(rows, **{"head_dim": 192, **given, **changes})
+
+
 def with_mask(*sizes, rows=300, **changes):
     return attention(rows, attn_mask=tensor([*sizes, 8], **changes))
 
@@ -161,6 +167,9 @@ def test_launches_with_a_mask(library, call, grid):
         # One of fa_fwd_wide_* has 64.
         (attention(head_dim=512), [("fa_fwd_wide_fp16_d512", (1, 4, 2), (512, 1, 1))]),
         (attention(65, head_dim=512), [("fa_fwd_wide_fp16_d512", (2, 4, 2), (512, 1, 1))]),
+        # So has one of fa_fwd_uneven_* 128, also with few queries, for which a plan pads v.
+        (uneven(130), [("fa_fwd_uneven_fp16_d192", (2, 4, 2), (256, 1, 1))]),
+        (uneven(5), [("fa_fwd_uneven_fp16_d192", (1, 4, 2), (256, 1, 1))]),
         (attention(head_dim=80), REFERENCE),
         (attention(head_dim=1), REFERENCE),
         (attention(head_dim=80, **DROPS), REFERENCE),
@@ -230,6 +239,24 @@ TOO_MANY = [
         attention(300, head_dim=0),
         "; fp16 with head_dim 32, 64, 96, 128, 192, 256, and a reference kernel for",
     ),
+    (uneven(of_v=64), "no kernel takes v with head_dim 64 beside q and k with head_dim 192 on gfx942: pad v"),
+    (uneven(of_v=0), "no kernel takes v with head_dim 0 beside q and k with head_dim 192 on gfx942: pad v"),
+    (uneven(head_dim=96), "no kernel takes v with head_dim 128 beside q and k with head_dim 96 on gfx942"),
+    *(
+        (
+            uneven(**features),
+            "no kernel takes v with head_dim 128 in this call: those that take one other than",
+        )
+        for features in (
+            {"softcap": 5.0},
+            {"alibi_slopes": tensor([4], FP32)},
+            DROPS,
+            odd("k", head_dim=192),
+            {"tall": 1},
+            {"attn_mask": tensor([1, 1, 300, 8], dtype=BOOL)},
+            parts(2, rows=300, head_dim=128),
+        )
+    ),
 ]
 
 
@@ -267,6 +294,10 @@ LONG = {
         (plan_call(**LONG | {"head_dim": 64}), (OK, "matrix", 1)),  # there is no such kernel
         (plan_call(**LONG | {"arch": b"gfx942"}), (OK, "matrix", 1)),
         (plan_call(masked=1), (OK, "matrix", 1)),
+        (plan_call(head_dim=192, v_head_dim=128, max_seqlen_q=300), (OK, "uneven", 1)),
+        (plan_call(head_dim=192, v_head_dim=192, max_seqlen_q=300), (OK, "matrix", 1)),
+        (plan_call(head_dim=192, v_head_dim=128), (OK, "split", 1)),
+        (plan_call(head_dim=192, v_head_dim=128, max_seqlen_q=300, dropout=1), (OK, "matrix", 1)),
         (plan_call(head_dim=512), (OK, "wide", 1)),
         (plan_call(head_dim=512, max_seqlen_k=32768, num_splits=3, compute_units=304), (OK, "wide", 1)),
     ],
@@ -306,6 +337,16 @@ def test_plans(library, call, found):
             "no kernel takes this call with head_dim 512: its kernels have neither dropout nor a mask",
         ),
         (
+            plan_call(head_dim=192, v_head_dim=64),
+            UNSUPPORTED,
+            "no kernel takes v with head_dim 64 beside q and k with head_dim 192 on gfx942: pad v",
+        ),
+        (
+            plan_call(head_dim=192, v_head_dim=128, arch=b"gfx1030"),
+            UNSUPPORTED,
+            "no kernel takes v with head_dim 128 beside q and k with head_dim 192 on gfx1030: pad v",
+        ),
+        (
             plan_call(head_dim=257),
             UNSUPPORTED,
             "no fwd kernel for fp16 with head_dim 257 on gfx942: this wheel",
@@ -336,7 +377,8 @@ def test_what_cannot_be_planned(library, call, status, words):
 def test_the_limits_are_those_of_the_headers(library):
     text = (CHECKOUT / "kernels/include/fa/kernel/params.hpp").read_text()
     names = {
-        "head_dim": "kMaxHeadDim", "wide_head_dim": "kMaxWideHeadDim", "splits": "kMaxSplits",
+        "head_dim": "kMaxHeadDim", "wide_head_dim": "kMaxWideHeadDim",
+        "uneven_head_dim": "kUnevenValueDim", "splits": "kMaxSplits",
         "row_stride": "kMaxRowStride", "alignment": "kAlignedElements", "page": "kPageMultiple",
     }  # fmt: skip
     values = {
@@ -609,6 +651,51 @@ def fused(elements, head_dim=64):
 )  # fmt: skip
 def test_launches_of_a_fused_backward(library, call, launches):
     assert library.call(call) == (OK, "", launches)
+
+
+def uneven_backward(of_v=128, **changes):
+    """A call whose v and out have another head dim."""
+    like_v = {n: tensor([2, 70, 2, of_v]) for n in ("v", "dv")}
+    like_out = {n: tensor([2, 300, 4, of_v]) for n in ("out", "dout")}
+    return backward(300, 70, **{"head_dim": 192, **like_v, **like_out, **changes})
+
+
+# On gfx942 a workgroup of dkdv has 128 keys, and one of dq 256 queries.
+def test_launches_of_a_backward_with_another_head_dim_of_v(library):
+    assert library.call(uneven_backward()) == (
+        OK,
+        "",
+        [
+            ("fa_bwd_delta_fp16", (3, 4, 2), (128, 1, 1)),
+            ("fa_bwd_dkdv_uneven_fp16_d192", (1, 2, 2), (512, 1, 1)),
+            ("fa_bwd_dq_uneven_fp16_d192", (2, 4, 2), (512, 1, 1)),
+        ],
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (
+            uneven_backward(64),
+            "no kernel computes gradients of v with head_dim 64 beside q and k with head_dim 192",
+        ),
+        (
+            uneven_backward(head_dim=96),
+            "v with head_dim 128 beside q and k with head_dim 96 on gfx942: pad v",
+        ),
+        (uneven_backward(softcap=3.0), "head_dim 192 with ALiBi, softcap, dropout or dq_sums: pad v"),
+        (uneven_backward(**DROPS), "head_dim 192 with ALiBi, softcap, dropout or dq_sums: pad v"),
+        (
+            uneven_backward(dq_sums=tensor([2 * 320 * 4 * 192], FP32)),
+            "head_dim 192 with ALiBi, softcap, dropout or dq_sums: pad v",
+        ),
+    ],
+)
+def test_what_has_no_backward_with_another_head_dim_of_v(library, call, words):
+    status, found, launches = library.call(call)
+    assert (status, launches) == (UNSUPPORTED, [])
+    assert words in found
 
 
 def test_the_sums_of_a_fused_backward_are_counted(library):

@@ -44,6 +44,7 @@ class Request:
     tall: bool = False
     masked: bool = False
     wide: bool = False
+    uneven: bool = False
 
     def line(self) -> str:
         values = (int(v) if isinstance(v, bool) else v for v in vars(self).values())
@@ -296,6 +297,29 @@ WIDE = Request(head_dim=512, wide=True)
 def test_large_head_dims_that_waves_divide(plans, changes, path, reason):
     """The reference kernel does not have them: what is not wide is refused (fwd_plan.cpp)."""
     [plan] = plans([replace(WIDE, **changes)])
+    assert (plan.path, plan.splits) == (path, 1)
+    assert plan.reason.startswith(reason)
+
+
+UNEVEN = Request(head_dim=192, uneven=True, max_seqlen_q=300)
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "reason"),
+    [
+        ({}, "uneven", "a kernel for head_dim 192 and another one of v; keys are not split"),
+        ({"max_seqlen_q": 17, "num_splits": 3}, "uneven", "a kernel for head_dim 192 and another one of v"),
+        ({"tall": True, "max_seqlen_q": 4096, "max_seqlen_k": 4096}, "uneven", "a kernel for head_dim 192"),
+        ({"max_seqlen_q": 16, "compute_units": 0}, "split", "16 rows of "),
+        ({"aligned": False}, "reference", "an address or a stride is not a multiple of 8 elements, or too"),
+        ({"dropout": True}, "matrix", "dropout: keys are not split"),
+        ({"masked": True}, "matrix", "a mask: keys are not split"),
+        ({"uneven": False}, "matrix", "300 query rows: more than 16 fill the waves of a workgroup"),
+    ],
+)
+def test_another_head_dim_of_v(plans, changes, path, reason):
+    """On other paths it is padded."""
+    [plan] = plans([replace(UNEVEN, **changes)])
     assert (plan.path, plan.splits) == (path, 1)
     assert plan.reason.startswith(reason)
 

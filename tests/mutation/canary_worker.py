@@ -37,19 +37,21 @@ from flash_attn_rocm._remembered import Family
 from fuzz import draw, made
 from mutation import calls
 from mutation.worker import SHOWN, forked, warm_up
-from target import ARCH, BACKWARD_OP, FUSED_OP
+from target import ARCH, BACKWARD_OP, FUSED_OP, UNEVEN_OP
 
 CPU = torch.device("cpu")
-PATHS = {BACKWARD_OP: _paths.SEPARATE, FUSED_OP: _paths.FUSED}
+PATHS = {BACKWARD_OP: _paths.SEPARATE, UNEVEN_OP: _paths.SEPARATE, FUSED_OP: _paths.FUSED}
 WORK = {**PATHS, _plan.MASKED: _remembered.MASKED}  # of a family, by op
 # By path of the plan, the kernels that it launches.
 OPS = {
     "matrix": {"fwd"}, "tiled": {"fwd"}, "split": {"decode", "combine"}, "reference": {"reference"},
-    "tall": {"fwd_tall"}, "wide": {"fwd_wide"}, _remembered.MASKED: {"fwd_masked", "mask_ranges"},
+    "tall": {"fwd_tall"}, "wide": {"fwd_wide"}, "uneven": {"fwd_uneven"},
+    _remembered.MASKED: {"fwd_masked", "mask_ranges"},
 }  # fmt: skip
 TABLES = (
     (_canary_calls, "ATTENTION"), (_canary_calls, "TALL"), (_canary_calls, "WIDE"),
-    (_canary_calls, "GRADIENTS"),
+    (_canary_calls, "UNEVEN"),
+    (_canary_calls, "GRADIENTS"), (_canary_calls, "UNEVEN_GRADIENTS"),
     (_canary_calls, "MASKS"), (_canary_calls, "MASKS_OF_BF16"), (_canary_append, "APPENDS"),
 )  # fmt: skip
 AGAINST_EXACT = "against float64"  # in a failure that is more than bits of alike elements

@@ -34,6 +34,7 @@ MAX_MIB = 100.0
 HEAD_DIMS = (64, 128)
 ONLY = 512  # of fa_fwd_wide_*
 OURS = (*HEAD_DIMS, 80, ONLY)
+UNEVEN = 192  # of kernels with another head dim of v, of which it is the only one
 OF_ALL = ("fa_bwd_delta", "fa_bwd_convert", "fa_mask_ranges")  # one kernel for all of them
 
 
@@ -99,9 +100,13 @@ def known_rows(bench):
         if (folder, which) not in known:
             ends = tuple(f"_d{head_dim}" for head_dim in OURS)
             files = (file for file in sorted(folder.glob("*.hsaco")) if which(file.stem))
-            wanted = [file for file in files if file.stem.endswith(ends) or file.stem.startswith(OF_ALL)]
+            wanted = [
+                file
+                for file in files
+                if file.stem.endswith(ends) or file.stem.startswith(OF_ALL) or "_uneven_" in file.stem
+            ]
             rows = [row for file in wanted for row in model(file, bench, max_mib=MAX_MIB)]
-            known[folder, which] = [row for row in rows if row.head_dim in (0, *OURS)]
+            known[folder, which] = [row for row in rows if row.head_dim in (0, UNEVEN, *OURS)]
         return known[folder, which]
 
     return rows

@@ -67,10 +67,13 @@ BY_QUERIES = (
 SETS: Mapping[str, tuple[str, ...]] = {
     "fwd": FORWARD,
     "fwd_tall": FORWARD,
+    "fwd_uneven": FORWARD,
     "fwd_wide": (*FORWARD, "slices"),
     "fwd_masked": (*FORWARD, "early_mask"),
     "decode": FORWARD,
     "bwd_dkdv": BY_KEYS,
+    "bwd_dkdv_uneven": BY_KEYS,
+    "bwd_dq_uneven": BY_QUERIES,
     "bwd_fused": (*BY_KEYS, "early_numbers", "tight_registers", "features", "preferred"),
     "bwd_dq": BY_QUERIES,
 }

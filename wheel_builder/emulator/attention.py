@@ -21,6 +21,7 @@ NO_WINDOW = -1
 UNIT = 16  # keys, of which fa_mask_ranges_* find out whether all are seen, and whether any is
 NO_KEY = 1 << 30
 LARGEST_OF_A_WAVE = 256  # head dim
+UNEVEN_VALUES = 128  # head dim of v and out in kernels whose q and k have another (kernel/params.hpp)
 MASK_KINDS = ("bytes", "elements", "fp32")  # MaskKind of params.hpp
 # Of q, k, v and out together: drawing and comparing them takes about 200 bytes each, 3 GiB at most.
 MAX_ELEMENTS = 1 << 24
@@ -29,6 +30,7 @@ MAX_ELEMENTS = 1 << 24
 @dataclass(frozen=True)
 class Case:
     """Shapes of one forward call; tensors (batch, seqlen, heads, head_dim), ``pad`` unused elements per head.
+    ``v_head_dim``, if it is not 0, is that of v and out.
 
     Raises ``CaseError`` with all that is wrong with them.
     """
@@ -43,6 +45,7 @@ class Case:
     causal: bool = False
     pad: int = 0
     seed: int = 0
+    v_head_dim: int = 0
 
     def __post_init__(self) -> None:
         if problems := list(self._problems()):
@@ -68,11 +71,18 @@ class Case:
     def elements(self) -> int:
         """Of q, k, v and out."""
         rows = self.seqlen_q * self.nheads + self.seqlen_k * self.nheads_k
-        return 2 * self.batch * rows * (self.head_dim + self.pad)
+        return self.batch * rows * (self.head_dim + self.value_dim + 2 * self.pad)
+
+    @property
+    def value_dim(self) -> int:
+        """The head dim of v and out."""
+        return self.v_head_dim or self.head_dim
 
     @property
     def op(self) -> str:
         """Of the kernel: waves divide a large head dim."""
+        if self.value_dim != self.head_dim:
+            return "fwd_uneven"
         return "fwd" if self.head_dim <= LARGEST_OF_A_WAVE else "fwd_wide"
 
     @property
@@ -109,8 +119,9 @@ class Tensor:
     """(batch, seqlen, heads, head_dim) of a 16-bit type in device memory."""
 
     def __init__(self, name: str, case: Case, seqlen: int, heads: int, memory: Memory) -> None:
-        self.name, self.dtype, self.head_dim, self.memory = name, case.dtype, case.head_dim, memory
-        self.head = case.head_dim + case.pad
+        self.name, self.dtype, self.memory = name, case.dtype, memory
+        self.head_dim = head_dim_of(name, case)
+        self.head = self.head_dim + case.pad
         self.row = heads * self.head
         self.batch = seqlen * self.row
 
@@ -120,6 +131,10 @@ class Tensor:
     def at(self, values: Sequence[float], batch: int, row: int, head: int) -> Sequence[float]:
         start = batch * self.batch + row * self.row + head * self.head
         return values[start : start + self.head_dim]
+
+
+def head_dim_of(tensor: str, case: Case) -> int:
+    return case.head_dim if tensor in {"q", "k"} else case.value_dim
 
 
 @dataclass(frozen=True)
@@ -203,7 +218,7 @@ def make_call(case: Case, *, dies: int = 0) -> Call:
     draw = random.Random(case.seed)  # noqa: S311  (test data, repeatable)
 
     def tensor(name: str, seqlen: int, heads: int, *, given: bool) -> Tensor:
-        elements = case.batch * seqlen * heads * (case.head_dim + case.pad)
+        elements = case.batch * seqlen * heads * (head_dim_of(name, case) + case.pad)
         if given:
             data = encode([draw.gauss(0.0, 1.0) for _ in range(elements)], case.dtype)
             return Tensor(name, case, seqlen, heads, Memory.of(data, name, readonly=True))
@@ -271,7 +286,7 @@ def reference_rows(call: Call, dtype: str) -> Iterator[tuple[tuple[int, int, int
             )
             for row in range(case.seqlen_q):
                 seen = visible(row, case.seqlen_q, case.seqlen_k, causal=case.causal)
-                cut = [column[:seen] for column in columns] if seen else [()] * case.head_dim
+                cut = [column[:seen] for column in columns] if seen else [()] * case.value_dim
                 query = call.q.at(q, batch, row, head)
                 yield (batch, head, row), attend(query, keys[:seen], cut, case.scale, dtype)
 

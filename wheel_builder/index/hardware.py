@@ -21,7 +21,7 @@ CALLS = "flash_attn_rocm/_suite/corpus.json"
 
 
 class _Like(BaseModel):
-    """The calls of another arch, and those of kernels that it lacks."""
+    """The calls of another arch, and those of kernels that it lacks; none of those that only it has."""
 
     like: str
     kernels: dict[str, list[int]]
@@ -84,7 +84,7 @@ def _calls_of(code: str, wheel: WheelFile) -> Mapping[str, int]:
     numbers = every[shared] if isinstance(shared, str) else shared
     if not isinstance(numbers, dict):
         raise KeyError(code)
-    return {name: len(each) for name, each in (numbers | own).items()}
+    return {name: len(each) for name, each in (numbers | own).items() if each}
 
 
 def _against(report: Report, wheel: WheelFile, gpus: Sequence[Gpu]) -> Iterator[str]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from wheel_builder.base.archs import arch_named
 from wheel_builder.base.errors import PerfError
 from wheel_builder.base.tiles import workgroup_of
+from wheel_builder.emulator.attention import UNEVEN_VALUES
 from wheel_builder.emulator.formats import encode
 from wheel_builder.emulator.machine import Kernel, Launch
 from wheel_builder.emulator.memory import Memory
@@ -18,13 +19,22 @@ from wheel_builder.emulator.params import layout
 from wheel_builder.perf.ours import LABEL, SEQLEN, UNTOUCHED
 from wheel_builder.perf.workload import Memories, Tensor, Workload, filled
 
-NAME = re.compile(r"fa_bwd_(?P<op>delta|dkdv|dq|fused|convert)_(?P<dtype>fp16|bf16)(_d(?P<head_dim>\d+))?$")
-# Products of rows x keys x head_dim that each kernel forms.
-PRODUCTS = {"delta": 0, "dkdv": 4, "dq": 3, "fused": 5, "convert": 0}
+NAME = re.compile(
+    r"fa_bwd_(?P<op>delta|(?:dkdv|dq)(?:_uneven)?|fused|convert)_(?P<dtype>fp16|bf16)(_d(?P<head_dim>\d+))?$"
+)
+# Products of rows x keys x head_dim that each kernel forms: with the head dim of q and k, and with that of v.
+PRODUCTS = {
+    "delta": (0, 0), "dkdv": (2, 2), "dq": (2, 1), "fused": (3, 2), "convert": (0, 0),
+    "dkdv_uneven": (2, 2), "dq_uneven": (2, 1),
+}  # fmt: skip
 # What a workgroup writes a row of for each of its own.
-WRITTEN = {"delta": "delta", "dkdv": "dk", "dq": "dq", "fused": "dk", "convert": "dq"}
-BY_KEYS = ("dkdv", "fused")
+WRITTEN = {
+    "delta": "delta", "dkdv": "dk", "dq": "dq", "fused": "dk", "convert": "dq", "dkdv_uneven": "dk",
+    "dq_uneven": "dq",
+}  # fmt: skip
+BY_KEYS = ("dkdv", "dkdv_uneven", "fused")
 GIVEN, FOUND = ("q", "k", "v", "out", "dout"), ("dq", "dk", "dv")
+LIKE_V = frozenset({"v", "out", "dout", "dv"})
 SUM_ROWS = 32  # kSumRows
 # Some kernels take every head dim: they are modelled for those that have kernels of their own.
 HEAD_DIMS = (32, 64, 96, 128, 192, 256)
@@ -41,8 +51,13 @@ def backwards(arch: str, kernel: Kernel, label: str = LABEL) -> Iterator[Workloa
     assert match is not None
     dims = [int(match["head_dim"])] if match["head_dim"] else HEAD_DIMS
     for head_dim in dims:
-        for causal in (False, True) if PRODUCTS[match["op"]] else (False,):
+        for causal in (False, True) if any(PRODUCTS[match["op"]]) else (False,):
             yield _workload(arch, kernel, label, match["op"], match["dtype"], head_dim, causal=causal)
+
+
+def _head_dim(name: str, op: str, head_dim: int) -> int:
+    """Of one of a call's tensors."""
+    return UNEVEN_VALUES if op.endswith("_uneven") and name in LIKE_V else head_dim
 
 
 def _workload(
@@ -62,7 +77,9 @@ def _workload(
             problem = f"expected {rows} from {begin} on, found {len(found)} from {min(found, default=0)} on"
             raise PerfError(title, [f"{problem}: see kernels/instances/tiles.toml"])
         masked = rows * (rows - 1) // 2 if causal else 0
-        return 2 * (rows * SEQLEN - masked) * head_dim * PRODUCTS[op] or 2 * rows * head_dim
+        of_q, of_v = PRODUCTS[op]
+        products = of_q * head_dim + of_v * _head_dim("v", op, head_dim)
+        return 2 * (rows * SEQLEN - masked) * products or 2 * rows * head_dim
 
     return Workload(
         label=label,
@@ -71,7 +88,7 @@ def _workload(
         dtype=dtype,
         head_dim=head_dim,
         launch=Launch((-(-SEQLEN // rows), 1, 1), (kernel.max_threads, 1, 1)),
-        arguments=(_arguments(memory, head_dim, causal=causal),),
+        arguments=(_arguments(memory, op, head_dim, causal=causal),),
         memory=memory,
         flop=flop,
     )
@@ -80,11 +97,14 @@ def _workload(
 def _memory(op: str, dtype: str, head_dim: int) -> Mapping[str, Memory]:
     draw = random.Random(0)  # noqa: S311  (test data, repeatable)
     elements = SEQLEN * head_dim
+    sizes = {name: SEQLEN * _head_dim(name, op, head_dim) for name in (*GIVEN, *FOUND)}
     memory = {
-        name: Memory.of(encode([draw.gauss(0.0, 1.0) for _ in range(elements)], dtype), name, readonly=True)
+        name: Memory.of(
+            encode([draw.gauss(0.0, 1.0) for _ in range(sizes[name])], dtype), name, readonly=True
+        )
         for name in GIVEN
     }
-    memory |= {name: Memory.output(2 * elements, name) for name in FOUND}
+    memory |= {name: Memory.output(2 * sizes[name], name) for name in FOUND}
     memory["lse"] = filled(Tensor(name="lse", dtype="fp32", shape=(SEQLEN,), fill=LSE), 0)
     given = Tensor(name="delta", dtype="fp32", shape=(SEQLEN,), fill="output" if op == "delta" else "normal")
     memory["delta"] = filled(given, 0)
@@ -92,14 +112,14 @@ def _memory(op: str, dtype: str, head_dim: int) -> Mapping[str, Memory]:
     return memory
 
 
-def _arguments(memory: Mapping[str, Memory], head_dim: int, *, causal: bool) -> bytes:
+def _arguments(memory: Mapping[str, Memory], op: str, head_dim: int, *, causal: bool) -> bytes:
     """``fa::BwdParams``: dense, one sequence and head, no optional tensor."""
+    rows = {name: _head_dim(name, op, head_dim) for name in (*GIVEN, *FOUND)}
     tensors = {
         f"{name}.{field}": value
-        for name in (*GIVEN, *FOUND)
+        for name, row in rows.items()
         for field, value in (
-            ("data", memory[name].address), ("batch", SEQLEN * head_dim), ("row", head_dim),
-            ("head", head_dim),
+            ("data", memory[name].address), ("batch", SEQLEN * row), ("row", row), ("head", row),
         )
     }  # fmt: skip
     return layout("BwdParams").pack(

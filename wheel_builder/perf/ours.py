@@ -9,7 +9,7 @@ from dataclasses import replace
 from wheel_builder.base.archs import arch_named
 from wheel_builder.base.errors import PerfError
 from wheel_builder.base.tiles import tall_tiles
-from wheel_builder.emulator.attention import Case, leave_shown_keys, make_call, with_mask
+from wheel_builder.emulator.attention import UNEVEN_VALUES, Case, leave_shown_keys, make_call, with_mask
 from wheel_builder.emulator.formats import encode
 from wheel_builder.emulator.machine import Kernel, Launch
 from wheel_builder.emulator.memory import Memory
@@ -19,7 +19,7 @@ from wheel_builder.perf.workload import SUFFIX, Memories, Workload
 LABEL = "flash-attn-rocm"
 SEQLEN = 512  # keys; and, without a mask, rows of queries, of which one workgroup has a part
 LONG = 2048  # keys; likewise, where there is a choice between workgroups with more and fewer rows, or padding
-NAME = re.compile(r"fa_(?P<op>fwd(?:_tall|_wide|_masked)?)_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
+NAME = re.compile(r"fa_(?P<op>fwd(?:_tall|_uneven|_wide|_masked)?)_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
 ONE_DTYPE = "fp16"
 DECODE = re.compile(r"fa_decode_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
 PART = 512  # keys of a decode's workgroup
@@ -77,7 +77,7 @@ def forward(kernel: Kernel, label: str = LABEL, *, dies: int = 0, keys: int = SE
     The number of a workgroup's rows follows from what it wrote to ``lse``.
     """
     op, dtype, head_dim = _named(kernel)
-    case = Case(dtype, head_dim, keys, keys)
+    case = Case(dtype, head_dim, keys, keys, v_head_dim=value_dim(op, head_dim))
     return _workload(kernel, label, op, case, dies)
 
 
@@ -91,7 +91,8 @@ def causal_forward(
     op, dtype, head_dim = _named(kernel)
     # The causal mask is aligned to the bottom right: these rows see what the last ones of a longer launch
     # see.
-    case = Case(dtype, head_dim, rows, keys, nheads=heads, nheads_k=heads, causal=True)
+    of_v = value_dim(op, head_dim)
+    case = Case(dtype, head_dim, rows, keys, nheads=heads, nheads_k=heads, causal=True, v_head_dim=of_v)
     return _workload(kernel, label, f"{op} causal", case, dies)
 
 
@@ -198,14 +199,19 @@ def bytes_of_decode(head_dim: int) -> int:
     return 2 * PART * head_dim * 2
 
 
-def bytes_once(rows: int, head_dim: int) -> int:
+def value_dim(op: str, head_dim: int) -> int:
+    """The head dim of v and out."""
+    return UNEVEN_VALUES if op.startswith("fwd_uneven") else head_dim
+
+
+def bytes_once(rows: int, head_dim: int, op: str = "fwd") -> int:
     """What a workgroup of a forward loads if all of them load each byte of q, k and v once."""
-    return 3 * rows * head_dim * 2
+    return (2 * head_dim + value_dim(op, head_dim)) * rows * 2
 
 
-def rows_of(flop: int, head_dim: int, keys: int = SEQLEN) -> int:
+def rows_of(flop: int, head_dim: int, keys: int = SEQLEN, op: str = "fwd") -> int:
     """Rows of a workgroup, from the useful FLOP of ``forward``."""
-    return flop // (4 * keys * head_dim)
+    return flop // (2 * keys * (head_dim + value_dim(op, head_dim)))
 
 
 def keys_of(op: str) -> int:
@@ -233,7 +239,7 @@ def _workload(kernel: Kernel, label: str, op: str, case: Case, dies: int = 0) ->
     def flop(after: Memories) -> int:
         rows = _rows(after)
         masked = rows * (rows - 1) // 2 if case.causal else 0
-        return 4 * (rows * case.seqlen_k - masked) * case.head_dim
+        return 2 * (rows * case.seqlen_k - masked) * (case.head_dim + case.value_dim)
 
     return Workload(
         label=label,

@@ -62,6 +62,8 @@ class Whole(NamedTuple):
 WHOLES = (
     Whole("separate", ("bwd_delta", "bwd_dkdv", "bwd_dq"), 5 / 4),
     Whole("fused", ("bwd_delta", "bwd_fused", "bwd_convert"), 1.0),
+    # 3 products with the head dim of q and k, 192, and 2 with that of v, 128; of dk and dv 2 and 2.
+    Whole("uneven", ("bwd_delta", "bwd_dkdv_uneven", "bwd_dq_uneven"), 1.3),
 )
 
 
@@ -109,7 +111,8 @@ def memory_table(rows: Iterable[Modelled]) -> str:
 
 
 def _memory(row: Modelled) -> tuple[str, ...]:
-    once = bytes_once(rows_of(row.flop, row.head_dim, keys_of(row.op)), row.head_dim)
+    rows = rows_of(row.flop, row.head_dim, keys_of(row.op), row.op)
+    once = bytes_once(rows, row.head_dim, row.op)
     asked = demand(row.arch, row.moved.loaded, once, row.schedule.clocks_per_workgroup)
     cache = arch_named(row.arch).model.instruction_cache
     return (

@@ -159,7 +159,7 @@ def _ours(
             yield whole
             if keys not in ours.causal_lengths(subject.machine.arch, kernel):
                 continue
-            rows = ours.rows_of(whole.flop, whole.head_dim, keys)
+            rows = ours.rows_of(whole.flop, whole.head_dim, keys, whole.op)
             causal = ours.causal_forward(kernel, label, rows=rows, heads=heads, dies=dies, keys=keys)
             yield measured(causal)
 

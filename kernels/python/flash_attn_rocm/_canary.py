@@ -36,7 +36,7 @@ def failure(answer: Answer, inputs: Inputs, options: Options, device: Device) ->
     """Why the kernels for a call are disabled, or ""; ``answer`` launches them."""
     dtype = DTYPES[inputs.q.dtype]
     op, work = (_plan.MASKED, MASKED) if _dense_masks.is_read(inputs, options) else (_plan.FORWARD, "")
-    head_dim = _plan.padded_head_dim(device.arch, dtype, inputs.q.shape[-1], op)
+    head_dim = _plan.padded_head_dim(device.arch, dtype, inputs.head_dim, op)
     family = Family(device.arch, dtype, head_dim, work)
     return _known(
         family, inputs.q.device, lambda where: _canary_calls.attention_problem(family, answer, device, where)
@@ -46,7 +46,7 @@ def failure(answer: Answer, inputs: Inputs, options: Options, device: Device) ->
 def gradients_failure(backward: Backward, inputs: Inputs, arch: str, path: str) -> str:
     """The same for the kernels that compute gradients on a path; ``backward`` launches them."""
     dtype = DTYPES[inputs.q.dtype]
-    head_dim = _plan.padded_head_dim(arch, dtype, inputs.q.shape[-1], _plan.BACKWARD)
+    head_dim = _plan.padded_head_dim(arch, dtype, inputs.head_dim, _plan.BACKWARD)
     family = Family(arch, dtype, head_dim, path)
     return _known(
         family, inputs.q.device, lambda where: _canary_calls.gradients_problem(family, backward, where)

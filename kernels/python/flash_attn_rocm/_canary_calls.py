@@ -13,7 +13,16 @@ from torch import Tensor
 
 from flash_attn_rocm import _canary_reference, _paths, _plan
 from flash_attn_rocm._canary_made import Call, made
-from flash_attn_rocm._canary_rows import ATTENTION, GRADIENTS, MASKS, MASKS_OF_BF16, TALL, WIDE
+from flash_attn_rocm._canary_rows import (
+    ATTENTION,
+    GRADIENTS,
+    MASKS,
+    MASKS_OF_BF16,
+    TALL,
+    UNEVEN,
+    UNEVEN_GRADIENTS,
+    WIDE,
+)
 from flash_attn_rocm._layout import Device
 from flash_attn_rocm._library import LIMITS
 from flash_attn_rocm._options import BackwardCall, Inputs
@@ -70,13 +79,16 @@ def attention_calls(family: Family) -> Iterator[Call]:
     if family.head_dim > LIMITS.head_dim:
         return made(WIDE, family)
     tall = TALL if _plan.has_tall(*family[:3]) else ()
-    return made((*ATTENTION, *tall), family)
+    uneven = UNEVEN if _plan.has_uneven(*family[:3]) else ()
+    return made((*ATTENTION, *tall, *uneven), family)
 
 
 def gradient_calls(family: Family) -> Iterator[Call]:
     """The same for gradients, of the loops that the family's kernels have."""
     takes_features = family.work != _paths.FUSED or _plan.fused_takes_features(*family[:3])
-    return made([row for row in GRADIENTS if takes_features or not row.featured], family)
+    has_uneven = family.work == _paths.SEPARATE and _plan.has_uneven(*family[:3], _plan.UNEVEN_BACKWARD)
+    uneven = UNEVEN_GRADIENTS if has_uneven else ()
+    return made([row for row in (*GRADIENTS, *uneven) if takes_features or not row.featured], family)
 
 
 def _cancelled(call: Call) -> dict[str, float]:

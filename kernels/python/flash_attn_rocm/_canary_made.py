@@ -27,6 +27,7 @@ from flash_attn_rocm._canary_rows import (
     Row,
 )
 from flash_attn_rocm._canary_rows import FP32 as MASK_FP32
+from flash_attn_rocm._library import LIMITS
 from flash_attn_rocm._options import TORCH_DTYPES, Inputs, Options
 from flash_attn_rocm._remembered import Family
 
@@ -101,9 +102,13 @@ def _made(row: Row, family: Family, pool: Tensor, slopes: Tensor) -> Call:
 def _padded(row: Row, family: Family, pool: Tensor) -> tuple[Inputs, Tensor]:
     """q, k and v of all sequences with their mask, and dout."""
     lengths, heads = (row.rows, row.keys, row.keys, row.rows), (*row.heads, row.heads[1], row.heads[0])
+    of_v = LIMITS.uneven_head_dim if row.uneven else family.head_dim
+    dims = (family.head_dim, family.head_dim, of_v, of_v)
     q, k, v, dout = (
-        _view(pool[place * APART :], row, max(its), (number, behind), family.head_dim)
-        for place, (its, number, behind) in enumerate(zip(lengths, heads, BEHIND, strict=True))
+        _view(pool[place * APART :], row, max(its), (number, behind), head_dim)
+        for place, (its, number, behind, head_dim) in enumerate(
+            zip(lengths, heads, BEHIND, dims, strict=True)
+        )
     )
     if row.scores != FLAT or row.infinite:
         q, k = q.clone(), k.clone()

@@ -76,15 +76,17 @@ def _of_nan(call: Call) -> tuple[BackwardCall, list[Tensor]]:
         .masked_fill_(blind, math.inf)[..., None]
         .expand(-1, -1, nheads)
     )
-    q, k, v, dout = (torch.full_like(x, torch.nan) for x in (*call.inputs[:3], call.inputs.q))
+    q, k, v = (torch.full_like(x, torch.nan) for x in call.inputs[:3])
+    dout = q.new_full(call.inputs.out_shape, torch.nan)
     given = BackwardCall(
-        dout, torch.zeros_like(q), _rows(call, lse).mT.contiguous(), call.inputs._replace(q=q, k=k, v=v),
+        dout, torch.zeros_like(dout), _rows(call, lse).mT.contiguous(), call.inputs._replace(q=q, k=k, v=v),
         call.options,
     )  # fmt: skip
-    dq, dk = (torch.full_like(x, torch.nan) for x in (call.padded.q, call.padded.k))
+    dq, dk, dv = (torch.full_like(x, torch.nan) for x in call.padded[:3])
     dq.masked_fill_(blind[..., None, None], 0.0)
-    dk.masked_fill_(unseen[..., None, None], 0.0)
-    return given, [_rows(call, dq), *(packed(dk, call.keys) for _ in range(2))]
+    for each in (dk, dv):
+        each.masked_fill_(unseen[..., None, None], 0.0)
+    return given, [_rows(call, dq), packed(dk, call.keys), packed(dv, call.keys)]
 
 
 def _attended(call: Call) -> _Attended:

@@ -44,7 +44,8 @@ class Row(NamedTuple):
     where windows begin at the diagonal it is the last key, the only one that the last query sees.  With
     ``nan`` all tensors are NaN: nothing may be left of it in gradients of what is hidden.
     Where ``narrower`` than the family's head dim, rows are not aligned.  ``tall``: with tall workgroups.
-    ``tiny``: with a number that bf16 has and fp16 does not.
+    ``tiny``: with a number that bf16 has and fp16 does not.  ``uneven``: v has the head dim of kernels with
+    another one than that of q and k.
     """
 
     why: str
@@ -67,6 +68,7 @@ class Row(NamedTuple):
     tall: bool = False
     mask: Mask | None = None
     tiny: bool = False
+    uneven: bool = False
 
     def of(self, head_dim: int) -> "Row":
         """With a tile for each part, where there are more parts than lanes; scores rise as far."""
@@ -161,6 +163,9 @@ WIDE = tuple(
     if max(row.rows) > 16 and row.parts == 1 and not row.narrower and not row.featured
 )
 
+# The same where v has another head dim than q and k.
+UNEVEN = tuple(row._replace(why=f"another head dim of v: {row.why}", uneven=True) for row in WIDE)
+
 # The same of the kernel with tall workgroups.  Where fwd has a workgroup with a single row, this one has,
 # too.
 TALL = tuple(
@@ -226,6 +231,13 @@ GRADIENTS = (
     Row("NaN", (20, 129, 5, 20, 33, 129), (50, 20, 150, 10, 10, 10), (2, 1), (0, 0), store=PACKED, nan=True),
     Row("NaN, ALiBi", (20, 129, 5), (50, 20, 150), (2, 1), (0, 0), alibi=True, store=PACKED, nan=True),
 )  # fmt: skip
+
+# Those without features, where v has another head dim than q and k.
+UNEVEN_GRADIENTS = tuple(
+    row._replace(why=f"another head dim of v: {row.why}", uneven=True)
+    for row in GRADIENTS
+    if not row.featured
+)
 
 
 class AppendRow(NamedTuple):

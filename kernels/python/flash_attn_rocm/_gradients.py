@@ -10,10 +10,18 @@ from flash_attn_rocm import _canary, _chunks, _flops, _key_masks, _ops, _resets,
 from flash_attn_rocm._capture import is_capturing
 from flash_attn_rocm._layout import is_aligned, padded
 from flash_attn_rocm._notice import fall_back, tell_slower
-from flash_attn_rocm._options import DTYPES, BackwardCall, Inputs, Options
+from flash_attn_rocm._options import DTYPES, BackwardCall, Inputs, Options, is_featured
 from flash_attn_rocm._paths import FUSED
 from flash_attn_rocm._plan import BACKWARD as OP
-from flash_attn_rocm._plan import BackwardPlan, Paths, backward_wishes, fused_sums, padded_head_dim
+from flash_attn_rocm._plan import (
+    UNEVEN_BACKWARD,
+    BackwardPlan,
+    Paths,
+    backward_wishes,
+    fused_sums,
+    padded_head_dim,
+    uneven_head_dims,
+)
 from flash_attn_rocm._support import PYTORCH, gradients_plan
 from flash_attn_rocm.pieces import flat
 
@@ -96,21 +104,31 @@ def written(call: BackwardCall, arch: str, path: str, places: Places = NO_PLACES
 
     Rows of packed sequences that belong to none, or are behind the first max_seqlen of theirs, are 0.
     """
-    inputs, wanted = call.inputs, call.inputs.q.shape[-1]
+    inputs = call.inputs
     if _key_masks.chooses_keys(inputs, call.options):
         return _written_of_sorted(call, arch, path, places)
     if _chunks.divide(inputs, call.options):
         return _written_of_chunks(call, arch, path, places)
-    head_dim = padded_head_dim(arch, DTYPES[inputs.q.dtype], wanted, OP)
-    q, k, v, out, dout = (padded(x, head_dim) for x in (*inputs[:3], call.out, call.dout))
+    head_dim, of_v = _head_dims(call, arch)
+    q, k = (padded(x, head_dim) for x in inputs[:2])
+    v, out, dout = (padded(x, of_v) for x in (inputs.v, call.out, call.dout))
     ragged = inputs.cu_seqlens_q is not None
     dq, dk, dv = (_place(*each, ragged) for each in zip(places, (q, k, v), strict=True))
     read = call._replace(dout=dout, out=out, inputs=Inputs(q, k, v, *inputs[3:]))
     delta = torch.zeros_like(call.lse, memory_format=torch.contiguous_format)
     _launch(read, path, (dq, dk, dv), delta)
-    some = zip(places, (dq, dk, dv), strict=True)
-    dq, dk, dv = (_result(place, found, wanted) for place, found in some)
+    some = zip(places, (dq, dk, dv), inputs[:3], strict=True)
+    dq, dk, dv = (_result(place, found, of.shape[-1]) for place, found, of in some)
     return (dq, dk, dv), delta
+
+
+def _head_dims(call: BackwardCall, arch: str) -> tuple[int, int]:
+    """Those of the kernels that q and k, and v, are padded to: one, where there are none for two."""
+    inputs, dtype = call.inputs, DTYPES[call.inputs.q.dtype]
+    given = (inputs.q.shape[-1], inputs.v.shape[-1])
+    one = padded_head_dim(arch, dtype, inputs.head_dim, OP)
+    found = uneven_head_dims(arch, dtype, *given, UNEVEN_BACKWARD)
+    return found if found and not is_featured(inputs, call.options) else (one, one)
 
 
 def _written_of_chunks(call: BackwardCall, arch: str, path: str, places: Places) -> tuple[Three, Tensor]:

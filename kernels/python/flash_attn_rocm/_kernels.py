@@ -38,7 +38,7 @@ Two = tuple[Tensor, Tensor]
 
 
 def forward(inputs: Inputs, options: Options, rng_state: Tensor | None, device: Device) -> Two:
-    """out like q, contiguous, and the log-sum-exp."""
+    """out like q with the head dim of v, contiguous, and the log-sum-exp."""
     _flops.register()
     found: Two = torch.ops.flash_attn_rocm.forward(*inputs, *options, rng_state, *device)
     return found
@@ -59,10 +59,11 @@ def launch(
     """
     q = inputs.q
     if inputs.cu_seqlens_q is None:
-        out = torch.empty_like(q, memory_format=torch.contiguous_format)
+        out = q.new_empty(inputs.out_shape)
         lse = q.new_empty(lse_shape, dtype=torch.float32)
     else:
-        out, lse = q.new_zeros(q.shape), q.new_full(lse_shape, torch.inf, dtype=torch.float32)
+        out = q.new_zeros(inputs.out_shape)
+        lse = q.new_full(lse_shape, torch.inf, dtype=torch.float32)
     partial_out = partial_lse = None
     if splits > 1:
         partial_out = lse.new_empty((splits, *lse_shape, q.shape[-1]))
@@ -94,17 +95,17 @@ def _answer(
     layout = choose(inputs, options, device)
     if not layout.plan.path:
         raise RuntimeError(layout.plan.reason)
-    q, k, v = (readable(tensor, layout) for tensor in inputs[:3])
+    q, k, v = readable(inputs, layout)
     tall = tall or layout.plan.path == TALL
     read = Inputs(q, k, v, *inputs[3:])._replace(attn_mask=_dense_masks.readable(inputs))
     out, lse = launch(read, options, state, inputs.lse_shape, layout.plan.splits, tall)
-    head_dim = inputs.q.shape[-1]
+    head_dim = inputs.v.shape[-1]
     return (out if out.shape[-1] == head_dim else out[..., :head_dim].contiguous()), lse
 
 
 def _forward_fake(*arguments: object) -> Two:
     inputs = _ops.split(arguments)[0]
-    return torch.empty_like(inputs.q, memory_format=torch.contiguous_format), _ops.new_lse(inputs)
+    return inputs.q.new_empty(inputs.out_shape), _ops.new_lse(inputs)
 
 
 _ops.LIBRARY.define(FORWARD)

@@ -9,8 +9,8 @@ from torch.nn.functional import pad
 
 from flash_attn_rocm._library import LIMITS
 from flash_attn_rocm._options import DTYPES, Inputs, Options, is_featured
-from flash_attn_rocm._paths import REFERENCE
-from flash_attn_rocm._plan import FORWARD, MASKED, Plan, padded_head_dim, plan
+from flash_attn_rocm._paths import REFERENCE, UNEVEN
+from flash_attn_rocm._plan import FORWARD, MASKED, Plan, padded_head_dim, plan, uneven_head_dims
 
 ADDRESS_ALIGNMENT = LIMITS.alignment * 2  # bytes: kernels' dtypes have 2
 
@@ -23,10 +23,11 @@ class Device(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """The plan, and the head dim that q, k and v are first padded to; 0 where they are used as they are."""
+    """The plan, and the head dims that q and k, and v, are first padded to; 0: they are used as they are."""
 
     plan: Plan
     head_dim: int
+    v_head_dim: int
 
     @property
     def as_it_is(self) -> bool:
@@ -38,21 +39,52 @@ def choose(inputs: Inputs, options: Options, device: Device) -> Layout:
     """How to run the call: a cache is copied only if no kernel can read it in place, other tensors whenever
     that allows a faster kernel."""
     head_dim = inputs.q.shape[-1]
+    if inputs.v.shape[-1] != head_dim:
+        return _choose_for_two(inputs, options, device)
     op = FORWARD if inputs.attn_mask is None else MASKED
     served = padded_head_dim(device.arch, DTYPES[inputs.q.dtype], head_dim, op)
     as_it_is = served == head_dim and all(map(is_aligned, inputs[:3]))
     if not as_it_is and (inputs.seqused_k is not None or inputs.block_table is not None):
         found = _plan(inputs, options, device, head_dim, aligned=False)
         if found.path == REFERENCE and all(map(has_rows, inputs[1:3])):
-            return Layout(found, 0)
-    return Layout(_plan(inputs, options, device, served, aligned=True), 0 if as_it_is else served)
+            return Layout(found, 0, 0)
+    padded_to = 0 if as_it_is else served
+    return Layout(_plan(inputs, options, device, served, aligned=True), padded_to, padded_to)
 
 
-def readable(tensor: Tensor, layout: Layout) -> Tensor:
-    """The tensor, or a copy that the layout's path can read."""
+def _choose_for_two(inputs: Inputs, options: Options, device: Device) -> Layout:
+    """The same where v has another head dim than q and k: a kernel for both, or one for all after padding."""
+    dtype, given = DTYPES[inputs.q.dtype], (inputs.q.shape[-1], inputs.v.shape[-1])
+    if dims := _uneven_head_dims(inputs, options, device):
+        found = _plan(inputs, options, device, dims[0], aligned=True, v_head_dim=dims[1])
+        if found.path == UNEVEN:
+            as_it_is = dims == given and all(map(is_aligned, inputs[:3]))
+            return Layout(found, 0, 0) if as_it_is else Layout(found, *dims)
+    op = FORWARD if inputs.attn_mask is None else MASKED
+    served = padded_head_dim(device.arch, dtype, inputs.head_dim, op)
+    found = _plan(inputs, options, device, served, aligned=True)
+    words = f"v with head dim {given[1]} beside {given[0]} of q and k: padded to {served}; {found.reason}"
+    return Layout(found._replace(reason=words if found.path else found.reason), served, served)
+
+
+def _uneven_head_dims(inputs: Inputs, options: Options, device: Device) -> tuple[int, int] | None:
+    """Those of a kernel with two, which has no features, if there is one."""
+    others = inputs.block_table is not None or inputs.attn_mask is not None
+    if others or is_featured(inputs, options):
+        return None
+    dtype = DTYPES[inputs.q.dtype]
+    return uneven_head_dims(device.arch, dtype, inputs.q.shape[-1], inputs.v.shape[-1])
+
+
+def readable(inputs: Inputs, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
+    """q, k and v, or copies that the layout's path can read."""
+    q, k, v = inputs[:3]
+    dims = (layout.head_dim, layout.head_dim, layout.v_head_dim)
     if layout.plan.path == REFERENCE and layout.head_dim == 0:
-        return tensor if has_rows(tensor) else tensor.contiguous()
-    return padded(tensor, layout.head_dim or tensor.shape[-1])
+        q, k, v = (x if has_rows(x) else x.contiguous() for x in (q, k, v))
+        return q, k, v
+    q, k, v = (padded(x, wanted or x.shape[-1]) for x, wanted in zip((q, k, v), dims, strict=True))
+    return q, k, v
 
 
 def padded(tensor: Tensor, head_dim: int) -> Tensor:
@@ -78,12 +110,14 @@ def has_rows(tensor: Tensor) -> bool:
     return tensor.stride(-1) == 1
 
 
-def _plan(inputs: Inputs, options: Options, device: Device, head_dim: int, *, aligned: bool) -> Plan:
+def _plan(
+    inputs: Inputs, options: Options, device: Device, head_dim: int, *, aligned: bool, v_head_dim: int = 0
+) -> Plan:
     return plan(
         device.arch, DTYPES[inputs.q.dtype], head_dim, inputs.batch,
         options.max_seqlen_q, options.max_seqlen_k, inputs.q.shape[-2], inputs.k.shape[-2],
         device.compute_units, options.num_splits, options.dropout_p > 0.0, aligned,
-        _is_plain(inputs, options), inputs.attn_mask is not None,
+        _is_plain(inputs, options), inputs.attn_mask is not None, v_head_dim,
     )  # fmt: skip
 
 

@@ -30,13 +30,15 @@ class Instance:
 class Limits(NamedTuple):
     """What kernels can take.
 
-    ``head_dim`` is the largest of all features, ``wide_head_dim`` that of forwards without features;
-    ``splits`` are the most parts of the keys.  In elements: row strides are below ``row_stride``, addresses
-    and strides multiples of ``alignment``.  The rows of a page are a multiple of ``page``.
+    ``head_dim`` is the largest of all features, ``wide_head_dim`` that of forwards without features,
+    ``uneven_head_dim`` that of v in kernels where it is another one than that of q and k; ``splits`` are the
+    most parts of the keys.  In elements: row strides are below ``row_stride``, addresses and strides
+    multiples of ``alignment``.  The rows of a page are a multiple of ``page``.
     """
 
     head_dim: int
     wide_head_dim: int
+    uneven_head_dim: int
     splits: int
     row_stride: int
     alignment: int

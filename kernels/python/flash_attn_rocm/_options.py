@@ -92,6 +92,12 @@ class Inputs(NamedTuple):
         return (*self.q.shape[:-1], self.v.shape[-1])
 
     @property
+    def head_dim(self) -> int:
+        """The headdim of q and k, or of v, whichever is larger."""
+        of_q, of_v = self.q.shape[-1], self.v.shape[-1]
+        return max(of_q, of_v)
+
+    @property
     def lse_shape(self) -> tuple[int, ...]:
         """(batch, nheads, seqlen_q), or (nheads, total_q) of packed sequences."""
         *rows, nheads, _ = self.q.shape

@@ -12,6 +12,7 @@ import torch
 from flash_attn_rocm import _library
 from flash_attn_rocm._environment import BACKWARD as BACKWARD_VARIABLE
 from flash_attn_rocm._environment import FORMER, refuse
+from flash_attn_rocm._library import LIMITS
 from flash_attn_rocm._paths import FUSED
 
 PLAN = torch.ops.flash_attn_rocm.plan.default
@@ -21,7 +22,7 @@ SUMS = torch.ops.flash_attn_rocm.bwd_sums.default
 UNSUPPORTED = "unsupported"
 # Kernels for one head dim, which tell the others' head dims too.
 FORWARD, BACKWARD, MASKED = "fwd", "bwd_dq", "fwd_masked"
-TALL_OP, WIDE_OP = "fwd_tall", "fwd_wide"
+TALL_OP, WIDE_OP, UNEVEN_OP, UNEVEN_BACKWARD = "fwd_tall", "fwd_wide", "fwd_uneven", "bwd_dq_uneven"
 TYPICAL_LENGTH = 128
 
 
@@ -49,12 +50,14 @@ def plan(
     aligned: bool,  # noqa: FBT001
     plain: bool = False,  # noqa: FBT001, FBT002
     masked: bool = False,  # noqa: FBT001, FBT002
+    v_head_dim: int = 0,
 ) -> Plan:
     """What the library decides; ``aligned`` when all strides and addresses are multiples of 8 elements,
-    ``plain`` when nothing keeps tall workgroups from being worth while."""
+    ``plain`` when nothing keeps tall workgroups from being worth while.  ``v_head_dim`` is that of v where it
+    is another one; on other paths than uneven v has to be padded."""
     answer = PLAN(
         arch, dtype, head_dim, batch, max_seqlen_q, max_seqlen_k, nheads, nheads_k, compute_units, num_splits,
-        dropout, aligned, plain, masked,
+        dropout, aligned, plain, masked, v_head_dim,
     )  # fmt: skip
     path, splits, reason = str(answer).split(" ", 2)
     return Plan("", 1, reason) if path == UNSUPPORTED else Plan(path, int(splits), reason)
@@ -149,6 +152,23 @@ def padded_head_dim(arch: str, dtype: str, head_dim: int, op: str = FORWARD) -> 
 def has_tall(arch: str, dtype: str, head_dim: int) -> bool:
     """Whether there is a kernel with tall workgroups."""
     return head_dim in _head_dims(arch, dtype, TALL_OP)
+
+
+def has_uneven(arch: str, dtype: str, head_dim: int, op: str = UNEVEN_OP) -> bool:
+    """Whether there is a kernel with another head dim of v."""
+    return head_dim in _head_dims(arch, dtype, op)
+
+
+@lru_cache(maxsize=1024)
+def uneven_head_dims(
+    arch: str, dtype: str, head_dim: int, v_head_dim: int, op: str = UNEVEN_OP
+) -> tuple[int, int] | None:
+    """Those of the kernel with two that q and k, and v, are padded to; None where one for all is as small."""
+    one = BACKWARD if op == UNEVEN_BACKWARD else FORWARD
+    found = padded_head_dim(arch, dtype, max(head_dim, v_head_dim), one)
+    if head_dim == v_head_dim or not head_dim or not 0 < v_head_dim <= LIMITS.uneven_head_dim < found:
+        return None
+    return (found, LIMITS.uneven_head_dim) if has_uneven(arch, dtype, found, op) else None
 
 
 @lru_cache(maxsize=256)

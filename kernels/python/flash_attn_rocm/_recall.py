@@ -13,9 +13,9 @@ from torch import Tensor
 
 from flash_attn_rocm import _chunks, _kernels, _philox, _transforms
 from flash_attn_rocm._layout import ADDRESS_ALIGNMENT, choose
-from flash_attn_rocm._options import DTYPES, Inputs, Options
+from flash_attn_rocm._options import DTYPES, Inputs, Options, is_featured
 from flash_attn_rocm._paths import TALL
-from flash_attn_rocm._plan import BACKWARD, Paths, padded_head_dim
+from flash_attn_rocm._plan import BACKWARD, UNEVEN_BACKWARD, Paths, padded_head_dim, uneven_head_dims
 from flash_attn_rocm._support import Machine, device_of, gradients_unserved
 
 MOST = 2048  # decisions of a few hundred bytes each
@@ -99,13 +99,20 @@ def remember(key: Hashable, unpack: Unpack, inputs: Inputs, options: Options) ->
     if len(_decisions) >= MOST:
         _decisions.clear()
     no_gradients = gradients_unserved(inputs, options) if inputs.wants_gradients else None
-    head_dim = inputs.q.shape[-1]
-    as_it_is = padded_head_dim(device.arch, DTYPES[inputs.q.dtype], head_dim, BACKWARD) == head_dim
-    paths: Paths | None = {} if as_it_is else None
+    paths: Paths | None = {} if _gradients_read_them(inputs, options, device.arch) else None
     tall = layout.plan.path == TALL
     _decisions[key] = Decision(
         unpack, options, device.arch, inputs.lse_shape, layout.plan.splits, tall, no_gradients, paths
     )
+
+
+def _gradients_read_them(inputs: Inputs, options: Options, arch: str) -> bool:
+    """Whether kernels compute the gradients without copies of q, k and v, which are aligned."""
+    dtype, head_dim, of_v = DTYPES[inputs.q.dtype], inputs.q.shape[-1], inputs.v.shape[-1]
+    if of_v == head_dim:
+        return padded_head_dim(arch, dtype, head_dim, BACKWARD) == head_dim
+    found = uneven_head_dims(arch, dtype, head_dim, of_v, UNEVEN_BACKWARD)
+    return found == (head_dim, of_v) and not is_featured(inputs, options)
 
 
 def forget() -> None:

@@ -40,10 +40,10 @@ class Support:
     """Whether a kernel serves; ``reason`` says in words why this path, or why no kernel does.
 
     ``path`` is ``"matrix"``, ``"tiled"``, ``"tall"`` (as matrix, with more rows in a workgroup), ``"wide"``
-    (head dims above 256), ``"split"`` or ``"reference"``, or ``"pytorch"`` where the PyTorch implementation
-    answers; ``splits`` is how many parts the keys are cut into.  ``backward`` is ``"separate"`` or
-    ``"fused"``, the kernels that compute the gradients, or ``"pytorch"`` where the PyTorch implementation
-    does; ``backward_reason`` says why.
+    (head dims above 256), ``"uneven"`` (v of another head dim than q and k), ``"split"`` or ``"reference"``,
+    or ``"pytorch"`` where the PyTorch implementation answers; ``splits`` is how many parts the keys are cut
+    into.  ``backward`` is ``"separate"`` or ``"fused"``, the kernels that compute the gradients, or
+    ``"pytorch"`` where the PyTorch implementation does; ``backward_reason`` says why.
     ``launches``, where Windows resets a GPU that is busy with one launch for two seconds (there and in WSL2),
     says how long the longest may take, by a cautious estimate, and whether the call is cut into several;
     elsewhere it is empty.
@@ -89,10 +89,10 @@ def unserved(inputs: Inputs, options: Options, *, want_probabilities: bool = Fal
         return reason
     if want_probabilities and drops:
         return "kernels do not return the probabilities (return_attn_probs with dropout_p > 0)"
-    reason = _reasons(q.device, DTYPES[q.dtype], drops)[q.shape[-1]]
+    reason = _reasons(q.device, DTYPES[q.dtype], drops)[inputs.head_dim]
     if reason or not _dense_masks.is_read(inputs, options):
         return reason
-    return _masks_reasons(q.device, DTYPES[q.dtype])[q.shape[-1]]
+    return _masks_reasons(q.device, DTYPES[q.dtype])[inputs.head_dim]
 
 
 def gradients_unserved(inputs: Inputs, options: Options) -> str:
@@ -107,9 +107,9 @@ def gradients_unserved(inputs: Inputs, options: Options) -> str:
         return "kernels compute no gradients through a cache"
     if reason := _dense_masks.gradients_unserved(inputs, options):
         return reason
-    if q.shape[-1] > LIMITS.head_dim:
-        return f"the head dim is {q.shape[-1]}, and kernels compute gradients of 1 to {LIMITS.head_dim}"
-    return _gradients_reasons(q.device, DTYPES[q.dtype])[q.shape[-1]]
+    if inputs.head_dim > LIMITS.head_dim:
+        return f"the head dim is {inputs.head_dim}, and kernels compute gradients of 1 to {LIMITS.head_dim}"
+    return _gradients_reasons(q.device, DTYPES[q.dtype])[inputs.head_dim]
 
 
 def gradients_plan(inputs: Inputs, options: Options, arch: str) -> BackwardPlan:
@@ -118,7 +118,7 @@ def gradients_plan(inputs: Inputs, options: Options, arch: str) -> BackwardPlan:
     Without those that are disabled: separate ones serve instead of fused ones, then the PyTorch
     implementation.
     """
-    dtype, head_dim = DTYPES[inputs.q.dtype], inputs.q.shape[-1]
+    dtype, head_dim = DTYPES[inputs.q.dtype], inputs.head_dim
     found = _plan.backward_plan(
         arch, dtype, head_dim, featured=is_featured(inputs, options), deterministic=options.deterministic
     )
@@ -137,8 +137,9 @@ def _unserved_anyway(inputs: Inputs, options: Options) -> str:
     if inputs.q.dtype not in DTYPES:
         return f"the dtype is {inputs.q.dtype}, and kernels have fp16 and bf16"
     head_dim, of_v = inputs.q.shape[-1], inputs.v.shape[-1]
-    if of_v != head_dim:
-        return f"the head dim of v is {of_v} and that of q and k {head_dim}, and kernels take one for all"
+    if of_v != head_dim and any(getattr(inputs, name) is not None for name in CACHES):
+        return f"the head dim of v is {of_v} and that of q and k {head_dim}, and caches have one for both"
+    head_dim = inputs.head_dim
     if head_dim > LIMITS.wide_head_dim:
         return f"the head dim is {head_dim}, and kernels have 1 to {LIMITS.wide_head_dim}"
     return _dense_masks.unserved(inputs, options)
@@ -146,7 +147,7 @@ def _unserved_anyway(inputs: Inputs, options: Options) -> str:
 
 def _unserved_when_wide(inputs: Inputs, options: Options) -> str:
     """Why no kernel for large head dims serves, or "", also for others."""
-    head_dim = inputs.q.shape[-1]
+    head_dim = inputs.head_dim
     if head_dim <= LIMITS.head_dim:
         return ""
     beside = {
@@ -194,7 +195,7 @@ def _launches(
         max_seqlen_k=options.max_seqlen_k,
         nheads=q.shape[-2],
         nheads_k=inputs.k.shape[-2],
-        head_dim=layout.head_dim or q.shape[-1],
+        head_dim=layout.head_dim or inputs.head_dim,
         window_left=options.window_left,
         window_right=options.window_right,
         packed=inputs.cu_seqlens_q is not None,

@@ -4,7 +4,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from flash_attn_rocm._transformers_models import layer_types
 
@@ -61,17 +60,6 @@ def in_one_dtype(module: Any, *tensors: Tensor) -> tuple[Tensor, ...]:  # noqa: 
         layers = (layer for layer in module.modules() if isinstance(layer, torch.nn.Linear))
         dtype = next((layer.weight.dtype for layer in layers), dtype)
     return tuple(x.to(dtype) for x in tensors)
-
-
-def with_one_head_dim(
-    q: Tensor, k: Tensor, v: Tensor, scaling: float | None
-) -> tuple[Tensor, Tensor, Tensor, float]:
-    """The shorter ones padded with zeros, which change no product; the scale is that of q as it was."""
-    head_dim, missing = q.shape[-1], v.shape[-1] - q.shape[-1]
-    scale = head_dim**-0.5 if scaling is None else scaling
-    if missing > 0:
-        q, k = pad(q, (0, missing)), pad(k, (0, missing))
-    return q, k, pad(v, (0, -missing)) if missing < 0 else v, scale
 
 
 def is_causal(module: Any, given: bool | None, rows: int) -> bool:  # noqa: ANN401, FBT001

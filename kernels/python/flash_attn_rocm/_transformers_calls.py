@@ -50,7 +50,7 @@ def unpadded(call: Call) -> Tensor:
     if any(each is None for each in ends):
         raise refusal(call.module, "one of cu_seq_lens_q and cu_seq_lens_k without the other, that")
     rows = (x.reshape(-1, *x.shape[2:]) for x in call.tensors)
-    return _varlen(call, rows, ends, longest).view_as(call.q)
+    return _varlen(call, rows, ends, longest).unflatten(0, call.q.shape[:2])
 
 
 def padded(call: Call, mask: Tensor) -> Tensor:
@@ -103,7 +103,7 @@ def _lengths(call: Call) -> Tensor | None:
 def _counting(call: Call, rows: Tensor, keys: Tensor, lengths: list[Tensor]) -> Tensor:
     """Attention of the rows and keys that count, in sequences of these lengths; 0 elsewhere."""
     found = (call.q[rows], call.k[keys], call.v[keys])
-    out = call.q.new_zeros(call.q.shape)
+    out = call.q.new_zeros((*call.q.shape[:-1], call.v.shape[-1]))
     out[rows] = _varlen(call, found, [_ends(each) for each in lengths], [None, None])
     return out
 

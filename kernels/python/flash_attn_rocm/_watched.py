@@ -150,7 +150,7 @@ def _sizes(call: dict[str, Any]) -> Sizes:
         max_seqlen_k=call["max_seqlen_k"],
         nheads=q.shape[-2],
         nheads_k=call["k"].shape[-2],
-        head_dim=q.shape[-1],
+        head_dim=max(q.shape[-1], call["v"].shape[-1]),
         window_left=call["window_left"],
         window_right=call["window_right"],
         packed=packed,

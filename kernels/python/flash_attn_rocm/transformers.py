@@ -66,16 +66,14 @@ def attend(
     """
     arguments.refuse_unknown(module, given, s_aux)
     q, k, v = (x.transpose(1, 2) for x in arguments.in_one_dtype(module, query, key, value))
-    value_dim = v.shape[-1]
-    q, k, v, scale = arguments.with_one_head_dim(q, k, v, scaling)
+    scale = q.shape[-1] ** -0.5 if scaling is None else scaling
     options: dict[str, Any] = {
         "dropout_p": dropout, "softmax_scale": scale, "softcap": softcap or 0.0,
         "deterministic": bool(deterministic), "sink": s_aux,
     }  # fmt: skip
     call = Call(module, q, k, v, options, given)
     if attention_mask is not None and attention_mask.dim() == 4:
-        out = masked(call, arguments.as_booleans(module, attention_mask))
-        return out[..., :value_dim], None
+        return masked(call, arguments.as_booleans(module, attention_mask)), None
     pattern = _transformers_masks.pattern_of(attention_mask)
     if pattern is None:
         said = _transformers_masks.is_causal(attention_mask)
@@ -86,5 +84,4 @@ def attend(
     if _transformers_masks.has_chunks(attention_mask):
         call = call._replace(chunk=module.config.attention_chunk_size)
     options.update(causal=causal, window_size=window)
-    out = unpadded(call) if attention_mask is None else padded(call, attention_mask)
-    return out[..., :value_dim], None
+    return (unpadded(call) if attention_mask is None else padded(call, attention_mask)), None

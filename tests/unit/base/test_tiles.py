@@ -33,12 +33,15 @@ def one(more="", *, kernel="fwd", isa="rdna3", row=WHOLE):
     return f"[{kernel}]\n{isa} = [\n{row}{more} }},\n]\n"
 
 
+PLAIN = ("fwd_tall", "fwd_uneven", "fwd_wide", "bwd_dkdv_uneven", "bwd_dq_uneven")
+
+
 def test_every_kernel_of_the_support_table_that_needs_a_tile_has_one():
     kernels = [kernel for kernel in kernels_of(CHECKOUT) if kernel.head_dim]
     assert len(kernels) > 50
     for kernel in kernels:
         for arch in kernel.archs:
-            for loop in ("plain", "featured")[: 1 if kernel.op in ("fwd_tall", "fwd_wide") else 2]:
+            for loop in ("plain", "featured")[: 1 if kernel.op in PLAIN else 2]:
                 tile_of(arch_named(arch), kernel.op, kernel.dtype, kernel.head_dim, loop)
 
 
@@ -58,6 +61,7 @@ def test_every_row_is_some_kernels():
     [
         ("gfx942", "fwd", 128, 128, 256),
         ("gfx942", "fwd", 256, 256, 512),
+        ("gfx942", "fwd_uneven", 192, 128, 256),
         ("gfx942", "fwd_wide", 512, 64, 512),
         ("gfx1030", "fwd_wide", 512, 16, 128),
         ("gfx942", "decode", 64, 32, 128),
@@ -147,7 +151,10 @@ def test_cpp_gets_a_row_for_each_dtype_and_loop_with_what_differs_from_the_defau
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (one(kernel="fwdd"), "no kernel fwdd; known: fwd, fwd_tall, fwd_wide, fwd_masked, decode,"),
+        (
+            one(kernel="fwdd"),
+            "no kernel fwdd; known: fwd, fwd_tall, fwd_uneven, fwd_wide, fwd_masked, decode,",
+        ),
         (one(isa="rdna9"), "fwd.rdna9: no such ISA; known: cdna1,"),
         (one(", wave = 4"), "fwd.rdna3: row 1: not a field: wave"),
         (one(", pairs = 4"), "fwd.rdna3: row 1: fwd has no pairs"),

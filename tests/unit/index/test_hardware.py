@@ -224,6 +224,12 @@ def test_an_arch_that_shares_calls_can_have_more(add, tmp_path):
         add(REPORT, wheels=sharing(tmp_path, gfx1030=more))
 
 
+def test_an_arch_that_shares_calls_can_lack_kernels(add, tmp_path):
+    other = {**SUITE["gfx1030"], "fa_fwd_tall_fp16_d64": [1, 2]}
+    lacking = {"like": "gfx908", "kernels": {"fa_fwd_tall_fp16_d64": []}}
+    assert add(REPORT, wheels=sharing(tmp_path, gfx908=other, gfx1030=lacking)).is_file()
+
+
 def test_an_arch_that_shares_what_is_shared_has_no_calls(add, tmp_path):
     with pytest.raises(PublishError, match="the wheel has no calls for gfx1030"):
         add(REPORT, wheels=sharing(tmp_path, gfx1030="gfx908", gfx908="gfx942"))

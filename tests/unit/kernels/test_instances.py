@@ -56,8 +56,9 @@ def test_the_table_of_the_project_is_right(generate):
         f"fa_{each.format(dtype)}"
         for dtype in ("fp16", "bf16")
         for each in (
-            *of_head_dims, "fwd_tall_{}_d64", "fwd_tall_{}_d128", "fwd_wide_{}_d512", "fwd_{}_d80",
-            "decode_{}_d80", "fwd_masked_{}_d64", "fwd_masked_{}_d128", "mask_ranges_{}",
+            *of_head_dims, "fwd_tall_{}_d64", "fwd_tall_{}_d128", "fwd_uneven_{}_d192",
+            "bwd_dkdv_uneven_{}_d192", "bwd_dq_uneven_{}_d192", "fwd_wide_{}_d512",
+            "fwd_{}_d80", "decode_{}_d80", "fwd_masked_{}_d64", "fwd_masked_{}_d128", "mask_ranges_{}",
             "append_{}", "reference_{}", "combine_{}", "bwd_delta_{}", "bwd_convert_{}"
         )
     }  # fmt: skip
@@ -67,7 +68,13 @@ def test_the_table_of_the_project_is_right(generate):
     assert {(i.head_dim, i.archs) for i in tall} == {(64, ("gfx1151",)), (128, ("gfx1151", "gfx1201"))}
     of_80 = {i for i in instances if i.head_dim == 80}
     assert {i.archs for i in of_80} == {("gfx1100", "gfx1102", "gfx1151", "gfx1201")}
-    assert all(i.archs == generate.known().archs for i in {*instances} - with_atomics - tall - of_80)
+    uneven = {i for i in instances if i.op == "fwd_uneven"}
+    of_gradients = {i for i in instances if i.op in {"bwd_dkdv_uneven", "bwd_dq_uneven"}}
+    assert {i.archs for i in of_gradients} == {("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1102")}
+    without = {"gfx908", "gfx1030"}
+    assert {i.archs for i in uneven} == {tuple(a for a in generate.known().archs if a not in without)}
+    others = {*instances} - with_atomics - tall - of_80 - uneven - of_gradients
+    assert all(i.archs == generate.known().archs for i in others)
 
 
 @pytest.fixture
@@ -101,10 +108,11 @@ def test_the_known_names(generate):
     assert names.archs == tuple(known_archs())
     assert names.dtypes == ("fp16", "bf16")
     forward = (
-        "fwd", "fwd_tall", "fwd_wide", "fwd_masked", "mask_ranges",
+        "fwd", "fwd_tall", "fwd_uneven", "fwd_wide", "fwd_masked", "mask_ranges",
         "append", "reference", "decode", "combine",
     )  # fmt: skip
-    assert names.ops == (*forward, "bwd_delta", "bwd_dkdv", "bwd_dq", "bwd_fused", "bwd_convert")
+    backward = ("bwd_dkdv", "bwd_dq", "bwd_dkdv_uneven", "bwd_dq_uneven")
+    assert names.ops == (*forward, "bwd_delta", *backward, "bwd_fused", "bwd_convert")
 
 
 def test_a_row_is_for_the_archs_that_have_what_it_needs(generate):
@@ -126,9 +134,9 @@ def test_all_problems_are_reported_at_once_with_their_row(problems):
         "unknown key 'version'",
         "row 1: unknown key 'archs'",
         (
-            "row 1: unknown op 'fwdd' (did you mean fwd?); known: fwd, fwd_tall, fwd_wide, fwd_masked, "
-            "mask_ranges, append, reference, decode, combine, bwd_delta, bwd_dkdv, bwd_dq, bwd_fused, "
-            "bwd_convert"
+            "row 1: unknown op 'fwdd' (did you mean fwd?); known: fwd, fwd_tall, fwd_uneven, fwd_wide, "
+            "fwd_masked, mask_ranges, append, reference, decode, combine, bwd_delta, bwd_dkdv, bwd_dq, "
+            "bwd_dkdv_uneven, bwd_dq_uneven, bwd_fused, bwd_convert"
         ),
         "row 1: unknown dtype 'fp32'; known: fp16, bf16",
         "row 1: head dim 0 is not a positive whole number",
@@ -137,7 +145,7 @@ def test_all_problems_are_reported_at_once_with_their_row(problems):
         "row 2: dtypes must be a list with at least one dtype",
         (
             "row 2: unknown feature 'atomic_add' (did you mean atomic_fadd_f32?); known: atomic_fadd_f32, "
-            "steps_of_16, tall_d128, tall_d64"
+            "steps_of_16, tall_d128, tall_d64, uneven_bwd_d192, uneven_d192"
         ),
         "row 2: feature atomic_fadd_f32 stands there twice",
         "row 2: head_dims must be a list with at least one head dim",

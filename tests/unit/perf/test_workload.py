@@ -199,7 +199,7 @@ def backward(name, arch="gfx942"):
 
 def test_a_backward_is_useful_two_and_a_half_times_the_forward():
     """As the table adds it up, over all workgroups of the kernel that does most."""
-    split, fused = (whole.products for whole in WHOLES)
+    split, fused, _ = (whole.products for whole in WHOLES)
     dkdv, _ = backward("fa_bwd_dkdv_fp16_d64")
     assert (dkdv.op, dkdv.dtype, dkdv.head_dim, dkdv.launch.grid) == ("bwd_dkdv", "fp16", 64, (4, 1, 1))
     ctypes.memset(dkdv.memory["dk"].address, 0, 128 * 64 * 2)
@@ -211,6 +211,25 @@ def test_a_backward_is_useful_two_and_a_half_times_the_forward():
     one, _ = backward("fa_bwd_fused_fp16_d64")
     ctypes.memset(one.memory["dk"].address, 0, 128 * 64 * 2)
     assert fused * 4 * one.flop(one.memory) == split * whole
+
+
+def test_another_head_dim_of_v_counts_in_its_own_products():
+    pairs, (*_, uneven) = 512 * 512, WHOLES
+    forward = ours.forward(kernel("fa_fwd_uneven_fp16_d192"))
+    ctypes.memset(forward.memory["lse"].address, 0, 3 * 4)
+    assert forward.flop(forward.memory) == 2 * 3 * 512 * (192 + 128)
+    assert ours.rows_of(forward.flop(forward.memory), 192, op=forward.op) == 3
+    assert [len(forward.memory[name].read()) for name in ("k", "v", "out")] == [
+        512 * 2 * n for n in (192, 128, 128)
+    ]
+    whole = {}
+    for name, written, row in (("dkdv", "dk", 192), ("dq", "dq", 192)):
+        workload, _ = backward(f"fa_bwd_{name}_uneven_fp16_d192")
+        rows = 512 // workload.launch.grid[0]
+        ctypes.memset(workload.memory[written].address, 0, rows * row * 2)
+        whole[name] = workload.flop(workload.memory) * workload.launch.grid[0]
+    assert whole == {"dkdv": 2 * pairs * 2 * (192 + 128), "dq": 2 * pairs * (2 * 192 + 128)}
+    assert uneven.products * whole["dkdv"] == 2 * pairs * (3 * 192 + 2 * 128)
 
 
 def test_delta_is_modelled_for_every_head_dim_that_the_others_have():
@@ -236,7 +255,7 @@ def test_a_causal_backward_is_the_workgroup_with_the_most_work():
         rows = workgroup_of(arch_named("gfx942"), f"bwd_{name}", "fp16", 64).rows
         for workload, first in ((whole, 0), (causal, begin)):
             ctypes.memset(workload.memory[written].address + first * 128, 0, rows * 128)
-        hidden = 2 * rows * (rows - 1) // 2 * 64 * gradients.PRODUCTS[name]
+        hidden = 2 * rows * (rows - 1) // 2 * 64 * sum(gradients.PRODUCTS[name])
         assert causal.flop(causal.memory) == whole.flop(whole.memory) - hidden
     [_] = backward("fa_bwd_convert_fp16_d64")
 
@@ -251,7 +270,7 @@ def test_the_last_queries_are_not_the_first():
 def test_only_backwards_are_backwards():
     names = (
         "fa_bwd_delta_fp16", "fa_bwd_dkdv_bf16_d96", "fa_bwd_dq_fp16_d256", "fa_bwd_fused_fp16_d64",
-        "fa_bwd_convert_bf16",
+        "fa_bwd_convert_bf16", "fa_bwd_dkdv_uneven_bf16_d192", "fa_bwd_dq_uneven_fp16_d192",
     )  # fmt: skip
     assert all(map(gradients.has_backward, names))
     assert not any(map(ours.has_workload, names))

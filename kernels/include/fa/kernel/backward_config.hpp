@@ -65,6 +65,24 @@ constexpr DqConfig dq_config(Gfx arch, DType dtype, int head_dim, bool featured 
   return {};
 }
 
+// Of kernels whose v has another head dim than q and k, which have the plain loop only.
+constexpr DkDvConfig dkdv_uneven_config([[maybe_unused]] Gfx arch, [[maybe_unused]] DType dtype,
+                                        [[maybe_unused]] int head_dim,
+                                        [[maybe_unused]] bool featured = false) {
+#define FA_TILE_bwd_dkdv_uneven FA_FIRST_ROW
+#include "fa/kernel/tiles.inc"
+#undef FA_TILE_bwd_dkdv_uneven
+  return {};
+}
+
+constexpr DqConfig dq_uneven_config([[maybe_unused]] Gfx arch, [[maybe_unused]] DType dtype,
+                                    [[maybe_unused]] int head_dim, [[maybe_unused]] bool featured = false) {
+#define FA_TILE_bwd_dq_uneven FA_FIRST_ROW
+#include "fa/kernel/tiles.inc"
+#undef FA_TILE_bwd_dq_uneven
+  return {};
+}
+
 // The kernel that computes dq too; not every ISA has rows for it.
 constexpr DkDvConfig fused_config([[maybe_unused]] Gfx arch, [[maybe_unused]] DType dtype,
                                   [[maybe_unused]] int head_dim, [[maybe_unused]] bool featured = false) {
@@ -102,13 +120,21 @@ constexpr DkDvTile tile_of(const DkDvConfig& config, Gfx arch) {
 constexpr DkDvTile dkdv_tile(Gfx arch, DType dtype, int head_dim) {
   return tile_of(dkdv_config(arch, dtype, head_dim), arch);
 }
+constexpr DkDvTile dkdv_uneven_tile(Gfx arch, DType dtype, int head_dim) {
+  return tile_of(dkdv_uneven_config(arch, dtype, head_dim), arch);
+}
 constexpr DkDvTile fused_tile(Gfx arch, DType dtype, int head_dim) {
   return tile_of(fused_config(arch, dtype, head_dim), arch);
 }
 
+constexpr FwdTile tile_of(const DqConfig& config, Gfx arch) {
+  return {config.waves * traits(arch).step_columns, config.waves * traits(arch).wave};
+}
 constexpr FwdTile dq_tile(Gfx arch, DType dtype, int head_dim) {
-  const int waves = dq_config(arch, dtype, head_dim).waves;
-  return {waves * traits(arch).step_columns, waves * traits(arch).wave};
+  return tile_of(dq_config(arch, dtype, head_dim), arch);
+}
+constexpr FwdTile dq_uneven_tile(Gfx arch, DType dtype, int head_dim) {
+  return tile_of(dq_uneven_config(arch, dtype, head_dim), arch);
 }
 
 }  // namespace fa

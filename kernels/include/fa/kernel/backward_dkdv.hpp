@@ -280,9 +280,14 @@ FA_DEVICE void store(const B& block, int wave_key, typename B::Sums& sums) {
   visible.window_left = here_uniform(visible.window_left);
   visible.window_right = here_uniform(visible.window_right);
 #endif
-  store_gradient<typename B::Unit, B::kDType, B::kHeadDim>(
-      sums, gradient, at, wave_key, sequence.seqlen_k, factor, block.passer(),
-      [&](int key) { return visible.first_row(key) < visible.last_row(key); });
+  const auto seen = [&](int key) { return visible.first_row(key) < visible.last_row(key); };
+  if (B::kUneven && of_v) {
+    store_gradient<typename B::Unit, B::kDType, B::kValueDim>(sums, gradient, at, wave_key, sequence.seqlen_k,
+                                                              factor, block.passer(), seen);
+    return;
+  }
+  store_gradient<typename B::Unit, B::kDType, B::kHeadDim>(sums, gradient, at, wave_key, sequence.seqlen_k,
+                                                           factor, block.passer(), seen);
 }
 
 }  // namespace fa

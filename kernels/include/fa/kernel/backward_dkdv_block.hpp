@@ -6,26 +6,32 @@
 #include "fa/kernel/scoring.hpp"
 #include "fa/tile/dropout_columns.hpp"
 #include "fa/tile/score_tile.hpp"
+#include "fa/tile/uneven_stage.hpp"
 
 namespace fa {
 
 enum class Role { weights, gradients };
 
-// kHasDq: of the kernel that computes dq too (kernel/backward_fused.hpp).
-template <Gfx kGfx, DType kElement, int kDim, bool kWithFeatures, bool kHasDq = false>
+// kHasDq: of the kernel that computes dq too (kernel/backward_fused.hpp).  kOfValues: the head dim of v and
+// dout; where it is another one, kernel/backward_dkdv_uneven.hpp has the loop.
+template <Gfx kGfx, DType kElement, int kDim, bool kWithFeatures, bool kHasDq = false, int kOfValues = kDim>
 struct DkDvBlock {
   static constexpr Gfx kArch = kGfx;
   static constexpr bool kWithDq = kHasDq;
   static constexpr DType kDType = kElement;
-  static constexpr int kHeadDim = kDim;
+  static constexpr int kHeadDim = kDim, kValueDim = kOfValues;
+  static constexpr bool kUneven = kValueDim != kHeadDim;
   static constexpr bool kFeatured = kWithFeatures;
   static constexpr ArchTraits kTraits = traits(kGfx);
-  static constexpr DkDvConfig kConfig = kWithDq ? fused_config(kGfx, kDType, kHeadDim, kFeatured)
-                                                : dkdv_config(kGfx, kDType, kHeadDim, kFeatured);
-  FA_REQUIRE_ROW("bwd_dkdv", kWithDq || kConfig.pairs > 0);
+  static constexpr DkDvConfig kConfig = kWithDq   ? fused_config(kGfx, kDType, kHeadDim, kFeatured)
+                                        : kUneven ? dkdv_uneven_config(kGfx, kDType, kHeadDim, kFeatured)
+                                                  : dkdv_config(kGfx, kDType, kHeadDim, kFeatured);
+  FA_REQUIRE_ROW("bwd_dkdv", kWithDq || kUneven || kConfig.pairs > 0);
+  FA_REQUIRE_ROW("bwd_dkdv_uneven", !kUneven || kConfig.pairs > 0);
   FA_REQUIRE_ROW("bwd_fused", !kWithDq || kConfig.pairs > 0);
-  static constexpr DkDvTile kTile =
-      kWithDq ? fused_tile(kGfx, kDType, kHeadDim) : dkdv_tile(kGfx, kDType, kHeadDim);
+  static constexpr DkDvTile kTile = kWithDq   ? fused_tile(kGfx, kDType, kHeadDim)
+                                    : kUneven ? tile_of(kConfig, kGfx)
+                                              : dkdv_tile(kGfx, kDType, kHeadDim);
   static_assert(kTile.threads == 2 * kConfig.pairs * kTraits.wave,
                 "tiles.toml: both loops need the same pairs");
   static constexpr int kPairs = kConfig.pairs, kQueries = kConfig.queries;
@@ -57,8 +63,10 @@ struct DkDvBlock {
   static constexpr bool kRowMajor = kConfig.row_major;
   static_assert(!kRowMajor || (kTraits.transposed_reads && kPingPong),
                 "tiles.toml: row_major needs ping_pong, and an ISA with reads that transpose");
-  using Stage = Choice<kRowMajor, TurnedTensors<Unit, kQueries, kHeadDim, kMovers, 2>,
-                       TransposedStage<Unit, kQueries, kHeadDim, kMovers, kPadded, 2, kConfig.overlaid>>;
+  using Stage =
+      Choice<kUneven, UnevenStage<Unit, kQueries, kHeadDim, kValueDim, kMovers, kPadded>,
+             Choice<kRowMajor, TurnedTensors<Unit, kQueries, kHeadDim, kMovers, 2>,
+                    TransposedStage<Unit, kQueries, kHeadDim, kMovers, kPadded, 2, kConfig.overlaid>>>;
   using View = BufferView<kQueries, kHeadDim * 2, kTraits.buffer_word3>;
   using OwnView = BufferView<Unit::kN, kHeadDim * 2, kTraits.buffer_word3>;
   using Own = Query<Unit, kHeadDim, kConfig.own_steps, kPadded>;

@@ -30,7 +30,7 @@ FA_DEVICE void add_keys(const B& block, const BwdParams& params, int wave_row, c
   Unchanged convert;
   const auto load = [&](int first) {
     keys.load([&](int) { return typename B::View(source.k, first); }, block.mover());
-    values.load(typename B::View(source.v, first), block.mover());
+    values.load(typename B::ValueView(source.v, first), block.mover());
   };
   load(tiles.begin);
   if constexpr (kShortPrologue) numbers = block.load_numbers(loaded(), wave_row);
@@ -70,7 +70,7 @@ FA_DEVICE void add_keys_row_major(const B& block, const BwdParams& params, int w
   Unchanged convert;
   const auto load = [&](int first) {
     keys.load(typename B::View(source.k, first), block.mover());
-    values.load(typename B::View(source.v, first), block.mover());
+    values.load(typename B::ValueView(source.v, first), block.mover());
   };
   const auto store = [&](int at) {
     keys.store(block.lds + at, convert, block.mover());
@@ -125,10 +125,10 @@ FA_DEVICE void add_keys_early(const B& block, int wave_row, const typename B::Ti
   const auto load = [&](int first) {
     if constexpr (kFixed) {
       keys.load_at(place, typename B::View(source.k, first), block.thread);
-      values.unit[0] = typename B::View(source.v, first).template read_at<u32x4>(from);
+      values.unit[0] = typename B::ValueView(source.v, first).template read_at<u32x4>(from);
     } else {
       keys.load([&](int) { return typename B::View(source.k, first); }, block.mover());
-      values.load(typename B::View(source.v, first), block.mover());
+      values.load(typename B::ValueView(source.v, first), block.mover());
     }
   };
   const auto store_rows = [&] {
@@ -242,6 +242,19 @@ FA_DEVICE void run_dq(BwdArguments arguments, LdsBytes lds) {
     } else {                                                                                                 \
       fa::run_dq<Plain>(arguments, (fa::LdsBytes)lds);                                                       \
     }                                                                                                        \
+  }
+
+// The same where v and dout have another head dim, without features.
+#define FA_DQ_UNEVEN(name, dtype, head_dim)                                                                  \
+  extern "C" __attribute__((global))                                                                         \
+  __attribute__((amdgpu_flat_work_group_size(fa::dq_uneven_tile(fa::kCurrentGfx, dtype, head_dim).threads,   \
+                                             fa::dq_uneven_tile(fa::kCurrentGfx, dtype, head_dim).threads))) \
+  __attribute__((                                                                                            \
+      amdgpu_waves_per_eu(fa::dq_uneven_config(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void      \
+  name(const fa::BwdParams) {                                                                                \
+    using B = fa::DqBlock<fa::kCurrentGfx, dtype, head_dim, false, fa::kUnevenValueDim>;                     \
+    __attribute__((shared, aligned(16))) static char lds[B::kLdsBytes];                                      \
+    fa::run_dq<B>(fa::backward_arguments(), (fa::LdsBytes)lds);                                              \
   }
 
 }  // namespace fa

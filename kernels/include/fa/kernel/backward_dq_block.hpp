@@ -4,22 +4,27 @@
 
 #include "fa/kernel/backward_block.hpp"
 #include "fa/kernel/backward_dq_both.hpp"
+#include "fa/kernel/backward_dq_features.hpp"
 #include "fa/kernel/scoring.hpp"
 #include "fa/tile/dropout.hpp"
 #include "fa/tile/turned.hpp"
 
 namespace fa {
 
-template <Gfx kGfx, DType kElement, int kDim, bool kWithFeatures>
+// kOfValues: the head dim of v and dout.
+template <Gfx kGfx, DType kElement, int kDim, bool kWithFeatures, int kOfValues = kDim>
 struct DqBlock {
   static constexpr Gfx kArch = kGfx;
   static constexpr DType kDType = kElement;
-  static constexpr int kHeadDim = kDim;
+  static constexpr int kHeadDim = kDim, kValueDim = kOfValues;
+  static constexpr bool kUneven = kValueDim != kHeadDim;
   static constexpr bool kFeatured = kWithFeatures;
   static constexpr ArchTraits kTraits = traits(kGfx);
-  static constexpr DqConfig kConfig = dq_config(kGfx, kDType, kHeadDim, kFeatured);
-  FA_REQUIRE_ROW("bwd_dq", kConfig.waves > 0);
-  static constexpr FwdTile kTile = dq_tile(kGfx, kDType, kHeadDim);
+  static constexpr DqConfig kConfig = kUneven ? dq_uneven_config(kGfx, kDType, kHeadDim, kFeatured)
+                                              : dq_config(kGfx, kDType, kHeadDim, kFeatured);
+  FA_REQUIRE_ROW("bwd_dq", kUneven || kConfig.waves > 0);
+  FA_REQUIRE_ROW("bwd_dq_uneven", !kUneven || kConfig.waves > 0);
+  static constexpr FwdTile kTile = kUneven ? tile_of(kConfig, kGfx) : dq_tile(kGfx, kDType, kHeadDim);
   static constexpr int kKeys = kConfig.keys;
   static constexpr bool kPadded = kConfig.padded_tiles;
 
@@ -36,17 +41,18 @@ struct DqBlock {
   static constexpr bool kRowMajor = kConfig.row_major;
   static_assert(!kRowMajor || kTraits.transposed_reads, "tiles.toml: the ISA has no reads that transpose");
   using Turned = TurnedStage<Unit, kKeys, kHeadDim, kTile.threads>;
-  using Keys =
-      Choice<kRowMajor, Turned, TransposedStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded, 1, false>>;
-  using Values = Choice<kRowMajor, Turned, KeyStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded>>;
+  using Keys = Choice<kRowMajor, Turned,
+                      TransposedStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded, 1, false, kUneven>>;
+  using Values = Choice<kRowMajor, TurnedStage<Unit, kKeys, kValueDim, kTile.threads>,
+                        KeyStage<Unit, kKeys, kValueDim, kTile.threads, kPadded>>;
   using View = BufferView<kKeys, kHeadDim * 2, kTraits.buffer_word3>;
+  using ValueView = BufferView<kKeys, kValueDim * 2, kTraits.buffer_word3>;
   using NumberView = BufferView<Unit::kN, sizeof(float), kTraits.buffer_word3>;
-  using OwnView = BufferView<Unit::kN, kHeadDim * 2, kTraits.buffer_word3>;
   static constexpr bool kPaddedOwn = kPadded && Unit::kM != 32;
   // Whether what only a wave itself reads is in the order of reads.  Above head dim 128 that takes registers.
   static constexpr bool kFragments = kPaddedOwn && Unit::kColumns == 1 && kHeadDim <= 128;
   using Q = Query<Unit, kHeadDim, kConfig.q_steps, kPaddedOwn, kFragments>;
-  using Dout = Query<Unit, kHeadDim, kConfig.dout_steps, kPaddedOwn, kFragments>;
+  using Dout = Query<Unit, kValueDim, kConfig.dout_steps, kPaddedOwn, kFragments>;
   using P = Packed<Unit, kKeys, kDType>;
   using Operand = PackedOperand<Unit, kKeys, kDType, kPadded, kFragments>;
   using Drop = Dropout<Unit, kKeys>;
@@ -134,7 +140,9 @@ struct DqBlock {
   FA_DEVICE Own load_own(const BwdParams& params, const BwdInput& tensor, float sign_of, int wave_row,
                          LdsBytes place) const {
     const bool ragged = params.cu_seqlens_q != nullptr;
-    const OwnView view(rows_of(tensor, ragged, batch, head, sequence.q_first, sequence.seqlen_q), wave_row);
+    constexpr int kBytes = Own::kSteps * Unit::kK * 2;
+    const HeadRows rows = rows_of(tensor, ragged, batch, head, sequence.q_first, sequence.seqlen_q);
+    const BufferView<Unit::kN, kBytes, kTraits.buffer_word3> view(rows, wave_row);
     Unchanged convert;
     return Own(place, view, QuerySign(sign_of), convert, lane);
   }
@@ -169,7 +177,7 @@ struct DqBlock {
   // dS in the place of dP, from the tile `at`.
   FA_DEVICE void find(Result& dp, LdsBytes at, int wave_row, int first, const Tiles& tiles, const Q& q,
                       const Dout& dout, const Numbers& numbers, const Starts& starts) const {
-    const uint32_t bits = kFeatured ? kept(wave_row, first) : 0;
+    const uint32_t bits = kFeatured ? kept_of(*this, wave_row, first) : 0;
     Result s;
     if constexpr (kKeepsStarts) {
       s[0] = starts.s[0], dp[0] = starts.dp[0];
@@ -187,7 +195,7 @@ struct DqBlock {
       multiply_both(*this, at, s, dp, q, dout);
     }
     if constexpr (kFeatured) {
-      gradients_of_scores(s, dp, wave_row, first, numbers, bits);
+      gradients_of_scores(*this, s, dp, wave_row, first, numbers, bits);
     } else if constexpr (!kConfig.interleaved) {
       each(dp, [&](float x, int c, int f) {
         return __builtin_amdgcn_exp2f(element<Unit>(s, c, f) * factor) * x;
@@ -227,48 +235,6 @@ struct DqBlock {
     if constexpr (!kFeatured && kFragments) return;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) Unit::settle(result[step]);
-  }
-
-  // dS in the place of dP.
-  FA_DEVICE void gradients_of_scores(Result& s, Result& dp, int wave_row, int first, const Numbers& numbers,
-                                     uint32_t bits) const {
-    // On the path without ALiBi the compiler leaves one wait state too few between the last matrix
-    // instruction and what reads its result (LLVM 22; the static checks find it).  It does not count these.
-    if constexpr (traits(kGfx).unit == MatrixUnit::mfma) asm volatile("s_nop 1");
-    const Scoring scoring(loaded_here(arguments), batch, head);
-    float distance[kColumns];
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c) {
-      distance[c] = static_cast<float>(first + Unit::held_begin(lane, kKeys) -
-                                       visible.diagonal(wave_row + Unit::column(lane, c)));
-    }
-    if (scoring.drops()) {
-      in_order(dp, [&](float x, int c, int f) {
-        const int all = static_cast<int>(bits << (32 - Drop::kBits + c * Drop::kHeld + f)) >> 31;
-        return __builtin_bit_cast(float, __builtin_bit_cast(int, x* scoring.kept) & all);
-      });
-    }
-    scoring.cap([&](const auto& action) { in_order(s, action); });
-    if (scoring.caps()) {
-      in_order(dp, [&](float x, int c, int f) {
-        return (x - numbers.delta[c]) * scoring.cap_derivative(element<Unit>(s, c, f));
-      });
-    } else {
-      in_order(dp, [&](float x, int c, int) { return x - numbers.delta[c]; });
-    }
-    in_order(dp, [&](float x, int c, int f) {
-      const float away = distance[c] + static_cast<float>(Unit::held_step(f));
-      return x * scoring.probability(element<Unit>(s, c, f), away, numbers.lse[c]);
-    });
-  }
-
-  FA_DEVICE uint32_t kept(int wave_row, int first) const {
-    const Scoring scoring(loaded_here(arguments), batch, head);
-    if (!scoring.drops()) return 0;
-    const Drop dropout{scoring.below, scoring.key};
-    return dropout.kept(first, lane, [&](int c, unsigned group) {
-      return dropout_words(scoring.key, batch, head, wave_row + Unit::column(lane, c), group);
-    });
   }
 
   // Hides keys that a query does not see.

@@ -12,18 +12,19 @@ FA_DEVICE void multiply_both(const B& block, LdsBytes tiles, typename B::Result&
                              const typename B::Q& q, const typename B::Dout& dout) {
   using Unit = typename B::Unit;
   using A = typename Unit::A;
-  constexpr int kCount = B::Q::kSteps;
-  static_assert(B::kSteps == 1 && B::Q::kSteps == B::Dout::kSteps, "a step's rows");
+  constexpr int kCount = B::Q::kSteps, kAll = kCount + B::Dout::kSteps;
+  static_assert(B::kSteps == 1, "a step's rows");
   const auto read = [&](int j) {
     const int lane = block.reader(), row = Unit::a_row(lane);
-    const int unit = (j % kCount * Unit::kK + Unit::run_begin(lane)) / 8;
+    const int unit = ((j < kCount ? j : j - kCount) * Unit::kK + Unit::run_begin(lane)) / 8;
     return j < kCount ? B::Keys::RowTile::template read<A>(B::Keys::rows_of(tiles, 0), row, unit)
                       : B::Values::Tile::template read<A>(tiles + B::kValuesAt, row, unit);
   };
   typename B::Result p;
   // After each part of a step.
   const auto interleave = [&](int i) {
-    constexpr int kFirst = Unit::kParts * kCount, kParts = kFirst - 1, kPairs = B::P::kHeld / 2;
+    constexpr int kFirst = Unit::kParts * kCount, kParts = Unit::kParts * kAll - kFirst - 1,
+                  kPairs = B::P::kHeld / 2;
     if (i == kFirst) B::template prioritise<2>();
     if (B::kFeatured || i <= kFirst) return;
     const int part = i - kFirst - 1;
@@ -43,7 +44,7 @@ FA_DEVICE void multiply_both(const B& block, LdsBytes tiles, typename B::Result&
         Unit::multiply(dp[0], a, dout.operand(j - kCount));
       }
     };
-    read_ahead<2 * kCount, B::kConfig.prefetch>(read, multiply, interleave);
+    read_ahead<kAll, B::kConfig.prefetch>(read, multiply, interleave);
   } else {
     const auto multiply = [&](int j, int half, const A& a) {
       if (j < kCount) {
@@ -52,7 +53,7 @@ FA_DEVICE void multiply_both(const B& block, LdsBytes tiles, typename B::Result&
         Unit::multiply_half(dp[0], a, dout.operand(j - kCount), half);
       }
     };
-    read_ahead_of_halves<2 * kCount, B::kConfig.prefetch>(read, multiply, interleave);
+    read_ahead_of_halves<kAll, B::kConfig.prefetch>(read, multiply, interleave);
   }
   if (!B::kFeatured) s[0] = p[0];
   Unit::pin(dp[0]);

@@ -41,7 +41,8 @@ namespace fa {
 //   dkdv, fused       x = ceil(seqlen_k / block_n), y = nheads_k  (dkdv_tile, fused_tile)
 //   dq                x = ceil(seqlen_q / block_m), y = nheads    (dq_tile)
 //
-// Kernels for any head dim, delta and convert, read head_dim; the others are made for one.
+// Kernels for any head dim, delta and convert, read head_dim, which for delta is that of out and dout; the
+// others are made for one.
 //
 // dq_blocks: blocks of kSumRows queries of one head, in dq_sums.
 

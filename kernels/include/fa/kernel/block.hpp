@@ -7,6 +7,7 @@
 #pragma once
 
 #include "fa/arch/device.hpp"
+#include "fa/kernel/arguments.hpp"
 #include "fa/kernel/config.hpp"
 #include "fa/kernel/order.hpp"
 #include "fa/kernel/params.hpp"
@@ -29,34 +30,6 @@
 #include "fa/tile/view.hpp"
 
 namespace fa {
-
-// The kernel's arguments in the constant address space.
-using Arguments = __attribute__((address_space(4))) const FwdParams*;
-FA_DEVICE Arguments kernel_arguments() { return (Arguments)__builtin_amdgcn_kernarg_segment_ptr(); }
-
-// The same arguments behind a pointer that the compiler cannot recognise.  Otherwise it loads what two loops
-// need before the first of them, which takes more scalar registers than there are.
-FA_DEVICE const FwdParams& reloaded(Arguments arguments) {
-  asm volatile("" : "+s"(arguments));
-  return *(const FwdParams*)arguments;
-}
-
-// What a kernel without features needs before its loop, loaded with one wait; the compiler would wait for
-// each value where it is used first.
-FA_DEVICE FwdParams loaded_at_once(Arguments arguments) {
-  FwdParams params = reloaded(arguments);
-  loaded_together(params.q, params.k, params.v, params.out, params.lse);
-  pointers_together(params.cu_seqlens_q, params.cu_seqlens_k, params.seqused_k, params.leftpad_k,
-                    params.cache_batch_idx, params.block_table, params.alibi_slopes);
-  loaded_together(params.q_batch, params.q_row, params.q_head, params.k_batch, params.k_row, params.k_head,
-                  params.v_batch, params.v_row, params.v_head);
-  loaded_together(params.o_batch, params.o_row, params.o_head, params.lse_batch, params.lse_head);
-  loaded_together(params.seqlen_q, params.seqlen_k, params.rows_q, params.rows_k, params.batch_k,
-                  params.nheads, params.nheads_k, params.window_left, params.window_right);
-  loaded_together(params.scale, params.softcap, params.dropout_below, params.dies, params.die_each,
-                  params.die_more);
-  return params;
-}
 
 // kFolded: products start from minus the maximum, which spares the VALU a subtraction for each score; where
 // matrix instructions run while the VALU works, that would win nothing.  kStartsShifted: nothing changes the
@@ -93,23 +66,29 @@ struct Block {
   static constexpr bool kDrops = kFeatured && !kPacked;
   static constexpr bool kTall = kRows == Rows::many_queries;
   static constexpr bool kWide = kRows == Rows::shared_queries;
+  static constexpr bool kUneven = kRows == Rows::uneven_queries;
+  static_assert(!kUneven || kHeadDim == kUnevenHeadDim, "table.toml: fwd_uneven has one head dim");
+  static constexpr int kValueDim = kUneven ? kUnevenValueDim : kHeadDim;  // of v and out
   static constexpr FwdConfig kConfig = kPacked   ? decode_config(kGfx, kDType, kHeadDim, kFeatured)
                                        : kTall   ? tall_config(kGfx, kDType, kHeadDim, kFeatured)
+                                       : kUneven ? uneven_config(kGfx, kDType, kHeadDim, kFeatured)
                                        : kWide   ? wide_config(kGfx, kDType, kHeadDim, kFeatured)
                                        : kMasked ? fwd_masked_config(kGfx, kDType, kHeadDim, kWithFeatures)
                                                  : fwd_config(kGfx, kDType, kHeadDim, kFeatured);
-  FA_REQUIRE_ROW("fwd", kPacked || kTall || kWide || kMasked || kConfig.waves > 0);
+  FA_REQUIRE_ROW("fwd", kPacked || kTall || kUneven || kWide || kMasked || kConfig.waves > 0);
   FA_REQUIRE_ROW("fwd_tall", !kTall || kConfig.waves > 0);
+  FA_REQUIRE_ROW("fwd_uneven", !kUneven || kConfig.waves > 0);
   FA_REQUIRE_ROW("fwd_wide", !kWide || kConfig.waves > 0);
   FA_REQUIRE_ROW("fwd_masked", !kMasked || kConfig.waves > 0);
   FA_REQUIRE_ROW("decode", !kPacked || kConfig.waves > 0);
   static constexpr FwdTile kTile = kPacked   ? decode_tile(kGfx, kDType, kHeadDim)
                                    : kTall   ? tall_tile(kGfx, kDType, kHeadDim)
+                                   : kUneven ? uneven_tile(kGfx, kDType, kHeadDim)
                                    : kWide   ? wide_tile(kGfx, kDType, kHeadDim)
                                    : kMasked ? fwd_masked_tile(kGfx, kDType, kHeadDim)
                                              : fwd_tile(kGfx, kDType, kHeadDim);
   static constexpr int kKeys = kConfig.keys;
-  static constexpr int kRowBytes = kHeadDim * 2;
+  static constexpr int kRowBytes = kHeadDim * 2, kValueBytes = kValueDim * 2;
 
   // The unit multiplies fp16 only, and bf16 is narrowed to it.  If that is not exact for all values loaded,
   // the featured loop computes the rows again in fp32.
@@ -130,25 +109,29 @@ struct Block {
   static_assert(!(kTwoTiles || kDirect) || kTraits.transposed_reads,
                 "tiles.toml: the ISA has no reads that transpose");
   static_assert(!kDirect || kTraits.direct_loads, "tiles.toml: the ISA has no loads straight into LDS");
-  using Turned = TurnedStage<Unit, kKeys, kHeadDim, kTile.threads>;
-  template <bool kSpread, class Staged>
-  using StageOf = Choice<kDirect, DirectStage<Unit, kKeys, kHeadDim, kTile.threads, kSpread>,
-                         Choice<kTwoTiles, Turned, Staged>>;
-  using Keys = StageOf<true, KeyStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded>>;
+  template <int kWidth, bool kSpread, class Staged>
+  using StageOf = Choice<kDirect, DirectStage<Unit, kKeys, kWidth, kTile.threads, kSpread>,
+                         Choice<kTwoTiles, TurnedStage<Unit, kKeys, kWidth, kTile.threads>, Staged>>;
+  using Keys = StageOf<kHeadDim, true, KeyStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded>>;
   using ValueTile = Choice<kWide && Unit::kM == 16, PlacedTile<ShortFragments<kHeadDim, kKeys * 2>>,
-                           LdsTile<kHeadDim, kKeys * 2, Unit::kM, kPadded>>;
-  using Values = StageOf<false, ValueStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded, kConfig.value_lanes,
-                                           kConfig.half_stores, ValueTile>>;
+                           LdsTile<kValueDim, kKeys * 2, Unit::kM, kPadded>>;
+  using Values = StageOf<kValueDim, false,
+                         ValueStage<Unit, kKeys, kValueDim, kTile.threads, kPadded, kConfig.value_lanes,
+                                    kConfig.half_stores, ValueTile>>;
   static constexpr int kSlices = kConfig.slices;  // of head_dim, each of another wave
   using Q = Query<Unit, kHeadDim / kSlices, kConfig.query_steps, kPadded>;
   using P = Probabilities<Unit, kKeys, kDType, kPadded, kConfig.schedule == Schedule::pipelined>;
   using Drop = Dropout<Unit, kKeys>;
-  using TileView = BufferView<kKeys, kRowBytes, kTraits.buffer_word3, kConfig.short_prologue>;
-  using QueryView = BufferView<Unit::kN, kRowBytes, kTraits.buffer_word3, kConfig.short_prologue>;
+  template <int kRowsOf, int kBytes>
+  using View = BufferView<kRowsOf, kBytes, kTraits.buffer_word3, kConfig.short_prologue>;
+  template <class Stage>
+  using TileView = View<kKeys, kSame<Stage, Keys> ? kRowBytes : kValueBytes>;
+  using QueryView = View<Unit::kN, kRowBytes>;
+  using OutView = View<Unit::kN, kValueBytes>;
   using LseView = BufferView<Unit::kN, sizeof(float), kTraits.buffer_word3>;
 
   static constexpr int kScoreSteps = kKeys / Unit::kM;
-  static constexpr int kOutSteps = kHeadDim / Unit::kM / (kPacked ? kConfig.waves : kSlices);
+  static constexpr int kOutSteps = kValueDim / Unit::kM / (kPacked ? kConfig.waves : kSlices);
   static_assert(!kPacked || kOutSteps * Unit::kM * kConfig.waves == kHeadDim, "a wave has whole steps");
   static_assert(!kPacked || !kConfig.buffer_stores, "packed rows are too far apart for 32-bit offsets");
   using Softmax = typename SoftmaxOf<Unit, kScoreSteps, !kFeatured && !kWide, kConfig, kMasked,

@@ -10,9 +10,10 @@
 namespace fa {
 
 // What the columns of a workgroup are: queries of one head, in workgroups of the usual size or larger ones,
-// or such that several waves share (kernel/wide.hpp), or, for decode, queries of all heads of q that share a
-// head of k and v.  Packed row r is head r % group of query r / group.
-enum class Rows { queries, many_queries, shared_queries, packed };
+// or whose rows of v are shorter than those of q and k (kernel/uneven.hpp), or such that several waves share
+// (kernel/wide.hpp), or, for decode, queries of all heads of q that share a head of k and v.  Packed row r is
+// head r % group of query r / group.
+enum class Rows { queries, many_queries, uneven_queries, shared_queries, packed };
 
 constexpr int larger(int a, int b) { return a > b ? a : b; }
 
@@ -92,6 +93,15 @@ constexpr FwdConfig tall_config([[maybe_unused]] Gfx arch, [[maybe_unused]] DTyp
   return {};
 }
 
+// Of kernels whose v has another head dim than q and k, which have the plain loop only.
+constexpr FwdConfig uneven_config([[maybe_unused]] Gfx arch, [[maybe_unused]] DType dtype,
+                                  [[maybe_unused]] int head_dim, [[maybe_unused]] bool featured = false) {
+#define FA_TILE_fwd_uneven FA_FIRST_ROW
+#include "fa/kernel/tiles.inc"
+#undef FA_TILE_fwd_uneven
+  return {};
+}
+
 // Of head dims that are divided among the waves of a workgroup.
 constexpr FwdConfig wide_config([[maybe_unused]] Gfx arch, [[maybe_unused]] DType dtype,
                                 [[maybe_unused]] int head_dim, [[maybe_unused]] bool featured = false) {
@@ -142,6 +152,11 @@ constexpr FwdTile fwd_tile(Gfx arch, DType dtype, int head_dim) {
 
 constexpr FwdTile tall_tile(Gfx arch, DType dtype, int head_dim) {
   const int waves = tall_config(arch, dtype, head_dim).waves;
+  return {waves * traits(arch).step_columns, waves * traits(arch).wave};
+}
+
+constexpr FwdTile uneven_tile(Gfx arch, DType dtype, int head_dim) {
+  const int waves = uneven_config(arch, dtype, head_dim).waves;
   return {waves * traits(arch).step_columns, waves * traits(arch).wave};
 }
 

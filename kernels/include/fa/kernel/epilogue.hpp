@@ -24,9 +24,9 @@ FA_DEVICE void store_in_short(const B& block, int wave_row, typename B::Out& o,
                           static_cast<int64_t>(static_cast<uint32_t>(params.o_row) * 2), rows};
   const uint64_t lse_at =
       batch * static_cast<uint64_t>(params.lse_batch) + head * static_cast<uint64_t>(params.lse_head) + first;
-  const typename B::QueryView out(out_rows, 0);
+  const typename B::OutView out(out_rows, 0);
   const typename B::LseView lse({reinterpret_cast<const char*>(params.lse + lse_at), sizeof(float), rows}, 0);
-  const int held = held_byte<Unit, B::kHeadDim>(block.lane, 0);
+  const int held = held_byte<Unit, B::kValueDim>(block.lane, 0);
   if (any_lane<Unit::kWave>(!softmax.sees_a_key(0))) {  // few calls have such rows
 #pragma unroll
     for (int f = 0; f < B::kOutSteps * Unit::kRows; ++f) {
@@ -54,14 +54,14 @@ FA_DEVICE void store_by_buffer(const B& block, int wave_row, const typename B::O
   const int64_t lse_at = in_batch * params.lse_batch + block.head * params.lse_head + sequence.q_first;
   char* const out_base = static_cast<char*>(params.out) + out_at * 2;
   const char* const lse_base = reinterpret_cast<const char*>(params.lse + lse_at);
-  const typename B::QueryView out({out_base, params.o_row * 2, sequence.seqlen_q}, wave_row);
+  const typename B::OutView out({out_base, params.o_row * 2, sequence.seqlen_q}, wave_row);
   const typename B::LseView lse({lse_base, sizeof(float), sequence.seqlen_q}, wave_row);
   const float kept = B::kDrops && params.dropout_below != 0 ? params.dropout_scale : 1;
 #pragma unroll
   for (int c = 0; c < Unit::kColumns; ++c) {
     const int column = Unit::column(block.lane, c);
     if (wave_row + column >= sequence.seqlen_q) continue;
-    const int held = held_byte<Unit, B::kHeadDim>(block.lane, 0);
+    const int held = held_byte<Unit, B::kValueDim>(block.lane, 0);
     store_column<Unit, B::kDType, B::kOutSteps>(
         o, c, softmax.inverse_sum(c) * (B::kOutUnit * kept), softmax.sees_a_key(c),
         [&](int byte, auto words) { out.write(column, held + byte, words); });
@@ -80,9 +80,9 @@ FA_DEVICE void store_partial(const B& block, const FwdParams& params, int64_t ls
     params.partial_lse[partial] = softmax.sees_a_key(c) ? softmax.log_sum_exp(c) : -__builtin_inff();
   }
   if (!softmax.sees_a_key(c)) return;
-  float* out = params.partial_out + partial * B::kHeadDim;
-  store_column_fp32<typename B::Unit, B::kHeadDim, B::kOutSteps>(o, c, softmax.inverse_sum(c) * B::kOutUnit,
-                                                                 out, block.lane, block.first_out_step());
+  float* out = params.partial_out + partial * B::kValueDim;
+  store_column_fp32<typename B::Unit, B::kValueDim, B::kOutSteps>(o, c, softmax.inverse_sum(c) * B::kOutUnit,
+                                                                  out, block.lane, block.first_out_step());
 }
 
 template <class B>
@@ -105,7 +105,7 @@ FA_DEVICE void store_row(const B& block, int row, const typename B::Out& o,
               (in_batch * params.o_batch + head_q * params.o_head + at * params.o_row) * 2;
   const float kept = B::kDrops && params.dropout_below != 0 ? params.dropout_scale : 1;
   const float factor = softmax.inverse_sum(c) * (B::kOutUnit * kept);
-  char* held = out + held_byte<Unit, B::kHeadDim>(block.lane, block.first_out_step());
+  char* held = out + held_byte<Unit, B::kValueDim>(block.lane, block.first_out_step());
   store_column<Unit, B::kDType, B::kOutSteps>(o, c, factor, softmax.sees_a_key(c), [=](int byte, auto words) {
     *reinterpret_cast<decltype(words)*>(held + byte) = words;
   });

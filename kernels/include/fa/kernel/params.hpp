@@ -10,7 +10,8 @@ namespace fa {
 
 // FwdParams: forward attention, passed by value as the only argument of every fa_fwd_* kernel.
 //
-//   q, out  (batch, seqlen_q, nheads, head_dim);  k, v (batch, seqlen_k, nheads_k, head_dim)
+//   q, out  (batch, seqlen_q, nheads, head_dim);  k, v (batch, seqlen_k, nheads_k, head_dim); out and v with
+//           another head_dim in kernel/uneven.hpp
 //   lse     (batch, nheads, seqlen_q) fp32 by its strides, rows contiguous, natural logarithm; +inf where a
 //           query sees no key (out is 0 there), and where a score is NaN or +inf (out is NaN there)
 //
@@ -134,6 +135,11 @@ inline constexpr float kLeastScale = 1e-6f;
 // The largest head dim of kernels with all features, and of any kernel (kernel/wide.hpp).
 inline constexpr int32_t kMaxHeadDim = 256;
 inline constexpr int32_t kMaxWideHeadDim = 512;
+
+// The head dim of v, and of out, in kernels where it is another one than that of q and k (kernel/uneven.hpp):
+// DeepSeek V2's and V3's.
+inline constexpr int32_t kUnevenHeadDim = 192;
+inline constexpr int32_t kUnevenValueDim = 128;
 
 // Parts that the keys of a sequence may be cut into: 32768 keys of one head, in the shortest parts of an
 // automatic choice, fill the largest device.

@@ -112,6 +112,7 @@ FA_DEVICE void two_tiles_in_turn(const B& block, const typename B::Tiles& tiles,
                                  const Before& before, const Products& products, const Weights& weights) {
   static_assert(!B::kDrops, "dropout's bits would have to be found before the products");
   static_assert(B::kConfig.prefetch != 0, "tiles.toml: two_tiles_in_turn needs prefetch");
+  static_assert(!B::kUneven, "K and V share registers, and views");
   const typename B::P::Place place(block.wave_lds + B::kWaveQueryLds, block.lane);
   typename B::Keys next;  // or values
   {

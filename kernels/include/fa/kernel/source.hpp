@@ -71,7 +71,7 @@ template <class B, class Stage>
 FA_DEVICE void load(const B& block, Stage& stage, const Source& source, int first) {
   const FwdParams& params = block.params;
   if (!B::kFeatured || params.block_table == nullptr) {
-    stage.load(typename B::TileView(source.rows, first), block.mover());
+    stage.load(typename B::template TileView<Stage>(source.rows, first), block.mover());
   } else {
     const PagedRows rows{source.rows.base,    source.rows.row_bytes,
                          source.page_bytes,   params.block_table + block.batch * params.table_batch,

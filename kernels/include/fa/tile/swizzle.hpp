@@ -79,6 +79,11 @@ struct ChoiceOf<false, First, Second> {
 template <bool kFirst, class First, class Second>
 using Choice = typename ChoiceOf<kFirst, First, Second>::Type;
 
+template <class First, class Second>
+inline constexpr bool kSame = false;
+template <class Type>
+inline constexpr bool kSame<Type, Type> = true;
+
 // Units in the order in which 16 lanes read them: one of each of 16 rows, then the next of these.  One
 // address serves all of a lane's units, and reads need no padding.  Where stores of pieces of rows would meet
 // in banks, rows from 8 on are kShift bytes further, units kUnitPad and periods of 16 rows kPeriodPad.

@@ -7,11 +7,13 @@
 
 namespace fa {
 
-// kOverlaid: both forms have the same place, one after the other.
-template <class Layout, int kRows, int kHeadDim, int kThreads, bool kPadded, int kTensors, bool kOverlaid>
+// kOverlaid: both forms have the same place, one after the other.  kSpreads: stores are spread over the banks
+// also above head dim 128, which takes registers.
+template <class Layout, int kRows, int kHeadDim, int kThreads, bool kPadded, int kTensors, bool kOverlaid,
+          bool kSpreads = false>
 struct TransposedStage {
   // Whether rows are in an order of LDS made for the stores of pieces.
-  static constexpr bool kSpread = kPadded && Layout::kM == 16 && kHeadDim <= 128;
+  static constexpr bool kSpread = kPadded && Layout::kM == 16 && kHeadDim <= 192;
   template <class Fragments, int kTileRows, int kTileRowBytes>
   using Tile = PlacedTile<Choice<kSpread, Fragments, Swizzle<kTileRows, kTileRowBytes, Layout::kM, kPadded>>>;
   static constexpr bool kInOrder = Layout::slot_of_row(1, kRows) == 1;  // rows of LDS
@@ -31,7 +33,7 @@ struct TransposedStage {
   // meet in the banks of LDS.
   static constexpr int kBlocks = kRows / 4;
   static constexpr bool kByEights = Layout::kM == 8 && kRows == 32 && (kAcross & (kAcross - 1)) == 0;
-  static constexpr bool kByColumns = Layout::kM == 32 && kRows == 32 && kHeadDim <= 128;
+  static constexpr bool kByColumns = Layout::kM == 32 && kRows == 32 && (kHeadDim <= 128 || kSpreads);
   static constexpr bool kSkewed = kByColumns || kSpread || kByEights;
 
   // Whether a thread has one piece at most, whose places in memory and in LDS can be kept through a loop.
@@ -200,7 +202,7 @@ struct TransposedStage {
     return uniform(thread / kPieces);
   }
 
- private:
+ protected:
   FA_DEVICE static void put(LdsBytes place, u32x2 words) {
     *reinterpret_cast<__attribute__((address_space(3))) u32x2*>(place) = words;
   }
