@@ -19,6 +19,7 @@ namespace {
 struct Launch {
   Selection selection;
   Grid grid;
+  bool reads_mask = false;
 };
 
 std::string without_features_words(const std::string& gfx, int head_dim) {
@@ -45,12 +46,17 @@ std::vector<Launch> launches(const BwdArguments& call, const BwdKernels& kernels
   const BwdParams& p = call.params;
   const auto [arch, dtype] = tabled(kernels.dq.gfx, kernels.dq.instance->dtype);
   const bool fused = path_of(p) == BwdPath::fused;
-  const DkDvTile keys = fused ? fused_tile(arch, dtype, p.head_dim) : dkdv_tile(arch, dtype, p.head_dim);
-  const FwdTile dq = fused ? FwdTile{kConvertRows, kConvertThreads} : dq_tile(arch, dtype, p.head_dim);
+  const auto by_keys = fused ? fused_tile : call.masked ? dkdv_masked_tile : dkdv_tile;
+  const DkDvTile keys = by_keys(arch, dtype, p.head_dim);
+  const FwdTile dq = fused         ? FwdTile{kConvertRows, kConvertThreads}
+                     : call.masked ? dq_masked_tile(arch, dtype, p.head_dim)
+                                   : dq_tile(arch, dtype, p.head_dim);
   const std::vector<Launch> all = {
       {kernels.delta, {blocks_of_rows(p.seqlen_q, kDeltaRows), p.nheads, call.batch, kDeltaThreads}},
-      {kernels.by_keys, {blocks_of_rows(p.seqlen_k, keys.block_n), p.nheads_k, call.batch, keys.threads}},
-      {kernels.dq, {blocks_of_rows(p.seqlen_q, dq.block_m), p.nheads, call.batch, dq.threads}}};
+      {kernels.by_keys,
+       {blocks_of_rows(p.seqlen_k, keys.block_n), p.nheads_k, call.batch, keys.threads},
+       call.masked},
+      {kernels.dq, {blocks_of_rows(p.seqlen_q, dq.block_m), p.nheads, call.batch, dq.threads}, call.masked}};
   std::vector<Launch> some;
   std::copy_if(all.begin(), all.end(), std::back_inserter(some),
                [](const Launch& each) { return each.grid.x > 0; });
@@ -67,15 +73,16 @@ void require_features(const BwdParams& p, const Selection& fused) {
 
 }  // namespace
 
-BwdKernels bwd_kernels(BwdPath path, const std::string& arch, const std::string& dtype, int head_dim) {
+BwdKernels bwd_kernels(BwdPath path, const std::string& arch, const std::string& dtype, int head_dim,
+                       bool masked) {
   const auto find = [&](const char* op) { return served(op, arch, dtype, head_dim); };
   // The one that is not for every head dim first, for the words where there is none.
   if (path == BwdPath::fused) {
     const Selection fused = find("bwd_fused");
     return {find("bwd_delta"), fused, find("bwd_convert")};
   }
-  const Selection dq = find("bwd_dq");
-  return {find("bwd_delta"), find("bwd_dkdv"), dq};
+  const Selection dq = find(masked ? "bwd_dq_masked" : "bwd_dq");
+  return {find("bwd_delta"), find(masked ? "bwd_dkdv_masked" : "bwd_dkdv"), dq};
 }
 
 BwdPlan bwd_plan(const BwdPlanRequest& r) {
@@ -84,7 +91,8 @@ BwdPlan bwd_plan(const BwdPlanRequest& r) {
     throw Error(FA_INVALID, "the backward's path: expected " + separate + ", " + fused_name +
                                 " or nothing, got " + r.wanted);
   }
-  bwd_kernels(BwdPath::separate, r.arch, r.dtype, r.head_dim);
+  bwd_kernels(BwdPath::separate, r.arch, r.dtype, r.head_dim, r.masked);
+  if (r.masked) return {BwdPath::separate, "a mask: only separate kernels read one"};
   if (r.deterministic) return {BwdPath::separate, "the same bits every time are wanted (deterministic)"};
   if (r.wanted == separate) return {BwdPath::separate, separate + " is wanted"};
   const Selection fused = select("bwd_fused", r.arch, r.dtype, r.head_dim);
@@ -105,12 +113,20 @@ void bwd(const fa_bwd_call& call) {
   const int device = resolve_device(call.q.device);
   const DeviceGuard guard(device);
   const Place place{device, device_arch(device), static_cast<hipStream_t>(call.stream)};
-  const BwdKernels kernels =
-      bwd_kernels(path_of(arguments.params), place.arch, dtype_name(call.q.dtype), arguments.params.head_dim);
+  const BwdKernels kernels = bwd_kernels(path_of(arguments.params), place.arch, dtype_name(call.q.dtype),
+                                         arguments.params.head_dim, arguments.masked);
   require_features(arguments.params, kernels.by_keys);
   const std::vector<Launch> all = launches(arguments, kernels);
   for (const Launch& each : all) require_launchable(each.selection, each.grid);
-  for (const Launch& each : all) launch(each.selection, each.grid, arguments.params, place);
+  MaskedBwdParams masked = arguments.mask;
+  masked.bwd = arguments.params;
+  for (const Launch& each : all) {
+    if (each.reads_mask) {
+      launch(each.selection, each.grid, masked, place);
+    } else {
+      launch(each.selection, each.grid, arguments.params, place);
+    }
+  }
 }
 
 }  // namespace fa

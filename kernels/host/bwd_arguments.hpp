@@ -12,6 +12,8 @@ namespace fa {
 struct BwdArguments {
   BwdParams params;
   std::int64_t batch;
+  bool masked;
+  MaskedBwdParams mask;  // of a masked call; without `bwd`
 };
 
 // What the number of dq's sums depends on.

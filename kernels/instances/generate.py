@@ -43,6 +43,8 @@ OPS = {
     "bwd_delta": Op("delta.hpp", "FA_DELTA", per_head_dim=False),
     "bwd_dkdv": Op("backward_separate.hpp", "FA_DKDV"),
     "bwd_dq": Op("backward_dq.hpp", "FA_DQ"),
+    "bwd_dkdv_masked": Op("backward_separate.hpp", "FA_DKDV_MASKED"),
+    "bwd_dq_masked": Op("backward_dq.hpp", "FA_DQ_MASKED"),
     "bwd_fused": Op("backward_fused.hpp", "FA_FUSED"),
     "bwd_convert": Op("backward_convert.hpp", "FA_CONVERT", per_head_dim=False),
 }

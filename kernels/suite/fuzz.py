@@ -1,19 +1,34 @@
 """Fuzz cases of every kernel: of attention (forward_cases.py), of gradients (backward_cases.py,
-alike_cases.py, nan_cases.py), with masks (masked_cases.py) and of ``append`` (append_cases.py)."""
+alike_cases.py, nan_cases.py), with masks (masked_cases.py, masked_backward_cases.py) and of ``append``
+(append_cases.py)."""
 
 import alike_cases
 import append_cases
 import backward_cases
 import forward_cases
+import masked_backward_cases
 import masked_cases
 import nan_cases
 from forward_cases import Kernel
 from rule import DTYPES
-from target import APPEND, BACKWARD, BACKWARD_OP, DECODE, FORWARD, FUSED, FUSED_OP, MASKED, TALL, WIDE
+from target import (
+    APPEND,
+    BACKWARD,
+    BACKWARD_OP,
+    DECODE,
+    FORWARD,
+    FUSED,
+    FUSED_OP,
+    MASKED,
+    MASKED_BACKWARD,
+    MASKED_BACKWARD_OP,
+    TALL,
+    WIDE,
+)
 
 MODULES = {
     "append": append_cases, BACKWARD_OP: backward_cases, FUSED_OP: backward_cases,
-    masked_cases.MASKED: masked_cases,
+    masked_cases.MASKED: masked_cases, MASKED_BACKWARD_OP: masked_backward_cases,
 }  # fmt: skip
 
 
@@ -28,6 +43,7 @@ def kernels():
         *(Kernel("reference", dtype) for dtype in DTYPES),
         *(Kernel(BACKWARD_OP, *each) for each in BACKWARD),
         *(Kernel(FUSED_OP, *each) for each in FUSED),
+        *(Kernel(MASKED_BACKWARD_OP, *each) for each in MASKED_BACKWARD),
         *(Kernel("append", dtype) for dtype in APPEND),
     ]
 

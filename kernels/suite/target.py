@@ -40,11 +40,15 @@ DECODE = sorted({(i.dtype, i.head_dim) for i in instances() if i.op == "decode" 
 BACKWARD_OP, FUSED_OP = "bwd_dq", "bwd_fused"
 BACKWARD = sorted({(i.dtype, i.head_dim) for i in instances() if i.op == BACKWARD_OP and ARCH in i.archs})
 FUSED = sorted({(i.dtype, i.head_dim) for i in instances() if i.op == FUSED_OP and ARCH in i.archs})
+MASKED_BACKWARD_OP = "bwd_dq_masked"
+MASKED_BACKWARD = sorted(
+    {(i.dtype, i.head_dim) for i in instances() if i.op == MASKED_BACKWARD_OP and ARCH in i.archs}
+)
 # Those that have ALiBi, softcap and dropout.
 FUSED_FEATURES = frozenset(
     each
     for each in FUSED
-    if str(_plan.PLAN_BWD(ARCH, *each, True, False, _paths.FUSED)).startswith(_paths.FUSED)
+    if str(_plan.PLAN_BWD(ARCH, *each, True, False, False, _paths.FUSED)).startswith(_paths.FUSED)
 )
 APPEND = sorted({i.dtype for i in instances() if i.op == "append" and ARCH in i.archs})
 

@@ -58,6 +58,7 @@ def test_the_table_of_the_project_is_right(generate):
         for each in (
             *of_head_dims, "fwd_tall_{}_d64", "fwd_tall_{}_d128", "fwd_wide_{}_d512", "fwd_{}_d80",
             "decode_{}_d80", "fwd_masked_{}_d64", "fwd_masked_{}_d128", "mask_ranges_{}",
+            *(f"bwd_{op}_masked_{{}}_d{head_dim}" for op in ("dkdv", "dq") for head_dim in (64, 128)),
             "append_{}", "reference_{}", "combine_{}", "bwd_delta_{}", "bwd_convert_{}"
         )
     }  # fmt: skip
@@ -104,7 +105,8 @@ def test_the_known_names(generate):
         "fwd", "fwd_tall", "fwd_wide", "fwd_masked", "mask_ranges",
         "append", "reference", "decode", "combine",
     )  # fmt: skip
-    assert names.ops == (*forward, "bwd_delta", "bwd_dkdv", "bwd_dq", "bwd_fused", "bwd_convert")
+    masked = ("bwd_dkdv_masked", "bwd_dq_masked")
+    assert names.ops == (*forward, "bwd_delta", "bwd_dkdv", "bwd_dq", *masked, "bwd_fused", "bwd_convert")
 
 
 def test_a_row_is_for_the_archs_that_have_what_it_needs(generate):
@@ -127,8 +129,8 @@ def test_all_problems_are_reported_at_once_with_their_row(problems):
         "row 1: unknown key 'archs'",
         (
             "row 1: unknown op 'fwdd' (did you mean fwd?); known: fwd, fwd_tall, fwd_wide, fwd_masked, "
-            "mask_ranges, append, reference, decode, combine, bwd_delta, bwd_dkdv, bwd_dq, bwd_fused, "
-            "bwd_convert"
+            "mask_ranges, append, reference, decode, combine, bwd_delta, bwd_dkdv, bwd_dq, "
+            "bwd_dkdv_masked, bwd_dq_masked, bwd_fused, bwd_convert"
         ),
         "row 1: unknown dtype 'fp32'; known: fp16, bf16",
         "row 1: head dim 0 is not a positive whole number",

@@ -56,6 +56,7 @@ FA_DEVICE void add_head_of_blocks(B& block, const typename B::Source& source, fl
   constexpr int kBlocks = B::kColumnBlocks, kAhead = B::kConfig.prefetch;
   constexpr bool kFixed = Stage::kFixed && !B::kFeatured;
   const bool of_weights = block.is(Role::weights), of_dq = dq.is_of(block);
+  KeyMaskOf<B> given(block, head_q);
   Stage stage;
   const HeadRows rows = Stage::tensor_of_wave(block.thread) == 0 ? source.q : source.dout;
   typename Stage::Place place;
@@ -98,12 +99,17 @@ FA_DEVICE void add_head_of_blocks(B& block, const typename B::Source& source, fl
       for (int b = 0; b < kBlocks; ++b) bits[b] = kept_bits(block, head_q, first, wave_key + b * Unit::kN);
 #pragma unroll
       for (int b = 0; b < kBlocks; ++b) begin(block, result[b]);
+      if (B::kMasked && of_weights) {
+#pragma unroll
+        for (int b = 0; b < kBlocks; ++b) given.begin(block, first, wave_key + b * Unit::kN, b);
+      }
       multiply_rows<Unit, typename Stage::RowTile, B::kSteps, kAhead>(
           result, Stage::rows_of(block.lds, of_weights ? 0 : 1), own, block.reader());
       if (of_weights) {
 #pragma unroll
         for (int b = 0; b < kBlocks; ++b) {
-          packed[b] = weights(block, result[b], head_q, first, wave_key + b * Unit::kN, masked, bits[b], b);
+          packed[b] =
+              weights(block, result[b], head_q, first, wave_key + b * Unit::kN, masked, bits[b], given, b);
         }
       }
     }
@@ -159,7 +165,7 @@ FA_DEVICE void run_column_blocks(BwdArguments arguments, LdsBytes lds) {
   using Unit = typename B::Unit;
   using Dq = Choice<B::kWithDq, DqPart<B>, NoDq<B>>;
   const BwdParams params = loaded_at_once(arguments);
-  const Sequence found = sequence(params, __builtin_amdgcn_workgroup_id_z());
+  const Sequence found = sequence_of<B>(params, __builtin_amdgcn_workgroup_id_z());
   const int first_key = __builtin_amdgcn_workgroup_id_x() * B::kTile.block_n;
   if (first_key >= found.seqlen_k) return;
   B block(arguments, params, found, lds);

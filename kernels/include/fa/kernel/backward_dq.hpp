@@ -14,6 +14,18 @@
 
 namespace fa {
 
+// The mask of a wave's rows, where the kernel has one.
+template <class B>
+FA_DEVICE auto mask_of_rows(const B& block, int wave_row) {
+  const float scale = Scoring::kLog2e / block.factor;
+  if constexpr (B::kMasked) {
+    const BwdParams& params = loaded_here(block.arguments);
+    return DenseMask<B>(block, wave_row, 1 / scale, reinterpret_cast<const MaskedBwdParams&>(params));
+  } else {
+    return NoMask<B>(block, wave_row, scale);
+  }
+}
+
 // Adds what all keys give to the sums of a wave's queries.
 template <class B>
 FA_DEVICE void add_keys(const B& block, const BwdParams& params, int wave_row, const typename B::Tiles& tiles,
@@ -35,6 +47,7 @@ FA_DEVICE void add_keys(const B& block, const BwdParams& params, int wave_row, c
   load(tiles.begin);
   if constexpr (kShortPrologue) numbers = block.load_numbers(loaded(), wave_row);
   const typename B::Starts starts = block.starts(numbers);
+  const auto given = mask_of_rows(block, wave_row);
   for (int first = tiles.begin; first < tiles.end; first += B::kKeys) {
     tile_barrier<B::kArch>();  // all waves are done with the last tile
     keys.store_rows(block.lds, block.mover());
@@ -50,7 +63,7 @@ FA_DEVICE void add_keys(const B& block, const BwdParams& params, int wave_row, c
     if (tiles.seen(first)) {
       typename B::Result gradients;
       B::template prioritise<1>();
-      block.find(gradients, block.lds, wave_row, first, tiles, q, dout, numbers, starts);
+      block.find(gradients, block.lds, wave_row, first, tiles, q, dout, numbers, starts, given);
       const typename B::P packed = B::pack(gradients);
       B::template prioritise<3>();
       block.add(block.lds, packed, sums);
@@ -79,6 +92,7 @@ FA_DEVICE void add_keys_row_major(const B& block, const BwdParams& params, int w
   load(tiles.begin);
   const typename B::Numbers numbers = block.load_numbers(params, wave_row);
   const typename B::Starts starts = block.starts(numbers);
+  const auto given = mask_of_rows(block, wave_row);
   tile_barrier<B::kArch>();  // LDS is free
   int at = 0;
   store(at);
@@ -92,7 +106,7 @@ FA_DEVICE void add_keys_row_major(const B& block, const BwdParams& params, int w
     if (tiles.seen(first)) {
       typename B::Result gradients;
       B::template prioritise<1>();
-      block.find(gradients, own, wave_row, first, tiles, q, dout, numbers, starts);
+      block.find(gradients, own, wave_row, first, tiles, q, dout, numbers, starts, given);
       const typename B::P packed = B::pack(gradients);
       B::template prioritise<3>();
       block.add(own, packed, sums);
@@ -141,6 +155,7 @@ FA_DEVICE void add_keys_early(const B& block, int wave_row, const typename B::Ti
     }
   };
   const typename B::Starts starts = block.starts(numbers);
+  const auto given = mask_of_rows(block, wave_row);
   load(tiles.begin);
   workgroup_barrier();  // LDS is free
   store_rows();
@@ -155,7 +170,7 @@ FA_DEVICE void add_keys_early(const B& block, int wave_row, const typename B::Ti
     typename B::Result gradients;
     typename B::P packed;
     if (seen) {
-      block.find(gradients, block.lds, wave_row, first, tiles, q, dout, numbers, starts);
+      block.find(gradients, block.lds, wave_row, first, tiles, q, dout, numbers, starts, given);
       packed = B::pack(gradients);
     }
     load(first + B::kKeys);
@@ -174,7 +189,7 @@ FA_DEVICE void store(const B& block, int wave_row, typename B::Sums& sums) {
   const Sequence& sequence = block.sequence;
   const Visibility& visible = block.visible;
   const int64_t at =
-      offset_of(params.dq, params.cu_seqlens_q != nullptr, block.batch, block.head, sequence.q_first);
+      offset_of(params.dq, is_ragged<B>(params.cu_seqlens_q), block.batch, block.head, sequence.q_first);
   store_gradient<typename B::Unit, B::kDType, B::kHeadDim>(
       sums, params.dq, at, wave_row, sequence.seqlen_q, params.scale, block.lane,
       [&](int row) { return visible.begin(row) < visible.end(row); });
@@ -183,7 +198,7 @@ FA_DEVICE void store(const B& block, int wave_row, typename B::Sums& sums) {
 template <class B>
 FA_DEVICE void run_dq(const BwdParams& params, BwdArguments arguments, LdsBytes lds) {
   using Unit = typename B::Unit;
-  const Sequence found = sequence(params, __builtin_amdgcn_workgroup_id_z());
+  const Sequence found = sequence_of<B>(params, __builtin_amdgcn_workgroup_id_z());
   // The last blocks begin first: they see the most keys where the window's right side is limited.
   const int x = __builtin_amdgcn_workgroup_id_x();
   const int blocks = blocks_of_rows(params.seqlen_q, B::kTile.block_m);
@@ -242,6 +257,19 @@ FA_DEVICE void run_dq(BwdArguments arguments, LdsBytes lds) {
     } else {                                                                                                 \
       fa::run_dq<Plain>(arguments, (fa::LdsBytes)lds);                                                       \
     }                                                                                                        \
+  }
+
+// The same with a mask or a bias: the plain loop, and one step more before P is recomputed.
+#define FA_DQ_MASKED(name, dtype, head_dim)                                                                  \
+  extern "C" __attribute__((global))                                                                         \
+  __attribute__((amdgpu_flat_work_group_size(fa::dq_masked_tile(fa::kCurrentGfx, dtype, head_dim).threads,   \
+                                             fa::dq_masked_tile(fa::kCurrentGfx, dtype, head_dim).threads))) \
+  __attribute__((                                                                                            \
+      amdgpu_waves_per_eu(fa::dq_masked_config(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void      \
+  name(const fa::MaskedBwdParams) {                                                                          \
+    using Masked = fa::DqBlock<fa::kCurrentGfx, dtype, head_dim, false, true>;                               \
+    __attribute__((shared, aligned(16))) static char lds[Masked::kLdsBytes];                                 \
+    fa::run_dq<Masked>(fa::backward_arguments(), (fa::LdsBytes)lds);                                         \
   }
 
 }  // namespace fa

@@ -4,22 +4,25 @@
 
 #include "fa/kernel/backward_block.hpp"
 #include "fa/kernel/backward_dq_both.hpp"
-#include "fa/kernel/scoring.hpp"
-#include "fa/tile/dropout.hpp"
+#include "fa/kernel/backward_dq_features.hpp"
 #include "fa/tile/turned.hpp"
 
 namespace fa {
 
-template <Gfx kGfx, DType kElement, int kDim, bool kWithFeatures>
+// kWithMask: of the kernel with a mask or a bias (kernel/backward_masked.hpp).
+template <Gfx kGfx, DType kElement, int kDim, bool kWithFeatures, bool kWithMask = false>
 struct DqBlock {
   static constexpr Gfx kArch = kGfx;
   static constexpr DType kDType = kElement;
   static constexpr int kHeadDim = kDim;
-  static constexpr bool kFeatured = kWithFeatures;
+  static constexpr bool kFeatured = kWithFeatures, kMasked = kWithMask;
   static constexpr ArchTraits kTraits = traits(kGfx);
-  static constexpr DqConfig kConfig = dq_config(kGfx, kDType, kHeadDim, kFeatured);
-  FA_REQUIRE_ROW("bwd_dq", kConfig.waves > 0);
-  static constexpr FwdTile kTile = dq_tile(kGfx, kDType, kHeadDim);
+  static constexpr DqConfig kConfig =
+      kMasked ? dq_masked_config(kGfx, kDType, kHeadDim) : dq_config(kGfx, kDType, kHeadDim, kFeatured);
+  FA_REQUIRE_ROW("bwd_dq", kMasked || kConfig.waves > 0);
+  FA_REQUIRE_ROW("bwd_dq_masked", !kMasked || kConfig.waves > 0);
+  static constexpr FwdTile kTile =
+      kMasked ? dq_masked_tile(kGfx, kDType, kHeadDim) : dq_tile(kGfx, kDType, kHeadDim);
   static constexpr int kKeys = kConfig.keys;
   static constexpr bool kPadded = kConfig.padded_tiles;
 
@@ -51,6 +54,10 @@ struct DqBlock {
   using Operand = PackedOperand<Unit, kKeys, kDType, kPadded, kFragments>;
   using Drop = Dropout<Unit, kKeys>;
 
+  // For DenseMask: scores begin with minus the log-sum-exp, and are finite.
+  static constexpr int kScoreSteps = kSteps;
+  static constexpr bool kUnscaledScores = true, kGuardsBias = false, kShortOfRegisters = false;
+
   static constexpr int kValuesAt = Keys::kBytes;
   static constexpr int kTilesBytes = kValuesAt + Values::Tile::kBytes;
   static constexpr int kOwnAt = (kRowMajor ? 2 : 1) * kTilesBytes;
@@ -74,7 +81,7 @@ struct DqBlock {
 
   // What the two products start from, in registers of matrix results: an instruction reads it there, and
   // nothing is copied.
-  static constexpr bool kKeepsStarts = kConfig.interleaved && !kFeatured;
+  static constexpr bool kKeepsStarts = kConfig.interleaved && !kFeatured && !kMasked;
   struct Starts {
     Result s, dp;
   };
@@ -116,7 +123,7 @@ struct DqBlock {
   };
 
   FA_DEVICE Source source(const BwdParams& params) const {
-    const bool ragged = params.cu_seqlens_k != nullptr;
+    const bool ragged = is_ragged<DqBlock>(params.cu_seqlens_k);
     // No division where there is nothing to divide: all waves would wait for it.
     const bool alone = kConfig.short_prologue && params.nheads == params.nheads_k;
     const int head_k = alone ? head : uniform(head / (params.nheads / params.nheads_k));
@@ -133,14 +140,14 @@ struct DqBlock {
   template <class Own>
   FA_DEVICE Own load_own(const BwdParams& params, const BwdInput& tensor, float sign_of, int wave_row,
                          LdsBytes place) const {
-    const bool ragged = params.cu_seqlens_q != nullptr;
+    const bool ragged = is_ragged<DqBlock>(params.cu_seqlens_q);
     const OwnView view(rows_of(tensor, ragged, batch, head, sequence.q_first, sequence.seqlen_q), wave_row);
     Unchanged convert;
     return Own(place, view, QuerySign(sign_of), convert, lane);
   }
 
   FA_DEVICE Numbers load_numbers(const BwdParams& params, int wave_row) const {
-    const bool ragged = params.cu_seqlens_q != nullptr;
+    const bool ragged = is_ragged<DqBlock>(params.cu_seqlens_q);
     const int64_t at = (ragged ? 0 : batch) * params.lse_batch + head * params.lse_head + sequence.q_first;
     Numbers numbers;
 #pragma unroll
@@ -159,7 +166,7 @@ struct DqBlock {
         lse = inside ? params.lse[at + row] : 0;
         delta = inside ? params.delta[at + row] : 0;
       }
-      lse = Scoring::shift<kDType>(lse);
+      lse = Scoring::shift<kDType>(kMasked ? Scoring::masked_lse(lse) : lse);
       numbers.lse[c] = kFeatured ? lse : -lse / factor;
       numbers.delta[c] = kFeatured ? delta : -delta;
     }
@@ -167,27 +174,35 @@ struct DqBlock {
   }
 
   // dS in the place of dP, from the tile `at`.
+  template <class Mask>
   FA_DEVICE void find(Result& dp, LdsBytes at, int wave_row, int first, const Tiles& tiles, const Q& q,
-                      const Dout& dout, const Numbers& numbers, const Starts& starts) const {
-    const uint32_t bits = kFeatured ? kept(wave_row, first) : 0;
+                      const Dout& dout, const Numbers& numbers, const Starts& starts,
+                      const Mask& given) const {
+    const uint32_t bits = kFeatured ? kept_keys(*this, wave_row, first) : 0;
+    typename Mask::Early early;
+    if constexpr (kMasked) given.begin(early, first, Flag{-1});
     Result s;
+    const auto hide = [&] {
+      if constexpr (kMasked) given.apply(s, first, early, Flag{-1});
+    };
     if constexpr (kKeepsStarts) {
       s[0] = starts.s[0], dp[0] = starts.dp[0];
-      multiply_both(*this, at, s, dp, q, dout);
+      multiply_both(*this, at, s, dp, q, dout, hide);
     } else if constexpr (!kConfig.interleaved) {
       begin(s, numbers.lse);
       multiply_rows<Unit, typename Keys::RowTile, kSteps, kConfig.steps_at_once, kAhead>(
           s, Keys::rows_of(at, 0), q, reader());
+      hide();
       begin(dp, numbers.delta);
       multiply_rows<Unit, typename Values::Tile, kSteps, kConfig.steps_at_once, kAhead>(dp, at + kValuesAt,
                                                                                         dout, reader());
     } else {
       begin(s, numbers.lse);
       begin(dp, numbers.delta);
-      multiply_both(*this, at, s, dp, q, dout);
+      multiply_both(*this, at, s, dp, q, dout, hide);
     }
     if constexpr (kFeatured) {
-      gradients_of_scores(s, dp, wave_row, first, numbers, bits);
+      gradients_of_scores(*this, s, dp, wave_row, first, numbers, bits);
     } else if constexpr (!kConfig.interleaved) {
       each(dp, [&](float x, int c, int f) {
         return __builtin_amdgcn_exp2f(element<Unit>(s, c, f) * factor) * x;
@@ -196,6 +211,7 @@ struct DqBlock {
       each(dp, [&](float x, int c, int f) { return element<Unit>(s, c, f) * x; });
     }
     if (tiles.masked(first)) mask(dp, wave_row, first);
+    if constexpr (kMasked) store_dscores(*this, dp, wave_row, first);
   }
 
   FA_DEVICE static P pack(Result& dp) {
@@ -220,55 +236,15 @@ struct DqBlock {
   FA_DEVICE void begin(Result& result, const float* number) const {
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
+      // Opaque, or the compiler keeps all of them in registers.
+      const float first = kMasked && kConfig.interleaved ? here(number[c]) : number[c];
 #pragma unroll
-      for (int f = 0; f < P::kHeld; ++f) element<Unit>(result, c, f) = kFeatured ? 0 : number[c];
+      for (int f = 0; f < P::kHeld; ++f) element<Unit>(result, c, f) = kFeatured ? 0 : first;
     }
     // WMMA adds to these where they are, and leaves them there for the next tile.
     if constexpr (!kFeatured && kFragments) return;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) Unit::settle(result[step]);
-  }
-
-  // dS in the place of dP.
-  FA_DEVICE void gradients_of_scores(Result& s, Result& dp, int wave_row, int first, const Numbers& numbers,
-                                     uint32_t bits) const {
-    // On the path without ALiBi the compiler leaves one wait state too few between the last matrix
-    // instruction and what reads its result (LLVM 22; the static checks find it).  It does not count these.
-    if constexpr (traits(kGfx).unit == MatrixUnit::mfma) asm volatile("s_nop 1");
-    const Scoring scoring(loaded_here(arguments), batch, head);
-    float distance[kColumns];
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c) {
-      distance[c] = static_cast<float>(first + Unit::held_begin(lane, kKeys) -
-                                       visible.diagonal(wave_row + Unit::column(lane, c)));
-    }
-    if (scoring.drops()) {
-      in_order(dp, [&](float x, int c, int f) {
-        const int all = static_cast<int>(bits << (32 - Drop::kBits + c * Drop::kHeld + f)) >> 31;
-        return __builtin_bit_cast(float, __builtin_bit_cast(int, x* scoring.kept) & all);
-      });
-    }
-    scoring.cap([&](const auto& action) { in_order(s, action); });
-    if (scoring.caps()) {
-      in_order(dp, [&](float x, int c, int f) {
-        return (x - numbers.delta[c]) * scoring.cap_derivative(element<Unit>(s, c, f));
-      });
-    } else {
-      in_order(dp, [&](float x, int c, int) { return x - numbers.delta[c]; });
-    }
-    in_order(dp, [&](float x, int c, int f) {
-      const float away = distance[c] + static_cast<float>(Unit::held_step(f));
-      return x * scoring.probability(element<Unit>(s, c, f), away, numbers.lse[c]);
-    });
-  }
-
-  FA_DEVICE uint32_t kept(int wave_row, int first) const {
-    const Scoring scoring(loaded_here(arguments), batch, head);
-    if (!scoring.drops()) return 0;
-    const Drop dropout{scoring.below, scoring.key};
-    return dropout.kept(first, lane, [&](int c, unsigned group) {
-      return dropout_words(scoring.key, batch, head, wave_row + Unit::column(lane, c), group);
-    });
   }
 
   // Hides keys that a query does not see.

@@ -121,12 +121,13 @@ FA_DEVICE void add_head_ping_pong(B& block, Moves<B>& moves, float* dq_sums, int
   constexpr bool kNumberFirst = B::kConfig.early_numbers && B::kOwnNumbers;
   constexpr bool kInterleaves = B::kWithDq && !B::kFeatured;  // P with the last tile's dQ
   const bool of_weights = block.is(Role::weights), of_dq = dq.is_of(block);
+  KeyMaskOf<B> given(block, head_q);
   typename Unit::C zeros = Unit::zero();
   if (B::kConfig.kept_zeros) Unit::settle(zeros);
   for (int first = tiles.begin; first < tiles.end; first += B::kQueries) {
     const bool seen = moves.seen.sign < 0, masked = moves.masked.sign < 0;
     typename B::Result result;
-    if (B::kOwnNumbers) begin(block, result, here(moves.first_term()), zeros);
+    if (B::kOwnNumbers) begin(block, result, here(moves.first_term(block)), zeros);
     // Rows and the last tile's dS are there, and all waves are done with its transposes.
     tile_barrier<B::kArch>();
     const LdsBytes tile = Stage::rows_of(block.tiles(block.set), of_weights ? 0 : 1);
@@ -147,6 +148,7 @@ FA_DEVICE void add_head_ping_pong(B& block, Moves<B>& moves, float* dq_sums, int
     __builtin_amdgcn_s_setprio(3);  // waves that multiply go first
     if (seen) {
       bits = kept_bits(block, head_q, first, wave_key);
+      if (B::kMasked && of_weights) given.begin(block, first, wave_key);
       if (!B::kOwnNumbers) begin(block, result);
       if constexpr (kEarlyRowOperands) {
         tile_rows.template multiply<B::Own::kSteps>(result, own);
@@ -173,7 +175,7 @@ FA_DEVICE void add_head_ping_pong(B& block, Moves<B>& moves, float* dq_sums, int
         if constexpr (!B::kConfig.kept_priority) __builtin_amdgcn_s_setprio(1);
         if (seen) {
           Worked<B> copy(result);
-          packed = weights(block, copy.result, head_q, first, wave_key, masked, bits);
+          packed = weights(block, copy.result, head_q, first, wave_key, masked, bits, given);
         }
       }
       move();
@@ -244,7 +246,7 @@ template <class B>
 FA_DEVICE void run_ping_pong(BwdArguments arguments, LdsBytes lds) {
   using Dq = Choice<B::kWithDq, DqPart<B>, NoDq<B>>;
   const BwdParams params = loaded_at_once(arguments);
-  const Sequence found = sequence(params, __builtin_amdgcn_workgroup_id_z());
+  const Sequence found = sequence_of<B>(params, __builtin_amdgcn_workgroup_id_z());
   const int first_key = __builtin_amdgcn_workgroup_id_x() * B::kTile.block_n;
   if (first_key >= found.seqlen_k) return;
   B block(arguments, params, found, lds);

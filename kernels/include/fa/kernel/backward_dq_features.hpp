@@ -1,0 +1,97 @@
+// What the dq kernel's loop with all features makes of products: softcap, ALiBi and dropout; and where the
+// kernel with a bias stores the gradients of scores, which are the bias's.
+#pragma once
+
+#include "fa/kernel/backward_block.hpp"
+#include "fa/kernel/dense_mask.hpp"
+#include "fa/kernel/scoring.hpp"
+#include "fa/tile/dropout.hpp"
+
+namespace fa {
+
+// dS in the place of dP.
+template <class B>
+FA_DEVICE void gradients_of_scores(const B& block, typename B::Result& s, typename B::Result& dp,
+                                   int wave_row, int first, const typename B::Numbers& numbers,
+                                   uint32_t bits) {
+  using Unit = typename B::Unit;
+  using Drop = typename B::Drop;
+  // On the path without ALiBi the compiler leaves one wait state too few between the last matrix
+  // instruction and what reads its result (LLVM 22; the static checks find it).  It does not count these.
+  if constexpr (B::kTraits.unit == MatrixUnit::mfma) asm volatile("s_nop 1");
+  const Scoring scoring(loaded_here(block.arguments), block.batch, block.head);
+  float distance[B::kColumns];
+#pragma unroll
+  for (int c = 0; c < B::kColumns; ++c) {
+    distance[c] = static_cast<float>(first + Unit::held_begin(block.lane, B::kKeys) -
+                                     block.visible.diagonal(wave_row + Unit::column(block.lane, c)));
+  }
+  if (scoring.drops()) {
+    B::in_order(dp, [&](float x, int c, int f) {
+      const int all = static_cast<int>(bits << (32 - Drop::kBits + c * Drop::kHeld + f)) >> 31;
+      return __builtin_bit_cast(float, __builtin_bit_cast(int, x* scoring.kept) & all);
+    });
+  }
+  scoring.cap([&](const auto& action) { B::in_order(s, action); });
+  if (scoring.caps()) {
+    B::in_order(dp, [&](float x, int c, int f) {
+      return (x - numbers.delta[c]) * scoring.cap_derivative(element<Unit>(s, c, f));
+    });
+  } else {
+    B::in_order(dp, [&](float x, int c, int) { return x - numbers.delta[c]; });
+  }
+  B::in_order(dp, [&](float x, int c, int f) {
+    const float away = distance[c] + static_cast<float>(Unit::held_step(f));
+    return x * scoring.probability(element<Unit>(s, c, f), away, numbers.lse[c]);
+  });
+}
+
+// Which probabilities of a tile dropout keeps.
+template <class B>
+FA_DEVICE uint32_t kept_keys(const B& block, int wave_row, int first) {
+  const Scoring scoring(loaded_here(block.arguments), block.batch, block.head);
+  if (!scoring.drops()) return 0;
+  const typename B::Drop dropout{scoring.below, scoring.key};
+  return dropout.kept(first, block.lane, [&](int c, unsigned group) {
+    return dropout_words(scoring.key, block.batch, block.head, wave_row + B::Unit::column(block.lane, c),
+                         group);
+  });
+}
+
+// Writes dS of a tile of keys to `dscores`, if it is there.  Of tiles that are not visited nothing is
+// written.
+template <class B>
+FA_DEVICE void store_dscores(const B& block, typename B::Result& ds, int wave_row, int first) {
+  using Unit = typename B::Unit;
+  constexpr int kHeld = B::P::kHeld, kRun = kHeld < 8 ? kHeld : 8;  // keys of a lane, consecutive ones
+  constexpr int kAtOnce = kRun < 4 ? kRun : 4;
+  using View = BufferView<Unit::kN, 0, B::kTraits.buffer_word3>;
+  const MaskedBwdParams& p = reinterpret_cast<const MaskedBwdParams&>(loaded_here(block.arguments));
+  if (p.dscores == nullptr) return;
+  const int keys = mask_keys(p.bwd.seqlen_k), row_bytes = keys * 4;
+  const int64_t heads = static_cast<int64_t>(block.batch) * p.bwd.nheads + block.head;
+  const char* const base = reinterpret_cast<const char*>(p.dscores) + heads * p.bwd.seqlen_q * row_bytes;
+  const View view({base, row_bytes, p.bwd.seqlen_q}, wave_row, row_bytes);
+  const int lane = here(block.lane);
+  const int begin = here_uniform(first) + Unit::held_begin(lane, B::kKeys);
+#pragma unroll
+  for (int c = 0; c < B::kColumns; ++c) {
+    const int row = Unit::column(lane, c) * row_bytes;
+#pragma unroll
+    for (int f = 0; f < kHeld; f += kAtOnce) {
+      const int key = begin + Unit::held_step(f);
+      const int at = key < keys ? row + key * 4 : -16;  // which is beyond the last row
+      float values[kAtOnce];
+      // dS is of P that was made larger because it is truncated afterwards.
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) values[i] = element<Unit>(ds, c, f + i) * (1 / kCutGain<B::kDType>);
+      if constexpr (kAtOnce == 4) {
+        view.write_at(at, f32x4{values[0], values[1], values[2], values[3]});
+      } else {
+        view.write_at(at, f32x2{values[0], values[1]});
+      }
+    }
+  }
+}
+
+}  // namespace fa
