@@ -8,7 +8,7 @@ import backward_cases
 import masked_cases
 import torch
 from masked_cases import BOOL, FP32, LEFT, LOW, MANY, OWN, WHOLE
-from rule import attention, dscores_allowed
+from rule import dscores_allowed
 
 VALUES = (1.0, 4.0, "rising", "falling", backward_cases.OUTLIERS)
 # Whole rows of it have log-sum-exps below which there are no gradients (params.hpp), or so far below 0 that

@@ -630,10 +630,18 @@ MASK_OF_GRADIENTS = (
 )
 
 
+SMALL_SCALE = (
+    "softmax_scale: expected 0, or a magnitude of at least 0.000001 beside an attn_mask that is added, got "
+)
+
+
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"attn_mask": tensor([2, 4, 5, 7], BOOL)}, "attn_mask: expected shape (2, 4, 5, 8), got shape (2, 4, 5, 7)"),
+        (
+            {"attn_mask": tensor([2, 4, 5, 7], BOOL)},
+            "attn_mask: expected shape (2, 4, 5, 8), got shape (2, 4, 5, 7)",
+        ),
         ({"attn_mask": MASK, "softcap": 1.0}, MASK_OF_GRADIENTS),
         ({"attn_mask": MASK, "alibi_slopes": tensor([4], FP32)}, MASK_OF_GRADIENTS),
         ({"attn_mask": MASK, **DROPS}, MASK_OF_GRADIENTS),
@@ -646,8 +654,7 @@ MASK_OF_GRADIENTS = (
         ({"attn_mask": MASK, "dscores": MASK}, "dscores: expected dtype fp32, got bool"),
         (
             {"attn_mask": tensor([1, 1, 1, 8], FP32), "softmax_scale": 1e-7},
-            "softmax_scale: expected 0, or a magnitude of at least 0.000001 beside an attn_mask that is added, "
-            "got 0.000000",
+            f"{SMALL_SCALE}0.000000",
         ),
     ],
 )

@@ -47,7 +47,9 @@ def backwards(arch: str, kernel: Kernel, label: str = LABEL) -> Iterator[Workloa
     dims = [int(match["head_dim"])] if match["head_dim"] else HEAD_DIMS
     if match["masked"]:
         for kind in MASKS if match["dtype"] == ONE_DTYPE else ():
-            found = _workload(arch, kernel, label, match["op"], match["dtype"], dims[0], causal=False, kind=kind)
+            found = _workload(
+                arch, kernel, label, match["op"], match["dtype"], dims[0], causal=False, kind=kind
+            )
             yield found
         return
     for head_dim in dims:

@@ -65,7 +65,9 @@ def gradients_problem(family: Family, backward: Backward, where: torch.device) -
         found = ended(where, lambda: backward(given, family.arch, path))  # noqa: B023
         if found is None:
             return endless(call.name)
-        for what, one, other in zip(("dq", "dk", "dv", "the gradient of attn_mask"), found, wanted, strict=False):
+        for what, one, other in zip(
+            ("dq", "dk", "dv", "the gradient of attn_mask"), found, wanted, strict=False
+        ):
             allowed = rule.canary_allowed(family.dtype, _largest(other)) + cancelled.get(what, 0.0)
             if wrong := _difference(what, one, other, allowed):
                 return f"{call.name}: {wrong}"

@@ -107,8 +107,8 @@ def backward_plan(
     deterministic: bool = False,
     masked: bool = False,
 ) -> BackwardPlan:
-    """How kernels, which there are, compute gradients, with ALiBi, softcap or dropout if ``featured``, with an
-    attn_mask that they read if ``masked``.
+    """How kernels, which there are, compute gradients, with ALiBi, softcap or dropout if ``featured``, with
+    an attn_mask that they read if ``masked``.
 
     Raises ValueError for a wrong environment.
     """
