@@ -56,7 +56,7 @@ FA_DEVICE void add_head_of_blocks(B& block, const typename B::Source& source, fl
   constexpr int kBlocks = B::kColumnBlocks, kAhead = B::kConfig.prefetch;
   constexpr bool kFixed = Stage::kFixed && !B::kFeatured;
   const bool of_weights = block.is(Role::weights), of_dq = dq.is_of(block);
-  KeyMaskOf<B> given(block, head_q);
+  const KeyMaskOf<B> given(block, head_q);
   Stage stage;
   const HeadRows rows = Stage::tensor_of_wave(block.thread) == 0 ? source.q : source.dout;
   typename Stage::Place place;
@@ -99,10 +99,6 @@ FA_DEVICE void add_head_of_blocks(B& block, const typename B::Source& source, fl
       for (int b = 0; b < kBlocks; ++b) bits[b] = kept_bits(block, head_q, first, wave_key + b * Unit::kN);
 #pragma unroll
       for (int b = 0; b < kBlocks; ++b) begin(block, result[b]);
-      if (B::kMasked && of_weights) {
-#pragma unroll
-        for (int b = 0; b < kBlocks; ++b) given.begin(block, first, wave_key + b * Unit::kN, b);
-      }
       multiply_rows<Unit, typename Stage::RowTile, B::kSteps, kAhead>(
           result, Stage::rows_of(block.lds, of_weights ? 0 : 1), own, block.reader());
       if (of_weights) {

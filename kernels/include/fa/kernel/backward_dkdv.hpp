@@ -56,11 +56,11 @@ FA_DEVICE typename B::P weights_by_element(const B& block, const Scoring& scorin
 // which of the wave's blocks of columns; `wave_key` is its first.
 template <class B>
 FA_DEVICE typename B::P weights(const B& block, typename B::Result& s, int head_q, int first, int wave_key,
-                                bool masked, uint32_t bits, KeyMaskOf<B>& given, int columns = 0) {
+                                bool masked, uint32_t bits, const KeyMaskOf<B>& given, int columns = 0) {
   using Unit = typename B::Unit;
   using P = typename B::P;
   if constexpr (!B::kFeatured) {
-    given.apply(block, s, first, wave_key, columns);
+    if constexpr (!KeyMaskOf<B>::kAhead) given.apply(block, s, first, wave_key);
     B::each(s, [&](float x, int, int) { return __builtin_amdgcn_exp2f(x * block.factor); });
     if (masked) mask(block, s, first, wave_key);
     const P packed = P::of([&](int c, int f) { return element<Unit>(s, c, f); });
@@ -144,7 +144,7 @@ FA_DEVICE void add_head(const B& block, int head_q, int wave_key, const typename
   constexpr int kAtOnce = B::kConfig.steps_at_once, kAhead = B::kConfig.prefetch;
   constexpr bool kOverlaid = B::kConfig.overlaid;
   const bool of_weights = block.is(Role::weights);
-  KeyMaskOf<B> given(block, head_q);
+  const KeyMaskOf<B> given(block, head_q);
   Stage stage;
   const typename B::Source source = block.source(head_q);
   const auto load = [&](int first) {
@@ -167,7 +167,6 @@ FA_DEVICE void add_head(const B& block, int head_q, int wave_key, const typename
     typename B::P packed;
     if (seen) {
       const uint32_t bits = kept_bits(block, head_q, first, wave_key);
-      if (B::kMasked && of_weights) given.begin(block, first, wave_key);
       begin(block, result);
       multiply_rows<Unit, typename Stage::RowTile, B::kSteps, kAtOnce, kAhead>(
           result, Stage::rows_of(block.lds, of_weights ? 0 : 1), own, block.reader());
@@ -197,7 +196,7 @@ FA_DEVICE void add_head_early(B& block, int head_q, int wave_key, const typename
   using Stage = typename B::Stage;
   constexpr int kAtOnce = B::kConfig.steps_at_once, kAhead = B::kConfig.prefetch;
   const bool of_weights = block.is(Role::weights);
-  KeyMaskOf<B> given(block, head_q);
+  const KeyMaskOf<B> given(block, head_q);
   constexpr bool kFixed = Stage::kFixed && !B::kFeatured;
   Stage stage;
   const typename B::Source source = block.source(head_q);
@@ -247,7 +246,6 @@ FA_DEVICE void add_head_early(B& block, int head_q, int wave_key, const typename
     typename B::P packed;
     if (seen) {
       const uint32_t bits = kept_bits(block, head_q, first, wave_key);
-      if (B::kMasked && of_weights) given.begin(block, first, wave_key);
       begin(block, result);
       multiply_rows<Unit, typename Stage::RowTile, B::kSteps, kAtOnce, kAhead>(
           result, Stage::rows_of(block.lds, of_weights ? 0 : 1), own, block.reader());

@@ -48,6 +48,11 @@ FA_DEVICE void add_keys(const B& block, const BwdParams& params, int wave_row, c
   if constexpr (kShortPrologue) numbers = block.load_numbers(loaded(), wave_row);
   const typename B::Starts starts = block.starts(numbers);
   const auto given = mask_of_rows(block, wave_row);
+  typename decltype(given)::Early ahead;
+  const auto load_mask = [&](int first) {
+    if constexpr (B::kMaskAhead) given.begin(ahead, first, Flag{-1});
+  };
+  load_mask(tiles.begin);
   for (int first = tiles.begin; first < tiles.end; first += B::kKeys) {
     tile_barrier<B::kArch>();  // all waves are done with the last tile
     keys.store_rows(block.lds, block.mover());
@@ -63,11 +68,14 @@ FA_DEVICE void add_keys(const B& block, const BwdParams& params, int wave_row, c
     if (tiles.seen(first)) {
       typename B::Result gradients;
       B::template prioritise<1>();
-      block.find(gradients, block.lds, wave_row, first, tiles, q, dout, numbers, starts, given);
+      block.find(gradients, block.lds, wave_row, first, tiles, q, dout, numbers, starts, given, ahead);
       const typename B::P packed = B::pack(gradients);
+      load_mask(first + B::kKeys);
       B::template prioritise<3>();
       block.add(block.lds, packed, sums);
       B::template prioritise<0>();
+    } else if constexpr (B::kMaskAhead) {
+      load_mask(first + B::kKeys);
     }
   }
 }
@@ -93,6 +101,11 @@ FA_DEVICE void add_keys_row_major(const B& block, const BwdParams& params, int w
   const typename B::Numbers numbers = block.load_numbers(params, wave_row);
   const typename B::Starts starts = block.starts(numbers);
   const auto given = mask_of_rows(block, wave_row);
+  typename decltype(given)::Early ahead;
+  const auto load_mask = [&](int first) {
+    if constexpr (B::kMaskAhead) given.begin(ahead, first, Flag{-1});
+  };
+  load_mask(tiles.begin);
   tile_barrier<B::kArch>();  // LDS is free
   int at = 0;
   store(at);
@@ -106,11 +119,14 @@ FA_DEVICE void add_keys_row_major(const B& block, const BwdParams& params, int w
     if (tiles.seen(first)) {
       typename B::Result gradients;
       B::template prioritise<1>();
-      block.find(gradients, own, wave_row, first, tiles, q, dout, numbers, starts, given);
+      block.find(gradients, own, wave_row, first, tiles, q, dout, numbers, starts, given, ahead);
       const typename B::P packed = B::pack(gradients);
+      load_mask(first + B::kKeys);
       B::template prioritise<3>();
       block.add(own, packed, sums);
       B::template prioritise<0>();
+    } else if constexpr (B::kMaskAhead) {
+      load_mask(first + B::kKeys);
     }
   }
 }
@@ -156,6 +172,11 @@ FA_DEVICE void add_keys_early(const B& block, int wave_row, const typename B::Ti
   };
   const typename B::Starts starts = block.starts(numbers);
   const auto given = mask_of_rows(block, wave_row);
+  typename decltype(given)::Early ahead;
+  const auto load_mask = [&](int first) {
+    if constexpr (B::kMaskAhead) given.begin(ahead, first, Flag{-1});
+  };
+  load_mask(tiles.begin);
   load(tiles.begin);
   workgroup_barrier();  // LDS is free
   store_rows();
@@ -170,7 +191,7 @@ FA_DEVICE void add_keys_early(const B& block, int wave_row, const typename B::Ti
     typename B::Result gradients;
     typename B::P packed;
     if (seen) {
-      block.find(gradients, block.lds, wave_row, first, tiles, q, dout, numbers, starts, given);
+      block.find(gradients, block.lds, wave_row, first, tiles, q, dout, numbers, starts, given, ahead);
       packed = B::pack(gradients);
     }
     load(first + B::kKeys);

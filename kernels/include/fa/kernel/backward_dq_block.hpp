@@ -56,7 +56,8 @@ struct DqBlock {
 
   // For DenseMask: scores begin with minus the log-sum-exp, and are finite.
   static constexpr int kScoreSteps = kSteps;
-  static constexpr bool kUnscaledScores = true, kGuardsBias = false, kShortOfRegisters = false;
+  static constexpr bool kUnscaledScores = true, kGuardsBias = false, kShortOfRegisters = false,
+                        kMaskAhead = kConfig.early_mask;
 
   static constexpr int kValuesAt = Keys::kBytes;
   static constexpr int kTilesBytes = kValuesAt + Values::Tile::kBytes;
@@ -73,6 +74,7 @@ struct DqBlock {
   const Visibility visible;
   const LdsBytes lds;
   const float factor;  // scale * log2(e)
+  const int stores_dscores;
 
   // Of the lane's queries: what products start from, or lse and delta.
   struct Numbers {
@@ -80,15 +82,15 @@ struct DqBlock {
   };
 
   // What the two products start from, in registers of matrix results: an instruction reads it there, and
-  // nothing is copied.
-  static constexpr bool kKeepsStarts = kConfig.interleaved && !kFeatured && !kMasked;
+  // nothing is copied.  With a mask scores start from another number in each tile.
+  static constexpr bool kKeepsStarts = kConfig.interleaved && !kFeatured;
   struct Starts {
     Result s, dp;
   };
   FA_DEVICE Starts starts(const Numbers& numbers) const {
     Starts starts;
     if constexpr (kKeepsStarts) {
-      begin(starts.s, numbers.lse);
+      if constexpr (!kMasked) begin(starts.s, numbers.lse);
       begin(starts.dp, numbers.delta);
     }
     return starts;
@@ -104,7 +106,8 @@ struct DqBlock {
         wave(uniform(thread / Unit::kWave)),
         visible{sequence.seqlen_q, sequence.seqlen_k, params.window_left, params.window_right},
         lds(lds),
-        factor(uniform(Scoring::factor_of(params))) {}
+        factor(uniform(Scoring::factor_of(params))),
+        stores_dscores(has_dscores<DqBlock>(arguments)) {}
 
   FA_DEVICE Tiles tiles_of(int first_row, int wave_row) const {
     return {visible.tiles_of_rows(first_row, kTile.block_m, wave_row, Unit::kN, kKeys)};
@@ -176,30 +179,34 @@ struct DqBlock {
   // dS in the place of dP, from the tile `at`.
   template <class Mask>
   FA_DEVICE void find(Result& dp, LdsBytes at, int wave_row, int first, const Tiles& tiles, const Q& q,
-                      const Dout& dout, const Numbers& numbers, const Starts& starts,
-                      const Mask& given) const {
+                      const Dout& dout, const Numbers& numbers, const Starts& starts, const Mask& given,
+                      const typename Mask::Early& ahead) const {
     const uint32_t bits = kFeatured ? kept_keys(*this, wave_row, first) : 0;
-    typename Mask::Early early;
-    if constexpr (kMasked) given.begin(early, first, Flag{-1});
     Result s;
     const auto hide = [&] {
-      if constexpr (kMasked) given.apply(s, first, early, Flag{-1});
+      if constexpr (kMasked) given.apply(s, first, ahead, Flag{-1});
+    };
+    const auto hide_later = [&] {
+      if constexpr (!kMaskAhead) hide();
     };
     if constexpr (kKeepsStarts) {
-      s[0] = starts.s[0], dp[0] = starts.dp[0];
-      multiply_both(*this, at, s, dp, q, dout, hide);
+      if constexpr (kMasked) begin(s, numbers.lse);
+      if constexpr (kMaskAhead) hide();
+      if constexpr (!kMasked) s[0] = starts.s[0];
+      dp[0] = starts.dp[0];
+      multiply_both(*this, at, s, dp, q, dout, hide_later);
     } else if constexpr (!kConfig.interleaved) {
       begin(s, numbers.lse);
       multiply_rows<Unit, typename Keys::RowTile, kSteps, kConfig.steps_at_once, kAhead>(
           s, Keys::rows_of(at, 0), q, reader());
-      hide();
+      hide_later();
       begin(dp, numbers.delta);
       multiply_rows<Unit, typename Values::Tile, kSteps, kConfig.steps_at_once, kAhead>(dp, at + kValuesAt,
                                                                                         dout, reader());
     } else {
       begin(s, numbers.lse);
       begin(dp, numbers.delta);
-      multiply_both(*this, at, s, dp, q, dout, hide);
+      multiply_both(*this, at, s, dp, q, dout, hide_later);
     }
     if constexpr (kFeatured) {
       gradients_of_scores(*this, s, dp, wave_row, first, numbers, bits);
@@ -211,7 +218,7 @@ struct DqBlock {
       each(dp, [&](float x, int c, int f) { return element<Unit>(s, c, f) * x; });
     }
     if (tiles.masked(first)) mask(dp, wave_row, first);
-    if constexpr (kMasked) store_dscores(*this, dp, wave_row, first);
+    if (kMasked && stores_dscores != 0) store_dscores(*this, dp, wave_row, first);
   }
 
   FA_DEVICE static P pack(Result& dp) {

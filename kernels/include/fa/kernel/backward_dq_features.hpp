@@ -58,8 +58,16 @@ FA_DEVICE uint32_t kept_keys(const B& block, int wave_row, int first) {
   });
 }
 
-// Writes dS of a tile of keys to `dscores`, if it is there.  Of tiles that are not visited nothing is
-// written.
+// Whether there is `dscores`: the same in all lanes, as a number in a scalar register.
+template <class B>
+FA_DEVICE int has_dscores(BwdArguments arguments) {
+  if constexpr (!B::kMasked) return 0;
+  const MaskedBwdParams& p = reinterpret_cast<const MaskedBwdParams&>(loaded_here(arguments));
+  const uint64_t bits = reinterpret_cast<uint64_t>(p.dscores);
+  return here_uniform(static_cast<int>(bits | bits >> 32));
+}
+
+// Writes dS of a tile of keys to `dscores`.  Of tiles that are not visited nothing is written.
 template <class B>
 FA_DEVICE void store_dscores(const B& block, typename B::Result& ds, int wave_row, int first) {
   using Unit = typename B::Unit;
@@ -67,7 +75,6 @@ FA_DEVICE void store_dscores(const B& block, typename B::Result& ds, int wave_ro
   constexpr int kAtOnce = kRun < 4 ? kRun : 4;
   using View = BufferView<Unit::kN, 0, B::kTraits.buffer_word3>;
   const MaskedBwdParams& p = reinterpret_cast<const MaskedBwdParams&>(loaded_here(block.arguments));
-  if (p.dscores == nullptr) return;
   const int keys = mask_keys(p.bwd.seqlen_k), row_bytes = keys * 4;
   const int64_t heads = static_cast<int64_t>(block.batch) * p.bwd.nheads + block.head;
   const char* const base = reinterpret_cast<const char*>(p.dscores) + heads * p.bwd.seqlen_q * row_bytes;

@@ -22,7 +22,7 @@ FA_DEVICE void add_head_fused(B& block, int head_q, int wave_key, const typename
   constexpr int kAtOnce = B::kConfig.steps_at_once;
   constexpr int kAhead = B::kConfig.prefetch;
   const bool of_weights = block.is(Role::weights), of_dq = dq.is_of(block);
-  KeyMaskOf<B> given(block, head_q);
+  const KeyMaskOf<B> given(block, head_q);
   Stage stage;
   const typename B::Source source = block.source(head_q);
   const HeadRows rows = Stage::tensor_of_wave(block.thread) == 0 ? source.q : source.dout;

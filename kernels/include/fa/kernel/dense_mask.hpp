@@ -67,15 +67,29 @@ struct DenseMask {
     return kUnscaled || kind == MaskKind::bytes ? factor : 1.44269504088896341f;
   }
 
-  // What is loaded of a tile before its first product: 16 bytes of each run, which are all of it but of fp32.
-  static constexpr bool kEarly = B::kConfig.early_mask;
+  // What is loaded of a tile before its first product: 16 bytes of each run, which are all of it but of fp32;
+  // with kMaskAhead, all of it.
+  static constexpr bool kEarly = B::kConfig.early_mask, kAll = B::kMaskAhead;
   static_assert(!kEarly || (kRun == 8 && Unit::kColumns == 1), "tiles.toml: early_mask needs runs of 8 keys");
   struct Early {
     u32x4 words[kEarly ? kHeld / kRun : 1];
+    u32x4 more[kAll ? kHeld / kRun : 1];
   };
 
   FA_DEVICE void begin(Early& early, int first, Flag needed) const {
-    if constexpr (kEarly) {
+    if constexpr (kAll) {
+      // One kind of load for all masks: the compiler waits for none of them.
+      const int shift = early_shift();
+      const auto load = [&](u32x4* to, int byte) {
+#pragma unroll
+        for (int f = 0; f < kHeld; f += kRun) {
+          to[f / kRun] =
+              view.template read_at<u32x4>(early_at + ((first + Unit::held_step(f)) << shift) + byte);
+        }
+      };
+      load(early.words, 0);
+      if (kind == MaskKind::fp32) load(early.more, 16);
+    } else if constexpr (kEarly) {
 #pragma unroll
       for (u32x4& words : early.words) words = anything<u32x4>();
       if (kind == MaskKind::fp32 || !needed) return;
@@ -118,9 +132,11 @@ struct DenseMask {
 #pragma unroll
       for (int f = 0; f < kHeld; f += kRun) {
         uint32_t words[(kRun * kSize + 3) / 4];
-        if constexpr (kEarly && kSize < 4) {
+        if constexpr (kEarly && (kSize < 4 || kAll)) {
 #pragma unroll
-          for (int i = 0; i < kRun * kSize / 4; ++i) words[i] = early.words[f / kRun][i];
+          for (int i = 0; i < kRun * kSize / 4; ++i) {
+            words[i] = i < 4 ? early.words[f / kRun][i] : early.more[f / kRun][i - 4];
+          }
         } else {
           read_run<kRun * kSize>(at + Unit::held_step(f) * kSize, words);
         }
@@ -131,7 +147,7 @@ struct DenseMask {
           score = action(score, words, i);
         }
         // Else the compiler would load all runs at once, which takes more registers than there are.
-        if constexpr (kSize == 4) __builtin_amdgcn_sched_barrier(0);
+        if constexpr (kSize == 4 && !kAll) __builtin_amdgcn_sched_barrier(0);
       }
     }
   }
@@ -160,7 +176,9 @@ struct DenseMask {
            (Unit::held_begin(lane, B::kKeys) << early_shift());
   }
 
-  FA_DEVICE int early_shift() const { return kind == MaskKind::bytes ? 0 : 1; }
+  FA_DEVICE int early_shift() const {
+    return kind == MaskKind::bytes ? 0 : kAll && kind == MaskKind::fp32 ? 2 : 1;
+  }
 };
 
 }  // namespace fa

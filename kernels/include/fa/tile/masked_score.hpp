@@ -41,6 +41,13 @@ struct MaskedScore {
     return add_any(score, __builtin_bit_cast(float, words[i]));
   }
 
+  // What a score that a byte hides or not begins with, without its product: -inf or 0.  The byte is `word`'s
+  // from bit `shift` on.
+  FA_DEVICE static float start_of_byte(uint32_t word, uint32_t shift) {
+    constexpr uint32_t kNone = 0xff800000;  // -inf; with one more in the exponent it is 0
+    return __builtin_bit_cast(float, (__builtin_amdgcn_ubfe(word, shift, 1) << 23) + kNone);
+  }
+
  private:
   FA_DEVICE float add(float score, float bias) const {
     return kUnscaled ? __builtin_fmaf(bias, scale, score) : __builtin_fmaf(score, scale, bias);
