@@ -21,6 +21,8 @@ struct NoKeyMask {
 
   FA_DEVICE NoKeyMask(const B&, int) {}
   FA_DEVICE void apply(const B&, typename B::Result&, int, int) const {}
+  FA_DEVICE void load(const B&, typename B::Result&, int, int) const {}
+  FA_DEVICE void begin(const B&, typename B::Result&, int) const {}
 };
 
 // Of a head of q, for the waves that compute P.
