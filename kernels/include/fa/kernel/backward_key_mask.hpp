@@ -84,7 +84,8 @@ struct KeyMask {
   FA_DEVICE void begin(const B& block, typename B::Result& s, int wave_key) const {
     const uint32_t shift = (byte_of(block, wave_key) & 3) * 8;
     const auto each = [&](const auto& action) {
-      each_element<Unit, kHeld, true>(
+      // Of bf16 one after the other, or some would be spilled.
+      each_element<Unit, kHeld, B::kDType == DType::bf16>(
           s, [&](float x, int, int) { return action(__builtin_bit_cast(uint32_t, x)); });
     };
     if (kind == MaskKind::bytes) {
