@@ -132,9 +132,9 @@ int bounded(std::int64_t head_dim) {
   return static_cast<int>(std::clamp<std::int64_t>(head_dim, -1, INT32_MAX));
 }
 
-std::string explain_bwd(std::string arch, std::string dtype, std::int64_t head_dim) {
+std::string explain_bwd(std::string arch, std::string dtype, std::int64_t head_dim, bool masked) {
   fa_message message;
-  const fa_status status = fa_explain_bwd(arch.c_str(), dtype.c_str(), bounded(head_dim), &message);
+  const fa_status status = fa_explain_bwd(arch.c_str(), dtype.c_str(), bounded(head_dim), masked, &message);
   if (status != FA_UNSUPPORTED) require_ok(status, message);
   return message.text;
 }
@@ -216,7 +216,7 @@ STABLE_TORCH_LIBRARY(flash_attn_rocm, library) {
   library.def(kAppendSchema);
   library.def(kPlanSchema);
   library.def(kPlanBwdSchema);
-  library.def("explain_bwd(str arch, str dtype, int head_dim) -> str");
+  library.def("explain_bwd(str arch, str dtype, int head_dim, bool masked) -> str");
   library.def("bwd_sums(bool ragged, int batch, int rows_q, int nheads, int head_dim) -> int");
   library.def("compute_units(int device) -> int");
   library.def("instances() -> str");

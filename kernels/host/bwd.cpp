@@ -20,6 +20,7 @@ namespace {
 struct Launch {
   Selection selection;
   Grid grid;
+  bool reads_mask = false;
 };
 
 std::string without_features_words(const std::string& gfx, int head_dim) {
@@ -49,15 +50,20 @@ std::vector<Launch> launches(const BwdArguments& call, const BwdKernels& kernels
   const BwdParams& p = call.params;
   const auto [arch, dtype] = tabled(kernels.dq.gfx, kernels.dq.instance->dtype);
   const bool fused = path_of(p) == BwdPath::fused, uneven = is_uneven(call);
-  const auto keys_of = fused ? fused_tile : uneven ? dkdv_uneven_tile : dkdv_tile;
-  const auto dq_of = uneven ? dq_uneven_tile : dq_tile;
+  const auto keys_of = fused         ? fused_tile
+                       : uneven      ? dkdv_uneven_tile
+                       : call.masked ? dkdv_masked_tile
+                                     : dkdv_tile;
+  const auto dq_of = uneven ? dq_uneven_tile : call.masked ? dq_masked_tile : dq_tile;
   const int head_dim = static_cast<int>(call.head_dim);
   const DkDvTile keys = keys_of(arch, dtype, head_dim);
   const FwdTile dq = fused ? FwdTile{kConvertRows, kConvertThreads} : dq_of(arch, dtype, head_dim);
   const std::vector<Launch> all = {
       {kernels.delta, {blocks_of_rows(p.seqlen_q, kDeltaRows), p.nheads, call.batch, kDeltaThreads}},
-      {kernels.by_keys, {blocks_of_rows(p.seqlen_k, keys.block_n), p.nheads_k, call.batch, keys.threads}},
-      {kernels.dq, {blocks_of_rows(p.seqlen_q, dq.block_m), p.nheads, call.batch, dq.threads}}};
+      {kernels.by_keys,
+       {blocks_of_rows(p.seqlen_k, keys.block_n), p.nheads_k, call.batch, keys.threads},
+       call.masked},
+      {kernels.dq, {blocks_of_rows(p.seqlen_q, dq.block_m), p.nheads, call.batch, dq.threads}, call.masked}};
   std::vector<Launch> some;
   std::copy_if(all.begin(), all.end(), std::back_inserter(some),
                [](const Launch& each) { return each.grid.x > 0; });
@@ -77,9 +83,9 @@ BwdKernels uneven_kernels(const BwdArguments& call, const std::string& arch, con
   const BwdParams& p = call.params;
   const std::string dims = "v with head_dim " + std::to_string(p.head_dim) +
                            " beside q and k with head_dim " + std::to_string(call.head_dim);
-  if (path_of(p) == BwdPath::fused || featured(p)) {
+  if (path_of(p) == BwdPath::fused || featured(p) || call.masked) {
     throw Error(FA_UNSUPPORTED, "no kernel computes gradients of " + dims +
-                                    " with ALiBi, softcap, dropout or dq_sums: pad v");
+                                    " with ALiBi, softcap, dropout, attn_mask or dq_sums: pad v");
   }
   const Selection dq = select("bwd_dq_uneven", arch, dtype, bounded(call.head_dim));
   if (dq.instance == nullptr || p.head_dim != kUnevenValueDim) {
@@ -91,20 +97,21 @@ BwdKernels uneven_kernels(const BwdArguments& call, const std::string& arch, con
 
 BwdKernels kernels_of(const BwdArguments& call, const std::string& arch, const std::string& dtype) {
   if (is_uneven(call)) return uneven_kernels(call, arch, dtype);
-  return bwd_kernels(path_of(call.params), arch, dtype, bounded(call.head_dim));
+  return bwd_kernels(path_of(call.params), arch, dtype, bounded(call.head_dim), call.masked);
 }
 
 }  // namespace
 
-BwdKernels bwd_kernels(BwdPath path, const std::string& arch, const std::string& dtype, int head_dim) {
+BwdKernels bwd_kernels(BwdPath path, const std::string& arch, const std::string& dtype, int head_dim,
+                       bool masked) {
   const auto find = [&](const char* op) { return served(op, arch, dtype, head_dim); };
   // The one that is not for every head dim first, for the words where there is none.
   if (path == BwdPath::fused) {
     const Selection fused = find("bwd_fused");
     return {find("bwd_delta"), fused, find("bwd_convert")};
   }
-  const Selection dq = find("bwd_dq");
-  return {find("bwd_delta"), find("bwd_dkdv"), dq};
+  const Selection dq = find(masked ? "bwd_dq_masked" : "bwd_dq");
+  return {find("bwd_delta"), find(masked ? "bwd_dkdv_masked" : "bwd_dkdv"), dq};
 }
 
 BwdPlan bwd_plan(const BwdPlanRequest& r) {
@@ -113,7 +120,8 @@ BwdPlan bwd_plan(const BwdPlanRequest& r) {
     throw Error(FA_INVALID, "the backward's path: expected " + separate + ", " + fused_name +
                                 " or nothing, got " + r.wanted);
   }
-  bwd_kernels(BwdPath::separate, r.arch, r.dtype, r.head_dim);
+  bwd_kernels(BwdPath::separate, r.arch, r.dtype, r.head_dim, r.masked);
+  if (r.masked) return {BwdPath::separate, "a mask: only separate kernels read one"};
   if (r.deterministic) return {BwdPath::separate, "the same bits every time are wanted (deterministic)"};
   if (r.wanted == separate) return {BwdPath::separate, separate + " is wanted"};
   const Selection fused = select("bwd_fused", r.arch, r.dtype, r.head_dim);
@@ -138,7 +146,15 @@ void bwd(const fa_bwd_call& call) {
   require_features(arguments.params, kernels.by_keys);
   const std::vector<Launch> all = launches(arguments, kernels);
   for (const Launch& each : all) require_launchable(each.selection, each.grid);
-  for (const Launch& each : all) launch(each.selection, each.grid, arguments.params, place);
+  MaskedBwdParams masked = arguments.mask;
+  masked.bwd = arguments.params;
+  for (const Launch& each : all) {
+    if (each.reads_mask) {
+      launch(each.selection, each.grid, masked, place);
+    } else {
+      launch(each.selection, each.grid, arguments.params, place);
+    }
+  }
 }
 
 }  // namespace fa

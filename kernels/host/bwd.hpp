@@ -16,7 +16,8 @@ struct BwdKernels {
 
 // arch as the runtime reports it or bare; dtype by name. Throws FA_UNSUPPORTED with the reason where there
 // are none.
-BwdKernels bwd_kernels(BwdPath path, const std::string& arch, const std::string& dtype, int head_dim);
+BwdKernels bwd_kernels(BwdPath path, const std::string& arch, const std::string& dtype, int head_dim,
+                       bool masked);
 
 struct BwdPlan {
   BwdPath path;
@@ -30,6 +31,7 @@ struct BwdPlanRequest {
   int head_dim;
   bool featured;  // ALiBi, softcap or dropout
   bool deterministic;
+  bool masked;  // with an attn_mask that kernels read
   std::string wanted;
 };
 

@@ -54,6 +54,16 @@ void require_dims_and_types(const fa_bwd_call& call) {
   optional({"alibi_slopes", call.alibi_slopes}, call.alibi_slopes.dims == 1 ? 1 : 2);
   optional({"cu_seqlens_q", call.cu_seqlens_q}, 1);
   optional({"cu_seqlens_k", call.cu_seqlens_k}, 1);
+  optional({"attn_mask", call.attn_mask}, 4);
+  optional({"dscores", call.dscores}, 4);
+  const bool others = given(call.dq_sums) || given(call.alibi_slopes) || given(call.cu_seqlens_q) ||
+                      given(call.rng_state) || call.softcap != 0;
+  problems.add_unless(!given(call.attn_mask) || !others, [] {
+    return std::string(
+        "attn_mask: expected none of the other optional tensors but dscores, no softcap and no dropout");
+  });
+  problems.add_unless(given(call.attn_mask) || !given(call.dscores),
+                      [] { return std::string("dscores: expected together with attn_mask"); });
   problems.add_unless(given(call.cu_seqlens_q) == given(call.cu_seqlens_k),
                       [] { return std::string("cu_seqlens_q, cu_seqlens_k: expected both or none"); });
   require_dropout(problems, call.rng_state, call.dropout_p);
@@ -87,6 +97,13 @@ void require_shapes(const fa_bwd_call& call, const Sizes& s) {
   const Named slopes{"alibi_slopes", call.alibi_slopes};
   if (call.alibi_slopes.dims == 1) problems.expect_shape(slopes, {s.nheads});
   if (call.alibi_slopes.dims == 2) problems.expect_shape(slopes, {s.batch, s.nheads});
+  const Named mask{"attn_mask", call.attn_mask};
+  if (given(call.attn_mask)) {
+    problems.expect_shape(mask, mask_shape(call.attn_mask, s.batch, s.nheads, s.rows_q, s.seqlen_k));
+  }
+  if (given(call.dscores)) {
+    problems.expect_shape({"dscores", call.dscores}, {s.batch, s.nheads, s.rows_q, mask_keys(s.seqlen_k)});
+  }
   require_grouped_heads(problems, s.nheads, s.nheads_k);
   problems.raise_if_any(kFunction);
 }
@@ -102,6 +119,10 @@ void require_limits(const fa_bwd_call& call, const Sizes& s) {
   problems.add_unless(s.seqlen_k >= 0,
                       [&] { return "max_seqlen_k: expected at least 0, got " + std::to_string(s.seqlen_k); });
   require_scores(problems, call.softmax_scale, call.softcap);
+  require_readable_mask(problems, call.attn_mask, call.softmax_scale);
+  problems.add_unless(!given(call.dscores) || s.rows_k < kMaxRowStride, [&] {
+    return "rows of k: expected less than 2^24 beside dscores, got " + std::to_string(s.rows_k);
+  });
   for (const Named& each : rows_of(call)) {
     problems.add_unless(aligned(each.tensor), [&] {
       return std::string(each.name) +
@@ -171,6 +192,11 @@ BwdArguments bwd_arguments(const fa_bwd_call& call) {
   set_tensors(params, call);
   set_sizes(params, sizes);
   set_options(params, call);
+  arguments.masked = given(call.attn_mask);
+  if (arguments.masked) {
+    set_mask(arguments.mask, call.attn_mask);
+    arguments.mask.dscores = given(call.dscores) ? static_cast<float*>(call.dscores.data) : nullptr;
+  }
   return arguments;
 }
 

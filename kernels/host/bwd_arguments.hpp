@@ -13,6 +13,8 @@ struct BwdArguments {
   BwdParams params;
   std::int64_t batch;
   std::int64_t head_dim;  // of q and k; that of params is v's, over which delta is summed
+  bool masked;
+  MaskedBwdParams mask;  // of a masked call; without `bwd`
 };
 
 // What the number of dq's sums depends on.

@@ -3,8 +3,6 @@
 #include <cmath>
 #include <string>
 
-#include "fa/kernel/params.hpp"
-
 namespace fa {
 
 namespace {
@@ -18,6 +16,17 @@ std::int32_t dtype_of(Holds holds, const fa_tensor& q) {
     case Holds::mask: return q.dtype;  // or another one, as require_type knows
   }
   return FA_OTHER_DTYPE;
+}
+
+// In bytes; 0 where the dtype is none of a mask's.
+std::uintptr_t mask_bytes(std::int32_t dtype) {
+  switch (dtype) {
+    case FA_BOOL: return 1;
+    case FA_FP16:
+    case FA_BF16: return 2;
+    case FA_FP32: return 4;
+    default: return 0;
+  }
 }
 
 }  // namespace
@@ -70,6 +79,39 @@ void require_scores(Problems& problems, float softmax_scale, float softcap) {
   problems.add_unless(std::isfinite(softcap) && softcap >= 0, [&] {
     return std::string("softcap: expected ") + kExpectedSoftcap + ", got " + std::to_string(softcap);
   });
+}
+
+Shape mask_shape(const fa_tensor& mask, std::int64_t batch, std::int64_t nheads, std::int64_t rows_q,
+                 std::int64_t seqlen_k) {
+  Shape sizes = shape(mask);
+  const std::int64_t whole[] = {batch, nheads, rows_q, mask_keys(seqlen_k)};
+  for (int i = 0; i < 4; ++i) {
+    if (i == 3 || sizes[i] != 1) sizes[i] = whole[i];
+  }
+  return sizes;
+}
+
+void require_readable_mask(Problems& problems, const fa_tensor& mask, float softmax_scale) {
+  if (!given(mask)) return;
+  const std::uintptr_t alignment = mask_bytes(mask.dtype) * kAlignedElements;
+  bool good = reinterpret_cast<std::uintptr_t>(mask.data) % alignment == 0;
+  for (int i = 0; i < 3; ++i) good = good && (mask.size[i] == 1 || mask.stride[i] % kAlignedElements == 0);
+  const std::int64_t row = mask.size[2] == 1 ? 0 : mask.stride[2];
+  problems.add_unless(good && row >= 0 && row < kMaxRowStride, [] {
+    return "attn_mask: expected the address, in elements, and all strides but the last to be multiples of " +
+           std::to_string(kAlignedElements) + ", and rows less than 2^24 elements apart";
+  });
+  const float scale = softmax_scale < 0 ? -softmax_scale : softmax_scale;
+  problems.add_unless(mask.dtype == FA_BOOL || !(scale > 0 && scale < kLeastScale), [&] {
+    return "softmax_scale: expected 0, or a magnitude of at least " + std::to_string(kLeastScale) +
+           " beside an attn_mask that is added, got " + std::to_string(softmax_scale);
+  });
+}
+
+MaskKind mask_kind(const fa_tensor& mask) {
+  return mask.dtype == FA_BOOL   ? MaskKind::bytes
+         : mask.dtype == FA_FP32 ? MaskKind::fp32
+                                 : MaskKind::elements;
 }
 
 std::int32_t window(std::int64_t keys) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "call_tensors.hpp"
+#include "fa/kernel/params.hpp"
 
 namespace fa {
 
@@ -40,6 +41,23 @@ void require_grouped_heads(Problems& problems, std::int64_t nheads, std::int64_t
 
 // Of the tensor `name`, in rows.
 void require_pages(Problems& problems, const char* name, std::int64_t page);
+
+// The shape that an attn_mask has to have: its own sizes where these may be 1.
+Shape mask_shape(const fa_tensor& mask, std::int64_t batch, std::int64_t nheads, std::int64_t rows_q,
+                 std::int64_t seqlen_k);
+
+// Address and strides that kernels can read, and a scale by which they can divide it.
+void require_readable_mask(Problems& problems, const fa_tensor& mask, float softmax_scale);
+
+MaskKind mask_kind(const fa_tensor& mask);
+
+// As the kernels take it.  Strides of dimensions that are 1 are 0: the same for all.
+template <class Params>
+void set_mask(Params& p, const fa_tensor& mask) {
+  const auto stride = [&](int i) { return mask.size[i] == 1 ? 0 : mask.stride[i]; };
+  p.mask = mask.data, p.mask_batch = stride(0), p.mask_head = stride(1), p.mask_row = stride(2);
+  p.mask_kind = static_cast<std::int32_t>(mask_kind(mask));
+}
 
 // As kernels take it, in 32 bits: one as wide as any sequence may be hides nothing.  What is no bound in
 // flash_attn's functions, a window as wide as the call's keys, Python has left out (_options.py).

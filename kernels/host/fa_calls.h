@@ -44,6 +44,8 @@ typedef struct fa_bwd_call {
   fa_tensor cu_seqlens_q;
   fa_tensor cu_seqlens_k;
   fa_tensor rng_state;
+  fa_tensor attn_mask;
+  fa_tensor dscores;
   float softmax_scale;
   int64_t window_left;
   int64_t window_right;
@@ -95,5 +97,6 @@ typedef struct fa_plan_bwd_call {
   int64_t head_dim;
   int32_t featured;
   int32_t deterministic;
+  int32_t masked;
   const char* wanted;
 } fa_plan_bwd_call;

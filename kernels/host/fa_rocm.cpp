@@ -115,15 +115,18 @@ fa_status fa_append(const fa_append_call* call, fa_message* message) {
   return guarded(message, [&] { fa::append(*call); });
 }
 
-fa_status fa_explain_bwd(const char* arch, const char* dtype, int32_t head_dim, fa_message* message) {
-  return guarded(message,
-                 [&] { static_cast<void>(fa::bwd_kernels(fa::BwdPath::separate, arch, dtype, head_dim)); });
+fa_status fa_explain_bwd(const char* arch, const char* dtype, int32_t head_dim, int32_t masked,
+                         fa_message* message) {
+  return guarded(message, [&] {
+    static_cast<void>(fa::bwd_kernels(fa::BwdPath::separate, arch, dtype, head_dim, masked != 0));
+  });
 }
 
 fa_status fa_plan_bwd(const fa_plan_bwd_call* call, const char** path, fa_message* message) {
   return guarded(message, [&] {
-    const fa::BwdPlan plan = fa::bwd_plan({call->arch, call->dtype, fa::bounded(call->head_dim),
-                                           call->featured != 0, call->deterministic != 0, call->wanted});
+    const fa::BwdPlan plan =
+        fa::bwd_plan({call->arch, call->dtype, fa::bounded(call->head_dim), call->featured != 0,
+                      call->deterministic != 0, call->masked != 0, call->wanted});
     *path = fa::name(plan.path).data();
     write(message, plan.reason.c_str());
   });

@@ -127,12 +127,8 @@ void require_shapes(const fa_fwd_call& call, const Sizes& s) {
   partial.push_back(s.v_head_dim);
   optional({"partial_out", call.partial_out}, partial);
   if (given(call.attn_mask)) {
-    Shape mask = shape(call.attn_mask);
-    const std::int64_t sizes[] = {s.batch, s.nheads, s.rows_q, mask_keys(s.seqlen_k)};
-    for (int i = 0; i < 4; ++i) {
-      if (i == 3 || mask[i] != 1) mask[i] = sizes[i];
-    }
-    optional({"attn_mask", call.attn_mask}, mask);
+    optional({"attn_mask", call.attn_mask},
+             mask_shape(call.attn_mask, s.batch, s.nheads, s.rows_q, s.seqlen_k));
   }
   if (s.paged) optional({"block_table", call.block_table}, {s.batch, call.block_table.size[1]});
   if (call.alibi_slopes.dims == 1) optional({"alibi_slopes", call.alibi_slopes}, {s.nheads});
@@ -142,38 +138,9 @@ void require_shapes(const fa_fwd_call& call, const Sizes& s) {
   problems.raise_if_any();
 }
 
-// In bytes; 0 where the dtype is none of a mask's.
-std::uintptr_t mask_bytes(std::int32_t dtype) {
-  switch (dtype) {
-    case FA_BOOL: return 1;
-    case FA_FP16:
-    case FA_BF16: return 2;
-    case FA_FP32: return 4;
-    default: return 0;
-  }
-}
-
-void require_readable_mask(Problems& problems, const fa_fwd_call& call) {
-  const fa_tensor& mask = call.attn_mask;
-  if (!given(mask)) return;
-  const std::uintptr_t alignment = mask_bytes(mask.dtype) * kAlignedElements;
-  bool good = reinterpret_cast<std::uintptr_t>(mask.data) % alignment == 0;
-  for (int i = 0; i < 3; ++i) good = good && (mask.size[i] == 1 || mask.stride[i] % kAlignedElements == 0);
-  const std::int64_t row = mask.size[2] == 1 ? 0 : mask.stride[2];
-  problems.add_unless(good && row >= 0 && row < kMaxRowStride, [] {
-    return "attn_mask: expected the address, in elements, and all strides but the last to be multiples of " +
-           std::to_string(kAlignedElements) + ", and rows less than 2^24 elements apart";
-  });
-  const float scale = call.softmax_scale < 0 ? -call.softmax_scale : call.softmax_scale;
-  problems.add_unless(mask.dtype == FA_BOOL || !(scale > 0 && scale < kLeastScale), [&] {
-    return "softmax_scale: expected 0, or a magnitude of at least " + std::to_string(kLeastScale) +
-           " beside an attn_mask that is added, got " + std::to_string(call.softmax_scale);
-  });
-}
-
 void require_limits(const fa_fwd_call& call, const Sizes& s) {
   Problems problems;
-  require_readable_mask(problems, call);
+  require_readable_mask(problems, call.attn_mask, call.softmax_scale);
   problems.expect_at_most("batch", s.batch, kMaxGridYZ);
   problems.expect_at_most("nheads", s.nheads, kMaxGridYZ);
   problems.expect_at_most("rows of q", s.rows_q, kMaxLength);
@@ -242,18 +209,6 @@ void set_sizes(FwdParams& p, const Sizes& s) {
   p.partial_split = (s.ragged_q ? 1 : s.batch) * s.nheads * s.rows_q;
 }
 
-// Strides of dimensions that are 1 are 0: the same for all.
-MaskedParams mask_of(const fa_tensor& mask) {
-  MaskedParams p{};
-  const auto stride = [&](int i) { return mask.size[i] == 1 ? 0 : mask.stride[i]; };
-  p.mask = mask.data, p.mask_batch = stride(0), p.mask_head = stride(1), p.mask_row = stride(2);
-  const MaskKind kind = mask.dtype == FA_BOOL   ? MaskKind::bytes
-                        : mask.dtype == FA_FP32 ? MaskKind::fp32
-                                                : MaskKind::elements;
-  p.mask_kind = static_cast<std::int32_t>(kind);
-  return p;
-}
-
 }  // namespace
 
 FwdArguments fwd_arguments(const fa_fwd_call& call) {
@@ -273,7 +228,7 @@ FwdArguments fwd_arguments(const fa_fwd_call& call) {
   set_sizes(params, sizes);
   set_options(params, call);
   arguments.masked = given(call.attn_mask);
-  if (arguments.masked) arguments.mask = mask_of(call.attn_mask);
+  if (arguments.masked) set_mask(arguments.mask, call.attn_mask);
   params.splits = given(call.partial_lse) ? static_cast<std::int32_t>(call.partial_lse.size[0]) : 1;
   return arguments;
 }

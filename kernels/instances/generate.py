@@ -43,9 +43,11 @@ OPS = {
     "combine": Op("combine.hpp", "FA_COMBINE", per_head_dim=False),
     "bwd_delta": Op("delta.hpp", "FA_DELTA", per_head_dim=False),
     "bwd_dkdv": Op("backward_separate.hpp", "FA_DKDV"),
-    "bwd_dq": Op("backward_dq.hpp", "FA_DQ"),
+    "bwd_dq": Op("backward_dq_kernels.hpp", "FA_DQ"),
     "bwd_dkdv_uneven": Op("backward_dkdv_uneven.hpp", "FA_DKDV_UNEVEN"),
-    "bwd_dq_uneven": Op("backward_dq.hpp", "FA_DQ_UNEVEN"),
+    "bwd_dq_uneven": Op("backward_dq_kernels.hpp", "FA_DQ_UNEVEN"),
+    "bwd_dkdv_masked": Op("backward_separate.hpp", "FA_DKDV_MASKED"),
+    "bwd_dq_masked": Op("backward_dq_kernels.hpp", "FA_DQ_MASKED"),
     "bwd_fused": Op("backward_fused.hpp", "FA_FUSED"),
     "bwd_convert": Op("backward_convert.hpp", "FA_CONVERT", per_head_dim=False),
 }

@@ -263,7 +263,9 @@ class Call(forward_cases.Call):
     def forward(self):
         """out and the log-sum-exp of each sequence."""
         found = [
-            attention(*(x.double() for x in (each.q, each.k, each.v)), self.rules, each.slopes, each.kept)
+            attention(
+                *(x.double() for x in (each.q, each.k, each.v)), self.rules, each.slopes, each.kept, each.bias
+            )
             for each in self.sequences
         ]
         outs, sums = zip(*found, strict=True)
@@ -284,7 +286,7 @@ class Call(forward_cases.Call):
         given = {
             "q": q, "k": k, "v": v, "out": out, "dout": dout, "lse": lse,
             **dict(zip(("dq", "dk", "dv"), gradients, strict=True)),
-            "delta": delta, "dq_sums": self.dq_sums(q),
+            "delta": delta, "dq_sums": self.dq_sums(q), **self.masks(),
             "alibi_slopes": None if self.slopes is None else self.slopes.to(self.device),
             "cu_seqlens_q": self.sums(case.rows) if case.ragged else None,
             "cu_seqlens_k": self.sums(case.keys) if case.ragged else None,
@@ -295,6 +297,10 @@ class Call(forward_cases.Call):
         }  # fmt: skip
         target.attend(BWD, *(given[name] for name in ARGUMENTS))
         return [*gradients, delta]
+
+    def masks(self):
+        """What is given beside a mask, and the mask."""
+        return {"attn_mask": None, "dscores": None}
 
     def dq_sums(self, q):
         """Zeros in which dq is added up, or None for the kernels that do not."""
@@ -324,7 +330,7 @@ class Call(forward_cases.Call):
     def check(self, target, shown):
         """Launch it, and hold its gradients to the rule."""
         case = self.case
-        dq, dk, dv, delta = self.run(target)
+        dq, dk, dv, delta, *_ = self.run(target)
         lengths = (case.rows, case.keys, case.keys)
         found = zip(*map(self.parts, (dq, dk, dv), lengths), strict=True)
         _, by_keys, _ = kernels_of(case.kernel)

@@ -1,10 +1,12 @@
 """Fuzz cases of every kernel: of attention (forward_cases.py), of gradients (backward_cases.py,
-alike_cases.py, nan_cases.py), with masks (masked_cases.py) and of ``append`` (append_cases.py)."""
+alike_cases.py, nan_cases.py), with masks (masked_cases.py, masked_backward_cases.py) and of ``append``
+(append_cases.py)."""
 
 import alike_cases
 import append_cases
 import backward_cases
 import forward_cases
+import masked_backward_cases
 import masked_cases
 import nan_cases
 from forward_cases import Kernel
@@ -18,6 +20,8 @@ from target import (
     FUSED,
     FUSED_OP,
     MASKED,
+    MASKED_BACKWARD,
+    MASKED_BACKWARD_OP,
     TALL,
     UNEVEN,
     UNEVEN_BACKWARD,
@@ -27,7 +31,7 @@ from target import (
 
 MODULES = {
     "append": append_cases, **dict.fromkeys((BACKWARD_OP, FUSED_OP, UNEVEN_OP), backward_cases),
-    masked_cases.MASKED: masked_cases,
+    masked_cases.MASKED: masked_cases, MASKED_BACKWARD_OP: masked_backward_cases,
 }  # fmt: skip
 
 
@@ -44,6 +48,7 @@ def kernels():
         *(Kernel(BACKWARD_OP, *each) for each in BACKWARD),
         *(Kernel(FUSED_OP, *each) for each in FUSED),
         *(Kernel(UNEVEN_OP, *each) for each in UNEVEN_BACKWARD),
+        *(Kernel(MASKED_BACKWARD_OP, *each) for each in MASKED_BACKWARD),
         *(Kernel("append", dtype) for dtype in APPEND),
     ]
 

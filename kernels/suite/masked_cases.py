@@ -113,14 +113,8 @@ def _by_tiles(case, chance):
     return replace(case, rows=(min(FEW, case.rows[0]),) * batch, keys=(MANY,) * batch, heads=(2, 1))
 
 
-class Call(forward_cases.Call):
-    """The tensors of a case."""
-
-    def __init__(self, case, device):
-        super().__init__(case, device)
-        self.mask = self.drawn()
-        for v in self.v if case.tiny else ():
-            v[..., 0] = TINY
+class Masking:
+    """The mask of a call."""
 
     def drawn(self):
         """(batch, nheads, seqlen_q, seqlen_k), of which any but the last may be 1."""
@@ -159,9 +153,23 @@ class Call(forward_cases.Call):
         # The same numbers for all, by strides of 0 as well as by sizes of 1.
         return {"attn_mask": placed.expand(len(case.rows), -1, -1, -1) if "b" in case.broadcast else placed}
 
-    def sequences(self, out, lse, weights):
+    def biases(self):
+        """(nheads, seqlen_q, seqlen_k) of each sequence: what is added to its scores, fp32."""
         mask = self.mask.expand(len(self.case.rows), self.case.heads[0], self.case.rows[0], -1)
         if mask.dtype == torch.bool:
             mask = torch.zeros(mask.shape).masked_fill(~mask, -math.inf)
+        return [bias.float() for bias in mask]
+
+
+class Call(Masking, forward_cases.Call):
+    """The tensors of a case."""
+
+    def __init__(self, case, device):
+        super().__init__(case, device)
+        self.mask = self.drawn()
+        for v in self.v if case.tiny else ():
+            v[..., 0] = TINY
+
+    def sequences(self, out, lse, weights):
         found = super().sequences(out, lse, weights)
-        return [replace(each, bias=bias.float()) for each, bias in zip(found, mask, strict=True)]
+        return [replace(each, bias=bias) for each, bias in zip(found, self.biases(), strict=True)]

@@ -16,6 +16,7 @@ from wheel_builder.emulator.rule import (
     GRADIENT_FACTOR,
     WEIGHT_ROUNDINGS,
     allowed,
+    dscores_error,
     least_error,
     lse_allowed,
     rounded_once_allowed,
@@ -217,7 +218,7 @@ def _lost_as_hard(douts: Iterable[tuple[Sequence, Tensor]], rules: Rules) -> Err
 def _gradients(each: Sequence, dout: Tensor, rules: Rules, dtype: torch.dtype) -> tuple[Tensor, ...]:
     leaves = [x.detach().cpu().to(dtype).requires_grad_() for x in (each.q, each.k, each.v)]
     slopes = None if each.slopes is None else each.slopes.cpu()
-    out, _ = attention(*leaves, rules, slopes, each.kept)
+    out, _ = attention(*leaves, rules, slopes, each.kept, each.bias)
     return torch.autograd.grad(out, leaves, dout.to(out.dtype))
 
 
@@ -226,7 +227,7 @@ def _lost_by_rounding_out(each: Sequence, dout: Tensor, rules: Rules) -> tuple[f
     q, k, v = (x.detach().cpu().double() for x in (each.q, each.k, each.v))
     leaves = [x.requires_grad_() for x in (q, k)]
     slopes = None if each.slopes is None else each.slopes.cpu()
-    out, lse = attention(*leaves, v, rules, slopes, each.kept)
+    out, lse = attention(*leaves, v, rules, slopes, each.kept, each.bias)
     rounding = out.detach().to(each.q.dtype).double() - out.detach()
     # The derivative of a log-sum-exp by a score is its probability.
     of_sums = (dout.double() * rounding).sum(-1).transpose(0, 1)
@@ -250,9 +251,32 @@ def _most_of_a_key(each: Sequence, rules: Rules) -> float:
     slopes = None if each.slopes is None else each.slopes.cpu()
     # The gradient of values that are summed with these weights.
     ones = torch.ones_like(k[..., :1]).requires_grad_()
-    out, _ = attention(q, k, ones, rules, slopes)
+    out, _ = attention(q, k, ones, rules, slopes, bias=each.bias)
     (sums,) = torch.autograd.grad(out.sum(), [ones])
     return largest(sums)
+
+
+def dscores_allowed(
+    each: Sequence, dout: Tensor, out: Tensor, lse: Tensor, rules: Rules
+) -> tuple[Tensor, Tensor]:
+    """The gradients of the scores (heads, rows, keys) in float64, and how far each may be off.
+
+    They are P * (dP - sum of dout * out); ``out`` is rounded, and what probabilities are recomputed from is
+    fp32, as is ``lse``.
+    """
+    q, k, v = (x.detach().cpu().double() for x in (each.q, each.k, each.v))
+    assert each.bias is not None, "the gradients of scores are a bias's"
+    bias = each.bias.double().requires_grad_()
+    exact_out, sums = attention(q, k, v, rules, bias=bias)
+    (exact,) = torch.autograd.grad(exact_out, bias, dout.double(), retain_graph=True)
+    group = q.shape[1] // k.shape[1]
+    # The derivative of a log-sum-exp by a score is its probability.
+    (weights,) = torch.autograd.grad(sums.masked_fill(sums.isinf(), 0.0).sum(), bias)
+    keys = v.abs().repeat_interleave(group, dim=1).permute(1, 2, 0)
+    of_values = dout.double().abs().transpose(0, 1) @ keys
+    of_out = (dout.double() * out.double()).abs().sum(-1).T[..., None]
+    scores = lse.double().masked_fill(lse.isinf(), 0.0).abs()[..., None] + magnitude(q, k, rules)
+    return exact, dscores_error(NAMES[each.q.dtype], weights, of_values, of_out, scores)
 
 
 def lse_shares(found: Tensor, exact: Tensor, size: float) -> Iterator[float]:

@@ -1,6 +1,6 @@
 """Holds kernels to the numerics rule (reference_attention.py), and keeps what was found for the record."""
 
-from reference_attention import DTYPES, Rules, Sequence, attention, magnitude
+from reference_attention import DTYPES, Rules, Sequence, attention, dscores_allowed, magnitude
 from reference_attention import judge as verdict_on
 from reference_attention import judge_gradients as verdicts_on
 
@@ -8,7 +8,7 @@ from wheel_builder.emulator.rule import FP32_ROUNDING, LSE_RELATIVE, allowed_of_
 
 __all__ = [
     "DTYPES", "FP32_ROUNDING", "Rules", "Sequence", "allowed_of_rounded_weights", "attention",
-    "found_gradients", "judge", "judge_gradients", "largest_bias", "magnitude",
+    "dscores_allowed", "found_gradients", "judge", "judge_gradients", "largest_bias", "magnitude",
 ]  # fmt: skip
 
 

@@ -45,11 +45,15 @@ UNEVEN_BACKWARD = sorted(
     {(i.dtype, i.head_dim) for i in instances() if i.op == UNEVEN_OP and ARCH in i.archs}
 )
 FUSED = sorted({(i.dtype, i.head_dim) for i in instances() if i.op == FUSED_OP and ARCH in i.archs})
+MASKED_BACKWARD_OP = "bwd_dq_masked"
+MASKED_BACKWARD = sorted(
+    {(i.dtype, i.head_dim) for i in instances() if i.op == MASKED_BACKWARD_OP and ARCH in i.archs}
+)
 # Those that have ALiBi, softcap and dropout.
 FUSED_FEATURES = frozenset(
     each
     for each in FUSED
-    if str(_plan.PLAN_BWD(ARCH, *each, True, False, _paths.FUSED)).startswith(_paths.FUSED)
+    if str(_plan.PLAN_BWD(ARCH, *each, True, False, False, _paths.FUSED)).startswith(_paths.FUSED)
 )
 APPEND = sorted({i.dtype for i in instances() if i.op == "append" and ARCH in i.archs})
 

@@ -25,9 +25,10 @@ STRUCTS = {
     "combine": "CombineParams", "bwd_delta": "BwdParams", "bwd_dkdv": "BwdParams", "bwd_dq": "BwdParams",
     "bwd_dkdv_uneven": "BwdParams", "bwd_dq_uneven": "BwdParams", "bwd_fused": "BwdParams",
     "bwd_convert": "BwdParams", "fwd_masked": "MaskedParams", "mask_ranges": "MaskRangesParams",
+    "bwd_dkdv_masked": "MaskedBwdParams", "bwd_dq_masked": "MaskedBwdParams",
 }  # fmt: skip
 TILES = "kernel/tiles.inc"
-TILED = ("fwd", "fwd_masked", "decode", "bwd_dkdv", "bwd_dq")
+TILED = ("fwd", "fwd_masked", "decode", "bwd_dkdv", "bwd_dq", "bwd_dkdv_masked", "bwd_dq_masked")
 ADDS = "atomic_fadd_f32"
 # In the table's order: op, head dims, and what an arch needs for it.
 ROWS = [
@@ -39,6 +40,7 @@ ROWS = [
     ("bwd_fused", [64, 96, 128], ADDS), ("bwd_convert", [], ADDS),
     ("fwd", [80], "steps_of_16"), ("decode", [80], "steps_of_16"),
     ("fwd_masked", [64, 128], ""), ("mask_ranges", [], ""),
+    ("bwd_dkdv_masked", [64, 128], ""), ("bwd_dq_masked", [64, 128], ""),
 ]  # fmt: skip
 FEATURES = {arch: known_archs()[arch].isa.features for arch in ARCHS}
 ADDING = [arch for arch in ARCHS if ADDS in FEATURES[arch]]

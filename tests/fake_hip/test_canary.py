@@ -653,7 +653,9 @@ def noted(what, found, wanted, most):
     used[family] = max(used.get(family, 0.0), error / (most or 1.0))
     return differ(what, found, wanted, most)
 _canary_calls._difference = noted
-ops = (_plan.FORWARD, _plan.WIDE_OP, _plan.MASKED, _plan.BACKWARD, "bwd_fused", "append")
+ops = (
+    _plan.FORWARD, _plan.WIDE_OP, _plan.MASKED, _plan.BACKWARD, _plan.MASKED_BACKWARD, "bwd_fused", "append"
+)
 there = {op: sorted({(each.dtype, each.head_dim) for each in instances() if each.op == op and gfx_of(arch) in
     each.archs}) for op in ops}
 def wanted(families, chosen=CHOSEN):
@@ -669,6 +671,9 @@ with kernels_on_host_memory(fake_hip):
         for dtype, head_dim in wanted(there[op]):
             family = _remembered.Family(arch, dtype, head_dim, path)
             problems[family] = _canary_calls.gradients_problem(family, _gradients._answer, cpu)
+    for dtype, head_dim in wanted(there[_plan.MASKED_BACKWARD], MASKED):
+        family = _remembered.Family(arch, dtype, head_dim, _remembered.MASKED_GRADIENTS)
+        problems[family] = _canary_calls.gradients_problem(family, _gradients._answer, cpu)
     for dtype, _ in there["append"]:
         family = _remembered.Family(arch, dtype, 0)
         problems[family] = _canary_append.append_problem(family, _append._by_kernel, cpu)
@@ -690,7 +695,7 @@ def test_no_family_alarms_falsely_and_each_is_executed(scenario, arch):
     shown = scenario(f"{BEGIN}\nCHOSEN, MASKED = {chosen}, {masked}\n{ALL_FAMILIES}", arch=arch)
     assert set(shown["problems"].values()) == {""}, shown["problems"]
     fused = ARCHS[arch] if FULL else min(1, ARCHS[arch])
-    assert len(shown["problems"]) == fused + (32 if FULL else 10)
+    assert len(shown["problems"]) == fused + (36 if FULL else 12)
     executed = {name: share for name, share in shown["executed"].items() if OWN_HEAD_DIM.search(name)}
     assert {name: share for name, share in executed.items() if share < EXECUTED} == {}
     assert {name: share for name, share in shown["used"].items() if share > MARGIN} == {}

@@ -100,6 +100,12 @@ def backward(*, ragged=False):
     return BwdCall(**q | kv | sums, softmax_scale=0.125, window_left=-1, window_right=-1)
 
 
+def masked_gradients():
+    call = backward()
+    call.attn_mask, call.dscores = tensor([2, 4, 5, 8], BOOL), tensor([2, 4, 5, 8], FP32)
+    return call
+
+
 def fused_gradients():
     call = backward()
     call.dq_sums = tensor([2 * 32 * 4 * 64], FP32)
@@ -141,7 +147,7 @@ def change(draw, field):
 
 CALLS = [
     forward, long, in_parts, any_head_dim, masked, packed, paged, append, rotary, append_to_pages, backward,
-    ragged_backward, fused_gradients,
+    ragged_backward, fused_gradients, masked_gradients,
 ]  # fmt: skip
 calls = st.sampled_from(CALLS).flatmap(lambda make: changed(make()))
 

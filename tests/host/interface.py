@@ -149,10 +149,10 @@ class Library:
         self._library.fa_limits.restype = ctypes.c_char_p
         return json.loads(self._library.fa_limits())
 
-    def explain_bwd(self, arch, dtype, head_dim):
+    def explain_bwd(self, arch, dtype, head_dim, *, masked=False):
         """Status and words."""
         status = self._library.fa_explain_bwd(
-            arch.encode(), dtype.encode(), head_dim, ctypes.byref(self._message)
+            arch.encode(), dtype.encode(), head_dim, int(masked), ctypes.byref(self._message)
         )
         return status, self._message.text.decode()
 

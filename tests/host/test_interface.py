@@ -684,11 +684,11 @@ def test_launches_of_a_backward_with_another_head_dim_of_v(library):
             uneven_backward(head_dim=96),
             "v with head_dim 128 beside q and k with head_dim 96 on gfx942: pad v",
         ),
-        (uneven_backward(softcap=3.0), "head_dim 192 with ALiBi, softcap, dropout or dq_sums: pad v"),
-        (uneven_backward(**DROPS), "head_dim 192 with ALiBi, softcap, dropout or dq_sums: pad v"),
+        (uneven_backward(softcap=3.0), "head_dim 192 with ALiBi, softcap, dropout, attn_mask or dq_sums: pad v"),
+        (uneven_backward(**DROPS), "head_dim 192 with ALiBi, softcap, dropout, attn_mask or dq_sums: pad v"),
         (
             uneven_backward(dq_sums=tensor([2 * 320 * 4 * 192], FP32)),
-            "head_dim 192 with ALiBi, softcap, dropout or dq_sums: pad v",
+            "head_dim 192 with ALiBi, softcap, dropout, attn_mask or dq_sums: pad v",
         ),
     ],
 )
@@ -696,6 +696,66 @@ def test_what_has_no_backward_with_another_head_dim_of_v(library, call, words):
     status, found, launches = library.call(call)
     assert (status, launches) == (UNSUPPORTED, [])
     assert words in found
+
+
+MASK = tensor([2, 4, 5, 8], BOOL)
+SCORES = tensor([2, 4, 5, 8], FP32)
+
+
+@pytest.mark.parametrize("mask", [MASK, tensor([1, 1, 5, 8]), tensor([2, 1, 1, 8], FP32)])
+def test_launches_of_a_backward_with_a_mask(library, mask):
+    plain = library.call(backward())[2]
+    status, words, launches = library.call(backward(attn_mask=mask, dscores=SCORES))
+    assert (status, words) == (OK, "")
+    names = ["fa_bwd_delta_fp16", "fa_bwd_dkdv_masked_fp16_d64", "fa_bwd_dq_masked_fp16_d64"]
+    assert [launch.kernel for launch in launches] == names
+    assert [launch.grid for launch in launches] == [launch.grid for launch in plain]
+
+
+MASK_OF_GRADIENTS = (
+    "attn_mask: expected none of the other optional tensors but dscores, no softcap and no dropout"
+)
+
+
+SMALL_SCALE = (
+    "softmax_scale: expected 0, or a magnitude of at least 0.000001 beside an attn_mask that is added, got "
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        (
+            {"attn_mask": tensor([2, 4, 5, 7], BOOL)},
+            "attn_mask: expected shape (2, 4, 5, 8), got shape (2, 4, 5, 7)",
+        ),
+        ({"attn_mask": MASK, "softcap": 1.0}, MASK_OF_GRADIENTS),
+        ({"attn_mask": MASK, "alibi_slopes": tensor([4], FP32)}, MASK_OF_GRADIENTS),
+        ({"attn_mask": MASK, **DROPS}, MASK_OF_GRADIENTS),
+        ({"attn_mask": MASK, "dq_sums": tensor([16384], FP32)}, MASK_OF_GRADIENTS),
+        ({"dscores": SCORES}, "dscores: expected together with attn_mask"),
+        (
+            {"attn_mask": MASK, "dscores": tensor([2, 4, 5, 7], FP32)},
+            "dscores: expected shape (2, 4, 5, 8), got shape (2, 4, 5, 7)",
+        ),
+        ({"attn_mask": MASK, "dscores": MASK}, "dscores: expected dtype fp32, got bool"),
+        (
+            {"attn_mask": tensor([1, 1, 1, 8], FP32), "softmax_scale": 1e-7},
+            f"{SMALL_SCALE}0.000000",
+        ),
+    ],
+)
+def test_wrong_masks_of_a_backward(library, changes, problem):
+    status, words, launches = library.call(backward(**changes))
+    assert (status, launches) == (INVALID, [])
+    assert words == f"flash_attn_rocm::bwd cannot use its arguments:\n  - {problem}"
+
+
+def test_a_head_dim_without_backward_kernels_with_a_mask(library):
+    assert library.explain_bwd("gfx942", "fp16", 64, masked=True) == (OK, "")
+    status, words = library.explain_bwd("gfx942", "fp16", 96, masked=True)
+    assert status == UNSUPPORTED
+    assert words.startswith("no bwd_dq_masked kernel for fp16 with head_dim 96 on gfx942: this wheel has")
 
 
 def test_the_sums_of_a_fused_backward_are_counted(library):
@@ -757,6 +817,7 @@ BWD = {"arch": "gfx942:sramecc+:xnack-", "dtype": "fp16", "head_dim": 64, "wante
             "no bwd_fused kernel for fp16 with head_dim 64 on",
         ),
         ({"head_dim": 256}, "separate", "no bwd_fused kernel for fp16 with head_dim 256 on gfx942"),
+        ({"masked": 1, "wanted": "fused"}, "separate", "a mask: only separate kernels read one"),
     ],
 )
 def test_the_path_of_a_backward_has_a_reason(library, changes, path, words):

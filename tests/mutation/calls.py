@@ -11,7 +11,7 @@ import torch
 from backward_cases import kernels_of
 from corpus import corpus_of
 from fuzz import draw, kernels, made
-from target import ARCH, BACKWARD_OP, FUSED_OP, UNEVEN_OP, Shown, Target
+from target import ARCH, BACKWARD_OP, FUSED_OP, MASKED_BACKWARD_OP, UNEVEN_OP, Shown, Target
 
 from wheel_builder.fake_hip.control import FakeHip, kernels_on_host_memory
 
@@ -45,7 +45,8 @@ def may_launch(own, kernel):
     for begin, (op, _) in ALONG.items():
         if kernel.startswith(begin):
             return own.op == op and kernel == f"{begin}{own.dtype}"
-    return kernel in (kernels_of(own) if own.op in {BACKWARD_OP, UNEVEN_OP, FUSED_OP} else (str(own),))
+    gradients = own.op in {BACKWARD_OP, UNEVEN_OP, FUSED_OP, MASKED_BACKWARD_OP}
+    return kernel in (kernels_of(own) if gradients else (str(own),))
 
 
 def random_for(kernel, seed, count):

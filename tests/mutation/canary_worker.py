@@ -37,11 +37,15 @@ from flash_attn_rocm._remembered import Family
 from fuzz import draw, made
 from mutation import calls
 from mutation.worker import SHOWN, forked, warm_up
-from target import ARCH, BACKWARD_OP, FUSED_OP, UNEVEN_OP
+from target import ARCH, BACKWARD_OP, FUSED_OP, MASKED_BACKWARD_OP, UNEVEN_OP
 
 CPU = torch.device("cpu")
 PATHS = {BACKWARD_OP: _paths.SEPARATE, UNEVEN_OP: _paths.SEPARATE, FUSED_OP: _paths.FUSED}
-WORK = {**PATHS, _plan.MASKED: _remembered.MASKED}  # of a family, by op
+# Of a family, by op.
+WORK = {
+    **PATHS, _plan.MASKED: _remembered.MASKED, MASKED_BACKWARD_OP: _remembered.MASKED_GRADIENTS,
+}  # fmt: skip
+GRADIENTS = (*PATHS.values(), _remembered.MASKED_GRADIENTS)
 # By path of the plan, the kernels that it launches.
 OPS = {
     "matrix": {"fwd"}, "tiled": {"fwd"}, "split": {"decode", "combine"}, "reference": {"reference"},
@@ -52,6 +56,7 @@ TABLES = (
     (_canary_calls, "ATTENTION"), (_canary_calls, "TALL"), (_canary_calls, "WIDE"),
     (_canary_calls, "UNEVEN"),
     (_canary_calls, "GRADIENTS"), (_canary_calls, "UNEVEN_GRADIENTS"),
+    (_canary_calls, "MASKED_GRADIENT_ROWS"),
     (_canary_calls, "MASKS"), (_canary_calls, "MASKS_OF_BF16"), (_canary_append, "APPENDS"),
 )  # fmt: skip
 AGAINST_EXACT = "against float64"  # in a failure that is more than bits of alike elements
@@ -89,7 +94,7 @@ def problem(family, launching=lambda launch: launch):
     """What the check finds, in words; "" where all is well.  ``launching`` makes the launcher from ours."""
     if family.head_dim == 0:
         return _canary_append.append_problem(family, launching(_append._by_kernel), CPU)
-    if family.work in PATHS.values():
+    if family.work in GRADIENTS:
         return _canary_calls.gradients_problem(family, launching(_gradients._answer), CPU)
     device = Device(family.arch, 0)
     return _canary_calls.attention_problem(family, launching(_kernels._answer), device, CPU)

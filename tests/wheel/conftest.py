@@ -86,7 +86,7 @@ def asked(monkeypatch, kernels_on):
         wide = enough(inputs, options)
         return _ops.forward(inputs, wide, state, want_probabilities=False)[:2]
 
-    def backward(call, _path, gradients, delta):
+    def backward(call, _path, gradients, delta, _of_mask=None):
         call = call._replace(
             options=enough(call.inputs, call.options), inputs=call.inputs._replace(sink=None)
         )
@@ -145,11 +145,17 @@ def host_operators():
         given = dict(zip(BWD_ARGUMENTS, arguments, strict=True))
         backwards.append(given)
         inputs = Inputs(*(given.get(name) for name in Inputs._fields))
+        if inputs.attn_mask is not None:
+            inputs = inputs._replace(attn_mask=inputs.attn_mask[..., : inputs.k.shape[1]])
         read = (given[name] for name in ("dout", "out", "lse"))
         call = BackwardCall(*read, inputs, options_of(given), given["rng_state"])
         for name, gradient in zip(("dq", "dk", "dv"), hidden_as_0(call), strict=True):
             given[name].copy_(gradient)
         given["delta"].copy_((given["dout"].float() * given["out"].float()).sum(-1).transpose(-1, -2))
+        if (scores := given["dscores"]) is not None:
+            whole = inputs.attn_mask.float().expand(*scores.shape[:3], -1)
+            of_all = call._replace(inputs=inputs._replace(attn_mask=whole))
+            scores[..., : whole.shape[3]] = _ops.backward(of_all, of_mask=True)[3]
 
     def append(*arguments):
         *tensors, q_out, interleaved, advances = arguments

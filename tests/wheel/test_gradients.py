@@ -82,10 +82,8 @@ def test_a_call_is_explained(leaves, kernels_on):
     assert found.backward == "separate"
     assert found.backward_reason == "the same bits every time are wanted (deterministic)"
     found = explain(attention, *leaves, attn_mask=torch.ones(5, 7).bool())
-    assert (found.path, found.backward) == ("pytorch", "pytorch")
-    assert found.backward_reason == (
-        "kernels compute no gradients beside an attn_mask, but for one that is bool and of keys only"
-    )
+    assert (found.path, found.backward) == ("matrix", "separate")
+    assert found.backward_reason == "a mask: only separate kernels read one"
     found = explain(*leaves, dropout_p=0.5, return_attn_probs=True)
     assert found.path == "pytorch"
     if _plan.fused_takes_features(FUSED, "fp16", 64):
@@ -340,7 +338,18 @@ def test_opcheck(qkv, head_dim, ragged, sink, chunk):
     options = Options(0.125, -1, 0, 0.0, 0.25, 5, 7, chunk=chunk)
     state = torch.tensor([1, 2])
     together = 2 if head_dim == 64 else 0
-    arguments = (out, out, lse, *inputs, *options, state, ARCH, together)
+    arguments = (out, out, lse, *inputs, *options, state, ARCH, together, False)
+    found = torch.library.opcheck(torch.ops.flash_attn_rocm.backward.default, arguments)
+    assert set(found.values()) == {"SUCCESS"}
+    assert len(found) == 4
+
+
+@pytest.mark.usefixtures("host_fwd", "host_bwd")
+def test_opcheck_with_the_gradient_of_a_bias(qkv):
+    inputs = Inputs(*qkv, attn_mask=torch.randn(1, 4, 5, 7))
+    out, lse = torch.randn_like(inputs.q), torch.randn(2, 4, 5)
+    options = Options(0.125, -1, 0, 0.0, 0.0, 5, 7)
+    arguments = (out, out, lse, *inputs, *options, None, ARCH, 0, True)
     found = torch.library.opcheck(torch.ops.flash_attn_rocm.backward.default, arguments)
     assert set(found.values()) == {"SUCCESS"}
     assert len(found) == 4

@@ -11,6 +11,7 @@ from exact import assert_log_sum_exp, check
 from flash_attn_rocm import (
     FlashAttnArgumentError,
     FlashAttnUnsupportedError,
+    _mask_gradients,
     _pytorch,
     attention,
     explain,
@@ -262,17 +263,59 @@ def test_what_kernels_can_read_is_not_copied(kernels_on, host_fwd):
         assert got.untyped_storage().data_ptr() == bias.untyped_storage().data_ptr()
 
 
-def test_training_with_such_a_mask_stays_with_pytorch(qkv, kernels_on, host_operators):
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float16, torch.float32])
+def test_kernels_train_with_such_a_mask(qkv, kernels_on, host_operators, dtype):
     kernels_on(ARCH)
-    q, k, v = qkv
-    reason = "kernels compute no gradients beside an attn_mask, but for one that is bool and of keys only"
-    found = explain(attention, q.requires_grad_(), k, v, torch.zeros(5, 7))
-    assert (found.path, found.reason) == ("pytorch", reason)
-    attention(q, k, v, torch.zeros(5, 7)).sum().backward()
+    mask = torch.rand(2, 1, 5, 7) < 0.5 if dtype == torch.bool else torch.randn(4, 5, 7)[None].to(dtype)
+    found = explain(attention, *qkv, mask)
+    assert (found.path, found.backward) == ("matrix", "separate")
+    assert found.backward_reason == "a mask: only separate kernels read one"
+    set_strict(True)
+    attention(*qkv, mask).sum().backward()
+    ((forward,), (backward,)) = host_operators
+    for call in (forward, backward):
+        assert call["attn_mask"].shape == (*mask.shape[:3], 8)
+        assert call["attn_mask"].is_contiguous()
+    assert backward["dscores"] is None
+    assert backward["dq_sums"] is None
+
+
+def gradient_of(bias, qkv, weights):
+    (found,) = torch.autograd.grad(attention(*qkv, bias), bias, weights)
+    return found
+
+
+@pytest.mark.parametrize("most", [1 << 26, 5 * 8 * 2, 1], ids=["all at once", "one group of heads", "fewer"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize(
+    "sizes", [(2, 4, 5, 7), (5, 7), (1, 4, 1, 7), (2, 1, 5, 7), (2, 1, 7), (2, 4, 5, 1), (1, 1)]
+)
+def test_kernels_find_the_gradient_of_a_bias(
+    qkv, kernels_on, host_operators, monkeypatch, sizes, dtype, most
+):
+    """Added up where it is the same for several; as much of it at once as memory is given."""
+    bias = torch.randn(sizes).to(dtype).requires_grad_()
+    weights = torch.randn(2, 5, 4, 64).half()
+    expected = gradient_of(bias, qkv, weights)
     assert host_operators == ([], [])
-    with torch.no_grad():
-        attention(q, k, v, torch.zeros(5, 7))
-    assert len(host_operators[0]) == 1
+    kernels_on(ARCH)
+    set_strict(True)
+    monkeypatch.setattr(_mask_gradients, "MOST_SCORES", most)
+    found = gradient_of(bias, qkv, weights)
+    assert (found.shape, found.dtype) == (bias.shape, dtype)
+    torch.testing.assert_close(found.float(), expected.float(), rtol=2**-7, atol=2**-7)
+    calls = host_operators[1]
+    assert len(calls) == (1 if most == 1 << 26 else 4)
+    assert all(call["dscores"].numel() <= max(most, 5 * 8 * 2) for call in calls)
+    assert torch.equal(found, gradient_of(bias, qkv, weights)), "the same call, the same bits"
+
+
+def test_head_dims_without_masked_gradients_are_said(kernels_on):
+    kernels_on(ARCH)
+    q, k, v = (torch.randn(1, 5, 2, 160).half().requires_grad_() for _ in range(3))
+    found = explain(attention, q, k, v, torch.zeros(5, 5))
+    assert found.backward == "pytorch"
+    assert found.backward_reason.startswith(f"no bwd_dq_masked kernel for fp16 with head_dim 160 on {ARCH}")
 
 
 def test_torch_func_has_no_derivative_by_a_bias(qkv):

@@ -76,6 +76,8 @@ SETS: Mapping[str, tuple[str, ...]] = {
     "bwd_dq_uneven": BY_QUERIES,
     "bwd_fused": (*BY_KEYS, "early_numbers", "tight_registers", "features", "preferred"),
     "bwd_dq": BY_QUERIES,
+    "bwd_dkdv_masked": (*BY_KEYS, "early_mask"),
+    "bwd_dq_masked": (*BY_QUERIES, "early_mask"),
 }
 SWITCHES = (
     *("padded_tiles", "dual_issue", "scalar_scale", "identity_shortcuts", "buffer_stores", "half_stores"),

@@ -39,6 +39,8 @@ OURS = {
     "bwd_delta": "backward's sum of dO x O",
     "bwd_dkdv": "backward: dK and dV",
     "bwd_dq": "backward: dQ",
+    "bwd_dkdv_masked": "backward with a mask or a bias: dK and dV",
+    "bwd_dq_masked": "backward with a mask or a bias: dQ, and the bias's gradient",
     "bwd_fused": "backward: dQ, dK and dV in one pass",
     "bwd_convert": "backward's rounding of dQ",
 }

@@ -42,6 +42,8 @@ OPERATIONS = {
     "bwd_delta": "backward, sums of rows",
     "bwd_dkdv": "backward, gradients of k and v",
     "bwd_dq": "backward, gradient of q",
+    "bwd_dkdv_masked": "backward with a mask or a bias, gradients of k and v",
+    "bwd_dq_masked": "backward with a mask or a bias, gradients of q and of the bias",
     "bwd_fused": "backward, all gradients in one pass",
     "bwd_convert": "backward, rounding of q's gradient",
 }

@@ -46,6 +46,23 @@ HALF_SUBNORMAL = {"fp16": 2.0**-25, "bf16": 0.0}
 WEIGHT_ROUNDINGS = 8
 
 
+def dscores_error(
+    dtype: str,
+    weights: Any,  # noqa: ANN401 - tensors or numbers
+    of_values: Any,  # noqa: ANN401
+    of_out: Any,  # noqa: ANN401
+    scores: Any,  # noqa: ANN401
+) -> Any:  # noqa: ANN401
+    """What may be lost of the gradients of scores, weight * (dP - sum of dout * out), in fp32 sums.
+
+    ``of_values`` and ``of_out`` are the sums of the magnitudes of the terms of dP and of the other sum, which
+    is of what rounding left of out.  ``scores`` are magnitudes of a score and of the log-sum-exp, both fp32,
+    from whose difference a weight is recomputed: three roundings of it, and what an exponential loses.
+    """
+    weight = FP32_ROUNDING * (2 * WEIGHT_ROUNDINGS + 3 * scores)
+    return weights * ((of_values + of_out) * weight + of_out * HALF_ULP[dtype]) + FP32_ROUNDING**2
+
+
 def weights_together(total: float) -> float:
     """By how much weights that add up to ``total`` may err together, in errors of a weight of 1.
 

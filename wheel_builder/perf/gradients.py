@@ -1,7 +1,7 @@
 """This project's backward kernels as workloads: one head, without a mask and causal, as ``ours.forward``.
 
 Three launches together are a backward, ``separate`` or ``fused`` in the tables; ``table`` adds them up,
-without a mask.
+where nothing is causal.
 """
 
 import random
@@ -11,17 +11,20 @@ from collections.abc import Iterator, Mapping
 from wheel_builder.base.archs import arch_named
 from wheel_builder.base.errors import PerfError
 from wheel_builder.base.tiles import workgroup_of
-from wheel_builder.emulator.attention import UNEVEN_VALUES
+from wheel_builder.emulator.attention import MASK_KINDS, UNEVEN_VALUES
 from wheel_builder.emulator.formats import encode
 from wheel_builder.emulator.machine import Kernel, Launch
 from wheel_builder.emulator.memory import Memory
 from wheel_builder.emulator.params import layout
-from wheel_builder.perf.ours import LABEL, SEQLEN, UNTOUCHED
+from wheel_builder.perf.ours import LABEL, ONE_DTYPE, SEQLEN, UNTOUCHED, mask_of
+from wheel_builder.perf.ours import MASKS as KINDS
 from wheel_builder.perf.workload import Memories, Tensor, Workload, filled
 
 NAME = re.compile(
-    r"fa_bwd_(?P<op>delta|(?:dkdv|dq)(?:_uneven)?|fused|convert)_(?P<dtype>fp16|bf16)(_d(?P<head_dim>\d+))?$"
+    r"fa_bwd_(?P<op>delta|(?:dkdv|dq)(?:_uneven)?|fused|convert)(?P<masked>_masked)?"
+    r"_(?P<dtype>fp16|bf16)(_d(?P<head_dim>\d+))?$"
 )
+MASKS = ("bool", "bias", "fp32 bias")  # as a forward's, of one dtype: with the other they cost as much
 # Products of rows x keys x head_dim that each kernel forms: with the head dim of q and k, and with that of v.
 PRODUCTS = {
     "delta": (0, 0), "dkdv": (2, 2), "dq": (2, 1), "fused": (3, 2), "convert": (0, 0),
@@ -50,6 +53,13 @@ def backwards(arch: str, kernel: Kernel, label: str = LABEL) -> Iterator[Workloa
     match = NAME.match(kernel.name)
     assert match is not None
     dims = [int(match["head_dim"])] if match["head_dim"] else HEAD_DIMS
+    if match["masked"]:
+        for kind in MASKS if match["dtype"] == ONE_DTYPE else ():
+            found = _workload(
+                arch, kernel, label, match["op"], match["dtype"], dims[0], causal=False, kind=kind
+            )
+            yield found
+        return
     for head_dim in dims:
         for causal in (False, True) if any(PRODUCTS[match["op"]]) else (False,):
             yield _workload(arch, kernel, label, match["op"], match["dtype"], head_dim, causal=causal)
@@ -61,11 +71,21 @@ def _head_dim(name: str, op: str, head_dim: int) -> int:
 
 
 def _workload(
-    arch: str, kernel: Kernel, label: str, op: str, dtype: str, head_dim: int, *, causal: bool
+    arch: str, kernel: Kernel, label: str, op: str, dtype: str, head_dim: int, *, causal: bool, kind: str = ""
 ) -> Workload:
-    """The launch's first workgroup, which has the most work: causal, the first keys or the last queries."""
+    """The launch's first workgroup, which has the most work: causal, the first keys or the last queries.
+
+    With a mask of this ``kind``, which hides half of the keys from each row, at random; FLOP are of all.
+    """
     memory = _memory(op, dtype, head_dim)
-    rows = workgroup_of(arch_named(arch), f"bwd_{op}", dtype, head_dim).rows
+    arguments = _arguments(memory, op, head_dim, causal=causal)
+    named = f"bwd_{op}_masked" if kind else f"bwd_{op}"
+    if kind:
+        mask = mask_of(kind, SEQLEN, dtype)
+        memory = {**memory, mask.name: mask}
+        given = {"mask": mask.address, "mask_row": SEQLEN, "mask_kind": MASK_KINDS.index(KINDS[kind])}
+        arguments += layout("MaskedBwdParams").pack(given)[len(arguments) :]
+    rows = workgroup_of(arch_named(arch), named, dtype, head_dim).rows
     begin = SEQLEN - rows if causal and op not in BY_KEYS else 0
 
     def flop(after: Memories) -> int:
@@ -84,11 +104,11 @@ def _workload(
     return Workload(
         label=label,
         kernel=kernel.name,
-        op=f"bwd_{op} causal" if causal else f"bwd_{op}",
+        op=f"{named} causal" if causal else f"{named} {kind}".strip(),
         dtype=dtype,
         head_dim=head_dim,
         launch=Launch((-(-SEQLEN // rows), 1, 1), (kernel.max_threads, 1, 1)),
-        arguments=(_arguments(memory, op, head_dim, causal=causal),),
+        arguments=(arguments,),
         memory=memory,
         flop=flop,
     )

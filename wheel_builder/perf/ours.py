@@ -117,6 +117,19 @@ def masked_forward(
     """
     op, dtype, head_dim = _named(kernel)
     found = _workload(kernel, label, f"{op} {kind}", Case(dtype, head_dim, keys, keys), dies)
+    mask = mask_of(kind, keys, dtype)
+    if MASKS[kind] == "bytes":
+        data = mask.read()
+        rows = [data[at : at + keys] for at in range(0, len(data), keys)]
+        leave_shown_keys(found.memory["out"], rows, group=rows_of_wave(kernel), row=head_dim)
+    (kernarg,) = found.arguments
+    assert isinstance(kernarg, bytes), "of a whole struct"
+    packed = with_mask(kernarg, mask, MASKS[kind], (0, 0, keys))
+    return replace(found, arguments=(packed,), memory={**found.memory, mask.name: mask})
+
+
+def mask_of(kind: str, keys: int, dtype: str) -> Memory:
+    """A mask of as many rows as keys in memory."""
     bits = _bits(kind, keys)
     numbers = (0.0 if bit else -math.inf for bit in bits)
     data = {
@@ -124,14 +137,7 @@ def masked_forward(
         "elements": lambda: encode([*numbers], dtype),
         "fp32": lambda: array("f", numbers).tobytes(),
     }[MASKS[kind]]()
-    mask = Memory.of(data, "mask", readonly=True)
-    if MASKS[kind] == "bytes":
-        rows = [data[at : at + keys] for at in range(0, len(data), keys)]
-        leave_shown_keys(found.memory["out"], rows, group=rows_of_wave(kernel), row=head_dim)
-    (kernarg,) = found.arguments
-    assert isinstance(kernarg, bytes), "of a whole struct"
-    packed = with_mask(kernarg, mask, MASKS[kind], (0, 0, keys))
-    return replace(found, arguments=(packed,), memory={**found.memory, mask.name: mask})
+    return Memory.of(data, "mask", readonly=True)
 
 
 def _bits(kind: str, keys: int) -> list[int]:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from wheel_builder.base.archs import arch_named
 from wheel_builder.base.words import aligned
+from wheel_builder.perf.gradients import MASKS
 from wheel_builder.perf.measure import Charged, Decoded, Modelled, has_exclusive
 from wheel_builder.perf.memory import LATENCIES, demand
 from wheel_builder.perf.ours import bytes_once, has_no_mask, keys_of, rows_of
@@ -64,6 +65,10 @@ WHOLES = (
     Whole("fused", ("bwd_delta", "bwd_fused", "bwd_convert"), 1.0),
     # 3 products with the head dim of q and k, 192, and 2 with that of v, 128; of dk and dv 2 and 2.
     Whole("uneven", ("bwd_delta", "bwd_dkdv_uneven", "bwd_dq_uneven"), 1.3),
+    *(
+        Whole(f"separate {kind}", ("bwd_delta", f"bwd_dkdv_masked {kind}", f"bwd_dq_masked {kind}"), 5 / 4)
+        for kind in MASKS
+    ),
 )
 
 

@@ -25,7 +25,7 @@ from flash_attn_rocm._canary_append import Append
 from flash_attn_rocm._canary_calls import Answer, Backward
 from flash_attn_rocm._layout import Device
 from flash_attn_rocm._options import DTYPES, Inputs, Options
-from flash_attn_rocm._remembered import FAILED, MASKED, PASSED, RUNNING, Family
+from flash_attn_rocm._remembered import FAILED, MASKED, MASKED_GRADIENTS, PASSED, RUNNING, Family
 from flash_attn_rocm._support import FAILURES, Machine, forget_reasons
 
 _lock = threading.RLock()
@@ -43,11 +43,12 @@ def failure(answer: Answer, inputs: Inputs, options: Options, device: Device) ->
     )
 
 
-def gradients_failure(backward: Backward, inputs: Inputs, arch: str, path: str) -> str:
+def gradients_failure(backward: Backward, inputs: Inputs, options: Options, arch: str, path: str) -> str:
     """The same for the kernels that compute gradients on a path; ``backward`` launches them."""
-    dtype = DTYPES[inputs.q.dtype]
-    head_dim = _plan.padded_head_dim(arch, dtype, inputs.head_dim, _plan.BACKWARD)
-    family = Family(arch, dtype, head_dim, path)
+    dtype, masked = DTYPES[inputs.q.dtype], _dense_masks.is_read(inputs, options)
+    op = _plan.MASKED_BACKWARD if masked else _plan.BACKWARD
+    head_dim = _plan.padded_head_dim(arch, dtype, inputs.head_dim, op)
+    family = Family(arch, dtype, head_dim, MASKED_GRADIENTS if masked else path)
     return _known(
         family, inputs.q.device, lambda where: _canary_calls.gradients_problem(family, backward, where)
     )

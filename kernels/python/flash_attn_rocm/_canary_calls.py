@@ -16,6 +16,7 @@ from flash_attn_rocm._canary_made import Call, made
 from flash_attn_rocm._canary_rows import (
     ATTENTION,
     GRADIENTS,
+    MASKED_GRADIENT_ROWS,
     MASKS,
     MASKS_OF_BF16,
     TALL,
@@ -26,7 +27,7 @@ from flash_attn_rocm._canary_rows import (
 from flash_attn_rocm._layout import Device
 from flash_attn_rocm._library import LIMITS
 from flash_attn_rocm._options import BackwardCall, Inputs
-from flash_attn_rocm._remembered import MASKED, Family
+from flash_attn_rocm._remembered import MASKED, MASKED_GRADIENTS, Family
 from flash_attn_rocm._suite.wheel_builder.emulator import rule
 
 SECONDS = 30.0  # until calls that take milliseconds count as a hang
@@ -56,16 +57,19 @@ def attention_problem(family: Family, answer: Answer, device: Device, where: tor
 
 def gradients_problem(family: Family, backward: Backward, where: torch.device) -> str:
     """What is wrong with the gradients, or ""; out and the log-sum-exp are PyTorch's."""
+    path = _paths.SEPARATE if family.work == MASKED_GRADIENTS else family.work
     for call in gradient_calls(family):
         on_cpu, wanted = _canary_reference.backward(call)
         dout, out, lse = (moved(x, where) for x in on_cpu[:3])
         inputs, state = _on(on_cpu.inputs, where), moved(on_cpu.rng_state, where)
         given = BackwardCall(dout, out, lse, inputs, call.options, state)
         cancelled = _cancelled(call)
-        found = ended(where, lambda: backward(given, family.arch, family.work))  # noqa: B023
+        found = ended(where, lambda: backward(given, family.arch, path))  # noqa: B023
         if found is None:
             return endless(call.name)
-        for what, one, other in zip(("dq", "dk", "dv"), found, wanted, strict=True):
+        for what, one, other in zip(
+            ("dq", "dk", "dv", "the gradient of attn_mask"), found, wanted, strict=False
+        ):
             allowed = rule.canary_allowed(family.dtype, _largest(other)) + cancelled.get(what, 0.0)
             if wrong := _difference(what, one, other, allowed):
                 return f"{call.name}: {wrong}"
@@ -85,6 +89,8 @@ def attention_calls(family: Family) -> Iterator[Call]:
 
 def gradient_calls(family: Family) -> Iterator[Call]:
     """The same for gradients, of the loops that the family's kernels have."""
+    if family.work == MASKED_GRADIENTS:
+        return made(MASKED_GRADIENT_ROWS, family)
     takes_features = family.work != _paths.FUSED or _plan.fused_takes_features(*family[:3])
     has_uneven = family.work == _paths.SEPARATE and _plan.has_uneven(*family[:3], _plan.UNEVEN_BACKWARD)
     uneven = UNEVEN_GRADIENTS if has_uneven else ()

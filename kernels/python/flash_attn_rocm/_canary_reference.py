@@ -57,8 +57,11 @@ def backward(call: Call) -> tuple[BackwardCall, list[Tensor]]:
         return _of_nan(call)
     found = _attended(call)
     out = _heads_last(call, found.out).to(call.dout.dtype)
-    dq, dk, dv = _gradients(call, found, out)
+    dq, dk, dv, ds = _gradients(call, found, out)
     wanted = [_rows(call, _heads_last(call, dq)), *(_keys(call, x) for x in (dk, dv))]
+    if (mask := call.inputs.attn_mask) is not None and mask.dtype != torch.bool:
+        batch, rows, nheads, _ = call.padded.q.shape
+        wanted.append(ds.view(batch, nheads, rows, -1).sum_to_size(mask.shape))
     lse = _rows(call, _heads_last(call, found.lse))[..., 0].mT.contiguous()
     dout, out = _rows(call, call.dout), _rows(call, out)
     return BackwardCall(dout, out, lse, call.inputs, call.options, dropout_state(call)), wanted
@@ -136,8 +139,8 @@ def _hidden(call: Call, distance: Tensor) -> Tensor | None:
     return functools.reduce(torch.logical_or, each) if each else None
 
 
-def _gradients(call: Call, found: _Attended, out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """dq like q, dk and dv like k, from out as kernels get it."""
+def _gradients(call: Call, found: _Attended, out: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """dq like q, dk and dv like k, from out as kernels get it, and those of the scores."""
     dout = call.dout
     if call.ragged:  # padding has no gradient
         dout = dout * there(call.rows)[..., None, None]
@@ -152,7 +155,7 @@ def _gradients(call: Call, found: _Attended, out: Tensor) -> tuple[Tensor, Tenso
     if found.capped is not None:
         ds.mul_(1.0 - found.capped.square_())
     dq, dk = torch.bmm(ds, found.k), torch.bmm(ds.mT, found.q)
-    return dq.mul_(call.options.softmax_scale), dk.mul_(call.options.softmax_scale), dv
+    return dq.mul_(call.options.softmax_scale), dk.mul_(call.options.softmax_scale), dv, ds
 
 
 def _kept(call: Call, probabilities: Tensor) -> Tensor | None:

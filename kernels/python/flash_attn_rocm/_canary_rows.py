@@ -239,6 +239,21 @@ UNEVEN_GRADIENTS = tuple(
     if not row.featured
 )
 
+# The kernels for gradients with a mask or a bias, whose gradient is compared, too: each kind of mask, with
+# and without each stride, and windows beside them.  Rows that see nothing have no gradients.
+MASKED_GRADIENT_ROWS = (
+    Row("bool, causal", (129,), (190,), (3, 1), CAUSAL, mask=Mask(BOOL, "hi")),
+    Row("bool, rows that see nothing, window, heads first", (77, 77), (300, 300), (2, 2), (33, 7), scale=-1.0,
+        heads_first=True, mask=Mask(BOOL, "bi", WHOLE)),
+    Row("bool, later keys, few rows", (2,), (300,), (2, 1), (20, -1), mask=Mask(BOOL, "i", LATER)),
+    Row("bias, window", (70, 70), (118, 118), (4, 2), (40, 8), mask=Mask(OWN, "bhi")),
+    Row("bias of keys, far below on the left", (40, 40), (150, 150), (2, 1),
+        mask=Mask(OWN, "b", LEFT, FAR_BELOW)),
+    Row("fp32, rows that see nothing, causal", (129,), (97,), (3, 1), CAUSAL, mask=Mask(FP32, "i", WHOLE)),
+    Row("fp32 of heads, heads first", (33, 33), (200, 200), (2, 2), scale=2.0, heads_first=True,
+        mask=Mask(FP32, "h")),
+)  # fmt: skip
+
 
 class AppendRow(NamedTuple):
     """New keys of two sequences, written into a cache; of each head dim, ``rotary`` elements are rotated.

@@ -26,8 +26,6 @@ def unserved(inputs: Inputs, options: Options) -> str:
     mask = inputs.attn_mask
     if mask is None or _key_masks.chooses_keys(inputs, options):
         return ""
-    if inputs.wants_gradients:
-        return "kernels compute no gradients beside an attn_mask, but for one that is bool and of keys only"
     beside = {
         "alibi_slopes or chunk": inputs.alibi_slopes is not None or options.chunk > 0,
         "softcap": options.softcap > 0.0,
@@ -39,11 +37,6 @@ def unserved(inputs: Inputs, options: Options) -> str:
     if mask.dtype != torch.bool and 0.0 < abs(options.softmax_scale) < LEAST_SCALE:
         return f"kernels add an attn_mask only where softmax_scale is 0 or at least {LEAST_SCALE}"
     return ""
-
-
-def gradients_unserved(inputs: Inputs, options: Options) -> str:
-    """Why kernels do not compute gradients with the mask, or "", also where there is none."""
-    return "kernels compute no gradients beside this attn_mask" if is_read(inputs, options) else ""
 
 
 def readable(inputs: Inputs) -> Tensor | None:

@@ -6,13 +6,25 @@ from operator import itemgetter
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _canary, _chunks, _flops, _key_masks, _ops, _resets, _sinks, _watched
+from flash_attn_rocm import (
+    _canary,
+    _chunks,
+    _dense_masks,
+    _flops,
+    _key_masks,
+    _mask_gradients,
+    _ops,
+    _resets,
+    _sinks,
+    _watched,
+)
 from flash_attn_rocm._capture import is_capturing
 from flash_attn_rocm._layout import is_aligned, padded
 from flash_attn_rocm._notice import fall_back, tell_slower
 from flash_attn_rocm._options import DTYPES, BackwardCall, Inputs, Options, is_featured
 from flash_attn_rocm._paths import FUSED
 from flash_attn_rocm._plan import BACKWARD as OP
+from flash_attn_rocm._plan import MASKED_BACKWARD as MASKED_OP
 from flash_attn_rocm._plan import (
     UNEVEN_BACKWARD,
     BackwardPlan,
@@ -27,7 +39,7 @@ from flash_attn_rocm.pieces import flat
 
 BWD = torch.ops.flash_attn_rocm.bwd.default
 # What the operator takes of a call, in the operator's order.
-WRITTEN = ("dq", "dk", "dv", "delta", "dq_sums")
+WRITTEN = ("dq", "dk", "dv", "delta", "dq_sums", "dscores")
 GIVEN = (*Inputs._fields, *Options._fields, "out", "dout", "lse", *WRITTEN, "rng_state")
 ARGUMENTS = _ops.arguments_of(BWD)
 pick = itemgetter(*map(GIVEN.index, ARGUMENTS))
@@ -35,38 +47,45 @@ if _resets.THREATENED:
     BWD = _watched.backward(BWD, ARGUMENTS)
 BACKWARD = (
     f"backward(Tensor dout, Tensor out, Tensor lse, {_ops.INPUTS}, {_ops.OPTIONS}, Tensor? rng_state, "
-    "str arch, int together) -> Tensor[]"
+    "str arch, int together, bool of_mask) -> Tensor[]"
 )
 Three = tuple[Tensor, Tensor, Tensor]
 Places = tuple[Tensor | None, Tensor | None, Tensor | None]
 NO_PLACES: Places = (None, None, None)
 
 
-def backward(call: BackwardCall, arch: str, together: int = 0) -> list[Tensor]:
-    """Gradients of q, k and v, in their shapes and dtype, contiguous, the last ``together`` in one tensor,
-    and of sink, if there is one."""
+def backward(call: BackwardCall, arch: str, together: int = 0, *, of_mask: bool = False) -> list[Tensor]:
+    """Gradients of q, k and v, in their shapes and dtype, contiguous, the last ``together`` in one tensor, of
+    attn_mask if that is wanted, and of sink, if there is one."""
     _flops.register()
-    found: list[Tensor] = torch.ops.flash_attn_rocm.backward(*_ops.flat(call), arch, together)
+    found: list[Tensor] = torch.ops.flash_attn_rocm.backward(*_ops.flat(call), arch, together, of_mask)
     return found
 
 
-def answered(call: BackwardCall, arch: str, together: int, paths: Paths | None = None) -> list[Tensor]:
+def answered(
+    call: BackwardCall, arch: str, together: int, paths: Paths | None = None, *, of_mask: bool = False
+) -> list[Tensor]:
     """``backward`` without the operator around it.
 
     ``paths`` come with a call whose tensors kernels can read as they are, but for dout.
     """
     path = _path(call, arch, paths)
     if path == PYTORCH:
-        return _ops.backward(call, together)
+        return _ops.backward(call, together, of_mask=of_mask)
     places, found = _ops.empty_gradients(call.inputs, together)
+    mask, gradient = call.inputs.attn_mask, None
+    if mask is not None and of_mask:
+        gradient = torch.zeros(mask.shape, dtype=torch.float32, device=mask.device)
     if paths is None or not is_aligned(call.dout):
-        sums = written(call, arch, path, places)[1]
+        sums = written(call, arch, path, places, gradient)[1]
     else:
         if call.inputs.cu_seqlens_q is not None:
             for gradient in found:
                 gradient.zero_()
         sums = torch.empty_like(call.lse, memory_format=torch.contiguous_format)
         _launch(call, path, places, sums)
+    if mask is not None and gradient is not None:
+        found.append(gradient.to(mask.dtype))
     if call.inputs.sink is None:
         return found
     return [*found, _sinks.gradient(call.inputs.sink, call.lse, sums)]
@@ -90,7 +109,7 @@ def proven(inputs: Inputs, options: Options, arch: str) -> BackwardPlan:
     What is disabled is told.
     """
     plan = gradients_plan(inputs, options, arch)
-    while plan.path != PYTORCH and _canary.gradients_failure(_answer, inputs, arch, plan.path):
+    while plan.path != PYTORCH and _canary.gradients_failure(_answer, inputs, options, arch, plan.path):
         plan = gradients_plan(inputs, options, arch)
     if plan.path == PYTORCH:
         fall_back(plan.reason, stacklevel=2)
@@ -99,9 +118,12 @@ def proven(inputs: Inputs, options: Options, arch: str) -> BackwardPlan:
     return plan
 
 
-def written(call: BackwardCall, arch: str, path: str, places: Places = NO_PLACES) -> tuple[Three, Tensor]:
+def written(
+    call: BackwardCall, arch: str, path: str, places: Places = NO_PLACES, of_mask: Tensor | None = None
+) -> tuple[Three, Tensor]:
     """The gradients, each in its place where one is given, and the sums of dout * out over headdim.
 
+    That of attn_mask is added to ``of_mask``, fp32 and shaped like it, if that is given.
     Rows of packed sequences that belong to none, or are behind the first max_seqlen of theirs, are 0.
     """
     inputs = call.inputs
@@ -114,9 +136,10 @@ def written(call: BackwardCall, arch: str, path: str, places: Places = NO_PLACES
     v, out, dout = (padded(x, of_v) for x in (inputs.v, call.out, call.dout))
     ragged = inputs.cu_seqlens_q is not None
     dq, dk, dv = (_place(*each, ragged) for each in zip(places, (q, k, v), strict=True))
-    read = call._replace(dout=dout, out=out, inputs=Inputs(q, k, v, *inputs[3:]))
+    given = Inputs(q, k, v, *inputs[3:])._replace(attn_mask=_dense_masks.readable(inputs))
+    read = call._replace(dout=dout, out=out, inputs=given)
     delta = torch.zeros_like(call.lse, memory_format=torch.contiguous_format)
-    _launch(read, path, (dq, dk, dv), delta)
+    _launch(read, path, (dq, dk, dv), delta, of_mask)
     some = zip(places, (dq, dk, dv), inputs[:3], strict=True)
     dq, dk, dv = (_result(place, found, of.shape[-1]) for place, found, of in some)
     return (dq, dk, dv), delta
@@ -125,9 +148,11 @@ def written(call: BackwardCall, arch: str, path: str, places: Places = NO_PLACES
 def _head_dims(call: BackwardCall, arch: str) -> tuple[int, int]:
     """Those of the kernels that q and k, and v, are padded to: one, where there are none for two."""
     inputs, dtype = call.inputs, DTYPES[call.inputs.q.dtype]
-    given = (inputs.q.shape[-1], inputs.v.shape[-1])
+    if inputs.attn_mask is not None:
+        one = padded_head_dim(arch, dtype, inputs.head_dim, MASKED_OP)
+        return one, one
     one = padded_head_dim(arch, dtype, inputs.head_dim, OP)
-    found = uneven_head_dims(arch, dtype, *given, UNEVEN_BACKWARD)
+    found = uneven_head_dims(arch, dtype, inputs.q.shape[-1], inputs.v.shape[-1], UNEVEN_BACKWARD)
     return found if found and not is_featured(inputs, call.options) else (one, one)
 
 
@@ -148,13 +173,19 @@ def _written_of_sorted(call: BackwardCall, arch: str, path: str, places: Places)
     return (dq.view_as(inputs.q), dk, dv), _chunks.joined_lse(sums, inputs)
 
 
-def _launch(call: BackwardCall, path: str, gradients: Three, delta: Tensor) -> None:
+def _launch(
+    call: BackwardCall, path: str, gradients: Three, delta: Tensor, of_mask: Tensor | None = None
+) -> None:
     """Write the gradients, and into ``delta`` the sums of dout * out; the kernels can read and write all
     tensors as they are."""
     dout, out, lse, inputs, options, rng_state = call
     dq_sums = _sums(inputs) if path == FUSED else None
-    written = (*gradients, delta, dq_sums)
-    BWD(*pick((*inputs, *options, out, dout, lse.contiguous(), *written, rng_state)))
+    written = (*gradients, delta, dq_sums, None)
+    arguments = pick((*inputs, *options, out, dout, lse.contiguous(), *written, rng_state))
+    if of_mask is None:
+        BWD(*arguments)
+    else:
+        _mask_gradients.launch(BWD, dict(zip(ARGUMENTS, arguments, strict=True)), of_mask)
 
 
 def _sums(inputs: Inputs) -> Tensor:
@@ -181,20 +212,26 @@ def _result(given: Tensor | None, found: Tensor, head_dim: int) -> Tensor:
 
 
 def _backward(dout: Tensor, out: Tensor, lse: Tensor, *arguments: object) -> list[Tensor]:
-    inputs, options, (rng_state, arch, together) = _ops.split(arguments)
+    inputs, options, (rng_state, arch, together, of_mask) = _ops.split(arguments)
     assert isinstance(arch, str), "the operator's schema says so"
     assert isinstance(together, int), "the operator's schema says so"
     state = rng_state if isinstance(rng_state, Tensor) else None
-    return answered(BackwardCall(dout, out, lse, inputs, options, state), arch, together)
+    call = BackwardCall(dout, out, lse, inputs, options, state)
+    return answered(call, arch, together, of_mask=bool(of_mask))
 
 
-def _answer(call: BackwardCall, arch: str, path: str) -> Three:
-    return written(call, arch, path)[0]
+def _answer(call: BackwardCall, arch: str, path: str) -> tuple[Tensor, ...]:
+    """For the check at first use, with the gradient of an attn_mask that is added."""
+    mask = call.inputs.attn_mask
+    if mask is None or mask.dtype == torch.bool:
+        return written(call, arch, path)[0]
+    of_mask = torch.zeros(mask.shape, dtype=torch.float32, device=mask.device)
+    return *written(call, arch, path, of_mask=of_mask)[0], of_mask
 
 
 def _backward_fake(_dout: Tensor, _out: Tensor, _lse: Tensor, *arguments: object) -> list[Tensor]:
-    inputs, _, (_, _, together) = _ops.split(arguments)
-    return _ops.fake_gradients(inputs, together)
+    inputs, _, (_, _, together, of_mask) = _ops.split(arguments)
+    return _ops.fake_gradients(inputs, together, of_mask)
 
 
 _ops.LIBRARY.define(BACKWARD)

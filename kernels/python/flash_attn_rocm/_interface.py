@@ -170,7 +170,7 @@ def _backward(
 ) -> list[Tensor]:
     if no_gradients:
         return _ops.backward(call, together, of_mask=of_mask)
-    return _gradients.backward(call, device_of(call.inputs.q.device).arch, together)
+    return _gradients.backward(call, device_of(call.inputs.q.device).arch, together, of_mask=of_mask)
 
 
 def _transformed(inputs: Inputs, options: Options, *, by_kernel: bool, want: bool) -> _transforms.Call:

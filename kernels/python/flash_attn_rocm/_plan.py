@@ -21,7 +21,7 @@ PLAN_BWD = torch.ops.flash_attn_rocm.plan_bwd.default
 SUMS = torch.ops.flash_attn_rocm.bwd_sums.default
 UNSUPPORTED = "unsupported"
 # Kernels for one head dim, which tell the others' head dims too.
-FORWARD, BACKWARD, MASKED = "fwd", "bwd_dq", "fwd_masked"
+FORWARD, BACKWARD, MASKED, MASKED_BACKWARD = "fwd", "bwd_dq", "fwd_masked", "bwd_dq_masked"
 TALL_OP, WIDE_OP, UNEVEN_OP, UNEVEN_BACKWARD = "fwd_tall", "fwd_wide", "fwd_uneven", "bwd_dq_uneven"
 TYPICAL_LENGTH = 128
 
@@ -78,7 +78,13 @@ def no_masks(arch: str, dtype: str, head_dim: int) -> str:
 
 def no_gradients(arch: str, dtype: str, head_dim: int) -> str:
     """Why the library has no backward kernels, or ""; whether they serve does not depend on sizes."""
-    return str(EXPLAIN_BWD(arch, dtype, padded_head_dim(arch, dtype, head_dim, BACKWARD)))
+    return str(EXPLAIN_BWD(arch, dtype, padded_head_dim(arch, dtype, head_dim, BACKWARD), False))  # noqa: FBT003
+
+
+def no_masked_gradients(arch: str, dtype: str, head_dim: int) -> str:
+    """Why the library has no backward kernels that read an attn_mask, or ""."""
+    padded = padded_head_dim(arch, dtype, head_dim, MASKED_BACKWARD)
+    return str(EXPLAIN_BWD(arch, dtype, padded, True))  # noqa: FBT003
 
 
 class BackwardPlan(NamedTuple):
@@ -96,16 +102,23 @@ Paths = dict[tuple[str, bool], str]  # of calls that look alike, by ``backward_w
 
 
 def backward_plan(
-    arch: str, dtype: str, head_dim: int, *, featured: bool = False, deterministic: bool = False
+    arch: str,
+    dtype: str,
+    head_dim: int,
+    *,
+    featured: bool = False,
+    deterministic: bool = False,
+    masked: bool = False,
 ) -> BackwardPlan:
-    """How kernels, which there are, compute gradients, with ALiBi, softcap or dropout if ``featured``.
+    """How kernels, which there are, compute gradients, with ALiBi, softcap or dropout if ``featured``, with
+    an attn_mask that they read if ``masked``.
 
     Raises ValueError for a wrong environment.
     """
     wanted, everywhere = backward_wishes()
     refuse(BACKWARD_VARIABLE, wanted)
     path = FORMER.get(wanted, wanted)
-    return _backward_plan(arch, dtype, head_dim, featured, deterministic or everywhere, path)
+    return _backward_plan(arch, dtype, head_dim, featured, deterministic or everywhere, masked, path)
 
 
 def backward_wishes() -> tuple[str, bool]:
@@ -122,16 +135,17 @@ def _backward_plan(
     head_dim: int,
     featured: bool,  # noqa: FBT001 - in the order of the library's operator
     deterministic: bool,  # noqa: FBT001
+    masked: bool,  # noqa: FBT001
     wanted: str,
 ) -> BackwardPlan:
-    padded = padded_head_dim(arch, dtype, head_dim, BACKWARD)
-    path, reason = str(PLAN_BWD(arch, dtype, padded, featured, deterministic, wanted)).split(" ", 1)
+    padded = padded_head_dim(arch, dtype, head_dim, MASKED_BACKWARD if masked else BACKWARD)
+    path, reason = str(PLAN_BWD(arch, dtype, padded, featured, deterministic, masked, wanted)).split(" ", 1)
     return BackwardPlan(path, reason)
 
 
 def fused_takes_features(arch: str, dtype: str, head_dim: int) -> bool:
     """Whether the fused kernels, which there are, have ALiBi, softcap and dropout."""
-    return _backward_plan(arch, dtype, head_dim, True, False, FUSED).path == FUSED  # noqa: FBT003
+    return _backward_plan(arch, dtype, head_dim, True, False, False, FUSED).path == FUSED  # noqa: FBT003
 
 
 @lru_cache(maxsize=4096)

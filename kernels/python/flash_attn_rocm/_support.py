@@ -12,12 +12,13 @@ from flash_attn_rocm._library import LIMITS
 from flash_attn_rocm._options import DTYPES, Inputs, Options, is_featured
 from flash_attn_rocm._paths import FUSED, REFERENCE, SEPARATE
 from flash_attn_rocm._plan import BackwardPlan
-from flash_attn_rocm._remembered import MASKED
+from flash_attn_rocm._remembered import MASKED, MASKED_GRADIENTS
 from flash_attn_rocm._requirements import build_name, wrong_build
 from flash_attn_rocm._tracing import constant_when_traced
 
 PYTORCH = "pytorch"
 SEPARATE_INSTEAD, PYTORCH_INSTEAD = (FUSED, SEPARATE), (SEPARATE, PYTORCH)
+OPS = {"": _plan.FORWARD, MASKED: _plan.MASKED, MASKED_GRADIENTS: _plan.MASKED_BACKWARD}
 CACHES = ("seqused_k", "leftpad_k", "block_table", "cache_batch_idx")
 
 
@@ -105,11 +106,11 @@ def gradients_unserved(inputs: Inputs, options: Options) -> str:
         return reason
     if any(getattr(inputs, name) is not None for name in CACHES):
         return "kernels compute no gradients through a cache"
-    if reason := _dense_masks.gradients_unserved(inputs, options):
-        return reason
     if inputs.head_dim > LIMITS.head_dim:
         return f"the head dim is {inputs.head_dim}, and kernels compute gradients of 1 to {LIMITS.head_dim}"
-    return _gradients_reasons(q.device, DTYPES[q.dtype])[inputs.head_dim]
+    masked = _dense_masks.is_read(inputs, options)
+    reasons = _masked_gradients_reasons if masked else _gradients_reasons
+    return reasons(q.device, DTYPES[q.dtype])[inputs.head_dim]
 
 
 def gradients_plan(inputs: Inputs, options: Options, arch: str) -> BackwardPlan:
@@ -119,9 +120,18 @@ def gradients_plan(inputs: Inputs, options: Options, arch: str) -> BackwardPlan:
     implementation.
     """
     dtype, head_dim = DTYPES[inputs.q.dtype], inputs.head_dim
+    masked = _dense_masks.is_read(inputs, options)
     found = _plan.backward_plan(
-        arch, dtype, head_dim, featured=is_featured(inputs, options), deterministic=options.deterministic
+        arch,
+        dtype,
+        head_dim,
+        featured=is_featured(inputs, options),
+        deterministic=options.deterministic,
+        masked=masked,
     )
+    if masked:
+        reason = _failure(arch, dtype, head_dim, MASKED_GRADIENTS)
+        return BackwardPlan(PYTORCH, reason, instead=True) if reason else found
     for path, other in (SEPARATE_INSTEAD, PYTORCH_INSTEAD) if FAILURES else ():
         if found.path == path and (reason := _failure(arch, dtype, head_dim, path)):
             found = BackwardPlan(other, reason, instead=True)
@@ -256,7 +266,7 @@ def _of_head_dims(
 
 
 def _failure(arch: str, dtype: str, head_dim: int, work: str = "") -> str:
-    op = {"": _plan.FORWARD, MASKED: _plan.MASKED}.get(work, _plan.BACKWARD)
+    op = OPS.get(work, _plan.BACKWARD)
     return FAILURES.get((arch, dtype, _plan.padded_head_dim(arch, dtype, head_dim, op), work), "")
 
 
@@ -265,6 +275,7 @@ def forget_reasons() -> None:
     _reasons_on.cache_clear()
     _masks_reasons_on.cache_clear()
     _gradients_reasons_on.cache_clear()
+    _masked_gradients_reasons_on.cache_clear()
 
 
 @constant_when_traced
@@ -275,6 +286,16 @@ def _gradients_reasons(device: torch.device, dtype: str) -> tuple[str, ...]:
 @cache
 def _gradients_reasons_on(arch: str, dtype: str) -> tuple[str, ...]:
     return _of_head_dims(_plan.no_gradients, arch, dtype)
+
+
+@constant_when_traced
+def _masked_gradients_reasons(device: torch.device, dtype: str) -> tuple[str, ...]:
+    return _masked_gradients_reasons_on(device_of(device).arch, dtype)
+
+
+@cache
+def _masked_gradients_reasons_on(arch: str, dtype: str) -> tuple[str, ...]:
+    return _of_head_dims(_plan.no_masked_gradients, arch, dtype, MASKED)
 
 
 def _support(found: _plan.Plan, backward: BackwardPlan) -> Support:

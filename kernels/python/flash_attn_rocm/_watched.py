@@ -24,6 +24,7 @@ Launch = Callable[..., Any]
 OF_Q = ("q", "out", "dout", "dq")
 OF_K = ("k", "v", "dk", "dv")
 OF_ROWS = ("lse", "delta")
+OF_SCORES = ("attn_mask", "dscores")
 OF_SEQUENCES = ("seqused_k", "leftpad_k", "block_table", "cache_batch_idx")
 
 
@@ -89,7 +90,7 @@ def part_of(name: str, x: Any, part: Part, *, packed: bool, pages: bool) -> Any:
         x, by_sequences = _narrow(x, -2, part.heads), by_sequences and not pages
     elif name in OF_ROWS:
         x = _narrow(x, -2, part.heads_q)
-    elif name == "attn_mask":
+    elif name in OF_SCORES:
         x = _narrow(x, 1, part.heads_q) if x.shape[1] > 1 else x
         by_sequences = x.shape[0] > 1
     elif name == "alibi_slopes":

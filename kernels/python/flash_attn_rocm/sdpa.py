@@ -19,8 +19,7 @@ headdim up to 512:
   does not take.
 
 Above a headdim of 256 calls without dropout are served, and those with gradients go to PyTorch's own.
-Calls with an attn_mask, boolean or added, are served up to a headdim of 128, without dropout, and without
-gradients unless it is boolean and the same for all heads and rows.
+Calls with an attn_mask, boolean or added, are served up to a headdim of 128, without dropout.
 
 Jagged nested tensors (batch, nheads, ragged, headdim) come here before any operator: likewise served on GPUs
 where PyTorch has no flash attention, and on the others without gradients and dropout.

@@ -59,6 +59,7 @@ def test_the_table_of_the_project_is_right(generate):
             *of_head_dims, "fwd_tall_{}_d64", "fwd_tall_{}_d128", "fwd_uneven_{}_d192",
             "bwd_dkdv_uneven_{}_d192", "bwd_dq_uneven_{}_d192", "fwd_wide_{}_d512",
             "fwd_{}_d80", "decode_{}_d80", "fwd_masked_{}_d64", "fwd_masked_{}_d128", "mask_ranges_{}",
+            *(f"bwd_{op}_masked_{{}}_d{head_dim}" for op in ("dkdv", "dq") for head_dim in (64, 128)),
             "append_{}", "reference_{}", "combine_{}", "bwd_delta_{}", "bwd_convert_{}"
         )
     }  # fmt: skip
@@ -111,7 +112,8 @@ def test_the_known_names(generate):
         "fwd", "fwd_tall", "fwd_uneven", "fwd_wide", "fwd_masked", "mask_ranges",
         "append", "reference", "decode", "combine",
     )  # fmt: skip
-    backward = ("bwd_dkdv", "bwd_dq", "bwd_dkdv_uneven", "bwd_dq_uneven")
+    both = ("bwd_dkdv", "bwd_dq")
+    backward = [f"{op}{kind}" for kind in ("", "_uneven", "_masked") for op in both]
     assert names.ops == (*forward, "bwd_delta", *backward, "bwd_fused", "bwd_convert")
 
 
@@ -136,7 +138,7 @@ def test_all_problems_are_reported_at_once_with_their_row(problems):
         (
             "row 1: unknown op 'fwdd' (did you mean fwd?); known: fwd, fwd_tall, fwd_uneven, fwd_wide, "
             "fwd_masked, mask_ranges, append, reference, decode, combine, bwd_delta, bwd_dkdv, bwd_dq, "
-            "bwd_dkdv_uneven, bwd_dq_uneven, bwd_fused, bwd_convert"
+            "bwd_dkdv_uneven, bwd_dq_uneven, bwd_dkdv_masked, bwd_dq_masked, bwd_fused, bwd_convert"
         ),
         "row 1: unknown dtype 'fp32'; known: fp16, bf16",
         "row 1: head dim 0 is not a positive whole number",

@@ -199,7 +199,7 @@ def backward(name, arch="gfx942"):
 
 def test_a_backward_is_useful_two_and_a_half_times_the_forward():
     """As the table adds it up, over all workgroups of the kernel that does most."""
-    split, fused, _ = (whole.products for whole in WHOLES)
+    split, fused = (whole.products for whole in WHOLES[:2])
     dkdv, _ = backward("fa_bwd_dkdv_fp16_d64")
     assert (dkdv.op, dkdv.dtype, dkdv.head_dim, dkdv.launch.grid) == ("bwd_dkdv", "fp16", 64, (4, 1, 1))
     ctypes.memset(dkdv.memory["dk"].address, 0, 128 * 64 * 2)

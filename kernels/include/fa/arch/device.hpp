@@ -61,6 +61,14 @@ FA_DEVICE void pointers_together(Values*&... pointers) {
    ...);
 }
 
+// The lane, found anew: what is needed seldom takes no register meanwhile.
+template <int kWave>
+FA_DEVICE int own_lane() {
+  const uint32_t all = here_uniform(-1);
+  const uint32_t low = __builtin_amdgcn_mbcnt_lo(all, 0);
+  return static_cast<int>(kWave == 64 ? __builtin_amdgcn_mbcnt_hi(all, low) : low);
+}
+
 // An undefined value: registers with whatever they hold, at the cost of no instruction.
 template <class T>
 FA_DEVICE T anything() {

@@ -46,6 +46,12 @@ FA_DEVICE bool is_featured(BwdArguments arguments) {
   return featured(params);
 }
 
+// Whether there are ends of sequences.  A call with a mask is dense.
+template <class B>
+FA_DEVICE bool is_ragged(const int32_t* ends) {
+  return !B::kMasked && ends != nullptr;
+}
+
 // As for the forward: lengths in device memory are not trusted.
 FA_DEVICE Sequence sequence(const BwdParams& p, int batch) {
   Sequence s = queries(p, batch);
@@ -56,6 +62,12 @@ FA_DEVICE Sequence sequence(const BwdParams& p, int batch) {
     s.seqlen_k = cut(end - s.k_first, 0, p.seqlen_k);
   }
   return {uniform(s.q_first), uniform(s.seqlen_q), uniform(s.k_first), uniform(s.seqlen_k)};
+}
+
+template <class B>
+FA_DEVICE Sequence sequence_of(const BwdParams& p, int batch) {
+  if constexpr (B::kMasked) return {0, p.seqlen_q, 0, p.seqlen_k};
+  return sequence(p, batch);
 }
 
 }  // namespace fa

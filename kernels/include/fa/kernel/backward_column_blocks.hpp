@@ -56,6 +56,7 @@ FA_DEVICE void add_head_of_blocks(B& block, const typename B::Source& source, fl
   constexpr int kBlocks = B::kColumnBlocks, kAhead = B::kConfig.prefetch;
   constexpr bool kFixed = Stage::kFixed && !B::kFeatured;
   const bool of_weights = block.is(Role::weights), of_dq = dq.is_of(block);
+  const KeyMaskOf<B> given(block, head_q);
   Stage stage;
   const HeadRows rows = Stage::tensor_of_wave(block.thread) == 0 ? source.q : source.dout;
   typename Stage::Place place;
@@ -103,7 +104,8 @@ FA_DEVICE void add_head_of_blocks(B& block, const typename B::Source& source, fl
       if (of_weights) {
 #pragma unroll
         for (int b = 0; b < kBlocks; ++b) {
-          packed[b] = weights(block, result[b], head_q, first, wave_key + b * Unit::kN, masked, bits[b], b);
+          packed[b] =
+              weights(block, result[b], head_q, first, wave_key + b * Unit::kN, masked, bits[b], given, b);
         }
       }
     }
@@ -159,7 +161,7 @@ FA_DEVICE void run_column_blocks(BwdArguments arguments, LdsBytes lds) {
   using Unit = typename B::Unit;
   using Dq = Choice<B::kWithDq, DqPart<B>, NoDq<B>>;
   const BwdParams params = loaded_at_once(arguments);
-  const Sequence found = sequence(params, __builtin_amdgcn_workgroup_id_z());
+  const Sequence found = sequence_of<B>(params, __builtin_amdgcn_workgroup_id_z());
   const int first_key = __builtin_amdgcn_workgroup_id_x() * B::kTile.block_n;
   if (first_key >= found.seqlen_k) return;
   B block(arguments, params, found, lds);

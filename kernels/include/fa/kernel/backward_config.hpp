@@ -28,6 +28,7 @@ struct DkDvConfig {
   bool by_element = false;
   bool early_numbers = false;
   bool tight_registers = false;
+  bool early_mask = false;
   bool features = false;
   bool preferred = false;
 };
@@ -46,6 +47,7 @@ struct DqConfig {
   bool interleaved = false;
   bool short_prologue = false;
   bool row_major = false;
+  bool early_mask = false;
 };
 
 #pragma clang diagnostic push
@@ -80,6 +82,24 @@ constexpr DqConfig dq_uneven_config([[maybe_unused]] Gfx arch, [[maybe_unused]] 
 #define FA_TILE_bwd_dq_uneven FA_FIRST_ROW
 #include "fa/kernel/tiles.inc"
 #undef FA_TILE_bwd_dq_uneven
+  return {};
+}
+
+// The kernels with a mask or a bias, which have the plain loop only.
+constexpr DkDvConfig dkdv_masked_config([[maybe_unused]] Gfx arch, [[maybe_unused]] DType dtype,
+                                        [[maybe_unused]] int head_dim,
+                                        [[maybe_unused]] bool featured = false) {
+#define FA_TILE_bwd_dkdv_masked FA_FIRST_ROW
+#include "fa/kernel/tiles.inc"
+#undef FA_TILE_bwd_dkdv_masked
+  return {};
+}
+
+constexpr DqConfig dq_masked_config([[maybe_unused]] Gfx arch, [[maybe_unused]] DType dtype,
+                                    [[maybe_unused]] int head_dim, [[maybe_unused]] bool featured = false) {
+#define FA_TILE_bwd_dq_masked FA_FIRST_ROW
+#include "fa/kernel/tiles.inc"
+#undef FA_TILE_bwd_dq_masked
   return {};
 }
 
@@ -123,6 +143,9 @@ constexpr DkDvTile dkdv_tile(Gfx arch, DType dtype, int head_dim) {
 constexpr DkDvTile dkdv_uneven_tile(Gfx arch, DType dtype, int head_dim) {
   return tile_of(dkdv_uneven_config(arch, dtype, head_dim), arch);
 }
+constexpr DkDvTile dkdv_masked_tile(Gfx arch, DType dtype, int head_dim) {
+  return tile_of(dkdv_masked_config(arch, dtype, head_dim), arch);
+}
 constexpr DkDvTile fused_tile(Gfx arch, DType dtype, int head_dim) {
   return tile_of(fused_config(arch, dtype, head_dim), arch);
 }
@@ -135,6 +158,9 @@ constexpr FwdTile dq_tile(Gfx arch, DType dtype, int head_dim) {
 }
 constexpr FwdTile dq_uneven_tile(Gfx arch, DType dtype, int head_dim) {
   return tile_of(dq_uneven_config(arch, dtype, head_dim), arch);
+}
+constexpr FwdTile dq_masked_tile(Gfx arch, DType dtype, int head_dim) {
+  return tile_of(dq_masked_config(arch, dtype, head_dim), arch);
 }
 
 }  // namespace fa

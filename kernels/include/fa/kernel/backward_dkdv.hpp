@@ -13,6 +13,7 @@
 
 #include "fa/arch/current.hpp"
 #include "fa/kernel/backward_dkdv_result.hpp"
+#include "fa/kernel/backward_key_mask.hpp"
 
 namespace fa {
 
@@ -55,10 +56,11 @@ FA_DEVICE typename B::P weights_by_element(const B& block, const Scoring& scorin
 // which of the wave's blocks of columns; `wave_key` is its first.
 template <class B>
 FA_DEVICE typename B::P weights(const B& block, typename B::Result& s, int head_q, int first, int wave_key,
-                                bool masked, uint32_t bits, int columns = 0) {
+                                bool masked, uint32_t bits, const KeyMaskOf<B>& given, int columns = 0) {
   using Unit = typename B::Unit;
   using P = typename B::P;
   if constexpr (!B::kFeatured) {
+    if constexpr (!KeyMaskOf<B>::kAhead) given.apply(block, s, first, wave_key);
     B::each(s, [&](float x, int, int) { return __builtin_amdgcn_exp2f(x * block.factor); });
     if (masked) mask(block, s, first, wave_key);
     const P packed = P::of([&](int c, int f) { return element<Unit>(s, c, f); });
@@ -142,6 +144,7 @@ FA_DEVICE void add_head(const B& block, int head_q, int wave_key, const typename
   constexpr int kAtOnce = B::kConfig.steps_at_once, kAhead = B::kConfig.prefetch;
   constexpr bool kOverlaid = B::kConfig.overlaid;
   const bool of_weights = block.is(Role::weights);
+  const KeyMaskOf<B> given(block, head_q);
   Stage stage;
   const typename B::Source source = block.source(head_q);
   const auto load = [&](int first) {
@@ -167,7 +170,7 @@ FA_DEVICE void add_head(const B& block, int head_q, int wave_key, const typename
       begin(block, result);
       multiply_rows<Unit, typename Stage::RowTile, B::kSteps, kAtOnce, kAhead>(
           result, Stage::rows_of(block.lds, of_weights ? 0 : 1), own, block.reader());
-      if (of_weights) packed = weights(block, result, head_q, first, wave_key, masked, bits);
+      if (of_weights) packed = weights(block, result, head_q, first, wave_key, masked, bits, given);
     }
     workgroup_barrier();  // P is there
     if (kOverlaid) {
@@ -193,6 +196,7 @@ FA_DEVICE void add_head_early(B& block, int head_q, int wave_key, const typename
   using Stage = typename B::Stage;
   constexpr int kAtOnce = B::kConfig.steps_at_once, kAhead = B::kConfig.prefetch;
   const bool of_weights = block.is(Role::weights);
+  const KeyMaskOf<B> given(block, head_q);
   constexpr bool kFixed = Stage::kFixed && !B::kFeatured;
   Stage stage;
   const typename B::Source source = block.source(head_q);
@@ -245,7 +249,7 @@ FA_DEVICE void add_head_early(B& block, int head_q, int wave_key, const typename
       begin(block, result);
       multiply_rows<Unit, typename Stage::RowTile, B::kSteps, kAtOnce, kAhead>(
           result, Stage::rows_of(block.lds, of_weights ? 0 : 1), own, block.reader());
-      if (of_weights) packed = weights(block, result, head_q, first, wave_key, masked, bits);
+      if (of_weights) packed = weights(block, result, head_q, first, wave_key, masked, bits, given);
     }
     load(first + B::kQueries);
     workgroup_barrier();  // P and transposes are there, and all waves are done with rows
@@ -272,7 +276,7 @@ FA_DEVICE void store(const B& block, int wave_key, typename B::Sums& sums) {
   const float factor = of_v ? (dropping ? params.dropout_scale : 1) : params.scale * kCutGain<B::kDType>;
   const Sequence& sequence = block.sequence;
   const int64_t at =
-      offset_of(gradient, params.cu_seqlens_k != nullptr, block.batch, block.head_k, sequence.k_first);
+      offset_of(gradient, is_ragged<B>(params.cu_seqlens_k), block.batch, block.head_k, sequence.k_first);
   Visibility visible = block.visible;
 #if defined(__clang_major__) && __clang_major__ < 22
   // LLVM 21 finds what follows from these before the loop, where a kernel has no scalar registers left for
@@ -286,8 +290,9 @@ FA_DEVICE void store(const B& block, int wave_key, typename B::Sums& sums) {
                                                               factor, block.passer(), seen);
     return;
   }
-  store_gradient<typename B::Unit, B::kDType, B::kHeadDim>(sums, gradient, at, wave_key, sequence.seqlen_k,
-                                                           factor, block.passer(), seen);
+  store_gradient<typename B::Unit, B::kDType, B::kHeadDim>(
+      sums, gradient, at, wave_key, sequence.seqlen_k, factor,
+      B::kMasked ? block.lane_again() : block.passer(), seen);
 }
 
 }  // namespace fa

@@ -13,11 +13,13 @@ namespace fa {
 enum class Role { weights, gradients };
 
 // kHasDq: of the kernel that computes dq too (kernel/backward_fused.hpp).  kOfValues: the head dim of v and
-// dout; where it is another one, kernel/backward_dkdv_uneven.hpp has the loop.
-template <Gfx kGfx, DType kElement, int kDim, bool kWithFeatures, bool kHasDq = false, int kOfValues = kDim>
+// dout; where it is another one, kernel/backward_dkdv_uneven.hpp has the loop.  kWithMask: of the kernel with a
+// mask or a bias (kernel/backward_key_mask.hpp).
+template <Gfx kGfx, DType kElement, int kDim, bool kWithFeatures, bool kHasDq = false, int kOfValues = kDim,
+          bool kWithMask = false>
 struct DkDvBlock {
   static constexpr Gfx kArch = kGfx;
-  static constexpr bool kWithDq = kHasDq;
+  static constexpr bool kWithDq = kHasDq, kMasked = kWithMask;
   static constexpr DType kDType = kElement;
   static constexpr int kHeadDim = kDim, kValueDim = kOfValues;
   static constexpr bool kUneven = kValueDim != kHeadDim;
@@ -25,13 +27,13 @@ struct DkDvBlock {
   static constexpr ArchTraits kTraits = traits(kGfx);
   static constexpr DkDvConfig kConfig = kWithDq   ? fused_config(kGfx, kDType, kHeadDim, kFeatured)
                                         : kUneven ? dkdv_uneven_config(kGfx, kDType, kHeadDim, kFeatured)
+                                        : kMasked ? dkdv_masked_config(kGfx, kDType, kHeadDim)
                                                   : dkdv_config(kGfx, kDType, kHeadDim, kFeatured);
-  FA_REQUIRE_ROW("bwd_dkdv", kWithDq || kUneven || kConfig.pairs > 0);
+  FA_REQUIRE_ROW("bwd_dkdv", kWithDq || kUneven || kMasked || kConfig.pairs > 0);
   FA_REQUIRE_ROW("bwd_dkdv_uneven", !kUneven || kConfig.pairs > 0);
+  FA_REQUIRE_ROW("bwd_dkdv_masked", !kMasked || kConfig.pairs > 0);
   FA_REQUIRE_ROW("bwd_fused", !kWithDq || kConfig.pairs > 0);
-  static constexpr DkDvTile kTile = kWithDq   ? fused_tile(kGfx, kDType, kHeadDim)
-                                    : kUneven ? tile_of(kConfig, kGfx)
-                                              : dkdv_tile(kGfx, kDType, kHeadDim);
+  static constexpr DkDvTile kTile = tile_of(kConfig, kGfx);
   static_assert(kTile.threads == 2 * kConfig.pairs * kTraits.wave,
                 "tiles.toml: both loops need the same pairs");
   static constexpr int kPairs = kConfig.pairs, kQueries = kConfig.queries;
@@ -143,6 +145,8 @@ struct DkDvBlock {
   // registers are short, their addresses are computed for each tile anew.
   FA_DEVICE int reader() const { return kFeatured ? here(lane) : lane; }
   FA_DEVICE int passer() const { return kConfig.tight_registers ? here(lane) & (Unit::kWave - 1) : lane; }
+  // For what is done once, or few times: with a mask all registers are in use.
+  FA_DEVICE int lane_again() const { return kMasked ? own_lane<Unit::kWave>() : here(lane); }
   FA_DEVICE int mover() const {
     if constexpr (kConfig.tight_registers) return moving(wave * Unit::kWave + passer());
     return kFeatured ? moving(here(thread)) : moving(thread);
@@ -203,7 +207,7 @@ struct DkDvBlock {
   FA_DEVICE Own load_own(int wave_key) const { return load_own(loaded_here(arguments), wave_key); }
   FA_DEVICE Own load_own(const BwdParams& params, int wave_key) const {
     const BwdInput tensor = is(Role::weights) ? params.k : params.v;
-    const bool ragged = params.cu_seqlens_k != nullptr;
+    const bool ragged = is_ragged<DkDvBlock>(params.cu_seqlens_k);
     const OwnView view(rows_of(tensor, ragged, batch, head_k, sequence.k_first, sequence.seqlen_k), wave_key);
     const QuerySign sign(is(Role::weights) ? params.scale : 1.0f);
     Unchanged convert;
@@ -218,7 +222,7 @@ struct DkDvBlock {
 
   FA_DEVICE Source source(int head_q) const { return source(loaded_here(arguments), head_q); }
   FA_DEVICE Source source(const BwdParams& params, int head_q) const {
-    const bool ragged = params.cu_seqlens_q != nullptr;
+    const bool ragged = is_ragged<DkDvBlock>(params.cu_seqlens_q);
     const int64_t lse_at =
         (ragged ? 0 : batch) * params.lse_batch + head_q * params.lse_head + sequence.q_first;
     return {rows_of(params.q, ragged, batch, head_q, sequence.q_first, sequence.seqlen_q),
@@ -247,16 +251,20 @@ struct DkDvBlock {
     return (thread < kQueries ? from.lse : from.delta)[row];
   }
 
+  FA_DEVICE static float shift(float lse) {
+    return Scoring::shift<kDType>(kMasked ? Scoring::masked_lse(lse) : lse);
+  }
+
   FA_DEVICE void store_number(float value, int set = 0) const {
     if constexpr (kNumberPerLane) {
       if (wave > 1) return;
-      value = wave == 0 ? Scoring::shift<kDType>(value) * -__builtin_amdgcn_rcpf(factor) : -value;
+      value = wave == 0 ? shift(value) * -__builtin_amdgcn_rcpf(factor) : -value;
       ((Floats)(lds + kRowsAt))[thread] = value;
       return;
     }
     if (!has_number()) return;
     if (thread < kQueries) {
-      value = Scoring::shift<kDType>(value);
+      value = shift(value);
       if (!kFeatured) value *= -__builtin_amdgcn_rcpf(factor);
     } else if (!kFeatured) {
       value = -value;

@@ -44,7 +44,8 @@ FA_DEVICE void mask_by_bits(const B& block, typename B::Result& result, int firs
   static_assert(Unit::kColumns == 1 && kPast < 32, "a bit each");
   // Opaque: few tiles are masked, and what follows from these would be kept in registers through all.
   const int left = here_uniform(block.visible.window_left), right = here_uniform(block.visible.window_right);
-  const int lane = here(block.lane) & (Unit::kWave - 1);  // so that the compiler sees that it is not negative
+  const int lane =
+      block.lane_again() & (Unit::kWave - 1);  // so that the compiler sees that it is not negative
   const int own = Unit::held_begin(lane, B::kQueries), column = Unit::column(lane, 0);
   // Where the diagonal is in the tile, for the wave's first key.  Without a window any bound far enough is
   // as good: no length is more than kMaxLength.

@@ -14,6 +14,18 @@
 
 namespace fa {
 
+// The mask of a wave's rows, where the kernel has one.
+template <class B>
+FA_DEVICE auto mask_of_rows(const B& block, int wave_row) {
+  const float scale = Scoring::kLog2e / block.factor;
+  if constexpr (B::kMasked) {
+    const BwdParams& params = loaded_here(block.arguments);
+    return DenseMask<B>(block, wave_row, 1 / scale, reinterpret_cast<const MaskedBwdParams&>(params));
+  } else {
+    return NoMask<B>(block, wave_row, scale);
+  }
+}
+
 // Adds what all keys give to the sums of a wave's queries.
 template <class B>
 FA_DEVICE void add_keys(const B& block, const BwdParams& params, int wave_row, const typename B::Tiles& tiles,
@@ -35,6 +47,12 @@ FA_DEVICE void add_keys(const B& block, const BwdParams& params, int wave_row, c
   load(tiles.begin);
   if constexpr (kShortPrologue) numbers = block.load_numbers(loaded(), wave_row);
   const typename B::Starts starts = block.starts(numbers);
+  const auto given = mask_of_rows(block, wave_row);
+  typename decltype(given)::Early ahead;
+  const auto load_mask = [&](int first) {
+    if constexpr (B::kMaskAhead) given.begin(ahead, first, Flag{-1});
+  };
+  load_mask(tiles.begin);
   for (int first = tiles.begin; first < tiles.end; first += B::kKeys) {
     tile_barrier<B::kArch>();  // all waves are done with the last tile
     keys.store_rows(block.lds, block.mover());
@@ -50,11 +68,14 @@ FA_DEVICE void add_keys(const B& block, const BwdParams& params, int wave_row, c
     if (tiles.seen(first)) {
       typename B::Result gradients;
       B::template prioritise<1>();
-      block.find(gradients, block.lds, wave_row, first, tiles, q, dout, numbers, starts);
+      block.find(gradients, block.lds, wave_row, first, tiles, q, dout, numbers, starts, given, ahead);
       const typename B::P packed = B::pack(gradients);
+      load_mask(first + B::kKeys);
       B::template prioritise<3>();
       block.add(block.lds, packed, sums);
       B::template prioritise<0>();
+    } else if constexpr (B::kMaskAhead) {
+      load_mask(first + B::kKeys);
     }
   }
 }
@@ -79,6 +100,12 @@ FA_DEVICE void add_keys_row_major(const B& block, const BwdParams& params, int w
   load(tiles.begin);
   const typename B::Numbers numbers = block.load_numbers(params, wave_row);
   const typename B::Starts starts = block.starts(numbers);
+  const auto given = mask_of_rows(block, wave_row);
+  typename decltype(given)::Early ahead;
+  const auto load_mask = [&](int first) {
+    if constexpr (B::kMaskAhead) given.begin(ahead, first, Flag{-1});
+  };
+  load_mask(tiles.begin);
   tile_barrier<B::kArch>();  // LDS is free
   int at = 0;
   store(at);
@@ -92,11 +119,14 @@ FA_DEVICE void add_keys_row_major(const B& block, const BwdParams& params, int w
     if (tiles.seen(first)) {
       typename B::Result gradients;
       B::template prioritise<1>();
-      block.find(gradients, own, wave_row, first, tiles, q, dout, numbers, starts);
+      block.find(gradients, own, wave_row, first, tiles, q, dout, numbers, starts, given, ahead);
       const typename B::P packed = B::pack(gradients);
+      load_mask(first + B::kKeys);
       B::template prioritise<3>();
       block.add(own, packed, sums);
       B::template prioritise<0>();
+    } else if constexpr (B::kMaskAhead) {
+      load_mask(first + B::kKeys);
     }
   }
 }
@@ -141,6 +171,12 @@ FA_DEVICE void add_keys_early(const B& block, int wave_row, const typename B::Ti
     }
   };
   const typename B::Starts starts = block.starts(numbers);
+  const auto given = mask_of_rows(block, wave_row);
+  typename decltype(given)::Early ahead;
+  const auto load_mask = [&](int first) {
+    if constexpr (B::kMaskAhead) given.begin(ahead, first, Flag{-1});
+  };
+  load_mask(tiles.begin);
   load(tiles.begin);
   workgroup_barrier();  // LDS is free
   store_rows();
@@ -155,7 +191,7 @@ FA_DEVICE void add_keys_early(const B& block, int wave_row, const typename B::Ti
     typename B::Result gradients;
     typename B::P packed;
     if (seen) {
-      block.find(gradients, block.lds, wave_row, first, tiles, q, dout, numbers, starts);
+      block.find(gradients, block.lds, wave_row, first, tiles, q, dout, numbers, starts, given, ahead);
       packed = B::pack(gradients);
     }
     load(first + B::kKeys);
@@ -174,7 +210,7 @@ FA_DEVICE void store(const B& block, int wave_row, typename B::Sums& sums) {
   const Sequence& sequence = block.sequence;
   const Visibility& visible = block.visible;
   const int64_t at =
-      offset_of(params.dq, params.cu_seqlens_q != nullptr, block.batch, block.head, sequence.q_first);
+      offset_of(params.dq, is_ragged<B>(params.cu_seqlens_q), block.batch, block.head, sequence.q_first);
   store_gradient<typename B::Unit, B::kDType, B::kHeadDim>(
       sums, params.dq, at, wave_row, sequence.seqlen_q, params.scale, block.lane,
       [&](int row) { return visible.begin(row) < visible.end(row); });
@@ -183,7 +219,7 @@ FA_DEVICE void store(const B& block, int wave_row, typename B::Sums& sums) {
 template <class B>
 FA_DEVICE void run_dq(const BwdParams& params, BwdArguments arguments, LdsBytes lds) {
   using Unit = typename B::Unit;
-  const Sequence found = sequence(params, __builtin_amdgcn_workgroup_id_z());
+  const Sequence found = sequence_of<B>(params, __builtin_amdgcn_workgroup_id_z());
   // The last blocks begin first: they see the most keys where the window's right side is limited.
   const int x = __builtin_amdgcn_workgroup_id_x();
   const int blocks = blocks_of_rows(params.seqlen_q, B::kTile.block_m);
@@ -224,37 +260,5 @@ FA_DEVICE void run_dq(BwdArguments arguments, LdsBytes lds) {
     run_dq<B>(loaded_here(arguments), arguments, lds);
   }
 }
-
-// Defines the kernel `name`.
-#define FA_DQ(name, dtype, head_dim)                                                                         \
-  extern "C" __attribute__((global))                                                                         \
-  __attribute__((amdgpu_flat_work_group_size(fa::dq_tile(fa::kCurrentGfx, dtype, head_dim).threads,          \
-                                             fa::dq_tile(fa::kCurrentGfx, dtype, head_dim).threads)))        \
-  __attribute__((amdgpu_waves_per_eu(fa::dq_config(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void  \
-  name(const fa::BwdParams) {                                                                                \
-    const fa::BwdArguments arguments = fa::backward_arguments();                                             \
-    using Plain = fa::DqBlock<fa::kCurrentGfx, dtype, head_dim, false>;                                      \
-    using Featured = fa::DqBlock<fa::kCurrentGfx, dtype, head_dim, true>;                                    \
-    __attribute__((shared, aligned(16))) static char lds[fa::larger(Plain::kLdsBytes, Featured::kLdsBytes)]; \
-    if (fa::is_featured<Plain::kConfig.short_prologue>(arguments)) {                                         \
-      fa::run_dq<Featured>(arguments, (fa::LdsBytes)lds);                                                    \
-      asm volatile("; keeps the ends of the two apart, which must not share registers");                     \
-    } else {                                                                                                 \
-      fa::run_dq<Plain>(arguments, (fa::LdsBytes)lds);                                                       \
-    }                                                                                                        \
-  }
-
-// The same where v and dout have another head dim, without features.
-#define FA_DQ_UNEVEN(name, dtype, head_dim)                                                                  \
-  extern "C" __attribute__((global))                                                                         \
-  __attribute__((amdgpu_flat_work_group_size(fa::dq_uneven_tile(fa::kCurrentGfx, dtype, head_dim).threads,   \
-                                             fa::dq_uneven_tile(fa::kCurrentGfx, dtype, head_dim).threads))) \
-  __attribute__((                                                                                            \
-      amdgpu_waves_per_eu(fa::dq_uneven_config(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void      \
-  name(const fa::BwdParams) {                                                                                \
-    using B = fa::DqBlock<fa::kCurrentGfx, dtype, head_dim, false, fa::kUnevenValueDim>;                     \
-    __attribute__((shared, aligned(16))) static char lds[B::kLdsBytes];                                      \
-    fa::run_dq<B>(fa::backward_arguments(), (fa::LdsBytes)lds);                                              \
-  }
 
 }  // namespace fa

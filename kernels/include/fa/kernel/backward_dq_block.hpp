@@ -5,26 +5,27 @@
 #include "fa/kernel/backward_block.hpp"
 #include "fa/kernel/backward_dq_both.hpp"
 #include "fa/kernel/backward_dq_features.hpp"
-#include "fa/kernel/scoring.hpp"
-#include "fa/tile/dropout.hpp"
 #include "fa/tile/turned.hpp"
 
 namespace fa {
 
-// kOfValues: the head dim of v and dout.
-template <Gfx kGfx, DType kElement, int kDim, bool kWithFeatures, int kOfValues = kDim>
+// kOfValues: the head dim of v and dout.  kWithMask: of the kernel with a mask or a bias
+// (kernel/backward_dq_features.hpp).
+template <Gfx kGfx, DType kElement, int kDim, bool kWithFeatures, int kOfValues = kDim, bool kWithMask = false>
 struct DqBlock {
   static constexpr Gfx kArch = kGfx;
   static constexpr DType kDType = kElement;
   static constexpr int kHeadDim = kDim, kValueDim = kOfValues;
   static constexpr bool kUneven = kValueDim != kHeadDim;
-  static constexpr bool kFeatured = kWithFeatures;
+  static constexpr bool kFeatured = kWithFeatures, kMasked = kWithMask;
   static constexpr ArchTraits kTraits = traits(kGfx);
-  static constexpr DqConfig kConfig = kUneven ? dq_uneven_config(kGfx, kDType, kHeadDim, kFeatured)
-                                              : dq_config(kGfx, kDType, kHeadDim, kFeatured);
-  FA_REQUIRE_ROW("bwd_dq", kUneven || kConfig.waves > 0);
+  static constexpr DqConfig kConfig = kUneven   ? dq_uneven_config(kGfx, kDType, kHeadDim, kFeatured)
+                                      : kMasked ? dq_masked_config(kGfx, kDType, kHeadDim)
+                                                : dq_config(kGfx, kDType, kHeadDim, kFeatured);
+  FA_REQUIRE_ROW("bwd_dq", kUneven || kMasked || kConfig.waves > 0);
   FA_REQUIRE_ROW("bwd_dq_uneven", !kUneven || kConfig.waves > 0);
-  static constexpr FwdTile kTile = kUneven ? tile_of(kConfig, kGfx) : dq_tile(kGfx, kDType, kHeadDim);
+  FA_REQUIRE_ROW("bwd_dq_masked", !kMasked || kConfig.waves > 0);
+  static constexpr FwdTile kTile = tile_of(kConfig, kGfx);
   static constexpr int kKeys = kConfig.keys;
   static constexpr bool kPadded = kConfig.padded_tiles;
 
@@ -57,6 +58,11 @@ struct DqBlock {
   using Operand = PackedOperand<Unit, kKeys, kDType, kPadded, kFragments>;
   using Drop = Dropout<Unit, kKeys>;
 
+  // For DenseMask: scores begin with minus the log-sum-exp, and are finite.
+  static constexpr int kScoreSteps = kSteps;
+  static constexpr bool kUnscaledScores = true, kGuardsBias = false, kShortOfRegisters = false,
+                        kMaskAhead = kConfig.early_mask;
+
   static constexpr int kValuesAt = Keys::kBytes;
   static constexpr int kTilesBytes = kValuesAt + Values::Tile::kBytes;
   static constexpr int kOwnAt = (kRowMajor ? 2 : 1) * kTilesBytes;
@@ -72,6 +78,7 @@ struct DqBlock {
   const Visibility visible;
   const LdsBytes lds;
   const float factor;  // scale * log2(e)
+  const int stores_dscores;
 
   // Of the lane's queries: what products start from, or lse and delta.
   struct Numbers {
@@ -79,7 +86,7 @@ struct DqBlock {
   };
 
   // What the two products start from, in registers of matrix results: an instruction reads it there, and
-  // nothing is copied.
+  // nothing is copied.  With a mask scores start from another number in each tile.
   static constexpr bool kKeepsStarts = kConfig.interleaved && !kFeatured;
   struct Starts {
     Result s, dp;
@@ -87,7 +94,7 @@ struct DqBlock {
   FA_DEVICE Starts starts(const Numbers& numbers) const {
     Starts starts;
     if constexpr (kKeepsStarts) {
-      begin(starts.s, numbers.lse);
+      if constexpr (!kMasked) begin(starts.s, numbers.lse);
       begin(starts.dp, numbers.delta);
     }
     return starts;
@@ -103,7 +110,8 @@ struct DqBlock {
         wave(uniform(thread / Unit::kWave)),
         visible{sequence.seqlen_q, sequence.seqlen_k, params.window_left, params.window_right},
         lds(lds),
-        factor(uniform(Scoring::factor_of(params))) {}
+        factor(uniform(Scoring::factor_of(params))),
+        stores_dscores(has_dscores<DqBlock>(arguments)) {}
 
   FA_DEVICE Tiles tiles_of(int first_row, int wave_row) const {
     return {visible.tiles_of_rows(first_row, kTile.block_m, wave_row, Unit::kN, kKeys)};
@@ -122,7 +130,7 @@ struct DqBlock {
   };
 
   FA_DEVICE Source source(const BwdParams& params) const {
-    const bool ragged = params.cu_seqlens_k != nullptr;
+    const bool ragged = is_ragged<DqBlock>(params.cu_seqlens_k);
     // No division where there is nothing to divide: all waves would wait for it.
     const bool alone = kConfig.short_prologue && params.nheads == params.nheads_k;
     const int head_k = alone ? head : uniform(head / (params.nheads / params.nheads_k));
@@ -139,7 +147,7 @@ struct DqBlock {
   template <class Own>
   FA_DEVICE Own load_own(const BwdParams& params, const BwdInput& tensor, float sign_of, int wave_row,
                          LdsBytes place) const {
-    const bool ragged = params.cu_seqlens_q != nullptr;
+    const bool ragged = is_ragged<DqBlock>(params.cu_seqlens_q);
     constexpr int kBytes = Own::kSteps * Unit::kK * 2;
     const HeadRows rows = rows_of(tensor, ragged, batch, head, sequence.q_first, sequence.seqlen_q);
     const BufferView<Unit::kN, kBytes, kTraits.buffer_word3> view(rows, wave_row);
@@ -148,7 +156,7 @@ struct DqBlock {
   }
 
   FA_DEVICE Numbers load_numbers(const BwdParams& params, int wave_row) const {
-    const bool ragged = params.cu_seqlens_q != nullptr;
+    const bool ragged = is_ragged<DqBlock>(params.cu_seqlens_q);
     const int64_t at = (ragged ? 0 : batch) * params.lse_batch + head * params.lse_head + sequence.q_first;
     Numbers numbers;
 #pragma unroll
@@ -167,7 +175,7 @@ struct DqBlock {
         lse = inside ? params.lse[at + row] : 0;
         delta = inside ? params.delta[at + row] : 0;
       }
-      lse = Scoring::shift<kDType>(lse);
+      lse = Scoring::shift<kDType>(kMasked ? Scoring::masked_lse(lse) : lse);
       numbers.lse[c] = kFeatured ? lse : -lse / factor;
       numbers.delta[c] = kFeatured ? delta : -delta;
     }
@@ -175,24 +183,36 @@ struct DqBlock {
   }
 
   // dS in the place of dP, from the tile `at`.
+  template <class Mask>
   FA_DEVICE void find(Result& dp, LdsBytes at, int wave_row, int first, const Tiles& tiles, const Q& q,
-                      const Dout& dout, const Numbers& numbers, const Starts& starts) const {
+                      const Dout& dout, const Numbers& numbers, const Starts& starts, const Mask& given,
+                      const typename Mask::Early& ahead) const {
     const uint32_t bits = kFeatured ? kept_of(*this, wave_row, first) : 0;
     Result s;
+    const auto hide = [&] {
+      if constexpr (kMasked) given.apply(s, first, ahead, Flag{-1});
+    };
+    const auto hide_later = [&] {
+      if constexpr (!kMaskAhead) hide();
+    };
     if constexpr (kKeepsStarts) {
-      s[0] = starts.s[0], dp[0] = starts.dp[0];
-      multiply_both(*this, at, s, dp, q, dout);
+      if constexpr (kMasked) begin(s, numbers.lse);
+      if constexpr (kMaskAhead) hide();
+      if constexpr (!kMasked) s[0] = starts.s[0];
+      dp[0] = starts.dp[0];
+      multiply_both(*this, at, s, dp, q, dout, hide_later);
     } else if constexpr (!kConfig.interleaved) {
       begin(s, numbers.lse);
       multiply_rows<Unit, typename Keys::RowTile, kSteps, kConfig.steps_at_once, kAhead>(
           s, Keys::rows_of(at, 0), q, reader());
+      hide_later();
       begin(dp, numbers.delta);
       multiply_rows<Unit, typename Values::Tile, kSteps, kConfig.steps_at_once, kAhead>(dp, at + kValuesAt,
                                                                                         dout, reader());
     } else {
       begin(s, numbers.lse);
       begin(dp, numbers.delta);
-      multiply_both(*this, at, s, dp, q, dout);
+      multiply_both(*this, at, s, dp, q, dout, hide_later);
     }
     if constexpr (kFeatured) {
       gradients_of_scores(*this, s, dp, wave_row, first, numbers, bits);
@@ -204,6 +224,7 @@ struct DqBlock {
       each(dp, [&](float x, int c, int f) { return element<Unit>(s, c, f) * x; });
     }
     if (tiles.masked(first)) mask(dp, wave_row, first);
+    if (kMasked && stores_dscores != 0) store_dscores(*this, dp, wave_row, first);
   }
 
   FA_DEVICE static P pack(Result& dp) {
@@ -228,8 +249,10 @@ struct DqBlock {
   FA_DEVICE void begin(Result& result, const float* number) const {
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
+      // Opaque, or the compiler keeps all of them in registers.
+      const float first = kMasked && kConfig.interleaved ? here(number[c]) : number[c];
 #pragma unroll
-      for (int f = 0; f < P::kHeld; ++f) element<Unit>(result, c, f) = kFeatured ? 0 : number[c];
+      for (int f = 0; f < P::kHeld; ++f) element<Unit>(result, c, f) = kFeatured ? 0 : first;
     }
     // WMMA adds to these where they are, and leaves them there for the next tile.
     if constexpr (!kFeatured && kFragments) return;

@@ -6,10 +6,11 @@
 
 namespace fa {
 
-// S and dP, and in the plain loop the probabilities in the place of S: while dP is multiplied.
-template <class B>
+// S and dP, and in the plain loop the probabilities in the place of S: while dP is multiplied.  `hide` is for
+// scores of which all are there.
+template <class B, class Hide>
 FA_DEVICE void multiply_both(const B& block, LdsBytes tiles, typename B::Result& s, typename B::Result& dp,
-                             const typename B::Q& q, const typename B::Dout& dout) {
+                             const typename B::Q& q, const typename B::Dout& dout, const Hide& hide) {
   using Unit = typename B::Unit;
   using A = typename Unit::A;
   constexpr int kCount = B::Q::kSteps, kAll = kCount + B::Dout::kSteps;
@@ -28,6 +29,7 @@ FA_DEVICE void multiply_both(const B& block, LdsBytes tiles, typename B::Result&
     if (i == kFirst) B::template prioritise<2>();
     if (B::kFeatured || i <= kFirst) return;
     const int part = i - kFirst - 1;
+    if (part == 0) hide();
     // Two at once, which the compiler multiplies with one instruction where that is faster.
 #pragma unroll
     for (int pair = part * kPairs / kParts; pair < (part + 1) * kPairs / kParts; ++pair) {

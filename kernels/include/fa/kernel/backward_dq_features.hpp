@@ -1,7 +1,11 @@
-// What the dq kernel's featured loop makes of scores and their gradients: ALiBi, softcap and dropout.
+// What the dq kernel's loop with all features makes of products: softcap, ALiBi and dropout; and where the
+// kernel with a bias stores the gradients of scores, which are the bias's.
 #pragma once
 
+#include "fa/kernel/backward_block.hpp"
+#include "fa/kernel/dense_mask.hpp"
 #include "fa/kernel/scoring.hpp"
+#include "fa/tile/dropout.hpp"
 
 namespace fa {
 
@@ -52,6 +56,49 @@ FA_DEVICE uint32_t kept_of(const B& block, int wave_row, int first) {
     return dropout_words(scoring.key, block.batch, block.head, wave_row + B::Unit::column(block.lane, c),
                          group);
   });
+}
+
+// Whether there is `dscores`: the same in all lanes, as a number in a scalar register.
+template <class B>
+FA_DEVICE int has_dscores(BwdArguments arguments) {
+  if constexpr (!B::kMasked) return 0;
+  const MaskedBwdParams& p = reinterpret_cast<const MaskedBwdParams&>(loaded_here(arguments));
+  const uint64_t bits = reinterpret_cast<uint64_t>(p.dscores);
+  return here_uniform(static_cast<int>(bits | bits >> 32));
+}
+
+// Writes dS of a tile of keys to `dscores`.  Of tiles that are not visited nothing is written.
+template <class B>
+FA_DEVICE void store_dscores(const B& block, typename B::Result& ds, int wave_row, int first) {
+  using Unit = typename B::Unit;
+  constexpr int kHeld = B::P::kHeld, kRun = kHeld < 8 ? kHeld : 8;  // keys of a lane, consecutive ones
+  constexpr int kAtOnce = kRun < 4 ? kRun : 4;
+  using View = BufferView<Unit::kN, 0, B::kTraits.buffer_word3>;
+  const MaskedBwdParams& p = reinterpret_cast<const MaskedBwdParams&>(loaded_here(block.arguments));
+  const int keys = mask_keys(p.bwd.seqlen_k), row_bytes = keys * 4;
+  const int64_t heads = static_cast<int64_t>(block.batch) * p.bwd.nheads + block.head;
+  const char* const base = reinterpret_cast<const char*>(p.dscores) + heads * p.bwd.seqlen_q * row_bytes;
+  const View view({base, row_bytes, p.bwd.seqlen_q}, wave_row, row_bytes);
+  const int lane = here(block.lane);
+  const int begin = here_uniform(first) + Unit::held_begin(lane, B::kKeys);
+#pragma unroll
+  for (int c = 0; c < B::kColumns; ++c) {
+    const int row = Unit::column(lane, c) * row_bytes;
+#pragma unroll
+    for (int f = 0; f < kHeld; f += kAtOnce) {
+      const int key = begin + Unit::held_step(f);
+      const int at = key < keys ? row + key * 4 : -16;  // which is beyond the last row
+      float values[kAtOnce];
+      // dS is of P that was made larger because it is truncated afterwards.
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) values[i] = element<Unit>(ds, c, f + i) * (1 / kCutGain<B::kDType>);
+      if constexpr (kAtOnce == 4) {
+        view.write_at(at, f32x4{values[0], values[1], values[2], values[3]});
+      } else {
+        view.write_at(at, f32x2{values[0], values[1]});
+      }
+    }
+  }
 }
 
 }  // namespace fa

@@ -22,6 +22,7 @@ FA_DEVICE void add_head_fused(B& block, int head_q, int wave_key, const typename
   constexpr int kAtOnce = B::kConfig.steps_at_once;
   constexpr int kAhead = B::kConfig.prefetch;
   const bool of_weights = block.is(Role::weights), of_dq = dq.is_of(block);
+  const KeyMaskOf<B> given(block, head_q);
   Stage stage;
   const typename B::Source source = block.source(head_q);
   const HeadRows rows = Stage::tensor_of_wave(block.thread) == 0 ? source.q : source.dout;
@@ -66,7 +67,7 @@ FA_DEVICE void add_head_fused(B& block, int head_q, int wave_key, const typename
       multiply_rows<Unit, typename Stage::RowTile, B::kSteps, kAtOnce, kAhead>(
           result, Stage::rows_of(block.lds, of_weights ? 0 : 1), own, block.reader());
     }
-    if (of_weights && seen) packed = weights(block, result, head_q, first, wave_key, masked, bits);
+    if (of_weights && seen) packed = weights(block, result, head_q, first, wave_key, masked, bits, given);
     if (of_dq && first > tiles.begin) dq.add(block, dq_sums, first - B::kQueries, Nothing());
     load(first + B::kQueries);
     workgroup_barrier();  // P and transposes are there, and all waves are done with rows and the last dS

@@ -26,7 +26,7 @@ FA_DEVICE HeadRows rows_from(const HeadRows& rows, int first) {
 // A workgroup's rows of K or V from key `first` on.
 template <class B>
 FA_DEVICE HeadRows keys_from(const B& block, const BwdParams& params, const BwdInput& tensor, int first) {
-  const uint32_t batch = params.cu_seqlens_k != nullptr ? 0 : block.batch;
+  const uint32_t batch = is_ragged<B>(params.cu_seqlens_k) ? 0 : block.batch;
   return {row_of(tensor, batch, block.head_k, block.sequence.k_first + first), row_bytes_of(tensor),
           block.sequence.seqlen_k - first};
 }
@@ -77,7 +77,7 @@ struct Moves {
   FA_DEVICE void of_head(const B& block, const BwdParams& params, int head_q) {
     if constexpr (!B::kOwnNumbers) source = block.source(params, head_q);
     const Sequence& sequence = block.sequence;
-    const uint32_t batch = params.cu_seqlens_q != nullptr ? 0 : block.batch;
+    const uint32_t batch = is_ragged<B>(params.cu_seqlens_q) ? 0 : block.batch;
     const BwdInput tensor = Stage::tensor_of_wave(B::moving(block.thread)) == 0 ? params.q : params.dout;
     rows = {row_of(tensor, batch, head_q, sequence.q_first), row_bytes_of(tensor), sequence.seqlen_q};
     const float* const all = block.is(Role::weights) ? params.lse : params.delta;
@@ -129,7 +129,11 @@ struct Moves {
   }
 
   // What the first product of the tile begins with.
-  FA_DEVICE float first_term() const { return B::kOwnNumbers ? __builtin_fmaf(number, slope, start) : 0; }
+  FA_DEVICE float first_term(const B& block) const {
+    if constexpr (!B::kOwnNumbers) return 0;
+    const bool of_lse = B::kMasked && block.is(Role::weights);
+    return __builtin_fmaf(of_lse ? Scoring::masked_lse(number) : number, slope, start);
+  }
 
   // As the tiles with that number, where there are two.
   FA_DEVICE void store_rows(const B& block, u32x4 places, int set) {

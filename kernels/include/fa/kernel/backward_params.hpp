@@ -46,6 +46,14 @@ namespace fa {
 //
 // dq_blocks: blocks of kSumRows queries of one head, in dq_sums.
 
+// MaskedBwdParams: the only argument of fa_bwd_dkdv_masked_* and fa_bwd_dq_masked_*, which come in the places
+// of dkdv and dq: bwd, which has no cu_seqlens, alibi_slopes, softcap nor dropout, and the mask of
+// MaskedParams. dscores (batch, nheads, seqlen_q, mask_keys(seqlen_k)), fp32, contiguous, or null: where dq
+// writes dS, the gradients of the scores, of those tiles that it visits.  seqlen_k is then below
+// kMaxRowStride.
+//
+// Rows whose lse is +inf or below kFarBelow have no gradients.
+
 // Whether a call takes the loop that has all features, or the plain one.
 constexpr bool featured(const BwdParams& p) {
   return p.alibi_slopes != nullptr || p.softcap != 0 || p.dropout_below != 0;
@@ -64,6 +72,9 @@ constexpr int64_t sum_blocks(bool ragged, int64_t batch, int64_t rows_q) {
 constexpr int64_t first_sum_block(const BwdParams& p, int32_t batch, int32_t q_first) {
   return p.cu_seqlens_q != nullptr ? q_first / kSumRows + batch : sum_blocks(false, batch, p.seqlen_q);
 }
+
+// Log-sum-exps below this, of rows with a bias, are too coarse in fp32 for probabilities to be recomputed.
+inline constexpr float kFarBelow = -131072.0f;
 
 // Queries and threads of a workgroup of delta, and of the conversion of dq_sums: kDeltaRows, kDeltaThreads,
 // ...

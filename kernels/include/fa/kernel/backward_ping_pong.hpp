@@ -8,6 +8,7 @@
 #include "fa/kernel/backward_dkdv.hpp"
 #include "fa/kernel/backward_dq_part.hpp"
 #include "fa/kernel/backward_early_operands.hpp"
+#include "fa/kernel/backward_exponentials.hpp"
 
 namespace fa {
 
@@ -36,52 +37,6 @@ FA_DEVICE void drop_missing_keys(const B& block, int wave_key, typename B::P& pa
     for (int word = 0; word < B::P::kChunk / 2; ++word) packed.chunk[0][chunk][word] &= all;
   }
 }
-
-// A product to work on.  A copy: the compiler would keep what becomes of it in both kinds of registers, for
-// waves of either role.
-template <class B>
-struct Worked {
-  typename B::Result result;
-
-  FA_DEVICE explicit Worked(const typename B::Result& product) {
-#pragma unroll
-    for (int step = 0; step < B::kSteps; ++step) result[step] = product[step];
-  }
-};
-
-// P of the plain loop, from scores, part by part: interleaved with the matrix instructions of another
-// product.
-template <class B>
-struct Exponentials {
-  using P = typename B::P;
-
-  Worked<B> s;
-
-  FA_DEVICE explicit Exponentials(const typename B::Result& product) : s(product) {}
-
-  FA_DEVICE void part(const B& block, int part, int parts) {
-#pragma unroll
-    for (int f = part * P::kHeld / parts; f < (part + 1) * P::kHeld / parts; ++f) {
-      float& value = element<typename B::Unit>(s.result, 0, f);
-      if (B::kTraits.packed_fp32 && f % 2 == 0) {
-        // Two at once.
-        float& other = element<typename B::Unit>(s.result, 0, f + 1);
-        const f32x2 both = f32x2{value, other} * block.factor;
-        value = both[0], other = both[1];
-      } else if (!B::kTraits.packed_fp32) {
-        value *= block.factor;
-      }
-      value = __builtin_amdgcn_exp2f(value);
-    }
-  }
-
-  FA_DEVICE P weights(const B& block, int first, int wave_key, bool masked) {
-    if (masked) mask(block, s.result, first, wave_key);
-    const P packed = P::of([&](int, int f) { return element<typename B::Unit>(s.result, 0, f); });
-    block.give(packed);
-    return packed;
-  }
-};
 
 // In the place of DqPart, where there is no dQ.
 template <class B>
@@ -121,12 +76,25 @@ FA_DEVICE void add_head_ping_pong(B& block, Moves<B>& moves, float* dq_sums, int
   constexpr bool kNumberFirst = B::kConfig.early_numbers && B::kOwnNumbers;
   constexpr bool kInterleaves = B::kWithDq && !B::kFeatured;  // P with the last tile's dQ
   const bool of_weights = block.is(Role::weights), of_dq = dq.is_of(block);
+  const KeyMaskOf<B> given(block, head_q);
+  constexpr bool kMaskAhead = KeyMaskOf<B>::kAhead;
+  // Waves that compute P load the next tile's mask to where its scores will be.
+  typename B::Result ahead;
+  if constexpr (kMaskAhead) {
+    if (of_weights && moves.seen.sign < 0) given.load(block, ahead, tiles.begin, wave_key);
+  }
   typename Unit::C zeros = Unit::zero();
   if (B::kConfig.kept_zeros) Unit::settle(zeros);
   for (int first = tiles.begin; first < tiles.end; first += B::kQueries) {
     const bool seen = moves.seen.sign < 0, masked = moves.masked.sign < 0;
-    typename B::Result result;
-    if (B::kOwnNumbers) begin(block, result, here(moves.first_term()), zeros);
+    typename B::Result of_tile;
+    typename B::Result& result = kMaskAhead ? ahead : of_tile;
+    if (kMaskAhead && of_weights) {
+      given.begin(block, result, wave_key);
+      result[0] = Unit::broadcast_sums(here(moves.first_term(block)), result[0]);
+    } else if (B::kOwnNumbers) {
+      begin(block, result, here(moves.first_term(block)), zeros);
+    }
     // Rows and the last tile's dS are there, and all waves are done with its transposes.
     tile_barrier<B::kArch>();
     const LdsBytes tile = Stage::rows_of(block.tiles(block.set), of_weights ? 0 : 1);
@@ -173,10 +141,13 @@ FA_DEVICE void add_head_ping_pong(B& block, Moves<B>& moves, float* dq_sums, int
         if constexpr (!B::kConfig.kept_priority) __builtin_amdgcn_s_setprio(1);
         if (seen) {
           Worked<B> copy(result);
-          packed = weights(block, copy.result, head_q, first, wave_key, masked, bits);
+          packed = weights(block, copy.result, head_q, first, wave_key, masked, bits, given);
         }
       }
       move();
+      if constexpr (kMaskAhead) {
+        if (moves.seen.sign < 0) given.load(block, result, first + B::kQueries, wave_key);
+      }
       if constexpr (B::kConfig.tight_registers) {
         // Held by the other waves alone: here they are not kept.
         Unit::forget(result[0]);
@@ -244,7 +215,7 @@ template <class B>
 FA_DEVICE void run_ping_pong(BwdArguments arguments, LdsBytes lds) {
   using Dq = Choice<B::kWithDq, DqPart<B>, NoDq<B>>;
   const BwdParams params = loaded_at_once(arguments);
-  const Sequence found = sequence(params, __builtin_amdgcn_workgroup_id_z());
+  const Sequence found = sequence_of<B>(params, __builtin_amdgcn_workgroup_id_z());
   const int first_key = __builtin_amdgcn_workgroup_id_x() * B::kTile.block_n;
   if (first_key >= found.seqlen_k) return;
   B block(arguments, params, found, lds);

@@ -14,7 +14,7 @@ FA_DEVICE void run_dkdv(BwdArguments arguments, LdsBytes lds) {
     run_column_blocks<B>(arguments, lds);
   } else {
     const BwdParams& params = loaded_here(arguments);
-    const Sequence found = sequence(params, __builtin_amdgcn_workgroup_id_z());
+    const Sequence found = sequence_of<B>(params, __builtin_amdgcn_workgroup_id_z());
     const int first_key = __builtin_amdgcn_workgroup_id_x() * B::kTile.block_n;
     if (first_key >= found.seqlen_k) return;
     B block(arguments, params, found, lds);
@@ -57,6 +57,19 @@ FA_DEVICE void run_dkdv(BwdArguments arguments, LdsBytes lds) {
     } else {                                                                                                 \
       fa::run_dkdv<Plain>(arguments, (fa::LdsBytes)lds);                                                     \
     }                                                                                                        \
+  }
+
+// The same with a mask or a bias: the plain loop, and one step more before P is recomputed.
+#define FA_DKDV_MASKED(name, dtype, head_dim)                                                             \
+  extern "C" __attribute__((global)) __attribute__((                                                      \
+      amdgpu_flat_work_group_size(fa::dkdv_masked_tile(fa::kCurrentGfx, dtype, head_dim).threads,         \
+                                  fa::dkdv_masked_tile(fa::kCurrentGfx, dtype, head_dim).threads)))       \
+  __attribute__((                                                                                         \
+      amdgpu_waves_per_eu(fa::dkdv_masked_config(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void \
+  name(const fa::MaskedBwdParams) {                                                                       \
+    using Masked = fa::DkDvBlock<fa::kCurrentGfx, dtype, head_dim, false, false, head_dim, true>;         \
+    __attribute__((shared, aligned(16))) static char lds[Masked::kLdsBytes];                              \
+    fa::run_dkdv<Masked>(fa::backward_arguments(), (fa::LdsBytes)lds);                                    \
   }
 
 }  // namespace fa

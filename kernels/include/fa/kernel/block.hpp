@@ -62,6 +62,8 @@ struct Block {
   static constexpr bool kMasked = kWithMask;
   static constexpr bool kFeatured = kWithFeatures && !kMasked;
   static constexpr ArchTraits kTraits = traits(kGfx);
+  // Of a mask's step, where products start from the softmax's shift.
+  static constexpr bool kUnscaledScores = !kTraits.matrix_coexecution, kGuardsBias = true, kMaskAhead = false;
   static constexpr bool kPacked = kRows == Rows::packed;
   static constexpr bool kDrops = kFeatured && !kPacked;
   static constexpr bool kTall = kRows == Rows::many_queries;

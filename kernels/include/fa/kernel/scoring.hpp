@@ -77,6 +77,14 @@ struct Scoring {
     return __builtin_fmaf(lse, kLog2e, -kGain<kDType>);
   }
 
+  // The log-sum-exp of a row with a mask or a bias.  Where it is +inf the row sees no key, and below
+  // kFarBelow nothing is left of a probability that is recomputed from it: both have no gradients.  The
+  // number is so large that they are 0, and finite, so that no product makes NaN of it.
+  FA_DEVICE static float masked_lse(float lse) {
+    constexpr float kNoGradients = 1e30f;
+    return lse >= kFarBelow ? __builtin_fminf(lse, kNoGradients) : kNoGradients;
+  }
+
  private:
   FA_DEVICE static uint32_t word(const BwdParams& p, int i) {
     return static_cast<uint32_t>(uniform(static_cast<int>(p.rng_state[i])));
