@@ -55,6 +55,10 @@ FORWARD = (
     *("identity_shortcuts", "buffer_stores", "half_stores", "short_prologue"),
     *("out_first", "plain_exponents", "two_sums"),
 )
+LATENT = (
+    *("waves", "keys", "waves_per_simd", "query_steps", "steps_at_once", "prefetch", "compares_at_once"),
+    *("dual_issue", "plain_exponents"),
+)
 BY_KEYS = (
     *("pairs", "queries", "waves_per_simd", "column_blocks", "own_steps", "steps_at_once", "padded_tiles"),
     *("prefetch", "overlaid", "early_rows", "ping_pong", "row_major", "early_operands", "kept_zeros"),
@@ -70,6 +74,7 @@ SETS: Mapping[str, tuple[str, ...]] = {
     "fwd_wide": (*FORWARD, "slices"),
     "fwd_masked": (*FORWARD, "early_mask"),
     "decode": FORWARD,
+    "mla": LATENT,
     "bwd_dkdv": BY_KEYS,
     "bwd_fused": (*BY_KEYS, "early_numbers", "tight_registers", "features", "preferred"),
     "bwd_dq": BY_QUERIES,
@@ -161,7 +166,7 @@ def workgroup_of(arch: Arch, kernel: str, dtype: str, head_dim: int) -> Workgrou
         return known_tiles().workgroups[kernel]
     tile, isa = tile_of(arch, kernel, dtype, head_dim), arch.isa
     shared = tile.waves // tile.slices
-    columns = 1 if kernel == "decode" else tile.pairs * max(tile.column_blocks, 1) or shared
+    columns = 1 if kernel in ("decode", "mla") else tile.pairs * max(tile.column_blocks, 1) or shared
     return Workgroup(columns * isa.step_columns, (2 * tile.pairs or tile.waves) * isa.wave)
 
 

@@ -135,6 +135,10 @@ inline constexpr float kLeastScale = 1e-6f;
 inline constexpr int32_t kMaxHeadDim = 256;
 inline constexpr int32_t kMaxWideHeadDim = 512;
 
+// Multi-head latent attention: the head dim of V, the first elements of K, which has kLatentRest more.
+inline constexpr int32_t kLatentRest = 64;
+constexpr int32_t mla_value_dim(int32_t head_dim) { return head_dim - kLatentRest; }
+
 // Parts that the keys of a sequence may be cut into: 32768 keys of one head, in the shortest parts of an
 // automatic choice, fill the largest device.
 inline constexpr int64_t kMaxSplits = 512;
