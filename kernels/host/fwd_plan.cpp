@@ -17,6 +17,7 @@ constexpr const char* op_of(Path path) {
     case Path::reference: return "reference";
     case Path::tall: return "fwd_tall";
     case Path::wide: return "fwd_wide";
+    case Path::latent: return "mla";
   }
   return "";
 }
