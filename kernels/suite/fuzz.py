@@ -1,30 +1,33 @@
 """Fuzz cases of every kernel: of attention (forward_cases.py), of gradients (backward_cases.py,
-alike_cases.py, nan_cases.py), with masks (masked_cases.py) and of ``append`` (append_cases.py)."""
+alike_cases.py, nan_cases.py), with masks (masked_cases.py), of latent attention (latent_cases.py) and of
+``append`` (append_cases.py)."""
 
 import alike_cases
 import append_cases
 import backward_cases
 import forward_cases
+import latent_cases
 import masked_cases
 import nan_cases
 from forward_cases import Kernel
 from rule import DTYPES
-from target import APPEND, BACKWARD, BACKWARD_OP, DECODE, FORWARD, FUSED, FUSED_OP, MASKED, TALL, WIDE
+from target import APPEND, BACKWARD, BACKWARD_OP, DECODE, FORWARD, FUSED, FUSED_OP, LATENT, MASKED, TALL, WIDE
 
 MODULES = {
     "append": append_cases, BACKWARD_OP: backward_cases, FUSED_OP: backward_cases,
-    masked_cases.MASKED: masked_cases,
+    masked_cases.MASKED: masked_cases, latent_cases.LATENT: latent_cases,
 }  # fmt: skip
 
 
 def kernels():
-    """All that have fuzz cases; fa_combine_* comes with decode, other backward kernels with these."""
+    """All that have fuzz cases; fa_combine_* comes with decode and mla, other backward kernels with these."""
     return [
         *(Kernel("fwd", *each) for each in FORWARD),
         *(Kernel("fwd_tall", *each) for each in TALL),
         *(Kernel("fwd_wide", *each) for each in WIDE),
         *(Kernel(masked_cases.MASKED, *each) for each in MASKED),
         *(Kernel("decode", *each) for each in DECODE),
+        *(Kernel(latent_cases.LATENT, *each) for each in LATENT),
         *(Kernel("reference", dtype) for dtype in DTYPES),
         *(Kernel(BACKWARD_OP, *each) for each in BACKWARD),
         *(Kernel(FUSED_OP, *each) for each in FUSED),

@@ -24,7 +24,7 @@ STRUCTS = {
     "reference": "ReferenceParams",
     "decode": "FwdParams", "combine": "CombineParams", "bwd_delta": "BwdParams",
     "bwd_dkdv": "BwdParams", "bwd_dq": "BwdParams", "bwd_fused": "BwdParams", "bwd_convert": "BwdParams",
-    "fwd_masked": "MaskedParams", "mask_ranges": "MaskRangesParams",
+    "fwd_masked": "MaskedParams", "mask_ranges": "MaskRangesParams", "mla": "FwdParams",
 }  # fmt: skip
 TILES = "kernel/tiles.inc"
 TILED = ("fwd", "fwd_masked", "decode", "bwd_dkdv", "bwd_dq")
@@ -37,7 +37,7 @@ ROWS = [
     ("bwd_delta", [], ""), ("bwd_dkdv", HEAD_DIMS, ""), ("bwd_dq", HEAD_DIMS, ""),
     ("bwd_fused", [64, 96, 128], ADDS), ("bwd_convert", [], ADDS),
     ("fwd", [80], "steps_of_16"), ("decode", [80], "steps_of_16"),
-    ("fwd_masked", [64, 128], ""), ("mask_ranges", [], ""),
+    ("fwd_masked", [64, 128], ""), ("mask_ranges", [], ""), ("mla", [576], "latent_d576"),
 ]  # fmt: skip
 FEATURES = {arch: known_archs()[arch].isa.features for arch in ARCHS}
 ADDING = [arch for arch in ARCHS if ADDS in FEATURES[arch]]
@@ -60,7 +60,7 @@ def names_of(*archs):
 SOME = [
     f"fa_{op}_fp16{'_d64' if op in (*TILED, 'bwd_fused') else ''}"
     for op in STRUCTS
-    if op not in ("fwd_tall", "fwd_wide")
+    if op not in ("fwd_tall", "fwd_wide", "mla")
 ]
 ROW = re.compile(r'^FA_INSTANCE\((\w+), (\w+), (\d+), (\w+), "([\w,-]+)"\)$', re.MULTILINE)
 

@@ -19,7 +19,7 @@ from flash_attn_rocm._environment import CANARY as VARIABLE
 from flash_attn_rocm._requirements import LIBRARY
 
 PASSED, FAILED, RUNNING = "passed", "failed", "running"
-MASKED = "masked"
+MASKED, LATENT = "masked", "latent"
 DIED = (
     "an earlier process did not end while it checked them: they hang or crash, or the process was ended "
     "from outside"
@@ -30,7 +30,7 @@ class Family(NamedTuple):
     """Kernels that are disabled together; ``head_dim`` is 0 for those that write into caches.
 
     ``work`` is the path of those that compute gradients, separate or fused, ``MASKED`` of those that read an
-    attn_mask, and "" of all others.
+    attn_mask, ``LATENT`` of those of latent attention, and "" of all others.
     """
 
     arch: str
@@ -42,6 +42,8 @@ class Family(NamedTuple):
         what = f"{self.dtype}, {f'head_dim {self.head_dim}' if self.head_dim else 'writing into caches'}"
         if self.work == MASKED:
             return f"{what} with an attn_mask"
+        if self.work == LATENT:
+            return f"latent attention of {what}"
         return f"{self.work} gradients of {what}" if self.work else what
 
 

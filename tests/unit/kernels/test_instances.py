@@ -57,7 +57,7 @@ def test_the_table_of_the_project_is_right(generate):
         for dtype in ("fp16", "bf16")
         for each in (
             *of_head_dims, "fwd_tall_{}_d64", "fwd_tall_{}_d128", "fwd_wide_{}_d512", "fwd_{}_d80",
-            "decode_{}_d80", "fwd_masked_{}_d64", "fwd_masked_{}_d128", "mask_ranges_{}",
+            "decode_{}_d80", "fwd_masked_{}_d64", "fwd_masked_{}_d128", "mask_ranges_{}", "mla_{}_d576",
             "append_{}", "reference_{}", "combine_{}", "bwd_delta_{}", "bwd_convert_{}"
         )
     }  # fmt: skip
@@ -67,7 +67,11 @@ def test_the_table_of_the_project_is_right(generate):
     assert {(i.head_dim, i.archs) for i in tall} == {(64, ("gfx1151",)), (128, ("gfx1151", "gfx1201"))}
     of_80 = {i for i in instances if i.head_dim == 80}
     assert {i.archs for i in of_80} == {("gfx1100", "gfx1102", "gfx1151", "gfx1201")}
-    assert all(i.archs == generate.known().archs for i in {*instances} - with_atomics - tall - of_80)
+    latent = {i for i in instances if i.op == "mla"}
+    without = {"gfx908", "gfx1030"}  # whose GPUs have no memory for such models, or no matrix instructions
+    assert {i.archs for i in latent} == {tuple(a for a in generate.known().archs if a not in without)}
+    of_some = with_atomics | tall | of_80 | latent
+    assert all(i.archs == generate.known().archs for i in {*instances} - of_some)
 
 
 @pytest.fixture
@@ -102,7 +106,7 @@ def test_the_known_names(generate):
     assert names.dtypes == ("fp16", "bf16")
     forward = (
         "fwd", "fwd_tall", "fwd_wide", "fwd_masked", "mask_ranges",
-        "append", "reference", "decode", "combine",
+        "append", "reference", "decode", "mla", "combine",
     )  # fmt: skip
     assert names.ops == (*forward, "bwd_delta", "bwd_dkdv", "bwd_dq", "bwd_fused", "bwd_convert")
 
@@ -127,7 +131,7 @@ def test_all_problems_are_reported_at_once_with_their_row(problems):
         "row 1: unknown key 'archs'",
         (
             "row 1: unknown op 'fwdd' (did you mean fwd?); known: fwd, fwd_tall, fwd_wide, fwd_masked, "
-            "mask_ranges, append, reference, decode, combine, bwd_delta, bwd_dkdv, bwd_dq, bwd_fused, "
+            "mask_ranges, append, reference, decode, mla, combine, bwd_delta, bwd_dkdv, bwd_dq, bwd_fused, "
             "bwd_convert"
         ),
         "row 1: unknown dtype 'fp32'; known: fp16, bf16",
@@ -137,7 +141,7 @@ def test_all_problems_are_reported_at_once_with_their_row(problems):
         "row 2: dtypes must be a list with at least one dtype",
         (
             "row 2: unknown feature 'atomic_add' (did you mean atomic_fadd_f32?); known: atomic_fadd_f32, "
-            "steps_of_16, tall_d128, tall_d64"
+            "latent_d576, steps_of_16, tall_d128, tall_d64"
         ),
         "row 2: feature atomic_fadd_f32 stands there twice",
         "row 2: head_dims must be a list with at least one head dim",
