@@ -1,4 +1,4 @@
-"""Latent attention against float64, on CPU tensors: the PyTorch implementation, and what kernels are given."""
+"""Latent attention against float64, on CPU tensors: the PyTorch implementation; what kernels are given."""
 
 import re
 import warnings
@@ -131,7 +131,9 @@ def test_other_head_dims_and_dtypes():
 def test_wrong_arguments(change, words):
     q, cache = given()
     call = {"q": q, "kv_cache": cache} | change
-    with pytest.raises(FlashAttnArgumentError, match="^mla_decode cannot use its arguments:\n  - ") as caught:
+    with pytest.raises(
+        FlashAttnArgumentError, match=r"^mla_decode cannot use its arguments:\n  - "
+    ) as caught:
         mla_decode(**call)
     assert any(each.startswith(words) for each in caught.value.problems), caught.value.problems
 
@@ -172,7 +174,7 @@ def test_without_a_kernel_the_answer_comes_with_a_warning():
         mla_decode(q, cache)
     assert caught[0].filename == __file__
     set_strict(True)
-    with pytest.raises(FlashAttnUnsupportedError, match="^mla_decode: no kernel serves this call"):
+    with pytest.raises(FlashAttnUnsupportedError, match=r"^mla_decode: no kernel serves this call"):
         mla_decode(q, cache)
 
 
@@ -193,7 +195,7 @@ def test_no_gradients():
 def test_torch_compile():
     q, cache = given()
     used = torch.tensor([40, 9], dtype=torch.int32)
-    compiled = torch.compile(lambda *tensors: mla_decode(*tensors), backend="eager", fullgraph=True)
+    compiled = torch.compile(mla_decode, backend="eager", fullgraph=True)
     assert torch.equal(compiled(q, cache, used), mla_decode(q, cache, used))
 
 

@@ -56,8 +56,8 @@ FORWARD = (
     *("out_first", "plain_exponents", "two_sums"),
 )
 LATENT = (
-    *("waves", "keys", "waves_per_simd", "query_steps", "steps_at_once", "prefetch", "compares_at_once"),
-    *("dual_issue", "plain_exponents"),
+    *("waves", "keys", "waves_per_simd", "query_steps", "prefetch", "compares_at_once", "dual_issue"),
+    *("plain_exponents", "column_blocks"),
 )
 BY_KEYS = (
     *("pairs", "queries", "waves_per_simd", "column_blocks", "own_steps", "steps_at_once", "padded_tiles"),
@@ -160,13 +160,15 @@ def workgroup_of(arch: Arch, kernel: str, dtype: str, head_dim: int) -> Workgrou
     """What the host launches (``fwd_tile`` and its siblings in C++); raises ``TileError`` without a row.
 
     A wave has the columns of a matrix step, a pair of waves those of all its blocks.  All waves of decode
-    have the same.
+    and mla have the same.
     """
     if kernel in known_tiles().workgroups:
         return known_tiles().workgroups[kernel]
     tile, isa = tile_of(arch, kernel, dtype, head_dim), arch.isa
     shared = tile.waves // tile.slices
-    columns = 1 if kernel in ("decode", "mla") else tile.pairs * max(tile.column_blocks, 1) or shared
+    columns = tile.pairs * max(tile.column_blocks, 1) or shared
+    if kernel in ("decode", "mla"):
+        columns = max(tile.column_blocks, 1)
     return Workgroup(columns * isa.step_columns, (2 * tile.pairs or tile.waves) * isa.wave)
 
 

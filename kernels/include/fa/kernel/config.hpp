@@ -51,6 +51,7 @@ struct FwdConfig {
   bool two_sums = false;
   bool early_mask = false;
   int slices = 1;
+  int column_blocks = 0;
 };
 
 // What a row of the table of tiles is for.
@@ -169,10 +170,10 @@ constexpr FwdTile decode_tile(Gfx arch, DType dtype, int head_dim) {
   return {traits(arch).step_columns, waves * traits(arch).wave};
 }
 
-// Rows of all heads and queries of a sequence.
+// Rows of all heads and queries of a sequence; all waves have them.
 constexpr FwdTile mla_tile(Gfx arch, DType dtype, int head_dim) {
-  const int waves = mla_config(arch, dtype, head_dim).waves;
-  return {traits(arch).step_columns, waves * traits(arch).wave};
+  const FwdConfig config = mla_config(arch, dtype, head_dim);
+  return {larger(config.column_blocks, 1) * traits(arch).step_columns, config.waves * traits(arch).wave};
 }
 
 // The reference kernel, fa_reference_*: a wave computes a row.

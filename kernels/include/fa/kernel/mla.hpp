@@ -1,7 +1,7 @@
 // Decode of multi-head latent attention: all heads share one head of K, and V is the first elements of K.
 //
-// A workgroup has one step's rows, of all heads and queries of a sequence together, and a part of the keys.
-// Its waves share these rows and divide head_dim: each has a slice of V's elements, and as large a part of
+// A workgroup has the rows of a step or two, of all heads and queries of a sequence together, and a part of the
+// keys.  Its waves share these rows and divide head_dim: each has a slice of V's elements, and as large a part of
 // those that K has beyond them.  It moves its slice of K alone, and V is what it moved.  What its slices of Q
 // and K give is a part of each score; all waves add the parts up, take the same softmax, and multiply by
 // their slices of V.  No product is computed twice, and no key loaded twice.
@@ -36,6 +36,7 @@ struct MlaBlock {
     using Tile = PlacedTile<Choice<Unit::kM == 16, ShortFragments<kHeadDim, kKeys * 2>,
                                    Swizzle<kHeadDim, kKeys * 2, Unit::kM, true>>>;
   };
+  static constexpr int kBlocks = larger(kConfig.column_blocks, 1);  // of a step's rows
   using Keys = SliceStage<Unit, kKeys, kSliceValues, kSliceKeys - kSliceValues, kSlices,
                           typename Values::Tile>;
   using Q = Query<Unit, kSliceKeys, kConfig.query_steps, true>;
@@ -54,20 +55,21 @@ struct MlaBlock {
   using Out = typename Unit::C[kOutSteps];
   using Convert = Unchanged;
 
-  // LDS: each wave's rows of K, then V^T, in the same place where there is no room; the parts of scores,
-  // twice where there is room, so that a tile needs one barrier; then each wave's Q and P.
+  // LDS: each wave's rows of K, V^T, the parts of scores of two tiles, so that a tile needs one barrier, and
+  // each wave's Q and P.  Where that is too much, a wave has one place for its rows of K, then its parts of
+  // scores, then its rows of V^T.
   static constexpr int kWaveValuesLds = Values::Tile::kBytes / kSlices;
   static constexpr int kWaveQueryLds = Q::kLdsBytes;
   static constexpr int kWaveLds = kWaveQueryLds + P::kLdsBytes;
-  static constexpr int kPartsLds = kSlices * sizeof(Scores) * Unit::kWave;
-  static constexpr int kOwnLds = kPartsLds + kSlices * kWaveLds;
+  static constexpr int kPartBytes = sizeof(Scores) * Unit::kWave;  // of a wave and a block
+  static constexpr int kPartsLds = kSlices * kBlocks * kPartBytes;
   static constexpr int kApartLds = kSlices * Keys::Tile::kBytes + Values::Tile::kBytes;
-  static constexpr bool kOverlaid = kApartLds + kOwnLds > kTraits.lds_bytes;
-  static constexpr int kKeyLds = larger(Keys::Tile::kBytes, kOverlaid ? kWaveValuesLds : 0);  // of a wave
+  static constexpr bool kOverlaid = kApartLds + 2 * kPartsLds + kSlices * kWaveLds > kTraits.lds_bytes;
+  static constexpr int kKeyLds = kOverlaid ? kWaveValuesLds : Keys::Tile::kBytes;  // of a wave
   static constexpr int kTilesLds = kOverlaid ? kSlices * kKeyLds : kApartLds;
-  static constexpr int kPartsPlaces = kTilesLds + kOwnLds + kPartsLds > kTraits.lds_bytes ? 1 : 2;
-  static constexpr int kLdsBytes = kTilesLds + kOwnLds + (kPartsPlaces - 1) * kPartsLds;
-  static_assert(!kOverlaid || kKeyLds == kWaveValuesLds, "a wave's rows of K have room in those of V^T");
+  static constexpr int kLdsBytes = kTilesLds + (kOverlaid ? 0 : 2 * kPartsLds) + kSlices * kWaveLds;
+  static_assert(larger(Keys::Tile::kBytes, kBlocks * kPartBytes) <= kWaveValuesLds || !kOverlaid,
+                "what comes before V^T has room in its place");
   static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
   static_assert(Unit::kN == kTraits.step_columns, "archs/isas.toml has another number of columns");
 
@@ -81,7 +83,7 @@ struct MlaBlock {
   const int place, batch, thread, lane, wave;  // place: in x
   const int group;                             // heads
   const Visibility visible;
-  const LdsBytes k_tile, v_tile, parts, wave_lds;
+  const LdsBytes k_tile, v_tile, wave_lds;
   static constexpr int head = 0;  // of K
 
   FA_DEVICE MlaBlock(const FwdParams& params, const Sequence& sequence, LdsBytes lds)
@@ -96,16 +98,20 @@ struct MlaBlock {
         visible{sequence.seqlen_q, sequence.seqlen_k, kNoWindow, params.window_right},
         k_tile(lds + wave * kKeyLds),
         v_tile(lds + (kOverlaid ? 0 : kSlices * Keys::Tile::kBytes)),
-        parts(lds + kTilesLds),
         wave_lds(lds + kLdsBytes - (kSlices - wave) * kWaveLds) {}
 
   FA_DEVICE int slice() const { return wave; }
   FA_DEVICE int first_out_step() const { return wave * kOutSteps; }
   FA_DEVICE int reader() const { return lane; }
+  // Of the first wave; those of another are kPartsApart bytes further.
+  static constexpr int kPartsApart = kOverlaid ? kKeyLds : kBlocks * kPartBytes;
+  FA_DEVICE LdsBytes parts() const {
+    return kOverlaid ? v_tile : v_tile + Values::Tile::kBytes;
+  }
   FA_DEVICE LdsBytes own_values() const { return v_tile + wave * kWaveValuesLds; }
 
   FA_DEVICE int rows() const { return sequence.seqlen_q * group; }
-  FA_DEVICE int first_row() const { return uniform(place % row_blocks(params)) * Unit::kN; }
+  FA_DEVICE int first_row() const { return uniform(place % row_blocks(params)) * (kBlocks * Unit::kN); }
   FA_DEVICE int query_of(int row) const {
     return static_cast<int>(static_cast<unsigned>(row) / static_cast<unsigned>(group));
   }
@@ -114,9 +120,9 @@ struct MlaBlock {
     return params.splits > 1 ? uniform(place / row_blocks(params)) : 0;
   }
 
-  // Of the workgroup's part.
-  FA_DEVICE Tiles tiles(int block_row) const {
-    const int past = rows() - block_row < Unit::kN ? rows() : block_row + Unit::kN;
+  // Of the workgroup's part, as `size` rows from block_row on see them.
+  FA_DEVICE Tiles tiles(int block_row, int size) const {
+    const int past = rows() - block_row < size ? rows() : block_row + size;
     const int first = uniform(query_of(block_row)), last = uniform(query_of(past - 1));
     const int end = visible.end(last);
     const Part tiles = part_of(0, (end + kKeys - 1) / kKeys, part(params), params.splits);
@@ -126,7 +132,7 @@ struct MlaBlock {
 
  private:
   FA_DEVICE int row_blocks(const FwdParams& params) const {
-    return blocks_of_rows(params.seqlen_q * group, Unit::kN);
+    return blocks_of_rows(params.seqlen_q * group, kBlocks * Unit::kN);
   }
 };
 
@@ -193,24 +199,68 @@ struct LatentKeys {
   }
 };
 
-// Computes and stores the rows from block_row on.
+// A step's rows, with what becomes of them.
 template <class B>
-FA_DEVICE void attend_latent(const B& block, int block_row) {
-  const FwdParams& params = block.params;
-  const typename B::Tiles tiles = block.tiles(block_row);
-  const float scale = params.scale == 0 ? 1 : __builtin_fabsf(params.scale);
-  typename B::Softmax softmax(scale * Bias::kLog2e);
-  typename B::Convert convert;
+struct LatentRows {
+  int first;
+  typename B::Q query;
+  typename B::Softmax softmax;
   typename B::Out o;
-  clear<B>(o);
+
+  FA_DEVICE LatentRows(const B& block, int first, float scale, typename B::Convert& convert)
+      : first(first),
+        query(load_latent_query(block, first, convert)),
+        softmax((scale == 0 ? 1 : __builtin_fabsf(scale)) * Bias::kLog2e) {
+    clear<B>(o);
+  }
+};
+
+// What `make` makes of 0, and of 1 where there are two.
+template <class T, int kNumber>
+struct Few {
+  T at[kNumber];
+  template <class Make>
+  FA_DEVICE explicit Few(const Make& make) : at{make(0), make(1)} {}
+  FA_DEVICE T& operator[](int i) { return at[i]; }
+  FA_DEVICE const T& operator[](int i) const { return at[i]; }
+};
+template <class T>
+struct Few<T, 1> {
+  T at;
+  template <class Make>
+  FA_DEVICE explicit Few(const Make& make) : at(make(0)) {}
+  FA_DEVICE T& operator[](int) { return at; }
+  FA_DEVICE const T& operator[](int) const { return at; }
+};
+
+// `multiply(n, operand)` for each of kSteps operands A, read(n), as far ahead as the config says.
+template <class B, int kSteps, class Read, class Multiply>
+FA_DEVICE void for_operands(const Read& read, const Multiply& multiply) {
+  if constexpr (B::kConfig.prefetch != 0) {
+    typename B::Operands(read).template run<kSteps>(read, multiply);
+  } else {
+#pragma unroll
+    for (int n = 0; n < kSteps; ++n) multiply(n, read(n));
+  }
+}
+
+// Computes and stores the rows from block_row on, of kUsed blocks.
+template <class B, int kUsed>
+FA_DEVICE void attend_latent(const B& block, int block_row) {
+  using Unit = typename B::Unit;
+  const typename B::Tiles tiles = block.tiles(block_row, kUsed * Unit::kN);
+  typename B::Convert convert;
+  Few<LatentRows<B>, kUsed> rows([&](int c) {
+    return LatentRows<B>(block, block_row + c * Unit::kN, block.params.scale, convert);
+  });
   if (tiles.begin < tiles.end) {
     LatentKeys<B> k(block, tiles.begin, tiles.end);
-    typename B::Q query = load_latent_query(block, block_row, convert);
     typename B::Keys next;
     k.load(next, tiles.begin);
-    query.wait();
+#pragma unroll
+    for (int c = 0; c < kUsed; ++c) rows[c].query.wait();
     const typename B::P::Place place(block.wave_lds + B::kWaveQueryLds, block.lane);
-    LdsBytes here_parts = block.parts;
+    int parts_at = 0;
     for (int first = tiles.begin; first < tiles.end; first += B::kKeys) {
       const typename B::Keys own = next;
       wave_barrier();
@@ -218,27 +268,53 @@ FA_DEVICE void attend_latent(const B& block, int block_row) {
       if constexpr (!B::kOverlaid) own.store_transposed(block.own_values(), block.lane);
       wave_barrier();
       k.load(next, first + B::kKeys);
-      typename B::Scores s;
-      softmax.begin(s);
-      add_scores(block, s, query, prefetch_keys(block, 0), 0);
-      const ScoreParts<B> parts(here_parts, block);
-      if constexpr (B::kPartsPlaces == 1) workgroup_barrier();  // all waves have read the last parts
-      parts.write(s);
+      typename B::Scores s[kUsed];
+#pragma unroll
+      for (int c = 0; c < kUsed; ++c) rows[c].softmax.begin(s[c]);
+      for_operands<B, B::Q::kSteps * B::kScoreSteps>(
+          [&](int n) { return nth_key_operand(block, n, 0); },
+          [&](int n, typename Unit::A a) {
+#pragma unroll
+            for (int c = 0; c < kUsed; ++c) {
+              Unit::multiply(s[c][n % B::kScoreSteps], a, rows[c].query.operand(n / B::kScoreSteps));
+            }
+          });
+      const auto parts = [&](int c) {
+        const LdsBytes all = block.parts() + parts_at + c * B::kPartBytes;
+        return ScoreParts<B, B::kPartsApart>(all, block);
+      };
+#pragma unroll
+      for (int c = 0; c < kUsed; ++c) parts(c).write(s[c]);
       workgroup_barrier();
-      parts.add(s);
-      if constexpr (B::kOverlaid) own.store_transposed(block.own_values(), block.lane);
-      if constexpr (B::kPartsPlaces == 2) {
-        here_parts = block.parts + (B::kPartsLds - static_cast<int>(here_parts - block.parts));
+#pragma unroll
+      for (int c = 0; c < kUsed; ++c) parts(c).add(s[c]);
+      if constexpr (B::kOverlaid) {
+        workgroup_barrier();  // all waves have read the parts
+        own.store_transposed(block.own_values(), block.lane);
+        wave_barrier();
+      } else {
+        parts_at = B::kPartsLds - parts_at;
       }
-      softmax.template update<B::kOutSteps>(s, o, block.lane, tiles.hidden(first), [&] {
-        if (tiles.hidden(first) < 0) mask_end(block, mask_of(block), s, first, block_row);
-      });
-      const typename B::P p(place, s);
-      wave_barrier();
-      add_values(block, o, p);
+#pragma unroll
+      for (int c = 0; c < kUsed; ++c) {
+        rows[c].softmax.template update<B::kOutSteps>(s[c], rows[c].o, block.lane, tiles.hidden(first), [&] {
+          if (tiles.hidden(first) < 0) mask_end(block, mask_of(block), s[c], first, rows[c].first);
+        });
+      }
+      const Few<typename B::P, kUsed> p([&](int c) { return typename B::P(place, s[c]); });
+      const LdsBytes values = B::Values::Tile::period(block.v_tile, block.first_out_step());
+      for_operands<B, B::P::kSteps * B::kOutSteps>(
+          [&](int n) { return value_operand(block, values, n / B::kOutSteps, n % B::kOutSteps); },
+          [&](int n, typename Unit::A a) {
+#pragma unroll
+            for (int c = 0; c < kUsed; ++c) {
+              Unit::multiply(rows[c].o[n % B::kOutSteps], a, p[c].operand(n / B::kOutSteps));
+            }
+          });
     }
   }
-  store_rows(block, block_row, o, softmax);
+#pragma unroll
+  for (int c = 0; c < kUsed; ++c) store_rows(block, rows[c].first, rows[c].o, rows[c].softmax);
 }
 
 template <class B>
@@ -246,7 +322,12 @@ FA_DEVICE void run_mla(const FwdParams& params, LdsBytes lds) {
   const Sequence sequence = uniform_sequence(params, __builtin_amdgcn_workgroup_id_z());
   const B block(params, sequence, lds);
   const int block_row = block.first_row();
-  if (block_row < block.rows()) attend_latent(block, block_row);
+  if (block_row >= block.rows()) return;
+  if (B::kBlocks == 1 || block.rows() - block_row <= B::Unit::kN) {
+    attend_latent<B, 1>(block, block_row);
+  } else {
+    attend_latent<B, B::kBlocks>(block, block_row);
+  }
 }
 
 // Defines the kernel `name`; head_dim is that of K.

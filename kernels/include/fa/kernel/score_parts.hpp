@@ -6,18 +6,20 @@
 
 namespace fa {
 
-template <class B>
+// kApart: bytes from one wave's part to the next one's; 0: they lie side by side.
+template <class B, int kApart = 0>
 struct ScoreParts {
   static constexpr int kFours = sizeof(typename B::Scores) / sizeof(f32x4);  // of a lane
   static constexpr int kFoursBytes = B::Unit::kWave * sizeof(f32x4);
   static constexpr int kBytes = kFours * kFoursBytes;  // of a wave
+  static constexpr int kStride = kApart == 0 ? kBytes : kApart;
   static_assert(B::kSlices == 2 || B::kSlices == 4, "parts are added in pairs");
   using Four = __attribute__((address_space(3))) f32x4*;
 
   LdsBytes all;
   int wave, lane;
 
-  // `all`: kBytes for each wave.
+  // `all`: the first wave's part.
   FA_DEVICE ScoreParts(LdsBytes all, const B& block) : all(all), wave(block.wave), lane(block.lane) {}
 
   FA_DEVICE void write(const typename B::Scores& s) const {
@@ -38,7 +40,7 @@ struct ScoreParts {
  private:
   // The lane's four scores number `i` of the wave whose slice differs in the bits of `apart`.
   FA_DEVICE Four place(int apart, int i) const {
-    return reinterpret_cast<Four>(all + (wave ^ apart) * kBytes + i * kFoursBytes + lane * sizeof(f32x4));
+    return reinterpret_cast<Four>(all + (wave ^ apart) * kStride + i * kFoursBytes + lane * sizeof(f32x4));
   }
 };
 
