@@ -150,8 +150,8 @@ fa_status fa_plan(const fa_plan_call* call, fa_plan_result* result, fa_message* 
 
 fa_status fa_plan_mla(const fa_plan_mla_call* call, fa_plan_result* result, fa_message* message) {
   return guarded(message, [&] {
-    require_counts({call->batch, call->seqlen_q, call->seqlen_k, call->nheads, call->compute_units,
-                    call->num_splits});
+    require_counts(
+        {call->batch, call->seqlen_q, call->seqlen_k, call->nheads, call->compute_units, call->num_splits});
     const fa::Plan plan = fa::served_latent_plan(*call);
     *result = {fa::name(plan.path).data(), plan.splits};
     write(message, plan.reason.c_str());

@@ -162,8 +162,8 @@ fa_status fa_append(const fa_append_call* call, fa_message* message);
  * those that lead out of the tensors are cut off there.
  *
  * partial_out, partial_lse: FA_FP32 (splits, batch, nheads, seqlen_q, headdim - 64) and (splits, batch,
- * nheads, seqlen_q), contiguous, given together, where keys are cut into parts: as many as fa_plan_mla says of
- * the call, or of num_splits = splits.
+ * nheads, seqlen_q), contiguous, given together, where keys are cut into parts: as many as fa_plan_mla says
+ * of the call, or of num_splits = splits.
  *
  * cache_seqlens, block_table, partial_out and partial_lse are absent where dims is 0.
  *

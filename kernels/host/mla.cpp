@@ -14,8 +14,8 @@ namespace fa {
 namespace {
 
 void require_parts(const FwdParams& p, const Tabled& kind, std::int64_t batch, std::int64_t head_dim) {
-  const Plan plan = latent_plan({kind.arch, kind.dtype, head_dim, batch, p.seqlen_q, p.seqlen_k, p.nheads, 0,
-                                 p.splits});
+  const Plan plan =
+      latent_plan({kind.arch, kind.dtype, head_dim, batch, p.seqlen_q, p.seqlen_k, p.nheads, 0, p.splits});
   if (plan.splits == p.splits) return;
   throw Error(FA_INVALID,
               "flash_attn_rocm::mla cannot use its arguments:\n  - partial_out, partial_lse: expected " +

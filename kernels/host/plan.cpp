@@ -104,10 +104,10 @@ Plan split(const PlanRequest& r, std::int64_t splits, const std::string& why) {
 
 Plan automatic(const PlanRequest& r) {
   const std::int64_t workgroups = workgroups_of(r);
-  const std::int64_t splits =
-      workgroups == 0 || r.compute_units < 1
-          ? 1
-          : splits_to_fill(workgroups, kPlaces * r.compute_units, most_parts(r.max_seqlen_k, kMinKeysOfSplit));
+  const std::int64_t splits = workgroups == 0 || r.compute_units < 1
+                                  ? 1
+                                  : splits_to_fill(workgroups, kPlaces * r.compute_units,
+                                                   most_parts(r.max_seqlen_k, kMinKeysOfSplit));
   return split(r, splits, filling_words(r.max_seqlen_k, splits, workgroups, r.compute_units));
 }
 

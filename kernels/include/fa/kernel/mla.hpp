@@ -1,140 +1,21 @@
 // Decode of multi-head latent attention: all heads share one head of K, and V is the first elements of K.
 //
-// A workgroup has the rows of a step or two, of all heads and queries of a sequence together, and a part of the
-// keys.  Its waves share these rows and divide head_dim: each has a slice of V's elements, and as large a part of
-// those that K has beyond them.  It moves its slice of K alone, and V is what it moved.  What its slices of Q
-// and K give is a part of each score; all waves add the parts up, take the same softmax, and multiply by
-// their slices of V.  No product is computed twice, and no key loaded twice.
+// A workgroup has the rows of a step or two, of all heads and queries of a sequence together, and a part of
+// the keys.  Its waves share these rows and divide head_dim: each has a slice of V's elements, and as large a
+// part of those that K has beyond them.  It moves its slice of K alone, and V is what it moved.  What its
+// slices of Q and K give is a part of each score; all waves add the parts up, take the same softmax, and
+// multiply by their slices of V.  No product is computed twice, and no key loaded twice.
 #pragma once
 
 #include "fa/kernel/epilogue.hpp"
+#include "fa/kernel/mla_block.hpp"
 #include "fa/kernel/products.hpp"
 #include "fa/kernel/prologue.hpp"
 #include "fa/kernel/score_parts.hpp"
 #include "fa/kernel/source.hpp"
 #include "fa/tile/bias.hpp"
-#include "fa/tile/slice_stage.hpp"
 
 namespace fa {
-
-// What one workgroup works on; names as in Block, whose functions take it, too.
-template <Gfx kGfx, DType kElement, int kDim>
-struct MlaBlock {
-  static constexpr DType kDType = kElement;
-  static constexpr int kKeyDim = kDim, kHeadDim = mla_value_dim(kDim);  // the second one: of V and out
-  static constexpr ArchTraits kTraits = traits(kGfx);
-  static constexpr bool kPacked = true, kWide = false, kMasked = false, kDrops = false;
-  static constexpr bool kFeatured = true;  // pages, and nothing else
-  static constexpr FwdConfig kConfig = mla_config(kGfx, kDType, kKeyDim);
-  FA_REQUIRE_ROW("mla", kConfig.waves > 0);
-  static constexpr int kKeys = kConfig.keys, kSlices = kConfig.waves;
-  static constexpr float kOutUnit = 1;
-
-  using Unit = UnitOf<kGfx, kDType>;
-  static constexpr int kSliceValues = kHeadDim / kSlices, kSliceKeys = kKeyDim / kSlices;
-  struct Values {
-    using Tile = PlacedTile<Choice<Unit::kM == 16, ShortFragments<kHeadDim, kKeys * 2>,
-                                   Swizzle<kHeadDim, kKeys * 2, Unit::kM, true>>>;
-  };
-  static constexpr int kBlocks = larger(kConfig.column_blocks, 1);  // of a step's rows
-  using Keys = SliceStage<Unit, kKeys, kSliceValues, kSliceKeys - kSliceValues, kSlices,
-                          typename Values::Tile>;
-  using Q = Query<Unit, kSliceKeys, kConfig.query_steps, true>;
-  using P = Probabilities<Unit, kKeys, kDType, true, false>;
-  using TileView = BufferView<kKeys, kKeyDim * 2, kTraits.buffer_word3>;
-  static constexpr bool kTwoTiles = false, kUnrolls = true;
-  static constexpr int kScorePriority = 0, kOutPriority = 0;
-
-  static constexpr int kScoreSteps = kKeys / Unit::kM;
-  static constexpr int kOutSteps = kSliceValues / Unit::kM;
-  static_assert(kOutSteps * Unit::kM * kSlices == kHeadDim, "a wave has whole steps");
-  using Softmax = typename SoftmaxOf<Unit, kScoreSteps, false, kConfig, false,
-                                     !kTraits.matrix_coexecution>::Type;
-  using Operands = Prefetch<typename Unit::A, kConfig.prefetch>;
-  using Scores = typename Unit::C[kScoreSteps];
-  using Out = typename Unit::C[kOutSteps];
-  using Convert = Unchanged;
-
-  // LDS: each wave's rows of K, V^T, the parts of scores of two tiles, so that a tile needs one barrier, and
-  // each wave's Q and P.  Where that is too much, a wave has one place for its rows of K, then its parts of
-  // scores, then its rows of V^T.
-  static constexpr int kWaveValuesLds = Values::Tile::kBytes / kSlices;
-  static constexpr int kWaveQueryLds = Q::kLdsBytes;
-  static constexpr int kWaveLds = kWaveQueryLds + P::kLdsBytes;
-  static constexpr int kPartBytes = sizeof(Scores) * Unit::kWave;  // of a wave and a block
-  static constexpr int kPartsLds = kSlices * kBlocks * kPartBytes;
-  static constexpr int kApartLds = kSlices * Keys::Tile::kBytes + Values::Tile::kBytes;
-  static constexpr bool kOverlaid = kApartLds + 2 * kPartsLds + kSlices * kWaveLds > kTraits.lds_bytes;
-  static constexpr int kKeyLds = kOverlaid ? kWaveValuesLds : Keys::Tile::kBytes;  // of a wave
-  static constexpr int kTilesLds = kOverlaid ? kSlices * kKeyLds : kApartLds;
-  static constexpr int kLdsBytes = kTilesLds + (kOverlaid ? 0 : 2 * kPartsLds) + kSlices * kWaveLds;
-  static_assert(larger(Keys::Tile::kBytes, kBlocks * kPartBytes) <= kWaveValuesLds || !kOverlaid,
-                "what comes before V^T has room in its place");
-  static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
-  static_assert(Unit::kN == kTraits.step_columns, "archs/isas.toml has another number of columns");
-
-  struct Tiles : TileBounds {
-    // Negative where a key of the tile is hidden from one of the rows.
-    FA_DEVICE int hidden(int first) const { return unmasked_end - kKeys - first; }
-  };
-
-  const FwdParams& params;
-  const Sequence sequence;
-  const int place, batch, thread, lane, wave;  // place: in x
-  const int group;                             // heads
-  const Visibility visible;
-  const LdsBytes k_tile, v_tile, wave_lds;
-  static constexpr int head = 0;  // of K
-
-  FA_DEVICE MlaBlock(const FwdParams& params, const Sequence& sequence, LdsBytes lds)
-      : params(params),
-        sequence(sequence),
-        place(__builtin_amdgcn_workgroup_id_x()),
-        batch(__builtin_amdgcn_workgroup_id_z()),
-        thread(__builtin_amdgcn_workitem_id_x()),
-        lane(thread % Unit::kWave),
-        wave(uniform(thread / Unit::kWave)),
-        group(params.nheads),
-        visible{sequence.seqlen_q, sequence.seqlen_k, kNoWindow, params.window_right},
-        k_tile(lds + wave * kKeyLds),
-        v_tile(lds + (kOverlaid ? 0 : kSlices * Keys::Tile::kBytes)),
-        wave_lds(lds + kLdsBytes - (kSlices - wave) * kWaveLds) {}
-
-  FA_DEVICE int slice() const { return wave; }
-  FA_DEVICE int first_out_step() const { return wave * kOutSteps; }
-  FA_DEVICE int reader() const { return lane; }
-  // Of the first wave; those of another are kPartsApart bytes further.
-  static constexpr int kPartsApart = kOverlaid ? kKeyLds : kBlocks * kPartBytes;
-  FA_DEVICE LdsBytes parts() const {
-    return kOverlaid ? v_tile : v_tile + Values::Tile::kBytes;
-  }
-  FA_DEVICE LdsBytes own_values() const { return v_tile + wave * kWaveValuesLds; }
-
-  FA_DEVICE int rows() const { return sequence.seqlen_q * group; }
-  FA_DEVICE int first_row() const { return uniform(place % row_blocks(params)) * (kBlocks * Unit::kN); }
-  FA_DEVICE int query_of(int row) const {
-    return static_cast<int>(static_cast<unsigned>(row) / static_cast<unsigned>(group));
-  }
-  FA_DEVICE int head_of(int row) const { return row - query_of(row) * group; }
-  FA_DEVICE int part(const FwdParams& params) const {
-    return params.splits > 1 ? uniform(place / row_blocks(params)) : 0;
-  }
-
-  // Of the workgroup's part, as `size` rows from block_row on see them.
-  FA_DEVICE Tiles tiles(int block_row, int size) const {
-    const int past = rows() - block_row < size ? rows() : block_row + size;
-    const int first = uniform(query_of(block_row)), last = uniform(query_of(past - 1));
-    const int end = visible.end(last);
-    const Part tiles = part_of(0, (end + kKeys - 1) / kKeys, part(params), params.splits);
-    const int tiles_end = tiles.end * kKeys;
-    return {{tiles.begin * kKeys, tiles_end < end ? tiles_end : end, 0, end, 0, visible.end(first)}};
-  }
-
- private:
-  FA_DEVICE int row_blocks(const FwdParams& params) const {
-    return blocks_of_rows(params.seqlen_q * group, kBlocks * Unit::kN);
-  }
-};
 
 // The elements of the slice of Q: those of V, then those beyond.
 template <class B>
@@ -153,8 +34,7 @@ template <class B>
 FA_DEVICE typename B::Q load_latent_query(const B& block, int block_row, typename B::Convert& convert) {
   const FwdParams& params = block.params;
   const char* const base = static_cast<const char*>(params.q) + block.batch * params.q_batch * 2;
-  const PackedView rows{base,        params.q_row * 2, params.q_head * 2,
-                        block.group, block_row,        block.rows()};
+  const PackedView rows{base, params.q_row * 2, params.q_head * 2, block.group, block_row, block.rows()};
   const SlicedRows<B> slice{rows, block.slice() * B::kSliceValues * 2,
                             (B::kHeadDim + block.slice() * (B::kSliceKeys - B::kSliceValues)) * 2};
   return typename B::Q(block.wave_lds, slice, QuerySign(params.scale), convert, block.lane);
@@ -250,9 +130,8 @@ FA_DEVICE void attend_latent(const B& block, int block_row) {
   using Unit = typename B::Unit;
   const typename B::Tiles tiles = block.tiles(block_row, kUsed * Unit::kN);
   typename B::Convert convert;
-  Few<LatentRows<B>, kUsed> rows([&](int c) {
-    return LatentRows<B>(block, block_row + c * Unit::kN, block.params.scale, convert);
-  });
+  Few<LatentRows<B>, kUsed> rows(
+      [&](int c) { return LatentRows<B>(block, block_row + c * Unit::kN, block.params.scale, convert); });
   if (tiles.begin < tiles.end) {
     LatentKeys<B> k(block, tiles.begin, tiles.end);
     typename B::Keys next;
@@ -317,29 +196,35 @@ FA_DEVICE void attend_latent(const B& block, int block_row) {
   for (int c = 0; c < kUsed; ++c) store_rows(block, rows[c].first, rows[c].o, rows[c].softmax);
 }
 
-template <class B>
-FA_DEVICE void run_mla(const FwdParams& params, LdsBytes lds) {
+// Computes the workgroup's rows; false, and nothing done, where they are more than kUsed blocks.
+template <class B, int kUsed>
+FA_DEVICE bool run_blocks(const FwdParams& params, LdsBytes lds) {
   const Sequence sequence = uniform_sequence(params, __builtin_amdgcn_workgroup_id_z());
   const B block(params, sequence, lds);
-  const int block_row = block.first_row();
-  if (block_row >= block.rows()) return;
-  if (B::kBlocks == 1 || block.rows() - block_row <= B::Unit::kN) {
-    attend_latent<B, 1>(block, block_row);
-  } else {
-    attend_latent<B, B::kBlocks>(block, block_row);
-  }
+  const int block_row = block.first_row(), left = block.rows() - block_row;
+  if (kUsed < B::kBlocks && left > kUsed * B::Unit::kN) return false;
+  if (left > 0) attend_latent<B, kUsed>(block, block_row);
+  return true;
+}
+
+template <class B>
+FA_DEVICE void run_mla(const FwdParams& params, LdsBytes lds) {
+  const Arguments arguments = kernel_arguments();
+  if (run_blocks<B, 1>(params, lds) || B::kBlocks == 1) return;
+  run_blocks<B, B::kBlocks>(reloaded(arguments), lds);
+  asm volatile("; keeps the ends of the two apart, which must not share registers");
 }
 
 // Defines the kernel `name`; head_dim is that of K.
-#define FA_MLA(name, dtype, head_dim)                                                                       \
-  extern "C" __attribute__((global)) __attribute__((                                                        \
-      amdgpu_flat_work_group_size(fa::mla_tile(fa::kCurrentGfx, dtype, head_dim).threads,                   \
-                                  fa::mla_tile(fa::kCurrentGfx, dtype, head_dim).threads)))                 \
+#define FA_MLA(name, dtype, head_dim)                                                                        \
+  extern "C" __attribute__((global))                                                                         \
+  __attribute__((amdgpu_flat_work_group_size(fa::mla_tile(fa::kCurrentGfx, dtype, head_dim).threads,         \
+                                             fa::mla_tile(fa::kCurrentGfx, dtype, head_dim).threads)))       \
   __attribute__((amdgpu_waves_per_eu(fa::mla_config(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void \
-  name(const fa::FwdParams params) {                                                                        \
-    using B = fa::MlaBlock<fa::kCurrentGfx, dtype, head_dim>;                                               \
-    __attribute__((shared, aligned(16))) static char lds[B::kLdsBytes];                                     \
-    fa::run_mla<B>(params, (fa::LdsBytes)lds);                                                              \
+  name(const fa::FwdParams params) {                                                                         \
+    using B = fa::MlaBlock<fa::kCurrentGfx, dtype, head_dim>;                                                \
+    __attribute__((shared, aligned(16))) static char lds[B::kLdsBytes];                                      \
+    fa::run_mla<B>(params, (fa::LdsBytes)lds);                                                               \
   }
 
 }  // namespace fa
