@@ -1,7 +1,7 @@
 """Calls of the kernels of latent attention, generated as those of attention (forward_cases.py)."""
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import forward_cases
 import torch
@@ -76,7 +76,7 @@ class Call(forward_cases.Call):
 
     def __init__(self, case, device):
         super().__init__(case, device)
-        self.v = [k[..., :-REST] for k in self.k]
+        self.v = self.k
         self.rules = Rules(*case.window, scale=case.scale)
 
     def queries_and_keys(self, rows, keys):
@@ -117,3 +117,6 @@ class Call(forward_cases.Call):
         }  # fmt: skip
         target.attend(MLA, *(given.get(name) for name in ARGUMENTS))
         return self.sequences(out, lse, [None] * len(case.rows))
+
+    def sequences(self, out, lse, weights):
+        return [replace(each, v=each.v[..., :-REST]) for each in super().sequences(out, lse, weights)]

@@ -6,7 +6,6 @@ import warnings
 import pytest
 import torch
 from archs import archs_with
-from exact import largest
 from flash_attn_rocm import (
     FlashAttnArgumentError,
     FlashAttnFallbackWarning,
@@ -18,6 +17,7 @@ from flash_attn_rocm import (
     set_strict,
 )
 from flash_attn_rocm._options import Inputs, Options
+from reference_attention import largest
 from torch.utils.flop_counter import FlopCounterMode
 
 from wheel_builder.emulator import rule

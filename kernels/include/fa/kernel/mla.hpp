@@ -12,7 +12,6 @@
 #include "fa/kernel/products.hpp"
 #include "fa/kernel/prologue.hpp"
 #include "fa/kernel/score_parts.hpp"
-#include "fa/kernel/source.hpp"
 #include "fa/tile/bias.hpp"
 
 namespace fa {
@@ -47,13 +46,14 @@ struct LatentKeys {
   using Stage = typename B::Keys;
 
   const B& block;
-  Source source;
+  HeadRows rows;
   uint32_t page = 0;  // of the next tile, as the table has it
 
   FA_DEVICE LatentKeys(const B& block, int first, int end)
       : block(block),
-        source(source_of(block, {}, block.params.k, block.params.k_batch, block.params.k_head,
-                         block.params.k_row, end)) {
+        rows{
+            static_cast<const char*>(block.params.k) + (paged() ? 0 : block.batch * block.params.k_batch * 2),
+            block.params.k_row * 2, end} {
     if (paged()) page = view(first).look_up(Stage::row_of(block.thread));
   }
 
@@ -61,7 +61,7 @@ struct LatentKeys {
 
   FA_DEVICE void load(Stage& stage, int first) {
     if (!paged()) {
-      stage.load(typename B::TileView(source.rows, first), {}, block.thread);
+      stage.load(typename B::TileView(rows, first), {}, block.thread);
     } else {
       const int row = Stage::row_of(block.thread);
       stage.load(view(first), view(first).group(row, page), block.thread);
@@ -72,9 +72,9 @@ struct LatentKeys {
  private:
   FA_DEVICE PagedView view(int first) const {
     const FwdParams& params = block.params;
-    return {{source.rows.base, source.rows.row_bytes, source.page_bytes,
-             params.block_table + block.batch * params.table_batch, source.rows.rows,
-             here_uniform(params.page), params.num_pages - 1},
+    const int32_t* const table = params.block_table + block.batch * params.table_batch;
+    return {{rows.base, rows.row_bytes, params.k_batch * 2, table, rows.rows, here_uniform(params.page),
+             params.num_pages - 1},
             first};
   }
 };
@@ -196,11 +196,17 @@ FA_DEVICE void attend_latent(const B& block, int block_row) {
   for (int c = 0; c < kUsed; ++c) store_rows(block, rows[c].first, rows[c].o, rows[c].softmax);
 }
 
+// Of the tensors that tell where sequences lie these kernels have but the lengths.
+FA_DEVICE Sequence latent_sequence(const FwdParams& params, int batch) {
+  int keys = params.seqlen_k;
+  if (params.seqused_k != nullptr) keys = uniform(cut(params.seqused_k[batch], 0, keys));
+  return {0, params.seqlen_q, 0, keys};
+}
+
 // Computes the workgroup's rows; false, and nothing done, where they are more than kUsed blocks.
 template <class B, int kUsed>
 FA_DEVICE bool run_blocks(const FwdParams& params, LdsBytes lds) {
-  const Sequence sequence = uniform_sequence(params, __builtin_amdgcn_workgroup_id_z());
-  const B block(params, sequence, lds);
+  const B block(params, latent_sequence(params, __builtin_amdgcn_workgroup_id_z()), lds);
   const int block_row = block.first_row(), left = block.rows() - block_row;
   if (kUsed < B::kBlocks && left > kUsed * B::Unit::kN) return false;
   if (left > 0) attend_latent<B, kUsed>(block, block_row);
