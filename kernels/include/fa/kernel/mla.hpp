@@ -51,9 +51,10 @@ struct LatentKeys {
 
   FA_DEVICE LatentKeys(const B& block, int first, int end)
       : block(block),
+        // clang 21 would find the stride in vector registers, where pages want it, and has no way back.
         rows{
             static_cast<const char*>(block.params.k) + (paged() ? 0 : block.batch * block.params.k_batch * 2),
-            block.params.k_row * 2, end} {
+            uniform(static_cast<int>(block.params.k_row * 2)), end} {
     if (paged()) page = view(first).look_up(Stage::row_of(block.thread));
   }
 
@@ -199,8 +200,8 @@ FA_DEVICE void attend_latent(const B& block, int block_row) {
 // Of the tensors that tell where sequences lie these kernels have but the lengths.
 FA_DEVICE Sequence latent_sequence(const FwdParams& params, int batch) {
   int keys = params.seqlen_k;
-  if (params.seqused_k != nullptr) keys = uniform(cut(params.seqused_k[batch], 0, keys));
-  return {0, params.seqlen_q, 0, keys};
+  if (params.seqused_k != nullptr) keys = cut(params.seqused_k[batch], 0, keys);
+  return {0, params.seqlen_q, 0, uniform(keys)};
 }
 
 // Computes the workgroup's rows; false, and nothing done, where they are more than kUsed blocks.
