@@ -37,18 +37,19 @@ class LatentRow(NamedTuple):
     infinite: bool = False
 
 
-# Workgroups have 16 or 32 rows of all heads and queries: some have a single one, or a query that sees fewer
-# keys than others of its workgroup.  Scores that rise move the maximum, and those far apart or far below 0
-# are scaled in another way.
+# Workgroups have 16, or on CDNA 64 rows of all heads and queries, in one or two blocks that are loops of
+# their own: most calls have both, the second one with a row or two.  In a workgroup some queries see fewer
+# keys than others.  Scores that rise move the maximum, and those far apart or far below 0 are scaled in
+# another way.
 LATENT = (
-    LatentRow("causal", 3, (97,), 11),
-    LatentRow("all keys, in parts, scores that rise and fall", 2, (161, 161), 17, NONE, parts=3,
+    LatentRow("causal", 3, (97,), 22),
+    LatentRow("all keys, in parts, scores that rise and fall", 2, (161, 161), 33, NONE, parts=3,
         scores=(0.0, 0.5)),
-    LatentRow("lengths, negative scale, scores far below 0", 1, (129, 40, 1), 5, scale=-1.0, store=IN_USE,
+    LatentRow("lengths, negative scale, scores far below 0", 1, (129, 40, 1), 65, scale=-1.0, store=IN_USE,
         scores=(-1500.0, -0.5)),
-    LatentRow("pages, in parts, infinite scores", 3, (161, 209, 97, 2), 3, store=PAGED, parts=3,
+    LatentRow("pages, in parts, infinite scores", 3, (161, 209, 97, 2), 22, store=PAGED, parts=3,
         infinite=True),
-    LatentRow("pages, scores far apart", 5, (200, 70), 7, store=PAGED, scores=(0.0, 120.0), mixed=True),
+    LatentRow("pages, scores far apart", 5, (200, 70), 13, store=PAGED, scores=(0.0, 120.0), mixed=True),
     LatentRow("lengths, scale of 0", 2, (50, 0, 7), 3, NONE, scale=0.0, store=IN_USE),
     LatentRow("in many parts, scores that rise and fall", 1, (67 * TILE,), 2, parts=67,
         scores=(-2700.0, 1.1)),
