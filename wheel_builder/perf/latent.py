@@ -19,12 +19,14 @@ def has_latent(kernel_name: str) -> bool:
     return NAME.match(kernel_name) is not None
 
 
-def decoding(kernel: Kernel, label: str = LABEL) -> Workload:
-    """One query of as many heads as a workgroup has rows, with ``PART`` keys; ``has_latent`` tells for which
-    kernels."""
+def decoding(kernel: Kernel, label: str = LABEL, blocks: int = 1) -> Workload:
+    """One query of as many heads as so many blocks of a workgroup have rows, with ``PART`` keys.
+
+    ``has_latent`` tells for which kernels.
+    """
     match = NAME.match(kernel.name)
     assert match is not None, "has_latent says so"
-    dtype, head_dim, heads = match["dtype"], int(match["head_dim"]), rows_of_wave(kernel)
+    dtype, head_dim, heads = match["dtype"], int(match["head_dim"]), rows_of_wave(kernel) * blocks
     draw = random.Random(0)  # noqa: S311  (test data, repeatable)
 
     def drawn(name: str, rows: int) -> Memory:
