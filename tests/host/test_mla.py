@@ -41,10 +41,11 @@ KERNEL, COMBINE = "fa_mla_fp16_d576", "fa_combine_fp16"
     ("given", "launches"),
     [
         (call(), [(KERNEL, (1, 1, 2), (256, 1, 1))]),
-        (call(3), [(KERNEL, (2, 1, 2), (256, 1, 1))]),
+        (call(4), [(KERNEL, (1, 1, 2), (256, 1, 1))]),
+        (call(5), [(KERNEL, (2, 1, 2), (256, 1, 1))]),
         (call(dtype=BF16), [("fa_mla_bf16_d576", (1, 1, 2), (256, 1, 1))]),
         (call(**PAGES, cache_seqlens=tensor([2], INT32)), [(KERNEL, (1, 1, 2), (256, 1, 1))]),
-        (call(3, **parts(5, 3)), [(KERNEL, (10, 1, 2), (256, 1, 1)), (COMBINE, (3, 16, 2), (256, 1, 1))]),
+        (call(5, **parts(3, 5)), [(KERNEL, (6, 1, 2), (256, 1, 1)), (COMBINE, (5, 16, 2), (256, 1, 1))]),
         (call(**parts(1)), [(KERNEL, (1, 1, 2), (256, 1, 1))]),
         (call(keys=0), [(KERNEL, (1, 1, 2), (256, 1, 1))]),
         (call(batch=0), []),
@@ -117,7 +118,7 @@ def plan(**changes):
     ("given", "splits", "words"),
     [
         (plan(), 274, "all heads packed; 32768 keys in 274 parts give 274 workgroups for 304 compute units"),
-        (plan(nheads=128), 69, "32768 keys in 69 parts give 276 workgroups for 304 compute units"),
+        (plan(nheads=128), 137, "32768 keys in 137 parts give 274 workgroups for 304 compute units"),
         (plan(arch=b"gfx1100", compute_units=96), 87, "in 87 parts give 87 workgroups for 96"),
         (plan(batch=300), 1, "32768 keys in 1 part give 300 workgroups for 304 compute units"),
         (plan(seqlen_k=100), 2, "100 keys in 2 parts give 2 workgroups for 304 compute units"),
