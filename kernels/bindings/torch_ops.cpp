@@ -4,6 +4,8 @@
 //   flash_attn_rocm::fwd          key CUDA, which is where ROCm's PyTorch dispatches
 //   flash_attn_rocm::bwd          key CUDA: the gradients of q, k and v
 //   flash_attn_rocm::append       key CUDA: new keys and values into a cache
+//   flash_attn_rocm::mla          key CUDA: few queries of multi-head latent attention
+//   flash_attn_rocm::plan_mla     no tensors: as plan
 //   flash_attn_rocm::explain_bwd  no tensors: "" when kernels compute gradients, else why not
 //   flash_attn_rocm::plan_bwd     no tensors: "<path> <why>"
 //   flash_attn_rocm::bwd_sums     no tensors: the elements of dq_sums
@@ -109,14 +111,18 @@ void run(fa_status (*function)(const Call*, fa_message*), const Call& call) {
   require_ok(status, message);
 }
 
-std::string answered(const fa_plan_call& call) {
+template <class Call>
+std::string planned(fa_status (*function)(const Call*, fa_plan_result*, fa_message*), const Call& call) {
   fa_plan_result result{};
   fa_message message;
-  const fa_status status = fa_plan(&call, &result, &message);
+  const fa_status status = function(&call, &result, &message);
   if (status == FA_UNSUPPORTED) return std::string("unsupported 0 ") + message.text;
   require_ok(status, message);
   return std::string(result.path) + " " + std::to_string(result.splits) + " " + message.text;
 }
+
+std::string answered(const fa_plan_call& call) { return planned(&fa_plan, call); }
+std::string answered(const fa_plan_mla_call& call) { return planned(&fa_plan_mla, call); }
 
 std::string answered(const fa_plan_bwd_call& call) {
   fa_message message;
@@ -214,7 +220,9 @@ STABLE_TORCH_LIBRARY(flash_attn_rocm, library) {
   library.def(kFwdSchema);
   library.def(kBwdSchema);
   library.def(kAppendSchema);
+  library.def(kMlaSchema);
   library.def(kPlanSchema);
+  library.def(kPlanMlaSchema);
   library.def(kPlanBwdSchema);
   library.def("explain_bwd(str arch, str dtype, int head_dim, bool masked) -> str");
   library.def("bwd_sums(bool ragged, int batch, int rows_q, int nheads, int head_dim) -> int");
@@ -229,6 +237,7 @@ STABLE_TORCH_LIBRARY_IMPL(flash_attn_rocm, CUDA, library) {
   library.impl("fwd", &boxed<TORCH_BOX(&fwd)>);
   library.impl("bwd", &boxed<TORCH_BOX(&bwd)>);
   library.impl("append", &boxed<TORCH_BOX(&append)>);
+  library.impl("mla", &boxed<TORCH_BOX(&mla)>);
 }
 
 STABLE_TORCH_LIBRARY_IMPL(flash_attn_rocm, CompositeExplicitAutograd, library) {
@@ -236,6 +245,7 @@ STABLE_TORCH_LIBRARY_IMPL(flash_attn_rocm, CompositeExplicitAutograd, library) {
   library.impl("plan_bwd", &boxed<TORCH_BOX(&plan_bwd)>);
   library.impl("bwd_sums", &boxed<TORCH_BOX(&bwd_sums)>);
   library.impl("plan", &boxed<TORCH_BOX(&plan)>);
+  library.impl("plan_mla", &boxed<TORCH_BOX(&plan_mla)>);
   library.impl("compute_units", &boxed<TORCH_BOX(&compute_units)>);
   library.impl("instances", &boxed<TORCH_BOX(&instances)>);
   library.impl("gpus", &boxed<TORCH_BOX(&gpus)>);

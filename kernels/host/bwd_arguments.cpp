@@ -123,13 +123,7 @@ void require_limits(const fa_bwd_call& call, const Sizes& s) {
   problems.add_unless(!given(call.dscores) || s.rows_k < kMaxRowStride, [&] {
     return "rows of k: expected less than 2^24 beside dscores, got " + std::to_string(s.rows_k);
   });
-  for (const Named& each : rows_of(call)) {
-    problems.add_unless(aligned(each.tensor), [&] {
-      return std::string(each.name) +
-             ": expected a contiguous last dimension, an address and other strides that are multiples of " +
-             std::to_string(kAlignedElements) + " elements, and rows less than 2^24 elements apart";
-    });
-  }
+  for (const Named& each : rows_of(call)) require_aligned(problems, each);
   for (const Named& each : {Named{"dq", call.dq}, Named{"dk", call.dk}, Named{"dv", call.dv}}) {
     problems.expect_own_memory(each);
   }

@@ -125,6 +125,14 @@ void require_grouped_heads(Problems& problems, std::int64_t nheads, std::int64_t
   });
 }
 
+void require_aligned(Problems& problems, const Named& rows) {
+  problems.add_unless(aligned(rows.tensor), [&] {
+    return std::string(rows.name) +
+           ": expected a contiguous last dimension, an address and other strides that are multiples of " +
+           std::to_string(kAlignedElements) + " elements, and rows less than 2^24 elements apart";
+  });
+}
+
 void require_pages(Problems& problems, const char* name, std::int64_t page) {
   problems.add_unless(page > 0 && page % kPageMultiple == 0, [&] {
     return std::string(name) + ": expected " + kExpectedPages + " " + std::to_string(kPageMultiple) +

@@ -39,6 +39,9 @@ void require_dropout(Problems& problems, const fa_tensor& rng_state, double drop
 void require_scores(Problems& problems, float softmax_scale, float softcap);
 void require_grouped_heads(Problems& problems, std::int64_t nheads, std::int64_t nheads_k);
 
+// Rows that the kernels for one head dim can read.
+void require_aligned(Problems& problems, const Named& rows);
+
 // Of the tensor `name`, in rows.
 void require_pages(Problems& problems, const char* name, std::int64_t page);
 

@@ -2,8 +2,6 @@
 
 #include <cstdint>
 
-#include "fa/kernel/config.hpp"
-
 namespace fa {
 
 namespace {
@@ -29,16 +27,21 @@ CombineParams combine_params(const FwdParams& p, int head_dim) {
 
 }  // namespace
 
-void decode(const FwdArguments& call, const Selection& selection, const Kind& kind, const Place& place) {
+void launch_parts(const FwdArguments& call, const Selection& selection, const FwdTile& tile, int head_dim,
+                  const Place& place) {
   const FwdParams& p = call.params;
-  const int head_dim = selection.instance->head_dim;
-  const Grid grid = decode_grid(call, decode_tile(kind.arch, kind.dtype, head_dim));
+  const Grid grid = decode_grid(call, tile);
   if (p.splits <= 1) return launch(selection, grid, p, place);
   const Selection combine = served("combine", place.arch, selection.instance->dtype, kAnyHeadDim);
   const Grid rows{p.seqlen_q, p.nheads, call.batch, kCombineThreads};
   require_launchable(combine, rows);
   launch(selection, grid, p, place);
   launch(combine, rows, combine_params(p, head_dim), place);
+}
+
+void decode(const FwdArguments& call, const Selection& selection, const Kind& kind, const Place& place) {
+  const int head_dim = selection.instance->head_dim;
+  launch_parts(call, selection, decode_tile(kind.arch, kind.dtype, head_dim), head_dim, place);
 }
 
 }  // namespace fa

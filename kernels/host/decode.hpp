@@ -1,6 +1,7 @@
 // The split path: few queries against many keys.
 #pragma once
 
+#include "fa/kernel/config.hpp"
 #include "fwd_arguments.hpp"
 #include "fwd_plan.hpp"
 #include "launch.hpp"
@@ -10,5 +11,10 @@ namespace fa {
 // Queues the selected fa_decode_* kernel and, where params.splits > 1, fa_combine_*.
 // Throws as launch does; a grid that is too large is refused before anything is queued.
 void decode(const FwdArguments& call, const Selection& selection, const Kind& kind, const Place& place);
+
+// The same of a kernel whose workgroups have `tile` rows of all heads that share a head of k, and whose out
+// has head_dim elements.
+void launch_parts(const FwdArguments& call, const Selection& selection, const FwdTile& tile, int head_dim,
+                  const Place& place);
 
 }  // namespace fa

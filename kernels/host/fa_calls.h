@@ -73,6 +73,20 @@ typedef struct fa_append_call {
   void* stream; /* hipStream_t of q's device; NULL is the default stream */
 } fa_append_call;
 
+typedef struct fa_mla_call {
+  fa_tensor q;
+  fa_tensor kv_cache;
+  fa_tensor cache_seqlens;
+  fa_tensor block_table;
+  fa_tensor out;
+  fa_tensor lse;
+  fa_tensor partial_out;
+  fa_tensor partial_lse;
+  float softmax_scale;
+  int32_t causal;
+  void* stream; /* hipStream_t of q's device; NULL is the default stream */
+} fa_mla_call;
+
 typedef struct fa_plan_call {
   const char* arch;
   const char* dtype;
@@ -90,6 +104,18 @@ typedef struct fa_plan_call {
   int32_t masked;
   int64_t v_head_dim;
 } fa_plan_call;
+
+typedef struct fa_plan_mla_call {
+  const char* arch;
+  const char* dtype;
+  int64_t head_dim;
+  int64_t batch;
+  int64_t seqlen_q;
+  int64_t seqlen_k;
+  int64_t nheads;
+  int64_t compute_units;
+  int64_t num_splits;
+} fa_plan_mla_call;
 
 typedef struct fa_plan_bwd_call {
   const char* arch;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstring>
 #include <exception>
+#include <initializer_list>
 #include <string>
 
 #include "append.hpp"
@@ -14,6 +15,7 @@
 #include "fa/kernel/params.hpp"
 #include "fwd.hpp"
 #include "fwd_plan.hpp"
+#include "mla.hpp"
 #include "plan.hpp"
 #include "registry.hpp"
 
@@ -71,14 +73,17 @@ std::string json_of_limits() {
          std::to_string(fa::kAlignedElements) + R"(, "page": )" + std::to_string(fa::kPageMultiple) + "}";
 }
 
-void require_plannable(const fa_plan_call& call) {
-  const std::int64_t counts[] = {call.batch,    call.max_seqlen_q,  call.max_seqlen_k, call.nheads,
-                                 call.nheads_k, call.compute_units, call.num_splits};
+void require_counts(std::initializer_list<std::int64_t> counts) {
   for (const std::int64_t count : counts) {
     if (count < 0 || count > INT32_MAX) {
       throw fa::Error(FA_INVALID, "plan: expected counts from 0 to 2^31 - 1, got " + std::to_string(count));
     }
   }
+}
+
+void require_plannable(const fa_plan_call& call) {
+  require_counts({call.batch, call.max_seqlen_q, call.max_seqlen_k, call.nheads, call.nheads_k,
+                  call.compute_units, call.num_splits});
   if (call.nheads_k > 0 ? call.nheads % call.nheads_k != 0 : call.nheads != 0) {
     throw fa::Error(FA_INVALID, "plan: expected nheads to be a multiple of nheads_k, which is " +
                                     std::to_string(call.nheads_k) + ", got " + std::to_string(call.nheads));
@@ -115,6 +120,10 @@ fa_status fa_append(const fa_append_call* call, fa_message* message) {
   return guarded(message, [&] { fa::append(*call); });
 }
 
+fa_status fa_mla(const fa_mla_call* call, fa_message* message) {
+  return guarded(message, [&] { fa::mla(*call); });
+}
+
 fa_status fa_explain_bwd(const char* arch, const char* dtype, int32_t head_dim, int32_t masked,
                          fa_message* message) {
   return guarded(message, [&] {
@@ -139,6 +148,16 @@ int64_t fa_bwd_sums(int32_t ragged, int64_t batch, int64_t rows_q, int64_t nhead
 fa_status fa_plan(const fa_plan_call* call, fa_plan_result* result, fa_message* message) {
   return guarded(message, [&] {
     const fa::Plan plan = served_plan(*call);
+    *result = {fa::name(plan.path).data(), plan.splits};
+    write(message, plan.reason.c_str());
+  });
+}
+
+fa_status fa_plan_mla(const fa_plan_mla_call* call, fa_plan_result* result, fa_message* message) {
+  return guarded(message, [&] {
+    require_counts(
+        {call->batch, call->seqlen_q, call->seqlen_k, call->nheads, call->compute_units, call->num_splits});
+    const fa::Plan plan = fa::served_latent_plan(*call);
     *result = {fa::name(plan.path).data(), plan.splits};
     write(message, plan.reason.c_str());
   });

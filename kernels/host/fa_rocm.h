@@ -154,6 +154,29 @@ fa_status fa_bwd(const fa_bwd_call* call, fa_message* message);
  * Queues what is to be done on `stream` and returns without waiting for it. */
 fa_status fa_append(const fa_append_call* call, fa_message* message);
 
+/* fa_mla_call: out = softmax(scores) v of multi-head latent attention, where all heads share one head of k,
+ * and v is its first elements.
+ *
+ * q (batch, seqlen_q, nheads, headdim); kv_cache (batch, seqlen_cache, 1, headdim), or with block_table,
+ * FA_INT32 (batch, blocks), (num_blocks, page, 1, headdim), page a multiple of 16: key j of a sequence is
+ * then row j % page of block table[j / page]. out (batch, seqlen_q, nheads, headdim - 64). All of one dtype
+ * FA_FP16 or FA_BF16; headdim is that of a kernel (fa_plan_mla), addresses and strides but the last are
+ * multiples of 8 elements, and rows less than 2^24 elements apart. lse (batch, nheads, seqlen_q) FA_FP32,
+ * contiguous.
+ *
+ * cache_seqlens, FA_INT32 (batch): keys of a sequence, all without it. `causal`: row i sees key j only if
+ * j <= i + keys - seqlen_q. Rows without a key: out 0, lse +infinity. Integers are read by the kernel only;
+ * those that lead out of the tensors are cut off there.
+ *
+ * partial_out, partial_lse: FA_FP32 (splits, batch, nheads, seqlen_q, headdim - 64) and (splits, batch,
+ * nheads, seqlen_q), contiguous, given together, where keys are cut into parts: as many as fa_plan_mla says
+ * of the call, or of num_splits = splits.
+ *
+ * cache_seqlens, block_table, partial_out and partial_lse are absent where dims is 0.
+ *
+ * Queues what is to be done on `stream` and returns without waiting for it. */
+fa_status fa_mla(const fa_mla_call* call, fa_message* message);
+
 /* fa_plan_call: what of a forward call its path and the parts of its keys depend on. arch as the runtime
  * reports it ("gfx942:sramecc+:xnack-") or bare; dtype "fp16" or "bf16". With `aligned` addresses and strides
  * are those that fa_fwd_call wants; `num_splits` 0 leaves the number of parts to the library, which needs
@@ -168,6 +191,9 @@ typedef struct fa_plan_result {
 
 /* How fa_fwd computes a call, and in `message` why. Needs no HIP runtime. FA_UNSUPPORTED: not at all. */
 fa_status fa_plan(const fa_plan_call* call, fa_plan_result* result, fa_message* message);
+
+/* fa_plan_mla_call: likewise of fa_mla; seqlen_k is the most keys that a sequence may have. */
+fa_status fa_plan_mla(const fa_plan_mla_call* call, fa_plan_result* result, fa_message* message);
 
 /* FA_OK when there are kernels for fa_bwd, `masked` with an attn_mask, otherwise FA_UNSUPPORTED and why. Needs
  * no HIP runtime. */

@@ -18,6 +18,7 @@ constexpr const char* op_of(Path path) {
     case Path::tall: return "fwd_tall";
     case Path::wide: return "fwd_wide";
     case Path::uneven: return "fwd_uneven";
+    case Path::latent: return "mla";
   }
   return "";
 }

@@ -46,8 +46,19 @@ std::int64_t workgroups_of(const PlanRequest& r) {
   return r.batch * r.nheads_k * ceil_div(rows, block);
 }
 
-std::int64_t most_splits(const PlanRequest& r, std::int64_t keys) {
-  return std::clamp(ceil_div(r.max_seqlen_k, keys), std::int64_t{1}, kMaxSplits);
+// Parts of so many keys, of `least` each.
+std::int64_t most_parts(std::int64_t keys, std::int64_t least) {
+  return std::clamp(ceil_div(keys, least), std::int64_t{1}, kMaxSplits);
+}
+
+std::string filling_words(std::int64_t keys, std::int64_t splits, std::int64_t workgroups,
+                          std::int64_t compute_units) {
+  return count(keys, "key") + " in " + count(splits, "part") + " give " +
+         count(workgroups * splits, "workgroup") + " for " + count(compute_units, "compute unit");
+}
+
+std::string wanted_words(std::int64_t wanted, std::int64_t used, std::int64_t keys) {
+  return count(wanted, "part") + " wanted, " + std::to_string(used) + " used for " + count(keys, "key");
 }
 
 Plan whole(const PlanRequest& r, const std::string& why) {
@@ -93,23 +104,18 @@ Plan split(const PlanRequest& r, std::int64_t splits, const std::string& why) {
 
 Plan automatic(const PlanRequest& r) {
   const std::int64_t workgroups = workgroups_of(r);
-  const std::int64_t splits =
-      workgroups == 0 || r.compute_units < 1
-          ? 1
-          : splits_to_fill(workgroups, kPlaces * r.compute_units, most_splits(r, kMinKeysOfSplit));
-  return split(r, splits,
-               count(r.max_seqlen_k, "key") + " in " + count(splits, "part") + " give " +
-                   count(workgroups * splits, "workgroup") + " for " +
-                   count(r.compute_units, "compute unit"));
+  const std::int64_t splits = workgroups == 0 || r.compute_units < 1
+                                  ? 1
+                                  : splits_to_fill(workgroups, kPlaces * r.compute_units,
+                                                   most_parts(r.max_seqlen_k, kMinKeysOfSplit));
+  return split(r, splits, filling_words(r.max_seqlen_k, splits, workgroups, r.compute_units));
 }
 
 Plan requested(const PlanRequest& r, bool few) {
   const std::int64_t keys = decode_config(r.arch, r.dtype, static_cast<int>(r.head_dim)).keys;
-  const std::int64_t splits = std::min(r.num_splits, most_splits(r, keys));
+  const std::int64_t splits = std::min(r.num_splits, most_parts(r.max_seqlen_k, keys));
   if (splits == 1 && !few) return whole(r, count(r.max_seqlen_q, "query row") + ", keys not split");
-  return split(r, splits,
-               count(r.num_splits, "part") + " wanted, " + std::to_string(splits) + " used for " +
-                   count(r.max_seqlen_k, "key"));
+  return split(r, splits, wanted_words(r.num_splits, splits, r.max_seqlen_k));
 }
 
 }  // namespace
@@ -152,6 +158,26 @@ Plan plan(const PlanRequest& r) {
   if (tall_pays(r)) return tall(r);
   return whole(r, count(r.max_seqlen_q, "query row") + ": more than " + std::to_string(kFewQueries) +
                       " fill the waves of a workgroup");
+}
+
+Plan latent_plan(const LatentRequest& r) {
+  const int head_dim = static_cast<int>(r.head_dim);
+  const auto with = [](std::int64_t splits, const std::string& why) {
+    return Plan{Path::latent, static_cast<std::int32_t>(splits), "all heads packed; " + why};
+  };
+  if (r.num_splits > 0) {
+    const std::int64_t least = mla_config(r.arch, r.dtype, head_dim).keys;
+    const std::int64_t splits = std::min(r.num_splits, most_parts(r.seqlen_k, least));
+    return with(splits, wanted_words(r.num_splits, splits, r.seqlen_k));
+  }
+  const std::int64_t rows = mla_tile(r.arch, r.dtype, head_dim).block_m;
+  const std::int64_t workgroups = r.batch * ceil_div(std::min(r.seqlen_q * r.nheads, kMaxLength), rows);
+  // A compute unit has LDS for one of them.
+  const std::int64_t splits =
+      workgroups == 0 || r.compute_units < 1
+          ? 1
+          : splits_to_fill(workgroups, r.compute_units, most_parts(r.seqlen_k, kMinKeysOfSplit));
+  return with(splits, filling_words(r.seqlen_k, splits, workgroups, r.compute_units));
 }
 
 }  // namespace fa

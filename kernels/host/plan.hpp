@@ -50,6 +50,17 @@ inline constexpr std::int64_t kLongSequence = 2048;
 
 Plan plan(const PlanRequest& request);
 
+// A call of multi-head latent attention; head_dim is that of K, for which there is a kernel.
+struct LatentRequest {
+  Gfx arch;
+  DType dtype;
+  std::int64_t head_dim, batch, seqlen_q, seqlen_k, nheads;
+  std::int64_t compute_units, num_splits;  // as above
+};
+
+// Its path is latent.
+Plan latent_plan(const LatentRequest& request);
+
 // What the HIP runtime says of a device's size, by its attributes.
 struct Counted {
   int physical;         // PhysicalMultiProcessorCount

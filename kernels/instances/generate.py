@@ -40,6 +40,7 @@ OPS = {
     "append": Op("append.hpp", "FA_APPEND", per_head_dim=False),
     "reference": Op("reference.hpp", "FA_REFERENCE", per_head_dim=False),
     "decode": Op("forward.hpp", "FA_DECODE"),
+    "mla": Op("mla.hpp", "FA_MLA"),
     "combine": Op("combine.hpp", "FA_COMBINE", per_head_dim=False),
     "bwd_delta": Op("delta.hpp", "FA_DELTA", per_head_dim=False),
     "bwd_dkdv": Op("backward_separate.hpp", "FA_DKDV"),

@@ -1,11 +1,12 @@
 """Fuzz cases of every kernel: of attention (forward_cases.py), of gradients (backward_cases.py,
-alike_cases.py, nan_cases.py), with masks (masked_cases.py, masked_backward_cases.py) and of ``append``
-(append_cases.py)."""
+alike_cases.py, nan_cases.py), with masks (masked_cases.py, masked_backward_cases.py), of latent attention
+(latent_cases.py) and of ``append`` (append_cases.py)."""
 
 import alike_cases
 import append_cases
 import backward_cases
 import forward_cases
+import latent_cases
 import masked_backward_cases
 import masked_cases
 import nan_cases
@@ -19,6 +20,7 @@ from target import (
     FORWARD,
     FUSED,
     FUSED_OP,
+    LATENT,
     MASKED,
     MASKED_BACKWARD,
     MASKED_BACKWARD_OP,
@@ -32,11 +34,12 @@ from target import (
 MODULES = {
     "append": append_cases, **dict.fromkeys((BACKWARD_OP, FUSED_OP, UNEVEN_OP), backward_cases),
     masked_cases.MASKED: masked_cases, MASKED_BACKWARD_OP: masked_backward_cases,
+    latent_cases.LATENT: latent_cases,
 }  # fmt: skip
 
 
 def kernels():
-    """All that have fuzz cases; fa_combine_* comes with decode, other backward kernels with these."""
+    """All that have fuzz cases; fa_combine_* comes with decode and mla, other backward kernels with these."""
     return [
         *(Kernel("fwd", *each) for each in FORWARD),
         *(Kernel("fwd_tall", *each) for each in TALL),
@@ -44,6 +47,7 @@ def kernels():
         *(Kernel("fwd_uneven", *each) for each in UNEVEN),
         *(Kernel(masked_cases.MASKED, *each) for each in MASKED),
         *(Kernel("decode", *each) for each in DECODE),
+        *(Kernel(latent_cases.LATENT, *each) for each in LATENT),
         *(Kernel("reference", dtype) for dtype in DTYPES),
         *(Kernel(BACKWARD_OP, *each) for each in BACKWARD),
         *(Kernel(FUSED_OP, *each) for each in FUSED),

@@ -29,13 +29,14 @@ def arch_of_target():
 
 ARCH = arch_of_target()
 BEHIND = 16  # instructions before a block that was not executed, which reasons may ask for
-ATTENDING = ("fa_fwd_", "fa_decode_", "fa_reference_")
+ATTENDING = ("fa_fwd_", "fa_decode_", "fa_reference_", "fa_mla_")
 # The wheel's kernels for this arch; a test for each.
 FORWARD = sorted({(i.dtype, i.head_dim) for i in instances() if i.op == "fwd" and ARCH in i.archs})
 TALL = sorted({(i.dtype, i.head_dim) for i in instances() if i.op == "fwd_tall" and ARCH in i.archs})
 WIDE = sorted({(i.dtype, i.head_dim) for i in instances() if i.op == "fwd_wide" and ARCH in i.archs})
 UNEVEN = sorted({(i.dtype, i.head_dim) for i in instances() if i.op == "fwd_uneven" and ARCH in i.archs})
 MASKED = sorted({(i.dtype, i.head_dim) for i in instances() if i.op == "fwd_masked" and ARCH in i.archs})
+LATENT = sorted({(i.dtype, i.head_dim) for i in instances() if i.op == "mla" and ARCH in i.archs})
 DECODE = sorted({(i.dtype, i.head_dim) for i in instances() if i.op == "decode" and ARCH in i.archs})
 # The kernel after which a call for gradients is named: the last one, or the one that does nearly all.
 BACKWARD_OP, FUSED_OP = "bwd_dq", "bwd_fused"

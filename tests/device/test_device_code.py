@@ -25,7 +25,7 @@ STRUCTS = {
     "combine": "CombineParams", "bwd_delta": "BwdParams", "bwd_dkdv": "BwdParams", "bwd_dq": "BwdParams",
     "bwd_dkdv_uneven": "BwdParams", "bwd_dq_uneven": "BwdParams", "bwd_fused": "BwdParams",
     "bwd_convert": "BwdParams", "fwd_masked": "MaskedParams", "mask_ranges": "MaskRangesParams",
-    "bwd_dkdv_masked": "MaskedBwdParams", "bwd_dq_masked": "MaskedBwdParams",
+    "bwd_dkdv_masked": "MaskedBwdParams", "bwd_dq_masked": "MaskedBwdParams", "mla": "FwdParams",
 }  # fmt: skip
 TILES = "kernel/tiles.inc"
 TILED = ("fwd", "fwd_masked", "decode", "bwd_dkdv", "bwd_dq", "bwd_dkdv_masked", "bwd_dq_masked")
@@ -41,6 +41,7 @@ ROWS = [
     ("fwd", [80], "steps_of_16"), ("decode", [80], "steps_of_16"),
     ("fwd_masked", [64, 128], ""), ("mask_ranges", [], ""),
     ("bwd_dkdv_masked", [64, 128], ""), ("bwd_dq_masked", [64, 128], ""),
+    ("mla", [576], "latent_d576"),
 ]  # fmt: skip
 FEATURES = {arch: known_archs()[arch].isa.features for arch in ARCHS}
 ADDING = [arch for arch in ARCHS if ADDS in FEATURES[arch]]
@@ -63,7 +64,7 @@ def names_of(*archs):
 SOME = [
     f"fa_{op}_fp16{'_d64' if op in (*TILED, 'bwd_fused') else ''}"
     for op in STRUCTS
-    if op not in ("fwd_tall", "fwd_wide")
+    if op not in ("fwd_tall", "fwd_wide", "mla")
 ]
 ROW = re.compile(r'^FA_INSTANCE\((\w+), (\w+), (\d+), (\w+), "([\w,-]+)"\)$', re.MULTILINE)
 

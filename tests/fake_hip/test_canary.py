@@ -634,6 +634,7 @@ ARCHS = {
     "gfx1151": 6,
     "gfx1201": 6,
 }
+WITHOUT_LATENT = ("gfx908", "gfx1030")
 # Every family passes with room to spare, and uses no more than this share of what is allowed: a check that
 # kernels pass by a hair would alarm falsely one day.
 MARGIN = 0.7
@@ -642,7 +643,7 @@ EXECUTED = 0.98
 OWN_HEAD_DIM = re.compile(r"_d\d+$")
 ALL_FAMILIES = """
 from contextlib import ExitStack
-from flash_attn_rocm import _append, _canary_append, _gradients, _plan, _remembered
+from flash_attn_rocm import _append, _canary_append, _canary_latent, _gradients, _latent, _plan, _remembered
 from flash_attn_rocm._layout import Device
 from flash_attn_rocm._library import instances, gfx_of
 arch = torch.ops.flash_attn_rocm.device_arch(-1)
@@ -654,7 +655,8 @@ def noted(what, found, wanted, most):
     return differ(what, found, wanted, most)
 _canary_calls._difference = noted
 ops = (
-    _plan.FORWARD, _plan.WIDE_OP, _plan.MASKED, _plan.BACKWARD, _plan.MASKED_BACKWARD, "bwd_fused", "append"
+    _plan.FORWARD, _plan.WIDE_OP, _plan.MASKED, _plan.BACKWARD, _plan.MASKED_BACKWARD, "bwd_fused", "append",
+    "mla",
 )
 there = {op: sorted({(each.dtype, each.head_dim) for each in instances() if each.op == op and gfx_of(arch) in
     each.archs}) for op in ops}
@@ -667,6 +669,9 @@ with kernels_on_host_memory(fake_hip):
     for dtype, head_dim in wanted(there[_plan.MASKED], MASKED):
         family = _remembered.Family(arch, dtype, head_dim, _remembered.MASKED)
         problems[family] = _canary_calls.attention_problem(family, _kernels._answer, Device(arch, 0), cpu)
+    for dtype, head_dim in there["mla"]:
+        family = _remembered.Family(arch, dtype, head_dim, _remembered.LATENT)
+        problems[family] = _canary_latent.latent_problem(family, _latent.answer, Device(arch, 0), cpu)
     for path, op in (("separate", _plan.BACKWARD), ("fused", "bwd_fused")):
         for dtype, head_dim in wanted(there[op]):
             family = _remembered.Family(arch, dtype, head_dim, path)
@@ -695,7 +700,8 @@ def test_no_family_alarms_falsely_and_each_is_executed(scenario, arch):
     shown = scenario(f"{BEGIN}\nCHOSEN, MASKED = {chosen}, {masked}\n{ALL_FAMILIES}", arch=arch)
     assert set(shown["problems"].values()) == {""}, shown["problems"]
     fused = ARCHS[arch] if FULL else min(1, ARCHS[arch])
-    assert len(shown["problems"]) == fused + (36 if FULL else 12)
+    latent = 0 if arch.partition(":")[0] in WITHOUT_LATENT else 2
+    assert len(shown["problems"]) == fused + latent + (36 if FULL else 12)
     executed = {name: share for name, share in shown["executed"].items() if OWN_HEAD_DIM.search(name)}
     assert {name: share for name, share in executed.items() if share < EXECUTED} == {}
     assert {name: share for name, share in shown["used"].items() if share > MARGIN} == {}

@@ -23,6 +23,7 @@ from tests.host.interface import (
     FaTensor,
     FwdCall,
     Library,
+    MlaCall,
     tensor,
 )
 
@@ -91,6 +92,21 @@ def append_to_pages():
     return append(block_table=tensor([2, 2], INT32))
 
 
+def latent(**more):
+    q, out, cache = (tensor([2, *sizes]) for sizes in ((3, 20, 576), (3, 20, 512), (70, 1, 576)))
+    call = {"q": q, "kv_cache": cache, "out": out, "lse": tensor([2, 20, 3], FP32), "softmax_scale": 0.1}
+    return MlaCall(**call | more)
+
+
+def latent_in_parts():
+    parts = {"partial_out": tensor([3, 2, 20, 3, 512], FP32), "partial_lse": tensor([3, 2, 20, 3], FP32)}
+    return latent(**parts, cache_seqlens=tensor([2], INT32))
+
+
+def latent_pages():
+    return latent(kv_cache=tensor([9, 16, 1, 576]), block_table=tensor([2, 3], INT32), causal=1)
+
+
 def backward(*, ragged=False):
     batch, lengths = ([], (10, 14)) if ragged else ([2], (5, 7))
     rows, keys = lengths
@@ -147,7 +163,7 @@ def change(draw, field):
 
 CALLS = [
     forward, long, in_parts, any_head_dim, masked, packed, paged, append, rotary, append_to_pages, backward,
-    ragged_backward, fused_gradients, masked_gradients,
+    ragged_backward, fused_gradients, masked_gradients, latent, latent_in_parts, latent_pages,
 ]  # fmt: skip
 calls = st.sampled_from(CALLS).flatmap(lambda make: changed(make()))
 

@@ -47,9 +47,9 @@ FaTensor = structure("fa_tensor")
 MOST_DIMS = FaTensor.size.size // 8
 KINDS["fa_tensor"] = FaTensor
 FwdCall, AppendCall = structure("fa_fwd_call"), structure("fa_append_call")
-BwdCall = structure("fa_bwd_call")
+BwdCall, MlaCall = structure("fa_bwd_call"), structure("fa_mla_call")
 PlanCall, PlanResult = structure("fa_plan_call"), structure("fa_plan_result")
-BwdPlanCall = structure("fa_plan_bwd_call")
+BwdPlanCall, MlaPlanCall = structure("fa_plan_bwd_call"), structure("fa_plan_mla_call")
 
 
 def _encoded(value):
@@ -112,7 +112,8 @@ class Library:
 
     def call(self, arguments):
         function = {
-            FwdCall: self._library.fa_fwd, AppendCall: self._library.fa_append, BwdCall: self._library.fa_bwd
+            FwdCall: self._library.fa_fwd, AppendCall: self._library.fa_append, BwdCall: self._library.fa_bwd,
+            MlaCall: self._library.fa_mla,
         }[type(arguments)]  # fmt: skip
         launches = self._library.fake_launches().contents
         before = launches.count
@@ -124,9 +125,8 @@ class Library:
     def plan(self, arguments):
         """Status, path, splits, and the words."""
         result = PlanResult()
-        status = self._library.fa_plan(
-            ctypes.byref(arguments), ctypes.byref(result), ctypes.byref(self._message)
-        )
+        function = {PlanCall: self._library.fa_plan, MlaPlanCall: self._library.fa_plan_mla}[type(arguments)]
+        status = function(ctypes.byref(arguments), ctypes.byref(result), ctypes.byref(self._message))
         return status, _decoded(result.path), result.splits, self._message.text.decode()
 
     def plan_bwd(self, **arguments):

@@ -20,23 +20,11 @@ from tests.host.interface import (
     AppendCall,
     BwdCall,
     FwdCall,
-    Library,
     PlanCall,
-    compile_library,
     generate,
     tensor,
 )
 from wheel_builder.base.archs import known_archs
-
-
-@pytest.fixture(scope="session")
-def library_file(builder_image, tmp_path_factory):
-    return compile_library(builder_image, tmp_path_factory.mktemp("interface"))
-
-
-@pytest.fixture(scope="session")
-def library(library_file):
-    return Library(library_file)
 
 
 def test_any_arguments(library_file):

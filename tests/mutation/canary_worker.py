@@ -25,9 +25,11 @@ from flash_attn_rocm import (
     _append,
     _canary_append,
     _canary_calls,
+    _canary_latent,
     _canary_reference,
     _gradients,
     _kernels,
+    _latent,
     _paths,
     _plan,
     _remembered,
@@ -40,10 +42,12 @@ from mutation.worker import SHOWN, forked, warm_up
 from target import ARCH, BACKWARD_OP, FUSED_OP, MASKED_BACKWARD_OP, UNEVEN_OP
 
 CPU = torch.device("cpu")
+LATENT_OP = "mla"
 PATHS = {BACKWARD_OP: _paths.SEPARATE, UNEVEN_OP: _paths.SEPARATE, FUSED_OP: _paths.FUSED}
 # Of a family, by op.
 WORK = {
     **PATHS, _plan.MASKED: _remembered.MASKED, MASKED_BACKWARD_OP: _remembered.MASKED_GRADIENTS,
+    LATENT_OP: _remembered.LATENT,
 }  # fmt: skip
 GRADIENTS = (*PATHS.values(), _remembered.MASKED_GRADIENTS)
 # By path of the plan, the kernels that it launches.
@@ -58,6 +62,7 @@ TABLES = (
     (_canary_calls, "GRADIENTS"), (_canary_calls, "UNEVEN_GRADIENTS"),
     (_canary_calls, "MASKED_GRADIENT_ROWS"),
     (_canary_calls, "MASKS"), (_canary_calls, "MASKS_OF_BF16"), (_canary_append, "APPENDS"),
+    (_canary_latent, "LATENT"),
 )  # fmt: skip
 AGAINST_EXACT = "against float64"  # in a failure that is more than bits of alike elements
 BOUNDS = ("out-of-bounds", "write-to-readonly")
@@ -72,6 +77,8 @@ def family_of(case):
     kernel, arch = case.kernel, os.environ["FA_FAKE_HIP_ARCH"]
     if kernel.op == "append":
         return Family(arch, kernel.dtype, 0)
+    if kernel.op == LATENT_OP:
+        return Family(arch, kernel.dtype, kernel.head_dim, _remembered.LATENT)
     op = _plan.BACKWARD if kernel.op in PATHS else _plan.FORWARD
     head_dim = _plan.padded_head_dim(arch, kernel.dtype, case.head_dim, op)
     return Family(arch, kernel.dtype, head_dim, WORK.get(kernel.op, ""))
@@ -97,6 +104,8 @@ def problem(family, launching=lambda launch: launch):
     if family.work in GRADIENTS:
         return _canary_calls.gradients_problem(family, launching(_gradients._answer), CPU)
     device = Device(family.arch, 0)
+    if family.work == _remembered.LATENT:
+        return _canary_latent.latent_problem(family, launching(_latent.answer), device, CPU)
     return _canary_calls.attention_problem(family, launching(_kernels._answer), device, CPU)
 
 

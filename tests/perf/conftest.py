@@ -21,6 +21,7 @@ from wheel_builder.fake_hip.container import LIBRARY
 from wheel_builder.files.fatbin import CodeObject
 from wheel_builder.images.listing import tools_in
 from wheel_builder.perf.gradients import has_backward
+from wheel_builder.perf.latent import has_latent
 from wheel_builder.perf.ours import finds_ranges, has_decode, has_workload
 from wheel_builder.pipeline.perf import Bench, model, subjects
 
@@ -33,7 +34,8 @@ MAX_MIB = 100.0
 # Those that the peer has too, and of an op that has no other; the others would take several times as long.
 HEAD_DIMS = (64, 128)
 ONLY = 512  # of fa_fwd_wide_*
-OURS = (*HEAD_DIMS, 80, ONLY)
+LATENT = 576  # of fa_mla_*
+OURS = (*HEAD_DIMS, 80, ONLY, LATENT)
 UNEVEN = 192  # of kernels with another head dim of v, of which it is the only one
 OF_ALL = ("fa_bwd_delta", "fa_bwd_convert", "fa_mask_ranges")  # one kernel for all of them
 
@@ -129,7 +131,7 @@ def decoded(known_rows):
 
 
 def _is_bound_by_memory(name):
-    return has_decode(name) or finds_ranges(name)
+    return has_decode(name) or has_latent(name) or finds_ranges(name)
 
 
 @pytest.fixture

@@ -55,6 +55,10 @@ FORWARD = (
     *("identity_shortcuts", "buffer_stores", "half_stores", "short_prologue"),
     *("out_first", "plain_exponents", "two_sums"),
 )
+LATENT = (
+    *("waves", "keys", "waves_per_simd", "query_steps", "prefetch", "compares_at_once", "dual_issue"),
+    *("plain_exponents", "column_blocks"),
+)
 BY_KEYS = (
     *("pairs", "queries", "waves_per_simd", "column_blocks", "own_steps", "steps_at_once", "padded_tiles"),
     *("prefetch", "overlaid", "early_rows", "ping_pong", "row_major", "early_operands", "kept_zeros"),
@@ -71,6 +75,7 @@ SETS: Mapping[str, tuple[str, ...]] = {
     "fwd_wide": (*FORWARD, "slices"),
     "fwd_masked": (*FORWARD, "early_mask"),
     "decode": FORWARD,
+    "mla": LATENT,
     "bwd_dkdv": BY_KEYS,
     "bwd_dkdv_uneven": BY_KEYS,
     "bwd_dq_uneven": BY_QUERIES,
@@ -160,13 +165,15 @@ def workgroup_of(arch: Arch, kernel: str, dtype: str, head_dim: int) -> Workgrou
     """What the host launches (``fwd_tile`` and its siblings in C++); raises ``TileError`` without a row.
 
     A wave has the columns of a matrix step, a pair of waves those of all its blocks.  All waves of decode
-    have the same.
+    and mla have the same.
     """
     if kernel in known_tiles().workgroups:
         return known_tiles().workgroups[kernel]
     tile, isa = tile_of(arch, kernel, dtype, head_dim), arch.isa
     shared = tile.waves // tile.slices
-    columns = 1 if kernel == "decode" else tile.pairs * max(tile.column_blocks, 1) or shared
+    columns = tile.pairs * max(tile.column_blocks, 1) or shared
+    if kernel in ("decode", "mla"):
+        columns = max(tile.column_blocks, 1)
     return Workgroup(columns * isa.step_columns, (2 * tile.pairs or tile.waves) * isa.wave)
 
 

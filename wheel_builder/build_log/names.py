@@ -33,6 +33,7 @@ OURS = {
     "fwd_masked": "forward with a mask or a bias",
     "mask_ranges": "which keys a mask shows",
     "decode": "forward for few queries, keys split",
+    "mla": "latent attention for few queries, keys split",
     "combine": "joining the parts of a forward with split keys",
     "append": "appending to a cache",
     "reference": "slow forward for every call",

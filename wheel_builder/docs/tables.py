@@ -36,6 +36,7 @@ OPERATIONS = {
     "fwd_masked": "forward with a mask or a bias",
     "mask_ranges": "which keys a mask shows",
     "decode": "forward of few queries, keys split",
+    "mla": "latent attention of few queries, keys split",
     "combine": "joining the parts of split keys",
     "append": "appending to a cache, rotary embedding",
     "reference": "forward, every feature, slow",

@@ -5,9 +5,9 @@ things are replaced from outside, and everything else is the shipped code, from 
 machine code:
 
 - the package asks its own operator for a device's arch; it does so for host memory too;
-- the operators ``fwd``, ``bwd`` and ``append`` get an implementation for host memory that registers the
-  tensors as the memory that the kernels may touch, and passes the call on to the shipped implementation for
-  GPUs.
+- the operators ``fwd``, ``bwd``, ``append`` and ``mla`` get an implementation for host memory that registers
+  the tensors as the memory that the kernels may touch, and passes the call on to the shipped implementation
+  for GPUs.
 """
 
 import ctypes
@@ -192,6 +192,7 @@ def kernels_on_host_memory(fake_hip: FakeHip) -> Iterator[None]:
     library.impl("fwd", _on(fake_hip, torch.ops.flash_attn_rocm.fwd.default), "CPU")
     library.impl("bwd", _on(fake_hip, torch.ops.flash_attn_rocm.bwd.default), "CPU")
     library.impl("append", _on(fake_hip, torch.ops.flash_attn_rocm.append.default), "CPU")
+    library.impl("mla", _on(fake_hip, torch.ops.flash_attn_rocm.mla.default), "CPU")
     try:
         yield
     finally:

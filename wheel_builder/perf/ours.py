@@ -32,9 +32,9 @@ COMPARED = (64, 128)  # the head dims of kernels with a mask, and of those with 
 SHOWN = {"padding": 0.5, "all shown": 1.0}  # a share of the keys, for each row; others show half at random
 RANGES = re.compile(r"fa_mask_ranges_(?P<dtype>fp16|bf16)$")
 RANGES_KEYS, RANGES_ROW = 4096, 64  # keys of its mask, and elements of a row of out
-# No forward: the reference kernel, kernels bound by memory, of which decode and mask_ranges have a model of
-# their own, and backward kernels (gradients.py).
-OTHER = re.compile(r"fa_(append|bwd_\w+|combine|decode|mask_ranges|reference)_(fp16|bf16)(_d\d+)?$")
+# No forward: the reference kernel, kernels bound by memory, of which decode, mla (latent.py) and mask_ranges
+# have a model of their own, and backward kernels (gradients.py).
+OTHER = re.compile(r"fa_(append|bwd_\w+|combine|decode|mask_ranges|mla|reference)_(fp16|bf16)(_d\d+)?$")
 UNTOUCHED = b"\xa5" * 4  # of Memory.output
 
 

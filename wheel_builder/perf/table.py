@@ -44,6 +44,7 @@ MEMORY_HEAD = (
 DECODE = """\
 Decode: the share of the GPU's memory bandwidth on paper that workgroups of one query and 512 keys reach, by
 the latency of memory under load, so many of them at a time on a compute unit (RDNA: workgroup processor).
+d576: the same of latent attention, with a query of as many heads as a workgroup has rows.
 mask_ranges: the same of what finds the keys that a boolean mask of 4096 keys shows to the rows of a wave.
 fit: how many fit.  in flight: KiB that have to be on their way there for the whole bandwidth."""
 DECODE_HEAD = (

@@ -17,7 +17,7 @@ from wheel_builder.files.wheelfile import read_wheel
 from wheel_builder.images.listing import Tools, list_code, tools_in
 from wheel_builder.matrix.model import Job, Plan
 from wheel_builder.matrix.plan import jobs_to_build
-from wheel_builder.perf import gradients, ours
+from wheel_builder.perf import gradients, latent, ours
 from wheel_builder.perf.measure import Decoded, Modelled, Subject, measure, measure_decode
 from wheel_builder.perf.table import report
 from wheel_builder.perf.workload import SUFFIX, Workload, read_workloads
@@ -135,15 +135,7 @@ def _ours(
 ) -> Iterator[Modelled | Decoded]:
     """Kernels without a workload are left out."""
     for name, kernel in subject.machine.kernels.items():
-        if ours.has_decode(name):
-            workload = ours.decoding(kernel, label)
-            yield measure_decode(
-                _checked(subject, workload), workload, ours.bytes_of_decode(workload.head_dim)
-            )
-        if ours.finds_ranges(name):
-            workload, what = ours.finding_ranges(kernel, label), f"mask_ranges fp16 k{ours.RANGES_KEYS}"
-            useful = ours.bytes_of_ranges(kernel)
-            yield measure_decode(_checked(subject, workload), workload, useful, what)
+        yield from _bound_by_memory(label, subject, name)
         if gradients.has_backward(name):
             yield from map(measured, gradients.backwards(subject.machine.arch, kernel, label))
         if not ours.has_workload(name):
@@ -162,6 +154,20 @@ def _ours(
             rows = ours.rows_of(whole.flop, whole.head_dim, keys, whole.op)
             causal = ours.causal_forward(kernel, label, rows=rows, heads=heads, dies=dies, keys=keys)
             yield measured(causal)
+
+
+def _bound_by_memory(label: str, subject: Subject, name: str) -> Iterator[Decoded]:
+    kernel = subject.machine.kernels[name]
+    if ours.has_decode(name):
+        workload = ours.decoding(kernel, label)
+        yield measure_decode(_checked(subject, workload), workload, ours.bytes_of_decode(workload.head_dim))
+    if latent.has_latent(name):
+        workload = latent.decoding(kernel, label)
+        yield measure_decode(_checked(subject, workload), workload, latent.bytes_of(workload))
+    if ours.finds_ranges(name):
+        workload, what = ours.finding_ranges(kernel, label), f"mask_ranges fp16 k{ours.RANGES_KEYS}"
+        useful = ours.bytes_of_ranges(kernel)
+        yield measure_decode(_checked(subject, workload), workload, useful, what)
 
 
 def subjects(objects: Sequence[CodeObject], bench: Bench) -> tuple[Subject, ...]:

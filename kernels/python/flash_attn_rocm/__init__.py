@@ -13,6 +13,7 @@ try:
     from flash_attn_rocm._attention import attention
     from flash_attn_rocm._explain import explain
     from flash_attn_rocm._kvcache import flash_attn_with_kvcache
+    from flash_attn_rocm._mla import mla_decode
     from flash_attn_rocm._notice import (
         FlashAttnFallbackWarning,
         FlashAttnResetWarning,
@@ -55,6 +56,7 @@ __all__ = [
     "flash_attn_with_kvcache",
     "is_strict",
     "is_supported",
+    "mla_decode",
     "sdpa",
     "set_strict",
     "transformers",

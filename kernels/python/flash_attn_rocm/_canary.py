@@ -15,6 +15,7 @@ from torch import Tensor
 from flash_attn_rocm import (
     _canary_append,
     _canary_calls,
+    _canary_latent,
     _capture,
     _dense_masks,
     _environment,
@@ -23,9 +24,18 @@ from flash_attn_rocm import (
 )
 from flash_attn_rocm._canary_append import Append
 from flash_attn_rocm._canary_calls import Answer, Backward
+from flash_attn_rocm._canary_latent import Latent
 from flash_attn_rocm._layout import Device
 from flash_attn_rocm._options import DTYPES, Inputs, Options
-from flash_attn_rocm._remembered import FAILED, MASKED, MASKED_GRADIENTS, PASSED, RUNNING, Family
+from flash_attn_rocm._remembered import (
+    FAILED,
+    LATENT,
+    MASKED,
+    MASKED_GRADIENTS,
+    PASSED,
+    RUNNING,
+    Family,
+)
 from flash_attn_rocm._support import FAILURES, Machine, forget_reasons
 
 _lock = threading.RLock()
@@ -58,6 +68,14 @@ def append_failure(append: Append, q: Tensor, arch: str) -> str:
     """The same for the kernels that write into caches; ``append`` launches one."""
     family = Family(arch, DTYPES[q.dtype], 0)
     return _known(family, q.device, lambda where: _canary_append.append_problem(family, append, where))
+
+
+def latent_failure(answer: Latent, q: Tensor, device: Device) -> str:
+    """The same for the kernels of latent attention; ``answer`` launches them."""
+    family = Family(device.arch, DTYPES[q.dtype], q.shape[-1], LATENT)
+    return _known(
+        family, q.device, lambda where: _canary_latent.latent_problem(family, answer, device, where)
+    )
 
 
 def forget() -> None:

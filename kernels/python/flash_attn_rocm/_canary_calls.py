@@ -43,16 +43,21 @@ def attention_problem(family: Family, answer: Answer, device: Device, where: tor
         given = (_on(call.inputs, where), call.options, moved(state, where), device)
         wanted = {"tall": True} if call.tall else {}
         found = ended(where, lambda: answer(*given, **wanted))  # noqa: B023
-        if found is None:
-            return endless(call.name)
-        out, lse = _canary_reference.forward(call)
-        wrong = _difference("out", found[0], out, rule.canary_allowed(family.dtype, _largest(out)))
-        if not wrong and found[0].cpu()[out == 0].any():
-            wrong = "out is not 0 where a row sees no key"
-        wrong = wrong or _difference("log-sum-exp", found[1], lse, rule.canary_lse_allowed(_largest(lse)))
-        if wrong:
-            return f"{call.name}: {wrong}"
+        if problem := answer_problem(call, family, found):
+            return problem
     return ""
+
+
+def answer_problem(call: Call, family: Family, found: tuple[Tensor, ...] | None) -> str:
+    """What is wrong with out and the log-sum-exp that a call gave; None if it did not end."""
+    if found is None:
+        return endless(call.name)
+    out, lse = _canary_reference.forward(call)
+    wrong = _difference("out", found[0], out, rule.canary_allowed(family.dtype, _largest(out)))
+    if not wrong and found[0].cpu()[out == 0].any():
+        wrong = "out is not 0 where a row sees no key"
+    wrong = wrong or _difference("log-sum-exp", found[1], lse, rule.canary_lse_allowed(_largest(lse)))
+    return f"{call.name}: {wrong}" if wrong else ""
 
 
 def gradients_problem(family: Family, backward: Backward, where: torch.device) -> str:

@@ -202,7 +202,7 @@ def _packed(k: Tensor, v: Tensor, lengths: Lengths) -> Stored:
 def _in_use(k: Tensor, v: Tensor, lengths: Lengths) -> Stored:
     """Packed, with a key behind each sequence that is not in use."""
     ends = _ends([length + 1 for length in lengths])
-    caches = _hollow((k, v), lengths, _slots(ends[:-1].tolist(), lengths), int(ends[-1]))
+    caches = hollow((k, v), lengths, _slots(ends[:-1].tolist(), lengths), int(ends[-1]))
     return *caches, {"cu_seqlens_k": ends, "seqused_k": _integers(*lengths)}
 
 
@@ -215,7 +215,7 @@ def _cache(k: Tensor, v: Tensor, lengths: Lengths) -> Stored:
     """Rows by index, in the reverse order; each sequence begins after as many keys as its place."""
     capacity, places = max(lengths) + len(lengths) + 1, [*range(len(lengths), 0, -1)]
     begins = [place * capacity + place for place in places]
-    caches = _hollow((k, v), lengths, _slots(begins, lengths), len(lengths) + 1, capacity)
+    caches = hollow((k, v), lengths, _slots(begins, lengths), len(lengths) + 1, capacity)
     used = [place + length for place, length in zip(places, lengths, strict=True)]
     return *caches, {
         "seqused_k": _integers(*used), "leftpad_k": _integers(*places), "cache_batch_idx": _integers(*places),
@@ -231,14 +231,14 @@ def _paged(k: Tensor, v: Tensor, lengths: Lengths) -> Stored:
     for b, (first, length) in enumerate(zip(firsts, lengths, strict=True)):
         table[b, : blocks[b]] = torch.arange(first, first - blocks[b], -1)
         slots += [(first - at // PAGE) * PAGE + at % PAGE for at in range(length)]
-    caches = _hollow((k, v), lengths, slots, sum(blocks) + 1, PAGE)
+    caches = hollow((k, v), lengths, slots, sum(blocks) + 1, PAGE)
     return *caches, {"block_table": table, "cu_seqlens_k": _ends(lengths)}
 
 
-def _hollow(both: tuple[Tensor, Tensor], lengths: Lengths, slots: Sequence[int], *sizes: int) -> list[Tensor]:
+def hollow(tensors: tuple[Tensor, ...], lengths: Lengths, slots: Sequence[int], *sizes: int) -> list[Tensor]:
     """Caches of (blocks, keys) with rows in slots, and NaN in all others and behind those of v."""
     caches = []
-    for behind, x in enumerate(both):
+    for behind, x in enumerate(tensors):
         _, _, heads, head_dim = x.shape
         wide = x.new_full((math.prod(sizes), heads + behind, head_dim), torch.nan)[:, :heads]
         wide[torch.tensor(slots)] = packed(x, lengths)

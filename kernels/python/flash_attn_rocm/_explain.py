@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from flash_attn_rocm import _attention, _kvcache, _prepare, _sharded, _wrapped
+from flash_attn_rocm import _attention, _kvcache, _latent, _mla, _prepare, _sharded, _wrapped
 from flash_attn_rocm import flash_attn_interface as interface
 from flash_attn_rocm._options import Inputs, Options
 from flash_attn_rocm._prepare import Rules
@@ -19,7 +19,9 @@ PREPARE: dict[Callable[..., Any], Callable[..., tuple[Inputs, Options]]] = {
     interface.flash_attn_varlen_kvpacked_func: _prepare.varlen_kvpacked,
     _kvcache.flash_attn_with_kvcache: _kvcache.prepare,
     _attention.attention: _prepare.masked,
+    _mla.mla_decode: _mla.prepare,
 }
+WITHOUT_WRAPPERS = (_kvcache.flash_attn_with_kvcache, _mla.mla_decode)  # nested tensors and DTensors
 
 
 def explain(*arguments: Any, **options: Any) -> Support:  # noqa: ANN401 - those of any public function
@@ -46,6 +48,8 @@ def explain(*arguments: Any, **options: Any) -> Support:  # noqa: ANN401 - those
         raise TypeError(message) from None
     bound.apply_defaults()
     inputs, found = PREPARE[function](*_plain(function, [*_in_order(PREPARE[function], bound.arguments)]))
+    if function is _mla.mla_decode:
+        return _latent.support_of(inputs, found)
     want_probabilities = bool(bound.arguments.get("return_attn_probs"))
     return support_of(inputs, found, want_probabilities=want_probabilities)
 
@@ -53,7 +57,7 @@ def explain(*arguments: Any, **options: Any) -> Support:  # noqa: ANN401 - those
 def _plain(function: Callable[..., Any], arguments: list[Any]) -> list[Any]:
     """The arguments, or those for what nested tensors and DTensors hold."""
     names = inspect.signature(PREPARE[function]).parameters
-    if function is _kvcache.flash_attn_with_kvcache:
+    if function in WITHOUT_WRAPPERS:
         _sharded.refuse(function.__name__, arguments)
         return arguments
     tensors = len(names) - 1 - sum(name == "chunk" or name.startswith("max_seqlen") for name in names)

@@ -44,6 +44,7 @@ def _formulas() -> dict[Any, Any]:
         **dict.fromkeys(forward, _of_forward),
         **dict.fromkeys(backward, _of_backward),
         ours.pytorch_tangent: _of_tangent,
+        ours.latent: _of_latent,
     }
 
 
@@ -65,6 +66,19 @@ def _of_tangent(
     **_more: Any,  # noqa: ANN401
 ) -> int:
     return _flops(arguments, 3, 2)
+
+
+def _of_latent(
+    q: Tensor,
+    kv_cache: Tensor,
+    lengths: Tensor | None,
+    block_table: Tensor | None,
+    *_arguments: Any,  # noqa: ANN401
+    out_val: Any,  # noqa: ANN401 - what it returned
+) -> int:
+    inputs = Inputs(q, kv_cache, out_val[0], seqused_k=lengths, block_table=block_table)
+    options = Options(1.0, max_seqlen_q=q.shape[1], max_seqlen_k=inputs.key_capacity)
+    return _flops((*inputs, *options), 1, 1)
 
 
 def _flops(arguments: tuple[Any, ...], with_q_or_k: int, with_v: int) -> int:

@@ -19,7 +19,7 @@ from flash_attn_rocm._environment import CANARY as VARIABLE
 from flash_attn_rocm._requirements import LIBRARY
 
 PASSED, FAILED, RUNNING = "passed", "failed", "running"
-MASKED, MASKED_GRADIENTS = "masked", "masked gradients"
+MASKED, MASKED_GRADIENTS, LATENT = "masked", "masked gradients", "latent"
 DIED = (
     "an earlier process did not end while it checked them: they hang or crash, or the process was ended "
     "from outside"
@@ -30,7 +30,8 @@ class Family(NamedTuple):
     """Kernels that are disabled together; ``head_dim`` is 0 for those that write into caches.
 
     ``work`` is the path of those that compute gradients, separate or fused, ``MASKED`` of those that read an
-    attn_mask, ``MASKED_GRADIENTS`` of those that do both, and "" of all others.
+    attn_mask, ``MASKED_GRADIENTS`` of those that do both, ``LATENT`` of those of latent attention, and "" of all
+    others.
     """
 
     arch: str
@@ -44,6 +45,8 @@ class Family(NamedTuple):
             return f"{what} with an attn_mask"
         if self.work == MASKED_GRADIENTS:
             return f"gradients of {what} with an attn_mask"
+        if self.work == LATENT:
+            return f"latent attention of {what}"
         return f"{self.work} gradients of {what}" if self.work else what
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
+from torch import Tensor
 
 from flash_attn_rocm import _chunks, _dense_masks, _key_masks, _layout, _library, _plan, _resets
 from flash_attn_rocm._layout import Device
@@ -18,6 +19,7 @@ from flash_attn_rocm._tracing import constant_when_traced
 
 PYTORCH = "pytorch"
 SEPARATE_INSTEAD, PYTORCH_INSTEAD = (FUSED, SEPARATE), (SEPARATE, PYTORCH)
+NO_GRADIENTS = "kernels compute no gradients through a cache"
 OPS = {"": _plan.FORWARD, MASKED: _plan.MASKED, MASKED_GRADIENTS: _plan.MASKED_BACKWARD}
 CACHES = ("seqused_k", "leftpad_k", "block_table", "cache_batch_idx")
 
@@ -41,10 +43,11 @@ class Support:
     """Whether a kernel serves; ``reason`` says in words why this path, or why no kernel does.
 
     ``path`` is ``"matrix"``, ``"tiled"``, ``"tall"`` (as matrix, with more rows in a workgroup), ``"wide"``
-    (head dims above 256), ``"uneven"`` (v of another head dim than q and k), ``"split"`` or ``"reference"``,
-    or ``"pytorch"`` where the PyTorch implementation answers; ``splits`` is how many parts the keys are cut
-    into.  ``backward`` is ``"separate"`` or ``"fused"``, the kernels that compute the gradients, or
-    ``"pytorch"`` where the PyTorch implementation does; ``backward_reason`` says why.
+    (head dims above 256), ``"uneven"`` (v of another head dim than q and k), ``"split"``, ``"latent"``
+    (``mla_decode``) or ``"reference"``, or ``"pytorch"`` where the PyTorch implementation answers;
+    ``splits`` is how many parts the keys are cut into.  ``backward`` is ``"separate"`` or ``"fused"``, the
+    kernels that compute the gradients, or ``"pytorch"`` where the PyTorch implementation does;
+    ``backward_reason`` says why.
     ``launches``, where Windows resets a GPU that is busy with one launch for two seconds (there and in WSL2),
     says how long the longest may take, by a cautious estimate, and whether the call is cut into several;
     elsewhere it is empty.
@@ -105,7 +108,7 @@ def gradients_unserved(inputs: Inputs, options: Options) -> str:
     if reason := _unserved_anyway(inputs, options):
         return reason
     if any(getattr(inputs, name) is not None for name in CACHES):
-        return "kernels compute no gradients through a cache"
+        return NO_GRADIENTS
     if inputs.head_dim > LIMITS.head_dim:
         return f"the head dim is {inputs.head_dim}, and kernels compute gradients of 1 to {LIMITS.head_dim}"
     masked = _dense_masks.is_read(inputs, options)
@@ -138,14 +141,21 @@ def gradients_plan(inputs: Inputs, options: Options, arch: str) -> BackwardPlan:
     return found
 
 
-def _unserved_anyway(inputs: Inputs, options: Options) -> str:
-    """Why no kernel of any kind serves, or ""."""
-    if Machine.host_memory_arch is None and inputs.q.device.type != "cuda":
-        return f"the tensors are on {inputs.q.device.type}, and kernels run on AMD GPUs"
+def unserved_device(q: Tensor) -> str:
+    """Why no kernel takes tensors on q's device of its dtype, or ""."""
+    if Machine.host_memory_arch is None and q.device.type != "cuda":
+        return f"the tensors are on {q.device.type}, and kernels run on AMD GPUs"
     if Machine.host_memory_arch is None and torch.version.hip is None:
         return wrong_build(build_name(None, torch.version.cuda))
-    if inputs.q.dtype not in DTYPES:
-        return f"the dtype is {inputs.q.dtype}, and kernels have fp16 and bf16"
+    if q.dtype not in DTYPES:
+        return f"the dtype is {q.dtype}, and kernels have fp16 and bf16"
+    return ""
+
+
+def _unserved_anyway(inputs: Inputs, options: Options) -> str:
+    """Why no kernel of any kind serves, or ""."""
+    if reason := unserved_device(inputs.q):
+        return reason
     head_dim, of_v = inputs.q.shape[-1], inputs.v.shape[-1]
     if of_v != head_dim and any(getattr(inputs, name) is not None for name in CACHES):
         return f"the head dim of v is {of_v} and that of q and k {head_dim}, and caches have one for both"

@@ -22,10 +22,10 @@ from flash_attn_rocm._support import device_of
 
 Launch = Callable[..., Any]
 OF_Q = ("q", "out", "dout", "dq")
-OF_K = ("k", "v", "dk", "dv")
+OF_K = ("k", "v", "dk", "dv", "kv_cache")
 OF_ROWS = ("lse", "delta")
 OF_SCORES = ("attn_mask", "dscores")
-OF_SEQUENCES = ("seqused_k", "leftpad_k", "block_table", "cache_batch_idx")
+OF_SEQUENCES = ("seqused_k", "leftpad_k", "block_table", "cache_batch_idx", "cache_seqlens")
 
 
 class Part(NamedTuple):
@@ -76,6 +76,32 @@ def append(launch: Launch, names: Sequence[str]) -> Launch:
     return launched
 
 
+def latent(launch: Launch, names: Sequence[str]) -> Launch:
+    """The operator ``mla``, likewise."""
+
+    def launched(*arguments: Any) -> None:  # noqa: ANN401
+        call = dict(zip(names, arguments, strict=True))
+        (batch, rows, heads, head_dim), cache, table = call["q"].shape, call["kv_cache"], call["block_table"]
+        keys = cache.shape[1] if table is None else cache.shape[1] * table.shape[1]
+        sizes = Sizes(
+            batch=batch,
+            rows=rows,
+            max_seqlen_q=rows,
+            max_seqlen_k=keys,
+            nheads=heads,
+            nheads_k=1,
+            head_dim=head_dim,
+            window_left=-1,
+            window_right=-1,
+            packed=False,
+        )
+        partial = call["partial_lse"]
+        splits = 1 if partial is None else partial.shape[0]
+        _cut(launch, call, _resets.forward(sizes, reference=False, splits=splits, dropout=False))
+
+    return launched
+
+
 def part_of(name: str, x: Any, part: Part, *, packed: bool, pages: bool) -> Any:  # noqa: ANN401
     """Of an operator's argument what belongs to a part.
 
@@ -116,7 +142,9 @@ def _cut(launch: Launch, call: dict[str, Any], work: Work) -> None:
         return
     sums, taken = call.get("dq_sums"), 0
     packed, pages = call.get("cu_seqlens_q") is not None, _are_pages(call)
-    for part in _parts(work, step, q.shape[-2] // call["k"].shape[-2]):
+    keys = call.get("k", call.get("kv_cache"))
+    assert keys is not None, "each of the operators has one of them"
+    for part in _parts(work, step, q.shape[-2] // keys.shape[-2]):
         some = {name: part_of(name, x, part, packed=packed, pages=pages) for name, x in call.items()}
         if sums is not None:
             share = (part.sequences.stop - part.sequences.start) * (part.heads.stop - part.heads.start)

@@ -58,7 +58,7 @@ def test_the_table_of_the_project_is_right(generate):
         for each in (
             *of_head_dims, "fwd_tall_{}_d64", "fwd_tall_{}_d128", "fwd_uneven_{}_d192",
             "bwd_dkdv_uneven_{}_d192", "bwd_dq_uneven_{}_d192", "fwd_wide_{}_d512",
-            "fwd_{}_d80", "decode_{}_d80", "fwd_masked_{}_d64", "fwd_masked_{}_d128", "mask_ranges_{}",
+            "fwd_{}_d80", "decode_{}_d80", "fwd_masked_{}_d64", "fwd_masked_{}_d128", "mask_ranges_{}", "mla_{}_d576",
             *(f"bwd_{op}_masked_{{}}_d{head_dim}" for op in ("dkdv", "dq") for head_dim in (64, 128)),
             "append_{}", "reference_{}", "combine_{}", "bwd_delta_{}", "bwd_convert_{}"
         )
@@ -71,11 +71,14 @@ def test_the_table_of_the_project_is_right(generate):
     assert {i.archs for i in of_80} == {("gfx1100", "gfx1102", "gfx1151", "gfx1201")}
     uneven = {i for i in instances if i.op == "fwd_uneven"}
     of_gradients = {i for i in instances if i.op in {"bwd_dkdv_uneven", "bwd_dq_uneven"}}
+    latent = {i for i in instances if i.op == "mla"}
     assert {i.archs for i in of_gradients} == {("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1102")}
-    without = {"gfx908", "gfx1030"}
-    assert {i.archs for i in uneven} == {tuple(a for a in generate.known().archs if a not in without)}
-    others = {*instances} - with_atomics - tall - of_80 - uneven - of_gradients
-    assert all(i.archs == generate.known().archs for i in others)
+    without = {"gfx908", "gfx1030"}  # whose GPUs have no memory for such models, or no matrix instructions
+    assert {i.archs for i in uneven | latent} == {
+        tuple(a for a in generate.known().archs if a not in without)
+    }
+    of_some = with_atomics | tall | of_80 | uneven | of_gradients | latent
+    assert all(i.archs == generate.known().archs for i in {*instances} - of_some)
 
 
 @pytest.fixture
@@ -110,7 +113,7 @@ def test_the_known_names(generate):
     assert names.dtypes == ("fp16", "bf16")
     forward = (
         "fwd", "fwd_tall", "fwd_uneven", "fwd_wide", "fwd_masked", "mask_ranges",
-        "append", "reference", "decode", "combine",
+        "append", "reference", "decode", "mla", "combine",
     )  # fmt: skip
     both = ("bwd_dkdv", "bwd_dq")
     backward = [f"{op}{kind}" for kind in ("", "_uneven", "_masked") for op in both]
@@ -137,7 +140,7 @@ def test_all_problems_are_reported_at_once_with_their_row(problems):
         "row 1: unknown key 'archs'",
         (
             "row 1: unknown op 'fwdd' (did you mean fwd?); known: fwd, fwd_tall, fwd_uneven, fwd_wide, "
-            "fwd_masked, mask_ranges, append, reference, decode, combine, bwd_delta, bwd_dkdv, bwd_dq, "
+            "fwd_masked, mask_ranges, append, reference, decode, mla, combine, bwd_delta, bwd_dkdv, bwd_dq, "
             "bwd_dkdv_uneven, bwd_dq_uneven, bwd_dkdv_masked, bwd_dq_masked, bwd_fused, bwd_convert"
         ),
         "row 1: unknown dtype 'fp32'; known: fp16, bf16",
@@ -147,7 +150,7 @@ def test_all_problems_are_reported_at_once_with_their_row(problems):
         "row 2: dtypes must be a list with at least one dtype",
         (
             "row 2: unknown feature 'atomic_add' (did you mean atomic_fadd_f32?); known: atomic_fadd_f32, "
-            "steps_of_16, tall_d128, tall_d64, uneven_bwd_d192, uneven_d192"
+            "latent_d576, steps_of_16, tall_d128, tall_d64, uneven_bwd_d192, uneven_d192"
         ),
         "row 2: feature atomic_fadd_f32 stands there twice",
         "row 2: head_dims must be a list with at least one head dim",

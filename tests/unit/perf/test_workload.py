@@ -12,7 +12,7 @@ from wheel_builder.base.tiles import workgroup_of
 from wheel_builder.emulator.machine import Kernel
 from wheel_builder.emulator.memory import pack_arguments
 from wheel_builder.emulator.params import layout
-from wheel_builder.perf import gradients, ours
+from wheel_builder.perf import gradients, latent, ours
 from wheel_builder.perf.table import WHOLES
 from wheel_builder.perf.workload import SUFFIX, Tensor, encoded, filled, read_workloads
 
@@ -173,6 +173,17 @@ def test_what_finds_the_keys_that_a_mask_shows_reads_the_rows_of_a_wave():
     assert len(packed) == layout("MaskRangesParams").size
 
 
+def test_latent_attention_has_a_head_for_each_row_of_a_workgroup():
+    assert [*map(latent.has_latent, ("fa_mla_bf16_d576", "fa_decode_fp16_d64"))] == [True, False]
+    workload = latent.decoding(kernel("fa_mla_bf16_d576"))
+    assert workload.memory["kv_cache"].size == latent.bytes_of(workload) == 512 * 576 * 2
+    assert workload.memory["lse"].size == 32 * 4
+    assert workload.memory["out"].size == 32 * 512 * 2
+    assert workload.launch.grid == (1, 1, 1)
+    [packed] = workload.arguments
+    assert len(packed) == layout("FwdParams").size
+
+
 def test_a_kernel_without_a_workload_is_refused():
     with pytest.raises(PerfError, match="no workload for kernel other") as refusal:
         ours.forward(kernel("other"))
@@ -183,6 +194,7 @@ def test_kernels_that_memory_bounds_have_no_workload_and_foreign_ones_are_to_be_
     names = (
         "fa_decode_fp16_d64",
         "fa_mask_ranges_fp16",
+        "fa_mla_fp16_d576",
         "fa_append_bf16",
         "fa_reference_fp16",
         "fa_combine_bf16",

@@ -52,6 +52,7 @@ struct FwdConfig {
   bool two_sums = false;
   bool early_mask = false;
   int slices = 1;
+  int column_blocks = 0;
 };
 
 // What a row of the table of tiles is for.
@@ -124,6 +125,15 @@ constexpr FwdConfig decode_config(Gfx arch, DType dtype, int head_dim, bool feat
 #undef FA_TILE_decode
   return {};
 }
+
+// Of multi-head latent attention; the head dim is that of K.
+constexpr FwdConfig mla_config([[maybe_unused]] Gfx arch, [[maybe_unused]] DType dtype,
+                               [[maybe_unused]] int head_dim, [[maybe_unused]] bool featured = false) {
+#define FA_TILE_mla FA_FIRST_ROW
+#include "fa/kernel/tiles.inc"
+#undef FA_TILE_mla
+  return {};
+}
 #pragma clang diagnostic pop
 
 // The first words of every block: a kernel whose row is missing does not compile, and says which.
@@ -173,6 +183,12 @@ constexpr FwdTile fwd_masked_tile(Gfx arch, DType dtype, int head_dim) {
 constexpr FwdTile decode_tile(Gfx arch, DType dtype, int head_dim) {
   const int waves = decode_config(arch, dtype, head_dim).waves;
   return {traits(arch).step_columns, waves * traits(arch).wave};
+}
+
+// Rows of all heads and queries of a sequence; all waves have them.
+constexpr FwdTile mla_tile(Gfx arch, DType dtype, int head_dim) {
+  const FwdConfig config = mla_config(arch, dtype, head_dim);
+  return {larger(config.column_blocks, 1) * traits(arch).step_columns, config.waves * traits(arch).wave};
 }
 
 // The reference kernel, fa_reference_*: a wave computes a row.

@@ -141,6 +141,10 @@ inline constexpr int32_t kMaxWideHeadDim = 512;
 inline constexpr int32_t kUnevenHeadDim = 192;
 inline constexpr int32_t kUnevenValueDim = 128;
 
+// Multi-head latent attention: the head dim of V, the first elements of K, which has kLatentRest more.
+inline constexpr int32_t kLatentRest = 64;
+constexpr int32_t mla_value_dim(int32_t head_dim) { return head_dim - kLatentRest; }
+
 // Parts that the keys of a sequence may be cut into: 32768 keys of one head, in the shortest parts of an
 // automatic choice, fill the largest device.
 inline constexpr int64_t kMaxSplits = 512;

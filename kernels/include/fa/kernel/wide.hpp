@@ -7,45 +7,9 @@
 #pragma once
 
 #include "fa/kernel/forward.hpp"
+#include "fa/kernel/score_parts.hpp"
 
 namespace fa {
-
-// The parts of scores of a group's waves, in the place of K's tile.
-template <class B>
-struct ScoreParts {
-  static constexpr int kFours = sizeof(typename B::Scores) / sizeof(f32x4);  // of a lane
-  static constexpr int kFoursBytes = B::Unit::kWave * sizeof(f32x4);
-  static constexpr int kBytes = kFours * kFoursBytes;
-  static_assert(kBytes * B::kConfig.waves <= B::Keys::Tile::kBytes, "the parts of all waves fit");
-  static_assert(B::kSlices == 2 || B::kSlices == 4, "parts are added in pairs");
-  using Four = __attribute__((address_space(3))) f32x4*;
-
-  LdsBytes all;
-  int wave, lane;
-
-  FA_DEVICE explicit ScoreParts(const B& block) : all(block.k_tile), wave(block.wave), lane(block.lane) {}
-
-  FA_DEVICE void write(const typename B::Scores& s) const {
-#pragma unroll
-    for (int i = 0; i < kFours; ++i) *place(0, i) = reinterpret_cast<const f32x4*>(&s)[i];
-  }
-
-  // In pairs, so that all waves get the same bits: the order within a sum of two does not matter.
-  FA_DEVICE void add(typename B::Scores& s) const {
-#pragma unroll
-    for (int i = 0; i < kFours; ++i) {
-      f32x4 sum = reinterpret_cast<const f32x4*>(&s)[i] + *place(1, i);
-      if constexpr (B::kSlices == 4) sum += *place(2, i) + *place(3, i);
-      reinterpret_cast<f32x4*>(&s)[i] = sum;
-    }
-  }
-
- private:
-  // The lane's four scores number `i` of the wave whose slice differs in the bits of `apart`.
-  FA_DEVICE Four place(int apart, int i) const {
-    return reinterpret_cast<Four>(all + (wave ^ apart) * kBytes + i * kFoursBytes + lane * sizeof(f32x4));
-  }
-};
 
 template <class B>
 FA_DEVICE typename B::Q load_slice(const B& block, int wave_row, typename B::Convert& convert) {
@@ -76,7 +40,9 @@ FA_DEVICE void attend_in_slices(const B& block, int block_row) {
     const Source v = source_of(block, {}, params.v, params.v_batch, params.v_head, params.v_row, rows);
     const typename B::Q query = load_slice(block, wave_row, convert);
     const typename B::P::Place place(block.wave_lds + B::kWaveQueryLds, block.lane);
-    const ScoreParts<B> parts(block);
+    // In the place of K's tile.
+    static_assert(ScoreParts<B>::kBytes * B::kConfig.waves <= B::Keys::Tile::kBytes, "all parts fit");
+    const ScoreParts<B> parts(block.k_tile, block);
     typename B::Keys next_k;
     typename B::Values next_v;
     load(block, next_k, k, tiles.begin);

@@ -68,6 +68,12 @@ struct QueryInRegisters {
 
   FA_DEVICE typename Unit::B operand(int i) const { return step[i - kFirst]; }
 
+  // From here on all are there.
+  FA_DEVICE void wait() {
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) step[i].column[0] = here(step[i].column[0]);
+  }
+
  private:
   template <class A, class View>
   FA_DEVICE static A read(const View& view, int row, int byte) {
@@ -150,6 +156,9 @@ struct Query {
     held.load(view, sign, lane);
     if (fills) Rest::load(tile, view, sign, convert, lane);
   }
+
+  // Before a loop in which other loads are in flight, for which the first use would wait, too.
+  FA_DEVICE void wait() { held.wait(); }
 
   FA_DEVICE typename Unit::B operand(int i) const {
     return i < kInRegisters ? held.operand(i) : Rest::operand(tile, i, lane);

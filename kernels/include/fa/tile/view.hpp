@@ -153,12 +153,23 @@ struct PagedView {
     return {rows.base + page * rows.page_bytes, static_cast<int>(index) * rows.page};
   }
 
+  // The same in two parts: what the table says, which may be asked long before, and what follows from it.
+  FA_DEVICE uint32_t look_up(int row) const { return static_cast<uint32_t>(rows.table[index_of(row)]); }
+  FA_DEVICE Group group(int row, uint32_t found) const {
+    const uint32_t last = static_cast<uint32_t>(rows.last_page);
+    const int64_t page = found < last ? found : last;
+    return {rows.base + page * rows.page_bytes, static_cast<int>(index_of(row)) * rows.page};
+  }
+
   template <class T>
   FA_DEVICE T read(Group group, int row, int byte) const {
     return *reinterpret_cast<const T*>(group.page + (inside(row) - group.first) * rows.row_bytes + byte);
   }
 
  private:
+  FA_DEVICE unsigned index_of(int row) const {
+    return static_cast<unsigned>(inside(row)) / static_cast<unsigned>(rows.page);
+  }
   FA_DEVICE int inside(int row) const { return first + row < rows.rows ? first + row : rows.rows - 1; }
 };
 

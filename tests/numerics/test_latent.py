@@ -1,0 +1,89 @@
+"""Latent attention through its public function (see rule.py)."""
+
+import pytest
+import torch
+from flash_attn_rocm import _canary_latent, _latent, _remembered, explain, mla_decode
+from flash_attn_rocm._layout import Device
+from rule import DTYPES, Rules, Sequence, judge
+from target import ARCH, LATENT
+
+SCALE = 192**-0.5
+SEQUENCES = 2
+PAGE = 64
+
+
+def tensors(target, dtype, rows, heads, keys):
+    generator = torch.Generator().manual_seed(rows * heads)
+    sizes = ((rows, heads), (keys, 1))
+    values = (torch.randn(SEQUENCES, n, h, 576, generator=generator) for n, h in sizes)
+    return [x.to(DTYPES[dtype]).to(target.device) for x in values]
+
+
+def check(shown, target, name, kernel, sequences, rules):
+    assert target.fake_hip is None or kernel in target.kernels
+    judge(shown, target.answering(kernel), name, sequences, rules)
+
+
+@pytest.mark.parametrize(("dtype", "head_dim"), LATENT)
+@pytest.mark.parametrize("splits", [1, 3])
+def test_a_cache_in_use(target, shown, dtype, head_dim, splits):
+    lengths = (70, 3)
+    q, cache = tensors(target, dtype, 2, 5, 100)
+    used = torch.tensor(lengths, dtype=torch.int32, device=target.device)
+    options = {"softmax_scale": SCALE, "num_splits": splits, "return_softmax_lse": True}
+    (out, lse), kernels = target.attend(mla_decode, q, cache, used, **options)
+    kernel = f"fa_mla_{dtype}_d{head_dim}"
+    wanted = (kernel,) if splits == 1 else (kernel, f"fa_combine_{dtype}")
+    assert kernels is None or kernels == wanted
+    keys = [cache[b, :n] for b, n in enumerate(lengths)]
+    sequences = [Sequence(q[b], k, k[..., :512], out[b], lse[b]) for b, k in enumerate(keys)]
+    check(shown, target, "cache", kernel, sequences, Rules(right=0, scale=SCALE))
+
+
+@pytest.mark.parametrize(("dtype", "head_dim"), LATENT)
+def test_blocks_of_a_layer_of_a_cache_of_several(target, shown, dtype, head_dim):
+    """Rows of all layers lie side by side, without a dimension for the one head."""
+    q, keys = tensors(target, dtype, 1, 16, 2 * PAGE)
+    layers = torch.zeros(5, PAGE, 3, 576, dtype=q.dtype, device=target.device)
+    table = torch.tensor([[4, 1], [0, 2]], dtype=torch.int32, device=target.device)
+    layers[:, :, 1][table.long()] = keys.view(SEQUENCES, 2, PAGE, 576)
+    used = torch.tensor([97, 128], dtype=torch.int32, device=target.device)
+    cache = layers[:, :, 1].unsqueeze(2)
+    (out, lse), _ = target.attend(mla_decode, q, cache, used, block_table=table, return_softmax_lse=True)
+    rows = [keys[b, :n] for b, n in enumerate(used.tolist())]
+    sequences = [Sequence(q[b], k, k[..., :512], out[b], lse[b]) for b, k in enumerate(rows)]
+    check(shown, target, "blocks", f"fa_mla_{dtype}_d{head_dim}", sequences, Rules(right=0))
+
+
+@pytest.mark.parametrize(("dtype", "head_dim"), LATENT)
+def test_rows_that_kernels_cannot_read_are_copied(target, shown, dtype, head_dim):
+    q, cache = tensors(target, dtype, 1, 3, 40)
+    narrow = torch.zeros(SEQUENCES, 40, 1, 577, dtype=q.dtype, device=target.device)[..., 1:]
+    narrow.copy_(cache)
+    (out, lse), _ = target.attend(mla_decode, q, narrow, causal=False, return_softmax_lse=True)
+    sequences = [Sequence(q[b], cache[b], cache[b, ..., :512], out[b], lse[b]) for b in range(SEQUENCES)]
+    check(shown, target, "copied", f"fa_mla_{dtype}_d{head_dim}", sequences, Rules())
+
+
+@pytest.mark.parametrize(("dtype", "_head_dim"), LATENT[:1])
+def test_what_explain_says(target, dtype, _head_dim):
+    q, cache = tensors(target, dtype, 1, 16, 100)
+    found = explain(mla_decode, q, cache, num_splits=2)
+    assert (bool(found), found.path, found.splits) == (True, "latent", 2)
+    assert "100 keys" in found.reason
+
+
+@pytest.mark.parametrize(("dtype", "head_dim"), LATENT)
+def test_the_check_at_first_use(target, dtype, head_dim):
+    """It launches nothing else, and finds what is wrong."""
+    family = _remembered.Family(ARCH, dtype, head_dim, _remembered.LATENT)
+    given = (family, _latent.answer, Device(ARCH, 0), target.device)
+    problem, kernels = target.attend(_canary_latent.latent_problem, *given)
+    assert problem == ""
+    assert kernels is None or {*kernels} == {f"fa_mla_{dtype}_d{head_dim}", f"fa_combine_{dtype}"}
+
+    def zeros(*arguments):
+        return tuple(torch.zeros_like(x) for x in _latent.answer(*arguments))
+
+    wrong, _ = target.attend(_canary_latent.latent_problem, family, zeros, *given[2:])
+    assert wrong.startswith("causal: out differs by")
