@@ -26,6 +26,10 @@ struct DkDvConfig {
   bool kept_priority = false;
   bool bit_masks = false;
   bool by_element = false;
+  bool split_numbers = false;
+  bool staggered = false;
+  int tiles_at_once = 1;
+  bool late_sums = false;
   bool early_numbers = false;
   bool tight_registers = false;
   bool features = false;
@@ -46,6 +50,8 @@ struct DqConfig {
   bool interleaved = false;
   bool short_prologue = false;
   bool row_major = false;
+  bool late_numbers = false;
+  bool direct = false;
 };
 
 #pragma clang diagnostic push

@@ -101,6 +101,50 @@ FA_DEVICE void add_keys_row_major(const B& block, const BwdParams& params, int w
   }
 }
 
+// The same where loads write straight into LDS.
+template <class B>
+FA_DEVICE void add_keys_direct(const B& block, const BwdParams& params, int wave_row,
+                               const typename B::Tiles& tiles, const typename B::Q& q,
+                               const typename B::Dout& dout, typename B::Sums& sums) {
+  using Lines = typename B::Turned::Stage::Lines;
+  const typename B::Source source = block.source(params);
+  const Lines of_k(static_cast<uint32_t>(source.k.row_bytes), block.wave, block.lane);
+  const Lines of_v(static_cast<uint32_t>(source.v.row_bytes), block.wave, block.lane);
+  const auto load = [&](int of_tile, int at) {
+    const int first = here_uniform(of_tile), last = source.k.rows - 1 - first;
+    const char* const k = source.k.base + first * source.k.row_bytes;
+    const char* const v = source.v.base + first * source.v.row_bytes;
+    const LdsBytes to = block.lds + at;
+    if (last >= B::kKeys - 1) {
+      of_k.load(k, to, block.wave);
+      of_v.load(v, to + B::kValuesAt, block.wave);
+    } else {
+      of_k.load_end(k, last, to, block.wave, here(block.lane));
+      of_v.load_end(v, last, to + B::kValuesAt, block.wave, here(block.lane));
+    }
+  };
+  int at = 0;
+  load(tiles.begin, at);
+  const typename B::Numbers numbers = block.load_numbers(params, wave_row);
+  const typename B::Starts starts = block.starts(numbers);
+  for (int first = tiles.begin; first < tiles.end; first += B::kKeys) {
+    wait_for_loads();
+    tile_barrier<B::kArch>();  // the tile is there, and all waves are done with the one before it
+    const LdsBytes own = block.lds + at;
+    at = B::kTilesBytes - at;
+    if (first + B::kKeys < tiles.end) load(first + B::kKeys, at);
+    if (tiles.seen(first)) {
+      typename B::Result gradients;
+      B::template prioritise<1>();
+      block.find(gradients, own, wave_row, first, tiles, q, dout, numbers, starts);
+      const typename B::P packed = B::pack(gradients);
+      B::template prioritise<3>();
+      block.add(own, packed, sums);
+      B::template prioritise<0>();
+    }
+  }
+}
+
 // The same, with no wait for stores between the barriers: transposes are stored during the first
 // products, and the next tile's rows during the last one.
 template <class B>
@@ -204,7 +248,9 @@ FA_DEVICE void run_dq(const BwdParams& params, BwdArguments arguments, LdsBytes 
         block.template load_own<typename B::Q>(loaded(), own.q, own.scale, wave_row, block.own_area());
     const auto dout = block.template load_own<typename B::Dout>(loaded(), own.dout, 1, wave_row,
                                                                 block.own_area() + B::Q::kLdsBytes);
-    if constexpr (B::kRowMajor) {
+    if constexpr (B::kDirect) {
+      add_keys_direct(block, loaded(), wave_row, tiles, q, dout, sums);
+    } else if constexpr (B::kRowMajor) {
       add_keys_row_major(block, loaded(), wave_row, tiles, q, dout, sums);
     } else if constexpr (B::kConfig.early_rows) {
       const typename B::Numbers numbers = block.load_numbers(loaded(), wave_row);
@@ -226,22 +272,24 @@ FA_DEVICE void run_dq(BwdArguments arguments, LdsBytes lds) {
 }
 
 // Defines the kernel `name`.
-#define FA_DQ(name, dtype, head_dim)                                                                         \
-  extern "C" __attribute__((global))                                                                         \
-  __attribute__((amdgpu_flat_work_group_size(fa::dq_tile(fa::kCurrentGfx, dtype, head_dim).threads,          \
-                                             fa::dq_tile(fa::kCurrentGfx, dtype, head_dim).threads)))        \
-  __attribute__((amdgpu_waves_per_eu(fa::dq_config(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void  \
-  name(const fa::BwdParams) {                                                                                \
-    const fa::BwdArguments arguments = fa::backward_arguments();                                             \
-    using Plain = fa::DqBlock<fa::kCurrentGfx, dtype, head_dim, false>;                                      \
-    using Featured = fa::DqBlock<fa::kCurrentGfx, dtype, head_dim, true>;                                    \
-    __attribute__((shared, aligned(16))) static char lds[fa::larger(Plain::kLdsBytes, Featured::kLdsBytes)]; \
-    if (fa::is_featured<Plain::kConfig.short_prologue>(arguments)) {                                         \
-      fa::run_dq<Featured>(arguments, (fa::LdsBytes)lds);                                                    \
-      asm volatile("; keeps the ends of the two apart, which must not share registers");                     \
-    } else {                                                                                                 \
-      fa::run_dq<Plain>(arguments, (fa::LdsBytes)lds);                                                       \
-    }                                                                                                        \
+#define FA_DQ(name, dtype, head_dim)                                                                        \
+  extern "C" __attribute__((global))                                                                        \
+  __attribute__((amdgpu_flat_work_group_size(fa::dq_tile(fa::kCurrentGfx, dtype, head_dim).threads,         \
+                                             fa::dq_tile(fa::kCurrentGfx, dtype, head_dim).threads)))       \
+  __attribute__((amdgpu_waves_per_eu(fa::dq_config(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void \
+  name(const fa::BwdParams) {                                                                               \
+    const fa::BwdArguments arguments = fa::backward_arguments();                                            \
+    using Plain = fa::DqBlock<fa::kCurrentGfx, dtype, head_dim, false>;                                     \
+    using Featured = fa::DqBlock<fa::kCurrentGfx, dtype, head_dim, true>;                                   \
+    __attribute__((                                                                                         \
+        shared,                                                                                             \
+        aligned(Plain::kLdsAlignment))) static char lds[fa::larger(Plain::kLdsBytes, Featured::kLdsBytes)]; \
+    if (fa::is_featured<Plain::kConfig.short_prologue>(arguments)) {                                        \
+      fa::run_dq<Featured>(arguments, (fa::LdsBytes)lds);                                                   \
+      asm volatile("; keeps the ends of the two apart, which must not share registers");                    \
+    } else {                                                                                                \
+      fa::run_dq<Plain>(arguments, (fa::LdsBytes)lds);                                                      \
+    }                                                                                                       \
   }
 
 }  // namespace fa

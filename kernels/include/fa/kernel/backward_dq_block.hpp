@@ -4,9 +4,9 @@
 
 #include "fa/kernel/backward_block.hpp"
 #include "fa/kernel/backward_dq_both.hpp"
-#include "fa/kernel/scoring.hpp"
+#include "fa/kernel/backward_dq_scores.hpp"
+#include "fa/tile/direct.hpp"
 #include "fa/tile/dropout.hpp"
-#include "fa/tile/turned.hpp"
 
 namespace fa {
 
@@ -35,7 +35,17 @@ struct DqBlock {
   // With `row_major` K is in LDS once, and turned as it is read.
   static constexpr bool kRowMajor = kConfig.row_major;
   static_assert(!kRowMajor || kTraits.transposed_reads, "tiles.toml: the ISA has no reads that transpose");
-  using Turned = TurnedStage<Unit, kKeys, kHeadDim, kTile.threads>;
+  // With `direct`, loads write straight into LDS.
+  static constexpr bool kDirect = kConfig.direct;
+  static_assert(!kDirect || (kRowMajor && kTraits.direct_loads), "tiles.toml: direct needs both");
+  template <bool>
+  struct DirectTiles {
+    using Stage = DirectStage<Unit, kKeys, kHeadDim, kTile.threads, true>;
+    using Tile = typename Stage::Tile;
+    static constexpr int kBytes = Tile::kBytes;
+  };
+  using Turned = typename ChoiceOf<kDirect, DirectTiles<kDirect>,
+                                   TurnedStage<Unit, kKeys, kHeadDim, kTile.threads>>::Type;
   using Keys =
       Choice<kRowMajor, Turned, TransposedStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded, 1, false>>;
   using Values = Choice<kRowMajor, Turned, KeyStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded>>;
@@ -56,6 +66,8 @@ struct DqBlock {
   static constexpr int kOwnAt = (kRowMajor ? 2 : 1) * kTilesBytes;
   static constexpr int kOwnBytes = Q::kLdsBytes + Dout::kLdsBytes + Operand::kLdsBytes;  // of a wave
   static constexpr int kLdsBytes = kOwnAt + kConfig.waves * kOwnBytes;
+  // Of addresses of which a bit is flipped (tile/direct.hpp).
+  static constexpr int kLdsAlignment = kDirect ? 64 : 16;
   static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
   static_assert(Unit::kN == kTraits.step_columns, "archs/isas.toml has another number of columns");
   static_assert(kTile.threads == kConfig.waves * kTraits.wave, "tiles.toml: both loops need the same waves");
@@ -74,7 +86,9 @@ struct DqBlock {
 
   // What the two products start from, in registers of matrix results: an instruction reads it there, and
   // nothing is copied.
-  static constexpr bool kKeepsStarts = kConfig.interleaved && !kFeatured;
+  static constexpr bool kKeepsStarts = kConfig.interleaved && !kFeatured && !kConfig.late_numbers;
+  // Or they start from zero, and what is subtracted comes with what follows.
+  static constexpr bool kLateNumbers = kConfig.late_numbers && !kFeatured;
   struct Starts {
     Result s, dp;
   };
@@ -160,7 +174,7 @@ struct DqBlock {
         delta = inside ? params.delta[at + row] : 0;
       }
       lse = Scoring::shift<kDType>(lse);
-      numbers.lse[c] = kFeatured ? lse : -lse / factor;
+      numbers.lse[c] = kFeatured ? lse : kLateNumbers ? -lse : -lse / factor;
       numbers.delta[c] = kFeatured ? delta : -delta;
     }
     return numbers;
@@ -174,6 +188,9 @@ struct DqBlock {
     if constexpr (kKeepsStarts) {
       s[0] = starts.s[0], dp[0] = starts.dp[0];
       multiply_both(*this, at, s, dp, q, dout);
+    } else if constexpr (kLateNumbers) {
+      s[0] = {}, dp[0] = {};
+      multiply_both(*this, at, s, dp, q, dout, numbers.lse[0]);
     } else if constexpr (!kConfig.interleaved) {
       begin(s, numbers.lse);
       multiply_rows<Unit, typename Keys::RowTile, kSteps, kConfig.steps_at_once, kAhead>(
@@ -187,11 +204,18 @@ struct DqBlock {
       multiply_both(*this, at, s, dp, q, dout);
     }
     if constexpr (kFeatured) {
-      gradients_of_scores(s, dp, wave_row, first, numbers, bits);
+      gradients_of_scores(*this, s, dp, wave_row, first, numbers, bits);
     } else if constexpr (!kConfig.interleaved) {
       each(dp, [&](float x, int c, int f) {
         return __builtin_amdgcn_exp2f(element<Unit>(s, c, f) * factor) * x;
       });
+    } else if constexpr (kLateNumbers) {
+#pragma unroll
+      for (int f = 0; f < P::kHeld; f += 2) {
+        const f32x2 dp_less = f32x2{dp[0][f], dp[0][f + 1]} + numbers.delta[0];
+        const f32x2 both = f32x2{s[0][f], s[0][f + 1]} * dp_less;
+        dp[0][f] = both[0], dp[0][f + 1] = both[1];
+      }
     } else {
       each(dp, [&](float x, int c, int f) { return element<Unit>(s, c, f) * x; });
     }
@@ -205,7 +229,7 @@ struct DqBlock {
   FA_DEVICE void add(LdsBytes at, const P& packed, Sums& sums) const {
     const Operand operand(own_area() + Q::kLdsBytes + Dout::kLdsBytes, lane, packed);
     if constexpr (kRowMajor) {
-      const typename Turned::Turned turned(at, reader());
+      const auto turned = turned_keys(at);
       const auto read = [&](int j) { return turned.read(j / kSumSteps, j % kSumSteps); };
       const auto multiply = [&](int j, const typename Unit::A& a) {
         Unit::multiply(sums[j % kSumSteps], a, operand.operand(j / kSumSteps));
@@ -214,6 +238,15 @@ struct DqBlock {
     } else {
       multiply_transposed<Unit, typename Keys::TransposedTile, kSumSteps, kConfig.steps_at_once, kAhead>(
           sums, Keys::transposed_of(at, 0), operand, reader());
+    }
+  }
+
+  FA_DEVICE auto turned_keys(LdsBytes at) const {
+    if constexpr (kDirect) {
+      using Tile = typename Turned::Stage::Turned;
+      return Tile(at + Tile::offset(reader()));
+    } else {
+      return typename Turned::Turned(at, reader());
     }
   }
 
@@ -227,39 +260,6 @@ struct DqBlock {
     if constexpr (!kFeatured && kFragments) return;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) Unit::settle(result[step]);
-  }
-
-  // dS in the place of dP.
-  FA_DEVICE void gradients_of_scores(Result& s, Result& dp, int wave_row, int first, const Numbers& numbers,
-                                     uint32_t bits) const {
-    // On the path without ALiBi the compiler leaves one wait state too few between the last matrix
-    // instruction and what reads its result (LLVM 22; the static checks find it).  It does not count these.
-    if constexpr (traits(kGfx).unit == MatrixUnit::mfma) asm volatile("s_nop 1");
-    const Scoring scoring(loaded_here(arguments), batch, head);
-    float distance[kColumns];
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c) {
-      distance[c] = static_cast<float>(first + Unit::held_begin(lane, kKeys) -
-                                       visible.diagonal(wave_row + Unit::column(lane, c)));
-    }
-    if (scoring.drops()) {
-      in_order(dp, [&](float x, int c, int f) {
-        const int all = static_cast<int>(bits << (32 - Drop::kBits + c * Drop::kHeld + f)) >> 31;
-        return __builtin_bit_cast(float, __builtin_bit_cast(int, x* scoring.kept) & all);
-      });
-    }
-    scoring.cap([&](const auto& action) { in_order(s, action); });
-    if (scoring.caps()) {
-      in_order(dp, [&](float x, int c, int f) {
-        return (x - numbers.delta[c]) * scoring.cap_derivative(element<Unit>(s, c, f));
-      });
-    } else {
-      in_order(dp, [&](float x, int c, int) { return x - numbers.delta[c]; });
-    }
-    in_order(dp, [&](float x, int c, int f) {
-      const float away = distance[c] + static_cast<float>(Unit::held_step(f));
-      return x * scoring.probability(element<Unit>(s, c, f), away, numbers.lse[c]);
-    });
   }
 
   FA_DEVICE uint32_t kept(int wave_row, int first) const {
