@@ -54,12 +54,12 @@ FORWARD = (
     *("waves", "keys", "waves_per_simd", "query_steps", "schedule", "steps_at_once", "prefetch"),
     *("value_lanes", "compares_at_once", "padded_tiles", "dual_issue", "scalar_scale"),
     *("identity_shortcuts", "buffer_stores", "half_stores", "short_prologue"),
-    *("out_first", "plain_exponents", "two_sums", "half_tiles"),
+    *("out_first", "plain_exponents", "two_sums"),
 )
 BY_KEYS = (
     *("pairs", "queries", "waves_per_simd", "column_blocks", "own_steps", "steps_at_once", "padded_tiles"),
     *("prefetch", "overlaid", "early_rows", "ping_pong", "row_major", "early_operands", "kept_zeros"),
-    *("kept_priority", "bit_masks", "by_element", "split_numbers", "staggered", "tiles_at_once", "late_sums"),
+    *("kept_priority", "bit_masks", "by_element", "staggered", "tiles_at_once"),
 )
 BY_QUERIES = (
     *("waves", "keys", "waves_per_simd", "q_steps", "dout_steps", "steps_at_once", "padded_tiles"),
@@ -87,8 +87,8 @@ SWITCHES = (
         "interleaved",
         "short_prologue",
     ),
-    *("row_major", "early_mask", "out_first", "plain_exponents", "two_sums", "split_numbers", "staggered"),
-    *("late_numbers", "direct", "half_tiles", "late_sums"),
+    *("row_major", "early_mask", "out_first", "plain_exponents", "two_sums", "staggered"),
+    *("late_numbers", "direct"),
 )
 CHOICES = {
     "loop": LOOPS,
@@ -105,8 +105,6 @@ WITH = {
     "early_operands": ("ping_pong", "prefetch"),
     **dict.fromkeys(("early_numbers", "kept_zeros", "kept_priority", "tight_registers"), ("ping_pong",)),
     "staggered": ("ping_pong", "row_major", "prefetch"),
-    "late_sums": ("staggered",),
-    "split_numbers": ("ping_pong",),
     "late_numbers": ("interleaved",),
     "direct": ("row_major",),
 }

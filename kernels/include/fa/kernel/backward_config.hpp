@@ -26,10 +26,8 @@ struct DkDvConfig {
   bool kept_priority = false;
   bool bit_masks = false;
   bool by_element = false;
-  bool split_numbers = false;
   bool staggered = false;
   int tiles_at_once = 1;
-  bool late_sums = false;
   bool early_numbers = false;
   bool tight_registers = false;
   bool features = false;

@@ -12,11 +12,7 @@ FA_DEVICE void begin(const B& block, typename B::Result& result, float own_term 
   using Unit = typename B::Unit;
   if constexpr (B::kOwnNumbers) {
     static_assert(B::kSteps == 1, "a lane has one row");
-    if constexpr (B::kConfig.split_numbers) {
-      result[0] = Unit::broadcast_split(own_term, B::kConfig.kept_zeros ? zeros : Unit::zero());
-    } else {
-      result[0] = Unit::broadcast_sums(own_term, B::kConfig.kept_zeros ? zeros : Unit::zero());
-    }
+    result[0] = Unit::broadcast_sums(own_term, B::kConfig.kept_zeros ? zeros : Unit::zero());
   } else if constexpr (B::kFeatured) {
 #pragma unroll
     for (int step = 0; step < B::kSteps; ++step) {

@@ -110,10 +110,10 @@ FA_DEVICE void add_keys_direct(const B& block, const BwdParams& params, int wave
   const typename B::Source source = block.source(params);
   const Lines of_k(static_cast<uint32_t>(source.k.row_bytes), block.wave, block.lane);
   const Lines of_v(static_cast<uint32_t>(source.v.row_bytes), block.wave, block.lane);
-  const auto load = [&](int of_tile, int at) {
-    const int first = here_uniform(of_tile), last = source.k.rows - 1 - first;
-    const char* const k = source.k.base + first * source.k.row_bytes;
-    const char* const v = source.v.base + first * source.v.row_bytes;
+  const char* k = source.k.base + tiles.begin * source.k.row_bytes;
+  const char* v = source.v.base + tiles.begin * source.v.row_bytes;
+  int last = source.k.rows - 1 - tiles.begin;  // counted from the next tile on
+  const auto load = [&](int at) {
     const LdsBytes to = block.lds + at;
     if (last >= B::kKeys - 1) {
       of_k.load(k, to, block.wave);
@@ -122,9 +122,12 @@ FA_DEVICE void add_keys_direct(const B& block, const BwdParams& params, int wave
       of_k.load_end(k, last, to, block.wave, here(block.lane));
       of_v.load_end(v, last, to + B::kValuesAt, block.wave, here(block.lane));
     }
+    k += static_cast<uint64_t>(of_k.row_bytes) * B::kKeys,
+        v += static_cast<uint64_t>(of_v.row_bytes) * B::kKeys;
+    last -= B::kKeys;
   };
   int at = 0;
-  load(tiles.begin, at);
+  load(at);
   const typename B::Numbers numbers = block.load_numbers(params, wave_row);
   const typename B::Starts starts = block.starts(numbers);
   for (int first = tiles.begin; first < tiles.end; first += B::kKeys) {
@@ -132,7 +135,7 @@ FA_DEVICE void add_keys_direct(const B& block, const BwdParams& params, int wave
     tile_barrier<B::kArch>();  // the tile is there, and all waves are done with the one before it
     const LdsBytes own = block.lds + at;
     at = B::kTilesBytes - at;
-    if (first + B::kKeys < tiles.end) load(first + B::kKeys, at);
+    if (first + B::kKeys < tiles.end) load(at);
     if (tiles.seen(first)) {
       typename B::Result gradients;
       B::template prioritise<1>();

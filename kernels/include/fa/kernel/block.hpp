@@ -168,8 +168,6 @@ struct Block {
   // Unrolled, the loads of head dims 96 and 192 take more registers than there are.
   static constexpr bool kUnrolls = kTraits.unit != MatrixUnit::dot2 || (kHeadDim & (kHeadDim - 1)) == 0;
 
-  // Whether products and softmax are of half a tile at a time.
-  static constexpr bool kHalves = kConfig.half_tiles && kScoreSteps == 2;
   // LDS: K tile, V tile, packed Q (shared by all waves), then each wave's own Q and P.
   static constexpr int kWaveQueryLds = kPacked ? 0 : Q::kLdsBytes;
   static constexpr int kWaveLds = kWaveQueryLds + P::kLdsBytes;
@@ -186,16 +184,14 @@ struct Block {
   // Keys [begin, end) of the block's tiles, those that the wave sees, and those that all its rows see.
   struct Tiles : TileBounds {
     // As the sign of a number: two comparisons take five scalar instructions more.
-    FA_DEVICE int seen_sign(int first, int keys = kKeys) const {
-      return (first - wave_end) & (wave_begin - keys - first);
-    }
+    FA_DEVICE int seen_sign(int first) const { return (first - wave_end) & (wave_begin - kKeys - first); }
     FA_DEVICE bool seen(int first) const {
       if (kConfig.short_prologue) return seen_sign(first) < 0;
       return first < wave_end && first + kKeys > wave_begin;
     }
     // Negative where a key of the tile is hidden from one of the wave's rows.
-    FA_DEVICE int hidden(int first, int keys = kKeys) const {
-      return (first - unmasked_begin) | (unmasked_end - keys - first);
+    FA_DEVICE int hidden(int first) const {
+      return (first - unmasked_begin) | (unmasked_end - kKeys - first);
     }
   };
 

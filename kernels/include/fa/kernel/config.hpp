@@ -49,7 +49,6 @@ struct FwdConfig {
   bool out_first = false;
   bool plain_exponents = false;
   bool two_sums = false;
-  bool half_tiles = false;
   bool early_mask = false;
   int slices = 1;
 };

@@ -11,7 +11,7 @@
 #include "fa/arch/current.hpp"
 #include "fa/kernel/block.hpp"
 #include "fa/kernel/dense_mask.hpp"
-#include "fa/kernel/direct_slots.hpp"
+#include "fa/kernel/direct.hpp"
 #include "fa/kernel/epilogue.hpp"
 #include "fa/kernel/features.hpp"
 #include "fa/kernel/products.hpp"
@@ -115,8 +115,7 @@ FA_DEVICE bool attend(const B& block, int block_row) {
       const typename B::Q query = load_query(block, wave_row, convert);
       hasten_no_more<B>();
       clear<B, true>(o);
-      const auto mask = [&](auto& s, int of_tile) {
-        constexpr int kSteps = sizeof(s) / sizeof(s[0]);
+      const auto mask = [&](Scores& s, int of_tile) {
         const int first = here_uniform(of_tile);  // or what follows from it takes registers through the loop
         if constexpr (B::kMasked) {
           const Flag needed = shown.needs_mask(first);
@@ -124,21 +123,15 @@ FA_DEVICE bool attend(const B& block, int block_row) {
           given.begin(none, first, needed);
           given.apply(s, first, none, needed);
         }
-        if (first < tiles.unmasked_begin) {
-          mask_begin<B, kSteps>(block, mask_of(block), s, first, wave_row);
-        }
-        if (first + kSteps * Unit::kM > tiles.unmasked_end) {
-          mask_end<B, kSteps>(block, mask_of(block), s, first, wave_row);
-        }
+        if (first < tiles.unmasked_begin) mask_begin(block, mask_of(block), s, first, wave_row);
+        if (first + B::kKeys > tiles.unmasked_end) mask_end(block, mask_of(block), s, first, wave_row);
       };
       if constexpr (B::kSlots) {
         direct_slots(block, tiles, moves, query, o, softmax, mask);
       } else {
-        direct(block, tiles, moves, query, o, [&](auto& s, int first) {
-          constexpr int kSteps = sizeof(s) / sizeof(s[0]);
-          softmax.template update<B::kOutSteps, kSteps>(
-              s, o, block.reader(), B::kMasked ? -1 : tiles.hidden(first, kSteps * Unit::kM),
-              [&] { mask(s, first); });
+        direct(block, tiles, moves, query, o, [&](Scores& s, int first) {
+          softmax.template update<B::kOutSteps>(s, o, block.reader(), B::kMasked ? -1 : tiles.hidden(first),
+                                                [&] { mask(s, first); });
         });
       }
     }

@@ -156,8 +156,8 @@ FA_DEVICE void add_turned_values(const TurnedValues<B>& values, const typename B
 }
 
 // Scores of column c become -inf where not `seen(key)`, `key` counted from the lane's first.
-template <class B, int kSteps, class Seen>
-FA_DEVICE void mask_column(typename B::Unit::C* s, int c, Seen seen) {
+template <class B, class Seen>
+FA_DEVICE void mask_column(typename B::Scores& s, int c, Seen seen) {
   using Unit = typename B::Unit;
   // CDNA has to wait between a comparison and what it selects, so a few comparisons come first, each kept in
   // scalar registers of its own.
@@ -173,7 +173,7 @@ FA_DEVICE void mask_column(typename B::Unit::C* s, int c, Seen seen) {
   const auto in_scalars = [](bool condition) { return condition; };
 #endif
 #pragma unroll
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < B::kScoreSteps; ++step) {
     Unit::hold(s[step]);
 #pragma unroll
     for (int first = 0; first < Unit::kRows; first += kAtOnce) {
@@ -205,29 +205,29 @@ FA_DEVICE decltype(auto) mask_of(const B& block) {
   }
 }
 
-// Hides keys before begin(query) of each row, in kSteps of a tile's steps.
-template <class B, int kSteps = B::kScoreSteps>
-FA_DEVICE void mask_begin(const B& block, const Visibility& visible, typename B::Unit::C* s, int first,
+// Hides keys before begin(query) of each row.
+template <class B>
+FA_DEVICE void mask_begin(const B& block, const Visibility& visible, typename B::Scores& s, int first,
                           int wave_row) {
   using Unit = typename B::Unit;
 #pragma unroll
   for (int c = 0; c < Unit::kColumns; ++c) {
     const int query = block.query_of(wave_row + here(Unit::column(block.lane, c)));
     const int left = visible.begin(query) - first - Unit::held_begin(block.reader(), B::kKeys);
-    mask_column<B, kSteps>(s, c, [=](int key) { return key >= left; });
+    mask_column<B>(s, c, [=](int key) { return key >= left; });
   }
 }
 
 // Hides keys from end(query) of each row on.
-template <class B, int kSteps = B::kScoreSteps>
-FA_DEVICE void mask_end(const B& block, const Visibility& visible, typename B::Unit::C* s, int first,
+template <class B>
+FA_DEVICE void mask_end(const B& block, const Visibility& visible, typename B::Scores& s, int first,
                         int wave_row) {
   using Unit = typename B::Unit;
 #pragma unroll
   for (int c = 0; c < Unit::kColumns; ++c) {
     const int query = block.query_of(wave_row + here(Unit::column(block.lane, c)));
     const int left = visible.end(query) - first - Unit::held_begin(block.reader(), B::kKeys);
-    mask_column<B, kSteps>(s, c, [=](int key) { return key < left; });
+    mask_column<B>(s, c, [=](int key) { return key < left; });
   }
 }
 

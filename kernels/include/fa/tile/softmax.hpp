@@ -57,20 +57,20 @@ struct Softmax {
 #endif
   }
 
-  // Takes the scores of kOf * kM keys in and gives their exponentials back in place; kOut steps of O
+  // Takes the scores of kSteps * kM keys in and gives their exponentials back in place; kOut steps of O
   // are rescaled.  `hidden`: negative where `mask()` has to hide some of the keys.  Few tiles need a
   // correction or, with `far`, a subtraction, so one branch is for both: a comparison with NaN always asks
   // for it.
-  template <int kOut, int kOf = kSteps, class Mask>
+  template <int kOut, class Mask>
   FA_DEVICE void update(C* s, C* o, int lane, int hidden, const Mask& mask) {
     float highest[kColumns];
     if (hidden < 0) mask();
     const float limit = __builtin_bit_cast(float, __builtin_bit_cast(int, slack) | far);
-    if (any_lane<Unit::kWave>(rises<kOf>(highest, s, limit))) {
-      if (any_lane<Unit::kWave>(rises<kOf>(highest, s, slack))) raise<kOut>(highest, o, lane);
-      if (far != 0) subtract_top<kOf>(s);
+    if (any_lane<Unit::kWave>(rises(highest, s, limit))) {
+      if (any_lane<Unit::kWave>(rises(highest, s, slack))) raise<kOut>(highest, o, lane);
+      if (far != 0) subtract_top(s);
     }
-    exponentiate<kOf>(s);
+    exponentiate(s);
   }
 
   // The parts of `update`, for loops that put them between matrix instructions; of one column.
@@ -137,10 +137,9 @@ struct Softmax {
   }
 
  private:
-  // These are of kOf steps of a tile.
-  template <int kOf>
+  static constexpr int kElements = kSteps * Unit::kRows;  // of a column
+
   FA_DEVICE void exponentiate(C* s) {
-    constexpr int kElements = kOf * Unit::kRows;  // of a column
     static_assert(kColumns == 1, "neighbours belong to one column");
     if constexpr (kPlain) {
 #pragma unroll
@@ -150,11 +149,12 @@ struct Softmax {
       }
     } else {
 #pragma unroll
-      for (int step = 0; step < kOf; ++step) s[step] = __builtin_elementwise_fma(s[step], C(c), C(offset[0]));
+      for (int step = 0; step < kSteps; ++step)
+        s[step] = __builtin_elementwise_fma(s[step], C(c), C(offset[0]));
       // Near a matrix instruction the compiler would split pairs of them again.
       if constexpr (Unit::kPackedFp32) {
 #pragma unroll
-        for (int step = 0; step < kOf; ++step) Unit::settle(s[step]);
+        for (int step = 0; step < kSteps; ++step) Unit::settle(s[step]);
       }
     }
     f32x2 pair = {}, other = {};
@@ -181,22 +181,20 @@ struct Softmax {
   }
 
   // Each column's maximum in this lane, and whether one has risen by more than `limit`.
-  template <int kOf>
   FA_DEVICE bool rises(float* highest, const C* s, float limit) const {
     bool higher = false;
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
-      highest[column] = own_maximum<kOf>(top[column], s, column);
+      highest[column] = own_maximum(top[column], s, column);
       higher |= !(highest[column] <= top[column] + limit);
     }
     return higher;
   }
 
   // Starts from `highest`, which a maximum of three takes along at no cost.
-  template <int kOf>
   FA_DEVICE static float own_maximum(float highest, const C* s, int column) {
 #pragma unroll
-    for (int f = 0; f < kOf * Unit::kRows; ++f) {
+    for (int f = 0; f < kSteps * Unit::kRows; ++f) {
       highest = __builtin_fmaxf(highest, s[f / Unit::kRows][f % Unit::kRows * kColumns + column]);
     }
     return highest;
@@ -238,13 +236,12 @@ struct Softmax {
     return factor;
   }
 
-  template <int kOf = kSteps>
   FA_DEVICE void subtract_top(C* s) const {
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
       const float subtracted = top[column] == kNone ? 0 : top[column];
 #pragma unroll
-      for (int f = 0; f < kOf * Unit::kRows; ++f) {
+      for (int f = 0; f < kSteps * Unit::kRows; ++f) {
         s[f / Unit::kRows][f % Unit::kRows * kColumns + column] -= subtracted;
       }
     }
