@@ -179,7 +179,7 @@ def test_a_kernel_that_waits_less_is_found(kernels_of, arch, pattern):
 
 
 # gfx950's kernels that have loads straight into LDS, with both dtypes.
-DIRECT = re.compile(r"fa_(fwd|bwd_dkdv|bwd_dq)_(fp16|bf16)_d(64|128)$")
+DIRECT = re.compile(r"fa_((fwd|bwd_dkdv|bwd_dq)_(fp16|bf16)_d(64|128)|bwd_fused_(fp16|bf16)_d128)$")
 
 
 def loads_into_lds(kernel):

@@ -83,19 +83,11 @@ struct DqPart {
   }
 
   // Adds what the tile of queries from `first` on gets from the workgroup's keys.  `interleave(gap)`: see
-  // read_ahead.
+  // read_ahead.  `at`: where its gradients of scores are, beyond the first place for these.
   template <class Interleave>
-  FA_DEVICE void add(const B& block, float* sums, int first, const Interleave& interleave,
-                     int scores = 0) const {
-    give(block, sums, first, find(block, interleave, scores));
-  }
-
-  // The same in parts: the product, of what is `scores` bytes beyond the first place of gradients of scores,
-  // and the additions.
-  template <class Interleave>
-  FA_DEVICE typename Unit::C find(const B& block, const Interleave& interleave, int scores) const {
+  FA_DEVICE void add(const B& block, float* sums, int first, const Interleave& interleave, int at = 0) const {
     typename Unit::C sum = Unit::zero();
-    const LdsBytes tile = Scores::Tile::period(block.scores() + scores, row_step());
+    const LdsBytes tile = Scores::Tile::period(block.scores() + at, row_step());
     const auto read = [&] {
       if constexpr (B::kPingPong) {
         const typename Scores::Tile::template Row<typename Unit::A> row(tile, Unit::a_row(block.lane),
@@ -128,9 +120,6 @@ struct DqPart {
       read_ahead<kKeySteps, B::kConfig.prefetch>(read, multiply, interleave);
     }
     Unit::settle(sum);
-    return sum;
-  }
-  FA_DEVICE void give(const B& block, float* sums, int first, const typename Unit::C& sum) const {
     float* to = sums + static_cast<int64_t>(first / Unit::kM * B::kSumSteps) * (Unit::kM * Unit::kN);
     // Opaque, or the lane's part of the address is added to it once for all tiles, in vector registers.
     if constexpr (!B::kPingPong) asm volatile("" : "+s"(to));

@@ -99,11 +99,6 @@ struct NoDq {
   FA_DEVICE float* sums_of(const B&, const BwdParams&, int) const { return nullptr; }
   template <class Interleave>
   FA_DEVICE void add(const B&, float*, int, const Interleave&, int = 0) const {}
-  template <class Interleave>
-  FA_DEVICE typename B::Unit::C find(const B&, const Interleave&, int) const {
-    return {};
-  }
-  FA_DEVICE void give(const B&, float*, int, const typename B::Unit::C&) const {}
 };
 
 // Adds what one head of q gives to the sums of a wave's keys, and what the keys give to that head's dQ.

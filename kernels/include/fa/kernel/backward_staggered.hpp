@@ -5,8 +5,7 @@
 //   waves with V    dP and dS of the tiles before these, dK; and all loads
 //
 // A turn has B::kAtOnce tiles and one barrier.  Three sets of tiles take turns in LDS, and two of P and dS.
-// Turns go through all heads of q without a pause.  What prepares the next turn is done while the first
-// product is formed.
+// Turns go through all heads of q without a pause.
 #pragma once
 
 #include "fa/kernel/backward_ping_pong.hpp"
@@ -43,11 +42,17 @@ struct Staggered {
     return {tiles.masked_flag(first).sign | (block.sequence.seqlen_q - first - B::kQueries)};
   }
 
-  // A wave's work on a tile; `at` is its set.  `meanwhile()` is done behind the first product.
+  // A wave's work on a tile; `at` is its set.  `meanwhile()` is done behind the first product; with
+  // dQ, before all.
   template <class Term, class Meanwhile>
   FA_DEVICE void find(int first, const Term& term, int at, int odd, int tile,
                       const Meanwhile& meanwhile) const {
     const bool of_weights = block.is(Role::weights);
+    if constexpr (B::kWithDq) {
+      // First: the loads that this turn waits for in its end, and the additions, for which it would wait too.
+      meanwhile();
+      if (of_weights && dq_sums.adds(tiles, tile)) add_to_dq(odd, tile);
+    }
     if (tiles.seen_flag(first)) {
       typename B::Result result;
       RowOperands operands(Rows(rows + at).beyond(tile * Stage::kTilesBytes));
@@ -56,7 +61,7 @@ struct Staggered {
       operands.template multiply<B::Own::kSteps>(result, own);
       Unit::pin(result[0]);
       TurnedOperands turned_operands(Turned(turned + at).beyond(tile * Stage::kTilesBytes));
-      meanwhile();
+      if constexpr (!B::kWithDq) meanwhile();
       typename B::P packed;
       if (of_weights) {
         packed = weights(result, first, odd, tile);
@@ -68,44 +73,32 @@ struct Staggered {
       turned_operands.template multiply<B::Operand::kSteps>(sums, operand);
       __builtin_amdgcn_s_setprio(0);
     } else {
-      meanwhile();
+      if constexpr (!B::kWithDq) meanwhile();
       if constexpr (B::kWithDq) {
-        if (!of_weights) {
-          leave_nothing(odd ^ 1, tile);
-        } else if (dq_sums.adds(tiles, tile)) {
-          add_to_dq(odd, tile, Nothing());
-        }
+        if (!of_weights) leave_nothing(odd ^ 1, tile);
       }
     }
   }
 
-  // P of a tile, and dQ of a tile of two turns before.
+  // P of a tile.
   FA_DEVICE typename B::P weights(const typename B::Result& result, int first, int odd, int tile) const {
     Exponentials<B> scores(result);
-    if constexpr (B::kWithDq) {
-      if (dq_sums.adds(tiles, tile)) {
-        add_to_dq(odd, tile, [&](int gap) { scores.part(block, gap, Dq::gaps()); });
-      } else {
-        scores.part(block, 0, 1);
-      }
-    } else {
-      if constexpr (!B::kConfig.kept_priority) __builtin_amdgcn_s_setprio(1);
-      scores.part(block, 0, 1);
-    }
+    __builtin_amdgcn_s_setprio(1);
+    scores.part(block, 0, 1);
     if (masked(first)) mask(block, scores.s.result, first, wave_key);
     const typename B::P packed = B::P::of([&](int, int f) { return element<Unit>(scores.s.result, 0, f); });
     B::Exchange::write(block.exchange(0) + exchange_at(odd, tile), block.lane, packed);
     return packed;
   }
-  template <class Interleave>
-  FA_DEVICE void add_to_dq(int odd, int tile, const Interleave& interleave) const {
-    dq.add(block, dq_sums.of(tile), 0, interleave, scores_at(odd, tile));
+  FA_DEVICE void add_to_dq(int odd, int tile) const {
+    dq.add(block, dq_sums.of(tile), 0, Nothing(), scores_at(odd, tile));
   }
 
   // dS of a tile.
   FA_DEVICE typename B::P gradients(const typename B::Result& result, int first, int odd, int tile) const {
     const typename B::P given = B::Exchange::read(block.exchange(0) + exchange_at(odd, tile), block.lane);
-    if constexpr (!B::kConfig.kept_priority) __builtin_amdgcn_s_setprio(1);
+    // Where dS is also handed on, the other wave waits for it.
+    __builtin_amdgcn_s_setprio(B::kWithDq ? 2 : 1);
     Worked<B> copy(result);
     typename B::P packed = gradients_of(block, given, copy.result, 0, first, wave_key, masked(first));
     leave(packed, odd, tile);
