@@ -43,6 +43,7 @@ class Tile:
     prefetch: int = 0
     value_lanes: int = 1
     slices: int = 1
+    tiles_at_once: int = 1
     compares_at_once: int = 1
     switches: tuple[str, ...] = ()
 
@@ -62,11 +63,11 @@ LATENT = (
 BY_KEYS = (
     *("pairs", "queries", "waves_per_simd", "column_blocks", "own_steps", "steps_at_once", "padded_tiles"),
     *("prefetch", "overlaid", "early_rows", "ping_pong", "row_major", "early_operands", "kept_zeros"),
-    *("kept_priority", "bit_masks", "by_element"),
+    *("kept_priority", "bit_masks", "by_element", "staggered", "tiles_at_once"),
 )
 BY_QUERIES = (
     *("waves", "keys", "waves_per_simd", "q_steps", "dout_steps", "steps_at_once", "padded_tiles"),
-    *("prefetch", "early_rows", "interleaved", "short_prologue", "row_major"),
+    *("prefetch", "early_rows", "interleaved", "short_prologue", "row_major", "late_numbers", "direct"),
 )
 SETS: Mapping[str, tuple[str, ...]] = {
     "fwd": FORWARD,
@@ -96,7 +97,8 @@ SWITCHES = (
         "interleaved",
         "short_prologue",
     ),
-    *("row_major", "early_mask", "out_first", "plain_exponents", "two_sums"),
+    *("row_major", "early_mask", "out_first", "plain_exponents", "two_sums", "staggered"),
+    *("late_numbers", "direct"),
 )
 CHOICES = {
     "loop": LOOPS,
@@ -112,6 +114,9 @@ WITH = {
     "interleaved": ("prefetch",),
     "early_operands": ("ping_pong", "prefetch"),
     **dict.fromkeys(("early_numbers", "kept_zeros", "kept_priority", "tight_registers"), ("ping_pong",)),
+    "staggered": ("ping_pong", "row_major", "prefetch"),
+    "late_numbers": ("interleaved",),
+    "direct": ("row_major",),
 }
 # Which fields a row cannot do without.
 NEEDED = ("waves", "pairs", "keys", "queries", "schedule", "slices")

@@ -184,6 +184,7 @@ BY_KEYS = "{ head_dim = 64, pairs = 4, queries = 32, waves_per_simd = 2"
         ('switches = ["early_numbers"]', "early_numbers without ping_pong"),
         ('switches = ["kept_zeros"]', "kept_zeros without ping_pong"),
         ('switches = ["tight_registers"]', "tight_registers without ping_pong"),
+        ('prefetch = 3, switches = ["ping_pong", "staggered"]', "staggered without row_major"),
         ('switches = ["early_rows", "ping_pong"]', "ping_pong and early_rows: choose one loop"),
     ],
 )

@@ -26,6 +26,8 @@ struct DkDvConfig {
   bool kept_priority = false;
   bool bit_masks = false;
   bool by_element = false;
+  bool staggered = false;
+  int tiles_at_once = 1;
   bool early_numbers = false;
   bool tight_registers = false;
   bool early_mask = false;
@@ -48,6 +50,8 @@ struct DqConfig {
   bool short_prologue = false;
   bool row_major = false;
   bool early_mask = false;
+  bool late_numbers = false;
+  bool direct = false;
 };
 
 #pragma clang diagnostic push

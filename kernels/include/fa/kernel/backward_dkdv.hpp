@@ -114,6 +114,9 @@ FA_DEVICE typename B::P gradients_of(const B& block, const typename B::P& p, typ
       const f32x2 both = f32x2{p.element(0, f), p.element(0, f + 1)} * f32x2{low, high};
       low = both[0], high = both[1];
     }
+  } else if constexpr (B::kStaggered) {
+    // Opaque, or the compiler makes pairs of them, whose elements it has to convert.
+    B::each(dp, [&](float x, int c, int f) { return here(p.times(c, f, x)); });
   } else if constexpr (!B::kFeatured) {
     B::each(dp, [&](float x, int c, int f) { return p.times(c, f, x); });
   } else {

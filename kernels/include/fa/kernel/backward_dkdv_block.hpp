@@ -4,6 +4,7 @@
 
 #include "fa/kernel/backward_block.hpp"
 #include "fa/kernel/scoring.hpp"
+#include "fa/tile/direct.hpp"
 #include "fa/tile/dropout_columns.hpp"
 #include "fa/tile/score_tile.hpp"
 #include "fa/tile/uneven_stage.hpp"
@@ -56,6 +57,10 @@ struct DkDvBlock {
   // In a loop that stores a tile's rows, and its numbers per query, while the one before it is in use.
   static constexpr bool kPingPong = kConfig.ping_pong;
   static constexpr bool kEarly = kPingPong || kConfig.early_rows;
+  // In the loop of backward_staggered.hpp, in which several tiles take one barrier.
+  static constexpr bool kStaggered = kConfig.staggered && !kFeatured;
+  static constexpr int kAtOnce = kStaggered ? kConfig.tiles_at_once : 1;
+  static_assert(!kStaggered || kTraits.direct_loads, "tiles.toml: the ISA has no loads straight into LDS");
   // Where half of the threads are enough to move tiles, those do it that wait for the matrix unit.
   static constexpr bool kHalfMoves = kPingPong && (!kConfig.row_major || kConfig.tight_registers) &&
                                      kQueries / 2 * (kHeadDim / 4) <= kTile.threads / 2;
@@ -65,10 +70,11 @@ struct DkDvBlock {
   static constexpr bool kRowMajor = kConfig.row_major;
   static_assert(!kRowMajor || (kTraits.transposed_reads && kPingPong),
                 "tiles.toml: row_major needs ping_pong, and an ISA with reads that transpose");
-  using Stage =
+  using Stage = typename ChoiceOf<
+      kStaggered, DirectTensors<Unit, kQueries, kHeadDim, kTile.threads, 2, kAtOnce>,
       Choice<kUneven, UnevenStage<Unit, kQueries, kHeadDim, kValueDim, kMovers, kPadded>,
              Choice<kRowMajor, TurnedTensors<Unit, kQueries, kHeadDim, kMovers, 2>,
-                    TransposedStage<Unit, kQueries, kHeadDim, kMovers, kPadded, 2, kConfig.overlaid>>>;
+                    TransposedStage<Unit, kQueries, kHeadDim, kMovers, kPadded, 2, kConfig.overlaid>>>>::Type;
   using View = BufferView<kQueries, kHeadDim * 2, kTraits.buffer_word3>;
   using OwnView = BufferView<Unit::kN, kHeadDim * 2, kTraits.buffer_word3>;
   using Own = Query<Unit, kHeadDim, kConfig.own_steps, kPadded>;
@@ -101,9 +107,13 @@ struct DkDvBlock {
   // of one of the wave that reads it and overwrites it afterwards.
   static constexpr bool kExchangeInOperand = Operand::kLdsBytes >= Exchange::kBytes;
   static constexpr int kExchangeAt = kOwnAt + 2 * kPairs * kOwnBytes;
-  static constexpr int kScoresAt =
-      kExchangeAt + (kExchangeInOperand ? 0 : kPairs * kColumnBlocks * Exchange::kBytes);
-  static constexpr int kLdsBytes = kScoresAt + (kWithDq ? Scores::kBytes : 0);
+  // Where waves of a pair are not at the same tile, there are two of what one leaves for the other.
+  static constexpr int kCopies = kStaggered ? 2 * kAtOnce : 1;
+  static constexpr int kExchangeBytes = kExchangeInOperand ? 0 : kPairs * kColumnBlocks * Exchange::kBytes;
+  static constexpr int kScoresAt = kExchangeAt + kCopies * kExchangeBytes;
+  static constexpr int kLdsBytes = kScoresAt + (kWithDq ? kCopies * Scores::kBytes : 0);
+  // Of addresses of which a bit is flipped (tile/direct.hpp).
+  static constexpr int kLdsAlignment = kStaggered ? 64 : 16;
   static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
   static_assert(Unit::kN == kTraits.step_columns, "archs/isas.toml has another number of columns");
   static_assert(!kPingPong || Unit::kMultipliesFp32, "tiles.toml: ping_pong needs fp32 matrix instructions");

@@ -131,6 +131,53 @@ FA_DEVICE void add_keys_row_major(const B& block, const BwdParams& params, int w
   }
 }
 
+// The same where loads write straight into LDS.
+template <class B>
+FA_DEVICE void add_keys_direct(const B& block, const BwdParams& params, int wave_row,
+                               const typename B::Tiles& tiles, const typename B::Q& q,
+                               const typename B::Dout& dout, typename B::Sums& sums) {
+  using Lines = typename B::Turned::Stage::Lines;
+  const typename B::Source source = block.source(params);
+  const Lines of_k(static_cast<uint32_t>(source.k.row_bytes), block.wave, block.lane);
+  const Lines of_v(static_cast<uint32_t>(source.v.row_bytes), block.wave, block.lane);
+  const char* k = source.k.base + tiles.begin * source.k.row_bytes;
+  const char* v = source.v.base + tiles.begin * source.v.row_bytes;
+  int last = source.k.rows - 1 - tiles.begin;  // counted from the next tile on
+  const auto load = [&](int at) {
+    const LdsBytes to = block.lds + at;
+    if (last >= B::kKeys - 1) {
+      of_k.load(k, to, block.wave);
+      of_v.load(v, to + B::kValuesAt, block.wave);
+    } else {
+      of_k.load_end(k, last, to, block.wave, here(block.lane));
+      of_v.load_end(v, last, to + B::kValuesAt, block.wave, here(block.lane));
+    }
+    k += static_cast<uint64_t>(of_k.row_bytes) * B::kKeys,
+        v += static_cast<uint64_t>(of_v.row_bytes) * B::kKeys;
+    last -= B::kKeys;
+  };
+  int at = 0;
+  load(at);
+  const typename B::Numbers numbers = block.load_numbers(params, wave_row);
+  const typename B::Starts starts = block.starts(numbers);
+  for (int first = tiles.begin; first < tiles.end; first += B::kKeys) {
+    wait_for_loads();
+    tile_barrier<B::kArch>();  // the tile is there, and all waves are done with the one before it
+    const LdsBytes own = block.lds + at;
+    at = B::kTilesBytes - at;
+    if (first + B::kKeys < tiles.end) load(at);
+    if (tiles.seen(first)) {
+      typename B::Result gradients;
+      B::template prioritise<1>();
+      block.find(gradients, own, wave_row, first, tiles, q, dout, numbers, starts);
+      const typename B::P packed = B::pack(gradients);
+      B::template prioritise<3>();
+      block.add(own, packed, sums);
+      B::template prioritise<0>();
+    }
+  }
+}
+
 // The same, with no wait for stores between the barriers: transposes are stored during the first
 // products, and the next tile's rows during the last one.
 template <class B>
@@ -240,7 +287,9 @@ FA_DEVICE void run_dq(const BwdParams& params, BwdArguments arguments, LdsBytes 
         block.template load_own<typename B::Q>(loaded(), own.q, own.scale, wave_row, block.own_area());
     const auto dout = block.template load_own<typename B::Dout>(loaded(), own.dout, 1, wave_row,
                                                                 block.own_area() + B::Q::kLdsBytes);
-    if constexpr (B::kRowMajor) {
+    if constexpr (B::kDirect) {
+      add_keys_direct(block, loaded(), wave_row, tiles, q, dout, sums);
+    } else if constexpr (B::kRowMajor) {
       add_keys_row_major(block, loaded(), wave_row, tiles, q, dout, sums);
     } else if constexpr (B::kConfig.early_rows) {
       const typename B::Numbers numbers = block.load_numbers(loaded(), wave_row);

@@ -5,6 +5,7 @@
 #include "fa/kernel/backward_block.hpp"
 #include "fa/kernel/backward_dq_both.hpp"
 #include "fa/kernel/backward_dq_features.hpp"
+#include "fa/tile/direct.hpp"
 #include "fa/tile/turned.hpp"
 
 namespace fa {
@@ -41,11 +42,21 @@ struct DqBlock {
   // With `row_major` K is in LDS once, and turned as it is read.
   static constexpr bool kRowMajor = kConfig.row_major;
   static_assert(!kRowMajor || kTraits.transposed_reads, "tiles.toml: the ISA has no reads that transpose");
-  using Turned = TurnedStage<Unit, kKeys, kHeadDim, kTile.threads>;
+  // With `direct`, loads write straight into LDS.
+  static constexpr bool kDirect = kConfig.direct;
+  static_assert(!kDirect || (kRowMajor && kTraits.direct_loads), "tiles.toml: direct needs both");
+  template <bool>
+  struct DirectTiles {
+    using Stage = DirectStage<Unit, kKeys, kHeadDim, kTile.threads, true>;
+    using Tile = typename Stage::Tile;
+    static constexpr int kBytes = Tile::kBytes;
+  };
+  using Turned = typename ChoiceOf<kDirect, DirectTiles<kDirect>,
+                                   TurnedStage<Unit, kKeys, kHeadDim, kTile.threads>>::Type;
   using Keys = Choice<kRowMajor, Turned,
                       TransposedStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded, 1, false, kUneven>>;
-  using Values = Choice<kRowMajor, TurnedStage<Unit, kKeys, kValueDim, kTile.threads>,
-                        KeyStage<Unit, kKeys, kValueDim, kTile.threads, kPadded>>;
+  using Values = Choice<kRowMajor, Turned, KeyStage<Unit, kKeys, kValueDim, kTile.threads, kPadded>>;
+  static_assert(!kRowMajor || !kUneven, "tiles.toml: tiles of K and V are alike");
   using View = BufferView<kKeys, kHeadDim * 2, kTraits.buffer_word3>;
   using ValueView = BufferView<kKeys, kValueDim * 2, kTraits.buffer_word3>;
   using NumberView = BufferView<Unit::kN, sizeof(float), kTraits.buffer_word3>;
@@ -68,6 +79,8 @@ struct DqBlock {
   static constexpr int kOwnAt = (kRowMajor ? 2 : 1) * kTilesBytes;
   static constexpr int kOwnBytes = Q::kLdsBytes + Dout::kLdsBytes + Operand::kLdsBytes;  // of a wave
   static constexpr int kLdsBytes = kOwnAt + kConfig.waves * kOwnBytes;
+  // Of addresses of which a bit is flipped (tile/direct.hpp).
+  static constexpr int kLdsAlignment = kDirect ? 64 : 16;
   static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
   static_assert(Unit::kN == kTraits.step_columns, "archs/isas.toml has another number of columns");
   static_assert(kTile.threads == kConfig.waves * kTraits.wave, "tiles.toml: both loops need the same waves");
@@ -87,7 +100,10 @@ struct DqBlock {
 
   // What the two products start from, in registers of matrix results: an instruction reads it there, and
   // nothing is copied.  With a mask scores start from another number in each tile.
-  static constexpr bool kKeepsStarts = kConfig.interleaved && !kFeatured;
+  static constexpr bool kKeepsStarts = kConfig.interleaved && !kFeatured && !kConfig.late_numbers;
+  // Or they start from zero, and what is subtracted comes with what follows.
+  static constexpr bool kLateNumbers = kConfig.late_numbers && !kFeatured;
+  static_assert(!kLateNumbers || !kMasked, "tiles.toml: with a mask, scores start from their log-sum-exp");
   struct Starts {
     Result s, dp;
   };
@@ -176,7 +192,7 @@ struct DqBlock {
         delta = inside ? params.delta[at + row] : 0;
       }
       lse = Scoring::shift<kDType>(kMasked ? Scoring::masked_lse(lse) : lse);
-      numbers.lse[c] = kFeatured ? lse : -lse / factor;
+      numbers.lse[c] = kFeatured ? lse : kLateNumbers ? -lse : -lse / factor;
       numbers.delta[c] = kFeatured ? delta : -delta;
     }
     return numbers;
@@ -201,6 +217,9 @@ struct DqBlock {
       if constexpr (!kMasked) s[0] = starts.s[0];
       dp[0] = starts.dp[0];
       multiply_both(*this, at, s, dp, q, dout, hide_later);
+    } else if constexpr (kLateNumbers) {
+      s[0] = {}, dp[0] = {};
+      multiply_both(*this, at, s, dp, q, dout, hide_later, numbers.lse[0]);
     } else if constexpr (!kConfig.interleaved) {
       begin(s, numbers.lse);
       multiply_rows<Unit, typename Keys::RowTile, kSteps, kConfig.steps_at_once, kAhead>(
@@ -220,6 +239,13 @@ struct DqBlock {
       each(dp, [&](float x, int c, int f) {
         return __builtin_amdgcn_exp2f(element<Unit>(s, c, f) * factor) * x;
       });
+    } else if constexpr (kLateNumbers) {
+#pragma unroll
+      for (int f = 0; f < P::kHeld; f += 2) {
+        const f32x2 dp_less = f32x2{dp[0][f], dp[0][f + 1]} + numbers.delta[0];
+        const f32x2 both = f32x2{s[0][f], s[0][f + 1]} * dp_less;
+        dp[0][f] = both[0], dp[0][f + 1] = both[1];
+      }
     } else {
       each(dp, [&](float x, int c, int f) { return element<Unit>(s, c, f) * x; });
     }
@@ -234,7 +260,7 @@ struct DqBlock {
   FA_DEVICE void add(LdsBytes at, const P& packed, Sums& sums) const {
     const Operand operand(own_area() + Q::kLdsBytes + Dout::kLdsBytes, lane, packed);
     if constexpr (kRowMajor) {
-      const typename Turned::Turned turned(at, reader());
+      const auto turned = turned_keys(at);
       const auto read = [&](int j) { return turned.read(j / kSumSteps, j % kSumSteps); };
       const auto multiply = [&](int j, const typename Unit::A& a) {
         Unit::multiply(sums[j % kSumSteps], a, operand.operand(j / kSumSteps));
@@ -243,6 +269,15 @@ struct DqBlock {
     } else {
       multiply_transposed<Unit, typename Keys::TransposedTile, kSumSteps, kConfig.steps_at_once, kAhead>(
           sums, Keys::transposed_of(at, 0), operand, reader());
+    }
+  }
+
+  FA_DEVICE auto turned_keys(LdsBytes at) const {
+    if constexpr (kDirect) {
+      using Tile = typename Turned::Stage::Turned;
+      return Tile(at + Tile::offset(reader()));
+    } else {
+      return typename Turned::Turned(at, reader());
     }
   }
 

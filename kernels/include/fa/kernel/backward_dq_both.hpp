@@ -7,19 +7,27 @@
 namespace fa {
 
 // S and dP, and in the plain loop the probabilities in the place of S: while dP is multiplied.  `hide` is for
-// scores of which all are there.
+// scores of which all are there; `exponent` is added to what is raised to a power, where products start from
+// zero.
 template <class B, class Hide>
 FA_DEVICE void multiply_both(const B& block, LdsBytes tiles, typename B::Result& s, typename B::Result& dp,
-                             const typename B::Q& q, const typename B::Dout& dout, const Hide& hide) {
+                             const typename B::Q& q, const typename B::Dout& dout, const Hide& hide,
+                             [[maybe_unused]] float exponent = 0) {
   using Unit = typename B::Unit;
   using A = typename Unit::A;
   constexpr int kCount = B::Q::kSteps, kAll = kCount + B::Dout::kSteps;
   static_assert(B::kSteps == 1, "a step's rows");
   const auto read = [&](int j) {
-    const int lane = block.reader(), row = Unit::a_row(lane);
-    const int unit = ((j < kCount ? j : j - kCount) * Unit::kK + Unit::run_begin(lane)) / 8;
-    return j < kCount ? B::Keys::RowTile::template read<A>(B::Keys::rows_of(tiles, 0), row, unit)
-                      : B::Values::Tile::template read<A>(tiles + B::kValuesAt, row, unit);
+    if constexpr (B::kDirect) {
+      using Rows = typename B::Turned::Stage::Rows;
+      const Rows rows(tiles + Rows::offset(block.reader()));
+      return j < kCount ? rows.read(j, 0) : rows.beyond(B::kValuesAt).read(j - kCount, 0);
+    } else {
+      const int lane = block.reader(), row = Unit::a_row(lane);
+      const int unit = ((j < kCount ? j : j - kCount) * Unit::kK + Unit::run_begin(lane)) / 8;
+      return j < kCount ? B::Keys::RowTile::template read<A>(B::Keys::rows_of(tiles, 0), row, unit)
+                        : B::Values::Tile::template read<A>(tiles + B::kValuesAt, row, unit);
+    }
   };
   typename B::Result p;
   // After each part of a step.
@@ -33,7 +41,13 @@ FA_DEVICE void multiply_both(const B& block, LdsBytes tiles, typename B::Result&
     // Two at once, which the compiler multiplies with one instruction where that is faster.
 #pragma unroll
     for (int pair = part * kPairs / kParts; pair < (part + 1) * kPairs / kParts; ++pair) {
-      const f32x2 exponents = f32x2{s[0][pair * 2], s[0][pair * 2 + 1]} * block.factor;
+      const f32x2 scores = {s[0][pair * 2], s[0][pair * 2 + 1]};
+      f32x2 exponents;
+      if constexpr (B::kLateNumbers) {
+        exponents = scores * block.factor + exponent;
+      } else {
+        exponents = scores * block.factor;
+      }
       p[0][pair * 2] = __builtin_amdgcn_exp2f(exponents.x);
       p[0][pair * 2 + 1] = __builtin_amdgcn_exp2f(exponents.y);
     }

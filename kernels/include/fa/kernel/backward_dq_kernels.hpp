@@ -15,7 +15,9 @@ namespace fa {
     const fa::BwdArguments arguments = fa::backward_arguments();                                             \
     using Plain = fa::DqBlock<fa::kCurrentGfx, dtype, head_dim, false>;                                      \
     using Featured = fa::DqBlock<fa::kCurrentGfx, dtype, head_dim, true>;                                    \
-    __attribute__((shared, aligned(16))) static char lds[fa::larger(Plain::kLdsBytes, Featured::kLdsBytes)]; \
+    __attribute__((                                                                                          \
+        shared,                                                                                              \
+        aligned(Plain::kLdsAlignment))) static char lds[fa::larger(Plain::kLdsBytes, Featured::kLdsBytes)];  \
     if (fa::is_featured<Plain::kConfig.short_prologue>(arguments)) {                                         \
       fa::run_dq<Featured>(arguments, (fa::LdsBytes)lds);                                                    \
       asm volatile("; keeps the ends of the two apart, which must not share registers");                     \

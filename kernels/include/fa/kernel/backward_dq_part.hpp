@@ -83,11 +83,11 @@ struct DqPart {
   }
 
   // Adds what the tile of queries from `first` on gets from the workgroup's keys.  `interleave(gap)`: see
-  // read_ahead.
+  // read_ahead.  `at`: where its gradients of scores are, beyond the first place for these.
   template <class Interleave>
-  FA_DEVICE void add(const B& block, float* sums, int first, const Interleave& interleave) const {
+  FA_DEVICE void add(const B& block, float* sums, int first, const Interleave& interleave, int at = 0) const {
     typename Unit::C sum = Unit::zero();
-    const LdsBytes tile = Scores::Tile::period(block.scores(), row_step());
+    const LdsBytes tile = Scores::Tile::period(block.scores() + at, row_step());
     const auto read = [&] {
       if constexpr (B::kPingPong) {
         const typename Scores::Tile::template Row<typename Unit::A> row(tile, Unit::a_row(block.lane),

@@ -7,15 +7,16 @@
 namespace fa {
 
 // Operand A of steps 0 to kCount * kSteps of a tile: of each step of the contraction those of kSteps periods.
-template <class Unit, class Tile, int kSteps, int kAhead>
+template <class Unit, class Tile, int kSteps, int kAhead, class Reader = OperandReader<Unit, Tile>>
 struct EarlyOperands {
   static_assert(kAhead > 0, "something is read");
   using A = typename Unit::A;
 
-  OperandReader<Unit, Tile> operands;
+  Reader operands;
   A ahead[kAhead];
 
-  FA_DEVICE EarlyOperands(LdsBytes tile, int lane) : operands(tile, lane) {
+  FA_DEVICE EarlyOperands(LdsBytes tile, int lane) : EarlyOperands(Reader(tile, lane)) {}
+  FA_DEVICE explicit EarlyOperands(const Reader& reader) : operands(reader) {
 #pragma unroll
     for (int j = 0; j < kAhead; ++j) ahead[j] = read(j);
     __builtin_amdgcn_sched_barrier(0);

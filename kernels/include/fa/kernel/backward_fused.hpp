@@ -10,6 +10,7 @@
 
 #include "fa/arch/current.hpp"
 #include "fa/kernel/backward_column_blocks.hpp"
+#include "fa/kernel/backward_staggered.hpp"
 
 namespace fa {
 
@@ -97,7 +98,9 @@ FA_DEVICE void add_head_fused(B& block, int head_q, int wave_key, const typename
 
 template <class B>
 FA_DEVICE void run_fused(BwdArguments arguments, LdsBytes lds) {
-  if constexpr (B::kPingPong) {
+  if constexpr (B::kStaggered) {
+    run_staggered<B>(arguments, lds);
+  } else if constexpr (B::kPingPong) {
     run_ping_pong<B>(arguments, lds);
   } else if constexpr (B::kByBlocks) {
     run_column_blocks<B>(arguments, lds);
@@ -156,7 +159,7 @@ struct Fused {
       amdgpu_waves_per_eu(fa::fused_config(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void      \
   name(const fa::BwdParams) {                                                                            \
     using Fused = fa::Fused<fa::kCurrentGfx, dtype, head_dim>;                                           \
-    __attribute__((shared, aligned(16))) static char lds[Fused::kLdsBytes];                              \
+    __attribute__((shared, aligned(Fused::Plain::kLdsAlignment))) static char lds[Fused::kLdsBytes];     \
     Fused::run(fa::backward_arguments(), (fa::LdsBytes)lds);                                             \
   }
 

@@ -53,7 +53,7 @@ struct NoDq {
   FA_DEVICE bool is_of(const B&) const { return false; }
   FA_DEVICE float* sums_of(const B&, const BwdParams&, int) const { return nullptr; }
   template <class Interleave>
-  FA_DEVICE void add(const B&, float*, int, const Interleave&) const {}
+  FA_DEVICE void add(const B&, float*, int, const Interleave&, int = 0) const {}
 };
 
 // Adds what one head of q gives to the sums of a wave's keys, and what the keys give to that head's dQ.

@@ -3,12 +3,15 @@
 #pragma once
 
 #include "fa/kernel/backward_column_blocks.hpp"
+#include "fa/kernel/backward_staggered.hpp"
 
 namespace fa {
 
 template <class B>
 FA_DEVICE void run_dkdv(BwdArguments arguments, LdsBytes lds) {
-  if constexpr (B::kPingPong) {
+  if constexpr (B::kStaggered) {
+    run_staggered<B>(arguments, lds);
+  } else if constexpr (B::kPingPong) {
     run_ping_pong<B>(arguments, lds);
   } else if constexpr (B::kByBlocks) {
     run_column_blocks<B>(arguments, lds);
@@ -40,23 +43,25 @@ FA_DEVICE void run_dkdv(BwdArguments arguments, LdsBytes lds) {
 }
 
 // Defines the kernel `name`.
-#define FA_DKDV(name, dtype, head_dim)                                                                       \
-  extern "C" __attribute__((global))                                                                         \
-  __attribute__((amdgpu_flat_work_group_size(fa::dkdv_tile(fa::kCurrentGfx, dtype, head_dim).threads,        \
-                                             fa::dkdv_tile(fa::kCurrentGfx, dtype, head_dim).threads)))      \
-  __attribute__((                                                                                            \
-      amdgpu_waves_per_eu(fa::dkdv_config(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void           \
-  name(const fa::BwdParams) {                                                                                \
-    const fa::BwdArguments arguments = fa::backward_arguments();                                             \
-    using Plain = fa::DkDvBlock<fa::kCurrentGfx, dtype, head_dim, false>;                                    \
-    using Featured = fa::DkDvBlock<fa::kCurrentGfx, dtype, head_dim, true>;                                  \
-    __attribute__((shared, aligned(16))) static char lds[fa::larger(Plain::kLdsBytes, Featured::kLdsBytes)]; \
-    if (fa::is_featured<Plain::kByBlocks>(arguments)) {                                                      \
-      fa::run_dkdv<Featured>(arguments, (fa::LdsBytes)lds);                                                  \
-      asm volatile("; keeps the ends of the two apart, which must not share registers");                     \
-    } else {                                                                                                 \
-      fa::run_dkdv<Plain>(arguments, (fa::LdsBytes)lds);                                                     \
-    }                                                                                                        \
+#define FA_DKDV(name, dtype, head_dim)                                                                      \
+  extern "C" __attribute__((global))                                                                        \
+  __attribute__((amdgpu_flat_work_group_size(fa::dkdv_tile(fa::kCurrentGfx, dtype, head_dim).threads,       \
+                                             fa::dkdv_tile(fa::kCurrentGfx, dtype, head_dim).threads)))     \
+  __attribute__((                                                                                           \
+      amdgpu_waves_per_eu(fa::dkdv_config(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void          \
+  name(const fa::BwdParams) {                                                                               \
+    const fa::BwdArguments arguments = fa::backward_arguments();                                            \
+    using Plain = fa::DkDvBlock<fa::kCurrentGfx, dtype, head_dim, false>;                                   \
+    using Featured = fa::DkDvBlock<fa::kCurrentGfx, dtype, head_dim, true>;                                 \
+    __attribute__((                                                                                         \
+        shared,                                                                                             \
+        aligned(Plain::kLdsAlignment))) static char lds[fa::larger(Plain::kLdsBytes, Featured::kLdsBytes)]; \
+    if (fa::is_featured<Plain::kByBlocks>(arguments)) {                                                     \
+      fa::run_dkdv<Featured>(arguments, (fa::LdsBytes)lds);                                                 \
+      asm volatile("; keeps the ends of the two apart, which must not share registers");                    \
+    } else {                                                                                                \
+      fa::run_dkdv<Plain>(arguments, (fa::LdsBytes)lds);                                                    \
+    }                                                                                                       \
   }
 
 // The same with a mask or a bias: the plain loop, and one step more before P is recomputed.

@@ -130,6 +130,20 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
     return result;
   }
 
+  // The same of one half of the wave's lanes, in half of the time: the value as three of bf16, which together
+  // have all of its bits.
+  FA_DEVICE static C broadcast_half(float value, int lane, int half) {
+    const auto cut = [](float x) { return cut_one<DType::bf16>(x); };
+    const auto word = [](float low, float high) { return fa::cut<DType::bf16>(low, high); };
+    const float high = cut(value);
+    const float rest = __builtin_isinf(value) ? 0 : value - high;
+    const float middle = cut(rest);
+    const uint32_t all = static_cast<uint32_t>(lane / kM) - (half == 0 ? 1u : 0u);
+    const uint32_t kept = half == 0 ? all : ~all + 1;
+    constexpr uint32_t kOnes = 0x3f803f80;
+    return four_bf16({word(high, middle) & kept, word(rest - middle, 0) & kept}, {kOnes, kOnes}, C{});
+  }
+
   FA_DEVICE static void hold(C&) {}
   FA_DEVICE static void pin(C& c) { settle(c); }
 
@@ -144,9 +158,12 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
       return __builtin_amdgcn_mfma_f32_32x32x8f16(__builtin_bit_cast(f16x4, a), __builtin_bit_cast(f16x4, b),
                                                   c, 0, 0, 0);
     } else {
-      return __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(__builtin_bit_cast(s16x4, a),
-                                                      __builtin_bit_cast(s16x4, b), c, 0, 0, 0);
+      return four_bf16(a, b, c);
     }
+  }
+  FA_DEVICE static C four_bf16(u32x2 a, u32x2 b, C c) {
+    return __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(__builtin_bit_cast(s16x4, a),
+                                                    __builtin_bit_cast(s16x4, b), c, 0, 0, 0);
   }
   FA_DEVICE static C eight(C c, A a, A b) {
     if constexpr (kDType == DType::fp16) {

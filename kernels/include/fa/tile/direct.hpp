@@ -75,6 +75,12 @@ struct DirectStage {
     // `first`: of the lane's first operand.
     FA_DEVICE explicit Rows(LdsBytes first)
         : even(first), odd((LdsBytes)(reinterpret_cast<uintptr_t>(first) ^ 32)) {}
+    // Those of a tile so many bytes beyond, which reads add as a constant.
+    FA_DEVICE Rows beyond(int bytes) const {
+      Rows rows = *this;
+      rows.even += bytes, rows.odd += bytes;
+      return rows;
+    }
     FA_DEVICE typename Unit::A read(int i, int step) const {
       using Words = __attribute__((address_space(3))) typename Unit::A*;
       const int chunk = step * (Unit::kM / kChunkRows) * kPieces + i / 2;
@@ -86,20 +92,41 @@ struct DirectStage {
   // over rows.
   struct Turned {
     using A = typename Unit::A;
-    LdsBytes first;
+    LdsBytes upper, lower;  // in each 16 rows
 
-    FA_DEVICE static int offset(int lane) { return turned_row(lane) * 64 + turned_byte(lane); }
-    FA_DEVICE explicit Turned(LdsBytes first) : first(first) {
-      static_assert(!kSpread, "rows that are read turned are in one order");
+    FA_DEVICE static int offset(int lane) {
+      const int place = turned_row(lane) * 64 + turned_byte(lane);
+      return kSpread ? place ^ lane / 32 * 16 : place;
+    }
+    // In rows from 8 on, units are permuted otherwise than in those before.
+    FA_DEVICE explicit Turned(LdsBytes first)
+        : upper(first), lower(kSpread ? (LdsBytes)(reinterpret_cast<uintptr_t>(first) ^ 32) : first) {}
+    FA_DEVICE Turned beyond(int bytes) const {
+      Turned turned = *this;
+      turned.upper += bytes, turned.lower += bytes;
+      return turned;
     }
     FA_DEVICE A read(int i, int step) const {
-      const LdsBytes chunk = first + (i * kPieces + step) * kChunkBytes;
+      const int chunk = (i * kPieces + step) * kChunkBytes;
       A a;
-      a.lo = read_turned(chunk);
-      a.hi = read_turned(chunk + 8 * 64);
+      a.lo = read_turned(upper + chunk);
+      a.hi = read_turned(lower + chunk + 8 * 64);
       return a;
     }
   };
+};
+
+// Tiles of several tensors that all waves of a workgroup read, of kAtOnce of which each loop turn has one
+// after the other; half of the waves load.  There are three sets of these: one is loaded while waves are at
+// work on two others.
+template <class Unit, int kRows, int kHeadDim, int kThreads, int kTensors, int kAtOnce>
+struct DirectTensors : DirectStage<Unit, kRows, kHeadDim, kThreads / 2, true> {
+  using Base = DirectStage<Unit, kRows, kHeadDim, kThreads / 2, true>;
+  static constexpr int kTileBytes = Base::Tile::kBytes;
+  static constexpr int kTilesBytes = kTensors * kTileBytes;
+  static constexpr int kSetBytes = kAtOnce * kTilesBytes;
+  static constexpr int kBytes = 3 * kSetBytes;
+  static constexpr int kRowsEnd = kSetBytes;  // of the first
 };
 
 }  // namespace fa

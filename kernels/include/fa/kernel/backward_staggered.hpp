@@ -1,0 +1,205 @@
+// The loop of the dk and dv kernel, with dQ (backward_fused.hpp) or without, where loads write straight into
+// LDS.  The two kinds of waves are not at the same tiles, so none waits for what another has just made:
+//
+//   waves with K    S and P of some tiles, dV; dQ of those two turns before
+//   waves with V    dP and dS of the tiles before these, dK; and all loads
+//
+// A turn has B::kAtOnce tiles and one barrier.  Three sets of tiles take turns in LDS, and two of P and dS.
+// Turns go through all heads of q without a pause.
+#pragma once
+
+#include "fa/kernel/backward_ping_pong.hpp"
+#include "fa/kernel/backward_staggered_moves.hpp"
+
+namespace fa {
+
+template <class B, class Dq>
+struct Staggered {
+  using Unit = typename B::Unit;
+  using Stage = typename B::Stage;
+  static constexpr int kAhead = B::kConfig.prefetch;
+  using Rows = typename Stage::Rows;
+  using Turned = typename Stage::Turned;
+  using RowOperands = EarlyOperands<Unit, void, B::kSteps, kAhead, Rows>;
+  using TurnedOperands = EarlyOperands<Unit, void, B::kSumSteps, kAhead, Turned>;
+
+  const B& block;
+  const typename B::Tiles& tiles;
+  const typename B::Own& own;
+  const Dq& dq;
+  const StaggeredSums<B, Dq>& dq_sums;
+  typename B::Sums& sums;
+  int wave_key;
+  LdsBytes rows, turned;  // what the lane reads of a set's first tile
+
+  // Where P and dS of a tile are, relative to the first.
+  FA_DEVICE static int exchange_at(int odd, int tile) {
+    return (odd * B::kAtOnce + tile) * B::kExchangeBytes;
+  }
+  FA_DEVICE static int scores_at(int odd, int tile) { return (odd * B::kAtOnce + tile) * B::Scores::kBytes; }
+  // Rows beyond the last are copies of it.
+  FA_DEVICE Flag masked(int first) const {
+    return {tiles.masked_flag(first).sign | (block.sequence.seqlen_q - first - B::kQueries)};
+  }
+
+  // A wave's work on a tile; `at` is its set.  `meanwhile()` is done behind the first product; with
+  // dQ, before all.
+  template <class Term, class Meanwhile>
+  FA_DEVICE void find(int first, const Term& term, int at, int odd, int tile,
+                      const Meanwhile& meanwhile) const {
+    const bool of_weights = block.is(Role::weights);
+    if constexpr (B::kWithDq) {
+      // First: the loads that this turn waits for in its end, and the additions, for which it would wait too.
+      meanwhile();
+      if (of_weights && dq_sums.adds(tiles, tile)) add_to_dq(odd, tile);
+    }
+    if (tiles.seen_flag(first)) {
+      typename B::Result result;
+      RowOperands operands(Rows(rows + at).beyond(tile * Stage::kTilesBytes));
+      term(result);
+      __builtin_amdgcn_s_setprio(3);
+      operands.template multiply<B::Own::kSteps>(result, own);
+      Unit::pin(result[0]);
+      TurnedOperands turned_operands(Turned(turned + at).beyond(tile * Stage::kTilesBytes));
+      if constexpr (!B::kWithDq) meanwhile();
+      typename B::P packed;
+      if (of_weights) {
+        packed = weights(result, first, odd, tile);
+      } else {
+        packed = gradients(result, first, odd ^ 1, tile);
+      }
+      __builtin_amdgcn_s_setprio(2);
+      const typename B::Operand operand(block.operand_area(), block.lane, packed);
+      turned_operands.template multiply<B::Operand::kSteps>(sums, operand);
+      __builtin_amdgcn_s_setprio(0);
+    } else {
+      if constexpr (!B::kWithDq) meanwhile();
+      if constexpr (B::kWithDq) {
+        if (!of_weights) leave_nothing(odd ^ 1, tile);
+      }
+    }
+  }
+
+  // P of a tile.
+  FA_DEVICE typename B::P weights(const typename B::Result& result, int first, int odd, int tile) const {
+    Exponentials<B> scores(result);
+    __builtin_amdgcn_s_setprio(1);
+    scores.part(block, 0, 1);
+    if (masked(first)) mask(block, scores.s.result, first, wave_key);
+    const typename B::P packed = B::P::of([&](int, int f) { return element<Unit>(scores.s.result, 0, f); });
+    B::Exchange::write(block.exchange(0) + exchange_at(odd, tile), block.lane, packed);
+    return packed;
+  }
+  FA_DEVICE void add_to_dq(int odd, int tile) const {
+    dq.add(block, dq_sums.of(tile), 0, Nothing(), scores_at(odd, tile));
+  }
+
+  // dS of a tile.
+  FA_DEVICE typename B::P gradients(const typename B::Result& result, int first, int odd, int tile) const {
+    const typename B::P given = B::Exchange::read(block.exchange(0) + exchange_at(odd, tile), block.lane);
+    // Where dS is also handed on, the other wave waits for it.
+    __builtin_amdgcn_s_setprio(B::kWithDq ? 2 : 1);
+    Worked<B> copy(result);
+    typename B::P packed = gradients_of(block, given, copy.result, 0, first, wave_key, masked(first));
+    leave(packed, odd, tile);
+    return packed;
+  }
+  FA_DEVICE void leave(typename B::P& packed, int odd, int tile) const {
+    if constexpr (B::kWithDq) {
+      drop_missing_keys(block, wave_key, packed);
+      B::Scores::write(block.scores() + scores_at(odd, tile), block.pair, block.lane, packed);
+    }
+  }
+  FA_DEVICE void leave_nothing(int odd, int tile) const {
+    typename B::P packed;
+#pragma unroll
+    for (int chunk = 0; chunk < B::P::kChunks; ++chunk) packed.chunk[0][chunk] = here(u32x4{});
+    B::Scores::write(block.scores() + scores_at(odd, tile), block.pair, block.lane, packed);
+  }
+};
+
+template <class B>
+FA_DEVICE void run_staggered(BwdArguments arguments, LdsBytes lds) {
+  using Dq = Choice<B::kWithDq, DqPart<B>, NoDq<B>>;
+  using Unit = typename B::Unit;
+  using Stage = typename B::Stage;
+  constexpr int kSets = 3 * Stage::kSetBytes;
+  const BwdParams params = loaded_at_once(arguments);
+  const Sequence found = sequence(params, __builtin_amdgcn_workgroup_id_z());
+  const int first_key = __builtin_amdgcn_workgroup_id_x() * B::kTile.block_n;
+  if (first_key >= found.seqlen_k) return;
+  B block(arguments, params, found, lds);
+  const int wave_key = first_key + block.pair * Unit::kN;
+  const typename B::Tiles tiles = {
+      block.visible.tiles_of_keys_by_bounds(first_key, B::kTile.block_n, wave_key, Unit::kN, B::kQueries)};
+  typename B::Sums sums = {};
+  if (tiles.begin < tiles.end) {
+    const bool of_weights = block.is(Role::weights);
+    // No division where there is nothing to divide: all waves would wait for it.
+    const int group = params.nheads == params.nheads_k ? 1 : uniform(params.nheads / params.nheads_k);
+    StaggeredLoads<B> loads(block, params, tiles, group);
+    if (!of_weights) loads.begin(block, tiles, arguments, lds);
+    Dq dq(block);
+    const typename Dq::Transposed keys = dq.load(block, params, first_key);
+    const typename B::Own own = own_keys(block, params, wave_key);
+    StaggeredNumbers<B> numbers(block, params, tiles, group);
+    StaggeredSums<B, Dq> dq_sums(block, params, tiles, group, dq);
+    numbers.load();
+    // Here, and not before the loads.
+#pragma unroll
+    for (int step = 0; step < B::kSumSteps; ++step) Unit::settle(sums[step]);
+    if constexpr (B::kWithDq) {
+      dq.store(block, keys);
+      tile_barrier<B::kArch>();
+      dq.read(block);
+    }
+    const int rows_of = of_weights ? 0 : Stage::kTileBytes;
+    const Staggered<B, Dq> work{
+        block,
+        tiles,
+        own,
+        dq,
+        dq_sums,
+        sums,
+        wave_key,
+        here(lds + rows_of + Stage::Rows::offset(block.lane)),
+        here(lds + (Stage::kTileBytes - rows_of) + Stage::Turned::offset(block.lane)),
+    };
+    // Where the next turn's tiles go, and the wave's own of this one.
+    int at_next = Stage::kSetBytes, at = of_weights ? 0 : kSets - Stage::kSetBytes, odd = 0;
+    const auto following = [](int at) {
+      return here_uniform(at) == kSets - Stage::kSetBytes ? 0 : at + Stage::kSetBytes;
+    };
+    const int turns = (tiles.end - tiles.begin + Cursor<B>::kRows - 1) / Cursor<B>::kRows * group;
+    for (int left = turns + (B::kWithDq ? 2 : 1); left != 0; --left) {
+      const int first = numbers.cursor.first;
+      nothing_in_flight();
+      // The turn's tiles are there, and what the other waves made in the turn before.
+      tile_barrier<B::kArch>();
+      const float term = numbers.first_term();
+#pragma unroll
+      for (int tile = 0; tile < B::kAtOnce; ++tile) {
+        work.find(
+            first + tile * B::kQueries,
+            [&](typename B::Result& result) { result[0] = Unit::broadcast_half(term, block.lane, tile); }, at,
+            odd, tile,
+            [&] {
+              if (tile != 0) return;
+              numbers.proceed(tiles, arguments);
+              numbers.load();
+              if (!of_weights && left > (B::kWithDq ? 3 : 2)) {
+                loads.begin(block, tiles, arguments, lds + at_next);
+                at_next = following(at_next);
+              }
+            });
+      }
+      if (B::kWithDq && of_weights) dq_sums.proceed(tiles, arguments);
+      at = following(at);
+      odd ^= 1;
+    }
+    nothing_in_flight();
+  }
+  store(block, wave_key, sums);
+}
+
+}  // namespace fa
