@@ -164,9 +164,7 @@ def exact(masked):
         rows_k = [call.k.at(k, b, j, head_k) for j in keys]
         columns_v = list(zip(*(call.v.at(v, b, j, head_k) for j in keys), strict=True))
         for i in range(case.seqlen_q):
-            at = tuple(
-                0 if name in masked.broadcast else n for name, n in zip("bhi", (b, h, i), strict=True)
-            )
+            at = tuple(0 if name in masked.broadcast else n for name, n in zip("bhi", (b, h, i), strict=True))
             query, diagonal = call.q.at(q, b, i, h), i + case.seqlen_k - case.seqlen_q
             scores = [-math.inf] * case.seqlen_k
             for j in keys:

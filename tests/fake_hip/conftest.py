@@ -27,7 +27,7 @@ DEFAULT = "gfx942:sramecc+:xnack-"
 
 
 def pytest_configure(config):
-    # Scenarios inherit it.  Threads of OpenMP that wait for work took two thirds of the time of a check at first use.
+    # Scenarios inherit it.  OpenMP's threads took two thirds of a check's time waiting for work.
     torch.set_num_threads(1)
     config.addinivalue_line("markers", "needs_archs(name, ...): the wheel has kernels for all of them")
     config.addinivalue_line("markers", "long: not with FA_QUICK")

@@ -672,7 +672,10 @@ def test_launches_of_a_backward_with_another_head_dim_of_v(library):
             uneven_backward(head_dim=96),
             "v with head_dim 128 beside q and k with head_dim 96 on gfx942: pad v",
         ),
-        (uneven_backward(softcap=3.0), "head_dim 192 with ALiBi, softcap, dropout, attn_mask or dq_sums: pad v"),
+        (
+            uneven_backward(softcap=3.0),
+            "head_dim 192 with ALiBi, softcap, dropout, attn_mask or dq_sums: pad v",
+        ),
         (uneven_backward(**DROPS), "head_dim 192 with ALiBi, softcap, dropout, attn_mask or dq_sums: pad v"),
         (
             uneven_backward(dq_sums=tensor([2 * 320 * 4 * 192], FP32)),

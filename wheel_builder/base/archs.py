@@ -195,8 +195,14 @@ ENUMERATORS = {"isa": "Isa", "family": "Family", "unit": "MatrixUnit"}
 # Field -> the words or numbers that it may be.
 CHOICES: Choices = {
     "features": (
-        "atomic_fadd_f32", "steps_of_16", "tall_d64", "tall_d128", "uneven_d192", "uneven_bwd_d192", "latent_d576",
-    ),  # fmt: skip
+        "atomic_fadd_f32",
+        "steps_of_16",
+        "tall_d64",
+        "tall_d128",
+        "uneven_d192",
+        "uneven_bwd_d192",
+        "latent_d576",
+    ),
     "family": ("cdna", "rdna"),
     "unit": ("mfma", "wmma", "wmma_split", "dot2"),
     "never_coissued": ("transcendental", "packed", "dot", "cvt_pk"),

@@ -30,8 +30,8 @@ class Family(NamedTuple):
     """Kernels that are disabled together; ``head_dim`` is 0 for those that write into caches.
 
     ``work`` is the path of those that compute gradients, separate or fused, ``MASKED`` of those that read an
-    attn_mask, ``MASKED_GRADIENTS`` of those that do both, ``LATENT`` of those of latent attention, and "" of all
-    others.
+    attn_mask, ``MASKED_GRADIENTS`` of those that do both, ``LATENT`` of those of latent attention, and "" of
+    all others.
     """
 
     arch: str

@@ -280,4 +280,10 @@ FA_DEVICE void store_gradient(const typename Unit::C* sums, const BwdGradient& g
   }
 }
 
+// What a head of q has for tiles of queries.
+struct QuerySource {
+  HeadRows q, dout;
+  const float *lse, *delta;
+};
+
 }  // namespace fa

@@ -267,35 +267,4 @@ FA_DEVICE void add_head_early(B& block, int head_q, int wave_key, const typename
   }
 }
 
-// Writes a wave's rows of dv or dk, of one block of its columns.
-template <class B>
-FA_DEVICE void store(const B& block, int wave_key, typename B::Sums& sums) {
-#pragma unroll
-  for (int step = 0; step < B::kSumSteps; ++step) B::Unit::settle(sums[step]);
-  const BwdParams& params = loaded_here(block.arguments);
-  const bool of_v = block.is(Role::weights), dropping = B::kFeatured && params.dropout_below != 0;
-  const BwdGradient gradient = of_v ? params.dv : params.dk;
-  // dS is truncated after P was, whose gain made up for one loss only.
-  const float factor = of_v ? (dropping ? params.dropout_scale : 1) : params.scale * kCutGain<B::kDType>;
-  const Sequence& sequence = block.sequence;
-  const int64_t at =
-      offset_of(gradient, is_ragged<B>(params.cu_seqlens_k), block.batch, block.head_k, sequence.k_first);
-  Visibility visible = block.visible;
-#if defined(__clang_major__) && __clang_major__ < 22
-  // LLVM 21 finds what follows from these before the loop, where a kernel has no scalar registers left for
-  // it.
-  visible.window_left = here_uniform(visible.window_left);
-  visible.window_right = here_uniform(visible.window_right);
-#endif
-  const auto seen = [&](int key) { return visible.first_row(key) < visible.last_row(key); };
-  if (B::kUneven && of_v) {
-    store_gradient<typename B::Unit, B::kDType, B::kValueDim>(sums, gradient, at, wave_key, sequence.seqlen_k,
-                                                              factor, block.passer(), seen);
-    return;
-  }
-  store_gradient<typename B::Unit, B::kDType, B::kHeadDim>(
-      sums, gradient, at, wave_key, sequence.seqlen_k, factor,
-      B::kMasked ? block.lane_again() : block.passer(), seen);
-}
-
 }  // namespace fa

@@ -13,9 +13,9 @@ namespace fa {
 
 enum class Role { weights, gradients };
 
-// kHasDq: of the kernel that computes dq too (kernel/backward_fused.hpp).  kOfValues: the head dim of v and
-// dout; where it is another one, kernel/backward_dkdv_uneven.hpp has the loop.  kWithMask: of the kernel with a
-// mask or a bias (kernel/backward_key_mask.hpp).
+// kHasDq: of backward_fused.hpp's kernel, that computes dq too.  kOfValues: the head dim of v and dout; where
+// it is another one, backward_dkdv_uneven.hpp has the loop.  kWithMask: with a mask or a bias
+// (backward_key_mask.hpp).
 template <Gfx kGfx, DType kElement, int kDim, bool kWithFeatures, bool kHasDq = false, int kOfValues = kDim,
           bool kWithMask = false>
 struct DkDvBlock {
@@ -224,12 +224,7 @@ struct DkDvBlock {
     return Own(own_area(), view, sign, convert, lane);
   }
 
-  // What a head of q has for tiles of queries.
-  struct Source {
-    HeadRows q, dout;
-    const float *lse, *delta;
-  };
-
+  using Source = QuerySource;
   FA_DEVICE Source source(int head_q) const { return source(loaded_here(arguments), head_q); }
   FA_DEVICE Source source(const BwdParams& params, int head_q) const {
     const bool ragged = is_ragged<DkDvBlock>(params.cu_seqlens_q);

@@ -12,7 +12,8 @@ namespace fa {
 
 // kOfValues: the head dim of v and dout.  kWithMask: of the kernel with a mask or a bias
 // (kernel/backward_dq_features.hpp).
-template <Gfx kGfx, DType kElement, int kDim, bool kWithFeatures, int kOfValues = kDim, bool kWithMask = false>
+template <Gfx kGfx, DType kElement, int kDim, bool kWithFeatures, int kOfValues = kDim,
+          bool kWithMask = false>
 struct DqBlock {
   static constexpr Gfx kArch = kGfx;
   static constexpr DType kDType = kElement;
@@ -42,17 +43,10 @@ struct DqBlock {
   // With `row_major` K is in LDS once, and turned as it is read.
   static constexpr bool kRowMajor = kConfig.row_major;
   static_assert(!kRowMajor || kTraits.transposed_reads, "tiles.toml: the ISA has no reads that transpose");
-  // With `direct`, loads write straight into LDS.
   static constexpr bool kDirect = kConfig.direct;
   static_assert(!kDirect || (kRowMajor && kTraits.direct_loads), "tiles.toml: direct needs both");
-  template <bool>
-  struct DirectTiles {
-    using Stage = DirectStage<Unit, kKeys, kHeadDim, kTile.threads, true>;
-    using Tile = typename Stage::Tile;
-    static constexpr int kBytes = Tile::kBytes;
-  };
-  using Turned = typename ChoiceOf<kDirect, DirectTiles<kDirect>,
-                                   TurnedStage<Unit, kKeys, kHeadDim, kTile.threads>>::Type;
+  using Turned = Choice<kDirect, DirectTiles<Unit, kKeys, kHeadDim, kTile.threads>,
+                        TurnedStage<Unit, kKeys, kHeadDim, kTile.threads>>;
   using Keys = Choice<kRowMajor, Turned,
                       TransposedStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded, 1, false, kUneven>>;
   using Values = Choice<kRowMajor, Turned, KeyStage<Unit, kKeys, kValueDim, kTile.threads, kPadded>>;
@@ -101,7 +95,7 @@ struct DqBlock {
   // What the two products start from, in registers of matrix results: an instruction reads it there, and
   // nothing is copied.  With a mask scores start from another number in each tile.
   static constexpr bool kKeepsStarts = kConfig.interleaved && !kFeatured && !kConfig.late_numbers;
-  // Or they start from zero, and what is subtracted comes with what follows.
+  // Or they start from zero.
   static constexpr bool kLateNumbers = kConfig.late_numbers && !kFeatured;
   static_assert(!kLateNumbers || !kMasked, "tiles.toml: with a mask, scores start from their log-sum-exp");
   struct Starts {
@@ -133,8 +127,7 @@ struct DqBlock {
     return {visible.tiles_of_rows(first_row, kTile.block_m, wave_row, Unit::kN, kKeys)};
   }
 
-  // With `interleaved`, waves that multiply go first, and of these the one that is furthest: whichever only
-  // computes fills the gaps.
+  // With `interleaved`, waves that multiply go first: whichever only computes fills the gaps.
   template <int kPriority>
   FA_DEVICE static void prioritise() {
     if constexpr (kConfig.interleaved) __builtin_amdgcn_s_setprio(kPriority);
@@ -164,9 +157,8 @@ struct DqBlock {
   FA_DEVICE Own load_own(const BwdParams& params, const BwdInput& tensor, float sign_of, int wave_row,
                          LdsBytes place) const {
     const bool ragged = is_ragged<DqBlock>(params.cu_seqlens_q);
-    constexpr int kBytes = Own::kSteps * Unit::kK * 2;
     const HeadRows rows = rows_of(tensor, ragged, batch, head, sequence.q_first, sequence.seqlen_q);
-    const BufferView<Unit::kN, kBytes, kTraits.buffer_word3> view(rows, wave_row);
+    const BufferView<Unit::kN, Own::kSteps * Unit::kK * 2, kTraits.buffer_word3> view(rows, wave_row);
     Unchanged convert;
     return Own(place, view, QuerySign(sign_of), convert, lane);
   }
@@ -233,22 +225,7 @@ struct DqBlock {
       begin(dp, numbers.delta);
       multiply_both(*this, at, s, dp, q, dout, hide_later);
     }
-    if constexpr (kFeatured) {
-      gradients_of_scores(*this, s, dp, wave_row, first, numbers, bits);
-    } else if constexpr (!kConfig.interleaved) {
-      each(dp, [&](float x, int c, int f) {
-        return __builtin_amdgcn_exp2f(element<Unit>(s, c, f) * factor) * x;
-      });
-    } else if constexpr (kLateNumbers) {
-#pragma unroll
-      for (int f = 0; f < P::kHeld; f += 2) {
-        const f32x2 dp_less = f32x2{dp[0][f], dp[0][f + 1]} + numbers.delta[0];
-        const f32x2 both = f32x2{s[0][f], s[0][f + 1]} * dp_less;
-        dp[0][f] = both[0], dp[0][f + 1] = both[1];
-      }
-    } else {
-      each(dp, [&](float x, int c, int f) { return element<Unit>(s, c, f) * x; });
-    }
+    gradients_in_place(*this, s, dp, wave_row, first, numbers, bits);
     if (tiles.masked(first)) mask(dp, wave_row, first);
     if (kMasked && stores_dscores != 0) store_dscores(*this, dp, wave_row, first);
   }

@@ -1,5 +1,5 @@
-// What the dq kernel's loop with all features makes of products: softcap, ALiBi and dropout; and where the
-// kernel with a bias stores the gradients of scores, which are the bias's.
+// What the dq kernel makes of products: dS, with softcap, ALiBi and dropout in the loop with all features;
+// and where the kernel with a bias stores dS, the bias's gradient.
 #pragma once
 
 #include "fa/kernel/backward_block.hpp"
@@ -44,6 +44,30 @@ FA_DEVICE void gradients_of_scores(const B& block, typename B::Result& s, typena
     const float away = distance[c] + static_cast<float>(Unit::held_step(f));
     return x * scoring.probability(element<Unit>(s, c, f), away, numbers.lse[c]);
   });
+}
+
+// dS in the place of dP, of both loops.
+template <class B>
+FA_DEVICE void gradients_in_place(const B& block, typename B::Result& s, typename B::Result& dp, int wave_row,
+                                  int first, const typename B::Numbers& numbers,
+                                  [[maybe_unused]] uint32_t bits) {
+  using Unit = typename B::Unit;
+  if constexpr (B::kFeatured) {
+    gradients_of_scores(block, s, dp, wave_row, first, numbers, bits);
+  } else if constexpr (!B::kConfig.interleaved) {
+    B::each(dp, [&](float x, int c, int f) {
+      return __builtin_amdgcn_exp2f(element<Unit>(s, c, f) * block.factor) * x;
+    });
+  } else if constexpr (B::kLateNumbers) {
+#pragma unroll
+    for (int f = 0; f < B::P::kHeld; f += 2) {
+      const f32x2 dp_less = f32x2{dp[0][f], dp[0][f + 1]} + numbers.delta[0];
+      const f32x2 both = f32x2{s[0][f], s[0][f + 1]} * dp_less;
+      dp[0][f] = both[0], dp[0][f + 1] = both[1];
+    }
+  } else {
+    B::each(dp, [&](float x, int c, int f) { return element<Unit>(s, c, f) * x; });
+  }
 }
 
 // Which probabilities of a tile dropout keeps.

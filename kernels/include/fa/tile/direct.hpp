@@ -129,4 +129,12 @@ struct DirectTensors : DirectStage<Unit, kRows, kHeadDim, kThreads / 2, true> {
   static constexpr int kRowsEnd = kSetBytes;  // of the first
 };
 
+// With the names that other stages of a tile have.
+template <class Unit, int kRows, int kHeadDim, int kThreads>
+struct DirectTiles {
+  using Stage = DirectStage<Unit, kRows, kHeadDim, kThreads, true>;
+  using Tile = typename Stage::Tile;
+  static constexpr int kBytes = Tile::kBytes;
+};
+
 }  // namespace fa
