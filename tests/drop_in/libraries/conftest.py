@@ -84,15 +84,21 @@ def used(monkeypatch):
 
 
 @pytest.fixture
-def launched(kernels):
-    """``launched()``: how many kernels ran since the last time, and no finding; None without an arch."""
+def ran(kernels):
+    """``ran()``: the kernels that ran since the last time, and no finding; None without an arch."""
 
-    def count():
+    def names():
         if kernels is None:
             return None
         launches = kernels.report().launches
         assert [finding for launch in launches for finding in launch.findings] == []
-        return len(launches)
+        return [launch.kernel for launch in launches]
 
-    count()
-    return count
+    names()
+    return names
+
+
+@pytest.fixture
+def launched(ran):
+    """``launched()``: how many kernels ran since the last time; None without an arch."""
+    return lambda: None if (names := ran()) is None else len(names)
