@@ -120,3 +120,31 @@ def test_whole_rows_of_the_least_number_are_as_in_pytorch(target, dtype, head_di
     assert lse.isfinite().all()
     found, near = out.float().cpu().transpose(1, 2), 2**-6 if dtype == "bf16" else 2**-8
     torch.testing.assert_close(found, expected, rtol=2**-7, atol=near)
+
+
+@pytest.mark.parametrize("of_mask", [torch.bool, torch.float16, torch.float32])
+def test_gradients_and_that_of_a_bias(target, of_mask):
+    """Through the public function; fuzz cases hold each kernel to the rule."""
+    generator = torch.Generator().manual_seed(3)
+    q, k, v = (torch.randn(1, n, 2, 64, generator=generator).half() for n in (17, 33, 33))
+    mask = drawn((1, 2, 1, KEYS), -math.inf, ALL, of_mask, generator)[..., :33]
+    leaves = [x.to(target.device).requires_grad_() for x in (q, k, v)]
+    given = mask.to(target.device)
+    if of_mask != torch.bool:
+        leaves.append(given.requires_grad_())
+    weights = torch.randn(1, 17, 2, 64, generator=generator).half()
+
+    def gradients():
+        out = attention(*leaves[:3], given)
+        return torch.autograd.grad(out, leaves, weights.to(out.device))
+
+    found, kernels = target.attend(gradients)
+    names = ("delta_fp16", "dkdv_masked_fp16_d64", "dq_masked_fp16_d64")
+    assert kernels in (None, (*launched(mask, "fp16", 64), *(f"fa_bwd_{name}" for name in names)))
+    exact = [x.detach().cpu().double().requires_grad_() for x in leaves]
+    bias = exact[3] if of_mask != torch.bool else as_bias(mask).double()
+    heads = (x.transpose(1, 2) for x in exact[:3])
+    expected = torch.nn.functional.scaled_dot_product_attention(*heads, attn_mask=bias).transpose(1, 2)
+    wanted = torch.autograd.grad(expected, exact, weights.double())
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one.cpu().double(), other, rtol=2**-7, atol=2**-7)
