@@ -37,11 +37,6 @@ struct Staggered {
     return (odd * B::kAtOnce + tile) * B::kExchangeBytes;
   }
   FA_DEVICE static int scores_at(int odd, int tile) { return (odd * B::kAtOnce + tile) * B::Scores::kBytes; }
-  // Rows beyond the last are copies of it.
-  FA_DEVICE Flag masked(int first) const {
-    return {tiles.masked_flag(first).sign | (block.sequence.seqlen_q - first - B::kQueries)};
-  }
-
   // A wave's work on a tile; `at` is its set.  `meanwhile()` is done behind the first product; with
   // dQ, before all.
   template <class Term, class Meanwhile>
@@ -85,7 +80,8 @@ struct Staggered {
     Exponentials<B> scores(result);
     __builtin_amdgcn_s_setprio(1);
     scores.part(block, 0, 1);
-    if (masked(first)) mask(block, scores.s.result, first, wave_key);
+    // Also where there are rows beyond the last, which are copies of it.
+    if (tiles.masked_flag(first)) mask(block, scores.s.result, first, wave_key);
     const typename B::P packed = B::P::of([&](int, int f) { return element<Unit>(scores.s.result, 0, f); });
     B::Exchange::write(block.exchange(0) + exchange_at(odd, tile), block.lane, packed);
     return packed;
@@ -100,7 +96,8 @@ struct Staggered {
     // Where dS is also handed on, the other wave waits for it.
     __builtin_amdgcn_s_setprio(B::kWithDq ? 2 : 1);
     Worked<B> copy(result);
-    typename B::P packed = gradients_of(block, given, copy.result, 0, first, wave_key, masked(first));
+    typename B::P packed =
+        gradients_of(block, given, copy.result, 0, first, wave_key, tiles.masked_flag(first));
     leave(packed, odd, tile);
     return packed;
   }
