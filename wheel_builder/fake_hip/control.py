@@ -37,7 +37,8 @@ HOLE = 1 << 20  # bytes; tensors of tests whose strides are not meant to be larg
 # within one launch only, so these count as written; they start as NaN, so reading an unwritten element shows
 # in the result.
 BETWEEN = ("partial_out", "partial_lse", "delta")
-# So does out where a mask is boolean: before its rows it holds what the mask shows (kernel/shown_keys.hpp).
+# So does a forward's out where a mask is boolean: before its rows it holds what the mask shows
+# (kernel/shown_keys.hpp).
 HOLDS_WHAT_IS_SHOWN = "out"
 # Kernels add to what the caller wrote, or write parts of it.
 ADDED_TO = ("dq_sums", "dscores")
@@ -157,8 +158,9 @@ class FakeHip:
 
 def _between(tensors: Mapping[str, tuple[Tensor, bool]]) -> tuple[str, ...]:
     """The intermediate tensors among a call's."""
-    mask = tensors.get("attn_mask")
-    shown = (HOLDS_WHAT_IS_SHOWN,) if mask is not None and mask[0].dtype == torch.bool else ()
+    mask, (_, reads_out) = tensors.get("attn_mask"), tensors.get(HOLDS_WHAT_IS_SHOWN, (None, READONLY))
+    boolean = mask is not None and mask[0].dtype == torch.bool
+    shown = (HOLDS_WHAT_IS_SHOWN,) if boolean and not reads_out else ()
     return (*(name for name in BETWEEN if name in tensors), *shown)
 
 
