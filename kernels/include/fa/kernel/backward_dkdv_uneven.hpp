@@ -110,7 +110,7 @@ FA_DEVICE void add_head_uneven(B& block, int head_q, int wave_key, const typenam
       if (of_weights) {
         multiply_rows<Unit, RowTile, B::kSteps, kAtOnce, kAhead>(result, rows + kMoreAt,
                                                                  typename Parts::More{parts}, block.reader());
-        packed = weights(block, result, head_q, first, wave_key, masked, 0);
+        packed = weights(block, result, head_q, first, wave_key, masked, 0, KeyMaskOf<B>(block, head_q));
       }
     }
     load(first + B::kQueries);

@@ -11,7 +11,7 @@ namespace fa {
 template <Gfx kGfx, DType kElement, int kDim>
 struct MlaBlock {
   static constexpr DType kDType = kElement;
-  static constexpr int kKeyDim = kDim, kHeadDim = mla_value_dim(kDim);  // the second one: of V and out
+  static constexpr int kKeyDim = kDim, kValueDim = mla_value_dim(kDim), kHeadDim = kValueDim;
   static constexpr ArchTraits kTraits = traits(kGfx);
   static constexpr bool kPacked = true, kWide = false, kMasked = false, kDrops = false;
   static constexpr bool kFeatured = true;  // pages, and nothing else
