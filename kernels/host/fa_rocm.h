@@ -115,10 +115,10 @@ fa_status fa_fwd(const fa_fwd_call* call, fa_message* message);
  * are left as they are.
  *
  * attn_mask is that of the forward call, on the same conditions, and then headdim is that of a kernel with a
- * mask (fa_explain_bwd). Rows whose log-sum-exp is below -131072, where fp32 has too little left of the scores'
- * differences, have no gradients, as if they saw no key. dscores, FA_FP32 (batch, nheads, seqlen_q, keys) with
- * the mask's number of keys, contiguous and zero, gets the gradients of the scores, which are those of a mask
- * that is added.
+ * mask (fa_explain_bwd). Rows whose log-sum-exp is below -131072, where fp32 has too little left of the
+ * scores' differences, have no gradients, as if they saw no key. dscores, FA_FP32 (batch, nheads, seqlen_q,
+ * keys) with the mask's number of keys, contiguous and zero, gets the gradients of the scores, which are
+ * those of a mask that is added.
  *
  * Without dq_sums kernels add in a fixed order, so that the same call gives the same bits. With it, FA_FP32
  * and zero, of as many elements as fa_bwd_sums says, one pass computes everything and adds up dq there, in no
@@ -195,14 +195,14 @@ fa_status fa_plan(const fa_plan_call* call, fa_plan_result* result, fa_message* 
 /* fa_plan_mla_call: likewise of fa_mla; seqlen_k is the most keys that a sequence may have. */
 fa_status fa_plan_mla(const fa_plan_mla_call* call, fa_plan_result* result, fa_message* message);
 
-/* FA_OK when there are kernels for fa_bwd, `masked` with an attn_mask, otherwise FA_UNSUPPORTED and why. Needs
- * no HIP runtime. */
+/* FA_OK when there are kernels for fa_bwd, `masked` with an attn_mask, otherwise FA_UNSUPPORTED and why.
+ * Needs no HIP runtime. */
 fa_status fa_explain_bwd(const char* arch, const char* dtype, int32_t head_dim, int32_t masked,
                          fa_message* message);
 
 /* fa_plan_bwd_call: what the path of a backward call depends on. Names as for fa_plan; `featured`: with
- * ALiBi, softcap or dropout; `deterministic`: the same bits every time; `masked`: with an attn_mask; `wanted`:
- * a path, or "" for the default of the arch.
+ * ALiBi, softcap or dropout; `deterministic`: the same bits every time; `masked`: with an attn_mask;
+ * `wanted`: a path, or "" for the default of the arch.
  *
  * Selects one of the `backward` paths in calls.toml, fused with dq_sums, and says in `message` why. Needs no
  * HIP runtime. FA_UNSUPPORTED: there is none. `path` is valid until the process ends. */

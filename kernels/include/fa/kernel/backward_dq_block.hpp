@@ -93,9 +93,9 @@ struct DqBlock {
   };
 
   // What the two products start from, in registers of matrix results: an instruction reads it there, and
-  // nothing is copied.  With a mask scores start from another number in each tile.
+  // nothing is copied.  With a mask scores start from another number in each tile; with late numbers from
+  // zero.
   static constexpr bool kKeepsStarts = kConfig.interleaved && !kFeatured && !kConfig.late_numbers;
-  // Or they start from zero.
   static constexpr bool kLateNumbers = kConfig.late_numbers && !kFeatured;
   static_assert(!kLateNumbers || !kMasked, "tiles.toml: with a mask, scores start from their log-sum-exp");
   struct Starts {
