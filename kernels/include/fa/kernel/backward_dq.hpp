@@ -160,6 +160,9 @@ FA_DEVICE void add_keys_direct(const B& block, const BwdParams& params, int wave
   load(at);
   const typename B::Numbers numbers = block.load_numbers(params, wave_row);
   const typename B::Starts starts = block.starts(numbers);
+  static_assert(!B::kMasked, "tiles.toml: with a mask, loads do not write straight into LDS");
+  const auto given = mask_of_rows(block, wave_row);
+  const typename decltype(given)::Early ahead = {};
   for (int first = tiles.begin; first < tiles.end; first += B::kKeys) {
     wait_for_loads();
     tile_barrier<B::kArch>();  // the tile is there, and all waves are done with the one before it
@@ -169,7 +172,7 @@ FA_DEVICE void add_keys_direct(const B& block, const BwdParams& params, int wave
     if (tiles.seen(first)) {
       typename B::Result gradients;
       B::template prioritise<1>();
-      block.find(gradients, own, wave_row, first, tiles, q, dout, numbers, starts);
+      block.find(gradients, own, wave_row, first, tiles, q, dout, numbers, starts, given, ahead);
       const typename B::P packed = B::pack(gradients);
       B::template prioritise<3>();
       block.add(own, packed, sums);

@@ -1,5 +1,4 @@
-// What one workgroup of the dq kernel works on: the types and constants that follow from its config, what it
-// reads, and what it makes of products.  kernel/backward_dq.hpp says what it does.
+// What one workgroup of the dq kernel works on, reads and makes of products: see kernel/backward_dq.hpp.
 #pragma once
 
 #include "fa/kernel/backward_block.hpp"
