@@ -11,8 +11,10 @@ from wheel_builder.static_checks.findings import Finding
 
 CHECK = "matrix instructions"
 MATRIX = re.compile(r"v_(mfma|smfmac|wmma|swmmac|dot\d|dual_dot)")
-# Kernels of dk and dv begin with a product of fp32, which spreads a number for each row over its columns.
+# Kernels of dk and dv begin with a product of fp32, which spreads a number for each row over its columns;
+# with loads straight into LDS, with one of the three bf16 that such a number is the sum of.
 SPREADING, SPREADS = ("fa_bwd_dkdv_", "fa_bwd_fused_"), r"|v_mfma_f32_32x32x2_?f32"
+SPREADS_PARTS = r"|v_mfma_f32_32x32x8_bf16"
 STEP = 16  # kK of MFMA's Layout (kernels/include/fa/mma/layout.hpp)
 SHORT = {"fp16": "f16", "bf16": "bf16"}
 INSTANCE = re.compile(r"fa_[a-z0-9]+(?:_[a-z0-9]+)*_(?P<dtype>fp16|bf16)(?P<head_dim>_d\d+)?")
@@ -28,7 +30,9 @@ def check_matrix_use(arch: str, kernel: Kernel) -> tuple[Finding, ...]:
     # RDNA2's two-term products have no bf16 form: kernels may turn bf16 into fp16 where that is exact
     # (kernels/include/fa/tile/narrow.hpp).
     needed = dtype != "bf16" or hardware.isa.unit != "dot2"
-    spreads = SPREADS if kernel.name.startswith(SPREADING) and hardware.isa.unit == "mfma" else ""
+    spreads = ""
+    if kernel.name.startswith(SPREADING) and hardware.isa.unit == "mfma":
+        spreads = SPREADS + (SPREADS_PARTS if hardware.isa.direct_loads else "")
     more = spreads + _halves(hardware, dtype)
     texts = _problems(matrix_instructions(kernel), _expected(hardware, dtype), more, needed=needed)
     return tuple(Finding(CHECK, arch, kernel.name, text) for text in texts)

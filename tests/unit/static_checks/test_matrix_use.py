@@ -51,6 +51,15 @@ def test_half_a_step_may_be_a_shorter_instruction_on_gfx950_but_not_every_step()
     assert missing.startswith("no matrix instruction of its type, expected v_mfma_f32_(32x32x16|16x16x32)")
 
 
+def test_numbers_of_rows_are_spread_in_bf16_only_by_gradients_with_loads_straight_into_lds():
+    dkdv = "fa_bwd_dkdv_fp16_d64"
+    assert texts("gfx950", dkdv, MFMA_16_GFX950, MFMA_BF) == []
+    assert texts("gfx950", FP16, MFMA_16_GFX950, MFMA_BF)
+    assert texts("gfx942", dkdv, MFMA_16, MFMA_BF)
+    (missing,) = texts("gfx950", dkdv, MFMA_BF)
+    assert missing.startswith("no matrix instruction of its type")
+
+
 def test_a_kernel_for_any_head_dim_has_no_tiles_to_multiply():
     assert texts("gfx942", "fa_append_fp16", "v_fma_f32 v0, v1, v2, v3") == []
     assert texts("gfx942", "fa_append_fp16", MFMA_16) == ["1 of v_mfma_f32_32x32x8_f16, expected none"]
