@@ -148,3 +148,31 @@ def test_gradients_and_that_of_a_bias(target, of_mask):
     wanted = torch.autograd.grad(expected, exact, weights.double())
     for one, other in zip(found, wanted, strict=True):
         torch.testing.assert_close(one.cpu().double(), other, rtol=2**-7, atol=2**-7)
+
+
+@instances
+def test_gradients_where_whole_workgroups_see_no_key(target, dtype, head_dim):
+    """Those of the rows that do are as without the others, which have none."""
+    generator = torch.Generator().manual_seed(head_dim)
+    rows, keys = 560, 33
+    made = [torch.randn(1, n, 1, head_dim, generator=generator).to(DTYPES[dtype]) for n in (rows, keys, keys)]
+    mask = drawn((1, 1, rows, KEYS), -math.inf, ALL, torch.bool, generator)[..., :keys]
+    weights = torch.randn(1, rows, 1, head_dim, generator=generator).to(DTYPES[dtype])
+    leaves = [x.to(target.device).requires_grad_() for x in made]
+
+    def gradients():
+        out = attention(*leaves, mask.to(target.device), causal=True)
+        return torch.autograd.grad(out, leaves, weights.to(out.device))
+
+    (dq, dk, dv), kernels = target.attend(gradients)
+    names = (f"delta_{dtype}", *(f"{op}_masked_{dtype}_d{head_dim}" for op in ("dkdv", "dq")))
+    assert kernels in (None, (*launched(mask, dtype, head_dim), *(f"fa_bwd_{name}" for name in names)))
+    assert not dq[:, : rows - keys].any()
+    last = [x[:, -keys:].double().transpose(1, 2).requires_grad_() for x in made]
+    seen = mask[:, :, -keys:] & torch.ones(keys, keys, dtype=torch.bool).tril()
+    scores = (last[0] @ last[1].mT * head_dim**-0.5).masked_fill(~seen, -math.inf)
+    weight = scores.softmax(-1).nan_to_num(0.0)
+    wanted = torch.autograd.grad(weight @ last[2], last, weights[:, -keys:].double().transpose(1, 2))
+    near = 2**-4 if dtype == "bf16" else 2**-7
+    for one, other in zip((dq[:, -keys:], dk, dv), wanted, strict=True):
+        torch.testing.assert_close(one.cpu().double(), other.transpose(1, 2), rtol=near, atol=near)
