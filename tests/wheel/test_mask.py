@@ -271,7 +271,7 @@ def test_kernels_train_with_such_a_mask(qkv, kernels_on, host_operators, dtype):
     assert (found.path, found.backward) == ("matrix", "separate")
     assert found.backward_reason == "a mask: only separate kernels read one"
     set_strict(True)
-    attention(*qkv, mask).sum().backward()
+    attention(*(x.requires_grad_() for x in qkv), mask).sum().backward()
     ((forward,), (backward,)) = host_operators
     for call in (forward, backward):
         assert call["attn_mask"].shape == (*mask.shape[:3], 8)

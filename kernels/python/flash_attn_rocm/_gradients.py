@@ -80,8 +80,8 @@ def answered(
         sums = written(call, arch, path, places, gradient)[1]
     else:
         if call.inputs.cu_seqlens_q is not None:
-            for gradient in found:
-                gradient.zero_()
+            for each in found:
+                each.zero_()
         sums = torch.empty_like(call.lse, memory_format=torch.contiguous_format)
         _launch(call, path, places, sums)
     if mask is not None and gradient is not None:
