@@ -35,7 +35,8 @@ struct DkDvBlock {
   FA_REQUIRE_ROW("bwd_dkdv_masked", !kMasked || kConfig.pairs > 0);
   FA_REQUIRE_ROW("bwd_fused", !kWithDq || kConfig.pairs > 0);
   static constexpr DkDvTile kTile = tile_of(kConfig, kGfx);
-  static_assert(kTile.threads == 2 * kConfig.pairs * kTraits.wave,
+  static constexpr DkDvConfig kPlain = (kWithDq ? fused_config : dkdv_config)(kGfx, kDType, kHeadDim, false);
+  static_assert(kUneven || kMasked || kConfig.pairs == kPlain.pairs,
                 "tiles.toml: both loops need the same pairs");
   static constexpr int kPairs = kConfig.pairs, kQueries = kConfig.queries;
   static constexpr bool kPadded = kConfig.padded_tiles;
@@ -112,8 +113,7 @@ struct DkDvBlock {
   static constexpr int kExchangeBytes = kExchangeInOperand ? 0 : kPairs * kColumnBlocks * Exchange::kBytes;
   static constexpr int kScoresAt = kExchangeAt + kCopies * kExchangeBytes;
   static constexpr int kLdsBytes = kScoresAt + (kWithDq ? kCopies * Scores::kBytes : 0);
-  // Of addresses of which a bit is flipped (tile/direct.hpp).
-  static constexpr int kLdsAlignment = kStaggered ? 64 : 16;
+  static constexpr int kLdsAlignment = kStaggered ? 64 : 16;  // see tile/direct.hpp
   static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
   static_assert(Unit::kN == kTraits.step_columns, "archs/isas.toml has another number of columns");
   static_assert(!kPingPong || Unit::kMultipliesFp32, "tiles.toml: ping_pong needs fp32 matrix instructions");

@@ -49,7 +49,6 @@ struct DqBlock {
   using Keys = Choice<kRowMajor, Turned,
                       TransposedStage<Unit, kKeys, kHeadDim, kTile.threads, kPadded, 1, false, kUneven>>;
   using Values = Choice<kRowMajor, Turned, KeyStage<Unit, kKeys, kValueDim, kTile.threads, kPadded>>;
-  static_assert(!kRowMajor || !kUneven, "tiles.toml: tiles of K and V are alike");
   using View = BufferView<kKeys, kHeadDim * 2, kTraits.buffer_word3>;
   using ValueView = BufferView<kKeys, kValueDim * 2, kTraits.buffer_word3>;
   using NumberView = BufferView<Unit::kN, sizeof(float), kTraits.buffer_word3>;
@@ -76,7 +75,8 @@ struct DqBlock {
   static constexpr int kLdsAlignment = kDirect ? 64 : 16;
   static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
   static_assert(Unit::kN == kTraits.step_columns, "archs/isas.toml has another number of columns");
-  static_assert(kTile.threads == kConfig.waves * kTraits.wave, "tiles.toml: both loops need the same waves");
+  static_assert(kUneven || kMasked || kConfig.waves == dq_config(kGfx, kDType, kHeadDim).waves,
+                "tiles.toml: both loops need the same waves");
 
   const BwdArguments arguments;
   const Sequence sequence;
