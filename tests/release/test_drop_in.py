@@ -249,7 +249,7 @@ def test_a_sample_of_the_cases_of_flash_attention_3_passes(run_upstream, setting
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("arch", archs_with("gfx1100"))
+@pytest.mark.parametrize("arch", archs_with("gfx1030"))
 def test_the_cases_of_flash_attention_3_pass_with_kernels(run_upstream, arch):
     """Chunks and used lengths too, forward and backward: no call is left to the PyTorch implementation."""
     found, said, junit = run_upstream(EMULATED_3, arch, FILES_3)
