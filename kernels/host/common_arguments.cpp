@@ -7,6 +7,8 @@ namespace fa {
 
 namespace {
 
+constexpr std::uintptr_t kPartialAlignment = 16;  // bytes
+
 std::int32_t dtype_of(Holds holds, const fa_tensor& q) {
   switch (holds) {
     case Holds::rows: return q.dtype;
@@ -123,6 +125,16 @@ void require_grouped_heads(Problems& problems, std::int64_t nheads, std::int64_t
     return std::string("q: expected ") + kExpectedHeads + " k's " + std::to_string(nheads_k) + ", got " +
            std::to_string(nheads);
   });
+}
+
+void require_parts(Problems& problems, const fa_tensor& partial_lse, const fa_tensor& partial_out) {
+  if (!given(partial_lse)) return;
+  const std::int64_t splits = partial_lse.size[0];
+  problems.add_unless(splits >= 1,
+                      [] { return std::string("partial_lse: expected at least 1 split, got 0"); });
+  problems.expect_at_most("splits", splits, kMaxSplits);
+  problems.add_unless(reinterpret_cast<std::uintptr_t>(partial_out.data) % kPartialAlignment == 0,
+                      [] { return std::string("partial_out: expected a 16-byte aligned address"); });
 }
 
 void require_aligned(Problems& problems, const Named& rows) {

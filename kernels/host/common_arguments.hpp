@@ -42,6 +42,9 @@ void require_grouped_heads(Problems& problems, std::int64_t nheads, std::int64_t
 // Rows that the kernels for one head dim can read.
 void require_aligned(Problems& problems, const Named& rows);
 
+// The results of parts of the keys, if there are any.
+void require_parts(Problems& problems, const fa_tensor& partial_lse, const fa_tensor& partial_out);
+
 // Of the tensor `name`, in rows.
 void require_pages(Problems& problems, const char* name, std::int64_t page);
 

@@ -9,7 +9,6 @@ namespace fa {
 namespace {
 
 constexpr std::int64_t kMaxPages = INT32_MAX;
-constexpr std::uintptr_t kPartialAlignment = 16;  // bytes
 
 // What the shapes of a call mean.
 struct Sizes {
@@ -148,14 +147,7 @@ void require_limits(const fa_fwd_call& call, const Sizes& s) {
   problems.expect_at_most("pages", s.num_pages, kMaxPages);
   problems.expect_at_most("keys of a sequence's pages", s.seqlen_k, kMaxLength);
   problems.expect_at_most("batch of k", s.batch_k, kMaxLength);
-  if (given(call.partial_lse)) {
-    const std::int64_t splits = call.partial_lse.size[0];
-    problems.add_unless(splits >= 1,
-                        [] { return std::string("partial_lse: expected at least 1 split, got 0"); });
-    problems.expect_at_most("splits", splits, kMaxSplits);
-    problems.add_unless(reinterpret_cast<std::uintptr_t>(call.partial_out.data) % kPartialAlignment == 0,
-                        [] { return std::string("partial_out: expected a 16-byte aligned address"); });
-  }
+  require_parts(problems, call.partial_lse, call.partial_out);
   problems.add_unless(s.seqlen_q >= 0,
                       [&] { return "max_seqlen_q: expected at least 0, got " + std::to_string(s.seqlen_q); });
   require_scores(problems, call.softmax_scale, call.softcap);

@@ -9,7 +9,6 @@ namespace fa {
 namespace {
 
 constexpr const char* kFunction = "mla";
-constexpr std::uintptr_t kPartialAlignment = 16;  // bytes
 
 // What the shapes of a call mean.
 struct Sizes {
@@ -86,14 +85,7 @@ void require_limits(const fa_mla_call& call, const Sizes& s) {
   });
   problems.expect_at_most("keys that a sequence's cache can have", s.seqlen_k, kMaxLength);
   problems.expect_at_most("sequences or blocks of the cache", s.places, INT32_MAX);
-  if (given(call.partial_lse)) {
-    const std::int64_t splits = call.partial_lse.size[0];
-    problems.add_unless(splits >= 1,
-                        [] { return std::string("partial_lse: expected at least 1 split, got 0"); });
-    problems.expect_at_most("splits", splits, kMaxSplits);
-    problems.add_unless(reinterpret_cast<std::uintptr_t>(call.partial_out.data) % kPartialAlignment == 0,
-                        [] { return std::string("partial_out: expected a 16-byte aligned address"); });
-  }
+  require_parts(problems, call.partial_lse, call.partial_out);
   require_scores(problems, call.softmax_scale, 0);
   for (const Named& each : {Named{"q", call.q}, Named{"kv_cache", call.kv_cache}, Named{"out", call.out}}) {
     require_aligned(problems, each);
