@@ -79,12 +79,13 @@ def draw(kernel, number):
         case = replace(case, scale=chance.choice((None, 0.3, -0.2)))
     if case.keys[0] == MANY:
         case = replace(case, keys=(200,) * len(case.keys))
-    if case.hides == WHOLE and case.by in LOW:
-        case = replace(case, by=chance.choice(WHOLE_LOW))
     if number % 10 == 1:
-        return replace(case, rows=(5,) * len(case.rows), keys=(150,) * len(case.keys), window=(5, 0))
+        case = replace(case, rows=(5,) * len(case.rows), keys=(150,) * len(case.keys), window=(5, 0))
     if number % 10 == 2:
-        return replace(case, rows=(150,) * len(case.rows), keys=(17,) * len(case.keys), window=(-1, 0))
+        case = replace(case, rows=(150,) * len(case.rows), keys=(17,) * len(case.keys), window=(-1, 0))
+    # In a window, too, rows may see nothing else.
+    if case.by in LOW and (case.hides == WHOLE or case.window != (-1, -1)):
+        return replace(case, by=chance.choice(WHOLE_LOW))
     return case
 
 

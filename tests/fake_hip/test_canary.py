@@ -84,13 +84,14 @@ def wrong(tmp_path, monkeypatch):
 
     def change(kernel, pattern, becomes):
         folder = tmp_path / "disassembly"
-        shutil.copytree(Path(os.environ["FA_FAKE_HIP_DISASSEMBLY"]), folder)
+        shutil.copytree(Path(os.environ["FA_FAKE_HIP_DISASSEMBLY"]), folder, copy_function=os.symlink)
         for file in folder.glob("gfx942*.s"):
             text = file.read_text()
             head, mark, body = text.partition(f"<{kernel}>:\n")
             if mark:
                 changed, count = re.subn(pattern, becomes, body, count=1)
                 assert count == 1, f"{kernel} has no {pattern}"
+                file.unlink()
                 file.write_text(head + mark + changed)
                 return {"disassembly": str(folder)}
         message = f"no {kernel}"
@@ -640,6 +641,9 @@ WITHOUT_LATENT = ("gfx908", "gfx1030")
 MARGIN = 0.7
 # The share of a kernel's instructions that the check has to execute.  Kernels for all head dims are left out.
 EXECUTED = 0.98
+# Those of latent attention have 3 % for waves of which some rows have seen a key, and others none in a whole
+# tile: not where a wave has 16 rows, and a tile 16 keys (verify/not_executed.toml).
+LATENT_EXECUTED = 0.965
 OWN_HEAD_DIM = re.compile(r"_d\d+$")
 ALL_FAMILIES = """
 from contextlib import ExitStack
@@ -703,5 +707,6 @@ def test_no_family_alarms_falsely_and_each_is_executed(scenario, arch):
     latent = 0 if arch.partition(":")[0] in WITHOUT_LATENT else 2
     assert len(shown["problems"]) == fused + latent + (36 if FULL else 12)
     executed = {name: share for name, share in shown["executed"].items() if OWN_HEAD_DIM.search(name)}
-    assert {name: share for name, share in executed.items() if share < EXECUTED} == {}
+    least = {name: LATENT_EXECUTED if name.startswith("fa_mla_") else EXECUTED for name in executed}
+    assert {name: share for name, share in executed.items() if share < least[name]} == {}
     assert {name: share for name, share in shown["used"].items() if share > MARGIN} == {}

@@ -186,6 +186,19 @@ shown["kinds"] = [finding.partition(":")[0] for finding in launch.findings]
     assert "time-limit" in shown["kinds"]
 
 
+def test_blocks_that_the_compiler_placed_behind_the_end_are_counted(scenario):
+    shown = scenario(
+        """
+attend()
+[launch] = fake_hip.report().launches
+shown["names"] = [each.text.split()[0] for each in fake_hip.listing(launch.kernel)]
+"""
+    )
+    behind = shown["names"][shown["names"].index("s_endpgm") + 1 :]
+    assert behind
+    assert behind[-1] == "s_branch", "and not the padding after them"
+
+
 CHANGED, TRUE, FALSE = 1, 2, 4  # emulator/core/outcomes.hpp
 
 

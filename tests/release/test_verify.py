@@ -150,7 +150,7 @@ def test_a_wheel_with_one_wrong_instruction_does_not_pass(
         )  # fmt: skip
     reasons = (
         "against float64, allowed", "times the error that is allowed", "fake HIP runtime: (lds|global)-race",
-        "fake HIP runtime: uninit",
+        "fake HIP runtime: uninit", "waits at a barrier that it has not signalled",
     )  # fmt: skip
     assert re.search("|".join(reasons), log.read_text())
 
@@ -172,7 +172,7 @@ def test_every_instruction_was_executed_or_has_a_reason(record, arch):
 
 def test_the_suite_allows_less_than_reports_from_hardware_may_say(record):
     shown = [one for arch in record["archs"].values() for one in arch["instances"].values()]
-    # A record has of each kernel only the call nearest its bound: at most 21 in the whole suite, 33 in the
-    # quick one.
+    # A record has of each kernel only the call nearest its bound; no call of the whole suite is allowed
+    # more than 85.
     assert 1.5 * max(one["nearest_to_its_bound"]["allowed"] for one in shown) < MOST_ALLOWED
     assert max(one["worst_lse_error"] for one in shown) <= MOST_LSE

@@ -114,7 +114,7 @@ class FakeHip:
         return Report(found["modules"], tuple(_launch(row) for row in found["launches"]))
 
     def listing(self, kernel: str) -> tuple[Instruction, ...]:
-        """The instructions of a kernel that was loaded, from its entry to its last ``s_endpgm``."""
+        """The instructions of a kernel that was loaded, with the rare blocks behind ``s_endpgm``."""
         found = json.loads(self._told(self._library.fa_fake_hip_listing(kernel.encode())))
         return tuple(Instruction(**row) for row in found)
 

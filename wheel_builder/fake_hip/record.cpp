@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <numeric>
+#include <string_view>
 #include <vector>
 
 namespace fake_hip {
@@ -42,21 +43,25 @@ std::vector<std::string> findings_of(const emu::Launch& launch) {
   return all;
 }
 
-// The instructions from the kernel's entry to its last s_endpgm; what follows only fills a cache line.
+// The compiler moves rare blocks behind s_endpgm; they end with a branch back.
+bool never_goes_on(const emu::OpInfo& op) {
+  return op.cls == emu::Class::end || op.name == std::string_view("s_branch") ||
+         op.name == std::string_view("s_setpc_b64");
+}
+
+// The instructions from the kernel's entry to the last one that does not go on to its successor; what follows
+// only fills a cache line.
 std::vector<std::uint32_t> instructions_of(const emu::Program& program, const emu::KernelInfo& kernel) {
   std::uint64_t end = kernel.entry;
   for (const emu::Symbol& symbol : program.symbols) {
     if (symbol.name == kernel.name) end = symbol.address + symbol.size;
   }
   std::vector<std::uint32_t> inside;
-  std::size_t used = 0;
   for (std::uint32_t i = 0; i < program.code.size(); ++i) {
     const emu::Inst& instruction = program.code[i];
-    if (instruction.address < kernel.entry || instruction.address >= end) continue;
-    inside.push_back(i);
-    if (instruction.op->cls == emu::Class::end) used = inside.size();
+    if (instruction.address >= kernel.entry && instruction.address < end) inside.push_back(i);
   }
-  inside.resize(used);
+  while (!inside.empty() && !never_goes_on(*program.code[inside.back()].op)) inside.pop_back();
   return inside;
 }
 

@@ -24,9 +24,9 @@ ON_HARDWARE = "run on hardware"
 MOST_BYTES = 1 << 20
 # The project's first week; and no suite takes a day.
 FIRST_TIME, MOST_SECONDS = datetime(2026, 11, 16, tzinfo=UTC), 86_400.0
-# More than any call of the suite is allowed by rule.py: 21.3, of a gradient of random bf16 tensors
+# More than any call of the suite is allowed by rule.py: 84, of a gradient of bf16 tensors with like values
 # (tests/release/test_verify.py compares).
-MOST_ALLOWED = 64.0
+MOST_ALLOWED = 128.0
 MOST_LSE = 1e-5  # rule.py's LSE_RELATIVE
 ROUNDED = 0.001  # seconds, as selftest writes them
 DIGEST = re.compile(r"[0-9a-f]{64}")

@@ -15,6 +15,7 @@ IGNORED = re.compile(r"^$|.*file format |^Disassembly of section |^\s*\.\.\.$")
 ENDS = re.compile(r"s_(endpgm|branch$|setpc|swappc|code_end|trap)")
 JUMPS = re.compile(r"s_(branch|cbranch_\w+|call_b64)$")
 INDIRECT = re.compile(r"s_(setpc|swappc|call)_b64$|s_cbranch_(join|[gi]_fork)$")
+COMMA = re.compile(r",(?![^(\[]*[)\]])")  # outside brackets
 DWORD = 4
 
 
@@ -125,7 +126,7 @@ def parse_operation(text: str) -> Operation:
     mnemonic, _, rest = text.strip().partition(" ")
     operands: list[str] = []
     modifiers: list[str] = []
-    for part in _split(rest):
+    for part in COMMA.split(rest):
         word, _, more = part.strip().partition(" ")
         operands += [word] if word else []
         modifiers += [more.strip()] if more.strip() else []
@@ -155,14 +156,3 @@ def _known(text: str) -> tuple[Any, ...]:
         kind == "valu", kind in ("lds", "vmem"), transcendental, first.is_matrix or transcendental,
         int(first.operands[0], 0) + 1 if mnemonic == "s_nop" else 1,
     )  # fmt: skip
-
-
-def _split(text: str) -> Iterator[str]:
-    """Split at commas outside brackets."""
-    depth, begin = 0, 0
-    for position, character in enumerate(text):
-        depth += (character in "[(") - (character in "])")
-        if character == "," and depth == 0:
-            yield text[begin:position]
-            begin = position + 1
-    yield text[begin:]

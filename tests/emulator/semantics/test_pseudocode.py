@@ -20,7 +20,7 @@ from tests.emulator.semantics.table import Op, ScalarOp, call, combinations, spr
 from tests.emulator.semantics.test_semantics import SHOWN
 
 ARCHS = tuple(DOCUMENTS)
-THINNED = 8  # one wave of so many, without --full
+THINNED = 16  # one wave of so many, without --full
 # Instructions of the tables that are not compared, and why not.
 ROUNDING = "the text names a rounding function that the document does not define"
 REVOLUTIONS = "the text multiplies with a rounded 2 pi; the instruction takes revolutions"
