@@ -28,6 +28,9 @@ FA_DEVICE void begin(const B& block, typename B::Result& result, float own_term 
                     "its own inverse");
       result[step] = Unit::broadcast_rows(block.numbers()[row], block.lane);
     }
+  } else if (B::kMasked && block.is(Role::weights)) {
+#pragma unroll
+    for (typename Unit::C& each : result) each = {};
   } else {
 #pragma unroll
     for (int c = 0; c < B::kColumns; ++c) {

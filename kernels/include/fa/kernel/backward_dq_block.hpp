@@ -64,7 +64,7 @@ struct DqBlock {
   // For DenseMask: scores begin with minus the log-sum-exp, and are finite.
   static constexpr int kScoreSteps = kSteps;
   static constexpr bool kUnscaledScores = true, kGuardsBias = false, kShortOfRegisters = false,
-                        kMaskAhead = kConfig.early_mask;
+                        kMaskAhead = kConfig.early_mask, kMaskLate = kMasked && !kMaskAhead;
 
   static constexpr int kValuesAt = Keys::kBytes;
   static constexpr int kTilesBytes = kValuesAt + Values::Tile::kBytes;
@@ -197,13 +197,13 @@ struct DqBlock {
     const uint32_t bits = kFeatured ? kept_of(*this, wave_row, first) : 0;
     Result s;
     const auto hide = [&] {
-      if constexpr (kMasked) given.apply(s, first, ahead, Flag{-1});
+      if constexpr (kMasked) given.apply(s, first, ahead, Flag{-1}, kMaskLate ? numbers.lse : nullptr);
     };
     const auto hide_later = [&] {
       if constexpr (!kMaskAhead) hide();
     };
     if constexpr (kKeepsStarts) {
-      if constexpr (kMasked) begin(s, numbers.lse);
+      if constexpr (kMasked) begin<kMaskLate>(s, numbers.lse);
       if constexpr (kMaskAhead) hide();
       if constexpr (!kMasked) s[0] = starts.s[0];
       dp[0] = starts.dp[0];
@@ -212,7 +212,7 @@ struct DqBlock {
       s[0] = {}, dp[0] = {};
       multiply_both(*this, at, s, dp, q, dout, hide_later, numbers.lse[0]);
     } else if constexpr (!kConfig.interleaved) {
-      begin(s, numbers.lse);
+      begin<kMaskLate>(s, numbers.lse);
       multiply_rows<Unit, typename Keys::RowTile, kSteps, kConfig.steps_at_once, kAhead>(
           s, Keys::rows_of(at, 0), q, reader());
       hide_later();
@@ -220,7 +220,7 @@ struct DqBlock {
       multiply_rows<Unit, typename Values::Tile, kSteps, kConfig.steps_at_once, kAhead>(dp, at + kValuesAt,
                                                                                         dout, reader());
     } else {
-      begin(s, numbers.lse);
+      begin<kMaskLate>(s, numbers.lse);
       begin(dp, numbers.delta);
       multiply_both(*this, at, s, dp, q, dout, hide_later);
     }
@@ -257,11 +257,12 @@ struct DqBlock {
     }
   }
 
+  template <bool kZero = false>
   FA_DEVICE void begin(Result& result, const float* number) const {
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
       // Opaque, or the compiler keeps all of them in registers.
-      const float first = kMasked && kConfig.interleaved ? here(number[c]) : number[c];
+      const float first = kZero ? 0 : kMasked && kConfig.interleaved ? here(number[c]) : number[c];
 #pragma unroll
       for (int f = 0; f < P::kHeld; ++f) element<Unit>(result, c, f) = kFeatured ? 0 : first;
     }
