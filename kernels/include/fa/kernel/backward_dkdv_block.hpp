@@ -146,7 +146,7 @@ struct DkDvBlock {
         lane(thread % Unit::kWave),
         wave(uniform(thread / Unit::kWave)),
         role(wave < kPairs ? Role::weights : Role::gradients),
-        pair(wave % kPairs),
+        pair(kMasked && kStaggered ? here_uniform(wave % kPairs) : wave % kPairs),  // one for both roles
         visible{sequence.seqlen_q, sequence.seqlen_k, params.window_left, params.window_right},
         lds(lds),
         factor(uniform(Scoring::factor_of(params))) {}

@@ -65,6 +65,8 @@ struct DqBlock {
   static constexpr int kScoreSteps = kSteps;
   static constexpr bool kUnscaledScores = true, kGuardsBias = false, kShortOfRegisters = false,
                         kMaskAhead = kConfig.early_mask;
+  // The next tile's is loaded when this one's is in its scores: the loop waits for all loads at its head.
+  static constexpr bool kMaskSooner = kMaskAhead && kDirect;
 
   static constexpr int kValuesAt = Keys::kBytes;
   static constexpr int kTilesBytes = kValuesAt + Values::Tile::kBytes;
@@ -92,8 +94,7 @@ struct DqBlock {
   };
 
   // What the two products start from, in registers of matrix results: an instruction reads it there, and
-  // nothing is copied.  With a mask scores start from another number in each tile; with late numbers from
-  // zero.
+  // nothing is copied.  With a mask scores start from another number in each tile; with late numbers, zero.
   static constexpr bool kKeepsStarts = kConfig.interleaved && !kFeatured && !kConfig.late_numbers;
   static constexpr bool kLateNumbers = kConfig.late_numbers && !kFeatured;
   static_assert(!kLateNumbers || !kMasked, "tiles.toml: with a mask, scores start from their log-sum-exp");
@@ -189,13 +190,12 @@ struct DqBlock {
     return numbers;
   }
 
-  // dS in the place of dP, from the tile `at`.
+  // dS in the place of dP, from the tile `at`.  `s` is for scores; with kMaskSooner, what they begin with.
   template <class Mask>
-  FA_DEVICE void find(Result& dp, LdsBytes at, int wave_row, int first, const Tiles& tiles, const Q& q,
-                      const Dout& dout, const Numbers& numbers, const Starts& starts, const Mask& given,
-                      const typename Mask::Early& ahead) const {
+  FA_DEVICE void find(Result& dp, Result& s, LdsBytes at, int wave_row, int first, const Tiles& tiles,
+                      const Q& q, const Dout& dout, const Numbers& numbers, const Starts& starts,
+                      const Mask& given, const typename Mask::Early& ahead) const {
     const uint32_t bits = kFeatured ? kept_of(*this, wave_row, first) : 0;
-    Result s;
     const auto hide = [&] {
       if constexpr (kMasked) given.apply(s, first, ahead, Flag{-1});
     };
@@ -203,8 +203,8 @@ struct DqBlock {
       if constexpr (!kMaskAhead) hide();
     };
     if constexpr (kKeepsStarts) {
-      if constexpr (kMasked) begin(s, numbers.lse);
-      if constexpr (kMaskAhead) hide();
+      if constexpr (kMasked && !kMaskSooner) begin(s, numbers.lse);
+      if constexpr (kMaskAhead && !kMaskSooner) hide();
       if constexpr (!kMasked) s[0] = starts.s[0];
       dp[0] = starts.dp[0];
       multiply_both(*this, at, s, dp, q, dout, hide_later);

@@ -8,6 +8,7 @@
 // Turns go through all heads of q without a pause.
 #pragma once
 
+#include "fa/kernel/backward_mask_product.hpp"
 #include "fa/kernel/backward_ping_pong.hpp"
 #include "fa/kernel/backward_staggered_moves.hpp"
 
@@ -38,10 +39,11 @@ struct Staggered {
   }
   FA_DEVICE static int scores_at(int odd, int tile) { return (odd * B::kAtOnce + tile) * B::Scores::kBytes; }
   // A wave's work on a tile; `at` is its set.  `meanwhile()` is done behind the first product; with
-  // dQ, before all.
-  template <class Term, class Meanwhile>
-  FA_DEVICE void find(int first, const Term& term, int at, int odd, int tile,
-                      const Meanwhile& meanwhile) const {
+  // dQ, before all.  With a mask, `start` is what scores begin with, and `load_mask()` is done when they are
+  // no longer needed.
+  template <class Term, class Meanwhile, class LoadMask>
+  FA_DEVICE void find(int first, const Term& term, int at, int odd, int tile, const Meanwhile& meanwhile,
+                      typename B::Result& start, const LoadMask& load_mask) const {
     const bool of_weights = block.is(Role::weights);
     if constexpr (B::kWithDq) {
       // First: the loads that this turn waits for in its end, and the additions, for which it would wait too.
@@ -49,9 +51,10 @@ struct Staggered {
       if (of_weights && dq_sums.adds(tiles, tile)) add_to_dq(odd, tile);
     }
     if (tiles.seen_flag(first)) {
-      typename B::Result result;
+      typename B::Result of_tile;
+      typename B::Result& result = B::kMasked ? start : of_tile;
       RowOperands operands(Rows(rows + at).beyond(tile * Stage::kTilesBytes));
-      term(result);
+      if constexpr (!B::kMasked) term(result);
       __builtin_amdgcn_s_setprio(3);
       operands.template multiply<B::Own::kSteps>(result, own);
       Unit::pin(result[0]);
@@ -63,12 +66,14 @@ struct Staggered {
       } else {
         packed = gradients(result, first, odd ^ 1, tile);
       }
+      load_mask();
       __builtin_amdgcn_s_setprio(2);
       const typename B::Operand operand(block.operand_area(), block.lane, packed);
       turned_operands.template multiply<B::Operand::kSteps>(sums, operand);
       __builtin_amdgcn_s_setprio(0);
     } else {
       if constexpr (!B::kWithDq) meanwhile();
+      load_mask();
       if constexpr (B::kWithDq) {
         if (!of_weights) leave_nothing(odd ^ 1, tile);
       }
@@ -115,7 +120,7 @@ struct Staggered {
   }
 };
 
-template <class B>
+template <class B, class Mask>
 FA_DEVICE void run_staggered(BwdArguments arguments, LdsBytes lds) {
   using Dq = Choice<B::kWithDq, DqPart<B>, NoDq<B>>;
   using Unit = typename B::Unit;
@@ -139,7 +144,11 @@ FA_DEVICE void run_staggered(BwdArguments arguments, LdsBytes lds) {
     Dq dq(block);
     const typename Dq::Transposed keys = dq.load(block, params, first_key);
     const typename B::Own own = own_keys(block, params, wave_key);
-    StaggeredNumbers<B> numbers(block, params, tiles, group);
+    Mask given(block, wave_key, group, loads);
+    typename Mask::Words words[Mask::kSets];
+#pragma unroll
+    for (int set = 0; set < Mask::kSets; ++set) given.load(words[set], tiles.begin + set * B::kQueries);
+    StaggeredNumbers<B, Mask::kPlainNumbers> numbers(block, params, tiles, group);
     StaggeredSums<B, Dq> dq_sums(block, params, tiles, group, dq);
     numbers.load();
     // Here, and not before the loads.
@@ -173,9 +182,26 @@ FA_DEVICE void run_staggered(BwdArguments arguments, LdsBytes lds) {
       nothing_in_flight();
       // The turn's tiles are there, and what the other waves made in the turn before.
       tile_barrier<B::kArch>();
-      const float term = numbers.first_term();
+      const float term = numbers.first_term(of_weights);
 #pragma unroll
       for (int tile = 0; tile < B::kAtOnce; ++tile) {
+        typename B::Result start;
+        typename Mask::Words& own_words = words[tile % Mask::kSets];
+        // The tile whose mask comes into the same registers.
+        const int next = tile + Mask::kSets;
+        const int turn = next < B::kAtOnce ? first
+                         : tile == 0       ? numbers.cursor.next(tiles)
+                                           : numbers.cursor.first;
+        const int next_first = turn + next % B::kAtOnce * B::kQueries;
+        if constexpr (B::kMasked) {
+          if (of_weights) {
+            given.begin(block, start, own_words, term, tile);
+          } else {
+            start[0] = Unit::broadcast_half(term, block.lane, tile);
+          }
+          if (next == B::kAtOnce && turn != first + Cursor<B>::kRows) given.next_head(block);
+          if constexpr (Mask::kEarly) given.load(own_words, next_first);
+        }
         work.find(
             first + tile * B::kQueries,
             [&](typename B::Result& result) { result[0] = Unit::broadcast_half(term, block.lane, tile); }, at,
@@ -188,6 +214,10 @@ FA_DEVICE void run_staggered(BwdArguments arguments, LdsBytes lds) {
                 loads.begin(block, tiles, arguments, lds + at_next);
                 at_next = following(at_next);
               }
+            },
+            start,
+            [&] {
+              if constexpr (!Mask::kEarly) given.load(own_words, next_first);
             });
       }
       if (B::kWithDq && of_weights) dq_sums.proceed(tiles, arguments);
@@ -197,6 +227,18 @@ FA_DEVICE void run_staggered(BwdArguments arguments, LdsBytes lds) {
     nothing_in_flight();
   }
   store(block, wave_key, sums);
+}
+
+template <class B>
+FA_DEVICE void run_staggered(BwdArguments arguments, LdsBytes lds) {
+  if constexpr (!B::kMasked) {
+    run_staggered<B, NoMaskAhead<B>>(arguments, lds);
+  } else if (static_cast<MaskKind>(uniform(masked_here(arguments).mask_kind)) == MaskKind::fp32) {
+    run_staggered<B, Fp32Mask<B>>(arguments, lds);
+    asm volatile("; keeps the ends of the two apart, which must not share registers");
+  } else {
+    run_staggered<B, TurnedMask<B>>(arguments, lds);
+  }
 }
 
 }  // namespace fa

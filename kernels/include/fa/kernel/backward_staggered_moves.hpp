@@ -15,6 +15,10 @@ struct Cursor {
 
   FA_DEVICE Cursor(const typename B::Tiles& tiles, int group, int late)
       : first(tiles.begin - late * kRows), heads(group - 1) {}
+  // Where the next turn's tiles begin.
+  FA_DEVICE int next(const typename B::Tiles& tiles) const {
+    return first + kRows < tiles.end || heads == 0 ? first + kRows : tiles.begin;
+  }
   // One turn further; `to_next_head()` where another one's tiles begin.
   template <class Action>
   FA_DEVICE void proceed(const typename B::Tiles& tiles, const Action& to_next_head) {
@@ -61,8 +65,8 @@ struct StaggeredLoads {
         of_q.load(rows, to, block.pair);
         of_dout.load(gradients, to + Stage::kTileBytes, block.pair);
       } else if (last >= 0) {
-        of_q.load_end(rows, last, to, block.pair, here(block.lane));
-        of_dout.load_end(gradients, last, to + Stage::kTileBytes, block.pair, here(block.lane));
+        of_q.load_end(rows, last, to, block.pair, block.lane_again());
+        of_dout.load_end(gradients, last, to + Stage::kTileBytes, block.pair, block.lane_again());
       }
     }
     q += static_cast<uint64_t>(q_bytes) * Cursor<B>::kRows;
@@ -79,7 +83,8 @@ struct StaggeredLoads {
 
 // The tiles that a wave works on, and the numbers that their first product begins with: a lane has that of a
 // row of the first tile, or in the upper half of the wave of the second.
-template <class B>
+// kPlain: numbers are not divided by softmax_scale, which what they are added to is.
+template <class B, bool kPlain = false>
 struct StaggeredNumbers {
   using Unit = typename B::Unit;
 
@@ -94,8 +99,8 @@ struct StaggeredNumbers {
                              int group)
       : cursor(tiles, group, block.is(Role::weights) ? 0 : 1) {
     const bool of_weights = block.is(Role::weights);
-    const float inverse = __builtin_amdgcn_rcpf(block.factor);
-    slope = uniform(of_weights ? -Scoring::kLog2e * inverse : -1.0f);
+    const float inverse = kPlain ? 1 / Scoring::kLog2e : __builtin_amdgcn_rcpf(block.factor);
+    slope = kPlain ? -1.0f : uniform(of_weights ? -Scoring::kLog2e * inverse : -1.0f);
     start = uniform(of_weights ? Scoring::kGain<B::kDType> * inverse : 0.0f);
     const int own = Unit::slot_of_row(Unit::a_row(block.lane), B::kQueries);
     row =
@@ -121,7 +126,10 @@ struct StaggeredNumbers {
       numbers += loaded_here(arguments).lse_head * static_cast<int64_t>(sizeof(float));
     });
   }
-  FA_DEVICE float first_term() const { return __builtin_fmaf(number, slope, start); }
+  FA_DEVICE float first_term(bool of_weights) const {
+    const float finite = B::kMasked && of_weights ? Scoring::masked_lse(number) : number;
+    return __builtin_fmaf(finite, slope, start);
+  }
 };
 
 // The tiles whose dQ is added up, two turns late.

@@ -102,6 +102,20 @@ struct DenseMask {
     }
   }
 
+  // With kAll, and products that begin with minus the log-sum-exp: what those of the tile begin with.
+  FA_DEVICE void start(typename Unit::C* s, const float* lse, const Early& early) const {
+    static_assert(kAll && kUnscaled, "of what was loaded");
+    if (kind == MaskKind::bytes) {
+      start_of<1>(s, early, [&](const uint32_t* words, int i) { return Score::shown(lse[0], words, i); });
+    } else if (kind == MaskKind::elements) {
+      // Opaque: the compiler would convert each, and then add two at once.
+      start_of<2>(s, early,
+                  [&](const uint32_t* words, int i) { return here(score.with_element(lse[0], words, i)); });
+    } else {
+      start_of<4>(s, early, [&](const uint32_t* words, int i) { return score.with_fp32(lse[0], words, i); });
+    }
+  }
+
   // Hides or changes the scores of the tile whose first key is `first`.
   FA_DEVICE void apply(typename Unit::C* s, int first, const Early& early, Flag needed) const {
     // One after the other: as branches of one decision they would spill.
@@ -120,6 +134,18 @@ struct DenseMask {
   }
 
  private:
+  // `action(words, i)`: the score of key i of a run, whose mask is in `words`.
+  template <int kSize, class Action>
+  FA_DEVICE static void start_of(typename Unit::C* s, const Early& early, const Action& action) {
+#pragma unroll
+    for (int f = 0; f < kHeld; ++f) {
+      uint32_t words[8];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) words[i] = i < 4 ? early.words[f / kRun][i] : early.more[f / kRun][i - 4];
+      reinterpret_cast<float*>(&s[f / Unit::kRows])[f % Unit::kRows] = action(words, f % kRun);
+    }
+  }
+
   // `action(score, words, i)`: the new score of key i of a run, whose mask is in `words`.
   template <int kSize, class Action>
   FA_DEVICE void each_run(typename Unit::C* s, int first, const Early& early, Action action) const {
