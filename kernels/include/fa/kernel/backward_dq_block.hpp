@@ -67,14 +67,15 @@ struct DqBlock {
                         kMaskAhead = kConfig.early_mask;
   // The next tile's is loaded when this one's is in its scores: the loop waits for all loads at its head.
   static constexpr bool kMaskSooner = kMaskAhead && kDirect;
+  // Where arithmetic has other registers than scores, these are made of the mask, not changed by it.
+  static constexpr bool kMaskFirst = kMaskAhead && kTraits.separate_acc_vgprs;
 
   static constexpr int kValuesAt = Keys::kBytes;
   static constexpr int kTilesBytes = kValuesAt + Values::Tile::kBytes;
   static constexpr int kOwnAt = (kRowMajor ? 2 : 1) * kTilesBytes;
   static constexpr int kOwnBytes = Q::kLdsBytes + Dout::kLdsBytes + Operand::kLdsBytes;  // of a wave
   static constexpr int kLdsBytes = kOwnAt + kConfig.waves * kOwnBytes;
-  // Of addresses of which a bit is flipped (tile/direct.hpp).
-  static constexpr int kLdsAlignment = kDirect ? 64 : 16;
+  static constexpr int kLdsAlignment = kDirect ? 64 : 16;  // see tile/direct.hpp
   static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
   static_assert(Unit::kN == kTraits.step_columns, "archs/isas.toml has another number of columns");
   static_assert(kUneven || kMasked || kConfig.waves == dq_config(kGfx, kDType, kHeadDim).waves,
@@ -133,9 +134,8 @@ struct DqBlock {
     if constexpr (kConfig.interleaved) __builtin_amdgcn_s_setprio(kPriority);
   }
 
-  // What the block's head has for tiles of keys.
   struct Source {
-    HeadRows k, v;
+    HeadRows k, v;  // of the block's head
   };
 
   FA_DEVICE Source source(const BwdParams& params) const {
@@ -147,8 +147,7 @@ struct DqBlock {
             rows_of(params.v, ragged, batch, head_k, sequence.k_first, sequence.seqlen_k)};
   }
 
-  // The lane that reads tiles and the thread that moves them.  Where registers are short, their addresses are
-  // computed for each tile anew.
+  // The lane that reads tiles and the thread that moves them; where registers are short, anew for each tile.
   FA_DEVICE int reader() const { return kFeatured ? here(lane) : lane; }
   FA_DEVICE int mover() const { return kFeatured ? here(thread) : thread; }
   FA_DEVICE LdsBytes own_area() const { return lds + kOwnAt + wave * kOwnBytes; }
@@ -203,8 +202,9 @@ struct DqBlock {
       if constexpr (!kMaskAhead) hide();
     };
     if constexpr (kKeepsStarts) {
-      if constexpr (kMasked && !kMaskSooner) begin(s, numbers.lse);
-      if constexpr (kMaskAhead && !kMaskSooner) hide();
+      if constexpr (kMaskFirst) given.start(s, numbers.lse, ahead);
+      if constexpr (kMasked && !kMaskSooner && !kMaskFirst) begin(s, numbers.lse);
+      if constexpr (kMaskAhead && !kMaskSooner && !kMaskFirst) hide();
       if constexpr (!kMasked) s[0] = starts.s[0];
       dp[0] = starts.dp[0];
       multiply_both(*this, at, s, dp, q, dout, hide_later);
