@@ -75,13 +75,11 @@ struct MaskProduct {
  private:
   // `number` in lanes whose bit is set, in others 0.
   FA_DEVICE static uint32_t number_in(uint64_t lanes, uint32_t number) {
-#if defined(__clang_major__) && __clang_major__ < 22
-    // Its builtin has no name there.  The compiler does not know that a matrix instruction has to wait for
-    // this.
+#if __has_builtin(__builtin_amdgcn_inverse_ballot_w64)
+    return __builtin_amdgcn_inverse_ballot_w64(lanes) ? number : 0;
+#else  // ROCm 6.4's compiler, which does not know that a matrix instruction has to wait for this
     asm("v_cndmask_b32 %0, 0, %0, %1\n\ts_nop 1" : "+v"(number) : "s"(lanes));
     return number;
-#else
-    return __builtin_amdgcn_inverse_ballot_w64(lanes) ? number : 0;
 #endif
   }
   FA_DEVICE static uint32_t even(uint32_t bytes) { return __builtin_amdgcn_perm(bytes, bytes, 0x020c000c); }
