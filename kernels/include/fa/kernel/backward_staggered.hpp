@@ -72,6 +72,7 @@ struct Staggered {
       turned_operands.template multiply<B::Operand::kSteps>(sums, operand);
       __builtin_amdgcn_s_setprio(0);
     } else {
+      if constexpr (B::kMasked) __builtin_amdgcn_s_setprio(0);
       if constexpr (!B::kWithDq) meanwhile();
       load_mask();
       if constexpr (B::kWithDq) {
@@ -194,6 +195,7 @@ FA_DEVICE void run_staggered(BwdArguments arguments, LdsBytes lds) {
                                            : numbers.cursor.first;
         const int next_first = turn + next % B::kAtOnce * B::kQueries;
         if constexpr (B::kMasked) {
+          __builtin_amdgcn_s_setprio(2);  // products will follow
           if (of_weights) {
             given.begin(block, start, own_words, term, tile);
           } else {
