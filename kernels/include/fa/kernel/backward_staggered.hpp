@@ -128,7 +128,7 @@ FA_DEVICE void run_staggered(BwdArguments arguments, LdsBytes lds) {
   using Stage = typename B::Stage;
   constexpr int kSets = 3 * Stage::kSetBytes;
   const BwdParams params = loaded_at_once(arguments);
-  const Sequence found = sequence(params, __builtin_amdgcn_workgroup_id_z());
+  const Sequence found = sequence_of<B>(params, __builtin_amdgcn_workgroup_id_z());
   const int first_key = __builtin_amdgcn_workgroup_id_x() * B::kTile.block_n;
   if (first_key >= found.seqlen_k) return;
   B block(arguments, params, found, lds);

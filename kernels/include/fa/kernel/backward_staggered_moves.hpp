@@ -46,7 +46,7 @@ struct StaggeredLoads {
       : cursor(tiles, group, 0),
         of_q(static_cast<uint32_t>(row_bytes_of(params.q)), block.pair, block.lane),
         of_dout(static_cast<uint32_t>(row_bytes_of(params.dout)), block.pair, block.lane) {
-    const uint32_t batch = params.cu_seqlens_q != nullptr ? 0 : block.batch;
+    const uint32_t batch = is_ragged<B>(params.cu_seqlens_q) ? 0 : block.batch;
     const uint32_t head = block.head_k * group, row = block.sequence.q_first + tiles.begin;
     q = row_of(params.q, batch, head, row), dout = row_of(params.dout, batch, head, row);
     q_bytes = static_cast<uint32_t>(row_bytes_of(params.q));
@@ -106,7 +106,7 @@ struct StaggeredNumbers {
     row =
         (own + (B::kAtOnce > 1 ? block.lane / Unit::kM * B::kQueries : 0)) * static_cast<int>(sizeof(float));
     last = (block.sequence.seqlen_q - 1) * static_cast<int>(sizeof(float));
-    const uint32_t batch = params.cu_seqlens_q != nullptr ? 0 : block.batch;
+    const uint32_t batch = is_ragged<B>(params.cu_seqlens_q) ? 0 : block.batch;
     const float* const all = of_weights ? params.lse : params.delta;
     const uint64_t at = batch * static_cast<uint64_t>(params.lse_batch) +
                         static_cast<uint32_t>(block.head_k * group) * static_cast<uint64_t>(params.lse_head) +
