@@ -82,22 +82,27 @@ struct DqPart {
     return kKeySteps;
   }
 
-  // Adds what the tile of queries from `first` on gets from the workgroup's keys.  `interleave(gap)`: see
-  // read_ahead.  `at`: where its gradients of scores are, beyond the first place for these.
+  // What a tile of queries gets from the workgroup's keys.  `interleave(gap)`: see read_ahead.  `at`: where its
+  // gradients of scores are, beyond the first place for these.
   template <class Interleave>
-  FA_DEVICE void add(const B& block, float* sums, int first, const Interleave& interleave, int at = 0) const {
+  FA_DEVICE typename Unit::C product(const B& block, const Interleave& interleave, int at) const {
     typename Unit::C sum = Unit::zero();
-    const LdsBytes tile = Scores::Tile::period(block.scores() + at, row_step());
     const auto read = [&] {
+      if constexpr (B::kTurnsScores) {
+        const typename Scores::Reader scores(block.scores() + at, index / kParts * kKeySteps * Unit::kK, block.lane);
+        return [=](int i) { return scores.read(i); };
+      } else {
+      const LdsBytes tile = Scores::Tile::period(block.scores() + at, row_step());
       if constexpr (B::kPingPong) {
         const typename Scores::Tile::template Row<typename Unit::A> row(tile, Unit::a_row(block.lane),
                                                                         unit(0, block.lane));
         return [=](int i) { return row.read(i * (Unit::kK / 8)); };
       } else {
-        return [&](int i) {
+        return [&, tile](int i) {
           return Scores::Tile::template read<typename Unit::A>(tile, Unit::a_row(block.lane),
                                                                unit(i, block.lane));
         };
+      }
       }
     }();
     const auto multiply = [&](int i, const typename Unit::A& a) {
@@ -120,17 +125,28 @@ struct DqPart {
       read_ahead<kKeySteps, B::kConfig.prefetch>(read, multiply, interleave);
     }
     Unit::settle(sum);
+    return sum;
+  }
+
+  // Adds that to the tile of queries from `first` on.
+  template <class Interleave>
+  FA_DEVICE void add(const B& block, float* sums, int first, const Interleave& interleave, int at = 0) const {
+    const typename Unit::C sum = product(block, interleave, at);
     float* to = sums + static_cast<int64_t>(first / Unit::kM * B::kSumSteps) * (Unit::kM * Unit::kN);
     // Opaque, or the lane's part of the address is added to it once for all tiles, in vector registers.
     if constexpr (!B::kPingPong) asm volatile("" : "+s"(to));
+    add_rows(block, to, sum, 0, Unit::kRows);
+  }
+  // Those registers of it from `begin` to `end`.
+  FA_DEVICE static void add_rows(const B& block, float* to, const typename Unit::C& sum, int begin, int end) {
     const int lane = block.passer();
     float value[Unit::kRows];
 #pragma unroll
-    for (int r = 0; r < Unit::kRows; ++r) {
+    for (int r = begin; r < end; ++r) {
       value[r] = B::kPingPong ? here(static_cast<float>(sum[r])) : static_cast<float>(sum[r]);
     }
 #pragma unroll
-    for (int r = 0; r < Unit::kRows; ++r) add_float(to, r * Unit::kWave + lane, value[r]);
+    for (int r = begin; r < end; ++r) add_float(to, r * Unit::kWave + lane, value[r]);
   }
 
   // Where the part of the sequence's first tile is added.
