@@ -88,26 +88,55 @@ FA_DEVICE void mask(const B& block, typename B::Result& result, int first, int w
   });
 }
 
+// Where a wave's rows of dv or dk go, and what they are multiplied by: loaded with one wait in the staggered
+// loop, whose end all waves wait for.
+template <class B>
+struct ResultPlace {
+  BwdGradient gradient;
+  const int32_t* ends;
+  float factor;
+
+  FA_DEVICE explicit ResultPlace(const B& block) {
+    const BwdParams& params = loaded_here(block.arguments);
+    const bool of_v = block.is(Role::weights), dropping = B::kFeatured && params.dropout_below != 0;
+    gradient = of_v ? params.dv : params.dk;
+    ends = params.cu_seqlens_k;
+    float scale = params.scale;
+    if constexpr (B::kStaggered) {
+      auto* data = static_cast<char*>(gradient.data);
+      loaded_together(scale, gradient.batch, gradient.row, gradient.head);
+      pointers_together(data, ends);
+      gradient.data = data;
+    }
+    // dS is truncated after P was, whose gain made up for one loss only.
+    factor = of_v ? (dropping ? params.dropout_scale : 1) : scale * kCutGain<B::kDType>;
+  }
+};
+
 // Writes a wave's rows of dv or dk, of one block of its columns.
 template <class B>
 FA_DEVICE void store(const B& block, int wave_key, typename B::Sums& sums) {
 #pragma unroll
   for (int step = 0; step < B::kSumSteps; ++step) B::Unit::settle(sums[step]);
-  const BwdParams& params = loaded_here(block.arguments);
-  const bool of_v = block.is(Role::weights), dropping = B::kFeatured && params.dropout_below != 0;
-  const BwdGradient gradient = of_v ? params.dv : params.dk;
-  // dS is truncated after P was, whose gain made up for one loss only.
-  const float factor = of_v ? (dropping ? params.dropout_scale : 1) : params.scale * kCutGain<B::kDType>;
+  const bool of_v = block.is(Role::weights);
+  const ResultPlace<B> place(block);
+  const BwdGradient& gradient = place.gradient;
+  const float factor = place.factor;
   const Sequence& sequence = block.sequence;
   const int64_t at =
-      offset_of(gradient, is_ragged<B>(params.cu_seqlens_k), block.batch, block.head_k, sequence.k_first);
+      offset_of(gradient, is_ragged<B>(place.ends), block.batch, block.head_k, sequence.k_first);
   Visibility visible = block.visible;
 #if defined(__clang_major__) && __clang_major__ < 22
-  // LLVM 21 finds what follows from these before the loop, where a kernel has no scalar registers left for
-  // it.
-  visible.window_left = here_uniform(visible.window_left);
-  visible.window_right = here_uniform(visible.window_right);
+  constexpr bool kAnew = true;
+#else
+  constexpr bool kAnew = B::kStaggered;
 #endif
+  // The compiler finds what follows from these before the loop, where a kernel has no scalar registers left
+  // for it.
+  if constexpr (kAnew) {
+    visible.window_left = here_uniform(visible.window_left);
+    visible.window_right = here_uniform(visible.window_right);
+  }
   const auto seen = [&](int key) { return visible.first_row(key) < visible.last_row(key); };
   if (B::kUneven && of_v) {
     store_gradient<typename B::Unit, B::kDType, B::kValueDim>(sums, gradient, at, wave_key, sequence.seqlen_k,

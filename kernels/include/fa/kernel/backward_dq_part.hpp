@@ -76,6 +76,28 @@ struct DqPart {
     }
   }
 
+  // The same where loads write straight into LDS, behind the first set of tiles, and reads turn.
+  using Direct = DirectStage<Unit, B::kTile.block_n, B::kHeadDim, B::kTile.threads, false>;
+  FA_DEVICE void begin(const B& block, const BwdParams& params, int first_key) const {
+    static_assert(B::Stage::kRowsEnd + Direct::Tile::kBytes <= B::kLdsBytes);
+    const HeadRows rows = keys_from(block, params, params.k, first_key);
+    const typename Direct::Lines lines(static_cast<uint32_t>(rows.row_bytes), block.wave, block.lane);
+    const LdsBytes to = block.lds + B::Stage::kRowsEnd;
+    if (rows.rows >= B::kTile.block_n) {
+      lines.load(rows.base, to, block.wave);
+    } else {
+      lines.load_end(rows.base, rows.rows - 1, to, block.wave, block.lane);
+    }
+  }
+  FA_DEVICE void read_turned(const B& block) {
+    // Elements in their own order, not in that of slots: lanes are columns of dQ.
+    const int first = turned_row(block.lane) * 64 + block.lane % 32 / 16 * 32 + block.lane % 4 * 8;
+    const typename Direct::Turned turned(block.lds + B::Stage::kRowsEnd + first +
+                                         column_step() * Direct::kChunkBytes);
+#pragma unroll
+    for (int i = 0; i < kKeySteps; ++i) keys[i] = turned.read(index / kParts * kKeySteps + i, 0);
+  }
+
   // After how many parts of the product there is something else to do.
   static constexpr int gaps() {
     if constexpr (B::kPingPong) return kKeySteps * Unit::kParts;

@@ -129,7 +129,7 @@ FA_DEVICE void run_staggered(BwdArguments arguments, LdsBytes lds) {
   const int wave_key = first_key + block.pair * Unit::kN;
   const typename B::Tiles tiles = {
       block.visible.tiles_of_keys_by_bounds(first_key, B::kTile.block_n, wave_key, Unit::kN, B::kQueries)};
-  typename B::Sums sums = {};
+  typename B::Sums sums;
   if (tiles.begin < tiles.end) {
     const bool of_weights = block.is(Role::weights);
     // No division where there is nothing to divide: all waves would wait for it.
@@ -137,18 +137,20 @@ FA_DEVICE void run_staggered(BwdArguments arguments, LdsBytes lds) {
     StaggeredLoads<B> loads(block, params, tiles, group);
     if (!of_weights) loads.begin(block, tiles, arguments, lds);
     Dq dq(block);
-    const typename Dq::Transposed keys = dq.load(block, params, first_key);
+    if constexpr (B::kWithDq) dq.begin(block, params, first_key);
     const typename B::Own own = own_keys(block, params, wave_key);
     StaggeredNumbers<B> numbers(block, params, tiles, group);
     StaggeredSums<B, Dq> dq_sums(block, params, tiles, group, dq);
     numbers.load();
     // Here, and not before the loads.
 #pragma unroll
-    for (int step = 0; step < B::kSumSteps; ++step) Unit::settle(sums[step]);
+    for (int step = 0; step < B::kSumSteps; ++step) sums[step] = Unit::zero_by_product();
     if constexpr (B::kWithDq) {
-      dq.store(block, keys);
+      // What comes behind the loads of keys stays in flight.
+      constexpr int kLater = B::Own::kSteps + 1;
+      __builtin_amdgcn_s_waitcnt(0x0f70 | kLater);
       tile_barrier<B::kArch>();
-      dq.read(block);
+      dq.read_turned(block);
     }
     const int rows_of = of_weights ? 0 : Stage::kTileBytes;
     const Staggered<B, Dq> work{
@@ -168,7 +170,7 @@ FA_DEVICE void run_staggered(BwdArguments arguments, LdsBytes lds) {
       return here_uniform(at) == kSets - Stage::kSetBytes ? 0 : at + Stage::kSetBytes;
     };
     const int turns = (tiles.end - tiles.begin + Cursor<B>::kRows - 1) / Cursor<B>::kRows * group;
-    for (int left = turns + (B::kWithDq ? 2 : 1); left != 0; --left) {
+    for (int left = turns + 1; left != 0; --left) {
       const int first = numbers.cursor.first;
       nothing_in_flight();
       // The turn's tiles are there, and what the other waves made in the turn before.
@@ -184,7 +186,7 @@ FA_DEVICE void run_staggered(BwdArguments arguments, LdsBytes lds) {
               if (tile != 0) return;
               numbers.proceed(tiles, arguments);
               numbers.load();
-              if (!of_weights && left > (B::kWithDq ? 3 : 2)) {
+              if (!of_weights && left > 2) {
                 loads.begin(block, tiles, arguments, lds + at_next);
                 at_next = following(at_next);
               }
@@ -194,7 +196,22 @@ FA_DEVICE void run_staggered(BwdArguments arguments, LdsBytes lds) {
       at = following(at);
       odd ^= 1;
     }
-    nothing_in_flight();
+    if constexpr (B::kWithDq) {
+      __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");
+      tile_barrier<B::kArch>();
+      if (of_weights) {
+#pragma unroll
+        for (int tile = 0; tile < B::kAtOnce; ++tile) {
+          if (dq_sums.adds(tiles, tile)) work.add_to_dq(odd, tile);
+        }
+      }
+    }
+  } else {
+#pragma unroll
+    for (int step = 0; step < B::kSumSteps; ++step) {
+      sums[step] = typename Unit::C{};
+      Unit::settle(sums[step]);
+    }
   }
   store(block, wave_key, sums);
 }
