@@ -77,9 +77,13 @@ struct DqPart {
   }
 
   // The same where loads write straight into LDS, behind the first set of tiles, and reads turn.
-  using Direct = DirectStage<Unit, B::kTile.block_n, B::kHeadDim, B::kTile.threads, false>;
+  static constexpr bool kDirectKeys = B::kTurnsScores;
+  // Waves that load; where rows have three pieces of 64 bytes, a multiple of three.
+  static constexpr int kLoaders = B::kHeadDim % 64 == 0 ? 2 * B::kPairs : 3 * B::kPairs / 2;
+  using Direct = DirectStage<Unit, B::kTile.block_n, B::kHeadDim, kLoaders * Unit::kWave, false>;
   FA_DEVICE void begin(const B& block, const BwdParams& params, int first_key) const {
-    static_assert(B::Stage::kRowsEnd + Direct::Tile::kBytes <= B::kLdsBytes);
+    static_assert(B::Stage::kRowsEnd + Direct::Tile::kBytes <= B::kLdsBytes, "there is room for both");
+    if (kLoaders < 2 * B::kPairs && block.wave >= kLoaders) return;
     const HeadRows rows = keys_from(block, params, params.k, first_key);
     const typename Direct::Lines lines(static_cast<uint32_t>(rows.row_bytes), block.wave, block.lane);
     const LdsBytes to = block.lds + B::Stage::kRowsEnd;
@@ -89,13 +93,15 @@ struct DqPart {
       lines.load_end(rows.base, rows.rows - 1, to, block.wave, block.lane);
     }
   }
+  // For these loads, and not for those of own rows and of a number behind them.
+  FA_DEVICE static void wait() { __builtin_amdgcn_s_waitcnt(0x0f70 | (B::Own::kSteps + 1)); }
   FA_DEVICE void read_turned(const B& block) {
     // Elements in their own order, not in that of slots: lanes are columns of dQ.
     const int first = turned_row(block.lane) * 64 + block.lane % 32 / 16 * 32 + block.lane % 4 * 8;
     const typename Direct::Turned turned(block.lds + B::Stage::kRowsEnd + first +
                                          column_step() * Direct::kChunkBytes);
 #pragma unroll
-    for (int i = 0; i < kKeySteps; ++i) keys[i] = turned.read(index / kParts * kKeySteps + i, 0);
+    for (int i = 0; i < kKeySteps; ++i) keys[i] = turned.read(index / kParts % kSplits * kKeySteps + i, 0);
   }
 
   // After how many parts of the product there is something else to do.

@@ -146,9 +146,7 @@ FA_DEVICE void run_staggered(BwdArguments arguments, LdsBytes lds) {
 #pragma unroll
     for (int step = 0; step < B::kSumSteps; ++step) sums[step] = Unit::zero_by_product();
     if constexpr (B::kWithDq) {
-      // What comes behind the loads of keys stays in flight.
-      constexpr int kLater = B::Own::kSteps + 1;
-      __builtin_amdgcn_s_waitcnt(0x0f70 | kLater);
+      dq.wait();
       tile_barrier<B::kArch>();
       dq.read_turned(block);
     }
