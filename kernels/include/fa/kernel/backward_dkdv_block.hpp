@@ -81,8 +81,7 @@ struct DkDvBlock {
   using Own = Query<Unit, kHeadDim, kConfig.own_steps, kPadded>;
   using P = Packed<Unit, kQueries, kDType>;
   using Exchange = LaneExchange<Unit, kQueries, kDType>;
-  static constexpr bool kTurnsScores = kWithDq && kTraits.transposed_reads;
-  using Scores = Choice<kTurnsScores, TurnedScoreTile<Unit, kQueries, kTile.block_n, kDType>, ScoreTile<Unit, kQueries, kTile.block_n, kDType, kPadded>>;
+  using Scores = ScoresOf<kArch, Unit, kQueries, kTile.block_n, kDType, kPadded>;
   // Whether a wave's operand is in the order of reads.
   static constexpr bool kFragments = kPadded && kColumns == 1 && !Unit::kChainsInRegisters;
   using Operand = PackedOperand<Unit, kQueries, kDType, kPadded, kFragments>;

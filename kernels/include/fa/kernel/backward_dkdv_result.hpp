@@ -88,43 +88,29 @@ FA_DEVICE void mask(const B& block, typename B::Result& result, int first, int w
   });
 }
 
-// Where a wave's rows of dv or dk go, and what they are multiplied by: loaded with one wait in the staggered
-// loop, whose end all waves wait for.
-template <class B>
-struct ResultPlace {
-  BwdGradient gradient;
-  const int32_t* ends;
-  float factor;
-
-  FA_DEVICE explicit ResultPlace(const B& block) {
-    const BwdParams& params = loaded_here(block.arguments);
-    const bool of_v = block.is(Role::weights), dropping = B::kFeatured && params.dropout_below != 0;
-    gradient = of_v ? params.dv : params.dk;
-    ends = params.cu_seqlens_k;
-    float scale = params.scale;
-    if constexpr (B::kStaggered) {
-      auto* data = static_cast<char*>(gradient.data);
-      loaded_together(scale, gradient.batch, gradient.row, gradient.head);
-      pointers_together(data, ends);
-      gradient.data = data;
-    }
-    // dS is truncated after P was, whose gain made up for one loss only.
-    factor = of_v ? (dropping ? params.dropout_scale : 1) : scale * kCutGain<B::kDType>;
-  }
-};
-
 // Writes a wave's rows of dv or dk, of one block of its columns.
 template <class B>
 FA_DEVICE void store(const B& block, int wave_key, typename B::Sums& sums) {
 #pragma unroll
   for (int step = 0; step < B::kSumSteps; ++step) B::Unit::settle(sums[step]);
-  const bool of_v = block.is(Role::weights);
-  const ResultPlace<B> place(block);
-  const BwdGradient& gradient = place.gradient;
-  const float factor = place.factor;
+  const BwdParams& params = loaded_here(block.arguments);
+  const bool of_v = block.is(Role::weights), dropping = B::kFeatured && params.dropout_below != 0;
+  BwdGradient gradient = of_v ? params.dv : params.dk;
+  float scale = params.scale;
+  const int32_t* ends = nullptr;
+  if constexpr (B::kStaggered) {
+    // With one wait: all waves of a compute unit come to the end together.
+    auto* data = static_cast<char*>(gradient.data);
+    ends = params.cu_seqlens_k;
+    loaded_together(scale, gradient.batch, gradient.row, gradient.head);
+    pointers_together(data, ends);
+    gradient.data = data;
+  }
+  // dS is truncated after P was, whose gain made up for one loss only.
+  const float factor = of_v ? (dropping ? params.dropout_scale : 1) : scale * kCutGain<B::kDType>;
   const Sequence& sequence = block.sequence;
-  const int64_t at =
-      offset_of(gradient, is_ragged<B>(place.ends), block.batch, block.head_k, sequence.k_first);
+  const int64_t at = offset_of(gradient, is_ragged<B>(B::kStaggered ? ends : params.cu_seqlens_k),
+                               block.batch, block.head_k, sequence.k_first);
   Visibility visible = block.visible;
 #if defined(__clang_major__) && __clang_major__ < 22
   constexpr bool kAnew = true;

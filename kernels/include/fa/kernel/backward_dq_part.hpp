@@ -76,8 +76,9 @@ struct DqPart {
     }
   }
 
-  // The same where loads write straight into LDS, behind the first set of tiles, and reads turn.
-  static constexpr bool kDirectKeys = B::kTurnsScores;
+  // The same where reads turn what they read: rows of keys are loaded straight into LDS, behind the first set
+  // of tiles.
+  static constexpr bool kDirectKeys = Scores::kTurned;
   // Waves that load; where rows have three pieces of 64 bytes, a multiple of three.
   static constexpr int kLoaders = B::kHeadDim % 64 == 0 ? 2 * B::kPairs : 3 * B::kPairs / 2;
   using Direct = DirectStage<Unit, B::kTile.block_n, B::kHeadDim, kLoaders * Unit::kWave, false>;
@@ -93,7 +94,7 @@ struct DqPart {
       lines.load_end(rows.base, rows.rows - 1, to, block.wave, block.lane);
     }
   }
-  // For these loads, and not for those of own rows and of a number behind them.
+  // Waits for these loads, and not for those of own rows and of a number behind them.
   FA_DEVICE static void wait() { __builtin_amdgcn_s_waitcnt(0x0f70 | (B::Own::kSteps + 1)); }
   FA_DEVICE void read_turned(const B& block) {
     // Elements in their own order, not in that of slots: lanes are columns of dQ.
@@ -110,27 +111,28 @@ struct DqPart {
     return kKeySteps;
   }
 
-  // What a tile of queries gets from the workgroup's keys.  `interleave(gap)`: see read_ahead.  `at`: where its
-  // gradients of scores are, beyond the first place for these.
+  // What a tile of queries gets from the workgroup's keys.  `interleave(gap)`: see read_ahead.  `at`: where
+  // its gradients of scores are, beyond the first place for these.
   template <class Interleave>
   FA_DEVICE typename Unit::C product(const B& block, const Interleave& interleave, int at) const {
     typename Unit::C sum = Unit::zero();
     const auto read = [&] {
-      if constexpr (B::kTurnsScores) {
-        const typename Scores::Reader scores(block.scores() + at, index / kParts * kKeySteps * Unit::kK, block.lane);
+      if constexpr (Scores::kTurned) {
+        const typename Scores::Reader scores(block.scores() + at, index / kParts * kKeySteps * Unit::kK,
+                                             block.lane);
         return [=](int i) { return scores.read(i); };
       } else {
-      const LdsBytes tile = Scores::Tile::period(block.scores() + at, row_step());
-      if constexpr (B::kPingPong) {
-        const typename Scores::Tile::template Row<typename Unit::A> row(tile, Unit::a_row(block.lane),
-                                                                        unit(0, block.lane));
-        return [=](int i) { return row.read(i * (Unit::kK / 8)); };
-      } else {
-        return [&, tile](int i) {
-          return Scores::Tile::template read<typename Unit::A>(tile, Unit::a_row(block.lane),
-                                                               unit(i, block.lane));
-        };
-      }
+        const LdsBytes tile = Scores::Tile::period(block.scores() + at, row_step());
+        if constexpr (B::kPingPong) {
+          const typename Scores::Tile::template Row<typename Unit::A> row(tile, Unit::a_row(block.lane),
+                                                                          unit(0, block.lane));
+          return [=](int i) { return row.read(i * (Unit::kK / 8)); };
+        } else {
+          return [&, tile](int i) {
+            return Scores::Tile::template read<typename Unit::A>(tile, Unit::a_row(block.lane),
+                                                                 unit(i, block.lane));
+          };
+        }
       }
     }();
     const auto multiply = [&](int i, const typename Unit::A& a) {

@@ -206,7 +206,7 @@ FA_DEVICE void add_head_ping_pong(B& block, Moves<B>& moves, float* dq_sums, int
     block.set ^= 1;
   }
   // Additions may be.
-  if constexpr (!B::kTurnsScores) nothing_in_flight();
+  if constexpr (!Dq::kDirectKeys) nothing_in_flight();
   if constexpr (B::kWithDq) {
     tile_barrier<B::kArch>();  // the last tile's dS is there
     if (of_dq) dq.add(block, dq_sums, (tiles.end - 1) / B::kQueries * B::kQueries, Nothing());
@@ -227,7 +227,7 @@ FA_DEVICE void run_ping_pong(BwdArguments arguments, LdsBytes lds) {
       block.visible.tiles_of_keys_by_bounds(first_key, B::kTile.block_n, wave_key, B::Unit::kN, B::kQueries)};
   constexpr bool kDirectKeys = Dq::kDirectKeys;
   typename B::Sums sums;
-  if constexpr (!B::kTurnsScores) {
+  if constexpr (!Dq::kDirectKeys) {
 #pragma unroll
     for (int step = 0; step < B::kSumSteps; ++step) sums[step] = {};
   }
@@ -249,7 +249,7 @@ FA_DEVICE void run_ping_pong(BwdArguments arguments, LdsBytes lds) {
     // Here, and not before the loads.
 #pragma unroll
     for (int step = 0; step < B::kSumSteps; ++step) {
-      if constexpr (B::kTurnsScores) {
+      if constexpr (Dq::kDirectKeys) {
         sums[step] = B::Unit::zero_by_product();
       } else {
         B::Unit::settle(sums[step]);
@@ -281,7 +281,7 @@ FA_DEVICE void run_ping_pong(BwdArguments arguments, LdsBytes lds) {
       moves.store_rows(block, dq.kept(), block.set);
       moves.store_number(block, block.set);
     }
-  } else if constexpr (B::kTurnsScores) {
+  } else if constexpr (Dq::kDirectKeys) {
 #pragma unroll
     for (int step = 0; step < B::kSumSteps; ++step) {
       sums[step] = typename B::Unit::C{};

@@ -195,7 +195,7 @@ FA_DEVICE void run_staggered(BwdArguments arguments, LdsBytes lds) {
       odd ^= 1;
     }
     if constexpr (B::kWithDq) {
-      __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");
+      // What is left are the last turn's dQ, without a wait for what was added before.
       tile_barrier<B::kArch>();
       if (of_weights) {
 #pragma unroll

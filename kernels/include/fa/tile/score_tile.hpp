@@ -21,6 +21,7 @@ struct ScoreTile {
                                  Swizzle<kQueries, kKeys * 2, Unit::kM, kPadded>>>;
   using P = Packed<Unit, kQueries, kDType>;
   static constexpr int kBytes = Tile::kBytes;
+  static constexpr bool kTurned = false;  // as it is read
 
   // Of waves whose columns are keys from `wave` * kN on.
   FA_DEVICE static void write(LdsBytes tile, int wave, int lane, const P& packed) {
@@ -63,12 +64,13 @@ struct ScoreTile {
   }
 };
 
-// The same where reads turn what they read: keys by queries, in the order of slots.  Units are permuted so that
-// eight neighbouring keys, written at once, do not meet in the banks.
+// The same where LDS reads turn what they read: keys by queries, as lanes hold them.  Keys are in the order
+// of slots; units are permuted so that eight of them, written at once, do not meet in the banks.
 template <class Unit, int kQueries, int kKeys, DType kDType>
 struct TurnedScoreTile {
   using P = Packed<Unit, kQueries, kDType>;
   static constexpr int kRowBytes = kQueries * 2, kBytes = kKeys * kRowBytes;
+  static constexpr bool kTurned = true;
   static_assert(kRowBytes == 64 && Unit::kM == 32 && Unit::kN == 32 && Unit::kRun == 8, "four units");
 
   FA_DEVICE static int place(int wave, int lane) {
@@ -103,5 +105,9 @@ struct TurnedScoreTile {
  private:
   static constexpr int offset(int row, int unit) { return row * kRowBytes + (unit ^ row / 2 % 4) * 16; }
 };
+
+template <Gfx kGfx, class Unit, int kQueries, int kKeys, DType kDType, bool kPadded>
+using ScoresOf = Choice<traits(kGfx).transposed_reads, TurnedScoreTile<Unit, kQueries, kKeys, kDType>,
+                        ScoreTile<Unit, kQueries, kKeys, kDType, kPadded>>;
 
 }  // namespace fa
