@@ -152,7 +152,9 @@ struct DqPart {
           },
           interleave);
     } else {
-      read_ahead<kKeySteps, B::kConfig.prefetch>(read, multiply, interleave);
+      // Exponentials take registers beside it.
+      constexpr int kAhead = B::kConfig.tight_registers ? B::kConfig.prefetch / 2 : B::kConfig.prefetch;
+      read_ahead<kKeySteps, kAhead>(read, multiply, interleave);
     }
     Unit::settle(sum);
     return sum;
