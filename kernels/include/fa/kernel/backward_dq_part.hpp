@@ -96,13 +96,19 @@ struct DqPart {
   }
   // Waits for these loads, and not for those of own rows and of a number behind them.
   FA_DEVICE static void wait() { __builtin_amdgcn_s_waitcnt(0x0f70 | (B::Own::kSteps + 1)); }
-  FA_DEVICE void read_turned(const B& block) {
-    // Elements in their own order, not in that of slots: lanes are columns of dQ.
-    const int first = turned_row(block.lane) * 64 + block.lane % 32 / 16 * 32 + block.lane % 4 * 8;
-    const typename Direct::Turned turned(block.lds + B::Stage::kRowsEnd + first +
-                                         column_step() * Direct::kChunkBytes);
+  FA_DEVICE void read_direct(const B& block) {
+    // Elements in their own order, not in that of slots: lanes are columns of dQ.  Rows, which are in the
+    // order of slots, in that of TurnedScoreTile.
+    const int row = block.lane / 32 * 8 + block.lane % 16 / 4;
+    const LdsBytes first = block.lds + B::Stage::kRowsEnd + column_step() * Direct::kChunkBytes + row * 64 +
+                           block.lane % 32 / 16 * 32 + block.lane % 4 * 8;
 #pragma unroll
-    for (int i = 0; i < kKeySteps; ++i) keys[i] = turned.read(index / kParts % kSplits * kKeySteps + i, 0);
+    for (int i = 0; i < kKeySteps; ++i) {
+      const int step = index / kParts % kSplits * kKeySteps + i;
+      const LdsBytes chunk = first + step * Direct::kPieces * Direct::kChunkBytes;
+      keys[i].lo = read_turned(chunk);
+      keys[i].hi = read_turned(chunk + 4 * 64);
+    }
   }
 
   // After how many parts of the product there is something else to do.

@@ -262,7 +262,7 @@ FA_DEVICE void run_ping_pong(BwdArguments arguments, LdsBytes lds) {
       if constexpr (kDirectKeys) dq.wait();
       tile_barrier<B::kArch>();
       if constexpr (kDirectKeys) {
-        dq.read_turned(block);
+        dq.read_direct(block);
       } else {
         dq.read(block);
       }

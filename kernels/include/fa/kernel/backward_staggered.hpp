@@ -148,7 +148,7 @@ FA_DEVICE void run_staggered(BwdArguments arguments, LdsBytes lds) {
     if constexpr (B::kWithDq) {
       dq.wait();
       tile_barrier<B::kArch>();
-      dq.read_turned(block);
+      dq.read_direct(block);
     }
     const int rows_of = of_weights ? 0 : Stage::kTileBytes;
     const Staggered<B, Dq> work{

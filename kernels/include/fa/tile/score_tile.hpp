@@ -64,8 +64,9 @@ struct ScoreTile {
   }
 };
 
-// The same where LDS reads turn what they read: keys by queries, as lanes hold them.  Keys are in the order
-// of slots; units are permuted so that eight of them, written at once, do not meet in the banks.
+// The same where LDS reads turn what they read: keys by queries, as lanes hold them.  Units are permuted so
+// that eight neighbouring keys, written at once, do not meet in the banks.  An operand has keys in the order
+// in which two reads find them: 4 of each 8 in one half of the wave, and the other 4 in the other.
 template <class Unit, int kQueries, int kKeys, DType kDType>
 struct TurnedScoreTile {
   using P = Packed<Unit, kQueries, kDType>;
@@ -74,8 +75,7 @@ struct TurnedScoreTile {
   static_assert(kRowBytes == 64 && Unit::kM == 32 && Unit::kN == 32 && Unit::kRun == 8, "four units");
 
   FA_DEVICE static int place(int wave, int lane) {
-    const int row = wave * Unit::kN + Unit::slot_of_row(Unit::column(lane, 0), Unit::kN);
-    return offset(row, Unit::held_begin(lane, kQueries) / 8);
+    return offset(wave * Unit::kN + Unit::column(lane, 0), Unit::held_begin(lane, kQueries) / 8);
   }
   FA_DEVICE static void write(LdsBytes tile, int wave, int lane, const P& packed) {
     write_to(place(wave, lane), tile, lane, packed);
