@@ -205,7 +205,7 @@ FA_DEVICE void add_head_ping_pong(B& block, Moves<B>& moves, float* dq_sums, int
     if (of_weights) store_rows();
     block.set ^= 1;
   }
-  // Additions may be.
+  // Here only additions can be, which nobody waits for.
   if constexpr (!Dq::kDirectKeys) nothing_in_flight();
   if constexpr (B::kWithDq) {
     tile_barrier<B::kArch>();  // the last tile's dS is there

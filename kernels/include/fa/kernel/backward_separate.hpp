@@ -56,7 +56,8 @@ FA_DEVICE void run_dkdv(BwdArguments arguments, LdsBytes lds) {
     __attribute__((                                                                                         \
         shared,                                                                                             \
         aligned(Plain::kLdsAlignment))) static char lds[fa::larger(Plain::kLdsBytes, Featured::kLdsBytes)]; \
-    if (fa::is_featured < Plain::kByBlocks || Plain::kStaggered > (arguments)) {                            \
+    constexpr bool kAtOnce = Plain::kByBlocks || Plain::kStaggered;                                         \
+    if (fa::is_featured<kAtOnce>(arguments)) {                                                              \
       fa::run_dkdv<Featured>(arguments, (fa::LdsBytes)lds);                                                 \
       asm volatile("; keeps the ends of the two apart, which must not share registers");                    \
     } else {                                                                                                \
