@@ -43,7 +43,7 @@ ROWS = [
     ("bwd_dkdv_masked", [64, 128], ""), ("bwd_dq_masked", [64, 128], ""),
     ("mla", [576], "latent_d576"),
 ]  # fmt: skip
-FEATURES = {arch: known_archs()[arch].isa.features for arch in ARCHS}
+FEATURES = {arch: known_archs()[arch].features for arch in ARCHS}
 ADDING = [arch for arch in ARCHS if ADDS in FEATURES[arch]]
 LACKING = [arch for arch in ARCHS if arch not in ADDING]
 
