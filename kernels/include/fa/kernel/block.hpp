@@ -9,6 +9,7 @@
 #include "fa/arch/device.hpp"
 #include "fa/kernel/arguments.hpp"
 #include "fa/kernel/config.hpp"
+#include "fa/kernel/heads.hpp"
 #include "fa/kernel/order.hpp"
 #include "fa/kernel/params.hpp"
 #include "fa/kernel/sequence.hpp"
@@ -198,7 +199,7 @@ struct Block {
         thread(__builtin_amdgcn_workitem_id_x()),
         lane(thread % Unit::kWave),
         wave(uniform(thread / Unit::kWave)),
-        group(kPacked ? uniform(params.nheads / params.nheads_k) : 1),
+        group(kPacked ? heads_of_a_head(params) : 1),
         visible{sequence.seqlen_q, sequence.seqlen_k, params.window_left, params.window_right},
         k_tile(lds),
         v_tile(lds + Keys::Tile::kBytes),

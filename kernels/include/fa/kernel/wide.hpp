@@ -35,9 +35,9 @@ FA_DEVICE void attend_in_slices(const B& block, int block_row) {
   clear<B>(o);
   if (tiles.begin < tiles.end) {
     const int slice_at = block.slice() * (B::kRowBytes / B::kSlices);
-    const int rows = block.sequence.seqlen_k;
-    const Source k = source_of(block, {}, params.k, params.k_batch, params.k_head, params.k_row, rows);
-    const Source v = source_of(block, {}, params.v, params.v_batch, params.v_head, params.v_row, rows);
+    const KeyPlace keys = key_place(block, 0, block.sequence.seqlen_k);
+    const Source k = source_of(keys, params.k, params.k_batch, params.k_head, params.k_row);
+    const Source v = source_of(keys, params.v, params.v_batch, params.v_head, params.v_row);
     const typename B::Q query = load_slice(block, wave_row, convert);
     const typename B::P::Place place(block.wave_lds + B::kWaveQueryLds, block.lane);
     // In the place of K's tile.
