@@ -55,7 +55,7 @@ def names_of(*archs):
         f"fa_{op}_{dtype}{end}"
         for op, head_dims, needs in ROWS
         if needs in features
-        for dtype in DTYPES
+        for dtype in (("fp16",) if op == "mask_ranges" else DTYPES)
         for end in ([f"_d{head_dim}" for head_dim in head_dims] or [""])
     ]
 

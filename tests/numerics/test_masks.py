@@ -53,7 +53,7 @@ def as_bias(mask):
 
 def launched(mask, dtype, head_dim):
     """The kernels of a call."""
-    before = (f"fa_mask_ranges_{dtype}",) if mask.dtype == torch.bool else ()
+    before = ("fa_mask_ranges_fp16",) if mask.dtype == torch.bool else ()
     return (*before, f"fa_fwd_masked_{dtype}_d{head_dim}")
 
 

@@ -58,12 +58,12 @@ def test_the_table_of_the_project_is_right(generate):
         for each in (
             *of_head_dims, "fwd_tall_{}_d64", "fwd_tall_{}_d128", "fwd_uneven_{}_d192",
             "bwd_dkdv_uneven_{}_d192", "bwd_dq_uneven_{}_d192", "fwd_wide_{}_d512",
-            "fwd_{}_d80", "decode_{}_d80", "fwd_masked_{}_d64", "fwd_masked_{}_d128", "mask_ranges_{}",
+            "fwd_{}_d80", "decode_{}_d80", "fwd_masked_{}_d64", "fwd_masked_{}_d128",
             "mla_{}_d576",
             *(f"bwd_{op}_masked_{{}}_d{head_dim}" for op in ("dkdv", "dq") for head_dim in (64, 128)),
             "append_{}", "reference_{}", "combine_{}", "bwd_delta_{}", "bwd_convert_{}"
         )
-    }  # fmt: skip
+    } | {"fa_mask_ranges_fp16"}  # fmt: skip
     with_atomics = {i for i in instances if i.op in {"bwd_fused", "bwd_convert"}}
     assert not any("gfx1030" in i.archs for i in with_atomics)
     tall = {i for i in instances if i.op == "fwd_tall"}
