@@ -252,6 +252,10 @@ struct Block {
   // The last blocks begin first: they see the most keys where the window's right side is limited.
   FA_DEVICE int row_block() const {
     if (kPacked) return uniform(place % row_blocks(params));
+    if constexpr (kWide) {
+      const int blocks = row_blocks(params), own = place - part(params) * blocks;
+      return params.window_right < 0 ? own : blocks - 1 - own;
+    }
     if constexpr (kConfig.short_prologue) {
       // Opaque, or the comparison is kept for the others of its kind.
       if (__builtin_expect(here_uniform(params.window_right) < 0, 1)) return place;

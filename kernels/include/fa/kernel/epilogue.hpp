@@ -101,8 +101,9 @@ FA_DEVICE void store_row(const B& block, int row, const typename B::Out& o,
   const int64_t lse_at = in_batch * params.lse_batch + head_q * params.lse_head + at;
   const bool stores_lse = Unit::held_begin(block.lane, B::kKeys) == 0 && (!B::kPacked || block.wave == 0) &&
                           (!B::kWide || block.slice() == 0);
-  if (B::kPacked && params.splits > 1) {
-    store_partial(block, params, lse_at, stores_lse, o, softmax, c);
+  if ((B::kPacked || B::kWide) && params.splits > 1) {
+    const FwdParams& again = B::kWide ? reloaded(kernel_arguments()) : params;  // few calls need more of them
+    store_partial(block, again, lse_at, stores_lse, o, softmax, c);
     return;
   }
   char* out = static_cast<char*>(params.out) +
