@@ -6,13 +6,6 @@ namespace fa {
 
 namespace {
 
-Grid decode_grid(const FwdArguments& call, const FwdTile& tile) {
-  const FwdParams& p = call.params;
-  const std::int64_t rows = static_cast<std::int64_t>(p.seqlen_q) * (p.nheads / p.nheads_k);
-  const std::int64_t blocks = (rows + tile.block_m - 1) / tile.block_m;
-  return {blocks * (p.splits > 1 ? p.splits : 1), p.nheads_k, call.batch, tile.threads};
-}
-
 CombineParams combine_params(const FwdParams& p, int head_dim) {
   CombineParams c{};
   c.partial_out = p.partial_out, c.partial_lse = p.partial_lse, c.out = p.out, c.lse = p.lse;
@@ -27,10 +20,15 @@ CombineParams combine_params(const FwdParams& p, int head_dim) {
 
 }  // namespace
 
-void launch_parts(const FwdArguments& call, const Selection& selection, const FwdTile& tile, int head_dim,
-                  const Place& place) {
+Grid packed_grid(const FwdArguments& call, const FwdTile& tile) {
   const FwdParams& p = call.params;
-  const Grid grid = decode_grid(call, tile);
+  const std::int64_t rows = static_cast<std::int64_t>(p.seqlen_q) * (p.nheads / p.nheads_k);
+  const std::int64_t blocks = (rows + tile.block_m - 1) / tile.block_m;
+  return {blocks * (p.splits > 1 ? p.splits : 1), p.nheads_k, call.batch, tile.threads};
+}
+
+void launch_parts(const FwdArguments& call, const Selection& selection, const Grid& grid, const FwdParams& p,
+                  int head_dim, const Place& place) {
   if (p.splits <= 1) return launch(selection, grid, p, place);
   const Selection combine = served("combine", place.arch, selection.instance->dtype, kAnyHeadDim);
   const Grid rows{p.seqlen_q, p.nheads, call.batch, kCombineThreads};
@@ -41,7 +39,8 @@ void launch_parts(const FwdArguments& call, const Selection& selection, const Fw
 
 void decode(const FwdArguments& call, const Selection& selection, const Kind& kind, const Place& place) {
   const int head_dim = selection.instance->head_dim;
-  launch_parts(call, selection, decode_tile(kind.arch, kind.dtype, head_dim), head_dim, place);
+  const Grid grid = packed_grid(call, decode_tile(kind.arch, kind.dtype, head_dim));
+  launch_parts(call, selection, grid, call.params, head_dim, place);
 }
 
 }  // namespace fa

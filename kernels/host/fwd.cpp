@@ -94,7 +94,8 @@ MaskRanges mask_ranges(const FwdArguments& call, const Selection& selection, con
   const std::int64_t blocks = blocks_of_rows(p.seqlen_q, mask_rows(kind.arch));
   const Grid grid{many(m.mask_row, blocks), many(m.mask_head, p.nheads), many(m.mask_batch, call.batch),
                   kMaskRangesThreads};
-  const Selection found = served("mask_ranges", selection.gfx, selection.instance->dtype, kAnyHeadDim);
+  // There is one for both dtypes, because a mask has neither.
+  const Selection found = served("mask_ranges", selection.gfx, std::string(name(DType::fp16)), kAnyHeadDim);
   require_launchable(found, grid);
   return {found, grid, r};
 }
@@ -109,7 +110,8 @@ void launch_whole(Path path, const FwdArguments& call, const Selection& selectio
                                               : fwd_tile;
   const FwdTile tile = tile_of(kind.arch, kind.dtype, head_dim);
   FwdParams p = call.params;
-  const Grid grid{blocks_of_rows(p.seqlen_q, tile.block_m), p.nheads, call.batch, tile.threads};
+  const std::int64_t parts = p.splits > 1 ? p.splits : 1;
+  const Grid grid{blocks_of_rows(p.seqlen_q, tile.block_m) * parts, p.nheads, call.batch, tile.threads};
   require_launchable(selection, grid);  // so that the products below are no larger than 64 bits
   const std::int64_t workgroups = grid.x * grid.y * grid.z;
   if (workgroups < kMostReordered) {
@@ -117,7 +119,7 @@ void launch_whole(Path path, const FwdArguments& call, const Selection& selectio
     p.die_each = static_cast<std::int32_t>(workgroups / p.dies);
     p.die_more = static_cast<std::int32_t>(workgroups % p.dies);
   }
-  if (!call.masked) return launch(selection, grid, p, place);
+  if (!call.masked) return launch_parts(call, selection, grid, p, head_dim, place);
   MaskedParams masked = call.mask;
   masked.fwd = p;
   if (static_cast<MaskKind>(masked.mask_kind) == MaskKind::bytes) {

@@ -35,8 +35,8 @@ void mla(const fa_mla_call& call) {
   const Selection selection = served("mla", place.arch, dtype_name(call.q.dtype), head_dim);
   const Tabled kind = tabled(selection.gfx, selection.instance->dtype);
   require_parts(arguments.params, kind, arguments.batch, head_dim);
-  launch_parts(arguments, selection, mla_tile(kind.arch, kind.dtype, head_dim), mla_value_dim(head_dim),
-               place);
+  const Grid grid = packed_grid(arguments, mla_tile(kind.arch, kind.dtype, head_dim));
+  launch_parts(arguments, selection, grid, arguments.params, mla_value_dim(head_dim), place);
 }
 
 Plan served_latent_plan(const fa_plan_mla_call& call) {

@@ -19,6 +19,11 @@ constexpr double kFilled = 0.9;  // share of busy places, over all rounds, that 
 // (`python -m wheel_builder perf` models it).  Archs that run a workgroup on two units have four there.
 constexpr std::int64_t kPlaces = 2;
 
+// What a part of a wide workgroup costs on an otherwise full device, in keys: its rows of out, in fp32, are
+// stored and read again.  From the bandwidth on paper of an MI300X or a RX 7900 XTX and the modelled speed it
+// is 180.
+constexpr double kKeysOfPart = 256;
+
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0); }
 
 std::string count(std::int64_t n, const char* what) {
@@ -87,13 +92,49 @@ Plan tall(const PlanRequest& r) {
               count(r.compute_units, "compute unit")};
 }
 
+std::int64_t wide_workgroups(const PlanRequest& r) {
+  const int block = wide_tile(r.arch, r.dtype, static_cast<int>(r.head_dim)).block_m;
+  return r.batch * r.nheads * ceil_div(r.max_seqlen_q, block);
+}
+
+// The parts with which such a call is done first.  In the time that a workgroup takes for a key: rounds of
+// workgroups with their keys, and what memory takes for the parts' rows.
+std::int64_t wide_parts(const PlanRequest& r) {
+  const FwdConfig config = wide_config(r.arch, r.dtype, static_cast<int>(r.head_dim));
+  const ArchTraits t = traits(r.arch);
+  const std::int64_t workgroups = wide_workgroups(r), keys = r.max_seqlen_k;
+  const std::int64_t places =
+      std::max(r.compute_units * config.waves_per_simd * t.simds / config.waves, std::int64_t{1});
+  const auto time = [&](std::int64_t parts) {
+    const double stored = parts == 1 ? 0 : kKeysOfPart * static_cast<double>(workgroups * parts) / places;
+    return static_cast<double>(ceil_div(workgroups * parts, places) * ceil_div(keys, parts)) + stored;
+  };
+  std::int64_t best = 1;
+  for (std::int64_t s = 2; s <= most_parts(keys, kMinKeysOfSplit); ++s) {
+    if (time(s) < time(best)) best = s;
+  }
+  return time(best) < kFilled * time(1) ? best : 1;  // the estimate is no better than that
+}
+
 // Where these kernels do not serve, none does, the reference kernel neither.
 Plan wide(const PlanRequest& r) {
   if (!r.aligned) return {Path::reference, 1, kUnaligned};
   if (r.dropout || r.masked) {
     return {Path::reference, 1, "its kernels have neither dropout nor a mask"};
   }
-  return {Path::wide, 1, "waves divide head_dim " + std::to_string(r.head_dim) + "; keys are not split"};
+  const std::string why = "waves divide head_dim " + std::to_string(r.head_dim) + "; ";
+  const std::int64_t workgroups = wide_workgroups(r);
+  const auto with = [&](std::int64_t splits, const std::string& words) {
+    return Plan{Path::wide, static_cast<std::int32_t>(splits), why + words};
+  };
+  if (r.num_splits > 1) {
+    const std::int64_t keys = wide_config(r.arch, r.dtype, static_cast<int>(r.head_dim)).keys;
+    const std::int64_t splits = std::min(r.num_splits, most_parts(r.max_seqlen_k, keys));
+    return with(splits, wanted_words(r.num_splits, splits, r.max_seqlen_k));
+  }
+  if (r.num_splits == 1 || workgroups == 0 || r.compute_units < 1) return with(1, "keys are not split");
+  const std::int64_t splits = wide_parts(r);
+  return with(splits, filling_words(r.max_seqlen_k, splits, workgroups, r.compute_units));
 }
 
 Plan split(const PlanRequest& r, std::int64_t splits, const std::string& why) {

@@ -31,7 +31,7 @@ struct PlanRequest {
 
 struct Plan {
   Path path;
-  std::int32_t splits;  // parts that the keys are cut into; above 1 only on the split path
+  std::int32_t splits;  // parts that the keys are cut into; above 1 only on the paths split, wide and latent
   std::string reason;
 };
 

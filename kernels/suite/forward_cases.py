@@ -32,6 +32,7 @@ HEADS = ((1, 1), (2, 2), (2, 1), (3, 1), (4, 2), (6, 2))
 TILES = 128  # keys of two tiles: with more, a row's maximum rises after the first tiles
 PAGES = (16, 48, 64, 256)
 SPLITS = (2, 3, 5, 9)
+PARTS_SHARE = 0.5  # of fwd_wide's calls, whose keys may be in parts
 MANY_SPLITS, MANY_KEYS = 67, 2400  # more parts than a wave has lanes
 WINDOWS = ((-1, -1), (-1, 0), (-1, 0), (5, 0), (0, 0), (33, 7), (-1, 16), (70, -1), (0, 60), (-1, 100))
 SOFTCAPS = (1.0, 5.0, 2.5)  # small beside scores, so that wherever it runs some are cut
@@ -178,7 +179,8 @@ def served(kernel):
     rows = {f"{how}, {loop}" for how in ("rows by index", "ragged and dense") for loop in LOOPS}
     if kernel.op in PLAIN:
         of_features = FEATURES | {LOOPS[1]}
-        return {each for each in every | rows if not of_features.intersection(each.split())}
+        parts = {"parts"} if kernel.op == WIDE else set()
+        return parts | {each for each in every | rows if not of_features.intersection(each.split())}
     return every | {"fwd": {"dropout", *rows}, "decode": {"parts", *rows, *far}}.get(kernel.op, {"dropout"})
 
 
@@ -222,8 +224,11 @@ def draw(kernel, number):
         return replace(case, layout="odd")
     # Chances of their own: the calls of all other numbers stay as they are.
     chances = {
-        name: random.Random(f"{kernel} {number} {name}").random() for name in ("far", "whole", "queries")
+        name: random.Random(f"{kernel} {number} {name}").random()
+        for name in ("far", "whole", "queries", "parts")
     }
+    if kernel.op == WIDE and chances["parts"] < PARTS_SHARE:
+        case = replace(case, splits=SPLITS[number % len(SPLITS)])
     if store == "paged packed" and chances["queries"] < QUERIES_SHARE:
         case = replace(case, store="paged queries packed")
     if kernel.op == "decode" and patterned and not many and chances["whole"] < WHOLE_SHARE:

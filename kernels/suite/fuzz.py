@@ -39,7 +39,7 @@ MODULES = {
 
 
 def kernels():
-    """All that have fuzz cases; fa_combine_* comes with decode and mla, other backward kernels with these."""
+    """All that have fuzz cases, which also launch fa_combine_* and other kernels of a backward."""
     return [
         *(Kernel("fwd", *each) for each in FORWARD),
         *(Kernel("fwd_tall", *each) for each in TALL),

@@ -43,7 +43,7 @@ ROWS = [
     ("bwd_dkdv_masked", [64, 128], ""), ("bwd_dq_masked", [64, 128], ""),
     ("mla", [576], "latent_d576"),
 ]  # fmt: skip
-FEATURES = {arch: known_archs()[arch].isa.features for arch in ARCHS}
+FEATURES = {arch: known_archs()[arch].features for arch in ARCHS}
 ADDING = [arch for arch in ARCHS if ADDS in FEATURES[arch]]
 LACKING = [arch for arch in ARCHS if arch not in ADDING]
 
@@ -55,7 +55,7 @@ def names_of(*archs):
         f"fa_{op}_{dtype}{end}"
         for op, head_dims, needs in ROWS
         if needs in features
-        for dtype in DTYPES
+        for dtype in (("fp16",) if op == "mask_ranges" else DTYPES)
         for end in ([f"_d{head_dim}" for head_dim in head_dims] or [""])
     ]
 

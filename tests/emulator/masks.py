@@ -112,7 +112,7 @@ def run(machine, ranges, arch, masked):
     if masked.kind == "bytes":
         whole, group = (case.batch, case.nheads, case.seqlen_q), arch_named(arch).isa.step_columns
         out = (call.out.memory, (call.out.batch, call.out.head, call.out.row))
-        find_ranges(ranges, case.dtype, group, whole, case.seqlen_k, (memory, steps), out)
+        find_ranges(ranges, group, whole, case.seqlen_k, (memory, steps), out)
         call.out.memory.initialised = True
     tile = workgroup_of(arch_named(arch), "fwd_masked", case.dtype, case.head_dim)
     launch = Launch((-(-case.seqlen_q // tile.rows), case.nheads, case.batch), (tile.threads, 1, 1))
@@ -122,8 +122,8 @@ def run(machine, ranges, arch, masked):
     return call
 
 
-def find_ranges(machine, dtype, group, whole, keys, mask, out):
-    """Runs fa_mask_ranges_* and compares what it leaves in ``out``, and that it writes nothing else.
+def find_ranges(machine, group, whole, keys, mask, out):
+    """Runs fa_mask_ranges_fp16 and compares what it leaves in ``out``, and that it writes nothing else.
 
     ``whole`` are the call's sequences, heads and rows; ``mask`` and ``out`` are each a memory and its strides
     along these, in elements; a wave of the kernel that reads the mask has ``group`` rows.
@@ -138,7 +138,7 @@ def find_ranges(machine, dtype, group, whole, keys, mask, out):
     sizes = (-(-rows // group), heads, batch)
     grid = tuple(size if step else 1 for size, step in zip(sizes, reversed(steps), strict=True))
     launch = Launch(grid, (256, 1, 1))
-    result = machine.run(f"fa_mask_ranges_{dtype}", launch, kernarg, [results, memory], Options(seed=1))
+    result = machine.run("fa_mask_ranges_fp16", launch, kernarg, [results, memory], Options(seed=1))
     assert not result.error
     assert not result.findings, "\n".join(map(str, result.findings))
     data, width = memory.read(), -(-keys // 8) * 8

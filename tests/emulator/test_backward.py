@@ -76,7 +76,7 @@ def test_gradients(machine_of, arch, dtype, head_dim, name):
     assert call.problems() == []
 
 
-ADDING = [name for name, arch in known_archs().items() if "atomic_fadd_f32" in arch.isa.features]
+ADDING = [name for name, arch in known_archs().items() if "atomic_fadd_f32" in arch.features]
 # Arch and head dim of the fused kernels, and of those whose row in tiles.toml is without `features`.
 FUSING = [(arch, head_dim) for arch in ADDING for head_dim in (64, 96, 128)]
 PLAIN = [*(("gfx908", dim) for dim in (64, 96, 128)), ("gfx90a", 64), ("gfx942", 64), ("gfx950", 64)]

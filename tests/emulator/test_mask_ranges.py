@@ -1,4 +1,4 @@
-"""fa_mask_ranges_*: the same bytes as found in Python, for masks of any shape and strides."""
+"""fa_mask_ranges_fp16: the same bytes as found in Python, for masks of any shape and strides."""
 
 import random
 from itertools import product
@@ -60,7 +60,7 @@ def check(machine, group, draw, whole, keys):
     row = heads * head_dim
     steps = (rows * row + 8, head_dim, row)
     out = Memory.output(2 * batch * steps[0], "out")
-    find_ranges(machine, "fp16", group, whole, keys, (mask.memory, mask.steps), (out, steps))
+    find_ranges(machine, group, whole, keys, (mask.memory, mask.steps), (out, steps))
 
 
 @pytest.mark.parametrize("arch", known_archs())

@@ -63,7 +63,7 @@ def kernels_and_calls():
 def test_out_and_log_sum_exp(core, device_code, disassembled, arch, dtype, head_dim, call):
     masked = made(call, dtype, head_dim)
     code = device_code(arch) / f"{masked.kernel}.hsaco"
-    before = code.with_name(f"fa_mask_ranges_{dtype}.hsaco")
+    before = code.with_name("fa_mask_ranges_fp16.hsaco")
     machines = (load_machine(core, each, disassembled(each)) for each in (code, before))
     done = run(*machines, arch, masked)
     out, lse = done.out.values(), done.lse.values("f")

@@ -155,6 +155,10 @@ def test_launches_with_a_mask(library, call, grid):
         # One of fa_fwd_wide_* has 64.
         (attention(head_dim=512), [("fa_fwd_wide_fp16_d512", (1, 4, 2), (512, 1, 1))]),
         (attention(65, head_dim=512), [("fa_fwd_wide_fp16_d512", (2, 4, 2), (512, 1, 1))]),
+        (
+            attention(65, 300, head_dim=512, **parts(3, rows=65, head_dim=512)),
+            [("fa_fwd_wide_fp16_d512", (6, 4, 2), (512, 1, 1)), ("fa_combine_fp16", (65, 4, 2), (256, 1, 1))],
+        ),
         # So has one of fa_fwd_uneven_* 128, also with few queries, for which a plan pads v.
         (uneven(130), [("fa_fwd_uneven_fp16_d192", (2, 4, 2), (256, 1, 1))]),
         (uneven(5), [("fa_fwd_uneven_fp16_d192", (1, 4, 2), (256, 1, 1))]),
@@ -287,7 +291,7 @@ LONG = {
         (plan_call(head_dim=192, v_head_dim=128), (OK, "split", 1)),
         (plan_call(head_dim=192, v_head_dim=128, max_seqlen_q=300, dropout=1), (OK, "matrix", 1)),
         (plan_call(head_dim=512), (OK, "wide", 1)),
-        (plan_call(head_dim=512, max_seqlen_k=32768, num_splits=3, compute_units=304), (OK, "wide", 1)),
+        (plan_call(head_dim=512, max_seqlen_k=32768, num_splits=3, compute_units=304), (OK, "wide", 3)),
     ],
 )
 def test_plans(library, call, found):

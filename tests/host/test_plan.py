@@ -279,26 +279,54 @@ def test_other_calls_do_not(plans, changes):
     assert (plan.path, plan.splits) == ("matrix", 1)
 
 
-WIDE = Request(head_dim=512, wide=True)
+# One head of an image decoder: batch 1, 4,096 queries and keys.
+WIDE = Request(head_dim=512, wide=True, max_seqlen_q=4096, max_seqlen_k=4096, nheads=1, nheads_k=1)
 
 
 @pytest.mark.parametrize(
-    ("changes", "path", "reason"),
+    ("changes", "path", "splits", "reason"),
     [
-        ({}, "wide", "waves divide head_dim 512; keys are not split"),
-        ({"max_seqlen_q": 4096, "num_splits": 3}, "wide", "waves divide head_dim 512; keys are not split"),
-        ({"nheads": 0, "nheads_k": 0}, "wide", "waves divide head_dim 512; keys are not split"),
-        ({"arch": "gfx1030"}, "wide", "waves divide head_dim 512; keys are not split"),
-        ({"aligned": False}, "reference", "an address or a stride is not a multiple of 8 elements, or too"),
-        ({"dropout": True}, "reference", "its kernels have neither dropout nor a mask"),
-        ({"masked": True}, "reference", "its kernels have neither dropout nor a mask"),
+        ({}, "wide", 4, "4096 keys in 4 parts give 256 workgroups for 304 compute units"),
+        ({"nheads": 8, "nheads_k": 2}, "wide", 1, "4096 keys in 1 part give 512 workgroups for 304 compute"),
+        # 32 rows a workgroup, of which two compute units have three; and 16, of which each has one: parts
+        # would fill them better, and gain less than a tenth.
+        ({"arch": "gfx1100", "compute_units": 96}, "wide", 1, "4096 keys in 1 part give 128 workgroups for"),
+        ({"arch": "gfx1030", "compute_units": 80}, "wide", 1, "4096 keys in 1 part give 256 workgroups for"),
+        ({"max_seqlen_q": 1}, "wide", 64, "4096 keys in 64 parts give 64 workgroups for 304 compute units"),
+        ({"max_seqlen_k": 63}, "wide", 1, "63 keys in 1 part give 64 workgroups for 304 compute units"),
+        ({"compute_units": 0}, "wide", 1, "keys are not split"),
+        ({"num_splits": 1}, "wide", 1, "keys are not split"),
+        ({"num_splits": 3}, "wide", 3, "3 parts wanted, 3 used for 4096 keys"),
+        ({"num_splits": 3, "max_seqlen_k": 33}, "wide", 2, "3 parts wanted, 2 used for 33 keys"),
+        ({"nheads": 0, "nheads_k": 0}, "wide", 1, "keys are not split"),
+        (
+            {"aligned": False},
+            "reference",
+            1,
+            "an address or a stride is not a multiple of 8 elements, or too",
+        ),
+        ({"dropout": True}, "reference", 1, "its kernels have neither dropout nor a mask"),
+        ({"masked": True}, "reference", 1, "its kernels have neither dropout nor a mask"),
     ],
 )
-def test_large_head_dims_that_waves_divide(plans, changes, path, reason):
+def test_large_head_dims_that_waves_divide(plans, changes, path, splits, reason):
     """The reference kernel does not have them: what is not wide is refused (fwd_plan.cpp)."""
     [plan] = plans([replace(WIDE, **changes)])
-    assert (plan.path, plan.splits) == (path, 1)
-    assert plan.reason.startswith(reason)
+    assert (plan.path, plan.splits) == (path, splits)
+    assert plan.reason.removeprefix("waves divide head_dim 512; ").startswith(reason)
+
+
+def test_what_was_planned_of_large_head_dims_is_planned_again_when_it_is_wanted(plans):
+    cases = [
+        replace(WIDE, arch=arch, max_seqlen_q=rows, nheads=heads, nheads_k=heads, compute_units=units)
+        for arch, units in LARGEST.items()
+        for rows in (1, 100, 4096)
+        for heads in (1, 3)
+    ]
+    planned = plans(cases)
+    again = plans([replace(case, num_splits=plan.splits) for case, plan in zip(cases, planned, strict=True)])
+    assert [plan[:2] for plan in again] == [plan[:2] for plan in planned]
+    assert {plan.splits > 1 for plan in planned} == {True, False}
 
 
 UNEVEN = Request(head_dim=192, uneven=True, max_seqlen_q=300)

@@ -18,7 +18,8 @@ from wheel_builder.fake_hip.control import FakeHip, kernels_on_host_memory
 # Random calls have numbers that tests.corpus never looks at.
 FIRST, PER_SEED = 10_000, 1_000
 # Kernels that some calls for other ops launch, too: these ops, and the feature of such calls.
-ALONG = {"fa_combine_": (("decode", "mla"), "parts"), "fa_mask_ranges_": (("fwd_masked",), "mask of bool")}
+RANGES = "fa_mask_ranges_"
+ALONG = {"fa_combine_": (("decode", "mla", "fwd_wide"), "parts"), RANGES: (("fwd_masked",), "mask of bool")}
 
 
 @contextmanager
@@ -44,7 +45,8 @@ def may_launch(own, kernel):
     """Whether some call for the kernel ``own`` launches ``kernel``."""
     for begin, (ops, _) in ALONG.items():
         if kernel.startswith(begin):
-            return own.op in ops and kernel == f"{begin}{own.dtype}"
+            dtype = "fp16" if begin == RANGES else own.dtype  # one for both
+            return own.op in ops and kernel == f"{begin}{dtype}"
     gradients = own.op in {BACKWARD_OP, UNEVEN_OP, FUSED_OP, MASKED_BACKWARD_OP}
     return kernel in (kernels_of(own) if gradients else (str(own),))
 

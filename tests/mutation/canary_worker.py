@@ -53,7 +53,7 @@ GRADIENTS = (*PATHS.values(), _remembered.MASKED_GRADIENTS)
 # By path of the plan, the kernels that it launches.
 OPS = {
     "matrix": {"fwd"}, "tiled": {"fwd"}, "split": {"decode", "combine"}, "reference": {"reference"},
-    "tall": {"fwd_tall"}, "wide": {"fwd_wide"}, "uneven": {"fwd_uneven"},
+    "tall": {"fwd_tall"}, "wide": {"fwd_wide", "combine"}, "uneven": {"fwd_uneven"},
     _remembered.MASKED: {"fwd_masked", "mask_ranges"},
 }  # fmt: skip
 TABLES = (

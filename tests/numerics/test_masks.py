@@ -2,9 +2,12 @@
 
 import math
 
+import masked_backward_cases
 import pytest
 import torch
 from flash_attn_rocm import attention
+from forward_cases import Kernel
+from masked_cases import OWN, SOME
 from rule import DTYPES, Rules, Sequence, judge
 from target import MASKED
 
@@ -53,7 +56,7 @@ def as_bias(mask):
 
 def launched(mask, dtype, head_dim):
     """The kernels of a call."""
-    before = (f"fa_mask_ranges_{dtype}",) if mask.dtype == torch.bool else ()
+    before = ("fa_mask_ranges_fp16",) if mask.dtype == torch.bool else ()
     return (*before, f"fa_fwd_masked_{dtype}_d{head_dim}")
 
 
@@ -176,3 +179,15 @@ def test_gradients_where_whole_workgroups_see_no_key(target, dtype, head_dim):
     near = 2**-4 if dtype == "bf16" else 2**-7
     for one, other in zip((dq[:, -keys:], dk, dv), wanted, strict=True):
         torch.testing.assert_close(one.cpu().double(), other.transpose(1, 2), rtol=near, atol=near)
+
+
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_gradients_are_exact_where_a_row_sees_only_keys_far_below(target, shown, head_dim):
+    """Products that start from log-sum-exps of -8000 would be rounded at each step to 2^-11 and more."""
+    kernel = Kernel("bwd_dq_masked", "fp16", head_dim)
+    case = masked_backward_cases.Case(
+        kernel, head_dim, rows=(70, 70), keys=(97, 97), heads=(3, 1), store="dense", page=0,
+        layout="contiguous", window=(0, 0), softcap=0.0, alibi="", dropout=0.0, splits=1, values=1.0,
+        scale=0.3, seed=1925836257, mask=OWN, hides=SOME, by=-8000.0, dscores=True,
+    )  # fmt: skip
+    masked_backward_cases.Call(case, target.device).check(target, shown)

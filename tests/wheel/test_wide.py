@@ -54,6 +54,13 @@ def test_calls_are_explained():
         }
 
 
+def test_keys_are_cut_into_parts():
+    q, k, v = tensors(keys=300)
+    found = explain(flash_attn_with_kvcache, q, k, v, num_splits=4)
+    assert (found.path, found.splits) == ("wide", 4)
+    assert found.reason == "waves divide head_dim 512; 4 parts wanted, 4 used for 300 keys"
+
+
 FEATURES = {
     "softcap": (flash_attn_func, {"softcap": 5.0}),
     "alibi_slopes": (flash_attn_func, {"alibi_slopes": torch.rand(4)}),

@@ -179,6 +179,12 @@ class Arch(Gpu):
     lds_bytes: int
     lds_granule: int
     model: Model
+    without: tuple[str, ...] = field(default=(), kw_only=True)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What kernels may need, of its ISA's."""
+        return tuple(feature for feature in self.isa.features if feature not in self.without)
 
 
 # The fields of C++'s ArchTraits, in its order, and how an enumerator is written there.
@@ -192,17 +198,19 @@ TRAITS = (
     *("workgroup_ids_in_ttmps", "nan_modes"),
 )
 ENUMERATORS = {"isa": "Isa", "family": "Family", "unit": "MatrixUnit"}
+FEATURES = (
+    "atomic_fadd_f32",
+    "steps_of_16",
+    "tall_d64",
+    "tall_d128",
+    "uneven_d192",
+    "uneven_bwd_d192",
+    "latent_d576",
+)
 # Field -> the words or numbers that it may be.
 CHOICES: Choices = {
-    "features": (
-        "atomic_fadd_f32",
-        "steps_of_16",
-        "tall_d64",
-        "tall_d128",
-        "uneven_d192",
-        "uneven_bwd_d192",
-        "latent_d576",
-    ),
+    "features": FEATURES,
+    "without": FEATURES,
     "family": ("cdna", "rdna"),
     "unit": ("mfma", "wmma", "wmma_split", "dot2"),
     "never_coissued": ("transcendental", "packed", "dot", "cvt_pk"),
@@ -316,6 +324,11 @@ def _contradictions(gpus: Mapping[str, Gpu]) -> Iterator[str]:
         elif len(gpu.code_object) != len(name):
             # kernels/host/relabel.cpp writes one name over the other.
             yield f"{GPUS.name}: {name} runs the code of {gpu.code_object}, a name of another length"
+        if isinstance(gpu, Arch):
+            unknown = [feature for feature in gpu.without if feature not in gpu.isa.features]
+            yield from (
+                f"{GPUS.name}: {name} is without {each}, which {gpu.isa.name} has not" for each in unknown
+            )
 
 
 def cpp_table(gpus: Mapping[str, Gpu]) -> str:
@@ -346,7 +359,7 @@ def _seen(gpus: Mapping[str, Gpu]) -> str:
 
 def kernels_archs(archs: Mapping[str, Arch]) -> str:
     """The text of ``archs.json``: the archs and their features."""
-    rows = (f'  "{arch.name}": {json.dumps(arch.isa.features)}' for arch in archs.values())
+    rows = (f'  "{arch.name}": {json.dumps(arch.features)}' for arch in archs.values())
     return "{\n" + ",\n".join(rows) + "\n}\n"
 
 

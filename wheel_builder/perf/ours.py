@@ -30,7 +30,7 @@ MASKS = {
 }  # fmt: skip
 COMPARED = (64, 128)  # the head dims of kernels with a mask, and of those with tall workgroups
 SHOWN = {"padding": 0.5, "all shown": 1.0}  # a share of the keys, for each row; others show half at random
-RANGES = re.compile(r"fa_mask_ranges_(?P<dtype>fp16|bf16)$")
+RANGES = "fa_mask_ranges_fp16"
 RANGES_KEYS, RANGES_ROW = 4096, 64  # keys of its mask, and elements of a row of out
 # No forward: the reference kernel, kernels bound by memory, of which decode, mla (latent.py) and mask_ranges
 # have a model of their own, and backward kernels (gradients.py).
@@ -160,9 +160,8 @@ def has_decode(kernel_name: str) -> bool:
 
 
 def finds_ranges(kernel_name: str) -> bool:
-    """Whether a kernel finds what a mask shows; of one dtype, as both kernels are the same."""
-    match = RANGES.match(kernel_name)
-    return match is not None and match["dtype"] == ONE_DTYPE
+    """Whether a kernel finds what a mask shows."""
+    return kernel_name == RANGES
 
 
 def finding_ranges(kernel: Kernel, label: str = LABEL) -> Workload:

@@ -156,15 +156,25 @@ ATTENTION = (
         dropout=0.3, store=PAGED, scores=(0.0, 120.0), infinite=True, narrower=1),
 )  # fmt: skip
 
-# Those that kernels with nothing but fwd's plain loop take, as for large head dims.
-WIDE = tuple(
+# Those that kernels with nothing but fwd's plain loop take.
+PLAIN = tuple(
     row
     for row in ATTENTION
     if max(row.rows) > 16 and row.parts == 1 and not row.narrower and not row.featured
 )
 
+# Those of large head dims, also with keys in parts.
+WIDE = (
+    *PLAIN,
+    Row("causal in parts, packed sequences, infinite scores", (33, 11, 1, 0, 70, 0),
+        (257, 97, 129, 20, 200, 5), (6, 2), CAUSAL, store=PACKED, parts=3, infinite=True),
+    Row("window in parts, heads first, scores that rise and fall", (97, 97), (257, 257), (2, 1), (70, 7),
+        parts=3, scores=(0.0, 5.0), heads_first=True),
+    Row("in many parts", (5,), (67 * TILE,), (2, 1), parts=67),
+)  # fmt: skip
+
 # The same where v has another head dim than q and k.
-UNEVEN = tuple(row._replace(why=f"another head dim of v: {row.why}", uneven=True) for row in WIDE)
+UNEVEN = tuple(row._replace(why=f"another head dim of v: {row.why}", uneven=True) for row in PLAIN)
 
 # The same of the kernel with tall workgroups.  Where fwd has a workgroup with a single row, this one has,
 # too.
@@ -172,7 +182,7 @@ TALL = tuple(
     row._replace(
         why=f"tall workgroups: {row.why}", rows=tuple(257 if n == 129 else n for n in row.rows), tall=True
     )
-    for row in WIDE
+    for row in PLAIN
 )
 
 # The kernel with a mask or a bias: each kind of mask, with and without each stride.  Numbers far below 0 are

@@ -211,6 +211,20 @@ def test_all_problems_are_reported_at_once():
     )
 
 
+def test_gpus_may_be_without_what_their_isa_has():
+    """gfx1102's ISA is that of gfx1100; nobody trains DeepSeek in 8 GB."""
+    more, fewer = arch_named("gfx1100"), arch_named("gfx1102")
+    assert more.features == more.isa.features == fewer.isa.features
+    assert {*more.features} - {*fewer.features} == {"uneven_bwd_d192"}
+    assert '"gfx1102": ["atomic_fadd_f32", "steps_of_16", "uneven_d192", "latent_d576"]' in kernels_archs(
+        known_archs()
+    )
+    isas = ISA_TEXT.replace('"uneven_d192", "uneven_bwd_d192"', '"uneven_d192"')
+    assert problems(isas=isas) == ("gpus.toml: gfx1102 is without uneven_bwd_d192, which rdna3 has not",)
+    [unknown] = problems(gpus=GPU_TEXT.replace('without = ["uneven_bwd_d192"]', 'without = ["more"]'))
+    assert unknown.startswith("gpus.toml: gfx1102: without is 'more', expected one of atomic_fadd_f32, ")
+
+
 def test_a_target_for_several_gpus_is_a_word_in_cpp():
     """clang's macros have underscores where the names of its generic targets have hyphens."""
     own = GCN.replace('"gfx9"', '"gfx10-3-generic"').replace("[gfx9]", "[gfx10-3-generic]")

@@ -49,9 +49,9 @@ struct DqConfig {
   bool interleaved = false;
   bool short_prologue = false;
   bool row_major = false;
-  bool early_mask = false;
   bool late_numbers = false;
   bool direct = false;
+  bool early_mask = false;
 };
 
 #pragma clang diagnostic push

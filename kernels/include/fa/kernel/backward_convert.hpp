@@ -108,7 +108,9 @@ struct Convert {
   FA_DEVICE static int place(int row, int d, int head_dim) {
     constexpr int kM = Layout::kM, kN = Layout::kN;
     const int step = row / kM * kM * head_dim + d / kN * (kM * kN);
-    return step + Layout::c_place(score_row(row % kM)) * kN + d % kN;
+    constexpr bool kTurned = traits(kGfx).transposed_reads;
+    const int in_result = kTurned ? Layout::slot_of_row(row % kM, kM) : score_row(row % kM);
+    return step + Layout::c_place(in_result) * kN + d % kN;
   }
 };
 

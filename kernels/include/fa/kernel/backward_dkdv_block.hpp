@@ -81,7 +81,7 @@ struct DkDvBlock {
   using Own = Query<Unit, kHeadDim, kConfig.own_steps, kPadded>;
   using P = Packed<Unit, kQueries, kDType>;
   using Exchange = LaneExchange<Unit, kQueries, kDType>;
-  using Scores = ScoreTile<Unit, kQueries, kTile.block_n, kDType, kPadded>;
+  using Scores = ScoresOf<kArch, Unit, kQueries, kTile.block_n, kDType, kPadded>;
   // Whether a wave's operand is in the order of reads.
   static constexpr bool kFragments = kPadded && kColumns == 1 && !Unit::kChainsInRegisters;
   using Operand = PackedOperand<Unit, kQueries, kDType, kPadded, kFragments>;
@@ -146,7 +146,7 @@ struct DkDvBlock {
         lane(thread % Unit::kWave),
         wave(uniform(thread / Unit::kWave)),
         role(wave < kPairs ? Role::weights : Role::gradients),
-        pair(wave % kPairs),
+        pair(kMasked && kStaggered ? here_uniform(wave % kPairs) : wave % kPairs),  // one for both roles
         visible{sequence.seqlen_q, sequence.seqlen_k, params.window_left, params.window_right},
         lds(lds),
         factor(uniform(Scoring::factor_of(params))) {}

@@ -28,6 +28,9 @@ FA_DEVICE void begin(const B& block, typename B::Result& result, float own_term 
                     "its own inverse");
       result[step] = Unit::broadcast_rows(block.numbers()[row], block.lane);
     }
+  } else if (B::kMasked && block.is(Role::weights)) {
+#pragma unroll
+    for (typename Unit::C& each : result) each = {};
   } else {
 #pragma unroll
     for (int c = 0; c < B::kColumns; ++c) {
@@ -95,19 +98,34 @@ FA_DEVICE void store(const B& block, int wave_key, typename B::Sums& sums) {
   for (int step = 0; step < B::kSumSteps; ++step) B::Unit::settle(sums[step]);
   const BwdParams& params = loaded_here(block.arguments);
   const bool of_v = block.is(Role::weights), dropping = B::kFeatured && params.dropout_below != 0;
-  const BwdGradient gradient = of_v ? params.dv : params.dk;
+  BwdGradient gradient = of_v ? params.dv : params.dk;
+  float scale = params.scale;
+  const int32_t* ends = nullptr;
+  if constexpr (B::kStaggered) {
+    // With one wait: all waves of a compute unit come to the end together.
+    auto* data = static_cast<char*>(gradient.data);
+    ends = params.cu_seqlens_k;
+    loaded_together(scale, gradient.batch, gradient.row, gradient.head);
+    pointers_together(data, ends);
+    gradient.data = data;
+  }
   // dS is truncated after P was, whose gain made up for one loss only.
-  const float factor = of_v ? (dropping ? params.dropout_scale : 1) : params.scale * kCutGain<B::kDType>;
+  const float factor = of_v ? (dropping ? params.dropout_scale : 1) : scale * kCutGain<B::kDType>;
   const Sequence& sequence = block.sequence;
-  const int64_t at =
-      offset_of(gradient, is_ragged<B>(params.cu_seqlens_k), block.batch, block.head_k, sequence.k_first);
+  const int64_t at = offset_of(gradient, is_ragged<B>(B::kStaggered ? ends : params.cu_seqlens_k),
+                               block.batch, block.head_k, sequence.k_first);
   Visibility visible = block.visible;
 #if defined(__clang_major__) && __clang_major__ < 22
-  // LLVM 21 finds what follows from these before the loop, where a kernel has no scalar registers left for
-  // it.
-  visible.window_left = here_uniform(visible.window_left);
-  visible.window_right = here_uniform(visible.window_right);
+  constexpr bool kAnew = true;
+#else
+  constexpr bool kAnew = B::kStaggered;
 #endif
+  // The compiler finds what follows from these before the loop, where a kernel has no scalar registers left
+  // for it.
+  if constexpr (kAnew) {
+    visible.window_left = here_uniform(visible.window_left);
+    visible.window_right = here_uniform(visible.window_right);
+  }
   const auto seen = [&](int key) { return visible.first_row(key) < visible.last_row(key); };
   if (B::kUneven && of_v) {
     store_gradient<typename B::Unit, B::kDType, B::kValueDim>(sums, gradient, at, wave_key, sequence.seqlen_k,

@@ -66,9 +66,10 @@ FA_DEVICE void add_keys(const B& block, const BwdParams& params, int wave_row, c
       load(first + B::kKeys);
     }
     if (tiles.seen(first)) {
-      typename B::Result gradients;
+      typename B::Result gradients, scores;
       B::template prioritise<1>();
-      block.find(gradients, block.lds, wave_row, first, tiles, q, dout, numbers, starts, given, ahead);
+      block.find(gradients, scores, block.lds, wave_row, first, tiles, q, dout, numbers, starts, given,
+                 ahead);
       const typename B::P packed = B::pack(gradients);
       load_mask(first + B::kKeys);
       B::template prioritise<3>();
@@ -117,9 +118,9 @@ FA_DEVICE void add_keys_row_major(const B& block, const BwdParams& params, int w
     store(at);
     load(first + 2 * B::kKeys);
     if (tiles.seen(first)) {
-      typename B::Result gradients;
+      typename B::Result gradients, scores;
       B::template prioritise<1>();
-      block.find(gradients, own, wave_row, first, tiles, q, dout, numbers, starts, given, ahead);
+      block.find(gradients, scores, own, wave_row, first, tiles, q, dout, numbers, starts, given, ahead);
       const typename B::P packed = B::pack(gradients);
       load_mask(first + B::kKeys);
       B::template prioritise<3>();
@@ -160,19 +161,25 @@ FA_DEVICE void add_keys_direct(const B& block, const BwdParams& params, int wave
   load(at);
   const typename B::Numbers numbers = block.load_numbers(params, wave_row);
   const typename B::Starts starts = block.starts(numbers);
-  static_assert(!B::kMasked, "tiles.toml: with a mask, loads do not write straight into LDS");
   const auto given = mask_of_rows(block, wave_row);
-  const typename decltype(given)::Early ahead = {};
+  typename decltype(given)::Early ahead;
+  if constexpr (B::kMaskSooner) given.begin(ahead, tiles.begin, Flag{-1});
   for (int first = tiles.begin; first < tiles.end; first += B::kKeys) {
     wait_for_loads();
     tile_barrier<B::kArch>();  // the tile is there, and all waves are done with the one before it
     const LdsBytes own = block.lds + at;
     at = B::kTilesBytes - at;
     if (first + B::kKeys < tiles.end) load(at);
+    // Also of tiles that are not seen: a branch around the loads would have the compiler copy what they load.
+    typename B::Result scores;
+    if constexpr (B::kMaskSooner) {
+      given.start(scores, numbers.lse, ahead);
+      given.begin(ahead, first + B::kKeys, Flag{-1});
+    }
     if (tiles.seen(first)) {
       typename B::Result gradients;
       B::template prioritise<1>();
-      block.find(gradients, own, wave_row, first, tiles, q, dout, numbers, starts, given, ahead);
+      block.find(gradients, scores, own, wave_row, first, tiles, q, dout, numbers, starts, given, ahead);
       const typename B::P packed = B::pack(gradients);
       B::template prioritise<3>();
       block.add(own, packed, sums);
@@ -238,10 +245,11 @@ FA_DEVICE void add_keys_early(const B& block, int wave_row, const typename B::Ti
     } else {
       keys.store_transposed(block.lds, block.mover());
     }
-    typename B::Result gradients;
+    typename B::Result gradients, scores;
     typename B::P packed;
     if (seen) {
-      block.find(gradients, block.lds, wave_row, first, tiles, q, dout, numbers, starts, given, ahead);
+      block.find(gradients, scores, block.lds, wave_row, first, tiles, q, dout, numbers, starts, given,
+                 ahead);
       packed = B::pack(gradients);
     }
     load(first + B::kKeys);

@@ -64,15 +64,17 @@ struct DqBlock {
   // For DenseMask: scores begin with minus the log-sum-exp, and are finite.
   static constexpr int kScoreSteps = kSteps;
   static constexpr bool kUnscaledScores = true, kGuardsBias = false, kShortOfRegisters = false,
-                        kMaskAhead = kConfig.early_mask;
-
+                        kMaskAhead = kConfig.early_mask, kMaskLate = kMasked && !kMaskAhead;
+  // The next tile's is loaded when this one's is in its scores: the loop waits for all loads at its head.
+  static constexpr bool kMaskSooner = kMaskAhead && kDirect;
+  // Where arithmetic has other registers than scores, these are made of the mask, not changed by it.
+  static constexpr bool kMaskFirst = kMaskAhead && kTraits.separate_acc_vgprs;
   static constexpr int kValuesAt = Keys::kBytes;
   static constexpr int kTilesBytes = kValuesAt + Values::Tile::kBytes;
   static constexpr int kOwnAt = (kRowMajor ? 2 : 1) * kTilesBytes;
   static constexpr int kOwnBytes = Q::kLdsBytes + Dout::kLdsBytes + Operand::kLdsBytes;  // of a wave
   static constexpr int kLdsBytes = kOwnAt + kConfig.waves * kOwnBytes;
-  // Of addresses of which a bit is flipped (tile/direct.hpp).
-  static constexpr int kLdsAlignment = kDirect ? 64 : 16;
+  static constexpr int kLdsAlignment = kDirect ? 64 : 16;  // see tile/direct.hpp
   static_assert(kLdsBytes <= kTraits.lds_bytes, "the tiles do not fit into LDS");
   static_assert(Unit::kN == kTraits.step_columns, "archs/isas.toml has another number of columns");
   static_assert(kUneven || kMasked || kConfig.waves == dq_config(kGfx, kDType, kHeadDim).waves,
@@ -92,8 +94,7 @@ struct DqBlock {
   };
 
   // What the two products start from, in registers of matrix results: an instruction reads it there, and
-  // nothing is copied.  With a mask scores start from another number in each tile; with late numbers from
-  // zero.
+  // nothing is copied.  With a mask scores start from another number in each tile; with late numbers, zero.
   static constexpr bool kKeepsStarts = kConfig.interleaved && !kFeatured && !kConfig.late_numbers;
   static constexpr bool kLateNumbers = kConfig.late_numbers && !kFeatured;
   static_assert(!kLateNumbers || !kMasked, "tiles.toml: with a mask, scores start from their log-sum-exp");
@@ -132,9 +133,8 @@ struct DqBlock {
     if constexpr (kConfig.interleaved) __builtin_amdgcn_s_setprio(kPriority);
   }
 
-  // What the block's head has for tiles of keys.
   struct Source {
-    HeadRows k, v;
+    HeadRows k, v;  // of the block's head
   };
 
   FA_DEVICE Source source(const BwdParams& params) const {
@@ -146,8 +146,7 @@ struct DqBlock {
             rows_of(params.v, ragged, batch, head_k, sequence.k_first, sequence.seqlen_k)};
   }
 
-  // The lane that reads tiles and the thread that moves them.  Where registers are short, their addresses are
-  // computed for each tile anew.
+  // The lane that reads tiles and the thread that moves them; where registers are short, anew for each tile.
   FA_DEVICE int reader() const { return kFeatured ? here(lane) : lane; }
   FA_DEVICE int mover() const { return kFeatured ? here(thread) : thread; }
   FA_DEVICE LdsBytes own_area() const { return lds + kOwnAt + wave * kOwnBytes; }
@@ -189,22 +188,22 @@ struct DqBlock {
     return numbers;
   }
 
-  // dS in the place of dP, from the tile `at`.
+  // dS in the place of dP, from the tile `at`.  `s` is for scores; with kMaskSooner, what they begin with.
   template <class Mask>
-  FA_DEVICE void find(Result& dp, LdsBytes at, int wave_row, int first, const Tiles& tiles, const Q& q,
-                      const Dout& dout, const Numbers& numbers, const Starts& starts, const Mask& given,
-                      const typename Mask::Early& ahead) const {
+  FA_DEVICE void find(Result& dp, Result& s, LdsBytes at, int wave_row, int first, const Tiles& tiles,
+                      const Q& q, const Dout& dout, const Numbers& numbers, const Starts& starts,
+                      const Mask& given, const typename Mask::Early& ahead) const {
     const uint32_t bits = kFeatured ? kept_of(*this, wave_row, first) : 0;
-    Result s;
     const auto hide = [&] {
-      if constexpr (kMasked) given.apply(s, first, ahead, Flag{-1});
+      if constexpr (kMasked) given.apply(s, first, ahead, Flag{-1}, kMaskLate ? numbers.lse : nullptr);
     };
     const auto hide_later = [&] {
       if constexpr (!kMaskAhead) hide();
     };
     if constexpr (kKeepsStarts) {
-      if constexpr (kMasked) begin(s, numbers.lse);
-      if constexpr (kMaskAhead) hide();
+      if constexpr (kMaskFirst) given.start(s, numbers.lse, ahead);
+      if constexpr (kMasked && !kMaskSooner && !kMaskFirst) begin<kMaskLate>(s, numbers.lse);
+      if constexpr (kMaskAhead && !kMaskSooner && !kMaskFirst) hide();
       if constexpr (!kMasked) s[0] = starts.s[0];
       dp[0] = starts.dp[0];
       multiply_both(*this, at, s, dp, q, dout, hide_later);
@@ -212,7 +211,7 @@ struct DqBlock {
       s[0] = {}, dp[0] = {};
       multiply_both(*this, at, s, dp, q, dout, hide_later, numbers.lse[0]);
     } else if constexpr (!kConfig.interleaved) {
-      begin(s, numbers.lse);
+      begin<kMaskLate>(s, numbers.lse);
       multiply_rows<Unit, typename Keys::RowTile, kSteps, kConfig.steps_at_once, kAhead>(
           s, Keys::rows_of(at, 0), q, reader());
       hide_later();
@@ -220,7 +219,7 @@ struct DqBlock {
       multiply_rows<Unit, typename Values::Tile, kSteps, kConfig.steps_at_once, kAhead>(dp, at + kValuesAt,
                                                                                         dout, reader());
     } else {
-      begin(s, numbers.lse);
+      begin<kMaskLate>(s, numbers.lse);
       begin(dp, numbers.delta);
       multiply_both(*this, at, s, dp, q, dout, hide_later);
     }
@@ -257,11 +256,12 @@ struct DqBlock {
     }
   }
 
+  template <bool kZero = false>
   FA_DEVICE void begin(Result& result, const float* number) const {
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
       // Opaque, or the compiler keeps all of them in registers.
-      const float first = kMasked && kConfig.interleaved ? here(number[c]) : number[c];
+      const float first = kZero ? 0 : kMasked && kConfig.interleaved ? here(number[c]) : number[c];
 #pragma unroll
       for (int f = 0; f < P::kHeld; ++f) element<Unit>(result, c, f) = kFeatured ? 0 : first;
     }

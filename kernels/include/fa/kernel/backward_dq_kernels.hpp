@@ -95,7 +95,7 @@ FA_DEVICE void run_dq(BwdArguments arguments, LdsBytes lds) {
       amdgpu_waves_per_eu(fa::dq_masked_config(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void      \
   name(const fa::MaskedBwdParams) {                                                                          \
     using Masked = fa::DqBlock<fa::kCurrentGfx, dtype, head_dim, false, head_dim, true>;                     \
-    __attribute__((shared, aligned(16))) static char lds[Masked::kLdsBytes];                                 \
+    __attribute__((shared, aligned(Masked::kLdsAlignment))) static char lds[Masked::kLdsBytes];              \
     fa::run_dq<Masked>(fa::backward_arguments(), (fa::LdsBytes)lds);                                         \
   }
 

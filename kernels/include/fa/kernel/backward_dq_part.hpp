@@ -76,28 +76,69 @@ struct DqPart {
     }
   }
 
+  // The same where reads turn what they read: rows of keys are loaded straight into LDS, behind the first set
+  // of tiles.
+  static constexpr bool kDirectKeys = Scores::kTurned;
+  // Waves that load; where rows have three pieces of 64 bytes, a multiple of three.
+  static constexpr int kLoaders = B::kHeadDim % 64 == 0 ? 2 * B::kPairs : 3 * B::kPairs / 2;
+  using Direct = DirectStage<Unit, B::kTile.block_n, B::kHeadDim, kLoaders * Unit::kWave, false>;
+  FA_DEVICE void begin(const B& block, const BwdParams& params, int first_key) const {
+    static_assert(B::Stage::kRowsEnd + Direct::Tile::kBytes <= B::kLdsBytes, "there is room for both");
+    if (kLoaders < 2 * B::kPairs && block.wave >= kLoaders) return;
+    const HeadRows rows = keys_from(block, params, params.k, first_key);
+    const typename Direct::Lines lines(static_cast<uint32_t>(rows.row_bytes), block.wave, block.lane);
+    const LdsBytes to = block.lds + B::Stage::kRowsEnd;
+    if (rows.rows >= B::kTile.block_n) {
+      lines.load(rows.base, to, block.wave);
+    } else {
+      lines.load_end(rows.base, rows.rows - 1, to, block.wave, block.lane);
+    }
+  }
+  // Waits for these loads, and not for those of own rows and of a number behind them.
+  FA_DEVICE static void wait() { __builtin_amdgcn_s_waitcnt(0x0f70 | (B::Own::kSteps + 1)); }
+  FA_DEVICE void read_direct(const B& block) {
+    // Elements in their own order, not in that of slots: lanes are columns of dQ.  Rows, which are in the
+    // order of slots, in that of TurnedScoreTile.
+    const int row = block.lane / 32 * 8 + block.lane % 16 / 4;
+    const LdsBytes first = block.lds + B::Stage::kRowsEnd + column_step() * Direct::kChunkBytes + row * 64 +
+                           block.lane % 32 / 16 * 32 + block.lane % 4 * 8;
+#pragma unroll
+    for (int i = 0; i < kKeySteps; ++i) {
+      const int step = index / kParts % kSplits * kKeySteps + i;
+      const LdsBytes chunk = first + step * Direct::kPieces * Direct::kChunkBytes;
+      keys[i].lo = read_turned(chunk);
+      keys[i].hi = read_turned(chunk + 4 * 64);
+    }
+  }
+
   // After how many parts of the product there is something else to do.
   static constexpr int gaps() {
     if constexpr (B::kPingPong) return kKeySteps * Unit::kParts;
     return kKeySteps;
   }
 
-  // Adds what the tile of queries from `first` on gets from the workgroup's keys.  `interleave(gap)`: see
-  // read_ahead.  `at`: where its gradients of scores are, beyond the first place for these.
+  // What a tile of queries gets from the workgroup's keys.  `interleave(gap)`: see read_ahead.  `at`: where
+  // its gradients of scores are, beyond the first place for these.
   template <class Interleave>
-  FA_DEVICE void add(const B& block, float* sums, int first, const Interleave& interleave, int at = 0) const {
+  FA_DEVICE typename Unit::C product(const B& block, const Interleave& interleave, int at) const {
     typename Unit::C sum = Unit::zero();
-    const LdsBytes tile = Scores::Tile::period(block.scores() + at, row_step());
     const auto read = [&] {
-      if constexpr (B::kPingPong) {
-        const typename Scores::Tile::template Row<typename Unit::A> row(tile, Unit::a_row(block.lane),
-                                                                        unit(0, block.lane));
-        return [=](int i) { return row.read(i * (Unit::kK / 8)); };
+      if constexpr (Scores::kTurned) {
+        const typename Scores::Reader scores(block.scores() + at, index / kParts * kKeySteps * Unit::kK,
+                                             block.lane);
+        return [=](int i) { return scores.read(i); };
       } else {
-        return [&](int i) {
-          return Scores::Tile::template read<typename Unit::A>(tile, Unit::a_row(block.lane),
-                                                               unit(i, block.lane));
-        };
+        const LdsBytes tile = Scores::Tile::period(block.scores() + at, row_step());
+        if constexpr (B::kPingPong) {
+          const typename Scores::Tile::template Row<typename Unit::A> row(tile, Unit::a_row(block.lane),
+                                                                          unit(0, block.lane));
+          return [=](int i) { return row.read(i * (Unit::kK / 8)); };
+        } else {
+          return [&, tile](int i) {
+            return Scores::Tile::template read<typename Unit::A>(tile, Unit::a_row(block.lane),
+                                                                 unit(i, block.lane));
+          };
+        }
       }
     }();
     const auto multiply = [&](int i, const typename Unit::A& a) {
@@ -117,20 +158,33 @@ struct DqPart {
           },
           interleave);
     } else {
-      read_ahead<kKeySteps, B::kConfig.prefetch>(read, multiply, interleave);
+      // Exponentials take registers beside it.
+      constexpr int kAhead = B::kConfig.tight_registers ? B::kConfig.prefetch / 2 : B::kConfig.prefetch;
+      read_ahead<kKeySteps, kAhead>(read, multiply, interleave);
     }
     Unit::settle(sum);
+    return sum;
+  }
+
+  // Adds that to the tile of queries from `first` on.
+  template <class Interleave>
+  FA_DEVICE void add(const B& block, float* sums, int first, const Interleave& interleave, int at = 0) const {
+    const typename Unit::C sum = product(block, interleave, at);
     float* to = sums + static_cast<int64_t>(first / Unit::kM * B::kSumSteps) * (Unit::kM * Unit::kN);
     // Opaque, or the lane's part of the address is added to it once for all tiles, in vector registers.
     if constexpr (!B::kPingPong) asm volatile("" : "+s"(to));
+    add_rows(block, to, sum, 0, Unit::kRows);
+  }
+  // Those registers of it from `begin` to `end`.
+  FA_DEVICE static void add_rows(const B& block, float* to, const typename Unit::C& sum, int begin, int end) {
     const int lane = block.passer();
     float value[Unit::kRows];
 #pragma unroll
-    for (int r = 0; r < Unit::kRows; ++r) {
+    for (int r = begin; r < end; ++r) {
       value[r] = B::kPingPong ? here(static_cast<float>(sum[r])) : static_cast<float>(sum[r]);
     }
 #pragma unroll
-    for (int r = 0; r < Unit::kRows; ++r) add_float(to, r * Unit::kWave + lane, value[r]);
+    for (int r = begin; r < end; ++r) add_float(to, r * Unit::kWave + lane, value[r]);
   }
 
   // Where the part of the sequence's first tile is added.

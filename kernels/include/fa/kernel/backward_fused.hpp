@@ -140,7 +140,8 @@ struct Fused {
 
   FA_DEVICE static void run(BwdArguments arguments, LdsBytes lds) {
     if constexpr (kFeatures) {
-      if (is_featured<Plain::kByBlocks>(arguments)) {
+      constexpr bool kAtOnce = Plain::kByBlocks || Plain::Scores::kTurned;
+      if (is_featured<kAtOnce>(arguments)) {
         run_fused<Featured>(arguments, lds);
         asm volatile("; keeps the ends of the two apart, which must not share registers");
         return;

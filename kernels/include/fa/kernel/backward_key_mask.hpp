@@ -36,7 +36,7 @@ struct KeyMask {
   static constexpr bool kAhead = B::kConfig.early_mask;
   static_assert(!kAhead || B::kOwnNumbers, "tiles.toml: early_mask needs ping_pong");
   static constexpr int kAtOnce = kHeld > 8 ? 8 : kHeld;
-  // Scores begin with minus the log-sum-exp, and are finite.
+  // A row's number is minus the log-sum-exp, and finite.
   using Score = MaskedScore<B::kDType, true, false, false>;
   using View = BufferView<B::kQueries, 0, B::kTraits.buffer_word3>;
   using Words = uint32_t[kColumns];  // of one row, as many as its columns may take
@@ -56,17 +56,21 @@ struct KeyMask {
     score.scale = uniform(Scoring::kLog2e / block.factor);
   }
 
-  // Hides or changes the scores of the tile of queries from `first` on.
+  // Hides or changes the scores of the tile of queries from `first` on, which began with 0: a row's number is
+  // added to its biases first, so that large ones leave what follows exact.
   FA_DEVICE void apply(const B& block, typename B::Result& s, int first, int wave_key) const {
     if (kind == MaskKind::bytes) {
-      each_row<1>(block, s, first, wave_key,
-                  [&](float x, const uint32_t* words, int c) { return Score::shown(x, words, c); });
+      each_row<1>(block, s, first, wave_key, [&](float x, float own, const uint32_t* words, int c) {
+        return Score::shown(x + own, words, c);
+      });
     } else if (kind == MaskKind::elements) {
-      each_row<2>(block, s, first, wave_key,
-                  [&](float x, const uint32_t* words, int c) { return score.with_element(x, words, c); });
+      each_row<2>(block, s, first, wave_key, [&](float x, float own, const uint32_t* words, int c) {
+        return x + score.with_element(own, words, c);
+      });
     } else {
-      each_row<4>(block, s, first, wave_key,
-                  [&](float x, const uint32_t* words, int c) { return score.with_fp32(x, words, c); });
+      each_row<4>(block, s, first, wave_key, [&](float x, float own, const uint32_t* words, int c) {
+        return x + score.with_fp32(own, words, c);
+      });
     }
   }
 
@@ -107,7 +111,8 @@ struct KeyMask {
     return key << (kind == MaskKind::bytes ? 0 : kind == MaskKind::elements ? 1 : 2);
   }
 
-  // `action(score, words, c)`: the new score of a row and column c, of which `words` are the mask.
+  // `action(score, number, words, c)`: the new score of a row, which has that number, and of column c, of
+  // which `words` are the mask.
   template <int kSize, class Action>
   FA_DEVICE void each_row(const B& block, typename B::Result& s, int first, int wave_key,
                           const Action& action) const {
@@ -120,7 +125,7 @@ struct KeyMask {
 #pragma unroll
         for (int i = 0; i < kAtOnce; ++i) {
           float& x = element<Unit>(s, c, part + i);
-          x = action(x, words[i], c);
+          x = action(x, block.number(part + i), words[i], c);
         }
       }
       if constexpr (kAtOnce < kHeld) __builtin_amdgcn_sched_barrier(0);

@@ -41,7 +41,7 @@ FA_DEVICE void drop_missing_keys(const B& block, int wave_key, typename B::P& pa
 // In the place of DqPart, where there is no dQ.
 template <class B>
 struct NoDq {
-  static constexpr bool kAllHaveParts = false;
+  static constexpr bool kAllHaveParts = false, kDirectKeys = false;
   struct Transposed {};
   static constexpr int gaps() { return 1; }
   FA_DEVICE explicit NoDq(const B&) {}
@@ -205,7 +205,8 @@ FA_DEVICE void add_head_ping_pong(B& block, Moves<B>& moves, float* dq_sums, int
     if (of_weights) store_rows();
     block.set ^= 1;
   }
-  nothing_in_flight();
+  // Here only additions can be, which nobody waits for.
+  if constexpr (!Dq::kDirectKeys) nothing_in_flight();
   if constexpr (B::kWithDq) {
     tile_barrier<B::kArch>();  // the last tile's dS is there
     if (of_dq) dq.add(block, dq_sums, (tiles.end - 1) / B::kQueries * B::kQueries, Nothing());
@@ -224,10 +225,20 @@ FA_DEVICE void run_ping_pong(BwdArguments arguments, LdsBytes lds) {
   const int wave_key = first_key + block.pair * B::Unit::kN;
   const typename B::Tiles tiles = {
       block.visible.tiles_of_keys_by_bounds(first_key, B::kTile.block_n, wave_key, B::Unit::kN, B::kQueries)};
-  typename B::Sums sums = {};
+  constexpr bool kDirectKeys = Dq::kDirectKeys;
+  typename B::Sums sums;
+  if constexpr (!Dq::kDirectKeys) {
+#pragma unroll
+    for (int step = 0; step < B::kSumSteps; ++step) sums[step] = {};
+  }
   if (tiles.begin < tiles.end) {
     Dq dq(block);
-    const typename Dq::Transposed keys = dq.load(block, params, first_key);
+    typename Dq::Transposed keys;
+    if constexpr (kDirectKeys) {
+      dq.begin(block, params, first_key);
+    } else {
+      keys = dq.load(block, params, first_key);
+    }
     const typename B::Own own = own_keys(block, params, wave_key);
     // No division where there is nothing to divide: all waves would wait for it.
     const int group = params.nheads == params.nheads_k ? 1 : uniform(params.nheads / params.nheads_k);
@@ -237,13 +248,24 @@ FA_DEVICE void run_ping_pong(BwdArguments arguments, LdsBytes lds) {
     moves.load(block, tiles, places, tiles.begin);
     // Here, and not before the loads.
 #pragma unroll
-    for (int step = 0; step < B::kSumSteps; ++step) B::Unit::settle(sums[step]);
+    for (int step = 0; step < B::kSumSteps; ++step) {
+      if constexpr (Dq::kDirectKeys) {
+        sums[step] = B::Unit::zero_by_product();
+      } else {
+        B::Unit::settle(sums[step]);
+      }
+    }
     float* dq_sums = dq.sums_of(block, params, head_q);
-    dq.store(block, keys);
+    if constexpr (!kDirectKeys) dq.store(block, keys);
     moves.store_rows(block, places, block.set);
     if constexpr (B::kWithDq) {
+      if constexpr (kDirectKeys) dq.wait();
       tile_barrier<B::kArch>();
-      dq.read(block);
+      if constexpr (kDirectKeys) {
+        dq.read_direct(block);
+      } else {
+        dq.read(block);
+      }
       if (B::kConfig.tight_registers && !block.is(Role::weights)) dq.keep_places(places);
       if (!B::kOwnNumbers) tile_barrier<B::kArch>();  // these have K^T's place
     }
@@ -258,6 +280,12 @@ FA_DEVICE void run_ping_pong(BwdArguments arguments, LdsBytes lds) {
       tile_barrier<B::kArch>();  // LDS is free
       moves.store_rows(block, dq.kept(), block.set);
       moves.store_number(block, block.set);
+    }
+  } else if constexpr (Dq::kDirectKeys) {
+#pragma unroll
+    for (int step = 0; step < B::kSumSteps; ++step) {
+      sums[step] = typename B::Unit::C{};
+      B::Unit::settle(sums[step]);
     }
   }
   store(block, wave_key, sums);

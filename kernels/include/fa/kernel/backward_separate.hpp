@@ -56,7 +56,8 @@ FA_DEVICE void run_dkdv(BwdArguments arguments, LdsBytes lds) {
     __attribute__((                                                                                         \
         shared,                                                                                             \
         aligned(Plain::kLdsAlignment))) static char lds[fa::larger(Plain::kLdsBytes, Featured::kLdsBytes)]; \
-    if (fa::is_featured<Plain::kByBlocks>(arguments)) {                                                     \
+    constexpr bool kAtOnce = Plain::kByBlocks || Plain::kStaggered;                                         \
+    if (fa::is_featured<kAtOnce>(arguments)) {                                                              \
       fa::run_dkdv<Featured>(arguments, (fa::LdsBytes)lds);                                                 \
       asm volatile("; keeps the ends of the two apart, which must not share registers");                    \
     } else {                                                                                                \
@@ -73,7 +74,7 @@ FA_DEVICE void run_dkdv(BwdArguments arguments, LdsBytes lds) {
       amdgpu_waves_per_eu(fa::dkdv_masked_config(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void \
   name(const fa::MaskedBwdParams) {                                                                       \
     using Masked = fa::DkDvBlock<fa::kCurrentGfx, dtype, head_dim, false, false, head_dim, true>;         \
-    __attribute__((shared, aligned(16))) static char lds[Masked::kLdsBytes];                              \
+    __attribute__((shared, aligned(Masked::kLdsAlignment))) static char lds[Masked::kLdsBytes];           \
     fa::run_dkdv<Masked>(fa::backward_arguments(), (fa::LdsBytes)lds);                                    \
   }
 

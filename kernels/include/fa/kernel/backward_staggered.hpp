@@ -8,6 +8,7 @@
 // Turns go through all heads of q without a pause.
 #pragma once
 
+#include "fa/kernel/backward_mask_product.hpp"
 #include "fa/kernel/backward_ping_pong.hpp"
 #include "fa/kernel/backward_staggered_moves.hpp"
 
@@ -38,10 +39,11 @@ struct Staggered {
   }
   FA_DEVICE static int scores_at(int odd, int tile) { return (odd * B::kAtOnce + tile) * B::Scores::kBytes; }
   // A wave's work on a tile; `at` is its set.  `meanwhile()` is done behind the first product; with
-  // dQ, before all.
-  template <class Term, class Meanwhile>
-  FA_DEVICE void find(int first, const Term& term, int at, int odd, int tile,
-                      const Meanwhile& meanwhile) const {
+  // dQ, before all.  With a mask, `start` is what scores begin with, and `load_mask()` is done when they are
+  // no longer needed.
+  template <class Term, class Meanwhile, class LoadMask>
+  FA_DEVICE void find(int first, const Term& term, int at, int odd, int tile, const Meanwhile& meanwhile,
+                      typename B::Result& start, const LoadMask& load_mask) const {
     const bool of_weights = block.is(Role::weights);
     if constexpr (B::kWithDq) {
       // First: the loads that this turn waits for in its end, and the additions, for which it would wait too.
@@ -49,9 +51,10 @@ struct Staggered {
       if (of_weights && dq_sums.adds(tiles, tile)) add_to_dq(odd, tile);
     }
     if (tiles.seen_flag(first)) {
-      typename B::Result result;
+      typename B::Result of_tile;
+      typename B::Result& result = B::kMasked ? start : of_tile;
       RowOperands operands(Rows(rows + at).beyond(tile * Stage::kTilesBytes));
-      term(result);
+      if constexpr (!B::kMasked) term(result);
       __builtin_amdgcn_s_setprio(3);
       operands.template multiply<B::Own::kSteps>(result, own);
       Unit::pin(result[0]);
@@ -63,12 +66,15 @@ struct Staggered {
       } else {
         packed = gradients(result, first, odd ^ 1, tile);
       }
+      load_mask();
       __builtin_amdgcn_s_setprio(2);
       const typename B::Operand operand(block.operand_area(), block.lane, packed);
       turned_operands.template multiply<B::Operand::kSteps>(sums, operand);
       __builtin_amdgcn_s_setprio(0);
     } else {
+      if constexpr (B::kMasked) __builtin_amdgcn_s_setprio(0);
       if constexpr (!B::kWithDq) meanwhile();
+      load_mask();
       if constexpr (B::kWithDq) {
         if (!of_weights) leave_nothing(odd ^ 1, tile);
       }
@@ -115,21 +121,21 @@ struct Staggered {
   }
 };
 
-template <class B>
+template <class B, class Mask>
 FA_DEVICE void run_staggered(BwdArguments arguments, LdsBytes lds) {
   using Dq = Choice<B::kWithDq, DqPart<B>, NoDq<B>>;
   using Unit = typename B::Unit;
   using Stage = typename B::Stage;
   constexpr int kSets = 3 * Stage::kSetBytes;
   const BwdParams params = loaded_at_once(arguments);
-  const Sequence found = sequence(params, __builtin_amdgcn_workgroup_id_z());
+  const Sequence found = sequence_of<B>(params, __builtin_amdgcn_workgroup_id_z());
   const int first_key = __builtin_amdgcn_workgroup_id_x() * B::kTile.block_n;
   if (first_key >= found.seqlen_k) return;
   B block(arguments, params, found, lds);
   const int wave_key = first_key + block.pair * Unit::kN;
   const typename B::Tiles tiles = {
       block.visible.tiles_of_keys_by_bounds(first_key, B::kTile.block_n, wave_key, Unit::kN, B::kQueries)};
-  typename B::Sums sums = {};
+  typename B::Sums sums;
   if (tiles.begin < tiles.end) {
     const bool of_weights = block.is(Role::weights);
     // No division where there is nothing to divide: all waves would wait for it.
@@ -137,18 +143,22 @@ FA_DEVICE void run_staggered(BwdArguments arguments, LdsBytes lds) {
     StaggeredLoads<B> loads(block, params, tiles, group);
     if (!of_weights) loads.begin(block, tiles, arguments, lds);
     Dq dq(block);
-    const typename Dq::Transposed keys = dq.load(block, params, first_key);
+    if constexpr (B::kWithDq) dq.begin(block, params, first_key);
     const typename B::Own own = own_keys(block, params, wave_key);
-    StaggeredNumbers<B> numbers(block, params, tiles, group);
+    Mask given(block, wave_key, group, loads);
+    typename Mask::Words words[Mask::kSets];
+#pragma unroll
+    for (int set = 0; set < Mask::kSets; ++set) given.load(words[set], tiles.begin + set * B::kQueries);
+    StaggeredNumbers<B, Mask::kPlainNumbers> numbers(block, params, tiles, group);
     StaggeredSums<B, Dq> dq_sums(block, params, tiles, group, dq);
     numbers.load();
     // Here, and not before the loads.
 #pragma unroll
-    for (int step = 0; step < B::kSumSteps; ++step) Unit::settle(sums[step]);
+    for (int step = 0; step < B::kSumSteps; ++step) sums[step] = Unit::zero_by_product();
     if constexpr (B::kWithDq) {
-      dq.store(block, keys);
+      dq.wait();
       tile_barrier<B::kArch>();
-      dq.read(block);
+      dq.read_direct(block);
     }
     const int rows_of = of_weights ? 0 : Stage::kTileBytes;
     const Staggered<B, Dq> work{
@@ -168,14 +178,32 @@ FA_DEVICE void run_staggered(BwdArguments arguments, LdsBytes lds) {
       return here_uniform(at) == kSets - Stage::kSetBytes ? 0 : at + Stage::kSetBytes;
     };
     const int turns = (tiles.end - tiles.begin + Cursor<B>::kRows - 1) / Cursor<B>::kRows * group;
-    for (int left = turns + (B::kWithDq ? 2 : 1); left != 0; --left) {
+    for (int left = turns + 1; left != 0; --left) {
       const int first = numbers.cursor.first;
       nothing_in_flight();
       // The turn's tiles are there, and what the other waves made in the turn before.
       tile_barrier<B::kArch>();
-      const float term = numbers.first_term();
+      const float term = numbers.first_term(of_weights);
 #pragma unroll
       for (int tile = 0; tile < B::kAtOnce; ++tile) {
+        typename B::Result start;
+        typename Mask::Words& own_words = words[tile % Mask::kSets];
+        // The tile whose mask comes into the same registers.
+        const int next = tile + Mask::kSets;
+        const int turn = next < B::kAtOnce ? first
+                         : tile == 0       ? numbers.cursor.next(tiles)
+                                           : numbers.cursor.first;
+        const int next_first = turn + next % B::kAtOnce * B::kQueries;
+        if constexpr (B::kMasked) {
+          __builtin_amdgcn_s_setprio(2);  // products will follow
+          if (of_weights) {
+            given.begin(block, start, own_words, term, tile);
+          } else {
+            start[0] = Unit::broadcast_half(term, block.lane, tile);
+          }
+          if (next == B::kAtOnce && turn != first + Cursor<B>::kRows) given.next_head(block);
+          if constexpr (Mask::kEarly) given.load(own_words, next_first);
+        }
         work.find(
             first + tile * B::kQueries,
             [&](typename B::Result& result) { result[0] = Unit::broadcast_half(term, block.lane, tile); }, at,
@@ -184,19 +212,50 @@ FA_DEVICE void run_staggered(BwdArguments arguments, LdsBytes lds) {
               if (tile != 0) return;
               numbers.proceed(tiles, arguments);
               numbers.load();
-              if (!of_weights && left > (B::kWithDq ? 3 : 2)) {
+              if (!of_weights && left > 2) {
                 loads.begin(block, tiles, arguments, lds + at_next);
                 at_next = following(at_next);
               }
+            },
+            start,
+            [&] {
+              if constexpr (!Mask::kEarly) given.load(own_words, next_first);
             });
       }
       if (B::kWithDq && of_weights) dq_sums.proceed(tiles, arguments);
       at = following(at);
       odd ^= 1;
     }
-    nothing_in_flight();
+    if constexpr (B::kWithDq) {
+      // What is left are the last turn's dQ, without a wait for what was added before.
+      tile_barrier<B::kArch>();
+      if (of_weights) {
+#pragma unroll
+        for (int tile = 0; tile < B::kAtOnce; ++tile) {
+          if (dq_sums.adds(tiles, tile)) work.add_to_dq(odd, tile);
+        }
+      }
+    }
+  } else {
+#pragma unroll
+    for (int step = 0; step < B::kSumSteps; ++step) {
+      sums[step] = typename Unit::C{};
+      Unit::settle(sums[step]);
+    }
   }
   store(block, wave_key, sums);
+}
+
+template <class B>
+FA_DEVICE void run_staggered(BwdArguments arguments, LdsBytes lds) {
+  if constexpr (!B::kMasked) {
+    run_staggered<B, NoMaskAhead<B>>(arguments, lds);
+  } else if (static_cast<MaskKind>(uniform(masked_here(arguments).mask_kind)) == MaskKind::fp32) {
+    run_staggered<B, Fp32Mask<B>>(arguments, lds);
+    asm volatile("; keeps the ends of the two apart, which must not share registers");
+  } else {
+    run_staggered<B, TurnedMask<B>>(arguments, lds);
+  }
 }
 
 }  // namespace fa

@@ -15,6 +15,10 @@ struct Cursor {
 
   FA_DEVICE Cursor(const typename B::Tiles& tiles, int group, int late)
       : first(tiles.begin - late * kRows), heads(group - 1) {}
+  // Where the next turn's tiles begin.
+  FA_DEVICE int next(const typename B::Tiles& tiles) const {
+    return first + kRows < tiles.end || heads == 0 ? first + kRows : tiles.begin;
+  }
   // One turn further; `to_next_head()` where another one's tiles begin.
   template <class Action>
   FA_DEVICE void proceed(const typename B::Tiles& tiles, const Action& to_next_head) {
@@ -42,7 +46,7 @@ struct StaggeredLoads {
       : cursor(tiles, group, 0),
         of_q(static_cast<uint32_t>(row_bytes_of(params.q)), block.pair, block.lane),
         of_dout(static_cast<uint32_t>(row_bytes_of(params.dout)), block.pair, block.lane) {
-    const uint32_t batch = params.cu_seqlens_q != nullptr ? 0 : block.batch;
+    const uint32_t batch = is_ragged<B>(params.cu_seqlens_q) ? 0 : block.batch;
     const uint32_t head = block.head_k * group, row = block.sequence.q_first + tiles.begin;
     q = row_of(params.q, batch, head, row), dout = row_of(params.dout, batch, head, row);
     q_bytes = static_cast<uint32_t>(row_bytes_of(params.q));
@@ -61,8 +65,8 @@ struct StaggeredLoads {
         of_q.load(rows, to, block.pair);
         of_dout.load(gradients, to + Stage::kTileBytes, block.pair);
       } else if (last >= 0) {
-        of_q.load_end(rows, last, to, block.pair, here(block.lane));
-        of_dout.load_end(gradients, last, to + Stage::kTileBytes, block.pair, here(block.lane));
+        of_q.load_end(rows, last, to, block.pair, block.lane_again());
+        of_dout.load_end(gradients, last, to + Stage::kTileBytes, block.pair, block.lane_again());
       }
     }
     q += static_cast<uint64_t>(q_bytes) * Cursor<B>::kRows;
@@ -79,7 +83,8 @@ struct StaggeredLoads {
 
 // The tiles that a wave works on, and the numbers that their first product begins with: a lane has that of a
 // row of the first tile, or in the upper half of the wave of the second.
-template <class B>
+// kPlain: numbers are not divided by softmax_scale, which what they are added to is.
+template <class B, bool kPlain = false>
 struct StaggeredNumbers {
   using Unit = typename B::Unit;
 
@@ -94,14 +99,14 @@ struct StaggeredNumbers {
                              int group)
       : cursor(tiles, group, block.is(Role::weights) ? 0 : 1) {
     const bool of_weights = block.is(Role::weights);
-    const float inverse = __builtin_amdgcn_rcpf(block.factor);
-    slope = uniform(of_weights ? -Scoring::kLog2e * inverse : -1.0f);
+    const float inverse = kPlain ? 1 / Scoring::kLog2e : __builtin_amdgcn_rcpf(block.factor);
+    slope = kPlain ? -1.0f : uniform(of_weights ? -Scoring::kLog2e * inverse : -1.0f);
     start = uniform(of_weights ? Scoring::kGain<B::kDType> * inverse : 0.0f);
     const int own = Unit::slot_of_row(Unit::a_row(block.lane), B::kQueries);
     row =
         (own + (B::kAtOnce > 1 ? block.lane / Unit::kM * B::kQueries : 0)) * static_cast<int>(sizeof(float));
     last = (block.sequence.seqlen_q - 1) * static_cast<int>(sizeof(float));
-    const uint32_t batch = params.cu_seqlens_q != nullptr ? 0 : block.batch;
+    const uint32_t batch = is_ragged<B>(params.cu_seqlens_q) ? 0 : block.batch;
     const float* const all = of_weights ? params.lse : params.delta;
     const uint64_t at = batch * static_cast<uint64_t>(params.lse_batch) +
                         static_cast<uint32_t>(block.head_k * group) * static_cast<uint64_t>(params.lse_head) +
@@ -121,7 +126,10 @@ struct StaggeredNumbers {
       numbers += loaded_here(arguments).lse_head * static_cast<int64_t>(sizeof(float));
     });
   }
-  FA_DEVICE float first_term() const { return __builtin_fmaf(number, slope, start); }
+  FA_DEVICE float first_term(bool of_weights) const {
+    const float finite = B::kMasked && of_weights ? Scoring::masked_lse(number) : number;
+    return __builtin_fmaf(finite, slope, start);
+  }
 };
 
 // The tiles whose dQ is added up, two turns late.

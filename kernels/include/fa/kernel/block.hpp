@@ -9,6 +9,7 @@
 #include "fa/arch/device.hpp"
 #include "fa/kernel/arguments.hpp"
 #include "fa/kernel/config.hpp"
+#include "fa/kernel/heads.hpp"
 #include "fa/kernel/order.hpp"
 #include "fa/kernel/params.hpp"
 #include "fa/kernel/sequence.hpp"
@@ -198,7 +199,7 @@ struct Block {
         thread(__builtin_amdgcn_workitem_id_x()),
         lane(thread % Unit::kWave),
         wave(uniform(thread / Unit::kWave)),
-        group(kPacked ? uniform(params.nheads / params.nheads_k) : 1),
+        group(kPacked ? heads_of_a_head(params) : 1),
         visible{sequence.seqlen_q, sequence.seqlen_k, params.window_left, params.window_right},
         k_tile(lds),
         v_tile(lds + Keys::Tile::kBytes),
@@ -251,6 +252,10 @@ struct Block {
   // The last blocks begin first: they see the most keys where the window's right side is limited.
   FA_DEVICE int row_block() const {
     if (kPacked) return uniform(place % row_blocks(params));
+    if constexpr (kWide) {
+      const int blocks = row_blocks(params), own = place - part(params) * blocks;
+      return params.window_right < 0 ? own : blocks - 1 - own;
+    }
     if constexpr (kConfig.short_prologue) {
       // Opaque, or the comparison is kept for the others of its kind.
       if (__builtin_expect(here_uniform(params.window_right) < 0, 1)) return place;

@@ -102,25 +102,57 @@ struct DenseMask {
     }
   }
 
-  // Hides or changes the scores of the tile whose first key is `first`.
-  FA_DEVICE void apply(typename Unit::C* s, int first, const Early& early, Flag needed) const {
+  // With kAll, and products that begin with minus the log-sum-exp: what those of the tile begin with.
+  FA_DEVICE void start(typename Unit::C* s, const float* lse, const Early& early) const {
+    static_assert(kAll && kUnscaled, "of what was loaded");
+    if (kind == MaskKind::bytes) {
+      start_of<1>(s, early, [&](const uint32_t* words, int i) { return Score::shown(lse[0], words, i); });
+    } else if (kind == MaskKind::elements) {
+      // Opaque: the compiler would convert each, and then add two at once.
+      start_of<2>(s, early,
+                  [&](const uint32_t* words, int i) { return here(score.with_element(lse[0], words, i)); });
+    } else {
+      start_of<4>(s, early, [&](const uint32_t* words, int i) { return score.with_fp32(lse[0], words, i); });
+    }
+  }
+
+  // Hides or changes the scores of the tile whose first key is `first`.  `apart`: what has to be added to
+  // each column's scores; to its biases first, so that large ones leave what follows exact.
+  FA_DEVICE void apply(typename Unit::C* s, int first, const Early& early, Flag needed,
+                       const float* apart = nullptr) const {
     // One after the other: as branches of one decision they would spill.
     if (kind == MaskKind::bytes && needed) {
-      each_run<1>(s, first, early,
-                  [&](float x, const uint32_t* words, int i) { return Score::shown(x, words, i); });
+      each_run<1>(s, first, early, [&](float x, const uint32_t* words, int i, int c) {
+        return Score::shown(apart != nullptr ? x + apart[c] : x, words, i);
+      });
     }
     if (kind == MaskKind::elements) {
-      each_run<2>(s, first, early,
-                  [&](float x, const uint32_t* words, int i) { return score.with_element(x, words, i); });
+      each_run<2>(s, first, early, [&](float x, const uint32_t* words, int i, int c) {
+        return apart != nullptr ? x + score.with_element(apart[c], words, i)
+                                : score.with_element(x, words, i);
+      });
     }
     if (kind == MaskKind::fp32) {
-      each_run<4>(s, first, early,
-                  [&](float x, const uint32_t* words, int i) { return score.with_fp32(x, words, i); });
+      each_run<4>(s, first, early, [&](float x, const uint32_t* words, int i, int c) {
+        return apart != nullptr ? x + score.with_fp32(apart[c], words, i) : score.with_fp32(x, words, i);
+      });
     }
   }
 
  private:
-  // `action(score, words, i)`: the new score of key i of a run, whose mask is in `words`.
+  // `action(words, i)`: the score of key i of a run, whose mask is in `words`.
+  template <int kSize, class Action>
+  FA_DEVICE static void start_of(typename Unit::C* s, const Early& early, const Action& action) {
+#pragma unroll
+    for (int f = 0; f < kHeld; ++f) {
+      uint32_t words[8];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) words[i] = i < 4 ? early.words[f / kRun][i] : early.more[f / kRun][i - 4];
+      reinterpret_cast<float*>(&s[f / Unit::kRows])[f % Unit::kRows] = action(words, f % kRun);
+    }
+  }
+
+  // `action(score, words, i, c)`: the new score of key i of a run, whose mask is in `words`, and of column c.
   template <int kSize, class Action>
   FA_DEVICE void each_run(typename Unit::C* s, int first, const Early& early, Action action) const {
     // What follows from these would take registers through the loop.
@@ -144,7 +176,7 @@ struct DenseMask {
         for (int i = 0; i < kRun; ++i) {
           const int element = (f + i) % Unit::kRows * Unit::kColumns + c;
           float& score = reinterpret_cast<float*>(&s[(f + i) / Unit::kRows])[element];
-          score = action(score, words, i);
+          score = action(score, words, i, c);
         }
         // Else the compiler would load all runs at once, which takes more registers than there are.
         if constexpr (kSize == 4 && !kAll) __builtin_amdgcn_sched_barrier(0);

@@ -10,6 +10,11 @@ namespace fa {
 // Upstream reports +inf also where scores are NaN.
 FA_DEVICE float reported_lse(float lse) { return lse == lse ? lse : __builtin_inff(); }
 
+FA_DEVICE uint64_t lse_place(const FwdParams& params, uint32_t batch, uint32_t head, uint32_t row) {
+  return batch * static_cast<uint64_t>(params.lse_batch) + head * static_cast<uint64_t>(params.lse_head) +
+         row;
+}
+
 // Rows of queries with a short prologue, by 32-bit offsets from the wave's first; without dropout.
 template <class B>
 FA_DEVICE void store_in_short(const B& block, int wave_row, typename B::Out& o,
@@ -22,8 +27,7 @@ FA_DEVICE void store_in_short(const B& block, int wave_row, typename B::Out& o,
   const int rows = block.sequence.seqlen_q - wave_row, column = Unit::column(block.lane, 0);
   const HeadRows out_rows{row_at(params.out, params.o_batch, params.o_head, params.o_row, batch, head, first),
                           static_cast<int64_t>(static_cast<uint32_t>(params.o_row) * 2), rows};
-  const uint64_t lse_at =
-      batch * static_cast<uint64_t>(params.lse_batch) + head * static_cast<uint64_t>(params.lse_head) + first;
+  const uint64_t lse_at = lse_place(params, batch, head, first);
   const typename B::OutView out(out_rows, 0);
   const typename B::LseView lse({reinterpret_cast<const char*>(params.lse + lse_at), sizeof(float), rows}, 0);
   const int held = held_byte<Unit, B::kValueDim>(block.lane, 0);
@@ -48,13 +52,13 @@ FA_DEVICE void store_by_buffer(const B& block, int wave_row, const typename B::O
   using Unit = typename B::Unit;
   const FwdParams& params = block.params;
   const Sequence& sequence = block.sequence;
-  const int64_t in_batch = params.cu_seqlens_q == nullptr ? block.batch : 0;
-  const int64_t out_at =
-      in_batch * params.o_batch + block.head * params.o_head + sequence.q_first * params.o_row;
-  const int64_t lse_at = in_batch * params.lse_batch + block.head * params.lse_head + sequence.q_first;
-  char* const out_base = static_cast<char*>(params.out) + out_at * 2;
-  const char* const lse_base = reinterpret_cast<const char*>(params.lse + lse_at);
-  const typename B::OutView out({out_base, params.o_row * 2, sequence.seqlen_q}, wave_row);
+  const uint32_t batch = batch_of_queries(block, params), head = block.head, first = sequence.q_first;
+  const char* const out_base =
+      row_at(params.out, params.o_batch, params.o_head, params.o_row, batch, head, first);
+  const char* const lse_base =
+      reinterpret_cast<const char*>(params.lse + lse_place(params, batch, head, first));
+  const int64_t row_bytes = static_cast<int64_t>(static_cast<uint32_t>(params.o_row) * 2);
+  const typename B::OutView out({out_base, row_bytes, sequence.seqlen_q}, wave_row);
   const typename B::LseView lse({lse_base, sizeof(float), sequence.seqlen_q}, wave_row);
   const float kept = B::kDrops && params.dropout_below != 0 ? params.dropout_scale : 1;
 #pragma unroll
@@ -97,8 +101,9 @@ FA_DEVICE void store_row(const B& block, int row, const typename B::Out& o,
   const int64_t lse_at = in_batch * params.lse_batch + head_q * params.lse_head + at;
   const bool stores_lse = Unit::held_begin(block.lane, B::kKeys) == 0 && (!B::kPacked || block.wave == 0) &&
                           (!B::kWide || block.slice() == 0);
-  if (B::kPacked && params.splits > 1) {
-    store_partial(block, params, lse_at, stores_lse, o, softmax, c);
+  if ((B::kPacked || B::kWide) && params.splits > 1) {
+    const FwdParams& again = B::kWide ? reloaded(kernel_arguments()) : params;  // few calls need more of them
+    store_partial(block, again, lse_at, stores_lse, o, softmax, c);
     return;
   }
   char* out = static_cast<char*>(params.out) +

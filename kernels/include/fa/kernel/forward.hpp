@@ -37,19 +37,13 @@ FA_DEVICE bool all_threads(const B& block, bool condition) {
   return !any;
 }
 
-// Where the batch entry begins in a tensor of queries; ragged batches have no batch stride.
-template <class B>
-FA_DEVICE int64_t batch_offset(const B& block, int64_t batch_stride) {
-  return block.params.cu_seqlens_q == nullptr ? block.batch * batch_stride : 0;
-}
-
 // Q of the block's head, or of the first of its packed heads.
 template <class B>
 FA_DEVICE HeadRows query_rows(const B& block) {
   const FwdParams& params = block.params;
-  const int64_t offset = batch_offset(block, params.q_batch) + block.head * block.group * params.q_head +
-                         block.sequence.q_first * params.q_row;
-  return {static_cast<const char*>(params.q) + offset * 2, params.q_row * 2, block.sequence.seqlen_q};
+  const uint32_t batch = batch_of_queries(block, params), head = block.head * block.group;
+  return {row_at(params.q, params.q_batch, params.q_head, params.q_row, batch, head, block.sequence.q_first),
+          static_cast<int64_t>(static_cast<uint32_t>(params.q_row) * 2), block.sequence.seqlen_q};
 }
 
 template <class B>
@@ -105,7 +99,7 @@ FA_DEVICE bool attend(const B& block, int block_row) {
   if (!B::kConfig.short_prologue || tiles.begin >= tiles.end) clear<B>(o);  // else after the first loads
   if constexpr (B::kDirect) {
     if (tiles.begin < tiles.end) {
-      const KeyPlace place = key_place(block, tiles.begin);
+      const KeyPlace place = key_place(block, tiles.begin, block.sequence.seqlen_k);
       DirectMoves<B> moves(block, rows_at(place, params.k, params.k_batch, params.k_head, params.k_row),
                            rows_at(place, params.v, params.v_batch, params.v_head, params.v_row));
       moves.load(block, 0);
@@ -137,10 +131,9 @@ FA_DEVICE bool attend(const B& block, int block_row) {
     }
   } else if (tiles.begin < tiles.end) {
     // Beyond the last tile of a part nothing is read.
-    const int rows = B::kPacked ? tiles.end : block.sequence.seqlen_k;
-    const KeyPlace key = B::kConfig.short_prologue ? key_place(block, 0) : KeyPlace{};
-    const Source k = source_of(block, key, params.k, params.k_batch, params.k_head, params.k_row, rows);
-    const Source v = source_of(block, key, params.v, params.v_batch, params.v_head, params.v_row, rows);
+    const KeyPlace place = key_place(block, 0, B::kPacked ? tiles.end : block.sequence.seqlen_k);
+    const Source k = source_of(place, params.k, params.k_batch, params.k_head, params.k_row);
+    const Source v = source_of(place, params.v, params.v_batch, params.v_head, params.v_row);
     const typename B::Q query = load_query(block, wave_row, convert);
     hasten_no_more<B>();
     if constexpr (B::kConfig.short_prologue) clear<B, true>(o);

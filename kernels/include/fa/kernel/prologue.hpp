@@ -12,7 +12,8 @@ FA_DEVICE WorkgroupPlace place_of(const FwdParams& params) {
   const int x = __builtin_amdgcn_workgroup_id_x(), y = __builtin_amdgcn_workgroup_id_y();
   const int z = __builtin_amdgcn_workgroup_id_z();
   if (B::kPacked || B::kTraits.die_units == 0 || params.dies <= 1) return {x, y, z};
-  const unsigned blocks = blocks_of_rows(params.seqlen_q, B::kTile.block_m), heads = params.nheads;
+  const unsigned blocks = blocks_of_rows(params.seqlen_q, B::kTile.block_m) * (B::kWide ? params.splits : 1);
+  const unsigned heads = params.nheads;
   const unsigned number = x + blocks * (y + heads * z);
   const WorkgroupPlace found =
       place_at(neighbours_on_a_die(number, params.dies, params.die_each, params.die_more), blocks, heads);

@@ -50,8 +50,11 @@ struct Reference {
     const Sequence found = fa::sequence(fwd_of(arguments), __builtin_amdgcn_workgroup_id_z());
     const Sequence sequence{uniform(found.q_first), uniform(found.seqlen_q), uniform(found.k_first),
                             uniform(found.seqlen_k)};
+    const FwdParams& params = fwd_of(arguments);
+    const unsigned group = static_cast<unsigned>(params.nheads) / static_cast<unsigned>(params.nheads_k);
+    const int head_k = static_cast<int>(__builtin_amdgcn_workgroup_id_y() / group);
     for (int row = __builtin_amdgcn_workgroup_id_x(); row < sequence.seqlen_q; row += arguments->blocks) {
-      Reference(arguments, sequence, row, lds).attend();
+      Reference(arguments, sequence, row, uniform(head_k), lds).attend();
     }
   }
 
@@ -60,11 +63,20 @@ struct Reference {
   const FwdParams& params;
   const int head_dim;
   const Sequence sequence;
-  const int row, batch, head, lane;
+  const int row, batch, head, head_k, lane;
   const Visibility visible;
   const Lds lds, q, weights;
 
-  FA_DEVICE Reference(ReferenceArguments arguments, const Sequence& sequence, int row, Lds lds)
+  struct Place {
+    int batch, row;  // batch: or page
+  };
+  enum Pass { kMaximum, kSum, kValues };
+  struct State {
+    float highest = -__builtin_inff(), sum = 0;
+    ExactSum total[kElements];
+  };
+
+  FA_DEVICE Reference(ReferenceArguments arguments, const Sequence& sequence, int row, int head_k, Lds lds)
       : arguments(arguments),
         params(fwd_of(arguments)),
         head_dim(arguments->head_dim),
@@ -72,6 +84,7 @@ struct Reference {
         row(row),
         batch(__builtin_amdgcn_workgroup_id_z()),
         head(__builtin_amdgcn_workgroup_id_y()),
+        head_k(head_k),
         lane(__builtin_amdgcn_workitem_id_x()),
         visible{sequence.seqlen_q, sequence.seqlen_k, params.window_left, params.window_right},
         lds(lds),
@@ -87,15 +100,17 @@ struct Reference {
   FA_DEVICE Reference again() const {
     ReferenceArguments same = arguments;
     asm volatile("" : "+s"(same));
-    return {same, sequence, row, lds};
+    return {same, sequence, row, head_k, lds};
   }
 
   FA_DEVICE void attend() const {
     again().read_query();
-    const float highest = again().maximum();
-    const float sum = again().sum_of_exponentials(highest);
-    again().write_lse(highest, sum);
-    again().write_out(highest, sum);
+    State state;
+    // A loop, so that there is one copy of what finds a score: unrolled, it would be most of the kernel.
+#pragma clang loop unroll(disable)
+    for (int pass = kMaximum; pass <= kValues; ++pass) again().add_keys(here_uniform(pass), state);
+    again().write_lse(state);
+    again().write_out(state);
   }
 
   FA_DEVICE void read_query() const {
@@ -107,71 +122,91 @@ struct Reference {
     wave_barrier();
   }
 
-  FA_DEVICE float maximum() const {
-    float highest = -__builtin_inff();
-    for (int key = visible.begin(row) + lane; key < visible.end(row); key += kWave)
-      highest = __builtin_fmaxf(highest, score(key));
-    highest = over_lanes(highest, [](float a, float b) { return __builtin_fmaxf(a, b); });
-    // Where all are -inf, their exponentials must be 0 and not NaN.
-    return highest == -__builtin_inff() ? 0 : highest;
-  }
-
-  FA_DEVICE float sum_of_exponentials(float highest) const {
+  FA_DEVICE void add_keys(int pass, State& state) const {
     ExactSum sum;
-    for (int key = visible.begin(row) + lane; key < visible.end(row); key += kWave)
-      sum.add(exponential(key, highest));
-    return over_lanes(sum.value, [](float a, float b) { return a + b; });
+#pragma clang loop unroll(disable)
+    for (int begin = visible.begin(row); begin < visible.end(row); begin += kWave) {
+      const int left = visible.end(row) - begin, count = here_uniform(left < kWave ? left : kWave);
+      // Opaque: else there would be a loop for each pass.
+      const int now = here_uniform(pass);
+      if (now == kValues) wave_barrier();  // the weights before these have been read
+      Place place{};
+      if (lane < count) {
+        place = place_of(begin + lane);
+        const float found = score(begin + lane, place);
+        if (now == kMaximum) {
+          state.highest = __builtin_fmaxf(state.highest, found);
+        } else {
+          const float weight = __builtin_amdgcn_exp2f((found - state.highest) * kLog2e);
+          if (now == kSum) {
+            sum.add(weight);
+          } else {
+            weights[lane] = dropped(begin + lane) ? 0 : weight;
+          }
+        }
+      }
+      if (now == kValues) {
+        wave_barrier();
+        add_values(state.total, place, count);
+      }
+    }
+    if (pass == kMaximum) {
+      state.highest = over_lanes(state.highest, [](float a, float b) { return __builtin_fmaxf(a, b); });
+      // Where all are -inf, their exponentials must be 0 and not NaN.
+      if (state.highest == -__builtin_inff()) state.highest = 0;
+    } else if (pass == kSum) {
+      state.sum = over_lanes(sum.value, [](float a, float b) { return a + b; });
+    }
   }
 
-  FA_DEVICE void write_lse(float highest, float sum) const {
+  FA_DEVICE void write_lse(const State& state) const {
     if (lane != 0) return;
-    const float lse = sum > 0 ? highest + __builtin_amdgcn_logf(sum) * kLn2 : __builtin_inff();
+    const float lse =
+        state.sum > 0 ? state.highest + __builtin_amdgcn_logf(state.sum) * kLn2 : __builtin_inff();
     params.lse[batch_offset_q(params.lse_batch) + head * params.lse_head + sequence.q_first + row] = lse;
   }
 
-  FA_DEVICE void write_out(float highest, float sum) const {
-    ExactSum total[kElements];
-    for (int begin = visible.begin(row); begin < visible.end(row); begin += kWave)
-      add_values(total, highest, begin);
+  FA_DEVICE void write_out(const State& state) const {
     const float kept = params.dropout_below == 0 ? 1 : params.dropout_scale;
+    const float factor = kept / state.sum;
     uint16_t* to = static_cast<uint16_t*>(params.out) + batch_offset_q(params.o_batch) +
                    head * params.o_head + (sequence.q_first + int64_t{row}) * params.o_row;
 #pragma unroll
     for (int i = 0; i < kElements; ++i) {
       const int d = lane + i * kWave;
-      if (d < head_dim) to[d] = element(sum == 0 ? 0 : total[i].value / sum * kept);
+      if (d < head_dim) to[d] = element(state.sum == 0 ? 0 : state.total[i].value * factor);
     }
   }
 
-  // Adds the values of kWave keys from `begin` on, each multiplied by its weight.
-  FA_DEVICE void add_values(ExactSum* total, float highest, int begin) const {
-    const int left = visible.end(row) - begin, count = left < kWave ? left : kWave;
-    wave_barrier();  // the weights before these have been read
-    if (lane < count) weights[lane] = weight(begin + lane, highest);
-    wave_barrier();
+  // Adds the values of `count` keys, each multiplied by its weight; each lane has the place of one.
+  FA_DEVICE void add_values(ExactSum* total, Place places, int count) const {
     float part[kElements] = {};
+    unsigned bytes[kElements];  // into a row
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) {
+      // Beyond the last: it again, so that no lane waits for another; nobody stores that sum.
+      const int d = lane + e * kWave, last = head_dim - 1;
+      bytes[e] = (d < last ? d : last) * sizeof(uint16_t);
+    }
+#pragma clang loop unroll(disable)
     for (int i = 0; i < count; ++i) {
-      const uint16_t* value = row_of(params.v, params.v_batch, params.v_head, params.v_row, begin + i);
+      const Place place{__builtin_amdgcn_readlane(places.batch, i), __builtin_amdgcn_readlane(places.row, i)};
+      const auto* value =
+          reinterpret_cast<const char*>(row_of(params.v, params.v_batch, params.v_head, params.v_row, place));
+      const float weight = weights[i];
 #pragma unroll
       for (int e = 0; e < kElements; ++e) {
-        const int d = lane + e * kWave;
-        if (d < head_dim) part[e] = __builtin_fmaf(weights[i], number(value[d]), part[e]);
+        bytes[e] = here(bytes[e]);  // opaque: else places in memory would be kept in 64 bits
+        const uint16_t own = *reinterpret_cast<const uint16_t*>(value + bytes[e]);
+        part[e] = __builtin_fmaf(weight, number(own), part[e]);
       }
     }
 #pragma unroll
     for (int e = 0; e < kElements; ++e) total[e].add(part[e]);
   }
 
-  FA_DEVICE float weight(int key, float highest) const {
-    return dropped(key) ? 0 : exponential(key, highest);
-  }
-
-  FA_DEVICE float exponential(int key, float highest) const {
-    return __builtin_amdgcn_exp2f((score(key) - highest) * kLog2e);
-  }
-
-  FA_DEVICE float score(int key) const {
-    const uint16_t* k = row_of(params.k, params.k_batch, params.k_head, params.k_row, key);
+  FA_DEVICE float score(int key, Place place) const {
+    const uint16_t* k = row_of(params.k, params.k_batch, params.k_head, params.k_row, place);
     float product = 0;
     for (int d = 0; d < head_dim; ++d) product = __builtin_fmaf(q[d], number(k[d]), product);
     float score = product * params.scale;
@@ -191,24 +226,28 @@ struct Reference {
     return (key & 2 ? high : low) < params.dropout_below;
   }
 
-  // The row of k or v that is the sequence's key `key`.
-  FA_DEVICE const uint16_t* row_of(const void* base, int64_t batch_stride, int64_t head_stride,
-                                   int64_t row_stride, int key) const {
-    const int group = params.nheads / params.nheads_k;
-    const uint16_t* heads = static_cast<const uint16_t*>(base) + head / group * head_stride;
+  // Where the sequence's key `key` is in k and v.
+  FA_DEVICE Place place_of(int key) const {
     if (params.block_table != nullptr) {
-      const int64_t page = page_of(key / params.page);
-      return heads + page * batch_stride + key % params.page * row_stride;
+      const unsigned size = static_cast<unsigned>(params.page), index = static_cast<unsigned>(key) / size;
+      return {page_of(index), key - static_cast<int>(index * size)};
     }
-    const int64_t place = params.cu_seqlens_k != nullptr ? 0 : place_in_cache(params, batch);
-    return heads + place * batch_stride + (int64_t{sequence.k_first} + key) * row_stride;
+    const int batch_k = params.cu_seqlens_k != nullptr ? 0 : place_in_cache(params, batch);
+    return {batch_k, sequence.k_first + key};
   }
 
   // Pages beyond the last are read as the last.
-  FA_DEVICE int64_t page_of(int index) const {
+  FA_DEVICE int page_of(unsigned index) const {
     const unsigned last = static_cast<unsigned>(params.num_pages - 1);
     const unsigned found = static_cast<unsigned>(params.block_table[batch * params.table_batch + index]);
-    return found < last ? found : last;
+    return static_cast<int>(found < last ? found : last);
+  }
+
+  // A row of k or v.
+  FA_DEVICE const uint16_t* row_of(const void* base, int64_t batch_stride, int64_t head_stride,
+                                   int64_t row_stride, Place place) const {
+    return static_cast<const uint16_t*>(base) + head_k * head_stride + place.batch * batch_stride +
+           place.row * row_stride;
   }
 
   FA_DEVICE int64_t batch_offset_q(int64_t batch_stride) const {

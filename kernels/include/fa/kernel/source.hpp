@@ -10,29 +10,39 @@ struct Source {
   int64_t page_bytes;
 };
 
-// The sequence's place in the batch of k and v.
+// The place of a sequence's queries in their batch; ragged batches have no batch stride.
 template <class B>
-FA_DEVICE int place_in_batch(const B& block) {
-  if (B::kConfig.identity_shortcuts && block.params.cache_batch_idx == nullptr) return block.batch;
-  return uniform(place_in_cache(block.params, block.batch));
+FA_DEVICE uint32_t batch_of_queries(const B& block, const FwdParams& params) {
+  return params.cu_seqlens_q == nullptr ? block.batch : 0;
 }
 
-// For a kernel with a short prologue, a few unsigned multiplications: nothing is below 0, and a row stride
-// has 24 bits.  `first`: the key to begin with.
+// Where a sequence's keys are in k and v: batch entry or 0, head, row to begin with; and how many there are
+// from it on.
 struct KeyPlace {
   uint32_t batch, head, first;
   int rows;
 };
 
+// Of the keys from `first` to `end`.
 template <class B>
-FA_DEVICE KeyPlace key_place(const B& block, int first) {
+FA_DEVICE KeyPlace key_place(const B& block, int first, int end) {
   const FwdParams& params = block.params;
-  int head = block.head;
-  if (params.nheads != params.nheads_k) head = uniform(head / (params.nheads / params.nheads_k));
-  return {static_cast<uint32_t>(block.batch), static_cast<uint32_t>(head),
-          static_cast<uint32_t>(block.sequence.k_first + first), block.sequence.seqlen_k - first};
+  int batch = block.batch, begin = block.sequence.k_first;
+  const int head = B::kPacked ? block.head : head_of_keys(params, block.head);
+  if constexpr (!B::kConfig.short_prologue) {  // where settled_sequence has done this
+    const bool paged = B::kFeatured && params.block_table != nullptr;
+    if (paged) begin = 0;
+    if (paged || params.cu_seqlens_k != nullptr) {
+      batch = 0;
+    } else if (params.cache_batch_idx != nullptr) {
+      batch = uniform(place_in_cache(params, batch));
+    }
+  }
+  return {static_cast<uint32_t>(batch), static_cast<uint32_t>(head), static_cast<uint32_t>(begin + first),
+          end - first};
 }
 
+// A few unsigned multiplications: nothing is below 0, and a row stride has 24 bits.
 FA_DEVICE const char* row_at(const void* base, int64_t batch_stride, int64_t head_stride, int64_t row_stride,
                              uint32_t batch, uint32_t head, uint32_t row) {
   const uint64_t at = batch * static_cast<uint64_t>(batch_stride) +
@@ -41,29 +51,16 @@ FA_DEVICE const char* row_at(const void* base, int64_t batch_stride, int64_t hea
   return static_cast<const char*>(base) + at * 2;
 }
 
+// Strides in elements.
 FA_DEVICE HeadRows rows_at(const KeyPlace& place, const void* base, int64_t batch_stride, int64_t head_stride,
                            int64_t row_stride) {
   return {row_at(base, batch_stride, head_stride, row_stride, place.batch, place.head, place.first),
           static_cast<int64_t>(static_cast<uint32_t>(row_stride) * 2), place.rows};
 }
 
-// Strides in elements; `key`: of a kernel with a short prologue.  Rows from `rows` on are not read.
-template <class B>
-FA_DEVICE Source source_of(const B& block, const KeyPlace& key, const void* base, int64_t batch_stride,
-                           int64_t head_stride, int64_t row_stride, int rows) {
-  const FwdParams& params = block.params;
-  if constexpr (B::kConfig.short_prologue) {
-    return {rows_at(key, base, batch_stride, head_stride, row_stride), 0};
-  }
-  const bool paged = B::kFeatured && params.block_table != nullptr;
-  const bool ragged = params.cu_seqlens_k != nullptr;
-  const int head_k = B::kPacked || (B::kConfig.identity_shortcuts && params.nheads == params.nheads_k)
-                         ? block.head
-                         : uniform(block.head / (params.nheads / params.nheads_k));
-  const int64_t place = paged || ragged ? 0 : place_in_batch(block);
-  const int64_t offset =
-      place * batch_stride + head_k * head_stride + (paged ? 0 : block.sequence.k_first * row_stride);
-  return {{static_cast<const char*>(base) + offset * 2, row_stride * 2, rows}, batch_stride * 2};
+FA_DEVICE Source source_of(const KeyPlace& place, const void* base, int64_t batch_stride, int64_t head_stride,
+                           int64_t row_stride) {
+  return {rows_at(place, base, batch_stride, head_stride, row_stride), batch_stride * 2};
 }
 
 // Begins to load the tile whose first key is `first`.

@@ -3,7 +3,7 @@
 // The waves of a group share a step's queries, and each has a slice of head_dim: of Q in registers, and of O.
 // What its slices of Q and K give is a part of each score.  All waves add the parts of their group up, in LDS
 // where K was, and take the same softmax; then each multiplies by its slice of V.  So no product is computed
-// twice.
+// twice.  Where there are few rows, workgroups have parts of the keys, which fa_combine_* joins.
 #pragma once
 
 #include "fa/kernel/forward.hpp"
@@ -20,6 +20,21 @@ FA_DEVICE typename B::Q load_slice(const B& block, int wave_row, typename B::Con
   return typename B::Q(block.wave_lds, view, QuerySign(block.params.scale), convert, block.lane);
 }
 
+// Of the keys that the block's rows see, those of the workgroup's part.
+template <class B>
+FA_DEVICE typename B::Tiles tiles_of_part(const B& block, int block_row, int wave_row) {
+  typename B::Tiles tiles = block.tiles(block_row, wave_row);
+  if (block.params.splits > 1) {
+    const Part part = part_of(tiles.begin / B::kKeys, (tiles.end + B::kKeys - 1) / B::kKeys,
+                              block.part(block.params), block.params.splits);
+    tiles.begin = part.begin * B::kKeys;
+    tiles.end = part.end * B::kKeys;
+  }
+  // Or each tile's place in memory would be a product of 64 bits.
+  __builtin_assume(tiles.begin >= 0 && tiles.end >= 0);
+  return tiles;
+}
+
 // Computes and stores the rows from block_row on.
 template <class B>
 FA_DEVICE void attend_in_slices(const B& block, int block_row) {
@@ -27,7 +42,7 @@ FA_DEVICE void attend_in_slices(const B& block, int block_row) {
   static_assert(B::kConfig.schedule == Schedule::two_stages, "tiles.toml: fwd_wide has one schedule");
   const FwdParams& params = block.params;
   const int wave_row = block_row + block.wave / B::kSlices * B::Unit::kN;
-  const typename B::Tiles tiles = block.tiles(block_row, wave_row);
+  const typename B::Tiles tiles = tiles_of_part(block, block_row, wave_row);
   const float scale = params.scale == 0 ? 1 : __builtin_fabsf(params.scale);
   typename B::Softmax softmax(scale * Bias::kLog2e);
   typename B::Convert convert;
@@ -35,9 +50,9 @@ FA_DEVICE void attend_in_slices(const B& block, int block_row) {
   clear<B>(o);
   if (tiles.begin < tiles.end) {
     const int slice_at = block.slice() * (B::kRowBytes / B::kSlices);
-    const int rows = block.sequence.seqlen_k;
-    const Source k = source_of(block, {}, params.k, params.k_batch, params.k_head, params.k_row, rows);
-    const Source v = source_of(block, {}, params.v, params.v_batch, params.v_head, params.v_row, rows);
+    const KeyPlace keys = key_place(block, 0, block.sequence.seqlen_k);
+    const Source k = source_of(keys, params.k, params.k_batch, params.k_head, params.k_row);
+    const Source v = source_of(keys, params.v, params.v_batch, params.v_head, params.v_row);
     const typename B::Q query = load_slice(block, wave_row, convert);
     const typename B::P::Place place(block.wave_lds + B::kWaveQueryLds, block.lane);
     // In the place of K's tile.

@@ -131,8 +131,8 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
   }
 
   // The same of one half of the wave's lanes, in half of the time: the value as three of bf16, which together
-  // have all of its bits.
-  FA_DEVICE static C broadcast_half(float value, int lane, int half) {
+  // have all of its bits.  `more` is added.
+  FA_DEVICE static C broadcast_half(float value, int lane, int half, C more = C{}) {
     const auto cut = [](float x) { return cut_one<DType::bf16>(x); };
     const auto word = [](float low, float high) { return fa::cut<DType::bf16>(low, high); };
     const float high = cut(value);
@@ -141,7 +141,13 @@ struct Unit<MatrixUnit::mfma, kGfx, kDType> : Layout<MatrixUnit::mfma> {
     const uint32_t all = static_cast<uint32_t>(lane / kM) - (half == 0 ? 1u : 0u);
     const uint32_t kept = half == 0 ? all : ~all + 1;
     constexpr uint32_t kOnes = 0x3f803f80;
-    return four_bf16({word(high, middle) & kept, word(rest - middle, 0) & kept}, {kOnes, kOnes}, C{});
+    return four_bf16({word(high, middle) & kept, word(rest - middle, 0) & kept}, {kOnes, kOnes}, more);
+  }
+
+  // Zeros in one instruction for many registers.
+  FA_DEVICE static C zero_by_product() {
+    const uint32_t nothing = here(0u);
+    return four_bf16({nothing, nothing}, {nothing, nothing}, C{});
   }
 
   FA_DEVICE static void hold(C&) {}

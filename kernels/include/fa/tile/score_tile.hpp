@@ -6,6 +6,7 @@
 #include "fa/arch/device.hpp"
 #include "fa/tile/lds_tile.hpp"
 #include "fa/tile/packed.hpp"
+#include "fa/tile/turned.hpp"
 
 namespace fa {
 
@@ -20,6 +21,7 @@ struct ScoreTile {
                                  Swizzle<kQueries, kKeys * 2, Unit::kM, kPadded>>>;
   using P = Packed<Unit, kQueries, kDType>;
   static constexpr int kBytes = Tile::kBytes;
+  static constexpr bool kTurned = false;  // as it is read
 
   // Of waves whose columns are keys from `wave` * kN on.
   FA_DEVICE static void write(LdsBytes tile, int wave, int lane, const P& packed) {
@@ -61,5 +63,51 @@ struct ScoreTile {
     return static_cast<uint32_t>(__builtin_amdgcn_mov_dpp(static_cast<int>(word), kLane, 0xf, 0xf, true));
   }
 };
+
+// The same where LDS reads turn what they read: keys by queries, as lanes hold them.  Units are permuted so
+// that eight neighbouring keys, written at once, do not meet in the banks.  An operand has keys in the order
+// in which two reads find them: 4 of each 8 in one half of the wave, and the other 4 in the other.
+template <class Unit, int kQueries, int kKeys, DType kDType>
+struct TurnedScoreTile {
+  using P = Packed<Unit, kQueries, kDType>;
+  static constexpr int kRowBytes = kQueries * 2, kBytes = kKeys * kRowBytes;
+  static constexpr bool kTurned = true;
+  static_assert(kRowBytes == 64 && Unit::kM == 32 && Unit::kN == 32 && Unit::kRun == 8, "four units");
+
+  FA_DEVICE static int place(int wave, int lane) {
+    return offset(wave * Unit::kN + Unit::column(lane, 0), Unit::held_begin(lane, kQueries) / 8);
+  }
+  FA_DEVICE static void write(LdsBytes tile, int wave, int lane, const P& packed) {
+    write_to(place(wave, lane), tile, lane, packed);
+  }
+  FA_DEVICE static void write_to(int first, LdsBytes tile, int, const P& packed) {
+    static_assert(P::kChunks == 2 && Unit::held_step(8) == 16, "the second unit is two further");
+    using Words = __attribute__((address_space(3))) typename P::Words*;
+    *(Words)(tile + first) = packed.chunk[0][0];
+    *(Words)(tile + (first ^ 32)) = packed.chunk[0][1];
+  }
+
+  // Operands A of a run of keys from key `from` on.
+  struct Reader {
+    LdsBytes first;
+
+    FA_DEVICE Reader(LdsBytes tile, int from, int lane)
+        : first(tile + from * kRowBytes + offset(turned_row(lane), turned_byte(lane) / 16) +
+                turned_byte(lane) % 16) {}
+    FA_DEVICE typename Unit::A read(int i) const {
+      typename Unit::A a;
+      a.lo = read_turned(first + i * (Unit::kK * kRowBytes));
+      a.hi = read_turned(first + i * (Unit::kK * kRowBytes) + 8 * kRowBytes);
+      return a;
+    }
+  };
+
+ private:
+  static constexpr int offset(int row, int unit) { return row * kRowBytes + (unit ^ row / 2 % 4) * 16; }
+};
+
+template <Gfx kGfx, class Unit, int kQueries, int kKeys, DType kDType, bool kPadded>
+using ScoresOf = Choice<traits(kGfx).transposed_reads, TurnedScoreTile<Unit, kQueries, kKeys, kDType>,
+                        ScoreTile<Unit, kQueries, kKeys, kDType, kPadded>>;
 
 }  // namespace fa
