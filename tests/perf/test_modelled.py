@@ -106,9 +106,9 @@ NEARLY = {"gfx950": 0.81}
 # What padding of half the keys takes at most of the time without a mask, where that is more than 0.6: finding
 # the keys takes as long as elsewhere, and all else half of it.
 PADDED = {"gfx950": 0.65}
-# What gradients with a mask take at most of the time without one, where that is more than 1.25: on gfx950
-# products take half as long, and what is done to each score as long as elsewhere.
-MASKED_GRADIENTS = {"gfx950": 1.84, "gfx908": 1.27}
+# What gradients with a mask take at most of the time without one, where that is more than 1.25: at head dim 64
+# of gfx950 products take half as long, and what is done to each score as long as elsewhere.
+MASKED_GRADIENTS = {"gfx950": 1.38}
 # What the normal run has time for: one kernel of every arch, and both of one.  --full has all kernels of all
 # archs.
 QUICK = {
@@ -271,7 +271,7 @@ def test_tall_workgroups_cost_little_where_the_plan_takes_them(arch, head_dim):
 @pytest.mark.parametrize("arch", ARCHS)
 def test_the_documentation_has_what_a_mask_costs(arch):
     """A quarter at most; the plain loops of gfx942 and gfx950 have what these lack."""
-    least = {"gfx942": 0.67, "gfx950": 0.49}.get(arch, 0.75)
+    least = {"gfx942": 0.67, "gfx950": 0.48}.get(arch, 0.75)
     figures = {kernel: flop for what, maker, kernel, flop in known(arch) if maker == "flash-attn-rocm"}
     cells = []
     for head_dim in HEAD_DIMS:
@@ -284,7 +284,7 @@ def test_the_documentation_has_what_a_mask_costs(arch):
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_gradients_with_a_mask_take_a_quarter_longer_at_most(arch):
-    """Of the separate path, all of its kernels together, but for two archs; the documentation has them."""
+    """Of the separate path, all of its kernels together, but for one arch; the documentation has it."""
     figures = {kernel: flop for what, maker, kernel, flop in known(arch) if maker == "flash-attn-rocm"}
     cells = []
     for head_dim in HEAD_DIMS:
