@@ -38,8 +38,11 @@ struct MlaBlock {
   static constexpr int kScoreSteps = kKeys / Unit::kM;
   static constexpr int kOutSteps = kSliceValues / Unit::kM;
   static_assert(kOutSteps * Unit::kM * kSlices == kHeadDim, "a wave has whole steps");
-  using Softmax =
-      typename SoftmaxOf<Unit, kScoreSteps, false, kConfig, false, !kTraits.matrix_coexecution>::Type;
+  // A block of rows has no more queries than a tile keys, where their softmax is folded.
+  static_assert(kTraits.matrix_coexecution || Unit::kN <= kKeys, "see FoldedSoftmax");
+  using Softmax = Choice<kTraits.matrix_coexecution,
+                         typename SoftmaxOf<Unit, kScoreSteps, false, kConfig, false, false>::Type,
+                         FoldedSoftmax<Unit, kScoreSteps, false, kConfig.dual_issue, false, true>>;
   using Operands = Prefetch<typename Unit::A, kConfig.prefetch>;
   using Scores = typename Unit::C[kScoreSteps];
   using Out = typename Unit::C[kOutSteps];

@@ -31,7 +31,10 @@ struct FarBelow<true, kColumns> {
 // kFarBelow: scores may be so far below 0 (a bias of the least finite number) that nothing is left of a
 // product that starts from their shift.  A column with only such scores keeps its shift in `below`, its
 // products start from 0, and it looks for its maximum in each tile.
-template <class Unit, int kSteps, bool kStartsShifted, bool kDualIssue, bool kFarBelow = false>
+//
+// kTogether: a wave's columns all see their first key in one tile, or have but one with keys.
+template <class Unit, int kSteps, bool kStartsShifted, bool kDualIssue, bool kFarBelow = false,
+          bool kTogether = false>
 struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
   using C = typename Unit::C;
   static constexpr int kColumns = Unit::kColumns;
@@ -78,7 +81,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit::kColumns> {
     }
     C p[kSteps];
     float added[kColumns];
-    if (unseen != 0) raise<kOut, kDualIssue || kFarBelow>(s, o, lane);
+    if (unseen != 0) raise<kOut, kDualIssue || kFarBelow || kTogether>(s, o, lane);
     exponentiate(s, p, added);
     if (any_lane<Unit::kWave>(largest(added) > kHighest)) {
       raise<kOut, false>(s, o, lane);
