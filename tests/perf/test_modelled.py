@@ -106,8 +106,8 @@ NEARLY = {"gfx950": 0.81}
 # What padding of half the keys takes at most of the time without a mask, where that is more than 0.6: finding
 # the keys takes as long as elsewhere, and all else half of it.
 PADDED = {"gfx950": 0.65}
-# What gradients with a mask take at most of the time without one, where that is more than 1.25: at head dim 64
-# of gfx950 products take half as long, and what is done to each score as long as elsewhere.
+# What gradients with a mask take at most of the time without one, where that is more than 1.25: at head dim
+# 64 of gfx950 products take half as long, and what is done to each score as long as elsewhere.
 MASKED_GRADIENTS = {"gfx950": 1.38}
 # What the normal run has time for: one kernel of every arch, and both of one.  --full has all kernels of all
 # archs.
