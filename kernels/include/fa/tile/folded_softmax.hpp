@@ -31,7 +31,6 @@ struct FarBelow<true, kColumns> {
 // kFarBelow: scores may be so far below 0 (a bias of the least finite number) that nothing is left of a
 // product that starts from their shift.  A column with only such scores keeps its shift in `below`, its
 // products start from 0, and it looks for its maximum in each tile.
-//
 // kTogether: a wave's columns all see their first key in one tile, or have but one with keys.
 template <class Unit, int kSteps, bool kStartsShifted, bool kDualIssue, bool kFarBelow = false,
           bool kTogether = false>
