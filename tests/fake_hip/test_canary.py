@@ -215,7 +215,7 @@ shown["written"] = torch.equal(cache[:, 3], k[:, 0])
     shutil.rmtree(tmp_path / "cache")
     shown = play(text, **wrong("fa_append_fp16", "v_pk_mul_f32", "v_pk_add_f32"))
     assert "the kernels for fp16, writing into caches are disabled" in shown["fallbacks"][0]
-    assert "first use found: append, interleaved: " in shown["fallbacks"][0]
+    assert "first use found: append: q, k_cache differ" in shown["fallbacks"][0]
     assert "fa_append_fp16" not in shown["then"]
     assert shown["written"]
 
