@@ -41,7 +41,7 @@ def test_without_transformers_it_says_what_to_install(monkeypatch):
 @pytest.mark.parametrize(
     "given",
     [
-        {"position_bias": torch.zeros(1, 4, 5, 5)},  # T5, which lost it
+        {"position_biases": torch.zeros(1, 4, 5, 5)},
         {"block_table": torch.zeros(1, 1)},
         {"cache": object()},
         {"indices": torch.zeros(1)},
@@ -109,11 +109,74 @@ def test_a_mask_of_four_dimensions_is_all_that_counts(floats):
     torch.testing.assert_close(out, by_formula(q, k, v, seen[..., :7]))
 
 
-def test_a_bias_raises():
-    mask = torch.zeros(1, 1, 5, 5)
-    mask[..., 2] = 0.01
-    with pytest.raises(ValueError, match=r"does not serve an additive bias \(attention_mask has values"):
-        ATTEND(CAUSAL, *tensors(), mask)
+def with_bias(q, k, v, bias, seen):
+    k, v = (x.repeat_interleave(2, dim=1) for x in (k, v))
+    scores = (q @ k.transpose(-1, -2) / 4 + bias).masked_fill(~seen, float("-inf"))
+    return (scores.softmax(-1).nan_to_num() @ v).transpose(1, 2)
+
+
+def test_a_mask_of_other_floats_is_added():
+    """Doge and Swin; it raised."""
+    q, k, v = tensors(keys=7)
+    bias = torch.randn(2, 1, 5, 9, dtype=torch.float64)
+    bias[..., 3] = torch.finfo(torch.float32).min
+    out, _ = ATTEND(CAUSAL, q, k, v, bias)
+    torch.testing.assert_close(out, with_bias(q, k, v, bias[..., :7], torch.ones(5, 7).bool()))
+
+
+BOOLEAN = torch.ones(2, 1, 5, 9).bool().tril(4)
+FLOATS = torch.zeros(BOOLEAN.shape).masked_fill(~BOOLEAN, torch.finfo(torch.float32).min)
+OTHERS = torch.randn(2, 1, 5, 9, dtype=torch.float64).masked_fill(~BOOLEAN, -torch.inf)
+
+
+@pytest.mark.parametrize("heads", [1, 4])
+@pytest.mark.parametrize("mask", [BOOLEAN, FLOATS, OTHERS], ids=["boolean", "0 and lowest", "numbers"])
+def test_position_bias_beside_a_mask(mask, heads):
+    """T5, whose bias was lost first and then raised."""
+    q, k, v = tensors(keys=7)
+    bias = torch.randn(1, heads, 5, 9, dtype=torch.float64, requires_grad=True)
+    out, _ = ATTEND(SimpleNamespace(is_causal=True), q, k, v, mask, position_bias=bias)
+    more = mask if mask is OTHERS else torch.zeros(mask.shape)
+    expected = with_bias(q, k, v, (bias + more)[..., :7], BOOLEAN[..., :7])
+    torch.testing.assert_close(out, expected)
+    weights = torch.randn_like(out)
+    (found,), (wanted,) = (torch.autograd.grad((x * weights).sum(), bias) for x in (out, expected))
+    torch.testing.assert_close(found, wanted)
+    assert found[..., 7:].abs().max() == 0 < found[..., :7].abs().max()
+
+
+@pytest.mark.parametrize(("is_causal", "window"), [(True, None), (False, None), (True, 2)])
+def test_position_bias_without_a_mask(is_causal, window):
+    """T5's decoder is causal by its module alone; its cache may have more keys than rows."""
+    q, k, v = tensors(rows=3)
+    bias = torch.randn(1, 4, 3, 5, dtype=torch.float64)
+    out, _ = ATTEND(
+        SimpleNamespace(is_causal=is_causal), q, k, v, None, position_bias=bias, sliding_window=window
+    )
+    seen = causal(3, 5) if is_causal else torch.ones(3, 5).bool()
+    if window:
+        seen &= ~causal(3, 5).tril(2 - window)
+    torch.testing.assert_close(out, with_bias(q, k, v, bias, seen))
+
+
+@pytest.mark.parametrize(
+    ("mask", "given", "words"),
+    [
+        (
+            torch.ones(2, 5, dtype=torch.int8),
+            {},
+            r"position_bias beside attention_mask of shape \(2, 5\), that",
+        ),
+        (
+            None,
+            {"cu_seq_lens_q": torch.tensor([0, 2, 10])},
+            "position_bias beside several sequences that are packed into one, that",
+        ),
+    ],
+)
+def test_what_is_not_served_beside_a_position_bias_raises(mask, given, words):
+    with pytest.raises(ValueError, match=f"'rocm_fa' does not serve {words} of"):
+        ATTEND(CAUSAL, *tensors(), mask, position_bias=torch.zeros(1, 1, 5, 5), **given)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ OF_OTHERS = frozenset({
 OF_PACKING = frozenset({"position_ids", "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k"})
 # A score this much below another has the probability 0 in every dtype; masks of floats have less, to hide.
 HIDDEN = -9000.0
-BIAS = "an additive bias (attention_mask has values besides 0 and the lowest)"
 
 
 def refusal(module: Any, what: str, instead: str = "'eager' or 'sdpa'") -> ValueError:  # noqa: ANN401
@@ -91,13 +90,11 @@ def window(module: Any, given: int | None, keys: int, *, causal: bool) -> tuple[
     return own, own
 
 
-def as_booleans(module: Any, mask: Tensor) -> Tensor:  # noqa: ANN401
-    """A mask of booleans, or of floats that only show or hide, as booleans."""
+def dense_mask(module: Any, mask: Tensor) -> Tensor:  # noqa: ANN401
+    """A mask of booleans, or of floats that only show or hide, as booleans; other floats are a bias."""
     if mask.dtype == torch.bool:
         return mask
     if not mask.dtype.is_floating_point:
         raise refusal(module, f"attention_mask of {mask.dtype} in four dimensions, that")
     shown = mask == 0
-    if not (shown | (mask <= HIDDEN)).all():
-        raise refusal(module, f"{BIAS}, that")
-    return shown
+    return shown if (shown | (mask <= HIDDEN)).all() else mask

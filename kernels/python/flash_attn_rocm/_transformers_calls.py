@@ -32,11 +32,23 @@ class Call(NamedTuple):
         return self.q, self.k, self.v
 
 
-def masked(call: Call, mask: Tensor) -> Tensor:
-    """With a mask (batch, nheads, seqlen_q, seqlen_k) of booleans; the first three sizes may be 1."""
-    mask = mask[..., : call.k.shape[1]]  # as models do whose caches are shorter than their masks
+def masked(call: Call, mask: Tensor, bias: Tensor | None = None) -> Tensor:
+    """With a mask (batch, nheads, seqlen_q, seqlen_k) of booleans, or of numbers that are added to scores, as
+    ``bias`` is; the first three sizes may be 1."""
+    keys = call.k.shape[1]
+    mask = mask[..., :keys]  # as models do whose caches are shorter than their masks
+    if bias is not None:
+        bias = bias[..., :keys]
+        mask = torch.where(mask, bias, -torch.inf) if mask.dtype == torch.bool else mask + bias
     out: Tensor = attention(*call.tensors, attn_mask=mask, **call.options)
     return out
+
+
+def biased(call: Call, bias: Tensor) -> Tensor:
+    """With numbers that are added to the scores, and no mask but what is causal or a window."""
+    if call.packing.get("cu_seq_lens_q") is not None or _lengths(call) is not None:
+        raise refusal(call.module, "position_bias beside several sequences that are packed into one, that")
+    return masked(call, bias)
 
 
 def unpadded(call: Call) -> Tensor:

@@ -5,7 +5,7 @@ model = AutoModelForCausalLM.from_pretrained(…, attn_implementation="rocm_fa")
 
 Whatever a model passes is served, or raises a ValueError that names it and attn_implementation.  Models that
 support flash attention make the calls that they make for flash_attention_2.  Masks of other kinds than causal
-ones, windows, chunks, padding and packed sequences are answered by the PyTorch implementation.
+ones, windows, chunks, padding and packed sequences, and biases, are what ``attention`` serves with attn_mask.
 """
 
 import importlib
@@ -16,7 +16,7 @@ from torch import Tensor
 from flash_attn_rocm import _transformers_arguments as arguments
 from flash_attn_rocm import _transformers_masks, _transformers_models
 from flash_attn_rocm._transformers_arguments import NAME
-from flash_attn_rocm._transformers_calls import Call, masked, padded, unpadded
+from flash_attn_rocm._transformers_calls import Call, biased, masked, padded, unpadded
 
 
 def register(name: str = NAME) -> str:
@@ -55,14 +55,16 @@ def attend(
     is_causal: bool | None = None,  # noqa: FBT001
     s_aux: Tensor | None = None,
     deterministic: bool | None = None,  # noqa: FBT001
+    position_bias: Tensor | None = None,
     **given: Any,  # noqa: ANN401
 ) -> tuple[Tensor, None]:
     """Attention of query, key and value (batch, nheads, seqlen, headdim), as transformers calls it.
 
     ``attention_mask`` is what ``_transformers_masks.mask`` returns; one of four dimensions may also be of
-    floats, 0 where a query may see a key and the dtype's lowest number elsewhere.  ``s_aux`` (nheads,) are
-    sinks.  fp32 is computed in the dtype that flash_attention_2 takes then.  Returns out (batch, seqlen,
-    nheads, headdim).  Raises ValueError for arguments that are not known.
+    floats that are added to the scores, of which the dtype's lowest number hides a key.  ``position_bias``
+    (batch, nheads, seqlen_q, seqlen_k), whose first three sizes may be 1, is added to them, too.  ``s_aux``
+    (nheads,) are sinks.  fp32 is computed in the dtype that flash_attention_2 takes then.  Returns out
+    (batch, seqlen, nheads, headdim).  Raises ValueError for arguments that are not known.
     """
     arguments.refuse_unknown(module, given, s_aux)
     q, k, v = (x.transpose(1, 2) for x in arguments.in_one_dtype(module, query, key, value))
@@ -73,7 +75,10 @@ def attend(
     }  # fmt: skip
     call = Call(module, q, k, v, options, given)
     if attention_mask is not None and attention_mask.dim() == 4:
-        return masked(call, arguments.as_booleans(module, attention_mask)), None
+        return masked(call, arguments.dense_mask(module, attention_mask), position_bias), None
+    if attention_mask is not None and position_bias is not None:
+        found = f"position_bias beside attention_mask of shape {tuple(attention_mask.shape)}, that"
+        raise arguments.refusal(module, found)
     pattern = _transformers_masks.pattern_of(attention_mask)
     if pattern is None:
         said = _transformers_masks.is_causal(attention_mask)
@@ -84,4 +89,6 @@ def attend(
     if _transformers_masks.has_chunks(attention_mask):
         call = call._replace(chunk=module.config.attention_chunk_size)
     options.update(causal=causal, window_size=window)
+    if position_bias is not None:
+        return biased(call, position_bias), None
     return (unpadded(call) if attention_mask is None else padded(call, attention_mask)), None

@@ -25,6 +25,8 @@ TOLERANCE = 1e-5
 SENSITIVE = 100
 PADDINGS = "none", "left", "right"
 SERVED, EQUAL_HEADS = "served", "served, with as many heads of keys as of queries"
+# Whose own masks have float64's lowest number, which eager attention, a softmax in float32, takes for -inf.
+AS_SDPA = "served, as by sdpa"
 # One of each way in which attention is called, and those that were wrong.
 ALWAYS = {
     "llama", "mistral", "gemma2", "gpt_oss", "llama4_text", "paligemma", "deepseek_v3", "bert", "modernbert",
@@ -64,13 +66,13 @@ def attention_with_elements_moved():
         transformers.AttentionInterface.register(NAME, ours.attend)
 
 
-def compare(family, config):
+def compare(family, config, plain="eager"):
     """For each padding how far the answers are apart, and how far a wrong attention is, both relative."""
-    eager, own = pair(family, NAME, config)
+    expecting, own = pair(family, NAME, config, plain=plain)
     found = {}
     for padding in PADDINGS:
-        given = inputs_of(eager, padding)
-        expected, got = answer(eager, given), answer(own, given)
+        given = inputs_of(own, padding)
+        expected, got = answer(expecting, given), answer(own, given)
         with attention_with_elements_moved():
             wrong = answer(own, given)
         size = expected.abs().max()
@@ -91,10 +93,11 @@ def test_all_that_run_always_are_families():
     assert set().union(*FAMILIES.values()) >= ALWAYS
 
 
-@families(SERVED, EQUAL_HEADS)
+@families(SERVED, EQUAL_HEADS, AS_SDPA)
 def test_served(kind, family):
     heads = {"heads_of_keys": 4} if kind == EQUAL_HEADS else {}
-    for padding, (own, wrong) in compare(family, config_of(family, **heads)).items():
+    plain = "sdpa" if kind == AS_SDPA else "eager"
+    for padding, (own, wrong) in compare(family, config_of(family, **heads), plain).items():
         assert own <= TOLERANCE, padding
         assert own * SENSITIVE <= wrong, padding
 
@@ -107,12 +110,19 @@ def test_refused(kind, family):
     assert "next: load " in str(caught.value)
 
 
-def test_a_relative_position_bias_is_refused():
-    with pytest.raises(ValueError, match=r"does not serve an additive bias .*, that of BeitAttention"):
-        compare("beit", config_of("beit", use_relative_position_bias=True))
-    swin = transformers.SwinConfig(embed_dim=16, depths=[1], num_heads=[2], image_size=32, window_size=4)
-    with pytest.raises(ValueError, match=r"does not serve an additive bias .*, that of Swin"):
-        compare("swin", swin)
+SWIN = transformers.SwinConfig(embed_dim=16, depths=[2], num_heads=[2], image_size=32, window_size=4)
+
+
+@pytest.mark.parametrize(
+    ("family", "config"),
+    [("beit", config_of("beit", use_relative_position_bias=True)), ("swin", SWIN)],
+    ids=["beit", "swin"],
+)
+def test_a_relative_position_bias(family, config):
+    """Of Swin also beside a mask of its own, of windows that were shifted."""
+    for own, wrong in compare(family, config).values():
+        assert own <= TOLERANCE
+        assert own * SENSITIVE <= wrong
 
 
 @pytest.mark.parametrize("family", ["mistral", "llama"])

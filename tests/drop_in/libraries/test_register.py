@@ -12,6 +12,8 @@ from transformers import (
     GptOssForCausalLM,
     Llama4ForCausalLM,
     Llama4TextConfig,
+    T5Config,
+    T5ForConditionalGeneration,
 )
 from transformers.utils import generic
 
@@ -102,6 +104,50 @@ def test_an_encoder_and_a_decoder(used):
         ]
     agree(*([x] for x in found))
     assert used.total() == 3
+
+
+def t5():
+    """As of T5 1.1: relu, which rounding turns on and off, would make gradients no measure."""
+    return T5ForConditionalGeneration, T5Config(
+        d_model=64, d_kv=32, d_ff=64, num_layers=2, num_heads=2, vocab_size=97, pad_token_id=0,
+        eos_token_id=1, decoder_start_token_id=0, relative_attention_num_buckets=8,
+        relative_attention_max_distance=16, feed_forward_proj="gated-gelu",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_bias_of_positions(padded, used, ran, request):
+    """T5, in both directions, causal and across; it raised."""
+    ids = torch.randint(3, 97, (2, 5), generator=torch.Generator().manual_seed(1))
+    models = trio(*t5(), flash=NAME)
+    given = {**text(padded=padded), "decoder_input_ids": ids}
+    with torch.no_grad():
+        found = [model(**given).logits for model in models]
+    agree(*([x] for x in found))
+    assert used == {"attention": 6}
+    kernels = ran()
+    assert kernels is None or kernels.count("fa_fwd_masked_bf16_d64") == 6
+    request.node.user_properties.append(("kernels", " ".join(kernels or ())))
+    for model in models:
+        gradients(model, model(**given).logits)
+    tables = [
+        [table.grad for name, table in m.named_parameters() if "attention_bias" in name] for m in models
+    ]
+    assert [len(each) for each in tables] == [2, 2, 2]
+    agree(*tables)
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+def test_a_bias_of_positions_with_a_cache(cache):
+    model = trio(*t5(), dtype=torch.float32, flash=NAME)[0].double()
+    options = {
+        "max_new_tokens": 4, "do_sample": False, "return_dict_in_generate": True, "output_logits": True,
+    }  # fmt: skip
+    given = text(padded=True)
+    cached = model.generate(**given, **options, cache_implementation=cache)
+    plain = model.generate(**given, **options, use_cache=False)
+    assert torch.equal(cached.sequences, plain.sequences)
+    torch.testing.assert_close(cached.logits, plain.logits, rtol=1e-4, atol=1e-5)
 
 
 def test_a_name_that_transformers_takes_for_a_kernel_of_its_hub_is_refused():

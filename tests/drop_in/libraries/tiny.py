@@ -81,11 +81,11 @@ def _small(kind, heads_of_keys):
     return kind(**given)
 
 
-def pair(family, name, config, dtype=torch.float64):
-    """The family's model with eager attention and with the one of that name, and the same weights: uneven
+def pair(family, name, config, dtype=torch.float64, plain="eager"):
+    """The family's model with ``plain`` attention and with the one of that name, and the same weights: uneven
     ones, so that attention is not uniform and an error of it shows."""
     models = []
-    for implementation in ("eager", name):
+    for implementation in (plain, name):
         model = class_of(family)._from_config(
             deepcopy(config), attn_implementation=implementation, dtype=dtype
         )
