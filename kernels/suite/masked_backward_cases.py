@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 import backward_cases
 import masked_cases
 import torch
-from masked_cases import BOOL, FP32, LEFT, LOW, MANY, OWN, WHOLE
+from masked_cases import BOOL, FP32, LEAST, LEFT, LOW, MANY, OWN, WHOLE
 from rule import dscores_allowed
 
 VALUES = (1.0, 4.0, "rising", "falling", backward_cases.OUTLIERS)
@@ -83,8 +83,8 @@ def draw(kernel, number):
         case = replace(case, rows=(5,) * len(case.rows), keys=(150,) * len(case.keys), window=(5, 0))
     if number % 10 == 2:
         case = replace(case, rows=(150,) * len(case.rows), keys=(17,) * len(case.keys), window=(-1, 0))
-    # In a window, too, rows may see nothing else.
-    if case.by in LOW and (case.hides == WHOLE or case.window != (-1, -1)):
+    # In a window, too, rows may see nothing else: of -20,000 they keep their gradients.
+    if case.by in LOW and (case.hides == WHOLE or (case.by == LEAST and case.window != (-1, -1))):
         return replace(case, by=chance.choice(WHOLE_LOW))
     return case
 
