@@ -31,12 +31,14 @@ SEQLEN = 512
 LOG2E = math.log2(math.e)
 KERNELS = {
     "fwd": triton_attention.forward,
+    "fwd_masked bool": triton_attention.masked,
+    "fwd_masked bias": triton_attention.masked,
     "bwd_delta": triton_attention.backward_delta,
     "bwd_dkdv": triton_attention.backward_dkdv,
     "bwd_dq": triton_attention.backward_dq,
 }
 # Products of rows x keys x head_dim that each kernel forms; fwd: QK, PV.
-PRODUCTS = {"fwd": 2, "bwd_delta": 0, "bwd_dkdv": 4, "bwd_dq": 3}
+PRODUCTS = {"fwd": 2, "fwd_masked bool": 2, "fwd_masked bias": 2, "bwd_delta": 0, "bwd_dkdv": 4, "bwd_dq": 3}
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ def plan(isa: str) -> list[Case]:
     tiles = TILES["fwd causal"][isa]
     causal = [Case("fwd", d, *tiles[d], dtype=t, causal=True) for t in dtypes for d in dims]
     cases += [replace(case, workgroups=(case.groups - 1,)) for case in causal]
-    for op in ("bwd_delta", "bwd_dkdv", "bwd_dq"):
+    for op in ("fwd_masked bool", "fwd_masked bias", "bwd_delta", "bwd_dkdv", "bwd_dq"):
         cases += [Case(op, d, *TILES[op][isa][d]) for d in dims]
     return cases
 
@@ -160,6 +162,7 @@ TILES = {
         "rdna3": {64: (128, 32, 8), 128: (64, 16, 4)},
     },
 }  # fmt: skip
+TILES["fwd_masked bool"] = TILES["fwd_masked bias"] = dict(TILES["fwd"])
 # RDNA 3.5 has RDNA 3's matrix instructions and registers.
 for each in (REFERENCE, *TILES.values()):
     each["rdna3_5"] = each["rdna3"]
@@ -180,9 +183,12 @@ def arguments(case: Case) -> list[dict]:
     sizes = [{"kind": "i32", "value": n}] * 2
     scales = [{"kind": "f32", "value": scale * LOG2E}, {"kind": "f32", "value": scale}]
     inputs = [tensor("q"), tensor("k"), tensor("v")]
+    outputs = [tensor("out", "output"), row("lse", "output")]
     known = [tensor("dout"), row("lse", math.log2(n) + 1), row("delta", 0.0)]
     found = {
-        "fwd": [*inputs, tensor("out", "output"), row("lse", "output"), *sizes, scales[0]],
+        "fwd": [*inputs, *outputs, *sizes, scales[0]],
+        "fwd_masked bool": [*inputs, tensor("mask", "hidden", "bool", (n, n)), *outputs, *sizes, scales[0]],
+        "fwd_masked bias": [*inputs, tensor("mask", "hidden", shape=(n, n)), *outputs, *sizes, scales[0]],
         "bwd_delta": [tensor("out"), tensor("dout"), row("delta", "output"), sizes[0]],
         "bwd_dkdv": [*inputs, *known, tensor("dk", "output"), tensor("dv", "output"), *sizes, *scales],
         "bwd_dq": [*inputs, *known, tensor("dq", "output"), *sizes, *scales],
@@ -192,7 +198,7 @@ def arguments(case: Case) -> list[dict]:
 
 # Triton appends the addresses of a global and a profiling scratch buffer; neither is used.
 HIDDEN = [{"kind": "i64", "value": 0}] * 2
-POINTERS = {"fp16": "*fp16", "bf16": "*bf16", "fp32": "*fp32"}
+POINTERS = {"fp16": "*fp16", "bf16": "*bf16", "fp32": "*fp32", "bool": "*i8"}
 SCALARS = {"i32": "i32", "f32": "fp32"}
 
 
@@ -200,7 +206,10 @@ def source(case: Case) -> ASTSource:
     """The kernel with its types; addresses and lengths are multiples of 16."""
     kernel, given = KERNELS[case.op], arguments(case)[: -len(HIDDEN)]
     kinds = [POINTERS[a["dtype"]] if "name" in a else SCALARS[a["kind"]] for a in given]
-    constants = {"D": case.head_dim, "BLOCK_M": case.block_m, "BLOCK_N": case.block_n, "CAUSAL": case.causal}
+    constants = {
+        "D": case.head_dim, "BLOCK_M": case.block_m, "BLOCK_N": case.block_n, "CAUSAL": case.causal,
+        "BIAS": case.op == "fwd_masked bias",
+    }  # fmt: skip
     constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
     names = [name for name in kernel.arg_names if name not in constants]
     signature = dict(zip(names, kinds, strict=True)) | dict.fromkeys(constants, "constexpr")

@@ -84,11 +84,11 @@ def gradient_reference(dtype, head_dim, low):
     return gradients(*tensors(dtype, head_dim), head_dim**-0.5, dtype if low else "")
 
 
-def forward(kernel, dtype, head_dim):
+def forward(kernel, dtype, head_dim, *mask):
     q, k, v, _ = tensors(dtype, head_dim)
     out, lse = output(head_dim, "out"), Memory.output(4 * SEQLEN, "lse")
     inputs = (memory(rows, dtype, name) for rows, name in ((q, "q"), (k, "k"), (v, "v")))
-    call(kernel, *inputs, out, lse, i32(SEQLEN), i32(SEQLEN), f32(head_dim**-0.5 * LOG2E))
+    call(kernel, *inputs, *mask, out, lse, i32(SEQLEN), i32(SEQLEN), f32(head_dim**-0.5 * LOG2E))
     return out, lse
 
 
@@ -104,6 +104,40 @@ def test_forward(peer_kernel, arch, causal, dtype, head_dim):
     rule = {"terms": SEQLEN, "largest": largest(tensors(dtype, head_dim)[2]), "factor": OUT_FACTOR}
     check(out, [row.out for row in exact], [row.out for row in low], dtype, **rule)
     assert lse.values("f") == pytest.approx([row.lse * LOG2E for row in exact], rel=1e-5)
+
+
+@functools.cache
+def masked_reference(head_dim, low):
+    q, k, v, _ = tensors("fp16", head_dim)
+    dtype = "fp16" if low else ""
+    return [
+        attend(row, seen_of(i, k), columns(seen_of(i, v)), head_dim**-0.5, dtype) for i, row in enumerate(q)
+    ]
+
+
+def shows(row, key):
+    """A mask of which the first rows hide whole tiles of keys, before one that they see."""
+    return (row * 5 + key * 3) % 7 < 3 and key >= 100 - row
+
+
+def seen_of(row, rows):
+    return [each for key, each in enumerate(rows) if shows(row, key)]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("kind", ["bool", "bias"])
+@pytest.mark.parametrize("arch", ARCHS)
+def test_masked(peer_kernel, arch, kind, head_dim):
+    shown = [shows(row, key) for row in range(SEQLEN) for key in range(SEQLEN)]
+    data = bytes(shown) if kind == "bool" else encode([0.0 if each else -math.inf for each in shown], "fp16")
+    mask = Memory.of(data, "mask", readonly=True)
+    kernel = peer_kernel(arch, f"fwd_masked_{kind}_fp16_d{head_dim}")
+    out, lse = forward(kernel, "fp16", head_dim, mask)
+    exact, low = (masked_reference(head_dim, which) for which in (False, True))
+    rule = {"terms": SEQLEN, "largest": largest(tensors("fp16", head_dim)[2]), "factor": OUT_FACTOR}
+    check(out, [row.out for row in exact], [row.out for row in low], "fp16", **rule)
+    assert lse.values("f") == pytest.approx([row.lse * LOG2E for row in exact], rel=1e-5, abs=1e-5)
 
 
 @pytest.mark.full

@@ -63,6 +63,42 @@ def forward(
 
 
 @triton.jit
+def masked(
+    q, k, v, mask, out, lse, seqlen_q, seqlen_k, scale,
+    D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BIAS: tl.constexpr,
+):  # fmt: skip
+    """``forward`` with ``mask`` (seqlen_q, seqlen_k), the same for all heads: bytes, of which 0 hides a key,
+    or with ``BIAS`` numbers that are added to scores.  Every row sees a key.  Grid: as of ``forward``."""
+    head = tl.program_id(1)
+    start = tl.program_id(0) * BLOCK_M
+    rows = start + tl.arange(0, BLOCK_M)
+    queries = tl.load(_tile(q, head, seqlen_q, start, BLOCK_M, D))
+    top = tl.full([BLOCK_M], float("-inf"), tl.float32)
+    total = tl.zeros([BLOCK_M], tl.float32)
+    acc = tl.zeros([BLOCK_M, D], tl.float32)
+    for begin in range(0, seqlen_k, BLOCK_N):
+        keys = tl.load(_tile(k, head, seqlen_k, begin, BLOCK_N, D))
+        scores = tl.dot(queries, tl.trans(keys)) * scale
+        found = tl.load(mask + rows[:, None] * seqlen_k + (begin + tl.arange(0, BLOCK_N))[None, :])
+        if BIAS:
+            scores += found.to(tl.float32) * 1.44269504088896341
+        else:
+            scores = tl.where(found != 0, scores, float("-inf"))
+        new_top = tl.maximum(top, tl.max(scores, 1))
+        # What is subtracted while a row has seen no key must not be infinite.
+        shift = tl.where(new_top == float("-inf"), 0.0, new_top)
+        p = tl.math.exp2(scores - shift[:, None])
+        shrink = tl.math.exp2(top - shift)
+        total = total * shrink + tl.sum(p, 1)
+        values = tl.load(_tile(v, head, seqlen_k, begin, BLOCK_N, D))
+        acc = tl.dot(p.to(v.dtype.element_ty), values, acc * shrink[:, None])
+        top = new_top
+    acc = acc / total[:, None]
+    tl.store(_tile(out, head, seqlen_q, start, BLOCK_M, D), acc.to(out.dtype.element_ty))
+    tl.store(lse + head * seqlen_q + rows, top + tl.math.log2(total))
+
+
+@triton.jit
 def backward_delta(out, dout, delta, seqlen_q, D: tl.constexpr, BLOCK_M: tl.constexpr):
     """delta = rowsum(out * dout).  Grid: (seqlen_q / BLOCK_M, heads)."""
     head = tl.program_id(1)

@@ -10,6 +10,7 @@ A foreign kernel comes with a ``<code object>.launch.json`` beside it, which ``r
 Arguments are in the kernel's order, laid out with natural alignment; tensors are contiguous.
 """
 
+import math
 import random
 import struct
 from collections.abc import Callable, Mapping
@@ -26,22 +27,23 @@ from wheel_builder.emulator.machine import Launch
 from wheel_builder.emulator.memory import Argument, Memory, Scalar
 
 SUFFIX = ".launch.json"
-BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "i32": 4}
+BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "i32": 4, "bool": 1}
 SCALARS = {"i32": "i", "i64": "q", "f32": "f", "f64": "d"}
 STRICT = ConfigDict(frozen=True, extra="forbid")
 Size = Annotated[int, Field(gt=0)]
-Dtype = Literal["fp16", "bf16", "fp32", "i32"]
+Dtype = Literal["fp16", "bf16", "fp32", "i32", "bool"]
 Memories = Mapping[str, Memory]
 
 
 class Tensor(BaseModel):
-    """A contiguous tensor; ``fill``: "normal" numbers, one number everywhere, or "output" (unwritten)."""
+    """A contiguous tensor; ``fill``: "normal" numbers, one number everywhere, "output" (unwritten), or
+    "hidden": a mask of which half hides, at random (0 of bool, -inf of other dtypes; the rest is 1, and 0)."""
 
     model_config = STRICT
     name: str
     dtype: Dtype
     shape: tuple[Size, ...]
-    fill: float | Literal["normal", "output"]
+    fill: float | Literal["normal", "hidden", "output"]
 
 
 class Number(BaseModel):
@@ -126,9 +128,12 @@ def filled(tensor: Tensor, seed: int) -> Memory:
     count = prod(tensor.shape)
     if tensor.fill == "output":
         return Memory.output(count * BYTES[tensor.dtype], tensor.name)
-    if isinstance(tensor.fill, str):
-        generator = random.Random(seed)  # noqa: S311 - test data
+    generator = random.Random(seed)  # noqa: S311 - test data
+    if tensor.fill == "normal":
         values = [generator.gauss() for _ in range(count)]
+    elif isinstance(tensor.fill, str):
+        kinds = (0.0, 1.0) if tensor.dtype == "bool" else (-math.inf, 0.0)
+        values = [kinds[generator.getrandbits(1)] for _ in range(count)]
     else:
         values = [tensor.fill] * count
     return Memory.of(encoded(values, tensor.dtype), tensor.name)
@@ -138,6 +143,8 @@ def encoded(values: list[float], dtype: str) -> bytes:
     """The numbers as the dtype's bytes."""
     if dtype in DTYPES:
         return encode(values, dtype)
+    if dtype == "bool":
+        return bytes(map(int, values))
     if dtype == "i32":
         return struct.pack(f"<{len(values)}i", *map(int, values))
     return struct.pack(f"<{len(values)}f", *values)

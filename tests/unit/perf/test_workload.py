@@ -2,7 +2,9 @@
 
 import ctypes
 import json
+import math
 import struct
+from collections import Counter
 
 import pytest
 
@@ -72,6 +74,17 @@ def test_bytes_of_each_type():
     assert encoded([1.0, -2.0], "bf16") == bytes.fromhex("803f00c0")
     assert encoded([1.0], "fp32") == bytes.fromhex("0000803f")
     assert encoded([3.0], "i32") == bytes.fromhex("03000000")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "hides", "shows"),
+    [("bool", b"\0", b"\1"), ("fp16", struct.pack("<e", -math.inf), struct.pack("<e", 0.0))],
+)
+def test_a_mask_hides_half_at_random(dtype, hides, shows):
+    data = filled(Tensor(name="mask", dtype=dtype, shape=(64, 64), fill="hidden"), 0).read()
+    found = Counter(data[at : at + len(hides)] for at in range(0, len(data), len(hides)))
+    assert set(found) == {hides, shows}
+    assert abs(found[hides] - 2048) < 5 * 32  # five standard deviations
 
 
 def test_seeds_tell_tensors_apart():
