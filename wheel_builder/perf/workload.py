@@ -37,7 +37,7 @@ Memories = Mapping[str, Memory]
 
 class Tensor(BaseModel):
     """A contiguous tensor; ``fill``: "normal" numbers, one number everywhere, "output" (unwritten), or
-    "hidden": a mask of which half hides, at random (0 of bool, -inf of other dtypes; the rest is 1, and 0)."""
+    "hidden": a mask of which half hides, at random: 0 of bool, and -inf of other dtypes."""
 
     model_config = STRICT
     name: str
