@@ -11,6 +11,9 @@ same sources and compiler give the same bytes.
 With --cache, ccache keeps code objects in DIR, which machines may share, and resources.json has "cache":
 {"hits", "misses"}.  What tells compilers apart is CCACHE_COMPILERCHECK.  Whoever can write to DIR decides
 what is shipped.
+
+What most kernels of an operation include is compiled once, to a precompiled header that their compilers
+read instead of the text.  It changes no byte of a code object.
 """
 
 import argparse
@@ -24,13 +27,14 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from costs import load_peaks, peak_mib
-from generate import TABLE, Instance, TableError, check_arch, load_table, served, write_sources
+from generate import OPS, TABLE, Instance, TableError, check_arch, include, load_table, served, write_sources
 from toolchain import DEFAULT_LLVM, BuildError
 from wheel_builder.base.jobs import Task, run_all
 from wheel_builder.base.machine import usable_memory
@@ -39,6 +43,8 @@ INCLUDE = Path(__file__).parents[1] / "include"
 # For Python, the sources and what the kernel keeps of files.
 RESERVED_MIB = 64
 SHOWN_LINES = 25
+# Making a precompiled header takes about as long as two kernels save by it, and this much memory.
+KERNELS_OF_A_HEADER, HEADER_MIB = 3, 256
 COMPILE = (
     "-c", "-x", "hip", "-std=c++17", "-O3", "-Wall", "-Wextra", "-Werror",
     "--offload-device-only", "--no-gpu-bundle-output",
@@ -109,13 +115,28 @@ FORBIDDEN = ("vgpr_spills", "sgpr_spills", "scratch_bytes")
 LARGEST_WITHOUT_SPILLS = 128
 
 
-def compile_command(llvm: Path, arch: str, src: Path, out: Path) -> list[str]:
+def compile_command(
+    llvm: Path, arch: str, src: Path, out: Path, precompiled: Path | None = None
+) -> list[str]:
     """The compiler's argument list for one instance and arch."""
+    return [*_compiler(llvm, arch, src), *_included(precompiled), str(src), "-o", str(out)]
+
+
+def precompile_command(llvm: Path, arch: str, src: Path, out: Path) -> list[str]:
+    """The compiler's argument list for the header that ``src`` includes."""
+    # The driver knows no headers of HIP: it is told to write what no linker takes, and the compiler to write
+    # this.  Without the times of files the same text gives the same bytes, by which ccache knows the header.
+    asked = ["-emit-llvm", "-Xclang", "-emit-pch", "-Xclang", "-fno-pch-timestamp"]
+    return [*_compiler(llvm, arch, src), *asked, str(src), "-o", str(out)]
+
+
+def _compiler(llvm: Path, arch: str, src: Path) -> list[str]:
     maps = [f"-ffile-prefix-map={src.parent}=.", f"-ffile-prefix-map={INCLUDE}=include"]
-    return [
-        str(llvm / "clang++"), *COMPILE, f"--offload-arch={arch}", f"-I{INCLUDE}", *maps,
-        str(src), "-o", str(out),
-    ]  # fmt: skip
+    return [str(llvm / "clang++"), *COMPILE, f"--offload-arch={arch}", f"-I{INCLUDE}", *maps]
+
+
+def _included(precompiled: Path | None) -> list[str]:
+    return ["-Xclang", "-include-pch", "-Xclang", str(precompiled)] if precompiled else []
 
 
 @dataclass(frozen=True)
@@ -132,6 +153,9 @@ class Ccache:
             "CCACHE_DIR": str(self.own),
             "CCACHE_REMOTE_STORAGE": f"file:{self.folder}",
             "CCACHE_REMOTE_ONLY": "true",
+            # Otherwise it caches nothing that has a precompiled header.  Kernels ask for no time, and have
+            # the macros of their header.
+            "CCACHE_SLOPPINESS": "pch_defines,time_macros",
         }
 
     def hit_rate(self) -> Mapping[str, int]:
@@ -175,11 +199,14 @@ def build(arch: str, out: Path, *, llvm: Path, table: Path, how: How) -> None:
         told = Told(arch, len(instances))
         peaks = load_peaks()
         jobs = [Task(pair, peak_mib(peaks, pair[0].op)) for pair in zip(instances, sources, strict=True)]
+        headers = _precompile(llvm, arch, instances, scratch, how)
 
         def work(pair: tuple[Instance, Path]) -> Built:
             instance, src = pair
             with told.of(src.stem) as cost:
-                resources = _compile(llvm, arch, instance, src, Compiler(ccache, cost, how.phases))
+                precompiled = headers.get(OPS[instance.op].shared)
+                command = compile_command(llvm, arch, src, src.with_suffix(".hsaco"), precompiled)
+                resources = _compile(llvm, arch, instance, src, command, Compiler(ccache, cost, how.phases))
             return Built(src.stem, resources, cost)
 
         results = run_all(jobs, work, most=how.jobs, mib=how.mib - RESERVED_MIB)
@@ -192,6 +219,31 @@ def build(arch: str, out: Path, *, llvm: Path, table: Path, how: How) -> None:
     costs = {one.name: asdict(one.cost) for one in results}
     seconds = round(_cpu_seconds() - before, 2)
     _write_report(out, {"arch": arch, "cpu_seconds": seconds, **hit_rate, "kernels": kernels, "costs": costs})
+
+
+def _precompile(
+    llvm: Path, arch: str, instances: Sequence[Instance], scratch: Path, how: How
+) -> Mapping[str, Path]:
+    """The headers that enough kernels share, precompiled.
+
+    Where that fails it says so, and kernels are compiled from the text: each by itself says what is wrong.
+    """
+    users = Counter(OPS[instance.op].shared for instance in instances)
+    shared = [header for header, kernels in users.items() if kernels >= KERNELS_OF_A_HEADER]
+
+    def work(header: str) -> Path | None:
+        src = scratch / header.replace(".hpp", ".hip")
+        src.write_text(include(header), encoding="utf-8")
+        out = src.with_suffix(".pch")
+        done = _run(precompile_command(llvm, arch, src, out))
+        if done.returncode == 0:
+            return out
+        sys.stdout.write(_failure(f"{header} for {arch} is not precompiled", done.stderr) + "\n")
+        return None
+
+    jobs = [Task(header, HEADER_MIB) for header in shared]
+    made = run_all(jobs, work, most=how.jobs, mib=how.mib - RESERVED_MIB)
+    return {header: path for header, path in zip(shared, made, strict=True) if path}
 
 
 @contextmanager
@@ -256,10 +308,11 @@ class Told:
             sys.stdout.flush()
 
 
-def _compile(llvm: Path, arch: str, instance: Instance, src: Path, compiler: Compiler) -> Resources | str:
+def _compile(
+    llvm: Path, arch: str, instance: Instance, src: Path, command: Sequence[str], compiler: Compiler
+) -> Resources | str:
     """Compile one instance; returns what it takes, or what is wrong."""
     code_object = src.with_suffix(".hsaco")
-    command = compile_command(llvm, arch, src, code_object)
     done = compiler.run(command, src)
     if done.returncode != 0:
         return _failure(f"{src.stem} for {arch} does not compile", done.stderr)

@@ -22,35 +22,38 @@ DTYPES = ("fp16", "bf16")  # enumerators of DType: the sources name them, so oth
 class Op(NamedTuple):
     """The header of an operation's kernels and the macro in it that defines one.
 
-    Kernels that are not ``per_head_dim`` take the head dim at run time: one instance per dtype.
+    ``shared`` is the header that is compiled once for all kernels that name it; it has most of what theirs
+    includes.  Kernels that are not ``per_head_dim`` take the head dim at run time: one instance per dtype.
     """
 
     header: str
     macro: str
+    shared: str
     per_head_dim: bool = True
 
 
+FORWARD, BACKWARD, DQ = "forward.hpp", "backward_separate.hpp", "backward_dq_kernels.hpp"
 OPS = {
-    "fwd": Op("forward.hpp", "FA_FORWARD"),
-    "fwd_tall": Op("tall.hpp", "FA_FORWARD_TALL"),
-    "fwd_uneven": Op("uneven.hpp", "FA_FORWARD_UNEVEN"),
-    "fwd_wide": Op("wide.hpp", "FA_FORWARD_WIDE"),
-    "fwd_masked": Op("masked.hpp", "FA_MASKED"),
-    "mask_ranges": Op("mask_ranges.hpp", "FA_MASK_RANGES", per_head_dim=False),
-    "append": Op("append.hpp", "FA_APPEND", per_head_dim=False),
-    "reference": Op("reference.hpp", "FA_REFERENCE", per_head_dim=False),
-    "decode": Op("forward.hpp", "FA_DECODE"),
-    "mla": Op("mla.hpp", "FA_MLA"),
-    "combine": Op("combine.hpp", "FA_COMBINE", per_head_dim=False),
-    "bwd_delta": Op("delta.hpp", "FA_DELTA", per_head_dim=False),
-    "bwd_dkdv": Op("backward_separate.hpp", "FA_DKDV"),
-    "bwd_dq": Op("backward_dq_kernels.hpp", "FA_DQ"),
-    "bwd_dkdv_uneven": Op("backward_dkdv_uneven.hpp", "FA_DKDV_UNEVEN"),
-    "bwd_dq_uneven": Op("backward_dq_kernels.hpp", "FA_DQ_UNEVEN"),
-    "bwd_dkdv_masked": Op("backward_separate.hpp", "FA_DKDV_MASKED"),
-    "bwd_dq_masked": Op("backward_dq_kernels.hpp", "FA_DQ_MASKED"),
-    "bwd_fused": Op("backward_fused.hpp", "FA_FUSED"),
-    "bwd_convert": Op("backward_convert.hpp", "FA_CONVERT", per_head_dim=False),
+    "fwd": Op(FORWARD, "FA_FORWARD", FORWARD),
+    "fwd_tall": Op("tall.hpp", "FA_FORWARD_TALL", FORWARD),
+    "fwd_uneven": Op("uneven.hpp", "FA_FORWARD_UNEVEN", FORWARD),
+    "fwd_wide": Op("wide.hpp", "FA_FORWARD_WIDE", FORWARD),
+    "fwd_masked": Op("masked.hpp", "FA_MASKED", FORWARD),
+    "mask_ranges": Op("mask_ranges.hpp", "FA_MASK_RANGES", FORWARD, per_head_dim=False),
+    "append": Op("append.hpp", "FA_APPEND", FORWARD, per_head_dim=False),
+    "reference": Op("reference.hpp", "FA_REFERENCE", FORWARD, per_head_dim=False),
+    "decode": Op(FORWARD, "FA_DECODE", FORWARD),
+    "mla": Op("mla.hpp", "FA_MLA", FORWARD),
+    "combine": Op("combine.hpp", "FA_COMBINE", FORWARD, per_head_dim=False),
+    "bwd_delta": Op("delta.hpp", "FA_DELTA", BACKWARD, per_head_dim=False),
+    "bwd_dkdv": Op(BACKWARD, "FA_DKDV", BACKWARD),
+    "bwd_dq": Op(DQ, "FA_DQ", DQ),
+    "bwd_dkdv_uneven": Op("backward_dkdv_uneven.hpp", "FA_DKDV_UNEVEN", BACKWARD),
+    "bwd_dq_uneven": Op(DQ, "FA_DQ_UNEVEN", DQ),
+    "bwd_dkdv_masked": Op(BACKWARD, "FA_DKDV_MASKED", BACKWARD),
+    "bwd_dq_masked": Op(DQ, "FA_DQ_MASKED", DQ),
+    "bwd_fused": Op("backward_fused.hpp", "FA_FUSED", BACKWARD),
+    "bwd_convert": Op("backward_convert.hpp", "FA_CONVERT", BACKWARD, per_head_dim=False),
 }
 
 
@@ -152,7 +155,12 @@ def source(instance: Instance) -> str:
     op = OPS[instance.op]
     arguments = [instance.name, f"fa::DType::{instance.dtype}"]
     arguments += [str(instance.head_dim)] if op.per_head_dim else []
-    return f'#include "fa/kernel/{op.header}"\n\n{op.macro}({", ".join(arguments)})\n'
+    return f"{include(op.header)}\n{op.macro}({', '.join(arguments)})\n"
+
+
+def include(header: str) -> str:
+    """The line that includes a header of kernels."""
+    return f'#include "fa/kernel/{header}"\n'
 
 
 def write_sources(instances: Iterable[Instance], out_dir: Path) -> tuple[Path, ...]:

@@ -85,7 +85,8 @@ def test_the_table_of_the_project_is_right(generate):
 @pytest.fixture
 def spread(generate, monkeypatch):
     """An op whose kernels take any head dim."""
-    monkeypatch.setitem(generate.OPS, "spread", generate.Op("spread.hpp", "FA_SPREAD", per_head_dim=False))
+    op = generate.Op("spread.hpp", "FA_SPREAD", generate.FORWARD, per_head_dim=False)
+    monkeypatch.setitem(generate.OPS, "spread", op)
 
 
 ANY_ROW = '[[kernels]]\nop = "spread"\ndtypes = ["bf16"]\nneeds = ["atomic_fadd_f32"]\n'
@@ -291,6 +292,74 @@ def test_the_compiler_is_asked_for_reproducible_code(modules, tmp_path):
     )
     assert command[0] == "/llvm/clang++"
     assert {"--offload-arch=gfx942", "-fuse-cuid=none", f"-ffile-prefix-map={tmp_path}=."} <= set(command)
+
+
+# Notes every call; what it writes is its own command line.  "refused" stands for a header with an error.
+COMPILER = """#!/bin/sh
+echo "$*" >> {log}
+case "$*" in *-emit-pch*{refused}*) echo "{refused}: error: no such tile" >&2; exit 1 ;; esac
+for out; do :; done
+echo "$*" > "$out"
+"""
+READER = """#!/bin/sh
+for file; do :; done
+name=$(basename "$file" .hsaco)
+sed "s/fa_fwd_fp16_d64/$name/; s/spill_count: .*/spill_count: 0/; s/_size: 24/_size: 0/" {readelf}
+"""
+
+
+@pytest.fixture
+def compiled(modules, tmp_path):
+    """Builds (op, number of kernels) with a stand-in for the compiler; command lines by what they write."""
+
+    def build(*ops, refused="nothing"):
+        rows = [
+            f'[[kernels]]\nop = "{op}"\ndtypes = ["fp16"]\nhead_dims = {HEAD_DIMS[:n]}\n' for op, n in ops
+        ]
+        (tmp_path / "table.toml").write_text("".join(rows))
+        (tmp_path / "readelf").write_text(READELF)
+        log = tmp_path / "log"
+        for name, text in ("clang++", COMPILER), ("llvm-readelf", READER):
+            (tmp_path / name).write_text(text.format(log=log, refused=refused, readelf=tmp_path / "readelf"))
+            (tmp_path / name).chmod(0o755)
+        how = modules["build"].How(jobs=1, mib=4096)
+        modules["build"].build(
+            "gfx942", tmp_path / "out", llvm=tmp_path, table=tmp_path / "table.toml", how=how
+        )
+        return {Path(line.rpartition(" ")[2]).name: line for line in log.read_text().splitlines()}
+
+    return build
+
+
+HEAD_DIMS = [32, 64, 96, 128]
+
+
+def test_a_header_of_enough_kernels_is_compiled_once(compiled, tmp_path):
+    lines = compiled(("fwd", 2), ("decode", 1), ("fwd_wide", 1), ("bwd_dq", 2))
+    precompiled = tmp_path / "out/.sources/forward.pch"
+    [made] = [name for name, line in lines.items() if "-emit-pch" in line]
+    assert made == precompiled.name
+    assert next(iter(lines)) == made
+    given = f"-Xclang -include-pch -Xclang {precompiled}"
+    for kernel in ("fwd_fp16_d32", "fwd_fp16_d64", "decode_fp16_d32", "fwd_wide_fp16_d32"):
+        assert given in lines[f"fa_{kernel}.hsaco"]
+    for kernel in ("bwd_dq_fp16_d32", "bwd_dq_fp16_d64"):
+        assert "-include-pch" not in lines[f"fa_{kernel}.hsaco"]
+
+
+def test_a_header_that_cannot_be_precompiled_is_read_as_text(compiled, capsys):
+    """The kernels themselves say what is wrong, if they have it."""
+    lines = compiled(("fwd", 3), ("bwd_dq", 3), refused="forward")
+    assert "-include-pch" not in lines["fa_fwd_fp16_d32.hsaco"]
+    assert "-include-pch" in lines["fa_bwd_dq_fp16_d32.hsaco"]
+    said = capsys.readouterr().out
+    assert "forward.hpp for gfx942 is not precompiled:\n  | forward: error: no such tile\n" in said
+
+
+def test_every_operation_shares_a_header_that_enough_kernels_have(generate):
+    for arch in generate.known().archs:
+        shared = [generate.OPS[i.op].shared for i in generate.load_table() if arch in i.archs]
+        assert all(shared.count(header) > 10 for header in shared)
 
 
 @pytest.fixture
