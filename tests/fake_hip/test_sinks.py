@@ -78,28 +78,40 @@ report([found], [formula(*(x.double() for x in (q, k, v, sinks)), 0)])
     assert max(shown["errors"]) < 2**-9
 
 
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("arch", GRADIENTS)
-def test_a_mask_of_keys(scenario, arch):
+def test_a_mask_of_keys(scenario, arch, dropout):
     shown = scenario(
+        f"""
+dropout = {dropout}
+"""
         """
-from flash_attn_rocm import attention
+from flash_attn_rocm import _philox, attention
 
-given = qkv(rows=70)
-mask = torch.rand(1, 1, 70, generator=torch.Generator().manual_seed(2)) < 0.5
-weights = torch.randn(1, 70, 4, 64, generator=torch.Generator().manual_seed(1)).half()
+# Two sequences, of which dropout knows the second by its own number.
+given = [torch.cat((x, x.flip(1))) for x in qkv(rows=70)]
+mask = torch.rand(2, 1, 70, generator=torch.Generator().manual_seed(2)) < 0.5
+weights = torch.randn(2, 70, 4, 64, generator=torch.Generator().manual_seed(1)).half()
 
 def results(attend, tensors):
+    torch.manual_seed(3)
     out = attend(*(x.requires_grad_() for x in tensors))
     return [out, *torch.autograd.grad((out * weights.to(out.dtype)).sum(), tensors)]
 
 def formula(q, k, v):
+    kept = _philox.keep(
+        _philox.new_state(torch.device("cpu")), dropout, batches=torch.arange(2)[:, None, None, None],
+        heads=torch.arange(4)[:, None, None], rows=torch.arange(70)[:, None], columns=range(70),
+    ) / (1 - dropout)
     k, v = (x.repeat_interleave(2, dim=2) for x in (k, v))
-    scores = torch.einsum("bihd,bjhd->bhij", q, k) / 8
-    shares = scores.masked_fill(~mask, float("-inf")).softmax(-1)
-    return torch.einsum("bhij,bjhd->bihd", shares, v)
+    outs = []
+    for b, seen in enumerate(mask[:, 0]):  # as if there were only the keys that are seen
+        shares = (torch.einsum("ihd,jhd->hij", q[b], k[b, seen]) / 8).softmax(-1)
+        outs.append(torch.einsum("hij,jhd->ihd", shares * kept[b, ..., : seen.sum()], v[b, seen]))
+    return torch.stack(outs)
 
 with kernels_on_host_memory(fake_hip):
-    found = results(lambda q, k, v: attention(q, k, v, mask), given)
+    found = results(lambda q, k, v: attention(q, k, v, mask, dropout_p=dropout), given)
 launches = fake_hip.report().launches
 expected = results(formula, [x.detach().double() for x in given])
 shown["kernels"] = [launch.kernel for launch in launches]
@@ -108,6 +120,6 @@ shown["errors"] = [((a - b).abs().max() / b.abs().max()).item() for a, b in zip(
 """,
         arch=arch,
     )
-    assert shown["kernels"] == ["fa_fwd_fp16_d64", *GRADIENTS[arch]]
+    assert shown["kernels"] == ["fa_fwd_fp16_d64", *(GRADIENTS["gfx1030"] if dropout else GRADIENTS[arch])]
     assert shown["findings"] == 0
     assert max(shown["errors"]) < 2**-9

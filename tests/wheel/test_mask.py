@@ -12,6 +12,7 @@ from flash_attn_rocm import (
     FlashAttnArgumentError,
     FlashAttnUnsupportedError,
     _mask_gradients,
+    _philox,
     _pytorch,
     attention,
     explain,
@@ -46,8 +47,8 @@ def tensors(dtype=torch.float16):
     return tuple(x.to(dtype).requires_grad_() for x in (q, k, v))
 
 
-def masked(q, k, v, mask, *, causal=False):
-    """The formula; ``mask`` has four dimensions."""
+def masked(q, k, v, mask, *, causal=False, kept=1.0):
+    """The formula; ``mask`` has four dimensions; ``kept`` multiplies the probabilities."""
     k, v = (x.repeat_interleave(NHEADS // NHEADS_K, dim=2) for x in (k, v))
     scores = torch.einsum("bqhd,bkhd->bhqk", q, k) * q.shape[-1] ** -0.5
     if mask.dtype != torch.bool:
@@ -58,7 +59,7 @@ def masked(q, k, v, mask, *, causal=False):
     scores = scores.masked_fill(~seen, -math.inf)
     blind = ~seen.any(-1, keepdim=True)
     weights = torch.softmax(scores.masked_fill(blind, 0.0), -1).masked_fill(blind, 0.0)
-    return torch.einsum("bhqk,bkhd->bqhd", weights, v), torch.logsumexp(scores, -1).masked_fill(
+    return torch.einsum("bhqk,bkhd->bqhd", weights * kept, v), torch.logsumexp(scores, -1).masked_fill(
         blind[..., 0], math.inf
     )
 
@@ -194,7 +195,8 @@ PLACES = "kernels take no attn_mask beside alibi_slopes or chunk"
         ((2, 1, 7), {"chunk": 3}, PLACES),
         ((2, 1, 7), {"alibi_slopes": torch.zeros(4)}, PLACES),
         ((5, 7), {"softcap": 3.0}, "kernels take no attn_mask beside softcap"),
-        ((2, 1, 7), {"dropout_p": 0.1}, "kernels take no attn_mask beside dropout_p > 0"),
+        ((5, 7), {"dropout_p": 0.1}, "kernels take no attn_mask beside dropout_p > 0"),
+        ((2, 1, 7), {"dropout_p": 0.1, "causal": True}, "kernels take no attn_mask beside dropout_p > 0"),
     ],
 )
 def test_masks_that_no_kernel_takes(qkv, kernels_on, mask, options, reason):
@@ -359,20 +361,120 @@ def test_masks_of_keys_run_on_kernels(asked, name, options):
     assert len(asked) == 2
     for inputs, _ in asked:
         assert inputs.attn_mask is None
-        assert inputs.cu_seqlens_k.diff()[::2].tolist() == counts, "kernels look at no hidden key"
-        assert inputs.cu_seqlens_q.diff()[1::2].tolist() == [0] * BATCH
+        assert inputs.cu_seqlens_k.diff().tolist() == counts, "kernels look at no hidden key"
+        assert inputs.cu_seqlens_q.diff().tolist() == [ROWS] * BATCH
     kernels_off(asked)
     for a, b in zip(found, results(given, mask, options), strict=True):
         assert a.shape == b.shape
         torch.testing.assert_close(a.float(), b.float(), rtol=2**-9, atol=2**-8)
 
 
-def test_what_hidden_keys_hold_does_not_matter(asked):
+DROPOUT = 0.4
+
+
+def kept_of(mask):
+    """By what dropout multiplies after torch.manual_seed(3), by definition: (batch, nheads, rows, keys)."""
+    torch.manual_seed(3)
+    kept = _philox.keep(
+        _philox.new_state(torch.device("cpu")),
+        DROPOUT,
+        batches=torch.arange(BATCH)[:, None, None, None],
+        heads=torch.arange(NHEADS)[:, None, None],
+        rows=torch.arange(ROWS)[:, None],
+        columns=range(KEYS),
+    )
+    seen = four(mask).expand(kept.shape)
+    found = torch.zeros(kept.shape, dtype=torch.float64)
+    for b in range(BATCH):
+        places = seen[b, 0, 0].nonzero()[:, 0]
+        found[b, ..., places] = kept[b, ..., : len(places)].double()  # as if only these keys were there
+    return found / (1 - DROPOUT)
+
+
+def dropped(given, mask):
+    """out and all gradients with this dropout."""
+    torch.manual_seed(3)
+    out = attention(*given, mask, dropout_p=DROPOUT)
+    weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(7)).to(out.dtype)
+    return [out.detach(), *torch.autograd.grad(out, given, weights)]
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_dropout_counts_the_keys_that_are_seen(asked, monkeypatch, name):
+    """Kernels, the PyTorch implementation and the formula, forward and backward."""
+    given = [strided(BATCH, n, h, 64) for n, h in ((ROWS, NHEADS), (KEYS, NHEADS_K), (KEYS, NHEADS_K))]
+    mask = MASKS[name]()
+    assert explain(attention, *given, mask, dropout_p=DROPOUT)
+    by_kernels = dropped(given, mask)
+    assert [inputs.attn_mask for inputs, _ in asked] == [None, None]
+    kernels_off(asked)
+    monkeypatch.setattr(_pytorch, "BLOCK_KEYS", 7)
+    monkeypatch.setattr(_pytorch, "BLOCK_ROWS", 16)
+    by_pytorch = dropped(given, mask)
+    exact = [x.detach().double().requires_grad_() for x in given]
+    out = masked(*exact, four(mask), kept=kept_of(mask))[0]
+    weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(7)).half().double()
+    wanted = [out.detach(), *torch.autograd.grad(out, exact, weights)]
+    for found in (by_kernels, by_pytorch):
+        for a, b in zip(found, wanted, strict=True):
+            torch.testing.assert_close(a.double(), b, rtol=2**-8, atol=2**-8)
+
+
+def test_probabilities_say_what_dropout_dropped():
+    q, k, v = (x.detach() for x in tensors(torch.float32))
+    mask = MASKS["any"]()
+    torch.manual_seed(3)
+    signed = attention(q, k, v, mask, dropout_p=DROPOUT, return_attn_probs=True)[2]
+    seen = four(mask).expand(signed.shape)
+    assert (signed[~seen] == 0).all()
+    assert torch.equal(signed[seen] > 0, kept_of(mask)[seen] > 0)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.* is deprecated:DeprecationWarning")  # PyTorch's own
+def test_forward_mode_drops_the_same():
+    primals = tuple(x.detach() for x in tensors(torch.float64))
+    mask, tangents = MASKS["left padding"](), tuple(map(torch.randn_like, primals))
+
+    def attend(*given):
+        torch.manual_seed(3)
+        return attention(*given, mask, dropout_p=DROPOUT)
+
+    found = torch.func.jvp(attend, primals, tangents)[1]
+    leaves = [x.clone().requires_grad_() for x in primals]
+    weights = torch.randn_like(found)
+    gradients = torch.autograd.grad(attend(*leaves), leaves, weights)
+    backwards = sum((gradient * x).sum() for gradient, x in zip(gradients, tangents, strict=True))
+    torch.testing.assert_close((found * weights).sum(), backwards)
+
+
+def test_compiled_with_dropout(kernels_on, host_operators):
+    """For all rates there is one graph, in which the rate is a symbol."""
+    kernels_on(ARCH)
+    given, mask = [x.detach().requires_grad_() for x in tensors()], MASKS["padding"]()
+
+    def attend(q, k, v, dropout_p):
+        return attention(q, k, v, mask, dropout_p=dropout_p)
+
+    compiled = torch.compile(attend, fullgraph=True, backend="eager")
+    set_strict(True)
+    for rate in (0.1, 0.3, 0.5):
+        answers = []
+        for function in (compiled, attend):
+            torch.manual_seed(5)
+            out = function(*given, rate)
+            answers.append((out, *torch.autograd.grad(out.float().square().sum(), given)))
+        for found, wanted in zip(*answers, strict=True):
+            assert torch.equal(found, wanted)
+    assert [len(calls) for calls in host_operators] == [6, 6]
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_what_hidden_keys_hold_does_not_matter(asked, dropout):
     q, k, v = (torch.randn(2, n, 4, 64).half().requires_grad_() for n in (5, 9, 9))
     mask = torch.arange(9) < torch.tensor([4, 7])[:, None, None]
     with torch.no_grad():
         k[0, 4:] = v[1, 7:] = float("nan")
-    out = attention(q, k, v, mask)
+    out = attention(q, k, v, mask, dropout_p=dropout)
     dk, dv = torch.autograd.grad(out.float().sum(), (k, v))
     assert len(asked) == 2
     assert out.isfinite().all()

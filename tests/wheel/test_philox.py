@@ -42,6 +42,25 @@ def test_the_mask_is_that_of_the_definition(columns):
         assert found[b, h, r, c] == wanted
 
 
+def test_columns_of_each_sequence():
+    """They rise by 0 or 1, and begin and end anywhere in a group of four."""
+    batches = torch.tensor([0, 5, 6, 7])[:, None, None, None]
+    columns = torch.tensor([[3, 3, 4, 5, 6, 7, 8], [0, 0, 0, 0, 0, 0, 0], [9] * 6 + [10], [*range(4, 11)]])
+    for several in range(1, 8):
+        found = _philox.keep(
+            STATE,
+            0.4,
+            batches=batches,
+            heads=torch.tensor([2, 3])[:, None, None],
+            rows=torch.arange(3)[:, None],
+            columns=columns[:, None, None, :several],
+        )
+        assert found.shape == (4, 2, 3, several)
+        for index in torch.cartesian_prod(*map(torch.arange, found.shape)).tolist():
+            b, h, r, c = index
+            assert found[b, h, r, c] == one(int(batches[b]), h + 2, r, int(columns[b, c]), 0.4)
+
+
 def test_states_are_two_words_and_follow_the_seed():
     torch.manual_seed(7)
     first, second = (_philox.new_state(torch.device("cpu")) for _ in range(2))

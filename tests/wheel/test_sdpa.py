@@ -112,8 +112,13 @@ def unlike(**changes):
 
 
 OTHERS = {
-    "mask with dropout": (
+    "mask of rows and keys with dropout": (
         unlike(attn_mask=torch.ones(9, 9).bool(), dropout_p=1e-9),
+        "kernels take no attn_mask beside dropout_p > 0",
+    ),
+    # PyTorch makes numbers of it.
+    "mask of keys with dropout": (
+        unlike(attn_mask=torch.ones(2, 1, 1, 9).bool().expand(2, 1, 9, 9), dropout_p=1e-9),
         "kernels take no attn_mask beside dropout_p > 0",
     ),
     "dtype": ({name: x.float() for name, x in unlike().items()}, "the dtype is torch.float32"),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from flash_attn_rocm import _flops, _pytorch, _sinks
+from flash_attn_rocm import _flops, _key_masks, _pytorch, _sinks
 from flash_attn_rocm._options import BackwardCall, Inputs, Options, arithmetic
 from flash_attn_rocm._pytorch import Dropout
 from flash_attn_rocm._sequences import Part, parts
@@ -69,7 +69,7 @@ def _forward(*arguments: object) -> Three:
         some_out, some_lse, some = _pytorch.forward(
             *_tensors_of(part, inputs),
             options,
-            dropout=_dropout(part, options, rng_state),
+            dropout=_dropout(part, inputs, options, rng_state),
             want_probabilities=bool(want_probabilities),
             mask=inputs.attn_mask,
             sink=inputs.sink,
@@ -103,7 +103,7 @@ def _backward(dout: Tensor, out: Tensor, lse: Tensor, *arguments: object) -> lis
             part.lse_of(lse),
             part.slopes_of(inputs.alibi_slopes),
             options,
-            dropout=_dropout(part, options, rng_state),
+            dropout=_dropout(part, inputs, options, rng_state),
             mask=mask,
             of_mask=of_mask,
         )
@@ -131,7 +131,7 @@ def _tangent(
             part.lse_of(lse),
             part.slopes_of(inputs.alibi_slopes),
             options,
-            dropout=_dropout(part, options, rng_state),
+            dropout=_dropout(part, inputs, options, rng_state),
             mask=inputs.attn_mask,
         )
         part.rows_of(found).copy_(some)
@@ -175,11 +175,11 @@ def _tensors_of(part: Part, inputs: Inputs) -> tuple[Tensor, Tensor, Tensor, Ten
     return part.rows_of(inputs.q), k, v, part.slopes_of(inputs.alibi_slopes)
 
 
-def _dropout(part: Part, options: Options, rng_state: object) -> Dropout | None:
+def _dropout(part: Part, inputs: Inputs, options: Options, rng_state: object) -> Dropout | None:
     if options.dropout_p == 0.0:
         return None
     assert isinstance(rng_state, Tensor), "dropout needs the generator's key"
-    return Dropout(rng_state, part.sequences.start)
+    return Dropout(rng_state, part.sequences.start, _key_masks.columns(inputs, options))
 
 
 def new_lse(inputs: Inputs) -> Tensor:

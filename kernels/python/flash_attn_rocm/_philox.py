@@ -5,8 +5,8 @@ as easy as 1, 2, 3", SC 2011; constants and known answers are those of their lib
 
 The probability of (batch, head, row, column) is dropped when its word is below dropout_p * 2**32.  Its word
 is number column % 4 of the four that Philox gives for the counter (column // 4, row, head, batch) and the
-key rng_state; row and column count from the sequence's first query and its first key.  Nothing depends on
-how the work is cut into blocks.
+key rng_state; row and column count from the sequence's first query and its first key, or its first key that
+is seen where a mask chooses keys (``_key_masks``).  Nothing depends on how the work is cut into blocks.
 """
 
 import torch
@@ -25,16 +25,25 @@ def new_state(device: torch.device) -> Tensor:
 
 
 def keep(
-    state: Tensor, dropout_p: float, *, batches: Tensor, heads: Tensor, rows: Tensor, columns: range
+    state: Tensor, dropout_p: float, *, batches: Tensor, heads: Tensor, rows: Tensor, columns: range | Tensor
 ) -> Tensor:
     """Whether probabilities are kept: bool, in the broadcast shape of batches, heads and rows, which end in a
-    dimension of 1, with the columns as the last dimension."""
-    first = columns.start // WORDS
-    last = -(-columns.stop // WORDS)
-    groups = torch.arange(first, last, device=state.device)
+    dimension of 1, with the columns as the last dimension.
+
+    ``columns`` may be a tensor that broadcasts to that shape and along whose last dimension they rise by 0
+    or 1.
+    """
+    first = columns[..., :1] // WORDS if isinstance(columns, Tensor) else columns.start // WORDS
+    several = columns.shape[-1] if isinstance(columns, Tensor) else len(columns)
+    # One more group than there need be if the first column is the first of its group.
+    groups = first + torch.arange((several + 2 * (WORDS - 1)) // WORDS, device=state.device)
     words = torch.stack(philox((groups, rows, heads, batches), state), dim=-1).flatten(-2)
-    skipped = columns.start - first * WORDS
-    return words[..., skipped : skipped + len(columns)] >= int(dropout_p * (1 << 32))
+    if isinstance(columns, Tensor):
+        words = words.gather(-1, (columns - first * WORDS).expand(*words.shape[:-1], -1))
+    else:
+        skipped = columns.start - first * WORDS
+        words = words[..., skipped : skipped + several]
+    return words >= int(dropout_p * (1 << 32))
 
 
 def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: Tensor) -> tuple[Tensor, ...]:

@@ -31,10 +31,12 @@ FAR_BELOW = -(2.0**16)
 
 @dataclass(frozen=True)
 class Dropout:
-    """``state`` is the key (2,) of ``_philox``; ``batch`` is the first sequence's index."""
+    """``state`` is the key (2,) of ``_philox``; ``batch`` is the first sequence's index; ``columns`` are the
+    keys', (batch, seqlen_k), where they do not count from the first key (``_key_masks``)."""
 
     state: Tensor
     batch: int
+    columns: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -168,13 +170,16 @@ class _Problem:
         group, device = self.q.shape[1], self.q.device
         pairs = torch.arange(block.pairs.start, block.pairs.stop, device=device)[:, None, None, None]
         members = torch.arange(group, device=device)[:, None, None]
+        columns: range | Tensor = range(block.keys.start, block.keys.stop)
+        if self.dropout.columns is not None:
+            columns = self.dropout.columns[pairs.flatten() // self.nheads_k, block.keys][:, None, None]
         return _philox.keep(
             self.dropout.state,
             self.options.dropout_p,
             batches=self.dropout.batch + pairs // self.nheads_k,
             heads=pairs % self.nheads_k * group + members,
             rows=torch.arange(block.rows.start, block.rows.stop, device=device)[:, None],
-            columns=range(block.keys.start, block.keys.stop),
+            columns=columns,
         )
 
 

@@ -19,7 +19,8 @@ headdim up to 512:
   does not take.
 
 Above a headdim of 256 calls without dropout are served, and those with gradients go to PyTorch's own.
-Calls with an attn_mask, boolean or added, are served up to a headdim of 128, without dropout.
+Calls with an attn_mask, boolean or added, are served up to a headdim of 128, without dropout.  PyTorch turns
+a boolean one into numbers before it calls an operator, so that none of them chooses keys (``attention``).
 
 Jagged nested tensors (batch, nheads, ragged, headdim) come here before any operator: likewise served on GPUs
 where PyTorch has no flash attention, and on the others without gradients and dropout.
@@ -144,6 +145,9 @@ def explain(
     enable_gqa: bool = False,  # noqa: FBT001, FBT002
 ) -> Support:
     """Whether a kernel could serve this call of scaled_dot_product_attention, and why not."""
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        # As PyTorch has it when it calls an operator.
+        attn_mask = torch.empty_like(attn_mask, dtype=query.dtype)
     named = {"scale": scale, "enable_gqa": enable_gqa}
     prepared = _prepared(_Call(query, key, value, attn_mask, dropout_p, is_causal, **named))  # type: ignore[arg-type]
     return Support(ok=False, reason=prepared) if isinstance(prepared, str) else support_of(*prepared)
