@@ -74,7 +74,7 @@ SETS: Mapping[str, tuple[str, ...]] = {
     "fwd_tall": FORWARD,
     "fwd_uneven": FORWARD,
     "fwd_wide": (*FORWARD, "slices"),
-    "fwd_masked": (*FORWARD, "early_mask"),
+    "fwd_masked": (*FORWARD, "early_mask", "mask_loops"),
     "decode": FORWARD,
     "mla": LATENT,
     "bwd_dkdv": BY_KEYS,
@@ -98,7 +98,7 @@ SWITCHES = (
         "short_prologue",
     ),
     *("row_major", "early_mask", "out_first", "plain_exponents", "two_sums", "staggered"),
-    *("late_numbers", "direct"),
+    *("late_numbers", "direct", "mask_loops"),
 )
 CHOICES = {
     "loop": LOOPS,

@@ -37,7 +37,7 @@ struct KeyMask {
   static_assert(!kAhead || B::kOwnNumbers, "tiles.toml: early_mask needs ping_pong");
   static constexpr int kAtOnce = kHeld > 8 ? 8 : kHeld;
   // A row's number is minus the log-sum-exp, and finite.
-  using Score = MaskedScore<B::kDType, true, false, false>;
+  using Score = MaskedScore<B::kDType, true, false, Hiding::by_bits>;
   using View = BufferView<B::kQueries, 0, B::kTraits.buffer_word3>;
   using Words = uint32_t[kColumns];  // of one row, as many as its columns may take
 

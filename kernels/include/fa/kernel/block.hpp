@@ -21,6 +21,7 @@
 #include "fa/tile/dropout.hpp"
 #include "fa/tile/folded_softmax.hpp"
 #include "fa/tile/mask.hpp"
+#include "fa/tile/masked_score.hpp"
 #include "fa/tile/narrow.hpp"
 #include "fa/tile/prefetch.hpp"
 #include "fa/tile/probabilities.hpp"
@@ -54,13 +55,14 @@ struct ConvertOf<true> {
 };
 
 // kWithFeatures: softcap, ALiBi, pages and dropout, whose code would take registers from the loop that needs
-// none of it.  Decode has no dropout.  kWithMask: the kernel has a mask or bias (masked.hpp), and none of
+// none of it.  Decode has no dropout.  kMasksOf: the kernel has a mask or bias (masked.hpp), and none of
 // these features in either loop.
-template <Gfx kGfx, DType kElement, int kDim, bool kWithFeatures, Rows kRows, bool kWithMask = false>
+template <Gfx kGfx, DType kElement, int kDim, bool kWithFeatures, Rows kRows, Masks kMasksOf = Masks::none>
 struct Block {
   static constexpr DType kDType = kElement;
   static constexpr int kHeadDim = kDim;
-  static constexpr bool kMasked = kWithMask;
+  static constexpr Masks kMasks = kMasksOf;
+  static constexpr bool kMasked = kMasks != Masks::none;
   static constexpr bool kFeatured = kWithFeatures && !kMasked;
   static constexpr ArchTraits kTraits = traits(kGfx);
   // Of a mask's step, where products start from the softmax's shift.
@@ -150,7 +152,11 @@ struct Block {
   // Where the compiler waits for loads before a barrier, they come after it.
   static constexpr bool kLoadsAfterBarrier = !kTraits.back_off_barrier;
   static constexpr bool kShortOfRegisters =
-      kWithFeatures || (kMasked && kTraits.matrix_coexecution && kHeadDim > 64);
+      kWithFeatures || (kMasked && kMasks != Masks::boolean && kTraits.matrix_coexecution && kHeadDim > 64);
+  static constexpr bool kMaskLoops = kConfig.mask_loops;
+  static constexpr Hiding kHiding = kMaskLoops          ? Hiding::by_opaque_bits
+                                    : kShortOfRegisters ? Hiding::by_select
+                                                        : Hiding::by_bits;
   // Unrolled, the loads of head dims 96 and 192 take more registers than there are.
   static constexpr bool kUnrolls = kTraits.unit != MatrixUnit::dot2 || (kHeadDim & (kHeadDim - 1)) == 0;
 
@@ -174,6 +180,11 @@ struct Block {
     FA_DEVICE bool seen(int first) const {
       if (kConfig.short_prologue) return seen_sign(first) < 0;
       return first < wave_end && first + kKeys > wave_begin;
+    }
+    // The first tile that the wave sees.
+    FA_DEVICE int first_seen() const {
+      const int seen = this->wave_begin / kKeys * kKeys;
+      return this->begin < seen ? seen : this->begin;
     }
     // Negative where a key of the tile is hidden from one of the wave's rows.
     FA_DEVICE int hidden(int first) const {

@@ -15,6 +15,9 @@ namespace fa {
 // head r % group of query r / group.
 enum class Rows { queries, many_queries, uneven_queries, shared_queries, packed };
 
+// The masks that a loop is for: none, those of any kind, boolean ones, or biases.
+enum class Masks { none, any, boolean, biases };
+
 constexpr int larger(int a, int b) { return a > b ? a : b; }
 
 // When K and V move into LDS while tiles are computed (kernel/schedule.hpp).
@@ -51,6 +54,7 @@ struct FwdConfig {
   bool plain_exponents = false;
   bool two_sums = false;
   bool early_mask = false;
+  bool mask_loops = false;
   int slices = 1;
   int column_blocks = 0;
 };

@@ -6,6 +6,8 @@
 // scores are multiplied by it on the way.  Either is one instruction a score for fp16.
 #pragma once
 
+#include "fa/kernel/arguments.hpp"
+#include "fa/kernel/config.hpp"
 #include "fa/kernel/params.hpp"
 #include "fa/tile/masked_score.hpp"
 #include "fa/tile/tile_range.hpp"
@@ -26,6 +28,13 @@ FA_DEVICE int64_t bytes_of(MaskKind kind) {
   return kind == MaskKind::bytes ? 1 : kind == MaskKind::elements ? 2 : 4;
 }
 
+// The arguments of a forward with a mask.  With a short prologue `params` are a copy of the first of them;
+// the others are loaded here, so that they take no scalar registers before.
+template <class B>
+FA_DEVICE const MaskedParams& masked_params(const B& block) {
+  return reinterpret_cast<const MaskedParams&>(B::kMaskLoops ? reloaded(kernel_arguments()) : block.params);
+}
+
 FA_DEVICE int keys_of(const MaskedParams& p) { return p.fwd.seqlen_k; }
 FA_DEVICE int keys_of(const MaskedBwdParams& p) { return p.bwd.seqlen_k; }
 
@@ -36,30 +45,40 @@ struct DenseMask {
   static constexpr int kHeld = B::kScoreSteps * Unit::kRows;  // keys of one column that a lane holds
   static constexpr int kRun = kHeld < 8 ? kHeld : 8;          // of these, consecutive ones
   static_assert(kRun == 8 || Unit::held_step(kHeld - 1) == kHeld - 1, "a lane's keys are runs of 8, or one");
-  using Score = MaskedScore<B::kDType, kUnscaled, B::kGuardsBias, B::kShortOfRegisters>;
+  using Score = MaskedScore<B::kDType, kUnscaled, B::kGuardsBias, B::kHiding>;
 
   using View = BufferView<Unit::kN, 0, B::kTraits.buffer_word3>;
+
+  // The kernel's argument; what the loop is not for, the compiler knows.
+  FA_DEVICE static MaskKind kind_of(int32_t argument) {
+    if constexpr (B::kMasks == Masks::boolean) return MaskKind::bytes;
+    const int found = uniform(argument);
+    if constexpr (B::kMasks == Masks::biases) __builtin_assume(found != static_cast<int>(MaskKind::bytes));
+    return static_cast<MaskKind>(found);
+  }
 
   const B& block;
   MaskKind kind;
   Score score;
+  typename View::Part rows;
   View view;
   int early_at;  // with kEarly, where the lane's part of a tile is
 
   // Of a forward, whose arguments are the first of the masked kernel's.
   FA_DEVICE DenseMask(const B& block, int wave_row, float scale)
-      : DenseMask(block, wave_row, scale, reinterpret_cast<const MaskedParams&>(block.params)) {}
+      : DenseMask(block, wave_row, scale, masked_params(block)) {}
 
   // `p`: of the kernel.  `scale` is softmax_scale.
   template <class Params>
   FA_DEVICE DenseMask(const B& block, int wave_row, float scale, const Params& p)
       : block(block),
-        kind(static_cast<MaskKind>(uniform(p.mask_kind))),
+        kind(kind_of(p.mask_kind)),
         score{uniform(kUnscaled ? 1 / scale : scale)},
-        view({static_cast<const char*>(p.mask) +
-                  (block.batch * p.mask_batch + block.head * p.mask_head) * bytes_of(kind),
-              p.mask_row * bytes_of(kind), block.sequence.seqlen_q},
-             wave_row, mask_keys(keys_of(p)) * static_cast<int>(bytes_of(kind))),
+        rows(View::part_of({static_cast<const char*>(p.mask) +
+                                (block.batch * p.mask_batch + block.head * p.mask_head) * bytes_of(kind),
+                            p.mask_row * bytes_of(kind), block.sequence.seqlen_q},
+                           wave_row, mask_keys(keys_of(p)) * static_cast<int>(bytes_of(kind)))),
+        view(rows),
         early_at(kEarly ? early_place(block.lane) : 0) {}
 
   // In the units of the scores that `apply` leaves.
@@ -68,11 +87,15 @@ struct DenseMask {
   }
 
   // What is loaded of a tile before its first product: 16 bytes of each run, which are all of it but of fp32;
-  // with kMaskAhead, all of it.
+  // with kMaskAhead, all of it.  With kMaskLoops, that is while the tile before it is in use, and nothing of
+  // fp32.
   static constexpr bool kEarly = B::kConfig.early_mask, kAll = B::kMaskAhead;
   static_assert(!kEarly || (kRun == 8 && Unit::kColumns == 1), "tiles.toml: early_mask needs runs of 8 keys");
+  static_assert(!B::kMaskLoops || (kEarly && B::kConfig.short_prologue),
+                "tiles.toml: mask_loops needs early_mask and short_prologue");
+  using Words = Choice<B::kMasks == Masks::boolean, u32x2, u32x4>;
   struct Early {
-    u32x4 words[kEarly ? kHeld / kRun : 1];
+    Words words[kEarly ? kHeld / kRun : 1];
     u32x4 more[kAll ? kHeld / kRun : 1];
   };
 
@@ -89,6 +112,17 @@ struct DenseMask {
       };
       load(early.words, 0);
       if (kind == MaskKind::fp32) load(early.more, 16);
+    } else if constexpr (B::kMaskLoops) {
+      // No branch, behind which the compiler would wait for loads that have just begun: what needs no mask
+      // reads beyond its end.
+      const bool reads = B::kMasks == Masks::boolean ? static_cast<bool>(needed) : kind == MaskKind::elements;
+      const View read({rows.base, reads ? rows.bytes : 0, rows.row_bytes});
+      const int shift = early_shift();
+#pragma unroll
+      for (int f = 0; f < kHeld; f += kRun) {
+        const int at = early_at + ((first + Unit::held_step(f)) << shift);
+        early.words[f / kRun] = read.template read_at<Words>(at);
+      }
     } else if constexpr (kEarly) {
 #pragma unroll
       for (u32x4& words : early.words) words = anything<u32x4>();

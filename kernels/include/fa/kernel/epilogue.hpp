@@ -21,7 +21,8 @@ FA_DEVICE void store_in_short(const B& block, int wave_row, typename B::Out& o,
                               const typename B::Softmax& softmax) {
   using Unit = typename B::Unit;
   static_assert(!B::kFeatured && Unit::kColumns == 1);
-  const FwdParams& params = block.params;
+  // Loaded here where a mask needs scalar registers through the loop.
+  const FwdParams& params = B::kMaskLoops ? reloaded(kernel_arguments()) : block.params;
   const uint32_t batch = block.batch, head = block.head;
   const uint32_t first = block.sequence.q_first + wave_row;
   const int rows = block.sequence.seqlen_q - wave_row, column = Unit::column(block.lane, 0);

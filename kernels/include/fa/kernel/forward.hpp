@@ -138,9 +138,13 @@ FA_DEVICE bool attend(const B& block, int block_row) {
     hasten_no_more<B>();
     if constexpr (B::kConfig.short_prologue) clear<B, true>(o);
     typename decltype(given)::Early early;
-    Flag needs_mask{0};  // of a tile
-    const auto before = [&](int first) {
-      if constexpr (B::kMasked) {
+    [[maybe_unused]] Flag needs_mask{0};  // of a tile
+    if constexpr (B::kMaskLoops) {
+      const int first = tiles.first_seen();
+      given.begin(early, first, shown.needs_mask(first));
+    }
+    const auto before = [&]([[maybe_unused]] int first) {
+      if constexpr (B::kMasked && !B::kMaskLoops) {
         needs_mask = shown.needs_mask(first);
         given.begin(early, first, needs_mask);
       }
@@ -150,7 +154,14 @@ FA_DEVICE bool attend(const B& block, int block_row) {
       add_scores(block, s, query, prefetched, at);
     };
     const auto mask = [&](Scores& s, int first) {
-      if constexpr (B::kMasked) given.apply(s, first, early, needs_mask);
+      if constexpr (B::kMaskLoops) {
+        given.apply(s, first, early, shown.needs_mask(first));
+        // Opaque twice: what one follows from the other takes registers through the loop.
+        const auto next = [&] { return here_uniform(first) + B::kKeys; };
+        given.begin(early, next(), shown.needs_mask(next()));
+      } else if constexpr (B::kMasked) {
+        given.apply(s, first, early, needs_mask);
+      }
       if (first < tiles.unmasked_begin) mask_begin(block, mask_of(block), s, first, wave_row);
       if (first + B::kKeys > tiles.unmasked_end) mask_end(block, mask_of(block), s, first, wave_row);
     };
@@ -201,17 +212,22 @@ FA_DEVICE bool run_forward(const FwdParams& params, LdsBytes lds) {
   return block_row >= block.rows() || attend(block, block_row);
 }
 
-// Runs the plain loop with a short prologue; false if the other one has to compute the rows.
+// What `attend` returns, with a short prologue; changes what `params` say of the sequence.
 template <class Plain>
-FA_DEVICE bool run_plain(Arguments arguments, LdsBytes lds) {
-  if constexpr (Plain::kHastens) prioritise<Plain, 3>();
-  FwdParams params = loaded_at_once(arguments);
-  if (featured(params)) return false;
+FA_DEVICE bool run_in_short(FwdParams& params, LdsBytes lds) {
   const WorkgroupPlace place = short_place_of<Plain>(params);
   const Sequence sequence = settled_sequence(params, place.batch);
   const Plain block(params, sequence, place, lds);
   const int block_row = block.first_row();
   return block_row >= block.rows() || attend(block, block_row);
+}
+
+// Runs the plain loop with a short prologue; false if the other one has to compute the rows.
+template <class Plain>
+FA_DEVICE bool run_plain(Arguments arguments, LdsBytes lds) {
+  if constexpr (Plain::kHastens) prioritise<Plain, 3>();
+  FwdParams params = loaded_at_once(arguments);
+  return !featured(params) && run_in_short<Plain>(params, lds);
 }
 
 // Defines the kernel `name` for one kind of rows; config_of and tile_of are functions of config.hpp.

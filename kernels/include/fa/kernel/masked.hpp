@@ -30,6 +30,27 @@ FA_DEVICE void run_masked(const FwdParams& params, LdsBytes lds) {
   }
 }
 
+// The loop of one block, with a short prologue.
+template <class B>
+FA_DEVICE void run_mask_loop(LdsBytes lds) {
+  FwdParams params = loaded_at_once(kernel_arguments());
+  assume_dense(params);
+  run_in_short<B>(params, lds);
+}
+
+// A loop for boolean masks and one for biases.  Each loads its arguments itself: both at once would take more
+// scalar registers than there are.
+template <class Boolean, class Biases>
+FA_DEVICE void run_mask_loops(int32_t kind, LdsBytes lds) {
+  if constexpr (Boolean::kHastens) prioritise<Boolean, 3>();
+  if (static_cast<MaskKind>(kind) == MaskKind::bytes) {
+    run_mask_loop<Boolean>(lds);
+  } else {
+    run_mask_loop<Biases>(lds);
+    asm volatile("; keeps the ends of the two apart, which must not share registers");
+  }
+}
+
 #define FA_MASKED(name, dtype, head_dim)                                                                  \
   extern "C" __attribute__((global)) __attribute__((                                                      \
       amdgpu_flat_work_group_size(fa::fwd_masked_tile(fa::kCurrentGfx, dtype, head_dim).threads,          \
@@ -37,15 +58,22 @@ FA_DEVICE void run_masked(const FwdParams& params, LdsBytes lds) {
   __attribute__((                                                                                         \
       amdgpu_waves_per_eu(fa::fwd_masked_config(fa::kCurrentGfx, dtype, head_dim).waves_per_simd))) void  \
   name(const fa::MaskedParams params) {                                                                   \
-    using Narrow = fa::Block<fa::kCurrentGfx, dtype, head_dim, false, fa::Rows::queries, true>;           \
+    constexpr fa::Rows kRows = fa::Rows::queries;                                                         \
+    using Narrow = fa::Block<fa::kCurrentGfx, dtype, head_dim, false, kRows, fa::Masks::any>;             \
     using Wide =                                                                                          \
         fa::Choice<Narrow::kNarrow,                                                                       \
-                   fa::Block<fa::kCurrentGfx, dtype, head_dim, Narrow::kNarrow, fa::Rows::queries, true>, \
+                   fa::Block<fa::kCurrentGfx, dtype, head_dim, Narrow::kNarrow, kRows, fa::Masks::any>,   \
                    Narrow>;                                                                               \
     __attribute__((                                                                                       \
         shared,                                                                                           \
         aligned(Narrow::kLdsAlignment))) static char lds[fa::larger(Narrow::kLdsBytes, Wide::kLdsBytes)]; \
-    fa::run_masked<Narrow, Wide>(params.fwd, (fa::LdsBytes)lds);                                          \
+    if constexpr (Narrow::kMaskLoops) {                                                                   \
+      using Boolean = fa::Block<fa::kCurrentGfx, dtype, head_dim, false, kRows, fa::Masks::boolean>;      \
+      using Biases = fa::Block<fa::kCurrentGfx, dtype, head_dim, false, kRows, fa::Masks::biases>;        \
+      fa::run_mask_loops<Boolean, Biases>(params.mask_kind, (fa::LdsBytes)lds);                           \
+    } else {                                                                                              \
+      fa::run_masked<Narrow, Wide>(params.fwd, (fa::LdsBytes)lds);                                        \
+    }                                                                                                     \
   }
 
 }  // namespace fa

@@ -60,13 +60,17 @@ struct MaskedTiles {
   int seen_begin = 0, seen_end = kNoKey, full_begin = 0, full_end = 0;
 
   FA_DEVICE MaskedTiles(const B& block, int block_row) {
-    const MaskedParams& p = reinterpret_cast<const MaskedParams&>(block.params);
-    if (static_cast<MaskKind>(p.mask_kind) != MaskKind::bytes) return;
+    if constexpr (B::kMasks == Masks::biases) return;
+    const FwdParams& p = block.params;
+    if constexpr (B::kMasks != Masks::boolean) {
+      const MaskedParams& masked = reinterpret_cast<const MaskedParams&>(p);
+      if (static_cast<MaskKind>(masked.mask_kind) != MaskKind::bytes) return;
+    }
     // Each lane reads what one of the waves' rows see; waves without rows see what the last ones do.
     const int last = (block.sequence.seqlen_q - 1) / B::Unit::kN * B::Unit::kN;
     const int row = block_row + block.lane % kWaves * B::Unit::kN;
-    const int64_t at = block.batch * p.fwd.o_batch + block.head * p.fwd.o_head;
-    const u32x4 read = *shown_place(p.fwd.out, at, p.fwd.o_row, row < last ? row : last);
+    const int64_t at = block.batch * p.o_batch + block.head * p.o_head;
+    const u32x4 read = *shown_place(p.out, at, p.o_row, row < last ? row : last);
     const auto least = [&](int i) {
       return uniform(least_of_lanes<kWaves - 1>(static_cast<int>(read[i]), block.lane));
     };

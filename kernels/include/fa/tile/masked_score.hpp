@@ -1,14 +1,19 @@
 // What an element of a mask or a bias does to a score: the same in every kernel, forward and backward.
 #pragma once
 
+#include "fa/arch/device.hpp"
 #include "fa/mma/unit.hpp"
 
 namespace fa {
 
+// By two instructions without a condition, or with one, in fewer registers; opaque where the compiler would
+// make five of the two, for pairs of scores that no instruction takes.
+enum class Hiding { by_bits, by_opaque_bits, by_select };
+
 // kUnscaled: scores are without softmax_scale, and `scale` is its reciprocal; else they are multiplied by
 // `scale` on the way.  kGuarded: a score may be so large that a bias has to stay finite where it is divided.
-// kBySelect: with a condition, in fewer registers.
-template <DType kDType, bool kUnscaled, bool kGuarded, bool kBySelect>
+// kHiding: how a byte hides a score.
+template <DType kDType, bool kUnscaled, bool kGuarded, Hiding kHiding>
 struct MaskedScore {
   // A finite bias stays finite where it is divided by softmax_scale, and what hides a key (-inf) hides it.
   static constexpr float kLeast = -1e30f;
@@ -17,11 +22,12 @@ struct MaskedScore {
 
   // With byte i of `words`, which is 0 or 1.
   FA_DEVICE static float shown(float score, const uint32_t* words, int i) {
-    if constexpr (kBySelect) {
+    if constexpr (kHiding == Hiding::by_select) {
       return (words[i / 4] & 1u << i % 4 * 8) != 0 ? score : -__builtin_inff();
     }
     // Two instructions without a condition.
-    const int shown = static_cast<int>(words[i / 4] << (31 - i % 4 * 8)) >> 31;
+    int shown = static_cast<int>(words[i / 4] << (31 - i % 4 * 8)) >> 31;
+    if constexpr (kHiding == Hiding::by_opaque_bits) shown = here(shown);
     const int none = __builtin_bit_cast(int, -__builtin_inff());
     return __builtin_bit_cast(float, (__builtin_bit_cast(int, score) & shown) | (none & ~shown));
   }

@@ -26,16 +26,28 @@ struct BufferView {
   __amdgpu_buffer_rsrc_t resource;
   uint32_t row_bytes;
 
+  // `bytes`: from `base` to the end of the last row; where they are 0, what is read is zero.
+  struct Part {
+    const char* base;
+    uint32_t bytes, row_bytes;
+  };
+
   // `last_bytes`: of the last row.
-  FA_DEVICE BufferView(const HeadRows& all, int first, int last_bytes = kRowBytes)
-      : row_bytes(static_cast<uint32_t>(all.row_bytes)) {
+  FA_DEVICE static Part part_of(const HeadRows& all, int first, int last_bytes = kRowBytes) {
+    const uint32_t row_bytes = static_cast<uint32_t>(all.row_bytes);
     const int left = all.rows - first;
     const int rows = left < kRows ? left : kRows;
     const int used = here_uniform(static_cast<int>((rows - 1) * row_bytes + last_bytes));
     const uint32_t bytes = rows > 0 ? used : 0;
-    const char* base = all.base + first * all.row_bytes;
-    resource = __builtin_amdgcn_make_buffer_rsrc(const_cast<char*>(base), 0, static_cast<int>(bytes), kWord3);
+    return {all.base + first * all.row_bytes, bytes, row_bytes};
   }
+
+  FA_DEVICE explicit BufferView(const Part& part)
+      : resource(__builtin_amdgcn_make_buffer_rsrc(const_cast<char*>(part.base), 0,
+                                                   static_cast<int>(part.bytes), kWord3)),
+        row_bytes(part.row_bytes) {}
+  FA_DEVICE BufferView(const HeadRows& all, int first, int last_bytes = kRowBytes)
+      : BufferView(part_of(all, first, last_bytes)) {}
 
   FA_DEVICE Group group(int) const { return {}; }
 
