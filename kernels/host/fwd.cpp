@@ -75,7 +75,7 @@ void require_planned_parts(const Plan& plan, int splits) {
                   std::to_string(splits) + " parts");
 }
 
-// What finds the keys that a boolean mask shows, before the kernel that reads it.
+// What finds the keys that a mask shows, before the kernel that reads it.
 struct MaskRanges {
   Selection selection;
   Grid grid;
@@ -90,11 +90,15 @@ MaskRanges mask_ranges(const FwdArguments& call, const Selection& selection, con
   r.out = p.out, r.o_batch = p.o_batch, r.o_row = p.o_row, r.o_head = p.o_head;
   r.seqlen_q = p.seqlen_q, r.seqlen_k = p.seqlen_k, r.nheads = p.nheads;
   r.batch = static_cast<std::int32_t>(call.batch);
+  if (static_cast<MaskKind>(m.mask_kind) == MaskKind::elements) {
+    r.shift = 1;
+    r.hidden = kind.dtype == DType::fp16 ? 0xfc00'fc00 : 0xff80'ff80;
+  }
   const auto many = [](std::int64_t stride, std::int64_t number) { return stride == 0 ? 1 : number; };
   const std::int64_t blocks = blocks_of_rows(p.seqlen_q, mask_rows(kind.arch));
   const Grid grid{many(m.mask_row, blocks), many(m.mask_head, p.nheads), many(m.mask_batch, call.batch),
                   kMaskRangesThreads};
-  // There is one for both dtypes, because a mask has neither.
+  // There is one for both dtypes, because it compares bits.
   const Selection found = served("mask_ranges", selection.gfx, std::string(name(DType::fp16)), kAnyHeadDim);
   require_launchable(found, grid);
   return {found, grid, r};
@@ -122,7 +126,7 @@ void launch_whole(Path path, const FwdArguments& call, const Selection& selectio
   if (!call.masked) return launch_parts(call, selection, grid, p, head_dim, place);
   MaskedParams masked = call.mask;
   masked.fwd = p;
-  if (static_cast<MaskKind>(masked.mask_kind) == MaskKind::bytes) {
+  if (has_ranges(masked.mask_kind, masked.mask_head, masked.mask_row)) {
     const MaskRanges ranges = mask_ranges(call, selection, kind);
     launch(ranges.selection, ranges.grid, ranges.params, place);
   }

@@ -9,7 +9,7 @@ from itertools import product
 
 from wheel_builder.base.archs import arch_named
 from wheel_builder.base.tiles import workgroup_of
-from wheel_builder.emulator.attention import Case, make_call, shown_keys, with_mask
+from wheel_builder.emulator.attention import HIDES, Case, has_ranges, make_call, shown_keys, with_mask
 from wheel_builder.emulator.formats import decode, encode
 from wheel_builder.emulator.machine import Launch, Options
 from wheel_builder.emulator.memory import Memory
@@ -109,10 +109,11 @@ def run(machine, ranges, arch, masked):
     sizes = masked.sizes
     steps = [masked.keys * math.prod(sizes[n + 1 :]) if sizes[n] > 1 else 0 for n in range(3)]
     kernarg = with_mask(inner.pack(given), memory, masked.kind, steps)
-    if masked.kind == "bytes":
+    if has_ranges(masked.kind, steps):
         whole, group = (case.batch, case.nheads, case.seqlen_q), arch_named(arch).isa.step_columns
         out = (call.out.memory, (call.out.batch, call.out.head, call.out.row))
-        find_ranges(ranges, group, whole, case.seqlen_k, (memory, steps), out)
+        dtype = "bool" if masked.kind == "bytes" else case.dtype
+        find_ranges(ranges, group, whole, case.seqlen_k, (memory, steps, dtype), out)
         call.out.memory.initialised = True
     tile = workgroup_of(arch_named(arch), "fwd_masked", case.dtype, case.head_dim)
     launch = Launch((-(-case.seqlen_q // tile.rows), case.nheads, case.batch), (tile.threads, 1, 1))
@@ -126,14 +127,18 @@ def find_ranges(machine, group, whole, keys, mask, out):
     """Runs fa_mask_ranges_fp16 and compares what it leaves in ``out``, and that it writes nothing else.
 
     ``whole`` are the call's sequences, heads and rows; ``mask`` and ``out`` are each a memory and its strides
-    along these, in elements; a wave of the kernel that reads the mask has ``group`` rows.
+    along these, in elements, and of the mask the dtype; a wave of the kernel that reads it has ``group``
+    rows.
     """
-    (batch, heads, rows), (memory, steps), (results, out_steps) = whole, mask, out
+    (batch, heads, rows), (memory, steps, dtype), (results, out_steps) = whole, mask, out
+    hides = HIDES[dtype]
+    size = len(hides)
     kernarg = layout("MaskRangesParams").pack({
         "mask": memory.address, "out": results.address,
         **dict(zip(("mask_batch", "mask_head", "mask_row"), steps, strict=True)),
         **dict(zip(("o_batch", "o_head", "o_row"), out_steps, strict=True)),
         "seqlen_q": rows, "seqlen_k": keys, "nheads": heads, "batch": batch,
+        "shift": size - 1, "hidden": int.from_bytes(hides * (4 // size), "little"),
     })  # fmt: skip
     sizes = (-(-rows // group), heads, batch)
     grid = tuple(size if step else 1 for size, step in zip(sizes, reversed(steps), strict=True))
@@ -141,12 +146,13 @@ def find_ranges(machine, group, whole, keys, mask, out):
     result = machine.run("fa_mask_ranges_fp16", launch, kernarg, [results, memory], Options(seed=1))
     assert not result.error
     assert not result.findings, "\n".join(map(str, result.findings))
-    data, width = memory.read(), -(-keys // 8) * 8
+    data, width = memory.read(), -(-keys // 8) * 8 * size
     wanted = bytearray(b"\xa5" * results.size)
     for b, h, first in product(range(batch), range(heads), range(0, rows, group)):
-        begins = [b * steps[0] + h * steps[1] + i * steps[2] for i in range(first, min(first + group, rows))]
+        of_wave = range(first, min(first + group, rows))
+        begins = [(b * steps[0] + h * steps[1] + i * steps[2]) * size for i in of_wave]
         at = 2 * (b * out_steps[0] + h * out_steps[1] + first * out_steps[2])
-        wanted[at : at + 16] = shown_keys([data[begin : begin + width] for begin in begins])
+        wanted[at : at + 16] = shown_keys([data[begin : begin + width] for begin in begins], hides)
     assert results.read() == bytes(wanted), (whole, keys, steps)
 
 

@@ -25,6 +25,8 @@ CASES = {
     "bias": (-math.inf, None, WHOLE, Rules(), ALL),
     "bias of heads": (0.0, None, (1, NHEADS, ROWS, KEYS), Rules(right=0), ALL),
     "bias, negative scale": (-math.inf, None, (BATCH, 1, ROWS, KEYS), Rules(scale=-0.3), ALL),
+    "bias, left keys hidden": (-math.inf, None, (BATCH, 1, ROWS, KEYS), Rules(), LEFT),
+    "bias of keys, rows that see nothing": (-math.inf, None, (BATCH, 1, ROWS, KEYS), Rules(), ROWS_OF),
     "bias, left keys far below": ("least", None, (BATCH, 1, 1, KEYS), Rules(), LEFT),
     "bias, left keys": (-10000.0, None, (BATCH, 1, ROWS, KEYS), Rules(), LEFT),
     "fp32": (-math.inf, torch.float32, WHOLE, Rules(left=50, right=-1), ALL),
@@ -56,7 +58,8 @@ def as_bias(mask):
 
 def launched(mask, dtype, head_dim):
     """The kernels of a call."""
-    before = ("fa_mask_ranges_fp16",) if mask.dtype == torch.bool else ()
+    looked_at = mask.dtype == torch.bool or (mask.dtype == DTYPES[dtype] and 1 in mask.shape[1:3])
+    before = ("fa_mask_ranges_fp16",) if looked_at else ()
     return (*before, f"fa_fwd_masked_{dtype}_d{head_dim}")
 
 

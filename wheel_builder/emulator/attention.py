@@ -18,11 +18,14 @@ from wheel_builder.emulator.reference import Attended, attend, visible
 from wheel_builder.emulator.rule import allowed, lse_allowed
 
 NO_WINDOW = -1
-UNIT = 16  # keys, of which fa_mask_ranges_* find out whether all are seen, and whether any is
+UNIT = 16  # bytes, of whose keys fa_mask_ranges_* find out whether all are seen, and whether any is
+STEP = 16  # keys; all tiles begin at a multiple of so many
 NO_KEY = 1 << 30
 LARGEST_OF_A_WAVE = 256  # head dim
 UNEVEN_VALUES = 128  # head dim of v and out in kernels whose q and k have another (kernel/params.hpp)
 MASK_KINDS = ("bytes", "elements", "fp32")  # MaskKind of params.hpp
+# What hides a key, of a boolean mask and of biases of these dtypes.
+HIDES = {"bool": b"\0", "fp16": b"\0\xfc", "bf16": b"\x80\xff"}
 # Of q, k, v and out together: drawing and comparing them takes about 200 bytes each, 3 GiB at most.
 MAX_ELEMENTS = 1 << 24
 
@@ -190,23 +193,32 @@ def with_mask(kernarg: bytes, mask: Memory, kind: str, strides: Sequence[int]) -
     return kernarg + layout("MaskedParams").pack(given)[len(kernarg) :]
 
 
-def shown_keys(rows: Sequence[bytes]) -> bytes:
-    """What ``fa_mask_ranges_*`` leave for ``fa_fwd_masked_*`` (kernel/shown_keys.hpp) of a boolean mask's
-    ``rows``, those of one wave."""
+def has_ranges(kind: str, strides: Sequence[int]) -> bool:
+    """Whether ``fa_mask_ranges_*`` look at a mask (params.hpp); strides as in ``with_mask``."""
+    return kind == "bytes" or (kind == "elements" and 0 in strides[1:])
+
+
+def shown_keys(rows: Sequence[bytes], hides: bytes) -> bytes:
+    """What ``fa_mask_ranges_*`` leave for ``fa_fwd_masked_*`` (kernel/shown_keys.hpp) of a mask's ``rows``,
+    those of one wave, whose elements hide a key where they are ``hides``."""
+    size = len(hides)
     units = [[row[at : at + UNIT] for row in rows] for at in range(0, len(rows[0]), UNIT)]
-    seen = [n for n, unit in enumerate(units) if any(map(any, unit))]
+    seen = [n for n, unit in enumerate(units) if any(part != hides * (len(part) // size) for part in unit)]
     full = [n for n, unit in enumerate(units) if all(map(all, unit)) and len(unit[0]) == UNIT]
-    begin, end = (seen[0] * UNIT, (seen[-1] + 1) * UNIT) if seen else (NO_KEY, 0)
-    one_run = full and full[-1] - full[0] + 1 == len(full)
+    keys = UNIT // size
+    begin, end = NO_KEY, 0
+    if seen:
+        begin, end = seen[0] * keys // STEP * STEP, -(-(seen[-1] + 1) * keys // STEP) * STEP
+    one_run = size == 1 and full and full[-1] - full[0] + 1 == len(full)
     full_begin, full_end = (full[0] * UNIT, (full[-1] + 1) * UNIT) if one_run else (0, 0)
     return struct.pack("<4i", begin, -end, -full_begin, full_end)
 
 
-def leave_shown_keys(out: Memory, rows: Sequence[bytes], *, group: int, row: int) -> None:
+def leave_shown_keys(out: Memory, rows: Sequence[bytes], hides: bytes, *, group: int, row: int) -> None:
     """The same for the rows of one sequence and head, of which a wave has ``group``; those of out are ``row``
     elements apart."""
     for first in range(0, len(rows), group):
-        found = shown_keys(rows[first : first + group])
+        found = shown_keys(rows[first : first + group], hides)
         ctypes.memmove(out.address + first * row * 2, found, len(found))
     out.initialised = True
 

@@ -159,9 +159,15 @@ class FakeHip:
 def _between(tensors: Mapping[str, tuple[Tensor, bool]]) -> tuple[str, ...]:
     """The intermediate tensors among a call's."""
     mask, (_, reads_out) = tensors.get("attn_mask"), tensors.get(HOLDS_WHAT_IS_SHOWN, (None, READONLY))
-    boolean = mask is not None and mask[0].dtype == torch.bool
-    shown = (HOLDS_WHAT_IS_SHOWN,) if boolean and not reads_out else ()
+    looked_at = mask is not None and has_ranges(mask[0], tensors["q"][0].dtype)
+    shown = (HOLDS_WHAT_IS_SHOWN,) if looked_at and not reads_out else ()
     return (*(name for name in BETWEEN if name in tensors), *shown)
+
+
+def has_ranges(mask: Tensor, dtype: torch.dtype) -> bool:
+    """Whether a kernel finds what the mask of a call of this dtype shows (``has_ranges`` of params.hpp)."""
+    shared = any(mask.shape[axis] == 1 or mask.stride(axis) == 0 for axis in (1, 2))
+    return mask.dtype == torch.bool or (mask.dtype == dtype and shared)
 
 
 def span_bytes(tensor: Tensor) -> int:

@@ -9,7 +9,15 @@ from dataclasses import replace
 from wheel_builder.base.archs import arch_named
 from wheel_builder.base.errors import PerfError
 from wheel_builder.base.tiles import tall_tiles
-from wheel_builder.emulator.attention import UNEVEN_VALUES, Case, leave_shown_keys, make_call, with_mask
+from wheel_builder.emulator.attention import (
+    HIDES,
+    UNEVEN_VALUES,
+    Case,
+    has_ranges,
+    leave_shown_keys,
+    make_call,
+    with_mask,
+)
 from wheel_builder.emulator.formats import encode
 from wheel_builder.emulator.machine import Kernel, Launch
 from wheel_builder.emulator.memory import Memory
@@ -118,13 +126,14 @@ def masked_forward(
     op, dtype, head_dim = _named(kernel)
     found = _workload(kernel, label, f"{op} {kind}", Case(dtype, head_dim, keys, keys), dies)
     mask = mask_of(kind, keys, dtype)
-    if MASKS[kind] == "bytes":
-        data = mask.read()
-        rows = [data[at : at + keys] for at in range(0, len(data), keys)]
-        leave_shown_keys(found.memory["out"], rows, group=rows_of_wave(kernel), row=head_dim)
+    strides = (0, 0, keys)
+    if has_ranges(MASKS[kind], strides):
+        data, hides = mask.read(), HIDES["bool" if MASKS[kind] == "bytes" else dtype]
+        rows = [data[at : at + keys * len(hides)] for at in range(0, len(data), keys * len(hides))]
+        leave_shown_keys(found.memory["out"], rows, hides, group=rows_of_wave(kernel), row=head_dim)
     (kernarg,) = found.arguments
     assert isinstance(kernarg, bytes), "of a whole struct"
-    packed = with_mask(kernarg, mask, MASKS[kind], (0, 0, keys))
+    packed = with_mask(kernarg, mask, MASKS[kind], strides)
     return replace(found, arguments=(packed,), memory={**found.memory, mask.name: mask})
 
 
@@ -173,7 +182,7 @@ def finding_ranges(kernel: Kernel, label: str = LABEL) -> Workload:
         {
             "mask": mask.address, "mask_batch": 0, "mask_head": 0, "mask_row": RANGES_KEYS,
             "out": out.address, "o_batch": 0, "o_head": 0, "o_row": RANGES_ROW,
-            "seqlen_q": rows, "seqlen_k": RANGES_KEYS, "nheads": 1, "batch": 1,
+            "seqlen_q": rows, "seqlen_k": RANGES_KEYS, "nheads": 1, "batch": 1, "shift": 0, "hidden": 0,
         }
     )  # fmt: skip
     return Workload(

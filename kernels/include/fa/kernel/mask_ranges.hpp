@@ -1,5 +1,5 @@
-// Finds which keys a boolean mask shows, before fa_fwd_masked_* read it: tiles that it hides are skipped
-// there, and tiles that it shows are computed without it.  A workgroup looks at the rows of one wave there.
+// Finds which keys a mask shows, before fa_fwd_masked_* read it: tiles that it hides are skipped there, and
+// tiles that a boolean one shows are computed without it.  A workgroup looks at the rows of one wave there.
 #pragma once
 
 #include "fa/arch/current.hpp"
@@ -16,14 +16,16 @@ struct MaskRanges {
   static constexpr ArchTraits kTraits = traits(kGfx);
   static constexpr int kRows = mask_rows(kGfx);
   static constexpr int kWave = kTraits.wave, kWaves = kMaskRangesThreads / kWave;
-  static constexpr int kUnit = 16;               // keys of a load; all tiles begin at a multiple of it
+  static constexpr int kUnit = 16;               // bytes of a load
+  static constexpr int kKeys = 16;               // all tiles begin at a multiple of so many
   static constexpr uint32_t kOnes = 0x01010101;  // what a mask's bytes hold where they show a key
 
   using View = BufferView<kRows, 0, kTraits.buffer_word3>;
   using Lds = __attribute__((address_space(3))) int*;
 
   // Of units: the range of those that hold a key that a row sees, and of those of which all rows see all
-  // keys, each as its first key and minus its end, and minus how many of the latter there are.
+  // keys (of a boolean mask), each as its first key and minus its end, and minus how many of the latter there
+  // are.
   struct Found {
     static constexpr int kCount = 5;
     int numbers[kCount] = {kNoKey, 0, kNoKey, 0, 0};
@@ -54,40 +56,47 @@ struct MaskRanges {
   // What a wave's units hold.
   FA_DEVICE static Found look(const MaskRangesParams& p, int wave, int lane) {
     const int64_t batch = __builtin_amdgcn_workgroup_id_z(), head = __builtin_amdgcn_workgroup_id_y();
-    const char* const mask = static_cast<const char*>(p.mask) + batch * p.mask_batch + head * p.mask_head;
-    const View view({mask, p.mask_row, p.seqlen_q}, first_row(), mask_keys(p.seqlen_k));
+    const int64_t at = batch * p.mask_batch + head * p.mask_head;
+    const int bytes = mask_keys(p.seqlen_k) << p.shift;
+    const View view({static_cast<const char*>(p.mask) + (at << p.shift), p.mask_row << p.shift, p.seqlen_q},
+                    first_row(), bytes);
     const int last = p.mask_row == 0 ? 0 : least(p.seqlen_q - first_row(), kRows) - 1;
     Found found;
-    for (int first = wave * kWave * kUnit; first < p.seqlen_k; first += kMaskRangesThreads * kUnit) {
-      const int key = first + lane * kUnit;
+    for (int first = wave * kWave * kUnit; first < bytes; first += kMaskRangesThreads * kUnit) {
+      const int byte = first + lane * kUnit;
       u32x4 words[kRows];
 #pragma unroll
       for (int row = 0; row < kRows; ++row) {
-        words[row] = view.template read_at<u32x4>(least(row, last) * static_cast<int>(view.row_bytes) + key);
+        words[row] =
+            view.template read_at<u32x4>(least(row, last) * static_cast<int>(view.row_bytes) + byte);
       }
       __builtin_amdgcn_sched_barrier(0);  // all loads are on their way
       uint32_t any = 0, behind = 0, all = kOnes;
 #pragma unroll
       for (const u32x4& word : words) {
-        any |= word[0] | word[1];
-        behind |= word[2] | word[3];
+        any |= (word[0] ^ p.hidden) | (word[1] ^ p.hidden);
+        behind |= (word[2] ^ p.hidden) | (word[3] ^ p.hidden);
         all &= word[0] & word[1] & word[2] & word[3];
       }
-      // The last unit of a row may be half of one, with another row behind it.
-      const int left = mask_keys(p.seqlen_k) - key;
-      add(found, first, left > 0 && ((left < kUnit ? any : any | behind) & kOnes) != 0, 0);
-      add(found, first, left >= kUnit && all == kOnes, 2);
+      // The last unit of a row of bytes may be half of one, with another row behind it.
+      const int left = bytes - byte;
+      const uint32_t tells = p.shift == 0 ? kOnes : ~0u;
+      add(found, first >> p.shift, p.shift, left > 0 && ((left < kUnit ? any : any | behind) & tells) != 0, 0);
+      add(found, first >> p.shift, p.shift, p.shift == 0 && left >= kUnit && all == kOnes, 2);
     }
     return found;
   }
 
-  // Adds those lanes' units to the range that begins with number `at`.
-  FA_DEVICE static void add(Found& found, int first, bool is, int at) {
+  // Adds those lanes' units, of which lane 0 has the one with key `first`, to the range that begins with
+  // number `at`.
+  FA_DEVICE static void add(Found& found, int first, int shift, bool is, int at) {
     const uint64_t lanes = lanes_with<kWave>(is);
     if (lanes == 0) return;
     int* const numbers = found.numbers;
-    numbers[at] = least(numbers[at], first + __builtin_ctzll(lanes) * kUnit);
-    numbers[at + 1] = -(first + (64 - __builtin_clzll(lanes)) * kUnit);
+    const int begin = first + (__builtin_ctzll(lanes) * kUnit >> shift);
+    const int end = first + ((64 - __builtin_clzll(lanes)) * kUnit >> shift);
+    numbers[at] = least(numbers[at], begin & -kKeys);
+    numbers[at + 1] = -end & -kKeys;  // no key before it: minus the next multiple
     if (at == 2) numbers[4] -= __builtin_popcountll(lanes);
   }
 

@@ -63,13 +63,14 @@ namespace fa {
 // and mask_row is below kMaxRowStride.  A window hides keys besides.  Grid and block as of fa_fwd_*
 // (fwd_masked_tile).
 //
-// Where the mask is of bytes, fa_mask_ranges_* come first and leave what it shows in out (shown_keys.hpp).
+// Where has_ranges says so, fa_mask_ranges_* come first and leave what the mask shows in out (shown_keys.hpp).
 //
 // A finite bias below -1e30 counts as -1e30 where products start from the softmax's shift, and a positive
 // softmax_scale below kLeastScale is not taken.
 
-// MaskRangesParams: the only argument of every fa_mask_ranges_* kernel: a mask of bytes and out as in
-// MaskedParams, and the number of sequences.  Grid: x = ceil(seqlen_q / mask_rows), y = nheads, z = batch,
+// MaskRangesParams: the only argument of every fa_mask_ranges_* kernel: a mask and out as in MaskedParams, and
+// the number of sequences.  An element of the mask has 1 << shift bytes, 1 or 2, and is hidden, twice or four
+// times in the four bytes of `hidden`, where it hides a key: 0, or -inf of the tensors' type.  Grid: x = ceil(seqlen_q / mask_rows), y = nheads, z = batch,
 // each 1 where the mask's stride is 0; block x = kMaskRangesThreads (kernel/config.hpp).
 
 // AppendTensor: what fa_append_* moves, rows of q to their rotated copy, rows of k and v into the caches.
@@ -128,6 +129,13 @@ inline constexpr int32_t kNoWindow = -1;
 
 // What an element of a mask is: bool, one of the tensors' type, fp32.
 enum class MaskKind : int32_t { bytes, elements, fp32 };
+
+// Whether fa_mask_ranges_* find what a mask shows.  To look at a bias takes as long as to add it, so only one
+// that heads or rows share is looked at.
+constexpr bool has_ranges(int32_t mask_kind, int64_t mask_head, int64_t mask_row) {
+  const auto kind = static_cast<MaskKind>(mask_kind);
+  return kind == MaskKind::bytes || (kind == MaskKind::elements && (mask_head == 0 || mask_row == 0));
+}
 
 // Biases are divided by softmax_scale.
 inline constexpr float kLeastScale = 1e-6f;

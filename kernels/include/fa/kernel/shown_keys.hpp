@@ -1,4 +1,4 @@
-// What a boolean mask shows to the rows of one wave, as fa_mask_ranges_* leave it for fa_fwd_masked_*.
+// What a mask shows to the rows of one wave, as fa_mask_ranges_* leave it for fa_fwd_masked_*.
 //
 // It lies where the first of these rows of out will be, which is written when all waves of the workgroup have
 // read it: no call needs memory for it.
@@ -13,7 +13,7 @@ namespace fa {
 inline constexpr int kNoKey = 1 << 30;  // beyond all keys
 
 // Keys [seen_begin, seen_end) hold all that any of the rows sees, and each row sees all of [full_begin,
-// full_end), which may be empty.  Bounds are multiples of 16 keys, and may be beyond the last key.  Of
+// full_end), which may be empty, and is of a bias.  Bounds are multiples of 16 keys, and may be beyond the last key.  Of
 // several groups of rows each of these numbers is the least.
 struct ShownKeys {
   int seen_begin, minus_seen_end, minus_full_begin, full_end;
@@ -49,8 +49,7 @@ struct AllTiles {
   FA_DEVICE typename B::Tiles seen_of(const typename B::Tiles& tiles) const { return tiles; }
 };
 
-// Which tiles of keys the rows of a workgroup need, and which of these need the mask.  A bias says nothing
-// of it.
+// Which tiles of keys the rows of a workgroup need, and which of these need the mask.
 template <class B>
 struct MaskedTiles {
   static constexpr int kWaves = B::kConfig.waves;
@@ -60,11 +59,10 @@ struct MaskedTiles {
   int seen_begin = 0, seen_end = kNoKey, full_begin = 0, full_end = 0;
 
   FA_DEVICE MaskedTiles(const B& block, int block_row) {
-    if constexpr (B::kMasks == Masks::biases) return;
     const FwdParams& p = block.params;
     if constexpr (B::kMasks != Masks::boolean) {
-      const MaskedParams& masked = reinterpret_cast<const MaskedParams&>(p);
-      if (static_cast<MaskKind>(masked.mask_kind) != MaskKind::bytes) return;
+      const MaskedParams& mask = masked_params(block);
+      if (!has_ranges(mask.mask_kind, mask.mask_head, mask.mask_row)) return;
     }
     // Each lane reads what one of the waves' rows see; waves without rows see what the last ones do.
     const int last = (block.sequence.seqlen_q - 1) / B::Unit::kN * B::Unit::kN;
