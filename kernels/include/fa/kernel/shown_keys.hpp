@@ -63,8 +63,7 @@ struct MaskedTiles {
     if constexpr (B::kMasks == Masks::biases) return;
     const FwdParams& p = block.params;
     if constexpr (B::kMasks != Masks::boolean) {
-      const MaskedParams& masked = reinterpret_cast<const MaskedParams&>(p);
-      if (static_cast<MaskKind>(masked.mask_kind) != MaskKind::bytes) return;
+      if (static_cast<MaskKind>(masked_params(block).mask_kind) != MaskKind::bytes) return;
     }
     // Each lane reads what one of the waves' rows see; waves without rows see what the last ones do.
     const int last = (block.sequence.seqlen_q - 1) / B::Unit::kN * B::Unit::kN;
