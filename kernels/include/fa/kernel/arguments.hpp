@@ -34,4 +34,12 @@ FA_DEVICE FwdParams loaded_at_once(Arguments arguments) {
   return params;
 }
 
+// The arguments of a forward with a mask.  With a short prologue `params` are a copy of the first of them;
+// the others are loaded here, so that they take no scalar registers before.
+template <class B>
+FA_DEVICE const MaskedParams& masked_params(const B& block) {
+  return reinterpret_cast<const MaskedParams&>(B::kConfig.short_prologue ? reloaded(kernel_arguments())
+                                                                         : block.params);
+}
+
 }  // namespace fa

@@ -152,11 +152,11 @@ struct Block {
   // Where the compiler waits for loads before a barrier, they come after it.
   static constexpr bool kLoadsAfterBarrier = !kTraits.back_off_barrier;
   static constexpr bool kShortOfRegisters =
-      kWithFeatures || (kMasked && kMasks != Masks::boolean && kTraits.matrix_coexecution && kHeadDim > 64);
+      kWithFeatures || (kMasked && kTraits.matrix_coexecution && kHeadDim > 64);
   static constexpr bool kMaskLoops = kConfig.mask_loops;
-  static constexpr Hiding kHiding = kMaskLoops          ? Hiding::by_opaque_bits
-                                    : kShortOfRegisters ? Hiding::by_select
-                                                        : Hiding::by_bits;
+  static constexpr Hiding kHiding = kMaskLoops || kDirect ? Hiding::by_opaque_bits
+                                    : kShortOfRegisters   ? Hiding::by_select
+                                                          : Hiding::by_bits;
   // Unrolled, the loads of head dims 96 and 192 take more registers than there are.
   static constexpr bool kUnrolls = kTraits.unit != MatrixUnit::dot2 || (kHeadDim & (kHeadDim - 1)) == 0;
 
@@ -180,11 +180,6 @@ struct Block {
     FA_DEVICE bool seen(int first) const {
       if (kConfig.short_prologue) return seen_sign(first) < 0;
       return first < wave_end && first + kKeys > wave_begin;
-    }
-    // The first tile that the wave sees.
-    FA_DEVICE int first_seen() const {
-      const int seen = this->wave_begin / kKeys * kKeys;
-      return this->begin < seen ? seen : this->begin;
     }
     // Negative where a key of the tile is hidden from one of the wave's rows.
     FA_DEVICE int hidden(int first) const {
@@ -251,7 +246,12 @@ struct Block {
 
   // The thread that moves tiles and the lane that reads them.  Where registers are short, their addresses are
   // computed for each tile anew.
-  FA_DEVICE int mover() const { return kShortOfRegisters ? here(thread) : thread; }
+  FA_DEVICE int mover() const {
+    if constexpr (!kShortOfRegisters) return thread;
+    const int found = here(thread);
+    if constexpr (kMaskLoops) __builtin_assume(found >= 0);  // shorter divisions
+    return found;
+  }
   FA_DEVICE int reader() const { return kWithFeatures ? here(lane) : lane; }
 
  private:

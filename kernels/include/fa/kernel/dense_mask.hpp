@@ -18,6 +18,7 @@ namespace fa {
 // Stands in for DenseMask in kernels that have none.
 template <class B>
 struct NoMask {
+  static constexpr bool kInTurn = false;
   struct Early {};
 
   FA_DEVICE NoMask(const B&, int, float) {}
@@ -26,13 +27,6 @@ struct NoMask {
 
 FA_DEVICE int64_t bytes_of(MaskKind kind) {
   return kind == MaskKind::bytes ? 1 : kind == MaskKind::elements ? 2 : 4;
-}
-
-// The arguments of a forward with a mask.  With a short prologue `params` are a copy of the first of them;
-// the others are loaded here, so that they take no scalar registers before.
-template <class B>
-FA_DEVICE const MaskedParams& masked_params(const B& block) {
-  return reinterpret_cast<const MaskedParams&>(B::kMaskLoops ? reloaded(kernel_arguments()) : block.params);
 }
 
 FA_DEVICE int keys_of(const MaskedParams& p) { return p.fwd.seqlen_k; }
@@ -91,8 +85,8 @@ struct DenseMask {
   // fp32.
   static constexpr bool kEarly = B::kConfig.early_mask, kAll = B::kMaskAhead;
   static_assert(!kEarly || (kRun == 8 && Unit::kColumns == 1), "tiles.toml: early_mask needs runs of 8 keys");
-  static_assert(!B::kMaskLoops || (kEarly && B::kConfig.short_prologue),
-                "tiles.toml: mask_loops needs early_mask and short_prologue");
+  static_assert(!B::kMaskLoops || B::kConfig.short_prologue, "tiles.toml: mask_loops needs short_prologue");
+  static constexpr bool kInTurn = B::kMaskLoops && kEarly;
   using Words = Choice<B::kMasks == Masks::boolean, u32x2, u32x4>;
   struct Early {
     Words words[kEarly ? kHeld / kRun : 1];
@@ -112,7 +106,7 @@ struct DenseMask {
       };
       load(early.words, 0);
       if (kind == MaskKind::fp32) load(early.more, 16);
-    } else if constexpr (B::kMaskLoops) {
+    } else if constexpr (kInTurn) {
       // No branch, behind which the compiler would wait for loads that have just begun: what needs no mask
       // reads beyond its end.
       const bool reads = B::kMasks == Masks::boolean ? static_cast<bool>(needed) : kind == MaskKind::elements;
@@ -134,6 +128,24 @@ struct DenseMask {
         early.words[f / kRun] = view.template read_at<u32x4>(early_at + (key << shift));
       }
     }
+  }
+
+  // With kMaskLoops: begins to load the mask of the first tile that the wave sees.  It sees all from there to
+  // its last one.
+  template <class Tiles, class Shown>
+  FA_DEVICE void begin_first(Early& early, const Tiles& tiles, const Shown& shown) const {
+    const int seen = tiles.wave_begin / B::kKeys * B::kKeys;
+    const int first = tiles.begin < seen ? seen : tiles.begin;
+    begin(early, first, shown.needs_mask(first));
+  }
+
+  // With kMaskLoops: what `apply` does, and begins to load the next tile's mask.
+  template <class Shown>
+  FA_DEVICE void apply_in_turn(typename Unit::C* s, int first, Early& early, const Shown& shown) const {
+    apply(s, first, early, shown.needs_mask(first));
+    // Opaque twice: what one follows from the other takes registers through the loop.
+    const auto next = [&] { return here_uniform(first) + B::kKeys; };
+    begin(early, next(), shown.needs_mask(next()));
   }
 
   // With kAll, and products that begin with minus the log-sum-exp: what those of the tile begin with.

@@ -15,6 +15,12 @@ FA_DEVICE uint64_t lse_place(const FwdParams& params, uint32_t batch, uint32_t h
          row;
 }
 
+// The lane; found anew where a mask takes registers through the loop.
+template <class B>
+FA_DEVICE int late_lane(const B& block) {
+  return B::kMasked && B::kConfig.short_prologue ? own_lane<B::Unit::kWave>() : block.lane;
+}
+
 // Rows of queries with a short prologue, by 32-bit offsets from the wave's first; without dropout.
 template <class B>
 FA_DEVICE void store_in_short(const B& block, int wave_row, typename B::Out& o,
@@ -22,16 +28,17 @@ FA_DEVICE void store_in_short(const B& block, int wave_row, typename B::Out& o,
   using Unit = typename B::Unit;
   static_assert(!B::kFeatured && Unit::kColumns == 1);
   // Loaded here where a mask needs scalar registers through the loop.
-  const FwdParams& params = B::kMaskLoops ? reloaded(kernel_arguments()) : block.params;
+  const FwdParams& params = B::kMasked ? reloaded(kernel_arguments()) : block.params;
+  const int lane = late_lane(block);
   const uint32_t batch = block.batch, head = block.head;
   const uint32_t first = block.sequence.q_first + wave_row;
-  const int rows = block.sequence.seqlen_q - wave_row, column = Unit::column(block.lane, 0);
+  const int rows = block.sequence.seqlen_q - wave_row, column = Unit::column(lane, 0);
   const HeadRows out_rows{row_at(params.out, params.o_batch, params.o_head, params.o_row, batch, head, first),
                           static_cast<int64_t>(static_cast<uint32_t>(params.o_row) * 2), rows};
   const uint64_t lse_at = lse_place(params, batch, head, first);
   const typename B::OutView out(out_rows, 0);
   const typename B::LseView lse({reinterpret_cast<const char*>(params.lse + lse_at), sizeof(float), rows}, 0);
-  const int held = held_byte<Unit, B::kValueDim>(block.lane, 0);
+  const int held = held_byte<Unit, B::kValueDim>(lane, 0);
   if (any_lane<Unit::kWave>(!softmax.sees_a_key(0))) {  // few calls have such rows
 #pragma unroll
     for (int f = 0; f < B::kOutSteps * Unit::kRows; ++f) {
@@ -43,7 +50,7 @@ FA_DEVICE void store_in_short(const B& block, int wave_row, typename B::Out& o,
     out.write(column, held + byte, words);
   });
   // Lanes without a row of their own write beyond the last.
-  if (Unit::held_begin(block.lane, B::kKeys) == 0) lse.write(column, 0, reported_lse(softmax.log_sum_exp(0)));
+  if (Unit::held_begin(lane, B::kKeys) == 0) lse.write(column, 0, reported_lse(softmax.log_sum_exp(0)));
 }
 
 // Rows of queries, by 32-bit offsets from the wave's first.
@@ -121,7 +128,7 @@ FA_DEVICE void store_row(const B& block, int row, const typename B::Out& o,
 template <class B>
 FA_DEVICE void store_rows(const B& block, int wave_row, typename B::Out& o, typename B::Softmax& softmax) {
   using Unit = typename B::Unit;
-  softmax.join_sums(block.lane);
+  softmax.join_sums(late_lane(block));
 #pragma unroll
   for (int step = 0; step < B::kOutSteps; ++step) Unit::settle(o[step]);
   if constexpr (B::kConfig.short_prologue) {

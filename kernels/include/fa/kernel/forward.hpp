@@ -109,13 +109,18 @@ FA_DEVICE bool attend(const B& block, int block_row) {
       const typename B::Q query = load_query(block, wave_row, convert);
       hasten_no_more<B>();
       clear<B, true>(o);
+      [[maybe_unused]] typename decltype(given)::Early early;
+      if constexpr (decltype(given)::kInTurn) given.begin_first(early, tiles, shown);
       const auto mask = [&](Scores& s, int of_tile) {
         const int first = here_uniform(of_tile);  // or what follows from it takes registers through the loop
-        if constexpr (B::kMasked) {
+        if constexpr (decltype(given)::kInTurn) {
+          given.apply_in_turn(s, first, early, shown);
+        } else if constexpr (B::kMasked) {
           const Flag needed = shown.needs_mask(first);
           typename decltype(given)::Early none;
           given.begin(none, first, needed);
-          given.apply(s, first, none, needed);
+          // One branch where nothing is needed, not one for each kind.
+          if (needed) given.apply(s, first, none, needed);
         }
         if (first < tiles.unmasked_begin) mask_begin(block, mask_of(block), s, first, wave_row);
         if (first + B::kKeys > tiles.unmasked_end) mask_end(block, mask_of(block), s, first, wave_row);
@@ -139,12 +144,9 @@ FA_DEVICE bool attend(const B& block, int block_row) {
     if constexpr (B::kConfig.short_prologue) clear<B, true>(o);
     typename decltype(given)::Early early;
     [[maybe_unused]] Flag needs_mask{0};  // of a tile
-    if constexpr (B::kMaskLoops) {
-      const int first = tiles.first_seen();
-      given.begin(early, first, shown.needs_mask(first));
-    }
+    if constexpr (decltype(given)::kInTurn) given.begin_first(early, tiles, shown);
     const auto before = [&]([[maybe_unused]] int first) {
-      if constexpr (B::kMasked && !B::kMaskLoops) {
+      if constexpr (B::kMasked && !decltype(given)::kInTurn) {
         needs_mask = shown.needs_mask(first);
         given.begin(early, first, needs_mask);
       }
@@ -154,11 +156,8 @@ FA_DEVICE bool attend(const B& block, int block_row) {
       add_scores(block, s, query, prefetched, at);
     };
     const auto mask = [&](Scores& s, int first) {
-      if constexpr (B::kMaskLoops) {
-        given.apply(s, first, early, shown.needs_mask(first));
-        // Opaque twice: what one follows from the other takes registers through the loop.
-        const auto next = [&] { return here_uniform(first) + B::kKeys; };
-        given.begin(early, next(), shown.needs_mask(next()));
+      if constexpr (decltype(given)::kInTurn) {
+        given.apply_in_turn(s, first, early, shown);
       } else if constexpr (B::kMasked) {
         given.apply(s, first, early, needs_mask);
       }

@@ -15,27 +15,30 @@ FA_DEVICE void assume_dense(const FwdParams& p) {
   __builtin_assume(p.cache_batch_idx == nullptr);
 }
 
+// The loop of one block, with a short prologue.
+template <class B>
+FA_DEVICE void run_masked_in_short(LdsBytes lds) {
+  FwdParams params = loaded_at_once(kernel_arguments());
+  assume_dense(params);
+  run_in_short<B>(params, lds);
+}
+
 // Where bf16 is narrowed, rows whose values cannot be are computed again by a loop that unpacks them.
 template <class Narrow, class Wide>
 FA_DEVICE void run_masked(const FwdParams& params, LdsBytes lds) {
-  assume_dense(params);
+  if constexpr (!Narrow::kConfig.short_prologue) assume_dense(params);
   if constexpr (Narrow::kNarrow) {
     if (run_forward<Narrow>(params, lds)) return;
     const FwdParams& again = reloaded(kernel_arguments());
     assume_dense(again);
     run_forward<Wide>(again, lds);
     asm volatile("; keeps the ends of the two apart, which must not share registers");
+  } else if constexpr (Narrow::kConfig.short_prologue) {
+    if constexpr (Narrow::kHastens) prioritise<Narrow, 3>();
+    run_masked_in_short<Narrow>(lds);
   } else {
     run_forward<Narrow>(params, lds);
   }
-}
-
-// The loop of one block, with a short prologue.
-template <class B>
-FA_DEVICE void run_mask_loop(LdsBytes lds) {
-  FwdParams params = loaded_at_once(kernel_arguments());
-  assume_dense(params);
-  run_in_short<B>(params, lds);
 }
 
 // A loop for boolean masks and one for biases.  Each loads its arguments itself: both at once would take more
@@ -44,9 +47,9 @@ template <class Boolean, class Biases>
 FA_DEVICE void run_mask_loops(int32_t kind, LdsBytes lds) {
   if constexpr (Boolean::kHastens) prioritise<Boolean, 3>();
   if (static_cast<MaskKind>(kind) == MaskKind::bytes) {
-    run_mask_loop<Boolean>(lds);
+    run_masked_in_short<Boolean>(lds);
   } else {
-    run_mask_loop<Biases>(lds);
+    run_masked_in_short<Biases>(lds);
     asm volatile("; keeps the ends of the two apart, which must not share registers");
   }
 }
