@@ -74,6 +74,7 @@ def test_what_explain_says(target, dtype, _head_dim):
     assert "100 keys" in found.reason
 
 
+@pytest.mark.divided
 @pytest.mark.parametrize(("dtype", "head_dim"), LATENT)
 def test_the_check_at_first_use(target, dtype, head_dim):
     """It launches nothing else, and finds what is wrong."""

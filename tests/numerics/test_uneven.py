@@ -81,17 +81,29 @@ def test_gradients(target, shown, dtype, name):
     judge_gradients(shown, names, name, sequences, rules)
 
 
-def test_the_check_at_first_use_finds_what_is_wrong(target):
-    for dtype, head_dim in UNEVEN:
-        family = _remembered.Family(ARCH, dtype, head_dim)
-        given = (family, _kernels._answer, Device(ARCH, 0), target.device)
-        problem, kernels = target.attend(_canary_calls.attention_problem, *given)
-        assert problem == ""
-        assert kernels is None or str(Kernel("fwd_uneven", dtype, head_dim)) in kernels
+@pytest.mark.parametrize(("dtype", "head_dim"), UNEVEN)
+def test_the_check_at_first_use_finds_what_is_wrong(target, monkeypatch, dtype, head_dim):
+    """Of its calls only those with another head dim of v: the others are of the family's other kernels."""
+    for rows in ("ATTENTION", "TALL"):
+        monkeypatch.setattr(_canary_calls, rows, ())
+    family = _remembered.Family(ARCH, dtype, head_dim)
+    given = (family, _kernels._answer, Device(ARCH, 0), target.device)
+    problem, kernels = target.attend(_canary_calls.attention_problem, *given)
+    assert problem == ""
+    assert kernels is None or {*kernels} == {str(Kernel("fwd_uneven", dtype, head_dim))}
 
-        def with_v_padded(inputs, *more, **options):
-            out, lse = _kernels._answer(inputs, *more, **options)
-            return (out * 2 if inputs.v.shape[-1] != inputs.q.shape[-1] else out), lse
+    def doubled(*arguments):
+        out, lse = _kernels._answer(*arguments)
+        return out * 2, lse
 
-        (problem, _) = target.attend(_canary_calls.attention_problem, family, with_v_padded, *given[2:])
-        assert problem.startswith("another head dim of v: ")
+    wrong, _ = target.attend(_canary_calls.attention_problem, family, doubled, *given[2:])
+    assert wrong.startswith("another head dim of v: ")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("dtype", "head_dim"), UNEVEN)
+def test_the_whole_check_at_first_use(target, dtype, head_dim):
+    given = (_remembered.Family(ARCH, dtype, head_dim), _kernels._answer, Device(ARCH, 0), target.device)
+    problem, kernels = target.attend(_canary_calls.attention_problem, *given)
+    assert problem == ""
+    assert kernels is None or str(Kernel("fwd_uneven", dtype, head_dim)) in kernels

@@ -13,7 +13,7 @@ THINNED = 8
 
 def names():
     """One test per mnemonic and arch, with all its lines.  By mnemonic: archs share references' results."""
-    both = ((arch, name) for arch in ARCHS for name in cases.of(arch))
+    both = dict.fromkeys((arch, cases.plain(line, arch)) for arch in ARCHS for line in cases.lines(arch))
     return sorted(both, key=lambda item: (item[1].replace("_", ""), item[0]))
 
 

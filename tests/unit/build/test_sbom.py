@@ -4,8 +4,6 @@ import json
 from dataclasses import replace
 
 import pytest
-from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
 from packageurl import PackageURL
 
 from tests.wheels import EXPECTATION, MATERIALS, SBOM, good_files, write_wheel
@@ -16,6 +14,10 @@ from wheel_builder.audit.stage import audit_wheel
 
 
 def test_it_is_valid_by_the_schema():
+    # Not at the top of the file: the import makes parsers for two seconds, and each process collects it.
+    from cyclonedx.schema import SchemaVersion
+    from cyclonedx.validation.json import JsonStrictValidator
+
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(sbom_text(MATERIALS)) is None
 
 

@@ -12,8 +12,8 @@ from wheel_builder.verify.coverage import (
     SHOWN,
     UNEXPLAINED,
     Reason,
+    accounted_share,
     coverage_problems,
-    executed_share,
     explained,
     parse_reasons,
 )
@@ -34,22 +34,26 @@ def kernel(executed, *blocks, behind=()):
 
 
 def test_what_only_aligns_does_not_count():
-    assert executed_share(kernel(90, ["s_nop 0"] * 7, ["s_nop 0", "s_branch 3"] * 5)) == pytest.approx(0.9)
+    found = kernel(90, ["s_nop 0"] * 7, ["s_nop 0", "s_branch 3"] * 5)
+    assert accounted_share("fa_a", found, []) == pytest.approx(0.9)
 
 
-@pytest.mark.parametrize(("executed", "refused"), [(9800, False), (9790, True)])
+@pytest.mark.parametrize(("executed", "refused"), [(980, False), (979, True)])
 def test_the_gate(executed, refused):
-    """Of each kernel: others do not make up for it."""
-    found = {"fa_a": kernel(executed, ["s_branch 3"] * (10_000 - executed)), "fa_b": kernel(50_000)}
-    words = ["fa_a: 97.9% of its instructions were executed, expected at least 98%"]
+    """Of each kernel, short ones too: others do not make up for it."""
+    found = {"fa_b": kernel(executed, ["s_branch 3"] * (1000 - executed)), "fa_c": kernel(50_000)}
+    words = (
+        f"fa_b: 97.9% of its instructions were executed or have a reason in {REASONS}, expected at least 98%"
+    )
     assert LEAST == 0.98
-    assert list(coverage_problems(found, [BRANCH])) == words * refused
+    assert list(coverage_problems(found, [BRANCH])) == [words] * refused
 
 
-@pytest.mark.parametrize(("missed", "refused"), [(32, False), (33, True)])
-def test_of_a_short_kernel_a_few_may_be_missed(missed, refused):
-    found = {"fa_a": kernel(1000 - missed, ["s_branch 3"] * missed), "fa_b": kernel(50_000)}
-    assert bool(list(coverage_problems(found, [BRANCH]))) == refused
+@pytest.mark.parametrize("name", ["fa_a", "fa_b"])
+def test_blocks_with_a_reason_are_not_missed(name):
+    """Those that are have none, in whatever kernel they are."""
+    found = {name: kernel(900, ["s_branch 3"] * 100), "fa_c": kernel(50_000)}
+    assert bool(list(coverage_problems(found, [BRANCH]))) == (name == "fa_b")
 
 
 def test_nothing_executed_is_a_problem():
@@ -111,4 +115,7 @@ def test_a_reason_may_ask_for_what_is_before_a_block(behind, explained_):
 
 
 def test_the_reasons_of_this_checkout():
-    assert all(each.why and each.kernels for each in parse_reasons((CHECKOUT / REASONS).read_text()))
+    """Each in words of its own, by which tests/release/test_verify.py finds those that explain nothing."""
+    reasons = parse_reasons((CHECKOUT / REASONS).read_text())
+    assert all(each.why and each.kernels for each in reasons)
+    assert len({each.why for each in reasons}) == len(reasons)

@@ -296,7 +296,7 @@ def test_an_edit_while_the_command_runs_is_not_taken_for_what_was_there_before(
         ({"findings": ["lds-race: store"]}, "the emulator found: lds-race: store"),
         (
             {"coverage": {KERNELS[0]: coverage(1000), KERNELS[1]: coverage(959)}},
-            f"{KERNELS[1]}: 95.9% of its instructions were executed, expected at least 98%",
+            f"{KERNELS[1]}: 95.9% of its instructions were executed or have a reason in ",
         ),
         (
             {"coverage": {KERNELS[0]: coverage(989), KERNELS[1]: coverage(1000)}},
