@@ -270,7 +270,7 @@ def test_tall_workgroups_cost_little_where_the_plan_takes_them(arch, head_dim):
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_the_documentation_has_what_a_mask_costs(arch):
-    """A quarter at most, but on gfx950, where products take half as long, and fp32 of gfx942's head dim 64."""
+    """A quarter at most, but for gfx950, whose products are short, and fp32 of gfx942's head dim 64."""
     least = {("gfx942", 64): 0.74, ("gfx950", 64): 0.5, ("gfx950", 128): 0.68}
     figures = {kernel: flop for what, maker, kernel, flop in known(arch) if maker == "flash-attn-rocm"}
     cells = []
