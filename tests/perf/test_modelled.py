@@ -105,7 +105,7 @@ AHEAD = {("gfx1151", "fp16", 64): 1.24}
 NEARLY = {"gfx950": 0.81}
 # What padding of half the keys takes at most of the time without a mask, where that is more than 0.6: finding
 # the keys takes as long as elsewhere, and all else half of it.
-PADDED = {"gfx950": 0.65}
+PADDED = {"gfx950": 0.63}
 # What gradients with a mask take at most of the time without one, where that is more than 1.25: at head dim
 # 64 of gfx950 products take half as long, and what is done to each score as long as elsewhere.
 MASKED_GRADIENTS = {"gfx950": 1.38}
@@ -270,14 +270,14 @@ def test_tall_workgroups_cost_little_where_the_plan_takes_them(arch, head_dim):
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_the_documentation_has_what_a_mask_costs(arch):
-    """A quarter at most; the plain loops of gfx942 and gfx950 have what these lack."""
-    least = {"gfx942": 0.67, "gfx950": 0.48}.get(arch, 0.75)
+    """A quarter at most, but for gfx950, whose products are short, and fp32 of gfx942's head dim 64."""
+    least = {("gfx942", 64): 0.74, ("gfx950", 64): 0.5, ("gfx950", 128): 0.68}
     figures = {kernel: flop for what, maker, kernel, flop in known(arch) if maker == "flash-attn-rocm"}
     cells = []
     for head_dim in HEAD_DIMS:
         plain = figures[f"fwd fp16 d{head_dim}"]
         masked = [figures[f"fwd_masked {kind} fp16 d{head_dim}"] for kind in MASKS]
-        assert min(masked) >= plain * least
+        assert min(masked) >= plain * least.get((arch, head_dim), 0.75)
         cells.append("; ".join(map(str, [plain, *masked])))
     assert f"| {arch} | {' | '.join(cells)} |" in (CHECKOUT / "docs/modelled.md").read_text()
 

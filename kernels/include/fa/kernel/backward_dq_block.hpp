@@ -63,10 +63,8 @@ struct DqBlock {
 
   // For DenseMask: scores begin with minus the log-sum-exp, and are finite.
   static constexpr int kScoreSteps = kSteps;
-  static constexpr bool kUnscaledScores = true, kGuardsBias = false, kMaskLoops = false,
-                        kMaskAhead = kConfig.early_mask, kMaskLate = kMasked && !kMaskAhead;
-  static constexpr Masks kMasks = kMasked ? Masks::any : Masks::none;
-  static constexpr Hiding kHiding = Hiding::by_bits;
+  static constexpr bool kUnscaledScores = true, kGuardsBias = false, kMaskAhead = kConfig.early_mask,
+                        kMaskLate = kMasked && !kMaskAhead;
   // The next tile's is loaded when this one's is in its scores: the loop waits for all loads at its head.
   static constexpr bool kMaskSooner = kMaskAhead && kDirect;
   // Where arithmetic has other registers than scores, these are made of the mask, not changed by it.

@@ -32,22 +32,23 @@ FA_DEVICE int64_t bytes_of(MaskKind kind) {
 FA_DEVICE int keys_of(const MaskedParams& p) { return p.fwd.seqlen_k; }
 FA_DEVICE int keys_of(const MaskedBwdParams& p) { return p.bwd.seqlen_k; }
 
-template <class B>
+// kMasks: those that the loop is for.
+template <class B, Masks kMasks = Masks::any, Hiding kHiding = Hiding::by_bits>
 struct DenseMask {
   using Unit = typename B::Unit;
   static constexpr bool kUnscaled = B::kUnscaledScores;
   static constexpr int kHeld = B::kScoreSteps * Unit::kRows;  // keys of one column that a lane holds
   static constexpr int kRun = kHeld < 8 ? kHeld : 8;          // of these, consecutive ones
   static_assert(kRun == 8 || Unit::held_step(kHeld - 1) == kHeld - 1, "a lane's keys are runs of 8, or one");
-  using Score = MaskedScore<B::kDType, kUnscaled, B::kGuardsBias, B::kHiding>;
+  using Score = MaskedScore<B::kDType, kUnscaled, B::kGuardsBias, kHiding>;
 
   using View = BufferView<Unit::kN, 0, B::kTraits.buffer_word3>;
 
   // The kernel's argument; what the loop is not for, the compiler knows.
   FA_DEVICE static MaskKind kind_of(int32_t argument) {
-    if constexpr (B::kMasks == Masks::boolean) return MaskKind::bytes;
+    if constexpr (kMasks == Masks::boolean) return MaskKind::bytes;
     const int found = uniform(argument);
-    if constexpr (B::kMasks == Masks::biases) __builtin_assume(found != static_cast<int>(MaskKind::bytes));
+    if constexpr (kMasks == Masks::biases) __builtin_assume(found != static_cast<int>(MaskKind::bytes));
     return static_cast<MaskKind>(found);
   }
 
@@ -81,13 +82,12 @@ struct DenseMask {
   }
 
   // What is loaded of a tile before its first product: 16 bytes of each run, which are all of it but of fp32;
-  // with kMaskAhead, all of it.  With kMaskLoops, that is while the tile before it is in use, and nothing of
+  // with kMaskAhead, all of it.  With kInTurn, that is while the tile before it is in use, and nothing of
   // fp32.
   static constexpr bool kEarly = B::kConfig.early_mask, kAll = B::kMaskAhead;
   static_assert(!kEarly || (kRun == 8 && Unit::kColumns == 1), "tiles.toml: early_mask needs runs of 8 keys");
-  static_assert(!B::kMaskLoops || B::kConfig.short_prologue, "tiles.toml: mask_loops needs short_prologue");
-  static constexpr bool kInTurn = B::kMaskLoops && kEarly;
-  using Words = Choice<B::kMasks == Masks::boolean, u32x2, u32x4>;
+  static constexpr bool kInTurn = kEarly && kMasks != Masks::any;  // with loops of their own
+  using Words = Choice<kMasks == Masks::boolean, u32x2, u32x4>;
   struct Early {
     Words words[kEarly ? kHeld / kRun : 1];
     u32x4 more[kAll ? kHeld / kRun : 1];
@@ -109,7 +109,7 @@ struct DenseMask {
     } else if constexpr (kInTurn) {
       // No branch, behind which the compiler would wait for loads that have just begun: what needs no mask
       // reads beyond its end.
-      const bool reads = B::kMasks == Masks::boolean ? static_cast<bool>(needed) : kind == MaskKind::elements;
+      const bool reads = kMasks == Masks::boolean ? static_cast<bool>(needed) : kind == MaskKind::elements;
       const View read({rows.base, reads ? rows.bytes : 0, rows.row_bytes});
       const int shift = early_shift();
 #pragma unroll
@@ -130,7 +130,7 @@ struct DenseMask {
     }
   }
 
-  // With kMaskLoops: begins to load the mask of the first tile that the wave sees.  It sees all from there to
+  // With kInTurn: begins to load the mask of the first tile that the wave sees.  It sees all from there to
   // its last one.
   template <class Tiles, class Shown>
   FA_DEVICE void begin_first(Early& early, const Tiles& tiles, const Shown& shown) const {
@@ -139,7 +139,7 @@ struct DenseMask {
     begin(early, first, shown.needs_mask(first));
   }
 
-  // With kMaskLoops: what `apply` does, and begins to load the next tile's mask.
+  // With kInTurn: what `apply` does, and begins to load the next tile's mask.
   template <class Shown>
   FA_DEVICE void apply_in_turn(typename Unit::C* s, int first, Early& early, const Shown& shown) const {
     apply(s, first, early, shown.needs_mask(first));

@@ -92,7 +92,8 @@ FA_DEVICE bool attend(const B& block, int block_row) {
   const bool biased = B::kFeatured && uniform(static_cast<int>(bias.any())) != 0;
   const typename B::Drop dropout = dropout_of(block);
   const float scale = scale_is_zero(block) ? 1 : __builtin_fabsf(params.scale);
-  const Choice<B::kMasked, DenseMask<B>, NoMask<B>> given(block, wave_row, scale * B::kScoreUnit);
+  const Choice<B::kMasked, DenseMask<B, B::kMasks, B::kHiding>, NoMask<B>> given(block, wave_row,
+                                                                                 scale * B::kScoreUnit);
   typename B::Softmax softmax(given.softmax_factor((biased ? 1 : scale * Bias::kLog2e) * B::kScoreUnit));
   typename B::Convert convert;
   typename B::Out o;

@@ -18,6 +18,7 @@ FA_DEVICE void assume_dense(const FwdParams& p) {
 // The loop of one block, with a short prologue.
 template <class B>
 FA_DEVICE void run_masked_in_short(LdsBytes lds) {
+  static_assert(B::kConfig.short_prologue, "tiles.toml: mask_loops needs short_prologue");
   FwdParams params = loaded_at_once(kernel_arguments());
   assume_dense(params);
   run_in_short<B>(params, lds);
