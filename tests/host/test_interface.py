@@ -117,7 +117,7 @@ def with_mask(*sizes, rows=300, **changes):
 RANGES, MASKED = "fa_mask_ranges_fp16", ("fa_fwd_masked_fp16_d64", (3, 4, 2), (256, 1, 1))
 
 
-# What a boolean mask shows is found for 32 rows at a time, once for what shares these.
+# What a mask shows is found for 32 rows at a time, once for what shares these; of a bias only then.
 @pytest.mark.parametrize(
     ("call", "grid"),
     [
@@ -125,7 +125,9 @@ RANGES, MASKED = "fa_mask_ranges_fp16", ("fa_fwd_masked_fp16_d64", (3, 4, 2), (2
         (with_mask(2, 1, 300, dtype=BOOL), (10, 1, 2)),
         (with_mask(1, 4, 1, dtype=BOOL), (1, 4, 1)),
         (with_mask(2, 4, 300, dtype=BOOL, strides=(2400, 0, 8, 1)), (10, 1, 2)),
-        (with_mask(1, 1, 300), None),
+        (with_mask(2, 1, 300), (10, 1, 2)),
+        (with_mask(1, 4, 1), (1, 4, 1)),
+        (with_mask(2, 4, 300), None),
         (with_mask(1, 1, 300, dtype=FP32), None),
     ],
 )

@@ -67,8 +67,7 @@ struct MaskRanges {
       u32x4 words[kRows];
 #pragma unroll
       for (int row = 0; row < kRows; ++row) {
-        words[row] =
-            view.template read_at<u32x4>(least(row, last) * static_cast<int>(view.row_bytes) + byte);
+        words[row] = view.template read_at<u32x4>(least(row, last) * static_cast<int>(view.row_bytes) + byte);
       }
       __builtin_amdgcn_sched_barrier(0);  // all loads are on their way
       uint32_t any = 0, behind = 0, all = kOnes;
@@ -81,7 +80,8 @@ struct MaskRanges {
       // The last unit of a row of bytes may be half of one, with another row behind it.
       const int left = bytes - byte;
       const uint32_t tells = p.shift == 0 ? kOnes : ~0u;
-      add(found, first >> p.shift, p.shift, left > 0 && ((left < kUnit ? any : any | behind) & tells) != 0, 0);
+      add(found, first >> p.shift, p.shift, left > 0 && ((left < kUnit ? any : any | behind) & tells) != 0,
+          0);
       add(found, first >> p.shift, p.shift, p.shift == 0 && left >= kUnit && all == kOnes, 2);
     }
     return found;

@@ -63,15 +63,17 @@ namespace fa {
 // and mask_row is below kMaxRowStride.  A window hides keys besides.  Grid and block as of fa_fwd_*
 // (fwd_masked_tile).
 //
-// Where has_ranges says so, fa_mask_ranges_* come first and leave what the mask shows in out (shown_keys.hpp).
+// Where has_ranges says so, fa_mask_ranges_* come first and leave what the mask shows in out
+// (shown_keys.hpp).
 //
 // A finite bias below -1e30 counts as -1e30 where products start from the softmax's shift, and a positive
 // softmax_scale below kLeastScale is not taken.
 
-// MaskRangesParams: the only argument of every fa_mask_ranges_* kernel: a mask and out as in MaskedParams, and
-// the number of sequences.  An element of the mask has 1 << shift bytes, 1 or 2, and is hidden, twice or four
-// times in the four bytes of `hidden`, where it hides a key: 0, or -inf of the tensors' type.  Grid: x = ceil(seqlen_q / mask_rows), y = nheads, z = batch,
-// each 1 where the mask's stride is 0; block x = kMaskRangesThreads (kernel/config.hpp).
+// MaskRangesParams: the only argument of every fa_mask_ranges_* kernel: a mask and out as in MaskedParams,
+// and the number of sequences.  An element of the mask has 1 << shift bytes, 1 or 2.  One that hides a key is
+// 0, or -inf of the tensors' type, and `hidden` is as many of these as fill it.  Grid: x = ceil(seqlen_q /
+// mask_rows), y = nheads, z = batch, each 1 where the mask's stride is 0; block x = kMaskRangesThreads
+// (kernel/config.hpp).
 
 // AppendTensor: what fa_append_* moves, rows of q to their rotated copy, rows of k and v into the caches.
 // Of a paged cache to_batch is the stride of pages.

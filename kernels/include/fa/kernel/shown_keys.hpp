@@ -13,8 +13,8 @@ namespace fa {
 inline constexpr int kNoKey = 1 << 30;  // beyond all keys
 
 // Keys [seen_begin, seen_end) hold all that any of the rows sees, and each row sees all of [full_begin,
-// full_end), which may be empty, and is of a bias.  Bounds are multiples of 16 keys, and may be beyond the last key.  Of
-// several groups of rows each of these numbers is the least.
+// full_end), which may be empty, and is of a bias.  Bounds are multiples of 16 keys, and may be beyond the
+// last key.  Of several groups of rows each of these numbers is the least.
 struct ShownKeys {
   int seen_begin, minus_seen_end, minus_full_begin, full_end;
 };
